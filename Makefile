@@ -1,0 +1,135 @@
+# tern - one Makefile.  make | test | asan | tsan | fuzz | layers | gates | cuda | bench | install
+#
+# Objects live under $(B); every variant (asan, tsan, clang) is this file again with another B.
+
+B       ?= build
+CC      ?= gcc
+ifeq ($(origin CC),default)
+CC      := gcc
+endif
+PREFIX  ?= /usr/local
+VERSION := 0.1.0
+ARCH    := $(shell $(CC) -dumpmachine | cut -d- -f1)
+
+PKGS    := jansson libpcre2-8 libutf8proc zlib hwloc libedit
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+PKG_LIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
+
+SAN     ?=
+OPT     ?= -O2 -g
+CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -Wall -Wextra -Werror -fno-math-errno -pthread -Isrc -Iinclude -Itests \
+           -DTERN_VERSION='"$(VERSION)"' $(PKG_CFLAGS) $(SAN) $(EXTRA_CFLAGS)
+LDFLAGS := -pthread $(SAN) $(EXTRA_LDFLAGS)
+LDLIBS  := $(PKG_LIBS) -lm
+
+# A file's ending names the instruction set it may use; which one runs is decided at start-up.
+FLAGS_avx2   := -mavx2 -mfma -mf16c -mbmi2
+FLAGS_avx512 := $(FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512vbmi
+FLAGS_amx    := $(FLAGS_avx512) -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16
+FLAGS_neon   := -march=armv8.2-a+dotprod+fp16
+ISA_x86_64   := avx2 avx512 amx
+ISA_aarch64  := neon
+isa_flags     = $(foreach i,avx2 avx512 amx neon,$(if $(filter %_$(i),$(basename $(1))),$(FLAGS_$(i))))
+skip_isa     := $(filter-out $(ISA_$(ARCH)),avx2 avx512 amx neon)
+
+SRC_ALL := $(shell find src -name '*.c' ! -path 'src/kernel/cuda/*' | LC_ALL=C sort)
+SRC     := $(filter-out $(foreach i,$(skip_isa),%_$(i).c),$(SRC_ALL))
+CLI_SRC := $(filter src/cli/%,$(SRC))
+LIB_SRC := $(filter-out $(CLI_SRC),$(SRC))
+LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
+CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
+
+TEST_SRC := $(wildcard tests/test_*.c tests/ops/test_*.c)
+TESTS    := $(TEST_SRC:%.c=$(B)/%)
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZERS  := $(FUZZ_SRC:%.c=$(B)/%)
+TOOL_SRC := $(wildcard tools/*.c)
+TOOLS    := $(TOOL_SRC:%.c=$(B)/%)
+BENCH_SRC := $(wildcard bench/*.c)
+BENCHES  := $(BENCH_SRC:%.c=$(B)/%)
+
+.PHONY: all test unit asan tsan fuzz layers gates cuda bench install clean tests tools fuzzers benches clang arm64
+
+all: $(B)/tern
+
+$(B)/tern: $(CLI_OBJ) $(B)/libtern.a
+	$(CC) $(LDFLAGS) -o $@ $(CLI_OBJ) $(B)/libtern.a $(LDLIBS)
+
+$(B)/libtern.a: $(LIB_OBJ)
+	@rm -f $@
+	ar rcs $@ $(LIB_OBJ)
+
+$(B)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(call isa_flags,$(notdir $<)) -MMD -MP -c -o $@ $<
+
+tests: $(TESTS)
+tools: $(TOOLS)
+benches: $(BENCHES)
+
+$(TESTS): $(B)/%: $(B)/%.o $(B)/libtern.a $(B)/tests/support.o
+	$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/support.o $(B)/libtern.a $(LDLIBS) -lcmocka
+
+$(TOOLS) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libtern.a
+	$(CC) $(LDFLAGS) -o $@ $< $(B)/libtern.a $(LDLIBS)
+
+# Unit tests, then the program from outside. tests/run prints 'N passed, N failed' last.
+test: all tests tools
+	TERN_BUILD=$(B) tests/run $(TESTS) tests/cli/*.sh
+
+unit: tests
+	TERN_BUILD=$(B) tests/run $(TESTS)
+
+asan:
+	$(MAKE) B=build/asan OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
+
+# The threaded ones; ThreadSanitizer and the rest do not go together.
+TSAN_TESTS := par engine ops
+tsan:
+	$(MAKE) B=build/tsan OPT='-O1 -g' SAN='-fsanitize=thread' tsan-run
+.PHONY: tsan-run
+tsan-run: $(foreach t,$(TSAN_TESTS),$(filter %/test_$(t),$(TESTS)))
+	TERN_BUILD=$(B) tests/run $^
+
+clang:
+	$(MAKE) B=build/clang CC=clang all tests tools
+
+# Compiled where a cross compiler is at hand; the kernels also run under qemu where that is.
+arm64:
+	tools/arm64
+
+FUZZ_SECONDS ?= 600
+fuzzers:
+	$(MAKE) B=build/fuzz CC=clang OPT='-O1 -g' SAN='-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all' fuzz-build
+.PHONY: fuzz-build
+fuzz-build: $(FUZZERS)
+$(FUZZERS): $(B)/%: $(B)/%.o $(B)/libtern.a
+	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(B)/libtern.a $(LDLIBS)
+fuzz: fuzzers
+	tests/fuzz/run build/fuzz $(FUZZ_SECONDS)
+
+layers:
+	tools/layers
+
+gates:
+	tools/gates
+
+NVCC ?= $(shell command -v nvcc)
+CUDA_SRC := $(wildcard src/kernel/cuda/*.cu)
+cuda:
+	@if [ -z "$(CUDA_SRC)" ]; then echo "cuda: this version has no CUDA kernels yet; nothing to build"; \
+	elif [ -z "$(NVCC)" ]; then echo "cuda: nvcc not found; skipped"; fi
+
+bench: all tools
+	bench/vs-llama-cpp
+
+install: all
+	install -D -m 755 $(B)/tern $(DESTDIR)$(PREFIX)/bin/tern
+	install -D -m 644 include/tern.h $(DESTDIR)$(PREFIX)/include/tern.h
+	install -D -m 644 $(B)/libtern.a $(DESTDIR)$(PREFIX)/lib/libtern.a
+	install -D -m 644 models/tern-tales.gguf $(DESTDIR)$(PREFIX)/share/tern/models/tern-tales.gguf
+
+clean:
+	rm -rf build
+
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d) $(TOOL_SRC:%.c=$(B)/%.d) $(BENCH_SRC:%.c=$(B)/%.d)

@@ -1,0 +1,110 @@
+/* tern.h - the C ABI of tern: open a model, submit a request, take its text as it comes.
+ *
+ * Every function that can fail returns TERN_OK or a negative code; tern_error gives the sentence
+ * for the last failure on the calling thread. A model may be used from one thread at a time;
+ * tern_cancel may be called from any thread and from a signal handler. */
+#ifndef TERN_H
+#define TERN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TERN_ABI 1
+
+enum {
+    TERN_OK = 0,
+    TERN_E_INVALID = -1,
+    TERN_E_IO = -2,
+    TERN_E_FORMAT = -3,
+    TERN_E_NOMEM = -4,
+    TERN_E_UNSUPPORTED = -5,
+    TERN_E_NOTFOUND = -6,
+    TERN_E_CONTEXT = -7,
+    TERN_E_CANCELLED = -8,
+    TERN_E_DEVICE = -9,
+    TERN_E_INTERNAL = -99
+};
+
+typedef struct tern_model tern_model;
+typedef struct tern_request tern_request;
+
+typedef struct {
+    size_t size;                 /* sizeof(tern_options): set by tern_options_init */
+    const char *device;          /* NULL: the CPU */
+    int threads;                 /* 0: one for each physical core */
+    int context;                 /* tokens of KV; 0: what the model was trained for, at most 4096 */
+    int batch;                   /* tokens of one step at most; 0: 512 */
+    int reference;               /* plain C kernels */
+} tern_options;
+
+typedef struct {
+    size_t size;
+    int max_tokens;              /* 0: until the model ends or the context is full */
+    float temp, top_p, min_p, typical, repeat_penalty, freq_penalty, presence_penalty;
+    int top_k, repeat_last;
+    uint64_t seed;
+    int raw;                     /* the prompt as it is: no chat form, special tokens as the tokenizer adds them */
+    int ignore_eos;
+    const char *const *stop;     /* NULL-terminated list, or NULL */
+} tern_params;
+
+typedef struct { const char *role, *content; } tern_message;
+
+typedef enum { TERN_FINISH_NONE, TERN_FINISH_STOP, TERN_FINISH_LENGTH, TERN_FINISH_CANCELLED } tern_finish;
+
+typedef struct {
+    const char *text;            /* whole characters, may be empty; valid until the next call */
+    size_t n;
+    int32_t id;                  /* the token, or -1 with the last piece of text */
+    tern_finish finish;          /* not NONE: the request is over */
+} tern_event;
+
+typedef struct {
+    int prompt_tokens, cached_tokens, tokens;
+    double prompt_ms, decode_ms, first_token_ms;     /* first token from tern_submit on */
+} tern_stats;
+
+typedef struct {
+    const char *name, *arch, *device, *dtype;
+    uint64_t n_params, weight_bytes, kv_bytes, scratch_bytes;
+    int context, vocab, has_chat;
+    double load_ms, pack_ms;
+} tern_model_info;
+
+const char *tern_version(void);
+const char *tern_error(void);
+const char *tern_code_name(int code);
+
+void tern_options_init(tern_options *o);
+int  tern_open(tern_model **out, const char *path, const tern_options *o);
+void tern_close(tern_model *m);
+int  tern_info(const tern_model *m, tern_model_info *out);
+
+/* The settings the model's makers recommend, where its files say so. */
+void tern_params_init(tern_params *p, const tern_model *m);
+
+/* ids in *out, freed with tern_free. special: as the tokenizer adds them. */
+int  tern_tokenize(tern_model *m, const char *text, size_t n, int special, int32_t **out, size_t *n_out);
+int  tern_detokenize(tern_model *m, const int32_t *ids, size_t n, char **out, size_t *n_out);
+void tern_free(void *p);
+
+/* A prompt, a talk (in the model's chat form), or ids. What is still in the KV of this model's last
+ * request and begins the new one alike is not computed again. */
+int  tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n, const tern_params *p);
+int  tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs, size_t n, const tern_params *p);
+int  tern_submit_ids(tern_request **out, tern_model *m, const int32_t *ids, size_t n, const tern_params *p);
+
+/* Works until there is a token (or the end); fills the event. */
+int  tern_next(tern_request *r, tern_event *ev);
+void tern_cancel(tern_request *r);                   /* the next tern_next says TERN_FINISH_CANCELLED */
+int  tern_request_stats(const tern_request *r, tern_stats *out);
+void tern_request_close(tern_request *r);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,98 @@
+#include "base/arena.h"
+
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+struct arena_chunk {
+    struct arena_chunk *next;
+    size_t used, cap;
+    _Alignas(16) char data[];
+};
+
+static struct arena_chunk *chunk_for(struct arena *a, size_t n)
+{
+    struct arena_chunk *c = a->head;
+    size_t cap = c ? c->cap * 2 : 4096;
+
+    if (c && c->cap - c->used >= n) return c;
+    if (cap > (1u << 20)) cap = 1u << 20;
+    if (cap < n) cap = n;
+    c = mem_alloc(sizeof *c + cap);
+    c->cap = cap;
+    c->next = a->head;
+    a->head = c;
+    return c;
+}
+
+void *arena_alloc(struct arena *a, size_t n)
+{
+    struct arena_chunk *c;
+    void *p;
+
+    n = n > SIZE_MAX - 15 ? SIZE_MAX : (n + 15) & ~(size_t)15;   /* SIZE_MAX dies in mem_alloc */
+    c = chunk_for(a, n);
+    p = c->data + c->used;
+    c->used += n;
+    a->used_bytes += n;
+    return p;
+}
+
+void *arena_array(struct arena *a, size_t n, size_t size)
+{
+    size_t bytes;
+    return arena_alloc(a, mem_mul(n, size, &bytes) ? bytes : SIZE_MAX);
+}
+
+char *arena_cstr(struct arena *a, struct str s)
+{
+    char *p = arena_alloc(a, s.n + 1);
+    if (s.n) memcpy(p, s.p, s.n);
+    return p;
+}
+
+struct str arena_str(struct arena *a, struct str s) { return str_of(arena_cstr(a, s), s.n); }
+
+char *arena_printf(struct arena *a, const char *fmt, ...)
+{
+    va_list ap, again;
+    char *p;
+    int n;
+
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    p = arena_alloc(a, (size_t)(n < 0 ? 0 : n) + 1);
+    vsnprintf(p, (size_t)(n < 0 ? 0 : n) + 1, fmt, again);
+    va_end(again);
+    return p;
+}
+
+void arena_reset(struct arena *a)
+{
+    struct arena_chunk *keep = a->head;
+
+    if (!keep) return;
+    while (keep->next) {
+        struct arena_chunk *next = keep->next;
+        keep->next = next->next;
+        mem_free(next);
+    }
+    memset(keep->data, 0, keep->used);
+    keep->used = 0;
+    a->used_bytes = 0;
+}
+
+void arena_release(struct arena *a)
+{
+    while (a->head) {
+        struct arena_chunk *next = a->head->next;
+        mem_free(a->head);
+        a->head = next;
+    }
+    a->used_bytes = 0;
+}

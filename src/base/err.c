@@ -1,0 +1,52 @@
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int err_set(struct err *e, int code, const char *fmt, ...)
+{
+    if (e) {
+        va_list ap;
+        va_start(ap, fmt);
+        vsnprintf(e->msg, sizeof e->msg, fmt, ap);
+        va_end(ap);
+        e->code = code;
+    }
+    return code;
+}
+
+int err_wrap(struct err *e, const char *fmt, ...)
+{
+    char old[sizeof e->msg];
+    va_list ap;
+    int n;
+
+    if (!e) return E_INTERNAL;
+    memcpy(old, e->msg, sizeof old);
+    va_start(ap, fmt);
+    n = vsnprintf(e->msg, sizeof e->msg, fmt, ap);
+    va_end(ap);
+    if (n < 0) n = 0;
+    for (const char *p = ": "; (size_t)n + 1 < sizeof e->msg && *p; p++) e->msg[n++] = *p;
+    for (const char *p = old; (size_t)n + 1 < sizeof e->msg && *p; p++) e->msg[n++] = *p;
+    e->msg[(size_t)n < sizeof e->msg ? (size_t)n : sizeof e->msg - 1] = 0;
+    return e->code;
+}
+
+const char *err_name(int code)
+{
+    switch (code) {
+    case OK: return "ok";
+    case E_INVALID: return "invalid";
+    case E_IO: return "io";
+    case E_FORMAT: return "format";
+    case E_NOMEM: return "out_of_memory";
+    case E_UNSUPPORTED: return "unsupported";
+    case E_NOTFOUND: return "not_found";
+    case E_CONTEXT: return "context_exceeded";
+    case E_CANCELLED: return "cancelled";
+    case E_DEVICE: return "device";
+    default: return "internal";
+    }
+}

@@ -1,0 +1,101 @@
+#include "base/map.h"
+
+#include "base/mem.h"
+
+#include <sys/random.h>
+
+struct map_slot {
+    struct str key;      /* p NULL: free */
+    uint64_t hash, value;
+};
+
+static uint64_t seed(void)
+{
+    static uint64_t s;
+    uint64_t v = __atomic_load_n(&s, __ATOMIC_RELAXED);
+
+    if (v) return v;
+    if (getrandom(&v, sizeof v, 0) != sizeof v) v = 0x9e3779b97f4a7c15u;
+    uint64_t none = 0;
+    v |= 1;
+    return __atomic_compare_exchange_n(&s, &none, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED) ? v : none;
+}
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    __uint128_t r = (__uint128_t)(a ^ 0xa0761d6478bd642fu) * (b ^ 0xe7037ed1a0b428dbu);
+    return (uint64_t)r ^ (uint64_t)(r >> 64);
+}
+
+uint64_t map_hash(struct str key)
+{
+    uint64_t h = seed() ^ key.n, w;
+    const char *p = key.p;
+    size_t n = key.n;
+
+    for (; n >= 8; n -= 8, p += 8) {
+        memcpy(&w, p, 8);
+        h = mix(h, w);
+    }
+    w = 0;
+    if (n) memcpy(&w, p, n);
+    return mix(h, w);
+}
+
+static struct map_slot *find(const struct map *m, struct str key, uint64_t hash)
+{
+    for (size_t i = hash & (m->cap - 1);; i = (i + 1) & (m->cap - 1)) {
+        struct map_slot *s = &m->slots[i];
+        if (!s->key.p || (s->hash == hash && str_eq(s->key, key))) return s;
+    }
+}
+
+void map_reserve(struct map *m, size_t n)
+{
+    struct map old = *m;
+    size_t cap = 16;
+
+    while (cap < n * 2) cap *= 2;
+    if (cap <= m->cap) return;
+    m->slots = mem_array(cap, sizeof *m->slots);
+    m->cap = cap;
+    for (size_t i = 0; i < old.cap; i++)
+        if (old.slots[i].key.p) *find(m, old.slots[i].key, old.slots[i].hash) = old.slots[i];
+    mem_free(old.slots);
+}
+
+bool map_get(const struct map *m, struct str key, uint64_t *value)
+{
+    struct map_slot *s;
+
+    if (m->n == 0) return false;
+    if (!key.p) key.p = "";
+    s = find(m, key, map_hash(key));
+    if (!s->key.p) return false;
+    if (value) *value = s->value;
+    return true;
+}
+
+bool map_put(struct map *m, struct str key, uint64_t value)
+{
+    uint64_t hash = map_hash(key);
+    struct map_slot *s;
+
+    if (!key.p) key.p = "";
+    map_reserve(m, m->n + 1);
+    s = find(m, key, hash);
+    bool fresh = !s->key.p;
+    if (fresh) {
+        s->key = key;
+        s->hash = hash;
+        m->n++;
+    }
+    s->value = value;
+    return fresh;
+}
+
+void map_release(struct map *m)
+{
+    mem_free(m->slots);
+    *m = (struct map){ 0 };
+}

@@ -1,0 +1,53 @@
+#include "base/str.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+ptrdiff_t str_find(struct str in, struct str what)
+{
+    const char *at = what.n ? memmem(in.p, in.n, what.p, what.n) : in.p;
+    return at ? at - in.p : -1;
+}
+
+static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+struct str str_trim(struct str s)
+{
+    while (s.n && is_blank(s.p[0])) s = str_skip(s, 1);
+    while (s.n && is_blank(s.p[s.n - 1])) s.n--;
+    return s;
+}
+
+static bool copy_number(struct str s, char buf[64])
+{
+    if (s.n == 0 || s.n >= 64 || is_blank(s.p[0])) return false;
+    memcpy(buf, s.p, s.n);
+    buf[s.n] = 0;
+    return true;
+}
+
+bool str_to_i64(struct str s, int64_t *out)
+{
+    char buf[64], *end;
+    long long v;
+
+    if (!copy_number(s, buf)) return false;
+    errno = 0;
+    v = strtoll(buf, &end, 10);
+    if (errno || *end || end == buf) return false;
+    *out = v;
+    return true;
+}
+
+bool str_to_f64(struct str s, double *out)
+{
+    char buf[64], *end;
+    double v;
+
+    if (!copy_number(s, buf)) return false;
+    v = strtod(buf, &end);
+    if (*end || end == buf || !isfinite(v)) return false;
+    *out = v;
+    return true;
+}

@@ -1,0 +1,119 @@
+/* backend.h - a device as a table of operations over whole batches.
+ *
+ * Calls are in order and may be asynchronous: none of them returns a result to the host.
+ * Host arrays go in by `put`, results come out by `get`, both valid for the host only after
+ * `sync`, which also tells the first failure of any call since the last one. A step
+ * allocates nothing: memory comes from `alloc` when an engine opens.
+ *
+ * One thread drives a backend. Everything a call is handed (tensors, weights, views) must
+ * stay in place until the next sync. */
+#ifndef TERN_KERNEL_BACKEND_H
+#define TERN_KERNEL_BACKEND_H
+
+#include "base/err.h"
+#include "kernel/kvview.h"
+#include "kernel/tensor.h"
+
+struct backend;
+
+enum mem_kind { MEM_WEIGHTS, MEM_KV, MEM_SCRATCH, MEM_KINDS };
+
+enum act { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_RELU2, ACT_GELU_QUICK };
+
+enum rope_style {
+    ROPE_HALF,           /* pairs (i, i + n/2): Hugging Face's order, GGUF calls it neox */
+    ROPE_PAIR            /* pairs (2i, 2i + 1): GGUF's order for llama */
+};
+
+/* One product of a `linear` call: out = W x + bias, or out += W x + bias. */
+struct linear {
+    struct tensor out;
+    const struct weight *w;
+    const float *bias;           /* [w->rows] or NULL */
+    bool add;
+    float scale;                 /* of the product before adding; 0 means 1 */
+};
+
+struct attend_opt {
+    int n_heads, n_kv_heads, head_dim, head_dim_v;
+    float scale;
+    float softcap;               /* 0: none; else cap * tanh(score / cap) */
+    int window;                  /* 0: none; else only the last `window` positions, itself included */
+    const float *sinks;          /* [n_heads] or NULL: an extra logit that takes weight and gives nothing */
+    const float *slopes;         /* [n_heads] or NULL: ALiBi, slope * (key pos - query pos) */
+};
+
+struct backend {
+    const char *name;            /* "cpu", "cuda:0" */
+    char detail[96];             /* "avx512+vnni+amx, 2 threads" */
+    void *self;
+    size_t used_bytes[MEM_KINDS];
+
+    /* memory: 64-byte aligned at least; NULL never comes without an error */
+    int  (*alloc)(struct backend *be, void **out, size_t bytes, enum mem_kind kind, struct err *e);
+    void (*free)(struct backend *be, void *p, size_t bytes, enum mem_kind kind);
+    void (*put)(struct backend *be, void *dst, const void *src, size_t bytes);
+    void (*get)(struct backend *be, void *dst, const void *src, size_t bytes);
+    int  (*sync)(struct backend *be, struct err *e);
+    void (*close)(struct backend *be);
+
+    /* Takes a weight over: uploads it, repacks it, or keeps reading the mapped file. May be
+     * called for many weights before one weights_ready, which does the work in parallel. */
+    int  (*weight_put)(struct backend *be, struct weight *w, struct err *e);
+    int  (*weights_ready)(struct backend *be, struct err *e);
+    void (*weight_drop)(struct backend *be, struct weight *w);
+    bool (*weight_can)(struct backend *be, enum dtype t);   /* can linear and embed read this type? */
+
+    /* rows: out[i] = W[ids[i]] * scale */
+    void (*embed)(struct backend *be, const struct tensor *out, const struct weight *w,
+                  const int32_t *ids, float scale);
+    /* out[i] = x[rows[i]] for out->rows rows */
+    void (*gather)(struct backend *be, const struct tensor *out, const struct tensor *x, const int32_t *rows);
+
+    /* out = x / rms(x) * w, in rows of x->cols; w NULL: no weight. Heads: reshape the tensor. */
+    void (*rmsnorm)(struct backend *be, const struct tensor *out, const struct tensor *x, const float *w, float eps);
+    /* out = (x - mean) / std * w + b; w, b may be NULL */
+    void (*layernorm)(struct backend *be, const struct tensor *out, const struct tensor *x, const float *w,
+                      const float *b, float eps);
+    /* The same for n_heads heads of head_dim inside every row of x, in place, one weight for all heads
+     * (w_stride 0) or each its own (w_stride = head_dim). */
+    void (*headnorm)(struct backend *be, const struct tensor *x, int n_heads, int head_dim, const float *w,
+                     int w_stride, float eps);
+
+    /* All products share x; the backend quantizes it once. */
+    void (*linear)(struct backend *be, const struct tensor *x, const struct linear *jobs, int n_jobs);
+
+    /* table[i] = n_rot/2 pairs (cos, sin) * mscale of pos[i] * freq[j]; made once a step per rotary kind */
+    void (*rope_table)(struct backend *be, const struct tensor *table, const int32_t *pos, const float *freq,
+                       int n_rot, float mscale);
+    /* Turns the first n_rot numbers of each of n_heads heads in every row, in place. */
+    void (*rope)(struct backend *be, const struct tensor *x, int n_heads, int head_dim, int n_rot,
+                 const struct tensor *table, enum rope_style style);
+
+    /* k [n_tokens][n_kv_heads * head_dim], v likewise, into their blocks. */
+    void (*kv_put)(struct backend *be, const struct kvview *kv, int layer, const struct tensor *k,
+                   const struct tensor *v);
+    /* out [n_tokens][n_heads * head_dim_v]; causal; each token sees its own sequence up to its position. */
+    void (*attend)(struct backend *be, const struct tensor *out, const struct tensor *q, const struct kvview *kv,
+                   int layer, const struct attend_opt *opt);
+
+    /* out = act(gate) * up; up NULL: out = act(gate). out may be gate. */
+    void (*act)(struct backend *be, const struct tensor *out, const struct tensor *gate, const struct tensor *up,
+                enum act act);
+    void (*add)(struct backend *be, const struct tensor *x, const struct tensor *y, float scale);   /* x += scale * y */
+    void (*scale)(struct backend *be, const struct tensor *x, float scale);
+    void (*softcap)(struct backend *be, const struct tensor *x, float cap);   /* x = cap * tanh(x / cap) */
+};
+
+struct backend_opt {
+    const char *device;          /* NULL or "cpu" */
+    int n_threads;               /* 0: physical cores */
+    bool reference;              /* plain C kernels, F32 throughout: the definition */
+};
+
+int  backend_open(struct backend **out, const struct backend_opt *opt, struct err *e);
+void backend_close(struct backend *be);                  /* NULL is fine */
+
+/* The CPU's table; backend_open calls it. */
+int  cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e);
+#endif

@@ -1,0 +1,21 @@
+/* batch.h - what a forward pass takes: a flat run of tokens from many sequences.
+ *
+ * Prefill of any chunk and decode of many sequences are the same call: tokens of one sequence
+ * stand in order of position; sequences may come in any order. Host memory, the caller's. */
+#ifndef TERN_MODEL_BATCH_H
+#define TERN_MODEL_BATCH_H
+
+#include <stdint.h>
+
+struct batch {
+    int n_tokens;
+    const int32_t *ids;          /* [n_tokens] */
+    const int32_t *pos;          /* [n_tokens] */
+    const int32_t *seq;          /* [n_tokens] row of the block table */
+    int n_seqs;
+    const int32_t *table;        /* [n_seqs][table_stride] KV blocks */
+    int table_stride;
+    int n_out;
+    const int32_t *out_rows;     /* [n_out] which tokens want logits */
+};
+#endif

@@ -1,0 +1,27 @@
+/* decoder.h - the forward pass: a flat batch through all layers.
+ *
+ * A decoder is a model and the scratch for its largest step, taken once when it opens. It
+ * reads and writes KV blocks through the batch's table; it does not own them. */
+#ifndef TERN_MODEL_DECODER_H
+#define TERN_MODEL_DECODER_H
+
+#include "model/batch.h"
+#include "model/model.h"
+
+struct decoder;
+
+struct decoder_opt {
+    int max_tokens;                  /* of a batch */
+    int max_seqs;                    /* rows of a batch's table */
+    int max_table;                   /* its stride at most */
+    int max_out;                     /* rows of logits at most */
+};
+
+int  decoder_open(struct decoder **out, struct model *m, struct block_pool *kv, struct decoder_opt opt,
+                  struct err *e);
+void decoder_close(struct decoder *d);                   /* NULL is fine */
+
+/* Runs the batch; returns when logits are there: *logits is [n_out][n_vocab], the decoder's, valid
+ * until the next call. The batch is checked against the limits above (E_INVALID). */
+int  decoder_run(struct decoder *d, const struct batch *b, const float **logits, struct err *e);
+#endif

@@ -1,0 +1,47 @@
+/* sampler.h - logits → a token, in a fixed order, seeded per request.
+ *
+ * Order: logit bias, penalties, top-k, typical, top-p, min-p, temperature, draw. Temperature 0 is
+ * greedy: the largest logit after bias and penalties, the smaller id when two are equal. The
+ * same logits, history and seed give the same token on every machine. */
+#ifndef TERN_SAMPLE_SAMPLER_H
+#define TERN_SAMPLE_SAMPLER_H
+
+#include "base/err.h"
+#include "base/rng.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct logit_bias {
+    int32_t id;
+    float bias;
+};
+
+struct sample_opt {
+    float temp;                  /* 0 (greedy) to 2 */
+    int top_k;                   /* 0: all */
+    float top_p;                 /* (0, 1]; 1: all */
+    float min_p;                 /* [0, 1); 0: all */
+    float typical;               /* (0, 1]; 1: off */
+    float repeat_penalty;        /* > 0; 1: off */
+    int repeat_last;             /* tokens the penalties look back on; 0: off, -1: all */
+    float freq_penalty, presence_penalty;    /* [-2, 2]; 0: off */
+    uint64_t seed;
+    const struct logit_bias *bias;           /* copied by sampler_open */
+    int n_bias;
+};
+
+struct sample_opt sample_defaults(void);     /* temp 0.8, top_k 40, top_p 0.95, min_p 0.05, the rest off */
+int sample_check(const struct sample_opt *o, int n_vocab, struct err *e);    /* names the field and its range */
+
+struct sampler;
+int  sampler_open(struct sampler **out, const struct sample_opt *o, int n_vocab, struct err *e);
+void sampler_close(struct sampler *s);                   /* NULL is fine */
+
+/* Tokens already there (prompt), for the penalties. */
+void sampler_accept(struct sampler *s, int32_t id);
+/* Picks and accepts. Allocates nothing. NaN logits never win; all NaN is E_DEVICE. */
+int  sampler_pick(struct sampler *s, const float *logits, int32_t *id, struct err *e);
+
+int32_t sample_greedy(const float *logits, int n);       /* -1: nothing but NaN */
+#endif

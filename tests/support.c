@@ -1,0 +1,61 @@
+#include "support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *ring(const char *root, const char *path)
+{
+    static char slots[8][1024];
+    static int at;
+    char *s = slots[at++ % 8];
+    snprintf(s, sizeof slots[0], "%s/%s", root, path);
+    return access(s, F_OK) == 0 ? s : NULL;
+}
+
+static const char *root_dir(void)
+{
+    const char *r = getenv("TERN_ROOT");
+    return r ? r : ".";
+}
+
+const char *shared(const char *path)
+{
+    const char *s = getenv("TERN_SHARED");
+    char buf[512];
+    if (s) return ring(s, path);
+    snprintf(buf, sizeof buf, "%s/../shared", root_dir());
+    return ring(buf, path);
+}
+
+const char *repo(const char *path) { return ring(root_dir(), path); }
+
+static char dir[64];
+
+static void remove_dir(void)
+{
+    char cmd[128];
+    snprintf(cmd, sizeof cmd, "rm -rf '%s'", dir);
+    if (system(cmd) != 0) fprintf(stderr, "could not remove %s\n", dir);
+}
+
+const char *temp_dir(void)
+{
+    if (!dir[0]) {
+        strcpy(dir, "/tmp/tern-test-XXXXXX");
+        if (!mkdtemp(dir)) abort();
+        atexit(remove_dir);
+    }
+    return dir;
+}
+
+const char *temp_file(const char *name, const void *data, size_t n)
+{
+    char *path;
+    FILE *f;
+    if (asprintf(&path, "%s/%s", temp_dir(), name) < 0) abort();
+    f = fopen(path, "wb");
+    if (!f || fwrite(data, 1, n, f) != n || fclose(f) != 0) abort();
+    return path;
+}
