@@ -48,30 +48,38 @@ TOOLS    := $(TOOL_SRC:%.c=$(B)/%)
 BENCH_SRC := $(wildcard bench/*.c)
 BENCHES  := $(BENCH_SRC:%.c=$(B)/%)
 
+# make V=1 shows the commands
+Q   := $(if $(V),,@)
+SAY := @$(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),:,echo)
+
 .PHONY: all test unit asan tsan fuzz layers gates cuda bench install clean tests tools fuzzers benches clang arm64
 
 all: $(B)/tern
 
 $(B)/tern: $(CLI_OBJ) $(B)/libtern.a
-	$(CC) $(LDFLAGS) -o $@ $(CLI_OBJ) $(B)/libtern.a $(LDLIBS)
+	$(SAY) LD $@
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(CLI_OBJ) $(B)/libtern.a $(LDLIBS)
 
 $(B)/libtern.a: $(LIB_OBJ)
 	@rm -f $@
-	ar rcs $@ $(LIB_OBJ)
+	$(Q)ar rcs $@ $(LIB_OBJ)
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(call isa_flags,$(notdir $<)) -MMD -MP -c -o $@ $<
+	$(SAY) CC $@
+	$(Q)$(CC) $(CFLAGS) $(call isa_flags,$(notdir $<)) -MMD -MP -c -o $@ $<
 
 tests: $(TESTS)
 tools: $(TOOLS)
 benches: $(BENCHES)
 
 $(TESTS): $(B)/%: $(B)/%.o $(B)/libtern.a $(B)/tests/support.o
-	$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/support.o $(B)/libtern.a $(LDLIBS) -lcmocka
+	$(SAY) LD $@
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/support.o $(B)/libtern.a $(LDLIBS) -lcmocka
 
 $(TOOLS) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libtern.a
-	$(CC) $(LDFLAGS) -o $@ $< $(B)/libtern.a $(LDLIBS)
+	$(SAY) LD $@
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/libtern.a $(LDLIBS)
 
 # Unit tests, then the program from outside. tests/run prints 'N passed, N failed' last.
 test: all tests tools
@@ -81,7 +89,7 @@ unit: tests
 	TERN_BUILD=$(B) tests/run $(TESTS)
 
 asan:
-	$(MAKE) B=build/asan OPT='-O1 -g' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
+	$(MAKE) B=build/asan OPT='-O1 -g -Wno-format-truncation' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
 
 # The threaded ones; ThreadSanitizer and the rest do not go together.
 TSAN_TESTS := par engine ops

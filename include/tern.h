@@ -1,8 +1,9 @@
 /* tern.h - the C ABI of tern: open a model, submit a request, take its text as it comes.
  *
  * Every function that can fail returns TERN_OK or a negative code; tern_error gives the sentence
- * for the last failure on the calling thread. A model may be used from one thread at a time;
- * tern_cancel may be called from any thread and from a signal handler. */
+ * for the last failure on the calling thread. A model and its requests may be used from one thread
+ * at a time; tern_cancel may be called from any thread and from a signal handler. Several requests
+ * may be open at once: they share forward passes. Text is UTF-8. docs/abi.md has a whole program. */
 #ifndef TERN_H
 #define TERN_H
 
@@ -42,13 +43,14 @@ typedef struct {
 } tern_options;
 
 typedef struct {
-    size_t size;
+    size_t size;                 /* sizeof(tern_params): set by tern_params_init */
     int max_tokens;              /* 0: until the model ends or the context is full */
+    /* temp 0 is greedy; 1 is off for top_p, typical and repeat_penalty, 0 for the others */
     float temp, top_p, min_p, typical, repeat_penalty, freq_penalty, presence_penalty;
-    int top_k, repeat_last;
-    uint64_t seed;
+    int top_k, repeat_last;      /* 0: all; tokens the penalties look back on, -1: all */
+    uint64_t seed;               /* the same one gives the same text; tern_params_init draws one */
     int raw;                     /* the prompt as it is: no chat form, special tokens as the tokenizer adds them */
-    int ignore_eos;
+    int ignore_eos;              /* go on behind the model's end tokens */
     const char *const *stop;     /* NULL-terminated list, or NULL */
 } tern_params;
 
@@ -57,7 +59,7 @@ typedef struct { const char *role, *content; } tern_message;
 typedef enum { TERN_FINISH_NONE, TERN_FINISH_STOP, TERN_FINISH_LENGTH, TERN_FINISH_CANCELLED } tern_finish;
 
 typedef struct {
-    const char *text;            /* whole characters, may be empty; valid until the next call */
+    const char *text;            /* whole characters, may be empty, NUL behind; valid until the next call */
     size_t n;
     int32_t id;                  /* the token, or -1 with the last piece of text */
     tern_finish finish;          /* not NONE: the request is over */
@@ -76,18 +78,19 @@ typedef struct {
 } tern_model_info;
 
 const char *tern_version(void);
-const char *tern_error(void);
+const char *tern_error(void);                        /* never NULL; "" before any failure */
 const char *tern_code_name(int code);
 
 void tern_options_init(tern_options *o);
 int  tern_open(tern_model **out, const char *path, const tern_options *o);
-void tern_close(tern_model *m);
+void tern_close(tern_model *m);                      /* NULL is fine; open requests keep it alive */
 int  tern_info(const tern_model *m, tern_model_info *out);
 
-/* The settings the model's makers recommend, where its files say so. */
+/* The settings the model's makers recommend, where its files say so; m may be NULL. */
 void tern_params_init(tern_params *p, const tern_model *m);
 
-/* ids in *out, freed with tern_free. special: as the tokenizer adds them. */
+/* ids in *out, freed with tern_free. special: tokens are added as the tokenizer does, and their names in
+ * the text are matched; 0: all of it is text. A model without a tokenizer is TERN_E_UNSUPPORTED. */
 int  tern_tokenize(tern_model *m, const char *text, size_t n, int special, int32_t **out, size_t *n_out);
 int  tern_detokenize(tern_model *m, const int32_t *ids, size_t n, char **out, size_t *n_out);
 void tern_free(void *p);
@@ -98,11 +101,12 @@ int  tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n
 int  tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs, size_t n, const tern_params *p);
 int  tern_submit_ids(tern_request **out, tern_model *m, const int32_t *ids, size_t n, const tern_params *p);
 
-/* Works until there is a token (or the end); fills the event. */
+/* Works until there is a token (or the end); fills the event. The last event has a finish, the id -1
+ * and what text was held back; calling again gives it again, without text. */
 int  tern_next(tern_request *r, tern_event *ev);
 void tern_cancel(tern_request *r);                   /* the next tern_next says TERN_FINISH_CANCELLED */
 int  tern_request_stats(const tern_request *r, tern_stats *out);
-void tern_request_close(tern_request *r);
+void tern_request_close(tern_request *r);            /* NULL is fine */
 
 #ifdef __cplusplus
 }

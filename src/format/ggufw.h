@@ -12,6 +12,7 @@
 #include "base/str.h"
 
 struct ggufw;
+struct source;
 
 int  ggufw_open(struct ggufw **out, const char *path, struct err *e);
 void ggufw_u32(struct ggufw *w, const char *key, uint32_t v);
@@ -25,6 +26,8 @@ void ggufw_i32s(struct ggufw *w, const char *key, const int32_t *v, size_t n);
 void ggufw_u32s(struct ggufw *w, const char *key, const uint32_t *v, size_t n);
 void ggufw_f32s(struct ggufw *w, const char *key, const float *v, size_t n);
 void ggufw_bools(struct ggufw *w, const char *key, const bool *v, size_t n);
+/* A key of a GGUF source as it stands there, whatever its type; false if the source has no such. */
+bool ggufw_copy(struct ggufw *w, const struct source *from, const char *key);
 
 /* dims slowest first, as in source.h. */
 void ggufw_tensor(struct ggufw *w, const char *name, enum dtype t, const int64_t *dims, int n_dims);

@@ -19,7 +19,7 @@ struct source_tensor {
     struct str name;
     enum dtype type;
     int n_dims;
-    int64_t dims[SOURCE_MAX_DIMS];   /* slowest first, as PyTorch prints them: [out, in] */
+    int64_t dims[SOURCE_MAX_DIMS];   /* slowest first, as PyTorch prints them: [out, in]; then 1s */
     const void *data;
     size_t bytes;
 };
@@ -43,12 +43,14 @@ struct value {
 };
 
 struct source;
+struct gguf;
 
 int  source_open(struct source **out, const char *path, struct err *e);
 void source_close(struct source *s);                     /* NULL is fine */
 
 enum source_kind source_kind(const struct source *s);
 const char *source_path(const struct source *s);
+const struct gguf *source_gguf(const struct source *s);  /* NULL: not a GGUF file */
 
 size_t source_n_tensors(const struct source *s);
 const struct source_tensor *source_tensor(const struct source *s, size_t i);
@@ -57,7 +59,8 @@ uint64_t source_bytes(const struct source *s);           /* of all tensors */
 
 /* Keys: GGUF's own ("llama.block_count"); in a folder the dotted path into config.json
  * ("rope_scaling.factor"; a list index is a path part too), or, behind "generation_config:"
- * or "tokenizer_config:", into that file. A JSON null counts as missing. */
+ * or "tokenizer_config:", into that file; behind "metadata:" a text of the safetensors header.
+ * A JSON null counts as missing; an object is there, as VALUE_NONE, for its parts to be asked for. */
 bool source_key(const struct source *s, const char *key, struct value *out);
 size_t source_n_keys(const struct source *s);            /* top-level keys, for listing */
 const char *source_key_name(const struct source *s, size_t i);
@@ -78,6 +81,6 @@ static inline bool value_at(const struct value *list, size_t i, struct value *ou
 }
 
 /* Path of a companion file in the folder ("tokenizer.json"), or NULL if it is not there or the
- * source is not a folder. Free with mem_free. */
+ * source is not a folder (or a .safetensors file with config.json beside it). Free with mem_free. */
 char *source_file(const struct source *s, const char *name);
 #endif

@@ -1,7 +1,8 @@
 /* decoder.h - the forward pass: a flat batch through all layers.
  *
- * A decoder is a model and the scratch for its largest step, taken once when it opens. It
- * reads and writes KV blocks through the batch's table; it does not own them. */
+ * A decoder is a model and the scratch for its largest step, taken once when it opens: a step
+ * allocates nothing. It reads and writes KV blocks through the batch's table; it does not own
+ * them. Model and pool must outlive it. */
 #ifndef TERN_MODEL_DECODER_H
 #define TERN_MODEL_DECODER_H
 

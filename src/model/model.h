@@ -15,8 +15,10 @@ struct layer {
     float *bq, *bk, *bv, *bo;
     struct weight gate, up, down;
     float *b_gate, *b_up, *b_down;
-    float *sinks;
+    float s_q, s_k, s_v, s_o, s_gate, s_up, s_down;      /* multiply the product; 0: nothing does */
 };
+
+struct owned;
 
 struct model {
     struct arena arena;              /* everything small */
@@ -26,14 +28,18 @@ struct model {
     float *out_norm, *out_norm_b, *head_b;
     struct layer *layers;
     float *rope_freq[2];             /* [n_rot/2], scalings applied, in the backend's memory */
-    float rope_mscale[2];
+    struct kvshape *kv;              /* [n_layers] */
     uint64_t weight_bytes;           /* as they lie in the file */
     uint64_t n_params;
     double put_ms;                   /* time the backend took to take the weights over */
-    void *owned;                     /* converted copies of weights (transposed, sliced) */
+    float *vectors;                  /* where norms, biases and rope_freq lie, in the backend's memory */
+    size_t vector_bytes;
+    struct owned *owned;             /* copies of weights the backend could not read where they are */
 };
 
-/* The source must outlive the model: weights are read from its maps. */
+/* The source must outlive the model: weights are read from its maps. A tensor that is missing
+ * (E_NOTFOUND) or of another shape (E_FORMAT) is named with the shape it should have; numbers
+ * that are not finite are a warning. */
 int  model_open(struct model **out, const struct source *src, struct backend *be, struct err *e);
 void model_close(struct model *m);                       /* NULL is fine */
 

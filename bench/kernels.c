@@ -1,0 +1,176 @@
+/* kernels.c - what the CPU's products reach: GB/s of weights for few tokens, GMAC/s for many.
+ *
+ *     kernels [-t threads] [-i isa] [-m rows] [-k cols] [-c] [type ...]
+ *
+ * Few tokens cycle over so many copies of a matrix that no cache holds them; `share` is of what a
+ * plain loop reads from the same memory with the same threads. -c: one copy, so that a small matrix
+ * stays in the cache and arithmetic is the limit. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kernel/cpu/matmul.h"
+#include "kernel/quant.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SET_BYTES = 400 << 20, READ_BYTES = SET_BYTES / 10, SMALL_MS = 300 };
+
+struct bench {
+    struct par *par;
+    struct matmul *mm;
+    int rows, cols;
+    bool cached;
+    char *set;                   /* SET_BYTES of weights */
+    float *x, *y;                /* 512 tokens */
+    double read_gbs;
+};
+
+typedef uint64_t v8 __attribute__((vector_size(64), aligned(8)));
+
+struct reading {
+    struct par *par;
+    const char *p;
+    volatile uint64_t sink;
+};
+
+static void read_part(void *arg, int thread, int n_threads)
+{
+    struct reading *r = arg;
+    int a, b;
+    v8 s[4] = { { 0 } };
+    (void)thread, (void)n_threads;
+    while (par_next(r->par, READ_BYTES / 65536, 1, &a, &b)) {
+        const v8 *p = (const v8 *)(const void *)(r->p + (size_t)a * 65536);
+        for (int i = 0; i < 65536 / 64; i += 4)
+            for (int j = 0; j < 4; j++) s[j] ^= p[i + j];
+    }
+    s[0] ^= s[1] ^ s[2] ^ s[3];
+    r->sink ^= s[0][0] ^ s[0][7];
+}
+
+static double measure_read(struct bench *b)
+{
+    struct reading r = { .par = b->par, .p = b->set };
+    double best = 1e30;
+    for (int i = 0; i < 40; i++) {
+        uint64_t t = clock_ns();
+        r.p = b->set + (size_t)(i % 10) * READ_BYTES;
+        par_run(b->par, read_part, &r);
+        double ms = clock_ms_since(t);
+        if (ms < best) best = ms;
+    }
+    return READ_BYTES / best / 1e6;
+}
+
+/* Fills the set with one encoded matrix again and again; returns how many. */
+static int fill_set(struct bench *b, enum dtype t, size_t bytes)
+{
+    struct rng rng;
+    size_t n = (size_t)b->rows * (size_t)b->cols;
+    float *f = mem_array(n, sizeof *f);
+    int copies = b->cached ? 1 : (int)(SET_BYTES / bytes);
+
+    rng_seed(&rng, 1);
+    for (size_t i = 0; i < n; i++) f[i] = (float)rng_unit(&rng) - 0.5f;
+    if (quant_can_encode(t)) quant_encode(t, f, b->set, (int64_t)n);
+    else for (size_t i = 0; i < bytes; i++) b->set[i] = (char)(rng_u64(&rng) & 0x3b);   /* no huge scale */
+    for (int c = 1; c < copies; c++) memcpy(b->set + (size_t)c * bytes, b->set, bytes);
+    mem_free(f);
+    return copies;
+}
+
+/* Milliseconds of a product with `tokens` tokens: the best of many, for others use the machine too. */
+static double measure(struct bench *b, struct weight *w, size_t bytes, int copies, int tokens)
+{
+    struct tensor x = tensor_f32(b->x, tokens, b->cols);
+    struct linear job = { .out = tensor_f32(b->y, tokens, b->rows), .w = w };
+    uint64_t start = clock_ns();
+    double best = 1e30;
+
+    for (int n = 0; n < 3 || clock_ms_since(start) < SMALL_MS; n++) {
+        w->data = b->set + (size_t)(n % copies) * bytes;
+        uint64_t t = clock_ns();
+        cpu_linear(b->mm, b->par, &x, &job, 1);
+        double ms = clock_ms_since(t);
+        if (ms < best) best = ms;
+    }
+    return best;
+}
+
+static void bench_type(struct bench *b, enum dtype t)
+{
+    struct weight w = { .type = t, .rows = b->rows, .cols = b->cols, .n = 1 };
+    uint64_t row = 0;
+    if (!dtype_row_bytes(t, (uint64_t)b->cols, &row)) return;
+    size_t bytes = (size_t)row * (size_t)b->rows;
+    int copies = fill_set(b, t, bytes);
+    double one = measure(b, &w, bytes, copies, 1), four = measure(b, &w, bytes, copies, 4);
+    double eight = measure(b, &w, bytes, copies, 8), many = measure(b, &w, bytes, copies, 512);
+    double gb = (double)bytes / 1e6, macs = (double)b->rows * b->cols / 1e6;
+
+    printf("%-8s %7.1f %6.0f%% %8.1f %8.1f %10.0f\n", dtype_name((int)t), gb / one, 100 * gb / one / b->read_gbs,
+           gb / four, gb / eight, 512 * macs / many);
+    fflush(stdout);
+}
+
+static const enum dtype usual[] = {
+    DT_F32, DT_F16, DT_BF16, DT_Q4_0, DT_Q4_1, DT_Q5_0, DT_Q5_1, DT_Q8_0, DT_Q2_K, DT_Q3_K, DT_Q4_K,
+    DT_Q5_K, DT_Q6_K, DT_IQ4_NL, DT_IQ4_XS, DT_IQ2_XXS, DT_TQ2_0, DT_MXFP4,
+};
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: kernels [-t threads] [-i isa] [-m rows] [-k cols] [-c] [type ...]\n");
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b = { .rows = 8192, .cols = 2048 };
+    struct matmul_opt opt = { .gemm = gemm_amx() };
+    struct err e = { 0 };
+    int threads = 0, c, rc;
+
+    while ((c = getopt(argc, argv, "t:i:m:k:c")) != -1) {
+        if (c == 't') threads = atoi(optarg);
+        else if (c == 'm') b.rows = atoi(optarg);
+        else if (c == 'c') b.cached = true;
+        else if (c == 'k') b.cols = atoi(optarg);
+        else if (c == 'i' && (opt.isa = isa_by_name(optarg))) opt.gemm = NULL;
+        else return usage();
+    }
+    if ((rc = par_open(&b.par, (struct par_opt){ threads, true }, &e)) != OK) goto out;
+    if ((rc = matmul_open(&b.mm, b.par, opt, &e)) != OK) goto out;
+    b.set = mem_try_aligned(SET_BYTES);
+    b.x = mem_array(512 * (size_t)b.cols, sizeof *b.x);
+    b.y = mem_array(512 * (size_t)b.rows, sizeof *b.y);
+    if (!b.set) {
+        rc = err_set(&e, E_NOMEM, "no memory for %d bytes of weights", SET_BYTES);
+        goto out;
+    }
+    memset(b.set, 1, SET_BYTES);
+    for (int i = 0; i < 512 * b.cols; i++) b.x[i] = (float)(i % 37 - 18) / 18;
+    b.read_gbs = measure_read(&b);
+    printf("%s, %d threads, [%d x %d]; reading alone: %.1f GB/s\n", matmul_name(b.mm), par_n(b.par), b.rows, b.cols,
+           b.read_gbs);
+    printf("%-8s %7s %7s %8s %8s %10s\n", "type", "GB/s", "share", "x4 GB/s", "x8 GB/s", "GMAC/s 512");
+    if (optind < argc) {
+        for (int i = optind; i < argc; i++) {
+            enum dtype t = dtype_by_name(str_c(argv[i]));
+            if (matmul_can(b.mm, t)) bench_type(&b, t);
+        }
+    } else {
+        for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) bench_type(&b, usual[i]);
+    }
+out:
+    if (rc != OK) fprintf(stderr, "kernels: %s\n", e.msg);
+    matmul_close(b.mm);
+    par_close(b.par);
+    if (b.set) mem_free_aligned(b.set, SET_BYTES);
+    mem_free(b.x);
+    mem_free(b.y);
+    return rc == OK ? 0 : 1;
+}

@@ -1,0 +1,106 @@
+#include "cli/args.h"
+
+#include "base/str.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+
+static const struct arg *find(const struct arg *table, struct str name)
+{
+    for (const struct arg *a = table; a->name; a++)
+        if (str_is(name, a->name) || (a->alt && str_is(name, a->alt))) return a;
+    return NULL;
+}
+
+static bool parse_u64(const char *s, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoull(s, &end, 0);
+    return !errno && *end == 0 && end != s && *s != '-';
+}
+
+static int store(const struct arg *a, const char *value, struct err *e)
+{
+    int64_t i;
+    double f;
+
+    switch (a->kind) {
+    case ARG_FLAG: *(bool *)a->to = true; return OK;
+    case ARG_STR: *(const char **)a->to = value; return OK;
+    case ARG_INT:
+        if (!str_to_i64(str_c(value), &i) || i < INT_MIN || i > INT_MAX)
+            return err_set(e, E_INVALID, "%s takes a whole number, found '%s'", a->name, value);
+        *(int *)a->to = (int)i;
+        return OK;
+    case ARG_U64:
+        if (!parse_u64(value, a->to))
+            return err_set(e, E_INVALID, "%s takes a whole number from 0 on, found '%s'", a->name, value);
+        return OK;
+    case ARG_FLOAT:
+        if (!str_to_f64(str_c(value), &f))
+            return err_set(e, E_INVALID, "%s takes a number, found '%s'", a->name, value);
+        *(float *)a->to = (float)f;
+        return OK;
+    }
+    return err_set(e, E_INTERNAL, "%s: an argument of no kind", a->name);
+}
+
+/* A flag at argv[*i]; moves *i past the value it takes. */
+static int take_flag(const struct arg *table, int argc, char **argv, int *i, struct err *e)
+{
+    struct str word = str_c(argv[*i]), name = word;
+    ptrdiff_t eq = str_starts(word, STR("--")) ? str_find(word, STR("=")) : -1;
+    const char *value = NULL;
+    const struct arg *a;
+
+    if (eq >= 0) name = str_take(word, (size_t)eq), value = word.p + eq + 1;
+    a = find(table, name);
+    if (!a) return err_set(e, E_INVALID, "unknown flag '%.*s'", STR_ARG(name));
+    if (a->kind == ARG_FLAG && value) return err_set(e, E_INVALID, "%s takes no value", a->name);
+    if (a->kind != ARG_FLAG && !value) {
+        if (*i + 1 >= argc) return err_set(e, E_INVALID, "%s needs a value: %s", a->name, a->meta);
+        value = argv[++*i];
+    }
+    return store(a, value, e);
+}
+
+int args_parse(const struct verb *v, const struct arg *table, int argc, char **argv, const char **pos,
+               int max_pos, int *n_pos, bool *helped, struct err *e)
+{
+    bool flags = true;
+    int rc;
+
+    *n_pos = 0;
+    *helped = false;
+    for (int i = 1; i < argc; i++) {
+        const char *w = argv[i];
+        if (flags && (str_is(str_c(w), "-h") || str_is(str_c(w), "--help"))) {
+            args_help(stdout, v, table);
+            *helped = true;
+            return OK;
+        }
+        if (flags && str_is(str_c(w), "--")) {
+            flags = false;
+        } else if (flags && w[0] == '-' && w[1]) {
+            if ((rc = take_flag(table, argc, argv, &i, e)) != OK) return rc;
+        } else {
+            if (*n_pos == max_pos) return err_set(e, E_INVALID, "unexpected argument '%s'", w);
+            pos[(*n_pos)++] = w;
+        }
+    }
+    return OK;
+}
+
+void args_help(FILE *f, const struct verb *v, const struct arg *table)
+{
+    fprintf(f, "usage: %s\n\n%s\n", v->usage, v->about);
+    if (table->name) fprintf(f, "\nflags:\n");
+    for (const struct arg *a = table; a->name; a++) {
+        char left[64];
+        snprintf(left, sizeof left, "%s%s%s%s%s", a->alt ? a->alt : "", a->alt ? ", " : "", a->name,
+                 a->meta ? " " : "", a->meta ? a->meta : "");
+        fprintf(f, "  %-26s %s\n", left, a->help);
+    }
+}

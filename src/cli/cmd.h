@@ -1,0 +1,25 @@
+/* cmd.h - the verbs of the program. Each takes its own arguments (argv[0] is the verb) and returns
+ * the exit code: 0 done, 1 it failed (one line on stderr says why), 2 wrong usage. */
+#ifndef TERN_CLI_CMD_H
+#define TERN_CLI_CMD_H
+
+#include "base/err.h"
+
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+int cmd_run(int argc, char **argv);
+int cmd_chat(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
+int cmd_eval(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+int cmd_convert(int argc, char **argv);
+
+/* "tern: sentence" on stderr; returns EXIT_FAILED, or EXIT_USAGE for E_INVALID arguments. */
+int cmd_fail(const struct err *e);
+int cmd_usage(const char *verb, const struct err *e);
+
+/* The model that ships: $TERN_MODEL, models/tern-tales.gguf beside the program's build folder, or the
+ * installed one; NULL if none of them is there. Static memory. */
+const char *cmd_default_model(void);
+#endif

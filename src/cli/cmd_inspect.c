@@ -1,0 +1,207 @@
+/* tern inspect: what a model file holds. */
+#include "base/jsonw.h"
+#include "base/mem.h"
+#include "cli/args.h"
+#include "cli/cmd.h"
+#include "format/source.h"
+#include "model/hparams.h"
+
+#include <stdio.h>
+
+static const struct verb verb = {
+    "inspect",
+    "tern inspect MODEL [--json] [--tensors] [--keys]",
+    "Shows what a GGUF file, a .safetensors file or a Hugging Face folder holds: architecture,\n"
+    "shapes, types, sizes. Nothing is loaded; the whole header is checked.\n\n"
+    "  tern inspect models/tern-tales.gguf --tensors",
+};
+
+struct type_sum {
+    int n;
+    uint64_t bytes, elements;
+};
+
+static uint64_t elements(const struct source_tensor *t)
+{
+    uint64_t n = 1;
+    for (int d = 0; d < t->n_dims; d++) n *= (uint64_t)t->dims[d];
+    return n;
+}
+
+static void sum_types(const struct source *s, struct type_sum sums[DT_COUNT], struct type_sum *all)
+{
+    for (size_t i = 0; i < source_n_tensors(s); i++) {
+        const struct source_tensor *t = source_tensor(s, i);
+        struct type_sum *into[2] = { &sums[t->type], all };
+        for (int k = 0; k < 2; k++) {
+            into[k]->n++;
+            into[k]->bytes += t->bytes;
+            into[k]->elements += elements(t);
+        }
+    }
+}
+
+static void value_json(struct jsonw *w, const struct value *v, size_t max_list)
+{
+    struct value item;
+
+    switch (v->kind) {
+    case VALUE_BOOL: jsonw_bool(w, v->b); break;
+    case VALUE_INT: jsonw_int(w, v->i); break;
+    case VALUE_UINT:
+        if (v->u <= INT64_MAX) jsonw_int(w, (int64_t)v->u);
+        else jsonw_num(w, (double)v->u);
+        break;
+    case VALUE_FLOAT: jsonw_num(w, v->f); break;
+    case VALUE_STR: jsonw_str(w, v->s); break;
+    case VALUE_LIST:
+        if (v->n > max_list) {                           /* a vocabulary: its length says enough */
+            jsonw_obj(w);
+            jsonw_key(w, "length"), jsonw_int(w, (int64_t)v->n);
+            jsonw_end(w);
+            break;
+        }
+        jsonw_arr(w);
+        for (size_t i = 0; i < v->n && value_at(v, i, &item); i++) value_json(w, &item, max_list);
+        jsonw_end(w);
+        break;
+    default: jsonw_null(w);
+    }
+}
+
+static void hparams_json(struct jsonw *w, const struct hparams *hp)
+{
+    const struct layer_hp *l = &hp->layers[0];
+
+    jsonw_key(w, "architecture"), jsonw_str(w, str_c(hp->arch));
+    jsonw_key(w, "layers"), jsonw_int(w, hp->n_layers);
+    jsonw_key(w, "embedding"), jsonw_int(w, hp->n_embd);
+    jsonw_key(w, "feed_forward"), jsonw_int(w, l->n_ff);
+    jsonw_key(w, "heads"), jsonw_int(w, l->n_heads);
+    jsonw_key(w, "kv_heads"), jsonw_int(w, l->n_kv_heads);
+    jsonw_key(w, "head_dim"), jsonw_int(w, l->head_dim);
+    jsonw_key(w, "vocabulary"), jsonw_int(w, hp->n_vocab);
+    jsonw_key(w, "context"), jsonw_int(w, hp->n_ctx);
+}
+
+static void print_json(const struct source *s, const struct hparams *hp, const struct err *why, struct buf *out)
+{
+    struct jsonw w = { .out = out };
+    struct type_sum sums[DT_COUNT] = { 0 }, all = { 0 };
+    struct value v;
+
+    sum_types(s, sums, &all);
+    jsonw_obj(&w);
+    jsonw_key(&w, "path"), jsonw_str(&w, str_c(source_path(s)));
+    jsonw_key(&w, "format"), jsonw_str(&w, source_kind(s) == SOURCE_GGUF ? STR("gguf") : STR("safetensors"));
+    if (hp) hparams_json(&w, hp);
+    else jsonw_key(&w, "not_runnable"), jsonw_str(&w, str_c(why->msg));
+    jsonw_key(&w, "parameters"), jsonw_int(&w, (int64_t)all.elements);
+    jsonw_key(&w, "bytes"), jsonw_int(&w, (int64_t)all.bytes);
+    jsonw_key(&w, "keys"), jsonw_obj(&w);
+    for (size_t i = 0; i < source_n_keys(s); i++)
+        if (source_key(s, source_key_name(s, i), &v)) {
+            jsonw_key(&w, source_key_name(s, i));
+            value_json(&w, &v, 64);
+        }
+    jsonw_end(&w);
+    jsonw_key(&w, "tensors"), jsonw_arr(&w);
+    for (size_t i = 0; i < source_n_tensors(s); i++) {
+        const struct source_tensor *t = source_tensor(s, i);
+        jsonw_obj(&w);
+        jsonw_key(&w, "name"), jsonw_str(&w, t->name);
+        jsonw_key(&w, "type"), jsonw_str(&w, str_c(dtype_name((int)t->type)));
+        jsonw_key(&w, "shape"), jsonw_arr(&w);
+        for (int d = 0; d < t->n_dims; d++) jsonw_int(&w, t->dims[d]);
+        jsonw_end(&w);
+        jsonw_key(&w, "bytes"), jsonw_int(&w, (int64_t)t->bytes);
+        jsonw_end(&w);
+    }
+    jsonw_end(&w);
+    jsonw_end(&w);
+    buf_putc(out, '\n');
+}
+
+static void print_keys(const struct source *s, struct buf *out)
+{
+    struct value v;
+
+    for (size_t i = 0; i < source_n_keys(s); i++) {
+        struct buf one = { 0 };
+        struct jsonw w = { .out = &one };
+        if (!source_key(s, source_key_name(s, i), &v)) continue;
+        value_json(&w, &v, 8);
+        buf_printf(out, "  %-44s %.*s%s\n", source_key_name(s, i), (int)(one.n > 80 ? 80 : one.n), one.p,
+                   one.n > 80 ? "..." : "");
+        buf_release(&one);
+    }
+}
+
+static void print_text(const struct source *s, const struct hparams *hp, const struct err *why, bool keys,
+                       bool tensors, struct buf *out)
+{
+    struct type_sum sums[DT_COUNT] = { 0 }, all = { 0 };
+
+    sum_types(s, sums, &all);
+    buf_printf(out, "%s\n", source_path(s));
+    if (hp) {
+        const struct layer_hp *l = &hp->layers[0];
+        buf_printf(out, "  architecture  %s\n  layers        %d\n  embedding     %d\n  feed-forward  %d\n", hp->arch,
+                   hp->n_layers, hp->n_embd, l->n_ff);
+        buf_printf(out, "  heads         %d (%d KV) of %d\n  vocabulary    %d\n  context       %d\n", l->n_heads,
+                   l->n_kv_heads, l->head_dim, hp->n_vocab, hp->n_ctx);
+    } else {
+        buf_printf(out, "  not runnable  %s\n", why->msg);
+    }
+    buf_printf(out, "  parameters    %.2f M in %d tensors, %.1f MiB\n", (double)all.elements / 1e6, all.n,
+               (double)all.bytes / 1048576);
+    for (int t = 0; t < DT_COUNT; t++)
+        if (sums[t].n)
+            buf_printf(out, "  %-13s %d tensors, %.1f MiB, %.2f bits each\n", dtype_name(t), sums[t].n,
+                       (double)sums[t].bytes / 1048576,
+                       sums[t].elements ? 8.0 * (double)sums[t].bytes / (double)sums[t].elements : 0.0);
+    if (keys) buf_puts(out, "\nkeys:\n"), print_keys(s, out);
+    if (tensors) buf_puts(out, "\ntensors:\n");
+    for (size_t i = 0; tensors && i < source_n_tensors(s); i++) {
+        const struct source_tensor *t = source_tensor(s, i);
+        buf_printf(out, "  %-44.*s %-8s", STR_ARG(t->name), dtype_name((int)t->type));
+        for (int d = 0; d < t->n_dims; d++) buf_printf(out, "%s%lld", d ? " x " : " ", (long long)t->dims[d]);
+        buf_putc(out, '\n');
+    }
+}
+
+int cmd_inspect(int argc, char **argv)
+{
+    bool json = false, tensors = false, keys = false, helped;
+    const char *path = NULL, *model = NULL;
+    const struct arg table[] = {
+        { "--json", NULL, ARG_FLAG, &json, NULL, "everything as one JSON object" },
+        { "--tensors", NULL, ARG_FLAG, &tensors, NULL, "list every tensor" },
+        { "--keys", NULL, ARG_FLAG, &keys, NULL, "list every metadata key" },
+        { "--model", "-m", ARG_STR, &model, "MODEL", "the same as the argument" },
+        { 0 },
+    };
+    struct source *s = NULL;
+    struct arena arena = { 0 };
+    struct hparams hp = { 0 };
+    struct buf out = { 0 };
+    struct err e = { 0 }, why = { 0 };
+    int n_pos, rc = args_parse(&verb, table, argc, argv, &path, 1, &n_pos, &helped, &e);
+
+    if (rc != OK) return cmd_usage("inspect", &e);
+    if (helped) return EXIT_OK;
+    if (!path) path = model ? model : cmd_default_model();
+    if (!path) {
+        err_set(&e, E_INVALID, "no model named, and the one that ships is not here");
+        return cmd_usage("inspect", &e);
+    }
+    if (source_open(&s, path, &e) != OK) return cmd_fail(&e);
+    bool runs = hparams_read(&hp, &arena, s, &why) == OK;
+    if (json) print_json(s, runs ? &hp : NULL, &why, &out);
+    else print_text(s, runs ? &hp : NULL, &why, keys, tensors, &out);
+    bool written = fwrite(out.p, 1, out.n, stdout) == out.n && fflush(stdout) == 0;
+    buf_release(&out);
+    arena_release(&arena);
+    source_close(s);
+    return written ? EXIT_OK : EXIT_FAILED;
+}

@@ -1,0 +1,100 @@
+#include "cli/convert_keys.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "token/tokenizer.h"
+
+#include <stdlib.h>
+
+static void general_keys(struct ggufw *w, const struct source *src, enum dtype type)
+{
+    const char *path = source_path(src);
+    struct str name = str_c(path);
+
+    while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;
+    for (size_t i = name.n; i > 0; i--)
+        if (name.p[i - 1] == '/') {
+            name = str_skip(name, i);
+            break;
+        }
+    ggufw_str(w, "general.name", name);
+    ggufw_u32(w, "general.quantization_version", 2);
+    ggufw_u32(w, "general.file_type", type == DT_F32 ? 0 : type == DT_F16 ? 1 : type == DT_Q8_0 ? 7 : 32);
+}
+
+/* The settings the makers recommend, where they sample at all. */
+static void sampling_keys(struct ggufw *w, const struct source *src)
+{
+    bool sample = true;
+    double f;
+    int64_t i;
+
+    source_bool(src, "generation_config:do_sample", &sample);
+    if (!sample) return;
+    if (source_f64(src, "generation_config:temperature", &f)) ggufw_f32(w, "general.sampling.temp", (float)f);
+    if (source_f64(src, "generation_config:top_p", &f)) ggufw_f32(w, "general.sampling.top_p", (float)f);
+    if (source_f64(src, "generation_config:min_p", &f)) ggufw_f32(w, "general.sampling.min_p", (float)f);
+    if (source_i64(src, "generation_config:top_k", &i)) ggufw_i32(w, "general.sampling.top_k", (int32_t)i);
+}
+
+/* Models end a turn with another token than a text: the second of the list, where there is one. */
+static int32_t end_of_turn(const struct source *src, int32_t eos)
+{
+    static const char *const lists[] = { "generation_config:eos_token_id", "eos_token_id" };
+    struct value list, item;
+    int64_t id;
+
+    for (size_t k = 0; k < 2; k++)
+        if (source_key(src, lists[k], &list) && list.kind == VALUE_LIST)
+            for (size_t i = 0; i < list.n; i++)
+                if (value_at(&list, i, &item) && value_i64(&item, &id) && id >= 0 && id != eos && id <= INT32_MAX)
+                    return (int32_t)id;
+    return -1;
+}
+
+static void id_key(struct ggufw *w, const char *key, int32_t id)
+{
+    if (id >= 0) ggufw_u32(w, key, (uint32_t)id);
+}
+
+static int tokenizer_keys(struct ggufw *w, const struct source *src, struct err *e)
+{
+    struct tokenizer *t = NULL;
+    struct token_export x = { 0 };
+    struct str chat;
+    int rc = tokenizer_from_source(&t, src, e);
+
+    if (rc == OK) rc = tokenizer_export(t, &x, e);
+    if (rc == OK) {
+        ggufw_str(w, "tokenizer.ggml.model", str_c(x.model));
+        if (x.pre) ggufw_str(w, "tokenizer.ggml.pre", str_c(x.pre));
+        ggufw_strs(w, "tokenizer.ggml.tokens", x.pieces, (size_t)x.n);
+        if (x.scores) ggufw_f32s(w, "tokenizer.ggml.scores", x.scores, (size_t)x.n);
+        if (x.types) ggufw_i32s(w, "tokenizer.ggml.token_type", x.types, (size_t)x.n);
+        if (x.merges) ggufw_strs(w, "tokenizer.ggml.merges", x.merges, (size_t)x.n_merges);
+        id_key(w, "tokenizer.ggml.bos_token_id", x.bos);
+        id_key(w, "tokenizer.ggml.eos_token_id", x.eos);
+        id_key(w, "tokenizer.ggml.eot_token_id", end_of_turn(src, x.eos));
+        id_key(w, "tokenizer.ggml.unknown_token_id", x.unk);
+        id_key(w, "tokenizer.ggml.padding_token_id", x.pad);
+        ggufw_bool(w, "tokenizer.ggml.add_bos_token", x.add_bos);
+        ggufw_bool(w, "tokenizer.ggml.add_eos_token", x.add_eos);
+        ggufw_bool(w, "tokenizer.ggml.add_space_prefix", x.add_space_prefix);
+        chat = tokenizer_chat_template(t);
+        if (chat.n) ggufw_str(w, "tokenizer.chat_template", chat);
+    }
+    tokenizer_close(t);
+    return rc;
+}
+
+int convert_keys(struct ggufw *w, const struct source *src, enum dtype type, struct err *e)
+{
+    char *file = source_file(src, "tokenizer.json");
+    int rc = OK;
+
+    general_keys(w, src, type);
+    sampling_keys(w, src);
+    if (file) rc = tokenizer_keys(w, src, e);
+    mem_free(file);
+    return rc;
+}

@@ -1,0 +1,38 @@
+/* eval.h - what the ways of `tern eval` share: a model opened to be run batch by batch. */
+#ifndef TERN_CLI_EVAL_H
+#define TERN_CLI_EVAL_H
+
+#include "base/buf.h"
+#include "format/source.h"
+#include "kv/chain.h"
+#include "model/decoder.h"
+
+struct eval {
+    struct source *src;
+    struct backend *be;
+    struct model *model;
+    struct block_pool *pool;
+    struct decoder *dec;
+};
+
+struct eval_opt {
+    const char *model;           /* a folder or a file */
+    const char *golden;          /* logits: NULL is golden.safetensors in the folder */
+    const char *file;            /* ppl: the text */
+    bool reference;              /* plain C kernels and F32 KV */
+    int n_threads;
+    int n_ctx;                   /* ppl: tokens of a window */
+    uint64_t n_chars;            /* ppl: of the text; 0: all */
+    int n_chunks;                /* ppl: windows at most; 0: all */
+    bool llama;                  /* ppl: scored as llama-perplexity does */
+};
+
+/* Source, backend and model; then, when the shape of the work is known, KV and decoder. */
+int  eval_open(struct eval *v, const struct eval_opt *opt, struct err *e);
+int  eval_prepare(struct eval *v, const struct eval_opt *opt, struct decoder_opt dec, int n_blocks, struct err *e);
+void eval_release(struct eval *v);                       /* a zeroed one is fine */
+
+/* Each writes its JSON line into out. */
+int eval_logits(const struct eval_opt *opt, struct buf *out, struct err *e);
+int eval_ppl(const struct eval_opt *opt, struct buf *out, struct err *e);
+#endif

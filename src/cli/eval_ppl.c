@@ -1,0 +1,173 @@
+/* eval_ppl.c - perplexity of a text.
+ *
+ * The text's tokens are cut into windows; the windows' tokens go through the decoder in one flat
+ * stream, as many a batch as fit, so short windows share batches and long ones are cut. */
+#include "cli/eval.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/jsonw.h"
+#include "base/mem.h"
+#include "base/par.h"
+#include "base/utf8.h"
+#include "token/tokenizer.h"
+
+#include <math.h>
+
+#define MAX_TEXT (1u << 30)
+#define MAX_OPEN 64              /* windows in one batch at most */
+
+struct ppl {
+    const struct eval_opt *opt;
+    struct eval v;
+    struct par *par;
+    struct ids ids;
+    int n_windows, first;        /* first: of a window's tokens whose successor is scored */
+    int max_tokens, stride;
+    int n_rows;                  /* of the table: window w uses w % n_rows */
+    /* the batch */
+    int32_t *tok, *pos, *seq, *rows, *table, *want;
+    int n_tok, n_out;
+    const float *logits;
+    double *nll;                 /* [max_tokens] */
+    double sum;
+    uint64_t n_scored;
+};
+
+static struct str first_chars(struct str s, uint64_t n)
+{
+    size_t at = 0;
+    int32_t cp;
+    if (n == 0) return s;
+    while (at < s.n && n-- > 0) at += (size_t)utf8_next(str_skip(s, at), &cp);
+    return str_take(s, at);
+}
+
+static int read_text(struct ppl *p, struct err *e)
+{
+    struct tokenizer *t = NULL;
+    struct buf text = { 0 };
+    int n_ctx = p->opt->n_ctx, rc;
+    bool bos;
+
+    if ((rc = tokenizer_from_source(&t, p->v.src, e)) != OK) goto out;
+    if ((rc = file_read(&text, p->opt->file, MAX_TEXT, e)) != OK) goto out;
+    bos = p->opt->llama && tokenizer_adds_bos(t);
+    rc = tokenizer_encode(t, first_chars(buf_str(&text), p->opt->n_chars), p->opt->llama ? ENCODE_SPECIAL : 0, &p->ids, e);
+    if (rc != OK) goto out;
+    p->n_windows = (int)(p->ids.n / (size_t)n_ctx);
+    if (p->opt->n_chunks && p->n_windows > p->opt->n_chunks) p->n_windows = p->opt->n_chunks;
+    if (p->n_windows < 1)
+        rc = err_set(e, E_INVALID, "%s: %zu tokens do not fill a window of %d", p->opt->file, p->ids.n, n_ctx);
+    for (int w = 0; bos && w < p->n_windows; w++) p->ids.p[(size_t)w * (size_t)n_ctx] = tokenizer_bos(t);
+    p->first = p->opt->llama ? n_ctx / 2 : 0;
+out:
+    buf_release(&text);
+    tokenizer_close(t);
+    return rc;
+}
+
+/* log of the sum of exp in double, less the wanted logit. */
+static double nll_of(const float *x, int n, int32_t want)
+{
+    double sum = 0;
+    float max = x[0];
+    for (int i = 1; i < n; i++) max = x[i] > max ? x[i] : max;
+    for (int i = 0; i < n; i++) sum += exp((double)x[i] - max);
+    return log(sum) + max - x[want];
+}
+
+static void score_some(void *arg, int thread, int n_threads)
+{
+    struct ppl *p = arg;
+    int n_vocab = p->v.model->hp.n_vocab, a, b;
+    par_share(p->n_out, 1, thread, n_threads, &a, &b);
+    for (int i = a; i < b; i++) p->nll[i] = nll_of(p->logits + (size_t)i * (size_t)n_vocab, n_vocab, p->want[i]);
+}
+
+static int flush(struct ppl *p, struct err *e)
+{
+    struct batch b = { .n_tokens = p->n_tok, .ids = p->tok, .pos = p->pos, .seq = p->seq, .n_seqs = p->n_rows,
+                       .table = p->table, .table_stride = p->stride, .n_out = p->n_out, .out_rows = p->rows };
+    int rc;
+    if (p->n_tok == 0) return OK;
+    if ((rc = decoder_run(p->v.dec, &b, &p->logits, e)) != OK) return rc;
+    par_run(p->par, score_some, p);
+    for (int i = 0; i < p->n_out; i++) p->sum += p->nll[i];
+    p->n_scored += (uint64_t)p->n_out;
+    p->n_tok = p->n_out = 0;
+    return OK;
+}
+
+static int run(struct ppl *p, struct err *e)
+{
+    int n_ctx = p->opt->n_ctx, rc = OK;
+    for (int w = 0; w < p->n_windows && rc == OK; w++) {
+        const int32_t *ids = p->ids.p + (size_t)w * (size_t)n_ctx;
+        if (p->n_rows > 1 && w % p->n_rows == 0) rc = flush(p, e);      /* its row of the table is free again */
+        for (int i = 0; i < n_ctx && rc == OK; i++) {
+            if (p->n_tok == p->max_tokens && (rc = flush(p, e)) != OK) break;
+            p->tok[p->n_tok] = ids[i];
+            p->pos[p->n_tok] = i;
+            p->seq[p->n_tok] = w % p->n_rows;
+            if (i >= p->first && i + 1 < n_ctx) {
+                p->rows[p->n_out] = p->n_tok;
+                p->want[p->n_out++] = ids[i + 1];
+            }
+            p->n_tok++;
+        }
+        if (p->n_rows == 1 && rc == OK) rc = flush(p, e);
+    }
+    return rc == OK ? flush(p, e) : rc;
+}
+
+/* Batches of whole windows where that makes sense, with logits of at most 64 MiB. */
+static int prepare(struct ppl *p, struct err *e)
+{
+    int n_ctx = p->opt->n_ctx, n_vocab = p->v.model->hp.n_vocab, rc;
+    int room = (16 << 20) / n_vocab;
+    size_t n;
+
+    p->max_tokens = room < 32 ? 32 : room > 1024 ? 1024 : room;
+    p->n_rows = p->max_tokens / n_ctx;
+    p->n_rows = p->n_rows < 1 ? 1 : p->n_rows > MAX_OPEN ? MAX_OPEN : p->n_rows;
+    p->stride = (n_ctx + KV_BLOCK - 1) / KV_BLOCK;
+    n = (size_t)p->max_tokens;
+    if ((rc = eval_prepare(&p->v, p->opt, (struct decoder_opt){ (int)n, p->n_rows, p->stride, (int)n },
+                           p->n_rows * p->stride, e)) != OK)
+        return rc;
+    if ((rc = par_open(&p->par, (struct par_opt){ .n_threads = p->opt->n_threads }, e)) != OK) return rc;
+    p->tok = mem_array(5 * n, sizeof *p->tok);
+    p->pos = p->tok + n, p->seq = p->pos + n, p->rows = p->seq + n, p->want = p->rows + n;
+    p->nll = mem_array(n, sizeof *p->nll);
+    p->table = mem_array((size_t)p->n_rows * (size_t)p->stride, sizeof *p->table);
+    for (int i = 0; i < p->n_rows * p->stride; i++) p->table[i] = block_get(p->v.pool);
+    return OK;
+}
+
+int eval_ppl(const struct eval_opt *opt, struct buf *out, struct err *e)
+{
+    struct ppl p = { .opt = opt };
+    struct jsonw w = { .out = out };
+    uint64_t start;
+    int rc;
+
+    if ((rc = eval_open(&p.v, opt, e)) != OK) goto out;
+    if ((rc = read_text(&p, e)) != OK) goto out;
+    if ((rc = prepare(&p, e)) != OK) goto out;
+    start = clock_ns();
+    if ((rc = run(&p, e)) != OK) goto out;
+    jsonw_obj(&w);
+    jsonw_key(&w, "ppl"), jsonw_num(&w, exp(p.sum / (double)p.n_scored));
+    jsonw_key(&w, "tokens"), jsonw_int(&w, (int64_t)p.n_scored);
+    jsonw_key(&w, "seconds"), jsonw_num(&w, clock_ms_since(start) / 1e3);
+    jsonw_end(&w);
+out:
+    par_close(p.par);
+    mem_free(p.tok);
+    mem_free(p.nll);
+    mem_free(p.table);
+    ids_release(&p.ids);
+    eval_release(&p.v);
+    return rc;
+}

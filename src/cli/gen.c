@@ -1,0 +1,160 @@
+#include "cli/gen.h"
+
+#include "cli/cmd.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+static tern_request *volatile watched;
+static volatile sig_atomic_t interrupted;
+static bool write_failed;
+
+void gen_init(struct gen *g)
+{
+    *g = (struct gen){ .top_k = INT_MIN, .repeat_last = INT_MIN, .temp = NAN, .top_p = NAN, .min_p = NAN,
+                       .typical = NAN, .repeat_penalty = NAN, .freq_penalty = NAN, .presence_penalty = NAN,
+                       .seed = GEN_SEED_NONE };
+}
+
+void gen_take_stops(struct gen *g, int argc, char **argv)
+{
+    int n = 0;
+
+    for (int i = 1; i < argc && n < GEN_MAX_STOPS; i++) {
+        if (strcmp(argv[i], "--") == 0) break;
+        if (strncmp(argv[i], "--stop=", 7) == 0) g->stops[n++] = argv[i] + 7;
+        else if (strcmp(argv[i], "--stop") == 0 && i + 1 < argc) g->stops[n++] = argv[++i];
+    }
+    g->stops[n] = NULL;
+}
+
+static void settle_float(float *to, float given) { if (!isnan(given)) *to = given; }
+static void settle_int(int *to, int given) { if (given != INT_MIN) *to = given; }
+
+static void settle_params(struct gen *g)
+{
+    tern_params *p = &g->params;
+
+    tern_params_init(p, g->m);
+    settle_float(&p->temp, g->temp);
+    settle_float(&p->top_p, g->top_p);
+    settle_float(&p->min_p, g->min_p);
+    settle_float(&p->typical, g->typical);
+    settle_float(&p->repeat_penalty, g->repeat_penalty);
+    settle_float(&p->freq_penalty, g->freq_penalty);
+    settle_float(&p->presence_penalty, g->presence_penalty);
+    settle_int(&p->top_k, g->top_k);
+    settle_int(&p->repeat_last, g->repeat_last);
+    if (g->seed != GEN_SEED_NONE) p->seed = g->seed;
+    p->max_tokens = g->n;
+    p->ignore_eos = g->ignore_eos;
+    p->stop = g->stops;
+}
+
+static void describe(const struct gen *g)
+{
+    const tern_model_info *i = &g->info;
+
+    fprintf(stderr, "[%s: %s, %.4g M parameters, %s, %.1f MB | %s | context %d, KV %.1f MB, scratch %.1f MB]\n", i->name,
+            i->arch, (double)i->n_params / 1e6, i->dtype, (double)i->weight_bytes / 1e6, i->device, i->context,
+            (double)i->kv_bytes / 1e6, (double)i->scratch_bytes / 1e6);
+}
+
+int gen_open(struct gen *g, const char *verb)
+{
+    tern_options o;
+    struct err e;
+    int rc;
+
+    if (!g->model) g->model = cmd_default_model();
+    if (!g->model) {
+        err_set(&e, E_INVALID, "no model: name one with -m (the one that ships is not installed)");
+        return cmd_usage(verb, &e);
+    }
+    if (g->n < 0) {
+        err_set(&e, E_INVALID, "-n is %d, but it must be 0 (no limit) or more", g->n);
+        return cmd_usage(verb, &e);
+    }
+    tern_options_init(&o);
+    o.device = g->device;
+    o.threads = g->threads;
+    o.context = g->context;
+    if ((rc = tern_open(&g->m, g->model, &o)) != TERN_OK) return gen_fail(verb, rc);
+    tern_info(g->m, &g->info);
+    settle_params(g);
+    if (g->verbose) describe(g);
+    return EXIT_OK;
+}
+
+void gen_close(struct gen *g)
+{
+    tern_close(g->m);
+    g->m = NULL;
+}
+
+int gen_fail(const char *verb, int code)
+{
+    struct err e;
+
+    err_set(&e, code, "%s", tern_error());
+    return code == TERN_E_INVALID ? cmd_usage(verb, &e) : cmd_fail(&e);
+}
+
+static void on_interrupt(int sig)
+{
+    tern_request *r = watched;
+
+    if (!r || interrupted) _exit(128 + sig);             /* a second time: at once */
+    interrupted = 1;
+    tern_cancel(r);
+}
+
+void gen_watch(tern_request *r)
+{
+    struct sigaction a = { .sa_handler = on_interrupt };
+
+    if (r) interrupted = 0;
+    watched = r;
+    sigemptyset(&a.sa_mask);
+    a.sa_flags = SA_RESTART;
+    sigaction(SIGINT, &a, NULL);
+}
+
+bool gen_interrupted(void) { return interrupted != 0; }
+
+bool gen_write(const char *text, size_t n)
+{
+    while (n > 0) {
+        ssize_t done = write(STDOUT_FILENO, text, n);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) {
+            if (errno == EPIPE) return false;
+            fprintf(stderr, "tern: stdout: %s\n", strerror(errno));
+            write_failed = true;
+            return false;
+        }
+        text += done;
+        n -= (size_t)done;
+    }
+    return true;
+}
+
+bool gen_write_failed(void) { return write_failed; }
+
+static double rate(double n, double ms) { return ms > 0 && n > 0 ? n * 1e3 / ms : 0; }
+
+void gen_print_stats(FILE *f, const struct gen *g, const tern_stats *s)
+{
+    fprintf(f, "[load %.0f ms | prompt %d tokens", g->info.load_ms, s->prompt_tokens);
+    if (s->cached_tokens > 0) fprintf(f, " (%d kept)", s->cached_tokens);
+    if (s->tokens > 0) fprintf(f, ", %.1f tok/s", rate(s->prompt_tokens - s->cached_tokens, s->prompt_ms));
+    fprintf(f, " | generated %d tokens", s->tokens);
+    if (s->tokens > 1) fprintf(f, ", %.1f tok/s", rate(s->tokens - 1, s->decode_ms));
+    if (s->tokens > 0) fprintf(f, " | first token %.1f ms", s->first_token_ms);
+    if (g->params.temp > 0) fprintf(f, " | seed %llu", (unsigned long long)g->params.seed);
+    fprintf(f, "]\n");
+}

@@ -1,0 +1,158 @@
+#include "cli/line.h"
+
+#include <errno.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <limits.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { HISTORY_LINES = 1000 };
+
+struct line {
+    bool tty, interrupted;
+    EditLine *el;
+    History *history;
+    const char *prompt;
+    char *text;                  /* the last line */
+    size_t cap;
+    char path[PATH_MAX];         /* of the history; empty: not kept */
+};
+
+static char *show_prompt(EditLine *el)
+{
+    struct line *l;
+    el_get(el, EL_CLIENTDATA, &l);
+    return (char *)l->prompt;
+}
+
+/* Ctrl-C as a key: ends the line, whatever it holds. */
+static unsigned char on_ctrl_c(EditLine *el, int key)
+{
+    struct line *l;
+    (void)key;
+    el_get(el, EL_CLIENTDATA, &l);
+    l->interrupted = true;
+    return CC_NEWLINE;
+}
+
+/* mkdir -p; false: it is not there afterwards. */
+static bool make_dirs(char *path)
+{
+    for (char *p = path + 1; *p; p++) {
+        if (*p != '/') continue;
+        *p = 0;
+        mkdir(path, 0700);
+        *p = '/';
+    }
+    return mkdir(path, 0700) == 0 || errno == EEXIST;
+}
+
+/* $XDG_STATE_HOME/tern/history, or ~/.local/state/tern/history. */
+static void find_history(struct line *l)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    char dir[PATH_MAX - 16];
+    int n;
+
+    if (state && *state == '/') n = snprintf(dir, sizeof dir, "%s/tern", state);
+    else if (home && *home == '/') n = snprintf(dir, sizeof dir, "%s/.local/state/tern", home);
+    else return;
+    if (n > 0 && (size_t)n < sizeof dir && make_dirs(dir)) snprintf(l->path, sizeof l->path, "%s/history", dir);
+}
+
+static void open_editor(struct line *l, const char *program)
+{
+    HistEvent ev;
+
+    setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
+    l->el = el_init(program, stdin, stdout, stderr);
+    l->history = history_init();
+    if (!l->el || !l->history) {
+        l->tty = false;
+        return;
+    }
+    el_set(l->el, EL_CLIENTDATA, l);
+    el_set(l->el, EL_PROMPT, show_prompt);
+    el_set(l->el, EL_EDITOR, "emacs");
+    el_set(l->el, EL_SIGNAL, 0);
+    el_set(l->el, EL_SETTY, "-d", "-isig", NULL);        /* or Ctrl-C would end us before the editor sees it */
+    el_set(l->el, EL_ADDFN, "tern-interrupt", "end the line", on_ctrl_c);
+    el_set(l->el, EL_BIND, "^C", "tern-interrupt", NULL);
+    el_set(l->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
+    history(l->history, &ev, H_SETSIZE, HISTORY_LINES);
+    history(l->history, &ev, H_SETUNIQUE, 1);
+    el_set(l->el, EL_HIST, history, l->history);
+    find_history(l);
+    if (l->path[0]) history(l->history, &ev, H_LOAD, l->path);
+}
+
+struct line *line_open(const char *program)
+{
+    struct line *l = calloc(1, sizeof *l);
+
+    if (!l) return NULL;
+    l->tty = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    if (l->tty) open_editor(l, program);
+    return l;
+}
+
+void line_close(struct line *l)
+{
+    HistEvent ev;
+
+    if (!l) return;
+    if (l->el && l->path[0]) {
+        mode_t old = umask(077);
+        history(l->history, &ev, H_SAVE, l->path);
+        umask(old);
+        chmod(l->path, 0600);
+    }
+    if (l->history) history_end(l->history);
+    if (l->el) el_end(l->el);
+    free(l->text);
+    free(l);
+}
+
+bool line_is_tty(const struct line *l) { return l->tty; }
+
+static void chop(char *s)
+{
+    size_t n = strlen(s);
+    if (n > 0 && s[n - 1] == '\n') s[--n] = 0;
+    if (n > 0 && s[n - 1] == '\r') s[--n] = 0;
+}
+
+enum line_end line_read(struct line *l, const char *prompt, const char **text)
+{
+    const char *got;
+    int n = 0;
+
+    *text = "";
+    if (!l->tty) {
+        if (getline(&l->text, &l->cap, stdin) < 0) return LINE_EOF;
+    } else {
+        l->prompt = prompt;
+        l->interrupted = false;
+        got = el_gets(l->el, &n);
+        if (l->interrupted) fputc('\n', stdout), fflush(stdout);
+        if (!got || n <= 0) return l->interrupted ? LINE_INTERRUPT : LINE_EOF;
+        free(l->text);
+        if (!(l->text = strdup(got))) return LINE_EOF;
+        l->cap = 0;
+    }
+    chop(l->text);
+    *text = l->text;
+    return l->interrupted ? LINE_INTERRUPT : LINE_OK;
+}
+
+void line_remember(struct line *l, const char *text)
+{
+    HistEvent ev;
+    if (l->history && *text) history(l->history, &ev, H_ENTER, text);
+}

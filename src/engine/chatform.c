@@ -1,0 +1,329 @@
+#include "engine/chatform.h"
+
+#include "base/mem.h"
+
+#include <stdio.h>
+
+/* The talk as one text, and which bytes of it are special tokens. */
+struct mark {
+    size_t at, n;
+    int32_t id;
+};
+
+struct talk {
+    const struct tokenizer *t;
+    struct str tmpl;
+    const struct chat_msg *msgs;
+    size_t n_msgs;
+    struct str system;           /* for forms that put it into the first question */
+    struct buf text;
+    struct mark *marks;
+    size_t n_marks, cap_marks;
+};
+
+static void put(struct talk *k, const char *s) { buf_puts(&k->text, s); }
+
+/* A special token, or plain text where the vocabulary has none of that name. */
+static void put_special(struct talk *k, struct str name)
+{
+    int32_t id = tokenizer_find(k->t, name);
+
+    if (id >= 0) {
+        if (k->n_marks == k->cap_marks) {
+            k->cap_marks = k->cap_marks ? 2 * k->cap_marks : 16;
+            k->marks = mem_grow(k->marks, k->cap_marks * sizeof *k->marks);
+        }
+        k->marks[k->n_marks++] = (struct mark){ k->text.n, name.n, id };
+    }
+    buf_put_str(&k->text, name);
+}
+
+static void put_token(struct talk *k, int32_t id)
+{
+    if (id >= 0) put_special(k, tokenizer_piece(k->t, id));
+}
+
+static void put_bos(struct talk *k) { put_token(k, tokenizer_bos(k->t)); }
+
+static void put_bos_if_usual(struct talk *k)
+{
+    if (tokenizer_adds_bos(k->t)) put_bos(k);
+}
+
+static bool mentions(struct str text, const char *what) { return str_find(text, str_c(what)) >= 0; }
+
+static bool is_user(const struct chat_msg *m) { return str_is(m->role, "user"); }
+static bool is_system(const struct chat_msg *m) { return str_is(m->role, "system"); }
+
+/* Takes the system message off the front, for forms that have no turn for it. */
+static void split_system(struct talk *k)
+{
+    if (k->n_msgs == 0 || !is_system(&k->msgs[0])) return;
+    k->system = k->msgs[0].content;
+    k->msgs++;
+    k->n_msgs--;
+}
+
+static void write_plain(struct talk *k)
+{
+    put_bos_if_usual(k);
+    for (size_t i = 0; i < k->n_msgs; i++) {
+        const struct chat_msg *m = &k->msgs[i];
+        if (!is_system(m)) put(k, is_user(m) ? "User: " : "Assistant: ");
+        buf_put_str(&k->text, m->content);
+        put(k, is_system(m) ? "\n\n" : "\n");
+    }
+    put(k, "Assistant:");
+}
+
+/* <|role|>\n content <end> \n */
+static void write_roles(struct talk *k, struct str end)
+{
+    if (mentions(k->tmpl, "bos_token")) put_bos(k);
+    else put_bos_if_usual(k);
+    for (size_t i = 0; i <= k->n_msgs; i++) {
+        char name[32];
+        struct str role = i < k->n_msgs ? k->msgs[i].role : STR("assistant");
+        snprintf(name, sizeof name, "<|%.*s|>", STR_ARG(role));
+        put_special(k, str_c(name));
+        put(k, "\n");
+        if (i == k->n_msgs) break;
+        buf_put_str(&k->text, k->msgs[i].content);
+        put_special(k, end);
+        put(k, "\n");
+    }
+}
+
+static void write_zephyr(struct talk *k)
+{
+    int32_t eos = tokenizer_eos(k->t);
+    write_roles(k, eos >= 0 ? tokenizer_piece(k->t, eos) : STR("</s>"));
+}
+
+static void write_chatml(struct talk *k)
+{
+    put_bos_if_usual(k);
+    for (size_t i = 0; i < k->n_msgs; i++) {
+        put_special(k, STR("<|im_start|>"));
+        buf_put_str(&k->text, k->msgs[i].role);
+        put(k, "\n");
+        buf_put_str(&k->text, k->msgs[i].content);
+        put_special(k, STR("<|im_end|>"));
+        put(k, "\n");
+    }
+    put_special(k, STR("<|im_start|>"));
+    put(k, "assistant\n");
+}
+
+static void write_llama3(struct talk *k)
+{
+    put_bos(k);
+    for (size_t i = 0; i <= k->n_msgs; i++) {
+        put_special(k, STR("<|start_header_id|>"));
+        buf_put_str(&k->text, i < k->n_msgs ? k->msgs[i].role : STR("assistant"));
+        put_special(k, STR("<|end_header_id|>"));
+        put(k, "\n\n");
+        if (i == k->n_msgs) break;
+        buf_put_str(&k->text, str_trim(k->msgs[i].content));
+        put_special(k, STR("<|eot_id|>"));
+    }
+}
+
+static void write_gemma(struct talk *k)
+{
+    put_bos(k);
+    split_system(k);
+    for (size_t i = 0; i < k->n_msgs; i++) {
+        put_special(k, STR("<start_of_turn>"));
+        put(k, is_user(&k->msgs[i]) ? "user\n" : "model\n");
+        if (i == 0 && k->system.n) buf_put_str(&k->text, str_trim(k->system)), put(k, "\n\n");
+        buf_put_str(&k->text, str_trim(k->msgs[i].content));
+        put_special(k, STR("<end_of_turn>"));
+        put(k, "\n");
+    }
+    put_special(k, STR("<start_of_turn>"));
+    put(k, "model\n");
+}
+
+static void write_llama2(struct talk *k)
+{
+    split_system(k);
+    for (size_t i = 0; i < k->n_msgs; i++) {
+        struct str content = str_trim(k->msgs[i].content);
+        if (!is_user(&k->msgs[i])) {
+            put(k, " ");
+            buf_put_str(&k->text, content);
+            put(k, " ");
+            put_token(k, tokenizer_eos(k->t));
+            continue;
+        }
+        put_bos(k);
+        put(k, "[INST] ");
+        if (i == 0 && k->system.n) {
+            put(k, "<<SYS>>\n");
+            buf_put_str(&k->text, k->system);
+            put(k, "\n<</SYS>>\n\n");
+        }
+        buf_put_str(&k->text, content);
+        put(k, " [/INST]");
+    }
+}
+
+/* Its versions differ in the spaces, and in which question the system message stands in: the last. */
+static void write_mistral(struct talk *k)
+{
+    bool after = k->tmpl.n == 0 || mentions(k->tmpl, "[INST] "), before = mentions(k->tmpl, " [/INST]");
+
+    put_bos(k);
+    split_system(k);
+    for (size_t i = 0; i < k->n_msgs; i++) {
+        if (!is_user(&k->msgs[i])) {
+            if (after) put(k, " ");
+            buf_put_str(&k->text, k->msgs[i].content);
+            put_token(k, tokenizer_eos(k->t));
+            continue;
+        }
+        put_special(k, STR("[INST]"));
+        if (after) put(k, " ");
+        if (i + 1 == k->n_msgs && k->system.n) buf_put_str(&k->text, k->system), put(k, "\n\n");
+        buf_put_str(&k->text, k->msgs[i].content);
+        if (before) put(k, " ");
+        put_special(k, STR("[/INST]"));
+    }
+}
+
+/* No template: the names of special tokens tell the form too. */
+static enum chat_form by_names(const struct tokenizer *t)
+{
+    if (tokenizer_find(t, STR("<|im_start|>")) >= 0) return CHAT_CHATML;
+    if (tokenizer_find(t, STR("<|start_header_id|>")) >= 0) return CHAT_LLAMA3;
+    if (tokenizer_find(t, STR("<start_of_turn>")) >= 0) return CHAT_GEMMA;
+    return CHAT_PLAIN;
+}
+
+static int talk_write(struct talk *k, enum chat_form f, struct err *e)
+{
+    if (k->n_msgs == 0) return err_set(e, E_INVALID, "a talk needs at least one message");
+    for (size_t i = 0; i < k->n_msgs; i++) {
+        struct str role = k->msgs[i].role;
+        if (!is_user(&k->msgs[i]) && !is_system(&k->msgs[i]) && !str_is(role, "assistant"))
+            return err_set(e, E_INVALID, "message %zu has the role '%.*s'; known are system, user and assistant", i,
+                           STR_ARG(str_take(role, 40)));
+    }
+    switch (f == CHAT_NONE ? by_names(k->t) : f) {
+    case CHAT_NONE:
+    case CHAT_PLAIN: write_plain(k); break;
+    case CHAT_ROLES: write_roles(k, STR("<|end|>")); break;
+    case CHAT_ZEPHYR: write_zephyr(k); break;
+    case CHAT_CHATML: write_chatml(k); break;
+    case CHAT_LLAMA2: write_llama2(k); break;
+    case CHAT_LLAMA3: write_llama3(k); break;
+    case CHAT_MISTRAL: write_mistral(k); break;
+    case CHAT_GEMMA: write_gemma(k); break;
+    }
+    return OK;
+}
+
+static void talk_release(struct talk *k)
+{
+    buf_release(&k->text);
+    mem_free(k->marks);
+}
+
+static bool is_mark(const struct talk *k, int32_t id)
+{
+    for (size_t i = 0; i < k->n_marks; i++)
+        if (k->marks[i].id == id) return true;
+    return false;
+}
+
+/* Are the special tokens of ids those of the form, and no others? */
+static bool as_marked(const struct talk *k, const int32_t *ids, size_t n)
+{
+    size_t at = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (!tokenizer_is_special(k->t, ids[i]) && !is_mark(k, ids[i])) continue;
+        if (at == k->n_marks || k->marks[at].id != ids[i]) return false;
+        at++;
+    }
+    return at == k->n_marks;
+}
+
+/* Piece by piece: the form's tokens as ids, everything between as plain text. */
+static int encode_pieces(const struct talk *k, struct ids *out, struct err *e)
+{
+    struct str text = buf_str(&k->text);
+    size_t at = 0;
+    int rc;
+
+    for (size_t i = 0; i <= k->n_marks; i++) {
+        size_t end = i < k->n_marks ? k->marks[i].at : text.n;
+        if (end > at) {
+            rc = tokenizer_encode(k->t, str_of(text.p + at, end - at), ENCODE_PLAIN, out, e);
+            if (rc != OK) return rc;
+        }
+        if (i == k->n_marks) break;
+        ids_push(out, k->marks[i].id);
+        at = end + k->marks[i].n;
+    }
+    return OK;
+}
+
+int chatform_encode(enum chat_form f, const struct tokenizer *t, const struct chat_msg *msgs, size_t n,
+                    struct ids *out, struct err *e)
+{
+    struct talk k = { .t = t, .tmpl = tokenizer_chat_template(t), .msgs = msgs, .n_msgs = n };
+    size_t before = out->n;
+    int rc;
+
+    if ((rc = talk_write(&k, f, e)) != OK) goto out;
+    /* As one text it is tokenized just as in training; that is right unless a message holds the
+     * name of a special token. */
+    if ((rc = tokenizer_encode(t, buf_str(&k.text), 0, out, e)) != OK) goto out;
+    if (!as_marked(&k, out->p + before, out->n - before)) {
+        out->n = before;
+        rc = encode_pieces(&k, out, e);
+    }
+out:
+    talk_release(&k);
+    return rc;
+}
+
+int chatform_render(enum chat_form f, const struct tokenizer *t, const struct chat_msg *msgs, size_t n,
+                    struct buf *out, struct err *e)
+{
+    struct talk k = { .t = t, .tmpl = tokenizer_chat_template(t), .msgs = msgs, .n_msgs = n };
+    int rc = talk_write(&k, f, e);
+
+    if (rc == OK) buf_put_str(out, buf_str(&k.text));
+    talk_release(&k);
+    return rc;
+}
+
+static enum chat_form by_template(struct str tmpl)
+{
+    if (mentions(tmpl, "<|im_start|>")) return CHAT_CHATML;
+    if (mentions(tmpl, "<|start_header_id|>")) return CHAT_LLAMA3;
+    if (mentions(tmpl, "<start_of_turn>")) return CHAT_GEMMA;
+    if (mentions(tmpl, "<<SYS>>")) return CHAT_LLAMA2;
+    if (mentions(tmpl, "[INST]")) return CHAT_MISTRAL;
+    if (mentions(tmpl, "<|end|>") && (mentions(tmpl, "<|user|>") || mentions(tmpl, "'<|' +"))) return CHAT_ROLES;
+    if (mentions(tmpl, "<|user|>") && (mentions(tmpl, "eos_token") || mentions(tmpl, "</s>"))) return CHAT_ZEPHYR;
+    return CHAT_PLAIN;
+}
+
+enum chat_form chatform_of(const struct tokenizer *t)
+{
+    struct str tmpl = tokenizer_chat_template(t);
+    return tmpl.n > 0 ? by_template(tmpl) : CHAT_NONE;
+}
+
+const char *chatform_name(enum chat_form f)
+{
+    static const char *const names[] = { "none", "plain", "roles", "zephyr", "chatml", "llama2", "llama3",
+                                         "mistral", "gemma" };
+    return names[f];
+}
+
+struct str chatform_stop(enum chat_form f) { return f <= CHAT_PLAIN ? STR("\nUser:") : STR(""); }

@@ -1,0 +1,53 @@
+#include "engine/ends.h"
+
+static const char *const keys[] = {
+    "eos_token_id", "text_config.eos_token_id", "generation_config:eos_token_id",
+    "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
+};
+
+/* What files often forget to say: a chat model's end of turn next to its base model's end of text. */
+static const char *const names[] = {
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<turn|>", "<|end|>", "<|return|>", "<|call|>",
+    "<|endoftext|>", "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>", "<｜end▁of▁sentence｜>", "<|eot|>",
+};
+
+bool ends_has(const struct ends *e, int32_t id)
+{
+    for (int i = 0; i < e->n; i++)
+        if (e->ids[i] == id) return true;
+    return false;
+}
+
+static void add(struct ends *e, int64_t id, int n_vocab)
+{
+    if (id < 0 || id >= n_vocab || e->n == ENDS_MAX || ends_has(e, (int32_t)id)) return;
+    e->ids[e->n++] = (int32_t)id;
+}
+
+static void add_key(struct ends *e, const struct source *src, const char *key, int n_vocab)
+{
+    struct value v, item;
+    int64_t id;
+
+    if (!source_key(src, key, &v)) return;
+    if (v.kind != VALUE_LIST) {
+        if (value_i64(&v, &id)) add(e, id, n_vocab);
+        return;
+    }
+    for (size_t i = 0; i < v.n && i < ENDS_MAX; i++)
+        if (value_at(&v, i, &item) && value_i64(&item, &id)) add(e, id, n_vocab);
+}
+
+void ends_find(struct ends *out, const struct source *src, const struct tokenizer *tok, int n_vocab)
+{
+    *out = (struct ends){ 0 };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) add_key(out, src, keys[i], n_vocab);
+    if (!tok) return;
+    add(out, tokenizer_eos(tok), n_vocab);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct str name = str_c(names[i]);
+        /* Where answers end with <|return|>, <|end|> only ends one of their parts. */
+        if (str_is(name, "<|end|>") && tokenizer_find(tok, STR("<|return|>")) >= 0) continue;
+        add(out, tokenizer_find(tok, name), n_vocab);
+    }
+}

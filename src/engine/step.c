@@ -1,0 +1,70 @@
+#include "engine/step.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+int step_init(struct step *st, int max_tokens, int max_seqs, int table_stride, struct err *e)
+{
+    size_t nt = (size_t)max_tokens, ns = (size_t)max_seqs, cells = ns * (size_t)table_stride;
+
+    *st = (struct step){ .max_tokens = max_tokens, .max_seqs = max_seqs, .table_stride = table_stride };
+    st->ids = mem_try_array(nt, sizeof *st->ids);
+    st->pos = mem_try_array(nt, sizeof *st->pos);
+    st->row = mem_try_array(nt, sizeof *st->row);
+    st->table = mem_try_array(cells, sizeof *st->table);
+    st->out_rows = mem_try_array(ns, sizeof *st->out_rows);
+    st->seqs = mem_try_array(ns, sizeof *st->seqs);
+    st->n_new = mem_try_array(ns, sizeof *st->n_new);
+    st->out = mem_try_array(ns, sizeof *st->out);
+    if (st->ids && st->pos && st->row && st->table && st->out_rows && st->seqs && st->n_new && st->out) return OK;
+    step_release(st);
+    return err_set(e, E_NOMEM, "no memory for steps of %d tokens and %d sequences", max_tokens, max_seqs);
+}
+
+void step_release(struct step *st)
+{
+    mem_free(st->ids);
+    mem_free(st->pos);
+    mem_free(st->row);
+    mem_free(st->table);
+    mem_free(st->out_rows);
+    mem_free(st->seqs);
+    mem_free(st->n_new);
+    mem_free(st->out);
+    *st = (struct step){ 0 };
+}
+
+void step_begin(struct step *st) { st->n_tokens = st->n_seqs = st->n_out = 0; }
+
+void step_add(struct step *st, struct seq *s, int n)
+{
+    int row = st->n_seqs++;
+
+    memcpy(st->table + (size_t)row * (size_t)st->table_stride, s->chain.blocks,
+           (size_t)s->chain.n * sizeof *st->table);
+    st->seqs[row] = s;
+    st->n_new[row] = n;
+    for (int i = 0; i < n; i++) {
+        st->ids[st->n_tokens] = s->tokens.p[s->n_kv + i];
+        st->pos[st->n_tokens] = s->n_kv + i;
+        st->row[st->n_tokens++] = row;
+    }
+    st->out[row] = -1;
+    if ((size_t)(s->n_kv + n) == s->tokens.n) {          /* all of it is in: the next token can be picked */
+        st->out[row] = st->n_out;
+        st->out_rows[st->n_out++] = st->n_tokens - 1;
+    }
+}
+
+int step_run(struct step *st, struct decoder *d, const float **logits, struct err *e)
+{
+    struct batch b = { .n_tokens = st->n_tokens, .ids = st->ids, .pos = st->pos, .seq = st->row,
+                       .n_seqs = st->n_seqs, .table = st->table, .table_stride = st->table_stride,
+                       .n_out = st->n_out, .out_rows = st->out_rows };
+    int rc = decoder_run(d, &b, logits, e);
+
+    if (rc != OK) return rc;
+    for (int i = 0; i < st->n_seqs; i++) st->seqs[i]->n_kv += st->n_new[i];
+    return OK;
+}

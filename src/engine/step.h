@@ -1,0 +1,29 @@
+/* step.h - carry a plan out: fill the flat batch, run it, pick tokens.
+ *
+ * Arrays for the largest step are taken once, when it opens. */
+#ifndef TERN_ENGINE_STEP_H
+#define TERN_ENGINE_STEP_H
+
+#include "engine/seq.h"
+#include "model/decoder.h"
+
+struct step {
+    int max_tokens, max_seqs, table_stride;
+    int n_tokens, n_seqs, n_out;
+    int32_t *ids, *pos, *row;    /* [max_tokens] */
+    int32_t *table;              /* [max_seqs][table_stride] */
+    int32_t *out_rows;           /* [max_seqs] */
+    struct seq **seqs;           /* [max_seqs] in order of the table's rows */
+    int *n_new;                  /* [max_seqs] tokens of it in this step */
+    int *out;                    /* [max_seqs] its row of logits, or -1 */
+};
+
+int  step_init(struct step *st, int max_tokens, int max_seqs, int table_stride, struct err *e);
+void step_release(struct step *st);
+
+void step_begin(struct step *st);
+/* The next n tokens of s, whose blocks are reserved. */
+void step_add(struct step *st, struct seq *s, int n);
+/* Runs the batch. On failure no sequence has moved. *logits as decoder_run gives them. */
+int  step_run(struct step *st, struct decoder *d, const float **logits, struct err *e);
+#endif

@@ -1,0 +1,252 @@
+#include "format/gguf_impl.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+
+/* What a hostile header may ask for, well above any real model. */
+#define MAX_KEYS (1u << 16)
+#define MAX_TENSORS (1u << 20)
+
+#define MIN_KEY_BYTES 14    /* length, one letter, type, one byte */
+#define MIN_TENSOR_BYTES 33 /* length, one letter, rank, one dimension, type, offset */
+
+static int check_shape(const struct gguf *g, const struct source_tensor *t, uint64_t *bytes,
+                       struct err *e)
+{
+    int64_t rows = 1, cols = t->dims[t->n_dims - 1];
+    const struct dtype_info *d = dtype_info((int)t->type);
+    struct str name = str_take(t->name, 100);
+
+    for (int i = 0; i < t->n_dims; i++)
+        if (t->dims[i] <= 0)
+            return err_set(e, E_FORMAT,
+                           "%s: tensor '%.*s' has the dimension %llu, expected 1 to 2^63-1",
+                           g->name, STR_ARG(name), (unsigned long long)t->dims[i]);
+    if (cols % d->block)
+        return err_set(
+            e, E_FORMAT,
+            "%s: tensor '%.*s' has rows of %lld elements, expected a multiple of %s's %d", g->name,
+            STR_ARG(name), (long long)cols, d->name, d->block);
+    bool fits = dtype_row_bytes(t->type, (uint64_t)cols, bytes);
+    for (int i = 0; i + 1 < t->n_dims; i++)
+        fits = fits && !__builtin_mul_overflow(rows, t->dims[i], &rows);
+    if (!fits || __builtin_mul_overflow(*bytes, (uint64_t)rows, bytes) || *bytes > PTRDIFF_MAX)
+        return err_set(e, E_FORMAT,
+                       "%s: tensor '%.*s' is larger than memory can be: its dimensions overflow",
+                       g->name, STR_ARG(name));
+    return OK;
+}
+
+/* Leaves the offset in *at: the data section begins only behind the last of these. */
+static int read_tensor(struct gguf *g, struct cursor *c, struct source_tensor *t, uint64_t *at,
+                       struct err *e)
+{
+    uint32_t n_dims, type;
+    uint64_t bytes = 0;
+    int rc = gguf_read_name(g, c, "the name of a tensor", &t->name, e);
+    struct str name = str_take(t->name, 100);
+
+    if (rc != OK) return rc;
+    n_dims = cursor_u32(c);
+    if (!c->bad && (n_dims == 0 || n_dims > SOURCE_MAX_DIMS))
+        return err_set(e, E_FORMAT,
+                       "%s: byte %zu: tensor '%.*s' has %u dimensions, expected 1 to %d", g->name,
+                       cursor_at(c) - 4, STR_ARG(name), n_dims, SOURCE_MAX_DIMS);
+    t->n_dims = (int)n_dims;
+    for (int i = 0; i < SOURCE_MAX_DIMS; i++) t->dims[i] = 1;
+    for (uint32_t i = 0; i < n_dims; i++) t->dims[n_dims - 1 - i] = (int64_t)cursor_u64(c);
+    type = cursor_u32(c);
+    *at = cursor_u64(c);
+    if (c->bad) return gguf_cut_short(g, c, "the entry of tensor", t->name, e);
+    if (type >= DT_F8_E4M3 || !dtype_info((int)type))
+        return err_set(e, E_UNSUPPORTED,
+                       "%s: byte %zu: tensor '%.*s' has type %u, which is none that tern knows",
+                       g->name, cursor_at(c) - 12, STR_ARG(name), type);
+    t->type = (enum dtype)type;
+    rc = check_shape(g, t, &bytes, e);
+    t->bytes = (size_t)bytes;
+    if (rc == OK && !map_put(&g->tensor_map, t->name, (uint64_t)(t - g->tensors)))
+        rc = err_set(e, E_FORMAT, "%s: tensor '%.*s' appears twice", g->name, STR_ARG(name));
+    return rc;
+}
+
+static int by_data(const void *a, const void *b)
+{
+    const struct source_tensor *x = *(const struct source_tensor *const *)a;
+    const struct source_tensor *y = *(const struct source_tensor *const *)b;
+    return x->data < y->data ? -1 : x->data > y->data;
+}
+
+static int check_overlap(const struct gguf *g, struct err *e)
+{
+    const struct source_tensor **order;
+    bool sorted = true;
+    int rc = OK;
+
+    for (size_t i = 1; i < g->n_tensors && sorted; i++)
+        sorted = (const char *)g->tensors[i - 1].data + g->tensors[i - 1].bytes <=
+                 (const char *)g->tensors[i].data;
+    if (sorted) return OK;
+
+    order = mem_array(g->n_tensors, sizeof *order);
+    for (size_t i = 0; i < g->n_tensors; i++) order[i] = &g->tensors[i];
+    qsort(order, g->n_tensors, sizeof *order, by_data);
+    for (size_t i = 1; i < g->n_tensors && rc == OK; i++) {
+        const struct source_tensor *a = order[i - 1], *b = order[i];
+        if ((const char *)a->data + a->bytes > (const char *)b->data)
+            rc = err_set(e, E_FORMAT, "%s: tensors '%.*s' and '%.*s' overlap", g->name,
+                         STR_ARG(str_take(a->name, 100)), STR_ARG(str_take(b->name, 100)));
+    }
+    mem_free(order);
+    return rc;
+}
+
+static int place_tensors(struct gguf *g, const struct cursor *c, const uint64_t *at, struct err *e)
+{
+    struct value v;
+    uint64_t align = GGUF_ALIGN, start, size = cursor_at(c) + cursor_left(c);
+
+    if (gguf_key(g, STR("general.alignment"), &v) && !value_u64(&v, &align)) align = 0;
+    if (align < 8 || align > GGUF_MAX_ALIGN || (align & (align - 1)))
+        return err_set(e, E_FORMAT,
+                       "%s: general.alignment is %llu, expected a power of two from 8 to %u",
+                       g->name, (unsigned long long)align, GGUF_MAX_ALIGN);
+    start = (cursor_at(c) + align - 1) & ~(align - 1);
+    for (size_t i = 0; i < g->n_tensors; i++) {
+        struct source_tensor *t = &g->tensors[i];
+        struct str name = str_take(t->name, 100);
+        if (at[i] % align)
+            return err_set(
+                e, E_FORMAT, "%s: tensor '%.*s' is at offset %llu, expected a multiple of %llu",
+                g->name, STR_ARG(name), (unsigned long long)at[i], (unsigned long long)align);
+        if (start > size || at[i] > size - start || t->bytes > size - start - at[i])
+            return err_set(e, E_FORMAT,
+                           "%s: tensor '%.*s' ends past the end of the file: %zu bytes at offset "
+                           "%llu of the data at byte %llu, in a file of %llu",
+                           g->name, STR_ARG(name), t->bytes, (unsigned long long)at[i],
+                           (unsigned long long)start, (unsigned long long)size);
+        t->data = c->start + start + at[i];
+    }
+    return check_overlap(g, e);
+}
+
+static int read_head(const struct gguf *g, struct cursor *c, uint64_t *n_tensors, uint64_t *n_keys,
+                     struct err *e)
+{
+    const unsigned char *magic = cursor_take(c, 4);
+    uint32_t version;
+
+    if (!magic) return gguf_cut_short(g, c, "the GGUF header", STR(""), e);
+    if (memcmp(magic, "GGUF", 4) != 0)
+        return err_set(e, E_FORMAT,
+                       "%s: begins with the bytes %02x %02x %02x %02x, expected 'GGUF'", g->name,
+                       magic[0], magic[1], magic[2], magic[3]);
+    version = cursor_u32(c);
+    if (!c->bad && version && (version & 0xffff) == 0)
+        return err_set(e, E_UNSUPPORTED,
+                       "%s: is a big-endian GGUF file; tern reads little-endian ones", g->name);
+    if (!c->bad && version != 2 && version != 3)
+        return err_set(e, E_UNSUPPORTED, "%s: is GGUF version %u, expected 2 or 3", g->name,
+                       version);
+    *n_tensors = cursor_u64(c);
+    *n_keys = cursor_u64(c);
+    if (c->bad) return gguf_cut_short(g, c, "the GGUF header", STR(""), e);
+    if (*n_tensors > MAX_TENSORS || *n_tensors > cursor_left(c) / MIN_TENSOR_BYTES)
+        return err_set(
+            e, E_FORMAT,
+            "%s: says it has %llu tensors, expected at most %u, and %zu in the %zu bytes left",
+            g->name, (unsigned long long)*n_tensors, MAX_TENSORS, cursor_left(c) / MIN_TENSOR_BYTES,
+            cursor_left(c));
+    if (*n_keys > MAX_KEYS || *n_keys > cursor_left(c) / MIN_KEY_BYTES)
+        return err_set(
+            e, E_FORMAT,
+            "%s: says it has %llu keys, expected at most %u, and %zu in the %zu bytes left",
+            g->name, (unsigned long long)*n_keys, MAX_KEYS, cursor_left(c) / MIN_KEY_BYTES,
+            cursor_left(c));
+    return OK;
+}
+
+static int parse(struct gguf *g, const void *p, size_t n, struct err *e)
+{
+    struct cursor c = cursor_of(p, n);
+    uint64_t n_tensors = 0, n_keys = 0, *at;
+    int rc = read_head(g, &c, &n_tensors, &n_keys, e);
+
+    if (rc != OK) return rc;
+    g->keys = mem_array((size_t)n_keys, sizeof *g->keys);
+    g->tensors = mem_array((size_t)n_tensors, sizeof *g->tensors);
+    at = mem_array((size_t)n_tensors, sizeof *at);
+    map_reserve(&g->tensor_map, (size_t)n_tensors);
+    for (; rc == OK && g->n_keys < n_keys; g->n_keys += rc == OK)
+        rc = gguf_read_key(g, &c, &g->keys[g->n_keys], e);
+    for (; rc == OK && g->n_tensors < n_tensors; g->n_tensors += rc == OK)
+        rc = read_tensor(g, &c, &g->tensors[g->n_tensors], &at[g->n_tensors], e);
+    if (rc == OK) rc = place_tensors(g, &c, at, e);
+    mem_free(at);
+    return rc;
+}
+
+static struct gguf *new_gguf(const char *name)
+{
+    struct gguf *g = mem_new(struct gguf);
+    g->name = arena_cstr(&g->arena, str_c(name));
+    return g;
+}
+
+int gguf_parse(struct gguf **out, const void *p, size_t n, const char *name, struct err *e)
+{
+    struct gguf *g = new_gguf(name);
+    int rc = parse(g, p, n, e);
+
+    if (rc == OK)
+        *out = g;
+    else
+        gguf_close(g);
+    return rc;
+}
+
+int gguf_open_one(struct gguf **out, const char *path, struct err *e)
+{
+    struct gguf *g = new_gguf(path);
+    int rc = filemap_open(&g->file, path, e);
+
+    if (rc == OK) rc = parse(g, g->file.p, g->file.n, e);
+    if (rc == OK)
+        *out = g;
+    else
+        gguf_close(g);
+    return rc;
+}
+
+void gguf_close(struct gguf *g)
+{
+    if (!g) return;
+    for (size_t i = 0; i < g->n_parts; i++) gguf_close(g->parts[i]);
+    mem_free(g->parts);
+    mem_free(g->keys);
+    mem_free(g->tensors);
+    map_release(&g->key_map);
+    map_release(&g->tensor_map);
+    filemap_release(&g->file);
+    arena_release(&g->arena);
+    mem_free(g);
+}
+
+size_t gguf_n_tensors(const struct gguf *g) { return g->n_tensors; }
+const struct source_tensor *gguf_tensor(const struct gguf *g, size_t i) { return &g->tensors[i]; }
+size_t gguf_n_keys(const struct gguf *g) { return g->n_keys; }
+const char *gguf_key_name(const struct gguf *g, size_t i) { return g->keys[i].name; }
+enum gguf_type gguf_key_type(const struct gguf *g, size_t i) { return g->keys[i].type; }
+
+const struct source_tensor *gguf_find(const struct gguf *g, struct str name)
+{
+    uint64_t i;
+    return map_get(&g->tensor_map, name, &i) ? &g->tensors[i] : NULL;
+}
+
+struct str gguf_key_raw(const struct gguf *g, struct str key)
+{
+    uint64_t i;
+    return map_get(&g->key_map, key, &i) ? g->keys[i].raw : str_of(NULL, 0);
+}

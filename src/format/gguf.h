@@ -1,0 +1,37 @@
+/* gguf.h - GGUF files: metadata and a directory of tensors, mapped.
+ *
+ * Versions 2 and 3, little-endian. Strings, arrays and tensors stay where they lie in the
+ * file; only tables of where they begin are built. What is handed out lives until
+ * gguf_close. Every length, count, offset and overlap is checked while opening. */
+#ifndef TERN_FORMAT_GGUF_H
+#define TERN_FORMAT_GGUF_H
+
+#include "format/source.h"
+
+enum gguf_type {
+    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STR, GGUF_LIST,
+    GGUF_U64, GGUF_I64, GGUF_F64, GGUF_N_TYPES
+};
+
+#define GGUF_ALIGN 32                /* of tensor data where general.alignment says nothing else */
+#define GGUF_MAX_ALIGN (1u << 20)
+
+struct gguf;
+
+/* Any part of a split set (NAME-00001-of-0000N.gguf) opens all of it. */
+int  gguf_open(struct gguf **out, const char *path, struct err *e);
+/* One file that is in memory already and outlives g, 8-byte aligned; name is for errors. */
+int  gguf_parse(struct gguf **out, const void *p, size_t n, const char *name, struct err *e);
+void gguf_close(struct gguf *g);                         /* NULL is fine */
+
+size_t gguf_n_tensors(const struct gguf *g);
+const struct source_tensor *gguf_tensor(const struct gguf *g, size_t i);
+const struct source_tensor *gguf_find(const struct gguf *g, struct str name);   /* or NULL */
+
+size_t gguf_n_keys(const struct gguf *g);
+const char *gguf_key_name(const struct gguf *g, size_t i);
+enum gguf_type gguf_key_type(const struct gguf *g, size_t i);
+bool gguf_key(const struct gguf *g, struct str key, struct value *out);
+/* The key's value as the file spells it: type, then bytes; p NULL if there is no such key. */
+struct str gguf_key_raw(const struct gguf *g, struct str key);
+#endif

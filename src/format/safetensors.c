@@ -1,0 +1,417 @@
+#include "format/safetensors.h"
+
+#include "base/arena.h"
+#include "base/file.h"
+#include "base/map.h"
+#include "base/mem.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+#define MAX_HEADER_BYTES 100000000u /* the format's own bound */
+#define MAX_TENSORS (1u << 20)
+
+struct aligned {
+    struct aligned *next;
+    size_t n;
+    void *p;
+};
+
+struct safetensors {
+    const char *name;                /* of the file, for errors */
+    struct arena arena;
+    struct filemap file;
+    json_t *meta;                    /* or NULL */
+    struct source_tensor *tensors;
+    size_t n_tensors;
+    struct map map;
+    struct aligned *copies;          /* of tensors that were not aligned */
+    struct safetensors **shards;
+    size_t n_shards;
+};
+
+static struct safetensors *new_safetensors(const char *name)
+{
+    struct safetensors *s = mem_new(struct safetensors);
+    s->name = arena_cstr(&s->arena, str_c(name));
+    return s;
+}
+
+void safetensors_close(struct safetensors *s)
+{
+    if (!s) return;
+    for (size_t i = 0; i < s->n_shards; i++) safetensors_close(s->shards[i]);
+    for (struct aligned *a = s->copies; a; a = a->next) mem_free_aligned(a->p, a->n);
+    mem_free(s->shards);
+    mem_free(s->tensors);
+    json_decref(s->meta);
+    map_release(&s->map);
+    filemap_release(&s->file);
+    arena_release(&s->arena);
+    mem_free(s);
+}
+
+static int fail(const struct safetensors *s, const char *tensor, const char *what, struct err *e)
+{
+    return err_set(e, E_FORMAT, "%s: tensor '%.100s': %s", s->name, tensor, what);
+}
+
+static bool json_u64(const json_t *j, uint64_t *out)
+{
+    if (!json_is_integer(j) || json_integer_value(j) < 0) return false;
+    *out = (uint64_t)json_integer_value(j);
+    return true;
+}
+
+static int read_dtype(const struct safetensors *s, struct source_tensor *t, const json_t *entry,
+                      struct err *e)
+{
+    const json_t *j = json_object_get(entry, "dtype");
+    const struct dtype_info *d;
+    struct str name = { 0 };
+
+    if (!json_is_string(j)) return fail(s, t->name.p, "expected \"dtype\" with a name", e);
+    name = str_of(json_string_value(j), json_string_length(j));
+    t->type = dtype_by_name(name);
+    d = dtype_info((int)t->type);
+    if (!d || d->quantized || !str_is(name, d->name))
+        return err_set(e, E_UNSUPPORTED,
+                       "%s: tensor '%.100s': dtype '%.40s' is not one of F64 F32 F16 BF16 F8_E4M3 "
+                       "F8_E5M2 I64 I32 I16 I8 U64 U32 U16 U8 BOOL",
+                       s->name, t->name.p, name.p);
+    return OK;
+}
+
+/* More dimensions than a tensor here can have fold into the first. */
+static int read_shape(const struct safetensors *s, struct source_tensor *t, const json_t *entry,
+                      struct err *e)
+{
+    const json_t *j = json_object_get(entry, "shape");
+    size_t n = json_array_size(j), fold = n > SOURCE_MAX_DIMS ? n - SOURCE_MAX_DIMS : 0;
+    uint64_t all = (uint64_t)dtype_info((int)t->type)->bytes;
+
+    if (!json_is_array(j)) return fail(s, t->name.p, "expected \"shape\" with a list", e);
+    for (int i = 0; i < SOURCE_MAX_DIMS; i++) t->dims[i] = 1;
+    t->n_dims = (int)(n - fold);
+    for (size_t i = 0; i < n; i++) {
+        int64_t *dim = &t->dims[i < fold ? 0 : i - fold];
+        uint64_t d;
+        if (!json_u64(json_array_get(j, i), &d))
+            return fail(s, t->name.p, "expected whole numbers from 0 on in \"shape\"", e);
+        if (__builtin_mul_overflow(all, d, &all) || __builtin_mul_overflow(*dim, (int64_t)d, dim))
+            return fail(s, t->name.p, "the product of its shape overflows", e);
+    }
+    t->bytes = (size_t)all;
+    return OK;
+}
+
+static int read_span(const struct safetensors *s, struct source_tensor *t, const json_t *entry,
+                     struct str data, struct err *e)
+{
+    const json_t *j = json_object_get(entry, "data_offsets");
+    uint64_t a, b;
+
+    if (json_array_size(j) != 2 || !json_u64(json_array_get(j, 0), &a) ||
+        !json_u64(json_array_get(j, 1), &b))
+        return fail(s, t->name.p, "expected \"data_offsets\" with two whole numbers", e);
+    if (a > b || b > data.n)
+        return err_set(
+            e, E_FORMAT,
+            "%s: tensor '%.100s': data_offsets %llu to %llu, expected them in order and inside "
+            "the %zu bytes of data",
+            s->name, t->name.p, (unsigned long long)a, (unsigned long long)b, data.n);
+    if (b - a != t->bytes)
+        return err_set(
+            e, E_FORMAT,
+            "%s: tensor '%.100s': data_offsets span %llu bytes, expected %zu by shape and dtype",
+            s->name, t->name.p, (unsigned long long)(b - a), t->bytes);
+    t->data = data.p + a;
+    return OK;
+}
+
+static int read_tensor(struct safetensors *s, const char *name, const json_t *entry,
+                       struct str data, struct err *e)
+{
+    struct source_tensor *t = &s->tensors[s->n_tensors];
+    int rc;
+
+    t->name = arena_str(&s->arena, str_c(name));
+    if (t->name.n == 0) return fail(s, name, "a tensor without a name", e);
+    if (!json_is_object(entry)) return fail(s, name, "expected an object", e);
+    if ((rc = read_dtype(s, t, entry, e)) != OK) return rc;
+    if ((rc = read_shape(s, t, entry, e)) != OK) return rc;
+    if ((rc = read_span(s, t, entry, data, e)) != OK) return rc;
+    map_put(&s->map, t->name, s->n_tensors++); /* jansson refused doubles already */
+    return OK;
+}
+
+static int by_data(const void *a, const void *b)
+{
+    const struct source_tensor *x = a, *y = b;
+    if (x->data != y->data) return x->data < y->data ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty ones first */
+}
+
+/* The format wants the data covered: no overlap, no gap, nothing behind the last. */
+static int check_cover(const struct safetensors *s, struct str data, struct err *e)
+{
+    struct source_tensor *order = mem_dup(s->tensors, s->n_tensors * sizeof *order);
+    const char *end = data.p;
+    int rc = OK;
+
+    qsort(order, s->n_tensors, sizeof *order, by_data);
+    for (size_t i = 0; i < s->n_tensors && rc == OK; i++) {
+        const char *p = order[i].data;
+        if (p != end)
+            rc = err_set(e, E_FORMAT,
+                         "%s: tensor '%.100s': begins at offset %zu of the data, %s %zu", s->name,
+                         order[i].name.p, (size_t)(p - data.p),
+                         p < end ? "overlapping the one that ends at" : "behind a gap from",
+                         (size_t)(end - data.p));
+        end = p + order[i].bytes;
+    }
+    if (rc == OK && end != data.p + data.n)
+        rc = err_set(e, E_FORMAT, "%s: the tensors end at offset %zu of %zu bytes of data", s->name,
+                     (size_t)(end - data.p), data.n);
+    mem_free(order);
+    return rc;
+}
+
+static int align_tensors(struct safetensors *s, struct err *e)
+{
+    for (size_t i = 0; i < s->n_tensors; i++) {
+        struct source_tensor *t = &s->tensors[i];
+        if ((uintptr_t)t->data % (size_t)dtype_info((int)t->type)->bytes == 0) continue;
+        struct aligned *a = arena_new(&s->arena, struct aligned);
+        *a = (struct aligned){ s->copies, t->bytes, mem_try_aligned(t->bytes) };
+        if (!a->p)
+            return err_set(e, E_NOMEM,
+                           "%s: tensor '%.100s': no memory for an aligned copy of %zu bytes",
+                           s->name, t->name.p, t->bytes);
+        s->copies = a;
+        t->data = memcpy(a->p, t->data, t->bytes);
+    }
+    return OK;
+}
+
+static int read_header(struct safetensors *s, json_t *header, struct str data, struct err *e)
+{
+    const char *name;
+    json_t *entry;
+    size_t n = json_object_size(header);
+    int rc = OK;
+
+    if (n > MAX_TENSORS)
+        return err_set(e, E_UNSUPPORTED, "%s: has %zu tensors, expected at most %u", s->name, n,
+                       MAX_TENSORS);
+    s->tensors = mem_array(n, sizeof *s->tensors);
+    map_reserve(&s->map, n);
+    json_object_foreach(header, name, entry) {
+        if (strcmp(name, "__metadata__") != 0) {
+            rc = read_tensor(s, name, entry, data, e);
+        } else if (json_is_object(entry)) {
+            s->meta = json_incref(entry);
+        } else {
+            rc = err_set(e, E_FORMAT, "%s: expected an object in \"__metadata__\"", s->name);
+        }
+        if (rc != OK) return rc;
+    }
+    if ((rc = check_cover(s, data, e)) != OK) return rc;
+    return align_tensors(s, e);
+}
+
+bool safetensors_looks(const void *p, size_t n, uint64_t file_bytes)
+{
+    uint64_t len;
+
+    if (n < 9) return false;
+    memcpy(&len, p, 8);
+    return len >= 2 && len <= MAX_HEADER_BYTES && len <= file_bytes - 8 &&
+           ((const char *)p)[8] == '{';
+}
+
+static int parse(struct safetensors *s, const void *p, size_t n, struct err *e)
+{
+    json_error_t je;
+    json_t *header;
+    uint64_t len;
+    int rc;
+
+    if (n < 8)
+        return err_set(e, E_FORMAT,
+                       "%s: has %zu bytes, expected a safetensors header of at least 8", s->name,
+                       n);
+    memcpy(&len, p, 8);
+    if (len > MAX_HEADER_BYTES || len > n - 8)
+        return err_set(
+            e, E_FORMAT,
+            "%s: says its header has %llu bytes, expected at most %u, and %zu in this file",
+            s->name, (unsigned long long)len, MAX_HEADER_BYTES, n - 8);
+    if (len < 2 || ((const char *)p)[8] != '{')
+        return err_set(e, E_FORMAT, "%s: expected a header that begins with '{' at byte 8",
+                       s->name);
+    header = json_loadb((const char *)p + 8, (size_t)len, JSON_REJECT_DUPLICATES, &je);
+    if (!header)
+        return err_set(e, E_FORMAT, "%s: byte %d: the header is not JSON: %s", s->name,
+                       je.position + 8, je.text);
+    rc = read_header(s, header, str_of((const char *)p + 8 + len, n - 8 - (size_t)len), e);
+    json_decref(header);
+    return rc;
+}
+
+int safetensors_parse(struct safetensors **out, const void *p, size_t n, const char *name,
+                      struct err *e)
+{
+    struct safetensors *s = new_safetensors(name);
+    int rc = parse(s, p, n, e);
+
+    if (rc == OK)
+        *out = s;
+    else
+        safetensors_close(s);
+    return rc;
+}
+
+int safetensors_open(struct safetensors **out, const char *path, struct err *e)
+{
+    struct safetensors *s = new_safetensors(path);
+    int rc = filemap_open(&s->file, path, e);
+
+    if (rc == OK) rc = parse(s, s->file.p, s->file.n, e);
+    if (rc == OK)
+        *out = s;
+    else
+        safetensors_close(s);
+    return rc;
+}
+
+/* The shard of that file name, opened when it is named first. */
+static int shard_of(struct safetensors *s, struct map *shards, const char *dir, struct str file,
+                    const struct safetensors **out, struct err *e)
+{
+    struct safetensors *shard = NULL;
+    char *path = NULL;
+    uint64_t i;
+    int rc;
+
+    if (map_get(shards, file, &i)) {
+        *out = s->shards[i];
+        return OK;
+    }
+    if ((rc = path_under(&path, dir, file, e)) != OK) {
+        err_wrap(e, "%s", s->name);
+        return rc;
+    }
+    rc = safetensors_open(&shard, path, e);
+    if (rc == E_NOTFOUND)
+        rc = err_set(e, rc, "%s: the shard is missing, which %s names", path, path_base(s->name));
+    mem_free(path);
+    if (rc != OK) return rc;
+    s->shards = mem_grow(s->shards, (s->n_shards + 1) * sizeof *s->shards);
+    map_put(shards, file, s->n_shards);
+    s->shards[s->n_shards++] = shard;
+    *out = shard;
+    return OK;
+}
+
+static int read_index(struct safetensors *s, const char *dir, const json_t *index, struct err *e)
+{
+    const struct source_tensor *t;
+    const struct safetensors *shard = NULL;
+    json_t *weights = json_object_get(index, "weight_map"), *file;
+    struct map shards = { 0 };
+    const char *name;
+    int rc = OK;
+
+    if (!json_is_object(weights) || json_object_size(weights) > MAX_TENSORS)
+        return err_set(e, E_FORMAT,
+                       "%s: expected \"weight_map\" with an object of at most %u tensors", s->name,
+                       MAX_TENSORS);
+    if (json_is_object(json_object_get(index, "metadata")))
+        s->meta = json_incref(json_object_get(index, "metadata"));
+    s->tensors = mem_array(json_object_size(weights), sizeof *s->tensors);
+    map_reserve(&s->map, json_object_size(weights));
+    json_object_foreach(weights, name, file) {
+        if (!json_is_string(file)) {
+            rc = fail(s, name, "expected the name of a file", e);
+            break;
+        }
+        rc = shard_of(s, &shards, dir, str_of(json_string_value(file), json_string_length(file)),
+                      &shard, e);
+        if (rc != OK) break;
+        t = safetensors_find(shard, str_c(name));
+        if (!t) {
+            rc = err_set(e, E_FORMAT,
+                         "%s: tensor '%.100s' is not in %.200s, where the index puts it", s->name,
+                         name, json_string_value(file));
+            break;
+        }
+        s->tensors[s->n_tensors] = *t;
+        map_put(&s->map, t->name, s->n_tensors++);
+    }
+    map_release(&shards);
+    return rc;
+}
+
+int safetensors_open_index(struct safetensors **out, const char *dir, struct str json,
+                           const char *name, struct err *e)
+{
+    struct safetensors *s = new_safetensors(name);
+    json_error_t je;
+    json_t *index = json_loadb(json.p, json.n, JSON_REJECT_DUPLICATES, &je);
+    int rc;
+
+    if (!index)
+        rc = err_set(e, E_FORMAT, "%s: line %d: %s", name, je.line, je.text);
+    else
+        rc = read_index(s, dir, index, e);
+    json_decref(index);
+    if (rc == OK)
+        *out = s;
+    else
+        safetensors_close(s);
+    return rc;
+}
+
+int safetensors_open_dir(struct safetensors **out, const char *dir, struct err *e)
+{
+    char *one = path_join(dir, "model.safetensors"),
+         *index = path_join(dir, "model.safetensors.index.json");
+    struct buf json = { 0 };
+    int rc;
+
+    if (file_exists(one)) {
+        rc = safetensors_open(out, one, e);
+    } else if (!file_exists(index)) {
+        rc = err_set(e, E_NOTFOUND,
+                     "%s: a folder without model.safetensors or model.safetensors.index.json", dir);
+    } else {
+        rc = file_read(&json, index, MAX_HEADER_BYTES, e);
+        if (rc == OK) rc = safetensors_open_index(out, dir, buf_str(&json), index, e);
+    }
+    buf_release(&json);
+    mem_free(one);
+    mem_free(index);
+    return rc;
+}
+
+size_t safetensors_n_tensors(const struct safetensors *s) { return s->n_tensors; }
+const struct source_tensor *safetensors_tensor(const struct safetensors *s, size_t i)
+{
+    return &s->tensors[i];
+}
+
+const struct source_tensor *safetensors_find(const struct safetensors *s, struct str name)
+{
+    uint64_t i;
+    return map_get(&s->map, name, &i) ? &s->tensors[i] : NULL;
+}
+
+bool safetensors_meta(const struct safetensors *s, const char *key, struct str *out)
+{
+    const json_t *j = json_object_get(s->meta, key);
+
+    if (!json_is_string(j)) return false;
+    *out = str_of(json_string_value(j), json_string_length(j));
+    return true;
+}

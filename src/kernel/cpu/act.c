@@ -1,0 +1,80 @@
+/* Operations that touch each number once: activations, add, scale, softcap. */
+#include "kernel/cpu/cpu.h"
+
+/* Numbers a piece has: a single row of logits is shared out too. */
+#define PIECE 2048
+
+struct each {
+    const struct vec *vec;
+    const struct tensor *out, *x, *y;
+    enum act act;
+    float scale;
+    int per_row;                 /* pieces in a row */
+    void (*piece)(const struct each *a, float *out, const float *x, const float *y, int n);
+};
+
+static void each_pieces(const void *arg, int begin, int end)
+{
+    const struct each *a = arg;
+
+    for (int i = begin; i < end; i++) {
+        int row = i / a->per_row, col = i % a->per_row * PIECE;
+        int n = a->out->cols - col < PIECE ? a->out->cols - col : PIECE;
+        a->piece(a, tensor_row(a->out, row) + col, tensor_row(a->x, row) + col,
+                 a->y ? tensor_row(a->y, row) + col : NULL, n);
+    }
+}
+
+static void each_run(struct backend *be, struct each *a)
+{
+    struct cpu *c = cpu_of(be);
+
+    a->vec = c->vec;
+    a->per_row = (a->out->cols + PIECE - 1) / PIECE;
+    cpu_rows(c, a->out->rows * a->per_row, (long long)a->out->rows * a->out->cols, each_pieces, a);
+}
+
+static void act_piece(const struct each *a, float *out, const float *x, const float *y, int n)
+{
+    a->vec->act[a->act](out, x, y, n);
+}
+
+void cpu_act(struct backend *be, const struct tensor *out, const struct tensor *gate, const struct tensor *up,
+             enum act act)
+{
+    each_run(be, &(struct each){ .out = out, .x = gate, .y = up, .act = act, .piece = act_piece });
+}
+
+static void add_piece(const struct each *a, float *out, const float *x, const float *y, int n)
+{
+    (void)x;
+    a->vec->add(out, y, a->scale, n);
+}
+
+void cpu_add(struct backend *be, const struct tensor *x, const struct tensor *y, float scale)
+{
+    each_run(be, &(struct each){ .out = x, .x = x, .y = y, .scale = scale, .piece = add_piece });
+}
+
+static void scale_piece(const struct each *a, float *out, const float *x, const float *y, int n)
+{
+    (void)y;
+    a->vec->scale(out, x, a->scale, n);
+}
+
+void cpu_scale(struct backend *be, const struct tensor *x, float scale)
+{
+    each_run(be, &(struct each){ .out = x, .x = x, .scale = scale, .piece = scale_piece });
+}
+
+static void softcap_piece(const struct each *a, float *out, const float *x, const float *y, int n)
+{
+    (void)x;
+    (void)y;
+    a->vec->softcap(out, a->scale, n);
+}
+
+void cpu_softcap(struct backend *be, const struct tensor *x, float cap)
+{
+    each_run(be, &(struct each){ .out = x, .x = x, .scale = cap, .piece = softcap_piece });
+}

@@ -1,0 +1,184 @@
+#include "kernel/cpu/cpu.h"
+
+#include "base/mem.h"
+#include "kernel/cpu/attend.h"
+#include "kernel/cpu/flash.h"
+#include "kernel/cpu/matmul.h"
+#include "kernel/quant.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* Numbers an operation must touch before it is worth the microseconds that waking the team takes. */
+#define WORTH_SHARING 16384
+
+void cpu_fail(struct cpu *c, int code, const char *fmt, ...)
+{
+    char msg[sizeof c->err.msg];
+    va_list ap;
+
+    if (c->err.code != OK) return;
+    va_start(ap, fmt);
+    vsnprintf(msg, sizeof msg, fmt, ap);
+    va_end(ap);
+    c->err.code = err_set(&c->err, code, "%s", msg);
+}
+
+struct shared_rows {
+    int rows;
+    cpu_rows_fn *fn;
+    const void *arg;
+};
+
+static void run_share(void *arg, int thread, int n_threads)
+{
+    struct shared_rows *s = arg;
+    int begin, end;
+
+    par_share(s->rows, 1, thread, n_threads, &begin, &end);
+    if (begin < end) s->fn(s->arg, begin, end);
+}
+
+void cpu_rows(struct cpu *c, int rows, long long work, cpu_rows_fn *fn, const void *arg)
+{
+    if (rows > 1 && work >= WORTH_SHARING && par_n(c->par) > 1)
+        par_run(c->par, run_share, &(struct shared_rows){ rows, fn, arg });
+    else if (rows > 0)
+        fn(arg, 0, rows);
+}
+
+static int cpu_alloc(struct backend *be, void **out, size_t bytes, enum mem_kind kind, struct err *e)
+{
+    static const char *const what[MEM_KINDS] = { "weights", "keys and values", "scratch" };
+    void *p = mem_try_aligned(bytes);
+
+    if (!p)
+        return err_set(e, E_NOMEM, "cpu: no memory for %zu MiB of %s (%zu MiB are in use)", bytes >> 20, what[kind],
+                       (be->used_bytes[0] + be->used_bytes[1] + be->used_bytes[2]) >> 20);
+    be->used_bytes[kind] += bytes;
+    *out = p;
+    return OK;
+}
+
+static void cpu_free(struct backend *be, void *p, size_t bytes, enum mem_kind kind)
+{
+    if (!p) return;
+    be->used_bytes[kind] -= bytes;
+    mem_free_aligned(p, bytes);
+}
+
+static void cpu_copy(struct backend *be, void *dst, const void *src, size_t bytes)
+{
+    (void)be;
+    if (bytes) memcpy(dst, src, bytes);
+}
+
+static int cpu_sync(struct backend *be, struct err *e)
+{
+    struct cpu *c = cpu_of(be);
+    int rc = c->err.code;
+
+    if (rc == OK) return OK;
+    err_set(e, rc, "%s", c->err.msg);
+    c->err.code = OK;
+    return rc;
+}
+
+static bool cpu_weight_can(struct backend *be, enum dtype t)
+{
+    return quant_can_decode(t) && matmul_can(cpu_of(be)->matmul, t);
+}
+
+/* The kernels read every format as it lies in the file: nothing is copied. */
+static int cpu_weight_put(struct backend *be, struct weight *w, struct err *e)
+{
+    uint64_t row_bytes;
+
+    if (!cpu_weight_can(be, w->type))
+        return err_set(e, E_UNSUPPORTED, "cpu: no kernels for weights of type %s", dtype_name(w->type));
+    if (w->rows <= 0 || !dtype_row_bytes(w->type, (uint64_t)w->cols, &row_bytes))
+        return err_set(e, E_FORMAT, "cpu: %d rows of %d numbers are no matrix of type %s", w->rows, w->cols,
+                       dtype_name(w->type));
+    return OK;
+}
+
+static int cpu_weights_ready(struct backend *be, struct err *e)
+{
+    (void)be;
+    (void)e;
+    return OK;
+}
+
+static void cpu_weight_drop(struct backend *be, struct weight *w)
+{
+    (void)be;
+    (void)w;
+}
+
+static void linear(struct backend *be, const struct tensor *x, const struct linear *jobs, int n_jobs)
+{
+    struct cpu *c = cpu_of(be);
+    int rc = cpu_linear(c->matmul, c->par, x, jobs, n_jobs);
+
+    if (rc != OK) cpu_fail(c, rc, "linear: a product of %d tokens and %d columns failed", x->rows, x->cols);
+}
+
+static void cpu_close(struct backend *be)
+{
+    struct cpu *c = cpu_of(be);
+
+    attn_close(c->attn);
+    matmul_close(c->matmul);
+    par_close(c->par);
+    mem_free(c);
+}
+
+static const struct backend table = {
+    .name = "cpu",
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .put = cpu_copy,
+    .get = cpu_copy,
+    .sync = cpu_sync,
+    .close = cpu_close,
+    .weight_put = cpu_weight_put,
+    .weights_ready = cpu_weights_ready,
+    .weight_drop = cpu_weight_drop,
+    .weight_can = cpu_weight_can,
+    .embed = cpu_embed,
+    .gather = cpu_gather,
+    .rmsnorm = cpu_rmsnorm,
+    .layernorm = cpu_layernorm,
+    .headnorm = cpu_headnorm,
+    .linear = linear,
+    .rope_table = cpu_rope_table,
+    .rope = cpu_rope,
+    .kv_put = cpu_kv_put,
+    .attend = cpu_attend,
+    .act = cpu_act,
+    .add = cpu_add,
+    .scale = cpu_scale,
+    .softcap = cpu_softcap,
+};
+
+int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e)
+{
+    struct cpu *c = mem_new(struct cpu);
+    struct matmul_opt mm = { .isa = opt->reference ? &isa_ref : NULL, .gemm = opt->reference ? NULL : gemm_amx() };
+    int rc;
+
+    c->be = table;
+    c->be.self = c;
+    c->reference = opt->reference;
+    c->vec = opt->reference ? &vec_ref : vec_best();
+    if ((rc = par_open(&c->par, (struct par_opt){ .n_threads = opt->n_threads }, e)) != OK) goto out;
+    if ((rc = matmul_open(&c->matmul, c->par, mm, e)) != OK) goto out;
+    c->attn = attn_open(c->par, opt->reference ? NULL : flash_best());
+    snprintf(c->be.detail, sizeof c->be.detail, "%s, %d thread%s", matmul_name(c->matmul), par_n(c->par),
+             par_n(c->par) == 1 ? "" : "s");
+    *out = &c->be;
+    c = NULL;
+out:
+    if (c) cpu_close(&c->be);
+    return rc;
+}

@@ -1,0 +1,76 @@
+/* dot_f_avx2.c - weights that are plain numbers, and those decoded to numbers on the way. */
+#include "kernel/cpu/dot_avx2.h"
+#include "kernel/quant.h"
+
+INLINE __m256 load_f(const char *p, const enum dtype t)
+{
+    if (t == DT_F32) return _mm256_loadu_ps((const float *)(const void *)p);
+    __m128i h = _mm_loadu_si128((const __m128i *)p);
+    if (t == DT_F16) return _mm256_cvtph_ps(h);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+
+INLINE void row_f(const struct gemv *g, int r, int t0, const int T, const enum dtype type)
+{
+    const size_t size = type == DT_F32 ? 4 : 2;
+    const char *w = gemv_row(g, r);
+    const float *x[4];
+    __m256 acc[8];               /* two for each token, so that no sum waits for itself */
+    int c = 0;
+
+    UNROLL
+    for (int t = 0; t < T; t++) x[t] = gemv_x(g, t0 + t);
+    UNROLL
+    for (int i = 0; i < 2 * T; i++) acc[i] = _mm256_setzero_ps();
+    for (; c + 16 <= g->cols; c += 16) {
+        __m256 a = load_f(w + (size_t)c * size, type), b = load_f(w + (size_t)(c + 8) * size, type);
+        _mm_prefetch(w + (size_t)c * size + 1024, _MM_HINT_T0);
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            acc[2 * t] = _mm256_fmadd_ps(a, _mm256_loadu_ps(x[t] + c), acc[2 * t]);
+            acc[2 * t + 1] = _mm256_fmadd_ps(b, _mm256_loadu_ps(x[t] + c + 8), acc[2 * t + 1]);
+        }
+    }
+    for (; c < g->cols; c += 8) {
+        int n = g->cols - c < 8 ? g->cols - c : 8;
+        char end[32] = { 0 };
+        memcpy(end, w + (size_t)c * size, (size_t)n * size);
+        __m256 a = load_f(end, type);
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            float xe[8] = { 0 };
+            memcpy(xe, x[t] + c, (size_t)n * sizeof(float));
+            acc[2 * t] = _mm256_fmadd_ps(a, _mm256_loadu_ps(xe), acc[2 * t]);
+        }
+    }
+    UNROLL
+    for (int t = 0; t < T; t++)
+        g->out[(size_t)(t0 + t) * g->out_stride + (size_t)r] = sum8(_mm256_add_ps(acc[2 * t], acc[2 * t + 1]));
+}
+
+void gemv_f32_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_f, g, DT_F32) }
+void gemv_f16_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_f, g, DT_F16) }
+void gemv_bf16_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_f, g, DT_BF16) }
+
+enum { PIECE = 1024 };           /* decoded at once: whole blocks of every type, and small in the cache */
+
+/* Types without a kernel of their own: decoded piece by piece, then as F32. */
+void gemv_any_avx2(const struct gemv *g)
+{
+    const struct dtype_info *d = dtype_info((int)g->type);
+    float w[PIECE], part[ISA_TOKENS];
+
+    for (int r = 0; r < g->n_rows; r++) {
+        float sum[ISA_TOKENS] = { 0 };
+        for (int c = 0; c < g->cols; c += PIECE) {
+            int n = g->cols - c < PIECE ? g->cols - c : PIECE;
+            quant_decode(g->type, gemv_row(g, r) + (size_t)(c / d->block) * (size_t)d->bytes, w, n);
+            struct gemv p = { .type = DT_F32, .cols = n, .n_rows = 1, .n_tokens = g->n_tokens, .w = w,
+                              .x = (const float *)g->x + c, .x_stride = g->x_stride, .out = part,
+                              .out_stride = 1 };
+            gemv_f32_avx2(&p);
+            for (int t = 0; t < g->n_tokens; t++) sum[t] += part[t];
+        }
+        for (int t = 0; t < g->n_tokens; t++) g->out[(size_t)t * g->out_stride + (size_t)r] = sum[t];
+    }
+}

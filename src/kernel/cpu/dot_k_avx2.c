@@ -1,0 +1,169 @@
+/* dot_k_avx2.c - super-blocks of 256: unpacked to bytes and scales once, then met by each token. */
+#include "kernel/blocks.h"
+#include "kernel/cpu/dot_avx2.h"
+#include "kernel/iq_grid.h"
+
+#include <string.h>
+
+enum { Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS };
+
+struct w256 {
+    __m256i q[8];                /* 32 each, in order */
+    float d[16], m[16];          /* of each 16: value = d * q + m */
+};
+
+INLINE __m256i load32(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+
+/* Bits [at, at + n) of every byte, moved up by `to`. at + n <= 8. */
+INLINE __m256i bits(__m256i v, const int at, const int n, const int to)
+{
+    const __m256i mask = _mm256_set1_epi8((char)(((1 << n) - 1) << to));
+    v = at > to ? _mm256_srli_epi16(v, at - to) : _mm256_slli_epi16(v, to - at);
+    return _mm256_and_si256(v, mask);
+}
+
+INLINE void scales_45(struct w256 *w, uint16_t d16, uint16_t min16, const uint8_t *scales)
+{
+    float d = _cvtsh_ss(d16), min = _cvtsh_ss(min16);
+    for (int j = 0; j < 8; j++) {
+        int sc, m;
+        quant_k4_scale(scales, j, &sc, &m);
+        w->d[2 * j] = w->d[2 * j + 1] = d * (float)sc;
+        w->m[2 * j] = w->m[2 * j + 1] = -min * (float)m;
+    }
+}
+
+INLINE void load_q4_k(struct w256 *w, const struct block_q4_k *b)
+{
+    UNROLL
+    for (int j = 0; j < 4; j++) {
+        __m256i v = load32(b->qs + 32 * j);
+        w->q[2 * j] = bits(v, 0, 4, 0);
+        w->q[2 * j + 1] = bits(v, 4, 4, 0);
+    }
+    scales_45(w, b->d, b->dmin, b->scales);
+}
+
+INLINE void load_q5_k(struct w256 *w, const struct block_q5_k *b)
+{
+    __m256i h = load32(b->qh);
+    UNROLL
+    for (int j = 0; j < 4; j++) {
+        __m256i v = load32(b->qs + 32 * j);
+        w->q[2 * j] = _mm256_or_si256(bits(v, 0, 4, 0), bits(h, 2 * j, 1, 4));
+        w->q[2 * j + 1] = _mm256_or_si256(bits(v, 4, 4, 0), bits(h, 2 * j + 1, 1, 4));
+    }
+    scales_45(w, b->d, b->dmin, b->scales);
+}
+
+INLINE void load_q6_k(struct w256 *w, const struct block_q6_k *b)
+{
+    float d = _cvtsh_ss(b->d);
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        __m256i l0 = load32(b->ql + 64 * i), l1 = load32(b->ql + 64 * i + 32), h = load32(b->qh + 32 * i);
+        w->q[4 * i] = _mm256_or_si256(bits(l0, 0, 4, 0), bits(h, 0, 2, 4));
+        w->q[4 * i + 1] = _mm256_or_si256(bits(l1, 0, 4, 0), bits(h, 2, 2, 4));
+        w->q[4 * i + 2] = _mm256_or_si256(bits(l0, 4, 4, 0), bits(h, 4, 2, 4));
+        w->q[4 * i + 3] = _mm256_or_si256(bits(l1, 4, 4, 0), bits(h, 6, 2, 4));
+    }
+    for (int j = 0; j < 16; j++) {
+        w->d[j] = d * b->scales[j];
+        w->m[j] = -32 * w->d[j];
+    }
+}
+
+INLINE void load_q2_k(struct w256 *w, const struct block_q2_k *b)
+{
+    float d = _cvtsh_ss(b->d), min = _cvtsh_ss(b->dmin);
+    UNROLL
+    for (int i = 0; i < 8; i++) w->q[i] = bits(load32(b->qs + 32 * (i / 4)), 2 * (i % 4), 2, 0);
+    for (int j = 0; j < 16; j++) {
+        w->d[j] = d * (float)(b->scales[j] & 15);
+        w->m[j] = -min * (float)(b->scales[j] >> 4);
+    }
+}
+
+INLINE void load_q3_k(struct w256 *w, const struct block_q3_k *b)
+{
+    float d = _cvtsh_ss(b->d);
+    __m256i h = load32(b->hmask);
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        w->q[i] = _mm256_or_si256(bits(load32(b->qs + 32 * (i / 4)), 2 * (i % 4), 2, 0), bits(h, i, 1, 2));
+    for (int j = 0; j < 16; j++) {
+        w->d[j] = d * (float)quant_k3_scale(b->scales, j);
+        w->m[j] = -4 * w->d[j];
+    }
+}
+
+INLINE void load_iq4_xs(struct w256 *w, const struct block_iq4_xs *b)
+{
+    __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)iq4_levels));
+    float d = _cvtsh_ss(b->d);
+    for (int j = 0; j < 8; j++) {
+        __m128i v = _mm_loadu_si128((const __m128i *)(b->qs + 16 * j));
+        __m256i n = _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
+        int sc = (b->scales_l[j / 2] >> 4 * (j % 2) & 15) | (b->scales_h >> 2 * j & 3) << 4;
+        w->q[j] = _mm256_shuffle_epi8(table, n);
+        w->d[2 * j] = w->d[2 * j + 1] = d * (float)(sc - 32);
+    }
+}
+
+INLINE void load_w256(struct w256 *w, const char *p, const int kind)
+{
+    switch (kind) {
+    case Q2_K: load_q2_k(w, (const void *)p); break;
+    case Q3_K: load_q3_k(w, (const void *)p); break;
+    case Q4_K: load_q4_k(w, (const void *)p); break;
+    case Q5_K: load_q5_k(w, (const void *)p); break;
+    case Q6_K: load_q6_k(w, (const void *)p); break;
+    default: load_iq4_xs(w, (const void *)p);
+    }
+}
+
+INLINE int block_bytes(const int kind)
+{
+    return kind == Q2_K ? 84 : kind == Q3_K ? 110 : kind == Q4_K ? 144 : kind == Q5_K ? 176 : kind == Q6_K ? 210 : 136;
+}
+
+INLINE void row_k(const struct gemv *g, int r, int t0, const int T, const int kind)
+{
+    const bool is_signed = kind == IQ4_XS;
+    const char *p = gemv_row(g, r);
+    const struct x8 *x[4];
+    __m256 acc[4];
+    __m128 corr[4];
+
+    UNROLL
+    for (int t = 0; t < T; t++) {
+        x[t] = gemv_x(g, t0 + t);
+        acc[t] = _mm256_setzero_ps();
+        corr[t] = _mm_setzero_ps();
+    }
+    for (int b = 0; b < g->cols / QK_K; b++, p += block_bytes(kind)) {
+        struct w256 w;
+        load_w256(&w, p, kind);
+        UNROLL
+        for (int i = 0; i < block_bytes(kind); i += 64) _mm_prefetch(p + 1024 + i, _MM_HINT_T0);
+        UNROLL
+        for (int i = 0; i < 8; i++) {
+            struct w32 v = { .q = w.q[i], .m = _mm_setzero_ps() };
+            v.d = _mm256_set_m128(_mm_broadcast_ss(&w.d[2 * i + 1]), _mm_broadcast_ss(&w.d[2 * i]));
+            if (!is_signed) v.m = _mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)&w.m[2 * i]));
+            UNROLL
+            for (int t = 0; t < T; t++) dot_w32(&acc[t], &corr[t], &v, x[t] + 8 * b + i, is_signed, !is_signed);
+        }
+    }
+    UNROLL
+    for (int t = 0; t < T; t++)
+        g->out[(size_t)(t0 + t) * g->out_stride + (size_t)r] =
+            sum8(_mm256_add_ps(acc[t], _mm256_zextps128_ps256(corr[t])));
+}
+
+void gemv_q2_k_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_k, g, Q2_K) }
+void gemv_q3_k_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_k, g, Q3_K) }
+void gemv_q4_k_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_k, g, Q4_K) }
+void gemv_q5_k_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_k, g, Q5_K) }
+void gemv_q6_k_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_k, g, Q6_K) }
+void gemv_iq4_xs_avx2(const struct gemv *g) { GEMV_EACH_ROW(row_k, g, IQ4_XS) }

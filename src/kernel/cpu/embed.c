@@ -1,0 +1,65 @@
+/* Rows picked by number: embeddings, and the tokens whose logits are wanted. */
+#include "kernel/cpu/cpu.h"
+#include "kernel/quant.h"
+
+#include <string.h>
+
+struct pick {
+    const struct vec *vec;
+    const struct tensor *out, *x;
+    const struct weight *w;
+    const int32_t *ids;
+    uint64_t row_bytes;
+    float scale;
+};
+
+static void embed_rows(const void *arg, int begin, int end)
+{
+    const struct pick *a = arg;
+
+    for (int r = begin; r < end; r++) {
+        const char *src = (const char *)a->w->data + (uint64_t)a->ids[r] * a->row_bytes;
+        float *out = tensor_row(a->out, r);
+        switch (a->w->type) {
+        case DT_F32: case DT_F16: case DT_BF16: case DT_Q8_0:
+            a->vec->load(a->w->type, out, src, a->w->cols);
+            break;
+        default:
+            quant_decode(a->w->type, src, out, a->w->cols);
+        }
+        if (a->scale != 1) a->vec->scale(out, out, a->scale, a->w->cols);
+    }
+}
+
+void cpu_embed(struct backend *be, const struct tensor *out, const struct weight *w, const int32_t *ids,
+               float scale)
+{
+    struct cpu *c = cpu_of(be);
+    struct pick a = { .vec = c->vec, .out = out, .w = w, .ids = ids, .scale = scale };
+
+    if (!quant_can_decode(w->type) || !dtype_row_bytes(w->type, (uint64_t)w->cols, &a.row_bytes)) {
+        cpu_fail(c, E_UNSUPPORTED, "embed: cannot read rows of %d numbers in %s", w->cols, dtype_name(w->type));
+        return;
+    }
+    for (int i = 0; i < out->rows; i++) {
+        if (ids[i] >= 0 && ids[i] < w->rows) continue;
+        cpu_fail(c, E_INVALID, "embed: token %d is not in a vocabulary of %d", (int)ids[i], w->rows);
+        return;
+    }
+    cpu_rows(c, out->rows, 4ll * out->rows * w->cols, embed_rows, &a);
+}
+
+static void gather_rows(const void *arg, int begin, int end)
+{
+    const struct pick *a = arg;
+
+    for (int r = begin; r < end; r++)
+        memcpy(tensor_row(a->out, r), tensor_row(a->x, a->ids[r]), (size_t)a->out->cols * sizeof(float));
+}
+
+void cpu_gather(struct backend *be, const struct tensor *out, const struct tensor *x, const int32_t *rows)
+{
+    struct pick a = { .out = out, .x = x, .ids = rows };
+
+    cpu_rows(cpu_of(be), out->rows, (long long)out->rows * out->cols, gather_rows, &a);
+}

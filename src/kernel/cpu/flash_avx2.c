@@ -1,0 +1,2 @@
+#define FLASH flash_avx2
+#include "kernel/cpu/flash_impl.h"

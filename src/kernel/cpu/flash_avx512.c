@@ -1,0 +1,2 @@
+#define FLASH flash_avx512
+#include "kernel/cpu/flash_impl.h"

@@ -1,0 +1,407 @@
+/* flash_impl.h - flash.h's piece of attention on whatever vectors simd.h gives. Included by
+ * flash_avx2.c, flash_avx512.c and flash_neon.c, which name the table.
+ *
+ * With many query rows a tile of keys is brought to F32 and transposed once, and scores and
+ * values are small matrix products. With few (decode) every row of keys and values is used
+ * where it lies, for all query heads of its group at once. */
+#include "kernel/cpu/flash.h"
+#include "kernel/cpu/kvload.h"
+#include "kernel/cpu/simd.h"
+
+#include <math.h>
+
+#define PANEL FLASH_PANEL
+#define KEYS FLASH_KEYS
+#define FEW (2 * PANEL)          /* up to so many rows, transposing keys costs more than it saves */
+
+struct work {
+    const struct attend_job *j;
+    const struct flash_piece *p;
+    const int32_t *blocks;
+    int rows, ldq, ldo;
+    float *q, *o;                /* [rows][ldq] scaled, [rows][ldo] */
+    float *max, *sum;            /* [rows], [rows][W]: a sum for every lane */
+    int *pos;                    /* [rows] */
+    float *kt, *v;               /* [dim][KEYS], [KEYS][ldo] */
+    float *s;                    /* [PANEL][KEYS] scores, then weights */
+};
+
+static void work_init(struct work *w, float *scratch)
+{
+    const struct attend_job *j = w->j;
+    size_t r;
+
+    w->blocks = attend_blocks(j, j->kv->seq[w->p->token]);
+    w->rows = w->p->n_tokens * j->group;
+    w->ldq = (int)flash_pad(j->opt->head_dim);
+    w->ldo = (int)flash_pad(j->opt->head_dim_v);
+    r = flash_pad(w->rows);
+    w->q = scratch, scratch += r * (size_t)w->ldq;
+    w->o = scratch, scratch += r * (size_t)w->ldo;
+    w->sum = scratch, scratch += r * 16;
+    w->max = scratch, scratch += r;
+    w->pos = (int *)scratch, scratch += r;
+    w->kt = scratch, scratch += KEYS * (size_t)w->ldq;
+    w->v = scratch, scratch += KEYS * (size_t)w->ldo;
+    w->s = scratch;
+}
+
+/* Query rows side by side, scaled, with zeros up to whole vectors; sums empty, or with the sinks. */
+static void load_queries(struct work *w)
+{
+    const struct attend_opt *o = w->j->opt;
+    vf scale = v_set(o->scale);
+
+    memset(w->o, 0, (size_t)w->rows * (size_t)w->ldo * sizeof *w->o);
+    memset(w->sum, 0, (size_t)w->rows * W * sizeof *w->sum);
+    for (int r = 0; r < w->rows; r++) {
+        int token = w->p->token + r / w->j->group, head = w->p->head * w->j->group + r % w->j->group;
+        const float *from = tensor_row(w->j->q, token) + (size_t)head * o->head_dim;
+        float *to = w->q + (size_t)r * w->ldq;
+        for (int i = 0; i < w->ldq; i += W) {
+            int n = o->head_dim - i;
+            v_store(to + i, v_load_n(from + i, n >= W ? W : n > 0 ? n : 0) * scale);
+        }
+        bool sink = o->sinks && w->p->first;
+        w->max[r] = sink ? o->sinks[head] : -INFINITY;
+        w->sum[(size_t)r * W] = sink ? 1 : 0;
+        w->pos[r] = w->j->kv->pos[token];
+    }
+}
+
+/* c [mr][nv vectors] = or *= alpha and += a [mr][k] b [k][nv vectors]. */
+INLINE void product(const int mr, const int nv, const float *a, int lda, const float *b, int ldb, float *c, int ldc,
+                    const float *alpha, int k)
+{
+    vf sum[PANEL][NV];
+
+    UNROLL
+    for (int i = 0; i < mr; i++) {
+        UNROLL
+        for (int n = 0; n < nv; n++) {
+            sum[i][n] = v_set(0);
+            if (alpha) sum[i][n] = v_load(c + i * ldc + n * W) * v_set(alpha[i]);
+        }
+    }
+    for (int x = 0; x < k; x++, b += ldb) {
+        vf row[NV];
+        UNROLL
+        for (int n = 0; n < nv; n++) row[n] = v_load(b + n * W);
+        UNROLL
+        for (int i = 0; i < mr; i++) {
+            vf ai = v_set(a[i * lda + x]);
+            UNROLL
+            for (int n = 0; n < nv; n++) sum[i][n] = v_fma(ai, row[n], sum[i][n]);
+        }
+    }
+    UNROLL
+    for (int i = 0; i < mr; i++) {
+        UNROLL
+        for (int n = 0; n < nv; n++) v_store(c + i * ldc + n * W, sum[i][n]);
+    }
+}
+
+INLINE void product_cols(const int mr, int n_vecs, const float *a, int lda, const float *b, int ldb, float *c,
+                         int ldc, const float *alpha, int k)
+{
+    int n = 0;
+
+    for (; n + NV <= n_vecs; n += NV) product(mr, NV, a, lda, b + n * W, ldb, c + n * W, ldc, alpha, k);
+    for (; n < n_vecs; n++) product(mr, 1, a, lda, b + n * W, ldb, c + n * W, ldc, alpha, k);
+}
+
+/* A switch makes the number of rows a constant of each call. */
+#define BY_ROWS(mr, f, ...)                                                                                \
+    switch (mr) {                                                                                          \
+    case 1: f(1, __VA_ARGS__); break;                                                                      \
+    case 2: f(2, __VA_ARGS__); break;                                                                      \
+    case 3: f(3, __VA_ARGS__); break;                                                                      \
+    case 4: f(4, __VA_ARGS__); break;                                                                      \
+    case 5: f(5, __VA_ARGS__); break;                                                                      \
+    default: f(6, __VA_ARGS__);                                                                            \
+    }
+#define BY_TYPE(t, f, ...)                                                                                 \
+    switch (t) {                                                                                           \
+    case DT_F32: f(DT_F32, __VA_ARGS__); break;                                                            \
+    case DT_F16: f(DT_F16, __VA_ARGS__); break;                                                            \
+    case DT_BF16: f(DT_BF16, __VA_ARGS__); break;                                                          \
+    default: f(DT_Q8_0, __VA_ARGS__);                                                                      \
+    }
+
+static void scores_product(int mr, int n_vecs, const float *q, int ldq, const float *kt, float *s, int dim)
+{
+    BY_ROWS(mr, product_cols, n_vecs, q, ldq, kt, KEYS, s, KEYS, NULL, dim)
+}
+
+static void values_product(int mr, const float *p, const float *v, int ldo, float *o, const float *alpha, int keys)
+{
+    BY_ROWS(mr, product_cols, ldo / W, p, KEYS, v, ldo, o, ldo, alpha, keys)
+}
+
+/* Keys [key, key + n) to kt, dimensions down and keys across; n rounded up to W. */
+INLINE void transpose_keys(const enum dtype t, const struct work *w, int key, int n)
+{
+    int dim = w->j->k.dim;
+
+    for (int x = 0; x < n; x += W) {
+        const char *row = kvrows_at(&w->j->k, w->blocks, w->p->head, key + x);
+        for (int d = 0; d < dim; d += W) {
+            int left = dim - d;
+            vf r[W];
+            UNROLL
+            for (int i = 0; i < W; i++) {
+                const char *from = row + (size_t)i * w->j->k.row_bytes;
+                if (left >= W) r[i] = kv_load(t, from, d);
+                else r[i] = kv_load_n(t, from, d, left);
+            }
+            v_transpose(r);
+            UNROLL
+            for (int i = 0; i < W; i++) v_store(w->kt + (size_t)(d + i) * KEYS + x, r[i]);
+        }
+    }
+}
+
+/* Values [key, key + n) to v, zeros up to whole vectors. */
+INLINE void spread_values(const enum dtype t, const struct work *w, int key, int n)
+{
+    int dim = w->j->v.dim;
+
+    for (int x = 0; x < n; x++) {
+        const char *row = kvrows_at(&w->j->v, w->blocks, w->p->head, key + x);
+        float *to = w->v + (size_t)x * w->ldo;
+        int d = 0;
+        for (; d + W <= dim; d += W) v_store(to + d, kv_load(t, row, d));
+        if (d < dim) v_store(to + d, kv_load_n(t, row, d, dim - d)), d += W;
+        for (; d < w->ldo; d += W) v_store(to + d, v_set(0));
+    }
+}
+
+static void load_tile(const struct work *w, int key, int n)
+{
+    BY_TYPE(w->j->k.type, transpose_keys, w, key, n)
+    BY_TYPE(w->j->v.type, spread_values, w, key, n)
+}
+
+/* s [mr][KV_BLOCK] of a block of keys where it lies. */
+INLINE void dot_block(const int mr, const enum dtype t, const struct work *w, const char *k, const float *q, float *s)
+{
+    int dim = w->j->k.dim;
+
+    for (int x = 0; x < KV_BLOCK; x += W) {
+        vf part[PANEL][W];
+        for (int i = 0; i < W; i++, k += w->j->k.row_bytes) {
+            vf sum[PANEL];
+            int d = 0;
+            UNROLL
+            for (int r = 0; r < mr; r++) sum[r] = v_set(0);
+            for (; d + W <= dim; d += W) {
+                vf y = kv_load(t, k, d);
+                UNROLL
+                for (int r = 0; r < mr; r++) sum[r] = v_fma(y, v_load(q + r * w->ldq + d), sum[r]);
+            }
+            if (d < dim) {
+                vf y = kv_load_n(t, k, d, dim - d);
+                UNROLL
+                for (int r = 0; r < mr; r++) sum[r] = v_fma(y, v_load(q + r * w->ldq + d), sum[r]);
+            }
+            UNROLL
+            for (int r = 0; r < mr; r++) part[r][i] = sum[r];
+        }
+        UNROLL
+        for (int r = 0; r < mr; r++) v_store(s + r * KEYS + x, v_sums(part[r]));
+    }
+}
+
+/* o [mr][nv vectors] = alpha o + p [mr][n] times n rows of values where they lie; `last`: numbers in
+ * the last vector. */
+INLINE void weigh(const int mr, const enum dtype t, const int nv, const struct work *w, const char *v, int d,
+                  int last, const float *p, int n, float *o, const float *alpha)
+{
+    vf sum[PANEL][NV];
+
+    UNROLL
+    for (int r = 0; r < mr; r++) {
+        UNROLL
+        for (int i = 0; i < nv; i++) sum[r][i] = v_load(o + r * w->ldo + d + i * W) * v_set(alpha[r]);
+    }
+    for (int x = 0; x < n; x++, v += w->j->v.row_bytes) {
+        vf row[NV];
+        UNROLL
+        for (int i = 0; i < nv; i++) {
+            if (i + 1 < nv || last == W) row[i] = kv_load(t, v, d + i * W);
+            else row[i] = kv_load_n(t, v, d + i * W, last);
+        }
+        UNROLL
+        for (int r = 0; r < mr; r++) {
+            vf pr = v_set(p[r * KEYS + x]);
+            UNROLL
+            for (int i = 0; i < nv; i++) sum[r][i] = v_fma(pr, row[i], sum[r][i]);
+        }
+    }
+    UNROLL
+    for (int r = 0; r < mr; r++) {
+        UNROLL
+        for (int i = 0; i < nv; i++) v_store(o + r * w->ldo + d + i * W, sum[r][i]);
+    }
+}
+
+INLINE void weigh_block(const int mr, const enum dtype t, const struct work *w, const char *v, const float *p, int n,
+                        float *o, const float *alpha)
+{
+    int dim = w->j->v.dim, d = 0;
+
+    for (; d + NV * W <= dim; d += NV * W) weigh(mr, t, NV, w, v, d, W, p, n, o, alpha);
+    for (; d + W <= dim; d += W) weigh(mr, t, 1, w, v, d, W, p, n, o, alpha);
+    if (d < dim) weigh(mr, t, 1, w, v, d, dim - d, p, n, o, alpha);
+}
+
+#define DOT(t, mr, ...) BY_ROWS(mr, dot_block, t, __VA_ARGS__)
+#define WEIGH(t, mr, ...) BY_ROWS(mr, weigh_block, t, __VA_ARGS__)
+
+static void scores_direct(const struct work *w, int mr, const char *k, const float *q, float *s)
+{
+    BY_TYPE(w->j->k.type, DOT, mr, w, k, q, s)
+}
+
+static void values_direct(const struct work *w, int mr, const char *v, const float *p, int n, float *o,
+                          const float *alpha)
+{
+    BY_TYPE(w->j->v.type, WEIGH, mr, w, v, p, n, o, alpha)
+}
+
+/* What a row sees of the tile that begins at `key`: [*lo, *hi), empty when lo >= hi. */
+static void row_sees(const struct work *w, int r, int key, int n, int *lo, int *hi)
+{
+    int first = attend_first(w->j, w->pos[r]) - key, end = w->pos[r] + 1 - key;
+
+    *lo = first > 0 ? first : 0;
+    *hi = end < n ? end : n;
+}
+
+/* Soft cap and slopes on scores [c0, c1) of a row, multiples of W. */
+static void bend_row(const struct work *w, int r, int key, float *s, int c0, int c1)
+{
+    const struct attend_opt *o = w->j->opt;
+
+    if (o->softcap > 0) {
+        vf cap = v_set(o->softcap), inv = v_set(1 / o->softcap);
+        for (int c = c0; c < c1; c += W) v_store(s + c, cap * v_tanh(v_load(s + c) * inv));
+    }
+    if (o->slopes) {
+        vf slope = v_set(o->slopes[w->p->head * w->j->group + r % w->j->group]);
+        for (int c = c0; c < c1; c += W) {
+            vf away = v_iota() + v_set((float)(key + c - w->pos[r]));
+            v_store(s + c, v_fma(slope, away, v_load(s + c)));
+        }
+    }
+}
+
+/* Scores to weights, relative to each row's running maximum; alpha: what earlier sums shrink by. */
+static void soften(const struct work *w, int r0, int mr, int key, int n, int c0, int c1, float *alpha)
+{
+    float top[16] = { 0 }, shrink[16] = { 0 };
+    const struct attend_opt *o = w->j->opt;
+
+    for (int i = 0; i < mr; i++) {
+        float *s = w->s + i * KEYS, old = w->max[r0 + i];
+        int lo, hi;
+        row_sees(w, r0 + i, key, n, &lo, &hi);
+        if (o->softcap > 0 || o->slopes) bend_row(w, r0 + i, key, s, c0, c1);
+        for (int c = c0; c < lo && c < c1; c++) s[c] = -INFINITY;
+        for (int c = hi > c0 ? hi : c0; c < c1; c++) s[c] = -INFINITY;
+        vf m = v_load(s + c0);
+        for (int c = c0 + W; c < c1; c += W) m = v_max(m, v_load(s + c));
+        float now = v_hmax(m);
+        w->max[r0 + i] = now > old ? now : old;
+        /* A row that has seen nothing yet: any finite maximum makes all its weights 0. */
+        top[i] = w->max[r0 + i] > -INFINITY ? w->max[r0 + i] : 0;
+        shrink[i] = old - top[i];
+    }
+    for (int i = 0; i < 16; i += W) v_store(alpha + i, v_exp(v_load(shrink + i)));
+    for (int i = 0; i < mr; i++) {
+        float *s = w->s + i * KEYS, *sum = w->sum + (size_t)(r0 + i) * W;
+        vf m = v_set(top[i]), add = v_load(sum) * v_set(alpha[i]);
+        for (int c = c0; c < c1; c += W) {
+            vf p = v_exp(v_load(s + c) - m);
+            add += p;
+            v_store(s + c, p);
+        }
+        v_store(sum, add);
+    }
+}
+
+/* A panel of rows against the n keys from `key` on. */
+static void panel_run(const struct work *w, int r0, int mr, int key, int n)
+{
+    const struct attend_job *j = w->j;
+    const float *q = w->q + (size_t)r0 * w->ldq;
+    float *o = w->o + (size_t)r0 * w->ldo, alpha[16], one[16];
+    int lo = KEYS, hi = 0, c0, c1;
+
+    for (int i = 0; i < mr; i++) {
+        int a, b;
+        row_sees(w, r0 + i, key, n, &a, &b);
+        if (a >= b) continue;
+        lo = a < lo ? a : lo;
+        hi = b > hi ? b : hi;
+    }
+    if (lo >= hi) return;
+    if (w->rows > FEW) {
+        c0 = lo / W * W, c1 = (hi + W - 1) / W * W;
+        scores_product(mr, (c1 - c0) / W, q, w->ldq, w->kt + c0, w->s + c0, j->k.dim);
+        soften(w, r0, mr, key, n, c0, c1, alpha);
+        values_product(mr, w->s + lo, w->v + (size_t)lo * w->ldo, w->ldo, o, alpha, hi - lo);
+        return;
+    }
+    c0 = lo / KV_BLOCK * KV_BLOCK, c1 = (hi + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
+    for (int c = c0; c < c1; c += KV_BLOCK)
+        scores_direct(w, mr, kvrows_at(&j->k, w->blocks, w->p->head, key + c), q, w->s + c);
+    soften(w, r0, mr, key, n, c0, c1, alpha);
+    for (int i = 0; i < mr; i++) one[i] = 1;
+    for (int c = lo, end; c < hi; c = end) {
+        end = (c / KV_BLOCK + 1) * KV_BLOCK < hi ? (c / KV_BLOCK + 1) * KV_BLOCK : hi;
+        values_direct(w, mr, kvrows_at(&j->v, w->blocks, w->p->head, key + c), w->s + c, end - c, o,
+                      c == lo ? alpha : one);
+    }
+}
+
+static void store_rows(const struct work *w)
+{
+    int dim = w->j->opt->head_dim_v;
+
+    for (int r = 0; r < w->rows; r++) {
+        int token = w->p->token + r / w->j->group, head = w->p->head * w->j->group + r % w->j->group;
+        float sum = v_sum(v_load(w->sum + (size_t)r * W));
+        const float *o = w->o + (size_t)r * w->ldo;
+        float *to = w->p->part ? w->p->part + 2 * w->rows + (size_t)r * dim
+                               : tensor_row(w->j->out, token) + (size_t)head * dim;
+        vf scale = v_set(w->p->part ? 1 : 1 / sum);
+        int d = 0;
+        for (; d + W <= dim; d += W) v_store(to + d, v_load(o + d) * scale);
+        if (d < dim) v_store_n(to + d, v_load(o + d) * scale, dim - d);
+        if (!w->p->part) continue;
+        w->p->part[r] = w->max[r];
+        w->p->part[w->rows + r] = sum;
+    }
+}
+
+static void run(const struct attend_job *j, const struct flash_piece *p, float *scratch)
+{
+    struct work w = { .j = j, .p = p };
+    int panels, key, n;
+
+    work_init(&w, scratch);
+    load_queries(&w);
+    panels = (w.rows + PANEL - 1) / PANEL;
+    for (key = p->key0; key < p->key1; key += KEYS) {
+        n = p->key1 - key < KEYS ? p->key1 - key : KEYS;
+        if (w.rows > FEW) load_tile(&w, key, n);
+        for (int i = 0; i < panels; i++) {               /* of even height */
+            int r0 = (int)((long)w.rows * i / panels), r1 = (int)((long)w.rows * (i + 1) / panels);
+            panel_run(&w, r0, r1 - r0, key, n);
+        }
+    }
+    store_rows(&w);
+}
+
+const struct flash FLASH = { SIMD_NAME, run };

@@ -1,0 +1,2 @@
+#define FLASH flash_neon
+#include "kernel/cpu/flash_impl.h"

@@ -1,0 +1,363 @@
+#include "kernel/cpu/gemm.h"
+
+#include "kernel/cpu/unpack.h"
+#include "kernel/quant.h"
+
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Weights are the left operand, 16 rows × 32 columns of bf16 a tile, in panels of 32 rows that are
+ * unpacked into the first-level cache; tokens are the right one, packed once for all rows as tiles
+ * of 16 tokens. Sums stay in F32 tiles. Columns go in blocks (a panel of one block fits the cache):
+ *
+ *     for 512 tokens                         what a thread's sums have room for
+ *         for 128 rows                       so that sums and the block of tokens stay in level 2
+ *             for each block of columns
+ *                 for 32 rows                unpack them
+ *                     for 32 tokens          2 × 2 tiles over the columns of the block
+ *
+ * Types that bf16 does not hold take more than one product: BF16 weights are exact and meet the
+ * tokens in two parts, x = hi + lo; F16 and F32 have two parts themselves. */
+
+#ifndef PR
+#define PR 128
+#define PK 512
+#endif
+enum { TOKENS = 512, ROWS = PR, TILE = 1024 };
+enum { T_ROWS = 16, T_COLS = 32 };               /* of a tile of weights */
+
+struct plan {
+    int x_parts, w_parts, n_products;
+    int block;                                   /* columns at most in a block */
+};
+
+static struct plan plan_of(enum dtype t)
+{
+    if (t == DT_BF16) return (struct plan){ 2, 1, 2, 512 };
+    if (t == DT_F16 || t == DT_F32) return (struct plan){ 2, 2, 3, 256 };
+    return (struct plan){ 1, 1, 1, PK };
+}
+
+/* Columns [begin, end) of block b, counted in steps of 32. */
+struct span {
+    int begin, end;
+};
+
+static int n_blocks(int cols, int block) { return (cols + block - 1) / block; }
+
+static struct span span_of(int cols, int block, int b)
+{
+    int steps = (cols + T_COLS - 1) / T_COLS, per = block / T_COLS;
+    return (struct span){ b * per, b * per + per < steps ? b * per + per : steps };
+}
+
+/* ---- the tokens' layout: [block][tile of 16 tokens][part][step][1 KiB] ---- */
+
+static size_t x_at(struct span s, int n_tiles, int tile, int x_parts, int part)
+{
+    size_t steps = (size_t)(s.end - s.begin);
+    size_t before = (size_t)s.begin * (size_t)n_tiles * (size_t)x_parts;
+    return (before + ((size_t)tile * (size_t)x_parts + (size_t)part) * steps) * TILE;
+}
+
+static size_t amx_x_bytes(enum dtype w, int tokens, int cols)
+{
+    size_t steps = (size_t)(cols + T_COLS - 1) / T_COLS, tiles = (size_t)(tokens + T_ROWS - 1) / T_ROWS;
+    return steps * tiles * (size_t)plan_of(w).x_parts * TILE;
+}
+
+/* A line more than the columns, or the rows of a tile would fall into few sets of the cache. */
+static size_t panel_stride(struct plan p) { return (size_t)p.block * 2 + 64; }
+static size_t panel_bytes(struct plan p) { return panel_stride(p) * UNPACK_ROWS; }
+
+static size_t amx_scratch_bytes(enum dtype w, int cols)
+{
+    struct plan p = plan_of(w);
+    (void)cols;
+    return (size_t)ROWS * TOKENS * sizeof(float) + (size_t)p.w_parts * panel_bytes(p) + 64;
+}
+
+static inline void transpose16(__m512i r[16])
+{
+    __m512i t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 8; i++) {
+        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+    }
+}
+
+static inline __m512 widen_bf16(__m256i v)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
+}
+
+/* 32 columns of 16 tokens, as pairs of columns side by side for every token: [16 pairs][16 tokens][2]. */
+static void pack_tile(const struct tensor *x, int token, int col, char *hi, char *lo)
+{
+    __m512i h[16], l[16];
+    int left = x->cols - col;
+    __mmask32 live = left >= T_COLS ? ~0u : (1u << left) - 1;
+    for (int i = 0; i < 16; i++) {
+        __m512 a = _mm512_setzero_ps(), b = a;
+        if (token + i < x->rows) {
+            const float *p = tensor_row(x, token + i) + col;
+            a = _mm512_maskz_loadu_ps((__mmask16)live, p);
+            b = _mm512_maskz_loadu_ps((__mmask16)(live >> 16), p + 16);
+        }
+        h[i] = (__m512i)_mm512_cvtne2ps_pbh(b, a);
+        if (!lo) continue;
+        a = _mm512_sub_ps(a, widen_bf16(_mm512_castsi512_si256(h[i])));
+        b = _mm512_sub_ps(b, widen_bf16(_mm512_extracti64x4_epi64(h[i], 1)));
+        l[i] = (__m512i)_mm512_cvtne2ps_pbh(b, a);
+    }
+    transpose16(h);
+    for (int i = 0; i < 16; i++) _mm512_store_si512(hi + 64 * i, h[i]);
+    if (!lo) return;
+    transpose16(l);
+    for (int i = 0; i < 16; i++) _mm512_store_si512(lo + 64 * i, l[i]);
+}
+
+static void amx_pack(enum dtype w, void *xp, const struct tensor *x, int token0, int token1)
+{
+    struct plan p = plan_of(w);
+    int n_tiles = (x->rows + T_ROWS - 1) / T_ROWS;
+    for (int b = 0; b < n_blocks(x->cols, p.block); b++) {
+        struct span s = span_of(x->cols, p.block, b);
+        for (int t = token0 / T_ROWS; t * T_ROWS < token1; t++) {
+            char *hi = (char *)xp + x_at(s, n_tiles, t, p.x_parts, 0);
+            char *lo = p.x_parts == 2 ? (char *)xp + x_at(s, n_tiles, t, p.x_parts, 1) : NULL;
+            for (int k = s.begin; k < s.end; k++, hi += TILE)
+                pack_tile(x, t * T_ROWS, k * T_COLS, hi, lo ? lo + (size_t)(k - s.begin) * TILE : NULL);
+        }
+    }
+}
+
+/* ---- tiles: 0..3 the sums, 4, 5 weights, 6, 7 tokens ---- */
+
+static void sums_load(const float *c, bool first, bool two)
+{
+    if (first) {
+        _tile_zero(0);
+        _tile_zero(2);
+        _tile_zero(1);
+        _tile_zero(3);
+        return;
+    }
+    _tile_loadd(0, c, 64);
+    _tile_loadd(2, c + 512, 64);
+    if (!two) return;
+    _tile_loadd(1, c + 256, 64);
+    _tile_loadd(3, c + 768, 64);
+}
+
+static void sums_store(float *c, bool two)
+{
+    _tile_stored(0, c, 64);
+    _tile_stored(2, c + 512, 64);
+    if (!two) return;
+    _tile_stored(1, c + 256, 64);
+    _tile_stored(3, c + 768, 64);
+}
+
+static void product_2x2(const char *w, size_t stride, const char *x0, const char *x1, int steps)
+{
+    const char *w1 = w + T_ROWS * stride;
+    for (int s = 0; s < steps; s++, w += 64, w1 += 64, x0 += TILE, x1 += TILE) {
+        _tile_stream_loadd(6, x0, 64);
+        _tile_loadd(4, w, stride);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_stream_loadd(7, x1, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, w1, stride);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+}
+
+static void product_2x1(const char *w, size_t stride, const char *x, int steps)
+{
+    const char *w1 = w + T_ROWS * stride;
+    for (int s = 0; s < steps; s++, w += 64, w1 += 64, x += TILE) {
+        _tile_loadd(6, x, 64);
+        _tile_loadd(4, w, stride);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(5, w1, stride);
+        _tile_dpbf16ps(2, 5, 6);
+    }
+}
+
+/* One thread's work at hand. */
+struct work {
+    const struct gemm_job *job;
+    struct plan plan;
+    const char *xp;
+    int n_tiles;                     /* of all the tokens */
+    size_t row_bytes;
+    unpack_fn *unpack;
+    float *sums;                     /* [panel][pair of token tiles][2][2][16][16] */
+    char *panel;
+};
+
+/* 16 rows × 16 tokens of sums to out[token][row]. */
+static void finish_tile(const struct gemm_job *j, const float *c, int row, int n_rows, int token, int n_tokens)
+{
+    __m512i v[16];
+    __mmask16 live = (__mmask16)(n_rows < 16 ? (1u << n_rows) - 1 : 0xffff);
+    __m512 scale = _mm512_set1_ps(j->scale);
+    __m512 bias = j->bias ? _mm512_maskz_loadu_ps(live, j->bias + row) : _mm512_setzero_ps();
+    for (int i = 0; i < 16; i++) v[i] = _mm512_load_si512(c + 16 * i);
+    transpose16(v);
+    for (int i = 0; i < 16; i++) {
+        if (i >= n_tokens) break;
+        float *out = tensor_row(j->out, token + i) + row;
+        __m512 y = _mm512_fmadd_ps(_mm512_castsi512_ps(v[i]), scale, bias);
+        if (j->add) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(live, out));
+#ifdef NT
+        if (NT && !j->add && n_rows >= 16 && ((uintptr_t)out & 63) == 0) _mm512_stream_ps(out, y);
+        else
+#endif
+        _mm512_mask_storeu_ps(out, live, y);
+    }
+}
+
+static void finish_pair(const struct gemm_job *j, const float *c, int row, int n_rows, int token)
+{
+    for (int i = 0; i < 4; i++) {
+        int r = i / 2 * T_ROWS, t = token + i % 2 * T_ROWS;
+        if (r < n_rows && t < j->tokens) finish_tile(j, c + 256 * i, row + r, n_rows - r, t, j->tokens - t);
+    }
+}
+
+/* The unpacked panel times token tiles [tile0, tile1), columns of block b. */
+static void panel_run(struct work *w, int b, int row, int n_rows, int tile0, int tile1, float *sums)
+{
+    struct plan p = w->plan;
+    struct span s = span_of(w->job->cols, p.block, b);
+    int steps = s.end - s.begin;
+    size_t stride = panel_stride(p);
+    bool last = b + 1 == n_blocks(w->job->cols, p.block);
+
+    for (int t = tile0; t < tile1; t += 2, sums += 1024) {
+        bool two = t + 1 < tile1;
+        sums_load(sums, b == 0, two);
+        for (int i = 0; i < p.n_products; i++) {             /* (w, x): hi hi, hi lo, lo hi */
+            const char *a = w->panel + (i == 2 ? panel_bytes(p) : 0);
+            const char *x = w->xp + x_at(s, w->n_tiles, t, p.x_parts, i == 1);
+            if (two) product_2x2(a, stride, x, x + (size_t)(steps * p.x_parts) * TILE, steps);
+            else product_2x1(a, stride, x, steps);
+        }
+        sums_store(sums, two);
+        if (last) finish_pair(w->job, sums, row, n_rows, t * T_ROWS);
+    }
+}
+
+static const char *weights_at(const struct work *w, int row, int b)
+{
+    const struct gemm_job *j = w->job;
+    const struct dtype_info *d = dtype_info((int)j->type);
+    size_t block = (size_t)(b * w->plan.block / d->block) * (size_t)d->bytes;
+    return (const char *)j->data + (size_t)row * w->row_bytes + block;
+}
+
+/* Rows [row0, row1), at most ROWS, for token tiles [tile0, tile1). */
+static void chunk_run(struct work *w, int row0, int row1, int row_end, int tile0, int tile1)
+{
+    int blocks = n_blocks(w->job->cols, w->plan.block);
+    size_t pairs = (size_t)(tile1 - tile0 + 1) / 2;
+
+    for (int b = 0; b < blocks; b++) {
+        struct span s = span_of(w->job->cols, w->plan.block, b);
+        int cols = (s.end * T_COLS < w->job->cols ? s.end * T_COLS : w->job->cols) - s.begin * T_COLS;
+        float *sums = w->sums;
+        for (int r = row0; r < row1; r += UNPACK_ROWS, sums += pairs * 1024) {
+            int n = row1 - r < UNPACK_ROWS ? row1 - r : UNPACK_ROWS;
+            struct unpack u = { w->job->type, weights_at(w, r, b), w->row_bytes, n, cols, NULL,
+                                panel_stride(w->plan), panel_bytes(w->plan) };
+            if (r + UNPACK_ROWS < row1) u.next = weights_at(w, r + UNPACK_ROWS, b);
+            else if (b + 1 < blocks) u.next = weights_at(w, row0, b + 1);
+            else if (r + UNPACK_ROWS < row_end) u.next = weights_at(w, r + UNPACK_ROWS, 0);
+            w->unpack(&u, w->panel);
+            panel_run(w, b, r, n, tile0, tile1, sums);
+        }
+    }
+}
+
+/* Static, because some compilers think that only the first word of a configuration is read. */
+static const struct {
+    uint8_t palette, start_row, zero[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} tiles = { 1, 0, { 0 }, { 64, 64, 64, 64, 64, 64, 64, 64 }, { 16, 16, 16, 16, 16, 16, 16, 16 } };
+
+static void amx_enter(void)
+{
+    static _Thread_local bool ready;
+    if (ready) return;
+    _tile_loadconfig(&tiles);
+    ready = true;
+}
+
+static void amx_rows(const struct gemm_job *job, const void *xp, int row0, int row1, void *scratch)
+{
+    struct work w = { .job = job, .plan = plan_of(job->type), .xp = xp, .unpack = unpack_find(job->type) };
+    const struct dtype_info *d = dtype_info((int)job->type);
+
+    amx_enter();
+    w.n_tiles = (job->tokens + T_ROWS - 1) / T_ROWS;
+    w.row_bytes = (size_t)(job->cols / d->block) * (size_t)d->bytes;
+    w.sums = (float *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63);
+    w.panel = (char *)(w.sums + (size_t)ROWS * TOKENS);
+
+    /* With few tokens the weights come from memory: read them in order. */
+    int rows = job->tokens <= 64 ? UNPACK_ROWS : ROWS;
+    for (int t = 0; t < w.n_tiles; t += TOKENS / T_ROWS) {
+        int t1 = t + TOKENS / T_ROWS < w.n_tiles ? t + TOKENS / T_ROWS : w.n_tiles;
+        for (int r = row0; r < row1; r += rows) chunk_run(&w, r, r + rows < row1 ? r + rows : row1, row1, t, t1);
+    }
+}
+
+static bool amx_can(enum dtype w) { return quant_can_decode(w); }
+
+/* The CPU has tiles of bf16, the OS keeps them, and lets this process use them. */
+static bool amx_here(void)
+{
+    enum { BF16 = 1 << 22, TILES = 1 << 24, AVX512_BF16 = 1 << 5, OSXSAVE = 1 << 27 };
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
+    unsigned a, b, c, d, state = 0x600e6, lo, hi;
+
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & OSXSAVE)) return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (BF16 | TILES)) != (BF16 | TILES)) return false;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & AVX512_BF16)) return false;
+    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    return (lo & state) == state && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0;
+}
+
+const struct gemm *gemm_amx(void)
+{
+    static const struct gemm amx = {
+        .name = "amx", .min_tokens = 6, .token_unit = T_ROWS, .row_unit = UNPACK_ROWS, .can = amx_can,
+        .x_bytes = amx_x_bytes, .scratch_bytes = amx_scratch_bytes, .pack = amx_pack, .rows = amx_rows,
+        .enter = amx_enter,
+    };
+    static int here;                             /* 0: not asked yet */
+    if (!here) here = amx_here() ? 1 : -1;
+    return here > 0 ? &amx : NULL;
+}

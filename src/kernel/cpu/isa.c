@@ -1,0 +1,69 @@
+#include "kernel/cpu/isa.h"
+
+#include "kernel/cpu/isa_tables.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* Registers of that width kept by the system over a switch: XCR0. */
+static bool saves(unsigned mask)
+{
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return false;
+    __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    return (a & mask) == mask;
+}
+
+static bool has_avx2(void)
+{
+    unsigned a, b, c, d;
+    if (!saves(0x6) || !__get_cpuid(1, &a, &b, &c, &d)) return false;
+    if (!(c >> 12 & 1) || !(c >> 29 & 1)) return false;                 /* FMA, F16C */
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    return (b >> 5 & 1) && (b >> 8 & 1);                                /* AVX2, BMI2 */
+}
+
+static bool has_avx512(void)
+{
+    unsigned a, b, c, d;
+    if (!has_avx2() || !saves(0xe6) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    unsigned need_b = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;        /* F, DQ, BW, VL */
+    unsigned need_c = 1u << 1 | 1u << 11;                               /* VBMI, VNNI */
+    return (b & need_b) == need_b && (c & need_c) == need_c;
+}
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+/* Dot products (bit 20) and arithmetic on halves (bit 10) of HWCAP. */
+static bool has_neon(void) { return (getauxval(AT_HWCAP) & (1u << 20 | 1u << 10)) == (1u << 20 | 1u << 10); }
+#endif
+
+const struct isa *isa_at(int i)
+{
+    const struct isa *list[4];
+    int n = 0;
+    list[n++] = &isa_ref;
+#if defined(__x86_64__)
+    if (has_avx2()) list[n++] = &isa_avx2;
+    if (has_avx512()) list[n++] = &isa_avx512;
+#elif defined(__aarch64__)
+    if (has_neon()) list[n++] = &isa_neon;
+#endif
+    return i >= 0 && i < n ? list[i] : NULL;
+}
+
+const struct isa *isa_best(void)
+{
+    const struct isa *best = &isa_ref;
+    for (int i = 1; isa_at(i); i++) best = isa_at(i);
+    return best;
+}
+
+const struct isa *isa_by_name(const char *name)
+{
+    for (int i = 0; isa_at(i); i++)
+        if (strcmp(isa_at(i)->name, name) == 0) return isa_at(i);
+    return NULL;
+}

@@ -1,0 +1,41 @@
+/* kvload.h - W numbers of a KV row as floats, whatever its type. For files that include simd.h.
+ * The type is a constant at every call, so that the switch is gone. */
+#ifndef TERN_KERNEL_CPU_KVLOAD_H
+#define TERN_KERNEL_CPU_KVLOAD_H
+
+#include "base/dtype.h"
+#include "kernel/cpu/simd.h"
+#include "kernel/quant.h"
+
+#define Q8 32                    /* numbers in a block of Q8_0: an F16 scale, then so many bytes */
+#define Q8_BYTES (2 + Q8)
+
+INLINE vf kv_q8(const char *row, int i)
+{
+    const char *block = row + i / Q8 * Q8_BYTES;
+    uint16_t d;
+
+    memcpy(&d, block, sizeof d);
+    return v_set(f16_scale(d)) * v_load_i8((const int8_t *)block + 2 + i % Q8);
+}
+
+INLINE vf kv_load(enum dtype t, const void *row, int i)
+{
+    switch (t) {
+    case DT_F32: return v_load((const float *)row + i);
+    case DT_F16: return v_load_f16((const uint16_t *)row + i);
+    case DT_BF16: return v_load_bf16((const uint16_t *)row + i);
+    default: return kv_q8(row, i);
+    }
+}
+
+/* The last n < W numbers, then zeros. Q8_0 has none: its rows are whole blocks. */
+INLINE vf kv_load_n(enum dtype t, const void *row, int i, int n)
+{
+    uint16_t h[W] = { 0 };
+
+    if (t == DT_F32) return v_load_n((const float *)row + i, n);
+    memcpy(h, (const uint16_t *)row + i, (size_t)n * sizeof *h);
+    return t == DT_F16 ? v_load_f16(h) : v_load_bf16(h);
+}
+#endif

@@ -1,0 +1,332 @@
+#include "kernel/cpu/matmul.h"
+
+#include "base/mem.h"
+#include "kernel/iq_grid.h"
+
+#include <stdio.h>
+
+enum {
+    JOBS = 32,                   /* products shared out together */
+    ROWS = 256,                  /* rows of a piece at most */
+    PIECE_BYTES = 48 << 10,      /* of weights: long enough to stream, short enough to end together */
+    OWN_TOKENS = 2               /* up to so many, each thread quantizes for itself: dearer is a barrier */
+};
+
+struct grown {                   /* a buffer that only grows */
+    void *p;
+    size_t n;
+};
+
+struct matmul {
+    const struct isa *isa;
+    const struct gemm *gemm;
+    int n_threads;
+    char name[48];
+    struct grown x[ISA_FORMS];   /* quantized activations: shared, or one part a thread */
+    struct grown gx;             /* activations in the gemm's layout */
+    struct grown scratch;        /* the gemm's, one part a thread */
+    struct grown out;            /* [n_threads][ISA_TOKENS][ROWS] products before bias and add */
+};
+
+/* Products of one pass, cut into pieces that are numbered through. */
+struct pass {
+    const struct linear *job[JOBS];
+    int rows[JOBS];              /* of a piece */
+    int first[JOBS + 1];         /* number of a job's first piece */
+    int n;
+};
+
+struct call {
+    struct matmul *m;
+    struct par *par;
+    const struct tensor *x;
+    struct pass gemv, gemm;      /* gemm: all of one type */
+    bool form[ISA_FORMS];        /* the forms x is wanted in */
+    bool own;                    /* every thread has its own quantized x */
+    size_t scratch_bytes;        /* of a thread */
+};
+
+static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
+
+static int grow(struct grown *g, size_t n, struct err *e)
+{
+    if (n <= g->n) return OK;
+    void *p = mem_try_aligned(n);
+    if (!p) return err_set(e, E_NOMEM, "no memory for %zu bytes of activations", n);
+    mem_free_aligned(g->p, g->n);
+    *g = (struct grown){ p, n };
+    return OK;
+}
+
+static void grown_release(struct grown *g)
+{
+    if (g->p) mem_free_aligned(g->p, g->n);
+    *g = (struct grown){ 0 };
+}
+
+static bool by_gemm(const struct matmul *m, enum dtype t, int tokens)
+{
+    return m->gemm && tokens >= m->gemm->min_tokens && m->gemm->can(t);
+}
+
+/* Everything a thread touches in gemv for this x: forms of x, room for products. */
+static int reserve_gemv(struct matmul *m, const bool form[ISA_FORMS], int tokens, int cols, struct err *e)
+{
+    int copies = tokens <= OWN_TOKENS ? m->n_threads : 1, rc;
+
+    for (int f = 1; f < ISA_FORMS; f++)
+        if (form[f] && (rc = grow(&m->x[f], (size_t)(copies * tokens) * m->isa->form[f].bytes(cols), e)) != OK)
+            return rc;
+    return OK;
+}
+
+static int reserve_gemm(struct matmul *m, enum dtype t, int tokens, int cols, struct err *e)
+{
+    int rc = grow(&m->gx, m->gemm->x_bytes(t, tokens, cols), e);
+    if (rc != OK) return rc;
+    return grow(&m->scratch, align64(m->gemm->scratch_bytes(t, cols)) * (size_t)m->n_threads, e);
+}
+
+int matmul_reserve(struct matmul *m, int max_tokens, int max_cols, struct err *e)
+{
+    bool all[ISA_FORMS];
+    int rc;
+
+    /* Types of every block size: whole super-blocks. */
+    max_cols = (max_cols + 255) & ~255;
+    for (int f = 0; f < ISA_FORMS; f++) all[f] = m->isa->form[f].bytes != NULL;
+    if ((rc = reserve_gemv(m, all, OWN_TOKENS, max_cols, e)) != OK) return rc;
+    if ((rc = reserve_gemv(m, all, max_tokens, max_cols, e)) != OK) return rc;
+    for (int t = 0; t < DT_COUNT; t++)
+        if (dtype_info(t) && by_gemm(m, (enum dtype)t, max_tokens) &&
+            (rc = reserve_gemm(m, (enum dtype)t, max_tokens, max_cols, e)) != OK)
+            return rc;
+    return OK;
+}
+
+int matmul_open(struct matmul **out, struct par *par, struct matmul_opt opt, struct err *e)
+{
+    struct matmul *m = mem_new(struct matmul);
+    int rc;
+
+    m->isa = opt.isa ? opt.isa : isa_best();
+    m->gemm = opt.gemm;
+    m->n_threads = par_n(par);
+    snprintf(m->name, sizeof m->name, "%s%s%s", m->isa->name, m->gemm ? "+" : "", m->gemm ? m->gemm->name : "");
+    iq_grid();                                           /* made here, not by many threads at once */
+    if ((rc = grow(&m->out, (size_t)m->n_threads * ISA_TOKENS * ROWS * sizeof(float), e)) != OK) goto out;
+    *out = m;
+    m = NULL;
+out:
+    matmul_close(m);
+    return rc;
+}
+
+void matmul_close(struct matmul *m)
+{
+    if (!m) return;
+    for (int f = 0; f < ISA_FORMS; f++) grown_release(&m->x[f]);
+    grown_release(&m->gx);
+    grown_release(&m->scratch);
+    grown_release(&m->out);
+    mem_free(m);
+}
+
+size_t matmul_bytes(const struct matmul *m)
+{
+    size_t n = m->gx.n + m->scratch.n + m->out.n;
+    for (int f = 0; f < ISA_FORMS; f++) n += m->x[f].n;
+    return n;
+}
+
+bool matmul_can(const struct matmul *m, enum dtype t) { return dtype_info((int)t) && m->isa->gemv[t].fn; }
+
+const char *matmul_name(const struct matmul *m) { return m->name; }
+
+static size_t row_bytes(const struct weight *w)
+{
+    uint64_t n = 0;
+    dtype_row_bytes(w->type, (uint64_t)w->cols, &n);
+    return (size_t)n;
+}
+
+static const void *weight_rows(const struct weight *w) { return w->packed ? w->packed : w->data; }
+
+/* Rows of a piece of each job: several pieces for every thread, so that they end together. */
+static void pass_cut(struct pass *p, int n_threads, int unit, size_t piece_bytes)
+{
+    size_t total = 0, target;
+    for (int j = 0; j < p->n; j++) total += row_bytes(p->job[j]->w) * (size_t)p->job[j]->w->rows;
+    target = total / (size_t)(n_threads * 8);
+    if (target > piece_bytes) target = piece_bytes;
+
+    p->first[0] = 0;
+    for (int j = 0; j < p->n; j++) {
+        const struct weight *w = p->job[j]->w;
+        int rows = (int)(target / (row_bytes(w) + 1)) / unit * unit;
+        rows = rows < unit ? unit : rows > ROWS ? ROWS / unit * unit : rows;
+        p->rows[j] = rows;
+        p->first[j + 1] = p->first[j] + (w->rows + rows - 1) / rows;
+    }
+}
+
+/* The job of piece i, and its rows. */
+static const struct linear *pass_piece(const struct pass *p, int i, int *r0, int *r1)
+{
+    int j = 0;
+    while (i >= p->first[j + 1]) j++;
+    *r0 = (i - p->first[j]) * p->rows[j];
+    *r1 = *r0 + p->rows[j] < p->job[j]->w->rows ? *r0 + p->rows[j] : p->job[j]->w->rows;
+    return p->job[j];
+}
+
+/* x in the forms the kernels want: by every thread for itself, or shared out and then joined. */
+static void make_forms(const struct call *c, int thread, int n_threads)
+{
+    const struct matmul *m = c->m;
+    int t0 = 0, t1 = c->x->rows;
+    bool any = false;
+
+    if (!c->own) par_share(c->x->rows, 1, thread, n_threads, &t0, &t1);
+    for (int f = 1; f < ISA_FORMS; f++) {
+        if (!c->form[f]) continue;
+        size_t bytes = m->isa->form[f].bytes(c->x->cols);
+        char *dst = (char *)m->x[f].p + (c->own ? (size_t)(thread * c->x->rows) * bytes : 0);
+        for (int t = t0; t < t1; t++) m->isa->form[f].make(dst + (size_t)t * bytes, tensor_row(c->x, t), c->x->cols);
+        any = true;
+    }
+    if (any && !c->own) par_barrier(c->par);
+}
+
+static void epilogue(const struct linear *job, const float *y, int t0, int n_tokens, int r0, int n_rows)
+{
+    float scale = job->scale != 0 ? job->scale : 1;
+
+    for (int t = 0; t < n_tokens; t++) {
+        float *out = tensor_row(&job->out, t0 + t) + r0;
+        const float *p = y + t * ROWS;
+        for (int r = 0; r < n_rows; r++) {
+            float v = scale * p[r] + (job->bias ? job->bias[r0 + r] : 0);
+            out[r] = job->add ? out[r] + v : v;
+        }
+    }
+}
+
+static void gemv_piece(const struct call *c, const struct linear *job, int r0, int r1, int thread)
+{
+    struct matmul *m = c->m;
+    const struct weight *w = job->w;
+    int f = m->isa->gemv[w->type].form;
+    bool plain = !job->bias && !job->add && (job->scale == 0 || job->scale == 1);
+    float *y = (float *)m->out.p + (size_t)thread * ISA_TOKENS * ROWS;
+    struct gemv g = { .type = w->type, .cols = w->cols, .n_rows = r1 - r0, .w_stride = row_bytes(w) };
+
+    g.w = (const char *)weight_rows(w) + (size_t)r0 * g.w_stride;
+    g.x_stride = f ? m->isa->form[f].bytes(w->cols) : c->x->stride * sizeof(float);
+    const char *x = f ? m->x[f].p : c->x->data;
+    if (f && c->own) x += (size_t)(thread * c->x->rows) * g.x_stride;
+
+    for (int t = 0; t < c->x->rows; t += ISA_TOKENS) {
+        g.n_tokens = c->x->rows - t < ISA_TOKENS ? c->x->rows - t : ISA_TOKENS;
+        g.x = x + (size_t)t * g.x_stride;
+        g.out = plain ? tensor_row(&job->out, t) + r0 : y;
+        g.out_stride = plain ? job->out.stride : ROWS;
+        m->isa->gemv[w->type].fn(&g);
+        if (!plain) epilogue(job, y, t, g.n_tokens, r0, g.n_rows);
+    }
+}
+
+static void run_gemv(void *arg, int thread, int n_threads)
+{
+    const struct call *c = arg;
+    int i, end, r0, r1;
+
+    make_forms(c, thread, n_threads);
+    while (par_next(c->par, c->gemv.first[c->gemv.n], 1, &i, &end)) {
+        const struct linear *job = pass_piece(&c->gemv, i, &r0, &r1);
+        gemv_piece(c, job, r0, r1, thread);
+    }
+}
+
+static void run_gemm(void *arg, int thread, int n_threads)
+{
+    const struct call *c = arg;
+    struct matmul *m = c->m;
+    const struct gemm *gemm = m->gemm;
+    char *scratch = (char *)m->scratch.p + (size_t)thread * c->scratch_bytes;
+    int a, b, i, end;
+
+    if (gemm->enter) gemm->enter();
+    par_share(c->x->rows, gemm->token_unit, thread, n_threads, &a, &b);
+    if (a < b) gemm->pack(c->gemm.job[0]->w->type, m->gx.p, c->x, a, b);
+    par_barrier(c->par);
+    while (par_next(c->par, c->gemm.first[c->gemm.n], 1, &i, &end)) {
+        const struct linear *job = pass_piece(&c->gemm, i, &a, &b);
+        struct gemm_job g = {
+            .type = job->w->type, .data = weight_rows(job->w), .rows = job->w->rows, .cols = job->w->cols,
+            .tokens = c->x->rows, .out = &job->out, .bias = job->bias, .add = job->add,
+            .scale = job->scale != 0 ? job->scale : 1,
+        };
+        gemm->rows(&g, m->gx.p, a, b, scratch);
+    }
+}
+
+/* Takes those jobs of [0, n) that `type` names into p: one type's for the gemm, or (DT_NONE) all that
+ * go to the kernels. */
+static void pass_fill(struct pass *p, const struct matmul *m, const struct linear *jobs, int n, int tokens,
+                      enum dtype type)
+{
+    p->n = 0;
+    for (int j = 0; j < n; j++) {
+        enum dtype t = jobs[j].w->type;
+        if (by_gemm(m, t, tokens) ? t == type : type == DT_NONE) p->job[p->n++] = &jobs[j];
+    }
+}
+
+static int linear_gemv(struct call *c, const struct linear *jobs, int n_jobs)
+{
+    struct matmul *m = c->m;
+    int rc;
+
+    pass_fill(&c->gemv, m, jobs, n_jobs, c->x->rows, DT_NONE);
+    if (!c->gemv.n) return OK;
+    for (int j = 0; j < c->gemv.n; j++) c->form[m->isa->gemv[c->gemv.job[j]->w->type].form] = true;
+    c->form[0] = false;
+    c->own = c->x->rows <= OWN_TOKENS;
+    if ((rc = reserve_gemv(m, c->form, c->x->rows, c->x->cols, NULL)) != OK) return rc;
+    pass_cut(&c->gemv, m->n_threads, 4, PIECE_BYTES);
+    par_run(c->par, run_gemv, c);
+    return OK;
+}
+
+static int linear_gemm(struct call *c, const struct linear *jobs, int n_jobs)
+{
+    struct matmul *m = c->m;
+    bool done[DT_COUNT] = { false };
+    int rc;
+
+    for (int j = 0; j < n_jobs; j++) {
+        enum dtype t = jobs[j].w->type;
+        if (done[t] || !by_gemm(m, t, c->x->rows)) continue;
+        done[t] = true;
+        if ((rc = reserve_gemm(m, t, c->x->rows, c->x->cols, NULL)) != OK) return rc;
+        c->scratch_bytes = align64(m->gemm->scratch_bytes(t, c->x->cols));
+        pass_fill(&c->gemm, m, jobs, n_jobs, c->x->rows, t);
+        pass_cut(&c->gemm, m->n_threads, m->gemm->row_unit, SIZE_MAX);
+        par_run(c->par, run_gemm, c);
+    }
+    return OK;
+}
+
+int cpu_linear(struct matmul *m, struct par *par, const struct tensor *x, const struct linear *jobs, int n_jobs)
+{
+    int rc;
+
+    for (int j = 0; j < n_jobs; j += JOBS) {
+        struct call c = { .m = m, .par = par, .x = x };
+        int n = n_jobs - j < JOBS ? n_jobs - j : JOBS;
+        if ((rc = linear_gemv(&c, jobs + j, n)) != OK) return rc;
+        if ((rc = linear_gemm(&c, jobs + j, n)) != OK) return rc;
+    }
+    return OK;
+}

@@ -1,0 +1,75 @@
+/* simd.h - vectors of floats, as wide as the file that includes this was compiled for.
+ *
+ * vf holds W floats; + - * / work on it. Everything else that the kernels need has one name
+ * here and a body per instruction set. No alignment is asked for. */
+#ifndef TERN_KERNEL_CPU_SIMD_H
+#define TERN_KERNEL_CPU_SIMD_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+#define INLINE static inline __attribute__((always_inline, unused))
+
+#if defined(__AVX512F__)
+#include "kernel/cpu/simd_512.h"
+#elif defined(__AVX2__)
+#include "kernel/cpu/simd_256.h"
+#elif defined(__aarch64__)
+#include "kernel/cpu/simd_128.h"
+#endif
+
+INLINE vf v_abs(vf x) { return v_max(x, -x); }
+
+/* e^x to 1 ulp or so; 0 below -88, also for -inf; x above 88 is taken as 88. */
+INLINE vf v_exp(vf x)
+{
+    x = v_min(v_max(x, v_set(-88.5f)), v_set(88.3f));
+    vf n = v_round(x * v_set(1.44269504f));
+    vf r = v_fma(n, v_set(-0.693359375f), x);
+    r = v_fma(n, v_set(2.12194440e-4f), r);
+    vf p = v_set(1.989098087e-4f);
+    p = v_fma(p, r, v_set(1.3933641032e-3f));
+    p = v_fma(p, r, v_set(8.3333109344e-3f));
+    p = v_fma(p, r, v_set(4.1666465006e-2f));
+    p = v_fma(p, r, v_set(1.6666666682e-1f));
+    p = v_fma(p, r, v_set(5.0000000135e-1f));
+    p = v_fma(p, r * r, r) + v_set(1);
+    return v_pow2(p, n);
+}
+
+/* Near 0 the difference of exponentials would cancel: a polynomial there. */
+INLINE vf v_tanh(vf x)
+{
+    vf a = v_abs(x), s = x * x;
+    vf e = v_exp(a * v_set(-2));
+    vf far = (v_set(1) - e) / (v_set(1) + e);
+    vf p = v_set(-6.0967141659e-3f);
+    p = v_fma(p, s, v_set(2.0997178999e-2f));
+    p = v_fma(p, s, v_set(-5.3850909579e-2f));
+    p = v_fma(p, s, v_set(1.3332769737e-1f));
+    p = v_fma(p, s, v_set(-3.3333328944e-1f));
+    return v_sel_gt(a, v_set(0.625f), v_copysign(far, x), v_fma(p * s, x, x));
+}
+
+/* erfc(z) for z >= 0: exp(P(t) - z^2) t with t = 1 / (1 + z/2), to a few parts in 10^7. */
+INLINE vf v_erfc(vf z)
+{
+    vf t = v_set(1) / v_fma(z, v_set(0.5f), v_set(1));
+    vf p = v_set(0.148046054f);
+    p = v_fma(p, t, v_set(-0.6975365907f));
+    p = v_fma(p, t, v_set(1.195327675f));
+    p = v_fma(p, t, v_set(-0.7464698947f));
+    p = v_fma(p, t, v_set(-0.03986631755f));
+    p = v_fma(p, t, v_set(-0.0195080035f));
+    p = v_fma(p, t, v_set(0.04139596419f));
+    p = v_fma(p, t, v_set(0.3852836336f));
+    p = v_fma(p, t, v_set(0.9987824596f));
+    p = v_fma(p, t, v_set(-1.26545493f));
+    return t * v_exp(v_fma(-z, z, p));
+}
+#endif

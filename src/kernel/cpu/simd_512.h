@@ -1,0 +1,119 @@
+/* simd_512.h - simd.h's names on AVX-512. Included by simd.h only. */
+#include <immintrin.h>
+
+#define W 16
+#define NV 4                     /* vectors side by side in a product: 6 x 4 sums, 32 registers */
+#define SIMD_NAME "avx512"
+typedef __m512 vf;
+
+INLINE vf v_set(float x) { return _mm512_set1_ps(x); }
+INLINE vf v_load(const float *p) { return _mm512_loadu_ps(p); }
+INLINE void v_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
+INLINE __mmask16 first_n(int n) { return (__mmask16)((1u << n) - 1); }
+INLINE vf v_load_n(const float *p, int n) { return _mm512_maskz_loadu_ps(first_n(n), p); }
+INLINE void v_store_n(float *p, vf v, int n) { _mm512_mask_storeu_ps(p, first_n(n), v); }
+INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+INLINE vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+INLINE float v_sum(vf a) { return _mm512_reduce_add_ps(a); }
+INLINE float v_hmax(vf a) { return _mm512_reduce_max_ps(a); }
+INLINE vf v_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+INLINE vf v_pow2(vf x, vf n) { return _mm512_scalef_ps(x, n); }
+INLINE vf v_sel_gt(vf a, vf b, vf yes, vf no)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), no, yes);
+}
+INLINE vf v_copysign(vf mag, vf sign)
+{
+    __m512i s = _mm512_and_si512(_mm512_castps_si512(sign), _mm512_set1_epi32(INT32_MIN));
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(mag), s));
+}
+INLINE vf v_iota(void) { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
+
+INLINE float f16_scale(uint16_t h) { return _cvtsh_ss(h); }
+INLINE vf v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
+INLINE void v_store_f16(uint16_t *p, vf v)
+{
+    _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+INLINE vf v_load_bf16(const uint16_t *p)
+{
+    __m512i u = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
+}
+INLINE void v_store_bf16(uint16_t *p, vf v)              /* finite numbers */
+{
+    __m512i u = _mm512_castps_si512(v);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    u = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(u, 16)));
+}
+INLINE vf v_load_i8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
+}
+INLINE void v_store_i8(int8_t *p, vf v)                  /* whole numbers in range */
+{
+    _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
+}
+
+INLINE void v_load2(const float *p, vf *even, vf *odd)
+{
+    const __m512i ie = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    vf a = v_load(p), b = v_load(p + W);
+    *even = _mm512_permutex2var_ps(a, ie, b);
+    *odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(ie, _mm512_set1_epi32(1)), b);
+}
+/* (x0 c0 - x1 s0, x1 c0 + x0 s0, ...) of pairs x and pairs (c, s). */
+INLINE vf v_turn(vf x, vf cs)
+{
+    vf c = _mm512_moveldup_ps(cs), s = _mm512_movehdup_ps(cs);
+    return _mm512_fmaddsub_ps(x, c, _mm512_permute_ps(x, 0xb1) * s);
+}
+
+#define SHUF(a, b, imm) _mm512_shuffle_f32x4(a, b, imm)
+
+/* Halves the number of vectors: sums of lanes of a and b beside each other. */
+INLINE vf sum_pairs(vf a, vf b) { return _mm512_unpacklo_ps(a, b) + _mm512_unpackhi_ps(a, b); }
+INLINE vf sum_quads(vf a, vf b)
+{
+    __m512d x = _mm512_castps_pd(a), y = _mm512_castps_pd(b);
+    return _mm512_castpd_ps(_mm512_unpacklo_pd(x, y)) + _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+}
+/* The sum of each of W vectors. */
+INLINE vf v_sums(const vf *p)
+{
+    vf q[4];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        q[i] = sum_quads(sum_pairs(p[4 * i], p[4 * i + 1]), sum_pairs(p[4 * i + 2], p[4 * i + 3]));
+    vf a = SHUF(q[0], q[1], 0x44) + SHUF(q[0], q[1], 0xee);
+    vf b = SHUF(q[2], q[3], 0x44) + SHUF(q[2], q[3], 0xee);
+    return SHUF(a, b, 0x88) + SHUF(a, b, 0xdd);
+}
+
+/* W rows of W floats, transposed. */
+INLINE void v_transpose(vf *r)
+{
+    vf t[16];
+    UNROLL
+    for (int i = 0; i < 16; i += 4) {
+        __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(r[i], r[i + 1]));
+        __m512d b = _mm512_castps_pd(_mm512_unpackhi_ps(r[i], r[i + 1]));
+        __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(r[i + 2], r[i + 3]));
+        __m512d d = _mm512_castps_pd(_mm512_unpackhi_ps(r[i + 2], r[i + 3]));
+        t[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+        t[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+        t[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+        t[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        vf a = SHUF(t[i], t[i + 4], 0x88), b = SHUF(t[i], t[i + 4], 0xdd);
+        vf c = SHUF(t[i + 8], t[i + 12], 0x88), d = SHUF(t[i + 8], t[i + 12], 0xdd);
+        r[i] = SHUF(a, c, 0x88);
+        r[i + 8] = SHUF(a, c, 0xdd);
+        r[i + 4] = SHUF(b, d, 0x88);
+        r[i + 12] = SHUF(b, d, 0xdd);
+    }
+}

@@ -1,0 +1,220 @@
+/* vec_impl.h - vec.h's operations on whatever vectors simd.h gives. Included by vec_avx2.c,
+ * vec_avx512.c and vec_neon.c, which name the table. */
+#include "kernel/cpu/kvload.h"
+#include "kernel/cpu/simd.h"
+#include "kernel/cpu/vec.h"
+
+#include <math.h>
+
+static void rmsnorm(float *out, const float *x, const float *w, int n, float eps)
+{
+    vf a = v_set(0), b = a;
+    int i = 0;
+
+    for (; i + 2 * W <= n; i += 2 * W) {
+        vf p = v_load(x + i), q = v_load(x + i + W);
+        a = v_fma(p, p, a);
+        b = v_fma(q, q, b);
+    }
+    for (; i < n; i += W) {
+        vf p = v_load_n(x + i, n - i < W ? n - i : W);
+        a = v_fma(p, p, a);
+    }
+    vf s = v_set(1 / sqrtf(v_sum(a + b) / (float)n + eps));
+    for (i = 0; i + W <= n; i += W) {
+        vf y = v_load(x + i) * s;
+        if (w) y *= v_load(w + i);
+        v_store(out + i, y);
+    }
+    if (i < n) {
+        vf y = v_load_n(x + i, n - i) * s;
+        if (w) y *= v_load_n(w + i, n - i);
+        v_store_n(out + i, y, n - i);
+    }
+}
+
+static void layernorm(float *out, const float *x, const float *w, const float *b, int n, float eps)
+{
+    vf sum = v_set(0), var = sum;
+    int i;
+
+    for (i = 0; i + W <= n; i += W) sum += v_load(x + i);
+    if (i < n) sum += v_load_n(x + i, n - i);
+    float middle = v_sum(sum) / (float)n, rest = 0;
+    vf mean = v_set(middle);
+    for (i = 0; i + W <= n; i += W) {
+        vf d = v_load(x + i) - mean;
+        var = v_fma(d, d, var);
+    }
+    for (; i < n; i++) rest += (x[i] - middle) * (x[i] - middle);
+    vf s = v_set(1 / sqrtf((v_sum(var) + rest) / (float)n + eps));
+    for (i = 0; i < n; i += W) {
+        int m = n - i < W ? n - i : W;
+        vf y = (v_load_n(x + i, m) - mean) * s;
+        if (w) y *= v_load_n(w + i, m);
+        if (b) y += v_load_n(b + i, m);
+        v_store_n(out + i, y, m);
+    }
+}
+
+INLINE vf sigmoid(vf x) { return v_set(1) / (v_set(1) + v_exp(-x)); }
+INLINE vf silu(vf x) { return x / (v_set(1) + v_exp(-x)); }
+INLINE vf gelu(vf x)
+{
+    vf half = x * v_set(0.5f), tail = half * v_erfc(v_abs(x) * v_set(0.70710678118654752f));
+    return v_sel_gt(x, v_set(0), x - tail, tail);
+}
+INLINE vf gelu_tanh(vf x)                                /* (1 + tanh u) / 2 = sigmoid 2u */
+{
+    vf u = v_fma(x * x * x, v_set(0.044715f), x);
+    return x * sigmoid(u * v_set(2 * 0.79788456080286536f));
+}
+INLINE vf gelu_quick(vf x) { return x * sigmoid(x * v_set(1.702f)); }
+INLINE vf relu(vf x) { return v_max(x, v_set(0)); }
+INLINE vf relu2(vf x) { return relu(x) * relu(x); }
+
+INLINE void act_row(vf (*f)(vf), float *out, const float *gate, const float *up, int n)
+{
+    int i = 0;
+
+    for (; i + W <= n; i += W) {
+        vf y = f(v_load(gate + i));
+        if (up) y *= v_load(up + i);
+        v_store(out + i, y);
+    }
+    if (i < n) {
+        vf y = f(v_load_n(gate + i, n - i));
+        if (up) y *= v_load_n(up + i, n - i);
+        v_store_n(out + i, y, n - i);
+    }
+}
+
+#define ROW(f)                                                                                             \
+    static void f##_row(float *out, const float *gate, const float *up, int n)                             \
+    {                                                                                                      \
+        act_row(f, out, gate, up, n);                                                                      \
+    }
+ROW(silu)
+ROW(gelu)
+ROW(gelu_tanh)
+ROW(gelu_quick)
+ROW(relu)
+ROW(relu2)
+
+static void add(float *x, const float *y, float scale, int n)
+{
+    vf s = v_set(scale);
+    int i = 0;
+
+    for (; i + W <= n; i += W) v_store(x + i, v_fma(v_load(y + i), s, v_load(x + i)));
+    if (i < n) v_store_n(x + i, v_fma(v_load_n(y + i, n - i), s, v_load_n(x + i, n - i)), n - i);
+}
+
+static void scale(float *out, const float *x, float scale, int n)
+{
+    vf s = v_set(scale);
+    int i = 0;
+
+    for (; i + W <= n; i += W) v_store(out + i, v_load(x + i) * s);
+    if (i < n) v_store_n(out + i, v_load_n(x + i, n - i) * s, n - i);
+}
+
+static void softcap(float *x, float cap, int n)
+{
+    vf c = v_set(cap), inv = v_set(1 / cap);
+    int i = 0;
+
+    for (; i + W <= n; i += W) v_store(x + i, c * v_tanh(v_load(x + i) * inv));
+    if (i < n) v_store_n(x + i, c * v_tanh(v_load_n(x + i, n - i) * inv), n - i);
+}
+
+static void rope_half(float *x, const float *table, int n_rot)
+{
+    int half = n_rot / 2, i = 0;
+    float *y = x + half;
+
+    for (; i + W <= half; i += W) {
+        vf c, s, a = v_load(x + i), b = v_load(y + i);
+        v_load2(table + 2 * i, &c, &s);
+        v_store(x + i, a * c - b * s);
+        v_store(y + i, a * s + b * c);
+    }
+    for (; i < half; i++) {
+        float a = x[i], b = y[i], c = table[2 * i], s = table[2 * i + 1];
+        x[i] = a * c - b * s;
+        y[i] = a * s + b * c;
+    }
+}
+
+static void rope_pair(float *x, const float *table, int n_rot)
+{
+    int i = 0;
+
+    n_rot &= ~1;
+    for (; i + W <= n_rot; i += W) v_store(x + i, v_turn(v_load(x + i), v_load(table + i)));
+    if (i < n_rot) v_store_n(x + i, v_turn(v_load_n(x + i, n_rot - i), v_load_n(table + i, n_rot - i)), n_rot - i);
+}
+
+static void store_q8(char *dst, const float *src, int n)
+{
+    for (int i = 0; i < n; i += Q8, dst += Q8_BYTES) {
+        vf most = v_set(0);
+        for (int k = 0; k < Q8; k += W) most = v_max(most, v_abs(v_load(src + i + k)));
+        float d = v_hmax(most) / 127;
+        if (!(d < 500)) {                                /* past F16, or not a number */
+            quant_encode(DT_Q8_0, src + i, dst, Q8);
+            continue;
+        }
+        uint16_t h = f32_to_f16(d);
+        vf inv = v_set(d > 0 ? 1 / d : 0);
+        memcpy(dst, &h, sizeof h);
+        for (int k = 0; k < Q8; k += W) v_store_i8((int8_t *)dst + 2 + k, v_round(v_load(src + i + k) * inv));
+    }
+}
+
+INLINE void load_row(enum dtype t, float *dst, const void *src, int n)
+{
+    int i = 0;
+
+    for (; i + W <= n; i += W) v_store(dst + i, kv_load(t, src, i));
+    if (i < n) v_store_n(dst + i, kv_load_n(t, src, i, n - i), n - i);
+}
+
+static void load(enum dtype t, float *dst, const void *src, int n)
+{
+    switch (t) {
+    case DT_F32: load_row(DT_F32, dst, src, n); break;
+    case DT_F16: load_row(DT_F16, dst, src, n); break;
+    case DT_BF16: load_row(DT_BF16, dst, src, n); break;
+    default: load_row(DT_Q8_0, dst, src, n); break;
+    }
+}
+
+static void store(enum dtype t, void *dst, const float *src, int n)
+{
+    uint16_t *h = dst;
+    int i = 0;
+
+    switch (t) {
+    case DT_F32: memcpy(dst, src, (size_t)n * sizeof *src); return;
+    case DT_Q8_0: store_q8(dst, src, n); return;
+    case DT_F16: for (; i + W <= n; i += W) v_store_f16(h + i, v_load(src + i)); break;
+    case DT_BF16: for (; i + W <= n; i += W) v_store_bf16(h + i, v_load(src + i)); break;
+    default: break;
+    }
+    if (i < n) quant_encode(t, src + i, h + i, n - i);
+}
+
+const struct vec VEC = {
+    .name = SIMD_NAME,
+    .rmsnorm = rmsnorm,
+    .layernorm = layernorm,
+    .act = { [ACT_SILU] = silu_row, [ACT_GELU] = gelu_row, [ACT_GELU_TANH] = gelu_tanh_row,
+             [ACT_RELU] = relu_row, [ACT_RELU2] = relu2_row, [ACT_GELU_QUICK] = gelu_quick_row },
+    .add = add,
+    .scale = scale,
+    .softcap = softcap,
+    .rope = { [ROPE_HALF] = rope_half, [ROPE_PAIR] = rope_pair },
+    .load = load,
+    .store = store,
+};

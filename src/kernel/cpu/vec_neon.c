@@ -1,0 +1,2 @@
+#define VEC vec_neon
+#include "kernel/cpu/vec_impl.h"

@@ -1,0 +1,99 @@
+/* The definition of every row operation: plain C, sums in double. */
+#include "kernel/cpu/vec.h"
+
+#include "kernel/quant.h"
+
+#include <math.h>
+
+static void rmsnorm(float *out, const float *x, const float *w, int n, float eps)
+{
+    double sum = 0;
+
+    for (int i = 0; i < n; i++) sum += (double)x[i] * x[i];
+    float s = (float)(1 / sqrt(sum / n + (double)eps));
+    for (int i = 0; i < n; i++) out[i] = w ? x[i] * s * w[i] : x[i] * s;
+}
+
+static void layernorm(float *out, const float *x, const float *w, const float *b, int n, float eps)
+{
+    double sum = 0, var = 0;
+
+    for (int i = 0; i < n; i++) sum += (double)x[i];
+    double mean = sum / n;
+    for (int i = 0; i < n; i++) var += (x[i] - mean) * (x[i] - mean);
+    double s = 1 / sqrt(var / n + (double)eps);
+    for (int i = 0; i < n; i++) {
+        double y = (x[i] - mean) * s;
+        out[i] = (float)((w ? y * w[i] : y) + (b ? b[i] : 0));
+    }
+}
+
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double silu(double x) { return x * sigmoid(x); }
+static double gelu(double x) { return 0.5 * x * erfc(-x * 0.70710678118654752); }
+static double gelu_tanh(double x) { return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))); }
+static double gelu_quick(double x) { return x * sigmoid(1.702 * x); }
+static double relu(double x) { return x > 0 ? x : 0; }
+static double relu2(double x) { return relu(x) * relu(x); }
+
+#define ROW(f)                                                                                             \
+    static void f##_row(float *out, const float *gate, const float *up, int n)                             \
+    {                                                                                                      \
+        for (int i = 0; i < n; i++) out[i] = (float)f((double)gate[i]) * (up ? up[i] : 1);                 \
+    }
+ROW(silu)
+ROW(gelu)
+ROW(gelu_tanh)
+ROW(gelu_quick)
+ROW(relu)
+ROW(relu2)
+
+static void add(float *x, const float *y, float scale, int n)
+{
+    for (int i = 0; i < n; i++) x[i] += scale * y[i];
+}
+
+static void scale(float *out, const float *x, float s, int n)
+{
+    for (int i = 0; i < n; i++) out[i] = x[i] * s;
+}
+
+static void softcap(float *x, float cap, int n)
+{
+    for (int i = 0; i < n; i++) x[i] = (float)(cap * tanh((double)x[i] / cap));
+}
+
+static void turn(float *a, float *b, const float *cs)
+{
+    float x = *a, y = *b;
+
+    *a = x * cs[0] - y * cs[1];
+    *b = x * cs[1] + y * cs[0];
+}
+
+static void rope_half(float *x, const float *table, int n_rot)
+{
+    for (int i = 0; i < n_rot / 2; i++) turn(x + i, x + i + n_rot / 2, table + 2 * i);
+}
+
+static void rope_pair(float *x, const float *table, int n_rot)
+{
+    for (int i = 0; i < n_rot / 2; i++) turn(x + 2 * i, x + 2 * i + 1, table + 2 * i);
+}
+
+static void load(enum dtype t, float *dst, const void *src, int n) { quant_decode(t, src, dst, n); }
+static void store(enum dtype t, void *dst, const float *src, int n) { quant_encode(t, src, dst, n); }
+
+const struct vec vec_ref = {
+    .name = "reference",
+    .rmsnorm = rmsnorm,
+    .layernorm = layernorm,
+    .act = { [ACT_SILU] = silu_row, [ACT_GELU] = gelu_row, [ACT_GELU_TANH] = gelu_tanh_row,
+             [ACT_RELU] = relu_row, [ACT_RELU2] = relu2_row, [ACT_GELU_QUICK] = gelu_quick_row },
+    .add = add,
+    .scale = scale,
+    .softcap = softcap,
+    .rope = { [ROPE_HALF] = rope_half, [ROPE_PAIR] = rope_pair },
+    .load = load,
+    .store = store,
+};

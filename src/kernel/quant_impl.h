@@ -1,0 +1,95 @@
+/* quant_impl.h - between the files of quant: one block of each format, decoded or encoded.
+ *
+ * Floats handed to an encoder are finite. */
+#ifndef TERN_KERNEL_QUANT_IMPL_H
+#define TERN_KERNEL_QUANT_IMPL_H
+
+#include "kernel/blocks.h"
+#include "kernel/quant.h"
+
+#include <math.h>
+
+/* A definition gives the same bits everywhere: no fused multiply-adds. */
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF
+#endif
+
+#define QUANT_DECODER(name) void quant_##name##_decode(const void *block, float *y)
+#define QUANT_ENCODER(name) void quant_##name##_encode(const float *x, void *block)
+#define QUANT_CODEC(name) QUANT_DECODER(name); QUANT_ENCODER(name)
+
+QUANT_CODEC(q4_0);
+QUANT_CODEC(q4_1);
+QUANT_CODEC(q5_0);
+QUANT_CODEC(q5_1);
+QUANT_CODEC(q8_0);
+QUANT_CODEC(q8_1);
+QUANT_CODEC(iq4_nl);
+QUANT_CODEC(mxfp4);
+
+QUANT_CODEC(q2_k);
+QUANT_CODEC(q3_k);
+QUANT_CODEC(q4_k);
+QUANT_CODEC(q5_k);
+QUANT_CODEC(q6_k);
+QUANT_CODEC(q8_k);
+
+QUANT_DECODER(iq1_s);
+QUANT_DECODER(iq1_m);
+QUANT_DECODER(iq2_xxs);
+QUANT_DECODER(iq2_xs);
+QUANT_DECODER(iq2_s);
+QUANT_DECODER(iq3_xxs);
+QUANT_DECODER(iq3_s);
+QUANT_CODEC(iq4_xs);
+QUANT_CODEC(tq1_0);
+QUANT_CODEC(tq2_0);
+
+/* The s for which s * q is nearest to n numbers, q from -top to top - 1. n is 16 or 32. */
+float quant_fit_signed(const float *x, int n, int top);
+
+/* The s and m >= 0 for which s * q - m is, q from 0 to top. */
+struct quant_affine {
+    float s, m;
+};
+struct quant_affine quant_fit_affine(const float *x, int n, int top);
+
+/* The s for which s * iq4_levels[q] is nearest to 32 numbers; and those q for 1/s = id. */
+float quant_fit_levels(const float *x);
+void quant_round_levels(const float *x, float id, int *q);
+
+/* A scale as F16: one too large becomes the largest, not infinity. */
+static inline uint16_t quant_scale(float d)
+{
+    return f32_to_f16(fminf(fmaxf(d, -65504.0f), 65504.0f));
+}
+
+/* 1/d, or 0 where that is no number: the whole block is then 0. */
+static inline float quant_inverse(float d)
+{
+    return fabsf(d) > 1e-38f ? 1.0f / d : 0.0f;
+}
+
+/* Nearest, halves away from zero; in plain C so that compilers can do many at once. |x| < 2^31. */
+static inline int quant_round(float x)
+{
+    int i = (int)x;
+    float rest = x - (float)i;
+    return i + (rest >= 0.5f) - (rest <= -0.5f);
+}
+
+static inline int quant_clamp(int v, int lo, int hi) { return v < lo ? lo : v > hi ? hi : v; }
+
+/* The element of largest magnitude, with its sign; the first of equals. */
+static inline float quant_extreme(const float *x, int n)
+{
+    float amax = 0, max = 0;
+    for (int i = 0; i < n; i++) {
+        if (fabsf(x[i]) > amax) {
+            amax = fabsf(x[i]);
+            max = x[i];
+        }
+    }
+    return max;
+}
+#endif

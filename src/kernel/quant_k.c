@@ -1,0 +1,240 @@
+/* quant_k.c - the K formats: super-blocks of 256, whose sub-blocks have small scales of their own. */
+#include "kernel/quant_impl.h"
+
+QUANT_DECODER(q2_k)
+{
+    const struct block_q2_k *b = block;
+    float d = f16_to_f32(b->d), dmin = f16_to_f32(b->dmin);
+    for (int i = 0; i < QK_K; i++) {
+        int sc = b->scales[i / 16], q = b->qs[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+        float scale = d * (float)(sc & 15), min = dmin * (float)(sc >> 4);
+        y[i] = scale * (float)q - min;
+    }
+}
+
+QUANT_DECODER(q3_k)
+{
+    const struct block_q3_k *b = block;
+    float d = f16_to_f32(b->d);
+    for (int i = 0; i < QK_K; i++) {
+        int q = b->qs[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+        int high = b->hmask[i % 32] >> (i / 32) & 1;
+        y[i] = d * (float)quant_k3_scale(b->scales, i / 16) * (float)(q + 4 * high - 4);
+    }
+}
+
+QUANT_DECODER(q4_k)
+{
+    const struct block_q4_k *b = block;
+    float d = f16_to_f32(b->d), dmin = f16_to_f32(b->dmin);
+    for (int j = 0; j < 8; j++) {
+        int sc, m;
+        quant_k4_scale(b->scales, j, &sc, &m);
+        float scale = d * (float)sc, min = dmin * (float)m;
+        for (int l = 0; l < 32; l++)
+            y[j * 32 + l] = scale * (float)(b->qs[j / 2 * 32 + l] >> (j % 2 * 4) & 15) - min;
+    }
+}
+
+QUANT_DECODER(q5_k)
+{
+    const struct block_q5_k *b = block;
+    float d = f16_to_f32(b->d), dmin = f16_to_f32(b->dmin);
+    for (int j = 0; j < 8; j++) {
+        int sc, m;
+        quant_k4_scale(b->scales, j, &sc, &m);
+        float scale = d * (float)sc, min = dmin * (float)m;
+        for (int l = 0; l < 32; l++) {
+            int q = (b->qs[j / 2 * 32 + l] >> (j % 2 * 4) & 15) | (b->qh[l] >> j & 1) << 4;
+            y[j * 32 + l] = scale * (float)q - min;
+        }
+    }
+}
+
+QUANT_DECODER(q6_k)
+{
+    const struct block_q6_k *b = block;
+    float d = f16_to_f32(b->d);
+    for (int i = 0; i < QK_K; i++) {
+        int half = i / 128, low = b->ql[half * 64 + i % 64] >> (i % 128 / 64 * 4) & 15;
+        int high = b->qh[half * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+        y[i] = d * (float)b->scales[i / 16] * (float)((low | high << 4) - 32);
+    }
+}
+
+QUANT_DECODER(q8_k)
+{
+    const struct block_q8_k *b = block;
+    for (int i = 0; i < QK_K; i++)
+        y[i] = b->d * (float)b->qs[i];
+}
+
+/* Sub-block scales as small whole multiples of one d: their largest magnitude becomes `top`. */
+static float scales_step(const float *s, int n, float top)
+{
+    return quant_extreme(s, n) / top;
+}
+
+/* What the sub-blocks of Q2_K, Q4_K and Q5_K come to: whole numbers, and two F16 to multiply by. */
+struct affine_block {
+    uint16_t d, dmin;
+    int sc[16], m[16], q[QK_K];
+};
+
+static void affine_block_fit(struct affine_block *b, const float *x, int sub, int top, int scale_top)
+{
+    float s[16], m[16];
+    int n = QK_K / sub;
+    for (int j = 0; j < n; j++) {
+        struct quant_affine a = quant_fit_affine(x + j * sub, sub, top);
+        s[j] = a.s;
+        m[j] = a.m;
+    }
+    b->d = quant_scale(scales_step(s, n, (float)scale_top));
+    b->dmin = quant_scale(scales_step(m, n, (float)scale_top));
+    float d = f16_to_f32(b->d), dmin = f16_to_f32(b->dmin);
+    float id = quant_inverse(d), idmin = quant_inverse(dmin);
+    for (int j = 0; j < n; j++) {
+        b->sc[j] = quant_clamp(quant_round(fminf(s[j] * id, 255.0f)), 0, scale_top);
+        b->m[j] = quant_clamp(quant_round(fminf(m[j] * idmin, 255.0f)), 0, scale_top);
+        float step = quant_inverse(d * (float)b->sc[j]), min = dmin * (float)b->m[j];
+        for (int i = j * sub; i < (j + 1) * sub; i++)
+            b->q[i] = quant_clamp(quant_round(fmaxf(fminf((x[i] + min) * step, 255.0f), -1.0f)), 0, top);
+    }
+}
+
+/* The same for Q3_K and Q6_K: no minimum, q from -top to top - 1, scales of both signs. */
+struct signed_block {
+    uint16_t d;
+    int sc[16], q[QK_K];
+};
+
+static void signed_block_fit(struct signed_block *b, const float *x, int top, int scale_top)
+{
+    float s[16];
+    for (int j = 0; j < 16; j++)
+        s[j] = quant_fit_signed(x + j * 16, 16, top);
+    b->d = quant_scale(scales_step(s, 16, (float)-scale_top));
+    float d = f16_to_f32(b->d), id = quant_inverse(d);
+    for (int j = 0; j < 16; j++) {
+        float sc = fmaxf(fminf(s[j] * id, 255.0f), -255.0f);
+        b->sc[j] = quant_clamp(quant_round(sc), -scale_top, scale_top - 1);
+        float step = quant_inverse(d * (float)b->sc[j]);
+        for (int i = j * 16; i < (j + 1) * 16; i++)
+            b->q[i] = quant_clamp(quant_round(fmaxf(fminf(x[i] * step, 255.0f), -255.0f)), -top, top - 1);
+    }
+}
+
+/* Low two bits of 256 numbers, as Q2_K and Q3_K keep them. */
+static void pairs_pack(uint8_t *qs, const int *q)
+{
+    memset(qs, 0, 64);
+    for (int i = 0; i < QK_K; i++)
+        qs[i / 128 * 32 + i % 32] |= (uint8_t)((q[i] & 3) << (i / 32 % 4 * 2));
+}
+
+QUANT_ENCODER(q2_k)
+{
+    struct block_q2_k *b = block;
+    struct affine_block f;
+    affine_block_fit(&f, x, 16, 3, 15);
+    b->d = f.d;
+    b->dmin = f.dmin;
+    for (int j = 0; j < 16; j++)
+        b->scales[j] = (uint8_t)(f.sc[j] | f.m[j] << 4);
+    pairs_pack(b->qs, f.q);
+}
+
+QUANT_ENCODER(q3_k)
+{
+    struct block_q3_k *b = block;
+    struct signed_block f;
+    signed_block_fit(&f, x, 4, 32);
+    memset(b, 0, sizeof *b);
+    b->d = f.d;
+    for (int j = 0; j < 16; j++) {
+        int sc = f.sc[j] + 32;
+        b->scales[j % 8] |= (uint8_t)((sc & 15) << (j / 8 * 4));
+        b->scales[8 + j % 4] |= (uint8_t)(sc >> 4 << (j / 4 * 2));
+    }
+    for (int i = 0; i < QK_K; i++) {
+        f.q[i] += 4;
+        b->hmask[i % 32] |= (uint8_t)(f.q[i] >> 2 << (i / 32));
+    }
+    pairs_pack(b->qs, f.q);
+}
+
+/* Six bits for each of eight scales and minima in twelve bytes; see quant_k4_scale. */
+static void k4_scales_pack(uint8_t *out, const int *sc, const int *m)
+{
+    for (int j = 0; j < 4; j++) {
+        out[j] = (uint8_t)(sc[j] | sc[j + 4] >> 4 << 6);
+        out[j + 4] = (uint8_t)(m[j] | m[j + 4] >> 4 << 6);
+        out[j + 8] = (uint8_t)((sc[j + 4] & 15) | (m[j + 4] & 15) << 4);
+    }
+}
+
+/* Low nibbles of 256 numbers, as Q4_K and Q5_K keep them. */
+static void nibbles_pack(uint8_t *qs, const int *q)
+{
+    for (int i = 0; i < QK_K / 2; i++) {
+        int at = i / 32 * 64 + i % 32;
+        qs[i] = (uint8_t)((q[at] & 15) | (q[at + 32] & 15) << 4);
+    }
+}
+
+QUANT_ENCODER(q4_k)
+{
+    struct block_q4_k *b = block;
+    struct affine_block f;
+    affine_block_fit(&f, x, 32, 15, 63);
+    b->d = f.d;
+    b->dmin = f.dmin;
+    k4_scales_pack(b->scales, f.sc, f.m);
+    nibbles_pack(b->qs, f.q);
+}
+
+QUANT_ENCODER(q5_k)
+{
+    struct block_q5_k *b = block;
+    struct affine_block f;
+    affine_block_fit(&f, x, 32, 31, 63);
+    b->d = f.d;
+    b->dmin = f.dmin;
+    k4_scales_pack(b->scales, f.sc, f.m);
+    nibbles_pack(b->qs, f.q);
+    memset(b->qh, 0, sizeof b->qh);
+    for (int i = 0; i < QK_K; i++)
+        b->qh[i % 32] |= (uint8_t)(f.q[i] >> 4 << (i / 32));
+}
+
+QUANT_ENCODER(q6_k)
+{
+    struct block_q6_k *b = block;
+    struct signed_block f;
+    signed_block_fit(&f, x, 32, 128);
+    memset(b, 0, sizeof *b);
+    b->d = f.d;
+    for (int j = 0; j < 16; j++)
+        b->scales[j] = (int8_t)f.sc[j];
+    for (int i = 0; i < QK_K; i++) {
+        int half = i / 128, q = f.q[i] + 32;
+        b->ql[half * 64 + i % 64] |= (uint8_t)((q & 15) << (i % 128 / 64 * 4));
+        b->qh[half * 32 + i % 32] |= (uint8_t)(q >> 4 << (i / 32 % 4 * 2));
+    }
+}
+
+QUANT_ENCODER(q8_k)
+{
+    struct block_q8_k *b = block;
+    float max = quant_extreme(x, QK_K), id = quant_inverse(max) != 0 ? -127.0f / max : 0;
+    for (int i = 0; i < QK_K; i++)
+        b->qs[i] = (int8_t)quant_clamp(quant_round(x[i] * id), -128, 127);
+    for (int j = 0; j < 16; j++) {
+        int sum = 0;
+        for (int i = 0; i < 16; i++)
+            sum += b->qs[j * 16 + i];
+        b->bsums[j] = (int16_t)sum;
+    }
+    b->d = quant_inverse(id);
+}

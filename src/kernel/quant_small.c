@@ -1,0 +1,225 @@
+/* quant_small.c - formats with one scale for 32 elements. */
+#include "kernel/quant_impl.h"
+
+#include "kernel/iq_grid.h"
+
+QUANT_DECODER(q4_0)
+{
+    const struct block_q4_0 *b = block;
+    float d = f16_to_f32(b->d);
+    for (int j = 0; j < 16; j++) {
+        y[j] = (float)((b->qs[j] & 15) - 8) * d;
+        y[j + 16] = (float)((b->qs[j] >> 4) - 8) * d;
+    }
+}
+
+QUANT_DECODER(q4_1)
+{
+    const struct block_q4_1 *b = block;
+    float d = f16_to_f32(b->d), m = f16_to_f32(b->m);
+    for (int j = 0; j < 16; j++) {
+        y[j] = (float)(b->qs[j] & 15) * d + m;
+        y[j + 16] = (float)(b->qs[j] >> 4) * d + m;
+    }
+}
+
+/* The 32 five-bit numbers of a Q5 block, and back. */
+static void fives_unpack(const uint8_t *qh, const uint8_t *qs, int *q)
+{
+    for (int j = 0; j < 16; j++) {
+        q[j] = (qs[j] & 15) | (qh[j / 8] >> j % 8 & 1) << 4;
+        q[j + 16] = qs[j] >> 4 | (qh[2 + j / 8] >> j % 8 & 1) << 4;
+    }
+}
+
+static void fives_pack(uint8_t *qh, uint8_t *qs, const int *q)
+{
+    memset(qh, 0, 4);
+    for (int j = 0; j < 16; j++) {
+        qs[j] = (uint8_t)((q[j] & 15) | (q[j + 16] & 15) << 4);
+        qh[j / 8] |= (uint8_t)(q[j] >> 4 << j % 8);
+        qh[2 + j / 8] |= (uint8_t)(q[j + 16] >> 4 << j % 8);
+    }
+}
+
+QUANT_DECODER(q5_0)
+{
+    const struct block_q5_0 *b = block;
+    float d = f16_to_f32(b->d);
+    int q[QK];
+    fives_unpack(b->qh, b->qs, q);
+    for (int j = 0; j < QK; j++)
+        y[j] = (float)(q[j] - 16) * d;
+}
+
+QUANT_DECODER(q5_1)
+{
+    const struct block_q5_1 *b = block;
+    float d = f16_to_f32(b->d), m = f16_to_f32(b->m);
+    int q[QK];
+    fives_unpack(b->qh, b->qs, q);
+    for (int j = 0; j < QK; j++)
+        y[j] = (float)q[j] * d + m;
+}
+
+QUANT_DECODER(q8_0)
+{
+    const struct block_q8_0 *b = block;
+    float d = f16_to_f32(b->d);
+    for (int j = 0; j < QK; j++)
+        y[j] = (float)b->qs[j] * d;
+}
+
+QUANT_DECODER(q8_1)
+{
+    const struct block_q8_1 *b = block;
+    float d = f16_to_f32(b->d);
+    for (int j = 0; j < QK; j++)
+        y[j] = (float)b->qs[j] * d;
+}
+
+QUANT_DECODER(iq4_nl)
+{
+    const struct block_iq4_nl *b = block;
+    float d = f16_to_f32(b->d);
+    for (int j = 0; j < 16; j++) {
+        y[j] = d * (float)iq4_levels[b->qs[j] & 15];
+        y[j + 16] = d * (float)iq4_levels[b->qs[j] >> 4];
+    }
+}
+
+/* The levels are doubled, so the scale is halved: 2^(e - 128). */
+static float mxfp4_half_scale(uint8_t e) { return ldexpf(1.0f, e - 128); }
+
+QUANT_DECODER(mxfp4)
+{
+    const struct block_mxfp4 *b = block;
+    float d = mxfp4_half_scale(b->e);
+    for (int j = 0; j < 16; j++) {
+        y[j] = (float)mxfp4_levels[b->qs[j] & 15] * d;
+        y[j + 16] = (float)mxfp4_levels[b->qs[j] >> 4] * d;
+    }
+}
+
+/* Symmetric around `middle`: the extreme element lands on the lowest level, which has no partner
+ * above. x is shifted so that cutting off the fraction rounds. */
+static float round_signed(const float *x, int *q, int middle)
+{
+    float d = quant_extreme(x, QK) / (float)-middle, id = quant_inverse(d);
+    for (int j = 0; j < QK; j++)
+        q[j] = quant_clamp((int)(x[j] * id + ((float)middle + 0.5f)), 0, 2 * middle - 1);
+    return d;
+}
+
+static float round_from_min(const float *x, int *q, int top, float *min_out)
+{
+    float min = x[0], max = x[0];
+    for (int j = 1; j < QK; j++) {
+        min = x[j] < min ? x[j] : min;
+        max = x[j] > max ? x[j] : max;
+    }
+    /* The difference of two finite floats may not be: then halve before, not after. */
+    float d = isfinite(max - min) ? (max - min) / (float)top : max / (float)top - min / (float)top;
+    float id = quant_inverse(d);
+    for (int j = 0; j < QK; j++)
+        q[j] = quant_clamp((int)fminf((x[j] - min) * id + 0.5f, 255.0f), 0, top);
+    *min_out = min;
+    return d;
+}
+
+static void nibbles_pack(uint8_t *qs, const int *q)
+{
+    for (int j = 0; j < 16; j++)
+        qs[j] = (uint8_t)(q[j] | q[j + 16] << 4);
+}
+
+QUANT_ENCODER(q4_0)
+{
+    struct block_q4_0 *b = block;
+    int q[QK];
+    b->d = quant_scale(round_signed(x, q, 8));
+    nibbles_pack(b->qs, q);
+}
+
+QUANT_ENCODER(q4_1)
+{
+    struct block_q4_1 *b = block;
+    int q[QK];
+    float min;
+    b->d = quant_scale(round_from_min(x, q, 15, &min));
+    b->m = quant_scale(min);
+    nibbles_pack(b->qs, q);
+}
+
+QUANT_ENCODER(q5_0)
+{
+    struct block_q5_0 *b = block;
+    int q[QK];
+    b->d = quant_scale(round_signed(x, q, 16));
+    fives_pack(b->qh, b->qs, q);
+}
+
+QUANT_ENCODER(q5_1)
+{
+    struct block_q5_1 *b = block;
+    int q[QK];
+    float min;
+    b->d = quant_scale(round_from_min(x, q, 31, &min));
+    b->m = quant_scale(min);
+    fives_pack(b->qh, b->qs, q);
+}
+
+/* Eight bits to both sides of zero; returns the scale. */
+static float round_eight(const float *x, int8_t *q)
+{
+    int32_t top = 0;                                     /* magnitudes compare like their bits */
+    for (int j = 0; j < QK; j++) {
+        int32_t u;
+        memcpy(&u, x + j, 4);
+        u &= 0x7fffffff;
+        top = u > top ? u : top;
+    }
+    float amax;
+    memcpy(&amax, &top, 4);
+    float d = amax / 127.0f, id = quant_inverse(d);
+    for (int j = 0; j < QK; j++)
+        q[j] = (int8_t)quant_round(x[j] * id);
+    return d;
+}
+
+QUANT_ENCODER(q8_0)
+{
+    struct block_q8_0 *b = block;
+    b->d = quant_scale(round_eight(x, b->qs));
+}
+
+QUANT_ENCODER(q8_1)
+{
+    struct block_q8_1 *b = block;
+    float d = round_eight(x, b->qs);
+    int sum = 0;
+    for (int j = 0; j < QK; j++)
+        sum += b->qs[j];
+    b->d = quant_scale(d);
+    b->s = quant_scale((float)sum * d);
+}
+
+/* The largest element gets an exponent at which it stays below 8, so 4 or 6 are its neighbours. */
+QUANT_ENCODER(mxfp4)
+{
+    struct block_mxfp4 *b = block;
+    float amax = fabsf(quant_extreme(x, QK));
+    int exp, q[QK];
+    frexpf(amax, &exp);                                  /* amax = [0.5, 1) 2^exp */
+    b->e = (uint8_t)(amax > 0 ? quant_clamp(exp - 1 - 2 + 127, 0, 254) : 0);
+    float id = ldexpf(1.0f, -(b->e - 128) / 2), id2 = ldexpf(1.0f, -(b->e - 128) - -(b->e - 128) / 2);
+    for (int j = 0; j < QK; j++) {
+        static const float between[7] = { 0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10 };
+        float mag = fabsf(x[j]) * id * id2;              /* in two steps: 2^128 is no float */
+        q[j] = 0;
+        for (int l = 0; l < 7; l++)
+            q[j] += mag > between[l];
+        if (x[j] < 0 && q[j]) q[j] |= 8;
+    }
+    nibbles_pack(b->qs, q);
+}

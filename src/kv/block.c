@@ -1,0 +1,144 @@
+#include "kv/block.h"
+
+#include "base/mem.h"
+
+#include <assert.h>
+
+#define ALIGN 64
+
+struct block_pool {
+    struct backend *be;
+    enum dtype type;
+    void *mem;
+    size_t bytes;
+    struct kvlayer *layers;
+    int n_layers, n, n_free;
+    int32_t *free;               /* a stack: the next id to hand out is on top */
+    int32_t *refs;
+};
+
+static bool part_bytes(int n_heads, int dim, enum dtype t, uint64_t *out)
+{
+    uint64_t row;
+    if (n_heads == 0) {
+        *out = 0;
+        return true;
+    }
+    if (n_heads < 0 || dim < 1 || !dtype_row_bytes(t, (uint64_t)dim, &row)) return false;
+    *out = (uint64_t)n_heads * KV_BLOCK * row;
+    return true;
+}
+
+uint64_t block_bytes(const struct kvshape *layers, int n_layers, enum dtype type)
+{
+    uint64_t sum = 0, k, v;
+    for (int l = 0; l < n_layers; l++)
+        if (part_bytes(layers[l].n_kv_heads, layers[l].head_dim, type, &k) &&
+            part_bytes(layers[l].n_kv_heads, layers[l].head_dim_v, type, &v))
+            sum += k + v;
+    return sum;
+}
+
+/* Sizes of every layer, and the bytes of all: each array of blocks begins at a whole cache line. */
+static int measure(struct block_pool *p, const struct kvshape *layers, struct err *e)
+{
+    uint64_t sum = 0;
+    for (int l = 0; l < p->n_layers; l++) {
+        const struct kvshape *s = &layers[l];
+        uint64_t k, v, part;
+        if (!part_bytes(s->n_kv_heads, s->head_dim, p->type, &k) ||
+            !part_bytes(s->n_kv_heads, s->head_dim_v, p->type, &v))
+            return err_set(e, E_UNSUPPORTED, "layer %d: %d numbers of a head do not make whole blocks of %s", l,
+                           s->head_dim, dtype_name((int)p->type));
+        p->layers[l] = (struct kvlayer){ .n_kv_heads = s->n_kv_heads, .head_dim = s->head_dim,
+                                         .head_dim_v = s->head_dim_v, .k_block_bytes = k, .v_block_bytes = v };
+        part = (k + v) * (uint64_t)p->n + 2 * ALIGN;
+        if (part / (uint64_t)p->n < k + v || sum + part < sum || sum + part > SIZE_MAX / 2)
+            return err_set(e, E_NOMEM, "a KV cache of %d blocks of %llu bytes fits no memory", p->n,
+                           (unsigned long long)block_bytes(layers, p->n_layers, p->type));
+        sum += part;
+    }
+    p->bytes = sum ? (size_t)sum : ALIGN;
+    return OK;
+}
+
+static void *place(char **at, size_t block, int n)
+{
+    char *p = *at;
+    *at += (block * (size_t)n + ALIGN - 1) / ALIGN * ALIGN;
+    return block ? p : NULL;
+}
+
+int block_pool_open(struct block_pool **out, struct backend *be, const struct kvshape *layers, int n_layers,
+                    enum dtype type, int n_blocks, struct err *e)
+{
+    struct block_pool *p = mem_new(struct block_pool);
+    char *at;
+    int rc;
+
+    *p = (struct block_pool){ .be = be, .type = type, .n_layers = n_layers, .n = n_blocks };
+    if (n_blocks < 1) {
+        rc = err_set(e, E_INVALID, "a KV cache of %d blocks makes no sense", n_blocks);
+        goto out;
+    }
+    p->layers = mem_array((size_t)n_layers, sizeof *p->layers);
+    if ((rc = measure(p, layers, e)) != OK) goto out;
+    p->free = mem_try_array((size_t)n_blocks, sizeof *p->free);
+    p->refs = mem_try_array((size_t)n_blocks, sizeof *p->refs);
+    if (!p->free || !p->refs || be->alloc(be, &p->mem, p->bytes, MEM_KV, e) != OK) {
+        rc = err_set(e, E_NOMEM, "no memory for the KV cache: %zu bytes for %d blocks of %d tokens", p->bytes, n_blocks,
+                     KV_BLOCK);
+        goto out;
+    }
+    at = p->mem;
+    for (int l = 0; l < n_layers; l++) {
+        p->layers[l].k = place(&at, p->layers[l].k_block_bytes, n_blocks);
+        p->layers[l].v = place(&at, p->layers[l].v_block_bytes, n_blocks);
+    }
+    for (int i = 0; i < n_blocks; i++) p->free[i] = n_blocks - 1 - i;
+    p->n_free = n_blocks;
+    *out = p;
+    p = NULL;
+out:
+    block_pool_close(p);
+    return rc;
+}
+
+void block_pool_close(struct block_pool *p)
+{
+    if (!p) return;
+    if (p->mem) p->be->free(p->be, p->mem, p->bytes, MEM_KV);
+    mem_free(p->layers);
+    mem_free(p->free);
+    mem_free(p->refs);
+    mem_free(p);
+}
+
+int block_get(struct block_pool *p)
+{
+    int id;
+    if (p->n_free == 0) return -1;
+    id = p->free[--p->n_free];
+    p->refs[id] = 1;
+    return id;
+}
+
+void block_ref(struct block_pool *p, int id)
+{
+    assert(id >= 0 && id < p->n && p->refs[id] > 0);
+    p->refs[id]++;
+}
+
+void block_unref(struct block_pool *p, int id)
+{
+    assert(id >= 0 && id < p->n && p->refs[id] > 0);
+    if (--p->refs[id] == 0) p->free[p->n_free++] = id;
+}
+
+int block_n_free(const struct block_pool *p) { return p->n_free; }
+int block_n(const struct block_pool *p) { return p->n; }
+
+void block_view(const struct block_pool *p, struct kvview *out)
+{
+    *out = (struct kvview){ .type = p->type, .layers = p->layers, .n_layers = p->n_layers };
+}

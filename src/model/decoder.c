@@ -1,0 +1,256 @@
+#include "model/decoder.h"
+
+#include "base/mem.h"
+#include "model/rotary.h"
+#include "model/scratch.h"
+
+struct decoder {
+    struct model *m;
+    struct backend *be;
+    struct block_pool *pool;
+    struct scratch s;
+    struct kvview kv;
+    const int32_t *ids, *out_rows;   /* of this batch, in the backend's memory */
+};
+
+int decoder_open(struct decoder **out, struct model *m, struct block_pool *kv, struct decoder_opt opt, struct err *e)
+{
+    struct decoder *d = mem_new(struct decoder);
+    int rc;
+
+    d->m = m;
+    d->be = m->be;
+    d->pool = kv;
+    block_view(kv, &d->kv);
+    if ((rc = scratch_init(&d->s, m, opt, e)) != OK) goto out;
+    *out = d;
+    d = NULL;
+out:
+    decoder_close(d);
+    return rc;
+}
+
+void decoder_close(struct decoder *d)
+{
+    if (!d) return;
+    scratch_release(&d->s);
+    mem_free(d);
+}
+
+/* ---- the batch ---- */
+
+static int check_token(struct decoder *d, const struct batch *b, int t, struct err *e)
+{
+    int32_t pos = b->pos[t], seq = b->seq[t], block;
+    if (b->ids[t] < 0 || b->ids[t] >= d->m->hp.n_vocab)
+        return err_set(e, E_INVALID, "token id %d is outside the vocabulary of %d", b->ids[t], d->m->hp.n_vocab);
+    if (seq < 0 || seq >= b->n_seqs || pos < 0 || pos / KV_BLOCK >= b->table_stride)
+        return err_set(e, E_INVALID, "token %d at position %d of sequence %d is outside the batch's table", t, pos, seq);
+    block = b->table[(size_t)seq * (size_t)b->table_stride + (size_t)(pos / KV_BLOCK)];
+    if (block < 0 || block >= block_n(d->pool))
+        return err_set(e, E_INVALID, "position %d of sequence %d lies in block %d of %d", pos, seq, block,
+                       block_n(d->pool));
+    if (d->s.seq_end[seq] <= pos) d->s.seq_end[seq] = pos + 1;
+    return OK;
+}
+
+static int check(struct decoder *d, const struct batch *b, struct err *e)
+{
+    const struct decoder_opt *o = &d->s.opt;
+    int rc;
+    if (b->n_tokens < 1 || b->n_tokens > o->max_tokens || b->n_seqs < 1 || b->n_seqs > o->max_seqs ||
+        b->table_stride < 1 || b->table_stride > o->max_table || b->n_out < 0 || b->n_out > o->max_out)
+        return err_set(e, E_INVALID, "a batch of %d tokens of %d sequences (%d blocks each, %d outputs) is over the "
+                       "decoder's limits of %d, %d, %d, %d", b->n_tokens, b->n_seqs, b->table_stride, b->n_out,
+                       o->max_tokens, o->max_seqs, o->max_table, o->max_out);
+    for (int i = 0; i < b->n_seqs; i++) d->s.seq_end[i] = b->seq_len ? b->seq_len[i] : 0;
+    for (int t = 0; t < b->n_tokens; t++)
+        if ((rc = check_token(d, b, t, e)) != OK) return rc;
+    for (int i = 0; i < b->n_out; i++)
+        if (b->out_rows[i] < 0 || b->out_rows[i] >= b->n_tokens)
+            return err_set(e, E_INVALID, "output row %d is not one of %d tokens", b->out_rows[i], b->n_tokens);
+    return OK;
+}
+
+static const int32_t *stage(struct decoder *d, size_t *used, const int32_t *src, size_t n)
+{
+    const int32_t *there = d->s.ints + *used;
+    if (n) memcpy(d->s.ints_host + *used, src, n * sizeof *src);
+    *used += n;
+    return there;
+}
+
+static void put_batch(struct decoder *d, const struct batch *b)
+{
+    size_t used = 0, n = (size_t)b->n_tokens;
+    d->ids = stage(d, &used, b->ids, n);
+    d->kv.pos = stage(d, &used, b->pos, n);
+    d->kv.seq = stage(d, &used, b->seq, n);
+    d->out_rows = stage(d, &used, b->out_rows, (size_t)b->n_out);
+    d->kv.table = stage(d, &used, b->table, (size_t)b->n_seqs * (size_t)b->table_stride);
+    d->kv.table_stride = b->table_stride;
+    d->kv.n_tokens = b->n_tokens;
+    d->kv.n_seqs = b->n_seqs;
+    d->kv.max_pos = 0;
+    for (int t = 0; t < b->n_tokens; t++)
+        if (b->pos[t] > d->kv.max_pos) d->kv.max_pos = b->pos[t];
+    d->be->put(d->be, d->s.ints, d->s.ints_host, used * sizeof(int32_t));
+}
+
+/* ---- rotary tables ---- */
+
+/* Frequencies that depend on how long a sequence is: one vector for each that is beyond the model's
+ * own length, and tables made run by run of tokens that share one. */
+static void varying_table(struct decoder *d, const struct batch *b, int kind)
+{
+    const struct rope_hp *r = &d->m->hp.rope[kind];
+    struct scratch *s = &d->s;
+    size_t half = (size_t)r->n_rot / 2, base = (size_t)kind * (size_t)s->opt.max_seqs * half;
+    struct tensor *run = s->runs + (size_t)kind * (size_t)s->opt.max_tokens;
+
+    for (int i = 0; i < b->n_seqs; i++)
+        if (rotary_is_long(r, s->seq_end[i])) rotary_freq(r, s->seq_end[i], s->freq_host + base + (size_t)i * half);
+    d->be->put(d->be, s->freq + base, s->freq_host + base, (size_t)b->n_seqs * half * sizeof(float));
+
+    for (int t = 0, end; t < b->n_tokens; t = end, run++) {
+        int seq = b->seq[t];
+        bool is_long = rotary_is_long(r, s->seq_end[seq]);
+        const float *freq = is_long ? s->freq + base + (size_t)seq * half : d->m->rope_freq[kind];
+        for (end = t + 1; end < b->n_tokens; end++) {
+            bool other = rotary_is_long(r, s->seq_end[b->seq[end]]);
+            if (other != is_long || (is_long && b->seq[end] != seq)) break;
+        }
+        *run = tensor_f32(s->table[kind] + (size_t)t * (size_t)r->n_rot, end - t, r->n_rot);
+        d->be->rope_table(d->be, run, d->kv.pos + t, freq, r->n_rot, (float)r->attn_factor);
+    }
+}
+
+static void rope_tables(struct decoder *d, const struct batch *b)
+{
+    for (int i = 0; i < d->m->hp.n_rope; i++) {
+        const struct rope_hp *r = &d->m->hp.rope[i];
+        if (rotary_varies(r)) varying_table(d, b, i);
+        else
+            d->be->rope_table(d->be, &d->s.table_t[i], d->kv.pos, d->m->rope_freq[i], r->n_rot, (float)r->attn_factor);
+    }
+}
+
+/* ---- layers ---- */
+
+static void norm(struct decoder *d, const struct tensor *out, const struct tensor *x, const float *w, const float *bias)
+{
+    const struct hparams *hp = &d->m->hp;
+    if (hp->norm == NORM_LAYER) d->be->layernorm(d->be, out, x, w, bias, hp->norm_eps);
+    else d->be->rmsnorm(d->be, out, x, w, hp->norm_eps);
+}
+
+static void qk_norm(struct decoder *d, const struct tensor *x, int n_heads, int head_dim, const float *w)
+{
+    if (!w) return;
+    if (d->m->hp.qk_norm_whole) head_dim *= n_heads, n_heads = 1;
+    d->be->headnorm(d->be, x, n_heads, head_dim, w, 0, d->m->hp.norm_eps);
+}
+
+static void attention(struct decoder *d, int l)
+{
+    struct backend *be = d->be;
+    const struct hparams *hp = &d->m->hp;
+    const struct layer_hp *lh = &hp->layers[l];
+    const struct layer *w = &d->m->layers[l];
+    struct layer_step *p = &d->s.steps[l];
+
+    if (w->attn_norm) norm(d, &p->h, &p->x, w->attn_norm, w->attn_norm_b);
+    be->linear(be, w->attn_norm ? &p->h : &p->x, p->qkv, 3);
+    qk_norm(d, &p->q, lh->n_heads, lh->head_dim, w->q_norm);
+    qk_norm(d, &p->k, lh->n_kv_heads, lh->head_dim, w->k_norm);
+    if (lh->rope >= 0) {
+        const struct tensor *table = &d->s.table_t[lh->rope];
+        be->rope(be, &p->q, lh->n_heads, lh->head_dim, hp->rope[lh->rope].n_rot, table, hp->rope_style);
+        be->rope(be, &p->k, lh->n_kv_heads, lh->head_dim, hp->rope[lh->rope].n_rot, table, hp->rope_style);
+    }
+    be->kv_put(be, &d->kv, l, &p->k, &p->v);
+}
+
+static void attention_out(struct decoder *d, int l)
+{
+    struct backend *be = d->be;
+    const struct layer *w = &d->m->layers[l];
+    struct layer_step *p = &d->s.steps[l];
+
+    if (w->attn_sub_norm) norm(d, &p->tsub, &p->ta, w->attn_sub_norm, NULL);
+    be->linear(be, w->attn_sub_norm ? &p->tsub : &p->ta, &p->o, 1);
+    if (w->attn_post_norm) {
+        norm(d, &p->th, &p->tt, w->attn_post_norm, NULL);
+        be->add(be, &p->tx, &p->th, d->m->hp.residual_scale);
+    }
+}
+
+static void feed_forward(struct decoder *d, int l)
+{
+    struct backend *be = d->be;
+    const struct layer *w = &d->m->layers[l];
+    struct layer_step *p = &d->s.steps[l];
+
+    if (w->ffn_norm) norm(d, &p->th, &p->tx, w->ffn_norm, w->ffn_norm_b);
+    be->linear(be, w->ffn_norm ? &p->th : &p->tx, p->gate_up, 2);
+    be->act(be, &p->gate, &p->gate, &p->up, d->m->hp.act);
+    if (w->ffn_sub_norm) norm(d, &p->up, &p->gate, w->ffn_sub_norm, NULL);
+    be->linear(be, w->ffn_sub_norm ? &p->up : &p->gate, &p->down, 1);
+    if (w->ffn_post_norm) {
+        norm(d, &p->th, &p->tt, w->ffn_post_norm, NULL);
+        be->add(be, &p->tx, &p->th, d->m->hp.residual_scale);
+    }
+}
+
+static void layers(struct decoder *d, int n_out, bool gathered)
+{
+    struct backend *be = d->be;
+    int n_layers = d->m->hp.n_layers;
+    for (int l = 0; l < n_layers; l++) {
+        struct layer_step *p = &d->s.steps[l];
+        attention(d, l);
+        if (l == n_layers - 1 && n_out == 0) return;     /* nobody reads on: the KV is all that was wanted */
+        be->attend(be, &p->a, &p->q, &d->kv, l, &p->attend);
+        if (l == n_layers - 1 && gathered) {
+            be->gather(be, &p->tx, &p->x, d->out_rows);
+            be->gather(be, &p->ta, &p->a, d->out_rows);
+        }
+        attention_out(d, l);
+        feed_forward(d, l);
+    }
+}
+
+static void head(struct decoder *d)
+{
+    struct model *m = d->m;
+    struct scratch *s = &d->s;
+    norm(d, &s->out_norm, &s->steps[m->hp.n_layers - 1].tx, m->out_norm, m->out_norm_b);
+    d->be->linear(d->be, &s->out_norm, &s->head, 1);
+    if (m->hp.logit_softcap != 0) d->be->softcap(d->be, &s->logits_t, m->hp.logit_softcap);
+    if (s->logits_host)
+        d->be->get(d->be, s->logits_host, s->logits,
+                   (size_t)s->logits_t.rows * (size_t)s->logits_t.cols * sizeof(float));
+}
+
+static bool is_all(const struct batch *b)
+{
+    if (b->n_out != b->n_tokens) return false;
+    for (int i = 0; i < b->n_out; i++)
+        if (b->out_rows[i] != i) return false;
+    return true;
+}
+
+int decoder_run(struct decoder *d, const struct batch *b, const float **logits, struct err *e)
+{
+    bool gathered = !is_all(b);
+    int rc = check(d, b, e);
+    if (rc != OK) return rc;
+    scratch_plan(&d->s, d->m, b->n_tokens, b->n_out, gathered);
+    put_batch(d, b);
+    d->be->embed(d->be, &d->s.steps[0].x, &d->m->embd, d->ids, d->m->hp.embd_scale);
+    rope_tables(d, b);
+    layers(d, b->n_out, gathered);
+    if (b->n_out) head(d);
+    *logits = d->s.logits_host ? d->s.logits_host : d->s.logits;
+    return d->be->sync(d->be, e);
+}

@@ -1,0 +1,48 @@
+/* scratch.h - a decoder's memory for one step, and the step's arguments of every layer.
+ *
+ * Backends may work behind the host's back until sync, so what a call is handed lives here and
+ * not on the stack. Widths are the largest of any layer; each layer views them at its own. */
+#ifndef TERN_MODEL_SCRATCH_H
+#define TERN_MODEL_SCRATCH_H
+
+#include "model/decoder.h"
+
+/* One layer's calls. `n` tokens go in; behind attention only those that matter go on (all of them,
+ * or in the last layer the rows that want logits). */
+struct layer_step {
+    struct tensor x, h, q, k, v, a;              /* of all tokens */
+    struct linear qkv[3];
+    struct attend_opt attend;
+    struct tensor tx, th, ta, tsub, tt;          /* of those that go on */
+    struct tensor gate, up;
+    struct linear o, gate_up[2], down;
+};
+
+struct scratch {
+    struct decoder_opt opt;
+    struct backend *be;
+    float *floats;                   /* one block of the backend's memory; the pointers below lie in it */
+    size_t float_bytes;
+    float *x, *h, *q, *k, *v, *a, *t, *gate, *up, *out_x, *out_a, *logits;
+    float *table[2];                 /* cos and sin of every token, per kind of rotary */
+    float *freq;                     /* [n_rope][max_seqs][n_rot/2], where they depend on the sequence */
+    int32_t *ints, *ints_host;       /* the batch's arrays: the backend's, and what is put there */
+    size_t int_bytes;
+    float *logits_host;              /* NULL: the backend's memory is the host's */
+    size_t logits_bytes;
+    /* on the host */
+    struct layer_step *steps;        /* [n_layers] */
+    float *freq_host;
+    struct tensor *runs;             /* rows of tables with one frequency vector each */
+    int32_t *seq_end;                /* [max_seqs] tokens each sequence has after this batch */
+    struct tensor table_t[2], out_norm, logits_t;
+    struct linear head;
+};
+
+int  scratch_init(struct scratch *s, const struct model *m, struct decoder_opt opt, struct err *e);
+void scratch_release(struct scratch *s);                 /* a zeroed one is fine */
+
+/* Fills the steps for a batch of n tokens of which n_out go on behind the last layer's attention;
+ * gathered: they are copied to out_x and out_a first. */
+void scratch_plan(struct scratch *s, const struct model *m, int n, int n_out, bool gathered);
+#endif

@@ -1,0 +1,240 @@
+#include "sample/filter.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF        /* gcc's -std=c11 says so already */
+#endif
+
+enum { LANES = 4, SMALL = 24 };
+
+/* Four numbers at a time, said in both compilers' own way, so that -O2 is enough. */
+typedef float vfloat __attribute__((vector_size(16)));
+typedef int32_t vint __attribute__((vector_size(16)));
+
+static inline vfloat load(const float *p)
+{
+    vfloat v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline vfloat all(float x) { return (vfloat){ x, x, x, x }; }
+
+/* mask ? a : b */
+static inline vfloat choose(vint mask, vfloat a, vfloat b) { return (vfloat)((mask & (vint)a) | (~mask & (vint)b)); }
+
+/* The larger of both; b where a is NaN. */
+static inline vfloat larger(vfloat a, vfloat b) { return choose(a > b, a, b); }
+
+static float block_max_of(const float *x)
+{
+    vfloat m[4];
+    for (int j = 0; j < 4; j++) m[j] = larger(load(x + j * LANES), all(-INFINITY));
+    for (int i = 4 * LANES; i < FILTER_BLOCK; i += 4 * LANES)
+        for (int j = 0; j < 4; j++) m[j] = larger(load(x + i + j * LANES), m[j]);
+    m[0] = larger(larger(m[0], m[1]), larger(m[2], m[3]));
+    for (int j = 1; j < LANES; j++)
+        if (m[0][j] > m[0][0]) m[0][0] = m[0][j];
+    return m[0][0];
+}
+
+float filter_max(const float *x, int n, float *block_max)
+{
+    int whole = n / FILTER_BLOCK;
+    float max = -INFINITY;
+
+    for (int b = 0; b < whole; b++) {
+        block_max[b] = block_max_of(x + (size_t)b * FILTER_BLOCK);
+        if (block_max[b] > max) max = block_max[b];
+    }
+    if (whole * FILTER_BLOCK < n) {
+        float m = -INFINITY;
+        for (int i = whole * FILTER_BLOCK; i < n; i++)
+            if (x[i] > m) m = x[i];
+        block_max[whole] = m;
+        if (m > max) max = m;
+    }
+    return max;
+}
+
+/* exp by 2^k times a polynomial on [-ln2/2, ln2/2]; k from the magic number's low bits. */
+static inline vfloat exp_core(vfloat x)
+{
+    const vfloat magic = all(12582912.0f);               /* 1.5 * 2^23 */
+    vfloat t = x * 1.44269504f + magic, k = t - magic;
+    vfloat r = (x - k * 0.693145752f) - k * 1.42860677e-6f;
+    vfloat p = r * 1.98756915e-4f + 1.39819995e-3f;
+
+    p = p * r + 8.33345148e-3f;
+    p = p * r + 4.16657962e-2f;
+    p = p * r + 1.66666657e-1f;
+    p = p * r + 0.5f;
+    p = p * r * r + r + 1.0f;
+    return p * (vfloat)(((vint)t << 23) + 0x3f800000);   /* 2^k; the magic's own bits fall out */
+}
+
+static inline vfloat exp_safe(vfloat x)
+{
+    vint inside = x > all(-87.0f);                       /* not so for NaN */
+    return choose(inside, exp_core(choose(inside, x, all(0))), all(0));
+}
+
+float filter_exp(float x) { return exp_safe(all(x))[0]; }
+
+static double exp_block(const float *x, float max, float scale, float *w)
+{
+    vfloat sum = all(0);
+    for (int i = 0; i < FILTER_BLOCK; i += LANES) {
+        vfloat v = exp_safe((load(x + i) - max) * scale);
+        if (w) memcpy(w + i, &v, sizeof v);
+        sum += v;
+    }
+    return (double)((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+double filter_exp_all(const float *x, int n, float max, float scale, float *w)
+{
+    double sum = 0;
+    int i = 0;
+
+    for (; i + FILTER_BLOCK <= n; i += FILTER_BLOCK) sum += exp_block(x + i, max, scale, w ? w + i : NULL);
+    for (; i < n; i++) {
+        float v = filter_exp((x[i] - max) * scale);
+        if (w) w[i] = v;
+        sum += (double)v;
+    }
+    return sum;
+}
+
+/* The k-th largest of v, which is put in disorder. */
+static float kth_largest(float *v, int n, int k)
+{
+    int lo = 0, hi = n - 1, at = k - 1;
+
+    while (lo < hi) {
+        float pivot = v[lo + (hi - lo) / 2];
+        int i = lo, j = hi;
+        while (i <= j) {
+            while (v[i] > pivot) i++;
+            while (v[j] < pivot) j--;
+            if (i <= j) {
+                float t = v[i];
+                v[i++] = v[j];
+                v[j--] = t;
+            }
+        }
+        if (at <= j) hi = j;
+        else if (at >= i) lo = i;
+        else break;
+    }
+    return v[at];
+}
+
+int filter_above(const float *x, int n, const float *block_max, float least, float max, struct cand *c)
+{
+    int n_c = 0, n_blocks = filter_n_blocks(n);
+
+    if (!(least >= -FLT_MAX)) least = -FLT_MAX;
+    for (int b = 0; b < n_blocks; b++) {
+        int begin = b * FILTER_BLOCK, end = begin + FILTER_BLOCK < n ? begin + FILTER_BLOCK : n;
+        if (!(block_max[b] >= least)) continue;
+        for (int i = begin; i < end; i++) {
+            if (!(x[i] >= least)) continue;
+            c[n_c].d = x[i] - max;
+            c[n_c].key = -x[i];
+            c[n_c].p = filter_exp(c[n_c].d);
+            c[n_c++].id = i;
+        }
+    }
+    return n_c;
+}
+
+int filter_gather(const float *x, int n, const float *block_max, float *tmp, int k, float max, struct cand *c)
+{
+    int n_blocks = filter_n_blocks(n);
+    float least = -FLT_MAX;
+
+    /* k blocks have a maximum of at least the k-th one's, so k logits are at least that large. */
+    if (k < n_blocks) {
+        memcpy(tmp, block_max, (size_t)n_blocks * sizeof *tmp);
+        least = kth_largest(tmp, n_blocks, k);
+    }
+    return filter_above(x, n, block_max, least, max, c);
+}
+
+static inline bool before(const struct cand *a, const struct cand *b)
+{
+    return a->key < b->key || (a->key == b->key && a->id < b->id);
+}
+
+static inline void swap(struct cand *a, struct cand *b)
+{
+    struct cand t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* Splits [lo, hi) by the median of three; returns where the pivot came to lie. */
+static int split(struct cand *c, int lo, int hi)
+{
+    int mid = lo + (hi - lo) / 2, at = lo;
+
+    if (before(&c[mid], &c[lo])) swap(&c[mid], &c[lo]);
+    if (before(&c[hi - 1], &c[lo])) swap(&c[hi - 1], &c[lo]);
+    if (before(&c[mid], &c[hi - 1])) swap(&c[mid], &c[hi - 1]);    /* the median is last now */
+    for (int i = lo; i < hi - 1; i++)
+        if (before(&c[i], &c[hi - 1])) swap(&c[i], &c[at++]);
+    swap(&c[at], &c[hi - 1]);
+    return at;
+}
+
+static void sort_small(struct cand *c, int n)
+{
+    for (int i = 1; i < n; i++) {
+        struct cand t = c[i];
+        int j = i;
+        for (; j > 0 && before(&t, &c[j - 1]); j--) c[j] = c[j - 1];
+        c[j] = t;
+    }
+}
+
+/* Quickselect that goes by what the best ones weigh: each counts as 1, or as its p. */
+static int select_best(struct cand *c, int n, double want, bool by_mass)
+{
+    int lo = 0, hi = n;
+    double acc = 0;
+
+    while (hi - lo > SMALL) {
+        int at = split(c, lo, hi);
+        double left = by_mass ? filter_sum(c + lo, at - lo) : at - lo;
+        double pivot = by_mass ? (double)c[at].p : 1;
+        if (acc + left >= want) {
+            hi = at;
+        } else if (acc + left + pivot >= want) {
+            return at + 1;
+        } else {
+            acc += left + pivot;
+            lo = at + 1;
+        }
+    }
+    sort_small(c + lo, hi - lo);
+    for (; lo < hi; lo++) {
+        acc += by_mass ? (double)c[lo].p : 1;
+        if (acc >= want) return lo + 1;
+    }
+    return hi;
+}
+
+int filter_best(struct cand *c, int n, int k) { return k >= n ? n : select_best(c, n, k, false); }
+
+int filter_mass(struct cand *c, int n, double want) { return n <= 1 ? n : select_best(c, n, want, true); }
+
+double filter_sum(const struct cand *c, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += (double)c[i].p;
+    return sum;
+}

@@ -1,0 +1,446 @@
+/* tern.c - the ABI over the engine: checks, translates, forwards. */
+#include "tern.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/chatform.h"
+#include "engine/engine.h"
+#include "engine/stream.h"
+
+#include <sys/random.h>
+
+struct tern_model {
+    struct engine *engine;
+    struct engine_info info;
+    enum chat_form form;
+    char *name, *device;
+    const char *dtype;
+    int n_requests;
+    bool closing;
+};
+
+struct tern_request {
+    struct tern_model *m;
+    struct request r;
+    struct stream stream;
+    struct buf text;             /* of the last event */
+    size_t n_read;               /* ids of r.out that became events */
+    tern_finish finish;
+};
+
+static _Thread_local struct err last;
+
+static int fail(const struct err *e)
+{
+    last = *e;
+    return last.code;
+}
+
+static int invalid(const char *call, const char *what)
+{
+    return err_set(&last, E_INVALID, "%s: %s", call, what);
+}
+
+const char *tern_version(void) { return TERN_VERSION; }
+const char *tern_error(void) { return last.msg; }
+const char *tern_code_name(int code) { return err_name(code); }
+void tern_free(void *p) { mem_free(p); }
+
+void tern_options_init(tern_options *o)
+{
+    if (o) *o = (tern_options){ .size = sizeof *o };
+}
+
+/* The number format most of the weights' bytes are in. */
+static const char *main_dtype(const struct source *src)
+{
+    uint64_t bytes[DT_COUNT] = { 0 };
+    int best = DT_F32;
+
+    for (size_t i = 0; i < source_n_tensors(src); i++) {
+        const struct source_tensor *t = source_tensor(src, i);
+        if (t->type >= 0 && t->type < DT_COUNT) bytes[t->type] += t->bytes;
+    }
+    for (int i = 0; i < DT_COUNT; i++)
+        if (bytes[i] > bytes[best]) best = i;
+    return dtype_name(best);
+}
+
+/* What the file calls itself, else the last part of its path. From mem_alloc. */
+static char *model_name(const struct source *src, const char *path)
+{
+    struct str name = { 0 };
+    char *s;
+
+    if (!source_str(src, "general.name", &name) || name.n == 0) {
+        name = str_c(path);
+        while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;
+        for (size_t i = name.n - 1; i-- > 0;)
+            if (name.p[i] == '/') {
+                name = str_skip(name, i + 1);
+                break;
+            }
+    }
+    s = mem_alloc(name.n + 1);
+    memcpy(s, name.p, name.n);
+    return s;
+}
+
+static void model_free(struct tern_model *m)
+{
+    if (!m) return;
+    engine_close(m->engine);
+    mem_free(m->name);
+    mem_free(m->device);
+    mem_free(m);
+}
+
+int tern_open(tern_model **out, const char *path, const tern_options *o)
+{
+    tern_options opt;
+    struct engine_opt eo = { .kv_type = DT_NONE };
+    struct tern_model *m;
+    struct err e = { 0 };
+    struct buf device = { 0 };
+    int rc;
+
+    if (!out || !path) return invalid("tern_open", "out and path are needed");
+    *out = NULL;
+    tern_options_init(&opt);
+    if (o) {
+        if (o->size != sizeof opt) return invalid("tern_open", "options have another size: use tern_options_init");
+        opt = *o;
+    }
+    if (opt.threads < 0) return invalid("tern_open", "threads must be 0 or more");
+    eo.backend = (struct backend_opt){ opt.device, opt.threads, opt.reference != 0 };
+    eo.n_ctx = opt.context;
+    eo.max_batch = opt.batch;
+    m = mem_new(struct tern_model);
+    if ((rc = engine_open(&m->engine, path, &eo, &e)) != OK) {
+        model_free(m);
+        return fail(&e);
+    }
+    engine_info(m->engine, &m->info);
+    if (engine_tokenizer(m->engine)) m->form = chatform_of(engine_tokenizer(m->engine));
+    m->name = model_name(m->info.source, path);
+    buf_printf(&device, "%s (%s)", m->info.backend->name, m->info.backend->detail);
+    m->device = mem_strdup(buf_cstr(&device));
+    buf_release(&device);
+    m->dtype = main_dtype(m->info.source);
+    *out = m;
+    return TERN_OK;
+}
+
+void tern_close(tern_model *m)
+{
+    if (!m) return;
+    m->closing = true;
+    if (m->n_requests == 0) model_free(m);
+}
+
+int tern_info(const tern_model *m, tern_model_info *out)
+{
+    const struct tokenizer *tok;
+
+    if (!m || !out) return invalid("tern_info", "the model and out are needed");
+    tok = engine_tokenizer(m->engine);
+    *out = (tern_model_info){
+        .name = m->name, .arch = m->info.model->hp.arch, .device = m->device, .dtype = m->dtype,
+        .n_params = m->info.model->n_params, .weight_bytes = m->info.model->weight_bytes,
+        .kv_bytes = m->info.kv_bytes, .scratch_bytes = m->info.scratch_bytes, .context = m->info.n_ctx,
+        .vocab = m->info.model->hp.n_vocab, .has_chat = tok && m->form != CHAT_NONE,
+        .load_ms = m->info.open_ms, .pack_ms = m->info.model->put_ms,
+    };
+    return TERN_OK;
+}
+
+/* A recommendation that lies outside of what we take is left alone. */
+static void recommend(const struct source *src, const char *hf, const char *gguf, double lo, double hi, float *to)
+{
+    double v;
+    if ((source_f64(src, hf, &v) || source_f64(src, gguf, &v)) && v >= lo && v <= hi) *to = (float)v;
+}
+
+void tern_params_init(tern_params *p, const tern_model *m)
+{
+    struct sample_opt d = sample_defaults();
+    bool sampled;
+    float top_k;
+
+    if (!p) return;
+    *p = (tern_params){ .size = sizeof *p, .temp = d.temp, .top_p = d.top_p, .min_p = d.min_p, .typical = d.typical,
+                        .repeat_penalty = d.repeat_penalty, .top_k = d.top_k, .repeat_last = d.repeat_last };
+    if (getrandom(&p->seed, sizeof p->seed, 0) != (ssize_t)sizeof p->seed) p->seed = clock_ns();
+    p->seed >>= 32;                                      /* short enough to be typed again */
+    if (!m) return;
+    top_k = (float)p->top_k;
+    recommend(m->info.source, "generation_config:temperature", "general.sampling.temp", 0, 2, &p->temp);
+    recommend(m->info.source, "generation_config:top_p", "general.sampling.top_p", 0.01, 1, &p->top_p);
+    recommend(m->info.source, "generation_config:min_p", "general.sampling.min_p", 0, 0.99, &p->min_p);
+    recommend(m->info.source, "generation_config:top_k", "general.sampling.top_k", 0, 1e6, &top_k);
+    recommend(m->info.source, "generation_config:repetition_penalty", "general.sampling.penalty_repeat", 0.1, 10,
+              &p->repeat_penalty);
+    if (source_bool(m->info.source, "generation_config:do_sample", &sampled) && !sampled) p->temp = 0;
+    p->top_k = (int)top_k;
+}
+
+static const struct tokenizer *need_tokenizer(const tern_model *m)
+{
+    const struct tokenizer *t = engine_tokenizer(m->engine);
+    if (!t) err_set(&last, E_UNSUPPORTED, "%s carries no tokenizer: only token ids can be submitted", m->name);
+    return t;
+}
+
+int tern_tokenize(tern_model *m, const char *text, size_t n, int special, int32_t **out, size_t *n_out)
+{
+    const struct tokenizer *t;
+    struct ids ids = { 0 };
+    struct err e = { 0 };
+
+    if (!m || (!text && n) || !out || !n_out) return invalid("tern_tokenize", "model, text, out and n_out are needed");
+    *out = NULL;
+    *n_out = 0;
+    if (!(t = need_tokenizer(m))) return last.code;
+    if (tokenizer_encode(t, str_of(text, n), special ? ENCODE_SPECIAL : ENCODE_PLAIN, &ids, &e) != OK) {
+        ids_release(&ids);
+        return fail(&e);
+    }
+    if (!ids.p) ids.p = mem_alloc(sizeof *ids.p);
+    *out = ids.p;
+    *n_out = ids.n;
+    return TERN_OK;
+}
+
+int tern_detokenize(tern_model *m, const int32_t *ids, size_t n, char **out, size_t *n_out)
+{
+    const struct tokenizer *t;
+    struct buf b = { 0 };
+
+    if (!m || (!ids && n) || !out || !n_out) return invalid("tern_detokenize", "model, ids, out and n_out are needed");
+    *out = NULL;
+    *n_out = 0;
+    if (!(t = need_tokenizer(m))) return last.code;
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= m->info.model->hp.n_vocab)
+            return err_set(&last, E_INVALID, "tern_detokenize: id %d, but the vocabulary has %d", ids[i],
+                           m->info.model->hp.n_vocab);
+    tokenizer_decode(t, ids, n, false, &b);
+    buf_cstr(&b);
+    *out = b.p;
+    *n_out = b.n;
+    return TERN_OK;
+}
+
+static void set_stops(struct tern_request *r, const tern_params *p, bool chat)
+{
+    enum { MAX_STOPS = 64 };
+    struct str stops[MAX_STOPS + 1];
+    int n = 0;
+
+    for (int i = 0; p->stop && p->stop[i] && n < MAX_STOPS; i++) stops[n++] = str_c(p->stop[i]);
+    if (chat) stops[n++] = chatform_stop(r->m->form);
+    stream_init(&r->stream, engine_tokenizer(r->m->engine), stops, n);
+}
+
+/* A request with everything but its prompt. NULL: the failure is in `last`. */
+static struct tern_request *request_new(tern_model *m, const tern_params *p, bool chat)
+{
+    tern_params params;
+    struct tern_request *r;
+
+    if (p && p->size != sizeof params) {
+        invalid("tern_submit", "params have another size: use tern_params_init");
+        return NULL;
+    }
+    if (p) params = *p;
+    else tern_params_init(&params, m);
+    r = mem_new(struct tern_request);
+    r->m = m;
+    r->r.max_tokens = params.max_tokens;
+    r->r.ignore_eos = params.ignore_eos != 0;
+    r->r.sample = (struct sample_opt){
+        .temp = params.temp, .top_k = params.top_k, .top_p = params.top_p, .min_p = params.min_p,
+        .typical = params.typical, .repeat_penalty = params.repeat_penalty, .repeat_last = params.repeat_last,
+        .freq_penalty = params.freq_penalty, .presence_penalty = params.presence_penalty, .seed = params.seed,
+    };
+    set_stops(r, &params, chat);
+    m->n_requests++;
+    return r;
+}
+
+/* Hands the request to the engine, or ends it: its prompt is there if rc is OK. */
+static int submit(tern_request **out, struct tern_request *r, int rc, struct err *e)
+{
+    if (rc == OK) rc = engine_submit(r->m->engine, &r->r, e);
+    if (rc != OK) {
+        tern_request_close(r);
+        return fail(e);
+    }
+    *out = r;
+    return TERN_OK;
+}
+
+/* What the text of a continued prompt ends with: context for the first piece that comes. */
+static void prime(struct tern_request *r)
+{
+    size_t n = r->r.prompt.n, tail = n < 16 ? n : 16;
+    stream_prime(&r->stream, r->r.prompt.p + (n - tail), tail);
+}
+
+int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n, const tern_params *p)
+{
+    const struct tokenizer *t;
+    struct tern_request *r;
+    struct chat_msg msg = { STR("user"), str_of(prompt, n) };
+    struct err e = { 0 };
+    bool chat;
+    int rc;
+
+    if (!out || !m || (!prompt && n)) return invalid("tern_submit", "out, the model and the prompt are needed");
+    *out = NULL;
+    if (!(t = need_tokenizer(m))) return last.code;
+    chat = m->form != CHAT_NONE && !(p && p->size == sizeof *p && p->raw);
+    if (!(r = request_new(m, p, chat))) return last.code;
+    if (chat) {
+        rc = chatform_encode(m->form, t, &msg, 1, &r->r.prompt, &e);
+    } else {
+        rc = tokenizer_encode(t, str_of(prompt, n), ENCODE_SPECIAL, &r->r.prompt, &e);
+        if (rc == OK && r->r.prompt.n == 0) {            /* from nothing: as a text begins */
+            int32_t first = tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_eos(t);
+            if (first >= 0) ids_push(&r->r.prompt, first);
+        }
+        if (rc == OK) prime(r);
+    }
+    return submit(out, r, rc, &e);
+}
+
+int tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs, size_t n, const tern_params *p)
+{
+    const struct tokenizer *t;
+    struct tern_request *r;
+    struct chat_msg *copy;
+    struct err e = { 0 };
+    int rc;
+
+    if (!out || !m || !msgs || n == 0) return invalid("tern_submit_chat", "out, the model and messages are needed");
+    *out = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (!msgs[i].role || !msgs[i].content) return invalid("tern_submit_chat", "a message needs role and content");
+    if (!(t = need_tokenizer(m))) return last.code;
+    if (!(copy = mem_try_array(n, sizeof *copy))) return err_set(&last, E_NOMEM, "no memory for %zu messages", n);
+    for (size_t i = 0; i < n; i++) copy[i] = (struct chat_msg){ str_c(msgs[i].role), str_c(msgs[i].content) };
+    if (!(r = request_new(m, p, true))) {
+        mem_free(copy);
+        return last.code;
+    }
+    rc = chatform_encode(m->form, t, copy, n, &r->r.prompt, &e);
+    mem_free(copy);
+    return submit(out, r, rc, &e);
+}
+
+int tern_submit_ids(tern_request **out, tern_model *m, const int32_t *ids, size_t n, const tern_params *p)
+{
+    struct tern_request *r;
+    struct err e = { 0 };
+    int rc = OK;
+
+    if (!out || !m || (!ids && n)) return invalid("tern_submit_ids", "out, the model and ids are needed");
+    *out = NULL;
+    if (!(r = request_new(m, p, false))) return last.code;
+    if (n >= (size_t)m->info.n_ctx) {                    /* before anything of that size is copied */
+        rc = err_set(&e, E_CONTEXT, "the prompt has %zu tokens and leaves no room in a context of %d", n,
+                     m->info.n_ctx);
+    } else if (n > 0) {
+        r->r.prompt.p = mem_dup(ids, n * sizeof *ids);
+        r->r.prompt.n = r->r.prompt.cap = n;
+    }
+    for (size_t i = 0; rc == OK && i < n; i++)
+        if (ids[i] < 0 || ids[i] >= m->info.model->hp.n_vocab)
+            rc = err_set(&e, E_INVALID, "token %zu of the prompt is %d, but the vocabulary has %d", i, ids[i],
+                         m->info.model->hp.n_vocab);
+    if (rc == OK) prime(r);
+    return submit(out, r, rc, &e);
+}
+
+static tern_finish finish_of(enum finish f)
+{
+    switch (f) {
+    case FINISH_STOP: return TERN_FINISH_STOP;
+    case FINISH_LENGTH: return TERN_FINISH_LENGTH;
+    case FINISH_CANCELLED: return TERN_FINISH_CANCELLED;
+    default: return TERN_FINISH_NONE;
+    }
+}
+
+static int emit(struct tern_request *r, tern_event *ev, int32_t id)
+{
+    *ev = (tern_event){ .text = buf_cstr(&r->text), .n = r->text.n, .id = id, .finish = r->finish };
+    return TERN_OK;
+}
+
+/* The last event; text that was held back comes with it. */
+static int emit_end(struct tern_request *r, tern_event *ev, tern_finish why)
+{
+    engine_drop(r->m->engine, &r->r);
+    r->finish = why;
+    stream_flush(&r->stream, &r->text);
+    r->stream.stopped = true;                            /* nothing more can come */
+    return emit(r, ev, -1);
+}
+
+int tern_next(tern_request *r, tern_event *ev)
+{
+    struct err e = { 0 };
+    bool more;
+    int rc;
+
+    if (!r || !ev) return invalid("tern_next", "the request and the event are needed");
+    *ev = (tern_event){ .text = "", .id = -1 };
+    buf_clear(&r->text);
+    if (r->finish != TERN_FINISH_NONE) return emit(r, ev, -1);
+    if (r->stream.stopped) return emit_end(r, ev, TERN_FINISH_STOP);
+    if (__atomic_load_n(&r->r.cancel, __ATOMIC_RELAXED)) return emit_end(r, ev, TERN_FINISH_CANCELLED);
+    while (r->n_read == r->r.out.n && r->r.finish == FINISH_NONE)
+        if ((rc = engine_step(r->m->engine, &more, &e)) != OK) return fail(&e);
+    if (r->n_read < r->r.out.n) {
+        int32_t id = r->r.out.p[r->n_read++];
+        bool is_end = r->r.finish == FINISH_STOP && r->n_read == r->r.out.n;
+        if (!is_end) stream_push(&r->stream, id, &r->text);
+        return emit(r, ev, id);
+    }
+    if (r->r.finish == FINISH_ERROR) return fail(&r->r.err);
+    return emit_end(r, ev, finish_of(r->r.finish));
+}
+
+void tern_cancel(tern_request *r)
+{
+    if (r) __atomic_store_n(&r->r.cancel, 1, __ATOMIC_RELAXED);
+}
+
+int tern_request_stats(const tern_request *r, tern_stats *out)
+{
+    const struct request *q;
+
+    if (!r || !out) return invalid("tern_request_stats", "the request and out are needed");
+    q = &r->r;
+    *out = (tern_stats){ .prompt_tokens = (int)q->prompt.n, .cached_tokens = q->n_cached, .tokens = (int)q->out.n };
+    if (q->out.n == 0) return TERN_OK;
+    out->prompt_ms = (double)(q->first_ns - q->start_ns) / 1e6;
+    out->decode_ms = (double)(q->end_ns - q->first_ns) / 1e6;
+    out->first_token_ms = (double)(q->first_ns - q->submit_ns) / 1e6;
+    return TERN_OK;
+}
+
+void tern_request_close(tern_request *r)
+{
+    struct tern_model *m;
+
+    if (!r) return;
+    m = r->m;
+    engine_drop(m->engine, &r->r);
+    stream_release(&r->stream);
+    buf_release(&r->text);
+    request_release(&r->r);
+    mem_free(r);
+    if (--m->n_requests == 0 && m->closing) model_free(m);
+}

@@ -1,0 +1,53 @@
+# The program as a person uses it.
+. tests/cli/lib.inc
+M=models/tern-tales.gguf
+"$TERN" >"$TMP/out" 2>&1
+[ $? -eq 2 ] && grep -q 'tern VERB' "$TMP/out" && ok "no verb: help and exit 2" || not_ok "no verb"
+"$TERN" frobnicate >"$TMP/out" 2>&1
+[ $? -eq 2 ] && grep -q frobnicate "$TMP/out" && ok "an unknown verb is named, exit 2" || not_ok "unknown verb"
+for v in run chat inspect tokenize eval bench convert; do
+  "$TERN" $v --help >"$TMP/out" 2>&1 && grep -q "usage: tern $v" "$TMP/out" && ok "$v --help teaches" || not_ok "$v --help"
+  "$TERN" $v --no-such-flag >"$TMP/out" 2>&1 </dev/null
+  [ $? -eq 2 ] && grep -q -- '--no-such-flag' "$TMP/out" && ok "$v: an unknown flag is named, exit 2" || not_ok "$v: unknown flag"
+done
+works "inspect" -- "$TERN" inspect $M
+grep -q 'architecture  llama' "$TMP/out" && ok "inspect names the architecture" || not_ok "inspect architecture"
+works "inspect --json" -- "$TERN" inspect $M --json
+python3 -c "import json;j=json.load(open('$TMP/out'));assert j['layers']==12 and j['tensors'] and j['keys']" &&
+  ok "inspect --json is JSON" || not_ok "inspect --json"
+works "run, greedy" -- "$TERN" run -p "Tell me a story about a frog." -n 24 --temp 0
+cp "$TMP/out" "$TMP/first"
+works "run again" -- "$TERN" run -p "Tell me a story about a frog." -n 24 --temp 0
+cmp -s "$TMP/out" "$TMP/first" && [ -s "$TMP/out" ] && ok "greedy is reproducible" || not_ok "greedy is reproducible"
+works "run, seeded" -- "$TERN" run -p "Tell me a story." -n 24 --seed 5
+cp "$TMP/out" "$TMP/first"
+works "run, seeded, again" -- "$TERN" run -p "Tell me a story." -n 24 --seed 5
+cmp -s "$TMP/out" "$TMP/first" && ok "the same seed gives the same text" || not_ok "the same seed gives the same text"
+grep -q 'tok/s' "$TMP/err" && ok "statistics on stderr" || not_ok "statistics on stderr: $(cat "$TMP/err")"
+echo "Once upon a time" | "$TERN" run -n 8 --temp 0 --raw >"$TMP/out" 2>/dev/null && [ -s "$TMP/out" ] &&
+  ok "a pipe is a prompt" || not_ok "a pipe is a prompt"
+"$TERN" run -p "Once" -n 5 --raw --ids --temp 0 >"$TMP/out" 2>/dev/null
+grep -qE '^([0-9]+ ?)+$' "$TMP/out" && ok "--ids prints ids" || not_ok "--ids: $(cat "$TMP/out")"
+"$TERN" run -p "Tell me a story." -n 400 2>/dev/null | head -c 10 >/dev/null
+rc=${PIPESTATUS[0]}
+[ "$rc" -lt 128 ] && ok "a closed pipe is no crash" || not_ok "a closed pipe: exit $rc"
+echo "The frog sat" | "$TERN" tokenize -m $M >"$TMP/ids" && "$TERN" tokenize -m $M --decode <"$TMP/ids" >"$TMP/out" &&
+  [ "$(cat "$TMP/out")" = "The frog sat" ] && ok "tokenize and back" || not_ok "tokenize and back: $(cat "$TMP/ids" "$TMP/out")"
+works "bench" -- "$TERN" bench -m $M -p 32 -n 8 -r 2 --batch 1,2 -o json
+python3 - "$TMP/out" <<'P' && ok "bench json has its fields" || not_ok "bench json: $(tail -c 300 "$TMP/out")"
+import json, sys
+j = json.loads(open(sys.argv[1]).read().strip().splitlines()[-1])
+for k in "prompt_tok_s decode_tok_s weight_gb_s bandwidth_share load_ms first_token_ms peak_rss_bytes".split():
+    assert j[k] > 0, k
+assert [b["n"] for b in j["batch"]] == [1, 2] and all(b["decode_tok_s"] > 0 for b in j["batch"])
+P
+for t in F32 F16 BF16 Q8_0; do
+  works "convert to $t" -- "$TERN" convert tests/golden/hf/llama "$TMP/l-$t.gguf" --type $t
+  works "eval the $t file" -- "$TERN" eval logits -m "$TMP/l-$t.gguf" --golden tests/golden/hf/llama/golden.safetensors
+  python3 -c "
+import json; j=json.load(open('$TMP/out'))
+assert j['rel_err'] < (0.05 if '$t' == 'Q8_0' else 2e-3), j" && ok "$t agrees with the golden logits" || not_ok "$t agrees: $(cat "$TMP/out")"
+done
+fails_with "convert from nowhere" nowhere -- "$TERN" convert "$TMP/nowhere" "$TMP/x.gguf"
+[ ! -e "$TMP/x.gguf" ] && ok "a failed convert leaves no file" || not_ok "a failed convert leaves a file"
+exit $failed

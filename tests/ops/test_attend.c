@@ -1,0 +1,388 @@
+/* Attention of every instruction set against attend_ref, on caches whose unused rows are poison. */
+#include "support.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kernel/backend.h"
+#include "kernel/cpu/attend.h"
+#include "kernel/cpu/cpu.h"
+#include "kernel/cpu/flash.h"
+
+#include <malloc.h>
+#include <math.h>
+#include <stdio.h>
+
+enum { MAX_SEQS = 8, MAX_TOKENS = 700 };
+
+static struct rng rng;
+static struct backend *ref;
+static const enum dtype types[] = { DT_F16, DT_F32, DT_BF16, DT_Q8_0 };
+static const char *const sets[] = { "avx2", "avx512", "neon" };
+
+/* One layer's cache of a few sequences, a batch over it, and queries. */
+struct world {
+    struct attend_opt opt;
+    struct kvlayer layer;
+    struct kvview kv;
+    int n_seqs, len[MAX_SEQS], n_blocks;
+    int32_t *table, seq[MAX_TOKENS], pos[MAX_TOKENS];
+    float *k, *v;                /* all tokens of all sequences, as they were put */
+    struct tensor q, want, got;
+    float sinks[128], slopes[128];
+};
+
+static struct tensor tensor_new(int rows, int cols, size_t gap, float scale)
+{
+    struct tensor t = { DT_F32, rows, cols, (size_t)cols + gap, NULL };
+    size_t n = (size_t)rows * t.stride;
+
+    t.data = mem_array(n, sizeof(float));
+    for (size_t i = 0; i < n; i++) ((float *)t.data)[i] = rng_normal(&rng) * scale;
+    return t;
+}
+
+static void check(struct backend *be)
+{
+    struct err e = { 0 };
+    if (be->sync(be, &e) != OK) fail_msg("%s", e.msg);
+}
+
+/* Puts tokens [first, len) of every sequence with `be`, a batch for each. */
+static void put_all(struct world *w, struct backend *be, struct tensor *k, struct tensor *v, int chunk)
+{
+    for (int s = 0, row = 0; s < w->n_seqs; row += w->len[s++]) {
+        for (int p = 0; p < w->len[s]; p += chunk) {
+            int n = w->len[s] - p < chunk ? w->len[s] - p : chunk;
+            struct tensor kk = *k, vv = *v;
+            kk.data = tensor_row(k, row + p), kk.rows = n;
+            vv.data = tensor_row(v, row + p), vv.rows = n;
+            for (int i = 0; i < n; i++) w->seq[i] = s, w->pos[i] = p + i;
+            w->kv.n_tokens = n, w->kv.max_pos = p + n - 1;
+            be->kv_put(be, &w->kv, 0, &kk, &vv);
+        }
+    }
+    check(be);
+}
+
+static void table_shuffle(struct world *w, int stride)
+{
+    int32_t *ids = mem_array((size_t)w->n_blocks, sizeof *ids);
+
+    for (int i = 0; i < w->n_blocks; i++) ids[i] = i;
+    for (int i = w->n_blocks - 1; i > 0; i--) {
+        int j = (int)(rng_u64(&rng) % (uint64_t)(i + 1));
+        int32_t t = ids[i];
+        ids[i] = ids[j], ids[j] = t;
+    }
+    w->table = mem_array((size_t)(w->n_seqs * stride), sizeof *w->table);
+    for (int i = 0, next = 0; i < w->n_seqs; i++)
+        for (int b = 0; b < stride; b++)
+            w->table[i * stride + b] = b < (w->len[i] + KV_BLOCK - 1) / KV_BLOCK ? ids[next++] : -1;
+    mem_free(ids);
+}
+
+static void world_open(struct world *w, struct attend_opt opt, enum dtype type, const int *lens)
+{
+    uint64_t kb, vb;
+    int total = 0, stride = 1;
+
+    *w = (struct world){ .opt = opt };
+    if (w->opt.scale == 0) w->opt.scale = 1 / sqrtf((float)opt.head_dim);
+    for (; lens[w->n_seqs]; w->n_seqs++) {
+        int n = w->len[w->n_seqs] = lens[w->n_seqs], blocks = (n + KV_BLOCK - 1) / KV_BLOCK;
+        total += n, w->n_blocks += blocks;
+        stride = blocks > stride ? blocks : stride;
+    }
+    table_shuffle(w, stride);
+    assert_true(dtype_row_bytes(type, (uint64_t)opt.head_dim, &kb) && dtype_row_bytes(type, (uint64_t)opt.head_dim_v, &vb));
+    kb *= KV_BLOCK * (uint64_t)opt.n_kv_heads, vb *= KV_BLOCK * (uint64_t)opt.n_kv_heads;
+    w->layer = (struct kvlayer){ mem_alloc(kb * (uint64_t)w->n_blocks), mem_alloc(vb * (uint64_t)w->n_blocks),
+                                 opt.n_kv_heads, opt.head_dim, opt.head_dim_v, kb, vb };
+    memset(w->layer.k, 0xff, kb * (uint64_t)w->n_blocks);        /* not a number, in every type but Q8_0's bytes */
+    memset(w->layer.v, 0xff, vb * (uint64_t)w->n_blocks);
+    w->kv = (struct kvview){ .type = type, .layers = &w->layer, .n_layers = 1, .table = w->table,
+                             .table_stride = stride, .seq = w->seq, .pos = w->pos, .n_seqs = w->n_seqs };
+    for (int i = 0; i < opt.n_heads; i++) w->sinks[i] = rng_normal(&rng), w->slopes[i] = 0.02f * (float)(i + 1);
+    struct tensor k = tensor_new(total, opt.n_kv_heads * opt.head_dim, 3, 1.5f);
+    struct tensor v = tensor_new(total, opt.n_kv_heads * opt.head_dim_v, 3, 1);
+    put_all(w, ref, &k, &v, 64);
+    w->k = k.data, w->v = v.data;
+    w->kv.n_tokens = 0;
+}
+
+/* Adds tokens [from, to) of a sequence to the batch. */
+static void batch_add(struct world *w, int seq, int from, int to)
+{
+    for (int p = from; p < to; p++, w->kv.n_tokens++) {
+        w->seq[w->kv.n_tokens] = seq, w->pos[w->kv.n_tokens] = p;
+        w->kv.max_pos = p > w->kv.max_pos || !w->kv.n_tokens ? p : w->kv.max_pos;
+    }
+}
+
+static void batch_ready(struct world *w)
+{
+    w->opt.sinks = w->opt.sinks ? w->sinks : NULL;
+    w->opt.slopes = w->opt.slopes ? w->slopes : NULL;
+    w->q = tensor_new(w->kv.n_tokens, w->opt.n_heads * w->opt.head_dim, 7, 1.5f);
+    w->want = tensor_new(w->kv.n_tokens, w->opt.n_heads * w->opt.head_dim_v, 5, 1);
+    w->got = w->want;
+    w->got.data = mem_dup(w->want.data, (size_t)w->want.rows * w->want.stride * sizeof(float));
+    ref->attend(ref, &w->want, &w->q, &w->kv, 0, &w->opt);
+    check(ref);
+}
+
+static void world_close(struct world *w)
+{
+    mem_free(w->table), mem_free(w->layer.k), mem_free(w->layer.v), mem_free(w->k), mem_free(w->v);
+    mem_free(w->q.data), mem_free(w->want.data), mem_free(w->got.data);
+}
+
+/* Largest difference beside the size of the numbers. The gaps between rows count: nobody writes there. */
+static double rel_err(const struct tensor *a, const struct tensor *b)
+{
+    const float *x = a->data, *y = b->data;
+    double diff = 0, size = 0;
+
+    for (size_t i = 0; i < (size_t)a->rows * a->stride; i++) {
+        if (!isfinite(x[i])) return INFINITY;
+        diff = fmax(diff, fabs((double)x[i] - y[i]));
+        size = fmax(size, fabs((double)y[i]));
+    }
+    return diff / size;
+}
+
+static struct backend *open_backend(const char *set, int threads)
+{
+    struct backend *be = NULL;
+    struct err e = { 0 };
+
+    if (backend_open(&be, &(struct backend_opt){ .n_threads = threads, .reference = !set }, &e) != OK)
+        fail_msg("%s", e.msg);
+    if (set) {
+        struct cpu *c = cpu_of(be);
+        attn_close(c->attn);
+        c->vec = vec_by_name(set);
+        c->attn = attn_open(c->par, flash_by_name(set));
+    }
+    return be;
+}
+
+static void compare(struct world *w, struct backend *be, const char *what)
+{
+    be->attend(be, &w->got, &w->q, &w->kv, 0, &w->opt);
+    check(be);
+    double d = rel_err(&w->got, &w->want);
+    if (!(d < 3e-6)) fail_msg("%s, %s: error %g", what, dtype_name(w->kv.type), d);
+    memcpy(w->got.data, w->want.data, (size_t)w->want.rows * w->want.stride * sizeof(float));
+}
+
+#define EACH_SET(set)                                                                                      \
+    for (size_t set_ = 0; set_ < sizeof sets / sizeof *sets; set_++)                                       \
+        for (const char *set = flash_by_name(sets[set_]) ? sets[set_] : NULL; set; set = NULL)
+
+/* Decode of one sequence, then of all; prefill of a piece, of a whole; all of it mixed. */
+static void compare_batches(struct attend_opt opt, enum dtype type)
+{
+    static const int lens[] = { 203, 1, 77, 130, 16, 0 };
+    char what[160];
+
+    for (int shape = 0; shape < 5; shape++) {
+        struct world w;
+        world_open(&w, opt, type, lens);
+        if (shape == 0) batch_add(&w, 0, 202, 203);
+        if (shape == 1) for (int s = 4; s >= 0; s--) batch_add(&w, s, lens[s] - 1, lens[s]);
+        if (shape == 2) batch_add(&w, 0, 100, 140);
+        if (shape == 3) batch_add(&w, 0, 0, 203);
+        if (shape == 4) {
+            batch_add(&w, 2, 60, 77), batch_add(&w, 1, 0, 1), batch_add(&w, 0, 150, 203);
+            batch_add(&w, 3, 7, 9), batch_add(&w, 4, 15, 16), batch_add(&w, 3, 9, 12);
+        }
+        batch_ready(&w);
+        EACH_SET(set) for (int threads = 1; threads <= 3; threads++) {
+            struct backend *be = open_backend(set, threads);
+            snprintf(what, sizeof what, "%s, %d threads, shape %d, heads %d/%d of %d/%d, window %d", set, threads,
+                     shape, opt.n_heads, opt.n_kv_heads, opt.head_dim, opt.head_dim_v, opt.window);
+            compare(&w, be, what);
+            backend_close(be);
+        }
+        world_close(&w);
+    }
+}
+
+static void all_types_and_head_sizes_agree(void **state)
+{
+    static const int dims[][2] = { { 64, 64 }, { 16, 16 }, { 24, 24 }, { 32, 32 }, { 80, 80 },  { 96, 96 },
+                                   { 128, 128 }, { 256, 256 }, { 5, 7 }, { 192, 128 }, { 33, 65 } };
+    (void)state;
+
+    for (int t = 0; t < 4; t++) for (int i = 0; i < 11; i++) {
+        struct attend_opt opt = { .n_heads = 4, .n_kv_heads = 2, .head_dim = dims[i][0], .head_dim_v = dims[i][1] };
+        if (types[t] == DT_Q8_0 && (dims[i][0] % 32 || dims[i][1] % 32)) continue;
+        compare_batches(opt, types[t]);
+    }
+}
+
+static void all_group_sizes_agree(void **state)
+{
+    static const int heads[][2] = { { 1, 1 }, { 3, 3 }, { 2, 1 }, { 6, 2 }, { 5, 1 }, { 12, 2 }, { 7, 1 },
+                                    { 8, 1 }, { 16, 1 }, { 71, 1 } };
+    (void)state;
+
+    for (int i = 0; i < 10; i++)
+        compare_batches((struct attend_opt){ .n_heads = heads[i][0], .n_kv_heads = heads[i][1], .head_dim = 32,
+                                             .head_dim_v = 32 }, DT_F16);
+}
+
+static void windows_caps_sinks_and_slopes_agree(void **state)
+{
+    static const float yes[1];
+    (void)state;
+
+    for (int i = 1; i < 32; i++) {
+        struct attend_opt opt = { .n_heads = 4, .n_kv_heads = 2, .head_dim = 32, .head_dim_v = 32, .scale = 0.3f };
+        opt.window = i & 1 ? 1 + i * 3 : i & 16 ? 1 : 0;
+        opt.softcap = i & 2 ? 5 : 0;
+        opt.sinks = i & 4 ? yes : NULL;
+        opt.slopes = i & 8 ? yes : NULL;
+        compare_batches(opt, types[i % 4]);
+    }
+}
+
+static void long_contexts_are_split_among_threads(void **state)
+{
+    static const int lens[] = { 3001, 500, 0 };
+    static const float yes[1];
+    (void)state;
+
+    for (int sinks = 0; sinks < 2; sinks++) for (int window = 0; window < 2; window++) {
+        struct world w;
+        world_open(&w, (struct attend_opt){ .n_heads = 2, .n_kv_heads = 1, .head_dim = 64, .head_dim_v = 48,
+                                            .sinks = sinks ? yes : NULL, .window = window * 1500 }, DT_F16, lens);
+        batch_add(&w, 0, 2997, 3001);
+        batch_add(&w, 1, 499, 500);
+        batch_ready(&w);
+        EACH_SET(set) for (int threads = 1; threads <= 3; threads++) {
+            struct backend *be = open_backend(set, threads);
+            compare(&w, be, "split");
+            backend_close(be);
+        }
+        world_close(&w);
+    }
+}
+
+/* The same numbers, however a prompt is cut into steps: caches are put by the backend under test. */
+static void a_prompt_in_chunks_equals_a_prompt_at_once(void **state)
+{
+    static const int lens[] = { 300, 0 }, chunks[] = { 300, 64, 17, 1 };
+    (void)state;
+
+    EACH_SET(set) for (int t = 0; t < 4; t++) {
+        struct world w;
+        struct backend *be = open_backend(set, 2);
+        world_open(&w, (struct attend_opt){ .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .head_dim_v = 64 },
+                   types[t], lens);
+        struct tensor k = { DT_F32, 300, 128, 131, w.k }, v = { DT_F32, 300, 128, 131, w.v };
+        put_all(&w, be, &k, &v, 300);
+        w.kv.n_tokens = 0;
+        batch_add(&w, 0, 0, 300);
+        batch_ready(&w);
+        for (int c = 0; c < 4; c++) {
+            memset(w.layer.k, 0xff, w.layer.k_block_bytes * (size_t)w.n_blocks);
+            memset(w.layer.v, 0xff, w.layer.v_block_bytes * (size_t)w.n_blocks);
+            for (int p = 0; p < 300; p += chunks[c]) {
+                int n = 300 - p < chunks[c] ? 300 - p : chunks[c];
+                struct tensor kk = k, vv = v, qq = w.q, out = w.got;
+                kk.data = tensor_row(&k, p), vv.data = tensor_row(&v, p);
+                qq.data = tensor_row(&w.q, p), out.data = tensor_row(&w.got, p);
+                kk.rows = vv.rows = qq.rows = out.rows = n;
+                w.kv.n_tokens = 0;
+                batch_add(&w, 0, p, p + n);
+                be->kv_put(be, &w.kv, 0, &kk, &vv);
+                be->attend(be, &out, &qq, &w.kv, 0, &w.opt);
+            }
+            check(be);
+            assert_true(rel_err(&w.got, &w.want) < 3e-6);
+        }
+        world_close(&w);
+        backend_close(be);
+    }
+}
+
+static size_t heap_in_use(void)
+{
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+static void a_step_takes_no_memory(void **state)
+{
+    static const int lens[] = { 300, 200, 0 };
+    struct world w;
+    (void)state;
+
+    EACH_SET(set) {
+        struct backend *be = open_backend(set, 2);
+        world_open(&w, (struct attend_opt){ .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .head_dim_v = 64 },
+                   DT_F16, lens);
+        batch_add(&w, 0, 0, 300), batch_add(&w, 1, 199, 200);
+        batch_ready(&w);
+        compare(&w, be, "first");
+        size_t before = heap_in_use();
+        for (int i = 0; i < 10; i++) be->attend(be, &w.got, &w.q, &w.kv, 0, &w.opt);
+        assert_int_equal(heap_in_use(), before);
+        check(be);
+        world_close(&w);
+        backend_close(be);
+    }
+}
+
+static void shapes_that_do_not_fit_are_refused(void **state)
+{
+    static const int lens[] = { 20, 0 };
+    struct world w;
+    struct backend *be = open_backend(flash_best() ? flash_best()->name : NULL, 1);
+    struct err e = { 0 };
+    (void)state;
+
+    world_open(&w, (struct attend_opt){ .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .head_dim_v = 64 }, DT_F16, lens);
+    batch_add(&w, 0, 0, 20);
+    batch_ready(&w);
+    w.opt.n_heads = 5;
+    be->attend(be, &w.got, &w.q, &w.kv, 0, &w.opt);
+    assert_int_equal(be->sync(be, &e), E_INVALID);
+    w.opt.n_heads = 4;
+    w.kv.type = DT_Q4_0;
+    be->attend(be, &w.got, &w.q, &w.kv, 0, &w.opt);
+    assert_int_equal(be->sync(be, &e), E_UNSUPPORTED);
+    world_close(&w);
+    backend_close(be);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    rng_seed(&rng, 7);
+    ref = open_backend(NULL, 2);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    backend_close(ref);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_types_and_head_sizes_agree),
+        cmocka_unit_test(all_group_sizes_agree),
+        cmocka_unit_test(windows_caps_sinks_and_slopes_agree),
+        cmocka_unit_test(long_contexts_are_split_among_threads),
+        cmocka_unit_test(a_prompt_in_chunks_equals_a_prompt_at_once),
+        cmocka_unit_test(a_step_takes_no_memory),
+        cmocka_unit_test(shapes_that_do_not_fit_are_refused),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

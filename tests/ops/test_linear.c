@@ -1,0 +1,320 @@
+/* Products of every dtype on every instruction set of this machine, held to isa_ref. */
+#include "support.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kernel/blocks.h"
+#include "kernel/cpu/matmul.h"
+#include "kernel/quant.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define OFF(name, field) (int)offsetof(struct block_##name, field)
+
+/* Where the F16s of a block lie: everything else in it may be any bits at all. */
+static const struct { enum dtype type; int d, more; } halves[] = {
+    { DT_Q4_0, OFF(q4_0, d), -1 },       { DT_Q4_1, OFF(q4_1, d), OFF(q4_1, m) },
+    { DT_Q5_0, OFF(q5_0, d), -1 },       { DT_Q5_1, OFF(q5_1, d), OFF(q5_1, m) },
+    { DT_Q8_0, OFF(q8_0, d), -1 },       { DT_Q2_K, OFF(q2_k, d), OFF(q2_k, dmin) },
+    { DT_Q3_K, OFF(q3_k, d), -1 },       { DT_Q4_K, OFF(q4_k, d), OFF(q4_k, dmin) },
+    { DT_Q5_K, OFF(q5_k, d), OFF(q5_k, dmin) }, { DT_Q6_K, OFF(q6_k, d), -1 },
+    { DT_IQ2_XXS, OFF(iq2_xxs, d), -1 }, { DT_IQ2_XS, OFF(iq2_xs, d), -1 },
+    { DT_IQ2_S, OFF(iq2_s, d), -1 },     { DT_IQ3_XXS, OFF(iq3_xxs, d), -1 },
+    { DT_IQ3_S, OFF(iq3_s, d), -1 },     { DT_IQ1_S, OFF(iq1_s, d), -1 },
+    { DT_IQ4_NL, OFF(iq4_nl, d), -1 },   { DT_IQ4_XS, OFF(iq4_xs, d), -1 },
+    { DT_TQ1_0, OFF(tq1_0, d), -1 },     { DT_TQ2_0, OFF(tq2_0, d), -1 },
+    { DT_IQ1_M, -1, -1 },                { DT_MXFP4, -1, -1 },
+    { DT_F32, -1, -1 },                  { DT_F16, -1, -1 },  { DT_BF16, -1, -1 },
+};
+enum { N_TYPES = sizeof halves / sizeof *halves };
+
+static void put_half(char *p, float f)
+{
+    uint16_t h = f32_to_f16(f);
+    memcpy(p, &h, 2);
+}
+
+/* A matrix in exactly as many bytes as it needs, so that a sanitizer sees one read too far. */
+struct matrix {
+    struct weight w;
+    char *bytes;
+    float *plain;                /* decoded, [rows][cols] */
+};
+
+static struct matrix matrix_make(int which, int rows, int cols, struct rng *rng)
+{
+    enum dtype t = halves[which].type;
+    const struct dtype_info *info = dtype_info((int)t);
+    uint64_t row = 0;
+    struct matrix m = { .w = { .type = t, .rows = rows, .cols = cols, .n = 1 } };
+
+    assert_true(dtype_row_bytes(t, (uint64_t)cols, &row));
+    size_t n = (size_t)rows * row;
+    m.plain = mem_array((size_t)rows * (size_t)cols, sizeof(float));
+    m.bytes = mem_alloc(n);
+    if (!info->quantized) {
+        for (int i = 0; i < rows * cols; i++) m.plain[i] = rng_normal(rng) * 0.1f;
+        quant_encode(t, m.plain, m.bytes, (int64_t)rows * cols);
+    } else {
+        for (size_t i = 0; i < n; i++) m.bytes[i] = (char)rng_u64(rng);
+        for (size_t i = 0; i < n; i += (size_t)info->bytes) {
+            char *b = m.bytes + i;
+            if (halves[which].d >= 0) put_half(b + halves[which].d, 0.003f * (1 + (float)rng_unit(rng)));
+            if (halves[which].more >= 0) put_half(b + halves[which].more, 0.002f * rng_normal(rng));
+            if (t == DT_MXFP4) *b = (char)(118 + rng_u64(rng) % 8);
+            if (t == DT_IQ1_M) b[55] = (char)((b[55] & 15) | 0x20);      /* the exponent of its scale */
+        }
+    }
+    quant_decode(t, m.bytes, m.plain, (int64_t)rows * cols);
+    m.w.data = m.bytes;
+    return m;
+}
+
+static void matrix_free(struct matrix *m)
+{
+    mem_free(m->bytes);
+    mem_free(m->plain);
+}
+
+/* How far W x may lie from the truth: rounding of x to 8 bits under a scale for each 32 has a
+ * standard deviation of scale / sqrt(12); eight of them never happen. Plain numbers: float sums. */
+static double allowed(const float *w, const float *x, int cols, bool exact)
+{
+    double var = 0, size = 0;
+    for (int c = 0; c < cols; c += 32) {
+        int n = cols - c < 32 ? cols - c : 32;
+        double top = 0, ww = 0;
+        for (int i = c; i < c + n; i++) {
+            top = fmax(top, fabs((double)x[i]));
+            ww += (double)w[i] * w[i];
+            size += fabs((double)w[i] * x[i]);
+        }
+        var += ww * (top / 127) * (top / 127) / 12;
+    }
+    return exact ? 1e-6 * size : 8 * sqrt(var) + 1e-5 * size;
+}
+
+static bool is_plain(enum dtype t) { return t == DT_F32 || t == DT_F16 || t == DT_BF16; }
+
+static void fill(float *x, int n, struct rng *rng)
+{
+    for (int i = 0; i < n; i++) x[i] = rng_normal(rng) * (rng_u64(rng) % 50 == 0 ? 8.0f : 1.0f);
+}
+
+struct world {
+    struct par *par;
+    struct matmul *mm;
+};
+
+static struct world world_open(const struct isa *isa, const struct gemm *gemm, int n_threads)
+{
+    struct world w = { 0 };
+    struct err e;
+    assert_int_equal(par_open(&w.par, (struct par_opt){ .n_threads = n_threads }, &e), OK);
+    assert_int_equal(matmul_open(&w.mm, w.par, (struct matmul_opt){ isa, gemm }, &e), OK);
+    return w;
+}
+
+static void world_close(struct world *w)
+{
+    matmul_close(w->mm);
+    par_close(w->par);
+}
+
+static double dot(const float *w, const float *x, int n)
+{
+    double s = 0;
+    for (int i = 0; i < n; i++) s += (double)w[i] * x[i];
+    return s;
+}
+
+static void check(const struct matrix *m, const struct tensor *x, const struct tensor *out, const char *isa,
+                  double slack)
+{
+    for (int t = 0; t < x->rows; t++)
+        for (int r = 0; r < m->w.rows; r++) {
+            const float *w = m->plain + (size_t)r * (size_t)m->w.cols, *a = tensor_row(x, t);
+            double want = dot(w, a, m->w.cols), got = tensor_row(out, t)[r];
+            double may = slack + allowed(w, a, m->w.cols, is_plain(m->w.type) || strcmp(isa, "ref") == 0);
+            if (!(fabs(got - want) <= may))
+                fail_msg("%s %s %dx%d: row %d, token %d of %d: %g, not %g (may differ by %g)", isa,
+                         dtype_name(m->w.type), m->w.rows, m->w.cols, r, t, x->rows, got, want, may);
+        }
+}
+
+static void one_product(struct world *w, const struct isa *isa, int which, int rows, int cols, int tokens)
+{
+    struct rng rng;
+    rng_seed(&rng, (uint64_t)(which * 1000003 + rows * 10007 + cols * 101 + tokens));
+    struct matrix m = matrix_make(which, rows, cols, &rng);
+    float *x = mem_array((size_t)(tokens * cols), sizeof *x), *y = mem_array((size_t)(tokens * rows), sizeof *y);
+    struct tensor xt = tensor_f32(x, tokens, cols);
+    struct linear job = { .out = tensor_f32(y, tokens, rows), .w = &m.w };
+
+    fill(x, tokens * cols, &rng);
+    assert_int_equal(cpu_linear(w->mm, w->par, &xt, &job, 1), OK);
+    check(&m, &xt, &job.out, isa->name, 0);
+    mem_free(x);
+    mem_free(y);
+    matrix_free(&m);
+}
+
+static void every_type_of_every_isa_agrees_with_the_definition(void **state)
+{
+    static const int rows[] = { 1, 3, 7, 33 }, tokens[] = { 1, 2, 3, 5, 8, 17, 64 };
+    static const int small[] = { 32, 96, 128, 288, 896, 4864 }, large[] = { 256, 768, 2048 };
+    (void)state;
+
+    for (int i = 0; isa_at(i); i++) {
+        const struct isa *isa = isa_at(i);
+        struct world w = world_open(isa, NULL, 2);
+        for (int k = 0; k < N_TYPES; k++) {
+            int block = dtype_info((int)halves[k].type)->block;
+            const int *cols = block == 256 ? large : small;
+            int n_cols = block == 256 ? 3 : 6;
+            assert_true(matmul_can(w.mm, halves[k].type));
+            for (int c = 0; c < n_cols; c++)
+                for (int n = 0; n < 7; n++)
+                    one_product(&w, isa, k, rows[(c + n) % 4], cols[c], tokens[n]);
+        }
+        world_close(&w);
+    }
+}
+
+static void plain_numbers_take_any_width(void **state)
+{
+    static const int cols[] = { 1, 5, 17, 31, 100, 1001 };
+    (void)state;
+    for (int i = 0; isa_at(i); i++) {
+        struct world w = world_open(isa_at(i), NULL, 1);
+        for (int k = N_TYPES - 3; k < N_TYPES; k++)
+            for (int c = 0; c < 6; c++)
+                for (int t = 1; t <= 9; t += 2) one_product(&w, isa_at(i), k, 6, cols[c], t);
+        world_close(&w);
+    }
+}
+
+/* Three products at once, bias, add and scale, outputs that are columns of a wider tensor. */
+static void jobs_share_x_and_keep_to_their_columns(void **state)
+{
+    enum { COLS = 512, R0 = 300, R1 = 41, R2 = 7, WIDE = R0 + R1 + R2 + 10 };
+    static const int types[3] = { 9 /* Q6_K */, 0 /* Q4_0 */, 23 /* F16 */ }, rows[3] = { R0, R1, R2 };
+    (void)state;
+    for (int i = 0; isa_at(i); i++)
+        for (int threads = 1; threads <= 3; threads++)
+            for (int tokens = 1; tokens <= 11; tokens += 5) {
+                struct world w = world_open(isa_at(i), NULL, threads);
+                struct rng rng;
+                struct matrix m[3];
+                float *x = mem_array((size_t)tokens * (COLS + 5), sizeof *x), bias[R0];
+                float *y = mem_array((size_t)tokens * WIDE, sizeof *y), *z = mem_array((size_t)tokens * R0, sizeof *z);
+                struct tensor xt = { DT_F32, tokens, COLS, COLS + 5, x }, wide = tensor_f32(y, tokens, WIDE);
+                struct linear jobs[3];
+
+                rng_seed(&rng, (uint64_t)(threads * 100 + tokens));
+                fill(x, tokens * (COLS + 5), &rng);
+                fill(bias, R0, &rng);
+                for (int t = 0; t < tokens * WIDE; t++) y[t] = 1000;
+                for (int j = 0, at = 0; j < 3; at += rows[j++]) {
+                    m[j] = matrix_make(types[j], rows[j], COLS, &rng);
+                    jobs[j] = (struct linear){ .out = tensor_cols(wide, at, rows[j]), .w = &m[j].w,
+                                               .scale = j == 0 ? 0.5f : 0, .bias = j == 0 ? bias : NULL,
+                                               .add = j < 2 };
+                }
+                assert_int_equal(cpu_linear(w.mm, w.par, &xt, jobs, 3), OK);
+                for (int j = 0; j < 2; j++) {            /* undo what was asked for, compare the product */
+                    struct tensor back = tensor_f32(z, tokens, rows[j]);
+                    for (int t = 0; t < tokens; t++)
+                        for (int r = 0; r < rows[j]; r++)
+                            tensor_row(&back, t)[r] = (tensor_row(&jobs[j].out, t)[r] - 1000 -
+                                                       (j == 0 ? bias[r] : 0)) * (j == 0 ? 2 : 1);
+                    check(&m[j], &xt, &back, isa_at(i)->name, 1e-3);
+                }
+                check(&m[2], &xt, &jobs[2].out, isa_at(i)->name, 0);
+                for (int t = 0; t < tokens; t++)
+                    for (int c = R0 + R1 + R2; c < WIDE; c++) assert_true(tensor_row(&wide, t)[c] == 1000);
+                for (int j = 0; j < 3; j++) matrix_free(&m[j]);
+                mem_free(x);
+                mem_free(y);
+                mem_free(z);
+                world_close(&w);
+            }
+}
+
+static void many_tokens_go_through_the_gemm(void **state)
+{
+    const struct gemm *gemm = gemm_amx();
+    (void)state;
+    if (!gemm) {
+        print_message("skipped: this machine has no AMX\n");
+        skip();
+    }
+    struct world w = world_open(NULL, gemm, 2);
+    struct err e;
+    assert_int_equal(matmul_reserve(w.mm, 256, 1024, &e), OK);
+    size_t held = matmul_bytes(w.mm);
+    for (int k = 0; k < N_TYPES; k++) {
+        struct rng rng;
+        rng_seed(&rng, (uint64_t)k);
+        struct matrix m = matrix_make(k, 77, 512, &rng);
+        int tokens = gemm->min_tokens + 21;
+        float *x = mem_array((size_t)tokens * 512, sizeof *x), *y = mem_array((size_t)tokens * 77, sizeof *y);
+        struct tensor xt = tensor_f32(x, tokens, 512);
+        struct linear job = { .out = tensor_f32(y, tokens, 77), .w = &m.w };
+        fill(x, tokens * 512, &rng);
+        assert_int_equal(cpu_linear(w.mm, w.par, &xt, &job, 1), OK);
+        for (int t = 0; t < tokens; t++)
+            for (int r = 0; r < 77; r++) {
+                double size = 0, want = dot(m.plain + r * 512, x + t * 512, 512);
+                for (int c = 0; c < 512; c++) size += fabs((double)m.plain[r * 512 + c] * x[t * 512 + c]);
+                assert_true(fabs(y[t * 77 + r] - want) <= 4e-3 * size);      /* bf16: 8 bits */
+            }
+        mem_free(x);
+        mem_free(y);
+        matrix_free(&m);
+    }
+    assert_true(matmul_bytes(w.mm) == held);             /* what was reserved was enough */
+    world_close(&w);
+}
+
+static void zeros_stay_zeros(void **state)
+{
+    (void)state;
+    for (int i = 0; isa_at(i); i++) {
+        struct world w = world_open(isa_at(i), NULL, 1);
+        for (int k = 0; k < N_TYPES; k++) {
+            struct rng rng;
+            float x[512] = { 0 }, y[3] = { 1, 1, 1 };
+            rng_seed(&rng, 5);
+            struct matrix m = matrix_make(k, 3, 512, &rng);
+            struct tensor xt = tensor_f32(x, 1, 512);
+            struct linear job = { .out = tensor_f32(y, 1, 3), .w = &m.w };
+            assert_int_equal(cpu_linear(w.mm, w.par, &xt, &job, 1), OK);
+            for (int r = 0; r < 3; r++) assert_true(y[r] == 0);
+            matrix_free(&m);
+        }
+        world_close(&w);
+    }
+}
+
+static void an_isa_is_found_by_its_name(void **state)
+{
+    (void)state;
+    for (int i = 0; isa_at(i); i++) assert_ptr_equal(isa_by_name(isa_at(i)->name), isa_at(i));
+    assert_null(isa_by_name("abacus"));
+    assert_ptr_equal(isa_at(0), &isa_ref);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_type_of_every_isa_agrees_with_the_definition),
+        cmocka_unit_test(plain_numbers_take_any_width),
+        cmocka_unit_test(jobs_share_x_and_keep_to_their_columns),
+        cmocka_unit_test(many_tokens_go_through_the_gemm),
+        cmocka_unit_test(zeros_stay_zeros),
+        cmocka_unit_test(an_isa_is_found_by_its_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

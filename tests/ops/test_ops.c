@@ -1,0 +1,331 @@
+/* Every row operation of every instruction set against vec_ref, and the table over odd shapes. */
+#include "support.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kernel/backend.h"
+#include "kernel/cpu/vec.h"
+#include "kernel/quant.h"
+
+#include <math.h>
+
+#define N 300                    /* longest row */
+#define GUARD 12345.0f           /* stands behind every row and must stay */
+
+static const char *const sets[] = { "reference", "avx2", "avx512", "neon" };
+static const int lengths[] = { 1, 2, 3, 5, 7, 8, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 80, 96, 100, 127, 256, 299 };
+
+#define EACH_SET(v)                                                                                        \
+    for (size_t set_ = 0; set_ < sizeof sets / sizeof *sets; set_++)                                       \
+        for (const struct vec *v = vec_by_name(sets[set_]); v; v = NULL)
+#define EACH_LENGTH(n)                                                                                     \
+    for (size_t len_ = 0; len_ < sizeof lengths / sizeof *lengths; len_++)                                 \
+        for (int n = lengths[len_], once_ = 1; once_; once_ = 0)
+
+static struct rng rng;
+
+static void fill(float *x, int n, float scale)
+{
+    for (int i = 0; i < n; i++) x[i] = rng_normal(&rng) * scale;
+}
+
+static void row(float x[N + 1], int n, float scale)
+{
+    fill(x, n, scale);
+    for (int i = n; i <= N; i++) x[i] = GUARD;
+}
+
+/* Each number to `tol` of its own size, or of `floor` where it is smaller than that. */
+static void assert_near(const char *what, const float *got, const float *want, int n, double tol, double floor)
+{
+    for (int i = 0; i < n; i++) {
+        double diff = fabs((double)got[i] - want[i]), size = fmax(fabs((double)want[i]), floor);
+        if (diff <= tol * size) continue;
+        fail_msg("%s: number %d of %d is %.9g, should be %.9g", what, i, n, (double)got[i], (double)want[i]);
+    }
+}
+
+static void norms_agree_on_all_lengths(void **state)
+{
+    float x[N + 1], w[N + 1], b[N + 1], want[N + 1], got[N + 1];
+    (void)state;
+
+    EACH_SET(v) EACH_LENGTH(n) for (int kind = 0; kind < 3; kind++) {
+        row(x, n, 3), row(w, n, 1), row(b, n, 1), row(got, n, 0);
+        const float *ww = kind ? w : NULL, *bb = kind > 1 ? b : NULL;
+        vec_ref.rmsnorm(want, x, ww, n, 1e-5f);
+        v->rmsnorm(got, x, ww, n, 1e-5f);
+        assert_near("rmsnorm", got, want, n, 1e-6, 0);
+        assert_true(got[n] == GUARD);
+        for (int i = 0; i < n; i++) x[i] += 5;
+        vec_ref.layernorm(want, x, ww, bb, n, 1e-5f);
+        v->layernorm(got, x, ww, bb, n, 1e-5f);
+        assert_near("layernorm", got, want, n, 1e-5, 0.1);
+        v->layernorm(x, x, ww, bb, n, 1e-5f);            /* in place */
+        assert_memory_equal(x, got, (size_t)n * sizeof *x);
+        assert_true(got[n] == GUARD && x[n] == GUARD);
+    }
+}
+
+static void activations_are_exact_to_a_few_ulp(void **state)
+{
+    static const char *const names[N_ACTS] = { "silu", "gelu", "gelu_tanh", "relu", "relu2", "gelu_quick" };
+    float x[N + 1], up[N + 1], want[N + 1], got[N + 1];
+    (void)state;
+
+    EACH_SET(v) EACH_LENGTH(n) for (int act = 0; act < N_ACTS; act++) for (int kind = 0; kind < 4; kind++) {
+        row(x, n, kind == 1 ? 20 : kind == 2 ? 1e-3f : 2), row(up, n, 1);
+        vec_ref.act[act](want, x, kind == 3 ? NULL : up, n);
+        v->act[act](x, x, kind == 3 ? NULL : up, n);
+        /* Far out on the left the value is of no account beside the others. */
+        assert_near(names[act], x, want, n, 2e-6, 1e-3);
+        assert_true(x[n] == GUARD);
+    }
+    EACH_SET(v) for (int act = 0; act < N_ACTS; act++) {
+        const float far[4] = { -1e4f, 1e4f, 0, -200 };
+        vec_ref.act[act](want, far, NULL, 4);
+        v->act[act](got, far, NULL, 4);
+        assert_near(names[act], got, want, 4, 1e-6, 1e-9);
+    }
+}
+
+static void add_scale_softcap_agree(void **state)
+{
+    float x[N + 1], y[N + 1], want[N + 1];
+    (void)state;
+
+    EACH_SET(v) EACH_LENGTH(n) for (int kind = 0; kind < 3; kind++) {
+        row(x, n, 1), row(y, n, 1);
+        memcpy(want, x, sizeof x);
+        vec_ref.add(want, y, 0.7f, n), v->add(x, y, 0.7f, n);
+        assert_near("add", x, want, n, 1e-6, 0.1);
+        vec_ref.scale(want, x, 0.3f, n), v->scale(x, x, 0.3f, n);
+        assert_near("scale", x, want, n, 1e-7, 0);
+        row(x, n, kind == 0 ? 100 : kind == 1 ? 10 : 1e-2f);
+        memcpy(want, x, sizeof x);
+        vec_ref.softcap(want, 30, n), v->softcap(x, 30, n);
+        assert_near("softcap", x, want, n, 5e-7, 0);
+        assert_true(x[n] == GUARD);
+    }
+}
+
+static void both_rotary_styles_turn_only_n_rot_numbers(void **state)
+{
+    float x[N + 1], t[N + 1], want[N + 1];
+    (void)state;
+
+    EACH_SET(v) for (int style = 0; style < 2; style++) for (int n = 2; n <= 256; n += n < 40 ? 2 : 18) {
+        row(x, n, 1), row(t, n, 1);
+        memcpy(want, x, sizeof x);
+        vec_ref.rope[style](want, t, n), v->rope[style](x, t, n);
+        assert_near("rope", x, want, n, 1e-6, 0.5);
+        assert_true(x[n] == GUARD);
+    }
+}
+
+static void kv_types_round_as_quant_does(void **state)
+{
+    static const enum dtype types[] = { DT_F32, DT_F16, DT_BF16, DT_Q8_0 };
+    float x[N + 1], want[N + 1], got[N + 1];
+    unsigned char a[4 * N + 8], b[4 * N + 8];
+    (void)state;
+
+    EACH_SET(v) EACH_LENGTH(n) for (int i = 0; i < 4; i++) {
+        uint64_t bytes;
+        if (!dtype_row_bytes(types[i], (uint64_t)n, &bytes)) continue;
+        row(x, n, 2);
+        memset(a, 7, sizeof a), memset(b, 7, sizeof b);
+        vec_ref.store(types[i], a, x, n), v->store(types[i], b, x, n);
+        assert_true(b[bytes] == 7);
+        if (types[i] != DT_Q8_0) assert_memory_equal(a, b, bytes);
+        row(got, n, 0);
+        vec_ref.load(types[i], want, b, n), v->load(types[i], got, b, n);
+        assert_memory_equal(got, want, (size_t)n * sizeof *got);
+        assert_true(got[n] == GUARD);
+        assert_near(dtype_name(types[i]), got, x, n, types[i] == DT_Q8_0 ? 6e-3 : 4e-3, 8);
+    }
+}
+
+static struct backend *open_backend(bool reference, int threads)
+{
+    struct backend *be = NULL;
+    struct err e = { 0 };
+
+    if (backend_open(&be, &(struct backend_opt){ .n_threads = threads, .reference = reference }, &e) != OK)
+        fail_msg("%s", e.msg);
+    return be;
+}
+
+/* A tensor whose rows are further apart than they are long. */
+static struct tensor strided(int rows, int cols, float scale)
+{
+    struct tensor t = { DT_F32, rows, cols, (size_t)cols + 5, NULL };
+
+    t.data = mem_array((size_t)rows * t.stride, sizeof(float));
+    fill(t.data, (int)((size_t)rows * t.stride), scale);
+    return t;
+}
+
+static struct tensor same(const struct tensor *t)
+{
+    struct tensor c = *t;
+
+    c.data = mem_dup(t->data, (size_t)t->rows * t->stride * sizeof(float));
+    return c;
+}
+
+/* All of it, gaps too: an operation that writes between rows is caught. */
+static void assert_same(const char *what, const struct tensor *got, const struct tensor *want, double tol)
+{
+    assert_near(what, got->data, want->data, (int)((size_t)got->rows * got->stride), tol, 0.1);
+}
+
+struct world {
+    struct backend *be;
+    struct tensor x, y, table;
+    float *w, *freq;
+    int32_t pos[64];
+};
+
+static void chain_of_ops(struct world *s, int heads, int dim, int n_rot)
+{
+    struct backend *be = s->be;
+    struct err e = { 0 };
+
+    be->rope_table(be, &s->table, s->pos, s->freq, n_rot, 1.1f);
+    be->rope(be, &s->x, heads, dim, n_rot, &s->table, ROPE_HALF);
+    be->rope(be, &s->x, heads, dim, n_rot, &s->table, ROPE_PAIR);
+    be->headnorm(be, &s->x, heads, dim, s->w, 0, 1e-6f);
+    be->headnorm(be, &s->x, heads, dim, s->w, dim, 1e-6f);
+    be->headnorm(be, &s->x, heads, dim, NULL, 0, 1e-6f);
+    be->rmsnorm(be, &s->x, &s->x, s->w, 1e-6f);
+    be->add(be, &s->x, &s->y, 0.5f);
+    be->act(be, &s->x, &s->x, &s->y, ACT_SILU);
+    be->act(be, &s->x, &s->x, NULL, ACT_GELU);
+    be->layernorm(be, &s->x, &s->x, s->w, s->w, 1e-6f);
+    be->scale(be, &s->x, 3);
+    be->softcap(be, &s->x, 5);
+    assert_int_equal(be->sync(be, &e), OK);
+}
+
+static void a_chain_of_operations_agrees_for_all_shapes_and_threads(void **state)
+{
+    static const int rows[] = { 1, 2, 3, 17, 64 }, dims[] = { 6, 16, 24, 64, 80, 128 };
+    (void)state;
+
+    for (int threads = 1; threads <= 3; threads++) {
+        struct world a = { .be = open_backend(true, 1) }, b = { .be = open_backend(false, threads) };
+        for (int i = 0; i < 5; i++) for (int j = 0; j < 6; j++) {
+            int heads = j % 3 + 1, dim = dims[j], n_rot = j % 2 ? dim : dim / 2 & ~1;
+            a.x = strided(rows[i], heads * dim, 1), a.y = strided(rows[i], heads * dim, 1);
+            a.table = strided(rows[i], n_rot, 0);
+            a.w = mem_array((size_t)(heads * dim), sizeof(float));
+            a.freq = mem_array((size_t)n_rot / 2, sizeof(float));
+            fill(a.w, heads * dim, 1);
+            for (int k = 0; k < n_rot / 2; k++) a.freq[k] = (float)pow(10000, -2.0 * k / n_rot);
+            for (int k = 0; k < rows[i]; k++) a.pos[k] = k * 37;
+            struct backend *keep = b.be;
+            b = a, b.be = keep, b.x = same(&a.x), b.table = same(&a.table);
+            chain_of_ops(&a, heads, dim, n_rot), chain_of_ops(&b, heads, dim, n_rot);
+            assert_same("table", &b.table, &a.table, 1e-6);
+            assert_same("chain", &b.x, &a.x, 2e-4);
+            mem_free(a.x.data), mem_free(b.x.data), mem_free(a.y.data), mem_free(a.table.data);
+            mem_free(b.table.data), mem_free(a.w), mem_free(a.freq);
+        }
+        backend_close(a.be), backend_close(b.be);
+    }
+}
+
+static void embed_reads_rows_of_every_type(void **state)
+{
+    enum { ROWS = 9, COLS = 256 };
+    float x[ROWS * COLS], want[ROWS * COLS];
+    unsigned char bytes[ROWS * COLS * 8];
+    const int32_t ids[] = { 8, 0, 3, 3, 7 };
+    struct backend *be = open_backend(false, 2);
+    struct err e = { 0 };
+    (void)state;
+
+    fill(x, ROWS * COLS, 1);
+    for (int t = 0; t < DT_COUNT; t++) {
+        if (!dtype_info(t) || !quant_can_encode(t) || !quant_can_decode(t)) continue;
+        struct weight w = { .type = t, .rows = ROWS, .cols = COLS, .n = 1, .data = bytes };
+        struct tensor out = strided(5, COLS, 0);
+        quant_encode(t, x, bytes, ROWS * COLS);
+        quant_decode(t, bytes, want, ROWS * COLS);
+        be->embed(be, &out, &w, ids, 2);
+        assert_int_equal(be->sync(be, &e), OK);
+        for (int r = 0; r < 5; r++)
+            for (int k = 0; k < COLS; k++)
+                assert_true(tensor_row(&out, r)[k] == 2 * want[ids[r] * COLS + k]);
+        mem_free(out.data);
+    }
+    backend_close(be);
+}
+
+static void errors_are_kept_until_sync(void **state)
+{
+    struct backend *be = open_backend(false, 2);
+    float row0[32] = { 0 }, out[64];
+    struct weight w = { .type = DT_F32, .rows = 1, .cols = 32, .n = 1, .data = row0 };
+    struct tensor t = tensor_f32(out, 2, 32);
+    struct err e = { 0 };
+    (void)state;
+
+    be->embed(be, &t, &w, (const int32_t[]){ 0, 1 }, 1);
+    be->embed(be, &t, &w, (const int32_t[]){ 0, 77 }, 1);
+    assert_int_equal(be->sync(be, &e), E_INVALID);
+    assert_non_null(strstr(e.msg, "token 1 "));
+    assert_int_equal(be->sync(be, &e), OK);
+    be->gather(be, &(struct tensor){ DT_F32, 2, 16, 16, out }, &t, (const int32_t[]){ 1, 0 });
+    assert_int_equal(be->sync(be, &e), OK);
+    backend_close(be);
+}
+
+static void memory_is_counted_by_kind(void **state)
+{
+    struct backend *be = open_backend(false, 1);
+    struct err e = { 0 };
+    void *p = NULL, *q = NULL;
+    (void)state;
+
+    assert_int_equal(be->alloc(be, &p, 1000, MEM_KV, &e), OK);
+    assert_int_equal((uintptr_t)p % 64, 0);
+    assert_int_equal(be->used_bytes[MEM_KV], 1000);
+    assert_int_equal(be->alloc(be, &q, SIZE_MAX / 2, MEM_KV, &e), E_NOMEM);
+    assert_int_equal(be->used_bytes[MEM_KV], 1000);
+    be->free(be, p, 1000, MEM_KV);
+    be->free(be, NULL, 1000, MEM_KV);
+    assert_int_equal(be->used_bytes[MEM_KV], 0);
+    backend_close(be);
+    backend_close(NULL);
+}
+
+static void an_unknown_device_is_named(void **state)
+{
+    struct backend *be = NULL;
+    struct err e = { 0 };
+    (void)state;
+
+    assert_int_equal(backend_open(&be, &(struct backend_opt){ .device = "tpu:3" }, &e), E_UNSUPPORTED);
+    assert_non_null(strstr(e.msg, "tpu:3"));
+    assert_null(be);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norms_agree_on_all_lengths),
+        cmocka_unit_test(activations_are_exact_to_a_few_ulp),
+        cmocka_unit_test(add_scale_softcap_agree),
+        cmocka_unit_test(both_rotary_styles_turn_only_n_rot_numbers),
+        cmocka_unit_test(kv_types_round_as_quant_does),
+        cmocka_unit_test(a_chain_of_operations_agrees_for_all_shapes_and_threads),
+        cmocka_unit_test(embed_reads_rows_of_every_type),
+        cmocka_unit_test(errors_are_kept_until_sync),
+        cmocka_unit_test(memory_is_counted_by_kind),
+        cmocka_unit_test(an_unknown_device_is_named),
+    };
+    rng_seed(&rng, 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,193 @@
+#include "support.h"
+
+#include "kv/chain.h"
+
+#include <string.h>
+
+static struct backend *be;
+
+static int open_backend(void **state)
+{
+    (void)state;
+    return backend_open(&be, &(struct backend_opt){ .n_threads = 1, .reference = true }, NULL);
+}
+
+static int close_backend(void **state)
+{
+    (void)state;
+    backend_close(be);
+    return 0;
+}
+
+static const struct kvshape two_layers[] = { { 2, 16, 16 }, { 1, 8, 32 } };
+
+static struct block_pool *pool_of(int n)
+{
+    struct block_pool *p = NULL;
+    struct err e = { 0 };
+    if (block_pool_open(&p, be, two_layers, 2, DT_F32, n, &e) != OK) fail_msg("%s", e.msg);
+    return p;
+}
+
+static void a_block_is_free_again_when_its_last_reference_goes(void **state)
+{
+    struct block_pool *p = pool_of(3);
+    int a = block_get(p), b = block_get(p);
+    (void)state;
+    assert_int_not_equal(a, b);
+    assert_int_equal(block_n_free(p), 1);
+    block_ref(p, a);
+    block_unref(p, a);
+    assert_int_equal(block_n_free(p), 1);
+    block_unref(p, a);
+    assert_int_equal(block_n_free(p), 2);
+    block_unref(p, b);
+    assert_int_equal(block_n_free(p), 3);
+    assert_int_equal(block_n(p), 3);
+    block_pool_close(p);
+}
+
+static void an_empty_pool_says_so_and_goes_on(void **state)
+{
+    struct block_pool *p = pool_of(2);
+    int a = block_get(p);
+    (void)state;
+    assert_int_equal(block_get(p) >= 0, 1);
+    assert_int_equal(block_get(p), -1);
+    assert_int_equal(block_get(p), -1);
+    block_unref(p, a);
+    assert_int_equal(block_get(p), a);
+    block_pool_close(p);
+}
+
+static void blocks_of_a_layer_do_not_overlap_another(void **state)
+{
+    struct block_pool *p = pool_of(4);
+    struct kvview v;
+    (void)state;
+    block_view(p, &v);
+    assert_int_equal(v.n_layers, 2);
+    assert_int_equal(v.type, DT_F32);
+    assert_int_equal(v.layers[0].k_block_bytes, 2 * KV_BLOCK * 16 * 4);
+    assert_int_equal(v.layers[1].v_block_bytes, 1 * KV_BLOCK * 32 * 4);
+    for (int l = 0; l < 2; l++) {
+        memset(v.layers[l].k, 2 * l + 1, 4 * v.layers[l].k_block_bytes);
+        memset(v.layers[l].v, 2 * l + 2, 4 * v.layers[l].v_block_bytes);
+    }
+    for (int l = 0; l < 2; l++) {
+        const unsigned char *k = v.layers[l].k, *w = v.layers[l].v;
+        for (size_t i = 0; i < 4 * v.layers[l].k_block_bytes; i++) assert_int_equal(k[i], 2 * l + 1);
+        for (size_t i = 0; i < 4 * v.layers[l].v_block_bytes; i++) assert_int_equal(w[i], 2 * l + 2);
+        assert_int_equal((uintptr_t)k % 64, 0);
+    }
+    assert_int_equal(block_bytes(two_layers, 2, DT_F32), KV_BLOCK * 4 * (2 * 16 * 2 + 8 + 32));
+    assert_int_equal(block_bytes(two_layers, 2, DT_F16), KV_BLOCK * 2 * (2 * 16 * 2 + 8 + 32));
+    block_pool_close(p);
+}
+
+static void a_layer_that_keeps_nothing_takes_no_memory(void **state)
+{
+    static const struct kvshape shapes[] = { { 0, 0, 0 }, { 1, 16, 16 } };
+    struct block_pool *p = NULL;
+    struct kvview v;
+    (void)state;
+    assert_int_equal(block_pool_open(&p, be, shapes, 2, DT_F16, 2, NULL), OK);
+    block_view(p, &v);
+    assert_null(v.layers[0].k);
+    assert_non_null(v.layers[1].k);
+    block_pool_close(p);
+}
+
+static int no_memory(struct backend *self, void **out, size_t bytes, enum mem_kind kind, struct err *e)
+{
+    (void)self, (void)out, (void)bytes, (void)kind;
+    return err_set(e, E_NOMEM, "none");
+}
+
+static void a_pool_that_does_not_fit_is_refused_with_its_bytes(void **state)
+{
+    struct backend poor = { .name = "poor", .alloc = no_memory };
+    struct block_pool *p = NULL;
+    struct err e = { 0 };
+    (void)state;
+    assert_int_equal(block_pool_open(&p, &poor, two_layers, 2, DT_F32, 100, &e), E_NOMEM);
+    assert_null(p);
+    assert_non_null(strstr(e.msg, "665856"));            /* 100 * 6656 and the alignment of two layers */
+    assert_int_equal(block_pool_open(&p, &poor, two_layers, 2, DT_F32, 0, &e), E_INVALID);
+    assert_int_equal(block_pool_open(&p, &poor, two_layers, 2, DT_Q8_0, 4, &e), E_UNSUPPORTED);
+    assert_non_null(strstr(e.msg, "Q8_0"));
+}
+
+static void a_chain_takes_all_it_needs_or_nothing(void **state)
+{
+    struct block_pool *p = pool_of(4);
+    struct chain a, b;
+    (void)state;
+    chain_init(&a, 1000);
+    chain_init(&b, 1000);
+    assert_true(chain_reserve(&a, p, KV_BLOCK + 1));
+    assert_int_equal(a.n, 2);
+    assert_true(chain_reserve(&a, p, 2 * KV_BLOCK));     /* still two */
+    assert_int_equal(block_n_free(p), 2);
+    assert_false(chain_reserve(&b, p, 3 * KV_BLOCK));
+    assert_int_equal(b.n, 0);
+    assert_int_equal(block_n_free(p), 2);
+    assert_true(chain_reserve(&b, p, 2 * KV_BLOCK));
+    assert_false(chain_reserve(&a, p, 2 * KV_BLOCK + 1));
+    chain_release(&a, p);
+    assert_int_equal(block_n_free(p), 2);
+    chain_release(&b, p);
+    assert_int_equal(block_n_free(p), 4);
+    block_pool_close(p);
+}
+
+static void a_chain_does_not_pass_its_maximum(void **state)
+{
+    struct block_pool *p = pool_of(8);
+    struct chain c;
+    (void)state;
+    chain_init(&c, 2 * KV_BLOCK);
+    assert_true(chain_reserve(&c, p, 2 * KV_BLOCK));
+    assert_false(chain_reserve(&c, p, 2 * KV_BLOCK + 1));
+    chain_truncate(&c, p, KV_BLOCK + 1);
+    assert_int_equal(c.n, 2);
+    chain_truncate(&c, p, KV_BLOCK);
+    assert_int_equal(c.n, 1);
+    chain_truncate(&c, p, 0);
+    assert_int_equal(block_n_free(p), 8);
+    chain_release(&c, p);
+    block_pool_close(p);
+}
+
+static void a_fork_shares_whole_blocks_until_both_are_gone(void **state)
+{
+    struct block_pool *p = pool_of(4);
+    struct chain a, b;
+    (void)state;
+    chain_init(&a, 1000);
+    chain_init(&b, 1000);
+    assert_true(chain_reserve(&a, p, 3 * KV_BLOCK));
+    assert_int_equal(chain_fork(&b, &a, p, 2 * KV_BLOCK + 5), 2 * KV_BLOCK);
+    assert_int_equal(b.n, 2);
+    assert_int_equal(b.blocks[1], a.blocks[1]);
+    chain_release(&a, p);
+    assert_int_equal(block_n_free(p), 2);
+    chain_release(&b, p);
+    assert_int_equal(block_n_free(p), 4);
+    block_pool_close(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_block_is_free_again_when_its_last_reference_goes),
+        cmocka_unit_test(an_empty_pool_says_so_and_goes_on),
+        cmocka_unit_test(blocks_of_a_layer_do_not_overlap_another),
+        cmocka_unit_test(a_layer_that_keeps_nothing_takes_no_memory),
+        cmocka_unit_test(a_pool_that_does_not_fit_is_refused_with_its_bytes),
+        cmocka_unit_test(a_chain_takes_all_it_needs_or_nothing),
+        cmocka_unit_test(a_chain_does_not_pass_its_maximum),
+        cmocka_unit_test(a_fork_shares_whole_blocks_until_both_are_gone),
+    };
+    return cmocka_run_group_tests(tests, open_backend, close_backend);
+}

@@ -1,0 +1,465 @@
+#include "support.h"
+
+#include "base/mem.h"
+#include "sample/filter.h"
+#include "sample/sampler.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Everything off but temperature 1: the softmax itself. */
+static struct sample_opt plain(void)
+{
+    return (struct sample_opt){ .temp = 1, .top_p = 1, .typical = 1, .repeat_penalty = 1, .seed = 42 };
+}
+
+static struct sampler *open_sampler(struct sample_opt o, int n_vocab)
+{
+    struct sampler *s = NULL;
+    struct err e = { 0 };
+    if (sampler_open(&s, &o, n_vocab, &e) != OK) fail_msg("%s", e.msg);
+    return s;
+}
+
+static int32_t pick(struct sampler *s, const float *x)
+{
+    struct err e = { 0 };
+    int32_t id = -1;
+    if (sampler_pick(s, x, &id, &e) != OK) fail_msg("%s", e.msg);
+    return id;
+}
+
+static void count_picks(struct sample_opt o, const float *x, int n_vocab, int n, int *counts)
+{
+    struct sampler *s = open_sampler(o, n_vocab);
+    memset(counts, 0, (size_t)n_vocab * sizeof *counts);
+    for (int i = 0; i < n; i++) {
+        int32_t id = pick(s, x);
+        assert_in_range(id, 0, n_vocab - 1);
+        counts[id]++;
+    }
+    sampler_close(s);
+}
+
+/* Draws must be within the noise of the expected weights (0: never); chi-square with a wide bound. */
+static void assert_drawn_like(struct sample_opt o, const float *x, int n_vocab, const double *weights)
+{
+    enum { N = 40000 };
+    int *counts = mem_array((size_t)n_vocab, sizeof *counts), free_n = -1;
+    double total = 0, chi = 0;
+
+    for (int i = 0; i < n_vocab; i++) total += weights[i];
+    count_picks(o, x, n_vocab, N, counts);
+    for (int i = 0; i < n_vocab; i++) {
+        double want = weights[i] / total * N;
+        if (want == 0) {
+            assert_int_equal(counts[i], 0);
+            continue;
+        }
+        chi += (counts[i] - want) * (counts[i] - want) / want;
+        free_n++;
+    }
+    if (chi > free_n + 4 * sqrt(2.0 * free_n) + 4) fail_msg("chi-square %g with %d degrees", chi, free_n);
+    mem_free(counts);
+}
+
+static const float eight[8] = { 1.0f, 3.0f, -2.0f, 2.5f, 0.0f, 2.0f, -1.0f, 3.5f };
+
+static void the_plain_draw_is_the_softmax(void **state)
+{
+    double w[8];
+    (void)state;
+    for (int i = 0; i < 8; i++) w[i] = exp((double)eight[i]);
+    assert_drawn_like(plain(), eight, 8, w);
+}
+
+static void temperature_flattens_and_sharpens(void **state)
+{
+    struct sample_opt o = plain();
+    double w[8];
+    (void)state;
+    o.temp = 0.5f;
+    for (int i = 0; i < 8; i++) w[i] = exp((double)eight[i] / 0.5);
+    assert_drawn_like(o, eight, 8, w);
+    o.temp = 2;
+    for (int i = 0; i < 8; i++) w[i] = exp((double)eight[i] / 2);
+    assert_drawn_like(o, eight, 8, w);
+}
+
+static void top_k_keeps_the_k_largest(void **state)
+{
+    struct sample_opt o = plain();
+    double w[8] = { 0 };
+    (void)state;
+    o.top_k = 3;
+    w[7] = exp(3.5), w[1] = exp(3.0), w[3] = exp(2.5);
+    assert_drawn_like(o, eight, 8, w);
+}
+
+static void top_p_keeps_the_smallest_set_with_the_mass(void **state)
+{
+    static const float x[4] = { 0, 0, 0, 0 };
+    float y[4];
+    struct sample_opt o = plain();
+    (void)state;
+    /* probabilities 0.5 0.3 0.15 0.05 in another order */
+    y[0] = logf(0.05f), y[1] = logf(0.5f), y[2] = logf(0.15f), y[3] = logf(0.3f);
+    o.top_p = 0.7f;
+    assert_drawn_like(o, y, 4, (double[]){ 0, 0.5, 0, 0.3 });
+    o.top_p = 0.81f;
+    assert_drawn_like(o, y, 4, (double[]){ 0, 0.5, 0.15, 0.3 });
+    o.top_p = 1e-6f;
+    assert_drawn_like(o, y, 4, (double[]){ 0, 1, 0, 0 });
+    o.top_p = 0.5f;                                      /* equals: the smaller ids */
+    assert_drawn_like(o, x, 4, (double[]){ 1, 1, 0, 0 });
+}
+
+static void min_p_is_relative_to_the_best(void **state)
+{
+    float y[4] = { logf(0.05f), logf(0.5f), logf(0.15f), logf(0.3f) };
+    struct sample_opt o = plain();
+    (void)state;
+    o.min_p = 0.25f;
+    assert_drawn_like(o, y, 4, (double[]){ 0, 0.5, 0.15, 0.3 });
+    o.min_p = 0.5f;
+    assert_drawn_like(o, y, 4, (double[]){ 0, 0.5, 0, 0.3 });
+}
+
+/* Entropy 1.142 nats; surprises 0.693, 1.204, 1.897, 2.996: nearest are 0.3, then 0.5, then 0.15. */
+static void typical_keeps_what_surprises_as_expected(void **state)
+{
+    float y[4] = { logf(0.05f), logf(0.5f), logf(0.15f), logf(0.3f) };
+    struct sample_opt o = plain();
+    (void)state;
+    o.typical = 0.25f;
+    assert_drawn_like(o, y, 4, (double[]){ 0, 0, 0, 1 });
+    o.typical = 0.7f;
+    assert_drawn_like(o, y, 4, (double[]){ 0, 0.5, 0, 0.3 });
+    o.typical = 0.9f;
+    assert_drawn_like(o, y, 4, (double[]){ 0, 0.5, 0.15, 0.3 });
+}
+
+/* The order is fixed: top-k first, so top-p sees three tokens that are renormalised; temperature last. */
+static void filters_see_what_the_ones_before_left(void **state)
+{
+    float y[4] = { logf(0.4f), logf(0.3f), logf(0.2f), logf(0.1f) };
+    struct sample_opt o = plain();
+    (void)state;
+    o.top_k = 2;
+    o.top_p = 0.5f;                                      /* of 0.4/0.7: one is enough */
+    assert_drawn_like(o, y, 4, (double[]){ 1, 0, 0, 0 });
+    o.top_k = 0;
+    assert_drawn_like(o, y, 4, (double[]){ 0.4, 0.3, 0, 0 });
+    o.temp = 2;                                          /* the set is chosen before it flattens */
+    assert_drawn_like(o, y, 4, (double[]){ sqrt(0.4), sqrt(0.3), 0, 0 });
+}
+
+static void the_filters_agree_with_sorting_everything(void **state)
+{
+    enum { N = 5000 };
+    float *x = mem_array(N, sizeof *x), *bm = mem_array(N, sizeof *bm), *tmp = mem_array(N, sizeof *tmp);
+    struct cand *c = mem_array(N, sizeof *c), *d = mem_array(N, sizeof *d);
+    struct rng r;
+    (void)state;
+    rng_seed(&r, 7);
+    for (int round = 0; round < 40; round++) {
+        int n = 1 + (int)(rng_u64(&r) % N), k = 1 + (int)(rng_u64(&r) % (uint64_t)n), got, all;
+        double sum = 0, want;
+        float max;
+        /* rounded, so that many are equal */
+        for (int i = 0; i < n; i++) x[i] = roundf(rng_normal(&r) * 20) / 8;
+        max = filter_max(x, n, bm);
+        got = filter_gather(x, n, bm, tmp, k, max, c);
+        assert_true(got >= k);
+        assert_int_equal(filter_best(c, got, k), k);
+        all = filter_above(x, n, bm, -FLT_MAX, max, d);
+        assert_int_equal(all, n);
+        for (int i = 0; i < k; i++) {                    /* nobody outside is before anybody inside */
+            int before = 0;
+            for (int j = 0; j < n; j++) before += x[j] > x[c[i].id] || (x[j] == x[c[i].id] && j < c[i].id);
+            assert_true(before < k);
+        }
+        want = 0.6 * filter_sum(d, n);
+        got = filter_mass(d, n, want);
+        for (int i = 0; i < got; i++) sum += (double)d[i].p;
+        assert_true(sum >= want * 0.999999);
+        for (int i = got; i < n; i++) assert_true(d[i].key >= d[got - 1].key || got == n);
+    }
+    mem_free(x), mem_free(bm), mem_free(tmp), mem_free(c), mem_free(d);
+}
+
+static void the_exponential_is_good_to_float(void **state)
+{
+    (void)state;
+    for (double x = -86.9; x <= 0; x += 0.0137) {
+        double got = (double)filter_exp((float)x), want = exp((double)(float)x);
+        assert_true(fabs(got - want) <= 3e-7 * want);
+    }
+    assert_true(filter_exp(0) == 1.0f);
+    assert_true(filter_exp(-INFINITY) == 0 && filter_exp(-1000) == 0 && filter_exp(NAN) == 0);
+}
+
+static void greedy_takes_the_largest_and_of_equals_the_first(void **state)
+{
+    float x[300];
+    (void)state;
+    for (int n = 1; n <= 300; n += 13)
+        for (int at = 0; at < n; at += 7) {
+            for (int i = 0; i < n; i++) x[i] = -1 - (float)(i % 5);
+            x[at] = 2;
+            if (at + 3 < n) x[at + 3] = 2;
+            assert_int_equal(sample_greedy(x, n), at);
+        }
+    for (int i = 0; i < 300; i++) x[i] = 0;
+    assert_int_equal(sample_greedy(x, 300), 0);
+}
+
+static void the_seed_decides_and_nothing_else(void **state)
+{
+    enum { N = 1000 };
+    float x[N];
+    int32_t first[50];
+    struct rng r;
+    (void)state;
+    rng_seed(&r, 3);
+    for (int i = 0; i < N; i++) x[i] = rng_normal(&r) * 2;
+    for (int round = 0; round < 3; round++) {
+        struct sample_opt o = sample_defaults();
+        struct sampler *s;
+        int same = 0;
+        o.seed = round < 2 ? 5 : 6;
+        s = open_sampler(o, N);
+        for (int i = 0; i < 50; i++) {
+            int32_t id = pick(s, x);
+            if (round == 0) first[i] = id;
+            same += id == first[i];
+        }
+        if (round < 2) assert_int_equal(same, 50);
+        else assert_true(same < 45);
+        sampler_close(s);
+    }
+}
+
+static void nan_never_wins_and_all_nan_is_an_error(void **state)
+{
+    float x[200];
+    struct sample_opt opts[] = { plain(), sample_defaults(), plain(), plain() };
+    (void)state;
+    opts[2].temp = 0;
+    opts[3].top_p = 0.9f;
+    for (int k = 0; k < 4; k++) {
+        struct sampler *s = open_sampler(opts[k], 200);
+        struct err e = { 0 };
+        int32_t id;
+        for (int i = 0; i < 200; i++) x[i] = NAN;
+        assert_int_equal(sampler_pick(s, x, &id, &e), E_DEVICE);
+        assert_non_null(strstr(e.msg, "logit"));
+        for (int i = 0; i < 200; i++) x[i] = -INFINITY;
+        assert_int_equal(sampler_pick(s, x, &id, &e), E_DEVICE);
+        x[0] = NAN, x[77] = -5, x[130] = NAN;
+        for (int i = 0; i < 50; i++) assert_int_equal(pick(s, x), 77);
+        sampler_close(s);
+    }
+    for (int i = 0; i < 200; i++) x[i] = NAN;
+    assert_int_equal(sample_greedy(x, 200), -1);
+}
+
+static void infinite_logits_share_the_draw(void **state)
+{
+    float x[100];
+    int counts[100];
+    (void)state;
+    for (int i = 0; i < 100; i++) x[i] = (float)i;
+    x[3] = INFINITY, x[70] = INFINITY;
+    for (int k = 0; k < 2; k++) {
+        count_picks(k ? sample_defaults() : plain(), x, 100, 400, counts);
+        assert_int_equal(counts[3] + counts[70], 400);
+        assert_true(counts[3] > 120 && counts[70] > 120);
+    }
+}
+
+static void odd_settings_still_pick(void **state)
+{
+    float equal[130] = { 0 }, one[1] = { -3 };
+    int counts[130], used = 0;
+    struct sample_opt o = plain();
+    (void)state;
+    o.top_k = 100000;                                    /* more than there are */
+    count_picks(o, equal, 130, 5000, counts);
+    for (int i = 0; i < 130; i++) used += counts[i] > 0;
+    assert_int_equal(used, 130);
+    o.top_k = 1;                                         /* one survivor: the first of equals */
+    count_picks(o, equal, 130, 20, counts);
+    assert_int_equal(counts[0], 20);
+    o.top_k = 0, o.top_p = 1e-30f, o.min_p = 0.999f, o.typical = 1e-30f;
+    count_picks(o, equal, 130, 20, counts);
+    assert_int_equal(counts[0], 20);
+    count_picks(o, one, 1, 5, counts);
+    o = plain();
+    o.temp = 1e-40f;                                     /* 1 / temp is infinite */
+    equal[9] = 1;
+    count_picks(o, equal, 130, 20, counts);
+    assert_int_equal(counts[9], 20);
+}
+
+static void a_bias_moves_and_bans_tokens(void **state)
+{
+    struct logit_bias bias[] = { { 2, 100 }, { 7, -INFINITY } };
+    struct sample_opt o = plain();
+    struct sampler *s;
+    int counts[8];
+    (void)state;
+    o.bias = bias, o.n_bias = 2;
+    o.temp = 0;
+    s = open_sampler(o, 8);
+    bias[0].bias = 0;                                    /* it was copied */
+    for (int i = 0; i < 5; i++) assert_int_equal(pick(s, eight), 2);
+    sampler_close(s);
+    o.temp = 1;
+    count_picks(o, eight, 8, 2000, counts);
+    assert_int_equal(counts[7], 0);
+    assert_true(counts[1] > 0);
+}
+
+static void penalties_look_back_on_the_window_only(void **state)
+{
+    static const float x[4] = { 1.0f, 0.9f, 0.8f, -0.5f };
+    struct sample_opt o = plain();
+    struct sampler *s;
+    (void)state;
+    o.temp = 0, o.repeat_penalty = 2, o.repeat_last = 2;
+    s = open_sampler(o, 4);
+    for (int i = 0; i < 9; i++) assert_int_equal(pick(s, x), i % 3);    /* 0 1 2 and round again */
+    sampler_close(s);
+    o.repeat_last = -1;
+    s = open_sampler(o, 4);
+    assert_int_equal(pick(s, x), 0);
+    assert_int_equal(pick(s, x), 1);
+    assert_int_equal(pick(s, x), 2);
+    assert_int_equal(pick(s, x), 0);                     /* all halved; no more by counting */
+    sampler_close(s);
+    o.repeat_last = 0;
+    s = open_sampler(o, 4);
+    for (int i = 0; i < 5; i++) assert_int_equal(pick(s, x), 0);
+    sampler_close(s);
+}
+
+static void a_penalty_makes_negative_logits_smaller_too(void **state)
+{
+    static const float x[2] = { -1.0f, -1.5f };
+    struct sample_opt o = plain();
+    struct sampler *s;
+    (void)state;
+    o.temp = 0, o.repeat_penalty = 2, o.repeat_last = 8;
+    s = open_sampler(o, 2);
+    sampler_accept(s, 0);
+    assert_int_equal(pick(s, x), 1);
+    sampler_close(s);
+}
+
+static void frequency_counts_and_presence_does_not(void **state)
+{
+    static const float x[3] = { 1.0f, 0.45f, -5 };
+    struct sample_opt o = plain();
+    struct sampler *s;
+    (void)state;
+    o.temp = 0, o.repeat_last = 64, o.freq_penalty = 0.2f;
+    s = open_sampler(o, 3);
+    assert_int_equal(pick(s, x), 0);                     /* 1.0 */
+    assert_int_equal(pick(s, x), 0);                     /* 0.8 */
+    assert_int_equal(pick(s, x), 0);                     /* 0.6 */
+    assert_int_equal(pick(s, x), 1);                     /* 0.4 < 0.45 */
+    sampler_close(s);
+    o.freq_penalty = 0, o.presence_penalty = 0.5f;
+    s = open_sampler(o, 3);
+    for (int i = 0; i < 4; i++) sampler_accept(s, 0);
+    sampler_accept(s, 1);
+    assert_int_equal(pick(s, x), 0);                     /* 0.5 against -0.05 */
+    sampler_close(s);
+}
+
+static void bad_settings_are_named_with_their_range(void **state)
+{
+    struct err e;
+    struct sample_opt o;
+    struct logit_bias bias = { 8, 1 };
+    struct sampler *s = NULL;
+    (void)state;
+#define REFUSED(field, value)                                                                              \
+    do {                                                                                                   \
+        o = sample_defaults();                                                                             \
+        o.field = value;                                                                                   \
+        assert_int_equal(sample_check(&o, 8, &e), E_INVALID);                                              \
+        assert_non_null(strstr(e.msg, #field));                                                            \
+        assert_int_equal(sampler_open(&s, &o, 8, &e), E_INVALID);                                          \
+    } while (0)
+    REFUSED(temp, -0.1f);
+    REFUSED(temp, NAN);
+    REFUSED(temp, 2.5f);
+    REFUSED(top_k, -1);
+    REFUSED(top_p, 0);
+    REFUSED(top_p, 1.1f);
+    REFUSED(min_p, 1);
+    REFUSED(typical, 0);
+    REFUSED(repeat_penalty, 0);
+    REFUSED(repeat_last, -2);
+    REFUSED(freq_penalty, 3);
+    REFUSED(presence_penalty, NAN);
+#undef REFUSED
+    o = sample_defaults();
+    o.bias = &bias, o.n_bias = 1;
+    assert_int_equal(sample_check(&o, 8, &e), E_INVALID);
+    assert_non_null(strstr(e.msg, "token 8"));
+    assert_int_equal(sample_check(&o, 9, &e), OK);
+    assert_null(s);
+    sampler_close(NULL);
+}
+
+static void a_wide_flat_vocabulary_is_drawn_evenly(void **state)
+{
+    enum { N = 40000 };
+    float *x = mem_array(N, sizeof *x);
+    struct sample_opt o = plain();
+    struct sampler *s;
+    double mean = 0;
+    (void)state;
+    o.top_p = 0.5f;                                      /* the first half: smaller ids first */
+    s = open_sampler(o, N);
+    for (int i = 0; i < 200; i++) {
+        int32_t id = pick(s, x);
+        assert_in_range(id, 0, N / 2);
+        mean += id / 200.0;
+    }
+    assert_true(fabs(mean - N / 4.0) < N / 20.0);
+    sampler_close(s);
+    mem_free(x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_plain_draw_is_the_softmax),
+        cmocka_unit_test(temperature_flattens_and_sharpens),
+        cmocka_unit_test(top_k_keeps_the_k_largest),
+        cmocka_unit_test(top_p_keeps_the_smallest_set_with_the_mass),
+        cmocka_unit_test(min_p_is_relative_to_the_best),
+        cmocka_unit_test(typical_keeps_what_surprises_as_expected),
+        cmocka_unit_test(filters_see_what_the_ones_before_left),
+        cmocka_unit_test(the_filters_agree_with_sorting_everything),
+        cmocka_unit_test(the_exponential_is_good_to_float),
+        cmocka_unit_test(greedy_takes_the_largest_and_of_equals_the_first),
+        cmocka_unit_test(the_seed_decides_and_nothing_else),
+        cmocka_unit_test(nan_never_wins_and_all_nan_is_an_error),
+        cmocka_unit_test(infinite_logits_share_the_draw),
+        cmocka_unit_test(odd_settings_still_pick),
+        cmocka_unit_test(a_bias_moves_and_bans_tokens),
+        cmocka_unit_test(penalties_look_back_on_the_window_only),
+        cmocka_unit_test(a_penalty_makes_negative_logits_smaller_too),
+        cmocka_unit_test(frequency_counts_and_presence_does_not),
+        cmocka_unit_test(bad_settings_are_named_with_their_range),
+        cmocka_unit_test(a_wide_flat_vocabulary_is_drawn_evenly),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
