@@ -42,8 +42,8 @@ static inline void put_list(struct buf *b, enum gguf_type elem, uint64_t n)
 }
 
 /* A tensor of two dimensions, slowest first. */
-static inline void put_tensor(struct buf *b, const char *name, uint64_t rows, uint64_t cols, uint32_t type,
-                              uint64_t offset)
+static inline void put_tensor(struct buf *b, const char *name, uint64_t rows, uint64_t cols,
+                              uint32_t type, uint64_t offset)
 {
     put_str(b, name);
     put_u32(b, 2);
@@ -82,9 +82,11 @@ static inline void put_sample(struct buf *b)
     put_key(b, "t.u64", GGUF_U64), put_u64(b, UINT64_MAX);
     put_key(b, "t.i64", GGUF_I64), put_u64(b, (uint64_t)INT64_MIN);
     put_key(b, "t.f64", GGUF_F64), buf_add(b, &d, 8);
-    put_key(b, "t.strs", GGUF_LIST), put_list(b, GGUF_STR, 3), put_str(b, "a"), put_str(b, ""), put_str(b, "ccc");
+    put_key(b, "t.strs", GGUF_LIST), put_list(b, GGUF_STR, 3), put_str(b, "a"), put_str(b, ""),
+        put_str(b, "ccc");
     put_key(b, "t.i16s", GGUF_LIST), put_list(b, GGUF_I16, 2), put_u32(b, 0xffff0005);
-    put_key(b, "t.bools", GGUF_LIST), put_list(b, GGUF_BOOL, 3), put_u8(b, 1), put_u8(b, 0), put_u8(b, 1);
+    put_key(b, "t.bools", GGUF_LIST), put_list(b, GGUF_BOOL, 3), put_u8(b, 1), put_u8(b, 0),
+        put_u8(b, 1);
     put_key(b, "t.nested", GGUF_LIST), put_list(b, GGUF_LIST, 2);
     put_list(b, GGUF_U8, 2), put_u8(b, 7), put_u8(b, 9);
     put_list(b, GGUF_STR, 1), put_str(b, "deep");

@@ -25,11 +25,13 @@ static inline void folder_begin(struct folder *f, const char *name)
     mkdir(f->dir, 0755);
 }
 
-static inline void folder_add(struct folder *f, const char *name, const char *type, const int64_t *dims, int n_dims,
-                              const void *data, size_t bytes)
+static inline void folder_add(struct folder *f, const char *name, const char *type,
+                              const int64_t *dims, int n_dims, const void *data, size_t bytes)
 {
-    buf_printf(&f->head, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", f->head.n ? "," : "", name, type);
-    for (int i = 0; i < n_dims; i++) buf_printf(&f->head, "%s%lld", i ? "," : "", (long long)dims[i]);
+    buf_printf(&f->head, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", f->head.n ? "," : "", name,
+               type);
+    for (int i = 0; i < n_dims; i++)
+        buf_printf(&f->head, "%s%lld", i ? "," : "", (long long)dims[i]);
     buf_printf(&f->head, "],\"data_offsets\":[%zu,%zu]}", f->data.n, f->data.n + bytes);
     if (data) buf_add(&f->data, data, bytes);
     else
@@ -40,7 +42,8 @@ static inline void folder_add(struct folder *f, const char *name, const char *ty
 static inline void folder_zeros(struct folder *f, const char *name, int rows, int cols)
 {
     int64_t dims[2] = { rows, cols };
-    folder_add(f, name, "BF16", dims, cols ? 2 : 1, NULL, (size_t)rows * (size_t)(cols ? cols : 1) * 2);
+    folder_add(f, name, "BF16", dims, cols ? 2 : 1, NULL,
+               (size_t)rows * (size_t)(cols ? cols : 1) * 2);
 }
 
 static inline void folder_write(const struct folder *f, const char *name, struct str text)

@@ -124,7 +124,8 @@ static void tensors_are_found_with_their_shape_and_bytes(void **state)
     assert_int_equal(gguf_n_tensors(g), 3);
     t = gguf_find(g, STR("q"));
     assert_ptr_equal(t, gguf_tensor(g, 1));
-    assert_true(t->type == DT_Q8_0 && t->n_dims == 2 && t->dims[0] == 2 && t->dims[1] == 32 && t->dims[2] == 1);
+    assert_true(t->type == DT_Q8_0 && t->n_dims == 2 && t->dims[0] == 2 && t->dims[1] == 32 &&
+                t->dims[2] == 1);
     assert_int_equal(t->bytes, 2 * 34);
     assert_int_equal(((const uint8_t *)t->data)[0], 32);
     t = gguf_find(g, STR("y"));
@@ -205,9 +206,11 @@ static void hostile_counts_fail_before_any_memory_is_taken(void **state)
     put_head(&b, 3, UINT64_MAX, UINT64_MAX), refuses(&b, E_FORMAT, "tensors");
     put_head(&b, 3, 1, 0), refuses(&b, E_FORMAT, "1 tensors");
     for (uint32_t elem = 0; elem < GGUF_N_TYPES; elem++) {
-        put_head(&b, 3, 0, 1), put_key(&b, "list", GGUF_LIST), put_list(&b, elem, huge), put_zeros(&b, 64);
+        put_head(&b, 3, 0, 1), put_key(&b, "list", GGUF_LIST), put_list(&b, elem, huge),
+            put_zeros(&b, 64);
         refuses(&b, E_FORMAT, "'list'");
-        put_head(&b, 3, 0, 1), put_key(&b, "list", GGUF_LIST), put_list(&b, elem, UINT64_MAX), put_zeros(&b, 64);
+        put_head(&b, 3, 0, 1), put_key(&b, "list", GGUF_LIST), put_list(&b, elem, UINT64_MAX),
+            put_zeros(&b, 64);
         refuses(&b, E_FORMAT, "'list'");
     }
 }
@@ -221,9 +224,11 @@ static void hostile_string_lengths_are_refused(void **state)
     refuses(&b, E_FORMAT, "byte 24: the name of a key of 18446744073709551615 bytes");
     put_head(&b, 3, 0, 1), put_u64(&b, 0), put_zeros(&b, 32);
     refuses(&b, E_FORMAT, "of 0 bytes");
-    put_head(&b, 3, 0, 1), put_key(&b, "k", GGUF_STR), put_u64(&b, (uint64_t)1 << 63), put_zeros(&b, 32);
+    put_head(&b, 3, 0, 1), put_key(&b, "k", GGUF_STR), put_u64(&b, (uint64_t)1 << 63),
+        put_zeros(&b, 32);
     refuses(&b, E_FORMAT, "the value of key 'k'");
-    put_head(&b, 3, 0, 1), put_key(&b, "k", GGUF_LIST), put_list(&b, GGUF_STR, 2), put_u64(&b, UINT64_MAX - 7);
+    put_head(&b, 3, 0, 1), put_key(&b, "k", GGUF_LIST), put_list(&b, GGUF_STR, 2),
+        put_u64(&b, UINT64_MAX - 7);
     put_zeros(&b, 32), refuses(&b, E_FORMAT, "a string of key 'k'");
 }
 
@@ -236,7 +241,8 @@ static void names_that_are_not_text_are_refused(void **state)
     refuses(&b, E_FORMAT, "byte 40: the name of a key is not UTF-8");
     put_head(&b, 3, 0, 1), put_key_u32(&b, "a\x1b[2J", 1);
     refuses(&b, E_FORMAT, "control character 0x1b");
-    put_head(&b, 3, 1, 0), put_tensor(&b, "bad\xc0\x80", 1, 1, DT_F32, 0), put_padding(&b, 32), put_zeros(&b, 32);
+    put_head(&b, 3, 1, 0), put_tensor(&b, "bad\xc0\x80", 1, 1, DT_F32, 0), put_padding(&b, 32),
+        put_zeros(&b, 32);
     refuses(&b, E_FORMAT, "the name of a tensor is not UTF-8");
 }
 
@@ -247,7 +253,8 @@ static void keys_and_tensors_come_once(void **state)
     (void)state;
     put_head(&b, 3, 0, 2), put_key_u32(&b, "k", 1), put_key_u32(&b, "k", 2);
     refuses(&b, E_FORMAT, "key 'k' appears twice");
-    put_head(&b, 3, 2, 0), put_tensor(&b, "t", 1, 8, DT_F32, 0), put_tensor(&b, "t", 1, 8, DT_F32, 32);
+    put_head(&b, 3, 2, 0), put_tensor(&b, "t", 1, 8, DT_F32, 0),
+        put_tensor(&b, "t", 1, 8, DT_F32, 32);
     put_padding(&b, 32), put_zeros(&b, 64);
     refuses(&b, E_FORMAT, "tensor 't' appears twice");
 }
@@ -280,8 +287,10 @@ static void lists_nest_only_so_deep(void **state)
         put_head(&b, 3, 0, 1), put_key(&b, "k", GGUF_LIST);
         for (int i = 1; i < depth; i++) put_list(&b, GGUF_LIST, 1);
         put_list(&b, GGUF_U8, 0);
-        if (depth == 4) accepts(&b);
-        else refuses(&b, E_UNSUPPORTED, "key 'k' nests lists more than");
+        if (depth == 4)
+            accepts(&b);
+        else
+            refuses(&b, E_UNSUPPORTED, "key 'k' nests lists more than");
     }
 }
 
@@ -302,7 +311,8 @@ static void bad_shapes_are_refused(void **state)
     refuses(&b, E_FORMAT, "rows of 33 elements, expected a multiple of Q4_0's 32");
     for (uint32_t n_dims = 0; n_dims <= 5; n_dims += 5) {
         put_head(&b, 3, 1, 0), put_str(&b, "t"), put_u32(&b, n_dims), put_zeros(&b, 96);
-        refuses(&b, E_FORMAT, n_dims ? "tensor 't' has 5 dimensions" : "tensor 't' has 0 dimensions");
+        refuses(&b, E_FORMAT,
+                n_dims ? "tensor 't' has 5 dimensions" : "tensor 't' has 0 dimensions");
     }
 }
 
@@ -313,10 +323,12 @@ static void a_tensor_past_the_end_is_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < 4; i++) {
-        put_head(&b, 3, 1, 0), put_tensor(&b, "t", 1, 8, DT_F32, offsets[i]), put_padding(&b, 32), put_zeros(&b, 32);
+        put_head(&b, 3, 1, 0), put_tensor(&b, "t", 1, 8, DT_F32, offsets[i]), put_padding(&b, 32),
+            put_zeros(&b, 32);
         refuses(&b, E_FORMAT, "tensor 't' ends past the end of the file");
     }
-    put_head(&b, 3, 1, 0), put_tensor(&b, "t", 1, 8, DT_F32, 0);       /* no data at all, not even padding */
+    put_head(&b, 3, 1, 0),
+        put_tensor(&b, "t", 1, 8, DT_F32, 0); /* no data at all, not even padding */
     refuses(&b, E_FORMAT, "tensor 't' ends past the end of the file");
 }
 
@@ -325,15 +337,18 @@ static void overlapping_tensors_are_refused(void **state)
     struct buf b = { 0 };
 
     (void)state;
-    put_head(&b, 3, 2, 0), put_tensor(&b, "a", 2, 8, DT_F32, 0), put_tensor(&b, "b", 1, 8, DT_F32, 32);
+    put_head(&b, 3, 2, 0), put_tensor(&b, "a", 2, 8, DT_F32, 0),
+        put_tensor(&b, "b", 1, 8, DT_F32, 32);
     put_padding(&b, 32), put_zeros(&b, 64);
     refuses(&b, E_FORMAT, "tensors 'a' and 'b' overlap");
-    put_head(&b, 3, 2, 0), put_tensor(&b, "a", 1, 8, DT_F32, 32), put_tensor(&b, "b", 1, 8, DT_F32, 32);
+    put_head(&b, 3, 2, 0), put_tensor(&b, "a", 1, 8, DT_F32, 32),
+        put_tensor(&b, "b", 1, 8, DT_F32, 32);
     put_padding(&b, 32), put_zeros(&b, 64);
     refuses(&b, E_FORMAT, "overlap");
-    put_head(&b, 3, 2, 0), put_tensor(&b, "a", 1, 8, DT_F32, 32), put_tensor(&b, "b", 1, 8, DT_F32, 0);
+    put_head(&b, 3, 2, 0), put_tensor(&b, "a", 1, 8, DT_F32, 32),
+        put_tensor(&b, "b", 1, 8, DT_F32, 0);
     put_padding(&b, 32), put_zeros(&b, 64);
-    accepts(&b);                                         /* any order is fine */
+    accepts(&b); /* any order is fine */
 }
 
 static void alignment_is_checked_and_kept(void **state)
@@ -348,9 +363,11 @@ static void alignment_is_checked_and_kept(void **state)
     }
     put_head(&b, 3, 0, 1), put_key(&b, "general.alignment", GGUF_STR), put_str(&b, "32");
     refuses(&b, E_FORMAT, "general.alignment is 0");
-    put_head(&b, 3, 1, 0), put_tensor(&b, "t", 1, 8, DT_F32, 8), put_padding(&b, 32), put_zeros(&b, 64);
+    put_head(&b, 3, 1, 0), put_tensor(&b, "t", 1, 8, DT_F32, 8), put_padding(&b, 32),
+        put_zeros(&b, 64);
     refuses(&b, E_FORMAT, "tensor 't' is at offset 8, expected a multiple of 32");
-    put_head(&b, 3, 1, 1), put_key_u32(&b, "general.alignment", 256), put_tensor(&b, "t", 1, 8, DT_F32, 256);
+    put_head(&b, 3, 1, 1), put_key_u32(&b, "general.alignment", 256),
+        put_tensor(&b, "t", 1, 8, DT_F32, 256);
     put_padding(&b, 256), put_zeros(&b, 256 + 32);
     accepts(&b);
 }
@@ -373,7 +390,8 @@ static void many_tensors_in_any_order_are_checked_in_little_time(void **state)
 }
 
 /* Part no of count, with one tensor "tNO", written beside the others. */
-static const char *part(const char *stem, unsigned no, unsigned count, unsigned no_says, const char *tensor)
+static const char *part(const char *stem, unsigned no, unsigned count, unsigned no_says,
+                        const char *tensor)
 {
     struct buf b = { 0 };
     char name[64];
@@ -385,7 +403,8 @@ static const char *part(const char *stem, unsigned no, unsigned count, unsigned 
     put_key(&b, "split.count", GGUF_U16), put_u8(&b, (uint8_t)count), put_u8(&b, 0);
     put_key(&b, "split.tensors.count", GGUF_I32), put_u32(&b, 3);
     put_key_u32(&b, "which", no);
-    put_tensor(&b, tensor, 1, 8, DT_F32, 0), put_padding(&b, 32), put_zeros(&b, 31), put_u8(&b, (uint8_t)no);
+    put_tensor(&b, tensor, 1, 8, DT_F32, 0), put_padding(&b, 32), put_zeros(&b, 31),
+        put_u8(&b, (uint8_t)no);
     path = temp_file(name, b.p, b.n);
     buf_release(&b);
     return path;
@@ -428,7 +447,8 @@ static void damaged_split_sets_are_refused(void **state)
     (void)state;
     part("gone", 1, 3, 1, "b");
     refuses_path(first, E_NOTFOUND, "gone-00003-of-00003.gguf: part 3 of 3 is missing");
-    refuses_path(part("head", 1, 3, 1, "b"), E_NOTFOUND, "head-00001-of-00003.gguf: part 1 of 3 is missing");
+    refuses_path(part("head", 1, 3, 1, "b"), E_NOTFOUND,
+                 "head-00001-of-00003.gguf: part 1 of 3 is missing");
     first = part("order", 0, 3, 0, "a");
     part("order", 1, 3, 2, "b");
     refuses_path(first, E_FORMAT, "order-00002-of-00003.gguf: expected split.no 1");

@@ -123,7 +123,8 @@ static void keys_of_any_type_are_copied_as_they_stand(void **state)
     put_sample(&b);
     from = reopen(temp_file("from.gguf", b.p, b.n));
     w = begin(path);
-    for (size_t i = 0; i < source_n_keys(from); i++) assert_true(ggufw_copy(w, from, source_key_name(from, i)));
+    for (size_t i = 0; i < source_n_keys(from); i++)
+        assert_true(ggufw_copy(w, from, source_key_name(from, i)));
     assert_false(ggufw_copy(w, from, "none"));
     for (size_t i = 0; i < source_n_tensors(from); i++) {
         const struct source_tensor *t = source_tensor(from, i);
@@ -138,7 +139,8 @@ static void keys_of_any_type_are_copied_as_they_stand(void **state)
     assert_int_equal(source_n_keys(to), 16);
     for (size_t i = 0; i < 16; i++) {
         struct str key = str_c(source_key_name(from, i));
-        assert_true(str_eq(gguf_key_raw(source_gguf(from), key), gguf_key_raw(source_gguf(to), key)));
+        assert_true(
+            str_eq(gguf_key_raw(source_gguf(from), key), gguf_key_raw(source_gguf(to), key)));
     }
     for (size_t i = 0; i < 3; i++) {
         const struct source_tensor *x = source_tensor(from, i), *y = source_tensor(to, i);
@@ -173,7 +175,8 @@ static void data_may_come_in_pieces_of_any_size(void **state)
         s = reopen(path);
         assert_memory_equal(source_find(s, "one")->data, bytes, 20);
         t = source_find(s, "four");
-        assert_true(t->n_dims == 4 && t->dims[0] == 2 && t->dims[1] == 1 && t->dims[2] == 3 && t->dims[3] == 32);
+        assert_true(t->n_dims == 4 && t->dims[0] == 2 && t->dims[1] == 1 && t->dims[2] == 3 &&
+                    t->dims[3] == 32);
         assert_int_equal((uintptr_t)t->data % 32, 0);
         assert_memory_equal(t->data, bytes + 20, 6 * 18);
         source_close(s);

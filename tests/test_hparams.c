@@ -48,7 +48,8 @@ static struct world *read_folder(const char *type, const char *more)
     folder_begin(&f, name);
     tensors(&f, 4, strcmp(type, "phi3") == 0);
     buf_printf(&config, "{\"model_type\":\"%s\"," SHAPES "%s%s}", type, more[0] ? "," : "", more);
-    if (source_open(&w->src, folder_end(&f, buf_str(&config)), &w->e) != OK) fail_msg("%s", w->e.msg);
+    if (source_open(&w->src, folder_end(&f, buf_str(&config)), &w->e) != OK)
+        fail_msg("%s", w->e.msg);
     w->rc = hparams_read(&w->hp, &w->arena, w->src, &w->e);
     buf_release(&config);
     return w;
@@ -94,7 +95,11 @@ static void a_missing_shape_is_named_not_guessed(void **state)
     (void)state;
     folder_begin(&f, "noheads");
     tensors(&f, 1, false);
-    source_open(&src, folder_end(&f, STR("{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":64}")), &e);
+    source_open(
+        &src,
+        folder_end(&f,
+                   STR("{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":64}")),
+        &e);
     assert_int_equal(hparams_read(&hp, &a, src, &e), E_FORMAT);
     assert_non_null(strstr(e.msg, "num_attention_heads"));
     arena_release(&a);
@@ -116,7 +121,8 @@ static void an_unknown_architecture_is_named_with_the_known_ones(void **state)
     (void)state;
     assert_int_equal(w->rc, E_UNSUPPORTED);
     assert_non_null(strstr(w->e.msg, "frobnicator"));
-    assert_non_null(strstr(w->e.msg, "llama, mistral, ministral, qwen2, qwen3, phi3, gemma, gemma2, gemma3_text"));
+    assert_non_null(strstr(
+        w->e.msg, "llama, mistral, ministral, qwen2, qwen3, phi3, gemma, gemma2, gemma3_text"));
     world_close(w);
 }
 
@@ -148,34 +154,48 @@ static int windows(const struct hparams *hp)             /* a bit a layer */
 
 static void windows_are_where_each_library_puts_them(void **state)
 {
-    static const struct { const char *type, *more; int bits, window; } all[] = {
+    static const struct { const char *type, *more; int bits, window;
+    } all[] = {
         { "llama", "\"sliding_window\":8", 0, 0 },
         { "mistral", "", 15, 4096 },
         { "mistral", "\"sliding_window\":null", 0, 0 },
         { "mistral", "\"sliding_window\":7", 15, 7 },
-        { "ministral", "\"sliding_window\":7,\"layer_types\":[\"full_attention\",\"sliding_attention\","
-                       "\"full_attention\",\"sliding_attention\"]", 10, 7 },
+        { "ministral",
+          "\"sliding_window\":7,\"layer_types\":[\"full_attention\",\"sliding_attention\","
+          "\"full_attention\",\"sliding_attention\"]",
+          10, 7 },
         { "ministral", "\"sliding_window\":7", 15, 7 },
         { "qwen2", "\"sliding_window\":7,\"max_window_layers\":2", 0, 0 },
-        { "qwen2", "\"sliding_window\":7,\"max_window_layers\":2,\"use_sliding_window\":true", 12, 7 },
-        { "qwen3", "\"use_sliding_window\":true,\"sliding_window\":7,\"layer_types\":[\"sliding_attention\","
-                   "\"full_attention\",\"full_attention\",\"full_attention\"]", 1, 7 },
-        { "qwen2", "\"use_sliding_window\":true", 0, 0 },                     /* from layer 28 on */
+        { "qwen2", "\"sliding_window\":7,\"max_window_layers\":2,\"use_sliding_window\":true", 12,
+          7 },
+        { "qwen3",
+          "\"use_sliding_window\":true,\"sliding_window\":7,\"layer_types\":[\"sliding_attention\","
+          "\"full_attention\",\"full_attention\",\"full_attention\"]",
+          1, 7 },
+        { "qwen2", "\"use_sliding_window\":true", 0, 0 }, /* from layer 28 on */
         { "phi3", "", 0, 0 },
         { "phi3", "\"sliding_window\":9", 15, 9 },
         { "gemma", "\"sliding_window\":9", 0, 0 },
         { "gemma2", "", 5, 4096 },
-        { "gemma2", "\"sliding_window\":9,\"layer_types\":[\"full_attention\",\"sliding_attention\","
-                    "\"sliding_attention\",\"full_attention\"]", 6, 9 },
+        { "gemma2",
+          "\"sliding_window\":9,\"layer_types\":[\"full_attention\",\"sliding_attention\","
+          "\"sliding_attention\",\"full_attention\"]",
+          6, 9 },
         { "gemma3_text", "\"sliding_window\":9,\"sliding_window_pattern\":2", 5, 9 },
         { "gemma3_text", "", 15, 4096 },
         { "smollm3", "\"sliding_window\":9", 0, 0 },
+        { "smollm3",
+          "\"sliding_window\":9,\"use_sliding_window\":false,\"layer_types\":[\"sliding_"
+          "attention\","
+          "\"full_attention\",\"full_attention\",\"full_attention\"]",
+          1, 9 },
         { "smollm3", "\"sliding_window\":9,\"use_sliding_window\":true", 8, 9 },
     };
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         struct world *w = read_ok(all[i].type, all[i].more);
-        if (windows(&w->hp) != all[i].bits) fail_msg("%s %s: %d", all[i].type, all[i].more, windows(&w->hp));
+        if (windows(&w->hp) != all[i].bits)
+            fail_msg("%s %s: %d", all[i].type, all[i].more, windows(&w->hp));
         for (int l = 0; l < 4; l++)
             if (w->hp.layers[l].window) assert_int_equal(w->hp.layers[l].window, all[i].window);
         world_close(w);
@@ -214,8 +234,10 @@ static void rope_scaling_of_null_is_none(void **state)
 
 static void yarn_keys_are_read(void **state)
 {
-    struct world *w = read_ok("qwen2", "\"max_position_embeddings\":128,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,"
-                              "\"original_max_position_embeddings\":32,\"beta_fast\":16,\"truncate\":false}");
+    struct world *w = read_ok(
+        "qwen2",
+        "\"max_position_embeddings\":128,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,"
+        "\"original_max_position_embeddings\":32,\"beta_fast\":16,\"truncate\":false}");
     (void)state;
     assert_int_equal(w->hp.rope[0].scaling, ROPE_YARN);
     near(w->hp.rope[0].orig_ctx, 32);
@@ -224,16 +246,18 @@ static void yarn_keys_are_read(void **state)
     near(w->hp.rope[0].attn_factor, 0.1 * log(4) + 1);
     assert_false(w->hp.rope[0].truncate);
     world_close(w);
-    w = read_ok("llama", "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"attention_factor\":0.5}");
+    w = read_ok("llama",
+                "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"attention_factor\":0.5}");
     near(w->hp.rope[0].attn_factor, 0.5);
-    near(w->hp.rope[0].orig_ctx, 2048);                  /* the context, where nothing else is said */
+    near(w->hp.rope[0].orig_ctx, 2048); /* the context, where nothing else is said */
     world_close(w);
 }
 
 static void phi3_reads_longrope_under_its_old_names(void **state)
 {
     static const char *const more =
-        "\"max_position_embeddings\":128,\"original_max_position_embeddings\":32,\"rope_scaling\":{\"type\":\"%s\","
+        "\"max_position_embeddings\":128,\"original_max_position_embeddings\":32,\"rope_scaling\":{"
+        "\"type\":\"%s\","
         "\"short_factor\":[1,1,1,1],\"long_factor\":[1,2,3,4]},\"partial_rotary_factor\":0.5";
     static const char *const names[] = { "su", "yarn", "longrope" };
     (void)state;
@@ -247,7 +271,8 @@ static void phi3_reads_longrope_under_its_old_names(void **state)
         near(w->hp.rope[0].attn_factor, sqrt(1 + log(4) / log(32)));
         world_close(w);
     }
-    struct world *w = read_folder("phi3", "\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1,1],\"long_factor\":[1,2]}");
+    struct world *w = read_folder(
+        "phi3", "\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1,1],\"long_factor\":[1,2]}");
     assert_int_equal(w->rc, E_FORMAT);
     assert_non_null(strstr(w->e.msg, "8 short and long factors"));
     world_close(w);
@@ -256,8 +281,10 @@ static void phi3_reads_longrope_under_its_old_names(void **state)
 static void gemma3_has_two_bases_and_scales_one(void **state)
 {
     static const char *const ways[] = {
-        "\"rope_theta\":2000000.0,\"rope_local_base_freq\":20000.0,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8.0}",
-        "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"linear\",\"factor\":8.0,\"rope_theta\":2000000.0},"
+        "\"rope_theta\":2000000.0,\"rope_local_base_freq\":20000.0,\"rope_scaling\":{\"rope_type\":"
+        "\"linear\",\"factor\":8.0}",
+        "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"linear\",\"factor\":8.0,\"rope_"
+        "theta\":2000000.0},"
         "\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":20000.0}}",
     };
     (void)state;
@@ -285,7 +312,8 @@ static void soft_caps_of_null_are_none(void **state)
     near(w->hp.attn_scale, 1 / 16.0);
     near(w->hp.embd_scale, 8);
     world_close(w);
-    w = read_ok("gemma2", "\"attn_logit_softcapping\":null,\"final_logit_softcapping\":null,\"query_pre_attn_scalar\":64");
+    w = read_ok("gemma2", "\"attn_logit_softcapping\":null,\"final_logit_softcapping\":null,"
+                          "\"query_pre_attn_scalar\":64");
     assert_true(w->hp.attn_softcap == 0 && w->hp.logit_softcap == 0);
     near(w->hp.attn_scale, 1 / 8.0);
     world_close(w);
@@ -351,9 +379,13 @@ static void a_text_config_inside_is_the_one_that_counts(void **state)
     folder_zeros(&f, "language_model.model.layers.0.self_attn.q_proj.weight", 64, 64);
     folder_zeros(&f, "language_model.model.layers.0.self_attn.k_proj.weight", 32, 64);
     folder_zeros(&f, "language_model.model.layers.0.mlp.down_proj.weight", 64, 160);
-    source_open(&src, folder_end(&f, STR("{\"model_type\":\"gemma3\",\"text_config\":{\"model_type\":\"gemma3_text\","
-                                         "\"num_hidden_layers\":1,\"hidden_size\":64,\"num_attention_heads\":4,"
-                                         "\"sliding_window\":5}}")), &e);
+    source_open(
+        &src,
+        folder_end(&f,
+                   STR("{\"model_type\":\"gemma3\",\"text_config\":{\"model_type\":\"gemma3_text\","
+                       "\"num_hidden_layers\":1,\"hidden_size\":64,\"num_attention_heads\":4,"
+                       "\"sliding_window\":5}}")),
+        &e);
     if (hparams_read(&hp, &a, src, &e) != OK) fail_msg("%s", e.msg);
     assert_string_equal(hp.arch, "gemma3");
     assert_int_equal(hp.layers[0].window, 5);
@@ -395,8 +427,10 @@ static struct world *gguf_end(struct ggufw *w, const char *path)
         ggufw_tensor(w, name, DT_F16, all[i % 3].dims, 2);
     }
     ggufw_data(w, zeros, 320 * 64 * 2);
-    for (int i = 0; i < 12; i++) ggufw_data(w, zeros, (size_t)(all[i % 3].dims[0] * all[i % 3].dims[1] * 2));
-    if (ggufw_close(w, &v->e) != OK || source_open(&v->src, path, &v->e) != OK) fail_msg("%s", v->e.msg);
+    for (int i = 0; i < 12; i++)
+        ggufw_data(w, zeros, (size_t)(all[i % 3].dims[0] * all[i % 3].dims[1] * 2));
+    if (ggufw_close(w, &v->e) != OK || source_open(&v->src, path, &v->e) != OK)
+        fail_msg("%s", v->e.msg);
     v->rc = hparams_read(&v->hp, &v->arena, v->src, &v->e);
     return v;
 }

@@ -76,8 +76,10 @@ static void blocks_of_a_layer_do_not_overlap_another(void **state)
     }
     for (int l = 0; l < 2; l++) {
         const unsigned char *k = v.layers[l].k, *w = v.layers[l].v;
-        for (size_t i = 0; i < 4 * v.layers[l].k_block_bytes; i++) assert_int_equal(k[i], 2 * l + 1);
-        for (size_t i = 0; i < 4 * v.layers[l].v_block_bytes; i++) assert_int_equal(w[i], 2 * l + 2);
+        for (size_t i = 0; i < 4 * v.layers[l].k_block_bytes; i++)
+            assert_int_equal(k[i], 2 * l + 1);
+        for (size_t i = 0; i < 4 * v.layers[l].v_block_bytes; i++)
+            assert_int_equal(w[i], 2 * l + 2);
         assert_int_equal((uintptr_t)k % 64, 0);
     }
     assert_int_equal(block_bytes(two_layers, 2, DT_F32), KV_BLOCK * 4 * (2 * 16 * 2 + 8 + 32));
@@ -98,7 +100,8 @@ static void a_layer_that_keeps_nothing_takes_no_memory(void **state)
     block_pool_close(p);
 }
 
-static int no_memory(struct backend *self, void **out, size_t bytes, enum mem_kind kind, struct err *e)
+static int no_memory(struct backend *self, void **out, size_t bytes, enum mem_kind kind,
+                     struct err *e)
 {
     (void)self, (void)out, (void)bytes, (void)kind;
     return err_set(e, E_NOMEM, "none");
@@ -112,7 +115,7 @@ static void a_pool_that_does_not_fit_is_refused_with_its_bytes(void **state)
     (void)state;
     assert_int_equal(block_pool_open(&p, &poor, two_layers, 2, DT_F32, 100, &e), E_NOMEM);
     assert_null(p);
-    assert_non_null(strstr(e.msg, "665856"));            /* 100 * 6656 and the alignment of two layers */
+    assert_non_null(strstr(e.msg, "665856")); /* 100 * 6656 and the alignment of two layers */
     assert_int_equal(block_pool_open(&p, &poor, two_layers, 2, DT_F32, 0, &e), E_INVALID);
     assert_int_equal(block_pool_open(&p, &poor, two_layers, 2, DT_Q8_0, 4, &e), E_UNSUPPORTED);
     assert_non_null(strstr(e.msg, "Q8_0"));

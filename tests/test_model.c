@@ -28,7 +28,8 @@ static struct world open_world(const char *path, bool reference)
     enum dtype kv = reference ? DT_F32 : DT_F16;
     struct decoder_opt opt = { MAX_TOKENS, 8, 8, MAX_TOKENS };
     if (source_open(&w.src, path, &e) != OK ||
-        backend_open(&w.be, &(struct backend_opt){ .n_threads = 2, .reference = reference }, &e) != OK ||
+        backend_open(&w.be, &(struct backend_opt){ .n_threads = 2, .reference = reference }, &e) !=
+            OK ||
         model_open(&w.m, w.src, w.be, &e) != OK ||
         block_pool_open(&w.pool, w.be, model_kvshape(w.m), w.m->hp.n_layers, kv, 64, &e) != OK ||
         decoder_open(&w.dec, w.m, w.pool, opt, &e) != OK)
@@ -50,8 +51,15 @@ static void close_world(struct world *w)
 static const float *run(struct world *w, const struct chain *c, const int32_t *ids, int from, int n)
 {
     int32_t pos[MAX_TOKENS], seq[MAX_TOKENS] = { 0 }, rows[MAX_TOKENS];
-    struct batch b = { .n_tokens = n, .ids = ids, .pos = pos, .seq = seq, .n_seqs = 1, .table = c->blocks,
-                       .table_stride = c->n, .n_out = n, .out_rows = rows };
+    struct batch b = { .n_tokens = n,
+                       .ids = ids,
+                       .pos = pos,
+                       .seq = seq,
+                       .n_seqs = 1,
+                       .table = c->blocks,
+                       .table_stride = c->n,
+                       .n_out = n,
+                       .out_rows = rows };
     const float *logits = NULL;
     struct err e = { 0 };
     for (int i = 0; i < n; i++) pos[i] = from + i, rows[i] = i;
@@ -70,7 +78,8 @@ static int best(const float *x, int n)
 static double row_err(const float *x, const float *ref, int n)
 {
     double d = 0, r = 0;
-    for (int i = 0; i < n; i++) d += ((double)x[i] - ref[i]) * ((double)x[i] - ref[i]), r += (double)ref[i] * ref[i];
+    for (int i = 0; i < n; i++)
+        d += ((double)x[i] - ref[i]) * ((double)x[i] - ref[i]), r += (double)ref[i] * ref[i];
     return sqrt(d / r);
 }
 
@@ -122,7 +131,8 @@ static void check_golden(const char *model, const char *folder, bool reference, 
         double e = row_err(logits + (size_t)t * (size_t)n_vocab, row, n_vocab);
         if (!(e <= worst)) worst = e;
     }
-    if (!(worst <= bound)) fail_msg("%s: relative error %g, expected at most %g", model, worst, bound);
+    if (!(worst <= bound))
+        fail_msg("%s: relative error %g, expected at most %g", model, worst, bound);
     next = best(logits + 47 * (size_t)n_vocab, n_vocab);
     while (match < 16 && next == greedy[match]) {
         if (++match == 16) break;
@@ -136,10 +146,17 @@ static void check_golden(const char *model, const char *folder, bool reference, 
     close_world(&w);
 }
 
-static const char *const committed[] = { "llama-yarn-bias", "qwen2", "phi3", "gemma3_text", "bitnet" };
+static const char *const committed[] = { "llama-yarn-bias", "qwen2", "phi3", "gemma3_text",
+                                         "bitnet" };
 static const char *const all[] = {
-    "llama", "llama-tied-l3rope", "llama-yarn-bias", "mistral", "ministral", "qwen2", "qwen3", "phi3",
-    "gemma", "gemma2", "gemma3_text", "granite", "olmo2", "smollm3", "bitnet",
+    "llama",           "llama-tied-l3rope",
+    "llama-yarn-bias", "mistral",
+    "ministral",       "qwen2",
+    "qwen3",           "phi3",
+    "gemma",           "gemma2",
+    "gemma3_text",     "granite",
+    "olmo2",           "smollm3",
+    "bitnet",
 };
 #define N(a) (sizeof a / sizeof a[0])
 
@@ -179,9 +196,11 @@ static void logits_of_all_architectures_are_those_of_the_reference(void **state)
 
 /* ---- the GGUF way ---- */
 
-static void put_rows(struct ggufw *w, const struct source_tensor *t, const struct gguf_name *to, enum dtype type)
+static void put_rows(struct ggufw *w, const struct source_tensor *t, const struct gguf_name *to,
+                     enum dtype type, float scale)
 {
-    int64_t cols = t->n_dims == 2 ? t->dims[1] : 1, rows = t->dims[0], dim = to->permute ? rows / to->permute : 0;
+    int64_t cols = t->n_dims == 2 ? t->dims[1] : 1, rows = t->dims[0],
+            dim = to->permute ? rows / to->permute : 0;
     uint64_t from_bytes, to_bytes;
     float *f = mem_array((size_t)cols, sizeof *f);
     void *out;
@@ -191,7 +210,7 @@ static void put_rows(struct ggufw *w, const struct source_tensor *t, const struc
     for (int64_t r = 0; r < rows; r++) {
         int64_t in = dim ? r % dim : 0, src = dim ? r - in + in % 2 * (dim / 2) + in / 2 : r;
         quant_decode(t->type, (const char *)t->data + (size_t)src * from_bytes, f, cols);
-        for (int64_t i = 0; i < cols; i++) f[i] += to->add;
+        for (int64_t i = 0; i < cols; i++) f[i] = f[i] * scale + to->add;
         quant_encode(type, f, out, cols);
         ggufw_data(w, out, to_bytes);
     }
@@ -199,8 +218,18 @@ static void put_rows(struct ggufw *w, const struct source_tensor *t, const struc
     mem_free(f);
 }
 
-/* The folder as a GGUF file, matrices in their own type. */
-static void to_gguf(const char *folder, const char *path)
+/* "blk.1.attn_q.scale" beside "blk.1.attn_q.weight"; false: no matrix of a layer. */
+static bool scale_name(const struct gguf_name *to, char *out, size_t cap)
+{
+    size_t n = strlen(to->name);
+    if (strncmp(to->name, "blk.", 4) != 0 || to->keep_f32 || n < 7) return false;
+    snprintf(out, cap, "%.*s.scale", (int)(n - 7), to->name);
+    return true;
+}
+
+/* The folder as a GGUF file, matrices in their own type; scaled: halved, with a scale of 2 beside
+ * each. */
+static void to_gguf(const char *folder, const char *path, bool scaled)
 {
     struct source *src = NULL;
     struct arena a = { 0 };
@@ -209,6 +238,9 @@ static void to_gguf(const char *folder, const char *path)
     struct gguf_name to;
     struct ggufw *w = NULL;
     struct err e = { 0 };
+    char name[128];
+    const int64_t one = 1;
+    const float two = 2;
 
     if (source_open(&src, folder, &e) != OK || hparams_read(&hp, &a, src, &e) != OK ||
         ggufw_open(&w, path, &e) != OK)
@@ -220,12 +252,16 @@ static void to_gguf(const char *folder, const char *path)
         const struct source_tensor *t = source_tensor(src, i);
         assert_true(naming_to_gguf(&hp, t->name, &to));
         if (!to.skip) ggufw_tensor(w, to.name, to.keep_f32 ? DT_F32 : t->type, t->dims, t->n_dims);
+        if (scaled && scale_name(&to, name, sizeof name)) ggufw_tensor(w, name, DT_F32, &one, 1);
     }
-    for (int i = 0; i < n_extra; i++) ggufw_data(w, extra[i].data, (size_t)extra[i].n * sizeof(float));
+    for (int i = 0; i < n_extra; i++)
+        ggufw_data(w, extra[i].data, (size_t)extra[i].n * sizeof(float));
     for (size_t i = 0; i < source_n_tensors(src); i++) {
         const struct source_tensor *t = source_tensor(src, i);
         naming_to_gguf(&hp, t->name, &to);
-        if (!to.skip) put_rows(w, t, &to, to.keep_f32 ? DT_F32 : t->type);
+        bool halve = scaled && scale_name(&to, name, sizeof name);
+        if (!to.skip) put_rows(w, t, &to, to.keep_f32 ? DT_F32 : t->type, halve ? 0.5f : 1);
+        if (halve) ggufw_data(w, &two, sizeof two);
     }
     if (ggufw_close(w, &e) != OK) fail_msg("%s", e.msg);
     arena_release(&a);
@@ -236,7 +272,7 @@ static void check_gguf(const char *folder, const char *name)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/%s.gguf", temp_dir(), name);
-    to_gguf(folder, path);
+    to_gguf(folder, path, false);
     check_golden(path, folder, true, 1e-4);
 }
 
@@ -251,6 +287,16 @@ static void gguf_files_of_all_architectures_give_the_logits_of_their_folders(voi
     (void)state;
     need_shared("fixtures/hf");
     for (size_t i = 0; i < N(all); i++) check_gguf(fixture(all[i]), all[i]);
+}
+
+static void scales_beside_matrices_are_multiplied_in(void **state)
+{
+    char path[256];
+    (void)state;
+    snprintf(path, sizeof path, "%s/scaled.gguf", temp_dir());
+    to_gguf(golden("bitnet"), path, true);
+    check_golden(path, golden("bitnet"), true, 1e-4);
+    check_golden(path, golden("bitnet"), false, 2e-3);
 }
 
 static void a_tensor_no_architecture_has_gets_no_name(void **state)
@@ -280,7 +326,8 @@ static void fill_ids(int32_t *ids, int n, int seed, int n_vocab)
     for (int i = 0; i < n; i++) ids[i] = (int32_t)((i * 37 + seed * 101 + i * i % 13) % n_vocab);
 }
 
-/* Sequences of 40, 23 and 7 tokens, each alone; then in batches that mix chunks and single tokens. */
+/* Sequences of 40, 23 and 7 tokens, each alone; then in batches that mix chunks and single tokens.
+ */
 static void check_mixture(const char *folder, const int *chunk, const char *what)
 {
     static const int len[N_SEQS] = { 40, 23, 7 };
@@ -294,7 +341,8 @@ static void check_mixture(const char *folder, const int *chunk, const char *what
         fill_ids(ids[s], len[s], s, n_vocab);
         chain_init(&c[s], 64);
         assert_true(chain_reserve(&c[s], w.pool, len[s]));
-        alone[s] = mem_dup(run(&w, &c[s], ids[s], 0, len[s]), (size_t)len[s] * (size_t)n_vocab * sizeof(float));
+        alone[s] = mem_dup(run(&w, &c[s], ids[s], 0, len[s]),
+                           (size_t)len[s] * (size_t)n_vocab * sizeof(float));
         chain_truncate(&c[s], w.pool, 0);
     }
     for (int s = 0; s < N_SEQS; s++) {
@@ -303,8 +351,14 @@ static void check_mixture(const char *folder, const int *chunk, const char *what
     }
     for (bool more = true; more;) {
         int32_t tok[MAX_TOKENS], pos[MAX_TOKENS], seq[MAX_TOKENS], rows[MAX_TOKENS];
-        struct batch b = { .ids = tok, .pos = pos, .seq = seq, .n_seqs = N_SEQS, .table = table, .table_stride = 4,
-                           .out_rows = rows, .seq_len = len };
+        struct batch b = { .ids = tok,
+                           .pos = pos,
+                           .seq = seq,
+                           .n_seqs = N_SEQS,
+                           .table = table,
+                           .table_stride = 4,
+                           .out_rows = rows,
+                           .seq_len = len };
         const float *logits = NULL;
         struct err e = { 0 };
         more = false;
@@ -320,8 +374,10 @@ static void check_mixture(const char *folder, const int *chunk, const char *what
         if (decoder_run(w.dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
         for (int i = 0; i < b.n_out; i++) {
             int s = seq[rows[i]], p = pos[rows[i]];
-            double err = row_err(logits + (size_t)i * (size_t)n_vocab, alone[s] + (size_t)p * (size_t)n_vocab, n_vocab);
-            if (!(err <= 1e-5)) fail_msg("%s, %s: sequence %d at %d is off by %g", folder, what, s, p, err);
+            double err = row_err(logits + (size_t)i * (size_t)n_vocab,
+                                 alone[s] + (size_t)p * (size_t)n_vocab, n_vocab);
+            if (!(err <= 1e-5))
+                fail_msg("%s, %s: sequence %d at %d is off by %g", folder, what, s, p, err);
         }
     }
     for (int s = 0; s < N_SEQS; s++) {
@@ -334,7 +390,8 @@ static void check_mixture(const char *folder, const int *chunk, const char *what
 static void sequences_in_one_batch_give_what_they_give_alone(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N(committed); i++) check_mixture(golden(committed[i]), (int[]){ 40, 23, 7 }, "together");
+    for (size_t i = 0; i < N(committed); i++)
+        check_mixture(golden(committed[i]), (int[]){ 40, 23, 7 }, "together");
 }
 
 static void a_prompt_in_chunks_is_the_prompt_in_one_piece(void **state)
@@ -347,8 +404,8 @@ static void a_prompt_in_chunks_is_the_prompt_in_one_piece(void **state)
 }
 
 /* Fixture with another configuration; weights stay. */
-static const char *with_config(struct folder *f, const char *fixture_dir, const char *name, const char *find,
-                               const char *replace)
+static const char *with_config(struct folder *f, const char *fixture_dir, const char *name,
+                               const char *find, const char *replace)
 {
     struct buf config = { 0 }, weights = { 0 }, out = { 0 };
     char *path = path_join(fixture_dir, "config.json");
@@ -377,14 +434,17 @@ static void chunks_agree_where_rotary_depends_on_the_length(void **state)
     static const int sevens[] = { 7, 7, 7 }, mixed[] = { 17, 1, 2 };
     struct folder f;
     (void)state;
-    /* 24 tokens are short: the sequence of 40 is long from its first chunk on, the others never are */
-    with_config(&f, golden("phi3"), "longrope", "\"original_max_position_embeddings\": 4096,",
-                "\"original_max_position_embeddings\": 24, \"rope_scaling\": {\"type\": \"longrope\","
-                "\"short_factor\": [1,1,1,1,1,1,1,1], \"long_factor\": [1,2,3,4,5,6,7,8]},");
+    /* 24 tokens are short: the sequence of 40 is long from its first chunk on, the others never are
+     */
+    with_config(
+        &f, golden("phi3"), "longrope", "\"original_max_position_embeddings\": 4096,",
+        "\"original_max_position_embeddings\": 24, \"rope_scaling\": {\"type\": \"longrope\","
+        "\"short_factor\": [1,1,1,1,1,1,1,1], \"long_factor\": [1,2,3,4,5,6,7,8]},");
     check_mixture(f.dir, sevens, "longrope in sevens");
     check_mixture(f.dir, mixed, "longrope mixed");
     with_config(&f, golden("qwen2"), "dynamic", "\"max_position_embeddings\": 512,",
-                "\"max_position_embeddings\": 24, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2.0},");
+                "\"max_position_embeddings\": 24, \"rope_scaling\": {\"type\": \"dynamic\", "
+                "\"factor\": 2.0},");
     check_mixture(f.dir, sevens, "dynamic in sevens");
     check_mixture(f.dir, mixed, "dynamic mixed");
 }
@@ -392,9 +452,17 @@ static void chunks_agree_where_rotary_depends_on_the_length(void **state)
 static void a_batch_over_the_limits_is_refused(void **state)
 {
     struct world w = open_world(golden("qwen2"), true);
-    int32_t ids[MAX_TOKENS + 1] = { 0 }, zero[MAX_TOKENS + 1] = { 0 }, pos[2] = { 0, 1000 }, bad_block[1] = { 64 };
-    struct batch b = { .n_tokens = 1, .ids = ids, .pos = zero, .seq = zero, .n_seqs = 1, .table = zero,
-                       .table_stride = 1, .n_out = 1, .out_rows = zero };
+    int32_t ids[MAX_TOKENS + 1] = { 0 }, zero[MAX_TOKENS + 1] = { 0 }, pos[2] = { 0, 1000 },
+                             bad_block[1] = { 64 };
+    struct batch b = { .n_tokens = 1,
+                       .ids = ids,
+                       .pos = zero,
+                       .seq = zero,
+                       .n_seqs = 1,
+                       .table = zero,
+                       .table_stride = 1,
+                       .n_out = 1,
+                       .out_rows = zero };
     struct batch c;
     const float *logits;
     struct err e = { 0 };
@@ -486,10 +554,12 @@ static int open_edited(const char *name, struct edit how, struct err *e)
     int rc;
     edited(&f, golden("bitnet"), name, how);
     assert_int_equal(source_open(&src, f.dir, e), OK);
-    assert_int_equal(backend_open(&be, &(struct backend_opt){ .n_threads = 1, .reference = true }, e), OK);
+    assert_int_equal(
+        backend_open(&be, &(struct backend_opt){ .n_threads = 1, .reference = true }, e), OK);
     rc = model_open(&m, src, be, e);
     model_close(m);
-    for (int i = 0; i < MEM_KINDS; i++) assert_int_equal(be->used_bytes[i], 0);    /* nothing left of half a load */
+    for (int i = 0; i < MEM_KINDS; i++)
+        assert_int_equal(be->used_bytes[i], 0); /* nothing left of half a load */
     backend_close(be);
     source_close(src);
     return rc;
@@ -499,19 +569,27 @@ static void a_missing_tensor_is_named_with_its_shape(void **state)
 {
     struct err e = { 0 };
     (void)state;
-    assert_int_equal(open_edited("missing", (struct edit){ .drop = "model.layers.1.mlp.up_proj.weight" }, &e), E_NOTFOUND);
-    assert_non_null(strstr(e.msg, "model.layers.1.mlp.up_proj.weight is missing, expected [160, 64]"));
-    assert_int_equal(open_edited("missing2", (struct edit){ .drop = "model.norm.weight" }, &e), E_NOTFOUND);
+    assert_int_equal(
+        open_edited("missing", (struct edit){ .drop = "model.layers.1.mlp.up_proj.weight" }, &e),
+        E_NOTFOUND);
+    assert_non_null(
+        strstr(e.msg, "model.layers.1.mlp.up_proj.weight is missing, expected [160, 64]"));
+    assert_int_equal(open_edited("missing2", (struct edit){ .drop = "model.norm.weight" }, &e),
+                     E_NOTFOUND);
     assert_non_null(strstr(e.msg, "model.norm.weight is missing, expected [64]"));
-    assert_int_equal(open_edited("missing3", (struct edit){ .drop = "lm_head.weight" }, &e), E_NOTFOUND);
+    assert_int_equal(open_edited("missing3", (struct edit){ .drop = "lm_head.weight" }, &e),
+                     E_NOTFOUND);
 }
 
 static void a_tensor_of_another_shape_is_named_with_both(void **state)
 {
     struct err e = { 0 };
     (void)state;
-    assert_int_equal(open_edited("shape", (struct edit){ .reshape = "model.layers.2.mlp.gate_proj.weight" }, &e), E_FORMAT);
-    assert_non_null(strstr(e.msg, "model.layers.2.mlp.gate_proj.weight is [80, 128], expected [160, 64]"));
+    assert_int_equal(
+        open_edited("shape", (struct edit){ .reshape = "model.layers.2.mlp.gate_proj.weight" }, &e),
+        E_FORMAT);
+    assert_non_null(
+        strstr(e.msg, "model.layers.2.mlp.gate_proj.weight is [80, 128], expected [160, 64]"));
 }
 
 /* What stderr got while fn ran. */
@@ -539,7 +617,8 @@ static char *warnings_of(const char *poison)
 
 static void nan_weights_are_a_warning(void **state)
 {
-    static const char *const names[] = { "model.layers.1.input_layernorm.weight", "model.layers.2.mlp.down_proj.weight",
+    static const char *const names[] = { "model.layers.1.input_layernorm.weight",
+                                         "model.layers.2.mlp.down_proj.weight",
                                          "model.embed_tokens.weight" };
     (void)state;
     for (size_t i = 0; i < N(names); i++) {
@@ -557,7 +636,8 @@ static void an_embedding_the_other_way_round_is_turned(void **state)
 {
     struct folder f;
     (void)state;
-    edited(&f, golden("bitnet"), "turned", (struct edit){ .transpose = "model.embed_tokens.weight" });
+    edited(&f, golden("bitnet"), "turned",
+           (struct edit){ .transpose = "model.embed_tokens.weight" });
     check_golden(f.dir, golden("bitnet"), true, 1e-4);
     edited(&f, golden("bitnet"), "turned2", (struct edit){ .transpose = "lm_head.weight" });
     check_golden(f.dir, golden("bitnet"), false, 2e-3);
@@ -567,7 +647,8 @@ static void a_type_without_kernels_is_converted(void **state)
 {
     struct folder f;
     (void)state;
-    edited(&f, golden("bitnet"), "wide", (struct edit){ .widen = "model.layers.0.self_attn.q_proj.weight" });
+    edited(&f, golden("bitnet"), "wide",
+           (struct edit){ .widen = "model.layers.0.self_attn.q_proj.weight" });
     check_golden(f.dir, golden("bitnet"), true, 1e-4);
 }
 
@@ -578,6 +659,7 @@ int main(void)
         cmocka_unit_test(logits_of_all_architectures_are_those_of_the_reference),
         cmocka_unit_test(a_gguf_file_gives_the_logits_of_its_folder),
         cmocka_unit_test(gguf_files_of_all_architectures_give_the_logits_of_their_folders),
+        cmocka_unit_test(scales_beside_matrices_are_multiplied_in),
         cmocka_unit_test(a_tensor_no_architecture_has_gets_no_name),
         cmocka_unit_test(sequences_in_one_batch_give_what_they_give_alone),
         cmocka_unit_test(a_prompt_in_chunks_is_the_prompt_in_one_piece),

@@ -6,8 +6,15 @@
 
 static struct rope_hp plain(double theta, int n_rot)
 {
-    return (struct rope_hp){ .theta = theta, .n_rot = n_rot, .factor = 1, .attn_factor = 1, .max_ctx = 512,
-                             .orig_ctx = 512, .beta_fast = 32, .beta_slow = 1, .truncate = true };
+    return (struct rope_hp){ .theta = theta,
+                             .n_rot = n_rot,
+                             .factor = 1,
+                             .attn_factor = 1,
+                             .max_ctx = 512,
+                             .orig_ctx = 512,
+                             .beta_fast = 32,
+                             .beta_slow = 1,
+                             .truncate = true };
 }
 
 static void close_to(float got, double want) { assert_true(fabs(got - want) <= 1e-6 * fabs(want)); }
@@ -62,7 +69,8 @@ static void yarn_ramps_between_whole_dimensions(void **state)
     r.factor = 4;
     r.orig_ctx = 64;
     rotary_freq(&r, 1, f);
-    /* dimensions: low = floor(16 ln(64 / 64π) / 2 ln 10000) -> 0, high = ceil(16 ln(64 / 2π) / 2 ln 10000) = 3 */
+    /* dimensions: low = floor(16 ln(64 / 64π) / 2 ln 10000) -> 0, high = ceil(16 ln(64 / 2π) / 2 ln
+     * 10000) = 3 */
     for (int i = 0; i < 8; i++) {
         double inv = pow(10000, -i / 8.0), t = i < 3 ? i / 3.0 : 1;
         close_to(f[i], inv / 4 * t + inv * (1 - t));

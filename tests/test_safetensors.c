@@ -19,7 +19,8 @@ static struct buf file_of(const char *header, size_t n_data)
 }
 
 /* A copy of exactly these bytes, so that a sanitizer sees any read past them. */
-static int parse(const struct buf *b, size_t n, struct safetensors **out, void **copy, struct err *e)
+static int parse(const struct buf *b, size_t n, struct safetensors **out, void **copy,
+                 struct err *e)
 {
     *copy = mem_dup(b->p, n);
     *out = NULL;
@@ -46,11 +47,15 @@ static void refuses(const char *header, size_t n_data, int code, const char *say
     refuses_bytes(file_of(header, n_data), code, saying);
 }
 
-#define ENTRY(name, dtype, shape, offsets) \
+#define ENTRY(name, dtype, shape, offsets)                                                         \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
-#define SAMPLE "{\"__metadata__\":{\"format\":\"pt\",\"greedy_margin\":\"0.25\"}," \
-    ENTRY("a", "F32", "[2,3]", "[0,24]") "," ENTRY("b", "BF16", "[4]", "[24,32]") "," \
-    ENTRY("c", "I64", "[]", "[32,40]") "," ENTRY("d", "U8", "[0,7]", "[40,40]") "}"
+#define SAMPLE                                                                                     \
+    "{\"__metadata__\":{\"format\":\"pt\",\"greedy_margin\":\"0.25\"}," ENTRY(                     \
+        "a", "F32", "[2,3]",                                                                       \
+        "[0,24]") "," ENTRY("b", "BF16", "[4]",                                                    \
+                            "[24,32]") "," ENTRY("c", "I64", "[]",                                 \
+                                                 "[32,40]") "," ENTRY("d", "U8", "[0,7]",          \
+                                                                      "[40,40]") "}"
 
 static void tensors_and_metadata_are_read(void **state)
 {
@@ -64,9 +69,11 @@ static void tensors_and_metadata_are_read(void **state)
     assert_int_equal(safetensors_parse(&s, b.p, b.n, "x", &e), OK);
     assert_int_equal(safetensors_n_tensors(s), 4);
     t = safetensors_find(s, STR("a"));
-    assert_true(t->type == DT_F32 && t->n_dims == 2 && t->dims[0] == 2 && t->dims[1] == 3 && t->bytes == 24);
+    assert_true(t->type == DT_F32 && t->n_dims == 2 && t->dims[0] == 2 && t->dims[1] == 3 &&
+                t->bytes == 24);
     t = safetensors_find(s, STR("b"));
-    assert_true(t->type == DT_BF16 && t->n_dims == 1 && t->dims[0] == 4 && ((const uint8_t *)t->data)[0] == 24);
+    assert_true(t->type == DT_BF16 && t->n_dims == 1 && t->dims[0] == 4 &&
+                ((const uint8_t *)t->data)[0] == 24);
     t = safetensors_find(s, STR("c"));
     assert_true(t->type == DT_I64 && t->n_dims == 0 && t->dims[0] == 1 && t->bytes == 8);
     t = safetensors_find(s, STR("d"));
@@ -85,10 +92,11 @@ static void every_dtype_is_known(void **state)
         enum dtype type;
         int bytes;
     } types[] = {
-        { "F64", DT_F64, 8 }, { "F32", DT_F32, 4 }, { "F16", DT_F16, 2 }, { "BF16", DT_BF16, 2 },
-        { "F8_E4M3", DT_F8_E4M3, 1 }, { "F8_E5M2", DT_F8_E5M2, 1 }, { "I64", DT_I64, 8 }, { "I32", DT_I32, 4 },
-        { "I16", DT_I16, 2 }, { "I8", DT_I8, 1 }, { "U64", DT_U64, 8 }, { "U32", DT_U32, 4 },
-        { "U16", DT_U16, 2 }, { "U8", DT_U8, 1 }, { "BOOL", DT_BOOL, 1 },
+        { "F64", DT_F64, 8 },   { "F32", DT_F32, 4 },         { "F16", DT_F16, 2 },
+        { "BF16", DT_BF16, 2 }, { "F8_E4M3", DT_F8_E4M3, 1 }, { "F8_E5M2", DT_F8_E5M2, 1 },
+        { "I64", DT_I64, 8 },   { "I32", DT_I32, 4 },         { "I16", DT_I16, 2 },
+        { "I8", DT_I8, 1 },     { "U64", DT_U64, 8 },         { "U32", DT_U32, 4 },
+        { "U16", DT_U16, 2 },   { "U8", DT_U8, 1 },           { "BOOL", DT_BOOL, 1 },
     };
 
     (void)state;
@@ -96,8 +104,9 @@ static void every_dtype_is_known(void **state)
         char header[128];
         struct safetensors *s;
         struct err e;
-        snprintf(header, sizeof header, "{\"t\":{\"dtype\":\"%s\",\"shape\":[3],\"data_offsets\":[0,%d]}}",
-                 types[i].name, 3 * types[i].bytes);
+        snprintf(header, sizeof header,
+                 "{\"t\":{\"dtype\":\"%s\",\"shape\":[3],\"data_offsets\":[0,%d]}}", types[i].name,
+                 3 * types[i].bytes);
         struct buf b = file_of(header, 3 * (size_t)types[i].bytes);
         assert_int_equal(safetensors_parse(&s, b.p, b.n, "x", &e), OK);
         assert_int_equal(safetensors_tensor(s, 0)->type, types[i].type);
@@ -146,7 +155,8 @@ static void no_changed_byte_does_harm(void **state)
 
 static void header_lengths_are_bounded(void **state)
 {
-    static const uint64_t lengths[] = { 100, 100000001, (uint64_t)1 << 63, UINT64_MAX, UINT64_MAX - 7 };
+    static const uint64_t lengths[] = { 100, 100000001, (uint64_t)1 << 63, UINT64_MAX,
+                                        UINT64_MAX - 7 };
 
     (void)state;
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
@@ -161,21 +171,44 @@ static void header_lengths_are_bounded(void **state)
 static void headers_that_are_not_json_are_refused(void **state)
 {
     (void)state;
-    refuses("{\"a\":", 0, E_FORMAT, "the header is not JSON");
-    refuses("{} {}", 0, E_FORMAT, "the header is not JSON");
-    refuses("{\"\xff\":1}", 0, E_FORMAT, "the header is not JSON");
+    refuses("{\"a\":", 0, E_FORMAT, "not JSON");
+    refuses("{} {}", 0, E_FORMAT, "not JSON");
+    refuses("{\"\xff\":1}", 0, E_FORMAT, "not JSON");
     refuses("{\"t\":1}", 0, E_FORMAT, "tensor 't': expected an object");
     refuses("{\"__metadata__\":[]}", 0, E_FORMAT, "__metadata__");
-    refuses("{\"t\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, E_FORMAT, "tensor 't': expected \"data_offsets\"");
-    refuses("{\"t\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, E_FORMAT, "tensor 't': expected \"shape\"");
-    refuses("{\"t\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, E_FORMAT, "tensor 't': expected \"dtype\"");
+    refuses("{\"t\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, E_FORMAT,
+            "tensor 't': expected \"data_offsets\"");
+    refuses("{\"t\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, E_FORMAT,
+            "tensor 't': expected \"shape\"");
+    refuses("{\"t\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, E_FORMAT,
+            "tensor 't': expected \"dtype\"");
+}
+
+static void names_with_control_characters_are_refused(void **state)
+{
+    (void)state;
+    refuses("{" ENTRY("a\\u001b[2J", "U8", "[1]", "[0,1]") "}", 1, E_FORMAT, "control characters");
+    refuses("{" ENTRY("a\\u0000b", "U8", "[1]", "[0,1]") "}", 1, E_FORMAT, "not JSON");
+    refuses("{" ENTRY("", "U8", "[1]", "[0,1]") "}", 1, E_FORMAT, "name is empty");
+}
+
+static void a_tree_beyond_all_measure_is_refused(void **state)
+{
+    struct buf b = { 0 };
+
+    (void)state;
+    buf_puts(&b, "{\"t\":[");
+    for (int i = 0; i < 5000000; i++) buf_puts(&b, "[],");
+    buf_puts(&b, "[]]}");
+    refuses(buf_cstr(&b), 0, E_UNSUPPORTED, "parts of JSON");
+    buf_release(&b);
 }
 
 static void duplicate_names_are_refused(void **state)
 {
     (void)state;
-    refuses("{" ENTRY("t", "U8", "[1]", "[0,1]") "," ENTRY("t", "U8", "[1]", "[1,2]") "}", 2, E_FORMAT,
-            "duplicate object key");
+    refuses("{" ENTRY("t", "U8", "[1]", "[0,1]") "," ENTRY("t", "U8", "[1]", "[1,2]") "}", 2,
+            E_FORMAT, "duplicate object key");
 }
 
 static void deep_json_is_refused(void **state)
@@ -210,23 +243,28 @@ static void spans_must_lie_inside_the_data(void **state)
     refuses("{" ENTRY("t", "U8", "[4]", "[4,0]") "}", 4, E_FORMAT, "in order");
     refuses("{" ENTRY("t", "U8", "[4]", "[-4,0]") "}", 4, E_FORMAT, "two whole numbers");
     refuses("{" ENTRY("t", "U8", "[4]", "[0,4,8]") "}", 4, E_FORMAT, "two whole numbers");
-    refuses("{" ENTRY("t", "U8", "[9223372036854775807]", "[0,9223372036854775807]") "}", 4, E_FORMAT, "inside");
+    refuses("{" ENTRY("t", "U8", "[9223372036854775807]", "[0,9223372036854775807]") "}", 4,
+            E_FORMAT, "inside");
 }
 
 static void overlaps_gaps_and_rests_are_refused(void **state)
 {
     (void)state;
-    refuses("{" ENTRY("a", "U8", "[4]", "[0,4]") "," ENTRY("b", "U8", "[4]", "[2,6]") "}", 6, E_FORMAT,
+    refuses("{" ENTRY("a", "U8", "[4]", "[0,4]") "," ENTRY("b", "U8", "[4]", "[2,6]") "}", 6,
+            E_FORMAT,
             "tensor 'b': begins at offset 2 of the data, overlapping the one that ends at 4");
-    refuses("{" ENTRY("a", "U8", "[4]", "[0,4]") "," ENTRY("b", "U8", "[4]", "[0,4]") "}", 4, E_FORMAT, "overlapping");
-    refuses("{" ENTRY("a", "U8", "[2]", "[0,2]") "," ENTRY("b", "U8", "[2]", "[4,6]") "}", 6, E_FORMAT,
-            "behind a gap from 2");
-    refuses("{" ENTRY("a", "U8", "[2]", "[0,2]") "}", 6, E_FORMAT, "the tensors end at offset 2 of 6");
+    refuses("{" ENTRY("a", "U8", "[4]", "[0,4]") "," ENTRY("b", "U8", "[4]", "[0,4]") "}", 4,
+            E_FORMAT, "overlapping");
+    refuses("{" ENTRY("a", "U8", "[2]", "[0,2]") "," ENTRY("b", "U8", "[2]", "[4,6]") "}", 6,
+            E_FORMAT, "behind a gap from 2");
+    refuses("{" ENTRY("a", "U8", "[2]", "[0,2]") "}", 6, E_FORMAT,
+            "the tensors end at offset 2 of 6");
 }
 
 static void unaligned_tensors_are_made_aligned(void **state)
 {
-    struct buf b = file_of("{" ENTRY("a", "U8", "[3]", "[0,3]") "," ENTRY("f", "F32", "[2]", "[3,11]") "}", 11);
+    struct buf b = file_of(
+        "{" ENTRY("a", "U8", "[3]", "[0,3]") "," ENTRY("f", "F32", "[2]", "[3,11]") "}", 11);
     const struct source_tensor *t;
     struct safetensors *s;
     struct err e;
@@ -281,14 +319,18 @@ static void shards_are_read_as_the_index_says(void **state)
     struct err e;
 
     (void)state;
-    shard("m-1.safetensors", "{" ENTRY("a", "U8", "[1]", "[0,1]") "," ENTRY("x", "U8", "[1]", "[1,2]") "}", 2);
-    shard("m-2.safetensors", "{" ENTRY("b", "U8", "[3]", "[0,3]") "," ENTRY("a", "U8", "[2]", "[3,5]") "}", 5);
-    assert_int_equal(safetensors_open_index(&s, temp_dir(),
-                                            STR("{\"metadata\":{\"total\":\"4\"},\"weight_map\":{\"a\":"
-                                                "\"m-1.safetensors\",\"b\":\"m-2.safetensors\"}}"),
-                                            "index.json", &e), OK);
+    shard("m-1.safetensors",
+          "{" ENTRY("a", "U8", "[1]", "[0,1]") "," ENTRY("x", "U8", "[1]", "[1,2]") "}", 2);
+    shard("m-2.safetensors",
+          "{" ENTRY("b", "U8", "[3]", "[0,3]") "," ENTRY("a", "U8", "[2]", "[3,5]") "}", 5);
+    assert_int_equal(
+        safetensors_open_index(&s, temp_dir(),
+                               STR("{\"metadata\":{\"total\":\"4\"},\"weight_map\":{\"a\":"
+                                   "\"m-1.safetensors\",\"b\":\"m-2.safetensors\"}}"),
+                               "index.json", &e),
+        OK);
     assert_int_equal(safetensors_n_tensors(s), 2);
-    assert_int_equal(safetensors_find(s, STR("a"))->bytes, 1);          /* the one of the first shard */
+    assert_int_equal(safetensors_find(s, STR("a"))->bytes, 1); /* the one of the first shard */
     assert_int_equal(safetensors_find(s, STR("b"))->bytes, 3);
     assert_null(safetensors_find(s, STR("x")));
     assert_true(safetensors_meta(s, "total", &v) && str_is(v, "4"));
@@ -298,10 +340,13 @@ static void shards_are_read_as_the_index_says(void **state)
 static void an_index_stays_inside_its_folder(void **state)
 {
     (void)state;
-    refuses_index("{\"weight_map\":{\"a\":\"../m.safetensors\"}}", E_INVALID, "must stay inside the folder");
-    refuses_index("{\"weight_map\":{\"a\":\"/etc/passwd\"}}", E_INVALID, "must stay inside the folder");
-    refuses_index("{\"weight_map\":{\"a\":\"x/../../y\"}}", E_INVALID, "must stay inside the folder");
-    refuses_index("{\"weight_map\":{\"a\":\"\"}}", E_INVALID, "must stay inside the folder");
+    refuses_index("{\"weight_map\":{\"a\":\"../m.safetensors\"}}", E_FORMAT,
+                  "must stay inside the folder");
+    refuses_index("{\"weight_map\":{\"a\":\"/etc/passwd\"}}", E_FORMAT,
+                  "must stay inside the folder");
+    refuses_index("{\"weight_map\":{\"a\":\"x/../../y\"}}", E_FORMAT,
+                  "must stay inside the folder");
+    refuses_index("{\"weight_map\":{\"a\":\"\"}}", E_FORMAT, "must stay inside the folder");
 }
 
 static void an_index_that_is_wrong_is_refused(void **state)
@@ -311,12 +356,16 @@ static void an_index_that_is_wrong_is_refused(void **state)
     shard("bad.safetensors", "{" ENTRY("a", "U8", "[1]", "[0,1]") "}", 0);
     refuses_index("", E_FORMAT, "index.json: line 1");
     refuses_index("[]", E_FORMAT, "expected \"weight_map\"");
-    refuses_index("{\"weight_map\":{\"a\":1}}", E_FORMAT, "tensor 'a': expected the name of a file");
-    refuses_index("{\"weight_map\":{\"b\":\"one.safetensors\"}}", E_FORMAT, "tensor 'b' is not in one.safetensors");
+    refuses_index("{\"weight_map\":{\"a\":1}}", E_FORMAT,
+                  "tensor 'a': expected a name and that of a file");
+    refuses_index("{\"weight_map\":{\"b\":\"one.safetensors\"}}", E_FORMAT,
+                  "tensor 'b' is not in one.safetensors");
     refuses_index("{\"weight_map\":{\"a\":\"none.safetensors\"}}", E_NOTFOUND,
                   "none.safetensors: the shard is missing, which index.json names");
-    refuses_index("{\"weight_map\":{\"a\":\"bad.safetensors\"}}", E_FORMAT, "bad.safetensors: tensor 'a'");
-    refuses_index("{\"weight_map\":{\"a\":\"one.safetensors\",\"a\":\"one.safetensors\"}}", E_FORMAT, "duplicate");
+    refuses_index("{\"weight_map\":{\"a\":\"bad.safetensors\"}}", E_FORMAT,
+                  "bad.safetensors: tensor 'a'");
+    refuses_index("{\"weight_map\":{\"a\":\"one.safetensors\",\"a\":\"one.safetensors\"}}",
+                  E_FORMAT, "duplicate");
 }
 
 static void golden_files_give_their_margin(void **state)
@@ -344,6 +393,8 @@ int main(void)
         cmocka_unit_test(no_changed_byte_does_harm),
         cmocka_unit_test(header_lengths_are_bounded),
         cmocka_unit_test(headers_that_are_not_json_are_refused),
+        cmocka_unit_test(names_with_control_characters_are_refused),
+        cmocka_unit_test(a_tree_beyond_all_measure_is_refused),
         cmocka_unit_test(duplicate_names_are_refused),
         cmocka_unit_test(deep_json_is_refused),
         cmocka_unit_test(shape_and_span_must_agree),

@@ -1,6 +1,7 @@
 #include "support.h"
 
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "format/hfconfig.h"
 #include "format/source.h"
@@ -56,11 +57,15 @@ static void put(const char *dir, const char *name, const void *p, size_t n)
     fclose(f);
 }
 
-static void put_text(const char *dir, const char *name, const char *text) { put(dir, name, text, strlen(text)); }
+static void put_text(const char *dir, const char *name, const char *text)
+{
+    put(dir, name, text, strlen(text));
+}
 
 static void put_weights(const char *dir, const char *name)
 {
-    static const char header[] = "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}      ";
+    static const char header[] =
+        "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}      ";
     struct buf b = { 0 };
 
     put_u64(&b, sizeof header - 1);
@@ -115,15 +120,16 @@ static void a_folder_gives_its_three_configs_by_path(void **state)
 
     (void)state;
     put_weights(dir, "model.safetensors");
-    put_text(dir, "config.json", "{\"n\": 7, \"eps\": 1e-5, \"half\": 0.5, \"off\": null, \"ids\": [2, 6], \"a.b\": 3,"
-                                 "\"rope\": {\"factor\": 8.0, \"type\": \"yarn\", \"list\": [{\"k\": 9}]}}");
+    put_text(dir, "config.json",
+             "{\"n\": 7, \"eps\": 1e-5, \"half\": 0.5, \"off\": null, \"ids\": [2, 6], \"a.b\": 3,"
+             "\"rope\": {\"factor\": 8.0, \"type\": \"yarn\", \"list\": [{\"k\": 9}]}}");
     put_text(dir, "generation_config.json", "{\"top_p\": 0.95}");
     put_text(dir, "tokenizer_config.json", "{\"bos_token\": {\"content\": \"<s>\"}}");
     s = open_ok(dir);
     assert_int_equal(source_kind(s), SOURCE_HF);
     assert_true(source_u64(s, "n", &u) && u == 7);
     assert_true(source_f64(s, "n", &f) && f == 7);
-    assert_true(source_u64(s, "rope.factor", &u) && u == 8);             /* 8.0 is 8 exactly */
+    assert_true(source_u64(s, "rope.factor", &u) && u == 8); /* 8.0 is 8 exactly */
     assert_false(source_u64(s, "half", &u));
     assert_true(source_str(s, "rope.type", &t) && str_is(t, "yarn"));
     assert_true(source_u64(s, "rope.list.0.k", &u) && u == 9);
@@ -133,7 +139,8 @@ static void a_folder_gives_its_three_configs_by_path(void **state)
     assert_false(source_key(s, "off", &v));
     assert_false(source_key(s, "rope.none", &v));
     assert_true(source_key(s, "rope", &v) && v.kind == VALUE_NONE);
-    assert_true(source_key(s, "ids", &v) && v.kind == VALUE_LIST && v.n == 2 && value_at(&v, 0, &x) && x.i == 2);
+    assert_true(source_key(s, "ids", &v) && v.kind == VALUE_LIST && v.n == 2 &&
+                value_at(&v, 0, &x) && x.i == 2);
     assert_true(source_f64(s, "generation_config:top_p", &f) && f == 0.95);
     assert_true(source_str(s, "tokenizer_config:bos_token.content", &t) && str_is(t, "<s>"));
     assert_int_equal(source_n_keys(s), 7);
@@ -170,7 +177,8 @@ static void text_config_is_looked_into_second(void **state)
 
     (void)state;
     put_weights(dir, "model.safetensors");
-    put_text(dir, "config.json", "{\"a\": 1, \"c\": null, \"text_config\": {\"a\": 2, \"b\": 3, \"c\": 4}}");
+    put_text(dir, "config.json",
+             "{\"a\": 1, \"c\": null, \"text_config\": {\"a\": 2, \"b\": 3, \"c\": 4}}");
     s = open_ok(dir);
     assert_true(source_u64(s, "a", &u) && u == 1);
     assert_true(source_u64(s, "b", &u) && u == 3);
@@ -181,7 +189,8 @@ static void text_config_is_looked_into_second(void **state)
 static void what_python_writes_is_read(void **state)
 {
     struct str text[HFCONFIG_N_FILES] = {
-        STR("{\"limit\": [0.0, Infinity], \"low\": -Infinity, \"nan\": NaN, \"twice\": 1, \"twice\": 2,"
+        STR("{\"limit\": [0.0, Infinity], \"low\": -Infinity, \"nan\": NaN, \"twice\": 1, "
+            "\"twice\": 2,"
             "\"text\": \"NaN, Infinity and 12345678901234567890 \\\" stay\"}"),
         STR(""),
         STR("{\"model_max_length\": 1000000000000000019884624838656, \"id\": 123456789012345678}"),
@@ -196,9 +205,12 @@ static void what_python_writes_is_read(void **state)
     assert_true(hfconfig_key(c, "low", &v) && isinf(v.f) && v.f < 0);
     assert_false(hfconfig_key(c, "nan", &v));
     assert_true(hfconfig_key(c, "twice", &v) && v.i == 2);
-    assert_true(hfconfig_key(c, "text", &v) && str_is(v.s, "NaN, Infinity and 12345678901234567890 \" stay"));
-    assert_true(hfconfig_key(c, "tokenizer_config:model_max_length", &v) && v.kind == VALUE_FLOAT && v.f > 9e29);
-    assert_true(hfconfig_key(c, "tokenizer_config:id", &v) && v.kind == VALUE_INT && v.i == 123456789012345678);
+    assert_true(hfconfig_key(c, "text", &v) &&
+                str_is(v.s, "NaN, Infinity and 12345678901234567890 \" stay"));
+    assert_true(hfconfig_key(c, "tokenizer_config:model_max_length", &v) && v.kind == VALUE_FLOAT &&
+                v.f > 9e29);
+    assert_true(hfconfig_key(c, "tokenizer_config:id", &v) && v.kind == VALUE_INT &&
+                v.i == 123456789012345678);
     hfconfig_close(c);
 }
 
@@ -207,7 +219,8 @@ static void folders_that_are_not_models_say_what_is_missing(void **state)
     const char *dir = folder("none");
 
     (void)state;
-    refuses(dir, E_NOTFOUND, "a folder without config.json, expected a Hugging Face model folder or a GGUF file");
+    refuses(dir, E_NOTFOUND,
+            "a folder without config.json, expected a Hugging Face model folder or a GGUF file");
     put_text(dir, "config.json", "{}");
     refuses(dir, E_NOTFOUND, "without model.safetensors or model.safetensors.index.json");
     put_text(dir, "config.json", "{\"a\": ");
@@ -229,12 +242,14 @@ static void a_sharded_folder_is_read_through_its_index(void **state)
     (void)state;
     put_text(dir, "config.json", "{}");
     put_weights(dir, "part.safetensors");
-    put_text(dir, "model.safetensors.index.json", "{\"weight_map\": {\"w\": \"part.safetensors\"}}");
+    put_text(dir, "model.safetensors.index.json",
+             "{\"weight_map\": {\"w\": \"part.safetensors\"}}");
     s = open_ok(dir);
     assert_int_equal(source_n_tensors(s), 1);
     source_close(s);
-    put_text(dir, "model.safetensors.index.json", "{\"weight_map\": {\"w\": \"../three/model.safetensors\"}}");
-    refuses(dir, E_INVALID, "must stay inside the folder");
+    put_text(dir, "model.safetensors.index.json",
+             "{\"weight_map\": {\"w\": \"../three/model.safetensors\"}}");
+    refuses(dir, E_FORMAT, "must stay inside the folder");
 }
 
 static void a_lone_safetensors_file_has_no_config(void **state)
@@ -246,7 +261,7 @@ static void a_lone_safetensors_file_has_no_config(void **state)
     uint64_t u;
 
     (void)state;
-    put_weights(dir, "weights");                         /* known by its content */
+    put_weights(dir, "weights"); /* known by its content */
     snprintf(path, sizeof path, "%s/weights", dir);
     s = open_ok(path);
     assert_int_equal(source_n_tensors(s), 1);
@@ -254,7 +269,7 @@ static void a_lone_safetensors_file_has_no_config(void **state)
     assert_false(source_key(s, "n", &v));
     assert_null(source_file(s, "weights"));
     source_close(s);
-    put_text(dir, "config.json", "{\"n\": 1}");          /* unless it lies beside */
+    put_text(dir, "config.json", "{\"n\": 1}"); /* unless it lies beside */
     s = open_ok(path);
     assert_true(source_u64(s, "n", &u) && u == 1);
     source_close(s);
@@ -267,7 +282,8 @@ static void other_files_are_named_by_their_first_bytes(void **state)
             "begins with the bytes 50 4b 03 04 00 00 00 00 'PK......', expected a GGUF file");
     refuses(temp_file("a.txt", "hi", 2), E_FORMAT, "begins with the bytes 68 69 'hi'");
     refuses(temp_file("a.empty", "", 0), E_FORMAT, "empty file");
-    refuses(temp_file("a.safetensors", "\377\377\377\377\377\377\377\377{}", 10), E_FORMAT, "says its header has");
+    refuses(temp_file("a.safetensors", "\377\377\377\377\377\377\377\377{}", 10), E_FORMAT,
+            "says its header has");
     refuses(temp_file("a.gguf", "GGUF\3\0", 6), E_FORMAT, "cut short");
     refuses("/nonexistent/model", E_NOTFOUND, "No such file");
     refuses("/dev/null", E_IO, "is not a regular file");
@@ -275,11 +291,16 @@ static void other_files_are_named_by_their_first_bytes(void **state)
 
 static void numbers_convert_only_when_exact(void **state)
 {
-    struct value big = { .kind = VALUE_UINT, .u = UINT64_MAX }, low = { .kind = VALUE_INT, .i = INT64_MIN };
-    struct value odd = { .kind = VALUE_INT, .i = (1ll << 53) + 1 }, top = { .kind = VALUE_INT, .i = INT64_MAX };
-    struct value reals[] = { { .kind = VALUE_FLOAT, .f = 0x1p63 }, { .kind = VALUE_FLOAT, .f = 1.5 },
-                             { .kind = VALUE_FLOAT, .f = NAN },    { .kind = VALUE_FLOAT, .f = INFINITY } };
-    struct value text = { .kind = VALUE_STR, .s = STR("1") }, minus = { .kind = VALUE_FLOAT, .f = -3 };
+    struct value big = { .kind = VALUE_UINT, .u = UINT64_MAX },
+                 low = { .kind = VALUE_INT, .i = INT64_MIN };
+    struct value odd = { .kind = VALUE_INT, .i = (1ll << 53) + 1 },
+                 top = { .kind = VALUE_INT, .i = INT64_MAX };
+    struct value reals[] = { { .kind = VALUE_FLOAT, .f = 0x1p63 },
+                             { .kind = VALUE_FLOAT, .f = 1.5 },
+                             { .kind = VALUE_FLOAT, .f = NAN },
+                             { .kind = VALUE_FLOAT, .f = INFINITY } };
+    struct value text = { .kind = VALUE_STR, .s = STR("1") },
+                 minus = { .kind = VALUE_FLOAT, .f = -3 };
     uint64_t u;
     int64_t i;
     double f;
@@ -350,6 +371,32 @@ static void the_shared_folder_model_gives_its_keys(void **state)
     source_close(s);
 }
 
+static void real_tokenizer_configs_are_read(void **state)
+{
+    static const char *const names[] = { "llama3.1", "gemma2", "gpt-oss", "deepseek-v3", "phi-3" };
+
+    (void)state;
+    need_shared("fixtures/tokenizers");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[128];
+        struct str text[HFCONFIG_N_FILES] = { STR("{}") };
+        struct buf b = { 0 };
+        struct hfconfig *c;
+        struct value v;
+        struct err e;
+        double f;
+        snprintf(path, sizeof path, "fixtures/tokenizers/%s/tokenizer_config.json", names[i]);
+        need_shared(path);
+        assert_int_equal(file_read(&b, shared(path), 1 << 24, &e), OK);
+        text[HFCONFIG_TOKENIZER] = buf_str(&b);
+        assert_int_equal(hfconfig_parse(&c, text, &e), OK);
+        assert_true(hfconfig_key(c, "tokenizer_config:model_max_length", &v));
+        assert_true(value_f64(&v, &f) && f > 1000);
+        hfconfig_close(c);
+        buf_release(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +412,7 @@ int main(void)
         cmocka_unit_test(numbers_convert_only_when_exact),
         cmocka_unit_test(every_shared_model_opens_and_can_be_read_whole),
         cmocka_unit_test(the_shared_folder_model_gives_its_keys),
+        cmocka_unit_test(real_tokenizer_configs_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,10 @@ int chat_run(struct gen *g, const char *name)
     gen_watch(NULL);
     c.line = line_open("tern");
     if (g->system) talk_set_system(&c.talk, g->system);
-    if (line_is_tty(c.line)) greet(&c);
+    if (line_is_tty(c.line)) {
+        gen_stay();
+        greet(&c);
+    }
     while (!c.leaving) {
         enum line_end end = read_question(&c);
         if (end == LINE_EOF) break;

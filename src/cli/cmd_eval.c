@@ -8,9 +8,11 @@
 static const struct verb verb = {
     "eval",
     "tern eval logits DIR | logits -m MODEL --golden FILE | ppl -m MODEL --file F",
-    "logits compares with golden.safetensors (input_ids, logits, greedy) of another program: the worst\n"
+    "logits compares with golden.safetensors (input_ids, logits, greedy) of another program: the "
+    "worst\n"
     "row's relative error, and how many greedy tokens agree before the first that does not.\n"
-    "ppl is the perplexity of a text, cut into windows that are scored alone, each but for its first token.\n\n"
+    "ppl is the perplexity of a text, cut into windows that are scored alone, each but for its "
+    "first token.\n\n"
     "  tern eval logits fixtures/llama --ref\n"
     "  tern eval ppl -m model.gguf --file wiki.txt --ctx 512 --chars 200000",
 };
@@ -24,10 +26,12 @@ int eval_open(struct eval *v, const struct eval_opt *opt, struct err *e)
     return model_open(&v->model, v->src, v->be, e);
 }
 
-int eval_prepare(struct eval *v, const struct eval_opt *opt, struct decoder_opt dec, int n_blocks, struct err *e)
+int eval_prepare(struct eval *v, const struct eval_opt *opt, struct decoder_opt dec, int n_blocks,
+                 struct err *e)
 {
     enum dtype type = opt->reference ? DT_F32 : DT_F16;
-    int rc = block_pool_open(&v->pool, v->be, model_kvshape(v->model), v->model->hp.n_layers, type, n_blocks, e);
+    int rc = block_pool_open(&v->pool, v->be, model_kvshape(v->model), v->model->hp.n_layers, type,
+                             n_blocks, e);
     return rc == OK ? decoder_open(&v->dec, v->model, v->pool, dec, e) : rc;
 }
 
@@ -46,14 +50,16 @@ static int check(struct eval_opt *o, const char **pos, int n_pos, bool *ppl, str
     *ppl = n_pos > 0 && str_is(str_c(pos[0]), "ppl");
     if (!*ppl && (n_pos == 0 || !str_is(str_c(pos[0]), "logits")))
         return err_set(e, E_INVALID, "takes logits or ppl, found '%s'", n_pos ? pos[0] : "nothing");
-    if (n_pos == 2 && o->model) return err_set(e, E_INVALID, "takes one model, found '%s' and '%s'", pos[1], o->model);
+    if (n_pos == 2 && o->model)
+        return err_set(e, E_INVALID, "takes one model, found '%s' and '%s'", pos[1], o->model);
     if (n_pos == 2) o->model = pos[1];
     if (!o->model) o->model = cmd_default_model();
     if (!o->model) return err_set(e, E_INVALID, "takes a model: -m MODEL");
     if (*ppl && !o->file) return err_set(e, E_INVALID, "ppl takes a text: --file F");
     if (o->n_ctx < 2 || o->n_ctx > 1 << 20)
         return err_set(e, E_INVALID, "--ctx takes 2 to 1048576 tokens, found %d", o->n_ctx);
-    if (o->n_chunks < 0) return err_set(e, E_INVALID, "--chunks takes 0 or more, found %d", o->n_chunks);
+    if (o->n_chunks < 0)
+        return err_set(e, E_INVALID, "--chunks takes 0 or more, found %d", o->n_chunks);
     return OK;
 }
 
@@ -64,12 +70,14 @@ int cmd_eval(int argc, char **argv)
     bool helped, ppl;
     const struct arg table[] = {
         { "--model", "-m", ARG_STR, &o.model, "MODEL", "a GGUF file or a Hugging Face folder" },
-        { "--golden", NULL, ARG_STR, &o.golden, "FILE", "logits: where they are (golden.safetensors in the folder)" },
+        { "--golden", NULL, ARG_STR, &o.golden, "FILE",
+          "logits: where they are (golden.safetensors in the folder)" },
         { "--file", "-f", ARG_STR, &o.file, "F", "ppl: the text" },
         { "--ctx", "-c", ARG_INT, &o.n_ctx, "N", "ppl: tokens of a window (512)" },
         { "--chars", NULL, ARG_U64, &o.n_chars, "N", "ppl: only the first N characters (all)" },
         { "--chunks", NULL, ARG_INT, &o.n_chunks, "N", "ppl: only the first N windows (all)" },
-        { "--llama", NULL, ARG_FLAG, &o.llama, NULL, "ppl: BOS before each window, only its second half scored" },
+        { "--llama", NULL, ARG_FLAG, &o.llama, NULL,
+          "ppl: BOS before each window, only its second half scored" },
         { "--ref", NULL, ARG_FLAG, &o.reference, NULL, "plain C kernels and F32 KV" },
         { "--threads", "-t", ARG_INT, &o.n_threads, "N", "threads (default: physical cores)" },
         { 0 },
@@ -78,7 +86,8 @@ int cmd_eval(int argc, char **argv)
     struct err e = { 0 };
     int n_pos, rc;
 
-    if (args_parse(&verb, table, argc, argv, pos, 2, &n_pos, &helped, &e) != OK) return cmd_usage("eval", &e);
+    if (args_parse(&verb, table, argc, argv, pos, 2, &n_pos, &helped, &e) != OK)
+        return cmd_usage("eval", &e);
     if (helped) return EXIT_OK;
     if (check(&o, pos, n_pos, &ppl, &e) != OK) return cmd_usage("eval", &e);
     rc = ppl ? eval_ppl(&o, &out, &e) : eval_logits(&o, &out, &e);

@@ -29,7 +29,8 @@ struct eval_opt {
 
 /* Source, backend and model; then, when the shape of the work is known, KV and decoder. */
 int  eval_open(struct eval *v, const struct eval_opt *opt, struct err *e);
-int  eval_prepare(struct eval *v, const struct eval_opt *opt, struct decoder_opt dec, int n_blocks, struct err *e);
+int eval_prepare(struct eval *v, const struct eval_opt *opt, struct decoder_opt dec, int n_blocks,
+                 struct err *e);
 void eval_release(struct eval *v);                       /* a zeroed one is fine */
 
 /* Each writes its JSON line into out. */

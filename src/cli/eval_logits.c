@@ -18,21 +18,25 @@ struct golden {
 static int read_ids(const struct source *s, const char *name, int32_t **out, int *n, struct err *e)
 {
     const struct source_tensor *t = source_find(s, name);
-    if (!t || t->n_dims != 1 || t->dims[0] < 1 || t->dims[0] > 1 << 20 || (t->type != DT_I64 && t->type != DT_I32))
+    if (!t || t->n_dims != 1 || t->dims[0] < 1 || t->dims[0] > 1 << 20 ||
+        (t->type != DT_I64 && t->type != DT_I32))
         return err_set(e, E_FORMAT, "%s: %s is missing or no list of ids", source_path(s), name);
     *n = (int)t->dims[0];
     *out = mem_array((size_t)*n, sizeof **out);
     for (int i = 0; i < *n; i++) {
         int64_t v = 0;
         if (t->type == DT_I32) memcpy(&(*out)[i], (const char *)t->data + (size_t)i * 4, 4);
-        else memcpy(&v, (const char *)t->data + (size_t)i * 8, 8), (*out)[i] = v < 0 || v > INT32_MAX ? -1 : (int32_t)v;
+        else
+            memcpy(&v, (const char *)t->data + (size_t)i * 8, 8),
+                (*out)[i] = v < 0 || v > INT32_MAX ? -1 : (int32_t)v;
     }
     return OK;
 }
 
 static int golden_open(struct golden *g, const struct eval_opt *opt, struct err *e)
 {
-    char *path = opt->golden ? mem_strdup(opt->golden) : path_join(opt->model, "golden.safetensors");
+    char *path =
+        opt->golden ? mem_strdup(opt->golden) : path_join(opt->model, "golden.safetensors");
     int rc = source_open(&g->src, path, e);
 
     mem_free(path);
@@ -40,9 +44,10 @@ static int golden_open(struct golden *g, const struct eval_opt *opt, struct err 
     if ((rc = read_ids(g->src, "input_ids", &g->ids, &g->n, e)) != OK) return rc;
     if ((rc = read_ids(g->src, "greedy", &g->greedy, &g->n_greedy, e)) != OK) return rc;
     g->logits = source_find(g->src, "logits");
-    if (!g->logits || g->logits->n_dims != 2 || g->logits->type != DT_F32 || g->logits->dims[0] != g->n ||
-        g->logits->dims[1] > INT32_MAX)
-        return err_set(e, E_FORMAT, "%s: logits are missing or not F32 [%d, vocabulary]", source_path(g->src), g->n);
+    if (!g->logits || g->logits->n_dims != 2 || g->logits->type != DT_F32 ||
+        g->logits->dims[0] != g->n || g->logits->dims[1] > INT32_MAX)
+        return err_set(e, E_FORMAT, "%s: logits are missing or not F32 [%d, vocabulary]",
+                       source_path(g->src), g->n);
     g->n_vocab = (int)g->logits->dims[1];
     return OK;
 }
@@ -81,10 +86,16 @@ static void compare(struct agreement *r, const struct golden *g, const float *lo
 static int run(struct eval *v, const struct golden *g, struct agreement *r, struct err *e)
 {
     int n_all = g->n + g->n_greedy, n = g->n > n_all ? g->n : n_all, rc;
-    int32_t *ints = mem_array((size_t)n * 3, sizeof *ints), *pos = ints, *seq = ints + n, *rows = ints + 2 * n;
+    int32_t *ints = mem_array((size_t)n * 3, sizeof *ints), *pos = ints, *seq = ints + n,
+            *rows = ints + 2 * n;
     struct chain c = { 0 };
     const float *logits = NULL;
-    struct batch b = { .n_tokens = g->n, .ids = g->ids, .pos = pos, .seq = seq, .n_seqs = 1, .n_out = g->n,
+    struct batch b = { .n_tokens = g->n,
+                       .ids = g->ids,
+                       .pos = pos,
+                       .seq = seq,
+                       .n_seqs = 1,
+                       .n_out = g->n,
                        .out_rows = rows };
     int32_t next;
 
@@ -124,8 +135,8 @@ int eval_logits(const struct eval_opt *opt, struct buf *out, struct err *e)
     if ((rc = golden_open(&g, opt, e)) != OK) goto out;
     if ((rc = eval_open(&v, opt, e)) != OK) goto out;
     if (v.model->hp.n_vocab != g.n_vocab) {
-        rc = err_set(e, E_FORMAT, "%s: %d logits a token, the model has %d", source_path(g.src), g.n_vocab,
-                     v.model->hp.n_vocab);
+        rc = err_set(e, E_FORMAT, "%s: %d logits a token, the model has %d", source_path(g.src),
+                     g.n_vocab, v.model->hp.n_vocab);
         goto out;
     }
     n_blocks = (g.n + g.n_greedy + KV_BLOCK - 1) / KV_BLOCK;

@@ -53,13 +53,16 @@ static int read_text(struct ppl *p, struct err *e)
     if ((rc = tokenizer_from_source(&t, p->v.src, e)) != OK) goto out;
     if ((rc = file_read(&text, p->opt->file, MAX_TEXT, e)) != OK) goto out;
     bos = p->opt->llama && tokenizer_adds_bos(t);
-    rc = tokenizer_encode(t, first_chars(buf_str(&text), p->opt->n_chars), p->opt->llama ? ENCODE_SPECIAL : 0, &p->ids, e);
+    rc = tokenizer_encode(t, first_chars(buf_str(&text), p->opt->n_chars),
+                          p->opt->llama ? ENCODE_SPECIAL : 0, &p->ids, e);
     if (rc != OK) goto out;
     p->n_windows = (int)(p->ids.n / (size_t)n_ctx);
     if (p->opt->n_chunks && p->n_windows > p->opt->n_chunks) p->n_windows = p->opt->n_chunks;
     if (p->n_windows < 1)
-        rc = err_set(e, E_INVALID, "%s: %zu tokens do not fill a window of %d", p->opt->file, p->ids.n, n_ctx);
-    for (int w = 0; bos && w < p->n_windows; w++) p->ids.p[(size_t)w * (size_t)n_ctx] = tokenizer_bos(t);
+        rc = err_set(e, E_INVALID, "%s: %zu tokens do not fill a window of %d", p->opt->file,
+                     p->ids.n, n_ctx);
+    for (int w = 0; bos && w < p->n_windows; w++)
+        p->ids.p[(size_t)w * (size_t)n_ctx] = tokenizer_bos(t);
     p->first = p->opt->llama ? n_ctx / 2 : 0;
 out:
     buf_release(&text);
@@ -82,13 +85,21 @@ static void score_some(void *arg, int thread, int n_threads)
     struct ppl *p = arg;
     int n_vocab = p->v.model->hp.n_vocab, a, b;
     par_share(p->n_out, 1, thread, n_threads, &a, &b);
-    for (int i = a; i < b; i++) p->nll[i] = nll_of(p->logits + (size_t)i * (size_t)n_vocab, n_vocab, p->want[i]);
+    for (int i = a; i < b; i++)
+        p->nll[i] = nll_of(p->logits + (size_t)i * (size_t)n_vocab, n_vocab, p->want[i]);
 }
 
 static int flush(struct ppl *p, struct err *e)
 {
-    struct batch b = { .n_tokens = p->n_tok, .ids = p->tok, .pos = p->pos, .seq = p->seq, .n_seqs = p->n_rows,
-                       .table = p->table, .table_stride = p->stride, .n_out = p->n_out, .out_rows = p->rows };
+    struct batch b = { .n_tokens = p->n_tok,
+                       .ids = p->tok,
+                       .pos = p->pos,
+                       .seq = p->seq,
+                       .n_seqs = p->n_rows,
+                       .table = p->table,
+                       .table_stride = p->stride,
+                       .n_out = p->n_out,
+                       .out_rows = p->rows };
     int rc;
     if (p->n_tok == 0) return OK;
     if ((rc = decoder_run(p->v.dec, &b, &p->logits, e)) != OK) return rc;
@@ -104,7 +115,8 @@ static int run(struct ppl *p, struct err *e)
     int n_ctx = p->opt->n_ctx, rc = OK;
     for (int w = 0; w < p->n_windows && rc == OK; w++) {
         const int32_t *ids = p->ids.p + (size_t)w * (size_t)n_ctx;
-        if (p->n_rows > 1 && w % p->n_rows == 0) rc = flush(p, e);      /* its row of the table is free again */
+        if (p->n_rows > 1 && w % p->n_rows == 0)
+            rc = flush(p, e); /* its row of the table is free again */
         for (int i = 0; i < n_ctx && rc == OK; i++) {
             if (p->n_tok == p->max_tokens && (rc = flush(p, e)) != OK) break;
             p->tok[p->n_tok] = ids[i];
@@ -133,10 +145,12 @@ static int prepare(struct ppl *p, struct err *e)
     p->n_rows = p->n_rows < 1 ? 1 : p->n_rows > MAX_OPEN ? MAX_OPEN : p->n_rows;
     p->stride = (n_ctx + KV_BLOCK - 1) / KV_BLOCK;
     n = (size_t)p->max_tokens;
-    if ((rc = eval_prepare(&p->v, p->opt, (struct decoder_opt){ (int)n, p->n_rows, p->stride, (int)n },
+    if ((rc = eval_prepare(&p->v, p->opt,
+                           (struct decoder_opt){ (int)n, p->n_rows, p->stride, (int)n },
                            p->n_rows * p->stride, e)) != OK)
         return rc;
-    if ((rc = par_open(&p->par, (struct par_opt){ .n_threads = p->opt->n_threads }, e)) != OK) return rc;
+    if ((rc = par_open(&p->par, (struct par_opt){ .n_threads = p->opt->n_threads }, e)) != OK)
+        return rc;
     p->tok = mem_array(5 * n, sizeof *p->tok);
     p->pos = p->tok + n, p->seq = p->pos + n, p->rows = p->seq + n, p->want = p->rows + n;
     p->nll = mem_array(n, sizeof *p->nll);

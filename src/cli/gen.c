@@ -11,6 +11,7 @@
 
 static tern_request *volatile watched;
 static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t stays;
 static bool write_failed;
 
 void gen_init(struct gen *g)
@@ -108,10 +109,12 @@ static void on_interrupt(int sig)
 {
     tern_request *r = watched;
 
-    if (!r || interrupted) _exit(128 + sig);             /* a second time: at once */
+    if (!stays && (!r || interrupted)) _exit(128 + sig); /* a second time: at once */
     interrupted = 1;
     tern_cancel(r);
 }
+
+void gen_stay(void) { stays = 1; }
 
 void gen_watch(tern_request *r)
 {

@@ -58,6 +58,7 @@ int  gen_fail(const char *verb, int code);
 
 /* Ctrl-C cancels this request from now on; NULL: it ends the program. */
 void gen_watch(tern_request *r);
+void gen_stay(void);                                     /* Ctrl-C never ends the program from now on */
 bool gen_interrupted(void);                              /* since the last gen_watch of a request */
 
 /* To stdout, at once. false: nobody reads it any more (quietly), or it failed (said on stderr). */

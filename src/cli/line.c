@@ -139,6 +139,7 @@ enum line_end line_read(struct line *l, const char *prompt, const char **text)
     } else {
         l->prompt = prompt;
         l->interrupted = false;
+        el_set(l->el, EL_PREP_TERM, 1);                  /* before the prompt shows: keys are ours from then on */
         got = el_gets(l->el, &n);
         if (l->interrupted) fputc('\n', stdout), fflush(stdout);
         if (!got || n <= 0) return l->interrupted ? LINE_INTERRUPT : LINE_EOF;

@@ -100,9 +100,36 @@ static void write_zephyr(struct talk *k)
     write_roles(k, eos >= 0 ? tokenizer_piece(k->t, eos) : STR("</s>"));
 }
 
+/* The system message a ChatML template puts in when there is none: a literal in its text. */
+static struct str default_system(struct str tmpl)
+{
+    static const char *const opens[] = { "<|im_start|>system\\n", "<|im_start|>system\n" };
+
+    for (int i = 0; i < 2; i++) {
+        struct str rest = tmpl, open = str_c(opens[i]);
+        for (ptrdiff_t at; (at = str_find(rest, open)) >= 0;) {
+            ptrdiff_t end, n = 0;
+            rest = str_skip(rest, (size_t)at + open.n);
+            end = str_find(rest, STR("<|im_end|>"));
+            while (n < end && !strchr("'\"{}\\", rest.p[n])) n++;
+            if (end > 0 && n == end) return str_take(rest, (size_t)end);
+        }
+    }
+    return STR("");
+}
+
 static void write_chatml(struct talk *k)
 {
+    struct str system = is_system(&k->msgs[0]) ? STR("") : default_system(k->tmpl);
+
     put_bos_if_usual(k);
+    if (system.n > 0) {
+        put_special(k, STR("<|im_start|>"));
+        put(k, "system\n");
+        buf_put_str(&k->text, system);
+        put_special(k, STR("<|im_end|>"));
+        put(k, "\n");
+    }
     for (size_t i = 0; i < k->n_msgs; i++) {
         put_special(k, STR("<|im_start|>"));
         buf_put_str(&k->text, k->msgs[i].role);

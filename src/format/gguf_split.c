@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #define MAX_PARTS 10000
+#define TAIL_LEN 20                  /* "-00001-of-00002.gguf" */
 
 static bool key_u64(const struct gguf *g, const char *key, uint64_t *out)
 {
@@ -12,9 +13,7 @@ static bool key_u64(const struct gguf *g, const char *key, uint64_t *out)
     return gguf_key(g, str_c(key), &v) && value_u64(&v, out);
 }
 
-#define TAIL_LEN 20 /* "-00001-of-00002.gguf" */
-
-/* The name of part no (from 0), given that of any other; false if it is not named like one. */
+/* The name of part no (from 0), given that of any other; NULL if it is not named like one. */
 static char *part_path(const char *path, uint64_t no, uint64_t count)
 {
     size_t n = strlen(path);

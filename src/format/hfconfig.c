@@ -2,9 +2,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "format/jsonload.h"
 
 #include <ctype.h>
-#include <jansson.h>
 
 #define MAX_BYTES (64u << 20)
 #define MAX_DIGITS 18 /* what surely fits an int64_t */
@@ -89,18 +89,14 @@ static void plain_json(struct buf *out, struct str s)
 static int load(json_t **out, struct str text, const char *name, struct err *e)
 {
     struct buf plain = { 0 };
-    json_error_t je;
-    int rc = OK;
+    int rc = jsonload(out, text, 0, name, e);
 
-    *out = text.n ? json_loadb(text.p, text.n, 0, &je) : NULL;
-    if (!*out) {
+    if (rc == E_FORMAT) {
         plain_json(&plain, text);
-        *out = json_loadb(buf_cstr(&plain), plain.n, 0, &je);
+        rc = jsonload(out, buf_str(&plain), 0, name, e);
         buf_release(&plain);
     }
-    if (!*out)
-        rc = err_set(e, E_FORMAT, "%s: line %d: %s", name, je.line, je.text);
-    else if (!json_is_object(*out))
+    if (rc == OK && !json_is_object(*out))
         rc = err_set(e, E_FORMAT, "%s: expected an object", name);
     return rc;
 }

@@ -4,8 +4,8 @@
 #include "base/file.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "format/jsonload.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 
 #define MAX_HEADER_BYTES 100000000u /* the format's own bound */
@@ -54,6 +54,14 @@ void safetensors_close(struct safetensors *s)
 static int fail(const struct safetensors *s, const char *tensor, const char *what, struct err *e)
 {
     return err_set(e, E_FORMAT, "%s: tensor '%.100s': %s", s->name, tensor, what);
+}
+
+/* Names go into sentences that a terminal shows. */
+static bool can_show(struct str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if ((unsigned char)s.p[i] < 0x20 || s.p[i] == 0x7f) return false;
+    return true;
 }
 
 static bool json_u64(const json_t *j, uint64_t *out)
@@ -136,7 +144,9 @@ static int read_tensor(struct safetensors *s, const char *name, const json_t *en
     int rc;
 
     t->name = arena_str(&s->arena, str_c(name));
-    if (t->name.n == 0) return fail(s, name, "a tensor without a name", e);
+    if (t->name.n == 0 || !can_show(t->name))
+        return err_set(e, E_FORMAT, "%s: a tensor whose name is empty or has control characters",
+                       s->name);
     if (!json_is_object(entry)) return fail(s, name, "expected an object", e);
     if ((rc = read_dtype(s, t, entry, e)) != OK) return rc;
     if ((rc = read_shape(s, t, entry, e)) != OK) return rc;
@@ -232,7 +242,7 @@ bool safetensors_looks(const void *p, size_t n, uint64_t file_bytes)
 
 static int parse(struct safetensors *s, const void *p, size_t n, struct err *e)
 {
-    json_error_t je;
+    struct str text;
     json_t *header;
     uint64_t len;
     int rc;
@@ -250,11 +260,9 @@ static int parse(struct safetensors *s, const void *p, size_t n, struct err *e)
     if (len < 2 || ((const char *)p)[8] != '{')
         return err_set(e, E_FORMAT, "%s: expected a header that begins with '{' at byte 8",
                        s->name);
-    header = json_loadb((const char *)p + 8, (size_t)len, JSON_REJECT_DUPLICATES, &je);
-    if (!header)
-        return err_set(e, E_FORMAT, "%s: byte %d: the header is not JSON: %s", s->name,
-                       je.position + 8, je.text);
-    rc = read_header(s, header, str_of((const char *)p + 8 + len, n - 8 - (size_t)len), e);
+    text = str_of((const char *)p + 8, (size_t)len);
+    if ((rc = jsonload(&header, text, JSON_REJECT_DUPLICATES, s->name, e)) != OK) return rc;
+    rc = read_header(s, header, str_of(text.p + len, n - 8 - (size_t)len), e);
     json_decref(header);
     return rc;
 }
@@ -298,11 +306,11 @@ static int shard_of(struct safetensors *s, struct map *shards, const char *dir, 
         *out = s->shards[i];
         return OK;
     }
-    if ((rc = path_under(&path, dir, file, e)) != OK) {
-        err_wrap(e, "%s", s->name);
-        return rc;
-    }
-    rc = safetensors_open(&shard, path, e);
+    if (path_under(&path, dir, file, NULL) != OK || !can_show(file))
+        rc = err_set(e, E_FORMAT, "%s: a shard's name must stay inside the folder, found '%.100s'",
+                     s->name, can_show(file) ? file.p : "control characters");
+    else
+        rc = safetensors_open(&shard, path, e);
     if (rc == E_NOTFOUND)
         rc = err_set(e, rc, "%s: the shard is missing, which %s names", path, path_base(s->name));
     mem_free(path);
@@ -332,8 +340,8 @@ static int read_index(struct safetensors *s, const char *dir, const json_t *inde
     s->tensors = mem_array(json_object_size(weights), sizeof *s->tensors);
     map_reserve(&s->map, json_object_size(weights));
     json_object_foreach(weights, name, file) {
-        if (!json_is_string(file)) {
-            rc = fail(s, name, "expected the name of a file", e);
+        if (!json_is_string(file) || !can_show(str_c(name))) {
+            rc = fail(s, can_show(str_c(name)) ? name : "?", "expected a name and that of a file", e);
             break;
         }
         rc = shard_of(s, &shards, dir, str_of(json_string_value(file), json_string_length(file)),
@@ -357,14 +365,10 @@ int safetensors_open_index(struct safetensors **out, const char *dir, struct str
                            const char *name, struct err *e)
 {
     struct safetensors *s = new_safetensors(name);
-    json_error_t je;
-    json_t *index = json_loadb(json.p, json.n, JSON_REJECT_DUPLICATES, &je);
-    int rc;
+    json_t *index;
+    int rc = jsonload(&index, json, JSON_REJECT_DUPLICATES, name, e);
 
-    if (!index)
-        rc = err_set(e, E_FORMAT, "%s: line %d: %s", name, je.line, je.text);
-    else
-        rc = read_index(s, dir, index, e);
+    if (rc == OK) rc = read_index(s, dir, index, e);
     json_decref(index);
     if (rc == OK)
         *out = s;

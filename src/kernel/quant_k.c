@@ -5,10 +5,11 @@ QUANT_DECODER(q2_k)
 {
     const struct block_q2_k *b = block;
     float d = f16_to_f32(b->d), dmin = f16_to_f32(b->dmin);
-    for (int i = 0; i < QK_K; i++) {
-        int sc = b->scales[i / 16], q = b->qs[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
-        float scale = d * (float)(sc & 15), min = dmin * (float)(sc >> 4);
-        y[i] = scale * (float)q - min;
+    for (int j = 0; j < 16; j++) {
+        const uint8_t *qs = b->qs + j / 8 * 32 + j % 2 * 16;
+        float scale = d * (float)(b->scales[j] & 15), min = dmin * (float)(b->scales[j] >> 4);
+        for (int l = 0; l < 16; l++)
+            y[j * 16 + l] = scale * (float)(qs[l] >> (j / 2 % 4 * 2) & 3) - min;
     }
 }
 
@@ -16,10 +17,13 @@ QUANT_DECODER(q3_k)
 {
     const struct block_q3_k *b = block;
     float d = f16_to_f32(b->d);
-    for (int i = 0; i < QK_K; i++) {
-        int q = b->qs[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
-        int high = b->hmask[i % 32] >> (i / 32) & 1;
-        y[i] = d * (float)quant_k3_scale(b->scales, i / 16) * (float)(q + 4 * high - 4);
+    for (int j = 0; j < 16; j++) {
+        const uint8_t *qs = b->qs + j / 8 * 32 + j % 2 * 16, *high = b->hmask + j % 2 * 16;
+        float scale = d * (float)quant_k3_scale(b->scales, j);
+        for (int l = 0; l < 16; l++) {
+            int q = (qs[l] >> (j / 2 % 4 * 2) & 3) | (high[l] >> (j / 2) & 1) << 2;
+            y[j * 16 + l] = scale * (float)(q - 4);
+        }
     }
 }
 
@@ -55,10 +59,13 @@ QUANT_DECODER(q6_k)
 {
     const struct block_q6_k *b = block;
     float d = f16_to_f32(b->d);
-    for (int i = 0; i < QK_K; i++) {
-        int half = i / 128, low = b->ql[half * 64 + i % 64] >> (i % 128 / 64 * 4) & 15;
-        int high = b->qh[half * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
-        y[i] = d * (float)b->scales[i / 16] * (float)((low | high << 4) - 32);
+    for (int j = 0; j < 16; j++) {
+        const uint8_t *low = b->ql + j / 8 * 64 + j % 4 * 16, *high = b->qh + j / 8 * 32 + j % 2 * 16;
+        float scale = d * (float)b->scales[j];
+        for (int l = 0; l < 16; l++) {
+            int q = (low[l] >> (j % 8 / 4 * 4) & 15) | (high[l] >> (j / 2 % 4 * 2) & 3) << 4;
+            y[j * 16 + l] = scale * (float)(q - 32);
+        }
     }
 }
 

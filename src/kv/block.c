@@ -48,10 +48,14 @@ static int measure(struct block_pool *p, const struct kvshape *layers, struct er
         uint64_t k, v, part;
         if (!part_bytes(s->n_kv_heads, s->head_dim, p->type, &k) ||
             !part_bytes(s->n_kv_heads, s->head_dim_v, p->type, &v))
-            return err_set(e, E_UNSUPPORTED, "layer %d: %d numbers of a head do not make whole blocks of %s", l,
+            return err_set(e, E_UNSUPPORTED,
+                           "layer %d: %d numbers of a head do not make whole blocks of %s", l,
                            s->head_dim, dtype_name((int)p->type));
-        p->layers[l] = (struct kvlayer){ .n_kv_heads = s->n_kv_heads, .head_dim = s->head_dim,
-                                         .head_dim_v = s->head_dim_v, .k_block_bytes = k, .v_block_bytes = v };
+        p->layers[l] = (struct kvlayer){ .n_kv_heads = s->n_kv_heads,
+                                         .head_dim = s->head_dim,
+                                         .head_dim_v = s->head_dim_v,
+                                         .k_block_bytes = k,
+                                         .v_block_bytes = v };
         part = (k + v) * (uint64_t)p->n + 2 * ALIGN;
         if (part / (uint64_t)p->n < k + v || sum + part < sum || sum + part > SIZE_MAX / 2)
             return err_set(e, E_NOMEM, "a KV cache of %d blocks of %llu bytes fits no memory", p->n,
@@ -69,8 +73,8 @@ static void *place(char **at, size_t block, int n)
     return block ? p : NULL;
 }
 
-int block_pool_open(struct block_pool **out, struct backend *be, const struct kvshape *layers, int n_layers,
-                    enum dtype type, int n_blocks, struct err *e)
+int block_pool_open(struct block_pool **out, struct backend *be, const struct kvshape *layers,
+                    int n_layers, enum dtype type, int n_blocks, struct err *e)
 {
     struct block_pool *p = mem_new(struct block_pool);
     char *at;
@@ -86,8 +90,8 @@ int block_pool_open(struct block_pool **out, struct backend *be, const struct kv
     p->free = mem_try_array((size_t)n_blocks, sizeof *p->free);
     p->refs = mem_try_array((size_t)n_blocks, sizeof *p->refs);
     if (!p->free || !p->refs || be->alloc(be, &p->mem, p->bytes, MEM_KV, e) != OK) {
-        rc = err_set(e, E_NOMEM, "no memory for the KV cache: %zu bytes for %d blocks of %d tokens", p->bytes, n_blocks,
-                     KV_BLOCK);
+        rc = err_set(e, E_NOMEM, "no memory for the KV cache: %zu bytes for %d blocks of %d tokens",
+                     p->bytes, n_blocks, KV_BLOCK);
         goto out;
     }
     at = p->mem;

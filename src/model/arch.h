@@ -9,7 +9,10 @@
 #include "base/str.h"
 #include "kernel/backend.h"
 
-enum dim { DIM_NONE, DIM_EMBD, DIM_Q, DIM_K, DIM_V, DIM_QKV, DIM_O, DIM_FF, DIM_2FF, DIM_HEAD, DIM_VOCAB, DIM_ONE };
+enum dim {
+    DIM_NONE, DIM_EMBD, DIM_Q, DIM_K, DIM_V, DIM_QKV, DIM_O, DIM_FF, DIM_2FF, DIM_HEAD, DIM_VOCAB,
+    DIM_ONE
+};
 
 enum row_kind {
     ROW_VEC,                 /* float * : converted to F32 in the backend's memory */
@@ -32,7 +35,7 @@ enum {
 };
 
 struct tensor_row {
-    const char *gguf, *hf;   /* '*' is the layer; hf without the folder's prefix; NULL: not in that world */
+    const char *gguf, *hf;   /* '*' is the layer; hf without the prefix; NULL: not in that world */
     enum row_kind kind;
     unsigned flags;
     size_t at;               /* of the member in struct layer, or in struct model without a '*' */
@@ -54,7 +57,8 @@ enum {
     ARCH_MULTIPLIERS = 2048, /* embedding, attention, residual multipliers, logits_scaling */
     ARCH_NO_ROPE = 4096,     /* some layers do not turn: no_rope_layers */
     ARCH_LONGROPE = 8192,    /* its scalings "su" and "yarn" mean longrope */
-    ARCH_QKV_BIAS = 16384
+    ARCH_QKV_BIAS = 16384,
+    ARCH_USE_RULE = 32768    /* use_sliding_window counts only where layer_types is missing */
 };
 
 struct arch {
@@ -71,8 +75,8 @@ struct arch {
     enum act act;
     const char *act_key;                     /* "hidden_act" */
     bool tied;
-    int gguf_wide;                           /* GGUF files with so many layers scale scores by n_embd / n_heads */
-    bool gguf_silu;                          /* GGUF files of this name mean silu unless they say otherwise */
+    int gguf_wide;           /* GGUF files with so many layers scale scores by n_embd / n_heads */
+    bool gguf_silu;          /* GGUF files of this name mean silu unless they say otherwise */
 };
 
 const struct arch *arch_by_gguf(struct str name);        /* NULL: not known */

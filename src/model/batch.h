@@ -17,8 +17,9 @@ struct batch {
     int table_stride;
     int n_out;
     const int32_t *out_rows;     /* [n_out] which tokens want logits */
-    /* [n_seqs] how long each sequence will be, for models whose rotary scaling depends on it (longrope,
-     * dynamic): then a prompt in chunks is the prompt in one piece. NULL: as long as this batch shows. */
+    /* [n_seqs] how long each sequence will be, for models whose rotary scaling depends on it
+     * (longrope, dynamic): then a prompt in chunks is the prompt in one piece. NULL: as long as
+     * this batch shows. */
     const int32_t *seq_len;
 };
 #endif

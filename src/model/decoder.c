@@ -13,7 +13,8 @@ struct decoder {
     const int32_t *ids, *out_rows;   /* of this batch, in the backend's memory */
 };
 
-int decoder_open(struct decoder **out, struct model *m, struct block_pool *kv, struct decoder_opt opt, struct err *e)
+int decoder_open(struct decoder **out, struct model *m, struct block_pool *kv,
+                 struct decoder_opt opt, struct err *e)
 {
     struct decoder *d = mem_new(struct decoder);
     int rc;
@@ -43,13 +44,16 @@ static int check_token(struct decoder *d, const struct batch *b, int t, struct e
 {
     int32_t pos = b->pos[t], seq = b->seq[t], block;
     if (b->ids[t] < 0 || b->ids[t] >= d->m->hp.n_vocab)
-        return err_set(e, E_INVALID, "token id %d is outside the vocabulary of %d", b->ids[t], d->m->hp.n_vocab);
+        return err_set(e, E_INVALID, "token id %d is outside the vocabulary of %d", b->ids[t],
+                       d->m->hp.n_vocab);
     if (seq < 0 || seq >= b->n_seqs || pos < 0 || pos / KV_BLOCK >= b->table_stride)
-        return err_set(e, E_INVALID, "token %d at position %d of sequence %d is outside the batch's table", t, pos, seq);
+        return err_set(e, E_INVALID,
+                       "token %d at position %d of sequence %d is outside the batch's table", t,
+                       pos, seq);
     block = b->table[(size_t)seq * (size_t)b->table_stride + (size_t)(pos / KV_BLOCK)];
     if (block < 0 || block >= block_n(d->pool))
-        return err_set(e, E_INVALID, "position %d of sequence %d lies in block %d of %d", pos, seq, block,
-                       block_n(d->pool));
+        return err_set(e, E_INVALID, "position %d of sequence %d lies in block %d of %d", pos, seq,
+                       block, block_n(d->pool));
     if (d->s.seq_end[seq] <= pos) d->s.seq_end[seq] = pos + 1;
     return OK;
 }
@@ -58,17 +62,22 @@ static int check(struct decoder *d, const struct batch *b, struct err *e)
 {
     const struct decoder_opt *o = &d->s.opt;
     int rc;
-    if (b->n_tokens < 1 || b->n_tokens > o->max_tokens || b->n_seqs < 1 || b->n_seqs > o->max_seqs ||
-        b->table_stride < 1 || b->table_stride > o->max_table || b->n_out < 0 || b->n_out > o->max_out)
-        return err_set(e, E_INVALID, "a batch of %d tokens of %d sequences (%d blocks each, %d outputs) is over the "
-                       "decoder's limits of %d, %d, %d, %d", b->n_tokens, b->n_seqs, b->table_stride, b->n_out,
-                       o->max_tokens, o->max_seqs, o->max_table, o->max_out);
+    if (b->n_tokens < 1 || b->n_tokens > o->max_tokens || b->n_seqs < 1 ||
+        b->n_seqs > o->max_seqs || b->table_stride < 1 || b->table_stride > o->max_table ||
+        b->n_out < 0 || b->n_out > o->max_out)
+        return err_set(
+            e, E_INVALID,
+            "a batch of %d tokens of %d sequences (%d blocks each, %d outputs) is over the "
+            "decoder's limits of %d, %d, %d, %d",
+            b->n_tokens, b->n_seqs, b->table_stride, b->n_out, o->max_tokens, o->max_seqs,
+            o->max_table, o->max_out);
     for (int i = 0; i < b->n_seqs; i++) d->s.seq_end[i] = b->seq_len ? b->seq_len[i] : 0;
     for (int t = 0; t < b->n_tokens; t++)
         if ((rc = check_token(d, b, t, e)) != OK) return rc;
     for (int i = 0; i < b->n_out; i++)
         if (b->out_rows[i] < 0 || b->out_rows[i] >= b->n_tokens)
-            return err_set(e, E_INVALID, "output row %d is not one of %d tokens", b->out_rows[i], b->n_tokens);
+            return err_set(e, E_INVALID, "output row %d is not one of %d tokens", b->out_rows[i],
+                           b->n_tokens);
     return OK;
 }
 
@@ -109,8 +118,10 @@ static void varying_table(struct decoder *d, const struct batch *b, int kind)
     struct tensor *run = s->runs + (size_t)kind * (size_t)s->opt.max_tokens;
 
     for (int i = 0; i < b->n_seqs; i++)
-        if (rotary_is_long(r, s->seq_end[i])) rotary_freq(r, s->seq_end[i], s->freq_host + base + (size_t)i * half);
-    d->be->put(d->be, s->freq + base, s->freq_host + base, (size_t)b->n_seqs * half * sizeof(float));
+        if (rotary_is_long(r, s->seq_end[i]))
+            rotary_freq(r, s->seq_end[i], s->freq_host + base + (size_t)i * half);
+    d->be->put(d->be, s->freq + base, s->freq_host + base,
+               (size_t)b->n_seqs * half * sizeof(float));
 
     for (int t = 0, end; t < b->n_tokens; t = end, run++) {
         int seq = b->seq[t];
@@ -131,20 +142,23 @@ static void rope_tables(struct decoder *d, const struct batch *b)
         const struct rope_hp *r = &d->m->hp.rope[i];
         if (rotary_varies(r)) varying_table(d, b, i);
         else
-            d->be->rope_table(d->be, &d->s.table_t[i], d->kv.pos, d->m->rope_freq[i], r->n_rot, (float)r->attn_factor);
+            d->be->rope_table(d->be, &d->s.table_t[i], d->kv.pos, d->m->rope_freq[i], r->n_rot,
+                              (float)r->attn_factor);
     }
 }
 
 /* ---- layers ---- */
 
-static void norm(struct decoder *d, const struct tensor *out, const struct tensor *x, const float *w, const float *bias)
+static void norm(struct decoder *d, const struct tensor *out, const struct tensor *x,
+                 const float *w, const float *bias)
 {
     const struct hparams *hp = &d->m->hp;
     if (hp->norm == NORM_LAYER) d->be->layernorm(d->be, out, x, w, bias, hp->norm_eps);
     else d->be->rmsnorm(d->be, out, x, w, hp->norm_eps);
 }
 
-static void qk_norm(struct decoder *d, const struct tensor *x, int n_heads, int head_dim, const float *w)
+static void qk_norm(struct decoder *d, const struct tensor *x, int n_heads, int head_dim,
+                    const float *w)
 {
     if (!w) return;
     if (d->m->hp.qk_norm_whole) head_dim *= n_heads, n_heads = 1;
@@ -165,8 +179,10 @@ static void attention(struct decoder *d, int l)
     qk_norm(d, &p->k, lh->n_kv_heads, lh->head_dim, w->k_norm);
     if (lh->rope >= 0) {
         const struct tensor *table = &d->s.table_t[lh->rope];
-        be->rope(be, &p->q, lh->n_heads, lh->head_dim, hp->rope[lh->rope].n_rot, table, hp->rope_style);
-        be->rope(be, &p->k, lh->n_kv_heads, lh->head_dim, hp->rope[lh->rope].n_rot, table, hp->rope_style);
+        be->rope(be, &p->q, lh->n_heads, lh->head_dim, hp->rope[lh->rope].n_rot, table,
+                 hp->rope_style);
+        be->rope(be, &p->k, lh->n_kv_heads, lh->head_dim, hp->rope[lh->rope].n_rot, table,
+                 hp->rope_style);
     }
     be->kv_put(be, &d->kv, l, &p->k, &p->v);
 }
@@ -209,7 +225,8 @@ static void layers(struct decoder *d, int n_out, bool gathered)
     for (int l = 0; l < n_layers; l++) {
         struct layer_step *p = &d->s.steps[l];
         attention(d, l);
-        if (l == n_layers - 1 && n_out == 0) return;     /* nobody reads on: the KV is all that was wanted */
+        if (l == n_layers - 1 && n_out == 0)
+            return; /* nobody reads on: the KV is all that was wanted */
         be->attend(be, &p->a, &p->q, &d->kv, l, &p->attend);
         if (l == n_layers - 1 && gathered) {
             be->gather(be, &p->tx, &p->x, d->out_rows);

@@ -18,8 +18,8 @@ struct decoder_opt {
     int max_out;                     /* rows of logits at most */
 };
 
-int  decoder_open(struct decoder **out, struct model *m, struct block_pool *kv, struct decoder_opt opt,
-                  struct err *e);
+int decoder_open(struct decoder **out, struct model *m, struct block_pool *kv,
+                 struct decoder_opt opt, struct err *e);
 void decoder_close(struct decoder *d);                   /* NULL is fine */
 
 /* Runs the batch; returns when logits are there: *logits is [n_out][n_vocab], the decoder's, valid

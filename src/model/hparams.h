@@ -14,7 +14,9 @@
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
 
-enum rope_scaling { ROPE_NONE, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE, ROPE_DYNAMIC, ROPE_SCALINGS };
+enum rope_scaling {
+    ROPE_NONE, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE, ROPE_DYNAMIC, ROPE_SCALINGS
+};
 
 /* One kind of rotary embedding; gemma3 has two, most models one. */
 struct rope_hp {
@@ -49,7 +51,7 @@ struct hparams {
 
     enum norm_kind norm;
     float norm_eps;
-    float norm_bias1;                /* weight of a norm is w + norm_bias1 (gemma from Hugging Face: 1) */
+    float norm_bias1;                /* added to norms' weights (gemma from Hugging Face: 1) */
     enum act act;
 
     float embd_scale, residual_scale, logit_scale;           /* factors; never 0 */
@@ -70,9 +72,10 @@ bool rope_scaling_by_name(struct str name, enum rope_scaling *out);
 
 /* The shape a row of the architecture's table must have in layer l (any l outside the layers). */
 int hparams_dim(const struct hparams *hp, enum dim d, int l);
-/* Writes the tensor's name in the world hp was read from (or in the other one); false: it has none there. */
-bool hparams_name(const struct hparams *hp, const struct tensor_row *r, int l, enum source_kind world, char *out,
-                  size_t cap);
+/* Writes the tensor's name in the world hp was read from (or in the other one); false: it has none
+ * there. */
+bool hparams_name(const struct hparams *hp, const struct tensor_row *r, int l,
+                  enum source_kind world, char *out, size_t cap);
 
 /* The two readers, for hparams.c: they fill what the file says; checks come after. */
 int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);

@@ -56,15 +56,16 @@ static bool get_int(const struct meta *m, const char *name, int l, int *out)
 static int need_int(const struct meta *m, const char *name, int l, int *out, struct err *e)
 {
     if (get_int(m, name, l, out) && *out > 0) return OK;
-    return err_set(e, E_FORMAT, "%s: the key %s is missing or no positive number", source_path(m->src),
-                   key_of(m, name).s);
+    return err_set(e, E_FORMAT, "%s: the key %s is missing or no positive number",
+                   source_path(m->src), key_of(m, name).s);
 }
 
 static int find_arch(struct meta *m, struct err *e)
 {
     struct str name;
     if (!source_str(m->src, "general.architecture", &name))
-        return err_set(e, E_FORMAT, "%s: the key general.architecture is missing", source_path(m->src));
+        return err_set(e, E_FORMAT, "%s: the key general.architecture is missing",
+                       source_path(m->src));
     m->arch = arch_by_gguf(name);
     if (!m->arch)
         return err_set(e, E_UNSUPPORTED, "%s: the architecture \"%.*s\" is not known; known are %s",
@@ -79,7 +80,8 @@ static int read_shapes(const struct meta *m, struct hparams *hp, struct arena *a
     if ((rc = need_int(m, "embedding_length", 0, &hp->n_embd, e)) != OK) return rc;
     if ((rc = need_int(m, "context_length", 0, &hp->n_ctx, e)) != OK) return rc;
     if (hp->n_layers > 65536)
-        return err_set(e, E_FORMAT, "%s: %d layers make no sense", source_path(m->src), hp->n_layers);
+        return err_set(e, E_FORMAT, "%s: %d layers make no sense", source_path(m->src),
+                       hp->n_layers);
     hp->layers = arena_array(a, (size_t)hp->n_layers, sizeof *hp->layers);
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
@@ -98,7 +100,8 @@ static bool slides(const struct meta *m, int l)
     struct value v;
     int n = m->arch->window_every, yes;
     bool there = source_key(m->src, key_of(m, "attention.sliding_window_pattern").s, &v);
-    if (there && v.kind == VALUE_LIST) return get_int(m, "attention.sliding_window_pattern", l, &yes) && yes;
+    if (there && v.kind == VALUE_LIST)
+        return get_int(m, "attention.sliding_window_pattern", l, &yes) && yes;
     if (there) get_int(m, "attention.sliding_window_pattern", l, &n);
     return n < 1 || (l + 1) % n != 0;
 }
@@ -119,20 +122,22 @@ static void read_windows(const struct meta *m, struct hparams *hp)
     }
 }
 
-static int read_factors(const struct meta *m, struct arena *a, const char *name, int n, const float **out,
-                        struct err *e)
+static int read_factors(const struct meta *m, struct arena *a, const char *name, int n,
+                        const float **out, struct err *e)
 {
     const struct source_tensor *t = source_find(m->src, name);
     float *f;
     if (!t) return OK;
     if (t->n_dims != 1 || t->dims[0] != n || !quant_can_decode(t->type))
-        return err_set(e, E_FORMAT, "%s: tensor %s is %s with %lld numbers, expected %d", source_path(m->src), name,
-                       dtype_name((int)t->type), (long long)t->dims[0], n);
+        return err_set(e, E_FORMAT, "%s: tensor %s is %s with %lld numbers, expected %d",
+                       source_path(m->src), name, dtype_name((int)t->type), (long long)t->dims[0],
+                       n);
     f = arena_array(a, (size_t)n, sizeof *f);
     quant_decode(t->type, t->data, f, n);
     for (int i = 0; i < n; i++)
         if (!(f[i] > 0) || !isfinite(f[i]))
-            return err_set(e, E_FORMAT, "%s: tensor %s holds %g", source_path(m->src), name, (double)f[i]);
+            return err_set(e, E_FORMAT, "%s: tensor %s holds %g", source_path(m->src), name,
+                           (double)f[i]);
     *out = f;
     return OK;
 }
@@ -171,18 +176,30 @@ static int read_rope(const struct meta *m, struct hparams *hp, struct arena *a, 
     if ((rc = read_scaling(m, r, e)) != OK) return rc;
     if (r->scaling == ROPE_YARN) r->attn_factor *= rotary_yarn_factor(r->factor, 0, 0);
 
-    if ((rc = read_factors(m, a, "rope_freqs.weight", r->n_rot / 2, &r->freq_factors, e)) != OK) return rc;
-    if ((rc = read_factors(m, a, "rope_factors_long.weight", r->n_rot / 2, &r->long_factor, e)) != OK) return rc;
-    if ((rc = read_factors(m, a, "rope_factors_short.weight", r->n_rot / 2, &r->short_factor, e)) != OK) return rc;
-    if (r->long_factor && r->short_factor) r->scaling = ROPE_LONGROPE;   /* older files name no type */
+    if ((rc = read_factors(m, a, "rope_freqs.weight", r->n_rot / 2, &r->freq_factors, e)) != OK)
+        return rc;
+    if ((rc = read_factors(m, a, "rope_factors_long.weight", r->n_rot / 2, &r->long_factor, e)) !=
+        OK)
+        return rc;
+    if ((rc = read_factors(m, a, "rope_factors_short.weight", r->n_rot / 2, &r->short_factor, e)) !=
+        OK)
+        return rc;
+    if (r->long_factor && r->short_factor)
+        r->scaling = ROPE_LONGROPE; /* older files name no type */
     else if (r->scaling == ROPE_LONGROPE)
-        return err_set(e, E_FORMAT, "%s: longrope without rope_factors_long.weight and rope_factors_short.weight",
-                       source_path(m->src));
+        return err_set(
+            e, E_FORMAT,
+            "%s: longrope without rope_factors_long.weight and rope_factors_short.weight",
+            source_path(m->src));
 
     if (m->arch->flags & ARCH_TWO_ROPES) {
         hp->n_rope = 2;
-        hp->rope[1] = (struct rope_hp){ .theta = f64_or(m, "rope.freq_base_swa", m->arch->theta_window),
-                                        .n_rot = r->n_rot, .factor = 1, .attn_factor = 1, .max_ctx = hp->n_ctx };
+        hp->rope[1] =
+            (struct rope_hp){ .theta = f64_or(m, "rope.freq_base_swa", m->arch->theta_window),
+                              .n_rot = r->n_rot,
+                              .factor = 1,
+                              .attn_factor = 1,
+                              .max_ctx = hp->n_ctx };
     }
     return OK;
 }
@@ -208,7 +225,8 @@ static int read_act(const struct meta *m, struct hparams *hp, struct err *e)
 {
     struct str name;
     hp->act = m->arch->gguf_silu ? ACT_SILU : m->arch->act;
-    if (!source_str(m->src, key_of(m, "hidden_activation").s, &name) || act_by_name(name, &hp->act)) return OK;
+    if (!source_str(m->src, key_of(m, "hidden_activation").s, &name) || act_by_name(name, &hp->act))
+        return OK;
     return err_set(e, E_UNSUPPORTED, "%s: %s \"%.*s\" is not known", source_path(m->src),
                    key_of(m, "hidden_activation").s, STR_ARG(str_take(name, 64)));
 }

@@ -72,7 +72,8 @@ static int need_int(const struct config *c, const char *name, int *out, struct e
 {
     if (get_int(c, name, out) && *out > 0) return OK;
     if (has(c, "", name))
-        return err_set(e, E_FORMAT, "%s: config.json: %s%s is not a positive number", source_path(c->src), c->in, name);
+        return err_set(e, E_FORMAT, "%s: config.json: %s%s is not a positive number",
+                       source_path(c->src), c->in, name);
     return err_set(e, E_FORMAT, "%s: config.json has no %s%s", source_path(c->src), c->in, name);
 }
 
@@ -94,7 +95,8 @@ static int find_arch(struct config *c, struct err *e)
 
 static const char *find_prefix(const struct source *src)
 {
-    static const char *const prefixes[] = { "model.", "", "language_model.model.", "model.language_model." };
+    static const char *const prefixes[] = { "model.", "", "language_model.model.",
+                                            "model.language_model." };
     char name[128];
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
         snprintf(name, sizeof name, "%sembed_tokens.weight", prefixes[i]);
@@ -134,7 +136,9 @@ static void read_windows(const struct config *c, struct hparams *hp)
     bool typed = f & ARCH_LAYER_TYPES && has(c, "", "layer_types.0");
 
     if (!(f & (ARCH_WINDOW | ARCH_LAYER_TYPES))) return;
-    if (f & ARCH_USE_WINDOW && !get_bool(c, "use_sliding_window", false)) return;
+    if (f & ARCH_USE_WINDOW && !(f & ARCH_USE_RULE && typed) &&
+        !get_bool(c, "use_sliding_window", false))
+        return;
     for (int l = 0; l < hp->n_layers; l++)
         if (typed ? layer_type_is(c, l, "sliding_attention") : sliding_by_rule(c, hp, l))
             hp->layers[l].window = window > 0 ? window : 0;
@@ -143,17 +147,20 @@ static void read_windows(const struct config *c, struct hparams *hp)
 /* Where there are two rotary bases, a layer of the sliding kind takes the second. */
 static bool layer_slides(const struct config *c, const struct hparams *hp, int l)
 {
-    return has(c, "", "layer_types.0") ? layer_type_is(c, l, "sliding_attention") : sliding_by_rule(c, hp, l);
+    return has(c, "", "layer_types.0") ? layer_type_is(c, l, "sliding_attention")
+                                       : sliding_by_rule(c, hp, l);
 }
 
 /* ---- rotary ---- */
 
-static const float *read_factors(const struct config *c, struct arena *a, const char *dict, const char *name, int n)
+static const float *read_factors(const struct config *c, struct arena *a, const char *dict,
+                                 const char *name, int n)
 {
     struct value list, v;
     float *out;
     double f;
-    if (!source_key(c->src, key_of(c, dict, name).s, &list) || list.kind != VALUE_LIST || list.n != (size_t)n)
+    if (!source_key(c->src, key_of(c, dict, name).s, &list) || list.kind != VALUE_LIST ||
+        list.n != (size_t)n)
         return NULL;
     out = arena_array(a, (size_t)n, sizeof *out);
     for (int i = 0; i < n; i++) {
@@ -163,15 +170,17 @@ static const float *read_factors(const struct config *c, struct arena *a, const 
     return out;
 }
 
-static int read_scaling_type(const struct config *c, struct rope_hp *r, const char *dict, struct err *e)
+static int read_scaling_type(const struct config *c, struct rope_hp *r, const char *dict,
+                             struct err *e)
 {
     struct str type = STR("default");
     if (!source_str(c->src, key_of(c, dict, "rope_type").s, &type))
         source_str(c->src, key_of(c, dict, "type").s, &type);
-    if (c->arch->flags & ARCH_LONGROPE && (str_is(type, "su") || str_is(type, "yarn"))) type = STR("longrope");
+    if (c->arch->flags & ARCH_LONGROPE && (str_is(type, "su") || str_is(type, "yarn")))
+        type = STR("longrope");
     if (!rope_scaling_by_name(type, &r->scaling))
-        return err_set(e, E_UNSUPPORTED, "%s: config.json: rope type \"%.*s\" is not known", source_path(c->src),
-                       STR_ARG(str_take(type, 64)));
+        return err_set(e, E_UNSUPPORTED, "%s: config.json: rope type \"%.*s\" is not known",
+                       source_path(c->src), STR_ARG(str_take(type, 64)));
     return OK;
 }
 
@@ -186,8 +195,8 @@ static double read_orig_ctx(const struct config *c, const char *dict, int n_ctx)
     return n_ctx;
 }
 
-static int read_rope(const struct config *c, struct hparams *hp, struct arena *a, struct rope_hp *r, const char *dict,
-                     double theta, struct err *e)
+static int read_rope(const struct config *c, struct hparams *hp, struct arena *a, struct rope_hp *r,
+                     const char *dict, double theta, struct err *e)
 {
     double partial = 1, mscale = 0, mscale_all = 0;
     int rc = read_scaling_type(c, r, dict, e);
@@ -211,12 +220,13 @@ static int read_rope(const struct config *c, struct hparams *hp, struct arena *a
 
     if (!get_f64(c, dict, "factor", &r->factor)) {
         if (r->scaling != ROPE_NONE && r->scaling != ROPE_YARN && r->scaling != ROPE_LONGROPE)
-            return err_set(e, E_FORMAT, "%s: config.json: %s scaling has no factor", source_path(c->src),
-                           rope_scaling_name(r->scaling));
+            return err_set(e, E_FORMAT, "%s: config.json: %s scaling has no factor",
+                           source_path(c->src), rope_scaling_name(r->scaling));
         r->factor = r->scaling == ROPE_NONE ? 1 : hp->n_ctx / r->orig_ctx;
     }
     if (r->scaling == ROPE_LLAMA3 && !(r->high_freq > r->low_freq && r->low_freq > 0))
-        return err_set(e, E_FORMAT, "%s: config.json: llama3 scaling between %g and %g makes no sense",
+        return err_set(e, E_FORMAT,
+                       "%s: config.json: llama3 scaling between %g and %g makes no sense",
                        source_path(c->src), r->low_freq, r->high_freq);
 
     r->attn_factor = 1;
@@ -224,22 +234,24 @@ static int read_rope(const struct config *c, struct hparams *hp, struct arena *a
         get_f64(c, dict, "mscale", &mscale);
         get_f64(c, dict, "mscale_all_dim", &mscale_all);
         if (!get_f64(c, dict, "attention_factor", &r->attn_factor))
-            r->attn_factor = r->scaling == ROPE_YARN ? rotary_yarn_factor(r->factor, mscale, mscale_all)
-                                                     : rotary_long_factor(r->factor, r->orig_ctx);
+            r->attn_factor = r->scaling == ROPE_YARN
+                                 ? rotary_yarn_factor(r->factor, mscale, mscale_all)
+                                 : rotary_long_factor(r->factor, r->orig_ctx);
     }
     if (r->scaling == ROPE_LONGROPE) {
         r->long_factor = read_factors(c, a, dict, "long_factor", r->n_rot / 2);
         r->short_factor = read_factors(c, a, dict, "short_factor", r->n_rot / 2);
         if (!r->long_factor || !r->short_factor)
-            return err_set(e, E_FORMAT, "%s: config.json: longrope needs %d short and long factors", source_path(c->src),
-                           r->n_rot / 2);
+            return err_set(e, E_FORMAT, "%s: config.json: longrope needs %d short and long factors",
+                           source_path(c->src), r->n_rot / 2);
     }
     return OK;
 }
 
 static bool is_dict(const struct config *c, const char *dict)
 {
-    return has(c, dict, "rope_type") || has(c, dict, "type") || has(c, dict, "factor") || has(c, dict, "rope_theta");
+    return has(c, dict, "rope_type") || has(c, dict, "type") || has(c, dict, "factor") ||
+           has(c, dict, "rope_theta");
 }
 
 static int read_ropes(const struct config *c, struct hparams *hp, struct arena *a, struct err *e)
@@ -257,8 +269,10 @@ static int read_ropes(const struct config *c, struct hparams *hp, struct arena *
     get_f64(c, "", "rope_local_base_freq", &local);
     get_f64(c, "rope_parameters.full_attention.", "rope_theta", &theta);
     hp->n_rope = 2;
-    rc = read_rope(c, hp, a, &hp->rope[0], dict == old ? old : "rope_parameters.full_attention.", theta, e);
-    if (rc == OK) rc = read_rope(c, hp, a, &hp->rope[1], "rope_parameters.sliding_attention.", local, e);
+    rc = read_rope(c, hp, a, &hp->rope[0], dict == old ? old : "rope_parameters.full_attention.",
+                   theta, e);
+    if (rc == OK)
+        rc = read_rope(c, hp, a, &hp->rope[1], "rope_parameters.sliding_attention.", local, e);
     for (int l = 0; l < hp->n_layers; l++)
         if (layer_slides(c, hp, l)) hp->layers[l].rope = 1;
     return rc;
@@ -286,8 +300,8 @@ static int read_act(const struct config *c, struct hparams *hp, struct err *e)
     hp->act = c->arch->act;
     if (!source_str(c->src, key_of(c, "", c->arch->act_key).s, &name)) return OK;
     if (act_by_name(name, &hp->act)) return OK;
-    return err_set(e, E_UNSUPPORTED, "%s: config.json: %s \"%.*s\" is not known", source_path(c->src), c->arch->act_key,
-                   STR_ARG(str_take(name, 64)));
+    return err_set(e, E_UNSUPPORTED, "%s: config.json: %s \"%.*s\" is not known",
+                   source_path(c->src), c->arch->act_key, STR_ARG(str_take(name, 64)));
 }
 
 static void read_scales(const struct config *c, struct hparams *hp)
@@ -295,9 +309,12 @@ static void read_scales(const struct config *c, struct hparams *hp)
     unsigned f = c->arch->flags;
     double v;
     if (f & ARCH_EMBD_SQRT) hp->embd_scale = sqrtf((float)hp->n_embd);
-    if (f & ARCH_QUERY_SCALAR) hp->attn_scale = (float)(1 / sqrt(f64_or(c, "query_pre_attn_scalar", 256)));
-    if (f & ARCH_ATTN_CAP) hp->attn_softcap = (float)f64_or(c, "attn_logit_softcapping", c->arch->attn_cap);
-    if (f & ARCH_LOGIT_CAP) hp->logit_softcap = (float)f64_or(c, "final_logit_softcapping", c->arch->logit_cap);
+    if (f & ARCH_QUERY_SCALAR)
+        hp->attn_scale = (float)(1 / sqrt(f64_or(c, "query_pre_attn_scalar", 256)));
+    if (f & ARCH_ATTN_CAP)
+        hp->attn_softcap = (float)f64_or(c, "attn_logit_softcapping", c->arch->attn_cap);
+    if (f & ARCH_LOGIT_CAP)
+        hp->logit_softcap = (float)f64_or(c, "final_logit_softcapping", c->arch->logit_cap);
     if (f & ARCH_MULTIPLIERS) {
         hp->embd_scale = (float)f64_or(c, "embedding_multiplier", 1);
         hp->residual_scale = (float)f64_or(c, "residual_multiplier", 1);
@@ -315,7 +332,8 @@ static int read_shapes(const struct config *c, struct hparams *hp, struct arena 
     if ((rc = need_int(c, "hidden_size", &hp->n_embd, e)) != OK) return rc;
     if ((rc = need_int(c, "num_attention_heads", &w.n_heads, e)) != OK) return rc;
     if (hp->n_layers > 65536)
-        return err_set(e, E_FORMAT, "%s: %d layers make no sense", source_path(c->src), hp->n_layers);
+        return err_set(e, E_FORMAT, "%s: %d layers make no sense", source_path(c->src),
+                       hp->n_layers);
     get_int(c, "num_key_value_heads", &w.n_kv_heads);
     get_int(c, "head_dim", &w.head_dim);
     get_int(c, "intermediate_size", &w.n_ff);
@@ -360,7 +378,8 @@ int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *sr
     hp->attn_bias = get_bool(&c, "attention_bias", false);
     hp->mlp_bias = get_bool(&c, "mlp_bias", false);
     if (get_bool(&c, "use_bidirectional_attention", false))
-        return err_set(e, E_UNSUPPORTED, "%s: config.json: use_bidirectional_attention is not supported",
+        return err_set(e, E_UNSUPPORTED,
+                       "%s: config.json: use_bidirectional_attention is not supported",
                        source_path(src));
     if ((rc = read_act(&c, hp, e)) != OK) return rc;
     if ((rc = read_ropes(&c, hp, a, e)) != OK) return rc;

@@ -32,9 +32,9 @@ struct model {
     uint64_t weight_bytes;           /* as they lie in the file */
     uint64_t n_params;
     double put_ms;                   /* time the backend took to take the weights over */
-    float *vectors;                  /* where norms, biases and rope_freq lie, in the backend's memory */
+    float *vectors; /* where norms, biases and rope_freq lie, in the backend's memory */
     size_t vector_bytes;
-    struct owned *owned;             /* copies of weights the backend could not read where they are */
+    struct owned *owned; /* copies of weights the backend could not read where they are */
 };
 
 /* The source must outlive the model: weights are read from its maps. A tensor that is missing

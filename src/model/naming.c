@@ -35,7 +35,9 @@ bool naming_to_gguf(const struct hparams *hp, struct str hf_name, struct gguf_na
     memset(out, 0, sizeof *out);
     if (str_ends(hf_name, STR("rotary_emb.inv_freq"))) return out->skip = true;
     for (r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
-        if (r->hf && fits(r->hf, without_prefix(hp, hf_name, r->flags & ROW_HEAD), &l) && l < hp->n_layers) break;
+        if (r->hf && fits(r->hf, without_prefix(hp, hf_name, r->flags & ROW_HEAD), &l) &&
+            l < hp->n_layers)
+            break;
     if (!r) return false;
 
     out->skip = hp->tied && r->flags & ROW_HEAD && r->kind == ROW_MAT;
@@ -63,9 +65,18 @@ static const char *key(struct keys *k, const char *name)
     return k->buf;
 }
 
-static void put_int(struct keys *k, const char *name, int v) { ggufw_u32(k->w, key(k, name), (uint32_t)v); }
-static void put_f32(struct keys *k, const char *name, double v) { ggufw_f32(k->w, key(k, name), (float)v); }
-static void put_str(struct keys *k, const char *name, const char *v) { ggufw_str(k->w, key(k, name), str_c(v)); }
+static void put_int(struct keys *k, const char *name, int v)
+{
+    ggufw_u32(k->w, key(k, name), (uint32_t)v);
+}
+static void put_f32(struct keys *k, const char *name, double v)
+{
+    ggufw_f32(k->w, key(k, name), (float)v);
+}
+static void put_str(struct keys *k, const char *name, const char *v)
+{
+    ggufw_str(k->w, key(k, name), str_c(v));
+}
 
 static void put_windows(struct keys *k)
 {
@@ -95,7 +106,8 @@ static void put_rope(struct keys *k)
     put_int(k, "rope.dimension_count", r->n_rot);
     put_f32(k, "rope.freq_base", r->theta);
     if (k->hp->n_rope > 1) put_f32(k, "rope.freq_base_swa", k->hp->rope[1].theta);
-    if (r->scaling == ROPE_NONE || r->scaling == ROPE_LLAMA3) return;   /* llama3 is a tensor of divisors */
+    if (r->scaling == ROPE_NONE || r->scaling == ROPE_LLAMA3)
+        return; /* llama3 is a tensor of divisors */
     put_str(k, "rope.scaling.type", rope_scaling_name(r->scaling));
     put_f32(k, "rope.scaling.factor", r->factor);
     if (r->scaling == ROPE_LINEAR || r->scaling == ROPE_DYNAMIC) return;
@@ -121,7 +133,8 @@ static void put_scales(struct keys *k)
     }
     if (hp->info->flags & ARCH_ATTN_CAP) put_f32(k, "attn_logit_softcapping", hp->attn_softcap);
     if (hp->info->flags & ARCH_LOGIT_CAP) put_f32(k, "final_logit_softcapping", hp->logit_softcap);
-    if (hp->act != hp->info->act || hp->info->gguf_silu) put_str(k, "hidden_activation", act_name(hp->act));
+    if (hp->act != hp->info->act || hp->info->gguf_silu)
+        put_str(k, "hidden_activation", act_name(hp->act));
 }
 
 void naming_keys(const struct hparams *hp, struct ggufw *w)
@@ -155,7 +168,8 @@ int naming_extras(const struct hparams *hp, struct arena *a, struct gguf_extra o
     }
     if (r->scaling == ROPE_LLAMA3) {
         struct rope_hp plain = *r;
-        float *f = arena_array(a, (size_t)n, sizeof *f), *scaled = arena_array(a, (size_t)n, sizeof *f);
+        float *f = arena_array(a, (size_t)n, sizeof *f),
+              *scaled = arena_array(a, (size_t)n, sizeof *f);
         plain.scaling = ROPE_NONE;
         rotary_freq(&plain, 0, f);
         rotary_freq(r, 0, scaled);

@@ -7,7 +7,7 @@
 
 struct gguf_name {
     char name[128];
-    int permute;             /* heads whose rows go from (i, i + half) to (2i, 2i + 1); 0: rows stay */
+    int permute; /* heads whose rows go from (i, i + half) to (2i, 2i + 1); 0: rows stay */
     float add;               /* added to every number */
     bool keep_f32;           /* small and sensitive: norms, biases */
     bool skip;               /* has no place in GGUF: a tied head, rotary buffers */

@@ -43,7 +43,10 @@ static double llama3(const struct rope_hp *r, double inv)
     return (1 - s) * inv / r->factor + s * inv;
 }
 
-bool rotary_varies(const struct rope_hp *r) { return r->scaling == ROPE_LONGROPE || r->scaling == ROPE_DYNAMIC; }
+bool rotary_varies(const struct rope_hp *r)
+{
+    return r->scaling == ROPE_LONGROPE || r->scaling == ROPE_DYNAMIC;
+}
 
 bool rotary_is_long(const struct rope_hp *r, int seq_len)
 {
@@ -58,7 +61,8 @@ void rotary_freq(const struct rope_hp *r, int seq_len, float *freq)
     double base = r->theta;
 
     if (r->scaling == ROPE_DYNAMIC && is_long && r->n_rot > 2)
-        base *= pow(r->factor * seq_len / r->max_ctx - (r->factor - 1), r->n_rot / (r->n_rot - 2.0));
+        base *=
+            pow(r->factor * seq_len / r->max_ctx - (r->factor - 1), r->n_rot / (r->n_rot - 2.0));
 
     for (int i = 0; i < r->n_rot / 2; i++) {
         double inv = pow(base, -2.0 * i / r->n_rot);
@@ -76,7 +80,8 @@ void rotary_freq(const struct rope_hp *r, int seq_len, float *freq)
 double rotary_yarn_factor(double factor, double mscale, double mscale_all_dim)
 {
     double log_f = factor > 1 ? log(factor) : 0;
-    if (mscale != 0 && mscale_all_dim != 0) return (0.1 * mscale * log_f + 1) / (0.1 * mscale_all_dim * log_f + 1);
+    if (mscale != 0 && mscale_all_dim != 0)
+        return (0.1 * mscale * log_f + 1) / (0.1 * mscale_all_dim * log_f + 1);
     return 0.1 * log_f + 1;
 }
 

@@ -4,8 +4,8 @@
 
 #include "model/hparams.h"
 
-/* freq[n_rot/2]: what a position is multiplied with, every scaling applied. seq_len is the length the
- * sequence has reached: longrope and dynamic scaling look at it, the others do not. */
+/* freq[n_rot/2]: what a position is multiplied with, every scaling applied. seq_len is the length
+ * the sequence has reached: longrope and dynamic scaling look at it, the others do not. */
 void rotary_freq(const struct rope_hp *r, int seq_len, float *freq);
 
 /* Do the frequencies depend on seq_len? */

@@ -59,14 +59,16 @@ static size_t carve(struct scratch *s, const struct hparams *hp, const struct wi
     return used;
 }
 
-static int alloc_host(struct scratch *s, const struct hparams *hp, const struct widths *w, struct err *e)
+static int alloc_host(struct scratch *s, const struct hparams *hp, const struct widths *w,
+                      struct err *e)
 {
     size_t n = (size_t)s->opt.max_tokens, n_seqs = (size_t)s->opt.max_seqs;
     s->steps = mem_array((size_t)hp->n_layers, sizeof *s->steps);
     s->ints_host = mem_try(s->int_bytes);
     s->seq_end = mem_try_array(n_seqs, sizeof *s->seq_end);
     if (w->varies) {
-        s->freq_host = mem_try_array((size_t)hp->n_rope * n_seqs, (size_t)w->rot / 2 * sizeof(float));
+        s->freq_host =
+            mem_try_array((size_t)hp->n_rope * n_seqs, (size_t)w->rot / 2 * sizeof(float));
         s->runs = mem_try_array(2 * n, sizeof *s->runs);
     }
     if (!s->ints_host || !s->seq_end || (w->varies && (!s->freq_host || !s->runs)))
@@ -75,19 +77,24 @@ static int alloc_host(struct scratch *s, const struct hparams *hp, const struct 
     if (strcmp(s->be->name, "cpu") == 0) return OK;
     s->logits_bytes = (size_t)s->opt.max_out * (size_t)hp->n_vocab * sizeof(float);
     s->logits_host = mem_try_aligned(s->logits_bytes);
-    return s->logits_host ? OK : err_set(e, E_NOMEM, "no memory for %zu bytes of logits", s->logits_bytes);
+    return s->logits_host
+               ? OK
+               : err_set(e, E_NOMEM, "no memory for %zu bytes of logits", s->logits_bytes);
 }
 
 int scratch_init(struct scratch *s, const struct model *m, struct decoder_opt opt, struct err *e)
 {
     const struct hparams *hp = &m->hp;
     struct widths w = widths_of(hp);
-    uint64_t n_ints = 3 * (uint64_t)opt.max_tokens + (uint64_t)opt.max_out + (uint64_t)opt.max_seqs * (uint64_t)opt.max_table;
+    uint64_t n_ints = 3 * (uint64_t)opt.max_tokens + (uint64_t)opt.max_out +
+                      (uint64_t)opt.max_seqs * (uint64_t)opt.max_table;
     int rc;
 
     *s = (struct scratch){ .opt = opt, .be = m->be };
-    if (opt.max_tokens < 1 || opt.max_seqs < 1 || opt.max_table < 1 || opt.max_out < 1 || n_ints > 1u << 30)
-        return err_set(e, E_INVALID, "a step of %d tokens of %d sequences makes no sense", opt.max_tokens, opt.max_seqs);
+    if (opt.max_tokens < 1 || opt.max_seqs < 1 || opt.max_table < 1 || opt.max_out < 1 ||
+        n_ints > 1u << 30)
+        return err_set(e, E_INVALID, "a step of %d tokens of %d sequences makes no sense",
+                       opt.max_tokens, opt.max_seqs);
     s->int_bytes = (size_t)n_ints * sizeof(int32_t);
     s->float_bytes = carve(s, hp, &w) * sizeof(float);
     if ((rc = s->be->alloc(s->be, (void **)&s->floats, s->float_bytes, MEM_SCRATCH, e)) != OK ||
@@ -110,7 +117,8 @@ void scratch_release(struct scratch *s)
     *s = (struct scratch){ 0 };
 }
 
-static void plan_attention(struct layer_step *p, const struct scratch *s, const struct model *m, int l, int n)
+static void plan_attention(struct layer_step *p, const struct scratch *s, const struct model *m,
+                           int l, int n)
 {
     const struct hparams *hp = &m->hp;
     const struct layer_hp *lh = &hp->layers[l];
@@ -126,22 +134,30 @@ static void plan_attention(struct layer_step *p, const struct scratch *s, const 
     p->qkv[1] = (struct linear){ .out = p->k, .w = &w->wk, .bias = w->bk, .scale = w->s_k };
     p->qkv[2] = (struct linear){ .out = p->v, .w = &w->wv, .bias = w->bv, .scale = w->s_v };
     p->attend = (struct attend_opt){
-        .n_heads = lh->n_heads, .n_kv_heads = lh->n_kv_heads, .head_dim = lh->head_dim, .head_dim_v = lh->head_dim_v,
+        .n_heads = lh->n_heads,
+        .n_kv_heads = lh->n_kv_heads,
+        .head_dim = lh->head_dim,
+        .head_dim_v = lh->head_dim_v,
         .scale = hp->attn_scale != 0 ? hp->attn_scale : 1 / sqrtf((float)lh->head_dim),
-        .softcap = hp->attn_softcap, .window = lh->window,
+        .softcap = hp->attn_softcap,
+        .window = lh->window,
     };
 }
 
 /* A product that ends in the residual: added at once, or through t where a norm stands between. */
-static struct linear residual(const struct layer_step *p, const struct model *m, const struct weight *w,
-                              const float *bias, float scale, bool normed)
+static struct linear residual(const struct layer_step *p, const struct model *m,
+                              const struct weight *w, const float *bias, float scale, bool normed)
 {
-    struct linear j = { .out = normed ? p->tt : p->tx, .w = w, .bias = bias, .add = !normed, .scale = scale };
-    if (!normed && m->hp.residual_scale != 1) j.scale = (scale != 0 ? scale : 1) * m->hp.residual_scale;
+    struct linear j = {
+        .out = normed ? p->tt : p->tx, .w = w, .bias = bias, .add = !normed, .scale = scale
+    };
+    if (!normed && m->hp.residual_scale != 1)
+        j.scale = (scale != 0 ? scale : 1) * m->hp.residual_scale;
     return j;
 }
 
-static void plan_tail(struct layer_step *p, const struct scratch *s, const struct model *m, int l, int n, bool gathered)
+static void plan_tail(struct layer_step *p, const struct scratch *s, const struct model *m, int l,
+                      int n, bool gathered)
 {
     const struct hparams *hp = &m->hp;
     const struct layer *w = &m->layers[l];
@@ -155,7 +171,8 @@ static void plan_tail(struct layer_step *p, const struct scratch *s, const struc
     p->gate = tensor_f32(s->gate, n, n_ff);
     p->up = tensor_f32(s->up, n, n_ff);
     p->o = residual(p, m, &w->wo, w->bo, w->s_o, w->attn_post_norm != NULL);
-    p->gate_up[0] = (struct linear){ .out = p->gate, .w = &w->gate, .bias = w->b_gate, .scale = w->s_gate };
+    p->gate_up[0] =
+        (struct linear){ .out = p->gate, .w = &w->gate, .bias = w->b_gate, .scale = w->s_gate };
     p->gate_up[1] = (struct linear){ .out = p->up, .w = &w->up, .bias = w->b_up, .scale = w->s_up };
     p->down = residual(p, m, &w->down, w->b_down, w->s_down, w->ffn_post_norm != NULL);
 }
@@ -168,9 +185,12 @@ void scratch_plan(struct scratch *s, const struct model *m, int n, int n_out, bo
         plan_attention(&s->steps[l], s, m, l, n);
         plan_tail(&s->steps[l], s, m, l, last ? n_out : n, last && gathered);
     }
-    for (int i = 0; i < hp->n_rope; i++) s->table_t[i] = tensor_f32(s->table[i], n, hp->rope[i].n_rot);
+    for (int i = 0; i < hp->n_rope; i++)
+        s->table_t[i] = tensor_f32(s->table[i], n, hp->rope[i].n_rot);
     s->out_norm = tensor_f32(s->h, n_out, hp->n_embd);
     s->logits_t = tensor_f32(s->logits, n_out, hp->n_vocab);
-    s->head = (struct linear){ .out = s->logits_t, .w = m->head.rows ? &m->head : &m->embd, .bias = m->head_b,
+    s->head = (struct linear){ .out = s->logits_t,
+                               .w = m->head.rows ? &m->head : &m->embd,
+                               .bias = m->head_b,
                                .scale = hp->logit_scale };
 }

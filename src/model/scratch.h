@@ -21,11 +21,11 @@ struct layer_step {
 struct scratch {
     struct decoder_opt opt;
     struct backend *be;
-    float *floats;                   /* one block of the backend's memory; the pointers below lie in it */
+    float *floats; /* one block of the backend's memory; the pointers below lie in it */
     size_t float_bytes;
     float *x, *h, *q, *k, *v, *a, *t, *gate, *up, *out_x, *out_a, *logits;
     float *table[2];                 /* cos and sin of every token, per kind of rotary */
-    float *freq;                     /* [n_rope][max_seqs][n_rot/2], where they depend on the sequence */
+    float *freq; /* [n_rope][max_seqs][n_rot/2], where they depend on the sequence */
     int32_t *ints, *ints_host;       /* the batch's arrays: the backend's, and what is put there */
     size_t int_bytes;
     float *logits_host;              /* NULL: the backend's memory is the host's */

@@ -46,7 +46,8 @@ static bool required(const struct hparams *hp, const struct tensor_row *r)
     return true;
 }
 
-static int wrong_shape(const struct loader *ld, const struct found *f, const char *name, struct err *e)
+static int wrong_shape(const struct loader *ld, const struct found *f, const char *name,
+                       struct err *e)
 {
     char want[48], have[128] = "[";
     for (int i = 0; i < f->t->n_dims; i++) {
@@ -55,7 +56,8 @@ static int wrong_shape(const struct loader *ld, const struct found *f, const cha
     }
     if (f->cols) snprintf(want, sizeof want, "[%d, %d]", f->rows, f->cols);
     else snprintf(want, sizeof want, "[%d]", f->rows);
-    return err_set(e, E_FORMAT, "%s: tensor %s is %s], expected %s", source_path(ld->src), name, have, want);
+    return err_set(e, E_FORMAT, "%s: tensor %s is %s], expected %s", source_path(ld->src), name,
+                   have, want);
 }
 
 static int check_shape(const struct loader *ld, struct found *f, const char *name, struct err *e)
@@ -63,7 +65,8 @@ static int check_shape(const struct loader *ld, struct found *f, const char *nam
     const struct source_tensor *t = f->t;
     int64_t n = 1;
     for (int i = 0; i < t->n_dims; i++) n *= t->dims[i];
-    if (!f->cols) return n == f->rows && (t->n_dims < 2 || n == 1) ? OK : wrong_shape(ld, f, name, e);
+    if (!f->cols)
+        return n == f->rows && (t->n_dims < 2 || n == 1) ? OK : wrong_shape(ld, f, name, e);
     if (t->n_dims != 2) return wrong_shape(ld, f, name, e);
     if (t->dims[0] == f->rows && t->dims[1] == f->cols) return OK;
     f->transposed = f->r->rows == DIM_VOCAB && t->dims[0] == f->cols && t->dims[1] == f->rows &&
@@ -74,7 +77,9 @@ static int check_shape(const struct loader *ld, struct found *f, const char *nam
 static int find_row(struct loader *ld, const struct tensor_row *r, int l, struct err *e)
 {
     const struct hparams *hp = &ld->m->hp;
-    struct found f = { .r = r, .layer = l, .rows = hparams_dim(hp, r->rows, l), .cols = hparams_dim(hp, r->cols, l) };
+    struct found f = {
+        .r = r, .layer = l, .rows = hparams_dim(hp, r->rows, l), .cols = hparams_dim(hp, r->cols, l)
+    };
     char name[256];
     int rc;
 
@@ -85,13 +90,13 @@ static int find_row(struct loader *ld, const struct tensor_row *r, int l, struct
         char cols[16] = "";
         if (!required(hp, r)) return OK;
         if (f.cols) snprintf(cols, sizeof cols, ", %d", f.cols);
-        return err_set(e, E_NOTFOUND, "%s: tensor %s is missing, expected [%d%s]", source_path(ld->src), name, f.rows,
-                       cols);
+        return err_set(e, E_NOTFOUND, "%s: tensor %s is missing, expected [%d%s]",
+                       source_path(ld->src), name, f.rows, cols);
     }
     if ((rc = check_shape(ld, &f, name, e)) != OK) return rc;
     if (!quant_can_decode(f.t->type))
-        return err_set(e, E_UNSUPPORTED, "%s: tensor %s is %s, which is no weight type", source_path(ld->src), name,
-                       dtype_name((int)f.t->type));
+        return err_set(e, E_UNSUPPORTED, "%s: tensor %s is %s, which is no weight type",
+                       source_path(ld->src), name, dtype_name((int)f.t->type));
     ld->found[ld->n_found++] = f;
     ld->m->weight_bytes += f.t->bytes;
     ld->m->n_params += (uint64_t)f.rows * (uint64_t)(f.cols ? f.cols : 1);
@@ -109,7 +114,8 @@ static int find_all(struct loader *ld, struct err *e)
     ld->found = arena_array(&ld->arena, n_rows * (size_t)(hp->n_layers + 1), sizeof *ld->found);
     for (int l = -1; l < hp->n_layers; l++)
         for (it = 0, r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
-            if (row_in_layer(r) == (l >= 0) && (rc = find_row(ld, r, l < 0 ? 0 : l, e)) != OK) return rc;
+            if (row_in_layer(r) == (l >= 0) && (rc = find_row(ld, r, l < 0 ? 0 : l, e)) != OK)
+                return rc;
     return OK;
 }
 
@@ -166,7 +172,8 @@ static void *own(struct model *m, size_t n)
 static void transpose(float *dst, const float *src, int rows, int cols)
 {
     for (int r = 0; r < rows; r++)
-        for (int c = 0; c < cols; c++) dst[(size_t)r * (size_t)cols + (size_t)c] = src[(size_t)c * (size_t)rows + (size_t)r];
+        for (int c = 0; c < cols; c++)
+            dst[(size_t)r * (size_t)cols + (size_t)c] = src[(size_t)c * (size_t)rows + (size_t)r];
 }
 
 /* A copy the backend can read: F16 of blocks, F32 of plain numbers, rows in order. */
@@ -198,8 +205,9 @@ static int copy_weight(struct loader *ld, const struct found *f, struct weight *
     w->data = dst;
     goto out;
 nomem:
-    rc = err_set(e, E_NOMEM, "%s: no memory for %llu bytes of tensor %.*s as %s", source_path(ld->src),
-                 (unsigned long long)((uint64_t)rows * to_bytes), STR_ARG(f->t->name), dtype_name((int)to));
+    rc = err_set(e, E_NOMEM, "%s: no memory for %llu bytes of tensor %.*s as %s",
+                 source_path(ld->src), (unsigned long long)((uint64_t)rows * to_bytes),
+                 STR_ARG(f->t->name), dtype_name((int)to));
 out:
     mem_free(row);
     return rc;
@@ -245,12 +253,15 @@ static void place(struct model *m, const struct found *f, const struct weight *w
 
 static int load_matrix(struct loader *ld, const struct found *f, struct err *e)
 {
-    struct weight w = { .type = f->t->type, .rows = f->rows, .cols = f->cols, .n = 1, .data = f->t->data };
+    struct weight w = {
+        .type = f->t->type, .rows = f->rows, .cols = f->cols, .n = 1, .data = f->t->data
+    };
     struct backend *be = ld->m->be;
     int rc;
     filemap_need(f->t->data, f->t->bytes);
     look_for_nan(ld, f);
-    if ((!be->weight_can(be, w.type) || !aligned(f->t) || f->transposed) && (rc = copy_weight(ld, f, &w, e)) != OK)
+    if ((!be->weight_can(be, w.type) || !aligned(f->t) || f->transposed) &&
+        (rc = copy_weight(ld, f, &w, e)) != OK)
         return rc;
     place(ld->m, f, &w);
     return OK;
@@ -275,7 +286,8 @@ static void load_vector(struct loader *ld, const struct found *f)
     char *base = row_in_layer(f->r) ? (char *)&ld->m->layers[f->layer] : (char *)ld->m;
     uint64_t bytes;
 
-    if (dtype_row_bytes(f->t->type, (uint64_t)f->rows, &bytes)) quant_decode(f->t->type, f->t->data, v, f->rows);
+    if (dtype_row_bytes(f->t->type, (uint64_t)f->rows, &bytes))
+        quant_decode(f->t->type, f->t->data, v, f->rows);
     if (!all_finite(v, f->rows)) warn_bad(ld, f);
     for (int i = 0; i < f->rows; i++) {
         if (f->r->flags & ROW_NORM) v[i] += hp->norm_bias1;
@@ -296,8 +308,11 @@ static int load_vectors(struct loader *ld, struct err *e)
         if (ld->found[i].r->kind == ROW_VEC) n += padded(ld->found[i].rows);
     for (int i = 0; i < m->hp.n_rope; i++) n += padded(m->hp.rope[i].n_rot / 2);
     ld->stage = mem_try_array(n, sizeof(float));
-    if (!ld->stage) return err_set(e, E_NOMEM, "no memory for %zu bytes of norms and biases", n * sizeof(float));
-    if ((rc = m->be->alloc(m->be, (void **)&m->vectors, n * sizeof(float), MEM_WEIGHTS, e)) != OK) return rc;
+    if (!ld->stage)
+        return err_set(e, E_NOMEM, "no memory for %zu bytes of norms and biases",
+                       n * sizeof(float));
+    if ((rc = m->be->alloc(m->be, (void **)&m->vectors, n * sizeof(float), MEM_WEIGHTS, e)) != OK)
+        return rc;
     m->vector_bytes = n * sizeof(float);
 
     for (int i = 0; i < ld->n_found; i++) {
@@ -317,7 +332,10 @@ static int load_vectors(struct loader *ld, struct err *e)
 
 typedef int weight_fn(struct model *m, struct weight *w, struct err *e);
 
-static int put_weight(struct model *m, struct weight *w, struct err *e) { return m->be->weight_put(m->be, w, e); }
+static int put_weight(struct model *m, struct weight *w, struct err *e)
+{
+    return m->be->weight_put(m->be, w, e);
+}
 
 static int drop_weight(struct model *m, struct weight *w, struct err *e)
 {

@@ -16,6 +16,7 @@ enum { MAX_PATTERN = 1 << 16, JIT_STACK = 4 << 20, MATCH_LIMIT = 1 << 26, HEAP_L
 enum jit { JIT_UNTRIED, JIT_READY, JIT_NONE };
 
 struct regex {
+    struct buf pattern;
     pcre2_code *code;
     struct scan scan;
     pthread_mutex_t lock;
@@ -52,6 +53,7 @@ int regex_open(struct regex **out, struct str pattern, struct err *e)
         goto out;
     }
     r->scan = scan_for(pattern);
+    buf_put_str(&r->pattern, pattern);
     *out = r;
     r = NULL;
 out:
@@ -65,9 +67,12 @@ void regex_close(struct regex *r)
 {
     if (!r) return;
     pcre2_code_free(r->code);
+    buf_release(&r->pattern);
     pthread_mutex_destroy(&r->lock);
     mem_free(r);
 }
+
+struct str regex_pattern(const struct regex *r) { return buf_str(&r->pattern); }
 
 struct matcher *matcher_open(void)
 {

@@ -13,6 +13,7 @@ struct matcher;
 
 int  regex_open(struct regex **out, struct str pattern, struct err *e);   /* Oniguruma's dialect */
 void regex_close(struct regex *r);                                        /* NULL is fine */
+struct str regex_pattern(const struct regex *r);                          /* as it was given */
 
 struct matcher *matcher_open(void);
 void matcher_close(struct matcher *m);                                    /* NULL is fine */

@@ -184,11 +184,11 @@ static void read_config(struct tokenizer *t, json_t *config)
 
 /* ---- the whole ---- */
 
-static int load(json_t **out, struct str text, const char *name, struct err *e)
+static int load(json_t **out, struct str text, size_t flags, const char *name, struct err *e)
 {
     json_error_t bad;
 
-    *out = json_loadb(text.p ? text.p : "", text.n, JSON_ALLOW_NUL, &bad);
+    *out = json_loadb(text.p ? text.p : "", text.n, JSON_ALLOW_NUL | flags, &bad);
     if (!*out) return err_set(e, E_FORMAT, "%s: line %d, column %d: %s", name, bad.line, bad.column, bad.text);
     if (!json_is_object(*out)) return err_set(e, E_FORMAT, "%s: not an object", name);
     return OK;
@@ -218,7 +218,7 @@ static int read_root(struct tokenizer *t, json_t *root, const struct place *top,
         return rc;
     if (!t->decode.n_steps) decode_add(&t->decode, (struct decode_step){ .kind = DECODE_JOIN });
     if ((rc = tokenizer_finish(t, e)) != OK) return err_wrap(e, "%s", top->file);
-    t->pre = pretok_name(&t->split, json_object_get(root, "pre_tokenizer") != NULL);
+    t->pre = pretok_name(&t->split, t->bpe.ignore_merges);
     return OK;
 }
 
@@ -228,8 +228,9 @@ int tokjson_build(struct tokenizer *t, struct str json, struct str config, const
     json_t *root = NULL, *conf = NULL;
     int rc;
 
-    if ((rc = load(&root, json, name, e)) != OK) goto out;
-    if (config.n && (rc = load(&conf, config, "tokenizer_config.json", e)) != OK) goto out;
+    if ((rc = load(&root, json, 0, name, e)) != OK) goto out;
+    /* its model_max_length may be beyond all integers */
+    if (config.n && (rc = load(&conf, config, JSON_DECODE_INT_AS_REAL, "tokenizer_config.json", e)) != OK) goto out;
     if ((rc = read_root(t, root, &top, e)) != OK) goto out;
     read_config(t, conf);
 out:

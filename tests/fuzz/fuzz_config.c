@@ -12,15 +12,24 @@ static void touch(const struct value *v)
     double f;
 
     sink += value_u64(v, &u) + value_i64(v, &i) + value_f64(v, &f);
-    if (v->kind == VALUE_STR && v->s.n) sink += (unsigned char)v->s.p[0] + (unsigned char)v->s.p[v->s.n - 1];
+    if (v->kind == VALUE_STR && v->s.n)
+        sink += (unsigned char)v->s.p[0] + (unsigned char)v->s.p[v->s.n - 1];
     for (size_t k = 0; v->kind == VALUE_LIST && k < v->n; k++)
         if (value_at(v, k, &item)) touch(&item);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    static const char *const paths[] = { "a.b", "a.0.b", "rope_scaling.factor", "a.", ".", "", "a.-1",
-                                         "a.99999999999999999999", "generation_config:a", "tokenizer_config:a.b.0" };
+    static const char *const paths[] = { "a.b",
+                                         "a.0.b",
+                                         "rope_scaling.factor",
+                                         "a.",
+                                         ".",
+                                         "",
+                                         "a.-1",
+                                         "a.99999999999999999999",
+                                         "generation_config:a",
+                                         "tokenizer_config:a.b.0" };
     void *copy = mem_dup(data, n);
     struct str all = str_of(copy, n), text[HFCONFIG_N_FILES] = { all, all, all };
     struct hfconfig *c = NULL;

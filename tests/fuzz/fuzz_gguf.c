@@ -8,14 +8,16 @@ static void touch(const struct value *v)
 {
     struct value item;
 
-    sink += v->kind == VALUE_STR && v->s.n ? (unsigned char)v->s.p[0] + (unsigned char)v->s.p[v->s.n - 1] : v->u;
+    sink += v->kind == VALUE_STR && v->s.n
+                ? (unsigned char)v->s.p[0] + (unsigned char)v->s.p[v->s.n - 1]
+                : v->u;
     for (size_t i = 0; v->kind == VALUE_LIST && i < v->n; i++)
         if (value_at(v, i, &item)) touch(&item);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    void *copy = mem_dup(data, n);                       /* aligned, as a mapping is */
+    void *copy = mem_dup(data, n); /* aligned, as a mapping is */
     struct gguf *g = NULL;
     struct err e;
     struct value v;

@@ -70,6 +70,8 @@ void attn_close(struct attn *a)
     mem_free(a);
 }
 
+const struct flash *attn_flash(const struct attn *a) { return a->flash; }
+
 /* Room for `floats` numbers on every thread. */
 static bool scratch_reserve(struct attn *a, size_t floats)
 {
@@ -237,7 +239,7 @@ static void merge_row(const struct call *c, const struct tile *t, const float *p
     memset(out, 0, (size_t)dim * sizeof *out);
     for (int s = 0; s < c->n_splits; s++) {
         const float *p = part + s * c->part_floats;
-        float w = expf(p[row] - max);
+        float w = exp2f(p[row] - max);
         sum += w * p[rows + row];
         c->j->vec->add(out, p + 2 * rows + (size_t)row * dim, w, dim);
     }

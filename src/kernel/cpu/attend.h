@@ -48,6 +48,7 @@ struct attn;
 struct flash;
 struct attn *attn_open(struct par *par, const struct flash *flash);
 void attn_close(struct attn *a);                         /* NULL is fine */
+const struct flash *attn_flash(const struct attn *a);
 
 /* The definition: one query head of one token; scores has room for its position + 1. */
 void attend_ref(const struct attend_job *j, int token, int head, float *scores);

@@ -1,4 +1,4 @@
-/* dot_k_avx512.c - super-blocks of 256: Q2_K to Q6_K.
+/* dot_k_avx512.c - super-blocks of 256: Q2_K to Q6_K, and TQ2_0.
  *
  * A super-block becomes four registers of unsigned numbers, the i-th holding groups i, i + 4, i + 8
  * and i + 12 of 16: so the four lanes of 128 bits always differ by the same step in the bits they
@@ -32,7 +32,7 @@ void x256_make(void *dst, const float *x, int cols)
     }
 }
 
-enum { Q2_K, Q3_K, Q4_K, Q5_K, Q6_K };
+enum { Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, TQ2_0 };
 
 /* value = scale * q - minimum. Scales for 32: d has {scale[8], -minimum[8]}. Scales for 16: d has
  * scale[16], m what a unit of each group's sum adds. */
@@ -186,6 +186,15 @@ INLINE struct w256 load_q3_k(const struct block_q3_k *b)
     return w;
 }
 
+INLINE struct w256 load_tq2_0(const struct block_tq2_0 *b)
+{
+    struct w256 w;
+    pairs_23(w.q, b->qs);
+    w.d = _mm512_set1_ps(_cvtsh_ss(b->d));
+    w.m = _mm512_sub_ps(_mm512_setzero_ps(), w.d);
+    return w;
+}
+
 INLINE __m512i dot(__m512i acc, __m512i w, const int8_t *x)
 {
     return _mm512_dpbusd_epi32(acc, w, _mm512_load_si512(x));
@@ -224,7 +233,8 @@ INLINE __m512 dot_w16s(__m512 acc, const struct w256 *w, const struct x256 *x)
 
 INLINE int block_bytes(const int kind)
 {
-    return kind == Q2_K ? 84 : kind == Q3_K ? 110 : kind == Q4_K ? 144 : kind == Q5_K ? 176 : 210;
+    return kind == Q2_K ? 84 : kind == Q3_K ? 110 : kind == Q4_K ? 144 : kind == Q5_K ? 176 :
+           kind == Q6_K ? 210 : 66;
 }
 
 INLINE struct w256 load_w256(const char *p, const int kind)
@@ -234,7 +244,8 @@ INLINE struct w256 load_w256(const char *p, const int kind)
     case Q3_K: return load_q3_k((const void *)p);
     case Q4_K: return load_q4_k((const void *)p);
     case Q5_K: return load_q5_k((const void *)p);
-    default: return load_q6_k((const void *)p);
+    case Q6_K: return load_q6_k((const void *)p);
+    default: return load_tq2_0((const void *)p);
     }
 }
 
@@ -271,3 +282,4 @@ void gemv_q3_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q3_K, 2, 2, 
 void gemv_q4_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q4_K, 2, 2, 1, 1); }
 void gemv_q5_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q5_K, 2, 2, 1, 1); }
 void gemv_q6_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q6_K, 2, 2, 1, 1); }
+void gemv_tq2_0_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, TQ2_0, 2, 2, 1, 1); }

@@ -1,27 +1,37 @@
 #include "kernel/cpu/flash.h"
 
+#include "kernel/cpu/gemm.h"
 #include "kernel/cpu/isa.h"
 
 #include <string.h>
 
-const struct flash *flash_by_name(const char *name)
+static bool runs_here(const char *name)
 {
 #if defined(__x86_64__)
-    static const struct flash *const all[] = { &flash_avx2, &flash_avx512 };
-#elif defined(__aarch64__)
-    static const struct flash *const all[] = { &flash_neon };
-#else
-    static const struct flash *const all[] = { NULL };
+    if (strcmp(name, "amx") == 0) return isa_by_name("avx512") && gemm_amx();
 #endif
+    return isa_by_name(name);
+}
 
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i] && strcmp(all[i]->name, name) == 0 && isa_by_name(name)) return all[i];
+const struct flash *flash_by_name(const char *name)
+{
+    static const struct flash *const all[] = {
+#if defined(__x86_64__)
+        &flash_avx2, &flash_avx512, &flash_amx,
+#elif defined(__aarch64__)
+        &flash_neon,
+#endif
+        NULL,
+    };
+
+    for (int i = 0; all[i]; i++)
+        if (strcmp(all[i]->name, name) == 0 && runs_here(name)) return all[i];
     return NULL;
 }
 
 const struct flash *flash_best(void)
 {
-    static const char *const best_first[] = { "avx512", "avx2", "neon" };
+    static const char *const best_first[] = { "amx", "avx512", "avx2", "neon" };
 
     for (size_t i = 0; i < sizeof best_first / sizeof *best_first; i++)
         if (flash_by_name(best_first[i])) return flash_by_name(best_first[i]);

@@ -27,21 +27,24 @@ struct flash {
     flash_fn *run;
 };
 
-extern const struct flash flash_avx2, flash_avx512, flash_neon;    /* where they are built */
+extern const struct flash flash_avx2, flash_avx512, flash_amx, flash_neon;     /* where they are built */
 /* The best this machine runs; NULL: none, the reference it is. */
 const struct flash *flash_best(void);
 const struct flash *flash_by_name(const char *name);
 
-static inline size_t flash_pad(int n) { return ((size_t)n + 15) & ~(size_t)15; }
+static inline size_t flash_pad(int n) { return ((size_t)n + 31) & ~(size_t)31; }
+
+/* Beyond what all need: query rows and weights in another type. */
+static inline size_t flash_extra_floats(int rows, int dim) { return flash_pad(rows) * flash_pad(dim) + 16 * FLASH_KEYS; }
 
 /* A piece's scratch, 64-byte aligned. */
 static inline size_t flash_scratch_floats(int rows, int dim, int dim_v)
 {
     size_t r = flash_pad(rows);
-    return r * (flash_pad(dim) + flash_pad(dim_v) + 16 + 3) + FLASH_KEYS * (flash_pad(dim) + flash_pad(dim_v)) +
-           (size_t)16 * FLASH_KEYS;
+    return r * (flash_pad(dim) + flash_pad(dim_v) + 16 + 2) + FLASH_KEYS * (flash_pad(dim) + flash_pad(dim_v)) +
+           (size_t)16 * FLASH_KEYS + flash_extra_floats(rows, dim);
 }
 
-/* A part: [rows] maxima, [rows] sums, [rows][dim_v] weighted values, not yet divided. */
+/* A part: [rows] maxima (as powers of two), [rows] sums, [rows][dim_v] weighted values, not yet divided. */
 static inline size_t flash_part_floats(int rows, int dim_v) { return (size_t)rows * ((size_t)dim_v + 2); }
 #endif

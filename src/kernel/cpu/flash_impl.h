@@ -4,70 +4,10 @@
  * With many query rows a tile of keys is brought to F32 and transposed once, and scores and
  * values are small matrix products. With few (decode) every row of keys and values is used
  * where it lies, for all query heads of its group at once. */
-#include "kernel/cpu/flash.h"
-#include "kernel/cpu/kvload.h"
-#include "kernel/cpu/simd.h"
-
-#include <math.h>
+#include "kernel/cpu/flash_rows.h"
 
 #define PANEL FLASH_PANEL
-#define KEYS FLASH_KEYS
 #define FEW (2 * PANEL)          /* up to so many rows, transposing keys costs more than it saves */
-
-struct work {
-    const struct attend_job *j;
-    const struct flash_piece *p;
-    const int32_t *blocks;
-    int rows, ldq, ldo;
-    float *q, *o;                /* [rows][ldq] scaled, [rows][ldo] */
-    float *max, *sum;            /* [rows], [rows][W]: a sum for every lane */
-    int *pos;                    /* [rows] */
-    float *kt, *v;               /* [dim][KEYS], [KEYS][ldo] */
-    float *s;                    /* [PANEL][KEYS] scores, then weights */
-};
-
-static void work_init(struct work *w, float *scratch)
-{
-    const struct attend_job *j = w->j;
-    size_t r;
-
-    w->blocks = attend_blocks(j, j->kv->seq[w->p->token]);
-    w->rows = w->p->n_tokens * j->group;
-    w->ldq = (int)flash_pad(j->opt->head_dim);
-    w->ldo = (int)flash_pad(j->opt->head_dim_v);
-    r = flash_pad(w->rows);
-    w->q = scratch, scratch += r * (size_t)w->ldq;
-    w->o = scratch, scratch += r * (size_t)w->ldo;
-    w->sum = scratch, scratch += r * 16;
-    w->max = scratch, scratch += r;
-    w->pos = (int *)scratch, scratch += r;
-    w->kt = scratch, scratch += KEYS * (size_t)w->ldq;
-    w->v = scratch, scratch += KEYS * (size_t)w->ldo;
-    w->s = scratch;
-}
-
-/* Query rows side by side, scaled, with zeros up to whole vectors; sums empty, or with the sinks. */
-static void load_queries(struct work *w)
-{
-    const struct attend_opt *o = w->j->opt;
-    vf scale = v_set(o->scale);
-
-    memset(w->o, 0, (size_t)w->rows * (size_t)w->ldo * sizeof *w->o);
-    memset(w->sum, 0, (size_t)w->rows * W * sizeof *w->sum);
-    for (int r = 0; r < w->rows; r++) {
-        int token = w->p->token + r / w->j->group, head = w->p->head * w->j->group + r % w->j->group;
-        const float *from = tensor_row(w->j->q, token) + (size_t)head * o->head_dim;
-        float *to = w->q + (size_t)r * w->ldq;
-        for (int i = 0; i < w->ldq; i += W) {
-            int n = o->head_dim - i;
-            v_store(to + i, v_load_n(from + i, n >= W ? W : n > 0 ? n : 0) * scale);
-        }
-        bool sink = o->sinks && w->p->first;
-        w->max[r] = sink ? o->sinks[head] : -INFINITY;
-        w->sum[(size_t)r * W] = sink ? 1 : 0;
-        w->pos[r] = w->j->kv->pos[token];
-    }
-}
 
 /* c [mr][nv vectors] = or *= alpha and += a [mr][k] b [k][nv vectors]. */
 INLINE void product(const int mr, const int nv, const float *a, int lda, const float *b, int ldb, float *c, int ldc,
@@ -133,9 +73,10 @@ static void scores_product(int mr, int n_vecs, const float *q, int ldq, const fl
     BY_ROWS(mr, product_cols, n_vecs, q, ldq, kt, KEYS, s, KEYS, NULL, dim)
 }
 
-static void values_product(int mr, const float *p, const float *v, int ldo, float *o, const float *alpha, int keys)
+static void values_product(int mr, int n_vecs, const float *p, const float *v, int ldo, float *o, const float *alpha,
+                           int keys)
 {
-    BY_ROWS(mr, product_cols, ldo / W, p, KEYS, v, ldo, o, ldo, alpha, keys)
+    BY_ROWS(mr, product_cols, n_vecs, p, KEYS, v, ldo, o, ldo, alpha, keys)
 }
 
 /* Keys [key, key + n) to kt, dimensions down and keys across; n rounded up to W. */
@@ -171,8 +112,7 @@ INLINE void spread_values(const enum dtype t, const struct work *w, int key, int
         float *to = w->v + (size_t)x * w->ldo;
         int d = 0;
         for (; d + W <= dim; d += W) v_store(to + d, kv_load(t, row, d));
-        if (d < dim) v_store(to + d, kv_load_n(t, row, d, dim - d)), d += W;
-        for (; d < w->ldo; d += W) v_store(to + d, v_set(0));
+        if (d < dim) v_store(to + d, kv_load_n(t, row, d, dim - d));
     }
 }
 
@@ -269,60 +209,17 @@ static void values_direct(const struct work *w, int mr, const char *v, const flo
     BY_TYPE(w->j->v.type, WEIGH, mr, w, v, p, n, o, alpha)
 }
 
-/* What a row sees of the tile that begins at `key`: [*lo, *hi), empty when lo >= hi. */
-static void row_sees(const struct work *w, int r, int key, int n, int *lo, int *hi)
+/* Scores [c0, c1) to weights, in place. */
+static void soften(const struct work *w, const struct sight *see, int r0, int mr, int key, int c0, int c1, float *alpha)
 {
-    int first = attend_first(w->j, w->pos[r]) - key, end = w->pos[r] + 1 - key;
+    float top[16];
 
-    *lo = first > 0 ? first : 0;
-    *hi = end < n ? end : n;
-}
-
-/* Soft cap and slopes on scores [c0, c1) of a row, multiples of W. */
-static void bend_row(const struct work *w, int r, int key, float *s, int c0, int c1)
-{
-    const struct attend_opt *o = w->j->opt;
-
-    if (o->softcap > 0) {
-        vf cap = v_set(o->softcap), inv = v_set(1 / o->softcap);
-        for (int c = c0; c < c1; c += W) v_store(s + c, cap * v_tanh(v_load(s + c) * inv));
-    }
-    if (o->slopes) {
-        vf slope = v_set(o->slopes[w->p->head * w->j->group + r % w->j->group]);
-        for (int c = c0; c < c1; c += W) {
-            vf away = v_iota() + v_set((float)(key + c - w->pos[r]));
-            v_store(s + c, v_fma(slope, away, v_load(s + c)));
-        }
-    }
-}
-
-/* Scores to weights, relative to each row's running maximum; alpha: what earlier sums shrink by. */
-static void soften(const struct work *w, int r0, int mr, int key, int n, int c0, int c1, float *alpha)
-{
-    float top[16] = { 0 }, shrink[16] = { 0 };
-    const struct attend_opt *o = w->j->opt;
-
-    for (int i = 0; i < mr; i++) {
-        float *s = w->s + i * KEYS, old = w->max[r0 + i];
-        int lo, hi;
-        row_sees(w, r0 + i, key, n, &lo, &hi);
-        if (o->softcap > 0 || o->slopes) bend_row(w, r0 + i, key, s, c0, c1);
-        for (int c = c0; c < lo && c < c1; c++) s[c] = -INFINITY;
-        for (int c = hi > c0 ? hi : c0; c < c1; c++) s[c] = -INFINITY;
-        vf m = v_load(s + c0);
-        for (int c = c0 + W; c < c1; c += W) m = v_max(m, v_load(s + c));
-        float now = v_hmax(m);
-        w->max[r0 + i] = now > old ? now : old;
-        /* A row that has seen nothing yet: any finite maximum makes all its weights 0. */
-        top[i] = w->max[r0 + i] > -INFINITY ? w->max[r0 + i] : 0;
-        shrink[i] = old - top[i];
-    }
-    for (int i = 0; i < 16; i += W) v_store(alpha + i, v_exp(v_load(shrink + i)));
+    raise_tops(w, see, r0, mr, key, c0, c1, top, alpha);
     for (int i = 0; i < mr; i++) {
         float *s = w->s + i * KEYS, *sum = w->sum + (size_t)(r0 + i) * W;
         vf m = v_set(top[i]), add = v_load(sum) * v_set(alpha[i]);
         for (int c = c0; c < c1; c += W) {
-            vf p = v_exp(v_load(s + c) - m);
+            vf p = v_exp2(v_load(s + c) - m);
             add += p;
             v_store(s + c, p);
         }
@@ -330,75 +227,56 @@ static void soften(const struct work *w, int r0, int mr, int key, int n, int c0,
     }
 }
 
-/* A panel of rows against the n keys from `key` on. */
+/* With the keys and values of the tile in kt and v. */
 static void panel_run(const struct work *w, int r0, int mr, int key, int n)
 {
-    const struct attend_job *j = w->j;
-    const float *q = w->q + (size_t)r0 * w->ldq;
-    float *o = w->o + (size_t)r0 * w->ldo, alpha[16], one[16];
-    int lo = KEYS, hi = 0, c0, c1;
+    float alpha[16], *o = w->o + (size_t)r0 * w->ldo;
+    struct sight see;
 
-    for (int i = 0; i < mr; i++) {
-        int a, b;
-        row_sees(w, r0 + i, key, n, &a, &b);
-        if (a >= b) continue;
-        lo = a < lo ? a : lo;
-        hi = b > hi ? b : hi;
-    }
-    if (lo >= hi) return;
-    if (w->rows > FEW) {
-        c0 = lo / W * W, c1 = (hi + W - 1) / W * W;
-        scores_product(mr, (c1 - c0) / W, q, w->ldq, w->kt + c0, w->s + c0, j->k.dim);
-        soften(w, r0, mr, key, n, c0, c1, alpha);
-        values_product(mr, w->s + lo, w->v + (size_t)lo * w->ldo, w->ldo, o, alpha, hi - lo);
-        return;
-    }
-    c0 = lo / KV_BLOCK * KV_BLOCK, c1 = (hi + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
-    for (int c = c0; c < c1; c += KV_BLOCK)
-        scores_direct(w, mr, kvrows_at(&j->k, w->blocks, w->p->head, key + c), q, w->s + c);
-    soften(w, r0, mr, key, n, c0, c1, alpha);
-    for (int i = 0; i < mr; i++) one[i] = 1;
-    for (int c = lo, end; c < hi; c = end) {
-        end = (c / KV_BLOCK + 1) * KV_BLOCK < hi ? (c / KV_BLOCK + 1) * KV_BLOCK : hi;
-        values_direct(w, mr, kvrows_at(&j->v, w->blocks, w->p->head, key + c), w->s + c, end - c, o,
-                      c == lo ? alpha : one);
-    }
+    look(w, &see, r0, mr, key, n);
+    if (see.first >= see.end) return;
+    int c0 = see.first / W * W, c1 = (see.end + W - 1) / W * W;
+    scores_product(mr, (c1 - c0) / W, w->q + (size_t)r0 * w->ldq, w->ldq, w->kt + c0, w->s + c0, w->j->k.dim);
+    soften(w, &see, r0, mr, key, c0, c1, alpha);
+    values_product(mr, (w->j->v.dim + W - 1) / W, w->s + see.first, w->v + (size_t)see.first * w->ldo, w->ldo, o,
+                   alpha, see.end - see.first);
 }
 
-static void store_rows(const struct work *w)
+/* With keys and values where they lie. */
+static void panel_direct(const struct work *w, int r0, int mr, int key, int n)
 {
-    int dim = w->j->opt->head_dim_v;
+    const struct attend_job *j = w->j;
+    float alpha[16], *o = w->o + (size_t)r0 * w->ldo;
+    struct sight see;
 
-    for (int r = 0; r < w->rows; r++) {
-        int token = w->p->token + r / w->j->group, head = w->p->head * w->j->group + r % w->j->group;
-        float sum = v_sum(v_load(w->sum + (size_t)r * W));
-        const float *o = w->o + (size_t)r * w->ldo;
-        float *to = w->p->part ? w->p->part + 2 * w->rows + (size_t)r * dim
-                               : tensor_row(w->j->out, token) + (size_t)head * dim;
-        vf scale = v_set(w->p->part ? 1 : 1 / sum);
-        int d = 0;
-        for (; d + W <= dim; d += W) v_store(to + d, v_load(o + d) * scale);
-        if (d < dim) v_store_n(to + d, v_load(o + d) * scale, dim - d);
-        if (!w->p->part) continue;
-        w->p->part[r] = w->max[r];
-        w->p->part[w->rows + r] = sum;
+    look(w, &see, r0, mr, key, n);
+    if (see.first >= see.end) return;
+    int c0 = see.first / KV_BLOCK * KV_BLOCK, c1 = (see.end + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
+    for (int c = c0; c < c1; c += KV_BLOCK)
+        scores_direct(w, mr, kvrows_at(&j->k, w->blocks, w->p->head, key + c), w->q + (size_t)r0 * w->ldq, w->s + c);
+    soften(w, &see, r0, mr, key, c0, c1, alpha);
+    for (int c = see.first, end; c < see.end; c = end) {
+        end = (c / KV_BLOCK + 1) * KV_BLOCK < see.end ? (c / KV_BLOCK + 1) * KV_BLOCK : see.end;
+        values_direct(w, mr, kvrows_at(&j->v, w->blocks, w->p->head, key + c), w->s + c, end - c, o, alpha);
+        for (int i = 0; i < mr; i++) alpha[i] = 1;
     }
 }
 
 static void run(const struct attend_job *j, const struct flash_piece *p, float *scratch)
 {
     struct work w = { .j = j, .p = p };
-    int panels, key, n;
+    int panels;
 
     work_init(&w, scratch);
     load_queries(&w);
     panels = (w.rows + PANEL - 1) / PANEL;
-    for (key = p->key0; key < p->key1; key += KEYS) {
-        n = p->key1 - key < KEYS ? p->key1 - key : KEYS;
+    for (int key = p->key0; key < p->key1; key += KEYS) {
+        int n = p->key1 - key < KEYS ? p->key1 - key : KEYS;
         if (w.rows > FEW) load_tile(&w, key, n);
         for (int i = 0; i < panels; i++) {               /* of even height */
-            int r0 = (int)((long)w.rows * i / panels), r1 = (int)((long)w.rows * (i + 1) / panels);
-            panel_run(&w, r0, r1 - r0, key, n);
+            int r0 = w.rows * i / panels, mr = w.rows * (i + 1) / panels - r0;
+            if (w.rows > FEW) panel_run(&w, r0, mr, key, n);
+            else panel_direct(&w, r0, mr, key, n);
         }
     }
     store_rows(&w);

@@ -25,6 +25,12 @@
 #define PR 128
 #define PK 512
 #endif
+#ifndef SEG
+#define SEG 4
+#endif
+#ifndef NTC
+#define NTC 1
+#endif
 enum { TOKENS = 512, ROWS = PR, TILE = 1024 };
 enum { T_ROWS = 16, T_COLS = 32 };               /* of a tile of weights */
 
@@ -76,7 +82,7 @@ static size_t amx_scratch_bytes(enum dtype w, int cols)
 {
     struct plan p = plan_of(w);
     (void)cols;
-    return (size_t)ROWS * TOKENS * sizeof(float) + (size_t)p.w_parts * panel_bytes(p) + 64;
+    return (size_t)ROWS * TOKENS * sizeof(float) + 2 * (size_t)p.w_parts * panel_bytes(p) + 64;
 }
 
 static inline void transpose16(__m512i r[16])
@@ -177,15 +183,28 @@ static void sums_store(float *c, bool two)
     _tile_stored(3, c + 768, 64);
 }
 
+#ifndef BPF
+#define BPF 0
+#endif
+#ifndef BST
+#define BST 1
+#endif
+#if BST
+#define BLOAD _tile_stream_loadd
+#else
+#define BLOAD _tile_loadd
+#endif
 static void product_2x2(const char *w, size_t stride, const char *x0, const char *x1, int steps)
 {
     const char *w1 = w + T_ROWS * stride;
     for (int s = 0; s < steps; s++, w += 64, w1 += 64, x0 += TILE, x1 += TILE) {
-        _tile_stream_loadd(6, x0, 64);
+        BLOAD(6, x0, 64);
         _tile_loadd(4, w, stride);
         _tile_dpbf16ps(0, 4, 6);
-        _tile_stream_loadd(7, x1, 64);
+        if (BPF) for (int i = 0; i < 16; i++) _mm_prefetch(x0 + BPF * TILE + 64 * i, _MM_HINT_T0);
+        BLOAD(7, x1, 64);
         _tile_dpbf16ps(1, 4, 7);
+        if (BPF) for (int i = 0; i < 16; i++) _mm_prefetch(x1 + BPF * TILE + 64 * i, _MM_HINT_T0);
         _tile_loadd(5, w1, stride);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
@@ -204,100 +223,174 @@ static void product_2x1(const char *w, size_t stride, const char *x, int steps)
     }
 }
 
-/* One thread's work at hand. */
+/* ---- one thread's work ---- */
+
+/* A panel's place: rows from `row` of the rows from `chunk` on, columns of block b. */
+struct spot {
+    int chunk, row, b;
+};
+
 struct work {
     const struct gemm_job *job;
     struct plan plan;
+    int n_blocks, chunk_rows, row_end;
+    size_t row_bytes;
+
     const char *xp;
     int n_tiles;                     /* of all the tokens */
-    size_t row_bytes;
-    unpack_fn *unpack;
-    float *sums;                     /* [panel][pair of token tiles][2][2][16][16] */
-    char *panel;
+    int tile0, tile1;                /* of the tokens at hand */
+    float *sums;                     /* [panel of the chunk][pair of token tiles][2][2][16][16] */
+
+    /* What goes on between the tile products, which leave the vector units idle: */
+    unpack_fn *unpack;               /* the next panel, rows [fed, feed_rows) of it still to do */
+    struct unpack feed;
+    char *feed_panel;
+    int fed, feed_rows;
+    int credit, credit_row;          /* products done since the last row; products for a row */
+    const float *done;               /* sums that are complete, tiles [done_tile, 4) still to be put out */
+    int done_tile, done_row, done_token;
 };
 
+static bool spot_next(const struct work *w, struct spot *s)
+{
+    int end = s->chunk + w->chunk_rows < w->row_end ? s->chunk + w->chunk_rows : w->row_end;
+    if ((s->row += UNPACK_ROWS) < end) return true;
+    s->row = s->chunk;
+    if (++s->b < w->n_blocks) return true;
+    s->b = 0;
+    s->chunk = s->row = end;
+    return end < w->row_end;
+}
+
+static const char *spot_data(const struct work *w, struct spot s)
+{
+    const struct dtype_info *d = dtype_info((int)w->job->type);
+    size_t block = (size_t)(s.b * w->plan.block / d->block) * (size_t)d->bytes;
+    return (const char *)w->job->data + (size_t)s.row * w->row_bytes + block;
+}
+
+/* Begins to unpack the panel at s. */
+static void feed_start(struct work *w, struct spot s, char *panel)
+{
+    struct span k = span_of(w->job->cols, w->plan.block, s.b);
+    int end = k.end * T_COLS < w->job->cols ? k.end * T_COLS : w->job->cols;
+    struct spot after = s;
+    w->feed = (struct unpack){
+        .type = w->job->type, .src = spot_data(w, s), .row_bytes = w->row_bytes, .cols = end - k.begin * T_COLS,
+        .next = spot_next(w, &after) ? spot_data(w, after) : NULL,
+        .stride = panel_stride(w->plan), .rest = panel_bytes(w->plan),
+    };
+    w->feed_panel = panel;
+    w->fed = 0;
+    w->feed_rows = w->row_end - s.row < UNPACK_ROWS ? w->row_end - s.row : UNPACK_ROWS;
+    w->credit = 0;
+}
+
+static void feed_finish(struct work *w)
+{
+    if (w->fed < w->feed_rows) w->unpack(&w->feed, w->feed_panel, w->fed, w->feed_rows);
+    w->fed = w->feed_rows;
+}
+
 /* 16 rows × 16 tokens of sums to out[token][row]. */
-static void finish_tile(const struct gemm_job *j, const float *c, int row, int n_rows, int token, int n_tokens)
+static void put_tile(const struct gemm_job *j, const float *c, int row, int n_rows, int token, int n_tokens)
 {
     __m512i v[16];
     __mmask16 live = (__mmask16)(n_rows < 16 ? (1u << n_rows) - 1 : 0xffff);
     __m512 scale = _mm512_set1_ps(j->scale);
     __m512 bias = j->bias ? _mm512_maskz_loadu_ps(live, j->bias + row) : _mm512_setzero_ps();
+    float *out = tensor_row(j->out, token) + row;
+    size_t stride = j->out->stride;
+    /* Whole lines that nobody read go past the caches: out is larger than they are. */
+    bool past = !j->add && n_rows >= 16 && ((uintptr_t)out & 63) == 0 && (stride & 15) == 0 && NTC;
+
     for (int i = 0; i < 16; i++) v[i] = _mm512_load_si512(c + 16 * i);
     transpose16(v);
-    for (int i = 0; i < 16; i++) {
-        if (i >= n_tokens) break;
-        float *out = tensor_row(j->out, token + i) + row;
+    for (int i = 0; i < 16 && i < n_tokens; i++, out += stride) {
         __m512 y = _mm512_fmadd_ps(_mm512_castsi512_ps(v[i]), scale, bias);
         if (j->add) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(live, out));
-#ifdef NT
-        if (NT && !j->add && n_rows >= 16 && ((uintptr_t)out & 63) == 0) _mm512_stream_ps(out, y);
-        else
-#endif
-        _mm512_mask_storeu_ps(out, live, y);
+        if (past) _mm512_stream_ps(out, y);
+        else _mm512_mask_storeu_ps(out, live, y);
     }
 }
 
-static void finish_pair(const struct gemm_job *j, const float *c, int row, int n_rows, int token)
+/* One tile of the complete sums; false: there is none. */
+static bool put_next(struct work *w)
 {
-    for (int i = 0; i < 4; i++) {
-        int r = i / 2 * T_ROWS, t = token + i % 2 * T_ROWS;
-        if (r < n_rows && t < j->tokens) finish_tile(j, c + 256 * i, row + r, n_rows - r, t, j->tokens - t);
-    }
+    if (!w->done) return false;
+    const struct gemm_job *j = w->job;
+    int i = w->done_tile++, row = w->done_row + i / 2 * T_ROWS, token = w->done_token + i % 2 * T_ROWS;
+    if (row < w->row_end && token < j->tokens)
+        put_tile(j, w->done + 256 * i, row, w->row_end - row, token, j->tokens - token);
+    if (w->done_tile == 4) w->done = NULL;
+    return true;
 }
 
-/* The unpacked panel times token tiles [tile0, tile1), columns of block b. */
-static void panel_run(struct work *w, int b, int row, int n_rows, int tile0, int tile1, float *sums)
+static void between(struct work *w, int steps)
+{
+    put_next(w);
+    w->credit += steps;
+    int rows = w->credit / w->credit_row, left = w->feed_rows - w->fed;
+    if (rows > left) rows = left;
+    if (rows <= 0) return;
+    w->credit -= rows * w->credit_row;
+    w->unpack(&w->feed, w->feed_panel, w->fed, w->fed + rows);
+    w->fed += rows;
+}
+
+/* The panel at s times the tokens at hand. */
+static void panel_run(struct work *w, struct spot s, const char *panel)
 {
     struct plan p = w->plan;
-    struct span s = span_of(w->job->cols, p.block, b);
-    int steps = s.end - s.begin;
-    size_t stride = panel_stride(p);
-    bool last = b + 1 == n_blocks(w->job->cols, p.block);
+    struct span k = span_of(w->job->cols, p.block, s.b);
+    int steps = k.end - k.begin;
+    size_t stride = panel_stride(p), pairs = (size_t)(w->tile1 - w->tile0 + 1) / 2;
+    float *sums = w->sums + (size_t)((s.row - s.chunk) / UNPACK_ROWS) * pairs * 1024;
 
-    for (int t = tile0; t < tile1; t += 2, sums += 1024) {
-        bool two = t + 1 < tile1;
-        sums_load(sums, b == 0, two);
+    for (int t = w->tile0; t < w->tile1; t += 2, sums += 1024) {
+        bool two = t + 1 < w->tile1;
+        sums_load(sums, s.b == 0, two);
         for (int i = 0; i < p.n_products; i++) {             /* (w, x): hi hi, hi lo, lo hi */
-            const char *a = w->panel + (i == 2 ? panel_bytes(p) : 0);
-            const char *x = w->xp + x_at(s, w->n_tiles, t, p.x_parts, i == 1);
-            if (two) product_2x2(a, stride, x, x + (size_t)(steps * p.x_parts) * TILE, steps);
-            else product_2x1(a, stride, x, steps);
+            const char *a = panel + (i == 2 ? panel_bytes(p) : 0);
+            const char *x = w->xp + x_at(k, w->n_tiles, t, p.x_parts, i == 1);
+            for (int at = 0; at < steps; at += SEG) {
+                int n = steps - at < SEG ? steps - at : SEG;
+                const char *x0 = x + (size_t)at * TILE;
+                if (two) product_2x2(a + 64 * at, stride, x0, x0 + (size_t)(steps * p.x_parts) * TILE, n);
+                else product_2x1(a + 64 * at, stride, x0, n);
+                between(w, n);
+            }
         }
+        while (put_next(w)) {}
         sums_store(sums, two);
-        if (last) finish_pair(w->job, sums, row, n_rows, t * T_ROWS);
+        if (s.b + 1 < w->n_blocks) continue;
+        w->done = sums;
+        w->done_tile = 0;
+        w->done_row = s.row;
+        w->done_token = t * T_ROWS;
     }
 }
 
-static const char *weights_at(const struct work *w, int row, int b)
+/* All rows for the tokens at hand. */
+static void tokens_run(struct work *w, int row0, char *panel, char *other)
 {
-    const struct gemm_job *j = w->job;
-    const struct dtype_info *d = dtype_info((int)j->type);
-    size_t block = (size_t)(b * w->plan.block / d->block) * (size_t)d->bytes;
-    return (const char *)j->data + (size_t)row * w->row_bytes + block;
-}
-
-/* Rows [row0, row1), at most ROWS, for token tiles [tile0, tile1). */
-static void chunk_run(struct work *w, int row0, int row1, int row_end, int tile0, int tile1)
-{
-    int blocks = n_blocks(w->job->cols, w->plan.block);
-    size_t pairs = (size_t)(tile1 - tile0 + 1) / 2;
-
-    for (int b = 0; b < blocks; b++) {
-        struct span s = span_of(w->job->cols, w->plan.block, b);
-        int cols = (s.end * T_COLS < w->job->cols ? s.end * T_COLS : w->job->cols) - s.begin * T_COLS;
-        float *sums = w->sums;
-        for (int r = row0; r < row1; r += UNPACK_ROWS, sums += pairs * 1024) {
-            int n = row1 - r < UNPACK_ROWS ? row1 - r : UNPACK_ROWS;
-            struct unpack u = { w->job->type, weights_at(w, r, b), w->row_bytes, n, cols, NULL,
-                                panel_stride(w->plan), panel_bytes(w->plan) };
-            if (r + UNPACK_ROWS < row1) u.next = weights_at(w, r + UNPACK_ROWS, b);
-            else if (b + 1 < blocks) u.next = weights_at(w, row0, b + 1);
-            else if (r + UNPACK_ROWS < row_end) u.next = weights_at(w, r + UNPACK_ROWS, 0);
-            w->unpack(&u, w->panel);
-            panel_run(w, b, r, n, tile0, tile1, sums);
-        }
+    struct spot s = { row0, row0, 0 };
+    feed_start(w, s, panel);
+    feed_finish(w);
+    for (bool more = true; more;) {
+        struct spot next = s;
+        struct span k = span_of(w->job->cols, w->plan.block, s.b);
+        if ((more = spot_next(w, &next))) feed_start(w, next, other);
+        w->credit_row = ((w->tile1 - w->tile0 + 1) / 2 * (k.end - k.begin) * w->plan.n_products) / UNPACK_ROWS;
+        if (w->credit_row < 1) w->credit_row = 1;
+        panel_run(w, s, panel);
+        feed_finish(w);
+        char *swap = panel;
+        panel = other;
+        other = swap;
+        s = next;
     }
+    while (put_next(w)) {}
 }
 
 /* Static, because some compilers think that only the first word of a configuration is read. */
@@ -317,21 +410,24 @@ static void amx_enter(void)
 
 static void amx_rows(const struct gemm_job *job, const void *xp, int row0, int row1, void *scratch)
 {
-    struct work w = { .job = job, .plan = plan_of(job->type), .xp = xp, .unpack = unpack_find(job->type) };
     const struct dtype_info *d = dtype_info((int)job->type);
+    struct work w = { .job = job, .plan = plan_of(job->type), .xp = xp, .unpack = unpack_find(job->type), .row_end = row1 };
 
     amx_enter();
+    w.n_blocks = n_blocks(job->cols, w.plan.block);
     w.n_tiles = (job->tokens + T_ROWS - 1) / T_ROWS;
     w.row_bytes = (size_t)(job->cols / d->block) * (size_t)d->bytes;
-    w.sums = (float *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63);
-    w.panel = (char *)(w.sums + (size_t)ROWS * TOKENS);
-
     /* With few tokens the weights come from memory: read them in order. */
-    int rows = job->tokens <= 64 ? UNPACK_ROWS : ROWS;
-    for (int t = 0; t < w.n_tiles; t += TOKENS / T_ROWS) {
-        int t1 = t + TOKENS / T_ROWS < w.n_tiles ? t + TOKENS / T_ROWS : w.n_tiles;
-        for (int r = row0; r < row1; r += rows) chunk_run(&w, r, r + rows < row1 ? r + rows : row1, row1, t, t1);
+    w.chunk_rows = job->tokens <= 64 ? UNPACK_ROWS : ROWS;
+    w.sums = (float *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63);
+    char *panel = (char *)(w.sums + (size_t)ROWS * TOKENS);
+    char *other = panel + (size_t)w.plan.w_parts * panel_bytes(w.plan);
+
+    for (w.tile0 = 0; w.tile0 < w.n_tiles; w.tile0 = w.tile1) {
+        w.tile1 = w.tile0 + TOKENS / T_ROWS < w.n_tiles ? w.tile0 + TOKENS / T_ROWS : w.n_tiles;
+        tokens_run(&w, row0, panel, other);
     }
+    _mm_sfence();
 }
 
 static bool amx_can(enum dtype w) { return quant_can_decode(w); }

@@ -31,7 +31,7 @@ bool matmul_can(const struct matmul *m, enum dtype t);
 const char *matmul_name(const struct matmul *m);   /* "avx512+vnni+amx" */
 
 /* Every job's out = scale * W x (+ bias) (+ out). x: F32 [tokens][cols]; outputs must not overlap
- * x. OK, or E_NOMEM where the buffers could not grow (nothing is written then). */
+ * x. OK, or E_NOMEM where the buffers could not grow: outputs are not valid then. */
 int  cpu_linear(struct matmul *m, struct par *par, const struct tensor *x, const struct linear *jobs,
                 int n_jobs);
 #endif

@@ -25,10 +25,10 @@
 
 INLINE vf v_abs(vf x) { return v_max(x, -x); }
 
-/* e^x to 1 ulp or so; 0 below -88, also for -inf; x above 88 is taken as 88. */
+/* e^x to 1 ulp or so; 0 below -87.7, also for -inf; x above 88.3 is taken as that. */
 INLINE vf v_exp(vf x)
 {
-    x = v_min(v_max(x, v_set(-88.5f)), v_set(88.3f));
+    x = v_min(v_max(x, v_set(-88)), v_set(88.3f));
     vf n = v_round(x * v_set(1.44269504f));
     vf r = v_fma(n, v_set(-0.693359375f), x);
     r = v_fma(n, v_set(2.12194440e-4f), r);
@@ -39,6 +39,20 @@ INLINE vf v_exp(vf x)
     p = v_fma(p, r, v_set(1.6666666682e-1f));
     p = v_fma(p, r, v_set(5.0000000135e-1f));
     p = v_fma(p, r * r, r) + v_set(1);
+    return v_pow2(p, n);
+}
+
+/* 2^x for x <= 0, to 10^-7; 0 below -126.5, also for -inf. */
+INLINE vf v_exp2(vf x)
+{
+    x = v_max(x, v_set(-127));
+    vf n = v_round(x), r = x - n;
+    vf p = v_set(1.3390863365e-3f);
+    p = v_fma(p, r, v_set(9.6760319183e-3f));
+    p = v_fma(p, r, v_set(5.5503571142e-2f));
+    p = v_fma(p, r, v_set(2.4022107485e-1f));
+    p = v_fma(p, r, v_set(6.9314718803e-1f));
+    p = v_fma(p, r, v_set(1.0000000755f));
     return v_pow2(p, n);
 }
 

@@ -1,0 +1,75 @@
+/* dot_f_neon.c - weights that are plain numbers, and those decoded to numbers on the way. */
+#include "kernel/cpu/dot_neon.h"
+#include "kernel/quant.h"
+
+INLINE float32x4_t load_f(const char *p, const enum dtype t)
+{
+    if (t == DT_F32) return vld1q_f32((const float *)(const void *)p);
+    uint16x4_t h = vld1_u16((const uint16_t *)(const void *)p);
+    if (t == DT_F16) return vcvt_f32_f16(vreinterpret_f16_u16(h));
+    return vreinterpretq_f32_u32(vshll_n_u16(h, 16));
+}
+
+INLINE void row_f(const struct gemv *g, int r, int t0, const int T, const enum dtype type)
+{
+    const size_t size = type == DT_F32 ? 4 : 2;
+    const char *w = gemv_row(g, r);
+    const float *x[4];
+    float32x4_t acc[8];          /* two for each token, so that no sum waits for itself */
+    int c = 0;
+
+    UNROLL
+    for (int t = 0; t < T; t++) x[t] = gemv_x(g, t0 + t);
+    UNROLL
+    for (int i = 0; i < 2 * T; i++) acc[i] = vdupq_n_f32(0);
+    for (; c + 8 <= g->cols; c += 8) {
+        float32x4_t a = load_f(w + (size_t)c * size, type), b = load_f(w + (size_t)(c + 4) * size, type);
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            acc[2 * t] = vfmaq_f32(acc[2 * t], a, vld1q_f32(x[t] + c));
+            acc[2 * t + 1] = vfmaq_f32(acc[2 * t + 1], b, vld1q_f32(x[t] + c + 4));
+        }
+    }
+    for (; c < g->cols; c += 4) {
+        int n = g->cols - c < 4 ? g->cols - c : 4;
+        char end[16] = { 0 };
+        memcpy(end, w + (size_t)c * size, (size_t)n * size);
+        float32x4_t a = load_f(end, type);
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            float xe[4] = { 0 };
+            memcpy(xe, x[t] + c, (size_t)n * sizeof(float));
+            acc[2 * t] = vfmaq_f32(acc[2 * t], a, vld1q_f32(xe));
+        }
+    }
+    UNROLL
+    for (int t = 0; t < T; t++)
+        g->out[(size_t)(t0 + t) * g->out_stride + (size_t)r] = vaddvq_f32(vaddq_f32(acc[2 * t], acc[2 * t + 1]));
+}
+
+void gemv_f32_neon(const struct gemv *g) { GEMV_EACH_ROW(row_f, g, DT_F32) }
+void gemv_f16_neon(const struct gemv *g) { GEMV_EACH_ROW(row_f, g, DT_F16) }
+void gemv_bf16_neon(const struct gemv *g) { GEMV_EACH_ROW(row_f, g, DT_BF16) }
+
+enum { PIECE = 1024 };           /* decoded at once: whole blocks of every type, and small in the cache */
+
+/* Types without a kernel of their own: decoded piece by piece, then as F32. */
+void gemv_any_neon(const struct gemv *g)
+{
+    const struct dtype_info *d = dtype_info((int)g->type);
+    float w[PIECE], part[ISA_TOKENS];
+
+    for (int r = 0; r < g->n_rows; r++) {
+        float sum[ISA_TOKENS] = { 0 };
+        for (int c = 0; c < g->cols; c += PIECE) {
+            int n = g->cols - c < PIECE ? g->cols - c : PIECE;
+            quant_decode(g->type, gemv_row(g, r) + (size_t)(c / d->block) * (size_t)d->bytes, w, n);
+            struct gemv p = { .type = DT_F32, .cols = n, .n_rows = 1, .n_tokens = g->n_tokens, .w = w,
+                              .x = (const float *)g->x + c, .x_stride = g->x_stride, .out = part,
+                              .out_stride = 1 };
+            gemv_f32_neon(&p);
+            for (int t = 0; t < g->n_tokens; t++) sum[t] += part[t];
+        }
+        for (int t = 0; t < g->n_tokens; t++) g->out[(size_t)t * g->out_stride + (size_t)r] = sum[t];
+    }
+}

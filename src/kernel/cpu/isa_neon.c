@@ -1,0 +1,28 @@
+/* isa_neon.c - the table for ARMv8.2 with dot products. */
+#include "kernel/cpu/dot_neon.h"
+#include "kernel/cpu/isa_tables.h"
+
+#define ANY(t) [t] = { gemv_any_neon, FORM_F32 }
+
+const struct isa isa_neon = {
+    .name = "neon",
+    .form = { [FORM_X8] = { x8_bytes, x8_make_neon } },
+    .gemv = {
+        [DT_F32] = { gemv_f32_neon, FORM_F32 },
+        [DT_F16] = { gemv_f16_neon, FORM_F32 },
+        [DT_BF16] = { gemv_bf16_neon, FORM_F32 },
+        [DT_Q4_0] = { gemv_q4_0_neon, FORM_X8 },
+        [DT_Q4_1] = { gemv_q4_1_neon, FORM_X8 },
+        [DT_Q5_0] = { gemv_q5_0_neon, FORM_X8 },
+        [DT_Q8_0] = { gemv_q8_0_neon, FORM_X8 },
+        [DT_IQ4_NL] = { gemv_iq4_nl_neon, FORM_X8 },
+        [DT_MXFP4] = { gemv_mxfp4_neon, FORM_X8 },
+        [DT_IQ4_XS] = { gemv_iq4_xs_neon, FORM_X8 },
+        [DT_Q4_K] = { gemv_q4_k_neon, FORM_X8 },
+        [DT_Q5_K] = { gemv_q5_k_neon, FORM_X8 },
+        [DT_Q6_K] = { gemv_q6_k_neon, FORM_X8 },
+        ANY(DT_F64), ANY(DT_F8_E4M3), ANY(DT_F8_E5M2), ANY(DT_Q5_1), ANY(DT_Q2_K), ANY(DT_Q3_K), ANY(DT_Q8_K),
+        ANY(DT_IQ2_XXS), ANY(DT_IQ2_XS), ANY(DT_IQ2_S), ANY(DT_IQ3_XXS), ANY(DT_IQ3_S), ANY(DT_IQ1_S),
+        ANY(DT_IQ1_M), ANY(DT_TQ1_0), ANY(DT_TQ2_0),
+    },
+};

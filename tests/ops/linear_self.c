@@ -1,0 +1,75 @@
+/* linear_self.c - the kernels against isa_ref with nothing but themselves: no test library, no threads,
+ * so that it also runs statically linked under an emulator. Exit status 0: all agree. */
+#include "base/rng.h"
+#include "kernel/cpu/isa.h"
+#include "kernel/quant.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { ROWS = 5, COLS = 768, TOKENS = 8 };
+
+static float x[TOKENS][COLS], plain[ROWS * COLS], want[TOKENS][ROWS], got[TOKENS][ROWS];
+static char w[ROWS * COLS * 8];
+static _Alignas(64) char formed[TOKENS * COLS * 8];
+
+/* The largest difference as a share of the length of a row of weights. */
+static double worst(int tokens, double size)
+{
+    double most = 0;
+    for (int t = 0; t < tokens; t++)
+        for (int r = 0; r < ROWS; r++) {
+            double d = fabs((double)want[t][r] - (double)got[t][r]) / size;
+            if (!(d <= most)) most = d;
+        }
+    return most;
+}
+
+static double compare(const struct isa *isa, enum dtype t, int cols, int tokens)
+{
+    struct gemv g = { .type = t, .cols = cols, .n_rows = ROWS, .n_tokens = tokens, .w = w, .x = x,
+                      .x_stride = sizeof x[0], .out = want[0], .out_stride = ROWS };
+    int f = isa->gemv[t].form;
+    uint64_t row = 0;
+    double size = 0;
+
+    dtype_row_bytes(t, (uint64_t)cols, &row);
+    g.w_stride = (size_t)row;
+    isa_ref.gemv[t].fn(&g);
+    g.out = got[0];
+    if (f) {
+        g.x = formed;
+        g.x_stride = isa->form[f].bytes(cols);
+        for (int i = 0; i < tokens; i++) isa->form[f].make(formed + (size_t)i * g.x_stride, x[i], cols);
+    }
+    isa->gemv[t].fn(&g);
+    for (int i = 0; i < cols; i++) size += (double)plain[i] * plain[i];
+    return worst(tokens, sqrt(size));
+}
+
+int main(void)
+{
+    struct rng rng;
+    int bad = 0, n = 0;
+
+    rng_seed(&rng, 7);
+    for (int t = 0; t < TOKENS; t++)
+        for (int i = 0; i < COLS; i++) x[t][i] = rng_normal(&rng);
+    for (int i = 1; isa_at(i); i++)
+        for (int t = 0; t < DT_COUNT; t++) {
+            if (!isa_at(i)->gemv[t].fn || !quant_can_encode((enum dtype)t)) continue;
+            for (int j = 0; j < ROWS * COLS; j++) plain[j] = rng_normal(&rng);
+            quant_encode((enum dtype)t, plain, w, ROWS * COLS);
+            for (int tokens = 1; tokens <= TOKENS; tokens++) {
+                /* x has steps of about 3/127, so the error's deviation is 0.007 |w| */
+                double limit = isa_at(i)->gemv[t].form ? 0.05 : 1e-5;
+                double d = compare(isa_at(i), (enum dtype)t, COLS, tokens);
+                n++;
+                if (d <= limit) continue;
+                printf("%s %s, %d tokens: off by %g\n", isa_at(i)->name, dtype_name(t), tokens, d);
+                bad++;
+            }
+        }
+    printf("%s: %d products compared, %d bad\n", isa_best()->name, n, bad);
+    return bad || n == 0;
+}
