@@ -1,8 +1,8 @@
 /* gemm - GMAC/s of matrix × matrix for every type, a few shapes, numbers of tokens and threads.
  *
- *     gemm [type,type,...|all [tokens,... [rows x cols,... [threads,...]]]]
+ *     gemm [TYPE,...|all [TOKENS,... [SHAPES [THREADS,... [ROUNDS]]]]]
  *
- * Each line: the median over rounds, and the best. */
+ * SHAPES: how many of the three. Each line: the median over rounds, and the best. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/par.h"
@@ -57,7 +57,7 @@ static void *need(size_t n)
     return p;
 }
 
-/* Random weights: one row encoded, the others the same bytes; enough of them to come from memory. */
+/* Random weights: one row encoded, the others the same bytes. */
 static unsigned char *weights(enum dtype t, int rows, int cols, size_t *row_bytes)
 {
     uint64_t n;
@@ -81,11 +81,12 @@ static unsigned char *weights(enum dtype t, int rows, int cols, size_t *row_byte
 static void measure(const struct gemm *g, struct result *res, struct par *par)
 {
     struct shape s = res->shape;
-    size_t row_bytes, copies = 1;
+    size_t row_bytes;
     unsigned char *w = weights(s.type, s.rows, s.cols, &row_bytes);
     if (!w) return;
     struct run r = { .g = g, .par = par };
-    float *x = need((size_t)s.tokens * (size_t)s.cols * 4), *out = need((size_t)s.tokens * (size_t)s.rows * 4);
+    float *x = need((size_t)s.tokens * (size_t)s.cols * 4),
+          *out = need((size_t)s.tokens * (size_t)s.rows * 4);
     struct rng rng;
     rng_seed(&rng, 2);
     for (int i = 0; i < s.tokens * s.cols; i++) x[i] = rng_normal(&rng);
@@ -95,16 +96,17 @@ static void measure(const struct gemm *g, struct result *res, struct par *par)
     r.xp = need(g->x_bytes(s.type, s.tokens, s.cols));
     for (int i = 0; i < s.threads; i++) r.scratch[i] = need(g->scratch_bytes(s.type, s.cols));
 
-    for (int i = 0; i < 2; i++) {                            /* the first warms up */
+    for (int i = 0; i < 2; i++) { /* the first warms up */
         uint64_t t = clock_ns();
         par_run(par, run_part, &r);
         if (i) res->ms[res->n++] = clock_ms_since(t);
     }
-    mem_free_aligned(w, (size_t)s.rows * row_bytes * copies);
+    mem_free_aligned(w, (size_t)s.rows * row_bytes);
     mem_free_aligned(x, (size_t)s.tokens * (size_t)s.cols * 4);
     mem_free_aligned(out, (size_t)s.tokens * (size_t)s.rows * 4);
     mem_free_aligned(r.xp, g->x_bytes(s.type, s.tokens, s.cols));
-    for (int i = 0; i < s.threads; i++) mem_free_aligned(r.scratch[i], g->scratch_bytes(s.type, s.cols));
+    for (int i = 0; i < s.threads; i++)
+        mem_free_aligned(r.scratch[i], g->scratch_bytes(s.type, s.cols));
 }
 
 static int by_value(const void *a, const void *b)
@@ -118,10 +120,12 @@ static void print_result(struct result *r)
     struct shape s = r->shape;
     if (r->n == 0) return;
     qsort(r->ms, (size_t)r->n, sizeof *r->ms, by_value);
-    double mac = (double)s.rows * s.cols * s.tokens * 1e-6, median = r->ms[r->n / 2], best = r->ms[0];
+    double mac = (double)s.rows * s.cols * s.tokens * 1e-6, median = r->ms[r->n / 2],
+           best = r->ms[0];
     uint64_t bytes = 0;
     dtype_row_bytes(s.type, (uint64_t)s.cols, &bytes);
-    printf("%-8s %5d -> %5d  %4d tokens  %d threads: median %7.1f GMAC/s, best %7.1f; %5.1f GB/s of weights\n",
+    printf("%-8s %5d -> %5d  %4d tokens  %d threads: median %7.1f GMAC/s, best %7.1f; %5.1f GB/s "
+           "of weights\n",
            dtype_name(s.type), s.cols, s.rows, s.tokens, s.threads, mac / median, mac / best,
            (double)bytes * s.rows * 1e-6 / median);
 }
@@ -129,7 +133,8 @@ static void print_result(struct result *r)
 static int parse_list(const char *text, int out[16])
 {
     int n = 0;
-    for (char *end; *text && n < 16; text = *end ? end + 1 : end) out[n++] = (int)strtol(text, &end, 10);
+    for (char *end; *text && n < 16; text = *end ? end + 1 : end)
+        out[n++] = (int)strtol(text, &end, 10);
     return n;
 }
 
@@ -157,7 +162,8 @@ int main(int argc, char **argv)
     int tokens[16], threads[16], n_results = 0;
     int n_types = parse_types(argc > 1 ? argv[1] : "Q4_K,Q4_0,Q8_0,Q6_K,BF16,F16", types);
     int n_tokens = parse_list(argc > 2 ? argv[2] : "8,16,32,128,512", tokens);
-    int n_shapes = argc > 3 ? atoi(argv[3]) : 3, n_threads = parse_list(argc > 4 ? argv[4] : "1,2", threads);
+    int n_shapes = argc > 3 ? atoi(argv[3]) : 3,
+        n_threads = parse_list(argc > 4 ? argv[4] : "1,2", threads);
     int rounds = argc > 5 ? atoi(argv[5]) : 5;
     const struct gemm *g = gemm_amx();
 
@@ -170,7 +176,8 @@ int main(int argc, char **argv)
             for (int k = 0; k < n_tokens; k++)
                 for (int l = 0; l < n_threads && n_results < MAX_CASES; l++)
                     results[n_results++].shape =
-                        (struct shape){ types[i], shapes[j][0], shapes[j][1], tokens[k], threads[l] };
+                        (struct shape){ types[i], shapes[j][0], shapes[j][1], tokens[k],
+                                        threads[l] };
     for (int l = 0; l < n_threads; l++) {
         struct par *par = NULL;
         struct err e;

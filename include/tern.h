@@ -49,7 +49,7 @@ typedef struct {
     float temp, top_p, min_p, typical, repeat_penalty, freq_penalty, presence_penalty;
     int top_k, repeat_last;      /* 0: all; tokens the penalties look back on, -1: all */
     uint64_t seed;               /* the same one gives the same text; tern_params_init draws one */
-    int raw;                     /* the prompt as it is: no chat form, special tokens as the tokenizer adds them */
+    int raw;                     /* the prompt as it is: no chat form; BOS as the tokenizer adds it */
     int ignore_eos;              /* go on behind the model's end tokens */
     const char *const *stop;     /* NULL-terminated list, or NULL */
 } tern_params;
@@ -98,7 +98,8 @@ void tern_free(void *p);
 /* A prompt, a talk (in the model's chat form), or ids. What is still in the KV of this model's last
  * request and begins the new one alike is not computed again. */
 int  tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n, const tern_params *p);
-int  tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs, size_t n, const tern_params *p);
+int  tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs, size_t n,
+                      const tern_params *p);
 int  tern_submit_ids(tern_request **out, tern_model *m, const int32_t *ids, size_t n, const tern_params *p);
 
 /* Works until there is a token (or the end); fills the event. The last event has a finish, the id -1

@@ -108,7 +108,8 @@ int tern_open(tern_model **out, const char *path, const tern_options *o)
     *out = NULL;
     tern_options_init(&opt);
     if (o) {
-        if (o->size != sizeof opt) return invalid("tern_open", "options have another size: use tern_options_init");
+        if (o->size != sizeof opt)
+            return invalid("tern_open", "options have another size: use tern_options_init");
         opt = *o;
     }
     if (opt.threads < 0) return invalid("tern_open", "threads must be 0 or more");
@@ -155,7 +156,8 @@ int tern_info(const tern_model *m, tern_model_info *out)
 }
 
 /* A recommendation that lies outside of what we take is left alone. */
-static void recommend(const struct source *src, const char *hf, const char *gguf, double lo, double hi, float *to)
+static void recommend(const struct source *src, const char *hf, const char *gguf, double lo,
+                      double hi, float *to)
 {
     double v;
     if ((source_f64(src, hf, &v) || source_f64(src, gguf, &v)) && v >= lo && v <= hi) *to = (float)v;
@@ -168,8 +170,14 @@ void tern_params_init(tern_params *p, const tern_model *m)
     float top_k;
 
     if (!p) return;
-    *p = (tern_params){ .size = sizeof *p, .temp = d.temp, .top_p = d.top_p, .min_p = d.min_p, .typical = d.typical,
-                        .repeat_penalty = d.repeat_penalty, .top_k = d.top_k, .repeat_last = d.repeat_last };
+    *p = (tern_params){ .size = sizeof *p,
+                        .temp = d.temp,
+                        .top_p = d.top_p,
+                        .min_p = d.min_p,
+                        .typical = d.typical,
+                        .repeat_penalty = d.repeat_penalty,
+                        .top_k = d.top_k,
+                        .repeat_last = d.repeat_last };
     if (getrandom(&p->seed, sizeof p->seed, 0) != (ssize_t)sizeof p->seed) p->seed = clock_ns();
     p->seed >>= 32;                                      /* short enough to be typed again */
     if (!m) return;
@@ -178,8 +186,8 @@ void tern_params_init(tern_params *p, const tern_model *m)
     recommend(m->info.source, "generation_config:top_p", "general.sampling.top_p", 0.01, 1, &p->top_p);
     recommend(m->info.source, "generation_config:min_p", "general.sampling.min_p", 0, 0.99, &p->min_p);
     recommend(m->info.source, "generation_config:top_k", "general.sampling.top_k", 0, 1e6, &top_k);
-    recommend(m->info.source, "generation_config:repetition_penalty", "general.sampling.penalty_repeat", 0.1, 10,
-              &p->repeat_penalty);
+    recommend(m->info.source, "generation_config:repetition_penalty",
+              "general.sampling.penalty_repeat", 0.1, 10, &p->repeat_penalty);
     if (source_bool(m->info.source, "generation_config:do_sample", &sampled) && !sampled) p->temp = 0;
     p->top_k = (int)top_k;
 }
@@ -187,7 +195,9 @@ void tern_params_init(tern_params *p, const tern_model *m)
 static const struct tokenizer *need_tokenizer(const tern_model *m)
 {
     const struct tokenizer *t = engine_tokenizer(m->engine);
-    if (!t) err_set(&last, E_UNSUPPORTED, "%s carries no tokenizer: only token ids can be submitted", m->name);
+    if (!t)
+        err_set(&last, E_UNSUPPORTED, "%s carries no tokenizer: only token ids can be submitted",
+                m->name);
     return t;
 }
 
@@ -197,7 +207,8 @@ int tern_tokenize(tern_model *m, const char *text, size_t n, int special, int32_
     struct ids ids = { 0 };
     struct err e = { 0 };
 
-    if (!m || (!text && n) || !out || !n_out) return invalid("tern_tokenize", "model, text, out and n_out are needed");
+    if (!m || (!text && n) || !out || !n_out)
+        return invalid("tern_tokenize", "model, text, out and n_out are needed");
     *out = NULL;
     *n_out = 0;
     if (!(t = need_tokenizer(m))) return last.code;
@@ -216,14 +227,15 @@ int tern_detokenize(tern_model *m, const int32_t *ids, size_t n, char **out, siz
     const struct tokenizer *t;
     struct buf b = { 0 };
 
-    if (!m || (!ids && n) || !out || !n_out) return invalid("tern_detokenize", "model, ids, out and n_out are needed");
+    if (!m || (!ids && n) || !out || !n_out)
+        return invalid("tern_detokenize", "model, ids, out and n_out are needed");
     *out = NULL;
     *n_out = 0;
     if (!(t = need_tokenizer(m))) return last.code;
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= m->info.model->hp.n_vocab)
-            return err_set(&last, E_INVALID, "tern_detokenize: id %d, but the vocabulary has %d", ids[i],
-                           m->info.model->hp.n_vocab);
+            return err_set(&last, E_INVALID, "tern_detokenize: id %d, but the vocabulary has %d",
+                           ids[i], m->info.model->hp.n_vocab);
     tokenizer_decode(t, ids, n, false, &b);
     buf_cstr(&b);
     *out = b.p;
@@ -259,9 +271,16 @@ static struct tern_request *request_new(tern_model *m, const tern_params *p, boo
     r->r.max_tokens = params.max_tokens;
     r->r.ignore_eos = params.ignore_eos != 0;
     r->r.sample = (struct sample_opt){
-        .temp = params.temp, .top_k = params.top_k, .top_p = params.top_p, .min_p = params.min_p,
-        .typical = params.typical, .repeat_penalty = params.repeat_penalty, .repeat_last = params.repeat_last,
-        .freq_penalty = params.freq_penalty, .presence_penalty = params.presence_penalty, .seed = params.seed,
+        .temp = params.temp,
+        .top_k = params.top_k,
+        .top_p = params.top_p,
+        .min_p = params.min_p,
+        .typical = params.typical,
+        .repeat_penalty = params.repeat_penalty,
+        .repeat_last = params.repeat_last,
+        .freq_penalty = params.freq_penalty,
+        .presence_penalty = params.presence_penalty,
+        .seed = params.seed,
     };
     set_stops(r, &params, chat);
     m->n_requests++;
@@ -296,7 +315,8 @@ int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n,
     bool chat;
     int rc;
 
-    if (!out || !m || (!prompt && n)) return invalid("tern_submit", "out, the model and the prompt are needed");
+    if (!out || !m || (!prompt && n))
+        return invalid("tern_submit", "out, the model and the prompt are needed");
     *out = NULL;
     if (!(t = need_tokenizer(m))) return last.code;
     chat = m->form != CHAT_NONE && !(p && p->size == sizeof *p && p->raw);
@@ -314,7 +334,8 @@ int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n,
     return submit(out, r, rc, &e);
 }
 
-int tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs, size_t n, const tern_params *p)
+int tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs, size_t n,
+                     const tern_params *p)
 {
     const struct tokenizer *t;
     struct tern_request *r;
@@ -322,13 +343,17 @@ int tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs
     struct err e = { 0 };
     int rc;
 
-    if (!out || !m || !msgs || n == 0) return invalid("tern_submit_chat", "out, the model and messages are needed");
+    if (!out || !m || !msgs || n == 0)
+        return invalid("tern_submit_chat", "out, the model and messages are needed");
     *out = NULL;
     for (size_t i = 0; i < n; i++)
-        if (!msgs[i].role || !msgs[i].content) return invalid("tern_submit_chat", "a message needs role and content");
+        if (!msgs[i].role || !msgs[i].content)
+            return invalid("tern_submit_chat", "a message needs role and content");
     if (!(t = need_tokenizer(m))) return last.code;
-    if (!(copy = mem_try_array(n, sizeof *copy))) return err_set(&last, E_NOMEM, "no memory for %zu messages", n);
-    for (size_t i = 0; i < n; i++) copy[i] = (struct chat_msg){ str_c(msgs[i].role), str_c(msgs[i].content) };
+    if (!(copy = mem_try_array(n, sizeof *copy)))
+        return err_set(&last, E_NOMEM, "no memory for %zu messages", n);
+    for (size_t i = 0; i < n; i++)
+        copy[i] = (struct chat_msg){ str_c(msgs[i].role), str_c(msgs[i].content) };
     if (!(r = request_new(m, p, true))) {
         mem_free(copy);
         return last.code;
@@ -338,17 +363,20 @@ int tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs
     return submit(out, r, rc, &e);
 }
 
-int tern_submit_ids(tern_request **out, tern_model *m, const int32_t *ids, size_t n, const tern_params *p)
+int tern_submit_ids(tern_request **out, tern_model *m, const int32_t *ids, size_t n,
+                    const tern_params *p)
 {
     struct tern_request *r;
     struct err e = { 0 };
     int rc = OK;
 
-    if (!out || !m || (!ids && n)) return invalid("tern_submit_ids", "out, the model and ids are needed");
+    if (!out || !m || (!ids && n))
+        return invalid("tern_submit_ids", "out, the model and ids are needed");
     *out = NULL;
     if (!(r = request_new(m, p, false))) return last.code;
     if (n >= (size_t)m->info.n_ctx) {                    /* before anything of that size is copied */
-        rc = err_set(&e, E_CONTEXT, "the prompt has %zu tokens and leaves no room in a context of %d", n,
+        rc = err_set(&e, E_CONTEXT,
+                     "the prompt has %zu tokens and leaves no room in a context of %d", n,
                      m->info.n_ctx);
     } else if (n > 0) {
         r->r.prompt.p = mem_dup(ids, n * sizeof *ids);
@@ -356,8 +384,8 @@ int tern_submit_ids(tern_request **out, tern_model *m, const int32_t *ids, size_
     }
     for (size_t i = 0; rc == OK && i < n; i++)
         if (ids[i] < 0 || ids[i] >= m->info.model->hp.n_vocab)
-            rc = err_set(&e, E_INVALID, "token %zu of the prompt is %d, but the vocabulary has %d", i, ids[i],
-                         m->info.model->hp.n_vocab);
+            rc = err_set(&e, E_INVALID, "token %zu of the prompt is %d, but the vocabulary has %d",
+                         i, ids[i], m->info.model->hp.n_vocab);
     if (rc == OK) prime(r);
     return submit(out, r, rc, &e);
 }
@@ -423,7 +451,9 @@ int tern_request_stats(const tern_request *r, tern_stats *out)
 
     if (!r || !out) return invalid("tern_request_stats", "the request and out are needed");
     q = &r->r;
-    *out = (tern_stats){ .prompt_tokens = (int)q->prompt.n, .cached_tokens = q->n_cached, .tokens = (int)q->out.n };
+    *out = (tern_stats){ .prompt_tokens = (int)q->prompt.n,
+                         .cached_tokens = q->n_cached,
+                         .tokens = (int)q->out.n };
     if (q->out.n == 0) return TERN_OK;
     out->prompt_ms = (double)(q->first_ns - q->start_ns) / 1e6;
     out->decode_ms = (double)(q->end_ns - q->first_ns) / 1e6;

@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 #include "tern.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,12 +18,12 @@ static const char *model_path(void)
     return p ? p : shared(MODEL);
 }
 
-#define need_model()                                                                                       \
-    do {                                                                                                   \
-        if (!model_path()) {                                                                               \
-            print_message("skipped: no tiny llama here\n");                                                \
-            skip();                                                                                        \
-        }                                                                                                  \
+#define need_model()                                                                               \
+    do {                                                                                           \
+        if (!model_path()) {                                                                       \
+            print_message("skipped: no tiny llama here\n");                                        \
+            skip();                                                                                \
+        }                                                                                          \
     } while (0)
 
 static struct engine *open_engine(struct engine_opt o)
@@ -114,7 +115,8 @@ static void greedy_goes_on_as_transformers_does(void **state)
     want = source_find(golden, "greedy");
     assert_true(in && want && in->dims[in->n_dims - 1] == 48);
     for (int i = 0; i < 48; i++)
-        ids[i] = in->type == DT_I64 ? (int32_t)((const int64_t *)in->data)[i] : ((const int32_t *)in->data)[i];
+        ids[i] = in->type == DT_I64 ? (int32_t)((const int64_t *)in->data)[i]
+                                    : ((const int32_t *)in->data)[i];
     g = open_engine((struct engine_opt){ .max_batch = 20 });
     r = ask(ids, 48, 16);
     submit(g, r);
@@ -136,7 +138,8 @@ static void a_prompt_in_chunks_gives_the_same_tokens(void **state)
     need_model();
     truth = alone(1, 50, 20);
     for (int batch = 1; batch < 60; batch += 13) {
-        struct engine *g = open_engine((struct engine_opt){ .n_ctx = 256, .max_batch = batch, .max_seqs = 1 });
+        struct engine *g =
+            open_engine((struct engine_opt){ .n_ctx = 256, .max_batch = batch, .max_seqs = 1 });
         struct request *r = ask_any(1, 50, 20);
         submit(g, r);
         assert_int_equal(run_all(g), (50 + batch - 1) / batch + 19);
@@ -173,8 +176,9 @@ static void a_full_pool_sends_the_youngest_back_and_loses_nothing(void **state)
     struct request *r[N];
     (void)state;
     need_model();
-    g = open_engine((struct engine_opt){ .n_ctx = 128, .max_batch = 64, .max_seqs = 4 });     /* 12 blocks */
-    for (int i = 0; i < N; i++) submit(g, r[i] = ask_any(i, 30, 60));                         /* 6 each */
+    g = open_engine(
+        (struct engine_opt){ .n_ctx = 128, .max_batch = 64, .max_seqs = 4 }); /* 12 blocks */
+    for (int i = 0; i < N; i++) submit(g, r[i] = ask_any(i, 30, 60));         /* 6 each */
     run_all(g);
     for (int i = 0; i < N; i++) {
         struct request *truth = alone(i, 30, 60);
@@ -365,6 +369,29 @@ static void seeds_repeat_a_text_whoever_else_is_there(void **state)
     engine_close(g);
 }
 
+static void a_failure_ends_one_request_and_not_the_engine(void **state)
+{
+    struct logit_bias ban[320];
+    struct engine *g;
+    struct request *bad, *good, *truth;
+    (void)state;
+    need_model();
+    g = open_engine((struct engine_opt){ .n_ctx = 256 });
+    for (int i = 0; i < 320; i++) ban[i] = (struct logit_bias){ i, -INFINITY };
+    bad = ask_any(1, 10, 20);
+    bad->sample.bias = ban, bad->sample.n_bias = 320;    /* nothing is left to pick */
+    submit(g, bad);
+    submit(g, good = ask_any(2, 12, 20));
+    run_all(g);
+    assert_int_equal(bad->finish, FINISH_ERROR);
+    assert_int_equal(bad->err.code, E_DEVICE);
+    assert_int_equal(bad->out.n, 0);
+    truth = alone(2, 12, 20);
+    assert_same(good, truth);
+    done(bad), done(good), done(truth);
+    engine_close(g);
+}
+
 static void impossible_options_are_refused(void **state)
 {
     struct engine *g = NULL;
@@ -373,8 +400,10 @@ static void impossible_options_are_refused(void **state)
     need_model();
     assert_int_equal(engine_open(&g, model_path(), &(struct engine_opt){ .n_ctx = -5 }, &e), E_INVALID);
     assert_int_equal(engine_open(&g, model_path(), &(struct engine_opt){ .n_ctx = 1 }, &e), E_INVALID);
-    assert_int_equal(engine_open(&g, model_path(), &(struct engine_opt){ .max_batch = -1 }, &e), E_INVALID);
-    assert_int_equal(engine_open(&g, model_path(), &(struct engine_opt){ .max_seqs = 1 << 20 }, &e), E_INVALID);
+    assert_int_equal(engine_open(&g, model_path(), &(struct engine_opt){ .max_batch = -1 }, &e),
+                     E_INVALID);
+    assert_int_equal(engine_open(&g, model_path(), &(struct engine_opt){ .max_seqs = 1 << 20 }, &e),
+                     E_INVALID);
     assert_true(engine_open(&g, "/no/such/model", NULL, &e) != OK);
     assert_null(g);
     engine_close(NULL);
@@ -434,6 +463,7 @@ int main(void)
         cmocka_unit_test(cancel_ends_at_the_next_step_and_leaves_the_others),
         cmocka_unit_test(dropping_in_any_state_gives_the_blocks_back),
         cmocka_unit_test(seeds_repeat_a_text_whoever_else_is_there),
+        cmocka_unit_test(a_failure_ends_one_request_and_not_the_engine),
         cmocka_unit_test(impossible_options_are_refused),
         cmocka_unit_test(cancel_from_another_thread_ends_the_request),
     };

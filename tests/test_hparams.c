@@ -209,8 +209,8 @@ static void old_and_new_rope_keys_mean_the_same(void **state)
         "\"rope_theta\":500000,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4}",
         "\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":4.0,\"rope_theta\":500000.0}",
         "\"rope_theta\":500000.0,\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":4.0}",
-        "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1.5},"
-        "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4.0,\"rope_theta\":500000.0}",
+        ("\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1.5},"
+         "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4.0,\"rope_theta\":500000.0}"),
     };
     (void)state;
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
@@ -366,6 +366,34 @@ static void names_it_does_not_know_are_told(void **state)
     world_close(w);
 }
 
+static void numbers_that_make_no_sense_are_refused(void **state)
+{
+    static const struct { const char *type, *more, *told;
+    } all[] = {
+        { "llama", "\"rope_theta\":-1", "rotary base -1" },
+        { "llama", "\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}", "factor 0" },
+        { "llama", "\"rope_scaling\":{\"type\":\"linear\"}", "no factor" },
+        { "llama",
+          "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,"
+          "\"original_max_position_embeddings\":-5}",
+          "from -5 tokens" },
+        { "llama", "\"rms_norm_eps\":-1e-5", "epsilon" },
+        { "llama", "\"head_dim\":15,\"num_key_value_heads\":2",
+          "15 of 15 numbers of a head cannot turn" },
+        { "phi3", "\"partial_rotary_factor\":1e300", "partial_rotary_factor" },
+        { "granite", "\"embedding_multiplier\":1e300", "not a finite number" },
+        { "gemma2", "\"query_pre_attn_scalar\":0", "not a finite number" },
+        { "llama", "\"num_key_value_heads\":1000000000", "KV heads" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct world *w = read_folder(all[i].type, all[i].more);
+        assert_int_equal(w->rc, E_FORMAT);
+        if (!strstr(w->e.msg, all[i].told)) fail_msg("%s: %s", all[i].more, w->e.msg);
+        world_close(w);
+    }
+}
+
 static void a_text_config_inside_is_the_one_that_counts(void **state)
 {
     struct source *src = NULL;
@@ -511,6 +539,7 @@ int main(void)
         cmocka_unit_test(granite_reads_its_multipliers),
         cmocka_unit_test(smollm3_turns_where_it_says),
         cmocka_unit_test(names_it_does_not_know_are_told),
+        cmocka_unit_test(numbers_that_make_no_sense_are_refused),
         cmocka_unit_test(a_text_config_inside_is_the_one_that_counts),
         cmocka_unit_test(gguf_keys_are_read),
         cmocka_unit_test(gguf_windows_follow_the_pattern),

@@ -61,7 +61,8 @@ static void assert_drawn_like(struct sample_opt o, const float *x, int n_vocab, 
         chi += (counts[i] - want) * (counts[i] - want) / want;
         free_n++;
     }
-    if (chi > free_n + 4 * sqrt(2.0 * free_n) + 4) fail_msg("chi-square %g with %d degrees", chi, free_n);
+    if (chi > free_n + 4 * sqrt(2.0 * free_n) + 4)
+        fail_msg("chi-square %g with %d degrees", chi, free_n);
     mem_free(counts);
 }
 
@@ -141,7 +142,8 @@ static void typical_keeps_what_surprises_as_expected(void **state)
     assert_drawn_like(o, y, 4, (double[]){ 0, 0.5, 0.15, 0.3 });
 }
 
-/* The order is fixed: top-k first, so top-p sees three tokens that are renormalised; temperature last. */
+/* The order is fixed: top-k first, so top-p sees three tokens that are renormalised; temperature
+ * last. */
 static void filters_see_what_the_ones_before_left(void **state)
 {
     float y[4] = { logf(0.4f), logf(0.3f), logf(0.2f), logf(0.1f) };
@@ -159,7 +161,8 @@ static void filters_see_what_the_ones_before_left(void **state)
 static void the_filters_agree_with_sorting_everything(void **state)
 {
     enum { N = 5000 };
-    float *x = mem_array(N, sizeof *x), *bm = mem_array(N, sizeof *bm), *tmp = mem_array(N, sizeof *tmp);
+    float *x = mem_array(N, sizeof *x), *bm = mem_array(N, sizeof *bm),
+          *tmp = mem_array(N, sizeof *tmp);
     struct cand *c = mem_array(N, sizeof *c), *d = mem_array(N, sizeof *d);
     struct rng r;
     (void)state;
@@ -178,7 +181,8 @@ static void the_filters_agree_with_sorting_everything(void **state)
         assert_int_equal(all, n);
         for (int i = 0; i < k; i++) {                    /* nobody outside is before anybody inside */
             int before = 0;
-            for (int j = 0; j < n; j++) before += x[j] > x[c[i].id] || (x[j] == x[c[i].id] && j < c[i].id);
+            for (int j = 0; j < n; j++)
+                before += x[j] > x[c[i].id] || (x[j] == x[c[i].id] && j < c[i].id);
             assert_true(before < k);
         }
         want = 0.6 * filter_sum(d, n);
@@ -387,13 +391,13 @@ static void bad_settings_are_named_with_their_range(void **state)
     struct logit_bias bias = { 8, 1 };
     struct sampler *s = NULL;
     (void)state;
-#define REFUSED(field, value)                                                                              \
-    do {                                                                                                   \
-        o = sample_defaults();                                                                             \
-        o.field = value;                                                                                   \
-        assert_int_equal(sample_check(&o, 8, &e), E_INVALID);                                              \
-        assert_non_null(strstr(e.msg, #field));                                                            \
-        assert_int_equal(sampler_open(&s, &o, 8, &e), E_INVALID);                                          \
+#define REFUSED(field, value)                                                                      \
+    do {                                                                                           \
+        o = sample_defaults();                                                                     \
+        o.field = value;                                                                           \
+        assert_int_equal(sample_check(&o, 8, &e), E_INVALID);                                      \
+        assert_non_null(strstr(e.msg, #field));                                                    \
+        assert_int_equal(sampler_open(&s, &o, 8, &e), E_INVALID);                                  \
     } while (0)
     REFUSED(temp, -0.1f);
     REFUSED(temp, NAN);

@@ -7,7 +7,8 @@
 #include <string.h>
 
 /* Feeds text in pieces of n bytes; what came out, and whether it stopped. */
-static const char *feed(struct buf *out, const char *text, size_t n, const struct str *stops, int n_stops, bool *stopped)
+static const char *feed(struct buf *out, const char *text, size_t n, const struct str *stops,
+                        int n_stops, bool *stopped)
 {
     struct stream s;
 
@@ -30,9 +31,11 @@ static void stops_wherever_the_pieces_are_cut(void **state)
     for (size_t n = 1; n < 30; n++) {
         assert_string_equal(feed(&out, "Hello.\nUser: hi", n, stops, 2, &stopped), "Hello.");
         assert_true(stopped);
-        assert_string_equal(feed(&out, "The EN and the END of it", n, stops, 2, &stopped), "The EN and the ");
+        assert_string_equal(feed(&out, "The EN and the END of it", n, stops, 2, &stopped),
+                            "The EN and the ");
         assert_true(stopped);
-        assert_string_equal(feed(&out, "no stop here \nUse", n, stops, 2, &stopped), "no stop here \nUse");
+        assert_string_equal(feed(&out, "no stop here \nUse", n, stops, 2, &stopped),
+                            "no stop here \nUse");
         assert_false(stopped);
         assert_string_equal(feed(&out, "ENEND", n, stops, 2, &stopped), "EN");
         assert_true(stopped);
@@ -48,7 +51,8 @@ static void the_first_complete_one_wins(void **state)
     (void)state;
     for (size_t n = 1; n < 8; n++) {
         assert_string_equal(feed(&out, "xabcd", n, stops, 2, &stopped), "xa");
-        assert_string_equal(feed(&out, "xzbcd", n, stops, 3, &stopped), "x");     /* both end there: the longer */
+        assert_string_equal(feed(&out, "xzbcd", n, stops, 3, &stopped),
+                            "x"); /* both end there: the longer */
         assert_true(stopped);
     }
     buf_release(&out);

@@ -130,7 +130,8 @@ static void greedy_texts_are_the_expected_ones(void **state)
         for (n = strlen(want[i]); n > 0 && want[i][n - 1] == '\n'; n--) want[i][n - 1] = 0;
         assert_int_equal(tern_submit(&r, m, prompts[i], strlen(prompts[i]), &p), TERN_OK);
         assert_int_equal(drain(r, text, sizeof text), TERN_FINISH_LENGTH);
-        if (strncmp(text, want[i], strlen(text) < n ? strlen(text) : n) != 0) fail_msg("'%s' is not '%s'", text, want[i]);
+        if (strncmp(text, want[i], strlen(text) < n ? strlen(text) : n) != 0)
+            fail_msg("'%s' is not '%s'", text, want[i]);
         assert_true(strlen(text) > 100);
         tern_request_close(r);
     }
@@ -290,7 +291,8 @@ static void two_requests_at_once_do_not_mix(void **state)
         drain(r[i], alone[i], sizeof alone[i]);
         tern_request_close(r[i]);
     }
-    for (int i = 0; i < 2; i++) assert_int_equal(tern_submit(&r[i], m, prompts[i], strlen(prompts[i]), &p), TERN_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(tern_submit(&r[i], m, prompts[i], strlen(prompts[i]), &p), TERN_OK);
     while (!over[0] || !over[1])
         for (int i = 0; i < 2; i++) {
             tern_event ev;
@@ -319,7 +321,8 @@ static void a_prompt_too_long_says_both_numbers(void **state)
     ids[1] = 5000;
     assert_int_equal(tern_submit_ids(&r, m, ids, 2, NULL), TERN_E_INVALID);
     assert_int_equal(tern_submit_ids(&r, m, ids, 0, NULL), TERN_E_INVALID);
-    assert_int_equal(tern_submit_chat(&r, m, &(tern_message){ "robot", "hi" }, 1, NULL), TERN_E_INVALID);
+    assert_int_equal(tern_submit_chat(&r, m, &(tern_message){ "robot", "hi" }, 1, NULL),
+                     TERN_E_INVALID);
     assert_non_null(strstr(tern_error(), "robot"));
     assert_int_equal(tern_submit_chat(&r, m, &(tern_message){ "user", NULL }, 1, NULL), TERN_E_INVALID);
     tern_params p;

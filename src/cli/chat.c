@@ -50,7 +50,9 @@ static int submit(struct chat *c, tern_request **out)
         *out = NULL;
     }
     if (dropped)
-        fprintf(stderr, "(the context of %d tokens is full: the oldest %zu messages were dropped)\n", ctx, dropped);
+        fprintf(stderr,
+                "(the context of %d tokens is full: the oldest %zu messages were dropped)\n", ctx,
+                dropped);
     return rc;
 }
 
@@ -100,7 +102,8 @@ void chat_answer(struct chat *c)
     } else {
         talk_add(&c->talk, "assistant", c->text);
         if (ev.finish == TERN_FINISH_CANCELLED) note("stopped");
-        if (ev.finish == TERN_FINISH_LENGTH && c->g->params.max_tokens == 0) note("the context is full");
+        if (ev.finish == TERN_FINISH_LENGTH && c->g->params.max_tokens == 0)
+            note("the context is full");
         if (c->g->verbose) gen_print_stats(stderr, c->g, &c->stats);
     }
     tern_request_close(req);

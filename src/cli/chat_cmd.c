@@ -52,11 +52,13 @@ static void setting(tern_params *p, const char *name, float **f, int **i)
 
 static void show_settings(const tern_params *p)
 {
-    fprintf(stderr, "  temp %g, top_k %d, top_p %g, min_p %g, typical %g, repeat_penalty %g, repeat_last %d,\n"
-                    "  freq_penalty %g, presence_penalty %g, max_tokens %d, seed %llu\n",
-            (double)p->temp, p->top_k, (double)p->top_p, (double)p->min_p, (double)p->typical,
-            (double)p->repeat_penalty, p->repeat_last, (double)p->freq_penalty, (double)p->presence_penalty,
-            p->max_tokens, (unsigned long long)p->seed);
+    fprintf(
+        stderr,
+        "  temp %g, top_k %d, top_p %g, min_p %g, typical %g, repeat_penalty %g, repeat_last %d,\n"
+        "  freq_penalty %g, presence_penalty %g, max_tokens %d, seed %llu\n",
+        (double)p->temp, p->top_k, (double)p->top_p, (double)p->min_p, (double)p->typical,
+        (double)p->repeat_penalty, p->repeat_last, (double)p->freq_penalty,
+        (double)p->presence_penalty, p->max_tokens, (unsigned long long)p->seed);
 }
 
 /* "temp 0.5"; what the sampler would refuse is refused here. */
@@ -83,7 +85,8 @@ static void do_set(struct chat *c, char *arg)
         note("/set NAME VALUE; /set alone shows the names");
         return;
     }
-    if (tern_submit_ids(&probe, c->g->m, &first, 1, &p) != TERN_OK) fprintf(stderr, "(%s)\n", tern_error());
+    if (tern_submit_ids(&probe, c->g->m, &first, 1, &p) != TERN_OK)
+        fprintf(stderr, "(%s)\n", tern_error());
     else c->g->params = p;
     tern_request_close(probe);
 }
@@ -92,8 +95,9 @@ static void do_stats(struct chat *c, char *arg)
 {
     (void)arg;
     gen_print_stats(stderr, c->g, &c->stats);
-    fprintf(stderr, "[%s on %s | %zu messages | context %d of %d tokens]\n", c->g->info.name, c->g->info.device,
-            c->talk.n, c->stats.prompt_tokens + c->stats.tokens, c->g->info.context);
+    fprintf(stderr, "[%s on %s | %zu messages | context %d of %d tokens]\n", c->g->info.name,
+            c->g->info.device, c->talk.n, c->stats.prompt_tokens + c->stats.tokens,
+            c->g->info.context);
 }
 
 static void do_save(struct chat *c, char *arg)

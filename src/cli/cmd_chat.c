@@ -62,8 +62,8 @@ static enum line_end read_question(struct chat *c)
 static void greet(const struct chat *c)
 {
     const tern_model_info *i = &c->g->info;
-    fprintf(stderr, "%s (%s, %s) on %s; context %d tokens. /help lists commands, Ctrl-D leaves.\n", i->name, i->arch,
-            i->dtype, i->device, i->context);
+    fprintf(stderr, "%s (%s, %s) on %s; context %d tokens. /help lists commands, Ctrl-D leaves.\n",
+            i->name, i->arch, i->dtype, i->device, i->context);
 }
 
 int chat_run(struct gen *g, const char *name)
@@ -110,7 +110,8 @@ int cmd_chat(int argc, char **argv)
     int n_pos;
 
     gen_init(&g);
-    if (args_parse(&verb, table, argc, argv, pos, 0, &n_pos, &helped, &e) != OK) return cmd_usage(verb.name, &e);
+    if (args_parse(&verb, table, argc, argv, pos, 0, &n_pos, &helped, &e) != OK)
+        return cmd_usage(verb.name, &e);
     if (helped) return EXIT_OK;
     gen_take_stops(&g, argc, argv);
     return chat_run(&g, verb.name);

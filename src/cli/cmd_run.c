@@ -136,22 +136,27 @@ static int parse(struct run *r, int argc, char **argv, bool *helped)
     struct gen *g = &r->gen;
     const struct arg table[] = {
         GEN_MODEL_ARGS(g),
-        { "--prompt", "-p", ARG_STR, &r->prompt, "TEXT", "the prompt (default: --file, or what comes by a pipe)" },
+        { "--prompt", "-p", ARG_STR, &r->prompt, "TEXT",
+          "the prompt (default: --file, or what comes by a pipe)" },
         { "--file", "-f", ARG_STR, &r->file, "PATH", "read the prompt from a file; -: from stdin" },
-        { "--system", NULL, ARG_STR, &g->system, "TEXT", "instructions put before the question (default: none)" },
+        { "--system", NULL, ARG_STR, &g->system, "TEXT",
+          "instructions put before the question (default: none)" },
         { "--raw", NULL, ARG_FLAG, &r->raw, NULL, "the prompt as it is: no chat form" },
         GEN_SAMPLE_ARGS(g),
         { "--ids", NULL, ARG_FLAG, &r->ids, NULL, "print token ids instead of text" },
-        { "--json", NULL, ARG_FLAG, &r->json, NULL, "print one JSON object at the end: text, ids, finish, statistics" },
+        { "--json", NULL, ARG_FLAG, &r->json, NULL,
+          "print one JSON object at the end: text, ids, finish, statistics" },
         { "--quiet", "-q", ARG_FLAG, &g->quiet, NULL, "no statistics on stderr" },
-        { "--verbose", "-v", ARG_FLAG, &g->verbose, NULL, "say more: the model, the device, memory" },
+        { "--verbose", "-v", ARG_FLAG, &g->verbose, NULL,
+          "say more: the model, the device, memory" },
         { 0 },
     };
     const char *pos[1];
     struct err e = { 0 };
     int n_pos;
 
-    if (args_parse(&verb, table, argc, argv, pos, 1, &n_pos, helped, &e) != OK) return cmd_usage(verb.name, &e);
+    if (args_parse(&verb, table, argc, argv, pos, 1, &n_pos, helped, &e) != OK)
+        return cmd_usage(verb.name, &e);
     if (n_pos > 0 && r->prompt) {
         err_set(&e, E_INVALID, "two prompts: -p and '%s'", pos[0]);
         return cmd_usage(verb.name, &e);

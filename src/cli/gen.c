@@ -16,8 +16,15 @@ static bool write_failed;
 
 void gen_init(struct gen *g)
 {
-    *g = (struct gen){ .top_k = INT_MIN, .repeat_last = INT_MIN, .temp = NAN, .top_p = NAN, .min_p = NAN,
-                       .typical = NAN, .repeat_penalty = NAN, .freq_penalty = NAN, .presence_penalty = NAN,
+    *g = (struct gen){ .top_k = INT_MIN,
+                       .repeat_last = INT_MIN,
+                       .temp = NAN,
+                       .top_p = NAN,
+                       .min_p = NAN,
+                       .typical = NAN,
+                       .repeat_penalty = NAN,
+                       .freq_penalty = NAN,
+                       .presence_penalty = NAN,
                        .seed = GEN_SEED_NONE };
 }
 
@@ -60,9 +67,11 @@ static void describe(const struct gen *g)
 {
     const tern_model_info *i = &g->info;
 
-    fprintf(stderr, "[%s: %s, %.4g M parameters, %s, %.1f MB | %s | context %d, KV %.1f MB, scratch %.1f MB]\n", i->name,
-            i->arch, (double)i->n_params / 1e6, i->dtype, (double)i->weight_bytes / 1e6, i->device, i->context,
-            (double)i->kv_bytes / 1e6, (double)i->scratch_bytes / 1e6);
+    fprintf(
+        stderr,
+        "[%s: %s, %.4g M parameters, %s, %.1f MB | %s | context %d, KV %.1f MB, scratch %.1f MB]\n",
+        i->name, i->arch, (double)i->n_params / 1e6, i->dtype, (double)i->weight_bytes / 1e6,
+        i->device, i->context, (double)i->kv_bytes / 1e6, (double)i->scratch_bytes / 1e6);
 }
 
 int gen_open(struct gen *g, const char *verb)
@@ -154,7 +163,8 @@ void gen_print_stats(FILE *f, const struct gen *g, const tern_stats *s)
 {
     fprintf(f, "[load %.0f ms | prompt %d tokens", g->info.load_ms, s->prompt_tokens);
     if (s->cached_tokens > 0) fprintf(f, " (%d kept)", s->cached_tokens);
-    if (s->tokens > 0) fprintf(f, ", %.1f tok/s", rate(s->prompt_tokens - s->cached_tokens, s->prompt_ms));
+    if (s->tokens > 0)
+        fprintf(f, ", %.1f tok/s", rate(s->prompt_tokens - s->cached_tokens, s->prompt_ms));
     fprintf(f, " | generated %d tokens", s->tokens);
     if (s->tokens > 1) fprintf(f, ", %.1f tok/s", rate(s->tokens - 1, s->decode_ms));
     if (s->tokens > 0) fprintf(f, " | first token %.1f ms", s->first_token_ms);

@@ -25,25 +25,39 @@ struct gen {
 #define GEN_SEED_NONE UINT64_MAX
 
 /* The rows of a flag table that both verbs have. */
-#define GEN_MODEL_ARGS(g)                                                                                  \
-    { "--model", "-m", ARG_STR, &(g)->model, "PATH", "GGUF file or Hugging Face folder (default: the one that ships)" }, \
-    { "--ctx", "-c", ARG_INT, &(g)->context, "N", "context in tokens (default: the model's, at most 4096)" }, \
-    { "--threads", "-t", ARG_INT, &(g)->threads, "N", "threads (default: one for each physical core)" },     \
+#define GEN_MODEL_ARGS(g)                                                                          \
+    { "--model", "-m", ARG_STR, &(g)->model, "PATH",                                               \
+      "GGUF file or Hugging Face folder (default: the one that ships)" },                          \
+    { "--ctx", "-c", ARG_INT, &(g)->context, "N",                                                  \
+      "context in tokens (default: the model's, at most 4096)" },                                  \
+    { "--threads", "-t", ARG_INT, &(g)->threads, "N",                                              \
+      "threads (default: one for each physical core)" },                                           \
     { "--device", NULL, ARG_STR, &(g)->device, "NAME", "where to run (default: cpu)" }
 
-#define GEN_SAMPLE_ARGS(g)                                                                                 \
-    { "--tokens", "-n", ARG_INT, &(g)->n, "N", "tokens at most (default: until the model ends, or the context is full)" }, \
-    { "--temp", NULL, ARG_FLOAT, &(g)->temp, "T", "temperature from 0 (greedy) to 2 (default: 0.8, or the model's)" }, \
-    { "--top-k", NULL, ARG_INT, &(g)->top_k, "K", "only the K likeliest; 0: all (default: 40)" },            \
-    { "--top-p", NULL, ARG_FLOAT, &(g)->top_p, "P", "only the likeliest with mass P; 1: all (default: 0.95)" }, \
-    { "--min-p", NULL, ARG_FLOAT, &(g)->min_p, "P", "only those with P times the best one's chance; 0: all (default: 0.05)" }, \
-    { "--typical", NULL, ARG_FLOAT, &(g)->typical, "P", "only as surprising as expected, mass P; 1: off (default: 1)" }, \
-    { "--repeat-penalty", NULL, ARG_FLOAT, &(g)->repeat_penalty, "X", "divides the logits of recent tokens; 1: off (default: 1)" }, \
-    { "--repeat-last", NULL, ARG_INT, &(g)->repeat_last, "N", "tokens the penalties look back on; -1: all (default: 64)" }, \
-    { "--freq-penalty", NULL, ARG_FLOAT, &(g)->freq_penalty, "X", "taken off for each time a token came, -2 to 2 (default: 0)" }, \
-    { "--presence-penalty", NULL, ARG_FLOAT, &(g)->presence_penalty, "X", "taken off once if a token came, -2 to 2 (default: 0)" }, \
-    { "--seed", NULL, ARG_U64, &(g)->seed, "S", "the same seed gives the same text (default: random, shown at the end)" }, \
-    { "--stop", NULL, ARG_STR, &(g)->stop, "TEXT", "ends the answer where TEXT comes; may be given several times" }, \
+#define GEN_SAMPLE_ARGS(g)                                                                         \
+    { "--tokens", "-n", ARG_INT, &(g)->n, "N",                                                     \
+      "tokens at most (default: until the model ends, or the context is full)" },                  \
+    { "--temp", NULL, ARG_FLOAT, &(g)->temp, "T",                                                  \
+      "temperature from 0 (greedy) to 2 (default: 0.8, or the model's)" },                         \
+    { "--top-k", NULL, ARG_INT, &(g)->top_k, "K", "only the K likeliest; 0: all (default: 40)" },  \
+    { "--top-p", NULL, ARG_FLOAT, &(g)->top_p, "P",                                                \
+      "only the likeliest with mass P; 1: all (default: 0.95)" },                                  \
+    { "--min-p", NULL, ARG_FLOAT, &(g)->min_p, "P",                                                \
+      "only those with P times the best one's chance; 0: all (default: 0.05)" },                   \
+    { "--typical", NULL, ARG_FLOAT, &(g)->typical, "P",                                            \
+      "only as surprising as expected, mass P; 1: off (default: 1)" },                             \
+    { "--repeat-penalty", NULL, ARG_FLOAT, &(g)->repeat_penalty, "X",                              \
+      "divides the logits of recent tokens; 1: off (default: 1)" },                                \
+    { "--repeat-last", NULL, ARG_INT, &(g)->repeat_last, "N",                                      \
+      "tokens the penalties look back on; -1: all (default: 64)" },                                \
+    { "--freq-penalty", NULL, ARG_FLOAT, &(g)->freq_penalty, "X",                                  \
+      "taken off for each time a token came, -2 to 2 (default: 0)" },                              \
+    { "--presence-penalty", NULL, ARG_FLOAT, &(g)->presence_penalty, "X",                          \
+      "taken off once if a token came, -2 to 2 (default: 0)" },                                    \
+    { "--seed", NULL, ARG_U64, &(g)->seed, "S",                                                    \
+      "the same seed gives the same text (default: random, shown at the end)" },                   \
+    { "--stop", NULL, ARG_STR, &(g)->stop, "TEXT",                                                 \
+      "ends the answer where TEXT comes; may be given several times" },                            \
     { "--ignore-eos", NULL, ARG_FLAG, &(g)->ignore_eos, NULL, "go on behind the model's end token" }
 
 void gen_init(struct gen *g);

@@ -62,7 +62,8 @@ static void find_history(struct line *l)
     if (state && *state == '/') n = snprintf(dir, sizeof dir, "%s/tern", state);
     else if (home && *home == '/') n = snprintf(dir, sizeof dir, "%s/.local/state/tern", home);
     else return;
-    if (n > 0 && (size_t)n < sizeof dir && make_dirs(dir)) snprintf(l->path, sizeof l->path, "%s/history", dir);
+    if (n > 0 && (size_t)n < sizeof dir && make_dirs(dir))
+        snprintf(l->path, sizeof l->path, "%s/history", dir);
 }
 
 static void open_editor(struct line *l, const char *program)
@@ -81,8 +82,10 @@ static void open_editor(struct line *l, const char *program)
     el_set(l->el, EL_PROMPT, show_prompt);
     el_set(l->el, EL_EDITOR, "emacs");
     el_set(l->el, EL_SIGNAL, 0);
-    el_set(l->el, EL_SETTY, "-d", "-isig", NULL);        /* or Ctrl-C would end us before the editor sees it */
-    el_set(l->el, EL_ADDFN, "tern-interrupt", "end the line", on_ctrl_c);
+    el_set(l->el, EL_SETTY, "-d", "-isig",
+           NULL); /* or Ctrl-C would end us before the editor sees it */
+    el_wset(l->el, EL_ADDFN, L"tern-interrupt", L"end the line",
+            on_ctrl_c); /* the narrow one leaks */
     el_set(l->el, EL_BIND, "^C", "tern-interrupt", NULL);
     el_set(l->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
     history(l->history, &ev, H_SETSIZE, HISTORY_LINES);
@@ -139,7 +142,7 @@ enum line_end line_read(struct line *l, const char *prompt, const char **text)
     } else {
         l->prompt = prompt;
         l->interrupted = false;
-        el_set(l->el, EL_PREP_TERM, 1);                  /* before the prompt shows: keys are ours from then on */
+        el_set(l->el, EL_PREP_TERM, 1); /* before the prompt shows: keys are ours from then on */
         got = el_gets(l->el, &n);
         if (l->interrupted) fputc('\n', stdout), fflush(stdout);
         if (!got || n <= 0) return l->interrupted ? LINE_INTERRUPT : LINE_EOF;

@@ -48,7 +48,10 @@ void talk_pop(struct talk *t)
     if (t->n > 0) remove_at(t, t->n - 1);
 }
 
-static size_t first_turn(const struct talk *t) { return t->n > 0 && strcmp(t->msgs[0].role, "system") == 0; }
+static size_t first_turn(const struct talk *t)
+{
+    return t->n > 0 && strcmp(t->msgs[0].role, "system") == 0;
+}
 
 size_t talk_drop_oldest(struct talk *t)
 {

@@ -234,8 +234,9 @@ static int talk_write(struct talk *k, enum chat_form f, struct err *e)
     for (size_t i = 0; i < k->n_msgs; i++) {
         struct str role = k->msgs[i].role;
         if (!is_user(&k->msgs[i]) && !is_system(&k->msgs[i]) && !str_is(role, "assistant"))
-            return err_set(e, E_INVALID, "message %zu has the role '%.*s'; known are system, user and assistant", i,
-                           STR_ARG(str_take(role, 40)));
+            return err_set(e, E_INVALID,
+                           "message %zu has the role '%.*s'; known are system, user and assistant",
+                           i, STR_ARG(str_take(role, 40)));
     }
     switch (f == CHAT_NONE ? by_names(k->t) : f) {
     case CHAT_NONE:
@@ -335,8 +336,10 @@ static enum chat_form by_template(struct str tmpl)
     if (mentions(tmpl, "<start_of_turn>")) return CHAT_GEMMA;
     if (mentions(tmpl, "<<SYS>>")) return CHAT_LLAMA2;
     if (mentions(tmpl, "[INST]")) return CHAT_MISTRAL;
-    if (mentions(tmpl, "<|end|>") && (mentions(tmpl, "<|user|>") || mentions(tmpl, "'<|' +"))) return CHAT_ROLES;
-    if (mentions(tmpl, "<|user|>") && (mentions(tmpl, "eos_token") || mentions(tmpl, "</s>"))) return CHAT_ZEPHYR;
+    if (mentions(tmpl, "<|end|>") && (mentions(tmpl, "<|user|>") || mentions(tmpl, "'<|' +")))
+        return CHAT_ROLES;
+    if (mentions(tmpl, "<|user|>") && (mentions(tmpl, "eos_token") || mentions(tmpl, "</s>")))
+        return CHAT_ZEPHYR;
     return CHAT_PLAIN;
 }
 
@@ -348,8 +351,8 @@ enum chat_form chatform_of(const struct tokenizer *t)
 
 const char *chatform_name(enum chat_form f)
 {
-    static const char *const names[] = { "none", "plain", "roles", "zephyr", "chatml", "llama2", "llama3",
-                                         "mistral", "gemma" };
+    static const char *const names[] = { "none",   "plain",  "roles",   "zephyr", "chatml",
+                                         "llama2", "llama3", "mistral", "gemma" };
     return names[f];
 }
 

@@ -26,7 +26,7 @@ struct chat_msg {
 
 enum chat_form chatform_of(const struct tokenizer *t);
 const char *chatform_name(enum chat_form f);
-struct str chatform_stop(enum chat_form f);              /* text that ends an answer; empty: tokens do */
+struct str chatform_stop(enum chat_form f); /* text that ends an answer; empty: tokens do */
 
 /* Appends the talk and the opening of the assistant's turn. Unknown roles are E_INVALID. */
 int chatform_encode(enum chat_form f, const struct tokenizer *t, const struct chat_msg *msgs, size_t n,

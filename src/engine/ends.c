@@ -7,8 +7,9 @@ static const char *const keys[] = {
 
 /* What files often forget to say: a chat model's end of turn next to its base model's end of text. */
 static const char *const names[] = {
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<turn|>", "<|end|>", "<|return|>", "<|call|>",
-    "<|endoftext|>", "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>", "<｜end▁of▁sentence｜>", "<|eot|>",
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<end_of_turn>", "<turn|>", "<|end|>",
+    "<|return|>", "<|call|>", "<|endoftext|>", "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>",
+    "<｜end▁of▁sentence｜>",
 };
 
 bool ends_has(const struct ends *e, int32_t id)

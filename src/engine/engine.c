@@ -8,8 +8,14 @@
 
 #include <string.h>
 
-enum { CTX_DEFAULT = 4096, CTX_MAX = 1 << 24, BATCH_DEFAULT = 512, BATCH_MAX = 1 << 16, SEQS_DEFAULT = 16,
-       SEQS_MAX = 4096 };
+enum {
+    CTX_DEFAULT = 4096,
+    CTX_MAX = 1 << 24,
+    BATCH_DEFAULT = 512,
+    BATCH_MAX = 1 << 16,
+    SEQS_DEFAULT = 16,
+    SEQS_MAX = 4096
+};
 
 struct engine {
     struct source *source;
@@ -32,11 +38,14 @@ struct engine {
 static int check_opt(const struct engine_opt *o, struct err *e)
 {
     if (o->n_ctx < 0 || o->n_ctx == 1 || o->n_ctx > CTX_MAX)
-        return err_set(e, E_INVALID, "a context of %d tokens: it must be from 2 to %d, or 0", o->n_ctx, CTX_MAX);
+        return err_set(e, E_INVALID, "a context of %d tokens: it must be from 2 to %d, or 0",
+                       o->n_ctx, CTX_MAX);
     if (o->max_batch < 0 || o->max_batch > BATCH_MAX)
-        return err_set(e, E_INVALID, "a batch of %d tokens: it must be from 1 to %d, or 0", o->max_batch, BATCH_MAX);
+        return err_set(e, E_INVALID, "a batch of %d tokens: it must be from 1 to %d, or 0",
+                       o->max_batch, BATCH_MAX);
     if (o->max_seqs < 0 || o->max_seqs > SEQS_MAX)
-        return err_set(e, E_INVALID, "%d sequences at once: it must be from 1 to %d, or 0", o->max_seqs, SEQS_MAX);
+        return err_set(e, E_INVALID, "%d sequences at once: it must be from 1 to %d, or 0",
+                       o->max_seqs, SEQS_MAX);
     return OK;
 }
 
@@ -124,10 +133,15 @@ void engine_close(struct engine *g)
 
 void engine_info(const struct engine *g, struct engine_info *out)
 {
-    *out = (struct engine_info){ .model = g->model, .source = g->source, .backend = g->backend,
-                                 .n_ctx = g->n_ctx, .max_batch = g->max_batch, .max_seqs = g->max_seqs,
+    *out = (struct engine_info){ .model = g->model,
+                                 .source = g->source,
+                                 .backend = g->backend,
+                                 .n_ctx = g->n_ctx,
+                                 .max_batch = g->max_batch,
+                                 .max_seqs = g->max_seqs,
                                  .kv_bytes = g->backend->used_bytes[MEM_KV],
-                                 .scratch_bytes = g->backend->used_bytes[MEM_SCRATCH], .open_ms = g->open_ms };
+                                 .scratch_bytes = g->backend->used_bytes[MEM_SCRATCH],
+                                 .open_ms = g->open_ms };
 }
 
 const struct tokenizer *engine_tokenizer(const struct engine *g) { return g->tokenizer; }
@@ -180,7 +194,10 @@ void engine_drop(struct engine *g, struct request *r)
     retire(g, s);
 }
 
-static bool is_cancelled(const struct seq *s) { return __atomic_load_n(&s->r->cancel, __ATOMIC_RELAXED) != 0; }
+static bool is_cancelled(const struct seq *s)
+{
+    return __atomic_load_n(&s->r->cancel, __ATOMIC_RELAXED) != 0;
+}
 
 static void end_cancelled(struct engine *g)
 {
@@ -236,7 +253,8 @@ static bool in_step(const struct engine *g, const struct seq *s)
     return false;
 }
 
-/* Blocks for n more tokens of running[i]: first from the past, then from the youngest that is younger. */
+/* Blocks for n more tokens of running[i]: first from the past, then from the youngest that is
+ * younger. */
 static bool make_room(struct engine *g, int i, int n)
 {
     struct seq *s = g->running[i];
@@ -281,7 +299,8 @@ static void pick_tokens(struct engine *g, const float *logits)
         int32_t id;
 
         if (g->step.out[i] < 0) continue;
-        if (sampler_pick(s->sampler, logits + (size_t)g->step.out[i] * (size_t)g->model->hp.n_vocab, &id, &e) != OK)
+        if (sampler_pick(s->sampler, logits + (size_t)g->step.out[i] * (size_t)g->model->hp.n_vocab,
+                         &id, &e) != OK)
             seq_finish(s, FINISH_ERROR, &e);
         else
             seq_take(s, id, ends_has(&g->ends, id));
@@ -302,7 +321,8 @@ int engine_step(struct engine *g, bool *more, struct err *e)
         else
             for (int i = 0; i < g->step.n_seqs; i++) seq_finish(g->step.seqs[i], FINISH_ERROR, &why);
     } else if (g->n_running > 0) {
-        err_set(&why, E_NOMEM, "no KV block is free for a sequence of %zu tokens", g->running[0]->tokens.n);
+        err_set(&why, E_NOMEM, "no KV block is free for a sequence of %zu tokens",
+                g->running[0]->tokens.n);
         seq_finish(g->running[0], FINISH_ERROR, &why);
     }
     end_finished(g);

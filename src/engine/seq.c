@@ -11,8 +11,10 @@ void request_release(struct request *r)
 
 static int check(const struct request *r, struct seq_limits lim, struct err *e)
 {
-    if (r->prompt.n == 0) return err_set(e, E_INVALID, "the prompt is empty: there is no token to go on from");
-    if (r->max_tokens < 0) return err_set(e, E_INVALID, "max_tokens is %d, but it must be 0 or more", r->max_tokens);
+    if (r->prompt.n == 0)
+        return err_set(e, E_INVALID, "the prompt is empty: there is no token to go on from");
+    if (r->max_tokens < 0)
+        return err_set(e, E_INVALID, "max_tokens is %d, but it must be 0 or more", r->max_tokens);
     if (r->prompt.n >= (size_t)lim.n_ctx)
         return err_set(e, E_CONTEXT, "the prompt has %zu tokens and leaves no room in a context of %d",
                        r->prompt.n, lim.n_ctx);
@@ -115,7 +117,7 @@ void past_keep(struct past *p, struct seq *s, struct block_pool *pool)
 
 void past_give(struct past *p, struct seq *s, struct block_pool *pool)
 {
-    size_t same = 0, most = s->tokens.n - 1;             /* the last one is computed: its logits are wanted */
+    size_t same = 0, most = s->tokens.n - 1; /* the last one is computed: its logits are wanted */
     struct chain empty = s->chain;
 
     if (p->tokens.n < most) most = p->tokens.n;

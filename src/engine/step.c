@@ -17,9 +17,12 @@ int step_init(struct step *st, int max_tokens, int max_seqs, int table_stride, s
     st->seqs = mem_try_array(ns, sizeof *st->seqs);
     st->n_new = mem_try_array(ns, sizeof *st->n_new);
     st->out = mem_try_array(ns, sizeof *st->out);
-    if (st->ids && st->pos && st->row && st->table && st->out_rows && st->seqs && st->n_new && st->out) return OK;
+    if (st->ids && st->pos && st->row && st->table && st->out_rows && st->seqs && st->n_new &&
+        st->out)
+        return OK;
     step_release(st);
-    return err_set(e, E_NOMEM, "no memory for steps of %d tokens and %d sequences", max_tokens, max_seqs);
+    return err_set(e, E_NOMEM, "no memory for steps of %d tokens and %d sequences", max_tokens,
+                   max_seqs);
 }
 
 void step_release(struct step *st)
@@ -51,7 +54,7 @@ void step_add(struct step *st, struct seq *s, int n)
         st->row[st->n_tokens++] = row;
     }
     st->out[row] = -1;
-    if ((size_t)(s->n_kv + n) == s->tokens.n) {          /* all of it is in: the next token can be picked */
+    if ((size_t)(s->n_kv + n) == s->tokens.n) { /* all of it is in: the next token can be picked */
         st->out[row] = st->n_out;
         st->out_rows[st->n_out++] = st->n_tokens - 1;
     }

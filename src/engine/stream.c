@@ -8,7 +8,8 @@ void stream_init(struct stream *s, const struct tokenizer *tok, const struct str
     if (tok) detok_init(&s->detok, tok, true);
     if (n_stops > 0) s->stops = mem_array((size_t)n_stops, sizeof *s->stops);
     for (int i = 0; i < n_stops; i++)
-        if (stops[i].n > 0) s->stops[s->n_stops++] = str_of(mem_dup(stops[i].p, stops[i].n), stops[i].n);
+        if (stops[i].n > 0)
+            s->stops[s->n_stops++] = str_of(mem_dup(stops[i].p, stops[i].n), stops[i].n);
 }
 
 void stream_release(struct stream *s)
@@ -25,7 +26,8 @@ void stream_prime(struct stream *s, const int32_t *ids, size_t n)
     if (s->detok.t) detok_prime(&s->detok, ids, n);
 }
 
-/* Where the first complete stop string begins, or -1: the one with the earliest end, of those the longest. */
+/* Where the first complete stop string begins, or -1: the one with the earliest end, of those the
+ * longest. */
 static ptrdiff_t find_stop(const struct stream *s)
 {
     size_t best_end = (size_t)-1;

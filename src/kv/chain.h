@@ -17,6 +17,7 @@ void chain_release(struct chain *c, struct block_pool *p);
 bool chain_reserve(struct chain *c, struct block_pool *p, int n_tokens);
 /* Keeps the first n_tokens, gives whole blocks behind them back. */
 void chain_truncate(struct chain *c, struct block_pool *p, int n_tokens);
-/* `to` (initialised, empty) shares from's whole blocks of the first n_tokens; returns how many tokens that is. */
+/* `to` (initialised, empty) shares from's whole blocks of the first n_tokens; returns how many
+ * tokens that is. */
 int  chain_fork(struct chain *to, const struct chain *from, struct block_pool *p, int n_tokens);
 #endif

@@ -168,6 +168,20 @@ static int check_layer(const struct hparams *hp, int l, const char *path, struct
     return OK;
 }
 
+static bool positive(double v) { return v > 0 && isfinite(v); }
+
+static int check_rope(const struct rope_hp *r, const char *path, struct err *e)
+{
+    if (!(r->theta > 1) || !isfinite(r->theta) || !positive(r->factor) || !positive(r->attn_factor))
+        return err_set(e, E_FORMAT, "%s: rotary base %g with factor %g makes no sense", path,
+                       r->theta, r->factor);
+    if (r->scaling == ROPE_NONE || r->scaling == ROPE_LINEAR) return OK;
+    if (!positive(r->orig_ctx) || !positive(r->beta_fast) || !positive(r->beta_slow))
+        return err_set(e, E_FORMAT, "%s: %s scaling from %g tokens on makes no sense", path,
+                       rope_scaling_name(r->scaling), r->orig_ctx);
+    return OK;
+}
+
 static int check(const struct hparams *hp, const char *path, struct err *e)
 {
     int rc;
@@ -178,13 +192,11 @@ static int check(const struct hparams *hp, const char *path, struct err *e)
     if (!isfinite(hp->norm_eps) || hp->norm_eps < 0)
         return err_set(e, E_FORMAT, "%s: a norm's epsilon of %g makes no sense", path,
                        (double)hp->norm_eps);
-    for (int i = 0; i < hp->n_rope; i++) {
-        const struct rope_hp *r = &hp->rope[i];
-        if (!(r->theta > 1) || !isfinite(r->theta) || !(r->factor > 0) || !isfinite(r->factor) ||
-            !isfinite(r->attn_factor) || r->attn_factor <= 0)
-            return err_set(e, E_FORMAT, "%s: rotary base %g with factor %g makes no sense", path,
-                           r->theta, r->factor);
-    }
+    if (!isfinite(hp->embd_scale * hp->residual_scale * hp->logit_scale) ||
+        !isfinite(hp->attn_scale) || !isfinite(hp->attn_softcap) || !isfinite(hp->logit_softcap))
+        return err_set(e, E_FORMAT, "%s: a multiplier or soft cap is not a finite number", path);
+    for (int i = 0; i < hp->n_rope; i++)
+        if ((rc = check_rope(&hp->rope[i], path, e)) != OK) return rc;
     for (int l = 0; l < hp->n_layers; l++)
         if ((rc = check_layer(hp, l, path, e)) != OK) return rc;
     return OK;

@@ -132,7 +132,8 @@ static bool sliding_by_rule(const struct config *c, const struct hparams *hp, in
 static void read_windows(const struct config *c, struct hparams *hp)
 {
     unsigned f = c->arch->flags;
-    int window = (int)f64_or(c, "sliding_window", c->arch->window);
+    double wide = f64_or(c, "sliding_window", c->arch->window);
+    int window = wide > 0 && wide < INT32_MAX ? (int)wide : 0;
     bool typed = f & ARCH_LAYER_TYPES && has(c, "", "layer_types.0");
 
     if (!(f & (ARCH_WINDOW | ARCH_LAYER_TYPES))) return;
@@ -141,7 +142,7 @@ static void read_windows(const struct config *c, struct hparams *hp)
         return;
     for (int l = 0; l < hp->n_layers; l++)
         if (typed ? layer_type_is(c, l, "sliding_attention") : sliding_by_rule(c, hp, l))
-            hp->layers[l].window = window > 0 ? window : 0;
+            hp->layers[l].window = window;
 }
 
 /* Where there are two rotary bases, a layer of the sliding kind takes the second. */
@@ -195,10 +196,33 @@ static double read_orig_ctx(const struct config *c, const char *dict, int n_ctx)
     return n_ctx;
 }
 
+/* The factor positions are stretched by, and the one yarn and longrope give cos and sin. */
+static int read_rope_factor(const struct config *c, const struct hparams *hp, struct rope_hp *r,
+                            const char *dict, struct err *e)
+{
+    double mscale = 0, mscale_all = 0;
+    r->attn_factor = 1;
+    r->factor = 1;
+    if (r->scaling == ROPE_NONE) return OK;
+    if (!get_f64(c, dict, "factor", &r->factor)) {
+        if (r->scaling != ROPE_YARN && r->scaling != ROPE_LONGROPE)
+            return err_set(e, E_FORMAT, "%s: config.json: %s scaling has no factor",
+                           source_path(c->src), rope_scaling_name(r->scaling));
+        r->factor = hp->n_ctx / r->orig_ctx;
+    }
+    if (r->scaling != ROPE_YARN && r->scaling != ROPE_LONGROPE) return OK;
+    if (get_f64(c, dict, "attention_factor", &r->attn_factor)) return OK;
+    get_f64(c, dict, "mscale", &mscale);
+    get_f64(c, dict, "mscale_all_dim", &mscale_all);
+    r->attn_factor = r->scaling == ROPE_YARN ? rotary_yarn_factor(r->factor, mscale, mscale_all)
+                                             : rotary_long_factor(r->factor, r->orig_ctx);
+    return OK;
+}
+
 static int read_rope(const struct config *c, struct hparams *hp, struct arena *a, struct rope_hp *r,
                      const char *dict, double theta, struct err *e)
 {
-    double partial = 1, mscale = 0, mscale_all = 0;
+    double partial = 1;
     int rc = read_scaling_type(c, r, dict, e);
     if (rc != OK) return rc;
 
@@ -206,6 +230,9 @@ static int read_rope(const struct config *c, struct hparams *hp, struct arena *a
     get_f64(c, dict, "rope_theta", &r->theta);
     if (c->arch->flags & ARCH_PARTIAL_ROPE && !get_f64(c, dict, "partial_rotary_factor", &partial))
         get_f64(c, "", "partial_rotary_factor", &partial);
+    if (!(partial > 0 && partial <= 1))
+        return err_set(e, E_FORMAT, "%s: config.json: partial_rotary_factor %g makes no sense",
+                       source_path(c->src), partial);
     r->n_rot = (int)(hp->layers[0].head_dim * partial);
     r->max_ctx = hp->n_ctx;
     r->orig_ctx = read_orig_ctx(c, dict, hp->n_ctx);
@@ -217,35 +244,18 @@ static int read_rope(const struct config *c, struct hparams *hp, struct arena *a
     if (!get_f64(c, dict, "beta_slow", &r->beta_slow) || r->beta_slow == 0) r->beta_slow = 1;
     r->truncate = true;
     source_bool(c->src, key_of(c, dict, "truncate").s, &r->truncate);
+    if ((rc = read_rope_factor(c, hp, r, dict, e)) != OK) return rc;
 
-    if (!get_f64(c, dict, "factor", &r->factor)) {
-        if (r->scaling != ROPE_NONE && r->scaling != ROPE_YARN && r->scaling != ROPE_LONGROPE)
-            return err_set(e, E_FORMAT, "%s: config.json: %s scaling has no factor",
-                           source_path(c->src), rope_scaling_name(r->scaling));
-        r->factor = r->scaling == ROPE_NONE ? 1 : hp->n_ctx / r->orig_ctx;
-    }
     if (r->scaling == ROPE_LLAMA3 && !(r->high_freq > r->low_freq && r->low_freq > 0))
         return err_set(e, E_FORMAT,
                        "%s: config.json: llama3 scaling between %g and %g makes no sense",
                        source_path(c->src), r->low_freq, r->high_freq);
-
-    r->attn_factor = 1;
-    if (r->scaling == ROPE_YARN || r->scaling == ROPE_LONGROPE) {
-        get_f64(c, dict, "mscale", &mscale);
-        get_f64(c, dict, "mscale_all_dim", &mscale_all);
-        if (!get_f64(c, dict, "attention_factor", &r->attn_factor))
-            r->attn_factor = r->scaling == ROPE_YARN
-                                 ? rotary_yarn_factor(r->factor, mscale, mscale_all)
-                                 : rotary_long_factor(r->factor, r->orig_ctx);
-    }
-    if (r->scaling == ROPE_LONGROPE) {
-        r->long_factor = read_factors(c, a, dict, "long_factor", r->n_rot / 2);
-        r->short_factor = read_factors(c, a, dict, "short_factor", r->n_rot / 2);
-        if (!r->long_factor || !r->short_factor)
-            return err_set(e, E_FORMAT, "%s: config.json: longrope needs %d short and long factors",
-                           source_path(c->src), r->n_rot / 2);
-    }
-    return OK;
+    if (r->scaling != ROPE_LONGROPE) return OK;
+    r->long_factor = read_factors(c, a, dict, "long_factor", r->n_rot / 2);
+    r->short_factor = read_factors(c, a, dict, "short_factor", r->n_rot / 2);
+    if (r->long_factor && r->short_factor) return OK;
+    return err_set(e, E_FORMAT, "%s: config.json: longrope needs %d short and long factors",
+                   source_path(c->src), r->n_rot / 2);
 }
 
 static bool is_dict(const struct config *c, const char *dict)

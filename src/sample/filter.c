@@ -24,7 +24,10 @@ static inline vfloat load(const float *p)
 static inline vfloat all(float x) { return (vfloat){ x, x, x, x }; }
 
 /* mask ? a : b */
-static inline vfloat choose(vint mask, vfloat a, vfloat b) { return (vfloat)((mask & (vint)a) | (~mask & (vint)b)); }
+static inline vfloat choose(vint mask, vfloat a, vfloat b)
+{
+    return (vfloat)((mask & (vint)a) | (~mask & (vint)b));
+}
 
 /* The larger of both; b where a is NaN. */
 static inline vfloat larger(vfloat a, vfloat b) { return choose(a > b, a, b); }
@@ -100,7 +103,8 @@ double filter_exp_all(const float *x, int n, float max, float scale, float *w)
     double sum = 0;
     int i = 0;
 
-    for (; i + FILTER_BLOCK <= n; i += FILTER_BLOCK) sum += exp_block(x + i, max, scale, w ? w + i : NULL);
+    for (; i + FILTER_BLOCK <= n; i += FILTER_BLOCK)
+        sum += exp_block(x + i, max, scale, w ? w + i : NULL);
     for (; i < n; i++) {
         float v = filter_exp((x[i] - max) * scale);
         if (w) w[i] = v;
@@ -152,7 +156,8 @@ int filter_above(const float *x, int n, const float *block_max, float least, flo
     return n_c;
 }
 
-int filter_gather(const float *x, int n, const float *block_max, float *tmp, int k, float max, struct cand *c)
+int filter_gather(const float *x, int n, const float *block_max, float *tmp, int k, float max,
+                  struct cand *c)
 {
     int n_blocks = filter_n_blocks(n);
     float least = -FLT_MAX;
@@ -230,7 +235,10 @@ static int select_best(struct cand *c, int n, double want, bool by_mass)
 
 int filter_best(struct cand *c, int n, int k) { return k >= n ? n : select_best(c, n, k, false); }
 
-int filter_mass(struct cand *c, int n, double want) { return n <= 1 ? n : select_best(c, n, want, true); }
+int filter_mass(struct cand *c, int n, double want)
+{
+    return n <= 1 ? n : select_best(c, n, want, true);
+}
 
 double filter_sum(const struct cand *c, int n)
 {

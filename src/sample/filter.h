@@ -25,7 +25,8 @@ float filter_max(const float *x, int n, float *block_max);
 
 /* At least k candidates, all those above some bound: a whole prefix of the order by logit. tmp holds
  * as many numbers as there are blocks. NaN and -Inf are never candidates. */
-int filter_gather(const float *x, int n, const float *block_max, float *tmp, int k, float max, struct cand *c);
+int filter_gather(const float *x, int n, const float *block_max, float *tmp, int k, float max,
+                  struct cand *c);
 /* All candidates with a logit of at least `least`. */
 int filter_above(const float *x, int n, const float *block_max, float least, float max, struct cand *c);
 

@@ -46,23 +46,27 @@ int sample_check(const struct sample_opt *o, int n_vocab, struct err *e)
 {
     if (!(o->temp >= 0 && o->temp <= 2)) return bad(e, "temp", (double)o->temp, "from 0 (greedy) to 2");
     if (o->top_k < 0) return bad(e, "top_k", o->top_k, "0 (all) or more");
-    if (!(o->top_p > 0 && o->top_p <= 1)) return bad(e, "top_p", (double)o->top_p, "above 0 and at most 1 (all)");
-    if (!(o->min_p >= 0 && o->min_p < 1)) return bad(e, "min_p", (double)o->min_p, "from 0 (all) to below 1");
+    if (!(o->top_p > 0 && o->top_p <= 1))
+        return bad(e, "top_p", (double)o->top_p, "above 0 and at most 1 (all)");
+    if (!(o->min_p >= 0 && o->min_p < 1))
+        return bad(e, "min_p", (double)o->min_p, "from 0 (all) to below 1");
     if (!(o->typical > 0 && o->typical <= 1))
         return bad(e, "typical", (double)o->typical, "above 0 and at most 1 (off)");
     if (!(o->repeat_penalty > 0 && o->repeat_penalty <= 100))
-        return bad(e, "repeat_penalty", (double)o->repeat_penalty, "above 0 (1 is off) and at most 100");
+        return bad(e, "repeat_penalty", (double)o->repeat_penalty,
+                   "above 0 (1 is off) and at most 100");
     if (o->repeat_last < -1 || o->repeat_last > REPEAT_LAST_MAX)
         return bad(e, "repeat_last", o->repeat_last, "-1 (all), or from 0 (off) to 1048576");
     if (!(o->freq_penalty >= -2 && o->freq_penalty <= 2))
         return bad(e, "freq_penalty", (double)o->freq_penalty, "from -2 to 2");
     if (!(o->presence_penalty >= -2 && o->presence_penalty <= 2))
         return bad(e, "presence_penalty", (double)o->presence_penalty, "from -2 to 2");
-    if (o->n_bias < 0 || (o->n_bias > 0 && !o->bias)) return bad(e, "n_bias", o->n_bias, "the length of bias");
+    if (o->n_bias < 0 || (o->n_bias > 0 && !o->bias))
+        return bad(e, "n_bias", o->n_bias, "the length of bias");
     for (int i = 0; i < o->n_bias; i++) {
         if (o->bias[i].id < 0 || o->bias[i].id >= n_vocab)
-            return err_set(e, E_INVALID, "logit bias for token %d, but the vocabulary has %d", o->bias[i].id,
-                           n_vocab);
+            return err_set(e, E_INVALID, "logit bias for token %d, but the vocabulary has %d",
+                           o->bias[i].id, n_vocab);
         if (isnan(o->bias[i].bias))
             return err_set(e, E_INVALID, "the logit bias of token %d is not a number", o->bias[i].id);
     }
@@ -74,7 +78,8 @@ int sampler_open(struct sampler **out, const struct sample_opt *o, int n_vocab, 
     struct sampler *s = NULL;
     int rc;
 
-    if (n_vocab <= 0) return err_set(e, E_INVALID, "a vocabulary of %d tokens cannot be sampled", n_vocab);
+    if (n_vocab <= 0)
+        return err_set(e, E_INVALID, "a vocabulary of %d tokens cannot be sampled", n_vocab);
     if ((rc = sample_check(o, n_vocab, e)) != OK) return rc;
     s = mem_new(struct sampler);
     s->opt = *o;
@@ -86,12 +91,15 @@ int sampler_open(struct sampler **out, const struct sample_opt *o, int n_vocab, 
                    (o->repeat_penalty != 1 || o->freq_penalty != 0 || o->presence_penalty != 0);
     rc = err_set(e, E_NOMEM, "no memory to sample from %d tokens", n_vocab);
     if (s->penalties) {
-        if (o->repeat_last > 0 && !(s->ring = mem_try_array((size_t)o->repeat_last, sizeof *s->ring))) goto out;
+        if (o->repeat_last > 0 &&
+            !(s->ring = mem_try_array((size_t)o->repeat_last, sizeof *s->ring)))
+            goto out;
         if (!(s->slot = mem_try_array((size_t)n_vocab, sizeof *s->slot))) goto out;
         if (!(s->seen = mem_try_array((size_t)n_vocab, sizeof *s->seen))) goto out;
     }
     if (!(s->x = mem_try_array((size_t)n_vocab, sizeof *s->x))) goto out;
-    if (!(s->block_max = mem_try_array((size_t)filter_n_blocks(n_vocab), sizeof *s->block_max))) goto out;
+    if (!(s->block_max = mem_try_array((size_t)filter_n_blocks(n_vocab), sizeof *s->block_max)))
+        goto out;
     if (!(s->tmp = mem_try_array((size_t)filter_n_blocks(n_vocab), sizeof *s->tmp))) goto out;
     if (!(s->cands = mem_try_array((size_t)n_vocab, sizeof *s->cands))) goto out;
     rc = OK;
@@ -255,7 +263,8 @@ static int32_t draw_all(struct sampler *s, const float *x, float max)
 static int32_t pick_random(struct sampler *s, const float *x, float max)
 {
     const struct sample_opt *o = &s->opt;
-    bool all = (o->top_k == 0 || o->top_k >= s->n_vocab) && o->typical == 1 && o->top_p == 1 && o->min_p == 0;
+    bool all = (o->top_k == 0 || o->top_k >= s->n_vocab) && o->typical == 1 && o->top_p == 1 &&
+               o->min_p == 0;
     double total = 0;
     int n;
 

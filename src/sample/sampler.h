@@ -31,8 +31,10 @@ struct sample_opt {
     int n_bias;
 };
 
-struct sample_opt sample_defaults(void);     /* temp 0.8, top_k 40, top_p 0.95, min_p 0.05, the rest off */
-int sample_check(const struct sample_opt *o, int n_vocab, struct err *e);    /* names the field and its range */
+/* temp 0.8, top_k 40, top_p 0.95, min_p 0.05, the rest off */
+struct sample_opt sample_defaults(void);
+/* E_INVALID names the field and its range. */
+int sample_check(const struct sample_opt *o, int n_vocab, struct err *e);
 
 struct sampler;
 int  sampler_open(struct sampler **out, const struct sample_opt *o, int n_vocab, struct err *e);

@@ -8,6 +8,7 @@
 
 enum { SHORT_WORD = 40 };        /* symbols; longer ones are merged with a heap */
 #define NO_RANK UINT32_MAX
+#define FREE UINT64_MAX
 #define MARK "\xe2\x96\x81"      /* stands for a space */
 
 int bpe_init(struct bpe *b, const struct vocab *v, size_t n_merges, struct err *e)
@@ -19,41 +20,58 @@ int bpe_init(struct bpe *b, const struct vocab *v, size_t n_merges, struct err *
     b->unk = -1;
     b->cuts = true;
     b->mask = cap - 1;
-    b->merges = mem_try_array(cap, sizeof *b->merges);
-    if (!b->merges) return err_set(e, E_NOMEM, "no memory for %zu merges", n_merges);
-    for (size_t i = 0; i < cap; i++) b->merges[i].left = -1;
+    b->n_ranks = n_merges;
+    b->bytes = cap * sizeof *b->slots + (n_merges + 1) * sizeof *b->merged;
+    b->slots = mem_try_aligned(b->bytes);
+    if (!b->slots) return err_set(e, E_NOMEM, "no memory for %zu merges", n_merges);
+    memset(b->slots, 0xff, b->bytes);
+    b->merged = (int32_t *)(b->slots + cap);
     return OK;
 }
 
 void bpe_release(struct bpe *b)
 {
-    mem_free(b->merges);
+    mem_free_aligned(b->slots, b->bytes);
     *b = (struct bpe){ 0 };
 }
 
-static inline size_t slot_of(int32_t left, int32_t right)
+/* Ids have 20 bits, ranks 24. */
+static inline uint64_t pair_of(int32_t left, int32_t right)
 {
-    uint64_t k = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9e3779b97f4a7c15u;
+    return (uint64_t)(uint32_t)left << 20 | (uint32_t)right;
+}
+
+static inline size_t slot_of(uint64_t pair)
+{
+    uint64_t k = pair * 0x9e3779b97f4a7c15u;
     return (size_t)(k >> 32 ^ k >> 20);
 }
 
-static inline const struct bpe_merge *find_merge(const struct bpe *b, int32_t left, int32_t right)
+/* The rank of two neighbours; NO_RANK if they do not merge. */
+static inline uint32_t rank_of(const struct bpe *b, int32_t left, int32_t right)
 {
-    for (size_t i = slot_of(left, right) & b->mask;; i = (i + 1) & b->mask) {
-        const struct bpe_merge *m = &b->merges[i];
-        if (m->left == left && m->right == right) return m;
-        if (m->left < 0) return NULL;
+    uint64_t pair = pair_of(left, right);
+
+    for (size_t i = slot_of(pair) & b->mask;; i = (i + 1) & b->mask) {
+        uint64_t s = b->slots[i];
+        if (s >> 24 == pair) return (uint32_t)s & 0xffffff;
+        if (s == FREE) return NO_RANK;
     }
+}
+
+void bpe_prefetch(const struct bpe *b, int32_t left, int32_t right)
+{
+    __builtin_prefetch(&b->slots[slot_of(pair_of(left, right)) & b->mask], 1);
 }
 
 void bpe_put(struct bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id)
 {
-    size_t i = slot_of(left, right) & b->mask;
+    uint64_t pair = pair_of(left, right);
+    size_t i = slot_of(pair) & b->mask;
 
-    while (b->merges[i].left >= 0 && (b->merges[i].left != left || b->merges[i].right != right))
-        i = (i + 1) & b->mask;
-    b->n_merges += b->merges[i].left < 0;
-    b->merges[i] = (struct bpe_merge){ left, right, rank, id };
+    while (b->slots[i] != FREE && b->slots[i] >> 24 != pair) i = (i + 1) & b->mask;
+    b->slots[i] = pair << 24 | rank;
+    b->merged[rank] = id;
 }
 
 void bpe_note_cuts(struct bpe *b, struct str token)
@@ -101,12 +119,6 @@ size_t bpe_cut(const struct bpe *b, struct str text)
 
 /* ---- merging ---- */
 
-static uint32_t rank_of(const struct bpe *b, int32_t left, int32_t right)
-{
-    const struct bpe_merge *m = find_merge(b, left, right);
-    return m ? m->rank : NO_RANK;
-}
-
 /* n symbols in ids[]; returns how many are left. */
 static size_t merge_short(const struct bpe *b, int32_t *ids, uint32_t *ranks, size_t n)
 {
@@ -116,7 +128,7 @@ static size_t merge_short(const struct bpe *b, int32_t *ids, uint32_t *ranks, si
         for (size_t i = 1; i + 1 < n; i++)
             if (ranks[i] < ranks[best]) best = i;
         if (ranks[best] == NO_RANK) break;
-        ids[best] = find_merge(b, ids[best], ids[best + 1])->id;
+        ids[best] = b->merged[ranks[best]];
         n--;
         memmove(ids + best + 1, ids + best + 2, (n - best - 1) * sizeof *ids);
         memmove(ranks + best, ranks + best + 1, (n - best) * sizeof *ranks);
@@ -149,9 +161,8 @@ static size_t merge_long(const struct bpe *b, struct scratch *w, size_t n)
         uint64_t top = heap_pop(w);
         int32_t at = (int32_t)(uint32_t)top, right = next[at];
         if (ids[at] < 0 || right < 0) continue;          /* it was merged into its left neighbour */
-        const struct bpe_merge *m = find_merge(b, ids[at], ids[right]);
-        if (!m || m->rank != top >> 32) continue;        /* not the pair that was offered any more */
-        ids[at] = m->id;
+        if (rank_of(b, ids[at], ids[right]) != top >> 32) continue;      /* not the pair that was offered any more */
+        ids[at] = b->merged[top >> 32];
         ids[right] = -1;
         next[at] = next[right];
         if (next[at] >= 0) prev[next[at]] = at;

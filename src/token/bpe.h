@@ -9,16 +9,14 @@
 #include "token/scratch.h"
 #include "token/vocab.h"
 
-struct bpe_merge {
-    int32_t left, right;         /* left -1: a free slot */
-    uint32_t rank;
-    int32_t id;                  /* what they become */
-};
+#define BPE_MAX_MERGES ((1 << 24) - 1)
 
 struct bpe {
     const struct vocab *vocab;
-    struct bpe_merge *merges;    /* a hash table on (left, right) */
-    size_t mask, n_merges;
+    uint64_t *slots;             /* a hash table: left << 44 | right << 24 | rank; all ones: free */
+    size_t mask, bytes;          /* bytes: of slots and merged together */
+    int32_t *merged;             /* [n_ranks] what the pair of this rank becomes */
+    size_t n_ranks;
     int32_t byte_ids[256];       /* byte-level text: the symbol of a byte, -1: none */
     int32_t ascii_ids[128];      /* a character inside a word */
     int32_t fallback[256];       /* <0x00> ... <0xFF>, -1: none */
@@ -29,10 +27,12 @@ struct bpe {
     bool uncut[256];             /* ... behind these bytes: so words can be merged one by one */
 };
 
-int  bpe_init(struct bpe *b, const struct vocab *v, size_t n_merges, struct err *e);  /* zeroed but for options */
+/* b is zeroed but for options; n_merges is at most BPE_MAX_MERGES. */
+int  bpe_init(struct bpe *b, const struct vocab *v, size_t n_merges, struct err *e);
 void bpe_release(struct bpe *b);
-/* A pair that is there already gets the new rank. No more pairs than announced. */
+/* rank < n_merges, each used once. A pair that is there already gets the new rank. */
 void bpe_put(struct bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id);
+void bpe_prefetch(const struct bpe *b, int32_t left, int32_t right);
 /* After all merges and options: looks the symbols up. */
 void bpe_finish(struct bpe *b, bool byte_fallback);
 

@@ -27,7 +27,8 @@ struct tokenizer {
     struct arena arena;
     struct source *source;               /* opened by us; pieces may be borrowed from it */
     struct vocab vocab;                  /* the model's own pieces */
-    struct str *pieces;                  /* [n] with added tokens in place */
+    struct str *pieces;                  /* [n] with added tokens in place: the vocabulary's, or ... */
+    struct str *own_pieces;              /* ... these, where tokens were added behind it */
     int n;
     bool *special;                       /* [n] */
 
@@ -49,8 +50,9 @@ struct tokenizer {
     int32_t bos, eos, unk, pad;
     struct str chat_template;
 
-    /* for export */
+    /* for export, made when first asked for */
     const char *pre;                     /* GGUF's name of the splitting, NULL: none known */
+    struct str *export_pieces;           /* [n] */
     struct str *merges;                  /* "a b" */
     int n_merges;
     int32_t *types;                      /* [n] GGUF's token types */

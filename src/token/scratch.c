@@ -68,23 +68,37 @@ void heap_append(struct scratch *s, uint64_t v)
     s->heap[s->n_heap++] = v;
 }
 
+/* Four children each: half as deep as with two, and they share a cache line. */
 void heap_push(struct scratch *s, uint64_t v)
 {
     heap_room(s);
     size_t i = s->n_heap++;
-    while (i && s->heap[(i - 1) / 2] > v) {
-        s->heap[i] = s->heap[(i - 1) / 2];
-        i = (i - 1) / 2;
+    while (i && s->heap[(i - 1) / 4] > v) {
+        s->heap[i] = s->heap[(i - 1) / 4];
+        i = (i - 1) / 4;
     }
     s->heap[i] = v;
+}
+
+static inline size_t least(const uint64_t *h, size_t c, size_t n)
+{
+    size_t best = c;
+
+    if (c + 4 <= n) {
+        size_t a = c + (h[c + 1] < h[c]), b = c + 2 + (h[c + 3] < h[c + 2]);
+        return h[b] < h[a] ? b : a;
+    }
+    for (size_t i = c + 1; i < n; i++)
+        if (h[i] < h[best]) best = i;
+    return best;
 }
 
 static void sift(uint64_t *h, size_t n, size_t i)
 {
     uint64_t v = h[i];
 
-    for (size_t c; (c = 2 * i + 1) < n; i = c) {
-        c += c + 1 < n && h[c + 1] < h[c];
+    for (size_t c; (c = 4 * i + 1) < n; i = c) {
+        c = least(h, c, n);
         if (h[c] >= v) break;
         h[i] = h[c];
     }
@@ -93,7 +107,8 @@ static void sift(uint64_t *h, size_t n, size_t i)
 
 void heap_make(struct scratch *s)
 {
-    for (size_t i = s->n_heap / 2; i-- > 0;) sift(s->heap, s->n_heap, i);
+    for (size_t i = s->n_heap / 4 + 1; i-- > 0;)
+        if (i < s->n_heap) sift(s->heap, s->n_heap, i);
 }
 
 uint64_t heap_pop(struct scratch *s)

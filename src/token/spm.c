@@ -21,11 +21,12 @@ void spm_finish(struct spm *s, bool unigram)
     for (int i = 0; i < s->vocab->n; i++)
         if (s->vocab->pieces[i].p && s->scores[i] < least) least = s->scores[i];
     s->unk_score = (isinf(least) ? 0 : least) - unk_penalty;
-    for (int i = 0; i < s->vocab->n_entries; i++) bytes += s->vocab->entries[i].n;
+    for (int i = 0; i < s->vocab->n; i++) bytes += s->vocab->pieces[i].n;
     trie_reserve(&s->trie, bytes / 2);
-    for (int i = 0; i < s->vocab->n_entries; i++) {
-        const struct vocab_entry *x = &s->vocab->entries[i];
-        if (x->n) trie_add(&s->trie, str_of(x->p, x->n), x->id);
+    for (int i = 0; i < s->vocab->n + s->vocab->n_aliases; i++) {
+        int32_t id;
+        struct str piece = vocab_at(s->vocab, i, &id);
+        if (piece.n) trie_add(&s->trie, piece, vocab_find(s->vocab, piece));
     }
 }
 

@@ -30,12 +30,13 @@ void tokenizer_close(struct tokenizer *t)
     bpe_release(&t->bpe);
     spm_release(&t->spm);
     vocab_release(&t->vocab);
-    mem_free(t->pieces);
+    mem_free(t->own_pieces);
     mem_free(t->special);
     mem_free(t->scores);
     mem_free(t->merges);
     mem_free(t->types);
     mem_free(t->export_scores);
+    mem_free(t->export_pieces);
     mem_free(t->added);
     arena_release(&t->arena);
     source_close(t->source);
@@ -65,14 +66,17 @@ int tokenizer_finish(struct tokenizer *t, struct err *e)
     t->n = t->vocab.n;
     for (int i = 0; i < t->n_added; i++)
         if (t->added[i].id >= t->n) t->n = t->added[i].id + 1;
-    t->pieces = mem_array((size_t)t->n + 1, sizeof *t->pieces);
     t->special = mem_array((size_t)t->n + 1, sizeof *t->special);
-    if (t->vocab.n) memcpy(t->pieces, t->vocab.pieces, (size_t)t->vocab.n * sizeof *t->pieces);
+    t->pieces = t->vocab.pieces;
+    if (t->n > t->vocab.n) {
+        t->pieces = t->own_pieces = mem_array((size_t)t->n, sizeof *t->pieces);
+        if (t->vocab.n) memcpy(t->pieces, t->vocab.pieces, (size_t)t->vocab.n * sizeof *t->pieces);
+    }
     t->in_raw.tokens = t->in_normal.tokens = t->added;
     for (int pass = 1; pass >= 0; pass--)                /* special ones come first where texts are equal */
         for (int i = 0; i < t->n_added && rc == OK; i++) {
             if (t->added[i].special != pass) continue;
-            t->pieces[t->added[i].id] = t->added[i].content;
+            if (t->own_pieces) t->pieces[t->added[i].id] = t->added[i].content;
             t->special[t->added[i].id] |= t->added[i].special;
             rc = place_added(t, i, w, e);
         }
@@ -103,6 +107,18 @@ static int from_files(struct tokenizer **out, const char *path, const char *conf
     return rc;
 }
 
+/* Newer folders keep the chat template in a file of its own. */
+static void read_template(struct tokenizer *t, const char *dir)
+{
+    char *path = path_join(dir, "chat_template.jinja");
+    struct buf text = { 0 };
+
+    if (file_exists(path) && file_read(&text, path, MAX_CONFIG_BYTES, NULL) == OK)
+        t->chat_template = arena_str(&t->arena, buf_str(&text));
+    buf_release(&text);
+    mem_free(path);
+}
+
 static int from_folder(struct tokenizer **out, const char *dir, struct err *e)
 {
     char *json = path_join(dir, "tokenizer.json"), *gz = path_join(dir, "tokenizer.json.gz");
@@ -112,6 +128,7 @@ static int from_folder(struct tokenizer **out, const char *dir, struct err *e)
     if (file_exists(json)) rc = from_files(out, json, config, e);
     else if (file_exists(gz)) rc = from_files(out, gz, config, e);
     else rc = err_set(e, E_NOTFOUND, "%s: there is no tokenizer.json", dir);
+    if (rc == OK) read_template(*out, dir);
     mem_free(json);
     mem_free(gz);
     mem_free(config);

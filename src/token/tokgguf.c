@@ -89,44 +89,70 @@ static void read_added(struct tokenizer *t)
 
 /* ---- merges ---- */
 
-enum { AT_ONCE = 16 };           /* merges looked up together, so that memory answers while we go on */
+enum { AT_ONCE = 32 };           /* merges looked up together, so that memory answers while we go on */
 
 struct merge {
-    struct str part[2], whole;
-    uint64_t hash[3];
+    struct str part[2];
+    uint64_t hash[2];
+    int32_t ids[2], whole;
 };
 
-static bool split_merge(struct reader *r, struct str s, struct merge *m, char *whole)
+static bool split_merge(const struct vocab *v, struct str s, struct merge *m)
 {
     const char *space = s.n > 1 ? memchr(s.p + 1, ' ', s.n - 1) : NULL;
 
-    if (!space || s.n > 1024) return false;
+    if (!space) return false;
     m->part[0] = str_of(s.p, (size_t)(space - s.p));
     m->part[1] = str_skip(s, m->part[0].n + 1);
-    memcpy(whole, s.p, m->part[0].n);
-    memcpy(whole + m->part[0].n, m->part[1].p, m->part[1].n);
-    m->whole = str_of(whole, s.n - 1);
-    for (int k = 0; k < 3; k++) {
-        m->hash[k] = vocab_hash(k < 2 ? m->part[k] : m->whole);
-        vocab_prefetch(&r->t->vocab, m->hash[k]);
+    for (int k = 0; k < 2; k++) {
+        m->hash[k] = vocab_hash(m->part[k]);
+        vocab_prefetch(v, m->hash[k]);
     }
     return true;
 }
 
-static int put_merges(struct reader *r, const struct merge *m, size_t n, size_t rank)
+static bool is_whole(const struct vocab *v, const struct merge *m, int32_t id)
+{
+    struct str s = id < v->n ? v->pieces[id] : STR("");
+    return s.n == m->part[0].n + m->part[1].n && str_starts(s, m->part[0]) && str_ends(s, m->part[1]);
+}
+
+/* What the parts make together. Files list merges in the order of their results, so the last id or the
+ * one behind it is a good guess. */
+static int32_t find_whole(const struct vocab *v, const struct merge *m, int32_t last)
+{
+    struct buf text = { 0 };
+    int32_t id;
+
+    if (is_whole(v, m, last)) return last;
+    if (is_whole(v, m, last + 1)) return last + 1;
+    buf_put_str(&text, m->part[0]);
+    buf_put_str(&text, m->part[1]);
+    id = vocab_find(v, buf_str(&text));
+    buf_release(&text);
+    return id;
+}
+
+static int put_merges(struct reader *r, struct merge *m, size_t n, size_t rank, int32_t *last)
 {
     const struct vocab *v = &r->t->vocab;
 
+    for (size_t i = 0; i < 2 * n; i++) m[i / 2].ids[i % 2] = vocab_guess(v, m[i / 2].hash[i % 2]);
+    for (size_t i = 0; i < 2 * n; i++) {
+        int32_t guess = m[i / 2].ids[i % 2];
+        if (guess >= 0 && guess < v->n) __builtin_prefetch(v->pieces[guess].p);
+    }
     for (size_t i = 0; i < n; i++) {
-        int32_t left = vocab_find_hashed(v, m[i].part[0], m[i].hash[0]);
-        int32_t right = vocab_find_hashed(v, m[i].part[1], m[i].hash[1]);
-        int32_t id = vocab_find_hashed(v, m[i].whole, m[i].hash[2]);
-        if (left < 0 || right < 0 || id < 0)
+        for (int k = 0; k < 2; k++) m[i].ids[k] = vocab_find_guessed(v, m[i].part[k], m[i].hash[k], m[i].ids[k]);
+        m[i].whole = find_whole(v, &m[i], *last);
+        if (m[i].ids[0] < 0 || m[i].ids[1] < 0 || m[i].whole < 0)
             return err_set(r->e, E_FORMAT, "%s: merge %zu, '%.*s %.*s', names a piece that is not in the vocabulary",
                            source_path(r->src), rank + i, STR_ARG(str_take(m[i].part[0], 60)),
                            STR_ARG(str_take(m[i].part[1], 60)));
-        bpe_put(&r->t->bpe, left, right, (uint32_t)(rank + i), id);
+        *last = m[i].whole;
+        bpe_prefetch(&r->t->bpe, m[i].ids[0], m[i].ids[1]);
     }
+    for (size_t i = 0; i < n; i++) bpe_put(&r->t->bpe, m[i].ids[0], m[i].ids[1], (uint32_t)(rank + i), m[i].whole);
     return OK;
 }
 
@@ -134,19 +160,19 @@ static int read_merges(struct reader *r)
 {
     struct value list, v;
     struct merge batch[AT_ONCE];
-    char text[AT_ONCE][1024];
+    int32_t last = 0;
     int rc;
 
     if (!source_key(r->src, KEY("merges"), &list) || list.kind != VALUE_LIST)
         return fail_at(r, KEY("merges"), "is missing or no list");
-    if (list.n > 1 << 24) return fail_at(r, KEY("merges"), "has more merges than are supported");
+    if (list.n > BPE_MAX_MERGES) return fail_at(r, KEY("merges"), "has more merges than are supported");
     rc = bpe_init(&r->t->bpe, &r->t->vocab, list.n, r->e);
     for (size_t i = 0; i < list.n && rc == OK;) {
         size_t n = 0, first = i;
         for (; n < AT_ONCE && i < list.n; n++, i++)
-            if (!value_at(&list, i, &v) || v.kind != VALUE_STR || !split_merge(r, v.s, &batch[n], text[n]))
+            if (!value_at(&list, i, &v) || v.kind != VALUE_STR || !split_merge(&r->t->vocab, v.s, &batch[n]))
                 return fail_at(r, KEY("merges"), "holds something but pairs of pieces");
-        rc = put_merges(r, batch, n, first);
+        rc = put_merges(r, batch, n, first, &last);
     }
     return rc;
 }

@@ -120,7 +120,7 @@ static int read_added(struct tokenizer *t, json_t *o, struct adding *so_far, con
 
 static int read_all_added(struct tokenizer *t, json_t *list, const struct place *p, struct err *e)
 {
-    struct adding so_far = { .next = t->vocab.n_entries };
+    struct adding so_far = { .next = t->vocab.n_pieces };
     size_t n = json_array_size(list);
     int rc = OK;
 

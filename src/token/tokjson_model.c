@@ -118,7 +118,7 @@ static int read_merges(struct tokenizer *t, json_t *list, const struct place *p,
     int rc;
 
     if (!json_is_array(list)) return place_fail(p, e, list ? "not a list" : "missing");
-    if (n > 1 << 24) return place_fail(p, e, "%zu merges, at most %d are supported", n, 1 << 24);
+    if (n > BPE_MAX_MERGES) return place_fail(p, e, "%zu merges, at most %d are supported", n, BPE_MAX_MERGES);
     rc = bpe_init(&t->bpe, &t->vocab, n, e);
     for (size_t i = 0; i < n && rc == OK; i++) {
         json_t *m = json_array_get(list, i);

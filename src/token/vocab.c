@@ -36,64 +36,95 @@ int vocab_init(struct vocab *v, int n_ids, int n_pieces, struct err *e)
     size_t cap = 16;
 
     while (cap < (size_t)n_pieces * 2) cap *= 2;
-    *v = (struct vocab){ .n = n_ids, .cap_entries = n_pieces, .mask = cap - 1 };
-    v->pieces = mem_try_array((size_t)n_ids + 1, sizeof *v->pieces);
-    v->entries = mem_try_array((size_t)n_pieces + 1, sizeof *v->entries);
-    v->slots = mem_try_array(cap, sizeof *v->slots);
-    if (v->pieces && v->entries && v->slots) return OK;
-    vocab_release(v);
-    return err_set(e, E_NOMEM, "no memory for a vocabulary of %d pieces", n_pieces);
+    *v = (struct vocab){ .n = n_ids, .mask = cap - 1 };
+    /* one block, so that it is large enough for huge pages: opening is all cache and TLB misses */
+    v->bytes = cap * sizeof *v->slots + ((size_t)n_ids + 1) * sizeof *v->pieces;
+    v->slots = mem_try_aligned(v->bytes);
+    if (!v->slots) return err_set(e, E_NOMEM, "no memory for a vocabulary of %d pieces", n_pieces);
+    memset(v->slots, 0, v->bytes);
+    v->pieces = (struct str *)(v->slots + cap);
+    return OK;
 }
 
 void vocab_release(struct vocab *v)
 {
-    mem_free(v->pieces);
-    mem_free(v->entries);
-    mem_free(v->slots);
+    mem_free_aligned(v->slots, v->bytes);
+    mem_free(v->aliases);
     *v = (struct vocab){ 0 };
+}
+
+struct str vocab_at(const struct vocab *v, int i, int32_t *id)
+{
+    *id = i < v->n ? i : v->aliases[i - v->n].id;
+    return i < v->n ? v->pieces[i] : v->aliases[i - v->n].piece;
 }
 
 /* The slot that holds the piece, or the free one where it belongs. */
 static uint64_t *find_slot(const struct vocab *v, struct str piece, uint64_t hash)
 {
     uint64_t tag = hash >> 32;
+    int32_t id;
 
     for (size_t i = hash & v->mask;; i = (i + 1) & v->mask) {
         uint64_t s = v->slots[i];
         if (!s) return &v->slots[i];
         if (s >> 32 != tag) continue;
-        const struct vocab_entry *x = &v->entries[(uint32_t)s - 1];
-        if (x->n == piece.n && memcmp(x->p, piece.p, piece.n) == 0) return &v->slots[i];
+        if (str_eq(vocab_at(v, (int)(uint32_t)s - 1, &id), piece)) return &v->slots[i];
     }
 }
 
 void vocab_put(struct vocab *v, struct str piece, int32_t id)
 {
     uint64_t hash = vocab_hash(piece), *slot;
+    int at = id;
 
     if (!piece.p) piece.p = "";
     slot = find_slot(v, piece, hash);
-    if (!*slot) {
-        v->entries[v->n_entries] = (struct vocab_entry){ piece.p, (uint32_t)piece.n, id };
-        *slot = hash >> 32 << 32 | (uint32_t)++v->n_entries;
+    if (!v->pieces[id].p) {
+        v->pieces[id] = piece;
+    } else {
+        at = v->n + v->n_aliases;
+        v->aliases = mem_grow(v->aliases, (size_t)(v->n_aliases + 1) * sizeof *v->aliases);
+        v->aliases[v->n_aliases++] = (struct vocab_alias){ piece, id };
     }
-    v->entries[(uint32_t)*slot - 1].id = id;
-    v->pieces[id] = piece;
+    v->n_pieces += *slot == 0;
+    *slot = hash >> 32 << 32 | (uint32_t)(at + 1);
     if (piece.n > v->max_bytes) v->max_bytes = piece.n;
 }
 
-int32_t vocab_find_hashed(const struct vocab *v, struct str piece, uint64_t hash)
+static int32_t find_hashed(const struct vocab *v, struct str piece, uint64_t hash)
 {
-    uint64_t s;
+    uint64_t s = *find_slot(v, piece, hash);
+    int32_t id = -1;
 
-    if (!v->slots || piece.n > v->max_bytes) return -1;
-    s = *find_slot(v, piece, hash);
-    return s ? v->entries[(uint32_t)s - 1].id : -1;
+    if (s) vocab_at(v, (int)(uint32_t)s - 1, &id);
+    return id;
 }
 
 int32_t vocab_find(const struct vocab *v, struct str piece)
 {
-    if (piece.n > v->max_bytes) return -1;
+    if (!v->slots || piece.n > v->max_bytes) return -1;
     if (!piece.p) piece.p = "";
-    return vocab_find_hashed(v, piece, vocab_hash(piece));
+    return find_hashed(v, piece, vocab_hash(piece));
+}
+
+void vocab_prefetch(const struct vocab *v, uint64_t hash) { __builtin_prefetch(&v->slots[hash & v->mask]); }
+
+int32_t vocab_guess(const struct vocab *v, uint64_t hash)
+{
+    uint64_t tag = hash >> 32, s;
+
+    for (size_t i = hash & v->mask; (s = v->slots[i]); i = (i + 1) & v->mask) {
+        if (s >> 32 != tag) continue;
+        if ((uint32_t)s <= (uint32_t)v->n) __builtin_prefetch(&v->pieces[(uint32_t)s - 1]);
+        return (int32_t)(uint32_t)s - 1;
+    }
+    return -1;
+}
+
+int32_t vocab_find_guessed(const struct vocab *v, struct str piece, uint64_t hash, int32_t guess)
+{
+    if (guess < 0) return -1;
+    if (guess < v->n && str_eq(v->pieces[guess], piece)) return guess;
+    return find_hashed(v, piece, hash);
 }

@@ -171,7 +171,7 @@ static struct backend *open_backend(const char *set, int threads)
 static double bound(struct backend *be)
 {
     const struct flash *amx = flash_by_name("amx");
-    return amx && attn_flash(cpu_of(be)->attn) == amx ? 3e-5 : 3e-6;
+    return amx && attn_flash(cpu_of(be)->attn) == amx ? 1e-4 : 3e-6;
 }
 
 static void compare(struct world *w, struct backend *be, const char *what)

@@ -10,16 +10,18 @@
 #include <stdlib.h>
 
 /* Bounds on |error| / norm, the norm being sqrt(sum of squares of the terms), which is how rounding
- * errors of each term add up: quantized weights and their tokens are rounded to bf16, the others are not. */
+ * errors of each term add up: quantized weights and their tokens are rounded to bf16, the others
+ * are not. */
 #define BOUND_QUANTIZED 2e-2
 #define RMS_QUANTIZED 3e-3
 #define BOUND_PLAIN 1e-4
 #define RMS_PLAIN 2e-5
 
 static const enum dtype types[] = {
-    DT_Q4_0,   DT_Q4_1, DT_Q5_0, DT_Q5_1,    DT_Q8_0,   DT_Q2_K,   DT_Q3_K,    DT_Q4_K,    DT_Q5_K, DT_Q6_K,  DT_IQ4_NL,
-    DT_IQ4_XS, DT_MXFP4, DT_TQ1_0, DT_TQ2_0, DT_IQ2_XXS, DT_IQ2_XS, DT_IQ2_S, DT_IQ3_XXS, DT_IQ3_S, DT_IQ1_S,
-    DT_IQ1_M,  DT_F16,  DT_BF16, DT_F32,
+    DT_Q4_0,  DT_Q4_1,    DT_Q5_0,   DT_Q5_1,   DT_Q8_0,    DT_Q2_K,    DT_Q3_K,
+    DT_Q4_K,  DT_Q5_K,    DT_Q6_K,   DT_IQ4_NL, DT_IQ4_XS,  DT_MXFP4,   DT_TQ1_0,
+    DT_TQ2_0, DT_IQ2_XXS, DT_IQ2_XS, DT_IQ2_S,  DT_IQ3_XXS, DT_IQ3_S,   DT_IQ1_S,
+    DT_IQ1_M, DT_F16,     DT_BF16,   DT_F32,    DT_F8_E4M3, DT_F8_E5M2,
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -43,7 +45,7 @@ static const struct gemm *need_gemm(void)
 static void random_rows(enum dtype t, unsigned char *p, int64_t n, struct rng *r)
 {
     const struct dtype_info *d = dtype_info((int)t);
-    if (!d->quantized || quant_can_encode(t)) {
+    if (quant_can_encode(t)) {
         float *f = mem_array((size_t)n, sizeof *f);
         for (int64_t i = 0; i < n; i++) f[i] = rng_normal(r) * 0.1f;
         quant_encode(t, f, p, n);
@@ -52,10 +54,15 @@ static void random_rows(enum dtype t, unsigned char *p, int64_t n, struct rng *r
     }
     for (int64_t b = 0; b < n / d->block; b++, p += d->bytes) {
         for (int i = 0; i < d->bytes; i++) p[i] = (unsigned char)rng_u64(r);
+        if (!d->quantized) p[0] &= 0xbf; /* F8: no NaN */
+        if (!d->quantized) continue;
         uint16_t half = f32_to_f16((float)(0.01 + 0.1 * rng_unit(r)));
-        if (t == DT_IQ1_M)                       /* its scale is spread over the high nibbles of four words */
-            for (int i = 0; i < 4; i++) p[48 + 2 * i + 1] = (unsigned char)((p[48 + 2 * i + 1] & 15) | (half >> 4 * i & 15) << 4);
-        else memcpy(p + (t == DT_TQ1_0 ? 52 : t == DT_TQ2_0 ? 64 : 0), &half, 2);
+        if (t == DT_IQ1_M) /* its scale is spread over the high nibbles of four words */
+            for (int i = 0; i < 4; i++)
+                p[48 + 2 * i + 1] =
+                    (unsigned char)((p[48 + 2 * i + 1] & 15) | (half >> 4 * i & 15) << 4);
+        else
+            memcpy(p + (t == DT_TQ1_0 ? 52 : t == DT_TQ2_0 ? 64 : 0), &half, 2);
     }
 }
 
@@ -64,7 +71,7 @@ struct shape {
     int rows, cols, tokens;
     bool bias, add;
     float scale;
-    int n_threads;                   /* how many parts the work is called in */
+    int n_threads; /* how many parts the work is called in */
 };
 
 struct world {
@@ -102,10 +109,13 @@ static void world_release(struct world *m)
 }
 
 /* Calls pack and rows in parts, as the threads of a team would. */
-static void gemm_run(const struct gemm *g, const struct world *m, const struct shape *s, const struct tensor *out)
+static void gemm_run(const struct gemm *g, const struct world *m, const struct shape *s,
+                     const struct tensor *out)
 {
     struct tensor x = { DT_F32, s->tokens, s->cols, (size_t)s->cols + 8, m->x };
-    struct gemm_job job = { s->type, m->w, s->rows, s->cols, s->tokens, out, s->bias ? m->bias : NULL, s->scale, s->add };
+    struct gemm_job job = {
+        s->type, m->w, s->rows, s->cols, s->tokens, out, s->bias ? m->bias : NULL, s->scale, s->add
+    };
     size_t xn = g->x_bytes(s->type, s->tokens, s->cols), sn = g->scratch_bytes(s->type, s->cols);
     void *xp = mem_try_aligned(xn), *scratch = mem_try_aligned(sn);
 
@@ -120,8 +130,10 @@ static void gemm_run(const struct gemm *g, const struct world *m, const struct s
             int per = ((n + unit - 1) / unit + s->n_threads - 1) / s->n_threads * unit;
             int a = i * per < n ? i * per : n, b = a + per < n ? a + per : n;
             if (a >= b) continue;
-            if (pass == 0) g->pack(s->type, xp, &x, a, b);
-            else g->rows(&job, xp, a, b, scratch);
+            if (pass == 0)
+                g->pack(s->type, xp, &x, a, b);
+            else
+                g->rows(&job, xp, a, b, scratch);
         }
     mem_free_aligned(xp, xn);
     mem_free_aligned(scratch, sn);
@@ -140,13 +152,15 @@ static void check(const struct gemm *g, struct shape s)
     double worst = 0, sum_err = 0, sum_norm = 0;
     for (int t = 0; t < s.tokens; t++)
         for (int r = 0; r < (int)stride; r++) {
-            float got = m.out[(size_t)t * stride + (size_t)r], was = before[(size_t)t * stride + (size_t)r];
-            if (r >= s.rows) {                               /* nothing behind a row is touched */
+            float got = m.out[(size_t)t * stride + (size_t)r],
+                  was = before[(size_t)t * stride + (size_t)r];
+            if (r >= s.rows) { /* nothing behind a row is touched */
                 assert_memory_equal(&got, &was, sizeof got);
                 continue;
             }
             double want = 0, norm = 0;
-            const float *w = m.wf + (size_t)r * (size_t)s.cols, *x = m.x + (size_t)t * (size_t)(s.cols + 8);
+            const float *w = m.wf + (size_t)r * (size_t)s.cols,
+                        *x = m.x + (size_t)t * (size_t)(s.cols + 8);
             for (int k = 0; k < s.cols; k++) {
                 double p = (double)w[k] * x[k];
                 want += p;
@@ -161,16 +175,20 @@ static void check(const struct gemm *g, struct shape s)
         }
     double rms = sqrt(sum_err / sum_norm), few = 1 + 3 / sqrt((double)s.rows * s.tokens);
     if (getenv("VERBOSE"))
-        printf("%-8s %4d x %4d, %3d tokens: worst %.2e, rms %.2e\n", dtype_name(s.type), s.rows, s.cols, s.tokens, worst, rms);
-    if (!(worst <= (quantized ? BOUND_QUANTIZED : BOUND_PLAIN)) || !(rms <= few * (quantized ? RMS_QUANTIZED : RMS_PLAIN)))
-        fail_msg("%s %d x %d, %d tokens: worst %.2e, rms %.2e", dtype_name(s.type), s.rows, s.cols, s.tokens, worst, rms);
+        printf("%-8s %4d x %4d, %3d tokens: worst %.2e, rms %.2e\n", dtype_name(s.type), s.rows,
+               s.cols, s.tokens, worst, rms);
+    if (!(worst <= (quantized ? BOUND_QUANTIZED : BOUND_PLAIN)) ||
+        !(rms <= few * (quantized ? RMS_QUANTIZED : RMS_PLAIN)))
+        fail_msg("%s %d x %d, %d tokens: worst %.2e, rms %.2e", dtype_name(s.type), s.rows, s.cols,
+                 s.tokens, worst, rms);
     mem_free(before);
     world_release(&m);
 }
 
 static void every_type_agrees_with_the_decoded_product(void **state)
 {
-    static const int rows[] = { 1, 15, 16, 17, 33, 100 }, tokens[] = { 1, 7, 16, 17, 31, 32, 33, 100 };
+    static const int rows[] = { 1, 15, 16, 17, 33, 100 },
+                     tokens[] = { 1, 7, 16, 17, 31, 32, 33, 100 };
     const struct gemm *g = need_gemm();
     (void)state;
     for (int i = 0; i < N_TYPES; i++) {
@@ -178,8 +196,10 @@ static void every_type_agrees_with_the_decoded_product(void **state)
         bool small = dtype_info((int)types[i])->block <= 32;
         int cols[] = { small ? 32 : 256, small ? 96 : 512, small ? 896 : 768, 4864, 2048 };
         for (int j = 0; j < 24; j++)
-            check(g, (struct shape){ types[i], rows[j % 6], cols[j / 8 + j % 2], tokens[(j + j / 8) % 8], false, false, 1, 1 });
-        for (int c = 0; c < 5; c++) check(g, (struct shape){ types[i], 33, cols[c], 33, false, false, 1, 1 });
+            check(g, (struct shape){ types[i], rows[j % 6], cols[j / 8 + j % 2],
+                                     tokens[(j + j / 8) % 8], false, false, 1, 1 });
+        for (int c = 0; c < 5; c++)
+            check(g, (struct shape){ types[i], 33, cols[c], 33, false, false, 1, 1 });
     }
 }
 
@@ -197,12 +217,13 @@ static void long_batches_and_many_rows_agree(void **state)
 
 static void columns_need_not_be_whole_tiles(void **state)
 {
-    static const enum dtype plain[] = { DT_F32, DT_F16, DT_BF16 };
+    static const enum dtype plain[] = { DT_F32, DT_F16, DT_BF16, DT_F8_E4M3, DT_F8_E5M2 };
     static const int cols[] = { 1, 7, 31, 33, 48, 255, 300, 513 };
     const struct gemm *g = need_gemm();
     (void)state;
-    for (int i = 0; i < 3; i++)
-        for (int c = 0; c < 8; c++) check(g, (struct shape){ plain[i], 35, cols[c], 18, false, false, 1, 1 });
+    for (int i = 0; i < 5; i++)
+        for (int c = 0; c < 8; c++)
+            check(g, (struct shape){ plain[i], 35, cols[c], 18, false, false, 1, 1 });
 }
 
 static void bias_scale_and_add_are_applied(void **state)
@@ -210,7 +231,9 @@ static void bias_scale_and_add_are_applied(void **state)
     const struct gemm *g = need_gemm();
     (void)state;
     for (int i = 0; i < 8; i++) {
-        struct shape s = { i & 4 ? DT_F32 : DT_Q4_K, 49, 1024, 37, (i & 1) != 0, (i & 2) != 0, 0.25f, 2 };
+        struct shape s = {
+            i & 4 ? DT_F32 : DT_Q4_K, 49, 1024, 37, (i & 1) != 0, (i & 2) != 0, 0.25f, 2
+        };
         check(g, s);
     }
 }

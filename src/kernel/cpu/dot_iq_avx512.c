@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ1_S, IQ1_M, TQ1_0 };
+enum { IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ1_S, IQ1_M, TQ1_0 };
 
 INLINE bool has_signs(const int kind) { return kind <= IQ3_S; }
 
@@ -30,22 +30,6 @@ INLINE uint32_t load32(const void *p)
     uint32_t v;
     memcpy(&v, p, 4);
     return v;
-}
-
-INLINE void spread_iq2_xxs(struct spread *s, const struct block_iq2_xxs *b, const struct iq_grid *g)
-{
-    float d = _cvtsh_ss(b->d) * 0.25f;
-    UNROLL
-    for (int i = 0; i < 8; i++) {
-        uint32_t at = load32(b->qs + i * 4), rest = load32(b->qs + i * 4 + 2);
-        put8(s, 2 * i, 0, g->iq2_xxs[at & 255]);
-        put8(s, 2 * i, 1, g->iq2_xxs[at >> 8 & 255]);
-        put8(s, 2 * i + 1, 0, g->iq2_xxs[at >> 16 & 255]);
-        put8(s, 2 * i + 1, 1, g->iq2_xxs[at >> 24]);
-        put_signs(s, 2 * i, g->signs[rest & 127] | (unsigned)g->signs[rest >> 7 & 127] << 8);
-        put_signs(s, 2 * i + 1, g->signs[rest >> 14 & 127] | (unsigned)g->signs[rest >> 21 & 127] << 8);
-        s->d[2 * i] = s->d[2 * i + 1] = d * (0.5f + (float)(rest >> 28));
-    }
 }
 
 INLINE void scales_iq2(struct spread *s, uint16_t d16, const uint8_t *scales)
@@ -176,7 +160,6 @@ INLINE void spread_tq1_0(struct spread *s, const struct block_tq1_0 *b)
 INLINE void spread_block(struct spread *s, const char *p, const struct iq_grid *g, const int kind)
 {
     switch (kind) {
-    case IQ2_XXS: spread_iq2_xxs(s, (const void *)p, g); break;
     case IQ2_XS: spread_iq2_xs(s, (const void *)p, g); break;
     case IQ2_S: spread_iq2_s(s, (const void *)p, g); break;
     case IQ3_XXS: spread_iq3_xxs(s, (const void *)p, g); break;
@@ -189,7 +172,7 @@ INLINE void spread_block(struct spread *s, const char *p, const struct iq_grid *
 
 INLINE int block_bytes(const int kind)
 {
-    return kind == IQ2_XXS ? 66 : kind == IQ2_XS ? 74 : kind == IQ2_S ? 82 : kind == IQ3_XXS ? 98 :
+    return kind == IQ2_XS ? 74 : kind == IQ2_S ? 82 : kind == IQ3_XXS ? 98 :
            kind == IQ3_S ? 110 : kind == IQ1_S ? 50 : kind == IQ1_M ? 56 : 54;
 }
 
@@ -241,7 +224,6 @@ INLINE void tile_iq(const struct gemv *g, int r0, const int R, int t0, const int
     gemv_store(g, r0, R, t0, T, acc);
 }
 
-void gemv_iq2_xxs_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ2_XXS, 1, 1, 1, 1); }
 void gemv_iq2_xs_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ2_XS, 1, 1, 1, 1); }
 void gemv_iq2_s_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ2_S, 1, 1, 1, 1); }
 void gemv_iq3_xxs_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ3_XXS, 1, 1, 1, 1); }

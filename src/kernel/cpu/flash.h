@@ -35,7 +35,10 @@ const struct flash *flash_by_name(const char *name);
 static inline size_t flash_pad(int n) { return ((size_t)n + 31) & ~(size_t)31; }
 
 /* Beyond what all need: query rows and weights in another type. */
-static inline size_t flash_extra_floats(int rows, int dim) { return flash_pad(rows) * flash_pad(dim) + 16 * FLASH_KEYS; }
+static inline size_t flash_extra_floats(int rows, int dim)
+{
+    return flash_pad(rows) * flash_pad(dim) + (size_t)4 * 16 * FLASH_KEYS;
+}
 
 /* A piece's scratch, 64-byte aligned. */
 static inline size_t flash_scratch_floats(int rows, int dim, int dim_v)

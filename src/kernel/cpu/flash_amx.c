@@ -11,34 +11,38 @@
 #define TILE 1024
 #define MANY 24                  /* fewer query rows: bringing keys into tiles costs more than it saves */
 
-/* Two parts of 32 numbers: hi is rounded, lo is what it lacks. */
+/* Two parts of 32 numbers: hi is rounded, lo is what it lacks. The 16 of a and the 16 of b alternate;
+ * what stands beside each other is only ever summed, so left and right need but agree. */
 struct parts {
     __m512i hi, lo;
 };
 
-INLINE vf hi_of(vf x)
-{
-    __m512i u = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
-    return _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000)));
-}
-
-INLINE __m512i bf16_of(vf a, vf b)
-{
-    __m512bh h = _mm512_cvtne2ps_pbh(b, a);
-    __m512i u;
-    memcpy(&u, &h, sizeof u);
-    return u;
-}
+INLINE __m512i upper(__m512i u) { return _mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000)); }
+INLINE __m512i round_hi(vf x) { return upper(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000))); }
+INLINE __m512i alternate(__m512i a, __m512i b) { return _mm512_or_si512(_mm512_srli_epi32(a, 16), upper(b)); }
 
 INLINE struct parts split(vf a, vf b)
 {
-    vf ha = hi_of(a), hb = hi_of(b);
-    return (struct parts){ bf16_of(ha, hb), bf16_of(a - ha, b - hb) };
+    __m512i ha = round_hi(a), hb = round_hi(b);
+    vf la = a - _mm512_castsi512_ps(ha), lb = b - _mm512_castsi512_ps(hb);
+    return (struct parts){ _mm512_or_si512(_mm512_srli_epi32(ha, 16), hb),
+                           alternate(_mm512_castps_si512(la), _mm512_castps_si512(lb)) };
 }
 
 /* Left tiles of the query rows: [row / 16][dim / 32][hi, lo]. */
-static char *query_tile(const struct work *w, int r0) { return (char *)w->extra + (size_t)r0 / 16 * (size_t)w->ldq / 32 * 2 * TILE; }
-static char *weight_tile(const struct work *w) { return (char *)(w->extra + flash_pad(w->rows) * (size_t)w->ldq); }
+static char *query_tile(const struct work *w, int r0)
+{
+    return (char *)w->extra + (size_t)r0 / 16 * (size_t)w->ldq / 32 * 2 * TILE;
+}
+
+/* 16 query rows on their way past a tile of keys. */
+struct pass {
+    int r0, c0, c1;              /* c0, c1: multiples of 32, the keys that one of the rows sees */
+    struct sight see;
+    float *s;                    /* [16][KEYS] scores */
+    char *tiles;                 /* left tiles of weights: [key / 32][hi, lo] */
+    float alpha[16];
+};
 
 static void split_queries(struct work *w)
 {
@@ -98,25 +102,24 @@ INLINE void split_keys(const enum dtype t, const struct work *w, int key, int n)
     }
 }
 
-/* Right tiles of values: [key / 32][dim / 16][hi, lo]; keys from n on are 0. */
+/* Right tiles of values: [key / 32][dim / 16][hi, lo], keys x and x + 16 beside each other as in the
+ * weights; keys from n on are 0. */
 INLINE void split_values(const enum dtype t, const struct work *w, int key, int n)
 {
-    const __m512i pairs = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i even = _mm512_or_si512(pairs, _mm512_slli_epi32(_mm512_add_epi32(pairs, _mm512_set1_epi32(16)), 16));
-
-    for (int x = 0; x < n; x += 2) {
-        const char *a = kvrows_at(&w->j->v, w->blocks, w->p->head, key + x), *b = a + w->j->v.row_bytes;
-        char *to = (char *)w->v + (size_t)x / 32 * (size_t)w->ldo / 16 * 2 * TILE + x % 32 / 2 * 64;
+    for (int x = 0; x < n; x = x % 32 == 15 ? x + 17 : x + 1) {
+        const char *a = kvrows_at(&w->j->v, w->blocks, w->p->head, key + x), *b = NULL;
+        char *to = (char *)w->v + (size_t)x / 32 * (size_t)w->ldo / 16 * 2 * TILE + x % 32 * 64;
+        if (x + 16 < n) b = kvrows_at(&w->j->v, w->blocks, w->p->head, key + x + 16);
         for (int d = 0; d < w->ldo; d += 16, to += 2 * TILE) {
             vf va = load_some(t, a, d, w->j->v.dim), vb = v_set(0);
-            if (x + 1 < n) vb = load_some(t, b, d, w->j->v.dim);
+            if (b) vb = load_some(t, b, d, w->j->v.dim);
             struct parts p = split(va, vb);
-            _mm512_store_si512(to, _mm512_permutexvar_epi16(even, p.hi));
-            if (t != DT_BF16) _mm512_store_si512(to + TILE, _mm512_permutexvar_epi16(even, p.lo));
+            _mm512_store_si512(to, p.hi);
+            if (t != DT_BF16) _mm512_store_si512(to + TILE, p.lo);
         }
     }
-    for (int x = (n + 1) & ~1; x % 32; x += 2) {
-        char *to = (char *)w->v + (size_t)x / 32 * (size_t)w->ldo / 16 * 2 * TILE + x % 32 / 2 * 64;
+    for (int x = n; x % 32 && x % 32 < 16; x++) {
+        char *to = (char *)w->v + (size_t)x / 32 * (size_t)w->ldo / 16 * 2 * TILE + x % 32 * 64;
         for (int d = 0; d < w->ldo; d += 16, to += 2 * TILE) {
             _mm512_store_si512(to, _mm512_setzero_si512());
             _mm512_store_si512(to + TILE, _mm512_setzero_si512());
@@ -134,132 +137,135 @@ static void split_tile(const struct work *w, int key, int n)
     }
 }
 
-/* One column of right tiles, hi then lo, with left hi in 4 and lo in 5. */
-#define COLUMN(sum, right, exact)                                                                          \
+/* Left tile `a` times right tiles of neighbouring columns: a sum is ready for the next product to
+ * be added only after three others. */
+#define PRODUCTS(four, a, right, column)                                                                   \
     _tile_loadd(6, right, 64);                                                                             \
-    _tile_dpbf16ps(sum, 4, 6);                                                                             \
-    _tile_dpbf16ps(sum, 5, 6);                                                                             \
-    if (!(exact)) {                                                                                        \
-        _tile_loadd(7, (right) + TILE, 64);                                                                \
-        _tile_dpbf16ps(sum, 4, 7);                                                                         \
+    _tile_dpbf16ps(0, a, 6);                                                                               \
+    _tile_loadd(7, (right) + (column), 64);                                                                \
+    _tile_dpbf16ps(1, a, 7);                                                                               \
+    if (four) {                                                                                            \
+        _tile_loadd(6, (right) + 2 * (column), 64);                                                        \
+        _tile_dpbf16ps(2, a, 6);                                                                           \
+        _tile_loadd(7, (right) + 3 * (column), 64);                                                        \
+        _tile_dpbf16ps(3, a, 7);                                                                           \
     }
 
-/* sums[0..3] += left [steps tiles] times four columns of right tiles: `step` bytes from one 32 numbers
- * to the next, `column` from one column to the next. Two columns: the other two are left out. */
+/* Sums 0 to 3 += left [steps tiles] times four columns of right tiles, or two: `step` bytes from 32
+ * numbers to the next, `column` from one column to the next. exact: right has no lo. */
 INLINE void tiles_product(const bool four, const char *left, const char *right, size_t step, size_t column, int steps,
                           bool exact)
 {
     for (int i = 0; i < steps; i++, left += 2 * TILE, right += step) {
         _tile_loadd(4, left, 64);
         _tile_loadd(5, left + TILE, 64);
-        COLUMN(0, right, exact)
-        COLUMN(1, right + column, exact)
-        if (!four) continue;
-        COLUMN(2, right + 2 * column, exact)
-        COLUMN(3, right + 3 * column, exact)
+        PRODUCTS(four, 4, right, column)
+        PRODUCTS(four, 5, right, column)
+        if (!exact) PRODUCTS(four, 4, right + TILE, column)
     }
 }
 
-/* Scores of 16 query rows and keys [c0, c1), multiples of 32, of the tile. */
-static void scores(const struct work *w, int r0, int c0, int c1)
+static void scores(const struct work *w, const struct pass *g)
 {
-    const char *q = query_tile(w, r0);
-    size_t column = (size_t)w->ldq / 32 * 2 * TILE;
+    const char *q = query_tile(w, g->r0);
+    size_t column = (size_t)w->ldq / 32 * 2 * TILE, ld = KEYS * sizeof *g->s;
+    const char *k = (const char *)w->kt + (size_t)g->c0 / 16 * column;
     bool exact = w->j->k.type == DT_BF16;
+    float *s = g->s + g->c0;
 
-    for (int c = c0; c < c1; c += 64) {
-        const char *k = (const char *)w->kt + (size_t)c / 16 * column;
-        bool four = c1 - c >= 64;
-        float *s = w->s + c;
-        _tile_zero(0);
-        _tile_zero(1);
-        if (four) {
-            _tile_zero(2);
-            _tile_zero(3);
-            tiles_product(true, q, k, 2 * TILE, column, w->ldq / 32, exact);
-            _tile_stored(2, s + 32, KEYS * sizeof *s);
-            _tile_stored(3, s + 48, KEYS * sizeof *s);
-        } else {
-            tiles_product(false, q, k, 2 * TILE, column, w->ldq / 32, exact);
-        }
-        _tile_stored(0, s, KEYS * sizeof *s);
-        _tile_stored(1, s + 16, KEYS * sizeof *s);
+    _tile_zero(0);
+    _tile_zero(1);
+    if (g->c1 - g->c0 == KEYS) {
+        _tile_zero(2);
+        _tile_zero(3);
+        tiles_product(true, q, k, 2 * TILE, column, w->ldq / 32, exact);
+        _tile_stored(2, s + 32, ld);
+        _tile_stored(3, s + 48, ld);
+    } else {
+        tiles_product(false, q, k, 2 * TILE, column, w->ldq / 32, exact);
     }
+    _tile_stored(0, s, ld);
+    _tile_stored(1, s + 16, ld);
 }
 
-/* o += weights of keys [c0, c1) times their values. */
-static void weigh(const struct work *w, int r0, int c0, int c1)
+static void soften(struct work *w, struct pass *g, int key)
 {
-    const char *p = weight_tile(w) + c0 / 32 * 2 * TILE;
-    size_t step = (size_t)w->ldo / 16 * 2 * TILE, ldo = (size_t)w->ldo * sizeof(float);
-    const char *v = (const char *)w->v + (size_t)c0 / 32 * step;
-    bool exact = w->j->v.type == DT_BF16;
+    float top[16];
 
-    for (int d = 0; d < w->ldo; d += 64, v += 8 * TILE) {
-        float *o = w->o + (size_t)r0 * w->ldo + d;
-        bool four = w->ldo - d >= 64;
-        _tile_loadd(0, o, ldo);
-        _tile_loadd(1, o + 16, ldo);
-        if (four) {
-            _tile_loadd(2, o + 32, ldo);
-            _tile_loadd(3, o + 48, ldo);
-            tiles_product(true, p, v, step, 2 * TILE, (c1 - c0) / 32, exact);
-            _tile_stored(2, o + 32, ldo);
-            _tile_stored(3, o + 48, ldo);
-        } else {
-            tiles_product(false, p, v, step, 2 * TILE, (c1 - c0) / 32, exact);
-        }
-        _tile_stored(0, o, ldo);
-        _tile_stored(1, o + 16, ldo);
-    }
-}
-
-/* Scores [c0, c1) of 16 rows to weights in left tiles. */
-static void soften(const struct work *w, int r0, int c0, int c1, const float *top, const float *alpha)
-{
-    char *tiles = weight_tile(w);
-
+    w->s = g->s;
+    raise_tops(w, &g->see, g->r0, 16, key, g->c0, g->c1, top, g->alpha);
     for (int i = 0; i < 16; i++) {
-        float *s = w->s + i * KEYS, *sum = w->sum + (size_t)(r0 + i) * W;
-        vf m = v_set(top[i]), add = v_load(sum) * v_set(alpha[i]);
-        for (int c = c0; c < c1; c += 32) {
+        float *s = g->s + i * KEYS, *sum = w->sum + (size_t)(g->r0 + i) * W;
+        vf m = v_set(top[i]), add = v_load(sum) * v_set(g->alpha[i]);
+        for (int c = g->c0; c < g->c1; c += 32) {
             vf a = v_exp2(v_load(s + c) - m), b = v_exp2(v_load(s + c + 16) - m);
+            char *to = g->tiles + c / 32 * 2 * TILE + i * 64;
             struct parts p = split(a, b);
             add += a + b;
-            _mm512_store_si512(tiles + c / 32 * 2 * TILE + i * 64, p.hi);
-            _mm512_store_si512(tiles + c / 32 * 2 * TILE + TILE + i * 64, p.lo);
+            _mm512_store_si512(to, p.hi);
+            _mm512_store_si512(to + TILE, p.lo);
         }
         v_store(sum, add);
     }
-}
-
-static void shrink(const struct work *w, int r0, const float *alpha)
-{
     for (int i = 0; i < 16; i++) {
-        float *o = w->o + (size_t)(r0 + i) * w->ldo;
-        if (alpha[i] == 1) continue;
-        for (int d = 0; d < w->ldo; d += W) v_store(o + d, v_load(o + d) * v_set(alpha[i]));
+        float *o = w->o + (size_t)(g->r0 + i) * w->ldo;
+        if (g->alpha[i] == 1) continue;
+        for (int d = 0; d < w->ldo; d += W) v_store(o + d, v_load(o + d) * v_set(g->alpha[i]));
     }
 }
 
-static void rows_run(const struct work *w, int r0, int key, int n)
+/* o += weights times values. */
+static void weigh(const struct work *w, const struct pass *g)
 {
-    float top[16], alpha[16];
-    struct sight see;
+    const char *p = g->tiles + g->c0 / 32 * 2 * TILE;
+    size_t step = (size_t)w->ldo / 16 * 2 * TILE, ld = (size_t)w->ldo * sizeof(float);
+    const char *v = (const char *)w->v + (size_t)g->c0 / 32 * step;
+    int steps = (g->c1 - g->c0) / 32;
+    bool exact = w->j->v.type == DT_BF16;
 
-    look(w, &see, r0, 16, key, n);
-    if (see.first >= see.end) return;
-    int c0 = see.first & ~31, c1 = (see.end + 31) & ~31;
-    scores(w, r0, c0, c1);
-    raise_tops(w, &see, r0, 16, key, c0, c1, top, alpha);
-    soften(w, r0, c0, c1, top, alpha);
-    shrink(w, r0, alpha);
-    weigh(w, r0, c0, c1);
+    for (int d = 0; d < w->ldo; d += 64, v += 8 * TILE) {
+        float *o = w->o + (size_t)g->r0 * w->ldo + d;
+        _tile_loadd(0, o, ld);
+        _tile_loadd(1, o + 16, ld);
+        if (w->ldo - d >= 64) {
+            _tile_loadd(2, o + 32, ld);
+            _tile_loadd(3, o + 48, ld);
+            tiles_product(true, p, v, step, 2 * TILE, steps, exact);
+            _tile_stored(2, o + 32, ld);
+            _tile_stored(3, o + 48, ld);
+        } else {
+            tiles_product(false, p, v, step, 2 * TILE, steps, exact);
+        }
+        _tile_stored(0, o, ld);
+        _tile_stored(1, o + 16, ld);
+    }
+}
+
+/* All query rows past the n keys from `key` on, two passes beside each other: a tile that is read
+ * right after it was stored waits for the stores. */
+static void tile_run(struct work *w, struct pass pass[2], int key, int n)
+{
+    for (int r = 0; r < w->rows;) {
+        int n_pass = 0;
+        for (; n_pass < 2 && r < w->rows; r += 16) {
+            struct pass *g = &pass[n_pass];
+            look(w, &g->see, r, 16, key, n);
+            if (g->see.first >= g->see.end) continue;
+            g->r0 = r;
+            g->c0 = g->see.first & ~31;
+            g->c1 = (g->see.end + 31) & ~31;
+            scores(w, g);
+            n_pass++;
+        }
+        for (int i = 0; i < n_pass; i++) soften(w, &pass[i], key);
+        for (int i = 0; i < n_pass; i++) weigh(w, &pass[i]);
+    }
 }
 
 static void run(const struct attend_job *j, const struct flash_piece *p, float *scratch)
 {
     struct work w = { .j = j, .p = p };
+    struct pass pass[2];
 
     if (p->n_tokens * j->group < MANY) {
         flash_avx512.run(j, p, scratch);
@@ -269,10 +275,14 @@ static void run(const struct attend_job *j, const struct flash_piece *p, float *
     work_init(&w, scratch);
     load_queries(&w);
     split_queries(&w);
+    for (int i = 0; i < 2; i++) {
+        pass[i].s = w.extra + flash_pad(w.rows) * (size_t)w.ldq + (size_t)i * 2 * 16 * KEYS;
+        pass[i].tiles = (char *)(pass[i].s + 16 * KEYS);
+    }
     for (int key = p->key0; key < p->key1; key += KEYS) {
         int n = p->key1 - key < KEYS ? p->key1 - key : KEYS;
         split_tile(&w, key, n);
-        for (int r = 0; r < w.rows; r += 16) rows_run(&w, r, key, n);
+        tile_run(&w, pass, key, n);
     }
     store_rows(&w);
 }

@@ -26,9 +26,11 @@ struct gemm {
     /* Bytes of packed x for this many tokens; of scratch a thread needs for weights of this type. */
     size_t (*x_bytes)(enum dtype w, int tokens, int cols);
     size_t (*scratch_bytes)(enum dtype w, int cols);
+    /* xp (64-byte aligned) holds all x->rows tokens, which are the job's; this call fills in its part. */
     void (*pack)(enum dtype w, void *xp, const struct tensor *x, int token0, int token1);
     /* out[t][r] (+)= scale * sum_k W[r][k] x[t][k] + bias[r] for all tokens and rows [row0, row1).
-     * data: W's first row. out->data is row 0 of token 0. */
+     * data: W's first row. out->data is row 0 of token 0. With many tokens pieces of 256 rows or more
+     * are faster than smaller ones: each reads all of xp. */
     void (*rows)(const struct gemm_job *job, const void *xp, int row0, int row1, void *scratch);
     /* Once on every thread before its first use (tile configuration); may be NULL. */
     void (*enter)(void);

@@ -13,6 +13,7 @@ enum {
     JOBS = 32,                   /* products shared out together */
     ROWS = 256,                  /* rows of a piece at most */
     PIECE_BYTES = 48 << 10,      /* of weights: long enough to stream, short enough to end together */
+    SLOW_TOKENS = 200,
     OWN_TOKENS = 2               /* up to so many, each thread quantizes for itself: dearer is a barrier */
 };
 
@@ -68,9 +69,17 @@ static void grown_release(struct grown *g)
     *g = (struct grown){ 0 };
 }
 
+/* Formats a gemm decodes in plain C, number by number: only very many tokens are worth that. */
+static bool slow_to_decode(enum dtype t)
+{
+    return t == DT_IQ2_XXS || t == DT_IQ2_XS || t == DT_IQ2_S || t == DT_IQ3_XXS || t == DT_IQ3_S ||
+           t == DT_IQ1_S || t == DT_IQ1_M || t == DT_TQ1_0;
+}
+
 static bool by_gemm(const struct matmul *m, enum dtype t, int tokens)
 {
-    return m->gemm && tokens >= m->gemm->min_tokens && m->gemm->can(t);
+    if (!m->gemm || !m->gemm->can(t)) return false;
+    return tokens >= (slow_to_decode(t) && m->isa != &isa_ref ? SLOW_TOKENS : m->gemm->min_tokens);
 }
 
 /* Everything a thread touches in gemv for this x: forms of x, room for products. */

@@ -14,13 +14,13 @@ struct unpack {
     enum dtype type;
     const char *src;         /* first row's first block */
     size_t row_bytes;
+    int rows;                /* at most UNPACK_ROWS; the panel's other rows are left as they are */
     int cols;                /* whole blocks; zeros fill up the last 32 */
     const char *next;        /* what will be unpacked after this, same shape, to be fetched; or NULL */
     size_t stride, rest;     /* rest: from the panel to the second one, for types that have it */
 };
 
-/* Rows [row0, row1) of a panel; its other rows are left as they are. */
-typedef void unpack_fn(const struct unpack *u, char *panel, int row0, int row1);
+typedef void unpack_fn(const struct unpack *u, char *panel);
 
 /* Never NULL for a type quant_decode knows. */
 unpack_fn *unpack_find(enum dtype t);
