@@ -130,7 +130,7 @@ static int usage(void)
 int main(int argc, char **argv)
 {
     struct bench b = { .rows = 8192, .cols = 2048 };
-    struct matmul_opt opt = { .gemm = gemm_amx() };
+    struct matmul_opt opt = { .gemm = getenv("NOAMX") ? NULL : gemm_amx() };
     struct err e = { 0 };
     int threads = 0, c, rc;
 

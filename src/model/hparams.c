@@ -123,6 +123,26 @@ static void infer_vocab(struct hparams *hp, const struct source *src)
     else if (t->dims[0] == hp->n_embd) hp->n_vocab = small(t->dims[1]);
 }
 
+/* A shape stayed open: its tensor is not there, or it does not tell. */
+static int not_inferred(const struct hparams *hp, const struct source *src, int l, struct err *e)
+{
+    const struct layer_hp *w = &hp->layers[l];
+    size_t at = !w->head_dim     ? offsetof(struct layer, wq)
+                : !w->n_kv_heads ? offsetof(struct layer, wk)
+                                 : offsetof(struct layer, down);
+    const struct tensor_row *row = NULL;
+    char name[256];
+
+    if (!probe(hp, src, at, l, &row) && row && hparams_name(hp, row, l, hp->from, name, sizeof name))
+        return err_set(e, E_NOTFOUND, "%s: the tensor '%s' is missing (the model has %d layers)",
+                       source_path(src), name, hp->n_layers);
+    return err_set(e, E_FORMAT, "%s: layer %d: %s is neither a key nor seen from the tensors",
+                   source_path(src), l,
+                   !w->head_dim     ? "the size of a head"
+                   : !w->n_kv_heads ? "the number of KV heads"
+                                    : "the width of the feed-forward block");
+}
+
 int hparams_infer(struct hparams *hp, const struct source *src, struct err *e)
 {
     infer_vocab(hp, src);
@@ -134,13 +154,7 @@ int hparams_infer(struct hparams *hp, const struct source *src, struct err *e)
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
         infer_layer(hp, src, l);
-        if (!w->head_dim || !w->n_kv_heads || !w->n_ff)
-            return err_set(e, E_FORMAT,
-                           "%s: layer %d: %s is neither a key nor seen from the tensors",
-                           source_path(src), l,
-                           !w->head_dim     ? "the size of a head"
-                           : !w->n_kv_heads ? "the number of KV heads"
-                                            : "the width of the feed-forward block");
+        if (!w->head_dim || !w->n_kv_heads || !w->n_ff) return not_inferred(hp, src, l, e);
     }
     return OK;
 }

@@ -42,8 +42,8 @@ for k in "prompt_tok_s decode_tok_s weight_gb_s bandwidth_share load_ms first_to
 assert [b["n"] for b in j["batch"]] == [1, 2] and all(b["decode_tok_s"] > 0 for b in j["batch"])
 P
 for t in F32 F16 BF16 Q8_0; do
-  works "convert to $t" -- "$TERN" convert tests/golden/hf/llama "$TMP/l-$t.gguf" --type $t
-  works "eval the $t file" -- "$TERN" eval logits -m "$TMP/l-$t.gguf" --golden tests/golden/hf/llama/golden.safetensors
+  works "convert to $t" -- "$TERN" convert tests/golden/hf/qwen2 "$TMP/l-$t.gguf" --type $t
+  works "eval the $t file" -- "$TERN" eval logits -m "$TMP/l-$t.gguf" --golden tests/golden/hf/qwen2/golden.safetensors
   python3 -c "
 import json; j=json.load(open('$TMP/out'))
 assert j['rel_err'] < (0.05 if '$t' == 'Q8_0' else 2e-3), j" && ok "$t agrees with the golden logits" || not_ok "$t agrees: $(cat "$TMP/out")"

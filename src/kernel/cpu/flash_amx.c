@@ -9,7 +9,7 @@
 #include "kernel/cpu/gemm.h"
 
 #define TILE 1024
-#define MANY 24                  /* fewer query rows: bringing keys into tiles costs more than it saves */
+#define MANY 32                  /* fewer query rows: bringing keys into tiles costs more than it saves */
 
 /* Two parts of 32 numbers: hi is rounded, lo is what it lacks. The 16 of a and the 16 of b alternate;
  * what stands beside each other is only ever summed, so left and right need but agree. */

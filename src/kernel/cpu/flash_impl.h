@@ -242,7 +242,15 @@ static void panel_run(const struct work *w, int r0, int mr, int key, int n)
                    alpha, see.end - see.first);
 }
 
-/* With keys and values where they lie. */
+/* A head's rows of a block are too short a stretch for the hardware to run ahead. */
+static void fetch_block(const struct work *w, const struct kvrows *k, int pos)
+{
+    if (pos >= w->p->key1) return;
+    const char *rows = kvrows_at(k, w->blocks, w->p->head, pos / KV_BLOCK * KV_BLOCK);
+    for (size_t i = 0; i < k->head_bytes; i += 64) __builtin_prefetch(rows + i);
+}
+
+/* With keys and values where they lie; those of the next tile are asked for meanwhile. */
 static void panel_direct(const struct work *w, int r0, int mr, int key, int n)
 {
     const struct attend_job *j = w->j;
@@ -252,11 +260,14 @@ static void panel_direct(const struct work *w, int r0, int mr, int key, int n)
     look(w, &see, r0, mr, key, n);
     if (see.first >= see.end) return;
     int c0 = see.first / KV_BLOCK * KV_BLOCK, c1 = (see.end + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
-    for (int c = c0; c < c1; c += KV_BLOCK)
+    for (int c = c0; c < c1; c += KV_BLOCK) {
+        if (r0 == 0) fetch_block(w, &j->k, key + c + KEYS);
         scores_direct(w, mr, kvrows_at(&j->k, w->blocks, w->p->head, key + c), w->q + (size_t)r0 * w->ldq, w->s + c);
+    }
     soften(w, &see, r0, mr, key, c0, c1, alpha);
     for (int c = see.first, end; c < see.end; c = end) {
         end = (c / KV_BLOCK + 1) * KV_BLOCK < see.end ? (c / KV_BLOCK + 1) * KV_BLOCK : see.end;
+        if (r0 == 0) fetch_block(w, &j->v, key + c + KEYS);
         values_direct(w, mr, kvrows_at(&j->v, w->blocks, w->p->head, key + c), w->s + c, end - c, o, alpha);
         for (int i = 0; i < mr; i++) alpha[i] = 1;
     }

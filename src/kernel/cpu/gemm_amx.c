@@ -392,7 +392,7 @@ const struct gemm *gemm_amx(void)
 {
     static const struct gemm amx = {
         .name = "amx",
-        .min_tokens = 6,
+        .min_tokens = 9,
         .token_unit = T_ROWS,
         .row_unit = UNPACK_ROWS,
         .can = amx_can,
