@@ -281,8 +281,8 @@ static void added_tokens_are_found_as_their_flags_say(void **state)
 static void the_longest_of_added_tokens_wins_and_plain_leaves_special_ones(void **state)
 {
     struct tokenizer *t = must_open_json(
-        "{\"added_tokens\":[{\"id\":2,\"content\":\"<a>\",\"special\":true},{\"id\":3,\"content\":\"<a>b\"},"
-        "{\"id\":4,\"content\":\"<\"}],\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"<a>\":2,\"<a>b\":3,"
+        "{\"added_tokens\":[{\"id\":2,\"content\":\"<a>\",\"special\":true},{\"id\":3,\"content\":\"<a>b\","
+        "\"normalized\":false},{\"id\":4,\"content\":\"<\",\"normalized\":false}],\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"<a>\":2,\"<a>b\":3,"
         "\"<\":4,\">\":5},\"merges\":[]}}");
 
     (void)state;
@@ -397,6 +397,7 @@ static void text_that_is_not_utf8_becomes_replacement_characters(void **state)
 
     (void)state;
     assert_string_equal(ids_of(t, STR("a\xff" "a\xe2\x82" "a\xc3\xa9\xc3"), 0), "0 1 0 1 0 2 1");
+    assert_int_equal(tokenizer_find(t, STR("\0\xc3\xa9")), 3);      /* a NUL in a piece is no end */
     tokenizer_close(t);
 }
 

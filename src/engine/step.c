@@ -17,8 +17,9 @@ int step_init(struct step *st, int max_tokens, int max_seqs, int table_stride, s
     st->seqs = mem_try_array(ns, sizeof *st->seqs);
     st->n_new = mem_try_array(ns, sizeof *st->n_new);
     st->out = mem_try_array(ns, sizeof *st->out);
+    st->seq_len = mem_try_array(ns, sizeof *st->seq_len);
     if (st->ids && st->pos && st->row && st->table && st->out_rows && st->seqs && st->n_new &&
-        st->out)
+        st->out && st->seq_len)
         return OK;
     step_release(st);
     return err_set(e, E_NOMEM, "no memory for steps of %d tokens and %d sequences", max_tokens,
@@ -35,6 +36,7 @@ void step_release(struct step *st)
     mem_free(st->seqs);
     mem_free(st->n_new);
     mem_free(st->out);
+    mem_free(st->seq_len);
     *st = (struct step){ 0 };
 }
 
@@ -48,6 +50,7 @@ void step_add(struct step *st, struct seq *s, int n)
            (size_t)s->chain.n * sizeof *st->table);
     st->seqs[row] = s;
     st->n_new[row] = n;
+    st->seq_len[row] = (int32_t)s->tokens.n; /* all of the prompt, also while it comes in chunks */
     for (int i = 0; i < n; i++) {
         st->ids[st->n_tokens] = s->tokens.p[s->n_kv + i];
         st->pos[st->n_tokens] = s->n_kv + i;
@@ -64,7 +67,8 @@ int step_run(struct step *st, struct decoder *d, const float **logits, struct er
 {
     struct batch b = { .n_tokens = st->n_tokens, .ids = st->ids, .pos = st->pos, .seq = st->row,
                        .n_seqs = st->n_seqs, .table = st->table, .table_stride = st->table_stride,
-                       .n_out = st->n_out, .out_rows = st->out_rows };
+                       .n_out = st->n_out, .out_rows = st->out_rows,
+                       .seq_len = st->seq_len };
     int rc = decoder_run(d, &b, logits, e);
 
     if (rc != OK) return rc;

@@ -16,6 +16,7 @@ struct step {
     struct seq **seqs;           /* [max_seqs] in order of the table's rows */
     int *n_new;                  /* [max_seqs] tokens of it in this step */
     int *out;                    /* [max_seqs] its row of logits, or -1 */
+    int32_t *seq_len;            /* [max_seqs] tokens it has by now, in KV or not */
 };
 
 int  step_init(struct step *st, int max_tokens, int max_seqs, int table_stride, struct err *e);

@@ -7,6 +7,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#define KEY_NUL "\xef\xa3\xb0\xef\xa3\xb1"              /* of the private characters */
+
 /* ---- places and fields ---- */
 
 struct place place_in(const struct place *p, const char *key)
@@ -184,11 +186,68 @@ static void read_config(struct tokenizer *t, json_t *config)
 
 /* ---- the whole ---- */
 
+/* Where a string of JSON ends: behind its closing quote, or at the end of the text. from: behind the first. */
+static size_t string_end(struct str s, size_t from)
+{
+    while (from < s.n && s.p[from] != '"') from += s.p[from] == '\\' ? 2 : 1;
+    return from < s.n ? from + 1 : s.n;
+}
+
+static bool is_key(struct str s, size_t end)
+{
+    while (end < s.n && strchr(" \t\r\n", s.p[end])) end++;
+    return end < s.n && s.p[end] == ':';
+}
+
+/* Writes KEY_NUL for each \u0000 in a key, which jansson does not take; tokjson_key undoes it. */
+static void hide_nuls(struct str s, struct buf *out)
+{
+    for (size_t i = 0, end; i < s.n; i = end) {
+        const char *quote = memchr(s.p + i, '"', s.n - i);
+        size_t from = quote ? (size_t)(quote - s.p) + 1 : s.n;
+        buf_add(out, s.p + i, from - i);
+        end = quote ? string_end(s, from) : s.n;
+        bool key = quote && is_key(s, end);
+        for (size_t k = from, n; k < end; k += n) {
+            n = s.p[k] == '\\' && k + 1 < end ? 2 : 1;
+            if (key && n == 2 && str_starts(str_of(s.p + k, end - k), STR("\\u0000"))) {
+                buf_puts(out, KEY_NUL);
+                n = 6;
+            } else buf_add(out, s.p + k, n);
+        }
+    }
+}
+
+struct str tokjson_key(struct arena *a, struct str key)
+{
+    struct str mark = STR(KEY_NUL);
+    ptrdiff_t at = str_find(key, mark);
+    char *p;
+    size_t n = 0;
+
+    if (at < 0) return arena_str(a, key);
+    p = arena_alloc(a, key.n);
+    for (; (at = str_find(key, mark)) >= 0; key = str_skip(key, (size_t)at + mark.n)) {
+        memcpy(p + n, key.p, (size_t)at);
+        n += (size_t)at;
+        p[n++] = 0;
+    }
+    memcpy(p + n, key.p, key.n);
+    return str_of(p, n + key.n);
+}
+
 static int load(json_t **out, struct str text, size_t flags, const char *name, struct err *e)
 {
+    struct buf other = { 0 };
     json_error_t bad;
 
-    *out = json_loadb(text.p ? text.p : "", text.n, JSON_ALLOW_NUL | flags, &bad);
+    flags |= JSON_ALLOW_NUL;
+    *out = json_loadb(text.p ? text.p : "", text.n, flags, &bad);
+    if (!*out && json_error_code(&bad) == json_error_null_byte_in_key) {
+        hide_nuls(text, &other);
+        *out = json_loadb(other.p, other.n, flags, &bad);
+    }
+    buf_release(&other);
     if (!*out) return err_set(e, E_FORMAT, "%s: line %d, column %d: %s", name, bad.line, bad.column, bad.text);
     if (!json_is_object(*out)) return err_set(e, E_FORMAT, "%s: not an object", name);
     return OK;

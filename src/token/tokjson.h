@@ -21,6 +21,7 @@ int  field_bool(json_t *o, const char *key, bool def, bool *out, const struct pl
 int  field_int(json_t *o, const char *key, int64_t def, int64_t *out, const struct place *p, struct err *e);
 int  field_str(json_t *o, const char *key, const char *def, struct str *out, const struct place *p, struct err *e);
 struct str json_text(json_t *s);                         /* of a string; borrowed */
+struct str tokjson_key(struct arena *a, struct str key); /* a copy of an object's key, as the file has it */
 
 int tokjson_normalizer(struct tokenizer *t, json_t *o, const struct place *p, int depth, struct err *e);
 int tokjson_splitter(struct tokenizer *t, json_t *o, const struct place *p, int depth, struct err *e);

@@ -25,7 +25,7 @@ static int read_vocab(struct tokenizer *t, json_t *o, const struct place *p, str
     }
     if ((rc = vocab_init(&t->vocab, (int)max + 1, (int)n, e)) != OK) return rc;
     json_object_keylen_foreach(o, key, len, v)
-        vocab_put(&t->vocab, arena_str(&t->arena, str_of(key, len)), (int32_t)json_integer_value(v));
+        vocab_put(&t->vocab, tokjson_key(&t->arena, str_of(key, len)), (int32_t)json_integer_value(v));
     return OK;
 }
 

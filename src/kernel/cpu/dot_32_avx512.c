@@ -208,13 +208,13 @@ INLINE void tile_32(const struct gemv *g, int r0, const int R, int t0, const int
     gemv_store(g, r0, R, t0, T, acc);
 }
 
-void gemv_q4_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q4_0, 2, 2, 2, 1); }
-void gemv_q4_1_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q4_1, 2, 2, 2, 1); }
-void gemv_q5_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q5_0, 2, 2, 2, 1); }
-void gemv_q5_1_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q5_1, 2, 2, 2, 1); }
-void gemv_q8_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q8_0, 2, 2, 2, 1); }
-void gemv_iq4_nl_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, IQ4_NL, 2, 2, 2, 1); }
-void gemv_mxfp4_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, MXFP4, 2, 2, 2, 1); }
+void gemv_q4_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q4_0, 4, 2, 2, 1); }
+void gemv_q4_1_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q4_1, 4, 2, 2, 1); }
+void gemv_q5_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q5_0, 4, 2, 2, 1); }
+void gemv_q5_1_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q5_1, 4, 2, 2, 1); }
+void gemv_q8_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q8_0, 4, 2, 2, 1); }
+void gemv_iq4_nl_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, IQ4_NL, 4, 2, 2, 1); }
+void gemv_mxfp4_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, MXFP4, 4, 2, 2, 1); }
 
 /* IQ4_XS: eight blocks of 32 under one scale: two times four, nibbles as in IQ4_NL. */
 INLINE void load_iq4_xs(struct w32 w[2], const struct block_iq4_xs *b, __m512i table)
@@ -272,4 +272,4 @@ INLINE void tile_iq4_xs(const struct gemv *g, int r0, const int R, int t0, const
     gemv_store(g, r0, R, t0, T, acc);
 }
 
-void gemv_iq4_xs_avx512(const struct gemv *g) { GEMV_TILES(tile_iq4_xs, g, IQ4_XS, 2, 2, 2, 1); }
+void gemv_iq4_xs_avx512(const struct gemv *g) { GEMV_TILES(tile_iq4_xs, g, IQ4_XS, 4, 2, 2, 1); }

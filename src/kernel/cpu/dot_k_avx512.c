@@ -277,9 +277,9 @@ INLINE void tile_k(const struct gemv *g, int r0, const int R, int t0, const int 
     gemv_store(g, r0, R, t0, T, acc);
 }
 
-void gemv_q2_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q2_K, 1, 1, 1, 1); }
-void gemv_q3_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q3_K, 1, 1, 1, 1); }
-void gemv_q4_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q4_K, 1, 1, 1, 1); }
-void gemv_q5_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q5_K, 1, 1, 1, 1); }
-void gemv_q6_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q6_K, 1, 1, 1, 1); }
-void gemv_tq2_0_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, TQ2_0, 1, 1, 1, 1); }
+void gemv_q2_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q2_K, 2, 2, 1, 1); }
+void gemv_q3_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q3_K, 2, 2, 1, 1); }
+void gemv_q4_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q4_K, 2, 2, 1, 1); }
+void gemv_q5_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q5_K, 2, 2, 1, 1); }
+void gemv_q6_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q6_K, 2, 2, 1, 1); }
+void gemv_tq2_0_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, TQ2_0, 2, 2, 1, 1); }
