@@ -111,8 +111,8 @@ static void bench_type(struct bench *b, enum dtype t)
     double eight = measure(b, &w, bytes, copies, 8), many = measure(b, &w, bytes, copies, 512);
     double gb = (double)bytes / 1e6, macs = (double)b->rows * b->cols / 1e6;
 
-    printf("%-8s %7.1f %6.0f%% %8.1f %8.1f %10.0f\n", dtype_name((int)t), gb / one, 100 * gb / one / b->read_gbs,
-           gb / four, gb / eight, 512 * macs / many);
+    printf("%-8s %7.1f %6.0f%% %8.1f %8.1f %10.0f\n", dtype_name((int)t), gb / one,
+           100 * gb / one / b->read_gbs, gb / four, gb / eight, 512 * macs / many);
     fflush(stdout);
 }
 
@@ -130,7 +130,7 @@ static int usage(void)
 int main(int argc, char **argv)
 {
     struct bench b = { .rows = 8192, .cols = 2048 };
-    struct matmul_opt opt = { .gemm = getenv("NOAMX") ? NULL : gemm_amx() };
+    struct matmul_opt opt = { .gemm = gemm_amx() };
     struct err e = { 0 };
     int threads = 0, c, rc;
 
@@ -154,8 +154,8 @@ int main(int argc, char **argv)
     memset(b.set, 1, SET_BYTES);
     for (int i = 0; i < 512 * b.cols; i++) b.x[i] = (float)(i % 37 - 18) / 18;
     b.read_gbs = measure_read(&b);
-    printf("%s, %d threads, [%d x %d]; reading alone: %.1f GB/s\n", matmul_name(b.mm), par_n(b.par), b.rows, b.cols,
-           b.read_gbs);
+    printf("%s, %d threads, [%d x %d]; reading alone: %.1f GB/s\n", matmul_name(b.mm), par_n(b.par),
+           b.rows, b.cols, b.read_gbs);
     printf("%-8s %7s %7s %8s %8s %10s\n", "type", "GB/s", "share", "x4 GB/s", "x8 GB/s", "GMAC/s 512");
     if (optind < argc) {
         for (int i = optind; i < argc; i++) {

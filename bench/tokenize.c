@@ -1,6 +1,7 @@
 /* tokenize.c - how fast a tokenizer opens and encodes: tokenize TOKENIZER TEXT [ROUNDS]
  *
- * One CSV line: tokenizer, ms to open, ids, MB/s of the first round (nothing cached), of the best. */
+ * One CSV line: tokenizer, ms to open, ids, MB/s of the first round (nothing cached), of the best.
+ */
 #include "base/clock.h"
 #include "base/file.h"
 #include "token/tokenizer.h"

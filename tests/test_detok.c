@@ -28,7 +28,8 @@ static struct tokenizer *must_open_json(const char *json)
 }
 
 /* All ids through a detok; what comes out is whole characters at every step. */
-static void stream(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip, struct buf *out)
+static void stream(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip,
+                   struct buf *out)
 {
     struct detok d;
 
@@ -42,7 +43,8 @@ static void stream(const struct tokenizer *t, const int32_t *ids, size_t n, bool
     detok_release(&d);
 }
 
-static void expect_same(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip, const char *name)
+static void expect_same(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip,
+                        const char *name)
 {
     struct buf whole = { 0 }, parts = { 0 };
 
@@ -63,13 +65,15 @@ static void expect_stream(const struct tokenizer *t, const int32_t *ids, size_t 
     buf_release(&out);
 }
 
-#define BYTES(more)                                                                                        \
-    "{\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":[{\"id\":9,\"content\":\"<s>\",\"special\":true}],\"model\":"    \
-    "{\"type\":\"BPE\",\"vocab\":{\"\xc3\xa2\":0,\"\xc4\xa4\":1,\"\xc2\xac\":2,\"a\":3,\"\xc4\xa0" "b\":4,\"<s>\":9" more "},\"merges\":[]}}"
+#define BYTES(more)                                                                                \
+    "{\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":[{\"id\":9,\"content\":\"<s>\","       \
+    "\"special\":true}],\"model\":"                                                                \
+    "{\"type\":\"BPE\",\"vocab\":{\"\xc3\xa2\":0,\"\xc4\xa4\":1,\"\xc2\xac\":2,\"a\":3,\"\xc4\xa0" \
+    "b\":4,\"<s>\":9" more "},\"merges\":[]}}"
 
 static void half_a_character_is_held_back(void **state)
 {
-    struct tokenizer *t = must_open_json(BYTES(""));     /* 0 1 2 are the bytes e2 82 ac */
+    struct tokenizer *t = must_open_json(BYTES("")); /* 0 1 2 are the bytes e2 82 ac */
     struct buf out = { 0 };
     struct detok d;
 
@@ -101,17 +105,20 @@ static void bytes_that_become_nothing_are_replaced_at_once(void **state)
     tokenizer_close(t);
 }
 
-#define MARKS                                                                                              \
-    "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},\"content\":\" \"},"    \
-    "{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},\"added_tokens\":"    \
-    "[{\"id\":6,\"content\":\"<s>\",\"special\":true}],\"model\":{\"type\":\"BPE\",\"vocab\":{\"_a\":0,\"_\":1,\"b\":2,\"<0xC3>\":3,"      \
+#define MARKS                                                                                      \
+    "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"        \
+    "\"String\":\"_\"},\"content\":\" \"},"                                                        \
+    "{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" "          \
+    "\",\"start\":1,\"stop\":0}]},\"added_tokens\":"                                               \
+    "[{\"id\":6,\"content\":\"<s>\",\"special\":true}],\"model\":{\"type\":\"BPE\",\"vocab\":{\"_" \
+    "a\":0,\"_\":1,\"b\":2,\"<0xC3>\":3,"                                                          \
     "\"<0xA9>\":4,\"__c\":5,\"<s>\":6},\"merges\":[]}}"
 
 static void only_the_first_space_of_a_text_goes(void **state)
 {
     struct tokenizer *t = must_open_json(MARKS);
-    const int32_t words[] = { 0, 0, 2, 5 }, spaces[] = { 1, 1, 0, 1, 2 }, specials[] = { 6, 0, 6, 0 },
-                  bytes[] = { 0, 3, 4, 3, 4, 0 };
+    const int32_t words[] = { 0, 0, 2, 5 }, spaces[] = { 1, 1, 0, 1, 2 },
+                  specials[] = { 6, 0, 6, 0 }, bytes[] = { 0, 3, 4, 3, 4, 0 };
 
     (void)state;
     expect_stream(t, words, 4, "a ab  c");
@@ -204,11 +211,20 @@ static void the_tales_tokenizer_streams_and_comes_back(void **state)
 
 static void every_family_streams_what_it_decodes(void **state)
 {
-    static const char *const names[] = { "smollm2", "qwen2.5", "mistral-7b-v0.1", "mistral-nemo-tekken",
-                                         "command-r-plus", "phi-3", "gpt2", "deepseek-v3", "gpt-oss", "llama3.1",
-                                         "gemma2", "falcon" };
-    static const char *const lossless[] = { "smollm2", "gpt2", "deepseek-v3", "gpt-oss", "llama3.1", "falcon",
-                                            "mistral-nemo-tekken" };
+    static const char *const names[] = { "smollm2",
+                                         "qwen2.5",
+                                         "mistral-7b-v0.1",
+                                         "mistral-nemo-tekken",
+                                         "command-r-plus",
+                                         "phi-3",
+                                         "gpt2",
+                                         "deepseek-v3",
+                                         "gpt-oss",
+                                         "llama3.1",
+                                         "gemma2",
+                                         "falcon" };
+    static const char *const lossless[] = { "smollm2",  "gpt2",   "deepseek-v3",        "gpt-oss",
+                                            "llama3.1", "falcon", "mistral-nemo-tekken" };
     (void)state;
     need_shared("fixtures/tokenizers");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -219,7 +235,8 @@ static void every_family_streams_what_it_decodes(void **state)
         struct tokenizer *t = must_open(shared(path));
         expect_all(t, json_object_get(golden, "cases"), names[i]);
         for (size_t k = 0; k < sizeof lossless / sizeof *lossless; k++)
-            if (strcmp(lossless[k], names[i]) == 0) expect_back(t, json_object_get(golden, "cases"));
+            if (strcmp(lossless[k], names[i]) == 0)
+                expect_back(t, json_object_get(golden, "cases"));
         tokenizer_close(t);
         json_decref(golden);
     }
@@ -237,8 +254,11 @@ static void gguf_vocabularies_stream_what_they_decode(void **state)
         struct tokenizer *t = must_open(shared(path));
         struct ids ids = { 0 };
         struct err e = { 0 };
-        assert_int_equal(tokenizer_encode(t, STR("Hello  world! \xe4\xbd\xa0\xe5\xa5\xbd \xf0\x9f\x98\x80\n\tthe end"), 0, &ids,
-                                          &e), OK);
+        assert_int_equal(
+            tokenizer_encode(
+                t, STR("Hello  world! \xe4\xbd\xa0\xe5\xa5\xbd \xf0\x9f\x98\x80\n\tthe end"), 0,
+                &ids, &e),
+            OK);
         expect_same(t, ids.p, ids.n, true, names[i]);
         ids_release(&ids);
         tokenizer_close(t);

@@ -166,7 +166,7 @@ static int start_worker(struct par *p, int i, const cpu_set_t *home, struct err 
     pthread_attr_destroy(&attr);
     if (rc != 0)
         return err_set(e, E_NOMEM, "cannot start worker thread %d of %d: %s", i + 1, p->n, strerror(rc));
-    snprintf(name, sizeof name, "tern-%d", i);
+    snprintf(name, sizeof name, "tern-%d", i % MAX_THREADS);
     pthread_setname_np(w->thread, name);
     p->n_started++;
     return OK;

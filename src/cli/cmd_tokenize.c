@@ -16,10 +16,12 @@ enum { MAX_INPUT = 1 << 29 };
 
 static const struct verb verb = {
     "tokenize", "tern tokenize [-m MODEL] [--file F] [--special] [--jsonl | --decode]",
-    "Text from a file or stdin becomes one line with a JSON array of ids. MODEL is a GGUF file, a Hugging\n"
+    "Text from a file or stdin becomes one line with a JSON array of ids. MODEL is a GGUF file, a "
+    "Hugging\n"
     "Face folder, a tokenizer.json or a tokenizer.json.gz.\n"
     "  echo -n 'Once upon a time' | tern tokenize -m model.gguf\n"
-    "  tern tokenize -m tokenizer.json --jsonl < strings.jsonl     one JSON string a line, one array a line\n"
+    "  tern tokenize -m tokenizer.json --jsonl < strings.jsonl     one JSON string a line, one "
+    "array a line\n"
     "  echo '[403, 407, 261]' | tern tokenize -m model.gguf --decode"
 };
 
@@ -28,7 +30,7 @@ struct job {
     bool special, plain, jsonl, decode;
     struct tokenizer *t;
     FILE *in;
-    struct buf line;             /* of output */
+    struct buf line; /* of output */
     struct ids ids;
 };
 
@@ -87,8 +89,10 @@ static bool read_json_string(struct str line, struct buf *out)
     while (p < end) {
         unsigned char c = (unsigned char)*p++;
         if (c == '"' || c < 0x20) return false;
-        if (c != '\\') buf_putc(out, (char)c);
-        else if (p == end || !put_escape(&p, end, out)) return false;
+        if (c != '\\')
+            buf_putc(out, (char)c);
+        else if (p == end || !put_escape(&p, end, out))
+            return false;
     }
     return true;
 }
@@ -142,8 +146,10 @@ static int encode_lines(struct job *j, struct err *e)
         struct str s = str_trim(str_of(line, (size_t)n));
         if (!s.n) continue;
         buf_clear(&text);
-        if (!read_json_string(s, &text)) rc = err_set(e, E_FORMAT, "line %ld is not a JSON string", at);
-        else if ((rc = encode_text(j, buf_str(&text), e)) != OK) err_wrap(e, "line %ld", at);
+        if (!read_json_string(s, &text))
+            rc = err_set(e, E_FORMAT, "line %ld is not a JSON string", at);
+        else if ((rc = encode_text(j, buf_str(&text), e)) != OK)
+            err_wrap(e, "line %ld", at);
     }
     if (rc == OK && ferror(j->in)) rc = err_set(e, E_IO, "reading: %s", strerror(errno));
     free(line);
@@ -159,7 +165,8 @@ static int read_all(struct job *j, struct buf *out, struct err *e)
         buf_reserve(out, 1 << 16);
         n = fread(out->p + out->n, 1, out->cap - out->n, j->in);
         out->n += n;
-        if (out->n > MAX_INPUT) return err_set(e, E_INVALID, "the input has more than %d bytes", MAX_INPUT);
+        if (out->n > MAX_INPUT)
+            return err_set(e, E_INVALID, "the input has more than %d bytes", MAX_INPUT);
     } while (n);
     return ferror(j->in) ? err_set(e, E_IO, "reading: %s", strerror(errno)) : OK;
 }
@@ -179,7 +186,8 @@ static int read_ids(struct str s, const struct tokenizer *t, struct ids *out, st
         if (!str_to_i64(word, &id))
             return err_set(e, E_FORMAT, "'%.*s' is not an id", STR_ARG(str_take(word, 40)));
         if (id < 0 || id >= tokenizer_n(t))
-            return err_set(e, E_FORMAT, "id %lld, but the tokenizer has 0 to %d", (long long)id, tokenizer_n(t) - 1);
+            return err_set(e, E_FORMAT, "id %lld, but the tokenizer has 0 to %d", (long long)id,
+                           tokenizer_n(t) - 1);
         ids_push(out, (int32_t)id);
     }
     return OK;
@@ -192,7 +200,8 @@ static int work(struct job *j, struct err *e)
 
     if (j->jsonl) return encode_lines(j, e);
     if ((rc = read_all(j, &text, e)) == OK) {
-        if (!j->decode) rc = encode_text(j, buf_str(&text), e);
+        if (!j->decode)
+            rc = encode_text(j, buf_str(&text), e);
         else if ((rc = read_ids(buf_str(&text), j->t, &j->ids, e)) == OK) {
             tokenizer_decode(j->t, j->ids.p, j->ids.n, j->plain, &j->line);
             rc = put_out(j, e);
@@ -219,11 +228,14 @@ int cmd_tokenize(int argc, char **argv)
 {
     struct job j = { .model = NULL };
     const struct arg table[] = {
-        { "--model", "-m", ARG_STR, &j.model, "MODEL", "whose tokenizer (default: the model that ships)" },
+        { "--model", "-m", ARG_STR, &j.model, "MODEL",
+          "whose tokenizer (default: the model that ships)" },
         { "--file", "-f", ARG_STR, &j.file, "F", "read this instead of stdin" },
         { "--special", NULL, ARG_FLAG, &j.special, NULL, "add BOS and EOS as the model does" },
-        { "--plain", NULL, ARG_FLAG, &j.plain, NULL, "special tokens in the text are text; with --decode: leave them out" },
-        { "--jsonl", NULL, ARG_FLAG, &j.jsonl, NULL, "one JSON string a line in, one array a line out" },
+        { "--plain", NULL, ARG_FLAG, &j.plain, NULL,
+          "special tokens in the text are text; with --decode: leave them out" },
+        { "--jsonl", NULL, ARG_FLAG, &j.jsonl, NULL,
+          "one JSON string a line in, one array a line out" },
         { "--decode", "-d", ARG_FLAG, &j.decode, NULL, "ids in, text out" },
         { NULL, NULL, ARG_FLAG, NULL, NULL, NULL }
     };

@@ -83,7 +83,8 @@ const struct added_token *added_next(struct added_walk *w, size_t *before, size_
     if (!w->a->n_first) return NULL;
     while ((w->from = skip_to_first(w->a, w->text, w->from)) < w->text.n) {
         int32_t index;
-        size_t n = trie_longest(&w->a->trie, str_skip(w->text, w->from), &index), s = w->from, end = s + n;
+        size_t n = trie_longest(&w->a->trie, str_skip(w->text, w->from), &index), s = w->from,
+               end = s + n;
         if (!n) {
             w->from++;
             continue;

@@ -6,10 +6,10 @@
 
 #include <stdio.h>
 
-enum { SHORT_WORD = 40 };        /* symbols; longer ones are merged with a heap */
+enum { SHORT_WORD = 40 }; /* symbols; longer ones are merged with a heap */
 #define NO_RANK UINT32_MAX
 #define FREE UINT64_MAX
-#define MARK "\xe2\x96\x81"      /* stands for a space */
+#define MARK "\xe2\x96\x81" /* stands for a space */
 
 int bpe_init(struct bpe *b, const struct vocab *v, size_t n_merges, struct err *e)
 {
@@ -91,7 +91,8 @@ void bpe_finish(struct bpe *b, bool byte_fallback)
     char text[8];
 
     for (int i = 0; i < 256; i++) {
-        b->byte_ids[i] = vocab_find(b->vocab, str_of(text, (size_t)utf8_put(text, byte_char((unsigned char)i))));
+        b->byte_ids[i] =
+            vocab_find(b->vocab, str_of(text, (size_t)utf8_put(text, byte_char((unsigned char)i))));
         snprintf(text, sizeof text, "<0x%02X>", (unsigned)i);
         b->fallback[i] = byte_fallback ? vocab_find(b->vocab, str_c(text)) : -1;
     }
@@ -100,7 +101,8 @@ void bpe_finish(struct bpe *b, bool byte_fallback)
         text[0] = (char)i;
         b->ascii_ids[i] = vocab_find(b->vocab, str_of(text, 1));
     }
-    if (b->prefix.n || b->suffix.n || b->ignore_merges || vocab_find(b->vocab, STR(MARK)) < 0) b->cuts = false;
+    if (b->prefix.n || b->suffix.n || b->ignore_merges || vocab_find(b->vocab, STR(MARK)) < 0)
+        b->cuts = false;
 }
 
 size_t bpe_cut(const struct bpe *b, struct str text)
@@ -160,8 +162,9 @@ static size_t merge_long(const struct bpe *b, struct scratch *w, size_t n)
     while (w->n_heap) {
         uint64_t top = heap_pop(w);
         int32_t at = (int32_t)(uint32_t)top, right = next[at];
-        if (ids[at] < 0 || right < 0) continue;          /* it was merged into its left neighbour */
-        if (rank_of(b, ids[at], ids[right]) != top >> 32) continue;      /* not the pair that was offered any more */
+        if (ids[at] < 0 || right < 0) continue; /* it was merged into its left neighbour */
+        if (rank_of(b, ids[at], ids[right]) != top >> 32)
+            continue; /* not the pair that was offered any more */
         ids[at] = b->merged[top >> 32];
         ids[right] = -1;
         next[at] = next[right];
@@ -214,7 +217,7 @@ static bool put_fallback(const struct bpe *b, struct str ch, int32_t *ids, size_
 static size_t char_symbols(const struct bpe *b, struct scratch *w, struct str word, int32_t *ids)
 {
     size_t n = 0;
-    bool unk = false;            /* one is waiting, perhaps for more to fuse with */
+    bool unk = false; /* one is waiting, perhaps for more to fuse with */
 
     for (size_t i = 0, len; i < word.n; i += len) {
         int32_t cp, id;

@@ -7,8 +7,8 @@
 bool char_is_space(int32_t cp)
 {
     if (cp < 0x80) return cp == ' ' || (cp >= 9 && cp <= 13);
-    return cp == 0x85 || cp == 0xa0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 ||
-           cp == 0x2029 || cp == 0x202f || cp == 0x205f || cp == 0x3000;
+    return cp == 0x85 || cp == 0xa0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) ||
+           cp == 0x2028 || cp == 0x2029 || cp == 0x202f || cp == 0x205f || cp == 0x3000;
 }
 
 bool char_is_digit(int32_t cp)
@@ -42,8 +42,9 @@ bool char_is_word(int32_t cp)
 {
     int c = utf8proc_category(cp);
 
-    if ((c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NL) || c == UTF8PROC_CATEGORY_PC) return true;
-    return cp == 0x200c || cp == 0x200d || (cp >= 0x24b6 && cp <= 0x24e9) ||       /* circled letters */
+    if ((c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NL) || c == UTF8PROC_CATEGORY_PC)
+        return true;
+    return cp == 0x200c || cp == 0x200d || (cp >= 0x24b6 && cp <= 0x24e9) || /* circled letters */
            (cp >= 0x1f130 && cp <= 0x1f149) || (cp >= 0x1f150 && cp <= 0x1f169) ||
            (cp >= 0x1f170 && cp <= 0x1f189);
 }
@@ -56,9 +57,10 @@ bool char_is_other(int32_t cp)
 
 bool char_is_cjk(int32_t cp)
 {
-    return (cp >= 0x4e00 && cp <= 0x9fff) || (cp >= 0x3400 && cp <= 0x4dbf) || (cp >= 0x20000 && cp <= 0x2a6df) ||
-           (cp >= 0x2a700 && cp <= 0x2b73f) || (cp >= 0x2b740 && cp <= 0x2b81f) ||
-           (cp >= 0x2b920 && cp <= 0x2ceaf) || (cp >= 0xf900 && cp <= 0xfaff) || (cp >= 0x2f800 && cp <= 0x2fa1f);
+    return (cp >= 0x4e00 && cp <= 0x9fff) || (cp >= 0x3400 && cp <= 0x4dbf) ||
+           (cp >= 0x20000 && cp <= 0x2a6df) || (cp >= 0x2a700 && cp <= 0x2b73f) ||
+           (cp >= 0x2b740 && cp <= 0x2b81f) || (cp >= 0x2b920 && cp <= 0x2ceaf) ||
+           (cp >= 0xf900 && cp <= 0xfaff) || (cp >= 0x2f800 && cp <= 0x2fa1f);
 }
 
 void char_put(struct buf *out, int32_t cp)
@@ -69,9 +71,12 @@ void char_put(struct buf *out, int32_t cp)
 
 void char_put_lower(struct buf *out, int32_t cp)
 {
-    if (cp < 0x80) buf_putc(out, (char)(cp >= 'A' && cp <= 'Z' ? cp + 32 : cp));
-    else if (cp == 0x130) buf_puts(out, "i\xcc\x87");
-    else char_put(out, utf8proc_tolower(cp));
+    if (cp < 0x80)
+        buf_putc(out, (char)(cp >= 'A' && cp <= 'Z' ? cp + 32 : cp));
+    else if (cp == 0x130)
+        buf_puts(out, "i\xcc\x87");
+    else
+        char_put(out, utf8proc_tolower(cp));
 }
 
 /* Bytes of the longest beginning of a character that is broken off at s. */
@@ -100,6 +105,7 @@ void text_put_valid(struct buf *out, struct str s)
     size_t from = 0, i = 0;
 
     buf_reserve(out, s.n + 64);
+    if (!s.n) return;
     while (i < s.n) {
         int32_t cp;
         i += ascii_run(str_skip(s, i));
@@ -117,12 +123,15 @@ void text_put_valid(struct buf *out, struct str s)
     buf_add(out, s.p + from, s.n - from);
 }
 
-static bool is_plain_byte(int b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; }
+static bool is_plain_byte(int b)
+{
+    return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+}
 
 int32_t byte_char(unsigned char b)
 {
     if (is_plain_byte(b)) return b;
-    if (b <= 32) return 256 + b;                         /* 33 of them, then 127 to 160, then 173 */
+    if (b <= 32) return 256 + b; /* 33 of them, then 127 to 160, then 173 */
     return b == 173 ? 256 + 67 : 256 + 33 + (b - 127);
 }
 
@@ -139,7 +148,9 @@ void text_put_bytes(struct buf *out, struct str s)
     buf_reserve(out, s.n * 2);
     for (size_t i = 0; i < s.n; i++) {
         int32_t c = byte_char((unsigned char)s.p[i]);
-        if (c < 0x80) out->p[out->n++] = (char)c;
-        else out->n += (size_t)utf8_put(out->p + out->n, c);
+        if (c < 0x80)
+            out->p[out->n++] = (char)c;
+        else
+            out->n += (size_t)utf8_put(out->p + out->n, c);
     }
 }

@@ -4,12 +4,12 @@
 
 #include <utf8proc.h>
 
-enum { MAX_GRAPHEME = 6 };       /* longer ones are taken apart */
+enum { MAX_GRAPHEME = 6 }; /* longer ones are taken apart */
 
 struct charsmap {
     const char *units;
     size_t n_units;
-    struct str texts;            /* each ends with a NUL */
+    struct str texts; /* each ends with a NUL */
 };
 
 static uint32_t u32_at(const char *p)
@@ -28,13 +28,15 @@ static struct charsmap open_map(struct str map)
 int charsmap_check(struct str map, struct err *e)
 {
     if (map.n < 4 || u32_at(map.p) > map.n - 4 || u32_at(map.p) % 4)
-        return err_set(e, E_FORMAT, "precompiled_charsmap: the trie does not fit into %zu bytes", map.n);
+        return err_set(e, E_FORMAT, "precompiled_charsmap: the trie does not fit into %zu bytes",
+                       map.n);
     return OK;
 }
 
 static uint32_t offset_of(uint32_t unit) { return unit >> 10 << ((unit & 1u << 9) >> 6); }
 
-/* Looks s up; the length of the shortest (or longest) key it begins with, 0: none; *text is its text. */
+/* Looks s up; the length of the shortest (or longest) key it begins with, 0: none; *text is its
+ * text. */
 static size_t find(const struct charsmap *m, struct str s, bool longest, struct str *text)
 {
     size_t best = 0;
@@ -86,8 +88,10 @@ static void put_grapheme(const struct charsmap *m, struct str g, struct buf *out
     }
     for (size_t i = 0, n; i < g.n; i += n) {
         n = (size_t)utf8_next(str_skip(g, i), &cp);
-        if (find(m, str_of(g.p + i, n), false, &text)) buf_put_str(out, text);
-        else buf_add(out, g.p + i, n);
+        if (find(m, str_of(g.p + i, n), false, &text))
+            buf_put_str(out, text);
+        else
+            buf_add(out, g.p + i, n);
     }
 }
 

@@ -62,7 +62,7 @@ static void put_bytes(struct str piece, struct buf *out)
     for (size_t i = 0; i < piece.n;) {
         int32_t cp;
         int n = utf8_next(str_skip(piece, i), &cp), b = cp < 0 ? -1 : char_byte(cp);
-        if (b < 0) {                                     /* not of the alphabet: the piece is plain text */
+        if (b < 0) { /* not of the alphabet: the piece is plain text */
             out->n = before;
             buf_put_str(out, piece);
             return;
@@ -90,7 +90,7 @@ static int named_byte(struct str s)
     static const char hex[] = "0123456789abcdef";
 
     if (s.n != 6 || !str_starts(s, STR("<0x")) || s.p[5] != '>') return -1;
-    if (s.p[3] == '+' && isxdigit((unsigned char)s.p[4]))       /* a sign is allowed there */
+    if (s.p[3] == '+' && isxdigit((unsigned char)s.p[4])) /* a sign is allowed there */
         return (int)(strchr(hex, tolower((unsigned char)s.p[4])) - hex);
     if (!isxdigit((unsigned char)s.p[3]) || !isxdigit((unsigned char)s.p[4])) return -1;
     return (int)(strchr(hex, tolower((unsigned char)s.p[3])) - hex) * 16 +
@@ -100,7 +100,8 @@ static int named_byte(struct str s)
 static void end_bytes(struct texts *out, struct buf *bytes, bool stream)
 {
     if (!bytes->n) return;
-    if (stream || utf8_bad(buf_str(bytes)) < 0) texts_push(out, buf_str(bytes));
+    if (stream || utf8_bad(buf_str(bytes)) < 0)
+        texts_push(out, buf_str(bytes));
     else
         for (size_t i = 0; i < bytes->n; i++) texts_push(out, STR("\xef\xbf\xbd"));
     buf_clear(bytes);
@@ -140,11 +141,13 @@ static void replace_all(struct str text, struct str find, struct str with, struc
 static void cleanup(struct str text, struct buf *out)
 {
     static const char *const pairs[][2] = {
-        { " .", "." }, { " ?", "?" }, { " !", "!" }, { " ,", "," }, { " ' ", "'" }, { " n't", "n't" },
-        { " 'm", "'m" }, { " do not", " don't" }, { " 's", "'s" }, { " 've", "'ve" }, { " 're", "'re" },
+        { " .", "." },   { " ?", "?" },     { " !", "!" },     { " ,", "," },
+        { " ' ", "'" },  { " n't", "n't" }, { " 'm", "'m" },   { " do not", " don't" },
+        { " 's", "'s" }, { " 've", "'ve" }, { " 're", "'re" },
     };
     struct buf a = { 0 }, b = { 0 };
 
+    buf_reserve(&a, text.n + 1);
     buf_put_str(&a, text);
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         struct buf t = a;
@@ -158,16 +161,21 @@ static void cleanup(struct str text, struct buf *out)
     buf_release(&b);
 }
 
-static void put_wordpiece(const struct decode_step *s, struct str piece, bool first, struct buf *out)
+static void put_wordpiece(const struct decode_step *s, struct str piece, bool first,
+                          struct buf *out)
 {
     struct str prefix = str_of(s->text, s->n_text);
     struct buf word = { 0 };
 
-    if (!first && str_starts(piece, prefix)) piece = str_skip(piece, prefix.n);
-    else if (!first) buf_putc(&word, ' ');
+    if (!first && str_starts(piece, prefix))
+        piece = str_skip(piece, prefix.n);
+    else if (!first)
+        buf_putc(&word, ' ');
     buf_put_str(&word, piece);
-    if (s->cleanup) cleanup(buf_str(&word), out);
-    else buf_put_str(out, buf_str(&word));
+    if (s->cleanup)
+        cleanup(buf_str(&word), out);
+    else
+        buf_put_str(out, buf_str(&word));
     buf_release(&word);
 }
 
@@ -209,8 +217,10 @@ void decode_run(const struct decode *d, struct texts *l, bool stream)
 {
     struct texts other = { 0 };
 
+    buf_reserve(&l->text, 1); /* an empty text has an address, too */
     for (int i = 0; i < d->n_steps; i++) {
         buf_clear(&other.text);
+        buf_reserve(&other.text, 1);
         other.n = 0;
         switch (d->steps[i].kind) {
         case DECODE_BYTES: run_bytes(l, &other, stream); break;

@@ -43,7 +43,7 @@ struct texts {
 void texts_push(struct texts *l, struct str s);
 void texts_release(struct texts *l);
 
-/* Turns pieces into text, in place: the list is left with it in l->text. stream: bytes that are not (yet) UTF-8 come out
- * as they are; otherwise as the model's own decoder shows them. */
+/* Turns pieces into text, in place: the list is left with it in l->text. stream: bytes that are not
+ * (yet) UTF-8 come out as they are; otherwise as the model's own decoder shows them. */
 void decode_run(const struct decode *d, struct texts *l, bool stream);
 #endif

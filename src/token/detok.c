@@ -32,6 +32,7 @@ static void write_window(struct detok *d)
     for (size_t i = 0; i < d->ids.n; i++) texts_push(&l, tokenizer_piece(d->t, d->ids.p[i]));
     decode_run(&d->t->decode, &l, true);
     buf_clear(&d->text);
+    buf_reserve(&d->text, 1);
     buf_put_str(&d->text, buf_str(&l.text));
     texts_release(&l);
 }

@@ -32,13 +32,16 @@ static bool is_settled(int32_t cp)
 {
     if (cp < 0x300) return true;
     if (cp < 0x530) return (cp >= 0x400 && cp <= 0x482) || cp >= 0x48a;
-    return (cp >= 0x2010 && cp <= 0x2027) || (cp >= 0x2030 && cp <= 0x205e) || (cp >= 0x20a0 && cp <= 0x20bf) ||
-           (cp >= 0x3001 && cp <= 0x3029) || (cp >= 0x3041 && cp <= 0x3096) || (cp >= 0x30a1 && cp <= 0x30ff) ||
-           (cp >= 0x3400 && cp <= 0x4dbf) || (cp >= 0x4e00 && cp <= 0x9fef) || (cp >= 0xac00 && cp <= 0xd7a3) ||
-           (cp >= 0xff01 && cp <= 0xff5e) || (cp >= 0x1f300 && cp <= 0x1f64f);
+    return (cp >= 0x2010 && cp <= 0x2027) || (cp >= 0x2030 && cp <= 0x205e) ||
+           (cp >= 0x20a0 && cp <= 0x20bf) || (cp >= 0x3001 && cp <= 0x3029) ||
+           (cp >= 0x3041 && cp <= 0x3096) || (cp >= 0x30a1 && cp <= 0x30ff) ||
+           (cp >= 0x3400 && cp <= 0x4dbf) || (cp >= 0x4e00 && cp <= 0x9fef) ||
+           (cp >= 0xac00 && cp <= 0xd7a3) || (cp >= 0xff01 && cp <= 0xff5e) ||
+           (cp >= 0x1f300 && cp <= 0x1f64f);
 }
 
-/* The first character from i on that is not settled; text.n if there is none. *before: the one ahead of it. */
+/* The first character from i on that is not settled; text.n if there is none. *before: the one
+ * ahead of it. */
 static size_t next_unsettled(struct str text, size_t i, size_t *before)
 {
     *before = i;
@@ -53,7 +56,8 @@ static size_t next_unsettled(struct str text, size_t i, size_t *before)
     return i;
 }
 
-/* NFC works only where it must: a settled character, those behind it that are not, up to the next. */
+/* NFC works only where it must: a settled character, those behind it that are not, up to the next.
+ */
 static int put_nfc(struct str text, struct buf *out, struct err *e)
 {
     size_t done = 0, i = 0, before;
@@ -78,7 +82,9 @@ static int put_nfc(struct str text, struct buf *out, struct err *e)
 static int put_normal_form(enum normal_kind kind, struct str text, struct buf *out, struct err *e)
 {
     if (kind == NORMAL_NFC) return put_nfc(text, out, e);
-    return form_put(text, (kind == NORMAL_NFKC ? FORM_COMPOSE : 0) | (kind != NORMAL_NFD ? FORM_COMPAT : 0), out, e);
+    return form_put(
+        text, (kind == NORMAL_NFKC ? FORM_COMPOSE : 0) | (kind != NORMAL_NFD ? FORM_COMPAT : 0),
+        out, e);
 }
 
 static bool is_settled_text(enum normal_kind kind, struct str text)
@@ -93,8 +99,9 @@ static bool is_settled_text(enum normal_kind kind, struct str text)
 
 /* ---- character by character ---- */
 
-#define EACH_CHAR(text, i, n, cp)                                                                          \
-    for (size_t i = 0, n; i < (text).n && ((n = (size_t)utf8_next(str_skip(text, i), &cp)), true); i += n)
+#define EACH_CHAR(text, i, n, cp)                                                                  \
+    for (size_t i = 0, n; i < (text).n && ((n = (size_t)utf8_next(str_skip(text, i), &cp)), true); \
+         i += n)
 
 static void put_strip(const struct normal_step *s, struct str text, struct buf *out)
 {
@@ -102,7 +109,8 @@ static void put_strip(const struct normal_step *s, struct str text, struct buf *
     bool any = false;
     int32_t cp;
 
-    EACH_CHAR(text, i, n, cp) {
+    EACH_CHAR(text, i, n, cp)
+    {
         if (char_is_space(cp)) continue;
         if (!any) from = i;
         any = true;
@@ -119,7 +127,7 @@ static void put_without(struct str text, char_class *drop, struct buf *out)
     int32_t cp;
 
     EACH_CHAR(text, i, n, cp)
-        if (!drop(cp)) buf_add(out, text.p + i, n);
+    if (!drop(cp)) buf_add(out, text.p + i, n);
 }
 
 static void put_lower(struct str text, struct buf *out)
@@ -133,13 +141,17 @@ static void put_nmt(struct str text, struct buf *out)
 {
     int32_t cp;
 
-    EACH_CHAR(text, i, n, cp) {
-        if ((cp >= 1 && cp <= 8) || cp == 0xb || (cp >= 0xe && cp <= 0x1f) || cp == 0x7f || cp == 0x8f || cp == 0x9f)
+    EACH_CHAR(text, i, n, cp)
+    {
+        if ((cp >= 1 && cp <= 8) || cp == 0xb || (cp >= 0xe && cp <= 0x1f) || cp == 0x7f ||
+            cp == 0x8f || cp == 0x9f)
             continue;
-        if (cp == 9 || cp == 0xa || cp == 0xc || cp == 0xd || cp == 0x1680 || (cp >= 0x200b && cp <= 0x200f) ||
-            cp == 0x2028 || cp == 0x2029 || cp == 0x2581 || cp == 0xfeff || cp == 0xfffd)
+        if (cp == 9 || cp == 0xa || cp == 0xc || cp == 0xd || cp == 0x1680 ||
+            (cp >= 0x200b && cp <= 0x200f) || cp == 0x2028 || cp == 0x2029 || cp == 0x2581 ||
+            cp == 0xfeff || cp == 0xfffd)
             buf_putc(out, ' ');
-        else buf_add(out, text.p + i, n);
+        else
+            buf_add(out, text.p + i, n);
     }
 }
 
@@ -164,16 +176,20 @@ static void put_cleaned(const struct normal_step *s, struct str text, struct buf
 {
     int32_t cp;
 
-    EACH_CHAR(text, i, n, cp) {
+    EACH_CHAR(text, i, n, cp)
+    {
         bool blank = char_is_space(cp);
-        if (s->clean && (cp == 0 || cp == 0xfffd || (char_is_other(cp) && cp != '\t' && cp != '\n' && cp != '\r')))
+        if (s->clean && (cp == 0 || cp == 0xfffd ||
+                         (char_is_other(cp) && cp != '\t' && cp != '\n' && cp != '\r')))
             continue;
-        if (s->clean && blank) buf_putc(out, ' ');
+        if (s->clean && blank)
+            buf_putc(out, ' ');
         else if (s->cjk && char_is_cjk(cp)) {
             buf_putc(out, ' ');
             buf_add(out, text.p + i, n);
             buf_putc(out, ' ');
-        } else buf_add(out, text.p + i, n);
+        } else
+            buf_add(out, text.p + i, n);
     }
 }
 
@@ -188,8 +204,10 @@ static int put_bert(const struct normal_step *s, struct str text, struct buf *ou
         buf_clear(&a);
         put_without(buf_str(&b), char_is_nonspacing, &a);
     }
-    if (s->lower) put_lower(buf_str(&a), out);
-    else buf_put_str(out, buf_str(&a));
+    if (s->lower)
+        put_lower(buf_str(&a), out);
+    else
+        buf_put_str(out, buf_str(&a));
 out:
     buf_release(&a);
     buf_release(&b);
@@ -203,19 +221,22 @@ static int32_t base_char(int32_t cp)
     int boundclass = 0;
 
     if (cp < 0xc0) return cp;
-    return utf8proc_decompose_char(cp, d, 8, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &boundclass) > 0 ? d[0] : cp;
+    return utf8proc_decompose_char(cp, d, 8, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &boundclass) > 0
+               ? d[0]
+               : cp;
 }
 
 static void put_wordpiece(struct str text, struct buf *out)
 {
     int32_t cp;
 
-    EACH_CHAR(text, i, n, cp) {
+    EACH_CHAR(text, i, n, cp)
+    {
         cp = base_char(cp);
         int c = utf8proc_category(cp);
         bool symbol = c >= UTF8PROC_CATEGORY_SM && c <= UTF8PROC_CATEGORY_SO;
-        bool alone = (c >= UTF8PROC_CATEGORY_PC && c <= UTF8PROC_CATEGORY_PO) || (cp < 0x7f && symbol) ||
-                     char_is_cjk(cp);
+        bool alone = (c >= UTF8PROC_CATEGORY_PC && c <= UTF8PROC_CATEGORY_PO) ||
+                     (cp < 0x7f && symbol) || char_is_cjk(cp);
         if (char_is_space(cp)) {
             buf_putc(out, ' ');
             continue;
@@ -243,7 +264,8 @@ static void replace_text(const struct normal_step *s, struct str text, struct bu
     buf_put_str(out, text);
 }
 
-int normal_replace(const struct normal_step *s, struct matcher *m, struct str text, struct buf *out, struct err *e)
+int normal_replace(const struct normal_step *s, struct matcher *m, struct str text, struct buf *out,
+                   struct err *e)
 {
     struct regex_walk w = { .r = s->regex, .m = m, .text = text };
     size_t done = 0, start, end;
@@ -258,7 +280,8 @@ int normal_replace(const struct normal_step *s, struct matcher *m, struct str te
         done = end;
     }
     buf_add(out, text.p + done, text.n - done);
-    return w.rc == OK ? OK : err_set(e, w.rc, "a pattern of the normalizer takes too long on this text");
+    return w.rc == OK ? OK
+                      : err_set(e, w.rc, "a pattern of the normalizer takes too long on this text");
 }
 
 /* ---- the chain ---- */
@@ -267,17 +290,24 @@ int normal_replace(const struct normal_step *s, struct matcher *m, struct str te
 static bool is_idle(const struct normal_step *s, struct str text)
 {
     switch (s->kind) {
-    case NORMAL_NFC: case NORMAL_NFD: case NORMAL_NFKC: case NORMAL_NFKD: return is_settled_text(s->kind, text);
-    case NORMAL_REPLACE: return !s->regex && s->n_find && str_find(text, str_of(s->find, s->n_find)) < 0;
+    case NORMAL_NFC:
+    case NORMAL_NFD:
+    case NORMAL_NFKC:
+    case NORMAL_NFKD: return is_settled_text(s->kind, text);
+    case NORMAL_REPLACE:
+        return !s->regex && s->n_find && str_find(text, str_of(s->find, s->n_find)) < 0;
     default: return false;
     }
 }
 
-static int run_step(const struct normal_step *s, struct matcher *m, struct str text, struct buf *out, struct err *e)
+static int run_step(const struct normal_step *s, struct matcher *m, struct str text,
+                    struct buf *out, struct err *e)
 {
     switch (s->kind) {
-    case NORMAL_NFC: case NORMAL_NFD: case NORMAL_NFKC: case NORMAL_NFKD:
-        return put_normal_form(s->kind, text, out, e);
+    case NORMAL_NFC:
+    case NORMAL_NFD:
+    case NORMAL_NFKC:
+    case NORMAL_NFKD: return put_normal_form(s->kind, text, out, e);
     case NORMAL_LOWER: put_lower(text, out); break;
     case NORMAL_STRIP: put_strip(s, text, out); break;
     case NORMAL_STRIP_ACCENTS: put_without(text, char_is_mark, out); break;
@@ -298,8 +328,8 @@ static int run_step(const struct normal_step *s, struct matcher *m, struct str t
 
 int normal_check_charsmap(struct str map, struct err *e) { return charsmap_check(map, e); }
 
-int normal_run(const struct normal *n, struct matcher *m, struct str text, struct buf bufs[2], struct str *out,
-               struct err *e)
+int normal_run(const struct normal *n, struct matcher *m, struct str text, struct buf bufs[2],
+               struct str *out, struct err *e)
 {
     int side = 0, rc;
 
@@ -308,7 +338,7 @@ int normal_run(const struct normal *n, struct matcher *m, struct str text, struc
         buf_clear(&bufs[side]);
         buf_reserve(&bufs[side], text.n + 64);
         if ((rc = run_step(&n->steps[i], m, text, &bufs[side], e)) != OK) return rc;
-        buf_reserve(&bufs[side], 64);                    /* readers may look 64 bytes past the end */
+        buf_reserve(&bufs[side], 64); /* readers may look 64 bytes past the end */
         text = buf_str(&bufs[side]);
         side = !side;
     }

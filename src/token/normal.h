@@ -40,10 +40,11 @@ void normal_release(struct normal *n);                   /* a zeroed chain is fi
 /* sentencepiece's map: checked once, here. */
 int  normal_check_charsmap(struct str map, struct err *e);
 
-/* Runs text through the chain. *out is text itself if nothing changed, or lies in one of the two bufs. */
-int  normal_run(const struct normal *n, struct matcher *m, struct str text, struct buf bufs[2], struct str *out,
-                struct err *e);
+/* Runs text through the chain. *out is text itself if nothing changed, or lies in one of the bufs. */
+int  normal_run(const struct normal *n, struct matcher *m, struct str text, struct buf bufs[2],
+                struct str *out, struct err *e);
 
 /* One replacement of all that matches, for decoders too. */
-int  normal_replace(const struct normal_step *s, struct matcher *m, struct str text, struct buf *out, struct err *e);
+int  normal_replace(const struct normal_step *s, struct matcher *m, struct str text,
+                    struct buf *out, struct err *e);
 #endif

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SPACES "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define SPACES                                                                                     \
+    "\\t-\\r "                                                                                     \
+    "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define WORDS "\\p{L}\\p{M}\\p{Nd}\\p{Pc}"
 #define HEXES "0-9a-fA-F"
 
@@ -25,8 +27,8 @@ struct reader {
 
 /* A set of characters on its way into a class: what can stand inside [...], and what can not. */
 struct set {
-    struct buf flat;             /* items of a class */
-    struct buf more;             /* alternatives: "|[^...]|..." */
+    struct buf flat; /* items of a class */
+    struct buf more; /* alternatives: "|[^...]|..." */
 };
 
 static int peek(const struct reader *r, size_t ahead)
@@ -49,25 +51,63 @@ static void fail(struct reader *r, const char *why)
 
 /* ---- properties ---- */
 
-static const struct { const char *name, *items; } properties[] = {
-    { "letter", "\\p{L}" }, { "uppercaseletter", "\\p{Lu}" }, { "lowercaseletter", "\\p{Ll}" },
-    { "titlecaseletter", "\\p{Lt}" }, { "casedletter", "\\p{L&}" }, { "modifierletter", "\\p{Lm}" },
-    { "otherletter", "\\p{Lo}" }, { "mark", "\\p{M}" }, { "combiningmark", "\\p{M}" },
-    { "nonspacingmark", "\\p{Mn}" }, { "spacingmark", "\\p{Mc}" }, { "enclosingmark", "\\p{Me}" },
-    { "number", "\\p{N}" }, { "decimalnumber", "\\p{Nd}" }, { "letternumber", "\\p{Nl}" },
-    { "othernumber", "\\p{No}" }, { "punctuation", "\\p{P}" }, { "connectorpunctuation", "\\p{Pc}" },
-    { "dashpunctuation", "\\p{Pd}" }, { "openpunctuation", "\\p{Ps}" }, { "closepunctuation", "\\p{Pe}" },
-    { "initialpunctuation", "\\p{Pi}" }, { "finalpunctuation", "\\p{Pf}" },
-    { "otherpunctuation", "\\p{Po}" }, { "symbol", "\\p{S}" }, { "mathsymbol", "\\p{Sm}" },
-    { "currencysymbol", "\\p{Sc}" }, { "modifiersymbol", "\\p{Sk}" }, { "othersymbol", "\\p{So}" },
-    { "separator", "\\p{Z}" }, { "spaceseparator", "\\p{Zs}" }, { "lineseparator", "\\p{Zl}" },
-    { "paragraphseparator", "\\p{Zp}" }, { "other", "\\p{C}" }, { "control", "\\p{Cc}" },
-    { "format", "\\p{Cf}" }, { "surrogate", "\\p{Cs}" }, { "privateuse", "\\p{Co}" },
-    { "unassigned", "\\p{Cn}" }, { "any", "\\p{Any}" }, { "ascii", "\\x00-\\x7f" },
-    { "assigned", "\\P{Cn}" }, { "alpha", "\\p{Alphabetic}" }, { "digit", "\\p{Nd}" },
-    { "space", SPACES }, { "whitespace", SPACES }, { "upper", "\\p{Uppercase}" },
-    { "lower", "\\p{Lowercase}" }, { "cntrl", "\\p{Cc}" }, { "punct", "\\p{P}$+<=>^`|~" },
-    { "alnum", "\\p{Alphabetic}\\p{Nd}" }, { "word", WORDS }, { "blank", "\\p{Zs}\\t" }, { "xdigit", HEXES },
+static const struct {
+    const char *name, *items;
+} properties[] = {
+    { "letter", "\\p{L}" },
+    { "uppercaseletter", "\\p{Lu}" },
+    { "lowercaseletter", "\\p{Ll}" },
+    { "titlecaseletter", "\\p{Lt}" },
+    { "casedletter", "\\p{L&}" },
+    { "modifierletter", "\\p{Lm}" },
+    { "otherletter", "\\p{Lo}" },
+    { "mark", "\\p{M}" },
+    { "combiningmark", "\\p{M}" },
+    { "nonspacingmark", "\\p{Mn}" },
+    { "spacingmark", "\\p{Mc}" },
+    { "enclosingmark", "\\p{Me}" },
+    { "number", "\\p{N}" },
+    { "decimalnumber", "\\p{Nd}" },
+    { "letternumber", "\\p{Nl}" },
+    { "othernumber", "\\p{No}" },
+    { "punctuation", "\\p{P}" },
+    { "connectorpunctuation", "\\p{Pc}" },
+    { "dashpunctuation", "\\p{Pd}" },
+    { "openpunctuation", "\\p{Ps}" },
+    { "closepunctuation", "\\p{Pe}" },
+    { "initialpunctuation", "\\p{Pi}" },
+    { "finalpunctuation", "\\p{Pf}" },
+    { "otherpunctuation", "\\p{Po}" },
+    { "symbol", "\\p{S}" },
+    { "mathsymbol", "\\p{Sm}" },
+    { "currencysymbol", "\\p{Sc}" },
+    { "modifiersymbol", "\\p{Sk}" },
+    { "othersymbol", "\\p{So}" },
+    { "separator", "\\p{Z}" },
+    { "spaceseparator", "\\p{Zs}" },
+    { "lineseparator", "\\p{Zl}" },
+    { "paragraphseparator", "\\p{Zp}" },
+    { "other", "\\p{C}" },
+    { "control", "\\p{Cc}" },
+    { "format", "\\p{Cf}" },
+    { "surrogate", "\\p{Cs}" },
+    { "privateuse", "\\p{Co}" },
+    { "unassigned", "\\p{Cn}" },
+    { "any", "\\p{Any}" },
+    { "ascii", "\\x00-\\x7f" },
+    { "assigned", "\\P{Cn}" },
+    { "alpha", "\\p{Alphabetic}" },
+    { "digit", "\\p{Nd}" },
+    { "space", SPACES },
+    { "whitespace", SPACES },
+    { "upper", "\\p{Uppercase}" },
+    { "lower", "\\p{Lowercase}" },
+    { "cntrl", "\\p{Cc}" },
+    { "punct", "\\p{P}$+<=>^`|~" },
+    { "alnum", "\\p{Alphabetic}\\p{Nd}" },
+    { "word", WORDS },
+    { "blank", "\\p{Zs}\\t" },
+    { "xdigit", HEXES },
     { "graph", "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}\\p{Cf}\\p{Co}" },
     { "print", "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}\\p{Cf}\\p{Co}\\p{Zs}" },
 };
@@ -80,7 +120,8 @@ static bool is_script(const char *name)
     PCRE2_SIZE at;
 
     snprintf(pattern, sizeof pattern, "\\p{sc:%s}", name);
-    pcre2_code *c = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, NULL);
+    pcre2_code *c =
+        pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, NULL);
     pcre2_code_free(c);
     return c != NULL;
 }
@@ -100,14 +141,18 @@ static void put_property(struct buf *out, struct str name)
             buf_puts(out, properties[i].items);
             return;
         }
-    if (n <= 2) buf_printf(out, "\\p{%c%s}", toupper((unsigned char)key[0]), n > 1 ? key + 1 : "");
-    else buf_printf(out, is_script(raw) ? "\\p{sc:%s}" : "\\p{%s}", raw);
+    if (n <= 2)
+        buf_printf(out, "\\p{%c%s}", toupper((unsigned char)key[0]), n > 1 ? key + 1 : "");
+    else
+        buf_printf(out, is_script(raw) ? "\\p{sc:%s}" : "\\p{%s}", raw);
 }
 
 static void add_items(struct set *s, const char *items, bool negative)
 {
-    if (negative) buf_printf(&s->more, "|[^%s]", items);
-    else buf_puts(&s->flat, items);
+    if (negative)
+        buf_printf(&s->more, "|[^%s]", items);
+    else
+        buf_puts(&s->flat, items);
 }
 
 /* Behind \p or \P: {Name}, {^Name} or one letter. */
@@ -127,8 +172,10 @@ static void read_property(struct reader *r, bool negative, struct set *s)
         if (peek(r, 0) == '^') negative = !negative, r->i++;
         from = r->i;
         while (peek(r, 0) >= 0 && peek(r, 0) != '}') {
-            if (!isalnum(peek(r, 0)) && !strchr(" _-&", peek(r, 0))) fail(r, "a strange name of a property");
-            else r->i++;
+            if (!isalnum(peek(r, 0)) && !strchr(" _-&", peek(r, 0)))
+                fail(r, "a strange name of a property");
+            else
+                r->i++;
         }
         if (peek(r, 0) != '}') {
             fail(r, "\\p{ without an end");
@@ -136,8 +183,9 @@ static void read_property(struct reader *r, bool negative, struct set *s)
         }
         put_property(&items, str_of(r->in.p + from, r->i++ - from));
     }
-    if (negative && items.n > 3 && items.p[1] == 'p' && strchr(buf_cstr(&items), '}') == items.p + items.n - 1) {
-        items.p[1] = 'P';                                /* one property: its opposite fits into a class */
+    if (negative && items.n > 3 && items.p[1] == 'p' &&
+        strchr(buf_cstr(&items), '}') == items.p + items.n - 1) {
+        items.p[1] = 'P'; /* one property: its opposite fits into a class */
         negative = false;
     }
     add_items(s, buf_cstr(&items), negative);
@@ -183,8 +231,10 @@ static bool read_set_escape(struct reader *r, struct set *s)
     r->i++;
     switch (tolower(c)) {
     case 's':
-        if (negative) buf_puts(&s->flat, "\\P{White_Space}");
-        else buf_puts(&s->flat, SPACES);
+        if (negative)
+            buf_puts(&s->flat, "\\P{White_Space}");
+        else
+            buf_puts(&s->flat, SPACES);
         break;
     case 'd': buf_puts(&s->flat, negative ? "\\P{Nd}" : "\\p{Nd}"); break;
     case 'w': add_items(s, WORDS, negative); break;
@@ -218,7 +268,8 @@ static int32_t read_char_escape(struct reader *r)
 
 static void put_literal(struct buf *out, int32_t cp)
 {
-    if (cp < 0x80 && !isalnum(cp)) buf_printf(out, "\\x{%x}", (unsigned)cp);
+    if (cp < 0x80 && !isalnum(cp))
+        buf_printf(out, "\\x{%x}", (unsigned)cp);
     else {
         char c[4];
         buf_add(out, c, (size_t)utf8_put(c, cp < 0 ? 0xfffd : cp));
@@ -238,10 +289,14 @@ static void set_release(struct set *s)
 /* One character of the set, as an expression. */
 static void put_set(struct buf *out, struct set *s)
 {
-    if (!s->more.n && s->flat.n) buf_printf(out, "[%s]", buf_cstr(&s->flat));
-    else if (s->flat.n) buf_printf(out, "(?:[%s]%s)", buf_cstr(&s->flat), buf_cstr(&s->more));
-    else if (s->more.n) buf_printf(out, "(?:%s)", buf_cstr(&s->more) + 1);
-    else buf_puts(out, "(?!)");
+    if (!s->more.n && s->flat.n)
+        buf_printf(out, "[%s]", buf_cstr(&s->flat));
+    else if (s->flat.n)
+        buf_printf(out, "(?:[%s]%s)", buf_cstr(&s->flat), buf_cstr(&s->more));
+    else if (s->more.n)
+        buf_printf(out, "(?:%s)", buf_cstr(&s->more) + 1);
+    else
+        buf_puts(out, "(?!)");
 }
 
 static bool read_posix(struct reader *r, struct set *s)
@@ -253,7 +308,8 @@ static bool read_posix(struct reader *r, struct set *s)
     if (peek(r, 0) != '[' || peek(r, 1) != ':') return false;
     negative = peek(r, 2) == '^';
     from += negative;
-    for (end = from; end < r->in.n && isalpha((unsigned char)r->in.p[end]); end++) {}
+    for (end = from; end < r->in.n && isalpha((unsigned char)r->in.p[end]); end++) {
+    }
     if (end == from || !str_starts(str_skip(r->in, end), STR(":]"))) return false;
     put_property(&items, str_of(r->in.p + from, end - from));
     add_items(s, buf_cstr(&items), negative);
@@ -271,8 +327,10 @@ static bool read_single(struct reader *r, struct set *s, int32_t *cp)
     }
     r->i++;
     if (read_set_escape(r, s)) return false;
-    if (peek(r, 0) == 'b') *cp = 8, r->i++;
-    else if ((*cp = read_char_escape(r)) < 0) *cp = r->i < r->in.n ? take_char(r) : 0;
+    if (peek(r, 0) == 'b')
+        *cp = 8, r->i++;
+    else if ((*cp = read_char_escape(r)) < 0)
+        *cp = r->i < r->in.n ? take_char(r) : 0;
     return true;
 }
 
@@ -289,7 +347,7 @@ static void read_item(struct reader *r, struct set *s)
     put_literal(&s->flat, a);
     if (peek(r, 0) != '-' || peek(r, 1) == ']' || peek(r, 1) < 0) return;
     r->i++;
-    if (peek(r, 0) == '[' || !read_single(r, s, &b)) {   /* "a-\w": a minus sign and a set */
+    if (peek(r, 0) == '[' || !read_single(r, s, &b)) { /* "a-\w": a minus sign and a set */
         buf_puts(&s->flat, "\\x{2d}");
         return;
     }
@@ -301,7 +359,7 @@ static void read_item(struct reader *r, struct set *s)
 static void read_class(struct reader *r, struct buf *out, struct set *into)
 {
     struct set s = { 0 };
-    struct buf first = { 0 }, expr = { 0 };              /* lookaheads of operands before && */
+    struct buf first = { 0 }, expr = { 0 }; /* lookaheads of operands before && */
     bool negative, start = true;
 
     r->i++;
@@ -325,9 +383,11 @@ static void read_class(struct reader *r, struct buf *out, struct set *into)
     r->depth--;
 
     bool plain = !first.n && !s.more.n && s.flat.n;
-    if (into && plain && !negative) buf_put_str(&into->flat, buf_str(&s.flat));
+    if (into && plain && !negative)
+        buf_put_str(&into->flat, buf_str(&s.flat));
     else {
-        if (plain && negative) buf_printf(&expr, "[^%s]", buf_cstr(&s.flat));
+        if (plain && negative)
+            buf_printf(&expr, "[^%s]", buf_cstr(&s.flat));
         else {
             if (negative) buf_puts(&expr, "(?:(?!");
             if (first.n) buf_puts(&expr, "(?:");
@@ -362,10 +422,14 @@ static void read_escape(struct reader *r, struct buf *out)
         put_literal(out, cp);
     } else if ((c = peek(r, 0)) > 0) {
         r->i++;
-        if (c == 'O') buf_puts(out, "(?s:.)");
-        else if (c == 'N') buf_puts(out, "[^\\n]");
-        else if (isdigit(c) || strchr("AzZbBGKRXkg", c)) buf_printf(out, "\\%c", c);
-        else put_literal(out, c);
+        if (c == 'O')
+            buf_puts(out, "(?s:.)");
+        else if (c == 'N')
+            buf_puts(out, "[^\\n]");
+        else if (isdigit(c) || strchr("AzZbBGKRXkg", c))
+            buf_printf(out, "\\%c", c);
+        else
+            put_literal(out, c);
     }
     set_release(&s);
 }
@@ -384,7 +448,8 @@ static size_t read_bounds(const struct reader *r, int *min, int *max)
     }
     if (peek(r, k++) != ',') return 0;
     if (isdigit(peek(r, k)))
-        for (*max = 0; isdigit(peek(r, k)) && k < 16; k++, n_digits++) *max = *max * 10 + peek(r, k) - '0';
+        for (*max = 0; isdigit(peek(r, k)) && k < 16; k++, n_digits++)
+            *max = *max * 10 + peek(r, k) - '0';
     return peek(r, k) == '}' && n_digits ? k + 1 : 0;
 }
 
@@ -406,8 +471,10 @@ static void read_repeat(struct reader *r, struct buf *out, size_t atom)
         memmove(out->p + atom + 3, out->p + atom, out->n - 3 - atom);
         memcpy(out->p + atom, "(?:", 3);
     }
-    if (max < 0) buf_printf(out, "{%d,}", min);
-    else buf_printf(out, "{%d,%d}", min, max);
+    if (max < 0)
+        buf_printf(out, "{%d,}", min);
+    else
+        buf_printf(out, "{%d,%d}", min, max);
     if (again) buf_putc(out, ')');
 }
 
@@ -450,17 +517,25 @@ int onig_translate(struct buf *out, struct str pattern, struct err *e)
             buf_putc(out, (char)c);
             r.i++;
         } else if (c == '(') {
-            if (depth == MAX_DEPTH) fail(&r, "groups nested too deeply");
-            else groups[depth++] = out->n, read_open(&r, out);
+            if (depth == MAX_DEPTH)
+                fail(&r, "groups nested too deeply");
+            else
+                groups[depth++] = out->n, read_open(&r, out);
         } else if (c == ')') {
-            if (depth == 0) fail(&r, "a ')' too many");
-            else atom = groups[--depth], buf_putc(out, ')'), r.i++;
+            if (depth == 0)
+                fail(&r, "a ')' too many");
+            else
+                atom = groups[--depth], buf_putc(out, ')'), r.i++;
         } else {
             atom = out->n;
-            if (c == '[') read_class(&r, out, NULL);
-            else if (c == '\\') read_escape(&r, out);
-            else if (c > ' ' && c < 0x80) buf_putc(out, (char)c), r.i++;
-            else put_literal(out, take_char(&r));
+            if (c == '[')
+                read_class(&r, out, NULL);
+            else if (c == '\\')
+                read_escape(&r, out);
+            else if (c > ' ' && c < 0x80)
+                buf_putc(out, (char)c), r.i++;
+            else
+                put_literal(out, take_char(&r));
         }
     }
     return r.rc;

@@ -11,7 +11,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { MAX_PATTERN = 1 << 16, JIT_STACK = 4 << 20, MATCH_LIMIT = 1 << 26, HEAP_LIMIT_KIB = 256 << 10 };
+enum {
+    MAX_PATTERN = 1 << 16,
+    JIT_STACK = 4 << 20,
+    MATCH_LIMIT = 1 << 26,
+    HEAP_LIMIT_KIB = 256 << 10
+};
 
 enum jit { JIT_UNTRIED, JIT_READY, JIT_NONE };
 
@@ -39,13 +44,15 @@ int regex_open(struct regex **out, struct str pattern, struct err *e)
 
     pthread_mutex_init(&r->lock, NULL);
     if (pattern.n > MAX_PATTERN) {
-        rc = err_set(e, E_FORMAT, "a pattern of %zu bytes, at most %d are supported", pattern.n, MAX_PATTERN);
+        rc = err_set(e, E_FORMAT, "a pattern of %zu bytes, at most %d are supported", pattern.n,
+                     MAX_PATTERN);
         goto out;
     }
     if ((rc = onig_translate(&text, pattern, e)) != OK) goto out;
     pcre2_set_newline(ctx, PCRE2_NEWLINE_LF);
     r->code = pcre2_compile((PCRE2_SPTR)buf_cstr(&text), text.n,
-                            PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, ctx);
+                            PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
+                            &code, &at, ctx);
     if (!r->code) {
         char why[160];
         pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof why);
@@ -106,7 +113,8 @@ static int jit_of(struct regex *r)
     if (state != JIT_UNTRIED) return state;
     pthread_mutex_lock(&r->lock);
     if (atomic_load(&r->jit) == JIT_UNTRIED)
-        atomic_store(&r->jit, pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE) == 0 ? JIT_READY : JIT_NONE);
+        atomic_store(&r->jit,
+                     pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE) == 0 ? JIT_READY : JIT_NONE);
     pthread_mutex_unlock(&r->lock);
     return atomic_load(&r->jit);
 }
@@ -122,7 +130,8 @@ static int search(const struct regex_walk *w, size_t *start, size_t *end)
     if (jit_of((struct regex *)w->r) == JIT_READY)
         n = pcre2_jit_match(w->r->code, p, w->text.n, w->from, 0, m->data, m->ctx);
     if (n == PCRE2_ERROR_JIT_STACKLIMIT)
-        n = pcre2_match(w->r->code, p, w->text.n, w->from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data, m->ctx);
+        n = pcre2_match(w->r->code, p, w->text.n, w->from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                        m->data, m->ctx);
     if (n == PCRE2_ERROR_NOMATCH) return 0;
     if (n < 0) return n;
     PCRE2_SIZE *v = pcre2_get_ovector_pointer(m->data);
@@ -142,7 +151,8 @@ bool regex_next(struct regex_walk *w, size_t *start, size_t *end)
 {
     while (w->from <= w->text.n) {
         if (w->r->scan.known && w->from < w->text.n) {
-            size_t n = scan_next(&w->r->scan, (const unsigned char *)w->text.p + w->from, w->text.n - w->from);
+            size_t n = scan_next(&w->r->scan, (const unsigned char *)w->text.p + w->from,
+                                 w->text.n - w->from);
             if (n) {
                 *start = w->from;
                 *end = w->from = w->last_end = w->from + n;
@@ -154,7 +164,8 @@ bool regex_next(struct regex_walk *w, size_t *start, size_t *end)
         if (found < 0) w->rc = E_FORMAT;
         if (found <= 0 || *start > *end || *end < w->from) return false;
         if (*start == *end && w->any && *end == w->last_end) {
-            w->from += char_bytes(w->text, w->from);     /* nothing, right behind a match: look further */
+            w->from +=
+                char_bytes(w->text, w->from); /* nothing, right behind a match: look further */
             continue;
         }
         w->from = w->last_end = *end;

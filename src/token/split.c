@@ -26,7 +26,7 @@ struct sink {
     struct pieces *out;
     enum split_behavior behavior;
     bool invert;
-    size_t start, end;           /* one that may still grow */
+    size_t start, end; /* one that may still grow */
     bool open, last_match;
 };
 
@@ -63,8 +63,8 @@ static void sink_put(struct sink *k, size_t start, size_t end, bool match)
 
 /* ---- steps that only cut ---- */
 
-static int cut_regex(const struct split_step *s, struct scratch *w, struct str text, size_t base, struct sink *k,
-                     struct err *e)
+static int cut_regex(const struct split_step *s, struct scratch *w, struct str text, size_t base,
+                     struct sink *k, struct err *e)
 {
     struct regex_walk walk = { .r = s->regex, .m = w->matcher, .text = text };
     size_t done = 0, start, end;
@@ -75,7 +75,9 @@ static int cut_regex(const struct split_step *s, struct scratch *w, struct str t
         done = end;
     }
     if (done != text.n) sink_put(k, base + done, base + text.n, false);
-    return walk.rc == OK ? OK : err_set(e, walk.rc, "a pattern of the pre-tokenizer takes too long on this text");
+    return walk.rc == OK
+               ? OK
+               : err_set(e, walk.rc, "a pattern of the pre-tokenizer takes too long on this text");
 }
 
 static void cut_text(struct str text, struct str at, size_t base, struct sink *k)
@@ -128,8 +130,8 @@ static void cut_length(const struct split_step *s, struct str text, size_t base,
 struct run {
     struct scratch *w;
     struct str text;
-    int side, text_side;         /* which of the two the pieces, and the next text, go to */
-    bool at_start;               /* the first piece begins where the whole text began */
+    int side, text_side; /* which of the two the pieces, and the next text, go to */
+    bool at_start;       /* the first piece begins where the whole text began */
 };
 
 static int cut_step(const struct split_step *s, struct run *r, struct err *e)
@@ -144,10 +146,13 @@ static int cut_step(const struct split_step *s, struct run *r, struct err *e)
         struct str text = str_of(r->text.p + p.at, p.n);
         struct sink k = { .out = out, .behavior = s->behavior, .invert = s->invert };
         switch (s->kind) {
-        case SPLIT_REGEX: case SPLIT_BYTES: rc = cut_regex(s, r->w, text, p.at, &k, e); break;
-        case SPLIT_TEXT: case SPLIT_METASPACE: cut_text(text, str_of(s->text, s->n_text), p.at, &k); break;
+        case SPLIT_REGEX:
+        case SPLIT_BYTES: rc = cut_regex(s, r->w, text, p.at, &k, e); break;
+        case SPLIT_TEXT:
+        case SPLIT_METASPACE: cut_text(text, str_of(s->text, s->n_text), p.at, &k); break;
         case SPLIT_LENGTH: cut_length(s, text, p.at, &k); break;
-        case SPLIT_CLASS: case SPLIT_CHAR: cut_class(s, text, p.at, &k); break;
+        case SPLIT_CLASS:
+        case SPLIT_CHAR: cut_class(s, text, p.at, &k); break;
         }
         sink_flush(&k);
     }
@@ -156,8 +161,8 @@ static int cut_step(const struct split_step *s, struct run *r, struct err *e)
     return rc;
 }
 
-typedef void rewrite_fn(const struct split_step *s, const struct run *r, struct str piece, bool first,
-                        struct buf *out);
+typedef void rewrite_fn(const struct split_step *s, const struct run *r, struct str piece,
+                        bool first, struct buf *out);
 
 /* Every piece written anew, into another text. */
 static int rewrite_step(const struct split_step *s, struct run *r, rewrite_fn *fn, struct err *e)
@@ -171,7 +176,8 @@ static int rewrite_step(const struct split_step *s, struct run *r, rewrite_fn *f
     for (size_t i = 0; i < in->n; i++) {
         size_t at = to->n;
         fn(s, r, str_of(r->text.p + in->p[i].at, in->p[i].n), i == 0, to);
-        if (to->n > UINT32_MAX / 2) return err_set(e, E_INVALID, "the text is too long to tokenize in one go");
+        if (to->n > UINT32_MAX / 2)
+            return err_set(e, E_INVALID, "the text is too long to tokenize in one go");
         if (to->n > at) pieces_push(out, at, to->n - at);
     }
     buf_reserve(to, 64);
@@ -181,10 +187,12 @@ static int rewrite_step(const struct split_step *s, struct run *r, rewrite_fn *f
     return OK;
 }
 
-static void put_metaspace(const struct split_step *s, const struct run *r, struct str p, bool first, struct buf *out)
+static void put_metaspace(const struct split_step *s, const struct run *r, struct str p, bool first,
+                          struct buf *out)
 {
     struct str mark = str_of(s->text, s->n_text);
-    bool wants = s->prepend == PREPEND_ALWAYS || (s->prepend == PREPEND_FIRST && first && r->at_start);
+    bool wants =
+        s->prepend == PREPEND_ALWAYS || (s->prepend == PREPEND_FIRST && first && r->at_start);
 
     if (wants && !str_starts(p, mark) && !(p.n && p.p[0] == ' ')) buf_put_str(out, mark);
     for (size_t i = 0; i < p.n;) {
@@ -196,14 +204,16 @@ static void put_metaspace(const struct split_step *s, const struct run *r, struc
     }
 }
 
-static void put_prefixed(const struct split_step *s, const struct run *r, struct str p, bool first, struct buf *out)
+static void put_prefixed(const struct split_step *s, const struct run *r, struct str p, bool first,
+                         struct buf *out)
 {
     (void)s, (void)r, (void)first;
     if (p.n && p.p[0] != ' ') buf_putc(out, ' ');
     buf_put_str(out, p);
 }
 
-static void put_mapped(const struct split_step *s, const struct run *r, struct str p, bool first, struct buf *out)
+static void put_mapped(const struct split_step *s, const struct run *r, struct str p, bool first,
+                       struct buf *out)
 {
     (void)s, (void)r, (void)first;
     text_put_bytes(out, p);
@@ -221,20 +231,20 @@ static int run_step(const struct split_step *s, struct run *r, bool last, struct
         if (s->prefix_space) rc = rewrite_step(s, r, put_prefixed, e);
         if (rc == OK && s->regex) rc = cut_step(s, r, e);
         return rc == OK && !last ? rewrite_step(s, r, put_mapped, e) : rc;
-    default:
-        return cut_step(s, r, e);
+    default: return cut_step(s, r, e);
     }
 }
 
-int split_run(const struct split *s, struct scratch *w, struct str text, bool at_start, struct split_result *out,
-              struct err *e)
+int split_run(const struct split *s, struct scratch *w, struct str text, bool at_start,
+              struct split_result *out, struct err *e)
 {
     struct run r = { .w = w, .text = text, .at_start = at_start };
     int rc = OK;
 
     w->pieces[0].n = 0;
     if (text.n) pieces_push(&w->pieces[0], 0, text.n);
-    for (int i = 0; i < s->n_steps && rc == OK; i++) rc = run_step(&s->steps[i], &r, i == s->n_steps - 1, e);
+    for (int i = 0; i < s->n_steps && rc == OK; i++)
+        rc = run_step(&s->steps[i], &r, i == s->n_steps - 1, e);
     *out = (struct split_result){ r.text, w->pieces[r.side].p, w->pieces[r.side].n,
                                   s->n_steps && s->steps[s->n_steps - 1].kind == SPLIT_BYTES };
     return rc;

@@ -55,6 +55,6 @@ struct split_result {
 };
 
 /* at_start: text begins where the whole text began. The result lives in w until the next call. */
-int split_run(const struct split *s, struct scratch *w, struct str text, bool at_start, struct split_result *out,
-              struct err *e);
+int split_run(const struct split *s, struct scratch *w, struct str text, bool at_start,
+              struct split_result *out, struct err *e);
 #endif

@@ -30,10 +30,7 @@ void spm_finish(struct spm *s, bool unigram)
     }
 }
 
-void spm_release(struct spm *s)
-{
-    trie_release(&s->trie);
-}
+void spm_release(struct spm *s) { trie_release(&s->trie); }
 
 /* A stretch that is no piece: its bytes if all have one, else the unknown piece. */
 static bool put_unknown(const struct spm *s, struct str text, struct ids *out)
@@ -43,7 +40,8 @@ static bool put_unknown(const struct spm *s, struct str text, struct ids *out)
     for (size_t i = 0; bytes && i < text.n; i++) bytes = s->fallback[(unsigned char)text.p[i]] >= 0;
     if (bytes)
         for (size_t i = 0; i < text.n; i++) ids_push(out, s->fallback[(unsigned char)text.p[i]]);
-    else if (s->unk >= 0) ids_push(out, s->unk);
+    else if (s->unk >= 0)
+        ids_push(out, s->unk);
     return bytes || s->unk >= 0;
 }
 
@@ -67,7 +65,8 @@ static void search(const struct spm *s, struct scratch *w, struct str text)
         bool single = false;
         int32_t cp;
         len = (size_t)utf8_next(str_skip(text, i), &cp);
-        for (size_t k = i; k < text.n && (node = trie_step(&s->trie, node, (unsigned char)text.p[k])); k++) {
+        for (size_t k = i;
+             k < text.n && (node = trie_step(&s->trie, node, (unsigned char)text.p[k])); k++) {
             int32_t id = s->trie.values[node];
             if (id < 0) continue;
             consider(w, i, k + 1, w->scores[i] + s->scores[id], id);
@@ -77,22 +76,28 @@ static void search(const struct spm *s, struct scratch *w, struct str text)
     }
 }
 
-int spm_unigram(const struct spm *s, struct scratch *w, struct str text, struct ids *out, struct err *e)
+int spm_unigram(const struct spm *s, struct scratch *w, struct str text, struct ids *out,
+                struct err *e)
 {
     size_t n = 0;
 
     scratch_symbols(w, text.n + 1);
     scratch_scores(w, text.n + 1);
     search(s, w, text);
-    for (size_t at = text.n; at; at = (size_t)w->prev[at]) w->next[n++] = (int32_t)at;       /* from the end */
+    for (size_t at = text.n; at; at = (size_t)w->prev[at])
+        w->next[n++] = (int32_t)at; /* from the end */
     for (size_t i = n, from = 0; i-- > 0;) {
         size_t to = (size_t)w->next[i];
-        while (w->ids[to] == s->unk && i && w->ids[w->next[i - 1]] == s->unk) to = (size_t)w->next[--i];
+        while (w->ids[to] == s->unk && i && w->ids[w->next[i - 1]] == s->unk)
+            to = (size_t)w->next[--i];
         struct str part = str_of(text.p + from, to - from);
         int32_t id = w->ids[to] == s->unk ? vocab_find(s->vocab, part) : w->ids[to];
-        if (id >= 0) ids_push(out, id);
+        if (id >= 0)
+            ids_push(out, id);
         else if (!put_unknown(s, part, out))
-            return err_set(e, E_FORMAT, "the text has a character without a piece, and there is no unknown piece");
+            return err_set(
+                e, E_FORMAT,
+                "the text has a character without a piece, and there is no unknown piece");
         from = to;
     }
     return OK;
@@ -111,8 +116,8 @@ static uint32_t order_of(double score)
     return u & 0x80000000u ? u : ~(u | 0x80000000u);
 }
 
-/* While merging, ids[at] is where the symbol that begins at byte `at` ends (0: it is gone), ranks[at] the order
- * of its pair with the next symbol. */
+/* While merging, ids[at] is where the symbol that begins at byte `at` ends (0: it is gone),
+ * ranks[at] the order of its pair with the next symbol. */
 static void offer(const struct spm *s, struct scratch *w, struct str text, int32_t at)
 {
     int32_t right = w->next[at], id = -1;
@@ -157,7 +162,9 @@ void spm_merge(const struct spm *s, struct scratch *w, struct str text, struct i
     for (int32_t i = text.n ? 0 : -1; i >= 0; i = w->next[i]) {
         struct str part = str_of(text.p + i, (size_t)(w->ids[i] - i));
         int32_t id = vocab_find(s->vocab, part);
-        if (id >= 0) ids_push(out, id);
-        else put_unknown(s, part, out);
+        if (id >= 0)
+            ids_push(out, id);
+        else
+            put_unknown(s, part, out);
     }
 }

@@ -5,7 +5,12 @@
 #include "base/utf8.h"
 #include "token/parts.h"
 
-enum { MAX_JSON_BYTES = 512 << 20, MAX_CONFIG_BYTES = 32 << 20, MAX_TEXT_BYTES = 1 << 29, KEEP_BYTES = 16 << 20 };
+enum {
+    MAX_JSON_BYTES = 512 << 20,
+    MAX_CONFIG_BYTES = 32 << 20,
+    MAX_TEXT_BYTES = 1 << 29,
+    KEEP_BYTES = 16 << 20
+};
 
 /* ---- opening and closing ---- */
 
@@ -73,7 +78,7 @@ int tokenizer_finish(struct tokenizer *t, struct err *e)
         if (t->vocab.n) memcpy(t->pieces, t->vocab.pieces, (size_t)t->vocab.n * sizeof *t->pieces);
     }
     t->in_raw.tokens = t->in_normal.tokens = t->added;
-    for (int pass = 1; pass >= 0; pass--)                /* special ones come first where texts are equal */
+    for (int pass = 1; pass >= 0; pass--) /* special ones come first where texts are equal */
         for (int i = 0; i < t->n_added && rc == OK; i++) {
             if (t->added[i].special != pass) continue;
             if (t->own_pieces) t->pieces[t->added[i].id] = t->added[i].content;
@@ -84,8 +89,8 @@ int tokenizer_finish(struct tokenizer *t, struct err *e)
     return rc;
 }
 
-int tokenizer_from_json(struct tokenizer **out, struct str json, struct str config, const char *name,
-                        struct err *e)
+int tokenizer_from_json(struct tokenizer **out, struct str json, struct str config,
+                        const char *name, struct err *e)
 {
     struct tokenizer *t = new_tokenizer();
     int rc = tokjson_build(t, json, config, name, e);
@@ -95,13 +100,16 @@ int tokenizer_from_json(struct tokenizer **out, struct str json, struct str conf
     return rc;
 }
 
-static int from_files(struct tokenizer **out, const char *path, const char *config_path, struct err *e)
+static int from_files(struct tokenizer **out, const char *path, const char *config_path,
+                      struct err *e)
 {
     struct buf json = { 0 }, config = { 0 };
     int rc = file_read_gz(&json, path, MAX_JSON_BYTES, e);
 
-    if (rc == OK && config_path && file_exists(config_path)) rc = file_read(&config, config_path, MAX_CONFIG_BYTES, e);
-    if (rc == OK) rc = tokenizer_from_json(out, buf_str(&json), buf_str(&config), path_base(path), e);
+    if (rc == OK && config_path && file_exists(config_path))
+        rc = file_read(&config, config_path, MAX_CONFIG_BYTES, e);
+    if (rc == OK)
+        rc = tokenizer_from_json(out, buf_str(&json), buf_str(&config), path_base(path), e);
     buf_release(&json);
     buf_release(&config);
     return rc;
@@ -125,9 +133,12 @@ static int from_folder(struct tokenizer **out, const char *dir, struct err *e)
     char *config = path_join(dir, "tokenizer_config.json");
     int rc;
 
-    if (file_exists(json)) rc = from_files(out, json, config, e);
-    else if (file_exists(gz)) rc = from_files(out, gz, config, e);
-    else rc = err_set(e, E_NOTFOUND, "%s: there is no tokenizer.json", dir);
+    if (file_exists(json))
+        rc = from_files(out, json, config, e);
+    else if (file_exists(gz))
+        rc = from_files(out, gz, config, e);
+    else
+        rc = err_set(e, E_NOTFOUND, "%s: there is no tokenizer.json", dir);
     if (rc == OK) read_template(*out, dir);
     mem_free(json);
     mem_free(gz);
@@ -228,7 +239,8 @@ static int encode_wordlevel(struct encoding *x, struct str word)
 
     if (id < 0) id = x->t->wordpiece.unk;
     if (id < 0)
-        return err_set(x->e, E_FORMAT, "'%.*s' is not in the vocabulary, which has no unknown token",
+        return err_set(x->e, E_FORMAT,
+                       "'%.*s' is not in the vocabulary, which has no unknown token",
                        STR_ARG(str_take(word, 60)));
     ids_push(x->out, id);
     return OK;
@@ -312,7 +324,8 @@ static int encode_split(struct encoding *x, struct str text, bool at_start)
     struct split_result r;
     int rc;
 
-    if (text.n > UINT32_MAX / 2) return err_set(x->e, E_INVALID, "the text is too long to tokenize in one go");
+    if (text.n > UINT32_MAX / 2)
+        return err_set(x->e, E_INVALID, "the text is too long to tokenize in one go");
     rc = split_run(&x->t->split, x->w, text, at_start, &r, x->e);
     if (rc != OK) return rc;
     ids_reserve(x->out, r.n + r.n / 4 + 8);
@@ -326,7 +339,8 @@ static int encode_split(struct encoding *x, struct str text, bool at_start)
 typedef int part_fn(struct encoding *x, struct str text, bool at_start);
 
 /* Tokens found in text go out as they are, what is between them through fn. */
-static int encode_between(struct encoding *x, const struct added *a, struct str text, bool at_start, part_fn *fn)
+static int encode_between(struct encoding *x, const struct added *a, struct str text, bool at_start,
+                          part_fn *fn)
 {
     struct added_walk walk = { .a = a, .text = text, .plain = x->plain };
     const struct added_token *found;
@@ -334,7 +348,8 @@ static int encode_between(struct encoding *x, const struct added *a, struct str 
     int rc = OK;
 
     while (rc == OK && (found = added_next(&walk, &before, &start))) {
-        if (before < start) rc = fn(x, str_of(text.p + before, start - before), at_start && before == 0);
+        if (before < start)
+            rc = fn(x, str_of(text.p + before, start - before), at_start && before == 0);
         ids_push(x->out, found->id);
     }
     from = walk.done;
@@ -348,14 +363,16 @@ static int encode_normal(struct encoding *x, struct str text, bool at_start)
     return rc == OK ? encode_between(x, &x->t->in_normal, text, at_start, encode_split) : rc;
 }
 
-int tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags, struct ids *out, struct err *e)
+int tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags, struct ids *out,
+                     struct err *e)
 {
     struct encoding x = { .t = t, .out = out, .plain = flags & ENCODE_PLAIN, .e = e };
     bool special = flags & ENCODE_SPECIAL;
     int rc;
 
     if (text.n > MAX_TEXT_BYTES)
-        return err_set(e, E_INVALID, "the text has %zu bytes; at most %d can be tokenized in one go", text.n,
+        return err_set(e, E_INVALID,
+                       "the text has %zu bytes; at most %d can be tokenized in one go", text.n,
                        MAX_TEXT_BYTES);
     for (int i = 0; special && i < t->n_before; i++) ids_push(out, t->before[i]);
     x.w = take_scratch(t);
@@ -384,13 +401,20 @@ int32_t tokenizer_find(const struct tokenizer *t, struct str piece)
     return vocab_find(&t->vocab, piece);
 }
 
-bool tokenizer_is_special(const struct tokenizer *t, int32_t id) { return id >= 0 && id < t->n && t->special[id]; }
+bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
+{
+    return id >= 0 && id < t->n && t->special[id];
+}
 int32_t tokenizer_bos(const struct tokenizer *t) { return t->bos; }
 int32_t tokenizer_eos(const struct tokenizer *t) { return t->eos; }
-bool tokenizer_adds_bos(const struct tokenizer *t) { return t->n_before > 0 && t->before[0] == t->bos; }
+bool tokenizer_adds_bos(const struct tokenizer *t)
+{
+    return t->n_before > 0 && t->before[0] == t->bos;
+}
 struct str tokenizer_chat_template(const struct tokenizer *t) { return t->chat_template; }
 
-void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special, struct buf *out)
+void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
+                      struct buf *out)
 {
     struct texts l = { 0 };
 

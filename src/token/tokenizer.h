@@ -14,6 +14,7 @@ struct tokenizer;
 
 /* path: a tokenizer.json, tokenizer.json.gz, a Hugging Face folder, or a GGUF file. */
 int  tokenizer_open(struct tokenizer **out, const char *path, struct err *e);
+/* Pieces are borrowed: a GGUF source must outlive the tokenizer. */
 int  tokenizer_from_source(struct tokenizer **out, const struct source *src, struct err *e);
 /* From the bytes of a tokenizer.json; config may be empty or a tokenizer_config.json. name is for errors. */
 int  tokenizer_from_json(struct tokenizer **out, struct str json, struct str config, const char *name,
@@ -33,9 +34,12 @@ void ids_push(struct ids *v, int32_t id);
 void ids_release(struct ids *v);
 
 /* Appends to out. */
-int  tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags, struct ids *out, struct err *e);
-/* Appends the text of ids to out, as the model's decoder writes it; skip_special leaves special tokens out. */
-void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special, struct buf *out);
+int  tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags, struct ids *out,
+                      struct err *e);
+/* Appends the text of ids to out, as the model's decoder writes it; skip_special leaves special
+ * tokens out. */
+void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
+                      struct buf *out);
 
 int  tokenizer_n(const struct tokenizer *t);             /* one more than the largest id */
 /* The stored piece ("Ġthe", "▁the"); empty for an id that has none. */
@@ -56,7 +60,7 @@ struct token_export {
     int n;
     const struct str *pieces;    /* [n] */
     const float *scores;         /* [n] or NULL */
-    const int32_t *types;        /* [n] GGUF's token types: 1 normal, 2 unknown, 3 control, 4 user, 5 unused, 6 byte */
+    const int32_t *types;        /* [n] GGUF's: 1 normal, 2 unknown, 3 control, 4 user, 5 unused, 6 byte */
     const struct str *merges;    /* [n_merges] "a b", or NULL */
     int n_merges;
     int32_t bos, eos, unk, pad;  /* -1: none */

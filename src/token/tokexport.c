@@ -5,21 +5,34 @@
 
 #define MARK "\xe2\x96\x81"
 
-enum { TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4, TYPE_UNUSED = 5, TYPE_BYTE = 6 };
+enum {
+    TYPE_NORMAL = 1,
+    TYPE_UNKNOWN = 2,
+    TYPE_CONTROL = 3,
+    TYPE_USER = 4,
+    TYPE_UNUSED = 5,
+    TYPE_BYTE = 6
+};
 
 static bool is_bytelevel(const struct tokenizer *t)
 {
     return t->split.n_steps && t->split.steps[t->split.n_steps - 1].kind == SPLIT_BYTES;
 }
 
-static bool is_byte_piece(struct str s) { return s.n == 6 && str_starts(s, STR("<0x")) && s.p[5] == '>'; }
+static bool is_byte_piece(struct str s)
+{
+    return s.n == 6 && str_starts(s, STR("<0x")) && s.p[5] == '>';
+}
 
 static void fill_types(struct tokenizer *t, bool bytes)
 {
     t->types = mem_array((size_t)t->n + 1, sizeof *t->types);
     for (int i = 0; i < t->n; i++)
-        t->types[i] = !t->pieces[i].p ? TYPE_UNUSED : bytes && is_byte_piece(t->pieces[i]) ? TYPE_BYTE : TYPE_NORMAL;
-    for (int i = 0; i < t->n_added; i++) t->types[t->added[i].id] = t->added[i].special ? TYPE_CONTROL : TYPE_USER;
+        t->types[i] = !t->pieces[i].p                        ? TYPE_UNUSED
+                      : bytes && is_byte_piece(t->pieces[i]) ? TYPE_BYTE
+                                                             : TYPE_NORMAL;
+    for (int i = 0; i < t->n_added; i++)
+        t->types[t->added[i].id] = t->added[i].special ? TYPE_CONTROL : TYPE_USER;
     if (t->unk >= 0 && t->unk < t->n) t->types[t->unk] = TYPE_UNKNOWN;
 }
 
@@ -31,10 +44,13 @@ static void fill_pieces(struct tokenizer *t)
     t->export_pieces = mem_array((size_t)t->n + 1, sizeof *t->export_pieces);
     for (int i = 0; i < t->n; i++) {
         struct str s = t->pieces[i];
-        if (!s.p) s = str_c(arena_printf(&t->arena, "[PAD%d]", i));
+        if (!s.p)
+            s = str_c(arena_printf(&t->arena, "[PAD%d]", i));
         else if (t->model == MODEL_WORDPIECE && inside.n && t->types[i] == TYPE_NORMAL) {
-            if (str_starts(s, inside)) s = str_skip(s, inside.n);
-            else s = str_c(arena_printf(&t->arena, MARK "%.*s", STR_ARG(s)));
+            if (str_starts(s, inside))
+                s = str_skip(s, inside.n);
+            else
+                s = str_c(arena_printf(&t->arena, MARK "%.*s", STR_ARG(s)));
         }
         t->export_pieces[i] = s;
     }
@@ -48,7 +64,8 @@ static void fill_merges(struct tokenizer *t)
     t->merges = mem_array(b->n_ranks + 1, sizeof *t->merges);
     for (size_t i = 0; i <= b->mask; i++) {
         if (b->slots[i] == UINT64_MAX) continue;
-        struct str left = t->pieces[b->slots[i] >> 44], right = t->pieces[b->slots[i] >> 24 & 0xfffff];
+        struct str left = t->pieces[b->slots[i] >> 44],
+                   right = t->pieces[b->slots[i] >> 24 & 0xfffff];
         char *text = arena_alloc(&t->arena, left.n + right.n + 1);
         memcpy(text, left.p, left.n);
         text[left.n] = ' ';
@@ -56,7 +73,7 @@ static void fill_merges(struct tokenizer *t)
         t->merges[b->slots[i] & 0xffffff] = str_of(text, left.n + right.n + 1);
     }
     t->n_merges = 0;
-    for (size_t i = 0; i < b->n_ranks; i++)              /* a pair listed twice left a gap */
+    for (size_t i = 0; i < b->n_ranks; i++) /* a pair listed twice left a gap */
         if (t->merges[i].p) t->merges[t->n_merges++] = t->merges[i];
 }
 
@@ -78,9 +95,13 @@ static int model_name(const struct tokenizer *t, const char **name, struct err *
     *name = NULL;
     switch (t->model) {
     case MODEL_BPE:
-        if (!is_bytelevel(t)) *name = "llama";
-        else if (t->pre) *name = "gpt2";
-        else return err_set(e, E_UNSUPPORTED, "GGUF has no name for the way this tokenizer splits text");
+        if (!is_bytelevel(t))
+            *name = "llama";
+        else if (t->pre)
+            *name = "gpt2";
+        else
+            return err_set(e, E_UNSUPPORTED,
+                           "GGUF has no name for the way this tokenizer splits text");
         break;
     case MODEL_SPM: *name = "llama"; break;
     case MODEL_UNIGRAM: *name = "t5"; break;
@@ -97,13 +118,14 @@ static bool has_space_prefix(const struct tokenizer *t)
     for (int i = 0; i < t->normal.n_steps; i++)
         if (t->normal.steps[i].kind == NORMAL_PREPEND) return true;
     for (int i = 0; i < t->split.n_steps; i++)
-        if (t->split.steps[i].kind == SPLIT_METASPACE && t->split.steps[i].prepend != PREPEND_NEVER) return true;
+        if (t->split.steps[i].kind == SPLIT_METASPACE && t->split.steps[i].prepend != PREPEND_NEVER)
+            return true;
     return false;
 }
 
 int tokenizer_export(const struct tokenizer *ct, struct token_export *out, struct err *e)
 {
-    struct tokenizer *t = (struct tokenizer *)ct;        /* tables are made once and kept */
+    struct tokenizer *t = (struct tokenizer *)ct; /* tables are made once and kept */
     const char *model;
     int rc = model_name(t, &model, e);
 
@@ -112,14 +134,28 @@ int tokenizer_export(const struct tokenizer *ct, struct token_export *out, struc
     if (!t->types) fill_types(t, !gpt2);
     if (!t->export_pieces) {
         fill_pieces(t);
-        if (gpt2) fill_merges(t);
-        else if (t->model != MODEL_WORDPIECE) fill_scores(t);
+        if (gpt2)
+            fill_merges(t);
+        else if (t->model != MODEL_WORDPIECE)
+            fill_scores(t);
     }
     *out = (struct token_export){
-        .model = model, .pre = gpt2 ? t->pre : t->model == MODEL_SPM || t->model == MODEL_BPE ? "default" : NULL,
-        .n = t->n, .pieces = t->export_pieces, .scores = t->export_scores, .types = t->types,
-        .merges = t->merges, .n_merges = t->n_merges, .bos = t->bos, .eos = t->eos, .unk = t->unk, .pad = t->pad,
-        .add_bos = tokenizer_adds_bos(t), .add_eos = t->n_after && t->after[0] == t->eos,
+        .model = model,
+        .pre = gpt2                                             ? t->pre
+               : t->model == MODEL_SPM || t->model == MODEL_BPE ? "default"
+                                                                : NULL,
+        .n = t->n,
+        .pieces = t->export_pieces,
+        .scores = t->export_scores,
+        .types = t->types,
+        .merges = t->merges,
+        .n_merges = t->n_merges,
+        .bos = t->bos,
+        .eos = t->eos,
+        .unk = t->unk,
+        .pad = t->pad,
+        .add_bos = tokenizer_adds_bos(t),
+        .add_eos = t->n_after && t->after[0] == t->eos,
         .add_space_prefix = has_space_prefix(t),
     };
     return OK;

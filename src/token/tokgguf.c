@@ -1,13 +1,21 @@
 /* tokgguf.c - a tokenizer from GGUF's tokenizer.* keys. */
 #include "base/log.h"
 #include "base/mem.h"
+#include "token/merger.h"
 #include "token/parts.h"
 #include "token/pretok.h"
 
 #define KEY(name) "tokenizer.ggml." name
 #define MARK "\xe2\x96\x81"
 
-enum { TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4, TYPE_UNUSED = 5, TYPE_BYTE = 6 };
+enum {
+    TYPE_NORMAL = 1,
+    TYPE_UNKNOWN = 2,
+    TYPE_CONTROL = 3,
+    TYPE_USER = 4,
+    TYPE_UNUSED = 5,
+    TYPE_BYTE = 6
+};
 
 struct reader {
     struct tokenizer *t;
@@ -29,11 +37,14 @@ static int read_tokens(struct reader *r)
     int rc;
 
     if (!source_key(r->src, KEY("tokens"), &list) || list.kind != VALUE_LIST || list.n == 0)
-        return fail_at(r, KEY("tokens"), "is missing, empty or no list: the file has no vocabulary");
-    if (list.n > VOCAB_MAX_ID) return fail_at(r, KEY("tokens"), "has more tokens than are supported");
+        return fail_at(r, KEY("tokens"),
+                       "is missing, empty or no list: the file has no vocabulary");
+    if (list.n > VOCAB_MAX_ID)
+        return fail_at(r, KEY("tokens"), "has more tokens than are supported");
     if ((rc = vocab_init(&t->vocab, (int)list.n, (int)list.n, r->e)) != OK) return rc;
     for (size_t i = 0; i < list.n; i++) {
-        if (!value_at(&list, i, &v) || v.kind != VALUE_STR) return fail_at(r, KEY("tokens"), "holds something but text");
+        if (!value_at(&list, i, &v) || v.kind != VALUE_STR)
+            return fail_at(r, KEY("tokens"), "holds something but text");
         vocab_put(&t->vocab, v.s, (int32_t)i);
     }
     return OK;
@@ -51,7 +62,8 @@ static int read_types(struct reader *r)
     if (list.kind != VALUE_LIST || list.n != (size_t)t->vocab.n)
         return fail_at(r, KEY("token_type"), "has not one type for each token");
     for (size_t i = 0; i < list.n; i++) {
-        if (!value_at(&list, i, &v) || !value_i64(&v, &type)) return fail_at(r, KEY("token_type"), "holds no numbers");
+        if (!value_at(&list, i, &v) || !value_i64(&v, &type))
+            return fail_at(r, KEY("token_type"), "holds no numbers");
         t->types[i] = type >= TYPE_NORMAL && type <= TYPE_BYTE ? (int32_t)type : TYPE_NORMAL;
     }
     return OK;
@@ -62,11 +74,13 @@ static int read_scores(struct reader *r)
     struct tokenizer *t = r->t;
     struct value list, v;
 
-    if (!source_key(r->src, KEY("scores"), &list) || list.kind != VALUE_LIST || list.n != (size_t)t->vocab.n)
+    if (!source_key(r->src, KEY("scores"), &list) || list.kind != VALUE_LIST ||
+        list.n != (size_t)t->vocab.n)
         return fail_at(r, KEY("scores"), "has not one score for each token");
     t->scores = mem_array(list.n + 1, sizeof *t->scores);
     for (size_t i = 0; i < list.n; i++)
-        if (!value_at(&list, i, &v) || !value_f64(&v, &t->scores[i])) return fail_at(r, KEY("scores"), "holds no numbers");
+        if (!value_at(&list, i, &v) || !value_f64(&v, &t->scores[i]))
+            return fail_at(r, KEY("scores"), "holds no numbers");
     return OK;
 }
 
@@ -82,99 +96,37 @@ static void read_added(struct tokenizer *t)
         int32_t type = t->types[i];
         if (type != TYPE_USER && type != TYPE_CONTROL && type != TYPE_UNKNOWN) continue;
         if (!t->vocab.pieces[i].n) continue;
-        t->added[t->n_added++] = (struct added_token){ .content = t->vocab.pieces[i], .id = i,
+        t->added[t->n_added++] = (struct added_token){ .content = t->vocab.pieces[i],
+                                                       .id = i,
                                                        .special = type != TYPE_USER };
     }
 }
 
 /* ---- merges ---- */
 
-enum { AT_ONCE = 32 };           /* merges looked up together, so that memory answers while we go on */
-
-struct merge {
-    struct str part[2];
-    uint64_t hash[2];
-    int32_t ids[2], whole;
-};
-
-static bool split_merge(const struct vocab *v, struct str s, struct merge *m)
-{
-    const char *space = s.n > 1 ? memchr(s.p + 1, ' ', s.n - 1) : NULL;
-
-    if (!space) return false;
-    m->part[0] = str_of(s.p, (size_t)(space - s.p));
-    m->part[1] = str_skip(s, m->part[0].n + 1);
-    for (int k = 0; k < 2; k++) {
-        m->hash[k] = vocab_hash(m->part[k]);
-        vocab_prefetch(v, m->hash[k]);
-    }
-    return true;
-}
-
-static bool is_whole(const struct vocab *v, const struct merge *m, int32_t id)
-{
-    struct str s = id < v->n ? v->pieces[id] : STR("");
-    return s.n == m->part[0].n + m->part[1].n && str_starts(s, m->part[0]) && str_ends(s, m->part[1]);
-}
-
-/* What the parts make together. Files list merges in the order of their results, so the last id or the
- * one behind it is a good guess. */
-static int32_t find_whole(const struct vocab *v, const struct merge *m, int32_t last)
-{
-    struct buf text = { 0 };
-    int32_t id;
-
-    if (is_whole(v, m, last)) return last;
-    if (is_whole(v, m, last + 1)) return last + 1;
-    buf_put_str(&text, m->part[0]);
-    buf_put_str(&text, m->part[1]);
-    id = vocab_find(v, buf_str(&text));
-    buf_release(&text);
-    return id;
-}
-
-static int put_merges(struct reader *r, struct merge *m, size_t n, size_t rank, int32_t *last)
-{
-    const struct vocab *v = &r->t->vocab;
-
-    for (size_t i = 0; i < 2 * n; i++) m[i / 2].ids[i % 2] = vocab_guess(v, m[i / 2].hash[i % 2]);
-    for (size_t i = 0; i < 2 * n; i++) {
-        int32_t guess = m[i / 2].ids[i % 2];
-        if (guess >= 0 && guess < v->n) __builtin_prefetch(v->pieces[guess].p);
-    }
-    for (size_t i = 0; i < n; i++) {
-        for (int k = 0; k < 2; k++) m[i].ids[k] = vocab_find_guessed(v, m[i].part[k], m[i].hash[k], m[i].ids[k]);
-        m[i].whole = find_whole(v, &m[i], *last);
-        if (m[i].ids[0] < 0 || m[i].ids[1] < 0 || m[i].whole < 0)
-            return err_set(r->e, E_FORMAT, "%s: merge %zu, '%.*s %.*s', names a piece that is not in the vocabulary",
-                           source_path(r->src), rank + i, STR_ARG(str_take(m[i].part[0], 60)),
-                           STR_ARG(str_take(m[i].part[1], 60)));
-        *last = m[i].whole;
-        bpe_prefetch(&r->t->bpe, m[i].ids[0], m[i].ids[1]);
-    }
-    for (size_t i = 0; i < n; i++) bpe_put(&r->t->bpe, m[i].ids[0], m[i].ids[1], (uint32_t)(rank + i), m[i].whole);
-    return OK;
-}
-
 static int read_merges(struct reader *r)
 {
+    struct merger m = { .bpe = &r->t->bpe };
     struct value list, v;
-    struct merge batch[AT_ONCE];
-    int32_t last = 0;
+    bool known = true;
     int rc;
 
     if (!source_key(r->src, KEY("merges"), &list) || list.kind != VALUE_LIST)
         return fail_at(r, KEY("merges"), "is missing or no list");
-    if (list.n > BPE_MAX_MERGES) return fail_at(r, KEY("merges"), "has more merges than are supported");
-    rc = bpe_init(&r->t->bpe, &r->t->vocab, list.n, r->e);
-    for (size_t i = 0; i < list.n && rc == OK;) {
-        size_t n = 0, first = i;
-        for (; n < AT_ONCE && i < list.n; n++, i++)
-            if (!value_at(&list, i, &v) || v.kind != VALUE_STR || !split_merge(&r->t->vocab, v.s, &batch[n]))
-                return fail_at(r, KEY("merges"), "holds something but pairs of pieces");
-        rc = put_merges(r, batch, n, first, &last);
+    if (list.n > BPE_MAX_MERGES)
+        return fail_at(r, KEY("merges"), "has more merges than are supported");
+    if ((rc = bpe_init(&r->t->bpe, &r->t->vocab, list.n, r->e)) != OK) return rc;
+    for (size_t i = 0; i < list.n && known; i++) {
+        const char *space = NULL;
+        if (value_at(&list, i, &v) && v.kind == VALUE_STR && v.s.n > 1)
+            space = memchr(v.s.p + 1, ' ', v.s.n - 1);
+        if (!space) return fail_at(r, KEY("merges"), "holds something but pairs of pieces");
+        size_t n = (size_t)(space - v.s.p);
+        known = merger_add(&m, str_take(v.s, n), str_skip(v.s, n + 1));
     }
-    return rc;
+    if (known) known = merger_flush(&m);
+    if (known) return OK;
+    return err_set(r->e, E_FORMAT, "%s: %s: %s", source_path(r->src), KEY("merges"), m.why);
 }
 
 /* ---- ids and flags ---- */
@@ -185,13 +137,13 @@ static int read_id(struct reader *r, const char *key, int32_t def, int32_t *out)
 
     *out = def < r->t->vocab.n ? def : -1;
     if (!source_u64(r->src, key, &id)) return OK;
-    if (id == UINT32_MAX) {                              /* written so where there is none */
+    if (id == UINT32_MAX) { /* written so where there is none */
         *out = -1;
         return OK;
     }
     if (id >= (uint64_t)r->t->vocab.n)
-        return err_set(r->e, E_FORMAT, "%s: %s is %llu, but there are %d tokens", source_path(r->src), key,
-                       (unsigned long long)id, r->t->vocab.n);
+        return err_set(r->e, E_FORMAT, "%s: %s is %llu, but there are %d tokens",
+                       source_path(r->src), key, (unsigned long long)id, r->t->vocab.n);
     *out = (int32_t)id;
     return OK;
 }
@@ -233,7 +185,8 @@ static char *dup_mark(size_t *n)
 
 static void add_decoders(struct tokenizer *t, bool bytes, bool strip)
 {
-    struct decode_step mark = { .kind = DECODE_REPLACE, .replace = { .kind = NORMAL_REPLACE, .n_text = 1 } };
+    struct decode_step mark = { .kind = DECODE_REPLACE,
+                                .replace = { .kind = NORMAL_REPLACE, .n_text = 1 } };
 
     mark.replace.text = mem_dup(" ", 1);
     mark.replace.find = dup_mark(&mark.replace.n_find);
@@ -241,19 +194,23 @@ static void add_decoders(struct tokenizer *t, bool bytes, bool strip)
     if (bytes) decode_add(&t->decode, (struct decode_step){ .kind = DECODE_FALLBACK });
     decode_add(&t->decode, (struct decode_step){ .kind = DECODE_FUSE });
     if (strip)
-        decode_add(&t->decode, (struct decode_step){ .kind = DECODE_STRIP, .text = mem_dup(" ", 1), .n_text = 1,
-                                                     .start = 1 });
+        decode_add(&t->decode,
+                   (struct decode_step){
+                       .kind = DECODE_STRIP, .text = mem_dup(" ", 1), .n_text = 1, .start = 1 });
 }
 
 /* A mark before the text, and one for each space in it. */
 static void add_marks(struct tokenizer *t, bool prefix)
 {
-    struct normal_step mark = { .kind = NORMAL_PREPEND }, spaces = { .kind = NORMAL_REPLACE, .n_find = 1 };
+    struct normal_step mark = { .kind = NORMAL_PREPEND },
+                       spaces = { .kind = NORMAL_REPLACE, .n_find = 1 };
 
     t->space_prefix = prefix;
     mark.text = dup_mark(&mark.n_text);
-    if (prefix) normal_add(&t->normal, mark);
-    else mem_free(mark.text);
+    if (prefix)
+        normal_add(&t->normal, mark);
+    else
+        mem_free(mark.text);
     spaces.find = mem_dup(" ", 1);
     spaces.text = dup_mark(&spaces.n_text);
     normal_add(&t->normal, spaces);
@@ -267,15 +224,19 @@ static int build_bpe(struct reader *r)
     int rc;
 
     if (!source_str(r->src, KEY("pre"), &pre))
-        log_warn("%s: tokenizer.ggml.pre is missing: text is split in the default way, ids may differ",
-                 source_path(r->src));
+        log_warn(
+            "%s: tokenizer.ggml.pre is missing: text is split in the default way, ids may differ",
+            source_path(r->src));
     t->model = MODEL_BPE;
     t->pre = arena_cstr(&t->arena, pre);
-    if ((rc = pretok_add(&t->split, pre, &ignore_merges, r->e)) != OK || (rc = read_merges(r)) != OK) return rc;
+    if ((rc = pretok_add(&t->split, pre, &ignore_merges, r->e)) != OK ||
+        (rc = read_merges(r)) != OK)
+        return rc;
     t->bpe.ignore_merges = ignore_merges;
     bpe_finish(&t->bpe, false);
     decode_add(&t->decode, (struct decode_step){ .kind = DECODE_BYTES });
-    return read_ids(r, (struct defaults){ -1, -1, -1, str_is(pre, "llama-bpe") || str_is(pre, "llama3"), false });
+    return read_ids(r, (struct defaults){
+                           -1, -1, -1, str_is(pre, "llama-bpe") || str_is(pre, "llama3"), false });
 }
 
 static int build_spm(struct reader *r)
@@ -291,7 +252,9 @@ static int build_spm(struct reader *r)
     for (int i = 0; i < t->vocab.n; i++)
         if (t->types[i] != TYPE_CONTROL) bpe_note_cuts(&t->bpe, t->vocab.pieces[i]);
     bpe_finish(&t->bpe, false);
-    t->spm = (struct spm){ .vocab = &t->vocab, .scores = t->scores, .unk = t->unk, .byte_fallback = true };
+    t->spm = (struct spm){
+        .vocab = &t->vocab, .scores = t->scores, .unk = t->unk, .byte_fallback = true
+    };
     spm_finish(&t->spm, false);
     add_decoders(t, true, t->space_prefix);
     return OK;
@@ -304,16 +267,20 @@ static int read_charsmap(struct reader *r)
     int64_t byte;
     int rc;
 
-    if (!source_key(r->src, KEY("precompiled_charsmap"), &list) || list.kind != VALUE_LIST || !list.n) return OK;
+    if (!source_key(r->src, KEY("precompiled_charsmap"), &list) || list.kind != VALUE_LIST ||
+        !list.n)
+        return OK;
     for (size_t i = 0; i < list.n; i++) {
         if (!value_at(&list, i, &v) || !value_i64(&v, &byte)) break;
         buf_putc(&map, (char)byte);
     }
     rc = normal_check_charsmap(buf_str(&map), r->e);
     if (rc == OK)
-        normal_add(&r->t->normal, (struct normal_step){ .kind = NORMAL_CHARSMAP, .text = map.p, .n_text = map.n,
-                                                        .longest = true });
-    else buf_release(&map);
+        normal_add(&r->t->normal,
+                   (struct normal_step){
+                       .kind = NORMAL_CHARSMAP, .text = map.p, .n_text = map.n, .longest = true });
+    else
+        buf_release(&map);
     return rc;
 }
 
@@ -353,7 +320,8 @@ static int build_wordpiece(struct reader *r)
     if (cls >= 0) t->before[t->n_before++] = cls;
     if (sep >= 0) t->after[t->n_after++] = sep;
     normal_add(&t->normal, (struct normal_step){ .kind = NORMAL_WORDPIECE });
-    split_add(&t->split, (struct split_step){ .kind = SPLIT_CHAR, .behavior = SPLIT_REMOVED, .ch = ' ' });
+    split_add(&t->split,
+              (struct split_step){ .kind = SPLIT_CHAR, .behavior = SPLIT_REMOVED, .ch = ' ' });
     t->wordpiece = (struct wordpiece){ .vocab = &t->vocab, .first = STR(MARK), .unk = t->unk };
     add_decoders(t, false, true);
     return OK;
@@ -361,8 +329,14 @@ static int build_wordpiece(struct reader *r)
 
 int tokgguf_build(struct tokenizer *t, const struct source *src, struct err *e)
 {
-    static const struct { const char *name; int (*build)(struct reader *); } kinds[] = {
-        { "gpt2", build_bpe }, { "llama", build_spm }, { "t5", build_unigram }, { "bert", build_wordpiece },
+    static const struct {
+        const char *name;
+        int (*build)(struct reader *);
+    } kinds[] = {
+        { "gpt2", build_bpe },
+        { "llama", build_spm },
+        { "t5", build_unigram },
+        { "bert", build_wordpiece },
     };
     struct reader r = { .t = t, .src = src, .e = e };
     size_t i = 0, n = sizeof kinds / sizeof *kinds;
@@ -370,12 +344,15 @@ int tokgguf_build(struct tokenizer *t, const struct source *src, struct err *e)
     int rc;
 
     if (!source_str(src, KEY("model"), &model))
-        return err_set(e, E_NOTFOUND, "%s: there is no tokenizer in it (%s is missing)", source_path(src), KEY("model"));
+        return err_set(e, E_NOTFOUND, "%s: there is no tokenizer in it (%s is missing)",
+                       source_path(src), KEY("model"));
     while (i < n && !str_is(model, kinds[i].name)) i++;
     if (i == n)
         return err_set(e, E_UNSUPPORTED, "%s: tokenizer '%.*s' is not supported", source_path(src),
                        STR_ARG(str_take(model, 60)));
-    if ((rc = read_tokens(&r)) != OK || (rc = read_types(&r)) != OK || (rc = kinds[i].build(&r)) != OK) return rc;
+    if ((rc = read_tokens(&r)) != OK || (rc = read_types(&r)) != OK ||
+        (rc = kinds[i].build(&r)) != OK)
+        return rc;
     read_added(t);
     source_str(src, "tokenizer.chat_template", &t->chat_template);
     return tokenizer_finish(t, e);

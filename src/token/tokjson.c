@@ -3,11 +3,10 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "token/pretok.h"
+#include "token/tokbig.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-
-#define KEY_NUL "\xef\xa3\xb0\xef\xa3\xb1"              /* of the private characters */
 
 /* ---- places and fields ---- */
 
@@ -38,12 +37,10 @@ int place_fail(const struct place *p, struct err *e, const char *fmt, ...)
     return err_set(e, E_FORMAT, "%s: %s%s%s", p->file, p->path, *p->path ? ": " : "", msg);
 }
 
-struct str json_text(json_t *s)
-{
-    return str_of(json_string_value(s), json_string_length(s));
-}
+struct str json_text(json_t *s) { return str_of(json_string_value(s), json_string_length(s)); }
 
-int field_bool(json_t *o, const char *key, bool def, bool *out, const struct place *p, struct err *e)
+int field_bool(json_t *o, const char *key, bool def, bool *out, const struct place *p,
+               struct err *e)
 {
     json_t *v = json_object_get(o, key);
 
@@ -54,7 +51,8 @@ int field_bool(json_t *o, const char *key, bool def, bool *out, const struct pla
     return OK;
 }
 
-int field_int(json_t *o, const char *key, int64_t def, int64_t *out, const struct place *p, struct err *e)
+int field_int(json_t *o, const char *key, int64_t def, int64_t *out, const struct place *p,
+              struct err *e)
 {
     json_t *v = json_object_get(o, key);
 
@@ -65,7 +63,8 @@ int field_int(json_t *o, const char *key, int64_t def, int64_t *out, const struc
     return OK;
 }
 
-int field_str(json_t *o, const char *key, const char *def, struct str *out, const struct place *p, struct err *e)
+int field_str(json_t *o, const char *key, const char *def, struct str *out, const struct place *p,
+              struct err *e)
 {
     json_t *v = json_object_get(o, key);
 
@@ -80,8 +79,8 @@ int field_str(json_t *o, const char *key, const char *def, struct str *out, cons
 
 /* What was added so far. */
 struct adding {
-    struct map ids;              /* content → id */
-    int32_t next;                /* behind all */
+    struct map ids; /* content → id */
+    int32_t next;   /* behind all */
 };
 
 /* As the library gives them: the model's id, or the next one behind all. */
@@ -95,7 +94,8 @@ static int32_t added_id(const struct tokenizer *t, struct adding *a, struct str 
     return id;
 }
 
-static int read_added(struct tokenizer *t, json_t *o, struct adding *so_far, const struct place *p, struct err *e)
+static int read_added(struct tokenizer *t, json_t *o, struct adding *so_far, const struct place *p,
+                      struct err *e)
 {
     struct added_token a = { 0 };
     int64_t id;
@@ -103,7 +103,8 @@ static int read_added(struct tokenizer *t, json_t *o, struct adding *so_far, con
 
     if (!json_is_object(o)) return place_fail(p, e, "not an object");
     if ((rc = field_str(o, "content", NULL, &a.content, p, e)) != OK) return rc;
-    if (!json_is_string(json_object_get(o, "content"))) return place_fail(p, e, "'content' is missing");
+    if (!json_is_string(json_object_get(o, "content")))
+        return place_fail(p, e, "'content' is missing");
     if ((rc = field_int(o, "id", -1, &id, p, e)) != OK) return rc;
     if (id < 0 || id >= VOCAB_MAX_ID)
         return place_fail(p, e, "id %lld, expected 0 to %d", (long long)id, VOCAB_MAX_ID - 1);
@@ -169,7 +170,8 @@ static void read_template(struct tokenizer *t, json_t *v)
 
 static void read_config(struct tokenizer *t, json_t *config)
 {
-    static const char *const ends[] = { "<|end_of_text|>", "</s>", "<|endoftext|>", "<eos>", "<|im_end|>", NULL };
+    static const char *const ends[] = { "<|end_of_text|>", "</s>",       "<|endoftext|>",
+                                        "<eos>",           "<|im_end|>", NULL };
 
     t->bos = config_token(t, config, "bos_token");
     t->eos = config_token(t, config, "eos_token");
@@ -186,75 +188,21 @@ static void read_config(struct tokenizer *t, json_t *config)
 
 /* ---- the whole ---- */
 
-/* Where a string of JSON ends: behind its closing quote, or at the end of the text. from: behind the first. */
-static size_t string_end(struct str s, size_t from)
-{
-    while (from < s.n && s.p[from] != '"') from += s.p[from] == '\\' ? 2 : 1;
-    return from < s.n ? from + 1 : s.n;
-}
-
-static bool is_key(struct str s, size_t end)
-{
-    while (end < s.n && strchr(" \t\r\n", s.p[end])) end++;
-    return end < s.n && s.p[end] == ':';
-}
-
-/* Writes KEY_NUL for each \u0000 in a key, which jansson does not take; tokjson_key undoes it. */
-static void hide_nuls(struct str s, struct buf *out)
-{
-    for (size_t i = 0, end; i < s.n; i = end) {
-        const char *quote = memchr(s.p + i, '"', s.n - i);
-        size_t from = quote ? (size_t)(quote - s.p) + 1 : s.n;
-        buf_add(out, s.p + i, from - i);
-        end = quote ? string_end(s, from) : s.n;
-        bool key = quote && is_key(s, end);
-        for (size_t k = from, n; k < end; k += n) {
-            n = s.p[k] == '\\' && k + 1 < end ? 2 : 1;
-            if (key && n == 2 && str_starts(str_of(s.p + k, end - k), STR("\\u0000"))) {
-                buf_puts(out, KEY_NUL);
-                n = 6;
-            } else buf_add(out, s.p + k, n);
-        }
-    }
-}
-
-struct str tokjson_key(struct arena *a, struct str key)
-{
-    struct str mark = STR(KEY_NUL);
-    ptrdiff_t at = str_find(key, mark);
-    char *p;
-    size_t n = 0;
-
-    if (at < 0) return arena_str(a, key);
-    p = arena_alloc(a, key.n);
-    for (; (at = str_find(key, mark)) >= 0; key = str_skip(key, (size_t)at + mark.n)) {
-        memcpy(p + n, key.p, (size_t)at);
-        n += (size_t)at;
-        p[n++] = 0;
-    }
-    memcpy(p + n, key.p, key.n);
-    return str_of(p, n + key.n);
-}
-
 static int load(json_t **out, struct str text, size_t flags, const char *name, struct err *e)
 {
-    struct buf other = { 0 };
     json_error_t bad;
 
-    flags |= JSON_ALLOW_NUL;
-    *out = json_loadb(text.p ? text.p : "", text.n, flags, &bad);
-    if (!*out && json_error_code(&bad) == json_error_null_byte_in_key) {
-        hide_nuls(text, &other);
-        *out = json_loadb(other.p, other.n, flags, &bad);
-    }
-    buf_release(&other);
-    if (!*out) return err_set(e, E_FORMAT, "%s: line %d, column %d: %s", name, bad.line, bad.column, bad.text);
+    *out = json_loadb(text.p ? text.p : "", text.n, JSON_ALLOW_NUL | flags, &bad);
+    if (!*out)
+        return err_set(e, E_FORMAT, "%s: line %d, column %d: %s", name, bad.line, bad.column,
+                       bad.text);
     if (!json_is_object(*out)) return err_set(e, E_FORMAT, "%s: not an object", name);
     return OK;
 }
 
 static int read_part(struct tokenizer *t, json_t *root, const char *key,
-                     int (*read)(struct tokenizer *, json_t *, const struct place *, int, struct err *),
+                     int (*read)(struct tokenizer *, json_t *, const struct place *, int,
+                                 struct err *),
                      const struct place *p, struct err *e)
 {
     json_t *o = json_object_get(root, key);
@@ -263,12 +211,13 @@ static int read_part(struct tokenizer *t, json_t *root, const char *key,
     return o && !json_is_null(o) ? read(t, o, &q, 0, e) : OK;
 }
 
-static int read_root(struct tokenizer *t, json_t *root, const struct place *top, struct err *e)
+static int read_root(struct tokenizer *t, json_t *root, const struct tokbig *big,
+                     const struct place *top, struct err *e)
 {
     struct place model = place_in(top, "model"), added = place_in(top, "added_tokens");
     int rc;
 
-    if ((rc = tokjson_model(t, json_object_get(root, "model"), &model, e)) != OK ||
+    if ((rc = tokjson_model(t, json_object_get(root, "model"), big, &model, e)) != OK ||
         (rc = read_part(t, root, "normalizer", tokjson_normalizer, top, e)) != OK ||
         (rc = read_part(t, root, "pre_tokenizer", tokjson_splitter, top, e)) != OK ||
         (rc = read_all_added(t, json_object_get(root, "added_tokens"), &added, e)) != OK ||
@@ -281,19 +230,26 @@ static int read_root(struct tokenizer *t, json_t *root, const struct place *top,
     return OK;
 }
 
-int tokjson_build(struct tokenizer *t, struct str json, struct str config, const char *name, struct err *e)
+int tokjson_build(struct tokenizer *t, struct str json, struct str config, const char *name,
+                  struct err *e)
 {
     struct place top = { .file = name };
     json_t *root = NULL, *conf = NULL;
+    struct buf rest = { 0 };
+    struct tokbig big;
     int rc;
 
-    if ((rc = load(&root, json, 0, name, e)) != OK) goto out;
+    tokbig_cut(json, &big, &rest);
+    if ((rc = load(&root, buf_str(&rest), 0, name, e)) != OK) goto out;
     /* its model_max_length may be beyond all integers */
-    if (config.n && (rc = load(&conf, config, JSON_DECODE_INT_AS_REAL, "tokenizer_config.json", e)) != OK) goto out;
-    if ((rc = read_root(t, root, &top, e)) != OK) goto out;
+    if (config.n &&
+        (rc = load(&conf, config, JSON_DECODE_INT_AS_REAL, "tokenizer_config.json", e)) != OK)
+        goto out;
+    if ((rc = read_root(t, root, &big, &top, e)) != OK) goto out;
     read_config(t, conf);
 out:
     json_decref(root);
     json_decref(conf);
+    buf_release(&rest);
     return rc;
 }

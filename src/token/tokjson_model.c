@@ -1,46 +1,23 @@
 /* tokjson_model.c - the model of a tokenizer.json: its vocabulary, and merges or scores. */
 #include "base/mem.h"
+#include "token/tokbig.h"
 #include "token/tokjson.h"
 
-#include <math.h>
-
-/* ---- vocabularies ---- */
-
-/* {"piece": id, ...} */
-static int read_vocab(struct tokenizer *t, json_t *o, const struct place *p, struct err *e)
-{
-    const char *key;
-    size_t len, n = json_object_size(o);
-    int64_t max = -1;
-    json_t *v;
-    int rc;
-
-    if (!json_is_object(o)) return place_fail(p, e, o ? "not an object" : "missing");
-    if (n > VOCAB_MAX_ID) return place_fail(p, e, "%zu pieces, at most %d are supported", n, VOCAB_MAX_ID);
-    json_object_keylen_foreach(o, key, len, v) {
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= VOCAB_MAX_ID)
-            return place_fail(p, e, "the id of '%.*s' is not a number from 0 to %d", (int)(len < 60 ? len : 60), key,
-                              VOCAB_MAX_ID - 1);
-        if (json_integer_value(v) > max) max = json_integer_value(v);
-    }
-    if ((rc = vocab_init(&t->vocab, (int)max + 1, (int)n, e)) != OK) return rc;
-    json_object_keylen_foreach(o, key, len, v)
-        vocab_put(&t->vocab, tokjson_key(&t->arena, str_of(key, len)), (int32_t)json_integer_value(v));
-    return OK;
-}
-
 /* [["piece", score], ...] */
-static int read_scored_vocab(struct tokenizer *t, json_t *list, const struct place *p, struct err *e)
+static int read_scored_vocab(struct tokenizer *t, json_t *list, const struct place *p,
+                             struct err *e)
 {
     size_t n = json_array_size(list);
     int rc;
 
     if (!json_is_array(list)) return place_fail(p, e, list ? "not a list" : "missing");
-    if (n > VOCAB_MAX_ID) return place_fail(p, e, "%zu pieces, at most %d are supported", n, VOCAB_MAX_ID);
+    if (n > VOCAB_MAX_ID)
+        return place_fail(p, e, "%zu pieces, at most %d are supported", n, VOCAB_MAX_ID);
     if ((rc = vocab_init(&t->vocab, (int)n, (int)n, e)) != OK) return rc;
     t->scores = mem_array(n + 1, sizeof *t->scores);
     for (size_t i = 0; i < n; i++) {
-        json_t *x = json_array_get(list, i), *piece = json_array_get(x, 0), *score = json_array_get(x, 1);
+        json_t *x = json_array_get(list, i), *piece = json_array_get(x, 0),
+               *score = json_array_get(x, 1);
         if (!json_is_string(piece) || !json_is_number(score)) {
             struct place q = place_at(p, i);
             return place_fail(&q, e, "not a piece and its score");
@@ -64,86 +41,20 @@ static int read_token(struct tokenizer *t, json_t *o, const char *key, const cha
     return OK;
 }
 
-/* ---- BPE ---- */
-
-/* "a b" or ["a", "b"]. */
-static bool merge_parts(json_t *m, struct str *a, struct str *b)
-{
-    const char *space;
-    struct str s;
-
-    if (json_is_array(m)) {
-        if (json_array_size(m) != 2 || !json_is_string(json_array_get(m, 0)) ||
-            !json_is_string(json_array_get(m, 1)))
-            return false;
-        *a = json_text(json_array_get(m, 0));
-        *b = json_text(json_array_get(m, 1));
-        return true;
-    }
-    if (!json_is_string(m)) return false;
-    s = json_text(m);
-    space = memchr(s.p, ' ', s.n);
-    if (!space) return false;
-    *a = str_of(s.p, (size_t)(space - s.p));
-    *b = str_skip(s, a->n + 1);
-    return memchr(b->p, ' ', b->n) == NULL;
-}
-
-static int read_merge(struct tokenizer *t, json_t *m, uint32_t rank, struct buf *text, const struct place *p,
-                      struct err *e)
-{
-    struct str parts[2], missing;
-    int32_t left, right, id;
-
-    if (!merge_parts(m, &parts[0], &parts[1])) return place_fail(p, e, "not a pair of pieces");
-    left = vocab_find(&t->vocab, parts[0]);
-    right = vocab_find(&t->vocab, parts[1]);
-    buf_clear(text);
-    buf_put_str(text, parts[0]);
-    buf_put_str(text, str_skip(parts[1], t->bpe.prefix.n));
-    id = vocab_find(&t->vocab, buf_str(text));
-    if (left >= 0 && right >= 0 && id >= 0) {
-        bpe_put(&t->bpe, left, right, rank, id);
-        bpe_note_cuts(&t->bpe, buf_str(text));
-        return OK;
-    }
-    missing = left < 0 ? parts[0] : right < 0 ? parts[1] : buf_str(text);
-    return place_fail(p, e, "'%.*s' is not in the vocabulary", STR_ARG(str_take(missing, 60)));
-}
-
-static int read_merges(struct tokenizer *t, json_t *list, const struct place *p, struct err *e)
-{
-    size_t n = json_array_size(list);
-    struct buf text = { 0 };
-    int rc;
-
-    if (!json_is_array(list)) return place_fail(p, e, list ? "not a list" : "missing");
-    if (n > BPE_MAX_MERGES) return place_fail(p, e, "%zu merges, at most %d are supported", n, BPE_MAX_MERGES);
-    rc = bpe_init(&t->bpe, &t->vocab, n, e);
-    for (size_t i = 0; i < n && rc == OK; i++) {
-        json_t *m = json_array_get(list, i);
-        struct place q = *p;
-        if (json_is_string(m) && str_starts(json_text(m), STR("#version"))) continue;
-        rc = read_merge(t, m, (uint32_t)i, &text, &q, e);
-        if (rc != OK) err_wrap(e, "merge %zu", i);
-    }
-    buf_release(&text);
-    return rc;
-}
-
-static int read_bpe(struct tokenizer *t, json_t *o, const struct place *p, struct err *e)
+static int read_bpe(struct tokenizer *t, json_t *o, const struct tokbig *big, const struct place *p,
+                    struct err *e)
 {
     struct place vocab = place_in(p, "vocab"), merges = place_in(p, "merges");
     bool byte_fallback;
     int rc;
 
-    if ((rc = read_vocab(t, json_object_get(o, "vocab"), &vocab, e)) != OK ||
+    if ((rc = tokbig_vocab(t, big, &vocab, e)) != OK ||
         (rc = field_str(o, "continuing_subword_prefix", NULL, &t->bpe.prefix, p, e)) != OK ||
         (rc = field_str(o, "end_of_word_suffix", NULL, &t->bpe.suffix, p, e)) != OK)
         return rc;
     if (t->bpe.prefix.n) t->bpe.prefix = arena_str(&t->arena, t->bpe.prefix);
     if (t->bpe.suffix.n) t->bpe.suffix = arena_str(&t->arena, t->bpe.suffix);
-    if ((rc = read_merges(t, json_object_get(o, "merges"), &merges, e)) != OK ||
+    if ((rc = tokbig_merges(t, big, &merges, e)) != OK ||
         (rc = field_bool(o, "byte_fallback", false, &byte_fallback, p, e)) != OK ||
         (rc = field_bool(o, "fuse_unk", false, &t->bpe.fuse_unk, p, e)) != OK ||
         (rc = field_bool(o, "ignore_merges", false, &t->bpe.ignore_merges, p, e)) != OK ||
@@ -154,20 +65,21 @@ static int read_bpe(struct tokenizer *t, json_t *o, const struct place *p, struc
     return OK;
 }
 
-/* ---- the others ---- */
-
-static int read_unigram(struct tokenizer *t, json_t *o, const struct place *p, struct err *e)
+static int read_unigram(struct tokenizer *t, json_t *o, const struct tokbig *big,
+                        const struct place *p, struct err *e)
 {
     struct place vocab = place_in(p, "vocab");
     int64_t unk;
     int rc;
 
+    (void)big; /* a list of pairs, which is no large object */
     if ((rc = read_scored_vocab(t, json_object_get(o, "vocab"), &vocab, e)) != OK ||
         (rc = field_int(o, "unk_id", -1, &unk, p, e)) != OK ||
         (rc = field_bool(o, "byte_fallback", false, &t->spm.byte_fallback, p, e)) != OK)
         return rc;
     if (unk < -1 || unk >= t->vocab.n)
-        return place_fail(p, e, "unk_id is %lld, but there are %d pieces", (long long)unk, t->vocab.n);
+        return place_fail(p, e, "unk_id is %lld, but there are %d pieces", (long long)unk,
+                          t->vocab.n);
     t->spm.vocab = &t->vocab;
     t->spm.scores = t->scores;
     t->spm.unk = t->unk = (int32_t)unk;
@@ -175,14 +87,15 @@ static int read_unigram(struct tokenizer *t, json_t *o, const struct place *p, s
     return OK;
 }
 
-static int read_wordpiece(struct tokenizer *t, json_t *o, const struct place *p, struct err *e)
+static int read_wordpiece(struct tokenizer *t, json_t *o, const struct tokbig *big,
+                          const struct place *p, struct err *e)
 {
     struct place vocab = place_in(p, "vocab");
     struct str prefix;
     int64_t max;
     int rc;
 
-    if ((rc = read_vocab(t, json_object_get(o, "vocab"), &vocab, e)) != OK ||
+    if ((rc = tokbig_vocab(t, big, &vocab, e)) != OK ||
         (rc = field_str(o, "continuing_subword_prefix", "##", &prefix, p, e)) != OK ||
         (rc = field_int(o, "max_input_chars_per_word", 100, &max, p, e)) != OK ||
         (rc = read_token(t, o, "unk_token", "[UNK]", &t->wordpiece.unk, p, e)) != OK)
@@ -194,10 +107,11 @@ static int read_wordpiece(struct tokenizer *t, json_t *o, const struct place *p,
     return OK;
 }
 
-static int read_wordlevel(struct tokenizer *t, json_t *o, const struct place *p, struct err *e)
+static int read_wordlevel(struct tokenizer *t, json_t *o, const struct tokbig *big,
+                          const struct place *p, struct err *e)
 {
     struct place vocab = place_in(p, "vocab");
-    int rc = read_vocab(t, json_object_get(o, "vocab"), &vocab, e);
+    int rc = tokbig_vocab(t, big, &vocab, e);
 
     if (rc == OK) rc = read_token(t, o, "unk_token", NULL, &t->wordpiece.unk, p, e);
     t->unk = t->wordpiece.unk;
@@ -205,32 +119,36 @@ static int read_wordlevel(struct tokenizer *t, json_t *o, const struct place *p,
 }
 
 /* Old files do not say. */
-static const char *guess_type(json_t *o)
+static const char *guess_type(json_t *o, const struct tokbig *big)
 {
-    if (json_object_get(o, "merges")) return "BPE";
+    if (big->merges.n) return "BPE";
     if (json_is_array(json_object_get(o, "vocab"))) return "Unigram";
     return json_object_get(o, "max_input_chars_per_word") ? "WordPiece" : "WordLevel";
 }
 
-int tokjson_model(struct tokenizer *t, json_t *o, const struct place *p, struct err *e)
+int tokjson_model(struct tokenizer *t, json_t *o, const struct tokbig *big, const struct place *p,
+                  struct err *e)
 {
     static const struct {
         const char *name;
         enum token_model model;
-        int (*read)(struct tokenizer *, json_t *, const struct place *, struct err *);
+        int (*read)(struct tokenizer *, json_t *, const struct tokbig *, const struct place *,
+                    struct err *);
     } types[] = {
-        { "BPE", MODEL_BPE, read_bpe }, { "Unigram", MODEL_UNIGRAM, read_unigram },
-        { "WordPiece", MODEL_WORDPIECE, read_wordpiece }, { "WordLevel", MODEL_WORDLEVEL, read_wordlevel },
+        { "BPE", MODEL_BPE, read_bpe },
+        { "Unigram", MODEL_UNIGRAM, read_unigram },
+        { "WordPiece", MODEL_WORDPIECE, read_wordpiece },
+        { "WordLevel", MODEL_WORDLEVEL, read_wordlevel },
     };
     struct str type;
     int rc;
 
     if (!json_is_object(o)) return place_fail(p, e, o ? "not an object" : "missing");
-    if ((rc = field_str(o, "type", guess_type(o), &type, p, e)) != OK) return rc;
+    if ((rc = field_str(o, "type", guess_type(o, big), &type, p, e)) != OK) return rc;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (str_is(type, types[i].name)) {
             t->model = types[i].model;
-            return types[i].read(t, o, p, e);
+            return types[i].read(t, o, big, p, e);
         }
     return place_fail(p, e, "'%.*s' is no kind of model tern knows", STR_ARG(str_take(type, 60)));
 }

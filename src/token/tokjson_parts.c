@@ -1,4 +1,5 @@
-/* tokjson_parts.c - normalizers, pre-tokenizers, post-processors and decoders of a tokenizer.json. */
+/* tokjson_parts.c - normalizers, pre-tokenizers, post-processors and decoders of a tokenizer.json.
+ */
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "token/scan.h"
@@ -19,11 +20,12 @@ static char *dup_text(struct str s, size_t *n)
     return s.n ? mem_dup(s.p, s.n) : NULL;
 }
 
-typedef int reader_fn(struct tokenizer *t, json_t *o, const struct place *p, int depth, struct err *e);
+typedef int reader_fn(struct tokenizer *t, json_t *o, const struct place *p, int depth,
+                      struct err *e);
 
 /* The parts of a Sequence, one by one. */
-static int read_each(struct tokenizer *t, json_t *list, const struct place *p, int depth, reader_fn *read,
-                     struct err *e)
+static int read_each(struct tokenizer *t, json_t *list, const struct place *p, int depth,
+                     reader_fn *read, struct err *e)
 {
     int rc = OK;
 
@@ -36,28 +38,32 @@ static int read_each(struct tokenizer *t, json_t *list, const struct place *p, i
     return rc;
 }
 
-static int read_sequence(struct tokenizer *t, json_t *o, const char *key, const struct place *p, int depth,
-                         reader_fn *read, struct err *e)
+static int read_sequence(struct tokenizer *t, json_t *o, const char *key, const struct place *p,
+                         int depth, reader_fn *read, struct err *e)
 {
     struct place q = place_in(p, key);
     return read_each(t, json_object_get(o, key), &q, depth, read, e);
 }
 
 /* {"String": "..."} or {"Regex": "..."}, or a plain string. */
-static int read_pattern(json_t *o, char **text, size_t *n_text, struct regex **regex, const struct place *p,
-                        struct err *e)
+static int read_pattern(json_t *o, char **text, size_t *n_text, struct regex **regex,
+                        const struct place *p, struct err *e)
 {
-    json_t *v = json_object_get(o, "pattern"), *re = json_object_get(v, "Regex"), *s = json_object_get(v, "String");
+    json_t *v = json_object_get(o, "pattern"), *re = json_object_get(v, "Regex"),
+           *s = json_object_get(v, "String");
     struct place q = place_in(p, "pattern");
     int rc;
 
     *text = NULL;
     *regex = NULL;
     if (json_is_string(v)) s = v;
-    if (json_is_string(s)) *text = dup_text(json_text(s), n_text);
+    if (json_is_string(s))
+        *text = dup_text(json_text(s), n_text);
     else if (json_is_string(re)) {
-        if ((rc = regex_open(regex, json_text(re), e)) != OK) return err_wrap(e, "%s: %s", p->file, q.path);
-    } else return place_fail(&q, e, "neither a String nor a Regex");
+        if ((rc = regex_open(regex, json_text(re), e)) != OK)
+            return err_wrap(e, "%s: %s", p->file, q.path);
+    } else
+        return place_fail(&q, e, "neither a String nor a Regex");
     return OK;
 }
 
@@ -81,8 +87,12 @@ static int read_base64(struct str s, struct buf *out)
 
     for (size_t i = 0; i < s.n && s.p[i] != '='; i++) {
         char c = s.p[i];
-        int v = c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26
-              : c >= '0' && c <= '9' ? c - '0' + 52 : c == '+' ? 62 : c == '/' ? 63 : -1;
+        int v = c >= 'A' && c <= 'Z'   ? c - 'A'
+                : c >= 'a' && c <= 'z' ? c - 'a' + 26
+                : c >= '0' && c <= '9' ? c - '0' + 52
+                : c == '+'             ? 62
+                : c == '/'             ? 63
+                                       : -1;
         if (v < 0) return E_FORMAT;
         bits = bits << 6 | (uint32_t)v;
         if ((n += 6) >= 8) buf_putc(out, (char)(bits >> (n -= 8)));
@@ -96,12 +106,15 @@ static int read_charsmap(struct tokenizer *t, json_t *o, const struct place *p, 
     struct str s;
     int rc = field_str(o, "precompiled_charsmap", "", &s, p, e);
 
-    if (rc == OK && read_base64(s, &map) != OK) rc = place_fail(p, e, "precompiled_charsmap is not base64");
+    if (rc == OK && read_base64(s, &map) != OK)
+        rc = place_fail(p, e, "precompiled_charsmap is not base64");
     if (rc == OK && map.n && (rc = normal_check_charsmap(buf_str(&map), e)) != OK)
         err_wrap(e, "%s: %s", p->file, p->path);
     if (rc == OK && map.n)
-        normal_add(&t->normal, (struct normal_step){ .kind = NORMAL_CHARSMAP, .text = map.p, .n_text = map.n });
-    else buf_release(&map);
+        normal_add(&t->normal,
+                   (struct normal_step){ .kind = NORMAL_CHARSMAP, .text = map.p, .n_text = map.n });
+    else
+        buf_release(&map);
     return rc;
 }
 
@@ -131,39 +144,54 @@ static int read_prepend(json_t *o, struct normal_step *s, const struct place *p,
     return rc;
 }
 
-int tokjson_normalizer(struct tokenizer *t, json_t *o, const struct place *p, int depth, struct err *e)
+int tokjson_normalizer(struct tokenizer *t, json_t *o, const struct place *p, int depth,
+                       struct err *e)
 {
-    static const struct { const char *name; enum normal_kind kind; } kinds[] = {
-        { "NFC", NORMAL_NFC }, { "NFD", NORMAL_NFD }, { "NFKC", NORMAL_NFKC }, { "NFKD", NORMAL_NFKD },
-        { "Lowercase", NORMAL_LOWER }, { "Strip", NORMAL_STRIP }, { "StripAccents", NORMAL_STRIP_ACCENTS },
-        { "Prepend", NORMAL_PREPEND }, { "Replace", NORMAL_REPLACE }, { "BertNormalizer", NORMAL_BERT },
-        { "Nmt", NORMAL_NMT }, { "ByteLevel", NORMAL_BYTES },
+    static const struct {
+        const char *name;
+        enum normal_kind kind;
+    } kinds[] = {
+        { "NFC", NORMAL_NFC },
+        { "NFD", NORMAL_NFD },
+        { "NFKC", NORMAL_NFKC },
+        { "NFKD", NORMAL_NFKD },
+        { "Lowercase", NORMAL_LOWER },
+        { "Strip", NORMAL_STRIP },
+        { "StripAccents", NORMAL_STRIP_ACCENTS },
+        { "Prepend", NORMAL_PREPEND },
+        { "Replace", NORMAL_REPLACE },
+        { "BertNormalizer", NORMAL_BERT },
+        { "Nmt", NORMAL_NMT },
+        { "ByteLevel", NORMAL_BYTES },
     };
     struct normal_step s = { 0 };
     struct str type = type_of(o);
     size_t i = 0, n = sizeof kinds / sizeof *kinds;
     int rc = OK;
 
-    if (str_is(type, "Sequence")) return read_sequence(t, o, "normalizers", p, depth, tokjson_normalizer, e);
+    if (str_is(type, "Sequence"))
+        return read_sequence(t, o, "normalizers", p, depth, tokjson_normalizer, e);
     if (t->normal.n_steps >= MAX_STEPS) return place_fail(p, e, "too many steps");
     if (str_is(type, "Precompiled")) return read_charsmap(t, o, p, e);
     while (i < n && !str_is(type, kinds[i].name)) i++;
-    if (i == n) return place_fail(p, e, "'%.*s' is no normalizer tern knows", STR_ARG(str_take(type, 60)));
+    if (i == n)
+        return place_fail(p, e, "'%.*s' is no normalizer tern knows", STR_ARG(str_take(type, 60)));
     s.kind = kinds[i].kind;
     if (s.kind == NORMAL_STRIP) rc = read_strip(o, &s, p, e);
     if (s.kind == NORMAL_PREPEND) rc = read_prepend(o, &s, p, e);
     if (s.kind == NORMAL_REPLACE) rc = read_replace(o, &s, p, e);
     if (s.kind == NORMAL_BERT) rc = read_bert(o, &s, p, e);
-    normal_add(&t->normal, s);                           /* also on failure: the chain frees it */
+    normal_add(&t->normal, s); /* also on failure: the chain frees it */
     return rc;
 }
 
 /* ---- pre-tokenizers ---- */
 
-static int read_behavior(json_t *o, enum split_behavior def, enum split_behavior *out, const struct place *p,
-                         struct err *e)
+static int read_behavior(json_t *o, enum split_behavior def, enum split_behavior *out,
+                         const struct place *p, struct err *e)
 {
-    static const char *const names[] = { "Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous" };
+    static const char *const names[] = { "Removed", "Isolated", "MergedWithPrevious",
+                                         "MergedWithNext", "Contiguous" };
     struct str s;
     int rc = field_str(o, "behavior", NULL, &s, p, e);
 
@@ -214,7 +242,9 @@ static int read_metaspace(json_t *o, struct split_step *s, const struct place *p
         (rc = field_str(o, "prepend_scheme", prefix ? "always" : "never", &scheme, p, e)) != OK ||
         (rc = field_bool(o, "split", true, &s->cut, p, e)) != OK)
         return rc;
-    s->prepend = str_is(scheme, "always") ? PREPEND_ALWAYS : str_is(scheme, "first") ? PREPEND_FIRST : PREPEND_NEVER;
+    s->prepend = str_is(scheme, "always")  ? PREPEND_ALWAYS
+                 : str_is(scheme, "first") ? PREPEND_FIRST
+                                           : PREPEND_NEVER;
     s->text = dup_text(mark, &s->n_text);
     return OK;
 }
@@ -258,7 +288,8 @@ static int read_length(json_t *o, struct split_step *s, const struct place *p, s
     return rc;
 }
 
-static int read_whitespace_split(json_t *o, struct split_step *s, const struct place *p, struct err *e)
+static int read_whitespace_split(json_t *o, struct split_step *s, const struct place *p,
+                                 struct err *e)
 {
     (void)o, (void)p, (void)e;
     s->kind = SPLIT_CLASS;
@@ -295,16 +326,23 @@ static int read_scripts(json_t *o, struct split_step *s, const struct place *p, 
     return rc;
 }
 
-int tokjson_splitter(struct tokenizer *t, json_t *o, const struct place *p, int depth, struct err *e)
+int tokjson_splitter(struct tokenizer *t, json_t *o, const struct place *p, int depth,
+                     struct err *e)
 {
     static const struct {
         const char *name;
         int (*read)(json_t *, struct split_step *, const struct place *, struct err *);
     } kinds[] = {
-        { "Split", read_split }, { "ByteLevel", read_bytelevel }, { "Metaspace", read_metaspace },
-        { "Digits", read_digits }, { "Punctuation", read_punctuation }, { "CharDelimiterSplit", read_delimiter },
-        { "FixedLength", read_length }, { "WhitespaceSplit", read_whitespace_split },
-        { "Whitespace", read_whitespace }, { "UnicodeScripts", read_scripts },
+        { "Split", read_split },
+        { "ByteLevel", read_bytelevel },
+        { "Metaspace", read_metaspace },
+        { "Digits", read_digits },
+        { "Punctuation", read_punctuation },
+        { "CharDelimiterSplit", read_delimiter },
+        { "FixedLength", read_length },
+        { "WhitespaceSplit", read_whitespace_split },
+        { "Whitespace", read_whitespace },
+        { "UnicodeScripts", read_scripts },
         { "BertPreTokenizer", read_whitespace_split },
     };
     struct split_step s = { .behavior = SPLIT_ISOLATED };
@@ -312,21 +350,26 @@ int tokjson_splitter(struct tokenizer *t, json_t *o, const struct place *p, int 
     size_t i = 0, n = sizeof kinds / sizeof *kinds;
     int rc;
 
-    if (str_is(type, "Sequence")) return read_sequence(t, o, "pretokenizers", p, depth, tokjson_splitter, e);
+    if (str_is(type, "Sequence"))
+        return read_sequence(t, o, "pretokenizers", p, depth, tokjson_splitter, e);
     if (t->split.n_steps >= MAX_STEPS) return place_fail(p, e, "too many steps");
     while (i < n && !str_is(type, kinds[i].name)) i++;
-    if (i == n) return place_fail(p, e, "'%.*s' is no pre-tokenizer tern knows", STR_ARG(str_take(type, 60)));
+    if (i == n)
+        return place_fail(p, e, "'%.*s' is no pre-tokenizer tern knows",
+                          STR_ARG(str_take(type, 60)));
     rc = kinds[i].read(o, &s, p, e);
-    split_add(&t->split, s);                             /* also on failure: the chain frees it */
-    if (rc == OK && str_is(type, "BertPreTokenizer"))    /* at spaces, then at punctuation */
-        split_add(&t->split, (struct split_step){ .kind = SPLIT_CLASS, .behavior = SPLIT_ISOLATED,
+    split_add(&t->split, s);                          /* also on failure: the chain frees it */
+    if (rc == OK && str_is(type, "BertPreTokenizer")) /* at spaces, then at punctuation */
+        split_add(&t->split, (struct split_step){ .kind = SPLIT_CLASS,
+                                                  .behavior = SPLIT_ISOLATED,
                                                   .in_class = char_is_punct });
     return rc;
 }
 
 /* ---- post-processors ---- */
 
-static int add_id(struct tokenizer *t, bool behind, int64_t id, const struct place *p, struct err *e)
+static int add_id(struct tokenizer *t, bool behind, int64_t id, const struct place *p,
+                  struct err *e)
 {
     int *n = behind ? &t->n_after : &t->n_before;
 
@@ -338,8 +381,8 @@ static int add_id(struct tokenizer *t, bool behind, int64_t id, const struct pla
 }
 
 /* ["[CLS]", 101] */
-static int read_named_id(struct tokenizer *t, json_t *o, const char *key, bool behind, const struct place *p,
-                         struct err *e)
+static int read_named_id(struct tokenizer *t, json_t *o, const char *key, bool behind,
+                         const struct place *p, struct err *e)
 {
     json_t *id = json_array_get(json_object_get(o, key), 1);
 
@@ -355,14 +398,17 @@ static int read_template(struct tokenizer *t, json_t *o, const struct place *p, 
 
     if (!json_is_array(single)) return place_fail(p, e, "'single' is not a list");
     for (size_t i = 0; i < json_array_size(single) && rc == OK; i++) {
-        json_t *x = json_array_get(single, i), *name = json_object_get(json_object_get(x, "SpecialToken"), "id");
+        json_t *x = json_array_get(single, i),
+               *name = json_object_get(json_object_get(x, "SpecialToken"), "id");
         if (json_object_get(x, "Sequence")) {
             behind = true;
             continue;
         }
-        if (!json_is_string(name)) return place_fail(p, e, "single[%zu] is neither a token nor a sequence", i);
+        if (!json_is_string(name))
+            return place_fail(p, e, "single[%zu] is neither a token nor a sequence", i);
         json_t *ids = json_object_get(json_object_get(tokens, json_string_value(name)), "ids");
-        if (!json_is_array(ids)) return place_fail(p, e, "special_tokens has no '%.60s'", json_string_value(name));
+        if (!json_is_array(ids))
+            return place_fail(p, e, "special_tokens has no '%.60s'", json_string_value(name));
         for (size_t k = 0; k < json_array_size(ids) && rc == OK; k++) {
             json_t *id = json_array_get(ids, k);
             rc = add_id(t, behind, json_is_integer(id) ? json_integer_value(id) : -1, p, e);
@@ -376,19 +422,21 @@ int tokjson_post(struct tokenizer *t, json_t *o, const struct place *p, int dept
     struct str type = type_of(o);
     int rc;
 
-    if (str_is(type, "Sequence")) return read_sequence(t, o, "processors", p, depth, tokjson_post, e);
-    if (str_is(type, "ByteLevel")) return OK;            /* about offsets only */
+    if (str_is(type, "Sequence"))
+        return read_sequence(t, o, "processors", p, depth, tokjson_post, e);
+    if (str_is(type, "ByteLevel")) return OK; /* about offsets only */
     if (str_is(type, "TemplateProcessing")) return read_template(t, o, p, e);
     if (!str_is(type, "BertProcessing") && !str_is(type, "RobertaProcessing"))
-        return place_fail(p, e, "'%.*s' is no post-processor tern knows", STR_ARG(str_take(type, 60)));
+        return place_fail(p, e, "'%.*s' is no post-processor tern knows",
+                          STR_ARG(str_take(type, 60)));
     rc = read_named_id(t, o, "cls", false, p, e);
     return rc == OK ? read_named_id(t, o, "sep", true, p, e) : rc;
 }
 
 /* ---- decoders ---- */
 
-static int read_text(json_t *o, const char *key, const char *def, struct decode_step *s, const struct place *p,
-                     struct err *e)
+static int read_text(json_t *o, const char *key, const char *def, struct decode_step *s,
+                     const struct place *p, struct err *e)
 {
     struct str text;
     int rc = field_str(o, key, def, &text, p, e);
@@ -397,7 +445,8 @@ static int read_text(json_t *o, const char *key, const char *def, struct decode_
     return rc;
 }
 
-static int read_decode_metaspace(json_t *o, struct decode_step *s, const struct place *p, struct err *e)
+static int read_decode_metaspace(json_t *o, struct decode_step *s, const struct place *p,
+                                 struct err *e)
 {
     struct str scheme;
     bool prefix;
@@ -417,7 +466,8 @@ static int read_decode_strip(json_t *o, struct decode_step *s, const struct plac
     int rc;
 
     if ((rc = read_text(o, "content", " ", s, p, e)) != OK ||
-        (rc = field_int(o, "start", 0, &start, p, e)) != OK || (rc = field_int(o, "stop", 0, &stop, p, e)) != OK)
+        (rc = field_int(o, "start", 0, &start, p, e)) != OK ||
+        (rc = field_int(o, "stop", 0, &stop, p, e)) != OK)
         return rc;
     s->start = start < 0 ? 0 : start > 1 << 20 ? 1 << 20 : (int)start;
     s->stop = stop < 0 ? 0 : stop > 1 << 20 ? 1 << 20 : (int)stop;
@@ -426,20 +476,26 @@ static int read_decode_strip(json_t *o, struct decode_step *s, const struct plac
 
 int tokjson_decoder(struct tokenizer *t, json_t *o, const struct place *p, int depth, struct err *e)
 {
-    static const struct { const char *name; enum decode_kind kind; } kinds[] = {
-        { "ByteLevel", DECODE_BYTES }, { "Metaspace", DECODE_METASPACE }, { "WordPiece", DECODE_WORDPIECE },
-        { "ByteFallback", DECODE_FALLBACK }, { "Fuse", DECODE_FUSE }, { "Strip", DECODE_STRIP },
-        { "Replace", DECODE_REPLACE }, { "BPEDecoder", DECODE_SUFFIX },
+    static const struct {
+        const char *name;
+        enum decode_kind kind;
+    } kinds[] = {
+        { "ByteLevel", DECODE_BYTES },     { "Metaspace", DECODE_METASPACE },
+        { "WordPiece", DECODE_WORDPIECE }, { "ByteFallback", DECODE_FALLBACK },
+        { "Fuse", DECODE_FUSE },           { "Strip", DECODE_STRIP },
+        { "Replace", DECODE_REPLACE },     { "BPEDecoder", DECODE_SUFFIX },
     };
     struct decode_step s = { 0 };
     struct str type = type_of(o);
     size_t i = 0, n = sizeof kinds / sizeof *kinds;
     int rc = OK;
 
-    if (str_is(type, "Sequence")) return read_sequence(t, o, "decoders", p, depth, tokjson_decoder, e);
+    if (str_is(type, "Sequence"))
+        return read_sequence(t, o, "decoders", p, depth, tokjson_decoder, e);
     if (t->decode.n_steps >= MAX_STEPS) return place_fail(p, e, "too many steps");
     while (i < n && !str_is(type, kinds[i].name)) i++;
-    if (i == n) return place_fail(p, e, "'%.*s' is no decoder tern knows", STR_ARG(str_take(type, 60)));
+    if (i == n)
+        return place_fail(p, e, "'%.*s' is no decoder tern knows", STR_ARG(str_take(type, 60)));
     s.kind = kinds[i].kind;
     if (s.kind == DECODE_METASPACE) rc = read_decode_metaspace(o, &s, p, e);
     if (s.kind == DECODE_STRIP) rc = read_decode_strip(o, &s, p, e);
@@ -447,6 +503,6 @@ int tokjson_decoder(struct tokenizer *t, json_t *o, const struct place *p, int d
     if (s.kind == DECODE_SUFFIX) rc = read_text(o, "suffix", "</w>", &s, p, e);
     if (s.kind == DECODE_WORDPIECE && (rc = read_text(o, "prefix", "##", &s, p, e)) == OK)
         rc = field_bool(o, "cleanup", true, &s.cleanup, p, e);
-    decode_add(&t->decode, s);                           /* also on failure: the chain frees it */
+    decode_add(&t->decode, s); /* also on failure: the chain frees it */
     return rc;
 }

@@ -62,7 +62,7 @@ bool trie_add(struct trie *t, struct str key, int32_t value)
     for (size_t i = 0; i < key.n; i++, node = child) {
         unsigned char byte = (unsigned char)key.p[i];
         if ((child = trie_step(t, node, byte))) continue;
-        if (t->n_nodes >= (1 << 24) - 1) return true;    /* full: longer strings go unfound */
+        if (t->n_nodes >= (1 << 24) - 1) return true; /* full: longer strings go unfound */
         child = new_node(t);
         if (++t->n_edges * 2 > t->mask) grow_edges(t, (t->mask + 1) * 2);
         put_edge(t->edges, t->mask, (uint64_t)((node << 8 | byte) + 1) << 32 | child);

@@ -8,7 +8,8 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return (uint64_t)r ^ (uint64_t)(r >> 64);
 }
 
-/* Not seeded: the same file gives the same table. A file that piles its pieces up slows only itself. */
+/* Not seeded: the same file gives the same table. A file that piles its pieces up slows only
+ * itself. */
 uint64_t vocab_hash(struct str s)
 {
     uint64_t h = s.n, w = 0;
@@ -26,7 +27,8 @@ uint64_t vocab_hash(struct str s)
         memcpy(&b, p + n - 4, 4);
         w = (uint64_t)a << 32 | b;
     } else if (n) {
-        w = (uint64_t)(unsigned char)p[0] << 16 | (uint64_t)(unsigned char)p[n / 2] << 8 | (unsigned char)p[n - 1];
+        w = (uint64_t)(unsigned char)p[0] << 16 | (uint64_t)(unsigned char)p[n / 2] << 8 |
+            (unsigned char)p[n - 1];
     }
     return mix(h, w);
 }
@@ -108,7 +110,10 @@ int32_t vocab_find(const struct vocab *v, struct str piece)
     return find_hashed(v, piece, vocab_hash(piece));
 }
 
-void vocab_prefetch(const struct vocab *v, uint64_t hash) { __builtin_prefetch(&v->slots[hash & v->mask]); }
+void vocab_prefetch(const struct vocab *v, uint64_t hash)
+{
+    __builtin_prefetch(&v->slots[hash & v->mask]);
+}
 
 int32_t vocab_guess(const struct vocab *v, uint64_t hash)
 {

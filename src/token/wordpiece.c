@@ -11,8 +11,10 @@ static bool is_too_long(const struct wordpiece *p, struct str word)
     return n > (size_t)p->max_chars;
 }
 
-/* The longest piece that text, with head put before it, begins with: bytes of text it takes, 0 if none. */
-static size_t longest(const struct wordpiece *p, struct scratch *w, struct str head, struct str text, int32_t *id)
+/* The longest piece that text, with head put before it, begins with: bytes of text it takes, 0 if
+ * none. */
+static size_t longest(const struct wordpiece *p, struct scratch *w, struct str head,
+                      struct str text, int32_t *id)
 {
     size_t n = text.n < p->vocab->max_bytes ? text.n : p->vocab->max_bytes;
 
@@ -27,7 +29,8 @@ static size_t longest(const struct wordpiece *p, struct scratch *w, struct str h
     return 0;
 }
 
-void wordpiece_encode(const struct wordpiece *p, struct scratch *w, struct str word, struct ids *out)
+void wordpiece_encode(const struct wordpiece *p, struct scratch *w, struct str word,
+                      struct ids *out)
 {
     size_t before = out->n, at = 0;
     bool known = !is_too_long(p, word);

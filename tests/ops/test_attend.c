@@ -94,15 +94,18 @@ static void world_open(struct world *w, struct attend_opt opt, enum dtype type, 
         stride = blocks > stride ? blocks : stride;
     }
     table_shuffle(w, stride);
-    assert_true(dtype_row_bytes(type, (uint64_t)opt.head_dim, &kb) && dtype_row_bytes(type, (uint64_t)opt.head_dim_v, &vb));
+    assert_true(dtype_row_bytes(type, (uint64_t)opt.head_dim, &kb) &&
+                dtype_row_bytes(type, (uint64_t)opt.head_dim_v, &vb));
     kb *= KV_BLOCK * (uint64_t)opt.n_kv_heads, vb *= KV_BLOCK * (uint64_t)opt.n_kv_heads;
     w->layer = (struct kvlayer){ mem_alloc(kb * (uint64_t)w->n_blocks), mem_alloc(vb * (uint64_t)w->n_blocks),
                                  opt.n_kv_heads, opt.head_dim, opt.head_dim_v, kb, vb };
-    memset(w->layer.k, 0xff, kb * (uint64_t)w->n_blocks);        /* not a number, in every type but Q8_0's bytes */
+    /* Not a number, in every type but Q8_0's bytes. */
+    memset(w->layer.k, 0xff, kb * (uint64_t)w->n_blocks);
     memset(w->layer.v, 0xff, vb * (uint64_t)w->n_blocks);
     w->kv = (struct kvview){ .type = type, .layers = &w->layer, .n_layers = 1, .table = w->table,
                              .table_stride = stride, .seq = w->seq, .pos = w->pos, .n_seqs = w->n_seqs };
-    for (int i = 0; i < opt.n_heads; i++) w->sinks[i] = rng_normal(&rng), w->slopes[i] = 0.02f * (float)(i + 1);
+    for (int i = 0; i < opt.n_heads; i++)
+        w->sinks[i] = rng_normal(&rng), w->slopes[i] = 0.02f * (float)(i + 1);
     struct tensor k = tensor_new(total, opt.n_kv_heads * opt.head_dim, 3, 1.5f);
     struct tensor v = tensor_new(total, opt.n_kv_heads * opt.head_dim_v, 3, 1);
     put_all(w, ref, &k, &v, 64);
@@ -207,8 +210,9 @@ static void compare_batches(struct attend_opt opt, enum dtype type)
         batch_ready(&w);
         EACH_SET(set) for (int threads = 1; threads <= 3; threads++) {
             struct backend *be = open_backend(set, threads);
-            snprintf(what, sizeof what, "%s, %d threads, shape %d, heads %d/%d of %d/%d, window %d", set, threads,
-                     shape, opt.n_heads, opt.n_kv_heads, opt.head_dim, opt.head_dim_v, opt.window);
+            snprintf(what, sizeof what, "%s, %d threads, shape %d, heads %d/%d of %d/%d, window %d", set,
+                     threads, shape, opt.n_heads, opt.n_kv_heads, opt.head_dim, opt.head_dim_v,
+                     opt.window);
             compare(&w, be, what);
             backend_close(be);
         }
@@ -223,9 +227,11 @@ static void all_types_and_head_sizes_agree(void **state)
     (void)state;
 
     for (int t = 0; t < 4; t++) for (int i = 0; i < 11; i++) {
-        struct attend_opt opt = { .n_heads = 4, .n_kv_heads = 2, .head_dim = dims[i][0], .head_dim_v = dims[i][1] };
-        if (types[t] == DT_Q8_0 && (dims[i][0] % 32 || dims[i][1] % 32)) continue;
-        compare_batches(opt, types[t]);
+            struct attend_opt opt = {
+                .n_heads = 4, .n_kv_heads = 2, .head_dim = dims[i][0], .head_dim_v = dims[i][1]
+            };
+            if (types[t] == DT_Q8_0 && (dims[i][0] % 32 || dims[i][1] % 32)) continue;
+            compare_batches(opt, types[t]);
     }
 }
 
@@ -236,8 +242,10 @@ static void all_group_sizes_agree(void **state)
     (void)state;
 
     for (int i = 0; i < 10; i++)
-        compare_batches((struct attend_opt){ .n_heads = heads[i][0], .n_kv_heads = heads[i][1], .head_dim = 32,
-                                             .head_dim_v = 32 }, DT_F16);
+        compare_batches(
+            (struct attend_opt){
+                .n_heads = heads[i][0], .n_kv_heads = heads[i][1], .head_dim = 32, .head_dim_v = 32 },
+            DT_F16);
 }
 
 static void windows_caps_sinks_and_slopes_agree(void **state)
@@ -246,7 +254,9 @@ static void windows_caps_sinks_and_slopes_agree(void **state)
     (void)state;
 
     for (int i = 1; i < 32; i++) {
-        struct attend_opt opt = { .n_heads = 4, .n_kv_heads = 2, .head_dim = 32, .head_dim_v = 32, .scale = 0.3f };
+        struct attend_opt opt = {
+            .n_heads = 4, .n_kv_heads = 2, .head_dim = 32, .head_dim_v = 32, .scale = 0.3f
+        };
         opt.window = i & 1 ? 1 + i * 3 : i & 16 ? 1 : 0;
         opt.softcap = i & 2 ? 5 : 0;
         opt.sinks = i & 4 ? yes : NULL;
@@ -263,8 +273,14 @@ static void long_contexts_are_split_among_threads(void **state)
 
     for (int sinks = 0; sinks < 2; sinks++) for (int window = 0; window < 2; window++) {
         struct world w;
-        world_open(&w, (struct attend_opt){ .n_heads = 2, .n_kv_heads = 1, .head_dim = 64, .head_dim_v = 48,
-                                            .sinks = sinks ? yes : NULL, .window = window * 1500 }, DT_F16, lens);
+        world_open(&w,
+                   (struct attend_opt){ .n_heads = 2,
+                                        .n_kv_heads = 1,
+                                        .head_dim = 64,
+                                        .head_dim_v = 48,
+                                        .sinks = sinks ? yes : NULL,
+                                        .window = window * 1500 },
+                   DT_F16, lens);
         batch_add(&w, 0, 2997, 3001);
         batch_add(&w, 1, 499, 500);
         batch_ready(&w);
@@ -351,7 +367,9 @@ static void shapes_that_do_not_fit_are_refused(void **state)
     struct err e = { 0 };
     (void)state;
 
-    world_open(&w, (struct attend_opt){ .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .head_dim_v = 64 }, DT_F16, lens);
+    world_open(&w,
+               (struct attend_opt){ .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .head_dim_v = 64 },
+               DT_F16, lens);
     batch_add(&w, 0, 0, 20);
     batch_ready(&w);
     w.opt.n_heads = 5;

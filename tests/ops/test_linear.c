@@ -148,7 +148,8 @@ static void one_product(struct world *w, const struct isa *isa, int which, int r
     struct rng rng;
     rng_seed(&rng, (uint64_t)(which * 1000003 + rows * 10007 + cols * 101 + tokens));
     struct matrix m = matrix_make(which, rows, cols, &rng);
-    float *x = mem_array((size_t)(tokens * cols), sizeof *x), *y = mem_array((size_t)(tokens * rows), sizeof *y);
+    float *x = mem_array((size_t)(tokens * cols), sizeof *x),
+          *y = mem_array((size_t)(tokens * rows), sizeof *y);
     struct tensor xt = tensor_f32(x, tokens, cols);
     struct linear job = { .out = tensor_f32(y, tokens, rows), .w = &m.w };
 
@@ -208,7 +209,8 @@ static void jobs_share_x_and_keep_to_their_columns(void **state)
                 struct rng rng;
                 struct matrix m[3];
                 float *x = mem_array((size_t)tokens * (COLS + 5), sizeof *x), bias[R0];
-                float *y = mem_array((size_t)tokens * WIDE, sizeof *y), *z = mem_array((size_t)tokens * R0, sizeof *z);
+                float *y = mem_array((size_t)tokens * WIDE, sizeof *y),
+                      *z = mem_array((size_t)tokens * R0, sizeof *z);
                 struct tensor xt = { DT_F32, tokens, COLS, COLS + 5, x }, wide = tensor_f32(y, tokens, WIDE);
                 struct linear jobs[3];
 

@@ -13,7 +13,8 @@
 #define GUARD 12345.0f           /* stands behind every row and must stay */
 
 static const char *const sets[] = { "reference", "avx2", "avx512", "neon" };
-static const int lengths[] = { 1, 2, 3, 5, 7, 8, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 80, 96, 100, 127, 256, 299 };
+static const int lengths[] = { 1,  2,  3,  5,  7,  8,  15, 16,  17,  24,  31,
+                               32, 33, 48, 63, 64, 80, 96, 100, 127, 256, 299 };
 
 #define EACH_SET(v)                                                                                        \
     for (size_t set_ = 0; set_ < sizeof sets / sizeof *sets; set_++)                                       \
@@ -36,7 +37,8 @@ static void row(float x[N + 1], int n, float scale)
 }
 
 /* Each number to `tol` of its own size, or of `floor` where it is smaller than that. */
-static void assert_near(const char *what, const float *got, const float *want, int n, double tol, double floor)
+static void assert_near(const char *what, const float *got, const float *want, int n, double tol,
+                        double floor)
 {
     for (int i = 0; i < n; i++) {
         double diff = fabs((double)got[i] - want[i]), size = fmax(fabs((double)want[i]), floor);

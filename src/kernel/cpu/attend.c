@@ -79,16 +79,20 @@ static bool scratch_reserve(struct attn *a, size_t floats)
     return grow(&a->scratch, a->stride * (size_t)par_n(a->par) * sizeof(float));
 }
 
-static float *scratch_of(const struct attn *a, int thread) { return (float *)a->scratch.p + (size_t)thread * a->stride; }
+static float *scratch_of(const struct attn *a, int thread)
+{
+    return (float *)a->scratch.p + (size_t)thread * a->stride;
+}
 
-static bool rows_of(struct cpu *c, struct kvrows *r, enum dtype type, void *base, size_t block_bytes, int heads,
-                    int dim)
+static bool rows_of(struct cpu *c, struct kvrows *r, enum dtype type, void *base, size_t block_bytes,
+                    int heads, int dim)
 {
     uint64_t row;
     bool known = type == DT_F32 || type == DT_F16 || type == DT_BF16 || type == DT_Q8_0;
 
     if (!known || !dtype_row_bytes(type, (uint64_t)dim, &row)) {
-        cpu_fail(c, E_UNSUPPORTED, "keys and values of type %s with heads of %d numbers", dtype_name(type), dim);
+        cpu_fail(c, E_UNSUPPORTED, "keys and values of type %s with heads of %d numbers",
+                 dtype_name(type), dim);
         return false;
     }
     *r = (struct kvrows){ type, base, block_bytes, (size_t)row * KV_BLOCK, (size_t)row, dim };
@@ -146,14 +150,16 @@ static bool job_init(struct cpu *c, struct attend_job *j, int layer)
     const struct kvlayer *l = &j->kv->layers[layer];
 
     if (o->head_dim > MAX_HEAD_DIM || o->head_dim_v > MAX_HEAD_DIM) {
-        cpu_fail(c, E_UNSUPPORTED, "attention heads of %d and %d numbers: at most %d", o->head_dim, o->head_dim_v,
-                 MAX_HEAD_DIM);
+        cpu_fail(c, E_UNSUPPORTED, "attention heads of %d and %d numbers: at most %d", o->head_dim,
+                 o->head_dim_v, MAX_HEAD_DIM);
         return false;
     }
     if (o->n_kv_heads < 1 || o->n_heads % o->n_kv_heads || l->n_kv_heads != o->n_kv_heads ||
         l->head_dim != o->head_dim || l->head_dim_v != o->head_dim_v) {
-        cpu_fail(c, E_INVALID, "attention of %d heads over %d of %d and %d numbers; kept are %d of %d and %d",
-                 o->n_heads, o->n_kv_heads, o->head_dim, o->head_dim_v, l->n_kv_heads, l->head_dim, l->head_dim_v);
+        cpu_fail(c, E_INVALID,
+                 "attention of %d heads over %d of %d and %d numbers; kept are %d of %d and %d",
+                 o->n_heads, o->n_kv_heads, o->head_dim, o->head_dim_v, l->n_kv_heads, l->head_dim,
+                 l->head_dim_v);
         return false;
     }
     j->group = o->n_heads / o->n_kv_heads;
@@ -176,7 +182,9 @@ static int tile_tokens(const struct call *c)
     int n = FLASH_ROWS / c->j->group > 1 ? FLASH_ROWS / c->j->group : 1;
     long long want = (long long)PER_THREAD * par_n(c->a->par);
 
-    while (n * c->j->group > 32 && n > 1 && (long long)c->j->kv->n_tokens / n * c->j->opt->n_kv_heads < want) n /= 2;
+    while (n * c->j->group > 32 && n > 1 &&
+           (long long)c->j->kv->n_tokens / n * c->j->opt->n_kv_heads < want)
+        n /= 2;
     return n;
 }
 
@@ -216,7 +224,8 @@ static void run_piece(const struct call *c, int i, float *scratch)
 {
     int split = i % c->n_splits, tile = c->n_tiles - 1 - i / c->n_splits % c->n_tiles;
     const struct tile *t = &c->tiles[tile];
-    struct flash_piece p = { t->token, t->n_tokens, i / c->n_splits / c->n_tiles, t->key0, t->key1, split == 0, NULL };
+    struct flash_piece p = { t->token,   t->n_tokens, i / c->n_splits / c->n_tiles, t->key0, t->key1,
+                             split == 0, NULL };
 
     if (c->n_splits > 1) {
         par_share(t->key1 - t->key0, FLASH_KEYS, split, c->n_splits, &p.key0, &p.key1);
@@ -276,9 +285,11 @@ static bool plan(struct call *c)
     c->n_splits = splits(c);
     c->n_pieces = c->n_tiles * o->n_kv_heads * c->n_splits;
     c->part_floats = (flash_part_floats(c->max_rows, o->head_dim_v) + 15) & ~(size_t)15;
-    if (c->n_splits > 1 && !grow(&c->a->parts, (size_t)c->n_pieces * c->part_floats * sizeof(float))) return false;
-    return scratch_reserve(c->a, flash_scratch_floats(c->j->group > FLASH_ROWS ? c->j->group : FLASH_ROWS, o->head_dim,
-                                                      o->head_dim_v));
+    if (c->n_splits > 1 && !grow(&c->a->parts, (size_t)c->n_pieces * c->part_floats * sizeof(float)))
+        return false;
+    return scratch_reserve(c->a,
+                           flash_scratch_floats(c->j->group > FLASH_ROWS ? c->j->group : FLASH_ROWS,
+                                                o->head_dim, o->head_dim_v));
 }
 
 static bool worth_sharing(const struct call *c)
@@ -301,7 +312,8 @@ void cpu_attend(struct backend *be, const struct tensor *out, const struct tenso
 
     if (kv->n_tokens == 0 || !job_init(cpu, &j, layer)) return;
     if (c.a->flash ? !plan(&c) : !scratch_reserve(c.a, (size_t)kv->max_pos + 1)) {
-        cpu_fail(cpu, E_NOMEM, "no memory to attend from %d tokens to %d positions", kv->n_tokens, kv->max_pos + 1);
+        cpu_fail(cpu, E_NOMEM, "no memory to attend from %d tokens to %d positions", kv->n_tokens,
+                 kv->max_pos + 1);
         return;
     }
     if (!c.a->flash) par_run(cpu->par, ref_run, &c);

@@ -33,7 +33,8 @@ void cpu_rows(struct cpu *c, int rows, long long work, cpu_rows_fn *fn, const vo
 void cpu_embed(struct backend *be, const struct tensor *out, const struct weight *w, const int32_t *ids,
                float scale);
 void cpu_gather(struct backend *be, const struct tensor *out, const struct tensor *x, const int32_t *rows);
-void cpu_rmsnorm(struct backend *be, const struct tensor *out, const struct tensor *x, const float *w, float eps);
+void cpu_rmsnorm(struct backend *be, const struct tensor *out, const struct tensor *x, const float *w,
+                 float eps);
 void cpu_layernorm(struct backend *be, const struct tensor *out, const struct tensor *x, const float *w,
                    const float *b, float eps);
 void cpu_headnorm(struct backend *be, const struct tensor *x, int n_heads, int head_dim, const float *w,

@@ -120,7 +120,8 @@ INLINE void row_32(const struct gemv *g, int r, int t0, const int T, const int k
         struct w32 w = load_w32(p, table, kind);
         _mm_prefetch(p + 1024, _MM_HINT_T0);
         UNROLL
-        for (int t = 0; t < T; t++) dot_w32(&acc[t], &corr[t], &w, x[t] + b, is_signed(kind), !is_signed(kind));
+        for (int t = 0; t < T; t++)
+            dot_w32(&acc[t], &corr[t], &w, x[t] + b, is_signed(kind), !is_signed(kind));
     }
     UNROLL
     for (int t = 0; t < T; t++)

@@ -62,18 +62,18 @@ INLINE __m512i load16x4(const char *p, const int step)
 /* 16-bit words a, b, c, d of 64 bytes, four times each, as floats. */
 INLINE __m512 halves(__m512i v, const int a, const int b, const int c, const int d)
 {
-    const __m512i at = _mm512_zextsi256_si512(_mm256_setr_epi16((short)a, (short)a, (short)a, (short)a, (short)b,
-        (short)b, (short)b, (short)b, (short)c, (short)c, (short)c, (short)c, (short)d, (short)d, (short)d,
-        (short)d));
+    const __m512i at = _mm512_zextsi256_si512(_mm256_setr_epi16(
+        (short)a, (short)a, (short)a, (short)a, (short)b, (short)b, (short)b, (short)b, (short)c,
+        (short)c, (short)c, (short)c, (short)d, (short)d, (short)d, (short)d));
     return _mm512_cvtph_ps(_mm512_castsi512_si256(_mm512_permutexvar_epi16(at, v)));
 }
 
 /* The same with words past the first 64 bytes: those in `k` (of four each) come from v1. */
 INLINE __m512 halves2(__m512i v0, __m512i v1, __mmask32 k, const int a, const int b, const int c, const int d)
 {
-    const __m512i at = _mm512_zextsi256_si512(_mm256_setr_epi16((short)a, (short)a, (short)a, (short)a, (short)b,
-        (short)b, (short)b, (short)b, (short)c, (short)c, (short)c, (short)c, (short)d, (short)d, (short)d,
-        (short)d));
+    const __m512i at = _mm512_zextsi256_si512(_mm256_setr_epi16(
+        (short)a, (short)a, (short)a, (short)a, (short)b, (short)b, (short)b, (short)b, (short)c,
+        (short)c, (short)c, (short)c, (short)d, (short)d, (short)d, (short)d));
     __m512i w = _mm512_permutexvar_epi16(at, v0);
     w = _mm512_mask_permutexvar_epi16(w, k, at, v1);
     return _mm512_cvtph_ps(_mm512_castsi512_si256(w));
@@ -111,7 +111,8 @@ INLINE __m512i fifth_bits(const char *p, const int step, const int qh, const int
 {
     const uint64_t w0 = (uint64_t)(unsigned)(qh + half * 2), s = (uint64_t)(unsigned)step;
     /* bytes of qh under each of the eight elements they serve; the last block lies past 64 bytes */
-    const long long a = (long long)(w0 * 0x0101010101010101u), b = (long long)((w0 + 1) * 0x0101010101010101u);
+    const long long a = (long long)(w0 * 0x0101010101010101u),
+                    b = (long long)((w0 + 1) * 0x0101010101010101u);
     const long long n = (long long)(s * 0x0101010101010101u), back = (long long)(24 * 0x0101010101010101u);
     const __m512i at = _mm512_setr_epi64(a, b, a + n, b + n, a + 2 * n, b + 2 * n, a + 3 * n - back,
                                          b + 3 * n - back);
@@ -208,13 +209,13 @@ INLINE void tile_32(const struct gemv *g, int r0, const int R, int t0, const int
     gemv_store(g, r0, R, t0, T, acc);
 }
 
-void gemv_q4_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q4_0, 4, 2, 2, 1); }
-void gemv_q4_1_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q4_1, 4, 2, 2, 1); }
-void gemv_q5_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q5_0, 4, 2, 2, 1); }
-void gemv_q5_1_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q5_1, 4, 2, 2, 1); }
-void gemv_q8_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q8_0, 4, 2, 2, 1); }
-void gemv_iq4_nl_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, IQ4_NL, 4, 2, 2, 1); }
-void gemv_mxfp4_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, MXFP4, 4, 2, 2, 1); }
+void gemv_q4_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q4_0, 4, 4, 4, 2); }
+void gemv_q4_1_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q4_1, 4, 4, 4, 2); }
+void gemv_q5_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q5_0, 4, 4, 4, 2); }
+void gemv_q5_1_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q5_1, 4, 4, 4, 2); }
+void gemv_q8_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q8_0, 4, 4, 4, 2); }
+void gemv_iq4_nl_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, IQ4_NL, 4, 4, 4, 2); }
+void gemv_mxfp4_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, MXFP4, 4, 4, 4, 2); }
 
 /* IQ4_XS: eight blocks of 32 under one scale: two times four, nibbles as in IQ4_NL. */
 INLINE void load_iq4_xs(struct w32 w[2], const struct block_iq4_xs *b, __m512i table)
@@ -226,7 +227,8 @@ INLINE void load_iq4_xs(struct w32 w[2], const struct block_iq4_xs *b, __m512i t
     const __m256i at4 = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
     const __m256i at2 = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
     __m256i sl = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32((int)l), at4), _mm256_set1_epi32(15));
-    __m256i sh = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(b->scales_h), at2), _mm256_set1_epi32(3));
+    __m256i sh =
+        _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(b->scales_h), at2), _mm256_set1_epi32(3));
     __m256i sc = _mm256_sub_epi32(_mm256_or_si256(sl, _mm256_slli_epi32(sh, 4)), _mm256_set1_epi32(32));
     __m256 d = _mm256_mul_ps(_mm256_cvtepi32_ps(sc), _mm256_set1_ps(_cvtsh_ss(b->d)));
 
@@ -272,4 +274,4 @@ INLINE void tile_iq4_xs(const struct gemv *g, int r0, const int R, int t0, const
     gemv_store(g, r0, R, t0, T, acc);
 }
 
-void gemv_iq4_xs_avx512(const struct gemv *g) { GEMV_TILES(tile_iq4_xs, g, IQ4_XS, 4, 2, 2, 1); }
+void gemv_iq4_xs_avx512(const struct gemv *g) { GEMV_TILES(tile_iq4_xs, g, IQ4_XS, 4, 4, 4, 2); }

@@ -38,7 +38,11 @@ enum { Q4_0, Q4_1, Q5_0, Q8_0, IQ4_NL, MXFP4 };
 
 INLINE int block_bytes(const int kind)
 {
-    return kind == Q4_0 || kind == IQ4_NL ? 18 : kind == Q4_1 ? 20 : kind == Q5_0 ? 22 : kind == Q8_0 ? 34 : 17;
+    return kind == Q4_0 || kind == IQ4_NL ? 18
+           : kind == Q4_1                 ? 20
+           : kind == Q5_0                 ? 22
+           : kind == Q8_0                 ? 34
+                                          : 17;
 }
 
 /* 16 in every byte whose bit of the 16 at p is set. */
@@ -105,7 +109,8 @@ INLINE void row_32(const struct gemv *g, int r, int t0, const int T, const int k
         for (int t = 0; t < T; t++) dot_w32(&acc[t], &corr[t], &w, x[t] + b, true, kind == Q4_1);
     }
     UNROLL
-    for (int t = 0; t < T; t++) g->out[(size_t)(t0 + t) * g->out_stride + (size_t)r] = vaddvq_f32(acc[t]) + corr[t];
+    for (int t = 0; t < T; t++)
+        g->out[(size_t)(t0 + t) * g->out_stride + (size_t)r] = vaddvq_f32(acc[t]) + corr[t];
 }
 
 void gemv_q4_0_neon(const struct gemv *g) { GEMV_EACH_ROW(row_32, g, Q4_0) }

@@ -33,8 +33,14 @@ enum { FORM_F32, FORM_32, FORM_256 };
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-INLINE const char *gemv_row(const struct gemv *g, int r) { return (const char *)g->w + (size_t)r * g->w_stride; }
-INLINE const void *gemv_x(const struct gemv *g, int t) { return (const char *)g->x + (size_t)t * g->x_stride; }
+INLINE const char *gemv_row(const struct gemv *g, int r)
+{
+    return (const char *)g->w + (size_t)r * g->w_stride;
+}
+INLINE const void *gemv_x(const struct gemv *g, int t)
+{
+    return (const char *)g->x + (size_t)t * g->x_stride;
+}
 
 /* out[t0 .. t0+T)[r0 .. r0+R) from the sums of lanes. */
 INLINE void gemv_store(const struct gemv *g, int r0, const int R, int t0, const int T, const __m512 *acc)
@@ -43,7 +49,8 @@ INLINE void gemv_store(const struct gemv *g, int r0, const int R, int t0, const 
     for (int t = 0; t < T; t++)
         UNROLL
         for (int r = 0; r < R; r++)
-            g->out[(size_t)(t0 + t) * g->out_stride + (size_t)(r0 + r)] = _mm512_reduce_add_ps(acc[r * T + t]);
+            g->out[(size_t)(t0 + t) * g->out_stride + (size_t)(r0 + r)] =
+                _mm512_reduce_add_ps(acc[r * T + t]);
 }
 
 /* Cuts a gemv into tiles of rows × tokens with constant sizes: TILE(g, r0, R, t0, T, kind). */
@@ -73,7 +80,8 @@ gemv_fn gemv_q4_0_avx512, gemv_q4_1_avx512, gemv_q5_0_avx512, gemv_q5_1_avx512, 
 /* dot_k_avx512.c */
 size_t x256_bytes(int cols);
 void x256_make(void *dst, const float *x, int cols);
-gemv_fn gemv_q2_k_avx512, gemv_q3_k_avx512, gemv_q4_k_avx512, gemv_q5_k_avx512, gemv_q6_k_avx512, gemv_tq2_0_avx512;
+gemv_fn gemv_q2_k_avx512, gemv_q3_k_avx512, gemv_q4_k_avx512, gemv_q5_k_avx512, gemv_q6_k_avx512,
+    gemv_tq2_0_avx512;
 
 /* dot_iq2_avx512.c */
 gemv_fn gemv_iq2_xxs_avx512;

@@ -44,7 +44,8 @@ INLINE void row_f(const struct gemv *g, int r, int t0, const int T, const enum d
     }
     UNROLL
     for (int t = 0; t < T; t++)
-        g->out[(size_t)(t0 + t) * g->out_stride + (size_t)r] = vaddvq_f32(vaddq_f32(acc[2 * t], acc[2 * t + 1]));
+        g->out[(size_t)(t0 + t) * g->out_stride + (size_t)r] =
+            vaddvq_f32(vaddq_f32(acc[2 * t], acc[2 * t + 1]));
 }
 
 void gemv_f32_neon(const struct gemv *g) { GEMV_EACH_ROW(row_f, g, DT_F32) }

@@ -10,7 +10,8 @@ static struct {
     uint16_t point[256] __attribute__((aligned(64)));    /* coordinate j in bits 2j: 0, 1, 2 for 8, 25, 43 */
     uint8_t signs[128] __attribute__((aligned(64)));
     uint8_t signs_at[4][64] __attribute__((aligned(64)));    /* the byte of signs over each number */
-    uint16_t point_at[4][32] __attribute__((aligned(64)));   /* the word of eight numbers, low in each qword */
+    uint16_t point_at[4][32]
+        __attribute__((aligned(64))); /* the word of eight numbers, low in each qword */
 } tab;
 
 static void tab_make(void)
@@ -18,10 +19,11 @@ static void tab_make(void)
     const struct iq_grid *g = iq_grid();
 
     for (int i = 0; i < 256; i++)
-        for (int j = 0; j < 8; j++) tab.point[i] |= (uint16_t)((g->iq2_xxs[i][j] > 8) + (g->iq2_xxs[i][j] > 25)) << 2 * j;
+        for (int j = 0; j < 8; j++)
+            tab.point[i] |= (uint16_t)((g->iq2_xxs[i][j] > 8) + (g->iq2_xxs[i][j] > 25)) << 2 * j;
     for (int i = 0; i < 128; i++) tab.signs[i] = g->signs[i];
     for (int k = 0; k < 4; k++)
-        for (int e = 0; e < 8; e++) {                    /* eights of register k: groups k, k + 4, k + 8, k + 12 */
+        for (int e = 0; e < 8; e++) { /* eights of register k: groups k, k + 4, k + 8, k + 12 */
             int word = 2 * (k + e / 2 * 4) + e % 2;      /* of the block's 32, four to each 32 numbers */
             tab.point_at[k][4 * e] = (uint16_t)word;
             for (int j = 0; j < 8; j++) tab.signs_at[k][8 * e + j] = (uint8_t)(8 * (word / 4) + word % 4);
@@ -63,7 +65,8 @@ INLINE struct w256 load_iq2_xxs(const struct block_iq2_xxs *b, const struct tabl
     float d = _cvtsh_ss(b->d);
     __m512i v = _mm512_loadu_si512(b->qs);
     __m512i points = lookup_points(_mm512_maskz_permutexvar_epi8(0x5555555555555555u, index, v), t);
-    __m512i signs = _mm512_permutex2var_epi8(t->signs[0], _mm512_multishift_epi64_epi8(sevens, v), t->signs[1]);
+    __m512i signs =
+        _mm512_permutex2var_epi8(t->signs[0], _mm512_multishift_epi64_epi8(sevens, v), t->signs[1]);
     __m512i scale = _mm512_shuffle_epi32(_mm512_srli_epi64(v, 60), 0xa0);
     struct w256 w;
 
@@ -71,7 +74,8 @@ INLINE struct w256 load_iq2_xxs(const struct block_iq2_xxs *b, const struct tabl
     for (int k = 0; k < 4; k++) {
         __m512i p = _mm512_permutexvar_epi16(_mm512_load_si512(tab.point_at[k]), points);
         w.q[k] = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(twos, p), levels);
-        w.neg[k] = _mm512_test_epi8_mask(_mm512_permutexvar_epi8(_mm512_load_si512(tab.signs_at[k]), signs), bit);
+        w.neg[k] = _mm512_test_epi8_mask(
+            _mm512_permutexvar_epi8(_mm512_load_si512(tab.signs_at[k]), signs), bit);
     }
     w.d = _mm512_fmadd_ps(_mm512_cvtepi32_ps(scale), _mm512_set1_ps(d * 0.25f), _mm512_set1_ps(d * 0.125f));
     return w;
@@ -85,8 +89,9 @@ INLINE __m512 dot_iq2(__m512 acc, const struct w256 *w, const struct x256 *x)
 
     UNROLL
     for (int k = 0; k < 4; k += 2) {                     /* two registers under the same four scales */
-        const __m512i at = _mm512_add_epi32(_mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12),
-                                            _mm512_set1_epi32(k));
+        const __m512i at =
+            _mm512_add_epi32(_mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12),
+                             _mm512_set1_epi32(k));
         __m512i a = _mm512_load_si512(x->q[k]), b = _mm512_load_si512(x->q[k + 1]);
         a = _mm512_mask_sub_epi8(a, w->neg[k], zero, a);
         b = _mm512_mask_sub_epi8(b, w->neg[k + 1], zero, b);
@@ -96,7 +101,8 @@ INLINE __m512 dot_iq2(__m512 acc, const struct w256 *w, const struct x256 *x)
     return acc;
 }
 
-INLINE void tile_iq2(const struct gemv *g, int r0, const int R, int t0, const int T, const struct tables *tables)
+INLINE void tile_iq2(const struct gemv *g, int r0, const int R, int t0, const int T,
+                     const struct tables *tables)
 {
     const struct block_iq2_xxs *w[2];
     const struct x256 *x[8];

@@ -21,8 +21,14 @@ struct spread {
 };
 
 /* Where eight numbers lie: half h of group g. */
-INLINE void put8(struct spread *s, int g, int h, const void *eight) { memcpy(s->q[g % 4] + 16 * (g / 4) + 8 * h, eight, 8); }
-INLINE void put4(struct spread *s, int g, int h, const void *four) { memcpy(s->q[g % 4] + 16 * (g / 4) + 4 * h, four, 4); }
+INLINE void put8(struct spread *s, int g, int h, const void *eight)
+{
+    memcpy(s->q[g % 4] + 16 * (g / 4) + 8 * h, eight, 8);
+}
+INLINE void put4(struct spread *s, int g, int h, const void *four)
+{
+    memcpy(s->q[g % 4] + 16 * (g / 4) + 4 * h, four, 4);
+}
 INLINE void put_signs(struct spread *s, int g, unsigned bits) { s->neg[g % 4][g / 4] = (uint16_t)bits; }
 
 INLINE uint32_t load32(const void *p)
@@ -108,7 +114,8 @@ INLINE void spread_iq1_s(struct spread *s, const struct block_iq1_s *b, const st
         unsigned qh = b->qh[i];
         UNROLL
         for (int l = 0; l < 4; l++)
-            put8_ternary(s, 2 * i + l / 2, l % 2, g->iq1[b->qs[4 * i + l] | (qh >> 3 * l & 7) << 8], qh >> 15);
+            put8_ternary(s, 2 * i + l / 2, l % 2, g->iq1[b->qs[4 * i + l] | (qh >> 3 * l & 7) << 8],
+                         qh >> 15);
         s->d[2 * i] = s->d[2 * i + 1] = d * (float)(2 * (qh >> 12 & 7) + 1);
         s->m[2 * i] = s->m[2 * i + 1] = -9 * s->d[2 * i];
     }
@@ -224,10 +231,10 @@ INLINE void tile_iq(const struct gemv *g, int r0, const int R, int t0, const int
     gemv_store(g, r0, R, t0, T, acc);
 }
 
-void gemv_iq2_xs_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ2_XS, 1, 1, 1, 1); }
-void gemv_iq2_s_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ2_S, 1, 1, 1, 1); }
-void gemv_iq3_xxs_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ3_XXS, 1, 1, 1, 1); }
-void gemv_iq3_s_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ3_S, 1, 1, 1, 1); }
-void gemv_iq1_s_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ1_S, 1, 1, 1, 1); }
-void gemv_iq1_m_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ1_M, 1, 1, 1, 1); }
-void gemv_tq1_0_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, TQ1_0, 1, 1, 1, 1); }
+void gemv_iq2_xs_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ2_XS, 4, 2, 2, 1); }
+void gemv_iq2_s_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ2_S, 4, 2, 2, 1); }
+void gemv_iq3_xxs_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ3_XXS, 4, 2, 2, 1); }
+void gemv_iq3_s_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ3_S, 4, 2, 2, 1); }
+void gemv_iq1_s_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ1_S, 4, 2, 2, 1); }
+void gemv_iq1_m_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, IQ1_M, 4, 2, 2, 1); }
+void gemv_tq1_0_avx512(const struct gemv *g) { GEMV_TILES(tile_iq, g, TQ1_0, 4, 2, 2, 1); }

@@ -124,7 +124,12 @@ INLINE void load_w256(struct w256 *w, const char *p, const int kind)
 
 INLINE int block_bytes(const int kind)
 {
-    return kind == Q2_K ? 84 : kind == Q3_K ? 110 : kind == Q4_K ? 144 : kind == Q5_K ? 176 : kind == Q6_K ? 210 : 136;
+    return kind == Q2_K   ? 84
+           : kind == Q3_K ? 110
+           : kind == Q4_K ? 144
+           : kind == Q5_K ? 176
+           : kind == Q6_K ? 210
+                          : 136;
 }
 
 INLINE void row_k(const struct gemv *g, int r, int t0, const int T, const int kind)
@@ -152,7 +157,8 @@ INLINE void row_k(const struct gemv *g, int r, int t0, const int T, const int ki
             v.d = _mm256_set_m128(_mm_broadcast_ss(&w.d[2 * i + 1]), _mm_broadcast_ss(&w.d[2 * i]));
             if (!is_signed) v.m = _mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)&w.m[2 * i]));
             UNROLL
-            for (int t = 0; t < T; t++) dot_w32(&acc[t], &corr[t], &v, x[t] + 8 * b + i, is_signed, !is_signed);
+            for (int t = 0; t < T; t++)
+                dot_w32(&acc[t], &corr[t], &v, x[t] + 8 * b + i, is_signed, !is_signed);
         }
     }
     UNROLL

@@ -67,10 +67,11 @@ INLINE __m512 scales_45(const uint16_t *p)
     /* Bytes of the 16 at p, zeros above them: scales begin at 4. Low bits are a's, bits 4 and 5 of the
      * latter four b's. */
     const int z = (int)0x80808000u, no = (int)0x80808080u;
-    const __m512i at_a = _mm512_setr_epi32(z | 4, z | 5, z | 6, z | 7, z | 12, z | 13, z | 14, z | 15, z | 8, z | 9,
-                                           z | 10, z | 11, z | 12, z | 13, z | 14, z | 15);
-    const __m512i at_b = _mm512_setr_epi32(no, no, no, no, z | 4, z | 5, z | 6, z | 7, no, no, no, no, z | 8, z | 9,
-                                           z | 10, z | 11);
+    const __m512i at_a =
+        _mm512_setr_epi32(z | 4, z | 5, z | 6, z | 7, z | 12, z | 13, z | 14, z | 15, z | 8, z | 9,
+                          z | 10, z | 11, z | 12, z | 13, z | 14, z | 15);
+    const __m512i at_b = _mm512_setr_epi32(no, no, no, no, z | 4, z | 5, z | 6, z | 7, no, no, no, no,
+                                           z | 8, z | 9, z | 10, z | 11);
     const __m512i cut = _mm512_setr_epi32(63, 63, 63, 63, 15, 15, 15, 15, 63, 63, 63, 63, 15, 15, 15, 15);
     const __m512i down = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4);
     __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p));
@@ -131,7 +132,8 @@ INLINE struct w256 load_q6_k(const struct block_q6_k *b)
     struct w256 w;
 
     UNROLL
-    for (int i = 0; i < 4; i++) w.q[i] = _mm512_and_si512(_mm512_srlv_epi64(pairs(b->ql + 16 * i, 64), nib), low);
+    for (int i = 0; i < 4; i++)
+        w.q[i] = _mm512_and_si512(_mm512_srlv_epi64(pairs(b->ql + 16 * i, 64), nib), low);
     w.q[0] = join(w.q[0], h0, first, 0x30);
     w.q[1] = join(w.q[1], h1, first, 0x30);
     w.q[2] = join(w.q[2], h0, second, 0x30);
@@ -178,7 +180,8 @@ INLINE struct w256 load_q3_k(const struct block_q3_k *b)
     w.q[2] = join(w.q[2], h0, odd, 4);
     w.q[3] = join(w.q[3], h1, odd, 4);
     memcpy(s, b->scales, 12);
-    for (int i = 0; i < 4; i++) sc[i] = (s[i & 1] >> (i < 2 ? 0 : 4) & 0x0f0f0f0f) | (s[2] >> 2 * i & 0x03030303) << 4;
+    for (int i = 0; i < 4; i++)
+        sc[i] = (s[i & 1] >> (i < 2 ? 0 : 4) & 0x0f0f0f0f) | (s[2] >> 2 * i & 0x03030303) << 4;
     __m512i k = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)sc));
     w.d = _mm512_cvtepi32_ps(_mm512_sub_epi32(k, _mm512_set1_epi32(32)));
     w.d = _mm512_mul_ps(w.d, _mm512_set1_ps(_cvtsh_ss(b->d)));
@@ -191,7 +194,7 @@ INLINE struct w256 load_tq2_0(const struct block_tq2_0 *b)
     struct w256 w;
     pairs_23(w.q, b->qs);
     w.d = _mm512_set1_ps(_cvtsh_ss(b->d));
-    w.m = _mm512_sub_ps(_mm512_setzero_ps(), w.d);
+    w.d = w.m = _mm512_mask_sub_ps(w.d, 0xff00, _mm512_setzero_ps(), w.d);
     return w;
 }
 
@@ -230,6 +233,8 @@ INLINE __m512 dot_w16s(__m512 acc, const struct w256 *w, const struct x256 *x)
     }
     return acc;
 }
+
+INLINE bool scale_for_32(const int kind) { return kind == Q4_K || kind == Q5_K || kind == TQ2_0; }
 
 INLINE int block_bytes(const int kind)
 {
@@ -270,16 +275,16 @@ INLINE void tile_k(const struct gemv *g, int r0, const int R, int t0, const int 
             for (int i = 0; i < block_bytes(kind); i += 64) _mm_prefetch(next + i, _MM_HINT_T0);
             UNROLL
             for (int t = 0; t < T; t++)
-                acc[r * T + t] = kind == Q4_K || kind == Q5_K ? dot_w32s(acc[r * T + t], &v, x[t] + c)
-                                                              : dot_w16s(acc[r * T + t], &v, x[t] + c);
+                acc[r * T + t] = scale_for_32(kind) ? dot_w32s(acc[r * T + t], &v, x[t] + c)
+                                                    : dot_w16s(acc[r * T + t], &v, x[t] + c);
         }
     }
     gemv_store(g, r0, R, t0, T, acc);
 }
 
-void gemv_q2_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q2_K, 2, 2, 1, 1); }
-void gemv_q3_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q3_K, 2, 2, 1, 1); }
-void gemv_q4_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q4_K, 2, 2, 1, 1); }
-void gemv_q5_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q5_K, 2, 2, 1, 1); }
-void gemv_q6_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q6_K, 2, 2, 1, 1); }
-void gemv_tq2_0_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, TQ2_0, 2, 2, 1, 1); }
+void gemv_q2_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q2_K, 4, 2, 2, 2); }
+void gemv_q3_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q3_K, 4, 2, 2, 2); }
+void gemv_q4_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q4_K, 4, 2, 2, 2); }
+void gemv_q5_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q5_K, 4, 2, 2, 2); }
+void gemv_q6_k_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, Q6_K, 4, 2, 2, 2); }
+void gemv_tq2_0_avx512(const struct gemv *g) { GEMV_TILES(tile_k, g, TQ2_0, 4, 2, 2, 2); }

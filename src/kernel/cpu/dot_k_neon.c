@@ -49,7 +49,7 @@ INLINE void load_q6_k(struct w256 *w, const struct block_q6_k *b)
 {
     float d = half_at(&b->d);
     UNROLL
-    for (int j = 0; j < 16; j++) {                       /* of its half: 32-block j % 8 / 2, 16 bytes at j % 2 */
+    for (int j = 0; j < 16; j++) { /* of its half: 32-block j % 8 / 2, 16 bytes at j % 2 */
         const int half = j / 8, k = j % 8 / 2, h = j % 2;
         uint8x16_t l = vld1q_u8(b->ql + 64 * half + 32 * (k % 2) + 16 * h);
         uint8x16_t u = vld1q_u8(b->qh + 32 * half + 16 * h);
@@ -90,7 +90,10 @@ INLINE void load_w256(struct w256 *w, const char *p, const int kind)
     }
 }
 
-INLINE int block_bytes(const int kind) { return kind == Q4_K ? 144 : kind == Q5_K ? 176 : kind == Q6_K ? 210 : 136; }
+INLINE int block_bytes(const int kind)
+{
+    return kind == Q4_K ? 144 : kind == Q5_K ? 176 : kind == Q6_K ? 210 : 136;
+}
 
 INLINE void row_k(const struct gemv *g, int r, int t0, const int T, const int kind)
 {
@@ -114,11 +117,13 @@ INLINE void row_k(const struct gemv *g, int r, int t0, const int T, const int ki
             struct w32 v = { { w.q[2 * i], w.q[2 * i + 1] }, { w.d[2 * i], w.d[2 * i + 1] }, { 0 } };
             if (has_min) v.m[0] = w.m[2 * i], v.m[1] = w.m[2 * i + 1];
             UNROLL
-            for (int t = 0; t < T; t++) dot_w32(&acc[t], &corr[t], &v, x[t] + 8 * b + i, kind != Q6_K, has_min);
+            for (int t = 0; t < T; t++)
+                dot_w32(&acc[t], &corr[t], &v, x[t] + 8 * b + i, kind != Q6_K, has_min);
         }
     }
     UNROLL
-    for (int t = 0; t < T; t++) g->out[(size_t)(t0 + t) * g->out_stride + (size_t)r] = vaddvq_f32(acc[t]) + corr[t];
+    for (int t = 0; t < T; t++)
+        g->out[(size_t)(t0 + t) * g->out_stride + (size_t)r] = vaddvq_f32(acc[t]) + corr[t];
 }
 
 void gemv_q4_k_neon(const struct gemv *g) { GEMV_EACH_ROW(row_k, g, Q4_K) }

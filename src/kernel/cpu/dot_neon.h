@@ -20,8 +20,8 @@ struct w32 {
     float d[2], m[2];
 };
 
-INLINE void dot_w32(float32x4_t *acc, float *corr, const struct w32 *w, const struct x8 *x, const bool one_scale,
-                    const bool has_min)
+INLINE void dot_w32(float32x4_t *acc, float *corr, const struct w32 *w, const struct x8 *x,
+                    const bool one_scale, const bool has_min)
 {
     int32x4_t a = vdotq_s32(vdupq_n_s32(0), w->q[0], vld1q_s8(x->q));
     if (one_scale) {

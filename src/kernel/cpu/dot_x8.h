@@ -14,7 +14,10 @@ struct x8 {
 
 enum { FORM_F32, FORM_X8 };
 
-static inline size_t x8_bytes(int cols) { return ((size_t)((cols + 31) / 32) * sizeof(struct x8) + 63) & ~(size_t)63; }
+static inline size_t x8_bytes(int cols)
+{
+    return ((size_t)((cols + 31) / 32) * sizeof(struct x8) + 63) & ~(size_t)63;
+}
 
 #define INLINE static inline __attribute__((always_inline))
 #ifdef __clang__
@@ -23,8 +26,14 @@ static inline size_t x8_bytes(int cols) { return ((size_t)((cols + 31) / 32) * s
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-INLINE const char *gemv_row(const struct gemv *g, int r) { return (const char *)g->w + (size_t)r * g->w_stride; }
-INLINE const void *gemv_x(const struct gemv *g, int t) { return (const char *)g->x + (size_t)t * g->x_stride; }
+INLINE const char *gemv_row(const struct gemv *g, int r)
+{
+    return (const char *)g->w + (size_t)r * g->w_stride;
+}
+INLINE const void *gemv_x(const struct gemv *g, int t)
+{
+    return (const char *)g->x + (size_t)t * g->x_stride;
+}
 
 /* Cuts a gemv into rows × 4, 2 and 1 tokens, constants all: ROW(g, r, t0, T, kind). */
 #define GEMV_EACH_ROW(ROW, g, kind)                                                                        \

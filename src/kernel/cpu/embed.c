@@ -38,7 +38,8 @@ void cpu_embed(struct backend *be, const struct tensor *out, const struct weight
     struct pick a = { .vec = c->vec, .out = out, .w = w, .ids = ids, .scale = scale };
 
     if (!quant_can_decode(w->type) || !dtype_row_bytes(w->type, (uint64_t)w->cols, &a.row_bytes)) {
-        cpu_fail(c, E_UNSUPPORTED, "embed: cannot read rows of %d numbers in %s", w->cols, dtype_name(w->type));
+        cpu_fail(c, E_UNSUPPORTED, "embed: cannot read rows of %d numbers in %s", w->cols,
+                 dtype_name(w->type));
         return;
     }
     for (int i = 0; i < out->rows; i++) {

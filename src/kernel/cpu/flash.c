@@ -1,16 +1,15 @@
 #include "kernel/cpu/flash.h"
 
 #include "kernel/cpu/gemm.h"
-#include "kernel/cpu/isa.h"
 
 #include <string.h>
 
 static bool runs_here(const char *name)
 {
 #if defined(__x86_64__)
-    if (strcmp(name, "amx") == 0) return isa_by_name("avx512") && gemm_amx();
+    if (strcmp(name, "amx") == 0) return vec_runs("avx512") && gemm_amx();
 #endif
-    return isa_by_name(name);
+    return vec_runs(name);
 }
 
 const struct flash *flash_by_name(const char *name)

@@ -9,7 +9,7 @@
 #include "kernel/cpu/attend.h"
 
 #define FLASH_KEYS 64
-#define FLASH_ROWS 256           /* query rows (tokens x heads) of a piece, or one token's if those are more */
+#define FLASH_ROWS 256           /* query rows (tokens x heads) of a piece; one token's if those are more */
 #define FLASH_PANEL 6            /* query rows that go through a tile of keys together */
 
 struct flash_piece {
@@ -44,8 +44,9 @@ static inline size_t flash_extra_floats(int rows, int dim)
 static inline size_t flash_scratch_floats(int rows, int dim, int dim_v)
 {
     size_t r = flash_pad(rows);
-    return r * (flash_pad(dim) + flash_pad(dim_v) + 16 + 2) + FLASH_KEYS * (flash_pad(dim) + flash_pad(dim_v)) +
-           (size_t)16 * FLASH_KEYS + flash_extra_floats(rows, dim);
+    return r * (flash_pad(dim) + flash_pad(dim_v) + 16 + 2) +
+           FLASH_KEYS * (flash_pad(dim) + flash_pad(dim_v)) + (size_t)16 * FLASH_KEYS +
+           flash_extra_floats(rows, dim);
 }
 
 /* A part: [rows] maxima (as powers of two), [rows] sums, [rows][dim_v] weighted values, not yet divided. */

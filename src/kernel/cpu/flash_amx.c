@@ -18,7 +18,10 @@ struct parts {
 };
 
 INLINE __m512i upper(__m512i u) { return _mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000)); }
-INLINE __m512i round_hi(vf x) { return upper(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000))); }
+INLINE __m512i round_hi(vf x)
+{
+    return upper(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
+}
 INLINE __m512i alternate(__m512i a, __m512i b) { return _mm512_or_si512(_mm512_srli_epi32(a, 16), upper(b)); }
 
 INLINE struct parts split(vf a, vf b)
@@ -58,7 +61,8 @@ static void split_queries(struct work *w)
     for (int r = 0; r < padded; r++) {
         char *to = query_tile(w, r) + r % 16 * 64;
         for (int d = 0; d < w->ldq; d += 32, to += 2 * TILE) {
-            struct parts p = split(v_load(w->q + (size_t)r * w->ldq + d), v_load(w->q + (size_t)r * w->ldq + d + 16));
+            struct parts p =
+                split(v_load(w->q + (size_t)r * w->ldq + d), v_load(w->q + (size_t)r * w->ldq + d + 16));
             _mm512_store_si512(to, p.hi);
             _mm512_store_si512(to + TILE, p.lo);
         }
@@ -93,7 +97,8 @@ INLINE void split_keys(const enum dtype t, const struct work *w, int key, int n)
             __m512i hi[16], lo[16];
             for (int i = 0; i < 16; i++) {
                 const char *row = block + (size_t)i * w->j->k.row_bytes;
-                struct parts p = split(load_some(t, row, d, w->j->k.dim), load_some(t, row, d + 16, w->j->k.dim));
+                struct parts p =
+                    split(load_some(t, row, d, w->j->k.dim), load_some(t, row, d + 16, w->j->k.dim));
                 hi[i] = p.hi, lo[i] = p.lo;
             }
             store_turned(to, hi);
@@ -140,28 +145,29 @@ static void split_tile(const struct work *w, int key, int n)
 /* Left tile `a` times right tiles of neighbouring columns: a sum is ready for the next product to
  * be added only after three others. */
 #define PRODUCTS(four, a, right, column)                                                                   \
-    _tile_loadd(6, right, 64);                                                                             \
-    _tile_dpbf16ps(0, a, 6);                                                                               \
-    _tile_loadd(7, (right) + (column), 64);                                                                \
-    _tile_dpbf16ps(1, a, 7);                                                                               \
-    if (four) {                                                                                            \
+    do {                                                                                                   \
+        _tile_loadd(6, right, 64);                                                                         \
+        _tile_dpbf16ps(0, a, 6);                                                                           \
+        _tile_loadd(7, (right) + (column), 64);                                                            \
+        _tile_dpbf16ps(1, a, 7);                                                                           \
+        if (!(four)) break;                                                                                \
         _tile_loadd(6, (right) + 2 * (column), 64);                                                        \
         _tile_dpbf16ps(2, a, 6);                                                                           \
         _tile_loadd(7, (right) + 3 * (column), 64);                                                        \
         _tile_dpbf16ps(3, a, 7);                                                                           \
-    }
+    } while (0)
 
 /* Sums 0 to 3 += left [steps tiles] times four columns of right tiles, or two: `step` bytes from 32
  * numbers to the next, `column` from one column to the next. exact: right has no lo. */
-INLINE void tiles_product(const bool four, const char *left, const char *right, size_t step, size_t column, int steps,
-                          bool exact)
+INLINE void tiles_product(const bool four, const char *left, const char *right, size_t step,
+                          size_t column, int steps, bool exact)
 {
     for (int i = 0; i < steps; i++, left += 2 * TILE, right += step) {
         _tile_loadd(4, left, 64);
         _tile_loadd(5, left + TILE, 64);
-        PRODUCTS(four, 4, right, column)
-        PRODUCTS(four, 5, right, column)
-        if (!exact) PRODUCTS(four, 4, right + TILE, column)
+        PRODUCTS(four, 4, right, column);
+        PRODUCTS(four, 5, right, column);
+        if (!exact) PRODUCTS(four, 4, right + TILE, column);
     }
 }
 

@@ -10,8 +10,8 @@
 #define FEW (2 * PANEL)          /* up to so many rows, transposing keys costs more than it saves */
 
 /* c [mr][nv vectors] = or *= alpha and += a [mr][k] b [k][nv vectors]. */
-INLINE void product(const int mr, const int nv, const float *a, int lda, const float *b, int ldb, float *c, int ldc,
-                    const float *alpha, int k)
+INLINE void product(const int mr, const int nv, const float *a, int lda, const float *b, int ldb,
+                    float *c, int ldc, const float *alpha, int k)
 {
     vf sum[PANEL][NV];
 
@@ -73,8 +73,8 @@ static void scores_product(int mr, int n_vecs, const float *q, int ldq, const fl
     BY_ROWS(mr, product_cols, n_vecs, q, ldq, kt, KEYS, s, KEYS, NULL, dim)
 }
 
-static void values_product(int mr, int n_vecs, const float *p, const float *v, int ldo, float *o, const float *alpha,
-                           int keys)
+static void values_product(int mr, int n_vecs, const float *p, const float *v, int ldo, float *o,
+                           const float *alpha, int keys)
 {
     BY_ROWS(mr, product_cols, n_vecs, p, KEYS, v, ldo, o, ldo, alpha, keys)
 }
@@ -123,7 +123,8 @@ static void load_tile(const struct work *w, int key, int n)
 }
 
 /* s [mr][KV_BLOCK] of a block of keys where it lies. */
-INLINE void dot_block(const int mr, const enum dtype t, const struct work *w, const char *k, const float *q, float *s)
+INLINE void dot_block(const int mr, const enum dtype t, const struct work *w, const char *k,
+                      const float *q, float *s)
 {
     int dim = w->j->k.dim;
 
@@ -185,8 +186,8 @@ INLINE void weigh(const int mr, const enum dtype t, const int nv, const struct w
     }
 }
 
-INLINE void weigh_block(const int mr, const enum dtype t, const struct work *w, const char *v, const float *p, int n,
-                        float *o, const float *alpha)
+INLINE void weigh_block(const int mr, const enum dtype t, const struct work *w, const char *v,
+                        const float *p, int n, float *o, const float *alpha)
 {
     int dim = w->j->v.dim, d = 0;
 
@@ -210,7 +211,8 @@ static void values_direct(const struct work *w, int mr, const char *v, const flo
 }
 
 /* Scores [c0, c1) to weights, in place. */
-static void soften(const struct work *w, const struct sight *see, int r0, int mr, int key, int c0, int c1, float *alpha)
+static void soften(const struct work *w, const struct sight *see, int r0, int mr, int key, int c0,
+                   int c1, float *alpha)
 {
     float top[16];
 
@@ -238,8 +240,8 @@ static void panel_run(const struct work *w, int r0, int mr, int key, int n)
     int c0 = see.first / W * W, c1 = (see.end + W - 1) / W * W;
     scores_product(mr, (c1 - c0) / W, w->q + (size_t)r0 * w->ldq, w->ldq, w->kt + c0, w->s + c0, w->j->k.dim);
     soften(w, &see, r0, mr, key, c0, c1, alpha);
-    values_product(mr, (w->j->v.dim + W - 1) / W, w->s + see.first, w->v + (size_t)see.first * w->ldo, w->ldo, o,
-                   alpha, see.end - see.first);
+    values_product(mr, (w->j->v.dim + W - 1) / W, w->s + see.first, w->v + (size_t)see.first * w->ldo,
+                   w->ldo, o, alpha, see.end - see.first);
 }
 
 /* A head's rows of a block are too short a stretch for the hardware to run ahead. */
@@ -262,7 +264,8 @@ static void panel_direct(const struct work *w, int r0, int mr, int key, int n)
     int c0 = see.first / KV_BLOCK * KV_BLOCK, c1 = (see.end + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
     for (int c = c0; c < c1; c += KV_BLOCK) {
         if (r0 == 0) fetch_block(w, &j->k, key + c + KEYS);
-        scores_direct(w, mr, kvrows_at(&j->k, w->blocks, w->p->head, key + c), w->q + (size_t)r0 * w->ldq, w->s + c);
+        scores_direct(w, mr, kvrows_at(&j->k, w->blocks, w->p->head, key + c),
+                      w->q + (size_t)r0 * w->ldq, w->s + c);
     }
     soften(w, &see, r0, mr, key, c0, c1, alpha);
     for (int c = see.first, end; c < see.end; c = end) {

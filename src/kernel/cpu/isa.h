@@ -41,5 +41,5 @@ struct isa {
 extern const struct isa isa_ref;         /* F32 activations, sums in double: the definition */
 const struct isa *isa_best(void);
 const struct isa *isa_by_name(const char *name);     /* NULL: unknown, or not on this machine */
-const struct isa *isa_at(int i);                     /* those of this machine, ref first; NULL past the last */
+const struct isa *isa_at(int i); /* those of this machine, ref first; NULL past the last */
 #endif

@@ -13,7 +13,6 @@ enum {
     JOBS = 32,                   /* products shared out together */
     ROWS = 256,                  /* rows of a piece at most */
     PIECE_BYTES = 48 << 10,      /* of weights: long enough to stream, short enough to end together */
-    SLOW_TOKENS = 200,
     OWN_TOKENS = 2               /* up to so many, each thread quantizes for itself: dearer is a barrier */
 };
 
@@ -69,17 +68,9 @@ static void grown_release(struct grown *g)
     *g = (struct grown){ 0 };
 }
 
-/* Formats a gemm decodes in plain C, number by number: only very many tokens are worth that. */
-static bool slow_to_decode(enum dtype t)
-{
-    return t == DT_IQ2_XXS || t == DT_IQ2_XS || t == DT_IQ2_S || t == DT_IQ3_XXS || t == DT_IQ3_S ||
-           t == DT_IQ1_S || t == DT_IQ1_M || t == DT_TQ1_0;
-}
-
 static bool by_gemm(const struct matmul *m, enum dtype t, int tokens)
 {
-    if (!m->gemm || !m->gemm->can(t)) return false;
-    return tokens >= (slow_to_decode(t) && m->isa != &isa_ref ? SLOW_TOKENS : m->gemm->min_tokens);
+    return m->gemm && tokens >= m->gemm->min_tokens && m->gemm->can(t);
 }
 
 /* Everything a thread touches in gemv for this x: forms of x, room for products. */
@@ -88,7 +79,8 @@ static int reserve_gemv(struct matmul *m, const bool form[ISA_FORMS], int tokens
     int copies = tokens <= OWN_TOKENS ? m->n_threads : 1, rc;
 
     for (int f = 1; f < ISA_FORMS; f++)
-        if (form[f] && (rc = grow(&m->x[f], (size_t)(copies * tokens) * m->isa->form[f].bytes(cols), e)) != OK)
+        if (form[f] &&
+            (rc = grow(&m->x[f], (size_t)(copies * tokens) * m->isa->form[f].bytes(cols), e)) != OK)
             return rc;
     return OK;
 }
@@ -125,7 +117,8 @@ int matmul_open(struct matmul **out, struct par *par, struct matmul_opt opt, str
     m->isa = opt.isa ? opt.isa : isa_best();
     m->gemm = opt.gemm;
     m->n_threads = par_n(par);
-    snprintf(m->name, sizeof m->name, "%s%s%s", m->isa->name, m->gemm ? "+" : "", m->gemm ? m->gemm->name : "");
+    snprintf(m->name, sizeof m->name, "%s%s%s", m->isa->name, m->gemm ? "+" : "",
+             m->gemm ? m->gemm->name : "");
     iq_grid();                                           /* made here, not by many threads at once */
     if ((rc = grow(&m->out, (size_t)m->n_threads * ISA_TOKENS * ROWS * sizeof(float), e)) != OK) goto out;
     *out = m;
@@ -205,7 +198,8 @@ static void make_forms(const struct call *c, int thread, int n_threads)
         if (!c->form[f]) continue;
         size_t bytes = m->isa->form[f].bytes(c->x->cols);
         char *dst = (char *)m->x[f].p + (c->own ? (size_t)(thread * c->x->rows) * bytes : 0);
-        for (int t = t0; t < t1; t++) m->isa->form[f].make(dst + (size_t)t * bytes, tensor_row(c->x, t), c->x->cols);
+        for (int t = t0; t < t1; t++)
+            m->isa->form[f].make(dst + (size_t)t * bytes, tensor_row(c->x, t), c->x->cols);
         any = true;
     }
     if (any && !c->own) par_barrier(c->par);
@@ -331,7 +325,8 @@ static int linear_gemm(struct call *c, const struct linear *jobs, int n_jobs)
     return OK;
 }
 
-int cpu_linear(struct matmul *m, struct par *par, const struct tensor *x, const struct linear *jobs, int n_jobs)
+int cpu_linear(struct matmul *m, struct par *par, const struct tensor *x, const struct linear *jobs,
+               int n_jobs)
 {
     int rc;
 

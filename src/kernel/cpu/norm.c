@@ -16,7 +16,8 @@ static void rms_rows(const void *arg, int begin, int end)
         a->vec->rmsnorm(tensor_row(a->out, r), tensor_row(a->x, r), a->w, a->x->cols, a->eps);
 }
 
-void cpu_rmsnorm(struct backend *be, const struct tensor *out, const struct tensor *x, const float *w, float eps)
+void cpu_rmsnorm(struct backend *be, const struct tensor *out, const struct tensor *x, const float *w,
+                 float eps)
 {
     struct cpu *c = cpu_of(be);
     struct norm a = { .vec = c->vec, .out = out, .x = x, .w = w, .eps = eps };

@@ -45,7 +45,8 @@ static void turn_rows(const void *arg, int begin, int end)
     for (int r = begin; r < end; r++) {
         const float *cs = tensor_row(a->table, r);
         float *x = tensor_row(a->x, r);
-        for (int h = 0; h < a->n_heads; h++) a->vec->rope[a->style](x + (size_t)h * a->head_dim, cs, a->n_rot);
+        for (int h = 0; h < a->n_heads; h++)
+            a->vec->rope[a->style](x + (size_t)h * a->head_dim, cs, a->n_rot);
     }
 }
 

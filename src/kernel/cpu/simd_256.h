@@ -38,8 +38,14 @@ INLINE vf v_pow2(vf x, vf n)
     e = _mm256_max_epi32(e, _mm256_setzero_si256());
     return x * _mm256_castsi256_ps(_mm256_slli_epi32(e, 23));
 }
-INLINE vf v_sel_gt(vf a, vf b, vf yes, vf no) { return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, b, _CMP_GT_OQ)); }
-INLINE vf v_copysign(vf mag, vf sign) { return _mm256_or_ps(mag, _mm256_and_ps(sign, _mm256_set1_ps(-0.0f))); }
+INLINE vf v_sel_gt(vf a, vf b, vf yes, vf no)
+{
+    return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
+}
+INLINE vf v_copysign(vf mag, vf sign)
+{
+    return _mm256_or_ps(mag, _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));
+}
 INLINE vf v_iota(void) { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }
 
 INLINE float f16_scale(uint16_t h) { return _cvtsh_ss(h); }
@@ -50,7 +56,8 @@ INLINE void v_store_f16(uint16_t *p, vf v)
 }
 INLINE vf v_load_bf16(const uint16_t *p)
 {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16));
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16));
 }
 INLINE void store_low16(uint16_t *p, __m256i u)
 {

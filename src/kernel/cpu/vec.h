@@ -25,6 +25,8 @@ struct vec {
 
 extern const struct vec vec_ref, vec_avx2, vec_avx512, vec_neon;   /* the last three where they are built */
 
+/* Does this machine run that instruction set? */
+bool vec_runs(const char *set);
 const struct vec *vec_best(void);
 const struct vec *vec_by_name(const char *name);         /* NULL: unknown, or not on this machine */
 #endif

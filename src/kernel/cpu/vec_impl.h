@@ -152,7 +152,8 @@ static void rope_pair(float *x, const float *table, int n_rot)
 
     n_rot &= ~1;
     for (; i + W <= n_rot; i += W) v_store(x + i, v_turn(v_load(x + i), v_load(table + i)));
-    if (i < n_rot) v_store_n(x + i, v_turn(v_load_n(x + i, n_rot - i), v_load_n(table + i, n_rot - i)), n_rot - i);
+    if (i < n_rot)
+        v_store_n(x + i, v_turn(v_load_n(x + i, n_rot - i), v_load_n(table + i, n_rot - i)), n_rot - i);
 }
 
 static void store_q8(char *dst, const float *src, int n)

@@ -31,7 +31,10 @@ static void layernorm(float *out, const float *x, const float *w, const float *b
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double silu(double x) { return x * sigmoid(x); }
 static double gelu(double x) { return 0.5 * x * erfc(-x * 0.70710678118654752); }
-static double gelu_tanh(double x) { return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))); }
+static double gelu_tanh(double x)
+{
+    return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x)));
+}
 static double gelu_quick(double x) { return x * sigmoid(1.702 * x); }
 static double relu(double x) { return x > 0 ? x : 0; }
 static double relu2(double x) { return relu(x) * relu(x); }
