@@ -192,7 +192,8 @@ INLINE void tile_32(const struct gemv *g, int r0, const int R, int t0, const int
         for (int r = 0; r < R; r++) {
             const char *p = w[r] + (size_t)c * (size_t)bytes;
             struct w32 v = load_w32(p, table, kind);
-            _mm_prefetch(p + R * g->w_stride, _MM_HINT_T0);
+            UNROLL
+            for (int i = 0; i < bytes; i += 64) _mm_prefetch(p + R * g->w_stride + i, _MM_HINT_T0);
             UNROLL
             for (int t = 0; t < T; t++) acc[r * T + t] = dot_w32(acc[r * T + t], v, x[t] + c, kind);
         }

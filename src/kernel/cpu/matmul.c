@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "kernel/iq_grid.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 #ifndef __x86_64__
@@ -12,7 +13,7 @@ const struct gemm *gemm_amx(void) { return NULL; }
 enum {
     JOBS = 32,                   /* products shared out together */
     ROWS = 256,                  /* rows of a piece at most */
-    PIECE_BYTES = 48 << 10,      /* of weights: long enough to stream, short enough to end together */
+    PIECE_BYTES = 256 << 10,      /* of weights: long enough to stream, short enough to end together */
     OWN_TOKENS = 2               /* up to so many, each thread quantizes for itself: dearer is a barrier */
 };
 
@@ -29,6 +30,7 @@ struct matmul {
     struct grown x[ISA_FORMS];   /* quantized activations: shared, or one part a thread */
     struct grown gx;             /* activations in the gemm's layout */
     struct grown scratch;        /* the gemm's, one part a thread */
+    struct taken *taken;         /* [n_threads] */
     struct grown out;            /* [n_threads][ISA_TOKENS][ROWS] products before bias and add */
 };
 
@@ -40,6 +42,10 @@ struct pass {
     int n;
 };
 
+struct taken {                   /* pieces of a thread's run that someone has taken */
+    _Alignas(64) atomic_int n;
+};
+
 struct call {
     struct matmul *m;
     struct par *par;
@@ -48,6 +54,7 @@ struct call {
     bool form[ISA_FORMS];        /* the forms x is wanted in */
     bool own;                    /* every thread has its own quantized x */
     size_t scratch_bytes;        /* of a thread */
+    struct taken *taken;         /* [n_threads] */
 };
 
 static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
@@ -117,6 +124,11 @@ int matmul_open(struct matmul **out, struct par *par, struct matmul_opt opt, str
     m->isa = opt.isa ? opt.isa : isa_best();
     m->gemm = opt.gemm;
     m->n_threads = par_n(par);
+    m->taken = mem_try_aligned((size_t)m->n_threads * sizeof *m->taken);
+    if (!m->taken) {
+        rc = err_set(e, E_NOMEM, "no memory for %d threads", m->n_threads);
+        goto out;
+    }
     snprintf(m->name, sizeof m->name, "%s%s%s", m->isa->name, m->gemm ? "+" : "",
              m->gemm ? m->gemm->name : "");
     iq_grid();                                           /* made here, not by many threads at once */
@@ -135,6 +147,7 @@ void matmul_close(struct matmul *m)
     grown_release(&m->gx);
     grown_release(&m->scratch);
     grown_release(&m->out);
+    mem_free_aligned(m->taken, (size_t)m->n_threads * sizeof *m->taken);
     mem_free(m);
 }
 
@@ -163,7 +176,7 @@ static void pass_cut(struct pass *p, int n_threads, int unit, size_t piece_bytes
 {
     size_t total = 0, target;
     for (int j = 0; j < p->n; j++) total += row_bytes(p->job[j]->w) * (size_t)p->job[j]->w->rows;
-    target = total / (size_t)(n_threads * 8);
+    target = total / (size_t)(n_threads * 4);
     if (target > piece_bytes) target = piece_bytes;
 
     p->first[0] = 0;
@@ -243,13 +256,29 @@ static void gemv_piece(const struct call *c, const struct linear *job, int r0, i
     }
 }
 
+/* The next piece of this thread's own run of them, which lies in one stretch of memory; then what
+ * the slower ones have left. false: nothing is left. */
+static bool take_piece(struct call *c, int n, int thread, int n_threads, int *piece)
+{
+    for (int i = 0; i < n_threads; i++) {
+        int t = (thread + i) % n_threads, begin, end, at;
+        par_share(n, 1, t, n_threads, &begin, &end);
+        at = begin + atomic_fetch_add_explicit(&c->taken[t].n, 1, memory_order_relaxed);
+        if (at < end) {
+            *piece = at;
+            return true;
+        }
+    }
+    return false;
+}
+
 static void run_gemv(void *arg, int thread, int n_threads)
 {
-    const struct call *c = arg;
-    int i, end, r0, r1;
+    struct call *c = arg;
+    int i, r0, r1;
 
     make_forms(c, thread, n_threads);
-    while (par_next(c->par, c->gemv.first[c->gemv.n], 1, &i, &end)) {
+    while (take_piece(c, c->gemv.first[c->gemv.n], thread, n_threads, &i)) {
         const struct linear *job = pass_piece(&c->gemv, i, &r0, &r1);
         gemv_piece(c, job, r0, r1, thread);
     }
@@ -302,6 +331,7 @@ static int linear_gemv(struct call *c, const struct linear *jobs, int n_jobs)
     c->own = c->x->rows <= OWN_TOKENS;
     if ((rc = reserve_gemv(m, c->form, c->x->rows, c->x->cols, NULL)) != OK) return rc;
     pass_cut(&c->gemv, m->n_threads, 4, PIECE_BYTES);
+    for (int t = 0; t < m->n_threads; t++) atomic_store_explicit(&m->taken[t].n, 0, memory_order_relaxed);
     par_run(c->par, run_gemv, c);
     return OK;
 }
@@ -332,7 +362,7 @@ int cpu_linear(struct matmul *m, struct par *par, const struct tensor *x, const 
 
     if (x->rows == 0) return OK;
     for (int j = 0; j < n_jobs; j += JOBS) {
-        struct call c = { .m = m, .par = par, .x = x };
+        struct call c = { .m = m, .par = par, .x = x, .taken = m->taken };
         int n = n_jobs - j < JOBS ? n_jobs - j : JOBS;
         if ((rc = linear_gemv(&c, jobs + j, n)) != OK) return rc;
         if ((rc = linear_gemm(&c, jobs + j, n)) != OK) return rc;
