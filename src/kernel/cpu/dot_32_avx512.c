@@ -193,7 +193,7 @@ INLINE void tile_32(const struct gemv *g, int r0, const int R, int t0, const int
             const char *p = w[r] + (size_t)c * (size_t)bytes;
             struct w32 v = load_w32(p, table, kind);
             UNROLL
-            for (int i = 0; i < bytes; i += 64) _mm_prefetch(p + R * g->w_stride + i, _MM_HINT_T0);
+            for (int i = 0; i < bytes; i += 64) _mm_prefetch(p + g->ahead + i, _MM_HINT_T0);
             UNROLL
             for (int t = 0; t < T; t++) acc[r * T + t] = dot_w32(acc[r * T + t], v, x[t] + c, kind);
         }
@@ -260,7 +260,7 @@ INLINE void tile_iq4_xs(const struct gemv *g, int r0, const int R, int t0, const
     for (int c = 0; c < g->cols / QK_K; c++) {
         UNROLL
         for (int r = 0; r < R; r++) {
-            const char *next = (const char *)(w[r] + c) + R * g->w_stride;
+            const char *next = (const char *)(w[r] + c) + g->ahead;
             struct w32 v[2];
             load_iq4_xs(v, w[r] + c, table);
             _mm_prefetch(next, _MM_HINT_T0);

@@ -2,6 +2,7 @@
 
 #include "kernel/cpu/isa_tables.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #if defined(__x86_64__)
@@ -40,16 +41,34 @@ static bool has_avx512(void)
 static bool has_neon(void) { return (getauxval(AT_HWCAP) & (1u << 20 | 1u << 10)) == (1u << 20 | 1u << 10); }
 #endif
 
+/* Asked once: under a hypervisor every CPUID is a trap. */
+static unsigned features(void)
+{
+    static atomic_uint known;
+    unsigned k = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (k) return k;
+    k = 1;
+#if defined(__x86_64__)
+    if (has_avx2()) k |= 2;
+    if (has_avx512()) k |= 4;
+#elif defined(__aarch64__)
+    if (has_neon()) k |= 2;
+#endif
+    atomic_store_explicit(&known, k, memory_order_relaxed);
+    return k;
+}
+
 const struct isa *isa_at(int i)
 {
     const struct isa *list[4];
     int n = 0;
     list[n++] = &isa_ref;
 #if defined(__x86_64__)
-    if (has_avx2()) list[n++] = &isa_avx2;
-    if (has_avx512()) list[n++] = &isa_avx512;
+    if (features() & 2) list[n++] = &isa_avx2;
+    if (features() & 4) list[n++] = &isa_avx512;
 #elif defined(__aarch64__)
-    if (has_neon()) list[n++] = &isa_neon;
+    if (features() & 2) list[n++] = &isa_neon;
 #endif
     return i >= 0 && i < n ? list[i] : NULL;
 }
