@@ -83,7 +83,7 @@ static void table_shuffle(struct world *w, int stride)
 
 static void world_open(struct world *w, struct attend_opt opt, enum dtype type, const int *lens)
 {
-    uint64_t kb, vb;
+    uint64_t kb = 0, vb = 0;
     int total = 0, stride = 1;
 
     *w = (struct world){ .opt = opt };
