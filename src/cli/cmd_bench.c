@@ -172,7 +172,7 @@ static int decode(struct bench *b, int n_seqs, int n, double *tok_s, struct err 
     return rc;
 }
 
-typedef uint64_t lanes __attribute__((vector_size(16)));
+typedef uint64_t lanes __attribute__((vector_size(64)));
 
 struct reading {
     const lanes *p;
@@ -180,29 +180,49 @@ struct reading {
     uint64_t sink[64];
 };
 
+/* The same loop for each width of vectors: with narrow ones the loop is slower than the memory. */
+#define READ_LOOP(name, attr)                                                                    \
+    attr static uint64_t name(const lanes *p, size_t n)                                          \
+    {                                                                                            \
+        lanes a = { 0 }, b = a;                                                                  \
+        for (size_t i = 0; i < n; i += 4) {                                                      \
+            __builtin_prefetch((const char *)(p + i) + 16384, 0, 2);                             \
+            __builtin_prefetch((const char *)(p + i) + 16384 + 64, 0, 2);                        \
+            __builtin_prefetch((const char *)(p + i) + 16384 + 128, 0, 2);                       \
+            __builtin_prefetch((const char *)(p + i) + 16384 + 192, 0, 2);                       \
+            a ^= p[i] ^ p[i + 1];                                                                \
+            b ^= p[i + 2] ^ p[i + 3];                                                            \
+        }                                                                                        \
+        a ^= b;                                                                                  \
+        return a[0] ^ a[1] ^ a[2] ^ a[3] ^ a[4] ^ a[5] ^ a[6] ^ a[7];                            \
+    }
+
+READ_LOOP(read_plain, )
+#ifdef __x86_64__
+READ_LOOP(read_avx2, __attribute__((target("avx2"))))
+READ_LOOP(read_avx512, __attribute__((target("avx512f"))))
+#endif
+
 static void read_part(void *arg, int t, int n)
 {
     struct reading *r = arg;
-    size_t part = r->n / (size_t)n / 8 * 8;
-    const lanes *p = r->p + part * (size_t)t;
-    lanes a = { 0 }, b = a, c = a, d = a;
+    size_t part = r->n / (size_t)n / 4 * 4;
+    uint64_t (*read)(const lanes *, size_t) = read_plain;
 
-    for (size_t i = 0; i < part; i += 8) {
-        a ^= p[i] ^ p[i + 4];
-        b ^= p[i + 1] ^ p[i + 5];
-        c ^= p[i + 2] ^ p[i + 6];
-        d ^= p[i + 3] ^ p[i + 7];
-    }
-    a ^= b ^ c ^ d;
-    r->sink[t % 64] += a[0] ^ a[1];
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f")) read = read_avx512;
+    else if (__builtin_cpu_supports("avx2")) read = read_avx2;
+#endif
+    r->sink[t % 64] += read(r->p + part * (size_t)t, part);
 }
 
-/* Read bandwidth with the same number of threads, over memory that no cache holds. */
+/* Read bandwidth with the same number of threads, over memory that no cache holds: the best of
+ * several, for a limit is what can be reached. */
 static double bandwidth(const struct bench *b)
 {
     size_t bytes = (size_t)1 << 30;
     struct par *par = NULL;
-    struct figure f = { 0 };
+    double best = 0;
     void *p = NULL;
 
     while (bytes >= (size_t)1 << 26 && !(p = mem_try_aligned(bytes))) bytes /= 2;
@@ -215,13 +235,14 @@ static double bandwidth(const struct bench *b)
     for (int i = 0; i < 5; i++) {
         uint64_t start = clock_ns();
         par_run(par, read_part, &r);
-        f.v[f.n++] = (double)bytes / 1e6 / clock_ms_since(start);
+        double gb_s = (double)bytes / 1e6 / clock_ms_since(start);
+        if (gb_s > best) best = gb_s;
     }
     volatile uint64_t keep = r.sink[0];
     (void)keep;
     par_close(par);
     mem_free_aligned(p, bytes);
-    return median(&f);
+    return best;
 }
 
 static void note(const struct bench *b, const char *what, int i)

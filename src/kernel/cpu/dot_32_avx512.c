@@ -192,8 +192,7 @@ INLINE void tile_32(const struct gemv *g, int r0, const int R, int t0, const int
         for (int r = 0; r < R; r++) {
             const char *p = w[r] + (size_t)c * (size_t)bytes;
             struct w32 v = load_w32(p, table, kind);
-            UNROLL
-            for (int i = 0; i < bytes; i += 64) _mm_prefetch(p + g->ahead + i, _MM_HINT_T0);
+            fetch_ahead(p, bytes);
             UNROLL
             for (int t = 0; t < T; t++) acc[r * T + t] = dot_w32(acc[r * T + t], v, x[t] + c, kind);
         }
@@ -214,7 +213,7 @@ void gemv_q4_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q4_0, 4, 4,
 void gemv_q4_1_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q4_1, 4, 4, 4, 2); }
 void gemv_q5_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q5_0, 4, 4, 4, 2); }
 void gemv_q5_1_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q5_1, 4, 4, 4, 2); }
-void gemv_q8_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q8_0, 4, 4, 4, 2); }
+void gemv_q8_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q8_0, 1, 4, 4, 2); }
 void gemv_iq4_nl_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, IQ4_NL, 4, 4, 4, 2); }
 void gemv_mxfp4_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, MXFP4, 4, 4, 4, 2); }
 
@@ -260,11 +259,9 @@ INLINE void tile_iq4_xs(const struct gemv *g, int r0, const int R, int t0, const
     for (int c = 0; c < g->cols / QK_K; c++) {
         UNROLL
         for (int r = 0; r < R; r++) {
-            const char *next = (const char *)(w[r] + c) + g->ahead;
             struct w32 v[2];
             load_iq4_xs(v, w[r] + c, table);
-            _mm_prefetch(next, _MM_HINT_T0);
-            _mm_prefetch(next + 64, _MM_HINT_T0);
+            fetch_ahead((const char *)(w[r] + c), (int)sizeof *w[r]);
             UNROLL
             for (int t = 0; t < T; t++) {
                 acc[r * T + t] = dot_w32(acc[r * T + t], v[0], x[t] + 2 * c, kind);

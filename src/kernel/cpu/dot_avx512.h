@@ -42,6 +42,18 @@ INLINE const void *gemv_x(const struct gemv *g, int t)
     return (const char *)g->x + (size_t)t * g->x_stride;
 }
 
+/* Fetches what a row after row stream needs soon, and from memory what it needs later: the L1's
+ * few fill buffers alone do not cover the way to memory. `bytes` of weights are read with each call. */
+enum { NEAR_BYTES = 2048, FAR_BYTES = 16384 };
+INLINE void fetch_ahead(const char *p, const int bytes)
+{
+    UNROLL
+    for (int i = 0; i < bytes; i += 64) {
+        _mm_prefetch(p + NEAR_BYTES + i, _MM_HINT_T0);
+        _mm_prefetch(p + FAR_BYTES + i, _MM_HINT_T1);
+    }
+}
+
 /* out[t0 .. t0+T)[r0 .. r0+R) from the sums of lanes. */
 INLINE void gemv_store(const struct gemv *g, int r0, const int R, int t0, const int T, const __m512 *acc)
 {

@@ -44,7 +44,7 @@ INLINE void tile_f(const struct gemv *g, int r0, const int R, int t0, const int 
         for (; c + 32 <= g->cols; c += 32) {
             UNROLL
             for (int r = 0; r < R; r++)
-                _mm_prefetch(w[r] + (size_t)c * (type == DT_F32 ? 4 : 2) + g->ahead, _MM_HINT_T0);
+                fetch_ahead(w[r] + (size_t)c * (type == DT_F32 ? 4 : 2), type == DT_F32 ? 128 : 64);
             step_f(acc, w, R, x, T, c, 0xffff, type);
             step_f(more, w, R, x, T, c + 16, 0xffff, type);
         }

@@ -118,7 +118,7 @@ INLINE void tile_iq2(const struct gemv *g, int r0, const int R, int t0, const in
         UNROLL
         for (int r = 0; r < R; r++) {
             struct w256 v = load_iq2_xxs(w[r] + c, tables);
-            _mm_prefetch((const char *)(w[r] + c) + g->ahead, _MM_HINT_T0);
+            fetch_ahead((const char *)(w[r] + c), (int)sizeof *w[r]);
             UNROLL
             for (int t = 0; t < T; t++) acc[r * T + t] = dot_iq2(acc[r * T + t], &v, x[t] + c);
         }

@@ -269,10 +269,9 @@ INLINE void tile_k(const struct gemv *g, int r0, const int R, int t0, const int 
     for (int c = 0; c < g->cols / QK_K; c++) {
         UNROLL
         for (int r = 0; r < R; r++) {
-            const char *p = w[r] + c * block_bytes(kind), *next = p + g->ahead;
+            const char *p = w[r] + c * block_bytes(kind);
             struct w256 v = load_w256(p, kind);
-            UNROLL
-            for (int i = 0; i < block_bytes(kind); i += 64) _mm_prefetch(next + i, _MM_HINT_T0);
+            fetch_ahead(p, block_bytes(kind));
             UNROLL
             for (int t = 0; t < T; t++)
                 acc[r * T + t] = scale_for_32(kind) ? dot_w32s(acc[r * T + t], &v, x[t] + c)

@@ -16,7 +16,6 @@ struct gemv {
     int cols, n_rows, n_tokens;  /* n_tokens: 1 to ISA_TOKENS */
     const void *w;
     size_t w_stride;             /* bytes from one row to the next */
-    size_t ahead;                /* bytes from what is read to what should be fetched by then */
     const void *x;
     size_t x_stride;             /* bytes from one token to the next */
     float *out;                  /* [n_tokens][out_stride], n_rows of each written */

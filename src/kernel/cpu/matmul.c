@@ -14,7 +14,6 @@ enum {
     JOBS = 32,                   /* products shared out together */
     ROWS = 256,                  /* rows of a piece at most */
     PIECE_BYTES = 256 << 10,      /* of weights: long enough to stream, short enough to end together */
-    AHEAD_BYTES = 8 << 10,       /* fetched before they are needed: less comes late, more falls out of L1 */
     OWN_TOKENS = 2               /* up to so many, each thread quantizes for itself: dearer is a barrier */
 };
 
@@ -240,8 +239,7 @@ static void gemv_piece(const struct call *c, const struct linear *job, int r0, i
     int f = m->isa->gemv[w->type].form;
     bool plain = !job->bias && !job->add && (job->scale == 0 || job->scale == 1);
     float *y = (float *)m->out.p + (size_t)thread * ISA_TOKENS * ROWS;
-    struct gemv g = { .type = w->type, .cols = w->cols, .n_rows = r1 - r0, .w_stride = row_bytes(w),
-                      .ahead = AHEAD_BYTES };
+    struct gemv g = { .type = w->type, .cols = w->cols, .n_rows = r1 - r0, .w_stride = row_bytes(w) };
 
     g.w = (const char *)weight_rows(w) + (size_t)r0 * g.w_stride;
     g.x_stride = f ? m->isa->form[f].bytes(w->cols) : c->x->stride * sizeof(float);
