@@ -1,9 +1,10 @@
 /* tern.h - the C ABI of tern: open a model, submit a request, take its text as it comes.
  *
  * Every function that can fail returns TERN_OK or a negative code; tern_error gives the sentence
- * for the last failure on the calling thread. A model and its requests may be used from one thread
- * at a time; tern_cancel may be called from any thread and from a signal handler. Several requests
- * may be open at once: they share forward passes. Text is UTF-8. docs/abi.md has a whole program. */
+ * for the last failure on the calling thread. A model may be used from any number of threads, a
+ * request from one at a time; tern_cancel may be called from any thread and from a signal handler.
+ * Requests go through the model's queue and run on its own thread, all of them together: work goes on
+ * between calls of tern_next. Text is UTF-8. docs/abi.md has a whole program. */
 #ifndef TERN_H
 #define TERN_H
 
@@ -27,6 +28,14 @@ enum {
     TERN_E_CONTEXT = -7,
     TERN_E_CANCELLED = -8,
     TERN_E_DEVICE = -9,
+    TERN_E_QUEUE_FULL = -10,
+    TERN_E_MEMORY = -11,
+    TERN_E_CONCURRENCY = -12,
+    TERN_E_RATE = -13,
+    TERN_E_SHUTDOWN = -14,
+    TERN_E_LOADING = -15,
+    TERN_E_DEADLINE = -16,
+    TERN_E_DENIED = -17,
     TERN_E_INTERNAL = -99
 };
 
@@ -37,9 +46,10 @@ typedef struct {
     size_t size;                 /* sizeof(tern_options): set by tern_options_init */
     const char *device;          /* NULL: the CPU */
     int threads;                 /* 0: one for each physical core */
-    int context;                 /* tokens of KV; 0: what the model was trained for, at most 4096 */
+    int context;                 /* tokens of a sequence; 0: what the model was trained for, at most 4096 */
     int batch;                   /* tokens of one step at most; 0: 512 */
     int reference;               /* plain C kernels */
+    int sequences;               /* running at once; 0: 16 */
 } tern_options;
 
 typedef struct {
@@ -95,18 +105,18 @@ int  tern_tokenize(tern_model *m, const char *text, size_t n, int special, int32
 int  tern_detokenize(tern_model *m, const int32_t *ids, size_t n, char **out, size_t *n_out);
 void tern_free(void *p);
 
-/* A prompt, a talk (in the model's chat form), or ids. What is still in the KV of this model's last
- * request and begins the new one alike is not computed again. */
+/* A prompt, a talk (in the model's chat form), or ids. Whole blocks of 16 tokens that are still in the
+ * KV cache and begin the new one alike are not computed again. */
 int  tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n, const tern_params *p);
 int  tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs, size_t n,
                       const tern_params *p);
 int  tern_submit_ids(tern_request **out, tern_model *m, const int32_t *ids, size_t n, const tern_params *p);
 
-/* Works until there is a token (or the end); fills the event. The last event has a finish, the id -1
+/* Waits until there is a token (or the end); fills the event. The last event has a finish, the id -1
  * and what text was held back; calling again gives it again, without text. */
 int  tern_next(tern_request *r, tern_event *ev);
 void tern_cancel(tern_request *r);                   /* the next tern_next says TERN_FINISH_CANCELLED */
-int  tern_request_stats(const tern_request *r, tern_stats *out);
+int  tern_request_stats(const tern_request *r, tern_stats *out);     /* whole after the last event */
 void tern_request_close(tern_request *r);            /* NULL is fine */
 
 #ifdef __cplusplus

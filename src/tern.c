@@ -5,8 +5,8 @@
 #include "base/mem.h"
 #include "engine/chatform.h"
 #include "engine/engine.h"
-#include "engine/stream.h"
 
+#include <pthread.h>
 #include <sys/random.h>
 
 struct tern_model {
@@ -15,17 +15,18 @@ struct tern_model {
     enum chat_form form;
     char *name, *device;
     const char *dtype;
-    int n_requests;
-    bool closing;
+    atomic_int n_refs;           /* the model's own and its requests' */
+    pthread_mutex_t lock;        /* of n_news */
+    pthread_cond_t news;
+    uint64_t n_news;             /* events the engine told of, of any request */
 };
 
 struct tern_request {
     struct tern_model *m;
-    struct request r;
-    struct stream stream;
+    struct request *r;
     struct buf text;             /* of the last event */
-    size_t n_read;               /* ids of r.out that became events */
     tern_finish finish;
+    bool failed;                 /* r->err says how */
 };
 
 static _Thread_local struct err last;
@@ -86,10 +87,12 @@ static char *model_name(const struct source *src, const char *path)
     return s;
 }
 
-static void model_free(struct tern_model *m)
+static void model_unref(struct tern_model *m)
 {
-    if (!m) return;
+    if (!m || atomic_fetch_sub_explicit(&m->n_refs, 1, memory_order_acq_rel) != 1) return;
     engine_close(m->engine);
+    pthread_cond_destroy(&m->news);
+    pthread_mutex_destroy(&m->lock);
     mem_free(m->name);
     mem_free(m->device);
     mem_free(m);
@@ -116,9 +119,14 @@ int tern_open(tern_model **out, const char *path, const tern_options *o)
     eo.backend = (struct backend_opt){ opt.device, opt.threads, opt.reference != 0 };
     eo.n_ctx = opt.context;
     eo.max_batch = opt.batch;
+    eo.max_seqs = opt.sequences;
+    if (opt.sequences == 1) eo.kv_tokens = 1;            /* raised to one context */
     m = mem_new(struct tern_model);
+    atomic_init(&m->n_refs, 1);
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->news, NULL);
     if ((rc = engine_open(&m->engine, path, &eo, &e)) != OK) {
-        model_free(m);
+        model_unref(m);
         return fail(&e);
     }
     engine_info(m->engine, &m->info);
@@ -134,9 +142,7 @@ int tern_open(tern_model **out, const char *path, const tern_options *o)
 
 void tern_close(tern_model *m)
 {
-    if (!m) return;
-    m->closing = true;
-    if (m->n_requests == 0) model_free(m);
+    model_unref(m);
 }
 
 int tern_info(const tern_model *m, tern_model_info *out)
@@ -148,7 +154,7 @@ int tern_info(const tern_model *m, tern_model_info *out)
     *out = (tern_model_info){
         .name = m->name, .arch = m->info.model->hp.arch, .device = m->device, .dtype = m->dtype,
         .n_params = m->info.model->n_params, .weight_bytes = m->info.model->weight_bytes,
-        .kv_bytes = m->info.kv_bytes, .scratch_bytes = m->info.scratch_bytes, .context = m->info.n_ctx,
+        .kv_bytes = m->info.kv_bytes, .scratch_bytes = m->info.scratch_bytes, .context = m->info.opt.n_ctx,
         .vocab = m->info.model->hp.n_vocab, .has_chat = tok && m->form != CHAT_NONE,
         .load_ms = m->info.open_ms, .pack_ms = m->info.model->put_ms,
     };
@@ -251,7 +257,19 @@ static void set_stops(struct tern_request *r, const tern_params *p, bool chat)
 
     for (int i = 0; p->stop && p->stop[i] && n < MAX_STOPS; i++) stops[n++] = str_c(p->stop[i]);
     if (chat) stops[n++] = chatform_stop(r->m->form);
-    stream_init(&r->stream, engine_tokenizer(r->m->engine), stops, n);
+    request_set_stops(r->r, stops, n);
+}
+
+/* On the engine's thread. */
+static void tell(struct request *r)
+{
+    struct tern_model *m = r->owner;
+
+    pthread_mutex_lock(&m->lock);
+    m->n_news++;
+    pthread_cond_broadcast(&m->news);
+    pthread_mutex_unlock(&m->lock);
+    request_unref(r);
 }
 
 /* A request with everything but its prompt. NULL: the failure is in `last`. */
@@ -268,9 +286,13 @@ static struct tern_request *request_new(tern_model *m, const tern_params *p, boo
     else tern_params_init(&params, m);
     r = mem_new(struct tern_request);
     r->m = m;
-    r->r.max_tokens = params.max_tokens;
-    r->r.ignore_eos = params.ignore_eos != 0;
-    r->r.sample = (struct sample_opt){
+    r->r = request_open();
+    r->r->owner = m;
+    r->r->notify = tell;
+    r->r->max_tokens = params.max_tokens;
+    r->r->ignore_eos = params.ignore_eos != 0;
+    r->r->continues = !chat;
+    r->r->sample = (struct sample_opt){
         .temp = params.temp,
         .top_k = params.top_k,
         .top_p = params.top_p,
@@ -283,27 +305,20 @@ static struct tern_request *request_new(tern_model *m, const tern_params *p, boo
         .seed = params.seed,
     };
     set_stops(r, &params, chat);
-    m->n_requests++;
+    atomic_fetch_add_explicit(&m->n_refs, 1, memory_order_relaxed);
     return r;
 }
 
 /* Hands the request to the engine, or ends it: its prompt is there if rc is OK. */
 static int submit(tern_request **out, struct tern_request *r, int rc, struct err *e)
 {
-    if (rc == OK) rc = engine_submit(r->m->engine, &r->r, e);
+    if (rc == OK) rc = engine_submit(r->m->engine, r->r, e);
     if (rc != OK) {
         tern_request_close(r);
         return fail(e);
     }
     *out = r;
     return TERN_OK;
-}
-
-/* What the text of a continued prompt ends with: context for the first piece that comes. */
-static void prime(struct tern_request *r)
-{
-    size_t n = r->r.prompt.n, tail = n < 16 ? n : 16;
-    stream_prime(&r->stream, r->r.prompt.p + (n - tail), tail);
 }
 
 int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n, const tern_params *p)
@@ -322,14 +337,13 @@ int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n,
     chat = m->form != CHAT_NONE && !(p && p->size == sizeof *p && p->raw);
     if (!(r = request_new(m, p, chat))) return last.code;
     if (chat) {
-        rc = chatform_encode(m->form, t, &msg, 1, &r->r.prompt, &e);
+        rc = chatform_encode(m->form, t, &msg, 1, &r->r->prompt, &e);
     } else {
-        rc = tokenizer_encode(t, str_of(prompt, n), ENCODE_SPECIAL, &r->r.prompt, &e);
-        if (rc == OK && r->r.prompt.n == 0) {            /* from nothing: as a text begins */
+        rc = tokenizer_encode(t, str_of(prompt, n), ENCODE_SPECIAL, &r->r->prompt, &e);
+        if (rc == OK && r->r->prompt.n == 0) {            /* from nothing: as a text begins */
             int32_t first = tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_eos(t);
-            if (first >= 0) ids_push(&r->r.prompt, first);
+            if (first >= 0) ids_push(&r->r->prompt, first);
         }
-        if (rc == OK) prime(r);
     }
     return submit(out, r, rc, &e);
 }
@@ -358,7 +372,7 @@ int tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs
         mem_free(copy);
         return last.code;
     }
-    rc = chatform_encode(m->form, t, copy, n, &r->r.prompt, &e);
+    rc = chatform_encode(m->form, t, copy, n, &r->r->prompt, &e);
     mem_free(copy);
     return submit(out, r, rc, &e);
 }
@@ -374,19 +388,18 @@ int tern_submit_ids(tern_request **out, tern_model *m, const int32_t *ids, size_
         return invalid("tern_submit_ids", "out, the model and ids are needed");
     *out = NULL;
     if (!(r = request_new(m, p, false))) return last.code;
-    if (n >= (size_t)m->info.n_ctx) {                    /* before anything of that size is copied */
+    if (n >= (size_t)m->info.opt.n_ctx) {                    /* before anything of that size is copied */
         rc = err_set(&e, E_CONTEXT,
                      "the prompt has %zu tokens and leaves no room in a context of %d", n,
-                     m->info.n_ctx);
+                     m->info.opt.n_ctx);
     } else if (n > 0) {
-        r->r.prompt.p = mem_dup(ids, n * sizeof *ids);
-        r->r.prompt.n = r->r.prompt.cap = n;
+        r->r->prompt.p = mem_dup(ids, n * sizeof *ids);
+        r->r->prompt.n = r->r->prompt.cap = n;
     }
     for (size_t i = 0; rc == OK && i < n; i++)
         if (ids[i] < 0 || ids[i] >= m->info.model->hp.n_vocab)
             rc = err_set(&e, E_INVALID, "token %zu of the prompt is %d, but the vocabulary has %d",
                          i, ids[i], m->info.model->hp.n_vocab);
-    if (rc == OK) prime(r);
     return submit(out, r, rc, &e);
 }
 
@@ -406,43 +419,46 @@ static int emit(struct tern_request *r, tern_event *ev, int32_t id)
     return TERN_OK;
 }
 
-/* The last event; text that was held back comes with it. */
-static int emit_end(struct tern_request *r, tern_event *ev, tern_finish why)
+/* The next event of r, whatever other requests' news come meanwhile. */
+static void wait_event(struct tern_request *r, struct event *ev)
 {
-    engine_drop(r->m->engine, &r->r);
-    r->finish = why;
-    stream_flush(&r->stream, &r->text);
-    r->stream.stopped = true;                            /* nothing more can come */
-    return emit(r, ev, -1);
+    struct tern_model *m = r->m;
+    uint64_t seen;
+
+    for (;;) {
+        pthread_mutex_lock(&m->lock);
+        seen = m->n_news;
+        pthread_mutex_unlock(&m->lock);
+        if (request_next(r->r, ev)) return;
+        pthread_mutex_lock(&m->lock);
+        while (m->n_news == seen) pthread_cond_wait(&m->news, &m->lock);
+        pthread_mutex_unlock(&m->lock);
+    }
 }
 
 int tern_next(tern_request *r, tern_event *ev)
 {
-    struct err e = { 0 };
-    bool more;
-    int rc;
+    struct event got;
 
     if (!r || !ev) return invalid("tern_next", "the request and the event are needed");
     *ev = (tern_event){ .text = "", .id = -1 };
     buf_clear(&r->text);
+    if (r->failed) return fail(&r->r->err);
     if (r->finish != TERN_FINISH_NONE) return emit(r, ev, -1);
-    if (r->stream.stopped) return emit_end(r, ev, TERN_FINISH_STOP);
-    if (__atomic_load_n(&r->r.cancel, __ATOMIC_RELAXED)) return emit_end(r, ev, TERN_FINISH_CANCELLED);
-    while (r->n_read == r->r.out.n && r->r.finish == FINISH_NONE)
-        if ((rc = engine_step(r->m->engine, &more, &e)) != OK) return fail(&e);
-    if (r->n_read < r->r.out.n) {
-        int32_t id = r->r.out.p[r->n_read++];
-        bool is_end = r->r.finish == FINISH_STOP && r->n_read == r->r.out.n;
-        if (!is_end) stream_push(&r->stream, id, &r->text);
-        return emit(r, ev, id);
-    }
-    if (r->r.finish == FINISH_ERROR) return fail(&r->r.err);
-    return emit_end(r, ev, finish_of(r->r.finish));
+    do {                                                 /* a cancelled request says nothing more */
+        wait_event(r, &got);
+    } while (got.finish == FINISH_NONE && atomic_load(&r->r->cancel) != CANCEL_NO);
+    buf_put_str(&r->text, got.text);
+    if (got.finish == FINISH_NONE) return emit(r, ev, got.id);
+    r->failed = got.finish == FINISH_ERROR || got.finish == FINISH_DEADLINE;
+    if (r->failed) return fail(&r->r->err);
+    r->finish = finish_of((enum finish)got.finish);
+    return emit(r, ev, -1);
 }
 
 void tern_cancel(tern_request *r)
 {
-    if (r) __atomic_store_n(&r->r.cancel, 1, __ATOMIC_RELAXED);
+    if (r) request_cancel(r->r, CANCEL_ASKED);
 }
 
 int tern_request_stats(const tern_request *r, tern_stats *out)
@@ -450,11 +466,12 @@ int tern_request_stats(const tern_request *r, tern_stats *out)
     const struct request *q;
 
     if (!r || !out) return invalid("tern_request_stats", "the request and out are needed");
-    q = &r->r;
-    *out = (tern_stats){ .prompt_tokens = (int)q->prompt.n,
-                         .cached_tokens = q->n_cached,
-                         .tokens = (int)q->out.n };
-    if (q->out.n == 0) return TERN_OK;
+    q = r->r;
+    *out = (tern_stats){ .prompt_tokens = (int)q->prompt.n };
+    if (r->finish == TERN_FINISH_NONE && !r->failed) return TERN_OK;    /* the rest is the engine's until the end */
+    out->cached_tokens = q->n_cached;
+    out->tokens = q->n_out;
+    if (q->n_out == 0) return TERN_OK;
     out->prompt_ms = (double)(q->first_ns - q->start_ns) / 1e6;
     out->decode_ms = (double)(q->end_ns - q->first_ns) / 1e6;
     out->first_token_ms = (double)(q->first_ns - q->submit_ns) / 1e6;
@@ -463,14 +480,10 @@ int tern_request_stats(const tern_request *r, tern_stats *out)
 
 void tern_request_close(tern_request *r)
 {
-    struct tern_model *m;
-
     if (!r) return;
-    m = r->m;
-    engine_drop(m->engine, &r->r);
-    stream_release(&r->stream);
+    request_cancel(r->r, CANCEL_GONE);
+    request_unref(r->r);
     buf_release(&r->text);
-    request_release(&r->r);
+    model_unref(r->m);
     mem_free(r);
-    if (--m->n_requests == 0 && m->closing) model_free(m);
 }

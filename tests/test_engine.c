@@ -1,6 +1,7 @@
 #include "support.h"
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "engine/engine.h"
 #include "tern.h"
 
@@ -8,23 +9,18 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
-/* A tiny random llama without a tokenizer, plain C kernels: results do not depend on the batch. */
-#define MODEL "fixtures/hf/llama"
+/* A tiny random model without a tokenizer, plain C kernels: results do not depend on the batch. */
+#define MODEL "tests/golden/hf/qwen2"
 
-static const char *model_path(void)
-{
-    const char *p = repo("tests/golden/hf/llama");
-    return p ? p : shared(MODEL);
-}
-
-#define need_model()                                                                               \
-    do {                                                                                           \
-        if (!model_path()) {                                                                       \
-            print_message("skipped: no tiny llama here\n");                                        \
-            skip();                                                                                \
-        }                                                                                          \
-    } while (0)
+/* A request and what was read of it. */
+struct asked {
+    struct request *r;
+    struct ids out;
+    enum finish finish;
+    int n_events;
+};
 
 static struct engine *open_engine(struct engine_opt o)
 {
@@ -33,83 +29,104 @@ static struct engine *open_engine(struct engine_opt o)
     o.backend.reference = true;
     o.backend.n_threads = 1;
     o.kv_type = DT_NONE;
-    if (engine_open(&g, model_path(), &o, &e) != OK) fail_msg("%s", e.msg);
+    if (engine_open(&g, repo(MODEL), &o, &e) != OK) fail_msg("%s", e.msg);
     return g;
 }
 
-static struct request *ask(const int32_t *ids, int n, int max_tokens)
+static struct engine *open_manual(struct engine_opt o)
 {
-    struct request *r = mem_new(struct request);
-    for (int i = 0; i < n; i++) ids_push(&r->prompt, ids[i]);
-    r->max_tokens = max_tokens;
-    r->sample = sample_defaults();
-    r->sample.temp = 0;
-    r->ignore_eos = true;
-    return r;
+    o.manual = true;
+    return open_engine(o);
+}
+
+static struct asked ask(const int32_t *ids, int n, int max_tokens)
+{
+    struct asked a = { .r = request_open() };
+    for (int i = 0; i < n; i++) ids_push(&a.r->prompt, ids[i]);
+    a.r->max_tokens = max_tokens;
+    a.r->sample.temp = 0;
+    a.r->ignore_eos = true;
+    return a;
 }
 
 /* A prompt of n tokens that differ from seed to seed. */
-static struct request *ask_any(int seed, int n, int max_tokens)
+static struct asked ask_any(int seed, int n, int max_tokens)
 {
     int32_t ids[512];
     for (int i = 0; i < n; i++) ids[i] = (seed * 131 + i * 31 + i * i * 7) % 100 + 3;
     return ask(ids, n, max_tokens);
 }
 
-static void done(struct request *r)
+static void done(struct asked *a)
 {
-    request_release(r);
-    mem_free(r);
+    request_unref(a->r);
+    ids_release(&a->out);
 }
 
-static void submit(struct engine *g, struct request *r)
+static void submit(struct engine *g, struct asked *a)
 {
     struct err e = { 0 };
-    if (engine_submit(g, r, &e) != OK) fail_msg("%s", e.msg);
+    if (engine_submit(g, a->r, &e) != OK) fail_msg("%s", e.msg);
 }
 
-static int run_all(struct engine *g)
+static void take(struct asked *a)
 {
-    bool more = true;
-    int steps = 0;
-    while (more) {
-        struct err e = { 0 };
-        assert_int_equal(engine_step(g, &more, &e), OK);
-        assert_true(++steps < 10000);
+    struct event ev;
+    while (request_next(a->r, &ev)) {
+        assert_int_equal(a->finish, FINISH_NONE);        /* nothing comes behind the end */
+        a->n_events++;
+        if (ev.id >= 0) ids_push(&a->out, ev.id);
+        a->finish = (enum finish)ev.finish;
     }
+}
+
+static int run_all(struct engine *g, struct asked *const *all, int n)
+{
+    int steps = 0;
+    while (engine_step(g)) {
+        assert_true(++steps < 10000);
+        for (int i = 0; i < n; i++) take(all[i]);
+    }
+    for (int i = 0; i < n; i++) take(all[i]);
     return steps;
 }
 
-static void assert_same(const struct request *a, const struct request *b)
+static int run_one(struct engine *g, struct asked *a)
+{
+    submit(g, a);
+    return run_all(g, &a, 1);
+}
+
+static void assert_same(const struct asked *a, const struct asked *b)
 {
     assert_int_equal(a->out.n, b->out.n);
     assert_memory_equal(a->out.p, b->out.p, a->out.n * sizeof *a->out.p);
 }
 
 /* What a fresh engine gives: the truth the others are held to. */
-static struct request *alone(int seed, int n, int max_tokens)
+static struct asked alone(int seed, int n, int max_tokens)
 {
-    struct engine *g = open_engine((struct engine_opt){ .n_ctx = 256 });
-    struct request *r = ask_any(seed, n, max_tokens);
-    submit(g, r);
-    run_all(g);
-    assert_int_equal(r->finish, FINISH_LENGTH);
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
+    struct asked a = ask_any(seed, n, max_tokens);
+    run_one(g, &a);
+    assert_int_equal(a.finish, FINISH_LENGTH);
     engine_close(g);
-    return r;
+    return a;
 }
+
+static int64_t used(struct engine *g) { return gauge_get(&engine_stats(g)->kv_used); }
 
 static void greedy_goes_on_as_transformers_does(void **state)
 {
     struct source *golden = NULL;
     const struct source_tensor *in, *want;
     struct engine *g;
-    struct request *r;
+    struct asked a;
     struct err e = { 0 };
     int32_t ids[48];
     char path[1200];
     (void)state;
-    need_model();
-    snprintf(path, sizeof path, "%s/golden.safetensors", model_path());
+    snprintf(path, sizeof path, "%s/golden.safetensors", repo(MODEL));
     if (source_open(&golden, path, &e) != OK) fail_msg("%s", e.msg);
     in = source_find(golden, "input_ids");
     want = source_find(golden, "greedy");
@@ -117,278 +134,394 @@ static void greedy_goes_on_as_transformers_does(void **state)
     for (int i = 0; i < 48; i++)
         ids[i] = in->type == DT_I64 ? (int32_t)((const int64_t *)in->data)[i]
                                     : ((const int32_t *)in->data)[i];
-    g = open_engine((struct engine_opt){ .max_batch = 20 });
-    r = ask(ids, 48, 16);
-    submit(g, r);
-    run_all(g);
-    assert_int_equal(r->out.n, 16);
+    g = open_manual((struct engine_opt){ .max_batch = 20 });
+    a = ask(ids, 48, 16);
+    run_one(g, &a);
+    assert_int_equal(a.out.n, 16);
     for (int i = 0; i < 16; i++)
-        assert_int_equal(r->out.p[i], want->type == DT_I64 ? (int32_t)((const int64_t *)want->data)[i]
-                                                           : ((const int32_t *)want->data)[i]);
-    assert_true(r->submit_ns <= r->start_ns && r->start_ns < r->first_ns && r->first_ns < r->end_ns);
-    done(r);
+        assert_int_equal(a.out.p[i], want->type == DT_I64 ? (int32_t)((const int64_t *)want->data)[i]
+                                                          : ((const int32_t *)want->data)[i]);
+    assert_true(a.r->submit_ns <= a.r->start_ns && a.r->start_ns < a.r->first_ns &&
+                a.r->first_ns < a.r->end_ns);
+    assert_int_equal(a.r->n_out, 16);
+    done(&a);
     engine_close(g);
     source_close(golden);
 }
 
 static void a_prompt_in_chunks_gives_the_same_tokens(void **state)
 {
-    struct request *truth;
+    struct asked truth = alone(1, 50, 20);
     (void)state;
-    need_model();
-    truth = alone(1, 50, 20);
     for (int batch = 1; batch < 60; batch += 13) {
         struct engine *g =
-            open_engine((struct engine_opt){ .n_ctx = 256, .max_batch = batch, .max_seqs = 1 });
-        struct request *r = ask_any(1, 50, 20);
-        submit(g, r);
-        assert_int_equal(run_all(g), (50 + batch - 1) / batch + 19);
-        assert_same(r, truth);
-        done(r);
+            open_manual((struct engine_opt){ .n_ctx = 256, .max_batch = batch, .max_seqs = 1 });
+        struct asked a = ask_any(1, 50, 20);
+        run_one(g, &a);
+        assert_same(&a, &truth);
+        done(&a);
         engine_close(g);
     }
-    done(truth);
+    done(&truth);
 }
 
 static void sequences_run_together_as_if_alone(void **state)
 {
     enum { N = 5 };
-    struct engine *g;
-    struct request *r[N];
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 512, .max_batch = 32, .max_seqs = 3 });
+    struct asked a[N], *all[N];
     (void)state;
-    need_model();
-    g = open_engine((struct engine_opt){ .n_ctx = 512, .max_batch = 32, .max_seqs = 3 });
-    for (int i = 0; i < N; i++) submit(g, r[i] = ask_any(i, 10 + 17 * i, 12 + i));
-    run_all(g);
     for (int i = 0; i < N; i++) {
-        struct request *truth = alone(i, 10 + 17 * i, 12 + i);
-        assert_same(r[i], truth);
-        done(truth);
-        done(r[i]);
+        a[i] = ask_any(i, 10 + 17 * i, 12 + i);
+        all[i] = &a[i];
+        submit(g, &a[i]);
     }
+    run_all(g, all, N);
+    for (int i = 0; i < N; i++) {
+        struct asked truth = alone(i, 10 + 17 * i, 12 + i);
+        assert_same(&a[i], &truth);
+        done(&truth);
+        done(&a[i]);
+    }
+    assert_int_equal(used(g), 0);
     engine_close(g);
 }
 
-static void a_full_pool_sends_the_youngest_back_and_loses_nothing(void **state)
+static void a_full_pool_sends_some_back_and_loses_nothing(void **state)
 {
     enum { N = 4 };
-    struct engine *g;
-    struct request *r[N];
+    struct engine *g = open_manual(                      /* 9 blocks; each takes 6 */
+        (struct engine_opt){ .n_ctx = 128, .kv_tokens = 128, .max_batch = 64, .max_seqs = 4 });
+    struct asked a[N], *all[N];
     (void)state;
-    need_model();
-    g = open_engine(
-        (struct engine_opt){ .n_ctx = 128, .max_batch = 64, .max_seqs = 4 }); /* 12 blocks */
-    for (int i = 0; i < N; i++) submit(g, r[i] = ask_any(i, 30, 60));         /* 6 each */
-    run_all(g);
     for (int i = 0; i < N; i++) {
-        struct request *truth = alone(i, 30, 60);
-        assert_int_equal(r[i]->finish, FINISH_LENGTH);
-        assert_same(r[i], truth);
-        done(truth);
-        done(r[i]);
+        a[i] = ask_any(i, 30, 60);
+        all[i] = &a[i];
+        submit(g, &a[i]);
     }
+    run_all(g, all, N);
+    for (int i = 0; i < N; i++) {
+        struct asked truth = alone(i, 30, 60);
+        assert_int_equal(a[i].finish, FINISH_LENGTH);
+        assert_same(&a[i], &truth);
+        done(&truth);
+        done(&a[i]);
+    }
+    assert_true(counter_get(&engine_stats(g)->preemptions) > 0);
+    assert_int_equal(used(g), 0);
     engine_close(g);
 }
 
 static void a_talk_that_goes_on_computes_only_what_is_new(void **state)
 {
-    struct engine *g, *fresh;
-    struct request *first, *second, *again, *truth;
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
+    struct engine *fresh = open_manual((struct engine_opt){ .n_ctx = 256, .no_prefix = true });
+    struct asked first = ask_any(3, 40, 10), second, again, truth;
     int32_t ids[200];
     int n = 0;
     (void)state;
-    need_model();
-    g = open_engine((struct engine_opt){ .n_ctx = 256 });
-    submit(g, first = ask_any(3, 40, 10));
-    run_all(g);
-    assert_int_equal(first->n_cached, 0);
-    for (size_t i = 0; i < first->prompt.n; i++) ids[n++] = first->prompt.p[i];
-    for (size_t i = 0; i < first->out.n; i++) ids[n++] = first->out.p[i];
+    run_one(g, &first);
+    assert_int_equal(first.r->n_cached, 0);
+    for (size_t i = 0; i < first.r->prompt.n; i++) ids[n++] = first.r->prompt.p[i];
+    for (size_t i = 0; i < first.out.n; i++) ids[n++] = first.out.p[i];
     for (int i = 0; i < 9; i++) ids[n++] = 5 + i;
-    submit(g, second = ask(ids, n, 10));
-    run_all(g);
-    assert_int_equal(second->n_cached, 49);              /* the last token picked was never run */
-    fresh = open_engine((struct engine_opt){ .n_ctx = 256 });
-    submit(fresh, truth = ask(ids, n, 10));
-    run_all(fresh);
-    assert_same(second, truth);
+    second = ask(ids, n, 10);
+    run_one(g, &second);
+    assert_int_equal(second.r->n_cached, 48);            /* whole blocks of what was run */
+    truth = ask(ids, n, 10);
+    run_one(fresh, &truth);
+    assert_int_equal(truth.r->n_cached, 0);
+    assert_same(&second, &truth);
 
-    submit(g, again = ask(ids, n, 10));                  /* the very same: all but its last token */
-    run_all(g);
-    assert_int_equal(again->n_cached, n - 1);
-    assert_same(again, truth);
-    done(again);
     ids[20] = 99;                                        /* another text behind 20 tokens */
-    submit(g, again = ask(ids, n, 10));
-    run_all(g);
-    assert_int_equal(again->n_cached, 20);
-    done(truth);
-    submit(fresh, truth = ask(ids, n, 10));
-    run_all(fresh);
-    assert_same(again, truth);
-    done(first), done(second), done(again), done(truth);
+    again = ask(ids, n, 10);
+    run_one(g, &again);
+    assert_int_equal(again.r->n_cached, 16);
+    done(&truth);
+    truth = ask(ids, n, 10);
+    run_one(fresh, &truth);
+    assert_same(&again, &truth);
+    done(&again);
+    again = ask(ids, n, 10);
+    again.r->salt = 7;                                   /* somebody who shares with nobody */
+    run_one(g, &again);
+    assert_int_equal(again.r->n_cached, 0);
+    assert_same(&again, &truth);
+    done(&first), done(&second), done(&again), done(&truth);
     engine_close(g);
     engine_close(fresh);
 }
 
+static void one_computes_a_prefix_that_many_begin_with(void **state)
+{
+    enum { N = 6 };
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256, .max_batch = 32, .max_seqs = 8 });
+    struct asked a[N], *all[N], truth;
+    int cached = 0;
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        a[i] = ask_any(5, 100, 8);                       /* the same, arriving together */
+        a[i].r->sample.seed = (uint64_t)i;
+        all[i] = &a[i];
+        submit(g, &a[i]);
+    }
+    run_all(g, all, N);
+    truth = alone(5, 100, 8);
+    for (int i = 0; i < N; i++) {
+        assert_same(&a[i], &truth);
+        cached += a[i].r->n_cached;
+        done(&a[i]);
+    }
+    assert_int_equal(cached, (N - 1) * 96);
+    done(&truth);
+    engine_close(g);
+}
+
 static void a_prompt_that_cannot_fit_is_told_both_numbers(void **state)
 {
-    struct engine *g;
-    struct request *r;
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 32 });
+    struct asked a = ask_any(1, 100, 0);
     struct err e = { 0 };
     (void)state;
-    need_model();
-    g = open_engine((struct engine_opt){ .n_ctx = 32 });
-    r = ask_any(1, 100, 0);
-    assert_int_equal(engine_submit(g, r, &e), E_CONTEXT);
+    assert_int_equal(engine_submit(g, a.r, &e), E_CONTEXT);
     assert_non_null(strstr(e.msg, "100"));
     assert_non_null(strstr(e.msg, "32"));
-    r->prompt.n = 0;
-    assert_int_equal(engine_submit(g, r, &e), E_INVALID);
-    ids_push(&r->prompt, 1 << 30);
-    assert_int_equal(engine_submit(g, r, &e), E_INVALID);
-    r->prompt.p[0] = 1;
-    r->sample.top_p = 7;
-    assert_int_equal(engine_submit(g, r, &e), E_INVALID);
+    a.r->prompt.n = 0;
+    assert_int_equal(engine_submit(g, a.r, &e), E_INVALID);
+    ids_push(&a.r->prompt, 1 << 30);
+    assert_int_equal(engine_submit(g, a.r, &e), E_INVALID);
+    a.r->prompt.p[0] = 1;
+    a.r->sample.top_p = 7;
+    assert_int_equal(engine_submit(g, a.r, &e), E_INVALID);
     assert_non_null(strstr(e.msg, "top_p"));
-    done(r);
+    assert_true(engine_is_idle(g));                      /* nothing of it is counted */
+    done(&a);
     engine_close(g);
 }
 
 static void generation_ends_where_the_context_does(void **state)
 {
-    struct engine *g;
-    struct request *r;
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 48 });
+    struct asked a = ask_any(2, 20, 0);
     (void)state;
-    need_model();
-    g = open_engine((struct engine_opt){ .n_ctx = 48 });
-    submit(g, r = ask_any(2, 20, 0));
-    run_all(g);
-    assert_int_equal(r->finish, FINISH_LENGTH);
-    assert_int_equal(r->out.n, 28);
-    done(r);
-    submit(g, r = ask_any(2, 47, 0));                    /* room for one */
-    run_all(g);
-    assert_int_equal(r->out.n, 1);
-    done(r);
+    run_one(g, &a);
+    assert_int_equal(a.finish, FINISH_LENGTH);
+    assert_int_equal(a.out.n, 28);
+    done(&a);
+    a = ask_any(2, 47, 0);                               /* room for one */
+    run_one(g, &a);
+    assert_int_equal(a.out.n, 1);
+    done(&a);
     engine_close(g);
 }
 
-static void an_end_token_stops_unless_it_is_ignored(void **state)
+static void an_end_token_stops_unless_it_is_ignored_or_too_early(void **state)
 {
-    struct engine *g;
-    struct request *r;
-    struct logit_bias bias = { -1, 1000 };
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 64 });
+    int32_t end = -1;
     (void)state;
-    need_model();
-    g = open_engine((struct engine_opt){ .n_ctx = 64 });
-    for (int32_t id = 0; id < 64 && bias.id < 0; id++)
-        if (engine_is_end(g, id)) bias.id = id;
-    assert_true(bias.id >= 0);
-    for (int ignore = 0; ignore < 2; ignore++) {
-        r = ask_any(4, 8, 10);
-        r->ignore_eos = ignore;
-        r->sample.bias = &bias, r->sample.n_bias = 1;
-        submit(g, r);
-        run_all(g);
-        assert_int_equal(r->finish, ignore ? FINISH_LENGTH : FINISH_STOP);
-        assert_int_equal(r->out.n, ignore ? 10 : 1);
-        done(r);
+    for (int32_t id = 0; id < 64 && end < 0; id++)
+        if (engine_is_end(g, id)) end = id;
+    assert_true(end >= 0);
+    for (int how = 0; how < 3; how++) {
+        struct asked a = ask_any(4, 8, 10);
+        struct logit_bias *bias = mem_alloc(sizeof *bias);
+        *bias = (struct logit_bias){ end, 1000 };
+        a.r->ignore_eos = how == 1;
+        a.r->min_tokens = how == 2 ? 4 : 0;
+        a.r->sample.bias = bias, a.r->sample.n_bias = 1;
+        run_one(g, &a);
+        assert_int_equal(a.finish, how == 1 ? FINISH_LENGTH : FINISH_STOP);
+        assert_int_equal(a.out.n, how == 1 ? 10 : how == 2 ? 5 : 1);
+        done(&a);
     }
     engine_close(g);
 }
 
 static void cancel_ends_at_the_next_step_and_leaves_the_others(void **state)
 {
-    struct engine *g;
-    struct request *a, *b, *c, *truth;
-    struct err e;
-    bool more;
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256, .max_seqs = 2 });
+    struct asked a = ask_any(1, 12, 100), b = ask_any(2, 12, 20), c = ask_any(3, 12, 20), truth;
+    struct asked *all[] = { &a, &b, &c };
     (void)state;
-    need_model();
-    g = open_engine((struct engine_opt){ .n_ctx = 256, .max_seqs = 2 });
-    submit(g, a = ask_any(1, 12, 100));
-    submit(g, b = ask_any(2, 12, 20));
-    submit(g, c = ask_any(3, 12, 20));                   /* waits */
-    for (int i = 0; i < 5; i++) engine_step(g, &more, &e);
-    a->cancel = 1;
-    c->cancel = 1;
-    engine_step(g, &more, &e);
-    assert_int_equal(a->finish, FINISH_CANCELLED);
-    assert_int_equal(a->out.n, 5);
-    assert_int_equal(c->finish, FINISH_CANCELLED);
-    assert_int_equal(c->out.n, 0);
-    run_all(g);
+    submit(g, &a), submit(g, &b), submit(g, &c);         /* c waits */
+    for (int i = 0; i < 5; i++) engine_step(g);
+    assert_true(request_cancel(a.r, CANCEL_ASKED));
+    assert_false(request_cancel(a.r, CANCEL_GONE));      /* the first one counts */
+    request_cancel(c.r, CANCEL_GONE);
+    engine_step(g);
+    take(&a), take(&c);
+    assert_int_equal(a.finish, FINISH_CANCELLED);
+    assert_int_equal(a.out.n, 5);
+    assert_int_equal(c.finish, FINISH_CANCELLED);
+    assert_int_equal(c.out.n, 0);
+    run_all(g, all, 3);
     truth = alone(2, 12, 20);
-    assert_same(b, truth);
-    done(a), done(b), done(c), done(truth);
+    assert_same(&b, &truth);
+    assert_int_equal(counter_get(&engine_stats(g)->after_cancel), 0);
+    done(&a), done(&b), done(&c), done(&truth);
     engine_close(g);
 }
 
-static void dropping_in_any_state_gives_the_blocks_back(void **state)
+static void cancelling_in_any_state_gives_the_blocks_back(void **state)
 {
-    struct engine *g;
-    struct request *r, *truth;
-    struct err e;
-    bool more;
+    struct engine *g = open_manual(
+        (struct engine_opt){ .n_ctx = 96, .kv_tokens = 96, .max_batch = 16, .max_seqs = 2 });
+    struct asked truth = alone(9, 60, 30), a;
     (void)state;
-    need_model();
-    g = open_engine((struct engine_opt){ .n_ctx = 96, .max_batch = 16, .max_seqs = 2 });
-    truth = alone(9, 60, 30);
     for (int steps = 0; steps < 12; steps++) {
-        r = ask_any(steps, 60, 30);
-        submit(g, r);
-        for (int i = 0; i < steps; i++) engine_step(g, &more, &e);
-        engine_drop(g, r);
-        engine_drop(g, r);                               /* twice is fine */
-        done(r);
+        a = ask_any(steps, 60, 30);
+        submit(g, &a);
+        for (int i = 0; i < steps; i++) engine_step(g);
+        request_cancel(a.r, CANCEL_GONE);
+        engine_step(g);
+        take(&a);
+        assert_int_equal(a.finish, FINISH_CANCELLED);
+        assert_int_equal(used(g), 0);
+        assert_true(engine_is_idle(g));
+        done(&a);
     }
-    submit(g, r = ask_any(9, 60, 30));
-    run_all(g);
-    assert_same(r, truth);
-    done(r), done(truth);
+    a = ask_any(9, 60, 30);
+    run_one(g, &a);
+    assert_same(&a, &truth);
+    done(&a), done(&truth);
+    engine_close(g);
+}
+
+static void a_deadline_ends_what_runs_and_what_waits(void **state)
+{
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256, .max_seqs = 1 });
+    struct asked a = ask_any(1, 12, 200), b = ask_any(2, 12, 20);
+    struct asked *all[] = { &a, &b };
+    struct timespec now;
+    struct err e = { 0 };
+    (void)state;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    a.r->deadline_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + 300000000u;
+    b.r->deadline_ns = a.r->deadline_ns;
+    submit(g, &a), submit(g, &b);
+    engine_step(g);
+    nanosleep(&(struct timespec){ .tv_nsec = 310000000 }, NULL);
+    run_all(g, all, 2);
+    assert_int_equal(a.finish, FINISH_DEADLINE);
+    assert_int_equal(a.r->err.code, E_DEADLINE);
+    assert_int_equal(a.out.n, 1);
+    assert_int_equal(b.finish, FINISH_DEADLINE);
+    assert_int_equal(b.r->n_out, 0);
+    done(&b);
+    b = ask_any(2, 12, 20);
+    b.r->deadline_ns = 1;                                /* long ago: not even taken */
+    assert_int_equal(engine_submit(g, b.r, &e), E_DEADLINE);
+    done(&a), done(&b);
+    engine_close(g);
+}
+
+static void more_than_may_wait_is_refused_with_a_time_to_come_back(void **state)
+{
+    enum { N = 4 };
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256, .max_seqs = 1, .max_requests = N });
+    struct asked a[N + 1], *all[N];
+    struct err e = { 0 };
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        a[i] = ask_any(i, 10, 5);
+        all[i] = &a[i];
+        submit(g, &a[i]);
+    }
+    a[N] = ask_any(9, 10, 5);
+    assert_int_equal(engine_submit(g, a[N].r, &e), E_QUEUE_FULL);
+    assert_true(e.retry_ms >= 1000);
+    run_all(g, all, N);
+    run_one(g, &a[N]);                                   /* now there is room */
+    assert_int_equal(a[N].finish, FINISH_LENGTH);
+    engine_drain(g);
+    assert_int_equal(engine_submit(g, a[N].r, &e), E_SHUTDOWN);
+    for (int i = 0; i <= N; i++) done(&a[i]);
+    engine_close(g);
+}
+
+static void a_reader_that_does_not_read_stops_only_itself(void **state)
+{
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 512, .max_seqs = 2 });
+    struct asked slow = ask_any(1, 8, 500), quick = ask_any(2, 8, 500);
+    struct asked *both[] = { &slow, &quick };
+    (void)state;
+    slow.r->n_top = 20;                                  /* large events */
+    submit(g, &slow), submit(g, &quick);
+    for (int i = 0; i < 600; i++) {
+        engine_step(g);
+        take(&quick);
+    }
+    assert_int_equal(quick.finish, FINISH_LENGTH);
+    assert_int_equal(quick.out.n, 500);
+    assert_true(slow.r->n_out < 200);                    /* waits for its reader */
+    take(&slow);
+    run_all(g, both, 2);
+    assert_int_equal(slow.finish, FINISH_LENGTH);
+    assert_int_equal(slow.out.n, 500);
+    done(&slow), done(&quick);
     engine_close(g);
 }
 
 static void seeds_repeat_a_text_whoever_else_is_there(void **state)
 {
-    struct engine *g;
-    struct request *r[4];
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 512 });
+    struct asked a[4], *all[4];
     (void)state;
-    need_model();
-    g = open_engine((struct engine_opt){ .n_ctx = 512 });
     for (int i = 0; i < 4; i++) {
-        r[i] = ask_any(i < 2 ? 7 : i, 10, 30);
-        r[i]->sample.temp = 1;
-        r[i]->sample.seed = 11;
-        submit(g, r[i]);
+        a[i] = ask_any(i < 2 ? 7 : i, 10, 30);
+        a[i].r->sample.temp = 1;
+        a[i].r->sample.seed = 11;
+        all[i] = &a[i];
+        submit(g, &a[i]);
     }
-    run_all(g);
-    assert_same(r[0], r[1]);
-    for (int i = 0; i < 4; i++) done(r[i]);
+    run_all(g, all, 4);
+    assert_same(&a[0], &a[1]);
+    for (int i = 0; i < 4; i++) done(&a[i]);
+    engine_close(g);
+}
+
+static void logprobs_are_of_the_model_and_in_order(void **state)
+{
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 64 });
+    struct asked a = ask_any(1, 12, 5);
+    struct event ev;
+    int n = 0;
+    (void)state;
+    a.r->n_top = 5;
+    submit(g, &a);
+    while (engine_step(g)) {}
+    while (request_next(a.r, &ev)) {
+        if (ev.id < 0) continue;
+        n++;
+        assert_int_equal(ev.n_top, 5);
+        assert_int_equal(ev.top[0].id, ev.id);           /* greedy takes the likeliest */
+        assert_true(fabsf(ev.top[0].logprob - ev.logprob) < 1e-5f);
+        for (int i = 1; i < 5; i++) assert_true(ev.top[i].logprob <= ev.top[i - 1].logprob);
+        assert_true(ev.logprob < 0);
+    }
+    assert_int_equal(n, 5);
+    done(&a);
     engine_close(g);
 }
 
 static void a_failure_ends_one_request_and_not_the_engine(void **state)
 {
-    struct logit_bias ban[320];
-    struct engine *g;
-    struct request *bad, *good, *truth;
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
+    struct asked bad = ask_any(1, 10, 20), good = ask_any(2, 12, 20), truth;
+    struct asked *all[] = { &bad, &good };
+    struct logit_bias *ban = mem_array(320, sizeof *ban);
     (void)state;
-    need_model();
-    g = open_engine((struct engine_opt){ .n_ctx = 256 });
     for (int i = 0; i < 320; i++) ban[i] = (struct logit_bias){ i, -INFINITY };
-    bad = ask_any(1, 10, 20);
-    bad->sample.bias = ban, bad->sample.n_bias = 320;    /* nothing is left to pick */
-    submit(g, bad);
-    submit(g, good = ask_any(2, 12, 20));
-    run_all(g);
-    assert_int_equal(bad->finish, FINISH_ERROR);
-    assert_int_equal(bad->err.code, E_DEVICE);
-    assert_int_equal(bad->out.n, 0);
+    bad.r->sample.bias = ban, bad.r->sample.n_bias = 320;        /* nothing is left to pick */
+    submit(g, &bad), submit(g, &good);
+    run_all(g, all, 2);
+    assert_int_equal(bad.finish, FINISH_ERROR);
+    assert_int_equal(bad.r->err.code, E_DEVICE);
+    assert_int_equal(bad.out.n, 0);
     truth = alone(2, 12, 20);
-    assert_same(good, truth);
-    done(bad), done(good), done(truth);
+    assert_same(&good, &truth);
+    done(&bad), done(&good), done(&truth);
     engine_close(g);
 }
 
@@ -396,23 +529,100 @@ static void impossible_options_are_refused(void **state)
 {
     struct engine *g = NULL;
     struct err e = { 0 };
+    const struct engine_opt bad[] = { { .n_ctx = -5 }, { .n_ctx = 1 }, { .max_batch = -1 },
+                                      { .max_seqs = 1 << 20 }, { .kv_tokens = -1 }, { .max_requests = -1 } };
     (void)state;
-    need_model();
-    assert_int_equal(engine_open(&g, model_path(), &(struct engine_opt){ .n_ctx = -5 }, &e), E_INVALID);
-    assert_int_equal(engine_open(&g, model_path(), &(struct engine_opt){ .n_ctx = 1 }, &e), E_INVALID);
-    assert_int_equal(engine_open(&g, model_path(), &(struct engine_opt){ .max_batch = -1 }, &e),
-                     E_INVALID);
-    assert_int_equal(engine_open(&g, model_path(), &(struct engine_opt){ .max_seqs = 1 << 20 }, &e),
-                     E_INVALID);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(engine_open(&g, repo(MODEL), &bad[i], &e), E_INVALID);
     assert_true(engine_open(&g, "/no/such/model", NULL, &e) != OK);
     assert_null(g);
     engine_close(NULL);
 }
 
+/* ---- with its thread ---- */
+
+static void warm_up_runs_and_is_not_counted(void **state)
+{
+    struct engine *g = open_engine((struct engine_opt){ .n_ctx = 64 });
+    struct err e = { 0 };
+    (void)state;
+    assert_int_equal(engine_warm(g, &e), OK);
+    assert_int_equal(counter_get(&engine_stats(g)->generated_tokens), 0);
+    assert_int_equal(counter_get(&engine_stats(g)->submitted), 0);
+    engine_close(g);
+}
+
+static void closing_tells_everyone_who_still_waits(void **state)
+{
+    enum { N = 6 };
+    struct engine *g = open_engine((struct engine_opt){ .n_ctx = 512, .max_seqs = 2 });
+    struct asked a[N];
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        a[i] = ask_any(i, 20, 400);
+        submit(g, &a[i]);
+    }
+    engine_close(g);
+    for (int i = 0; i < N; i++) {
+        take(&a[i]);
+        assert_int_equal(a[i].finish, FINISH_CANCELLED);
+        done(&a[i]);
+    }
+}
+
+/* Threads that submit, read a little, and leave at random points. */
+struct crowd {
+    struct engine *g;
+    int seed, n;
+};
+
+static void *come_and_go(void *arg)
+{
+    struct crowd *c = arg;
+    struct rng rng;
+
+    rng_seed(&rng, (uint64_t)c->seed);
+    for (int i = 0; i < c->n; i++) {
+        struct asked a = ask_any((int)(rng_u64(&rng) % 7), 1 + (int)(rng_u64(&rng) % 60), 24);
+        uint64_t patience = rng_u64(&rng) % 30;
+        struct event ev = { 0 };
+        struct err e = { 0 };
+        a.r->priority = (int)(rng_u64(&rng) % 3);
+        if (engine_submit(c->g, a.r, &e) == OK) {
+            for (uint64_t tries = 0; ev.finish == FINISH_NONE; tries++) {
+                if (tries == patience) request_cancel(a.r, CANCEL_GONE);
+                if (!request_next(a.r, &ev)) nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
+            }
+        }
+        done(&a);
+    }
+    return NULL;
+}
+
+static void a_crowd_that_comes_and_goes_leaves_nothing_behind(void **state)
+{
+    enum { N = 4 };
+    struct engine *g = open_engine((struct engine_opt){ .n_ctx = 96, .kv_tokens = 160, .max_seqs = 6,
+                                                        .max_batch = 48 });
+    struct crowd c[N];
+    pthread_t t[N];
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        c[i] = (struct crowd){ g, i, 250 };
+        assert_int_equal(pthread_create(&t[i], NULL, come_and_go, &c[i]), 0);
+    }
+    for (int i = 0; i < N; i++) pthread_join(t[i], NULL);
+    for (int i = 0; i < 1000 && gauge_get(&engine_stats(g)->running); i++)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    assert_true(engine_is_idle(g));
+    assert_int_equal(used(g), 0);
+    assert_int_equal(counter_get(&engine_stats(g)->after_cancel), 0);
+    engine_close(g);
+}
+
 static void *cancel_soon(void *arg)
 {
-    struct timespec t = { .tv_nsec = 20 * 1000 * 1000 };
-    nanosleep(&t, NULL);
+    nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000 * 1000 }, NULL);
     tern_cancel(arg);
     return NULL;
 }
@@ -424,11 +634,10 @@ static void cancel_from_another_thread_ends_the_request(void **state)
     tern_params p;
     const int32_t ids[4] = { 1, 5, 9, 3 };
     (void)state;
-    need_model();
     tern_options_init(&o);
     o.context = 4096;
     o.threads = 2;
-    if (tern_open(&m, model_path(), &o) != TERN_OK) fail_msg("%s", tern_error());
+    if (tern_open(&m, repo(MODEL), &o) != TERN_OK) fail_msg("%s", tern_error());
     tern_params_init(&p, m);
     p.ignore_eos = 1;
     for (int round = 0; round < 3; round++) {
@@ -455,16 +664,24 @@ int main(void)
         cmocka_unit_test(greedy_goes_on_as_transformers_does),
         cmocka_unit_test(a_prompt_in_chunks_gives_the_same_tokens),
         cmocka_unit_test(sequences_run_together_as_if_alone),
-        cmocka_unit_test(a_full_pool_sends_the_youngest_back_and_loses_nothing),
+        cmocka_unit_test(a_full_pool_sends_some_back_and_loses_nothing),
         cmocka_unit_test(a_talk_that_goes_on_computes_only_what_is_new),
+        cmocka_unit_test(one_computes_a_prefix_that_many_begin_with),
         cmocka_unit_test(a_prompt_that_cannot_fit_is_told_both_numbers),
         cmocka_unit_test(generation_ends_where_the_context_does),
-        cmocka_unit_test(an_end_token_stops_unless_it_is_ignored),
+        cmocka_unit_test(an_end_token_stops_unless_it_is_ignored_or_too_early),
         cmocka_unit_test(cancel_ends_at_the_next_step_and_leaves_the_others),
-        cmocka_unit_test(dropping_in_any_state_gives_the_blocks_back),
+        cmocka_unit_test(cancelling_in_any_state_gives_the_blocks_back),
+        cmocka_unit_test(a_deadline_ends_what_runs_and_what_waits),
+        cmocka_unit_test(more_than_may_wait_is_refused_with_a_time_to_come_back),
+        cmocka_unit_test(a_reader_that_does_not_read_stops_only_itself),
         cmocka_unit_test(seeds_repeat_a_text_whoever_else_is_there),
+        cmocka_unit_test(logprobs_are_of_the_model_and_in_order),
         cmocka_unit_test(a_failure_ends_one_request_and_not_the_engine),
         cmocka_unit_test(impossible_options_are_refused),
+        cmocka_unit_test(warm_up_runs_and_is_not_counted),
+        cmocka_unit_test(closing_tells_everyone_who_still_waits),
+        cmocka_unit_test(a_crowd_that_comes_and_goes_leaves_nothing_behind),
         cmocka_unit_test(cancel_from_another_thread_ends_the_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

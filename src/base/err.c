@@ -47,6 +47,14 @@ const char *err_name(int code)
     case E_CONTEXT: return "context_exceeded";
     case E_CANCELLED: return "cancelled";
     case E_DEVICE: return "device";
+    case E_QUEUE_FULL: return "queue_full";
+    case E_MEMORY: return "memory_admission";
+    case E_CONCURRENCY: return "concurrency_limit";
+    case E_RATE: return "rate_limited";
+    case E_SHUTDOWN: return "shutting_down";
+    case E_LOADING: return "model_loading";
+    case E_DEADLINE: return "deadline_exceeded";
+    case E_DENIED: return "unauthorized";
     default: return "internal";
     }
 }

@@ -16,11 +16,20 @@ enum {
     E_CONTEXT = -7,      /* more tokens than the context holds */
     E_CANCELLED = -8,
     E_DEVICE = -9,       /* a device failed in the middle of its work */
+    E_QUEUE_FULL = -10,  /* admission: as much waits as may wait */
+    E_MEMORY = -11,      /* admission: no room for it in the memory budget */
+    E_CONCURRENCY = -12, /* admission: this tenant, or all, run as much as they may */
+    E_RATE = -13,        /* admission: this tenant asks too often */
+    E_SHUTDOWN = -14,    /* not taken any more */
+    E_LOADING = -15,     /* the model is not there yet */
+    E_DEADLINE = -16,    /* it passed, or cannot be kept */
+    E_DENIED = -17,      /* no key, or not this one's to ask */
     E_INTERNAL = -99
 };
 
 struct err {
     int code;
+    int retry_ms;        /* asking again makes sense after so long; 0: unknown or never */
     char msg[512];
 };
 

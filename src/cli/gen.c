@@ -93,6 +93,7 @@ int gen_open(struct gen *g, const char *verb)
     o.device = g->device;
     o.threads = g->threads;
     o.context = g->context;
+    o.sequences = 1;
     if ((rc = tern_open(&g->m, g->model, &o)) != TERN_OK) return gen_fail(verb, rc);
     tern_info(g->m, &g->info);
     settle_params(g);

@@ -1,12 +1,7 @@
-#include "engine/engine.h"
-
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "engine/ends.h"
-#include "engine/step.h"
-
-#include <string.h>
+#include "engine/engine_impl.h"
 
 enum {
     CTX_DEFAULT = 4096,
@@ -14,53 +9,65 @@ enum {
     BATCH_DEFAULT = 512,
     BATCH_MAX = 1 << 16,
     SEQS_DEFAULT = 16,
-    SEQS_MAX = 4096
-};
-
-struct engine {
-    struct source *source;
-    struct tokenizer *tokenizer;
-    struct backend *backend;
-    struct model *model;
-    struct block_pool *pool;
-    struct decoder *decoder;
-    struct ends ends;
-    int n_ctx, max_batch, max_seqs;
-    double open_ms;
-
-    struct seq **running;        /* [max_seqs], oldest first */
-    int n_running;
-    struct seq *waiting;         /* in order of arrival */
-    struct past past;
-    struct step step;
+    SEQS_MAX = 4096,
+    REQUESTS_MAX = 1 << 16,
+    KV_CONTEXTS = 4,
+    SPARE = 8,                       /* requests beside those admission counts: warm-up */
+    BLOCKED_NS = 1000000,
+    WARM_TOKENS = 32
 };
 
 static int check_opt(const struct engine_opt *o, struct err *e)
 {
     if (o->n_ctx < 0 || o->n_ctx == 1 || o->n_ctx > CTX_MAX)
-        return err_set(e, E_INVALID, "a context of %d tokens: it must be from 2 to %d, or 0",
-                       o->n_ctx, CTX_MAX);
+        return err_set(e, E_INVALID, "a context of %d tokens: it must be from 2 to %d, or 0", o->n_ctx,
+                       CTX_MAX);
+    if (o->kv_tokens < 0 || o->kv_tokens > CTX_MAX * 8)
+        return err_set(e, E_INVALID, "a KV cache of %d tokens: it must be from 1 to %d, or 0", o->kv_tokens,
+                       CTX_MAX * 8);
     if (o->max_batch < 0 || o->max_batch > BATCH_MAX)
-        return err_set(e, E_INVALID, "a batch of %d tokens: it must be from 1 to %d, or 0",
-                       o->max_batch, BATCH_MAX);
+        return err_set(e, E_INVALID, "a batch of %d tokens: it must be from 1 to %d, or 0", o->max_batch,
+                       BATCH_MAX);
     if (o->max_seqs < 0 || o->max_seqs > SEQS_MAX)
-        return err_set(e, E_INVALID, "%d sequences at once: it must be from 1 to %d, or 0",
-                       o->max_seqs, SEQS_MAX);
+        return err_set(e, E_INVALID, "%d sequences at once: it must be from 1 to %d, or 0", o->max_seqs,
+                       SEQS_MAX);
+    if (o->max_requests < 0 || o->max_requests > REQUESTS_MAX)
+        return err_set(e, E_INVALID, "%d requests: it must be from 1 to %d, or 0", o->max_requests,
+                       REQUESTS_MAX);
     return OK;
 }
 
-static void set_limits(struct engine *g, const struct engine_opt *o)
+static int at_least(int v, int least) { return v < least ? least : v; }
+
+/* Zeros become what they stand for, and what cannot be reached is lowered. */
+static void set_opt(struct engine *g, const struct engine_opt *given)
 {
+    struct engine_opt *o = &g->opt;
     int trained = g->model->hp.n_ctx;
 
-    g->n_ctx = o->n_ctx;
-    if (g->n_ctx == 0) g->n_ctx = trained > 1 && trained < CTX_DEFAULT ? trained : CTX_DEFAULT;
-    else if (trained > 1 && g->n_ctx > trained)
-        log_warn("a context of %d tokens, but the model was trained for %d", g->n_ctx, trained);
-    g->max_batch = o->max_batch ? o->max_batch : BATCH_DEFAULT;
-    if (g->max_batch > g->n_ctx) g->max_batch = g->n_ctx;
-    g->max_seqs = o->max_seqs ? o->max_seqs : SEQS_DEFAULT;
-    if (g->max_seqs > g->max_batch) g->max_seqs = g->max_batch;
+    *o = *given;
+    if (o->n_ctx == 0) o->n_ctx = trained > 1 && trained < CTX_DEFAULT ? trained : CTX_DEFAULT;
+    else if (trained > 1 && o->n_ctx > trained)
+        log_warn("a context of %d tokens, but the model was trained for %d", o->n_ctx, trained);
+    if (o->kv_tokens == 0) o->kv_tokens = o->n_ctx < CTX_MAX / KV_CONTEXTS ? KV_CONTEXTS * o->n_ctx : o->n_ctx;
+    o->kv_tokens = at_least(o->kv_tokens, o->n_ctx);
+    if (o->max_batch == 0) o->max_batch = BATCH_DEFAULT;
+    if (o->max_batch > o->kv_tokens) o->max_batch = o->kv_tokens;
+    if (o->max_seqs == 0) o->max_seqs = SEQS_DEFAULT;
+    if (o->max_seqs > o->max_batch) o->max_seqs = o->max_batch;
+    if (o->max_requests == 0) o->max_requests = 16 * o->max_seqs;
+    o->max_requests = at_least(o->max_requests, o->max_seqs);
+    if (o->max_queue_tokens == 0) o->max_queue_tokens = o->n_ctx < CTX_MAX / 64 ? 64 * o->n_ctx : CTX_MAX;
+    if (o->kv_type == DT_NONE) o->kv_type = o->backend.reference ? DT_F32 : DT_F16;
+    if (o->kv_overcommit <= 0) o->kv_overcommit = 8;
+    if (o->step_ms <= 0) o->step_ms = 100;
+    if (o->stretch <= 0) o->stretch = 2.5;
+    if (o->age_ms <= 0) o->age_ms = 1000;
+
+    g->lim = (struct seq_limits){ .n_ctx = o->n_ctx, .n_vocab = g->model->hp.n_vocab };
+    /* Rows that only pad the matrix have no text. */
+    g->lim.n_pick = g->lim.n_vocab;
+    if (g->tokenizer && tokenizer_n(g->tokenizer) < g->lim.n_pick) g->lim.n_pick = tokenizer_n(g->tokenizer);
 }
 
 static int open_tokenizer(struct engine *g, struct err *e)
@@ -71,20 +78,62 @@ static int open_tokenizer(struct engine *g, struct err *e)
     return rc == E_UNSUPPORTED ? OK : rc;
 }
 
-/* Memory of all steps to come: KV blocks, scratch, arrays. */
-static int open_memory(struct engine *g, const struct engine_opt *o, struct err *e)
-{
-    int table = (g->n_ctx + KV_BLOCK - 1) / KV_BLOCK, rc;
-    enum dtype kv = o->kv_type;
-    struct decoder_opt d = { .max_tokens = g->max_batch, .max_seqs = g->max_seqs, .max_table = table,
-                             .max_out = g->max_seqs };
+static int blocks_for(int tokens) { return (tokens + KV_BLOCK - 1) / KV_BLOCK; }
 
-    if (kv == DT_NONE) kv = o->backend.reference ? DT_F32 : DT_F16;
-    rc = block_pool_open(&g->pool, g->backend, model_kvshape(g->model), g->model->hp.n_layers, kv,
-                         table + g->max_seqs, e);
+/* Memory of all steps to come: KV blocks, scratch, arrays. */
+static int open_memory(struct engine *g, struct err *e)
+{
+    const struct engine_opt *o = &g->opt;
+    int table = blocks_for(o->n_ctx), rc;
+    struct decoder_opt d = { .max_tokens = o->max_batch, .max_seqs = o->max_seqs, .max_table = table,
+                             .max_out = o->max_seqs };
+    size_t n = (size_t)(g->max_live = o->max_requests + SPARE);
+
+    rc = block_pool_open(&g->pool, g->backend, model_kvshape(g->model), g->model->hp.n_layers, o->kv_type,
+                         blocks_for(o->kv_tokens) + 1, e);
     if (rc != OK) return rc;
+    if (!o->no_prefix && (rc = prefix_open(&g->prefix, g->pool, e)) != OK) return rc;
     if ((rc = decoder_open(&g->decoder, g->model, g->pool, d, e)) != OK) return rc;
-    return step_init(&g->step, g->max_batch, g->max_seqs, table, e);
+    if ((rc = step_init(&g->step, o->max_batch, o->max_seqs, table, e)) != OK) return rc;
+    if ((rc = chan_open(&g->in, g->max_live, e)) != OK) return rc;
+    g->live = mem_try_array(n, sizeof *g->live);
+    g->view = mem_try_array(n, sizeof *g->view);
+    g->order = mem_try_array(n, sizeof *g->order);
+    g->plan.run = mem_try_array(n, sizeof *g->plan.run);
+    g->plan.begin = mem_try_array(n, sizeof *g->plan.begin);
+    g->plan.preempt = mem_try_array(n, sizeof *g->plan.preempt);
+    if (!g->live || !g->view || !g->order || !g->plan.run || !g->plan.begin || !g->plan.preempt)
+        return err_set(e, E_NOMEM, "no memory for %zu requests", n);
+    admit_init(&g->admit, (struct admit_limits){ .n_ctx = o->n_ctx, .block = KV_BLOCK,
+                                                 .n_blocks = block_n(g->pool), .max_requests = o->max_requests,
+                                                 .max_seqs = o->max_seqs,
+                                                 .max_queue_tokens = o->max_queue_tokens,
+                                                 .kv_overcommit = o->kv_overcommit });
+    engine_stats_init(&g->stats);
+    gauge_set(&g->stats.kv_total, block_n(g->pool));
+    return OK;
+}
+
+static void *engine_main(void *arg)
+{
+    struct engine *g = arg;
+
+    for (;;) {
+        enum round what = engine_round(g);
+        if (what == ROUND_WORKED) continue;
+        if (what == ROUND_IDLE && atomic_load_explicit(&g->quit, memory_order_acquire)) return NULL;
+        chan_wait(g->in, what == ROUND_BLOCKED ? BLOCKED_NS : UINT64_MAX);
+    }
+}
+
+static int start_thread(struct engine *g, struct err *e)
+{
+    int rc = pthread_create(&g->thread, NULL, engine_main, g);
+
+    if (rc != 0) return err_set(e, E_NOMEM, "cannot start the engine's thread: %s", strerror(rc));
+    pthread_setname_np(g->thread, "tern-engine");
+    g->has_thread = true;
+    return OK;
 }
 
 int engine_open(struct engine **out, const char *path, const struct engine_opt *opt, struct err *e)
@@ -102,11 +151,11 @@ int engine_open(struct engine **out, const char *path, const struct engine_opt *
     if ((rc = open_tokenizer(g, e)) != OK) goto out;
     if ((rc = backend_open(&g->backend, &o->backend, e)) != OK) goto out;
     if ((rc = model_open(&g->model, g->source, g->backend, e)) != OK) goto out;
-    set_limits(g, o);
-    if ((rc = open_memory(g, o, e)) != OK) goto out;
+    set_opt(g, o);
+    if ((rc = open_memory(g, e)) != OK) goto out;
     ends_find(&g->ends, g->source, g->tokenizer, g->model->hp.n_vocab);
-    g->running = mem_array((size_t)g->max_seqs, sizeof *g->running);
     g->open_ms = clock_ms_since(start);
+    if (!o->manual && (rc = start_thread(g, e)) != OK) goto out;
     *out = g;
     g = NULL;
 out:
@@ -117,17 +166,27 @@ out:
 void engine_close(struct engine *g)
 {
     if (!g) return;
-    while (g->n_running > 0) engine_drop(g, g->running[0]->r);
-    while (g->waiting) engine_drop(g, g->waiting->r);
-    past_drop(&g->past, g->pool);
+    engine_drain(g);
+    atomic_store_explicit(&g->quit, true, memory_order_release);
+    if (g->in) engine_abort(g);
+    if (g->has_thread) pthread_join(g->thread, NULL);
+    else if (g->in)
+        while (engine_round(g) != ROUND_IDLE) {}
     step_release(&g->step);
     decoder_close(g->decoder);
+    prefix_close(g->prefix);
     block_pool_close(g->pool);
     model_close(g->model);
     backend_close(g->backend);
     tokenizer_close(g->tokenizer);
     source_close(g->source);
-    mem_free(g->running);
+    chan_close(g->in);
+    mem_free(g->live);
+    mem_free(g->view);
+    mem_free(g->order);
+    mem_free(g->plan.run);
+    mem_free(g->plan.begin);
+    mem_free(g->plan.preempt);
     mem_free(g);
 }
 
@@ -136,197 +195,122 @@ void engine_info(const struct engine *g, struct engine_info *out)
     *out = (struct engine_info){ .model = g->model,
                                  .source = g->source,
                                  .backend = g->backend,
-                                 .n_ctx = g->n_ctx,
-                                 .max_batch = g->max_batch,
-                                 .max_seqs = g->max_seqs,
+                                 .opt = g->opt,
+                                 .n_blocks = block_n(g->pool),
+                                 .weight_bytes = g->model->weight_bytes,
                                  .kv_bytes = g->backend->used_bytes[MEM_KV],
                                  .scratch_bytes = g->backend->used_bytes[MEM_SCRATCH],
                                  .open_ms = g->open_ms };
 }
 
 const struct tokenizer *engine_tokenizer(const struct engine *g) { return g->tokenizer; }
-
 bool engine_is_end(const struct engine *g, int32_t id) { return ends_has(&g->ends, id); }
+struct engine_stats *engine_stats(struct engine *g) { return &g->stats; }
+
+static int reject_of(int rc)
+{
+    switch (rc) {
+    case E_CONTEXT: return REJECT_CONTEXT;
+    case E_QUEUE_FULL: return REJECT_QUEUE;
+    case E_MEMORY: return REJECT_MEMORY;
+    case E_DEADLINE: return REJECT_DEADLINE;
+    case E_SHUTDOWN: return REJECT_SHUTDOWN;
+    default: return REJECT_INVALID;
+    }
+}
 
 int engine_submit(struct engine *g, struct request *r, struct err *e)
 {
-    struct seq_limits lim = { .n_ctx = g->n_ctx, .n_vocab = g->model->hp.n_vocab };
-    struct seq *s, **tail = &g->waiting;
-    int rc;
+    int rc = seq_check(r, g->lim, e);
 
-    /* Rows that only pad the matrix have no text. */
-    lim.n_pick = lim.n_vocab;
-    if (g->tokenizer && tokenizer_n(g->tokenizer) < lim.n_pick) lim.n_pick = tokenizer_n(g->tokenizer);
-    if ((rc = seq_open(&s, r, lim, e)) != OK) return rc;
-    while (*tail) tail = &(*tail)->next;
-    *tail = s;
+    r->submit_ns = clock_ns();
+    if (rc == OK) rc = admit_take(&g->admit, r, r->submit_ns, e);
+    if (rc != OK) {
+        counter_add(&g->stats.rejected[reject_of(rc)], 1);
+        return rc;
+    }
+    request_ref(r);
+    atomic_store_explicit(&r->state, REQ_QUEUED, memory_order_relaxed);
+    if (!chan_push(g->in, r)) {                          /* several threads passed admission at once */
+        admit_give(&g->admit, r);
+        request_unref(r);
+        counter_add(&g->stats.rejected[REJECT_QUEUE], 1);
+        rc = err_set(e, E_QUEUE_FULL, "%d requests wait or run, and no more may", g->max_live);
+        if (e) e->retry_ms = admit_retry_ms(&g->admit);
+        return rc;
+    }
+    if (!r->quiet) counter_add(&g->stats.submitted, 1);
     return OK;
 }
 
-static void remove_running(struct engine *g, int i)
+void engine_drain(struct engine *g) { atomic_store_explicit(&g->admit.closed, 1, memory_order_release); }
+
+void engine_abort(struct engine *g)
 {
-    g->n_running--;
-    memmove(g->running + i, g->running + i + 1, (size_t)(g->n_running - i) * sizeof *g->running);
+    atomic_store_explicit(&g->abort, true, memory_order_release);
+    chan_poke(g->in);
 }
 
-/* Its blocks stay as the past, unless something went wrong with them. */
-static void retire(struct engine *g, struct seq *s)
+bool engine_is_idle(struct engine *g)
 {
-    if (s->n_kv > 0 && s->r->finish != FINISH_ERROR) past_keep(&g->past, s, g->pool);
-    seq_close(s, g->pool);
+    return atomic_load_explicit(&g->admit.n_requests, memory_order_acquire) == 0;
 }
 
-void engine_drop(struct engine *g, struct request *r)
-{
-    struct seq *s = r->seq;
+bool engine_step(struct engine *g) { return engine_round(g) == ROUND_WORKED; }
 
-    if (!s) return;
-    for (int i = 0; i < g->n_running; i++)
-        if (g->running[i] == s) {
-            remove_running(g, i);
-            break;
-        }
-    for (struct seq **p = &g->waiting; *p; p = &(*p)->next)
-        if (*p == s) {
-            *p = s->next;
-            break;
-        }
-    retire(g, s);
+/* ---- warm-up ---- */
+
+struct waiting {
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    int n;
+};
+
+static void wake_waiting(struct request *r)
+{
+    struct waiting *w = r->owner;
+
+    pthread_mutex_lock(&w->lock);
+    w->n++;
+    pthread_cond_signal(&w->news);
+    pthread_mutex_unlock(&w->lock);
+    request_unref(r);
 }
 
-static bool is_cancelled(const struct seq *s)
+static void wait_for_end(struct engine *g, struct request *r, struct waiting *w)
 {
-    return __atomic_load_n(&s->r->cancel, __ATOMIC_RELAXED) != 0;
-}
+    struct event ev = { 0 };
 
-static void end_cancelled(struct engine *g)
-{
-    struct seq **p = &g->waiting;
-
-    for (int i = 0; i < g->n_running; i++)
-        if (is_cancelled(g->running[i])) seq_finish(g->running[i], FINISH_CANCELLED, NULL);
-    while (*p) {
-        struct seq *s = *p;
-        if (!is_cancelled(s)) {
-            p = &s->next;
+    for (int seen = 0; ev.finish == FINISH_NONE;) {
+        if (request_next(r, &ev)) continue;
+        if (g->opt.manual) {
+            engine_step(g);
             continue;
         }
-        *p = s->next;
-        seq_finish(s, FINISH_CANCELLED, NULL);
-        seq_close(s, g->pool);
+        pthread_mutex_lock(&w->lock);
+        while (w->n == seen) pthread_cond_wait(&w->news, &w->lock);
+        seen = w->n;
+        pthread_mutex_unlock(&w->lock);
     }
 }
 
-static void end_finished(struct engine *g)
+int engine_warm(struct engine *g, struct err *e)
 {
-    for (int i = 0; i < g->n_running;) {
-        struct seq *s = g->running[i];
-        if (s->r->finish == FINISH_NONE) {
-            i++;
-            continue;
-        }
-        remove_running(g, i);
-        retire(g, s);
+    struct waiting w = { .lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER };
+    struct request *r = request_open();
+    int n = g->opt.n_ctx / 2 < WARM_TOKENS ? g->opt.n_ctx / 2 : WARM_TOKENS, rc;
+
+    for (int i = 0; i < n; i++) ids_push(&r->prompt, i % g->lim.n_vocab);
+    r->max_tokens = 2;
+    r->sample.temp = 0;
+    r->ignore_eos = r->quiet = true;
+    r->salt = UINT64_MAX;                                /* nobody's prefix */
+    r->owner = &w;
+    r->notify = wake_waiting;
+    if ((rc = engine_submit(g, r, e)) == OK) {
+        wait_for_end(g, r, &w);
+        if (r->finish == FINISH_ERROR) rc = err_set(e, r->err.code, "%s", r->err.msg);
     }
-}
-
-static void admit(struct engine *g)
-{
-    while (g->waiting && g->n_running < g->max_seqs) {
-        struct seq *s = g->waiting;
-        int room = block_n_free(g->pool) + g->past.chain.n;
-
-        if (g->n_running > 0 && (size_t)room * KV_BLOCK < s->tokens.n + KV_BLOCK) break;
-        g->waiting = s->next;
-        s->next = NULL;
-        g->running[g->n_running++] = s;
-        past_give(&g->past, s, g->pool);
-        if (s->r->out.n == 0) s->r->n_cached = s->n_kv;
-        if (s->r->start_ns == 0) s->r->start_ns = clock_ns();
-    }
-}
-
-static bool in_step(const struct engine *g, const struct seq *s)
-{
-    for (int i = 0; i < g->step.n_seqs; i++)
-        if (g->step.seqs[i] == s) return true;
-    return false;
-}
-
-/* Blocks for n more tokens of running[i]: first from the past, then from the youngest that is
- * younger. */
-static bool make_room(struct engine *g, int i, int n)
-{
-    struct seq *s = g->running[i];
-
-    while (!chain_reserve(&s->chain, g->pool, s->n_kv + n)) {
-        struct seq *young = g->running[g->n_running - 1];
-        if (g->past.chain.n > 0) {
-            past_drop(&g->past, g->pool);
-            continue;
-        }
-        if (young == s || in_step(g, young)) return false;
-        g->n_running--;
-        seq_forget(young, g->pool);
-        young->next = g->waiting;
-        g->waiting = young;
-    }
-    return true;
-}
-
-/* Decode first: a late prompt costs one reader once, a stalled decode every one. */
-static void plan(struct engine *g)
-{
-    step_begin(&g->step);
-    for (int i = 0; i < g->n_running; i++) {
-        struct seq *s = g->running[i];
-        if (s->tokens.n - (size_t)s->n_kv == 1 && make_room(g, i, 1)) step_add(&g->step, s, 1);
-    }
-    for (int i = 0; i < g->n_running; i++) {
-        struct seq *s = g->running[i];
-        int n = (int)s->tokens.n - s->n_kv, room = g->max_batch - g->step.n_tokens;
-        if (n == 1) continue;
-        if (n > room) n = room;
-        if (n > 0 && make_room(g, i, n)) step_add(&g->step, s, n);
-    }
-}
-
-static void pick_tokens(struct engine *g, const float *logits)
-{
-    for (int i = 0; i < g->step.n_seqs; i++) {
-        struct seq *s = g->step.seqs[i];
-        struct err e = { 0 };
-        int32_t id;
-
-        if (g->step.out[i] < 0) continue;
-        if (sampler_pick(s->sampler, logits + (size_t)g->step.out[i] * (size_t)g->model->hp.n_vocab,
-                         &id, &e) != OK)
-            seq_finish(s, FINISH_ERROR, &e);
-        else
-            seq_take(s, id, ends_has(&g->ends, id));
-    }
-}
-
-int engine_step(struct engine *g, bool *more, struct err *e)
-{
-    const float *logits = NULL;
-    struct err why = { 0 };
-
-    end_cancelled(g);
-    end_finished(g);
-    admit(g);
-    plan(g);
-    if (g->step.n_tokens > 0) {
-        if (step_run(&g->step, g->decoder, &logits, &why) == OK) pick_tokens(g, logits);
-        else
-            for (int i = 0; i < g->step.n_seqs; i++) seq_finish(g->step.seqs[i], FINISH_ERROR, &why);
-    } else if (g->n_running > 0) {
-        err_set(&why, E_NOMEM, "no KV block is free for a sequence of %zu tokens",
-                g->running[0]->tokens.n);
-        seq_finish(g->running[0], FINISH_ERROR, &why);
-    }
-    end_finished(g);
-    *more = g->n_running > 0 || g->waiting;
-    if (e) e->code = OK;
-    return OK;
+    request_unref(r);
+    return rc;
 }

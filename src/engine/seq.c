@@ -1,67 +1,64 @@
 #include "engine/seq.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
 
-void request_release(struct request *r)
-{
-    ids_release(&r->prompt);
-    ids_release(&r->out);
-}
+enum { TEXT_FIRST = 256, PRIME_TOKENS = 16 };
 
-static int check(const struct request *r, struct seq_limits lim, struct err *e)
+int seq_check(const struct request *r, struct seq_limits lim, struct err *e)
 {
     if (r->prompt.n == 0)
         return err_set(e, E_INVALID, "the prompt is empty: there is no token to go on from");
-    if (r->max_tokens < 0)
-        return err_set(e, E_INVALID, "max_tokens is %d, but it must be 0 or more", r->max_tokens);
-    if (r->prompt.n >= (size_t)lim.n_ctx)
-        return err_set(e, E_CONTEXT, "the prompt has %zu tokens and leaves no room in a context of %d",
-                       r->prompt.n, lim.n_ctx);
+    if (r->max_tokens < 0 || r->min_tokens < 0)
+        return err_set(e, E_INVALID, "max_tokens is %d and min_tokens %d, but they must be 0 or more",
+                       r->max_tokens, r->min_tokens);
+    if (r->max_tokens > 0 && r->min_tokens > r->max_tokens)
+        return err_set(e, E_INVALID, "min_tokens is %d, but max_tokens only %d", r->min_tokens, r->max_tokens);
+    if (r->n_top > TOP_MAX)
+        return err_set(e, E_INVALID, "%d alternatives of each token, but %d is the most", r->n_top, TOP_MAX);
+    for (int i = 0; i < r->n_stops; i++)
+        if (r->stops[i].n > OUTBOX_TEXT)
+            return err_set(e, E_INVALID, "a stop string of %zu bytes, but %d is the most", r->stops[i].n,
+                           OUTBOX_TEXT);
     for (size_t i = 0; i < r->prompt.n; i++)
         if (r->prompt.p[i] < 0 || r->prompt.p[i] >= lim.n_vocab)
             return err_set(e, E_INVALID, "token %zu of the prompt is %d, but the vocabulary has %d", i,
                            r->prompt.p[i], lim.n_vocab);
-    return OK;
+    return sample_check(&r->sample, lim.n_pick, e);
 }
 
-static bool ids_reserve(struct ids *v, size_t cap)
+static void stream_open(struct seq *s, const struct tokenizer *tok)
 {
-    if (v->cap >= cap) return true;
-    mem_free(v->p);
-    *v = (struct ids){ .p = mem_try_array(cap, sizeof *v->p) };
-    if (v->p) v->cap = cap;
-    return v->p != NULL;
+    const struct request *r = s->r;
+    size_t n = r->prompt.n, tail = n < PRIME_TOKENS ? n : PRIME_TOKENS;
+
+    stream_init(&s->stream, tok, r->stops, r->n_stops);
+    if (r->continues) stream_prime(&s->stream, r->prompt.p + (n - tail), tail);
+    buf_reserve(&s->text, TEXT_FIRST);
 }
 
-int seq_open(struct seq **out, struct request *r, struct seq_limits lim, struct err *e)
+int seq_open(struct seq **out, struct request *r, struct seq_limits lim, const struct tokenizer *tok,
+             struct err *e)
 {
-    struct seq *s = NULL;
-    size_t n_new;
+    struct seq *s = mem_new(struct seq);
+    size_t n_new = (size_t)lim.n_ctx - r->prompt.n;
     int rc;
 
-    if ((rc = check(r, lim, e)) != OK) return rc;
-    s = mem_new(struct seq);
     s->r = r;
-    n_new = (size_t)lim.n_ctx - r->prompt.n;
     if (r->max_tokens > 0 && (size_t)r->max_tokens < n_new) n_new = (size_t)r->max_tokens;
     s->n_max = (int)(r->prompt.n + n_new);
-    if (!ids_reserve(&s->tokens, (size_t)s->n_max) || !ids_reserve(&r->out, n_new)) {
+    s->tokens.p = mem_try_array((size_t)s->n_max, sizeof *s->tokens.p);
+    if (!s->tokens.p) {
         rc = err_set(e, E_NOMEM, "no memory for a sequence of %d tokens", s->n_max);
         goto out;
     }
+    s->tokens.cap = (size_t)s->n_max;
     if ((rc = sampler_open(&s->sampler, &r->sample, lim.n_pick, e)) != OK) goto out;
     for (size_t i = 0; i < r->prompt.n; i++) {
         ids_push(&s->tokens, r->prompt.p[i]);
         sampler_accept(s->sampler, r->prompt.p[i]);
     }
-    chain_init(&s->chain, lim.n_ctx);
-    r->out.n = 0;
-    r->finish = FINISH_NONE;
-    r->n_cached = 0;
-    r->submit_ns = clock_ns();
-    r->start_ns = r->first_ns = r->end_ns = 0;
-    r->seq = s;
+    chain_init(&s->chain, s->n_max);
+    stream_open(s, tok);
     *out = s;
     s = NULL;
 out:
@@ -75,64 +72,28 @@ void seq_close(struct seq *s, struct block_pool *pool)
     if (s->chain.blocks) chain_release(&s->chain, pool);
     ids_release(&s->tokens);
     sampler_close(s->sampler);
-    if (s->r->seq == s) s->r->seq = NULL;
+    stream_release(&s->stream);
+    buf_release(&s->text);
     mem_free(s);
 }
 
 void seq_forget(struct seq *s, struct block_pool *pool)
 {
     chain_truncate(&s->chain, pool, 0);
-    s->n_kv = 0;
+    s->n_kv = s->n_known = 0;
 }
 
-void seq_finish(struct seq *s, enum finish why, const struct err *e)
-{
-    s->r->finish = why;
-    s->r->end_ns = clock_ns();
-    if (e) s->r->err = *e;
-}
-
-void seq_take(struct seq *s, int32_t id, bool is_end)
+enum finish seq_take(struct seq *s, int32_t id, bool is_end)
 {
     struct request *r = s->r;
+    bool stopped = false;
 
-    ids_push(&s->tokens, id);                            /* reserved by seq_open, both of them */
-    ids_push(&r->out, id);
-    r->end_ns = clock_ns();
-    if (r->out.n == 1) r->first_ns = r->end_ns;
-    if (is_end && !r->ignore_eos) r->finish = FINISH_STOP;
-    else if (s->tokens.n >= (size_t)s->n_max) r->finish = FINISH_LENGTH;
-}
-
-void past_keep(struct past *p, struct seq *s, struct block_pool *pool)
-{
-    past_drop(p, pool);
-    p->chain = s->chain;
-    p->tokens = s->tokens;
-    p->tokens.n = (size_t)s->n_kv;
-    chain_truncate(&p->chain, pool, s->n_kv);
-    s->chain = (struct chain){ 0 };
-    s->tokens = (struct ids){ 0 };
-}
-
-void past_give(struct past *p, struct seq *s, struct block_pool *pool)
-{
-    size_t same = 0, most = s->tokens.n - 1; /* the last one is computed: its logits are wanted */
-    struct chain empty = s->chain;
-
-    if (p->tokens.n < most) most = p->tokens.n;
-    while (same < most && p->tokens.p[same] == s->tokens.p[same]) same++;
-    if (same == 0) return;
-    s->chain = p->chain;
-    chain_truncate(&s->chain, pool, (int)same);
-    s->n_kv = (int)same;
-    p->chain = empty;
-    p->tokens.n = 0;
-}
-
-void past_drop(struct past *p, struct block_pool *pool)
-{
-    if (p->chain.blocks) chain_release(&p->chain, pool);
-    ids_release(&p->tokens);
-    *p = (struct past){ 0 };
+    ids_push(&s->tokens, id);                            /* reserved by seq_open */
+    r->n_out++;
+    buf_clear(&s->text);
+    s->stream.unarmed = r->n_out < r->min_tokens;
+    is_end = is_end && !r->ignore_eos;
+    if (!is_end) stopped = stream_push(&s->stream, id, &s->text);
+    if (is_end || stopped) return FINISH_STOP;
+    return s->tokens.n >= (size_t)s->n_max ? FINISH_LENGTH : FINISH_NONE;
 }

@@ -33,7 +33,7 @@ static ptrdiff_t find_stop(const struct stream *s)
     size_t best_end = (size_t)-1;
     ptrdiff_t best = -1;
 
-    for (int i = 0; i < s->n_stops; i++) {
+    for (int i = 0; i < s->n_stops && !s->unarmed; i++) {
         ptrdiff_t at = str_find(buf_str(&s->held), s->stops[i]);
         size_t end = (size_t)at + s->stops[i].n;
         if (at < 0 || end > best_end || (end == best_end && at >= best)) continue;
@@ -48,7 +48,7 @@ static size_t open_tail(const struct stream *s)
 {
     size_t most = 0;
 
-    for (int i = 0; i < s->n_stops; i++) {
+    for (int i = 0; i < s->n_stops && !s->unarmed; i++) {
         size_t n = s->stops[i].n - 1 < s->held.n ? s->stops[i].n - 1 : s->held.n;
         for (; n > most; n--)
             if (memcmp(s->held.p + s->held.n - n, s->stops[i].p, n) == 0) most = n;

@@ -14,6 +14,7 @@ struct stream {
     int n_stops;
     struct buf held;             /* decoded, not given out yet */
     bool stopped;
+    bool unarmed;                /* stop strings are not looked for yet */
 };
 
 /* tok NULL is fine: then there is no text. Empty stop strings are left out. */

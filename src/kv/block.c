@@ -15,6 +15,9 @@ struct block_pool {
     int n_layers, n, n_free;
     int32_t *free;               /* a stack: the next id to hand out is on top */
     int32_t *refs;
+    bool *watched;
+    void (*changed)(void *arg, int id, bool idle);
+    void *changed_arg;
 };
 
 static bool part_bytes(int n_heads, int dim, enum dtype t, uint64_t *out)
@@ -89,7 +92,8 @@ int block_pool_open(struct block_pool **out, struct backend *be, const struct kv
     if ((rc = measure(p, layers, e)) != OK) goto out;
     p->free = mem_try_array((size_t)n_blocks, sizeof *p->free);
     p->refs = mem_try_array((size_t)n_blocks, sizeof *p->refs);
-    if (!p->free || !p->refs || be->alloc(be, &p->mem, p->bytes, MEM_KV, e) != OK) {
+    p->watched = mem_try_array((size_t)n_blocks, sizeof *p->watched);
+    if (!p->free || !p->refs || !p->watched || be->alloc(be, &p->mem, p->bytes, MEM_KV, e) != OK) {
         rc = err_set(e, E_NOMEM, "no memory for the KV cache: %zu bytes for %d blocks of %d tokens",
                      p->bytes, n_blocks, KV_BLOCK);
         goto out;
@@ -115,6 +119,7 @@ void block_pool_close(struct block_pool *p)
     mem_free(p->layers);
     mem_free(p->free);
     mem_free(p->refs);
+    mem_free(p->watched);
     mem_free(p);
 }
 
@@ -130,15 +135,33 @@ int block_get(struct block_pool *p)
 void block_ref(struct block_pool *p, int id)
 {
     assert(id >= 0 && id < p->n && p->refs[id] > 0);
-    p->refs[id]++;
+    if (p->refs[id]++ == 1 && p->watched[id]) p->changed(p->changed_arg, id, false);
 }
 
 void block_unref(struct block_pool *p, int id)
 {
     assert(id >= 0 && id < p->n && p->refs[id] > 0);
-    if (--p->refs[id] == 0) p->free[p->n_free++] = id;
+    p->refs[id]--;
+    if (p->refs[id] == 1 && p->watched[id]) p->changed(p->changed_arg, id, true);
+    if (p->refs[id] == 0) {
+        assert(!p->watched[id]);
+        p->free[p->n_free++] = id;
+    }
 }
 
+void block_set_watcher(struct block_pool *p, void (*changed)(void *arg, int id, bool idle), void *arg)
+{
+    p->changed = changed;
+    p->changed_arg = arg;
+}
+
+void block_watch(struct block_pool *p, int id, bool on)
+{
+    assert(id >= 0 && id < p->n && p->refs[id] > 0 && (!on || p->changed));
+    p->watched[id] = on;
+}
+
+int block_refs(const struct block_pool *p, int id) { return p->refs[id]; }
 int block_n_free(const struct block_pool *p) { return p->n_free; }
 int block_n(const struct block_pool *p) { return p->n; }
 

@@ -24,8 +24,14 @@ uint64_t block_bytes(const struct kvshape *layers, int n_layers, enum dtype type
 int  block_get(struct block_pool *p);                    /* an id with one reference, or -1: none free */
 void block_ref(struct block_pool *p, int id);
 void block_unref(struct block_pool *p, int id);          /* the last one frees it */
+int  block_refs(const struct block_pool *p, int id);
 int  block_n_free(const struct block_pool *p);
 int  block_n(const struct block_pool *p);
+
+/* One watcher a pool, the index of prefixes: it is told when a watched block is down to one reference
+ * (idle) and when it has a second one again. A block is watched no more before its last one goes. */
+void block_set_watcher(struct block_pool *p, void (*changed)(void *arg, int id, bool idle), void *arg);
+void block_watch(struct block_pool *p, int id, bool on);
 
 /* The memory part of a kvview (type, layers); the caller fills in the batch's part. */
 void block_view(const struct block_pool *p, struct kvview *out);

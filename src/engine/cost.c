@@ -1,0 +1,46 @@
+#include "engine/cost.h"
+
+#define KEEP 0.8                         /* of what was known, against the newest */
+#define LEAST_CHUNK 16                   /* smaller ones say little of a token's cost */
+
+static int size_of(int n_decode)
+{
+    int i = 0;
+    while (i < COST_SIZES - 1 && n_decode > 1 << i) i++;
+    return i;
+}
+
+static void blend(double *known, double v) { *known = *known > 0 ? KEEP * *known + (1 - KEEP) * v : v; }
+
+/* The nearest size that was seen stands for one that was not. */
+static double decode_time(const struct cost *c, int n_decode)
+{
+    int at = size_of(n_decode);
+
+    if (n_decode == 0) return 0;
+    for (int d = 0; d < COST_SIZES; d++) {
+        if (at - d >= 0 && c->decode_ns[at - d] > 0) return c->decode_ns[at - d];
+        if (at + d < COST_SIZES && c->decode_ns[at + d] > 0) return c->decode_ns[at + d];
+    }
+    return 0;
+}
+
+void cost_learn(struct cost *c, int n_decode, int n_prefill, double step_ns)
+{
+    double base = decode_time(c, n_decode), each;
+
+    if (n_prefill == 0) {
+        blend(&c->decode_ns[size_of(n_decode)], step_ns);
+        return;
+    }
+    if (n_prefill < LEAST_CHUNK || (n_decode > 0 && base == 0)) return;
+    each = (step_ns - base) / n_prefill;
+    /* A step of decodes alone may have been slow by accident: a chunk is never free. */
+    if (each < step_ns / n_prefill / 10) each = step_ns / n_prefill / 10;
+    blend(&c->prefill_ns, each);
+}
+
+struct sched_cost cost_of(const struct cost *c, int n_decode)
+{
+    return (struct sched_cost){ .step_ns = decode_time(c, n_decode), .prefill_ns = c->prefill_ns };
+}

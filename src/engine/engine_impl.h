@@ -1,0 +1,56 @@
+/* engine_impl.h - what an engine is made of; seen by engine.c and round.c only. */
+#ifndef TERN_ENGINE_ENGINE_IMPL_H
+#define TERN_ENGINE_ENGINE_IMPL_H
+
+#include "base/chan.h"
+#include "engine/admit.h"
+#include "engine/cost.h"
+#include "engine/ends.h"
+#include "engine/engine.h"
+#include "engine/step.h"
+#include "kv/prefix.h"
+
+#include <pthread.h>
+
+#define TENANTS 256                  /* fairness counts by this many; more share */
+
+struct engine {
+    struct source *source;
+    struct tokenizer *tokenizer;
+    struct backend *backend;
+    struct model *model;
+    struct block_pool *pool;
+    struct prefix *prefix;           /* NULL: prefixes are not shared */
+    struct decoder *decoder;
+    struct ends ends;
+    struct engine_opt opt;           /* effective */
+    struct seq_limits lim;
+    double open_ms;
+
+    /* where threads meet */
+    struct chan *in;                 /* requests that were taken */
+    struct admit admit;
+    struct engine_stats stats;
+    atomic_bool quit, abort;
+    pthread_t thread;
+    bool has_thread;
+
+    /* the engine's thread */
+    struct request **live;           /* [max_live], in order of arrival */
+    int n_live, max_live;
+    struct sched_seq *view;          /* [max_live] of each as the scheduler sees it */
+    struct sched_plan plan;
+    int *order;
+    uint64_t served[TENANTS];        /* tokens computed for each, aged */
+    struct step step;
+    struct cost cost;
+    uint64_t round_ns;               /* when this round began */
+    uint64_t last_end_ns;            /* when a request ended last */
+    uint64_t n_rounds;
+};
+
+enum round { ROUND_IDLE, ROUND_BLOCKED, ROUND_WORKED };
+
+/* One round: take, plan, run, sample, emit. BLOCKED: there is work, but every reader is behind. */
+enum round engine_round(struct engine *g);
+#endif

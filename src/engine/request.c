@@ -1,0 +1,75 @@
+#include "engine/request.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+struct request *request_open(void)
+{
+    struct request *r = mem_new(struct request);
+
+    r->sample = sample_defaults();
+    r->n_top = -1;
+    r->priority = PRIORITY_INTERACTIVE;
+    outbox_init(&r->out);
+    atomic_init(&r->refs, 1);
+    return r;
+}
+
+void request_ref(struct request *r) { atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed); }
+
+void request_unref(struct request *r)
+{
+    if (!r || atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1) return;
+    ids_release(&r->prompt);
+    outbox_release(&r->out);
+    mem_free(r->stops);
+    mem_free((void *)r->sample.bias);
+    mem_free(r);
+}
+
+void request_set_stops(struct request *r, const struct str *stops, int n)
+{
+    size_t bytes = 0;
+    char *at;
+
+    for (int i = 0; i < n; i++) bytes += stops[i].n;
+    mem_free(r->stops);
+    r->stops = mem_alloc((size_t)n * sizeof *r->stops + bytes + 1);
+    at = (char *)(r->stops + n);
+    for (int i = 0; i < n; i++) {
+        if (stops[i].n) memcpy(at, stops[i].p, stops[i].n);
+        r->stops[i] = str_of(at, stops[i].n);
+        at += stops[i].n;
+    }
+    r->n_stops = n;
+}
+
+bool request_cancel(struct request *r, enum cancel why)
+{
+    int no = CANCEL_NO;
+
+    if (!atomic_compare_exchange_strong_explicit(&r->cancel, &no, (int)why, memory_order_acq_rel,
+                                                 memory_order_relaxed))
+        return false;
+    atomic_store_explicit(&r->cancel_ns, clock_ns(), memory_order_release);
+    return true;
+}
+
+bool request_next(struct request *r, struct event *ev)
+{
+    /* Cleared before looking: what comes behind our look is told of again. */
+    atomic_exchange_explicit(&r->told, 0, memory_order_acq_rel);
+    return outbox_pop(&r->out, ev);
+}
+
+const char *finish_name(enum finish f)
+{
+    switch (f) {
+    case FINISH_STOP: return "stop";
+    case FINISH_LENGTH: return "length";
+    case FINISH_CANCELLED: return "cancelled";
+    case FINISH_DEADLINE: return "deadline";
+    case FINISH_ERROR: return "error";
+    default: return "";
+    }
+}

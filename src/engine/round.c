@@ -1,0 +1,501 @@
+/* round.c - one round of the engine: take, plan, run, sample, emit. */
+#include "base/clock.h"
+#include "engine/engine_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    LOOK_AHEAD = 64,                 /* waiting requests whose prefix is looked up in a round */
+    CHECK_EVERY = 16,                /* rounds between measurements of the checks themselves */
+    SERVED_HALF = 1 << 20            /* tokens after which old service counts half */
+};
+
+#define RELAXED memory_order_relaxed
+
+/* ---- telling ---- */
+
+static void tell(struct request *r)
+{
+    if (!r->notify || atomic_exchange_explicit(&r->told, 1, memory_order_acq_rel)) return;
+    request_ref(r);
+    r->notify(r);
+}
+
+/* What text there is, in events that hold it; the last one is ev itself. */
+static void push_text(struct request *r, struct event *ev, struct str text)
+{
+    while (text.n > OUTBOX_TEXT) {
+        struct event part = { .id = -1, .at_ns = ev->at_ns, .text = str_take(text, OUTBOX_TEXT) };
+        while (part.text.n > 1 && ((unsigned char)text.p[part.text.n] & 0xc0) == 0x80) part.text.n--;
+        outbox_push(&r->out, &part);
+        text = str_skip(text, part.text.n);
+    }
+    ev->text = text;
+    outbox_push(&r->out, ev);
+}
+
+static double seconds(uint64_t from_ns, uint64_t to_ns)
+{
+    return from_ns && to_ns > from_ns ? (double)(to_ns - from_ns) / 1e9 : 0;
+}
+
+static void count_end(struct engine *g, const struct request *r)
+{
+    struct engine_stats *s = &g->stats;
+    uint64_t cancel = atomic_load_explicit(&r->cancel_ns, memory_order_acquire);
+    int why = atomic_load_explicit(&r->cancel, RELAXED);
+
+    if (r->quiet) return;
+    counter_add(&s->finished[r->finish], 1);
+    if (r->finish == FINISH_CANCELLED && cancel)
+        hist_add(why == CANCEL_ASKED ? &s->cancel_ms : &s->gone_ms, 1e3 * seconds(cancel, r->end_ns));
+    if (r->finish != FINISH_STOP && r->finish != FINISH_LENGTH) return;
+    hist_add(&s->e2e, seconds(r->submit_ns, r->end_ns));
+    hist_add(&s->queue, seconds(r->submit_ns, r->start_ns));
+    hist_add(&s->prefill, seconds(r->start_ns, r->first_ns));
+    hist_add(&s->decode, seconds(r->first_ns, r->end_ns));
+    hist_add(&s->prompt_len, (double)r->prompt.n);
+    hist_add(&s->output_len, r->n_out);
+}
+
+/* What admission goes by: how long answers are, how often one ends. */
+static void learn_end(struct engine *g, const struct request *r)
+{
+    int64_t len = atomic_load_explicit(&g->admit.out_tokens, RELAXED);
+    uint64_t gap = atomic_load_explicit(&g->admit.end_ns, RELAXED), now = r->end_ns;
+    uint64_t since = g->last_end_ns > r->submit_ns ? g->last_end_ns : r->submit_ns;
+
+    g->last_end_ns = now;
+    if (r->quiet || (r->finish != FINISH_STOP && r->finish != FINISH_LENGTH)) return;
+    atomic_store_explicit(&g->admit.out_tokens, (7 * len + r->n_out) / 8 + 1, RELAXED);
+    since = now > since ? now - since : 0;
+    atomic_store_explicit(&g->admit.end_ns, gap ? (7 * gap + since) / 8 : since, RELAXED);
+}
+
+/* The request at live[i] is over: it is told so and leaves. */
+static void finish(struct engine *g, int i, enum finish why, const struct err *e)
+{
+    struct request *r = g->live[i];
+    struct seq *s = r->seq;
+    struct event ev = { .id = -1 };
+    struct str text = { 0 };
+
+    if (s) {
+        buf_clear(&s->text);
+        if (stream_flush(&s->stream, &s->text) && why == FINISH_LENGTH) why = FINISH_STOP;
+        if (why != FINISH_CANCELLED && why != FINISH_DEADLINE) text = buf_str(&s->text);
+    }
+    r->finish = why;
+    if (e) r->err = *e;
+    r->end_ns = ev.at_ns = clock_ns();
+    ev.finish = (int)why;
+    count_end(g, r);
+    learn_end(g, r);
+    atomic_store_explicit(&r->state, REQ_DONE, RELAXED);
+    push_text(r, &ev, text);
+    if (s) seq_close(s, g->pool);
+    r->seq = NULL;
+    admit_give(&g->admit, r);
+    memmove(g->live + i, g->live + i + 1, (size_t)(--g->n_live - i) * sizeof *g->live);
+    tell(r);
+    request_unref(r);
+}
+
+/* ---- taking ---- */
+
+/* A tenant that was away begins beside the others: what they were given meanwhile is not owed to it. */
+static void level(struct engine *g, const struct request *r)
+{
+    uint64_t *own = &g->served[r->tenant % TENANTS], least = UINT64_MAX;
+
+    for (int i = 0; i < g->n_live; i++) {
+        uint64_t *other = &g->served[g->live[i]->tenant % TENANTS];
+        if (other == own) return;
+        if (*other < least) least = *other;
+    }
+    if (least != UINT64_MAX && *own < least) *own = least;
+}
+
+static void take_arrivals(struct engine *g)
+{
+    struct request *r;
+
+    while (g->n_live < g->max_live && (r = chan_pop(g->in))) {
+        level(g, r);
+        g->live[g->n_live++] = r;
+    }
+}
+
+static void end_one(struct engine *g, int i, uint64_t now)
+{
+    struct err e = { 0 };
+    struct request *r = g->live[i];
+
+    if (atomic_load_explicit(&r->cancel, memory_order_acquire) != CANCEL_NO) {
+        err_set(&e, E_CANCELLED, "the request was cancelled");
+        finish(g, i, FINISH_CANCELLED, &e);
+    } else if (r->deadline_ns && now >= r->deadline_ns) {
+        err_set(&e, E_DEADLINE, "the deadline passed after %d tokens", r->n_out);
+        finish(g, i, FINISH_DEADLINE, &e);
+    }
+}
+
+static void end_cancelled(struct engine *g)
+{
+    bool abort = atomic_exchange_explicit(&g->abort, false, memory_order_acq_rel);
+    bool timed = g->n_rounds % CHECK_EVERY == 0 && g->n_live > 0;
+    int n = g->n_live;
+    uint64_t begin = timed ? clock_ns() : 0;
+
+    for (int i = g->n_live - 1; i >= 0; i--) {
+        if (abort) request_cancel(g->live[i], CANCEL_SHUTDOWN);
+        end_one(g, i, g->round_ns);
+    }
+    if (timed && g->n_live == n)
+        hist_add(&g->stats.deadline_check_us, (double)(clock_ns() - begin) / 1e3 / n);
+}
+
+/* ---- planning ---- */
+
+static int common(const int32_t *a, size_t na, const int32_t *b, size_t nb)
+{
+    size_t n = na < nb ? na : nb, i = 0;
+    while (i < n && a[i] == b[i]) i++;
+    return (int)i;
+}
+
+/* Is someone else about to compute a block that r begins with and that is not there yet? Then r waits for
+ * it: one computes, all use it. */
+static bool is_being_computed(const struct engine *g, const struct request *r, int n_before)
+{
+    for (int i = 0; i < n_before; i++) {
+        const struct request *o = g->live[i];
+        const struct seq *s = o->seq;
+        int same;
+
+        if (g->view[i].held || o->salt != r->salt || o->priority < r->priority) continue;
+        if (s && s->running && s->n_kv >= (int)o->prompt.n) continue;        /* computed already */
+        same = common(o->prompt.p, o->prompt.n, r->prompt.p, r->prompt.n - 1) / KV_BLOCK * KV_BLOCK;
+        if (same > r->n_hit && same > (s && s->running ? s->n_kv : 0)) return true;
+    }
+    return false;
+}
+
+static void describe(struct engine *g, int n_free)
+{
+    bool tight = n_free < block_n(g->pool) / 4;          /* only then may someone be preempted */
+    int looked = 0, n_running = 0;
+
+    for (int i = 0; i < g->n_live; i++) n_running += g->live[i]->seq && g->live[i]->seq->running;
+    for (int i = 0; i < g->n_live; i++) {
+        struct request *r = g->live[i];
+        struct seq *s = r->seq;
+        struct sched_seq *v = &g->view[i];
+
+        *v = (struct sched_seq){ .n_tokens = s ? (int)s->tokens.n : (int)r->prompt.n,
+                                 .n_kv = s ? s->n_kv : 0,
+                                 .n_blocks = s ? s->chain.n : 0,
+                                 .waiting = !s || !s->running,
+                                 .held = !outbox_has_room(&r->out),
+                                 .priority = r->priority,
+                                 .tenant = r->tenant % TENANTS,
+                                 .arrival_ns = r->submit_ns,
+                                 .deadline_ns = r->deadline_ns };
+        if (!v->waiting && tight && g->prefix) v->n_shared = s->chain.n - prefix_n_gain(g->prefix, &s->chain);
+        if (!v->waiting || v->held || !g->prefix) continue;
+        if (n_running < g->opt.max_seqs && looked++ < LOOK_AHEAD) {
+            const struct ids *t = s ? &s->tokens : &r->prompt;
+            r->n_hit = prefix_look(g->prefix, r->salt, t->p, (int)t->n, &v->n_hit_used);
+            if (!s) v->held = is_being_computed(g, r, i);
+        }
+        v->n_hit = r->n_hit;
+    }
+}
+
+static void make_plan(struct engine *g)
+{
+    int n_decode = 0;
+    struct sched_in in = { .opt = { .max_tokens = g->opt.max_batch,
+                                    .max_seqs = g->opt.max_seqs,
+                                    .block = KV_BLOCK,
+                                    .age_ns = (uint64_t)g->opt.age_ms * 1000000,
+                                    .max_step_ns = (uint64_t)g->opt.step_ms * 1000000,
+                                    .stretch = g->opt.stretch },
+                           .now_ns = g->round_ns,
+                           .n_free = block_n_free(g->pool) + (g->prefix ? prefix_n_idle(g->prefix) : 0),
+                           .seqs = g->view,
+                           .n_seqs = g->n_live,
+                           .served = g->served,
+                           .n_tenants = TENANTS };
+
+    describe(g, in.n_free);
+    for (int i = 0; i < g->n_live; i++) {
+        const struct sched_seq *v = &g->view[i];
+        n_decode += !v->waiting && !v->held && v->n_tokens - v->n_kv == 1;
+    }
+    in.cost = cost_of(&g->cost, n_decode);
+    sched_plan(&in, &g->plan, g->order);
+}
+
+/* ---- carrying it out ---- */
+
+static void preempt(struct engine *g, struct request *r)
+{
+    seq_forget(r->seq, g->pool);
+    r->seq->running = false;
+    r->n_preempted++;
+    atomic_store_explicit(&r->state, REQ_PREEMPTED, RELAXED);
+    counter_add(&g->stats.preemptions, 1);
+}
+
+static int begin(struct engine *g, struct request *r, struct err *e)
+{
+    struct seq *s;
+    int rc;
+
+    if (!r->seq && (rc = seq_open(&r->seq, r, g->lim, g->tokenizer, e)) != OK) return rc;
+    s = r->seq;
+    s->running = true;
+    if (g->prefix)
+        s->n_kv = s->n_known = prefix_take(g->prefix, r->salt, s->tokens.p, (int)s->tokens.n, &s->chain);
+    atomic_store_explicit(&r->state, REQ_PREFILL, RELAXED);
+    if (r->start_ns) return OK;                          /* preempted before: counted then */
+    r->start_ns = clock_ns();
+    r->n_cached = s->n_kv;
+    admit_began(&g->admit, r);
+    if (r->quiet) return OK;
+    counter_add(&g->stats.prompt_tokens, r->prompt.n);
+    counter_add(&g->stats.cached_tokens, (uint64_t)s->n_kv);
+    counter_add(&g->stats.prefix_queried, r->prompt.n);
+    counter_add(&g->stats.prefix_hit, (uint64_t)s->n_kv);
+    return OK;
+}
+
+/* Blocks for n more tokens, evicting what nobody uses. */
+static bool reserve(struct engine *g, struct seq *s, int n)
+{
+    int want = (s->n_kv + n + KV_BLOCK - 1) / KV_BLOCK - s->chain.n;
+
+    if (chain_reserve(&s->chain, g->pool, s->n_kv + n)) return true;
+    return g->prefix && prefix_evict(g->prefix, want) && chain_reserve(&s->chain, g->pool, s->n_kv + n);
+}
+
+static void fill_step(struct engine *g)
+{
+    step_begin(&g->step);
+    for (int i = 0; i < g->plan.n_run && g->step.n_seqs < g->opt.max_seqs; i++) {
+        struct seq *s = g->live[g->plan.run[i].seq]->seq;
+        int n = g->plan.run[i].n, left, room = g->opt.max_batch - g->step.n_tokens;
+
+        if (!s || !s->running) continue;
+        left = (int)s->tokens.n - s->n_kv;
+        if (n > left) n = left;
+        if (n > room) n = room;
+        if (n > 0 && reserve(g, s, n)) step_add(&g->step, s, n);
+    }
+}
+
+/* Those that could not begin, by their place in live: indices change when one goes. */
+static void begin_planned(struct engine *g)
+{
+    struct err e[4];
+    int bad[4], n_bad = 0;
+
+    for (int i = 0; i < g->plan.n_begin && n_bad < 4; i++)
+        if (begin(g, g->live[g->plan.begin[i]], &e[n_bad]) != OK) bad[n_bad++] = g->plan.begin[i];
+    fill_step(g);
+    while (n_bad-- > 0) {
+        for (int i = 0; i < n_bad; i++)
+            if (bad[i] > bad[n_bad]) bad[i]--;
+        finish(g, bad[n_bad], FINISH_ERROR, &e[n_bad]);
+    }
+}
+
+/* Blocks are so short that not even one sequence moves: the last one begun gives its own back. */
+static bool make_way(struct engine *g)
+{
+    int last = -1, n = 0;
+    struct err e = { 0 };
+
+    for (int i = 0; i < g->n_live; i++)
+        if (g->live[i]->seq && g->live[i]->seq->running && !g->view[i].held) last = i, n++;
+    if (n == 0) return false;
+    if (n > 1) {
+        preempt(g, g->live[last]);
+        return true;
+    }
+    err_set(&e, E_NOMEM, "no KV block is free for a sequence of %zu tokens", g->live[last]->seq->tokens.n);
+    finish(g, last, FINISH_ERROR, &e);
+    return true;
+}
+
+/* ---- tokens ---- */
+
+static void count_token(struct engine *g, struct request *r, struct seq *s, uint64_t now)
+{
+    uint64_t cancel = atomic_load_explicit(&r->cancel_ns, memory_order_acquire);
+
+    if (r->n_out == 1) r->first_ns = now;
+    if (!r->quiet) {
+        counter_add(&g->stats.generated_tokens, 1);
+        if (r->n_out == 1) hist_add(&g->stats.ttft, seconds(r->submit_ns, now));
+        else hist_add(&g->stats.itl, seconds(s->last_ns, now));
+    }
+    if (cancel && cancel < g->round_ns) counter_add(&g->stats.after_cancel, 1);
+    s->last_ns = now;
+}
+
+/* Until min_tokens are there, no end token can win. */
+static void forbid_ends(const struct engine *g, const struct request *r, float *logits)
+{
+    if (r->n_out >= r->min_tokens || r->ignore_eos) return;
+    for (int i = 0; i < g->ends.n; i++)
+        if (g->ends.ids[i] < g->lim.n_vocab) logits[g->ends.ids[i]] = -INFINITY;
+}
+
+/* Picks a token of s and tells of it. What that leads to. */
+static enum finish pick(struct engine *g, struct seq *s, float *logits, struct err *e)
+{
+    struct request *r = s->r;
+    struct event ev = { .n_top = 0 };
+    enum finish why;
+    int32_t id;
+
+    if (atomic_load_explicit(&r->cancel, memory_order_acquire) != CANCEL_NO) {
+        err_set(e, E_CANCELLED, "the request was cancelled");
+        return FINISH_CANCELLED;
+    }
+    forbid_ends(g, r, logits);
+    if (r->n_top >= 0) {                                 /* before the sampler may change anything */
+        ev.n_top = r->n_top;
+        logprob_of(logits, g->lim.n_vocab, 0, ev.top, ev.n_top);
+    }
+    if (sampler_pick(s->sampler, logits, &id, e) != OK) return FINISH_ERROR;
+    if (r->n_top >= 0) ev.logprob = logprob_of(logits, g->lim.n_vocab, id, NULL, 0);
+    why = seq_take(s, id, ends_has(&g->ends, id));
+    ev.id = id;
+    ev.at_ns = clock_ns();
+    count_token(g, r, s, ev.at_ns);
+    atomic_store_explicit(&r->state, REQ_DECODE, RELAXED);
+    push_text(r, &ev, buf_str(&s->text));
+    return why;
+}
+
+static int place_of(const struct engine *g, const struct request *r)
+{
+    for (int i = 0; i < g->n_live; i++)
+        if (g->live[i] == r) return i;
+    return -1;
+}
+
+static void pick_tokens(struct engine *g, const float *logits)
+{
+    uint64_t begin = clock_ns();
+    int n = 0;
+
+    for (int i = 0; i < g->step.n_seqs; i++) {
+        struct seq *s = g->step.seqs[i];
+        struct err e = { 0 };
+        enum finish why;
+
+        if (g->step.out[i] < 0) continue;
+        /* The decoder's rows are this step's alone. */
+        why = pick(g, s, (float *)logits + (size_t)g->step.out[i] * (size_t)g->model->hp.n_vocab, &e);
+        n++;
+        if (why != FINISH_NONE) finish(g, place_of(g, s->r), why, e.code ? &e : NULL);
+        else tell(s->r);
+    }
+    if (n) hist_add(&g->stats.emit_us, (double)(clock_ns() - begin) / 1e3 / n);
+}
+
+/* What is full by now can be shared. */
+static void make_known(struct engine *g)
+{
+    for (int i = 0; i < g->step.n_seqs; i++) {
+        struct seq *s = g->step.seqs[i];
+        if (!g->prefix || s->n_kv / KV_BLOCK == s->n_known / KV_BLOCK) continue;
+        prefix_add(g->prefix, s->r->salt, s->tokens.p, s->n_kv, s->n_known, &s->chain);
+        s->n_known = s->n_kv / KV_BLOCK * KV_BLOCK;
+    }
+}
+
+static void count_step(struct engine *g, uint64_t begin_ns)
+{
+    int n_decode = 0, n_prefill = 0;
+
+    for (int i = 0; i < g->step.n_seqs; i++) {
+        uint64_t *served = &g->served[g->step.seqs[i]->r->tenant % TENANTS];
+        if (g->step.n_new[i] == 1) n_decode++;
+        else n_prefill += g->step.n_new[i];
+        if ((*served += (uint64_t)g->step.n_new[i]) > SERVED_HALF)
+            for (int t = 0; t < TENANTS; t++) g->served[t] /= 2;
+    }
+    cost_learn(&g->cost, n_decode, n_prefill, (double)(clock_ns() - begin_ns));
+    atomic_store_explicit(&g->admit.prefill_ns, (uint64_t)g->cost.prefill_ns, RELAXED);
+    atomic_store_explicit(&g->admit.step_ns, (uint64_t)cost_of(&g->cost, n_decode).step_ns, RELAXED);
+    counter_add(&g->stats.steps, 1);
+    counter_add(&g->stats.step_tokens, (uint64_t)g->step.n_tokens);
+    hist_add(&g->stats.step_size, g->step.n_tokens);
+}
+
+static void fail_step(struct engine *g, const struct err *e)
+{
+    for (int i = 0; i < g->step.n_seqs; i++)
+        finish(g, place_of(g, g->step.seqs[i]->r), FINISH_ERROR, e);
+}
+
+static void run_step(struct engine *g)
+{
+    const float *logits = NULL;
+    uint64_t begin_ns = clock_ns();
+    struct err e = { 0 };
+    int rc;
+
+    gauge_set(&g->stats.step_begin_ns, (int64_t)begin_ns);
+    rc = step_run(&g->step, g->decoder, &logits, &e);
+    gauge_set(&g->stats.step_begin_ns, 0);
+    if (rc != OK) {
+        fail_step(g, &e);
+        return;
+    }
+    count_step(g, begin_ns);
+    make_known(g);
+    pick_tokens(g, logits);
+}
+
+static void show(struct engine *g)
+{
+    int running = 0, idle = g->prefix ? prefix_n_idle(g->prefix) : 0;
+
+    for (int i = 0; i < g->n_live; i++) running += g->live[i]->seq && g->live[i]->seq->running;
+    gauge_set(&g->stats.running, running);
+    gauge_set(&g->stats.waiting, g->n_live - running);
+    if (g->n_live - running > gauge_get(&g->stats.queue_peak))
+        gauge_set(&g->stats.queue_peak, g->n_live - running);
+    gauge_set(&g->stats.kv_idle, idle);
+    gauge_set(&g->stats.kv_used, block_n(g->pool) - block_n_free(g->pool) - idle);
+    gauge_set(&g->stats.beat_ns, (int64_t)clock_ns());
+}
+
+enum round engine_round(struct engine *g)
+{
+    bool worked = true;
+
+    g->round_ns = clock_ns();
+    g->n_rounds++;
+    take_arrivals(g);
+    end_cancelled(g);
+    if (g->n_live == 0) {
+        show(g);
+        return ROUND_IDLE;
+    }
+    make_plan(g);
+    for (int i = 0; i < g->plan.n_preempt; i++) preempt(g, g->live[g->plan.preempt[i]]);
+    begin_planned(g);
+    show(g);                         /* while the step runs */
+    if (g->step.n_tokens > 0) run_step(g);
+    else worked = make_way(g);
+    show(g);
+    return worked ? ROUND_WORKED : ROUND_BLOCKED;
+}

@@ -1,0 +1,424 @@
+#include "support.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kv/prefix.h"
+
+#include <string.h>
+
+#define B KV_BLOCK
+
+static struct backend *be;
+
+static int open_backend(void **state)
+{
+    (void)state;
+    return backend_open(&be, &(struct backend_opt){ .n_threads = 1, .reference = true }, NULL);
+}
+
+static int close_backend(void **state)
+{
+    (void)state;
+    backend_close(be);
+    return 0;
+}
+
+/* A pool and its index; tokens are 100, 101, ... unless a test says otherwise. */
+struct world {
+    struct block_pool *pool;
+    struct prefix *x;
+    int32_t ids[64 * B];
+};
+
+static struct world world_of(int n_blocks)
+{
+    static const struct kvshape shape[] = { { 1, 4, 4 } };
+    struct world w = { 0 };
+    struct err e = { 0 };
+    if (block_pool_open(&w.pool, be, shape, 1, DT_F32, n_blocks, &e) != OK) fail_msg("%s", e.msg);
+    if (prefix_open(&w.x, w.pool, &e) != OK) fail_msg("%s", e.msg);
+    for (int i = 0; i < 64 * B; i++) w.ids[i] = 100 + i;
+    return w;
+}
+
+static void world_end(struct world *w)
+{
+    prefix_clear(w->x);
+    assert_int_equal(prefix_n(w->x), 0);
+    assert_int_equal(prefix_n_idle(w->x), 0);
+    assert_int_equal(block_n_free(w->pool), block_n(w->pool));
+    prefix_close(w->x);
+    block_pool_close(w->pool);
+}
+
+/* A sequence of n tokens: takes what is known, "computes" the rest, makes it known. Returns the hit. */
+static int seq_begin(struct world *w, struct chain *c, uint64_t salt, const int32_t *ids, int n)
+{
+    int hit;
+    chain_init(c, 64 * B);
+    hit = prefix_take(w->x, salt, ids, n, c);
+    assert_true(prefix_evict(w->x, (n + B - 1) / B - c->n));
+    assert_true(chain_reserve(c, w->pool, n));
+    prefix_add(w->x, salt, ids, n, hit, c);
+    return hit;
+}
+
+static int seq_once(struct world *w, uint64_t salt, const int32_t *ids, int n)
+{
+    struct chain c;
+    int hit = seq_begin(w, &c, salt, ids, n);
+    chain_release(&c, w->pool);
+    return hit;
+}
+
+static void a_known_prefix_is_given_out_again(void **state)
+{
+    struct world w = world_of(16);
+    struct chain a, b;
+    (void)state;
+    assert_int_equal(seq_begin(&w, &a, 0, w.ids, 3 * B + 5), 0);
+    assert_int_equal(prefix_n(w.x), 3);
+    assert_int_equal(prefix_probe(w.x, 0, w.ids, 64 * B), 3 * B);
+    assert_int_equal(seq_begin(&w, &b, 0, w.ids, 3 * B + 5), 3 * B);
+    for (int i = 0; i < 3; i++) assert_int_equal(a.blocks[i], b.blocks[i]);
+    assert_int_not_equal(a.blocks[3], b.blocks[3]);      /* not whole: each has its own */
+    assert_int_equal(block_refs(w.pool, a.blocks[0]), 3);
+    chain_release(&a, w.pool);
+    chain_release(&b, w.pool);
+    assert_int_equal(prefix_n(w.x), 3);                  /* it stays when they end */
+    assert_int_equal(prefix_n_idle(w.x), 3);
+    assert_int_equal(block_n_free(w.pool), 13);
+    world_end(&w);
+}
+
+static void the_last_token_is_left_to_be_computed(void **state)
+{
+    struct world w = world_of(16);
+    (void)state;
+    seq_once(&w, 0, w.ids, 4 * B);
+    assert_int_equal(prefix_n(w.x), 4);
+    assert_int_equal(prefix_probe(w.x, 0, w.ids, 4 * B), 3 * B);
+    assert_int_equal(prefix_probe(w.x, 0, w.ids, 4 * B + 1), 4 * B);
+    assert_int_equal(prefix_probe(w.x, 0, w.ids, B), 0);
+    assert_int_equal(prefix_probe(w.x, 0, w.ids, 1), 0);
+    assert_int_equal(prefix_probe(w.x, 0, w.ids, 0), 0);
+    world_end(&w);
+}
+
+static void another_salt_shares_nothing(void **state)
+{
+    struct world w = world_of(16);
+    (void)state;
+    seq_once(&w, 1, w.ids, 4 * B);
+    assert_int_equal(prefix_probe(w.x, 2, w.ids, 4 * B), 0);
+    assert_int_equal(prefix_probe(w.x, 1, w.ids, 4 * B), 3 * B);
+    seq_once(&w, 2, w.ids, 4 * B);
+    assert_int_equal(prefix_n(w.x), 8);
+    world_end(&w);
+}
+
+static void the_same_tokens_behind_others_are_another_block(void **state)
+{
+    struct world w = world_of(16);
+    int32_t other[3 * B];
+    (void)state;
+    memcpy(other, w.ids, sizeof other);
+    other[3]++;
+    seq_once(&w, 0, w.ids, 3 * B);
+    assert_int_equal(prefix_probe(w.x, 0, other, 3 * B), 0);
+    seq_once(&w, 0, other, 3 * B);
+    assert_int_equal(prefix_n(w.x), 6);
+    assert_int_equal(prefix_probe(w.x, 0, w.ids + B, 2 * B), 0); /* its middle is no beginning */
+    world_end(&w);
+}
+
+static void a_chain_gets_no_more_than_it_can_hold(void **state)
+{
+    struct world w = world_of(16);
+    struct chain c;
+    (void)state;
+    seq_once(&w, 0, w.ids, 6 * B);
+    chain_init(&c, 2 * B);
+    assert_int_equal(prefix_take(w.x, 0, w.ids, 6 * B, &c), 2 * B);
+    chain_release(&c, w.pool);
+    world_end(&w);
+}
+
+static void the_oldest_leaf_goes_first(void **state)
+{
+    struct world w = world_of(8);
+    int32_t *a = w.ids, *b = w.ids + 10 * B;
+    (void)state;
+    seq_once(&w, 0, a, 3 * B + 1);
+    seq_once(&w, 0, b, 3 * B + 1);
+    assert_int_equal(block_n_free(w.pool), 2);
+    assert_true(prefix_evict(w.x, 3));
+    assert_int_equal(prefix_probe(w.x, 0, a, 4 * B), 2 * B);
+    assert_int_equal(prefix_probe(w.x, 0, b, 4 * B), 3 * B);
+    assert_true(prefix_evict(w.x, 3));                   /* there already: nothing goes */
+    assert_int_equal(prefix_n(w.x), 5);
+    assert_true(prefix_evict(w.x, 6));
+    assert_int_equal(prefix_probe(w.x, 0, a, 4 * B), 0);
+    assert_int_equal(prefix_probe(w.x, 0, b, 4 * B), 2 * B);
+    assert_false(prefix_evict(w.x, 9));
+    world_end(&w);
+}
+
+static void use_keeps_a_prefix(void **state)
+{
+    struct world w = world_of(8);
+    int32_t *a = w.ids, *b = w.ids + 10 * B;
+    (void)state;
+    seq_once(&w, 0, a, 3 * B + 1);
+    seq_once(&w, 0, b, 3 * B + 1);
+    seq_once(&w, 0, a, 2 * B + 1);       /* the first two; its leaf is older than all of b */
+    assert_true(prefix_evict(w.x, 3));
+    assert_int_equal(prefix_probe(w.x, 0, a, 4 * B), 2 * B);
+    assert_true(prefix_evict(w.x, 6));
+    assert_int_equal(prefix_probe(w.x, 0, b, 4 * B), 0);
+    assert_int_equal(prefix_probe(w.x, 0, a, 4 * B), 2 * B);
+    world_end(&w);
+}
+
+static void a_parent_stays_while_children_do(void **state)
+{
+    struct world w = world_of(16);
+    int32_t a[3 * B], b[3 * B];
+    struct chain c;
+    (void)state;
+    memcpy(a, w.ids, sizeof a);
+    memcpy(b, w.ids, sizeof b);
+    b[2 * B] = 7;                        /* two blocks alike, then they part */
+    seq_once(&w, 0, a, 3 * B);
+    seq_once(&w, 0, b, 3 * B);
+    assert_int_equal(prefix_n(w.x), 4);
+    chain_init(&c, 64 * B);
+    assert_int_equal(prefix_take(w.x, 0, b, 3 * B, &c), 2 * B);
+    assert_int_equal(prefix_n_idle(w.x), 2);             /* the two leaves */
+    assert_false(prefix_evict(w.x, 16));
+    assert_int_equal(prefix_n(w.x), 2);
+    assert_int_equal(prefix_probe(w.x, 0, a, 3 * B), 2 * B);
+    chain_release(&c, w.pool);
+    assert_int_equal(prefix_n_idle(w.x), 2);
+    world_end(&w);
+}
+
+static void what_is_known_already_stays_the_sequences_own(void **state)
+{
+    struct world w = world_of(16);
+    struct chain a, b;
+    (void)state;
+    chain_init(&b, 64 * B);
+    assert_true(chain_reserve(&b, w.pool, 4 * B));       /* b began before a's were known */
+    seq_begin(&w, &a, 0, w.ids, 2 * B);
+    prefix_add(w.x, 0, w.ids, 2 * B, 0, &b);
+    assert_int_equal(prefix_n(w.x), 2);
+    assert_int_equal(block_refs(w.pool, b.blocks[1]), 1);
+    prefix_add(w.x, 0, w.ids, 4 * B, 2 * B, &b);         /* goes on below a's */
+    assert_int_equal(prefix_n(w.x), 4);
+    assert_int_equal(block_refs(w.pool, b.blocks[2]), 2);
+    assert_int_equal(prefix_probe(w.x, 0, w.ids, 5 * B), 4 * B);
+    chain_release(&a, w.pool);           /* b does not hold a's, but its blocks stand below them */
+    assert_int_equal(prefix_n_idle(w.x), 0);
+    assert_false(prefix_evict(w.x, 16));
+    assert_int_equal(prefix_n(w.x), 4);
+    chain_release(&b, w.pool);
+    assert_int_equal(prefix_n_idle(w.x), 4);
+    assert_int_equal(block_n_free(w.pool), 12);
+    world_end(&w);
+}
+
+static void a_block_is_known_as_one_thing(void **state)
+{
+    struct world w = world_of(8);
+    struct chain a;
+    (void)state;
+    seq_begin(&w, &a, 1, w.ids, 3 * B);
+    prefix_add(w.x, 2, w.ids, 3 * B, 0, &a);
+    assert_int_equal(prefix_n(w.x), 3);
+    assert_int_equal(prefix_probe(w.x, 2, w.ids, 3 * B + 1), 0);
+    assert_int_equal(prefix_probe(w.x, 1, w.ids, 3 * B + 1), 3 * B);
+    chain_release(&a, w.pool);
+    world_end(&w);
+}
+
+static void taking_an_idle_prefix_is_counted(void **state)
+{
+    struct world w = world_of(16);
+    struct chain a, b;
+    int used = -1;
+    (void)state;
+    seq_once(&w, 0, w.ids, 4 * B + 1);
+    assert_int_equal(prefix_look(w.x, 0, w.ids, 4 * B + 1, &used), 4 * B);
+    assert_int_equal(used, 0);
+    chain_init(&a, 64 * B);
+    prefix_take(w.x, 0, w.ids, 2 * B + 1, &a);
+    assert_int_equal(prefix_look(w.x, 0, w.ids, 4 * B + 1, &used), 4 * B);
+    assert_int_equal(used, 2 * B);
+    assert_int_equal(prefix_n_gain(w.x, &a), 2);
+    seq_begin(&w, &b, 0, w.ids, 4 * B + 1);
+    assert_int_equal(prefix_n_gain(w.x, &a), 0);         /* b holds them as well */
+    assert_int_equal(prefix_n_gain(w.x, &b), 3);
+    chain_release(&a, w.pool);
+    assert_int_equal(prefix_n_gain(w.x, &b), 5);
+    chain_release(&b, w.pool);
+    world_end(&w);
+}
+
+static void closing_leaves_sequences_their_blocks(void **state)
+{
+    struct world w = world_of(8);
+    struct chain a;
+    (void)state;
+    seq_begin(&w, &a, 0, w.ids, 3 * B);
+    seq_once(&w, 0, w.ids + 10 * B, 2 * B);
+    prefix_close(w.x);
+    assert_int_equal(block_n_free(w.pool), 5);
+    chain_release(&a, w.pool);
+    assert_int_equal(block_n_free(w.pool), 8);
+    block_pool_close(w.pool);
+}
+
+/* Random sequences over few tokens, so that they share often. What a block was computed for is noted
+ * beside: a block given out for other tokens is seen at once. */
+struct note {
+    uint64_t salt;
+    int at;
+    int32_t ids[12 * B];
+};
+
+struct life {
+    struct chain c;
+    struct note is;
+    int n;
+};
+
+static void expect_right_blocks(const struct note *notes, const struct life *l, int hit)
+{
+    for (int i = 0; i < hit / B; i++) {
+        const struct note *t = &notes[l->c.blocks[i]];
+        assert_int_equal(t->salt, l->is.salt);
+        assert_int_equal(t->at, i);
+        assert_memory_equal(t->ids, l->is.ids, (size_t)(i + 1) * B * sizeof *t->ids);
+    }
+}
+
+static void make_random(struct rng *r, struct life *l)
+{
+    l->is.salt = rng_u64(r) % 2;
+    l->n = 1 + (int)(rng_u64(r) % (10 * B));
+    for (int i = 0; i < 12 * B; i++) l->is.ids[i] = i % B == 0 ? (int32_t)(rng_u64(r) % 2) : 5;
+}
+
+static void begin_random(struct world *w, struct rng *r, struct life *l, struct note *notes)
+{
+    int hit, used, look, idle = prefix_n_idle(w->x);
+    make_random(r, l);
+    chain_init(&l->c, 12 * B);
+    look = prefix_look(w->x, l->is.salt, l->is.ids, l->n, &used);
+    hit = prefix_take(w->x, l->is.salt, l->is.ids, l->n, &l->c);
+    assert_int_equal(look, hit);
+    assert_int_equal(prefix_n_idle(w->x), idle - (hit - used) / B);
+    expect_right_blocks(notes, l, hit);
+    prefix_evict(w->x, (l->n + B - 1) / B - l->c.n);
+    if (!chain_reserve(&l->c, w->pool, l->n)) {
+        chain_release(&l->c, w->pool);
+        return;
+    }
+    for (int i = hit / B; i < l->c.n; i++) {
+        notes[l->c.blocks[i]] = l->is;
+        notes[l->c.blocks[i]].at = i;
+    }
+    if (rng_u64(r) % 4 == 0) return;     /* computed, known to nobody yet */
+    prefix_add(w->x, l->is.salt, l->is.ids, l->n, hit, &l->c);
+}
+
+static void end_random(struct world *w, struct rng *r, struct life *l)
+{
+    int room = block_n_free(w->pool) + prefix_n_idle(w->x), gain;
+    if (rng_u64(r) % 2) prefix_add(w->x, l->is.salt, l->is.ids, l->n, 0, &l->c);
+    gain = prefix_n_gain(w->x, &l->c);
+    room = block_n_free(w->pool) + prefix_n_idle(w->x);
+    chain_release(&l->c, w->pool);
+    assert_true(block_n_free(w->pool) + prefix_n_idle(w->x) >= room + gain);
+}
+
+static void any_order_of_events(int hash_bits, uint64_t seed, int n_events)
+{
+    enum { N = 12 };
+    struct world w = world_of(60);
+    struct note *notes = mem_array(60, sizeof *notes);
+    struct life *lives = mem_array(N, sizeof *lives);
+    struct rng r;
+    rng_seed(&r, seed);
+    prefix_set_hash_bits(w.x, hash_bits);
+    for (int ev = 0; ev < n_events; ev++) {
+        struct life *l = &lives[rng_u64(&r) % N];
+        if (l->c.blocks) end_random(&w, &r, l);
+        else begin_random(&w, &r, l, notes);
+        assert_true(prefix_n_idle(w.x) <= prefix_n(w.x));
+        if (ev % 97 == 96) {             /* idle means: goes when asked */
+            int room = block_n_free(w.pool) + prefix_n_idle(w.x);
+            assert_false(prefix_evict(w.x, room + 1));
+            assert_int_equal(block_n_free(w.pool), room);
+            assert_int_equal(prefix_n_idle(w.x), 0);
+        }
+    }
+    for (int i = 0; i < N; i++)
+        if (lives[i].c.blocks) chain_release(&lives[i].c, w.pool);
+    assert_int_equal(prefix_n_idle(w.x), prefix_n(w.x));
+    mem_free(notes);
+    mem_free(lives);
+    world_end(&w);
+}
+
+static void the_idle_count_is_exact_in_any_order_of_events(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++) any_order_of_events(64, seed, 6000);
+}
+
+static void equal_hashes_never_hand_out_another_block(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++) any_order_of_events(0, seed, 4000);
+    any_order_of_events(2, 9, 4000);
+}
+
+static void a_hot_prefix_survives_a_flood_smaller_than_the_cache(void **state)
+{
+    struct world w = world_of(40);
+    int32_t flood[8 * B];
+    int hits = 0;
+    (void)state;
+    seq_once(&w, 0, w.ids, 6 * B + 1);
+    for (int i = 0; i < 200; i++) {      /* 3 * 8 blocks of others between two uses */
+        for (int j = 0; j < 8 * B; j++) flood[j] = 100000 + i * 1000 + j;
+        assert_int_equal(seq_once(&w, 0, flood, 8 * B), 0);
+        if (i % 3 == 2) hits += seq_once(&w, 0, w.ids, 6 * B + 1) == 6 * B;
+    }
+    assert_int_equal(hits, 66);
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_known_prefix_is_given_out_again),
+        cmocka_unit_test(the_last_token_is_left_to_be_computed),
+        cmocka_unit_test(another_salt_shares_nothing),
+        cmocka_unit_test(the_same_tokens_behind_others_are_another_block),
+        cmocka_unit_test(a_chain_gets_no_more_than_it_can_hold),
+        cmocka_unit_test(the_oldest_leaf_goes_first),
+        cmocka_unit_test(use_keeps_a_prefix),
+        cmocka_unit_test(a_parent_stays_while_children_do),
+        cmocka_unit_test(what_is_known_already_stays_the_sequences_own),
+        cmocka_unit_test(a_block_is_known_as_one_thing),
+        cmocka_unit_test(taking_an_idle_prefix_is_counted),
+        cmocka_unit_test(closing_leaves_sequences_their_blocks),
+        cmocka_unit_test(the_idle_count_is_exact_in_any_order_of_events),
+        cmocka_unit_test(equal_hashes_never_hand_out_another_block),
+        cmocka_unit_test(a_hot_prefix_survives_a_flood_smaller_than_the_cache),
+    };
+    return cmocka_run_group_tests(tests, open_backend, close_backend);
+}

@@ -1,0 +1,422 @@
+/* Promises of planner, blocks and prefixes together, over whole lives of many sequences. */
+#include "sim/sim.c"
+
+#include "base/rng.h"
+
+#define MS 1000000u
+#define SECOND 1000000000u
+
+static int pick(struct rng *r, int least, int most)
+{
+    return least + (int)(rng_u64(r) % (uint64_t)(most - least + 1));
+}
+
+static void decode_goes_on_while_a_long_prompt_prefills(void **state)
+{
+    struct sim *s = sim_open((struct sim_opt){ .n_blocks = 512, .step_tokens = 32 });
+    int talker = sim_add(s, (struct sim_req){ .n_prompt = 8, .n_decode = 100 });
+    int late;
+    (void)state;
+    sim_run(s, 2);
+    late = sim_add(s, (struct sim_req){ .n_prompt = 4000, .n_decode = 1 });
+    sim_run(s, 10);
+    assert_int_equal(sim_n_emitted(s, talker), 12);      /* one a step, none missed */
+    assert_int_equal(s->seqs[late].n_kv, 160);
+    sim_finish(s, 1000);
+    sim_expect_text(s, talker);
+    sim_expect_text(s, late);
+    sim_close(s);
+}
+
+static void a_long_prompt_does_not_stretch_steps_past_the_bound(void **state)
+{
+    struct sim *s = sim_open((struct sim_opt){ .stretch = 2.5, .max_step_ns = 200 * MS });
+    int talkers[4];
+    uint64_t alone;
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        talkers[i] = sim_add(s, (struct sim_req){ .n_prompt = 8, .n_decode = 300 });
+    sim_run(s, 3);
+    alone = s->step_ns;                  /* four decodes, nothing else: 12 ms */
+    assert_int_equal(alone, 12 * MS);
+    sim_add(s, (struct sim_req){ .n_prompt = 3000, .n_decode = 4 });
+    for (int i = 0; i < 100; i++) {
+        sim_step(s);
+        assert_int_equal(s->n_decodes, 4);
+        assert_true((double)s->step_ns <= 2.5 * (double)alone);
+    }
+    assert_int_equal(s->n_prefill, 16);
+    sim_finish(s, 2000);
+    for (int i = 0; i < 4; i++) assert_true(s->seqs[talkers[i]].max_gap_ns <= 3 * alone);
+    sim_close(s);
+}
+
+static void blind_steps_are_short_beside_decodes(void **state)
+{
+    struct sim *s = sim_open((struct sim_opt){ .blind = true });
+    (void)state;
+    sim_add(s, (struct sim_req){ .n_prompt = 8, .n_decode = 200 });
+    sim_run(s, 2);
+    sim_add(s, (struct sim_req){ .n_prompt = 3000, .n_decode = 4 });
+    for (int i = 0; i < 40; i++) {
+        sim_step(s);
+        assert_int_equal(s->n_decodes, 1);
+        assert_true(s->n_prefill <= 64);
+    }
+    sim_finish(s, 1000);
+    sim_close(s);
+}
+
+static struct sim_req random_req(struct rng *r, int most, int most_decode)
+{
+    struct sim_req q = { .n_prompt = pick(r, 1, most), .n_decode = pick(r, 1, most_decode) };
+    q.n_common = pick(r, 0, 1) ? pick(r, 1, most) : 0;
+    q.common = (uint64_t)pick(r, 1, 4);
+    q.salt = (uint64_t)pick(r, 0, 1);
+    q.priority = pick(r, 0, 1) * 10;
+    q.tenant = (uint32_t)pick(r, 0, 3);
+    return q;
+}
+
+/* Budgets and blocks are checked in every step, by the simulation itself. */
+static void budgets_are_kept_over_thousands_of_random_steps(void **state)
+{
+    int64_t n_preempted = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        struct sim *s = sim_open((struct sim_opt){ .n_blocks = (seed % 2 ? 60 : 30) + 10 * (int)seed,
+                                                   .step_tokens = 16 << seed % 4,
+                                                   .max_seqs = 4 + 2 * (int)seed,
+                                                   .no_prefix = seed == 6,
+                                                   .max_step_ns = 80 * MS });
+        struct rng r;
+        rng_seed(&r, seed);
+        for (int step = 0; step < 2000; step++) {
+            if (s->n_alive < 40 && pick(&r, 0, 2) == 0)
+                sim_add(s, seed % 2 ? random_req(&r, 600, 60) : random_req(&r, 60, 300));
+            if (s->n_alive && pick(&r, 0, 3) == 0) {     /* a reader falls behind, or is there again */
+                struct sim_seq *q = &s->seqs[s->alive[pick(&r, 0, s->n_alive - 1)]];
+                q->held = !q->held && pick(&r, 0, 4) == 0;
+            }
+            sim_step(s);
+        }
+        for (int i = 0; i < s->n_seqs; i++) s->seqs[i].held = false;
+        sim_finish(s, 20000);
+        for (int i = 0; i < s->n_seqs; i++) {
+            assert_int_equal(s->seqs[i].state, SIM_DONE);
+            sim_expect_text(s, i);
+        }
+        assert_int_equal(s->n_short, 0);
+        n_preempted += s->n_preempted;
+        sim_close(s);
+    }
+    assert_true(n_preempted > 100);
+}
+
+static void batch_work_finishes_under_a_steady_stream_of_interactive(void **state)
+{
+    struct sim *s = sim_open((struct sim_opt){ .max_seqs = 4, .stretch = 2.5 });
+    uint64_t start = s->now_ns;
+    int batch;
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        sim_add(s, (struct sim_req){ .n_prompt = 64, .n_decode = 40, .priority = 10 });
+    batch = sim_add(s, (struct sim_req){ .n_prompt = 400, .n_decode = 50 });
+    while (s->seqs[batch].state < SIM_DONE && s->now_ns - start < 120 * (uint64_t)SECOND) {
+        while (s->n_alive < 10)          /* always more interactive ones than there are places */
+            sim_add(s, (struct sim_req){ .n_prompt = 64, .n_decode = 40, .priority = 10 });
+        sim_step(s);
+    }
+    assert_int_equal(s->seqs[batch].state, SIM_DONE);
+    assert_true(s->seqs[batch].begin_ns - start > 9 * (uint64_t)SECOND);  /* it did give way */
+    assert_true(s->seqs[batch].end_ns - start < 20 * (uint64_t)SECOND);   /* ten ages and its own time */
+    sim_finish(s, 2000);
+    sim_close(s);
+}
+
+static void deadlines_of_others_do_not_starve(void **state)
+{
+    struct sim *s = sim_open((struct sim_opt){ .max_seqs = 2, .age_ns = 100 * MS });
+    uint64_t start = s->now_ns;
+    int plain = -1;
+    (void)state;
+    while (plain < 0 || s->seqs[plain].state < SIM_DONE) {
+        while (s->n_alive < 6 + (plain >= 0))
+            sim_add(s, (struct sim_req){ .n_prompt = 32, .n_decode = 30,
+                                         .deadline_ns = s->now_ns + 60 * (uint64_t)SECOND });
+        if (plain < 0) plain = sim_add(s, (struct sim_req){ .n_prompt = 32, .n_decode = 30 });
+        sim_step(s);
+        assert_true(s->now_ns - start < 12 * (uint64_t)SECOND);
+    }
+    assert_true(s->seqs[plain].begin_ns - start > 6 * (uint64_t)SECOND);
+    sim_finish(s, 2000);
+    sim_close(s);
+}
+
+static void tenants_get_the_same_while_both_have_work(void **state)
+{
+    struct sim *s = sim_open((struct sim_opt){ .max_seqs = 4, .no_prefix = true });
+    struct rng r;
+    double a, b;
+    int n_light = 0;
+    (void)state;
+    rng_seed(&r, 3);
+    for (int i = 0; i < 500; i++)        /* the flood was there first, and waits for minutes */
+        sim_add(s, (struct sim_req){ .n_prompt = pick(&r, 20, 100), .n_decode = 30, .tenant = 0 });
+    sim_run(s, 500);
+    memset(s->served, 0, sizeof s->served);
+    for (int i = 0; i < 2000; i++) {
+        while (n_light < 10 + i / 100) {
+            sim_add(s, (struct sim_req){ .n_prompt = pick(&r, 20, 100), .n_decode = 30, .tenant = 1 });
+            n_light++;
+        }
+        for (int k = n_light = 0; k < s->n_alive; k++) n_light += s->seqs[s->alive[k]].req.tenant == 1;
+        sim_step(s);
+    }
+    a = (double)s->served[0];
+    b = (double)s->served[1];
+    assert_true(a > 1000 && b > 1000);
+    assert_true(a / b > 0.95 && a / b < 1.05);
+    for (int i = 0; i < s->n_seqs; i++) sim_cancel(s, i);
+    sim_close(s);
+}
+
+static void a_light_tenant_does_not_wait_for_anothers_backlog(void **state)
+{
+    struct sim *s = sim_open((struct sim_opt){ .max_seqs = 4 });
+    int one;
+    (void)state;
+    for (int i = 0; i < 400; i++) sim_add(s, (struct sim_req){ .n_prompt = 64, .n_decode = 50 });
+    while (s->now_ns < 100 * (uint64_t)SECOND && s->n_alive > 100) sim_step(s);
+    one = sim_add(s, (struct sim_req){ .n_prompt = 64, .n_decode = 50, .tenant = 1 });
+    while (!s->seqs[one].first_ns) sim_step(s);
+    assert_true(s->seqs[one].first_ns - s->seqs[one].arrival_ns < 2 * (uint64_t)SECOND);
+    assert_true(s->n_alive > 80);
+    for (int i = 0; i < s->n_seqs; i++) sim_cancel(s, i);
+    sim_close(s);
+}
+
+/* 12 sequences that need 17 blocks each at their end, in 60. */
+static void crowd(struct sim *s, int *ids)
+{
+    for (int i = 0; i < 12; i++) {
+        ids[i] = sim_add(s, (struct sim_req){ .n_prompt = 64, .n_decode = 200, .seed = 900 + (uint64_t)i,
+                                              .tenant = (uint32_t)i % 3 });
+        s->now_ns += 1000;
+    }
+}
+
+static void preempted_sequences_say_the_same(void **state)
+{
+    (void)state;
+    for (int no_prefix = 0; no_prefix < 2; no_prefix++) {
+        struct sim *roomy = sim_open((struct sim_opt){ .n_blocks = 512 });
+        struct sim *tight = sim_open((struct sim_opt){ .n_blocks = 60, .no_prefix = no_prefix });
+        int a[12], b[12], worst = 0;
+        crowd(roomy, a);
+        crowd(tight, b);
+        sim_finish(roomy, 1000);
+        sim_finish(tight, 5000);
+        assert_int_equal(roomy->n_preempted, 0);
+        assert_true(tight->n_preempted > 0);
+        for (int i = 0; i < 12; i++) {
+            const struct sim_seq *x = &roomy->seqs[a[i]], *y = &tight->seqs[b[i]];
+            assert_int_equal(x->n_tokens, 264);
+            assert_int_equal(y->n_tokens, 264);
+            assert_memory_equal(x->tokens, y->tokens, 264 * sizeof *x->tokens);
+            sim_expect_text(tight, b[i]);
+            if (y->n_preempted > worst) worst = y->n_preempted;
+        }
+        assert_int_equal(tight->seqs[b[0]].n_preempted, 0);      /* the oldest goes through */
+        assert_true(worst < 30);
+        assert_true(tight->n_computed < 6 * roomy->n_computed);
+        assert_int_equal(tight->n_short, 0);
+        sim_close(roomy);
+        sim_close(tight);
+    }
+}
+
+/* Two tenants whose sequences do not fit together: rank among the running does not follow who was
+ * served last, or they would preempt each other for ever. */
+static void two_that_do_not_fit_together_finish_one_after_the_other(void **state)
+{
+    struct sim *s = sim_open((struct sim_opt){ .n_blocks = 20, .no_prefix = true });
+    int a = sim_add(s, (struct sim_req){ .n_prompt = 100, .n_decode = 200, .tenant = 0 });
+    int b = sim_add(s, (struct sim_req){ .n_prompt = 100, .n_decode = 200, .tenant = 1 });
+    (void)state;
+    sim_finish(s, 700);
+    assert_int_equal(s->seqs[a].n_preempted, 0);
+    assert_true(s->seqs[b].n_preempted <= 2);
+    sim_expect_text(s, a);
+    sim_expect_text(s, b);
+    sim_close(s);
+}
+
+static void one_that_never_fits_ends_and_the_rest_goes_on(void **state)
+{
+    struct sim *s = sim_open((struct sim_opt){ .n_blocks = 20 });
+    int big = sim_add(s, (struct sim_req){ .n_prompt = 400, .n_decode = 20 });
+    int long_one = sim_add(s, (struct sim_req){ .n_prompt = 300, .n_decode = 100 });
+    int small = sim_add(s, (struct sim_req){ .n_prompt = 50, .n_decode = 20 });
+    (void)state;
+    sim_finish(s, 500);
+    assert_int_equal(s->seqs[big].state, SIM_STUCK);
+    assert_int_equal(s->seqs[long_one].state, SIM_STUCK);
+    assert_int_equal(sim_n_emitted(s, long_one), 21);    /* 320 tokens are there, and what they say */
+    assert_int_equal(s->seqs[small].state, SIM_DONE);
+    sim_close(s);
+}
+
+static void shared_prefixes_give_the_same_text_for_less_work(void **state)
+{
+    struct sim *with = sim_open((struct sim_opt){ .n_blocks = 1024 });
+    struct sim *without = sim_open((struct sim_opt){ .n_blocks = 1024, .no_prefix = true });
+    (void)state;
+    for (int i = 0; i < 30; i++) {
+        struct sim_req q = { .n_prompt = 500 + 7 * i, .n_decode = 20, .seed = 50 + (uint64_t)i,
+                             .n_common = 480, .common = 1 };
+        sim_add(with, q);
+        sim_add(without, q);
+        sim_run(with, 3);
+        sim_run(without, 3);
+    }
+    sim_finish(with, 3000);
+    sim_finish(without, 3000);
+    for (int i = 0; i < 30; i++) {
+        const struct sim_seq *x = &with->seqs[i], *y = &without->seqs[i];
+        assert_int_equal(x->n_tokens, y->n_tokens);
+        assert_memory_equal(x->tokens, y->tokens, (size_t)x->n_tokens * sizeof *x->tokens);
+        sim_expect_text(with, i);
+    }
+    assert_true(with->n_computed * 2 < without->n_computed);
+    sim_close(with);
+    sim_close(without);
+}
+
+static void a_talk_that_goes_on_computes_only_what_is_new(void **state)
+{
+    struct sim *s = sim_open((struct sim_opt){ .n_blocks = 256 });
+    int first = sim_add(s, (struct sim_req){ .n_prompt = 100, .n_decode = 60 }), next;
+    (void)state;
+    sim_finish(s, 200);
+    next = sim_add(s, (struct sim_req){ .n_prompt = 200, .n_decode = 5 });
+    memcpy(s->seqs[next].tokens, s->seqs[first].tokens, 160 * sizeof(int32_t));
+    sim_finish(s, 200);
+    assert_int_equal(s->seqs[next].n_cached, 144);       /* the last token was never computed */
+    sim_expect_text(s, next);
+    sim_close(s);
+}
+
+static void equal_prompts_at_once_share_what_comes_after(void **state)
+{
+    struct sim *s = sim_open((struct sim_opt){ .n_blocks = 40 });
+    (void)state;
+    for (int i = 0; i < 6; i++)
+        sim_add(s, (struct sim_req){ .n_prompt = 96, .n_decode = 70, .seed = 5 });
+    sim_finish(s, 2000);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(s->seqs[i].state, SIM_DONE);
+        sim_expect_text(s, i);
+    }
+    assert_int_equal(s->n_short, 0);
+    assert_int_equal(prefix_n(s->prefix), 10);           /* one path: 165 tokens were computed */
+    sim_close(s);
+}
+
+static void the_nearer_deadline_is_served_first(void **state)
+{
+    struct sim *s = sim_open((struct sim_opt){ .max_seqs = 1 });
+    int ids[5];
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        uint64_t at = i ? s->now_ns + (uint64_t)(9 - i) * SECOND : 0;
+        ids[i] = sim_add(s, (struct sim_req){ .n_prompt = 40, .n_decode = 5, .deadline_ns = at });
+    }
+    sim_finish(s, 200);
+    for (int i = 1; i < 4; i++)          /* later ones have nearer ones; the first has none */
+        assert_true(s->seqs[ids[i]].begin_ns > s->seqs[ids[i + 1]].begin_ns);
+    assert_true(s->seqs[ids[0]].begin_ns > s->seqs[ids[1]].begin_ns);
+    sim_close(s);
+}
+
+static void interactive_does_not_wait_for_batch_prompts(void **state)
+{
+    struct sim *s = sim_open((struct sim_opt){ .max_step_ns = 100 * MS, .n_blocks = 4096 });
+    int one;
+    (void)state;
+    for (int i = 0; i < 10; i++) sim_add(s, (struct sim_req){ .n_prompt = 3000, .n_decode = 10 });
+    sim_run(s, 5);
+    one = sim_add(s, (struct sim_req){ .n_prompt = 60, .n_decode = 10, .priority = 10 });
+    sim_run(s, 1);
+    assert_int_equal(sim_n_emitted(s, one), 1);
+    sim_finish(s, 10000);
+    sim_close(s);
+}
+
+static void random_arrivals_and_cancels_leave_no_block_behind(void **state)
+{
+    struct sim *s = sim_open((struct sim_opt){ .n_blocks = 100, .step_tokens = 256, .max_seqs = 24 });
+    struct rng r;
+    int n_cancelled = 0;
+    (void)state;
+    rng_seed(&r, 11);
+    while (s->n_seqs < 10000) {
+        for (int i = pick(&r, 0, 3); i > 0 && s->n_alive < 100; i--) sim_add(s, random_req(&r, 100, 150));
+        if (s->n_alive && pick(&r, 0, 2) == 0) {         /* in any state, mostly early ones: they run */
+            int most = pick(&r, 0, 1) ? s->n_alive - 1 : s->n_alive / 4;
+            sim_cancel(s, s->alive[pick(&r, 0, most)]);
+            n_cancelled++;
+        }
+        sim_step(s);
+    }
+    sim_finish(s, 10000);
+    for (int i = 0; i < s->n_seqs; i++) sim_expect_text(s, i);
+    assert_true(n_cancelled > 1000 && s->n_preempted > 100);
+    assert_int_equal(s->n_short, 0);
+    assert_int_equal(block_n_free(s->pool) + prefix_n(s->prefix), 100);
+    assert_int_equal(prefix_n_idle(s->prefix), prefix_n(s->prefix));
+    sim_close(s);
+}
+
+static void a_hot_prefix_is_hit_through_a_flood_of_others(void **state)
+{
+    struct sim *s = sim_open((struct sim_opt){ .n_blocks = 200, .max_seqs = 4 });
+    int hits = 0;
+    (void)state;
+    sim_add(s, (struct sim_req){ .n_prompt = 330, .n_decode = 4, .n_common = 320, .common = 9 });
+    sim_finish(s, 100);
+    for (int round = 0; round < 60; round++) {   /* 5 * 21 blocks of others between two uses */
+        int hot;
+        for (int i = 0; i < 5; i++) sim_add(s, (struct sim_req){ .n_prompt = 330, .n_decode = 4 });
+        hot = sim_add(s, (struct sim_req){ .n_prompt = 330, .n_decode = 4, .n_common = 320, .common = 9 });
+        sim_finish(s, 200);
+        hits += s->seqs[hot].n_cached == 320;
+    }
+    assert_int_equal(hits, 60);
+    sim_close(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(decode_goes_on_while_a_long_prompt_prefills),
+        cmocka_unit_test(a_long_prompt_does_not_stretch_steps_past_the_bound),
+        cmocka_unit_test(blind_steps_are_short_beside_decodes),
+        cmocka_unit_test(budgets_are_kept_over_thousands_of_random_steps),
+        cmocka_unit_test(batch_work_finishes_under_a_steady_stream_of_interactive),
+        cmocka_unit_test(deadlines_of_others_do_not_starve),
+        cmocka_unit_test(tenants_get_the_same_while_both_have_work),
+        cmocka_unit_test(a_light_tenant_does_not_wait_for_anothers_backlog),
+        cmocka_unit_test(preempted_sequences_say_the_same),
+        cmocka_unit_test(two_that_do_not_fit_together_finish_one_after_the_other),
+        cmocka_unit_test(one_that_never_fits_ends_and_the_rest_goes_on),
+        cmocka_unit_test(shared_prefixes_give_the_same_text_for_less_work),
+        cmocka_unit_test(a_talk_that_goes_on_computes_only_what_is_new),
+        cmocka_unit_test(equal_prompts_at_once_share_what_comes_after),
+        cmocka_unit_test(the_nearer_deadline_is_served_first),
+        cmocka_unit_test(interactive_does_not_wait_for_batch_prompts),
+        cmocka_unit_test(random_arrivals_and_cancels_leave_no_block_behind),
+        cmocka_unit_test(a_hot_prefix_is_hit_through_a_flood_of_others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
