@@ -12,12 +12,15 @@ VERSION := 0.1.0
 ARCH    := $(shell $(CC) -dumpmachine | cut -d- -f1)
 
 PKGS    := jansson libpcre2-8 libutf8proc zlib hwloc libedit
-PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+# What only the server stands on: libtern has no network in it.
+SERVE_PKGS := libevent_core libevent_extra libevent_openssl openssl yaml-0.1
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) $(SERVE_PKGS) 2>/dev/null)
 PKG_LIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
+SERVE_LIBS := $(shell pkg-config --libs $(SERVE_PKGS) 2>/dev/null)
 
 SAN     ?=
 OPT     ?= -O2 -g
-CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -Wall -Wextra -Werror -fno-math-errno -pthread -Isrc -Iinclude -Itests \
+CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -Wall -Wextra -Werror -fno-math-errno -pthread -Isrc -Iinclude -Itests -I$(B) \
            -DTERN_VERSION='"$(VERSION)"' $(PKG_CFLAGS) $(SAN) $(EXTRA_CFLAGS)
 LDFLAGS := -pthread $(SAN) $(EXTRA_LDFLAGS)
 LDLIBS  := $(PKG_LIBS) -lm
@@ -35,8 +38,10 @@ skip_isa     := $(filter-out $(ISA_$(ARCH)),avx2 avx512 amx neon)
 SRC_ALL := $(shell find src -name '*.c' ! -path 'src/kernel/cuda/*' | LC_ALL=C sort)
 SRC     := $(filter-out $(foreach i,$(skip_isa),%_$(i).c),$(SRC_ALL))
 CLI_SRC := $(filter src/cli/%,$(SRC))
-LIB_SRC := $(filter-out $(CLI_SRC),$(SRC))
+SERVE_SRC := $(filter src/net/% src/api/% src/server/%,$(SRC))
+LIB_SRC := $(filter-out $(CLI_SRC) $(SERVE_SRC),$(SRC))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
+SERVE_OBJ := $(SERVE_SRC:%.c=$(B)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
 
 TEST_SRC := $(wildcard tests/test_*.c tests/ops/test_*.c)
@@ -56,26 +61,36 @@ SAY := @$(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),:,echo)
 
 all: $(B)/tern
 
-$(B)/tern: $(CLI_OBJ) $(B)/libtern.a
+$(B)/tern: $(CLI_OBJ) $(B)/libserve.a $(B)/libtern.a
 	$(SAY) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(CLI_OBJ) $(B)/libtern.a $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(CLI_OBJ) $(B)/libserve.a $(B)/libtern.a $(SERVE_LIBS) $(LDLIBS)
 
 $(B)/libtern.a: $(LIB_OBJ)
 	@rm -f $@
 	$(Q)ar rcs $@ $(LIB_OBJ)
+
+$(B)/libserve.a: $(SERVE_OBJ)
+	@rm -f $@
+	$(Q)ar rcs $@ $(SERVE_OBJ)
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(SAY) CC $@
 	$(Q)$(CC) $(CFLAGS) $(call isa_flags,$(notdir $<)) -MMD -MP -c -o $@ $<
 
+# The page's files as C arrays.
+$(B)/web.inc: $(wildcard web/*) tools/embed.sh
+	@mkdir -p $(@D)
+	$(Q)tools/embed.sh web >$@.new && mv $@.new $@
+$(B)/src/server/web.o: $(B)/web.inc
+
 tests: $(TESTS)
 tools: $(TOOLS)
 benches: $(BENCHES)
 
-$(TESTS): $(B)/%: $(B)/%.o $(B)/libtern.a $(B)/tests/support.o
+$(TESTS): $(B)/%: $(B)/%.o $(B)/libserve.a $(B)/libtern.a $(B)/tests/support.o
 	$(SAY) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/support.o $(B)/libtern.a $(LDLIBS) -lcmocka
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/support.o $(B)/libserve.a $(B)/libtern.a $(SERVE_LIBS) $(LDLIBS) -lcmocka
 
 $(TOOLS) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libtern.a
 	$(SAY) LD $@
@@ -112,10 +127,15 @@ fuzzers:
 .PHONY: fuzz-build
 fuzz-build: $(FUZZERS)
 # Readers of foreign bytes stand on these alone; kernels would take minutes to instrument.
-FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/%,$(LIB_OBJ))
-$(FUZZERS): $(B)/%: $(B)/%.o $(FUZZ_OBJ)
+FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/% $(B)/src/sample/%,$(LIB_OBJ)) \
+            $(filter $(B)/src/net/httpmsg.o $(B)/src/api/body.o $(B)/src/api/deadline.o $(B)/src/api/params%.o \
+                     $(B)/src/server/settings%.o,$(SERVE_OBJ))
+$(B)/libfuzz.a: $(FUZZ_OBJ)
+	@rm -f $@
+	$(Q)ar rcs $@ $(FUZZ_OBJ)
+$(FUZZERS): $(B)/%: $(B)/%.o $(B)/libfuzz.a
 	$(SAY) LD $@
-	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(FUZZ_OBJ) $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(B)/libfuzz.a $(SERVE_LIBS) $(LDLIBS)
 fuzz: fuzzers
 	tests/fuzz/run build/fuzz $(FUZZ_SECONDS)
 
@@ -143,4 +163,4 @@ install: all
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d) $(TOOL_SRC:%.c=$(B)/%.d) $(BENCH_SRC:%.c=$(B)/%.d)
+-include $(LIB_OBJ:.o=.d) $(SERVE_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d) $(TOOL_SRC:%.c=$(B)/%.d) $(BENCH_SRC:%.c=$(B)/%.d)

@@ -7,12 +7,14 @@
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
+int cmd_serve(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_load(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 
 /* "tern: sentence" on stderr; returns EXIT_FAILED, or EXIT_USAGE for E_INVALID arguments. */

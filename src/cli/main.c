@@ -15,12 +15,14 @@ struct entry {
 };
 
 static const struct entry verbs[] = {
+    { "serve", cmd_serve, "models over HTTP, with OpenAI's API and a chat page" },
     { "run", cmd_run, "a prompt, streamed to stdout as text" },
     { "chat", cmd_chat, "a talk in the terminal" },
     { "inspect", cmd_inspect, "what a model file holds" },
     { "tokenize", cmd_tokenize, "text to ids and back" },
     { "eval", cmd_eval, "agreement with golden logits; perplexity" },
     { "bench", cmd_bench, "tokens/s, GB/s, share of the machine's bandwidth" },
+    { "load", cmd_load, "clients against a server: first token, gaps, throughput" },
     { "convert", cmd_convert, "a Hugging Face folder to GGUF" },
 };
 

@@ -1,0 +1,125 @@
+#include "api/body.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static size_t n_parts(struct str text)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < text.n; i++) {
+        char c = text.p[i];
+        n += c == ',' || c == ':' || c == '[' || c == '{';
+    }
+    return n;
+}
+
+/* Jansson's reader steps over a NUL behind a number; JSON has none anywhere. */
+static int check_nul(struct str text, struct err *e)
+{
+    const char *nul = memchr(text.p, 0, text.n), *line = text.p;
+    int n_lines = 1;
+
+    if (!nul) return OK;
+    for (const char *s = text.p; s < nul; s++)
+        if (*s == '\n') n_lines++, line = s + 1;
+    return err_set(e, E_INVALID, "the body is not JSON: line %d, column %d (byte %d): a NUL byte", n_lines,
+                   (int)(nul - line) + 1, (int)(nul - text.p) + 1);
+}
+
+int body_parse(json_t **out, struct str text, struct err *e)
+{
+    json_error_t je;
+    int rc;
+
+    *out = NULL;
+    if (text.n == 0) return err_set(e, E_INVALID, "the body is empty, but it must be a JSON object");
+    if ((rc = check_nul(text, e)) != OK) return rc;
+    if (n_parts(text) > BODY_PARTS)
+        return err_set(e, E_INVALID, "the body has more than %d parts of JSON", BODY_PARTS);
+    *out = json_loadb(text.p, text.n, JSON_DECODE_ANY, &je);
+    if (!*out)
+        return err_set(e, E_INVALID, "the body is not JSON: line %d, column %d (byte %d): %s", je.line, je.column,
+                       je.position, je.text);
+    if (json_is_object(*out)) return OK;
+    err_set(e, E_INVALID, "the body must be a JSON object, but it is %s", body_type(*out));
+    json_decref(*out);
+    *out = NULL;
+    return E_INVALID;
+}
+
+int reader_bad(struct reader *r, const char *param, const char *fmt, ...)
+{
+    char text[384];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    snprintf(r->param, PARAM_MAX, "%s", param);
+    return err_set(r->err, E_INVALID, "%s %s", param, text);
+}
+
+const char *body_type(const json_t *v)
+{
+    switch (json_typeof(v)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return json_array_size(v) ? "a list" : "an empty list";
+    case JSON_STRING: return json_string_length(v) ? "a string" : "an empty string";
+    case JSON_INTEGER: return "an integer";
+    case JSON_REAL: return "a number with a fraction";
+    case JSON_TRUE: return "true";
+    case JSON_FALSE: return "false";
+    default: return "null";
+    }
+}
+
+bool body_int(const json_t *v, int64_t *out)
+{
+    double d;
+
+    if (json_is_integer(v)) {
+        *out = json_integer_value(v);
+        return true;
+    }
+    if (!json_is_real(v)) return false;
+    d = json_real_value(v);
+    if (!(d >= -9007199254740992.0 && d <= 9007199254740992.0) || (double)(int64_t)d != d) return false;
+    *out = (int64_t)d;
+    return true;
+}
+
+struct str body_str(const json_t *v) { return str_of(json_string_value(v), json_string_length(v)); }
+
+int body_read_bool(struct reader *r, const char *param, const json_t *v, bool *out)
+{
+    if (!json_is_boolean(v)) return reader_bad(r, param, "must be true or false, but it is %s", body_type(v));
+    *out = json_is_true(v);
+    return OK;
+}
+
+int body_read_int(struct reader *r, const char *param, const json_t *v, int64_t least, int64_t most, int64_t *out)
+{
+    if (!body_int(v, out)) return reader_bad(r, param, "must be an integer, but it is %s", body_type(v));
+    if (*out >= least && *out <= most) return OK;
+    return reader_bad(r, param, "must be from %lld to %lld, but it is %lld", (long long)least, (long long)most,
+                      (long long)*out);
+}
+
+int body_read_ids(struct reader *r, const char *param, const json_t *v, int32_t **ids, size_t *n)
+{
+    char at[PARAM_MAX];
+    int64_t id;
+    int rc;
+
+    if (!json_is_array(v)) return reader_bad(r, param, "must be a list of token ids, but it is %s", body_type(v));
+    *n = json_array_size(v);
+    *ids = arena_array(r->arena, *n ? *n : 1, sizeof **ids);
+    for (size_t i = 0; i < *n; i++) {
+        snprintf(at, sizeof at, "%s[%zu]", param, i);
+        if ((rc = body_read_int(r, at, json_array_get(v, i), 0, INT32_MAX, &id)) != OK) return rc;
+        (*ids)[i] = (int32_t)id;
+    }
+    return OK;
+}

@@ -1,0 +1,467 @@
+#include "api/call.h"
+
+#include "api/deadline.h"
+#include "api/fail.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <sys/random.h>
+
+enum { PROMPT_LOG_BYTES = 500 };
+
+/* ---- opening ---- */
+
+static void make_id(struct call *c, const char *prefix)
+{
+    static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01";
+    unsigned char raw[24];
+    size_t at;
+
+    if (getrandom(raw, sizeof raw, 0) != (ssize_t)sizeof raw) log_warn("no random bytes for an id");
+    at = (size_t)snprintf(c->id, sizeof c->id, "%s-", prefix);
+    for (size_t i = 0; i < sizeof raw; i++) c->id[at++] = letters[raw[i] & 63];
+    c->id[at] = 0;
+}
+
+static void on_gone(void *arg)
+{
+    struct call *c = arg;
+
+    call_gone(c);
+    call_settle(c);
+}
+
+struct call *call_open(struct api *a, struct http_req *q, const struct api_who *who, const char *route)
+{
+    struct call *c = mem_new(struct call);
+
+    c->api = a;
+    c->q = q;
+    c->route = route;
+    c->model_id = "";
+    c->who = *who;
+    c->who.name = arena_cstr(&c->arena, str_c(who->name ? who->name : "default"));
+    c->peer = arena_cstr(&c->arena, str_c(http_peer(q)));
+    c->start_ns = http_start_ns(q);
+    c->next = a->calls;
+    if (a->calls) a->calls->prev = c;
+    a->calls = c;
+    a->n_calls++;
+    c->busy++;                                           /* until the handler settles it */
+    make_id(c, strstr(route, "chat") ? "chatcmpl" : "cmpl");
+    http_on_gone(q, on_gone, c);
+    return c;
+}
+
+/* ---- headers and body ---- */
+
+static int bad_header(struct call *c, const char *name, struct str got, const char *want, struct err *e)
+{
+    snprintf(c->p.param, sizeof c->p.param, "%s", name);
+    return err_set(e, E_INVALID, "the header %s is \"%.*s\", but it must be %s", name, STR_ARG(str_take(got, 60)),
+                   want);
+}
+
+static int64_t epoch_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int read_deadlines(struct call *c, int64_t *ms, struct err *e)
+{
+    struct str at = http_header(c->q, "X-Deadline"), seconds = http_header(c->q, "x-stainless-timeout");
+    int64_t v;
+    double s;
+
+    *ms = INT64_MAX;
+    if (c->p.timeout_s > 0) *ms = (int64_t)(c->p.timeout_s * 1000 + 0.5);
+    if (c->p.has_deadline && c->p.deadline_ms < *ms) *ms = c->p.deadline_ms;
+    if (at.p) {
+        if (!deadline_parse(at, &v))
+            return bad_header(c, "X-Deadline", at, "RFC 3339 or milliseconds since 1970", e);
+        if (v < 0) v = 0;
+        if (v - epoch_ms() < *ms) *ms = v - epoch_ms();
+    }
+    if (seconds.p) {
+        if (!str_to_f64(seconds, &s) || !(s >= 0 && s < 1e9))
+            return bad_header(c, "x-stainless-timeout", seconds, "a number of seconds", e);
+        if (s < 1) s = 1;                                /* clients cut the fraction off */
+        if (s * 1000 < (double)*ms) *ms = (int64_t)(s * 1000);
+    }
+    if (*ms == INT64_MAX && c->api->opt.deadline_ms > 0) *ms = c->api->opt.deadline_ms;
+    return OK;
+}
+
+static int find_deadline(struct call *c, struct err *e)
+{
+    const int64_t never_ms = INT64_C(1000) * 86400 * 365;
+    int64_t ms;
+    int rc = read_deadlines(c, &ms, e);
+
+    if (rc != OK) return rc;
+    if (ms <= 0) return err_set(e, E_DEADLINE, "the deadline passed %lld ms ago", (long long)-ms);
+    if (ms < never_ms) c->deadline_ns = clock_ns() + (uint64_t)ms * 1000000;
+    return OK;
+}
+
+static int find_priority(struct call *c, struct err *e)
+{
+    struct str header = http_header(c->q, "X-Priority");
+
+    c->priority = c->p.has_priority ? c->p.priority : PRIORITY_INTERACTIVE;
+    if (header.p && !c->p.has_priority && !params_priority(header, &c->priority))
+        return bad_header(c, "X-Priority", header, "a number, \"interactive\" or \"batch\"", e);
+    if (c->priority > c->who.priority_max) c->priority = c->who.priority_max;
+    return OK;
+}
+
+/* A load that failed because something was not found is not a model that nobody knows. */
+static int find_model(struct call *c, struct err *e)
+{
+    struct pool *pool = c->api->opt.pool;
+    int rc = pool_find(pool, c->p.model, &c->model, e);
+
+    if (rc == OK) {
+        c->model_id = arena_cstr(&c->arena, str_c(c->model->id));
+        return OK;
+    }
+    c->model = NULL;
+    for (int i = 0; i < pool_n(pool); i++) {
+        struct pool_model *m = pool_at(pool, i);
+        if ((c->p.model.n ? str_is(c->p.model, m->id) : i == 0) && atomic_load(&m->state) == POOL_FAILED) {
+            e->code = E_FORMAT;
+            return E_FORMAT;
+        }
+    }
+    if (rc == E_NOTFOUND) snprintf(c->p.param, sizeof c->p.param, "model");
+    return rc;
+}
+
+static void keep_prompt(struct call *c)
+{
+    const struct params *p = &c->p;
+
+    if (!c->api->opt.log_prompts) return;
+    if (p->n_msgs) c->prompt_log = p->msgs[p->n_msgs - 1].content;
+    else if (p->n_prompts) c->prompt_log = p->prompts[0].text;
+    c->prompt_log = str_take(c->prompt_log, PROMPT_LOG_BYTES);
+}
+
+int call_read(struct call *c, enum body_kind kind, struct err *e)
+{
+    int rc;
+
+    if ((rc = params_read(&c->p, kind, http_body(c->q), e)) != OK) return rc;
+    if (c->p.n_ignored) http_set_header(c->q, "x-tern-ignored-fields", buf_cstr(&c->p.ignored));
+    keep_prompt(c);
+    if (kind & (BODY_CHAT | BODY_TEXT)) {
+        if ((rc = find_priority(c, e)) != OK) return rc;
+        if ((rc = find_deadline(c, e)) != OK) return rc;
+        if (c->p.n > c->api->opt.max_choices) {
+            snprintf(c->p.param, sizeof c->p.param, "n");
+            return err_set(e, E_INVALID, "n is %d, but this server gives at most %d choices", c->p.n,
+                           c->api->opt.max_choices);
+        }
+    }
+    return find_model(c, e);
+}
+
+/* Every token stands for at most as many bytes as the longest piece; normal forms may shrink a text,
+ * so four times that. Saves the loop from tokenizing what cannot be taken anyway. */
+int call_check_text(struct call *c, size_t bytes, const char *param, struct err *e)
+{
+    const struct tokenizer *t = engine_tokenizer(c->model->engine);
+    struct engine_info info;
+    size_t longest = 1, least;
+
+    engine_info(c->model->engine, &info);
+    if (bytes < (size_t)info.opt.n_ctx * 8) return OK;
+    for (int i = 0; i < tokenizer_n(t); i++) {
+        size_t n = tokenizer_piece(t, i).n;
+        if (n > longest) longest = n;
+    }
+    least = bytes / (4 * longest);
+    if (least < (size_t)info.opt.n_ctx) return OK;
+    snprintf(c->p.param, sizeof c->p.param, "%s", param);
+    return err_set(e, E_CONTEXT, "the prompt has %zu bytes, which are %zu tokens or more, but the context is %d tokens",
+                   bytes, least, info.opt.n_ctx);
+}
+
+/* ---- submitting ---- */
+
+static int check_ids(struct call *c, const struct ids *v, int prompt, int n_vocab, struct err *e)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        if (v->p[i] >= 0 && v->p[i] < n_vocab) continue;
+        if (c->n_prompts > 1) snprintf(c->p.param, sizeof c->p.param, "prompt[%d][%zu]", prompt, i);
+        else snprintf(c->p.param, sizeof c->p.param, "prompt[%zu]", i);
+        return err_set(e, E_INVALID, "%s is %d, but the vocabulary has %d tokens", c->p.param, v->p[i], n_vocab);
+    }
+    if (v->n > 0) return OK;
+    snprintf(c->p.param, sizeof c->p.param, "%s", c->p.n_msgs ? "messages" : "prompt");
+    return err_set(e, E_INVALID, "%s is empty: there is no token to go on from", c->p.param);
+}
+
+static int check_bias(struct call *c, int n_vocab, struct err *e)
+{
+    for (int i = 0; i < c->p.sample.n_bias; i++) {
+        if (c->p.sample.bias[i].id < n_vocab) continue;
+        snprintf(c->p.param, sizeof c->p.param, "logit_bias.%d", c->p.sample.bias[i].id);
+        return err_set(e, E_INVALID, "%s: the vocabulary has %d tokens", c->p.param, n_vocab);
+    }
+    return OK;
+}
+
+static void make_fingerprint(struct call *c, const struct engine_info *info)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+
+    for (const char *s = c->model->id; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+    h = (h ^ info->weight_bytes ^ (uint64_t)c->model->created) * 0x100000001b3u;
+    snprintf(c->fingerprint, sizeof c->fingerprint, "fp_%010llx", (unsigned long long)(h >> 24));
+}
+
+static struct str piece(void *arg, int32_t id) { return pieces_of(arg, id); }
+
+static void begin_reply(struct call *c, const struct engine_info *info)
+{
+    const struct tokenizer *t = engine_tokenizer(c->model->engine);
+
+    make_fingerprint(c, info);
+    c->reply = (struct reply){ .chat = c->p.n_msgs > 0, .usage = c->p.include_usage, .id = c->id,
+                               .model = c->model_id, .fingerprint = c->fingerprint,
+                               .created = epoch_ms() / 1000, .piece = piece, .arg = &c->pieces };
+    if (!t) c->p.n_top = -1;                             /* log probabilities are told by text */
+    if (c->p.n_top >= 0) pieces_init(&c->pieces, t);
+    reply_begin(&c->reply);
+}
+
+static struct request *make_request(struct call *c, const struct ids *prompt, int choice, uint64_t seed,
+                                    struct str stop)
+{
+    const struct api_opt *o = &c->api->opt;
+    struct request *r = request_open();
+    struct str stops[STOPS_MAX + 1];
+    int n = 0;
+
+    for (; n < c->p.n_stops; n++) stops[n] = c->p.stops[n];
+    if (stop.n) stops[n++] = stop;
+    if (n) request_set_stops(r, stops, n);
+    r->prompt.p = mem_dup(prompt->p, prompt->n * sizeof *prompt->p);
+    r->prompt.n = r->prompt.cap = prompt->n;
+    r->max_tokens = c->p.max_tokens ? c->p.max_tokens : o->max_tokens_default;
+    r->min_tokens = c->p.min_tokens;
+    if (r->max_tokens && r->min_tokens > r->max_tokens) r->min_tokens = r->max_tokens;
+    r->sample = c->model->sample;
+    params_sample(&c->p, &r->sample);
+    if (r->sample.n_bias)
+        r->sample.bias = mem_dup(r->sample.bias, (size_t)r->sample.n_bias * sizeof *r->sample.bias);
+    r->sample.seed = seed + (uint64_t)choice;
+    r->ignore_eos = c->p.ignore_eos;
+    r->n_top = c->p.n_top;
+    r->priority = c->priority;
+    r->tenant = c->who.tenant;
+    r->salt = o->salt_by_tenant ? map_hash(str_c(c->who.name)) : 0;
+    r->deadline_ns = c->deadline_ns;
+    r->continues = c->p.n_msgs == 0;
+    snprintf(r->label, sizeof r->label, "%s", c->who.correlation);
+    r->notify = api_news;
+    return r;
+}
+
+static uint64_t random_seed(void)
+{
+    uint64_t seed;
+    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed) seed = clock_ns();
+    return seed;
+}
+
+static int submit_one(struct call *c, const struct ids *prompt, int index, uint64_t seed, struct str stop,
+                      struct err *e)
+{
+    struct choice *ch = choice_get(c->api);
+    struct request *r = make_request(c, prompt, index % c->p.n, seed, stop);
+    int rc;
+
+    ch->call = c;
+    ch->index = index;
+    ch->prompt = index / c->p.n;
+    ch->r = r;
+    r->owner = ch;
+    if ((rc = engine_submit(c->model->engine, r, e)) != OK) {
+        ch->r = NULL;
+        request_unref(r);
+        choice_put(ch);
+        return rc;
+    }
+    c->choices[c->n_choices++] = ch;
+    c->n_live++;
+    c->api->n_live++;
+    return OK;
+}
+
+int call_submit(struct call *c, const struct ids *prompts, int n, struct str stop, struct err *e)
+{
+    int total = n * c->p.n, room = c->api->opt.max_calls - c->api->n_live, rc;
+    uint64_t seed = c->p.has_seed ? (uint64_t)c->p.seed : random_seed();
+    struct engine_info info;
+
+    engine_info(c->model->engine, &info);
+    c->n_prompts = n;
+    c->prompt_tokens = arena_array(&c->arena, (size_t)n, sizeof *c->prompt_tokens);
+    c->choices = arena_array(&c->arena, (size_t)total, sizeof *c->choices);
+    for (int i = 0; i < n; i++) {
+        c->prompt_tokens[i] = (int)prompts[i].n;
+        if ((rc = check_ids(c, &prompts[i], i, info.model->hp.n_vocab, e)) != OK) return rc;
+    }
+    if ((rc = check_bias(c, info.model->hp.n_vocab, e)) != OK) return rc;
+    if (total > room) {
+        rc = err_set(e, E_QUEUE_FULL, "%d choices are under way; with %d more they are over %d", c->api->n_live,
+                     total, c->api->opt.max_calls);
+        e->retry_ms = 1000;
+        return rc;
+    }
+    begin_reply(c, &info);
+    for (int i = 0; i < total; i++) {
+        if ((rc = submit_one(c, &prompts[i / c->p.n], i, seed, stop, e)) == OK) continue;
+        if (rc == E_CONTEXT) snprintf(c->p.param, sizeof c->p.param, "%s", c->p.n_msgs ? "messages" : "prompt");
+        return rc;
+    }
+    return OK;
+}
+
+/* ---- ends ---- */
+
+void call_reply(struct call *c, int status, struct str body)
+{
+    if (!c->q) return;
+    c->status = status;
+    fail_set_ids(c->q, c->who.correlation);
+    c->first_ns = c->first_ns ? c->first_ns : clock_ns();
+    http_reply(c->q, status, "application/json", body.p, body.n);
+    c->q = NULL;
+}
+
+static void fail_mid_stream(struct call *c, const struct err *e, const char *param)
+{
+    struct fail f = fail_of(e->code);
+
+    /* The status went out as 200. Clients throw at an "error" chunk; [DONE] does not follow, since it says
+     * that the answer is whole. */
+    answer_open_chunk(c);
+    api_fail_body(&c->out, f.type, f.code, e->msg, param, c->who.correlation);
+    answer_flush(c);
+    if (!c->gone) http_end(c->q), c->q = NULL;
+}
+
+void call_fail(struct call *c, const struct err *e, const char *param)
+{
+    struct fail f = fail_of(e->code);
+
+    c->busy++;
+    if (c->q && !c->gone) {
+        snprintf(c->code, sizeof c->code, "%s", f.code);
+        if (c->head_sent) {
+            fail_mid_stream(c, e, param);
+        } else {
+            c->status = f.status;
+            api_fail(c->q, e, param, c->who.correlation);
+            c->q = NULL;
+        }
+    }
+    call_cancel(c, CANCEL_ASKED);
+    c->busy--;
+}
+
+void call_fail_as(struct call *c, int status, const char *code, const char *msg)
+{
+    if (!c->q) return;
+    c->status = status;
+    snprintf(c->code, sizeof c->code, "%s", code);
+    api_fail_status(c->q, status, code, msg, c->who.correlation);
+    c->q = NULL;
+}
+
+bool call_cancel(struct call *c, int why)
+{
+    for (int i = 0; i < c->n_choices; i++)
+        if (c->choices[i]->r) request_cancel(c->choices[i]->r, (enum cancel)why);
+    return c->n_live > 0;
+}
+
+void call_gone(struct call *c)
+{
+    const char *why = c->q ? http_gone_reason(c->q) : "";
+
+    if (c->gone || !c->q) return;
+    c->gone = true;
+    snprintf(c->gone_why, sizeof c->gone_why, "%s", why[0] ? why : "closed");
+    call_cancel(c, !strcmp(why, "slow reader") ? CANCEL_SLOW : CANCEL_GONE);
+}
+
+static void tell_end(struct call *c)
+{
+    struct api_end end = { .who = &c->who, .route = c->route, .model = c->model_id,
+                           .status = c->status, .code = c->code, .finish = "", .gone = c->gone_why,
+                           .stream = c->p.stream, .n_choices = c->n_choices, .peer = c->peer,
+                           .prompt = c->prompt_log, .total_ms = clock_ms_since(c->start_ns) };
+
+    for (int i = 0; i < c->n_prompts; i++) end.prompt_tokens += c->prompt_tokens[i];
+    for (int i = 0; i < c->n_choices; i++) {
+        end.output_tokens += c->choices[i]->n_out;
+        if (i % c->p.n == 0) end.cached_tokens += c->choices[i]->n_cached;
+    }
+    if (c->n_choices) {
+        const struct choice *ch = c->choices[0];
+        end.finish = finish_name(ch->finish);
+        end.queue_ms = ch->queue_ms;
+        end.prefill_ms = ch->prefill_ms;
+        end.decode_ms = ch->decode_ms;
+    }
+    if (c->first_ns) end.first_ms = (double)(c->first_ns - c->start_ns) / 1e6;
+    if (c->api->opt.ended) c->api->opt.ended(c->api->opt.arg, &end);
+}
+
+static void call_close(struct call *c)
+{
+    struct api *a = c->api;
+
+    if (c->prev) c->prev->next = c->next;
+    else a->calls = c->next;
+    if (c->next) c->next->prev = c->prev;
+    a->n_calls--;
+    for (int i = 0; i < c->n_choices; i++) choice_put(c->choices[i]);
+    reply_release(&c->reply);
+    pieces_release(&c->pieces);
+    params_release(&c->p);
+    buf_release(&c->out);
+    arena_release(&c->arena);
+    mem_free(c);
+}
+
+void call_release(struct call *c)
+{
+    c->busy--;
+    if (c->q && http_is_gone(c->q)) call_gone(c);        /* while it was read */
+    call_settle(c);
+}
+
+void call_settle(struct call *c)
+{
+    if (c->busy || c->n_live > 0) return;
+    if (c->q) {                                          /* its client left: nobody reads this, but it must end */
+        assert(c->gone);
+        if (c->head_sent) http_end(c->q);
+        else http_reply(c->q, c->status = 499, "application/json", "", 0);
+        c->q = NULL;
+    }
+    if (c->n_choices) api_remember(c->api, c);
+    tell_end(c);
+    call_close(c);
+}

@@ -1,0 +1,116 @@
+/* call.h - one HTTP request on its way through the API, and the API that holds them all.
+ *
+ * A call is opened by a handler, and ends when its HTTP request was answered and the last event of
+ * every choice was read: call_settle then tells opt.ended and frees it. All of it is the loop's.
+ *
+ * A choice is one engine request. Engines hold its address in request.owner and may tell of news
+ * a moment after the last event was read; so choices are never freed, only used again, and one that
+ * has another request by then is left alone. */
+#ifndef TERN_API_CALL_H
+#define TERN_API_CALL_H
+
+#include "api/api.h"
+#include "api/params.h"
+#include "api/pieces.h"
+#include "api/reply.h"
+#include "base/chan.h"
+
+#define ID_BYTES 48
+
+struct choice {
+    struct api *api;             /* set once */
+    struct choice *all, *free;   /* lists of the api */
+    struct call *call;
+    struct request *r;           /* NULL: not submitted, or its last event was read */
+    int index, prompt;
+    bool begun;                  /* streams: its first chunk is out */
+    struct buf text;             /* whole replies */
+    struct logprobs lp;
+    size_t n_chars;              /* of text given out */
+    int n_seen;                  /* tokens read */
+    /* of the request, when it is over */
+    enum finish finish;
+    int n_out, n_cached;
+    double queue_ms, prefill_ms, decode_ms;
+};
+
+struct call {
+    struct api *api;
+    struct call *prev, *next;
+    struct http_req *q;          /* NULL: answered */
+    struct api_who who;          /* name: in the arena */
+    struct arena arena;
+    struct params p;
+    char id[ID_BYTES];           /* "chatcmpl-..." */
+    const char *route, *peer;
+    struct pool_model *model;    /* NULL: not found yet, or gone with the pool */
+    const char *model_id;        /* in the arena; "" */
+    struct reply reply;
+    struct pieces pieces;
+    char fingerprint[24];
+    struct choice **choices;     /* [n_choices] */
+    int n_choices, n_live;
+    int n_prompts;
+    int *prompt_tokens;          /* [n_prompts] */
+    uint64_t deadline_ns;
+    int priority;
+    struct buf out;              /* stream chunks on their way, reused */
+    bool head_sent, gone;
+    int busy;                    /* inside: not to be freed now */
+    /* for the end */
+    int status;
+    char code[32], gone_why[24];
+    uint64_t start_ns, first_ns, last_ns;        /* came; first bytes of the answer; last ones */
+    struct str prompt_log;
+};
+
+struct past_call {
+    char id[ID_BYTES], correlation[72];
+    uint32_t tenant;
+};
+
+#define PAST_CALLS 256
+
+struct api {
+    struct api_opt opt;          /* no zeros that mean a default */
+    struct chan *news;           /* of requests, each with a reference */
+    atomic_int missed;           /* the channel was full: look at all */
+    struct call *calls;
+    int n_calls, n_live;         /* choices in engines */
+    struct choice *all, *free;
+    struct loop_timer *ping;
+    struct past_call past[PAST_CALLS];
+    unsigned past_at;
+};
+
+/* route: a literal. */
+struct call *call_open(struct api *a, struct http_req *q, const struct api_who *who, const char *route);
+/* Reads the body and finds its model. */
+int  call_read(struct call *c, enum body_kind kind, struct err *e);
+/* Submits p.n choices for each of the n prompts; stop: beside those of the body, may be empty. */
+int  call_submit(struct call *c, const struct ids *prompts, int n, struct str stop, struct err *e);
+/* Text of the body as ids; a text that cannot fit is refused before it is tokenized. param: its field. */
+int  call_check_text(struct call *c, size_t bytes, const char *param, struct err *e);
+/* Answers, whole; body is JSON. */
+void call_reply(struct call *c, int status, struct str body);
+/* Answers with an error: with its status, or into the stream that has begun. What runs is cancelled. */
+void call_fail(struct call *c, const struct err *e, const char *param);
+void call_fail_as(struct call *c, int status, const char *code, const char *msg);
+bool call_cancel(struct call *c, int why);               /* enum cancel; true: something was there to cancel */
+void call_gone(struct call *c);                          /* the client left */
+void call_release(struct call *c);                       /* the handler is through with it */
+void call_settle(struct call *c);                        /* ends it if all is done; c may be gone afterwards */
+
+/* The answer, from events (answer.c). */
+void choice_drain(struct choice *ch);                    /* reads what is there; its call may be gone afterwards */
+void call_ping(struct call *c, uint64_t now_ns);
+/* Chunks pile up in `out`, the last one open; a flush is one write. */
+void answer_open_chunk(struct call *c);
+void answer_flush(struct call *c);
+
+/* Choices (api.c). */
+struct choice *choice_get(struct api *a);
+void choice_put(struct choice *ch);
+void api_news(struct request *r);                        /* request.notify */
+void api_remember(struct api *a, const struct call *c);
+#endif

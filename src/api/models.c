@@ -1,0 +1,67 @@
+/* GET /v1/models, GET /v1/models/{id} */
+#include "api/call.h"
+
+#include "base/jsonw.h"
+
+#include <stdio.h>
+
+static void put_model(struct jsonw *w, struct pool_model *m)
+{
+    static const char *const states[] = { "loading", "ready", "failed" };
+    int state = atomic_load_explicit(&m->state, memory_order_acquire);
+    struct engine_info info;
+
+    jsonw_obj(w);
+    jsonw_key(w, "id"), jsonw_str(w, str_c(m->id));
+    jsonw_key(w, "object"), jsonw_str(w, STR("model"));
+    jsonw_key(w, "created"), jsonw_int(w, m->created);
+    jsonw_key(w, "owned_by"), jsonw_str(w, STR("tern"));
+    jsonw_key(w, "meta"), jsonw_obj(w);
+    jsonw_key(w, "state"), jsonw_str(w, str_c(states[state]));
+    if (state == POOL_READY) {
+        engine_info(m->engine, &info);
+        jsonw_key(w, "context"), jsonw_int(w, info.opt.n_ctx);
+        jsonw_key(w, "vocab"), jsonw_int(w, info.model->hp.n_vocab);
+        jsonw_key(w, "parameters"), jsonw_int(w, (int64_t)info.model->n_params);
+        jsonw_key(w, "bytes"), jsonw_int(w, (int64_t)info.weight_bytes);
+    }
+    jsonw_end(w);
+    jsonw_end(w);
+}
+
+void api_models(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    struct call *c = call_open(a, q, who, "/v1/models");
+    struct jsonw w = { .out = &c->out };
+
+    jsonw_obj(&w);
+    jsonw_key(&w, "object"), jsonw_str(&w, STR("list"));
+    jsonw_key(&w, "data"), jsonw_arr(&w);
+    for (int i = 0; i < pool_n(a->opt.pool); i++) put_model(&w, pool_at(a->opt.pool, i));
+    jsonw_end(&w);
+    jsonw_end(&w);
+    call_reply(c, 200, buf_str(&c->out));
+    call_release(c);
+}
+
+void api_model(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    struct str prefix = STR("/v1/models/"), id = http_path(q);
+    struct call *c = call_open(a, q, who, "/v1/models/{id}");
+    struct jsonw w = { .out = &c->out };
+    struct err e = { 0 };
+
+    id = str_starts(id, prefix) ? str_skip(id, prefix.n) : STR("");
+    for (int i = 0; i < pool_n(a->opt.pool); i++) {
+        struct pool_model *m = pool_at(a->opt.pool, i);
+        if (!str_is(id, m->id)) continue;
+        put_model(&w, m);
+        call_reply(c, 200, buf_str(&c->out));
+        goto out;
+    }
+    err_set(&e, E_NOTFOUND, "there is no model '%.*s' here; GET /v1/models lists those there are",
+            STR_ARG(str_take(id, 100)));
+    call_fail(c, &e, "model");
+out:
+    call_release(c);
+}

@@ -1,0 +1,409 @@
+#include "api/params.h"
+
+#include "engine/request.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
+
+enum kind {
+    F_INT,                       /* int, from least to most */
+    F_FLOAT,                     /* float, from least to most */
+    F_SECONDS,                   /* double, above least */
+    F_BOOL,
+    F_TEXT,                      /* struct str */
+    F_FN,                        /* read says how */
+    F_NOTHING,                   /* known, any value, no effect on the answer */
+    F_REFUSED                    /* known, and only its "off" value can be followed */
+};
+
+enum { ABOVE = 1, BELOW = 2 };   /* least or most itself is too far */
+
+typedef int field_fn(struct params *p, struct reader *r, const char *param, const json_t *v);
+
+struct field {
+    const char *name;
+    unsigned in;                 /* of body_kind */
+    enum kind kind;
+    size_t at;                   /* offset in struct params */
+    double least, most;
+    unsigned open;               /* ABOVE, BELOW */
+    field_fn *read;
+};
+
+#define AT(member) offsetof(struct params, member)
+enum { GEN = BODY_CHAT | BODY_TEXT, ALL = GEN | BODY_TOKENIZE | BODY_DETOKENIZE };
+
+/* ---- fields with a rule of their own ---- */
+
+/* Does it ask for nothing: null, false, 0, "", [], {}? */
+static bool is_off(const json_t *v)
+{
+    switch (json_typeof(v)) {
+    case JSON_OBJECT: return json_object_size(v) == 0;
+    case JSON_ARRAY: return json_array_size(v) == 0;
+    case JSON_STRING: return json_string_length(v) == 0;
+    case JSON_INTEGER: return json_integer_value(v) == 0;
+    case JSON_REAL: return !(json_real_value(v) < 0 || json_real_value(v) > 0);
+    case JSON_TRUE: return false;
+    default: return true;
+    }
+}
+
+static int read_max_tokens(struct params *p, struct reader *r, const char *param, const json_t *v)
+{
+    int64_t n;
+    int rc = body_read_int(r, param, v, 1, INT_MAX, &n);
+
+    if (rc == OK) *(strcmp(param, "max_tokens") ? &p->max_completion_tokens : &p->max_tokens) = (int)n;
+    return rc;
+}
+
+static int read_stream_options(struct params *p, struct reader *r, const char *param, const json_t *v)
+{
+    const json_t *usage;
+
+    if (!json_is_object(v)) return reader_bad(r, param, "must be an object, but it is %s", body_type(v));
+    usage = json_object_get(v, "include_usage");
+    if (!usage || json_is_null(usage)) return OK;
+    return body_read_bool(r, "stream_options.include_usage", usage, &p->include_usage);
+}
+
+/* Chat asks with true, completions with a number; each is understood in both. */
+static int read_logprobs(struct params *p, struct reader *r, const char *param, const json_t *v)
+{
+    int64_t n;
+    int rc;
+
+    if (json_is_boolean(v)) {
+        p->logprobs = json_is_true(v);
+        return OK;
+    }
+    if (!json_is_number(v))
+        return reader_bad(r, param, "must be true, false or a number from 0 to %d, but it is %s", TOP_MAX,
+                          body_type(v));
+    if ((rc = body_read_int(r, param, v, 0, TOP_MAX, &n)) != OK) return rc;
+    p->logprobs = true;
+    if (!p->top_given) p->top_logprobs = (int)n;
+    return OK;
+}
+
+static int read_top_logprobs(struct params *p, struct reader *r, const char *param, const json_t *v)
+{
+    int64_t n;
+    int rc = body_read_int(r, param, v, 0, TOP_MAX, &n);
+
+    if (rc == OK) p->top_logprobs = (int)n, p->top_given = true;
+    return rc;
+}
+
+static int read_seed(struct params *p, struct reader *r, const char *param, const json_t *v)
+{
+    int rc = body_read_int(r, param, v, INT64_MIN, INT64_MAX, &p->seed);
+
+    p->has_seed = rc == OK;
+    return rc;
+}
+
+static int read_deadline(struct params *p, struct reader *r, const char *param, const json_t *v)
+{
+    int rc = body_read_int(r, param, v, INT64_MIN, INT64_MAX, &p->deadline_ms);
+
+    p->has_deadline = rc == OK;
+    return rc;
+}
+
+bool params_priority(struct str s, int *out)
+{
+    int64_t n;
+
+    if (str_is(s, "interactive")) n = PRIORITY_INTERACTIVE;
+    else if (str_is(s, "batch")) n = PRIORITY_BATCH;
+    else if (!str_to_i64(s, &n) || n < -1000 || n > 1000) return false;
+    *out = (int)n;
+    return true;
+}
+
+static int read_priority(struct params *p, struct reader *r, const char *param, const json_t *v)
+{
+    int64_t n;
+    int rc;
+
+    if (json_is_string(v)) {
+        if (!params_priority(body_str(v), &p->priority))
+            return reader_bad(r, param, "must be a number, \"interactive\" or \"batch\"");
+    } else {
+        if ((rc = body_read_int(r, param, v, -1000, 1000, &n)) != OK) return rc;
+        p->priority = (int)n;
+    }
+    p->has_priority = true;
+    return OK;
+}
+
+static int read_tools(struct params *p, struct reader *r, const char *param, const json_t *v)
+{
+    const json_t *choice = json_object_get(p->root, "tool_choice");
+
+    if (!json_is_array(v)) return reader_bad(r, param, "must be a list, but it is %s", body_type(v));
+    if (json_array_size(v) == 0 || (json_is_string(choice) && str_is(body_str(choice), "none"))) return OK;
+    return reader_bad(r, param, "are not supported yet: leave them out, or say tool_choice \"none\"");
+}
+
+static int read_tool_choice(struct params *p, struct reader *r, const char *param, const json_t *v)
+{
+    (void)p;
+    if (json_is_string(v) && (str_is(body_str(v), "none") || str_is(body_str(v), "auto"))) return OK;
+    if (!json_is_string(v) && !json_is_object(v))
+        return reader_bad(r, param, "must be a string or an object, but it is %s", body_type(v));
+    return reader_bad(r, param, "asks for a tool call, which is not supported yet");
+}
+
+static int read_response_format(struct params *p, struct reader *r, const char *param, const json_t *v)
+{
+    const json_t *type = json_object_get(v, "type");
+
+    (void)p;
+    if (!json_is_object(v)) return reader_bad(r, param, "must be an object, but it is %s", body_type(v));
+    if (!json_is_string(type)) return reader_bad(r, "response_format.type", "must be a string");
+    if (str_is(body_str(type), "text")) return OK;
+    return reader_bad(r, param, "of type \"%.40s\" is not supported yet: only \"text\" is",
+                      json_string_value(type));
+}
+
+static int read_modalities(struct params *p, struct reader *r, const char *param, const json_t *v)
+{
+    (void)p;
+    if (!json_is_array(v)) return reader_bad(r, param, "must be a list, but it is %s", body_type(v));
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const json_t *m = json_array_get(v, i);
+        if (!json_is_string(m) || !str_is(body_str(m), "text"))
+            return reader_bad(r, param, "may only hold \"text\": this model writes nothing else");
+    }
+    return OK;
+}
+
+static int read_tokens(struct params *p, struct reader *r, const char *param, const json_t *v)
+{
+    return body_read_ids(r, param, v, &p->tokens, &p->n_tokens);
+}
+
+/* ---- the table ---- */
+
+#define REFUSED(name) { name, GEN, F_REFUSED, 0, 0, 0, 0, NULL }
+#define NOTHING(name) { name, GEN, F_NOTHING, 0, 0, 0, 0, NULL }
+#define FN(name, in, fn) { name, in, F_FN, 0, 0, 0, 0, fn }
+
+static const struct field fields[] = {
+    { "model", ALL, F_TEXT, AT(model), 0, 0, 0, NULL },
+    FN("messages", BODY_CHAT, read_messages),
+    FN("prompt", BODY_TEXT, read_prompt),
+    FN("max_tokens", GEN, read_max_tokens),
+    FN("max_completion_tokens", GEN, read_max_tokens),
+    { "min_tokens", GEN, F_INT, AT(min_tokens), 0, INT_MAX, 0, NULL },
+    { "n", GEN, F_INT, AT(n), 1, 1024, 0, NULL },
+    { "best_of", GEN, F_INT, AT(best_of), 1, 1024, 0, NULL },
+    { "stream", GEN, F_BOOL, AT(stream), 0, 0, 0, NULL },
+    FN("stream_options", GEN, read_stream_options),
+    FN("stop", GEN, read_stop),
+    { "echo", BODY_TEXT, F_BOOL, AT(echo), 0, 0, 0, NULL },
+    { "ignore_eos", GEN, F_BOOL, AT(ignore_eos), 0, 0, 0, NULL },
+    FN("logprobs", GEN, read_logprobs),
+    FN("top_logprobs", BODY_CHAT, read_top_logprobs),
+    FN("seed", GEN, read_seed),
+    FN("priority", GEN, read_priority),
+    { "timeout", GEN, F_SECONDS, AT(timeout_s), 0, 1e9, ABOVE, NULL },
+    FN("deadline_ms", GEN, read_deadline),
+
+    { "temperature", GEN, F_FLOAT, AT(sample.temp), 0, 2, 0, NULL },
+    { "top_p", GEN, F_FLOAT, AT(sample.top_p), 0, 1, 0, NULL },
+    { "top_k", GEN, F_INT, AT(sample.top_k), -1, INT_MAX, 0, NULL },
+    { "min_p", GEN, F_FLOAT, AT(sample.min_p), 0, 1, BELOW, NULL },
+    { "typical_p", GEN, F_FLOAT, AT(sample.typical), 0, 1, ABOVE, NULL },
+    { "repetition_penalty", GEN, F_FLOAT, AT(sample.repeat_penalty), 0, 100, ABOVE, NULL },
+    { "repeat_penalty", GEN, F_FLOAT, AT(sample.repeat_penalty), 0, 100, ABOVE, NULL },
+    { "repeat_last_n", GEN, F_INT, AT(sample.repeat_last), -1, 1 << 20, 0, NULL },
+    { "frequency_penalty", GEN, F_FLOAT, AT(sample.freq_penalty), -2, 2, 0, NULL },
+    { "presence_penalty", GEN, F_FLOAT, AT(sample.presence_penalty), -2, 2, 0, NULL },
+    FN("logit_bias", GEN, read_logit_bias),
+
+    { "content", BODY_TOKENIZE, F_TEXT, AT(text), 0, 0, 0, NULL },
+    { "text", BODY_TOKENIZE, F_TEXT, AT(text), 0, 0, 0, NULL },
+    { "prompt", BODY_TOKENIZE, F_TEXT, AT(text), 0, 0, 0, NULL },
+    { "add_special", BODY_TOKENIZE, F_BOOL, AT(add_special), 0, 0, 0, NULL },
+    { "add_special_tokens", BODY_TOKENIZE, F_BOOL, AT(add_special), 0, 0, 0, NULL },
+    { "parse_special", BODY_TOKENIZE, F_BOOL, AT(parse_special), 0, 0, 0, NULL },
+    { "with_pieces", BODY_TOKENIZE, F_BOOL, AT(with_pieces), 0, 0, 0, NULL },
+    FN("tokens", BODY_DETOKENIZE, read_tokens),
+
+    FN("tools", GEN, read_tools),
+    FN("tool_choice", GEN, read_tool_choice),
+    FN("response_format", GEN, read_response_format),
+    FN("modalities", GEN, read_modalities),
+    REFUSED("functions"), REFUSED("function_call"), REFUSED("grammar"), REFUSED("json_schema"),
+    REFUSED("guided_json"), REFUSED("guided_regex"), REFUSED("guided_choice"), REFUSED("guided_grammar"),
+    REFUSED("structured_outputs"), REFUSED("regex"), REFUSED("ebnf"), REFUSED("audio"), REFUSED("suffix"),
+    REFUSED("web_search_options"), REFUSED("stop_token_ids"), REFUSED("bad_words"),
+    REFUSED("allowed_token_ids"), REFUSED("prompt_logprobs"), REFUSED("use_beam_search"),
+    REFUSED("mirostat"), REFUSED("dry_multiplier"), REFUSED("xtc_probability"), REFUSED("chat_template"),
+    REFUSED("chat_template_kwargs"), REFUSED("continue_final_message"),
+
+    NOTHING("user"), NOTHING("metadata"), NOTHING("store"), NOTHING("service_tier"),
+    NOTHING("parallel_tool_calls"), NOTHING("prompt_cache_key"), NOTHING("safety_identifier"),
+};
+
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+_Static_assert(N_FIELDS <= 128, "a bit for each");
+
+/* ---- reading by it ---- */
+
+static bool is_given(const struct params *p, size_t i) { return p->given[i / 64] >> (i % 64) & 1; }
+
+static bool in_range(const struct field *f, double x)
+{
+    return x >= f->least && x <= f->most && !((f->open & ABOVE) && x <= f->least) &&
+           !((f->open & BELOW) && x >= f->most);
+}
+
+static int read_float(const struct field *f, struct reader *r, const json_t *v, double *out)
+{
+    if (!json_is_number(v)) return reader_bad(r, f->name, "must be a number, but it is %s", body_type(v));
+    *out = json_number_value(v);
+    if (in_range(f, *out)) return OK;
+    return reader_bad(r, f->name, "must be %s %g %s %g, but it is %g", f->open & ABOVE ? "above" : "from",
+                      f->least, f->open & BELOW ? "to below" : "to", f->most, *out);
+}
+
+static int read_field(struct params *p, const struct field *f, struct reader *r, const json_t *v)
+{
+    void *to = (char *)p + f->at;
+    int64_t whole;
+    double x;
+    int rc = OK;
+
+    switch (f->kind) {
+    case F_INT:
+        rc = body_read_int(r, f->name, v, (int64_t)f->least, (int64_t)f->most, &whole);
+        if (rc == OK) *(int *)to = (int)whole;
+        break;
+    case F_FLOAT:
+        if ((rc = read_float(f, r, v, &x)) == OK) *(float *)to = (float)x;
+        break;
+    case F_SECONDS: rc = read_float(f, r, v, to); break;
+    case F_BOOL: rc = body_read_bool(r, f->name, v, to); break;
+    case F_TEXT:
+        if (!json_is_string(v)) return reader_bad(r, f->name, "must be a string, but it is %s", body_type(v));
+        *(struct str *)to = body_str(v);
+        break;
+    case F_FN: rc = f->read(p, r, f->name, v); break;
+    case F_REFUSED:
+        if (!is_off(v)) rc = reader_bad(r, f->name, "is not supported, and the answer would not be what it asks for");
+        break;
+    default: break;
+    }
+    return rc;
+}
+
+/* Cut and cleaned: it goes into a header. */
+static void note_ignored(struct params *p, const char *name)
+{
+    enum { NAMES = 16, NAME_BYTES = 40 };
+
+    if (p->n_ignored++ >= NAMES) return;
+    if (p->ignored.n) buf_puts(&p->ignored, ", ");
+    for (int i = 0; name[i] && i < NAME_BYTES; i++) {
+        unsigned char c = (unsigned char)name[i];
+        buf_putc(&p->ignored, isalnum(c) || c == '_' || c == '-' || c == '.' ? (char)c : '?');
+    }
+    if (!name[0]) buf_putc(&p->ignored, '?');
+}
+
+static const struct field *find_field(const char *name, enum body_kind kind, size_t *i)
+{
+    for (*i = 0; *i < N_FIELDS; (*i)++)
+        if ((fields[*i].in & kind) && !strcmp(fields[*i].name, name)) return &fields[*i];
+    return NULL;
+}
+
+static int read_all(struct params *p, enum body_kind kind, struct reader *r)
+{
+    const char *name;
+    json_t *v;
+    size_t i;
+    int rc;
+
+    json_object_foreach(p->root, name, v) {
+        const struct field *f = find_field(name, kind, &i);
+        if (!f) {
+            note_ignored(p, name);
+            continue;
+        }
+        if (json_is_null(v)) continue;
+        if ((rc = read_field(p, f, r, v)) != OK) return rc;
+        p->given[i / 64] |= UINT64_C(1) << (i % 64);
+    }
+    return OK;
+}
+
+/* What one field says of another. */
+static int check_generation(struct params *p, enum body_kind kind, struct reader *r)
+{
+    if (kind == BODY_CHAT && p->n_msgs == 0) return reader_bad(r, "messages", "is required");
+    if (kind == BODY_TEXT && p->n_prompts == 0) return reader_bad(r, "prompt", "is required");
+    if (p->best_of && p->best_of != p->n)
+        return reader_bad(r, "best_of", "is %d, but only n (%d) is supported", p->best_of, p->n);
+    if (p->top_given && p->top_logprobs > 0 && !p->logprobs)
+        return reader_bad(r, "top_logprobs", "needs logprobs to be true");
+    if (p->logprobs && p->echo)
+        return reader_bad(r, "logprobs", "cannot be given for an echoed prompt: leave out echo or logprobs");
+    if (p->logprobs) p->n_top = p->top_logprobs;
+    if (kind == BODY_CHAT && p->max_completion_tokens) p->max_tokens = p->max_completion_tokens;
+    if (!p->max_tokens) p->max_tokens = p->max_completion_tokens;
+    if (p->max_tokens && p->min_tokens > p->max_tokens)
+        return reader_bad(r, "min_tokens", "is %d, but at most %d tokens are asked for", p->min_tokens,
+                          p->max_tokens);
+    return OK;
+}
+
+int params_read(struct params *p, enum body_kind kind, struct str body, struct err *e)
+{
+    struct reader r = { .arena = &p->arena, .err = e, .param = p->param };
+    int rc;
+
+    p->n = 1;
+    p->n_top = -1;
+    p->parse_special = true;
+    if ((rc = body_parse(&p->root, body, e)) != OK) return rc;
+    if ((rc = read_all(p, kind, &r)) != OK) return rc;
+    if (kind & GEN) return check_generation(p, kind, &r);
+    if (kind == BODY_TOKENIZE && !p->text.p) return reader_bad(&r, "content", "is required");
+    if (kind == BODY_DETOKENIZE && !p->tokens) return reader_bad(&r, "tokens", "is required");
+    return OK;
+}
+
+void params_release(struct params *p)
+{
+    json_decref(p->root);
+    arena_release(&p->arena);
+    buf_release(&p->ignored);
+    *p = (struct params){ 0 };
+}
+
+void params_sample(const struct params *p, struct sample_opt *io)
+{
+    bool penalty = false, window = false;
+
+    for (size_t i = 0; i < N_FIELDS; i++) {
+        const struct field *f = &fields[i];
+        size_t size = f->kind == F_INT ? sizeof(int) : sizeof(float);
+        if (!is_given(p, i) || (f->kind != F_INT && f->kind != F_FLOAT)) continue;
+        if (f->at < AT(sample) || f->at >= AT(sample) + sizeof p->sample) continue;
+        memcpy((char *)io + (f->at - AT(sample)), (const char *)p + f->at, size);
+        penalty |= f->at == AT(sample.freq_penalty) || f->at == AT(sample.presence_penalty);
+        window |= f->at == AT(sample.repeat_last);
+    }
+    if (penalty && !window) io->repeat_last = -1;        /* as their inventors have it: they count everything */
+    if (io->top_k < 0) io->top_k = 0;                    /* -1 is how some say "all" */
+    if (!(io->top_p > 0)) io->top_p = 1e-6f;             /* the smallest set there is: one token */
+    if (p->sample.n_bias) io->bias = p->sample.bias, io->n_bias = p->sample.n_bias;
+}

@@ -1,0 +1,114 @@
+/* POST /tokenize, POST /detokenize */
+#include "api/call.h"
+
+#include "base/jsonw.h"
+#include "base/utf8.h"
+
+#include <stdio.h>
+
+static int find_tokenizer(struct call *c, const struct tokenizer **out, struct err *e)
+{
+    *out = engine_tokenizer(c->model->engine);
+    if (*out) return OK;
+    snprintf(c->p.param, sizeof c->p.param, "model");
+    return err_set(e, E_INVALID, "the model %s has no tokenizer", c->model->id);
+}
+
+/* Half a character cannot be a JSON string: then it is a list of bytes. */
+static void put_piece(struct jsonw *w, struct str bytes)
+{
+    if (utf8_bad(bytes) < 0) {
+        jsonw_str(w, bytes);
+        return;
+    }
+    jsonw_arr(w);
+    for (size_t i = 0; i < bytes.n; i++) jsonw_int(w, (unsigned char)bytes.p[i]);
+    jsonw_end(w);
+}
+
+static void put_tokens(struct call *c, const struct tokenizer *t, const struct ids *ids)
+{
+    struct jsonw w = { .out = &c->out };
+
+    if (c->p.with_pieces) pieces_init(&c->pieces, t);
+    jsonw_obj(&w);
+    jsonw_key(&w, "tokens"), jsonw_arr(&w);
+    for (size_t i = 0; i < ids->n; i++) {
+        if (!c->p.with_pieces) {
+            jsonw_int(&w, ids->p[i]);
+            continue;
+        }
+        jsonw_obj(&w);
+        jsonw_key(&w, "id"), jsonw_int(&w, ids->p[i]);
+        jsonw_key(&w, "piece"), put_piece(&w, pieces_of(&c->pieces, ids->p[i]));
+        jsonw_end(&w);
+    }
+    jsonw_end(&w);
+    jsonw_key(&w, "count"), jsonw_int(&w, (int64_t)ids->n);
+    jsonw_end(&w);
+}
+
+static int tokenize(struct call *c, struct err *e)
+{
+    enum { TEXT_MAX = 1 << 20 };                         /* the loop waits for it */
+    const struct tokenizer *t;
+    struct ids ids = { 0 };
+    unsigned flags;
+    int rc;
+
+    if ((rc = call_read(c, BODY_TOKENIZE, e)) != OK) return rc;
+    if ((rc = find_tokenizer(c, &t, e)) != OK) return rc;
+    if (c->p.text.n > TEXT_MAX) {
+        snprintf(c->p.param, sizeof c->p.param, "content");
+        return err_set(e, E_INVALID, "content has %zu bytes, but %d is the most", c->p.text.n, TEXT_MAX);
+    }
+    flags = (c->p.add_special ? ENCODE_SPECIAL : 0) | (c->p.parse_special ? 0 : ENCODE_PLAIN);
+    if ((rc = tokenizer_encode(t, c->p.text, flags, &ids, e)) == OK) {
+        put_tokens(c, t, &ids);
+        call_reply(c, 200, buf_str(&c->out));
+    }
+    ids_release(&ids);
+    return rc;
+}
+
+void api_tokenize(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    struct call *c = call_open(a, q, who, "/tokenize");
+    struct err e = { 0 };
+
+    if (tokenize(c, &e) != OK) call_fail(c, &e, c->p.param);
+    call_release(c);
+}
+
+static int detokenize(struct call *c, struct err *e)
+{
+    struct jsonw w = { .out = &c->out };
+    const struct tokenizer *t;
+    struct buf text = { 0 };
+    int rc;
+
+    if ((rc = call_read(c, BODY_DETOKENIZE, e)) != OK) return rc;
+    if ((rc = find_tokenizer(c, &t, e)) != OK) return rc;
+    for (size_t i = 0; i < c->p.n_tokens; i++) {
+        if (c->p.tokens[i] < tokenizer_n(t)) continue;
+        snprintf(c->p.param, sizeof c->p.param, "tokens[%zu]", i);
+        return err_set(e, E_INVALID, "%s is %d, but the vocabulary has %d tokens", c->p.param, c->p.tokens[i],
+                       tokenizer_n(t));
+    }
+    tokenizer_decode(t, c->p.tokens, c->p.n_tokens, false, &text);
+    jsonw_obj(&w);
+    jsonw_key(&w, "content"), jsonw_str(&w, buf_str(&text));
+    jsonw_end(&w);
+    call_reply(c, 200, buf_str(&c->out));
+    buf_release(&text);
+    return OK;
+}
+
+void api_detokenize(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    struct call *c = call_open(a, q, who, "/detokenize");
+    struct err e = { 0 };
+
+    if (detokenize(c, &e) != OK) call_fail(c, &e, c->p.param);
+    call_release(c);
+}

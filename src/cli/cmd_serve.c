@@ -1,0 +1,69 @@
+/* cmd_serve.c - tern serve: settings in, a server until it is told to stop. */
+#include "base/log.h"
+#include "cli/cmd.h"
+#include "server/server.h"
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The server set an alarm when it aborted, and something still runs. */
+static void give_up(int sig)
+{
+    static const char line[] = "tern: error: it did not end in time; giving up\n";
+
+    (void)sig;
+    if (write(2, line, sizeof line - 1) < 0) _exit(EXIT_FAILED);
+    _exit(EXIT_FAILED);
+}
+
+static int print_config(const struct settings *s)
+{
+    struct buf b = { 0 };
+    json_t *root;
+    char *text;
+
+    settings_json(s, &b);
+    root = json_loadb(b.p, b.n, 0, NULL);
+    text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    printf("%s\n", text ? text : buf_cstr(&b));
+    free(text);
+    json_decref(root);
+    buf_release(&b);
+    return EXIT_OK;
+}
+
+static int add_default_model(struct settings *s, struct err *e)
+{
+    const char *path = cmd_default_model();
+
+    if (s->n_models > 0) return OK;
+    if (!path) return err_set(e, E_NOTFOUND, "no model: name one with -m (the one that ships was not found)");
+    return settings_add_model(s, path, e);
+}
+
+int cmd_serve(int argc, char **argv)
+{
+    struct settings s;
+    struct err e = { 0 };
+    bool helped;
+    int code = EXIT_OK, rc;
+
+    if (settings_load(&s, argc, argv, &helped, &e) != OK) return cmd_usage("serve", &e);
+    if (helped) goto out;
+    if (add_default_model(&s, &e) != OK) {
+        code = cmd_fail(&e);
+    } else if (s.print_config) {
+        code = print_config(&s);
+    } else {
+        signal(SIGALRM, give_up);
+        rc = server_run(&s, &e);
+        if (rc != OK) code = rc == E_INVALID ? cmd_usage("serve", &e) : cmd_fail(&e);
+        alarm(0);
+    }
+out:
+    settings_release(&s);
+    return code;
+}

@@ -1,0 +1,229 @@
+/* access.c - who came, what they got: correlation ids, replies of the server itself, access lines. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "server/server_impl.h"
+
+#include <sys/random.h>
+
+enum { TRACES_MAX = 4096 };
+
+bool access_correlation(struct str s)
+{
+    if (s.n == 0 || s.n > 64) return false;
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.p[i];
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              memchr("._:-", c, 4)))
+            return false;
+    }
+    return true;
+}
+
+static void make_correlation(char out[72])
+{
+    unsigned char raw[12] = { 0 };
+
+    if (getrandom(raw, sizeof raw, 0) != (ssize_t)sizeof raw) {
+        uint64_t now = clock_ns();
+        memcpy(raw, &now, sizeof now);
+    }
+    memcpy(out, "req-", 5);
+    for (size_t i = 0; i < sizeof raw; i++) snprintf(out + 4 + 2 * i, 3, "%02x", raw[i]);
+}
+
+static void find_correlation(const struct http_req *q, char out[72])
+{
+    static const char *const names[] = { "X-Correlation-Id", "X-Request-Id" };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct str v = http_header(q, names[i]);
+        if (!access_correlation(v)) continue;
+        memcpy(out, v.p, v.n);
+        out[v.n] = 0;
+        return;
+    }
+    make_correlation(out);
+}
+
+/* "00-<32 hex>-<16 hex>-<2 hex>" and what later versions append. */
+static bool is_traceparent(struct str s)
+{
+    if (s.n < 55 || s.n > 63) return false;
+    for (size_t i = 0; i < s.n; i++)
+        if (!((s.p[i] >= '0' && s.p[i] <= '9') || (s.p[i] >= 'a' && s.p[i] <= 'f') || s.p[i] == '-'))
+            return false;
+    return s.p[2] == '-' && s.p[35] == '-' && s.p[52] == '-';
+}
+
+void visit_begin(struct visit *t, struct server *v, struct http_req *q)
+{
+    struct str path = http_path(q), method = http_method_name(q);
+
+    *t = (struct visit){ .v = v, .q = q, .route = -1, .start_ns = http_start_ns(q) };
+    find_correlation(q, t->who.correlation);
+    t->who.name = "";
+    snprintf(t->peer, sizeof t->peer, "%s", http_peer(q));
+    snprintf(t->path, sizeof t->path, "%.*s", (int)(path.n < 150 ? path.n : 150), path.p ? path.p : "");
+    snprintf(t->method, sizeof t->method, "%.*s", (int)(method.n < 15 ? method.n : 15),
+             method.p ? method.p : "");
+}
+
+static void count(struct server *v, int route, int status)
+{
+    int hundred = status / 100;
+
+    if (route >= 0 && route < ROUTES_MAX && hundred > 0 && hundred < CLASSES)
+        counter_add(&v->replies[route][hundred], 1);
+}
+
+static void log_visit(const struct visit *t, int status, const char *code)
+{
+    struct log_event ev;
+
+    if (!t->v->s->access_log) return;
+    log_begin(&ev, t->quiet && status < 400 ? LOG_DEBUG : LOG_INFO, "access");
+    log_str(&ev, "id", str_c(t->who.correlation));
+    if (*t->who.name) log_str(&ev, "tenant", str_c(t->who.name));
+    log_str(&ev, "peer", str_c(t->peer));
+    log_str(&ev, "method", str_c(t->method));
+    log_str(&ev, "path", str_c(t->path));
+    log_int(&ev, "status", status);
+    if (*code) log_str(&ev, "code", str_c(code));
+    log_ms(&ev, "total_ms", clock_ms_since(t->start_ns));
+    log_end(&ev);
+}
+
+static void set_common(struct visit *t)
+{
+    struct str trace = http_header(t->q, "traceparent");
+
+    if (t->v->s->cors) {
+        http_set_header(t->q, "Access-Control-Allow-Origin", "*");
+        http_set_header(t->q, "Access-Control-Expose-Headers", "X-Correlation-Id, x-request-id, Retry-After");
+    }
+    if (is_traceparent(trace)) {
+        char copy[64];
+        snprintf(copy, sizeof copy, "%.*s", STR_ARG(trace));
+        http_set_header(t->q, "traceparent", copy);
+    }
+}
+
+void visit_reply(struct visit *t, int status, const char *type, struct str body)
+{
+    set_common(t);
+    http_set_header(t->q, "X-Correlation-Id", t->who.correlation);
+    http_set_header(t->q, "x-request-id", t->who.correlation);
+    http_reply(t->q, status, type, body.p, body.n);
+    count(t->v, t->route, status);
+    log_visit(t, status, "");
+}
+
+/* The envelope, its code and status, are the API's. */
+void visit_fail(struct visit *t, const struct err *e)
+{
+    static const struct { int err, status; const char *code; } shown[] = {
+        { E_DENIED, 401, "unauthorized" },      { E_RATE, 429, "rate_limited" },
+        { E_CONCURRENCY, 429, "concurrency_limit" }, { E_SHUTDOWN, 503, "shutting_down" },
+        { E_INVALID, 400, "invalid_request" },
+    };
+    int status = 500;
+    const char *code = "internal";
+
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
+        if (shown[i].err == e->code) status = shown[i].status, code = shown[i].code;
+    set_common(t);
+    api_fail(t->q, e, NULL, t->who.correlation);
+    count(t->v, t->route, status);
+    log_visit(t, status, code);
+}
+
+void visit_fail_status(struct visit *t, int status, const char *code, const char *msg)
+{
+    set_common(t);
+    api_fail_status(t->q, status, code, msg, t->who.correlation);
+    count(t->v, t->route, status);
+    log_visit(t, status, code);
+}
+
+void visit_hand_on(struct visit *t)
+{
+    struct str parent = http_header(t->q, "traceparent");
+    struct server *v = t->v;
+    struct trace *trace;
+
+    set_common(t);
+    if (!is_traceparent(parent) || v->n_traces >= TRACES_MAX) return;
+    trace = mem_new(struct trace);
+    memcpy(trace->correlation, t->who.correlation, sizeof trace->correlation);
+    memcpy(trace->parent, parent.p, parent.n);
+    trace->next = v->traces;
+    v->traces = trace;
+    v->n_traces++;
+}
+
+/* Takes the trace of that request out; NULL: it brought none. */
+static struct trace *take_trace(struct server *v, const char *correlation)
+{
+    for (struct trace **p = &v->traces; *p; p = &(*p)->next)
+        if (strcmp((*p)->correlation, correlation) == 0) {
+            struct trace *found = *p;
+            *p = found->next;
+            v->n_traces--;
+            return found;
+        }
+    return NULL;
+}
+
+static void log_ended(const struct api_end *end, const struct trace *trace)
+{
+    struct log_event ev;
+
+    log_begin(&ev, LOG_INFO, "access");
+    log_str(&ev, "id", str_c(end->who->correlation));
+    if (trace) log_str(&ev, "traceparent", str_c(trace->parent));
+    log_str(&ev, "tenant", str_c(end->who->name));
+    log_str(&ev, "peer", str_c(end->peer));
+    log_str(&ev, "path", str_c(end->route));
+    log_str(&ev, "model", str_c(end->model));
+    log_int(&ev, "status", end->status);
+    if (*end->code) log_str(&ev, "code", str_c(end->code));
+    if (*end->finish) log_str(&ev, "finish", str_c(end->finish));
+    if (*end->gone) log_str(&ev, "gone", str_c(end->gone));
+    if (end->n_choices > 0) {
+        log_str(&ev, "stream", end->stream ? STR("true") : STR("false"));
+        if (end->n_choices > 1) log_int(&ev, "choices", end->n_choices);
+        log_int(&ev, "prompt_tokens", end->prompt_tokens);
+        log_int(&ev, "cached_tokens", end->cached_tokens);
+        log_int(&ev, "output_tokens", end->output_tokens);
+        log_ms(&ev, "queue_ms", end->queue_ms);
+        log_ms(&ev, "prefill_ms", end->prefill_ms);
+        log_ms(&ev, "decode_ms", end->decode_ms);
+        log_ms(&ev, "first_ms", end->first_ms);
+    }
+    log_ms(&ev, "total_ms", end->total_ms);
+    if (end->prompt.n) log_str(&ev, "prompt", end->prompt);
+    log_end(&ev);
+}
+
+void access_ended(void *arg, const struct api_end *end)
+{
+    struct server *v = arg;
+    struct trace *trace = take_trace(v, end->who->correlation);
+
+    if (routes_is_limited(end->route)) limit_give(v->limit, end->who->tenant);
+    if (strcmp(end->code, "model_loading") == 0) counter_add(&v->turned[TURNED_LOADING], 1);
+    count(v, routes_find(end->route), end->status);
+    recent_add(&v->recent, end);
+    if (v->s->access_log) log_ended(end, trace);
+    mem_free(trace);
+}
+
+void access_release(struct server *v)
+{
+    while (v->traces) {
+        struct trace *next = v->traces->next;
+        mem_free(v->traces);
+        v->traces = next;
+    }
+}

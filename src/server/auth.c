@@ -1,0 +1,310 @@
+#include "server/auth.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+enum { FILE_MAX = 1 << 20, KEY_MAX = 512, KEYS_MAX = 10000, PRIORITY_OPEN = 100, PRIORITY_KEY = 10 };
+
+struct key {
+    unsigned char sha[SHA256_DIGEST_LENGTH];
+    struct tenant tenant;
+};
+
+struct keys {
+    struct key *p;
+    int n;
+};
+
+struct auth {
+    struct keys keys;
+    char *key, *file;
+    char **names;                /* [n_names] by index; only ever grows */
+    uint32_t n_names;
+    struct tenant everybody;     /* when there are no keys */
+};
+
+/* The index of a tenant's name, new or known. */
+static uint32_t name_index(struct auth *a, const char *name)
+{
+    for (uint32_t i = 0; i < a->n_names; i++)
+        if (strcmp(a->names[i], name) == 0) return i;
+    a->names = mem_grow(a->names, (a->n_names + 1) * sizeof *a->names);
+    a->names[a->n_names] = mem_strdup(name);
+    return a->n_names++;
+}
+
+static bool is_key(struct str s)
+{
+    if (s.n == 0 || s.n > KEY_MAX) return false;
+    for (size_t i = 0; i < s.n; i++)
+        if (s.p[i] <= ' ' || s.p[i] > '~') return false;
+    return true;
+}
+
+static bool is_name(struct str s)
+{
+    if (s.n == 0 || s.n >= sizeof ((struct tenant *)0)->name) return false;
+    for (size_t i = 0; i < s.n; i++)
+        if (!((s.p[i] >= 'a' && s.p[i] <= 'z') || (s.p[i] >= 'A' && s.p[i] <= 'Z') ||
+              (s.p[i] >= '0' && s.p[i] <= '9') || memchr("._-@:", s.p[i], 5)))
+            return false;
+    return true;
+}
+
+static void hash(struct str key, unsigned char out[SHA256_DIGEST_LENGTH])
+{
+    SHA256((const unsigned char *)key.p, key.n, out);
+}
+
+/* The tenant's index is found when all keys are good: a refused file leaves no names behind. */
+static int add_key(struct keys *keys, struct str key, const struct tenant *t, struct err *e)
+{
+    struct key k = { .tenant = *t };
+
+    hash(key, k.sha);
+    for (int i = 0; i < keys->n; i++)
+        if (CRYPTO_memcmp(keys->p[i].sha, k.sha, sizeof k.sha) == 0)
+            return err_set(e, E_INVALID, "the key of '%s' was given before, to '%s'", t->name,
+                           keys->p[i].tenant.name);
+    if (keys->n == KEYS_MAX) return err_set(e, E_INVALID, "more than %d keys", KEYS_MAX);
+    keys->p = mem_grow(keys->p, (size_t)(keys->n + 1) * sizeof *keys->p);
+    keys->p[keys->n++] = k;
+    return OK;
+}
+
+/* "60", "60/min", "2/s" → a minute's. */
+static bool parse_rate(struct str s, int *out)
+{
+    ptrdiff_t slash = str_find(s, STR("/"));
+    struct str number = slash < 0 ? s : str_take(s, (size_t)slash),
+               unit = slash < 0 ? STR("min") : str_skip(s, (size_t)slash + 1);
+    int64_t v;
+
+    if (!str_to_i64(number, &v) || v < 0 || v > 10000000) return false;
+    if (str_is(unit, "s")) v *= 60;
+    else if (!str_is(unit, "min")) return false;
+    *out = (int)v;
+    return true;
+}
+
+static bool parse_count(struct str s, int lo, int hi, int *out)
+{
+    int64_t v;
+
+    if (!str_to_i64(s, &v) || v < lo || v > hi) return false;
+    *out = (int)v;
+    return true;
+}
+
+static int parse_word(struct tenant *t, struct str word, struct err *e)
+{
+    ptrdiff_t eq = str_find(word, STR("="));
+    struct str name = eq < 0 ? word : str_take(word, (size_t)eq),
+               value = eq < 0 ? STR("") : str_skip(word, (size_t)eq + 1);
+
+    if (str_is(word, "admin")) {
+        t->admin = true;
+        return OK;
+    }
+    if (eq >= 0 && str_is(name, "name")) {
+        if (!is_name(value) || str_is(value, "default"))
+            return err_set(
+                e, E_INVALID,
+                "name is '%.*s': it takes 1 to 63 of letters, digits and ._-@:, but not 'default'",
+                STR_ARG(str_take(value, 80)));
+        memcpy(t->name, value.p, value.n);
+        t->name[value.n] = 0;
+        return OK;
+    }
+    if (eq >= 0 && str_is(name, "rate"))
+        return parse_rate(value, &t->rate_per_min) ? OK :
+               err_set(e, E_INVALID, "rate is '%.*s': it takes N/min or N/s, N from 0 (no limit) to 10000000",
+                       STR_ARG(str_take(value, 80)));
+    if (eq >= 0 && str_is(name, "concurrency"))
+        return parse_count(value, 0, 1000000, &t->concurrency) ? OK :
+               err_set(e, E_INVALID, "concurrency is '%.*s': it takes a number from 0 (no limit) to 1000000",
+                       STR_ARG(str_take(value, 80)));
+    if (eq >= 0 && str_is(name, "priority"))
+        return parse_count(value, -100, 100, &t->priority_max)
+                   ? OK
+                   : err_set(e, E_INVALID, "priority is '%.*s': it takes a number from -100 to 100",
+                             STR_ARG(str_take(value, 80)));
+    /* Not shown: it may be a key that was split by mistake. */
+    return err_set(e, E_INVALID, "a word that is none of name=, rate=, concurrency=, priority=, admin");
+}
+
+static struct str next_word(struct str *rest)
+{
+    struct str s = str_trim(*rest);
+    size_t n = 0;
+
+    while (n < s.n && s.p[n] != ' ' && s.p[n] != '\t') n++;
+    *rest = str_skip(s, n);
+    return str_take(s, n);
+}
+
+static int parse_line(struct keys *keys, struct str line, int number, struct err *e)
+{
+    struct tenant t = { .rate_per_min = -1, .concurrency = -1, .priority_max = PRIORITY_KEY };
+    struct str rest = line, key = next_word(&rest), word;
+    int rc;
+
+    if (!is_key(key)) return err_set(e, E_INVALID, "a key takes 1 to %d visible ASCII characters", KEY_MAX);
+    snprintf(t.name, sizeof t.name, "line-%d", number);
+    while ((word = next_word(&rest)).n)
+        if ((rc = parse_word(&t, word, e)) != OK) return rc;
+    return add_key(keys, key, &t, e);
+}
+
+static void check_mode(const char *path)
+{
+    struct stat st;
+
+    if (stat(path, &st) == 0 && (st.st_mode & S_IRWXO))
+        log_warn("%s has mode %03o: others can read the keys (chmod 600 helps)", path,
+                 (unsigned)st.st_mode & 0777);
+}
+
+static int read_file(struct keys *keys, const char *path, struct err *e)
+{
+    struct buf text = { 0 };
+    struct str rest;
+    int before = keys->n, rc;
+
+    if ((rc = file_read(&text, path, FILE_MAX, e)) != OK) goto out;
+    check_mode(path);
+    rest = buf_str(&text);
+    for (int number = 1; rest.n; number++) {
+        ptrdiff_t end = str_find(rest, STR("\n"));
+        struct str line = str_trim(end < 0 ? rest : str_take(rest, (size_t)end));
+        rest = end < 0 ? STR("") : str_skip(rest, (size_t)end + 1);
+        if (line.n == 0 || line.p[0] == '#') continue;
+        if ((rc = parse_line(keys, line, number, e)) != OK) {
+            err_wrap(e, "%s:%d", path, number);
+            goto out;
+        }
+    }
+    if (keys->n == before) rc = err_set(e, E_INVALID, "%s has no keys", path);
+out:
+    if (text.p) OPENSSL_cleanse(text.p, text.cap);
+    buf_release(&text);
+    return rc;
+}
+
+static int read_flag(struct keys *keys, const char *list, struct err *e)
+{
+    struct str rest = str_c(list);
+    int number = 0, rc = OK;
+
+    while (rest.n && rc == OK) {
+        struct tenant t = {
+            .rate_per_min = -1, .concurrency = -1, .priority_max = PRIORITY_OPEN, .admin = true
+        };
+        ptrdiff_t comma = str_find(rest, STR(","));
+        struct str key = str_trim(comma < 0 ? rest : str_take(rest, (size_t)comma));
+        rest = comma < 0 ? STR("") : str_skip(rest, (size_t)comma + 1);
+        if (++number == 1) snprintf(t.name, sizeof t.name, "api-key");
+        else snprintf(t.name, sizeof t.name, "api-key-%d", number);
+        if (!is_key(key))
+            rc = err_set(e, E_INVALID, "api-key: a key takes 1 to %d visible ASCII characters", KEY_MAX);
+        else if ((rc = add_key(keys, key, &t, e)) != OK) err_wrap(e, "api-key");
+    }
+    return rc;
+}
+
+int auth_reload(struct auth *a, struct err *e)
+{
+    struct keys keys = { 0 };
+    int rc;
+
+    if (a->key && *a->key && (rc = read_flag(&keys, a->key, e)) != OK) goto out;
+    if (a->file && *a->file && (rc = read_file(&keys, a->file, e)) != OK) goto out;
+    for (int i = 0; i < keys.n; i++) keys.p[i].tenant.index = name_index(a, keys.p[i].tenant.name);
+    mem_free(a->keys.p);
+    a->keys = keys;
+    return OK;
+out:
+    mem_free(keys.p);
+    return rc;
+}
+
+int auth_open(struct auth **out, const char *key, const char *file, struct err *e)
+{
+    struct auth *a = mem_new(struct auth);
+    int rc;
+
+    a->key = key ? mem_strdup(key) : NULL;
+    a->file = file ? mem_strdup(file) : NULL;
+    a->everybody = (struct tenant){ .name = "default", .rate_per_min = -1, .concurrency = -1,
+                                    .priority_max = PRIORITY_OPEN, .admin = true };
+    name_index(a, "default");
+    if ((rc = auth_reload(a, e)) != OK) {
+        auth_close(a);
+        return rc;
+    }
+    *out = a;
+    return OK;
+}
+
+void auth_close(struct auth *a)
+{
+    if (!a) return;
+    for (uint32_t i = 0; i < a->n_names; i++) mem_free(a->names[i]);
+    if (a->key) OPENSSL_cleanse(a->key, strlen(a->key));
+    mem_free(a->names);
+    mem_free(a->keys.p);
+    mem_free(a->key);
+    mem_free(a->file);
+    mem_free(a);
+}
+
+bool auth_is_open(const struct auth *a) { return a->keys.n == 0; }
+int auth_n_keys(const struct auth *a) { return a->keys.n; }
+int auth_n(const struct auth *a) { return (int)a->n_names; }
+const char *auth_name(const struct auth *a, uint32_t i) { return i < a->n_names ? a->names[i] : NULL; }
+
+bool auth_has_admin(const struct auth *a)
+{
+    for (int i = 0; i < a->keys.n; i++)
+        if (a->keys.p[i].tenant.admin) return true;
+    return false;
+}
+
+/* The K of "Bearer K"; .p NULL: another scheme. */
+static struct str bearer(struct str header)
+{
+    if (header.n < 7 || strncasecmp(header.p, "bearer", 6) != 0 || header.p[6] != ' ') return str_of(NULL, 0);
+    return str_trim(str_skip(header, 7));
+}
+
+int auth_check(const struct auth *a, struct str authorization, struct str x_api_key,
+               const struct tenant **out, struct err *e)
+{
+    struct str key = str_trim(x_api_key);
+    unsigned char sha[SHA256_DIGEST_LENGTH];
+    const struct tenant *found = NULL;
+
+    if (a->keys.n == 0) {                                /* whatever key a client insists on sending */
+        *out = &a->everybody;
+        return OK;
+    }
+    if (authorization.n) {
+        key = bearer(authorization);
+        if (!key.p) return err_set(e, E_DENIED, "the Authorization header must read 'Bearer KEY'");
+    }
+    if (key.n == 0)
+        return err_set(e, E_DENIED,
+                       "an API key is needed: send 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
+    hash(key, sha);
+    for (int i = 0; i < a->keys.n; i++)                  /* all of them: time tells nothing */
+        if (CRYPTO_memcmp(a->keys.p[i].sha, sha, sizeof sha) == 0) found = &a->keys.p[i].tenant;
+    if (!found) return err_set(e, E_DENIED, "this API key is not known here");
+    *out = found;
+    return OK;
+}

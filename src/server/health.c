@@ -1,0 +1,179 @@
+/* health.c - GET /health, GET /ready: answered from what was found out before, without asking an engine.
+ *
+ * A timer looks at every engine's signs of life once a second; what changes in between (a model came,
+ * the server drains) is written down when it happens. */
+#include "base/clock.h"
+#include "base/jsonw.h"
+#include "base/log.h"
+#include "server/server_impl.h"
+
+const char *ready_name(enum ready r)
+{
+    static const char *const names[] = { "ready", "draining", "failed", "loading", "stalled" };
+    return names[r];
+}
+
+static const char *ready_code(enum ready r)
+{
+    static const char *const codes[] = { "", "shutting_down", "model_load_failed", "model_loading",
+                                         "engine_stalled" };
+    return codes[r];
+}
+
+/* ---- history ---- */
+
+void server_sums(struct server *v, struct sums *out)
+{
+    *out = (struct sums){ .at_ns = clock_ns() };
+    for (int i = 0; i < pool_n(v->pool); i++) {
+        const struct engine_stats *s = server_stats(v, i);
+        if (!s) continue;
+        out->generated += counter_get(&s->generated_tokens);
+        out->prompt += counter_get(&s->prompt_tokens);
+        for (int f = 0; f <= FINISH_ERROR; f++) out->finished += counter_get(&s->finished[f]);
+        out->steps += counter_get(&s->steps);
+        out->running += gauge_get(&s->running);
+        out->waiting += gauge_get(&s->waiting);
+        out->kv_used += gauge_get(&s->kv_used);
+    }
+}
+
+const struct sums *history_last(const struct history *h)
+{
+    return h->n ? &h->at[(h->n - 1) % (HISTORY + 1)] : NULL;
+}
+
+const struct sums *history_before(const struct history *h, int seconds)
+{
+    int have = h->n < HISTORY + 1 ? h->n : HISTORY + 1;
+
+    if (have < 2) return NULL;
+    if (seconds > have - 1) seconds = have - 1;
+    return &h->at[(h->n - 1 - seconds) % (HISTORY + 1)];
+}
+
+/* ---- the watchdog ---- */
+
+/* How long the engine of model i has been silent with work to do, in ms; 0: it is fine. */
+static double silent_ms(const struct engine_stats *s, uint64_t now)
+{
+    uint64_t begun = (uint64_t)gauge_get(&s->step_begin_ns), beat = (uint64_t)gauge_get(&s->beat_ns);
+
+    if (begun && begun < now) return (double)(now - begun) / 1e6;
+    if (gauge_get(&s->waiting) > 0 && beat && beat < now) return (double)(now - beat) / 1e6;
+    return 0;
+}
+
+static void watch(struct server *v)
+{
+    uint64_t now = clock_ns();
+
+    for (int i = 0; i < pool_n(v->pool); i++) {
+        const struct engine_stats *s = server_stats(v, i);
+        const char *id = pool_at(v->pool, i)->id;
+        bool *stalled = &v->health.stalled[i];
+        double ms;
+
+        if (!s) continue;
+        ms = silent_ms(s, now);
+        if (v->s->watchdog_ms > 0 && ms > (double)v->s->watchdog_ms) {
+            if (!*stalled)
+                log_error("model '%s': no sign of life for %.0f ms (watchdog %lld ms): %lld running, %lld "
+                          "waiting, step %llu",
+                          id, ms, (long long)v->s->watchdog_ms, (long long)gauge_get(&s->running),
+                          (long long)gauge_get(&s->waiting), (unsigned long long)counter_get(&s->steps));
+            *stalled = true;
+        } else if (*stalled) {
+            log_warn("model '%s': it goes on, at step %llu", id, (unsigned long long)counter_get(&s->steps));
+            *stalled = false;
+        }
+    }
+}
+
+/* ---- what /ready says ---- */
+
+static const struct pool_model *first_in(struct server *v, enum pool_state state)
+{
+    for (int i = 0; i < pool_n(v->pool); i++)
+        if (atomic_load_explicit(&pool_at(v->pool, i)->state, memory_order_acquire) == (int)state)
+            return pool_at(v->pool, i);
+    return NULL;
+}
+
+static void find_reason(struct server *v)
+{
+    struct health *h = &v->health;
+    const struct pool_model *m;
+
+    h->ready = READY_OK;
+    h->reason[0] = 0;
+    if (v->life != LIFE_RUN) {
+        h->ready = READY_DRAINING;
+        snprintf(h->reason, sizeof h->reason, "the server is shutting down");
+    } else if ((m = first_in(v, POOL_FAILED))) {
+        h->ready = READY_FAILED;
+        snprintf(h->reason, sizeof h->reason, "%.500s", m->err.msg);
+    } else if ((m = first_in(v, POOL_LOADING))) {
+        h->ready = READY_LOADING;
+        snprintf(h->reason, sizeof h->reason,
+                 "model '%.100s' is being loaded: %d of %d are there after %.1f s", m->id,
+                 pool_n_loaded(v->pool), pool_n(v->pool), clock_ms_since(v->start_ns) / 1e3);
+    } else {
+        for (int i = 0; i < pool_n(v->pool) && h->ready == READY_OK; i++)
+            if (h->stalled[i]) {
+                h->ready = READY_STALLED;
+                snprintf(h->reason, sizeof h->reason,
+                         "model '%.100s' has given no sign of life for longer than %lld ms",
+                         pool_at(v->pool, i)->id, (long long)v->s->watchdog_ms);
+            }
+    }
+}
+
+static void make_body(struct server *v)
+{
+    struct health *h = &v->health;
+    struct jsonw w = { .out = &h->body };
+
+    buf_clear(&h->body);
+    jsonw_obj(&w);
+    jsonw_key(&w, "status"), jsonw_str(&w, str_c(ready_name(h->ready)));
+    if (h->ready != READY_OK) {
+        jsonw_key(&w, "reason"), jsonw_str(&w, str_c(ready_code(h->ready)));
+        jsonw_key(&w, "message"), jsonw_str(&w, str_c(h->reason));
+    }
+    jsonw_key(&w, "models"), jsonw_obj(&w);
+    jsonw_key(&w, "loaded"), jsonw_int(&w, pool_n_loaded(v->pool));
+    jsonw_key(&w, "total"), jsonw_int(&w, pool_n(v->pool));
+    jsonw_end(&w);
+    jsonw_end(&w);
+}
+
+void health_update(struct server *v)
+{
+    find_reason(v);
+    make_body(v);
+}
+
+void health_tick(struct server *v)
+{
+    struct history *h = &v->history;
+
+    server_sums(v, &h->at[h->n++ % (HISTORY + 1)]);
+    watch(v);
+    health_update(v);
+}
+
+void health_live(struct visit *t)
+{
+    t->v->health.n_asked++;
+    visit_reply(t, 200, "application/json", STR("{\"status\":\"ok\"}"));
+}
+
+void health_ready(struct visit *t)
+{
+    struct health *h = &t->v->health;
+
+    h->n_asked++;
+    if (h->ready != READY_OK) http_set_header(t->q, "Retry-After", "1");
+    visit_reply(t, h->ready == READY_OK ? 200 : 503, "application/json", buf_str(&h->body));
+}

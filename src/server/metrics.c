@@ -1,0 +1,249 @@
+/* metrics.c - GET /metrics, printed from base/stat.
+ *
+ * Labels are models, routes and fixed words: nothing a client sends becomes one. */
+#include "server/metrics.h"
+
+#include "base/clock.h"
+
+#include <dirent.h>
+#include <sys/resource.h>
+
+static const struct metric per_model[] = {
+    METRIC("tern_requests_running", GAUGE, running, "Sequences in the batch"),
+    METRIC("tern_requests_waiting", GAUGE, waiting, "Requests in the queue"),
+    METRIC("tern_queue_depth", GAUGE, waiting, "Requests in the queue"),
+    METRIC("tern_queue_depth_max", GAUGE, queue_peak, "Largest depth of the queue so far"),
+    METRIC("tern_requests_submitted_total", COUNTER, submitted, "Requests taken by the engine"),
+    METRIC("tern_kv_blocks_used", GAUGE, kv_used, "KV blocks held by sequences"),
+    METRIC("tern_kv_blocks_idle", GAUGE, kv_idle, "KV blocks kept for prefixes nobody uses now"),
+    METRIC("tern_kv_blocks_total", GAUGE, kv_total, "KV blocks"),
+    METRIC("tern_prefix_cache_queried_tokens_total", COUNTER, prefix_queried, "Prompt tokens looked up"),
+    METRIC("tern_prefix_cache_hit_tokens_total", COUNTER, prefix_hit, "Prompt tokens found"),
+    METRIC("tern_preemptions_total", COUNTER, preemptions, "Sequences that gave their blocks back"),
+    METRIC("tern_prompt_tokens_total", COUNTER, prompt_tokens, "Prompt tokens of requests that began"),
+    METRIC("tern_prompt_tokens_cached_total", COUNTER, cached_tokens, "Prompt tokens not computed again"),
+    METRIC("tern_generated_tokens_total", COUNTER, generated_tokens, "Tokens made"),
+    METRIC("tern_generated_after_cancel_tokens_total", COUNTER, after_cancel,
+           "Tokens made after a cancel was seen"),
+    METRIC("tern_steps_total", COUNTER, steps, "Steps of the engine"),
+    METRIC("tern_step_tokens_total", COUNTER, step_tokens, "Tokens of all steps"),
+    METRIC("tern_time_to_first_token_seconds", HIST, ttft, "Submitted to first token"),
+    METRIC("tern_inter_token_latency_seconds", HIST, itl, "Between two tokens of a request"),
+    METRIC("tern_e2e_request_latency_seconds", HIST, e2e, "Submitted to last token"),
+    METRIC("tern_queue_wait_seconds", HIST, queue, "Submitted to first step"),
+    METRIC("tern_prefill_time_seconds", HIST, prefill, "First step to first token"),
+    METRIC("tern_decode_time_seconds", HIST, decode, "First token to last"),
+    METRIC("tern_request_prompt_tokens", HIST, prompt_len, "Prompt tokens of a request"),
+    METRIC("tern_request_generated_tokens", HIST, output_len, "Tokens made for a request"),
+    METRIC("tern_step_size_tokens", HIST, step_size, "Tokens of a step"),
+    METRIC("tern_cancellation_detection_latency_ms", HIST, cancel_ms, "Cancel asked to out of the engine"),
+    METRIC("tern_client_disconnect_detection_ms", HIST, gone_ms, "Client gone to out of the engine"),
+    METRIC("tern_deadline_check_duration_us", HIST, deadline_check_us, "Looking at one deadline"),
+    METRIC("tern_per_token_emission_latency_us", HIST, emit_us, "Token picked to handed out"),
+};
+
+static void print_one(struct buf *out, const struct metric *m, const struct engine_stats *s,
+                      const char *labels, const char *help)
+{
+    const void *p = (const char *)s + m->at;
+
+    switch (m->kind) {
+    case METRIC_COUNTER: stat_counter(out, m->name, labels, help, counter_get(p)); break;
+    case METRIC_GAUGE: stat_gauge(out, m->name, labels, help, (double)gauge_get(p)); break;
+    case METRIC_HIST: stat_hist(out, m->name, labels, help, p); break;
+    }
+}
+
+void metrics_table(struct server *v, const struct metric *table, size_t n, label_fn *labels, struct buf *out)
+{
+    struct buf b = { 0 };
+
+    for (size_t i = 0; i < n; i++) {
+        const char *help = table[i].help;
+        for (int k = 0; k < pool_n(v->pool); k++) {
+            const struct engine_stats *s = server_stats(v, k);
+            if (!s) continue;
+            buf_clear(&b);
+            labels(v, k, &b);
+            print_one(out, &table[i], s, buf_cstr(&b), help);
+            help = NULL;
+        }
+    }
+    buf_release(&b);
+}
+
+static void model_label(struct server *v, int model, struct buf *out)
+{
+    stat_label(out, "model", str_c(pool_at(v->pool, model)->id));
+}
+
+/* name{model="...",key="word"} for counters that lie one behind the other. */
+static void print_words(struct server *v, struct buf *out, const char *name, const char *help,
+                        const char *key, const char *const *words, int n, size_t at)
+{
+    struct buf b = { 0 };
+
+    for (int k = 0; k < pool_n(v->pool); k++) {
+        const struct engine_stats *s = server_stats(v, k);
+        for (int i = 0; s && i < n; i++) {
+            const struct counter *c = (const struct counter *)((const char *)s + at) + i;
+            if (!words[i]) continue;
+            buf_clear(&b);
+            model_label(v, k, &b);
+            stat_label(&b, key, str_c(words[i]));
+            stat_counter(out, name, buf_cstr(&b), help, counter_get(c));
+            help = NULL;
+        }
+    }
+    buf_release(&b);
+}
+
+static void print_outcomes(struct server *v, struct buf *out)
+{
+    static const char *const finishes[] = { NULL, "stop", "length", "cancelled", "deadline", "error" };
+    static const char *const rejects[N_REJECT] = { "context_exceeded", "queue_full", "memory_admission",
+                                                   "deadline_exceeded", "shutting_down", "invalid_request" };
+    static const char *const turned[N_TURNED] = { "rate_limited", "concurrency_limit", "unauthorized",
+                                                  "foreign_origin", "model_loading" };
+    const char *help = "Requests turned away by the server, before any engine saw them";
+    struct buf b = { 0 };
+
+    print_words(v, out, "tern_requests_total", "Requests that ended in the engine, by outcome", "outcome",
+                finishes, FINISH_ERROR + 1, offsetof(struct engine_stats, finished));
+    print_words(v, out, "tern_admission_rejections_total", "Requests the engine did not take, by reason",
+                "reason", rejects, N_REJECT, offsetof(struct engine_stats, rejected));
+    for (int i = 0; i < N_TURNED; i++, help = NULL) {
+        buf_clear(&b);
+        stat_label(&b, "reason", str_c(turned[i]));
+        stat_counter(out, "tern_server_rejections_total", buf_cstr(&b), help, counter_get(&v->turned[i]));
+    }
+    buf_release(&b);
+}
+
+static void print_models(struct server *v, struct buf *out)
+{
+    static const char *const kinds[] = { "weights", "kv", "scratch", "gpu" };
+    static const char *const times[] = { "tern_model_load_duration_ms", "tern_model_warm_duration_ms" };
+    const char *help = "Memory by kind";
+    struct buf b = { 0 };
+
+    for (int k = 0; k < pool_n(v->pool); k++) {
+        struct engine_info info;
+        uint64_t bytes[4];
+        if (!server_stats(v, k)) continue;
+        engine_info(pool_at(v->pool, k)->engine, &info);
+        bytes[0] = info.weight_bytes, bytes[1] = info.kv_bytes, bytes[2] = info.scratch_bytes, bytes[3] = 0;
+        for (int i = 0; i < 4; i++, help = NULL) {
+            buf_clear(&b);
+            model_label(v, k, &b);
+            stat_label(&b, "kind", str_c(kinds[i]));
+            stat_gauge(out, "tern_memory_bytes", buf_cstr(&b), help, (double)bytes[i]);
+        }
+    }
+    stat_gauge(out, "tern_memory_bytes", "kind=\"rss\"", help, (double)process_rss());
+    stat_gauge(out, "tern_memory_bytes", "kind=\"rss_peak\"", NULL, (double)process_rss_peak());
+    for (int i = 0; i < 2; i++) {
+        help = i ? "Short run before the model was ready" : "Opening the model";
+        for (int k = 0; k < pool_n(v->pool); k++) {
+            const struct pool_model *m = pool_at(v->pool, k);
+            if (!server_stats(v, k)) continue;
+            buf_clear(&b);
+            model_label(v, k, &b);
+            stat_gauge(out, times[i], buf_cstr(&b), help, i ? m->warm_ms : m->load_ms);
+            help = NULL;
+        }
+    }
+    buf_release(&b);
+}
+
+static void print_http(struct server *v, struct buf *out)
+{
+    static const char *const classes[CLASSES] = { NULL, "1xx", "2xx", "3xx", "4xx", "5xx" };
+    const char *help = "Replies by route and class of status";
+    struct http_stats h;
+    struct buf b = { 0 };
+
+    for (int r = 0; routes_name(r); r++)
+        for (int c = 2; c < CLASSES; c++) {
+            uint64_t n = counter_get(&v->replies[r][c]);
+            if (n == 0 && c != 2) continue;
+            buf_clear(&b);
+            stat_label(&b, "route", str_c(routes_name(r)));
+            stat_label(&b, "status", str_c(classes[c]));
+            stat_counter(out, "tern_http_requests_total", buf_cstr(&b), help, n);
+            help = NULL;
+        }
+    http_stats(v->http, &h);
+    stat_gauge(out, "tern_connections", "", "Open connections", h.conns);
+    stat_counter(out, "tern_connections_accepted_total", "", "Connections accepted", h.accepted);
+    stat_counter(out, "tern_connections_refused_total", "", "Connections over the limit", h.refused);
+    stat_counter(out, "tern_bad_requests_total", "", "Requests that were not HTTP, too large or too slow",
+                 h.bad);
+    stat_counter(out, "tern_slow_readers_total", "", "Readers that were cut off", h.cut_off);
+    stat_gauge(out, "tern_worker_connection_reuse_rate", "", "Share of requests on a connection used before",
+               h.requests ? (double)h.reused / (double)h.requests : 0);
+    buf_release(&b);
+}
+
+static double queue_mean(const struct history *h)
+{
+    int have = h->n < 60 ? h->n : 60;
+    double sum = 0;
+
+    for (int i = 1; i <= have; i++) sum += (double)h->at[(h->n - i) % (HISTORY + 1)].waiting;
+    return have ? sum / have : 0;
+}
+
+static int open_files(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    int n = -3;                                          /* ".", ".." and the folder itself */
+
+    if (!d) return 0;
+    while (readdir(d)) n++;
+    closedir(d);
+    return n;
+}
+
+static void print_process(struct server *v, struct buf *out)
+{
+    struct rusage u = { 0 };
+
+    getrusage(RUSAGE_SELF, &u);
+    stat_gauge(out, "tern_ready", "", "1: GET /ready says 200", v->health.ready == READY_OK);
+    stat_gauge(out, "tern_queue_depth_mean", "", "Mean depth of all queues in the last minute",
+               queue_mean(&v->history));
+    stat_gauge(out, "tern_http_server_start_duration_ms", "", "Start to listening", v->listen_ms);
+    stat_gauge(out, "tern_graceful_shutdown_duration_ms", "",
+               "How long it has been shutting down; 0: it is not",
+               v->life == LIFE_RUN ? 0 : clock_ms_since(v->drain_ns));
+    stat_gauge(out, "tern_preflight_cache_hit_rate", "", "Share of health answers from cached state",
+               v->health.n_asked ? 1 : 0);
+    stat_gauge(out, "tern_cuda_init_duration_ms", "", "Opening CUDA; 0: it is not used", 0);
+    stat_gauge(out, "tern_cuda_stream_utilization", "", "Share of time CUDA streams were busy; 0: not used",
+               0);
+    stat_gauge(out, "tern_model_switch_latency_ms", "", "The last change of models; 0: there was none", 0);
+    stat_counter(out, "tern_restarts_total", "", "Workers started again", 0);
+    stat_gauge(out, "process_start_time_seconds", "", "Start, since 1970", (double)v->start_ms / 1e3);
+    stat_gauge(out, "process_resident_memory_bytes", "", "Resident memory", (double)process_rss());
+    stat_gauge(out, "process_open_fds", "", "Open files", open_files());
+    stat_gauge(out, "process_cpu_seconds_total", "", "CPU time, user and system",
+               (double)u.ru_utime.tv_sec + (double)u.ru_stime.tv_sec +
+                   (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
+    stat_gauge(out, "tern_build_info", "version=\"" TERN_VERSION "\"", "1", 1);
+}
+
+void metrics_get(struct visit *t)
+{
+    struct server *v = t->v;
+    struct buf out = { 0 };
+
+    metrics_table(v, per_model, sizeof per_model / sizeof *per_model, model_label, &out);
+    print_outcomes(v, &out);
+    print_models(v, &out);
+    print_http(v, &out);
+    print_process(v, &out);
+    if (*v->s->metrics_compat) metrics_compat(v, v->s->metrics_compat, &out);
+    visit_reply(t, 200, "text/plain; version=0.0.4; charset=utf-8", buf_str(&out));
+    buf_release(&out);
+}

@@ -1,0 +1,238 @@
+/* routes.c - the table: method, path, handler, who may. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/server_impl.h"
+#include "server/web.h"
+
+#include <jansson.h>
+#include <strings.h>
+
+enum who { EVERYBODY, WITH_KEY, ADMIN };
+
+struct route {
+    enum http_method method;
+    const char *path;            /* a part in braces is anything, also with slashes */
+    enum who who;
+    bool limited;                /* it generates: rate and concurrency of its tenant */
+    bool quiet;                  /* asked all the time: logged at level debug */
+    void (*own)(struct visit *t);
+    void (*api)(struct api *a, struct http_req *q, const struct api_who *who);
+};
+
+static void execute(struct api *a, struct http_req *q, const struct api_who *who);
+
+static const struct route routes[] = {
+    { HTTP_POST, "/v1/chat/completions", WITH_KEY, .limited = true, .api = api_chat },
+    { HTTP_POST, "/v1/completions", WITH_KEY, .limited = true, .api = api_completions },
+    { HTTP_POST, "/v2/execute", WITH_KEY, .limited = true, .api = execute },
+    { HTTP_POST, "/execute", WITH_KEY, .limited = true, .api = execute },
+    { HTTP_GET, "/v1/models", WITH_KEY, .api = api_models },
+    { HTTP_GET, "/v1/models/{id}", WITH_KEY, .api = api_model },
+    { HTTP_POST, "/tokenize", WITH_KEY, .api = api_tokenize },
+    { HTTP_POST, "/detokenize", WITH_KEY, .api = api_detokenize },
+    { HTTP_POST, "/v1/requests/{id}/cancel", WITH_KEY, .api = api_cancel },
+    { HTTP_POST, "/cancel", WITH_KEY, .api = api_cancel },
+    { HTTP_GET, "/health", EVERYBODY, .quiet = true, .own = health_live },
+    { HTTP_GET, "/ready", EVERYBODY, .quiet = true, .own = health_ready },
+    { HTTP_GET, "/metrics", ADMIN, .quiet = true, .own = metrics_get },
+    { HTTP_GET, "/status", ADMIN, .quiet = true, .own = status_get },
+};
+enum { N_ROUTES = sizeof routes / sizeof *routes };
+_Static_assert(N_ROUTES <= ROUTES_MAX, "server.replies is too short");
+
+const char *routes_name(int i) { return i < N_ROUTES ? routes[i].path : NULL; }
+
+int routes_find(const char *name)
+{
+    for (int i = 0; i < N_ROUTES; i++)
+        if (strcmp(routes[i].path, name) == 0) return i;
+    return -1;
+}
+
+bool routes_is_limited(const char *name)
+{
+    int i = routes_find(name);
+    return i >= 0 && routes[i].limited;
+}
+
+static bool is_path(const char *pattern, struct str path)
+{
+    struct str p = str_c(pattern), before, after;
+    ptrdiff_t open = str_find(p, STR("{"));
+
+    if (open < 0) return str_eq(p, path);
+    before = str_take(p, (size_t)open);
+    after = str_skip(p, (size_t)str_find(p, STR("}")) + 1);
+    return path.n > before.n + after.n && str_starts(path, before) && str_ends(path, after);
+}
+
+/* By path and method; *allow collects the methods the path has. */
+static int match(struct str path, enum http_method method, struct buf *allow)
+{
+    int found = -1;
+
+    if (method == HTTP_HEAD) method = HTTP_GET;
+    for (int i = 0; i < N_ROUTES; i++) {
+        if (!is_path(routes[i].path, path)) continue;
+        if (routes[i].method == method && found < 0) found = i;
+        buf_printf(allow, "%s%s", allow->n ? ", " : "", routes[i].method == HTTP_GET ? "GET, HEAD" : "POST");
+    }
+    return found;
+}
+
+/* {"messages"} is a talk, anything else a text; what is wrong with a body, the API says. */
+static void execute(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    struct str body = http_body(q);
+    json_t *root = json_loadb(body.p ? body.p : "", body.n, 0, NULL);
+    bool chat = root && json_object_get(root, "messages");
+
+    json_decref(root);
+    if (chat) api_chat(a, q, who);
+    else api_completions(a, q, who);
+}
+
+/* ---- pages of other origins ---- */
+
+static void preflight(struct visit *t, struct str methods)
+{
+    struct str asked = http_header(t->q, "Access-Control-Request-Headers");
+    struct buf b = { 0 };
+
+    buf_put_str(&b, methods);
+    http_set_header(t->q, "Access-Control-Allow-Methods", buf_cstr(&b));
+    buf_clear(&b);
+    if (asked.n) buf_put_str(&b, str_take(asked, 1000));
+    else buf_puts(&b, "Authorization, Content-Type");
+    http_set_header(t->q, "Access-Control-Allow-Headers", buf_cstr(&b));
+    http_set_header(t->q, "Access-Control-Max-Age", "86400");
+    buf_release(&b);
+    t->quiet = true;
+    visit_reply(t, 204, "text/plain", STR(""));
+}
+
+/* A page elsewhere can make a browser send to loopback, even if it may not read the answer. */
+static bool is_foreign(const struct visit *t)
+{
+    struct str origin = http_header(t->q, "Origin"), host = http_header(t->q, "Host");
+    ptrdiff_t at;
+
+    if (t->v->s->cors || origin.n == 0) return false;
+    if ((at = str_find(origin, STR("://"))) < 0) return true;    /* "null": a file, a sandboxed frame */
+    origin = str_skip(origin, (size_t)at + 3);
+    return !(origin.n == host.n && strncasecmp(origin.p, host.p, host.n) == 0);
+}
+
+/* ---- the page ---- */
+
+static bool send_file(struct visit *t)
+{
+    const struct web_file *f = web_find(http_path(t->q));
+    enum http_method m = http_method(t->q);
+
+    if (!f) return false;
+    if (m != HTTP_GET && m != HTTP_HEAD) {
+        http_set_header(t->q, "Allow", "GET, HEAD");
+        visit_fail_status(t, 405, "method_not_allowed", "this path is only read: GET or HEAD");
+        return true;
+    }
+    t->quiet = true;
+    http_set_header(t->q, "ETag", f->etag);
+    http_set_header(t->q, "Cache-Control", "no-cache");
+    http_set_header(t->q, "X-Content-Type-Options", "nosniff");
+    http_set_header(t->q, "Referrer-Policy", "no-referrer");
+    http_set_header(t->q, "Content-Security-Policy", WEB_POLICY);
+    if (str_find(http_header(t->q, "If-None-Match"), str_c(f->etag)) >= 0)
+        visit_reply(t, 304, f->type, STR(""));
+    else visit_reply(t, 200, f->type, str_of((const char *)f->data, f->n));
+    return true;
+}
+
+/* ---- who, and how much ---- */
+
+static int check_key(struct visit *t, enum who who, const struct tenant **out, struct err *e)
+{
+    struct server *v = t->v;
+    int rc = auth_check(v->auth, http_header(t->q, "Authorization"), http_header(t->q, "x-api-key"), out, e);
+
+    if (rc == OK) {
+        t->who.name = auth_name(v->auth, (*out)->index);
+        t->who.tenant = (*out)->index;
+        t->who.priority_max = (*out)->priority_max;
+    }
+    if (rc == OK && who == ADMIN && auth_has_admin(v->auth) && !(*out)->admin)
+        rc = err_set(e, E_DENIED, "this needs an admin's key");
+    if (rc != OK) counter_add(&v->turned[TURNED_DENIED], 1);
+    return rc;
+}
+
+static int take_limit(struct visit *t, const struct tenant *who, struct err *e)
+{
+    struct server *v = t->v;
+    int rate = who->rate_per_min < 0 ? (int)v->s->rate_per_min : who->rate_per_min;
+    int at_once = who->concurrency < 0 ? (int)v->s->concurrency : who->concurrency;
+    int rc = limit_take(v->limit, who->index, rate, at_once, clock_ns(), e);
+
+    if (rc == E_RATE) counter_add(&v->turned[TURNED_RATE], 1);
+    if (rc == E_CONCURRENCY) counter_add(&v->turned[TURNED_CONCURRENCY], 1);
+    return rc;
+}
+
+static void go(struct visit *t, const struct route *r)
+{
+    const struct tenant *who = NULL;
+    struct err e = { 0 };
+
+    t->quiet = r->quiet;
+    if (r->who != EVERYBODY && check_key(t, r->who, &who, &e) != OK) {
+        visit_fail(t, &e);
+        return;
+    }
+    if (r->limited && take_limit(t, who, &e) != OK) {
+        visit_fail(t, &e);
+        return;
+    }
+    if (r->own) {
+        r->own(t);
+        return;
+    }
+    visit_hand_on(t);
+    r->api(t->v->api, t->q, &t->who);
+}
+
+void routes_handle(void *arg, struct http_req *q)
+{
+    struct server *v = arg;
+    struct visit t;
+    struct buf allow = { 0 };
+    struct str path = http_path(q);
+    enum http_method m = http_method(q);
+
+    visit_begin(&t, v, q);
+    t.route = match(path, m, &allow);
+    if (m == HTTP_OPTIONS && v->s->cors && (allow.n || web_find(path))) {
+        preflight(&t, allow.n ? buf_str(&allow) : STR("GET, HEAD"));
+    } else if (m != HTTP_GET && m != HTTP_HEAD && is_foreign(&t)) {
+        counter_add(&v->turned[TURNED_ORIGIN], 1);
+        visit_fail_status(&t, 403, "unauthorized",
+                          "a page of another origin asks: the server allows that with --cors only");
+    } else if (t.route >= 0) {
+        go(&t, &routes[t.route]);
+    } else if (allow.n) {
+        http_set_header(q, "Allow", buf_cstr(&allow));
+        visit_fail_status(&t, 405, "method_not_allowed",
+                          "this path does not have that method; Allow names those it has");
+    } else if (!send_file(&t)) {
+        visit_fail_status(&t, 404, "not_found", "there is nothing at this path");
+    }
+    buf_release(&allow);
+}
+
+void routes_fail(void *arg, int status, const char *msg, struct buf *out)
+{
+    struct server *v = arg;
+    const char *code = status == 413 ? "request_too_large" : status == 503 ? "queue_full" : "invalid_request";
+
+    api_fail_body(out, status >= 500 ? "server_error" : "invalid_request_error", code, msg, NULL, "");
+    if (v->s->access_log) log_info("a request was refused with %d: %s", status, msg);
+}

@@ -1,0 +1,299 @@
+#include "server/server.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/server_impl.h"
+
+#include <signal.h>
+#include <strings.h>
+#include <unistd.h>
+
+enum { TICK_MS = 1000, ENDING_MS = 5, FLUSH_MS = 2000, HARD_END_S = 5, CALLS_MIN = 4096 };
+
+/* ---- models coming ---- */
+
+static void on_pool_change(void *arg)                    /* the pool's thread */
+{
+    struct server *v = arg;
+
+    atomic_store_explicit(&v->pool_news, true, memory_order_release);
+    loop_wake(v->loop);
+}
+
+/* Nothing to serve and nothing to wait for: better an exit code than a server that only refuses. */
+static void stop_if_all_failed(struct server *v)
+{
+    const struct pool_model *m = pool_at(v->pool, 0);
+
+    for (int i = 0; i < pool_n(v->pool); i++)
+        if (atomic_load_explicit(&pool_at(v->pool, i)->state, memory_order_acquire) != POOL_FAILED) return;
+    v->failed = m->err;
+    loop_stop(v->loop);
+}
+
+static void tell_models(struct server *v)
+{
+    for (int i = 0; i < pool_n(v->pool); i++) {
+        struct pool_model *m = pool_at(v->pool, i);
+        int state = atomic_load_explicit(&m->state, memory_order_acquire);
+        if (state == POOL_LOADING || v->told[i]) continue;
+        v->told[i] = true;
+        if (state == POOL_READY) plan_model(v, m);
+        else if (pool_n(v->pool) > 1) log_error("%s", m->err.msg);
+    }
+    stop_if_all_failed(v);
+}
+
+static void on_wake(void *arg)
+{
+    struct server *v = arg;
+
+    api_wake(v->api);
+    if (!atomic_exchange_explicit(&v->pool_news, false, memory_order_acquire)) return;
+    tell_models(v);
+    health_update(v);
+    if (v->health.ready == READY_OK && !v->told_ready) {
+        v->told_ready = true;
+        log_info("ready after %.0f ms", clock_ms_since(v->start_ns));
+    }
+}
+
+static void on_tick(void *arg)
+{
+    struct server *v = arg;
+
+    health_tick(v);
+    loop_timer_set(v->tick, TICK_MS);
+}
+
+/* ---- the end ---- */
+
+static bool is_idle(struct server *v) { return pool_is_idle(v->pool) && api_n_calls(v->api) == 0; }
+
+static void enter(struct server *v, enum life life)
+{
+    v->life = life;
+    v->phase_ns = clock_ns();
+}
+
+/* An engine that does not end even so is ended by SIGALRM with the process. */
+static void abort_all(struct server *v, const char *why)
+{
+    log_warn("%s: %d calls are cancelled", why, api_n_calls(v->api));
+    pool_abort(v->pool);
+    alarm(HARD_END_S);
+    enter(v, LIFE_ABORT);
+}
+
+static void on_ending(void *arg)
+{
+    struct server *v = arg;
+    double ms = clock_ms_since(v->phase_ns);
+    struct http_stats h;
+
+    if (v->life == LIFE_DRAIN && !is_idle(v) && ms >= (double)v->s->drain_timeout_ms)
+        abort_all(v, "the drain timeout is over");
+    if (v->life != LIFE_FLUSH && is_idle(v)) enter(v, LIFE_FLUSH);
+    if (v->life == LIFE_FLUSH) {
+        http_stats(v->http, &h);
+        if (h.conns == 0 || clock_ms_since(v->phase_ns) >= FLUSH_MS) {
+            alarm(HARD_END_S);                           /* also for a load that is under way */
+            loop_stop(v->loop);
+            return;
+        }
+    }
+    loop_timer_set(v->ending, ENDING_MS);
+}
+
+static void on_end_signal(void *arg)
+{
+    struct server *v = arg;
+
+    if (v->life == LIFE_RUN) {
+        log_info("shutting down: %d calls are in flight, up to %.1f s for them", api_n_calls(v->api),
+                 (double)v->s->drain_timeout_ms / 1e3);
+        v->drain_ns = clock_ns();
+        enter(v, LIFE_DRAIN);
+        health_update(v);
+        pool_drain(v->pool);
+        http_stop_listening(v->http);
+        loop_timer_set(v->ending, 1);
+    } else if (v->life == LIFE_DRAIN) {
+        abort_all(v, "a second signal");
+    }
+}
+
+static void set_log_level(const struct settings *s)
+{
+    enum log_level level;
+
+    if (log_level_by_name(str_c(s->log_level), &level)) log_set_level(level);
+}
+
+static void on_reload(void *arg)
+{
+    struct server *v = arg;
+    struct buf changed = { 0 };
+    struct err e = { 0 };
+
+    if (settings_reload(v->s, &changed, &e) != OK) log_error("settings stay as they are: %s", e.msg);
+    else log_info("settings were read again; changed: %s", changed.n ? buf_cstr(&changed) : "nothing");
+    set_log_level(v->s);
+    if (auth_reload(v->auth, &e) != OK) log_error("API keys stay as they are: %s", e.msg);
+    else log_info("API keys were read again: %d", auth_n_keys(v->auth));
+    health_update(v);
+    buf_release(&changed);
+}
+
+/* ---- the beginning ---- */
+
+static bool is_loopback(const char *host)
+{
+    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "[::1]") == 0 ||
+           strcasecmp(host, "localhost") == 0;
+}
+
+static int check_open(const struct server *v, struct err *e)
+{
+    const struct settings *s = v->s;
+
+    if (!*s->host || is_loopback(s->host) || !auth_is_open(v->auth)) return OK;
+    if (!s->allow_open)
+        return err_set(e, E_INVALID,
+                       "host is '%s' and there is no API key: anybody could use this server. Give "
+                       "--api-key-file, listen on 127.0.0.1, or say --allow-open",
+                       s->host);
+    log_warn("listening on %s without any API key: anybody who reaches it may use it", s->host);
+    return OK;
+}
+
+static int open_pool(struct server *v, struct err *e)
+{
+    const struct settings *s = v->s;
+    const char *aliases[SETTINGS_MODELS] = { 0 };
+    struct pool_opt o = { .paths = s->models, .aliases = aliases, .n = s->n_models, .warm = s->warm,
+                          .memory_limit = (uint64_t)s->memory_limit, .changed = on_pool_change, .arg = v };
+
+    for (int i = 0; i < s->n_aliases; i++) aliases[i] = s->aliases[i];
+    o.engine = (struct engine_opt){ .backend = { .device = s->device, .n_threads = (int)s->threads },
+                                    .n_ctx = (int)s->ctx,
+                                    .kv_tokens = (int)s->kv_tokens,
+                                    .max_batch = (int)s->max_batch,
+                                    .max_seqs = (int)s->max_seqs,
+                                    .max_requests = (int)s->max_requests,
+                                    .max_queue_tokens = (int)s->max_queue_tokens,
+                                    .kv_type = dtype_by_name(str_c(s->kv_type)),
+                                    .kv_overcommit = s->kv_overcommit,
+                                    .step_ms = (int)s->step_ms,
+                                    .stretch = s->stretch,
+                                    .age_ms = (int)s->age_ms,
+                                    .no_prefix = !s->prefix_cache };
+    return pool_open(&v->pool, &o, e);
+}
+
+static int open_api(struct server *v, struct err *e)
+{
+    const struct settings *s = v->s;
+    int64_t each = s->max_requests ? s->max_requests : 16 * s->max_seqs, all = each * s->n_models;
+    struct api_opt o = { .loop = v->loop,
+                         .pool = v->pool,
+                         .max_tokens_default = (int)s->max_tokens_default,
+                         .max_choices = (int)s->max_choices,
+                         .deadline_ms = (int)s->deadline_ms,
+                         .ping_ms = (int)s->ping_ms,
+                         .max_calls = all < CALLS_MIN ? CALLS_MIN : (int)all,
+                         .salt_by_tenant = strcmp(s->prefix_scope, "tenant") == 0,
+                         .log_prompts = s->log_prompts,
+                         .ended = access_ended,
+                         .arg = v };
+    return api_open(&v->api, &o, e);
+}
+
+static const char *or_null(const char *s) { return *s ? s : NULL; }
+
+static int open_http(struct server *v, struct err *e)
+{
+    const struct settings *s = v->s;
+    struct http_opt o = { .host = or_null(s->host), .port = (int)s->port, .socket_path = or_null(s->socket),
+                          .tls_cert = or_null(s->tls_cert), .tls_key = or_null(s->tls_key),
+                          .max_body_bytes = (size_t)s->max_body, .max_header_bytes = (size_t)s->max_header,
+                          .max_unread_bytes = (size_t)s->max_unread, .max_conns = (int)s->max_connections,
+                          .header_ms = (int)s->header_timeout_ms, .body_ms = (int)s->body_timeout_ms,
+                          .idle_ms = (int)s->idle_timeout_ms, .write_ms = (int)s->write_timeout_ms,
+                          .handler = routes_handle, .fail = routes_fail, .arg = v };
+    int rc = http_open(&v->http, v->loop, &o, e);
+
+    v->listen_ms = clock_ms_since(v->start_ns);
+    return rc;
+}
+
+static int open_signals(struct server *v, struct err *e)
+{
+    int rc;
+
+    if ((rc = loop_on_signal(v->loop, SIGTERM, on_end_signal, v, e)) != OK) return rc;
+    if ((rc = loop_on_signal(v->loop, SIGINT, on_end_signal, v, e)) != OK) return rc;
+    return loop_on_signal(v->loop, SIGHUP, on_reload, v, e);
+}
+
+/* Listening comes before loading: who asks is told that a model is on its way. */
+static int server_open(struct server *v, struct err *e)
+{
+    struct timespec now;
+    int rc;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    v->start_ns = clock_ns();
+    v->start_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    set_log_level(v->s);
+    log_set_format(strcmp(v->s->log_format, "json") == 0 ? LOG_JSON : LOG_TEXT);
+    if ((rc = auth_open(&v->auth, v->s->api_key, v->s->api_key_file, e)) != OK) return rc;
+    if ((rc = check_open(v, e)) != OK) return rc;
+    if ((rc = limit_open(&v->limit, e)) != OK) return rc;
+    if ((rc = loop_open(&v->loop, e)) != OK) return rc;
+    if ((rc = open_signals(v, e)) != OK) return rc;
+    if ((rc = open_http(v, e)) != OK) return rc;
+    if ((rc = open_pool(v, e)) != OK) return rc;
+    if ((rc = open_api(v, e)) != OK) return rc;
+    loop_on_wake(v->loop, on_wake, v);
+    v->tick = loop_timer(v->loop, on_tick, v);
+    v->ending = loop_timer(v->loop, on_ending, v);
+    loop_timer_set(v->tick, TICK_MS);
+    health_tick(v);
+    return OK;
+}
+
+static void server_close(struct server *v)
+{
+    http_close(v->http);
+    api_close(v->api);
+    pool_close(v->pool);
+    loop_timer_close(v->tick);
+    loop_timer_close(v->ending);
+    loop_close(v->loop);
+    limit_close(v->limit);
+    auth_close(v->auth);
+    access_release(v);
+    buf_release(&v->health.body);
+}
+
+int server_run(struct settings *s, struct err *e)
+{
+    struct server v = { .s = s };
+    int rc;
+
+    if ((rc = server_open(&v, e)) != OK) goto out;
+    plan_listening(&v);
+    on_wake(&v);                                         /* what loaded meanwhile */
+    loop_run(v.loop);
+    if (v.failed.code != OK) {
+        *e = v.failed;
+        rc = e->code;
+    } else {
+        log_info("shut down in %.0f ms", clock_ms_since(v.drain_ns));
+    }
+out:
+    server_close(&v);
+    log_set_format(LOG_PLAIN);
+    return rc;
+}

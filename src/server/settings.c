@@ -1,0 +1,305 @@
+#include "server/settings.h"
+
+#include "base/jsonw.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "server/settings_impl.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+
+extern char **environ;
+
+void knob_env(const struct knob *k, char out[64])
+{
+    int n = snprintf(out, 64, "TERN_%s", k->name);
+
+    for (int i = 0; i < n && i < 63; i++) out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
+}
+
+/* a is ours, b may have underscores. */
+static bool same_name(struct str a, struct str b)
+{
+    if (a.n != b.n) return false;
+    for (size_t i = 0; i < a.n; i++)
+        if (a.p[i] != (b.p[i] == '_' ? '-' : b.p[i])) return false;
+    return true;
+}
+
+static bool has_alt(const struct knob *k, struct str name, bool dashes)
+{
+    struct str rest = str_c(k->alt);
+
+    while (rest.n) {
+        ptrdiff_t bar = str_find(rest, STR("|"));
+        struct str one = bar < 0 ? rest : str_take(rest, (size_t)bar);
+        rest = str_skip(rest, one.n + 1);
+        if (!dashes && !str_starts(one, STR("--"))) continue;
+        if (same_name(dashes ? one : str_skip(one, 2), name)) return true;
+    }
+    return false;
+}
+
+const struct knob *knob_find(struct str name, bool dashes)
+{
+    for (const struct knob *k = settings_knobs; k->name; k++) {
+        bool is = dashes ? str_starts(name, STR("--")) && same_name(str_c(k->name), str_skip(name, 2))
+                         : same_name(str_c(k->name), name);
+        if (is || has_alt(k, name, dashes)) return k;
+    }
+    return NULL;
+}
+
+/* Letters to change, add or take away to make one of the other; words of up to 40. */
+static int distance(struct str a, struct str b)
+{
+    int row[41];
+
+    if (a.n > 40 || b.n > 40) return 99;
+    for (size_t j = 0; j <= b.n; j++) row[j] = (int)j;
+    for (size_t i = 1; i <= a.n; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= b.n; j++) {
+            int best = diagonal + (a.p[i - 1] != b.p[j - 1]);
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[b.n];
+}
+
+const struct knob *knob_near(struct str name)
+{
+    const struct knob *best = NULL;
+    int least = 4;
+
+    while (name.n && name.p[0] == '-') name = str_skip(name, 1);
+    for (const struct knob *k = settings_knobs; k->name; k++) {
+        int d = distance(str_c(k->name), name);
+        if (d < least && d * 2 < (int)name.n) least = d, best = k;
+    }
+    return best;
+}
+
+static int unknown_flag(struct str name, struct err *e)
+{
+    const struct knob *near = knob_near(name);
+
+    if (near)
+        return err_set(e, E_INVALID, "unknown flag '%.*s'; did you mean --%s?", STR_ARG(name), near->name);
+    return err_set(e, E_INVALID, "unknown flag '%.*s'", STR_ARG(name));
+}
+
+/* "--no-cors" is --cors=false. */
+static const struct knob *find_negated(struct str name)
+{
+    const struct knob *k;
+    struct buf b = { 0 };
+
+    if (!str_starts(name, STR("--no-"))) return NULL;
+    buf_printf(&b, "--%.*s", STR_ARG(str_skip(name, 5)));
+    k = knob_find(buf_str(&b), true);
+    buf_release(&b);
+    return k && k->kind == KNOB_BOOL ? k : NULL;
+}
+
+/* "-a a,b": names never have commas, paths may. */
+static int set_list(struct settings *s, const struct knob *k, struct str v, bool split,
+                    struct knob_source src, struct err *e)
+{
+    int rc = OK;
+
+    if (!split) return knob_set(s, k, v, src, e);
+    do {
+        ptrdiff_t comma = str_find(v, STR(","));
+        struct str one = comma < 0 ? v : str_take(v, (size_t)comma);
+        rc = knob_set(s, k, str_trim(one), src, e);
+        v = str_skip(v, one.n + 1);
+    } while (rc == OK && v.n);
+    return rc;
+}
+
+static int set_flag(struct settings *s, int argc, char **argv, int *i, struct err *e)
+{
+    struct str word = str_c(argv[*i]), name = word, value = { 0 };
+    ptrdiff_t eq = str_starts(word, STR("--")) ? str_find(word, STR("=")) : -1;
+    struct knob_source src = { FROM_FLAG, argv[*i] };
+    const struct knob *k;
+    char shown[80];
+
+    if (eq >= 0) name = str_take(word, (size_t)eq), value = str_skip(word, (size_t)eq + 1);
+    snprintf(shown, sizeof shown, "%.*s", STR_ARG(name));
+    src.name = shown;
+    if (eq < 0 && (k = find_negated(name))) return knob_set(s, k, STR("false"), src, e);
+    if (!(k = knob_find(name, true))) return unknown_flag(name, e);
+    if (eq < 0 && k->kind == KNOB_BOOL) {
+        value = STR("true");
+    } else if (eq < 0) {
+        if (*i + 1 >= argc) return err_set(e, E_INVALID, "%s needs a value", shown);
+        value = str_c(argv[++*i]);
+    }
+    if (k->kind == KNOB_LIST)
+        return set_list(s, k, value, k->at == offsetof(struct settings, aliases), src, e);
+    return knob_set(s, k, value, src, e);
+}
+
+static int set_flags(struct settings *s, int argc, char **argv, bool *helped, struct err *e)
+{
+    struct knob_source positional = { FROM_FLAG, "model" };
+    int rc = OK;
+
+    for (int i = 1; i < argc && rc == OK; i++) {
+        struct str w = str_c(argv[i]);
+        if (str_is(w, "-h") || str_is(w, "--help") || str_starts(w, STR("--help="))) {
+            settings_help(stdout, str_skip(w, w.n > 7 ? 7 : w.n));
+            *helped = true;
+            return OK;
+        }
+        if (str_is(w, "--print-config")) s->print_config = true;
+        else if (w.n > 1 && w.p[0] == '-') rc = set_flag(s, argc, argv, &i, e);
+        else rc = knob_set(s, &settings_knobs[0], w, positional, e);
+    }
+    return rc;
+}
+
+static int set_env(struct settings *s, struct err *e)
+{
+    for (const struct knob *k = settings_knobs; k->name; k++) {
+        char name[64];
+        const char *v;
+        int rc;
+
+        knob_env(k, name);
+        if (!(v = getenv(name)) || !*v) continue;
+        rc = k->kind == KNOB_LIST ? set_list(s, k, str_c(v), true, (struct knob_source){ FROM_ENV, name }, e)
+                                  : knob_set(s, k, str_c(v), (struct knob_source){ FROM_ENV, name }, e);
+        if (rc != OK) return rc;
+    }
+    return OK;
+}
+
+/* A mistyped variable has no effect, so it is named; what is like no knob is somebody else's. */
+static void warn_mistyped_env(void)
+{
+    for (char **v = environ; *v; v++) {
+        struct str all = str_c(*v);
+        ptrdiff_t eq = str_find(all, STR("="));
+        const struct knob *near;
+        char name[64];
+        int n = 0;
+
+        if (!str_starts(all, STR("TERN_")) || eq < 0) continue;
+        for (int i = 5; i < eq && n < 63; i++)
+            name[n++] = (*v)[i] == '_' ? '-' : (char)tolower((unsigned char)(*v)[i]);
+        name[n] = 0;
+        if (knob_find(str_c(name), false) || !(near = knob_near(str_c(name)))) continue;
+        log_warn("%.*s in the environment is no setting; did you mean --%s?", (int)eq, *v, near->name);
+    }
+}
+
+static int set_defaults(struct settings *s, struct err *e)
+{
+    for (const struct knob *k = settings_knobs; k->name; k++) {
+        int rc;
+        if (k->kind == KNOB_LIST) continue;
+        rc = knob_set(s, k, str_c(k->dflt), (struct knob_source){ FROM_DEFAULT, k->name }, e);
+        if (rc != OK) return rc;
+    }
+    return OK;
+}
+
+/* What no single knob can tell. */
+static int check_together(const struct settings *s, struct err *e)
+{
+    if (s->n_aliases > (s->n_models ? s->n_models : 1))
+        return err_set(e, E_INVALID, "alias '%s' has no model: %d aliases for %d models",
+                       s->aliases[s->n_aliases - 1], s->n_aliases, s->n_models ? s->n_models : 1);
+    if (!*s->tls_cert != !*s->tls_key)
+        return err_set(e, E_INVALID, "tls-cert is '%s' and tls-key is '%s': TLS needs both", s->tls_cert,
+                       s->tls_key);
+    if (!*s->host && !*s->socket)
+        return err_set(e, E_INVALID, "host and socket are both '': the server would listen nowhere");
+    if (*s->tls_cert && !*s->host)
+        return err_set(e, E_INVALID, "tls-cert is '%s', but host is '': TLS is for TCP", s->tls_cert);
+    if (s->ctx == 1)
+        return err_set(e, E_INVALID, "ctx is 1: a context holds at least 2 tokens (0: the model's)");
+    return OK;
+}
+
+int settings_load(struct settings *s, int argc, char **argv, bool *helped, struct err *e)
+{
+    int rc;
+
+    memset(s, 0, sizeof *s);
+    *helped = false;
+    if ((rc = set_defaults(s, e)) != OK) goto out;
+    if ((rc = set_flags(s, argc, argv, helped, e)) != OK || *helped) goto out;
+    if ((rc = set_env(s, e)) != OK) goto out;
+    if (*s->config && (rc = settings_yaml_file(s, s->config, e)) != OK) goto out;
+    rc = check_together(s, e);
+    if (rc == OK) warn_mistyped_env();
+out:
+    if (rc != OK) settings_release(s);
+    return rc;
+}
+
+void settings_release(struct settings *s)
+{
+    for (const struct knob *k = settings_knobs; k->name; k++) knob_free(s, k);
+}
+
+enum knob_from settings_from(const struct settings *s, const struct knob *k)
+{
+    return (enum knob_from)s->from[knob_index(k)];
+}
+
+void settings_json(const struct settings *s, struct buf *out)
+{
+    static const char *const names[] = { "default", "file", "env", "flag" };
+    const char *comma = "{";
+
+    for (const struct knob *k = settings_knobs; k->name; k++, comma = ",") {
+        buf_printf(out, "%s\"%s\":{\"value\":", comma, k->name);
+        knob_json(s, k, out);
+        buf_printf(out, ",\"from\":\"%s\"}", names[settings_from(s, k)]);
+    }
+    buf_putc(out, '}');
+}
+
+int settings_add_model(struct settings *s, const char *path, struct err *e)
+{
+    return knob_set(s, &settings_knobs[0], str_c(path), (struct knob_source){ FROM_DEFAULT, "model" }, e);
+}
+
+/* Not taken up, but told: whoever changed it should know that it waits. */
+static void say_waits(const struct settings *s, const struct settings *fresh, const struct knob *k,
+                      struct buf *out)
+{
+    if (fresh->from[knob_index(k)] == FROM_DEFAULT && s->from[knob_index(k)] == FROM_DEFAULT) return;
+    if (!knob_same(s, fresh, k)) buf_printf(out, "%s%s (waits for a restart)", out->n ? ", " : "", k->name);
+}
+
+int settings_reload(struct settings *s, struct buf *changed, struct err *e)
+{
+    struct settings fresh = { 0 };
+    int rc;
+
+    if ((rc = set_defaults(&fresh, e)) != OK) goto out;
+    if ((rc = set_env(&fresh, e)) != OK) goto out;
+    if (*s->config && (rc = settings_yaml_file(&fresh, s->config, e)) != OK) goto out;
+    for (const struct knob *k = settings_knobs; k->name; k++) {
+        if (settings_from(s, k) == FROM_FLAG || strcmp(k->name, "config") == 0) continue;
+        if (!k->reload) {
+            say_waits(s, &fresh, k, changed);
+        } else if (!knob_same(s, &fresh, k)) {
+            buf_printf(changed, "%s%s", changed->n ? ", " : "", k->name);
+            knob_copy(s, &fresh, k);
+        }
+    }
+out:
+    settings_release(&fresh);
+    return rc;
+}

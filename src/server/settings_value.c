@@ -1,0 +1,323 @@
+/* settings_value.c - one knob's value: read, checked, stored, shown. */
+#include "base/jsonw.h"
+#include "base/mem.h"
+#include "server/settings_impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <strings.h>
+
+static void *where(const struct settings *s, const struct knob *k) { return (char *)s + k->at; }
+
+static bool in_ms(const struct knob *k) { return str_ends(str_c(k->name), STR("-ms")); }
+
+static bool is_word(struct str s, const char *word)
+{
+    return s.n == strlen(word) && strncasecmp(s.p, word, s.n) == 0;
+}
+
+/* A number with what follows it: 1.5 and "GiB". */
+static bool split_number(struct str s, double *v, struct str *unit)
+{
+    size_t n = 0;
+
+    while (n < s.n && ((s.p[n] >= '0' && s.p[n] <= '9') || s.p[n] == '.' || (n == 0 && s.p[n] == '-'))) n++;
+    *unit = str_trim(str_skip(s, n));
+    return n > 0 && str_to_f64(str_take(s, n), v);
+}
+
+static bool parse_size(struct str s, double *out)
+{
+    static const char letters[] = "KMGT";
+    struct str unit;
+    const char *at;
+
+    if (!split_number(s, out, &unit)) return false;
+    if (unit.n == 0 || is_word(unit, "B")) return *out == trunc(*out);
+    at = strchr(letters, unit.p[0] & ~0x20);
+    if (!at) return false;
+    unit = str_skip(unit, 1);
+    if (unit.n && !is_word(unit, "iB") && !is_word(unit, "B") && !is_word(unit, "i")) return false;
+    *out = floor(ldexp(*out, 10 * (int)(at - letters + 1)));
+    return true;
+}
+
+static bool parse_time(const struct knob *k, struct str s, double *ms)
+{
+    static const struct { const char *unit; double ms; } units[] = {
+        { "ms", 1 }, { "s", 1e3 }, { "m", 60e3 }, { "min", 60e3 }, { "h", 3600e3 },
+    };
+    struct str unit;
+
+    if (!split_number(s, ms, &unit)) return false;
+    if (unit.n == 0) {
+        if (!in_ms(k)) *ms *= 1e3;
+        return true;
+    }
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (is_word(unit, units[i].unit)) {
+            *ms *= units[i].ms;
+            return true;
+        }
+    return false;
+}
+
+static bool parse_bool(struct str s, bool *out)
+{
+    static const char *const yes[] = { "true", "yes", "on", "1" };
+    static const char *const no[] = { "false", "no", "off", "0" };
+
+    for (size_t i = 0; i < 4; i++) {
+        if (is_word(s, yes[i])) return *out = true, true;
+        if (is_word(s, no[i])) return *out = false, true;
+    }
+    return false;
+}
+
+/* Is word one of "a|b|c"? */
+static bool is_choice(const char *choices, struct str word)
+{
+    struct str rest = str_c(choices);
+
+    while (rest.n) {
+        ptrdiff_t bar = str_find(rest, STR("|"));
+        struct str one = bar < 0 ? rest : str_take(rest, (size_t)bar);
+        if (str_eq(one, word)) return true;
+        rest = str_skip(rest, one.n + 1);
+    }
+    return false;
+}
+
+static bool is_set(const char *choices, struct str list)
+{
+    while (list.n) {
+        ptrdiff_t comma = str_find(list, STR(","));
+        struct str one = comma < 0 ? list : str_take(list, (size_t)comma);
+        if (!is_choice(choices, str_trim(one))) return false;
+        list = str_skip(list, one.n + 1);
+    }
+    return true;
+}
+
+static void put_limit(struct buf *out, const struct knob *k, double v)
+{
+    if (k->kind == KNOB_TIME) buf_printf(out, "%.10g%s", in_ms(k) ? v : v / 1e3, in_ms(k) ? " ms" : " s");
+    else if (k->kind == KNOB_SIZE && v >= 1024 && fmod(v, 1024) == 0) {
+        int i = -1;
+        while (v >= 1024 && fmod(v, 1024) == 0 && i < 3) v /= 1024, i++;
+        buf_printf(out, "%.10g%c", v, "KMGT"[i]);
+    } else buf_printf(out, "%.10g", v);
+}
+
+void knob_allowed(const struct knob *k, struct buf *out)
+{
+    static const char *const words[] = {
+        [KNOB_INT] = "a whole number",
+        [KNOB_SIZE] = "a size such as 65536, 64K, 16M, 1.5GiB",
+        [KNOB_FLOAT] = "a number",
+        [KNOB_TIME] = "a time such as 500ms, 30s, 2m",
+    };
+
+    switch (k->kind) {
+    case KNOB_BOOL: buf_puts(out, "true or false"); return;
+    case KNOB_CHOICE:
+    case KNOB_SET: {
+        buf_puts(out, k->kind == KNOB_SET ? "any of " : "one of ");
+        for (const char *c = k->choices; *c; c++) {
+            if (*c == '|') buf_puts(out, ", ");
+            else buf_putc(out, *c);
+        }
+        return;
+    }
+    case KNOB_TEXT: buf_puts(out, "a text without NUL"); return;
+    case KNOB_LIST: buf_printf(out, "a text, not empty, at most %d times", SETTINGS_MODELS); return;
+    default: break;
+    }
+    buf_printf(out, "%s, from ", words[k->kind]);
+    put_limit(out, k, k->least);
+    buf_puts(out, " to ");
+    put_limit(out, k, k->most);
+    if (k->kind == KNOB_TIME) buf_printf(out, " (a bare number: %s)", in_ms(k) ? "milliseconds" : "seconds");
+}
+
+static int refuse(const struct knob *k, struct str value, struct knob_source src, struct err *e)
+{
+    struct buf b = { 0 };
+    int rc;
+
+    knob_allowed(k, &b);
+    if (k->secret) value = STR("(hidden)");
+    rc = err_set(e, E_INVALID, "%s is '%.*s': it takes %s", src.name, (int)(value.n < 80 ? value.n : 80),
+                 value.p, buf_cstr(&b));
+    buf_release(&b);
+    return rc;
+}
+
+/* Is what is there from a better place? Otherwise the place is now src's. */
+static bool is_outranked(struct settings *s, const struct knob *k, struct knob_source src)
+{
+    unsigned char *from = &s->from[knob_index(k)];
+
+    if (*from > src.from) return true;
+    *from = (unsigned char)src.from;
+    return false;
+}
+
+static char *text_of(struct str v)
+{
+    char *p = mem_alloc(v.n + 1);
+    if (v.n) memcpy(p, v.p, v.n);
+    return p;
+}
+
+static int set_number(struct settings *s, const struct knob *k, struct str v, struct knob_source src,
+                      struct err *e)
+{
+    double f = 0;
+    int64_t i = 0;
+    bool good = false;
+
+    if (k->kind == KNOB_INT) {
+        good = str_to_i64(v, &i);
+        f = (double)i;
+    } else if (k->kind == KNOB_SIZE) {
+        good = parse_size(v, &f);
+    } else if (k->kind == KNOB_TIME) {
+        good = parse_time(k, v, &f);
+        f = ceil(f);                                     /* a fraction of a ms is not nothing */
+    } else {
+        good = str_to_f64(v, &f);
+    }
+    if (!good || !(f >= k->least && f <= k->most)) return refuse(k, v, src, e);
+    if (is_outranked(s, k, src)) return OK;
+    if (k->kind == KNOB_FLOAT) *(double *)where(s, k) = f;
+    else *(int64_t *)where(s, k) = (int64_t)f;
+    return OK;
+}
+
+static int *list_count(struct settings *s, const struct knob *k)
+{
+    return where(s, k) == (void *)s->models ? &s->n_models : &s->n_aliases;
+}
+
+static void list_clear(struct settings *s, const struct knob *k)
+{
+    const char **list = where(s, k);
+    int *n = list_count(s, k);
+
+    while (*n > 0) {
+        mem_free((char *)list[--*n]);
+        list[*n] = NULL;
+    }
+}
+
+static int list_add(struct settings *s, const struct knob *k, struct str v, struct knob_source src,
+                    struct err *e)
+{
+    const char **list = where(s, k);
+    int *n = list_count(s, k);
+
+    if (v.n == 0 || memchr(v.p, 0, v.n)) return refuse(k, v, src, e);
+    if (s->from[knob_index(k)] < src.from) list_clear(s, k);
+    if (is_outranked(s, k, src)) return OK;
+    if (*n == SETTINGS_MODELS) return refuse(k, v, src, e);
+    list[(*n)++] = text_of(v);
+    return OK;
+}
+
+int knob_set(struct settings *s, const struct knob *k, struct str v, struct knob_source src, struct err *e)
+{
+    char **text = where(s, k);
+    bool b;
+
+    switch (k->kind) {
+    case KNOB_LIST: return list_add(s, k, v, src, e);
+    case KNOB_BOOL:
+        if (!parse_bool(v, &b)) return refuse(k, v, src, e);
+        if (!is_outranked(s, k, src)) *(bool *)where(s, k) = b;
+        return OK;
+    case KNOB_CHOICE:
+    case KNOB_SET:
+    case KNOB_TEXT:
+        if ((k->kind == KNOB_CHOICE && !is_choice(k->choices, v)) ||
+            (k->kind == KNOB_SET && !is_set(k->choices, v)) || (v.n && memchr(v.p, 0, v.n)))
+            return refuse(k, v, src, e);
+        if (is_outranked(s, k, src)) return OK;
+        mem_free(*text);
+        *text = text_of(v);
+        return OK;
+    default: return set_number(s, k, v, src, e);
+    }
+}
+
+static void list_json(struct jsonw *w, const struct settings *s, const struct knob *k)
+{
+    const char *const *list = where(s, k);
+    int n = *list_count((struct settings *)s, k);
+
+    jsonw_arr(w);
+    for (int i = 0; i < n; i++) jsonw_str(w, str_c(list[i]));
+    jsonw_end(w);
+}
+
+void knob_json(const struct settings *s, const struct knob *k, struct buf *out)
+{
+    struct jsonw w = { .out = out };
+    const void *p = where(s, k);
+
+    switch (k->kind) {
+    case KNOB_LIST: list_json(&w, s, k); break;
+    case KNOB_INT:
+    case KNOB_SIZE: jsonw_int(&w, *(const int64_t *)p); break;
+    case KNOB_TIME: jsonw_num(&w, (double)*(const int64_t *)p / (in_ms(k) ? 1 : 1e3)); break;
+    case KNOB_FLOAT: jsonw_num(&w, *(const double *)p); break;
+    case KNOB_BOOL: jsonw_bool(&w, *(const bool *)p); break;
+    default: {
+        struct str v = str_c(*(char *const *)p);
+        jsonw_str(&w, k->secret && v.n ? STR("(set)") : v);
+    }
+    }
+}
+
+bool knob_same(const struct settings *a, const struct settings *b, const struct knob *k)
+{
+    struct buf x = { 0 }, y = { 0 };
+    bool same;
+
+    if (k->secret) return str_eq(str_c(*(char **)where(a, k)), str_c(*(char **)where(b, k)));
+    knob_json(a, k, &x);
+    knob_json(b, k, &y);
+    same = str_eq(buf_str(&x), buf_str(&y));
+    buf_release(&x);
+    buf_release(&y);
+    return same;
+}
+
+void knob_copy(struct settings *to, const struct settings *from, const struct knob *k)
+{
+    char **text = where(to, k);
+
+    to->from[knob_index(k)] = from->from[knob_index(k)];
+    switch (k->kind) {
+    case KNOB_INT:
+    case KNOB_SIZE:
+    case KNOB_TIME: *(int64_t *)where(to, k) = *(int64_t *)where(from, k); break;
+    case KNOB_FLOAT: *(double *)where(to, k) = *(double *)where(from, k); break;
+    case KNOB_BOOL: *(bool *)where(to, k) = *(bool *)where(from, k); break;
+    case KNOB_LIST: break;                               /* models stay as they are */
+    default:
+        mem_free(*text);
+        *text = mem_strdup(*(char **)where(from, k));
+    }
+}
+
+void knob_free(struct settings *s, const struct knob *k)
+{
+    char **text = where(s, k);
+
+    if (k->kind == KNOB_LIST) list_clear(s, k);
+    else if (k->kind == KNOB_TEXT || k->kind == KNOB_CHOICE || k->kind == KNOB_SET) {
+        mem_free(*text);
+        *text = NULL;
+    }
+}

@@ -1,0 +1,14 @@
+/* The page's files, as tools/embed.sh has put them under the build folder. */
+#include "server/web.h"
+
+#include "web.inc"
+
+#define N_FILES (sizeof(web_files) / sizeof(web_files[0]))
+
+const struct web_file *web_find(struct str path)
+{
+    if (str_is(path, "/")) path = STR("/index.html");
+    for (size_t i = 0; i < N_FILES; i++)
+        if (str_is(path, web_files[i].path)) return &web_files[i];
+    return NULL;
+}

@@ -1,0 +1,621 @@
+/* The API over a socket: loop, HTTP, pool and engine in this process. */
+#include "api_world.h"
+
+#include <time.h>
+
+static struct world *shared_world;
+
+static int setup(void **state)
+{
+    (void)state;
+    log_set_level(LOG_ERROR);
+    shared_world = world_open((struct setup){ .engine = { .n_ctx = 512, .max_seqs = 8 } });
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_close(shared_world);
+    return 0;
+}
+
+static int use_shared(void **state)
+{
+    (void)state;
+    w = shared_world;
+    return 0;
+}
+
+/* One runs at a time and may take long. */
+static int use_narrow(void **state)
+{
+    (void)state;
+    w = world_open((struct setup){ .engine = { .n_ctx = 8192, .max_seqs = 1, .max_requests = 4, .kv_tokens = 16384 },
+                                   .api = { .ping_ms = 50 }, .max_unread = 16384 });
+    return 0;
+}
+
+static int close_narrow(void **state)
+{
+    (void)state;
+    world_close(w);
+    return 0;
+}
+
+#define LONG "\"temperature\":0,\"ignore_eos\":true,\"max_tokens\":7000"
+#define TALK "\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a story about a bird.\"}]"
+
+/* ---- promises ---- */
+
+static void models_say_what_they_are(void **state)
+{
+    struct answer a = ask("/v1/models", "", NULL), b = ask("/v1/models/tern-tales", "", NULL);
+    struct answer c = ask("/v1/models/org/none", "", NULL);
+
+    (void)state;
+    assert_int_equal(a.status, 200);
+    assert_string_equal(text_at(a.json, "object"), "list");
+    assert_string_equal(text_at(a.json, "data.0.id"), "tern-tales");
+    assert_string_equal(text_at(a.json, "data.0.owned_by"), "tern");
+    assert_int_equal(b.status, 200);
+    assert_string_equal(text_at(b.json, "object"), "model");
+    assert_string_equal(text_at(b.json, "meta.state"), "ready");
+    assert_int_equal(int_at(b.json, "meta.context"), 512);
+    assert_int_equal(int_at(b.json, "meta.vocab"), 4096);
+    assert_true(int_at(b.json, "meta.parameters") > 1000000);
+    assert_int_equal(c.status, 404);
+    assert_string_equal(text_at(c.json, "error.code"), "model_not_found");
+    assert_non_null(strstr(text_at(c.json, "error.message"), "org/none"));
+    answer_release(&a);
+    answer_release(&b);
+    answer_release(&c);
+}
+
+static void a_stream_says_what_the_whole_says(void **state)
+{
+    static const char *const bodies[][2] = {
+        { "/v1/chat/completions", TALK ",\"max_tokens\":40,\"temperature\":0" },
+        { "/v1/chat/completions", TALK ",\"max_tokens\":40,\"seed\":7,\"temperature\":1.2" },
+        { "/v1/chat/completions", TALK ",\"max_tokens\":30,\"seed\":-9,\"frequency_penalty\":1,\"logprobs\":true" },
+        { "/v1/completions", "\"prompt\":\"Once upon a time\",\"max_tokens\":40,\"temperature\":0" },
+        { "/v1/completions", "\"prompt\":\"Once\",\"max_tokens\":300,\"seed\":3,\"echo\":true" },
+        { "/v1/completions", "\"prompt\":\"Once\",\"max_tokens\":20,\"seed\":3,\"n\":3" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        char body[512], finish[16] = "";
+        struct answer whole, stream;
+        bool chat = strstr(bodies[i][0], "chat") != NULL, done;
+        size_t n;
+        snprintf(body, sizeof body, "{%s}", bodies[i][1]);
+        whole = ask(bodies[i][0], "", body);
+        snprintf(body, sizeof body, "{%s,\"stream\":true}", bodies[i][1]);
+        stream = ask(bodies[i][0], "", body);
+        assert_int_equal(whole.status, 200);
+        assert_int_equal(stream.status, 200);
+        assert_non_null(strcasestr(stream.head.p, "text/event-stream"));
+        json_t *ev = events_of(&stream, &done);
+        assert_true(done);
+        n = json_array_size(at(whole.json, "choices"));
+        for (size_t k = 0; k < n; k++) {
+            struct buf text = { 0 };
+            json_t *c = json_array_get(at(whole.json, "choices"), k);
+            assert_int_equal(int_at(c, "index"), k);
+            stream_text(ev, (int)k, &text, finish);
+            assert_string_equal(text.p, text_at(c, chat ? "message.content" : "text"));
+            assert_string_equal(finish, text_at(c, "finish_reason"));
+            buf_release(&text);
+        }
+        if (chat) {
+            assert_string_equal(text_at(ev, "0.choices.0.delta.role"), "assistant");
+            assert_string_equal(text_at(ev, "0.choices.0.delta.content"), "");
+            assert_string_equal(text_at(ev, "0.object"), "chat.completion.chunk");
+            assert_true(!strncmp(text_at(whole.json, "id"), "chatcmpl-", 9));
+            assert_string_equal(text_at(whole.json, "object"), "chat.completion");
+        } else {
+            assert_string_equal(text_at(whole.json, "object"), "text_completion");
+        }
+        assert_string_equal(text_at(ev, "0.model"), "tern-tales");
+        json_decref(ev);
+        answer_release(&whole);
+        answer_release(&stream);
+    }
+}
+
+static void choices_are_seeded_one_after_the_other(void **state)
+{
+    struct answer many, one;
+    char body[256];
+
+    (void)state;
+    many = ask("/v1/completions", "",
+               "{\"prompt\":[\"The bird\",\"A fox\"],\"n\":2,\"seed\":11,\"max_tokens\":12,\"temperature\":1}");
+    assert_int_equal(many.status, 200);
+    assert_int_equal(json_array_size(at(many.json, "choices")), 4);
+    for (int i = 0; i < 4; i++) {
+        snprintf(body, sizeof body, "{\"prompt\":\"%s\",\"seed\":%d,\"max_tokens\":12,\"temperature\":1}",
+                 i < 2 ? "The bird" : "A fox", 11 + i % 2);
+        one = ask("/v1/completions", "", body);
+        json_t *c = json_array_get(at(many.json, "choices"), (size_t)i);
+        assert_int_equal(int_at(c, "index"), i);
+        assert_string_equal(text_at(c, "text"), text_at(one.json, "choices.0.text"));
+        answer_release(&one);
+    }
+    assert_int_equal(int_at(many.json, "usage.completion_tokens"), 48);
+    answer_release(&many);
+}
+
+static void stops_work_across_token_borders(void **state)
+{
+    struct answer a = ask("/v1/completions", "", "{\"prompt\":\"Once upon a time\",\"max_tokens\":60,\"temperature\":0}");
+    const char *all = text_at(a.json, "choices.0.text");
+    struct answer b;
+    char body[512], finish[16];
+
+    (void)state;
+    assert_true(strlen(all) > 60);
+    for (size_t from = 5; from < 50; from += 9) {        /* whatever tokens these nine bytes are */
+        char stop[10], esc[64] = "";
+        snprintf(stop, sizeof stop, "%.9s", all + from);
+        for (char *s = stop; *s; s++)
+            snprintf(esc + strlen(esc), sizeof esc - strlen(esc), "\\u%04x", (unsigned char)*s);
+        size_t cut = (size_t)(strstr(all, stop) - all);
+        for (int stream = 0; stream < 2; stream++) {
+            snprintf(body, sizeof body, "{\"prompt\":\"Once upon a time\",\"max_tokens\":60,\"temperature\":0,"
+                     "\"stop\":[\"never-there\",\"%s\"],\"stream\":%s}", esc, stream ? "true" : "false");
+            b = ask("/v1/completions", "", body);
+            struct buf got = { 0 };
+            bool done = true;
+            if (stream) {
+                json_t *ev = events_of(&b, &done);
+                stream_text(ev, 0, &got, finish);
+                json_decref(ev);
+            } else {
+                buf_puts(&got, text_at(b.json, "choices.0.text"));
+                snprintf(finish, sizeof finish, "%s", text_at(b.json, "choices.0.finish_reason"));
+            }
+            assert_true(done);
+            assert_string_equal(finish, "stop");
+            assert_int_equal(got.n, cut);
+            assert_memory_equal(got.p, all, cut);
+            buf_release(&got);
+            answer_release(&b);
+        }
+    }
+    answer_release(&a);
+}
+
+static void logprobs_fit_the_text(void **state)
+{
+    struct answer a = ask("/v1/chat/completions", "",
+                          "{" TALK ",\"max_tokens\":25,\"temperature\":0,\"logprobs\":true,\"top_logprobs\":3}");
+    struct answer b = ask("/v1/completions", "", "{\"prompt\":\"Once\",\"max_tokens\":25,\"temperature\":0,\"logprobs\":2}");
+    json_t *items = at(a.json, "choices.0.logprobs.content"), *item;
+    struct buf text = { 0 };
+    size_t i;
+
+    (void)state;
+    assert_int_equal(a.status, 200);
+    assert_true(json_array_size(items) > 10);
+    json_array_foreach(items, i, item) {
+        double lp = json_number_value(at(item, "logprob"));
+        assert_true(lp <= 0 && lp > -50);
+        assert_int_equal(json_array_size(at(item, "top_logprobs")), 3);
+        assert_string_equal(text_at(item, "token"), text_at(item, "top_logprobs.0.token"));      /* greedy */
+        assert_true(json_number_value(at(item, "top_logprobs.0.logprob")) >=
+                    json_number_value(at(item, "top_logprobs.1.logprob")));
+        size_t k;
+        json_t *v;
+        json_array_foreach(at(item, "bytes"), k, v) buf_putc(&text, (char)json_integer_value(v));
+    }
+    assert_string_equal(buf_cstr(&text), text_at(a.json, "choices.0.message.content"));
+
+    json_t *l = at(b.json, "choices.0.logprobs");
+    size_t n = json_array_size(at(l, "tokens"));
+    assert_int_equal(n, int_at(b.json, "usage.completion_tokens"));
+    assert_int_equal(json_array_size(at(l, "token_logprobs")), n);
+    assert_int_equal(json_array_size(at(l, "top_logprobs")), n);
+    assert_int_equal(json_array_size(at(l, "text_offset")), n);
+    buf_clear(&text);
+    for (i = 0; i < n; i++) {
+        assert_int_equal(json_integer_value(json_array_get(at(l, "text_offset"), i)), text.n);   /* ASCII */
+        buf_puts(&text, json_string_value(json_array_get(at(l, "tokens"), i)));
+    }
+    assert_string_equal(buf_cstr(&text), text_at(b.json, "choices.0.text"));
+    buf_release(&text);
+    answer_release(&a);
+    answer_release(&b);
+}
+
+static void ids_and_text_ask_the_same(void **state)
+{
+    struct answer t = ask("/tokenize", "", "{\"content\":\"Once upon a time\",\"add_special\":true}"), a, b, c, d;
+    char *list = json_dumps(at(t.json, "tokens"), JSON_COMPACT), body[512];
+
+    (void)state;
+    assert_int_equal(t.status, 200);
+    assert_int_equal(int_at(t.json, "count"), json_array_size(at(t.json, "tokens")));
+    a = ask("/v1/completions", "", "{\"prompt\":\"Once upon a time\",\"max_tokens\":20,\"temperature\":0,\"echo\":true}");
+    snprintf(body, sizeof body, "{\"prompt\":%s,\"max_tokens\":20,\"temperature\":0}", list);
+    b = ask("/v1/completions", "", body);
+    assert_int_equal(b.status, 200);
+    assert_int_equal(int_at(a.json, "usage.prompt_tokens"), int_at(t.json, "count"));
+    assert_true(!strncmp(text_at(a.json, "choices.0.text"), "Once upon a time", 16));
+    assert_string_equal(text_at(a.json, "choices.0.text") + 16, text_at(b.json, "choices.0.text"));
+    c = ask("/tokenize", "", "{\"content\":\"Once upon a time\",\"with_pieces\":true}");
+    struct buf pieces = { 0 };
+    for (size_t i = 0; i < json_array_size(at(c.json, "tokens")); i++)
+        buf_puts(&pieces, text_at(json_array_get(at(c.json, "tokens"), i), "piece"));
+    assert_non_null(strstr(buf_cstr(&pieces), "Once upon a time"));
+    buf_release(&pieces);
+    answer_release(&c);
+    c = ask("/tokenize", "", "{\"text\":\"Once upon a time\"}");
+    free(list);
+    list = json_dumps(at(c.json, "tokens"), JSON_COMPACT);
+    snprintf(body, sizeof body, "{\"tokens\":%s}", list);
+    d = ask("/detokenize", "", body);
+    assert_string_equal(text_at(d.json, "content"), "Once upon a time");
+    free(list);
+    answer_release(&a);
+    answer_release(&b);
+    answer_release(&c);
+    answer_release(&d);
+    answer_release(&t);
+}
+
+static void usage_comes_when_asked_for(void **state)
+{
+    struct answer a = ask("/v1/chat/completions", "X-Correlation-Id: abc-1\r\n",
+                          "{" TALK ",\"max_tokens\":9,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
+                          "\"stream_options\":{\"include_usage\":true},\"zap\":1}");
+    struct answer b = ask("/v1/chat/completions", "", "{" TALK ",\"max_tokens\":9,\"ignore_eos\":true}");
+    struct ended x;
+    bool done;
+    json_t *ev = events_of(&a, &done), *last = json_array_get(ev, json_array_size(ev) - 1);
+
+    (void)state;
+    assert_true(done);
+    assert_non_null(strstr(a.head.p, "\r\nX-Correlation-Id: abc-1\r\n"));
+    assert_non_null(strstr(a.head.p, "\r\nx-request-id: abc-1\r\n"));
+    assert_non_null(strstr(a.head.p, "\r\nx-tern-ignored-fields: zap\r\n"));
+    assert_int_equal(json_array_size(at(last, "choices")), 0);
+    assert_int_equal(int_at(last, "usage.completion_tokens"), 9);
+    assert_int_equal(int_at(last, "usage.total_tokens"),
+                     int_at(last, "usage.prompt_tokens") + int_at(last, "usage.completion_tokens"));
+    assert_true(json_is_null(at(ev, "0.usage")));
+    assert_int_equal(int_at(b.json, "usage.prompt_tokens"), int_at(last, "usage.prompt_tokens"));
+    assert_true(int_at(b.json, "usage.prompt_tokens_details.cached_tokens") >= 0);
+    assert_true(json_is_number(at(b.json, "usage.tern.prefill_ms")));
+    x = wait_ended(w, "abc-1");
+    assert_int_equal(x.status, 200);
+    assert_int_equal(x.output_tokens, 9);
+    assert_int_equal(x.prompt_tokens, int_at(last, "usage.prompt_tokens"));
+    assert_string_equal(x.finish, "length");
+    assert_true(x.stream);
+    json_decref(ev);
+    answer_release(&a);
+    answer_release(&b);
+}
+
+static void errors_have_their_status_and_envelope(void **state)
+{
+    static const struct {
+        const char *path, *headers, *body;
+        int status;
+        const char *code, *param;
+    } rows[] = {
+        { "/v1/chat/completions", "", "{", 400, "invalid_request", NULL },
+        { "/v1/chat/completions", "", "", 400, "invalid_request", NULL },
+        { "/v1/chat/completions", "", "[1]", 400, "invalid_request", NULL },
+        { "/v1/chat/completions", "", "{}", 400, "invalid_request", "messages" },
+        { "/v1/chat/completions", "", "{" TALK ",\"temperature\":3}", 400, "invalid_request", "temperature" },
+        { "/v1/chat/completions", "", "{" TALK ",\"n\":17}", 400, "invalid_request", "n" },
+        { "/v1/chat/completions", "", "{" TALK ",\"model\":\"none\"}", 404, "model_not_found", "model" },
+        { "/v1/chat/completions", "", "{" TALK ",\"logit_bias\":{\"4096\":1}}", 400, "invalid_request",
+          "logit_bias.4096" },
+        { "/v1/chat/completions", "", "{" TALK ",\"deadline_ms\":0}", 504, "deadline_exceeded", NULL },
+        { "/v1/chat/completions", "X-Deadline: 1000\r\n", "{" TALK "}", 504, "deadline_exceeded", NULL },
+        { "/v1/chat/completions", "X-Deadline: 2001-01-01T00:00:00Z\r\n", "{" TALK "}", 504, "deadline_exceeded", NULL },
+        { "/v1/chat/completions", "X-Deadline: soon\r\n", "{" TALK "}", 400, "invalid_request", "X-Deadline" },
+        { "/v1/chat/completions", "x-stainless-timeout: x\r\n", "{" TALK "}", 400, "invalid_request",
+          "x-stainless-timeout" },
+        { "/v1/chat/completions", "X-Priority: high\r\n", "{" TALK "}", 400, "invalid_request", "X-Priority" },
+        { "/v1/completions", "", "{\"prompt\":[4096]}", 400, "invalid_request", "prompt[0]" },
+        { "/v1/completions", "", "{\"prompt\":[[1],[1,9999]]}", 400, "invalid_request", "prompt[1][1]" },
+        { "/tokenize", "", "{\"content\":[1]}", 400, "invalid_request", "content" },
+        { "/detokenize", "", "{\"tokens\":[4096]}", 400, "invalid_request", "tokens[0]" },
+        { "/v1/requests/nobody/cancel", "", "", 404, "not_found", NULL },
+        { "/v1/requests//cancel", "", "", 404, "not_found", NULL },
+        { "/cancel", "", "{\"id\":\"nobody\"}", 404, "not_found", NULL },
+        { "/cancel", "", "{\"id\":5}", 400, "invalid_request", "id" },
+        { "/cancel", "", "", 400, "invalid_request", NULL },
+        { "/nowhere", "", "", 404, "not_found", NULL },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char headers[256];
+        snprintf(headers, sizeof headers, "X-Correlation-Id: row-%zu\r\n%s", i, rows[i].headers);
+        struct answer a = ask(rows[i].path, headers, rows[i].body);
+        char id[32];
+        snprintf(id, sizeof id, "row-%zu", i);
+        if (a.status != rows[i].status) fail_msg("row %zu: %d %s", i, a.status, a.body.p);
+        assert_string_equal(text_at(a.json, "error.code"), rows[i].code);
+        assert_string_equal(text_at(a.json, "error.correlation_id"), id);
+        assert_true(*text_at(a.json, "error.message"));
+        if (rows[i].param) assert_string_equal(text_at(a.json, "error.param"), rows[i].param);
+        else assert_true(json_is_null(at(a.json, "error.param")));
+        snprintf(id, sizeof id, "\r\nx-request-id: row-%zu\r\n", i);
+        assert_non_null(strstr(a.head.p, id));
+        answer_release(&a);
+    }
+}
+
+static void prompts_that_do_not_fit_are_told_both_numbers(void **state)
+{
+    struct buf body = { 0 };
+    struct answer a;
+
+    (void)state;
+    for (int big = 0; big < 2; big++) {                  /* counted, and too long to be worth counting */
+        buf_clear(&body);
+        buf_puts(&body, "{\"prompt\":\"");
+        for (int i = 0; i < (big ? 100000 : 600); i++) buf_puts(&body, " bird");
+        buf_puts(&body, "\"}");
+        a = ask("/v1/completions", "", buf_cstr(&body));
+        assert_int_equal(a.status, 400);
+        assert_string_equal(text_at(a.json, "error.code"), "context_exceeded");
+        assert_string_equal(text_at(a.json, "error.param"), "prompt");
+        assert_non_null(strstr(text_at(a.json, "error.message"), "512"));
+        answer_release(&a);
+    }
+    buf_release(&body);
+}
+
+static void a_client_that_leaves_is_noticed_in_every_state(void **state)
+{
+    struct buf got = { 0 };
+    struct ended x;
+    int running, queued;
+
+    (void)state;
+    running = post(w, "/v1/chat/completions", "X-Correlation-Id: running\r\n", "{" TALK "," LONG ",\"stream\":true}");
+    read_until(running, &got, "\"content\":\" ");
+    queued = post(w, "/v1/chat/completions", "X-Correlation-Id: queued\r\n", "{" TALK "," LONG "}");
+    wait_state("queued", "queued");
+    close(queued);
+    x = wait_ended(w, "queued");
+    assert_string_equal(x.finish, "cancelled");
+    assert_string_equal(x.gone, "closed");
+    assert_int_equal(x.status, 499);
+    assert_int_equal(x.output_tokens, 0);
+    close(running);
+    x = wait_ended(w, "running");
+    assert_string_equal(x.finish, "cancelled");
+    assert_true(x.gone[0] != 0);
+    assert_int_equal(x.status, 200);
+
+    /* a long prompt, left while it is read */
+    struct buf body = { 0 };
+    buf_puts(&body, "{\"stream\":true,\"prompt\":\"");
+    for (int i = 0; i < 4000; i++) buf_printf(&body, " bird%d", i % 7);
+    buf_puts(&body, "\"}");
+    int prefill = post(w, "/v1/completions", "X-Correlation-Id: prefill\r\n", buf_cstr(&body));
+    wait_state("prefill", NULL);
+    close(prefill);
+    x = wait_ended(w, "prefill");
+    assert_string_equal(x.finish, "cancelled");
+    assert_int_equal(x.output_tokens, 0);
+    buf_release(&body);
+    buf_release(&got);
+}
+
+static void slow_readers_are_cut_off_and_others_go_on(void **state)
+{
+    struct ended x;
+    struct answer a;
+    int fd, small = 4096;
+
+    (void)state;
+    fd = connect_to(w);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    const char *body = "{" TALK "," LONG ",\"stream\":true}";
+    char head[256];
+    snprintf(head, sizeof head, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Correlation-Id: slow\r\n"
+             "Content-Length: %zu\r\n\r\n", strlen(body));
+    send_all(fd, head, strlen(head));
+    send_all(fd, body, strlen(body));
+    x = wait_ended(w, "slow");
+    assert_string_equal(x.gone, "slow reader");
+    assert_string_equal(x.finish, "cancelled");
+    close(fd);
+    a = ask("/v1/chat/completions", "", "{" TALK ",\"max_tokens\":3}");
+    assert_int_equal(a.status, 200);
+    answer_release(&a);
+}
+
+static void requests_are_cancelled_by_either_id(void **state)
+{
+    struct buf got = { 0 };
+    struct answer a;
+    char id[64] = "", path[128];
+    const char *from;
+    bool done;
+    int stream, whole;
+
+    (void)state;
+    stream = post(w, "/v1/chat/completions", "X-Correlation-Id: talk\r\nx-tenant: 1\r\n",
+                  "{" TALK "," LONG ",\"stream\":true}");
+    read_until(stream, &got, "\"content\":\" ");
+    whole = post(w, "/v1/chat/completions", "X-Correlation-Id: wait\r\nx-tenant: 1\r\n", "{" TALK "," LONG "}");
+    wait_state("wait", "queued");
+
+    a = ask("/v1/requests/wait/cancel", "x-tenant: 2\r\n", "");         /* not theirs */
+    assert_int_equal(a.status, 404);
+    answer_release(&a);
+    a = ask("/v1/requests/wait/cancel", "x-tenant: 1\r\n", "");
+    assert_int_equal(a.status, 200);
+    assert_string_equal(text_at(a.json, "object"), "request.cancel");
+    assert_string_equal(text_at(a.json, "id"), "wait");
+    assert_true(json_is_true(at(a.json, "cancelled")));
+    answer_release(&a);
+    a = read_answer(whole);
+    assert_int_equal(a.status, 499);
+    assert_string_equal(text_at(a.json, "error.code"), "cancelled");
+    answer_release(&a);
+
+    from = strstr(buf_cstr(&got), "chatcmpl-");
+    snprintf(id, sizeof id, "%.*s", (int)strcspn(from, "\""), from);
+    snprintf(path, sizeof path, "/v1/requests/%s/cancel", id);
+    a = ask(path, "x-tenant: 1\r\n", "");
+    assert_true(json_is_true(at(a.json, "cancelled")));
+    answer_release(&a);
+    while (read_more(stream, &got)) {}
+    close(stream);
+    assert_null(strstr(buf_cstr(&got), "[DONE]"));
+    assert_non_null(strstr(got.p, "data: {\"error\":{"));
+    assert_non_null(strstr(got.p, "\"code\":\"cancelled\""));
+    wait_ended(w, "talk");
+    for (int i = 0; i < 2; i++) {                        /* over, but remembered */
+        a = ask(path, "x-tenant: 1\r\n", "");
+        assert_int_equal(a.status, 200);
+        assert_true(json_is_false(at(a.json, "cancelled")));
+        answer_release(&a);
+    }
+    (void)done;
+    buf_release(&got);
+}
+
+static void deadlines_end_requests(void **state)
+{
+    struct answer a = ask("/v1/chat/completions", "", "{" TALK "," LONG ",\"timeout\":0.3}"), b;
+    char headers[128];
+    bool done;
+    json_t *ev;
+    uint64_t start;
+
+    (void)state;
+    assert_int_equal(a.status, 504);
+    assert_string_equal(text_at(a.json, "error.code"), "deadline_exceeded");
+    assert_non_null(strstr(a.head.p, "x-should-retry: false"));
+    answer_release(&a);
+
+    start = clock_ns();
+    snprintf(headers, sizeof headers, "X-Deadline: %lld\r\nx-stainless-timeout: 600\r\n",
+             (long long)time(NULL) * 1000 + 1400);
+    b = ask("/v1/chat/completions", headers, "{" TALK "," LONG ",\"stream\":true,\"deadline_ms\":60000}");
+    assert_int_equal(b.status, 200);
+    assert_true(clock_ms_since(start) < 3000);
+    ev = events_of(&b, &done);
+    assert_false(done);
+    assert_string_equal(text_at(json_array_get(ev, json_array_size(ev) - 1), "error.code"), "deadline_exceeded");
+    json_decref(ev);
+    answer_release(&b);
+}
+
+static void a_full_queue_refuses_all_choices_together(void **state)
+{
+    struct answer a;
+    struct ended x;
+    int first = post(w, "/v1/chat/completions", "X-Correlation-Id: first\r\n", "{" TALK "," LONG "}");
+
+    (void)state;
+    wait_state("first", "decode");
+    a = ask("/v1/chat/completions", "X-Correlation-Id: many\r\n", "{" TALK ",\"n\":9}");   /* 4 may wait and run */
+    assert_int_equal(a.status, 429);
+    assert_string_equal(text_at(a.json, "error.code"), "queue_full");
+    assert_string_equal(text_at(a.json, "error.type"), "rate_limit_error");
+    assert_non_null(strcasestr(a.head.p, "\r\nRetry-After: "));
+    assert_true(atoi(strcasestr(a.head.p, "\r\nRetry-After: ") + 15) >= 1);
+    answer_release(&a);
+    x = wait_ended(w, "many");
+    assert_int_equal(x.status, 429);
+    assert_string_equal(x.code, "queue_full");
+    close(first);
+    wait_ended(w, "first");
+    a = ask("/v1/chat/completions", "", "{" TALK ",\"n\":3,\"max_tokens\":4}");
+    assert_int_equal(a.status, 200);
+    answer_release(&a);
+}
+
+static void silent_streams_are_kept_awake(void **state)
+{
+    struct buf got = { 0 };
+    int first = post(w, "/v1/chat/completions", "X-Correlation-Id: busy\r\n", "{" TALK "," LONG "}"), second;
+
+    (void)state;
+    wait_state("busy", "decode");
+    second = post(w, "/v1/chat/completions", "X-Correlation-Id: calm\r\n", "{" TALK ",\"max_tokens\":3,\"stream\":true}");
+    read_until(second, &got, "\n:");
+    assert_non_null(strstr(buf_cstr(&got), "HTTP/1.1 200"));
+    close(first);
+    read_until(second, &got, "[DONE]");
+    close(second);
+    buf_release(&got);
+}
+
+static void a_server_that_goes_down_says_so(void **state)
+{
+    struct buf got = { 0 };
+    struct answer a;
+    int fd = post(w, "/v1/chat/completions", "X-Correlation-Id: last\r\n", "{" TALK "," LONG ",\"stream\":true}");
+
+    (void)state;
+    read_until(fd, &got, "\"content\":\" ");
+    pool_drain(w->pool);
+    a = ask("/v1/chat/completions", "", "{" TALK "}");
+    assert_int_equal(a.status, 503);
+    assert_string_equal(text_at(a.json, "error.code"), "shutting_down");
+    assert_non_null(strcasestr(a.head.p, "\r\nRetry-After: "));
+    answer_release(&a);
+    pool_abort(w->pool);
+    while (read_more(fd, &got)) {}
+    close(fd);
+    assert_non_null(strstr(buf_cstr(&got), "\"code\":\"shutting_down\""));
+    wait_ended(w, "last");
+    buf_release(&got);
+}
+
+static void a_server_closed_in_the_middle_answers_all(void **state)
+{
+    struct buf got = { 0 };
+    int stream = post(w, "/v1/chat/completions", "", "{" TALK "," LONG ",\"stream\":true}");
+    int queued = post(w, "/v1/chat/completions", "X-Correlation-Id: q\r\n", "{" TALK "," LONG "}");
+
+    (void)state;
+    read_until(stream, &got, "\"content\":\" ");
+    wait_state("q", "queued");
+    world_close(w);
+    use_narrow(state);
+    while (read_more(stream, &got)) {}
+    while (read_more(queued, &got)) {}
+    close(stream);
+    close(queued);
+    buf_release(&got);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(models_say_what_they_are, use_shared),
+        cmocka_unit_test_setup(a_stream_says_what_the_whole_says, use_shared),
+        cmocka_unit_test_setup(choices_are_seeded_one_after_the_other, use_shared),
+        cmocka_unit_test_setup(stops_work_across_token_borders, use_shared),
+        cmocka_unit_test_setup(logprobs_fit_the_text, use_shared),
+        cmocka_unit_test_setup(ids_and_text_ask_the_same, use_shared),
+        cmocka_unit_test_setup(usage_comes_when_asked_for, use_shared),
+        cmocka_unit_test_setup(errors_have_their_status_and_envelope, use_shared),
+        cmocka_unit_test_setup(prompts_that_do_not_fit_are_told_both_numbers, use_shared),
+        cmocka_unit_test_setup_teardown(a_client_that_leaves_is_noticed_in_every_state, use_narrow, close_narrow),
+        cmocka_unit_test_setup_teardown(slow_readers_are_cut_off_and_others_go_on, use_narrow, close_narrow),
+        cmocka_unit_test_setup_teardown(requests_are_cancelled_by_either_id, use_narrow, close_narrow),
+        cmocka_unit_test_setup_teardown(deadlines_end_requests, use_narrow, close_narrow),
+        cmocka_unit_test_setup_teardown(a_full_queue_refuses_all_choices_together, use_narrow, close_narrow),
+        cmocka_unit_test_setup_teardown(silent_streams_are_kept_awake, use_narrow, close_narrow),
+        cmocka_unit_test_setup_teardown(a_server_that_goes_down_says_so, use_narrow, close_narrow),
+        cmocka_unit_test_setup_teardown(a_server_closed_in_the_middle_answers_all, use_narrow, close_narrow),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,102 @@
+/* Rate and concurrency of a tenant. */
+#include "support.h"
+
+#include "server/limit.h"
+
+#include <string.h>
+
+#define SECOND 1000000000ull
+
+static void a_minutes_worth_may_come_at_once(void **state)
+{
+    struct limit *l;
+    struct err e = { 0 };
+
+    (void)state;
+    assert_int_equal(limit_open(&l, &e), OK);
+    for (int i = 0; i < 60; i++) {
+        assert_int_equal(limit_take(l, 3, 60, 0, SECOND, &e), OK);
+        limit_give(l, 3);
+    }
+    assert_int_equal(limit_take(l, 3, 60, 0, SECOND, &e), E_RATE);
+    assert_int_equal(e.retry_ms, 1000);
+    assert_non_null(strstr(e.msg, "60 times a minute"));
+    assert_int_equal(limit_take(l, 3, 60, 0, 2 * SECOND, &e), OK);      /* one a second comes back */
+    assert_int_equal(limit_take(l, 3, 60, 0, 2 * SECOND, &e), E_RATE);
+    limit_close(l);
+}
+
+static void tenants_do_not_share(void **state)
+{
+    struct limit *l;
+    struct err e = { 0 };
+
+    (void)state;
+    limit_open(&l, &e);
+    assert_int_equal(limit_take(l, 0, 1, 1, SECOND, &e), OK);
+    assert_int_equal(limit_take(l, 100, 1, 1, SECOND, &e), OK);
+    assert_int_equal(limit_take(l, 0, 1, 0, SECOND, &e), E_RATE);
+    assert_int_equal(limit_running(l, 0), 1);
+    assert_int_equal(limit_running(l, 1), 0);
+    assert_int_equal(limit_running(l, 5000), 0);
+    limit_close(l);
+}
+
+static void what_runs_is_counted_until_given_back(void **state)
+{
+    struct limit *l;
+    struct err e = { 0 };
+
+    (void)state;
+    limit_open(&l, &e);
+    assert_int_equal(limit_take(l, 1, 0, 2, SECOND, &e), OK);
+    assert_int_equal(limit_take(l, 1, 0, 2, SECOND, &e), OK);
+    assert_int_equal(limit_take(l, 1, 0, 2, SECOND, &e), E_CONCURRENCY);
+    assert_non_null(strstr(e.msg, "2 requests"));
+    assert_true(e.retry_ms > 0);
+    limit_give(l, 1);
+    assert_int_equal(limit_take(l, 1, 0, 2, SECOND, &e), OK);
+    limit_close(l);
+}
+
+static void a_refusal_costs_nothing(void **state)
+{
+    struct limit *l;
+    struct err e = { 0 };
+
+    (void)state;
+    limit_open(&l, &e);
+    assert_int_equal(limit_take(l, 1, 2, 1, SECOND, &e), OK);
+    for (int i = 0; i < 10; i++) assert_int_equal(limit_take(l, 1, 2, 1, SECOND, &e), E_CONCURRENCY);
+    limit_give(l, 1);
+    assert_int_equal(limit_take(l, 1, 2, 1, SECOND, &e), OK);           /* the second of this minute */
+    assert_int_equal(limit_running(l, 1), 1);
+    limit_close(l);
+}
+
+static void limits_may_change_in_between(void **state)
+{
+    struct limit *l;
+    struct err e = { 0 };
+
+    (void)state;
+    limit_open(&l, &e);
+    for (int i = 0; i < 100; i++) assert_int_equal(limit_take(l, 1, 0, 0, SECOND, &e), OK);
+    assert_int_equal(limit_take(l, 1, 0, 50, SECOND, &e), E_CONCURRENCY);
+    assert_int_equal(limit_take(l, 1, 1, 0, SECOND, &e), OK);           /* a fresh bucket is full */
+    assert_int_equal(limit_take(l, 1, 1, 0, SECOND, &e), E_RATE);
+    assert_int_equal(limit_take(l, 1, 0, 0, SECOND, &e), OK);
+    limit_close(l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_minutes_worth_may_come_at_once),
+        cmocka_unit_test(tenants_do_not_share),
+        cmocka_unit_test(what_runs_is_counted_until_given_back),
+        cmocka_unit_test(a_refusal_costs_nothing),
+        cmocka_unit_test(limits_may_change_in_between),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,484 @@
+/* The parts of `tern load` that can be told right from wrong without a server. Verbs are not in the
+ * library, so their sources are taken in here. */
+#include "support.h"
+
+#include "cli/load_dist.c"
+#include "cli/load_http.c"
+#include "cli/load_plan.c"
+#include "cli/load_stats.c"
+
+#include <jansson.h>
+
+/* ---- percentiles ---- */
+
+static void percentiles_lie_between_ranks_by_proportion(void **state)
+{
+    static const double unsorted[] = { 4, 1, 3, 2 };
+    struct load_series s = { 0 };
+
+    (void)state;
+    assert_true(load_series_at(&s, 0.5) == 0 && load_series_mean(&s) == 0);
+    for (int i = 0; i < 4; i++) load_series_add(&s, unsorted[i]);
+    assert_true(fabs(load_series_at(&s, 0.5) - 2.5) < 1e-12);
+    assert_true(fabs(load_series_at(&s, 0.95) - 3.85) < 1e-12);
+    assert_true(fabs(load_series_at(&s, 0.25) - 1.75) < 1e-12);
+    assert_true(load_series_at(&s, 0) == 1 && load_series_at(&s, 1) == 4);
+    assert_true(load_series_mean(&s) == 2.5);
+    load_series_add(&s, 0);                              /* added after it was sorted */
+    assert_true(load_series_at(&s, 0) == 0 && load_series_at(&s, 0.5) == 2);
+    load_series_release(&s);
+    load_series_add(&s, 7);
+    assert_true(load_series_at(&s, 0.99) == 7);
+    load_series_release(&s);
+}
+
+static void percentiles_of_a_hundred_are_what_tables_say(void **state)
+{
+    struct load_series s = { 0 };
+
+    (void)state;
+    for (int i = 100; i >= 1; i--) load_series_add(&s, i);
+    assert_true(fabs(load_series_at(&s, 0.5) - 50.5) < 1e-9);
+    assert_true(fabs(load_series_at(&s, 0.95) - 95.05) < 1e-9);
+    assert_true(fabs(load_series_at(&s, 0.99) - 99.01) < 1e-9);
+    load_series_release(&s);
+}
+
+/* ---- replies ---- */
+
+struct seen {
+    struct buf text;             /* events, each with '|' behind */
+    int n;
+};
+
+static void see(void *arg, struct str data)
+{
+    struct seen *s = arg;
+    buf_put_str(&s->text, data);
+    buf_putc(&s->text, '|');
+    s->n++;
+}
+
+static const char stream[] =
+    "HTTP/1.1 100 Continue\r\n\r\n"
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n"
+    "X-Request-Id: r-17\r\n\r\n"
+    "d\r\ndata: {\"a\":1}\r\n"
+    "10\r\n\n\n: ping\n\ndata: \r\n"
+    "1;ext=1\r\nb\r\n"
+    "30\r\n\r\n\r\nevent: x\rid: 7\rdata: two\rdata:lines\r\rignored\r\n"
+    "e\r\n\ndata: [DONE]\n\r\n"
+    "2\r\n\n\n\r\n"
+    "0\r\nTrailer: x\r\n\r\n";
+static const char stream_events[] = "{\"a\":1}|b|two\nlines|[DONE]|";
+
+/* Feeds the whole in pieces cut at a and b. */
+static void feed_cut(struct load_http *h, const char *p, size_t n, size_t a, size_t b)
+{
+    size_t at[] = { 0, a, b, n };
+
+    load_http_reset(h);
+    for (int i = 0; i < 3; i++) {
+        char *copy = malloc(at[i + 1] - at[i] + 1);      /* so that reading past the end is found */
+        memcpy(copy, p + at[i], at[i + 1] - at[i]);
+        if (h->state < HTTP_DONE) {
+            size_t took = load_http_feed(h, copy, at[i + 1] - at[i]);
+            if (h->state < HTTP_DONE) assert_int_equal(took, at[i + 1] - at[i]);
+        }
+        free(copy);
+    }
+}
+
+static void a_stream_reads_the_same_wherever_it_is_cut(void **state)
+{
+    struct seen seen = { 0 };
+    struct load_http h = { .event = see, .arg = &seen };
+    size_t n = sizeof stream - 1;
+
+    (void)state;
+    for (size_t a = 0; a <= n; a++)
+        for (size_t b = a; b <= n; b += b - a < 3 ? 1 : 17) {
+            buf_clear(&seen.text);
+            feed_cut(&h, stream, n, a, b);
+            if (h.state != HTTP_DONE) fail_msg("cut at %zu and %zu: state %d, %s", a, b, h.state, h.why);
+            if (!str_is(buf_str(&seen.text), stream_events))
+                fail_msg("cut at %zu and %zu: %s", a, b, buf_cstr(&seen.text));
+            assert_int_equal(h.status, 200);
+            assert_string_equal(h.request_id, "r-17");
+            assert_true(h.keep && h.sse);
+        }
+    load_http_release(&h);
+    buf_release(&seen.text);
+}
+
+static void byte_by_byte_is_the_same_too(void **state)
+{
+    struct seen seen = { 0 };
+    struct load_http h = { .event = see, .arg = &seen };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof stream - 1; i++) assert_int_equal(load_http_feed(&h, stream + i, 1), 1);
+    assert_int_equal(h.state, HTTP_DONE);
+    assert_string_equal(buf_cstr(&seen.text), stream_events);
+    load_http_release(&h);
+    buf_release(&seen.text);
+}
+
+static void a_stream_cut_short_is_told_from_a_whole_one(void **state)
+{
+    struct load_http h = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof stream - 1; i++) {
+        load_http_reset(&h);
+        load_http_feed(&h, stream, i);
+        assert_false(load_http_eof(&h));
+    }
+    load_http_release(&h);
+}
+
+static void bodies_end_by_length_by_chunks_or_by_closing(void **state)
+{
+    static const struct { const char *text; bool keep, at_close; } cases[] = {
+        { "HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\nRetry-After: 3\r\n\r\nhello", true, false },
+        { "HTTP/1.1 404 Not Found\r\ntransfer-encoding: CHUNKED\r\nconnection: close\r\nretry-after: 3\r\n\r\n"
+          "3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", false, false },
+        { "HTTP/1.0 404 Not Found\r\nRetry-After: 3\r\n\r\nhello", false, true },
+        { "HTTP/1.1 404\nretry-after:3\nCONTENT-LENGTH:5\n\nhello", true, false },
+    };
+    struct load_http h = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t n = strlen(cases[i].text);
+        for (size_t cut = 0; cut <= n; cut++) {
+            feed_cut(&h, cases[i].text, n, cut, cut);
+            assert_int_equal(h.state, cases[i].at_close ? HTTP_CLOSE : HTTP_DONE);
+            assert_true(load_http_eof(&h));
+            assert_int_equal(h.status, 404);
+            assert_int_equal(h.retry_after_s, 3);
+            assert_true(str_is(buf_str(&h.body), "hello"));
+            assert_int_equal(h.keep, cases[i].keep);
+        }
+    }
+    load_http_release(&h);
+}
+
+static void the_next_reply_is_left_alone(void **state)
+{
+    struct load_http h = { 0 };
+    const char one[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    const char two[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 500 x\r\n";
+
+    (void)state;
+    assert_int_equal(load_http_feed(&h, two, sizeof two - 1), strlen(one));
+    assert_int_equal(h.state, HTTP_DONE);
+    load_http_release(&h);
+}
+
+static void what_is_not_http_is_refused(void **state)
+{
+    static const char *const bad_ones[] = {
+        "SSH-2.0-OpenSSH\r\n", "HTTP/2 200\r\n", "HTTP/1.1 abc\r\n", "HTTP/1.1 200 OK\r\nno colon\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1x\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+    };
+    struct load_http h = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad_ones / sizeof *bad_ones; i++) {
+        load_http_reset(&h);
+        load_http_feed(&h, bad_ones[i], strlen(bad_ones[i]));
+        if (h.state != HTTP_BAD) fail_msg("taken: %s", bad_ones[i]);
+        assert_non_null(h.why);
+    }
+    load_http_release(&h);
+}
+
+static void foreign_bytes_do_no_harm(void **state)
+{
+    struct seen seen = { 0 };
+    struct load_http h = { .event = see, .arg = &seen };
+    struct rng r;
+
+    (void)state;
+    rng_seed(&r, 5);
+    for (int i = 0; i < 20000; i++) {
+        char bytes[sizeof stream];
+        memcpy(bytes, stream, sizeof stream);
+        for (int k = (int)(rng_u64(&r) % 4); k >= 0; k--)
+            bytes[rng_u64(&r) % (sizeof stream - 1)] = (char)rng_u64(&r);
+        buf_clear(&seen.text);
+        feed_cut(&h, bytes, sizeof stream - 1, rng_u64(&r) % 100, 100 + rng_u64(&r) % 100);
+    }
+    load_http_release(&h);
+    buf_release(&seen.text);
+}
+
+static void see_and_stop(void *arg, struct str data)
+{
+    struct load_http *h = arg;
+    (void)data;
+    h->stop = true;
+}
+
+static void a_reader_that_leaves_sees_nothing_more(void **state)
+{
+    struct load_http h = { .event = see_and_stop };
+    size_t took;
+
+    (void)state;
+    h.arg = &h;
+    took = load_http_feed(&h, stream, sizeof stream - 1);
+    assert_true(took < sizeof stream - 1);
+    assert_true(h.state < HTTP_DONE);
+    load_http_release(&h);
+}
+
+/* ---- lengths and arrivals ---- */
+
+static void lengths_have_the_spread_that_was_asked_for(void **state)
+{
+    static const struct { const char *text; double mean, low, high; } cases[] = {
+        { "64", 64, 64, 64 }, { "16-512", 264, 16, 512 }, { "exp:128", 128, 1, 1e6 },
+        { "normal:128,20", 128, 1, 1e6 }, { "lognormal:128,0.6", 128 * 1.1972, 1, 1e6 }, { "1-2", 1.5, 1, 2 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct load_dist d;
+        struct err e = { 0 };
+        struct rng r;
+        double sum = 0;
+        int low = LOAD_DIST_MAX, high = 0;
+        if (load_dist_parse(&d, cases[i].text, &e) != OK) fail_msg("%s", e.msg);
+        rng_seed(&r, 1);
+        for (int k = 0; k < 50000; k++) {
+            int v = load_dist_draw(&d, &r);
+            sum += v;
+            low = v < low ? v : low;
+            high = v > high ? v : high;
+        }
+        if (fabs(sum / 50000 / cases[i].mean - 1) > 0.03) fail_msg("%s: mean %g", cases[i].text, sum / 50000);
+        assert_true(low >= cases[i].low && high <= cases[i].high);
+        if (d.kind == DIST_UNIFORM) assert_true(low == (int)cases[i].low && high == (int)cases[i].high);
+    }
+}
+
+static void lengths_that_make_no_sense_are_refused(void **state)
+{
+    static const char *const wrong[] = { "", "x", "0", "-3", "5-", "9-3", "exp:", "exp:0", "lognormal:128",
+                                         "normal:5,-1", "1e9", "1-2000000", "nan", "64 " };
+    struct load_dist d;
+    struct err e;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        if (load_dist_parse(&d, wrong[i], &e) == OK) fail_msg("taken: '%s'", wrong[i]);
+        assert_non_null(strstr(e.msg, "lognormal"));
+    }
+}
+
+static void gaps_have_mean_one_and_the_burstiness_asked_for(void **state)
+{
+    static const double shapes[] = { 0.25, 0.5, 1, 4 };
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct rng r;
+        double sum = 0, square = 0;
+        int n = 200000;
+        rng_seed(&r, 3);
+        for (int k = 0; k < n; k++) {
+            double g = load_gap_draw(&r, shapes[i]);
+            assert_true(g >= 0);
+            sum += g;
+            square += g * g;
+        }
+        sum /= n;
+        square = square / n - sum * sum;
+        if (fabs(sum - 1) > 0.03) fail_msg("shape %g: mean %g", shapes[i], sum);
+        if (fabs(square * shapes[i] - 1) > 0.08) fail_msg("shape %g: variance %g", shapes[i], square);
+    }
+}
+
+static void a_ramp_rises_to_the_rate_and_stays(void **state)
+{
+    (void)state;
+    assert_true(fabs(load_due(10, 5, 0) - 2) < 1e-9);
+    assert_true(fabs(load_due(25, 5, 10) - 10) < 1e-9);          /* half the full rate on average */
+    assert_true(fabs(load_due(6.25, 5, 10) - 5) < 1e-9);
+    assert_true(fabs(load_due(30, 5, 10) - 11) < 1e-9);
+    for (double x = 0; x < 60; x += 0.5) assert_true(load_due(x + 0.5, 5, 10) > load_due(x, 5, 10));
+}
+
+/* ---- counting ---- */
+
+static void good_requests_keep_every_goal(void **state)
+{
+    struct load_stats s = { 0 };
+    struct load_rec r = { .outcome = LOAD_OK, .ttft_ms = 100, .e2e_ms = 1000, .n_in = 5, .n_out = 10,
+                          .n_events = 10, .gap_sum_ms = 900, .gap_max_ms = 300 };
+    (void)state;
+    assert_true(load_goals_parse(&s.goals, "ttft:100,itl:100,e2e:1000,gap:300,tpot:100"));
+    load_stats_add(&s, &r);
+    assert_int_equal(s.n_good, 1);
+    r.gap_max_ms = 301;
+    load_stats_add(&s, &r);
+    r.gap_max_ms = 1;
+    r.ttft_ms = 101;
+    load_stats_add(&s, &r);
+    r.ttft_ms = 1;
+    r.outcome = LOAD_FAILED;
+    load_stats_add(&s, &r);
+    assert_int_equal(s.n_good, 1);
+    assert_int_equal(s.n[LOAD_OK], 3);
+    assert_true(fabs(load_stats_error_rate(&s) - 0.25) < 1e-12);
+    assert_int_equal(s.tokens_in, 15);
+    assert_true(fabs(load_series_at(&s.tpot, 0) - 899.0 / 9) < 1e-9);
+    assert_false(load_goals_parse(&s.goals, "ttft"));
+    assert_false(load_goals_parse(&s.goals, "ttft:x"));
+    assert_false(load_goals_parse(&s.goals, "speed:3"));
+    load_stats_release(&s);
+}
+
+static void kinds_of_errors_are_counted_and_bounded(void **state)
+{
+    struct load_stats s = { 0 };
+    char name[32];
+    size_t all = 0;
+
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "kind %d", i);
+        load_stats_kind(&s, name);
+        load_stats_kind(&s, "timeout");
+    }
+    for (int i = 0; i < s.n_kinds; i++) all += s.kinds[i].n;
+    assert_int_equal(all, 200);
+    assert_string_equal(s.kinds[1].name, "timeout");
+    assert_int_equal(s.kinds[1].n, 100);
+    assert_string_equal(s.kinds[s.n_kinds - 1].name, "other");
+    load_stats_second(&s, 100.7)->tokens++;
+    assert_int_equal(s.n_seconds, 101);
+    assert_int_equal(load_stats_second(&s, 100)->tokens, 1);
+    assert_int_equal(load_stats_second(&s, 3)->tokens, 0);
+    load_stats_release(&s);
+}
+
+/* ---- the plan ---- */
+
+static struct load_plan plan(void)
+{
+    struct load_plan p = { .seed = 9, .share = 1, .temperature = -1, .tokens_per_word = 1 };
+    load_dist_parse(&p.prompt, "10-20", NULL);
+    load_dist_parse(&p.output, "5-9", NULL);
+    snprintf(p.model, sizeof p.model, "m\"x");
+    return p;
+}
+
+static json_t *body(const struct load_plan *p, int64_t i)
+{
+    struct load_ask a = { 0 };
+    json_t *j;
+
+    load_plan_ask(p, i, &a);
+    j = json_loadb(a.body.p, a.body.n, 0, NULL);
+    assert_non_null(j);
+    assert_int_equal(json_integer_value(json_object_get(j, "max_tokens")), a.n_output);
+    buf_release(&a.body);
+    return j;
+}
+
+static void a_request_follows_from_seed_and_number(void **state)
+{
+    struct load_plan p = plan();
+    json_t *a = body(&p, 3), *b = body(&p, 3), *c = body(&p, 4);
+
+    (void)state;
+    assert_true(json_equal(a, b));
+    assert_false(json_equal(a, c));
+    assert_string_equal(json_string_value(json_object_get(a, "model")), "m\"x");
+    assert_true(json_is_true(json_object_get(a, "stream")) && json_is_true(json_object_get(a, "ignore_eos")));
+    assert_null(json_object_get(a, "temperature"));
+    json_decref(a);
+    json_decref(b);
+    json_decref(c);
+}
+
+static void a_shared_prefix_is_the_same_in_every_prompt(void **state)
+{
+    struct load_plan p = plan();
+    json_t *first, *second, *a, *b;
+
+    (void)state;
+    p.n_shared = 100;
+    p.id_low = 300, p.id_high = 400;
+    p.completions = true;
+    first = body(&p, 1);
+    second = body(&p, 2);
+    a = json_object_get(first, "prompt");
+    b = json_object_get(second, "prompt");
+    assert_true(json_array_size(a) >= 110 && json_array_size(a) <= 120);
+    for (size_t i = 0; i < 100; i++) {
+        json_int_t x = json_integer_value(json_array_get(a, i));
+        assert_int_equal(x, json_integer_value(json_array_get(b, i)));
+        assert_in_range(x, 300, 400);
+    }
+    json_decref(first);
+    json_decref(second);
+}
+
+static void cuts_come_as_often_as_asked_and_in_every_state(void **state)
+{
+    struct load_plan p = plan();
+    struct load_ask a = { 0 };
+    int n[4] = { 0 }, at_once = 0, by_time = 0, by_event = 0;
+
+    (void)state;
+    p.cancel = 0.2, p.disconnect = 0.3;
+    for (int i = 0; i < 20000; i++) {
+        load_plan_ask(&p, i, &a);
+        n[a.cut]++;
+        if (a.cut == CUT_NONE) continue;
+        assert_in_range(a.cut_events, 0, a.n_output - 1);
+        if (a.cut_events) by_event++;
+        else if (a.cut_ms > 0) by_time++;
+        else at_once++;
+    }
+    buf_release(&a.body);
+    assert_in_range(n[CUT_CANCEL], 3700, 4300);
+    assert_in_range(n[CUT_LEAVE], 2700, 3300);
+    assert_in_range(n[CUT_RESET], 2700, 3300);
+    assert_in_range(at_once, 3000, 3700);
+    assert_in_range(by_time, 3000, 3700);
+    assert_in_range(by_event, 3000, 3700);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(percentiles_lie_between_ranks_by_proportion),
+        cmocka_unit_test(percentiles_of_a_hundred_are_what_tables_say),
+        cmocka_unit_test(a_stream_reads_the_same_wherever_it_is_cut),
+        cmocka_unit_test(byte_by_byte_is_the_same_too),
+        cmocka_unit_test(a_stream_cut_short_is_told_from_a_whole_one),
+        cmocka_unit_test(bodies_end_by_length_by_chunks_or_by_closing),
+        cmocka_unit_test(the_next_reply_is_left_alone),
+        cmocka_unit_test(what_is_not_http_is_refused),
+        cmocka_unit_test(foreign_bytes_do_no_harm),
+        cmocka_unit_test(a_reader_that_leaves_sees_nothing_more),
+        cmocka_unit_test(lengths_have_the_spread_that_was_asked_for),
+        cmocka_unit_test(lengths_that_make_no_sense_are_refused),
+        cmocka_unit_test(gaps_have_mean_one_and_the_burstiness_asked_for),
+        cmocka_unit_test(a_ramp_rises_to_the_rate_and_stays),
+        cmocka_unit_test(good_requests_keep_every_goal),
+        cmocka_unit_test(kinds_of_errors_are_counted_and_bounded),
+        cmocka_unit_test(a_request_follows_from_seed_and_number),
+        cmocka_unit_test(a_shared_prefix_is_the_same_in_every_prompt),
+        cmocka_unit_test(cuts_come_as_often_as_asked_and_in_every_state),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

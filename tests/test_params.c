@@ -1,0 +1,474 @@
+#include "support.h"
+
+#include "api/deadline.h"
+#include "api/params.h"
+#include "base/mem.h"
+#include "engine/request.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct params p;
+static struct err e;
+
+/* Reads a body; the struct stays until the next. */
+static int read_body(enum body_kind kind, const char *body)
+{
+    params_release(&p);
+    memset(&e, 0, sizeof e);
+    return params_read(&p, kind, str_c(body), &e);
+}
+
+/* A chat body with these fields beside its messages. */
+static int chat(const char *fields)
+{
+    char body[4096];
+    snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]%s%s}", *fields ? "," : "", fields);
+    return read_body(BODY_CHAT, body);
+}
+
+static int text(const char *fields)
+{
+    char body[4096];
+    snprintf(body, sizeof body, "{\"prompt\":\"hi\"%s%s}", *fields ? "," : "", fields);
+    return read_body(BODY_TEXT, body);
+}
+
+static void assert_bad(int rc, const char *param)
+{
+    assert_int_equal(rc, E_INVALID);
+    assert_string_equal(p.param, param);
+    if (*param) assert_non_null(strstr(e.msg, param));
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    params_release(&p);
+    return 0;
+}
+
+static void bodies_that_are_no_json_are_told_where(void **state)
+{
+    (void)state;
+    assert_bad(read_body(BODY_CHAT, "{\"messages\": [\n  {]}"), "");
+    assert_non_null(strstr(e.msg, "line 2, column 4 (byte 19)"));
+    assert_bad(read_body(BODY_CHAT, ""), "");
+    assert_bad(read_body(BODY_CHAT, "[]"), "");
+    assert_non_null(strstr(e.msg, "an empty list"));
+    assert_bad(read_body(BODY_CHAT, "\"x\""), "");
+    assert_bad(read_body(BODY_CHAT, "null"), "");
+    assert_bad(read_body(BODY_CHAT, "{} {}"), "");
+    assert_bad(read_body(BODY_CHAT, "{\"a\":\"\xff\"}"), "");
+    assert_bad(read_body(BODY_CHAT, "{\"a\":\"\xc0\x80\"}"), "");
+    assert_bad(read_body(BODY_CHAT, "{\"a\":\"\\u0000\"}"), "");
+    assert_bad(read_body(BODY_CHAT, "{\"a\":\"\\ud800\"}"), "");
+    assert_bad(read_body(BODY_CHAT, "{\"seed\":99999999999999999999}"), "");
+    static const char nuls[][16] = { "{\"a\":\0 1}", "{\"a\":1\0}", "{\"a\":1}\0" };
+    for (int i = 0; i < 3; i++) {
+        params_release(&p);
+        assert_int_equal(params_read(&p, BODY_CHAT, str_of(nuls[i], i ? 8 : 9), &e), E_INVALID);
+        assert_non_null(strstr(e.msg, "NUL"));
+    }
+}
+
+static void deep_and_crowded_bodies_are_refused(void **state)
+{
+    size_t n = 2 << 20;
+    char *body = mem_alloc(n + 1);
+
+    (void)state;
+    memset(body, '[', n);
+    assert_int_equal(read_body(BODY_CHAT, body), E_INVALID);
+    assert_non_null(strstr(e.msg, "parts"));
+    body[100000] = 0;
+    assert_int_equal(read_body(BODY_CHAT, body), E_INVALID);
+    assert_non_null(strstr(e.msg, "depth"));
+    mem_free(body);
+}
+
+static void every_number_has_its_range(void **state)
+{
+    static const struct {
+        const char *name, *least, *below, *most, *above;
+    } rows[] = {
+        { "temperature", "0", "-0.1", "2", "2.01" },
+        { "top_p", "0", "-0.1", "1", "1.01" },
+        { "top_k", "-1", "-2", "1000000", "99999999999" },
+        { "min_p", "0", "-0.1", "0.99", "1" },
+        { "typical_p", "0.01", "0", "1", "1.1" },
+        { "repetition_penalty", "0.01", "0", "100", "101" },
+        { "repeat_penalty", "0.01", "0", "100", "101" },
+        { "repeat_last_n", "-1", "-2", "1048576", "1048577" },
+        { "frequency_penalty", "-2", "-2.1", "2", "2.1" },
+        { "presence_penalty", "-2", "-2.1", "2", "2.1" },
+        { "max_tokens", "1", "0", "2147483647", "2147483648" },
+        { "max_completion_tokens", "1", "0", "2147483647", "2147483648" },
+        { "min_tokens", "0", "-1", "2147483647", "2147483648" },
+        { "n", "1", "0", "1024", "1025" },
+        { "timeout", "0.1", "0", "600", "1e10" },
+        { "priority", "-1000", "-1001", "1000", "1001" },
+        { "logprobs", "0", "-1", "20", "21" },
+        { "seed", "-9223372036854775808", NULL, "9223372036854775807", NULL },
+        { "deadline_ms", "-1", NULL, "9223372036854775807", NULL },
+    };
+    char f[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *tries[] = { rows[i].least, rows[i].most, rows[i].below, rows[i].above };
+        for (int k = 0; k < 4; k++) {
+            if (!tries[k]) continue;
+            snprintf(f, sizeof f, "\"%s\":%s", rows[i].name, tries[k]);
+            if (k < 2) assert_int_equal(text(f), OK);
+            else assert_bad(text(f), rows[i].name);
+        }
+    }
+}
+
+static void wrong_types_are_named_by_field(void **state)
+{
+    static const char *const numbers[] = { "temperature", "top_p", "top_k", "min_p", "typical_p",
+        "repetition_penalty", "repeat_penalty", "repeat_last_n", "frequency_penalty", "presence_penalty",
+        "max_tokens", "max_completion_tokens", "min_tokens", "n", "seed", "timeout", "deadline_ms", "best_of" };
+    static const char *const bools[] = { "stream", "ignore_eos" };
+    static const char *const wrong[] = { "\"1\"", "[1]", "{}", "true", "[]" };
+    char f[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+            snprintf(f, sizeof f, "\"%s\":%s", numbers[i], wrong[k]);
+            assert_bad(chat(f), numbers[i]);
+        }
+        snprintf(f, sizeof f, "\"%s\":null", numbers[i]);
+        assert_int_equal(chat(f), OK);
+    }
+    for (size_t i = 0; i < sizeof bools / sizeof *bools; i++) {
+        for (size_t k = 0; k < 3; k++) {
+            snprintf(f, sizeof f, "\"%s\":%s", bools[i], wrong[k]);
+            assert_bad(chat(f), bools[i]);
+        }
+        snprintf(f, sizeof f, "\"%s\":1", bools[i]);
+        assert_bad(chat(f), bools[i]);
+        snprintf(f, sizeof f, "\"%s\":null", bools[i]);
+        assert_int_equal(chat(f), OK);
+    }
+    assert_bad(chat("\"max_tokens\":1.5"), "max_tokens");
+    assert_bad(chat("\"model\":5"), "model");
+    assert_bad(chat("\"stream_options\":[]"), "stream_options");
+    assert_bad(chat("\"stream_options\":{\"include_usage\":1}"), "stream_options.include_usage");
+    assert_bad(chat("\"logprobs\":\"yes\""), "logprobs");
+    assert_bad(chat("\"logprobs\":true,\"top_logprobs\":21"), "top_logprobs");
+    assert_bad(chat("\"logprobs\":true,\"top_logprobs\":true"), "top_logprobs");
+    assert_bad(chat("\"priority\":\"high\""), "priority");
+    assert_bad(text("\"echo\":\"yes\""), "echo");
+}
+
+static void whole_numbers_may_be_written_with_a_point(void **state)
+{
+    (void)state;
+    assert_int_equal(chat("\"max_tokens\":16.0,\"top_k\":4e1"), OK);
+    assert_int_equal(p.max_tokens, 16);
+    assert_int_equal(p.sample.top_k, 40);
+}
+
+static void messages_are_checked_to_their_parts(void **state)
+{
+    static const char *const bad[][2] = {
+        { "{}", "messages" },
+        { "{\"messages\":null}", "messages" },
+        { "{\"messages\":\"hi\"}", "messages" },
+        { "{\"messages\":[]}", "messages" },
+        { "{\"messages\":[5]}", "messages[0]" },
+        { "{\"messages\":[{\"content\":\"x\"}]}", "messages[0].role" },
+        { "{\"messages\":[{\"role\":1,\"content\":\"x\"}]}", "messages[0].role" },
+        { "{\"messages\":[{\"role\":\"king\",\"content\":\"x\"}]}", "messages[0].role" },
+        { "{\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]}", "messages[0].role" },
+        { "{\"messages\":[{\"role\":\"user\"}]}", "messages[0].content" },
+        { "{\"messages\":[{\"role\":\"user\",\"content\":null}]}", "messages[0].content" },
+        { "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":7}]}",
+          "messages[1].content" },
+        { "{\"messages\":[{\"role\":\"user\",\"content\":[\"a\"]}]}", "messages[0].content[0]" },
+        { "{\"messages\":[{\"role\":\"user\",\"content\":[{\"text\":\"a\"}]}]}", "messages[0].content[0].type" },
+        { "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\"}]}]}",
+          "messages[0].content[1].text" },
+        { "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{}}]}]}",
+          "messages[0].content[0]" },
+        { "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{}]}]}", "messages[0].tool_calls" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_bad(read_body(BODY_CHAT, bad[i][0]), bad[i][1]);
+
+    assert_int_equal(read_body(BODY_CHAT,
+                               "{\"messages\":[{\"role\":\"developer\",\"content\":\"be kind\",\"name\":\"x\"},"
+                               "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+                               "{\"type\":\"text\",\"text\":\"\xc3\xa9\"}]},"
+                               "{\"role\":\"assistant\",\"content\":null,\"refusal\":\"no\"}]}"), OK);
+    assert_int_equal(p.n_msgs, 3);
+    assert_true(str_is(p.msgs[0].role, "system"));
+    assert_true(str_is(p.msgs[1].content, "a\xc3\xa9"));
+    assert_int_equal(p.msgs[2].content.n, 0);
+    assert_int_equal(p.n_ignored, 0);
+}
+
+static void prompts_come_in_four_forms(void **state)
+{
+    static const char *const bad[][2] = {
+        { "{}", "prompt" },
+        { "{\"prompt\":5}", "prompt" },
+        { "{\"prompt\":[]}", "prompt" },
+        { "{\"prompt\":[[]]}", "prompt[0]" },
+        { "{\"prompt\":[null]}", "prompt[0]" },
+        { "{\"prompt\":[\"a\",5]}", "prompt[1]" },
+        { "{\"prompt\":[5,\"a\"]}", "prompt[1]" },
+        { "{\"prompt\":[5,-1]}", "prompt[1]" },
+        { "{\"prompt\":[5,1.5]}", "prompt[1]" },
+        { "{\"prompt\":[5,2147483648]}", "prompt[1]" },
+        { "{\"prompt\":[[5],[6,\"x\"]]}", "prompt[1][1]" },
+        { "{\"prompt\":[[5],\"x\"]}", "prompt[1]" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_bad(read_body(BODY_TEXT, bad[i][0]), bad[i][1]);
+
+    assert_int_equal(read_body(BODY_TEXT, "{\"prompt\":\"\"}"), OK);
+    assert_int_equal(p.n_prompts, 1);
+    assert_non_null(p.prompts[0].text.p);
+    assert_int_equal(read_body(BODY_TEXT, "{\"prompt\":[\"a\",\"b\"]}"), OK);
+    assert_int_equal(p.n_prompts, 2);
+    assert_true(str_is(p.prompts[1].text, "b"));
+    assert_int_equal(read_body(BODY_TEXT, "{\"prompt\":[1,2,3]}"), OK);
+    assert_int_equal(p.n_prompts, 1);
+    assert_int_equal(p.prompts[0].n_ids, 3);
+    assert_int_equal(read_body(BODY_TEXT, "{\"prompt\":[[1],[2,3]]}"), OK);
+    assert_int_equal(p.n_prompts, 2);
+    assert_int_equal(p.prompts[1].ids[1], 3);
+}
+
+static void stops_are_few_short_and_not_empty(void **state)
+{
+    char f[400];
+
+    (void)state;
+    assert_int_equal(chat("\"stop\":\"x\""), OK);
+    assert_int_equal(p.n_stops, 1);
+    assert_int_equal(chat("\"stop\":[\"a\",\"bc\"]"), OK);
+    assert_int_equal(p.n_stops, 2);
+    assert_true(str_is(p.stops[1], "bc"));
+    assert_int_equal(chat("\"stop\":[]"), OK);
+    assert_int_equal(chat("\"stop\":null"), OK);
+    assert_bad(chat("\"stop\":\"\""), "stop");
+    assert_bad(chat("\"stop\":5"), "stop");
+    assert_bad(chat("\"stop\":[\"a\",\"\"]"), "stop[1]");
+    assert_bad(chat("\"stop\":[\"a\",null]"), "stop[1]");
+    assert_bad(chat("\"stop\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]"), "stop");
+    snprintf(f, sizeof f, "\"stop\":\"%0257d\"", 0);
+    assert_bad(chat(f), "stop");
+    snprintf(f, sizeof f, "\"stop\":\"%0256d\"", 0);
+    assert_int_equal(chat(f), OK);
+}
+
+static void logit_bias_takes_ids_and_numbers(void **state)
+{
+    (void)state;
+    assert_int_equal(chat("\"logit_bias\":{\"5\":-100,\"7\":1.5}"), OK);
+    assert_int_equal(p.sample.n_bias, 2);
+    assert_bad(chat("\"logit_bias\":[]"), "logit_bias");
+    assert_bad(chat("\"logit_bias\":{\"x\":1}"), "logit_bias.x");
+    assert_bad(chat("\"logit_bias\":{\"-5\":1}"), "logit_bias.-5");
+    assert_bad(chat("\"logit_bias\":{\"5\":101}"), "logit_bias.5");
+    assert_bad(chat("\"logit_bias\":{\"5\":\"1\"}"), "logit_bias.5");
+    assert_int_equal(chat("\"logit_bias\":{}"), OK);
+}
+
+static void what_would_change_the_answer_is_refused(void **state)
+{
+    static const char *const bad[][2] = {
+        { "\"tools\":[{\"type\":\"function\"}]", "tools" },
+        { "\"tools\":{}", "tools" },
+        { "\"tool_choice\":\"required\"", "tool_choice" },
+        { "\"tool_choice\":{\"type\":\"function\"}", "tool_choice" },
+        { "\"tool_choice\":3", "tool_choice" },
+        { "\"response_format\":{\"type\":\"json_object\"}", "response_format" },
+        { "\"response_format\":\"json\"", "response_format" },
+        { "\"response_format\":{}", "response_format.type" },
+        { "\"grammar\":\"root ::= x\"", "grammar" },
+        { "\"audio\":{\"voice\":\"x\"}", "audio" },
+        { "\"modalities\":[\"text\",\"audio\"]", "modalities" },
+        { "\"suffix\":\"x\"", "suffix" },
+        { "\"best_of\":2", "best_of" },
+        { "\"top_logprobs\":3", "top_logprobs" },
+        { "\"min_tokens\":5,\"max_tokens\":4", "min_tokens" },
+        { "\"stop_token_ids\":[1]", "stop_token_ids" },
+        { "\"chat_template_kwargs\":{\"a\":1}", "chat_template_kwargs" },
+    };
+    static const char *const fine[] = {
+        "\"tools\":[]", "\"tools\":[{}],\"tool_choice\":\"none\"", "\"tool_choice\":\"auto\"",
+        "\"response_format\":{\"type\":\"text\"}", "\"modalities\":[\"text\"]", "\"suffix\":\"\"",
+        "\"best_of\":2,\"n\":2", "\"user\":\"u\",\"metadata\":{},\"store\":false,\"service_tier\":\"auto\"",
+        "\"mirostat\":0", "\"grammar\":null", "\"logprobs\":false,\"top_logprobs\":0",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_bad(chat(bad[i][0]), bad[i][1]);
+    for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
+        assert_int_equal(chat(fine[i]), OK);
+        assert_int_equal(p.n_ignored, 0);
+    }
+    assert_bad(text("\"echo\":true,\"logprobs\":1"), "logprobs");
+}
+
+static void unknown_fields_are_listed_safely(void **state)
+{
+    (void)state;
+    assert_int_equal(chat("\"zap\":1,\"b\\r\\nX-Evil: 1\":2,\"echo\":true"), OK);
+    assert_int_equal(p.n_ignored, 3);
+    assert_string_equal(buf_cstr(&p.ignored), "zap, b??X-Evil??1, echo");
+    assert_false(p.echo);
+    params_release(&p);
+    for (int i = 0; i < 2; i++) {                        /* many and long ones are cut */
+        char body[8192] = "{\"prompt\":\"x\"", name[200];
+        for (int k = 0; k < 30; k++) {
+            snprintf(name, sizeof name, ",\"f%02d%0100d\":1", k, 0);
+            strncat(body, name, sizeof body - strlen(body) - 2);
+        }
+        strncat(body, "}", 2);
+        assert_int_equal(read_body(BODY_TEXT, body), OK);
+        assert_int_equal(p.n_ignored, 30);
+        assert_true(p.ignored.n < 800);
+    }
+}
+
+static void given_settings_lie_over_the_models(void **state)
+{
+    struct sample_opt o = sample_defaults();
+
+    (void)state;
+    assert_int_equal(chat(""), OK);
+    params_sample(&p, &o);
+    assert_float_equal(o.temp, 0.8f, 0);
+    assert_int_equal(o.repeat_last, 64);
+    assert_int_equal(chat("\"temperature\":0,\"top_k\":-1,\"top_p\":0,\"frequency_penalty\":0.5"), OK);
+    params_sample(&p, &o);
+    assert_float_equal(o.temp, 0, 0);
+    assert_int_equal(o.top_k, 0);
+    assert_true(o.top_p > 0);
+    assert_float_equal(o.min_p, 0.05f, 0);
+    assert_float_equal(o.freq_penalty, 0.5f, 0);
+    assert_int_equal(o.repeat_last, -1);
+    assert_int_equal(sample_check(&o, 100, &e), OK);
+    o = sample_defaults();
+    assert_int_equal(chat("\"presence_penalty\":1,\"repeat_last_n\":8"), OK);
+    params_sample(&p, &o);
+    assert_int_equal(o.repeat_last, 8);
+}
+
+static void the_newer_name_of_max_tokens_wins_in_chat(void **state)
+{
+    (void)state;
+    assert_int_equal(chat("\"max_tokens\":5,\"max_completion_tokens\":7"), OK);
+    assert_int_equal(p.max_tokens, 7);
+    assert_int_equal(text("\"max_tokens\":5,\"max_completion_tokens\":7"), OK);
+    assert_int_equal(p.max_tokens, 5);
+    assert_int_equal(text("\"max_completion_tokens\":7"), OK);
+    assert_int_equal(p.max_tokens, 7);
+}
+
+static void logprobs_are_asked_for_in_two_ways(void **state)
+{
+    (void)state;
+    assert_int_equal(chat(""), OK);
+    assert_int_equal(p.n_top, -1);
+    assert_int_equal(chat("\"logprobs\":true"), OK);
+    assert_int_equal(p.n_top, 0);
+    assert_int_equal(chat("\"top_logprobs\":5,\"logprobs\":true"), OK);
+    assert_int_equal(p.n_top, 5);
+    assert_int_equal(text("\"logprobs\":3"), OK);
+    assert_int_equal(p.n_top, 3);
+    assert_int_equal(text("\"logprobs\":0"), OK);
+    assert_int_equal(p.n_top, 0);
+}
+
+static void priorities_have_names(void **state)
+{
+    (void)state;
+    assert_int_equal(chat("\"priority\":\"batch\""), OK);
+    assert_int_equal(p.priority, PRIORITY_BATCH);
+    assert_int_equal(chat("\"priority\":\"interactive\""), OK);
+    assert_int_equal(p.priority, PRIORITY_INTERACTIVE);
+    assert_int_equal(chat("\"priority\":-3"), OK);
+    assert_int_equal(p.priority, -3);
+}
+
+static void bodies_of_the_tokenizer(void **state)
+{
+    (void)state;
+    assert_int_equal(read_body(BODY_TOKENIZE, "{\"content\":\"a\",\"add_special\":true,\"with_pieces\":true}"), OK);
+    assert_true(str_is(p.text, "a") && p.add_special && p.with_pieces && p.parse_special);
+    assert_int_equal(read_body(BODY_TOKENIZE, "{\"text\":\"b\"}"), OK);
+    assert_int_equal(read_body(BODY_TOKENIZE, "{\"prompt\":\"\",\"parse_special\":false}"), OK);
+    assert_false(p.parse_special);
+    assert_bad(read_body(BODY_TOKENIZE, "{}"), "content");
+    assert_bad(read_body(BODY_TOKENIZE, "{\"content\":1}"), "content");
+    assert_bad(read_body(BODY_TOKENIZE, "{\"content\":\"a\",\"with_pieces\":1}"), "with_pieces");
+    assert_int_equal(read_body(BODY_DETOKENIZE, "{\"tokens\":[]}"), OK);
+    assert_int_equal(read_body(BODY_DETOKENIZE, "{\"tokens\":[1,2]}"), OK);
+    assert_int_equal(p.n_tokens, 2);
+    assert_bad(read_body(BODY_DETOKENIZE, "{}"), "tokens");
+    assert_bad(read_body(BODY_DETOKENIZE, "{\"tokens\":\"1\"}"), "tokens");
+    assert_bad(read_body(BODY_DETOKENIZE, "{\"tokens\":[1,\"2\"]}"), "tokens[1]");
+}
+
+static void deadlines_are_dates_or_milliseconds(void **state)
+{
+    static const struct {
+        const char *s;
+        int64_t ms;
+    } good[] = {
+        { "0", 0 },
+        { "1700000000123", 1700000000123 },
+        { "1970-01-01T00:00:00Z", 0 },
+        { "2023-11-14T22:13:20.5Z", 1700000000500 },
+        { "2023-11-15T00:13:20.1239+02:00", 1700000000123 },
+        { "2023-11-14 17:13:20-05:00", 1700000000000 },
+        { "2000-02-29t12:00:00z", 951825600000 },
+        { " 2024-12-31T23:59:60Z ", 1735689600000 },
+    };
+    static const char *const bad[] = { "", "soon", "2023-11-14", "2023-11-14T22:13:20", "2023-02-29T00:00:00Z",
+        "2023-13-01T00:00:00Z", "2023-11-14T24:00:00Z", "2023-11-14T22:13:20.Z", "2023-11-14T22:13:20+0200",
+        "2023-11-14T22:13:20Zx", "1e3", "99999999999999999999" };
+    int64_t ms;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_true(deadline_parse(str_c(good[i].s), &ms));
+        assert_int_equal(ms, good[i].ms);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_false(deadline_parse(str_c(bad[i]), &ms));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bodies_that_are_no_json_are_told_where),
+        cmocka_unit_test(deep_and_crowded_bodies_are_refused),
+        cmocka_unit_test(every_number_has_its_range),
+        cmocka_unit_test(wrong_types_are_named_by_field),
+        cmocka_unit_test(whole_numbers_may_be_written_with_a_point),
+        cmocka_unit_test(messages_are_checked_to_their_parts),
+        cmocka_unit_test(prompts_come_in_four_forms),
+        cmocka_unit_test(stops_are_few_short_and_not_empty),
+        cmocka_unit_test(logit_bias_takes_ids_and_numbers),
+        cmocka_unit_test(what_would_change_the_answer_is_refused),
+        cmocka_unit_test(unknown_fields_are_listed_safely),
+        cmocka_unit_test(given_settings_lie_over_the_models),
+        cmocka_unit_test(the_newer_name_of_max_tokens_wins_in_chat),
+        cmocka_unit_test(logprobs_are_asked_for_in_two_ways),
+        cmocka_unit_test(priorities_have_names),
+        cmocka_unit_test(bodies_of_the_tokenizer),
+        cmocka_unit_test(deadlines_are_dates_or_milliseconds),
+    };
+    return cmocka_run_group_tests(tests, NULL, teardown);
+}

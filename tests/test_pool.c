@@ -1,0 +1,196 @@
+/* The models of this machine. */
+#include "support.h"
+
+#include "base/clock.h"
+#include "pool/budget.h"
+#include "pool/pool.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MODEL "models/tern-tales.gguf"
+
+static atomic_int n_changes;
+
+static void changed(void *arg)
+{
+    (void)arg;
+    atomic_fetch_add(&n_changes, 1);
+}
+
+static struct pool_opt options(const char *const *paths, int n)
+{
+    return (struct pool_opt){ .paths = paths, .n = n, .changed = changed,
+                              .engine = { .kv_type = DT_NONE, .n_ctx = 256, .max_batch = 64, .max_seqs = 2,
+                                          .backend = { .n_threads = 1 } } };
+}
+
+static bool wait_loaded(struct pool *p)
+{
+    uint64_t start = clock_ns();
+
+    while (pool_n_loaded(p) < pool_n(p)) {
+        if (clock_ms_since(start) > 60000) return false;
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    }
+    return true;
+}
+
+static void a_model_is_named_by_its_file_or_alias(void **state)
+{
+    const char *dir = temp_dir();
+    char split[300], folder[300];
+    const char *paths[4] = { repo(MODEL), repo(MODEL), split, folder },
+               *aliases[4] = { NULL, "other", NULL, "" };
+    struct pool_opt o = options(paths, 4);
+    struct pool *p = NULL;
+    struct err e = { 0 };
+
+    (void)state;
+    snprintf(split, sizeof split, "%s", temp_file("big-00001-of-00003.gguf", "GGUF", 4));
+    snprintf(folder, sizeof folder, "%s/Qwen2.5-0.5B/", dir);
+    mkdir(folder, 0700);
+    o.aliases = aliases;
+    assert_int_equal(pool_open(&p, &o, &e), OK);
+    assert_int_equal(pool_n(p), 4);
+    assert_string_equal(pool_at(p, 0)->id, "tern-tales");
+    assert_string_equal(pool_at(p, 1)->id, "other");
+    assert_string_equal(pool_at(p, 2)->id, "big");
+    assert_string_equal(pool_at(p, 3)->id, "Qwen2.5-0.5B");
+    assert_true(pool_at(p, 0)->created > 1600000000);
+    pool_close(p);                                       /* also while it loads */
+    rmdir(folder);
+}
+
+static void two_models_of_one_name_are_refused(void **state)
+{
+    const char *paths[2] = { repo(MODEL), repo(MODEL) };
+    struct pool_opt o = options(paths, 2);
+    struct pool *p = NULL;
+    struct err e = { 0 };
+
+    (void)state;
+    assert_int_equal(pool_open(&p, &o, &e), E_INVALID);
+    assert_non_null(strstr(e.msg, "both called 'tern-tales'"));
+    paths[1] = "/nowhere/x.gguf";
+    assert_int_equal(pool_open(&p, &o, &e), E_NOTFOUND);
+    assert_non_null(strstr(e.msg, "/nowhere/x.gguf"));
+    o.n = 0;
+    assert_int_equal(pool_open(&p, &o, &e), E_INVALID);
+    assert_null(p);
+}
+
+static void a_model_is_found_once_it_is_ready(void **state)
+{
+    const char *paths[1] = { repo(MODEL) };
+    struct pool_opt o = options(paths, 1);
+    struct pool_model *m = NULL;
+    struct pool *p = NULL;
+    struct err e = { 0 };
+    int rc;
+
+    (void)state;
+    atomic_store(&n_changes, 0);
+    o.warm = true;
+    assert_int_equal(pool_open(&p, &o, &e), OK);
+    rc = pool_find(p, STR("tern-tales"), &m, &e);
+    assert_true(rc == OK || (rc == E_LOADING && e.retry_ms > 0));
+    assert_true(wait_loaded(p));
+    assert_true(pool_is_ready(p));
+    assert_int_equal(pool_find(p, STR("tern-tales"), &m, &e), OK);
+    assert_ptr_equal(m, pool_at(p, 0));
+    assert_int_equal(pool_find(p, STR(""), &m, &e), OK);         /* no name: the first */
+    assert_int_equal(pool_find(p, STR("nobody"), &m, &e), E_NOTFOUND);
+    assert_non_null(strstr(e.msg, "'tern-tales'"));
+    assert_non_null(m->engine);
+    assert_true(m->load_ms > 0 && m->warm_ms > 0 && m->sample.top_p > 0);
+    assert_int_not_equal(m->form, CHAT_NONE);
+    /* Warming is no request. */
+    assert_int_equal(counter_get(&engine_stats(m->engine)->submitted), 0);
+    assert_int_equal(counter_get(&engine_stats(m->engine)->generated_tokens), 0);
+    assert_true(pool_is_idle(p));
+    pool_close(p);
+    assert_int_equal(atomic_load(&n_changes), 1);
+}
+
+static void a_failed_load_keeps_its_reason_and_harms_no_other(void **state)
+{
+    const char *paths[2] = { temp_file("bad.gguf", "GGUFxxxx", 8), repo(MODEL) };
+    struct pool_opt o = options(paths, 2);
+    struct pool_model *m = NULL;
+    struct pool *p = NULL;
+    struct err e = { 0 };
+
+    (void)state;
+    assert_int_equal(pool_open(&p, &o, &e), OK);
+    assert_true(wait_loaded(p));
+    assert_false(pool_is_ready(p));
+    assert_int_equal(pool_at(p, 0)->state, POOL_FAILED);
+    assert_int_not_equal(pool_find(p, STR("bad"), &m, &e), OK);
+    assert_non_null(strstr(e.msg, "bad.gguf"));
+    assert_int_equal(pool_find(p, STR("tern-tales"), &m, &e), OK);
+    pool_close(p);
+}
+
+static void what_does_not_fit_the_memory_limit_is_not_loaded(void **state)
+{
+    const char *paths[2] = { repo(MODEL), repo(MODEL) }, *aliases[2] = { "a", "b" };
+    struct pool_opt o = options(paths, 2);
+    struct budget b = { 0 };
+    struct engine_info info;
+    struct pool *p = NULL;
+    struct err e = { 0 };
+
+    (void)state;
+    o.aliases = aliases;
+    assert_int_equal(budget_plan(&b, paths[0], &o.engine, &e), OK);
+    o.memory_limit = budget_total(&b) * 3 / 2;           /* one of them */
+    assert_int_equal(pool_open(&p, &o, &e), OK);
+    assert_true(wait_loaded(p));
+    assert_int_equal(pool_at(p, 0)->state, POOL_READY);
+    assert_int_equal(pool_at(p, 1)->state, POOL_FAILED);
+    assert_int_equal(pool_at(p, 1)->err.code, E_MEMORY);
+    assert_non_null(strstr(pool_at(p, 1)->err.msg, "memory-limit"));
+    /* The estimate is what it takes. */
+    engine_info(pool_at(p, 0)->engine, &info);
+    assert_in_range(b.kv, info.kv_bytes * 9 / 10, info.kv_bytes * 11 / 10);
+    assert_in_range(b.scratch, info.scratch_bytes / 2, info.scratch_bytes * 2);
+    assert_in_range(b.weights, info.weight_bytes * 9 / 10, info.weight_bytes * 11 / 10);
+    pool_close(p);
+}
+
+static void a_drained_pool_takes_no_more(void **state)
+{
+    const char *paths[1] = { repo(MODEL) };
+    struct pool_opt o = options(paths, 1);
+    struct request *r = request_open();
+    struct pool *p = NULL;
+    struct err e = { 0 };
+
+    (void)state;
+    assert_int_equal(pool_open(&p, &o, &e), OK);
+    assert_true(wait_loaded(p));
+    pool_drain(p);
+    ids_push(&r->prompt, 1);
+    assert_int_equal(engine_submit(pool_at(p, 0)->engine, r, &e), E_SHUTDOWN);
+    assert_true(pool_is_idle(p));
+    request_unref(r);
+    pool_abort(p);
+    pool_close(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_is_named_by_its_file_or_alias),
+        cmocka_unit_test(two_models_of_one_name_are_refused),
+        cmocka_unit_test(a_model_is_found_once_it_is_ready),
+        cmocka_unit_test(a_failed_load_keeps_its_reason_and_harms_no_other),
+        cmocka_unit_test(what_does_not_fit_the_memory_limit_is_not_loaded),
+        cmocka_unit_test(a_drained_pool_takes_no_more),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

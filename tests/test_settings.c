@@ -1,0 +1,357 @@
+/* One table of knobs: flag, environment, YAML key. */
+#include "support.h"
+
+#include "server/settings.h"
+#include "server/settings_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_ARGS 24
+
+/* settings_load with these words behind the verb. */
+static int load(struct settings *s, struct err *e, const char *words)
+{
+    static char copy[2048];
+    char *argv[MAX_ARGS] = { "serve" }, *word;
+    bool helped;
+    int n = 1;
+
+    snprintf(copy, sizeof copy, "%s", words);
+    for (word = strtok(copy, " "); word && n < MAX_ARGS; word = strtok(NULL, " ")) argv[n++] = word;
+    return settings_load(s, n, argv, &helped, e);
+}
+
+static void good(struct settings *s, const char *words)
+{
+    struct err e = { 0 };
+    if (load(s, &e, words) != OK) fail_msg("'%s': %s", words, e.msg);
+}
+
+static void bad(const char *words, const char *says)
+{
+    struct settings s;
+    struct err e = { 0 };
+
+    if (load(&s, &e, words) == OK) fail_msg("'%s' was taken", words);
+    if (!strstr(e.msg, says)) fail_msg("'%s': '%s' is not in '%s'", words, says, e.msg);
+}
+
+static const struct knob *knob(const char *name)
+{
+    const struct knob *k = knob_find(str_c(name), false);
+    assert_non_null(k);
+    return k;
+}
+
+static const char *yaml(const char *text) { return temp_file("tern.yaml", text, strlen(text)); }
+
+static void every_knob_has_a_default_it_takes_and_a_line_of_help(void **state)
+{
+    struct settings s;
+
+    (void)state;
+    good(&s, "");
+    assert_int_equal(s.port, 8080);
+    assert_string_equal(s.host, "127.0.0.1");
+    assert_int_equal(s.max_body, 16 << 20);
+    assert_int_equal(s.drain_timeout_ms, 30000);
+    assert_true(s.prefix_cache && s.warm && !s.cors && !s.log_prompts && !s.allow_open);
+    for (const struct knob *k = settings_knobs; k->name; k++) {
+        assert_true(k->help && *k->help);
+        assert_true(k->at < sizeof s);
+        assert_int_equal(settings_from(&s, k), FROM_DEFAULT);
+        for (const struct knob *o = settings_knobs; o < k; o++)
+            assert_true(strcmp(o->name, k->name) && o->at != k->at);
+    }
+    settings_release(&s);
+}
+
+static void flags_have_the_names_people_know(void **state)
+{
+    struct settings s;
+
+    (void)state;
+    good(&s, "-m a.gguf -c 32K -np 64 -b 2048 -t 2 -ctk q8_0 -a x --port=9000 --cors --no-prefix-cache "
+             "--warm=off");
+    assert_int_equal(s.ctx, 32768);
+    assert_int_equal(s.max_seqs, 64);
+    assert_int_equal(s.max_batch, 2048);
+    assert_int_equal(s.threads, 2);
+    assert_string_equal(s.kv_type, "q8_0");
+    assert_int_equal(s.port, 9000);
+    assert_true(s.cors && !s.prefix_cache && !s.warm);
+    settings_release(&s);
+    good(&s, "a.gguf --max-model-len 1k --max-num-seqs 3 --max_num_batched_tokens 7 --kv-cache-dtype f16 "
+             "--served-model-name y --ssl-cert-file c --ssl-key-file k --shutdown-timeout 5");
+    assert_string_equal(s.models[0], "a.gguf");
+    assert_string_equal(s.aliases[0], "y");
+    assert_int_equal(s.ctx, 1024);
+    assert_int_equal(s.max_seqs, 3);
+    assert_int_equal(s.max_batch, 7);
+    assert_string_equal(s.tls_cert, "c");
+    assert_int_equal(s.drain_timeout_ms, 5000);
+    settings_release(&s);
+}
+
+static void sizes_and_times_have_units(void **state)
+{
+    static const struct { const char *text; int64_t bytes;
+    } sizes[] = {
+        { "65536", 65536 },      { "64K", 65536 },  { "16M", 16 << 20 }, { "2G", 2ll << 30 },
+        { "1.5GiB", 3ll << 29 }, { "64kb", 65536 }, { "1MB", 1 << 20 },  { "0.5m", 1 << 19 },
+    };
+    struct settings s;
+    char words[64];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        snprintf(words, sizeof words, "--max-body %s", sizes[i].text);
+        good(&s, words);
+        assert_int_equal(s.max_body, sizes[i].bytes);
+        settings_release(&s);
+    }
+    good(&s, "--drain-timeout 500ms --idle-timeout 2m --step-ms 50 --age-ms 2s --watchdog 0");
+    assert_int_equal(s.drain_timeout_ms, 500);
+    assert_int_equal(s.idle_timeout_ms, 120000);
+    assert_int_equal(s.step_ms, 50);
+    assert_int_equal(s.age_ms, 2000);
+    assert_int_equal(s.watchdog_ms, 0);
+    settings_release(&s);
+}
+
+static void a_bad_flag_is_refused_with_what_is_allowed(void **state)
+{
+    (void)state;
+    bad("--max-batch abc", "--max-batch is 'abc': it takes a whole number, from 1 to 65536");
+    bad("-b 0", "-b is '0'");
+    bad("--port 65536", "from 0 to 65535");
+    bad("--port 1.5", "--port is '1.5'");
+    bad("--port", "--port needs a value");
+    bad("--max-body 1X", "64K");
+    bad("--max-body 1KQ", "'1KQ'");
+    bad("--max-body -1K", "'-1K'");
+    bad("--max-body 10000T", "to 4G");
+    bad("--kv-type q3", "one of auto, f16, q8_0, f32");
+    bad("--metrics-compat vllm,graphite", "any of vllm, llamacpp");
+    bad("--cors=maybe", "true or false");
+    bad("--drain-timeout 5y", "a time such as");
+    bad("--kv-overcommit 0.5", "--kv-overcommit is '0.5'");
+    bad("--max-bacth 3", "unknown flag '--max-bacth'; did you mean --max-batch?");
+    bad("--zzzzzz 3", "unknown flag '--zzzzzz'");
+    bad("--no-port", "unknown flag '--no-port'");
+    bad("-m a -a x,y", "alias 'y' has no model");
+    bad("--tls-cert c", "TLS needs both");
+    bad("--host= --port 1", "listen nowhere");
+    bad("--ctx 1", "ctx is 1");
+}
+
+static void the_flag_wins_over_the_environment_and_that_over_the_file(void **state)
+{
+    struct settings s;
+    char words[256];
+
+    (void)state;
+    setenv("TERN_MAX_BATCH", "11", 1);
+    setenv("TERN_MAX_SEQS", "12", 1);
+    setenv("TERN_API_KEY", "sk-secret", 1);
+    setenv("TERN_PORT", "", 1);                          /* empty: as if it were not there */
+    snprintf(words, sizeof words, "--config %s --max-batch 10",
+             yaml("max-batch: 1\nmax-seqs: 2\nage-ms: 3\n"));
+    good(&s, words);
+    assert_int_equal(s.max_batch, 10);
+    assert_int_equal(s.max_seqs, 12);
+    assert_int_equal(s.age_ms, 3);
+    assert_int_equal(settings_from(&s, knob("max-batch")), FROM_FLAG);
+    assert_int_equal(settings_from(&s, knob("max-seqs")), FROM_ENV);
+    assert_int_equal(settings_from(&s, knob("age-ms")), FROM_FILE);
+    assert_int_equal(settings_from(&s, knob("port")), FROM_DEFAULT);
+    settings_release(&s);
+    setenv("TERN_MAX_SEQS", "many", 1);
+    bad("--max-seqs 5", "TERN_MAX_SEQS is 'many'");      /* refused though the flag wins */
+    unsetenv("TERN_MAX_BATCH"), unsetenv("TERN_MAX_SEQS"), unsetenv("TERN_API_KEY"), unsetenv("TERN_PORT");
+}
+
+static void models_come_from_one_place(void **state)
+{
+    struct settings s;
+    char words[256];
+
+    (void)state;
+    setenv("TERN_MODEL", "e.gguf, f.gguf", 1);
+    good(&s, "");
+    assert_int_equal(s.n_models, 2);
+    assert_string_equal(s.models[1], "f.gguf");
+    settings_release(&s);
+    good(&s, "-m a,b.gguf -m c.gguf -a one,two");
+    assert_int_equal(s.n_models, 2);
+    assert_string_equal(s.models[0], "a,b.gguf");
+    assert_string_equal(s.aliases[1], "two");
+    settings_release(&s);
+    unsetenv("TERN_MODEL");
+    snprintf(words, sizeof words, "--config %s",
+             yaml("models:\n  - a.gguf\n  - {path: b.gguf, alias: bee}\n  - alias: sea\n    path: c.gguf\n"));
+    good(&s, words);
+    assert_int_equal(s.n_models, 3);
+    assert_int_equal(s.n_aliases, 3);
+    assert_string_equal(s.aliases[0], "");
+    assert_string_equal(s.aliases[1], "bee");
+    assert_string_equal(s.models[2], "c.gguf");
+    settings_release(&s);
+    snprintf(words, sizeof words, "-m x.gguf --config %s", yaml("models: [{path: b.gguf, alias: bee}]\n"));
+    good(&s, words);
+    assert_int_equal(s.n_models, 1);
+    assert_int_equal(s.n_aliases, 0);                    /* the file's alias was for the file's model */
+    settings_release(&s);
+}
+
+static void a_yaml_file_is_refused_with_file_and_line(void **state)
+{
+    static const char *const cases[][2] = {
+        { "port: 1\nmax-batch: lots\n", "tern.yaml:2: max-batch is 'lots': it takes a whole number" },
+        { "port: 99999\n", "tern.yaml:1: port is '99999'" },
+        { "\n\nmax-bacth: 3\n", "tern.yaml:3: unknown key 'max-bacth'; did you mean max-batch?" },
+        { "server:\n  port: 1\n", "tern.yaml:1: unknown key 'server'" },
+        { "port: [1, 2]\n", "port is a list" },
+        { "port: {a: 1}\n", "port is a mapping" },
+        { "port: 1\nport: 2\n", "tern.yaml:2: port was given in line 1" },
+        { "max_batch: 1\nmax-num-batched-tokens: 2\n", "max-batch was given in line 1" },
+        { "- port\n", "settings are a mapping" },
+        { "port\n", "settings are a mapping" },
+        { "port: 1\n---\nport: 2\n", "a second document" },
+        { "a: &x 1\nport: *x\n", "unknown key 'a'" },
+        { "port: &x 1\nmax-batch: *x\n", "references are not followed" },
+        { "port: \"1\n", "tern.yaml:" },
+        { "models: [{path: a, size: 3}]\n", "'size' of a model" },
+        { "models: [{alias: a}]\n", "a model without path" },
+        { "models: [[a]]\n", "a list of something else" },
+        { "config: other.yaml\n", "config inside a config file" },
+        { "[1]: 2\n", "a key is not a text" },
+        { "port: 1\n\tx: 2\n", "tern.yaml:2" },
+    };
+    char words[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(words, sizeof words, "--config %s", yaml(cases[i][0]));
+        bad(words, cases[i][1]);
+    }
+    bad("--config /nowhere/tern.yaml", "/nowhere/tern.yaml");
+}
+
+static void yaml_takes_what_people_write(void **state)
+{
+    struct settings s;
+    char words[256];
+
+    (void)state;
+    snprintf(words, sizeof words, "--config %s",
+             yaml("# comment\nport: \"9001\"\nmax_body: 2M\ncors: yes\nhost: ~\nsocket:\nmetrics-compat: "
+                  "[vllm, llamacpp]\n"
+                  "drain-timeout: 3\nkv_cache_dtype: f32\nmodel: one.gguf\n"));
+    good(&s, words);
+    assert_int_equal(s.port, 9001);
+    assert_int_equal(s.max_body, 2 << 20);
+    assert_true(s.cors);
+    assert_string_equal(s.host, "127.0.0.1");
+    assert_string_equal(s.metrics_compat, "vllm,llamacpp");
+    assert_int_equal(s.drain_timeout_ms, 3000);
+    assert_string_equal(s.kv_type, "f32");
+    assert_string_equal(s.models[0], "one.gguf");
+    settings_release(&s);
+    snprintf(words, sizeof words, "--config %s", yaml("# nothing\n"));
+    good(&s, words);
+    settings_release(&s);
+    snprintf(words, sizeof words, "--config %s", yaml(""));
+    good(&s, words);
+    settings_release(&s);
+}
+
+static void json_shows_every_knob_and_no_secret(void **state)
+{
+    struct settings s;
+    struct buf out = { 0 };
+
+    (void)state;
+    good(&s, "-m a.gguf --api-key sk-secret --max-batch 64 --drain-timeout 1500ms");
+    settings_json(&s, &out);
+    assert_null(strstr(buf_cstr(&out), "sk-secret"));
+    assert_non_null(strstr(buf_cstr(&out), "\"api-key\":{\"value\":\"(set)\",\"from\":\"flag\"}"));
+    assert_non_null(strstr(buf_cstr(&out), "\"max-batch\":{\"value\":64,\"from\":\"flag\"}"));
+    assert_non_null(strstr(buf_cstr(&out), "\"drain-timeout\":{\"value\":1.5,\"from\":\"flag\"}"));
+    assert_non_null(strstr(buf_cstr(&out), "\"model\":{\"value\":[\"a.gguf\"],\"from\":\"flag\"}"));
+    for (const struct knob *k = settings_knobs; k->name; k++) {
+        char name[64];
+        snprintf(name, sizeof name, "\"%s\":{\"value\":", k->name);
+        assert_non_null(strstr(buf_cstr(&out), name));
+    }
+    buf_release(&out);
+    settings_release(&s);
+}
+
+static void a_reload_takes_up_what_may_change_and_keeps_the_rest(void **state)
+{
+    const char *path = yaml("rate-per-min: 10\nmax-batch: 5\nlog-level: warn\n");
+    struct settings s;
+    struct buf changed = { 0 };
+    struct err e = { 0 };
+    char words[256];
+
+    (void)state;
+    snprintf(words, sizeof words, "--concurrency 3 --config %s", path);
+    good(&s, words);
+    assert_string_equal(yaml("rate-per-min: 20\nmax-batch: 6\nconcurrency: 9\n"), path);
+    assert_int_equal(settings_reload(&s, &changed, &e), OK);
+    assert_int_equal(s.rate_per_min, 20);
+    assert_int_equal(s.concurrency, 3);                  /* a flag stays */
+    assert_int_equal(s.max_batch, 5);
+    assert_string_equal(s.log_level, "info");            /* its line is gone: the default */
+    assert_string_equal(buf_cstr(&changed), "rate-per-min, max-batch (waits for a restart), log-level");
+    yaml("rate-per-min: -1\nlog-level: error\n");
+    buf_clear(&changed);
+    assert_int_equal(settings_reload(&s, &changed, &e), E_INVALID);
+    assert_int_equal(s.rate_per_min, 20);
+    assert_string_equal(s.log_level, "info");
+    assert_int_equal(changed.n, 0);
+    buf_release(&changed);
+    settings_release(&s);
+}
+
+static void help_finds_words(void **state)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+
+    (void)state;
+    settings_help(f, STR("TLS"));
+    fclose(f);
+    assert_non_null(strstr(text, "--tls-cert"));
+    assert_non_null(strstr(text, "TERN_TLS_KEY"));
+    assert_null(strstr(text, "--max-batch"));
+    free(text);
+    f = open_memstream(&text, &n);
+    settings_help(f, STR(""));
+    fclose(f);
+    for (const struct knob *k = settings_knobs; k->name; k++) assert_non_null(strstr(text, k->name));
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_knob_has_a_default_it_takes_and_a_line_of_help),
+        cmocka_unit_test(flags_have_the_names_people_know),
+        cmocka_unit_test(sizes_and_times_have_units),
+        cmocka_unit_test(a_bad_flag_is_refused_with_what_is_allowed),
+        cmocka_unit_test(the_flag_wins_over_the_environment_and_that_over_the_file),
+        cmocka_unit_test(models_come_from_one_place),
+        cmocka_unit_test(a_yaml_file_is_refused_with_file_and_line),
+        cmocka_unit_test(yaml_takes_what_people_write),
+        cmocka_unit_test(json_shows_every_knob_and_no_secret),
+        cmocka_unit_test(a_reload_takes_up_what_may_change_and_keeps_the_rest),
+        cmocka_unit_test(help_finds_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

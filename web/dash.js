@@ -1,0 +1,156 @@
+// The dashboard: GET /status once a second while someone looks at it.
+
+import { getJson } from './api.js';
+import { Chart } from './charts.js';
+import { $, fmtInt, fmtMs, fmtRate, fmtSpan, h } from './dom.js';
+import {
+    CallsCard, MemoryCard, ModelsCard, NumberCard, SettingsCard, TotalsCard, percent,
+} from './panels.js';
+
+const EVERY_MS = 1000;
+const GAP_MS = 3500; /* not looked for so long: what the server remembers is shown instead */
+const LATELY_MS = 10000;
+
+/* The server's latencies are since its start. Two looks some seconds apart give the mean between them. */
+class Recent {
+    #looks = [];
+
+    push(t, l) {
+        if (!l) return NaN;
+        this.#looks.push({ t, count: l.count, sum: l.count * l.mean });
+        while (this.#looks.length > 2 && this.#looks[1].t <= t - LATELY_MS) this.#looks.shift();
+        const a = this.#looks[0], b = this.#looks[this.#looks.length - 1];
+        if (b.count < a.count) this.#looks = [b]; /* the server was started anew */
+        return b.count > a.count ? (b.sum - a.sum) / (b.count - a.count) : NaN;
+    }
+}
+
+function chartCard(title, unit, names, format) {
+    const series = names.map((name, i) => ({ name, kind: i ? 'soft' : 'main' }));
+    const chart = new Chart({ label: title, series, format });
+    return Object.assign(new NumberCard(title, unit, chart.el, series), { chart });
+}
+
+function sumKv(models) {
+    const sum = { used: 0, idle: 0, total: 0 };
+    for (const { kv = {} } of models) for (const k in sum) sum[k] += kv[k] ?? 0;
+    return sum;
+}
+
+function latency(l) {
+    if (!l?.count) return ['–', 'nothing yet'];
+    return [fmtMs(l.p50), `p95 ${fmtMs(l.p95)} · p99 ${fmtMs(l.p99)}`];
+}
+
+export class Dashboard {
+    constructor() {
+        this.timer = 0;
+        this.visible = false;
+        this.lastAt = 0;
+        document.addEventListener('visibilitychange', () => this.wake());
+    }
+
+    setVisible(on) {
+        this.visible = on;
+        if (on && !this.charts) this.build();
+        this.wake();
+    }
+
+    wake() {
+        clearTimeout(this.timer);
+        if (this.visible && !document.hidden) this.poll();
+    }
+
+    async poll() {
+        const turn = (this.turn = {}); /* a later poll takes over */
+        try {
+            const status = await getJson('/status');
+            if (this.turn !== turn) return;
+            this.show(status);
+            this.fault.hidden = true;
+        } catch (e) {
+            if (this.turn !== turn) return;
+            const denied = e.status === 401 || e.status === 403;
+            this.fault.hidden = false;
+            this.fault.textContent = denied ? `${e.message} (The settings take an API key.)` : e.message;
+        }
+        if (this.visible && !document.hidden) this.timer = setTimeout(() => this.poll(), EVERY_MS);
+    }
+
+    build() {
+        this.state = h('span', { class: 'state' }, '…');
+        this.about = h('span', { class: 'about' });
+        this.fault = h('p', { class: 'fault', role: 'status', hidden: true });
+        this.rate = chartCard('Tokens per second', 'tok/s', ['generated', 'prompt'], fmtRate);
+        this.load = chartCard('Requests', 'running', ['running', 'waiting'], fmtInt);
+        this.kv = chartCard('KV cache', 'in use', ['in use', 'with prefixes'], percent);
+        this.first = chartCard('First token', 'p50', ['lately', 'p95'], fmtMs);
+        this.gap = chartCard('Between tokens', 'p50', ['lately', 'p95'], fmtMs);
+        this.charts = [this.rate, this.load, this.kv, this.first, this.gap];
+        this.panels = [MemoryCard, CallsCard, TotalsCard, ModelsCard, SettingsCard].map(Panel => new Panel());
+        $('dash').replaceChildren(h('header', { class: 'dash-head' }, this.state, this.about), this.fault,
+            h('div', { class: 'cards' }, [...this.charts, ...this.panels].map(c => c.el)));
+    }
+
+    show(s) {
+        const now = Date.now(), kv = sumKv(s.models ?? []);
+        this.head(s);
+        this.numbers(s, kv);
+        if (now - this.lastAt > GAP_MS) this.seed(s, kv, now);
+        else this.push(s, kv, now);
+        this.lastAt = now;
+        for (const { chart } of this.charts) chart.draw(now);
+        for (const panel of this.panels) panel.show(s);
+    }
+
+    head(s) {
+        this.state.textContent = s.state ?? 'up';
+        this.state.dataset.state = s.state ?? '';
+        this.about.textContent = [
+            (s.models ?? []).map(m => m.id).join(', '), s.uptime_s && `up ${fmtSpan(s.uptime_s)}`,
+            s.version && `tern ${s.version}`, s.pid && `pid ${s.pid}`, s.reason,
+        ].filter(Boolean).join(' · ');
+    }
+
+    numbers(s, kv) {
+        const { queue: q = {}, scheduler = {}, latencies = {} } = s, rates = scheduler.rates ?? {};
+        const wait = q.wait_ms?.count ? ` · wait p95 ${fmtMs(q.wait_ms.p95)}` : '';
+        const rate = k => fmtRate(rates[k] ?? 0);
+        this.rate.set(rate('generated_per_s'),
+            `prompt ${rate('prompt_per_s')} tok/s · ${rate('requests_per_s')} requests/s`);
+        this.load.set(fmtInt(q.running ?? 0),
+            `${fmtInt(q.waiting ?? 0)} waiting · at most ${fmtInt(q.peak ?? 0)}${wait}`);
+        this.kv.set(kv.total ? percent(kv.used / kv.total) : '–',
+            `${fmtInt(kv.used)} of ${fmtInt(kv.total)} blocks · ${fmtInt(kv.idle)} kept for prefixes`);
+        this.first.set(...latency(latencies.ttft_ms));
+        this.gap.set(...latency(latencies.itl_ms));
+    }
+
+    /* The server remembers two minutes, so the charts are full at the first look. */
+    seed(s, kv, now) {
+        const past = s.history ?? {}, step = (past.step_s ?? 1) * 1000;
+        const n = Math.max(0, ...['generated_per_s', 'running', 'kv_used'].map(k => past[k]?.length ?? 0));
+        const at = (k, i) => past[k]?.[past[k].length - n + i] ?? NaN;
+        for (const { chart } of this.charts) chart.clear();
+        for (let i = 0; i < n; i++) {
+            const t = now - (n - 1 - i) * step;
+            this.rate.chart.push(t, [at('generated_per_s', i), at('prompt_per_s', i)]);
+            this.load.chart.push(t, [at('running', i), at('waiting', i)]);
+            this.kv.chart.push(t, [at('kv_used', i) / kv.total, NaN]);
+        }
+        this.lately = { first: new Recent(), gap: new Recent() };
+        this.lately.first.push(now, s.latencies?.ttft_ms);
+        this.lately.gap.push(now, s.latencies?.itl_ms);
+    }
+
+    push(s, kv, now) {
+        const past = s.history ?? {}, rates = s.scheduler?.rates;
+        const { ttft_ms: ttft, itl_ms: itl } = s.latencies ?? {};
+        const newest = k => past[k]?.[past[k].length - 1] ?? rates?.[k] ?? NaN;
+        this.rate.chart.push(now, [newest('generated_per_s'), newest('prompt_per_s')]);
+        this.load.chart.push(now, [s.queue?.running ?? NaN, s.queue?.waiting ?? NaN]);
+        this.kv.chart.push(now, [kv.used / kv.total, (kv.used + kv.idle) / kv.total]);
+        this.first.chart.push(now, [this.lately.first.push(now, ttft), ttft?.count ? ttft.p95 : NaN]);
+        this.gap.chart.push(now, [this.lately.gap.push(now, itl), itl?.count ? itl.p95 : NaN]);
+    }
+}

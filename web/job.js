@@ -1,0 +1,89 @@
+// An answer on its way: the request, the text as it comes, what it cost.
+
+import { streamChat } from './api.js';
+
+/* Where a shorter history may begin: at a later question, the last one at most; -1: it cannot be shorter. */
+export function laterStart(chat) {
+    return chat.messages.findIndex((m, i) => i > chat.from && m.role === 'user');
+}
+
+/* Leaves the oldest questions and answers out until a third of the context, or max_tokens, is free.
+ * Tokens are guessed from what the last answer's prompt came to. */
+export function fit(chat, context, maxTokens) {
+    const chars = () => chat.messages.slice(chat.from).reduce((sum, m) => sum + m.content.length, 0);
+    const known = chat.messages.findLast(m => m.stats?.prompt)?.stats;
+    const room = context - Math.min(maxTokens ?? context / 3, context / 2);
+    const perToken = known?.chars ? known.chars / known.prompt : 4;
+    for (let next; chars() / perToken > room && (next = laterStart(chat)) > 0;) chat.from = next;
+}
+
+export function bodyOf(chat, settings, model) {
+    const messages = chat.messages.slice(chat.from)
+        .filter(m => m.content).map(({ role, content }) => ({ role, content }));
+    const system = settings.system.trim();
+    if (system) messages.unshift({ role: 'system', content: system });
+    const body = { messages, stream: true, stream_options: { include_usage: true } };
+    Object.assign(body, { temperature: settings.temperature, top_p: settings.top_p });
+    if (model) body.model = model;
+    if (settings.max_tokens) body.max_tokens = settings.max_tokens;
+    return body;
+}
+
+/* Adds its message to the chat at once; changed() is called for each piece. */
+export class Job {
+    #abort = new AbortController();
+
+    constructor(chat, changed) {
+        this.chat = chat;
+        this.message = { role: 'assistant', content: '', running: true };
+        this.changed = changed;
+        this.frame = 0;
+        this.savedAt = performance.now();
+        chat.at = Date.now();
+        chat.messages.push(this.message);
+    }
+
+    stop() {
+        this.#abort.abort();
+    }
+
+    /* Never fails: what went wrong is the message's error. */
+    async run(body) {
+        const { message } = this;
+        try {
+            await this.#stream(body);
+        } catch (e) {
+            const { code = '', correlation = '', retryAfter = 0 } = e, until = Date.now() + retryAfter * 1000;
+            if (e.name === 'AbortError') message.stopped = true;
+            else message.error = { message: e.message, code, correlation, until };
+        }
+        delete message.running;
+    }
+
+    async #stream(body) {
+        const { message } = this, began = performance.now();
+        let first = 0, last = 0, pieces = 0;
+        for await (const chunk of streamChat(body, this.#abort.signal)) {
+            const choice = chunk.choices?.[0], stats = (message.stats ??= {});
+            if (choice?.delta?.content) {
+                message.content += choice.delta.content;
+                last = performance.now();
+                first ||= last;
+                pieces++;
+                Object.assign(stats, { output: pieces, first_ms: first - began });
+            }
+            if (choice?.finish_reason) stats.finish = choice.finish_reason;
+            if (chunk.usage) this.#count(stats, chunk.usage, body.messages);
+            if (stats.output > 1 && last > first) stats.rate = ((stats.output - 1) * 1000) / (last - first);
+            this.changed();
+        }
+    }
+
+    /* The server's own counts, once it gives them. */
+    #count(stats, usage, messages) {
+        stats.chars = messages.reduce((sum, m) => sum + m.content.length, 0);
+        stats.output = usage.completion_tokens ?? stats.output;
+        stats.prompt = usage.prompt_tokens;
+        stats.cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
+    }
+}
