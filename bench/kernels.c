@@ -1,10 +1,11 @@
 /* kernels.c - what the CPU's products reach: GB/s of weights for few tokens, GMAC/s for many.
  *
- *     kernels [-t threads] [-i isa] [-m rows] [-k cols] [-c] [type ...]
+ *     kernels [-t threads] [-i isa] [-m rows] [-k cols] [-c] [-x] [type ...]
  *
  * Few tokens cycle over so many copies of a matrix that no cache holds them; `share` is of what a
  * plain loop reads from the same memory with the same threads. -c: one copy, so that a small matrix
- * stays in the cache and arithmetic is the limit. */
+ * stays in the cache and arithmetic is the limit. -x: microseconds by tokens, by the matrix × vector
+ * kernels and by the gemm, to see where the one overtakes the other. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -14,13 +15,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SET_BYTES = 400 << 20, READ_BYTES = SET_BYTES / 10, SMALL_MS = 300 };
 
 struct bench {
     struct par *par;
-    struct matmul *mm;
+    struct matmul *mm, *vectors;     /* vectors: without a gemm */
     int rows, cols;
     bool cached;
     char *set;                   /* SET_BYTES of weights */
@@ -82,8 +84,19 @@ static int fill_set(struct bench *b, enum dtype t, size_t bytes)
     return copies;
 }
 
+/* One thread's own time: what others do on its processor meanwhile is not in it. */
+static uint64_t now_ns(const struct bench *b)
+{
+    struct timespec t;
+
+    if (par_n(b->par) > 1) return clock_ns();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 /* Milliseconds of a product with `tokens` tokens: the best of many, for others use the machine too. */
-static double measure(struct bench *b, struct weight *w, size_t bytes, int copies, int tokens)
+static double measure(struct bench *b, struct matmul *mm, struct weight *w, size_t bytes, int copies,
+                      int tokens)
 {
     struct tensor x = tensor_f32(b->x, tokens, b->cols);
     struct linear job = { .out = tensor_f32(b->y, tokens, b->rows), .w = w };
@@ -92,9 +105,9 @@ static double measure(struct bench *b, struct weight *w, size_t bytes, int copie
 
     for (int n = 0; n < 3 || clock_ms_since(start) < SMALL_MS; n++) {
         w->data = b->set + (size_t)(n % copies) * bytes;
-        uint64_t t = clock_ns();
-        cpu_linear(b->mm, b->par, &x, &job, 1);
-        double ms = clock_ms_since(t);
+        uint64_t t = now_ns(b);
+        cpu_linear(mm, b->par, &x, &job, 1);
+        double ms = (double)(now_ns(b) - t) / 1e6;
         if (ms < best) best = ms;
     }
     return best;
@@ -107,13 +120,31 @@ static void bench_type(struct bench *b, enum dtype t)
     if (!dtype_row_bytes(t, (uint64_t)b->cols, &row)) return;
     size_t bytes = (size_t)row * (size_t)b->rows;
     int copies = fill_set(b, t, bytes);
-    double one = measure(b, &w, bytes, copies, 1), four = measure(b, &w, bytes, copies, 4);
-    double eight = measure(b, &w, bytes, copies, 8), many = measure(b, &w, bytes, copies, 512);
+    double one = measure(b, b->mm, &w, bytes, copies, 1), four = measure(b, b->mm, &w, bytes, copies, 4);
+    double eight = measure(b, b->mm, &w, bytes, copies, 8), many = measure(b, b->mm, &w, bytes, copies, 512);
     double gb = (double)bytes / 1e6, macs = (double)b->rows * b->cols / 1e6;
 
     printf("%-8s %7.1f %6.0f%% %8.1f %8.1f %10.0f\n", dtype_name((int)t), gb / one,
            100 * gb / one / b->read_gbs, gb / four, gb / eight, 512 * macs / many);
     fflush(stdout);
+}
+
+static void bench_crossing(struct bench *b, enum dtype t)
+{
+    static const int tokens[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 };
+    struct weight w = { .type = t, .rows = b->rows, .cols = b->cols, .n = 1 };
+    uint64_t row = 0;
+    if (!dtype_row_bytes(t, (uint64_t)b->cols, &row)) return;
+    size_t bytes = (size_t)row * (size_t)b->rows;
+    int copies = fill_set(b, t, bytes);
+
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+        double v = measure(b, b->vectors, &w, bytes, copies, tokens[i]);
+        double m = measure(b, b->mm, &w, bytes, copies, tokens[i]);
+        printf("%-8s %3d tokens  %7.0f us by vectors, %7.0f us by %s\n", dtype_name((int)t), tokens[i],
+               v * 1e3, m * 1e3, matmul_name(b->mm));
+        fflush(stdout);
+    }
 }
 
 static const enum dtype usual[] = {
@@ -123,7 +154,7 @@ static const enum dtype usual[] = {
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: kernels [-t threads] [-i isa] [-m rows] [-k cols] [-c] [type ...]\n");
+    fprintf(stderr, "usage: kernels [-t threads] [-i isa] [-m rows] [-k cols] [-c] [-x] [type ...]\n");
     return 2;
 }
 
@@ -132,18 +163,21 @@ int main(int argc, char **argv)
     struct bench b = { .rows = 8192, .cols = 2048 };
     struct matmul_opt opt = { .gemm = gemm_amx() };
     struct err e = { 0 };
+    void (*one)(struct bench *, enum dtype) = bench_type;
     int threads = 0, c, rc;
 
-    while ((c = getopt(argc, argv, "t:i:m:k:c")) != -1) {
+    while ((c = getopt(argc, argv, "t:i:m:k:cx")) != -1) {
         if (c == 't') threads = atoi(optarg);
         else if (c == 'm') b.rows = atoi(optarg);
         else if (c == 'c') b.cached = true;
+        else if (c == 'x') one = bench_crossing;
         else if (c == 'k') b.cols = atoi(optarg);
         else if (c == 'i' && (opt.isa = isa_by_name(optarg))) opt.gemm = NULL;
         else return usage();
     }
     if ((rc = par_open(&b.par, (struct par_opt){ threads, true }, &e)) != OK) goto out;
     if ((rc = matmul_open(&b.mm, b.par, opt, &e)) != OK) goto out;
+    if ((rc = matmul_open(&b.vectors, b.par, (struct matmul_opt){ .isa = opt.isa }, &e)) != OK) goto out;
     b.set = mem_try_aligned(SET_BYTES);
     b.x = mem_array(512 * (size_t)b.cols, sizeof *b.x);
     b.y = mem_array(512 * (size_t)b.rows, sizeof *b.y);
@@ -156,18 +190,20 @@ int main(int argc, char **argv)
     b.read_gbs = measure_read(&b);
     printf("%s, %d threads, [%d x %d]; reading alone: %.1f GB/s\n", matmul_name(b.mm), par_n(b.par),
            b.rows, b.cols, b.read_gbs);
-    printf("%-8s %7s %7s %8s %8s %10s\n", "type", "GB/s", "share", "x4 GB/s", "x8 GB/s", "GMAC/s 512");
+    if (one == bench_type)
+        printf("%-8s %7s %7s %8s %8s %10s\n", "type", "GB/s", "share", "x4 GB/s", "x8 GB/s", "GMAC/s 512");
     if (optind < argc) {
         for (int i = optind; i < argc; i++) {
             enum dtype t = dtype_by_name(str_c(argv[i]));
-            if (matmul_can(b.mm, t)) bench_type(&b, t);
+            if (matmul_can(b.mm, t)) one(&b, t);
         }
     } else {
-        for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) bench_type(&b, usual[i]);
+        for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) one(&b, usual[i]);
     }
 out:
     if (rc != OK) fprintf(stderr, "kernels: %s\n", e.msg);
     matmul_close(b.mm);
+    matmul_close(b.vectors);
     par_close(b.par);
     if (b.set) mem_free_aligned(b.set, SET_BYTES);
     mem_free(b.x);

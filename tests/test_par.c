@@ -1,7 +1,8 @@
 #include "support.h"
 
-#include "base/clock.h"
+#include "base/mem.h"
 #include "base/par.h"
+#include "base/rng.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -109,6 +110,109 @@ static void pieces_cover_the_range_once(void **state)
     }
 }
 
+/* One run: what it covers, and a mark that is wiped when the run is over. */
+struct job {
+    struct par *p;
+    unsigned mark;               /* 0: over */
+    int n, chunk;
+    int done[64];                /* plain: two threads on one index are a race */
+    atomic_int inside;
+};
+
+/* Sometimes late, sometimes slow: what a thread does when something else has its processor. */
+static void dawdle(struct rng *r)
+{
+    switch (rng_u64(r) % 8) {
+    case 0: usleep((unsigned)(rng_u64(r) % 50)); break;
+    case 1: sched_yield(); break;
+    case 2: for (volatile int i = 0; i < 500; i++) continue; break;
+    default: break;
+    }
+}
+
+static void do_job(void *arg, int thread, int n_threads)
+{
+    static _Thread_local struct rng rng;
+    struct job *j = arg;
+    unsigned mark = j->mark;
+    int begin, end;
+
+    if (!rng.s[0]) rng_seed(&rng, (uint64_t)thread + 1);
+    assert_true(mark != 0 && thread < n_threads);
+    atomic_fetch_add(&j->inside, 1);
+    dawdle(&rng);
+    while (par_next(j->p, j->n, j->chunk, &begin, &end)) {
+        dawdle(&rng);
+        for (int i = begin; i < end; i++) j->done[i]++;
+    }
+    dawdle(&rng);
+    assert_int_equal(j->mark, mark);
+    atomic_fetch_sub(&j->inside, 1);
+}
+
+static void whoever_comes_does_the_work_once_and_nobody_stays(void **state)
+{
+    struct job *jobs = mem_array(16, sizeof *jobs);
+    struct rng rng;
+
+    (void)state;
+    rng_seed(&rng, 7);
+    for (int n = 1; n <= MOST; n++) {
+        struct par *p = team(n);
+        for (unsigned run = 1; run <= 1500; run++) {
+            struct job *j = &jobs[run % 16];
+            memset(j, 0, sizeof *j);
+            j->p = p, j->mark = run;
+            j->n = (int)(rng_u64(&rng) % 64), j->chunk = 1 + (int)(rng_u64(&rng) % 5);
+            if (run % 11 == 0) {                         /* both kinds in turn */
+                par_run(p, do_job, j);
+            } else {
+                par_run_any(p, do_job, j);
+            }
+            assert_int_equal(atomic_load(&j->inside), 0);
+            for (int i = 0; i < j->n; i++) assert_int_equal(j->done[i], 1);
+            memset(j, 0, sizeof *j);                     /* whoever is late reads a mark of 0 */
+            if (run % 7 == 0) dawdle(&rng);
+        }
+        par_close(p);
+    }
+    mem_free(jobs);
+}
+
+static void first_come(void *arg, int thread, int n_threads)
+{
+    struct count *c = arg;
+    int begin, end;
+
+    (void)n_threads;
+    while (par_next(c->p, c->n, c->chunk, &begin, &end))
+        for (int i = begin; i < end; i++) atomic_fetch_add(&c->seen[i], 1);
+    c->plain[thread]++;                                  /* read by the caller behind the run */
+}
+
+/* All threads on one processor: most workers find that the work is gone. */
+static void a_team_without_a_processor_is_not_waited_for(void **state)
+{
+    static struct count c;
+    cpu_set_t mine, one;
+    int cpu = 0, calls = 0;
+
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof mine, &mine), 0);
+    while (!CPU_ISSET((unsigned)cpu, &mine)) cpu++;
+    CPU_ZERO(&one);
+    CPU_SET((unsigned)cpu, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    c.p = team(4), c.n = 100, c.chunk = 3;
+    for (int i = 0; i < 2000; i++) par_run_any(c.p, first_come, &c);
+    for (int i = 0; i < c.n; i++) assert_int_equal(atomic_load(&c.seen[i]), 2000);
+    for (int t = 1; t < 4; t++) calls += c.plain[t];
+    assert_int_equal(c.plain[0], 2000);
+    assert_true(calls < 3 * 2000);
+    par_close(c.p);
+    sched_setaffinity(0, sizeof mine, &mine);
+}
+
 static void shares_cover_the_range_once(void **state)
 {
     (void)state;
@@ -187,6 +291,8 @@ int main(void)
         cmocka_unit_test(every_thread_runs_once_a_call),
         cmocka_unit_test(barriers_show_what_others_wrote),
         cmocka_unit_test(pieces_cover_the_range_once),
+        cmocka_unit_test(whoever_comes_does_the_work_once_and_nobody_stays),
+        cmocka_unit_test(a_team_without_a_processor_is_not_waited_for),
         cmocka_unit_test(shares_cover_the_range_once),
         cmocka_unit_test(an_idle_team_uses_no_processor),
         cmocka_unit_test(cores_respect_affinity),

@@ -1,6 +1,7 @@
 #include "support.h"
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "sample/filter.h"
 #include "sample/sampler.h"
 
@@ -203,6 +204,91 @@ static void the_exponential_is_good_to_float(void **state)
     }
     assert_true(filter_exp(0) == 1.0f);
     assert_true(filter_exp(-INFINITY) == 0 && filter_exp(-1000) == 0 && filter_exp(NAN) == 0);
+}
+
+static void all_exponentials_are_those_of_one(void **state)
+{
+    enum { N = 64 * 9 + 13 };
+    static float x[N], w[N];
+    struct rng rng;
+    double sum = 0;
+
+    (void)state;
+    rng_seed(&rng, 3);
+    for (int i = 0; i < N; i++) x[i] = -90 * (float)rng_unit(&rng);
+    x[0] = 0, x[5] = NAN, x[64] = -INFINITY, x[70] = -87, x[N - 1] = -1e30f;
+    assert_float_equal(filter_exp_all(x, N, 0, 0.5f, w), filter_exp_all(x, N, 0, 0.5f, NULL), 0);
+    for (int i = 0; i < N; i++) {
+        assert_true(w[i] == filter_exp(x[i] * 0.5f));
+        sum += (double)w[i];
+    }
+    assert_float_equal(filter_exp_all(x, N, 0, 0.5f, NULL), sum, 1e-4);
+}
+
+static bool is_before(const struct cand *a, const struct cand *b)
+{
+    return a->key < b->key || (a->key == b->key && a->id < b->id);
+}
+
+/* Those kept come before those that are not, have the mass, and would not have it without the last. */
+static void check_mass(struct cand *c, int n, double want)
+{
+    int kept = filter_mass(c, n, want);
+    const struct cand *last = &c[0], *next = NULL;
+
+    assert_in_range(kept, 1, n);
+    for (int i = 1; i < kept; i++) last = is_before(last, &c[i]) ? &c[i] : last;
+    for (int i = kept; i < n; i++) next = !next || is_before(&c[i], next) ? &c[i] : next;
+    if (next) assert_true(is_before(last, next));
+    assert_true(filter_sum(c, kept) >= want * (1 - 1e-12));
+    assert_true(filter_sum(c, kept) - (double)last->p < want * (1 + 1e-12));
+}
+
+static void many_candidates_are_cut_where_few_would_be(void **state)
+{
+    enum { N = 30000 };
+    struct cand *c = mem_array(N, sizeof *c);
+    struct rng rng;
+
+    (void)state;
+    rng_seed(&rng, 11);
+    for (int kind = 0; kind < 4; kind++)
+        for (int k = 1; k < 20; k += 3) {
+            for (int i = 0; i < N; i++) {
+                float x = kind == 0 ? rng_normal(&rng) : kind == 1 ? 3 : (float)(rng_u64(&rng) % 5);
+                if (kind == 3 && i == 77) x = -1e37f;    /* one far away makes the buckets wide */
+                c[i] = (struct cand){ .key = -x, .d = x - 5, .p = filter_exp(x - 5), .id = (i * 7) % N };
+            }
+            check_mass(c, N, filter_sum(c, N) * k / 20);
+        }
+    mem_free(c);
+}
+
+static void a_bound_leaves_the_mass(void **state)
+{
+    enum { N = 20000 };
+    float *x = mem_array(N, sizeof *x);
+    struct rng rng;
+
+    (void)state;
+    rng_seed(&rng, 12);
+    for (int kind = 0; kind < 3; kind++) {
+        float max = -INFINITY;
+        for (int i = 0; i < N; i++) {
+            x[i] = (kind == 0 ? 0.01f : kind == 1 ? 1 : 6) * rng_normal(&rng);
+            if (i % 100 == 3) x[i] = NAN;
+            if (x[i] > max) max = x[i];
+        }
+        double total = filter_exp_all(x, N, max, 1, NULL);
+        for (double share = 0.1; share < 1; share += 0.2) {
+            float least = filter_least(x, N, max, share * total);
+            double mass = 0;
+            for (int i = 0; i < N; i++)
+                if (x[i] >= least) mass += (double)filter_exp(x[i] - max);
+            assert_true(mass >= share * total);
+        }
+    }
+    mem_free(x);
 }
 
 static void greedy_takes_the_largest_and_of_equals_the_first(void **state)
@@ -453,6 +539,9 @@ int main(void)
         cmocka_unit_test(filters_see_what_the_ones_before_left),
         cmocka_unit_test(the_filters_agree_with_sorting_everything),
         cmocka_unit_test(the_exponential_is_good_to_float),
+        cmocka_unit_test(all_exponentials_are_those_of_one),
+        cmocka_unit_test(many_candidates_are_cut_where_few_would_be),
+        cmocka_unit_test(a_bound_leaves_the_mass),
         cmocka_unit_test(greedy_takes_the_largest_and_of_equals_the_first),
         cmocka_unit_test(the_seed_decides_and_nothing_else),
         cmocka_unit_test(nan_never_wins_and_all_nan_is_an_error),

@@ -23,6 +23,11 @@
 #define SPIN_NS 100000u
 #define SPIN_CROWDED_NS 1000u
 
+/* The lower half of a ticket. */
+#define IN ((1u << 30) - 1)      /* threads that have begun and not ended */
+#define ALL (1u << 30)           /* every worker counts as having begun: par_run */
+#define CLOSED (1u << 31)        /* nobody begins any more */
+
 /* A number that threads wait on until it changes. */
 struct gate {
     LINE atomic_uint value;
@@ -39,14 +44,14 @@ struct par {
     int n, n_started;            /* threads of the team with the caller; workers that run */
     uint64_t spin_ns;
     struct worker *workers;      /* [n], 0 unused: the caller */
-    bool quit;                   /* written before the gate opens */
-    par_fn *fn;
+    atomic_bool quit;            /* written before the gate opens */
+    par_fn *fn;                  /* with arg: only for those who have begun */
     void *arg;
 
-    struct gate start;           /* one more for every par_run */
-    struct gate done;            /* likewise, by the last worker to finish */
-    struct gate barrier;         /* likewise, by the last to arrive */
-    LINE atomic_int n_working;
+    struct gate start;           /* the number of the run: one more for each */
+    struct gate done;            /* one more when the caller waits and the last worker ends */
+    struct gate barrier;         /* one more by the last to arrive */
+    LINE atomic_ullong ticket;   /* number of the run << 32, and who takes part in it */
     LINE atomic_int n_arrived;
     LINE atomic_llong next;
     char pad[64];
@@ -80,12 +85,14 @@ static void gate_open(struct gate *g)
     if (atomic_load(&g->sleepers)) futex_wake_all(&g->value);
 }
 
-static void gate_wait(struct gate *g, unsigned seen, uint64_t spin_ns)
+/* Returns what it has become. */
+static unsigned gate_wait(struct gate *g, unsigned seen, uint64_t spin_ns)
 {
     uint64_t end = 0;
+    unsigned v;
 
     for (unsigned i = 1;; i++) {
-        if (atomic_load_explicit(&g->value, memory_order_acquire) != seen) return;
+        if ((v = atomic_load_explicit(&g->value, memory_order_acquire)) != seen) return v;
         relax();
         if (i % 32) continue;
         uint64_t now = clock_ns();
@@ -93,8 +100,31 @@ static void gate_wait(struct gate *g, unsigned seen, uint64_t spin_ns)
         else if (now > end) break;
     }
     atomic_fetch_add(&g->sleepers, 1);
-    while (atomic_load(&g->value) == seen) futex_wait(&g->value, seen);
+    while ((v = atomic_load(&g->value)) == seen) futex_wait(&g->value, seen);
     atomic_fetch_sub(&g->sleepers, 1);
+    return v;
+}
+
+/* A worker that comes too late finds the run closed or another one begun, and leaves fn alone. */
+static bool begin(struct par *p, unsigned run)
+{
+    unsigned long long t = atomic_load_explicit(&p->ticket, memory_order_acquire);
+
+    for (;;) {
+        if ((unsigned)(t >> 32) != run) return false;
+        if (t & ALL) return true;
+        if (t & CLOSED) return false;
+        if (atomic_compare_exchange_weak_explicit(&p->ticket, &t, t + 1, memory_order_acquire,
+                                                  memory_order_acquire))
+            return true;
+    }
+}
+
+static void end(struct par *p)
+{
+    unsigned long long t = atomic_fetch_sub_explicit(&p->ticket, 1, memory_order_acq_rel);
+
+    if ((t & (CLOSED | IN)) == (CLOSED | 1)) gate_open(&p->done);
 }
 
 static void *worker_main(void *arg)
@@ -102,16 +132,18 @@ static void *worker_main(void *arg)
     struct worker *w = arg;
     struct par *p = w->team;
 
-    for (unsigned seen = 0;; seen++) {
-        gate_wait(&p->start, seen, p->spin_ns);
-        if (p->quit) return NULL;
+    for (unsigned run = 0;;) {
+        run = gate_wait(&p->start, run, p->spin_ns);
+        if (atomic_load_explicit(&p->quit, memory_order_relaxed)) return NULL;
+        if (!begin(p, run)) continue;
         p->fn(p->arg, w->index, p->n);
-        if (atomic_fetch_sub_explicit(&p->n_working, 1, memory_order_acq_rel) == 1) gate_open(&p->done);
+        end(p);
     }
 }
 
-void par_run(struct par *p, par_fn *fn, void *arg)
+static void run(struct par *p, par_fn *fn, void *arg, unsigned who)
 {
+    unsigned long long number = gate_seen(&p->start) + 1u;
     unsigned done = gate_seen(&p->done);
 
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
@@ -121,11 +153,17 @@ void par_run(struct par *p, par_fn *fn, void *arg)
     }
     p->fn = fn;
     p->arg = arg;
-    atomic_store_explicit(&p->n_working, p->n - 1, memory_order_relaxed);
+    atomic_store_explicit(&p->ticket, (number & UINT32_MAX) << 32 | who, memory_order_release);
     gate_open(&p->start);
     fn(arg, 0, p->n);
+    /* The gate opens if it was closed with someone inside, so that is when to wait for it. */
+    if (who == 0 && !(atomic_fetch_or_explicit(&p->ticket, CLOSED, memory_order_acq_rel) & IN)) return;
     gate_wait(&p->done, done, p->spin_ns);
 }
+
+void par_run(struct par *p, par_fn *fn, void *arg) { run(p, fn, arg, CLOSED | ALL | (unsigned)(p->n - 1)); }
+
+void par_run_any(struct par *p, par_fn *fn, void *arg) { run(p, fn, arg, 0); }
 
 void par_barrier(struct par *p)
 {
@@ -175,7 +213,7 @@ static int start_worker(struct par *p, int i, const cpu_set_t *home, struct err 
 void par_close(struct par *p)
 {
     if (!p) return;
-    p->quit = true;
+    atomic_store_explicit(&p->quit, true, memory_order_relaxed);
     gate_open(&p->start);
     for (int i = 1; i <= p->n_started; i++) pthread_join(p->workers[i].thread, NULL);
     mem_free(p->workers);

@@ -1,8 +1,9 @@
 /* par.h - worker threads that are always about to start: spin for a while, then sleep.
  *
  * par_run calls fn once on every thread of the team (the caller is thread 0) and returns
- * when all are done. Inside fn, par_barrier joins the team in the middle of the work and
- * par_next shares out a range piece by piece. One thread drives a team at a time. */
+ * when all are done. par_run_any calls fn on the caller and on whoever else comes in time: for
+ * work that is taken piece by piece, so that nobody waits for a thread that has not begun, because
+ * something else runs on its processor. One thread drives a team at a time. */
 #ifndef TERN_BASE_PAR_H
 #define TERN_BASE_PAR_H
 
@@ -23,10 +24,14 @@ int  par_n(const struct par *p);
 
 typedef void par_fn(void *arg, int thread, int n_threads);
 void par_run(struct par *p, par_fn *fn, void *arg);
-void par_barrier(struct par *p);                         /* only inside fn, by every thread */
+void par_barrier(struct par *p);                         /* only inside par_run, by every thread */
+
+/* fn runs on thread 0 and on any others, each once at most, and returns when nothing is left to take.
+ * When the caller's has returned no other thread begins, and those that have begun are waited for. */
+void par_run_any(struct par *p, par_fn *fn, void *arg);
 
 /* The next piece of [0, n) for this thread: pieces of `chunk`, first come, first served.
- * The counter is set to 0 by par_run and by par_barrier. false: nothing left. */
+ * The counter is set to 0 by par_run, par_run_any and par_barrier. false: nothing left. */
 bool par_next(struct par *p, int n, int chunk, int *begin, int *end);
 
 /* An even share of [0, n) in multiples of `unit` for thread t of n_threads. */

@@ -6,7 +6,10 @@
 
 ptrdiff_t str_find(struct str in, struct str what)
 {
-    const char *at = what.n ? memmem(in.p, in.n, what.p, what.n) : in.p;
+    const char *at;
+
+    if (what.n == 0) return 0;
+    at = in.n ? memmem(in.p, in.n, what.p, what.n) : NULL;
     return at ? at - in.p : -1;
 }
 

@@ -14,27 +14,38 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define MAX_BATCHES 8
+#define MAX_SIZES 8
 #define STEP_TOKENS 512
 
 static const struct verb verb = {
     "bench",
-    "tern bench [-m MODEL] [-p 512] [-n 128] [-t N] [-r 5] [--batch 1,4,16] [-o json|md]",
-    "Measures a model on this machine: prefill of P tokens, decode of N tokens from an empty context,\n"
+    "tern bench [-m MODEL] [-p 512] [-n 128] [-t N] [-r 5] [-d 0] [--batch 1,4,16] [--chunk 16,64]\n"
+    "                  [--kv-type f16] [-o json|md]",
+    "Measures a model on this machine: prefill of P tokens, in one go or in chunks, decode of N tokens,\n"
     "decode of several sequences at once, all without sampling; the share of the memory's read bandwidth,\n"
     "which is measured in the same run; load time and the time from the start of the command to the first\n"
-    "token of a short prompt. Each figure is the median of R repeats, with its spread.\n\n"
+    "token of a short prompt. Each figure is the median of R repeats, with its spread and the processor\n"
+    "time of a token, which other programs on the machine disturb least.\n\n"
     "  tern bench -m model.gguf -p 512 -n 128 -r 5 --batch 1,4,16 -o md",
 };
 
 struct figure {
-    double v[64];
+    double v[64];                /* tokens a second */
+    double cpu_ms;               /* of all threads, for n_tokens */
+    long n_tokens;
     int n;
+};
+
+struct sizes {                   /* a list of numbers, and what was measured with each */
+    int v[MAX_SIZES], n;
+    struct figure by[MAX_SIZES];
 };
 
 struct bench {
     const char *path;
-    int n_prompt, n_gen, n_threads, n_repeat, n_batches, batches[MAX_BATCHES];
+    int n_prompt, n_gen, n_threads, n_repeat, depth;
+    enum dtype kv_type;
+    struct sizes batches, chunks;
     bool progress;
     struct source *src;
     struct backend *be;
@@ -48,7 +59,7 @@ struct bench {
     int max_tokens, table_stride;
     double load_ms, first_ms, bandwidth_gb_s;
     uint64_t token_bytes;
-    struct figure prompt, decode, by_batch[MAX_BATCHES];
+    struct figure prompt, decode;
     long peak_rss;
 };
 
@@ -65,16 +76,16 @@ static double median(struct figure *f)
     return f->n % 2 ? f->v[f->n / 2] : (f->v[f->n / 2 - 1] + f->v[f->n / 2]) / 2;
 }
 
-static int parse_batches(struct bench *b, const char *list, struct err *e)
+static int parse_sizes(struct sizes *to, const char *flag, const char *list, int most, struct err *e)
 {
     for (struct str rest = str_c(list); rest.n;) {
         ptrdiff_t comma = str_find(rest, STR(","));
         struct str one = comma < 0 ? rest : str_take(rest, (size_t)comma);
         int64_t n;
-        if (!str_to_i64(one, &n) || n < 1 || n > 256 || b->n_batches == MAX_BATCHES)
-            return err_set(e, E_INVALID, "--batch takes up to %d numbers from 1 to 256 with commas, found '%s'",
-                           MAX_BATCHES, list);
-        b->batches[b->n_batches++] = (int)n;
+        if (!str_to_i64(one, &n) || n < 1 || n > most || to->n == MAX_SIZES)
+            return err_set(e, E_INVALID, "%s takes up to %d numbers from 1 to %d with commas, found '%s'",
+                           flag, MAX_SIZES, most, list);
+        to->v[to->n++] = (int)n;
         rest = str_skip(rest, one.n + 1);
     }
     return OK;
@@ -83,22 +94,20 @@ static int parse_batches(struct bench *b, const char *list, struct err *e)
 static int open_all(struct bench *b, struct err *e)
 {
     struct backend_opt opt = { .n_threads = b->n_threads };
-    int rc, max_seqs = 1, per_seq;
+    int rc, max_seqs = 1, longest = b->n_prompt > b->n_gen ? b->n_prompt : b->n_gen;
 
-    for (int i = 0; i < b->n_batches; i++)
-        if (b->batches[i] > max_seqs) max_seqs = b->batches[i];
-    per_seq = (b->n_prompt > b->n_gen ? b->n_prompt : b->n_gen) + 32;
-    if (max_seqs > 1 && b->n_prompt > b->n_gen) per_seq = b->n_gen + 32;
+    for (int i = 0; i < b->batches.n; i++)
+        if (b->batches.v[i] > max_seqs) max_seqs = b->batches.v[i];
     b->n_chains = max_seqs;
-    b->max_tokens = b->n_prompt + 32 > b->n_gen + 32 ? b->n_prompt + 32 : b->n_gen + 32;
+    b->max_tokens = b->depth + longest + 32;
     b->table_stride = b->max_tokens / KV_BLOCK + 1;
-    int n_blocks = b->table_stride + (max_seqs - 1) * (per_seq / KV_BLOCK + 1);
+    int n_blocks = b->table_stride + (max_seqs - 1) * ((b->depth + b->n_gen + 32) / KV_BLOCK + 1);
 
     if ((rc = source_open(&b->src, b->path, e)) != OK) return rc;
     if ((rc = backend_open(&b->be, &opt, e)) != OK) return rc;
     if ((rc = model_open(&b->model, b->src, b->be, e)) != OK) return rc;
-    if ((rc = block_pool_open(&b->pool, b->be, model_kvshape(b->model), b->model->hp.n_layers, DT_F16, n_blocks,
-                              e)) != OK)
+    if ((rc = block_pool_open(&b->pool, b->be, model_kvshape(b->model), b->model->hp.n_layers, b->kv_type,
+                              n_blocks, e)) != OK)
         return rc;
     struct decoder_opt dopt = { STEP_TOKENS > max_seqs ? STEP_TOKENS : max_seqs, max_seqs, b->table_stride,
                                 max_seqs };
@@ -148,27 +157,43 @@ static int step(struct bench *b, int n_seqs, int at, int n, struct err *e)
     return decoder_run(b->dec, &batch, &logits, e);
 }
 
-static int prefill(struct bench *b, int n, double *tok_s, struct err *e)
+static double cpu_ms(void)
 {
-    uint64_t start = clock_ns();
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e3;
+}
+
+/* n tokens of each of n_seqs sequences behind what lies there already, `chunk` of them a step. */
+static int run_steps(struct bench *b, int n_seqs, int n, int chunk, struct figure *f, struct err *e)
+{
+    uint64_t start;
+    double cpu;
     int rc = OK;
 
-    chain_truncate(&b->chains[0], b->pool, 0);
-    for (int at = 0; at < n && rc == OK; at += STEP_TOKENS)
-        rc = step(b, 1, at, n - at < STEP_TOKENS ? n - at : STEP_TOKENS, e);
-    *tok_s = n * 1e3 / clock_ms_since(start);
+    for (int i = 0; i < b->n_chains; i++) chain_truncate(&b->chains[i], b->pool, b->depth);
+    start = clock_ns();
+    cpu = cpu_ms();
+    for (int at = 0; at < n && rc == OK; at += chunk)
+        rc = step(b, n_seqs, b->depth + at, n - at < chunk ? n - at : chunk, e);
+    if (!f) return rc;
+    f->v[f->n++] = (double)n_seqs * n * 1e3 / clock_ms_since(start);
+    f->cpu_ms += cpu_ms() - cpu;
+    f->n_tokens += (long)n_seqs * n;
     return rc;
 }
 
-static int decode(struct bench *b, int n_seqs, int n, double *tok_s, struct err *e)
+/* The first --depth tokens of every sequence; what they are does not matter, that they lie there does. */
+static int fill(struct bench *b, struct err *e)
 {
-    uint64_t start;
     int rc = OK;
 
-    for (int i = 0; i < b->n_chains; i++) chain_truncate(&b->chains[i], b->pool, 0);
-    start = clock_ns();
-    for (int at = 0; at < n && rc == OK; at++) rc = step(b, n_seqs, at, 1, e);
-    *tok_s = (double)n_seqs * n * 1e3 / clock_ms_since(start);
+    for (int s = 0; s < b->n_chains && rc == OK; s++)
+        if (!chain_reserve(&b->chains[s], b->pool, b->depth))
+            rc = err_set(e, E_INTERNAL, "bench: out of KV blocks at depth %d", b->depth);
+    for (int at = 0; at < b->depth && rc == OK; at += STEP_TOKENS)
+        rc = step(b, 1, at, b->depth - at < STEP_TOKENS ? b->depth - at : STEP_TOKENS, e);
     return rc;
 }
 
@@ -245,36 +270,36 @@ static double bandwidth(const struct bench *b)
     return best;
 }
 
-static void note(const struct bench *b, const char *what, int i)
+/* R times the same; warm: once before, not counted. */
+static int repeat(struct bench *b, const char *what, bool warm, int n_seqs, int n, int chunk,
+                  struct figure *f, struct err *e)
 {
-    if (b->progress) fprintf(stderr, "\rtern bench: %s %d/%d        ", what, i + 1, b->n_repeat), fflush(stderr);
+    int rc = warm ? run_steps(b, n_seqs, n, chunk, NULL, e) : OK;
+
+    for (int i = 0; i < b->n_repeat && rc == OK; i++) {
+        if (b->progress)
+            fprintf(stderr, "\rtern bench: %s %d/%d        ", what, i + 1, b->n_repeat), fflush(stderr);
+        rc = run_steps(b, n_seqs, n, chunk, f, e);
+    }
+    return rc;
 }
 
 static int measure(struct bench *b, uint64_t start_ns, struct err *e)
 {
     struct rusage ru;
-    double v;
     int rc;
 
     b->load_ms = clock_ms_since(start_ns);
     if ((rc = step(b, 1, 0, 8, e)) != OK) return rc;
     b->first_ms = clock_ms_since(start_ns);
-    for (int i = -1; i < b->n_repeat && b->n_prompt; i++) {          /* -1: warm-up, not counted */
-        note(b, "prefill", i < 0 ? 0 : i);
-        if ((rc = prefill(b, b->n_prompt, &v, e)) != OK) return rc;
-        if (i >= 0) b->prompt.v[b->prompt.n++] = v;
-    }
-    for (int i = 0; i < b->n_repeat && b->n_gen; i++) {
-        note(b, "decode", i);
-        if ((rc = decode(b, 1, b->n_gen, &v, e)) != OK) return rc;
-        b->decode.v[b->decode.n++] = v;
-    }
-    for (int k = 0; k < b->n_batches; k++)
-        for (int i = 0; i < b->n_repeat; i++) {
-            note(b, "batch", i);
-            if ((rc = decode(b, b->batches[k], b->n_gen ? b->n_gen : 32, &v, e)) != OK) return rc;
-            b->by_batch[k].v[b->by_batch[k].n++] = v;
-        }
+    if ((rc = fill(b, e)) != OK) return rc;
+    if (b->n_prompt) rc = repeat(b, "prefill", true, 1, b->n_prompt, STEP_TOKENS, &b->prompt, e);
+    for (int k = 0; b->n_prompt && k < b->chunks.n && rc == OK; k++)
+        rc = repeat(b, "chunks", false, 1, b->n_prompt, b->chunks.v[k], &b->chunks.by[k], e);
+    if (b->n_gen && rc == OK) rc = repeat(b, "decode", false, 1, b->n_gen, 1, &b->decode, e);
+    for (int k = 0; k < b->batches.n && rc == OK; k++)
+        rc = repeat(b, "batch", false, b->batches.v[k], b->n_gen ? b->n_gen : 32, 1, &b->batches.by[k], e);
+    if (rc != OK) return rc;
     if (b->progress) fprintf(stderr, "\r%40s\r", "");
     getrusage(RUSAGE_SELF, &ru);
     b->peak_rss = ru.ru_maxrss * 1024;
@@ -297,6 +322,20 @@ static void figure_json(struct jsonw *w, const char *name, struct figure *f)
     jsonw_key(w, key), jsonw_arr(w);
     jsonw_num(w, f->n ? f->v[0] : 0), jsonw_num(w, f->n ? f->v[f->n - 1] : 0);
     jsonw_end(w);
+    snprintf(key, sizeof key, "%s_cpu_ms", name);
+    jsonw_key(w, key), jsonw_num(w, f->n_tokens ? f->cpu_ms / (double)f->n_tokens : 0);
+}
+
+static void sizes_json(struct jsonw *w, const char *name, const char *figure, struct sizes *s)
+{
+    jsonw_key(w, name), jsonw_arr(w);
+    for (int k = 0; k < s->n; k++) {
+        jsonw_obj(w);
+        jsonw_key(w, "n"), jsonw_int(w, s->v[k]);
+        figure_json(w, figure, &s->by[k]);
+        jsonw_end(w);
+    }
+    jsonw_end(w);
 }
 
 static void print_json(struct bench *b)
@@ -310,6 +349,8 @@ static void print_json(struct bench *b)
     jsonw_key(&w, "device"), jsonw_str(&w, str_c(b->be->detail));
     jsonw_key(&w, "n_prompt"), jsonw_int(&w, b->n_prompt);
     jsonw_key(&w, "n_gen"), jsonw_int(&w, b->n_gen);
+    jsonw_key(&w, "depth"), jsonw_int(&w, b->depth);
+    jsonw_key(&w, "kv_type"), jsonw_str(&w, str_c(dtype_name((int)b->kv_type)));
     jsonw_key(&w, "repeats"), jsonw_int(&w, b->n_repeat);
     figure_json(&w, "prompt_tok_s", &b->prompt);
     figure_json(&w, "decode_tok_s", &b->decode);
@@ -320,39 +361,35 @@ static void print_json(struct bench *b)
     jsonw_key(&w, "first_token_ms"), jsonw_num(&w, b->first_ms);
     jsonw_key(&w, "weight_bytes"), jsonw_int(&w, (int64_t)b->model->weight_bytes);
     jsonw_key(&w, "peak_rss_bytes"), jsonw_int(&w, b->peak_rss);
-    jsonw_key(&w, "batch"), jsonw_arr(&w);
-    for (int k = 0; k < b->n_batches; k++) {
-        jsonw_obj(&w);
-        jsonw_key(&w, "n"), jsonw_int(&w, b->batches[k]);
-        figure_json(&w, "decode_tok_s", &b->by_batch[k]);
-        jsonw_end(&w);
-    }
-    jsonw_end(&w);
+    sizes_json(&w, "batch", "decode_tok_s", &b->batches);
+    sizes_json(&w, "chunk", "prompt_tok_s", &b->chunks);
     jsonw_end(&w);
     puts(buf_cstr(&out));
     buf_release(&out);
 }
 
-static void figure_md(const char *name, struct figure *f, const char *unit)
+static void figure_md(struct figure *f, const char *what, int n)
 {
+    char name[64];
     double mid = median(f);
-    if (f->n) printf("| %s | %.1f %s | %.1f – %.1f |\n", name, mid, unit, f->v[0], f->v[f->n - 1]);
+
+    if (!f->n) return;
+    snprintf(name, sizeof name, what, n);
+    printf("| %s | %.1f tok/s | %.1f – %.1f; %.3f ms of processor a token |\n", name, mid, f->v[0],
+           f->v[f->n - 1], f->cpu_ms / (double)f->n_tokens);
 }
 
 static void print_md(struct bench *b)
 {
     double gb_s = median(&b->decode) * (double)b->token_bytes / 1e9;
-    char name[64];
 
     printf("%s on %s\n\n| what | median of %d | spread |\n|---|---|---|\n", b->path, b->be->detail, b->n_repeat);
-    snprintf(name, sizeof name, "prefill of %d", b->n_prompt);
-    figure_md(name, &b->prompt, "tok/s");
-    snprintf(name, sizeof name, "decode of %d", b->n_gen);
-    figure_md(name, &b->decode, "tok/s");
-    for (int k = 0; k < b->n_batches; k++) {
-        snprintf(name, sizeof name, "decode, %d at once", b->batches[k]);
-        figure_md(name, &b->by_batch[k], "tok/s");
-    }
+    figure_md(&b->prompt, "prefill of %d", b->n_prompt);
+    for (int k = 0; k < b->chunks.n; k++)
+        figure_md(&b->chunks.by[k], "prefill in chunks of %d", b->chunks.v[k]);
+    figure_md(&b->decode, "decode of %d", b->n_gen);
+    for (int k = 0; k < b->batches.n; k++)
+        figure_md(&b->batches.by[k], "decode, %d at once", b->batches.v[k]);
     printf("| weights read | %.1f GB/s | of %.1f GB/s read bandwidth (%.0f %%) |\n", gb_s, b->bandwidth_gb_s,
            b->bandwidth_gb_s > 0 ? 100 * gb_s / b->bandwidth_gb_s : 0);
     printf("| load | %.1f ms | first token after %.1f ms |\n", b->load_ms, b->first_ms);
@@ -364,6 +401,7 @@ static int check(const struct bench *b, const char *format, struct err *e)
 {
     if (b->n_prompt < 0 || b->n_prompt > 1 << 20) return err_set(e, E_INVALID, "-p takes 0 to 1048576");
     if (b->n_gen < 0 || b->n_gen > 1 << 20) return err_set(e, E_INVALID, "-n takes 0 to 1048576");
+    if (b->depth < 0 || b->depth > 1 << 20) return err_set(e, E_INVALID, "-d takes 0 to 1048576");
     if (b->n_repeat < 1 || b->n_repeat > 64) return err_set(e, E_INVALID, "-r takes 1 to 64");
     if (b->n_threads < 0 || b->n_threads > 1024) return err_set(e, E_INVALID, "-t takes 0 to 1024");
     if (!str_is(str_c(format), "json") && !str_is(str_c(format), "md"))
@@ -372,11 +410,27 @@ static int check(const struct bench *b, const char *format, struct err *e)
     return OK;
 }
 
+static int parse_kv_type(enum dtype *t, const char *name, struct err *e)
+{
+    static const struct {
+        const char *name;
+        enum dtype type;
+    } known[] = { { "f16", DT_F16 }, { "q8_0", DT_Q8_0 }, { "bf16", DT_BF16 }, { "f32", DT_F32 } };
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (str_is(str_c(name), known[i].name)) {
+            *t = known[i].type;
+            return OK;
+        }
+    return err_set(e, E_INVALID, "--kv-type takes f16, q8_0, bf16 or f32, found '%s'", name);
+}
+
 int cmd_bench(int argc, char **argv)
 {
     uint64_t start = clock_ns();
-    struct bench b = { .n_prompt = 512, .n_gen = 128, .n_repeat = 5, .progress = isatty(2) };
-    const char *batches = "", *format = "md", *pos;
+    struct bench b = { .n_prompt = 512, .n_gen = 128, .n_repeat = 5, .kv_type = DT_F16,
+                       .progress = isatty(2) };
+    const char *batches = "", *chunks = "", *kv_type = "f16", *format = "md", *pos;
     bool helped;
     const struct arg table[] = {
         { "--model", "-m", ARG_STR, &b.path, "MODEL", "file or folder (default: the one that ships)" },
@@ -385,6 +439,9 @@ int cmd_bench(int argc, char **argv)
         { "--threads", "-t", ARG_INT, &b.n_threads, "N", "threads (default: physical cores)" },
         { "--repeat", "-r", ARG_INT, &b.n_repeat, "N", "repeats of each figure (5)" },
         { "--batch", NULL, ARG_STR, &batches, "LIST", "also decode this many sequences at once: 1,4,16" },
+        { "--chunk", NULL, ARG_STR, &chunks, "LIST", "also prefill in steps of so many tokens: 16,64,256" },
+        { "--depth", "-d", ARG_INT, &b.depth, "N", "tokens that lie in the context already (0)" },
+        { "--kv-type", NULL, ARG_STR, &kv_type, "T", "type of keys and values: f16, q8_0, bf16, f32 (f16)" },
         { "--output", "-o", ARG_STR, &format, "F", "md or json (md)" },
         { 0 },
     };
@@ -394,7 +451,10 @@ int cmd_bench(int argc, char **argv)
     if (args_parse(&verb, table, argc, argv, &pos, 0, &n_pos, &helped, &e) != OK) return cmd_usage("bench", &e);
     if (helped) return EXIT_OK;
     if (!b.path) b.path = cmd_default_model();
-    if (check(&b, format, &e) != OK || parse_batches(&b, batches, &e) != OK) return cmd_usage("bench", &e);
+    if (check(&b, format, &e) != OK || parse_sizes(&b.batches, "--batch", batches, 256, &e) != OK ||
+        parse_sizes(&b.chunks, "--chunk", chunks, STEP_TOKENS, &e) != OK ||
+        parse_kv_type(&b.kv_type, kv_type, &e) != OK)
+        return cmd_usage("bench", &e);
     if (open_all(&b, &e) == OK && measure(&b, start, &e) == OK) {
         if (str_is(str_c(format), "json")) print_json(&b);
         else print_md(&b);

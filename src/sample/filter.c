@@ -8,7 +8,7 @@
 #pragma STDC FP_CONTRACT OFF        /* gcc's -std=c11 says so already */
 #endif
 
-enum { LANES = 4, SMALL = 24 };
+enum { LANES = 4, SMALL = 24, BIG = 2048, BUCKETS = 1024 };
 
 /* Four numbers at a time, said in both compilers' own way, so that -O2 is enough. */
 typedef float vfloat __attribute__((vector_size(16)));
@@ -87,6 +87,47 @@ static inline vfloat exp_safe(vfloat x)
 
 float filter_exp(float x) { return exp_safe(all(x))[0]; }
 
+/* The same numbers on wider registers, added up in the same order: without fused products every lane
+ * rounds as the narrow ones do. */
+#if defined(__x86_64__)
+#define WIDE 16
+#define WIDE_CODE __attribute__((target("avx512f,avx512dq")))
+typedef float wfloat __attribute__((vector_size(4 * WIDE)));
+typedef int32_t wint __attribute__((vector_size(4 * WIDE)));
+
+WIDE_CODE static double exp_block_wide(const float *x, float max, float scale, float *w)
+{
+    vfloat sum = all(0);
+
+    for (int i = 0; i < FILTER_BLOCK; i += WIDE) {
+        wfloat v, t, k, r, p;
+        memcpy(&v, x + i, sizeof v);
+        v = (v - max) * scale;
+        wint inside = v > -87.0f;
+        v = (wfloat)((wint)v & inside);
+        t = v * 1.44269504f + 12582912.0f;
+        k = t - 12582912.0f;
+        r = (v - k * 0.693145752f) - k * 1.42860677e-6f;
+        p = r * 1.98756915e-4f + 1.39819995e-3f;
+        p = p * r + 8.33345148e-3f;
+        p = p * r + 4.16657962e-2f;
+        p = p * r + 1.66666657e-1f;
+        p = p * r + 0.5f;
+        p = p * r * r + r + 1.0f;
+        p = p * (wfloat)(((wint)t << 23) + 0x3f800000);
+        p = (wfloat)((wint)p & inside);
+        if (w) memcpy(w + i, &p, sizeof p);
+        for (int j = 0; j < WIDE; j += LANES) sum += (vfloat){ p[j], p[j + 1], p[j + 2], p[j + 3] };
+    }
+    return (double)((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+static bool has_wide(void) { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"); }
+#else
+static bool has_wide(void) { return false; }
+#define exp_block_wide exp_block
+#endif
+
 static double exp_block(const float *x, float max, float scale, float *w)
 {
     vfloat sum = all(0);
@@ -100,17 +141,29 @@ static double exp_block(const float *x, float max, float scale, float *w)
 
 double filter_exp_all(const float *x, int n, float max, float scale, float *w)
 {
+    double (*block)(const float *, float, float, float *) = has_wide() ? exp_block_wide : exp_block;
     double sum = 0;
     int i = 0;
 
-    for (; i + FILTER_BLOCK <= n; i += FILTER_BLOCK)
-        sum += exp_block(x + i, max, scale, w ? w + i : NULL);
+    for (; i + FILTER_BLOCK <= n; i += FILTER_BLOCK) sum += block(x + i, max, scale, w ? w + i : NULL);
     for (; i < n; i++) {
         float v = filter_exp((x[i] - max) * scale);
         if (w) w[i] = v;
         sum += (double)v;
     }
     return sum;
+}
+
+void filter_weigh(struct cand *c, int n, float top, float temp)
+{
+    int i = 0;
+
+    for (; i + LANES <= n; i += LANES) {
+        vfloat d = { c[i].d, c[i + 1].d, c[i + 2].d, c[i + 3].d };
+        vfloat p = exp_safe((d - top) / temp);
+        for (int j = 0; j < LANES; j++) c[i + j].p = p[j];
+    }
+    for (; i < n; i++) c[i].p = filter_exp((c[i].d - top) / temp);
 }
 
 /* The k-th largest of v, which is put in disorder. */
@@ -137,6 +190,24 @@ static float kth_largest(float *v, int n, int k)
     return v[at];
 }
 
+float filter_least(const float *x, int n, float max, double want)
+{
+    enum { PER_UNIT = 64 };
+    uint32_t count[BUCKETS] = { 0 };
+    double mass = 0;
+
+    for (int i = 0; i < n; i++) {
+        float at = (max - x[i]) * PER_UNIT;
+        count[at < BUCKETS - 1 ? (int)at : BUCKETS - 1]++;
+    }
+    for (int b = 0; b < BUCKETS - 1; b++) {
+        float down = (float)(b + 1) / PER_UNIT;          /* none in the bucket is further below max */
+        mass += (double)count[b] * (double)filter_exp(-down);
+        if (mass > want * 1.0001) return max - down - 0.001f;
+    }
+    return -FLT_MAX;
+}
+
 int filter_above(const float *x, int n, const float *block_max, float least, float max, struct cand *c)
 {
     int n_c = 0, n_blocks = filter_n_blocks(n);
@@ -149,10 +220,10 @@ int filter_above(const float *x, int n, const float *block_max, float least, flo
             if (!(x[i] >= least)) continue;
             c[n_c].d = x[i] - max;
             c[n_c].key = -x[i];
-            c[n_c].p = filter_exp(c[n_c].d);
             c[n_c++].id = i;
         }
     }
+    filter_weigh(c, n_c, 0, 1);
     return n_c;
 }
 
@@ -235,9 +306,54 @@ static int select_best(struct cand *c, int n, double want, bool by_mass)
 
 int filter_best(struct cand *c, int n, int k) { return k >= n ? n : select_best(c, n, k, false); }
 
+/* Keys in even steps from the least to the greatest: how a key's bucket is found. */
+struct scale {
+    float least, per_unit;
+};
+
+static struct scale scale_of(const struct cand *c, int n)
+{
+    float lo = c[0].key, hi = c[0].key;
+
+    for (int i = 1; i < n; i++) {
+        lo = c[i].key < lo ? c[i].key : lo;
+        hi = c[i].key > hi ? c[i].key : hi;
+    }
+    return (struct scale){ lo, hi > lo ? BUCKETS / (hi - lo) : 0 };
+}
+
+static inline int bucket_of(struct scale s, float key)
+{
+    float at = (key - s.least) * s.per_unit;
+    return at < BUCKETS - 1 ? (int)at : BUCKETS - 1;     /* the last one also for what is not a number */
+}
+
+/* Moves those of bucket `b` (`below`: of all before it) to the front. */
+static int bring_forward(struct cand *c, int n, struct scale s, int b, bool below)
+{
+    int at = 0;
+
+    for (int i = 0; i < n; i++) {
+        int k = bucket_of(s, c[i].key);
+        if (below ? k < b : k == b) swap(&c[i], &c[at++]);
+    }
+    return at;
+}
+
 int filter_mass(struct cand *c, int n, double want)
 {
-    return n <= 1 ? n : select_best(c, n, want, true);
+    double mass[BUCKETS] = { 0 }, acc = 0;
+    int b = 0, before, in;
+
+    if (n <= BIG) return n <= 1 ? n : select_best(c, n, want, true);
+    /* Whole buckets are in or out; only the one where the mass is reached needs an order. */
+    struct scale s = scale_of(c, n);
+    for (int i = 0; i < n; i++) mass[bucket_of(s, c[i].key)] += (double)c[i].p;
+    while (b + 1 < BUCKETS && acc + mass[b] < want) acc += mass[b++];
+    before = bring_forward(c, n, s, b, true);
+    in = bring_forward(c + before, n - before, s, b, false);
+    if (in == 0) return before > 0 ? before : 1;
+    return before + select_best(c + before, in, want - acc, true);
 }
 
 double filter_sum(const struct cand *c, int n)

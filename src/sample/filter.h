@@ -27,6 +27,8 @@ float filter_max(const float *x, int n, float *block_max);
  * as many numbers as there are blocks. NaN and -Inf are never candidates. */
 int filter_gather(const float *x, int n, const float *block_max, float *tmp, int k, float max,
                   struct cand *c);
+/* A bound: the logits from there on have at least the mass `want`, in units of the largest one's. */
+float filter_least(const float *x, int n, float max, double want);
 /* All candidates with a logit of at least `least`. */
 int filter_above(const float *x, int n, const float *block_max, float least, float max, struct cand *c);
 
@@ -35,6 +37,7 @@ int filter_best(struct cand *c, int n, int k);
 int filter_mass(struct cand *c, int n, double want);
 
 double filter_sum(const struct cand *c, int n);          /* of p */
+void   filter_weigh(struct cand *c, int n, float top, float temp);   /* p = exp((d - top) / temp) */
 float  filter_exp(float x);                              /* for x <= 0; 0 below -87 and for NaN */
 /* w[i] = exp((x[i] - max) * scale); returns the sum. w NULL: only the sum. */
 double filter_exp_all(const float *x, int n, float max, float scale, float *w);

@@ -175,6 +175,7 @@ static const float *adjust(struct sampler *s, const float *logits)
 static int gather(struct sampler *s, const float *x, float max, double *total)
 {
     const struct sample_opt *o = &s->opt;
+    float least;
     int n;
 
     if (o->top_k > 0 && o->top_k < s->n_vocab) {
@@ -187,6 +188,8 @@ static int gather(struct sampler *s, const float *x, float max, double *total)
         *total = filter_exp_all(x, s->n_vocab, max, 1, NULL);
         n = filter_gather(x, s->n_vocab, s->block_max, s->tmp, WIDEN, max, s->cands);
         if (filter_sum(s->cands, n) >= (double)o->top_p * *total) return n;
+        least = filter_least(x, s->n_vocab, max, (double)o->top_p * *total);
+        return filter_above(x, s->n_vocab, s->block_max, least, max, s->cands);
     }
     if (o->typical == 1 && o->top_p == 1) {              /* only min-p; exactly so further down */
         n = filter_above(x, s->n_vocab, s->block_max, max + logf(o->min_p) - 0.01f, max, s->cands);
@@ -227,13 +230,11 @@ static int32_t draw(struct sampler *s, int n)
 {
     struct cand *c = s->cands;
     float top = -INFINITY;
-    double sum = 0, at;
+    double sum, at;
 
     for (int i = 0; i < n; i++) top = c[i].d > top ? c[i].d : top;
-    for (int i = 0; i < n; i++) {
-        c[i].p = filter_exp((c[i].d - top) / s->opt.temp);
-        sum += (double)c[i].p;
-    }
+    filter_weigh(c, n, top, s->opt.temp);
+    sum = filter_sum(c, n);
     at = rng_unit(&s->rng) * sum;
     for (int i = 0; i < n; i++) {
         at -= (double)c[i].p;

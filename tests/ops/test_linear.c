@@ -260,7 +260,7 @@ static void many_tokens_go_through_the_gemm(void **state)
         struct rng rng;
         rng_seed(&rng, (uint64_t)k);
         struct matrix m = matrix_make(k, 77, 512, &rng);
-        int tokens = gemm->min_tokens + 21;
+        int tokens = gemm->min_tokens(DT_Q4_K) + 21;
         float *x = mem_array((size_t)tokens * 512, sizeof *x), *y = mem_array((size_t)tokens * 77, sizeof *y);
         struct tensor xt = tensor_f32(x, tokens, 512);
         struct linear job = { .out = tensor_f32(y, tokens, 77), .w = &m.w };

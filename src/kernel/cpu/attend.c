@@ -270,8 +270,15 @@ static void flash_run(void *arg, int thread, int n_threads)
 
     (void)n_threads;
     while (par_next(c->a->par, c->n_pieces, 1, &begin, &end)) run_piece(c, begin, scratch_of(c->a, thread));
-    if (c->n_splits == 1) return;
-    par_barrier(c->a->par);
+}
+
+static void merge_run(void *arg, int thread, int n_threads)
+{
+    const struct call *c = arg;
+    int begin, end;
+
+    (void)thread;
+    (void)n_threads;
     while (par_next(c->a->par, c->n_pieces / c->n_splits, 1, &begin, &end)) merge(c, begin);
 }
 
@@ -316,7 +323,8 @@ void cpu_attend(struct backend *be, const struct tensor *out, const struct tenso
                  kv->max_pos + 1);
         return;
     }
-    if (!c.a->flash) par_run(cpu->par, ref_run, &c);
-    else if (c.n_splits > 1 || worth_sharing(&c)) par_run(cpu->par, flash_run, &c);
+    if (!c.a->flash) par_run_any(cpu->par, ref_run, &c);
+    else if (c.n_splits > 1 || worth_sharing(&c)) par_run_any(cpu->par, flash_run, &c);
     else for (int i = 0; i < c.n_pieces; i++) run_piece(&c, i, scratch_of(c.a, 0));
+    if (c.n_splits > 1) par_run_any(cpu->par, merge_run, &c);
 }

@@ -25,26 +25,32 @@ void cpu_fail(struct cpu *c, int code, const char *fmt, ...)
 }
 
 struct shared_rows {
-    int rows;
+    struct par *par;
+    int rows, chunk;
     cpu_rows_fn *fn;
     const void *arg;
 };
 
-static void run_share(void *arg, int thread, int n_threads)
+static void run_rows(void *arg, int thread, int n_threads)
 {
     struct shared_rows *s = arg;
     int begin, end;
 
-    par_share(s->rows, 1, thread, n_threads, &begin, &end);
-    if (begin < end) s->fn(s->arg, begin, end);
+    (void)thread;
+    (void)n_threads;
+    while (par_next(s->par, s->rows, s->chunk, &begin, &end)) s->fn(s->arg, begin, end);
 }
 
 void cpu_rows(struct cpu *c, int rows, long long work, cpu_rows_fn *fn, const void *arg)
 {
-    if (rows > 1 && work >= WORTH_SHARING && par_n(c->par) > 1)
-        par_run(c->par, run_share, &(struct shared_rows){ rows, fn, arg });
-    else if (rows > 0)
+    int n = par_n(c->par);
+
+    if (rows > 1 && work >= WORTH_SHARING && n > 1) {
+        int chunk = (rows + 4 * n - 1) / (4 * n);
+        par_run_any(c->par, run_rows, &(struct shared_rows){ c->par, rows, chunk, fn, arg });
+    } else if (rows > 0) {
         fn(arg, 0, rows);
+    }
 }
 
 static int cpu_alloc(struct backend *be, void **out, size_t bytes, enum mem_kind kind, struct err *e)

@@ -20,9 +20,9 @@ struct gemm_job {
 
 struct gemm {
     const char *name;
-    int min_tokens;                  /* below this the matrix × vector kernels are faster */
     int token_unit, row_unit;        /* parts begin at multiples of these */
     bool (*can)(enum dtype w);       /* weights of this type? */
+    int (*min_tokens)(enum dtype w); /* below this the matrix × vector kernels are faster */
     /* Bytes of packed x for this many tokens; of scratch a thread needs for weights of this type. */
     size_t (*x_bytes)(enum dtype w, int tokens, int cols);
     size_t (*scratch_bytes)(enum dtype w, int cols);

@@ -17,10 +17,14 @@
  *                 for 32 rows                unpack them
  *                     for 32 tokens          2 × 2 tiles over the columns of the block
  *
+ * With few tokens unpacking is most of the work, and it leaves the tile unit idle: there the products
+ * of one panel are done in between the rows of the next one (feed).
+ *
  * Plain numbers take more than one product: BF16 and F8 weights are exact and meet the tokens in
  * two parts, x = hi + lo; F16 and F32 have two parts themselves. */
 
 enum { TOKENS = 512, ROWS = 256, TILE = 1024 };
+enum { FEW = 2 * 16 };           /* tokens whose sums stay in tiles from the first column to the last */
 enum { T_ROWS = 16, T_COLS = 32 }; /* of a tile of weights */
 
 struct plan {
@@ -28,11 +32,11 @@ struct plan {
     int block; /* columns at most in a block */
 };
 
-static struct plan plan_of(enum dtype t)
+static struct plan plan_of(enum dtype t, int tokens)
 {
     if (t == DT_BF16 || t == DT_F8_E4M3 || t == DT_F8_E5M2) return (struct plan){ 2, 1, 2, 512 };
     if (t == DT_F16 || t == DT_F32) return (struct plan){ 2, 2, 3, 256 };
-    return (struct plan){ 1, 1, 1, 512 };
+    return (struct plan){ 1, 1, 1, tokens <= FEW ? 256 : 512 };      /* few: two panels at a time */
 }
 
 /* Columns [begin, end) of block b, counted in steps of 32. */
@@ -61,7 +65,7 @@ static size_t amx_x_bytes(enum dtype w, int tokens, int cols)
 {
     size_t steps = (size_t)(cols + T_COLS - 1) / T_COLS,
            tiles = (size_t)(tokens + T_ROWS - 1) / T_ROWS;
-    return steps * tiles * (size_t)plan_of(w).x_parts * TILE;
+    return steps * tiles * (size_t)plan_of(w, tokens).x_parts * TILE;
 }
 
 /* A line more than the columns, or the rows of a tile would fall into few sets of the cache. */
@@ -70,9 +74,10 @@ static size_t panel_bytes(struct plan p) { return panel_stride(p) * UNPACK_ROWS;
 
 static size_t amx_scratch_bytes(enum dtype w, int cols)
 {
-    struct plan p = plan_of(w);
+    struct plan p = plan_of(w, TOKENS);
+    size_t many = (size_t)p.w_parts * panel_bytes(p), few = 2 * panel_bytes(plan_of(w, FEW));
     (void)cols;
-    return (size_t)ROWS * TOKENS * sizeof(float) + (size_t)p.w_parts * panel_bytes(p) + 64;
+    return (size_t)ROWS * TOKENS * sizeof(float) + (many > few ? many : few) + 64;
 }
 
 static inline void transpose16(__m512i r[16])
@@ -129,7 +134,7 @@ static void pack_tile(const struct tensor *x, int token, int col, char *hi, char
 
 static void amx_pack(enum dtype w, void *xp, const struct tensor *x, int token0, int token1)
 {
-    struct plan p = plan_of(w);
+    struct plan p = plan_of(w, x->rows);
     int n_tiles = (x->rows + T_ROWS - 1) / T_ROWS;
     for (int b = 0; b < n_blocks(x->cols, p.block); b++) {
         struct span s = span_of(x->cols, p.block, b);
@@ -169,44 +174,52 @@ static void sums_store(float *c)
 }
 
 /* 32 rows × 32 tokens. The tokens pass by (a hint), the weights stay in the first-level cache. */
+INLINE void step_2x2(const char *w, const char *w1, size_t stride, const char *x0, const char *x1)
+{
+    _tile_stream_loadd(6, x0, 64);
+    _tile_loadd(4, w, stride);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_stream_loadd(7, x1, 64);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, w1, stride);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+}
+
 static void product_2x2(const char *w, size_t stride, const char *x0, const char *x1, int steps)
 {
     const char *w1 = w + T_ROWS * stride;
-    for (int s = 0; s < steps; s++, w += 64, w1 += 64, x0 += TILE, x1 += TILE) {
-        _tile_stream_loadd(6, x0, 64);
-        _tile_loadd(4, w, stride);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_stream_loadd(7, x1, 64);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, w1, stride);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
+    for (int s = 0; s < steps; s++, w += 64, w1 += 64, x0 += TILE, x1 += TILE)
+        step_2x2(w, w1, stride, x0, x1);
 }
 
 /* 32 rows × 16 tokens: even steps to tiles 0 and 2, odd ones to 1 and 3, so that four sums are
  * under way. */
-static void product_2x1(const char *w, size_t stride, const char *x, int steps)
+INLINE void step_even(const char *w, const char *w1, size_t stride, const char *x)
 {
-    const char *w1 = w + T_ROWS * stride;
-    for (; steps >= 2; steps -= 2, w += 128, w1 += 128, x += 2 * TILE) {
-        _tile_loadd(6, x, 64);
-        _tile_loadd(4, w, stride);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(5, w1, stride);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_loadd(7, x + TILE, 64);
-        _tile_loadd(4, w + 64, stride);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, w1 + 64, stride);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-    if (steps == 0) return;
     _tile_loadd(6, x, 64);
     _tile_loadd(4, w, stride);
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(5, w1, stride);
     _tile_dpbf16ps(2, 5, 6);
+}
+
+INLINE void step_odd(const char *w, const char *w1, size_t stride, const char *x)
+{
+    _tile_loadd(7, x, 64);
+    _tile_loadd(4, w, stride);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, w1, stride);
+    _tile_dpbf16ps(3, 5, 7);
+}
+
+static void product_2x1(const char *w, size_t stride, const char *x, int steps)
+{
+    const char *w1 = w + T_ROWS * stride;
+    for (int s = 0; s < steps; s++, w += 64, w1 += 64, x += TILE) {
+        if (s % 2) step_odd(w, w1, stride, x);
+        else step_even(w, w1, stride, x);
+    }
 }
 
 /* ---- from sums to out ---- */
@@ -297,6 +310,80 @@ static const char *weights_at(const struct work *w, int row, int b)
     return (const char *)w->job->data + (size_t)row * w->row_bytes + block;
 }
 
+/* ---- few tokens: products of one panel while the next one is unpacked ---- */
+
+struct feed {
+    const struct work *w;
+    const char *panel;               /* being multiplied */
+    int block, row, n_rows;          /* where it is from */
+    int step, steps;                 /* 32 columns each */
+};
+
+static void feed_begin(struct feed *f, const char *panel, int block, int row, int n_rows)
+{
+    struct span k = span_of(f->w->job->cols, f->w->plan.block, block);
+
+    *f = (struct feed){ f->w, panel, block, row, n_rows, 0, k.end - k.begin };
+}
+
+static void feed_step(struct feed *f)
+{
+    const struct work *w = f->w;
+    size_t stride = panel_stride(w->plan);
+    struct span k = span_of(w->job->cols, w->plan.block, f->block);
+    const char *a = f->panel + (size_t)f->step * 64, *a1 = a + T_ROWS * stride;
+    const char *x = w->xp + x_at(k, w->n_tiles, 0, 1, 0) + (size_t)f->step * TILE;
+    bool two = w->n_tiles == 2;
+
+    if (f->block == 0 && f->step == 0) sums_load(NULL, true);
+    if (two) step_2x2(a, a1, stride, x, x + (size_t)f->steps * TILE);
+    else if (f->step % 2) step_odd(a, a1, stride, x);
+    else step_even(a, a1, stride, x);
+    if (++f->step < f->steps || f->block + 1 < w->n_blocks) return;
+    sums_store(w->sums);
+    put_sums(w->job, w->sums, two, f->row, f->n_rows, 0);
+}
+
+/* One panel into its place, and the one before it past the tokens. */
+static void feed_panel(struct feed *f, struct unpack *u, char *panel)
+{
+    enum { AT_ONCE = 2 };            /* rows */
+    int rows = u->rows;
+
+    for (int r = 0; r < rows; r += AT_ONCE) {
+        u->rows = rows - r < AT_ONCE ? rows - r : AT_ONCE;
+        f->w->unpack(u, panel + (size_t)r * u->stride);
+        u->src += AT_ONCE * u->row_bytes;
+        if (u->next) u->next += AT_ONCE * u->row_bytes;
+        while (f->step < f->steps && f->step * rows < f->steps * (r + AT_ONCE)) feed_step(f);
+    }
+}
+
+static void few_run(const struct work *w, int row0, int row1)
+{
+    struct feed f = { .w = w };
+    size_t stride = panel_stride(w->plan);
+    int turn = 0;
+
+    for (int r = row0; r < row1; r += UNPACK_ROWS) {
+        int n = row1 - r < UNPACK_ROWS ? row1 - r : UNPACK_ROWS;
+        for (int b = 0; b < w->n_blocks; b++, turn ^= 1) {
+            struct span k = span_of(w->job->cols, w->plan.block, b);
+            int end = k.end * T_COLS < w->job->cols ? k.end * T_COLS : w->job->cols;
+            char *panel = w->panel + (turn ? panel_bytes(w->plan) : 0);
+            struct unpack u = { .type = w->job->type, .src = weights_at(w, r, b), .row_bytes = w->row_bytes,
+                                .rows = n, .cols = end - k.begin * T_COLS, .stride = stride };
+            if (b + 1 < w->n_blocks) u.next = weights_at(w, r, b + 1);
+            else if (r + UNPACK_ROWS < row1) u.next = weights_at(w, r + UNPACK_ROWS, 0);
+            feed_panel(&f, &u, panel);
+            feed_begin(&f, panel, b, r, n);
+        }
+    }
+    while (f.step < f.steps) feed_step(&f);
+}
+
+/* ---- many tokens ---- */
+
 /* Rows [row0, row1), at most ROWS, of those up to row_end. */
 static void chunk_run(const struct work *w, int row0, int row1, int row_end)
 {
@@ -346,7 +433,7 @@ static void amx_rows(const struct gemm_job *job, const void *xp, int row0, int r
 {
     const struct dtype_info *d = dtype_info((int)job->type);
     struct work w = {
-        .job = job, .plan = plan_of(job->type), .xp = xp, .unpack = unpack_find(job->type)
+        .job = job, .plan = plan_of(job->type, job->tokens), .xp = xp, .unpack = unpack_find(job->type)
     };
     /* With few tokens the weights come from memory: read them in order. */
     int rows = job->tokens <= 64 ? UNPACK_ROWS : ROWS;
@@ -358,6 +445,10 @@ static void amx_rows(const struct gemm_job *job, const void *xp, int row0, int r
     w.sums = (float *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63);
     w.panel = (char *)(w.sums + (size_t)ROWS * TOKENS);
 
+    if (job->tokens <= FEW && w.plan.n_products == 1) {
+        few_run(&w, row0, row1);
+        return;
+    }
     for (w.tile0 = 0; w.tile0 < w.n_tiles; w.tile0 = w.tile1) {
         w.tile1 = w.tile0 + TOKENS / T_ROWS < w.n_tiles ? w.tile0 + TOKENS / T_ROWS : w.n_tiles;
         for (int r = row0; r < row1; r += rows)
@@ -388,11 +479,22 @@ static bool amx_here(void)
     return (lo & state) == state && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0;
 }
 
+/* Measured with bench/kernels -x: vectors multiply plain numbers one by one, and have to spread two bits
+ * to eight as the tiles have to sixteen. */
+static int amx_min_tokens(enum dtype w)
+{
+    switch (w) {
+    case DT_F32: case DT_F16: case DT_BF16: case DT_TQ2_0: return 6;
+    case DT_Q2_K: return 8;
+    default: return 9;
+    }
+}
+
 const struct gemm *gemm_amx(void)
 {
     static const struct gemm amx = {
         .name = "amx",
-        .min_tokens = 9,
+        .min_tokens = amx_min_tokens,
         .token_unit = T_ROWS,
         .row_unit = UNPACK_ROWS,
         .can = amx_can,

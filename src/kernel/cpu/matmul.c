@@ -77,7 +77,7 @@ static void grown_release(struct grown *g)
 
 static bool by_gemm(const struct matmul *m, enum dtype t, int tokens)
 {
-    return m->gemm && tokens >= m->gemm->min_tokens && m->gemm->can(t);
+    return m->gemm && m->gemm->can(t) && tokens >= m->gemm->min_tokens(t);
 }
 
 /* Everything a thread touches in gemv for this x: forms of x, room for products. */
@@ -199,23 +199,27 @@ static const struct linear *pass_piece(const struct pass *p, int i, int *r0, int
     return p->job[j];
 }
 
-/* x in the forms the kernels want: by every thread for itself, or shared out and then joined. */
-static void make_forms(const struct call *c, int thread, int n_threads)
+/* Tokens [t0, t1) of x in the forms the kernels want; `thread` counts where each has its own. */
+static void make_forms(const struct call *c, int thread, int t0, int t1)
 {
     const struct matmul *m = c->m;
-    int t0 = 0, t1 = c->x->rows;
-    bool any = false;
 
-    if (!c->own) par_share(c->x->rows, 1, thread, n_threads, &t0, &t1);
     for (int f = 1; f < ISA_FORMS; f++) {
         if (!c->form[f]) continue;
         size_t bytes = m->isa->form[f].bytes(c->x->cols);
         char *dst = (char *)m->x[f].p + (c->own ? (size_t)(thread * c->x->rows) * bytes : 0);
         for (int t = t0; t < t1; t++)
             m->isa->form[f].make(dst + (size_t)t * bytes, tensor_row(c->x, t), c->x->cols);
-        any = true;
     }
-    if (any && !c->own) par_barrier(c->par);
+}
+
+static void run_forms(void *arg, int thread, int n_threads)
+{
+    const struct call *c = arg;
+    int t0, t1;
+
+    (void)n_threads;
+    while (par_next(c->par, c->x->rows, 1, &t0, &t1)) make_forms(c, thread, t0, t1);
 }
 
 static void epilogue(const struct linear *job, const float *y, int t0, int n_tokens, int r0, int n_rows)
@@ -277,11 +281,22 @@ static void run_gemv(void *arg, int thread, int n_threads)
     struct call *c = arg;
     int i, r0, r1;
 
-    make_forms(c, thread, n_threads);
+    if (c->own) make_forms(c, thread, 0, c->x->rows);
     while (take_piece(c, c->gemv.first[c->gemv.n], thread, n_threads, &i)) {
         const struct linear *job = pass_piece(&c->gemv, i, &r0, &r1);
         gemv_piece(c, job, r0, r1, thread);
     }
+}
+
+static void run_pack(void *arg, int thread, int n_threads)
+{
+    const struct call *c = arg;
+    int a, b;
+
+    (void)thread;
+    (void)n_threads;
+    while (par_next(c->par, c->x->rows, c->m->gemm->token_unit, &a, &b))
+        c->m->gemm->pack(c->gemm.job[0]->w->type, c->m->gx.p, c->x, a, b);
 }
 
 static void run_gemm(void *arg, int thread, int n_threads)
@@ -292,10 +307,8 @@ static void run_gemm(void *arg, int thread, int n_threads)
     char *scratch = (char *)m->scratch.p + (size_t)thread * c->scratch_bytes;
     int a, b, i, end;
 
+    (void)n_threads;
     if (gemm->enter) gemm->enter();
-    par_share(c->x->rows, gemm->token_unit, thread, n_threads, &a, &b);
-    if (a < b) gemm->pack(c->gemm.job[0]->w->type, m->gx.p, c->x, a, b);
-    par_barrier(c->par);
     while (par_next(c->par, c->gemm.first[c->gemm.n], 1, &i, &end)) {
         const struct linear *job = pass_piece(&c->gemm, i, &a, &b);
         struct gemm_job g = {
@@ -319,6 +332,13 @@ static void pass_fill(struct pass *p, const struct matmul *m, const struct linea
     }
 }
 
+static bool any_form(const struct call *c)
+{
+    for (int f = 1; f < ISA_FORMS; f++)
+        if (c->form[f]) return true;
+    return false;
+}
+
 static int linear_gemv(struct call *c, const struct linear *jobs, int n_jobs)
 {
     struct matmul *m = c->m;
@@ -332,7 +352,8 @@ static int linear_gemv(struct call *c, const struct linear *jobs, int n_jobs)
     if ((rc = reserve_gemv(m, c->form, c->x->rows, c->x->cols, NULL)) != OK) return rc;
     pass_cut(&c->gemv, m->n_threads, 4, PIECE_BYTES);
     for (int t = 0; t < m->n_threads; t++) atomic_store_explicit(&m->taken[t].n, 0, memory_order_relaxed);
-    par_run(c->par, run_gemv, c);
+    if (!c->own && any_form(c)) par_run_any(c->par, run_forms, c);
+    par_run_any(c->par, run_gemv, c);
     return OK;
 }
 
@@ -350,7 +371,8 @@ static int linear_gemm(struct call *c, const struct linear *jobs, int n_jobs)
         c->scratch_bytes = align64(m->gemm->scratch_bytes(t, c->x->cols));
         pass_fill(&c->gemm, m, jobs, n_jobs, c->x->rows, t);
         pass_cut(&c->gemm, m->n_threads, m->gemm->row_unit, SIZE_MAX);
-        par_run(c->par, run_gemm, c);
+        par_run_any(c->par, run_pack, c);
+        par_run_any(c->par, run_gemm, c);
     }
     return OK;
 }
