@@ -1,4 +1,4 @@
-# tern - one Makefile.  make | test | asan | tsan | fuzz | layers | gates | cuda | bench | install
+# tern - one Makefile.  make | test | asan | tsan | clients | soak | fuzz | layers | gates | cuda | bench | install
 #
 # Objects live under $(B); every variant (asan, tsan, clang) is this file again with another B.
 
@@ -57,7 +57,7 @@ BENCHES  := $(BENCH_SRC:%.c=$(B)/%)
 Q   := $(if $(V),,@)
 SAY := @$(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),:,echo)
 
-.PHONY: all test unit asan tsan fuzz layers gates cuda bench install clean tests tools fuzzers benches clang arm64
+.PHONY: all test unit clients soak asan tsan fuzz layers gates cuda bench install clean tests tools fuzzers benches clang arm64
 
 all: $(B)/tern
 
@@ -98,7 +98,16 @@ $(TOOLS) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libtern.a
 
 # Unit tests, then the program from outside. tests/run prints 'N passed, N failed' last.
 test: all tests tools
-	TERN_BUILD=$(B) tests/run $(TESTS) tests/cli/*.sh
+	TERN_BUILD=$(B) tests/run $(TESTS) tests/cli/*.sh tests/api/run tests/soak/run tests/soak/chaos
+
+# The server under people's own clients, and the page in a browser: Node, npm packages, Chromium.
+clients: all
+	TERN_BUILD=$(B) tests/run tests/clients/run tests/page/run
+
+# Half an hour of a stress mix, ten thousand cancels.
+soak: all
+	TERN_BUILD=$(B) tests/soak/run 1800
+	TERN_BUILD=$(B) tests/soak/chaos 10000
 
 unit: tests
 	TERN_BUILD=$(B) tests/run $(TESTS)
@@ -107,12 +116,12 @@ asan:
 	$(MAKE) B=build/asan OPT='-O1 -g -Wno-format-truncation' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
 
 # The threaded ones; ThreadSanitizer and the rest do not go together.
-TSAN_TESTS := par engine ops linear tern
+TSAN_TESTS := par engine ops linear tern chan api pool http loop
 tsan:
 	$(MAKE) B=build/tsan OPT='-O1 -g' SAN='-fsanitize=thread' tsan-run
 .PHONY: tsan-run
-tsan-run: $(foreach t,$(TSAN_TESTS),$(filter %/test_$(t),$(TESTS)))
-	TERN_BUILD=$(B) tests/run $^
+tsan-run: $(foreach t,$(TSAN_TESTS),$(filter %/test_$(t),$(TESTS))) $(B)/tern
+	TERN_BUILD=$(B) tests/run $(filter-out $(B)/tern,$^) tests/soak/chaos
 
 clang:
 	$(MAKE) B=build/clang CC=clang all tests tools

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "engine/chatform.h"
 #include "engine/engine.h"
+#include "engine/recommend.h"
 
 #include <pthread.h>
 #include <sys/random.h>
@@ -161,21 +162,12 @@ int tern_info(const tern_model *m, tern_model_info *out)
     return TERN_OK;
 }
 
-/* A recommendation that lies outside of what we take is left alone. */
-static void recommend(const struct source *src, const char *hf, const char *gguf, double lo,
-                      double hi, float *to)
-{
-    double v;
-    if ((source_f64(src, hf, &v) || source_f64(src, gguf, &v)) && v >= lo && v <= hi) *to = (float)v;
-}
-
 void tern_params_init(tern_params *p, const tern_model *m)
 {
     struct sample_opt d = sample_defaults();
-    bool sampled;
-    float top_k;
 
     if (!p) return;
+    if (m) sample_recommended(&d, m->info.source);
     *p = (tern_params){ .size = sizeof *p,
                         .temp = d.temp,
                         .top_p = d.top_p,
@@ -186,16 +178,6 @@ void tern_params_init(tern_params *p, const tern_model *m)
                         .repeat_last = d.repeat_last };
     if (getrandom(&p->seed, sizeof p->seed, 0) != (ssize_t)sizeof p->seed) p->seed = clock_ns();
     p->seed >>= 32;                                      /* short enough to be typed again */
-    if (!m) return;
-    top_k = (float)p->top_k;
-    recommend(m->info.source, "generation_config:temperature", "general.sampling.temp", 0, 2, &p->temp);
-    recommend(m->info.source, "generation_config:top_p", "general.sampling.top_p", 0.01, 1, &p->top_p);
-    recommend(m->info.source, "generation_config:min_p", "general.sampling.min_p", 0, 0.99, &p->min_p);
-    recommend(m->info.source, "generation_config:top_k", "general.sampling.top_k", 0, 1e6, &top_k);
-    recommend(m->info.source, "generation_config:repetition_penalty",
-              "general.sampling.penalty_repeat", 0.1, 10, &p->repeat_penalty);
-    if (source_bool(m->info.source, "generation_config:do_sample", &sampled) && !sampled) p->temp = 0;
-    p->top_k = (int)top_k;
 }
 
 static const struct tokenizer *need_tokenizer(const tern_model *m)

@@ -31,8 +31,10 @@ static int use_shared(void **state)
 static int use_narrow(void **state)
 {
     (void)state;
-    w = world_open((struct setup){ .engine = { .n_ctx = 8192, .max_seqs = 1, .max_requests = 4, .kv_tokens = 16384 },
-                                   .api = { .ping_ms = 50 }, .max_unread = 16384 });
+    w = world_open((struct setup){
+        .engine = { .n_ctx = 8192, .max_seqs = 1, .max_requests = 4, .kv_tokens = 16384 },
+        .api = { .ping_ms = 50 },
+        .max_unread = 16384 });
     return 0;
 }
 
@@ -77,8 +79,10 @@ static void a_stream_says_what_the_whole_says(void **state)
     static const char *const bodies[][2] = {
         { "/v1/chat/completions", TALK ",\"max_tokens\":40,\"temperature\":0" },
         { "/v1/chat/completions", TALK ",\"max_tokens\":40,\"seed\":7,\"temperature\":1.2" },
-        { "/v1/chat/completions", TALK ",\"max_tokens\":30,\"seed\":-9,\"frequency_penalty\":1,\"logprobs\":true" },
-        { "/v1/completions", "\"prompt\":\"Once upon a time\",\"max_tokens\":40,\"temperature\":0" },
+        { "/v1/chat/completions",
+          TALK ",\"max_tokens\":30,\"seed\":-9,\"frequency_penalty\":1,\"logprobs\":true" },
+        { "/v1/completions",
+          "\"prompt\":\"Once upon a time\",\"max_tokens\":40,\"temperature\":0" },
         { "/v1/completions", "\"prompt\":\"Once\",\"max_tokens\":300,\"seed\":3,\"echo\":true" },
         { "/v1/completions", "\"prompt\":\"Once\",\"max_tokens\":20,\"seed\":3,\"n\":3" },
     };
@@ -131,7 +135,8 @@ static void choices_are_seeded_one_after_the_other(void **state)
 
     (void)state;
     many = ask("/v1/completions", "",
-               "{\"prompt\":[\"The bird\",\"A fox\"],\"n\":2,\"seed\":11,\"max_tokens\":12,\"temperature\":1}");
+               "{\"prompt\":[\"The bird\",\"A "
+               "fox\"],\"n\":2,\"seed\":11,\"max_tokens\":12,\"temperature\":1}");
     assert_int_equal(many.status, 200);
     assert_int_equal(json_array_size(at(many.json, "choices")), 4);
     for (int i = 0; i < 4; i++) {
@@ -149,7 +154,8 @@ static void choices_are_seeded_one_after_the_other(void **state)
 
 static void stops_work_across_token_borders(void **state)
 {
-    struct answer a = ask("/v1/completions", "", "{\"prompt\":\"Once upon a time\",\"max_tokens\":60,\"temperature\":0}");
+    struct answer a = ask("/v1/completions", "",
+                          "{\"prompt\":\"Once upon a time\",\"max_tokens\":60,\"temperature\":0}");
     const char *all = text_at(a.json, "choices.0.text");
     struct answer b;
     char body[512], finish[16];
@@ -163,8 +169,10 @@ static void stops_work_across_token_borders(void **state)
             snprintf(esc + strlen(esc), sizeof esc - strlen(esc), "\\u%04x", (unsigned char)*s);
         size_t cut = (size_t)(strstr(all, stop) - all);
         for (int stream = 0; stream < 2; stream++) {
-            snprintf(body, sizeof body, "{\"prompt\":\"Once upon a time\",\"max_tokens\":60,\"temperature\":0,"
-                     "\"stop\":[\"never-there\",\"%s\"],\"stream\":%s}", esc, stream ? "true" : "false");
+            snprintf(body, sizeof body,
+                     "{\"prompt\":\"Once upon a time\",\"max_tokens\":60,\"temperature\":0,"
+                     "\"stop\":[\"never-there\",\"%s\"],\"stream\":%s}",
+                     esc, stream ? "true" : "false");
             b = ask("/v1/completions", "", body);
             struct buf got = { 0 };
             bool done = true;
@@ -189,9 +197,12 @@ static void stops_work_across_token_borders(void **state)
 
 static void logprobs_fit_the_text(void **state)
 {
-    struct answer a = ask("/v1/chat/completions", "",
-                          "{" TALK ",\"max_tokens\":25,\"temperature\":0,\"logprobs\":true,\"top_logprobs\":3}");
-    struct answer b = ask("/v1/completions", "", "{\"prompt\":\"Once\",\"max_tokens\":25,\"temperature\":0,\"logprobs\":2}");
+    struct answer a =
+        ask("/v1/chat/completions", "",
+            "{" TALK ",\"max_tokens\":25,\"temperature\":0,\"logprobs\":true,\"top_logprobs\":3}");
+    struct answer b =
+        ask("/v1/completions", "",
+            "{\"prompt\":\"Once\",\"max_tokens\":25,\"temperature\":0,\"logprobs\":2}");
     json_t *items = at(a.json, "choices.0.logprobs.content"), *item;
     struct buf text = { 0 };
     size_t i;
@@ -203,7 +214,8 @@ static void logprobs_fit_the_text(void **state)
         double lp = json_number_value(at(item, "logprob"));
         assert_true(lp <= 0 && lp > -50);
         assert_int_equal(json_array_size(at(item, "top_logprobs")), 3);
-        assert_string_equal(text_at(item, "token"), text_at(item, "top_logprobs.0.token"));      /* greedy */
+        assert_string_equal(text_at(item, "token"),
+                            text_at(item, "top_logprobs.0.token")); /* greedy */
         assert_true(json_number_value(at(item, "top_logprobs.0.logprob")) >=
                     json_number_value(at(item, "top_logprobs.1.logprob")));
         size_t k;
@@ -231,13 +243,16 @@ static void logprobs_fit_the_text(void **state)
 
 static void ids_and_text_ask_the_same(void **state)
 {
-    struct answer t = ask("/tokenize", "", "{\"content\":\"Once upon a time\",\"add_special\":true}"), a, b, c, d;
+    struct answer t = ask("/tokenize", "",
+                          "{\"content\":\"Once upon a time\",\"add_special\":true}"),
+                  a, b, c, d;
     char *list = json_dumps(at(t.json, "tokens"), JSON_COMPACT), body[512];
 
     (void)state;
     assert_int_equal(t.status, 200);
     assert_int_equal(int_at(t.json, "count"), json_array_size(at(t.json, "tokens")));
-    a = ask("/v1/completions", "", "{\"prompt\":\"Once upon a time\",\"max_tokens\":20,\"temperature\":0,\"echo\":true}");
+    a = ask("/v1/completions", "",
+            "{\"prompt\":\"Once upon a time\",\"max_tokens\":20,\"temperature\":0,\"echo\":true}");
     snprintf(body, sizeof body, "{\"prompt\":%s,\"max_tokens\":20,\"temperature\":0}", list);
     b = ask("/v1/completions", "", body);
     assert_int_equal(b.status, 200);
@@ -267,9 +282,10 @@ static void ids_and_text_ask_the_same(void **state)
 
 static void usage_comes_when_asked_for(void **state)
 {
-    struct answer a = ask("/v1/chat/completions", "X-Correlation-Id: abc-1\r\n",
-                          "{" TALK ",\"max_tokens\":9,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
-                          "\"stream_options\":{\"include_usage\":true},\"zap\":1}");
+    struct answer a =
+        ask("/v1/chat/completions", "X-Correlation-Id: abc-1\r\n",
+            "{" TALK ",\"max_tokens\":9,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
+            "\"stream_options\":{\"include_usage\":true},\"zap\":1}");
     struct answer b = ask("/v1/chat/completions", "", "{" TALK ",\"max_tokens\":9,\"ignore_eos\":true}");
     struct ended x;
     bool done;
@@ -310,20 +326,28 @@ static void errors_have_their_status_and_envelope(void **state)
         { "/v1/chat/completions", "", "", 400, "invalid_request", NULL },
         { "/v1/chat/completions", "", "[1]", 400, "invalid_request", NULL },
         { "/v1/chat/completions", "", "{}", 400, "invalid_request", "messages" },
-        { "/v1/chat/completions", "", "{" TALK ",\"temperature\":3}", 400, "invalid_request", "temperature" },
+        { "/v1/chat/completions", "", "{" TALK ",\"temperature\":3}", 400, "invalid_request",
+          "temperature" },
         { "/v1/chat/completions", "", "{" TALK ",\"n\":17}", 400, "invalid_request", "n" },
-        { "/v1/chat/completions", "", "{" TALK ",\"model\":\"none\"}", 404, "model_not_found", "model" },
-        { "/v1/chat/completions", "", "{" TALK ",\"logit_bias\":{\"4096\":1}}", 400, "invalid_request",
-          "logit_bias.4096" },
-        { "/v1/chat/completions", "", "{" TALK ",\"deadline_ms\":0}", 504, "deadline_exceeded", NULL },
-        { "/v1/chat/completions", "X-Deadline: 1000\r\n", "{" TALK "}", 504, "deadline_exceeded", NULL },
-        { "/v1/chat/completions", "X-Deadline: 2001-01-01T00:00:00Z\r\n", "{" TALK "}", 504, "deadline_exceeded", NULL },
-        { "/v1/chat/completions", "X-Deadline: soon\r\n", "{" TALK "}", 400, "invalid_request", "X-Deadline" },
-        { "/v1/chat/completions", "x-stainless-timeout: x\r\n", "{" TALK "}", 400, "invalid_request",
-          "x-stainless-timeout" },
-        { "/v1/chat/completions", "X-Priority: high\r\n", "{" TALK "}", 400, "invalid_request", "X-Priority" },
+        { "/v1/chat/completions", "", "{" TALK ",\"model\":\"none\"}", 404, "model_not_found",
+          "model" },
+        { "/v1/chat/completions", "", "{" TALK ",\"logit_bias\":{\"4096\":1}}", 400,
+          "invalid_request", "logit_bias.4096" },
+        { "/v1/chat/completions", "", "{" TALK ",\"deadline_ms\":0}", 504, "deadline_exceeded",
+          NULL },
+        { "/v1/chat/completions", "X-Deadline: 1000\r\n", "{" TALK "}", 504, "deadline_exceeded",
+          NULL },
+        { "/v1/chat/completions", "X-Deadline: 2001-01-01T00:00:00Z\r\n", "{" TALK "}", 504,
+          "deadline_exceeded", NULL },
+        { "/v1/chat/completions", "X-Deadline: soon\r\n", "{" TALK "}", 400, "invalid_request",
+          "X-Deadline" },
+        { "/v1/chat/completions", "x-stainless-timeout: x\r\n", "{" TALK "}", 400,
+          "invalid_request", "x-stainless-timeout" },
+        { "/v1/chat/completions", "X-Priority: high\r\n", "{" TALK "}", 400, "invalid_request",
+          "X-Priority" },
         { "/v1/completions", "", "{\"prompt\":[4096]}", 400, "invalid_request", "prompt[0]" },
-        { "/v1/completions", "", "{\"prompt\":[[1],[1,9999]]}", 400, "invalid_request", "prompt[1][1]" },
+        { "/v1/completions", "", "{\"prompt\":[[1],[1,9999]]}", 400, "invalid_request",
+          "prompt[1][1]" },
         { "/tokenize", "", "{\"content\":[1]}", 400, "invalid_request", "content" },
         { "/detokenize", "", "{\"tokens\":[4096]}", 400, "invalid_request", "tokens[0]" },
         { "/v1/requests/nobody/cancel", "", "", 404, "not_found", NULL },
@@ -381,7 +405,8 @@ static void a_client_that_leaves_is_noticed_in_every_state(void **state)
     int running, queued;
 
     (void)state;
-    running = post(w, "/v1/chat/completions", "X-Correlation-Id: running\r\n", "{" TALK "," LONG ",\"stream\":true}");
+    running = post(w, "/v1/chat/completions", "X-Correlation-Id: running\r\n",
+                   "{" TALK "," LONG ",\"stream\":true}");
     read_until(running, &got, "\"content\":\" ");
     queued = post(w, "/v1/chat/completions", "X-Correlation-Id: queued\r\n", "{" TALK "," LONG "}");
     wait_state("queued", "queued");
@@ -423,8 +448,10 @@ static void slow_readers_are_cut_off_and_others_go_on(void **state)
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     const char *body = "{" TALK "," LONG ",\"stream\":true}";
     char head[256];
-    snprintf(head, sizeof head, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Correlation-Id: slow\r\n"
-             "Content-Length: %zu\r\n\r\n", strlen(body));
+    snprintf(head, sizeof head,
+             "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Correlation-Id: slow\r\n"
+             "Content-Length: %zu\r\n\r\n",
+             strlen(body));
     send_all(fd, head, strlen(head));
     send_all(fd, body, strlen(body));
     x = wait_ended(w, "slow");
@@ -442,14 +469,14 @@ static void requests_are_cancelled_by_either_id(void **state)
     struct answer a;
     char id[64] = "", path[128];
     const char *from;
-    bool done;
     int stream, whole;
 
     (void)state;
     stream = post(w, "/v1/chat/completions", "X-Correlation-Id: talk\r\nx-tenant: 1\r\n",
                   "{" TALK "," LONG ",\"stream\":true}");
     read_until(stream, &got, "\"content\":\" ");
-    whole = post(w, "/v1/chat/completions", "X-Correlation-Id: wait\r\nx-tenant: 1\r\n", "{" TALK "," LONG "}");
+    whole = post(w, "/v1/chat/completions", "X-Correlation-Id: wait\r\nx-tenant: 1\r\n",
+                 "{" TALK "," LONG "}");
     wait_state("wait", "queued");
 
     a = ask("/v1/requests/wait/cancel", "x-tenant: 2\r\n", "");         /* not theirs */
@@ -484,7 +511,6 @@ static void requests_are_cancelled_by_either_id(void **state)
         assert_true(json_is_false(at(a.json, "cancelled")));
         answer_release(&a);
     }
-    (void)done;
     buf_release(&got);
 }
 
@@ -510,7 +536,8 @@ static void deadlines_end_requests(void **state)
     assert_true(clock_ms_since(start) < 3000);
     ev = events_of(&b, &done);
     assert_false(done);
-    assert_string_equal(text_at(json_array_get(ev, json_array_size(ev) - 1), "error.code"), "deadline_exceeded");
+    assert_string_equal(text_at(json_array_get(ev, json_array_size(ev) - 1), "error.code"),
+                        "deadline_exceeded");
     json_decref(ev);
     answer_release(&b);
 }
@@ -523,7 +550,8 @@ static void a_full_queue_refuses_all_choices_together(void **state)
 
     (void)state;
     wait_state("first", "decode");
-    a = ask("/v1/chat/completions", "X-Correlation-Id: many\r\n", "{" TALK ",\"n\":9}");   /* 4 may wait and run */
+    a = ask("/v1/chat/completions", "X-Correlation-Id: many\r\n",
+            "{" TALK ",\"n\":9}"); /* 4 may wait and run */
     assert_int_equal(a.status, 429);
     assert_string_equal(text_at(a.json, "error.code"), "queue_full");
     assert_string_equal(text_at(a.json, "error.type"), "rate_limit_error");
@@ -543,11 +571,14 @@ static void a_full_queue_refuses_all_choices_together(void **state)
 static void silent_streams_are_kept_awake(void **state)
 {
     struct buf got = { 0 };
-    int first = post(w, "/v1/chat/completions", "X-Correlation-Id: busy\r\n", "{" TALK "," LONG "}"), second;
+    int first =
+            post(w, "/v1/chat/completions", "X-Correlation-Id: busy\r\n", "{" TALK "," LONG "}"),
+        second;
 
     (void)state;
     wait_state("busy", "decode");
-    second = post(w, "/v1/chat/completions", "X-Correlation-Id: calm\r\n", "{" TALK ",\"max_tokens\":3,\"stream\":true}");
+    second = post(w, "/v1/chat/completions", "X-Correlation-Id: calm\r\n",
+                  "{" TALK ",\"max_tokens\":3,\"stream\":true}");
     read_until(second, &got, "\n:");
     assert_non_null(strstr(buf_cstr(&got), "HTTP/1.1 200"));
     close(first);
@@ -560,7 +591,8 @@ static void a_server_that_goes_down_says_so(void **state)
 {
     struct buf got = { 0 };
     struct answer a;
-    int fd = post(w, "/v1/chat/completions", "X-Correlation-Id: last\r\n", "{" TALK "," LONG ",\"stream\":true}");
+    int fd = post(w, "/v1/chat/completions", "X-Correlation-Id: last\r\n",
+                  "{" TALK "," LONG ",\"stream\":true}");
 
     (void)state;
     read_until(fd, &got, "\"content\":\" ");
@@ -608,14 +640,19 @@ int main(void)
         cmocka_unit_test_setup(usage_comes_when_asked_for, use_shared),
         cmocka_unit_test_setup(errors_have_their_status_and_envelope, use_shared),
         cmocka_unit_test_setup(prompts_that_do_not_fit_are_told_both_numbers, use_shared),
-        cmocka_unit_test_setup_teardown(a_client_that_leaves_is_noticed_in_every_state, use_narrow, close_narrow),
-        cmocka_unit_test_setup_teardown(slow_readers_are_cut_off_and_others_go_on, use_narrow, close_narrow),
-        cmocka_unit_test_setup_teardown(requests_are_cancelled_by_either_id, use_narrow, close_narrow),
+        cmocka_unit_test_setup_teardown(a_client_that_leaves_is_noticed_in_every_state, use_narrow,
+                                        close_narrow),
+        cmocka_unit_test_setup_teardown(slow_readers_are_cut_off_and_others_go_on, use_narrow,
+                                        close_narrow),
+        cmocka_unit_test_setup_teardown(requests_are_cancelled_by_either_id, use_narrow,
+                                        close_narrow),
         cmocka_unit_test_setup_teardown(deadlines_end_requests, use_narrow, close_narrow),
-        cmocka_unit_test_setup_teardown(a_full_queue_refuses_all_choices_together, use_narrow, close_narrow),
+        cmocka_unit_test_setup_teardown(a_full_queue_refuses_all_choices_together, use_narrow,
+                                        close_narrow),
         cmocka_unit_test_setup_teardown(silent_streams_are_kept_awake, use_narrow, close_narrow),
         cmocka_unit_test_setup_teardown(a_server_that_goes_down_says_so, use_narrow, close_narrow),
-        cmocka_unit_test_setup_teardown(a_server_closed_in_the_middle_answers_all, use_narrow, close_narrow),
+        cmocka_unit_test_setup_teardown(a_server_closed_in_the_middle_answers_all, use_narrow,
+                                        close_narrow),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

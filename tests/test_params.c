@@ -23,7 +23,8 @@ static int read_body(enum body_kind kind, const char *body)
 static int chat(const char *fields)
 {
     char body[4096];
-    snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]%s%s}", *fields ? "," : "", fields);
+    snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]%s%s}",
+             *fields ? "," : "", fields);
     return read_body(BODY_CHAT, body);
 }
 
@@ -128,9 +129,24 @@ static void every_number_has_its_range(void **state)
 
 static void wrong_types_are_named_by_field(void **state)
 {
-    static const char *const numbers[] = { "temperature", "top_p", "top_k", "min_p", "typical_p",
-        "repetition_penalty", "repeat_penalty", "repeat_last_n", "frequency_penalty", "presence_penalty",
-        "max_tokens", "max_completion_tokens", "min_tokens", "n", "seed", "timeout", "deadline_ms", "best_of" };
+    static const char *const numbers[] = { "temperature",
+                                           "top_p",
+                                           "top_k",
+                                           "min_p",
+                                           "typical_p",
+                                           "repetition_penalty",
+                                           "repeat_penalty",
+                                           "repeat_last_n",
+                                           "frequency_penalty",
+                                           "presence_penalty",
+                                           "max_tokens",
+                                           "max_completion_tokens",
+                                           "min_tokens",
+                                           "n",
+                                           "seed",
+                                           "timeout",
+                                           "deadline_ms",
+                                           "best_of" };
     static const char *const bools[] = { "stream", "ignore_eos" };
     static const char *const wrong[] = { "\"1\"", "[1]", "{}", "true", "[]" };
     char f[128];
@@ -187,25 +203,33 @@ static void messages_are_checked_to_their_parts(void **state)
         { "{\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]}", "messages[0].role" },
         { "{\"messages\":[{\"role\":\"user\"}]}", "messages[0].content" },
         { "{\"messages\":[{\"role\":\"user\",\"content\":null}]}", "messages[0].content" },
-        { "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":7}]}",
+        { "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":7}]"
+          "}",
           "messages[1].content" },
         { "{\"messages\":[{\"role\":\"user\",\"content\":[\"a\"]}]}", "messages[0].content[0]" },
-        { "{\"messages\":[{\"role\":\"user\",\"content\":[{\"text\":\"a\"}]}]}", "messages[0].content[0].type" },
-        { "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\"}]}]}",
+        { "{\"messages\":[{\"role\":\"user\",\"content\":[{\"text\":\"a\"}]}]}",
+          "messages[0].content[0].type" },
+        { "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{"
+          "\"type\":\"text\"}]}]}",
           "messages[0].content[1].text" },
-        { "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{}}]}]}",
+        { "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{}}"
+          "]}]}",
           "messages[0].content[0]" },
-        { "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{}]}]}", "messages[0].tool_calls" },
+        { "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{}]}]}",
+          "messages[0].tool_calls" },
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_bad(read_body(BODY_CHAT, bad[i][0]), bad[i][1]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_bad(read_body(BODY_CHAT, bad[i][0]), bad[i][1]);
 
-    assert_int_equal(read_body(BODY_CHAT,
-                               "{\"messages\":[{\"role\":\"developer\",\"content\":\"be kind\",\"name\":\"x\"},"
-                               "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
-                               "{\"type\":\"text\",\"text\":\"\xc3\xa9\"}]},"
-                               "{\"role\":\"assistant\",\"content\":null,\"refusal\":\"no\"}]}"), OK);
+    assert_int_equal(
+        read_body(BODY_CHAT,
+                  "{\"messages\":[{\"role\":\"developer\",\"content\":\"be kind\",\"name\":\"x\"},"
+                  "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+                  "{\"type\":\"text\",\"text\":\"\xc3\xa9\"}]},"
+                  "{\"role\":\"assistant\",\"content\":null,\"refusal\":\"no\"}]}"),
+        OK);
     assert_int_equal(p.n_msgs, 3);
     assert_true(str_is(p.msgs[0].role, "system"));
     assert_true(str_is(p.msgs[1].content, "a\xc3\xa9"));
@@ -231,7 +255,8 @@ static void prompts_come_in_four_forms(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_bad(read_body(BODY_TEXT, bad[i][0]), bad[i][1]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_bad(read_body(BODY_TEXT, bad[i][0]), bad[i][1]);
 
     assert_int_equal(read_body(BODY_TEXT, "{\"prompt\":\"\"}"), OK);
     assert_int_equal(p.n_prompts, 1);
@@ -405,7 +430,9 @@ static void priorities_have_names(void **state)
 static void bodies_of_the_tokenizer(void **state)
 {
     (void)state;
-    assert_int_equal(read_body(BODY_TOKENIZE, "{\"content\":\"a\",\"add_special\":true,\"with_pieces\":true}"), OK);
+    assert_int_equal(
+        read_body(BODY_TOKENIZE, "{\"content\":\"a\",\"add_special\":true,\"with_pieces\":true}"),
+        OK);
     assert_true(str_is(p.text, "a") && p.add_special && p.with_pieces && p.parse_special);
     assert_int_equal(read_body(BODY_TOKENIZE, "{\"text\":\"b\"}"), OK);
     assert_int_equal(read_body(BODY_TOKENIZE, "{\"prompt\":\"\",\"parse_special\":false}"), OK);
@@ -436,9 +463,18 @@ static void deadlines_are_dates_or_milliseconds(void **state)
         { "2000-02-29t12:00:00z", 951825600000 },
         { " 2024-12-31T23:59:60Z ", 1735689600000 },
     };
-    static const char *const bad[] = { "", "soon", "2023-11-14", "2023-11-14T22:13:20", "2023-02-29T00:00:00Z",
-        "2023-13-01T00:00:00Z", "2023-11-14T24:00:00Z", "2023-11-14T22:13:20.Z", "2023-11-14T22:13:20+0200",
-        "2023-11-14T22:13:20Zx", "1e3", "99999999999999999999" };
+    static const char *const bad[] = { "",
+                                       "soon",
+                                       "2023-11-14",
+                                       "2023-11-14T22:13:20",
+                                       "2023-02-29T00:00:00Z",
+                                       "2023-13-01T00:00:00Z",
+                                       "2023-11-14T24:00:00Z",
+                                       "2023-11-14T22:13:20.Z",
+                                       "2023-11-14T22:13:20+0200",
+                                       "2023-11-14T22:13:20Zx",
+                                       "1e3",
+                                       "99999999999999999999" };
     int64_t ms;
 
     (void)state;

@@ -19,8 +19,13 @@ static struct str piece(void *arg, int32_t id)
 
 static struct reply head(bool chat, bool usage)
 {
-    struct reply y = { .chat = chat, .usage = usage, .id = chat ? "chatcmpl-1" : "cmpl-1", .model = "tern/tales",
-                       .fingerprint = "fp_1", .created = 1700000000, .piece = piece };
+    struct reply y = { .chat = chat,
+                       .usage = usage,
+                       .id = chat ? "chatcmpl-1" : "cmpl-1",
+                       .model = "tern/tales",
+                       .fingerprint = "fp_1",
+                       .created = 1700000000,
+                       .piece = piece };
     reply_begin(&y);
     return y;
 }
@@ -55,11 +60,14 @@ static void chat_chunks_byte_for_byte(void **state)
 
     (void)state;
     reply_role(&y, &out, 0);
-    assert_out(CHAT_CHUNK "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
-                          "\"finish_reason\":null}]}");
+    assert_out(CHAT_CHUNK
+               "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+               "\"finish_reason\":null}]}");
     reply_delta(&y, &out, 12, STR("a \"b\"\n\xc3\xa9\x01"), NULL);
-    assert_out(CHAT_CHUNK "{\"index\":12,\"delta\":{\"content\":\"a \\\"b\\\"\\n\xc3\xa9\\u0001\"},\"logprobs\":null,"
-                          "\"finish_reason\":null}]}");
+    assert_out(
+        CHAT_CHUNK
+        "{\"index\":12,\"delta\":{\"content\":\"a \\\"b\\\"\\n\xc3\xa9\\u0001\"},\"logprobs\":null,"
+        "\"finish_reason\":null}]}");
     reply_finish(&y, &out, 0, "stop");
     assert_out(CHAT_CHUNK "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}]}");
     reply_release(&y);
@@ -80,12 +88,19 @@ static void text_chunks_byte_for_byte(void **state)
 static void usage_is_null_until_the_last_chunk(void **state)
 {
     struct reply y = head(true, true);
-    struct usage u = { .prompt = 7, .completion = 3, .cached = 4, .queue_ms = 0.12345, .prefill_ms = 2, .decode_ms = 30.5 };
+    struct usage u = { .prompt = 7,
+                       .completion = 3,
+                       .cached = 4,
+                       .queue_ms = 0.12345,
+                       .prefill_ms = 2,
+                       .decode_ms = 30.5 };
 
     (void)state;
     reply_delta(&y, &out, 0, STR("x"), NULL);
-    assert_out(CHAT_CHUNK "{\"index\":0,\"delta\":{\"content\":\"x\"},\"logprobs\":null,\"finish_reason\":null}],"
-                          "\"usage\":null}");
+    assert_out(
+        CHAT_CHUNK
+        "{\"index\":0,\"delta\":{\"content\":\"x\"},\"logprobs\":null,\"finish_reason\":null}],"
+        "\"usage\":null}");
     reply_usage(&y, &out, &u);
     assert_out(CHAT_CHUNK "],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"total_tokens\":10,"
                           "\"prompt_tokens_details\":{\"cached_tokens\":4},\"tern\":{\"queue_ms\":0.123,"
@@ -103,13 +118,18 @@ static void whole_replies_byte_for_byte(void **state)
     reply_choice(&y, &out, 0, STR("hi"), NULL, "stop");
     reply_choice(&y, &out, 1, STR(""), NULL, "length");
     reply_close(&y, &out, &u);
-    assert_out("{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":1700000000,\"model\":\"tern/tales\","
-               "\"system_fingerprint\":\"fp_1\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\","
-               "\"content\":\"hi\",\"refusal\":null},\"logprobs\":null,\"finish_reason\":\"stop\"},{\"index\":1,"
-               "\"message\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},\"logprobs\":null,"
-               "\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2,"
-               "\"total_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":0},\"tern\":{\"queue_ms\":0,"
-               "\"prefill_ms\":0,\"decode_ms\":0,\"cached_tokens\":0}}}");
+    assert_out(
+        "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":1700000000,\"model\":"
+        "\"tern/tales\","
+        "\"system_fingerprint\":\"fp_1\",\"choices\":[{\"index\":0,\"message\":{\"role\":"
+        "\"assistant\","
+        "\"content\":\"hi\",\"refusal\":null},\"logprobs\":null,\"finish_reason\":\"stop\"},{"
+        "\"index\":1,"
+        "\"message\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},\"logprobs\":null,"
+        "\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2,"
+        "\"total_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":0},\"tern\":{\"queue_ms\":"
+        "0,"
+        "\"prefill_ms\":0,\"decode_ms\":0,\"cached_tokens\":0}}}");
     reply_release(&y);
     y = head(false, false);
     reply_open(&y, &out);
@@ -142,7 +162,9 @@ static void logprobs_of_chat_have_bytes(void **state)
 
 static void logprobs_of_completions_are_four_lists(void **state)
 {
-    struct event a = { .id = 1, .logprob = -3.25f, .n_top = 3, .top = { { 0, -0.5f }, { 4, -1 }, { 2, -2 } } };
+    struct event a = {
+        .id = 1, .logprob = -3.25f, .n_top = 3, .top = { { 0, -0.5f }, { 4, -1 }, { 2, -2 } }
+    };
     struct event b = { .id = 0, .logprob = -0.25f, .n_top = 1, .top = { { 0, -0.25f } } };
     struct event c = { .id = 2, .logprob = -1 };
     struct reply y = head(false, false);
@@ -153,9 +175,12 @@ static void logprobs_of_completions_are_four_lists(void **state)
     logprobs_add(&lp, &y, &b, 1);
     logprobs_add(&lp, &y, &c, 5);
     reply_delta(&y, &out, 0, STR("x"), &lp);
-    assert_out(TEXT_CHUNK "{\"index\":0,\"text\":\"x\",\"logprobs\":{\"tokens\":[\"\\n\",\" the\",\"\\\"q\\\"\"],"
-               "\"token_logprobs\":[-3.25,-0.25,-1],\"top_logprobs\":[{\" the\":-0.5,\"\\\"q\\\"\":-2,\"\\n\":-3.25},"
-               "{\" the\":-0.25},{}],\"text_offset\":[0,1,5]},\"finish_reason\":null}]}");
+    assert_out(
+        TEXT_CHUNK
+        "{\"index\":0,\"text\":\"x\",\"logprobs\":{\"tokens\":[\"\\n\",\" the\",\"\\\"q\\\"\"],"
+        "\"token_logprobs\":[-3.25,-0.25,-1],\"top_logprobs\":[{\" "
+        "the\":-0.5,\"\\\"q\\\"\":-2,\"\\n\":-3.25},"
+        "{\" the\":-0.25},{}],\"text_offset\":[0,1,5]},\"finish_reason\":null}]}");
     reply_release(&y);
 }
 
@@ -213,7 +238,8 @@ static void every_error_has_its_status_and_code(void **state)
         assert_string_equal(f.type, rows[i].type);
     }
     api_fail_body(&out, "t", "c", "say \"no\"\xff", "messages[0]", "id-1");
-    assert_out("{\"error\":{\"message\":\"say \\\"no\\\"\xef\xbf\xbd\",\"type\":\"t\",\"param\":\"messages[0]\","
+    assert_out("{\"error\":{\"message\":\"say "
+               "\\\"no\\\"\xef\xbf\xbd\",\"type\":\"t\",\"param\":\"messages[0]\","
                "\"code\":\"c\",\"correlation_id\":\"id-1\"}}");
     api_fail_body(&out, "t", "c", "m", "", NULL);
     assert_out("{\"error\":{\"message\":\"m\",\"type\":\"t\",\"param\":null,\"code\":\"c\"}}");

@@ -3,7 +3,7 @@
 import { apiKey, getJson, setApiKey } from './api.js';
 import { Chat } from './chat.js';
 import { Dashboard } from './dash.js';
-import { $, h, toast } from './dom.js';
+import { $, h } from './dom.js';
 import { loadSettings, saveSettings } from './store.js';
 
 const settings = loadSettings();
@@ -23,7 +23,7 @@ function showTab(tab, focus = false) {
     }
     document.body.classList.toggle('on-dash', tab === $('tab-dash'));
     document.title = tab === $('tab-dash') ? 'tern · dashboard' : 'tern';
-    history.replaceState(null, '', tab === $('tab-dash') ? '#dashboard' : '#');
+    history.replaceState(null, '', tab === $('tab-dash') ? '#dashboard' : location.pathname);
     dash.setVisible(tab === $('tab-dash'));
     if (focus) tab.focus();
 }
@@ -83,7 +83,7 @@ async function loadModels() {
         if (data.some(m => m.meta?.state === 'loading')) again = setTimeout(loadModels, 2000);
     } catch (e) {
         picker.replaceChildren(h('option', { value: '' }, e.status === 401 ? 'needs a key' : 'no server'));
-        if (e.status === 401) openSettings('set-key', 'The server asks for an API key.');
+        if (e.status === 401) openSettings(true);
         else again = setTimeout(loadModels, 3000);
     }
 }
@@ -95,11 +95,12 @@ $('model').addEventListener('change', () => {
 
 // ---- settings ----
 
-function openSettings(focus = null, why = null) {
+function openSettings(needsKey = false) {
+    const why = apiKey() ? 'The server does not know this key. ' : 'The server asks for a key. ';
     $('set-key').value = apiKey();
+    $('about-key').textContent = `${needsKey ? why : ''}Kept until this tab is closed.`;
     if (!$('settings').open) $('settings').showModal();
-    if (focus) $(focus).focus();
-    if (why) toast(why);
+    if (needsKey) $('set-key').focus();
 }
 
 function bindRange(id, output, name) {

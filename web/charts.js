@@ -6,11 +6,11 @@ const W = 300, H = 72; /* of the picture's own coordinates; it is stretched to i
 const WINDOW_MS = 120000;
 const GAP_MS = 3500; /* a longer silence breaks the line: the page was not looking */
 
-/* 1, 2 or 5 times a power of ten: the top of the scale moves seldom. */
+/* A round number: the top of the scale moves seldom. */
 export function niceTop(value) {
     if (!(value > 0)) return 1;
     const p = 10 ** Math.floor(Math.log10(value));
-    return [1, 2, 5, 10].map(k => k * p).find(top => top >= value * 0.999);
+    return [1, 2, 3, 4, 5, 6, 8, 10].map(k => k * p).find(top => top >= value * 0.999);
 }
 
 /* series: [{ name, kind }], kind 'main' is filled, 'soft' is a quiet line. format: a value → text. */

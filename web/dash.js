@@ -71,6 +71,8 @@ export class Dashboard {
         } catch (e) {
             if (this.turn !== turn) return;
             const denied = e.status === 401 || e.status === 403;
+            this.state.textContent = denied ? 'denied' : 'unreachable';
+            this.state.dataset.state = 'failed';
             this.fault.hidden = false;
             this.fault.textContent = denied ? `${e.message} (The settings take an API key.)` : e.message;
         }
@@ -119,7 +121,7 @@ export class Dashboard {
         this.rate.set(rate('generated_per_s'),
             `prompt ${rate('prompt_per_s')} tok/s · ${rate('requests_per_s')} requests/s`);
         this.load.set(fmtInt(q.running ?? 0),
-            `${fmtInt(q.waiting ?? 0)} waiting · at most ${fmtInt(q.peak ?? 0)}${wait}`);
+            `${fmtInt(q.waiting ?? 0)} waiting, ${fmtInt(q.peak ?? 0)} at most${wait}`);
         this.kv.set(kv.total ? percent(kv.used / kv.total) : '–',
             `${fmtInt(kv.used)} of ${fmtInt(kv.total)} blocks · ${fmtInt(kv.idle)} kept for prefixes`);
         this.first.set(...latency(latencies.ttft_ms));

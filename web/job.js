@@ -8,12 +8,13 @@ export function laterStart(chat) {
 }
 
 /* Leaves the oldest questions and answers out until a third of the context, or max_tokens, is free.
- * Tokens are guessed from what the last answer's prompt came to. */
+ * Tokens are guessed from what the last question and answer came to. */
 export function fit(chat, context, maxTokens) {
     const chars = () => chat.messages.slice(chat.from).reduce((sum, m) => sum + m.content.length, 0);
-    const known = chat.messages.findLast(m => m.stats?.prompt)?.stats;
+    const last = chat.messages.findLast(m => m.stats?.prompt);
+    const n = last ? last.stats.prompt + last.stats.output : 1;
+    const perToken = last ? (last.stats.chars + last.content.length) / n : 4;
     const room = context - Math.min(maxTokens ?? context / 3, context / 2);
-    const perToken = known?.chars ? known.chars / known.prompt : 4;
     for (let next; chars() / perToken > room && (next = laterStart(chat)) > 0;) chat.from = next;
 }
 

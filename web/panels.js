@@ -42,7 +42,7 @@ export class MemoryCard {
             .filter(([, value]) => known(value)).map(([name, value]) => ({ name, value }));
         const whole = Math.max(parts.reduce((sum, p) => sum + p.value, 0), m.rss ?? 0, m.limit ?? 0);
         const says = parts.map(p => `${p.name} ${fmtBytes(p.value)}`).join(', ');
-        const peak = known(m.rss_peak) && `peak ${fmtBytes(m.rss_peak)}`;
+        const peak = known(m.rss_peak) && `peak ${fmtBytes(Math.max(m.rss_peak, m.rss ?? 0))}`;
         const limit = m.limit ? `limit ${fmtBytes(m.limit)}` : 'no limit';
         this.card.set(known(m.rss) ? fmtBytes(m.rss) : '–', [peak, limit].filter(Boolean).join(' · '));
         this.box.replaceChildren(stack(parts, whole, `Memory: ${says}`),
@@ -59,6 +59,7 @@ export class CallsCard {
         this.count = h('span', { class: 'legend' });
         this.body = h('tbody');
         this.table = table('Requests in flight', [...heads, last], this.body);
+        this.table.hidden = true;
         this.none = h('p', { class: 'nothing' }, 'Nothing is being answered at the moment.');
         this.el = card('Requests in flight', 'wide calls',
             h('header', {}, h('h2', {}, 'In flight'), this.count), this.table, this.none);

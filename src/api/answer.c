@@ -173,7 +173,8 @@ static void take_end(struct choice *ch, enum finish finish, struct err *e)
     if (r->end_ns > first) ch->decode_ms = (double)(r->end_ns - first) / 1e6;
     if (finish == FINISH_ERROR || finish == FINISH_DEADLINE) *e = r->err;
     if (finish == FINISH_DEADLINE && e->code != E_DEADLINE) err_set(e, E_DEADLINE, "the deadline passed");
-    if (finish == FINISH_ERROR && e->code == OK) err_set(e, E_INTERNAL, "the engine gave up without a reason");
+    if (finish == FINISH_ERROR && e->code == OK)
+        err_set(e, E_INTERNAL, "the engine gave up without a reason");
     if (finish == FINISH_CANCELLED) {
         if (atomic_load(&r->cancel) == CANCEL_SHUTDOWN) err_set(e, E_SHUTDOWN, "the server is going down");
         else err_set(e, E_CANCELLED, "the request was cancelled");

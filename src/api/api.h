@@ -16,6 +16,7 @@ struct call;
 struct api_who {
     const char *name;            /* "default" where there are no keys */
     uint32_t tenant;
+    bool admin;                  /* may cancel others' requests */
     int priority_max;            /* higher ones are lowered to it */
     char correlation[72];        /* accepted or made */
 };
@@ -66,12 +67,15 @@ void api_models(struct api *a, struct http_req *q, const struct api_who *who);  
 void api_model(struct api *a, struct http_req *q, const struct api_who *who);        /* /v1/models/{id} */
 void api_tokenize(struct api *a, struct http_req *q, const struct api_who *who);
 void api_detokenize(struct api *a, struct http_req *q, const struct api_who *who);
-void api_cancel(struct api *a, struct http_req *q, const struct api_who *who);       /* /v1/requests/{id}/cancel, /cancel */
+/* /v1/requests/{id}/cancel, /cancel */
+void api_cancel(struct api *a, struct http_req *q, const struct api_who *who);
 
-/* Any error as the envelope with its status, Retry-After and x-request-id. param: the field, or NULL. Ends q. */
+/* Any error as the envelope with its status, Retry-After and x-request-id. param: the field, or
+ * NULL. Ends q. */
 void api_fail(struct http_req *q, const struct err *e, const char *param, const char *correlation);
 /* The same for what has a status but no code of ours: 404 path, 405, 413. `code` as in the contract. */
-void api_fail_status(struct http_req *q, int status, const char *code, const char *msg, const char *correlation);
+void api_fail_status(struct http_req *q, int status, const char *code, const char *msg,
+                     const char *correlation);
 /* Only the body. */
 void api_fail_body(struct buf *out, const char *type, const char *code, const char *msg, const char *param,
                    const char *correlation);

@@ -40,8 +40,8 @@ int body_parse(json_t **out, struct str text, struct err *e)
         return err_set(e, E_INVALID, "the body has more than %d parts of JSON", BODY_PARTS);
     *out = json_loadb(text.p, text.n, JSON_DECODE_ANY, &je);
     if (!*out)
-        return err_set(e, E_INVALID, "the body is not JSON: line %d, column %d (byte %d): %s", je.line, je.column,
-                       je.position, je.text);
+        return err_set(e, E_INVALID, "the body is not JSON: line %d, column %d (byte %d): %s",
+                       je.line, je.column, je.position, je.text);
     if (json_is_object(*out)) return OK;
     err_set(e, E_INVALID, "the body must be a JSON object, but it is %s", body_type(*out));
     json_decref(*out);
@@ -94,17 +94,19 @@ struct str body_str(const json_t *v) { return str_of(json_string_value(v), json_
 
 int body_read_bool(struct reader *r, const char *param, const json_t *v, bool *out)
 {
-    if (!json_is_boolean(v)) return reader_bad(r, param, "must be true or false, but it is %s", body_type(v));
+    if (!json_is_boolean(v))
+        return reader_bad(r, param, "must be true or false, but it is %s", body_type(v));
     *out = json_is_true(v);
     return OK;
 }
 
-int body_read_int(struct reader *r, const char *param, const json_t *v, int64_t least, int64_t most, int64_t *out)
+int body_read_int(struct reader *r, const char *param, const json_t *v, int64_t least, int64_t most,
+                  int64_t *out)
 {
     if (!body_int(v, out)) return reader_bad(r, param, "must be an integer, but it is %s", body_type(v));
     if (*out >= least && *out <= most) return OK;
-    return reader_bad(r, param, "must be from %lld to %lld, but it is %lld", (long long)least, (long long)most,
-                      (long long)*out);
+    return reader_bad(r, param, "must be from %lld to %lld, but it is %lld", (long long)least,
+                      (long long)most, (long long)*out);
 }
 
 int body_read_ids(struct reader *r, const char *param, const json_t *v, int32_t **ids, size_t *n)
@@ -113,7 +115,8 @@ int body_read_ids(struct reader *r, const char *param, const json_t *v, int32_t 
     int64_t id;
     int rc;
 
-    if (!json_is_array(v)) return reader_bad(r, param, "must be a list of token ids, but it is %s", body_type(v));
+    if (!json_is_array(v))
+        return reader_bad(r, param, "must be a list of token ids, but it is %s", body_type(v));
     *n = json_array_size(v);
     *ids = arena_array(r->arena, *n ? *n : 1, sizeof **ids);
     for (size_t i = 0; i < *n; i++) {

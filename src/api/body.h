@@ -14,7 +14,8 @@
 #define BODY_PARTS (1 << 20)     /* of JSON at most: some 100 MB of tree */
 #define PARAM_MAX 96             /* a field's name with its path */
 
-/* Text that is no JSON object is E_INVALID with line, column and byte. *out is the caller's to json_decref. */
+/* Text that is no JSON object is E_INVALID with line, column and byte. *out is the caller's to
+ * json_decref. */
 int body_parse(json_t **out, struct str text, struct err *e);
 
 /* Where values are read to, and what to say when they are not as they should be. */
@@ -25,14 +26,16 @@ struct reader {
 };
 
 /* "field: sentence"; keeps the field's name. Returns E_INVALID. */
-int reader_bad(struct reader *r, const char *param, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-const char *body_type(const json_t *v);                  /* "a string", "an empty list": what v is, in words */
+int reader_bad(struct reader *r, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+const char *body_type(const json_t *v);                  /* in words: "a string", "an empty list" */
 
 /* A whole number, also written as 3.0; false: it is none. */
 bool body_int(const json_t *v, int64_t *out);
 struct str body_str(const json_t *v);                    /* borrowed; v is a string */
 int  body_read_bool(struct reader *r, const char *param, const json_t *v, bool *out);
-int  body_read_int(struct reader *r, const char *param, const json_t *v, int64_t least, int64_t most, int64_t *out);
+int body_read_int(struct reader *r, const char *param, const json_t *v, int64_t least, int64_t most,
+                  int64_t *out);
 /* A list of token ids, in the arena. */
 int  body_read_ids(struct reader *r, const char *param, const json_t *v, int32_t **ids, size_t *n);
 #endif

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -62,8 +63,8 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
 static int bad_header(struct call *c, const char *name, struct str got, const char *want, struct err *e)
 {
     snprintf(c->p.param, sizeof c->p.param, "%s", name);
-    return err_set(e, E_INVALID, "the header %s is \"%.*s\", but it must be %s", name, STR_ARG(str_take(got, 60)),
-                   want);
+    return err_set(e, E_INVALID, "the header %s is \"%.*s\", but it must be %s", name,
+                   STR_ARG(str_take(got, 60)), want);
 }
 
 static int64_t epoch_ms(void)
@@ -172,25 +173,42 @@ int call_read(struct call *c, enum body_kind kind, struct err *e)
     return find_model(c, e);
 }
 
-/* Every token stands for at most as many bytes as the longest piece; normal forms may shrink a text,
- * so four times that. Saves the loop from tokenizing what cannot be taken anyway. */
-int call_check_text(struct call *c, size_t bytes, const char *param, struct err *e)
+/* Tokens of the first `limit` bytes of the texts. */
+static int count_tokens(const struct tokenizer *t, const struct str *texts, int n, size_t limit, size_t *out,
+                        struct err *e)
 {
-    const struct tokenizer *t = engine_tokenizer(c->model->engine);
+    struct ids ids = { 0 };
+    int rc = OK;
+
+    for (int i = 0; i < n && limit > 0 && rc == OK; i++) {
+        struct str part = str_take(texts[i], limit);
+        limit -= part.n;
+        part.n -= (size_t)utf8_partial(part);
+        rc = tokenizer_encode(t, part, ENCODE_PLAIN, &ids, e);
+    }
+    *out = ids.n;
+    ids_release(&ids);
+    return rc;
+}
+
+int call_check_size(struct call *c, const struct str *texts, int n, const char *param, struct err *e)
+{
+    enum { BYTES = 16, GROW = 4, CUT = 64 };             /* a token at first; then; what a cut may add */
+    size_t all = 0, count;
     struct engine_info info;
-    size_t longest = 1, least;
+    int rc;
 
     engine_info(c->model->engine, &info);
-    if (bytes < (size_t)info.opt.n_ctx * 8) return OK;
-    for (int i = 0; i < tokenizer_n(t); i++) {
-        size_t n = tokenizer_piece(t, i).n;
-        if (n > longest) longest = n;
+    for (int i = 0; i < n; i++) all += texts[i].n;
+    for (size_t limit = (size_t)info.opt.n_ctx * BYTES; limit < all; limit *= GROW) {
+        rc = count_tokens(engine_tokenizer(c->model->engine), texts, n, limit, &count, e);
+        if (rc != OK) return rc;
+        if (count < (size_t)info.opt.n_ctx + CUT) continue;
+        snprintf(c->p.param, sizeof c->p.param, "%s", param);
+        return err_set(e, E_CONTEXT, "%zu of the prompt's %zu bytes are %zu tokens, but the context is %d",
+                       limit, all, count, info.opt.n_ctx);
     }
-    least = bytes / (4 * longest);
-    if (least < (size_t)info.opt.n_ctx) return OK;
-    snprintf(c->p.param, sizeof c->p.param, "%s", param);
-    return err_set(e, E_CONTEXT, "the prompt has %zu bytes, which are %zu tokens or more, but the context is %d tokens",
-                   bytes, least, info.opt.n_ctx);
+    return OK;
 }
 
 /* ---- submitting ---- */
@@ -201,7 +219,8 @@ static int check_ids(struct call *c, const struct ids *v, int prompt, int n_voca
         if (v->p[i] >= 0 && v->p[i] < n_vocab) continue;
         if (c->n_prompts > 1) snprintf(c->p.param, sizeof c->p.param, "prompt[%d][%zu]", prompt, i);
         else snprintf(c->p.param, sizeof c->p.param, "prompt[%zu]", i);
-        return err_set(e, E_INVALID, "%s is %d, but the vocabulary has %d tokens", c->p.param, v->p[i], n_vocab);
+        return err_set(e, E_INVALID, "%s is %d, but the vocabulary has %d tokens", c->p.param,
+                       v->p[i], n_vocab);
     }
     if (v->n > 0) return OK;
     snprintf(c->p.param, sizeof c->p.param, "%s", c->p.n_msgs ? "messages" : "prompt");
@@ -322,15 +341,16 @@ int call_submit(struct call *c, const struct ids *prompts, int n, struct str sto
     }
     if ((rc = check_bias(c, info.model->hp.n_vocab, e)) != OK) return rc;
     if (total > room) {
-        rc = err_set(e, E_QUEUE_FULL, "%d choices are under way; with %d more they are over %d", c->api->n_live,
-                     total, c->api->opt.max_calls);
+        rc = err_set(e, E_QUEUE_FULL, "%d choices are under way; with %d more they are over %d",
+                     c->api->n_live, total, c->api->opt.max_calls);
         e->retry_ms = 1000;
         return rc;
     }
     begin_reply(c, &info);
     for (int i = 0; i < total; i++) {
         if ((rc = submit_one(c, &prompts[i / c->p.n], i, seed, stop, e)) == OK) continue;
-        if (rc == E_CONTEXT) snprintf(c->p.param, sizeof c->p.param, "%s", c->p.n_msgs ? "messages" : "prompt");
+        if (rc == E_CONTEXT)
+            snprintf(c->p.param, sizeof c->p.param, "%s", c->p.n_msgs ? "messages" : "prompt");
         return rc;
     }
     return OK;
@@ -455,7 +475,7 @@ void call_release(struct call *c)
 void call_settle(struct call *c)
 {
     if (c->busy || c->n_live > 0) return;
-    if (c->q) {                                          /* its client left: nobody reads this, but it must end */
+    if (c->q) {                                          /* its client left, but it must end */
         assert(c->gone);
         if (c->head_sent) http_end(c->q);
         else http_reply(c->q, c->status = 499, "application/json", "", 0);

@@ -89,20 +89,21 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
 int  call_read(struct call *c, enum body_kind kind, struct err *e);
 /* Submits p.n choices for each of the n prompts; stop: beside those of the body, may be empty. */
 int  call_submit(struct call *c, const struct ids *prompts, int n, struct str stop, struct err *e);
-/* Text of the body as ids; a text that cannot fit is refused before it is tokenized. param: its field. */
-int  call_check_text(struct call *c, size_t bytes, const char *param, struct err *e);
+/* Long texts that cannot fit are refused before the loop spends its time on all of their tokens: E_CONTEXT.
+ * param: their field. */
+int  call_check_size(struct call *c, const struct str *texts, int n, const char *param, struct err *e);
 /* Answers, whole; body is JSON. */
 void call_reply(struct call *c, int status, struct str body);
 /* Answers with an error: with its status, or into the stream that has begun. What runs is cancelled. */
 void call_fail(struct call *c, const struct err *e, const char *param);
 void call_fail_as(struct call *c, int status, const char *code, const char *msg);
-bool call_cancel(struct call *c, int why);               /* enum cancel; true: something was there to cancel */
+bool call_cancel(struct call *c, int why);               /* enum cancel; true: there was something to */
 void call_gone(struct call *c);                          /* the client left */
 void call_release(struct call *c);                       /* the handler is through with it */
-void call_settle(struct call *c);                        /* ends it if all is done; c may be gone afterwards */
+void call_settle(struct call *c);                        /* if all is done, ends it: c is gone then */
 
 /* The answer, from events (answer.c). */
-void choice_drain(struct choice *ch);                    /* reads what is there; its call may be gone afterwards */
+void choice_drain(struct choice *ch);                    /* reads what is there; settles its call */
 void call_ping(struct call *c, uint64_t now_ns);
 /* Chunks pile up in `out`, the last one open; a flush is one write. */
 void answer_open_chunk(struct call *c);

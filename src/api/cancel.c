@@ -20,7 +20,8 @@ static int find_id(struct call *c, struct str path, struct str *out, struct err 
     }
     if ((rc = body_parse(&c->p.root, http_body(c->q), e)) != OK) return rc;
     id = json_object_get(c->p.root, "id");
-    if (!json_is_string(id)) return reader_bad(&r, "id", "is required: the id of a completion or its correlation id");
+    if (!json_is_string(id))
+        return reader_bad(&r, "id", "is required: the id of a completion or its correlation id");
     *out = body_str(id);
     return OK;
 }
@@ -30,22 +31,24 @@ static bool is_asked(struct str id, const char *a, const char *b)
     return id.n > 0 && (str_is(id, a) || str_is(id, b));
 }
 
-/* Another tenant's calls are as if they were not there. */
-static bool cancel_live(struct api *a, struct str id, uint32_t tenant, const struct call *self)
+/* Another tenant's calls are as if they were not there, but for an admin. */
+static bool cancel_live(struct api *a, struct str id, const struct api_who *who, const struct call *self)
 {
     bool found = false;
 
     for (struct call *c = a->calls; c; c = c->next)
-        if (c != self && c->n_live > 0 && c->who.tenant == tenant && is_asked(id, c->id, c->who.correlation))
+        if (c != self && c->n_live > 0 && (who->admin || c->who.tenant == who->tenant) &&
+            is_asked(id, c->id, c->who.correlation))
             found |= call_cancel(c, CANCEL_ASKED);
     return found;
 }
 
-static bool is_past(const struct api *a, struct str id, uint32_t tenant)
+static bool is_past(const struct api *a, struct str id, const struct api_who *who)
 {
     for (int i = 0; i < PAST_CALLS; i++) {
         const struct past_call *p = &a->past[i];
-        if (p->id[0] && p->tenant == tenant && is_asked(id, p->id, p->correlation)) return true;
+        if (p->id[0] && (who->admin || p->tenant == who->tenant) && is_asked(id, p->id, p->correlation))
+            return true;
     }
     return false;
 }
@@ -73,9 +76,11 @@ void api_cancel(struct api *a, struct http_req *q, const struct api_who *who)
     if (find_id(c, http_path(q), &id, &e) != OK) {
         call_fail(c, &e, c->p.param);
     } else {
-        live = cancel_live(a, id, who->tenant, c);
-        if (live || is_past(a, id, who->tenant)) answer(c, id, live);
-        else call_fail_as(c, 404, "not_found", "no such request is known: it was never here, or ended long ago");
+        live = cancel_live(a, id, who, c);
+        if (live || is_past(a, id, who)) answer(c, id, live);
+        else
+            call_fail_as(c, 404, "not_found",
+                         "no such request is known: it was never here, or ended long ago");
     }
     call_release(c);
 }

@@ -11,16 +11,17 @@ static bool wants_system_first(enum chat_form f)
 
 static int check_talk(struct call *c, struct err *e)
 {
-    size_t bytes = 0;
+    struct str *texts = arena_array(&c->arena, (size_t)c->p.n_msgs, sizeof *texts);
 
     for (int i = 0; i < c->p.n_msgs; i++) {
-        bytes += c->p.msgs[i].content.n;
+        texts[i] = c->p.msgs[i].content;
         if (i == 0 || !wants_system_first(c->model->form) || !str_is(c->p.msgs[i].role, "system")) continue;
         snprintf(c->p.param, sizeof c->p.param, "messages[%d].role", i);
-        return err_set(e, E_INVALID, "%s is system, but this model takes a system message only as the first",
+        return err_set(e, E_INVALID,
+                       "%s is system, but this model takes a system message only as the first",
                        c->p.param);
     }
-    return call_check_text(c, bytes, "messages", e);
+    return call_check_size(c, texts, c->p.n_msgs, "messages", e);
 }
 
 static int run(struct call *c, struct err *e)
@@ -32,7 +33,8 @@ static int run(struct call *c, struct err *e)
     if ((rc = call_read(c, BODY_CHAT, e)) != OK) goto out;
     if (!(t = engine_tokenizer(c->model->engine))) {
         snprintf(c->p.param, sizeof c->p.param, "messages");
-        rc = err_set(e, E_INVALID, "the model %s has no tokenizer: it takes token ids only, at /v1/completions",
+        rc = err_set(e, E_INVALID,
+                     "the model %s has no tokenizer: it takes token ids only, at /v1/completions",
                      c->model->id);
         goto out;
     }

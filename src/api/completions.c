@@ -15,8 +15,10 @@ static int encode(struct call *c, const struct prompt *p, struct ids *out, struc
         return OK;
     }
     snprintf(c->p.param, sizeof c->p.param, "prompt");
-    if (!t) return err_set(e, E_INVALID, "the model %s has no tokenizer: prompt must be token ids", c->model->id);
-    if ((rc = call_check_text(c, p->text.n, "prompt", e)) != OK) return rc;
+    if (!t)
+        return err_set(e, E_INVALID, "the model %s has no tokenizer: prompt must be token ids",
+                       c->model->id);
+    if ((rc = call_check_size(c, &p->text, 1, "prompt", e)) != OK) return rc;
     if ((rc = tokenizer_encode(t, p->text, ENCODE_SPECIAL, out, e)) != OK) return rc;
     c->p.param[0] = 0;
     return OK;

@@ -55,7 +55,8 @@ static bool parse_rfc3339(struct str s, int64_t *epoch_ms)
     int64_t ms = 0, zone, scale = 100;
     size_t at = 19;
 
-    if (!is_at(s, 4, "-") || !is_at(s, 7, "-") || !is_at(s, 10, "Tt ") || !is_at(s, 13, ":") || !is_at(s, 16, ":"))
+    if (!is_at(s, 4, "-") || !is_at(s, 7, "-") || !is_at(s, 10, "Tt ") || !is_at(s, 13, ":") ||
+        !is_at(s, 16, ":"))
         return false;
     if (y < 0 || mo < 1 || mo > 12 || d < 1 || d > days_in(y, mo)) return false;
     if (h < 0 || h > 23 || mi < 0 || mi > 59 || sec < 0 || sec > 60) return false;

@@ -77,7 +77,8 @@ void api_fail(struct http_req *q, const struct err *e, const char *param, const 
     char after[24];
 
     if (f.status == 429 || f.status == 503) {
-        snprintf(after, sizeof after, "%d", e->retry_ms > 1000 ? (int)(((int64_t)e->retry_ms + 999) / 1000) : 1);
+        snprintf(after, sizeof after, "%d",
+                 e->retry_ms > 1000 ? (int)(((int64_t)e->retry_ms + 999) / 1000) : 1);
         http_set_header(q, "Retry-After", after);
     }
     if (f.status == 401) http_set_header(q, "WWW-Authenticate", "Bearer realm=\"tern\"");
@@ -86,7 +87,8 @@ void api_fail(struct http_req *q, const struct err *e, const char *param, const 
     send_body(q, f.status, f.type, f.code, e->msg, param, correlation);
 }
 
-void api_fail_status(struct http_req *q, int status, const char *code, const char *msg, const char *correlation)
+void api_fail_status(struct http_req *q, int status, const char *code, const char *msg,
+                     const char *correlation)
 {
     const char *type = status == 401 ? "authentication_error"
                        : status == 429 ? "rate_limit_error"

@@ -292,12 +292,15 @@ static int read_field(struct params *p, const struct field *f, struct reader *r,
     case F_SECONDS: rc = read_float(f, r, v, to); break;
     case F_BOOL: rc = body_read_bool(r, f->name, v, to); break;
     case F_TEXT:
-        if (!json_is_string(v)) return reader_bad(r, f->name, "must be a string, but it is %s", body_type(v));
+        if (!json_is_string(v))
+            return reader_bad(r, f->name, "must be a string, but it is %s", body_type(v));
         *(struct str *)to = body_str(v);
         break;
     case F_FN: rc = f->read(p, r, f->name, v); break;
     case F_REFUSED:
-        if (!is_off(v)) rc = reader_bad(r, f->name, "is not supported, and the answer would not be what it asks for");
+        if (!is_off(v))
+            rc = reader_bad(r, f->name,
+                            "is not supported, and the answer would not be what it asks for");
         break;
     default: break;
     }
@@ -355,7 +358,8 @@ static int check_generation(struct params *p, enum body_kind kind, struct reader
     if (p->top_given && p->top_logprobs > 0 && !p->logprobs)
         return reader_bad(r, "top_logprobs", "needs logprobs to be true");
     if (p->logprobs && p->echo)
-        return reader_bad(r, "logprobs", "cannot be given for an echoed prompt: leave out echo or logprobs");
+        return reader_bad(r, "logprobs",
+                          "cannot be given for an echoed prompt: leave out echo or logprobs");
     if (p->logprobs) p->n_top = p->top_logprobs;
     if (kind == BODY_CHAT && p->max_completion_tokens) p->max_tokens = p->max_completion_tokens;
     if (!p->max_tokens) p->max_tokens = p->max_completion_tokens;
@@ -402,7 +406,7 @@ void params_sample(const struct params *p, struct sample_opt *io)
         penalty |= f->at == AT(sample.freq_penalty) || f->at == AT(sample.presence_penalty);
         window |= f->at == AT(sample.repeat_last);
     }
-    if (penalty && !window) io->repeat_last = -1;        /* as their inventors have it: they count everything */
+    if (penalty && !window) io->repeat_last = -1;        /* as their inventors have it: over all */
     if (io->top_k < 0) io->top_k = 0;                    /* -1 is how some say "all" */
     if (!(io->top_p > 0)) io->top_p = 1e-6f;             /* the smallest set there is: one token */
     if (p->sample.n_bias) io->bias = p->sample.bias, io->n_bias = p->sample.n_bias;

@@ -120,11 +120,14 @@ int read_prompt(struct params *p, struct reader *r, const char *param, const jso
         return OK;
     }
     if (!json_is_array(v))
-        return reader_bad(r, param, "must be a string, a list of strings, or token ids, but it is %s", body_type(v));
+        return reader_bad(r, param,
+                          "must be a string, a list of strings, or token ids, but it is %s",
+                          body_type(v));
     if (!first) return reader_bad(r, param, "must not be empty");
     if (json_is_number(first)) return read_prompt_ids(r, param, v, &p->prompts[0]);
     if (json_array_size(v) > PROMPTS_MAX)
-        return reader_bad(r, param, "holds %zu prompts, but %d is the most", json_array_size(v), PROMPTS_MAX);
+        return reader_bad(r, param, "holds %zu prompts, but %d is the most", json_array_size(v),
+                          PROMPTS_MAX);
 
     p->n_prompts = (int)json_array_size(v);
     p->prompts = arena_array(r->arena, (size_t)p->n_prompts, sizeof *p->prompts);
@@ -132,7 +135,8 @@ int read_prompt(struct params *p, struct reader *r, const char *param, const jso
         const json_t *item = json_array_get(v, (size_t)i);
         snprintf(at, sizeof at, "%s[%d]", param, i);
         if (json_is_string(first) && json_is_string(item)) p->prompts[i].text = body_str(item);
-        else if (json_is_array(first) && json_is_array(item)) rc = read_prompt_ids(r, at, item, &p->prompts[i]);
+        else if (json_is_array(first) && json_is_array(item))
+            rc = read_prompt_ids(r, at, item, &p->prompts[i]);
         else if (json_is_array(first) || json_is_string(first))
             rc = reader_bad(r, at, "is %s, but the first prompt is %s", body_type(item), body_type(first));
         else rc = reader_bad(r, at, "must be a string or token ids, but it is %s", body_type(item));
@@ -147,7 +151,8 @@ static int read_stop_one(struct params *p, struct reader *r, const char *param, 
     if (!json_is_string(v)) return reader_bad(r, param, "must be a string, but it is %s", body_type(v));
     if (json_string_length(v) == 0) return reader_bad(r, param, "must not be empty");
     if (json_string_length(v) > STOP_BYTES_MAX)
-        return reader_bad(r, param, "has %zu bytes, but %d is the most", json_string_length(v), STOP_BYTES_MAX);
+        return reader_bad(r, param, "has %zu bytes, but %d is the most", json_string_length(v),
+                          STOP_BYTES_MAX);
     p->stops[p->n_stops++] = body_str(v);
     return OK;
 }
@@ -178,7 +183,8 @@ int read_logit_bias(struct params *p, struct reader *r, const char *param, const
     int n = 0;
 
     if (!json_is_object(v))
-        return reader_bad(r, param, "must be an object of token ids and numbers, but it is %s", body_type(v));
+        return reader_bad(r, param, "must be an object of token ids and numbers, but it is %s",
+                          body_type(v));
     if (json_object_size(v) > BIAS_MAX)
         return reader_bad(r, param, "has %zu entries, but %d is the most", json_object_size(v), BIAS_MAX);
     all = arena_array(r->arena, json_object_size(v) + 1, sizeof *all);
@@ -187,7 +193,8 @@ int read_logit_bias(struct params *p, struct reader *r, const char *param, const
         snprintf(at, sizeof at, "%s.%.40s", param, key);
         if (!str_to_i64(str_c(key), &id) || id < 0 || id > INT32_MAX)
             return reader_bad(r, at, "is not a token id");
-        if (!json_is_number(value)) return reader_bad(r, at, "must be a number, but it is %s", body_type(value));
+        if (!json_is_number(value))
+            return reader_bad(r, at, "must be a number, but it is %s", body_type(value));
         if (!(json_number_value(value) >= -100 && json_number_value(value) <= 100))
             return reader_bad(r, at, "must be from -100 to 100, but it is %g", json_number_value(value));
         all[n++] = (struct logit_bias){ (int32_t)id, (float)json_number_value(value) };

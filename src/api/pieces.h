@@ -6,7 +6,7 @@
 
 struct pieces {
     struct detok detok;
-    int32_t anchor;              /* a token to stand before: the first of a text may lose its space; -1: none */
+    int32_t anchor;              /* stands before: the first of a text may lose its space; -1: none */
     size_t anchor_bytes;
 };
 

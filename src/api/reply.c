@@ -191,11 +191,13 @@ static void put_end(const struct reply *y, struct buf *out)
 void reply_role(const struct reply *y, struct buf *out, int index)
 {
     put_index(y, out, index);
-    buf_puts(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null");
+    buf_puts(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
+    buf_puts(out, ",\"logprobs\":null,\"finish_reason\":null");
     put_end(y, out);
 }
 
-void reply_delta(const struct reply *y, struct buf *out, int index, struct str text, const struct logprobs *lp)
+void reply_delta(const struct reply *y, struct buf *out, int index, struct str text,
+                 const struct logprobs *lp)
 {
     put_index(y, out, index);
     buf_puts(out, y->chat ? ",\"delta\":{\"content\":" : ",\"text\":");
@@ -255,8 +257,8 @@ void reply_open(const struct reply *y, struct buf *out)
     put_head(y, out, y->chat ? "chat.completion" : "text_completion");
 }
 
-void reply_choice(const struct reply *y, struct buf *out, int index, struct str text, const struct logprobs *lp,
-                  const char *finish)
+void reply_choice(const struct reply *y, struct buf *out, int index, struct str text,
+                  const struct logprobs *lp, const char *finish)
 {
     if (out->p[out->n - 1] == '}') buf_putc(out, ',');
     buf_puts(out, "{\"index\":");

@@ -42,13 +42,14 @@ void logprobs_add(struct logprobs *l, struct reply *y, const struct event *ev, s
 
 /* Chunks, without "data: " and newlines. lp NULL: "logprobs":null. */
 void reply_role(const struct reply *y, struct buf *out, int index);      /* chat's first */
-void reply_delta(const struct reply *y, struct buf *out, int index, struct str text, const struct logprobs *lp);
+void reply_delta(const struct reply *y, struct buf *out, int index, struct str text,
+                 const struct logprobs *lp);
 void reply_finish(const struct reply *y, struct buf *out, int index, const char *finish);
 void reply_usage(const struct reply *y, struct buf *out, const struct usage *u);
 
 /* The whole: open, a choice each, close. */
 void reply_open(const struct reply *y, struct buf *out);
-void reply_choice(const struct reply *y, struct buf *out, int index, struct str text, const struct logprobs *lp,
-                  const char *finish);
+void reply_choice(const struct reply *y, struct buf *out, int index, struct str text,
+                  const struct logprobs *lp, const char *finish);
 void reply_close(const struct reply *y, struct buf *out, const struct usage *u);
 #endif

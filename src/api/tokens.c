@@ -92,8 +92,8 @@ static int detokenize(struct call *c, struct err *e)
     for (size_t i = 0; i < c->p.n_tokens; i++) {
         if (c->p.tokens[i] < tokenizer_n(t)) continue;
         snprintf(c->p.param, sizeof c->p.param, "tokens[%zu]", i);
-        return err_set(e, E_INVALID, "%s is %d, but the vocabulary has %d tokens", c->p.param, c->p.tokens[i],
-                       tokenizer_n(t));
+        return err_set(e, E_INVALID, "%s is %d, but the vocabulary has %d tokens", c->p.param,
+                       c->p.tokens[i], tokenizer_n(t));
     }
     tokenizer_decode(t, c->p.tokens, c->p.n_tokens, false, &text);
     jsonw_obj(&w);

@@ -17,7 +17,6 @@ static double decode_time(const struct cost *c, int n_decode)
 {
     int at = size_of(n_decode);
 
-    if (n_decode == 0) return 0;
     for (int d = 0; d < COST_SIZES; d++) {
         if (at - d >= 0 && c->decode_ns[at - d] > 0) return c->decode_ns[at - d];
         if (at + d < COST_SIZES && c->decode_ns[at + d] > 0) return c->decode_ns[at + d];
@@ -25,9 +24,13 @@ static double decode_time(const struct cost *c, int n_decode)
     return 0;
 }
 
+/* What a step costs whatever prefill is in it: its decodes or, without any, reading all weights once,
+ * which is what a single decode does. */
+static double fixed_time(const struct cost *c, int n_decode) { return decode_time(c, n_decode ? n_decode : 1); }
+
 void cost_learn(struct cost *c, int n_decode, int n_prefill, double step_ns)
 {
-    double base = decode_time(c, n_decode), each;
+    double base = fixed_time(c, n_decode), each;
 
     if (n_prefill == 0) {
         blend(&c->decode_ns[size_of(n_decode)], step_ns);
@@ -42,5 +45,5 @@ void cost_learn(struct cost *c, int n_decode, int n_prefill, double step_ns)
 
 struct sched_cost cost_of(const struct cost *c, int n_decode)
 {
-    return (struct sched_cost){ .step_ns = decode_time(c, n_decode), .prefill_ns = c->prefill_ns };
+    return (struct sched_cost){ .step_ns = fixed_time(c, n_decode), .prefill_ns = c->prefill_ns };
 }

@@ -23,7 +23,7 @@ struct engine_opt {
     int max_requests;            /* waiting and running; 0: 16 times max_seqs */
     int max_queue_tokens;        /* prompt tokens waiting; 0: 64 contexts */
     enum dtype kv_type;          /* DT_NONE: F16, or F32 with the reference kernels */
-    double kv_overcommit;        /* 0: 4 */
+    double kv_overcommit;        /* see admit_limits; 0: 8 */
     int step_ms;                 /* a step with prefill takes at most so long, estimated; 0: 100 */
     double stretch;              /* see sched_opt; 0: 2.5 */
     int age_ms;                  /* see sched_opt; 0: 1000 */

@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #define BLIND_CHUNK 64           /* prefill tokens beside decodes while costs are not known */
+#define LEAST_STRETCH 1.5        /* where decodes alone fill max_step_ns, prompts still get on */
 
 /* ---- rank ---- */
 
@@ -178,6 +179,7 @@ static int prefill_budget(const struct plan *p)
     double decodes = c->step_ns + n_decodes * c->decode_ns;
     double ns = p->in->opt.max_step_ns ? (double)p->in->opt.max_step_ns : INFINITY, n;
     if (n_decodes && p->stretch * decodes < ns) ns = p->stretch * decodes;
+    if (n_decodes && ns < fmin(p->stretch, LEAST_STRETCH) * decodes) ns = fmin(p->stretch, LEAST_STRETCH) * decodes;
     if (c->prefill_ns <= 0 || (n_decodes && decodes <= 0))
         n = n_decodes ? BLIND_CHUNK : most;
     else

@@ -2,20 +2,24 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "net/gone.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent_ssl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/err.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 enum {
     READ_AHEAD = 64 << 10,       /* of requests behind the one in hand */
-    LINGER_BYTES = 4 << 20,
-    LINGER_MS = 2000
+    LOOK_MS = 100,               /* how often a full connection is asked whether its client left */
+    LINGER_BYTES = 128 << 20,    /* a refused upload is taken so far, so that its sender gets to our answer */
+    LINGER_MS = 5000,
+    REFUSING = 64                /* connections over the limit that are told so at a time */
 };
 
 static void set_timer(struct http_req *c, int ms)
@@ -26,16 +30,50 @@ static void set_timer(struct http_req *c, int ms)
 
 static void later(struct http_req *c) { event_active(c->soon, EV_TIMEOUT, 0); }
 
-void conn_free(struct http_req *c)
+static size_t pending(const struct http_req *c)
 {
+    return evbuffer_get_length(bufferevent_get_output(c->bev));
+}
+
+static void drop_event(struct event **ev)
+{
+    if (*ev) event_free(*ev);
+    *ev = NULL;
+}
+
+static void unlink_conn(struct http_req *c)
+{
+    if (!c->h) return;
     if (c->prev) c->prev->next = c->next;
-    else if (c->h && c->h->conns == c) c->h->conns = c->next;
+    else c->h->conns = c->next;
     if (c->next) c->next->prev = c->prev;
-    if (c->h && c->bev) c->h->stats.conns--;
-    if (c->bev) bufferevent_free(c->bev);
-    event_free(c->timer);
-    event_free(c->soon);
-    if (c->closed) event_free(c->closed);
+    c->prev = c->next = NULL;
+    c->h = NULL;
+}
+
+static void drop_socket(struct http_req *c)
+{
+    if (!c->bev) return;
+    drop_event(&c->closed);                              /* before its fd closes */
+    bufferevent_free(c->bev);
+    c->bev = NULL;
+    c->h->stats.conns--;
+}
+
+/* What the body of the request in hand takes of max_bodies_bytes. */
+static void count_body(struct http_req *c, size_t n)
+{
+    if (c->h) c->h->bodies_bytes += n - c->body_bytes;
+    c->body_bytes = n;
+}
+
+static void conn_free(struct http_req *c)
+{
+    drop_socket(c);
+    count_body(c, 0);
+    unlink_conn(c);
+    drop_event(&c->timer);
+    drop_event(&c->soon);
     httpmsg_release(&c->msg);
     buf_release(&c->headers);
     buf_release(&c->out);
@@ -46,14 +84,30 @@ void conn_cut(struct http_req *c, const char *why)
 {
     if (!c->bev) return;
     c->why_gone = why;
-    if (c->closed) event_free(c->closed);
-    c->closed = NULL;
+    drop_socket(c);
     evtimer_del(c->timer);
-    bufferevent_free(c->bev);
-    c->bev = NULL;
-    c->h->stats.conns--;
     c->tell_gone = true;
     later(c);                                            /* never from inside a call of the handler's */
+}
+
+void conn_detach(struct http_req *c)
+{
+    bool held = c->state == CONN_HANDLING, untold = c->bev || c->tell_gone;
+
+    if (c->bev) c->why_gone = "closed";
+    drop_socket(c);
+    unlink_conn(c);
+    c->tell_gone = false;
+    drop_event(&c->timer);                               /* the loop may end before the request does */
+    drop_event(&c->soon);
+    if (!held) conn_free(c);
+    else if (untold && c->gone) c->gone(c->gone_arg);
+}
+
+bool conn_is_idle(const struct http_req *c)
+{
+    return c->bev && c->state == CONN_READING && !httpmsg_begun(&c->msg) && pending(c) == 0 &&
+           evbuffer_get_length(bufferevent_get_input(c->bev)) == 0;
 }
 
 /* ---- writing ---- */
@@ -74,22 +128,32 @@ static void put(struct http_req *c, const struct iovec *v, int n)
         sent -= skip;
         if (v[i].iov_len > skip) bufferevent_write(c->bev, (char *)v[i].iov_base + skip, v[i].iov_len - skip);
     }
-    if (evbuffer_get_length(out) > c->h->opt.max_unread_bytes) {
-        c->h->stats.cut_off++;
-        conn_cut(c, "slow reader");
-    }
+}
+
+/* Of a reply in pieces: there is no end to what a slow reader would have us keep. */
+static void put_piece(struct http_req *c, const struct iovec *v, int n)
+{
+    put(c, v, n);
+    if (pending(c) <= c->h->opt.max_unread_bytes) return;
+    c->h->stats.cut_off++;
+    conn_cut(c, "slow reader");
 }
 
 static const char *reason_of(int status)
 {
-    static const struct { int status; const char *text; } all[] = {
-        { 200, "OK" }, { 202, "Accepted" }, { 204, "No Content" }, { 304, "Not Modified" }, { 400, "Bad Request" },
-        { 401, "Unauthorized" }, { 403, "Forbidden" }, { 404, "Not Found" }, { 405, "Method Not Allowed" },
-        { 408, "Request Timeout" }, { 409, "Conflict" }, { 411, "Length Required" }, { 413, "Content Too Large" },
-        { 414, "URI Too Long" }, { 415, "Unsupported Media Type" }, { 417, "Expectation Failed" },
-        { 429, "Too Many Requests" }, { 431, "Request Header Fields Too Large" }, { 499, "Client Closed Request" },
+    static const struct {
+        int status;
+        const char *text;
+    } all[] = {
+        { 200, "OK" }, { 202, "Accepted" }, { 204, "No Content" }, { 304, "Not Modified" },
+        { 400, "Bad Request" }, { 401, "Unauthorized" }, { 403, "Forbidden" }, { 404, "Not Found" },
+        { 405, "Method Not Allowed" }, { 408, "Request Timeout" }, { 409, "Conflict" },
+        { 411, "Length Required" }, { 413, "Content Too Large" }, { 414, "URI Too Long" },
+        { 415, "Unsupported Media Type" }, { 417, "Expectation Failed" }, { 429, "Too Many Requests" },
+        { 431, "Request Header Fields Too Large" }, { 499, "Client Closed Request" },
         { 500, "Internal Server Error" }, { 501, "Not Implemented" }, { 503, "Service Unavailable" },
-        { 504, "Gateway Timeout" }, { 505, "HTTP Version Not Supported" } };
+        { 504, "Gateway Timeout" }, { 505, "HTTP Version Not Supported" },
+    };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].status == status) return all[i].text;
@@ -107,6 +171,11 @@ static const char *date_of(struct http *h)
         h->date_at = now;
     }
     return h->date;
+}
+
+static bool has_no_body(const struct http_req *c, int status)
+{
+    return c->msg.method == HTTP_HEAD || status == 204 || status == 304;
 }
 
 /* Status line and headers into c->out. length < 0: as pieces come. */
@@ -132,6 +201,10 @@ static void write_head(struct http_req *c, int status, const char *type, ptrdiff
 static void linger(struct http_req *c)
 {
     c->state = CONN_LINGERING;
+    if (c->tls) {                                        /* says that nothing was cut off behind it */
+        SSL_shutdown(bufferevent_openssl_get_ssl(c->bev));
+        ERR_clear_error();
+    }
     shutdown(c->fd, SHUT_WR);
     bufferevent_enable(c->bev, EV_READ);
     set_timer(c, LINGER_MS);
@@ -141,7 +214,9 @@ static void linger(struct http_req *c)
 static void close_soon(struct http_req *c)
 {
     c->state = CONN_CLOSING;
-    if (evbuffer_get_length(bufferevent_get_output(c->bev)) == 0) linger(c);
+    evtimer_del(c->timer);                               /* write_ms watches over what is left */
+    bufferevent_enable(c->bev, EV_READ);
+    if (pending(c) == 0) linger(c);
 }
 
 static void wait_for_request(struct http_req *c)
@@ -159,11 +234,11 @@ static void request_over(struct http_req *c)
         if (!c->tell_gone) conn_free(c);                 /* else we may be inside its reading: it goes soon */
         return;
     }
-    if (c->closed) event_free(c->closed);
-    c->closed = NULL;
+    drop_event(&c->closed);
     c->gone = NULL;
     buf_clear(&c->headers);
-    c->begun = c->chunked = c->no_body = false;
+    c->chunked = c->no_body = false;
+    count_body(c, 0);
     httpmsg_reset(&c->msg);
     if (c->close_after) {
         close_soon(c);
@@ -195,7 +270,7 @@ void http_reply(struct http_req *q, int status, const char *type, const void *bo
         write_head(q, status, type, (ptrdiff_t)n);
         v[0] = (struct iovec){ q->out.p, q->out.n };
         v[1] = (struct iovec){ (void *)body, n };
-        put(q, v, n && !str_is(q->msg.method, "HEAD") ? 2 : 1);
+        put(q, v, n && !has_no_body(q, status) ? 2 : 1);
     }
     request_over(q);
 }
@@ -203,11 +278,10 @@ void http_reply(struct http_req *q, int status, const char *type, const void *bo
 void http_begin(struct http_req *q, int status, const char *type)
 {
     q->status = status;
-    q->begun = true;
     if (!q->bev) return;
     write_head(q, status, type, -1);
-    q->no_body = str_is(q->msg.method, "HEAD");
-    put(q, &(struct iovec){ q->out.p, q->out.n }, 1);
+    q->no_body = has_no_body(q, status);
+    put_piece(q, &(struct iovec){ q->out.p, q->out.n }, 1);
 }
 
 bool http_write(struct http_req *q, const void *p, size_t n)
@@ -217,17 +291,19 @@ bool http_write(struct http_req *q, const void *p, size_t n)
     if (!q->bev) return false;
     if (n == 0 || q->no_body) return true;
     if (q->chunked) {
-        struct iovec v[3] = { { size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n) }, { (void *)p, n }, { "\r\n", 2 } };
-        put(q, v, 3);
+        struct iovec v[3] = { { size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n) },
+                              { (void *)p, n },
+                              { "\r\n", 2 } };
+        put_piece(q, v, 3);
     } else {
-        put(q, &(struct iovec){ (void *)p, n }, 1);
+        put_piece(q, &(struct iovec){ (void *)p, n }, 1);
     }
     return q->bev != NULL;
 }
 
 void http_end(struct http_req *q)
 {
-    if (q->bev && q->chunked && !q->no_body) put(q, &(struct iovec){ "0\r\n\r\n", 5 }, 1);
+    if (q->bev && q->chunked && !q->no_body) put_piece(q, &(struct iovec){ "0\r\n\r\n", 5 }, 1);
     request_over(q);
 }
 
@@ -267,16 +343,24 @@ static void feed(struct http_req *c, const char *p, size_t n, size_t *used)
 {
     enum httpmsg_state before = c->msg.state;
 
-    if (httpmsg_is_empty(&c->msg)) {
+    if (!httpmsg_begun(&c->msg)) {
         c->start_ns = clock_ns();
         set_timer(c, c->h->opt.header_ms);
     }
     *used = httpmsg_feed(&c->msg, p, n);
-    if (httpmsg_is_empty(&c->msg)) set_timer(c, c->h->opt.idle_ms);      /* an empty line: nothing yet */
-    if (before == MSG_HEAD && c->msg.state == MSG_BODY) {
+    if (!httpmsg_begun(&c->msg)) set_timer(c, c->h->opt.idle_ms);      /* an empty line: nothing yet */
+    if (before == HTTPMSG_HEAD && c->msg.state == HTTPMSG_BODY) {
         set_timer(c, c->h->opt.body_ms);
-        if (c->msg.wants_continue) put(c, &(struct iovec){ "HTTP/1.1 100 Continue\r\n\r\n", 25 }, 1);
+        if (c->msg.expects_continue) put(c, &(struct iovec){ "HTTP/1.1 100 Continue\r\n\r\n", 25 }, 1);
     }
+}
+
+/* Nothing more of a request is there. */
+static void want_input(struct http_req *c)
+{
+    if (!c->ended) bufferevent_enable(c->bev, EV_READ);
+    else if (pending(c) == 0) conn_cut(c, "closed");
+    else close_soon(c);
 }
 
 static void read_input(struct http_req *c)
@@ -286,12 +370,25 @@ static void read_input(struct http_req *c)
         struct evbuffer_iovec v;
         size_t used = 0;
 
-        if (evbuffer_peek(in, -1, NULL, &v, 1) < 1 || v.iov_len == 0) return;
+        /* It asks, but does not read: on_written goes on. */
+        if (pending(c) > c->h->opt.max_unread_bytes / 2) {
+            bufferevent_disable(c->bev, EV_READ);
+            return;
+        }
+        if (evbuffer_peek(in, -1, NULL, &v, 1) < 1 || v.iov_len == 0) {
+            want_input(c);
+            return;
+        }
         feed(c, v.iov_base, v.iov_len, &used);
         if (!c->bev) return;
         evbuffer_drain(in, used);
-        if (c->msg.state == MSG_BAD) refuse(c, c->msg.status, c->msg.why);
-        else if (c->msg.state == MSG_DONE) handle(c);    /* c may be answered when this returns */
+        count_body(c, c->msg.body.n);
+        if (c->msg.state == HTTPMSG_BAD)
+            refuse(c, c->msg.status, c->msg.why);
+        else if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes)
+            refuse(c, 503, "too many long requests at once");
+        else if (c->msg.state == HTTPMSG_DONE)
+            handle(c);                                   /* c may be answered when this returns */
     }
 }
 
@@ -311,6 +408,14 @@ static void do_soon(evutil_socket_t fd, short what, void *arg)
     read_input(c);
 }
 
+/* A connection that is not read is not watched for errors either, or it would be ready all the time. */
+static void look_from_time_to_time(struct http_req *c)
+{
+    bufferevent_disable(c->bev, EV_READ);
+    drop_event(&c->closed);
+    set_timer(c, LOOK_MS);
+}
+
 static void on_read(struct bufferevent *bev, void *arg)
 {
     struct http_req *c = arg;
@@ -318,7 +423,9 @@ static void on_read(struct bufferevent *bev, void *arg)
 
     if (c->state == CONN_READING) {
         read_input(c);
-    } else if (c->state == CONN_LINGERING || c->state == CONN_CLOSING) {
+    } else if (c->state == CONN_HANDLING) {
+        if (evbuffer_get_length(in) >= READ_AHEAD) look_from_time_to_time(c);
+    } else {
         c->n_lingered += evbuffer_get_length(in);
         evbuffer_drain(in, evbuffer_get_length(in));
         if (c->n_lingered > LINGER_BYTES) conn_cut(c, "closed");
@@ -329,7 +436,10 @@ static void on_written(struct bufferevent *bev, void *arg)
 {
     struct http_req *c = arg;
 
-    if (c->state == CONN_CLOSING && evbuffer_get_length(bufferevent_get_output(bev)) == 0) linger(c);
+    (void)bev;
+    if (pending(c) > 0) return;
+    if (c->state == CONN_CLOSING) linger(c);
+    else if (c->state == CONN_READING) read_input(c);
 }
 
 static void on_event(struct bufferevent *bev, short what, void *arg)
@@ -341,8 +451,13 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     if (what & BEV_EVENT_TIMEOUT) {
         if (what & BEV_EVENT_WRITING) c->h->stats.cut_off++;
         conn_cut(c, "slow reader");
-    } else {
-        conn_cut(c, what & BEV_EVENT_ERROR ? "reset" : "closed");
+    } else if (what & BEV_EVENT_ERROR) {
+        conn_cut(c, "reset");
+    } else if (c->state == CONN_READING) {
+        c->ended = true;
+        read_input(c);
+    } else if (c->state != CONN_CLOSING) {               /* closing: the last bytes go out, or fail to */
+        conn_cut(c, "closed");
     }
 }
 
@@ -352,10 +467,19 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
     (void)fd, (void)what;
     if (!c->bev) return;
-    if (c->state == CONN_READING && !httpmsg_is_empty(&c->msg))
-        refuse(c, 408, c->msg.state == MSG_BODY ? "the body did not come in time" : "the headers did not come in time");
-    else
+    if (c->state == CONN_HANDLING) {
+        enum gone g = gone_poll(c->fd);
+        if (g == GONE_NOT) set_timer(c, LOOK_MS);
+        else conn_cut(c, gone_name(g));
+    } else if (c->state == CONN_READING && httpmsg_begun(&c->msg)) {
+        refuse(c, 408,
+               c->msg.state == HTTPMSG_BODY ? "the body did not come in time"
+                                            : "the headers did not come in time");
+    } else if (c->state == CONN_READING && pending(c) > 0) {
+        set_timer(c, c->h->opt.idle_ms);                 /* it still reads the reply */
+    } else {
         conn_cut(c, "closed");
+    }
 }
 
 /* ---- life ---- */
@@ -375,10 +499,12 @@ static struct bufferevent *wrap(struct http *h, int fd, bool tls)
 void conn_open(struct http *h, int fd, const char *peer, bool tls)
 {
     struct timeval write = { .tv_sec = h->opt.write_ms / 1000, .tv_usec = h->opt.write_ms % 1000 * 1000 };
-    struct bufferevent *bev = wrap(h, fd, tls);
+    struct bufferevent *bev = NULL;
     struct http_req *c;
     int one = 1;
 
+    if (h->stats.conns < h->opt.max_conns + REFUSING) bev = wrap(h, fd, tls);
+    else h->stats.refused++;
     if (!bev) {
         close(fd);
         return;
@@ -391,35 +517,27 @@ void conn_open(struct http *h, int fd, const char *peer, bool tls)
     h->stats.conns++;
     h->stats.accepted++;
     snprintf(c->peer, sizeof c->peer, "%s", peer);
-    httpmsg_init(&c->msg, h->opt.max_header_bytes, h->opt.max_body_bytes);
+    httpmsg_init(&c->msg, (struct httpmsg_limits){ h->opt.max_header_bytes, h->opt.max_header_bytes,
+                                                   h->opt.max_body_bytes });
     c->timer = evtimer_new(h->base, on_timer, c);
     c->soon = event_new(h->base, -1, 0, do_soon, c);
     bufferevent_setcb(bev, on_read, on_written, on_event, c);
     bufferevent_set_timeouts(bev, NULL, &write);
-    bufferevent_setwatermark(bev, EV_READ, 0, READ_AHEAD);
     bufferevent_enable(bev, EV_READ | EV_WRITE);
     wait_for_request(c);
     if (h->stats.conns > h->opt.max_conns) {
         h->stats.refused++;
-        c->msg.minor = 1;
         refuse(c, 503, "the server has as many connections as it takes");
+        if (c->bev && c->state == CONN_CLOSING) set_timer(c, LINGER_MS);         /* TLS may never begin */
     }
 }
 
 /* ---- of a request ---- */
 
-enum http_method http_method(const struct http_req *q)
-{
-    static const char *const names[] = { "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS" };
-
-    for (int i = 0; i < HTTP_OTHER; i++)
-        if (str_is(q->msg.method, names[i])) return (enum http_method)i;
-    return HTTP_OTHER;
-}
-
-struct str http_method_name(const struct http_req *q) { return q->msg.method; }
-struct str http_path(const struct http_req *q) { return buf_str(&q->msg.path); }
-struct str http_query(const struct http_req *q) { return q->msg.query; }
+enum http_method http_method(const struct http_req *q) { return q->msg.method; }
+struct str http_method_name(const struct http_req *q) { return httpmsg_method_name(&q->msg); }
+struct str http_path(const struct http_req *q) { return httpmsg_path(&q->msg); }
+struct str http_query(const struct http_req *q) { return httpmsg_query(&q->msg); }
 struct str http_header(const struct http_req *q, const char *name) { return httpmsg_header(&q->msg, name); }
 struct str http_body(const struct http_req *q) { return buf_str(&q->msg.body); }
 const char *http_peer(const struct http_req *q) { return q->peer; }
@@ -432,4 +550,7 @@ void http_on_gone(struct http_req *q, void (*fn)(void *arg), void *arg)
 {
     q->gone = fn;
     q->gone_arg = arg;
+    if (!fn || q->bev || q->tell_gone || !q->soon) return;
+    q->tell_gone = true;                                 /* it left before anybody wanted to know */
+    later(q);
 }

@@ -7,6 +7,7 @@
 
 #include "net/http.h"
 #include "net/httpmsg.h"
+#include "net/listen.h"
 
 #include <event2/bufferevent.h>
 #include <event2/event.h>
@@ -27,14 +28,16 @@ struct http_req {                /* a connection is its request */
     int fd;
     bool tls;
     struct httpmsg msg;
+    size_t body_bytes;           /* of it, as counted in http.bodies_bytes */
     char peer[80];
     uint64_t start_ns;
     int n_requests;
 
-    struct event *timer;         /* of the phase it is in */
+    struct event *timer;         /* of the phase it is in; of the next look at a full connection */
     struct event *closed;        /* EV_CLOSED while a handler has it */
     struct event *soon;          /* work for the next turn of the loop */
     bool tell_gone, read_on;     /* that work */
+    bool ended;                  /* the client sends no more; what came before is still answered */
 
     /* of the request: */
     void (*gone)(void *arg);
@@ -43,19 +46,18 @@ struct http_req {                /* a connection is its request */
     struct buf headers;          /* set by the handler */
     struct buf out;              /* heads and chunk frames are written here */
     int status;
-    bool begun, chunked, no_body, close_after;
+    bool chunked, no_body, close_after;
     size_t n_lingered;
 };
 
 struct http {
-    struct loop *loop;
     struct event_base *base;
     struct http_opt opt;
-    struct evconnlistener *tcp[8], *local;
-    int n_tcp, port;
-    char *socket_path;
+    struct listener *tcp, *local;
+    int port;
     SSL_CTX *tls;
     struct http_req *conns;
+    size_t bodies_bytes;
     struct http_stats stats;
     bool draining;
     time_t date_at;
@@ -64,7 +66,9 @@ struct http {
 
 void conn_open(struct http *h, int fd, const char *peer, bool tls);
 void conn_cut(struct http_req *c, const char *why);      /* the socket goes; a handler is told soon */
-void conn_free(struct http_req *c);
+bool conn_is_idle(const struct http_req *c);             /* between requests, all replies taken */
+void conn_detach(
+    struct http_req *c); /* out of its http: cut, told at once, gone when its request ends */
 
 /* tls.c */
 int tls_open(SSL_CTX **out, const char *cert, const char *key, struct err *e);

@@ -16,7 +16,7 @@ struct http_req;
 enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_PUT, HTTP_DELETE, HTTP_OPTIONS, HTTP_OTHER };
 
 typedef void http_fn(void *arg, struct http_req *q);
-/* What http itself refuses (400, 408, 411, 413, 414, 417, 431, 501, 503, 505): the body of the reply, JSON, is
+/* What http itself refuses (400, 408, 413, 414, 417, 431, 501, 503, 505): the body of the reply, JSON, is
  * the caller's to write into out. Then the connection closes. */
 typedef void http_fail_fn(void *arg, int status, const char *msg, struct buf *out);
 
@@ -26,9 +26,10 @@ struct http_opt {
     const char *socket_path;     /* NULL: no Unix socket; mode 0600; a stale one is replaced */
     const char *tls_cert, *tls_key;      /* PEM files, both or none; for TCP */
     size_t max_body_bytes;       /* 0: 16 MiB */
+    size_t max_bodies_bytes;     /* of all requests together; beyond, 503; 0: 256 MiB */
     size_t max_header_bytes;     /* request line and headers; 0: 64 KiB */
-    size_t max_unread_bytes;     /* a reader this far behind is cut off; 0: 1 MiB */
-    int max_conns;               /* 0: 1024; one more gets 503 and is closed */
+    size_t max_unread_bytes;     /* of pieces: a reader this far behind is cut off; 0: 1 MiB */
+    int max_conns;               /* 0: 1024; one more gets 503 and is closed, many more are just closed */
     int header_ms;               /* first byte to end of headers; 0: 10000 */
     int body_ms;                 /* end of headers to end of body; 0: 60000 */
     int idle_ms;                 /* kept connection without a request; 0: 60000 */
@@ -48,9 +49,11 @@ struct http_stats {
 };
 
 int  http_open(struct http **out, struct loop *l, const struct http_opt *opt, struct err *e);
-void http_close(struct http *h);         /* NULL is fine; open connections are cut, gone callbacks called */
+/* NULL is fine. Open connections are cut, gone callbacks called; a request in flight still has to
+ * be ended, also when the loop is gone by then. Not from inside a handler. */
+void http_close(struct http *h);
 int  http_port(const struct http *h);    /* of the TCP listener; 0: none */
-void http_stop_listening(struct http *h);        /* connections go on; replies say Connection: close */
+void http_stop_listening(struct http *h);        /* idle connections close; replies say Connection: close */
 void http_stats(const struct http *h, struct http_stats *out);
 
 /* ---- of a request; what is returned lives as long as it ---- */

@@ -10,9 +10,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { MAX_SIGNALS = 8 };
-
-struct loop_sig {
+struct loop_signal {
+    struct loop_signal *next;
     struct event *ev;
     loop_fn *fn;
     void *arg;
@@ -20,14 +19,12 @@ struct loop_sig {
 
 struct loop {
     struct event_base *base;
-    int wake_fd;
-    struct event *wake_ev;
-    atomic_bool under_way;           /* the eventfd was written and not read since */
-    atomic_bool stop;
-    loop_fn *on_wake;
-    void *wake_arg;
-    struct loop_sig sigs[MAX_SIGNALS];
-    int n_sigs;
+    int fd;                      /* eventfd: readable while a wake-up is under way */
+    struct event *woken;
+    loop_fn *fn;
+    void *arg;
+    struct loop_signal *signals;
+    atomic_bool under_way, stop;
 };
 
 struct loop_timer {
@@ -36,17 +33,39 @@ struct loop_timer {
     void *arg;
 };
 
-static void woken(evutil_socket_t fd, short what, void *arg)
+static void ring(struct loop *l)
+{
+    uint64_t one = 1;
+    ssize_t n;
+
+    do n = write(l->fd, &one, sizeof one);
+    while (n < 0 && errno == EINTR);                     /* EAGAIN: it is readable already */
+}
+
+/* The flag falls before fn runs, so that whatever is pushed during fn rings again. Both sides exchange:
+ * one that finds it up knows that fn has yet to run and will see what it wrote. */
+static void on_ring(evutil_socket_t fd, short what, void *arg)
 {
     struct loop *l = arg;
     uint64_t n;
-    ssize_t got = read(fd, &n, sizeof n);
 
-    (void)what, (void)got;
-    /* Cleared before we look: what comes behind our look wakes us again. */
-    atomic_exchange_explicit(&l->under_way, false, memory_order_acq_rel);
+    (void)what;
+    while (read(fd, &n, sizeof n) < 0 && errno == EINTR) continue;
     if (atomic_load_explicit(&l->stop, memory_order_acquire)) event_base_loopbreak(l->base);
-    else if (l->on_wake) l->on_wake(l->wake_arg);
+    if (atomic_exchange_explicit(&l->under_way, false, memory_order_acq_rel) && l->fn) l->fn(l->arg);
+}
+
+/* Connections are watched edge by edge, and for the peer's end: that is epoll. */
+static struct event_base *new_base(void)
+{
+    struct event_config *cfg = event_config_new();
+    struct event_base *base = NULL;
+
+    if (cfg && event_config_require_features(cfg, EV_FEATURE_ET | EV_FEATURE_EARLY_CLOSE) == 0 &&
+        event_config_set_flag(cfg, EVENT_BASE_FLAG_NOLOCK) == 0)
+        base = event_base_new_with_config(cfg);
+    if (cfg) event_config_free(cfg);
+    return base;
 }
 
 int loop_open(struct loop **out, struct err *e)
@@ -54,15 +73,20 @@ int loop_open(struct loop **out, struct err *e)
     struct loop *l = mem_new(struct loop);
     int rc = OK;
 
-    l->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    l->base = event_base_new();
-    if (l->wake_fd < 0 || !l->base) {
-        rc = err_set(e, E_IO, "no event loop: %s", strerror(errno));
+    l->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (l->fd < 0) {
+        rc = err_set(e, E_IO, "event loop: eventfd: %s", strerror(errno));
         goto out;
     }
-    l->wake_ev = event_new(l->base, l->wake_fd, EV_READ | EV_PERSIST, woken, l);
-    if (!l->wake_ev || event_add(l->wake_ev, NULL) != 0) {
-        rc = err_set(e, E_NOMEM, "no memory for an event loop");
+    l->base = new_base();
+    if (!l->base) {
+        rc = err_set(e, E_IO, "event loop: this system has no epoll, or no room for one more: %s",
+                     strerror(errno));
+        goto out;
+    }
+    l->woken = event_new(l->base, l->fd, EV_READ | EV_PERSIST, on_ring, l);
+    if (!l->woken || event_add(l->woken, NULL) != 0) {
+        rc = err_set(e, E_IO, "event loop: cannot watch an eventfd");
         goto out;
     }
     *out = l;
@@ -75,46 +99,48 @@ out:
 void loop_close(struct loop *l)
 {
     if (!l) return;
-    for (int i = 0; i < l->n_sigs; i++) event_free(l->sigs[i].ev);
-    if (l->wake_ev) event_free(l->wake_ev);
+    while (l->signals) {
+        struct loop_signal *s = l->signals;
+        l->signals = s->next;
+        event_free(s->ev);
+        mem_free(s);
+    }
+    if (l->woken) event_free(l->woken);
     if (l->base) event_base_free(l->base);
-    if (l->wake_fd >= 0) close(l->wake_fd);
+    if (l->fd >= 0) close(l->fd);
     mem_free(l);
 }
 
 void loop_run(struct loop *l)
 {
-    if (!atomic_load_explicit(&l->stop, memory_order_acquire)) event_base_dispatch(l->base);
-}
-
-void loop_wake(struct loop *l)
-{
-    uint64_t one = 1;
-    ssize_t put;
-
-    if (atomic_exchange_explicit(&l->under_way, true, memory_order_acq_rel)) return;
-    put = write(l->wake_fd, &one, sizeof one);
-    (void)put;
+    while (!atomic_load_explicit(&l->stop, memory_order_acquire))
+        if (event_base_loop(l->base, EVLOOP_NO_EXIT_ON_EMPTY) < 0) break;
+    atomic_store_explicit(&l->stop, false, memory_order_release);
 }
 
 void loop_stop(struct loop *l)
 {
     atomic_store_explicit(&l->stop, true, memory_order_release);
-    loop_wake(l);
+    ring(l);
 }
 
 void loop_on_wake(struct loop *l, loop_fn *fn, void *arg)
 {
-    l->on_wake = fn;
-    l->wake_arg = arg;
+    l->fn = fn;
+    l->arg = arg;
 }
 
-struct event_base *loop_base(struct loop *l) { return l->base; }
+void loop_wake(struct loop *l)
+{
+    if (!atomic_exchange_explicit(&l->under_way, true, memory_order_acq_rel)) ring(l);
+}
 
-static void timer_over(evutil_socket_t fd, short what, void *arg)
+static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct loop_timer *t = arg;
-    (void)fd, (void)what;
+
+    (void)fd;
+    (void)what;
     t->fn(t->arg);
 }
 
@@ -122,18 +148,17 @@ struct loop_timer *loop_timer(struct loop *l, loop_fn *fn, void *arg)
 {
     struct loop_timer *t = mem_new(struct loop_timer);
 
-    *t = (struct loop_timer){ .fn = fn, .arg = arg };
-    t->ev = evtimer_new(l->base, timer_over, t);
+    *t = (struct loop_timer){ event_new(l->base, -1, 0, on_timer, t), fn, arg };
     return t;
 }
 
 void loop_timer_set(struct loop_timer *t, uint64_t ms)
 {
-    struct timeval tv = { .tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000 * 1000) };
-    evtimer_add(t->ev, &tv);
+    struct timeval tv = { (time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000) };
+    event_add(t->ev, &tv);
 }
 
-void loop_timer_stop(struct loop_timer *t) { evtimer_del(t->ev); }
+void loop_timer_stop(struct loop_timer *t) { event_del(t->ev); }
 
 void loop_timer_close(struct loop_timer *t)
 {
@@ -142,24 +167,27 @@ void loop_timer_close(struct loop_timer *t)
     mem_free(t);
 }
 
-static void signalled(evutil_socket_t fd, short what, void *arg)
+static void on_signal(evutil_socket_t sig, short what, void *arg)
 {
-    struct loop_sig *s = arg;
-    (void)fd, (void)what;
+    struct loop_signal *s = arg;
+
+    (void)sig;
+    (void)what;
     s->fn(s->arg);
 }
 
 int loop_on_signal(struct loop *l, int sig, loop_fn *fn, void *arg, struct err *e)
 {
-    struct loop_sig *s = &l->sigs[l->n_sigs];
+    struct loop_signal *s = mem_new(struct loop_signal);
 
-    if (l->n_sigs == MAX_SIGNALS) return err_set(e, E_INVALID, "signal %d: no more than %d", sig, MAX_SIGNALS);
-    *s = (struct loop_sig){ .fn = fn, .arg = arg };
-    s->ev = evsignal_new(l->base, sig, signalled, s);
+    *s = (struct loop_signal){ l->signals, evsignal_new(l->base, sig, on_signal, s), fn, arg };
     if (!s->ev || event_add(s->ev, NULL) != 0) {
         if (s->ev) event_free(s->ev);
-        return err_set(e, E_IO, "signal %d cannot be caught: %s", sig, strerror(errno));
+        mem_free(s);
+        return err_set(e, E_IO, "cannot watch signal %d (%s)", sig, strsignal(sig));
     }
-    l->n_sigs++;
+    l->signals = s;
     return OK;
 }
+
+struct event_base *loop_base(struct loop *l) { return l->base; }

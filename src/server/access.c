@@ -73,6 +73,7 @@ static void count(struct server *v, int route, int status)
 {
     int hundred = status / 100;
 
+    v->replied_ns = clock_ns();
     if (route >= 0 && route < ROUTES_MAX && hundred > 0 && hundred < CLASSES)
         counter_add(&v->replies[route][hundred], 1);
 }
@@ -184,6 +185,7 @@ static void log_ended(const struct api_end *end, const struct trace *trace)
     if (trace) log_str(&ev, "traceparent", str_c(trace->parent));
     log_str(&ev, "tenant", str_c(end->who->name));
     log_str(&ev, "peer", str_c(end->peer));
+    log_str(&ev, "method", str_c(routes_method(routes_find(end->route))));
     log_str(&ev, "path", str_c(end->route));
     log_str(&ev, "model", str_c(end->model));
     log_int(&ev, "status", end->status);

@@ -100,6 +100,14 @@ static const struct pool_model *first_in(struct server *v, enum pool_state state
     return NULL;
 }
 
+static int n_ready(struct server *v)
+{
+    int n = 0;
+
+    for (int i = 0; i < pool_n(v->pool); i++) n += server_stats(v, i) != NULL;
+    return n;
+}
+
 static void find_reason(struct server *v)
 {
     struct health *h = &v->health;
@@ -117,7 +125,7 @@ static void find_reason(struct server *v)
         h->ready = READY_LOADING;
         snprintf(h->reason, sizeof h->reason,
                  "model '%.100s' is being loaded: %d of %d are there after %.1f s", m->id,
-                 pool_n_loaded(v->pool), pool_n(v->pool), clock_ms_since(v->start_ns) / 1e3);
+                 n_ready(v), pool_n(v->pool), clock_ms_since(v->start_ns) / 1e3);
     } else {
         for (int i = 0; i < pool_n(v->pool) && h->ready == READY_OK; i++)
             if (h->stalled[i]) {
@@ -142,7 +150,7 @@ static void make_body(struct server *v)
         jsonw_key(&w, "message"), jsonw_str(&w, str_c(h->reason));
     }
     jsonw_key(&w, "models"), jsonw_obj(&w);
-    jsonw_key(&w, "loaded"), jsonw_int(&w, pool_n_loaded(v->pool));
+    jsonw_key(&w, "loaded"), jsonw_int(&w, n_ready(v));
     jsonw_key(&w, "total"), jsonw_int(&w, pool_n(v->pool));
     jsonw_end(&w);
     jsonw_end(&w);

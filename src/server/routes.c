@@ -42,6 +42,12 @@ _Static_assert(N_ROUTES <= ROUTES_MAX, "server.replies is too short");
 
 const char *routes_name(int i) { return i < N_ROUTES ? routes[i].path : NULL; }
 
+const char *routes_method(int i)
+{
+    if (i < 0 || i >= N_ROUTES) return "";
+    return routes[i].method == HTTP_GET ? "GET" : "POST";
+}
+
 int routes_find(const char *name)
 {
     for (int i = 0; i < N_ROUTES; i++)
@@ -128,6 +134,7 @@ static bool is_foreign(const struct visit *t)
 static bool send_file(struct visit *t)
 {
     const struct web_file *f = web_find(http_path(t->q));
+    struct str known = http_header(t->q, "If-None-Match");
     enum http_method m = http_method(t->q);
 
     if (!f) return false;
@@ -142,7 +149,7 @@ static bool send_file(struct visit *t)
     http_set_header(t->q, "X-Content-Type-Options", "nosniff");
     http_set_header(t->q, "Referrer-Policy", "no-referrer");
     http_set_header(t->q, "Content-Security-Policy", WEB_POLICY);
-    if (str_find(http_header(t->q, "If-None-Match"), str_c(f->etag)) >= 0)
+    if (known.n && str_find(known, str_c(f->etag)) >= 0)
         visit_reply(t, 304, f->type, STR(""));
     else visit_reply(t, 200, f->type, str_of((const char *)f->data, f->n));
     return true;
@@ -158,6 +165,7 @@ static int check_key(struct visit *t, enum who who, const struct tenant **out, s
     if (rc == OK) {
         t->who.name = auth_name(v->auth, (*out)->index);
         t->who.tenant = (*out)->index;
+        t->who.admin = (*out)->admin;
         t->who.priority_max = (*out)->priority_max;
     }
     if (rc == OK && who == ADMIN && auth_has_admin(v->auth) && !(*out)->admin)

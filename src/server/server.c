@@ -8,7 +8,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { TICK_MS = 1000, ENDING_MS = 5, FLUSH_MS = 2000, HARD_END_S = 5, CALLS_MIN = 4096 };
+enum { TICK_MS = 1000, ENDING_MS = 5, FLUSH_MS = 2000, SETTLE_MS = 500, HARD_END_S = 5, CALLS_MIN = 4096 };
 
 /* ---- models coming ---- */
 
@@ -85,22 +85,29 @@ static void abort_all(struct server *v, const char *why)
     enter(v, LIFE_ABORT);
 }
 
+/* Connections that are open may wait for a request that never comes, or for the rest of a reply: the
+ * system sends what it holds, so only a reader far behind needs this time. */
+static bool is_flushed(const struct server *v)
+{
+    struct http_stats h;
+
+    http_stats(v->http, &h);
+    return h.conns == 0 || clock_ms_since(v->replied_ns) >= SETTLE_MS ||
+           clock_ms_since(v->phase_ns) >= FLUSH_MS;
+}
+
 static void on_ending(void *arg)
 {
     struct server *v = arg;
     double ms = clock_ms_since(v->phase_ns);
-    struct http_stats h;
 
     if (v->life == LIFE_DRAIN && !is_idle(v) && ms >= (double)v->s->drain_timeout_ms)
         abort_all(v, "the drain timeout is over");
     if (v->life != LIFE_FLUSH && is_idle(v)) enter(v, LIFE_FLUSH);
-    if (v->life == LIFE_FLUSH) {
-        http_stats(v->http, &h);
-        if (h.conns == 0 || clock_ms_since(v->phase_ns) >= FLUSH_MS) {
-            alarm(HARD_END_S);                           /* also for a load that is under way */
-            loop_stop(v->loop);
-            return;
-        }
+    if (v->life == LIFE_FLUSH && is_flushed(v)) {
+        alarm(HARD_END_S);                               /* also for a load that is under way */
+        loop_stop(v->loop);
+        return;
     }
     loop_timer_set(v->ending, ENDING_MS);
 }
@@ -265,9 +272,9 @@ static int server_open(struct server *v, struct err *e)
 
 static void server_close(struct server *v)
 {
-    http_close(v->http);
+    pool_close(v->pool);                                 /* nobody tells the API of news any more */
     api_close(v->api);
-    pool_close(v->pool);
+    http_close(v->http);
     loop_timer_close(v->tick);
     loop_timer_close(v->ending);
     loop_close(v->loop);

@@ -75,6 +75,7 @@ struct server {
     struct recent recent;
     struct counter turned[N_TURNED];     /* away, before the API saw them */
     struct counter replies[ROUTES_MAX][CLASSES];
+    uint64_t replied_ns;         /* when the last reply was given */
     struct trace *traces;
     int n_traces;
 };
@@ -95,6 +96,7 @@ void routes_handle(void *arg, struct http_req *q);       /* http_fn */
 void routes_fail(void *arg, int status, const char *msg, struct buf *out);       /* http_fail_fn */
 const char *routes_name(int i);                          /* "/v1/chat/completions"; NULL: no more */
 int  routes_find(const char *name);                      /* -1: none */
+const char *routes_method(int i);                        /* "GET", "POST"; "": no such route */
 bool routes_is_limited(const char *name);                /* counted by limit_take */
 
 /* access.c */

@@ -74,7 +74,8 @@ static void add_long_gaps(struct quantiles *q, const struct hist *h)
     if (p99 > h->bounds[0] * 1e3 && p99 > q->p99) q->p99 = p99;
 }
 
-static void put_quantiles(struct jsonw *w, const char *key, struct server *v, enum recent_time what, size_t at)
+static void put_quantiles(struct jsonw *w, const char *key, struct server *v, enum recent_time what,
+                          size_t at)
 {
     struct hist h = { 0 };
     struct quantiles q;

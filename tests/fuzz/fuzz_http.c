@@ -5,52 +5,70 @@
 #include <stdlib.h>
 
 struct outcome {
-    int state, status, n_headers;
+    int state, status, n_fields, method;
+    bool keep_alive;
     size_t used, n_body, n_path;
     uint64_t sum;
 };
 
-static struct outcome run(const char *p, size_t n, size_t piece, size_t max_head, size_t max_body)
+static uint64_t sum_of(uint64_t sum, struct str s)
 {
-    struct httpmsg m;
+    for (size_t i = 0; i < s.n; i++) sum = sum * 31 + (unsigned char)s.p[i];
+    return sum * 31 + s.n;
+}
+
+/* One request; used says where the next begins. */
+static struct outcome run(struct httpmsg *m, const char *p, size_t n, size_t piece)
+{
     struct outcome o = { 0 };
 
-    httpmsg_init(&m, max_head, max_body);
-    while (o.used < n && m.state != MSG_DONE && m.state != MSG_BAD) {
+    while (o.used < n && m->state != HTTPMSG_DONE && m->state != HTTPMSG_BAD) {
         size_t k = n - o.used < piece ? n - o.used : piece, took;
         char *copy = malloc(k);                          /* so that a look past the end is seen */
         memcpy(copy, p + o.used, k);
-        took = httpmsg_feed(&m, copy, k);
+        took = httpmsg_feed(m, copy, k);
         free(copy);
-        if (took > k || (took < k && m.state != MSG_DONE && m.state != MSG_BAD)) abort();
+        if (took > k || (took < k && m->state != HTTPMSG_DONE && m->state != HTTPMSG_BAD)) abort();
         o.used += took;
     }
-    if (m.body.n > max_body || m.head.n > max_head) abort();
-    if (m.state == MSG_BAD && (m.status < 400 || !m.why)) abort();
-    o.state = m.state, o.status = m.status, o.n_headers = m.n_headers;
-    o.n_body = m.body.n, o.n_path = m.path.n;
-    for (size_t i = 0; i < m.body.n; i++) o.sum = o.sum * 31 + (unsigned char)m.body.p[i];
-    for (size_t i = 0; i < m.path.n; i++) o.sum = o.sum * 31 + (unsigned char)m.path.p[i];
-    if (m.state == MSG_DONE) httpmsg_header(&m, "host");
-    httpmsg_reset(&m);
-    if (!httpmsg_is_empty(&m)) abort();
-    httpmsg_release(&m);
+    if (m->body.n > m->lim.body_bytes || m->head.n > m->lim.head_bytes) abort();
+    if (m->state == HTTPMSG_BAD && (m->status < 400 || !m->why)) abort();
+    o.state = m->state, o.status = m->status, o.n_fields = m->n_fields, o.method = m->method;
+    o.keep_alive = m->keep_alive, o.n_body = m->body.n, o.n_path = m->path.n;
+    o.sum = sum_of(sum_of(0, buf_str(&m->body)), httpmsg_path(m));
+    if (m->state == HTTPMSG_DONE || m->state == HTTPMSG_BODY) {
+        struct str host = httpmsg_header(m, "host");
+        if (m->minor == 1 && !host.p) abort();
+        if (m->path.n == 0 || httpmsg_method_name(m).n == 0) abort();
+        o.sum = sum_of(sum_of(sum_of(o.sum, host), httpmsg_query(m)), httpmsg_method_name(m));
+    }
+    httpmsg_reset(m);
+    if (httpmsg_begun(m)) abort();
     return o;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct outcome a, b;
-    size_t head, body, piece;
+    struct httpmsg a = { 0 }, b = { 0 };
+    struct httpmsg_limits lim;
+    const char *p = (const char *)data + 3;
+    size_t piece;
 
     if (size < 3) return 0;
-    head = 64 + (size_t)data[0] * 16;
-    body = (size_t)data[1] * 8;
+    lim = (struct httpmsg_limits){ 64 + (size_t)data[0] * 4, 64 + (size_t)data[0] * 16, (size_t)data[1] * 8 };
     piece = 1 + data[2];
-    a = run((const char *)data + 3, size - 3, size, head, body);
-    b = run((const char *)data + 3, size - 3, piece, head, body);
-    if (a.state != b.state || a.status != b.status || a.used != b.used || a.n_body != b.n_body || a.n_path != b.n_path ||
-        a.sum != b.sum || a.n_headers != b.n_headers)
-        abort();
+    httpmsg_init(&a, lim);
+    httpmsg_init(&b, lim);
+    for (size_t n = size - 3; n > 0;) {                  /* one behind the other, as on a connection */
+        struct outcome x = run(&a, p, n, n), y = run(&b, p, n, piece);
+        if (x.state != y.state || x.status != y.status || x.used != y.used ||
+            x.n_body != y.n_body || x.sum != y.sum || x.n_path != y.n_path ||
+            x.n_fields != y.n_fields || x.method != y.method || x.keep_alive != y.keep_alive)
+            abort();
+        if (x.state != HTTPMSG_DONE || x.used == 0) break;
+        p += x.used, n -= x.used;
+    }
+    httpmsg_release(&a);
+    httpmsg_release(&b);
     return 0;
 }

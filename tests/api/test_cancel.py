@@ -1,0 +1,120 @@
+"""Leaving, cancelling, deadlines: in every state, many times, and nothing is left behind."""
+import http.client
+import json
+import os
+import random
+import threading
+import time
+
+from client import LONG, TALK, URL, Stream, ask, chat, main, metric, stream_chat, wait_for
+
+
+def is_idle():
+    return metric("tern_requests_running") == 0 and metric("tern_requests_waiting") == 0
+
+
+def test_cancel_by_id_ends_a_stream_with_an_error():
+    s = stream_chat({"X-Correlation-Id": "to-cancel"}, **LONG)
+    events = iter(s)
+    for _ in range(5):
+        first = next(events)
+    start = time.time()
+    a = ask("POST", f"/v1/requests/{first['id']}/cancel")
+    assert a.json == {"id": first["id"], "object": "request.cancel", "cancelled": True}, a.json
+    rest = list(events)
+    assert time.time() - start < 1 and not s.done and rest[-1]["error"]["code"] == "cancelled"
+    assert ask("POST", "/v1/requests/to-cancel/cancel").json["cancelled"] is False
+    assert ask("POST", "/v1/requests/nobody/cancel").status == 404
+
+
+def test_cancel_of_a_whole_answer_is_499():
+    got = []
+    t = threading.Thread(target=lambda: got.append(chat({"X-Correlation-Id": "whole-1"}, **LONG)))
+    t.start()
+    wait_for("cancel", lambda: ask("POST", "/v1/requests/whole-1/cancel").status == 200)
+    t.join()
+    assert got[0].status == 499 and got[0].error["code"] == "cancelled"
+
+
+def test_deadlines():
+    start = time.time()
+    a = chat(timeout=0.4, **LONG)
+    assert a.status == 504 and a.error["code"] == "deadline_exceeded" and 0.3 < time.time() - start < 1.5
+    s = stream_chat({"x-stainless-timeout": "1"}, deadline_ms=50000, **LONG)
+    events = list(s)
+    assert not s.done and events[-1]["error"]["code"] == "deadline_exceeded"
+
+
+def test_leaving_is_noticed_while_queued_and_while_running():
+    streams = [stream_chat(**LONG) for _ in range(4)]    # as many as run at once
+    for s in streams:
+        next(iter(s))
+    waiting = []
+    for _ in range(6):
+        c = http.client.HTTPConnection(URL.hostname, URL.port)
+        c.request("POST", "/v1/chat/completions", json.dumps({"messages": TALK, **LONG}))
+        waiting.append(c)
+    wait_for("they wait", lambda: metric("tern_requests_waiting") >= 6)
+    for c in waiting:
+        c.close()
+    wait_for("the queue is empty", lambda: metric("tern_requests_waiting") == 0, 2)
+    for s in streams:
+        s.close()
+    wait_for("nothing runs", is_idle, 2)
+
+
+def one(rng):
+    kind = rng.choice(["whole", "abort", "leave", "cancel", "deadline", "n", "bad"])
+    n = rng.randint(1, 60)
+    if kind == "whole":
+        assert chat(max_tokens=n).status in (200, 429)
+    elif kind == "bad":
+        assert chat(max_tokens="x").status == 400
+    elif kind == "deadline":
+        assert chat(deadline_ms=rng.randint(1, 100), **LONG).status in (504, 429)
+    else:
+        cid = f"chaos-{rng.getrandbits(60)}"
+        s = Stream("/v1/chat/completions", {"messages": TALK, **LONG, "n": 3 if kind == "n" else 1},
+                   {"X-Correlation-Id": cid})
+        if s.r.status != 200:
+            assert s.r.status == 429, s.r.status
+            s.close()
+            return
+        if kind != "abort":
+            for i, _ in enumerate(s):
+                if i >= n:
+                    break
+        if kind == "cancel":
+            assert ask("POST", f"/v1/requests/{cid}/cancel").status == 200
+            for _ in s:
+                pass
+            assert not s.done
+        s.close()
+
+
+def test_chaos_leaves_nothing_behind():
+    total, seed = int(os.environ.get("CHAOS", "400")), int(os.environ.get("CHAOS_SEED", "1"))
+    errors = []
+
+    def worker(k):
+        rng = random.Random(seed * 1000 + k)
+        try:
+            for _ in range(total // 8):
+                one(rng)
+        except Exception as e:
+            errors.append(repr(e))
+
+    threads = [threading.Thread(target=worker, args=(k,)) for k in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors, errors[:3]
+    wait_for("nothing runs", is_idle, 5)
+    assert metric("tern_generated_after_cancel_tokens_total") == 0
+    assert metric("tern_kv_blocks_used") == 0
+    assert chat(max_tokens=3).status == 200
+
+
+if __name__ == "__main__":
+    main()

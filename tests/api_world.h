@@ -1,0 +1,371 @@
+/* api_world.h - a server in this process and a client that speaks raw HTTP, for tests of the API.
+ *
+ * The loop runs on a thread of its own; tests are the client. `w` is the world that asks go to. */
+#ifndef TERN_TESTS_API_WORLD_H
+#define TERN_TESTS_API_WORLD_H
+
+#include "support.h"
+
+#include "api/api.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* ---- the server ---- */
+
+struct ended {
+    char route[64], code[32], finish[16], gone[24], correlation[72];
+    int status, n_choices, prompt_tokens, output_tokens;
+    bool stream;
+};
+
+struct world {
+    struct loop *loop;
+    struct http *http;
+    struct pool *pool;
+    struct api *api;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    struct ended ended[256];
+    int n_ended;
+    char path[108];
+};
+
+static struct world *w;          /* of the running test */
+
+static void on_ended(void *arg, const struct api_end *end)
+{
+    struct world *me = arg;
+    struct ended *x;
+
+    pthread_mutex_lock(&me->lock);
+    x = &me->ended[me->n_ended++ % 256];
+    *x = (struct ended){ .status = end->status,
+                         .n_choices = end->n_choices,
+                         .prompt_tokens = end->prompt_tokens,
+                         .output_tokens = end->output_tokens,
+                         .stream = end->stream };
+    snprintf(x->route, sizeof x->route, "%s", end->route);
+    snprintf(x->code, sizeof x->code, "%s", end->code);
+    snprintf(x->finish, sizeof x->finish, "%s", end->finish);
+    snprintf(x->gone, sizeof x->gone, "%s", end->gone);
+    snprintf(x->correlation, sizeof x->correlation, "%s", end->who->correlation);
+    pthread_mutex_unlock(&me->lock);
+}
+
+static void handle(void *arg, struct http_req *q)
+{
+    struct world *me = arg;
+    struct str path = http_path(q), id = http_header(q, "X-Correlation-Id"),
+               tenant = http_header(q, "x-tenant");
+    struct api_who who = { .name = "default", .priority_max = 100 };
+    static int made;
+    int64_t n;
+
+    if (id.p) snprintf(who.correlation, sizeof who.correlation, "%.*s", STR_ARG(id));
+    else snprintf(who.correlation, sizeof who.correlation, "made-%d", ++made);
+    if (tenant.p && str_to_i64(tenant, &n)) who.tenant = (uint32_t)n;
+    if (str_is(path, "/v1/chat/completions")) api_chat(me->api, q, &who);
+    else if (str_is(path, "/v1/completions")) api_completions(me->api, q, &who);
+    else if (str_is(path, "/v1/models")) api_models(me->api, q, &who);
+    else if (str_starts(path, STR("/v1/models/"))) api_model(me->api, q, &who);
+    else if (str_is(path, "/tokenize")) api_tokenize(me->api, q, &who);
+    else if (str_is(path, "/detokenize")) api_detokenize(me->api, q, &who);
+    else if (str_starts(path, STR("/v1/requests/")) || str_is(path, "/cancel"))
+        api_cancel(me->api, q, &who);
+    else if (str_is(path, "/calls")) {
+        struct buf b = { 0 };
+        api_status(me->api, &b);
+        http_reply(q, 200, "application/json", b.p, b.n);
+        buf_release(&b);
+    } else api_fail_status(q, 404, "not_found", "no such path", who.correlation);
+}
+
+static void on_wake(void *arg) { api_wake(((struct world *)arg)->api); }
+
+static void *run_loop(void *arg)
+{
+    loop_run(((struct world *)arg)->loop);
+    return NULL;
+}
+
+struct setup {
+    struct engine_opt engine;
+    struct api_opt api;
+    size_t max_unread;
+};
+
+static struct world *world_open(struct setup s)
+{
+    static int n;
+    struct world *me = mem_new(struct world);
+    const char *path = repo("models/tern-tales.gguf");
+    struct http_opt ho = {
+        .socket_path = me->path, .handler = handle, .arg = me, .max_unread_bytes = s.max_unread
+    };
+    struct pool_opt po = { .paths = &path, .n = 1, .engine = s.engine };
+    struct err e;
+
+    pthread_mutex_init(&me->lock, NULL);
+    snprintf(me->path, sizeof me->path, "%s/api-%d", temp_dir(), n++);
+    po.engine.backend.n_threads = 1;
+    if (loop_open(&me->loop, &e) != OK || pool_open(&me->pool, &po, &e) != OK) fail_msg("%s", e.msg);
+    s.api.loop = me->loop;
+    s.api.pool = me->pool;
+    s.api.ended = on_ended;
+    s.api.arg = me;
+    if (api_open(&me->api, &s.api, &e) != OK || http_open(&me->http, me->loop, &ho, &e) != OK)
+        fail_msg("%s", e.msg);
+    loop_on_wake(me->loop, on_wake, me);
+    while (!pool_is_ready(me->pool)) {
+        if (atomic_load(&pool_at(me->pool, 0)->state) == POOL_FAILED)
+            fail_msg("%s", pool_at(me->pool, 0)->err.msg);
+        usleep(2000);
+    }
+    pthread_create(&me->thread, NULL, run_loop, me);
+    return me;
+}
+
+static void world_close(struct world *me)
+{
+    loop_stop(me->loop);
+    pthread_join(me->thread, NULL);
+    pool_close(me->pool);
+    api_close(me->api);
+    http_close(me->http);
+    loop_close(me->loop);
+    pthread_mutex_destroy(&me->lock);
+    mem_free(me);
+}
+
+/* ---- the client ---- */
+
+struct answer {
+    int status;
+    struct buf head, body;       /* body: chunks put together */
+    json_t *json;                /* of a body that is JSON */
+};
+
+static void answer_release(struct answer *a)
+{
+    buf_release(&a->head);
+    buf_release(&a->body);
+    json_decref(a->json);
+    *a = (struct answer){ 0 };
+}
+
+static int connect_to(struct world *me)
+{
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    struct timeval limit = { .tv_sec = 60 };
+
+    memcpy(at.sun_path, me->path, sizeof me->path);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    if (connect(fd, (struct sockaddr *)&at, sizeof at) != 0) fail_msg("cannot connect to %s", me->path);
+    return fd;
+}
+
+static void send_all(int fd, const char *p, size_t n)
+{
+    while (n > 0) {
+        ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
+        if (k <= 0) fail_msg("cannot send");
+        p += k;
+        n -= (size_t)k;
+    }
+}
+
+/* headers: "" or lines, each with its \r\n */
+static int post(struct world *me, const char *path, const char *headers, const char *body)
+{
+    struct buf b = { 0 };
+    int fd = connect_to(me);
+
+    buf_printf(&b, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s", body ? "POST" : "GET",
+               path, headers);
+    if (body) buf_printf(&b, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
+    buf_puts(&b, "\r\n");
+    if (body) buf_puts(&b, body);
+    send_all(fd, b.p, b.n);
+    buf_release(&b);
+    return fd;
+}
+
+static bool read_more(int fd, struct buf *b)
+{
+    char part[8192];
+    ssize_t n = recv(fd, part, sizeof part, 0);
+    if (n > 0) buf_add(b, part, (size_t)n);
+    return n > 0;
+}
+
+/* Until that text has come. */
+static void read_until(int fd, struct buf *b, const char *what)
+{
+    while (b->n == 0 || str_find(buf_str(b), str_c(what)) < 0)
+        if (!read_more(fd, b)) fail_msg("'%s' did not come, but: %s", what, buf_cstr(b));
+}
+
+static void unchunk(struct str in, struct buf *out)
+{
+    while (in.n) {
+        char *end;
+        unsigned long n = strtoul(in.p, &end, 16);
+        size_t skip = (size_t)(end - in.p) + 2;
+        if (skip + n + 2 > in.n) fail_msg("a chunk is cut short");
+        buf_add(out, in.p + skip, n);
+        in = str_skip(in, skip + n + 2);
+        if (n == 0) break;
+    }
+}
+
+static struct answer read_answer(int fd)
+{
+    struct answer a = { 0 };
+    struct buf all = { 0 };
+    ptrdiff_t at;
+
+    while (read_more(fd, &all)) {}
+    close(fd);
+    at = str_find(buf_str(&all), STR("\r\n\r\n"));
+    if (at < 0 || sscanf(buf_cstr(&all), "HTTP/1.1 %d", &a.status) != 1)
+        fail_msg("no answer: %s", buf_cstr(&all));
+    buf_add(&a.head, all.p, (size_t)at + 2);
+    buf_cstr(&a.head);
+    buf_cstr(&all);
+    if (strcasestr(a.head.p, "transfer-encoding: chunked"))
+        unchunk(str_skip(buf_str(&all), (size_t)at + 4), &a.body);
+    else buf_put_str(&a.body, str_skip(buf_str(&all), (size_t)at + 4));
+    buf_cstr(&a.body);
+    a.json = json_loadb(a.body.p, a.body.n, 0, NULL);
+    buf_release(&all);
+    return a;
+}
+
+static struct answer ask(const char *path, const char *headers, const char *body)
+{
+    return read_answer(post(w, path, headers, body));
+}
+
+/* Path into JSON: "choices.0.message.content". NULL: not there. */
+static json_t *at(json_t *j, const char *path)
+{
+    char part[64];
+
+    while (j && *path) {
+        size_t n = strcspn(path, ".");
+        snprintf(part, sizeof part, "%.*s", (int)n, path);
+        j = json_is_array(j) ? json_array_get(j, strtoul(part, NULL, 10)) : json_object_get(j, part);
+        path += n + (path[n] == '.');
+    }
+    return j;
+}
+
+static const char *text_at(json_t *j, const char *path)
+{
+    json_t *v = at(j, path);
+    if (!json_is_string(v)) fail_msg("%s is not a string", path);
+    return json_string_value(v);
+}
+
+static int int_at(json_t *j, const char *path)
+{
+    json_t *v = at(j, path);
+    if (!json_is_integer(v)) fail_msg("%s is not an integer", path);
+    return (int)json_integer_value(v);
+}
+
+/* The events of a stream as a list; *done: [DONE] was the last. */
+static json_t *events_of(const struct answer *a, bool *done)
+{
+    json_t *all = json_array();
+    struct str rest = buf_str(&a->body);
+    ptrdiff_t end;
+
+    *done = false;
+    while ((end = str_find(rest, STR("\n\n"))) >= 0) {
+        struct str line = str_take(rest, (size_t)end);
+        rest = str_skip(rest, (size_t)end + 2);
+        if (line.n && line.p[0] == ':') continue;
+        assert_true(str_starts(line, STR("data: ")));
+        assert_false(*done);
+        line = str_skip(line, 6);
+        if (str_is(line, "[DONE]")) {
+            *done = true;
+            continue;
+        }
+        json_t *j = json_loadb(line.p, line.n, 0, NULL);
+        if (!j) fail_msg("not JSON: %.*s", STR_ARG(line));
+        json_array_append_new(all, j);
+    }
+    assert_int_equal(rest.n, 0);
+    return all;
+}
+
+/* Text of a choice, put together. */
+static void stream_text(json_t *events, int index, struct buf *out, char *finish)
+{
+    size_t i;
+    json_t *ev;
+
+    json_array_foreach(events, i, ev) {
+        json_t *c = at(ev, "choices.0"), *t = at(c, "delta.content");
+        if (!c || int_at(c, "index") != index) continue;
+        if (!t) t = at(c, "text");
+        if (t) buf_puts(out, json_string_value(t));
+        if (json_is_string(at(c, "finish_reason"))) snprintf(finish, 16, "%s", text_at(c, "finish_reason"));
+    }
+    buf_cstr(out);
+}
+
+/* ---- waiting for ends ---- */
+
+static bool find_ended(struct world *me, const char *correlation, struct ended *out)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&me->lock);
+    for (int i = 0; i < me->n_ended && i < 256; i++)
+        if (!strcmp(me->ended[i].correlation, correlation)) *out = me->ended[i], found = true;
+    pthread_mutex_unlock(&me->lock);
+    return found;
+}
+
+static struct ended wait_ended(struct world *me, const char *correlation)
+{
+    struct ended x = { 0 };
+
+    for (int i = 0; i < 10000; i++) {
+        if (find_ended(me, correlation, &x)) return x;
+        usleep(1000);
+    }
+    fail_msg("%s did not end", correlation);
+    return x;
+}
+
+/* Until the call of that id is in that state. */
+static void wait_state(const char *id, const char *state)
+{
+    for (int i = 0; i < 5000; i++) {
+        struct answer a = ask("/calls", "", NULL);
+        bool there = false;
+        size_t k;
+        json_t *c;
+        json_array_foreach(a.json, k, c) there |= !strcmp(text_at(c, "correlation_id"), id) &&
+                                                  (!state || !strcmp(text_at(c, "state"), state));
+        answer_release(&a);
+        if (there) return;
+        usleep(1000);
+    }
+    fail_msg("%s was never %s", id, state);
+}
+#endif

@@ -1,0 +1,30 @@
+// All tests, one after the other: node main.mjs
+
+import { check, result, serve } from './harness.mjs';
+import assert from 'node:assert/strict';
+import wire from './wire.test.mjs';
+import openaiAnswers from './openai.test.mjs';
+import openaiEnds from './openai-ends.test.mjs';
+import openaiErrors from './openai-errors.test.mjs';
+import ai from './ai.test.mjs';
+import langchain from './langchain.test.mjs';
+
+const server = await serve();
+/* One runs, none waits: the second is refused. */
+const narrow = await serve(['--max-seqs', '1', '--max-requests', '1']);
+
+for (const tests of [wire, openaiAnswers, openaiEnds, openaiErrors, ai, langchain])
+    await tests({ server, narrow });
+
+await check('afterwards nothing runs, nothing waits, no block is held', async () => {
+    for (const s of [server, narrow]) {
+        await s.idle();
+        const { models, calls } = await s.status();
+        assert.equal(calls.length, 0, `calls: ${JSON.stringify(calls)}`);
+        assert.equal(models[0].kv.used, 0, `${models[0].kv.used} blocks`);
+    }
+});
+await check('SIGTERM ends the server with 0', async () => {
+    for (const s of [server, narrow]) assert.equal(await s.stop(), 0, s.log().slice(-500));
+});
+process.exit(result() ? 0 : 1);

@@ -1,0 +1,344 @@
+// openai: what is asked for is what comes.
+
+import { assertAlike, check, collect, messages, model } from './harness.mjs';
+import assert from 'node:assert/strict';
+import OpenAI from 'openai';
+
+/* The answer of each choice, put together from chunks. */
+function assemble(chunks) {
+    const choices = [];
+    for (const c of chunks)
+        for (const { index, delta, text, finish_reason, logprobs } of c.choices) {
+            const one = (choices[index] ??= { text: '', pieces: 0, finish: null, logprobs: [] });
+            const piece = delta ? (delta.content ?? '') : text;
+            assert.equal(one.finish, null, `choice ${index} goes on after its end`);
+            one.text += piece;
+            one.pieces += piece !== '';
+            one.logprobs.push(...(logprobs?.content ?? []));
+            one.finish = finish_reason ?? null;
+        }
+    return choices;
+}
+
+const bytesOf = list => Buffer.from(list.flatMap(t => t.bytes));
+
+function checkLogprobs(list, text, nTop) {
+    assert.equal(bytesOf(list).toString(), text);
+    for (const t of list) {
+        assert.ok(t.logprob <= 0 && Number.isFinite(t.logprob), `logprob ${t.logprob}`);
+        assert.equal(t.top_logprobs.length, nTop);
+        assert.equal(t.top_logprobs[0].token, t.token); // greedy: what was taken is the likeliest
+        assert.equal(t.top_logprobs[0].logprob, t.logprob);
+        for (let i = 1; i < nTop; i++) assert.ok(t.top_logprobs[i - 1].logprob >= t.top_logprobs[i].logprob);
+        assert.ok(t.top_logprobs.reduce((sum, o) => sum + Math.exp(o.logprob), 0) < 1.001);
+    }
+}
+
+export default async function ({ server }) {
+    const client = new OpenAI({ baseURL: server.v1, apiKey: 'none', maxRetries: 0 });
+    const chat = (body, options) =>
+        client.chat.completions.create({ model, messages, temperature: 0, max_tokens: 40, ...body }, options);
+    const complete = body =>
+        client.completions.create({
+            model,
+            prompt: 'Once upon a time',
+            temperature: 0,
+            max_tokens: 24,
+            ...body,
+        });
+    const textOf = r => r.choices[0].message.content;
+
+    await chatting({ client, chat, textOf });
+    await choosing({ chat });
+    await stopping({ chat, textOf });
+    await legacy({ server, complete });
+    await listing({ client });
+    await many({ server, client });
+}
+
+async function chatting({ client, chat, textOf }) {
+    await check('openai: chat gives text and usage', async () => {
+        const r = await chat();
+        const [c] = r.choices;
+        assert.match(r.id, /^chatcmpl-./);
+        assert.equal(r.object, 'chat.completion');
+        assert.equal(r.model, model);
+        assert.ok(Math.abs(r.created - Date.now() / 1000) < 10);
+        assert.equal(r.choices.length, 1);
+        assert.equal(c.index, 0);
+        assert.equal(c.message.role, 'assistant');
+        assert.ok(c.message.content.length > 20, c.message.content);
+        assert.equal(c.finish_reason, 'length');
+        assert.equal(r.usage.completion_tokens, 40);
+        assert.ok(r.usage.prompt_tokens > 4);
+        assert.equal(r.usage.total_tokens, r.usage.prompt_tokens + 40);
+        assert.ok(r._request_id, 'no x-request-id');
+    });
+    await check('openai: a stream gives the same text piece by piece', async () => {
+        const chunks = await collect(await chat({ stream: true }));
+        const [c] = assemble(chunks);
+        assert.equal(c.text, textOf(await chat()));
+        assert.ok(c.pieces > 20, `${c.pieces} pieces`);
+        assert.equal(c.finish, 'length');
+        assert.equal(chunks[0].choices[0].delta.role, 'assistant');
+        assert.ok(
+            chunks.every(k => k.usage === undefined || k.usage === null),
+            'usage that was not asked for',
+        );
+    });
+    await check('openai: a stream ends with usage when asked', async () => {
+        const chunks = await collect(await chat({ stream: true, stream_options: { include_usage: true } }));
+        const last = chunks.pop(),
+            whole = await chat();
+        assert.deepEqual(last.choices, []);
+        assert.equal(last.usage.completion_tokens, 40);
+        assert.equal(last.usage.prompt_tokens, whole.usage.prompt_tokens);
+        assert.ok(
+            chunks.every(k => k.usage === null),
+            'the others have null',
+        );
+    });
+    await check('openai: the stream helper puts the same completion together', async () => {
+        const runner = client.chat.completions.stream({ model, messages, temperature: 0, max_tokens: 40 });
+        let seen = '';
+        runner.on('content', delta => (seen += delta));
+        const r = await runner.finalChatCompletion();
+        assert.equal(textOf(r), textOf(await chat()));
+        assert.equal(seen, textOf(r));
+    });
+    await check('openai: a seed gives the same answer again, another one another', async () => {
+        const text = async seed => textOf(await chat({ temperature: 1, seed }));
+        const a = await text(7);
+        assert.equal(await text(7), a);
+        assert.notEqual(await text(8), a);
+    });
+    await check('openai: max_completion_tokens is max_tokens', async () => {
+        const r = await chat({ max_tokens: undefined, max_completion_tokens: 5 });
+        assert.equal(r.usage.completion_tokens, 5);
+        assert.equal(r.choices[0].finish_reason, 'length');
+    });
+    await check('openai: an answer ends by itself with stop', async () => {
+        const r = await chat({ max_tokens: undefined });
+        assert.equal(r.choices[0].finish_reason, 'stop');
+        assert.ok(r.usage.total_tokens < 512);
+    });
+    await check(
+        'openai: system, user and assistant turns, and content in parts, are understood',
+        async () => {
+            const parts = content => [{ type: 'text', text: content }];
+            const talk = wrap => [
+                { role: 'system', content: wrap('You tell short stories.') },
+                { role: 'user', content: wrap('Tell me about a cat.') },
+                { role: 'assistant', content: wrap('There was a cat named Tom.') },
+                { role: 'user', content: wrap('And then?') },
+            ];
+            const plain = await chat({ messages: talk(t => t) }),
+                parted = await chat({ messages: talk(parts) });
+            assert.equal(textOf(parted), textOf(plain));
+            assert.equal(parted.usage.prompt_tokens, plain.usage.prompt_tokens);
+        },
+    );
+    await check('openai: no model named is the first one', async () => {
+        assert.equal((await chat({ model: undefined })).model, model);
+    });
+    await check('openai: a strong logit_bias decides', async () => {
+        const r = await chat({ logprobs: true, top_logprobs: 1, max_tokens: 4, logit_bias: { 300: 100 } });
+        assert.equal(new Set(r.choices[0].logprobs.content.map(t => t.token)).size, 1);
+    });
+}
+
+async function choosing({ chat }) {
+    await check('openai: n=2 gives two choices', async () => {
+        const r = await chat({ n: 2, temperature: 1, seed: 3 });
+        assert.deepEqual(
+            r.choices.map(c => c.index),
+            [0, 1],
+        );
+        assert.ok(r.choices.every(c => c.message.content.length > 20 && c.finish_reason));
+        assert.notEqual(r.choices[0].message.content, r.choices[1].message.content);
+        assert.ok(r.usage.completion_tokens > 40 && r.usage.completion_tokens <= 80);
+    });
+    await check('openai: n=2 streams two choices, each the answer it is without the other', async () => {
+        const body = { logprobs: true, top_logprobs: 5 };
+        const [alone] = (await chat(body)).choices;
+        const both = assemble(await collect(await chat({ ...body, n: 2, stream: true })));
+        assert.equal(both.length, 2);
+        for (const c of both) {
+            assertAlike(c.logprobs, alone.logprobs.content);
+            assert.equal(bytesOf(c.logprobs).toString(), c.text);
+            assert.equal(c.finish, 'length');
+            assert.ok(c.pieces > 10);
+        }
+    });
+    await check('openai: logprobs tell of each token and of those beside it', async () => {
+        const r = await chat({ logprobs: true, top_logprobs: 3, max_tokens: 16 });
+        const list = r.choices[0].logprobs.content;
+        assert.equal(list.length, r.usage.completion_tokens);
+        checkLogprobs(list, r.choices[0].message.content, 3);
+    });
+    await check('openai: a stream has the same logprobs', async () => {
+        const body = { logprobs: true, top_logprobs: 3, max_tokens: 16 };
+        const [c] = assemble(await collect(await chat({ ...body, stream: true })));
+        checkLogprobs(c.logprobs, c.text, 3);
+        const whole = (await chat(body)).choices[0].logprobs.content;
+        assert.deepEqual(
+            c.logprobs.map(t => t.token),
+            whole.map(t => t.token),
+        );
+        c.logprobs.forEach((t, i) => assert.ok(Math.abs(t.logprob - whole[i].logprob) < 0.02));
+    });
+}
+
+async function stopping({ chat, textOf }) {
+    await check('openai: a stop string ends the answer before it, across tokens', async () => {
+        const text = textOf(await chat());
+        for (const [from, n] of [
+            [9, 7],
+            [20, 3],
+            [31, 12],
+        ]) {
+            const stop = text.slice(from, from + n);
+            const r = await chat({ stop });
+            assert.equal(textOf(r), text.slice(0, text.indexOf(stop)), `stop ${JSON.stringify(stop)}`);
+            assert.equal(r.choices[0].finish_reason, 'stop');
+        }
+    });
+    await check('openai: no part of a stop string gets into a stream', async () => {
+        const text = textOf(await chat());
+        const stop = text.slice(25, 36);
+        const [c] = assemble(await collect(await chat({ stop: ['never said', stop], stream: true })));
+        assert.equal(c.text, text.slice(0, text.indexOf(stop)));
+        assert.equal(c.finish, 'stop');
+    });
+    await check('openai: what only begins like a stop string is not lost', async () => {
+        const text = textOf(await chat());
+        const [c] = assemble(
+            await collect(await chat({ stop: text.slice(10, 18) + '\u0001', stream: true })),
+        );
+        assert.equal(c.text, text);
+        assert.equal(c.finish, 'length');
+    });
+}
+
+async function legacy({ server, complete }) {
+    await check('openai: completions give text and usage', async () => {
+        const r = await complete();
+        assert.equal(r.object, 'text_completion');
+        assert.match(r.id, /^cmpl-./);
+        assert.ok(r.choices[0].text.length > 10);
+        assert.equal(r.usage.completion_tokens, 24);
+    });
+    await check('openai: completions stream the same text', async () => {
+        const chunks = await collect(await complete({ stream: true }));
+        const [c] = assemble(chunks);
+        assert.ok(chunks.every(k => k.object === 'text_completion'));
+        assert.equal(c.text, (await complete()).choices[0].text);
+        assert.ok(c.pieces > 10);
+    });
+    await check('openai: a prompt of token ids is the text it stands for', async () => {
+        const r = await fetch(`${server.url}/tokenize`, {
+            method: 'POST',
+            headers: { 'content-type': 'application/json' },
+            body: JSON.stringify({ content: 'Once upon a time', add_special: true }),
+        });
+        const { tokens } = await r.json();
+        assert.ok(tokens.length > 2 && tokens.every(Number.isInteger));
+        const byIds = await complete({ prompt: tokens }),
+            byText = await complete();
+        assert.equal(byIds.choices[0].text, byText.choices[0].text);
+        assert.equal(byIds.usage.prompt_tokens, tokens.length);
+        const [c] = assemble(await collect(await complete({ prompt: tokens, stream: true })));
+        assert.equal(c.text, byText.choices[0].text);
+    });
+    await check('openai: a list of prompts gives a choice for each', async () => {
+        const prompt = ['Once upon a time', 'The little dog'];
+        const list = c => {
+            const { tokens, token_logprobs, top_logprobs } = c.logprobs;
+            return tokens.map((token, i) => {
+                const top = Object.entries(top_logprobs[i]).map(([token, logprob]) => ({ token, logprob }));
+                return { token, logprob: token_logprobs[i], top_logprobs: top };
+            });
+        };
+        const r = await complete({ prompt, logprobs: 5 });
+        assert.deepEqual(
+            r.choices.map(c => c.index),
+            [0, 1],
+        );
+        for (const [i, one] of prompt.entries())
+            assertAlike(list(r.choices[i]), list((await complete({ prompt: one, logprobs: 5 })).choices[0]));
+    });
+    await check('openai: echo puts the prompt before the text', async () => {
+        const r = await complete({ echo: true });
+        assert.equal(r.choices[0].text, 'Once upon a time' + (await complete()).choices[0].text);
+    });
+    await check('openai: completions have logprobs in their own form', async () => {
+        const r = await complete({ logprobs: 2 });
+        const { tokens, token_logprobs, top_logprobs, text_offset } = r.choices[0].logprobs;
+        assert.equal(tokens.length, 24);
+        assert.equal(token_logprobs.length, 24);
+        assert.equal(tokens.join(''), r.choices[0].text);
+        assert.ok(top_logprobs.every((t, i) => Object.keys(t).length >= 2 && tokens[i] in t));
+        assert.ok(text_offset.every((o, i) => r.choices[0].text.startsWith(tokens[i], o - text_offset[0])));
+    });
+}
+
+async function listing({ client }) {
+    await check('openai: models are listed and found by name', async () => {
+        const all = await collect(await client.models.list());
+        assert.deepEqual(
+            all.map(m => m.id),
+            [model],
+        );
+        const one = await client.models.retrieve(model);
+        assert.equal(one.id, model);
+        assert.equal(one.object, 'model');
+        assert.ok(Number.isInteger(one.created) && one.owned_by);
+    });
+}
+
+async function many({ server, client }) {
+    await check('openai: calls one after the other use one connection', async () => {
+        const ask = () => client.chat.completions.create({ model, messages, max_tokens: 4 });
+        await ask();
+        const before = (await server.status()).connections;
+        for (let i = 0; i < 10; i++) await ask();
+        const after = (await server.status()).connections;
+        assert.ok(
+            after.accepted - before.accepted <= 1,
+            `${after.accepted - before.accepted} connections more`,
+        );
+        assert.ok(after.reused - before.reused >= 10);
+    });
+    await check('openai: 32 streams at once are all served whole', async () => {
+        const body = { model, messages, max_tokens: 30, ignore_eos: true, stream: true };
+        const one = async seed => {
+            const stream = await client.chat.completions.create({
+                ...body,
+                seed,
+                temperature: 1,
+                stream_options: { include_usage: true },
+            });
+            return (await collect(stream)).at(-1).usage.completion_tokens;
+        };
+        const all = await Promise.all(Array.from({ length: 32 }, (_, i) => one(i)));
+        assert.ok(
+            all.every(n => n === 30),
+            all.join(' '),
+        );
+    });
+    await check('openai: fields that have no meaning here do no harm', async () => {
+        const r = await client.chat.completions.create({
+            model,
+            messages: [{ ...messages[0], name: 'tom' }],
+            max_tokens: 4,
+            user: 'u-1',
+            metadata: { a: 'b' },
+            store: false,
+            service_tier: 'auto',
+            parallel_tool_calls: true,
+            response_format: { type: 'text' },
+            tool_choice: 'none',
+        });
+        assert.equal(r.usage.completion_tokens, 4);
+    });
+}

@@ -1,0 +1,280 @@
+// Talking: streams, stops, history, settings, errors.
+
+import {
+    answered,
+    answers,
+    ask,
+    assert,
+    check,
+    endless,
+    load,
+    openPage,
+    sleep,
+    status,
+    textOf,
+    until,
+} from './harness.mjs';
+
+const TOKENS = 400; /* of an answer that does not end by itself; the model's context is 512 */
+const CHOICES = 8;
+
+export async function chatTests(browser, url) {
+    await check('an answer appears piece by piece, with its numbers below', async () => {
+        const page = await openPage(browser, url);
+        await endless(page, 300);
+        await page.evaluate(() => {
+            window.lengths = new Set();
+            new MutationObserver(() =>
+                window.lengths.add(document.querySelector('.answer')?.textContent.length ?? 0),
+            ).observe(document.getElementById('thread'), {
+                subtree: true,
+                childList: true,
+                characterData: true,
+            });
+        });
+        const stop = load(url, 4); /* alone it would be over in a few frames */
+        await ask(page, 'Tell me a story about a frog.');
+        const story = await answered(page).finally(stop);
+        const n = await page.evaluate(() => window.lengths.size);
+        assert(story.length > 300, `the story has ${story.length} characters`);
+        assert(n >= 5, `only ${n} different lengths were seen`);
+        const stats = await textOf(page, '.message.assistant .stats');
+        assert(
+            /300 tokens · [\d.,]+ tok\/s · first after .* · prompt \d+/.test(stats),
+            `the line below is: ${stats}`,
+        );
+        assert(stats.includes('cut at the token limit'), `no reason for the end: ${stats}`);
+        assert(page.faults.length === 0, page.faults.join('; '));
+        await page.context().close();
+    });
+
+    for (const way of ['the button', 'Escape']) {
+        await check(`${way} stops an answer, and the server stops with it`, async () => {
+            const page = await openPage(browser, url);
+            await until(async () => (await status(url)).queue.running === 0, 'an idle server');
+            const before = (await status(url)).requests.finished.cancelled;
+            await endless(page, TOKENS, CHOICES);
+            await page.evaluate(byKey => {
+                /* from inside: the model is quicker than a test */
+                new MutationObserver(() => {
+                    if ((document.querySelector('.answer')?.textContent.length ?? 0) < 20) return;
+                    const escape = new KeyboardEvent('keydown', { key: 'Escape', bubbles: true });
+                    if (byKey) document.getElementById('prompt').dispatchEvent(escape);
+                    else document.getElementById('stop').click();
+                }).observe(document.getElementById('thread'), { subtree: true, childList: true });
+            }, way === 'Escape');
+            await ask(page, 'Tell me a very long story.');
+            const story = await answered(page);
+            await until(
+                async () => (await status(url)).queue.running === 0,
+                'nothing running on the server',
+                2000,
+            );
+            const after = (await status(url)).requests.finished.cancelled;
+            assert(after > before, 'the server did not see it cancelled');
+            await sleep(200);
+            assert((await textOf(page, '.answer')) === story, 'the text went on');
+            const stats = await textOf(page, '.message.assistant .stats');
+            assert(stats.includes('stopped'), `it does not say that it was stopped: ${stats}`);
+            assert(parseInt(stats, 10) < TOKENS * CHOICES, stats);
+            const back =
+                (await page.locator('#send').isVisible()) && !(await page.locator('#stop').isVisible());
+            assert(back, 'the button did not change back');
+            await page.context().close();
+        });
+    }
+
+    await check('a conversation longer than the context leaves its oldest messages out', async () => {
+        const page = await openPage(browser, url);
+        for (let k = 0; k < 4; k++) {
+            await ask(page, `Tell me a story about number ${k}. ${'It is a long day. '.repeat(12)}`);
+            await answered(page);
+            assert((await page.locator('.error').count()) === 0, `question ${k} failed`);
+        }
+        assert((await page.locator('.forgotten').count()) === 1, 'no line says what is left out');
+        await page.context().close();
+    });
+
+    await check('conversations survive a reload, can be renamed, left and deleted', async () => {
+        const page = await openPage(browser, url);
+        await ask(page, 'Tell me a story about a boat.');
+        const story = await answered(page);
+        await page.reload(url);
+        await until(() => answers(page).count(), 'the answer after the reload');
+        assert((await answers(page).last().locator('.answer').innerText()) === story, 'the answer changed');
+        await page.keyboard.press('Control+k');
+        assert((await page.locator('.message').count()) === 0, 'Ctrl+K shows an empty conversation');
+        await ask(page, 'Tell me a story about a hat.');
+        await answered(page);
+        assert((await page.locator('.chat').count()) === 2, 'two conversations are listed');
+        await page.getByRole('button', { name: 'Rename “Tell me a story about a boat.”' }).focus();
+        await page.keyboard.press('Enter');
+        await page.fill('.rename', 'Boats');
+        await page.keyboard.press('Enter');
+        await page.getByRole('button', { name: 'Boats', exact: true }).click();
+        assert(
+            (await textOf(page, '.message.user .bubble')) === 'Tell me a story about a boat.',
+            'the renamed one opens',
+        );
+        await page.getByRole('button', { name: 'Delete “Boats”' }).focus();
+        await page.keyboard.press('Enter');
+        assert((await page.locator('.chat').count()) === 1, 'one is left');
+        await page.getByRole('button', { name: 'Undo' }).click();
+        assert((await page.locator('.chat').count()) === 2, 'and back');
+        const [file] = await Promise.all([
+            page.waitForEvent('download'),
+            page.getByRole('button', { name: 'Export “Boats”' }).evaluate(b => b.click()),
+        ]);
+        const chunks = [];
+        for await (const c of await file.createReadStream()) chunks.push(c);
+        const saved = JSON.parse(Buffer.concat(chunks).toString());
+        assert(saved.chats[0].messages[1].content.length > 20, 'the file has the answer');
+        assert(page.faults.length === 0, page.faults.join('; '));
+        await page.context().close();
+    });
+
+    await check('the last answer can be made again, the last question edited', async () => {
+        const page = await openPage(browser, url);
+        await ask(page, 'Tell me a story about a cat.');
+        await answered(page);
+        await page.getByRole('button', { name: 'Answer again' }).click();
+        await answered(page);
+        assert((await page.locator('.message').count()) === 2, 'one question, one answer');
+        await page.getByRole('button', { name: 'Edit message' }).focus();
+        await page.keyboard.press('Enter');
+        await page.fill('.edit', 'Tell me a story about a dog.');
+        await page.keyboard.press('Enter');
+        await answered(page);
+        assert(
+            (await page.locator('.message').count()) === 2 &&
+                (await textOf(page, '.bubble')) === 'Tell me a story about a dog.',
+            'the edited question is asked',
+        );
+        await page.context().close();
+    });
+
+    await check('settings go along with the question', async () => {
+        const page = await openPage(browser, url);
+        await page.click('#settings-open');
+        await page.fill('#set-system', 'Be brief.');
+        await page.fill('#set-max-tokens', '7');
+        await page.locator('#set-temperature').fill('0');
+        await page.fill('#set-key', 'a-key');
+        await page.keyboard.press('Escape');
+        const [asked] = await Promise.all([
+            page.waitForRequest('**/v1/chat/completions'),
+            ask(page, 'Hello'),
+        ]);
+        const body = asked.postDataJSON();
+        assert(
+            body.max_tokens === 7 &&
+                body.temperature === 0 &&
+                body.messages[0].role === 'system' &&
+                body.messages[0].content === 'Be brief.' &&
+                body.stream_options.include_usage === true,
+            JSON.stringify(body),
+        );
+        assert((await asked.allHeaders()).authorization === 'Bearer a-key', 'the key is sent');
+        await answered(page);
+        assert(
+            await page.evaluate(() => !JSON.stringify(localStorage).includes('a-key')),
+            'the key is not kept for good',
+        );
+        await page.context().close();
+    });
+
+    await check('an error is shown as the server says it, with a way to try again', async () => {
+        const page = await openPage(browser, url);
+        await page.evaluate(() => {
+            const other = document.createElement('option');
+            other.value = other.textContent = 'no-such-model';
+            document.getElementById('model').append(other);
+        });
+        await page.selectOption('#model', 'no-such-model');
+        await ask(page, 'Hello?');
+        await until(() => page.locator('.error').count(), 'the error');
+        const said = await textOf(page, '.error');
+        assert(said.includes('no-such-model') && said.includes('model_not_found'), said);
+        await page.selectOption('#model', { index: 0 });
+        await page.getByRole('button', { name: 'Try again' }).click();
+        await until(async () => (await page.locator('.error').count()) === 0, 'the end of the error');
+        assert((await answered(page)).length > 0, 'no answer after the second try');
+        await page.context().close();
+    });
+
+    await check('a server with keys asks for one, and takes it', async () => {
+        const page = await openPage(browser, url);
+        await page.route('**/v1/models', async route => {
+            if ((await route.request().allHeaders()).authorization === 'Bearer sesame')
+                return route.continue();
+            const error = { message: 'No API key was given.', code: 'unauthorized' };
+            return route.fulfill({
+                status: 401,
+                contentType: 'application/json',
+                body: JSON.stringify({ error }),
+            });
+        });
+        await page.reload(url);
+        await until(() => page.locator('#settings').isVisible(), 'the question for a key');
+        assert(
+            await page.evaluate(() => document.activeElement.id === 'set-key'),
+            'the field has no focus',
+        );
+        await page.fill('#set-key', 'sesame');
+        await page.keyboard.press('Enter');
+        await until(
+            () => page.evaluate(() => document.querySelector('#model').value === 'tern-tales'),
+            'the model',
+        );
+        await page.context().close();
+    });
+
+    await check('Retry-After is counted down before one may try again', async () => {
+        const page = await openPage(browser, url);
+        await page.route('**/v1/chat/completions', route =>
+            route.fulfill({
+                status: 429,
+                headers: { 'retry-after': '2' },
+                contentType: 'application/json',
+                body: JSON.stringify({
+                    error: {
+                        message: 'The queue is full.',
+                        type: 'rate_limit',
+                        code: 'queue_full',
+                        correlation_id: 'c-1',
+                    },
+                }),
+            }),
+        );
+        await ask(page, 'Hello?');
+        const button = page.locator('.error button');
+        await until(() => button.count(), 'the error');
+        assert(
+            (await button.isDisabled()) && /Try again in [12] s/.test(await button.innerText()),
+            await button.innerText(),
+        );
+        await until(async () => await button.isEnabled(), 'the end of the wait', 4000);
+        await page.context().close();
+    });
+
+    await check('the view follows the answer only while it is at its end', async () => {
+        const page = await openPage(browser, url, { viewport: { width: 900, height: 420 } });
+        await endless(page, TOKENS);
+        await ask(page, 'Tell me a long story.');
+        const at = () =>
+            page.evaluate(() => {
+                const s = document.getElementById('scroll');
+                return { top: s.scrollTop, gap: s.scrollHeight - s.clientHeight - s.scrollTop };
+            });
+        await until(async () => (await at()).top > 100, 'enough text to scroll');
+        assert((await at()).gap < 60, `it does not follow: ${JSON.stringify(await at())}`);
+        await page.evaluate(() => {
+            document.getElementById('scroll').scrollTop = 0;
+        });
+        await answered(page);
+        assert((await at()).top === 0, 'it jumped');
+        await page.click('#latest');
+        await until(async () => (await at()).gap < 5, 'the latest');
+        await page.context().close();
+    });
+}

@@ -1,0 +1,647 @@
+/* The life of connections: clients that leave, read slowly or not at all; ends; Unix sockets; TLS. */
+#include "http_world.h"
+
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#define HOST "Host: a\r\n"
+#define HOLD "GET /hold HTTP/1.1\r\n" HOST "\r\n"
+
+static void begin_held(struct world *w, void *arg)
+{
+    (void)arg;
+    sse_begin(w->held[0].q);
+}
+
+static void write_held(struct world *w, void *arg)
+{
+    *(bool *)arg = sse_data(w->held[0].q, STR("{}"));
+}
+
+static void end_held(struct world *w, void *arg)
+{
+    struct held *h = &w->held[arg ? *(int *)arg : 0];
+
+    http_end(h->q);
+    h->q = NULL;
+}
+
+static void reply_held(struct world *w, void *arg)
+{
+    struct held *h = &w->held[arg ? *(int *)arg : 0];
+
+    http_reply(h->q, 200, "text/plain", "late", 4);
+    h->q = NULL;
+}
+
+static bool is_told(struct world *w, int i) { return w->held[i].n_gone > 0; }
+
+static void settle(struct world *w)
+{
+    usleep(30000);
+    stats_of(w);                                         /* a turn of the loop */
+}
+
+/* ---- clients that leave ---- */
+
+static void leaving_before_the_reply_is_told_once(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p = dial(w);
+
+    (void)state;
+    say(&p, HOLD);
+    WAIT_FOR(w, w->n_held == 1);
+    hang_up(&p);
+    WAIT_FOR(w, is_told(w, 0));
+    assert_string_equal(w->held[0].reason, "closed");
+    settle(w);
+    assert_int_equal(w->held[0].n_gone, 1);
+    on_loop(w, reply_held, NULL);                        /* harmless */
+    assert_int_equal(stats_of(w).conns, 0);
+    world_close(w);
+}
+
+static void leaving_during_a_stream_is_told_and_writing_says_so(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p = dial(w);
+    char some[20];
+    bool there = false;
+
+    (void)state;
+    say(&p, HOLD);
+    WAIT_FOR(w, w->n_held == 1);
+    on_loop(w, begin_held, NULL);
+    on_loop(w, write_held, &there);
+    assert_true(there);
+    assert_true(get_some(&p, some, sizeof some) > 0);
+    slam(&p);
+    WAIT_FOR(w, is_told(w, 0));
+    assert_string_equal(w->held[0].reason, "reset");
+    on_loop(w, write_held, &there);
+    assert_false(there);
+    on_loop(w, end_held, NULL);
+    assert_int_equal(w->held[0].n_gone, 1);
+    world_close(w);
+}
+
+static void leaving_is_seen_behind_pipelined_bytes(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p = dial(w);
+
+    (void)state;
+    say(&p, HOLD "GET /echo HTTP/1.1\r\n" HOST "\r\nGET /ec");
+    WAIT_FOR(w, w->n_held == 1);
+    hang_up(&p);
+    WAIT_FOR(w, is_told(w, 0));
+    on_loop(w, end_held, NULL);
+    settle(w);
+    assert_int_equal(stats_of(w).requests, 1);           /* the second was not carried out */
+    world_close(w);
+}
+
+/* More than is read ahead: the rest stays in the socket, and the end is behind it. */
+static void leaving_is_seen_behind_more_than_is_read_ahead(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    char *junk = mem_alloc(120 << 10);
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct peer p = dial(w);
+        say(&p, HOLD "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 10000000\r\n\r\n");
+        assert_true(put_all(&p, junk, 120 << 10));
+        WAIT_FOR(w, w->n_held == i + 1);
+        settle(w);
+        if (i) slam(&p);
+        else hang_up(&p);
+        WAIT_FOR(w, is_told(w, i));
+        on_loop(w, end_held, &i);
+    }
+    mem_free(junk);
+    world_close(w);
+}
+
+static void requests_behind_a_held_one_go_on_when_it_ends(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p = dial(w);
+    char *body = mem_alloc(300 << 10);
+
+    (void)state;
+    memset(body, 'b', 300 << 10);
+    say(&p, HOLD "POST /echo?1 HTTP/1.1\r\n" HOST "Content-Length: 307200\r\n\r\n");
+    assert_true(put_all(&p, body, 300 << 10));
+    say(&p, "GET /echo?2 HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n");
+    WAIT_FOR(w, w->n_held == 1);
+    usleep(250000);                                      /* over a look or two at the full connection */
+    on_loop(w, reply_held, NULL);
+    expect_reply(&p, 200, "late");
+    struct reply r = get_reply(&p);
+    assert_int_equal(r.body.n, strlen("POST|/echo|1|") + (300 << 10));
+    buf_release(&r.body);
+    expect_reply(&p, 200, "GET|/echo|2|");
+    assert_true(is_over(&p));
+    assert_int_equal(w->held[0].n_gone, 0);
+    mem_free(body);
+    hang_up(&p);
+    world_close(w);
+}
+
+static void a_request_may_end_in_its_gone_callback(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        struct peer p = dial(w);
+        say(&p, "GET /hold?end HTTP/1.1\r\n" HOST "\r\n");
+        WAIT_FOR(w, w->n_held == i + 1);
+        if (i & 1) slam(&p);
+        else hang_up(&p);
+        WAIT_FOR(w, w->held[i].q == NULL);
+    }
+    assert_int_equal(stats_of(w).conns, 0);
+    world_close(w);
+}
+
+static void forget_gone(struct world *w, void *arg)
+{
+    (void)arg;
+    http_on_gone(w->held[0].q, NULL, NULL);
+}
+
+static void ask_for_gone(struct world *w, void *arg)
+{
+    (void)arg;
+    http_on_gone(w->held[0].q, held_gone, &w->held[0]);
+}
+
+static void whoever_asks_late_is_told_too(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p = dial(w);
+
+    (void)state;
+    say(&p, HOLD);
+    WAIT_FOR(w, w->n_held == 1);
+    on_loop(w, forget_gone, NULL);
+    hang_up(&p);
+    for (int i = 0; i < 1000 && stats_of(w).conns; i++) usleep(2000);
+    settle(w);
+    assert_int_equal(w->held[0].n_gone, 0);
+    on_loop(w, ask_for_gone, NULL);
+    WAIT_FOR(w, is_told(w, 0));
+    on_loop(w, end_held, NULL);
+    world_close(w);
+}
+
+/* ---- slow readers ---- */
+
+static void a_slow_reader_is_cut_and_others_stream_on(void **state)
+{
+    struct world *w = world_open((struct http_opt){ .max_unread_bytes = 256 << 10 });
+    struct peer good = dial(w), slow = dial_with(w, 4096);
+    char head[512];
+    bool there = false;
+
+    (void)state;
+    say(&good, HOLD);
+    WAIT_FOR(w, w->n_held == 1);
+    on_loop(w, begin_held, NULL);
+    on_loop(w, write_held, &there);
+    say(&slow, "GET /flood HTTP/1.1\r\n" HOST "\r\n");
+    WAIT_FOR(w, w->flood_over);
+    assert_string_equal(w->flood_reason, "slow reader");
+    settle(w);
+    assert_int_equal(w->n_flood_gone, 0); /* ended in the same breath: nobody is left to tell */
+    assert_false(w->told_in_write);
+    on_loop(w, write_held, &there);
+    assert_true(there);
+    on_loop(w, end_held, NULL);
+    assert_int_equal(stats_of(w).cut_off, 1);
+    assert_true(get_some(&good, head, sizeof head) > 0);
+    hang_up(&good);
+    hang_up(&slow);
+    world_close(w);
+}
+
+static void flood_held(struct world *w, void *arg)
+{
+    static char piece[64 << 10];
+    bool there = true;
+
+    (void)arg;
+    world_lock(w);
+    w->in_write = true;
+    world_unlock(w);
+    for (int i = 0; i < 4096 && there; i++) there = http_write(w->held[0].q, piece, sizeof piece);
+    world_lock(w);
+    w->in_write = false;
+    w->flood_over = !there;
+    world_unlock(w);
+}
+
+static void a_cut_is_told_once_and_not_from_inside_a_write(void **state)
+{
+    struct world *w = world_open((struct http_opt){ .max_unread_bytes = 256 << 10 });
+    struct peer p = dial_with(w, 4096);
+
+    (void)state;
+    say(&p, HOLD);
+    WAIT_FOR(w, w->n_held == 1);
+    on_loop(w, begin_held, NULL);
+    on_loop(w, flood_held, NULL);
+    assert_true(w->flood_over);
+    WAIT_FOR(w, is_told(w, 0));
+    assert_string_equal(w->held[0].reason, "slow reader");
+    assert_false(w->told_in_write);
+    settle(w);
+    assert_int_equal(w->held[0].n_gone, 1);
+    on_loop(w, end_held, NULL);
+    hang_up(&p);
+    world_close(w);
+}
+
+static void a_reader_that_takes_nothing_for_long_is_cut(void **state)
+{
+    struct world *w = world_open((struct http_opt){ .write_ms = 150 });
+    struct peer p = dial_with(w, 4096);
+
+    (void)state;
+    say(&p, "GET /big HTTP/1.1\r\n" HOST "\r\n");
+    for (int i = 0; i < 2000 && stats_of(w).conns; i++) usleep(2000);
+    assert_int_equal(stats_of(w).conns, 0);
+    assert_int_equal(stats_of(w).cut_off, 1);
+    hang_up(&p);
+    world_close(w);
+}
+
+static void a_whole_reply_is_never_too_long_for_its_reader(void **state)
+{
+    struct world *w = world_open((struct http_opt){ .max_unread_bytes = 64 << 10, .idle_ms = 150 });
+    struct peer p = dial_with(w, 64 << 10);
+    struct reply r;
+
+    (void)state;
+    say(&p, "GET /big HTTP/1.1\r\n" HOST "\r\nGET /echo HTTP/1.1\r\n" HOST "\r\n");
+    usleep(400000);                                      /* longer than idle_ms: it is not idle */
+    r = get_reply(&p);
+    assert_int_equal(r.body.n, BIG_BYTES);
+    buf_release(&r.body);
+    expect_reply(&p, 200, "GET|/echo||");
+    hang_up(&p);
+    world_close(w);
+}
+
+static void who_asks_without_reading_is_not_answered_for_ever(void **state)
+{
+    struct world *w = world_open((struct http_opt){ .max_unread_bytes = 64 << 10 });
+    struct peer p = dial_with(w, 4096);
+    struct buf b = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 100; i++) buf_puts(&b, "GET /big HTTP/1.1\r\n" HOST "\r\n");
+    assert_true(put_all(&p, b.p, b.n));
+    settle(w);
+    assert_true(stats_of(w).requests < 10);
+    buf_release(&b);
+    hang_up(&p);
+    world_close(w);
+}
+
+static void long_bodies_have_a_bound_together(void **state)
+{
+    struct world *w = world_open((struct http_opt){ .max_bodies_bytes = 1000 });
+    struct peer p = dial(w), more;
+    char body[600];
+
+    (void)state;
+    memset(body, 'b', sizeof body);
+    say(&p, "POST /hold HTTP/1.1\r\n" HOST "Content-Length: 600\r\n\r\n");
+    put_all(&p, body, sizeof body);
+    WAIT_FOR(w, w->n_held == 1);
+    more = dial(w);
+    say(&more, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 600\r\n\r\n");
+    put_all(&more, body, sizeof body);
+    expect_reply(&more, 503, NULL);
+    hang_up(&more);
+    on_loop(w, reply_held, NULL);
+    expect_reply(&p, 200, "late");
+    for (int i = 0; i < 10; i++) {                       /* what was counted is given back */
+        say(&p, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 600\r\n\r\n");
+        put_all(&p, body, sizeof body);
+        expect_reply(&p, 200, NULL);
+    }
+    hang_up(&p);
+    world_close(w);
+}
+
+/* ---- ends ---- */
+
+static void http_close_tells_and_requests_end_afterwards(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p[4];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        p[i] = dial(w);
+        say(&p[i], i == 2 ? "GET /hold?end HTTP/1.1\r\n" HOST "\r\n" : HOLD);
+        WAIT_FOR(w, w->n_held == i + 1);
+    }
+    p[3] = dial(w);
+    say(&p[3], "GET /ec");
+    on_loop(w, begin_held, NULL);
+    settle(w);
+    world_stop(w);
+    http_close(w->http);
+    for (int i = 0; i < 3; i++) assert_int_equal(w->held[i].n_gone, 1);
+    loop_close(w->loop);
+    assert_false(http_write(w->held[0].q, "a", 1));
+    assert_string_equal(http_gone_reason(w->held[0].q), "closed");
+    http_end(w->held[0].q);
+    http_reply(w->held[1].q, 200, "text/plain", "a", 1);
+    assert_null(w->held[2].q);
+    for (int i = 0; i < 4; i++) hang_up(&p[i]);
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->changed);
+    mem_free(w);
+}
+
+static void stop_listening(struct world *w, void *arg)
+{
+    (void)arg;
+    http_stop_listening(w->http);
+}
+
+static void draining_answers_what_runs_and_takes_nothing_new(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p = dial(w), idle = dial(w);
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)http_port(w->http)) };
+    struct reply r;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    (void)state;
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    say(&idle, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    expect_reply(&idle, 200, NULL);
+    say(&p, HOLD);
+    WAIT_FOR(w, w->n_held == 1);
+    on_loop(w, stop_listening, NULL);
+    assert_true(is_over(&idle));
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), -1);
+    on_loop(w, reply_held, NULL);
+    r = get_reply(&p);
+    assert_string_equal(buf_cstr(&r.body), "late");
+    assert_string_equal(header_of(&r, "Connection"), "close");
+    assert_true(is_over(&p));
+    buf_release(&r.body);
+    close(fd);
+    hang_up(&p);
+    hang_up(&idle);
+    world_close(w);
+}
+
+static void many_connections_leave_no_descriptor(void **state)
+{
+    int before = count_fds();
+    struct world *w = world_open((struct http_opt){ 0 });
+    int open_fds = count_fds();
+
+    (void)state;
+    for (int i = 0; i < 500; i++) {
+        struct peer p = dial(w);
+        switch (i % 5) {
+        case 0: say(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n"), expect_reply(&p, 200, NULL); break;
+        case 1: say(&p, "GET /echo HTTP/1.0\r\n\r\n"), expect_reply(&p, 200, NULL); break;
+        case 2: say(&p, "nonsense\r\n\r\n"), expect_reply(&p, 400, NULL); break;
+        case 3: say(&p, "GET /ech"), slam(&p); break;
+        default: break;
+        }
+        hang_up(&p);
+    }
+    for (int i = 0; i < 2000 && stats_of(w).conns; i++) usleep(2000);
+    settle(w);
+    assert_int_equal(stats_of(w).conns, 0);
+    assert_int_equal(count_fds(), open_fds);
+    assert_int_equal(stats_of(w).accepted, 500);
+    world_close(w);
+    assert_int_equal(count_fds(), before);
+}
+
+/* ---- Unix sockets ---- */
+
+static struct peer dial_path(const char *path)
+{
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    struct peer p = { .fd = socket(AF_UNIX, SOCK_STREAM, 0) };
+
+    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+    assert_int_equal(connect(p.fd, (struct sockaddr *)&a, sizeof a), 0);
+    be_patient(p.fd);
+    return p;
+}
+
+static int open_second(struct world *w, const char *path, struct err *e)
+{
+    struct http *h = NULL;
+    struct loop *l = NULL;
+    int rc;
+
+    assert_int_equal(loop_open(&l, NULL), OK);
+    rc = http_open(&h, l,
+                   &(struct http_opt){
+                       .socket_path = path, .handler = world_handle, .fail = world_fail, .arg = w },
+                   e);
+    http_close(h);
+    loop_close(l);
+    return rc;
+}
+
+static void a_unix_socket_is_ours_alone_and_cleaned_up(void **state)
+{
+    char path[100];
+    struct stat st;
+    struct world *w;
+    struct peer p;
+    struct reply r;
+    struct err e = { 0 };
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    int stale = socket(AF_UNIX, SOCK_STREAM, 0);
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/s", temp_dir());
+    memcpy(a.sun_path, path, strlen(path) + 1);
+    assert_int_equal(bind(stale, (struct sockaddr *)&a, sizeof a), 0);
+    close(stale);                                        /* its path stays: a leftover */
+    w = world_open((struct http_opt){ .socket_path = path });
+    assert_int_equal(http_port(w->http), 0);
+    assert_int_equal(lstat(path, &st), 0);
+    assert_true(S_ISSOCK(st.st_mode));
+    assert_int_equal(st.st_mode & 0777, 0600);
+    p = dial_path(path);
+    say(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    r = get_reply(&p);
+    assert_string_equal(header_of(&r, "X-Peer"), "unix");
+    buf_release(&r.body);
+    assert_int_equal(open_second(w, path, &e), E_IO);    /* somebody listens */
+    assert_non_null(strstr(e.msg, path));
+    assert_int_equal(lstat(path, &st), 0);
+    hang_up(&p);
+    world_close(w);
+    assert_int_not_equal(lstat(path, &st), 0);
+    assert_int_not_equal(open_second(NULL, temp_file("plain", "x", 1), &e),
+                         OK); /* no socket: not ours to remove */
+}
+
+static void what_cannot_be_opened_says_why(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct http *h = NULL;
+    struct err e = { 0 };
+    struct http_opt o = { .handler = world_handle, .fail = world_fail };
+
+    (void)state;
+    assert_int_equal(http_open(&h, w->loop, &o, &e), E_INVALID);
+    o.host = "127.0.0.1";
+    o.port = http_port(w->http);
+    assert_int_equal(http_open(&h, w->loop, &o, &e), E_IO);
+    assert_non_null(strstr(e.msg, "in use"));
+    o.port = 0;
+    o.tls_cert = temp_file("cert", "x", 1);
+    assert_int_equal(http_open(&h, w->loop, &o, &e), E_INVALID);
+    o.tls_key = o.tls_cert;
+    assert_int_not_equal(http_open(&h, w->loop, &o, &e), OK);
+    assert_non_null(strstr(e.msg, o.tls_cert));
+    world_close(w);
+}
+
+/* ---- TLS ---- */
+
+static void make_certificate(const char **cert, const char **key)
+{
+    EVP_PKEY *k = EVP_EC_gen("P-256");
+    X509 *x = X509_new();
+    BIO *b = BIO_new(BIO_s_mem());
+    char *p;
+    long n;
+
+    X509_set_version(x, 2);
+    ASN1_INTEGER_set(X509_get_serialNumber(x), 1);
+    X509_gmtime_adj(X509_getm_notBefore(x), -60);
+    X509_gmtime_adj(X509_getm_notAfter(x), 3600);
+    X509_set_pubkey(x, k);
+    X509_NAME_add_entry_by_txt(X509_get_subject_name(x), "CN", MBSTRING_ASC,
+                               (const unsigned char *)"localhost", -1, -1, 0);
+    X509_set_issuer_name(x, X509_get_subject_name(x));
+    assert_true(X509_sign(x, k, EVP_sha256()) > 0);
+    PEM_write_bio_X509(b, x);
+    n = BIO_get_mem_data(b, &p);
+    *cert = temp_file("cert.pem", p, (size_t)n);
+    BIO_reset(b);
+    PEM_write_bio_PrivateKey(b, k, NULL, NULL, 0, NULL, NULL);
+    n = BIO_get_mem_data(b, &p);
+    *key = temp_file("key.pem", p, (size_t)n);
+    BIO_free(b);
+    X509_free(x);
+    EVP_PKEY_free(k);
+}
+
+static struct peer dial_tls(struct world *w, SSL_CTX *ctx)
+{
+    struct peer p = dial(w);
+
+    p.ssl = SSL_new(ctx);
+    SSL_set_fd(p.ssl, p.fd);
+    assert_int_equal(SSL_connect(p.ssl), 1);
+    return p;
+}
+
+static void tls_carries_the_same(void **state)
+{
+    struct http_opt o = { .max_body_bytes = 100000, .max_conns = 3 };
+    struct world *w;
+    SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+    struct peer p, plain, more[3];
+    struct reply r;
+    char some[64];
+    bool there;
+
+    (void)state;
+    make_certificate(&o.tls_cert, &o.tls_key);
+    w = world_open(o);
+    p = dial_tls(w, ctx);
+    say(&p, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 2\r\n\r\nhi");
+    expect_reply(&p, 200, "POST|/echo||hi");
+    say(&p, "GET /big HTTP/1.1\r\n" HOST "\r\nGET /pieces HTTP/1.1\r\n" HOST "\r\n");
+    r = get_reply(&p);
+    assert_int_equal(r.body.n, BIG_BYTES);
+    buf_release(&r.body);
+    expect_reply(&p, 200, "data: {\"a\":1}\n\nevent: note\ndata: {\"b\":2}\n\n: ping\n\n");
+    say(&p, "GET /pieces HTTP/1.0\r\n\r\n"); /* ends with the connection: TLS must say that this is
+                                                all */
+    expect_reply(&p, 200, "data: {\"a\":1}\n\nevent: note\ndata: {\"b\":2}\n\n: ping\n\n");
+    assert_int_equal(SSL_get_shutdown(p.ssl) & SSL_RECEIVED_SHUTDOWN, SSL_RECEIVED_SHUTDOWN);
+    hang_up(&p);
+
+    p = dial_tls(w, ctx);
+    say(&p, "POST / HTTP/1.1\r\n" HOST "Content-Length: 200000\r\n\r\n");
+    expect_reply(&p, 413, NULL);
+    hang_up(&p);
+
+    p = dial_tls(w, ctx);
+    say(&p, HOLD);
+    WAIT_FOR(w, w->n_held == 1);
+    on_loop(w, begin_held, NULL);
+    on_loop(w, write_held, &there);
+    assert_true(get_some(&p, some, sizeof some) > 0);
+    SSL_shutdown(p.ssl);
+    hang_up(&p);
+    WAIT_FOR(w, is_told(w, 0));
+    on_loop(w, end_held, NULL);
+
+    plain = dial(w); /* no TLS at all: dropped, not answered in the clear */
+    say(&plain, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    while (get_some(&plain, some, 1) == 1) assert_int_not_equal(some[0], 'H');
+    hang_up(&plain);
+
+    for (int i = 0; i < 2000 && stats_of(w).conns; i++) usleep(2000);
+    for (int i = 0; i < 3; i++) more[i] = dial_tls(w, ctx);
+    p = dial_tls(w, ctx);
+    expect_reply(&p, 503, NULL);
+    hang_up(&p);
+    for (int i = 0; i < 3; i++) hang_up(&more[i]);
+    SSL_CTX_free(ctx);
+    world_close(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(leaving_before_the_reply_is_told_once),
+        cmocka_unit_test(leaving_during_a_stream_is_told_and_writing_says_so),
+        cmocka_unit_test(leaving_is_seen_behind_pipelined_bytes),
+        cmocka_unit_test(leaving_is_seen_behind_more_than_is_read_ahead),
+        cmocka_unit_test(requests_behind_a_held_one_go_on_when_it_ends),
+        cmocka_unit_test(a_request_may_end_in_its_gone_callback),
+        cmocka_unit_test(whoever_asks_late_is_told_too),
+        cmocka_unit_test(a_slow_reader_is_cut_and_others_stream_on),
+        cmocka_unit_test(a_cut_is_told_once_and_not_from_inside_a_write),
+        cmocka_unit_test(a_reader_that_takes_nothing_for_long_is_cut),
+        cmocka_unit_test(a_whole_reply_is_never_too_long_for_its_reader),
+        cmocka_unit_test(who_asks_without_reading_is_not_answered_for_ever),
+        cmocka_unit_test(long_bodies_have_a_bound_together),
+        cmocka_unit_test(http_close_tells_and_requests_end_afterwards),
+        cmocka_unit_test(draining_answers_what_runs_and_takes_nothing_new),
+        cmocka_unit_test(many_connections_leave_no_descriptor),
+        cmocka_unit_test(a_unix_socket_is_ours_alone_and_cleaned_up),
+        cmocka_unit_test(what_cannot_be_opened_says_why),
+        cmocka_unit_test(tls_carries_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,489 @@
+/* Requests in, replies out, and what http itself refuses. The life of connections: test_conn.c. */
+#include "http_world.h"
+
+#define HOST "Host: a\r\n"
+
+/* ---- what is refused ---- */
+
+struct refusal {
+    int status;
+    const char *bytes;
+    size_t n;                    /* 0: strlen */
+};
+
+static void refused(struct world *w, struct refusal t)
+{
+    struct peer p = dial(w);
+    struct reply r;
+    char want[32];
+
+    assert_true(put_all(&p, t.bytes, t.n ? t.n : strlen(t.bytes)));
+    r = get_reply(&p);
+    snprintf(want, sizeof want, "{\"status\":%d,", t.status);
+    if (r.status != t.status || strncmp(buf_cstr(&r.body), want, strlen(want)) != 0)
+        fail_msg("%.60s: %d %s", t.bytes, r.status, buf_cstr(&r.body));
+    assert_string_equal(header_of(&r, "Content-Type"), "application/json");
+    assert_string_equal(header_of(&r, "Connection"), "close");
+    assert_true(is_over(&p));
+    buf_release(&r.body);
+    hang_up(&p);
+}
+
+static void malformed_requests_get_400(void **state)
+{
+    static const char *const bad[] = {
+        "GET / HTTP/1.1\r\n\r\n",                                        /* no Host */
+        "GET / HTTP/1.1\r\n" HOST "Host: b\r\n\r\n",
+        "GET / HTTP/1.1\nHost: a\n\n",
+        "GET / HTTP/1.1\r\nHost: a\nX: b\r\n\r\n",
+        "GET / HTTP/1.1\r\n" HOST "X: a\r\n b\r\n\r\n",                  /* folded */
+        "GET / HTTP/1.1\r\n X: a\r\n" HOST "\r\n",
+        "GET / HTTP/1.1\r\n" HOST "X: a\rb\r\n\r\n",
+        "GET / HTTP/1.1\r\n" HOST "X: a\x01\r\n\r\n",
+        "GET / HTTP/1.1\r\n" HOST "no colon\r\n\r\n",
+        "GET / HTTP/1.1\r\n" HOST "X : a\r\n\r\n",
+        "GET / HTTP/1.1\r\n" HOST ": a\r\n\r\n",
+        "GET  / HTTP/1.1\r\n" HOST "\r\n",
+        "GET /a b HTTP/1.1\r\n" HOST "\r\n",
+        "GET / HTTP/1.1 \r\n" HOST "\r\n",
+        "GET / HTTP/11\r\n" HOST "\r\n",
+        "GET /\r\n" HOST "\r\n",
+        "GET\r\n\r\n",
+        "G@T / HTTP/1.1\r\n" HOST "\r\n",
+        "GET a HTTP/1.1\r\n" HOST "\r\n",
+        "GET /%zz HTTP/1.1\r\n" HOST "\r\n",
+        "GET /%0 HTTP/1.1\r\n" HOST "\r\n",
+        "GET /%00 HTTP/1.1\r\n" HOST "\r\n",
+        "\x16\x03\x01\x02\r\n\r\n",                                      /* TLS on a plain port */
+        "POST / HTTP/1.1\r\n" HOST "Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        "POST / HTTP/1.1\r\n" HOST "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n",
+        "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST / HTTP/1.1\r\n" HOST "Content-Length: 1, 1\r\n\r\n",
+        "POST / HTTP/1.1\r\n" HOST "Content-Length: -1\r\n\r\n",
+        "POST / HTTP/1.1\r\n" HOST "Content-Length: +1\r\n\r\n",
+        "POST / HTTP/1.1\r\n" HOST "Content-Length: 0x1\r\n\r\n",
+        "POST / HTTP/1.1\r\n" HOST "Content-Length:\r\n\r\n",
+    };
+    static const char with_nul[] = "GET / HTTP/1.1\r\n" HOST "X: \0\r\n\r\n",
+                      nul_in_path[] = "GET /\0 HTTP/1.1\r\n" HOST "\r\n";
+    struct world *w = world_open((struct http_opt){ 0 });
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) refused(w, (struct refusal){ 400, bad[i], 0 });
+    refused(w, (struct refusal){ 400, with_nul, sizeof with_nul - 1 });
+    refused(w, (struct refusal){ 400, nul_in_path, sizeof nul_in_path - 1 });
+    assert_int_equal(stats_of(w).bad, sizeof bad / sizeof *bad + 2);
+    assert_int_equal(stats_of(w).requests, 0);
+    world_close(w);
+}
+
+static void malformed_chunks_get_400(void **state)
+{
+    static const char *const bad[] = {
+        "zz\r\n", "\r\n", "-1\r\n", " 1\r\na\r\n", "1\na\r\n", "1\r\nab\r\n", "1\r\na\n0\r\n",
+        "1;a\x01\r\n", "1;a\nb\r\n", "0x1\r\na\r\n", "0\r\nX: a\n\r\n", "0\r\n\x01\r\n",
+        "00000000000000000000000000001\r\n",
+    };
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct buf b = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        buf_clear(&b);
+        buf_printf(&b, "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n%s", bad[i]);
+        refused(w, (struct refusal){ 400, buf_cstr(&b), 0 });
+    }
+    buf_clear(&b);
+    buf_puts(&b, "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n1;");
+    for (int i = 0; i < 1000; i++) buf_putc(&b, 'e');
+    refused(w, (struct refusal){ 400, buf_cstr(&b), 0 });
+    buf_release(&b);
+    world_close(w);
+}
+
+static void what_is_not_spoken_here_gets_its_status(void **state)
+{
+    static const struct refusal all[] = {
+        { 417, "POST / HTTP/1.1\r\n" HOST "Expect: tea\r\nContent-Length: 1\r\n\r\n", 0 },
+        { 501, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: gzip\r\n\r\n", 0 },
+        { 501, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: gzip, chunked\r\n\r\n", 0 },
+        { 505, "GET / HTTP/2.0\r\n" HOST "\r\n", 0 },
+        { 505, "GET / HTTP/1.2\r\n" HOST "\r\n", 0 },
+        { 505, "GET / HTTP/0.9\r\n" HOST "\r\n", 0 },
+    };
+    struct world *w = world_open((struct http_opt){ 0 });
+
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) refused(w, all[i]);
+    world_close(w);
+}
+
+static void long_lines_and_headers_get_414_and_431(void **state)
+{
+    struct world *w = world_open((struct http_opt){ .max_header_bytes = 1024 });
+    struct buf b = { 0 };
+
+    (void)state;
+    buf_puts(&b, "GET /");
+    for (int i = 0; i < 2000; i++) buf_putc(&b, 'a');
+    refused(w, (struct refusal){ 414, buf_cstr(&b), 0 });
+    buf_clear(&b);
+    buf_puts(&b, "GET / HTTP/1.1\r\nHost: a\r\nX: ");
+    for (int i = 0; i < 2000; i++) buf_putc(&b, 'a');
+    refused(w, (struct refusal){ 431, buf_cstr(&b), 0 });
+    world_close(w);
+
+    w = world_open((struct http_opt){ 0 });
+    buf_clear(&b);
+    buf_puts(&b, "GET / HTTP/1.1\r\nHost: a\r\n");
+    for (int i = 0; i < 200; i++) buf_printf(&b, "X-%d: a\r\n", i);
+    buf_puts(&b, "\r\n");
+    refused(w, (struct refusal){ 431, buf_cstr(&b), 0 });
+    buf_release(&b);
+    world_close(w);
+}
+
+static void a_long_body_gets_413_before_it_is_sent(void **state)
+{
+    struct world *w = world_open((struct http_opt){ .max_body_bytes = 1000 });
+
+    (void)state;
+    refused(w, (struct refusal){ 413, "POST / HTTP/1.1\r\n" HOST "Content-Length: 1001\r\n\r\n", 0 });
+    refused(w, (struct refusal){ 413,
+                                 "POST / HTTP/1.1\r\n" HOST
+                                 "Content-Length: 1001\r\nExpect: 100-continue\r\n\r\n",
+                                 0 });
+    refused(w, (struct refusal){ 413,
+                                 "POST / HTTP/1.1\r\n" HOST
+                                 "Content-Length: 99999999999999999999999999\r\n\r\n",
+                                 0 });
+    refused(w,
+            (struct refusal){
+                413, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n3e9\r\n", 0 });
+    refused(w, (struct refusal){ 413,
+                                 "POST / HTTP/1.1\r\n" HOST
+                                 "Transfer-Encoding: chunked\r\n\r\nfffffffffffffff0\r\n",
+                                 0 });
+    world_close(w);
+}
+
+static void a_client_that_sends_64_mib_first_still_reads_its_413(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p = dial(w);
+    char *piece = mem_alloc(1 << 20);
+
+    (void)state;
+    say(&p, "POST / HTTP/1.1\r\n" HOST "Content-Length: 67108864\r\n\r\n");
+    for (int i = 0; i < 64; i++) assert_true(put_all(&p, piece, 1 << 20));
+    expect_reply(&p, 413, NULL);
+    assert_true(is_over(&p));
+    mem_free(piece);
+    hang_up(&p);
+    world_close(w);
+}
+
+static void chunks_are_summed_for_413(void **state)
+{
+    struct world *w = world_open((struct http_opt){ .max_body_bytes = 100 });
+    struct peer p = dial(w);
+
+    (void)state;
+    say(&p, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n");
+    for (int i = 0; i < 10; i++) say(&p, "a\r\n0123456789\r\n");
+    say(&p, "1\r\n");
+    expect_reply(&p, 413, NULL);
+    assert_true(is_over(&p));
+    hang_up(&p);
+    world_close(w);
+}
+
+static void slow_headers_and_slow_bodies_get_408(void **state)
+{
+    struct world *w = world_open((struct http_opt){ .header_ms = 150, .body_ms = 150 });
+    struct peer p;
+    bool cut = false;
+
+    (void)state;
+    refused(w, (struct refusal){ 408, "GET / HT", 0 });
+    refused(w, (struct refusal){ 408, "GET / HTTP/1.1\r\nHost: a\r\n", 0 });
+    refused(w, (struct refusal){ 408, "POST / HTTP/1.1\r\n" HOST "Content-Length: 9\r\n\r\nabc", 0 });
+    refused(w,
+            (struct refusal){
+                408, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n9\r\nabc", 0 });
+    p = dial(w);                                         /* a byte now and then does not help */
+    for (int i = 0; i < 400 && !cut; i++) {
+        struct pollfd f = { .fd = p.fd, .events = POLLIN };
+        cut = poll(&f, 1, 10) == 1;
+        if (!cut) put_all(&p, "G", 1);
+    }
+    assert_true(cut);
+    expect_reply(&p, 408, NULL);
+    hang_up(&p);
+    world_close(w);
+}
+
+static void an_idle_connection_is_closed_without_a_word(void **state)
+{
+    struct world *w = world_open((struct http_opt){ .idle_ms = 100 });
+    struct peer p = dial(w);
+
+    (void)state;
+    assert_true(is_over(&p));
+    hang_up(&p);
+    p = dial(w);
+    say(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    expect_reply(&p, 200, "GET|/echo||");
+    assert_true(is_over(&p));
+    hang_up(&p);
+    p = dial(w);
+    say(&p, "\r\n");
+    assert_true(is_over(&p));
+    hang_up(&p);
+    assert_int_equal(stats_of(w).bad, 0);
+    world_close(w);
+}
+
+static void one_connection_too_many_gets_503(void **state)
+{
+    struct world *w = world_open((struct http_opt){ .max_conns = 2 });
+    struct peer a = dial(w), b = dial(w), c;
+    struct http_stats s;
+
+    (void)state;
+    say(&a, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    expect_reply(&a, 200, NULL);
+    say(&b, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    expect_reply(&b, 200, NULL);
+    c = dial(w);
+    put_all(&c, "GET /echo", 9);                         /* it may be closed already */
+    expect_reply(&c, 503, NULL);
+    assert_true(is_over(&c));
+    hang_up(&c);
+    s = stats_of(w);
+    assert_int_equal(s.refused, 1);
+    hang_up(&a);
+    for (int i = 0; i < 500 && stats_of(w).conns > 1; i++) usleep(2000);
+    c = dial(w);
+    say(&c, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
+    expect_reply(&c, 200, NULL);                         /* there is room again */
+    hang_up(&b);
+    hang_up(&c);
+    world_close(w);
+}
+
+/* ---- what is taken ---- */
+
+static void a_request_is_what_was_sent(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p = dial(w);
+    struct reply r;
+
+    (void)state;
+    say(&p, "\r\nGET /echo/a%20b%2Fc?x=%20y&z HTTP/1.1\r\nhOST:\t a \t\r\nX: \x80\xff\r\n\r\n");
+    expect_reply(&p, 200, "GET|/echo/a b/c|x=%20y&z|");
+    say(&p, "GET http://some.where:80/echo?q HTTP/1.1\r\n" HOST "\r\n");
+    expect_reply(&p, 200, "GET|/echo|q|");
+    say(&p, "OPTIONS * HTTP/1.1\r\n" HOST "\r\n");
+    expect_reply(&p, 200, "OPTIONS|*||");
+    say(&p, "PATCH /echo HTTP/1.1\r\n" HOST "Content-Length: 2\r\nContent-Length: 2\r\n\r\nhi");
+    expect_reply(&p, 200, "PATCH|/echo||hi");
+    say(&p, "POST /echo HTTP/1.1\r\n" HOST "\r\n");      /* no length is no body */
+    r = get_reply(&p);
+    assert_string_equal(buf_cstr(&r.body), "POST|/echo||");
+    assert_memory_equal(header_of(&r, "X-Peer"), "127.0.0.1:", 10);
+    assert_null(header_of(&r, "X-Injected"));
+    assert_non_null(header_of(&r, "Date"));
+    assert_null(header_of(&r, "Connection"));
+    buf_release(&r.body);
+    assert_int_equal(stats_of(w).reused, 4);
+    hang_up(&p);
+    world_close(w);
+}
+
+static void chunks_may_be_cut_anywhere(void **state)
+{
+    static const char all[] = "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n"
+                              "5\r\nhello\r\n007;ext=\"a\"\r\n, world\r\n0\r\nTrailer: dropped\r\n\r\n";
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p = dial(w);
+    int one = 1;
+
+    (void)state;
+    setsockopt(p.fd, IPPROTO_TCP, 1 /* TCP_NODELAY */, &one, sizeof one);
+    for (size_t cut = 0; cut < sizeof all; cut++) {
+        assert_true(put_all(&p, all, cut));
+        usleep(500);
+        assert_true(put_all(&p, all + cut, sizeof all - 1 - cut));
+        expect_reply(&p, 200, "POST|/echo||hello, world");
+    }
+    for (size_t i = 0; i < sizeof all - 1; i++) {
+        put_all(&p, all + i, 1);
+        usleep(200);
+    }
+    expect_reply(&p, 200, "POST|/echo||hello, world");
+    hang_up(&p);
+    world_close(w);
+}
+
+static void a_body_is_waited_for_with_100_continue(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p = dial(w);
+    struct reply r;
+
+    (void)state;
+    say(&p, "POST /echo HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    r = get_reply(&p);
+    assert_int_equal(r.status, 100);
+    say(&p, "hi");
+    expect_reply(&p, 200, "POST|/echo||hi");
+    say(&p, "GET /echo HTTP/1.1\r\n" HOST
+            "Expect: 100-continue\r\n\r\n"); /* no body: nothing to wait for */
+    expect_reply(&p, 200, "GET|/echo||");
+    hang_up(&p);
+    world_close(w);
+}
+
+static void connections_are_kept_as_the_client_says(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p = dial(w);
+    struct reply r;
+
+    (void)state;
+    say(&p, "GET /echo HTTP/1.1\r\n" HOST "Connection: foo, Close\r\n\r\n");
+    r = get_reply(&p);
+    assert_string_equal(header_of(&r, "Connection"), "close");
+    assert_true(is_over(&p));
+    buf_release(&r.body);
+    hang_up(&p);
+    p = dial(w);
+    say(&p, "GET /echo HTTP/1.0\r\n\r\n");
+    expect_reply(&p, 200, "GET|/echo||");
+    assert_true(is_over(&p));
+    hang_up(&p);
+    p = dial(w);
+    for (int i = 0; i < 3; i++) {
+        say(&p, "GET /echo HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+        r = get_reply(&p);
+        assert_string_equal(header_of(&r, "Connection"), "keep-alive");
+        buf_release(&r.body);
+    }
+    hang_up(&p);
+    world_close(w);
+}
+
+static void three_requests_in_one_write_are_answered_in_order(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p = dial(w);
+
+    (void)state;
+    say(&p, "POST /echo?1 HTTP/1.1\r\n" HOST "Content-Length: 3\r\n\r\none"
+            "GET /pieces HTTP/1.1\r\n" HOST "\r\n"
+            "POST /echo?3 HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n5\r\nthree\r\n0\r\n\r\n");
+    expect_reply(&p, 200, "POST|/echo|1|one");
+    expect_reply(&p, 200, "data: {\"a\":1}\n\nevent: note\ndata: {\"b\":2}\n\n: ping\n\n");
+    expect_reply(&p, 200, "POST|/echo|3|three");
+    say(&p, "GET /echo?4 HTTP/1.1\r\n" HOST "Connection: close\r\n\r\nGET /echo?5 HTTP/1.1\r\n" HOST "\r\n");
+    expect_reply(&p, 200, "GET|/echo|4|");
+    assert_true(is_over(&p));                            /* nothing behind the last one */
+    hang_up(&p);
+    world_close(w);
+}
+
+static void a_client_that_sends_no_more_gets_its_answers(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p = dial(w);
+    struct reply r;
+
+    (void)state;
+    say(&p, "GET /echo?1 HTTP/1.1\r\n" HOST "\r\nGET /big HTTP/1.1\r\n" HOST
+            "\r\nGET /echo?3 HTTP/1.1\r\n" HOST "\r\n");
+    shutdown(p.fd, SHUT_WR);
+    expect_reply(&p, 200, "GET|/echo|1|");
+    r = get_reply(&p);
+    assert_int_equal(r.body.n, BIG_BYTES);
+    buf_release(&r.body);
+    expect_reply(&p, 200, "GET|/echo|3|");
+    assert_true(is_over(&p));
+    hang_up(&p);
+    world_close(w);
+}
+
+static void a_head_has_no_body(void **state)
+{
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p = dial(w);
+    struct reply r;
+
+    (void)state;
+    say(&p, "HEAD /echo HTTP/1.1\r\n" HOST "\r\n");
+    r = get_reply_to(&p, true);
+    assert_int_equal(r.status, 200);
+    assert_string_equal(header_of(&r, "Content-Length"), "12");
+    say(&p, "HEAD /pieces HTTP/1.1\r\n" HOST "\r\n");
+    r = get_reply_to(&p, true);
+    assert_int_equal(r.status, 200);
+    say(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n");       /* nothing was left in between */
+    expect_reply(&p, 200, "GET|/echo||");
+    hang_up(&p);
+    world_close(w);
+}
+
+static void a_stream_comes_in_chunks_or_until_the_end(void **state)
+{
+    static const char text[] = "data: {\"a\":1}\n\nevent: note\ndata: {\"b\":2}\n\n: ping\n\n";
+    struct world *w = world_open((struct http_opt){ 0 });
+    struct peer p = dial(w);
+    struct reply r;
+
+    (void)state;
+    say(&p, "GET /pieces HTTP/1.1\r\n" HOST "\r\n");
+    r = get_reply(&p);
+    assert_string_equal(header_of(&r, "Transfer-Encoding"), "chunked");
+    assert_memory_equal(header_of(&r, "Content-Type"), "text/event-stream", 17);
+    assert_string_equal(header_of(&r, "Cache-Control"), "no-cache");
+    assert_string_equal(buf_cstr(&r.body), text);
+    buf_release(&r.body);
+    hang_up(&p);
+    p = dial(w);
+    say(&p, "GET /pieces HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    r = get_reply(&p);
+    assert_null(header_of(&r, "Transfer-Encoding"));
+    assert_string_equal(header_of(&r, "Connection"), "close");
+    assert_string_equal(buf_cstr(&r.body), text);
+    buf_release(&r.body);
+    hang_up(&p);
+    world_close(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(malformed_requests_get_400),
+        cmocka_unit_test(malformed_chunks_get_400),
+        cmocka_unit_test(what_is_not_spoken_here_gets_its_status),
+        cmocka_unit_test(long_lines_and_headers_get_414_and_431),
+        cmocka_unit_test(a_long_body_gets_413_before_it_is_sent),
+        cmocka_unit_test(a_client_that_sends_64_mib_first_still_reads_its_413),
+        cmocka_unit_test(chunks_are_summed_for_413),
+        cmocka_unit_test(slow_headers_and_slow_bodies_get_408),
+        cmocka_unit_test(an_idle_connection_is_closed_without_a_word),
+        cmocka_unit_test(one_connection_too_many_gets_503),
+        cmocka_unit_test(a_request_is_what_was_sent),
+        cmocka_unit_test(chunks_may_be_cut_anywhere),
+        cmocka_unit_test(a_body_is_waited_for_with_100_continue),
+        cmocka_unit_test(connections_are_kept_as_the_client_says),
+        cmocka_unit_test(three_requests_in_one_write_are_answered_in_order),
+        cmocka_unit_test(a_client_that_sends_no_more_gets_its_answers),
+        cmocka_unit_test(a_head_has_no_body),
+        cmocka_unit_test(a_stream_comes_in_chunks_or_until_the_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
