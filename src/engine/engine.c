@@ -14,7 +14,7 @@ enum {
     KV_CONTEXTS = 4,
     SPARE = 8,                       /* requests beside those admission counts: warm-up */
     BLOCKED_NS = 1000000,
-    WARM_TOKENS = 32
+    WARM_TOKENS = 4
 };
 
 static int check_opt(const struct engine_opt *o, struct err *e)
@@ -301,7 +301,7 @@ int engine_warm(struct engine *g, struct err *e)
     int n = g->opt.n_ctx / 2 < WARM_TOKENS ? g->opt.n_ctx / 2 : WARM_TOKENS, rc;
 
     for (int i = 0; i < n; i++) ids_push(&r->prompt, i % g->lim.n_vocab);
-    r->max_tokens = 2;
+    r->max_tokens = 1;
     r->sample.temp = 0;
     r->ignore_eos = r->quiet = true;
     r->salt = UINT64_MAX;                                /* nobody's prefix */

@@ -219,6 +219,7 @@ static void make_plan(struct engine *g)
     struct sched_in in = { .opt = { .max_tokens = g->opt.max_batch,
                                     .max_seqs = g->opt.max_seqs,
                                     .block = KV_BLOCK,
+                                    .min_chunk = 2 * KV_BLOCK,
                                     .age_ns = (uint64_t)g->opt.age_ms * 1000000,
                                     .max_step_ns = (uint64_t)g->opt.step_ms * 1000000,
                                     .stretch = g->opt.stretch },

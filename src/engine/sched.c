@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #define BLIND_CHUNK 64           /* prefill tokens beside decodes while costs are not known */
-#define LEAST_STRETCH 1.5        /* where decodes alone fill max_step_ns, prompts still get on */
+#define LEAST_STRETCH 2.0        /* where decodes alone fill max_step_ns, prompts still get on */
 
 /* ---- rank ---- */
 

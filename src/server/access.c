@@ -20,7 +20,7 @@ bool access_correlation(struct str s)
     return true;
 }
 
-static void make_correlation(char out[72])
+void access_make_correlation(char out[72])
 {
     unsigned char raw[12] = { 0 };
 
@@ -43,7 +43,7 @@ static void find_correlation(const struct http_req *q, char out[72])
         out[v.n] = 0;
         return;
     }
-    make_correlation(out);
+    access_make_correlation(out);
 }
 
 /* "00-<32 hex>-<16 hex>-<2 hex>" and what later versions append. */

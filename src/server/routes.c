@@ -240,7 +240,9 @@ void routes_fail(void *arg, int status, const char *msg, struct buf *out)
 {
     struct server *v = arg;
     const char *code = status == 413 ? "request_too_large" : status == 503 ? "queue_full" : "invalid_request";
+    char id[72];
 
-    api_fail_body(out, status >= 500 ? "server_error" : "invalid_request_error", code, msg, NULL, "");
-    if (v->s->access_log) log_info("a request was refused with %d: %s", status, msg);
+    access_make_correlation(id);
+    api_fail_body(out, status == 503 ? "server_error" : "invalid_request_error", code, msg, NULL, id);
+    if (v->s->access_log) log_info("request %s was refused with %d: %s", id, status, msg);
 }

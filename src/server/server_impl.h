@@ -108,6 +108,7 @@ void visit_hand_on(struct visit *t);                     /* the API answers: hea
 void access_ended(void *arg, const struct api_end *end); /* api_opt.ended */
 void access_release(struct server *v);
 bool access_correlation(struct str s);                   /* may it be one? */
+void access_make_correlation(char out[72]);
 
 /* health.c */
 void health_update(struct server *v);

@@ -1,8 +1,8 @@
 """Bad input over raw sockets: the right status, the right envelope, the right end of the connection.
 
-usage: http_bad.py HOST PORT    (or TERN_URL in the environment, as tests/api/run sets it)
+usage: test_http_bad.py HOST PORT    (or TERN_URL in the environment, as tests/api/run sets it)
 Slow headers are tested when the server's header timeout is at most 3 s:
-TERN_SERVE_FLAGS='--header-timeout 500ms' tests/api/run tests/api/http_bad.py
+TERN_SERVE_FLAGS='--header-timeout 500ms' tests/api/run tests/api/test_http_bad.py
 """
 import json
 import os
