@@ -59,20 +59,20 @@ static void a_key_is_taken_from_either_header(void **state)
 
 static void a_file_names_tenants_and_their_limits(void **state)
 {
-    const char *path = key_file("# keys\n\nsk-a name=alice rate=60/min concurrency=4 priority=5 admin\r\n"
-                                "  sk-b\tname=bob rate=2/s\nsk-c\nsk-d name=alice\n");
-    const struct tenant *t = NULL, *alice;
+    const char *path = key_file("# keys\n\nsk-a name=team_a rate=60/min concurrency=4 priority=5 admin\r\n"
+                                "  sk-b\tname=team_b rate=2/s\nsk-c\nsk-d name=team_a\n");
+    const struct tenant *t = NULL, *team_a;
     struct auth *a = NULL;
     struct err e = { 0 };
 
     (void)state;
     assert_int_equal(auth_open(&a, NULL, path, &e), OK);
-    assert_int_equal(auth_check(a, STR("Bearer sk-a"), STR(""), &alice, &e), OK);
-    assert_string_equal(alice->name, "alice");
-    assert_int_equal(alice->rate_per_min, 60);
-    assert_int_equal(alice->concurrency, 4);
-    assert_int_equal(alice->priority_max, 5);
-    assert_true(alice->admin && alice->index > 0);
+    assert_int_equal(auth_check(a, STR("Bearer sk-a"), STR(""), &team_a, &e), OK);
+    assert_string_equal(team_a->name, "team_a");
+    assert_int_equal(team_a->rate_per_min, 60);
+    assert_int_equal(team_a->concurrency, 4);
+    assert_int_equal(team_a->priority_max, 5);
+    assert_true(team_a->admin && team_a->index > 0);
     assert_int_equal(auth_check(a, STR("Bearer sk-b"), STR(""), &t, &e), OK);
     assert_int_equal(t->rate_per_min, 120);
     assert_int_equal(t->concurrency, -1);
@@ -80,8 +80,8 @@ static void a_file_names_tenants_and_their_limits(void **state)
     assert_int_equal(auth_check(a, STR("Bearer sk-c"), STR(""), &t, &e), OK);
     assert_string_equal(t->name, "line-5");
     assert_int_equal(auth_check(a, STR("Bearer sk-d"), STR(""), &t, &e), OK);
-    assert_int_equal(t->index, alice->index);            /* two keys of one tenant */
-    assert_string_equal(auth_name(a, t->index), "alice");
+    assert_int_equal(t->index, team_a->index);            /* two keys of one tenant */
+    assert_string_equal(auth_name(a, t->index), "team_a");
     assert_true(auth_has_admin(a));
     auth_close(a);
 }

@@ -158,26 +158,18 @@ static void end_cancelled(struct engine *g)
 
 /* ---- planning ---- */
 
-static int common(const int32_t *a, size_t na, const int32_t *b, size_t nb)
-{
-    size_t n = na < nb ? na : nb, i = 0;
-    while (i < n && a[i] == b[i]) i++;
-    return (int)i;
-}
-
 /* Is someone else about to compute a block that r begins with and that is not there yet? Then r waits for
  * it: one computes, all use it. */
 static bool is_being_computed(const struct engine *g, const struct request *r, int n_before)
 {
     for (int i = 0; i < n_before; i++) {
         const struct request *o = g->live[i];
-        const struct seq *s = o->seq;
-        int same;
+        int there = o->seq && o->seq->running && o->seq->n_kv > r->n_hit ? o->seq->n_kv : r->n_hit;
+        size_t need = (size_t)(there / KV_BLOCK + 1) * KV_BLOCK;     /* up to the next block's end */
 
         if (g->view[i].held || o->salt != r->salt || o->priority < r->priority) continue;
-        if (s && s->running && s->n_kv >= (int)o->prompt.n) continue;        /* computed already */
-        same = common(o->prompt.p, o->prompt.n, r->prompt.p, r->prompt.n - 1) / KV_BLOCK * KV_BLOCK;
-        if (same > r->n_hit && same > (s && s->running ? s->n_kv : 0)) return true;
+        if (need > o->prompt.n || need >= r->prompt.n) continue;
+        if (memcmp(o->prompt.p, r->prompt.p, need * sizeof *r->prompt.p) == 0) return true;
     }
     return false;
 }
