@@ -449,6 +449,37 @@ static void chunks_agree_where_rotary_depends_on_the_length(void **state)
     check_mixture(f.dir, mixed, "dynamic mixed");
 }
 
+static bool stop_at(void *arg)
+{
+    int *left = arg;
+    return (*left)-- == 0;
+}
+
+static void a_pass_nobody_wants_ends_between_layers(void **state)
+{
+    struct world w = open_world(golden("qwen2"), true);
+    int32_t ids[4] = { 5, 9, 12, 7 }, pos[4] = { 0, 1, 2, 3 }, zero[4] = { 0 }, row[1] = { 3 };
+    struct batch b = { .n_tokens = 4, .ids = ids, .pos = pos, .seq = zero, .n_seqs = 1, .table = zero,
+                       .table_stride = 1, .n_out = 1, .out_rows = row };
+    const float *logits = NULL;
+    struct err e = { 0 };
+    float first;
+    int left;
+    (void)state;
+    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), OK);
+    first = logits[0];
+    b.stop = stop_at, b.stop_arg = &left;
+    for (int at = 0; at < w.m->hp.n_layers; at++) {
+        left = at;
+        assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_CANCELLED);
+        assert_int_equal(left, -1);
+    }
+    left = 1000;                                         /* and again to the end, as if nothing was */
+    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), OK);
+    assert_true(logits[0] == first);
+    close_world(&w);
+}
+
 static void a_batch_over_the_limits_is_refused(void **state)
 {
     struct world w = open_world(golden("qwen2"), true);
@@ -664,6 +695,7 @@ int main(void)
         cmocka_unit_test(sequences_in_one_batch_give_what_they_give_alone),
         cmocka_unit_test(a_prompt_in_chunks_is_the_prompt_in_one_piece),
         cmocka_unit_test(chunks_agree_where_rotary_depends_on_the_length),
+        cmocka_unit_test(a_pass_nobody_wants_ends_between_layers),
         cmocka_unit_test(a_batch_over_the_limits_is_refused),
         cmocka_unit_test(a_missing_tensor_is_named_with_its_shape),
         cmocka_unit_test(a_tensor_of_another_shape_is_named_with_both),

@@ -8,6 +8,7 @@
 enum {
     LOOK_AHEAD = 64,                 /* waiting requests whose prefix is looked up in a round */
     CHECK_EVERY = 16,                /* rounds between measurements of the checks themselves */
+    SOLO = 4,                        /* times step_ms: a chunk alone in its step, which a cancel stops */
     SERVED_HALF = 1 << 20            /* tokens after which old service counts half */
 };
 
@@ -214,6 +215,7 @@ static void make_plan(struct engine *g)
                                     .min_chunk = 2 * KV_BLOCK,
                                     .age_ns = (uint64_t)g->opt.age_ms * 1000000,
                                     .max_step_ns = (uint64_t)g->opt.step_ms * 1000000,
+                                    .solo_step_ns = (uint64_t)g->opt.step_ms * 1000000 * SOLO,
                                     .stretch = g->opt.stretch },
                            .now_ns = g->round_ns,
                            .n_free = block_n_free(g->pool) + (g->prefix ? prefix_n_idle(g->prefix) : 0),
@@ -448,6 +450,7 @@ static void run_step(struct engine *g)
     gauge_set(&g->stats.step_begin_ns, (int64_t)begin_ns);
     rc = step_run(&g->step, g->decoder, &logits, &e);
     gauge_set(&g->stats.step_begin_ns, 0);
+    if (rc == E_CANCELLED) return;                       /* the next round ends it */
     if (rc != OK) {
         fail_step(g, &e);
         return;

@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #define BLIND_CHUNK 64           /* prefill tokens beside decodes while costs are not known */
-#define LEAST_STRETCH 2.0        /* where decodes alone fill max_step_ns, prompts still get on */
+#define LEAST_STRETCH 1.8        /* where decodes alone fill max_step_ns, prompts still get on */
 
 /* ---- rank ---- */
 
@@ -188,6 +188,17 @@ static int prefill_budget(const struct plan *p)
     return n < most ? (int)n : most;
 }
 
+/* Tokens of a chunk that has its step for itself. Large ones cost less a token. */
+static int solo_budget(const struct plan *p)
+{
+    const struct sched_cost *c = &p->in->cost;
+    int most = p->in->opt.max_tokens;
+    double n;
+    if (p->out->n_run > 0 || p->in->opt.solo_step_ns <= p->in->opt.max_step_ns || c->prefill_ns <= 0) return 0;
+    n = ((double)p->in->opt.solo_step_ns - c->step_ns) / c->prefill_ns;
+    return n < 0 ? 0 : n < most ? (int)n : most;
+}
+
 /* How much of `rest` tokens from `start` on, when there is room and budget for n: up to the end of a
  * block where that is possible. Crumbs of budget behind another's chunk are left. */
 static int chunk(const struct plan *p, int start, int rest, int n)
@@ -247,17 +258,18 @@ static int next_prefill(const struct plan *p, int i)
  * counted as used may be the ones that were just given up. */
 static void plan_chunks(struct plan *p)
 {
-    int left = prefill_budget(p), i = 0;
+    int left = prefill_budget(p), solo = solo_budget(p), i = 0;
     while (left > 0 && p->out->n_run < p->in->opt.max_seqs) {
         const struct sched_seq *seqs = p->in->seqs;
         int w = p->n_waiting && p->out->n_preempt == 0 ? p->waiting[0] : -1;
         i = next_prefill(p, i);
+        if (p->n_chunks > 0) solo = 0;
         if (i < p->n_running &&
             (w < 0 || effective(&p->rank, &seqs[w]) <= effective(&p->rank, &seqs[p->running[i]]))) {
-            left -= go_on(p, i, left);
+            left -= go_on(p, i, solo > left ? solo : left);
             i++;
         } else if (w >= 0) {
-            int n = begin(p, w, left);
+            int n = begin(p, w, solo > left ? solo : left);
             left -= n;
             if (n) heap_pop(&p->rank, p->waiting, &p->n_waiting, true);
             else p->n_waiting = 0;

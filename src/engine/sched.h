@@ -36,6 +36,7 @@ struct sched_opt {
     int min_chunk;               /* prefill tokens that a step with decodes always may take; 0: one block */
     uint64_t age_ns;             /* waiting so long is worth one priority; 0: 1 s */
     uint64_t max_step_ns;        /* of any step, estimated: 0: no bound */
+    uint64_t solo_step_ns;       /* of a step with one chunk and nothing else; less than max_step_ns: that */
     double stretch;              /* a step with decodes may take so many times the decodes alone; 0: 2.5 */
 };
 

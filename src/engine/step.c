@@ -63,13 +63,22 @@ void step_add(struct step *st, struct seq *s, int n)
     }
 }
 
+static bool is_unwanted(void *arg)
+{
+    const struct request *r = arg;
+    return atomic_load_explicit(&r->cancel, memory_order_acquire) != CANCEL_NO;
+}
+
 int step_run(struct step *st, struct decoder *d, const float **logits, struct err *e)
 {
     struct batch b = { .n_tokens = st->n_tokens, .ids = st->ids, .pos = st->pos, .seq = st->row,
                        .n_seqs = st->n_seqs, .table = st->table, .table_stride = st->table_stride,
                        .n_out = st->n_out, .out_rows = st->out_rows,
                        .seq_len = st->seq_len };
-    int rc = decoder_run(d, &b, logits, e);
+    int rc;
+
+    if (st->n_seqs == 1) b.stop = is_unwanted, b.stop_arg = st->seqs[0]->r;
+    rc = decoder_run(d, &b, logits, e);
 
     if (rc != OK) return rc;
     for (int i = 0; i < st->n_seqs; i++) st->seqs[i]->n_kv += st->n_new[i];

@@ -25,6 +25,7 @@ void step_release(struct step *st);
 void step_begin(struct step *st);
 /* The next n tokens of s, whose blocks are reserved. */
 void step_add(struct step *st, struct seq *s, int n);
-/* Runs the batch. On failure no sequence has moved. *logits as decoder_run gives them. */
+/* Runs the batch. A step of one sequence ends early with E_CANCELLED if that is cancelled meanwhile.
+ * On failure no sequence has moved. *logits as decoder_run gives them. */
 int  step_run(struct step *st, struct decoder *d, const float **logits, struct err *e);
 #endif

@@ -5,6 +5,7 @@
 #ifndef TERN_MODEL_BATCH_H
 #define TERN_MODEL_BATCH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct batch {
@@ -21,5 +22,9 @@ struct batch {
      * (longrope, dynamic): then a prompt in chunks is the prompt in one piece. NULL: as long as
      * this batch shows. */
     const int32_t *seq_len;
+    /* Asked between layers; true: nobody wants the result any more, the pass ends with E_CANCELLED and
+     * what it wrote to KV counts for nothing. NULL: nobody asks. */
+    bool (*stop)(void *arg);
+    void *stop_arg;
 };
 #endif

@@ -218,15 +218,18 @@ static void feed_forward(struct decoder *d, int l)
     }
 }
 
-static void layers(struct decoder *d, int n_out, bool gathered)
+/* false: stopped in the middle. */
+static bool layers(struct decoder *d, const struct batch *b, bool gathered)
 {
+    int n_out = b->n_out;
     struct backend *be = d->be;
     int n_layers = d->m->hp.n_layers;
     for (int l = 0; l < n_layers; l++) {
         struct layer_step *p = &d->s.steps[l];
+        if (b->stop && b->stop(b->stop_arg)) return false;
         attention(d, l);
         if (l == n_layers - 1 && n_out == 0)
-            return; /* nobody reads on: the KV is all that was wanted */
+            return true; /* nobody reads on: the KV is all that was wanted */
         be->attend(be, &p->a, &p->q, &d->kv, l, &p->attend);
         if (l == n_layers - 1 && gathered) {
             be->gather(be, &p->tx, &p->x, d->out_rows);
@@ -235,6 +238,7 @@ static void layers(struct decoder *d, int n_out, bool gathered)
         attention_out(d, l);
         feed_forward(d, l);
     }
+    return true;
 }
 
 static void head(struct decoder *d)
@@ -266,7 +270,10 @@ int decoder_run(struct decoder *d, const struct batch *b, const float **logits, 
     put_batch(d, b);
     d->be->embed(d->be, &d->s.steps[0].x, &d->m->embd, d->ids, d->m->hp.embd_scale);
     rope_tables(d, b);
-    layers(d, b->n_out, gathered);
+    if (!layers(d, b, gathered)) {
+        rc = d->be->sync(d->be, e);
+        return rc != OK ? rc : err_set(e, E_CANCELLED, "the pass was stopped: nobody wants its result");
+    }
     if (b->n_out) head(d);
     *logits = d->s.logits_host ? d->s.logits_host : d->s.logits;
     return d->be->sync(d->be, e);
