@@ -505,6 +505,27 @@ static void logprobs_are_of_the_model_and_in_order(void **state)
     engine_close(g);
 }
 
+static void forbidding_an_end_leaves_the_logprobs_as_they_are(void **state)
+{
+    struct event first[2];
+    (void)state;
+    for (int how = 0; how < 2; how++) {
+        struct engine *g = open_manual((struct engine_opt){ .n_ctx = 64 });
+        struct asked a = ask_any(1, 12, 6);
+        a.r->n_top = TOP_MAX;
+        a.r->ignore_eos = false;
+        a.r->min_tokens = how ? 5 : 0;
+        submit(g, &a);
+        while (engine_step(g)) {}
+        assert_true(request_next(a.r, &first[how]));
+        done(&a);
+        engine_close(g);
+    }
+    assert_int_equal(first[0].n_top, TOP_MAX);
+    assert_memory_equal(first[0].top, first[1].top, sizeof first[0].top);
+    assert_true(first[0].logprob == first[1].logprob);
+}
+
 static void a_failure_ends_one_request_and_not_the_engine(void **state)
 {
     struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
@@ -677,6 +698,7 @@ int main(void)
         cmocka_unit_test(a_reader_that_does_not_read_stops_only_itself),
         cmocka_unit_test(seeds_repeat_a_text_whoever_else_is_there),
         cmocka_unit_test(logprobs_are_of_the_model_and_in_order),
+        cmocka_unit_test(forbidding_an_end_leaves_the_logprobs_as_they_are),
         cmocka_unit_test(a_failure_ends_one_request_and_not_the_engine),
         cmocka_unit_test(impossible_options_are_refused),
         cmocka_unit_test(warm_up_runs_and_is_not_counted),

@@ -4,17 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static size_t n_parts(struct str text)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < text.n; i++) {
-        char c = text.p[i];
-        n += c == ',' || c == ':' || c == '[' || c == '{';
-    }
-    return n;
-}
-
 /* Jansson's reader steps over a NUL behind a number; JSON has none anywhere. */
 static int check_nul(struct str text, struct err *e)
 {
@@ -36,7 +25,7 @@ int body_parse(json_t **out, struct str text, struct err *e)
     *out = NULL;
     if (text.n == 0) return err_set(e, E_INVALID, "the body is empty, but it must be a JSON object");
     if ((rc = check_nul(text, e)) != OK) return rc;
-    if (n_parts(text) > BODY_PARTS)
+    if (str_json_parts(text) > BODY_PARTS)
         return err_set(e, E_INVALID, "the body has more than %d parts of JSON", BODY_PARTS);
     *out = json_loadb(text.p, text.n, JSON_DECODE_ANY, &je);
     if (!*out)
@@ -75,7 +64,7 @@ const char *body_type(const json_t *v)
     }
 }
 
-bool body_int(const json_t *v, int64_t *out)
+static bool is_int(const json_t *v, int64_t *out)
 {
     double d;
 
@@ -103,7 +92,7 @@ int body_read_bool(struct reader *r, const char *param, const json_t *v, bool *o
 int body_read_int(struct reader *r, const char *param, const json_t *v, int64_t least, int64_t most,
                   int64_t *out)
 {
-    if (!body_int(v, out)) return reader_bad(r, param, "must be an integer, but it is %s", body_type(v));
+    if (!is_int(v, out)) return reader_bad(r, param, "must be an integer, but it is %s", body_type(v));
     if (*out >= least && *out <= most) return OK;
     return reader_bad(r, param, "must be from %lld to %lld, but it is %lld", (long long)least,
                       (long long)most, (long long)*out);

@@ -31,7 +31,6 @@ int reader_bad(struct reader *r, const char *param, const char *fmt, ...)
 const char *body_type(const json_t *v);                  /* in words: "a string", "an empty list" */
 
 /* A whole number, also written as 3.0; false: it is none. */
-bool body_int(const json_t *v, int64_t *out);
 struct str body_str(const json_t *v);                    /* borrowed; v is a string */
 int  body_read_bool(struct reader *r, const char *param, const json_t *v, bool *out);
 int body_read_int(struct reader *r, const char *param, const json_t *v, int64_t least, int64_t most,

@@ -4,6 +4,17 @@
 #include <math.h>
 #include <stdlib.h>
 
+size_t str_json_parts(struct str json)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < json.n; i++) {
+        char c = json.p[i];
+        n += c == ',' || c == ':' || c == '[' || c == '{';
+    }
+    return n;
+}
+
 ptrdiff_t str_find(struct str in, struct str what)
 {
     const char *at;

@@ -37,6 +37,9 @@ static inline struct str str_skip(struct str a, size_t n)
 }
 static inline struct str str_take(struct str a, size_t n) { return str_of(a.p, n < a.n ? n : a.n); }
 
+/* At most so many values are in this JSON: what its tree will take can be bounded before it is read. */
+size_t str_json_parts(struct str json);
+
 /* Offset of the first occurrence, or -1. */
 ptrdiff_t str_find(struct str in, struct str what);
 struct str str_trim(struct str s);                       /* ASCII white space off both ends */

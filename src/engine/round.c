@@ -341,12 +341,18 @@ static void count_token(struct engine *g, struct request *r, struct seq *s, uint
     s->last_ns = now;
 }
 
-/* Until min_tokens are there, no end token can win. */
-static void forbid_ends(const struct engine *g, const struct request *r, float *logits)
+/* Until min_tokens are there, no end token can win: their logits are kept aside while one is picked. */
+static int pick_one(const struct engine *g, struct seq *s, float *logits, int32_t *id, struct err *e)
 {
-    if (r->n_out >= r->min_tokens || r->ignore_eos) return;
-    for (int i = 0; i < g->ends.n; i++)
-        if (g->ends.ids[i] < g->lim.n_vocab) logits[g->ends.ids[i]] = -INFINITY;
+    const struct request *r = s->r;
+    int n = r->n_out < r->min_tokens && !r->ignore_eos ? g->ends.n : 0, rc;
+    float aside[ENDS_MAX];
+
+    for (int i = 0; i < n; i++) aside[i] = logits[g->ends.ids[i]];
+    for (int i = 0; i < n; i++) logits[g->ends.ids[i]] = -INFINITY;
+    rc = sampler_pick(s->sampler, logits, id, e);
+    for (int i = 0; i < n; i++) logits[g->ends.ids[i]] = aside[i];
+    return rc;
 }
 
 /* Picks a token of s and tells of it. What that leads to. */
@@ -361,13 +367,11 @@ static enum finish pick(struct engine *g, struct seq *s, float *logits, struct e
         err_set(e, E_CANCELLED, "the request was cancelled");
         return FINISH_CANCELLED;
     }
-    forbid_ends(g, r, logits);
-    if (r->n_top >= 0) {                                 /* before the sampler may change anything */
+    if (pick_one(g, s, logits, &id, e) != OK) return FINISH_ERROR;
+    if (r->n_top >= 0) {
         ev.n_top = r->n_top;
-        logprob_of(logits, g->lim.n_vocab, 0, ev.top, ev.n_top);
+        ev.logprob = logprob_of(logits, g->lim.n_vocab, id, ev.top, ev.n_top);
     }
-    if (sampler_pick(s->sampler, logits, &id, e) != OK) return FINISH_ERROR;
-    if (r->n_top >= 0) ev.logprob = logprob_of(logits, g->lim.n_vocab, id, NULL, 0);
     why = seq_take(s, id, ends_has(&g->ends, id));
     ev.id = id;
     ev.at_ns = clock_ns();

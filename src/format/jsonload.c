@@ -2,23 +2,12 @@
 
 #define MAX_PARTS (1u << 22)         /* 400 MB of tree; some 350000 tensors in one header */
 
-static size_t n_parts(struct str text)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < text.n; i++) {
-        char c = text.p[i];
-        n += c == ',' || c == ':' || c == '[' || c == '{';
-    }
-    return n;
-}
-
 int jsonload(json_t **out, struct str text, size_t flags, const char *name, struct err *e)
 {
     json_error_t je;
 
     *out = NULL;
-    if (n_parts(text) > MAX_PARTS)
+    if (str_json_parts(text) > MAX_PARTS)
         return err_set(e, E_UNSUPPORTED, "%s: has more than %u parts of JSON", name, MAX_PARTS);
     *out = json_loadb(text.n ? text.p : "", text.n, flags, &je);
     if (*out) return OK;

@@ -7,6 +7,5 @@ enum gone { GONE_NOT, GONE_CLOSED, GONE_RESET, GONE_SLOW };
 /* One poll() without waiting. A peer that closed only its sending side counts as gone; so does one that
  * the kernel gave up on, which is GONE_SLOW. */
 enum gone gone_poll(int fd);
-enum gone gone_of_errno(int err);                        /* what a failed send or recv means */
 const char *gone_name(enum gone g);                      /* "closed", "reset", "slow reader"; "" */
 #endif

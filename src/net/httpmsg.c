@@ -36,7 +36,7 @@ static int hex_value(char c)
     return -1;
 }
 
-bool httpmsg_is_token(struct str s)
+static bool is_token(struct str s)
 {
     for (size_t i = 0; i < s.n; i++)
         if (!is_digit(s.p[i]) && !is_alpha(s.p[i]) && !is_one_of(s.p[i], "!#$%&'*+-.^_`|~")) return false;
@@ -154,7 +154,7 @@ static void parse_request_line(struct httpmsg *m, struct str line)
     const char *end = line.p + line.n, *a = memchr(line.p, ' ', line.n), *b;
     struct str method = str_of(line.p, a ? (size_t)(a - line.p) : 0);
 
-    if (!httpmsg_is_token(method)) {
+    if (!is_token(method)) {
         bad(m, 400, "the request line does not begin with a method");
         return;
     }
@@ -253,7 +253,7 @@ static void parse_field(struct httpmsg *m, struct str line)
 
     if (line.p[0] == ' ' || line.p[0] == '\t')
         bad(m, 400, "a header is folded over two lines");
-    else if (!httpmsg_is_token(name))
+    else if (!is_token(name))
         bad(m, 400, "a header line is not 'Name: value'");
     else if (m->n_fields == MAX_FIELDS)
         bad(m, 431, "too many headers");
@@ -398,7 +398,7 @@ static void chunk_trailer(struct httpmsg *m, char c)
     bool ended;
 
     if (is_text(m, (unsigned char)c, &ended)) {
-        if (m->ext_bytes == 0 && !httpmsg_is_token(str_of(&c, 1)))
+        if (m->ext_bytes == 0 && !is_token(str_of(&c, 1)))
             bad(m, 400, "a trailer line is not 'Name: value'");
         m->ext_bytes++;                                  /* of this line */
     }

@@ -69,5 +69,4 @@ struct str httpmsg_path(const struct httpmsg *m);
 struct str httpmsg_query(const struct httpmsg *m);
 struct str httpmsg_header(const struct httpmsg *m, const char *name);    /* the first; .p NULL: not there */
 
-bool httpmsg_is_token(struct str s);                     /* a method or a header's name */
 #endif

@@ -8,7 +8,7 @@
 
 enum { TRACES_MAX = 4096 };
 
-bool access_correlation(struct str s)
+static bool is_correlation(struct str s)
 {
     if (s.n == 0 || s.n > 64) return false;
     for (size_t i = 0; i < s.n; i++) {
@@ -38,7 +38,7 @@ static void find_correlation(const struct http_req *q, char out[72])
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct str v = http_header(q, names[i]);
-        if (!access_correlation(v)) continue;
+        if (!is_correlation(v)) continue;
         memcpy(out, v.p, v.n);
         out[v.n] = 0;
         return;

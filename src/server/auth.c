@@ -266,7 +266,6 @@ void auth_close(struct auth *a)
 
 bool auth_is_open(const struct auth *a) { return a->keys.n == 0; }
 int auth_n_keys(const struct auth *a) { return a->keys.n; }
-int auth_n(const struct auth *a) { return (int)a->n_names; }
 const char *auth_name(const struct auth *a, uint32_t i) { return i < a->n_names ? a->names[i] : NULL; }
 
 bool auth_has_admin(const struct auth *a)

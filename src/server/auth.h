@@ -35,7 +35,6 @@ int  auth_n_keys(const struct auth *a);
  * until the next reload. */
 int  auth_check(const struct auth *a, struct str authorization, struct str x_api_key,
                 const struct tenant **out, struct err *e);
-int  auth_n(const struct auth *a);               /* tenants, the default one included */
 /* Lives as long as the auth; NULL: no such tenant. */
 const char *auth_name(const struct auth *a, uint32_t index);
 #endif

@@ -107,7 +107,6 @@ void visit_fail_status(struct visit *t, int status, const char *code, const char
 void visit_hand_on(struct visit *t);                     /* the API answers: headers it does not know of */
 void access_ended(void *arg, const struct api_end *end); /* api_opt.ended */
 void access_release(struct server *v);
-bool access_correlation(struct str s);                   /* may it be one? */
 void access_make_correlation(char out[72]);
 
 /* health.c */
