@@ -112,7 +112,7 @@ static struct world world_open(const struct isa *isa, const struct gemm *gemm, i
     struct world w = { 0 };
     struct err e;
     assert_int_equal(par_open(&w.par, (struct par_opt){ .n_threads = n_threads }, &e), OK);
-    assert_int_equal(matmul_open(&w.mm, w.par, (struct matmul_opt){ isa, gemm }, &e), OK);
+    assert_int_equal(matmul_open(&w.mm, w.par, (struct matmul_opt){ .isa = isa, .gemm = gemm }, &e), OK);
     return w;
 }
 

@@ -62,6 +62,7 @@ static int cpu_alloc(struct backend *be, void **out, size_t bytes, enum mem_kind
         return err_set(e, E_NOMEM, "cpu: no memory for %zu MiB of %s (%zu MiB are in use)", bytes >> 20,
                        what[kind], (be->used_bytes[0] + be->used_bytes[1] + be->used_bytes[2]) >> 20);
     be->used_bytes[kind] += bytes;
+    be->n_allocs++;
     *out = p;
     return OK;
 }
@@ -171,7 +172,8 @@ int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e)
 {
     struct cpu *c = mem_new(struct cpu);
     struct matmul_opt mm = { .isa = opt->reference ? &isa_ref : NULL,
-                             .gemm = opt->reference ? NULL : gemm_amx() };
+                             .gemm = opt->reference ? NULL : gemm_amx(),
+                             .few = opt->reference ? NULL : gemm8_amx() };
     int rc;
 
     c->be = table;

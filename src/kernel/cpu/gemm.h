@@ -23,6 +23,7 @@ struct gemm {
     int token_unit, row_unit;        /* parts begin at multiples of these */
     bool (*can)(enum dtype w);       /* weights of this type? */
     int (*min_tokens)(enum dtype w); /* below this the matrix × vector kernels are faster */
+    int (*max_tokens)(enum dtype w); /* beyond it another one is, or it takes no more; NULL: any number */
     /* Bytes of packed x for this many tokens; of scratch a thread needs for weights of this type. */
     size_t (*x_bytes)(enum dtype w, int tokens, int cols);
     size_t (*scratch_bytes)(enum dtype w, int cols);
@@ -38,4 +39,5 @@ struct gemm {
 
 /* NULL where this machine (CPU, kernel, permission) does not have it. */
 const struct gemm *gemm_amx(void);       /* tiles of bf16: any type, dequantized on the way */
+const struct gemm *gemm8_amx(void);      /* tiles of 8 bits: most block formats, few tokens */
 #endif

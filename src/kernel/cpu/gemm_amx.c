@@ -1,11 +1,8 @@
 #include "kernel/cpu/gemm.h"
 
+#include "kernel/cpu/tiles_amx.h"
 #include "kernel/cpu/unpack_impl.h"
 #include "kernel/quant.h"
-
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* Weights are the left operand, 16 rows × 32 columns of bf16 a tile, in panels of 32 rows that are
  * unpacked into the first-level cache; tokens are the right one, packed once for all rows as tiles
@@ -78,31 +75,6 @@ static size_t amx_scratch_bytes(enum dtype w, int cols)
     size_t many = (size_t)p.w_parts * panel_bytes(p), few = 2 * panel_bytes(plan_of(w, FEW));
     (void)cols;
     return (size_t)ROWS * TOKENS * sizeof(float) + (many > few ? many : few) + 64;
-}
-
-static inline void transpose16(__m512i r[16])
-{
-    __m512i t[16];
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) {
-        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    for (int i = 0; i < 8; i++) {
-        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-    }
 }
 
 /* 32 columns of 16 tokens, as pairs of columns side by side for every token: [16 pairs][16
@@ -223,32 +195,6 @@ static void product_2x1(const char *w, size_t stride, const char *x, int steps)
 }
 
 /* ---- from sums to out ---- */
-
-/* 16 rows × 16 tokens of sums to out[token][row]. */
-static void put_tile(const struct gemm_job *j, const float *c, int row, int n_rows, int token,
-                     int n_tokens)
-{
-    __m512i v[16];
-    __mmask16 live = (__mmask16)(n_rows < 16 ? (1u << n_rows) - 1 : 0xffff);
-    __m512 scale = _mm512_set1_ps(j->scale);
-    __m512 bias = j->bias ? _mm512_maskz_loadu_ps(live, j->bias + row) : _mm512_setzero_ps();
-    float *out = tensor_row(j->out, token) + row;
-    size_t stride = j->out->stride;
-    /* Whole lines of a large out that nobody has read go past the caches. */
-    bool past = !j->add && j->tokens > 64 && n_rows >= 16 && ((uintptr_t)out & 63) == 0 &&
-                (stride & 15) == 0;
-
-    for (int i = 0; i < 16; i++) v[i] = _mm512_load_si512(c + 16 * i);
-    transpose16(v);
-    for (int i = 0; i < 16 && i < n_tokens; i++, out += stride) {
-        __m512 y = _mm512_fmadd_ps(_mm512_castsi512_ps(v[i]), scale, bias);
-        if (j->add) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(live, out));
-        if (past)
-            _mm512_stream_ps(out, y);
-        else
-            _mm512_mask_storeu_ps(out, live, y);
-    }
-}
 
 /* The four tiles of complete sums; `two`: two of tokens, else even and odd steps of one. */
 static void put_sums(const struct gemm_job *j, float *c, bool two, int row, int n_rows, int token)
@@ -414,20 +360,7 @@ static void chunk_run(const struct work *w, int row0, int row1, int row_end)
     }
 }
 
-/* Static, because some compilers think that only the first word of a configuration is read. */
-static const struct {
-    uint8_t palette, start_row, zero[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} tiles = { 1, 0, { 0 }, { 64, 64, 64, 64, 64, 64, 64, 64 }, { 16, 16, 16, 16, 16, 16, 16, 16 } };
-
-static void amx_enter(void)
-{
-    static _Thread_local bool ready;
-    if (ready) return;
-    _tile_loadconfig(&tiles);
-    ready = true;
-}
+static void amx_enter(void) { tiles_enter(TILES_BF16); }
 
 static void amx_rows(const struct gemm_job *job, const void *xp, int row0, int row1, void *scratch)
 {
@@ -438,7 +371,7 @@ static void amx_rows(const struct gemm_job *job, const void *xp, int row0, int r
     /* With few tokens the weights come from memory: read them in order. */
     int rows = job->tokens <= 64 ? UNPACK_ROWS : ROWS;
 
-    amx_enter();
+    tiles_enter(TILES_BF16);
     w.n_blocks = n_blocks(job->cols, w.plan.block);
     w.n_tiles = (job->tokens + T_ROWS - 1) / T_ROWS;
     w.row_bytes = (size_t)(job->cols / d->block) * (size_t)d->bytes;
@@ -462,21 +395,6 @@ static bool amx_can(enum dtype w)
     const struct dtype_info *d = dtype_info((int)w);
     bool number = w == DT_F32 || w == DT_F16 || w == DT_BF16 || w == DT_F8_E4M3 || w == DT_F8_E5M2;
     return number || (d && d->quantized && quant_can_decode(w));
-}
-
-/* The CPU has tiles of bf16, the OS keeps them, and lets this process use them. */
-static bool amx_here(void)
-{
-    enum { BF16 = 1 << 22, TILES = 1 << 24, AVX512_BF16 = 1 << 5, OSXSAVE = 1 << 27 };
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
-    unsigned a, b, c, d, state = 0x600e6, lo, hi;
-
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & OSXSAVE)) return false;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (BF16 | TILES)) != (BF16 | TILES))
-        return false;
-    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & AVX512_BF16)) return false;
-    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
-    return (lo & state) == state && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0;
 }
 
 /* Measured with bench/kernels -x: vectors multiply plain numbers one by one, and have to spread two bits
@@ -504,7 +422,5 @@ const struct gemm *gemm_amx(void)
         .rows = amx_rows,
         .enter = amx_enter,
     };
-    static int here; /* 0: not asked yet */
-    if (!here) here = amx_here() ? 1 : -1;
-    return here > 0 ? &amx : NULL;
+    return tiles_here() ? &amx : NULL;
 }

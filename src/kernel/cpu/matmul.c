@@ -8,6 +8,7 @@
 
 #ifndef __x86_64__
 const struct gemm *gemm_amx(void) { return NULL; }
+const struct gemm *gemm8_amx(void) { return NULL; }
 #endif
 
 enum {
@@ -24,7 +25,7 @@ struct grown {                   /* a buffer that only grows */
 
 struct matmul {
     const struct isa *isa;
-    const struct gemm *gemm;
+    const struct gemm *gemms[2]; /* the first that takes a product has it */
     int n_threads;
     char name[48];
     struct grown x[ISA_FORMS];   /* quantized activations: shared, or one part a thread */
@@ -51,6 +52,7 @@ struct call {
     struct par *par;
     const struct tensor *x;
     struct pass gemv, gemm;      /* gemm: all of one type */
+    const struct gemm *g;        /* who does them */
     bool form[ISA_FORMS];        /* the forms x is wanted in */
     bool own;                    /* every thread has its own quantized x */
     size_t scratch_bytes;        /* of a thread */
@@ -75,9 +77,14 @@ static void grown_release(struct grown *g)
     *g = (struct grown){ 0 };
 }
 
-static bool by_gemm(const struct matmul *m, enum dtype t, int tokens)
+/* NULL: the isa's kernels do it. */
+static const struct gemm *gemm_for(const struct matmul *m, enum dtype t, int tokens)
 {
-    return m->gemm && m->gemm->can(t) && tokens >= m->gemm->min_tokens(t);
+    for (int i = 0; i < 2; i++) {
+        const struct gemm *g = m->gemms[i];
+        if (g && g->can(t) && tokens >= g->min_tokens(t) && (!g->max_tokens || tokens <= g->max_tokens(t))) return g;
+    }
+    return NULL;
 }
 
 /* Everything a thread touches in gemv for this x: forms of x, room for products. */
@@ -92,11 +99,25 @@ static int reserve_gemv(struct matmul *m, const bool form[ISA_FORMS], int tokens
     return OK;
 }
 
-static int reserve_gemm(struct matmul *m, enum dtype t, int tokens, int cols, struct err *e)
+static int reserve_gemm(struct matmul *m, const struct gemm *g, enum dtype t, int tokens, int cols, struct err *e)
 {
-    int rc = grow(&m->gx, m->gemm->x_bytes(t, tokens, cols), e);
+    int rc = grow(&m->gx, g->x_bytes(t, tokens, cols), e);
     if (rc != OK) return rc;
-    return grow(&m->scratch, align64(m->gemm->scratch_bytes(t, cols)) * (size_t)m->n_threads, e);
+    return grow(&m->scratch, align64(g->scratch_bytes(t, cols)) * (size_t)m->n_threads, e);
+}
+
+/* For every number of tokens up to this one. */
+static int reserve_gemms(struct matmul *m, enum dtype t, int tokens, int cols, struct err *e)
+{
+    int rc;
+
+    for (int i = 0; i < 2; i++) {
+        const struct gemm *g = m->gemms[i];
+        if (!g || !g->can(t) || tokens < g->min_tokens(t)) continue;
+        int n = g->max_tokens && g->max_tokens(t) < tokens ? g->max_tokens(t) : tokens;
+        if ((rc = reserve_gemm(m, g, t, n, cols, e)) != OK) return rc;
+    }
+    return OK;
 }
 
 int matmul_reserve(struct matmul *m, int max_tokens, int max_cols, struct err *e)
@@ -110,9 +131,7 @@ int matmul_reserve(struct matmul *m, int max_tokens, int max_cols, struct err *e
     if ((rc = reserve_gemv(m, all, OWN_TOKENS, max_cols, e)) != OK) return rc;
     if ((rc = reserve_gemv(m, all, max_tokens, max_cols, e)) != OK) return rc;
     for (int t = 0; t < DT_COUNT; t++)
-        if (dtype_info(t) && by_gemm(m, (enum dtype)t, max_tokens) &&
-            (rc = reserve_gemm(m, (enum dtype)t, max_tokens, max_cols, e)) != OK)
-            return rc;
+        if (dtype_info(t) && (rc = reserve_gemms(m, (enum dtype)t, max_tokens, max_cols, e)) != OK) return rc;
     return OK;
 }
 
@@ -122,15 +141,16 @@ int matmul_open(struct matmul **out, struct par *par, struct matmul_opt opt, str
     int rc;
 
     m->isa = opt.isa ? opt.isa : isa_best();
-    m->gemm = opt.gemm;
+    m->gemms[0] = opt.few;
+    m->gemms[1] = opt.gemm;
     m->n_threads = par_n(par);
     m->taken = mem_try_aligned((size_t)m->n_threads * sizeof *m->taken);
     if (!m->taken) {
         rc = err_set(e, E_NOMEM, "no memory for %d threads", m->n_threads);
         goto out;
     }
-    snprintf(m->name, sizeof m->name, "%s%s%s", m->isa->name, m->gemm ? "+" : "",
-             m->gemm ? m->gemm->name : "");
+    snprintf(m->name, sizeof m->name, "%s%s%s", m->isa->name, opt.gemm ? "+" : "",
+             opt.gemm ? opt.gemm->name : "");
     iq_grid();                                           /* made here, not by many threads at once */
     if ((rc = grow(&m->out, (size_t)m->n_threads * ISA_TOKENS * ROWS * sizeof(float), e)) != OK) goto out;
     *out = m;
@@ -295,15 +315,15 @@ static void run_pack(void *arg, int thread, int n_threads)
 
     (void)thread;
     (void)n_threads;
-    while (par_next(c->par, c->x->rows, c->m->gemm->token_unit, &a, &b))
-        c->m->gemm->pack(c->gemm.job[0]->w->type, c->m->gx.p, c->x, a, b);
+    while (par_next(c->par, c->x->rows, c->g->token_unit, &a, &b))
+        c->g->pack(c->gemm.job[0]->w->type, c->m->gx.p, c->x, a, b);
 }
 
 static void run_gemm(void *arg, int thread, int n_threads)
 {
     const struct call *c = arg;
     struct matmul *m = c->m;
-    const struct gemm *gemm = m->gemm;
+    const struct gemm *gemm = c->g;
     char *scratch = (char *)m->scratch.p + (size_t)thread * c->scratch_bytes;
     int a, b, i, end;
 
@@ -328,7 +348,7 @@ static void pass_fill(struct pass *p, const struct matmul *m, const struct linea
     p->n = 0;
     for (int j = 0; j < n; j++) {
         enum dtype t = jobs[j].w->type;
-        if (by_gemm(m, t, tokens) ? t == type : type == DT_NONE) p->job[p->n++] = &jobs[j];
+        if (gemm_for(m, t, tokens) ? t == type : type == DT_NONE) p->job[p->n++] = &jobs[j];
     }
 }
 
@@ -365,12 +385,13 @@ static int linear_gemm(struct call *c, const struct linear *jobs, int n_jobs)
 
     for (int j = 0; j < n_jobs; j++) {
         enum dtype t = jobs[j].w->type;
-        if (done[t] || !by_gemm(m, t, c->x->rows)) continue;
+        c->g = gemm_for(m, t, c->x->rows);
+        if (done[t] || !c->g) continue;
         done[t] = true;
-        if ((rc = reserve_gemm(m, t, c->x->rows, c->x->cols, NULL)) != OK) return rc;
-        c->scratch_bytes = align64(m->gemm->scratch_bytes(t, c->x->cols));
+        if ((rc = reserve_gemm(m, c->g, t, c->x->rows, c->x->cols, NULL)) != OK) return rc;
+        c->scratch_bytes = align64(c->g->scratch_bytes(t, c->x->cols));
         pass_fill(&c->gemm, m, jobs, n_jobs, c->x->rows, t);
-        pass_cut(&c->gemm, m->n_threads, m->gemm->row_unit, SIZE_MAX);
+        pass_cut(&c->gemm, m->n_threads, c->g->row_unit, SIZE_MAX);
         par_run_any(c->par, run_pack, c);
         par_run_any(c->par, run_gemm, c);
     }

@@ -16,6 +16,7 @@ struct matmul;
 struct matmul_opt {
     const struct isa *isa;       /* NULL: the best of this machine; isa_ref is the definition */
     const struct gemm *gemm;     /* NULL: none, the isa's kernels take all */
+    const struct gemm *few;      /* asked before gemm; NULL: none */
 };
 
 /* The team must be the one cpu_linear is called with, and outlive the context. */

@@ -1,0 +1,327 @@
+/* gemm8_amx.c - few tokens on tiles of 8 bits.
+ *
+ * Weights stay the whole numbers they are and tokens are rounded to 8 bits with a scale for 256. A tile product covers what shares a scale, 16 rows × 32 columns (or 16)
+ * × 16 tokens; its whole sums go through memory and are scaled and added up as F32, tokens in lanes.
+ * So a step costs the same for 1 token as for 16, and what it costs is hidden behind reading weights.
+ *
+ *     for 16 rows
+ *         for 256 columns                 unpacked two such blocks ahead: tiles wait for stores
+ *             for 16 tokens
+ *                 for 4 subs of columns   products of these four while the last four are scaled */
+#include "kernel/cpu/tiles_amx.h"
+#include "kernel/cpu/unpack8_amx.h"
+
+enum { TOKENS = 16, MOST = 32, MOST_TILES = MOST / TOKENS, QUAD = 4, PANELS = 3 };
+
+/* 256 columns of 16 tokens: bytes as a tile's right operand wants them (four columns of a token beside
+ * each other), the scale, and each 32 columns' sum. */
+struct x8 {
+    _Alignas(64) int8_t q[256 * TOKENS];
+    float s[8][TOKENS];
+    float d[TOKENS];
+};
+
+static int n_blocks(int cols) { return (cols + 255) / 256; }
+
+static size_t x_bytes(enum dtype w, int tokens, int cols)
+{
+    (void)w;
+    return (size_t)((tokens + TOKENS - 1) / TOKENS) * (size_t)n_blocks(cols) * sizeof(struct x8);
+}
+
+/* ---- tokens ---- */
+
+/* 127 over the largest of 256 columns, and its inverse. */
+static float range_of(const float *p, int n, float *d)
+{
+    __m512 top = _mm512_setzero_ps();
+    int i = 0;
+
+    for (; i + 16 <= n; i += 16) top = _mm512_max_ps(top, _mm512_abs_ps(_mm512_loadu_ps(p + i)));
+    if (i < n) top = _mm512_max_ps(top, _mm512_abs_ps(_mm512_maskz_loadu_ps((__mmask16)((1u << (n - i)) - 1), p + i)));
+    float t = _mm512_reduce_max_ps(top);
+    *d = t / 127;
+    return t > 0 ? 127 / t : 0;
+}
+
+/* 64 columns of a token from p, as bytes. */
+INLINE __m512i round_64(const float *p, int n, float scale)
+{
+    __m512 up = _mm512_set1_ps(scale);
+    __m128i b[4];
+
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        int left = n - 16 * i;
+        __mmask16 live = (__mmask16)(left >= 16 ? 0xffff : left > 0 ? (1u << left) - 1 : 0);
+        __m512 v = _mm512_mul_ps(_mm512_maskz_loadu_ps(live, p + 16 * i), up);
+        b[i] = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v));
+    }
+    __m256i lo = _mm256_setr_m128i(b[0], b[1]), hi = _mm256_setr_m128i(b[2], b[3]);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
+}
+
+/* 64 columns of 16 tokens. */
+static void pack_64(const struct tensor *x, int token, int col, const float up[TOKENS], struct x8 *to, int at)
+{
+    __m512i v[16];
+
+    for (int i = 0; i < TOKENS; i++) {
+        v[i] = _mm512_setzero_si512();
+        if (token + i < x->rows) v[i] = round_64(tensor_row(x, token + i) + col, x->cols - col, up[i]);
+    }
+    transpose16(v);
+    for (int i = 0; i < 2; i++) {
+        __m512i sum = _mm512_setzero_si512();
+        for (int k = 8 * i; k < 8 * i + 8; k++) {
+            _mm512_store_si512(to->q + 64 * (16 * at + k), v[k]);
+            sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(1), v[k]);
+        }
+        _mm512_store_ps(to->s[2 * at + i], _mm512_cvtepi32_ps(sum));
+    }
+}
+
+static void pack_256(const struct tensor *x, int token, int col, struct x8 *to)
+{
+    float up[TOKENS] = { 0 };
+    int n = x->cols - col < 256 ? x->cols - col : 256;
+
+    memset(to->d, 0, sizeof to->d);
+    for (int i = 0; i < TOKENS && token + i < x->rows; i++)
+        up[i] = range_of(tensor_row(x, token + i) + col, n, &to->d[i]);
+    for (int c = 0; c < 256; c += 64) pack_64(x, token, col + c, up, to, c / 64);
+}
+
+static void pack(enum dtype w, void *xp, const struct tensor *x, int token0, int token1)
+{
+    int blocks = n_blocks(x->cols);
+
+    (void)w;
+    for (int t = token0 / TOKENS; t * TOKENS < token1; t++)
+        for (int b = 0; b < blocks; b++)
+            pack_256(x, t * TOKENS, b * 256, (struct x8 *)xp + (size_t)t * (size_t)blocks + b);
+}
+
+/* ---- one thread's work ---- */
+
+struct quad {                        /* whole sums that wait for their scales */
+    const struct panel8 *panel;      /* NULL: none do */
+    const struct x8 *x;
+    float *acc;                      /* [16 rows][16 tokens] */
+    int sub;                         /* the first of the four */
+    int row, n_rows, token;          /* token >= 0: these were the last ones, acc goes to out */
+};
+
+struct work {
+    struct panel8 panel[PANELS];
+    _Alignas(64) int32_t sums[2][QUAD + 2][256];     /* not 4 KiB apart: what is read would wait for what is stored */
+    _Alignas(64) float acc[2][MOST_TILES][256];
+    struct quad wait;
+    int turn;                        /* which of sums */
+    const char *ahead;               /* what the next 16 rows will read, fetched bit by bit */
+    int lines;                       /* of it with each product */
+};
+
+static size_t scratch_bytes(enum dtype w, int cols)
+{
+    (void)w;
+    (void)cols;
+    return sizeof(struct work) + 64;
+}
+
+/* Compilers do not know that tile loads and stores touch memory. */
+INLINE void settle(void) { __asm__ volatile("" ::: "memory"); }
+
+/* Sums of sub i of the quad; the tile changes, so that they do not wait for each other. */
+INLINE void product(const struct kind8 k, const int i, const struct panel8 *p, const struct x8 *x, int sub,
+                    int32_t *sums)
+{
+    const int8_t *a = &p->q[0][sub_at(k.type, sub)], *b = x->q + sub * (256 / k.subs) * TOKENS;
+
+#define PRODUCT(c, l, r)                                                                                   \
+    do {                                                                                                   \
+        _tile_zero(c);                                                                                     \
+        _tile_loadd(r, b, 64);                                                                             \
+        _tile_loadd(l, a, P8_STRIDE);                                                                      \
+        _tile_dpbssd(c, l, r);                                                                             \
+        _tile_stored(c, sums, 64);                                                                         \
+    } while (0)
+    if (i == 0) PRODUCT(0, 4, 6);
+    if (i == 1) PRODUCT(1, 5, 7);
+    if (i == 2) PRODUCT(2, 4, 6);
+    if (i == 3) PRODUCT(3, 5, 7);
+#undef PRODUCT
+}
+
+INLINE void scale_sub(const struct kind8 k, __m512 acc[16], const struct quad *q, const int32_t *sums, int sub)
+{
+    const float *s = &q->panel->s[0][sub];
+    __m512 xs = _mm512_load_ps(q->x->s[sub * 8 / k.subs]);
+
+    UNROLL
+    for (int r = 0; r < 16; r++) {
+        __m512 v = _mm512_cvtepi32_ps(_mm512_load_si512(sums + 16 * r));
+        acc[r] = _mm512_fmadd_ps(v, _mm512_set1_ps(s[16 * r]), acc[r]);
+        if (k.minima) acc[r] = _mm512_fmadd_ps(xs, _mm512_set1_ps(s[16 * r + 8]), acc[r]);
+    }
+}
+
+/* Four products, and the scales of the four before them. */
+INLINE void quad_run(const struct kind8 k, struct work *w, const struct gemm_job *j, struct quad next)
+{
+    struct quad q = w->wait;
+    __m512 acc[16];
+
+    w->wait = next;
+    settle();
+    UNROLL
+    for (int r = 0; r < 16; r++) acc[r] = _mm512_setzero_ps();
+    UNROLL
+    for (int i = 0; i < QUAD; i++) {
+        if (next.panel) product(k, i, next.panel, next.x, next.sub + i, w->sums[w->turn][i]);
+        for (int l = 0; l < w->lines; l++, w->ahead += 64) _mm_prefetch(w->ahead, _MM_HINT_T1);
+        if (q.panel) scale_sub(k, acc, &q, w->sums[w->turn ^ 1][i], q.sub + i);
+    }
+    settle();
+    w->turn ^= 1;
+    if (!q.panel) return;
+    UNROLL
+    for (int r = 0; r < 16; r++) {
+        __m512 v = _mm512_fmadd_ps(acc[r], _mm512_load_ps(q.x->d), _mm512_load_ps(q.acc + 16 * r));
+        _mm512_store_ps(q.acc + 16 * r, v);
+    }
+    if (q.token >= 0) put_tile(j, q.acc, q.row, q.n_rows, q.token, j->tokens - q.token);
+}
+
+/* Blocks of 16 rows x 256 columns, numbered through. */
+struct at {
+    int row, n_rows, block;
+};
+
+static struct at at_of(int u, int blocks, int row0, int row1)
+{
+    int row = row0 + u / blocks * P8_ROWS;
+    return (struct at){ row, row1 - row < P8_ROWS ? row1 - row : P8_ROWS, u % blocks };
+}
+
+INLINE void unpack(const struct kind8 k, const struct gemm_job *j, struct at at, struct panel8 *p)
+{
+    const int bytes = k.block == 256 ? k.block_bytes : 8 * k.block_bytes;
+    size_t row_bytes = (size_t)(j->cols / k.block) * (size_t)k.block_bytes;
+    const char *src = (const char *)j->data + (size_t)at.row * row_bytes + (size_t)at.block * (size_t)bytes;
+    int left = (j->cols - at.block * 256) / 32, n = left < 8 ? left : 8;
+
+    for (int r = 0; r < at.n_rows; r++, src += row_bytes) {
+        UNROLL
+        for (int i = 0; i < bytes; i += 64) _mm_prefetch(src + bytes + i, _MM_HINT_T0);
+        p8_row(k.type, k.block_bytes, src, n, p->q[r], p->s[r]);
+    }
+    for (int r = at.n_rows; r < P8_ROWS; r++) memset(p->s[r], 0, sizeof p->s[r]);
+}
+
+INLINE void rows_run(const struct kind8 k, const struct gemm_job *j, const struct x8 *x, int row0, int row1,
+                     struct work *w)
+{
+    int blocks = n_blocks(j->cols), tiles = (j->tokens + TOKENS - 1) / TOKENS;
+    int n = (row1 - row0 + P8_ROWS - 1) / P8_ROWS * blocks;
+
+    size_t group = (size_t)(j->cols / k.block) * (size_t)k.block_bytes * P8_ROWS;
+    w->wait.panel = NULL;
+    w->turn = 0;
+    w->lines = (int)(group / 64) / (blocks * k.subs * tiles) + 1;
+    for (int u = 0; u < 2 && u < n; u++) unpack(k, j, at_of(u, blocks, row0, row1), &w->panel[u]);
+    for (int u = 0; u < n; u++) {
+        struct at at = at_of(u, blocks, row0, row1);
+        float (*acc)[256] = w->acc[u / blocks % 2];
+        int left = (j->cols - at.block * 256) / 32, subs = (left < 8 ? left : 8) * k.subs / 8;
+        if (at.block == 0) {
+            memset(acc, 0, (size_t)tiles * sizeof *acc);
+            w->ahead = (const char *)j->data + (size_t)(at.row + P8_ROWS) / P8_ROWS * group;
+        }
+        for (int t = 0; t < tiles; t++)
+            for (int s = 0; s < subs; s += QUAD)
+                quad_run(k, w, j, (struct quad){ .panel = &w->panel[u % PANELS], .x = x + t * blocks + at.block,
+                         .acc = acc[t], .sub = s, .row = at.row, .n_rows = at.n_rows,
+                         .token = at.block + 1 == blocks && s + QUAD >= subs ? t * TOKENS : -1 });
+        if (u + 2 < n) unpack(k, j, at_of(u + 2, blocks, row0, row1), &w->panel[(u + 2) % PANELS]);
+    }
+    quad_run(k, w, j, (struct quad){ .panel = NULL });
+}
+
+/* ---- the formats ---- */
+
+typedef void run_fn(const struct gemm_job *j, const struct x8 *x, int row0, int row1, struct work *w);
+
+#define KIND(name, t, bytes, cols, n, min)                                                                 \
+    static void run_##name(const struct gemm_job *j, const struct x8 *x, int row0, int row1, struct work *w) \
+    {                                                                                                      \
+        const struct kind8 k = { .type = t, .block_bytes = bytes, .block = cols, .subs = n, .minima = min }; \
+        rows_run(k, j, x, row0, row1, w);                                                                  \
+    }
+KIND(q4_0, DT_Q4_0, 18, 32, 8, false)
+KIND(q4_1, DT_Q4_1, 20, 32, 8, true)
+KIND(q5_0, DT_Q5_0, 22, 32, 8, false)
+KIND(q5_1, DT_Q5_1, 24, 32, 8, true)
+KIND(q8_0, DT_Q8_0, 34, 32, 8, false)
+KIND(iq4_nl, DT_IQ4_NL, 18, 32, 8, false)
+KIND(mxfp4, DT_MXFP4, 17, 32, 8, false)
+KIND(q4_k, DT_Q4_K, 144, 256, 8, true)
+KIND(q5_k, DT_Q5_K, 176, 256, 8, true)
+KIND(iq4_xs, DT_IQ4_XS, 136, 256, 8, false)
+KIND(q6_k, DT_Q6_K, 210, 256, 16, false)
+KIND(q3_k, DT_Q3_K, 110, 256, 16, false)
+
+static run_fn *find(enum dtype t)
+{
+    switch (t) {
+    case DT_Q4_0: return run_q4_0;
+    case DT_Q4_1: return run_q4_1;
+    case DT_Q5_0: return run_q5_0;
+    case DT_Q5_1: return run_q5_1;
+    case DT_Q8_0: return run_q8_0;
+    case DT_IQ4_NL: return run_iq4_nl;
+    case DT_MXFP4: return run_mxfp4;
+    case DT_Q4_K: return run_q4_k;
+    case DT_Q5_K: return run_q5_k;
+    case DT_IQ4_XS: return run_iq4_xs;
+    case DT_Q6_K: return run_q6_k;
+    case DT_Q3_K: return run_q3_k;
+    default: return NULL;
+    }
+}
+
+static bool can(enum dtype t) { return find(t) != NULL; }
+
+static void rows(const struct gemm_job *job, const void *xp, int row0, int row1, void *scratch)
+{
+    bool sixteen = job->type == DT_Q6_K || job->type == DT_Q3_K;
+
+    tiles_enter(sixteen ? TILES_16 : TILES_32);
+    find(job->type)(job, xp, row0, row1, (void *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63));
+}
+
+/* Measured with bench/kernels -x. */
+static int min_tokens(enum dtype t)
+{
+    (void)t;
+    return 9;
+}
+
+static int max_tokens(enum dtype t) { return t == DT_Q4_K || t == DT_Q6_K || t == DT_Q3_K ? TOKENS : MOST; }
+
+const struct gemm *gemm8_amx(void)
+{
+    static const struct gemm amx8 = {
+        .name = "amx8",
+        .token_unit = TOKENS,
+        .row_unit = P8_ROWS,
+        .can = can,
+        .min_tokens = min_tokens,
+        .max_tokens = max_tokens,
+        .x_bytes = x_bytes,
+        .scratch_bytes = scratch_bytes,
+        .pack = pack,
+        .rows = rows,
+    };
+    return tiles_here() ? &amx8 : NULL;
+}

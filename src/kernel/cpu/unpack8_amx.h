@@ -1,0 +1,162 @@
+/* unpack8_amx.h - 256 columns of 16 rows of weights as signed bytes and their scales.
+ *
+ * value = s[sub] * q (+ s[8 + sub] where the format has minima), sub by sub of 32 columns; formats with
+ * a scale for 16 have 16 of them and no minima. Where a sub's bytes begin in a row of the panel is the
+ * format's own affair (sub_at): nobody needs them in order. */
+#ifndef TERN_KERNEL_CPU_UNPACK8_AMX_H
+#define TERN_KERNEL_CPU_UNPACK8_AMX_H
+
+#include "kernel/cpu/load_k_avx512.h"
+
+enum { P8_ROWS = 16, P8_STRIDE = 256 + 64 };     /* a line more, or rows would share few sets of the cache */
+
+struct panel8 {
+    _Alignas(64) int8_t q[P8_ROWS][P8_STRIDE];
+    _Alignas(64) float s[P8_ROWS][16];
+};
+
+/* How a format is taken apart. */
+struct kind8 {
+    enum dtype type;
+    int block_bytes;                 /* of what holds the columns below */
+    int block;                       /* columns: 256, or 32 */
+    int subs;                        /* of 256 columns: 8 or 16 */
+    bool minima;
+};
+
+INLINE int sub_at(const enum dtype t, int sub)
+{
+    if (t == DT_Q4_K || t == DT_Q5_K) return sub / 4 * 128 + sub % 2 * 64 + sub / 2 % 2 * 32;
+    if (t == DT_Q6_K || t == DT_Q3_K) return sub % 4 * 64 + sub / 4 * 16;
+    return 32 * sub;
+}
+
+INLINE void p8_put(int8_t *q, int at, __m512i v) { _mm512_store_si512(q + at, v); }
+
+/* Low nibbles of 64 bytes are subs 4 i and 4 i + 2, high ones the two between and behind. */
+INLINE void p8_q4_k(const struct block_q4_k *b, int8_t *q, float *s)
+{
+    const __m512i low = _mm512_set1_epi8(15);
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        __m512i v = _mm512_loadu_si512(b->qs + 64 * i);
+        p8_put(q, 128 * i, _mm512_and_si512(v, low));
+        p8_put(q, 128 * i + 64, _mm512_and_si512(_mm512_srli_epi16(v, 4), low));
+    }
+    _mm512_store_ps(s, scales_45(&b->d));
+}
+
+INLINE void p8_q5_k(const struct block_q5_k *b, int8_t *q, float *s)
+{
+    const __m512i low = _mm512_set1_epi8(15);
+    __m512i h = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)b->qh));
+    const __m512i even[2] = { lanes(60, 60, 62, 62), lanes(0, 0, 2, 2) };
+    const __m512i odd[2] = { lanes(61, 61, 63, 63), lanes(1, 1, 3, 3) };
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        __m512i v = _mm512_loadu_si512(b->qs + 64 * i);
+        p8_put(q, 128 * i, join(_mm512_and_si512(v, low), h, even[i], 16));
+        p8_put(q, 128 * i + 64, join(_mm512_and_si512(_mm512_srli_epi16(v, 4), low), h, odd[i], 16));
+    }
+    _mm512_store_ps(s, scales_45(&b->d));
+}
+
+INLINE void p8_w256(struct w256 w, const int zero, int8_t *q, float *s)
+{
+    UNROLL
+    for (int i = 0; i < 4; i++) p8_put(q, 64 * i, _mm512_sub_epi8(w.q[i], _mm512_set1_epi8((char)zero)));
+    _mm512_store_ps(s, w.d);
+}
+
+/* ---- blocks of 32: n of them, at most 8 ---- */
+
+/* The first four bytes of each; 0 for those that are not there. */
+INLINE __m256i p8_heads(const char *p, const int bytes, int n)
+{
+    const __m256i at = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(bytes));
+    __m256i live = _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    return _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), (const int *)(const void *)p, at, live, 1);
+}
+INLINE __m256 p8_f16(__m256i v) { return _mm256_cvtph_ps(_mm256_cvtepi32_epi16(v)); }
+INLINE void p8_scales(float *s, __m256 d, __m256 m)
+{
+    _mm256_store_ps(s, d);
+    _mm256_store_ps(s + 8, m);
+}
+
+/* 16 bytes as 32: low nibbles, then high ones. */
+INLINE __m256i p8_nibbles(const void *qs)
+{
+    const __m256i down = _mm256_setr_epi64x(0, 0, 4, 4);
+    __m256i v = _mm256_broadcastsi128_si256(_mm_loadu_si128(qs));
+    return _mm256_and_si256(_mm256_srlv_epi64(v, down), _mm256_set1_epi8(15));
+}
+INLINE __m256i p8_fifth(__m256i v, const void *qh)
+{
+    uint32_t bits;
+    memcpy(&bits, qh, 4);
+    return _mm256_mask_add_epi8(v, _cvtu32_mask32(bits), v, _mm256_set1_epi8(16));
+}
+INLINE __m256i p8_table(__m256i v, const enum dtype t)
+{
+    const __m128i iq4 = _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+    const __m128i fp4 = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(t == DT_MXFP4 ? fp4 : iq4), v);
+}
+
+INLINE __m256i p8_block(const enum dtype t, const char *p)
+{
+    switch (t) {
+    case DT_Q4_0: return _mm256_sub_epi8(p8_nibbles(p + 2), _mm256_set1_epi8(8));
+    case DT_Q4_1: return p8_nibbles(p + 4);
+    case DT_Q5_0: return _mm256_sub_epi8(p8_fifth(p8_nibbles(p + 6), p + 2), _mm256_set1_epi8(16));
+    case DT_Q5_1: return p8_fifth(p8_nibbles(p + 8), p + 4);
+    case DT_IQ4_NL: return p8_table(p8_nibbles(p + 2), t);
+    case DT_MXFP4: return p8_table(p8_nibbles(p + 1), t);
+    default: return _mm256_loadu_si256((const __m256i *)(p + 2));        /* Q8_0 */
+    }
+}
+
+INLINE void p8_small(const enum dtype t, const int bytes, const char *p, int n, int8_t *q, float *s)
+{
+    __m256i h = p8_heads(p, bytes, n);
+    __m256 d = p8_f16(h), m = _mm256_setzero_ps();
+
+    if (t == DT_Q4_1 || t == DT_Q5_1) m = p8_f16(_mm256_srli_epi32(h, 16));
+    if (t == DT_MXFP4) {                                 /* half of 2^(e - 127): the table is doubled */
+        h = _mm256_and_si256(h, _mm256_set1_epi32(255));
+        d = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(h, 23)), _mm256_set1_ps(0.5f));
+    }
+    p8_scales(s, d, m);
+    for (int i = 0; i < n; i++)
+        _mm256_store_si256((__m256i *)(q + 32 * i), p8_block(t, p + i * bytes));
+}
+
+INLINE void p8_iq4_xs(const struct block_iq4_xs *b, int8_t *q, float *s)
+{
+    uint32_t low, high = b->scales_h;
+    const __m256i nib = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    memcpy(&low, b->scales_l, 4);
+    __m256i l = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32((int)low), nib), _mm256_set1_epi32(15));
+    __m256i h = _mm256_srlv_epi32(_mm256_set1_epi32((int)high), _mm256_srli_epi32(nib, 1));
+    h = _mm256_slli_epi32(_mm256_and_si256(h, _mm256_set1_epi32(3)), 4);
+    l = _mm256_sub_epi32(_mm256_or_si256(l, h), _mm256_set1_epi32(32));
+    p8_scales(s, _mm256_mul_ps(_mm256_cvtepi32_ps(l), _mm256_set1_ps(_cvtsh_ss(b->d))), _mm256_setzero_ps());
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        _mm256_store_si256((__m256i *)(q + 32 * i), p8_table(p8_nibbles(b->qs + 16 * i), DT_IQ4_XS));
+}
+
+/* One row's part; n: blocks of 32 that are there, for the formats that have such. */
+INLINE void p8_row(const enum dtype t, const int bytes, const char *p, int n, int8_t *q, float *s)
+{
+    switch (t) {
+    case DT_Q4_K: p8_q4_k((const void *)p, q, s); break;
+    case DT_Q5_K: p8_q5_k((const void *)p, q, s); break;
+    case DT_Q6_K: p8_w256(load_q6_k((const void *)p), 32, q, s); break;
+    case DT_Q3_K: p8_w256(load_q3_k((const void *)p), 4, q, s); break;
+    case DT_IQ4_XS: p8_iq4_xs((const void *)p, q, s); break;
+    default: p8_small(t, bytes, p, n, q, s);
+    }
+}
+#endif
