@@ -46,6 +46,7 @@ static int parse(struct flags *f, int argc, char **argv, bool *helped, struct er
         { "--prompt-tokens", NULL, ARG_STR, &f->prompt, "D", "64, 16-512, exp:128, lognormal:128,0.6 (64)" },
         { "--output-tokens", NULL, ARG_STR, &f->output, "D", "the same (64)" },
         { "--shared-prefix", NULL, ARG_INT, &p->n_shared, "N", "tokens that prompts have in common (0)" },
+        { "--shared-seed", NULL, ARG_U64, &p->shared_seed, "S", "of those, so that several runs share them (--seed)" },
         { "--prefix-share", NULL, ARG_FLOAT, &f->share, "P", "part of the requests that do (1)" },
         { "--chat", NULL, ARG_FLAG, &f->chat, NULL, "/v1/chat/completions (so by default)" },
         { "--completions", NULL, ARG_FLAG, &p->completions, NULL, "/v1/completions" },

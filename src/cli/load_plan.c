@@ -59,7 +59,10 @@ static void put_ids(struct jsonw *w, const struct load_plan *p, uint64_t seed, i
 }
 
 /* Seeds of the common beginning and of a request's own part; 0x5eed tells them apart. */
-static uint64_t seed_shared(const struct load_plan *p) { return p->seed ^ 0x5eed000000000000u; }
+static uint64_t seed_shared(const struct load_plan *p)
+{
+    return (p->shared_seed ? p->shared_seed : p->seed) ^ 0x5eed000000000000u;
+}
 static uint64_t seed_own(const struct load_plan *p, int64_t index)
 {
     return p->seed * 1000003u + (uint64_t)index + 1;

@@ -22,6 +22,7 @@ struct load_plan {
     bool completions, no_stream, stop_at_eos;
     struct load_dist prompt, output;
     int n_shared;                /* tokens of the common beginning */
+    uint64_t shared_seed;        /* of that; 0: seed */
     double share;                /* part of the requests that have it */
     int id_low, id_high;         /* completions with random ids in [low, high]; high 0: words */
     double tokens_per_word;      /* measured, or 1 */
