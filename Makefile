@@ -35,7 +35,7 @@ ISA_aarch64  := neon
 isa_flags     = $(foreach i,avx2 avx512 amx neon,$(if $(filter %_$(i),$(basename $(1))),$(FLAGS_$(i))))
 skip_isa     := $(filter-out $(ISA_$(ARCH)),avx2 avx512 amx neon)
 
-SRC_ALL := $(shell find src -name '*.c' ! -path 'src/kernel/cuda/*' | LC_ALL=C sort)
+SRC_ALL := $(shell find src -name '*.c' | LC_ALL=C sort)
 SRC     := $(filter-out $(foreach i,$(skip_isa),%_$(i).c),$(SRC_ALL))
 CLI_SRC := $(filter src/cli/%,$(SRC))
 SERVE_SRC := $(filter src/net/% src/api/% src/server/%,$(SRC))
@@ -57,7 +57,7 @@ BENCHES  := $(BENCH_SRC:%.c=$(B)/%)
 Q   := $(if $(V),,@)
 SAY := @$(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),:,echo)
 
-.PHONY: all test unit clients soak asan tsan fuzz layers gates cuda bench install clean tests tools fuzzers benches clang arm64
+.PHONY: all test unit clients soak asan tsan fuzz layers gates cuda cuda-bench bench install clean tests tools fuzzers benches clang arm64
 
 all: $(B)/tern
 
@@ -154,11 +154,59 @@ layers:
 gates:
 	tools/gates
 
-NVCC ?= $(shell command -v nvcc)
+# The GPU's kernels as a library that the program opens when it is asked for. CUDA_ARCH=90a: for one card only.
+, := ,
+NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA_ARCH ?= all
 CUDA_SRC := $(wildcard src/kernel/cuda/*.cu)
+# What it stands on, compiled again as its own: nothing of the program is called from it.
+CUDA_C   := $(wildcard src/kernel/cuda/*.c) $(wildcard src/kernel/quant*.c) src/kernel/iq_grid.c \
+            $(addprefix src/base/,buf.c dtype.c err.c jsonw.c log.c mem.c str.c utf8.c)
+CUDA_DIR := $(B)/cuda/$(CUDA_ARCH)
+CUDA_OBJ := $(CUDA_SRC:src/kernel/cuda/%.cu=$(CUDA_DIR)/%.cu.o) $(CUDA_C:src/%.c=$(B)/cuda/c/%.o)
+CUDA_GEN := $(if $(filter all,$(CUDA_ARCH)),$(foreach a,80 89 90a,-gencode arch=compute_$(a)$(,)code=sm_$(a)) \
+              -gencode arch=compute_90$(,)code=compute_90,-gencode arch=compute_$(CUDA_ARCH)$(,)code=sm_$(CUDA_ARCH))
+CUDA_FLAGS := -std=c++17 -O3 -lineinfo -Xfatbin -compress-all -Isrc -Iinclude $(CUDA_GEN) -Xcompiler -Wall,-Wextra,-Werror,-fPIC,-fvisibility=hidden
+ifeq ($(NVCC),)
 cuda:
-	@if [ -z "$(CUDA_SRC)" ]; then echo "cuda: this version has no CUDA kernels yet; nothing to build"; \
-	elif [ -z "$(NVCC)" ]; then echo "cuda: nvcc not found; skipped"; fi
+	@echo "cuda: nvcc not found; $(B)/tern-cuda.so is not built"
+else
+cuda: $(B)/tern-cuda.so
+endif
+
+$(B)/tern-cuda.so: $(CUDA_OBJ) $(B)/cuda/arch
+	$(SAY) LD $@
+	$(Q)$(NVCC) -shared $(CUDA_GEN) -Xlinker --version-script=$(B)/cuda/export.map,--no-undefined -o $@.new $(CUDA_OBJ) -lpthread -ldl
+	$(Q)mv $@.new $@
+# Each part against its reference and the clock: bench/cuda/PART.cu, run on the card.
+CUDA_BENCH := $(patsubst %.cu,$(B)/%,$(wildcard bench/cuda/*.cu))
+cuda-bench: $(CUDA_BENCH)
+$(CUDA_BENCH): $(B)/%: %.cu $(CUDA_OBJ)
+	@mkdir -p $(@D)
+	$(SAY) NVCC $@
+	$(Q)$(NVCC) $(CUDA_FLAGS) -o $@ $< $(CUDA_OBJ) -lpthread -ldl
+# Which card it was built for last: another one is another library.
+$(B)/cuda/arch: FORCE
+	@mkdir -p $(@D)
+	@echo '{ global: tern_cuda_open; local: *; };' >$(B)/cuda/export.map
+	@echo $(CUDA_ARCH) | cmp -s - $@ || echo $(CUDA_ARCH) >$@
+.PHONY: FORCE cuda-bench
+$(CUDA_DIR)/%.cu.o: src/kernel/cuda/%.cu
+	@mkdir -p $(@D)
+	$(SAY) NVCC $@
+	$(Q)$(NVCC) $(CUDA_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+$(B)/cuda/c/%.o: src/%.c
+	@mkdir -p $(@D)
+	$(SAY) CC $@
+	$(Q)$(CC) $(CFLAGS) -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+
+# Each part of it alone, checked and timed; they need a device to run.
+CUDA_BENCH := $(patsubst bench/cuda/%.cu,$(B)/bench/cuda/%,$(wildcard bench/cuda/*.cu))
+cuda-bench: $(CUDA_BENCH)
+$(B)/bench/cuda/%: bench/cuda/%.cu $(CUDA_OBJ)
+	@mkdir -p $(@D)
+	$(SAY) NVCC $@
+	$(Q)$(NVCC) $(CUDA_FLAGS) -o $@ $< $(CUDA_OBJ) -lpthread -ldl
 
 bench: all tools
 	bench/vs-llama-cpp
@@ -167,9 +215,11 @@ install: all
 	install -D -m 755 $(B)/tern $(DESTDIR)$(PREFIX)/bin/tern
 	install -D -m 644 include/tern.h $(DESTDIR)$(PREFIX)/include/tern.h
 	install -D -m 644 $(B)/libtern.a $(DESTDIR)$(PREFIX)/lib/libtern.a
+	$(if $(wildcard $(B)/tern-cuda.so),install -D -m 755 $(B)/tern-cuda.so $(DESTDIR)$(PREFIX)/lib/tern/tern-cuda.so)
 	install -D -m 644 models/tern-tales.gguf $(DESTDIR)$(PREFIX)/share/tern/models/tern-tales.gguf
 
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(SERVE_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d) $(TOOL_SRC:%.c=$(B)/%.d) $(BENCH_SRC:%.c=$(B)/%.d)
+-include $(LIB_OBJ:.o=.d) $(SERVE_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d) $(TOOL_SRC:%.c=$(B)/%.d) $(BENCH_SRC:%.c=$(B)/%.d) \
+         $(CUDA_OBJ:.o=.d)

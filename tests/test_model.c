@@ -2,6 +2,7 @@
 #include "safetens.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "kernel/quant.h"
 #include "kv/chain.h"
 #include "model/decoder.h"
@@ -683,9 +684,84 @@ static void a_type_without_kernels_is_converted(void **state)
     check_golden(f.dir, golden("bitnet"), true, 1e-4);
 }
 
+/* A backend that draws: the largest after what is adjusted. */
+static void draw_largest(struct backend *be, int32_t *ids, const struct tensor *logits, const struct pick *picks, int n,
+                         const struct pick_adjust *adjust)
+{
+    (void)be;
+    for (int i = 0; i < n; i++) {
+        float *x = tensor_row(logits, picks[i].row);
+        const struct pick_adjust *a = adjust + picks[i].adjust;
+        float aside[8];
+        for (int k = 0; k < picks[i].n_adjust; k++) aside[k] = x[a[k].id], x[a[k].id] += a[k].add;
+        ids[i] = best(x, logits->cols);
+        for (int k = 0; k < picks[i].n_adjust; k++) x[a[k].id] = aside[k];
+    }
+}
+
+static void a_backend_that_draws_gives_tokens_and_the_other_rows_their_logits(void **state)
+{
+    enum { N = 6 };
+    int32_t ids[N] = { 1, 9, 17, 4, 33, 2 }, pos[N], seq[N] = { 0 }, rows[N], picked[N], want[N];
+    struct pick picks[3] = { { .row = 0 }, { .row = 2, .n_adjust = 1 }, { .row = 5, .adjust = 1, .n_adjust = 1 } };
+    struct pick_adjust adjust[2];
+    struct world w = open_world(repo("tests/golden/hf/qwen2"), true);
+    struct chain c;
+    struct batch b = { .n_tokens = N, .ids = ids, .pos = pos, .seq = seq, .n_seqs = 1, .n_out = N, .out_rows = rows,
+                       .n_picks = 3, .picks = picks, .adjust = adjust, .n_adjust = 2, .picked = picked };
+    const float *logits = NULL;
+    struct err e = { 0 };
+    int vocab = w.m->hp.n_vocab;
+    float *plain = mem_array((size_t)N * (size_t)vocab, sizeof *plain);
+    (void)state;
+
+    assert_false(decoder_can_pick(w.dec));
+    chain_init(&c, N);
+    assert_true(chain_reserve(&c, w.pool, N));
+    b.table = c.blocks, b.table_stride = c.n, b.n_pick_from = vocab;
+    memcpy(plain, run(&w, &c, ids, 0, N), (size_t)N * (size_t)vocab * sizeof *plain);
+    for (int i = 0; i < N; i++) pos[i] = i, rows[i] = i, want[i] = best(plain + (size_t)i * (size_t)vocab, vocab);
+    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_INVALID);    /* this one cannot */
+
+    decoder_close(w.dec);
+    w.dec = NULL;
+    w.be->sample = draw_largest;
+    w.be->name = "draws";                                /* not the host's own memory then */
+    struct decoder_opt opt = { .max_tokens = MAX_TOKENS, .max_seqs = 8, .max_table = 8, .max_out = MAX_TOKENS };
+    assert_int_equal(decoder_open(&w.dec, w.m, w.pool, opt, &e), OK);
+    assert_true(decoder_can_pick(w.dec) && decoder_max_adjust(w.dec) >= 2);
+    adjust[0] = (struct pick_adjust){ want[2], -INFINITY, 1, 0 };
+    adjust[1] = (struct pick_adjust){ 3, 1e6f, 1, 0 };
+    if (decoder_run(w.dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
+    assert_int_equal(picked[0], want[0]);
+    assert_int_not_equal(picked[1], want[2]);
+    assert_int_equal(picked[2], 3);
+    for (int i = 0; i < N; i++)
+        if (i == 1 || i == 3 || i == 4)
+            assert_memory_equal(logits + (size_t)i * (size_t)vocab, plain + (size_t)i * (size_t)vocab,
+                                (size_t)vocab * sizeof *plain);
+    b.n_picks = 0;
+    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), OK);
+    assert_memory_equal(logits, plain, (size_t)N * (size_t)vocab * sizeof *plain);
+    b.n_picks = 3;
+    picks[2].row = 2;
+    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_INVALID);
+    picks[2].row = N;
+    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_INVALID);
+    picks[2].row = 5, picks[2].n_adjust = 2;
+    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_INVALID);
+    picks[2].n_adjust = 1, adjust[1].id = vocab;
+    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_INVALID);
+
+    mem_free(plain);
+    chain_release(&c, w.pool);
+    close_world(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_backend_that_draws_gives_tokens_and_the_other_rows_their_logits),
         cmocka_unit_test(logits_are_those_of_the_reference),
         cmocka_unit_test(logits_of_all_architectures_are_those_of_the_reference),
         cmocka_unit_test(a_gguf_file_gives_the_logits_of_its_folder),

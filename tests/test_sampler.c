@@ -527,6 +527,93 @@ static void a_wide_flat_vocabulary_is_drawn_evenly(void **state)
     mem_free(x);
 }
 
+/* What a device would do with a plan, said plainly. */
+static int32_t carry_out(const struct pick *p, const struct pick_adjust *a, const float *logits, int n)
+{
+    float *x = mem_dup(logits, (size_t)n * sizeof *x);
+    struct sample_opt o = { .temp = p->temp, .top_k = p->top_k, .top_p = p->top_p, .min_p = p->min_p, .typical = 1,
+                            .repeat_penalty = 1 };
+    struct sampler *s;
+    int32_t id = -1;
+    struct err e;
+    struct rng r;
+
+    for (int i = 0; i < p->n_adjust; i++) {
+        float *v = &x[a[i].id];
+        for (int k = 0; k < i; k++) assert_int_not_equal(a[k].id, a[i].id);
+        *v += a[i].add;
+        *v = *v > 0 ? *v / a[i].repeat : *v * a[i].repeat;
+        *v -= a[i].sub;
+    }
+    /* A seed that gives this number is not to be found: one that gives nearly the same is. */
+    for (o.seed = 0;; o.seed++) {
+        rng_seed(&r, o.seed);
+        if (p->temp == 0 || fabs(rng_unit(&r) - p->u) < 2e-3) break;
+    }
+    s = open_sampler(o, n);
+    if (sampler_pick(s, x, &id, &e) != OK) id = -1;
+    sampler_close(s);
+    mem_free(x);
+    return id;
+}
+
+static void a_plan_leads_to_the_token_that_would_be_picked(void **state)
+{
+    enum { N = 300, STEPS = 200 };
+    float x[N];
+    struct logit_bias bias[] = { { 5, 2 }, { 7, -3 }, { 5, 1 }, { 200, 4 } };
+    struct sample_opt o = sample_defaults();
+    struct pick_adjust a[128];
+    struct rng r;
+    int same = 0;
+    (void)state;
+    rng_seed(&r, 3);
+    o.repeat_penalty = 1.2f, o.freq_penalty = 0.3f, o.presence_penalty = 0.1f, o.repeat_last = 32;
+    o.bias = bias, o.n_bias = 4, o.seed = 77;
+    for (int greedy = 0; greedy < 2; greedy++) {
+        if (greedy) o.temp = 0;
+        struct sampler *host = open_sampler(o, N), *dev = open_sampler(o, N);
+        for (int t = 0; t < STEPS; t++) {
+            struct pick p;
+            struct err e;
+            for (int i = 0; i < N; i++) x[i] = rng_normal(&r) * 2;
+            int n = sampler_plan(dev, NULL, 0, &p, a, 128);
+            assert_true(n >= 3 && n <= 35 && n == p.n_adjust);
+            int32_t id = pick(host, x);
+            same += carry_out(&p, a, x, N) == id;
+            assert_int_equal(sampler_take(dev, id, &e), OK);
+        }
+        sampler_close(host), sampler_close(dev);
+        if (greedy) assert_true(same >= STEPS + STEPS * 9 / 10);
+    }
+}
+
+static void bans_go_over_everything_and_what_does_not_fit_is_refused(void **state)
+{
+    static const float x[4] = { 4, 3, 2, 1 };
+    struct sample_opt o = plain();
+    struct logit_bias bias = { 0, 10 };
+    const int32_t bans[] = { 0, 1, 99 };                 /* the last one is no token that is sampled */
+    struct pick_adjust a[8];
+    struct sampler *s;
+    struct pick p;
+    struct err e;
+    (void)state;
+    o.temp = 0, o.bias = &bias, o.n_bias = 1, o.presence_penalty = 1, o.repeat_last = 8;
+    s = open_sampler(o, 4);
+    sampler_accept(s, 1);
+    assert_int_equal(sampler_plan(s, bans, 3, &p, a, 8), 2);
+    assert_int_equal(carry_out(&p, a, x, 4), 2);
+    assert_int_equal(sampler_plan(s, bans, 3, &p, a, 1), -1);
+    assert_int_equal(sampler_plan(s, bans, 0, &p, a, 0), -1);
+    assert_int_equal(sampler_take(s, -1, &e), E_DEVICE);
+    sampler_close(s);
+    o.typical = 0.5f;
+    s = open_sampler(o, 4);
+    assert_int_equal(sampler_plan(s, NULL, 0, &p, a, 8), -1);
+    sampler_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -553,6 +640,8 @@ int main(void)
         cmocka_unit_test(frequency_counts_and_presence_does_not),
         cmocka_unit_test(bad_settings_are_named_with_their_range),
         cmocka_unit_test(a_wide_flat_vocabulary_is_drawn_evenly),
+        cmocka_unit_test(a_plan_leads_to_the_token_that_would_be_picked),
+        cmocka_unit_test(bans_go_over_everything_and_what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,8 +124,8 @@ static void sizes_and_times_have_units(void **state)
 static void a_bad_flag_is_refused_with_what_is_allowed(void **state)
 {
     (void)state;
-    bad("--max-batch abc", "--max-batch is 'abc': it takes a whole number, from 1 to 65536");
-    bad("-b 0", "-b is '0'");
+    bad("--max-batch abc", "--max-batch is 'abc': it takes a whole number, from 0 to 65536");
+    bad("-np 0", "-np is '0'");
     bad("--port 65536", "from 0 to 65535");
     bad("--port 1.5", "--port is '1.5'");
     bad("--port", "--port needs a value");

@@ -15,12 +15,12 @@
 #include <unistd.h>
 
 #define MAX_SIZES 8
-#define STEP_TOKENS 512
+#define MAX_STEP 65536
 
 static const struct verb verb = {
     "bench",
     "tern bench [-m MODEL] [-p 512] [-n 128] [-t N] [-r 5] [-d 0] [--batch 1,4,16] [--chunk 16,64]\n"
-    "                  [--kv-type f16] [-o json|md]",
+    "                  [--kv-type f16] [--step 512] [--device cuda] [--profile] [-o json|md]",
     "Measures a model on this machine: prefill of P tokens, in one go or in chunks, decode of N tokens,\n"
     "decode of several sequences at once, all without sampling; the share of the memory's read bandwidth,\n"
     "which is measured in the same run; load time and the time from the start of the command to the first\n"
@@ -42,8 +42,8 @@ struct sizes {                   /* a list of numbers, and what was measured wit
 };
 
 struct bench {
-    const char *path;
-    int n_prompt, n_gen, n_threads, n_repeat, depth;
+    const char *path, *device;
+    int n_prompt, n_gen, n_threads, n_repeat, depth, step_tokens;
     enum dtype kv_type;
     struct sizes batches, chunks;
     bool progress;
@@ -93,7 +93,7 @@ static int parse_sizes(struct sizes *to, const char *flag, const char *list, int
 
 static int open_all(struct bench *b, struct err *e)
 {
-    struct backend_opt opt = { .n_threads = b->n_threads };
+    struct backend_opt opt = { .device = b->device, .n_threads = b->n_threads };
     int rc, max_seqs = 1, longest = b->n_prompt > b->n_gen ? b->n_prompt : b->n_gen;
 
     for (int i = 0; i < b->batches.n; i++)
@@ -109,8 +109,8 @@ static int open_all(struct bench *b, struct err *e)
     if ((rc = block_pool_open(&b->pool, b->be, model_kvshape(b->model), b->model->hp.n_layers, b->kv_type,
                               n_blocks, e)) != OK)
         return rc;
-    struct decoder_opt dopt = { STEP_TOKENS > max_seqs ? STEP_TOKENS : max_seqs, max_seqs, b->table_stride,
-                                max_seqs };
+    struct decoder_opt dopt = { .max_tokens = b->step_tokens > max_seqs ? b->step_tokens : max_seqs,
+                                .max_seqs = max_seqs, .max_table = b->table_stride, .max_out = max_seqs };
     if ((rc = decoder_open(&b->dec, b->model, b->pool, dopt, e)) != OK) return rc;
 
     b->chains = mem_array((size_t)max_seqs, sizeof *b->chains);
@@ -192,8 +192,8 @@ static int fill(struct bench *b, struct err *e)
     for (int s = 0; s < b->n_chains && rc == OK; s++)
         if (!chain_reserve(&b->chains[s], b->pool, b->depth))
             rc = err_set(e, E_INTERNAL, "bench: out of KV blocks at depth %d", b->depth);
-    for (int at = 0; at < b->depth && rc == OK; at += STEP_TOKENS)
-        rc = step(b, 1, at, b->depth - at < STEP_TOKENS ? b->depth - at : STEP_TOKENS, e);
+    for (int at = 0; at < b->depth && rc == OK; at += b->step_tokens)
+        rc = step(b, 1, at, b->depth - at < b->step_tokens ? b->depth - at : b->step_tokens, e);
     return rc;
 }
 
@@ -293,7 +293,7 @@ static int measure(struct bench *b, uint64_t start_ns, struct err *e)
     if ((rc = step(b, 1, 0, 8, e)) != OK) return rc;
     b->first_ms = clock_ms_since(start_ns);
     if ((rc = fill(b, e)) != OK) return rc;
-    if (b->n_prompt) rc = repeat(b, "prefill", true, 1, b->n_prompt, STEP_TOKENS, &b->prompt, e);
+    if (b->n_prompt) rc = repeat(b, "prefill", true, 1, b->n_prompt, b->step_tokens, &b->prompt, e);
     for (int k = 0; b->n_prompt && k < b->chunks.n && rc == OK; k++)
         rc = repeat(b, "chunks", false, 1, b->n_prompt, b->chunks.v[k], &b->chunks.by[k], e);
     if (b->n_gen && rc == OK) rc = repeat(b, "decode", false, 1, b->n_gen, 1, &b->decode, e);
@@ -303,7 +303,7 @@ static int measure(struct bench *b, uint64_t start_ns, struct err *e)
     if (b->progress) fprintf(stderr, "\r%40s\r", "");
     getrusage(RUSAGE_SELF, &ru);
     b->peak_rss = ru.ru_maxrss * 1024;
-    b->bandwidth_gb_s = bandwidth(b);
+    if (!b->device || str_is(str_c(b->device), "cpu")) b->bandwidth_gb_s = bandwidth(b);
 
     const struct model *m = b->model;
     uint64_t embd = 0;
@@ -390,8 +390,10 @@ static void print_md(struct bench *b)
     figure_md(&b->decode, "decode of %d", b->n_gen);
     for (int k = 0; k < b->batches.n; k++)
         figure_md(&b->batches.by[k], "decode, %d at once", b->batches.v[k]);
-    printf("| weights read | %.1f GB/s | of %.1f GB/s read bandwidth (%.0f %%) |\n", gb_s, b->bandwidth_gb_s,
-           b->bandwidth_gb_s > 0 ? 100 * gb_s / b->bandwidth_gb_s : 0);
+    if (b->bandwidth_gb_s > 0)
+        printf("| weights read | %.1f GB/s | of %.1f GB/s read bandwidth (%.0f %%) |\n", gb_s, b->bandwidth_gb_s,
+               100 * gb_s / b->bandwidth_gb_s);
+    else printf("| weights read | %.1f GB/s | |\n", gb_s);
     printf("| load | %.1f ms | first token after %.1f ms |\n", b->load_ms, b->first_ms);
     printf("| peak RSS | %.1f MiB | weights %.1f MiB |\n", (double)b->peak_rss / 1048576,
            (double)b->model->weight_bytes / 1048576);
@@ -402,6 +404,7 @@ static int check(const struct bench *b, const char *format, struct err *e)
     if (b->n_prompt < 0 || b->n_prompt > 1 << 20) return err_set(e, E_INVALID, "-p takes 0 to 1048576");
     if (b->n_gen < 0 || b->n_gen > 1 << 20) return err_set(e, E_INVALID, "-n takes 0 to 1048576");
     if (b->depth < 0 || b->depth > 1 << 20) return err_set(e, E_INVALID, "-d takes 0 to 1048576");
+    if (b->step_tokens < 1 || b->step_tokens > MAX_STEP) return err_set(e, E_INVALID, "--step takes 1 to %d", MAX_STEP);
     if (b->n_repeat < 1 || b->n_repeat > 64) return err_set(e, E_INVALID, "-r takes 1 to 64");
     if (b->n_threads < 0 || b->n_threads > 1024) return err_set(e, E_INVALID, "-t takes 0 to 1024");
     if (!str_is(str_c(format), "json") && !str_is(str_c(format), "md"))
@@ -428,18 +431,21 @@ static int parse_kv_type(enum dtype *t, const char *name, struct err *e)
 int cmd_bench(int argc, char **argv)
 {
     uint64_t start = clock_ns();
-    struct bench b = { .n_prompt = 512, .n_gen = 128, .n_repeat = 5, .kv_type = DT_F16,
+    struct bench b = { .n_prompt = 512, .n_gen = 128, .n_repeat = 5, .step_tokens = 512, .kv_type = DT_F16,
                        .progress = isatty(2) };
     const char *batches = "", *chunks = "", *kv_type = "f16", *format = "md", *pos;
-    bool helped;
+    bool helped, profile = false;
     const struct arg table[] = {
         { "--model", "-m", ARG_STR, &b.path, "MODEL", "file or folder (default: the one that ships)" },
         { "--prompt", "-p", ARG_INT, &b.n_prompt, "N", "tokens of the prefill (512; 0: none)" },
         { "--gen", "-n", ARG_INT, &b.n_gen, "N", "tokens to decode (128; 0: none)" },
         { "--threads", "-t", ARG_INT, &b.n_threads, "N", "threads (default: physical cores)" },
+        { "--device", NULL, ARG_STR, &b.device, "NAME", "where to run: cpu, cuda, cuda:1 (cpu)" },
+        { "--profile", NULL, ARG_FLAG, &profile, NULL, "cuda: time by operation, on stderr at the end" },
         { "--repeat", "-r", ARG_INT, &b.n_repeat, "N", "repeats of each figure (5)" },
         { "--batch", NULL, ARG_STR, &batches, "LIST", "also decode this many sequences at once: 1,4,16" },
         { "--chunk", NULL, ARG_STR, &chunks, "LIST", "also prefill in steps of so many tokens: 16,64,256" },
+        { "--step", NULL, ARG_INT, &b.step_tokens, "N", "tokens of a step at most (512)" },
         { "--depth", "-d", ARG_INT, &b.depth, "N", "tokens that lie in the context already (0)" },
         { "--kv-type", NULL, ARG_STR, &kv_type, "T", "type of keys and values: f16, q8_0, bf16, f32 (f16)" },
         { "--output", "-o", ARG_STR, &format, "F", "md or json (md)" },
@@ -451,8 +457,9 @@ int cmd_bench(int argc, char **argv)
     if (args_parse(&verb, table, argc, argv, &pos, 0, &n_pos, &helped, &e) != OK) return cmd_usage("bench", &e);
     if (helped) return EXIT_OK;
     if (!b.path) b.path = cmd_default_model();
+    if (profile) setenv("TERN_CUDA_PROFILE", "1", 1);
     if (check(&b, format, &e) != OK || parse_sizes(&b.batches, "--batch", batches, 256, &e) != OK ||
-        parse_sizes(&b.chunks, "--chunk", chunks, STEP_TOKENS, &e) != OK ||
+        parse_sizes(&b.chunks, "--chunk", chunks, b.step_tokens, &e) != OK ||
         parse_kv_type(&b.kv_type, kv_type, &e) != OK)
         return cmd_usage("bench", &e);
     if (open_all(&b, &e) == OK && measure(&b, start, &e) == OK) {

@@ -19,7 +19,7 @@ static const struct verb verb = {
 
 int eval_open(struct eval *v, const struct eval_opt *opt, struct err *e)
 {
-    struct backend_opt be = { .n_threads = opt->n_threads, .reference = opt->reference };
+    struct backend_opt be = { opt->device, opt->n_threads, opt->reference };
     int rc;
     if ((rc = source_open(&v->src, opt->model, e)) != OK) return rc;
     if ((rc = backend_open(&v->be, &be, e)) != OK) return rc;
@@ -79,6 +79,7 @@ int cmd_eval(int argc, char **argv)
         { "--llama", NULL, ARG_FLAG, &o.llama, NULL,
           "ppl: BOS before each window, only its second half scored" },
         { "--ref", NULL, ARG_FLAG, &o.reference, NULL, "plain C kernels and F32 KV" },
+        { "--device", NULL, ARG_STR, &o.device, "NAME", "where to run: cpu, cuda, cuda:1 (cpu)" },
         { "--threads", "-t", ARG_INT, &o.n_threads, "N", "threads (default: physical cores)" },
         { 0 },
     };

@@ -19,6 +19,7 @@ struct eval_opt {
     const char *model;           /* a folder or a file */
     const char *golden;          /* logits: NULL is golden.safetensors in the folder */
     const char *file;            /* ppl: the text */
+    const char *device;          /* NULL: the CPU */
     bool reference;              /* plain C kernels and F32 KV */
     int n_threads;
     int n_ctx;                   /* ppl: tokens of a window */

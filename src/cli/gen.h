@@ -32,7 +32,7 @@ struct gen {
       "context in tokens (default: the model's, at most 4096)" },                                  \
     { "--threads", "-t", ARG_INT, &(g)->threads, "N",                                              \
       "threads (default: one for each physical core)" },                                           \
-    { "--device", NULL, ARG_STR, &(g)->device, "NAME", "where to run (default: cpu)" }
+    { "--device", NULL, ARG_STR, &(g)->device, "NAME", "where to run: cpu, cuda, cuda:1 (default: cpu)" }
 
 #define GEN_SAMPLE_ARGS(g)                                                                         \
     { "--tokens", "-n", ARG_INT, &(g)->n, "N",                                                     \

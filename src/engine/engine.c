@@ -7,6 +7,7 @@ enum {
     CTX_DEFAULT = 4096,
     CTX_MAX = 1 << 24,
     BATCH_DEFAULT = 512,
+    BATCH_DEFAULT_GPU = 2048,
     BATCH_MAX = 1 << 16,
     SEQS_DEFAULT = 16,
     SEQS_MAX = 4096,
@@ -14,6 +15,7 @@ enum {
     KV_CONTEXTS = 4,
     SPARE = 8,                       /* requests beside those admission counts: warm-up */
     BLOCKED_NS = 1000000,
+    CHUNK_GPU = 256,                 /* fewer tokens of a prompt cost a GPU almost as much */
     WARM_TOKENS = 4
 };
 
@@ -37,6 +39,10 @@ static int check_opt(const struct engine_opt *o, struct err *e)
     return OK;
 }
 
+static bool is_gpu(const struct backend_opt *b) { return b->device && strncmp(b->device, "cuda", 4) == 0; }
+
+int engine_batch_default(const struct backend_opt *b) { return is_gpu(b) ? BATCH_DEFAULT_GPU : BATCH_DEFAULT; }
+
 static int at_least(int v, int least) { return v < least ? least : v; }
 
 /* Zeros become what they stand for, and what cannot be reached is lowered. */
@@ -51,7 +57,7 @@ static void set_opt(struct engine *g, const struct engine_opt *given)
         log_warn("a context of %d tokens, but the model was trained for %d", o->n_ctx, trained);
     if (o->kv_tokens == 0) o->kv_tokens = o->n_ctx < CTX_MAX / KV_CONTEXTS ? KV_CONTEXTS * o->n_ctx : o->n_ctx;
     o->kv_tokens = at_least(o->kv_tokens, o->n_ctx);
-    if (o->max_batch == 0) o->max_batch = BATCH_DEFAULT;
+    if (o->max_batch == 0) o->max_batch = engine_batch_default(&o->backend);
     if (o->max_batch > o->kv_tokens) o->max_batch = o->kv_tokens;
     if (o->max_seqs == 0) o->max_seqs = SEQS_DEFAULT;
     if (o->max_seqs > o->max_batch) o->max_seqs = o->max_batch;
@@ -63,6 +69,7 @@ static void set_opt(struct engine *g, const struct engine_opt *given)
     if (o->step_ms <= 0) o->step_ms = 100;
     if (o->stretch <= 0) o->stretch = 2.5;
     if (o->age_ms <= 0) o->age_ms = 1000;
+    g->min_chunk = is_gpu(&o->backend) ? CHUNK_GPU : 2 * KV_BLOCK;
 
     g->lim = (struct seq_limits){ .n_ctx = o->n_ctx, .n_vocab = g->model->hp.n_vocab };
     /* Rows that only pad the matrix have no text. */
@@ -88,13 +95,16 @@ static int open_memory(struct engine *g, struct err *e)
     struct decoder_opt d = { .max_tokens = o->max_batch, .max_seqs = o->max_seqs, .max_table = table,
                              .max_out = o->max_seqs };
     size_t n = (size_t)(g->max_live = o->max_requests + SPARE);
+    struct step_opt s;
 
     rc = block_pool_open(&g->pool, g->backend, model_kvshape(g->model), g->model->hp.n_layers, o->kv_type,
                          blocks_for(o->kv_tokens) + 1, e);
     if (rc != OK) return rc;
     if (!o->no_prefix && (rc = prefix_open(&g->prefix, g->pool, e)) != OK) return rc;
     if ((rc = decoder_open(&g->decoder, g->model, g->pool, d, e)) != OK) return rc;
-    if ((rc = step_init(&g->step, o->max_batch, o->max_seqs, table, e)) != OK) return rc;
+    s = (struct step_opt){ .max_tokens = o->max_batch, .max_seqs = o->max_seqs, .table_stride = table,
+                           .max_adjust = decoder_max_adjust(g->decoder), .n_pick_from = g->lim.n_pick };
+    if ((rc = step_init(&g->step, s, e)) != OK) return rc;
     if ((rc = chan_open(&g->in, g->max_live, e)) != OK) return rc;
     g->live = mem_try_array(n, sizeof *g->live);
     g->view = mem_try_array(n, sizeof *g->view);

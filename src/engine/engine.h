@@ -18,7 +18,7 @@ struct engine_opt {
     struct backend_opt backend;
     int n_ctx;                   /* tokens of a sequence; 0: the model's, at most 4096 */
     int kv_tokens;               /* of the whole KV cache; 0: 4 contexts, at least one */
-    int max_batch;               /* tokens of a step; 0: 512 */
+    int max_batch;               /* tokens of a step; 0: engine_batch_default */
     int max_seqs;                /* running at once; 0: 16 */
     int max_requests;            /* waiting and running; 0: 16 times max_seqs */
     int max_queue_tokens;        /* prompt tokens waiting; 0: 64 contexts */
@@ -44,6 +44,7 @@ struct engine_info {
 int  engine_open(struct engine **out, const char *path, const struct engine_opt *opt, struct err *e);
 void engine_close(struct engine *g);     /* NULL is fine; what still runs is cancelled and told so */
 void engine_info(const struct engine *g, struct engine_info *out);
+int  engine_batch_default(const struct backend_opt *b);  /* 512, on a GPU 2048 */
 const struct tokenizer *engine_tokenizer(const struct engine *g);   /* NULL: the model carries none */
 bool engine_is_end(const struct engine *g, int32_t id);  /* one of the model's end tokens */
 struct engine_stats *engine_stats(struct engine *g);     /* read only, any thread */

@@ -26,6 +26,7 @@ struct engine {
     struct engine_opt opt;           /* effective */
     struct seq_limits lim;
     double open_ms;
+    int min_chunk;                   /* see sched_opt */
 
     /* where threads meet */
     struct chan *in;                 /* requests that were taken */

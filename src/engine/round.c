@@ -212,7 +212,7 @@ static void make_plan(struct engine *g)
     struct sched_in in = { .opt = { .max_tokens = g->opt.max_batch,
                                     .max_seqs = g->opt.max_seqs,
                                     .block = KV_BLOCK,
-                                    .min_chunk = 2 * KV_BLOCK,
+                                    .min_chunk = g->min_chunk,
                                     .age_ns = (uint64_t)g->opt.age_ms * 1000000,
                                     .max_step_ns = (uint64_t)g->opt.step_ms * 1000000,
                                     .solo_step_ns = (uint64_t)g->opt.step_ms * 1000000 * SOLO,
@@ -341,11 +341,25 @@ static void count_token(struct engine *g, struct request *r, struct seq *s, uint
     s->last_ns = now;
 }
 
-/* Until min_tokens are there, no end token can win: their logits are kept aside while one is picked. */
+/* Until min_tokens are there, no end token can win. */
+static int n_banned(const struct engine *g, const struct request *r)
+{
+    return r->n_out < r->min_tokens && !r->ignore_eos ? g->ends.n : 0;
+}
+
+/* What the decoder can pick it does; who wants logprobs needs the logits. */
+static void plan_picks(struct engine *g)
+{
+    for (int i = 0; i < g->step.n_seqs; i++) {
+        const struct request *r = g->step.seqs[i]->r;
+        if (r->n_top < 0) step_pick(&g->step, i, g->ends.ids, n_banned(g, r));
+    }
+}
+
+/* Logits of banned tokens are kept aside while one is picked. */
 static int pick_one(const struct engine *g, struct seq *s, float *logits, int32_t *id, struct err *e)
 {
-    const struct request *r = s->r;
-    int n = r->n_out < r->min_tokens && !r->ignore_eos ? g->ends.n : 0, rc;
+    int n = n_banned(g, s->r), rc;
     float aside[ENDS_MAX];
 
     for (int i = 0; i < n; i++) aside[i] = logits[g->ends.ids[i]];
@@ -355,19 +369,24 @@ static int pick_one(const struct engine *g, struct seq *s, float *logits, int32_
     return rc;
 }
 
-/* Picks a token of s and tells of it. What that leads to. */
-static enum finish pick(struct engine *g, struct seq *s, float *logits, struct err *e)
+/* Picks a token of sequence i of the step, or takes the one that the decoder did, and tells of it. What that
+ * leads to. */
+static enum finish pick(struct engine *g, int i, float *logits, struct err *e)
 {
+    struct seq *s = g->step.seqs[i];
     struct request *r = s->r;
     struct event ev = { .n_top = 0 };
     enum finish why;
     int32_t id;
+    int rc;
 
     if (atomic_load_explicit(&r->cancel, memory_order_acquire) != CANCEL_NO) {
         err_set(e, E_CANCELLED, "the request was cancelled");
         return FINISH_CANCELLED;
     }
-    if (pick_one(g, s, logits, &id, e) != OK) return FINISH_ERROR;
+    if (g->step.pick[i] < 0) rc = pick_one(g, s, logits, &id, e);
+    else rc = sampler_take(s->sampler, id = g->step.picked[g->step.pick[i]], e);
+    if (rc != OK) return FINISH_ERROR;
     if (r->n_top >= 0) {
         ev.n_top = r->n_top;
         ev.logprob = logprob_of(logits, g->lim.n_vocab, id, ev.top, ev.n_top);
@@ -400,7 +419,7 @@ static void pick_tokens(struct engine *g, const float *logits)
 
         if (g->step.out[i] < 0) continue;
         /* The decoder's rows are this step's alone. */
-        why = pick(g, s, (float *)logits + (size_t)g->step.out[i] * (size_t)g->model->hp.n_vocab, &e);
+        why = pick(g, i, (float *)logits + (size_t)g->step.out[i] * (size_t)g->model->hp.n_vocab, &e);
         n++;
         if (why != FINISH_NONE) finish(g, place_of(g, s->r), why, e.code ? &e : NULL);
         else tell(s->r);
@@ -452,6 +471,7 @@ static void run_step(struct engine *g)
     int rc;
 
     gauge_set(&g->stats.step_begin_ns, (int64_t)begin_ns);
+    plan_picks(g);
     rc = step_run(&g->step, g->decoder, &logits, &e);
     gauge_set(&g->stats.step_begin_ns, 0);
     if (rc == E_CANCELLED) return;                       /* the next round ends it */

@@ -4,11 +4,12 @@
 
 #include <string.h>
 
-int step_init(struct step *st, int max_tokens, int max_seqs, int table_stride, struct err *e)
+int step_init(struct step *st, struct step_opt o, struct err *e)
 {
-    size_t nt = (size_t)max_tokens, ns = (size_t)max_seqs, cells = ns * (size_t)table_stride;
+    size_t nt = (size_t)o.max_tokens, ns = (size_t)o.max_seqs, cells = ns * (size_t)o.table_stride;
 
-    *st = (struct step){ .max_tokens = max_tokens, .max_seqs = max_seqs, .table_stride = table_stride };
+    *st = (struct step){ .max_tokens = o.max_tokens, .max_seqs = o.max_seqs, .table_stride = o.table_stride,
+                         .max_adjust = o.max_adjust, .n_pick_from = o.n_pick_from };
     st->ids = mem_try_array(nt, sizeof *st->ids);
     st->pos = mem_try_array(nt, sizeof *st->pos);
     st->row = mem_try_array(nt, sizeof *st->row);
@@ -18,12 +19,16 @@ int step_init(struct step *st, int max_tokens, int max_seqs, int table_stride, s
     st->n_new = mem_try_array(ns, sizeof *st->n_new);
     st->out = mem_try_array(ns, sizeof *st->out);
     st->seq_len = mem_try_array(ns, sizeof *st->seq_len);
+    st->pick = mem_try_array(ns, sizeof *st->pick);
+    st->picks = mem_try_array(ns, sizeof *st->picks);
+    st->picked = mem_try_array(ns, sizeof *st->picked);
+    st->adjust = mem_try_array((size_t)o.max_adjust + 1, sizeof *st->adjust);
     if (st->ids && st->pos && st->row && st->table && st->out_rows && st->seqs && st->n_new &&
-        st->out && st->seq_len)
+        st->out && st->seq_len && st->pick && st->picks && st->picked && st->adjust)
         return OK;
     step_release(st);
-    return err_set(e, E_NOMEM, "no memory for steps of %d tokens and %d sequences", max_tokens,
-                   max_seqs);
+    return err_set(e, E_NOMEM, "no memory for steps of %d tokens and %d sequences", o.max_tokens,
+                   o.max_seqs);
 }
 
 void step_release(struct step *st)
@@ -37,10 +42,14 @@ void step_release(struct step *st)
     mem_free(st->n_new);
     mem_free(st->out);
     mem_free(st->seq_len);
+    mem_free(st->pick);
+    mem_free(st->picks);
+    mem_free(st->picked);
+    mem_free(st->adjust);
     *st = (struct step){ 0 };
 }
 
-void step_begin(struct step *st) { st->n_tokens = st->n_seqs = st->n_out = 0; }
+void step_begin(struct step *st) { st->n_tokens = st->n_seqs = st->n_out = st->n_picks = st->n_adjust = 0; }
 
 void step_add(struct step *st, struct seq *s, int n)
 {
@@ -56,11 +65,25 @@ void step_add(struct step *st, struct seq *s, int n)
         st->pos[st->n_tokens] = s->n_kv + i;
         st->row[st->n_tokens++] = row;
     }
-    st->out[row] = -1;
+    st->out[row] = st->pick[row] = -1;
     if ((size_t)(s->n_kv + n) == s->tokens.n) { /* all of it is in: the next token can be picked */
         st->out[row] = st->n_out;
         st->out_rows[st->n_out++] = st->n_tokens - 1;
     }
+}
+
+void step_pick(struct step *st, int i, const int32_t *bans, int n_bans)
+{
+    struct pick *p = &st->picks[st->n_picks];
+    int n;
+
+    if (st->max_adjust == 0 || st->out[i] < 0) return;
+    n = sampler_plan(st->seqs[i]->sampler, bans, n_bans, p, st->adjust + st->n_adjust, st->max_adjust - st->n_adjust);
+    if (n < 0) return;
+    p->row = st->out[i];
+    p->adjust = st->n_adjust;
+    st->n_adjust += n;
+    st->pick[i] = st->n_picks++;
 }
 
 static bool is_unwanted(void *arg)
@@ -73,7 +96,9 @@ int step_run(struct step *st, struct decoder *d, const float **logits, struct er
 {
     struct batch b = { .n_tokens = st->n_tokens, .ids = st->ids, .pos = st->pos, .seq = st->row,
                        .n_seqs = st->n_seqs, .table = st->table, .table_stride = st->table_stride,
-                       .n_out = st->n_out, .out_rows = st->out_rows,
+                       .n_out = st->n_out, .out_rows = st->out_rows, .n_picks = st->n_picks,
+                       .picks = st->picks, .adjust = st->adjust, .n_adjust = st->n_adjust,
+                       .n_pick_from = st->n_pick_from, .picked = st->picked,
                        .seq_len = st->seq_len };
     int rc;
 

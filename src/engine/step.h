@@ -17,14 +17,29 @@ struct step {
     int *n_new;                  /* [max_seqs] tokens of it in this step */
     int *out;                    /* [max_seqs] its row of logits, or -1 */
     int32_t *seq_len;            /* [max_seqs] tokens it has by now, in KV or not */
+    /* where the decoder picks; the rest is picked from logits */
+    int *pick;                   /* [max_seqs] which of the picks is its own, or -1 */
+    struct pick *picks;          /* [max_seqs] */
+    struct pick_adjust *adjust;  /* [max_adjust] */
+    int32_t *picked;             /* [max_seqs] by pick, after the run */
+    int n_picks, n_adjust, max_adjust, n_pick_from;
 };
 
-int  step_init(struct step *st, int max_tokens, int max_seqs, int table_stride, struct err *e);
+struct step_opt {
+    int max_tokens, max_seqs, table_stride;
+    int max_adjust;              /* 0: the decoder does not pick */
+    int n_pick_from;             /* ids that may be picked */
+};
+
+int  step_init(struct step *st, struct step_opt opt, struct err *e);
 void step_release(struct step *st);
 
 void step_begin(struct step *st);
 /* The next n tokens of s, whose blocks are reserved. */
 void step_add(struct step *st, struct seq *s, int n);
+/* The decoder is to pick the token of seqs[i], without the bans. Not done where it cannot: then it is picked from
+ * logits. In order of i. */
+void step_pick(struct step *st, int i, const int32_t *bans, int n_bans);
 /* Runs the batch. A step of one sequence ends early with E_CANCELLED if that is cancelled meanwhile.
  * On failure no sequence has moved. *logits as decoder_run gives them. */
 int  step_run(struct step *st, struct decoder *d, const float **logits, struct err *e);

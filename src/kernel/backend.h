@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "kernel/kvview.h"
+#include "kernel/pick.h"
 #include "kernel/tensor.h"
 
 struct backend;
@@ -43,18 +44,35 @@ struct attend_opt {
     const float *slopes;         /* [n_heads] or NULL: ALiBi, slope * (key pos - query pos) */
 };
 
+/* The largest step that will come: what a backend takes its own memory for. */
+struct backend_limits {
+    int max_tokens, max_seqs, max_out;
+    int max_cols, max_rows;      /* the widest input and output of any product but the head's */
+    int n_vocab;
+    int n_heads, head_dim;       /* the largest of any layer, keys' and values' */
+    int max_adjust;              /* adjustments of all picks of a step */
+};
+
 struct backend {
     const char *name;            /* "cpu", "cuda:0" */
     char detail[96];             /* "avx512+vnni+amx, 2 threads" */
     void *self;
     size_t used_bytes[MEM_KINDS];
+    uint64_t n_allocs;           /* times memory was taken: a step adds none */
 
     /* memory: 64-byte aligned at least; NULL never comes without an error */
     int  (*alloc)(struct backend *be, void **out, size_t bytes, enum mem_kind kind, struct err *e);
     void (*free)(struct backend *be, void *p, size_t bytes, enum mem_kind kind);
     void (*put)(struct backend *be, void *dst, const void *src, size_t bytes);
     void (*get)(struct backend *be, void *dst, const void *src, size_t bytes);
+    /* A result that only an operation of the same step was to read (what a norm hands a product, the up of an
+     * activation) may never be written: read such memory before sync or not at all. */
     int  (*sync)(struct backend *be, struct err *e);
+    /* Host memory that get fills fastest. NULL: any is as good. */
+    int  (*host_alloc)(struct backend *be, void **out, size_t bytes, struct err *e);
+    void (*host_free)(struct backend *be, void *p, size_t bytes);
+    /* Before the first step, and once: memory for the largest. NULL: it needs none of its own. */
+    int  (*reserve)(struct backend *be, const struct backend_limits *lim, struct err *e);
     void (*close)(struct backend *be);
 
     /* Takes a weight over: uploads it, repacks it, or keeps reading the mapped file. May be
@@ -103,10 +121,15 @@ struct backend {
     void (*add)(struct backend *be, const struct tensor *x, const struct tensor *y, float scale);   /* x += scale * y */
     void (*scale)(struct backend *be, const struct tensor *x, float scale);
     void (*softcap)(struct backend *be, const struct tensor *x, float cap);   /* x = cap * tanh(x / cap) */
+
+    /* ids[i] = the token that picks[i] draws of its row of logits, whose cols are the tokens that may be drawn;
+     * -1: none of them is a number. All in the backend's memory. NULL: the host draws, from logits that it gets. */
+    void (*sample)(struct backend *be, int32_t *ids, const struct tensor *logits, const struct pick *picks,
+                   int n_picks, const struct pick_adjust *adjust);
 };
 
 struct backend_opt {
-    const char *device;          /* NULL or "cpu" */
+    const char *device;          /* NULL or "cpu"; "cuda", "cuda:1": by tern-cuda.so */
     int n_threads;               /* 0: physical cores */
     bool reference;              /* plain C kernels, F32 throughout: the definition */
 };
@@ -116,4 +139,20 @@ void backend_close(struct backend *be);                  /* NULL is fine */
 
 /* The CPU's table; backend_open calls it. */
 int  cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e);
+
+/* What tern-cuda.so exports. layout is backend_layout() of the caller: a library of another build, whose
+ * structs may lie differently, refuses. */
+#define BACKEND_VERSION 2
+typedef int backend_open_fn(struct backend **out, const struct backend_opt *opt, uint64_t layout, struct err *e);
+static inline uint64_t backend_layout(void)
+{
+    uint64_t sizes[] = { sizeof(struct backend), sizeof(struct backend_opt), sizeof(struct backend_limits),
+                         sizeof(struct linear), sizeof(struct attend_opt), sizeof(struct tensor),
+                         sizeof(struct weight), sizeof(struct kvview), sizeof(struct kvlayer), sizeof(struct err),
+                         sizeof(struct pick), sizeof(struct pick_adjust) };
+    uint64_t h = BACKEND_VERSION;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) h = h * 1000003 + sizes[i];
+    return h;
+}
 #endif

@@ -5,8 +5,9 @@
 #ifndef TERN_MODEL_BATCH_H
 #define TERN_MODEL_BATCH_H
 
+#include "kernel/pick.h"
+
 #include <stdbool.h>
-#include <stdint.h>
 
 struct batch {
     int n_tokens;
@@ -18,6 +19,14 @@ struct batch {
     int table_stride;
     int n_out;
     const int32_t *out_rows;     /* [n_out] which tokens want logits */
+    /* Outputs of which only a token is wanted, where the decoder can pick (decoder_can_pick): `row` is one of the
+     * n_out, rising. The logits of these do not come back. */
+    int n_picks;
+    const struct pick *picks;    /* [n_picks] */
+    const struct pick_adjust *adjust;
+    int n_adjust;
+    int n_pick_from;             /* the first so many ids may be drawn */
+    int32_t *picked;             /* [n_picks] what came; -1: no logit was a number */
     /* [n_seqs] how long each sequence will be, for models whose rotary scaling depends on it
      * (longrope, dynamic): then a prompt in chunks is the prompt in one piece. NULL: as long as
      * this batch shows. */

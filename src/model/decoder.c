@@ -4,6 +4,8 @@
 #include "model/rotary.h"
 #include "model/scratch.h"
 
+enum { LEAST_ADJUST = 256 };
+
 struct decoder {
     struct model *m;
     struct backend *be;
@@ -11,6 +13,8 @@ struct decoder {
     struct scratch s;
     struct kvview kv;
     const int32_t *ids, *out_rows;   /* of this batch, in the backend's memory */
+    const struct pick *picks;
+    const struct pick_adjust *adjust;
 };
 
 int decoder_open(struct decoder **out, struct model *m, struct block_pool *kv,
@@ -58,6 +62,21 @@ static int check_token(struct decoder *d, const struct batch *b, int t, struct e
     return OK;
 }
 
+static int check_picks(struct decoder *d, const struct batch *b, struct err *e)
+{
+    int n_vocab = d->m->hp.n_vocab;
+    bool good = decoder_can_pick(d) && b->n_picks <= b->n_out && b->n_adjust >= 0 &&
+                b->n_adjust <= d->s.max_adjust && b->n_pick_from > 0 && b->n_pick_from <= n_vocab && b->picked;
+
+    for (int i = 0; good && i < b->n_picks; i++) {
+        const struct pick *p = &b->picks[i];
+        good = p->row > (i ? p[-1].row : -1) && p->row < b->n_out && p->adjust >= 0 && p->n_adjust >= 0 &&
+               p->n_adjust <= b->n_adjust - p->adjust;
+    }
+    for (int i = 0; good && i < b->n_adjust; i++) good = b->adjust[i].id >= 0 && b->adjust[i].id < n_vocab;
+    return good ? OK : err_set(e, E_INVALID, "%d picks of %d outputs do not fit the batch", b->n_picks, b->n_out);
+}
+
 static int check(struct decoder *d, const struct batch *b, struct err *e)
 {
     const struct decoder_opt *o = &d->s.opt;
@@ -78,7 +97,7 @@ static int check(struct decoder *d, const struct batch *b, struct err *e)
         if (b->out_rows[i] < 0 || b->out_rows[i] >= b->n_tokens)
             return err_set(e, E_INVALID, "output row %d is not one of %d tokens", b->out_rows[i],
                            b->n_tokens);
-    return OK;
+    return b->n_picks ? check_picks(d, b, e) : OK;
 }
 
 static const int32_t *stage(struct decoder *d, size_t *used, const int32_t *src, size_t n)
@@ -89,6 +108,23 @@ static const int32_t *stage(struct decoder *d, size_t *used, const int32_t *src,
     return there;
 }
 
+static const void *stage_structs(struct decoder *d, size_t *used, const void *src, int n, size_t size)
+{
+    *used = (*used + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN;
+    return stage(d, used, src, (size_t)n * size / sizeof(int32_t));
+}
+
+/* What is put is rounded up, so that steps with a few more adjustments are the same calls. */
+static void stage_adjust(struct decoder *d, size_t *used, const struct batch *b)
+{
+    int n = LEAST_ADJUST;
+
+    d->adjust = stage_structs(d, used, b->adjust, b->n_adjust, sizeof *b->adjust);
+    while (n < b->n_adjust) n *= 2;
+    if (n > d->s.max_adjust) n = d->s.max_adjust;
+    if (b->n_adjust) *used += (size_t)(n - b->n_adjust) * (sizeof *b->adjust / sizeof(int32_t));
+}
+
 static void put_batch(struct decoder *d, const struct batch *b)
 {
     size_t used = 0, n = (size_t)b->n_tokens;
@@ -96,7 +132,9 @@ static void put_batch(struct decoder *d, const struct batch *b)
     d->kv.pos = stage(d, &used, b->pos, n);
     d->kv.seq = stage(d, &used, b->seq, n);
     d->out_rows = stage(d, &used, b->out_rows, (size_t)b->n_out);
+    if (b->n_picks) d->picks = stage_structs(d, &used, b->picks, b->n_picks, sizeof *b->picks);
     d->kv.table = stage(d, &used, b->table, (size_t)b->n_seqs * (size_t)b->table_stride);
+    if (b->n_picks) stage_adjust(d, &used, b);
     d->kv.table_stride = b->table_stride;
     d->kv.n_tokens = b->n_tokens;
     d->kv.n_seqs = b->n_seqs;
@@ -241,16 +279,42 @@ static bool layers(struct decoder *d, const struct batch *b, bool gathered)
     return true;
 }
 
-static void head(struct decoder *d)
+bool decoder_can_pick(const struct decoder *d) { return d->s.picked != NULL; }
+int decoder_max_adjust(const struct decoder *d) { return d->s.max_adjust; }
+
+/* Rows that nobody picks from, neighbours in one go. */
+static void get_logits(struct decoder *d, const struct batch *b)
+{
+    size_t row = (size_t)d->s.logits_t.cols;
+
+    for (int i = 0, pick = 0; i < b->n_out;) {
+        int end = pick < b->n_picks ? b->picks[pick].row : b->n_out;
+        if (i < end)
+            d->be->get(d->be, d->s.logits_host + (size_t)i * row, d->s.logits + (size_t)i * row,
+                       (size_t)(end - i) * row * sizeof(float));
+        i = end + 1;
+        pick++;
+    }
+}
+
+static void pick_tokens(struct decoder *d, const struct batch *b)
+{
+    struct scratch *s = &d->s;
+
+    s->pick_t = tensor_cols(s->logits_t, 0, b->n_pick_from);
+    d->be->sample(d->be, s->picked, &s->pick_t, d->picks, b->n_picks, d->adjust);
+    d->be->get(d->be, b->picked, s->picked, (size_t)b->n_picks * sizeof *b->picked);
+}
+
+static void head(struct decoder *d, const struct batch *b)
 {
     struct model *m = d->m;
     struct scratch *s = &d->s;
     norm(d, &s->out_norm, &s->steps[m->hp.n_layers - 1].tx, m->out_norm, m->out_norm_b);
     d->be->linear(d->be, &s->out_norm, &s->head, 1);
     if (m->hp.logit_softcap != 0) d->be->softcap(d->be, &s->logits_t, m->hp.logit_softcap);
-    if (s->logits_host)
-        d->be->get(d->be, s->logits_host, s->logits,
-                   (size_t)s->logits_t.rows * (size_t)s->logits_t.cols * sizeof(float));
+    if (b->n_picks) pick_tokens(d, b);
+    if (s->logits_host) get_logits(d, b);
 }
 
 static bool is_all(const struct batch *b)
@@ -274,7 +338,7 @@ int decoder_run(struct decoder *d, const struct batch *b, const float **logits, 
         rc = d->be->sync(d->be, e);
         return rc != OK ? rc : err_set(e, E_CANCELLED, "the pass was stopped: nobody wants its result");
     }
-    if (b->n_out) head(d);
+    if (b->n_out) head(d, b);
     *logits = d->s.logits_host ? d->s.logits_host : d->s.logits;
     return d->be->sync(d->be, e);
 }

@@ -22,7 +22,11 @@ int decoder_open(struct decoder **out, struct model *m, struct block_pool *kv,
                  struct decoder_opt opt, struct err *e);
 void decoder_close(struct decoder *d);                   /* NULL is fine */
 
+bool decoder_can_pick(const struct decoder *d);          /* false: batches have no picks */
+int  decoder_max_adjust(const struct decoder *d);        /* adjustments of a batch's picks at most */
+
 /* Runs the batch; returns when logits are there: *logits is [n_out][n_vocab], the decoder's, valid
- * until the next call. The batch is checked against the limits above (E_INVALID). */
+ * until the next call; rows that were picked from are not filled. The batch is checked against the
+ * limits above (E_INVALID). */
 int  decoder_run(struct decoder *d, const struct batch *b, const float **logits, struct err *e);
 #endif

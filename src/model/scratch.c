@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+enum { ADJUST_EACH = 512, ADJUST_MAX = 1 << 18 };
+
 static int max_int(int a, int b) { return a > b ? a : b; }
 
 struct widths {
@@ -76,10 +78,43 @@ static int alloc_host(struct scratch *s, const struct hparams *hp, const struct 
     /* The CPU's memory can be read in place. */
     if (strcmp(s->be->name, "cpu") == 0) return OK;
     s->logits_bytes = (size_t)s->opt.max_out * (size_t)hp->n_vocab * sizeof(float);
+    if (s->be->host_alloc)
+        return s->be->host_alloc(s->be, (void **)&s->logits_host, s->logits_bytes, e);
     s->logits_host = mem_try_aligned(s->logits_bytes);
     return s->logits_host
                ? OK
                : err_set(e, E_NOMEM, "no memory for %zu bytes of logits", s->logits_bytes);
+}
+
+/* The largest step, as the backend wants to know it before the first. */
+static int reserve(const struct scratch *s, const struct hparams *hp, const struct widths *w,
+                   struct err *e)
+{
+    struct backend_limits lim = {
+        .max_tokens = s->opt.max_tokens,
+        .max_seqs = s->opt.max_seqs,
+        .max_out = s->opt.max_out,
+        .max_cols = max_int(max_int(w->embd, w->o), w->ff),
+        .max_rows = max_int(max_int(w->embd, w->ff), max_int(w->q, max_int(w->k, w->v))),
+        .n_vocab = hp->n_vocab,
+        .max_adjust = s->max_adjust,
+    };
+
+    if (!s->be->reserve) return OK;
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct layer_hp *lh = &hp->layers[l];
+        lim.n_heads = max_int(lim.n_heads, lh->n_heads);
+        lim.head_dim = max_int(lim.head_dim, max_int(lh->head_dim, lh->head_dim_v));
+    }
+    return s->be->reserve(s->be, &lim, e);
+}
+
+/* What the picks of the largest batch take of its arrays, each part beginning where any number may lie. */
+static uint64_t pick_ints(const struct scratch *s)
+{
+    uint64_t bytes = (uint64_t)s->opt.max_out * sizeof(struct pick) +
+                     (uint64_t)s->max_adjust * sizeof(struct pick_adjust);
+    return bytes / sizeof(int32_t) + 2 * STAGE_ALIGN;
 }
 
 int scratch_init(struct scratch *s, const struct model *m, struct decoder_opt opt, struct err *e)
@@ -87,10 +122,15 @@ int scratch_init(struct scratch *s, const struct model *m, struct decoder_opt op
     const struct hparams *hp = &m->hp;
     struct widths w = widths_of(hp);
     uint64_t n_ints = 3 * (uint64_t)opt.max_tokens + (uint64_t)opt.max_out +
-                      (uint64_t)opt.max_seqs * (uint64_t)opt.max_table;
+                      (uint64_t)opt.max_seqs * (uint64_t)opt.max_table, picked = 0;
     int rc;
 
     *s = (struct scratch){ .opt = opt, .be = m->be };
+    if (m->be->sample) {
+        s->max_adjust = opt.max_out < ADJUST_MAX / ADJUST_EACH ? opt.max_out * ADJUST_EACH : ADJUST_MAX;
+        picked = n_ints += pick_ints(s);
+        n_ints += (uint64_t)opt.max_out;
+    }
     if (opt.max_tokens < 1 || opt.max_seqs < 1 || opt.max_table < 1 || opt.max_out < 1 ||
         n_ints > 1u << 30)
         return err_set(e, E_INVALID, "a step of %d tokens of %d sequences makes no sense",
@@ -101,14 +141,18 @@ int scratch_init(struct scratch *s, const struct model *m, struct decoder_opt op
         (rc = s->be->alloc(s->be, (void **)&s->ints, s->int_bytes, MEM_SCRATCH, e)) != OK)
         return rc;
     carve(s, hp, &w);
-    return alloc_host(s, hp, &w, e);
+    if (picked) s->picked = s->ints + picked;
+    if ((rc = alloc_host(s, hp, &w, e)) != OK) return rc;
+    return reserve(s, hp, &w, e);
 }
 
 void scratch_release(struct scratch *s)
 {
     if (s->floats) s->be->free(s->be, s->floats, s->float_bytes, MEM_SCRATCH);
     if (s->ints) s->be->free(s->be, s->ints, s->int_bytes, MEM_SCRATCH);
-    if (s->logits_host) mem_free_aligned(s->logits_host, s->logits_bytes);
+    if (s->logits_host && s->be->host_free)
+        s->be->host_free(s->be, s->logits_host, s->logits_bytes);
+    else if (s->logits_host) mem_free_aligned(s->logits_host, s->logits_bytes);
     mem_free(s->ints_host);
     mem_free(s->seq_end);
     mem_free(s->freq_host);

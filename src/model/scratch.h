@@ -7,6 +7,8 @@
 
 #include "model/decoder.h"
 
+#define STAGE_ALIGN 4                /* ints: where structs of a batch may begin */
+
 /* One layer's calls. `n` tokens go in; behind attention only those that matter go on (all of them,
  * or in the last layer the rows that want logits). */
 struct layer_step {
@@ -28,6 +30,8 @@ struct scratch {
     float *freq; /* [n_rope][max_seqs][n_rot/2], where they depend on the sequence */
     int32_t *ints, *ints_host;       /* the batch's arrays: the backend's, and what is put there */
     size_t int_bytes;
+    int32_t *picked;                 /* [max_out] tokens that the backend drew, its memory; NULL: it draws none */
+    int max_adjust;                  /* of a batch's picks together */
     float *logits_host;              /* NULL: the backend's memory is the host's */
     size_t logits_bytes;
     /* on the host */
@@ -35,7 +39,7 @@ struct scratch {
     float *freq_host;
     struct tensor *runs;             /* rows of tables with one frequency vector each */
     int32_t *seq_end;                /* [max_seqs] tokens each sequence has after this batch */
-    struct tensor table_t[2], out_norm, logits_t;
+    struct tensor table_t[2], out_norm, logits_t, pick_t;
     struct linear head;
 };
 

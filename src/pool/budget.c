@@ -27,7 +27,8 @@ static uint64_t kv_bytes(const struct hparams *hp, const struct engine_opt *o, u
 /* Rows of activations of the widest layer, and logits: the large part of what a decoder takes. */
 static uint64_t scratch_bytes(const struct hparams *hp, const struct engine_opt *o)
 {
-    uint64_t n = or_default(o->max_batch, 512), n_out = or_default(o->max_seqs, 16), row = 0, out;
+    uint64_t n = or_default(o->max_batch, (uint64_t)engine_batch_default(&o->backend));
+    uint64_t n_out = or_default(o->max_seqs, 16), row = 0, out;
 
     for (int l = 0; l < hp->n_layers; l++) {
         uint64_t ff = (uint64_t)hparams_dim(hp, DIM_FF, l), wide = (uint64_t)hparams_dim(hp, DIM_O, l);

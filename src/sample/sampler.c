@@ -5,6 +5,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { REPEAT_LAST_MAX = 1 << 20, WIDEN = 512 };
@@ -73,6 +74,26 @@ int sample_check(const struct sample_opt *o, int n_vocab, struct err *e)
     return OK;
 }
 
+static int by_id(const void *a, const void *b)
+{
+    const struct logit_bias *x = a, *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* One for each token, of those given twice the sum. */
+static void copy_bias(struct sampler *s, const struct sample_opt *o)
+{
+    struct logit_bias *b = mem_dup(o->bias, (size_t)o->n_bias * sizeof *o->bias);
+    int n = 1;
+
+    qsort(b, (size_t)o->n_bias, sizeof *b, by_id);
+    for (int i = 1; i < o->n_bias; i++)
+        if (b[i].id == b[n - 1].id) b[n - 1].bias += b[i].bias;
+        else b[n++] = b[i];
+    s->opt.bias = b;
+    s->opt.n_bias = n;
+}
+
 int sampler_open(struct sampler **out, const struct sample_opt *o, int n_vocab, struct err *e)
 {
     struct sampler *s = NULL;
@@ -84,7 +105,7 @@ int sampler_open(struct sampler **out, const struct sample_opt *o, int n_vocab, 
     s = mem_new(struct sampler);
     s->opt = *o;
     s->opt.bias = NULL;
-    if (o->n_bias > 0) s->opt.bias = mem_dup(o->bias, (size_t)o->n_bias * sizeof *o->bias);
+    if (o->n_bias > 0) copy_bias(s, o);
     s->n_vocab = n_vocab;
     rng_seed(&s->rng, o->seed);
     s->penalties = o->repeat_last != 0 &&
@@ -226,23 +247,23 @@ static int keep_min_p(struct cand *c, int n, float min_p)
     return kept;
 }
 
+/* In the order of ids, whatever order the filters left: devices draw so too. */
 static int32_t draw(struct sampler *s, int n)
 {
     struct cand *c = s->cands;
     float top = -INFINITY;
-    double sum, at;
+    int m = 0;
 
     for (int i = 0; i < n; i++) top = c[i].d > top ? c[i].d : top;
     filter_weigh(c, n, top, s->opt.temp);
-    sum = filter_sum(c, n);
-    at = rng_unit(&s->rng) * sum;
     for (int i = 0; i < n; i++) {
-        at -= (double)c[i].p;
-        if (at < 0 && c[i].p > 0) return c[i].id;
+        if (!(c[i].p > 0)) continue;
+        c[m] = c[i];
+        c[m].key = (float)c[m].id;
+        m++;
     }
-    for (int i = n - 1; i > 0; i--)                      /* rounding left a rest */
-        if (c[i].p > 0) return c[i].id;
-    return c[0].id;
+    m = filter_mass(c, m, rng_unit(&s->rng) * filter_sum(c, m));
+    return c[m > 0 ? m - 1 : 0].id;
 }
 
 /* Nothing is filtered: the whole vocabulary is in the draw. */
@@ -277,6 +298,11 @@ static int32_t pick_random(struct sampler *s, const float *x, float max)
     return draw(s, n);
 }
 
+static int no_number(struct err *e)
+{
+    return err_set(e, E_DEVICE, "no logit is a number: the weights or the device are damaged");
+}
+
 int sampler_pick(struct sampler *s, const float *logits, int32_t *id, struct err *e)
 {
     const float *x = adjust(s, logits);
@@ -297,7 +323,49 @@ int sampler_pick(struct sampler *s, const float *logits, int32_t *id, struct err
     sampler_accept(s, *id);
     return OK;
 none:
-    return err_set(e, E_DEVICE, "no logit is a number: the weights or the device are damaged");
+    return no_number(e);
+}
+
+/* A ban goes over what else there is for its token. */
+static int ban(struct pick_adjust *a, int n, int max, int32_t id)
+{
+    int i = 0;
+
+    while (i < n && a[i].id != id) i++;
+    if (i == max) return -1;
+    a[i] = (struct pick_adjust){ id, -INFINITY, 1, 0 };
+    return i < n ? n : n + 1;
+}
+
+int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct pick *p, struct pick_adjust *a, int max)
+{
+    const struct sample_opt *o = &s->opt;
+    int n = s->n_seen;
+
+    if (o->typical < 1 || n > max) return -1;
+    for (int i = 0; i < n; i++)
+        a[i] = (struct pick_adjust){ s->seen[i].id, 0, o->repeat_penalty,
+                                     (float)s->seen[i].n * o->freq_penalty + o->presence_penalty };
+    for (int i = 0; i < o->n_bias; i++) {
+        if (s->slot && s->slot[o->bias[i].id]) {
+            a[s->slot[o->bias[i].id] - 1].add = o->bias[i].bias;
+            continue;
+        }
+        if (n == max) return -1;
+        a[n++] = (struct pick_adjust){ o->bias[i].id, o->bias[i].bias, 1, 0 };
+    }
+    for (int i = 0; i < n_bans; i++)
+        if (bans[i] < s->n_vocab && (n = ban(a, n, max, bans[i])) < 0) return -1;
+    *p = (struct pick){ .top_k = o->top_k, .temp = o->temp, .top_p = o->top_p, .min_p = o->min_p, .n_adjust = n };
+    if (o->temp != 0) p->u = rng_unit(&s->rng);
+    return n;
+}
+
+int sampler_take(struct sampler *s, int32_t id, struct err *e)
+{
+    if (id < 0 || id >= s->n_vocab) return no_number(e);
+    sampler_accept(s, id);
+    return OK;
 }
 
 int32_t sample_greedy(const float *logits, int n)

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-struct pick {
+struct lookup {
     const struct vec *vec;
     const struct tensor *out, *x;
     const struct weight *w;
@@ -15,7 +15,7 @@ struct pick {
 
 static void embed_rows(const void *arg, int begin, int end)
 {
-    const struct pick *a = arg;
+    const struct lookup *a = arg;
 
     for (int r = begin; r < end; r++) {
         const char *src = (const char *)a->w->data + (uint64_t)a->ids[r] * a->row_bytes;
@@ -35,7 +35,7 @@ void cpu_embed(struct backend *be, const struct tensor *out, const struct weight
                float scale)
 {
     struct cpu *c = cpu_of(be);
-    struct pick a = { .vec = c->vec, .out = out, .w = w, .ids = ids, .scale = scale };
+    struct lookup a = { .vec = c->vec, .out = out, .w = w, .ids = ids, .scale = scale };
 
     if (!quant_can_decode(w->type) || !dtype_row_bytes(w->type, (uint64_t)w->cols, &a.row_bytes)) {
         cpu_fail(c, E_UNSUPPORTED, "embed: cannot read rows of %d numbers in %s", w->cols,
@@ -52,7 +52,7 @@ void cpu_embed(struct backend *be, const struct tensor *out, const struct weight
 
 static void gather_rows(const void *arg, int begin, int end)
 {
-    const struct pick *a = arg;
+    const struct lookup *a = arg;
 
     for (int r = begin; r < end; r++)
         memcpy(tensor_row(a->out, r), tensor_row(a->x, a->ids[r]), (size_t)a->out->cols * sizeof(float));
@@ -60,7 +60,7 @@ static void gather_rows(const void *arg, int begin, int end)
 
 void cpu_gather(struct backend *be, const struct tensor *out, const struct tensor *x, const int32_t *rows)
 {
-    struct pick a = { .out = out, .x = x, .ids = rows };
+    struct lookup a = { .out = out, .x = x, .ids = rows };
 
     cpu_rows(cpu_of(be), out->rows, (long long)out->rows * out->cols, gather_rows, &a);
 }

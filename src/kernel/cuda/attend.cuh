@@ -1,0 +1,79 @@
+/* attend.cuh - attention on the device: what the host hands to its kernels.
+ *
+ * A token is looked up in one of two ways. As a row: blocks of warps share a sequence's keys out among
+ * them, for each KV head, and weigh their parts together at the end (attend_row.cuh). As one of a tile:
+ * consecutive tokens of a sequence with all query heads of a KV head, against 64 keys at a time
+ * (attend_tile.cuh). Which tokens go where is found on the device by attend_cut, as the host does not know
+ * the sequences' bounds. */
+#ifndef TERN_KERNEL_CUDA_ATTEND_CUH
+#define TERN_KERNEL_CUDA_ATTEND_CUH
+
+#include "kernel/cuda/kvload.cuh"
+
+#define ROW_HEADS 8              /* query heads of a block of rows: the narrow side of the matrix units */
+#define ROW_WARPS 16             /* of a block at most: one block then fills a multiprocessor */
+#define ROW_SLICE 256            /* dimensions of values of a block at most */
+/* Floats of one part in memory: fragments as threads hold them, then maxima and weights. */
+#define ROW_PART (ROW_SLICE / 16 * 128 + 2 * ROW_HEADS)
+#define TILE_KEYS 64
+#define TILE_LEAST 8             /* consecutive tokens that are worth a tile */
+#define PLAN_TOKENS 65536        /* at most in a step */
+
+struct attend_dev {
+    struct kv_dev kv;
+    const float *q;
+    float *out;
+    size_t q_stride, out_stride;
+    int n_tokens, group, dk, dv;
+    float scale, softcap;        /* scale times log2(e); with a softcap the scale of its argument */
+    float cap_log2;              /* softcap times log2(e) */
+    int window;
+    const float *sinks, *slopes;
+    bool q_whole;                /* q in 16 bytes */
+    /* rows */
+    int n_splits, head_tiles, n_slices;
+    bool one_seq;                /* its row of the table is 0 */
+    bool early;                  /* keys of former steps may be fetched while kernels before this one still run */
+    float *part;                 /* [unit][split] */
+    unsigned *done;              /* [unit] splits that are through; 0 between launches */
+    const int *row_list, *n_rows;        /* NULL: every token */
+    /* tiles */
+    const int2 *tile_list;
+    const int *n_tiles;
+    unsigned *next_tile;                 /* counts those that blocks have taken; attend_cut sets it to 0 */
+    int tile_heads;                      /* query heads of a tile at most */
+};
+
+#ifdef __CUDACC__
+#define LOG2E 1.4426950408889634f
+
+__device__ __forceinline__ float power2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+/* A product of query and key as a power of two's exponent. */
+__device__ __forceinline__ float attend_score(const struct attend_dev &a, float s, float slope, int distance)
+{
+    s *= a.scale;
+    if (a.softcap > 0.f) s = a.cap_log2 * tanhf(s);
+    return a.slopes ? s + slope * (float)distance : s;
+}
+__device__ __forceinline__ int attend_first(const struct attend_dev &a, int pos)
+{
+    return a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
+}
+#endif
+
+/* One launch each. Rows: by the type of keys and values; any: also of rows that do not lie on 16 bytes. */
+void attend_rows_f16(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps);
+void attend_rows_bf16(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps);
+void attend_rows_f8(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps);
+void attend_rows_q8(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps);
+void attend_rows_any(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps);
+void attend_tiles_f16(struct cuda *c, const struct attend_dev *a, dim3 grid);
+void attend_tiles_any(struct cuda *c, const struct attend_dev *a, dim3 grid);
+void attend_wgs(struct cuda *c, const struct attend_dev *a);         /* heads of 128 at most, on Hopper */
+void attend_wgs_turned(struct cuda *c, const struct attend_dev *a);
+#endif

@@ -1,0 +1,116 @@
+/* attend_row.cuh - one token's query heads against its sequence's keys, shared out among warps.
+ *
+ * A warp takes pages of 16 keys. It computes scores transposed (16 keys by 8 heads) and sums transposed
+ * (dimensions by 8 heads), so a KV head's group fills the narrow side of the matrix units, and both K and V
+ * come from memory as they lie: a thread's 16 bytes of a row are its share of the fragment, because the order
+ * of the summed dimension is free as long as q keeps the same one. */
+#ifndef TERN_KERNEL_CUDA_ATTEND_ROW_CUH
+#define TERN_KERNEL_CUDA_ATTEND_ROW_CUH
+
+#include "kernel/cuda/attend_row_end.cuh"
+#include "kernel/cuda/attend_row_page.cuh"
+
+/* Warps of a block at most: registers. */
+__host__ __device__ constexpr int row_most_warps(int vd) { return vd <= 128 ? ROW_WARPS : ROW_WARPS / 2; }
+
+/* Grid: splits, (KV head, tile of heads, slice of values), rows. */
+template <int KD, int VD, class L>
+__global__ void __launch_bounds__(row_most_warps(VD) * 32, 1) attend_row(const __grid_constant__ attend_dev a)
+{
+    extern __shared__ __align__(16) char smem[];
+    uint4 *qs = (uint4 *)smem;                                       /* [KD / 32][32] */
+    float2 *q_sums = (float2 *)(qs + KD);                            /* [KD / 32][ROW_HEADS / 2] */
+    char *work = (char *)(q_sums + KD / 32 * (ROW_HEADS / 2));
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_warps = blockDim.x >> 5;
+
+    cu_next();
+    if (!a.early) cu_wait();
+    int n_rows = a.row_list ? *a.n_rows : a.n_tokens;
+    for (int row = blockIdx.z; row < n_rows; row += gridDim.z) {
+        bool own = row < (int)gridDim.z;     /* later rows are not split: their parts would have no place */
+        row_place w;
+        row_state<VD> st = {};
+        int slice = blockIdx.y % a.n_slices, tile = blockIdx.y / a.n_slices % a.head_tiles;
+        if (!own && blockIdx.x > 0) return;
+        w.token = a.row_list ? a.row_list[row] : row;
+        w.kv_head = blockIdx.y / a.n_slices / a.head_tiles;
+        w.head0 = w.kv_head * a.group + tile * ROW_HEADS;
+        w.n_heads = min(ROW_HEADS, a.group - tile * ROW_HEADS);
+        w.dim0 = slice * ROW_SLICE;
+        w.blocks = a.kv.table + (size_t)(a.one_seq ? 0 : a.kv.seq[w.token]) * a.kv.table_stride;
+        w.pos = a.kv.pos[w.token];
+        w.first = attend_first(a, w.pos);
+        int page0 = a.window > 0 ? w.first / KV_BLOCK : 0, pages = w.pos / KV_BLOCK + 1 - page0;
+        int n_splits = own ? a.n_splits : 1, split = blockIdx.x, page = page0 + split * n_warps + warp;
+        int id = page < a.kv.table_stride ? w.blocks[page] : 0;      /* perhaps none of ours: not to wait for pos */
+        int n_active = min(n_splits, (pages + n_warps - 1) / n_warps);
+        if (split >= n_active) {
+            if (a.early) cu_wait();
+            continue;
+        }
+
+        auto stage_q = [&]() {
+            for (int c = warp; c < KD / 32; c += n_warps) {
+                uint4 q = q_fragment<KD, L>(a, w, c, lane >> 2, lane & 3);
+                qs[c * 32 + lane] = q;
+                if constexpr (L::staged) {
+                    float sum = quad_sum(q);
+                    if ((lane & 3) == 0) ((float *)q_sums)[c * ROW_HEADS + (lane >> 2)] = -1152.f * sum;
+                }
+            }
+            __syncthreads();
+        };
+        st.m[0] = st.m[1] = -INFINITY;
+        int end = page0 + pages, step = n_active * n_warps;
+        if constexpr (L::staged)
+            row_pages_staged<KD, VD, L>(a, w, st, qs, q_sums,
+                                        work + warp * 2 * (a.kv.k.head_bytes + a.kv.v.head_bytes), page, id, end, step,
+                                        lane, stage_q);
+        else if constexpr (L::ahead && KD <= 128)
+            row_pages_ahead<KD, VD, L>(a, w, st, qs, page, id, end, step, lane, stage_q);
+        else
+            row_pages<KD, VD, L>(a, w, st, qs, page, id, end, step, lane, stage_q);
+        row_finish<VD, L>(a, w, st, (float *)work, row * gridDim.y + blockIdx.y, split, n_active);
+        __syncthreads();
+    }
+}
+
+template <int KD, int VD, class L>
+static void row_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps, const char *name)
+{
+    size_t stage = L::staged ? 2 * (size_t)(a->kv.k.head_bytes + a->kv.v.head_bytes) : 0;
+    size_t sums = (size_t)ROW_HEADS * (VD + 2) * sizeof(float), each = stage > sums ? stage : sums;
+    size_t most = c->smem_max - 1024, smem = KD * sizeof(uint4) + KD / 32 * ROW_HEADS * sizeof(float);
+    static bool allowed;
+
+    if (warps > row_most_warps(VD)) warps = row_most_warps(VD);
+    while (smem + each * (size_t)warps > most && warps > 1) warps--;
+    smem += each * (size_t)warps;
+    if (smem > 48 * 1024 && !allowed) {
+        if (cu_check(c, cudaFuncSetAttribute(attend_row<KD, VD, L>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             (int)most), name) != OK)
+            return;
+        allowed = true;
+    }
+    cu_launch(c, name, attend_row<KD, VD, L>, grid, dim3(warps * 32), smem, *a);
+}
+
+/* Any heads; types of which few are kept so have two kernels only. */
+template <class L>
+static void row_dispatch(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps, const char *name)
+{
+    int d = a->dk > a->dv ? a->dk : a->dv;
+
+    if constexpr (L::ahead) {
+        if (d <= 64) return row_launch<64, 64, L>(c, a, grid, warps, name);
+        if (d <= 128) return row_launch<128, 128, L>(c, a, grid, warps, name);
+    }
+    if constexpr (L::staged) {
+        if (a->dk == 64 && a->dv == 64) return row_launch<64, 64, row_q8_exact>(c, a, grid, warps, name);
+        if (a->dk == 128 && a->dv == 128) return row_launch<128, 128, row_q8_exact>(c, a, grid, warps, name);
+        if (a->dk == 256 && a->dv == 256) return row_launch<256, 256, row_q8_exact>(c, a, grid, warps, name);
+    }
+    if (a->dk <= 256) row_launch<256, 256, L>(c, a, grid, warps, name);
+    else row_launch<1024, 256, L>(c, a, grid, warps, name);
+}
+#endif

@@ -1,0 +1,352 @@
+/* attend_tile.cuh - consecutive tokens of one sequence against its keys, 64 at a time.
+ *
+ * A row of a tile is one query head of one token; all query heads of a KV head lie in the same tile. Four
+ * warps have MT times 16 rows each. K and V pass through shared memory in F16, double buffered; their 16-byte
+ * pieces are stored at places exclusive-or'ed with the row's low bits, so that eight rows of one column lie
+ * in different banks. */
+#ifndef TERN_KERNEL_CUDA_ATTEND_TILE_CUH
+#define TERN_KERNEL_CUDA_ATTEND_TILE_CUH
+
+#include "kernel/cuda/attend.cuh"
+
+#define TILE_THREADS 128
+
+template <int D>
+__device__ __forceinline__ uint32_t piece_at(int row, int piece)
+{
+    return (uint32_t)(row * (D / 8) + (piece ^ (row & 7))) * 16;
+}
+
+__device__ __forceinline__ void load_4x8x8(uint32_t r[4], uint32_t at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at));
+}
+__device__ __forceinline__ void load_4x8x8_turned(uint32_t r[4], uint32_t at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at));
+}
+
+struct tile_place {
+    int token, n_rows, kv_head, head0, heads;    /* row r: token + r / heads, query head head0 + r % heads */
+    int pos, last;                               /* of the first and the last token */
+    const int32_t *blocks;
+};
+
+/* 64 rows of keys or values from position key on into shared memory; rows past the last position become zeros.
+ * ids: the four pages. */
+template <int D, bool F16>
+__device__ __forceinline__ void tile_bring(const attend_dev &a, const kv_rows &r, const tile_place &w, uint32_t to,
+                                           const int ids[4], int key)
+{
+    constexpr int per_pass = TILE_THREADS / (D / 8), passes = TILE_KEYS / per_pass, at_once = F16 ? passes : 4;
+    int piece = threadIdx.x % (D / 8), row0 = threadIdx.x / (D / 8);
+
+    if (piece * 8 >= r.dim) return;
+#pragma unroll(at_once)
+    for (int i = 0; i < passes; i++) {
+        int row = row0 + i * per_pass;
+        bool valid = key + row <= w.last;
+        const char *src = kv_head_at(r, ids[i * per_pass / KV_BLOCK], w.kv_head) +
+                          (size_t)(row % KV_BLOCK) * r.row_bytes;
+        if constexpr (F16) {
+            copy_async(to + piece_at<D>(row, piece), src + piece * 16, valid);
+        } else {
+            uint4 x = valid ? kv_eight(a.kv.type, a.kv.whole, src, piece * 8, r.dim) : make_uint4(0, 0, 0, 0);
+            asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + piece_at<D>(row, piece)), "r"(x.x),
+                         "r"(x.y), "r"(x.z), "r"(x.w)
+                         : "memory");
+        }
+    }
+}
+
+__device__ __forceinline__ void tile_ids(const tile_place &w, int key, int ids[4])
+{
+    int page = key / KV_BLOCK, end = w.last / KV_BLOCK;
+#pragma unroll
+    for (int i = 0; i < 4; i++) ids[i] = w.blocks[min(page + i, end)];
+}
+
+/* Queries as halves; rows and dimensions that are not there become zeros. */
+template <int KD, int ROWS>
+__device__ __forceinline__ void tile_queries(const attend_dev &a, const tile_place &w, uint32_t to)
+{
+    for (int i = threadIdx.x; i < ROWS * (KD / 8); i += TILE_THREADS) {
+        int row = i / (KD / 8), piece = i % (KD / 8);
+        const float *q = a.q + (size_t)(w.token + row / w.heads) * a.q_stride +
+                         (size_t)(w.head0 + row % w.heads) * a.dk + piece * 8;
+        uint32_t h[4] = { 0, 0, 0, 0 };
+        if (row < w.n_rows && piece * 8 < a.dk) {
+            if (a.q_whole) {
+                float4 x = ((const float4 *)q)[0], y = ((const float4 *)q)[1];
+                h[0] = kv_half2(x.x, x.y), h[1] = kv_half2(x.z, x.w);
+                h[2] = kv_half2(y.x, y.y), h[3] = kv_half2(y.z, y.w);
+            } else {
+                int n = a.dk - piece * 8;
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    h[j] = kv_half2(2 * j < n ? q[2 * j] : 0.f, 2 * j + 1 < n ? q[2 * j + 1] : 0.f);
+            }
+        }
+        asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + piece_at<KD>(row, piece)), "r"(h[0]),
+                     "r"(h[1]), "r"(h[2]), "r"(h[3])
+                     : "memory");
+    }
+}
+
+template <int MT>
+struct tile_scores {
+    float s[MT][TILE_KEYS / 8][4];
+};
+
+/* s = q k^T for a warp's rows. */
+template <int KD, int MT>
+__device__ __forceinline__ void tile_scores_of(tile_scores<MT> &x, uint32_t q, uint32_t k, int row0, int lane, int dk)
+{
+    int r = lane & 7, mi = lane >> 3;
+
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < TILE_KEYS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) x.s[m][n][i] = 0.f;
+#pragma unroll
+    for (int ks = 0; ks < KD / 16; ks++) {
+        uint32_t fa[MT][4], fb[4];
+        if (ks * 16 >= dk) break;
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+            load_4x8x8(fa[m], q + piece_at<KD>(row0 + m * 16 + (mi & 1) * 8 + r, ks * 2 + (mi >> 1)));
+#pragma unroll
+        for (int n = 0; n < TILE_KEYS / 16; n++) {
+            load_4x8x8(fb, k + piece_at<KD>(n * 16 + (mi >> 1) * 8 + r, ks * 2 + (mi & 1)));
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                mma_f16(x.s[m][2 * n], fa[m][0], fa[m][1], fa[m][2], fa[m][3], fb[0], fb[1]);
+                mma_f16(x.s[m][2 * n + 1], fa[m][0], fa[m][1], fa[m][2], fa[m][3], fb[2], fb[3]);
+            }
+        }
+    }
+}
+
+/* What a thread keeps of its rows g and g + 8 of each 16. */
+template <int VD, int MT>
+struct tile_state {
+    float o[MT][VD / 8][4], m[MT][2], l[MT][2], slope[MT][2];
+    int pos[MT][2];
+};
+
+/* Scores to weights; masked: some row of the tile does not see all of these keys. */
+template <int VD, int MT>
+__device__ __forceinline__ void tile_weights(const attend_dev &a, tile_state<VD, MT> &st, tile_scores<MT> &x, int key,
+                                             bool masked, int t)
+{
+    bool plain = a.softcap <= 0.f && !a.slopes;
+
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int pos = st.pos[m][h], first = attend_first(a, pos);
+            float top = st.m[m][h], sum = 0.f, scale = plain ? a.scale : 1.f;
+#pragma unroll
+            for (int n = 0; n < TILE_KEYS / 8; n++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    float &s = x.s[m][n][2 * h + i];
+                    int k = key + n * 8 + 2 * t + i;
+                    if (!plain) s = attend_score(a, s, st.slope[m][h], k - pos);
+                    if (masked && (k > pos || k < first)) s = -INFINITY;
+                }
+            float best = -INFINITY;
+#pragma unroll
+            for (int n = 0; n < TILE_KEYS / 8; n++)
+                best = fmaxf(best, fmaxf(x.s[m][n][2 * h], x.s[m][n][2 * h + 1]));
+            best = fmaxf(best, __shfl_xor_sync(~0u, best, 1));
+            best = fmaxf(best, __shfl_xor_sync(~0u, best, 2));
+            top = fmaxf(top, best * scale);                  /* scales are positive */
+            float base = top == -INFINITY ? 0.f : top, f = power2(st.m[m][h] - base);
+            st.m[m][h] = top;
+#pragma unroll
+            for (int n = 0; n < TILE_KEYS / 8; n++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    float &s = x.s[m][n][2 * h + i];
+                    s = power2(fmaf(s, scale, -base));
+                    sum += s;
+                }
+            st.l[m][h] = st.l[m][h] * f + sum;
+#pragma unroll
+            for (int n = 0; n < VD / 8; n++) {
+                st.o[m][n][2 * h] *= f;
+                st.o[m][n][2 * h + 1] *= f;
+            }
+        }
+    }
+}
+
+__device__ __forceinline__ uint32_t tile_half2(float a, float b)
+{
+    __half2 h = __floats2half2_rn(a, b);
+    return *reinterpret_cast<uint32_t *>(&h);
+}
+
+/* o += weights v */
+template <int VD, int MT>
+__device__ __forceinline__ void tile_sum(tile_state<VD, MT> &st, const tile_scores<MT> &x, uint32_t v, int lane, int dv)
+{
+    int r = lane & 7, mi = lane >> 3;
+
+#pragma unroll
+    for (int kk = 0; kk < TILE_KEYS / 16; kk++) {
+        uint32_t p[MT][4], fb[4];
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+            p[m][0] = tile_half2(x.s[m][2 * kk][0], x.s[m][2 * kk][1]);
+            p[m][1] = tile_half2(x.s[m][2 * kk][2], x.s[m][2 * kk][3]);
+            p[m][2] = tile_half2(x.s[m][2 * kk + 1][0], x.s[m][2 * kk + 1][1]);
+            p[m][3] = tile_half2(x.s[m][2 * kk + 1][2], x.s[m][2 * kk + 1][3]);
+        }
+#pragma unroll
+        for (int n = 0; n < VD / 16; n++) {
+            if (n * 16 >= dv) break;
+            load_4x8x8_turned(fb, v + piece_at<VD>(kk * 16 + (mi & 1) * 8 + r, n * 2 + (mi >> 1)));
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                mma_f16(st.o[m][2 * n], p[m][0], p[m][1], p[m][2], p[m][3], fb[0], fb[1]);
+                mma_f16(st.o[m][2 * n + 1], p[m][0], p[m][1], p[m][2], p[m][3], fb[2], fb[3]);
+            }
+        }
+    }
+}
+
+template <int VD, int MT>
+__device__ __forceinline__ void tile_store(const attend_dev &a, const tile_place &w, tile_state<VD, MT> &st, int row0,
+                                           int lane)
+{
+    int g = lane >> 2, t = lane & 3;
+
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int row = row0 + m * 16 + h * 8 + g, head = w.head0 + row % w.heads;
+            float l = st.l[m][h];
+            l += __shfl_xor_sync(~0u, l, 1);
+            l += __shfl_xor_sync(~0u, l, 2);
+            if (row >= w.n_rows) continue;
+            if (a.sinks) {
+                float sink = a.sinks[head] * LOG2E, top = fmaxf(sink, st.m[m][h]), f = power2(st.m[m][h] - top);
+                l = (l * f + power2(sink - top)) / f;         /* o stays as it is */
+            }
+            float *out = a.out + (size_t)(w.token + row / w.heads) * a.out_stride + (size_t)head * a.dv, over = 1.f / l;
+            bool pair = (((uintptr_t)out | (uintptr_t)(a.dv * 4)) & 7) == 0;
+#pragma unroll
+            for (int n = 0; n < VD / 8; n++) {
+                int d = n * 8 + 2 * t;
+                float x = st.o[m][n][2 * h] * over, y = st.o[m][n][2 * h + 1] * over;
+                if (pair && d < a.dv) *(float2 *)(out + d) = make_float2(x, y);
+                else if (d < a.dv) {
+                    out[d] = x;
+                    if (d + 1 < a.dv) out[d + 1] = y;
+                }
+            }
+        }
+}
+
+/* Grid: (KV head, part of its heads), tiles. */
+template <int KD, int VD, int MT, bool F16>
+__global__ void __launch_bounds__(TILE_THREADS, KD <= 128 ? 2 : 1) attend_tile(const __grid_constant__ attend_dev a)
+{
+    constexpr int rows = 64 * MT;
+    constexpr uint32_t k_bytes = TILE_KEYS * KD * 2, v_bytes = TILE_KEYS * VD * 2, q_bytes = rows * KD * 2;
+    extern __shared__ __align__(128) char smem[];
+    uint32_t q = smem_at(smem), kv = q + q_bytes;
+    int lane = threadIdx.x & 31, row0 = (threadIdx.x >> 5) * MT * 16, g = lane >> 2, t = lane & 3;
+    tile_place w;
+    tile_state<VD, MT> st = {};
+    int ids[4], stage = 0;
+
+    cu_next();
+    cu_wait();
+    if ((int)blockIdx.y >= *a.n_tiles) return;
+    int2 tile = a.tile_list[blockIdx.y];
+    int parts = (a.group + a.tile_heads - 1) / a.tile_heads, part = blockIdx.x % parts;
+    w.kv_head = blockIdx.x / parts;
+    w.token = tile.x;
+    w.heads = min(a.tile_heads, a.group - part * a.tile_heads);
+    w.head0 = w.kv_head * a.group + part * a.tile_heads;
+    w.n_rows = tile.y * w.heads;
+    w.pos = a.kv.pos[w.token];
+    w.last = w.pos + tile.y - 1;
+    w.blocks = a.kv.table + (size_t)a.kv.seq[w.token] * a.kv.table_stride;
+
+    int key = attend_first(a, w.pos) / TILE_KEYS * TILE_KEYS;
+    tile_ids(w, key, ids);
+    if (a.dk < KD || a.dv < VD) {            /* what no row fills must be zeros, not what lay there */
+        for (uint32_t i = threadIdx.x * 16; i < 2 * (k_bytes + v_bytes); i += TILE_THREADS * 16)
+            asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(kv + i), "r"(0) : "memory");
+        __syncthreads();
+    }
+    tile_bring<KD, F16>(a, a.kv.k, w, kv, ids, key);
+    tile_bring<VD, F16>(a, a.kv.v, w, kv + k_bytes, ids, key);
+    copy_commit();
+    if (key + TILE_KEYS <= w.last) tile_ids(w, key + TILE_KEYS, ids);
+    tile_queries<KD, rows>(a, w, q);
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int row = min(row0 + m * 16 + h * 8 + g, w.n_rows - 1);
+            st.pos[m][h] = w.pos + row / w.heads;
+            st.m[m][h] = -INFINITY;
+            st.slope[m][h] = a.slopes ? a.slopes[w.head0 + row % w.heads] * LOG2E : 0.f;
+        }
+    for (; key <= w.last; key += TILE_KEYS, stage ^= 1) {
+        tile_scores<MT> x;
+        uint32_t at = kv + stage * (k_bytes + v_bytes), other = kv + (stage ^ 1) * (k_bytes + v_bytes);
+        bool masked = key + TILE_KEYS - 1 > w.pos || (a.window > 0 && key < attend_first(a, w.last));
+        copy_wait<0>();
+        __syncthreads();
+        if (key + TILE_KEYS <= w.last) {
+            tile_bring<KD, F16>(a, a.kv.k, w, other, ids, key + TILE_KEYS);
+            tile_bring<VD, F16>(a, a.kv.v, w, other + k_bytes, ids, key + TILE_KEYS);
+            copy_commit();
+            if (key + 2 * TILE_KEYS <= w.last) tile_ids(w, key + 2 * TILE_KEYS, ids);
+        }
+        tile_scores_of<KD, MT>(x, q, at, row0, lane, a.dk);
+        tile_weights<VD, MT>(a, st, x, key, masked, t);
+        tile_sum<VD, MT>(st, x, at + k_bytes, lane, a.dv);
+    }
+    tile_store<VD, MT>(a, w, st, row0, lane);
+}
+
+template <int KD, int VD, int MT, bool F16>
+static void tile_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, const char *name)
+{
+    const size_t smem = 64 * MT * KD * 2 + 2 * TILE_KEYS * (KD + VD) * 2;
+    static bool allowed;
+
+    if (!allowed && smem > 48 * 1024) {
+        if (cu_check(c, cudaFuncSetAttribute(attend_tile<KD, VD, MT, F16>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             (int)smem), name) != OK)
+            return;
+        allowed = true;
+    }
+    cu_launch(c, name, attend_tile<KD, VD, MT, F16>, grid, dim3(TILE_THREADS), smem, *a);
+}
+
+template <bool F16>
+static void tile_dispatch(struct cuda *c, const struct attend_dev *a, dim3 grid, const char *name)
+{
+    int d = a->dk > a->dv ? a->dk : a->dv;
+
+    if (d <= 64) tile_launch<64, 64, 2, F16>(c, a, grid, name);
+    else if (d <= 128) tile_launch<128, 128, 2, F16>(c, a, grid, name);
+    else tile_launch<256, 256, 1, F16>(c, a, grid, name);
+}
+#endif

@@ -1,0 +1,409 @@
+/* cuda.cu - the GPU's table, opened by backend_open through tern_cuda_open.
+ *
+ * Operations are written down; sync carries them out. For finding faults: TERN_CUDA_GRAPHS=0 and TERN_CUDA_FUSE=0
+ * launch everything by itself, TERN_CUDA_DEBUG=1 guards memory, TERN_CUDA_PROFILE=1 times operations. */
+#include "kernel/cuda/record.cuh"
+
+extern "C" {
+#include "base/log.h"
+#include "base/mem.h"
+}
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct gpu {                         /* struct cuda and the memory of its name */
+    struct cuda c;
+    char name[16];
+    bool has_gemm;
+};
+
+static void on_device(struct cuda *c) { cudaSetDevice(c->device); }
+
+/* Where the next operation is written down. */
+static struct record *rec(struct backend *be, int n_jobs)
+{
+    struct cuda *c = cu_of(be);
+
+    if (!record_has_room(&c->record->rec, n_jobs)) {
+        on_device(c);
+        cu_record_run(c, false);
+    }
+    return &c->record->rec;
+}
+
+/* Memory goes away: what was to use it is done first. */
+static void settle(struct cuda *c)
+{
+    on_device(c);
+    if (c->record->rec.n > 0) cu_record_wait(c, false);
+}
+
+/* ---- memory ---- */
+
+static int t_alloc(struct backend *be, void **out, size_t bytes, enum mem_kind kind, struct err *e)
+{
+    static const char *const owner[MEM_KINDS] = { "vectors", "the block pool", "a decoder's step" };
+
+    on_device(cu_of(be));
+    return cu_mem_get(cu_of(be), out, bytes, kind, owner[kind], e);
+}
+
+static void t_free(struct backend *be, void *p, size_t bytes, enum mem_kind kind)
+{
+    settle(cu_of(be));
+    cu_mem_put(cu_of(be), p, bytes, kind);
+}
+
+static int t_host_alloc(struct backend *be, void **out, size_t bytes, struct err *e)
+{
+    struct cuda *c = cu_of(be);
+    struct cu_record *r = c->record;
+    void *p = NULL;
+
+    on_device(c);
+    if (r->n_pinned == MAX_PINNED || cudaMallocHost(&p, bytes ? bytes : 1) != cudaSuccess) {
+        cudaGetLastError();
+        return err_set(e, E_NOMEM, "%s: no %zu bytes of pinned memory", be->name, bytes);
+    }
+    r->pinned[r->n_pinned++] = (struct cu_pinned){ (char *)p, bytes };
+    *out = p;
+    return OK;
+}
+
+static void t_host_free(struct backend *be, void *p, size_t bytes)
+{
+    struct cuda *c = cu_of(be);
+    struct cu_record *r = c->record;
+
+    (void)bytes;
+    settle(c);
+    for (int i = 0; i < r->n_pinned; i++) {
+        if (r->pinned[i].p != p) continue;
+        cudaFreeHost(p);
+        r->pinned[i] = r->pinned[--r->n_pinned];
+        return;
+    }
+}
+
+static void t_put(struct backend *be, void *dst, const void *src, size_t bytes)
+{
+    on_device(cu_of(be));
+    cu_record_put(cu_of(be), dst, src, bytes);
+}
+
+static void t_get(struct backend *be, void *dst, const void *src, size_t bytes)
+{
+    on_device(cu_of(be));
+    cu_record_get(cu_of(be), dst, src, bytes);
+}
+
+/* An error that stays after it was told means that this process has lost the device. */
+static int tell(struct cuda *c, struct err *e)
+{
+    int rc = c->rc;
+
+    if (rc == OK) return OK;
+    cudaGetLastError();
+    if (!c->record->dead && cudaDeviceSynchronize() != cudaSuccess) {
+        cudaGetLastError();
+        c->record->dead = cudaDeviceSynchronize() != cudaSuccess;
+    }
+    err_set(e, rc, "%s%s", c->msg, c->record->dead ? "; the device needs a new process" : "");
+    if (!c->record->dead) c->rc = OK;
+    return rc;
+}
+
+static int t_sync(struct backend *be, struct err *e)
+{
+    struct cuda *c = cu_of(be);
+
+    on_device(c);
+    cu_record_wait(c, true);
+    return tell(c, e);
+}
+
+static int max_int(int a, int b) { return a > b ? a : b; }
+
+static void widen(struct backend_limits *l, const struct backend_limits *by)
+{
+    l->max_tokens = max_int(l->max_tokens, by->max_tokens);
+    l->max_seqs = max_int(l->max_seqs, by->max_seqs);
+    l->max_out = max_int(l->max_out, by->max_out);
+    l->max_cols = max_int(l->max_cols, by->max_cols);
+    l->max_rows = max_int(l->max_rows, by->max_rows);
+    l->n_vocab = max_int(l->n_vocab, by->n_vocab);
+    l->n_heads = max_int(l->n_heads, by->n_heads);
+    l->head_dim = max_int(l->head_dim, by->head_dim);
+    l->max_adjust = max_int(l->max_adjust, by->max_adjust);
+}
+
+static size_t part_bytes(const struct cuda *c, int part, const struct backend_limits *lim)
+{
+    switch (part) {
+    case CU_MATVEC: return cu_matvec_bytes(c, lim);
+    case CU_GEMM: return cu_gemm_bytes(c, lim);
+    case CU_ATTEND: return cu_attend_bytes(c, lim);
+    case CU_SAMPLE: return cu_sample_bytes(c, lim);
+    }
+    return 0;
+}
+
+/* A second decoder may be larger: the parts' memory grows to the larger of both. */
+static int t_reserve(struct backend *be, const struct backend_limits *lim, struct err *e)
+{
+    static const char *const owner[CU_PARTS] = { "matvec", "gemm", "attend", "sample" };
+    struct cuda *c = cu_of(be);
+    int rc;
+
+    settle(c);
+    cu_record_forget(c);
+    widen(&c->lim, lim);
+    for (int i = 0; i < CU_PARTS; i++) {
+        size_t bytes = part_bytes(c, i, &c->lim);
+        if (bytes <= c->scratch_bytes[i]) continue;
+        if (c->scratch[i]) cu_mem_put(c, c->scratch[i], c->scratch_bytes[i], MEM_SCRATCH);
+        c->scratch[i] = NULL;
+        c->scratch_bytes[i] = 0;
+        if ((rc = cu_mem_get(c, &c->scratch[i], bytes, MEM_SCRATCH, owner[i], e)) != OK) return rc;
+        c->scratch_bytes[i] = bytes;
+        cudaMemset(c->scratch[i], 0, bytes);
+    }
+    if (cudaDeviceSynchronize() != cudaSuccess) return err_set(e, E_DEVICE, "%s: cannot clear scratch", be->name);
+    return OK;
+}
+
+/* ---- weights ---- */
+
+static int t_weight_put(struct backend *be, struct weight *w, struct err *e) { return upload_put(cu_of(be), w, e); }
+
+static int t_weights_ready(struct backend *be, struct err *e)
+{
+    on_device(cu_of(be));
+    return upload_ready(cu_of(be), e);
+}
+
+static void t_weight_drop(struct backend *be, struct weight *w)
+{
+    settle(cu_of(be));
+    upload_drop(cu_of(be), w);
+}
+
+static bool t_weight_can(struct backend *be, enum dtype t)
+{
+    (void)be;
+    return cu_matvec_can(t);
+}
+
+/* ---- operations ---- */
+
+static void t_embed(struct backend *be, const struct tensor *out, const struct weight *w, const int32_t *ids,
+                    float scale)
+{
+    if (out->rows > 0) record_embed(rec(be, 0), out, w, ids, scale);
+}
+
+static void t_gather(struct backend *be, const struct tensor *out, const struct tensor *x, const int32_t *rows)
+{
+    if (out->rows > 0) record_gather(rec(be, 0), out, x, rows);
+}
+
+static void t_rmsnorm(struct backend *be, const struct tensor *out, const struct tensor *x, const float *w, float eps)
+{
+    if (x->rows > 0) record_norm(rec(be, 0), OP_NORM_RMS, out, x, w, NULL, eps);
+}
+
+static void t_layernorm(struct backend *be, const struct tensor *out, const struct tensor *x, const float *w,
+                        const float *b, float eps)
+{
+    if (x->rows > 0) record_norm(rec(be, 0), OP_NORM_LAYER, out, x, w, b, eps);
+}
+
+static void t_headnorm(struct backend *be, const struct tensor *x, int n_heads, int head_dim, const float *w,
+                       int w_stride, float eps)
+{
+    if (x->rows > 0) record_headnorm(rec(be, 0), x, n_heads, head_dim, w, w_stride, eps);
+}
+
+static void t_linear(struct backend *be, const struct tensor *x, const struct linear *jobs, int n_jobs)
+{
+    struct cuda *c = cu_of(be);
+
+    if (c->lim.max_tokens < x->rows)
+        cu_fail(c, E_INVALID, "%s: a product of %d tokens, and memory was reserved for %d", be->name, x->rows,
+                c->lim.max_tokens);
+    else if (x->rows > 0 && n_jobs > 0) record_linear(rec(be, n_jobs), x, jobs, n_jobs);
+}
+
+static void t_rope_table(struct backend *be, const struct tensor *table, const int32_t *pos, const float *freq,
+                         int n_rot, float mscale)
+{
+    if (table->rows > 0) record_rope_table(rec(be, 0), table, pos, freq, n_rot, mscale);
+}
+
+static void t_rope(struct backend *be, const struct tensor *x, int n_heads, int head_dim, int n_rot,
+                   const struct tensor *table, enum rope_style style)
+{
+    if (x->rows > 0) record_rope(rec(be, 0), x, n_heads, head_dim, n_rot, table, style);
+}
+
+static void t_kv_put(struct backend *be, const struct kvview *kv, int layer, const struct tensor *k,
+                     const struct tensor *v)
+{
+    if (k->rows > 0) record_kv_put(rec(be, 0), kv, layer, k, v);
+}
+
+static void t_attend(struct backend *be, const struct tensor *out, const struct tensor *q, const struct kvview *kv,
+                     int layer, const struct attend_opt *opt)
+{
+    struct cuda *c = cu_of(be);
+
+    if (c->lim.max_tokens < q->rows)
+        cu_fail(c, E_INVALID, "%s: attention of %d tokens, and memory was reserved for %d", be->name, q->rows,
+                c->lim.max_tokens);
+    else if (q->rows > 0) record_attend(rec(be, 0), out, q, kv, layer, opt);
+}
+
+static void t_act(struct backend *be, const struct tensor *out, const struct tensor *gate, const struct tensor *up,
+                  enum act act)
+{
+    if (gate->rows > 0) record_act(rec(be, 0), out, gate, up, act);
+}
+
+static void t_add(struct backend *be, const struct tensor *x, const struct tensor *y, float scale)
+{
+    if (x->rows > 0) record_add(rec(be, 0), OP_ADD, x, y, scale);
+}
+
+static void t_scale(struct backend *be, const struct tensor *x, float scale)
+{
+    if (x->rows > 0) record_add(rec(be, 0), OP_SCALE, x, NULL, scale);
+}
+
+static void t_softcap(struct backend *be, const struct tensor *x, float cap)
+{
+    if (x->rows > 0) record_add(rec(be, 0), OP_SOFTCAP, x, NULL, cap);
+}
+
+static void t_sample(struct backend *be, int32_t *ids, const struct tensor *logits, const struct pick *picks,
+                     int n_picks, const struct pick_adjust *adjust)
+{
+    if (n_picks > 0) record_sample(rec(be, 0), ids, logits, picks, n_picks, adjust);
+}
+
+/* ---- open and close ---- */
+
+static void t_close(struct backend *be)
+{
+    struct cuda *c = cu_of(be);
+
+    on_device(c);
+    if (c->stream) cudaStreamSynchronize(c->stream);
+    if (c->record && (c->record->n_captures || c->record->n_replays))
+        log_debug("%s: %llu steps, %llu captured, %llu replayed", be->name, (unsigned long long)c->record->n_steps,
+                  (unsigned long long)c->record->n_captures, (unsigned long long)c->record->n_replays);
+    profile_close(c);
+    if (((struct gpu *)c)->has_gemm) cu_gemm_close(c);
+    if (c->mem)
+        for (int i = 0; i < CU_PARTS; i++) cu_mem_put(c, c->scratch[i], c->scratch_bytes[i], MEM_SCRATCH);
+    upload_close(c);
+    cu_record_close(c);
+    cu_mem_close(c);
+    if (c->stream) cudaStreamDestroy(c->stream);
+    mem_free(c);
+}
+
+static void fill_table(struct backend *be)
+{
+    be->alloc = t_alloc, be->free = t_free, be->put = t_put, be->get = t_get, be->sync = t_sync;
+    be->host_alloc = t_host_alloc, be->host_free = t_host_free;
+    be->reserve = t_reserve, be->close = t_close;
+    be->weight_put = t_weight_put, be->weights_ready = t_weights_ready;
+    be->weight_drop = t_weight_drop, be->weight_can = t_weight_can;
+    be->embed = t_embed, be->gather = t_gather;
+    be->rmsnorm = t_rmsnorm, be->layernorm = t_layernorm, be->headnorm = t_headnorm;
+    be->linear = t_linear, be->rope_table = t_rope_table, be->rope = t_rope;
+    be->kv_put = t_kv_put, be->attend = t_attend;
+    be->act = t_act, be->add = t_add, be->scale = t_scale, be->softcap = t_softcap;
+    be->sample = t_sample;
+}
+
+/* "cuda" is the first; "cuda:2" the third. */
+static int pick_device(const char *name, int *device, struct err *e)
+{
+    int64_t want = 0;
+    int n = 0;
+    cudaError_t rc;
+
+    if (name[4] == ':' && (!str_to_i64(str_c(name + 5), &want) || want < 0 || want > 1023))
+        return err_set(e, E_INVALID, "device \"%s\": a number comes behind \"cuda:\"", name);
+    rc = cudaGetDeviceCount(&n);
+    if (rc == cudaErrorInsufficientDriver || rc == cudaErrorInitializationError || rc == cudaErrorSystemDriverMismatch)
+        return err_set(e, E_DEVICE, "device \"%s\": there is no NVIDIA driver here, or it is too old: %s", name,
+                       cudaGetErrorString(rc));
+    if (rc != cudaSuccess && rc != cudaErrorNoDevice)
+        return err_set(e, E_DEVICE, "device \"%s\": %s", name, cudaGetErrorString(rc));
+    if (want >= n)
+        return err_set(e, E_NOTFOUND, "device \"%s\" is not there: this machine has %d CUDA device%s", name, n,
+                       n == 1 ? "" : "s");
+    *device = (int)want;
+    return OK;
+}
+
+static int read_device(struct gpu *g, struct err *e)
+{
+    struct cuda *c = &g->c;
+    struct cudaDeviceProp p;
+    cudaError_t rc = cudaSetDevice(c->device);
+    int version = 0;
+
+    if (rc == cudaSuccess) rc = cudaGetDeviceProperties(&p, c->device);
+    if (rc == cudaSuccess) rc = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
+    if (rc == cudaErrorMemoryAllocation)
+        return err_set(e, E_NOMEM, "%s: no memory left on the device to begin with", g->name);
+    if (rc != cudaSuccess) return err_set(e, E_DEVICE, "%s: %s", g->name, cudaGetErrorString(rc));
+    c->cc = p.major * 10 + p.minor;
+    if (c->cc < 80)
+        return err_set(e, E_UNSUPPORTED, "%s: %s has compute capability %d.%d, tern needs 8.0", g->name, p.name,
+                       p.major, p.minor);
+    c->n_sm = p.multiProcessorCount;
+    c->smem_max = p.sharedMemPerBlockOptin;
+    c->l2_bytes = (size_t)p.l2CacheSize;
+    cudaRuntimeGetVersion(&version);
+    snprintf(c->be.detail, sizeof c->be.detail, "%.40s, %d SMs, %zu GiB, CUDA %d.%d", p.name, c->n_sm,
+             p.totalGlobalMem >> 30, version / 1000, version % 1000 / 10);
+    return OK;
+}
+
+extern "C" __attribute__((visibility("default"))) int tern_cuda_open(struct backend **out,
+                                                                     const struct backend_opt *opt, uint64_t layout,
+                                                                     struct err *e)
+{
+    struct gpu *g;
+    struct cuda *c;
+    int rc, device = 0;
+
+    if (layout != backend_layout())
+        return err_set(e, E_UNSUPPORTED, "tern-cuda.so is of another version of tern: `make cuda` again");
+    if (opt->reference) return err_set(e, E_INVALID, "device \"%s\": the reference kernels are the CPU's", opt->device);
+    if ((rc = pick_device(opt->device, &device, e)) != OK) return rc;
+
+    g = mem_new(struct gpu);
+    c = &g->c;
+    c->device = device;
+    snprintf(g->name, sizeof g->name, "cuda:%d", device);
+    c->be.name = g->name;
+    c->be.self = c;
+    fill_table(&c->be);
+    if ((rc = read_device(g, e)) != OK) goto out;
+    if ((rc = cu_mem_open(c, e)) != OK) goto out;
+    if ((rc = cu_record_open(c, e)) != OK) goto out;
+    if ((rc = cu_gemm_open(c, e)) != OK) goto out;
+    g->has_gemm = true;
+    profile_open(c);
+    *out = &c->be;
+    g = NULL;
+out:
+    if (g) t_close(&c->be);
+    return rc;
+}

@@ -1,0 +1,207 @@
+/* matvec.cu - products of a few tokens: jobs put together into launches, and what each launch is told. */
+#include "kernel/cuda/matvec.cuh"
+
+extern "C" {
+#include "kernel/quant.h"
+}
+
+#include <string.h>
+
+#define MV_ROUND 32                  /* tiles whose sums a block keeps at a time */
+#define MV_STATIC 3072               /* shared memory that kernels have besides */
+
+bool cu_matvec_can(enum dtype t) { return quant_can_decode(t); }
+
+size_t cu_matvec_bytes(const struct cuda *, const struct backend_limits *) { return 0; }
+
+static const char *mv_name(int t)
+{
+    switch (t) {
+    case DT_Q4_0: return "matvec q4_0";
+    case DT_Q4_1: return "matvec q4_1";
+    case DT_Q5_0: return "matvec q5_0";
+    case DT_Q5_1: return "matvec q5_1";
+    case DT_Q8_0: return "matvec q8_0";
+    case DT_IQ4_NL: return "matvec iq4_nl";
+    case DT_MXFP4: return "matvec mxfp4";
+    case DT_Q2_K: return "matvec q2_k";
+    case DT_Q3_K: return "matvec q3_k";
+    case DT_Q4_K: return "matvec q4_k";
+    case DT_Q5_K: return "matvec q5_k";
+    case DT_Q6_K: return "matvec q6_k";
+    case DT_IQ4_XS: return "matvec iq4_xs";
+    case DT_BF16: return "matvec bf16";
+    default: return "matvec f16";
+    }
+}
+
+static struct mv_kernel *mv_pick(int a, int b, bool one)
+{
+    struct mv_kernel *k = mv_kernel_k(a, b, one);
+    if (!k) k = mv_kernel_k2(a, b, one);
+    if (!k) k = mv_kernel_small(a, b, one);
+    if (!k) k = mv_kernel_small2(a, b, one);
+    if (!k && a == b) k = mv_kernel_plain(a, one);
+    return k;
+}
+
+static int up_to(int v, int m) { return (v + m - 1) / m * m; }
+
+/* Shared memory behind the ring for `pieces` pieces of x; fills in where things lie, counted from there. */
+static int mv_lay(struct mv_args *a, const struct mv_kernel *k, int pieces)
+{
+    int lanes = a->tokens == 1 ? 1 : 8, at = 0;
+    a->piece = up_to((a->cols + pieces - 1) / pieces, k->unit);
+    a->n_pieces = (a->cols + a->piece - 1) / a->piece;
+    int pad = up_to(a->n_pieces > 1 ? a->piece : a->cols, k->pad);
+    a->x_row = up_to(pad - 32, 64) + 32;                 /* an odd number of half lines: tokens in other banks */
+    a->at_x = at;
+    a->at_low = at += a->x_row * 2 * a->tokens;
+    if (k->x_bytes == 4) at += a->x_row * 2 * a->tokens;
+    for (int i = 0; i < 2; i++) {
+        a->at_init[i] = at = up_to(at, 16);
+        if (k->sub[i]) at += pad / k->sub[i] * (lanes == 1 ? 16 : 64);
+        a->at_min[i] = at;
+        at += pad / 32 * lanes * k->min_bytes[i];
+    }
+    a->at_part = at = up_to(at, 16);
+    at += (k->warps + a->round) * a->tokens * TILE_ROWS * 4;
+    a->at_kept = at;
+    if (a->n_pieces > 1) at += a->round * a->tokens * TILE_ROWS * 4;
+    return at;
+}
+
+/* As few pieces of x as leave two stages to every warp; then all the stages that fit. */
+static size_t mv_share(struct mv_args *a, const struct mv_kernel *k, int most)
+{
+    int stage = k->warps * k->stage, rest, pieces = 1;
+    while ((rest = most - 128 - mv_lay(a, k, pieces)) < 2 * stage && a->piece > k->unit)
+        pieces++;
+    a->stages = rest / stage;
+    if (a->stages > MV_STAGES) a->stages = MV_STAGES;
+    if (a->stages < 1) a->stages = 1;
+    int ring = up_to(a->stages * stage, 128);
+    for (int *at : { &a->at_x, &a->at_low, &a->at_init[0], &a->at_init[1], &a->at_min[0], &a->at_min[1], &a->at_part })
+        *at += ring;
+    a->at_kept += ring;
+    return (size_t)(most - 128 - rest + ring);
+}
+
+static void mv_launch(struct cuda *c, struct mv_args *a, struct mv_kernel *k, const char *name)
+{
+    int most = (int)c->smem_max - MV_STATIC, items = a->pairs ? a->n_tiles / 2 : a->n_tiles;
+    int grid = items < c->n_sm ? items : c->n_sm, tiles = (items + grid - 1) / grid + 1;
+    if (!a->cost[0] || !a->cost[1]) a->cost[0] = a->cost[1] = 1;
+    for (int i = 0; i < a->n_jobs; i++)
+        a->cost_all += (unsigned)a->jobs[i].tiles * a->cost[a->jobs[i].second];
+    tiles = up_to(a->pairs ? 2 * tiles : tiles, 2);
+    a->round = tiles < MV_ROUND ? tiles : MV_ROUND;
+    size_t smem = mv_share(a, k, most);
+    if (!(k->ready >> c->device & 1)) {
+        if (cu_check(c, cudaFuncSetAttribute(k->run, cudaFuncAttributeMaxDynamicSharedMemorySize, most), name)) return;
+        if (cu_check(c, cudaFuncSetAttribute(k->run, cudaFuncAttributePreferredSharedMemoryCarveout, 100), name))
+            return;
+        k->ready |= 1ull << c->device;
+    }
+    cu_launch(c, name, k->run, dim3((unsigned)grid), dim3(32 * (unsigned)k->warps), smem, *a);
+}
+
+static void mv_open(struct mv_args *a, const struct cu_product *p)
+{
+    const struct cu_norm *n = &p->norm;
+    uintptr_t bits = (uintptr_t)p->x.data | (uintptr_t)n->w | (uintptr_t)n->b;
+    *a = {};
+    a->x = (const float *)p->x.data;
+    a->x_stride = p->x.stride;
+    a->tokens = p->x.rows;
+    a->cols = p->x.cols;
+    a->norm = n->kind;
+    a->norm_w = n->kind ? n->w : NULL;
+    a->norm_b = n->kind == CU_NORM_LAYER ? n->b : NULL;
+    a->eps = n->eps;
+    a->vec = bits % 16 == 0 && (p->x.rows == 1 || p->x.stride % 4 == 0);
+    a->act = p->act;
+}
+
+static void mv_add(struct mv_args *a, const struct linear *l, bool second)
+{
+    struct mv_job *j = &a->jobs[a->n_jobs++];
+    j->w = (const uint8_t *)l->w->packed;
+    j->bias = l->bias;
+    j->out = (float *)l->out.data;
+    j->out_stride = l->out.stride;
+    j->rows = l->w->rows;
+    j->tiles = (l->w->rows + TILE_ROWS - 1) / TILE_ROWS;
+    j->first = a->n_tiles;
+    j->scale = l->scale == 0.f ? 1.f : l->scale;
+    j->add = l->add;
+    j->second = second;
+    a->n_tiles += j->tiles;
+    a->cost[second] = (unsigned)layout_of(l->w->type).bytes / TILE_ROWS;
+}
+
+static int type_of(const struct linear *l) { return layout_type(l->w->type); }
+
+/* Jobs that one kernel can do, beginning with the first not done yet; marks them. */
+static void mv_some(struct cuda *c, const struct cu_product *p, bool *done)
+{
+    struct mv_args a;
+    struct mv_kernel *k = NULL;
+    int first = -1, other = -1;
+    mv_open(&a, p);
+    a.active = p->fuse_act && p->n_jobs == 1;
+    for (int i = 0; i < p->n_jobs && a.n_jobs < MV_JOBS; i++) {
+        int t = type_of(&p->jobs[i]);
+        if (done[i]) continue;
+        if (first < 0) {
+            first = t;
+            if (t != DT_F32) k = mv_pick(t, t, a.tokens == 1);
+        } else if (t != first && t != other) {
+            struct mv_kernel *ab = other < 0 && k ? mv_pick(first, t, a.tokens == 1) : NULL;
+            if (!ab) continue;
+            k = ab;
+            other = t;
+        } else if (!k) {
+            continue;
+        }
+        mv_add(&a, &p->jobs[i], t != first);
+        done[i] = true;
+    }
+    if (k) mv_launch(c, &a, k, mv_name(first));
+    else mv_f32(c, &a);
+}
+
+/* gate and up in one kernel; false: not these two. */
+static bool mv_gate_up(struct cuda *c, const struct cu_product *p)
+{
+    const struct linear *gate = &p->jobs[0], *up = &p->jobs[1];
+    int tg = type_of(gate), tu = type_of(up);
+    struct mv_kernel *k = mv_pick(tg, tu, p->x.rows == 1);
+    struct mv_args a;
+    if (!k || gate->w->rows != up->w->rows) return false;
+    mv_open(&a, p);
+    mv_add(&a, gate, false);
+    mv_add(&a, up, tu != tg);
+    a.pairs = a.active = true;
+    mv_launch(c, &a, k, mv_name(tg));
+    return true;
+}
+
+void cu_matvec(struct cuda *c, const struct cu_product *p)
+{
+    struct cu_product rest = *p;
+    bool done[64] = {};
+    if (p->x.rows < 1) return;
+    if (p->fuse_act && p->n_jobs == 2) {
+        if (mv_gate_up(c, p)) return;
+        rest.fuse_act = false;
+    }
+    for (int base = 0; base < p->n_jobs; base += 64) {
+        rest.jobs = p->jobs + base;
+        rest.n_jobs = p->n_jobs - base < 64 ? p->n_jobs - base : 64;
+        memset(done, 0, sizeof done);
+        for (int i = 0; i < rest.n_jobs; i++)
+            if (!done[i]) mv_some(c, &rest, done);
+    }
+    if (p->fuse_act && p->n_jobs == 2) cu_act(c, &p->jobs[0].out, &p->jobs[0].out, &p->jobs[1].out, p->act);
+}

@@ -1,0 +1,55 @@
+/* matvec_plain.cu - weights of plain numbers. */
+#include "kernel/cuda/matvec_run.cuh"
+
+struct mv_kernel *mv_kernel_plain(int a, bool one)
+{
+    if (a == DT_F16)
+        return one ? mv_kernel_of<mv_rows<DT_F16>, mv_rows<DT_F16>, true>()
+                   : mv_kernel_of<mv_rows<DT_F16>, mv_rows<DT_F16>, false>();
+    if (a == DT_BF16)
+        return one ? mv_kernel_of<mv_rows<DT_BF16>, mv_rows<DT_BF16>, true>()
+                   : mv_kernel_of<mv_rows<DT_BF16>, mv_rows<DT_BF16>, false>();
+    return NULL;
+}
+
+/* A warp a row, in F32 throughout. */
+static __global__ void __launch_bounds__(256) mv_run_f32(const __grid_constant__ struct mv_args a)
+{
+    __shared__ struct mv_state st;
+    const struct mv_job &job = a.jobs[0];
+    int lane = threadIdx.x & 31, row = blockIdx.x * 8 + (threadIdx.x >> 5);
+    float sum[CU_FEW] = {};
+    cu_next();
+    cu_wait();
+    if (a.norm != CU_NORM_NONE) mv_measure(a, st, true);
+    if (row >= job.rows) return;
+    const float *w = (const float *)job.w + (size_t)row * layout_stride(DT_F32, a.cols);
+    for (int c = 4 * lane; c < a.cols; c += 128) {
+        float4 f = __ldcs((const float4 *)(w + c));
+#pragma unroll
+        for (int tok = 0; tok < CU_FEW; tok++) {
+            if (tok >= a.tokens) break;
+            float4 v = mv_load4(a.x + tok * a.x_stride, c, a.cols, a.vec);
+            if (a.norm != CU_NORM_NONE) {
+                float4 one = make_float4(1.f, 1.f, 1.f, 1.f);
+                v = mv_normed(a, st, v, a.norm_w ? mv_load4(a.norm_w, c, a.cols, a.vec) : one, c, tok, true);
+            }
+            sum[tok] += f.x * v.x + f.y * v.y + f.z * v.z + f.w * v.w;
+        }
+    }
+#pragma unroll
+    for (int tok = 0; tok < CU_FEW; tok++) {
+        if (tok >= a.tokens) break;
+        float y = warp_sum(sum[tok]) * job.scale + (job.bias ? job.bias[row] : 0.f);
+        float *out = job.out + tok * job.out_stride + row;
+        if (lane) continue;
+        if (a.active) y = act_of(a.act, y);
+        else if (job.add) y += *out;
+        *out = y;
+    }
+}
+
+void mv_f32(struct cuda *c, const struct mv_args *a)
+{
+    cu_launch(c, "matvec f32", mv_run_f32, dim3((unsigned)(a->jobs[0].rows + 7) / 8), dim3(256), 0, *a);
+}

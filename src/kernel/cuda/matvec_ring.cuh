@@ -1,0 +1,168 @@
+/* matvec_ring.cuh - weights on their way: a warp's ring of stages in shared memory. */
+#ifndef TERN_KERNEL_CUDA_MATVEC_RING_CUH
+#define TERN_KERNEL_CUDA_MATVEC_RING_CUH
+
+#include "kernel/cuda/matvec.cuh"
+
+/* Hopper copies a stage with one instruction that ends at a barrier; before that, lanes copy 16 bytes each. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define MV_HAS_BULK 1
+#else
+#define MV_HAS_BULK 0
+#endif
+
+__device__ __forceinline__ uint32_t mv_smem(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+/* 16 bytes; zeros where `is` is false. */
+__device__ __forceinline__ void mv_copy16(uint32_t dst, const void *src, bool is)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(is ? 16 : 0) : "memory");
+}
+__device__ __forceinline__ void mv_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/* Until at most n of the latest groups are under way. */
+__device__ __forceinline__ void mv_settle(int n)
+{
+    switch (n) {
+    case 1: asm volatile("cp.async.wait_group 1;" ::: "memory"); break;
+    case 2: asm volatile("cp.async.wait_group 2;" ::: "memory"); break;
+    case 3: asm volatile("cp.async.wait_group 3;" ::: "memory"); break;
+    case 4: asm volatile("cp.async.wait_group 4;" ::: "memory"); break;
+    case 5: asm volatile("cp.async.wait_group 5;" ::: "memory"); break;
+    case 6: asm volatile("cp.async.wait_group 6;" ::: "memory"); break;
+    case 7: asm volatile("cp.async.wait_group 7;" ::: "memory"); break;
+    default: asm volatile("cp.async.wait_group 0;" ::: "memory");
+    }
+}
+
+#if MV_HAS_BULK
+__device__ __forceinline__ uint64_t mv_policy(void)
+{
+    uint64_t p;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p));
+    return p;
+}
+__device__ __forceinline__ void mv_bar_open(uint32_t bar)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(bar) : "memory");
+}
+__device__ __forceinline__ void mv_bar_opened(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ __forceinline__ void mv_bar_expect(uint32_t bar, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void mv_bulk(uint32_t dst, const void *src, int bytes, uint32_t bar, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(dst), "l"(src), "r"(bytes), "r"(bar), "l"(policy)
+                 : "memory");
+}
+__device__ __forceinline__ void mv_bar_wait(uint32_t bar, uint32_t phase)
+{
+    asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n"
+                 "@!p bra again;\n}" ::"r"(bar), "r"(phase) : "memory");
+}
+#endif
+
+/* Stages of one warp, taken in turn. BULK: a stage is copied in pieces that end at a barrier; else every lane
+ * copies pieces of its own. */
+template <int STAGE, bool BULK> struct mv_ring {
+    uint8_t *base;
+    uint32_t bars;                   /* of this warp, 8 bytes each */
+    int stages, in, out;             /* the stage to fill, the one to read */
+    uint32_t phase;
+    uint64_t policy;
+
+    static constexpr bool bulk = BULK && MV_HAS_BULK;
+
+    __device__ __forceinline__ void open(uint8_t *mem, uint64_t *barriers, int n, int warp, int lane)
+    {
+        stages = n;
+        base = mem + warp * STAGE * n;
+        bars = mv_smem(barriers + warp * MV_STAGES);
+        in = out = 0;
+        phase = 0;
+        policy = 0;
+#if MV_HAS_BULK
+        policy = mv_policy();
+        if (BULK) {
+            if (lane == 0) {
+                for (int i = 0; i < n; i++)
+                    mv_bar_open(bars + 8 * i);
+                mv_bar_opened();
+            }
+            __syncwarp();
+        }
+#endif
+        (void)lane;
+    }
+    __device__ __forceinline__ void clear(int lane)
+    {
+        for (int o = lane * 16; o < STAGE * stages; o += 512)
+            *(uint4 *)(base + o) = make_uint4(0, 0, 0, 0);
+#if MV_HAS_BULK
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+        __syncwarp();
+    }
+    /* The whole warp: bytes at src into the next stage. */
+    __device__ __forceinline__ void put(const uint8_t *src, int bytes, int lane)
+    {
+        uint32_t to = mv_smem(base) + in * STAGE;
+#if MV_HAS_BULK
+        if (BULK) {
+            if (lane == 0) {
+                mv_bar_expect(bars + 8 * in, bytes);
+                mv_bulk(to, src, bytes, bars + 8 * in, policy);
+            }
+        } else
+#endif
+        {
+            for (int o = lane * 16; o < bytes; o += 512)
+                mv_copy16(to + o, src + o, true);
+        }
+        put_next();
+    }
+    /* 16 lines of that many bytes, lane i < 16 knows where line i is; in a stage they stand `line` apart. */
+    __device__ __forceinline__ void put_lines(const uint8_t *src, int bytes, int line, int lane)
+    {
+#if MV_HAS_BULK
+        uint32_t bar = bars + 8 * in;
+        if (lane == 0) mv_bar_expect(bar, 16 * bytes);
+        __syncwarp();
+        if (lane < 16) mv_bulk(mv_smem(base) + in * STAGE + lane * line, src, bytes, bar, policy);
+        put_next();
+#endif
+        (void)src, (void)bytes, (void)line, (void)lane;
+    }
+    __device__ __forceinline__ void put_next(void) { in = in + 1 == stages ? 0 : in + 1; }
+    /* Ends a put: also where there was nothing more to fill. */
+    __device__ __forceinline__ void put_end(void) { if (!bulk) mv_commit(); }
+    /* The oldest stage, when it has come. */
+    __device__ __forceinline__ const uint8_t *get(void)
+    {
+#if MV_HAS_BULK
+        if (BULK) {
+            mv_bar_wait(bars + 8 * out, phase);
+        } else
+#endif
+        {
+            mv_settle(stages - 1);
+            __syncwarp();
+        }
+        return base + out * STAGE;
+    }
+    /* Has been read by all lanes. */
+    __device__ __forceinline__ void drop(void)
+    {
+        __syncwarp();
+        if (++out == stages) {
+            out = 0;
+            phase ^= 1;
+        }
+    }
+};
+#endif

@@ -1,0 +1,19 @@
+/* matvec_small.cu - the formats with blocks of 32 that are met most. */
+#include "kernel/cuda/matvec_run.cuh"
+
+#define ALONE(t)                                                                                                   \
+    case DT_##t:                                                                                                   \
+        return one ? mv_kernel_of<mv_tiles<DT_##t>, mv_tiles<DT_##t>, true>()                                      \
+                   : mv_kernel_of<mv_tiles<DT_##t>, mv_tiles<DT_##t>, false>();
+
+struct mv_kernel *mv_kernel_small(int a, int b, bool one)
+{
+    if (a != b) return NULL;
+    switch (a) {
+        ALONE(Q4_0)
+        ALONE(Q8_0)
+        ALONE(IQ4_NL)
+        ALONE(MXFP4)
+    default: return NULL;
+    }
+}

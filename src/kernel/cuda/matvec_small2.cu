@@ -1,0 +1,18 @@
+/* matvec_small2.cu - the other formats with blocks of 32. */
+#include "kernel/cuda/matvec_run.cuh"
+
+#define ALONE(t)                                                                                                   \
+    case DT_##t:                                                                                                   \
+        return one ? mv_kernel_of<mv_tiles<DT_##t>, mv_tiles<DT_##t>, true>()                                      \
+                   : mv_kernel_of<mv_tiles<DT_##t>, mv_tiles<DT_##t>, false>();
+
+struct mv_kernel *mv_kernel_small2(int a, int b, bool one)
+{
+    if (a != b) return NULL;
+    switch (a) {
+        ALONE(Q4_1)
+        ALONE(Q5_0)
+        ALONE(Q5_1)
+    default: return NULL;
+    }
+}

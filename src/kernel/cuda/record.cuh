@@ -1,0 +1,81 @@
+/* record.cuh - carrying a record out: the copies' pinned memory, the graphs of steps seen before. */
+#ifndef TERN_KERNEL_CUDA_RECORD_CUH
+#define TERN_KERNEL_CUDA_RECORD_CUH
+
+#include "kernel/cuda/cu.cuh"
+
+extern "C" {
+#include "kernel/cuda/record.h"
+}
+
+#define RECORD_OPS 4096
+#define GRAPH_TOKENS 64              /* larger steps keep the device busy longer than launching takes */
+#define GRAPH_OPS 16                 /* nor are a few operations worth one */
+#define MAX_GRAPHS 64
+#define GRAPH_REST 512               /* steps that a graph was not used for before another takes its place */
+#define MAX_SEEN 256
+#define MAX_LATE 64
+#define MAX_PINNED 16
+#define STAGE_BYTES ((size_t)8 << 20)
+
+struct cu_graph {
+    uint64_t key, used;              /* used: the step when last */
+    cudaGraphExec_t exec;            /* NULL: an empty place */
+};
+
+struct cu_late {                     /* what a get brings to memory that is not pinned */
+    void *dst;
+    const char *from;
+    size_t bytes;
+};
+
+struct cu_pinned {
+    char *p;
+    size_t bytes;
+};
+
+struct cu_upload;
+
+struct cu_record {
+    struct record rec;
+    bool fuse, graphs, profiled;
+    bool partial;                    /* a part of this step was launched already */
+    char *stage, *back;              /* pinned, STAGE_BYTES each: for put and get */
+    size_t stage_used, back_used;
+    struct cu_late late[MAX_LATE];
+    int n_late;
+    struct cu_pinned pinned[MAX_PINNED];
+    int n_pinned;
+    struct cu_graph graph[MAX_GRAPHS];
+    uint64_t seen[MAX_SEEN];         /* a ring of keys that came once */
+    int n_seen;
+    uint64_t n_replays, n_captures, n_steps;
+    int n_refused;                   /* captures that failed */
+    bool dead;                       /* the device fails for this process from now on */
+    struct cu_upload *upload;
+};
+
+int  cu_record_open(struct cuda *c, struct err *e);
+void cu_record_close(struct cuda *c);
+/* Launches everything recorded. last: the step ends here. */
+void cu_record_run(struct cuda *c, bool last);
+void cu_record_put(struct cuda *c, void *dst, const void *src, size_t bytes);
+void cu_record_get(struct cuda *c, void *dst, const void *src, size_t bytes);
+/* Launched and done: nothing is recorded or under way afterwards. */
+void cu_record_wait(struct cuda *c, bool last);
+/* Graphs hold addresses of scratch: gone when that moves. */
+void cu_record_forget(struct cuda *c);
+
+int  upload_put(struct cuda *c, struct weight *w, struct err *e);
+int  upload_ready(struct cuda *c, struct err *e);
+void upload_drop(struct cuda *c, struct weight *w);
+void upload_close(struct cuda *c);
+
+struct cu_profile {                  /* the first member of profile.cu's own */
+    void (*begin)(struct cuda *c, const char *name);
+    void (*end)(struct cuda *c);
+};
+void profile_open(struct cuda *c);
+void profile_collect(struct cuda *c);                    /* after a sync */
+void profile_close(struct cuda *c);
+#endif

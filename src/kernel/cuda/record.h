@@ -1,0 +1,105 @@
+/* record.h - what a backend was asked for since its last sync, in order, and which neighbours are one.
+ *
+ * Plain C without a device, so that what is done together can be tested anywhere. Small arguments are
+ * copied; weights and the layers of a view are borrowed until the record is cleared. The arrays are taken
+ * once: whoever appends asks record_has_room first, and carries the record out where there is none. */
+#ifndef TERN_KERNEL_CUDA_RECORD_H
+#define TERN_KERNEL_CUDA_RECORD_H
+
+#include "kernel/backend.h"
+
+enum op_kind {
+    OP_PUT, OP_GET, OP_EMBED, OP_GATHER, OP_NORM, OP_HEADNORM, OP_LINEAR, OP_ROPE_TABLE, OP_ROPE, OP_KV_PUT,
+    OP_ATTEND, OP_ACT, OP_ADD, OP_SCALE, OP_SOFTCAP, OP_SAMPLE,
+    OP_ROPE_KV                       /* only record_fuse makes these */
+};
+
+enum op_norm { OP_NORM_NONE, OP_NORM_RMS, OP_NORM_LAYER };
+
+struct op {
+    enum op_kind kind;
+    bool gone;                       /* another one does it too */
+    union {
+        struct { void *dst; const void *src; size_t bytes; } copy;
+        struct { struct tensor out; const struct weight *w; const int32_t *ids; float scale; } embed;
+        struct { struct tensor out, x; const int32_t *rows; } gather;
+        struct { struct tensor out, x; const float *w, *b; float eps; enum op_norm kind; } norm;
+        struct { struct tensor x; const float *w; int n_heads, head_dim, w_stride; float eps; } headnorm;
+        struct {                     /* x is what goes into the norm where there is one */
+            struct tensor x;
+            const float *norm_w, *norm_b;
+            float eps;
+            enum op_norm norm;
+            int job, n_jobs;         /* r->jobs[job ...] */
+            bool fuse_act;           /* jobs[0].out = act(gate) * up, nothing else */
+            enum act act;
+        } linear;
+        struct { struct tensor table; const int32_t *pos; const float *freq; int n_rot; float mscale; } rope_table;
+        struct { struct tensor x, table; int n_heads, head_dim, n_rot; enum rope_style style; } rope;
+        struct { struct tensor k, v; int view, layer; } kv_put;
+        struct { struct tensor out, q; struct attend_opt opt; int view, layer; } attend;
+        struct { struct tensor out, gate, up; enum act act; } act;       /* up.data NULL: none */
+        struct { struct tensor x, y; float scale; } add;                 /* scale and softcap too */
+        struct {
+            struct tensor logits;
+            int32_t *ids;
+            const struct pick *picks;
+            const struct pick_adjust *adjust;
+            int n;
+        } sample;
+        struct {
+            struct tensor q, k, v;
+            const float *q_norm, *k_norm, *table;
+            float eps;
+            int n_heads, n_kv_heads, head_dim, n_rot, view, layer;
+            enum rope_style style;
+        } rope_kv;
+    } u;
+};
+
+struct record {
+    struct op *ops;
+    struct linear *jobs;
+    struct kvview *views;
+    int n, cap, n_jobs, cap_jobs, n_views, cap_views;
+    int n_tokens;                    /* the most rows any activation had */
+    bool fused;                      /* record_fuse was here */
+    int few;                         /* views of so many tokens get a max_pos that many steps share */
+};
+
+int  record_init(struct record *r, int cap, int few, struct err *e);
+void record_release(struct record *r);                   /* a zeroed one is fine */
+void record_clear(struct record *r);
+bool record_has_room(const struct record *r, int n_jobs);
+
+void record_copy(struct record *r, enum op_kind kind, void *dst, const void *src, size_t bytes);
+void record_embed(struct record *r, const struct tensor *out, const struct weight *w, const int32_t *ids,
+                  float scale);
+void record_gather(struct record *r, const struct tensor *out, const struct tensor *x, const int32_t *rows);
+void record_norm(struct record *r, enum op_norm kind, const struct tensor *out, const struct tensor *x,
+                 const float *w, const float *b, float eps);
+void record_headnorm(struct record *r, const struct tensor *x, int n_heads, int head_dim, const float *w,
+                     int w_stride, float eps);
+void record_linear(struct record *r, const struct tensor *x, const struct linear *jobs, int n_jobs);
+void record_rope_table(struct record *r, const struct tensor *table, const int32_t *pos, const float *freq,
+                       int n_rot, float mscale);
+void record_rope(struct record *r, const struct tensor *x, int n_heads, int head_dim, int n_rot,
+                 const struct tensor *table, enum rope_style style);
+void record_kv_put(struct record *r, const struct kvview *kv, int layer, const struct tensor *k,
+                   const struct tensor *v);
+void record_attend(struct record *r, const struct tensor *out, const struct tensor *q, const struct kvview *kv,
+                   int layer, const struct attend_opt *opt);
+void record_act(struct record *r, const struct tensor *out, const struct tensor *gate, const struct tensor *up,
+                enum act act);
+/* OP_ADD, OP_SCALE (y NULL), OP_SOFTCAP (y NULL, by is the cap). */
+void record_add(struct record *r, enum op_kind kind, const struct tensor *x, const struct tensor *y, float by);
+void record_sample(struct record *r, int32_t *ids, const struct tensor *logits, const struct pick *picks, int n,
+                   const struct pick_adjust *adjust);
+
+/* Equal for records that launch the same: every argument that a kernel sees, the weights' and the blocks'
+ * places too. Of an unfused record. */
+uint64_t record_hash(const struct record *r);
+
+/* Marks what is done together. last: this is the end of a step, nobody reads intermediates after it. */
+void record_fuse(struct record *r, bool last);
+#endif

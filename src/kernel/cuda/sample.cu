@@ -1,0 +1,545 @@
+/* sample.cu - tokens drawn from logits, one block a row, so that only ids leave the device.
+ *
+ * Numbers are weighed by the host's own exponential and added up in double precision in a fixed order, and what
+ * atomics count is whole: the same row gives the same token every time, and the host's token.
+ *
+ * Candidates for top-k and top-p come from a histogram of how far below the largest a logit is. Where they are few,
+ * they are put in order (take_listed); else those around the border are (cut_listed), or it is found by halving the
+ * range (cut). Rows are adjusted in place and put back: nobody else reads them meanwhile. */
+#include "kernel/cuda/cu.cuh"
+
+#include <float.h>
+
+#define THREADS 1024
+#define WARPS (THREADS / 32)
+#define LIST (2 * THREADS)           /* candidates that are put in order: two a thread */
+#define BUCKETS THREADS              /* 128 for each doubling of the distance + 1: up to 255 below the largest */
+#define ALL 0x7fffffff
+#define NO_LIST (-2)
+
+typedef unsigned long long u64;
+
+struct room {                        /* a block's shared memory */
+    uint32_t count[BUCKETS];
+    u64 list[LIST];
+    double part[WARPS];
+    u64 best[WARPS];
+    int whole[WARPS];
+    int n, at, id;
+};
+
+struct row {
+    const float *x;
+    int n;
+    float max, temp, min_p, scale;   /* scale: 1 / temp where nothing is filtered, else 0 */
+};
+
+/* The first ones in order: those above t, and of equals those up to id. */
+struct border {
+    float t;
+    int id;
+};
+
+/* ---- numbers ---- */
+
+__device__ static uint32_t rank_of(float x)              /* in the order of the floats */
+{
+    uint32_t u = __float_as_uint(x);
+    return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+__device__ static float of_rank(uint32_t r) { return __uint_as_float(r & 0x80000000u ? r & 0x7fffffffu : ~r); }
+
+/* Infinite ones are equals and the largest; one zero. */
+__device__ static float tidy(float x) { return x > FLT_MAX ? FLT_MAX : __fadd_rn(x, 0.f); }
+
+/* sample/filter.c's, rounded as there: 0 below -87 and for what is no number. */
+__device__ static float weight_of(float x)
+{
+    const float magic = 12582912.f;
+    bool inside = x > -87.f;
+    float v = inside ? x : 0.f, t = __fadd_rn(__fmul_rn(v, 1.44269504f), magic), k = __fsub_rn(t, magic);
+    float r = __fsub_rn(__fsub_rn(v, __fmul_rn(k, 0.693145752f)), __fmul_rn(k, 1.42860677e-6f));
+    float p = __fadd_rn(__fmul_rn(r, 1.98756915e-4f), 1.39819995e-3f);
+
+    p = __fadd_rn(__fmul_rn(p, r), 8.33345148e-3f);
+    p = __fadd_rn(__fmul_rn(p, r), 4.16657962e-2f);
+    p = __fadd_rn(__fmul_rn(p, r), 1.66666657e-1f);
+    p = __fadd_rn(__fmul_rn(p, r), 0.5f);
+    p = __fadd_rn(__fadd_rn(__fmul_rn(__fmul_rn(p, r), r), r), 1.f);
+    return inside ? __fmul_rn(p, __uint_as_float((__float_as_uint(t) << 23) + 0x3f800000u)) : 0.f;
+}
+
+/* d: below the largest, 0 or less. */
+__device__ static float draw_weight(const struct row *w, float d)
+{
+    if (w->min_p > 0.f && !(weight_of(d) >= w->min_p)) return 0.f;
+    return weight_of(w->scale != 0.f ? __fmul_rn(d, w->scale) : __fdiv_rn(d, w->temp));
+}
+
+__device__ static bool is_before(struct border b, int i, float x) { return x > b.t || (x == b.t && i <= b.id); }
+
+/* BUCKETS and more: too far below to weigh anything. */
+__device__ static int bucket_of(float max, float x)
+{
+    float d = __fsub_rn(max, x);
+    return d < 1e6f ? (int)(__float_as_uint(__fadd_rn(1.f, d)) >> 16) - 0x3f80 : BUCKETS;
+}
+
+__device__ static float bucket_begin(int b) { return __uint_as_float(0x3f800000u + ((uint32_t)b << 16)) - 1.f; }
+
+/* ---- a block together ---- */
+
+/* f(i, x[i]) for all, each thread's in rising order. */
+template <class F> __device__ static void each(const float *x, int n, F f)
+{
+    int t = threadIdx.x, head = (int)((16 - ((size_t)x & 15)) & 15) / 4, i;
+    head = head < n ? head : n;
+    int quads = (n - head) / 4;
+    const float4 *v = (const float4 *)(x + head);
+
+    if (t < head) f(t, x[t]);
+#pragma unroll 4
+    for (int q = t; q < quads; q += THREADS) {
+        float4 a = v[q];
+        i = head + 4 * q;
+        f(i, a.x), f(i + 1, a.y), f(i + 2, a.z), f(i + 3, a.w);
+    }
+    i = head + 4 * quads + t;
+    if (i < n) f(i, x[i]);
+}
+
+__device__ static double block_sum(struct room *r, double v)
+{
+    for (int m = 16; m; m >>= 1) v += __shfl_xor_sync(~0u, v, m);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) r->part[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = r->part[threadIdx.x % 32];
+    for (int m = 16; m; m >>= 1) v += __shfl_xor_sync(~0u, v, m);
+    return v;
+}
+
+/* What the threads before have together; *all: what all have. */
+template <class T> __device__ static T block_before(T *part, T own, T *all)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    T in = own, w, before;
+
+    for (int d = 1; d < 32; d <<= 1) {
+        T o = __shfl_up_sync(~0u, in, d);
+        if (lane >= d) in += o;
+    }
+    __syncthreads();
+    if (lane == 31) part[warp] = in;
+    __syncthreads();
+    w = part[lane];
+    for (int d = 1; d < 32; d <<= 1) {
+        T o = __shfl_up_sync(~0u, w, d);
+        if (lane >= d) w += o;
+    }
+    *all = __shfl_sync(~0u, w, 31);
+    before = __shfl_sync(~0u, w, warp ? warp - 1 : 0);
+    in = __shfl_up_sync(~0u, in, 1);
+    return (warp ? before : T(0)) + (lane ? in : T(0));
+}
+
+/* The largest and where it is first; 0: none is a number, or none above -Inf. Rank, then ~id. */
+__device__ static u64 block_best(struct room *r, const float *x, int n)
+{
+    float best = -INFINITY;
+    int id = -1;
+    u64 k;
+
+    each(x, n, [&](int i, float v) {
+        if (v > best) best = v, id = i;
+    });
+    k = id < 0 ? 0 : (u64)rank_of(__fadd_rn(best, 0.f)) << 32 | (uint32_t)~id;
+    for (int m = 16; m; m >>= 1) {
+        u64 o = __shfl_xor_sync(~0u, k, m);
+        k = o > k ? o : k;
+    }
+    if (threadIdx.x % 32 == 0) r->best[threadIdx.x / 32] = k;
+    __syncthreads();
+    k = r->best[threadIdx.x % 32];
+    for (int m = 16; m; m >>= 1) {
+        u64 o = __shfl_xor_sync(~0u, k, m);
+        k = o > k ? o : k;
+    }
+    return k;
+}
+
+/* n of them, rising; what comes behind up to a power of two is filled up. */
+__device__ static void block_sort(u64 *v, int n)
+{
+    int p = 64, t = threadIdx.x;
+
+    while (p < n) p *= 2;
+    __syncthreads();
+    for (int i = n + t; i < p; i += THREADS) v[i] = ~0ull;
+    __syncthreads();
+    for (int k = 2; k <= p; k *= 2)
+        for (int j = k / 2, next; j > 0; j /= 2) {
+            if (t < p / 2) {
+                int a = (t & ~(j - 1)) << 1 | (t & (j - 1));
+                u64 lo = v[a], hi = v[a + j];
+                if ((lo > hi) == ((a & k) == 0)) v[a] = hi, v[a + j] = lo;
+            }
+            next = j > 1 ? j / 2 : k;                    /* a warp has 64 of them to itself */
+            if (j > 32 || next > 32) __syncthreads();
+            else __syncwarp();
+        }
+    __syncthreads();
+}
+
+/* ---- few candidates: in order ---- */
+
+/* Those of buckets up to `last`, n of them, the best first. */
+__device__ static void list_best(struct room *r, const struct row *w, int last, int n)
+{
+    if (threadIdx.x == 0) r->n = 0;
+    __syncthreads();
+    each(w->x, w->n, [&](int i, float x) {
+        x = tidy(x);
+        if (x >= -FLT_MAX && bucket_of(w->max, x) <= last) {
+            int at = atomicAdd(&r->n, 1);
+            if (at < LIST) r->list[at] = (u64)~rank_of(x) << 32 | (uint32_t)i;
+        }
+    });
+    block_sort(r->list, n);
+}
+
+/* The first in the list from which on the mass is reached, ALL: it never is. */
+__device__ static int find_mass(struct room *r, double before, const float p[2], double want)
+{
+    int i = 2 * threadIdx.x;
+
+    if (threadIdx.x == 0) r->at = ALL;
+    __syncthreads();
+    if (before + (double)p[0] >= want) atomicMin(&r->at, i);
+    else if (before + (double)p[0] + (double)p[1] >= want) atomicMin(&r->at, i + 1);
+    __syncthreads();
+    i = r->at;
+    __syncthreads();
+    return i;
+}
+
+/* The list's first n are in the draw: by id, and drawn. */
+__device__ static int draw_listed(struct room *r, const struct row *w, int n, double u)
+{
+    int i = 2 * threadIdx.x;
+    double before, sum;
+    float p[2];
+
+    for (int k = 0; k < 2; k++)
+        if (i + k < n) {
+            u64 key = r->list[i + k];
+            float v = draw_weight(w, __fsub_rn(of_rank(~(uint32_t)(key >> 32)), w->max));
+            r->list[i + k] = v > 0.f ? key << 32 | __float_as_uint(v) : ~0ull;
+        }
+    if (threadIdx.x == 0) r->at = 0;
+    block_sort(r->list, n);
+    for (int k = 0; k < 2; k++)
+        p[k] = i + k < n && r->list[i + k] != ~0ull ? __uint_as_float((uint32_t)r->list[i + k]) : 0.f;
+    before = block_before(r->part, (double)p[0] + (double)p[1], &sum);
+    u *= sum;
+    if (p[1] > 0.f && before + (double)p[0] <= u) atomicMax(&r->at, i + 1);
+    else if (p[0] > 0.f && before <= u) atomicMax(&r->at, i);
+    __syncthreads();
+    return (int)(r->list[r->at] >> 32);
+}
+
+/* n candidates in buckets up to `last` hold all that stay: `total` is the mass that top-p is of, where it is the
+ * whole row's. NO_LIST: they do not reach it. */
+__device__ static int take_listed(struct room *r, const struct row *w, const struct pick *p, int last, int n, int top_k,
+                                  double total)
+{
+    int i = 2 * threadIdx.x, kept = top_k && top_k < n ? top_k : n;
+    double before, sum;
+    float v[2];
+
+    list_best(r, w, last, n);
+    if (p->top_p < 1.f) {
+        for (int k = 0; k < 2; k++)
+            v[k] = i + k < kept ? weight_of(__fsub_rn(of_rank(~(uint32_t)(r->list[i + k] >> 32)), w->max)) : 0.f;
+        before = block_before(r->part, (double)v[0] + (double)v[1], &sum);
+        int at = find_mass(r, before, v, (double)p->top_p * (top_k ? sum : total));
+        if (at == ALL && !top_k) return NO_LIST;
+        if (at < kept) kept = at + 1;
+    }
+    return draw_listed(r, w, kept, p->u);
+}
+
+/* ---- many candidates: only the border ---- */
+
+/* How many lie before both borders, or what they weigh. */
+__device__ static double measure(struct room *r, const struct row *w, struct border a, struct border b, bool by_mass)
+{
+    double sum = 0;
+
+    each(w->x, w->n, [&](int i, float x) {
+        x = tidy(x);
+        if (is_before(a, i, x) && is_before(b, i, x)) sum += by_mass ? (double)weight_of(__fsub_rn(x, w->max)) : 1.;
+    });
+    return block_sum(r, sum);
+}
+
+/* The equals of t: before the first one, and the last. */
+__device__ static void find_equals(struct room *r, const struct row *w, float t, int *first, int *last)
+{
+    if (threadIdx.x == 0) r->at = ALL, r->n = -1;
+    __syncthreads();
+    each(w->x, w->n, [&](int i, float x) {
+        if (tidy(x) == t) atomicMin(&r->at, i), atomicMax(&r->n, i);
+    });
+    __syncthreads();
+    *first = r->at - 1;
+    *last = r->n;
+    __syncthreads();
+}
+
+/* As few as have the count or the mass `want`, of those before `in`. */
+__device__ static struct border cut(struct room *r, const struct row *w, struct border in, bool by_mass, double want)
+{
+    uint32_t lo = rank_of(-FLT_MAX), hi = rank_of(w->max) + 1;
+    struct border b = { 0, ALL };
+    int first, last;
+
+    if (!(measure(r, w, in, in, by_mass) >= want)) return in;
+    while (hi - lo > 1) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        b.t = of_rank(mid);
+        if (measure(r, w, in, b, by_mass) >= want) lo = mid;
+        else hi = mid;
+    }
+    b.t = of_rank(lo);
+    find_equals(r, w, b.t, &first, &last);
+    while (last - first > 1) {                           /* the smaller ids */
+        b.id = first + (last - first) / 2;
+        if (measure(r, w, in, b, by_mass) >= want) last = b.id;
+        else first = b.id;
+    }
+    b.id = last;
+    return b;
+}
+
+/* The same of the whole row, if the border lies in bucket `near` or close to it: those there are put in order. */
+__device__ static bool cut_listed(struct room *r, const struct row *w, int near, bool by_mass, double want,
+                                  struct border *b)
+{
+    int from = near, to = near, n = (int)r->count[near], i = 2 * threadIdx.x;
+    double own = 0, less, sum;
+    float v[2];
+
+    for (int k = 0; k < 3; k++) {
+        if (from > 0 && n + (int)r->count[from - 1] <= LIST) n += (int)r->count[--from];
+        if (to < BUCKETS - 1 && n + (int)r->count[to + 1] <= LIST) n += (int)r->count[++to];
+    }
+    if (n > LIST) return false;
+    if (threadIdx.x == 0) r->n = 0;
+    __syncthreads();
+    auto weight = [&](float x) { return by_mass ? weight_of(__fsub_rn(x, w->max)) : 1.f; };
+    each(w->x, w->n, [&](int id, float x) {
+        x = tidy(x);
+        int k = x >= -FLT_MAX ? bucket_of(w->max, x) : BUCKETS;
+        if (k < from) own += (double)weight(x);
+        else if (k <= to) r->list[atomicAdd(&r->n, 1)] = (u64)~rank_of(x) << 32 | (uint32_t)id;
+    });
+    less = block_sum(r, own);
+    if (!(less < want)) return false;
+    block_sort(r->list, n);
+    for (int k = 0; k < 2; k++) v[k] = i + k < n ? weight(of_rank(~(uint32_t)(r->list[i + k] >> 32))) : 0.f;
+    own = block_before(r->part, (double)v[0] + (double)v[1], &sum);
+    i = find_mass(r, less + own, v, want);
+    if (i >= n) return false;
+    b->t = of_rank(~(uint32_t)(r->list[i] >> 32));
+    b->id = (int)(uint32_t)r->list[i];
+    return true;
+}
+
+/* Drawn from all before the border, in the order of ids: a warp's piece first, then the place in it. */
+__device__ static int draw_row(struct room *r, const struct row *w, struct border b, double u)
+{
+    int piece = (w->n + WARPS - 1) / WARPS, lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin, end;
+    double own = 0, before, all;
+
+    auto weight = [&](int i) {
+        float x = tidy(w->x[i]);
+        return x >= -FLT_MAX && is_before(b, i, x) ? draw_weight(w, __fsub_rn(x, w->max)) : 0.f;
+    };
+    begin = warp * piece;
+    end = begin + piece < w->n ? begin + piece : w->n;
+    for (int i = begin + lane; i < end; i += 32) own += (double)weight(i);
+    for (int m = 16; m; m >>= 1) own += __shfl_xor_sync(~0u, own, m);
+    before = block_before(r->part, lane == 0 ? own : 0., &all);
+    if (threadIdx.x == 0) r->at = 0, r->n = 0;
+    __syncthreads();
+    u *= all;
+    if (lane == 0 && own > 0 && before <= u) atomicMax(&r->at, warp);
+    __syncthreads();
+    if (lane == 0 && warp == r->at) r->part[0] = before; /* block_before is through with it */
+    __syncthreads();
+    u -= r->part[0];
+
+    begin = r->at * piece;
+    end = begin + piece < w->n ? begin + piece : w->n;
+    int run = (end - begin + THREADS - 1) / THREADS, from = begin + (int)threadIdx.x * run;
+    int to = from + run < end ? from + run : end;
+    own = 0;
+    for (int i = from; i < to; i++) own += (double)weight(i);
+    before = block_before(r->part, own, &all);
+    if (own > 0 && before <= u) atomicMax(&r->n, (int)threadIdx.x);
+    __syncthreads();
+    if ((int)threadIdx.x == r->n) {
+        int last = from;
+        u -= before;
+        for (int i = from; i < to; i++) {
+            float v = weight(i);
+            if (!(v > 0.f)) continue;
+            last = i;
+            u -= (double)v;
+            if (u < 0) break;
+        }
+        r->id = last;
+    }
+    __syncthreads();
+    return r->id;
+}
+
+/* ---- one row ---- */
+
+/* Counts of the buckets; the mass of all where it is wanted. */
+__device__ static double count_buckets(struct room *r, const struct row *w, bool mass)
+{
+    double sum = 0;
+
+    r->count[threadIdx.x] = 0;
+    __syncthreads();
+    each(w->x, w->n, [&](int i, float x) {
+        (void)i;
+        x = tidy(x);
+        if (!(x >= -FLT_MAX)) return;
+        int b = bucket_of(w->max, x);
+        if (b < BUCKETS) atomicAdd(&r->count[b], 1u);
+        if (mass) sum += (double)weight_of(__fsub_rn(x, w->max));
+    });
+    if (mass) return block_sum(r, sum);
+    __syncthreads();
+    return 0;
+}
+
+/* The first bucket with which so many are reached, and how many are in it and before (*n) and only before it
+ * (*less): fewer where there are no more. */
+__device__ static int last_bucket(struct room *r, int want, int *n, int *less)
+{
+    int t = threadIdx.x, own = (int)r->count[t], all, before = block_before(r->whole, own, &all);
+
+    if (t == 0) r->at = BUCKETS - 1, r->n = r->id = all;
+    __syncthreads();
+    if (before < want && before + own >= want) r->at = t, r->n = before + own, r->id = before;
+    __syncthreads();
+    *n = r->n;
+    *less = r->id;
+    t = r->at;
+    __syncthreads();
+    return t;
+}
+
+/* How many it takes to have the mass and a little more, by the middles of the buckets, LIST at most; *near: the
+ * bucket where it is reached. */
+__device__ static int guess_count(struct room *r, double want, double total, int *near)
+{
+    int t = threadIdx.x, own = (int)r->count[t], all, before = block_before(r->whole, own, &all);
+    double sum, v = own * (double)weight_of(-0.5f * (bucket_begin(t) + bucket_begin(t + 1)));
+    double mass = block_before(r->part, v, &sum), more = 0.5 * (total - want);
+
+    if (t == 0) r->at = ALL, r->id = BUCKETS - 1;
+    __syncthreads();
+    if (own > 0 && mass + v >= want) atomicMin(&r->id, t);
+    want += more < 0.002 * total ? more : 0.002 * total;
+    if (own > 0 && mass + v >= want) atomicMin(&r->at, before + own);
+    __syncthreads();
+    t = r->at;
+    *near = r->id;
+    __syncthreads();
+    return t < LIST ? t : LIST;
+}
+
+__device__ static int draw_filtered(struct room *r, const struct row *w, const struct pick *p, int top_k)
+{
+    struct border b = { -FLT_MAX, ALL };
+    double total = count_buckets(r, w, !top_k);
+    int near, want = top_k ? top_k : guess_count(r, (double)p->top_p * total, total, &near);
+    int n, less, last = last_bucket(r, want, &n, &less);
+
+    if (top_k) near = last;
+    else if (n > LIST) n = less, last--;
+    if (n > 0 && n <= LIST) {
+        int id = take_listed(r, w, p, last, n, top_k, total);
+        if (id != NO_LIST) return id;
+    }
+    if (top_k && !cut_listed(r, w, near, false, top_k, &b)) b = cut(r, w, b, false, top_k);
+    if (p->top_p < 1.f) {
+        if (top_k) total = measure(r, w, b, b, true);
+        double mass = (double)p->top_p * total;
+        if (top_k || !cut_listed(r, w, near, true, mass, &b)) b = cut(r, w, b, true, mass);
+    }
+    return draw_row(r, w, b, p->u);
+}
+
+__device__ static int choose(struct room *r, const float *x, int n, const struct pick *p)
+{
+    u64 best = block_best(r, x, n);
+    int top_k = p->top_k < n ? p->top_k : 0;
+    float turn = __fdiv_rn(1.f, p->temp);
+    struct row w = { x, n, 0.f, p->temp, p->min_p, 0.f };
+
+    if (best == 0) return -1;
+    if (p->temp == 0.f) return ~(int)(uint32_t)best;
+    w.max = tidy(of_rank((uint32_t)(best >> 32)));
+    if (top_k || p->top_p < 1.f) return draw_filtered(r, &w, p, top_k);
+    if (p->min_p == 0.f && turn <= FLT_MAX) w.scale = turn;
+    return draw_row(r, &w, { -FLT_MAX, ALL }, p->u);
+}
+
+__global__ static void __launch_bounds__(THREADS, 1)
+sample_rows(int32_t *ids, float *logits, size_t stride, int n, const struct pick *picks,
+            const struct pick_adjust *adjust, float *was)
+{
+    __shared__ struct room room;
+
+    cu_next();
+    cu_wait();
+    struct pick p = picks[blockIdx.x];
+    float *x = logits + (size_t)p.row * stride;
+
+    adjust += p.adjust;
+    was += p.adjust;
+    for (int i = threadIdx.x; i < p.n_adjust; i += THREADS) {
+        struct pick_adjust a = adjust[i];
+        float v = x[a.id];
+        was[i] = v;
+        v = __fadd_rn(v, a.add);
+        v = v > 0.f ? __fdiv_rn(v, a.repeat) : __fmul_rn(v, a.repeat);
+        x[a.id] = __fsub_rn(v, a.sub);
+    }
+    __syncthreads();
+    int id = choose(&room, x, n, &p);
+    if (threadIdx.x == 0) ids[blockIdx.x] = id;
+    if (p.n_adjust == 0) return;
+    __syncthreads();
+    for (int i = threadIdx.x; i < p.n_adjust; i += THREADS) x[adjust[i].id] = was[i];
+}
+
+size_t cu_sample_bytes(const struct cuda *c, const struct backend_limits *lim)
+{
+    (void)c;
+    return (size_t)lim->max_adjust * sizeof(float);
+}
+
+void cu_sample(struct cuda *c, int32_t *ids, const struct tensor *logits, const struct pick *picks, int n_picks,
+               const struct pick_adjust *adjust)
+{
+    cu_launch(c, "sample", sample_rows, dim3((unsigned)n_picks), dim3(THREADS), 0, ids, (float *)logits->data,
+              logits->stride, logits->cols, picks, adjust, (float *)c->scratch[CU_SAMPLE]);
+}

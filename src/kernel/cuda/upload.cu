@@ -1,0 +1,320 @@
+/* upload.cu - weights onto the device: one block for all that came together, packed by several threads.
+ *
+ * Each thread takes the next piece of rows, packs it into one of its pinned buffers and sends it off on its own
+ * stream, so that reading the file, packing and the bus work at once. */
+#include "kernel/cuda/record.cuh"
+
+extern "C" {
+#include "base/log.h"
+#include "base/mem.h"
+}
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define MAX_READERS 8
+#define BUFFERS 3                    /* of a thread */
+#define BUFFER_BYTES ((size_t)4 << 20)
+#define ROW_UNIT 64                  /* pieces begin at multiples: layouts may lay rows out in groups */
+#define ALIGN 256
+
+struct slab {                        /* one block, and how many weights lie in it */
+    char *p;
+    size_t bytes;
+    int n_weights;
+};
+
+struct cu_upload {
+    struct weight **noted;           /* since the last ready */
+    int n_noted, cap_noted;
+    struct slab *slabs;
+    int n_slabs;
+};
+
+struct piece {
+    const struct weight *w;
+    int matrix, r0, r1;
+};
+
+struct shared_work {
+    struct cuda *c;
+    struct piece *pieces;
+    int n;
+    int next;                        /* taken by __atomic_fetch_add */
+    int failed;                      /* a cudaError_t, the first */
+};
+
+struct reader {
+    struct shared_work *s;
+    pthread_t thread;
+    bool started;
+    cudaStream_t stream;
+    char *buffer[BUFFERS];
+    cudaEvent_t sent[BUFFERS];
+};
+
+static struct cu_upload *upload_of(struct cuda *c)
+{
+    if (!c->record->upload) c->record->upload = mem_new(struct cu_upload);
+    return c->record->upload;
+}
+
+static size_t row_bytes_of(const struct weight *w)
+{
+    uint64_t n = 0;
+    return dtype_row_bytes(w->type, (uint64_t)w->cols, &n) ? (size_t)n : 0;
+}
+
+int upload_put(struct cuda *c, struct weight *w, struct err *e)
+{
+    struct cu_upload *u = upload_of(c);
+    int n = w->n ? w->n : 1;
+
+    if (w->rows <= 0 || w->cols <= 0 || row_bytes_of(w) == 0)
+        return err_set(e, E_FORMAT, "%s: %d rows of %d numbers are no matrix of type %s", c->be.name, w->rows, w->cols,
+                       dtype_name(w->type));
+    if (!cu_matvec_can(w->type) || cu_weight_bytes(w->type, w->rows, w->cols, n) == 0)
+        return err_set(e, E_UNSUPPORTED, "%s: no kernels for weights of type %s", c->be.name, dtype_name(w->type));
+    if (w->packed) return err_set(e, E_INVALID, "%s: a weight was put twice", c->be.name);
+    if (u->n_noted == u->cap_noted) {
+        u->cap_noted = u->cap_noted ? 2 * u->cap_noted : 256;
+        u->noted = (struct weight **)mem_grow(u->noted, (size_t)u->cap_noted * sizeof *u->noted);
+    }
+    u->noted[u->n_noted++] = w;
+    return OK;
+}
+
+/* ---- pieces ---- */
+
+/* Rows of a piece: what its packed form and the buffer's alignment leave room for. */
+static int rows_of_piece(const struct weight *w)
+{
+    size_t row = w->packed_bytes / ((size_t)w->rows * (size_t)(w->n ? w->n : 1)) + 1;
+    size_t rows = (BUFFER_BYTES - 8 * ALIGN) / row / ROW_UNIT * ROW_UNIT;
+    return rows < ROW_UNIT ? ROW_UNIT : rows > 1 << 20 ? 1 << 20 : (int)rows;
+}
+
+static int count_or_cut(const struct cu_upload *u, struct piece *out)
+{
+    int n = 0;
+
+    for (int i = 0; i < u->n_noted; i++) {
+        const struct weight *w = u->noted[i];
+        int step = rows_of_piece(w);
+        for (int m = 0; m < (w->n ? w->n : 1); m++)
+            for (int r = 0; r < w->rows; r += step, n++)
+                if (out) out[n] = (struct piece){ w, m, r, r + step < w->rows ? r + step : w->rows };
+    }
+    return n;
+}
+
+static const char *source_of(const struct piece *p)
+{
+    size_t row = row_bytes_of(p->w);
+    return (const char *)p->w->data + ((size_t)p->matrix * (size_t)p->w->rows + (size_t)p->r0) * row;
+}
+
+/* Pages that lie in memory are mapped in one call instead of a fault each. */
+static void map_pages(const char *p, size_t n)
+{
+#ifdef MADV_POPULATE_READ
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = (size_t)p / page * page, end = (size_t)p + n;
+    madvise((void *)begin, end - begin, MADV_POPULATE_READ);
+#else
+    (void)p;
+    (void)n;
+#endif
+}
+
+/* A piece whose rows are too wide for a buffer gets memory of its own. */
+static cudaError_t send_piece(struct reader *r, const struct piece *p, int k)
+{
+    struct cu_plane plane[4];
+    void *dst[4] = { NULL };
+    int n = cu_pack_planes(p->w, p->matrix, p->r0, p->r1, plane);
+    const char *src = source_of(p);
+    char *own = NULL, *at = r->buffer[k];
+    size_t need = 0;
+    cudaError_t rc = cudaEventSynchronize(r->sent[k]);
+
+    for (int i = 0; i < n; i++) need += (plane[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
+    if (rc == cudaSuccess && need > BUFFER_BYTES) {
+        rc = cudaHostAlloc((void **)&own, need, cudaHostAllocDefault);
+        at = own;
+    }
+    if (rc != cudaSuccess) return rc;
+    for (int i = 0; i < n; i++) {
+        dst[i] = at;
+        at += (plane[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
+    }
+    map_pages(src, (size_t)(p->r1 - p->r0) * row_bytes_of(p->w));
+    cu_pack_rows(p->w, src, p->r0, p->r1, dst);
+    for (int i = 0; i < n && rc == cudaSuccess; i++)
+        if (plane[i].bytes)
+            rc = cudaMemcpyAsync((char *)p->w->packed + plane[i].at, dst[i], plane[i].bytes, cudaMemcpyHostToDevice,
+                                 r->stream);
+    if (rc == cudaSuccess) rc = cudaEventRecord(r->sent[k], r->stream);
+    if (own) {
+        cudaStreamSynchronize(r->stream);
+        cudaFreeHost(own);
+    }
+    return rc;
+}
+
+static void *read_pieces(void *arg)
+{
+    struct reader *r = (struct reader *)arg;
+    struct shared_work *s = r->s;
+    cudaError_t rc = cudaSetDevice(s->c->device);
+    int expected = 0;
+
+    for (int i, k = 0; rc == cudaSuccess && !__atomic_load_n(&s->failed, __ATOMIC_RELAXED); k = (k + 1) % BUFFERS) {
+        if ((i = __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED)) >= s->n) break;
+        rc = send_piece(r, &s->pieces[i], k);
+    }
+    if (rc == cudaSuccess) rc = cudaStreamSynchronize(r->stream);
+    if (rc != cudaSuccess)
+        __atomic_compare_exchange_n(&s->failed, &expected, (int)rc, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+static cudaError_t reader_init(struct reader *r, struct shared_work *s)
+{
+    cudaError_t rc = cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking);
+
+    r->s = s;
+    for (int i = 0; i < BUFFERS && rc == cudaSuccess; i++) {
+        rc = cudaMallocHost((void **)&r->buffer[i], BUFFER_BYTES);
+        if (rc == cudaSuccess) rc = cudaEventCreateWithFlags(&r->sent[i], cudaEventDisableTiming);
+    }
+    return rc;
+}
+
+static void reader_release(struct reader *r)
+{
+    for (int i = 0; i < BUFFERS; i++) {
+        if (r->sent[i]) cudaEventDestroy(r->sent[i]);
+        if (r->buffer[i]) cudaFreeHost(r->buffer[i]);
+    }
+    if (r->stream) cudaStreamDestroy(r->stream);
+}
+
+/* The caller is the first reader; the others help where threads are to be had. */
+static cudaError_t run_readers(struct shared_work *s)
+{
+    struct reader readers[MAX_READERS] = {};
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int n = cores < 1 ? 1 : cores > MAX_READERS ? MAX_READERS : (int)cores, ready = 0;
+    cudaError_t rc = cudaSuccess;
+
+    if (n > s->n) n = s->n;
+    for (; ready < n; ready++)
+        if ((rc = reader_init(&readers[ready], s)) != cudaSuccess) break;
+    if (ready > 0) rc = cudaSuccess;                     /* fewer do it too */
+    for (int i = 1; i < ready; i++)
+        readers[i].started = pthread_create(&readers[i].thread, NULL, read_pieces, &readers[i]) == 0;
+    if (ready > 0) read_pieces(&readers[0]);
+    for (int i = 1; i < ready; i++)
+        if (readers[i].started) pthread_join(readers[i].thread, NULL);
+    for (int i = 0; i < MAX_READERS; i++) reader_release(&readers[i]);
+    return rc != cudaSuccess ? rc : (cudaError_t)s->failed;
+}
+
+/* ---- all of them ---- */
+
+static void forget_noted(struct cu_upload *u)
+{
+    for (int i = 0; i < u->n_noted; i++) {
+        u->noted[i]->packed = NULL;
+        u->noted[i]->packed_bytes = 0;
+    }
+    u->n_noted = 0;
+}
+
+static int take_slab(struct cuda *c, struct slab *s, struct err *e)
+{
+    struct cu_upload *u = upload_of(c);
+    size_t bytes = 0;
+    int rc;
+
+    for (int i = 0; i < u->n_noted; i++) {
+        struct weight *w = u->noted[i];
+        w->packed_bytes = cu_weight_bytes(w->type, w->rows, w->cols, w->n ? w->n : 1);
+        bytes += (w->packed_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    }
+    *s = (struct slab){ NULL, bytes, u->n_noted };
+    if ((rc = cu_mem_get(c, (void **)&s->p, bytes, MEM_WEIGHTS, "the model", e)) != OK) return rc;
+    bytes = 0;
+    for (int i = 0; i < u->n_noted; i++) {
+        u->noted[i]->packed = s->p + bytes;
+        bytes += (u->noted[i]->packed_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    }
+    return OK;
+}
+
+int upload_ready(struct cuda *c, struct err *e)
+{
+    struct cu_upload *u = upload_of(c);
+    struct shared_work s = {};
+    struct slab slab = {};
+    cudaError_t rc;
+    int code;
+
+    if (u->n_noted == 0) return OK;
+    if ((code = take_slab(c, &slab, e)) != OK) goto out;
+    s.c = c;
+    s.n = count_or_cut(u, NULL);
+    s.pieces = (struct piece *)mem_array((size_t)s.n, sizeof *s.pieces);
+    count_or_cut(u, s.pieces);
+    rc = cudaMemset(slab.p, 0, slab.bytes);              /* what lies between layouts is read, not used */
+    if (rc == cudaSuccess) rc = cudaDeviceSynchronize();
+    if (rc == cudaSuccess) rc = run_readers(&s);
+    mem_free(s.pieces);
+    if (rc != cudaSuccess) {
+        cudaGetLastError();
+        code = err_set(e, rc == cudaErrorMemoryAllocation ? E_NOMEM : E_DEVICE, "%s: weights: %s", c->be.name,
+                       cudaGetErrorString(rc));
+        goto out;
+    }
+    u->slabs = (struct slab *)mem_grow(u->slabs, (size_t)(u->n_slabs + 1) * sizeof *u->slabs);
+    u->slabs[u->n_slabs++] = slab;
+    slab.p = NULL;
+    u->n_noted = 0;
+out:
+    if (slab.p) cu_mem_put(c, slab.p, slab.bytes, MEM_WEIGHTS);
+    if (code != OK) forget_noted(u);
+    return code;
+}
+
+/* A weight that was noted and never made ready is only crossed out. */
+void upload_drop(struct cuda *c, struct weight *w)
+{
+    struct cu_upload *u = upload_of(c);
+
+    for (int i = 0; i < u->n_noted; i++)
+        if (u->noted[i] == w) u->noted[i--] = u->noted[--u->n_noted];
+    for (int i = 0; i < u->n_slabs && w->packed; i++) {
+        struct slab *s = &u->slabs[i];
+        if ((char *)w->packed < s->p || (char *)w->packed >= s->p + s->bytes) continue;
+        if (--s->n_weights == 0) {
+            cu_mem_put(c, s->p, s->bytes, MEM_WEIGHTS);
+            *s = u->slabs[--u->n_slabs];
+        }
+        break;
+    }
+    w->packed = NULL;
+    w->packed_bytes = 0;
+}
+
+void upload_close(struct cuda *c)
+{
+    struct cu_upload *u = c->record ? c->record->upload : NULL;
+
+    if (!u) return;
+    mem_free(u->noted);
+    mem_free(u->slabs);
+    mem_free(u);
+    c->record->upload = NULL;
+}

@@ -1,0 +1,77 @@
+/* cuda_world.h - a GPU and the reference side by side, where there is a GPU. */
+#ifndef TERN_TESTS_OPS_CUDA_WORLD_H
+#define TERN_TESTS_OPS_CUDA_WORLD_H
+
+#include "support.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kernel/backend.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The library that was built beside the tests, unless another is named. */
+static inline int cuda_try(struct backend **be, struct err *e)
+{
+    const char *build = getenv("TERN_BUILD");
+    char path[1024];
+
+    snprintf(path, sizeof path, "%s/tern-cuda.so", build ? build : "build");
+    if (!getenv("TERN_CUDA_LIB")) setenv("TERN_CUDA_LIB", path, 1);
+    return backend_open(be, &(struct backend_opt){ .device = "cuda" }, e);
+}
+
+/* NULL, and the test is skipped: no library, or no device. */
+static inline struct backend *cuda_open(void)
+{
+    struct backend *be = NULL;
+    struct err e = { 0 };
+
+    if (cuda_try(&be, &e) == OK) return be;
+    print_message("skipped: %s\n", e.msg);
+    skip();
+    return NULL;
+}
+
+static inline struct backend *reference_open(void)
+{
+    struct backend *be = NULL;
+    struct err e = { 0 };
+
+    if (backend_open(&be, &(struct backend_opt){ .reference = true }, &e) != OK) fail_msg("%s", e.msg);
+    return be;
+}
+
+static inline void done(struct backend *be)
+{
+    struct err e = { 0 };
+    if (be->sync(be, &e) != OK) fail_msg("%s", e.msg);
+}
+
+static inline void *device_copy(struct backend *be, const void *src, size_t bytes)
+{
+    struct err e = { 0 };
+    void *p = NULL;
+
+    if (be->alloc(be, &p, bytes, MEM_SCRATCH, &e) != OK) fail_msg("%s", e.msg);
+    be->put(be, p, src, bytes);
+    done(be);
+    return p;
+}
+
+/* The relative error of whole vectors, of numbers that are not much smaller than `least`; infinite where one is
+ * no number. */
+static inline double error_of(const float *got, const float *want, size_t n, double least)
+{
+    double d = 0, w = (double)n * least * least;
+
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(got[i])) return INFINITY;
+        d += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+        w += (double)want[i] * want[i];
+    }
+    return w > 0 ? sqrt(d / w) : d > 0 ? INFINITY : 0;
+}
+#endif

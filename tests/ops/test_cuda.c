@@ -1,0 +1,457 @@
+/* Every operation of the GPU against the reference, over odd shapes; its memory. Skipped without a GPU. */
+#include "cuda_both.h"
+
+#include "kernel/blocks.h"
+#include "kernel/quant.h"
+
+#define OFF(name, field) (int)offsetof(struct block_##name, field)
+
+/* Where the F16s of a block lie: everything else in it may be any bits at all. */
+static const struct { enum dtype type; int d, more; } halves[] = {
+    { DT_F32, -1, -1 },                  { DT_F16, -1, -1 },  { DT_BF16, -1, -1 },
+    { DT_Q4_0, OFF(q4_0, d), -1 },       { DT_Q4_1, OFF(q4_1, d), OFF(q4_1, m) },
+    { DT_Q5_0, OFF(q5_0, d), -1 },       { DT_Q5_1, OFF(q5_1, d), OFF(q5_1, m) },
+    { DT_Q8_0, OFF(q8_0, d), -1 },       { DT_Q2_K, OFF(q2_k, d), OFF(q2_k, dmin) },
+    { DT_Q3_K, OFF(q3_k, d), -1 },       { DT_Q4_K, OFF(q4_k, d), OFF(q4_k, dmin) },
+    { DT_Q5_K, OFF(q5_k, d), OFF(q5_k, dmin) }, { DT_Q6_K, OFF(q6_k, d), -1 },
+    { DT_IQ2_XXS, OFF(iq2_xxs, d), -1 }, { DT_IQ2_XS, OFF(iq2_xs, d), -1 },
+    { DT_IQ2_S, OFF(iq2_s, d), -1 },     { DT_IQ3_XXS, OFF(iq3_xxs, d), -1 },
+    { DT_IQ3_S, OFF(iq3_s, d), -1 },     { DT_IQ1_S, OFF(iq1_s, d), -1 },
+    { DT_IQ4_NL, OFF(iq4_nl, d), -1 },   { DT_IQ4_XS, OFF(iq4_xs, d), -1 },
+    { DT_TQ1_0, OFF(tq1_0, d), -1 },     { DT_TQ2_0, OFF(tq2_0, d), -1 },
+    { DT_IQ1_M, -1, -1 },                { DT_MXFP4, -1, -1 },
+};
+enum { N_TYPES = sizeof halves / sizeof *halves };
+
+/* ---- rows ---- */
+
+static const int widths[] = { 1, 2, 31, 32, 33, 100, 128, 255, 256, 1000, 1024, 2304, 4096 };
+static const int counts[] = { 1, 2, 3, 8, 9, 33, 200 };
+
+static void norms_are_the_references(void **state)
+{
+    (void)state;
+    need_gpu();
+    EACH(i, widths) EACH(k, counts) for (int gap = 0; gap < 4; gap += 3) {
+        struct both x = both_new(counts[k], widths[i], gap, 2), out = both_new(counts[k], widths[i], gap, 1);
+        struct both w = both_new(1, widths[i], 0, 1), b = both_new(1, widths[i], 0, 1);
+        ref->rmsnorm(ref, &out.c, &x.c, w.c.data, 1e-5f), gpu->rmsnorm(gpu, &out.g, &x.g, w.g.data, 1e-5f);
+        check("rmsnorm", &out, 1e-5);
+        ref->rmsnorm(ref, &out.c, &x.c, NULL, 1e-6f), gpu->rmsnorm(gpu, &out.g, &x.g, NULL, 1e-6f);
+        check("rmsnorm without weight", &out, 1e-5);
+        if (widths[i] > 1) {
+            ref->layernorm(ref, &out.c, &x.c, w.c.data, b.c.data, 1e-5f);
+            gpu->layernorm(gpu, &out.g, &x.g, w.g.data, b.g.data, 1e-5f);
+            check("layernorm", &out, 1e-4);
+            ref->layernorm(ref, &x.c, &x.c, NULL, NULL, 1e-5f), gpu->layernorm(gpu, &x.g, &x.g, NULL, NULL, 1e-5f);
+            check("layernorm in place", &x, 1e-4);
+        }
+        both_free(&x), both_free(&out), both_free(&w), both_free(&b);
+    }
+}
+
+static void heads_are_normed_and_turned(void **state)
+{
+    static const int dims[] = { 16, 64, 80, 96, 128, 256 };
+    (void)state;
+    need_gpu();
+    EACH(i, dims) EACH(k, counts) for (int style = 0; style < 2; style++) {
+        int dim = dims[i], n = counts[k], heads = 1 + (int)i, n_rot = style ? dim : dim / 2;
+        struct both x = both_new(n, heads * dim, style ? 0 : 5, 2), w = both_new(1, heads * dim, 0, 1);
+        struct both table = both_new(n, n_rot, 0, 1), freq = both_new(1, n_rot / 2, 0, 0);
+        struct ints pos;
+        for (int j = 0; j < n; j++) pos.c[j] = (int32_t)(rng_u64(&rng) % 30000);
+        for (int j = 0; j < n_rot / 2; j++) ((float *)freq.c.data)[j] = powf(10000, -2.0f * (float)j / (float)n_rot);
+        gpu->put(gpu, freq.g.data, freq.c.data, (size_t)(n_rot / 2) * sizeof(float));
+        ints_put(&pos, n);
+        ref->headnorm(ref, &x.c, heads, dim, w.c.data, style ? dim : 0, 1e-6f);
+        gpu->headnorm(gpu, &x.g, heads, dim, w.g.data, style ? dim : 0, 1e-6f);
+        check("headnorm", &x, 1e-5);
+        ref->rope_table(ref, &table.c, pos.c, freq.c.data, n_rot, 1.1f);
+        gpu->rope_table(gpu, &table.g, pos.g, freq.g.data, n_rot, 1.1f);
+        check("rope_table", &table, 1e-5);
+        ref->rope(ref, &x.c, heads, dim, n_rot, &table.c, (enum rope_style)style);
+        gpu->rope(gpu, &x.g, heads, dim, n_rot, &table.g, (enum rope_style)style);
+        check("rope", &x, 1e-5);
+        ints_free(&pos, n);
+        both_free(&x), both_free(&w), both_free(&table), both_free(&freq);
+    }
+}
+
+static void elementwise_operations_agree(void **state)
+{
+    (void)state;
+    need_gpu();
+    EACH(i, widths) EACH(k, counts) for (int gap = 0; gap < 4; gap += 3) {
+        struct both x = both_new(counts[k], widths[i], gap, 2), y = both_new(counts[k], widths[i], gap, 2);
+        struct both out = both_new(counts[k], widths[i], gap, 1);
+        ref->add(ref, &x.c, &y.c, 0.7f), gpu->add(gpu, &x.g, &y.g, 0.7f);
+        check("add", &x, 1e-6);
+        ref->scale(ref, &x.c, 1.3f), gpu->scale(gpu, &x.g, 1.3f);
+        check("scale", &x, 1e-6);
+        ref->softcap(ref, &x.c, 3), gpu->softcap(gpu, &x.g, 3);
+        check("softcap", &x, 1e-5);
+        for (int a = ACT_SILU; a <= ACT_GELU_QUICK; a++) {
+            ref->act(ref, &out.c, &x.c, &y.c, (enum act)a), gpu->act(gpu, &out.g, &x.g, &y.g, (enum act)a);
+            check("act", &out, 1e-5);
+        }
+        ref->act(ref, &x.c, &x.c, NULL, ACT_GELU), gpu->act(gpu, &x.g, &x.g, NULL, ACT_GELU);
+        check("act alone, in place", &x, 1e-5);
+        both_free(&x), both_free(&y), both_free(&out);
+    }
+}
+
+/* ---- weights ---- */
+
+static void put_half(char *p, float f)
+{
+    uint16_t h = f32_to_f16(f);
+    memcpy(p, &h, 2);
+}
+
+/* The same bytes twice: one weight for each backend. */
+struct pair { struct weight c, g; char *bytes; };
+
+static void fill_blocks(int which, char *p, size_t n)
+{
+    size_t step = (size_t)dtype_info((int)halves[which].type)->bytes;
+
+    for (size_t i = 0; i < n; i++) p[i] = (char)rng_u64(&rng);
+    for (size_t i = 0; i < n; i += step) {
+        char *b = p + i;
+        if (halves[which].d >= 0) put_half(b + halves[which].d, 0.003f * (1 + (float)rng_unit(&rng)));
+        if (halves[which].more >= 0) put_half(b + halves[which].more, 0.002f * rng_normal(&rng));
+        if (halves[which].type == DT_MXFP4) *b = (char)(118 + rng_u64(&rng) % 8);
+        if (halves[which].type == DT_IQ1_M) b[55] = (char)((b[55] & 15) | 0x20);
+    }
+}
+
+/* In place: a backend remembers where a weight is until it is ready. */
+static void pair_init(struct pair *p, int which, int rows, int cols)
+{
+    enum dtype t = halves[which].type;
+    uint64_t row = 0;
+    struct err e = { 0 };
+
+    *p = (struct pair){ .c = { .type = t, .rows = rows, .cols = cols, .n = 1 } };
+    assert_true(dtype_row_bytes(t, (uint64_t)cols, &row));
+    p->bytes = mem_alloc((size_t)rows * row);
+    if (dtype_info((int)t)->quantized) {
+        fill_blocks(which, p->bytes, (size_t)rows * row);
+    } else {
+        float *x = mem_array((size_t)rows * (size_t)cols, sizeof(float));
+        for (int i = 0; i < rows * cols; i++) x[i] = rng_normal(&rng) * 0.1f;
+        quant_encode(t, x, p->bytes, (int64_t)rows * cols);
+        mem_free(x);
+    }
+    p->c.data = p->bytes;
+    p->g = p->c;
+    assert_int_equal(ref->weight_put(ref, &p->c, &e), OK);
+    if (gpu->weight_put(gpu, &p->g, &e) != OK || ref->weights_ready(ref, &e) != OK) fail_msg("%s", e.msg);
+}
+
+static void pair_free(struct pair *p)
+{
+    gpu->weight_drop(gpu, &p->g);
+    ref->weight_drop(ref, &p->c);
+    mem_free(p->bytes);
+}
+
+static void ready(void)
+{
+    struct err e = { 0 };
+    if (gpu->weights_ready(gpu, &e) != OK) fail_msg("%s", e.msg);
+}
+
+static bool skips(int which)
+{
+    if (gpu->weight_can(gpu, halves[which].type)) return false;
+    print_message("%s: not read by the GPU\n", dtype_name((int)halves[which].type));
+    return true;
+}
+
+/* Quantized types come in whole blocks; plain ones as odd as can be. */
+static int cols_of(int which, int i)
+{
+    static const int odd[] = { 33, 100, 256, 1023, 2048 }, blocks[] = { 1, 3, 8, 5, 16 };
+    int block = dtype_info((int)halves[which].type)->block;
+    return block == 1 ? odd[i] : block == 32 ? 32 * blocks[i] * (i == 4 ? 4 : 1) : 256 * (i == 4 ? 8 : i + 1);
+}
+
+static const char *name_of(int which) { return dtype_name((int)halves[which].type); }
+
+static void rows_of_every_type_are_embedded(void **state)
+{
+    (void)state;
+    need_gpu();
+    for (int t = 0; t < N_TYPES; t++) {
+        if (skips(t)) continue;
+        for (int i = 0; i < 5; i++) {
+            int rows = 97, n = counts[i], cols = cols_of(t, i);
+            struct pair w;
+            pair_init(&w, t, rows, cols);
+            struct both out = both_new(n, cols, 3, 1), some = both_new(2, cols, 0, 1);
+            struct ints ids, picked = { .c = { n - 1, 0 } };
+            ready();
+            for (int j = 0; j < n; j++) ids.c[j] = (int32_t)(rng_u64(&rng) % (uint64_t)rows);
+            ints_put(&ids, n), ints_put(&picked, 2);
+            ref->embed(ref, &out.c, &w.c, ids.c, 1.5f), gpu->embed(gpu, &out.g, &w.g, ids.g, 1.5f);
+            check(name_of(t), &out, 1e-3);
+            gpu->put(gpu, out.g.data, out.c.data, n_of(&out.c) * sizeof(float));
+            ref->gather(ref, &some.c, &out.c, picked.c), gpu->gather(gpu, &some.g, &out.g, picked.g);
+            check("gather", &some, 0);
+            ints_free(&ids, n), ints_free(&picked, 2);
+            both_free(&out), both_free(&some), pair_free(&w);
+        }
+    }
+}
+
+/* How large a product with numbers near 1 is to be expected: one that is much smaller is what terms left of
+ * each other, and so are its errors. */
+static double product_size(const struct pair *p)
+{
+    size_t n = (size_t)p->c.rows * (size_t)p->c.cols;
+    float *w = mem_array(n, sizeof *w);
+    double sum = 0;
+
+    quant_decode(p->c.type, p->bytes, w, (int64_t)n);
+    for (size_t i = 0; i < n; i++) sum += (double)w[i] * w[i];
+    mem_free(w);
+    return sqrt(sum / p->c.rows);
+}
+
+/* What a product may be off by: rounding of x to 11 bits. */
+static double product_tol(int which) { return halves[which].type == DT_F32 ? 2e-3 : 3e-3; }
+
+static void products_of_every_type_agree(void **state)
+{
+    static const int tokens[] = { 1, 2, 3, 5, 8, 9, 16, 31, 64, 130, 300 };
+    static const int rows[] = { 1, 7, 64, 129, 520 };
+    int bad = 0;
+    (void)state;
+    need_gpu();
+    for (int t = 0; t < N_TYPES; t++) {
+        double few = 0, many = 0;
+        if (skips(t)) continue;
+        for (int i = 0; i < 5; i++) EACH(k, tokens) {
+            int n = tokens[k], cols = cols_of(t, i), r = rows[(i + (int)k) % 5], gap = (i + (int)k) % 2 * 4;
+            struct pair w, w2;
+            pair_init(&w, t, r, cols), pair_init(&w2, t, rows[i], cols);
+            struct both x = both_new(n, cols, gap, 1), out = both_new(n, r, gap, 1), out2 = both_new(n, rows[i], 0, 1);
+            struct both bias = both_new(1, r, 0, 1);
+            ready();
+            struct linear c[2] = { { out.c, &w.c, i % 2 ? bias.c.data : NULL, k % 2, k % 3 ? 0 : 0.5f },
+                                   { out2.c, &w2.c, NULL, false, 0 } };
+            struct linear g[2] = { { out.g, &w.g, i % 2 ? bias.g.data : NULL, k % 2, k % 3 ? 0 : 0.5f },
+                                   { out2.g, &w2.g, NULL, false, 0 } };
+            ref->linear(ref, &x.c, c, 2), gpu->linear(gpu, &x.g, g, 2);
+            double *worst = n <= 8 ? &few : &many;
+            double e1 = both_error_of(&out, product_size(&w)), e2 = both_error_of(&out2, product_size(&w2));
+            *worst = fmax(*worst, fmax(e1, e2));
+            if (!(e1 < product_tol(t)) || !(e2 < product_tol(t)))
+                print_message("%s: %d tokens, %d and %d x %d, gap %d: errors %g %g\n", name_of(t), n, r, rows[i], cols,
+                              gap, e1, e2);
+            both_free(&x), both_free(&out), both_free(&out2), both_free(&bias), pair_free(&w), pair_free(&w2);
+        }
+        bool right = few < product_tol(t) && many < product_tol(t);
+        print_message("product %-8s worst error: few tokens %.2e, many %.2e%s\n", name_of(t), few, many,
+                      right ? "" : "  TOO FAR OFF");
+        bad += !right;
+    }
+    assert_int_equal(bad, 0);
+}
+
+/* norm, gate and up, act: what sync makes one of them must be what they are one by one. */
+static void a_block_in_one_go_is_its_parts(void **state)
+{
+    static const int tokens[] = { 1, 4, 8, 9, 50, 200 };
+    int bad = 0;
+    (void)state;
+    need_gpu();
+    for (int t = 0; t < N_TYPES; t++) {
+        double worst = 0;
+        if (!gpu->weight_can(gpu, halves[t].type)) continue;
+        EACH(k, tokens) for (int layer = 0; layer < 2; layer++) {
+            int n = tokens[k], cols = 512, r = k % 2 ? 384 : 640;
+            struct pair gate, up;
+            pair_init(&gate, t, r, cols), pair_init(&up, t, r, cols);
+            struct both x = both_new(n, cols, 0, 3), h = both_new(n, cols, 0, 1), nw = both_new(1, cols, 0, 1);
+            struct both a = both_new(n, r, 0, 1), b = both_new(n, r, 0, 1), bias = both_new(1, r, 0, 1);
+            ready();
+            struct linear c[2] = { { a.c, &gate.c, layer ? bias.c.data : NULL, false, 0 }, { b.c, &up.c, NULL, false, 0 } };
+            struct linear g[2] = { { a.g, &gate.g, layer ? bias.g.data : NULL, false, 0 }, { b.g, &up.g, NULL, false, 0 } };
+            if (layer) {
+                ref->layernorm(ref, &h.c, &x.c, nw.c.data, NULL, 1e-5f);
+                gpu->layernorm(gpu, &h.g, &x.g, nw.g.data, NULL, 1e-5f);
+            } else {
+                ref->rmsnorm(ref, &h.c, &x.c, nw.c.data, 1e-5f);
+                gpu->rmsnorm(gpu, &h.g, &x.g, nw.g.data, 1e-5f);
+            }
+            ref->linear(ref, &h.c, c, 2), gpu->linear(gpu, &h.g, g, 2);
+            ref->act(ref, &a.c, &a.c, &b.c, ACT_SILU), gpu->act(gpu, &a.g, &a.g, &b.g, ACT_SILU);
+            double e = both_error(&a);
+            if (!(e < 2e-2)) print_message("%s: %d tokens, layer %d: error %g\n", name_of(t), n, layer, e);
+            worst = fmax(worst, e);
+            both_free(&x), both_free(&h), both_free(&nw), both_free(&a), both_free(&b), both_free(&bias);
+            pair_free(&gate), pair_free(&up);
+        }
+        print_message("norm, product, act %-8s worst error %.2e%s\n", name_of(t), worst,
+                      worst < 2e-2 ? "" : "  TOO FAR OFF");
+        bad += !(worst < 2e-2);
+    }
+    assert_int_equal(bad, 0);
+}
+
+/* ---- memory ---- */
+
+static void more_than_the_card_has_is_refused_by_name(void **state)
+{
+    struct err e = { 0 };
+    void *p = NULL, *small = NULL;
+    size_t before;
+    (void)state;
+    need_gpu();
+    before = gpu->used_bytes[MEM_KV];
+    assert_int_equal(gpu->alloc(gpu, &p, (size_t)1 << 44, MEM_KV, &e), E_NOMEM);
+    print_message("%s\n", e.msg);
+    assert_non_null(strstr(e.msg, "free"));
+    assert_null(p);
+    assert_int_equal(gpu->used_bytes[MEM_KV], before);
+    assert_int_equal(gpu->alloc(gpu, &small, 1000, MEM_KV, &e), OK);
+    gpu->free(gpu, small, 1000, MEM_KV);
+    done(gpu);
+}
+
+static void a_thousand_rounds_of_memory_leave_nothing(void **state)
+{
+    enum { LIVE = 32 };
+    void *p[LIVE] = { 0 };
+    size_t n[LIVE] = { 0 }, before;
+    struct err e = { 0 };
+    uint64_t allocs;
+    (void)state;
+    need_gpu();
+    before = gpu->used_bytes[MEM_SCRATCH], allocs = gpu->n_allocs;
+    for (int i = 0; i < 1000; i++) {
+        int at = (int)(rng_u64(&rng) % LIVE);
+        if (p[at]) gpu->free(gpu, p[at], n[at], MEM_SCRATCH);
+        n[at] = 1 + rng_u64(&rng) % ((size_t)1 << (10 + rng_u64(&rng) % 14));
+        assert_int_equal(gpu->alloc(gpu, &p[at], n[at], MEM_SCRATCH, &e), OK);
+        assert_int_equal((uintptr_t)p[at] % 64, 0);
+    }
+    for (int i = 0; i < LIVE; i++)
+        if (p[i]) gpu->free(gpu, p[i], n[i], MEM_SCRATCH);
+    assert_int_equal(gpu->used_bytes[MEM_SCRATCH], before);
+    assert_int_equal(gpu->n_allocs, allocs + 1000);
+    done(gpu);
+}
+
+static void a_model_too_large_leaves_nothing_behind(void **state)
+{
+    struct weight w = { .type = DT_F16, .rows = 1 << 24, .cols = 1 << 20, .n = 1, .data = &w };
+    struct err e = { 0 };
+    (void)state;
+    need_gpu();
+    assert_int_equal(gpu->weight_put(gpu, &w, &e), OK);
+    assert_int_equal(gpu->weights_ready(gpu, &e), E_NOMEM);
+    assert_non_null(strstr(e.msg, "weights"));
+    assert_int_equal(gpu->used_bytes[MEM_WEIGHTS], 0);
+    gpu->weight_drop(gpu, &w);
+    assert_null(w.packed);
+}
+
+/* It says so on stderr and goes on. */
+static void memory_freed_twice_is_freed_once(void **state)
+{
+    struct backend *be;
+    struct err e = { 0 };
+    void *p = NULL, *q = NULL;
+    (void)state;
+    need_gpu();
+    setenv("TERN_CUDA_DEBUG", "1", 1);
+    be = cuda_open();
+    unsetenv("TERN_CUDA_DEBUG");
+    assert_int_equal(be->alloc(be, &p, 100, MEM_KV, &e), OK);
+    assert_int_equal(be->alloc(be, &q, 100, MEM_KV, &e), OK);
+    be->free(be, p, 100, MEM_KV);
+    be->free(be, p, 100, MEM_KV);
+    assert_int_equal(be->used_bytes[MEM_KV], 100);
+    be->free(be, q, 100, MEM_KV);
+    assert_int_equal(be->used_bytes[MEM_KV], 0);
+    backend_close(be);
+}
+
+/* Over the staging memory's end, and back. */
+static void large_copies_come_back_as_they_went(void **state)
+{
+    static const size_t sizes[] = { 1, 255, 4097, (size_t)8 << 20, ((size_t)8 << 20) + 3, (size_t)20 << 20 };
+    (void)state;
+    need_gpu();
+    EACH(i, sizes) {
+        unsigned char *a = mem_alloc(sizes[i]), *b = mem_alloc(sizes[i]);
+        struct err e = { 0 };
+        void *p = NULL, *pinned = NULL;
+        for (size_t j = 0; j < sizes[i]; j++) a[j] = (unsigned char)(j * 7 + j / 251 + 3);
+        assert_int_equal(gpu->alloc(gpu, &p, sizes[i], MEM_SCRATCH, &e), OK);
+        assert_int_equal(gpu->host_alloc(gpu, &pinned, sizes[i], &e), OK);
+        gpu->put(gpu, p, a, sizes[i]);
+        gpu->get(gpu, b, p, sizes[i]);
+        gpu->get(gpu, pinned, p, sizes[i]);
+        memset(a, 0, 1);                                 /* put took it already */
+        done(gpu);
+        assert_int_equal(b[0], 3);
+        a[0] = 3;
+        assert_memory_equal(a, b, sizes[i]);
+        assert_memory_equal(pinned, b, sizes[i]);
+        gpu->host_free(gpu, pinned, sizes[i]);
+        gpu->free(gpu, p, sizes[i], MEM_SCRATCH);
+        mem_free(a), mem_free(b);
+    }
+}
+
+static void a_device_opens_and_closes_again_and_again(void **state)
+{
+    (void)state;
+    need_gpu();
+    for (int i = 0; i < 5; i++) {
+        struct backend *be = cuda_open();
+        struct err e = { 0 };
+        assert_int_equal(be->reserve(be, &limits, &e), OK);
+        assert_true(be->used_bytes[MEM_SCRATCH] > 0 && be->detail[0]);
+        backend_close(be);
+    }
+}
+
+static void devices_that_are_not_there_are_named(void **state)
+{
+    struct backend *be = NULL;
+    struct err e = { 0 };
+    (void)state;
+    need_gpu();
+    assert_int_equal(backend_open(&be, &(struct backend_opt){ .device = "cuda:99" }, &e), E_NOTFOUND);
+    assert_non_null(strstr(e.msg, "cuda:99"));
+    assert_int_equal(backend_open(&be, &(struct backend_opt){ .device = "cuda:x" }, &e), E_INVALID);
+    assert_int_equal(backend_open(&be, &(struct backend_opt){ .device = "cuda", .reference = true }, &e), E_INVALID);
+}
+
+/* An argument picks tests by name: '*memory*'. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norms_are_the_references),
+        cmocka_unit_test(heads_are_normed_and_turned),
+        cmocka_unit_test(elementwise_operations_agree),
+        cmocka_unit_test(rows_of_every_type_are_embedded),
+        cmocka_unit_test(products_of_every_type_agree),
+        cmocka_unit_test(a_block_in_one_go_is_its_parts),
+        cmocka_unit_test(more_than_the_card_has_is_refused_by_name),
+        cmocka_unit_test(a_model_too_large_leaves_nothing_behind),
+        cmocka_unit_test(memory_freed_twice_is_freed_once),
+        cmocka_unit_test(a_thousand_rounds_of_memory_leave_nothing),
+        cmocka_unit_test(large_copies_come_back_as_they_went),
+        cmocka_unit_test(a_device_opens_and_closes_again_and_again),
+        cmocka_unit_test(devices_that_are_not_there_are_named),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}

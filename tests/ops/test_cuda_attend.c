@@ -1,0 +1,184 @@
+/* Attention on the GPU against the reference, on caches whose unused rows are poison. Skipped without a GPU. */
+#include "cuda_both.h"
+
+enum { N_SEQS = 4, STRIDE = 20, N_BLOCKS = 64 };
+static const int lens[N_SEQS] = { 300, 1, 37, 64 };
+
+/* A cache on both sides, filled by kv_put in chunks. */
+struct cache {
+    struct kvlayer lc, lg;
+    struct kvview c, g;
+    struct ints table, seq, pos;
+    size_t k_bytes, v_bytes;
+};
+
+static void cache_open(struct cache *k, enum dtype type, int heads, int dim, int dim_v)
+{
+    uint64_t kb = 0, vb = 0;
+    int next = 0, perm[N_BLOCKS];
+
+    assert_true(dtype_row_bytes(type, (uint64_t)dim, &kb) && dtype_row_bytes(type, (uint64_t)dim_v, &vb));
+    kb *= (uint64_t)heads * KV_BLOCK, vb *= (uint64_t)heads * KV_BLOCK;
+    k->k_bytes = kb * N_BLOCKS, k->v_bytes = vb * N_BLOCKS;
+    k->lc = (struct kvlayer){ mem_alloc(k->k_bytes), mem_alloc(k->v_bytes), heads, dim, dim_v, kb, vb };
+    memset(k->lc.k, 0xff, k->k_bytes), memset(k->lc.v, 0xff, k->v_bytes);
+    k->lg = k->lc;
+    k->lg.k = device_copy(gpu, k->lc.k, k->k_bytes), k->lg.v = device_copy(gpu, k->lc.v, k->v_bytes);
+    for (int i = 0; i < N_BLOCKS; i++) perm[i] = i * 37 % N_BLOCKS;      /* 37 is odd: each once */
+    for (int s = 0; s < N_SEQS; s++)
+        for (int b = 0; b < STRIDE; b++)
+            k->table.c[s * STRIDE + b] = b < (lens[s] + KV_BLOCK - 1) / KV_BLOCK ? perm[next++] : -1;
+    ints_put(&k->table, N_SEQS * STRIDE), ints_put(&k->seq, 1024), ints_put(&k->pos, 1024);
+    k->c = (struct kvview){ .type = type, .layers = &k->lc, .n_layers = 1, .table = k->table.c, .table_stride = STRIDE,
+                            .seq = k->seq.c, .pos = k->pos.c, .n_seqs = N_SEQS };
+    k->g = k->c;
+    k->g.layers = &k->lg, k->g.table = k->table.g, k->g.seq = k->seq.g, k->g.pos = k->pos.g;
+}
+
+static void cache_batch(struct cache *k, int seq, int from, int to, bool first)
+{
+    int n = first ? 0 : k->c.n_tokens, top = first ? 0 : k->c.max_pos;
+
+    for (int p = from; p < to; p++, n++) k->seq.c[n] = seq, k->pos.c[n] = p, top = p > top ? p : top;
+    k->c.n_tokens = k->g.n_tokens = n, k->c.max_pos = k->g.max_pos = top;
+}
+
+static void cache_send(struct cache *k)
+{
+    gpu->put(gpu, k->seq.g, k->seq.c, (size_t)k->c.n_tokens * sizeof(int32_t));
+    gpu->put(gpu, k->pos.g, k->pos.c, (size_t)k->c.n_tokens * sizeof(int32_t));
+}
+
+static void cache_fill(struct cache *k)
+{
+    for (int s = 0; s < N_SEQS; s++)
+        for (int p = 0; p < lens[s]; p += 100) {
+            int to = p + 100 < lens[s] ? p + 100 : lens[s];
+            struct both kk = both_new(to - p, k->lc.n_kv_heads * k->lc.head_dim, 3, 1.5f);
+            struct both vv = both_new(to - p, k->lc.n_kv_heads * k->lc.head_dim_v, 3, 1);
+            cache_batch(k, s, p, to, true), cache_send(k);
+            ref->kv_put(ref, &k->c, 0, &kk.c, &vv.c), gpu->kv_put(gpu, &k->g, 0, &kk.g, &vv.g);
+            done(gpu);
+            both_free(&kk), both_free(&vv);
+        }
+}
+
+static void cache_close(struct cache *k)
+{
+    gpu->free(gpu, k->lg.k, k->k_bytes, MEM_SCRATCH), gpu->free(gpu, k->lg.v, k->v_bytes, MEM_SCRATCH);
+    ints_free(&k->table, N_SEQS * STRIDE), ints_free(&k->seq, 1024), ints_free(&k->pos, 1024);
+    mem_free(k->lc.k), mem_free(k->lc.v);
+}
+
+/* Decode of one and of all, a piece and a whole of a prompt, all of it mixed. */
+static void cache_shape(struct cache *k, int shape)
+{
+    cache_batch(k, 0, 299, 300, true);
+    if (shape == 1 || shape == 4)
+        for (int s = 1; s < N_SEQS; s++) cache_batch(k, s, lens[s] - 1, lens[s], false);
+    if (shape == 2) cache_batch(k, 0, 150, 190, true);
+    if (shape == 3) cache_batch(k, 0, 0, 300, true);
+    if (shape == 4) cache_batch(k, 3, 0, 64, false);
+    if (shape == 5) cache_batch(k, 2, 20, 27, true);
+    cache_send(k);
+}
+
+static double compare_attend(struct cache *k, const struct attend_opt *oc, const struct attend_opt *og)
+{
+    double worst = 0;
+
+    for (int shape = 0; shape < 6; shape++) {
+        cache_shape(k, shape);
+        struct both q = both_new(k->c.n_tokens, oc->n_heads * oc->head_dim, 4, 1.5f);
+        struct both out = both_new(k->c.n_tokens, oc->n_heads * oc->head_dim_v, 4, 1);
+        ref->attend(ref, &out.c, &q.c, &k->c, 0, oc), gpu->attend(gpu, &out.g, &q.g, &k->g, 0, og);
+        double e = both_error(&out);
+        if (!(e < 5e-3))
+            print_message("attend %s, %d of %d heads of %d and %d, shape %d, window %d: error %g\n",
+                          dtype_name((int)k->c.type), oc->n_kv_heads, oc->n_heads, oc->head_dim, oc->head_dim_v, shape,
+                          oc->window, e);
+        worst = fmax(worst, e);
+        both_free(&q), both_free(&out);
+    }
+    return worst;
+}
+
+static void attention_agrees(void **state)
+{
+    static const enum dtype types[] = { DT_F16, DT_F32, DT_BF16, DT_Q8_0 };
+    static const struct { int heads, kv, dim, dim_v; } shapes[] = {
+        { 4, 4, 64, 64 },  { 8, 2, 128, 128 }, { 6, 2, 96, 96 },   { 3, 1, 80, 80 },   { 32, 8, 128, 128 },
+        { 2, 1, 256, 256 }, { 5, 5, 32, 32 },  { 4, 2, 192, 128 }, { 14, 2, 64, 64 },  { 16, 1, 16, 16 },
+    };
+    (void)state;
+    need_gpu();
+    EACH(t, types) {
+        double worst = 0;
+        EACH(s, shapes) {
+            int heads = shapes[s].heads, dim = shapes[s].dim;
+            if (types[t] == DT_Q8_0 && (dim % 32 || shapes[s].dim_v % 32)) continue;
+            struct cache k;
+            struct both sinks = both_new(1, heads, 0, 1), slopes = both_new(1, heads, 0, 0.05f);
+            cache_open(&k, types[t], shapes[s].kv, dim, shapes[s].dim_v);
+            cache_fill(&k);
+            for (int how = 0; how < (s % 3 == 1 ? 5 : 2); how++) {
+                struct attend_opt oc = { .n_heads = heads, .n_kv_heads = shapes[s].kv, .head_dim = dim,
+                                         .head_dim_v = shapes[s].dim_v, .scale = 1 / sqrtf((float)dim) };
+                struct attend_opt og;
+                if (how == 1) oc.window = 25;
+                if (how == 2) oc.softcap = 10;
+                og = oc;
+                if (how == 3) oc.sinks = sinks.c.data, og.sinks = sinks.g.data;
+                if (how == 4) oc.slopes = slopes.c.data, og.slopes = slopes.g.data;
+                worst = fmax(worst, compare_attend(&k, &oc, &og));
+            }
+            cache_close(&k), both_free(&sinks), both_free(&slopes);
+        }
+        print_message("attention over %-5s worst error %.2e\n", dtype_name((int)types[t]), worst);
+        if (!(worst < 5e-3)) fail_msg("%s: too far off", dtype_name((int)types[t]));
+    }
+}
+
+/* headnorm, rope and kv_put of a step in one go, then attention over what they wrote. */
+static void keys_are_normed_turned_and_kept_in_one_go(void **state)
+{
+    (void)state;
+    need_gpu();
+    for (int how = 0; how < 16; how++) {
+        int heads = 8, kv = 2, dim = how & 1 ? 128 : 64, n_rot = how & 2 ? dim : dim / 2;
+        struct cache k;
+        cache_open(&k, DT_F16, kv, dim, dim);
+        cache_batch(&k, 2, 0, how & 8 ? 37 : 5, true), cache_send(&k);
+        int n = k.c.n_tokens;
+        struct both q = both_new(n, heads * dim, 0, 1), kk = both_new(n, kv * dim, 0, 1), v = both_new(n, kv * dim, 0, 1);
+        struct both table = both_new(n, n_rot, 0, 1), w = both_new(1, dim, 0, 1), out = both_new(n, heads * dim, 0, 1);
+        struct attend_opt o = { .n_heads = heads, .n_kv_heads = kv, .head_dim = dim, .head_dim_v = dim, .scale = 0.1f };
+        for (int side = 0; side < 2; side++) {
+            struct backend *be = side ? gpu : ref;
+            const struct kvview *view = side ? &k.g : &k.c;
+#define SIDE(b) (side ? &(b).g : &(b).c)
+            if (how & 4) be->headnorm(be, SIDE(q), heads, dim, SIDE(w)->data, 0, 1e-5f);
+            if (how & 4) be->headnorm(be, SIDE(kk), kv, dim, SIDE(w)->data, 0, 1e-5f);
+            be->rope(be, SIDE(q), heads, dim, n_rot, SIDE(table), how & 2 ? ROPE_PAIR : ROPE_HALF);
+            be->rope(be, SIDE(kk), kv, dim, n_rot, SIDE(table), how & 2 ? ROPE_PAIR : ROPE_HALF);
+            be->kv_put(be, view, 0, SIDE(kk), SIDE(v));
+            be->attend(be, SIDE(out), SIDE(q), view, 0, &o);
+#undef SIDE
+        }
+        check("q", &q, 1e-4);
+        check("attention over keys just put", &out, 5e-3);
+        both_free(&q), both_free(&kk), both_free(&v), both_free(&table), both_free(&w), both_free(&out);
+        cache_close(&k);
+    }
+}
+
+/* An argument picks tests by name. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_agrees),
+        cmocka_unit_test(keys_are_normed_turned_and_kept_in_one_go),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}

@@ -1,0 +1,254 @@
+/* Whole models on the GPU: the CPU's logits, graphs that are what they were taken of, no memory in a step. */
+#include "cuda_world.h"
+
+#include "kv/chain.h"
+#include "model/decoder.h"
+
+#include <dirent.h>
+
+enum { MAX_TOKENS = 128, MAX_SEQS = 4, N_BLOCKS = 96, TABLE = 20 };
+
+struct world {
+    struct source *src;
+    struct backend *be;
+    struct model *m;
+    struct block_pool *pool;
+    struct decoder *dec;
+    struct chain chain[MAX_SEQS];
+    int len[MAX_SEQS];
+};
+
+/* False: a model that tern does not run, on any device. */
+static bool world_open(struct world *w, const char *path, struct backend *be)
+{
+    struct decoder_opt opt = { MAX_TOKENS, MAX_SEQS, TABLE, MAX_TOKENS };
+    struct err e = { 0 };
+
+    *w = (struct world){ .be = be };
+    if (source_open(&w->src, path, &e) != OK || model_open(&w->m, w->src, be, &e) != OK) {
+        if (e.code != E_UNSUPPORTED) fail_msg("%s: %s", path, e.msg);
+        source_close(w->src);
+        return false;
+    }
+    if (block_pool_open(&w->pool, be, model_kvshape(w->m), w->m->hp.n_layers, DT_F16, N_BLOCKS, &e) != OK ||
+        decoder_open(&w->dec, w->m, w->pool, opt, &e) != OK)
+        fail_msg("%s: %s", path, e.msg);
+    for (int i = 0; i < MAX_SEQS; i++) {
+        chain_init(&w->chain[i], TABLE * KV_BLOCK);
+        assert_true(chain_reserve(&w->chain[i], w->pool, TABLE * KV_BLOCK));
+    }
+    return true;
+}
+
+static void world_close(struct world *w)
+{
+    for (int i = 0; i < MAX_SEQS; i++) chain_release(&w->chain[i], w->pool);
+    decoder_close(w->dec);
+    block_pool_close(w->pool);
+    model_close(w->m);
+    assert_int_equal(w->be->used_bytes[MEM_WEIGHTS], 0);
+    assert_int_equal(w->be->used_bytes[MEM_KV], 0);
+    source_close(w->src);
+}
+
+/* So many new tokens of each sequence, ids from seed; logits of all of them. again: the last step once more. */
+static const float *step(struct world *w, const int n[MAX_SEQS], uint64_t seed, bool again)
+{
+    int32_t ids[MAX_TOKENS], pos[MAX_TOKENS], seq[MAX_TOKENS], rows[MAX_TOKENS], table[MAX_SEQS * TABLE];
+    struct batch b = { .ids = ids, .pos = pos, .seq = seq, .n_seqs = MAX_SEQS, .table = table, .table_stride = TABLE,
+                       .out_rows = rows };
+    const float *logits = NULL;
+    struct err e = { 0 };
+    struct rng r;
+
+    rng_seed(&r, seed);
+    for (int s = 0; s < MAX_SEQS; s++) {
+        memcpy(table + s * TABLE, w->chain[s].blocks, TABLE * sizeof(int32_t));
+        for (int i = 0; i < n[s]; i++, b.n_tokens++) {
+            ids[b.n_tokens] = (int32_t)(rng_u64(&r) % (uint64_t)w->m->hp.n_vocab);
+            pos[b.n_tokens] = w->len[s] + i - (again ? n[s] : 0);
+            seq[b.n_tokens] = s;
+            rows[b.n_tokens] = b.n_tokens;
+        }
+        if (!again) w->len[s] += n[s];
+    }
+    b.n_out = b.n_tokens;
+    if (decoder_run(w->dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
+    return logits;
+}
+
+static int count(const int n[MAX_SEQS]) { return n[0] + n[1] + n[2] + n[3]; }
+
+/* Prefill of one, decode, all of them with prompts and tokens mixed, decode of all. */
+static const int steps[][MAX_SEQS] = {
+    { 40, 0, 0, 0 }, { 1, 0, 0, 0 }, { 1, 0, 0, 0 }, { 1, 0, 0, 0 }, { 1, 30, 0, 0 }, { 1, 1, 70, 3 },
+    { 1, 1, 1, 1 },  { 1, 1, 1, 1 }, { 1, 1, 1, 1 }, { 4, 0, 5, 0 }, { 0, 0, 0, 1 },  { 100, 1, 1, 1 },
+};
+enum { N_STEPS = sizeof steps / sizeof *steps };
+
+static double compare(const char *path, bool *known)
+{
+    struct backend *gpu = cuda_open(), *cpu = reference_open();
+    struct world g, c;
+    double worst = 0;
+
+    *known = world_open(&c, path, cpu);
+    if (*known) {
+        if (!world_open(&g, path, gpu)) fail_msg("%s: not on the GPU", path);
+        for (int i = 0; i < N_STEPS; i++) {
+            const float *want = step(&c, steps[i], (uint64_t)i, false), *got = step(&g, steps[i], (uint64_t)i, false);
+            int vocab = c.m->hp.n_vocab;
+            for (int t = 0; t < count(steps[i]); t++) {
+                double e = error_of(got + (size_t)t * (size_t)vocab, want + (size_t)t * (size_t)vocab, (size_t)vocab, 0);
+                if (!(e < 5e-3) && worst < 5e-3)
+                    print_message("%s: step %d, token %d of %d: error %g\n", path, i, t, count(steps[i]), e);
+                worst = fmax(worst, e);
+            }
+        }
+        world_close(&g), world_close(&c);
+    }
+    backend_close(gpu), backend_close(cpu);
+    return worst;
+}
+
+static void need_gpu(void)
+{
+    struct backend *be = cuda_open();
+    backend_close(be);
+}
+
+static int each_folder(const char *folder)
+{
+    DIR *d = folder ? opendir(folder) : NULL;
+    int bad = 0;
+
+    for (struct dirent *f; d && (f = readdir(d));) {
+        char path[1024];
+        bool known;
+        if (f->d_name[0] == '.' || strchr(f->d_name, '.')) continue;
+        snprintf(path, sizeof path, "%s/%s", folder, f->d_name);
+        double e = compare(path, &known);
+        if (!known) continue;
+        print_message("%-20s worst error %.2e%s\n", f->d_name, e, e < 5e-3 ? "" : "  TOO FAR OFF");
+        bad += !(e < 5e-3);
+    }
+    if (d) closedir(d);
+    return bad;
+}
+
+static void logits_of_every_model_are_the_cpus(void **state)
+{
+    bool known;
+    int bad = 0;
+    (void)state;
+    need_gpu();
+    double e = compare(repo("models/tern-tales.gguf"), &known);
+    print_message("%-20s worst error %.2e\n", "tern-tales", e);
+    bad += !(e < 5e-3) || !known;
+    bad += each_folder(repo("tests/golden/hf"));
+    bad += each_folder(shared("fixtures/hf"));
+    assert_int_equal(bad, 0);
+}
+
+static void a_replayed_step_is_the_step(void **state)
+{
+    static const int prompt[MAX_SEQS] = { 20, 9, 30, 1 }, one[MAX_SEQS] = { 1, 1, 1, 1 };
+    struct backend *with, *without;
+    struct world a, b;
+    size_t bytes;
+    (void)state;
+    need_gpu();
+    with = cuda_open();
+    setenv("TERN_CUDA_GRAPHS", "0", 1);
+    setenv("TERN_CUDA_FUSE", "0", 1);
+    without = cuda_open();
+    unsetenv("TERN_CUDA_GRAPHS");
+    unsetenv("TERN_CUDA_FUSE");
+    assert_true(world_open(&a, repo("models/tern-tales.gguf"), with));
+    assert_true(world_open(&b, repo("models/tern-tales.gguf"), without));
+    step(&a, prompt, 1, false), step(&b, prompt, 1, false);
+    bytes = 4 * (size_t)a.m->hp.n_vocab * sizeof(float);
+    float *first = mem_alloc(bytes);
+    for (int i = 0; i < 12; i++) {
+        memcpy(first, step(&a, one, (uint64_t)i, false), bytes);
+        assert_true(error_of(step(&b, one, (uint64_t)i, false), first, bytes / sizeof(float), 0) < 2e-3);
+        for (int k = 0; k < 3; k++)                      /* launched, taken, replayed: the same numbers */
+            assert_true(error_of(step(&a, one, (uint64_t)i, true), first, bytes / sizeof(float), 0) < 1e-5);
+    }
+    mem_free(first);
+    world_close(&a), world_close(&b);
+    backend_close(with), backend_close(without);
+}
+
+/* More kinds than graphs are kept: they come and go, and each gives what it gave. */
+static void many_kinds_of_steps_take_turns(void **state)
+{
+    enum { KINDS = 78, ROUNDS = 4 };
+    static const int prompt[MAX_SEQS] = { 100, 13, 0, 0 };       /* three times: over and under 256 positions */
+    struct backend *be;
+    struct world w;
+    double first[KINDS];
+    (void)state;
+    need_gpu();
+    be = cuda_open();
+    assert_true(world_open(&w, repo("models/tern-tales.gguf"), be));
+    for (int i = 0; i < 3; i++) step(&w, prompt, 1, false);
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < KINDS; i++) {
+            int n[MAX_SEQS] = { i < 39 ? 1 + i : 0, i < 39 ? 0 : i - 38, 0, 0 };
+            const float *x = step(&w, n, (uint64_t)i, true);
+            double sum = 0;
+            for (int k = 0; k < count(n) * w.m->hp.n_vocab; k++) sum += fabs((double)x[k]);
+            if (round <= 1) first[i] = sum;              /* what each leaves, the next round reads */
+            if (!(fabs(sum - first[i]) <= 1e-5 * first[i]))
+                fail_msg("round %d, kind %d: %g, first %g", round, i, sum, first[i]);
+        }
+    world_close(&w);
+    backend_close(be);
+}
+
+static void a_step_takes_no_memory(void **state)
+{
+    struct backend *be;
+    struct world w;
+    uint64_t before;
+    (void)state;
+    need_gpu();
+    be = cuda_open();
+    assert_true(world_open(&w, repo("models/tern-tales.gguf"), be));
+    before = be->n_allocs;
+    for (int i = 0; i < N_STEPS; i++) step(&w, steps[i], (uint64_t)i, false);
+    assert_int_equal(be->n_allocs, before);
+    world_close(&w);
+    backend_close(be);
+}
+
+static void models_come_and_go(void **state)
+{
+    (void)state;
+    need_gpu();
+    for (int i = 0; i < 10; i++) {
+        struct backend *be = cuda_open();
+        struct world w;
+        for (int k = 0; k < 2; k++) {
+            assert_true(world_open(&w, repo("models/tern-tales.gguf"), be));
+            step(&w, steps[0], 1, false);
+            world_close(&w);
+        }
+        backend_close(be);
+    }
+}
+
+/* An argument picks tests by name: '*memory*'. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_of_every_model_are_the_cpus),
+        cmocka_unit_test(a_replayed_step_is_the_step),
+        cmocka_unit_test(many_kinds_of_steps_take_turns),
+        cmocka_unit_test(a_step_takes_no_memory),
+        cmocka_unit_test(models_come_and_go),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,279 @@
+/* What of a step's calls the GPU does together, and what it must not. No device is needed. */
+#include "support.h"
+
+#include "kernel/cuda/record.h"
+
+enum { EMBD = 64, FF = 96, HEADS = 4, KV_HEADS = 2, DIM = 16, TOKENS = 3 };
+
+/* A layer's memory and weights; nothing in it is read, only its addresses. */
+struct world {
+    struct record r;
+    float x[TOKENS][EMBD], h[TOKENS][EMBD], q[TOKENS][HEADS * DIM], k[TOKENS][KV_HEADS * DIM];
+    float v[TOKENS][KV_HEADS * DIM], a[TOKENS][HEADS * DIM], gate[TOKENS][FF], up[TOKENS][FF];
+    float table[TOKENS][DIM], norm[EMBD], head_norm[DIM];
+    struct weight wq, wk, wv, wo, wg, wu, wd;
+    struct kvlayer layer;
+    struct kvview kv;
+    int32_t pos[TOKENS];
+};
+
+static struct tensor tensor_of(void *p, int cols) { return tensor_f32(p, TOKENS, cols); }
+
+static struct weight weight_of(int rows, int cols)
+{
+    return (struct weight){ .type = DT_F16, .rows = rows, .cols = cols, .n = 1 };
+}
+
+static void world_open(struct world *w)
+{
+    *w = (struct world){ 0 };
+    assert_int_equal(record_init(&w->r, 256, 64, NULL), OK);
+    w->wq = weight_of(HEADS * DIM, EMBD), w->wk = w->wv = weight_of(KV_HEADS * DIM, EMBD);
+    w->wo = weight_of(EMBD, HEADS * DIM), w->wg = w->wu = weight_of(FF, EMBD), w->wd = weight_of(EMBD, FF);
+    w->layer = (struct kvlayer){ w->v, w->k, KV_HEADS, DIM, DIM, 1, 1 };
+    w->kv = (struct kvview){ .type = DT_F16, .layers = &w->layer, .n_layers = 1, .pos = w->pos, .n_tokens = TOKENS,
+                             .n_seqs = 1, .max_pos = 7 };
+}
+
+static void world_close(struct world *w) { record_release(&w->r); }
+
+static struct linear job(struct tensor out, const struct weight *w, bool add)
+{
+    return (struct linear){ .out = out, .w = w, .add = add };
+}
+
+static void norm_to(struct world *w, void *out, void *x)
+{
+    struct tensor o = tensor_of(out, EMBD), i = tensor_of(x, EMBD);
+    record_norm(&w->r, OP_NORM_RMS, &o, &i, w->norm, NULL, 1e-5f);
+}
+
+struct how { bool headnorm, whole, norope; };
+
+static void attention(struct world *w, struct how how)
+{
+    struct tensor h = tensor_of(w->h, EMBD), q = tensor_of(w->q, HEADS * DIM), k = tensor_of(w->k, KV_HEADS * DIM);
+    struct tensor v = tensor_of(w->v, KV_HEADS * DIM), t = tensor_of(w->table, DIM), a = tensor_of(w->a, HEADS * DIM);
+    struct tensor x = tensor_of(w->x, EMBD);
+    struct linear qkv[3] = { job(q, &w->wq, false), job(k, &w->wk, false), job(v, &w->wv, false) };
+    struct linear o = job(x, &w->wo, true);
+    struct attend_opt opt = { .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .head_dim_v = DIM };
+
+    norm_to(w, w->h, w->x);
+    record_linear(&w->r, &h, qkv, 3);
+    if (how.headnorm) {
+        record_headnorm(&w->r, &q, how.whole ? 1 : HEADS, how.whole ? HEADS * DIM : DIM, w->head_norm, 0, 1e-5f);
+        record_headnorm(&w->r, &k, how.whole ? 1 : KV_HEADS, how.whole ? KV_HEADS * DIM : DIM, w->head_norm, 0, 1e-5f);
+    }
+    if (!how.norope) {
+        record_rope(&w->r, &q, HEADS, DIM, DIM, &t, ROPE_HALF);
+        record_rope(&w->r, &k, KV_HEADS, DIM, DIM, &t, ROPE_HALF);
+    }
+    record_kv_put(&w->r, &w->kv, 0, &k, &v);
+    record_attend(&w->r, &a, &q, &w->kv, 0, &opt);
+    record_linear(&w->r, &a, &o, 1);
+}
+
+static void feed_forward(struct world *w)
+{
+    struct tensor h = tensor_of(w->h, EMBD), g = tensor_of(w->gate, FF), u = tensor_of(w->up, FF);
+    struct tensor x = tensor_of(w->x, EMBD);
+    struct linear gu[2] = { job(g, &w->wg, false), job(u, &w->wu, false) }, down = job(x, &w->wd, true);
+
+    norm_to(w, w->h, w->x);
+    record_linear(&w->r, &h, gu, 2);
+    record_act(&w->r, &g, &g, &u, ACT_SILU);
+    record_linear(&w->r, &g, &down, 1);
+}
+
+/* The kinds that are left, in order. */
+static void assert_kinds(const struct world *w, const enum op_kind *want, int n)
+{
+    int at = 0;
+
+    for (int i = 0; i < w->r.n; i++) {
+        if (w->r.ops[i].gone) continue;
+        assert_true(at < n);
+        assert_int_equal(w->r.ops[i].kind, want[at++]);
+    }
+    assert_int_equal(at, n);
+}
+#define KINDS(w, ...)                                                                                      \
+    do {                                                                                                   \
+        const enum op_kind want_[] = { __VA_ARGS__ };                                                      \
+        assert_kinds(w, want_, (int)(sizeof want_ / sizeof *want_));                                       \
+    } while (0)
+
+static const struct op *left(const struct world *w, int nth)
+{
+    for (int i = 0; i < w->r.n; i++)
+        if (!w->r.ops[i].gone && nth-- == 0) return &w->r.ops[i];
+    return NULL;
+}
+
+static void a_layer_is_six_operations(void **state)
+{
+    struct world w;
+    (void)state;
+    for (int headnorm = 0; headnorm < 2; headnorm++) {
+        world_open(&w);
+        attention(&w, (struct how){ .headnorm = headnorm });
+        feed_forward(&w);
+        record_fuse(&w.r, true);
+        KINDS(&w, OP_LINEAR, OP_ROPE_KV, OP_ATTEND, OP_LINEAR, OP_LINEAR, OP_LINEAR);
+        const struct op *qkv = left(&w, 0), *rope = left(&w, 1), *o = left(&w, 3), *gate = left(&w, 4);
+        assert_int_equal(qkv->u.linear.norm, OP_NORM_RMS);
+        assert_ptr_equal(qkv->u.linear.x.data, w.x);
+        assert_ptr_equal(qkv->u.linear.norm_w, w.norm);
+        assert_int_equal(rope->u.rope_kv.n_heads, HEADS);
+        assert_ptr_equal(rope->u.rope_kv.table, w.table);
+        assert_ptr_equal(rope->u.rope_kv.k_norm, headnorm ? w.head_norm : NULL);
+        assert_int_equal(o->u.linear.norm, OP_NORM_NONE);
+        assert_true(gate->u.linear.fuse_act && gate->u.linear.norm == OP_NORM_RMS);
+        world_close(&w);
+    }
+}
+
+static void many_layers_fuse_alike(void **state)
+{
+    struct world w;
+    int n = 0;
+    (void)state;
+    world_open(&w);
+    for (int l = 0; l < 5; l++) attention(&w, (struct how){ 0 }), feed_forward(&w);
+    record_fuse(&w.r, true);
+    for (int i = 0; i < w.r.n; i++) n += !w.r.ops[i].gone;
+    assert_int_equal(n, 30);
+    world_close(&w);
+}
+
+static void what_is_read_later_is_kept(void **state)
+{
+    struct world w;
+    float host[TOKENS][EMBD];
+    (void)state;
+    world_open(&w);                                      /* h comes out by a get */
+    attention(&w, (struct how){ 0 });
+    record_copy(&w.r, OP_GET, host, w.h[1], sizeof host[0]);
+    record_fuse(&w.r, true);
+    KINDS(&w, OP_NORM, OP_LINEAR, OP_ROPE_KV, OP_ATTEND, OP_LINEAR, OP_GET);
+    world_close(&w);
+
+    world_open(&w);                                      /* so does up, and k */
+    attention(&w, (struct how){ 0 });
+    feed_forward(&w);
+    record_copy(&w.r, OP_GET, host, w.up, 4);
+    record_copy(&w.r, OP_GET, host, w.k, 4);
+    record_fuse(&w.r, true);
+    KINDS(&w, OP_LINEAR, OP_ROPE, OP_ROPE, OP_KV_PUT, OP_ATTEND, OP_LINEAR, OP_LINEAR, OP_ACT, OP_LINEAR, OP_GET, OP_GET);
+    world_close(&w);
+}
+
+/* A record that is only a part of its step: more may follow and read. */
+static void nothing_is_dead_where_a_record_goes_on(void **state)
+{
+    struct world w;
+    (void)state;
+    world_open(&w);
+    feed_forward(&w);
+    record_fuse(&w.r, false);
+    KINDS(&w, OP_NORM, OP_LINEAR, OP_ACT, OP_LINEAR);
+    world_close(&w);
+    world_open(&w);                                      /* but what the record overwrites itself is */
+    feed_forward(&w), feed_forward(&w);
+    record_fuse(&w.r, false);
+    KINDS(&w, OP_LINEAR, OP_LINEAR, OP_NORM, OP_LINEAR, OP_ACT, OP_LINEAR);
+    world_close(&w);
+}
+
+static void a_product_over_its_norms_input_stays_apart(void **state)
+{
+    struct world w;
+    (void)state;
+    world_open(&w);
+    struct tensor h = tensor_of(w.h, EMBD), x = tensor_of(w.x, EMBD);
+    struct weight square = weight_of(EMBD, EMBD);
+    struct linear j = job(x, &square, true);
+    norm_to(&w, w.h, w.x);
+    record_linear(&w.r, &h, &j, 1);
+    record_fuse(&w.r, true);
+    KINDS(&w, OP_NORM, OP_LINEAR);
+    world_close(&w);
+}
+
+static void other_shapes_stay_apart(void **state)
+{
+    struct world w;
+    (void)state;
+    world_open(&w);                                      /* a norm over all heads at once */
+    attention(&w, (struct how){ .headnorm = true, .whole = true });
+    record_fuse(&w.r, true);
+    KINDS(&w, OP_LINEAR, OP_HEADNORM, OP_HEADNORM, OP_ROPE_KV, OP_ATTEND, OP_LINEAR);
+    world_close(&w);
+
+    world_open(&w);                                      /* neither norm nor rope: only kv_put */
+    attention(&w, (struct how){ .norope = true });
+    record_fuse(&w.r, true);
+    KINDS(&w, OP_LINEAR, OP_KV_PUT, OP_ATTEND, OP_LINEAR);
+    world_close(&w);
+
+    world_open(&w);                                      /* norm without rope */
+    attention(&w, (struct how){ .headnorm = true, .norope = true });
+    record_fuse(&w.r, true);
+    KINDS(&w, OP_LINEAR, OP_ROPE_KV, OP_ATTEND, OP_LINEAR);
+    assert_null(left(&w, 1)->u.rope_kv.table);
+    world_close(&w);
+
+    world_open(&w);                                      /* an up that is added to what was there */
+    struct tensor h = tensor_of(w.h, EMBD), g = tensor_of(w.gate, FF), u = tensor_of(w.up, FF);
+    struct linear gu[2] = { job(g, &w.wg, false), job(u, &w.wu, true) };
+    record_linear(&w.r, &h, gu, 2);
+    record_act(&w.r, &g, &g, &u, ACT_SILU);
+    record_fuse(&w.r, true);
+    KINDS(&w, OP_LINEAR, OP_ACT);
+    world_close(&w);
+}
+
+static uint64_t hash_of(struct world *w, int max_pos, float eps)
+{
+    record_clear(&w->r);
+    w->kv.max_pos = max_pos;
+    attention(w, (struct how){ 0 });
+    w->r.ops[0].u.norm.eps = eps;
+    return record_hash(&w->r);
+}
+
+static void equal_steps_have_one_key(void **state)
+{
+    struct world w;
+    (void)state;
+    world_open(&w);
+    uint64_t a = hash_of(&w, 7, 1e-5f);
+    assert_true(hash_of(&w, 7, 1e-5f) == a);
+    assert_true(hash_of(&w, 255, 1e-5f) == a);           /* one graph serves 256 positions, then 512 */
+    assert_true(hash_of(&w, 256, 1e-5f) != a);
+    assert_true(hash_of(&w, 300, 1e-5f) == hash_of(&w, 511, 1e-5f));
+    assert_true(hash_of(&w, 7, 2e-5f) != a);
+    w.wq.packed = &w;
+    assert_true(hash_of(&w, 7, 1e-5f) != a);
+    w.wq.packed = NULL;
+    w.layer.k = NULL;
+    assert_true(hash_of(&w, 7, 1e-5f) != a);
+    w.r.few = 1;                                         /* a larger step keeps its own end */
+    assert_true(hash_of(&w, 7, 1e-5f) != hash_of(&w, 8, 1e-5f));
+    world_close(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_layer_is_six_operations),
+        cmocka_unit_test(many_layers_fuse_alike),
+        cmocka_unit_test(what_is_read_later_is_kept),
+        cmocka_unit_test(nothing_is_dead_where_a_record_goes_on),
+        cmocka_unit_test(a_product_over_its_norms_input_stays_apart),
+        cmocka_unit_test(other_shapes_stay_apart),
+        cmocka_unit_test(equal_steps_have_one_key),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
