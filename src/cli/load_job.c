@@ -74,7 +74,7 @@ static void take_usage(struct load_job *j, json_t *root)
 
 static void whole_reply(struct load_job *j, const struct load_http *h, char *kind, size_t cap)
 {
-    json_t *root = json_loadb(h->body.p ? h->body.p : "", h->body.n, 0, NULL);
+    json_t *root = json_loadb(h->body.p ? h->body.p : "", h->body.n, JSON_ALLOW_NUL, NULL);
 
     if (h->status != 200) error_kind(kind, cap, h->status, root);
     else if (!json_is_array(json_object_get(root, "choices"))) snprintf(kind, cap, "not a completion");
@@ -212,7 +212,7 @@ static void on_event(void *arg, struct str data)
         j->marked = true;
         return;
     }
-    root = json_loadb(data.p, data.n, 0, NULL);
+    root = json_loadb(data.p, data.n, JSON_ALLOW_NUL, NULL);
     if (!json_is_object(root)) {
         if (!*j->fail) snprintf(j->fail, sizeof j->fail, "in the stream: not JSON");
     } else if (json_object_get(root, "error")) {

@@ -262,7 +262,6 @@ KIND(q4_0, DT_Q4_0, 18, 32, 8, false)
 KIND(q4_1, DT_Q4_1, 20, 32, 8, true)
 KIND(q5_0, DT_Q5_0, 22, 32, 8, false)
 KIND(q5_1, DT_Q5_1, 24, 32, 8, true)
-KIND(q8_0, DT_Q8_0, 34, 32, 8, false)
 KIND(iq4_nl, DT_IQ4_NL, 18, 32, 8, false)
 KIND(mxfp4, DT_MXFP4, 17, 32, 8, false)
 KIND(q4_k, DT_Q4_K, 144, 256, 8, true)
@@ -271,6 +270,7 @@ KIND(iq4_xs, DT_IQ4_XS, 136, 256, 8, false)
 KIND(q6_k, DT_Q6_K, 210, 256, 16, false)
 KIND(q3_k, DT_Q3_K, 110, 256, 16, false)
 
+/* Not Q8_0: its weights are finer than tokens with a scale for 256, so bf16 is the better company. */
 static run_fn *find(enum dtype t)
 {
     switch (t) {
@@ -278,7 +278,6 @@ static run_fn *find(enum dtype t)
     case DT_Q4_1: return run_q4_1;
     case DT_Q5_0: return run_q5_0;
     case DT_Q5_1: return run_q5_1;
-    case DT_Q8_0: return run_q8_0;
     case DT_IQ4_NL: return run_iq4_nl;
     case DT_MXFP4: return run_mxfp4;
     case DT_Q4_K: return run_q4_k;

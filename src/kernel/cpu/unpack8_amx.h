@@ -112,8 +112,7 @@ INLINE __m256i p8_block(const enum dtype t, const char *p)
     case DT_Q5_0: return _mm256_sub_epi8(p8_fifth(p8_nibbles(p + 6), p + 2), _mm256_set1_epi8(16));
     case DT_Q5_1: return p8_fifth(p8_nibbles(p + 8), p + 4);
     case DT_IQ4_NL: return p8_table(p8_nibbles(p + 2), t);
-    case DT_MXFP4: return p8_table(p8_nibbles(p + 1), t);
-    default: return _mm256_loadu_si256((const __m256i *)(p + 2));        /* Q8_0 */
+    default: return p8_table(p8_nibbles(p + 1), DT_MXFP4);
     }
 }
 
