@@ -1,39 +1,12 @@
 /* Products of every dtype on every instruction set of this machine, held to isa_ref. */
 #include "support.h"
+#include "random_blocks.h"
 
 #include "base/mem.h"
-#include "base/rng.h"
-#include "kernel/blocks.h"
 #include "kernel/cpu/matmul.h"
-#include "kernel/quant.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define OFF(name, field) (int)offsetof(struct block_##name, field)
-
-/* Where the F16s of a block lie: everything else in it may be any bits at all. */
-static const struct { enum dtype type; int d, more; } halves[] = {
-    { DT_Q4_0, OFF(q4_0, d), -1 },       { DT_Q4_1, OFF(q4_1, d), OFF(q4_1, m) },
-    { DT_Q5_0, OFF(q5_0, d), -1 },       { DT_Q5_1, OFF(q5_1, d), OFF(q5_1, m) },
-    { DT_Q8_0, OFF(q8_0, d), -1 },       { DT_Q2_K, OFF(q2_k, d), OFF(q2_k, dmin) },
-    { DT_Q3_K, OFF(q3_k, d), -1 },       { DT_Q4_K, OFF(q4_k, d), OFF(q4_k, dmin) },
-    { DT_Q5_K, OFF(q5_k, d), OFF(q5_k, dmin) }, { DT_Q6_K, OFF(q6_k, d), -1 },
-    { DT_IQ2_XXS, OFF(iq2_xxs, d), -1 }, { DT_IQ2_XS, OFF(iq2_xs, d), -1 },
-    { DT_IQ2_S, OFF(iq2_s, d), -1 },     { DT_IQ3_XXS, OFF(iq3_xxs, d), -1 },
-    { DT_IQ3_S, OFF(iq3_s, d), -1 },     { DT_IQ1_S, OFF(iq1_s, d), -1 },
-    { DT_IQ4_NL, OFF(iq4_nl, d), -1 },   { DT_IQ4_XS, OFF(iq4_xs, d), -1 },
-    { DT_TQ1_0, OFF(tq1_0, d), -1 },     { DT_TQ2_0, OFF(tq2_0, d), -1 },
-    { DT_IQ1_M, -1, -1 },                { DT_MXFP4, -1, -1 },
-    { DT_F32, -1, -1 },                  { DT_F16, -1, -1 },  { DT_BF16, -1, -1 },
-};
-enum { N_TYPES = sizeof halves / sizeof *halves };
-
-static void put_half(char *p, float f)
-{
-    uint16_t h = f32_to_f16(f);
-    memcpy(p, &h, 2);
-}
 
 /* A matrix in exactly as many bytes as it needs, so that a sanitizer sees one read too far. */
 struct matrix {
@@ -57,14 +30,7 @@ static struct matrix matrix_make(int which, int rows, int cols, struct rng *rng)
         for (int i = 0; i < rows * cols; i++) m.plain[i] = rng_normal(rng) * 0.1f;
         quant_encode(t, m.plain, m.bytes, (int64_t)rows * cols);
     } else {
-        for (size_t i = 0; i < n; i++) m.bytes[i] = (char)rng_u64(rng);
-        for (size_t i = 0; i < n; i += (size_t)info->bytes) {
-            char *b = m.bytes + i;
-            if (halves[which].d >= 0) put_half(b + halves[which].d, 0.003f * (1 + (float)rng_unit(rng)));
-            if (halves[which].more >= 0) put_half(b + halves[which].more, 0.002f * rng_normal(rng));
-            if (t == DT_MXFP4) *b = (char)(118 + rng_u64(rng) % 8);
-            if (t == DT_IQ1_M) b[55] = (char)((b[55] & 15) | 0x20);      /* the exponent of its scale */
-        }
+        random_blocks(which, m.bytes, n, rng);
     }
     quant_decode(t, m.bytes, m.plain, (int64_t)rows * cols);
     m.w.data = m.bytes;
