@@ -117,7 +117,9 @@ int tern_open(tern_model **out, const char *path, const tern_options *o)
         opt = *o;
     }
     if (opt.threads < 0) return invalid("tern_open", "threads must be 0 or more");
-    eo.backend = (struct backend_opt){ opt.device, opt.threads, opt.reference != 0 };
+    eo.backend = (struct backend_opt){ .device = opt.device,
+                                       .n_threads = opt.threads,
+                                       .reference = opt.reference != 0 };
     eo.n_ctx = opt.context;
     eo.max_batch = opt.batch;
     eo.max_seqs = opt.sequences;

@@ -46,7 +46,7 @@ struct bench {
     int n_prompt, n_gen, n_threads, n_repeat, depth, step_tokens;
     enum dtype kv_type;
     struct sizes batches, chunks;
-    bool progress;
+    bool progress, profile;
     struct source *src;
     struct backend *be;
     struct model *model;
@@ -93,7 +93,7 @@ static int parse_sizes(struct sizes *to, const char *flag, const char *list, int
 
 static int open_all(struct bench *b, struct err *e)
 {
-    struct backend_opt opt = { .device = b->device, .n_threads = b->n_threads };
+    struct backend_opt opt = { .device = b->device, .n_threads = b->n_threads, .profile = b->profile };
     int rc, max_seqs = 1, longest = b->n_prompt > b->n_gen ? b->n_prompt : b->n_gen;
 
     for (int i = 0; i < b->batches.n; i++)
@@ -434,14 +434,14 @@ int cmd_bench(int argc, char **argv)
     struct bench b = { .n_prompt = 512, .n_gen = 128, .n_repeat = 5, .step_tokens = 512, .kv_type = DT_F16,
                        .progress = isatty(2) };
     const char *batches = "", *chunks = "", *kv_type = "f16", *format = "md", *pos;
-    bool helped, profile = false;
+    bool helped;
     const struct arg table[] = {
         { "--model", "-m", ARG_STR, &b.path, "MODEL", "file or folder (default: the one that ships)" },
         { "--prompt", "-p", ARG_INT, &b.n_prompt, "N", "tokens of the prefill (512; 0: none)" },
         { "--gen", "-n", ARG_INT, &b.n_gen, "N", "tokens to decode (128; 0: none)" },
         { "--threads", "-t", ARG_INT, &b.n_threads, "N", "threads (default: physical cores)" },
         { "--device", NULL, ARG_STR, &b.device, "NAME", "where to run: cpu, cuda, cuda:1 (cpu)" },
-        { "--profile", NULL, ARG_FLAG, &profile, NULL, "cuda: time by operation, on stderr at the end" },
+        { "--profile", NULL, ARG_FLAG, &b.profile, NULL, "cuda: time by operation, on stderr at the end" },
         { "--repeat", "-r", ARG_INT, &b.n_repeat, "N", "repeats of each figure (5)" },
         { "--batch", NULL, ARG_STR, &batches, "LIST", "also decode this many sequences at once: 1,4,16" },
         { "--chunk", NULL, ARG_STR, &chunks, "LIST", "also prefill in steps of so many tokens: 16,64,256" },
@@ -457,7 +457,6 @@ int cmd_bench(int argc, char **argv)
     if (args_parse(&verb, table, argc, argv, &pos, 0, &n_pos, &helped, &e) != OK) return cmd_usage("bench", &e);
     if (helped) return EXIT_OK;
     if (!b.path) b.path = cmd_default_model();
-    if (profile) setenv("TERN_CUDA_PROFILE", "1", 1);
     if (check(&b, format, &e) != OK || parse_sizes(&b.batches, "--batch", batches, 256, &e) != OK ||
         parse_sizes(&b.chunks, "--chunk", chunks, b.step_tokens, &e) != OK ||
         parse_kv_type(&b.kv_type, kv_type, &e) != OK)

@@ -19,7 +19,7 @@ static const struct verb verb = {
 
 int eval_open(struct eval *v, const struct eval_opt *opt, struct err *e)
 {
-    struct backend_opt be = { opt->device, opt->n_threads, opt->reference };
+    struct backend_opt be = { .device = opt->device, .n_threads = opt->n_threads, .reference = opt->reference };
     int rc;
     if ((rc = source_open(&v->src, opt->model, e)) != OK) return rc;
     if ((rc = backend_open(&v->be, &be, e)) != OK) return rc;

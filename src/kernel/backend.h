@@ -132,6 +132,7 @@ struct backend_opt {
     const char *device;          /* NULL or "cpu"; "cuda", "cuda:1": by tern-cuda.so */
     int n_threads;               /* 0: physical cores */
     bool reference;              /* plain C kernels, F32 throughout: the definition */
+    bool profile;                /* a GPU: tell at the end which operation took how long */
 };
 
 int  backend_open(struct backend **out, const struct backend_opt *opt, struct err *e);

@@ -81,6 +81,7 @@ int block_pool_open(struct block_pool **out, struct backend *be, const struct kv
 {
     struct block_pool *p = mem_new(struct block_pool);
     char *at;
+    struct err why;
     int rc;
 
     *p = (struct block_pool){ .be = be, .type = type, .n_layers = n_layers, .n = n_blocks };
@@ -93,9 +94,12 @@ int block_pool_open(struct block_pool **out, struct backend *be, const struct kv
     p->free = mem_try_array((size_t)n_blocks, sizeof *p->free);
     p->refs = mem_try_array((size_t)n_blocks, sizeof *p->refs);
     p->watched = mem_try_array((size_t)n_blocks, sizeof *p->watched);
-    if (!p->free || !p->refs || !p->watched || be->alloc(be, &p->mem, p->bytes, MEM_KV, e) != OK) {
-        rc = err_set(e, E_NOMEM, "no memory for the KV cache: %zu bytes for %d blocks of %d tokens",
-                     p->bytes, n_blocks, KV_BLOCK);
+    if (!p->free || !p->refs || !p->watched) {
+        rc = err_set(e, E_NOMEM, "no memory to keep account of %d KV blocks", n_blocks);
+        goto out;
+    }
+    if ((rc = be->alloc(be, &p->mem, p->bytes, MEM_KV, &why)) != OK) {
+        err_set(e, rc, "no memory for the KV cache of %d blocks of %d tokens: %s", n_blocks, KV_BLOCK, why.msg);
         goto out;
     }
     at = p->mem;

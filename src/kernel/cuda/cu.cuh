@@ -153,6 +153,7 @@ void cu_matvec(struct cuda *c, const struct cu_product *p);      /* x.rows <= CU
 int  cu_gemm_open(struct cuda *c, struct err *e);                /* libraries, handles; once */
 void cu_gemm_close(struct cuda *c);
 size_t cu_gemm_bytes(const struct cuda *c, const struct backend_limits *lim);
+void cu_gemm_begin(struct cuda *c);                             /* what an earlier run left in F16 counts no more */
 void cu_gemm(struct cuda *c, const struct cu_product *p);        /* any number of tokens */
 
 /* n numbers from column 0 of rows [r0, r0 + n_rows) of matrix i as F16, rows of cols numbers: for the gemm and

@@ -400,7 +400,7 @@ extern "C" __attribute__((visibility("default"))) int tern_cuda_open(struct back
     if ((rc = cu_record_open(c, e)) != OK) goto out;
     if ((rc = cu_gemm_open(c, e)) != OK) goto out;
     g->has_gemm = true;
-    profile_open(c);
+    profile_open(c, opt->profile);
     *out = &c->be;
     g = NULL;
 out:

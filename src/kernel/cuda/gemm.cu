@@ -91,6 +91,8 @@ static const __half *x_get(struct cuda *c, const struct space *s, const struct c
     return xh;
 }
 
+void cu_gemm_begin(struct cuda *c) { gemm_of(c)->act_out = NULL; }
+
 static void act_keep(struct cuda *c, const struct cu_product *p, const __half *xh, int nt)
 {
     struct gemm *g = gemm_of(c);
@@ -295,7 +297,7 @@ static void product_mid(struct cuda *c, const struct space *s, const struct cu_p
     int nt = mid_tokens(c, p);
     const __half *xh = x_get(c, s, p, nt);
 
-    gemm_of(c)->act_out = NULL;
+    cu_gemm_begin(c);
     if (p->fuse_act && mid_act(c, s, p, xh, nt)) return;
     rest.jobs += first;
     rest.n_jobs -= first;
@@ -350,7 +352,7 @@ static void product_lt(struct cuda *c, const struct space *s, const struct cu_pr
 {
     const __half *xh = x_get(c, s, p, 0);
 
-    gemm_of(c)->act_out = NULL;
+    cu_gemm_begin(c);
     if (p->fuse_act && lt_act(c, s, p, xh)) return;
     for (int i = 0; i < p->n_jobs; i++)
         if (!lt_linear(c, s, &p->jobs[i], xh, p->x.rows, NULL)) {

@@ -66,12 +66,12 @@ static void time_end(struct cuda *c)
     p->open = false;
 }
 
-void profile_open(struct cuda *c)
+void profile_open(struct cuda *c, bool wanted)
 {
-    const char *want = getenv("TERN_CUDA_PROFILE");
+    const char *env = getenv("TERN_CUDA_PROFILE");
     struct profile *p;
 
-    if (!want || want[0] == 0 || want[0] == '0') return;
+    if (!wanted && (!env || env[0] == 0 || env[0] == '0')) return;
     p = mem_new(struct profile);
     p->hooks.begin = time_begin;
     p->hooks.end = time_end;

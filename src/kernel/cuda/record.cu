@@ -254,6 +254,7 @@ void cu_record_run(struct cuda *c, bool last)
     if (r->rec.n > 0 && c->rc == OK && !r->dead) {
         bool whole = last && !r->partial && r->rec.n >= GRAPH_OPS && r->rec.n_tokens <= GRAPH_TOKENS;
         if (last) r->n_steps++;
+        cu_gemm_begin(c);
         if (!(whole && r->graphs && !c->profile && run_as_graph(c))) {
             if (r->fuse) record_fuse(&r->rec, last);
             run_all(c);

@@ -75,7 +75,7 @@ struct cu_profile {                  /* the first member of profile.cu's own */
     void (*begin)(struct cuda *c, const char *name);
     void (*end)(struct cuda *c);
 };
-void profile_open(struct cuda *c);
+void profile_open(struct cuda *c, bool wanted);  /* or where TERN_CUDA_PROFILE says so */
 void profile_collect(struct cuda *c);                    /* after a sync */
 void profile_close(struct cuda *c);
 #endif
