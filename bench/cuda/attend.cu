@@ -1,7 +1,7 @@
 /* attend.cu - attention on the GPU: every option and odd shape against double arithmetic on the host, then times.
  *
  * Blocks begin as bits that are no numbers, so whatever is read past a sequence's end shows. */
-#include "kernel/cuda/cu.cuh"
+#include "bench.cuh"
 
 extern "C" {
 #include "kernel/quant.h"
@@ -14,64 +14,21 @@ extern "C" {
 #include <string.h>
 #include <vector>
 
-static struct cuda cu;
-static int n_failed;
 static double worst_rel;
 static const char *worst_name;
 
-static bool ok(cudaError_t rc, const char *what)
-{
-    if (rc == cudaSuccess) return true;
-    printf("%s: %s\n", what, cudaGetErrorString(rc));
-    n_failed++;
-    return false;
-}
-
-static uint64_t rng_state = 0x9e3779b97f4a7c15ull;
-static uint32_t rng(void)
-{
-    rng_state ^= rng_state << 13, rng_state ^= rng_state >> 7, rng_state ^= rng_state << 17;
-    return (uint32_t)(rng_state >> 32);
-}
-static float normal(void)
-{
-    float s = 0;
-    for (int i = 0; i < 4; i++) s += (float)rng() / 4294967296.f - 0.5f;
-    return s * 1.7320508f;
-}
-
 static bool cuda_init(int max_tokens, int max_seqs)
 {
-    cudaDeviceProp p;
-
-    if (!ok(cudaGetDeviceProperties(&p, 0), "properties")) return false;
-    cu.be.name = "cuda:0";
-    cu.cc = p.major * 10 + p.minor;
-    cu.n_sm = p.multiProcessorCount;
-    cu.smem_max = p.sharedMemPerBlockOptin;
-    cu.l2_bytes = (size_t)p.l2CacheSize;
+    if (!open_device()) return false;
     cu.lim.max_tokens = max_tokens;
     cu.lim.max_seqs = max_seqs;
     cu.lim.n_heads = 128;
     cu.lim.head_dim = 576;
     cu.scratch_bytes[CU_ATTEND] = cu_attend_bytes(&cu, &cu.lim);
-    printf("%s, %d multiprocessors; attention's scratch %zu MB\n", p.name, cu.n_sm,
-           cu.scratch_bytes[CU_ATTEND] >> 20);
-    return ok(cudaStreamCreateWithFlags(&cu.stream, cudaStreamNonBlocking), "stream") &&
-           ok(cudaMalloc(&cu.scratch[CU_ATTEND], cu.scratch_bytes[CU_ATTEND]), "scratch") &&
+    printf("attention's scratch: %zu MB\n", cu.scratch_bytes[CU_ATTEND] >> 20);
+    return ok(cudaMalloc(&cu.scratch[CU_ATTEND], cu.scratch_bytes[CU_ATTEND]), "scratch") &&
            ok(cudaMemset(cu.scratch[CU_ATTEND], 0, cu.scratch_bytes[CU_ATTEND]), "scratch") &&
            ok(cudaDeviceSynchronize(), "scratch");
-}
-
-static bool settled(const char *what)
-{
-    cudaError_t rc = cudaStreamSynchronize(cu.stream);
-
-    if (rc == cudaSuccess && cu.rc == OK) return true;
-    printf("%s: %s %s\n", what, cudaGetErrorString(rc), cu.rc != OK ? cu.msg : "");
-    cu.rc = OK;
-    n_failed++;
-    return false;
 }
 
 template <typename T> static T *upload(const std::vector<T> &v)
@@ -139,7 +96,7 @@ static void world_make(struct world *w, const struct test *t, std::vector<char> 
     }
     w->stride = w->max_pos / KV_BLOCK + 2;
     for (int i = 0; i < w->n_blocks; i++) ids.push_back(i);
-    for (int i = w->n_blocks - 1; i > 0; i--) std::swap(ids[i], ids[rng() % (unsigned)(i + 1)]);
+    for (int i = w->n_blocks - 1; i > 0; i--) std::swap(ids[i], ids[below(i + 1)]);
     kb->assign(l->k_block_bytes * (size_t)w->n_blocks, (char)0xff);
     vb->assign(l->v_block_bytes * (size_t)w->n_blocks, (char)0xff);
     w->table.assign((size_t)w->stride * t->chunks.size(), 0x7fffffff);
@@ -172,7 +129,7 @@ static void world_make(struct world *w, const struct test *t, std::vector<char> 
     for (size_t s = 0; s < t->chunks.size(); s++)
         for (int i = 0; i < t->chunks[s].n; i++) toks.push_back({ (int)s, t->chunks[s].start + i });
     if (t->shuffled)
-        for (size_t i = toks.size() - 1; i > 0; i--) std::swap(toks[i], toks[rng() % (unsigned)(i + 1)]);
+        for (size_t i = toks.size() - 1; i > 0; i--) std::swap(toks[i], toks[(size_t)below((int)i + 1)]);
     for (auto &tok : toks) w->seq.push_back(tok.first), w->pos.push_back(tok.second);
 }
 
@@ -245,7 +202,7 @@ static void check(const struct test *t)
             break;
         }
     for (int i = 0; i < n * t->heads; i++) {
-        if (n * t->heads > 600 && rng() % (unsigned)(n * t->heads) > 600) continue;
+        if (n * t->heads > 600 && below(n * t->heads) > 600) continue;
         int token = i / t->heads, head = i % t->heads;
         double e = 0, r = 0;
         reference(t, &w, &q[(size_t)token * (size_t)(t->heads * t->dk) + (size_t)(head * t->dk)],
@@ -536,7 +493,7 @@ static void speed(enum dtype type, int n_decode, int ctx, int n_chunk, int past)
     size_t block = row * KV_BLOCK * kvh, n_blocks = (size_t)stride * (size_t)n_seqs;
     std::vector<int32_t> ids(n_blocks);
     for (size_t i = 0; i < n_blocks; i++) ids[i] = (int32_t)i;
-    for (size_t i = n_blocks - 1; i > 0; i--) std::swap(ids[i], ids[rng() % (i + 1)]);
+    for (size_t i = n_blocks - 1; i > 0; i--) std::swap(ids[i], ids[(size_t)below((int)i + 1)]);
     table = ids;
     for (int i = 0; i < n_decode; i++) seq.push_back(i), pos.push_back(ctx - 1);
     for (int i = 0; i < n_chunk; i++) seq.push_back(n_decode), pos.push_back(past + i);

@@ -6,6 +6,7 @@
  * time:  a layer of a 7.2 B model (embd 4096, ffn 14336, 8 KV heads) as replayed graphs, weights beyond the cache.
  * choices: time, and what cuBLASLt's other proposals take.
  * old:   the kernels for cards other than Hopper; built for plain sm_90 they run there as well. */
+#include "bench.cuh"
 #include "kernel/cuda/gemm.cuh"
 #include "kernel/cuda/layout.cuh"
 
@@ -26,17 +27,6 @@ extern "C" {
         }                                                                                           \
     } while (0)
 
-static struct cuda gpu;
-
-static uint64_t seed = 88172645463325252ull;
-static float uniform(void)
-{
-    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
-    return (float)((double)(seed >> 11) / 9007199254740992.0 * 2 - 1);
-}
-/* Near enough to normal. */
-static float draw(void) { return (uniform() + uniform() + uniform()); }
-
 static void *device(size_t n)
 {
     void *p;
@@ -52,7 +42,7 @@ static float *upload(const float *v, size_t n)
 static float *floats(size_t n, float scale)
 {
     float *v = (float *)malloc((n ? n : 1) * 4);
-    for (size_t i = 0; i < n; i++) v[i] = draw() * scale;
+    for (size_t i = 0; i < n; i++) v[i] = normal() * scale;
     return v;
 }
 
@@ -187,8 +177,8 @@ static double check_one(enum dtype t, enum dtype t2, struct shape s, struct how 
     p.fuse_act = h.act >= 0;
     p.act = (enum act)(h.act < 0 ? 0 : h.act);
     TRY(cudaDeviceSynchronize());
-    cu_gemm(&gpu, &p);
-    TRY(cudaStreamSynchronize(gpu.stream));
+    cu_gemm(&cu, &p);
+    TRY(cudaStreamSynchronize(cu.stream));
     float scale = h.scale != 0 ? h.scale : 1;
     for (int i = 0; i < (h.act >= 0 ? 1 : n); i++) {
         TRY(cudaMemcpy(got, j[i].out.data, no * 4, cudaMemcpyDeviceToHost));
@@ -239,11 +229,11 @@ static double check_chain(enum dtype t, struct shape s)
     p.x = { DT_F32, s.tokens, s.cols, (size_t)s.cols, dx };
     p.jobs = j, p.n_jobs = 2, p.fuse_act = true, p.act = ACT_SILU;
     TRY(cudaDeviceSynchronize());
-    cu_gemm(&gpu, &p);
+    cu_gemm(&cu, &p);
     struct cu_product q = {};
     q.x = j[0].out, q.jobs = j + 2, q.n_jobs = 1;
-    cu_gemm(&gpu, &q);
-    TRY(cudaStreamSynchronize(gpu.stream));
+    cu_gemm(&cu, &q);
+    TRY(cudaStreamSynchronize(cu.stream));
     TRY(cudaMemcpy(got, y, nx * 4, cudaMemcpyDeviceToHost));
     dot_kernel<<<dim3(s.cols, (s.tokens + 7) / 8), 256>>>(y, h, down.rows, s.tokens, s.cols, s.rows,
                                                           s.cols < POOL ? s.cols : POOL);
@@ -286,7 +276,7 @@ static int check(void)
             double worst = 0, chain = 0;
             if (!quant_can_encode(types[i])) continue;
             struct shape at = {};
-            gemm_set_way(&gpu, (enum gemm_way)way);
+            gemm_set_way(&cu, (enum gemm_way)way);
             for (int k = 0; k < n_shapes; k++) {
                 struct shape s = shapes[k];
                 bool plain = types[i] == DT_F16 || types[i] == DT_BF16 || types[i] == DT_F32;
@@ -305,11 +295,11 @@ static int check(void)
             }
             printf("  %-7s %-4s %.2e at %d x %d x %d   chained %.2e%s%s\n", dtype_name(types[i]), way_names[way],
                    worst, at.tokens, at.rows, at.cols, chain, worst < 2e-3 && chain < 2e-3 ? "" : "  WRONG ",
-                   gpu.rc ? gpu.msg : "");
-            gpu.rc = OK;
+                   cu.rc ? cu.msg : "");
+            cu.rc = OK;
         }
     printf("check: %d products, %d wrong\n", cases, bad);
-    gemm_set_way(&gpu, GEMM_AUTO);
+    gemm_set_way(&cu, GEMM_AUTO);
     return bad;
 }
 
@@ -404,7 +394,7 @@ static void product(struct work *w, struct layer *l, int which)
         break;
     default: j[0].w = &w->head.w, j[0].out = rows_of(w->logits, t, 32768);
     }
-    cu_gemm(&gpu, &p);
+    cu_gemm(&cu, &p);
 }
 
 static void all_of(struct work *w, int which)
@@ -425,18 +415,18 @@ static float time_of(struct work *w, int which)
     int per = which == HEAD ? 1 : COPIES;
 
     all_of(w, which);
-    TRY(cudaStreamBeginCapture(gpu.stream, cudaStreamCaptureModeThreadLocal));
+    TRY(cudaStreamBeginCapture(cu.stream, cudaStreamCaptureModeThreadLocal));
     all_of(w, which);
-    TRY(cudaStreamEndCapture(gpu.stream, &graph));
+    TRY(cudaStreamEndCapture(cu.stream, &graph));
     TRY(cudaGraphInstantiate(&exec, graph, 0));
     TRY(cudaEventCreate(&a));
     TRY(cudaEventCreate(&b));
-    TRY(cudaGraphLaunch(exec, gpu.stream));
+    TRY(cudaGraphLaunch(exec, cu.stream));
     int reps = w->tokens >= 1024 ? 3 : 10;
     for (int i = 0; i < 3; i++) {
-        TRY(cudaEventRecord(a, gpu.stream));
-        for (int k = 0; k < reps; k++) TRY(cudaGraphLaunch(exec, gpu.stream));
-        TRY(cudaEventRecord(b, gpu.stream));
+        TRY(cudaEventRecord(a, cu.stream));
+        for (int k = 0; k < reps; k++) TRY(cudaGraphLaunch(exec, cu.stream));
+        TRY(cudaEventRecord(b, cu.stream));
         TRY(cudaEventSynchronize(b));
         TRY(cudaEventElapsedTime(&ms, a, b));
         if (ms / (float)reps < best) best = ms / (float)reps;
@@ -453,7 +443,7 @@ static void warm(struct work *w)
 {
     w->tokens = 256;
     for (int i = 0; i < 100; i++) all_of(w, -1);
-    TRY(cudaStreamSynchronize(gpu.stream));
+    TRY(cudaStreamSynchronize(cu.stream));
 }
 
 /* ---- what a product is made of ---- */
@@ -475,10 +465,10 @@ static void part_run(struct part *p, int i)
 
     p->mid.job[0].w = p->w->layers[i % COPIES].o.w.packed;
     switch (p->which) {
-    case 0: cu_launch(&gpu, "nothing", nothing_kernel, dim3(132), dim3(256), 0, 0); break;
-    case 1: gemm_x(&gpu, (__half *)p->mid.x, &x, &norm, p->finish.nt); break;
-    case 2: mid_launch(&gpu, p->type, p->type, p->finish.nt, p->blocks, &p->mid); break;
-    default: gemm_finish(&gpu, &p->finish);
+    case 0: cu_launch(&cu, "nothing", nothing_kernel, dim3(132), dim3(256), 0, 0); break;
+    case 1: gemm_x(&cu, (__half *)p->mid.x, &x, &norm, p->finish.nt); break;
+    case 2: mid_launch(&cu, p->type, p->type, p->finish.nt, p->blocks, &p->mid); break;
+    default: gemm_finish(&cu, &p->finish);
     }
 }
 
@@ -492,9 +482,9 @@ static void parts(struct work *w, const char *name, int tokens)
     w->tokens = tokens;
     p.w = w;
     p.type = w->layers[0].o.w.type;
-    int units = 4096 / mid_launch(&gpu, p.type, p.type, nt, 0, NULL);
-    int tiles = 4096 / mid_rows(mid_shape_of(&gpu, p.type, nt));
-    p.blocks = gpu.n_sm;
+    int units = 4096 / mid_launch(&cu, p.type, p.type, nt, 0, NULL);
+    int tiles = 4096 / mid_rows(mid_shape_of(&cu, p.type, nt));
+    p.blocks = cu.n_sm;
     p.mid.job[0] = { w->layers[0].o.w.packed, 4096, 4096, 0, 0, false };
     p.mid.n_jobs = p.finish.n_jobs = 1;
     p.mid.n_chunks = 64, p.mid.row_tiles = tiles, p.mid.token_tiles = 1;
@@ -503,23 +493,23 @@ static void parts(struct work *w, const char *name, int tokens)
     p.finish.job[0] = { w->h, NULL, 4096, 4096, 0, 0, 1.f, true };
     p.finish.tokens = tokens, p.finish.units = units, p.finish.row_tiles = tiles, p.finish.token_tiles = 1;
     p.finish.blocks = p.blocks, p.finish.part = w->logits, p.finish.act = -1, p.finish.nt = nt;
-    p.finish.shape = mid_shape_of(&gpu, p.type, nt);
+    p.finish.shape = mid_shape_of(&cu, p.type, nt);
     printf("  %s, %d tokens, 4096 x 4096, us each:", name, tokens);
     for (p.which = 0; p.which < 4; p.which++) {
         cudaGraph_t graph;
         cudaGraphExec_t exec;
         cudaEvent_t a, b;
         float ms;
-        TRY(cudaStreamBeginCapture(gpu.stream, cudaStreamCaptureModeThreadLocal));
+        TRY(cudaStreamBeginCapture(cu.stream, cudaStreamCaptureModeThreadLocal));
         for (int i = 0; i < 60; i++) part_run(&p, i);
-        TRY(cudaStreamEndCapture(gpu.stream, &graph));
+        TRY(cudaStreamEndCapture(cu.stream, &graph));
         TRY(cudaGraphInstantiate(&exec, graph, 0));
         TRY(cudaEventCreate(&a));
         TRY(cudaEventCreate(&b));
-        TRY(cudaGraphLaunch(exec, gpu.stream));
-        TRY(cudaEventRecord(a, gpu.stream));
-        for (int i = 0; i < 5; i++) TRY(cudaGraphLaunch(exec, gpu.stream));
-        TRY(cudaEventRecord(b, gpu.stream));
+        TRY(cudaGraphLaunch(exec, cu.stream));
+        TRY(cudaEventRecord(a, cu.stream));
+        for (int i = 0; i < 5; i++) TRY(cudaGraphLaunch(exec, cu.stream));
+        TRY(cudaEventRecord(b, cu.stream));
         TRY(cudaEventSynchronize(b));
         TRY(cudaEventElapsedTime(&ms, a, b));
         printf(" %s %.2f", names[p.which], ms * 1e3 / 300);
@@ -547,7 +537,7 @@ static double bytes_of(const struct work *w, int which)
 
 static void time_type(struct work *w, const char *name, const int *tokens, int n, int way)
 {
-    gemm_set_way(&gpu, (enum gemm_way)way);
+    gemm_set_way(&cu, (enum gemm_way)way);
     for (int i = 0; i < n; i++) {
         float each[N_PRODUCTS], layer;
         double flop = 0, bytes = 0;
@@ -559,8 +549,8 @@ static void time_type(struct work *w, const char *name, const int *tokens, int n
         printf("  %-7s %-4s %5d | %7.1f %7.1f %7.1f %7.1f %7.1f | %7.1f us %5.0f GB/s %4.0f TF | %6.2f ms %6.0f tok/s\n",
                name, way_names[way], tokens[i], each[QKV] * 1e3, each[O] * 1e3, each[GATE_UP] * 1e3, each[DOWN] * 1e3,
                each[HEAD] * 1e3, layer * 1e3, bytes / layer * 1e-6, flop / layer * 1e-9, all, tokens[i] / all * 1e3);
-        if (gpu.rc) printf("    %s\n", gpu.msg);
-        gpu.rc = OK;
+        if (cu.rc) printf("    %s\n", cu.msg);
+        cu.rc = OK;
     }
 }
 
@@ -569,18 +559,18 @@ static void choices(struct work *w)
 {
     static const int tokens[] = { 64, 256, 512, 4096 };
 
-    gemm_set_way(&gpu, GEMM_LT);
+    gemm_set_way(&cu, GEMM_LT);
     for (int i = 0; i < 4; i++)
         for (int k = QKV; k <= DOWN; k++) {
             w->tokens = tokens[i];
             printf("  choice  %5d %s:", tokens[i], k == QKV ? "qkv" : k == O ? "o" : k == GATE_UP ? "gate+up" : "down");
             for (int c = 0; c < 8; c++) {
-                gemm_set_choice(&gpu, c);
+                gemm_set_choice(&cu, c);
                 printf(" %.1f", time_of(w, k) * 1e3);
             }
             printf("\n");
         }
-    gemm_set_choice(&gpu, 0);
+    gemm_set_choice(&cu, 0);
 }
 
 static void timings(const char *what)
@@ -623,36 +613,26 @@ static void timings(const char *what)
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "all";
-    struct cudaDeviceProp prop;
     struct err e = {};
     char lib[64];
     int bad = 0;
 
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    TRY(cudaSetDevice(0));
-    TRY(cudaGetDeviceProperties(&prop, 0));
-    gpu.be.name = "cuda:0";
-    gpu.be.self = &gpu;
-    gpu.cc = prop.major * 10 + prop.minor;
-    gpu.n_sm = prop.multiProcessorCount;
-    gpu.smem_max = prop.sharedMemPerBlockOptin;
-    gpu.l2_bytes = (size_t)prop.l2CacheSize;
-    TRY(cudaStreamCreateWithFlags(&gpu.stream, cudaStreamNonBlocking));
-    gpu.lim.max_tokens = 4096, gpu.lim.max_seqs = gpu.lim.max_out = 256, gpu.lim.max_cols = gpu.lim.max_rows = 14336;
-    gpu.lim.n_vocab = 32768, gpu.lim.n_heads = 32, gpu.lim.head_dim = 128;
-    gpu.scratch_bytes[CU_GEMM] = cu_gemm_bytes(&gpu, &gpu.lim);
-    gpu.scratch[CU_GEMM] = device(gpu.scratch_bytes[CU_GEMM]);
-    TRY(cudaMemset(gpu.scratch[CU_GEMM], 0xff, gpu.scratch_bytes[CU_GEMM]));
-    if (argc > 2 && strcmp(argv[2], "old") == 0) gpu.cc = 80, gpu.smem_max = 99 << 10;
-    if (cu_gemm_open(&gpu, &e) != OK) {
+    if (!open_device()) return 1;
+    cu.lim.max_tokens = 4096, cu.lim.max_seqs = cu.lim.max_out = 256, cu.lim.max_cols = cu.lim.max_rows = 14336;
+    cu.lim.n_vocab = 32768, cu.lim.n_heads = 32, cu.lim.head_dim = 128;
+    cu.scratch_bytes[CU_GEMM] = cu_gemm_bytes(&cu, &cu.lim);
+    cu.scratch[CU_GEMM] = device(cu.scratch_bytes[CU_GEMM]);
+    TRY(cudaMemset(cu.scratch[CU_GEMM], 0xff, cu.scratch_bytes[CU_GEMM]));
+    if (argc > 2 && strcmp(argv[2], "old") == 0) cu.cc = 80, cu.smem_max = 99 << 10;
+    if (cu_gemm_open(&cu, &e) != OK) {
         printf("%s\n", e.msg);
         return 1;
     }
-    printf("%s, %d SMs, %zu MiB of scratch, %s\n", prop.name, gpu.n_sm, gpu.scratch_bytes[CU_GEMM] >> 20,
-           gemm_library(&gpu, lib, sizeof lib));
+    printf("%zu MiB of scratch, %s\n", cu.scratch_bytes[CU_GEMM] >> 20,
+           gemm_library(&cu, lib, sizeof lib));
     if (strcmp(what, "time") != 0 && strcmp(what, "choices") != 0) bad = check();
     fflush(stdout);
     if (strcmp(what, "check") != 0) timings(what);
-    cu_gemm_close(&gpu);
+    cu_gemm_close(&cu);
     return bad != 0;
 }

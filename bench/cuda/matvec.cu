@@ -1,6 +1,7 @@
 /* matvec.cu - products of a few tokens on the GPU: right against the host's definition, and how fast.
  *
  * Without arguments all of it; `check`, `time`, or `chain` for the last part of `time`. */
+#include "bench.cuh"
 #include "kernel/cuda/layout.cuh"
 
 extern "C" {
@@ -17,24 +18,7 @@ extern "C" {
 #define PEAK 4.47e12                 /* bytes a second that the card was seen to read */
 #define TOLERANCE 2e-3
 
-static struct cuda cu;
 static int n_bad;
-
-/* Where the table's own is not linked. */
-static __global__ void act_rows(float *out, const float *gate, const float *up, int n, enum act act)
-{
-    cu_next();
-    cu_wait();
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) out[i] = act_of(act, gate[i]) * up[i];
-}
-__attribute__((weak)) void cu_act(struct cuda *c, const struct tensor *out, const struct tensor *gate,
-                                  const struct tensor *up, enum act act)
-{
-    for (int r = 0; r < out->rows; r++)
-        cu_launch(c, "act", act_rows, dim3((out->cols + 255) / 256), dim3(256), 0, tensor_row(out, r),
-                  tensor_row(gate, r), tensor_row(up, r), out->cols, act);
-}
 
 static void must(cudaError_t rc, const char *what)
 {
@@ -42,34 +26,6 @@ static void must(cudaError_t rc, const char *what)
     printf("FAIL %s: %s\n", what, cudaGetErrorString(rc));
     exit(1);
 }
-static void cuda_open(void)
-{
-    struct cudaDeviceProp prop;
-    must(cudaSetDevice(0), "device");
-    must(cudaGetDeviceProperties(&prop, 0), "properties");
-    cu.be.name = "cuda:0";
-    cu.cc = prop.major * 10 + prop.minor;
-    cu.n_sm = prop.multiProcessorCount;
-    cu.smem_max = prop.sharedMemPerBlockOptin;
-    cu.l2_bytes = (size_t)prop.l2CacheSize;
-    must(cudaStreamCreate(&cu.stream), "stream");
-    printf("%s, %d SMs, %zu KB shared\n", prop.name, cu.n_sm, cu.smem_max >> 10);
-}
-
-static uint64_t seed = 42;
-static float uniform(void)
-{
-    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-    return (float)(seed >> 40) / 16777216.f;
-}
-static float normal(void)
-{
-    float s = 0;
-    for (int i = 0; i < 6; i++)
-        s += uniform();
-    return (s - 3.f) * 1.4142f;
-}
-
 template <typename E> static E *upload(const std::vector<E> &v)
 {
     void *p;
@@ -102,13 +58,13 @@ static void file_random(enum dtype t, std::vector<uint8_t> *file, size_t n)
         uint16_t d = f32_to_f16(0.01f);
         pool.resize(256 * bytes);
         for (uint8_t &b : pool)
-            b = (uint8_t)(uniform() * 256) & (info->quantized ? 0xff : 0x9f);   /* F8: no NaN, nothing large */
+            b = (uint8_t)(unit() * 256) & (info->quantized ? 0xff : 0x9f);   /* F8: no NaN, nothing large */
         for (size_t at = 0; info->quantized && at < pool.size(); at += bytes)
             memcpy(pool.data() + at, &d, 2);             /* d stands first in the types that come here */
     }
     file->resize(n / block * bytes);
     for (size_t at = 0; at < file->size(); at += bytes)
-        memcpy(file->data() + at, pool.data() + (size_t)(uniform() * 256) * bytes, bytes);
+        memcpy(file->data() + at, pool.data() + (size_t)(unit() * 256) * bytes, bytes);
 }
 
 static void matrix_make(struct matrix *m, enum dtype t, int rows, int cols)
@@ -179,7 +135,7 @@ static double run_case(const struct how *h)
     for (float &v : x)
         v = h->size * normal();
     for (int i = 0; i < h->cols; i++)
-        w[(size_t)i] = 0.5f + uniform(), b[(size_t)i] = normal();
+        w[(size_t)i] = 0.5f + unit(), b[(size_t)i] = normal();
     float *dx = upload(x), *dw = upload(w), *db = upload(b);
     for (int j = 0; j < h->n_jobs; j++) {
         size_t n = (size_t)h->rows[j];
@@ -504,7 +460,7 @@ int main(int argc, char **argv)
     bool check = argc < 2 || !strcmp(argv[1], "check"), speed = argc < 2 || !strcmp(argv[1], "time");
     bool chain = speed || !strcmp(argv[1], "chain");
     setvbuf(stdout, NULL, _IOLBF, 0);
-    cuda_open();
+    if (!open_device()) return 1;
     if (check) {
         for (enum dtype t : all_types)
             check_type(t);

@@ -1,5 +1,5 @@
 /* ops.cu - the GPU's small operations against double arithmetic on the host, over odd shapes, then times. */
-#include "kernel/cuda/cu.cuh"
+#include "bench.cuh"
 
 extern "C" {
 #include "kernel/quant.h"
@@ -11,41 +11,6 @@ extern "C" {
 #include <stdlib.h>
 #include <string.h>
 #include <vector>
-
-static struct cuda cu;
-static int n_failed;
-
-static bool ok(cudaError_t rc, const char *what)
-{
-    if (rc == cudaSuccess) return true;
-    printf("%s: %s\n", what, cudaGetErrorString(rc));
-    n_failed++;
-    return false;
-}
-
-static uint64_t rng_state = 0x9e3779b97f4a7c15ull;
-static uint32_t rng(void)
-{
-    rng_state ^= rng_state << 13, rng_state ^= rng_state >> 7, rng_state ^= rng_state << 17;
-    return (uint32_t)(rng_state >> 32);
-}
-static float normal(void)
-{
-    float s = 0;
-    for (int i = 0; i < 4; i++) s += (float)rng() / 4294967296.f - 0.5f;
-    return s * 1.7320508f;
-}
-
-static bool settled(const char *what)
-{
-    cudaError_t rc = cudaStreamSynchronize(cu.stream);
-
-    if (rc == cudaSuccess && cu.rc == OK) return true;
-    printf("%s: %s %s\n", what, cudaGetErrorString(rc), cu.rc != OK ? cu.msg : "");
-    cu.rc = OK;
-    n_failed++;
-    return false;
-}
 
 /* Rows on both sides; columns past cols are a border that must stay as it was. */
 struct mat {
@@ -172,7 +137,7 @@ static void check_each(int rows, int cols, int stride)
     compare("softcap", s, 1e-6, [&](int r, int c) { return 30 * tanh(s.at(r, c) / 30); });
     mat out(rows / 2 + 1, cols, stride);
     std::vector<int32_t> pick;
-    for (int i = 0; i < out.rows; i++) pick.push_back((int32_t)(rng() % (unsigned)rows));
+    for (int i = 0; i < out.rows; i++) pick.push_back((int32_t)(below(rows)));
     int32_t *dp = ints(pick);
     struct tensor to = out.t();
     cu_gather(&cu, &to, &ty, dp);
@@ -184,7 +149,7 @@ static void check_rope(int rows, int heads, int dim, int n_rot, enum rope_style 
 {
     mat x(rows, heads * dim, heads * dim + 3), table(rows, n_rot, n_rot), freq(1, n_rot / 2, n_rot / 2);
     std::vector<int32_t> pos;
-    for (int i = 0; i < rows; i++) pos.push_back((int32_t)(i == 0 ? 1000000 : rng() % 1000000));
+    for (int i = 0; i < rows; i++) pos.push_back((int32_t)(i == 0 ? 1000000 : below(1000000)));
     for (int i = 0; i < n_rot / 2; i++) freq.h[(size_t)i] = (float)pow(10000, -2.0 * i / n_rot);
     ok(cudaMemcpy(freq.d, freq.h.data(), freq.h.size() * 4, cudaMemcpyHostToDevice), "upload");
     int32_t *dp = ints(pos);
@@ -231,7 +196,7 @@ static void check_embed(enum dtype type, int rows, int cols)
     ok(cudaMemcpy(w.packed, image.data(), w.packed_bytes, cudaMemcpyHostToDevice), "weight");
     mat out(29, cols, cols + 4);
     std::vector<int32_t> ids;
-    for (int i = 0; i < out.rows; i++) ids.push_back((int32_t)(i == 0 ? rows - 1 : rng() % (unsigned)rows));
+    for (int i = 0; i < out.rows; i++) ids.push_back((int32_t)(i == 0 ? rows - 1 : below(rows)));
     int32_t *di = ints(ids);
     struct tensor to = out.t();
     cu_embed(&cu, &to, &w, di, 2.5f);
@@ -357,14 +322,7 @@ static void times(int rows)
 
 int main(void)
 {
-    cudaDeviceProp p;
-
-    if (!ok(cudaGetDeviceProperties(&p, 0), "properties")) return 1;
-    cu.be.name = "cuda:0";
-    cu.cc = p.major * 10 + p.minor;
-    cu.n_sm = p.multiProcessorCount;
-    cu.smem_max = p.sharedMemPerBlockOptin;
-    if (!ok(cudaStreamCreateWithFlags(&cu.stream, cudaStreamNonBlocking), "stream")) return 1;
+    if (!open_device()) return 1;
     const int shapes[][3] = { { 1, 4096, 4096 },     { 3, 17, 17 },       { 5, 33, 40 },
                               { 2, 16384, 16384 },   { 1, 20000, 20000 }, { 700, 2048, 2052 },
                               { 600, 14336, 14336 }, { 40, 130, 131 },    { 1, 1, 1 } };

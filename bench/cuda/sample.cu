@@ -1,5 +1,5 @@
 /* sample.cu - tokens that the GPU draws against the host's sampler, over odd rows and settings, then times. */
-#include "kernel/cuda/cu.cuh"
+#include "bench.cuh"
 
 extern "C" {
 #include "sample/sampler.h"
@@ -11,27 +11,13 @@ extern "C" {
 #include <string.h>
 #include <vector>
 
-static struct cuda cu;
-static struct rng rng;
-static int n_failed;
-
-static bool ok(cudaError_t rc, const char *what)
-{
-    if (rc == cudaSuccess) return true;
-    printf("%s: %s\n", what, cudaGetErrorString(rc));
-    n_failed++;
-    return false;
-}
-
 /* Normal numbers from a random place of many. */
 struct normals {
     static std::vector<float> pool;
-    size_t at = rng_u64(&rng);
+    size_t at = rng_u64(dice());
     float next(void) { return pool[at++ % pool.size()]; }
 };
 std::vector<float> normals::pool;
-
-static int below(int n) { return (int)(rng_u64(&rng) % (uint64_t)n); }
 
 template <class T> static T *device(size_t n)
 {
@@ -93,13 +79,13 @@ static void compare(int n, enum shape shape, int set, struct tally *t)
     for (int r = 0; r < ROWS; r++) {
         struct sample_opt o = { .temp = settings[set].temp, .top_k = settings[set].top_k, .top_p = settings[set].top_p,
                                 .min_p = settings[set].min_p, .typical = 1, .repeat_penalty = 1, .repeat_last = 64,
-                                .freq_penalty = 0, .presence_penalty = 0, .seed = rng_u64(&rng), .bias = NULL,
+                                .freq_penalty = 0, .presence_penalty = 0, .seed = rng_u64(dice()), .bias = NULL,
                                 .n_bias = 0 };
         struct logit_bias bias[8];
         fill(x.data() + (size_t)r * n, n, shape);
         if (r % 3 == 1) o.repeat_penalty = 1.3f, o.freq_penalty = 0.2f, o.presence_penalty = 0.5f;
         if (r % 4 == 1) {
-            for (int i = 0; i < 8; i++) bias[i] = { below(n), rng_normal(&rng) * 4 };
+            for (int i = 0; i < 8; i++) bias[i] = { below(n), normal() * 4 };
             o.bias = bias, o.n_bias = 8;
         }
         if (sampler_open(&host[r], &o, n, &e) != OK || sampler_open(&dev[r], &o, n, &e) != OK) exit(1);
@@ -177,14 +163,14 @@ static void check_distribution(void)
     std::vector<struct pick> picks(ROWS);
     std::vector<float> rows((size_t)ROWS * N);
 
-    for (int i = 0; i < N; i++) sum += w[i] = exp((double)(x[i] = rng_normal(&rng)));
+    for (int i = 0; i < N; i++) sum += w[i] = exp((double)(x[i] = normal()));
     for (int r = 0; r < ROWS; r++) memcpy(&rows[(size_t)r * N], x, sizeof x);
     ok(cudaMemcpy(d_x, rows.data(), rows.size() * 4, cudaMemcpyHostToDevice), "logits");
     for (int s = 0; s < STEPS; s++) {
         int32_t ids[ROWS];
         struct tensor logits = tensor_f32(d_x, ROWS, N);
         for (int r = 0; r < ROWS; r++)
-            picks[r] = { r, 0, 1, 1, 0, 0, 0, 0, rng_unit(&rng) };
+            picks[r] = { r, 0, 1, 1, 0, 0, 0, 0, rng_unit(dice()) };
         ok(cudaMemcpy(d_picks, picks.data(), ROWS * sizeof(struct pick), cudaMemcpyHostToDevice), "picks");
         cu_sample(&cu, d_ids, &logits, d_picks, ROWS, d_adjust);
         ok(cudaStreamSynchronize(cu.stream), "sample");
@@ -223,7 +209,7 @@ static void time_one(const struct load *l, int rows, int n)
     float *buf = device<float>(each * copies);
     for (int k = 0; k < copies; k++) ok(cudaMemcpy(buf + each * k, x.data(), each * 4, cudaMemcpyHostToDevice), "rows");
     for (int r = 0; r < rows; r++) {
-        picks[r] = { r, l->top_k, l->temp, l->top_p, l->min_p, r * l->n_adjust, l->n_adjust, 0, rng_unit(&rng) };
+        picks[r] = { r, l->top_k, l->temp, l->top_p, l->min_p, r * l->n_adjust, l->n_adjust, 0, rng_unit(dice()) };
         for (int i = 0; i < l->n_adjust; i++)
             adjust[(size_t)(r * l->n_adjust + i)] = { (r + i * 331) % n, 0, 1.1f, 0.1f };
     }
@@ -264,21 +250,13 @@ static void time_all(void)
 
 int main(void)
 {
-    cudaDeviceProp p;
-
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    rng_seed(&rng, 11);
-    for (int i = 0; i < 1000003; i++) normals::pool.push_back(rng_normal(&rng));
-    if (!ok(cudaGetDeviceProperties(&p, 0), "device") || !ok(cudaStreamCreate(&cu.stream), "stream")) return 1;
-    cu.be.name = "cuda:0";
-    cu.cc = p.major * 10 + p.minor;
-    cu.n_sm = p.multiProcessorCount;
+    if (!open_device()) return 1;
+    for (int i = 0; i < 1000003; i++) normals::pool.push_back(normal());
     cu.scratch[CU_SAMPLE] = device<float>(MAX_ADJUST);
     d_x = device<float>((size_t)ROWS * MAX_VOCAB);
     d_picks = device<struct pick>(1024);
     d_adjust = device<struct pick_adjust>(MAX_ADJUST);
     d_ids = device<int32_t>(1024);
-    printf("%s\n", p.name);
     time_all();
     compare_all();
     check_distribution();

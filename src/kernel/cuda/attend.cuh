@@ -53,6 +53,31 @@ __device__ __forceinline__ float power2(float x)
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+
+/* Of the four lanes that hold a row. */
+__device__ __forceinline__ float quad_sum(float l)
+{
+    l += __shfl_xor_sync(~0u, l, 1);
+    return l + __shfl_xor_sync(~0u, l, 2);
+}
+/* What a row is to be multiplied by at its end: one over its weights l and the sink's, whose largest score is m. */
+__device__ __forceinline__ float row_over(const attend_dev &a, int head, float m, float l)
+{
+    if (a.sinks) {
+        float sink = a.sinks[head] * LOG2E, top = fmaxf(sink, m), f = power2(m - top);
+        l = (l * f + power2(sink - top)) / f;
+    }
+    return 1.f / l;
+}
+/* Numbers d and d + 1 of a row of dv. */
+__device__ __forceinline__ void put_pair(float *out, int d, int dv, bool pair, float x, float y)
+{
+    if (pair && d < dv) *(float2 *)(out + d) = make_float2(x, y);
+    else if (d < dv) {
+        out[d] = x;
+        if (d + 1 < dv) out[d + 1] = y;
+    }
+}
 /* A product of query and key as a power of two's exponent. */
 __device__ __forceinline__ float attend_score(const struct attend_dev &a, float s, float slope, int distance)
 {

@@ -259,8 +259,8 @@ __device__ __forceinline__ void row_pages_staged(const attend_dev &a, const row_
     auto bring = [&](int at, int block) {
         const char *k = kv_head_at(a.kv.k, block, w.kv_head), *v = kv_head_at(a.kv.v, block, w.kv_head);
         uint32_t to = smem_at(buf + at * (k_bytes + v_bytes));
-        for (int i = lane * 16; i < k_bytes; i += 512) copy_async(to + i, k + i, true);
-        for (int i = lane * 16; i < v_bytes; i += 512) copy_async(to + k_bytes + i, v + i, true);
+        for (int i = lane * 16; i < k_bytes; i += 512) copy16(to + i, k + i, 16);
+        for (int i = lane * 16; i < v_bytes; i += 512) copy16(to + k_bytes + i, v + i, 16);
     };
     int id_next = page + step < end ? w.blocks[page + step] : 0;
     bool old = row_is_old(a, w, page);

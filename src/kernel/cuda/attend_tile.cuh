@@ -53,7 +53,7 @@ __device__ __forceinline__ void tile_bring(const attend_dev &a, const kv_rows &r
         const char *src = kv_head_at(r, ids[i * per_pass / KV_BLOCK], w.kv_head) +
                           (size_t)(row % KV_BLOCK) * r.row_bytes;
         if constexpr (F16) {
-            copy_async(to + piece_at<D>(row, piece), src + piece * 16, valid);
+            copy16(to + piece_at<D>(row, piece), src + piece * 16, valid ? 16 : 0);
         } else {
             uint4 x = valid ? kv_eight(a.kv.type, a.kv.whole, src, piece * 8, r.dim) : make_uint4(0, 0, 0, 0);
             asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + piece_at<D>(row, piece)), "r"(x.x),
@@ -235,26 +235,14 @@ __device__ __forceinline__ void tile_store(const attend_dev &a, const tile_place
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             int row = row0 + m * 16 + h * 8 + g, head = w.head0 + row % w.heads;
-            float l = st.l[m][h];
-            l += __shfl_xor_sync(~0u, l, 1);
-            l += __shfl_xor_sync(~0u, l, 2);
+            float l = quad_sum(st.l[m][h]);
             if (row >= w.n_rows) continue;
-            if (a.sinks) {
-                float sink = a.sinks[head] * LOG2E, top = fmaxf(sink, st.m[m][h]), f = power2(st.m[m][h] - top);
-                l = (l * f + power2(sink - top)) / f;         /* o stays as it is */
-            }
-            float *out = a.out + (size_t)(w.token + row / w.heads) * a.out_stride + (size_t)head * a.dv, over = 1.f / l;
+            float *out = a.out + (size_t)(w.token + row / w.heads) * a.out_stride + (size_t)head * a.dv;
+            float over = row_over(a, head, st.m[m][h], l);
             bool pair = (((uintptr_t)out | (uintptr_t)(a.dv * 4)) & 7) == 0;
 #pragma unroll
-            for (int n = 0; n < VD / 8; n++) {
-                int d = n * 8 + 2 * t;
-                float x = st.o[m][n][2 * h] * over, y = st.o[m][n][2 * h + 1] * over;
-                if (pair && d < a.dv) *(float2 *)(out + d) = make_float2(x, y);
-                else if (d < a.dv) {
-                    out[d] = x;
-                    if (d + 1 < a.dv) out[d + 1] = y;
-                }
-            }
+            for (int n = 0; n < VD / 8; n++)
+                put_pair(out, n * 8 + 2 * t, a.dv, pair, st.o[m][n][2 * h] * over, st.o[m][n][2 * h + 1] * over);
         }
 }
 

@@ -159,7 +159,7 @@ __device__ __forceinline__ void wg_bring(const attend_dev &a, const kv_rows &r, 
         int block = w.blocks[min(page + i * per_pass / KV_BLOCK, end)];
         const char *src = kv_head_at(r, block, w.kv_head) + (size_t)(row % KV_BLOCK) * r.row_bytes;
         if constexpr (T == DT_F16)
-            copy_async(to + wg_piece(row, piece), valid ? src + piece * 16 : src, valid);
+            copy16(to + wg_piece(row, piece), valid ? src + piece * 16 : src, valid ? 16 : 0);
         else
             put_16(to + wg_piece(row, piece),
                    kv_eight(T == WG_ANY ? a.kv.type : T, T == WG_ANY ? a.kv.whole : true, src, piece * 8,
@@ -297,26 +297,14 @@ __device__ __forceinline__ void wg_store(const attend_dev &a, const wg_place &w,
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int row = row0 + h * 8 + g, head = w.head0 + row % w.heads;
-        float l = st.l[h];
-        l += __shfl_xor_sync(~0u, l, 1);
-        l += __shfl_xor_sync(~0u, l, 2);
+        float l = quad_sum(st.l[h]);
         if (row >= w.n_rows) continue;
-        if (a.sinks) {
-            float sink = a.sinks[head] * LOG2E, top = fmaxf(sink, st.m[h]), f = power2(st.m[h] - top);
-            l = (l * f + power2(sink - top)) / f;            /* o stays as it is */
-        }
-        float *out = a.out + (size_t)(w.token + row / w.heads) * a.out_stride + (size_t)head * a.dv, over = 1.f / l;
+        float *out = a.out + (size_t)(w.token + row / w.heads) * a.out_stride + (size_t)head * a.dv;
+        float over = row_over(a, head, st.m[h], l);
         bool pair = (((uintptr_t)out | (uintptr_t)(a.dv * 4)) & 7) == 0;
 #pragma unroll
-        for (int n = 0; n < D / 8; n++) {
-            int d = n * 8 + 2 * t;
-            float x = o[n * 4 + 2 * h] * over, y = o[n * 4 + 2 * h + 1] * over;
-            if (pair && d < a.dv) *(float2 *)(out + d) = make_float2(x, y);
-            else if (d < a.dv) {
-                out[d] = x;
-                if (d + 1 < a.dv) out[d + 1] = y;
-            }
-        }
+        for (int n = 0; n < D / 8; n++)
+            put_pair(out, n * 8 + 2 * t, a.dv, pair, o[n * 4 + 2 * h] * over, o[n * 4 + 2 * h + 1] * over);
     }
 }
 

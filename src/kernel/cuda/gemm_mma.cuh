@@ -1,4 +1,4 @@
-/* gemm_mma.cuh - the tensor cores and asynchronous copies as functions, and how a fragment lies.
+/* gemm_mma.cuh - the tensor cores as functions, and how a fragment lies.
  *
  * Weights are the left factor and come from registers, 16 rows a warp; activations are the right one and come
  * from shared memory: rows of 64 F16 (128 bytes), whose 16-byte pieces are exchanged by the row's last three
@@ -12,7 +12,7 @@
 #ifndef TERN_KERNEL_CUDA_GEMM_MMA_CUH
 #define TERN_KERNEL_CUDA_GEMM_MMA_CUH
 
-#include "kernel/cuda/cu.cuh"
+#include "kernel/cuda/copy.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define GEMM_WGMMA 1
@@ -20,30 +20,6 @@
 #define GEMM_WGMMA 0
 #endif
 
-/* ---- copies ---- */
-
-__device__ __forceinline__ uint32_t smem_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
-
-/* 16 bytes, the ones from n on zeros. */
-__device__ __forceinline__ void copy16(uint32_t dst, const void *src, int n)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(n) : "memory");
-}
-__device__ __forceinline__ void copy8(uint32_t dst, const void *src)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(dst), "l"(src) : "memory");
-}
-__device__ __forceinline__ void copy_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/* Until at most n of the latest groups are under way. */
-__device__ __forceinline__ void copy_wait(int n)
-{
-    if (n <= 0) asm volatile("cp.async.wait_group 0;" ::: "memory");
-    else if (n == 1) asm volatile("cp.async.wait_group 1;" ::: "memory");
-    else if (n == 2) asm volatile("cp.async.wait_group 2;" ::: "memory");
-    else if (n == 3) asm volatile("cp.async.wait_group 3;" ::: "memory");
-    else if (n == 4) asm volatile("cp.async.wait_group 4;" ::: "memory");
-    else asm volatile("cp.async.wait_group 5;" ::: "memory");
-}
 /* Between what cp.async wrote and the tensor cores' reading of it. */
 __device__ __forceinline__ void copy_fence(void)
 {

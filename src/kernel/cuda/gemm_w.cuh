@@ -49,7 +49,8 @@ struct mid_plain {
     }
 };
 
-struct mid_f16 : mid_plain {
+/* A type's words become F16 on the way to the product's registers. */
+template <class T> struct mid_words : mid_plain {
     static __device__ __forceinline__ void expand(uint32_t (*a)[4], const raw &r, const head &, int half, int)
     {
         pairs(a, r.v, half);
@@ -60,31 +61,21 @@ struct mid_f16 : mid_plain {
         for (int s = 0; s < 2; s++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                a[s][h] = v[h][half * 2 + s].x;
-                a[s][h + 2] = v[h][half * 2 + s].y;
+                a[s][h] = T::to_f16(v[h][half * 2 + s].x);
+                a[s][h + 2] = T::to_f16(v[h][half * 2 + s].y);
             }
     }
 };
 
-struct mid_bf16 : mid_plain {
+struct mid_f16 : mid_words<mid_f16> {
+    static __device__ __forceinline__ uint32_t to_f16(uint32_t v) { return v; }
+};
+
+struct mid_bf16 : mid_words<mid_bf16> {
     static __device__ __forceinline__ uint32_t to_f16(uint32_t v)
     {
         __half2 r = __halves2half2(half_sat(__uint_as_float(v << 16)), half_sat(__uint_as_float(v & 0xffff0000u)));
         return *(uint32_t *)&r;
-    }
-    static __device__ __forceinline__ void expand(uint32_t (*a)[4], const raw &r, const head &, int half, int)
-    {
-        pairs(a, r.v, half);
-    }
-    static __device__ __forceinline__ void pairs(uint32_t (*a)[4], const uint2 (&v)[2][4], int half)
-    {
-#pragma unroll
-        for (int s = 0; s < 2; s++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                a[s][h] = to_f16(v[h][half * 2 + s].x);
-                a[s][h + 2] = to_f16(v[h][half * 2 + s].y);
-            }
     }
 };
 

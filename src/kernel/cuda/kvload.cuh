@@ -5,7 +5,7 @@
 #ifndef TERN_KERNEL_CUDA_KVLOAD_CUH
 #define TERN_KERNEL_CUDA_KVLOAD_CUH
 
-#include "kernel/cuda/cu.cuh"
+#include "kernel/cuda/copy.cuh"
 
 #include <cuda_fp8.h>
 
@@ -166,19 +166,5 @@ __device__ __forceinline__ void mma_f16(float c[4], uint32_t a0, uint32_t a1, ui
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-
-__device__ __forceinline__ void copy_async(uint32_t smem, const void *src, bool valid)
-{
-    int n = valid ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem), "l"(src), "r"(n) : "memory");
-}
-__device__ __forceinline__ void copy_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N>
-__device__ __forceinline__ void copy_wait(void)
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-}
-__device__ __forceinline__ void copy_wait_all(void) { asm volatile("cp.async.wait_all;" ::: "memory"); }
-__device__ __forceinline__ uint32_t smem_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 #endif
 #endif

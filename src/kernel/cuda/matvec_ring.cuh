@@ -2,6 +2,7 @@
 #ifndef TERN_KERNEL_CUDA_MATVEC_RING_CUH
 #define TERN_KERNEL_CUDA_MATVEC_RING_CUH
 
+#include "kernel/cuda/copy.cuh"
 #include "kernel/cuda/matvec.cuh"
 
 /* Hopper copies a stage with one instruction that ends at a barrier; before that, lanes copy 16 bytes each. */
@@ -10,29 +11,6 @@
 #else
 #define MV_HAS_BULK 0
 #endif
-
-__device__ __forceinline__ uint32_t mv_smem(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
-
-/* 16 bytes; zeros where `is` is false. */
-__device__ __forceinline__ void mv_copy16(uint32_t dst, const void *src, bool is)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(is ? 16 : 0) : "memory");
-}
-__device__ __forceinline__ void mv_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/* Until at most n of the latest groups are under way. */
-__device__ __forceinline__ void mv_settle(int n)
-{
-    switch (n) {
-    case 1: asm volatile("cp.async.wait_group 1;" ::: "memory"); break;
-    case 2: asm volatile("cp.async.wait_group 2;" ::: "memory"); break;
-    case 3: asm volatile("cp.async.wait_group 3;" ::: "memory"); break;
-    case 4: asm volatile("cp.async.wait_group 4;" ::: "memory"); break;
-    case 5: asm volatile("cp.async.wait_group 5;" ::: "memory"); break;
-    case 6: asm volatile("cp.async.wait_group 6;" ::: "memory"); break;
-    case 7: asm volatile("cp.async.wait_group 7;" ::: "memory"); break;
-    default: asm volatile("cp.async.wait_group 0;" ::: "memory");
-    }
-}
 
 #if MV_HAS_BULK
 __device__ __forceinline__ uint64_t mv_policy(void)
@@ -82,7 +60,7 @@ template <int STAGE, bool BULK> struct mv_ring {
     {
         stages = n;
         base = mem + warp * STAGE * n;
-        bars = mv_smem(barriers + warp * MV_STAGES);
+        bars = smem_at(barriers + warp * MV_STAGES);
         in = out = 0;
         phase = 0;
         policy = 0;
@@ -111,7 +89,7 @@ template <int STAGE, bool BULK> struct mv_ring {
     /* The whole warp: bytes at src into the next stage. */
     __device__ __forceinline__ void put(const uint8_t *src, int bytes, int lane)
     {
-        uint32_t to = mv_smem(base) + in * STAGE;
+        uint32_t to = smem_at(base) + in * STAGE;
 #if MV_HAS_BULK
         if (BULK) {
             if (lane == 0) {
@@ -122,7 +100,7 @@ template <int STAGE, bool BULK> struct mv_ring {
 #endif
         {
             for (int o = lane * 16; o < bytes; o += 512)
-                mv_copy16(to + o, src + o, true);
+                copy16(to + o, src + o, 16);
         }
         put_next();
     }
@@ -133,14 +111,14 @@ template <int STAGE, bool BULK> struct mv_ring {
         uint32_t bar = bars + 8 * in;
         if (lane == 0) mv_bar_expect(bar, 16 * bytes);
         __syncwarp();
-        if (lane < 16) mv_bulk(mv_smem(base) + in * STAGE + lane * line, src, bytes, bar, policy);
+        if (lane < 16) mv_bulk(smem_at(base) + in * STAGE + lane * line, src, bytes, bar, policy);
         put_next();
 #endif
         (void)src, (void)bytes, (void)line, (void)lane;
     }
     __device__ __forceinline__ void put_next(void) { in = in + 1 == stages ? 0 : in + 1; }
     /* Ends a put: also where there was nothing more to fill. */
-    __device__ __forceinline__ void put_end(void) { if (!bulk) mv_commit(); }
+    __device__ __forceinline__ void put_end(void) { if (!bulk) copy_commit(); }
     /* The oldest stage, when it has come. */
     __device__ __forceinline__ const uint8_t *get(void)
     {
@@ -150,7 +128,7 @@ template <int STAGE, bool BULK> struct mv_ring {
         } else
 #endif
         {
-            mv_settle(stages - 1);
+            copy_wait(stages - 1);
             __syncwarp();
         }
         return base + out * STAGE;

@@ -183,12 +183,12 @@ template <int T> struct mv_rows {
         }
         int r = t * TILE_ROWS + (lane >> 2), c = u * UNIT + (lane & 3) * 8;
         const uint8_t *p0 = row(a, job, r), *p1 = row(a, job, r + 8);
-        uint32_t to = mv_smem(ring.base + ring.in * STAGE + lane * 16);
+        uint32_t to = smem_at(ring.base + ring.in * STAGE + lane * 16);
 #pragma unroll
         for (int k = 0; k < UNIT / 32; k++, c += 32) {
             bool is = c < n;
-            mv_copy16(to + k * 1024, p0 + (is ? 2 * c : 0), is);
-            mv_copy16(to + k * 1024 + 512, p1 + (is ? 2 * c : 0), is);
+            copy16(to + k * 1024, p0 + (is ? 2 * c : 0), is ? 16 : 0);
+            copy16(to + k * 1024 + 512, p1 + (is ? 2 * c : 0), is ? 16 : 0);
         }
         ring.put_next();
     }
