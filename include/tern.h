@@ -50,6 +50,8 @@ typedef struct {
     int batch;                   /* tokens of one step at most; 0: 512 */
     int reference;               /* plain C kernels */
     int sequences;               /* running at once; 0: 16 */
+    int gpu_layers;              /* a GPU: the last so many layers lie there; 0: as many as fit */
+    int vram_only;               /* a GPU: all layers, or it does not open */
 } tern_options;
 
 typedef struct {

@@ -117,9 +117,12 @@ int tern_open(tern_model **out, const char *path, const tern_options *o)
         opt = *o;
     }
     if (opt.threads < 0) return invalid("tern_open", "threads must be 0 or more");
+    if (opt.gpu_layers < 0) return invalid("tern_open", "gpu_layers must be 0 (as many as fit) or more");
     eo.backend = (struct backend_opt){ .device = opt.device,
                                        .n_threads = opt.threads,
-                                       .reference = opt.reference != 0 };
+                                       .reference = opt.reference != 0,
+                                       .gpu_layers = opt.gpu_layers,
+                                       .vram_only = opt.vram_only != 0 };
     eo.n_ctx = opt.context;
     eo.max_batch = opt.batch;
     eo.max_seqs = opt.sequences;
@@ -135,7 +138,7 @@ int tern_open(tern_model **out, const char *path, const tern_options *o)
     engine_info(m->engine, &m->info);
     if (engine_tokenizer(m->engine)) m->form = chatform_of(engine_tokenizer(m->engine));
     m->name = model_name(m->info.source, path);
-    buf_printf(&device, "%s (%s)", m->info.backend->name, m->info.backend->detail);
+    place_describe(m->info.place, &device);
     m->device = mem_strdup(buf_cstr(&device));
     buf_release(&device);
     m->dtype = main_dtype(m->info.source);

@@ -8,6 +8,7 @@
 #include "cli/cmd.h"
 #include "kv/chain.h"
 #include "model/decoder.h"
+#include "model/place.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,12 +44,12 @@ struct sizes {                   /* a list of numbers, and what was measured wit
 
 struct bench {
     const char *path, *device;
-    int n_prompt, n_gen, n_threads, n_repeat, depth, step_tokens;
+    int gpu_layers, n_prompt, n_gen, n_threads, n_repeat, depth, step_tokens;
     enum dtype kv_type;
     struct sizes batches, chunks;
     bool progress, profile;
     struct source *src;
-    struct backend *be;
+    struct place place;
     struct model *model;
     struct block_pool *pool;
     struct decoder *dec;
@@ -93,7 +94,11 @@ static int parse_sizes(struct sizes *to, const char *flag, const char *list, int
 
 static int open_all(struct bench *b, struct err *e)
 {
-    struct backend_opt opt = { .device = b->device, .n_threads = b->n_threads, .profile = b->profile };
+    struct place_opt opt = { .backend = { .device = b->device,
+                                          .n_threads = b->n_threads,
+                                          .profile = b->profile,
+                                          .gpu_layers = b->gpu_layers },
+                             .kv_type = b->kv_type };
     int rc, max_seqs = 1, longest = b->n_prompt > b->n_gen ? b->n_prompt : b->n_gen;
 
     for (int i = 0; i < b->batches.n; i++)
@@ -104,10 +109,12 @@ static int open_all(struct bench *b, struct err *e)
     int n_blocks = b->table_stride + (max_seqs - 1) * ((b->depth + b->n_gen + 32) / KV_BLOCK + 1);
 
     if ((rc = source_open(&b->src, b->path, e)) != OK) return rc;
-    if ((rc = backend_open(&b->be, &opt, e)) != OK) return rc;
-    if ((rc = model_open(&b->model, b->src, b->be, e)) != OK) return rc;
-    if ((rc = block_pool_open(&b->pool, b->be, model_kvshape(b->model), b->model->hp.n_layers, b->kv_type,
-                              n_blocks, e)) != OK)
+    opt.kv_tokens = (uint64_t)n_blocks * KV_BLOCK;
+    opt.max_tokens = b->step_tokens > max_seqs ? b->step_tokens : max_seqs;
+    opt.max_out = max_seqs;
+    if ((rc = place_model(&b->place, &b->model, &opt, b->src, e)) != OK) return rc;
+    if ((rc = block_pool_open_over(&b->pool, b->place.shares, b->place.n_shares, model_kvshape(b->model),
+                                   b->kv_type, n_blocks, e)) != OK)
         return rc;
     struct decoder_opt dopt = { .max_tokens = b->step_tokens > max_seqs ? b->step_tokens : max_seqs,
                                 .max_seqs = max_seqs, .max_table = b->table_stride, .max_out = max_seqs };
@@ -130,7 +137,7 @@ static void close_all(struct bench *b)
     decoder_close(b->dec);
     block_pool_close(b->pool);
     model_close(b->model);
-    backend_close(b->be);
+    place_release(&b->place);
     source_close(b->src);
 }
 
@@ -346,7 +353,7 @@ static void print_json(struct bench *b)
 
     jsonw_obj(&w);
     jsonw_key(&w, "model"), jsonw_str(&w, str_c(b->path));
-    jsonw_key(&w, "device"), jsonw_str(&w, str_c(b->be->detail));
+    jsonw_key(&w, "device"), jsonw_str(&w, str_c(place_last(&b->place)->detail));
     jsonw_key(&w, "n_prompt"), jsonw_int(&w, b->n_prompt);
     jsonw_key(&w, "n_gen"), jsonw_int(&w, b->n_gen);
     jsonw_key(&w, "depth"), jsonw_int(&w, b->depth);
@@ -383,7 +390,7 @@ static void print_md(struct bench *b)
 {
     double gb_s = median(&b->decode) * (double)b->token_bytes / 1e9;
 
-    printf("%s on %s\n\n| what | median of %d | spread |\n|---|---|---|\n", b->path, b->be->detail, b->n_repeat);
+    printf("%s on %s\n\n| what | median of %d | spread |\n|---|---|---|\n", b->path, place_last(&b->place)->detail, b->n_repeat);
     figure_md(&b->prompt, "prefill of %d", b->n_prompt);
     for (int k = 0; k < b->chunks.n; k++)
         figure_md(&b->chunks.by[k], "prefill in chunks of %d", b->chunks.v[k]);
@@ -441,6 +448,7 @@ int cmd_bench(int argc, char **argv)
         { "--gen", "-n", ARG_INT, &b.n_gen, "N", "tokens to decode (128; 0: none)" },
         { "--threads", "-t", ARG_INT, &b.n_threads, "N", "threads (default: physical cores)" },
         { "--device", NULL, ARG_STR, &b.device, "NAME", "where to run: cpu, cuda, cuda:1 (cpu)" },
+        { "--gpu-layers", "-ngl", ARG_INT, &b.gpu_layers, "N", "a GPU: only the last N layers lie there (as fits)" },
         { "--profile", NULL, ARG_FLAG, &b.profile, NULL, "cuda: time by operation, on stderr at the end" },
         { "--repeat", "-r", ARG_INT, &b.n_repeat, "N", "repeats of each figure (5)" },
         { "--batch", NULL, ARG_STR, &batches, "LIST", "also decode this many sequences at once: 1,4,16" },

@@ -19,19 +19,25 @@ static const struct verb verb = {
 
 int eval_open(struct eval *v, const struct eval_opt *opt, struct err *e)
 {
-    struct backend_opt be = { .device = opt->device, .n_threads = opt->n_threads, .reference = opt->reference };
+    struct place_opt o = { .backend = { .device = opt->device,
+                                        .n_threads = opt->n_threads,
+                                        .reference = opt->reference,
+                                        .gpu_layers = opt->gpu_layers },
+                           .kv_tokens = (uint64_t)opt->n_ctx,
+                           .kv_type = opt->reference ? DT_F32 : DT_F16,
+                           .max_tokens = opt->n_ctx,
+                           .max_out = opt->n_ctx };
     int rc;
     if ((rc = source_open(&v->src, opt->model, e)) != OK) return rc;
-    if ((rc = backend_open(&v->be, &be, e)) != OK) return rc;
-    return model_open(&v->model, v->src, v->be, e);
+    return place_model(&v->place, &v->model, &o, v->src, e);
 }
 
 int eval_prepare(struct eval *v, const struct eval_opt *opt, struct decoder_opt dec, int n_blocks,
                  struct err *e)
 {
     enum dtype type = opt->reference ? DT_F32 : DT_F16;
-    int rc = block_pool_open(&v->pool, v->be, model_kvshape(v->model), v->model->hp.n_layers, type,
-                             n_blocks, e);
+    int rc = block_pool_open_over(&v->pool, v->place.shares, v->place.n_shares, model_kvshape(v->model), type,
+                                  n_blocks, e);
     return rc == OK ? decoder_open(&v->dec, v->model, v->pool, dec, e) : rc;
 }
 
@@ -40,7 +46,7 @@ void eval_release(struct eval *v)
     decoder_close(v->dec);
     block_pool_close(v->pool);
     model_close(v->model);
-    backend_close(v->be);
+    place_release(&v->place);
     source_close(v->src);
     *v = (struct eval){ 0 };
 }
@@ -80,6 +86,7 @@ int cmd_eval(int argc, char **argv)
           "ppl: BOS before each window, only its second half scored" },
         { "--ref", NULL, ARG_FLAG, &o.reference, NULL, "plain C kernels and F32 KV" },
         { "--device", NULL, ARG_STR, &o.device, "NAME", "where to run: cpu, cuda, cuda:1 (cpu)" },
+        { "--gpu-layers", "-ngl", ARG_INT, &o.gpu_layers, "N", "a GPU: only the last N layers lie there (as fits)" },
         { "--threads", "-t", ARG_INT, &o.n_threads, "N", "threads (default: physical cores)" },
         { 0 },
     };

@@ -6,10 +6,11 @@
 #include "format/source.h"
 #include "kv/chain.h"
 #include "model/decoder.h"
+#include "model/place.h"
 
 struct eval {
     struct source *src;
-    struct backend *be;
+    struct place place;
     struct model *model;
     struct block_pool *pool;
     struct decoder *dec;
@@ -21,7 +22,7 @@ struct eval_opt {
     const char *file;            /* ppl: the text */
     const char *device;          /* NULL: the CPU */
     bool reference;              /* plain C kernels and F32 KV */
-    int n_threads;
+    int n_threads, gpu_layers;
     int n_ctx;                   /* ppl: tokens of a window */
     uint64_t n_chars;            /* ppl: of the text; 0: all */
     int n_chunks;                /* ppl: windows at most; 0: all */

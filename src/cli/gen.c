@@ -92,6 +92,8 @@ int gen_open(struct gen *g, const char *verb)
     tern_options_init(&o);
     o.device = g->device;
     o.threads = g->threads;
+    o.gpu_layers = g->gpu_layers;
+    o.vram_only = g->vram_only;
     o.context = g->context;
     o.sequences = 1;
     if ((rc = tern_open(&g->m, g->model, &o)) != TERN_OK) return gen_fail(verb, rc);

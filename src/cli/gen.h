@@ -12,10 +12,10 @@ struct gen {
     const char *model, *device, *system;
     const char *stops[GEN_MAX_STOPS + 1];
     const char *stop;
-    int threads, context, n, top_k, repeat_last;
+    int threads, gpu_layers, context, n, top_k, repeat_last;
     float temp, top_p, min_p, typical, repeat_penalty, freq_penalty, presence_penalty;
     uint64_t seed;
-    bool ignore_eos, verbose, quiet;
+    bool ignore_eos, verbose, quiet, vram_only;
     /* opened */
     tern_model *m;
     tern_model_info info;
@@ -32,7 +32,10 @@ struct gen {
       "context in tokens (default: the model's, at most 4096)" },                                  \
     { "--threads", "-t", ARG_INT, &(g)->threads, "N",                                              \
       "threads (default: one for each physical core)" },                                           \
-    { "--device", NULL, ARG_STR, &(g)->device, "NAME", "where to run: cpu, cuda, cuda:1 (default: cpu)" }
+    { "--device", NULL, ARG_STR, &(g)->device, "NAME", "where to run: cpu, cuda, cuda:1 (default: cpu)" }, \
+    { "--gpu-layers", "-ngl", ARG_INT, &(g)->gpu_layers, "N",                                      \
+      "a GPU: the last N layers lie there, the others on the CPU (default: as many as fit)" },     \
+    { "--vram-only", NULL, ARG_FLAG, &(g)->vram_only, NULL, "a GPU: all layers, or fail" }
 
 #define GEN_SAMPLE_ARGS(g)                                                                         \
     { "--tokens", "-n", ARG_INT, &(g)->n, "N",                                                     \

@@ -46,10 +46,10 @@ int engine_batch_default(const struct backend_opt *b) { return is_gpu(b) ? BATCH
 static int at_least(int v, int least) { return v < least ? least : v; }
 
 /* Zeros become what they stand for, and what cannot be reached is lowered. */
-static void set_opt(struct engine *g, const struct engine_opt *given)
+static void set_opt(struct engine *g, const struct hparams *hp, const struct engine_opt *given)
 {
     struct engine_opt *o = &g->opt;
-    int trained = g->model->hp.n_ctx;
+    int trained = hp->n_ctx;
 
     *o = *given;
     if (o->n_ctx == 0) o->n_ctx = trained > 1 && trained < CTX_DEFAULT ? trained : CTX_DEFAULT;
@@ -71,7 +71,7 @@ static void set_opt(struct engine *g, const struct engine_opt *given)
     if (o->age_ms <= 0) o->age_ms = 1000;
     g->min_chunk = is_gpu(&o->backend) ? CHUNK_GPU : 2 * KV_BLOCK;
 
-    g->lim = (struct seq_limits){ .n_ctx = o->n_ctx, .n_vocab = g->model->hp.n_vocab };
+    g->lim = (struct seq_limits){ .n_ctx = o->n_ctx, .n_vocab = hp->n_vocab };
     /* Rows that only pad the matrix have no text. */
     g->lim.n_pick = g->lim.n_vocab;
     if (g->tokenizer && tokenizer_n(g->tokenizer) < g->lim.n_pick) g->lim.n_pick = tokenizer_n(g->tokenizer);
@@ -97,8 +97,8 @@ static int open_memory(struct engine *g, struct err *e)
     size_t n = (size_t)(g->max_live = o->max_requests + SPARE);
     struct step_opt s;
 
-    rc = block_pool_open(&g->pool, g->backend, model_kvshape(g->model), g->model->hp.n_layers, o->kv_type,
-                         blocks_for(o->kv_tokens) + 1, e);
+    rc = block_pool_open_over(&g->pool, g->place.shares, g->place.n_shares, model_kvshape(g->model), o->kv_type,
+                              blocks_for(o->kv_tokens) + 1, e);
     if (rc != OK) return rc;
     if (!o->no_prefix && (rc = prefix_open(&g->prefix, g->pool, e)) != OK) return rc;
     if ((rc = decoder_open(&g->decoder, g->model, g->pool, d, e)) != OK) return rc;
@@ -122,6 +122,25 @@ static int open_memory(struct engine *g, struct err *e)
     engine_stats_init(&g->stats);
     gauge_set(&g->stats.kv_total, block_n(g->pool));
     return OK;
+}
+
+/* The devices, and the weights on them. */
+static int open_model(struct engine *g, const struct engine_opt *given, struct err *e)
+{
+    const struct engine_opt *o = &g->opt;
+    struct arena arena = { 0 };
+    struct hparams hp;
+    struct place_opt p;
+    int rc;
+
+    if ((rc = hparams_read(&hp, &arena, g->source, e)) != OK) goto out;
+    set_opt(g, &hp, given);
+    p = (struct place_opt){ .backend = o->backend, .kv_tokens = (uint64_t)o->kv_tokens, .kv_type = o->kv_type,
+                            .max_tokens = o->max_batch, .max_out = o->max_seqs };
+    rc = place_model(&g->place, &g->model, &p, g->source, e);
+out:
+    arena_release(&arena);
+    return rc;
 }
 
 static void *engine_main(void *arg)
@@ -159,9 +178,7 @@ int engine_open(struct engine **out, const char *path, const struct engine_opt *
     if ((rc = check_opt(o, e)) != OK) goto out;
     if ((rc = source_open(&g->source, path, e)) != OK) goto out;
     if ((rc = open_tokenizer(g, e)) != OK) goto out;
-    if ((rc = backend_open(&g->backend, &o->backend, e)) != OK) goto out;
-    if ((rc = model_open(&g->model, g->source, g->backend, e)) != OK) goto out;
-    set_opt(g, o);
+    if ((rc = open_model(g, o, e)) != OK) goto out;
     if ((rc = open_memory(g, e)) != OK) goto out;
     ends_find(&g->ends, g->source, g->tokenizer, g->model->hp.n_vocab);
     g->open_ms = clock_ms_since(start);
@@ -187,7 +204,7 @@ void engine_close(struct engine *g)
     prefix_close(g->prefix);
     block_pool_close(g->pool);
     model_close(g->model);
-    backend_close(g->backend);
+    place_release(&g->place);
     tokenizer_close(g->tokenizer);
     source_close(g->source);
     chan_close(g->in);
@@ -204,12 +221,12 @@ void engine_info(const struct engine *g, struct engine_info *out)
 {
     *out = (struct engine_info){ .model = g->model,
                                  .source = g->source,
-                                 .backend = g->backend,
+                                 .place = &g->place,
                                  .opt = g->opt,
                                  .n_blocks = block_n(g->pool),
                                  .weight_bytes = g->model->weight_bytes,
-                                 .kv_bytes = g->backend->used_bytes[MEM_KV],
-                                 .scratch_bytes = g->backend->used_bytes[MEM_SCRATCH],
+                                 .kv_bytes = place_used(&g->place, MEM_KV),
+                                 .scratch_bytes = place_used(&g->place, MEM_SCRATCH),
                                  .open_ms = g->open_ms };
 }
 

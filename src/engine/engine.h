@@ -10,6 +10,7 @@
 #include "engine/stats.h"
 #include "kernel/backend.h"
 #include "model/model.h"
+#include "model/place.h"
 #include "token/tokenizer.h"
 
 struct engine;
@@ -34,7 +35,7 @@ struct engine_opt {
 struct engine_info {
     const struct model *model;
     const struct source *source;
-    const struct backend *backend;
+    const struct place *place;
     struct engine_opt opt;       /* effective: no zeros that mean a default */
     int n_blocks;
     uint64_t weight_bytes, kv_bytes, scratch_bytes;

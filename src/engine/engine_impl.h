@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/step.h"
 #include "kv/prefix.h"
+#include "model/place.h"
 
 #include <pthread.h>
 
@@ -17,7 +18,7 @@
 struct engine {
     struct source *source;
     struct tokenizer *tokenizer;
-    struct backend *backend;
+    struct place place;
     struct model *model;
     struct block_pool *pool;
     struct prefix *prefix;           /* NULL: prefixes are not shared */

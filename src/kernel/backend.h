@@ -73,6 +73,8 @@ struct backend {
     void (*host_free)(struct backend *be, void *p, size_t bytes);
     /* Before the first step, and once: memory for the largest. NULL: it needs none of its own. */
     int  (*reserve)(struct backend *be, const struct backend_limits *lim, struct err *e);
+    /* Bytes that could still be taken, less a margin that others may need. NULL: as many as the machine has. */
+    uint64_t (*room)(struct backend *be);
     void (*close)(struct backend *be);
 
     /* Takes a weight over: uploads it, repacks it, or keeps reading the mapped file. May be
@@ -133,6 +135,14 @@ struct backend_opt {
     int n_threads;               /* 0: physical cores */
     bool reference;              /* plain C kernels, F32 throughout: the definition */
     bool profile;                /* a GPU: tell at the end which operation took how long */
+    int gpu_layers;              /* a GPU: the last so many layers lie there; 0: as many as fit. See model/place.h */
+    bool vram_only;              /* a GPU: all of them, or it does not open */
+};
+
+/* A device's share of a model: so many of its layers, in order. */
+struct backend_share {
+    struct backend *be;
+    int n_layers;
 };
 
 int  backend_open(struct backend **out, const struct backend_opt *opt, struct err *e);
@@ -143,7 +153,7 @@ int  cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e
 
 /* What tern-cuda.so exports. layout is backend_layout() of the caller: a library of another build, whose
  * structs may lie differently, refuses. */
-#define BACKEND_VERSION 2
+#define BACKEND_VERSION 3
 typedef int backend_open_fn(struct backend **out, const struct backend_opt *opt, uint64_t layout, struct err *e);
 static inline uint64_t backend_layout(void)
 {

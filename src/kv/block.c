@@ -6,11 +6,18 @@
 
 #define ALIGN 64
 
-struct block_pool {
+/* One device's part of the memory. */
+struct region {
     struct backend *be;
-    enum dtype type;
     void *mem;
     size_t bytes;
+    int first, end;              /* its layers */
+};
+
+struct block_pool {
+    enum dtype type;
+    struct region *regions;
+    int n_regions;
     struct kvlayer *layers;
     int n_layers, n, n_free;
     int32_t *free;               /* a stack: the next id to hand out is on top */
@@ -42,11 +49,11 @@ uint64_t block_bytes(const struct kvshape *layers, int n_layers, enum dtype type
     return sum;
 }
 
-/* Sizes of every layer, and the bytes of all: each array of blocks begins at a whole cache line. */
-static int measure(struct block_pool *p, const struct kvshape *layers, struct err *e)
+/* Sizes of the region's layers, and the bytes of all: each array of blocks begins at a whole cache line. */
+static int measure(struct block_pool *p, struct region *r, const struct kvshape *layers, struct err *e)
 {
     uint64_t sum = 0;
-    for (int l = 0; l < p->n_layers; l++) {
+    for (int l = r->first; l < r->end; l++) {
         const struct kvshape *s = &layers[l];
         uint64_t k, v, part;
         if (!part_bytes(s->n_kv_heads, s->head_dim, p->type, &k) ||
@@ -65,7 +72,7 @@ static int measure(struct block_pool *p, const struct kvshape *layers, struct er
                            (unsigned long long)block_bytes(layers, p->n_layers, p->type));
         sum += part;
     }
-    p->bytes = sum ? (size_t)sum : ALIGN;
+    r->bytes = sum ? (size_t)sum : ALIGN;
     return OK;
 }
 
@@ -76,21 +83,51 @@ static void *place(char **at, size_t block, int n)
     return block ? p : NULL;
 }
 
-int block_pool_open(struct block_pool **out, struct backend *be, const struct kvshape *layers,
-                    int n_layers, enum dtype type, int n_blocks, struct err *e)
+static int take(struct block_pool *p, struct region *r, struct err *e)
+{
+    struct err why;
+    char *at;
+    int rc = r->be->alloc(r->be, &r->mem, r->bytes, MEM_KV, &why);
+
+    if (rc != OK)
+        return err_set(e, rc, "no memory for %zu bytes of KV cache (%d blocks of %d tokens): %s", r->bytes, p->n,
+                       KV_BLOCK, why.msg);
+    at = r->mem;
+    for (int l = r->first; l < r->end; l++) {
+        p->layers[l].k = place(&at, p->layers[l].k_block_bytes, p->n);
+        p->layers[l].v = place(&at, p->layers[l].v_block_bytes, p->n);
+    }
+    return OK;
+}
+
+static void share_out(struct block_pool *p, const struct backend_share *shares, int n_shares)
+{
+    p->regions = mem_array((size_t)n_shares, sizeof *p->regions);
+    p->n_regions = n_shares;
+    for (int i = 0; i < n_shares; i++) {
+        p->regions[i] = (struct region){ .be = shares[i].be,
+                                         .first = p->n_layers,
+                                         .end = p->n_layers + shares[i].n_layers };
+        p->n_layers = p->regions[i].end;
+    }
+    p->layers = mem_array((size_t)p->n_layers, sizeof *p->layers);
+}
+
+int block_pool_open_over(struct block_pool **out, const struct backend_share *shares, int n_shares,
+                         const struct kvshape *layers, enum dtype type, int n_blocks, struct err *e)
 {
     struct block_pool *p = mem_new(struct block_pool);
-    char *at;
-    struct err why;
-    int rc;
+    int rc = OK;
 
-    *p = (struct block_pool){ .be = be, .type = type, .n_layers = n_layers, .n = n_blocks };
+    p->type = type;
+    p->n = n_blocks;
     if (n_blocks < 1) {
         rc = err_set(e, E_INVALID, "a KV cache of %d blocks makes no sense", n_blocks);
         goto out;
     }
-    p->layers = mem_array((size_t)n_layers, sizeof *p->layers);
-    if ((rc = measure(p, layers, e)) != OK) goto out;
+    share_out(p, shares, n_shares);
+    for (int i = 0; i < n_shares && rc == OK; i++) rc = measure(p, &p->regions[i], layers, e);
+    if (rc != OK) goto out;
     p->free = mem_try_array((size_t)n_blocks, sizeof *p->free);
     p->refs = mem_try_array((size_t)n_blocks, sizeof *p->refs);
     p->watched = mem_try_array((size_t)n_blocks, sizeof *p->watched);
@@ -98,15 +135,8 @@ int block_pool_open(struct block_pool **out, struct backend *be, const struct kv
         rc = err_set(e, E_NOMEM, "no memory to keep account of %d KV blocks", n_blocks);
         goto out;
     }
-    if ((rc = be->alloc(be, &p->mem, p->bytes, MEM_KV, &why)) != OK) {
-        err_set(e, rc, "no memory for the KV cache of %d blocks of %d tokens: %s", n_blocks, KV_BLOCK, why.msg);
-        goto out;
-    }
-    at = p->mem;
-    for (int l = 0; l < n_layers; l++) {
-        p->layers[l].k = place(&at, p->layers[l].k_block_bytes, n_blocks);
-        p->layers[l].v = place(&at, p->layers[l].v_block_bytes, n_blocks);
-    }
+    for (int i = 0; i < n_shares && rc == OK; i++) rc = take(p, &p->regions[i], e);
+    if (rc != OK) goto out;
     for (int i = 0; i < n_blocks; i++) p->free[i] = n_blocks - 1 - i;
     p->n_free = n_blocks;
     *out = p;
@@ -116,10 +146,20 @@ out:
     return rc;
 }
 
+int block_pool_open(struct block_pool **out, struct backend *be, const struct kvshape *layers,
+                    int n_layers, enum dtype type, int n_blocks, struct err *e)
+{
+    return block_pool_open_over(out, &(struct backend_share){ be, n_layers }, 1, layers, type, n_blocks, e);
+}
+
 void block_pool_close(struct block_pool *p)
 {
     if (!p) return;
-    if (p->mem) p->be->free(p->be, p->mem, p->bytes, MEM_KV);
+    for (int i = 0; i < p->n_regions; i++) {
+        struct region *r = &p->regions[i];
+        if (r->mem) r->be->free(r->be, r->mem, r->bytes, MEM_KV);
+    }
+    mem_free(p->regions);
     mem_free(p->layers);
     mem_free(p->free);
     mem_free(p->refs);

@@ -1,7 +1,7 @@
 /* block.h - fixed-size blocks of key/value memory, shared by sequences.
  *
- * A block holds KV_BLOCK tokens of every layer. All memory is taken when the pool opens; a
- * request takes none. Blocks are counted: a prefix that three sequences use is one block with
+ * A block holds KV_BLOCK tokens of every layer, each layer's on the device that has the layer. All
+ * memory is taken when the pool opens; a request takes none. Blocks are counted: a prefix that three sequences use is one block with
  * three references. The engine thread owns the pool; nothing here locks. */
 #ifndef TERN_KV_BLOCK_H
 #define TERN_KV_BLOCK_H
@@ -16,6 +16,9 @@ struct kvshape {
 
 int  block_pool_open(struct block_pool **out, struct backend *be, const struct kvshape *layers, int n_layers,
                      enum dtype type, int n_blocks, struct err *e);
+/* The same over several devices, each with its share of the layers; the shares are copied. */
+int  block_pool_open_over(struct block_pool **out, const struct backend_share *shares, int n_shares,
+                          const struct kvshape *layers, enum dtype type, int n_blocks, struct err *e);
 void block_pool_close(struct block_pool *p);             /* NULL is fine */
 
 /* Bytes of one block of such layers: what admission counts with. */

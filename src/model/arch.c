@@ -10,7 +10,7 @@
 #define END { 0 }
 
 static const struct tensor_row rows_ends[] = {
-    { "token_embd.weight", "embed_tokens.weight", ROW_MAT, 0, M(embd), DIM_VOCAB, DIM_EMBD },
+    { "token_embd.weight", "embed_tokens.weight", ROW_MAT, ROW_FIRST, M(embd), DIM_VOCAB, DIM_EMBD },
     { "output_norm.weight", "norm.weight", ROW_VEC, ROW_NORM, M(out_norm), DIM_EMBD, DIM_NONE },
     { "output.weight", "lm_head.weight", ROW_MAT, ROW_HEAD, M(head), DIM_VOCAB, DIM_EMBD },
     { "output.bias", "lm_head.bias", ROW_VEC, ROW_HEAD | ROW_OPTIONAL, M(head_b), DIM_VOCAB,

@@ -31,7 +31,8 @@ enum {
     ROW_PERM_Q = 32,         /* rows change their order between the worlds when GGUF turns pairs */
     ROW_PERM_K = 64,
     ROW_RESIDUAL = 128,      /* a bias that is added to the residual: takes its multiplier */
-    ROW_QKV_BIAS = 256       /* there with ARCH_QKV_BIAS, whatever the configuration says */
+    ROW_QKV_BIAS = 256,      /* there with ARCH_QKV_BIAS, whatever the configuration says */
+    ROW_FIRST = 512          /* of no layer, and read before the first one: lies on its device */
 };
 
 struct tensor_row {

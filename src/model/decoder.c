@@ -6,16 +6,51 @@
 
 enum { LEAST_ADJUST = 256 };
 
-struct decoder {
+/* The layers that one device has. */
+struct pass {
     struct model *m;
+    const struct part *part;
     struct backend *be;
-    struct block_pool *pool;
     struct scratch s;
     struct kvview kv;
+    const int32_t *seq_end;          /* the decoder's */
     const int32_t *ids, *out_rows;   /* of this batch, in the backend's memory */
     const struct pick *picks;
     const struct pick_adjust *adjust;
 };
+
+struct decoder {
+    struct model *m;
+    struct block_pool *pool;
+    struct decoder_opt opt;
+    struct pass passes[MODEL_PARTS];
+    int n_passes;
+    int32_t *seq_end;                /* [max_seqs] tokens each sequence has after this batch */
+    struct crossing {
+        float *x;                    /* [max_tokens][n_embd] on the host, from one device to the next */
+        size_t bytes;
+        struct backend *owner;       /* NULL: plain memory */
+    } cross[MODEL_PARTS];            /* before each pass but the first */
+};
+
+static struct pass *last_pass(const struct decoder *d) { return (struct pass *)&d->passes[d->n_passes - 1]; }
+
+static int open_crossing(struct crossing *c, const struct decoder *d, struct backend *to, struct err *e)
+{
+    c->bytes = (size_t)d->opt.max_tokens * (size_t)d->m->hp.n_embd * sizeof(float);
+    if (to->host_alloc) {
+        c->owner = to;
+        return to->host_alloc(to, (void **)&c->x, c->bytes, e);
+    }
+    c->x = mem_try_aligned(c->bytes);
+    return c->x ? OK : err_set(e, E_NOMEM, "no memory for %zu bytes between two devices", c->bytes);
+}
+
+static void close_crossing(struct crossing *c)
+{
+    if (c->x && c->owner) c->owner->host_free(c->owner, c->x, c->bytes);
+    else if (c->x) mem_free_aligned(c->x, c->bytes);
+}
 
 int decoder_open(struct decoder **out, struct model *m, struct block_pool *kv,
                  struct decoder_opt opt, struct err *e)
@@ -24,10 +59,20 @@ int decoder_open(struct decoder **out, struct model *m, struct block_pool *kv,
     int rc;
 
     d->m = m;
-    d->be = m->be;
     d->pool = kv;
-    block_view(kv, &d->kv);
-    if ((rc = scratch_init(&d->s, m, opt, e)) != OK) goto out;
+    d->opt = opt;
+    d->seq_end = mem_try_array(opt.max_seqs > 0 ? (size_t)opt.max_seqs : 1, sizeof *d->seq_end);
+    if (!d->seq_end) {
+        rc = err_set(e, E_NOMEM, "no memory for %d sequences", opt.max_seqs);
+        goto out;
+    }
+    for (int i = 0; i < m->n_parts; i++) {
+        struct pass *p = &d->passes[d->n_passes++];
+        *p = (struct pass){ .m = m, .part = &m->parts[i], .be = m->parts[i].be, .seq_end = d->seq_end };
+        block_view(kv, &p->kv);
+        if ((rc = scratch_init(&p->s, m, p->part, opt, e)) != OK) goto out;
+        if (i > 0 && (rc = open_crossing(&d->cross[i], d, p->be, e)) != OK) goto out;
+    }
     *out = d;
     d = NULL;
 out:
@@ -38,7 +83,11 @@ out:
 void decoder_close(struct decoder *d)
 {
     if (!d) return;
-    scratch_release(&d->s);
+    for (int i = 0; i < d->n_passes; i++) {
+        close_crossing(&d->cross[i]);
+        scratch_release(&d->passes[i].s);
+    }
+    mem_free(d->seq_end);
     mem_free(d);
 }
 
@@ -58,7 +107,7 @@ static int check_token(struct decoder *d, const struct batch *b, int t, struct e
     if (block < 0 || block >= block_n(d->pool))
         return err_set(e, E_INVALID, "position %d of sequence %d lies in block %d of %d", pos, seq,
                        block, block_n(d->pool));
-    if (d->s.seq_end[seq] <= pos) d->s.seq_end[seq] = pos + 1;
+    if (d->seq_end[seq] <= pos) d->seq_end[seq] = pos + 1;
     return OK;
 }
 
@@ -66,7 +115,7 @@ static int check_picks(struct decoder *d, const struct batch *b, struct err *e)
 {
     int n_vocab = d->m->hp.n_vocab;
     bool good = decoder_can_pick(d) && b->n_picks <= b->n_out && b->n_adjust >= 0 &&
-                b->n_adjust <= d->s.max_adjust && b->n_pick_from > 0 && b->n_pick_from <= n_vocab && b->picked;
+                b->n_adjust <= decoder_max_adjust(d) && b->n_pick_from > 0 && b->n_pick_from <= n_vocab && b->picked;
 
     for (int i = 0; good && i < b->n_picks; i++) {
         const struct pick *p = &b->picks[i];
@@ -79,7 +128,7 @@ static int check_picks(struct decoder *d, const struct batch *b, struct err *e)
 
 static int check(struct decoder *d, const struct batch *b, struct err *e)
 {
-    const struct decoder_opt *o = &d->s.opt;
+    const struct decoder_opt *o = &d->opt;
     int rc;
     if (b->n_tokens < 1 || b->n_tokens > o->max_tokens || b->n_seqs < 1 ||
         b->n_seqs > o->max_seqs || b->table_stride < 1 || b->table_stride > o->max_table ||
@@ -90,7 +139,7 @@ static int check(struct decoder *d, const struct batch *b, struct err *e)
             "decoder's limits of %d, %d, %d, %d",
             b->n_tokens, b->n_seqs, b->table_stride, b->n_out, o->max_tokens, o->max_seqs,
             o->max_table, o->max_out);
-    for (int i = 0; i < b->n_seqs; i++) d->s.seq_end[i] = b->seq_len ? b->seq_len[i] : 0;
+    for (int i = 0; i < b->n_seqs; i++) d->seq_end[i] = b->seq_len ? b->seq_len[i] : 0;
     for (int t = 0; t < b->n_tokens; t++)
         if ((rc = check_token(d, b, t, e)) != OK) return rc;
     for (int i = 0; i < b->n_out; i++)
@@ -100,7 +149,7 @@ static int check(struct decoder *d, const struct batch *b, struct err *e)
     return b->n_picks ? check_picks(d, b, e) : OK;
 }
 
-static const int32_t *stage(struct decoder *d, size_t *used, const int32_t *src, size_t n)
+static const int32_t *stage(struct pass *d, size_t *used, const int32_t *src, size_t n)
 {
     const int32_t *there = d->s.ints + *used;
     if (n) memcpy(d->s.ints_host + *used, src, n * sizeof *src);
@@ -108,14 +157,14 @@ static const int32_t *stage(struct decoder *d, size_t *used, const int32_t *src,
     return there;
 }
 
-static const void *stage_structs(struct decoder *d, size_t *used, const void *src, int n, size_t size)
+static const void *stage_structs(struct pass *d, size_t *used, const void *src, int n, size_t size)
 {
     *used = (*used + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN;
     return stage(d, used, src, (size_t)n * size / sizeof(int32_t));
 }
 
 /* What is put is rounded up, so that steps with a few more adjustments are the same calls. */
-static void stage_adjust(struct decoder *d, size_t *used, const struct batch *b)
+static void stage_adjust(struct pass *d, size_t *used, const struct batch *b)
 {
     int n = LEAST_ADJUST;
 
@@ -125,16 +174,17 @@ static void stage_adjust(struct decoder *d, size_t *used, const struct batch *b)
     if (b->n_adjust) *used += (size_t)(n - b->n_adjust) * (sizeof *b->adjust / sizeof(int32_t));
 }
 
-static void put_batch(struct decoder *d, const struct batch *b)
+static void put_batch(struct pass *d, const struct batch *b)
 {
     size_t used = 0, n = (size_t)b->n_tokens;
+    bool picks = b->n_picks && d->s.last;
     d->ids = stage(d, &used, b->ids, n);
     d->kv.pos = stage(d, &used, b->pos, n);
     d->kv.seq = stage(d, &used, b->seq, n);
     d->out_rows = stage(d, &used, b->out_rows, (size_t)b->n_out);
-    if (b->n_picks) d->picks = stage_structs(d, &used, b->picks, b->n_picks, sizeof *b->picks);
+    if (picks) d->picks = stage_structs(d, &used, b->picks, b->n_picks, sizeof *b->picks);
     d->kv.table = stage(d, &used, b->table, (size_t)b->n_seqs * (size_t)b->table_stride);
-    if (b->n_picks) stage_adjust(d, &used, b);
+    if (picks) stage_adjust(d, &used, b);
     d->kv.table_stride = b->table_stride;
     d->kv.n_tokens = b->n_tokens;
     d->kv.n_seqs = b->n_seqs;
@@ -148,7 +198,7 @@ static void put_batch(struct decoder *d, const struct batch *b)
 
 /* Frequencies that depend on how long a sequence is: one vector for each that is beyond the model's
  * own length, and tables made run by run of tokens that share one. */
-static void varying_table(struct decoder *d, const struct batch *b, int kind)
+static void varying_table(struct pass *d, const struct batch *b, int kind)
 {
     const struct rope_hp *r = &d->m->hp.rope[kind];
     struct scratch *s = &d->s;
@@ -156,17 +206,17 @@ static void varying_table(struct decoder *d, const struct batch *b, int kind)
     struct tensor *run = s->runs + (size_t)kind * (size_t)s->opt.max_tokens;
 
     for (int i = 0; i < b->n_seqs; i++)
-        if (rotary_is_long(r, s->seq_end[i]))
-            rotary_freq(r, s->seq_end[i], s->freq_host + base + (size_t)i * half);
+        if (rotary_is_long(r, d->seq_end[i]))
+            rotary_freq(r, d->seq_end[i], s->freq_host + base + (size_t)i * half);
     d->be->put(d->be, s->freq + base, s->freq_host + base,
                (size_t)b->n_seqs * half * sizeof(float));
 
     for (int t = 0, end; t < b->n_tokens; t = end, run++) {
         int seq = b->seq[t];
-        bool is_long = rotary_is_long(r, s->seq_end[seq]);
-        const float *freq = is_long ? s->freq + base + (size_t)seq * half : d->m->rope_freq[kind];
+        bool is_long = rotary_is_long(r, d->seq_end[seq]);
+        const float *freq = is_long ? s->freq + base + (size_t)seq * half : d->part->rope_freq[kind];
         for (end = t + 1; end < b->n_tokens; end++) {
-            bool other = rotary_is_long(r, s->seq_end[b->seq[end]]);
+            bool other = rotary_is_long(r, d->seq_end[b->seq[end]]);
             if (other != is_long || (is_long && b->seq[end] != seq)) break;
         }
         *run = tensor_f32(s->table[kind] + (size_t)t * (size_t)r->n_rot, end - t, r->n_rot);
@@ -174,20 +224,20 @@ static void varying_table(struct decoder *d, const struct batch *b, int kind)
     }
 }
 
-static void rope_tables(struct decoder *d, const struct batch *b)
+static void rope_tables(struct pass *d, const struct batch *b)
 {
     for (int i = 0; i < d->m->hp.n_rope; i++) {
         const struct rope_hp *r = &d->m->hp.rope[i];
         if (rotary_varies(r)) varying_table(d, b, i);
         else
-            d->be->rope_table(d->be, &d->s.table_t[i], d->kv.pos, d->m->rope_freq[i], r->n_rot,
+            d->be->rope_table(d->be, &d->s.table_t[i], d->kv.pos, d->part->rope_freq[i], r->n_rot,
                               (float)r->attn_factor);
     }
 }
 
 /* ---- layers ---- */
 
-static void norm(struct decoder *d, const struct tensor *out, const struct tensor *x,
+static void norm(struct pass *d, const struct tensor *out, const struct tensor *x,
                  const float *w, const float *bias)
 {
     const struct hparams *hp = &d->m->hp;
@@ -195,7 +245,7 @@ static void norm(struct decoder *d, const struct tensor *out, const struct tenso
     else d->be->rmsnorm(d->be, out, x, w, hp->norm_eps);
 }
 
-static void qk_norm(struct decoder *d, const struct tensor *x, int n_heads, int head_dim,
+static void qk_norm(struct pass *d, const struct tensor *x, int n_heads, int head_dim,
                     const float *w)
 {
     if (!w) return;
@@ -203,7 +253,7 @@ static void qk_norm(struct decoder *d, const struct tensor *x, int n_heads, int 
     d->be->headnorm(d->be, x, n_heads, head_dim, w, 0, d->m->hp.norm_eps);
 }
 
-static void attention(struct decoder *d, int l)
+static void attention(struct pass *d, int l)
 {
     struct backend *be = d->be;
     const struct hparams *hp = &d->m->hp;
@@ -225,7 +275,7 @@ static void attention(struct decoder *d, int l)
     be->kv_put(be, &d->kv, l, &p->k, &p->v);
 }
 
-static void attention_out(struct decoder *d, int l)
+static void attention_out(struct pass *d, int l)
 {
     struct backend *be = d->be;
     const struct layer *w = &d->m->layers[l];
@@ -239,7 +289,7 @@ static void attention_out(struct decoder *d, int l)
     }
 }
 
-static void feed_forward(struct decoder *d, int l)
+static void feed_forward(struct pass *d, int l)
 {
     struct backend *be = d->be;
     const struct layer *w = &d->m->layers[l];
@@ -257,12 +307,12 @@ static void feed_forward(struct decoder *d, int l)
 }
 
 /* false: stopped in the middle. */
-static bool layers(struct decoder *d, const struct batch *b, bool gathered)
+static bool layers(struct pass *d, const struct batch *b, bool gathered)
 {
     int n_out = b->n_out;
     struct backend *be = d->be;
     int n_layers = d->m->hp.n_layers;
-    for (int l = 0; l < n_layers; l++) {
+    for (int l = d->part->first; l < d->part->end; l++) {
         struct layer_step *p = &d->s.steps[l];
         if (b->stop && b->stop(b->stop_arg)) return false;
         attention(d, l);
@@ -279,11 +329,11 @@ static bool layers(struct decoder *d, const struct batch *b, bool gathered)
     return true;
 }
 
-bool decoder_can_pick(const struct decoder *d) { return d->s.picked != NULL; }
-int decoder_max_adjust(const struct decoder *d) { return d->s.max_adjust; }
+bool decoder_can_pick(const struct decoder *d) { return last_pass(d)->s.picked != NULL; }
+int decoder_max_adjust(const struct decoder *d) { return last_pass(d)->s.max_adjust; }
 
 /* Rows that nobody picks from, neighbours in one go. */
-static void get_logits(struct decoder *d, const struct batch *b)
+static void get_logits(struct pass *d, const struct batch *b)
 {
     size_t row = (size_t)d->s.logits_t.cols;
 
@@ -297,7 +347,7 @@ static void get_logits(struct decoder *d, const struct batch *b)
     }
 }
 
-static void pick_tokens(struct decoder *d, const struct batch *b)
+static void pick_tokens(struct pass *d, const struct batch *b)
 {
     struct scratch *s = &d->s;
 
@@ -306,7 +356,7 @@ static void pick_tokens(struct decoder *d, const struct batch *b)
     d->be->get(d->be, b->picked, s->picked, (size_t)b->n_picks * sizeof *b->picked);
 }
 
-static void head(struct decoder *d, const struct batch *b)
+static void head(struct pass *d, const struct batch *b)
 {
     struct model *m = d->m;
     struct scratch *s = &d->s;
@@ -325,20 +375,45 @@ static bool is_all(const struct batch *b)
     return true;
 }
 
-int decoder_run(struct decoder *d, const struct batch *b, const float **logits, struct err *e)
+/* What the layers before left, through the host. */
+static int cross(struct decoder *d, int i, int n_tokens, struct err *e)
 {
-    bool gathered = !is_all(b);
-    int rc = check(d, b, e);
-    if (rc != OK) return rc;
-    scratch_plan(&d->s, d->m, b->n_tokens, b->n_out, gathered);
-    put_batch(d, b);
-    d->be->embed(d->be, &d->s.steps[0].x, &d->m->embd, d->ids, d->m->hp.embd_scale);
-    rope_tables(d, b);
-    if (!layers(d, b, gathered)) {
-        rc = d->be->sync(d->be, e);
+    struct pass *from = &d->passes[i - 1], *to = &d->passes[i];
+    size_t bytes = (size_t)n_tokens * (size_t)d->m->hp.n_embd * sizeof(float);
+    int rc;
+
+    from->be->get(from->be, d->cross[i].x, from->s.x, bytes);
+    if ((rc = from->be->sync(from->be, e)) != OK) return rc;
+    to->be->put(to->be, to->s.x, d->cross[i].x, bytes);
+    return OK;
+}
+
+static int run_pass(struct decoder *d, int i, const struct batch *b, bool gathered, struct err *e)
+{
+    struct pass *p = &d->passes[i];
+    int rc;
+
+    scratch_plan(&p->s, d->m, b->n_tokens, b->n_out, gathered);
+    put_batch(p, b);
+    if (i == 0) p->be->embed(p->be, &p->s.steps[0].x, &d->m->embd, p->ids, d->m->hp.embd_scale);
+    else if ((rc = cross(d, i, b->n_tokens, e)) != OK) return rc;
+    rope_tables(p, b);
+    if (!layers(p, b, gathered)) {
+        rc = p->be->sync(p->be, e);
         return rc != OK ? rc : err_set(e, E_CANCELLED, "the pass was stopped: nobody wants its result");
     }
-    if (b->n_out) head(d, b);
-    *logits = d->s.logits_host ? d->s.logits_host : d->s.logits;
-    return d->be->sync(d->be, e);
+    return OK;
+}
+
+int decoder_run(struct decoder *d, const struct batch *b, const float **logits, struct err *e)
+{
+    struct pass *last = last_pass(d);
+    bool gathered = !is_all(b);
+    int rc = check(d, b, e);
+
+    for (int i = 0; i < d->n_passes && rc == OK; i++) rc = run_pass(d, i, b, gathered, e);
+    if (rc != OK) return rc;
+    if (b->n_out) head(last, b);
+    *logits = last->s.logits_host ? last->s.logits_host : last->s.logits;
+    return last->be->sync(last->be, e);
 }

@@ -12,13 +12,32 @@ static void make_kvshape(struct model *m)
     }
 }
 
-int model_open(struct model **out, const struct source *src, struct backend *be, struct err *e)
+static int share_out(struct model *m, const struct backend_share *shares, int n, struct err *e)
+{
+    int at = 0;
+
+    for (int i = 0; i < n && i < MODEL_PARTS; i++) {
+        m->parts[i] = (struct part){ .be = shares[i].be, .first = at, .end = at + shares[i].n_layers };
+        at += shares[i].n_layers;
+        if (shares[i].n_layers < 1) at = -1 - m->hp.n_layers;
+    }
+    m->n_parts = n;
+    if (n >= 1 && n <= MODEL_PARTS && at == m->hp.n_layers) return OK;
+    m->n_parts = 0;
+    return err_set(e, E_INVALID, "%d devices do not share out %d layers", n, m->hp.n_layers);
+}
+
+/* shares NULL: all of it on be. */
+static int open_model(struct model **out, const struct source *src, struct backend *be,
+                      const struct backend_share *shares, int n_shares, struct err *e)
 {
     struct model *m = mem_new(struct model);
+    struct backend_share whole;
     int rc;
 
-    m->be = be;
     if ((rc = hparams_read(&m->hp, &m->arena, src, e)) != OK) goto out;
+    whole = (struct backend_share){ be, m->hp.n_layers };
+    if ((rc = share_out(m, shares ? shares : &whole, shares ? n_shares : 1, e)) != OK) goto out;
     m->layers = arena_array(&m->arena, (size_t)m->hp.n_layers, sizeof *m->layers);
     make_kvshape(m);
     if ((rc = weights_load(m, src, e)) != OK) goto out;
@@ -27,6 +46,24 @@ int model_open(struct model **out, const struct source *src, struct backend *be,
 out:
     model_close(m);
     return rc;
+}
+
+int model_open(struct model **out, const struct source *src, struct backend *be, struct err *e)
+{
+    return open_model(out, src, be, NULL, 1, e);
+}
+
+int model_open_over(struct model **out, const struct source *src, const struct backend_share *shares,
+                    int n_shares, struct err *e)
+{
+    return open_model(out, src, NULL, shares, n_shares, e);
+}
+
+struct part *model_part(struct model *m, int l)
+{
+    int i = 0;
+    while (i < m->n_parts - 1 && l >= m->parts[i].end) i++;
+    return &m->parts[i];
 }
 
 void model_close(struct model *m)

@@ -20,20 +20,29 @@ struct layer {
 
 struct owned;
 
+enum { MODEL_PARTS = 8 };
+
+/* What one device has of the model: the first also has the embedding, the last the head. */
+struct part {
+    struct backend *be;              /* borrowed */
+    int first, end;                  /* its layers */
+    float *rope_freq[2];             /* [n_rot/2], scalings applied, in the device's memory */
+    float *vectors;                  /* where norms, biases and rope_freq lie there */
+    size_t vector_bytes;
+};
+
 struct model {
     struct arena arena;              /* everything small */
     struct hparams hp;
-    struct backend *be;              /* borrowed */
+    struct part parts[MODEL_PARTS];
+    int n_parts;
     struct weight embd, head;        /* head.rows == 0: embd is used for both */
     float *out_norm, *out_norm_b, *head_b;
     struct layer *layers;
-    float *rope_freq[2];             /* [n_rot/2], scalings applied, in the backend's memory */
     struct kvshape *kv;              /* [n_layers] */
     uint64_t weight_bytes;           /* as they lie in the file */
     uint64_t n_params;
     double put_ms;                   /* time the backend took to take the weights over */
-    float *vectors; /* where norms, biases and rope_freq lie, in the backend's memory */
-    size_t vector_bytes;
     struct owned *owned; /* copies of weights the backend could not read where they are */
 };
 
@@ -41,7 +50,12 @@ struct model {
  * (E_NOTFOUND) or of another shape (E_FORMAT) is named with the shape it should have; numbers
  * that are not finite are a warning. */
 int  model_open(struct model **out, const struct source *src, struct backend *be, struct err *e);
+/* The same over several devices (1 to MODEL_PARTS); the shares' layers are all of the model's. */
+int  model_open_over(struct model **out, const struct source *src, const struct backend_share *shares,
+                     int n_shares, struct err *e);
 void model_close(struct model *m);                       /* NULL is fine */
+
+struct part *model_part(struct model *m, int l);         /* the one with layer l */
 
 /* The shape of its KV, layer by layer; lives as long as the model. */
 const struct kvshape *model_kvshape(const struct model *m);

@@ -53,9 +53,11 @@ static size_t carve(struct scratch *s, const struct hparams *hp, const struct wi
     s->a = part(b, &used, n, w->o);
     s->gate = part(b, &used, n, w->ff);
     s->up = part(b, &used, n, w->ff);
-    s->out_x = part(b, &used, n_out, w->embd);
-    s->out_a = part(b, &used, n_out, w->o);
-    s->logits = part(b, &used, n_out, hp->n_vocab);
+    if (s->last) {
+        s->out_x = part(b, &used, n_out, w->embd);
+        s->out_a = part(b, &used, n_out, w->o);
+        s->logits = part(b, &used, n_out, hp->n_vocab);
+    }
     for (int i = 0; i < hp->n_rope; i++) s->table[i] = part(b, &used, n, w->rot);
     if (w->varies) s->freq = part(b, &used, hp->n_rope * s->opt.max_seqs, w->rot / 2);
     return used;
@@ -67,16 +69,15 @@ static int alloc_host(struct scratch *s, const struct hparams *hp, const struct 
     size_t n = (size_t)s->opt.max_tokens, n_seqs = (size_t)s->opt.max_seqs;
     s->steps = mem_array((size_t)hp->n_layers, sizeof *s->steps);
     s->ints_host = mem_try(s->int_bytes);
-    s->seq_end = mem_try_array(n_seqs, sizeof *s->seq_end);
     if (w->varies) {
         s->freq_host =
             mem_try_array((size_t)hp->n_rope * n_seqs, (size_t)w->rot / 2 * sizeof(float));
         s->runs = mem_try_array(2 * n, sizeof *s->runs);
     }
-    if (!s->ints_host || !s->seq_end || (w->varies && (!s->freq_host || !s->runs)))
+    if (!s->ints_host || (w->varies && (!s->freq_host || !s->runs)))
         return err_set(e, E_NOMEM, "no memory for a step of %zu tokens", n);
     /* The CPU's memory can be read in place. */
-    if (strcmp(s->be->name, "cpu") == 0) return OK;
+    if (!s->last || strcmp(s->be->name, "cpu") == 0) return OK;
     s->logits_bytes = (size_t)s->opt.max_out * (size_t)hp->n_vocab * sizeof(float);
     if (s->be->host_alloc)
         return s->be->host_alloc(s->be, (void **)&s->logits_host, s->logits_bytes, e);
@@ -117,7 +118,8 @@ static uint64_t pick_ints(const struct scratch *s)
     return bytes / sizeof(int32_t) + 2 * STAGE_ALIGN;
 }
 
-int scratch_init(struct scratch *s, const struct model *m, struct decoder_opt opt, struct err *e)
+int scratch_init(struct scratch *s, const struct model *m, const struct part *part, struct decoder_opt opt,
+                 struct err *e)
 {
     const struct hparams *hp = &m->hp;
     struct widths w = widths_of(hp);
@@ -125,8 +127,8 @@ int scratch_init(struct scratch *s, const struct model *m, struct decoder_opt op
                       (uint64_t)opt.max_seqs * (uint64_t)opt.max_table, picked = 0;
     int rc;
 
-    *s = (struct scratch){ .opt = opt, .be = m->be };
-    if (m->be->sample) {
+    *s = (struct scratch){ .opt = opt, .part = part, .be = part->be, .last = part->end == hp->n_layers };
+    if (s->be->sample && s->last) {
         s->max_adjust = opt.max_out < ADJUST_MAX / ADJUST_EACH ? opt.max_out * ADJUST_EACH : ADJUST_MAX;
         picked = n_ints += pick_ints(s);
         n_ints += (uint64_t)opt.max_out;
@@ -154,7 +156,6 @@ void scratch_release(struct scratch *s)
         s->be->host_free(s->be, s->logits_host, s->logits_bytes);
     else if (s->logits_host) mem_free_aligned(s->logits_host, s->logits_bytes);
     mem_free(s->ints_host);
-    mem_free(s->seq_end);
     mem_free(s->freq_host);
     mem_free(s->runs);
     mem_free(s->steps);
@@ -224,13 +225,14 @@ static void plan_tail(struct layer_step *p, const struct scratch *s, const struc
 void scratch_plan(struct scratch *s, const struct model *m, int n, int n_out, bool gathered)
 {
     const struct hparams *hp = &m->hp;
-    for (int l = 0; l < hp->n_layers; l++) {
+    for (int l = s->part->first; l < s->part->end; l++) {
         bool last = l == hp->n_layers - 1;
         plan_attention(&s->steps[l], s, m, l, n);
         plan_tail(&s->steps[l], s, m, l, last ? n_out : n, last && gathered);
     }
     for (int i = 0; i < hp->n_rope; i++)
         s->table_t[i] = tensor_f32(s->table[i], n, hp->rope[i].n_rot);
+    if (!s->last) return;
     s->out_norm = tensor_f32(s->h, n_out, hp->n_embd);
     s->logits_t = tensor_f32(s->logits, n_out, hp->n_vocab);
     s->head = (struct linear){ .out = s->logits_t,

@@ -1,4 +1,4 @@
-/* scratch.h - a decoder's memory for one step, and the step's arguments of every layer.
+/* scratch.h - a decoder's memory for one step on one device, and the step's arguments of its layers.
  *
  * Backends may work behind the host's back until sync, so what a call is handed lives here and
  * not on the stack. Widths are the largest of any layer; each layer views them at its own. */
@@ -22,7 +22,9 @@ struct layer_step {
 
 struct scratch {
     struct decoder_opt opt;
+    const struct part *part;
     struct backend *be;
+    bool last;                       /* logits are made here */
     float *floats; /* one block of the backend's memory; the pointers below lie in it */
     size_t float_bytes;
     float *x, *h, *q, *k, *v, *a, *t, *gate, *up, *out_x, *out_a, *logits;
@@ -35,15 +37,15 @@ struct scratch {
     float *logits_host;              /* NULL: the backend's memory is the host's */
     size_t logits_bytes;
     /* on the host */
-    struct layer_step *steps;        /* [n_layers] */
+    struct layer_step *steps;        /* [n_layers], filled for those of the part */
     float *freq_host;
     struct tensor *runs;             /* rows of tables with one frequency vector each */
-    int32_t *seq_end;                /* [max_seqs] tokens each sequence has after this batch */
     struct tensor table_t[2], out_norm, logits_t, pick_t;
     struct linear head;
 };
 
-int  scratch_init(struct scratch *s, const struct model *m, struct decoder_opt opt, struct err *e);
+int  scratch_init(struct scratch *s, const struct model *m, const struct part *part, struct decoder_opt opt,
+                  struct err *e);
 void scratch_release(struct scratch *s);                 /* a zeroed one is fine */
 
 /* Fills the steps for a batch of n tokens of which n_out go on behind the last layer's attention;

@@ -119,6 +119,12 @@ static int find_all(struct loader *ld, struct err *e)
     return OK;
 }
 
+static struct part *part_of(struct model *m, const struct found *f)
+{
+    if (row_in_layer(f->r)) return model_part(m, f->layer);
+    return &m->parts[f->r->flags & ROW_FIRST ? 0 : m->n_parts - 1];
+}
+
 /* ---- numbers that are none ---- */
 
 static bool all_finite(const float *p, int64_t n)
@@ -256,7 +262,7 @@ static int load_matrix(struct loader *ld, const struct found *f, struct err *e)
     struct weight w = {
         .type = f->t->type, .rows = f->rows, .cols = f->cols, .n = 1, .data = f->t->data
     };
-    struct backend *be = ld->m->be;
+    struct backend *be = part_of(ld->m, f)->be;
     int rc;
     filemap_need(f->t->data, f->t->bytes);
     look_for_nan(ld, f);
@@ -279,10 +285,10 @@ static void load_scale(struct loader *ld, const struct found *f)
     memcpy((char *)&ld->m->layers[f->layer] + f->r->at, &v, sizeof v);
 }
 
-static void load_vector(struct loader *ld, const struct found *f)
+static void load_vector(struct loader *ld, const struct found *f, const struct part *p)
 {
     const struct hparams *hp = &ld->m->hp;
-    float *v = ld->stage + ld->n_stage, *there = ld->m->vectors + ld->n_stage;
+    float *v = ld->stage + ld->n_stage, *there = p->vectors + ld->n_stage;
     char *base = row_in_layer(f->r) ? (char *)&ld->m->layers[f->layer] : (char *)ld->m;
     uint64_t bytes;
 
@@ -297,72 +303,93 @@ static void load_vector(struct loader *ld, const struct found *f)
     ld->n_stage += padded(f->rows);
 }
 
-/* All vectors and the rotary frequencies in one block of the backend's memory. */
-static int load_vectors(struct loader *ld, struct err *e)
+static size_t n_floats(const struct loader *ld, const struct part *p)
+{
+    size_t n = 0;
+    for (int i = 0; i < ld->n_found; i++)
+        if (ld->found[i].r->kind == ROW_VEC && part_of(ld->m, &ld->found[i]) == p)
+            n += padded(ld->found[i].rows);
+    for (int i = 0; i < ld->m->hp.n_rope; i++) n += padded(ld->m->hp.rope[i].n_rot / 2);
+    return n;
+}
+
+/* All vectors of a part and the rotary frequencies in one block of its device's memory. */
+static int load_vectors(struct loader *ld, struct part *p, struct err *e)
 {
     struct model *m = ld->m;
-    size_t n = 0;
+    size_t n = n_floats(ld, p);
     int rc;
 
-    for (int i = 0; i < ld->n_found; i++)
-        if (ld->found[i].r->kind == ROW_VEC) n += padded(ld->found[i].rows);
-    for (int i = 0; i < m->hp.n_rope; i++) n += padded(m->hp.rope[i].n_rot / 2);
-    ld->stage = mem_try_array(n, sizeof(float));
+    mem_free(ld->stage);
+    ld->n_stage = 0;
+    ld->stage = mem_try_array(n ? n : 1, sizeof(float));
     if (!ld->stage)
         return err_set(e, E_NOMEM, "no memory for %zu bytes of norms and biases",
                        n * sizeof(float));
-    if ((rc = m->be->alloc(m->be, (void **)&m->vectors, n * sizeof(float), MEM_WEIGHTS, e)) != OK)
+    if ((rc = p->be->alloc(p->be, (void **)&p->vectors, n * sizeof(float), MEM_WEIGHTS, e)) != OK)
         return rc;
-    m->vector_bytes = n * sizeof(float);
+    p->vector_bytes = n * sizeof(float);
 
     for (int i = 0; i < ld->n_found; i++) {
-        if (ld->found[i].r->kind == ROW_VEC) load_vector(ld, &ld->found[i]);
+        if (part_of(m, &ld->found[i]) != p) continue;
+        if (ld->found[i].r->kind == ROW_VEC) load_vector(ld, &ld->found[i], p);
         if (ld->found[i].r->kind == ROW_SCALE) load_scale(ld, &ld->found[i]);
     }
     for (int i = 0; i < m->hp.n_rope; i++) {
         rotary_freq(&m->hp.rope[i], 0, ld->stage + ld->n_stage);
-        m->rope_freq[i] = m->vectors + ld->n_stage;
+        p->rope_freq[i] = p->vectors + ld->n_stage;
         ld->n_stage += padded(m->hp.rope[i].n_rot / 2);
     }
-    m->be->put(m->be, m->vectors, ld->stage, m->vector_bytes);
-    return m->be->sync(m->be, e);
+    p->be->put(p->be, p->vectors, ld->stage, p->vector_bytes);
+    return p->be->sync(p->be, e);
 }
 
-/* ---- the backend's part ---- */
+/* ---- the backends' part ---- */
 
-typedef int weight_fn(struct model *m, struct weight *w, struct err *e);
+typedef int weight_fn(struct backend *be, struct weight *w, struct err *e);
 
-static int put_weight(struct model *m, struct weight *w, struct err *e)
-{
-    return m->be->weight_put(m->be, w, e);
-}
+static int put_weight(struct backend *be, struct weight *w, struct err *e) { return be->weight_put(be, w, e); }
 
-static int drop_weight(struct model *m, struct weight *w, struct err *e)
+static int drop_weight(struct backend *be, struct weight *w, struct err *e)
 {
     (void)e;
-    m->be->weight_drop(m->be, w);
+    be->weight_drop(be, w);
     return OK;
 }
 
 static int each_weight(struct model *m, weight_fn *fn, struct err *e)
 {
-    struct weight *ends[] = { &m->embd, &m->head };
     int rc = OK;
-    for (size_t i = 0; i < 2 && rc == OK; i++)
-        if (ends[i]->rows) rc = fn(m, ends[i], e);
+
+    if (m->n_parts == 0) return OK;
+    if (m->embd.rows) rc = fn(m->parts[0].be, &m->embd, e);
+    if (m->head.rows && rc == OK) rc = fn(m->parts[m->n_parts - 1].be, &m->head, e);
     for (int l = 0; m->layers && l < m->hp.n_layers; l++) {
         struct layer *y = &m->layers[l];
         struct weight *all[] = { &y->wq, &y->wk, &y->wv, &y->wo, &y->gate, &y->up, &y->down };
         for (size_t i = 0; i < sizeof all / sizeof all[0] && rc == OK; i++)
-            if (all[i]->rows) rc = fn(m, all[i], e);
+            if (all[i]->rows) rc = fn(model_part(m, l)->be, all[i], e);
     }
     return rc;
+}
+
+static int put_weights(struct model *m, struct err *e)
+{
+    uint64_t start = clock_ns();
+    int rc;
+
+    /* An embedding that is the head too lies on both of their devices. */
+    if (!m->head.rows && m->n_parts > 1) m->head = m->embd;
+    if ((rc = each_weight(m, put_weight, e)) != OK) return rc;
+    for (int i = 0; i < m->n_parts; i++)
+        if ((rc = m->parts[i].be->weights_ready(m->parts[i].be, e)) != OK) return rc;
+    m->put_ms = clock_ms_since(start);
+    return OK;
 }
 
 int weights_load(struct model *m, const struct source *src, struct err *e)
 {
     struct loader ld = { .m = m, .src = src };
-    uint64_t start;
     int rc;
 
     if ((rc = find_all(&ld, e)) != OK) goto out;
@@ -371,12 +398,10 @@ int weights_load(struct model *m, const struct source *src, struct err *e)
         if (f->r->kind == ROW_VEC || f->r->kind == ROW_SCALE) continue;
         if ((rc = load_matrix(&ld, f, e)) != OK) goto out;
     }
-    if ((rc = load_vectors(&ld, e)) != OK) goto out;
+    for (int i = 0; i < m->n_parts; i++)
+        if ((rc = load_vectors(&ld, &m->parts[i], e)) != OK) goto out;
     if (ld.n_bad > 8) log_warn("%s: %d tensors in all hold NaN or Inf", source_path(src), ld.n_bad);
-    start = clock_ns();
-    if ((rc = each_weight(m, put_weight, e)) != OK) goto out;
-    rc = m->be->weights_ready(m->be, e);
-    m->put_ms = clock_ms_since(start);
+    rc = put_weights(m, e);
 out:
     mem_free(ld.stage);
     arena_release(&ld.arena);
@@ -386,8 +411,11 @@ out:
 void weights_drop(struct model *m)
 {
     each_weight(m, drop_weight, NULL);
-    if (m->vectors) m->be->free(m->be, m->vectors, m->vector_bytes, MEM_WEIGHTS);
+    for (int i = 0; i < m->n_parts; i++) {
+        struct part *p = &m->parts[i];
+        if (p->vectors) p->be->free(p->be, p->vectors, p->vector_bytes, MEM_WEIGHTS);
+        p->vectors = NULL;
+    }
     for (struct owned *o = m->owned; o; o = o->next) mem_free_aligned(o->p, o->n);
-    m->vectors = NULL;
     m->owned = NULL;
 }

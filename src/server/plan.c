@@ -37,9 +37,11 @@ void plan_listening(const struct server *v)
 void plan_model(const struct server *v, const struct pool_model *m)
 {
     struct engine_info i;
+    struct buf devices = { 0 };
 
     (void)v;
     engine_info(m->engine, &i);
+    place_describe(i.place, &devices);
     log_info("model '%s' (%s): %s, %.1f M parameters; memory: weights %.1f MiB, KV %.1f MiB (%d blocks of "
              "%d tokens, "
              "%s), scratch %.1f MiB",
@@ -47,7 +49,8 @@ void plan_model(const struct server *v, const struct pool_model *m)
              mib(i.kv_bytes), i.n_blocks, KV_BLOCK, dtype_name((int)i.opt.kv_type), mib(i.scratch_bytes));
     log_info("model '%s': context %d, %d sequences at once, %d tokens a step, %d requests and %d prompt "
              "tokens in all; "
-             "%s (%s); loaded in %.0f ms, warmed in %.0f ms",
+             "%s; loaded in %.0f ms, warmed in %.0f ms",
              m->id, i.opt.n_ctx, i.opt.max_seqs, i.opt.max_batch, i.opt.max_requests,
-             i.opt.max_queue_tokens, i.backend->name, i.backend->detail, m->load_ms, m->warm_ms);
+             i.opt.max_queue_tokens, buf_cstr(&devices), m->load_ms, m->warm_ms);
+    buf_release(&devices);
 }

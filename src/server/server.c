@@ -182,7 +182,10 @@ static int open_pool(struct server *v, struct err *e)
                           .memory_limit = (uint64_t)s->memory_limit, .changed = on_pool_change, .arg = v };
 
     for (int i = 0; i < s->n_aliases; i++) aliases[i] = s->aliases[i];
-    o.engine = (struct engine_opt){ .backend = { .device = s->device, .n_threads = (int)s->threads },
+    o.engine = (struct engine_opt){ .backend = { .device = s->gpu_layers == 0 && !s->vram_only ? "cpu" : s->device,
+                                                 .n_threads = (int)s->threads,
+                                                 .gpu_layers = s->gpu_layers > 0 ? (int)s->gpu_layers : 0,
+                                                 .vram_only = s->vram_only },
                                     .n_ctx = (int)s->ctx,
                                     .kv_tokens = (int)s->kv_tokens,
                                     .max_batch = (int)s->max_batch,

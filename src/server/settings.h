@@ -35,10 +35,10 @@ struct settings {
     bool allow_open;                         /* bind elsewhere than loopback without a key */
 
     char *device, *kv_type;
-    int64_t threads, ctx, kv_tokens, max_batch, max_seqs, max_requests, max_queue_tokens;
+    int64_t threads, gpu_layers, ctx, kv_tokens, max_batch, max_seqs, max_requests, max_queue_tokens;
     double kv_overcommit, stretch;
     int64_t step_ms, age_ms;
-    bool prefix_cache, warm;
+    bool prefix_cache, warm, vram_only;
     char *prefix_scope;                      /* "server" or "tenant" */
     int64_t memory_limit;                    /* bytes: weights, KV and scratch of all models; 0: none */
 

@@ -74,6 +74,11 @@ const struct knob settings_knobs[] = {
 
     { .group = "engine", .name = "device", .kind = KNOB_TEXT, .at = AT(device), .dflt = "cpu",
       .help = "what computes: cpu, cuda, cuda:1" },
+    { .name = "gpu-layers", .alt = "-ngl|--n-gpu-layers", .kind = KNOB_INT, .at = AT(gpu_layers), .least = -1,
+      .most = 65536, .dflt = "-1",
+      .help = "the last so many layers of a model lie on the GPU, the others on the CPU; -1: as many as fit" },
+    { .name = "vram-only", .kind = KNOB_BOOL, .at = AT(vram_only), .dflt = "false",
+      .help = "a model that does not fit on the GPU with all its layers is refused" },
     { .name = "threads", .alt = "-t", .kind = KNOB_INT, .at = AT(threads), .least = 0, .most = 1024,
       .dflt = "0",
       .help = "of each model; 0: one a core" },

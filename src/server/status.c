@@ -156,8 +156,18 @@ static void put_model(struct jsonw *w, struct server *v, int index)
     put_int(w, "parameters", s ? (int64_t)i.model->n_params : 0);
     put_int(w, "vocab", s ? i.model->hp.n_vocab : 0);
     put_text(w, "chat_form", s ? chatform_name(m->form) : "");
-    put_text(w, "device", s ? i.backend->name : "");
-    put_text(w, "device_detail", s ? i.backend->detail : "");
+    put_text(w, "device", s ? place_last(i.place)->name : "");
+    put_text(w, "device_detail", s ? place_last(i.place)->detail : "");
+    jsonw_key(w, "devices"), jsonw_arr(w);
+    for (int k = 0; s && k < i.place->n_shares; k++) {
+        const struct backend_share *d = &i.place->shares[k];
+        jsonw_obj(w);
+        put_text(w, "name", d->be->name);
+        put_text(w, "detail", d->be->detail);
+        put_int(w, "layers", d->n_layers);
+        jsonw_end(w);
+    }
+    jsonw_end(w);
     put_int(w, "context", i.opt.n_ctx);
     put_text(w, "kv_type", s ? dtype_name((int)i.opt.kv_type) : "");
     put_memory(w, &i);

@@ -18,19 +18,37 @@ struct world {
     int len[MAX_SEQS];
 };
 
+/* Half of the layers on the host, where there is one. */
+static int share_out(struct backend_share out[2], struct backend *be, struct backend *host, const struct source *src,
+                     struct err *e)
+{
+    struct arena a = { 0 };
+    struct hparams hp;
+    int rc = hparams_read(&hp, &a, src, e), half = rc == OK ? hp.n_layers / 2 : 0;
+
+    arena_release(&a);
+    if (rc != OK) return 0;
+    out[0] = (struct backend_share){ host ? host : be, host ? half : hp.n_layers };
+    out[1] = (struct backend_share){ be, hp.n_layers - half };
+    return host ? 2 : 1;
+}
+
 /* False: a model that tern does not run, on any device. */
-static bool world_open(struct world *w, const char *path, struct backend *be)
+static bool world_open(struct world *w, const char *path, struct backend *be, struct backend *host)
 {
     struct decoder_opt opt = { MAX_TOKENS, MAX_SEQS, TABLE, MAX_TOKENS };
     struct err e = { 0 };
+    struct backend_share shares[2];
+    int n = 0;
 
     *w = (struct world){ .be = be };
-    if (source_open(&w->src, path, &e) != OK || model_open(&w->m, w->src, be, &e) != OK) {
+    if (source_open(&w->src, path, &e) == OK) n = share_out(shares, be, host, w->src, &e);
+    if (n == 0 || model_open_over(&w->m, w->src, shares, n, &e) != OK) {
         if (e.code != E_UNSUPPORTED) fail_msg("%s: %s", path, e.msg);
         source_close(w->src);
         return false;
     }
-    if (block_pool_open(&w->pool, be, model_kvshape(w->m), w->m->hp.n_layers, DT_F16, N_BLOCKS, &e) != OK ||
+    if (block_pool_open_over(&w->pool, shares, n, model_kvshape(w->m), DT_F16, N_BLOCKS, &e) != OK ||
         decoder_open(&w->dec, w->m, w->pool, opt, &e) != OK)
         fail_msg("%s: %s", path, e.msg);
     for (int i = 0; i < MAX_SEQS; i++) {
@@ -86,15 +104,15 @@ static const int steps[][MAX_SEQS] = {
 };
 enum { N_STEPS = sizeof steps / sizeof *steps };
 
-static double compare(const char *path, bool *known)
+static double compare(const char *path, bool split, bool *known)
 {
     struct backend *gpu = cuda_open(), *cpu = reference_open();
     struct world g, c;
     double worst = 0;
 
-    *known = world_open(&c, path, cpu);
+    *known = world_open(&c, path, cpu, NULL);
     if (*known) {
-        if (!world_open(&g, path, gpu)) fail_msg("%s: not on the GPU", path);
+        if (!world_open(&g, path, gpu, split ? cpu : NULL)) fail_msg("%s: not on the GPU", path);
         for (int i = 0; i < N_STEPS; i++) {
             const float *want = step(&c, steps[i], (uint64_t)i, false), *got = step(&g, steps[i], (uint64_t)i, false);
             int vocab = c.m->hp.n_vocab;
@@ -127,7 +145,7 @@ static int each_folder(const char *folder)
         bool known;
         if (f->d_name[0] == '.' || strchr(f->d_name, '.')) continue;
         snprintf(path, sizeof path, "%s/%s", folder, f->d_name);
-        double e = compare(path, &known);
+        double e = compare(path, false, &known);
         if (!known) continue;
         print_message("%-20s worst error %.2e%s\n", f->d_name, e, e < 5e-3 ? "" : "  TOO FAR OFF");
         bad += !(e < 5e-3);
@@ -142,12 +160,26 @@ static void logits_of_every_model_are_the_cpus(void **state)
     int bad = 0;
     (void)state;
     need_gpu();
-    double e = compare(repo("models/tern-tales.gguf"), &known);
+    double e = compare(repo("models/tern-tales.gguf"), false, &known);
     print_message("%-20s worst error %.2e\n", "tern-tales", e);
     bad += !(e < 5e-3) || !known;
     bad += each_folder(repo("tests/golden/hf"));
     bad += each_folder(shared("fixtures/hf"));
     assert_int_equal(bad, 0);
+}
+
+static void layers_shared_with_the_cpu_give_the_cpus_logits(void **state)
+{
+    static const char *const names[] = { "qwen2", "gemma3_text", "bitnet" };      /* tied heads, two rotaries, scales */
+    bool known;
+    (void)state;
+    need_gpu();
+    assert_true(compare(repo("models/tern-tales.gguf"), true, &known) < 5e-3);
+    for (size_t i = 0; i < 3; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "tests/golden/hf/%s", names[i]);
+        assert_true(compare(repo(path), true, &known) < 5e-3);
+    }
 }
 
 static void a_replayed_step_is_the_step(void **state)
@@ -164,8 +196,8 @@ static void a_replayed_step_is_the_step(void **state)
     without = cuda_open();
     unsetenv("TERN_CUDA_GRAPHS");
     unsetenv("TERN_CUDA_FUSE");
-    assert_true(world_open(&a, repo("models/tern-tales.gguf"), with));
-    assert_true(world_open(&b, repo("models/tern-tales.gguf"), without));
+    assert_true(world_open(&a, repo("models/tern-tales.gguf"), with, NULL));
+    assert_true(world_open(&b, repo("models/tern-tales.gguf"), without, NULL));
     step(&a, prompt, 1, false), step(&b, prompt, 1, false);
     bytes = 4 * (size_t)a.m->hp.n_vocab * sizeof(float);
     float *first = mem_alloc(bytes);
@@ -191,7 +223,7 @@ static void many_kinds_of_steps_take_turns(void **state)
     (void)state;
     need_gpu();
     be = cuda_open();
-    assert_true(world_open(&w, repo("models/tern-tales.gguf"), be));
+    assert_true(world_open(&w, repo("models/tern-tales.gguf"), be, NULL));
     for (int i = 0; i < 3; i++) step(&w, prompt, 1, false);
     for (int round = 0; round < ROUNDS; round++)
         for (int i = 0; i < KINDS; i++) {
@@ -215,7 +247,7 @@ static void a_step_takes_no_memory(void **state)
     (void)state;
     need_gpu();
     be = cuda_open();
-    assert_true(world_open(&w, repo("models/tern-tales.gguf"), be));
+    assert_true(world_open(&w, repo("models/tern-tales.gguf"), be, NULL));
     before = be->n_allocs;
     for (int i = 0; i < N_STEPS; i++) step(&w, steps[i], (uint64_t)i, false);
     assert_int_equal(be->n_allocs, before);
@@ -231,7 +263,7 @@ static void models_come_and_go(void **state)
         struct backend *be = cuda_open();
         struct world w;
         for (int k = 0; k < 2; k++) {
-            assert_true(world_open(&w, repo("models/tern-tales.gguf"), be));
+            assert_true(world_open(&w, repo("models/tern-tales.gguf"), be, NULL));
             step(&w, steps[0], 1, false);
             world_close(&w);
         }
@@ -244,6 +276,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_of_every_model_are_the_cpus),
+        cmocka_unit_test(layers_shared_with_the_cpu_give_the_cpus_logits),
         cmocka_unit_test(a_replayed_step_is_the_step),
         cmocka_unit_test(many_kinds_of_steps_take_turns),
         cmocka_unit_test(a_step_takes_no_memory),

@@ -150,6 +150,16 @@ static size_t part_bytes(const struct cuda *c, int part, const struct backend_li
 }
 
 /* A second decoder may be larger: the parts' memory grows to the larger of both. */
+/* A tenth of what is free stays so: other programs, and what CUDA takes for itself. */
+static uint64_t t_room(struct backend *be)
+{
+    size_t free_bytes = 0, total = 0;
+
+    (void)be;
+    if (cudaMemGetInfo(&free_bytes, &total) != cudaSuccess) return 0;
+    return free_bytes - free_bytes / 10;
+}
+
 static int t_reserve(struct backend *be, const struct backend_limits *lim, struct err *e)
 {
     static const char *const owner[CU_PARTS] = { "matvec", "gemm", "attend", "sample" };
@@ -317,7 +327,7 @@ static void fill_table(struct backend *be)
 {
     be->alloc = t_alloc, be->free = t_free, be->put = t_put, be->get = t_get, be->sync = t_sync;
     be->host_alloc = t_host_alloc, be->host_free = t_host_free;
-    be->reserve = t_reserve, be->close = t_close;
+    be->reserve = t_reserve, be->room = t_room, be->close = t_close;
     be->weight_put = t_weight_put, be->weights_ready = t_weights_ready;
     be->weight_drop = t_weight_drop, be->weight_can = t_weight_can;
     be->embed = t_embed, be->gather = t_gather;
