@@ -200,14 +200,6 @@ $(B)/cuda/c/%.o: src/%.c
 	$(SAY) CC $@
 	$(Q)$(CC) $(CFLAGS) -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
 
-# Each part of it alone, checked and timed; they need a device to run.
-CUDA_BENCH := $(patsubst bench/cuda/%.cu,$(B)/bench/cuda/%,$(wildcard bench/cuda/*.cu))
-cuda-bench: $(CUDA_BENCH)
-$(B)/bench/cuda/%: bench/cuda/%.cu $(CUDA_OBJ)
-	@mkdir -p $(@D)
-	$(SAY) NVCC $@
-	$(Q)$(NVCC) $(CUDA_FLAGS) -o $@ $< $(CUDA_OBJ) -lpthread -ldl
-
 bench: all tools
 	bench/vs-llama-cpp
 
