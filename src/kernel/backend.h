@@ -19,7 +19,10 @@ struct backend;
 
 enum mem_kind { MEM_WEIGHTS, MEM_KV, MEM_SCRATCH, MEM_KINDS };
 
-enum act { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_RELU2, ACT_GELU_QUICK };
+enum act {
+    ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_RELU2, ACT_GELU_QUICK, ACT_SIGMOID,
+    ACT_SWIGLU_CLIP      /* quick gelu of a gate of at most 7, times up in [-7, 7] plus 1 (gpt-oss) */
+};
 
 enum rope_style {
     ROPE_HALF,           /* pairs (i, i + n/2): Hugging Face's order, GGUF calls it neox */
@@ -42,6 +45,40 @@ struct attend_opt {
     int window;                  /* 0: none; else only the last `window` positions, itself included */
     const float *sinks;          /* [n_heads] or NULL: an extra logit that takes weight and gives nothing */
     const float *slopes;         /* [n_heads] or NULL: ALiBi, slope * (key pos - query pos) */
+};
+
+/* How a token's experts are chosen from its scores (logits), and what weight each gets. */
+enum route_kind {
+    ROUTE_SOFTMAX,           /* softmax of all; the largest; their shares */
+    ROUTE_TOP_SOFTMAX,       /* the largest; softmax of those */
+    ROUTE_SIGMOID,           /* sigmoid of each; the largest, bias added for the choice only */
+    ROUTE_SPARSEMIXER        /* two; each a softmax of those not far behind it (phimoe) */
+};
+
+/* What a model may have at most. */
+enum { MOE_MAX_USED = 64, MOE_MAX_EXPERTS = 1024, MOE_MAX_GROUPS = 64 };
+
+struct route_opt {
+    enum route_kind route;
+    int n_used;
+    bool norm;                   /* weights divided by their sum */
+    float scale;                 /* then times this */
+    const float *bias;           /* [experts] or NULL: counts in the choice, not in the weight */
+    int n_groups, n_groups_used; /* 0: none; else only experts of the best groups can be chosen, */
+    int group_top;               /* where a group counts as the sum of its so many best */
+    float jitter;                /* sparsemixer */
+};
+
+/* Feed-forward blocks of which each token has a few. The scratch is the caller's: a row for every choice. */
+struct experts_opt {
+    int n, n_used;
+    const struct weight *gate, *up, *down;           /* [n] each; gate NULL: plain blocks */
+    const float *b_gate, *b_up, *b_down;             /* [n][rows], or NULL */
+    enum act act;
+    float scale;                 /* of the sum */
+    bool add;                    /* out += instead of out = */
+    struct tensor xs, hs, us, ys;                    /* [tokens * n_used][in, wide, wide, out] */
+    int32_t *order;              /* [2 * tokens * n_used + n + 1] */
 };
 
 /* The largest step that will come: what a backend takes its own memory for. */
@@ -100,6 +137,11 @@ struct backend {
     void (*headnorm)(struct backend *be, const struct tensor *x, int n_heads, int head_dim, const float *w,
                      int w_stride, float eps);
 
+    /* Layer norm of each head, w and b [head_dim] (w_stride 0) or each head its own; b may be NULL. NULL: it
+     * has none, and models that need one are refused. */
+    void (*headnorm_layer)(struct backend *be, const struct tensor *x, int n_heads, int head_dim, const float *w,
+                           const float *b, int w_stride, float eps);
+
     /* All products share x; the backend quantizes it once. */
     void (*linear)(struct backend *be, const struct tensor *x, const struct linear *jobs, int n_jobs);
 
@@ -123,6 +165,16 @@ struct backend {
     void (*add)(struct backend *be, const struct tensor *x, const struct tensor *y, float scale);   /* x += scale * y */
     void (*scale)(struct backend *be, const struct tensor *x, float scale);
     void (*softcap)(struct backend *be, const struct tensor *x, float cap);   /* x = cap * tanh(x / cap) */
+    /* The rest may be NULL: models that need them are refused. */
+    void (*clamp)(struct backend *be, const struct tensor *x, float limit);   /* x into [-limit, limit] */
+    void (*gate_rows)(struct backend *be, const struct tensor *x, const struct tensor *s);   /* row *= sigmoid(s[row]) */
+
+    /* ids and weights [tokens][n_used]: each token's experts by its row of logits, the best first. */
+    void (*route)(struct backend *be, int32_t *ids, float *weights, const struct tensor *logits,
+                  const struct route_opt *opt);
+    /* out = (+) scale * sum over the token's experts of weight * down(act(gate x) * up x) */
+    void (*experts)(struct backend *be, const struct tensor *out, const struct tensor *x, const int32_t *ids,
+                    const float *weights, const struct experts_opt *opt);
 
     /* ids[i] = the token that picks[i] draws of its row of logits, whose cols are the tokens that may be drawn;
      * -1: none of them is a number. All in the backend's memory. NULL: the host draws, from logits that it gets. */
@@ -160,7 +212,8 @@ static inline uint64_t backend_layout(void)
     uint64_t sizes[] = { sizeof(struct backend), sizeof(struct backend_opt), sizeof(struct backend_limits),
                          sizeof(struct linear), sizeof(struct attend_opt), sizeof(struct tensor),
                          sizeof(struct weight), sizeof(struct kvview), sizeof(struct kvlayer), sizeof(struct err),
-                         sizeof(struct pick), sizeof(struct pick_adjust) };
+                         sizeof(struct pick), sizeof(struct pick_adjust), sizeof(struct route_opt),
+                         sizeof(struct experts_opt) };
     uint64_t h = BACKEND_VERSION;
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) h = h * 1000003 + sizes[i];

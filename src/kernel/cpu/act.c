@@ -1,4 +1,4 @@
-/* Operations that touch each number once: activations, add, scale, softcap. */
+/* Operations that touch each number once: activations, add, scale, softcap, clamp. */
 #include "kernel/cpu/cpu.h"
 
 /* Numbers a piece has: a single row of logits is shared out too. */
@@ -77,4 +77,28 @@ static void softcap_piece(const struct each *a, float *out, const float *x, cons
 void cpu_softcap(struct backend *be, const struct tensor *x, float cap)
 {
     each_run(be, &(struct each){ .out = x, .x = x, .scale = cap, .piece = softcap_piece });
+}
+
+static void clamp_piece(const struct each *a, float *out, const float *x, const float *y, int n)
+{
+    float m = a->scale;
+
+    (void)y;
+    for (int i = 0; i < n; i++) out[i] = x[i] > m ? m : x[i] < -m ? -m : x[i];
+}
+
+void cpu_clamp(struct backend *be, const struct tensor *x, float limit)
+{
+    each_run(be, &(struct each){ .out = x, .x = x, .scale = limit, .piece = clamp_piece });
+}
+
+void cpu_gate_rows(struct backend *be, const struct tensor *x, const struct tensor *s)
+{
+    const struct vec *vec = cpu_of(be)->vec;
+
+    for (int r = 0; r < x->rows; r++) {
+        float g;
+        vec->act[ACT_SIGMOID](&g, tensor_row(s, r), NULL, 1);
+        vec->scale(tensor_row(x, r), tensor_row(x, r), g, x->cols);
+    }
 }

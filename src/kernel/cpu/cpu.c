@@ -166,6 +166,11 @@ static const struct backend table = {
     .add = cpu_add,
     .scale = cpu_scale,
     .softcap = cpu_softcap,
+    .headnorm_layer = cpu_headnorm_layer,
+    .clamp = cpu_clamp,
+    .gate_rows = cpu_gate_rows,
+    .route = cpu_route,
+    .experts = cpu_experts,
 };
 
 int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e)

@@ -48,6 +48,14 @@ void cpu_act(struct backend *be, const struct tensor *out, const struct tensor *
 void cpu_add(struct backend *be, const struct tensor *x, const struct tensor *y, float scale);
 void cpu_scale(struct backend *be, const struct tensor *x, float scale);
 void cpu_softcap(struct backend *be, const struct tensor *x, float cap);
+void cpu_clamp(struct backend *be, const struct tensor *x, float limit);
+void cpu_gate_rows(struct backend *be, const struct tensor *x, const struct tensor *s);
+void cpu_headnorm_layer(struct backend *be, const struct tensor *x, int n_heads, int head_dim, const float *w,
+                        const float *b, int w_stride, float eps);
+void cpu_route(struct backend *be, int32_t *ids, float *weights, const struct tensor *logits,
+               const struct route_opt *opt);
+void cpu_experts(struct backend *be, const struct tensor *out, const struct tensor *x, const int32_t *ids,
+                 const float *weights, const struct experts_opt *opt);
 
 void cpu_kv_put(struct backend *be, const struct kvview *kv, int layer, const struct tensor *k,
                 const struct tensor *v);

@@ -63,3 +63,26 @@ void cpu_headnorm(struct backend *be, const struct tensor *x, int n_heads, int h
 
     cpu_rows(c, x->rows, (long long)x->rows * n_heads * head_dim, head_rows, &a);
 }
+
+static void head_layer_rows(const void *arg, int begin, int end)
+{
+    const struct norm *a = arg;
+
+    for (int r = begin; r < end; r++) {
+        for (int h = 0; h < a->n_heads; h++) {
+            float *x = tensor_row(a->x, r) + (size_t)h * a->head_dim;
+            size_t at = (size_t)h * a->w_stride;
+            a->vec->layernorm(x, x, a->w ? a->w + at : NULL, a->b ? a->b + at : NULL, a->head_dim, a->eps);
+        }
+    }
+}
+
+void cpu_headnorm_layer(struct backend *be, const struct tensor *x, int n_heads, int head_dim, const float *w,
+                        const float *b, int w_stride, float eps)
+{
+    struct cpu *c = cpu_of(be);
+    struct norm a = { .vec = c->vec, .x = x, .w = w, .b = b, .eps = eps, .n_heads = n_heads, .head_dim = head_dim,
+                      .w_stride = w_stride };
+
+    cpu_rows(c, x->rows, (long long)x->rows * n_heads * head_dim, head_layer_rows, &a);
+}

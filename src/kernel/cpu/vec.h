@@ -7,7 +7,7 @@
 
 #include "kernel/backend.h"
 
-#define N_ACTS (ACT_GELU_QUICK + 1)
+#define N_ACTS (ACT_SWIGLU_CLIP + 1)
 
 struct vec {
     const char *name;

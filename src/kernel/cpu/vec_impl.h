@@ -100,6 +100,23 @@ ROW(gelu_tanh)
 ROW(gelu_quick)
 ROW(relu)
 ROW(relu2)
+ROW(sigmoid)
+
+INLINE vf swiglu_clip(vf gate, vf up)
+{
+    vf g = v_sel_gt(gate, v_set(7), v_set(7), gate);
+    vf u = v_max(v_sel_gt(up, v_set(7), v_set(7), up), v_set(-7));
+    return gelu_quick(g) * (u + v_set(1));
+}
+
+static void swiglu_clip_row(float *out, const float *gate, const float *up, int n)
+{
+    int i = 0;
+
+    for (; i + W <= n; i += W) v_store(out + i, swiglu_clip(v_load(gate + i), up ? v_load(up + i) : v_set(0)));
+    if (i < n)
+        v_store_n(out + i, swiglu_clip(v_load_n(gate + i, n - i), up ? v_load_n(up + i, n - i) : v_set(0)), n - i);
+}
 
 static void add(float *x, const float *y, float scale, int n)
 {
@@ -211,7 +228,8 @@ const struct vec VEC = {
     .rmsnorm = rmsnorm,
     .layernorm = layernorm,
     .act = { [ACT_SILU] = silu_row, [ACT_GELU] = gelu_row, [ACT_GELU_TANH] = gelu_tanh_row,
-             [ACT_RELU] = relu_row, [ACT_RELU2] = relu2_row, [ACT_GELU_QUICK] = gelu_quick_row },
+             [ACT_RELU] = relu_row, [ACT_RELU2] = relu2_row, [ACT_GELU_QUICK] = gelu_quick_row,
+             [ACT_SIGMOID] = sigmoid_row, [ACT_SWIGLU_CLIP] = swiglu_clip_row },
     .add = add,
     .scale = scale,
     .softcap = softcap,

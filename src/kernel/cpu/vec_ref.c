@@ -50,6 +50,15 @@ ROW(gelu_tanh)
 ROW(gelu_quick)
 ROW(relu)
 ROW(relu2)
+ROW(sigmoid)
+
+static void swiglu_clip_row(float *out, const float *gate, const float *up, int n)
+{
+    for (int i = 0; i < n; i++) {
+        double g = fmin((double)gate[i], 7), u = up ? fmax(fmin((double)up[i], 7), -7) : 0;
+        out[i] = (float)(gelu_quick(g) * (u + 1));
+    }
+}
 
 static void add(float *x, const float *y, float scale, int n)
 {
@@ -92,7 +101,8 @@ const struct vec vec_ref = {
     .rmsnorm = rmsnorm,
     .layernorm = layernorm,
     .act = { [ACT_SILU] = silu_row, [ACT_GELU] = gelu_row, [ACT_GELU_TANH] = gelu_tanh_row,
-             [ACT_RELU] = relu_row, [ACT_RELU2] = relu2_row, [ACT_GELU_QUICK] = gelu_quick_row },
+             [ACT_RELU] = relu_row, [ACT_RELU2] = relu2_row, [ACT_GELU_QUICK] = gelu_quick_row,
+             [ACT_SIGMOID] = sigmoid_row, [ACT_SWIGLU_CLIP] = swiglu_clip_row },
     .add = add,
     .scale = scale,
     .softcap = softcap,
