@@ -15,10 +15,8 @@
 
 /* One tensor on its way: where it comes from, what becomes of it. */
 struct item {
-    const struct source_tensor *from;
-    struct gguf_name to;
+    const struct gguf_item *to;
     enum dtype type;
-    int64_t rows, cols;              /* a vector is one row */
 };
 
 struct job {
@@ -39,73 +37,32 @@ struct job {
     size_t row_bytes;
 };
 
-static enum dtype type_of(const struct item *it, enum dtype want)
+static enum dtype type_of(const struct gguf_item *it, enum dtype want)
 {
-    const struct dtype_info *d = dtype_info((int)want);
-
-    if (it->from->n_dims < 2 || it->to.keep_f32) return DT_F32;
-    return it->cols % d->block == 0 ? want : DT_F16;
+    if (it->keep_f32) return DT_F32;
+    return it->cols % dtype_info((int)want)->block == 0 ? want : DT_F16;
 }
 
 static int plan(struct job *j, struct err *e)
 {
-    size_t n = source_n_tensors(j->src);
+    struct gguf_item *list;
+    int rc = naming_plan(&j->hp, j->src, &j->arena, &list, &j->n_items, e);
 
-    j->items = arena_array(&j->arena, n, sizeof *j->items);
-    for (size_t i = 0; i < n; i++) {
-        const struct source_tensor *t = source_tensor(j->src, i);
-        struct item *it = &j->items[j->n_items];
-        it->from = t;
-        if (!naming_to_gguf(&j->hp, t->name, &it->to))
-            return err_set(e, E_UNSUPPORTED, "%s: no GGUF name is known for the tensor '%.*s' of %s",
-                           source_path(j->src), STR_ARG(t->name), j->hp.arch);
-        if (it->to.skip) continue;
-        if (!quant_can_decode(t->type))
-            return err_set(e, E_UNSUPPORTED, "%s: tensor '%.*s' is %s, which is no weight type",
-                           source_path(j->src), STR_ARG(t->name), dtype_name((int)t->type));
-        it->cols = t->dims[t->n_dims - 1];
-        it->rows = 1;
-        for (int d = 0; d + 1 < t->n_dims; d++) it->rows *= t->dims[d];
-        if (t->n_dims == 1 && it->to.permute) it->rows = it->cols, it->cols = 1;   /* a bias turns like rows */
-        it->type = type_of(it, j->opt->type);
-        j->n_items++;
-    }
+    if (rc != OK) return rc;
+    j->items = arena_array(&j->arena, (size_t)j->n_items, sizeof *j->items);
+    for (int i = 0; i < j->n_items; i++)
+        j->items[i] = (struct item){ &list[i], type_of(&list[i], j->opt->type) };
     return OK;
-}
-
-/* Where row r of the result comes from: q and k of llama turn pairs (i, i + half) into (2i, 2i + 1). */
-static int64_t source_row(const struct item *it, int64_t r)
-{
-    int64_t dim, half, in;
-
-    if (!it->to.permute) return r;
-    dim = it->rows / it->to.permute;
-    half = dim / 2;
-    in = r % dim;
-    return r - in + (in % 2) * half + in / 2;
 }
 
 static void encode_rows(void *arg, int t, int n)
 {
     struct job *j = arg;
-    const struct item *it = j->item;
-    uint64_t from_bytes;
     int a, b;
 
-    dtype_row_bytes(it->from->type, (uint64_t)it->cols, &from_bytes);
     par_share(j->n_rows, 1, t, n, &a, &b);
-    for (int i = a; i < b; i++) {
-        const char *src = (const char *)it->from->data + (size_t)source_row(it, j->row0 + i) * from_bytes;
-        unsigned char *dst = j->piece + (size_t)i * j->row_bytes;
-        float *f = j->rows_f32[t];
-        if (it->from->type == it->type && it->to.add == 0) {
-            memcpy(dst, src, j->row_bytes);
-            continue;
-        }
-        quant_decode(it->from->type, src, f, it->cols);
-        for (int64_t k = 0; it->to.add != 0 && k < it->cols; k++) f[k] += it->to.add;
-        quant_encode(it->type, f, dst, it->cols);
-    }
+    for (int i = a; i < b; i++)
+        naming_row(j->item->to, j->row0 + i, j->item->type, j->piece + (size_t)i * j->row_bytes, j->rows_f32[t]);
 }
 
 static int write_item(struct job *j, const struct item *it, struct err *e)
@@ -113,20 +70,20 @@ static int write_item(struct job *j, const struct item *it, struct err *e)
     uint64_t row_bytes;
     int per_piece;
 
-    if (!dtype_row_bytes(it->type, (uint64_t)it->cols, &row_bytes))
-        return err_set(e, E_INTERNAL, "%s: %s rows of %lld", it->to.name, dtype_name((int)it->type),
-                       (long long)it->cols);
+    if (!dtype_row_bytes(it->type, (uint64_t)it->to->cols, &row_bytes))
+        return err_set(e, E_INTERNAL, "%s: %s rows of %lld", it->to->name, dtype_name((int)it->type),
+                       (long long)it->to->cols);
     per_piece = (int)((8u << 20) / row_bytes);
     if (per_piece < 1) per_piece = 1;
-    if (per_piece > it->rows) per_piece = (int)it->rows;
+    if (per_piece > it->to->rows) per_piece = (int)it->to->rows;
     j->item = it;
     j->row_bytes = row_bytes;
     j->piece = mem_try_array((size_t)per_piece, row_bytes);
-    for (int t = 0; t < par_n(j->par); t++) j->rows_f32[t] = mem_array((size_t)it->cols, sizeof(float));
+    for (int t = 0; t < par_n(j->par); t++) j->rows_f32[t] = mem_array((size_t)it->to->cols, sizeof(float));
     if (!j->piece)
-        return err_set(e, E_NOMEM, "%s: no memory for rows of %llu bytes", it->to.name, (unsigned long long)row_bytes);
-    for (j->row0 = 0; j->row0 < it->rows; j->row0 += per_piece) {
-        j->n_rows = (int)(it->rows - j->row0 < per_piece ? it->rows - j->row0 : per_piece);
+        return err_set(e, E_NOMEM, "%s: no memory for rows of %llu bytes", it->to->name, (unsigned long long)row_bytes);
+    for (j->row0 = 0; j->row0 < it->to->rows; j->row0 += per_piece) {
+        j->n_rows = (int)(it->to->rows - j->row0 < per_piece ? it->to->rows - j->row0 : per_piece);
         par_run(j->par, encode_rows, j);
         ggufw_data(j->out, j->piece, (size_t)j->n_rows * row_bytes);
     }
@@ -153,17 +110,17 @@ static int write_all(struct job *j, struct convert_result *r, struct err *e)
     for (int i = 0; i < n_extra; i++) ggufw_tensor(j->out, extra[i].name, DT_F32, &extra[i].n, 1);
     for (int i = 0; i < j->n_items; i++) {
         const struct item *it = &j->items[i];
-        ggufw_tensor(j->out, it->to.name, it->type, it->from->dims, it->from->n_dims);
+        ggufw_tensor(j->out, it->to->name, it->type, it->to->dims, it->to->n_dims);
     }
     for (int i = 0; i < n_extra; i++) ggufw_data(j->out, extra[i].data, (size_t)extra[i].n * sizeof(float));
     for (int i = 0; i < j->n_items && rc == OK; i++) {
         uint64_t row_bytes = 0;
         if (j->opt->progress)
-            fprintf(stderr, "\r%3d%% %-60.60s", (int)(100L * i / j->n_items), j->items[i].to.name);
+            fprintf(stderr, "\r%3d%% %-60.60s", (int)(100L * i / j->n_items), j->items[i].to->name);
         rc = write_item(j, &j->items[i], e);
         drop_piece(j);
-        dtype_row_bytes(j->items[i].type, (uint64_t)j->items[i].cols, &row_bytes);
-        r->bytes += row_bytes * (uint64_t)j->items[i].rows;
+        dtype_row_bytes(j->items[i].type, (uint64_t)j->items[i].to->cols, &row_bytes);
+        r->bytes += row_bytes * (uint64_t)j->items[i].to->rows;
     }
     if (j->opt->progress) fprintf(stderr, "\r%70s\r", "");
     r->n_tensors = j->n_items + n_extra;
@@ -181,10 +138,10 @@ static int read_back(const struct job *j, struct err *e)
     if (rc == OK) rc = hparams_read(&hp, &a, s, e);
     for (int i = 0; i < j->n_items && rc == OK; i++) {
         const struct item *it = &j->items[i];
-        const struct source_tensor *t = source_find(s, it->to.name);
-        if (!t || t->type != it->type || t->n_dims != it->from->n_dims ||
-            memcmp(t->dims, it->from->dims, (size_t)t->n_dims * sizeof t->dims[0]) != 0)
-            rc = err_set(e, E_INTERNAL, "%s: '%s' did not come back as written", j->opt->dst, it->to.name);
+        const struct source_tensor *t = source_find(s, it->to->name);
+        if (!t || t->type != it->type || t->n_dims != it->to->n_dims ||
+            memcmp(t->dims, it->to->dims, (size_t)t->n_dims * sizeof t->dims[0]) != 0)
+            rc = err_set(e, E_INTERNAL, "%s: '%s' did not come back as written", j->opt->dst, it->to->name);
     }
     arena_release(&a);
     source_close(s);

@@ -1,23 +1,10 @@
 #include "model/decoder.h"
 
 #include "base/mem.h"
+#include "model/blocks.h"
 #include "model/rotary.h"
-#include "model/scratch.h"
 
 enum { LEAST_ADJUST = 256 };
-
-/* The layers that one device has. */
-struct pass {
-    struct model *m;
-    const struct part *part;
-    struct backend *be;
-    struct scratch s;
-    struct kvview kv;
-    const int32_t *seq_end;          /* the decoder's */
-    const int32_t *ids, *out_rows;   /* of this batch, in the backend's memory */
-    const struct pick *picks;
-    const struct pick_adjust *adjust;
-};
 
 struct decoder {
     struct model *m;
@@ -220,7 +207,7 @@ static void varying_table(struct pass *d, const struct batch *b, int kind)
             if (other != is_long || (is_long && b->seq[end] != seq)) break;
         }
         *run = tensor_f32(s->table[kind] + (size_t)t * (size_t)r->n_rot, end - t, r->n_rot);
-        d->be->rope_table(d->be, run, d->kv.pos + t, freq, r->n_rot, (float)r->attn_factor);
+        d->be->rope_table(d->be, run, d->kv.pos + t, freq, r->n_rot, (float)rotary_factor(r, d->seq_end[seq]));
     }
 }
 
@@ -237,75 +224,6 @@ static void rope_tables(struct pass *d, const struct batch *b)
 
 /* ---- layers ---- */
 
-static void norm(struct pass *d, const struct tensor *out, const struct tensor *x,
-                 const float *w, const float *bias)
-{
-    const struct hparams *hp = &d->m->hp;
-    if (hp->norm == NORM_LAYER) d->be->layernorm(d->be, out, x, w, bias, hp->norm_eps);
-    else d->be->rmsnorm(d->be, out, x, w, hp->norm_eps);
-}
-
-static void qk_norm(struct pass *d, const struct tensor *x, int n_heads, int head_dim,
-                    const float *w)
-{
-    if (!w) return;
-    if (d->m->hp.qk_norm_whole) head_dim *= n_heads, n_heads = 1;
-    d->be->headnorm(d->be, x, n_heads, head_dim, w, 0, d->m->hp.norm_eps);
-}
-
-static void attention(struct pass *d, int l)
-{
-    struct backend *be = d->be;
-    const struct hparams *hp = &d->m->hp;
-    const struct layer_hp *lh = &hp->layers[l];
-    const struct layer *w = &d->m->layers[l];
-    struct layer_step *p = &d->s.steps[l];
-
-    if (w->attn_norm) norm(d, &p->h, &p->x, w->attn_norm, w->attn_norm_b);
-    be->linear(be, w->attn_norm ? &p->h : &p->x, p->qkv, 3);
-    qk_norm(d, &p->q, lh->n_heads, lh->head_dim, w->q_norm);
-    qk_norm(d, &p->k, lh->n_kv_heads, lh->head_dim, w->k_norm);
-    if (lh->rope >= 0) {
-        const struct tensor *table = &d->s.table_t[lh->rope];
-        be->rope(be, &p->q, lh->n_heads, lh->head_dim, hp->rope[lh->rope].n_rot, table,
-                 hp->rope_style);
-        be->rope(be, &p->k, lh->n_kv_heads, lh->head_dim, hp->rope[lh->rope].n_rot, table,
-                 hp->rope_style);
-    }
-    be->kv_put(be, &d->kv, l, &p->k, &p->v);
-}
-
-static void attention_out(struct pass *d, int l)
-{
-    struct backend *be = d->be;
-    const struct layer *w = &d->m->layers[l];
-    struct layer_step *p = &d->s.steps[l];
-
-    if (w->attn_sub_norm) norm(d, &p->tsub, &p->ta, w->attn_sub_norm, NULL);
-    be->linear(be, w->attn_sub_norm ? &p->tsub : &p->ta, &p->o, 1);
-    if (w->attn_post_norm) {
-        norm(d, &p->th, &p->tt, w->attn_post_norm, NULL);
-        be->add(be, &p->tx, &p->th, d->m->hp.residual_scale);
-    }
-}
-
-static void feed_forward(struct pass *d, int l)
-{
-    struct backend *be = d->be;
-    const struct layer *w = &d->m->layers[l];
-    struct layer_step *p = &d->s.steps[l];
-
-    if (w->ffn_norm) norm(d, &p->th, &p->tx, w->ffn_norm, w->ffn_norm_b);
-    be->linear(be, w->ffn_norm ? &p->th : &p->tx, p->gate_up, 2);
-    be->act(be, &p->gate, &p->gate, &p->up, d->m->hp.act);
-    if (w->ffn_sub_norm) norm(d, &p->up, &p->gate, w->ffn_sub_norm, NULL);
-    be->linear(be, w->ffn_sub_norm ? &p->up : &p->gate, &p->down, 1);
-    if (w->ffn_post_norm) {
-        norm(d, &p->th, &p->tt, w->ffn_post_norm, NULL);
-        be->add(be, &p->tx, &p->th, d->m->hp.residual_scale);
-    }
-}
-
 /* false: stopped in the middle. */
 static bool layers(struct pass *d, const struct batch *b, bool gathered)
 {
@@ -315,7 +233,7 @@ static bool layers(struct pass *d, const struct batch *b, bool gathered)
     for (int l = d->part->first; l < d->part->end; l++) {
         struct layer_step *p = &d->s.steps[l];
         if (b->stop && b->stop(b->stop_arg)) return false;
-        attention(d, l);
+        blocks_attention(d, l);
         if (l == n_layers - 1 && n_out == 0)
             return true; /* nobody reads on: the KV is all that was wanted */
         be->attend(be, &p->a, &p->q, &d->kv, l, &p->attend);
@@ -323,8 +241,7 @@ static bool layers(struct pass *d, const struct batch *b, bool gathered)
             be->gather(be, &p->tx, &p->x, d->out_rows);
             be->gather(be, &p->ta, &p->a, d->out_rows);
         }
-        attention_out(d, l);
-        feed_forward(d, l);
+        blocks_rest(d, l);
     }
     return true;
 }
@@ -358,13 +275,9 @@ static void pick_tokens(struct pass *d, const struct batch *b)
 
 static void head(struct pass *d, const struct batch *b)
 {
-    struct model *m = d->m;
-    struct scratch *s = &d->s;
-    norm(d, &s->out_norm, &s->steps[m->hp.n_layers - 1].tx, m->out_norm, m->out_norm_b);
-    d->be->linear(d->be, &s->out_norm, &s->head, 1);
-    if (m->hp.logit_softcap != 0) d->be->softcap(d->be, &s->logits_t, m->hp.logit_softcap);
+    blocks_head(d);
     if (b->n_picks) pick_tokens(d, b);
-    if (s->logits_host) get_logits(d, b);
+    if (d->s.logits_host) get_logits(d, b);
 }
 
 static bool is_all(const struct batch *b)
@@ -395,7 +308,7 @@ static int run_pass(struct decoder *d, int i, const struct batch *b, bool gather
 
     scratch_plan(&p->s, d->m, b->n_tokens, b->n_out, gathered);
     put_batch(p, b);
-    if (i == 0) p->be->embed(p->be, &p->s.steps[0].x, &d->m->embd, p->ids, d->m->hp.embd_scale);
+    if (i == 0) blocks_embed(p);
     else if ((rc = cross(d, i, b->n_tokens, e)) != OK) return rc;
     rope_tables(p, b);
     if (!layers(p, b, gathered)) {

@@ -22,6 +22,37 @@ bool rope_scaling_by_name(struct str name, enum rope_scaling *out)
     return false;
 }
 
+bool hparams_has(const struct hparams *hp, const struct tensor_row *r, int l)
+{
+    const struct layer_hp *w = row_in_layer(r) && l < hp->n_layers ? &hp->layers[l] : NULL;
+    unsigned f = r->flags;
+
+    if (w && (f & ROW_DENSE) && w->moe) return false;
+    if (w && (f & ROW_MOE) && !w->moe) return false;
+    if (w && (f & ROW_SHARED) && !w->n_ff) return false;
+    if (f & ROW_QK && !hp->qk_norm) return false;
+    if (f & ROW_AFFINE && hp->bare_norm) return false;
+    if (f & ROW_LAST_NORM && !hp->last_norm) return false;
+    if (f & ROW_ONE && hp->two_norms) return false;
+    if (f & ROW_TWO && !hp->two_norms) return false;
+    if (f & ROW_SEQ && hp->parallel) return false;
+    if (f & ROW_PROJ && hp->n_word == hp->n_embd) return false;
+    if (f & ROW_HEAD && hp->tied && !row_is_vector(r)) return false;
+    return hp->from == SOURCE_GGUF || !(f & ROW_BIASES) || hparams_needs(hp, r, l);
+}
+
+bool hparams_needs(const struct hparams *hp, const struct tensor_row *r, int l)
+{
+    unsigned f = r->flags;
+
+    (void)l;
+    if (f & ROW_OPTIONAL) return false;
+    if (f & ROW_BIAS_QKV && !(hp->bias & BIAS_QKV)) return false;
+    if (f & ROW_BIAS_O && !(hp->bias & BIAS_O)) return false;
+    if (f & ROW_BIAS_MLP && !(hp->bias & BIAS_MLP)) return false;
+    return !(f & ROW_BIAS_HEAD) || hp->bias & BIAS_HEAD;
+}
+
 int hparams_dim(const struct hparams *hp, enum dim d, int l)
 {
     const struct layer_hp *w = &hp->layers[l < hp->n_layers ? l : 0];
@@ -39,124 +70,46 @@ int hparams_dim(const struct hparams *hp, enum dim d, int l)
     case DIM_HEAD: return w->head_dim;
     case DIM_VOCAB: return hp->n_vocab;
     case DIM_ONE: return 1;
+    case DIM_WORD: return hp->n_word;
+    case DIM_POS: return hp->n_ctx + hp->pos_skip;
+    case DIM_HEADS: return w->n_heads;
+    case DIM_KV_HEADS: return w->n_kv_heads;
+    case DIM_EXPERTS: return hp->moe.n;
+    case DIM_EXP_FF: return hp->moe.n_ff;
+    case DIM_EXP_2FF: return 2 * hp->moe.n_ff;
     case DIM_NONE: break;
     }
     return 0;
 }
 
-bool hparams_name(const struct hparams *hp, const struct tensor_row *r, int l,
+bool hparams_name(const struct hparams *hp, const struct tensor_row *r, int l, int i,
                   enum source_kind world, char *out, size_t cap)
 {
-    const char *pattern = world == SOURCE_GGUF ? r->gguf : r->hf, *prefix = "", *star;
-    int n_prefix = 0;
-    if (!pattern) return false;
-    if (world == SOURCE_HF && hp->prefix) {
-        struct str p = str_c(hp->prefix);
-        if (r->flags & ROW_HEAD && str_ends(p, STR("model."))) p.n -= strlen("model.");
-        prefix = p.p;
-        n_prefix = (int)p.n;
+    const char *p = world == SOURCE_GGUF ? r->gguf : r->hf;
+    const char *prefix = r->flags & ROW_HEAD ? hp->head_prefix : hp->prefix;
+    size_t n = 0;
+
+    if (!p) return false;
+    if (world == SOURCE_HF && prefix) n = (size_t)snprintf(out, cap, "%s", prefix);
+    for (; *p && n + 1 < cap; p++) {
+        if (*p == '*') n += (size_t)snprintf(out + n, cap - n, "%d", l);
+        else if (*p == '#') n += (size_t)snprintf(out + n, cap - n, "%d", i);
+        else out[n++] = *p;
     }
-    star = strchr(pattern, '*');
-    if (star)
-        snprintf(out, cap, "%.*s%.*s%d%s", n_prefix, prefix, (int)(star - pattern), pattern, l,
-                 star + 1);
-    else
-        snprintf(out, cap, "%.*s%s", n_prefix, prefix, pattern);
+    out[n < cap ? n : cap - 1] = '\0';
     return true;
 }
 
-/* The tensor of the row that fills the member at `at` of layer l. */
-static const struct source_tensor *probe(const struct hparams *hp, const struct source *src,
-                                         size_t at, int l, const struct tensor_row **row)
+/* Heads beyond the last power of two take the slopes between the others. */
+void hparams_slopes(const struct hparams *hp, int n_heads, float *slopes)
 {
-    char name[256];
-    int it = 0;
-    for (const struct tensor_row *r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
-        if (row_in_layer(r) && r->at == at && r->kind != ROW_VEC && r->kind != ROW_SCALE &&
-            hparams_name(hp, r, l, hp->from, name, sizeof name)) {
-            *row = r;
-            return source_find(src, name);
-        }
-    return NULL;
-}
+    int n = 1;
 
-static int64_t rows_of(const struct source_tensor *t)
-{
-    return t && t->n_dims == 2 ? t->dims[0] : 0;
-}
-static int64_t cols_of(const struct source_tensor *t)
-{
-    return t && t->n_dims == 2 ? t->dims[1] : 0;
-}
-static int small(int64_t v) { return v > 0 && v < (1 << 24) ? (int)v : 0; }
-
-static void infer_layer(struct hparams *hp, const struct source *src, int l)
-{
-    const struct tensor_row *row = NULL;
-    struct layer_hp *w = &hp->layers[l];
-    const struct source_tensor *q = probe(hp, src, offsetof(struct layer, wq), l, &row);
-    bool packed = row && row->kind == ROW_QKV;
-    int64_t n_q =
-        packed ? cols_of(probe(hp, src, offsetof(struct layer, wo), l, &row)) : rows_of(q);
-
-    if (!w->head_dim && w->n_heads && n_q % w->n_heads == 0) w->head_dim = small(n_q / w->n_heads);
-    if (!w->head_dim_v) w->head_dim_v = w->head_dim;
-    if (!w->n_kv_heads && w->head_dim) {
-        int64_t n_kv = packed ? (rows_of(q) - n_q) / 2
-                              : rows_of(probe(hp, src, offsetof(struct layer, wk), l, &row));
-        if (n_kv % w->head_dim == 0) w->n_kv_heads = small(n_kv / w->head_dim);
+    while (2 * n <= n_heads) n *= 2;
+    for (int h = 0; h < n_heads; h++) {
+        double power = h < n ? (h + 1.0) / n : (2.0 * (h - n) + 1) / (2.0 * n);
+        slopes[h] = (float)exp2(-(double)hp->alibi * power) * hp->alibi_scale;
     }
-    if (!w->n_ff) w->n_ff = small(cols_of(probe(hp, src, offsetof(struct layer, down), l, &row)));
-}
-
-/* The embedding is [vocab, hidden], or [hidden, vocab] in a file of the other habit. */
-static void infer_vocab(struct hparams *hp, const struct source *src)
-{
-    char name[256];
-    int it = 0;
-    const struct tensor_row *r = arch_row(hp->info, &it);
-    const struct source_tensor *t;
-    if (!hparams_name(hp, r, 0, hp->from, name, sizeof name) || !(t = source_find(src, name)))
-        return;
-    if (hp->n_vocab || t->n_dims != 2) return;
-    if (t->dims[1] == hp->n_embd) hp->n_vocab = small(t->dims[0]);
-    else if (t->dims[0] == hp->n_embd) hp->n_vocab = small(t->dims[1]);
-}
-
-/* A shape stayed open: its tensor is not there, or it does not tell. */
-static int not_inferred(const struct hparams *hp, const struct source *src, int l, struct err *e)
-{
-    const struct layer_hp *w = &hp->layers[l];
-    size_t at = !w->head_dim     ? offsetof(struct layer, wq)
-                : !w->n_kv_heads ? offsetof(struct layer, wk)
-                                 : offsetof(struct layer, down);
-    const struct tensor_row *row = NULL;
-    char name[256];
-
-    if (!probe(hp, src, at, l, &row) && row && hparams_name(hp, row, l, hp->from, name, sizeof name))
-        return err_set(e, E_NOTFOUND, "%s: the tensor '%s' is missing (the model has %d layers)",
-                       source_path(src), name, hp->n_layers);
-    return err_set(e, E_FORMAT, "%s: layer %d: %s is neither a key nor seen from the tensors",
-                   source_path(src), l,
-                   !w->head_dim     ? "the size of a head"
-                   : !w->n_kv_heads ? "the number of KV heads"
-                                    : "the width of the feed-forward block");
-}
-
-int hparams_infer(struct hparams *hp, const struct source *src, struct err *e)
-{
-    infer_vocab(hp, src);
-    if (!hp->n_vocab)
-        return err_set(
-            e, E_FORMAT,
-            "%s: the vocabulary's size is neither a key nor seen from an embedding of width %d",
-            source_path(src), hp->n_embd);
-    for (int l = 0; l < hp->n_layers; l++) {
-        struct layer_hp *w = &hp->layers[l];
-        infer_layer(hp, src, l);
-        if (!w->head_dim || !w->n_kv_heads || !w->n_ff) return not_inferred(hp, src, l, e);
-    }
-    return OK;
 }
 
 static int check_layer(const struct hparams *hp, int l, const char *path, struct err *e)
@@ -170,9 +123,11 @@ static int check_layer(const struct hparams *hp, int l, const char *path, struct
         (int64_t)w->n_heads * (w->head_dim + w->head_dim_v) > 1 << 24)
         return err_set(e, E_FORMAT, "%s: layer %d: %d heads of %d numbers make no sense", path, l,
                        w->n_heads, w->head_dim);
-    if (w->n_ff < 1 || w->n_ff > 1 << 24)
+    if (w->n_ff < !w->moe || w->n_ff > 1 << 24)
         return err_set(e, E_FORMAT, "%s: layer %d: a feed-forward width of %d makes no sense", path,
                        l, w->n_ff);
+    if (!isfinite(w->attn_scale))
+        return err_set(e, E_FORMAT, "%s: layer %d: the scale of scores is not a finite number", path, l);
     if (w->rope >= 0) {
         int n_rot = hp->rope[w->rope].n_rot;
         if (n_rot < 2 || n_rot % 2 != 0 || n_rot > w->head_dim)
@@ -196,6 +151,26 @@ static int check_rope(const struct rope_hp *r, const char *path, struct err *e)
     return OK;
 }
 
+static int check_moe(const struct moe_hp *m, const char *path, struct err *e)
+{
+    int size = m->n_groups ? m->n / m->n_groups : m->n;
+
+    if (!m->n) return OK;
+    if (m->n < 1 || m->n > MOE_MAX_EXPERTS || m->n_groups > MOE_MAX_GROUPS || m->n_used < 1 || m->n_used > m->n || m->n_used > MOE_MAX_USED)
+        return err_set(e, E_FORMAT, "%s: %d of %d experts make no sense (at most %d)", path, m->n_used, m->n,
+                       MOE_MAX_USED);
+    if (m->n_ff < 1 || m->n_ff > 1 << 24 || !positive(m->scale) || !(m->jitter >= 0 && isfinite(m->jitter)))
+        return err_set(e, E_FORMAT, "%s: experts of width %d, their weights times %g, make no sense", path, m->n_ff,
+                       (double)m->scale);
+    if (m->n_groups && (m->n % m->n_groups || m->n_groups_used < 1 || m->n_groups_used > m->n_groups ||
+                        m->group_top < 1 || m->group_top > size || m->n_used > m->n_groups_used * size))
+        return err_set(e, E_FORMAT, "%s: %d of %d groups of %d experts make no sense", path, m->n_groups_used,
+                       m->n_groups, m->n);
+    if (m->route == ROUTE_SPARSEMIXER && m->n_used != 2)
+        return err_set(e, E_UNSUPPORTED, "%s: sparsemixer chooses 2 experts, not %d", path, m->n_used);
+    return OK;
+}
+
 static int check(const struct hparams *hp, const char *path, struct err *e)
 {
     int rc;
@@ -207,8 +182,12 @@ static int check(const struct hparams *hp, const char *path, struct err *e)
         return err_set(e, E_FORMAT, "%s: a norm's epsilon of %g makes no sense", path,
                        (double)hp->norm_eps);
     if (!isfinite(hp->embd_scale * hp->residual_scale * hp->logit_scale) ||
-        !isfinite(hp->attn_scale) || !isfinite(hp->attn_softcap) || !isfinite(hp->logit_softcap))
+        !isfinite(hp->attn_scale) || !isfinite(hp->attn_softcap) || !isfinite(hp->logit_softcap) ||
+        !isfinite(hp->clip_qkv) || !isfinite(hp->alibi) || !isfinite(hp->alibi_scale))
         return err_set(e, E_FORMAT, "%s: a multiplier or soft cap is not a finite number", path);
+    if (hp->n_word < 1 || hp->n_word > 1 << 20)
+        return err_set(e, E_FORMAT, "%s: embeddings of width %d make no sense", path, hp->n_word);
+    if ((rc = check_moe(&hp->moe, path, e)) != OK) return rc;
     for (int i = 0; i < hp->n_rope; i++)
         if ((rc = check_rope(&hp->rope[i], path, e)) != OK) return rc;
     for (int l = 0; l < hp->n_layers; l++)
@@ -220,7 +199,8 @@ int hparams_read(struct hparams *hp, struct arena *a, const struct source *src, 
 {
     int rc;
     *hp = (struct hparams){
-        .from = source_kind(src), .embd_scale = 1, .residual_scale = 1, .logit_scale = 1
+        .from = source_kind(src), .embd_scale = 1, .residual_scale = 1, .logit_scale = 1, .alibi_scale = 1,
+        .last_norm = true, .moe = { .scale = 1 }
     };
     rc =
         hp->from == SOURCE_GGUF ? hparams_from_gguf(hp, a, src, e) : hparams_from_hf(hp, a, src, e);

@@ -1,6 +1,7 @@
 #include "model/model.h"
 
 #include "base/mem.h"
+#include "model/blocks.h"
 #include "model/weights.h"
 
 static void make_kvshape(struct model *m)
@@ -38,6 +39,8 @@ static int open_model(struct model **out, const struct source *src, struct backe
     if ((rc = hparams_read(&m->hp, &m->arena, src, e)) != OK) goto out;
     whole = (struct backend_share){ be, m->hp.n_layers };
     if ((rc = share_out(m, shares ? shares : &whole, shares ? n_shares : 1, e)) != OK) goto out;
+    for (int i = 0; i < m->n_parts; i++)
+        if ((rc = blocks_check(&m->hp, m->parts[i].be, e)) != OK) goto out;
     m->layers = arena_array(&m->arena, (size_t)m->hp.n_layers, sizeof *m->layers);
     make_kvshape(m);
     if ((rc = weights_load(m, src, e)) != OK) goto out;

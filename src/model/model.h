@@ -10,11 +10,16 @@
 /* One layer's weights. A member with rows == 0 (weight) or NULL (vector) is not there. */
 struct layer {
     float *attn_norm, *attn_norm_b, *attn_post_norm, *ffn_norm, *ffn_norm_b, *ffn_post_norm;
-    float *q_norm, *k_norm, *attn_sub_norm, *ffn_sub_norm;
-    struct weight wq, wk, wv, wo;
+    float *q_norm, *k_norm, *q_norm_b, *k_norm_b, *attn_sub_norm, *ffn_sub_norm;
+    struct weight wq, wk, wv, wo;            /* parts of a packed tensor stand together, in its order */
     float *bq, *bk, *bv, *bo;
-    struct weight gate, up, down;
+    float *sinks;                            /* [n_heads] */
+    struct weight gate, up, down;            /* no gate: a plain block; beside experts: the one all ask */
     float *b_gate, *b_up, *b_down;
+    struct weight router, shared_gate;
+    float *b_router, *choice_bias;           /* [n_experts] */
+    struct weight *x_gate, *x_up, *x_down;   /* [n_experts] */
+    float *xb_gate, *xb_up, *xb_down;        /* [n_experts][rows] */
     float s_q, s_k, s_v, s_o, s_gate, s_up, s_down;      /* multiply the product; 0: nothing does */
 };
 
@@ -27,7 +32,8 @@ struct part {
     struct backend *be;              /* borrowed */
     int first, end;                  /* its layers */
     float *rope_freq[2];             /* [n_rot/2], scalings applied, in the device's memory */
-    float *vectors;                  /* where norms, biases and rope_freq lie there */
+    float *slopes;                   /* [n_heads] ALiBi, or NULL */
+    float *vectors;                  /* where norms, biases and the above lie there */
     size_t vector_bytes;
 };
 
@@ -37,7 +43,9 @@ struct model {
     struct part parts[MODEL_PARTS];
     int n_parts;
     struct weight embd, head;        /* head.rows == 0: embd is used for both */
-    float *out_norm, *out_norm_b, *head_b;
+    struct weight positions;         /* learned ones; rows == 0: none */
+    struct weight proj_in, proj_out; /* between the embedding's width and the layers' */
+    float *embd_norm, *embd_norm_b, *out_norm, *out_norm_b, *head_b;
     struct layer *layers;
     struct kvshape *kv;              /* [n_layers] */
     uint64_t weight_bytes;           /* as they lie in the file */

@@ -1,181 +1,182 @@
 #include "model/naming.h"
 
+#include "base/map.h"
+#include "kernel/quant.h"
+#include "model/model.h"
 #include "model/rotary.h"
 
 #include <stdio.h>
 
-/* Does name fit the pattern, where '*' is a layer's number? */
-static bool fits(const char *pattern, struct str name, int *layer)
-{
-    const char *star = strchr(pattern, '*');
-    size_t n = star ? (size_t)(star - pattern) : 0, digits = 0;
-    int64_t l;
-    if (!star) return str_is(name, pattern);
-    if (!str_starts(name, str_of(pattern, n))) return false;
-    name = str_skip(name, n);
-    while (digits < name.n && name.p[digits] >= '0' && name.p[digits] <= '9') digits++;
-    if (!str_is(str_skip(name, digits), star + 1)) return false;
-    if (!str_to_i64(str_take(name, digits), &l) || l < 0 || l > 65535) return false;
-    *layer = (int)l;
-    return true;
-}
-
-static struct str without_prefix(const struct hparams *hp, struct str name, bool head)
-{
-    struct str p = str_c(hp->prefix ? hp->prefix : "");
-    if (head && str_ends(p, STR("model."))) p.n -= strlen("model.");
-    return str_starts(name, p) ? str_skip(name, p.n) : str_of(NULL, 0);
-}
-
-bool naming_to_gguf(const struct hparams *hp, struct str hf_name, struct gguf_name *out)
-{
-    const struct tensor_row *r;
-    int it = 0, l = 0;
-
-    memset(out, 0, sizeof *out);
-    if (str_ends(hf_name, STR("rotary_emb.inv_freq"))) return out->skip = true;
-    for (r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
-        if (r->hf && fits(r->hf, without_prefix(hp, hf_name, r->flags & ROW_HEAD), &l) &&
-            l < hp->n_layers)
-            break;
-    if (!r) return false;
-
-    out->skip = hp->tied && r->flags & ROW_HEAD && r->kind == ROW_MAT;
-    if (!hparams_name(hp, r, l, SOURCE_GGUF, out->name, sizeof out->name)) return false;
-    out->keep_f32 = r->kind == ROW_VEC || r->kind == ROW_SCALE;
-    if (r->flags & ROW_NORM) out->add = hp->norm_bias1;
-    if (hp->info->gguf_rope == ROPE_PAIR && hp->rope_style == ROPE_HALF) {
-        if (r->flags & ROW_PERM_Q) out->permute = hp->layers[l].n_heads;
-        if (r->flags & ROW_PERM_K) out->permute = hp->layers[l].n_kv_heads;
-    }
-    return true;
-}
-
-/* ---- keys ---- */
-
-struct keys {
+struct plan {
     const struct hparams *hp;
-    struct ggufw *w;
-    char buf[160];
+    const struct source *src;
+    struct arena *arena;
+    struct gguf_item *items;
+    int n;
+    struct map used;                 /* names of the folder that have a place */
 };
 
-static const char *key(struct keys *k, const char *name)
+static int missing(const struct plan *p, const char *name, const struct layout *y, struct err *e)
 {
-    snprintf(k->buf, sizeof k->buf, "%s.%s", k->hp->arch, name);
-    return k->buf;
+    char want[64];
+    layout_text(y, want, sizeof want);
+    return err_set(e, E_NOTFOUND, "%s: tensor %s is missing, expected %s", source_path(p->src), name, want);
 }
 
-static void put_int(struct keys *k, const char *name, int v)
+static int check_one(const struct plan *p, const struct source_tensor *t, const struct layout *y, struct err *e)
 {
-    ggufw_u32(k->w, key(k, name), (uint32_t)v);
-}
-static void put_f32(struct keys *k, const char *name, double v)
-{
-    ggufw_f32(k->w, key(k, name), (float)v);
-}
-static void put_str(struct keys *k, const char *name, const char *v)
-{
-    ggufw_str(k->w, key(k, name), str_c(v));
+    char want[64];
+    bool flipped;
+
+    if (!layout_fits(y, t, &flipped) || flipped) {
+        layout_text(y, want, sizeof want);
+        return err_set(e, E_FORMAT, "%s: tensor %.*s has another shape, expected %s", source_path(p->src),
+                       STR_ARG(t->name), want);
+    }
+    if (!quant_can_decode(t->type) || (y->turned && dtype_info((int)t->type)->quantized))
+        return err_set(e, E_UNSUPPORTED, "%s: tensor '%.*s' is %s, which is no weight type", source_path(p->src),
+                       STR_ARG(t->name), dtype_name((int)t->type));
+    return OK;
 }
 
-static void put_windows(struct keys *k)
+/* The tensors a row stands for; *from NULL: there are none, and none are needed. */
+static int find_row(struct plan *p, const struct tensor_row *r, int l, const struct layout *y,
+                    const struct source_tensor ***from, struct err *e)
 {
-    const struct hparams *hp = k->hp;
-    struct arena a = { 0 };
-    bool *list = arena_array(&a, (size_t)hp->n_layers, sizeof *list);
-    int window = 0, n = 0;
-    for (int l = 0; l < hp->n_layers; l++) {
-        list[l] = hp->layers[l].window > 0 || hp->layers[l].rope == 1;
-        n += list[l];
-        if (hp->layers[l].window) window = hp->layers[l].window;
+    const struct source_tensor **list = arena_array(p->arena, (size_t)y->tensors, sizeof *list);
+    char name[256];
+    int rc;
+
+    *from = NULL;
+    for (int i = 0; i < y->tensors; i++) {
+        hparams_name(p->hp, r, l, i, SOURCE_HF, name, sizeof name);
+        list[i] = source_find(p->src, name);
+        if (!list[i] && i == 0 && !hparams_needs(p->hp, r, l)) return OK;
+        if (!list[i]) return missing(p, name, y, e);
+        if ((rc = check_one(p, list[i], y, e)) != OK) return rc;
+        map_put(&p->used, list[i]->name, 1);
     }
-    if (n || hp->info->window_every) {
-        put_int(k, "attention.sliding_window", window);
-        ggufw_bools(k->w, key(k, "attention.sliding_window_pattern"), list, (size_t)hp->n_layers);
-    }
-    if (hp->info->flags & ARCH_NO_ROPE) {
-        for (int l = 0; l < hp->n_layers; l++) list[l] = hp->layers[l].rope >= 0;
-        ggufw_bools(k->w, key(k, "rope.layers"), list, (size_t)hp->n_layers);
-    }
-    arena_release(&a);
+    *from = list;
+    return OK;
 }
 
-static void put_rope(struct keys *k)
+/* GGUF's own row for a part that a folder has packed with others. */
+static const struct tensor_row *row_of_part(const struct plan *p, const struct tensor_row *r, int l, int part)
 {
-    const struct rope_hp *r = &k->hp->rope[0];
-    put_int(k, "rope.dimension_count", r->n_rot);
-    put_f32(k, "rope.freq_base", r->theta);
-    if (k->hp->n_rope > 1) put_f32(k, "rope.freq_base_swa", k->hp->rope[1].theta);
-    if (r->scaling == ROPE_NONE || r->scaling == ROPE_LLAMA3)
-        return; /* llama3 is a tensor of divisors */
-    put_str(k, "rope.scaling.type", rope_scaling_name(r->scaling));
-    put_f32(k, "rope.scaling.factor", r->factor);
-    if (r->scaling == ROPE_LINEAR || r->scaling == ROPE_DYNAMIC) return;
-    put_int(k, "rope.scaling.original_context_length", (int)r->orig_ctx);
-    if (r->scaling == ROPE_LONGROPE) {
-        put_f32(k, "rope.scaling.attn_factor", r->attn_factor);
+    size_t size = r->cols == DIM_NONE || r->count ? sizeof(void *) : sizeof(struct weight);
+    int it = 0;
+
+    for (const struct tensor_row *g = arch_row(p->hp->info, &it); g; g = arch_row(p->hp->info, &it))
+        if (g->gguf && g->kind == ROW_WHOLE && g->at == r->at + (size_t)part * size &&
+            row_in_layer(g) == row_in_layer(r) && hparams_has(p->hp, g, l))
+            return g;
+    return NULL;
+}
+
+static void add_item(struct plan *p, const struct tensor_row *r, const struct tensor_row *g, int l, int part,
+                     const struct layout *y, const struct source_tensor **from)
+{
+    struct gguf_item *it = &p->items[p->n++];
+    int count = y->count * y->tensors;
+    int64_t rows = part < 0 ? y->rows : y->part[part];
+
+    *it = (struct gguf_item){ .row = r, .lay = *y, .part = part, .from = from, .rows = count * rows, .cols = y->cols };
+    hparams_name(p->hp, g, l, 0, SOURCE_GGUF, it->name, sizeof it->name);
+    if (r->count) it->dims[it->n_dims++] = count;
+    it->dims[it->n_dims++] = rows;
+    if (!y->vector) it->dims[it->n_dims++] = y->cols;
+    it->keep_f32 = y->vector || g->flags & ROW_F32;
+    if (r->flags & ROW_NORM) it->add = p->hp->norm_bias1;
+    if (p->hp->info->gguf_rope == ROPE_PAIR && p->hp->rope_style == ROPE_HALF) {
+        if (r->flags & ROW_PERM_Q) it->permute = p->hp->layers[l].n_heads;
+        if (r->flags & ROW_PERM_K) it->permute = p->hp->layers[l].n_kv_heads;
+    }
+}
+
+static int plan_row(struct plan *p, const struct tensor_row *r, int l, struct err *e)
+{
+    const struct source_tensor **from;
+    struct layout y;
+    int rc;
+
+    if (!r->hf || !hparams_has(p->hp, r, l)) return OK;
+    layout_of(&y, p->hp, r, l, SOURCE_HF);
+    if ((rc = find_row(p, r, l, &y, &from, e)) != OK || !from) return rc;
+    if (r->gguf) {
+        add_item(p, r, r, l, y.n_parts > 1 ? -1 : 0, &y, from);
+        return OK;
+    }
+    for (int i = 0; i < y.n_parts; i++) {
+        const struct tensor_row *g = row_of_part(p, r, l, i);
+        if (!g)
+            return err_set(e, E_UNSUPPORTED, "%s: no GGUF name is known for '%s'", source_path(p->src), r->hf);
+        add_item(p, r, g, l, i, &y, from);
+    }
+    return OK;
+}
+
+/* Tensors without a place that are no loss: buffers, tied heads, layers that only guess ahead. */
+static bool no_loss(const struct hparams *hp, struct str name)
+{
+    char prefix[128];
+    struct str rest = name;
+    int64_t l;
+    size_t digits = 0;
+
+    if (str_ends(name, STR("rotary_emb.inv_freq")) || str_ends(name, STR(".masked_bias")) ||
+        str_ends(name, STR(".attn.bias")) || str_ends(name, STR(".attention.bias")) ||
+        (hp->tied && (str_is(name, "lm_head.weight") || str_is(name, "embed_out.weight"))))
+        return true;
+    snprintf(prefix, sizeof prefix, "%slayers.", hp->prefix ? hp->prefix : "");
+    if (!str_starts(name, str_c(prefix))) return false;
+    rest = str_skip(name, strlen(prefix));
+    while (digits < rest.n && rest.p[digits] >= '0' && rest.p[digits] <= '9') digits++;
+    return str_to_i64(str_take(rest, digits), &l) && l >= hp->n_layers && hp->moe.n > 0;
+}
+
+int naming_plan(const struct hparams *hp, const struct source *src, struct arena *a, struct gguf_item **items, int *n,
+                struct err *e)
+{
+    struct plan p = { .hp = hp, .src = src, .arena = a };
+    size_t n_tensors = source_n_tensors(src), n_rows = 0;
+    const struct tensor_row *r;
+    int it = 0, rc = OK;
+
+    while (arch_row(hp->info, &it)) n_rows++;
+    p.items = arena_array(a, 3 * n_rows * (size_t)(hp->n_layers + 1), sizeof *p.items);
+    for (int l = -1; l < hp->n_layers; l++)
+        for (it = 0, r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
+            if (row_in_layer(r) == (l >= 0) && (rc = plan_row(&p, r, l < 0 ? 0 : l, e)) != OK) goto out;
+    for (size_t i = 0; i < n_tensors && rc == OK; i++) {
+        struct str name = source_tensor(src, i)->name;
+        uint64_t one;
+        if (!map_get(&p.used, name, &one) && !no_loss(hp, name))
+            rc = err_set(e, E_UNSUPPORTED, "%s: no GGUF name is known for the tensor '%.*s' of %s",
+                         source_path(src), STR_ARG(name), hp->arch);
+    }
+    *items = p.items;
+    *n = p.n;
+out:
+    map_release(&p.used);
+    return rc;
+}
+
+void naming_row(const struct gguf_item *it, int64_t r, enum dtype to, void *dst, float *tmp)
+{
+    int64_t each = it->rows / (it->lay.count * it->lay.tensors), i = r / each, in = r % each;
+    int part = it->part < 0 ? 0 : it->part;
+
+    if (it->permute) {
+        int64_t dim = each / it->permute, at = in % dim;
+        in = in - at + at % 2 * (dim / 2) + at / 2;
+    }
+    if (it->part < 0)
+        for (; in >= it->lay.part[part]; part++) in -= it->lay.part[part];
+    if (it->add == 0) {
+        layout_read(&it->lay, it->from[i / it->lay.count], (int)(i % it->lay.count), part, in, to, dst, tmp);
         return;
     }
-    put_f32(k, "rope.scaling.attn_factor", r->attn_factor / rotary_yarn_factor(r->factor, 0, 0));
-    put_f32(k, "rope.scaling.yarn_beta_fast", r->beta_fast);
-    put_f32(k, "rope.scaling.yarn_beta_slow", r->beta_slow);
-    if (!r->truncate) ggufw_bool(k->w, key(k, "rope.scaling.yarn_truncate"), false);
-}
-
-static void put_scales(struct keys *k)
-{
-    const struct hparams *hp = k->hp;
-    if (hp->attn_scale != 0) put_f32(k, "attention.scale", hp->attn_scale);
-    if (hp->info->flags & ARCH_MULTIPLIERS) {
-        put_f32(k, "embedding_scale", hp->embd_scale);
-        put_f32(k, "residual_scale", hp->residual_scale);
-        put_f32(k, "logit_scale", 1 / hp->logit_scale);
-    }
-    if (hp->info->flags & ARCH_ATTN_CAP) put_f32(k, "attn_logit_softcapping", hp->attn_softcap);
-    if (hp->info->flags & ARCH_LOGIT_CAP) put_f32(k, "final_logit_softcapping", hp->logit_softcap);
-    if (hp->act != hp->info->act || hp->info->gguf_silu)
-        put_str(k, "hidden_activation", act_name(hp->act));
-}
-
-void naming_keys(const struct hparams *hp, struct ggufw *w)
-{
-    struct keys k = { .hp = hp, .w = w };
-    const struct layer_hp *first = &hp->layers[0];
-    ggufw_str(w, "general.architecture", str_c(hp->arch));
-    put_int(&k, "block_count", hp->n_layers);
-    put_int(&k, "context_length", hp->n_ctx);
-    put_int(&k, "embedding_length", hp->n_embd);
-    put_int(&k, "feed_forward_length", first->n_ff);
-    put_int(&k, "attention.head_count", first->n_heads);
-    put_int(&k, "attention.head_count_kv", first->n_kv_heads);
-    put_int(&k, "attention.key_length", first->head_dim);
-    put_int(&k, "attention.value_length", first->head_dim_v);
-    put_f32(&k, "attention.layer_norm_rms_epsilon", hp->norm_eps);
-    put_int(&k, "vocab_size", hp->n_vocab);
-    put_rope(&k);
-    put_windows(&k);
-    put_scales(&k);
-}
-
-int naming_extras(const struct hparams *hp, struct arena *a, struct gguf_extra out[2])
-{
-    const struct rope_hp *r = &hp->rope[0];
-    int n = r->n_rot / 2;
-    if (r->scaling == ROPE_LONGROPE) {
-        out[0] = (struct gguf_extra){ "rope_factors_long.weight", r->long_factor, n };
-        out[1] = (struct gguf_extra){ "rope_factors_short.weight", r->short_factor, n };
-        return 2;
-    }
-    if (r->scaling == ROPE_LLAMA3) {
-        struct rope_hp plain = *r;
-        float *f = arena_array(a, (size_t)n, sizeof *f),
-              *scaled = arena_array(a, (size_t)n, sizeof *f);
-        plain.scaling = ROPE_NONE;
-        rotary_freq(&plain, 0, f);
-        rotary_freq(r, 0, scaled);
-        for (int i = 0; i < n; i++) f[i] /= scaled[i];
-        out[0] = (struct gguf_extra){ "rope_freqs.weight", f, n };
-        return 1;
-    }
-    return 0;
+    layout_read(&it->lay, it->from[i / it->lay.count], (int)(i % it->lay.count), part, in, DT_F32, tmp, tmp);
+    for (int64_t k = 0; k < it->cols; k++) tmp[k] += it->add;
+    quant_encode(to, tmp, dst, it->cols);
 }

@@ -1,6 +1,7 @@
 #include "model/place.h"
 
 #include "base/log.h"
+#include "model/layout.h"
 
 static bool is_gpu(const struct backend_opt *b) { return b->device && strncmp(b->device, "cuda", 4) == 0; }
 
@@ -9,11 +10,17 @@ static bool is_gpu(const struct backend_opt *b) { return b->device && strncmp(b-
 static uint64_t tensor_bytes(const struct hparams *hp, const struct source *src, const struct tensor_row *r, int l)
 {
     const struct source_tensor *t;
+    struct layout y;
     char name[256];
+    uint64_t sum = 0;
 
-    if (!hparams_name(hp, r, l, hp->from, name, sizeof name)) return 0;
-    t = source_find(src, name);
-    return t ? t->bytes : 0;
+    if (!hparams_has(hp, r, l) || !hparams_name(hp, r, l, 0, hp->from, name, sizeof name)) return 0;
+    layout_of(&y, hp, r, l, hp->from);
+    for (int i = 0; i < y.tensors; i++) {
+        hparams_name(hp, r, l, i, hp->from, name, sizeof name);
+        if ((t = source_find(src, name))) sum += t->bytes;
+    }
+    return sum;
 }
 
 /* first: what is read before the first layer, else what is read behind the last. */

@@ -77,6 +77,11 @@ void rotary_freq(const struct rope_hp *r, int seq_len, float *freq)
     }
 }
 
+double rotary_factor(const struct rope_hp *r, int seq_len)
+{
+    return r->attn_factor_long != 0 && rotary_is_long(r, seq_len) ? r->attn_factor_long : r->attn_factor;
+}
+
 double rotary_yarn_factor(double factor, double mscale, double mscale_all_dim)
 {
     double log_f = factor > 1 ? log(factor) : 0;

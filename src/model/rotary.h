@@ -13,6 +13,9 @@ bool rotary_varies(const struct rope_hp *r);
 /* And is it in its long regime, where they do? */
 bool rotary_is_long(const struct rope_hp *r, int seq_len);
 
+/* What cos and sin are multiplied with in a sequence of that length. */
+double rotary_factor(const struct rope_hp *r, int seq_len);
+
 /* The factor yarn and longrope give cos and sin when the file names none. */
 double rotary_yarn_factor(double factor, double mscale, double mscale_all_dim);
 double rotary_long_factor(double factor, double orig_ctx);

@@ -10,19 +10,20 @@ enum { ADJUST_EACH = 512, ADJUST_MAX = 1 << 18 };
 static int max_int(int a, int b) { return a > b ? a : b; }
 
 struct widths {
-    int embd, q, k, v, o, ff, rot;
-    bool varies;
+    int embd, word, q, k, v, o, ff, rot;
+    bool varies, moe;
 };
 
 static struct widths widths_of(const struct hparams *hp)
 {
-    struct widths w = { .embd = hp->n_embd };
+    struct widths w = { .embd = hp->n_embd, .word = hp->n_word };
     for (int l = 0; l < hp->n_layers; l++) {
         w.q = max_int(w.q, hparams_dim(hp, DIM_Q, l));
         w.k = max_int(w.k, hparams_dim(hp, DIM_K, l));
         w.v = max_int(w.v, hparams_dim(hp, DIM_V, l));
         w.o = max_int(w.o, hparams_dim(hp, DIM_O, l));
         w.ff = max_int(w.ff, hparams_dim(hp, DIM_FF, l));
+        w.moe |= hp->layers[l].moe;
     }
     for (int i = 0; i < hp->n_rope; i++) {
         w.rot = max_int(w.rot, hp->rope[i].n_rot);
@@ -39,6 +40,20 @@ static float *part(float *base, size_t *used, int rows, int cols)
     return p;
 }
 
+static void carve_moe(struct scratch *s, const struct hparams *hp, size_t *used)
+{
+    const struct moe_hp *m = &hp->moe;
+    int n = s->opt.max_tokens, k = m->n_used;
+
+    s->scores = part(s->floats, used, n, m->n);
+    s->shares = part(s->floats, used, n, k);
+    s->weigh = part(s->floats, used, n, 1);
+    s->xs = part(s->floats, used, n * k, hp->n_embd);
+    s->hs = part(s->floats, used, n * k, m->n_ff);
+    s->us = part(s->floats, used, n * k, m->n_ff);
+    s->ys = part(s->floats, used, n * k, hp->n_embd);
+}
+
 static size_t carve(struct scratch *s, const struct hparams *hp, const struct widths *w)
 {
     int n = s->opt.max_tokens, n_out = s->opt.max_out, wide = max_int(w->embd, w->o);
@@ -46,7 +61,7 @@ static size_t carve(struct scratch *s, const struct hparams *hp, const struct wi
     float *b = s->floats;
     s->x = part(b, &used, n, w->embd);
     s->h = part(b, &used, n, wide);
-    s->t = part(b, &used, n, w->embd);
+    s->t = part(b, &used, n, max_int(w->embd, w->word));
     s->q = part(b, &used, n, w->q);
     s->k = part(b, &used, n, w->k);
     s->v = part(b, &used, n, w->v);
@@ -58,6 +73,7 @@ static size_t carve(struct scratch *s, const struct hparams *hp, const struct wi
         s->out_a = part(b, &used, n_out, w->o);
         s->logits = part(b, &used, n_out, hp->n_vocab);
     }
+    if (w->moe) carve_moe(s, hp, &used);
     for (int i = 0; i < hp->n_rope; i++) s->table[i] = part(b, &used, n, w->rot);
     if (w->varies) s->freq = part(b, &used, hp->n_rope * s->opt.max_seqs, w->rot / 2);
     return used;
@@ -95,8 +111,8 @@ static int reserve(const struct scratch *s, const struct hparams *hp, const stru
         .max_tokens = s->opt.max_tokens,
         .max_seqs = s->opt.max_seqs,
         .max_out = s->opt.max_out,
-        .max_cols = max_int(max_int(w->embd, w->o), w->ff),
-        .max_rows = max_int(max_int(w->embd, w->ff), max_int(w->q, max_int(w->k, w->v))),
+        .max_cols = max_int(max_int(max_int(w->embd, w->word), w->o), w->ff),
+        .max_rows = max_int(max_int(max_int(w->embd, w->word), w->ff), max_int(w->q, max_int(w->k, w->v))),
         .n_vocab = hp->n_vocab,
         .max_adjust = s->max_adjust,
     };
@@ -116,6 +132,17 @@ static uint64_t pick_ints(const struct scratch *s)
     uint64_t bytes = (uint64_t)s->opt.max_out * sizeof(struct pick) +
                      (uint64_t)s->max_adjust * sizeof(struct pick_adjust);
     return bytes / sizeof(int32_t) + 2 * STAGE_ALIGN;
+}
+
+static int alloc_chosen(struct scratch *s, const struct hparams *hp, struct err *e)
+{
+    size_t n = (size_t)s->opt.max_tokens * (size_t)hp->moe.n_used;
+    int rc;
+
+    s->chosen_bytes = (3 * n + (size_t)hp->moe.n + 1) * sizeof *s->chosen;
+    if ((rc = s->be->alloc(s->be, (void **)&s->chosen, s->chosen_bytes, MEM_SCRATCH, e)) != OK) return rc;
+    s->order = s->chosen + n;
+    return OK;
 }
 
 int scratch_init(struct scratch *s, const struct model *m, const struct part *part, struct decoder_opt opt,
@@ -143,6 +170,7 @@ int scratch_init(struct scratch *s, const struct model *m, const struct part *pa
         (rc = s->be->alloc(s->be, (void **)&s->ints, s->int_bytes, MEM_SCRATCH, e)) != OK)
         return rc;
     carve(s, hp, &w);
+    if (w.moe && (rc = alloc_chosen(s, hp, e)) != OK) return rc;
     if (picked) s->picked = s->ints + picked;
     if ((rc = alloc_host(s, hp, &w, e)) != OK) return rc;
     return reserve(s, hp, &w, e);
@@ -151,6 +179,7 @@ int scratch_init(struct scratch *s, const struct model *m, const struct part *pa
 void scratch_release(struct scratch *s)
 {
     if (s->floats) s->be->free(s->be, s->floats, s->float_bytes, MEM_SCRATCH);
+    if (s->chosen) s->be->free(s->be, s->chosen, s->chosen_bytes, MEM_SCRATCH);
     if (s->ints) s->be->free(s->be, s->ints, s->int_bytes, MEM_SCRATCH);
     if (s->logits_host && s->be->host_free)
         s->be->host_free(s->be, s->logits_host, s->logits_bytes);
@@ -183,9 +212,13 @@ static void plan_attention(struct layer_step *p, const struct scratch *s, const 
         .n_kv_heads = lh->n_kv_heads,
         .head_dim = lh->head_dim,
         .head_dim_v = lh->head_dim_v,
-        .scale = hp->attn_scale != 0 ? hp->attn_scale : 1 / sqrtf((float)lh->head_dim),
+        .scale = lh->attn_scale != 0   ? lh->attn_scale
+                 : hp->attn_scale != 0 ? hp->attn_scale
+                                       : 1 / sqrtf((float)lh->head_dim),
         .softcap = hp->attn_softcap,
         .window = lh->window,
+        .sinks = w->sinks,
+        .slopes = s->part->slopes,
     };
 }
 
@@ -222,6 +255,30 @@ static void plan_tail(struct layer_step *p, const struct scratch *s, const struc
     p->down = residual(p, m, &w->down, w->b_down, w->s_down, w->ffn_post_norm != NULL);
 }
 
+/* tx, tt and the dense block are planned: experts add to what that one left. */
+static void plan_experts(struct layer_step *p, const struct scratch *s, const struct model *m, int l, int n)
+{
+    const struct hparams *hp = &m->hp;
+    const struct moe_hp *x = &hp->moe;
+    const struct layer *w = &m->layers[l];
+    int n_all = n * x->n_used;
+    bool post = w->ffn_post_norm;
+
+    p->weigh = (struct linear){ .out = tensor_f32(s->weigh, n, 1), .w = &w->shared_gate };
+    p->router = (struct linear){ .out = tensor_f32(s->scores, n, x->n), .w = &w->router, .bias = w->b_router };
+    p->route = (struct route_opt){ .route = x->route, .n_used = x->n_used, .norm = x->norm, .scale = x->scale,
+                                   .bias = w->choice_bias, .n_groups = x->n_groups,
+                                   .n_groups_used = x->n_groups_used, .group_top = x->group_top,
+                                   .jitter = x->jitter };
+    p->experts = (struct experts_opt){
+        .n = x->n, .n_used = x->n_used, .gate = w->x_gate, .up = w->x_up, .down = w->x_down,
+        .b_gate = w->xb_gate, .b_up = w->xb_up, .b_down = w->xb_down, .act = hp->act,
+        .scale = post ? 1 : hp->residual_scale, .add = !post || w->up.rows,
+        .xs = tensor_f32(s->xs, n_all, hp->n_embd), .hs = tensor_f32(s->hs, n_all, x->n_ff),
+        .us = tensor_f32(s->us, n_all, x->n_ff), .ys = tensor_f32(s->ys, n_all, hp->n_embd), .order = s->order,
+    };
+}
+
 void scratch_plan(struct scratch *s, const struct model *m, int n, int n_out, bool gathered)
 {
     const struct hparams *hp = &m->hp;
@@ -229,12 +286,16 @@ void scratch_plan(struct scratch *s, const struct model *m, int n, int n_out, bo
         bool last = l == hp->n_layers - 1;
         plan_attention(&s->steps[l], s, m, l, n);
         plan_tail(&s->steps[l], s, m, l, last ? n_out : n, last && gathered);
+        if (hp->layers[l].moe) plan_experts(&s->steps[l], s, m, l, last ? n_out : n);
     }
+    s->words = tensor_f32(s->t, n, hp->n_word);
+    s->proj_in = (struct linear){ .out = tensor_f32(s->x, n, hp->n_embd), .w = &m->proj_in };
     for (int i = 0; i < hp->n_rope; i++)
         s->table_t[i] = tensor_f32(s->table[i], n, hp->rope[i].n_rot);
     if (!s->last) return;
     s->out_norm = tensor_f32(s->h, n_out, hp->n_embd);
     s->logits_t = tensor_f32(s->logits, n_out, hp->n_vocab);
+    s->proj_out = (struct linear){ .out = tensor_f32(s->t, n_out, hp->n_word), .w = &m->proj_out };
     s->head = (struct linear){ .out = s->logits_t,
                                .w = m->head.rows ? &m->head : &m->embd,
                                .bias = m->head_b,

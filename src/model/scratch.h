@@ -18,6 +18,9 @@ struct layer_step {
     struct tensor tx, th, ta, tsub, tt;          /* of those that go on */
     struct tensor gate, up;
     struct linear o, gate_up[2], down;
+    struct linear router, weigh;                 /* scores of experts; how much the shared one counts */
+    struct route_opt route;
+    struct experts_opt experts;
 };
 
 struct scratch {
@@ -28,6 +31,10 @@ struct scratch {
     float *floats; /* one block of the backend's memory; the pointers below lie in it */
     size_t float_bytes;
     float *x, *h, *q, *k, *v, *a, *t, *gate, *up, *out_x, *out_a, *logits;
+    /* of mixtures: scores, shares of the chosen, the shared one's; rows for every choice */
+    float *scores, *shares, *weigh, *xs, *hs, *us, *ys;
+    int32_t *chosen, *order;         /* [max_tokens][n_used]; what the backend sorts by */
+    size_t chosen_bytes;
     float *table[2];                 /* cos and sin of every token, per kind of rotary */
     float *freq; /* [n_rope][max_seqs][n_rot/2], where they depend on the sequence */
     int32_t *ints, *ints_host;       /* the batch's arrays: the backend's, and what is put there */
@@ -41,7 +48,8 @@ struct scratch {
     float *freq_host;
     struct tensor *runs;             /* rows of tables with one frequency vector each */
     struct tensor table_t[2], out_norm, logits_t, pick_t;
-    struct linear head;
+    struct tensor words;             /* embeddings before they are projected */
+    struct linear head, proj_in, proj_out;
 };
 
 int  scratch_init(struct scratch *s, const struct model *m, const struct part *part, struct decoder_opt opt,

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "kernel/quant.h"
+#include "model/layout.h"
 #include "model/rotary.h"
 
 #include <math.h>
@@ -21,8 +22,8 @@ struct found {
     const struct source_tensor *t;
     const struct tensor_row *r;
     int layer;
-    int rows, cols;              /* cols 0: a vector */
-    bool transposed;
+    int index;                   /* of those with a '#' in their name */
+    struct layout lay;
 };
 
 struct loader {
@@ -37,69 +38,64 @@ struct loader {
 
 /* ---- finding ---- */
 
-static bool required(const struct hparams *hp, const struct tensor_row *r)
-{
-    if (r->flags & ROW_OPTIONAL) return false;
-    if (r->flags & ROW_QKV_BIAS && hp->info->flags & ARCH_QKV_BIAS) return true;
-    if (r->flags & ROW_ATTN_BIAS) return hp->attn_bias;
-    if (r->flags & ROW_MLP_BIAS) return hp->mlp_bias;
-    return true;
-}
-
 static int wrong_shape(const struct loader *ld, const struct found *f, const char *name,
                        struct err *e)
 {
-    char want[48], have[128] = "[";
+    char want[64], have[128] = "[";
     for (int i = 0; i < f->t->n_dims; i++) {
         size_t n = strlen(have);
         snprintf(have + n, sizeof have - n, "%s%lld", i ? ", " : "", (long long)f->t->dims[i]);
     }
-    if (f->cols) snprintf(want, sizeof want, "[%d, %d]", f->rows, f->cols);
-    else snprintf(want, sizeof want, "[%d]", f->rows);
+    layout_text(&f->lay, want, sizeof want);
     return err_set(e, E_FORMAT, "%s: tensor %s is %s], expected %s", source_path(ld->src), name,
                    have, want);
 }
 
-static int check_shape(const struct loader *ld, struct found *f, const char *name, struct err *e)
+static int check_found(const struct loader *ld, struct found *f, const char *name, struct err *e)
 {
-    const struct source_tensor *t = f->t;
-    int64_t n = 1;
-    for (int i = 0; i < t->n_dims; i++) n *= t->dims[i];
-    if (!f->cols)
-        return n == f->rows && (t->n_dims < 2 || n == 1) ? OK : wrong_shape(ld, f, name, e);
-    if (t->n_dims != 2) return wrong_shape(ld, f, name, e);
-    if (t->dims[0] == f->rows && t->dims[1] == f->cols) return OK;
-    f->transposed = f->r->rows == DIM_VOCAB && t->dims[0] == f->cols && t->dims[1] == f->rows &&
-                    !dtype_info((int)t->type)->quantized;
-    return f->transposed ? OK : wrong_shape(ld, f, name, e);
+    bool flipped;
+
+    if (!layout_fits(&f->lay, f->t, &flipped) || (flipped && f->r->rows != DIM_VOCAB))
+        return wrong_shape(ld, f, name, e);
+    if (flipped) f->lay.turned = !f->lay.turned;
+    if (!quant_can_decode(f->t->type) || (f->lay.turned && dtype_info((int)f->t->type)->quantized))
+        return err_set(e, E_UNSUPPORTED, "%s: tensor %s is %s, which is no weight type",
+                       source_path(ld->src), name, dtype_name((int)f->t->type));
+    return OK;
+}
+
+/* GGUF files may have q, k and v in one. */
+static bool is_packed(const struct loader *ld, const struct tensor_row *r, int l)
+{
+    char name[64];
+
+    if (!(r->flags & ROW_SPLIT) || ld->m->hp.from != SOURCE_GGUF) return false;
+    snprintf(name, sizeof name, "blk.%d.attn_qkv.weight", l);
+    return source_find(ld->src, name);
 }
 
 static int find_row(struct loader *ld, const struct tensor_row *r, int l, struct err *e)
 {
     const struct hparams *hp = &ld->m->hp;
-    struct found f = {
-        .r = r, .layer = l, .rows = hparams_dim(hp, r->rows, l), .cols = hparams_dim(hp, r->cols, l)
-    };
-    char name[256];
+    struct found f = { .r = r, .layer = l };
+    char name[256], want[64];
     int rc;
 
-    if (hp->tied && r->flags & ROW_HEAD && r->kind == ROW_MAT) return OK;
-    if (!hparams_name(hp, r, l, hp->from, name, sizeof name)) return OK;
-    f.t = source_find(ld->src, name);
-    if (!f.t) {
-        char cols[16] = "";
-        if (!required(hp, r)) return OK;
-        if (f.cols) snprintf(cols, sizeof cols, ", %d", f.cols);
-        return err_set(e, E_NOTFOUND, "%s: tensor %s is missing, expected [%d%s]",
-                       source_path(ld->src), name, f.rows, cols);
+    if (!hparams_has(hp, r, l) || !hparams_name(hp, r, l, 0, hp->from, name, sizeof name)) return OK;
+    layout_of(&f.lay, hp, r, l, hp->from);
+    for (struct layout y = f.lay; f.index < y.tensors; f.index++, f.lay = y) {
+        hparams_name(hp, r, l, f.index, hp->from, name, sizeof name);
+        f.t = source_find(ld->src, name);
+        if (!f.t && f.index == 0 && (!hparams_needs(hp, r, l) || is_packed(ld, r, l))) return OK;
+        if (!f.t) {
+            layout_text(&f.lay, want, sizeof want);
+            return err_set(e, E_NOTFOUND, "%s: tensor %s is missing, expected %s", source_path(ld->src), name, want);
+        }
+        if ((rc = check_found(ld, &f, name, e)) != OK) return rc;
+        ld->found[ld->n_found++] = f;
+        ld->m->weight_bytes += f.t->bytes;
+        ld->m->n_params += (uint64_t)f.lay.count * (uint64_t)f.lay.rows * (uint64_t)f.lay.cols;
     }
-    if ((rc = check_shape(ld, &f, name, e)) != OK) return rc;
-    if (!quant_can_decode(f.t->type))
-        return err_set(e, E_UNSUPPORTED, "%s: tensor %s is %s, which is no weight type",
-                       source_path(ld->src), name, dtype_name((int)f.t->type));
-    ld->found[ld->n_found++] = f;
-    ld->m->weight_bytes += f.t->bytes;
-    ld->m->n_params += (uint64_t)f.rows * (uint64_t)(f.cols ? f.cols : 1);
     return OK;
 }
 
@@ -111,7 +107,8 @@ static int find_all(struct loader *ld, struct err *e)
     int it = 0, rc;
 
     while (arch_row(hp->info, &it)) n_rows++;
-    ld->found = arena_array(&ld->arena, n_rows * (size_t)(hp->n_layers + 1), sizeof *ld->found);
+    ld->found = arena_array(&ld->arena, n_rows * (size_t)(hp->n_layers + 1) + source_n_tensors(ld->src),
+                            sizeof *ld->found);
     for (int l = -1; l < hp->n_layers; l++)
         for (it = 0, r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
             if (row_in_layer(r) == (l >= 0) && (rc = find_row(ld, r, l < 0 ? 0 : l, e)) != OK)
@@ -143,13 +140,15 @@ static void warn_bad(struct loader *ld, const struct found *f)
 /* Small matrices whole, of large ones the first, middle and last row. */
 static void look_for_nan(struct loader *ld, const struct found *f)
 {
-    int64_t rows = f->t->dims[0], cols = f->t->dims[1];
+    int64_t cols = f->t->dims[f->t->n_dims - 1], rows = 1;
     bool whole = f->t->bytes <= 65536;
-    int64_t n = whole ? rows : rows < 3 ? rows : 3;
+    int64_t n;
     uint64_t row_bytes;
     float *row;
 
     if (!dtype_row_bytes(f->t->type, (uint64_t)cols, &row_bytes)) return;
+    for (int i = 0; i + 1 < f->t->n_dims; i++) rows *= f->t->dims[i];
+    n = whole ? rows : rows < 3 ? rows : 3;
     row = mem_try_array((size_t)cols, sizeof *row);
     for (int64_t i = 0; row && i < n; i++) {
         int64_t r = whole || n < 3 ? i : i * (rows - 1) / 2;
@@ -175,48 +174,30 @@ static void *own(struct model *m, size_t n)
     return p;
 }
 
-static void transpose(float *dst, const float *src, int rows, int cols)
+/* A part's own copy: rows in order, in a type the backend can read (its own, else F16 of blocks, F32 of plain
+ * numbers). */
+static int copy_part(struct loader *ld, const struct found *f, int i, int part, struct weight *w, struct err *e)
 {
-    for (int r = 0; r < rows; r++)
-        for (int c = 0; c < cols; c++)
-            dst[(size_t)r * (size_t)cols + (size_t)c] = src[(size_t)c * (size_t)rows + (size_t)r];
-}
+    struct backend *be = part_of(ld->m, f)->be;
+    enum dtype from = f->t->type, to = be->weight_can(be, from) && quant_can_encode(from) ? from
+                                       : dtype_info((int)from)->quantized                 ? DT_F16
+                                                                                          : DT_F32;
+    int64_t rows = f->lay.part[part];
+    uint64_t bytes = 0;
+    float *tmp = mem_try_array((size_t)f->lay.cols, sizeof *tmp);
+    char *dst = NULL;
 
-/* A copy the backend can read: F16 of blocks, F32 of plain numbers, rows in order. */
-static int copy_weight(struct loader *ld, const struct found *f, struct weight *w, struct err *e)
-{
-    enum dtype to = dtype_info((int)f->t->type)->quantized ? DT_F16 : DT_F32;
-    int64_t cols = f->t->dims[1], rows = f->t->dims[0];
-    uint64_t from_bytes, to_bytes;
-    float *row = NULL, *flat = NULL;
-    char *dst;
-    int rc = OK;
-
-    dtype_row_bytes(f->t->type, (uint64_t)cols, &from_bytes);
-    dtype_row_bytes(to, (uint64_t)cols, &to_bytes);
-    dst = own(ld->m, (size_t)rows * to_bytes);
-    row = mem_try_array((size_t)cols, sizeof *row);
-    if (!dst || !row) goto nomem;
-    for (int64_t r = 0; r < rows; r++) {
-        quant_decode(f->t->type, (const char *)f->t->data + (size_t)r * from_bytes, row, cols);
-        quant_encode(to, row, dst + (size_t)r * to_bytes, cols);
-    }
-    if (f->transposed) {
-        size_t n = (size_t)rows * (size_t)cols * sizeof(float);
-        if (!(flat = own(ld->m, n))) goto nomem;
-        transpose(flat, (const float *)(void *)dst, f->rows, f->cols);
-        dst = (char *)flat;
-    }
+    if (!dtype_row_bytes(to, (uint64_t)f->lay.cols, &bytes)) to = DT_F32, bytes = (uint64_t)f->lay.cols * sizeof *tmp;
+    if (tmp) dst = own(ld->m, (size_t)rows * bytes);
+    for (int64_t r = 0; dst && r < rows; r++)
+        layout_read(&f->lay, f->t, i, part, r, to, dst + (size_t)r * bytes, tmp);
+    mem_free(tmp);
+    if (!dst)
+        return err_set(e, E_NOMEM, "%s: no memory for %llu bytes of tensor %.*s as %s", source_path(ld->src),
+                       (unsigned long long)((uint64_t)rows * bytes), STR_ARG(f->t->name), dtype_name((int)to));
     w->type = to;
     w->data = dst;
-    goto out;
-nomem:
-    rc = err_set(e, E_NOMEM, "%s: no memory for %llu bytes of tensor %.*s as %s",
-                 source_path(ld->src), (unsigned long long)((uint64_t)rows * to_bytes),
-                 STR_ARG(f->t->name), dtype_name((int)to));
-out:
-    mem_free(row);
-    return rc;
+    return OK;
 }
 
 /* Safetensors may begin a tensor at any byte; plain numbers want their own alignment. */
@@ -227,55 +208,56 @@ static bool aligned(const struct source_tensor *t)
     return (uintptr_t)t->data % n == 0;
 }
 
-static struct weight rows_from(const struct weight *w, int first, int n)
+/* Where a part of matrix i goes. */
+static struct weight *place(struct model *m, const struct found *f, int i, int part)
 {
-    struct weight s = *w;
-    uint64_t row_bytes = 0;
-    dtype_row_bytes(w->type, (uint64_t)w->cols, &row_bytes);
-    s.data = (const char *)w->data + (size_t)first * row_bytes;
-    s.rows = n;
-    return s;
-}
+    char *base = row_in_layer(f->r) ? (char *)&m->layers[f->layer] : (char *)m;
+    struct weight **list;
 
-static void place(struct model *m, const struct found *f, const struct weight *w)
-{
-    struct layer *y = &m->layers[f->layer];
-    int q = hparams_dim(&m->hp, DIM_Q, f->layer), k = hparams_dim(&m->hp, DIM_K, f->layer);
-    int v = hparams_dim(&m->hp, DIM_V, f->layer), ff = hparams_dim(&m->hp, DIM_FF, f->layer);
-    char *base = row_in_layer(f->r) ? (char *)y : (char *)m;
-    switch (f->r->kind) {
-    case ROW_QKV:
-        y->wq = rows_from(w, 0, q);
-        y->wk = rows_from(w, q, k);
-        y->wv = rows_from(w, q + k, v);
-        break;
-    case ROW_GATE_UP:
-        y->gate = rows_from(w, 0, ff);
-        y->up = rows_from(w, ff, ff);
-        break;
-    default: memcpy(base + f->r->at, w, sizeof *w);
-    }
+    if (!f->r->count) return (struct weight *)(void *)(base + f->r->at + (size_t)part * sizeof(struct weight));
+    list = (struct weight **)(void *)(base + f->r->at + (size_t)part * sizeof(void *));
+    if (!*list)
+        *list = arena_array(&m->arena, (size_t)(f->lay.count * f->lay.tensors), sizeof **list);
+    return *list + f->index + i;
 }
 
 static int load_matrix(struct loader *ld, const struct found *f, struct err *e)
 {
-    struct weight w = {
-        .type = f->t->type, .rows = f->rows, .cols = f->cols, .n = 1, .data = f->t->data
-    };
     struct backend *be = part_of(ld->m, f)->be;
+    const struct layout *y = &f->lay;
+    bool copy = !be->weight_can(be, f->t->type) || !aligned(f->t) || !layout_in_place(y);
+    uint64_t row_bytes = 0;
     int rc;
+
     filemap_need(f->t->data, f->t->bytes);
     look_for_nan(ld, f);
-    if ((!be->weight_can(be, w.type) || !aligned(f->t) || f->transposed) &&
-        (rc = copy_weight(ld, f, &w, e)) != OK)
-        return rc;
-    place(ld->m, f, &w);
+    dtype_row_bytes(f->t->type, (uint64_t)y->cols, &row_bytes);
+    for (int i = 0; i < y->count; i++)
+        for (int p = 0; p < y->n_parts; p++) {
+            struct weight *w = place(ld->m, f, i, p);
+            int64_t first = i * y->rows + layout_row(y, p, 0);
+            *w = (struct weight){ .type = f->t->type, .rows = (int)y->part[p], .cols = (int)y->cols, .n = 1 };
+            w->data = (const char *)f->t->data + (size_t)first * row_bytes;
+            if (copy && (rc = copy_part(ld, f, i, p, w, e)) != OK) return rc;
+        }
     return OK;
+}
+
+/* The first rows of learned positions may belong to no position. */
+static void skip_positions(struct model *m)
+{
+    struct weight *w = &m->positions;
+    uint64_t row_bytes = 0;
+
+    if (w->rows <= m->hp.pos_skip) return;
+    dtype_row_bytes(w->type, (uint64_t)w->cols, &row_bytes);
+    w->data = (const char *)w->data + (size_t)m->hp.pos_skip * row_bytes;
+    w->rows -= m->hp.pos_skip;
 }
 
 /* ---- vectors ---- */
 
-static size_t padded(int n) { return ((size_t)n + 15) / 16 * 16; }
+static size_t padded(int64_t n) { return ((size_t)n + 15) / 16 * 16; }
 
 static void load_scale(struct loader *ld, const struct found *f)
 {
@@ -285,38 +267,65 @@ static void load_scale(struct loader *ld, const struct found *f)
     memcpy((char *)&ld->m->layers[f->layer] + f->r->at, &v, sizeof v);
 }
 
-static void load_vector(struct loader *ld, const struct found *f, const struct part *p)
+static void load_vector(struct loader *ld, const struct found *f, const struct part *to)
 {
     const struct hparams *hp = &ld->m->hp;
-    float *v = ld->stage + ld->n_stage, *there = p->vectors + ld->n_stage;
+    const struct layout *y = &f->lay;
     char *base = row_in_layer(f->r) ? (char *)&ld->m->layers[f->layer] : (char *)ld->m;
-    uint64_t bytes;
 
-    if (dtype_row_bytes(f->t->type, (uint64_t)f->rows, &bytes))
-        quant_decode(f->t->type, f->t->data, v, f->rows);
-    if (!all_finite(v, f->rows)) warn_bad(ld, f);
-    for (int i = 0; i < f->rows; i++) {
-        if (f->r->flags & ROW_NORM) v[i] += hp->norm_bias1;
-        if (f->r->flags & ROW_RESIDUAL) v[i] *= hp->residual_scale;
+    for (int p = 0; p < y->n_parts; p++) {
+        int64_t n = y->part[p], all = n * y->count * y->tensors;
+        float *v = ld->stage + ld->n_stage + f->index * n, *there = to->vectors + ld->n_stage, tmp;
+        for (int64_t k = 0; k < n * y->count; k++)
+            layout_read(y, f->t, (int)(k / n), p, k % n, DT_F32, &v[k], &tmp);
+        if (!all_finite(v, n * y->count)) warn_bad(ld, f);
+        for (int64_t k = 0; k < n * y->count; k++) {
+            if (f->r->flags & ROW_NORM) v[k] += hp->norm_bias1;
+            if (f->r->flags & ROW_RESIDUAL) v[k] *= hp->residual_scale;
+        }
+        if (f->index == 0) memcpy(base + f->r->at + (size_t)p * sizeof there, &there, sizeof there);
+        if (f->index == y->tensors - 1) ld->n_stage += padded(all);
     }
-    memcpy(base + f->r->at, &there, sizeof there);
-    ld->n_stage += padded(f->rows);
+}
+
+static size_t vector_room(const struct found *f)
+{
+    size_t n = 0;
+
+    if (!row_is_vector(f->r) || f->index > 0) return 0;
+    for (int p = 0; p < f->lay.n_parts; p++) n += padded(f->lay.part[p] * f->lay.count * f->lay.tensors);
+    return n;
 }
 
 static size_t n_floats(const struct loader *ld, const struct part *p)
 {
-    size_t n = 0;
+    const struct hparams *hp = &ld->m->hp;
+    size_t n = hp->alibi != 0 ? padded(hp->layers[0].n_heads) : 0;
+
     for (int i = 0; i < ld->n_found; i++)
-        if (ld->found[i].r->kind == ROW_VEC && part_of(ld->m, &ld->found[i]) == p)
-            n += padded(ld->found[i].rows);
-    for (int i = 0; i < ld->m->hp.n_rope; i++) n += padded(ld->m->hp.rope[i].n_rot / 2);
+        if (part_of(ld->m, &ld->found[i]) == p) n += vector_room(&ld->found[i]);
+    for (int i = 0; i < hp->n_rope; i++) n += padded(hp->rope[i].n_rot / 2);
     return n;
 }
 
-/* All vectors of a part and the rotary frequencies in one block of its device's memory. */
+/* What no tensor holds: rotary frequencies, slopes. */
+static void make_vectors(struct loader *ld, struct part *p)
+{
+    const struct hparams *hp = &ld->m->hp;
+
+    for (int i = 0; i < hp->n_rope; i++) {
+        rotary_freq(&hp->rope[i], 0, ld->stage + ld->n_stage);
+        p->rope_freq[i] = p->vectors + ld->n_stage;
+        ld->n_stage += padded(hp->rope[i].n_rot / 2);
+    }
+    if (hp->alibi == 0) return;
+    hparams_slopes(hp, hp->layers[0].n_heads, ld->stage + ld->n_stage);
+    p->slopes = p->vectors + ld->n_stage;
+}
+
+/* All vectors of a part in one block of its device's memory. */
 static int load_vectors(struct loader *ld, struct part *p, struct err *e)
 {
-    struct model *m = ld->m;
     size_t n = n_floats(ld, p);
     int rc;
 
@@ -326,20 +335,18 @@ static int load_vectors(struct loader *ld, struct part *p, struct err *e)
     if (!ld->stage)
         return err_set(e, E_NOMEM, "no memory for %zu bytes of norms and biases",
                        n * sizeof(float));
+    if (!n) return OK;
     if ((rc = p->be->alloc(p->be, (void **)&p->vectors, n * sizeof(float), MEM_WEIGHTS, e)) != OK)
         return rc;
     p->vector_bytes = n * sizeof(float);
 
     for (int i = 0; i < ld->n_found; i++) {
-        if (part_of(m, &ld->found[i]) != p) continue;
-        if (ld->found[i].r->kind == ROW_VEC) load_vector(ld, &ld->found[i], p);
-        if (ld->found[i].r->kind == ROW_SCALE) load_scale(ld, &ld->found[i]);
+        const struct found *f = &ld->found[i];
+        if (part_of(ld->m, f) != p) continue;
+        if (row_is_vector(f->r)) load_vector(ld, f, p);
+        if (f->r->kind == ROW_SCALE) load_scale(ld, f);
     }
-    for (int i = 0; i < m->hp.n_rope; i++) {
-        rotary_freq(&m->hp.rope[i], 0, ld->stage + ld->n_stage);
-        p->rope_freq[i] = p->vectors + ld->n_stage;
-        ld->n_stage += padded(m->hp.rope[i].n_rot / 2);
-    }
+    make_vectors(ld, p);
     p->be->put(p->be, p->vectors, ld->stage, p->vector_bytes);
     return p->be->sync(p->be, e);
 }
@@ -357,18 +364,35 @@ static int drop_weight(struct backend *be, struct weight *w, struct err *e)
     return OK;
 }
 
+static int each_expert(struct model *m, int l, weight_fn *fn, struct err *e)
+{
+    struct layer *y = &m->layers[l];
+    struct weight *all[] = { y->x_gate, y->x_up, y->x_down };
+    int rc = OK;
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        for (int k = 0; all[i] && k < m->hp.moe.n && rc == OK; k++)
+            if (all[i][k].rows) rc = fn(model_part(m, l)->be, &all[i][k], e);
+    return rc;
+}
+
 static int each_weight(struct model *m, weight_fn *fn, struct err *e)
 {
+    struct weight *first[] = { &m->embd, &m->positions, &m->proj_in }, *last[] = { &m->head, &m->proj_out };
     int rc = OK;
 
     if (m->n_parts == 0) return OK;
-    if (m->embd.rows) rc = fn(m->parts[0].be, &m->embd, e);
-    if (m->head.rows && rc == OK) rc = fn(m->parts[m->n_parts - 1].be, &m->head, e);
-    for (int l = 0; m->layers && l < m->hp.n_layers; l++) {
+    for (size_t i = 0; i < sizeof first / sizeof first[0] && rc == OK; i++)
+        if (first[i]->rows) rc = fn(m->parts[0].be, first[i], e);
+    for (size_t i = 0; i < sizeof last / sizeof last[0] && rc == OK; i++)
+        if (last[i]->rows) rc = fn(m->parts[m->n_parts - 1].be, last[i], e);
+    for (int l = 0; m->layers && l < m->hp.n_layers && rc == OK; l++) {
         struct layer *y = &m->layers[l];
-        struct weight *all[] = { &y->wq, &y->wk, &y->wv, &y->wo, &y->gate, &y->up, &y->down };
+        struct weight *all[] = { &y->wq, &y->wk, &y->wv, &y->wo, &y->gate, &y->up, &y->down, &y->router,
+                                 &y->shared_gate };
         for (size_t i = 0; i < sizeof all / sizeof all[0] && rc == OK; i++)
             if (all[i]->rows) rc = fn(model_part(m, l)->be, all[i], e);
+        if (rc == OK) rc = each_expert(m, l, fn, e);
     }
     return rc;
 }
@@ -395,9 +419,10 @@ int weights_load(struct model *m, const struct source *src, struct err *e)
     if ((rc = find_all(&ld, e)) != OK) goto out;
     for (int i = 0; i < ld.n_found; i++) {
         const struct found *f = &ld.found[i];
-        if (f->r->kind == ROW_VEC || f->r->kind == ROW_SCALE) continue;
+        if (row_is_vector(f->r) || f->r->kind == ROW_SCALE) continue;
         if ((rc = load_matrix(&ld, f, e)) != OK) goto out;
     }
+    skip_positions(m);
     for (int i = 0; i < m->n_parts; i++)
         if ((rc = load_vectors(&ld, &m->parts[i], e)) != OK) goto out;
     if (ld.n_bad > 8) log_warn("%s: %d tensors in all hold NaN or Inf", source_path(src), ld.n_bad);

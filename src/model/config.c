@@ -1,0 +1,88 @@
+#include "model/config.h"
+
+#include <stdio.h>
+
+struct key {
+    char s[160];
+};
+
+static struct key key_of(const struct config *c, const char *dict, const char *name)
+{
+    struct key k;
+    snprintf(k.s, sizeof k.s, "%s%s%s", c->in, dict, name);
+    return k;
+}
+
+bool config_value(const struct config *c, const char *dict, const char *name, struct value *out)
+{
+    return source_key(c->src, key_of(c, dict, name).s, out);
+}
+
+bool config_has(const struct config *c, const char *dict, const char *name)
+{
+    struct value v;
+    return config_value(c, dict, name, &v);
+}
+
+bool config_f64(const struct config *c, const char *dict, const char *name, double *out)
+{
+    return source_f64(c->src, key_of(c, dict, name).s, out);
+}
+
+bool config_str(const struct config *c, const char *dict, const char *name, struct str *out)
+{
+    return source_str(c->src, key_of(c, dict, name).s, out);
+}
+
+bool config_flag(const struct config *c, const char *dict, const char *name, bool otherwise)
+{
+    bool b = otherwise;
+    source_bool(c->src, key_of(c, dict, name).s, &b);
+    return b;
+}
+
+bool config_int(const struct config *c, const char *name, int *out)
+{
+    int64_t v;
+    if (!source_i64(c->src, key_of(c, "", name).s, &v) || v < 0 || v > INT32_MAX) return false;
+    *out = (int)v;
+    return true;
+}
+
+bool config_bool(const struct config *c, const char *name, bool otherwise)
+{
+    return config_flag(c, "", name, otherwise);
+}
+
+bool config_null(const struct config *c, const char *name)
+{
+    struct key k = key_of(c, "", name);
+    if (config_has(c, "", name)) return false;
+    for (size_t i = 0; i < source_n_keys(c->src); i++)
+        if (strcmp(source_key_name(c->src, i), k.s) == 0) return true;
+    return false;
+}
+
+double config_or(const struct config *c, const char *name, double otherwise)
+{
+    double v = otherwise;
+    if (config_f64(c, "", name, &v)) return v;
+    return config_null(c, name) ? 0 : otherwise;
+}
+
+bool config_any(const struct config *c, const char *const *names, int *out)
+{
+    for (; *names; names++)
+        if (config_int(c, *names, out)) return true;
+    return false;
+}
+
+int config_need(const struct config *c, const char *const *names, int *out, struct err *e)
+{
+    if (config_any(c, names, out) && *out > 0) return OK;
+    for (const char *const *n = names; *n; n++)
+        if (config_has(c, "", *n))
+            return err_set(e, E_FORMAT, "%s: config.json: %s%s is not a positive number",
+                           source_path(c->src), c->in, *n);
+    return err_set(e, E_FORMAT, "%s: config.json has no %s%s", source_path(c->src), c->in, *names);
+}

@@ -1,0 +1,248 @@
+/* hparams_hf_rope.c - which layers slide, which turn and how, from config.json: old spellings
+ * (rope_scaling, rope_theta) beside new ones (rope_parameters). */
+#include "model/config.h"
+
+#include "model/rotary.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* ---- windows ---- */
+
+static bool layer_type_is(const struct config *c, int l, const char *name)
+{
+    char key[64];
+    struct str s;
+    snprintf(key, sizeof key, "layer_types.%d", l);
+    return config_str(c, "", key, &s) && str_is(s, name);
+}
+
+/* "LLLG": local and global ones in turn. */
+static bool local_by_letters(const struct config *c, int l, bool *local)
+{
+    struct str s;
+    if (!config_str(c, "", "sliding_window_pattern", &s) || !s.n) return false;
+    *local = s.p[(size_t)l % s.n] == 'L';
+    return true;
+}
+
+/* Does layer l have the window, by the rule of the architecture where layer_types is missing? */
+static bool sliding_by_rule(const struct config *c, const struct hparams *hp, int l)
+{
+    int every = c->arch->window_every, n = 28;
+    bool local;
+
+    if (c->arch->flags & ARCH_NO_ROPE) return hp->layers[l].rope < 0;
+    switch (c->arch->window_rule) {
+    case WINDOW_FROM: config_int(c, "max_window_layers", &n); return l >= n;
+    case WINDOW_ODD: config_int(c, "max_window_layers", &n); return l % 2 == 0 && l < n;
+    case WINDOW_EVERY: break;
+    }
+    if (local_by_letters(c, l, &local)) return local;
+    if (every && config_int(c, "sliding_window_pattern", &n) && n > 0) every = n;
+    return every == 0 || (l + 1) % every != 0;
+}
+
+/* Kinds of layers that nobody here knows are refused, not taken for others. */
+static int check_types(const struct config *c, const struct hparams *hp, struct err *e)
+{
+    char key[64];
+    struct str s;
+
+    for (int l = 0; c->arch->flags & ARCH_LAYER_TYPES && l < hp->n_layers; l++) {
+        snprintf(key, sizeof key, "layer_types.%d", l);
+        if (config_str(c, "", key, &s) && !str_is(s, "full_attention") && !str_is(s, "sliding_attention"))
+            return err_set(e, E_UNSUPPORTED, "%s: config.json: layer_types has \"%.*s\", which is not known",
+                           source_path(c->src), STR_ARG(str_take(s, 64)));
+    }
+    return OK;
+}
+
+/* Architectures that let position come from windows alone. */
+static void still_layers(const struct config *c, struct hparams *hp)
+{
+    bool any = false;
+
+    for (int l = 0; l < hp->n_layers; l++) any |= hp->layers[l].window > 0;
+    if (!any && c->arch->flags & ARCH_ROPE_ALL && config_null(c, "sliding_window")) return;
+    for (int l = 0; l < hp->n_layers; l++)
+        if (!hp->layers[l].window) hp->layers[l].rope = -1;
+}
+
+void hparams_hf_windows(const struct config *c, struct hparams *hp)
+{
+    unsigned f = c->arch->flags;
+    double wide = config_or(c, "sliding_window", c->arch->window);
+    int window = wide > 0 && wide < INT32_MAX ? (int)wide : 0;
+    bool typed = f & ARCH_LAYER_TYPES && config_has(c, "", "layer_types.0");
+
+    if (!(f & (ARCH_WINDOW | ARCH_LAYER_TYPES))) return;
+    if (f & ARCH_USE_WINDOW && !(f & ARCH_USE_RULE && typed) &&
+        !config_bool(c, "use_sliding_window", false))
+        return;
+    for (int l = 0; l < hp->n_layers; l++)
+        if (typed ? layer_type_is(c, l, "sliding_attention") : sliding_by_rule(c, hp, l))
+            hp->layers[l].window = window;
+    if (f & ARCH_ROPE_SLIDING) still_layers(c, hp);
+}
+
+/* Where there are two rotary bases, a layer of the sliding kind takes the second. */
+static bool layer_slides(const struct config *c, const struct hparams *hp, int l)
+{
+    return config_has(c, "", "layer_types.0") ? layer_type_is(c, l, "sliding_attention")
+                                       : sliding_by_rule(c, hp, l);
+}
+
+/* ---- rotary ---- */
+
+static const float *read_factors(const struct config *c, struct arena *a, const char *dict,
+                                 const char *name, int n)
+{
+    struct value list, v;
+    float *out;
+    double f;
+    if (!config_value(c, dict, name, &list) || list.kind != VALUE_LIST ||
+        list.n != (size_t)n)
+        return NULL;
+    out = arena_array(a, (size_t)n, sizeof *out);
+    for (int i = 0; i < n; i++) {
+        if (!value_at(&list, (size_t)i, &v) || !value_f64(&v, &f) || !(f > 0)) return NULL;
+        out[i] = (float)f;
+    }
+    return out;
+}
+
+static int read_scaling_type(const struct config *c, struct rope_hp *r, const char *dict,
+                             struct err *e)
+{
+    struct str type = STR("default");
+    if (!config_str(c, dict, "rope_type", &type))
+        config_str(c, dict, "type", &type);
+    if (c->arch->flags & ARCH_LONGROPE && (str_is(type, "su") || str_is(type, "yarn")))
+        type = STR("longrope");
+    if (!rope_scaling_by_name(type, &r->scaling))
+        return err_set(e, E_UNSUPPORTED, "%s: config.json: rope type \"%.*s\" is not known",
+                       source_path(c->src), STR_ARG(str_take(type, 64)));
+    return OK;
+}
+
+/* original_max_position_embeddings: the one outside the dictionary wins, as its library has it. */
+static double read_orig_ctx(const struct config *c, const char *dict, int n_ctx)
+{
+    const char *name = "original_max_position_embeddings";
+    double v;
+    if (config_f64(c, "", name, &v)) return v;
+    if (c->arch->orig_ctx) return c->arch->orig_ctx;
+    if (config_f64(c, dict, name, &v)) return v;
+    return n_ctx;
+}
+
+/* The factor positions are stretched by, and the one yarn and longrope give cos and sin. */
+static int read_rope_factor(const struct config *c, const struct hparams *hp, struct rope_hp *r,
+                            const char *dict, struct err *e)
+{
+    double mscale = 0, mscale_all = 0;
+    r->attn_factor = 1;
+    r->factor = 1;
+    if (r->scaling == ROPE_NONE) return OK;
+    if (!config_f64(c, dict, "factor", &r->factor)) {
+        if (r->scaling != ROPE_YARN && r->scaling != ROPE_LONGROPE)
+            return err_set(e, E_FORMAT, "%s: config.json: %s scaling has no factor",
+                           source_path(c->src), rope_scaling_name(r->scaling));
+        r->factor = hp->n_ctx / r->orig_ctx;
+    }
+    if (r->scaling != ROPE_YARN && r->scaling != ROPE_LONGROPE) return OK;
+    if (config_f64(c, dict, "attention_factor", &r->attn_factor)) return OK;
+    config_f64(c, dict, "mscale", &mscale);
+    config_f64(c, dict, "mscale_all_dim", &mscale_all);
+    r->attn_factor = r->scaling == ROPE_YARN ? rotary_yarn_factor(r->factor, mscale, mscale_all)
+                                             : rotary_long_factor(r->factor, r->orig_ctx);
+    return OK;
+}
+
+static int read_rope(const struct config *c, struct hparams *hp, struct arena *a, struct rope_hp *r,
+                     const char *dict, double theta, struct err *e)
+{
+    double partial = c->arch->flags & ARCH_PARTIAL_ROPE ? c->arch->partial : 1;
+    int rc = read_scaling_type(c, r, dict, e);
+    if (rc != OK) return rc;
+
+    r->theta = theta;
+    config_f64(c, dict, "rope_theta", &r->theta);
+    if (c->arch->flags & ARCH_PARTIAL_ROPE && !config_f64(c, dict, "partial_rotary_factor", &partial) &&
+        !config_f64(c, "", "partial_rotary_factor", &partial))
+        config_f64(c, "", "rotary_pct", &partial);
+    if (!(partial > 0 && partial <= 1))
+        return err_set(e, E_FORMAT, "%s: config.json: partial_rotary_factor %g makes no sense",
+                       source_path(c->src), partial);
+    r->n_rot = (int)(hp->layers[0].head_dim * partial);
+    r->max_ctx = hp->n_ctx;
+    r->orig_ctx = read_orig_ctx(c, dict, hp->n_ctx);
+    r->low_freq = 1;
+    r->high_freq = 4;
+    config_f64(c, dict, "low_freq_factor", &r->low_freq);
+    config_f64(c, dict, "high_freq_factor", &r->high_freq);
+    if (!config_f64(c, dict, "beta_fast", &r->beta_fast) || r->beta_fast == 0) r->beta_fast = 32;
+    if (!config_f64(c, dict, "beta_slow", &r->beta_slow) || r->beta_slow == 0) r->beta_slow = 1;
+    r->truncate = config_flag(c, dict, "truncate", true);
+    if ((rc = read_rope_factor(c, hp, r, dict, e)) != OK) return rc;
+
+    if (r->scaling == ROPE_LLAMA3 && !(r->high_freq > r->low_freq && r->low_freq > 0))
+        return err_set(e, E_FORMAT,
+                       "%s: config.json: llama3 scaling between %g and %g makes no sense",
+                       source_path(c->src), r->low_freq, r->high_freq);
+    if (r->scaling != ROPE_LONGROPE) return OK;
+    r->long_factor = read_factors(c, a, dict, "long_factor", r->n_rot / 2);
+    r->short_factor = read_factors(c, a, dict, "short_factor", r->n_rot / 2);
+    if (r->long_factor && r->short_factor) return OK;
+    return err_set(e, E_FORMAT, "%s: config.json: longrope needs %d short and long factors",
+                   source_path(c->src), r->n_rot / 2);
+}
+
+static bool is_dict(const struct config *c, const char *dict)
+{
+    return config_has(c, dict, "rope_type") || config_has(c, dict, "type") || config_has(c, dict, "factor") ||
+           config_has(c, dict, "rope_theta");
+}
+
+static void read_no_rope(const struct config *c, struct hparams *hp)
+{
+    int every = 4;
+    bool listed = config_has(c, "", "no_rope_layers.0");
+    config_int(c, "no_rope_layer_interval", &every);
+    for (int l = 0; l < hp->n_layers; l++) {
+        char key[64];
+        int turns = every < 1 || (l + 1) % every != 0;
+        snprintf(key, sizeof key, "no_rope_layers.%d", l);
+        if (listed && !config_int(c, key, &turns)) turns = config_bool(c, key, true);
+        if (!turns) hp->layers[l].rope = -1;
+    }
+}
+
+int hparams_hf_ropes(const struct config *c, struct hparams *hp, struct arena *a, struct err *e)
+{
+    double theta = c->arch->theta != 0 ? c->arch->theta : 10000, local = c->arch->theta_window;
+    const char *old = "rope_scaling.", *dict = is_dict(c, old) ? old : "rope_parameters.";
+    int rc = check_types(c, hp, e);
+
+    if (rc != OK) return rc;
+    if (!config_f64(c, "", "rope_theta", &theta)) config_f64(c, "", "rotary_emb_base", &theta);
+    for (int l = 0; c->arch->flags & ARCH_ROPELESS && l < hp->n_layers; l++) hp->layers[l].rope = -1;
+    if (c->arch->flags & ARCH_ROPELESS) return OK;
+    if (c->arch->flags & ARCH_NO_ROPE) read_no_rope(c, hp);
+    if (!(c->arch->flags & ARCH_TWO_ROPES)) {
+        hp->n_rope = 1;
+        return read_rope(c, hp, a, &hp->rope[0], dict, theta, e);
+    }
+    /* The old dictionary is about the layers without a window only. */
+    config_f64(c, "", "rope_local_base_freq", &local);
+    config_f64(c, "rope_parameters.full_attention.", "rope_theta", &theta);
+    hp->n_rope = 2;
+    rc = read_rope(c, hp, a, &hp->rope[0], dict == old ? old : "rope_parameters.full_attention.",
+                   theta, e);
+    if (rc == OK)
+        rc = read_rope(c, hp, a, &hp->rope[1], "rope_parameters.sliding_attention.", local, e);
+    for (int l = 0; l < hp->n_layers; l++)
+        if (layer_slides(c, hp, l)) hp->layers[l].rope = 1;
+    return rc;
+}

@@ -1,0 +1,121 @@
+#include "model/layout.h"
+
+#include "kernel/quant.h"
+
+#include <stdio.h>
+
+static void set_parts(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l)
+{
+    static const enum dim qkv[] = { DIM_Q, DIM_K, DIM_V };
+
+    y->n_parts = 1;
+    y->part[0] = y->rows;
+    if (r->kind == ROW_QKV) {
+        y->n_parts = 3;
+        for (int i = 0; i < 3; i++) y->part[i] = hparams_dim(hp, qkv[i], l);
+    } else if (r->kind == ROW_GATE_UP) {
+        y->n_parts = 2;
+        y->part[0] = y->part[1] = y->rows / 2;
+    }
+}
+
+void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l, enum source_kind world)
+{
+    const struct layer_hp *w = &hp->layers[l < hp->n_layers ? l : 0];
+    const char *name = world == SOURCE_GGUF ? r->gguf : r->hf;
+    int n = r->count ? hparams_dim(hp, r->count, l) : 1;
+    bool many = name && strchr(name, '#');
+    unsigned f = world == SOURCE_HF ? r->flags : 0;
+
+    *y = (struct layout){ .count = many ? 1 : n, .tensors = many ? n : 1, .rows = hparams_dim(hp, r->rows, l),
+                          .vector = r->cols == DIM_NONE, .heads = w->n_heads, .kv_heads = w->n_kv_heads };
+    y->cols = y->vector ? 1 : hparams_dim(hp, r->cols, l);
+    y->turned = f & ROW_TURNED && !y->vector;
+    if (f & ROW_GROUPS && w->n_kv_heads > 1) y->order = ORDER_GROUPS;
+    if (f & ROW_ALTERNATE) y->order = ORDER_ALTERNATE;
+    set_parts(y, hp, r, l);
+    if (r->count && !many) y->dims[y->n_dims++] = n;
+    y->dims[y->n_dims++] = y->turned ? y->cols : y->rows;
+    if (!y->vector) y->dims[y->n_dims++] = y->turned ? y->rows : y->cols;
+}
+
+bool layout_fits(const struct layout *y, const struct source_tensor *t, bool *flipped)
+{
+    int64_t n = 1, want = 1;
+    bool same = t->n_dims == y->n_dims;
+
+    *flipped = false;
+    for (int i = 0; i < t->n_dims; i++) n *= t->dims[i];
+    for (int i = 0; i < y->n_dims; i++) want *= y->dims[i];
+    for (int i = 0; same && i < y->n_dims; i++) same = t->dims[i] == y->dims[i];
+    if (same) return true;
+    if (n != want) return false;
+    /* Vectors, and matrices of one row, may have fewer or more dimensions of 1. */
+    if (y->vector && (t->n_dims < 2 || n == 1)) return true;
+    if (y->rows == 1 && y->count == 1 && t->n_dims == 1) return true;
+    *flipped = t->n_dims == 2 && y->n_dims == 2 && t->dims[0] == y->dims[1] && t->dims[1] == y->dims[0] &&
+               !dtype_info((int)t->type)->quantized;
+    return *flipped;
+}
+
+void layout_text(const struct layout *y, char *out, size_t cap)
+{
+    size_t n = (size_t)snprintf(out, cap, "[");
+
+    for (int i = 0; i < y->n_dims && n < cap; i++)
+        n += (size_t)snprintf(out + n, cap - n, "%s%lld", i ? ", " : "", (long long)y->dims[i]);
+    if (n < cap) snprintf(out + n, cap - n, "]");
+}
+
+/* Row r of the whole, q then k then v, in groups of a KV head's queries, its key and its value. */
+static int64_t grouped(const struct layout *y, int64_t r)
+{
+    int64_t per = y->heads / y->kv_heads, dim = y->part[1] / y->kv_heads, head = r / dim, at;
+
+    if (head < y->heads) at = head / per * (per + 2) + head % per;
+    else if (head < y->heads + y->kv_heads) at = (head - y->heads) * (per + 2) + per;
+    else at = (head - y->heads - y->kv_heads) * (per + 2) + per + 1;
+    return at * dim + r % dim;
+}
+
+int64_t layout_row(const struct layout *y, int part, int64_t r)
+{
+    if (y->order == ORDER_ALTERNATE) return r * y->n_parts + part;
+    for (int i = 0; i < part; i++) r += y->part[i];
+    return y->order == ORDER_GROUPS ? grouped(y, r) : r;
+}
+
+bool layout_in_place(const struct layout *y) { return y->order == ORDER_PLAIN && !y->turned; }
+
+/* A row that lies across the stored ones. */
+static void read_turned(const struct layout *y, const struct source_tensor *t, const char *data, int64_t row,
+                        float *out)
+{
+    size_t size = (size_t)dtype_info((int)t->type)->bytes;
+
+    for (int64_t c = 0; c < y->cols; c++)
+        quant_decode(t->type, data + ((size_t)c * (size_t)y->rows + (size_t)row) * size, &out[c], 1);
+}
+
+void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r, enum dtype to,
+                 void *dst, float *tmp)
+{
+    int64_t row = layout_row(y, part, r);
+    uint64_t bytes = 0;
+    const char *data = t->data;
+
+    if (y->turned) {
+        data += (size_t)i * (size_t)y->rows * (size_t)y->cols * (size_t)dtype_info((int)t->type)->bytes;
+        read_turned(y, t, data, row, tmp);
+        quant_encode(to, tmp, dst, y->cols);
+        return;
+    }
+    dtype_row_bytes(t->type, (uint64_t)y->cols, &bytes);
+    data += ((size_t)i * (size_t)y->rows + (size_t)row) * bytes;
+    if (t->type == to) {
+        memcpy(dst, data, bytes);
+        return;
+    }
+    quant_decode(t->type, data, tmp, y->cols);
+    quant_encode(to, tmp, dst, y->cols);
+}

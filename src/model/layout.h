@@ -1,0 +1,45 @@
+/* layout.h - how a tensor of the table lies in a file: its shape there, and where its rows are.
+ *
+ * GGUF files have matrices [out, in] with rows in order. Folders have what each library made of it:
+ * turned matrices, rows of q, k and v by head, gate and up in turn. */
+#ifndef TERN_MODEL_LAYOUT_H
+#define TERN_MODEL_LAYOUT_H
+
+#include "model/hparams.h"
+
+enum row_order {
+    ORDER_PLAIN,
+    ORDER_GROUPS,            /* q, k, v by KV head: its queries, its key, its value */
+    ORDER_ALTERNATE          /* parts in turn */
+};
+
+struct layout {
+    int n_dims;              /* as stored, slowest first */
+    int64_t dims[3];
+    int count;               /* matrices (or vectors) in one tensor */
+    int tensors;             /* of the name with '#': so many of them */
+    int64_t rows, cols;      /* of a matrix as it is used, all parts; a vector has cols 1 */
+    bool turned, vector;
+    enum row_order order;
+    int n_parts;
+    int64_t part[3];         /* rows of each */
+    int heads, kv_heads;     /* ORDER_GROUPS */
+};
+
+/* The row must be there in that world (hparams_has, a name). */
+void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l, enum source_kind world);
+
+/* Has the tensor this shape? *flipped: an embedding [in, out], which some files have. */
+bool layout_fits(const struct layout *y, const struct source_tensor *t, bool *flipped);
+/* "[4, 320, 64]" */
+void layout_text(const struct layout *y, char *out, size_t cap);
+
+/* Where row r of a part is among the stored rows. */
+int64_t layout_row(const struct layout *y, int part, int64_t r);
+/* Are the parts where they are used: whole rows behind each other? Then nothing has to be copied. */
+bool layout_in_place(const struct layout *y);
+
+/* Reads row r of a part of matrix i as type `to`; tmp has room for the row as F32. The tensor fits y. */
+void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r, enum dtype to,
+                 void *dst, float *tmp);
+#endif

@@ -1,0 +1,211 @@
+/* naming_keys.c - hyper-parameters as keys of a GGUF file. */
+#include "model/naming.h"
+
+#include "model/rotary.h"
+
+#include <math.h>
+#include <stdio.h>
+
+struct keys {
+    const struct hparams *hp;
+    struct ggufw *w;
+    char buf[160];
+};
+
+static const char *key(struct keys *k, const char *name)
+{
+    snprintf(k->buf, sizeof k->buf, "%s.%s", k->hp->arch, name);
+    return k->buf;
+}
+
+static void put_int(struct keys *k, const char *name, int v)
+{
+    ggufw_u32(k->w, key(k, name), (uint32_t)v);
+}
+static void put_f32(struct keys *k, const char *name, double v)
+{
+    ggufw_f32(k->w, key(k, name), (float)v);
+}
+static void put_str(struct keys *k, const char *name, const char *v)
+{
+    ggufw_str(k->w, key(k, name), str_c(v));
+}
+
+static void put_windows(struct keys *k)
+{
+    const struct hparams *hp = k->hp;
+    struct arena a = { 0 };
+    bool *list = arena_array(&a, (size_t)hp->n_layers, sizeof *list);
+    int window = 0, n = 0;
+    for (int l = 0; l < hp->n_layers; l++) {
+        list[l] = hp->layers[l].window > 0 || hp->layers[l].rope == 1;
+        n += list[l];
+        if (hp->layers[l].window) window = hp->layers[l].window;
+    }
+    if (n || (hp->info->window_every && !(hp->info->flags & ARCH_WINDOW_KEYED))) {
+        put_int(k, "attention.sliding_window", window);
+        ggufw_bools(k->w, key(k, "attention.sliding_window_pattern"), list, (size_t)hp->n_layers);
+    }
+    if (hp->info->flags & (ARCH_NO_ROPE | ARCH_ROPE_SLIDING)) {
+        for (int l = 0; l < hp->n_layers; l++) list[l] = hp->layers[l].rope >= 0;
+        ggufw_bools(k->w, key(k, "rope.layers"), list, (size_t)hp->n_layers);
+    }
+    arena_release(&a);
+}
+
+static void put_rope(struct keys *k)
+{
+    const struct rope_hp *r = &k->hp->rope[0];
+    if (k->hp->n_rope == 0) return;
+    put_int(k, "rope.dimension_count", r->n_rot);
+    put_f32(k, "rope.freq_base", r->theta);
+    if (k->hp->n_rope > 1) put_f32(k, "rope.freq_base_swa", k->hp->rope[1].theta);
+    if (r->scaling == ROPE_NONE || r->scaling == ROPE_LLAMA3)
+        return; /* llama3 is a tensor of divisors */
+    put_str(k, "rope.scaling.type", rope_scaling_name(r->scaling));
+    put_f32(k, "rope.scaling.factor", r->factor);
+    if (r->scaling == ROPE_LINEAR || r->scaling == ROPE_DYNAMIC) return;
+    put_int(k, "rope.scaling.original_context_length", (int)r->orig_ctx);
+    if (r->scaling == ROPE_LONGROPE) {
+        put_f32(k, "rope.scaling.attn_factor", r->attn_factor);
+        if (r->attn_factor_long != 0) put_f32(k, "rope.scaling.attn_factor_long", r->attn_factor_long);
+        return;
+    }
+    put_f32(k, "rope.scaling.attn_factor", r->attn_factor / rotary_yarn_factor(r->factor, 0, 0));
+    put_f32(k, "rope.scaling.yarn_beta_fast", r->beta_fast);
+    put_f32(k, "rope.scaling.yarn_beta_slow", r->beta_slow);
+    ggufw_bool(k->w, key(k, "rope.scaling.yarn_truncate"), r->truncate);
+}
+
+/* The scale of scores: one number, or one a layer where they differ. */
+static void put_attn_scale(struct keys *k)
+{
+    const struct hparams *hp = k->hp;
+    struct arena a = { 0 };
+    float *list = arena_array(&a, (size_t)hp->n_layers, sizeof *list);
+    bool own = false, same = true;
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct layer_hp *w = &hp->layers[l];
+        own |= w->attn_scale != 0 && w->attn_scale != 1 / sqrtf((float)w->head_dim);
+        list[l] = w->attn_scale != 0 ? w->attn_scale : hp->attn_scale;
+        same &= list[l] == list[0];
+    }
+    if (own && !same) ggufw_f32s(k->w, key(k, "attention.scale"), list, (size_t)hp->n_layers);
+    else if (own || hp->attn_scale != 0) put_f32(k, "attention.scale", list[0]);
+    arena_release(&a);
+}
+
+static void put_moe(struct keys *k)
+{
+    static const int func[] = { [ROUTE_SOFTMAX] = 1, [ROUTE_SIGMOID] = 2, [ROUTE_TOP_SOFTMAX] = 3,
+                                [ROUTE_SPARSEMIXER] = 1 };
+    const struct moe_hp *m = &k->hp->moe;
+    const struct layer_hp *last = &k->hp->layers[k->hp->n_layers - 1];
+    int dense = 0;
+
+    if (!m->n) return;
+    while (dense < k->hp->n_layers && !k->hp->layers[dense].moe) dense++;
+    put_int(k, "expert_count", m->n);
+    put_int(k, "expert_used_count", m->n_used);
+    put_int(k, "expert_feed_forward_length", m->n_ff);
+    if (last->n_ff && last->moe) {
+        put_int(k, "expert_shared_feed_forward_length", last->n_ff);
+        put_int(k, "expert_shared_count", last->n_ff / m->n_ff > 0 ? last->n_ff / m->n_ff : 1);
+    }
+    if (k->hp->info->moe.dense_ff) put_int(k, "leading_dense_block_count", dense);
+    put_int(k, "expert_gating_func", func[m->route]);
+    ggufw_bool(k->w, key(k, "expert_weights_norm"), m->norm);
+    put_f32(k, "expert_weights_scale", m->scale);
+    if (m->n_groups) {
+        put_int(k, "expert_group_count", m->n_groups);
+        put_int(k, "expert_group_used_count", m->n_groups_used);
+    }
+    if (m->route == ROUTE_SPARSEMIXER) put_f32(k, "expert_jitter", m->jitter);
+}
+
+/* Blocks that are not as most models have them. */
+static void put_kind(struct keys *k)
+{
+    const struct hparams *hp = k->hp;
+
+    if (hp->info->flags & ARCH_PARALLEL_KEY) ggufw_bool(k->w, key(k, "use_parallel_residual"), hp->parallel);
+    if (hp->alibi != 0) put_f32(k, "attention.max_alibi_bias", hp->alibi);
+    if (hp->clip_qkv != 0) put_f32(k, "attention.clamp_kqv", hp->clip_qkv);
+    if (hp->norm_after) ggufw_bool(k->w, key(k, "norm_after"), true);
+    if (hp->norm_residual) ggufw_bool(k->w, key(k, "norm_residual"), true);
+    if (!hp->last_norm) ggufw_bool(k->w, key(k, "last_norm"), false);
+}
+
+static void put_scales(struct keys *k)
+{
+    const struct hparams *hp = k->hp;
+    put_attn_scale(k);
+    if (hp->info->flags & ARCH_LOGIT_SCALE) put_f32(k, "logit_scale", hp->logit_scale);
+    if (hp->info->flags & ARCH_MULTIPLIERS) {
+        put_f32(k, "embedding_scale", hp->embd_scale);
+        put_f32(k, "residual_scale", hp->residual_scale);
+        put_f32(k, "logit_scale", 1 / hp->logit_scale);
+    }
+    if (hp->info->flags & ARCH_ATTN_CAP) put_f32(k, "attn_logit_softcapping", hp->attn_softcap);
+    if (hp->info->flags & ARCH_LOGIT_CAP) put_f32(k, "final_logit_softcapping", hp->logit_softcap);
+    if (hp->act != hp->info->act || hp->info->gguf_silu)
+        put_str(k, "hidden_activation", act_name(hp->act));
+}
+
+/* Of the dense layers, where there are any; else of the experts. */
+static void put_ff(struct keys *k)
+{
+    int n = k->hp->moe.n_ff;
+
+    for (int l = 0; l < k->hp->n_layers; l++)
+        if (!k->hp->layers[l].moe) n = k->hp->layers[l].n_ff;
+    put_int(k, "feed_forward_length", n);
+}
+
+void naming_keys(const struct hparams *hp, struct ggufw *w)
+{
+    struct keys k = { .hp = hp, .w = w };
+    const struct layer_hp *first = &hp->layers[0];
+    ggufw_str(w, "general.architecture", str_c(hp->arch));
+    put_int(&k, "block_count", hp->n_layers);
+    put_int(&k, "context_length", hp->n_ctx);
+    put_int(&k, "embedding_length", hp->n_embd);
+    put_ff(&k);
+    put_int(&k, "attention.head_count", first->n_heads);
+    put_int(&k, "attention.head_count_kv", first->n_kv_heads);
+    put_int(&k, "attention.key_length", first->head_dim);
+    put_int(&k, "attention.value_length", first->head_dim_v);
+    if (hp->norm == NORM_LAYER) put_f32(&k, "attention.layer_norm_epsilon", hp->norm_eps);
+    if (hp->norm == NORM_RMS || hp->moe.n) put_f32(&k, "attention.layer_norm_rms_epsilon", hp->norm_eps);
+    put_int(&k, "vocab_size", hp->n_vocab);
+    put_rope(&k);
+    put_windows(&k);
+    put_scales(&k);
+    put_kind(&k);
+    put_moe(&k);
+}
+
+int naming_extras(const struct hparams *hp, struct arena *a, struct gguf_extra out[2])
+{
+    const struct rope_hp *r = &hp->rope[0];
+    int n = r->n_rot / 2;
+    if (hp->n_rope == 0) return 0;
+    if (r->scaling == ROPE_LONGROPE) {
+        out[0] = (struct gguf_extra){ "rope_factors_long.weight", r->long_factor, n };
+        out[1] = (struct gguf_extra){ "rope_factors_short.weight", r->short_factor, n };
+        return 2;
+    }
+    if (r->scaling == ROPE_LLAMA3) {
+        struct rope_hp plain = *r;
+        float *f = arena_array(a, (size_t)n, sizeof *f),
+              *scaled = arena_array(a, (size_t)n, sizeof *f);
+        plain.scaling = ROPE_NONE;
+        rotary_freq(&plain, 0, f);
+        rotary_freq(r, 0, scaled);
+        for (int i = 0; i < n; i++) f[i] /= scaled[i];
+        out[0] = (struct gguf_extra){ "rope_freqs.weight", f, n };
+        return 1;
+    }
+    return 0;
+}
