@@ -40,6 +40,7 @@ struct job {
 static enum dtype type_of(const struct gguf_item *it, enum dtype want)
 {
     if (it->keep_f32) return DT_F32;
+    if (it->lay.mx) return DT_MXFP4;                     /* as it is */
     return it->cols % dtype_info((int)want)->block == 0 ? want : DT_F16;
 }
 

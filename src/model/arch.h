@@ -55,6 +55,8 @@ enum {
     ROW_F32 = 1 << 23,       /* a matrix that stays F32 in files we write: routers, positions */
     ROW_LAST_NORM = 1 << 24, /* models with a norm behind the last layer */
     ROW_FIRST = 1 << 25,     /* of no layer, and read before the first one: lies on its device */
+    ROW_MX = 1 << 26,        /* folders whose experts are MXFP4: nibbles here, scales in "…_scales" */
+    ROW_NO_MX = 1 << 27,     /* and those where they are plain numbers */
     ROW_BIASES = ROW_BIAS_QKV | ROW_BIAS_O | ROW_BIAS_MLP | ROW_BIAS_HEAD
 };
 

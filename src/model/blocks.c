@@ -135,8 +135,8 @@ static void dense(struct pass *d, int l, const struct tensor *x)
     struct layer_step *p = &d->s.steps[l];
     bool gated = w->gate.rows;
 
-    be->linear(be, x, gated ? p->gate_up : p->gate_up + 1, gated ? 2 : 1);
-    be->act(be, &p->gate, gated ? &p->gate : &p->up, gated ? &p->up : NULL, d->m->hp.act);
+    be->linear(be, x, p->gate_up, gated ? 2 : 1);
+    be->act(be, &p->gate, &p->gate, gated ? &p->up : NULL, d->m->hp.act);
     if (w->ffn_sub_norm) norm(d, &p->up, &p->gate, w->ffn_sub_norm, NULL);
     if (w->shared_gate.rows) {
         be->linear(be, x, &p->weigh, 1);

@@ -37,6 +37,7 @@ bool hparams_has(const struct hparams *hp, const struct tensor_row *r, int l)
     if (f & ROW_TWO && !hp->two_norms) return false;
     if (f & ROW_SEQ && hp->parallel) return false;
     if (f & ROW_PROJ && hp->n_word == hp->n_embd) return false;
+    if (hp->from == SOURCE_HF && f & (hp->mxfp4 ? ROW_NO_MX : ROW_MX)) return false;
     if (f & ROW_HEAD && hp->tied && !row_is_vector(r)) return false;
     return hp->from == SOURCE_GGUF || !(f & ROW_BIASES) || hparams_needs(hp, r, l);
 }

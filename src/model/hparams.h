@@ -85,6 +85,7 @@ struct hparams {
     float alibi;                     /* 0: none; else the largest exponent of the slopes: 8 */
     float alibi_scale;               /* of the slopes; never 0 */
     struct moe_hp moe;
+    bool mxfp4;                      /* a folder whose experts are in that format */
 };
 
 /* Reads and checks them; names in a's memory. An unknown architecture is E_UNSUPPORTED and named,

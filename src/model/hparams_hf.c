@@ -149,6 +149,22 @@ static bool read_tied(const struct config *c, const struct hparams *hp)
            !source_find(c->src, name);
 }
 
+/* Folders of quantized weights have tensors of their own; of those only MXFP4 experts are known. */
+static int read_quantized(const struct config *c, struct hparams *hp, struct err *e)
+{
+    struct str method;
+    int it = 0;
+
+    if (!config_has(c, "", "quantization_config") && !config_has(c, "quantization_config.", "quant_method")) return OK;
+    if (config_str(c, "quantization_config.", "quant_method", &method) && str_is(method, "mxfp4"))
+        for (const struct tensor_row *r = arch_row(c->arch, &it); r; r = arch_row(c->arch, &it))
+            hp->mxfp4 |= r->flags & ROW_MX;
+    if (hp->mxfp4) return OK;
+    if (!config_str(c, "quantization_config.", "quant_method", &method)) method = STR("?");
+    return err_set(e, E_UNSUPPORTED, "%s: config.json: weights quantized by \"%.*s\" are not supported",
+                   source_path(c->src), STR_ARG(str_take(method, 64)));
+}
+
 /* What the table alone says of the shape of a layer. */
 static void read_kind(const struct config *c, struct hparams *hp)
 {
@@ -173,6 +189,7 @@ int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *sr
     read_kind(&c, hp);
     read_norm(&c, hp);
     read_biases(&c, hp);
+    if ((rc = read_quantized(&c, hp, e)) != OK) return rc;
     if ((rc = read_shapes(&c, hp, a, e)) != OK) return rc;
     hp->tied = read_tied(&c, hp);
     if (config_bool(&c, "use_bidirectional_attention", false))

@@ -1,8 +1,11 @@
 #include "model/layout.h"
 
+#include "kernel/blocks.h"
 #include "kernel/quant.h"
 
 #include <stdio.h>
+
+enum { MX_BLOCK = 32 };
 
 static void set_parts(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l)
 {
@@ -31,12 +34,32 @@ void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_r
                           .vector = r->cols == DIM_NONE, .heads = w->n_heads, .kv_heads = w->n_kv_heads };
     y->cols = y->vector ? 1 : hparams_dim(hp, r->cols, l);
     y->turned = f & ROW_TURNED && !y->vector;
+    y->mx = f & ROW_MX;
     if (f & ROW_GROUPS && w->n_kv_heads > 1) y->order = ORDER_GROUPS;
     if (f & ROW_ALTERNATE) y->order = ORDER_ALTERNATE;
     set_parts(y, hp, r, l);
     if (r->count && !many) y->dims[y->n_dims++] = n;
     y->dims[y->n_dims++] = y->turned ? y->cols : y->rows;
     if (!y->vector) y->dims[y->n_dims++] = y->turned ? y->rows : y->cols;
+    if (!y->mx) return;
+    y->dims[y->n_dims - 1] = y->cols / MX_BLOCK;
+    y->dims[y->n_dims++] = MX_BLOCK / 2;
+}
+
+enum dtype layout_type(const struct layout *y, const struct source_tensor *t) { return y->mx ? DT_MXFP4 : t->type; }
+
+bool layout_scales(struct layout *y, const struct source *src, const struct source_tensor *t)
+{
+    char name[256];
+    bool fits;
+
+    if (!y->mx) return true;
+    if (y->cols % MX_BLOCK || t->type != DT_U8 || !str_ends(t->name, STR("_blocks"))) return false;
+    snprintf(name, sizeof name, "%.*s_scales", (int)t->name.n - 7, t->name.p);
+    y->scales = source_find(src, name);
+    fits = y->scales && y->scales->type == DT_U8 && y->scales->n_dims == y->n_dims - 1;
+    for (int i = 0; fits && i < y->n_dims - 1; i++) fits = y->scales->dims[i] == y->dims[i];
+    return fits;
 }
 
 bool layout_fits(const struct layout *y, const struct source_tensor *t, bool *flipped)
@@ -85,7 +108,33 @@ int64_t layout_row(const struct layout *y, int part, int64_t r)
     return y->order == ORDER_GROUPS ? grouped(y, r) : r;
 }
 
-bool layout_in_place(const struct layout *y) { return y->order == ORDER_PLAIN && !y->turned; }
+bool layout_in_place(const struct layout *y) { return y->order == ORDER_PLAIN && !y->turned && !y->mx; }
+
+/* Folders put number 2j and 2j + 1 into a byte, GGUF's blocks j and j + 16. */
+static void mx_block(struct block_mxfp4 *out, uint8_t scale, const uint8_t *in)
+{
+    uint8_t q[MX_BLOCK];
+
+    for (int j = 0; j < MX_BLOCK / 2; j++) q[2 * j] = in[j] & 15, q[2 * j + 1] = in[j] >> 4;
+    out->e = scale;
+    for (int j = 0; j < MX_BLOCK / 2; j++) out->qs[j] = (uint8_t)(q[j] | q[j + MX_BLOCK / 2] << 4);
+}
+
+static void read_mx(const struct layout *y, const struct source_tensor *t, size_t row, enum dtype to, void *dst,
+                    float *tmp)
+{
+    size_t n = (size_t)y->cols / MX_BLOCK;
+    const uint8_t *q = (const uint8_t *)t->data + row * n * (MX_BLOCK / 2);
+    const uint8_t *e = (const uint8_t *)y->scales->data + row * n;
+
+    for (size_t b = 0; b < n; b++) {
+        struct block_mxfp4 block;
+        mx_block(&block, e[b], q + b * (MX_BLOCK / 2));
+        if (to == DT_MXFP4) memcpy((char *)dst + b * sizeof block, &block, sizeof block);
+        else quant_decode(DT_MXFP4, &block, tmp + b * MX_BLOCK, MX_BLOCK);
+    }
+    if (to != DT_MXFP4) quant_encode(to, tmp, dst, y->cols);
+}
 
 /* A row that lies across the stored ones. */
 static void read_turned(const struct layout *y, const struct source_tensor *t, const char *data, int64_t row,
@@ -108,6 +157,10 @@ void layout_read(const struct layout *y, const struct source_tensor *t, int i, i
         data += (size_t)i * (size_t)y->rows * (size_t)y->cols * (size_t)dtype_info((int)t->type)->bytes;
         read_turned(y, t, data, row, tmp);
         quant_encode(to, tmp, dst, y->cols);
+        return;
+    }
+    if (y->mx) {
+        read_mx(y, t, (size_t)i * (size_t)y->rows + (size_t)row, to, dst, tmp);
         return;
     }
     dtype_row_bytes(t->type, (uint64_t)y->cols, &bytes);

@@ -15,11 +15,13 @@ enum row_order {
 
 struct layout {
     int n_dims;              /* as stored, slowest first */
-    int64_t dims[3];
+    int64_t dims[4];
     int count;               /* matrices (or vectors) in one tensor */
     int tensors;             /* of the name with '#': so many of them */
     int64_t rows, cols;      /* of a matrix as it is used, all parts; a vector has cols 1 */
     bool turned, vector;
+    bool mx;                 /* nibbles of MXFP4, their scales in a tensor of their own: */
+    const struct source_tensor *scales;      /* filled by layout_scales */
     enum row_order order;
     int n_parts;
     int64_t part[3];         /* rows of each */
@@ -31,6 +33,10 @@ void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_r
 
 /* Has the tensor this shape? *flipped: an embedding [in, out], which some files have. */
 bool layout_fits(const struct layout *y, const struct source_tensor *t, bool *flipped);
+/* The type a tensor of this layout has in memory and in GGUF files. */
+enum dtype layout_type(const struct layout *y, const struct source_tensor *t);
+/* Finds what belongs to the tensor t; false: it is not there, or has another shape. */
+bool layout_scales(struct layout *y, const struct source *src, const struct source_tensor *t);
 /* "[4, 320, 64]" */
 void layout_text(const struct layout *y, char *out, size_t cap);
 
@@ -39,7 +45,8 @@ int64_t layout_row(const struct layout *y, int part, int64_t r);
 /* Are the parts where they are used: whole rows behind each other? Then nothing has to be copied. */
 bool layout_in_place(const struct layout *y);
 
-/* Reads row r of a part of matrix i as type `to`; tmp has room for the row as F32. The tensor fits y. */
+/* Reads row r of a part of matrix i as type `to`; tmp has room for the row as F32 (and dst is no part of it, but
+ * for F32). The tensor fits y. */
 void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r, enum dtype to,
                  void *dst, float *tmp);
 #endif

@@ -23,7 +23,7 @@ static int missing(const struct plan *p, const char *name, const struct layout *
     return err_set(e, E_NOTFOUND, "%s: tensor %s is missing, expected %s", source_path(p->src), name, want);
 }
 
-static int check_one(const struct plan *p, const struct source_tensor *t, const struct layout *y, struct err *e)
+static int check_one(struct plan *p, const struct source_tensor *t, struct layout *y, struct err *e)
 {
     char want[64];
     bool flipped;
@@ -33,6 +33,10 @@ static int check_one(const struct plan *p, const struct source_tensor *t, const 
         return err_set(e, E_FORMAT, "%s: tensor %.*s has another shape, expected %s", source_path(p->src),
                        STR_ARG(t->name), want);
     }
+    if (!layout_scales(y, p->src, t))
+        return err_set(e, E_FORMAT, "%s: tensor %.*s has no scales of its shape beside it", source_path(p->src),
+                       STR_ARG(t->name));
+    if (y->scales) map_put(&p->used, y->scales->name, 1);
     if (!quant_can_decode(t->type) || (y->turned && dtype_info((int)t->type)->quantized))
         return err_set(e, E_UNSUPPORTED, "%s: tensor '%.*s' is %s, which is no weight type", source_path(p->src),
                        STR_ARG(t->name), dtype_name((int)t->type));
@@ -40,7 +44,7 @@ static int check_one(const struct plan *p, const struct source_tensor *t, const 
 }
 
 /* The tensors a row stands for; *from NULL: there are none, and none are needed. */
-static int find_row(struct plan *p, const struct tensor_row *r, int l, const struct layout *y,
+static int find_row(struct plan *p, const struct tensor_row *r, int l, struct layout *y,
                     const struct source_tensor ***from, struct err *e)
 {
     const struct source_tensor **list = arena_array(p->arena, (size_t)y->tensors, sizeof *list);

@@ -251,6 +251,8 @@ static void plan_tail(struct layer_step *p, const struct scratch *s, const struc
     p->o = residual(p, m, &w->wo, w->bo, w->s_o, w->attn_post_norm != NULL);
     p->gate_up[0] =
         (struct linear){ .out = p->gate, .w = &w->gate, .bias = w->b_gate, .scale = w->s_gate };
+    if (!w->gate.rows)
+        p->gate_up[0] = (struct linear){ .out = p->gate, .w = &w->up, .bias = w->b_up, .scale = w->s_up };
     p->gate_up[1] = (struct linear){ .out = p->up, .w = &w->up, .bias = w->b_up, .scale = w->s_up };
     p->down = residual(p, m, &w->down, w->b_down, w->s_down, w->ffn_post_norm != NULL);
 }

@@ -58,6 +58,8 @@ static int check_found(const struct loader *ld, struct found *f, const char *nam
     if (!layout_fits(&f->lay, f->t, &flipped) || (flipped && f->r->rows != DIM_VOCAB))
         return wrong_shape(ld, f, name, e);
     if (flipped) f->lay.turned = !f->lay.turned;
+    if (!layout_scales(&f->lay, ld->src, f->t))
+        return err_set(e, E_FORMAT, "%s: tensor %s has no scales of its shape beside it", source_path(ld->src), name);
     if (!quant_can_decode(f->t->type) || (f->lay.turned && dtype_info((int)f->t->type)->quantized))
         return err_set(e, E_UNSUPPORTED, "%s: tensor %s is %s, which is no weight type",
                        source_path(ld->src), name, dtype_name((int)f->t->type));
@@ -179,7 +181,7 @@ static void *own(struct model *m, size_t n)
 static int copy_part(struct loader *ld, const struct found *f, int i, int part, struct weight *w, struct err *e)
 {
     struct backend *be = part_of(ld->m, f)->be;
-    enum dtype from = f->t->type, to = be->weight_can(be, from) && quant_can_encode(from) ? from
+    enum dtype from = layout_type(&f->lay, f->t), to = be->weight_can(be, from) && quant_can_encode(from) ? from
                                        : dtype_info((int)from)->quantized                 ? DT_F16
                                                                                           : DT_F32;
     int64_t rows = f->lay.part[part];
@@ -225,12 +227,12 @@ static int load_matrix(struct loader *ld, const struct found *f, struct err *e)
 {
     struct backend *be = part_of(ld->m, f)->be;
     const struct layout *y = &f->lay;
-    bool copy = !be->weight_can(be, f->t->type) || !aligned(f->t) || !layout_in_place(y);
+    bool copy = !be->weight_can(be, layout_type(y, f->t)) || !aligned(f->t) || !layout_in_place(y);
     uint64_t row_bytes = 0;
     int rc;
 
     filemap_need(f->t->data, f->t->bytes);
-    look_for_nan(ld, f);
+    if (!y->mx) look_for_nan(ld, f);
     dtype_row_bytes(f->t->type, (uint64_t)y->cols, &row_bytes);
     for (int i = 0; i < y->count; i++)
         for (int p = 0; p < y->n_parts; p++) {
