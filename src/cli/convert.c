@@ -63,7 +63,8 @@ static void encode_rows(void *arg, int t, int n)
 
     par_share(j->n_rows, 1, t, n, &a, &b);
     for (int i = a; i < b; i++)
-        naming_row(j->item->to, j->row0 + i, j->item->type, j->piece + (size_t)i * j->row_bytes, j->rows_f32[t]);
+        naming_row(j->item->to, j->row0 + i, j->item->type, j->piece + (size_t)i * j->row_bytes,
+                   j->rows_f32[t]);
 }
 
 static int write_item(struct job *j, const struct item *it, struct err *e)
@@ -82,7 +83,8 @@ static int write_item(struct job *j, const struct item *it, struct err *e)
     j->piece = mem_try_array((size_t)per_piece, row_bytes);
     for (int t = 0; t < par_n(j->par); t++) j->rows_f32[t] = mem_array((size_t)it->to->cols, sizeof(float));
     if (!j->piece)
-        return err_set(e, E_NOMEM, "%s: no memory for rows of %llu bytes", it->to->name, (unsigned long long)row_bytes);
+        return err_set(e, E_NOMEM, "%s: no memory for rows of %llu bytes", it->to->name,
+                       (unsigned long long)row_bytes);
     for (j->row0 = 0; j->row0 < it->to->rows; j->row0 += per_piece) {
         j->n_rows = (int)(it->to->rows - j->row0 < per_piece ? it->to->rows - j->row0 : per_piece);
         par_run(j->par, encode_rows, j);

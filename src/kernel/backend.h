@@ -139,8 +139,8 @@ struct backend {
 
     /* Layer norm of each head, w and b [head_dim] (w_stride 0) or each head its own; b may be NULL. NULL: it
      * has none, and models that need one are refused. */
-    void (*headnorm_layer)(struct backend *be, const struct tensor *x, int n_heads, int head_dim, const float *w,
-                           const float *b, int w_stride, float eps);
+    void (*headnorm_layer)(struct backend *be, const struct tensor *x, int n_heads, int head_dim,
+                           const float *w, const float *b, int w_stride, float eps);
 
     /* All products share x; the backend quantizes it once. */
     void (*linear)(struct backend *be, const struct tensor *x, const struct linear *jobs, int n_jobs);
@@ -167,7 +167,8 @@ struct backend {
     void (*softcap)(struct backend *be, const struct tensor *x, float cap);   /* x = cap * tanh(x / cap) */
     /* The rest may be NULL: models that need them are refused. */
     void (*clamp)(struct backend *be, const struct tensor *x, float limit);   /* x into [-limit, limit] */
-    void (*gate_rows)(struct backend *be, const struct tensor *x, const struct tensor *s);   /* row *= sigmoid(s[row]) */
+    void (*gate_rows)(struct backend *be, const struct tensor *x,
+                      const struct tensor *s); /* row *= sigmoid(s[row]) */
 
     /* ids and weights [tokens][n_used]: each token's experts by its row of logits, the best first. */
     void (*route)(struct backend *be, int32_t *ids, float *weights, const struct tensor *logits,

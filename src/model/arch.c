@@ -37,7 +37,8 @@ const char *arch_list(bool hf)
     qsort(names, n, sizeof *names, by_name);
     for (size_t i = 0; i < n && len < sizeof lists[hf]; last = names[i++])
         if (strcmp(names[i], last) != 0)
-            len += (size_t)snprintf(lists[hf] + len, sizeof lists[hf] - len, "%s%s", len ? ", " : "", names[i]);
+            len +=
+                (size_t)snprintf(lists[hf] + len, sizeof lists[hf] - len, "%s%s", len ? ", " : "", names[i]);
     return lists[hf];
 }
 

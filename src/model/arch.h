@@ -29,24 +29,27 @@ enum row_kind {
 };
 
 enum {
-    ROW_OPTIONAL = 1 << 0,   /* there or not, as the file has it */
-    ROW_NORM = 1 << 1,       /* a norm's weight: stored as w - 1 by architectures with ARCH_NORM1 */
-    ROW_HEAD = 1 << 2,       /* the lm head: has a prefix of its own; its matrix is not there when tied */
-    ROW_PERM_Q = 1 << 3,     /* rows change their order between the worlds when GGUF turns pairs */
+    ROW_OPTIONAL = 1 << 0, /* there or not, as the file has it */
+    ROW_NORM = 1 << 1,     /* a norm's weight: stored as w - 1 by architectures with ARCH_NORM1 */
+    ROW_HEAD = 1 << 2,     /* the lm head: has a prefix of its own; its matrix is not there when tied */
+    ROW_PERM_Q = 1 << 3,   /* rows change their order between the worlds when GGUF turns pairs */
     ROW_PERM_K = 1 << 4,
-    ROW_RESIDUAL = 1 << 5,   /* a bias that is added to the residual: takes its multiplier */
+    ROW_RESIDUAL = 1 << 5, /* a bias that is added to the residual: takes its multiplier */
     /* there when hparams.bias has the bit */
-    ROW_BIAS_QKV = 1 << 6, ROW_BIAS_O = 1 << 7, ROW_BIAS_MLP = 1 << 8, ROW_BIAS_HEAD = 1 << 9,
+    ROW_BIAS_QKV = 1 << 6,
+    ROW_BIAS_O = 1 << 7,
+    ROW_BIAS_MLP = 1 << 8,
+    ROW_BIAS_HEAD = 1 << 9,
     /* there only in models or layers of one kind */
-    ROW_DENSE = 1 << 10,     /* layers without experts */
-    ROW_MOE = 1 << 11,       /* layers with experts */
-    ROW_SHARED = 1 << 12,    /* and with an expert that every token asks */
-    ROW_QK = 1 << 13,        /* models that norm q and k */
-    ROW_AFFINE = 1 << 14,    /* models whose norms have weights */
-    ROW_ONE = 1 << 15,       /* parallel attention and feed-forward that share a norm, or one behind the other */
-    ROW_TWO = 1 << 16,       /* parallel with a norm each */
-    ROW_SEQ = 1 << 17,       /* one behind the other */
-    ROW_PROJ = 1 << 18,      /* embeddings of another width than the layers */
+    ROW_DENSE = 1 << 10,  /* layers without experts */
+    ROW_MOE = 1 << 11,    /* layers with experts */
+    ROW_SHARED = 1 << 12, /* and with an expert that every token asks */
+    ROW_QK = 1 << 13,     /* models that norm q and k */
+    ROW_AFFINE = 1 << 14, /* models whose norms have weights */
+    ROW_ONE = 1 << 15,    /* parallel attention and feed-forward that share a norm, or one behind the other */
+    ROW_TWO = 1 << 16,    /* parallel with a norm each */
+    ROW_SEQ = 1 << 17,    /* one behind the other */
+    ROW_PROJ = 1 << 18,   /* embeddings of another width than the layers */
     /* how Hugging Face stores it; GGUF files have [out, in] and rows in order */
     ROW_TURNED = 1 << 19,    /* [in, out] */
     ROW_GROUPS = 1 << 20,    /* rows of q, k, v by KV head: its queries, its key, its value */

@@ -95,7 +95,8 @@ const struct arch archs_llama[] = {
     { .gguf = "gemma2",
       .hf = { "gemma2" },
       .gguf_rope = ROPE_HALF,
-      .flags = ARCH_NORM1 | ARCH_EMBD_SQRT | ARCH_LAYER_TYPES | ARCH_QUERY_SCALAR | ARCH_ATTN_CAP | ARCH_LOGIT_CAP,
+      .flags =
+          ARCH_NORM1 | ARCH_EMBD_SQRT | ARCH_LAYER_TYPES | ARCH_QUERY_SCALAR | ARCH_ATTN_CAP | ARCH_LOGIT_CAP,
       .rows = ROWS(rows_ends, rows_attn, rows_mlp, rows_norm_around, rows_norm_after),
       .eps = 1e-6,
       .n_ctx = 8192,
@@ -111,7 +112,8 @@ const struct arch archs_llama[] = {
     { .gguf = "gemma3",
       .hf = { "gemma3_text", "gemma3" },
       .gguf_rope = ROPE_HALF,
-      .flags = ARCH_NORM1 | ARCH_EMBD_SQRT | ARCH_LAYER_TYPES | ARCH_QUERY_SCALAR | ARCH_TWO_ROPES | ARCH_LOGIT_CAP,
+      .flags = ARCH_NORM1 | ARCH_EMBD_SQRT | ARCH_LAYER_TYPES | ARCH_QUERY_SCALAR | ARCH_TWO_ROPES |
+               ARCH_LOGIT_CAP,
       .rows = ROWS(rows_ends, rows_attn, rows_mlp, rows_norm_around, rows_norm_after, rows_qk_norm),
       .eps = 1e-6,
       .theta = 1000000,

@@ -94,10 +94,10 @@ const struct tensor_row rows_qk_norm_each[] = {
 };
 
 const struct tensor_row rows_qk_norm_heads[] = {
-    { B("attn_q_norm.weight"), H("self_attn.q_layernorm.norms.#.weight"), ROW_WHOLE, ROW_QK, L(q_norm), DIM_HEAD,
-      DIM_NONE, DIM_HEADS },
-    { B("attn_k_norm.weight"), H("self_attn.k_layernorm.norms.#.weight"), ROW_WHOLE, ROW_QK, L(k_norm), DIM_HEAD,
-      DIM_NONE, DIM_KV_HEADS },
+    { B("attn_q_norm.weight"), H("self_attn.q_layernorm.norms.#.weight"), ROW_WHOLE, ROW_QK, L(q_norm),
+      DIM_HEAD, DIM_NONE, DIM_HEADS },
+    { B("attn_k_norm.weight"), H("self_attn.k_layernorm.norms.#.weight"), ROW_WHOLE, ROW_QK, L(k_norm),
+      DIM_HEAD, DIM_NONE, DIM_KV_HEADS },
     END
 };
 
@@ -123,7 +123,8 @@ const struct tensor_row rows_mlp[] = {
     MAT(B("ffn_down.weight"), H("mlp.down_proj.weight"), ROW_DENSE, L(down), DIM_EMBD, DIM_FF),
     VEC(B("ffn_gate.bias"), H("mlp.gate_proj.bias"), ROW_DENSE | ROW_BIAS_MLP, L(b_gate), DIM_FF),
     VEC(B("ffn_up.bias"), H("mlp.up_proj.bias"), ROW_DENSE | ROW_BIAS_MLP, L(b_up), DIM_FF),
-    VEC(B("ffn_down.bias"), H("mlp.down_proj.bias"), ROW_DENSE | ROW_BIAS_MLP | ROW_RESIDUAL, L(b_down), DIM_EMBD),
+    VEC(B("ffn_down.bias"), H("mlp.down_proj.bias"), ROW_DENSE | ROW_BIAS_MLP | ROW_RESIDUAL, L(b_down),
+        DIM_EMBD),
     END
 };
 
@@ -136,7 +137,8 @@ const struct tensor_row rows_mlp_plain[] = {
 };
 
 const struct tensor_row rows_mlp_packed[] = {
-    { B("ffn_up.weight"), H("mlp.gate_up_proj.weight"), ROW_GATE_UP, 0, L(gate), DIM_2FF, DIM_EMBD, DIM_NONE },
+    { B("ffn_up.weight"), H("mlp.gate_up_proj.weight"), ROW_GATE_UP, 0, L(gate), DIM_2FF, DIM_EMBD,
+      DIM_NONE },
     MAT(B("ffn_down.weight"), H("mlp.down_proj.weight"), 0, L(down), DIM_EMBD, DIM_FF),
     END
 };
@@ -175,7 +177,8 @@ const struct tensor_row rows_norm_before_b[] = {
 
 const struct tensor_row rows_norm_late[] = {
     VEC(B("attn_norm.weight"), H("input_layernorm.weight"), ROW_NORM, L(attn_norm), DIM_EMBD),
-    VEC(B("post_attention_norm.weight"), H("post_attention_layernorm.weight"), ROW_NORM, L(ffn_norm), DIM_EMBD),
+    VEC(B("post_attention_norm.weight"), H("post_attention_layernorm.weight"), ROW_NORM, L(ffn_norm),
+        DIM_EMBD),
     END
 };
 
@@ -197,8 +200,10 @@ const struct tensor_row rows_norm_seq_b[] = { /* beside rows_norm_one_b */
 };
 
 const struct tensor_row rows_norm_after[] = {
-    VEC(B("post_attention_norm.weight"), H("post_attention_layernorm.weight"), ROW_NORM, L(attn_post_norm), DIM_EMBD),
-    VEC(B("post_ffw_norm.weight"), H("post_feedforward_layernorm.weight"), ROW_NORM, L(ffn_post_norm), DIM_EMBD),
+    VEC(B("post_attention_norm.weight"), H("post_attention_layernorm.weight"), ROW_NORM, L(attn_post_norm),
+        DIM_EMBD),
+    VEC(B("post_ffw_norm.weight"), H("post_feedforward_layernorm.weight"), ROW_NORM, L(ffn_post_norm),
+        DIM_EMBD),
     END
 };
 
@@ -210,10 +215,10 @@ const struct tensor_row rows_norm_around[] = { /* beside rows_norm_after */
 
 const struct tensor_row rows_norm_glm4[] = {
     VEC(B("attn_norm.weight"), H("input_layernorm.weight"), 0, L(attn_norm), DIM_EMBD),
-    VEC(B("post_attention_norm.weight"), H("post_self_attn_layernorm.weight"), 0, L(attn_post_norm), DIM_EMBD),
+    VEC(B("post_attention_norm.weight"), H("post_self_attn_layernorm.weight"), 0, L(attn_post_norm),
+        DIM_EMBD),
     VEC(B("ffn_norm.weight"), H("post_attention_layernorm.weight"), 0, L(ffn_norm), DIM_EMBD),
-    VEC(B("post_ffw_norm.weight"), H("post_mlp_layernorm.weight"), 0, L(ffn_post_norm), DIM_EMBD),
-    END
+    VEC(B("post_ffw_norm.weight"), H("post_mlp_layernorm.weight"), 0, L(ffn_post_norm), DIM_EMBD), END
 };
 
 const struct tensor_row rows_sub_norm[] = {
@@ -222,7 +227,10 @@ const struct tensor_row rows_sub_norm[] = {
     END
 };
 
-#define SCALE(name, member) { B(name ".scale"), NULL, ROW_SCALE, ROW_OPTIONAL, L(member), DIM_ONE, DIM_NONE, DIM_NONE }
+#define SCALE(name, member)                                                                                  \
+    {                                                                                                        \
+        B(name ".scale"), NULL, ROW_SCALE, ROW_OPTIONAL, L(member), DIM_ONE, DIM_NONE, DIM_NONE              \
+    }
 
 const struct tensor_row rows_scale[] = {
     SCALE("attn_q", s_q), SCALE("attn_k", s_k), SCALE("attn_v", s_v), SCALE("attn_output", s_o),
@@ -232,7 +240,10 @@ const struct tensor_row rows_scale[] = {
 
 /* ---- experts: those a token chooses, and the one that all ask (the members of a dense block) ---- */
 
-#define STACK(gguf, hf, flags, at, rows, cols) { gguf, hf, ROW_WHOLE, ROW_MOE | flags, at, rows, cols, DIM_EXPERTS }
+#define STACK(gguf, hf, flags, at, rows, cols)                                                               \
+    {                                                                                                        \
+        gguf, hf, ROW_WHOLE, ROW_MOE | flags, at, rows, cols, DIM_EXPERTS                                    \
+    }
 
 const struct tensor_row rows_experts[] = {
     MAT(B("ffn_gate_inp.weight"), H("mlp.gate.weight"), ROW_MOE | ROW_F32, L(router), DIM_EXPERTS, DIM_EMBD),
@@ -243,11 +254,14 @@ const struct tensor_row rows_experts[] = {
 };
 
 const struct tensor_row rows_experts_w123[] = {
-    MAT(B("ffn_gate_inp.weight"), H("block_sparse_moe.gate.weight"), ROW_MOE | ROW_F32, L(router), DIM_EXPERTS,
-        DIM_EMBD),
-    STACK(B("ffn_gate_exps.weight"), H("block_sparse_moe.experts.#.w1.weight"), 0, L(x_gate), DIM_EXP_FF, DIM_EMBD),
-    STACK(B("ffn_up_exps.weight"), H("block_sparse_moe.experts.#.w3.weight"), 0, L(x_up), DIM_EXP_FF, DIM_EMBD),
-    STACK(B("ffn_down_exps.weight"), H("block_sparse_moe.experts.#.w2.weight"), 0, L(x_down), DIM_EMBD, DIM_EXP_FF),
+    MAT(B("ffn_gate_inp.weight"), H("block_sparse_moe.gate.weight"), ROW_MOE | ROW_F32, L(router),
+        DIM_EXPERTS, DIM_EMBD),
+    STACK(B("ffn_gate_exps.weight"), H("block_sparse_moe.experts.#.w1.weight"), 0, L(x_gate), DIM_EXP_FF,
+          DIM_EMBD),
+    STACK(B("ffn_up_exps.weight"), H("block_sparse_moe.experts.#.w3.weight"), 0, L(x_up), DIM_EXP_FF,
+          DIM_EMBD),
+    STACK(B("ffn_down_exps.weight"), H("block_sparse_moe.experts.#.w2.weight"), 0, L(x_down), DIM_EMBD,
+          DIM_EXP_FF),
     END
 };
 
@@ -258,15 +272,17 @@ const struct tensor_row rows_experts_granite[] = {
       DIM_EXPERTS },
     STACK(B("ffn_gate_exps.weight"), NULL, 0, L(x_gate), DIM_EXP_FF, DIM_EMBD),
     STACK(B("ffn_up_exps.weight"), NULL, 0, L(x_up), DIM_EXP_FF, DIM_EMBD),
-    STACK(B("ffn_down_exps.weight"), H("block_sparse_moe.output_linear.weight"), 0, L(x_down), DIM_EMBD, DIM_EXP_FF),
+    STACK(B("ffn_down_exps.weight"), H("block_sparse_moe.output_linear.weight"), 0, L(x_down), DIM_EMBD,
+          DIM_EXP_FF),
     END
 };
 
 const struct tensor_row rows_experts_oss[] = {
-    MAT(B("ffn_gate_inp.weight"), H("mlp.router.weight"), ROW_MOE | ROW_F32, L(router), DIM_EXPERTS, DIM_EMBD),
+    MAT(B("ffn_gate_inp.weight"), H("mlp.router.weight"), ROW_MOE | ROW_F32, L(router), DIM_EXPERTS,
+        DIM_EMBD),
     VEC(B("ffn_gate_inp.bias"), H("mlp.router.bias"), ROW_MOE, L(b_router), DIM_EXPERTS),
-    { NULL, H("mlp.experts.gate_up_proj"), ROW_GATE_UP, ROW_MOE | ROW_NO_MX | ROW_TURNED | ROW_ALTERNATE, L(x_gate),
-      DIM_EXP_2FF, DIM_EMBD, DIM_EXPERTS },
+    { NULL, H("mlp.experts.gate_up_proj"), ROW_GATE_UP, ROW_MOE | ROW_NO_MX | ROW_TURNED | ROW_ALTERNATE,
+      L(x_gate), DIM_EXP_2FF, DIM_EMBD, DIM_EXPERTS },
     { NULL, H("mlp.experts.gate_up_proj_blocks"), ROW_GATE_UP, ROW_MOE | ROW_MX | ROW_ALTERNATE, L(x_gate),
       DIM_EXP_2FF, DIM_EMBD, DIM_EXPERTS },
     { NULL, H("mlp.experts.gate_up_proj_bias"), ROW_GATE_UP, ROW_MOE | ROW_ALTERNATE, L(xb_gate), DIM_EXP_2FF,

@@ -38,11 +38,13 @@ extern const struct tensor_row rows_qk_norm_phi[], rows_qk_norm_hunyuan[];
 
 /* feed-forward */
 extern const struct tensor_row rows_mlp[], rows_mlp_packed[], rows_mlp_plain[];
-extern const struct tensor_row rows_mlp_gpt2[], rows_mlp_gpt[], rows_mlp_gptj[], rows_mlp_4h[], rows_mlp_neox[];
+extern const struct tensor_row rows_mlp_gpt2[], rows_mlp_gpt[], rows_mlp_gptj[], rows_mlp_4h[],
+    rows_mlp_neox[];
 extern const struct tensor_row rows_mlp_mpt[], rows_mlp_opt[], rows_mlp_phi[], rows_mlp_starcoder2[];
 
 /* norms */
-extern const struct tensor_row rows_norm_before[], rows_norm_before_b[], rows_norm_after[], rows_norm_around[];
+extern const struct tensor_row rows_norm_before[], rows_norm_before_b[], rows_norm_after[],
+    rows_norm_around[];
 extern const struct tensor_row rows_norm_one[], rows_norm_one_b[];       /* one for both blocks */
 extern const struct tensor_row rows_norm_seq_b[];        /* a second one where they are not parallel */
 extern const struct tensor_row rows_norm_late[];         /* GGUF calls the second post_attention_norm */

@@ -64,7 +64,8 @@ const struct tensor_row rows_ends_phi[] = {
 
 const struct tensor_row rows_ends_opt[] = {
     MAT("token_embd.weight", "embed_tokens.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
-    MAT("position_embd.weight", "embed_positions.weight", ROW_FIRST | ROW_F32, M(positions), DIM_POS, DIM_EMBD),
+    MAT("position_embd.weight", "embed_positions.weight", ROW_FIRST | ROW_F32, M(positions), DIM_POS,
+        DIM_EMBD),
     MAT("token_embd_in.weight", "project_in.weight", ROW_FIRST | ROW_PROJ, M(proj_in), DIM_EMBD, DIM_WORD),
     MAT("token_embd_out.weight", "project_out.weight", ROW_PROJ, M(proj_out), DIM_WORD, DIM_EMBD),
     VEC("output_norm.weight", "final_layer_norm.weight", ROW_AFFINE | ROW_LAST_NORM, M(out_norm), DIM_EMBD),
@@ -75,9 +76,12 @@ const struct tensor_row rows_ends_opt[] = {
 
 /* ---- attention ---- */
 
-#define PACKED(hf_w, hf_b, flags)                                                                     \
-    { B("attn_qkv.weight"), hf_w, ROW_QKV, flags, L(wq), DIM_QKV, DIM_EMBD, DIM_NONE },               \
-    { B("attn_qkv.bias"), hf_b, ROW_QKV, ROW_BIAS_QKV | ((flags) & ROW_GROUPS), L(bq), DIM_QKV, DIM_NONE, DIM_NONE }
+#define PACKED(hf_w, hf_b, flags)                                                                            \
+    { B("attn_qkv.weight"), hf_w, ROW_QKV, flags, L(wq), DIM_QKV, DIM_EMBD, DIM_NONE },                      \
+    {                                                                                                        \
+        B("attn_qkv.bias"), hf_b, ROW_QKV, ROW_BIAS_QKV | ((flags)&ROW_GROUPS), L(bq), DIM_QKV, DIM_NONE,    \
+            DIM_NONE                                                                                         \
+    }
 
 const struct tensor_row rows_attn_gpt2[] = {
     PACKED(T("attn.c_attn.weight"), T("attn.c_attn.bias"), ROW_TURNED),
@@ -111,10 +115,10 @@ const struct tensor_row rows_attn_gptj[] = {
 };
 
 const struct tensor_row rows_attn_neox[] = {
-    PACKED("layers.*.attention.query_key_value.weight", "layers.*.attention.query_key_value.bias", ROW_GROUPS),
+    PACKED("layers.*.attention.query_key_value.weight", "layers.*.attention.query_key_value.bias",
+           ROW_GROUPS),
     MAT(B("attn_output.weight"), "layers.*.attention.dense.weight", 0, L(wo), DIM_EMBD, DIM_O),
-    VEC(B("attn_output.bias"), "layers.*.attention.dense.bias", ROW_BIAS_O, L(bo), DIM_EMBD),
-    END
+    VEC(B("attn_output.bias"), "layers.*.attention.dense.bias", ROW_BIAS_O, L(bo), DIM_EMBD), END
 };
 
 const struct tensor_row rows_attn_bloom[] = {
@@ -172,7 +176,8 @@ const struct tensor_row rows_norm_gpt[] = {
 };
 const struct tensor_row rows_norm_gptj[] = { NORM("attn_norm", T("ln_1"), 0, attn_norm), END };
 const struct tensor_row rows_norm_bloom[] = {
-    NORM("attn_norm", T("input_layernorm"), 0, attn_norm), NORM("ffn_norm", T("post_attention_layernorm"), 0, ffn_norm),
+    NORM("attn_norm", T("input_layernorm"), 0, attn_norm),
+    NORM("ffn_norm", T("post_attention_layernorm"), 0, ffn_norm),
     END
 };
 const struct tensor_row rows_norm_neox[] = {

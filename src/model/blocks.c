@@ -9,8 +9,8 @@ static void norm(struct pass *d, const struct tensor *out, const struct tensor *
 }
 
 /* The input of a block: x, or its norm in h, or its norm in its place. */
-static const struct tensor *normed(struct pass *d, const struct tensor *h, const struct tensor *x, const float *w,
-                                   const float *bias)
+static const struct tensor *normed(struct pass *d, const struct tensor *h, const struct tensor *x,
+                                   const float *w, const float *bias)
 {
     const struct hparams *hp = &d->m->hp;
 
@@ -59,7 +59,8 @@ void blocks_head(struct pass *d)
 
 /* ---- attention ---- */
 
-static void qk_norm(struct pass *d, const struct tensor *x, int n_heads, int head_dim, const float *w, const float *b)
+static void qk_norm(struct pass *d, const struct tensor *x, int n_heads, int head_dim, const float *w,
+                    const float *b)
 {
     const struct hparams *hp = &d->m->hp;
     unsigned f = hp->info->flags;

@@ -207,7 +207,8 @@ static void varying_table(struct pass *d, const struct batch *b, int kind)
             if (other != is_long || (is_long && b->seq[end] != seq)) break;
         }
         *run = tensor_f32(s->table[kind] + (size_t)t * (size_t)r->n_rot, end - t, r->n_rot);
-        d->be->rope_table(d->be, run, d->kv.pos + t, freq, r->n_rot, (float)rotary_factor(r, d->seq_end[seq]));
+        d->be->rope_table(d->be, run, d->kv.pos + t, freq, r->n_rot,
+                          (float)rotary_factor(r, d->seq_end[seq]));
     }
 }
 

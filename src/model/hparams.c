@@ -157,12 +157,13 @@ static int check_moe(const struct moe_hp *m, const char *path, struct err *e)
     int size = m->n_groups ? m->n / m->n_groups : m->n;
 
     if (!m->n) return OK;
-    if (m->n < 1 || m->n > MOE_MAX_EXPERTS || m->n_groups > MOE_MAX_GROUPS || m->n_used < 1 || m->n_used > m->n || m->n_used > MOE_MAX_USED)
+    if (m->n < 1 || m->n > MOE_MAX_EXPERTS || m->n_groups > MOE_MAX_GROUPS || m->n_used < 1 ||
+        m->n_used > m->n || m->n_used > MOE_MAX_USED)
         return err_set(e, E_FORMAT, "%s: %d of %d experts make no sense (at most %d)", path, m->n_used, m->n,
                        MOE_MAX_USED);
     if (m->n_ff < 1 || m->n_ff > 1 << 24 || !positive(m->scale) || !(m->jitter >= 0 && isfinite(m->jitter)))
-        return err_set(e, E_FORMAT, "%s: experts of width %d, their weights times %g, make no sense", path, m->n_ff,
-                       (double)m->scale);
+        return err_set(e, E_FORMAT, "%s: experts of width %d, their weights times %g, make no sense", path,
+                       m->n_ff, (double)m->scale);
     if (m->n_groups && (m->n % m->n_groups || m->n_groups_used < 1 || m->n_groups_used > m->n_groups ||
                         m->group_top < 1 || m->group_top > size || m->n_used > m->n_groups_used * size))
         return err_set(e, E_FORMAT, "%s: %d of %d groups of %d experts make no sense", path, m->n_groups_used,

@@ -150,7 +150,8 @@ static void read_kind(const struct meta *m, struct hparams *hp)
     if (hp->norm_after) hp->last_norm = false;
     source_bool(m->src, key_of(m, "last_norm").s, &hp->last_norm);
     source_bool(m->src, key_of(m, "norm_residual").s, &hp->norm_residual);
-    if (pos && pos->dims[0] > hp->n_ctx && pos->dims[0] < INT32_MAX) hp->pos_skip = (int)pos->dims[0] - hp->n_ctx;
+    if (pos && pos->dims[0] > hp->n_ctx && pos->dims[0] < INT32_MAX)
+        hp->pos_skip = (int)pos->dims[0] - hp->n_ctx;
     hp->n_word = hp->n_embd;
     if (embd && source_find(m->src, "token_embd_in.weight") && embd->dims[1] < INT32_MAX)
         hp->n_word = (int)embd->dims[1];
@@ -356,7 +357,8 @@ static int read_act(const struct meta *m, struct hparams *hp, struct err *e)
 
 int hparams_from_gguf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e)
 {
-    static const char *const eps_keys[] = { "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon" };
+    static const char *const eps_keys[] = { "attention.layer_norm_rms_epsilon",
+                                            "attention.layer_norm_epsilon" };
     struct meta m = { .src = src };
     double eps;
     int rc;
@@ -366,7 +368,8 @@ int hparams_from_gguf(struct hparams *hp, struct arena *a, const struct source *
     hp->arch = m.arch->gguf;
     if ((rc = read_shapes(&m, hp, a, e)) != OK) return rc;
     if (!get_f64(&m, eps_keys[hp->norm], &eps) && !get_f64(&m, eps_keys[!hp->norm], &eps))
-        return err_set(e, E_FORMAT, "%s: the key %s is missing", source_path(src), key_of(&m, eps_keys[hp->norm]).s);
+        return err_set(e, E_FORMAT, "%s: the key %s is missing", source_path(src),
+                       key_of(&m, eps_keys[hp->norm]).s);
     hp->norm_eps = (float)eps;
     hp->tied = !source_find(src, "output.weight");
     if ((rc = read_act(&m, hp, e)) != OK) return rc;

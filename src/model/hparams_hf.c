@@ -106,7 +106,8 @@ static void read_biases(const struct config *c, struct hparams *hp)
     const struct arch *a = c->arch;
 
     hp->bias = a->bias_always;
-    if (config_bool(c, a->bias_key ? a->bias_key : "attention_bias", a->bias_default)) hp->bias |= a->bias_keyed;
+    if (config_bool(c, a->bias_key ? a->bias_key : "attention_bias", a->bias_default))
+        hp->bias |= a->bias_keyed;
     if (config_bool(c, "attention_out_bias", false)) hp->bias |= BIAS_O;
     if (config_bool(c, "mlp_bias", false)) hp->bias |= BIAS_MLP;
     if (config_bool(c, "lm_head_bias", false)) hp->bias |= BIAS_HEAD;
@@ -155,7 +156,8 @@ static int read_quantized(const struct config *c, struct hparams *hp, struct err
     struct str method;
     int it = 0;
 
-    if (!config_has(c, "", "quantization_config") && !config_has(c, "quantization_config.", "quant_method")) return OK;
+    if (!config_has(c, "", "quantization_config") && !config_has(c, "quantization_config.", "quant_method"))
+        return OK;
     if (config_str(c, "quantization_config.", "quant_method", &method) && str_is(method, "mxfp4"))
         for (const struct tensor_row *r = arch_row(c->arch, &it); r; r = arch_row(c->arch, &it))
             hp->mxfp4 |= r->flags & ROW_MX;

@@ -23,7 +23,8 @@ static void all_scales(struct hparams *hp, float scale)
 
 static int gpt2(const struct config *c, struct hparams *hp, struct err *e)
 {
-    if (config_bool(c, "add_cross_attention", false)) return refuse(c, "add_cross_attention", "is not supported", e);
+    if (config_bool(c, "add_cross_attention", false))
+        return refuse(c, "add_cross_attention", "is not supported", e);
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
         w->attn_scale = config_bool(c, "scale_attn_weights", true) ? 1 / sqrtf((float)w->head_dim) : 1;
@@ -69,7 +70,8 @@ static int gptj(const struct config *c, struct hparams *hp, struct err *e)
 {
     int n = 64;
 
-    if (config_null(c, "rotary_dim")) return refuse(c, "rotary_dim", "is null: which numbers turn is not known", e);
+    if (config_null(c, "rotary_dim"))
+        return refuse(c, "rotary_dim", "is null: which numbers turn is not known", e);
     config_int(c, "rotary_dim", &n);
     hp->rope[0].n_rot = n;
     return OK;
@@ -140,7 +142,8 @@ static int hunyuan(const struct config *c, struct hparams *hp)
     double alpha, dim = hp->layers[0].head_dim;
 
     if (r->scaling != ROPE_DYNAMIC) return OK;
-    if (!config_f64(c, "rope_scaling.", "alpha", &alpha) && !config_f64(c, "rope_parameters.", "alpha", &alpha))
+    if (!config_f64(c, "rope_scaling.", "alpha", &alpha) &&
+        !config_f64(c, "rope_parameters.", "alpha", &alpha))
         return OK;
     if (alpha == 0) return OK;
     r->theta *= pow(alpha, dim / (dim - 2));
@@ -196,7 +199,8 @@ int hparams_own(const struct config *c, struct hparams *hp, struct err *e)
     if (str_is(type, "gptj")) return gptj(c, hp, e);
     if (str_is(type, "falcon")) return falcon(c, hp);
     if (str_is(type, "mpt")) return mpt(c, hp, e);
-    if (str_is(type, "bloom")) hp->norm_residual = config_bool(c, "apply_residual_connection_post_layernorm", false);
+    if (str_is(type, "bloom"))
+        hp->norm_residual = config_bool(c, "apply_residual_connection_post_layernorm", false);
     if (str_is(type, "hunyuan_v1_dense")) return hunyuan(c, hp);
     if (str_is(type, "phimoe")) return phimoe(c, hp);
     if (str_is(type, "gpt_oss")) return gpt_oss(c, hp);

@@ -22,7 +22,8 @@ static void set_parts(struct layout *y, const struct hparams *hp, const struct t
     }
 }
 
-void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l, enum source_kind world)
+void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l,
+               enum source_kind world)
 {
     const struct layer_hp *w = &hp->layers[l < hp->n_layers ? l : 0];
     const char *name = world == SOURCE_GGUF ? r->gguf : r->hf;
@@ -46,7 +47,10 @@ void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_r
     y->dims[y->n_dims++] = MX_BLOCK / 2;
 }
 
-enum dtype layout_type(const struct layout *y, const struct source_tensor *t) { return y->mx ? DT_MXFP4 : t->type; }
+enum dtype layout_type(const struct layout *y, const struct source_tensor *t)
+{
+    return y->mx ? DT_MXFP4 : t->type;
+}
 
 bool layout_scales(struct layout *y, const struct source *src, const struct source_tensor *t)
 {
@@ -120,8 +124,8 @@ static void mx_block(struct block_mxfp4 *out, uint8_t scale, const uint8_t *in)
     for (int j = 0; j < MX_BLOCK / 2; j++) out->qs[j] = (uint8_t)(q[j] | q[j + MX_BLOCK / 2] << 4);
 }
 
-static void read_mx(const struct layout *y, const struct source_tensor *t, size_t row, enum dtype to, void *dst,
-                    float *tmp)
+static void read_mx(const struct layout *y, const struct source_tensor *t, size_t row, enum dtype to,
+                    void *dst, float *tmp)
 {
     size_t n = (size_t)y->cols / MX_BLOCK;
     const uint8_t *q = (const uint8_t *)t->data + row * n * (MX_BLOCK / 2);
@@ -146,8 +150,8 @@ static void read_turned(const struct layout *y, const struct source_tensor *t, c
         quant_decode(t->type, data + ((size_t)c * (size_t)y->rows + (size_t)row) * size, &out[c], 1);
 }
 
-void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r, enum dtype to,
-                 void *dst, float *tmp)
+void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r,
+                 enum dtype to, void *dst, float *tmp)
 {
     int64_t row = layout_row(y, part, r);
     uint64_t bytes = 0;

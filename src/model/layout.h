@@ -29,7 +29,8 @@ struct layout {
 };
 
 /* The row must be there in that world (hparams_has, a name). */
-void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l, enum source_kind world);
+void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l,
+               enum source_kind world);
 
 /* Has the tensor this shape? *flipped: an embedding [in, out], which some files have. */
 bool layout_fits(const struct layout *y, const struct source_tensor *t, bool *flipped);
@@ -45,8 +46,8 @@ int64_t layout_row(const struct layout *y, int part, int64_t r);
 /* Are the parts where they are used: whole rows behind each other? Then nothing has to be copied. */
 bool layout_in_place(const struct layout *y);
 
-/* Reads row r of a part of matrix i as type `to`; tmp has room for the row as F32 (and dst is no part of it, but
- * for F32). The tensor fits y. */
-void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r, enum dtype to,
-                 void *dst, float *tmp);
+/* Reads row r of a part of matrix i as type `to`; tmp has room for the row as F32 (and dst is no part of it,
+ * but for F32). The tensor fits y. */
+void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r,
+                 enum dtype to, void *dst, float *tmp);
 #endif

@@ -34,12 +34,12 @@ static int check_one(struct plan *p, const struct source_tensor *t, struct layou
                        STR_ARG(t->name), want);
     }
     if (!layout_scales(y, p->src, t))
-        return err_set(e, E_FORMAT, "%s: tensor %.*s has no scales of its shape beside it", source_path(p->src),
-                       STR_ARG(t->name));
+        return err_set(e, E_FORMAT, "%s: tensor %.*s has no scales of its shape beside it",
+                       source_path(p->src), STR_ARG(t->name));
     if (y->scales) map_put(&p->used, y->scales->name, 1);
     if (!quant_can_decode(t->type) || (y->turned && dtype_info((int)t->type)->quantized))
-        return err_set(e, E_UNSUPPORTED, "%s: tensor '%.*s' is %s, which is no weight type", source_path(p->src),
-                       STR_ARG(t->name), dtype_name((int)t->type));
+        return err_set(e, E_UNSUPPORTED, "%s: tensor '%.*s' is %s, which is no weight type",
+                       source_path(p->src), STR_ARG(t->name), dtype_name((int)t->type));
     return OK;
 }
 
@@ -84,7 +84,9 @@ static void add_item(struct plan *p, const struct tensor_row *r, const struct te
     int count = y->count * y->tensors;
     int64_t rows = part < 0 ? y->rows : y->part[part];
 
-    *it = (struct gguf_item){ .row = r, .lay = *y, .part = part, .from = from, .rows = count * rows, .cols = y->cols };
+    *it = (struct gguf_item){
+        .row = r, .lay = *y, .part = part, .from = from, .rows = count * rows, .cols = y->cols
+    };
     hparams_name(p->hp, g, l, 0, SOURCE_GGUF, it->name, sizeof it->name);
     if (r->count) it->dims[it->n_dims++] = count;
     it->dims[it->n_dims++] = rows;
@@ -113,7 +115,8 @@ static int plan_row(struct plan *p, const struct tensor_row *r, int l, struct er
     for (int i = 0; i < y.n_parts; i++) {
         const struct tensor_row *g = row_of_part(p, r, l, i);
         if (!g)
-            return err_set(e, E_UNSUPPORTED, "%s: no GGUF name is known for '%s'", source_path(p->src), r->hf);
+            return err_set(e, E_UNSUPPORTED, "%s: no GGUF name is known for '%s'", source_path(p->src),
+                           r->hf);
         add_item(p, r, g, l, i, &y, from);
     }
     return OK;
@@ -138,8 +141,8 @@ static bool no_loss(const struct hparams *hp, struct str name)
     return str_to_i64(str_take(rest, digits), &l) && l >= hp->n_layers && hp->moe.n > 0;
 }
 
-int naming_plan(const struct hparams *hp, const struct source *src, struct arena *a, struct gguf_item **items, int *n,
-                struct err *e)
+int naming_plan(const struct hparams *hp, const struct source *src, struct arena *a, struct gguf_item **items,
+                int *n, struct err *e)
 {
     struct plan p = { .hp = hp, .src = src, .arena = a };
     size_t n_tensors = source_n_tensors(src), n_rows = 0;

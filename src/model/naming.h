@@ -20,10 +20,10 @@ struct gguf_item {
     bool keep_f32;           /* small and sensitive: norms, biases, routers */
 };
 
-/* Every tensor of the folder's model as one of GGUF, in a's memory: E_NOTFOUND, E_FORMAT name what is missing or has
- * another shape, E_UNSUPPORTED one that has no place. */
-int naming_plan(const struct hparams *hp, const struct source *src, struct arena *a, struct gguf_item **items, int *n,
-                struct err *e);
+/* Every tensor of the folder's model as one of GGUF, in a's memory: E_NOTFOUND, E_FORMAT name what is missing
+ * or has another shape, E_UNSUPPORTED one that has no place. */
+int naming_plan(const struct hparams *hp, const struct source *src, struct arena *a, struct gguf_item **items,
+                int *n, struct err *e);
 /* Row r of it as type `to`; tmp has room for cols numbers. */
 void naming_row(const struct gguf_item *it, int64_t r, enum dtype to, void *dst, float *tmp);
 

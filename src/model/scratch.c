@@ -267,17 +267,29 @@ static void plan_experts(struct layer_step *p, const struct scratch *s, const st
     bool post = w->ffn_post_norm;
 
     p->weigh = (struct linear){ .out = tensor_f32(s->weigh, n, 1), .w = &w->shared_gate };
-    p->router = (struct linear){ .out = tensor_f32(s->scores, n, x->n), .w = &w->router, .bias = w->b_router };
+    p->router =
+        (struct linear){ .out = tensor_f32(s->scores, n, x->n), .w = &w->router, .bias = w->b_router };
     p->route = (struct route_opt){ .route = x->route, .n_used = x->n_used, .norm = x->norm, .scale = x->scale,
                                    .bias = w->choice_bias, .n_groups = x->n_groups,
                                    .n_groups_used = x->n_groups_used, .group_top = x->group_top,
                                    .jitter = x->jitter };
     p->experts = (struct experts_opt){
-        .n = x->n, .n_used = x->n_used, .gate = w->x_gate, .up = w->x_up, .down = w->x_down,
-        .b_gate = w->xb_gate, .b_up = w->xb_up, .b_down = w->xb_down, .act = hp->act,
-        .scale = post ? 1 : hp->residual_scale, .add = !post || w->up.rows,
-        .xs = tensor_f32(s->xs, n_all, hp->n_embd), .hs = tensor_f32(s->hs, n_all, x->n_ff),
-        .us = tensor_f32(s->us, n_all, x->n_ff), .ys = tensor_f32(s->ys, n_all, hp->n_embd), .order = s->order,
+        .n = x->n,
+        .n_used = x->n_used,
+        .gate = w->x_gate,
+        .up = w->x_up,
+        .down = w->x_down,
+        .b_gate = w->xb_gate,
+        .b_up = w->xb_up,
+        .b_down = w->xb_down,
+        .act = hp->act,
+        .scale = post ? 1 : hp->residual_scale,
+        .add = !post || w->up.rows,
+        .xs = tensor_f32(s->xs, n_all, hp->n_embd),
+        .hs = tensor_f32(s->hs, n_all, x->n_ff),
+        .us = tensor_f32(s->us, n_all, x->n_ff),
+        .ys = tensor_f32(s->ys, n_all, hp->n_embd),
+        .order = s->order,
     };
 }
 

@@ -59,7 +59,8 @@ static int check_found(const struct loader *ld, struct found *f, const char *nam
         return wrong_shape(ld, f, name, e);
     if (flipped) f->lay.turned = !f->lay.turned;
     if (!layout_scales(&f->lay, ld->src, f->t))
-        return err_set(e, E_FORMAT, "%s: tensor %s has no scales of its shape beside it", source_path(ld->src), name);
+        return err_set(e, E_FORMAT, "%s: tensor %s has no scales of its shape beside it",
+                       source_path(ld->src), name);
     if (!quant_can_decode(f->t->type) || (f->lay.turned && dtype_info((int)f->t->type)->quantized))
         return err_set(e, E_UNSUPPORTED, "%s: tensor %s is %s, which is no weight type",
                        source_path(ld->src), name, dtype_name((int)f->t->type));
@@ -91,7 +92,8 @@ static int find_row(struct loader *ld, const struct tensor_row *r, int l, struct
         if (!f.t && f.index == 0 && (!hparams_needs(hp, r, l) || is_packed(ld, r, l))) return OK;
         if (!f.t) {
             layout_text(&f.lay, want, sizeof want);
-            return err_set(e, E_NOTFOUND, "%s: tensor %s is missing, expected %s", source_path(ld->src), name, want);
+            return err_set(e, E_NOTFOUND, "%s: tensor %s is missing, expected %s", source_path(ld->src), name,
+                           want);
         }
         if ((rc = check_found(ld, &f, name, e)) != OK) return rc;
         ld->found[ld->n_found++] = f;
@@ -178,25 +180,29 @@ static void *own(struct model *m, size_t n)
 
 /* A part's own copy: rows in order, in a type the backend can read (its own, else F16 of blocks, F32 of plain
  * numbers). */
-static int copy_part(struct loader *ld, const struct found *f, int i, int part, struct weight *w, struct err *e)
+static int copy_part(struct loader *ld, const struct found *f, int i, int part, struct weight *w,
+                     struct err *e)
 {
     struct backend *be = part_of(ld->m, f)->be;
-    enum dtype from = layout_type(&f->lay, f->t), to = be->weight_can(be, from) && quant_can_encode(from) ? from
-                                       : dtype_info((int)from)->quantized                 ? DT_F16
+    enum dtype from = layout_type(&f->lay, f->t), to = be->weight_can(be, from) && quant_can_encode(from)
+                                                           ? from
+                                                       : dtype_info((int)from)->quantized ? DT_F16
                                                                                           : DT_F32;
     int64_t rows = f->lay.part[part];
     uint64_t bytes = 0;
     float *tmp = mem_try_array((size_t)f->lay.cols, sizeof *tmp);
     char *dst = NULL;
 
-    if (!dtype_row_bytes(to, (uint64_t)f->lay.cols, &bytes)) to = DT_F32, bytes = (uint64_t)f->lay.cols * sizeof *tmp;
+    if (!dtype_row_bytes(to, (uint64_t)f->lay.cols, &bytes))
+        to = DT_F32, bytes = (uint64_t)f->lay.cols * sizeof *tmp;
     if (tmp) dst = own(ld->m, (size_t)rows * bytes);
     for (int64_t r = 0; dst && r < rows; r++)
         layout_read(&f->lay, f->t, i, part, r, to, dst + (size_t)r * bytes, tmp);
     mem_free(tmp);
     if (!dst)
         return err_set(e, E_NOMEM, "%s: no memory for %llu bytes of tensor %.*s as %s", source_path(ld->src),
-                       (unsigned long long)((uint64_t)rows * bytes), STR_ARG(f->t->name), dtype_name((int)to));
+                       (unsigned long long)((uint64_t)rows * bytes), STR_ARG(f->t->name),
+                       dtype_name((int)to));
     w->type = to;
     w->data = dst;
     return OK;
@@ -216,7 +222,8 @@ static struct weight *place(struct model *m, const struct found *f, int i, int p
     char *base = row_in_layer(f->r) ? (char *)&m->layers[f->layer] : (char *)m;
     struct weight **list;
 
-    if (!f->r->count) return (struct weight *)(void *)(base + f->r->at + (size_t)part * sizeof(struct weight));
+    if (!f->r->count)
+        return (struct weight *)(void *)(base + f->r->at + (size_t)part * sizeof(struct weight));
     list = (struct weight **)(void *)(base + f->r->at + (size_t)part * sizeof(void *));
     if (!*list)
         *list = arena_array(&m->arena, (size_t)(f->lay.count * f->lay.tensors), sizeof **list);

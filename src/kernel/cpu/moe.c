@@ -54,8 +54,8 @@ static void close_groups(const struct route_opt *o, const float *score, bool *ta
     for (int i = 0; i < n; i++) taken[i] = !open[i / size];
 }
 
-/* Each of two is weighed against those whose score is not far behind its own: closer than 2 jitter, relative to
- * the larger of the two sizes. The second does not see the first. */
+/* Each of two is weighed against those whose score is not far behind its own: closer than 2 jitter, relative
+ * to the larger of the two sizes. The second does not see the first. */
 static void sparsemixer(const struct route_opt *o, const float *score, int n, int32_t *ids, float *weights)
 {
     bool taken[MOE_MAX_EXPERTS] = { false };
@@ -83,7 +83,9 @@ static void route_row(const struct route_opt *o, const float *logits, int n, int
     switch (o->route) {
     case ROUTE_SPARSEMIXER: sparsemixer(o, logits, n, ids, weights); return;
     case ROUTE_SOFTMAX: softmax(score, logits, n); break;
-    case ROUTE_SIGMOID: for (int i = 0; i < n; i++) score[i] = (float)(1 / (1 + exp(-(double)logits[i]))); break;
+    case ROUTE_SIGMOID:
+        for (int i = 0; i < n; i++) score[i] = (float)(1 / (1 + exp(-(double)logits[i])));
+        break;
     case ROUTE_TOP_SOFTMAX: memcpy(score, logits, (size_t)n * sizeof *score); break;
     }
     for (int i = 0; i < n; i++) rank[i] = score[i] + (o->bias ? o->bias[i] : 0);
@@ -104,7 +106,8 @@ static void route_rows(const void *arg, int begin, int end)
     size_t n = (size_t)a->opt->n_used;
 
     for (int r = begin; r < end; r++)
-        route_row(a->opt, tensor_row(a->logits, r), a->logits->cols, a->ids + (size_t)r * n, a->weights + (size_t)r * n);
+        route_row(a->opt, tensor_row(a->logits, r), a->logits->cols, a->ids + (size_t)r * n,
+                  a->weights + (size_t)r * n);
 }
 
 void cpu_route(struct backend *be, int32_t *ids, float *weights, const struct tensor *logits,
@@ -157,7 +160,8 @@ static void gather_rows(const void *arg, int begin, int end)
     const struct spread *a = arg;
 
     for (int r = begin; r < end; r++)
-        memcpy(tensor_row(&a->o->xs, r), tensor_row(a->x, a->who[r] / a->o->n_used), (size_t)a->x->cols * sizeof(float));
+        memcpy(tensor_row(&a->o->xs, r), tensor_row(a->x, a->who[r] / a->o->n_used),
+               (size_t)a->x->cols * sizeof(float));
 }
 
 static void sum_rows(const void *arg, int begin, int end)
@@ -183,7 +187,10 @@ static struct tensor rows_of(const struct tensor *t, int first, int n)
     return s;
 }
 
-static const float *bias_of(const float *b, int e, int rows) { return b ? b + (size_t)e * (size_t)rows : NULL; }
+static const float *bias_of(const float *b, int e, int rows)
+{
+    return b ? b + (size_t)e * (size_t)rows : NULL;
+}
 
 /* Gate and up of rows [a, b) of the sorted choices, all of expert e. */
 static int widen(const struct experts_opt *o, int e, int a, int b, struct linear *jobs)
