@@ -291,6 +291,20 @@ static int repeat(struct bench *b, const char *what, bool warm, int n_seqs, int 
     return rc;
 }
 
+/* Weights of the experts that one token does not choose. */
+static uint64_t unread_bytes(const struct model *m)
+{
+    uint64_t sum = 0, row = 0;
+
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        const struct weight *all[] = { m->layers[l].x_gate, m->layers[l].x_up, m->layers[l].x_down };
+        for (size_t i = 0; i < 3; i++)
+            if (all[i] && dtype_row_bytes(all[i]->type, (uint64_t)all[i]->cols, &row))
+                sum += row * (uint64_t)all[i]->rows * (uint64_t)(m->hp.moe.n - m->hp.moe.n_used);
+    }
+    return sum;
+}
+
 static int measure(struct bench *b, uint64_t start_ns, struct err *e)
 {
     struct rusage ru;
@@ -315,7 +329,7 @@ static int measure(struct bench *b, uint64_t start_ns, struct err *e)
     const struct model *m = b->model;
     uint64_t embd = 0;
     if (m->head.rows && dtype_row_bytes(m->embd.type, (uint64_t)m->embd.cols, &embd)) embd *= (uint64_t)m->embd.rows;
-    b->token_bytes = m->weight_bytes - embd;                         /* an untied embedding gives one row */
+    b->token_bytes = m->weight_bytes - embd - unread_bytes(m);       /* an untied embedding gives one row */
     return OK;
 }
 

@@ -77,6 +77,11 @@ static void hparams_json(struct jsonw *w, const struct hparams *hp)
     jsonw_key(w, "layers"), jsonw_int(w, hp->n_layers);
     jsonw_key(w, "embedding"), jsonw_int(w, hp->n_embd);
     jsonw_key(w, "feed_forward"), jsonw_int(w, l->n_ff);
+    if (hp->moe.n) {
+        jsonw_key(w, "experts"), jsonw_int(w, hp->moe.n);
+        jsonw_key(w, "experts_used"), jsonw_int(w, hp->moe.n_used);
+        jsonw_key(w, "expert_feed_forward"), jsonw_int(w, hp->moe.n_ff);
+    }
     jsonw_key(w, "heads"), jsonw_int(w, l->n_heads);
     jsonw_key(w, "kv_heads"), jsonw_int(w, l->n_kv_heads);
     jsonw_key(w, "head_dim"), jsonw_int(w, l->head_dim);
@@ -148,6 +153,8 @@ static void print_text(const struct source *s, const struct hparams *hp, const s
         const struct layer_hp *l = &hp->layers[0];
         buf_printf(out, "  architecture  %s\n  layers        %d\n  embedding     %d\n  feed-forward  %d\n", hp->arch,
                    hp->n_layers, hp->n_embd, l->n_ff);
+        if (hp->moe.n)
+            buf_printf(out, "  experts       %d of %d a token, %d wide\n", hp->moe.n_used, hp->moe.n, hp->moe.n_ff);
         buf_printf(out, "  heads         %d (%d KV) of %d\n  vocabulary    %d\n  context       %d\n", l->n_heads,
                    l->n_kv_heads, l->head_dim, hp->n_vocab, hp->n_ctx);
     } else {

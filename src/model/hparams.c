@@ -83,6 +83,19 @@ int hparams_dim(const struct hparams *hp, enum dim d, int l)
     return 0;
 }
 
+uint64_t hparams_step_row(const struct hparams *hp)
+{
+    uint64_t row = 0, embd = (uint64_t)hp->n_embd, ff = (uint64_t)hp->moe.n_ff;
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        uint64_t n = 3 * embd + (uint64_t)hparams_dim(hp, DIM_QKV, l) + 2 * (uint64_t)hparams_dim(hp, DIM_O, l) +
+                     2 * (uint64_t)hparams_dim(hp, DIM_FF, l);
+        if (hp->layers[l].moe) n += (uint64_t)hp->moe.n + (uint64_t)hp->moe.n_used * (2 * embd + 2 * ff + 4);
+        if (n > row) row = n;
+    }
+    return row;
+}
+
 bool hparams_name(const struct hparams *hp, const struct tensor_row *r, int l, int i,
                   enum source_kind world, char *out, size_t cap)
 {

@@ -50,13 +50,8 @@ static uint64_t layer_bytes(const struct place_opt *o, const struct hparams *hp,
 /* Activations of the largest step, twice: what products keep of them in another type. */
 static uint64_t scratch_bytes(const struct place_opt *o, const struct hparams *hp)
 {
-    uint64_t row = 0;
+    uint64_t row = hparams_step_row(hp);
 
-    for (int l = 0; l < hp->n_layers; l++) {
-        uint64_t n = (uint64_t)(3 * hp->n_embd + hparams_dim(hp, DIM_QKV, l) + 2 * hparams_dim(hp, DIM_O, l) +
-                                2 * hparams_dim(hp, DIM_FF, l));
-        if (n > row) row = n;
-    }
     return 2 * sizeof(float) * ((uint64_t)o->max_tokens * row + (uint64_t)o->max_out * (uint64_t)hp->n_vocab);
 }
 

@@ -28,14 +28,8 @@ static uint64_t kv_bytes(const struct hparams *hp, const struct engine_opt *o, u
 static uint64_t scratch_bytes(const struct hparams *hp, const struct engine_opt *o)
 {
     uint64_t n = or_default(o->max_batch, (uint64_t)engine_batch_default(&o->backend));
-    uint64_t n_out = or_default(o->max_seqs, 16), row = 0, out;
+    uint64_t n_out = or_default(o->max_seqs, 16), row = hparams_step_row(hp), out;
 
-    for (int l = 0; l < hp->n_layers; l++) {
-        uint64_t ff = (uint64_t)hparams_dim(hp, DIM_FF, l), wide = (uint64_t)hparams_dim(hp, DIM_O, l);
-        uint64_t qkv = (uint64_t)hparams_dim(hp, DIM_Q, l) + (uint64_t)hparams_dim(hp, DIM_K, l) +
-                       (uint64_t)hparams_dim(hp, DIM_V, l);
-        row = max_u64(row, 3 * (uint64_t)hp->n_embd + 2 * ff + qkv + 2 * wide);
-    }
     out = 2 * (uint64_t)hp->n_embd + (uint64_t)hp->n_vocab;
     return sizeof(float) * (n * row + n_out * out);
 }
