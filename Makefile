@@ -138,7 +138,9 @@ fuzz-build: $(FUZZERS)
 # Readers of foreign bytes stand on these alone; kernels would take minutes to instrument.
 FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/% $(B)/src/sample/%,$(LIB_OBJ)) \
             $(filter $(B)/src/net/httpmsg.o $(B)/src/api/body.o $(B)/src/api/deadline.o $(B)/src/api/params%.o \
-                     $(B)/src/server/settings%.o,$(SERVE_OBJ))
+                     $(B)/src/server/settings%.o,$(SERVE_OBJ)) \
+            $(filter $(foreach f,arch% hparams% config layout naming% rotary,$(B)/src/model/$(f).o) \
+                     $(B)/src/kernel/quant%.o $(B)/src/kernel/iq%.o,$(LIB_OBJ))
 $(B)/libfuzz.a: $(FUZZ_OBJ)
 	@rm -f $@
 	$(Q)ar rcs $@ $(FUZZ_OBJ)
