@@ -1,6 +1,7 @@
 #include "support.h"
 
 #include "kv/chain.h"
+#include "kv/state.h"
 
 #include <string.h>
 
@@ -19,7 +20,7 @@ static int close_backend(void **state)
     return 0;
 }
 
-static const struct kvshape two_layers[] = { { 2, 16, 16 }, { 1, 8, 32 } };
+static const struct kvshape two_layers[] = { { 2, 16, 16, false }, { 1, 8, 32, false } };
 
 static struct block_pool *pool_of(int n)
 {
@@ -89,7 +90,7 @@ static void blocks_of_a_layer_do_not_overlap_another(void **state)
 
 static void a_layer_that_keeps_nothing_takes_no_memory(void **state)
 {
-    static const struct kvshape shapes[] = { { 0, 0, 0 }, { 1, 16, 16 } };
+    static const struct kvshape shapes[] = { { 0, 0, 0, false }, { 1, 16, 16, false } };
     struct block_pool *p = NULL;
     struct kvview v;
     (void)state;
@@ -180,6 +181,71 @@ static void a_fork_shares_whole_blocks_until_both_are_gone(void **state)
     block_pool_close(p);
 }
 
+static const struct stateshape three_layers[] = { { 3, 10, 40 }, { 0 }, { 2, 4, 0 } };
+
+static struct state_pool *slots_of(int n)
+{
+    struct state_pool *p = NULL;
+    struct err e = { 0 };
+    if (state_pool_open(&p, &(struct backend_share){ be, 3 }, 1, three_layers, n, &e) != OK) fail_msg("%s", e.msg);
+    return p;
+}
+
+static void slots_are_counted_and_come_back(void **state)
+{
+    size_t before = be->used_bytes[MEM_KV];
+    struct state_pool *p = slots_of(2);
+    int a = state_get(p), b = state_get(p);
+    (void)state;
+    assert_int_equal(be->used_bytes[MEM_KV] - before, 2 * state_bytes(three_layers, 3));
+    assert_true(a >= 0 && b >= 0 && a != b);
+    assert_int_equal(state_get(p), -1);
+    state_put(p, -1);
+    state_put(p, a);
+    assert_int_equal(state_n_free(p), 1);
+    assert_int_equal(state_get(p), a);
+    assert_int_equal(state_n(p), 2);
+    state_pool_close(p);
+    assert_int_equal(be->used_bytes[MEM_KV], before);
+}
+
+static float *conv_of(const struct stateview *v, int l, int slot)
+{
+    return v->layers[l].conv + (size_t)slot * v->layers[l].conv_floats;
+}
+
+static void a_copy_of_a_state_is_its_own(void **state)
+{
+    struct state_pool *p = slots_of(3);
+    int a = state_get(p), b = state_get(p), c = state_get(p);
+    struct stateview v;
+    (void)state;
+    state_view(p, &v);
+    assert_int_equal(v.n_layers, 3);
+    assert_null(v.layers[1].conv);
+    assert_null(v.layers[2].rec);
+    for (int i = 0; i < 30; i++) conv_of(&v, 0, a)[i] = (float)i, conv_of(&v, 0, c)[i] = -1;
+    for (int i = 0; i < 8; i++) conv_of(&v, 2, a)[i] = 100 + (float)i, conv_of(&v, 2, c)[i] = -1;
+    for (int i = 0; i < 40; i++) v.layers[0].rec[(size_t)a * v.layers[0].rec_floats + (size_t)i] = 7;
+    state_copy(p, b, a);
+    conv_of(&v, 0, a)[0] = 55;
+    for (int i = 0; i < 30; i++) assert_true(conv_of(&v, 0, b)[i] == (float)i && conv_of(&v, 0, c)[i] == -1);
+    for (int i = 0; i < 8; i++) assert_true(conv_of(&v, 2, b)[i] == 100 + (float)i && conv_of(&v, 2, c)[i] == -1);
+    for (int i = 0; i < 40; i++) assert_true(v.layers[0].rec[(size_t)b * v.layers[0].rec_floats + (size_t)i] == 7);
+    state_pool_close(p);
+}
+
+static void a_model_without_state_has_no_slots(void **state)
+{
+    struct state_pool *p = (void *)&p;
+    (void)state;
+    assert_int_equal(state_pool_open(&p, &(struct backend_share){ be, 2 }, 1, (struct stateshape[]){ { 0 }, { 0 } }, 4, NULL), OK);
+    assert_null(p);
+    assert_int_equal(state_get(p), -1);
+    assert_int_equal(state_n(p), 0);
+    state_pool_close(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +257,9 @@ int main(void)
         cmocka_unit_test(a_chain_takes_all_it_needs_or_nothing),
         cmocka_unit_test(a_chain_does_not_pass_its_maximum),
         cmocka_unit_test(a_fork_shares_whole_blocks_until_both_are_gone),
+        cmocka_unit_test(slots_are_counted_and_come_back),
+        cmocka_unit_test(a_copy_of_a_state_is_its_own),
+        cmocka_unit_test(a_model_without_state_has_no_slots),
     };
     return cmocka_run_group_tests(tests, open_backend, close_backend);
 }

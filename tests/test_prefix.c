@@ -32,7 +32,7 @@ struct world {
 
 static struct world world_of(int n_blocks)
 {
-    static const struct kvshape shape[] = { { 1, 4, 4 } };
+    static const struct kvshape shape[] = { { 1, 4, 4, false } };
     struct world w = { 0 };
     struct err e = { 0 };
     if (block_pool_open(&w.pool, be, shape, 1, DT_F32, n_blocks, &e) != OK) fail_msg("%s", e.msg);

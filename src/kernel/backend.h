@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "kernel/kvview.h"
 #include "kernel/pick.h"
+#include "kernel/stateview.h"
 #include "kernel/tensor.h"
 
 struct backend;
@@ -21,7 +22,8 @@ enum mem_kind { MEM_WEIGHTS, MEM_KV, MEM_SCRATCH, MEM_KINDS };
 
 enum act {
     ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_RELU2, ACT_GELU_QUICK, ACT_SIGMOID,
-    ACT_SWIGLU_CLIP      /* quick gelu of a gate of at most 7, times up in [-7, 7] plus 1 (gpt-oss) */
+    ACT_SWIGLU_CLIP,     /* quick gelu of a gate of at most 7, times up in [-7, 7] plus 1 (gpt-oss) */
+    ACT_NONE             /* x itself: of gates that multiply as they are */
 };
 
 enum rope_style {
@@ -43,6 +45,8 @@ struct attend_opt {
     float scale;
     float softcap;               /* 0: none; else cap * tanh(score / cap) */
     int window;                  /* 0: none; else only the last `window` positions, itself included */
+    bool both_ways;              /* not causal: a token sees its whole sequence (kvview.seq_end), with a window
+                                  * those at most window / 2 away */
     const float *sinks;          /* [n_heads] or NULL: an extra logit that takes weight and gives nothing */
     const float *slopes;         /* [n_heads] or NULL: ALiBi, slope * (key pos - query pos) */
 };
@@ -79,6 +83,48 @@ struct experts_opt {
     bool add;                    /* out += instead of out = */
     struct tensor xs, hs, us, ys;                    /* [tokens * n_used][in, wide, wide, out] */
     int32_t *order;              /* [2 * tokens * n_used + n + 1] */
+};
+
+/* out[:, h * out_step ...] = W[h] x[:, h * x_step ...] for each of w->n heads; behind it, `tail` numbers that stand
+ * behind those multiplied are passed on. */
+struct heads_opt {
+    const struct weight *w;
+    int x_step, out_step, tail;
+};
+
+/* A causal convolution over the tokens of each run, channel by channel. */
+struct conv_opt {
+    const float *w;              /* [k][cols], the oldest token's row first */
+    const float *bias;           /* [cols] or NULL */
+    int k;                       /* taps; k - 1 inputs are kept in the state */
+    bool silu;                   /* of the result */
+};
+
+/* A selective scan: for every head, h = e^(dt a) h + dt b x and y = c h + d x, token by token. */
+struct scan_in {
+    struct tensor x;             /* [n_tokens][n_heads * head_dim] */
+    struct tensor dt;            /* [n_tokens][n_heads], before bias and softplus; not kept */
+    struct tensor b, c;          /* [n_tokens][n_groups * n_state] */
+};
+struct scan_opt {
+    int n_heads, head_dim, n_groups, n_state;
+    bool wide;                   /* a has a number for every row of the state; head_dim and n_groups are 1 */
+    const float *a;              /* below 0: [n_heads]; wide: [n_state][n_heads] */
+    const float *d, *dt_bias;    /* [n_heads] */
+    float dt_min, dt_max;        /* what softplus(dt + dt_bias) is kept between */
+};
+
+/* The gated delta rule: for every head, h = e^g h; h += k beta (v - k h) and y = q h, token by token, with
+ * g = a softplus(alpha + dt_bias), beta = sigmoid(beta). Heads share the queries and keys of n_k_heads. */
+struct delta_in {
+    struct tensor q, k;          /* [n_tokens][n_k_heads * dim_k] */
+    struct tensor v;             /* [n_tokens][n_heads * dim_v] */
+    struct tensor alpha, beta;   /* [n_tokens][n_heads]; not kept */
+};
+struct delta_opt {
+    int n_heads, n_k_heads, dim_k, dim_v;
+    const float *a, *dt_bias;    /* [n_heads]; a is below 0 */
+    float q_scale, k_scale;      /* of queries and keys */
 };
 
 /* The largest step that will come: what a backend takes its own memory for. */
@@ -155,11 +201,12 @@ struct backend {
     /* k [n_tokens][n_kv_heads * head_dim], v likewise, into their blocks. */
     void (*kv_put)(struct backend *be, const struct kvview *kv, int layer, const struct tensor *k,
                    const struct tensor *v);
-    /* out [n_tokens][n_heads * head_dim_v]; causal; each token sees its own sequence up to its position. */
+    /* out [n_tokens][n_heads * head_dim_v]; causal, unless both_ways: each token sees its own sequence up to its
+     * position. */
     void (*attend)(struct backend *be, const struct tensor *out, const struct tensor *q, const struct kvview *kv,
                    int layer, const struct attend_opt *opt);
 
-    /* out = act(gate) * up; up NULL: out = act(gate). out may be gate. */
+    /* out = act(gate) * up; up NULL: out = act(gate). out may be one of them. */
     void (*act)(struct backend *be, const struct tensor *out, const struct tensor *gate, const struct tensor *up,
                 enum act act);
     void (*add)(struct backend *be, const struct tensor *x, const struct tensor *y, float scale);   /* x += scale * y */
@@ -176,6 +223,17 @@ struct backend {
     /* out = (+) scale * sum over the token's experts of weight * down(act(gate x) * up x) */
     void (*experts)(struct backend *be, const struct tensor *out, const struct tensor *x, const int32_t *ids,
                     const float *weights, const struct experts_opt *opt);
+
+    /* Each head's product with a matrix of its own. NULL: no model that needs it runs. */
+    void (*heads)(struct backend *be, const struct tensor *out, const struct tensor *x, const struct heads_opt *opt);
+    /* Operations of recurrent layers, each on its state of `layer`. A backend that has none of one (NULL) runs no
+     * model that needs it. out is none of the inputs. */
+    void (*conv)(struct backend *be, const struct tensor *out, const struct tensor *x, const struct stateview *st,
+                 int layer, const struct conv_opt *opt);
+    void (*scan)(struct backend *be, const struct tensor *out, const struct scan_in *in, const struct stateview *st,
+                 int layer, const struct scan_opt *opt);
+    void (*delta)(struct backend *be, const struct tensor *out, const struct delta_in *in, const struct stateview *st,
+                  int layer, const struct delta_opt *opt);
 
     /* ids[i] = the token that picks[i] draws of its row of logits, whose cols are the tokens that may be drawn;
      * -1: none of them is a number. All in the backend's memory. NULL: the host draws, from logits that it gets. */

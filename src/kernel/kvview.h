@@ -12,12 +12,15 @@
 
 #include "base/dtype.h"
 
+#include <stdbool.h>
+
 #define KV_BLOCK 16
 
 struct kvlayer {
     void *k, *v;                         /* NULL: this layer keeps none of its own */
     int n_kv_heads, head_dim, head_dim_v;
     size_t k_block_bytes, v_block_bytes;
+    bool v_in_k;                         /* values are the first head_dim_v numbers of the keys; v is NULL */
 };
 
 struct kvview {
@@ -31,5 +34,6 @@ struct kvview {
     const int32_t *pos;                  /* [n_tokens] position in its sequence */
     int n_tokens, n_seqs;
     int max_pos;                         /* the largest of pos, known on the host */
+    const int32_t *seq_end;              /* [n_seqs] tokens of each sequence; for attention both ways, else NULL */
 };
 #endif

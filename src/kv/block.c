@@ -39,12 +39,20 @@ static bool part_bytes(int n_heads, int dim, enum dtype t, uint64_t *out)
     return true;
 }
 
+/* Also of values that lie in the keys: whole blocks of the type must make them up. */
+static bool values_bytes(const struct kvshape *s, enum dtype t, uint64_t *out)
+{
+    bool good = part_bytes(s->n_kv_heads, s->head_dim_v, t, out);
+    if (s->v_in_k) *out = 0;
+    return good;
+}
+
 uint64_t block_bytes(const struct kvshape *layers, int n_layers, enum dtype type)
 {
     uint64_t sum = 0, k, v;
     for (int l = 0; l < n_layers; l++)
         if (part_bytes(layers[l].n_kv_heads, layers[l].head_dim, type, &k) &&
-            part_bytes(layers[l].n_kv_heads, layers[l].head_dim_v, type, &v))
+            values_bytes(&layers[l], type, &v))
             sum += k + v;
     return sum;
 }
@@ -57,7 +65,7 @@ static int measure(struct block_pool *p, struct region *r, const struct kvshape 
         const struct kvshape *s = &layers[l];
         uint64_t k, v, part;
         if (!part_bytes(s->n_kv_heads, s->head_dim, p->type, &k) ||
-            !part_bytes(s->n_kv_heads, s->head_dim_v, p->type, &v))
+            !values_bytes(s, p->type, &v))
             return err_set(e, E_UNSUPPORTED,
                            "layer %d: %d numbers of a head do not make whole blocks of %s", l,
                            s->head_dim, dtype_name((int)p->type));
@@ -65,7 +73,8 @@ static int measure(struct block_pool *p, struct region *r, const struct kvshape 
                                          .head_dim = s->head_dim,
                                          .head_dim_v = s->head_dim_v,
                                          .k_block_bytes = k,
-                                         .v_block_bytes = v };
+                                         .v_block_bytes = v,
+                                         .v_in_k = s->v_in_k };
         part = (k + v) * (uint64_t)p->n + 2 * ALIGN;
         if (part / (uint64_t)p->n < k + v || sum + part < sum || sum + part > SIZE_MAX / 2)
             return err_set(e, E_NOMEM, "a KV cache of %d blocks of %llu bytes fits no memory", p->n,

@@ -12,6 +12,7 @@ struct block_pool;
 
 struct kvshape {
     int n_kv_heads, head_dim, head_dim_v;    /* n_kv_heads 0: the layer keeps nothing */
+    bool v_in_k;                             /* values are the first head_dim_v numbers of the keys */
 };
 
 int  block_pool_open(struct block_pool **out, struct backend *be, const struct kvshape *layers, int n_layers,

@@ -56,7 +56,7 @@ void sim_expect_text(const struct sim *s, int seq)
 
 struct sim *sim_open(struct sim_opt opt)
 {
-    static const struct kvshape shape[] = { { 1, 4, 4 } };
+    static const struct kvshape shape[] = { { 1, 4, 4, false } };
     struct sim *s = mem_new(struct sim);
     s->opt = opt;
     if (!opt.n_blocks) s->opt.n_blocks = 512;

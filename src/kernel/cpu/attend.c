@@ -106,8 +106,12 @@ static bool layer_of(struct cpu *c, struct kvrows *k, struct kvrows *v, const st
 {
     const struct kvlayer *l = &kv->layers[layer];
 
-    return rows_of(c, k, kv->type, l->k, l->k_block_bytes, l->n_kv_heads, l->head_dim) &&
-           rows_of(c, v, kv->type, l->v, l->v_block_bytes, l->n_kv_heads, l->head_dim_v);
+    if (!rows_of(c, k, kv->type, l->k, l->k_block_bytes, l->n_kv_heads, l->head_dim)) return false;
+    if (!l->v_in_k) return rows_of(c, v, kv->type, l->v, l->v_block_bytes, l->n_kv_heads, l->head_dim_v);
+    if (!rows_of(c, v, kv->type, l->k, l->k_block_bytes, l->n_kv_heads, l->head_dim_v)) return false;
+    v->head_bytes = k->head_bytes;
+    v->row_bytes = k->row_bytes;
+    return true;
 }
 
 struct put {
@@ -115,7 +119,7 @@ struct put {
     const struct kvview *kv;
     struct kvrows rows[2];
     const struct tensor *x[2];
-    int heads;
+    int heads, n;                /* n: keys and values, or keys alone */
 };
 
 static void put_tokens(const void *arg, int begin, int end)
@@ -124,7 +128,7 @@ static void put_tokens(const void *arg, int begin, int end)
 
     for (int t = begin; t < end; t++) {
         const int32_t *blocks = a->kv->table + (size_t)a->kv->seq[t] * a->kv->table_stride;
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < a->n; i++) {
             const struct kvrows *r = &a->rows[i];
             const float *x = tensor_row(a->x[i], t);
             for (int h = 0; h < a->heads; h++)
@@ -138,10 +142,11 @@ void cpu_kv_put(struct backend *be, const struct kvview *kv, int layer, const st
                 const struct tensor *v)
 {
     struct cpu *c = cpu_of(be);
-    struct put a = { .vec = c->vec, .kv = kv, .x = { k, v }, .heads = kv->layers[layer].n_kv_heads };
+    struct put a = { .vec = c->vec, .kv = kv, .x = { k, v }, .heads = kv->layers[layer].n_kv_heads,
+                     .n = kv->layers[layer].v_in_k ? 1 : 2 };
 
     if (!layer_of(c, &a.rows[0], &a.rows[1], kv, layer)) return;
-    cpu_rows(c, kv->n_tokens, (long long)kv->n_tokens * (k->cols + v->cols), put_tokens, &a);
+    cpu_rows(c, kv->n_tokens, 2ll * kv->n_tokens * k->cols, put_tokens, &a);
 }
 
 static bool job_init(struct cpu *c, struct attend_job *j, int layer)
@@ -194,9 +199,9 @@ static void cut_tiles(struct call *c)
     int most = tile_tokens(c);
 
     for (int t = 0, n; t < kv->n_tokens; t += n) {
-        int key0 = attend_first(c->j, kv->pos[t]), key1 = kv->pos[t] + 1;
+        int key0 = attend_first(c->j, kv->pos[t]), key1 = attend_end(c->j, t);
         for (n = 1; n < most && t + n < kv->n_tokens && kv->seq[t + n] == kv->seq[t]; n++) {
-            int first = attend_first(c->j, kv->pos[t + n]), end = kv->pos[t + n] + 1;
+            int first = attend_first(c->j, kv->pos[t + n]), end = attend_end(c->j, t + n);
             key0 = first < key0 ? first : key0;
             key1 = end > key1 ? end : key1;
         }
@@ -310,6 +315,15 @@ static bool worth_sharing(const struct call *c)
     return work >= WORTH_SHARING;
 }
 
+/* Positions that one of the tokens sees, at most. */
+static int furthest(const struct attend_job *j)
+{
+    int end = 0;
+
+    for (int t = 0; t < j->kv->n_tokens; t++) end = attend_end(j, t) > end ? attend_end(j, t) : end;
+    return end;
+}
+
 void cpu_attend(struct backend *be, const struct tensor *out, const struct tensor *q, const struct kvview *kv,
                 int layer, const struct attend_opt *opt)
 {
@@ -318,7 +332,11 @@ void cpu_attend(struct backend *be, const struct tensor *out, const struct tenso
     struct call c = { .a = cpu->attn, .j = &j };
 
     if (kv->n_tokens == 0 || !job_init(cpu, &j, layer)) return;
-    if (c.a->flash ? !plan(&c) : !scratch_reserve(c.a, (size_t)kv->max_pos + 1)) {
+    if (opt->both_ways && !kv->seq_end) {
+        cpu_fail(cpu, E_INVALID, "attention both ways of sequences whose ends are not known");
+        return;
+    }
+    if (c.a->flash ? !plan(&c) : !scratch_reserve(c.a, (size_t)furthest(&j))) {
         cpu_fail(cpu, E_NOMEM, "no memory to attend from %d tokens to %d positions", kv->n_tokens,
                  kv->max_pos + 1);
         return;

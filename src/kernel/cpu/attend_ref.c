@@ -21,18 +21,18 @@ void attend_ref(const struct attend_job *j, int token, int head, float *scores)
 {
     const struct attend_opt *o = j->opt;
     const int32_t *blocks = attend_blocks(j, j->kv->seq[token]);
-    int pos = j->kv->pos[token], first = attend_first(j, pos);
+    int pos = j->kv->pos[token], first = attend_first(j, pos), end = attend_end(j, token);
     const float *q = tensor_row(j->q, token) + (size_t)head * o->head_dim;
     float *out = tensor_row(j->out, token) + (size_t)head * o->head_dim_v;
     float max = o->sinks ? o->sinks[head] : -INFINITY, v[MAX_HEAD_DIM];
     double sum, acc[MAX_HEAD_DIM] = { 0 };
 
-    for (int k = first; k <= pos; k++) {
+    for (int k = first; k < end; k++) {
         scores[k] = score(j, q, blocks, head, pos, k);
         if (scores[k] > max) max = scores[k];
     }
     sum = o->sinks ? exp((double)o->sinks[head] - max) : 0;
-    for (int k = first; k <= pos; k++) {
+    for (int k = first; k < end; k++) {
         double p = exp((double)scores[k] - max);
         sum += p;
         j->vec->load(j->v.type, v, kvrows_at(&j->v, blocks, head / j->group, k), o->head_dim_v);

@@ -4,6 +4,7 @@
 #include "kernel/cpu/attend.h"
 #include "kernel/cpu/flash.h"
 #include "kernel/cpu/matmul.h"
+#include "kernel/cpu/recur.h"
 #include "kernel/quant.h"
 
 #include <stdarg.h>
@@ -171,6 +172,10 @@ static const struct backend table = {
     .gate_rows = cpu_gate_rows,
     .route = cpu_route,
     .experts = cpu_experts,
+    .heads = cpu_heads,
+    .conv = cpu_conv,
+    .scan = cpu_scan,
+    .delta = cpu_delta,
 };
 
 int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e)
@@ -185,6 +190,7 @@ int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e)
     c->be.self = c;
     c->reference = opt->reference;
     c->vec = opt->reference ? &vec_ref : vec_best();
+    c->recur = opt->reference ? &recur_ref : recur_best();
     if ((rc = par_open(&c->par, (struct par_opt){ .n_threads = opt->n_threads }, e)) != OK) goto out;
     if ((rc = matmul_open(&c->matmul, c->par, mm, e)) != OK) goto out;
     c->attn = attn_open(c->par, opt->reference ? NULL : flash_best());

@@ -10,11 +10,13 @@
 
 struct matmul;
 struct attn;
+struct recur;
 
 struct cpu {
     struct backend be;
     struct par *par;
     const struct vec *vec;
+    const struct recur *recur;
     bool reference;
     struct err err;              /* the first failure since the last sync */
     struct matmul *matmul;
@@ -56,6 +58,14 @@ void cpu_route(struct backend *be, int32_t *ids, float *weights, const struct te
                const struct route_opt *opt);
 void cpu_experts(struct backend *be, const struct tensor *out, const struct tensor *x, const int32_t *ids,
                  const float *weights, const struct experts_opt *opt);
+
+void cpu_heads(struct backend *be, const struct tensor *out, const struct tensor *x, const struct heads_opt *opt);
+void cpu_conv(struct backend *be, const struct tensor *out, const struct tensor *x, const struct stateview *st,
+              int layer, const struct conv_opt *opt);
+void cpu_scan(struct backend *be, const struct tensor *out, const struct scan_in *in, const struct stateview *st,
+              int layer, const struct scan_opt *opt);
+void cpu_delta(struct backend *be, const struct tensor *out, const struct delta_in *in, const struct stateview *st,
+               int layer, const struct delta_opt *opt);
 
 void cpu_kv_put(struct backend *be, const struct kvview *kv, int layer, const struct tensor *k,
                 const struct tensor *v);

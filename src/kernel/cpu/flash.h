@@ -44,7 +44,7 @@ static inline size_t flash_extra_floats(int rows, int dim)
 static inline size_t flash_scratch_floats(int rows, int dim, int dim_v)
 {
     size_t r = flash_pad(rows);
-    return r * (flash_pad(dim) + flash_pad(dim_v) + 16 + 2) +
+    return r * (flash_pad(dim) + flash_pad(dim_v) + 16 + 3) +
            FLASH_KEYS * (flash_pad(dim) + flash_pad(dim_v)) + (size_t)16 * FLASH_KEYS +
            flash_extra_floats(rows, dim);
 }

@@ -57,6 +57,7 @@ static void split_queries(struct work *w)
         memset(w->sum + (size_t)r * W, 0, W * sizeof *w->sum);
         w->max[r] = -INFINITY;
         w->pos[r] = -1;
+        w->end[r] = 0;
     }
     for (int r = 0; r < padded; r++) {
         char *to = query_tile(w, r) + r % 16 * 64;

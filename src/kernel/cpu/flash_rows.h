@@ -19,7 +19,7 @@ struct work {
     int rows, ldq, ldo;
     float *q, *o;                /* [rows][ldq] scaled, [rows][ldo] */
     float *max, *sum;            /* [rows], [rows][W]: a sum for every lane */
-    int *pos;                    /* [rows] */
+    int *pos, *end;              /* [rows] */
     float *kt, *v;               /* a tile of keys and values, as the products want them */
     float *s;                    /* [16][KEYS] scores, then weights */
     float *extra;                /* flash_extra_floats, for products that need more */
@@ -40,6 +40,7 @@ static void work_init(struct work *w, float *scratch)
     w->sum = scratch, scratch += r * 16;
     w->max = scratch, scratch += r;
     w->pos = (int *)scratch, scratch += r;
+    w->end = (int *)scratch, scratch += r;
     w->kt = scratch, scratch += KEYS * (size_t)w->ldq;
     w->v = scratch, scratch += KEYS * (size_t)w->ldo;
     w->s = scratch, scratch += 16 * KEYS;
@@ -66,6 +67,7 @@ static void load_queries(struct work *w)
         w->max[r] = sink ? o->sinks[head] * LOG2E : -INFINITY;
         w->sum[(size_t)r * W] = sink ? 1 : 0;
         w->pos[r] = w->j->kv->pos[token];
+        w->end[r] = attend_end(w->j, token);
     }
 }
 
@@ -79,7 +81,7 @@ static void look(const struct work *w, struct sight *see, int r0, int mr, int ke
 {
     see->first = KEYS, see->end = 0;
     for (int i = 0; i < mr; i++) {
-        int pos = w->pos[r0 + i], lo = attend_first(w->j, pos) - key, hi = pos + 1 - key;
+        int pos = w->pos[r0 + i], lo = attend_first(w->j, pos) - key, hi = w->end[r0 + i] - key;
         see->lo[i] = lo = lo > 0 ? lo : 0;
         see->hi[i] = hi = hi < n ? hi : n;
         if (lo >= hi) continue;

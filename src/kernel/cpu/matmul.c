@@ -181,6 +181,7 @@ size_t matmul_bytes(const struct matmul *m)
 bool matmul_can(const struct matmul *m, enum dtype t) { return dtype_info((int)t) && m->isa->gemv[t].fn; }
 
 const char *matmul_name(const struct matmul *m) { return m->name; }
+const struct isa *matmul_isa(const struct matmul *m) { return m->isa; }
 
 static size_t row_bytes(const struct weight *w)
 {

@@ -30,6 +30,7 @@ size_t matmul_bytes(const struct matmul *m);       /* held at the moment */
 
 bool matmul_can(const struct matmul *m, enum dtype t);
 const char *matmul_name(const struct matmul *m);   /* "avx512+vnni+amx" */
+const struct isa *matmul_isa(const struct matmul *m);
 
 /* Every job's out = scale * W x (+ bias) (+ out). x: F32 [tokens][cols]; outputs must not overlap
  * x. OK, or E_NOMEM where the buffers could not grow: outputs are not valid then. */

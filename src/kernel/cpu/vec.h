@@ -7,7 +7,7 @@
 
 #include "kernel/backend.h"
 
-#define N_ACTS (ACT_SWIGLU_CLIP + 1)
+#define N_ACTS (ACT_NONE + 1)
 
 struct vec {
     const char *name;

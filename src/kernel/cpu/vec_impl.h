@@ -72,6 +72,7 @@ INLINE vf gelu_tanh(vf x)                                /* (1 + tanh u) / 2 = s
 INLINE vf gelu_quick(vf x) { return x * sigmoid(x * v_set(1.702f)); }
 INLINE vf relu(vf x) { return v_max(x, v_set(0)); }
 INLINE vf relu2(vf x) { return relu(x) * relu(x); }
+INLINE vf none(vf x) { return x; }
 
 INLINE void act_row(vf (*f)(vf), float *out, const float *gate, const float *up, int n)
 {
@@ -101,6 +102,7 @@ ROW(gelu_quick)
 ROW(relu)
 ROW(relu2)
 ROW(sigmoid)
+ROW(none)
 
 INLINE vf swiglu_clip(vf gate, vf up)
 {
@@ -229,7 +231,7 @@ const struct vec VEC = {
     .layernorm = layernorm,
     .act = { [ACT_SILU] = silu_row, [ACT_GELU] = gelu_row, [ACT_GELU_TANH] = gelu_tanh_row,
              [ACT_RELU] = relu_row, [ACT_RELU2] = relu2_row, [ACT_GELU_QUICK] = gelu_quick_row,
-             [ACT_SIGMOID] = sigmoid_row, [ACT_SWIGLU_CLIP] = swiglu_clip_row },
+             [ACT_SIGMOID] = sigmoid_row, [ACT_SWIGLU_CLIP] = swiglu_clip_row, [ACT_NONE] = none_row },
     .add = add,
     .scale = scale,
     .softcap = softcap,

@@ -38,6 +38,7 @@ static double gelu_tanh(double x)
 static double gelu_quick(double x) { return x * sigmoid(1.702 * x); }
 static double relu(double x) { return x > 0 ? x : 0; }
 static double relu2(double x) { return relu(x) * relu(x); }
+static double none(double x) { return x; }
 
 #define ROW(f)                                                                                             \
     static void f##_row(float *out, const float *gate, const float *up, int n)                             \
@@ -51,6 +52,7 @@ ROW(gelu_quick)
 ROW(relu)
 ROW(relu2)
 ROW(sigmoid)
+ROW(none)
 
 static void swiglu_clip_row(float *out, const float *gate, const float *up, int n)
 {
@@ -102,7 +104,7 @@ const struct vec vec_ref = {
     .layernorm = layernorm,
     .act = { [ACT_SILU] = silu_row, [ACT_GELU] = gelu_row, [ACT_GELU_TANH] = gelu_tanh_row,
              [ACT_RELU] = relu_row, [ACT_RELU2] = relu2_row, [ACT_GELU_QUICK] = gelu_quick_row,
-             [ACT_SIGMOID] = sigmoid_row, [ACT_SWIGLU_CLIP] = swiglu_clip_row },
+             [ACT_SIGMOID] = sigmoid_row, [ACT_SWIGLU_CLIP] = swiglu_clip_row, [ACT_NONE] = none_row },
     .add = add,
     .scale = scale,
     .softcap = softcap,

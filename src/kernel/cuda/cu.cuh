@@ -110,6 +110,8 @@ __device__ __forceinline__ float act_of(enum act a, float x)
     case ACT_RELU: return fmaxf(x, 0.f);
     case ACT_RELU2: return x > 0.f ? x * x : 0.f;
     case ACT_GELU_QUICK: return x / (1.f + __expf(-1.702f * x));
+    case ACT_SIGMOID: return 1.f / (1.f + __expf(-x));
+    case ACT_NONE: break;
     }
     return x;
 }

@@ -1,0 +1,2 @@
+#define RECUR recur_neon
+#include "kernel/cpu/recur_impl.h"

@@ -1,0 +1,178 @@
+#include "kv/state.h"
+
+#include "base/mem.h"
+
+#include <assert.h>
+
+#define ALIGN 64
+
+/* One device's part of the memory. */
+struct region {
+    struct backend *be;
+    float *mem;
+    size_t bytes;
+    int first, end;              /* its layers */
+};
+
+struct state_pool {
+    struct region *regions;
+    int n_regions;
+    struct statelayer *layers;
+    int n_layers, n, n_free;
+    int32_t *free;               /* a stack: the next slot to hand out is on top */
+    bool *taken;
+};
+
+static uint64_t round_up(uint64_t floats)
+{
+    uint64_t each = ALIGN / sizeof(float);
+    return (floats + each - 1) / each * each;
+}
+
+static uint64_t conv_floats(const struct stateshape *s)
+{
+    return round_up((uint64_t)s->conv_rows * (uint64_t)s->conv_cols);
+}
+
+static uint64_t rec_floats(const struct stateshape *s) { return round_up((uint64_t)s->rec); }
+
+uint64_t state_bytes(const struct stateshape *layers, int n_layers)
+{
+    uint64_t sum = 0;
+    for (int l = 0; l < n_layers; l++) sum += conv_floats(&layers[l]) + rec_floats(&layers[l]);
+    return sum * sizeof(float);
+}
+
+/* Every layer's slots behind each other. */
+static void place(struct state_pool *p, const struct region *r, const struct stateshape *layers)
+{
+    float *at = r->mem;
+    for (int l = r->first; l < r->end; l++) {
+        struct statelayer *y = &p->layers[l];
+        y->conv_floats = (size_t)conv_floats(&layers[l]);
+        y->rec_floats = (size_t)rec_floats(&layers[l]);
+        if (y->conv_floats) y->conv = at;
+        at += y->conv_floats * (size_t)p->n;
+        if (y->rec_floats) y->rec = at;
+        at += y->rec_floats * (size_t)p->n;
+    }
+}
+
+static int take(struct state_pool *p, struct region *r, const struct stateshape *layers, struct err *e)
+{
+    struct err why;
+    int rc;
+
+    r->bytes = (size_t)state_bytes(layers + r->first, r->end - r->first) * (size_t)p->n;
+    if (r->bytes == 0) return OK;
+    if ((rc = r->be->alloc(r->be, (void **)&r->mem, r->bytes, MEM_KV, &why)) != OK)
+        return err_set(e, rc, "no memory for the recurrent state of %d sequences: %s", p->n, why.msg);
+    place(p, r, layers);
+    return OK;
+}
+
+static int n_layers_of(const struct backend_share *shares, int n_shares)
+{
+    int n = 0;
+    for (int i = 0; i < n_shares; i++) n += shares[i].n_layers;
+    return n;
+}
+
+static void share_out(struct state_pool *p, const struct backend_share *shares, int n_shares)
+{
+    int at = 0;
+
+    p->regions = mem_array((size_t)n_shares, sizeof *p->regions);
+    p->n_regions = n_shares;
+    for (int i = 0; i < n_shares; i++) {
+        p->regions[i] = (struct region){ .be = shares[i].be, .first = at, .end = at + shares[i].n_layers };
+        at += shares[i].n_layers;
+    }
+}
+
+int state_pool_open(struct state_pool **out, const struct backend_share *shares, int n_shares,
+                    const struct stateshape *layers, int n_slots, struct err *e)
+{
+    int n_layers = n_layers_of(shares, n_shares), rc = OK;
+    uint64_t slot = state_bytes(layers, n_layers);
+    struct state_pool *p;
+
+    *out = NULL;
+    if (slot == 0) return OK;
+    p = mem_new(struct state_pool);
+    *p = (struct state_pool){ .n_layers = n_layers, .n = n_slots };
+    if (n_slots < 1 || slot > SIZE_MAX / 2 / (uint64_t)n_slots) {
+        rc = err_set(e, E_INVALID, "%d slots of %llu bytes of state make no sense", n_slots,
+                     (unsigned long long)slot);
+        goto out;
+    }
+    share_out(p, shares, n_shares);
+    p->layers = mem_array((size_t)n_layers, sizeof *p->layers);
+    p->free = mem_array((size_t)n_slots, sizeof *p->free);
+    p->taken = mem_array((size_t)n_slots, sizeof *p->taken);
+    for (int i = 0; i < n_shares; i++)
+        if ((rc = take(p, &p->regions[i], layers, e)) != OK) goto out;
+    for (int i = 0; i < n_slots; i++) p->free[i] = n_slots - 1 - i;
+    p->n_free = n_slots;
+    *out = p;
+    p = NULL;
+out:
+    state_pool_close(p);
+    return rc;
+}
+
+void state_pool_close(struct state_pool *p)
+{
+    if (!p) return;
+    for (int i = 0; i < p->n_regions; i++) {
+        struct region *r = &p->regions[i];
+        if (r->mem) r->be->free(r->be, r->mem, r->bytes, MEM_KV);
+    }
+    mem_free(p->regions);
+    mem_free(p->layers);
+    mem_free(p->free);
+    mem_free(p->taken);
+    mem_free(p);
+}
+
+int state_get(struct state_pool *p)
+{
+    int slot;
+    if (!p || p->n_free == 0) return -1;
+    slot = p->free[--p->n_free];
+    p->taken[slot] = true;
+    return slot;
+}
+
+void state_put(struct state_pool *p, int slot)
+{
+    if (slot < 0) return;
+    assert(p && slot < p->n && p->taken[slot]);
+    p->taken[slot] = false;
+    p->free[p->n_free++] = slot;
+}
+
+int state_n(const struct state_pool *p) { return p ? p->n : 0; }
+int state_n_free(const struct state_pool *p) { return p ? p->n_free : 0; }
+
+static void copy(struct backend *be, float *base, size_t floats, int to, int from)
+{
+    if (base) be->put(be, base + (size_t)to * floats, base + (size_t)from * floats, floats * sizeof(float));
+}
+
+void state_copy(struct state_pool *p, int to, int from)
+{
+    assert(p->taken[to] && p->taken[from]);
+    for (int i = 0; i < p->n_regions; i++)
+        for (int l = p->regions[i].first; l < p->regions[i].end; l++) {
+            const struct statelayer *y = &p->layers[l];
+            copy(p->regions[i].be, y->conv, y->conv_floats, to, from);
+            copy(p->regions[i].be, y->rec, y->rec_floats, to, from);
+        }
+}
+
+void state_view(const struct state_pool *p, struct stateview *out)
+{
+    *out = (struct stateview){ 0 };
+    if (p) *out = (struct stateview){ .layers = p->layers, .n_layers = p->n_layers };
+}
