@@ -149,8 +149,10 @@ static void check_golden(const char *model, const char *folder, bool reference, 
 }
 
 static const char *const committed[] = { "llama-yarn-bias", "qwen2",  "phi3",      "gemma3_text", "bitnet",
-                                         "gpt2",            "bloom",  "falcon-mq", "glm4_moe" };
+                                         "gpt2",            "bloom",  "falcon-mq", "glm4_moe", "mamba2", "qwen3_next",
+                                         "deepseek_v3" };
 static const char *const all[] = {
+    "deepseek_v2", "deepseek_v3", "lfm2", "mamba", "mamba2", "qwen3_next",
     "arcee",
     "bitnet",
     "bloom",
@@ -338,7 +340,7 @@ static enum dtype type_of(const struct gguf_item *it) { return it->keep_f32 ? DT
 static void put_rows(struct ggufw *w, const struct gguf_item *it, float scale)
 {
     uint64_t bytes;
-    float *f = mem_array((size_t)it->cols, sizeof *f), *tmp = mem_array((size_t)it->cols, sizeof *f);
+    float *f = mem_array((size_t)it->cols, sizeof *f), *tmp = mem_array(layout_room(&it->lay), sizeof *f);
     void *out;
     dtype_row_bytes(type_of(it), (uint64_t)it->cols, &bytes);
     out = mem_alloc(bytes);

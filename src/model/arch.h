@@ -8,6 +8,7 @@
 
 #include "base/str.h"
 #include "kernel/backend.h"
+#include "model/mix.h"
 
 enum dim {
     DIM_NONE, DIM_EMBD, DIM_Q, DIM_K, DIM_V, DIM_QKV, DIM_O, DIM_FF, DIM_2FF, DIM_HEAD, DIM_VOCAB,
@@ -15,7 +16,11 @@ enum dim {
     DIM_WORD,                /* width of the embedding's rows: n_embd, but for projected ones */
     DIM_POS,                 /* rows of learned positions, with those that are skipped */
     DIM_HEADS, DIM_KV_HEADS,
-    DIM_EXPERTS, DIM_EXP_FF, DIM_EXP_2FF
+    DIM_EXPERTS, DIM_EXP_FF, DIM_EXP_2FF,
+    /* of a mixer (model/mix.h): its projections, channels and taps of its convolution, what it makes of a low rank,
+     * that rank, numbers of state, heads and one of them, the latent, what a head's keys and values are made by */
+    DIM_2Q, DIM_MIX_IN, DIM_MIX_CONV, DIM_MIX_TAPS, DIM_MIX_LOW, DIM_MIX_RANK, DIM_MIX_STATE, DIM_MIX_HEADS,
+    DIM_MIX_HEAD, DIM_MIX_LATENT, DIM_MIX_UP, DIM_MIX_NOPE
 };
 
 /* How a tensor lies in struct layer: whole, or in parts of which `at` is the first and the others
@@ -25,7 +30,15 @@ enum row_kind {
     ROW_WHOLE,
     ROW_QKV,                 /* rows of q, k, v: into wq, wk, wv */
     ROW_GATE_UP,             /* rows of gate and up */
-    ROW_SCALE                /* float: one number that multiplies a product */
+    ROW_SCALE,               /* float: one number that multiplies a product */
+    ROW_PLANE,               /* a matrix of plain numbers that is kept as a vector, columns first */
+    ROW_FLAT,                /* a vector that GGUF files have in groups */
+    ROW_Q_GATE,              /* rows of queries and their gates, head by head: into wq and wg */
+    ROW_QKVZ,                /* rows of q, k, v and gate, key head by key head: into mix.in and mix.z */
+    ROW_BETA_ALPHA,          /* rows of beta and alpha, key head by key head */
+    ROW_KV_B,                /* rows of a head's keys and values by the latent: into mix.k_b, turned, and mix.v_b */
+    ROW_EACH_HEAD,           /* a matrix a head: one weight of `count` */
+    ROW_Q_WHOLE              /* queries, where they are of no low rank */
 };
 
 enum {
@@ -60,6 +73,9 @@ enum {
     ROW_FIRST = 1 << 25,     /* of no layer, and read before the first one: lies on its device */
     ROW_MX = 1 << 26,        /* folders whose experts are MXFP4: nibbles here, scales in "…_scales" */
     ROW_NO_MX = 1 << 27,     /* and those where they are plain numbers */
+    ROW_MIXER = 1 << 28,     /* layers whose mixer is not attention */
+    ROW_ATTN = 1 << 29,      /* layers whose mixer is */
+    ROW_LOG = 1 << 30,       /* Hugging Face stores the logarithm of what is below 0 */
     ROW_BIASES = ROW_BIAS_QKV | ROW_BIAS_O | ROW_BIAS_MLP | ROW_BIAS_HEAD
 };
 
@@ -133,6 +149,7 @@ struct arch_moe {
 struct arch {
     const char *gguf;                        /* general.architecture */
     const char *hf[3];                       /* model_type, the first for writing */
+    enum mixer mix;                          /* what stands in attention\'s place, in some or all layers */
     unsigned flags;
     enum rope_style gguf_rope;               /* order of the rotary pairs in GGUF files */
     const struct tensor_row *const *rows;    /* NULL-terminated list of tables; the embedding first */
@@ -159,7 +176,7 @@ struct arch {
 };
 
 /* The table, in several files; each ends with an entry without names. */
-extern const struct arch archs_llama[], archs_gpt[], archs_moe[];
+extern const struct arch archs_llama[], archs_gpt[], archs_moe[], archs_state[];
 
 const struct arch *arch_by_gguf(struct str name);        /* NULL: not known */
 const struct arch *arch_by_hf(struct str model_type);    /* NULL: not known */
@@ -174,7 +191,7 @@ static inline bool row_in_layer(const struct tensor_row *r)
 }
 static inline bool row_is_vector(const struct tensor_row *r)
 {
-    return r->cols == DIM_NONE && r->kind != ROW_SCALE;
+    return (r->cols == DIM_NONE && r->kind != ROW_SCALE) || r->kind == ROW_PLANE;
 }
 
 bool act_by_name(struct str name, enum act *out);        /* as config.json spells them */

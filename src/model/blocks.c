@@ -38,17 +38,21 @@ void blocks_embed(struct pass *d)
     if (m->embd_norm) norm(d, x, x, m->embd_norm, m->embd_norm_b);
 }
 
-void blocks_head(struct pass *d)
+const struct tensor *blocks_last(struct pass *d)
+{
+    const struct tensor *x = &d->s.steps[d->m->hp.n_layers - 1].tx;
+
+    if (!d->m->hp.last_norm) return x;
+    norm(d, &d->s.out_norm, x, d->m->out_norm, d->m->out_norm_b);
+    return &d->s.out_norm;
+}
+
+void blocks_head(struct pass *d, const struct tensor *x)
 {
     struct backend *be = d->be;
     struct model *m = d->m;
     struct scratch *s = &d->s;
-    const struct tensor *x = &s->steps[m->hp.n_layers - 1].tx;
 
-    if (m->hp.last_norm) {
-        norm(d, &s->out_norm, x, m->out_norm, m->out_norm_b);
-        x = &s->out_norm;
-    }
     if (m->proj_out.rows) {
         be->linear(be, x, &s->proj_out, 1);
         x = &s->proj_out.out;
@@ -94,21 +98,45 @@ static void turn(struct pass *d, int l)
     be->rope(be, &p->k, lh->n_kv_heads, lh->head_dim, hp->rope[lh->rope].n_rot, table, hp->rope_style);
 }
 
-void blocks_attention(struct pass *d, int l)
+static void mix(struct pass *d, int l, bool wanted)
+{
+    const struct hparams *hp = &d->m->hp;
+    int rope = hp->layers[l].rope;
+
+    mix_run(&(struct mix){ .be = d->be, .hp = hp, .lh = &hp->layers[l], .w = &d->m->layers[l], .p = &d->s.steps[l],
+                           .kv = &d->kv, .st = &d->st, .table = rope >= 0 ? &d->s.table_t[rope] : NULL, .l = l },
+            wanted);
+}
+
+void blocks_attention(struct pass *d, int l, bool wanted)
 {
     struct backend *be = d->be;
     const struct hparams *hp = &d->m->hp;
     const struct layer *w = &d->m->layers[l];
     struct layer_step *p = &d->s.steps[l];
     bool late = hp->info->flags & ARCH_QK_LATE;
+    const struct tensor *x = normed(d, &p->h, &p->x, w->attn_norm, w->attn_norm_b);
 
-    be->linear(be, normed(d, &p->h, &p->x, w->attn_norm, w->attn_norm_b), p->qkv, 3);
+    if (hp->layers[l].mix.kind != MIX_ATTN) {
+        mix(d, l, wanted);
+        return;
+    }
+    be->linear(be, x, p->qkv, w->wg.rows ? 4 : 3);
     if (!late) qk_norms(d, l);
     if (hp->clip_qkv != 0)
         for (int i = 0; i < 3; i++) be->clamp(be, &p->qkv[i].out, hp->clip_qkv);
     if (hp->layers[l].rope >= 0) turn(d, l);
     if (late) qk_norms(d, l);
     be->kv_put(be, &d->kv, l, &p->k, &p->v);
+}
+
+void blocks_attend(struct pass *d, int l)
+{
+    struct layer_step *p = &d->s.steps[l];
+
+    if (d->m->hp.layers[l].mix.kind != MIX_ATTN) return;
+    d->be->attend(d->be, &p->a, &p->q, &d->kv, l, &p->attend);
+    if (d->m->layers[l].wg.rows) d->be->act(d->be, &p->a, &p->g, &p->a, ACT_SIGMOID);
 }
 
 static void attention_out(struct pass *d, int l)
@@ -166,6 +194,7 @@ static void feed_forward(struct pass *d, int l)
     const float *weight = w->ffn_norm, *bias = w->ffn_norm_b;
     const struct tensor *x;
 
+    if (!w->up.rows && !w->router.rows) return;          /* mamba has none */
     if (!weight && d->m->hp.parallel) weight = w->attn_norm, bias = w->attn_norm_b;
     x = normed(d, &p->th, &p->tx, weight, bias);
     if (w->up.rows) dense(d, l, x);

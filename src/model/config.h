@@ -30,6 +30,9 @@ bool config_value(const struct config *c, const char *dict, const char *name, st
 int  hparams_hf_ropes(const struct config *c, struct hparams *hp, struct arena *a, struct err *e);
 void hparams_hf_windows(const struct config *c, struct hparams *hp);
 int  hparams_hf_moe(const struct config *c, struct hparams *hp, struct err *e);
+/* Keys of mixers: those that say how tensors look, then the others. */
+int  hparams_mix_shapes(const struct config *c, struct hparams *hp, struct err *e);
+int  hparams_mix(const struct config *c, struct hparams *hp, struct err *e);
 /* Keys of ARCH_OWN_KEYS: those that say how tensors look, then the others. */
 int  hparams_own_shapes(const struct config *c, struct hparams *hp, struct err *e);
 int  hparams_own(const struct config *c, struct hparams *hp, struct err *e);

@@ -9,10 +9,14 @@ enum { LEAST_ADJUST = 256 };
 struct decoder {
     struct model *m;
     struct block_pool *pool;
+    struct state_pool *states;       /* NULL: the model has no recurrent state */
+    struct state_run *runs;          /* [max_seqs] of this batch */
+    int n_runs;
     struct decoder_opt opt;
     struct pass passes[MODEL_PARTS];
     int n_passes;
     int32_t *seq_end;                /* [max_seqs] tokens each sequence has after this batch */
+    int32_t *n_of;                   /* [max_seqs] and how many of them are in it */
     struct crossing {
         float *x;                    /* [max_tokens][n_embd] on the host, from one device to the next */
         size_t bytes;
@@ -39,6 +43,24 @@ static void close_crossing(struct crossing *c)
     else if (c->x) mem_free_aligned(c->x, c->bytes);
 }
 
+/* A slot for every row of a batch's table. */
+static int open_states(struct decoder *d, struct err *e)
+{
+    struct backend_share shares[MODEL_PARTS];
+    int rc;
+
+    for (int i = 0; i < d->m->n_parts; i++) {
+        const struct part *p = &d->m->parts[i];
+        shares[i] = (struct backend_share){ p->be, p->end - p->first };
+        if ((rc = mix_check(&d->m->hp, p->be, p->first, p->end, e)) != OK) return rc;
+    }
+    if (!model_has_state(d->m)) return OK;
+    d->runs = mem_array((size_t)d->opt.max_seqs, sizeof *d->runs);
+    return state_pool_open(&d->states, shares, d->m->n_parts, model_stateshape(d->m), d->opt.max_seqs, e);
+}
+
+struct state_pool *decoder_states(struct decoder *d) { return d->states; }
+
 int decoder_open(struct decoder **out, struct model *m, struct block_pool *kv,
                  struct decoder_opt opt, struct err *e)
 {
@@ -49,14 +71,17 @@ int decoder_open(struct decoder **out, struct model *m, struct block_pool *kv,
     d->pool = kv;
     d->opt = opt;
     d->seq_end = mem_try_array(opt.max_seqs > 0 ? (size_t)opt.max_seqs : 1, sizeof *d->seq_end);
+    d->n_of = mem_array(opt.max_seqs > 0 ? (size_t)opt.max_seqs : 1, sizeof *d->n_of);
     if (!d->seq_end) {
         rc = err_set(e, E_NOMEM, "no memory for %d sequences", opt.max_seqs);
         goto out;
     }
+    if ((rc = open_states(d, e)) != OK) goto out;
     for (int i = 0; i < m->n_parts; i++) {
         struct pass *p = &d->passes[d->n_passes++];
         *p = (struct pass){ .m = m, .part = &m->parts[i], .be = m->parts[i].be, .seq_end = d->seq_end };
         block_view(kv, &p->kv);
+        state_view(d->states, &p->st);
         if ((rc = scratch_init(&p->s, m, p->part, opt, e)) != OK) goto out;
         if (i > 0 && (rc = open_crossing(&d->cross[i], d, p->be, e)) != OK) goto out;
     }
@@ -74,7 +99,10 @@ void decoder_close(struct decoder *d)
         close_crossing(&d->cross[i]);
         scratch_release(&d->passes[i].s);
     }
+    state_pool_close(d->states);
+    mem_free(d->runs);
     mem_free(d->seq_end);
+    mem_free(d->n_of);
     mem_free(d);
 }
 
@@ -113,6 +141,41 @@ static int check_picks(struct decoder *d, const struct batch *b, struct err *e)
     return good ? OK : err_set(e, E_INVALID, "%d picks of %d outputs do not fit the batch", b->n_picks, b->n_out);
 }
 
+/* State goes from token to token: those of a sequence must follow each other. */
+static int check_runs(struct decoder *d, const struct batch *b, struct err *e)
+{
+    d->n_runs = 0;
+    for (int t = 0; t < b->n_tokens; t++) {
+        int seq = b->seq[t], slot = b->slots ? b->slots[seq] : seq;
+        struct state_run *run = d->n_runs ? &d->runs[d->n_runs - 1] : NULL;
+
+        if (t > 0 && b->seq[t - 1] == seq && b->pos[t] == b->pos[t - 1] + 1) {
+            run->n++;
+            continue;
+        }
+        for (int i = 0; i < d->n_runs; i++)
+            if (d->runs[i].slot == slot)
+                return err_set(e, E_INVALID, "token %d: the tokens of sequence %d do not follow each other", t, seq);
+        if (slot < 0 || slot >= state_n(d->states))
+            return err_set(e, E_INVALID, "sequence %d has slot %d of %d", seq, slot, state_n(d->states));
+        d->runs[d->n_runs++] = (struct state_run){ slot, t, 1, b->pos[t] == 0 };
+    }
+    return OK;
+}
+
+/* Who looks both ways must have all of a text at once, and makes no logits. */
+static int check_encoder(struct decoder *d, const struct batch *b, struct err *e)
+{
+    if (b->n_out) return err_set(e, E_INVALID, "an encoder has no logits");
+    for (int i = 0; i < b->n_seqs; i++) d->n_of[i] = 0;
+    for (int t = 0; t < b->n_tokens; t++) d->n_of[b->seq[t]]++;
+    for (int i = 0; i < b->n_seqs; i++)
+        if (d->n_of[i] && d->n_of[i] != d->seq_end[i])
+            return err_set(e, E_INVALID, "%d of %d tokens of sequence %d: an encoder needs all at once", d->n_of[i],
+                           d->seq_end[i], i);
+    return OK;
+}
+
 static int check(struct decoder *d, const struct batch *b, struct err *e)
 {
     const struct decoder_opt *o = &d->opt;
@@ -133,6 +196,12 @@ static int check(struct decoder *d, const struct batch *b, struct err *e)
         if (b->out_rows[i] < 0 || b->out_rows[i] >= b->n_tokens)
             return err_set(e, E_INVALID, "output row %d is not one of %d tokens", b->out_rows[i],
                            b->n_tokens);
+    for (int i = 0; i < b->n_hidden; i++)
+        if (b->hidden_rows[i] <= (i ? b->hidden_rows[i - 1] : -1) || b->hidden_rows[i] >= b->n_tokens)
+            return err_set(e, E_INVALID, "hidden row %d is not one of %d tokens, or out of order", b->hidden_rows[i],
+                           b->n_tokens);
+    if (d->m->hp.encoder && (rc = check_encoder(d, b, e)) != OK) return rc;
+    if (d->states && (rc = check_runs(d, b, e)) != OK) return rc;
     return b->n_picks ? check_picks(d, b, e) : OK;
 }
 
@@ -161,7 +230,7 @@ static void stage_adjust(struct pass *d, size_t *used, const struct batch *b)
     if (b->n_adjust) *used += (size_t)(n - b->n_adjust) * (sizeof *b->adjust / sizeof(int32_t));
 }
 
-static void put_batch(struct pass *d, const struct batch *b)
+static void put_batch(struct pass *d, const struct decoder *all, const struct batch *b)
 {
     size_t used = 0, n = (size_t)b->n_tokens;
     bool picks = b->n_picks && d->s.last;
@@ -171,7 +240,13 @@ static void put_batch(struct pass *d, const struct batch *b)
     d->out_rows = stage(d, &used, b->out_rows, (size_t)b->n_out);
     if (picks) d->picks = stage_structs(d, &used, b->picks, b->n_picks, sizeof *b->picks);
     d->kv.table = stage(d, &used, b->table, (size_t)b->n_seqs * (size_t)b->table_stride);
+    if (d->m->hp.encoder) d->kv.seq_end = stage(d, &used, d->seq_end, (size_t)b->n_seqs);
     if (picks) stage_adjust(d, &used, b);
+    if (all->states) {
+        d->st.runs = stage_structs(d, &used, all->runs, all->n_runs, sizeof *all->runs);
+        d->st.n_runs = all->n_runs;
+        d->st.n_tokens = b->n_tokens;
+    }
     d->kv.table_stride = b->table_stride;
     d->kv.n_tokens = b->n_tokens;
     d->kv.n_seqs = b->n_seqs;
@@ -228,16 +303,16 @@ static void rope_tables(struct pass *d, const struct batch *b)
 /* false: stopped in the middle. */
 static bool layers(struct pass *d, const struct batch *b, bool gathered)
 {
-    int n_out = b->n_out;
+    int n_out = b->n_out + b->n_hidden;
     struct backend *be = d->be;
     int n_layers = d->m->hp.n_layers;
     for (int l = d->part->first; l < d->part->end; l++) {
         struct layer_step *p = &d->s.steps[l];
         if (b->stop && b->stop(b->stop_arg)) return false;
-        blocks_attention(d, l);
+        blocks_attention(d, l, l < n_layers - 1 || n_out > 0);
         if (l == n_layers - 1 && n_out == 0)
             return true; /* nobody reads on: the KV is all that was wanted */
-        be->attend(be, &p->a, &p->q, &d->kv, l, &p->attend);
+        blocks_attend(d, l);
         if (l == n_layers - 1 && gathered) {
             be->gather(be, &p->tx, &p->x, d->out_rows);
             be->gather(be, &p->ta, &p->a, d->out_rows);
@@ -274,9 +349,27 @@ static void pick_tokens(struct pass *d, const struct batch *b)
     d->be->get(d->be, b->picked, s->picked, (size_t)b->n_picks * sizeof *b->picked);
 }
 
+/* Hidden states that are wanted, neighbours in one go. */
+static void get_hidden(struct pass *d, const struct batch *b, const struct tensor *x)
+{
+    for (int i = 0, n; i < b->n_hidden; i += n) {
+        for (n = 1; i + n < b->n_hidden && b->hidden_rows[i + n] == b->hidden_rows[i] + n; n++) {}
+        d->be->get(d->be, b->hidden + (size_t)i * (size_t)x->cols, tensor_row(x, b->hidden_rows[i]),
+                   (size_t)n * (size_t)x->cols * sizeof *b->hidden);
+    }
+}
+
 static void head(struct pass *d, const struct batch *b)
 {
-    blocks_head(d);
+    const struct tensor *x = blocks_last(d);
+
+    if (b->n_hidden) {
+        get_hidden(d, b, x);
+        if (!b->n_out) return;
+        d->be->gather(d->be, &d->s.chosen_t, x, d->out_rows);
+        x = &d->s.chosen_t;
+    }
+    blocks_head(d, x);
     if (b->n_picks) pick_tokens(d, b);
     if (d->s.logits_host) get_logits(d, b);
 }
@@ -307,8 +400,8 @@ static int run_pass(struct decoder *d, int i, const struct batch *b, bool gather
     struct pass *p = &d->passes[i];
     int rc;
 
-    scratch_plan(&p->s, d->m, b->n_tokens, b->n_out, gathered);
-    put_batch(p, b);
+    scratch_plan(&p->s, d->m, b->n_tokens, b->n_hidden ? b->n_tokens : b->n_out, b->n_out, gathered);
+    put_batch(p, d, b);
     if (i == 0) blocks_embed(p);
     else if ((rc = cross(d, i, b->n_tokens, e)) != OK) return rc;
     rope_tables(p, b);
@@ -322,12 +415,12 @@ static int run_pass(struct decoder *d, int i, const struct batch *b, bool gather
 int decoder_run(struct decoder *d, const struct batch *b, const float **logits, struct err *e)
 {
     struct pass *last = last_pass(d);
-    bool gathered = !is_all(b);
+    bool gathered = !b->n_hidden && !is_all(b);          /* hidden states: all tokens go on to the end */
     int rc = check(d, b, e);
 
     for (int i = 0; i < d->n_passes && rc == OK; i++) rc = run_pass(d, i, b, gathered, e);
     if (rc != OK) return rc;
-    if (b->n_out) head(last, b);
+    if (b->n_out + b->n_hidden) head(last, b);
     *logits = last->s.logits_host ? last->s.logits_host : last->s.logits;
     return last->be->sync(last->be, e);
 }

@@ -25,6 +25,9 @@ void decoder_close(struct decoder *d);                   /* NULL is fine */
 bool decoder_can_pick(const struct decoder *d);          /* false: batches have no picks */
 int  decoder_max_adjust(const struct decoder *d);        /* adjustments of a batch's picks at most */
 
+/* Where the state of sequences lies, one slot a row of a batch's table; NULL: the model has none. The decoder's. */
+struct state_pool *decoder_states(struct decoder *d);
+
 /* Runs the batch; returns when logits are there: *logits is [n_out][n_vocab], the decoder's, valid
  * until the next call; rows that were picked from are not filled. The batch is checked against the
  * limits above (E_INVALID). */

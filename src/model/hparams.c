@@ -30,6 +30,10 @@ bool hparams_has(const struct hparams *hp, const struct tensor_row *r, int l)
     if (w && (f & ROW_DENSE) && w->moe) return false;
     if (w && (f & ROW_MOE) && !w->moe) return false;
     if (w && (f & ROW_SHARED) && !w->n_ff) return false;
+    if (w && (f & (ROW_MIXER | ROW_ATTN)) && ((f & ROW_ATTN) != 0) != (w->mix.kind == MIX_ATTN)) return false;
+    if (w && w->mix.kind == MIX_MLA && !w->mix.q_rank && (r->rows == DIM_MIX_RANK || r->cols == DIM_MIX_RANK))
+        return false;
+    if (w && r->kind == ROW_Q_WHOLE && w->mix.q_rank) return false;
     if (f & ROW_QK && !hp->qk_norm) return false;
     if (f & ROW_AFFINE && hp->bare_norm) return false;
     if (f & ROW_LAST_NORM && !hp->last_norm) return false;
@@ -62,10 +66,10 @@ int hparams_dim(const struct hparams *hp, enum dim d, int l)
     switch (d) {
     case DIM_EMBD: return hp->n_embd;
     case DIM_Q: return q;
-    case DIM_K: return k;
+    case DIM_K: return w->mix.kind == MIX_MLA ? w->mix.kv_rank + w->mix.rope : k;
     case DIM_V: return v;
     case DIM_QKV: return q + k + v;
-    case DIM_O: return w->n_heads * w->head_dim_v;
+    case DIM_O: return mix_out(hp, l < hp->n_layers ? l : 0);
     case DIM_FF: return w->n_ff;
     case DIM_2FF: return 2 * w->n_ff;
     case DIM_HEAD: return w->head_dim;
@@ -78,9 +82,9 @@ int hparams_dim(const struct hparams *hp, enum dim d, int l)
     case DIM_EXPERTS: return hp->moe.n;
     case DIM_EXP_FF: return hp->moe.n_ff;
     case DIM_EXP_2FF: return 2 * hp->moe.n_ff;
-    case DIM_NONE: break;
+    case DIM_2Q: return 2 * q;
+    default: return hparams_mix_dim(hp, d, l < hp->n_layers ? l : 0);
     }
-    return 0;
 }
 
 uint64_t hparams_step_row(const struct hparams *hp)
@@ -129,6 +133,8 @@ void hparams_slopes(const struct hparams *hp, int n_heads, float *slopes)
 static int check_layer(const struct hparams *hp, int l, const char *path, struct err *e)
 {
     const struct layer_hp *w = &hp->layers[l];
+    int rc = hparams_mix_check(hp, l, path, e);
+    if (rc != OK || (w->mix.kind != MIX_ATTN && w->mix.kind != MIX_MLA)) return rc;
     if (w->n_heads < 1 || w->n_heads > 65536 || w->n_kv_heads < 1 ||
         w->n_heads % w->n_kv_heads != 0)
         return err_set(e, E_FORMAT, "%s: layer %d: %d heads do not share %d KV heads evenly", path,

@@ -11,6 +11,7 @@
 #include "format/source.h"
 #include "kernel/backend.h"
 #include "model/arch.h"
+#include "model/mix.h"
 
 enum rope_scaling {
     ROPE_NONE, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE, ROPE_DYNAMIC, ROPE_SCALINGS
@@ -37,6 +38,7 @@ struct layer_hp {
     int n_ff;                        /* of the dense block; in a layer with experts, of the shared one */
     float attn_scale;                /* of scores; 0: the model's */
     bool moe;                        /* has experts */
+    struct mix_hp mix;               /* what stands in attention's place, where something does */
 };
 
 /* The mixture of experts; n 0: there is none. */
@@ -49,6 +51,9 @@ struct moe_hp {
     int group_top;                   /* a group counts as the sum of its so many best */
     float jitter;                    /* sparsemixer: who is further behind than this takes no weight */
 };
+
+/* How the hidden states of a text become one vector. */
+enum pooling { POOL_LAST, POOL_MEAN, POOL_CLS };
 
 struct hparams {
     const char *arch;                /* GGUF's name: "llama", "qwen2", "gemma3" */
@@ -74,6 +79,8 @@ struct hparams {
     bool qk_norm;                    /* rows of ROW_QK are there */
     bool qk_norm_whole;              /* q/k norm over all heads together (olmo2), else per head */
     bool tied;                       /* lm head is the embedding */
+    bool encoder;                    /* looks both ways and has no head: embeddings only */
+    enum pooling pooling;
     unsigned bias;                   /* BIAS_*: the configuration promises them */
     bool bare_norm;                  /* norms have no weights */
     bool last_norm;                  /* there is one behind the last layer */
@@ -111,6 +118,12 @@ bool hparams_name(const struct hparams *hp, const struct tensor_row *r, int l, i
 
 /* slopes[n_heads] of a model with alibi. */
 void hparams_slopes(const struct hparams *hp, int n_heads, float *slopes);
+
+/* Of mixers: a row's shape, checks of a layer, keys of GGUF files. */
+int hparams_mix_dim(const struct hparams *hp, enum dim d, int l);
+int hparams_mix_check(const struct hparams *hp, int l, const char *path, struct err *e);
+int hparams_mix_gguf(struct hparams *hp, const struct source *src, struct err *e);       /* shapes */
+void hparams_mix_gguf_rest(struct hparams *hp, const struct source *src);
 
 /* The two readers, for hparams.c: they fill what the file says; checks come after. */
 int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);

@@ -171,7 +171,9 @@ static int read_shapes(const struct meta *m, struct hparams *hp, struct arena *a
     hp->layers = arena_array(a, (size_t)hp->n_layers, sizeof *hp->layers);
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
-        if ((rc = need_int(m, "attention.head_count", l, &w->n_heads, e)) != OK) return rc;
+        if (!get_int(m, "attention.head_count", l, &w->n_heads) && !m->arch->mix &&
+            (rc = need_int(m, "attention.head_count", l, &w->n_heads, e)) != OK)
+            return rc;
         get_int(m, "attention.head_count_kv", l, &w->n_kv_heads);
         get_int(m, "attention.key_length", l, &w->head_dim);
         get_int(m, "attention.value_length", l, &w->head_dim_v);
@@ -179,6 +181,7 @@ static int read_shapes(const struct meta *m, struct hparams *hp, struct arena *a
     }
     read_kind(m, hp);
     if ((rc = read_moe(m, hp, e)) != OK) return rc;
+    if (m->arch->mix && (rc = hparams_mix_gguf(hp, m->src, e)) != OK) return rc;
     return hparams_infer(hp, m->src, e);
 }
 
@@ -377,5 +380,6 @@ int hparams_from_gguf(struct hparams *hp, struct arena *a, const struct source *
     if ((rc = read_rope(&m, hp, a, e)) != OK) return rc;
     read_windows(&m, hp);
     read_scales(&m, hp);
+    if (m.arch->mix) hparams_mix_gguf_rest(hp, src);
     return OK;
 }

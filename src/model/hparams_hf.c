@@ -57,7 +57,7 @@ static int read_shapes(const struct config *c, struct hparams *hp, struct arena 
     int rc;
     if ((rc = config_need(c, k_layers, &hp->n_layers, e)) != OK) return rc;
     if ((rc = config_need(c, k_embd, &hp->n_embd, e)) != OK) return rc;
-    if ((rc = config_need(c, k_heads, &w.n_heads, e)) != OK) return rc;
+    if (!mix_is_alone(c->arch->mix) && (rc = config_need(c, k_heads, &w.n_heads, e)) != OK) return rc;
     if (hp->n_layers > 65536)
         return err_set(e, E_FORMAT, "%s: %d layers make no sense", source_path(c->src),
                        hp->n_layers);
@@ -72,6 +72,7 @@ static int read_shapes(const struct config *c, struct hparams *hp, struct arena 
     for (int l = 0; l < hp->n_layers; l++) hp->layers[l] = w;
     if ((rc = hparams_hf_moe(c, hp, e)) != OK) return rc;
     if (c->arch->flags & ARCH_OWN_KEYS && (rc = hparams_own_shapes(c, hp, e)) != OK) return rc;
+    if (c->arch->mix && (rc = hparams_mix_shapes(c, hp, e)) != OK) return rc;
     return hparams_infer(hp, c->src, e);
 }
 
@@ -202,5 +203,6 @@ int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *sr
     if ((rc = hparams_hf_ropes(&c, hp, a, e)) != OK) return rc;
     hparams_hf_windows(&c, hp);
     read_scales(&c, hp);
+    if (c.arch->mix && (rc = hparams_mix(&c, hp, e)) != OK) return rc;
     return c.arch->flags & ARCH_OWN_KEYS ? hparams_own(&c, hp, e) : OK;
 }

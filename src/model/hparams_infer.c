@@ -73,8 +73,9 @@ static void infer_vocab(struct hparams *hp, const struct source *src)
 static int not_inferred(const struct hparams *hp, const struct source *src, int l, struct err *e)
 {
     const struct layer_hp *w = &hp->layers[l];
-    size_t at = !w->head_dim     ? offsetof(struct layer, wq)
-                : !w->n_kv_heads ? offsetof(struct layer, wk)
+    bool attends = w->mix.kind == MIX_ATTN || w->mix.kind == MIX_MLA;
+    size_t at = attends && !w->head_dim     ? offsetof(struct layer, wq)
+                : attends && !w->n_kv_heads ? offsetof(struct layer, wk)
                 : w->moe         ? offsetof(struct layer, x_down)
                                  : offsetof(struct layer, down);
     struct seen s = probe(hp, src, at, l);
@@ -85,8 +86,8 @@ static int not_inferred(const struct hparams *hp, const struct source *src, int 
                        source_path(src), name, hp->n_layers);
     return err_set(e, E_FORMAT, "%s: layer %d: %s is neither a key nor seen from the tensors",
                    source_path(src), l,
-                   !w->head_dim     ? "the size of a head"
-                   : !w->n_kv_heads ? "the number of KV heads"
+                   attends && !w->head_dim     ? "the size of a head"
+                   : attends && !w->n_kv_heads ? "the number of KV heads"
                    : w->moe         ? "the width of the experts"
                                     : "the width of the feed-forward block");
 }
@@ -101,8 +102,10 @@ int hparams_infer(struct hparams *hp, const struct source *src, struct err *e)
             source_path(src), hp->n_word);
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
+        bool attends = w->mix.kind == MIX_ATTN || w->mix.kind == MIX_MLA;
         infer_layer(hp, src, l);
-        if (!w->head_dim || !w->n_kv_heads || (w->moe ? !hp->moe.n_ff : !w->n_ff))
+        if (mix_is_alone(w->mix.kind)) continue;
+        if ((attends && (!w->head_dim || !w->n_kv_heads)) || (w->moe ? !hp->moe.n_ff : !w->n_ff))
             return not_inferred(hp, src, l, e);
     }
     return OK;

@@ -22,8 +22,40 @@ static void set_parts(struct layout *y, const struct hparams *hp, const struct t
     }
 }
 
-void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l,
-               enum source_kind world)
+/* Orders of rows that mixers have, the same in both worlds. */
+static void set_order(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l)
+{
+    const struct layer_hp *w = &hp->layers[l < hp->n_layers ? l : 0];
+    const struct mix_hp *h = &w->mix;
+    int64_t per = h->n_k_heads ? h->n_heads / h->n_k_heads : 1;
+
+    switch (r->kind) {
+    case ROW_PLANE:
+        y->order = ORDER_PLANE, y->each = y->rows;
+        y->part[0] = y->rows *= y->cols, y->cols = 1;
+        y->vector = true;
+        break;
+    case ROW_Q_GATE:
+        y->order = ORDER_HEADS, y->each = w->head_dim;
+        y->n_parts = 2, y->part[0] = y->part[1] = y->rows / 2;
+        break;
+    case ROW_BETA_ALPHA: y->order = ORDER_HEADS, y->each = per; break;
+    case ROW_QKVZ:
+        y->order = ORDER_QKVZ, y->each = h->k_dim, y->values = per * h->head_dim;
+        y->n_parts = 2, y->part[1] = (int64_t)h->n_heads * h->head_dim, y->part[0] = y->rows - y->part[1];
+        break;
+    case ROW_KV_B:
+        y->order = ORDER_KV_B, y->each = h->nope, y->values = w->head_dim_v, y->per_weight = w->n_heads;
+        y->n_parts = 2, y->part[0] = (int64_t)w->n_heads * h->kv_rank, y->part[1] = w->n_heads * y->values;
+        break;
+    case ROW_EACH_HEAD:
+        y->per_weight = y->count, y->part[0] = y->rows *= y->count, y->count = 1;
+        break;
+    default: break;
+    }
+}
+
+void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l, enum source_kind world)
 {
     const struct layer_hp *w = &hp->layers[l < hp->n_layers ? l : 0];
     const char *name = world == SOURCE_GGUF ? r->gguf : r->hf;
@@ -42,6 +74,8 @@ void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_r
     if (r->count && !many) y->dims[y->n_dims++] = n;
     y->dims[y->n_dims++] = y->turned ? y->cols : y->rows;
     if (!y->vector) y->dims[y->n_dims++] = y->turned ? y->rows : y->cols;
+    y->loose = r->kind == ROW_FLAT || r->kind == ROW_PLANE;
+    set_order(y, hp, r, l);
     if (!y->mx) return;
     y->dims[y->n_dims - 1] = y->cols / MX_BLOCK;
     y->dims[y->n_dims++] = MX_BLOCK / 2;
@@ -66,6 +100,17 @@ bool layout_scales(struct layout *y, const struct source *src, const struct sour
     return fits;
 }
 
+void layout_plain(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l)
+{
+    if (y->order < ORDER_PLANE || y->order == ORDER_QKVZ || y->order == ORDER_KV_B) return;
+    y->order = ORDER_PLAIN;
+    y->vector = r->cols == DIM_NONE;
+    y->rows = hparams_dim(hp, r->rows, l);
+    y->cols = y->vector ? 1 : hparams_dim(hp, r->cols, l);
+    y->n_parts = 1;
+    y->part[0] = y->rows;
+}
+
 bool layout_fits(const struct layout *y, const struct source_tensor *t, bool *flipped)
 {
     int64_t n = 1, want = 1;
@@ -77,6 +122,7 @@ bool layout_fits(const struct layout *y, const struct source_tensor *t, bool *fl
     for (int i = 0; same && i < y->n_dims; i++) same = t->dims[i] == y->dims[i];
     if (same) return true;
     if (n != want) return false;
+    if (y->loose) return t->n_dims < 2 || t->dims[0] == y->dims[0] || y->n_dims == 1;
     /* Vectors, and matrices of one row, may have fewer or more dimensions of 1. */
     if (y->vector && (t->n_dims < 2 || n == 1)) return true;
     if (y->rows == 1 && y->count == 1 && t->n_dims == 1) return true;
@@ -105,8 +151,33 @@ static int64_t grouped(const struct layout *y, int64_t r)
     return at * dim + r % dim;
 }
 
+/* Row r of q, k, v one behind the other, or of the gates. */
+static int64_t by_key_head(const struct layout *y, int part, int64_t r)
+{
+    int64_t group = 2 * y->each + 2 * y->values, heads = y->part[1] / y->values, keys = heads * y->each;
+
+    if (part == 1) return r / y->values * group + 2 * y->each + y->values + r % y->values;
+    if (r < 2 * keys) return r % keys / y->each * group + r / keys * y->each + r % y->each;
+    r -= 2 * keys;
+    return r / y->values * group + 2 * y->each + r % y->values;
+}
+
+int64_t layout_cols(const struct layout *y, int part)
+{
+    return y->order == ORDER_KV_B && part == 0 ? y->each : y->cols;
+}
+
 int64_t layout_row(const struct layout *y, int part, int64_t r)
 {
+    switch (y->order) {
+    case ORDER_PLANE: return r % y->each * (y->rows / y->each) + r / y->each;
+    case ORDER_QKVZ: return by_key_head(y, part, r);
+    case ORDER_KV_B: return r / y->values * (y->each + y->values) + y->each + r % y->values;     /* of values */
+    case ORDER_HEADS:
+        if (y->n_parts == 1) part = (int)(r / (y->rows / 2)), r %= y->rows / 2;
+        return r / y->each * 2 * y->each + part * y->each + r % y->each;
+    default: break;
+    }
     if (y->order == ORDER_ALTERNATE) return r * y->n_parts + part;
     for (int i = 0; i < part; i++) r += y->part[i];
     return y->order == ORDER_GROUPS ? grouped(y, r) : r;
@@ -150,13 +221,37 @@ static void read_turned(const struct layout *y, const struct source_tensor *t, c
         quant_decode(t->type, data + ((size_t)c * (size_t)y->rows + (size_t)row) * size, &out[c], 1);
 }
 
-void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r,
-                 enum dtype to, void *dst, float *tmp)
+/* Row r of keys, turned: a head's numbers at one place of the latent. */
+static void read_keys(const struct layout *y, const struct source_tensor *t, int64_t r, enum dtype to, void *dst,
+                      float *tmp)
+{
+    int64_t head = r / y->cols, at = r % y->cols;
+    uint64_t bytes = 0, size = 0;
+
+    dtype_row_bytes(t->type, (uint64_t)y->cols, &bytes);
+    for (int64_t c = 0; c < y->each; c++) {
+        const char *row = (const char *)t->data + (size_t)(head * (y->each + y->values) + c) * bytes;
+        if (dtype_row_bytes(t->type, 1, &size)) {
+            quant_decode(t->type, row + (size_t)at * size, &tmp[c], 1);
+        } else {
+            quant_decode(t->type, row, tmp + y->each, y->cols);
+            tmp[c] = tmp[y->each + at];
+        }
+    }
+    quant_encode(to, tmp, dst, y->each);
+}
+
+void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r, enum dtype to,
+                 void *dst, float *tmp)
 {
     int64_t row = layout_row(y, part, r);
     uint64_t bytes = 0;
     const char *data = t->data;
 
+    if (y->order == ORDER_KV_B && part == 0) {
+        read_keys(y, t, r, to, dst, tmp);
+        return;
+    }
     if (y->turned) {
         data += (size_t)i * (size_t)y->rows * (size_t)y->cols * (size_t)dtype_info((int)t->type)->bytes;
         read_turned(y, t, data, row, tmp);

@@ -7,9 +7,10 @@
 static void make_kvshape(struct model *m)
 {
     m->kv = arena_array(&m->arena, (size_t)m->hp.n_layers, sizeof *m->kv);
+    m->state = arena_array(&m->arena, (size_t)m->hp.n_layers, sizeof *m->state);
     for (int l = 0; l < m->hp.n_layers; l++) {
-        const struct layer_hp *w = &m->hp.layers[l];
-        m->kv[l] = (struct kvshape){ w->n_kv_heads, w->head_dim, w->head_dim_v };
+        m->kv[l] = mix_kvshape(&m->hp, l);
+        m->state[l] = mix_stateshape(&m->hp, l);
     }
 }
 
@@ -78,3 +79,6 @@ void model_close(struct model *m)
 }
 
 const struct kvshape *model_kvshape(const struct model *m) { return m->kv; }
+const struct stateshape *model_stateshape(const struct model *m) { return m->state; }
+bool model_has_state(const struct model *m) { return state_bytes(m->state, m->hp.n_layers) > 0; }
+bool model_can_share_prefix(const struct model *m) { return !model_has_state(m) && !m->hp.encoder; }

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "kernel/backend.h"
 #include "kv/block.h"
+#include "kv/state.h"
 #include "model/hparams.h"
 
 /* One layer's weights. A member with rows == 0 (weight) or NULL (vector) is not there. */
@@ -12,7 +13,8 @@ struct layer {
     float *attn_norm, *attn_norm_b, *attn_post_norm, *ffn_norm, *ffn_norm_b, *ffn_post_norm;
     float *q_norm, *k_norm, *q_norm_b, *k_norm_b, *attn_sub_norm, *ffn_sub_norm;
     struct weight wq, wk, wv, wo;            /* parts of a packed tensor stand together, in its order */
-    float *bq, *bk, *bv, *bo;
+    struct weight wg;                        /* gates what attention leaves; rows 0: nothing does */
+    float *bq, *bk, *bv, *bo, *bg;
     float *sinks;                            /* [n_heads] */
     struct weight gate, up, down;            /* no gate: a plain block; beside experts: the one all ask */
     float *b_gate, *b_up, *b_down;
@@ -21,6 +23,7 @@ struct layer {
     struct weight *x_gate, *x_up, *x_down;   /* [n_experts] */
     float *xb_gate, *xb_up, *xb_down;        /* [n_experts][rows] */
     float s_q, s_k, s_v, s_o, s_gate, s_up, s_down;      /* multiply the product; 0: nothing does */
+    struct mix_weights mix;
 };
 
 struct owned;
@@ -48,6 +51,7 @@ struct model {
     float *embd_norm, *embd_norm_b, *out_norm, *out_norm_b, *head_b;
     struct layer *layers;
     struct kvshape *kv;              /* [n_layers] */
+    struct stateshape *state;        /* [n_layers] */
     uint64_t weight_bytes;           /* as they lie in the file */
     uint64_t n_params;
     double put_ms;                   /* time the backend took to take the weights over */
@@ -67,4 +71,9 @@ struct part *model_part(struct model *m, int l);         /* the one with layer l
 
 /* The shape of its KV, layer by layer; lives as long as the model. */
 const struct kvshape *model_kvshape(const struct model *m);
+/* The shape of its recurrent state, layer by layer, likewise. */
+const struct stateshape *model_stateshape(const struct model *m);
+bool model_has_state(const struct model *m);
+/* Is what a sequence keeps of a prefix all in KV blocks? State is behind the last token only. */
+bool model_can_share_prefix(const struct model *m);
 #endif

@@ -5,6 +5,7 @@
 #include "model/model.h"
 #include "model/rotary.h"
 
+#include <math.h>
 #include <stdio.h>
 
 struct plan {
@@ -71,7 +72,7 @@ static const struct tensor_row *row_of_part(const struct plan *p, const struct t
     int it = 0;
 
     for (const struct tensor_row *g = arch_row(p->hp->info, &it); g; g = arch_row(p->hp->info, &it))
-        if (g->gguf && g->kind == ROW_WHOLE && g->at == r->at + (size_t)part * size &&
+        if (g->gguf && (g->kind == ROW_WHOLE || g->kind == ROW_EACH_HEAD) && g->at == r->at + (size_t)part * size &&
             row_in_layer(g) == row_in_layer(r) && hparams_has(p->hp, g, l))
             return g;
     return NULL;
@@ -88,10 +89,15 @@ static void add_item(struct plan *p, const struct tensor_row *r, const struct te
         .row = r, .lay = *y, .part = part, .from = from, .rows = count * rows, .cols = y->cols
     };
     hparams_name(p->hp, g, l, 0, SOURCE_GGUF, it->name, sizeof it->name);
+    it->cols = layout_cols(y, part < 0 ? 0 : part);
     if (r->count) it->dims[it->n_dims++] = count;
+    if (y->per_weight) it->dims[it->n_dims++] = y->per_weight, rows /= y->per_weight;
+    if (r->kind == ROW_FLAT && p->hp->layers[l].mix.n_groups > 1)
+        it->dims[it->n_dims++] = p->hp->layers[l].mix.n_groups, rows /= p->hp->layers[l].mix.n_groups;
     it->dims[it->n_dims++] = rows;
-    if (!y->vector) it->dims[it->n_dims++] = y->cols;
-    it->keep_f32 = y->vector || g->flags & ROW_F32;
+    if (!y->vector) it->dims[it->n_dims++] = it->cols;
+    it->keep_f32 = y->vector || r->kind == ROW_PLANE || g->flags & ROW_F32;
+    it->neg_exp = r->flags & ROW_LOG;
     if (r->flags & ROW_NORM) it->add = p->hp->norm_bias1;
     if (p->hp->info->gguf_rope == ROPE_PAIR && p->hp->rope_style == ROPE_HALF) {
         if (r->flags & ROW_PERM_Q) it->permute = p->hp->layers[l].n_heads;
@@ -108,6 +114,7 @@ static int plan_row(struct plan *p, const struct tensor_row *r, int l, struct er
     if (!r->hf || !hparams_has(p->hp, r, l)) return OK;
     layout_of(&y, p->hp, r, l, SOURCE_HF);
     if ((rc = find_row(p, r, l, &y, &from, e)) != OK || !from) return rc;
+    layout_plain(&y, p->hp, r, l);
     if (r->gguf) {
         add_item(p, r, r, l, y.n_parts > 1 ? -1 : 0, &y, from);
         return OK;
@@ -179,11 +186,11 @@ void naming_row(const struct gguf_item *it, int64_t r, enum dtype to, void *dst,
     }
     if (it->part < 0)
         for (; in >= it->lay.part[part]; part++) in -= it->lay.part[part];
-    if (it->add == 0) {
+    if (it->add == 0 && !it->neg_exp) {
         layout_read(&it->lay, it->from[i / it->lay.count], (int)(i % it->lay.count), part, in, to, dst, tmp);
         return;
     }
     layout_read(&it->lay, it->from[i / it->lay.count], (int)(i % it->lay.count), part, in, DT_F32, tmp, tmp);
-    for (int64_t k = 0; k < it->cols; k++) tmp[k] += it->add;
+    for (int64_t k = 0; k < it->cols; k++) tmp[k] = it->neg_exp ? -expf(tmp[k]) : tmp[k] + it->add;
     quant_encode(to, tmp, dst, it->cols);
 }

@@ -71,7 +71,8 @@ static void put_rope(struct keys *k)
         if (r->attn_factor_long != 0) put_f32(k, "rope.scaling.attn_factor_long", r->attn_factor_long);
         return;
     }
-    put_f32(k, "rope.scaling.attn_factor", r->attn_factor / rotary_yarn_factor(r->factor, 0, 0));
+    if (k->hp->info->mix != MIX_MLA)
+        put_f32(k, "rope.scaling.attn_factor", r->attn_factor / rotary_yarn_factor(r->factor, 0, 0));
     put_f32(k, "rope.scaling.yarn_beta_fast", r->beta_fast);
     put_f32(k, "rope.scaling.yarn_beta_slow", r->beta_slow);
     ggufw_bool(k->w, key(k, "rope.scaling.yarn_truncate"), r->truncate);
@@ -172,10 +173,13 @@ void naming_keys(const struct hparams *hp, struct ggufw *w)
     put_int(&k, "context_length", hp->n_ctx);
     put_int(&k, "embedding_length", hp->n_embd);
     put_ff(&k);
-    put_int(&k, "attention.head_count", first->n_heads);
-    put_int(&k, "attention.head_count_kv", first->n_kv_heads);
-    put_int(&k, "attention.key_length", first->head_dim);
-    put_int(&k, "attention.value_length", first->head_dim_v);
+    if (hp->info->mix) naming_mix_keys(hp, w);
+    else {
+        put_int(&k, "attention.head_count", first->n_heads);
+        put_int(&k, "attention.head_count_kv", first->n_kv_heads);
+        put_int(&k, "attention.key_length", first->head_dim);
+        put_int(&k, "attention.value_length", first->head_dim_v);
+    }
     if (hp->norm == NORM_LAYER) put_f32(&k, "attention.layer_norm_epsilon", hp->norm_eps);
     if (hp->norm == NORM_RMS || hp->moe.n) put_f32(&k, "attention.layer_norm_rms_epsilon", hp->norm_eps);
     put_int(&k, "vocab_size", hp->n_vocab);

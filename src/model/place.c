@@ -37,8 +37,7 @@ static uint64_t end_bytes(const struct hparams *hp, const struct source *src, bo
 
 static uint64_t layer_bytes(const struct place_opt *o, const struct hparams *hp, const struct source *src, int l)
 {
-    const struct layer_hp *y = &hp->layers[l];
-    struct kvshape kv = { y->n_kv_heads, y->head_dim, y->head_dim_v };
+    struct kvshape kv = mix_kvshape(hp, l);
     uint64_t sum = block_bytes(&kv, 1, o->kv_type) * ((o->kv_tokens + KV_BLOCK - 1) / KV_BLOCK + 1);
     int it = 0;
 

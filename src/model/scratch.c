@@ -11,6 +11,7 @@ static int max_int(int a, int b) { return a > b ? a : b; }
 
 struct widths {
     int embd, word, q, k, v, o, ff, rot;
+    struct mix_width mix;
     bool varies, moe;
 };
 
@@ -23,6 +24,8 @@ static struct widths widths_of(const struct hparams *hp)
         w.v = max_int(w.v, hparams_dim(hp, DIM_V, l));
         w.o = max_int(w.o, hparams_dim(hp, DIM_O, l));
         w.ff = max_int(w.ff, hparams_dim(hp, DIM_FF, l));
+        struct mix_width x = mix_width(hp, l);
+        w.mix = (struct mix_width){ max_int(w.mix.in, x.in), max_int(w.mix.mid, x.mid), max_int(w.mix.low, x.low) };
         w.moe |= hp->layers[l].moe;
     }
     for (int i = 0; i < hp->n_rope; i++) {
@@ -68,6 +71,9 @@ static size_t carve(struct scratch *s, const struct hparams *hp, const struct wi
     s->a = part(b, &used, n, w->o);
     s->gate = part(b, &used, n, w->ff);
     s->up = part(b, &used, n, w->ff);
+    s->mix.in = part(b, &used, n, w->mix.in);
+    s->mix.mid = part(b, &used, n, w->mix.mid);
+    s->mix.low = part(b, &used, n, w->mix.low);
     if (s->last) {
         s->out_x = part(b, &used, n_out, w->embd);
         s->out_a = part(b, &used, n_out, w->o);
@@ -111,8 +117,9 @@ static int reserve(const struct scratch *s, const struct hparams *hp, const stru
         .max_tokens = s->opt.max_tokens,
         .max_seqs = s->opt.max_seqs,
         .max_out = s->opt.max_out,
-        .max_cols = max_int(max_int(max_int(w->embd, w->word), w->o), w->ff),
-        .max_rows = max_int(max_int(max_int(w->embd, w->word), w->ff), max_int(w->q, max_int(w->k, w->v))),
+        .max_cols = max_int(max_int(max_int(max_int(w->embd, w->word), w->o), w->ff), max_int(w->mix.mid, w->mix.low)),
+        .max_rows = max_int(max_int(max_int(max_int(w->embd, w->word), w->ff), max_int(w->q, max_int(w->k, w->v))),
+                            w->mix.in),
         .n_vocab = hp->n_vocab,
         .max_adjust = s->max_adjust,
     };
@@ -150,7 +157,7 @@ int scratch_init(struct scratch *s, const struct model *m, const struct part *pa
 {
     const struct hparams *hp = &m->hp;
     struct widths w = widths_of(hp);
-    uint64_t n_ints = 3 * (uint64_t)opt.max_tokens + (uint64_t)opt.max_out +
+    uint64_t n_ints = 3 * (uint64_t)opt.max_tokens + (uint64_t)opt.max_out + 5 * (uint64_t)opt.max_seqs + STAGE_ALIGN +
                       (uint64_t)opt.max_seqs * (uint64_t)opt.max_table, picked = 0;
     int rc;
 
@@ -217,6 +224,7 @@ static void plan_attention(struct layer_step *p, const struct scratch *s, const 
                                        : 1 / sqrtf((float)lh->head_dim),
         .softcap = hp->attn_softcap,
         .window = lh->window,
+        .both_ways = hp->encoder,
         .sinks = w->sinks,
         .slopes = s->part->slopes,
     };
@@ -293,21 +301,23 @@ static void plan_experts(struct layer_step *p, const struct scratch *s, const st
     };
 }
 
-void scratch_plan(struct scratch *s, const struct model *m, int n, int n_out, bool gathered)
+void scratch_plan(struct scratch *s, const struct model *m, int n, int n_tail, int n_out, bool gathered)
 {
     const struct hparams *hp = &m->hp;
     for (int l = s->part->first; l < s->part->end; l++) {
         bool last = l == hp->n_layers - 1;
         plan_attention(&s->steps[l], s, m, l, n);
-        plan_tail(&s->steps[l], s, m, l, last ? n_out : n, last && gathered);
-        if (hp->layers[l].moe) plan_experts(&s->steps[l], s, m, l, last ? n_out : n);
+        mix_plan(&s->steps[l], &s->mix, m, l, n);
+        plan_tail(&s->steps[l], s, m, l, last ? n_tail : n, last && gathered);
+        if (hp->layers[l].moe) plan_experts(&s->steps[l], s, m, l, last ? n_tail : n);
     }
     s->words = tensor_f32(s->t, n, hp->n_word);
     s->proj_in = (struct linear){ .out = tensor_f32(s->x, n, hp->n_embd), .w = &m->proj_in };
     for (int i = 0; i < hp->n_rope; i++)
         s->table_t[i] = tensor_f32(s->table[i], n, hp->rope[i].n_rot);
     if (!s->last) return;
-    s->out_norm = tensor_f32(s->h, n_out, hp->n_embd);
+    s->out_norm = tensor_f32(s->h, n_tail, hp->n_embd);
+    s->chosen_t = tensor_f32(s->out_x, n_out, hp->n_embd);
     s->logits_t = tensor_f32(s->logits, n_out, hp->n_vocab);
     s->proj_out = (struct linear){ .out = tensor_f32(s->t, n_out, hp->n_word), .w = &m->proj_out };
     s->head = (struct linear){ .out = s->logits_t,

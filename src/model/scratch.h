@@ -12,8 +12,8 @@
 /* One layer's calls. `n` tokens go in; behind attention only those that matter go on (all of them,
  * or in the last layer the rows that want logits). */
 struct layer_step {
-    struct tensor x, h, q, k, v, a;              /* of all tokens */
-    struct linear qkv[3];
+    struct tensor x, h, q, k, v, a, g;           /* of all tokens */
+    struct linear qkv[4];                        /* the last where attention has a gate */
     struct attend_opt attend;
     struct tensor tx, th, ta, tsub, tt;          /* of those that go on */
     struct tensor gate, up;
@@ -21,6 +21,7 @@ struct layer_step {
     struct linear router, weigh;                 /* scores of experts; how much the shared one counts */
     struct route_opt route;
     struct experts_opt experts;
+    struct mix_step mix;
 };
 
 struct scratch {
@@ -35,6 +36,7 @@ struct scratch {
     float *scores, *shares, *weigh, *xs, *hs, *us, *ys;
     int32_t *chosen, *order;         /* [max_tokens][n_used]; what the backend sorts by */
     size_t chosen_bytes;
+    struct mix_memory mix;
     float *table[2];                 /* cos and sin of every token, per kind of rotary */
     float *freq; /* [n_rope][max_seqs][n_rot/2], where they depend on the sequence */
     int32_t *ints, *ints_host;       /* the batch's arrays: the backend's, and what is put there */
@@ -47,7 +49,7 @@ struct scratch {
     struct layer_step *steps;        /* [n_layers], filled for those of the part */
     float *freq_host;
     struct tensor *runs;             /* rows of tables with one frequency vector each */
-    struct tensor table_t[2], out_norm, logits_t, pick_t;
+    struct tensor table_t[2], out_norm, chosen_t, logits_t, pick_t;
     struct tensor words;             /* embeddings before they are projected */
     struct linear head, proj_in, proj_out;
 };
@@ -56,7 +58,7 @@ int  scratch_init(struct scratch *s, const struct model *m, const struct part *p
                   struct err *e);
 void scratch_release(struct scratch *s);                 /* a zeroed one is fine */
 
-/* Fills the steps for a batch of n tokens of which n_out go on behind the last layer's attention;
- * gathered: they are copied to out_x and out_a first. */
-void scratch_plan(struct scratch *s, const struct model *m, int n, int n_out, bool gathered);
+/* Fills the steps for a batch of n tokens of which n_tail go on behind the last layer's attention and n_out want
+ * logits; gathered: they are copied to out_x and out_a first. */
+void scratch_plan(struct scratch *s, const struct model *m, int n, int n_tail, int n_out, bool gathered);
 #endif

@@ -188,13 +188,13 @@ static int copy_part(struct loader *ld, const struct found *f, int i, int part, 
                                                            ? from
                                                        : dtype_info((int)from)->quantized ? DT_F16
                                                                                           : DT_F32;
-    int64_t rows = f->lay.part[part];
+    int64_t rows = f->lay.part[part], cols = layout_cols(&f->lay, part);
     uint64_t bytes = 0;
-    float *tmp = mem_try_array((size_t)f->lay.cols, sizeof *tmp);
+    float *tmp = mem_try_array(layout_room(&f->lay), sizeof *tmp);
     char *dst = NULL;
 
-    if (!dtype_row_bytes(to, (uint64_t)f->lay.cols, &bytes))
-        to = DT_F32, bytes = (uint64_t)f->lay.cols * sizeof *tmp;
+    if (f->lay.order == ORDER_KV_B && dtype_info((int)from)->quantized) to = DT_F16;      /* turned: by the number */
+    if (!dtype_row_bytes(to, (uint64_t)cols, &bytes)) to = DT_F32, bytes = (uint64_t)cols * sizeof *tmp;
     if (tmp) dst = own(ld->m, (size_t)rows * bytes);
     for (int64_t r = 0; dst && r < rows; r++)
         layout_read(&f->lay, f->t, i, part, r, to, dst + (size_t)r * bytes, tmp);
@@ -222,7 +222,8 @@ static struct weight *place(struct model *m, const struct found *f, int i, int p
     char *base = row_in_layer(f->r) ? (char *)&m->layers[f->layer] : (char *)m;
     struct weight **list;
 
-    if (!f->r->count)
+    if (f->r->kind == ROW_Q_GATE && part == 1) return &m->layers[f->layer].wg;
+    if (!f->r->count || f->r->kind == ROW_EACH_HEAD)
         return (struct weight *)(void *)(base + f->r->at + (size_t)part * sizeof(struct weight));
     list = (struct weight **)(void *)(base + f->r->at + (size_t)part * sizeof(void *));
     if (!*list)
@@ -245,7 +246,9 @@ static int load_matrix(struct loader *ld, const struct found *f, struct err *e)
         for (int p = 0; p < y->n_parts; p++) {
             struct weight *w = place(ld->m, f, i, p);
             int64_t first = i * y->rows + layout_row(y, p, 0);
-            *w = (struct weight){ .type = f->t->type, .rows = (int)y->part[p], .cols = (int)y->cols, .n = 1 };
+            int n = y->per_weight ? y->per_weight : 1;
+            *w = (struct weight){ .type = f->t->type, .rows = (int)(y->part[p] / n), .cols = (int)layout_cols(y, p),
+                                  .n = n };
             w->data = (const char *)f->t->data + (size_t)first * row_bytes;
             if (copy && (rc = copy_part(ld, f, i, p, w, e)) != OK) return rc;
         }
@@ -291,8 +294,10 @@ static void load_vector(struct loader *ld, const struct found *f, const struct p
         for (int64_t k = 0; k < n * y->count; k++) {
             if (f->r->flags & ROW_NORM) v[k] += hp->norm_bias1;
             if (f->r->flags & ROW_RESIDUAL) v[k] *= hp->residual_scale;
+            if (f->r->flags & ROW_LOG && hp->from == SOURCE_HF) v[k] = -expf(v[k]);
         }
-        if (f->index == 0) memcpy(base + f->r->at + (size_t)p * sizeof there, &there, sizeof there);
+        if (f->r->kind == ROW_Q_GATE && p == 1) ld->m->layers[f->layer].bg = there;
+        else if (f->index == 0) memcpy(base + f->r->at + (size_t)p * sizeof there, &there, sizeof there);
         if (f->index == y->tensors - 1) ld->n_stage += padded(all);
     }
 }
@@ -397,8 +402,10 @@ static int each_weight(struct model *m, weight_fn *fn, struct err *e)
         if (last[i]->rows) rc = fn(m->parts[m->n_parts - 1].be, last[i], e);
     for (int l = 0; m->layers && l < m->hp.n_layers && rc == OK; l++) {
         struct layer *y = &m->layers[l];
-        struct weight *all[] = { &y->wq, &y->wk, &y->wv, &y->wo, &y->gate, &y->up, &y->down, &y->router,
-                                 &y->shared_gate };
+        struct mix_weights *x = &y->mix;
+        struct weight *all[] = { &y->wq, &y->wk, &y->wv, &y->wo, &y->wg, &y->gate, &y->up, &y->down, &y->router,
+                                 &y->shared_gate, &x->in, &x->z, &x->ba, &x->x, &x->dt, &x->q_a, &x->kv_a, &x->k_b,
+                                 &x->v_b };
         for (size_t i = 0; i < sizeof all / sizeof all[0] && rc == OK; i++)
             if (all[i]->rows) rc = fn(model_part(m, l)->be, all[i], e);
         if (rc == OK) rc = each_expert(m, l, fn, e);
@@ -420,6 +427,18 @@ static int put_weights(struct model *m, struct err *e)
     return OK;
 }
 
+/* Of latent attention, files have one tensor or two. */
+static int check_latent(const struct loader *ld, struct err *e)
+{
+    const struct model *m = ld->m;
+
+    for (int l = 0; l < m->hp.n_layers; l++)
+        if (m->hp.layers[l].mix.kind == MIX_MLA && (!m->layers[l].mix.k_b.rows || !m->layers[l].mix.v_b.rows))
+            return err_set(e, E_NOTFOUND, "%s: layer %d has neither attn_k_b.weight and attn_v_b.weight nor "
+                           "attn_kv_b.weight", source_path(ld->src), l);
+    return OK;
+}
+
 int weights_load(struct model *m, const struct source *src, struct err *e)
 {
     struct loader ld = { .m = m, .src = src };
@@ -431,6 +450,7 @@ int weights_load(struct model *m, const struct source *src, struct err *e)
         if (row_is_vector(f->r) || f->r->kind == ROW_SCALE) continue;
         if ((rc = load_matrix(&ld, f, e)) != OK) goto out;
     }
+    if ((rc = check_latent(&ld, e)) != OK) goto out;
     skip_positions(m);
     for (int i = 0; i < m->n_parts; i++)
         if ((rc = load_vectors(&ld, &m->parts[i], e)) != OK) goto out;

@@ -9,7 +9,7 @@
 
 enum who { EVERYBODY, WITH_KEY, ADMIN };
 
-struct route {
+struct route_row {
     enum http_method method;
     const char *path;            /* a part in braces is anything, also with slashes */
     enum who who;
@@ -21,9 +21,10 @@ struct route {
 
 static void execute(struct api *a, struct http_req *q, const struct api_who *who);
 
-static const struct route routes[] = {
+static const struct route_row routes[] = {
     { HTTP_POST, "/v1/chat/completions", WITH_KEY, .limited = true, .api = api_chat },
     { HTTP_POST, "/v1/completions", WITH_KEY, .limited = true, .api = api_completions },
+    { HTTP_POST, "/v1/embeddings", WITH_KEY, .limited = true, .api = api_embeddings },
     { HTTP_POST, "/v2/execute", WITH_KEY, .limited = true, .api = execute },
     { HTTP_POST, "/execute", WITH_KEY, .limited = true, .api = execute },
     { HTTP_GET, "/v1/models", WITH_KEY, .api = api_models },
@@ -186,7 +187,7 @@ static int take_limit(struct visit *t, const struct tenant *who, struct err *e)
     return rc;
 }
 
-static void go(struct visit *t, const struct route *r)
+static void go(struct visit *t, const struct route_row *r)
 {
     const struct tenant *who = NULL;
     struct err e = { 0 };

@@ -1,0 +1,192 @@
+/* Architectures that keep more than keys and values of the past, or less: state space models, short convolutions,
+ * gated delta nets, attention over a latent. */
+#include "model/arch_rows.h"
+
+#define H(name) "layers.*." name
+#define X(member) L(mix.member)
+/* Kept as F32, turned. */
+#define PLANE(gguf, hf, flags, at, rows, cols) { gguf, hf, ROW_PLANE, flags, at, rows, cols, DIM_NONE }
+
+static const struct tensor_row rows_ends_mamba[] = {
+    MAT("token_embd.weight", "embeddings.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
+    VEC("output_norm.weight", "norm_f.weight", 0, M(out_norm), DIM_EMBD),
+    MAT("output.weight", "lm_head.weight", ROW_HEAD, M(head), DIM_VOCAB, DIM_EMBD),
+    END
+};
+
+static const struct tensor_row rows_mamba_both[] = {
+    VEC(B("attn_norm.weight"), H("norm.weight"), 0, L(attn_norm), DIM_EMBD),
+    MAT(B("ssm_in.weight"), H("mixer.in_proj.weight"), 0, X(in), DIM_MIX_IN, DIM_EMBD),
+    VEC(B("ssm_in.bias"), H("mixer.in_proj.bias"), ROW_BIAS_QKV, X(in_b), DIM_MIX_IN),
+    PLANE(B("ssm_conv1d.weight"), H("mixer.conv1d.weight"), 0, X(conv_w), DIM_MIX_CONV, DIM_MIX_TAPS),
+    VEC(B("ssm_conv1d.bias"), H("mixer.conv1d.bias"), ROW_OPTIONAL, X(conv_b), DIM_MIX_CONV),
+    MAT(B("ssm_out.weight"), H("mixer.out_proj.weight"), 0, L(wo), DIM_EMBD, DIM_O),
+    VEC(B("ssm_out.bias"), H("mixer.out_proj.bias"), ROW_BIAS_O, L(bo), DIM_EMBD),
+    END
+};
+
+static const struct tensor_row rows_mamba[] = {
+    MAT(B("ssm_x.weight"), H("mixer.x_proj.weight"), 0, X(x), DIM_MIX_LOW, DIM_O),
+    MAT(B("ssm_dt.weight"), H("mixer.dt_proj.weight"), ROW_F32, X(dt), DIM_O, DIM_MIX_RANK),
+    VEC(B("ssm_dt.bias"), H("mixer.dt_proj.bias"), 0, X(dt_b), DIM_O),
+    PLANE(B("ssm_a"), H("mixer.A_log"), ROW_LOG, X(a), DIM_O, DIM_MIX_STATE),
+    VEC(B("ssm_d"), H("mixer.D"), 0, X(d), DIM_O),
+    END
+};
+
+static const struct tensor_row rows_mamba2[] = {
+    VEC(B("ssm_dt.bias"), H("mixer.dt_bias"), 0, X(dt_b), DIM_MIX_HEADS),
+    PLANE(B("ssm_a"), H("mixer.A_log"), ROW_LOG, X(a), DIM_MIX_HEADS, DIM_ONE),
+    PLANE(B("ssm_d"), H("mixer.D"), 0, X(d), DIM_MIX_HEADS, DIM_ONE),
+    { B("ssm_norm.weight"), H("mixer.norm.weight"), ROW_FLAT, 0, X(norm), DIM_O, DIM_NONE, DIM_NONE },
+    END
+};
+
+static const struct tensor_row rows_lfm2[] = {
+    MAT("token_embd.weight", "embed_tokens.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
+    VEC("token_embd_norm.weight", "embedding_norm.weight", 0, M(out_norm), DIM_EMBD),
+    MAT("output.weight", "lm_head.weight", ROW_HEAD, M(head), DIM_VOCAB, DIM_EMBD),
+    VEC(B("attn_norm.weight"), H("operator_norm.weight"), 0, L(attn_norm), DIM_EMBD),
+    VEC(B("ffn_norm.weight"), H("ffn_norm.weight"), 0, L(ffn_norm), DIM_EMBD),
+    MAT(B("shortconv.in_proj.weight"), H("conv.in_proj.weight"), ROW_MIXER, X(in), DIM_MIX_IN, DIM_EMBD),
+    VEC(B("shortconv.in_proj.bias"), H("conv.in_proj.bias"), ROW_MIXER | ROW_BIAS_QKV, X(in_b), DIM_MIX_IN),
+    PLANE(B("shortconv.conv.weight"), H("conv.conv.weight"), ROW_MIXER, X(conv_w), DIM_EMBD, DIM_MIX_TAPS),
+    VEC(B("shortconv.conv.bias"), H("conv.conv.bias"), ROW_MIXER | ROW_BIAS_QKV, X(conv_b), DIM_EMBD),
+    MAT(B("shortconv.out_proj.weight"), H("conv.out_proj.weight"), ROW_MIXER, L(wo), DIM_EMBD, DIM_O),
+    VEC(B("shortconv.out_proj.bias"), H("conv.out_proj.bias"), ROW_MIXER | ROW_BIAS_O, L(bo), DIM_EMBD),
+    MAT(B("attn_q.weight"), H("self_attn.q_proj.weight"), ROW_ATTN, L(wq), DIM_Q, DIM_EMBD),
+    MAT(B("attn_k.weight"), H("self_attn.k_proj.weight"), ROW_ATTN, L(wk), DIM_K, DIM_EMBD),
+    MAT(B("attn_v.weight"), H("self_attn.v_proj.weight"), ROW_ATTN, L(wv), DIM_V, DIM_EMBD),
+    MAT(B("attn_output.weight"), H("self_attn.out_proj.weight"), ROW_ATTN, L(wo), DIM_EMBD, DIM_O),
+    VEC(B("attn_q_norm.weight"), H("self_attn.q_layernorm.weight"), ROW_ATTN, L(q_norm), DIM_HEAD),
+    VEC(B("attn_k_norm.weight"), H("self_attn.k_layernorm.weight"), ROW_ATTN, L(k_norm), DIM_HEAD),
+    MAT(B("ffn_gate.weight"), H("feed_forward.w1.weight"), 0, L(gate), DIM_FF, DIM_EMBD),
+    MAT(B("ffn_up.weight"), H("feed_forward.w3.weight"), 0, L(up), DIM_FF, DIM_EMBD),
+    MAT(B("ffn_down.weight"), H("feed_forward.w2.weight"), 0, L(down), DIM_EMBD, DIM_FF),
+    END
+};
+
+/* Queries have their gates beside them, head by head, in both worlds. */
+static const struct tensor_row rows_attn_gated[] = {
+    { B("attn_q.weight"), H("self_attn.q_proj.weight"), ROW_Q_GATE, ROW_ATTN, L(wq), DIM_2Q, DIM_EMBD, DIM_NONE },
+    MAT(B("attn_k.weight"), H("self_attn.k_proj.weight"), ROW_ATTN, L(wk), DIM_K, DIM_EMBD),
+    MAT(B("attn_v.weight"), H("self_attn.v_proj.weight"), ROW_ATTN, L(wv), DIM_V, DIM_EMBD),
+    MAT(B("attn_output.weight"), H("self_attn.o_proj.weight"), ROW_ATTN, L(wo), DIM_EMBD, DIM_O),
+    { B("attn_q.bias"), H("self_attn.q_proj.bias"), ROW_Q_GATE, ROW_ATTN | ROW_BIAS_QKV, L(bq), DIM_2Q, DIM_NONE,
+      DIM_NONE },
+    VEC(B("attn_k.bias"), H("self_attn.k_proj.bias"), ROW_ATTN | ROW_BIAS_QKV, L(bk), DIM_K),
+    VEC(B("attn_v.bias"), H("self_attn.v_proj.bias"), ROW_ATTN | ROW_BIAS_QKV, L(bv), DIM_V),
+    VEC(B("attn_output.bias"), H("self_attn.o_proj.bias"), ROW_ATTN | ROW_BIAS_O, L(bo), DIM_EMBD),
+    VEC(B("attn_q_norm.weight"), H("self_attn.q_norm.weight"), ROW_ATTN | ROW_NORM, L(q_norm), DIM_HEAD),
+    VEC(B("attn_k_norm.weight"), H("self_attn.k_norm.weight"), ROW_ATTN | ROW_NORM, L(k_norm), DIM_HEAD),
+    END
+};
+
+static const struct tensor_row rows_delta[] = {
+    { NULL, H("linear_attn.in_proj_qkvz.weight"), ROW_QKVZ, ROW_MIXER, X(in), DIM_MIX_IN, DIM_EMBD, DIM_NONE },
+    MAT(B("attn_qkv.weight"), NULL, ROW_MIXER, X(in), DIM_MIX_CONV, DIM_EMBD),
+    MAT(B("attn_gate.weight"), NULL, ROW_MIXER, X(z), DIM_O, DIM_EMBD),
+    { B("ssm_ba.weight"), H("linear_attn.in_proj_ba.weight"), ROW_BETA_ALPHA, ROW_MIXER, X(ba), DIM_MIX_LOW, DIM_EMBD,
+      DIM_NONE },
+    PLANE(B("ssm_conv1d.weight"), H("linear_attn.conv1d.weight"), ROW_MIXER, X(conv_w), DIM_MIX_CONV, DIM_MIX_TAPS),
+    VEC(B("ssm_dt.bias"), H("linear_attn.dt_bias"), ROW_MIXER, X(dt_b), DIM_MIX_HEADS),
+    VEC(B("ssm_a"), H("linear_attn.A_log"), ROW_MIXER | ROW_LOG, X(a), DIM_MIX_HEADS),
+    VEC(B("ssm_norm.weight"), H("linear_attn.norm.weight"), ROW_MIXER, X(norm), DIM_MIX_HEAD),
+    MAT(B("ssm_out.weight"), H("linear_attn.out_proj.weight"), ROW_MIXER, L(wo), DIM_EMBD, DIM_O),
+    END
+};
+
+static const struct tensor_row rows_mla[] = {
+    { B("attn_q.weight"), H("self_attn.q_proj.weight"), ROW_Q_WHOLE, 0, L(wq), DIM_Q, DIM_EMBD, DIM_NONE },
+    MAT(B("attn_q_a.weight"), H("self_attn.q_a_proj.weight"), 0, X(q_a), DIM_MIX_RANK, DIM_EMBD),
+    VEC(B("attn_q_a.bias"), H("self_attn.q_a_proj.bias"), ROW_BIAS_QKV, X(q_a_b), DIM_MIX_RANK),
+    VEC(B("attn_q_a_norm.weight"), H("self_attn.q_a_layernorm.weight"), 0, X(q_a_norm), DIM_MIX_RANK),
+    MAT(B("attn_q_b.weight"), H("self_attn.q_b_proj.weight"), 0, L(wq), DIM_Q, DIM_MIX_RANK),
+    MAT(B("attn_kv_a_mqa.weight"), H("self_attn.kv_a_proj_with_mqa.weight"), 0, X(kv_a), DIM_K, DIM_EMBD),
+    VEC(B("attn_kv_a_mqa.bias"), H("self_attn.kv_a_proj_with_mqa.bias"), ROW_BIAS_QKV, X(kv_a_b), DIM_K),
+    VEC(B("attn_kv_a_norm.weight"), H("self_attn.kv_a_layernorm.weight"), 0, X(kv_a_norm), DIM_MIX_LATENT),
+    { NULL, H("self_attn.kv_b_proj.weight"), ROW_KV_B, 0, X(k_b), DIM_MIX_UP, DIM_MIX_LATENT, DIM_NONE },
+    { B("attn_kv_b.weight"), NULL, ROW_KV_B, ROW_OPTIONAL, X(k_b), DIM_MIX_UP, DIM_MIX_LATENT, DIM_NONE },
+    { B("attn_k_b.weight"), NULL, ROW_EACH_HEAD, ROW_OPTIONAL, X(k_b), DIM_MIX_LATENT, DIM_MIX_NOPE, DIM_HEADS },
+    { B("attn_v_b.weight"), NULL, ROW_EACH_HEAD, ROW_OPTIONAL, X(v_b), DIM_MIX_HEAD, DIM_MIX_LATENT, DIM_HEADS },
+    MAT(B("attn_output.weight"), H("self_attn.o_proj.weight"), 0, L(wo), DIM_EMBD, DIM_O),
+    VEC(B("attn_output.bias"), H("self_attn.o_proj.bias"), ROW_BIAS_O, L(bo), DIM_EMBD),
+    VEC(B("exp_probs_b.bias"), H("mlp.gate.e_score_correction_bias"), ROW_MOE | ROW_OPTIONAL, L(choice_bias),
+        DIM_EXPERTS),
+    END
+};
+
+const struct arch archs_state[] = {
+    { .gguf = "mamba",
+      .hf = { "mamba" },
+      .mix = MIX_MAMBA,
+      .flags = ARCH_ROPELESS,
+      .rows = ROWS(rows_ends_mamba, rows_mamba_both, rows_mamba),
+      .eps = 1e-5,
+      .eps_key = "layer_norm_epsilon",
+      .n_ctx = 1 << 20,
+      .act = ACT_SILU,
+      .bias_key = "use_bias",
+      .bias_keyed = BIAS_QKV | BIAS_O,
+      .tied = true },
+    { .gguf = "mamba2",
+      .hf = { "mamba2" },
+      .mix = MIX_MAMBA2,
+      .flags = ARCH_ROPELESS,
+      .rows = ROWS(rows_ends_mamba, rows_mamba_both, rows_mamba2),
+      .eps = 1e-5,
+      .eps_key = "layer_norm_epsilon",
+      .n_ctx = 1 << 20,
+      .act = ACT_SILU,
+      .bias_key = "use_bias",
+      .bias_keyed = BIAS_QKV | BIAS_O },
+    { .gguf = "lfm2",
+      .hf = { "lfm2" },
+      .mix = MIX_SHORTCONV,
+      .gguf_rope = ROPE_HALF,
+      .rows = ROWS(rows_lfm2),
+      .eps = 1e-5,
+      .eps_key = "norm_eps",
+      .theta = 1000000,
+      .n_ctx = 128000,
+      .act = ACT_SILU,
+      .act_key = "",
+      .bias_key = "conv_bias",
+      .bias_keyed = BIAS_QKV | BIAS_O,
+      .tied = true },
+    { .gguf = "qwen3next",
+      .hf = { "qwen3_next" },
+      .mix = MIX_DELTA,
+      .gguf_rope = ROPE_HALF,
+      .flags = ARCH_NORM1 | ARCH_PARTIAL_ROPE,
+      .rows = ROWS(rows_ends, rows_attn_gated, rows_delta, rows_mlp, rows_norm_late, rows_experts, rows_shared_gate),
+      .eps = 1e-6,
+      .partial = 0.25,
+      .n_ctx = 32768,
+      .act = ACT_SILU,
+      .bias_keyed = BIAS_QKV | BIAS_O,
+      .moe = { .norm = true, .gguf_norm = true, .dense_ff = true } },
+    { .gguf = "deepseek2",
+      .hf = { "deepseek_v2" },
+      .mix = MIX_MLA,
+      .gguf_rope = ROPE_PAIR,
+      .flags = ARCH_ROPE_PAIRS,
+      .rows = ROWS(rows_ends, rows_mla, rows_mlp, rows_norm_before, rows_experts, rows_shared),
+      .eps = 1e-6,
+      .n_ctx = 2048,
+      .act = ACT_SILU,
+      .bias_keyed = BIAS_QKV | BIAS_O,
+      .moe = { .norm_fixed = true, .dense_ff = true } },
+    { .gguf = "deepseek2",
+      .hf = { "deepseek_v3" },
+      .mix = MIX_MLA,
+      .gguf_rope = ROPE_PAIR,
+      .flags = ARCH_ROPE_PAIRS,
+      .rows = ROWS(rows_ends, rows_mla, rows_mlp, rows_norm_before, rows_experts, rows_shared),
+      .eps = 1e-6,
+      .n_ctx = 4096,
+      .act = ACT_SILU,
+      .bias_keyed = BIAS_QKV | BIAS_O,
+      .moe = { .route = ROUTE_SIGMOID, .norm = true, .dense_ff = true } },
+    { 0 },
+};

@@ -1,0 +1,256 @@
+/* hparams_mix.c - numbers of mixers: shapes, checks, and what config.json says of them. */
+#include "model/config.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define MOST (1 << 20)           /* of any of them */
+#define MOST_TAPS 64             /* what kernels take */
+
+int hparams_mix_dim(const struct hparams *hp, enum dim d, int l)
+{
+    const struct layer_hp *w = &hp->layers[l];
+    const struct mix_hp *h = &w->mix;
+    struct mix_width wide = mix_width(hp, l);
+
+    switch (d) {
+    case DIM_MIX_IN: return wide.in;
+    case DIM_MIX_CONV: return mix_stateshape(hp, l).conv_cols;
+    case DIM_MIX_TAPS: return h->taps;
+    case DIM_MIX_LOW: return wide.low;
+    case DIM_MIX_RANK: return h->kind == MIX_MLA ? h->q_rank : h->dt_rank;
+    case DIM_MIX_STATE: return h->n_state;
+    case DIM_MIX_HEADS: return h->n_heads;
+    case DIM_MIX_HEAD: return h->kind == MIX_MLA ? w->head_dim_v : h->head_dim;
+    case DIM_MIX_LATENT: return h->kv_rank;
+    case DIM_MIX_UP: return w->n_heads * (h->nope + w->head_dim_v);
+    case DIM_MIX_NOPE: return h->nope;
+    default: return 0;
+    }
+}
+
+static bool fair(int64_t v) { return v > 0 && v <= MOST; }
+
+static bool good(const struct hparams *hp, int l)
+{
+    const struct layer_hp *w = &hp->layers[l];
+    const struct mix_hp *h = &w->mix;
+    bool taps = h->taps > 0 && h->taps <= MOST_TAPS;
+
+    switch (h->kind) {
+    case MIX_MAMBA:
+        return taps && fair(h->inner) && fair(h->n_state) && fair(h->dt_rank) && (int64_t)h->inner * h->n_state < 1 << 28;
+    case MIX_MAMBA2:
+        return taps && fair(h->inner) && fair(h->n_state) && fair(h->n_heads) && fair(h->head_dim) &&
+               fair(h->n_groups) && fair(h->norm_groups) && (int64_t)h->n_heads * h->head_dim == h->inner &&
+               h->n_heads % h->n_groups == 0 && h->inner % h->norm_groups == 0 &&
+               (int64_t)h->inner * h->n_state < 1 << 28 && (int64_t)h->n_groups * h->n_state < MOST &&
+               h->dt_min >= 0 && h->dt_max >= h->dt_min;
+    case MIX_SHORTCONV: return taps;
+    case MIX_DELTA:
+        return taps && fair(h->n_heads) && fair(h->n_k_heads) && fair(h->head_dim) && fair(h->k_dim) &&
+               h->n_heads % h->n_k_heads == 0 && (int64_t)h->n_heads * h->head_dim < MOST &&
+               (int64_t)h->n_k_heads * h->k_dim < MOST && (int64_t)h->n_heads * h->head_dim * h->k_dim < 1 << 28;
+    case MIX_MLA:
+        return fair(h->kv_rank) && fair(h->nope) && fair(h->rope) && fair(w->head_dim_v) && h->q_rank >= 0 &&
+               h->q_rank <= MOST && fair(w->n_heads) && (int64_t)w->n_heads * (h->nope + w->head_dim_v) <= 1 << 24 &&
+               (int64_t)w->n_heads * (h->kv_rank + h->rope) <= 1 << 24;
+    case MIX_ATTN: break;
+    }
+    return true;
+}
+
+int hparams_mix_check(const struct hparams *hp, int l, const char *path, struct err *e)
+{
+    static const char *const names[] = { [MIX_MAMBA] = "state space", [MIX_MAMBA2] = "state space",
+                                         [MIX_SHORTCONV] = "short convolution", [MIX_DELTA] = "gated delta net",
+                                         [MIX_MLA] = "latent attention" };
+    const struct mix_hp *h = &hp->layers[l].mix;
+
+    if (good(hp, l)) return OK;
+    return err_set(e, E_FORMAT, "%s: layer %d: a %s of these numbers makes no sense: %d taps, %d channels, state %d, "
+                   "%d heads of %d in %d groups, latent %d", path, l, names[h->kind], h->taps, h->inner, h->n_state,
+                   h->n_heads, h->head_dim, h->n_groups, h->kv_rank);
+}
+
+/* ---- config.json ---- */
+
+static int need(const struct config *c, const char *name, int *out, struct err *e)
+{
+    return config_need(c, (const char *const[]){ name, NULL }, out, e);
+}
+
+static void all_layers(struct hparams *hp, const struct mix_hp *h)
+{
+    for (int l = 0; l < hp->n_layers; l++) hp->layers[l].mix = *h;
+}
+
+/* "auto", also where it is missing: a sixteenth of the width. */
+static int read_rank(const struct config *c, struct hparams *hp, int *rank, struct err *e)
+{
+    struct str text;
+
+    *rank = (hp->n_embd + 15) / 16;
+    if (!config_has(c, "", "time_step_rank") || config_str(c, "", "time_step_rank", &text)) return OK;
+    return need(c, "time_step_rank", rank, e);
+}
+
+static int mamba(const struct config *c, struct hparams *hp, struct err *e)
+{
+    bool two = c->arch->mix == MIX_MAMBA2;
+    struct mix_hp h = { .kind = c->arch->mix, .dt_max = INFINITY, .norm_groups = 1 };
+    double expand = config_or(c, "expand", 2), limit;
+    int rc;
+
+    h.inner = expand > 0 && expand < 1024 ? (int)(expand * hp->n_embd) : 0;
+    if ((rc = need(c, "state_size", &h.n_state, e)) != OK) return rc;
+    if ((rc = need(c, "conv_kernel", &h.taps, e)) != OK) return rc;
+    if (!two && (rc = read_rank(c, hp, &h.dt_rank, e)) != OK) return rc;
+    if (two && (rc = need(c, "num_heads", &h.n_heads, e)) != OK) return rc;
+    if (two && (rc = need(c, "head_dim", &h.head_dim, e)) != OK) return rc;
+    if (two && (rc = need(c, "n_groups", &h.n_groups, e)) != OK) return rc;
+    if (two && config_f64(c, "time_step_limit.", "0", &limit)) h.dt_min = (float)limit;
+    if (two && config_f64(c, "time_step_limit.", "1", &limit)) h.dt_max = (float)limit;
+    all_layers(hp, &h);
+    for (int l = 0; l < hp->n_layers; l++) {
+        struct layer_hp *w = &hp->layers[l];
+        w->n_heads = w->n_kv_heads = w->head_dim = w->n_ff = 0;
+        w->rope = -1;
+    }
+    return OK;
+}
+
+/* Does layer l attend, by layer_types? -1: it does not say. */
+static int attends_by_type(const struct config *c, int l, const char *other, struct err *e)
+{
+    char key[64];
+    struct str s;
+
+    snprintf(key, sizeof key, "layer_types.%d", l);
+    if (!config_str(c, "", key, &s)) return -1;
+    if (str_is(s, "full_attention")) return 1;
+    if (str_is(s, other)) return 0;
+    err_set(e, E_UNSUPPORTED, "%s: config.json: layer_types has \"%.*s\", which is not known", source_path(c->src),
+            STR_ARG(str_take(s, 64)));
+    return -2;
+}
+
+static bool attends_by_list(const struct config *c, int l)
+{
+    struct value list, v;
+    int64_t i;
+
+    if (!config_value(c, "", "full_attn_idxs", &list) || list.kind != VALUE_LIST) return true;
+    for (size_t k = 0; value_at(&list, k, &v); k++)
+        if (value_i64(&v, &i) && i == l) return true;
+    return false;
+}
+
+static int lfm2(const struct config *c, struct hparams *hp, struct err *e)
+{
+    struct mix_hp h = { .kind = MIX_SHORTCONV };
+    int rc = need(c, "conv_L_cache", &h.taps, e);
+
+    for (int l = 0; l < hp->n_layers && rc == OK; l++) {
+        int attends = attends_by_type(c, l, "conv", e);
+        if (attends == -2) return E_UNSUPPORTED;
+        if (attends == -1) attends = attends_by_list(c, l);
+        hp->layers[l].n_ff = 0;                          /* keys say how it was rounded; the tensors have it */
+        if (!hp->layers[l].head_dim) hp->layers[l].head_dim = hp->n_embd / hp->layers[l].n_heads;
+        if (!attends) hp->layers[l].mix = h, hp->layers[l].rope = -1;
+    }
+    return rc;
+}
+
+static int qwen3_next(const struct config *c, struct hparams *hp, struct err *e)
+{
+    struct mix_hp h = { .kind = MIX_DELTA };
+    int every = 4, rc;
+
+    if ((rc = need(c, "linear_conv_kernel_dim", &h.taps, e)) != OK) return rc;
+    if ((rc = need(c, "linear_num_key_heads", &h.n_k_heads, e)) != OK) return rc;
+    if ((rc = need(c, "linear_num_value_heads", &h.n_heads, e)) != OK) return rc;
+    if ((rc = need(c, "linear_key_head_dim", &h.k_dim, e)) != OK) return rc;
+    if ((rc = need(c, "linear_value_head_dim", &h.head_dim, e)) != OK) return rc;
+    config_int(c, "full_attention_interval", &every);
+    for (int l = 0; l < hp->n_layers; l++) {
+        int attends = attends_by_type(c, l, "linear_attention", e);
+        if (attends == -2) return E_UNSUPPORTED;
+        if (attends == -1) attends = every > 0 && (l + 1) % every == 0;
+        if (attends) hp->layers[l].mix.gate = true;
+        else hp->layers[l].mix = h, hp->layers[l].rope = -1;
+    }
+    return OK;
+}
+
+static int deepseek(const struct config *c, struct hparams *hp, struct err *e)
+{
+    struct mix_hp h = { .kind = MIX_MLA };
+    struct str method;
+    int v, rc;
+
+    config_int(c, "q_lora_rank", &h.q_rank);
+    if ((rc = need(c, "kv_lora_rank", &h.kv_rank, e)) != OK) return rc;
+    if ((rc = need(c, "qk_nope_head_dim", &h.nope, e)) != OK) return rc;
+    if ((rc = need(c, "qk_rope_head_dim", &h.rope, e)) != OK) return rc;
+    if ((rc = need(c, "v_head_dim", &v, e)) != OK) return rc;
+    if (hp->bias & BIAS_MLP && hp->moe.n)
+        return err_set(e, E_UNSUPPORTED, "%s: config.json: mlp_bias is not supported beside experts",
+                       source_path(c->src));
+    all_layers(hp, &h);
+    for (int l = 0; l < hp->n_layers; l++) {
+        struct layer_hp *w = &hp->layers[l];
+        w->n_kv_heads = 1;
+        w->head_dim = h.nope + h.rope;
+        w->head_dim_v = v;
+    }
+    /* v2 has groups only where its method says so. */
+    if (hp->moe.route == ROUTE_SOFTMAX && config_str(c, "", "topk_method", &method)) {
+        if (str_is(method, "greedy")) hp->moe.n_groups = 0;
+        else if (!str_is(method, "group_limited_greedy"))
+            return err_set(e, E_UNSUPPORTED, "%s: config.json: topk_method \"%.*s\" is not known",
+                           source_path(c->src), STR_ARG(str_take(method, 64)));
+    }
+    return OK;
+}
+
+int hparams_mix_shapes(const struct config *c, struct hparams *hp, struct err *e)
+{
+    switch (c->arch->mix) {
+    case MIX_MAMBA:
+    case MIX_MAMBA2: return mamba(c, hp, e);
+    case MIX_SHORTCONV: return lfm2(c, hp, e);
+    case MIX_DELTA: return qwen3_next(c, hp, e);
+    case MIX_MLA: return deepseek(c, hp, e);
+    case MIX_ATTN: break;
+    }
+    return OK;
+}
+
+/* Scores are scaled by the whole head, and by yarn's factor twice. */
+static void deepseek_scale(const struct config *c, struct hparams *hp)
+{
+    const struct mix_hp *h = &hp->layers[0].mix;
+    const char *dict = config_has(c, "rope_scaling.", "factor") ? "rope_scaling." : "rope_parameters.";
+    double all = 0, mscale = 1;
+
+    if (hp->rope[0].scaling != ROPE_NONE && config_f64(c, dict, "mscale_all_dim", &all) && all != 0 &&
+        hp->rope[0].factor > 1)
+        mscale = 0.1 * all * log(hp->rope[0].factor) + 1;
+    hp->attn_scale = (float)(mscale * mscale / sqrt(h->nope + h->rope));
+    hp->rope[0].n_rot = h->rope;
+    if (!config_bool(c, "rope_interleave", true)) hp->rope_style = ROPE_HALF;
+}
+
+int hparams_mix(const struct config *c, struct hparams *hp, struct err *e)
+{
+    bool tied;
+
+    (void)e;
+    if (c->arch->mix == MIX_SHORTCONV && config_has(c, "", "tie_embedding")) {
+        tied = config_bool(c, "tie_embedding", hp->tied);
+        hp->tied = tied;
+    }
+    if (c->arch->mix == MIX_MLA) deepseek_scale(c, hp);
+    return OK;
+}
