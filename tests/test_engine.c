@@ -13,6 +13,7 @@
 
 /* A tiny random model without a tokenizer, plain C kernels: results do not depend on the batch. */
 #define MODEL "tests/golden/hf/qwen2"
+static const char *model = MODEL;
 
 /* A request and what was read of it. */
 struct asked {
@@ -29,7 +30,7 @@ static struct engine *open_engine(struct engine_opt o)
     o.backend.reference = true;
     o.backend.n_threads = 1;
     o.kv_type = DT_NONE;
-    if (engine_open(&g, repo(MODEL), &o, &e) != OK) fail_msg("%s", e.msg);
+    if (engine_open(&g, repo(model), &o, &e) != OK) fail_msg("%s", e.msg);
     return g;
 }
 
@@ -275,6 +276,60 @@ static void one_computes_a_prefix_that_many_begin_with(void **state)
     assert_int_equal(cached, (N - 1) * 96);
     done(&truth);
     engine_close(g);
+}
+
+/* ---- models that carry a state, and that keep a latent ---- */
+
+/* What a cancelled one leaves in its slot is nobody's beginning. */
+static void check_cancel(void)
+{
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256, .max_batch = 16, .max_seqs = 2 });
+    struct asked gone = ask_any(1, 60, 50), stays = ask_any(2, 30, 20), next = ask_any(3, 30, 20);
+    struct asked *all[] = { &gone, &stays, &next }, truth;
+
+    for (int i = 0; i < 3; i++) submit(g, all[i]);
+    for (int i = 0; i < 12; i++) engine_step(g);
+    request_cancel(gone.r, CANCEL_ASKED);
+    run_all(g, all, 3);
+    assert_int_equal(gone.finish, FINISH_CANCELLED);
+    truth = alone(2, 30, 20);
+    assert_same(&stays, &truth);
+    done(&truth);
+    truth = alone(3, 30, 20);
+    assert_same(&next, &truth);
+    done(&truth);
+    for (int i = 0; i < 3; i++) done(all[i]);
+    engine_close(g);
+}
+
+/* Two that begin the same: each computes it. */
+static void check_prefix(int cached)
+{
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
+    struct asked a = ask_any(4, 70, 10), b = ask_any(4, 70, 10);
+
+    run_one(g, &a);
+    run_one(g, &b);
+    assert_same(&a, &b);
+    assert_int_equal(b.r->n_cached, cached);
+    done(&a), done(&b);
+    engine_close(g);
+}
+
+static void models_with_a_state_or_a_latent_run_together_as_if_alone(void **state)
+{
+    static const char *const models[] = { "tests/golden/hf/mamba2", "tests/golden/hf/qwen3_next",
+                                          "tests/golden/hf/deepseek_v3" };
+
+    for (size_t i = 0; i < 3; i++) {
+        model = models[i];
+        sequences_run_together_as_if_alone(state);
+        a_prompt_in_chunks_gives_the_same_tokens(state);
+        a_full_pool_sends_some_back_and_loses_nothing(state);
+        check_cancel();
+        check_prefix(i == 2 ? 64 : 0);
+    }
+    model = MODEL;
 }
 
 static void a_prompt_that_cannot_fit_is_told_both_numbers(void **state)
@@ -685,6 +740,7 @@ int main(void)
         cmocka_unit_test(greedy_goes_on_as_transformers_does),
         cmocka_unit_test(a_prompt_in_chunks_gives_the_same_tokens),
         cmocka_unit_test(sequences_run_together_as_if_alone),
+        cmocka_unit_test(models_with_a_state_or_a_latent_run_together_as_if_alone),
         cmocka_unit_test(a_full_pool_sends_some_back_and_loses_nothing),
         cmocka_unit_test(a_talk_that_goes_on_computes_only_what_is_new),
         cmocka_unit_test(one_computes_a_prefix_that_many_begin_with),

@@ -179,10 +179,21 @@ static void take_end(struct choice *ch, enum finish finish, struct err *e)
         if (atomic_load(&r->cancel) == CANCEL_SHUTDOWN) err_set(e, E_SHUTDOWN, "the server is going down");
         else err_set(e, E_CANCELLED, "the request was cancelled");
     }
+    ch->vec = r->vec;
+    r->vec = NULL;
     ch->r = NULL;
     request_unref(r);
     ch->call->n_live--;
     ch->api->n_live--;
+}
+
+/* One text is through: the next one goes, or that was the last. */
+static void end_embedding(struct call *c)
+{
+    struct err e = { 0 };
+
+    if (call_submit_next(c, &e) != OK) call_fail(c, &e, c->p.field);
+    else if (c->n_live == 0) embeddings_reply(c);
 }
 
 static void end_choice(struct choice *ch, enum finish finish)
@@ -195,6 +206,10 @@ static void end_choice(struct choice *ch, enum finish finish)
     if (!c->q || c->gone) return;
     if (!whole) {
         call_fail(c, &e, NULL);
+        return;
+    }
+    if (c->embed) {
+        end_embedding(c);
         return;
     }
     if (c->p.stream) {

@@ -69,6 +69,7 @@ void choice_put(struct choice *ch)
     struct buf text = ch->text;
     struct logprobs lp = ch->lp;
 
+    mem_free(ch->vec);
     keep(&text);
     for (int i = 0; i < 4; i++) keep(&lp.list[i]);
     lp.n = 0;

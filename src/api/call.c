@@ -53,7 +53,7 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
     a->calls = c;
     a->n_calls++;
     c->busy++;                                           /* until the handler settles it */
-    make_id(c, strstr(route, "chat") ? "chatcmpl" : "cmpl");
+    make_id(c, strstr(route, "chat") ? "chatcmpl" : strstr(route, "embed") ? "embd" : "cmpl");
     http_on_gone(q, on_gone, c);
     return c;
 }
@@ -161,7 +161,7 @@ int call_read(struct call *c, enum body_kind kind, struct err *e)
     if ((rc = params_read(&c->p, kind, http_body(c->q), e)) != OK) return rc;
     if (c->p.n_ignored) http_set_header(c->q, "x-tern-ignored-fields", buf_cstr(&c->p.ignored));
     keep_prompt(c);
-    if (kind & (BODY_CHAT | BODY_TEXT)) {
+    if (kind & (BODY_CHAT | BODY_TEXT | BODY_EMBED)) {
         if ((rc = find_priority(c, e)) != OK) return rc;
         if ((rc = find_deadline(c, e)) != OK) return rc;
         if (c->p.n > c->api->opt.max_choices) {
@@ -213,17 +213,22 @@ int call_check_size(struct call *c, const struct str *texts, int n, const char *
 
 /* ---- submitting ---- */
 
+static const char *field_of(const struct call *c)
+{
+    return c->p.field ? c->p.field : c->p.n_msgs ? "messages" : "prompt";
+}
+
 static int check_ids(struct call *c, const struct ids *v, int prompt, int n_vocab, struct err *e)
 {
     for (size_t i = 0; i < v->n; i++) {
         if (v->p[i] >= 0 && v->p[i] < n_vocab) continue;
-        if (c->n_prompts > 1) snprintf(c->p.param, sizeof c->p.param, "prompt[%d][%zu]", prompt, i);
-        else snprintf(c->p.param, sizeof c->p.param, "prompt[%zu]", i);
+        if (c->n_prompts > 1) snprintf(c->p.param, sizeof c->p.param, "%s[%d][%zu]", field_of(c), prompt, i);
+        else snprintf(c->p.param, sizeof c->p.param, "%s[%zu]", field_of(c), i);
         return err_set(e, E_INVALID, "%s is %d, but the vocabulary has %d tokens", c->p.param,
                        v->p[i], n_vocab);
     }
     if (v->n > 0) return OK;
-    snprintf(c->p.param, sizeof c->p.param, "%s", c->p.n_msgs ? "messages" : "prompt");
+    snprintf(c->p.param, sizeof c->p.param, "%s", field_of(c));
     return err_set(e, E_INVALID, "%s is empty: there is no token to go on from", c->p.param);
 }
 
@@ -288,6 +293,8 @@ static struct request *make_request(struct call *c, const struct ids *prompt, in
     r->tenant = c->who.tenant;
     r->salt = o->salt_by_tenant ? map_hash(str_c(c->who.name)) : 0;
     r->deadline_ns = c->deadline_ns;
+    r->embed = c->embed;
+    if (r->embed) r->max_tokens = 1;
     r->continues = c->p.n_msgs == 0;
     snprintf(r->label, sizeof r->label, "%s", c->who.correlation);
     r->notify = api_news;
@@ -325,10 +332,10 @@ static int submit_one(struct call *c, const struct ids *prompt, int index, uint6
     return OK;
 }
 
-int call_submit(struct call *c, const struct ids *prompts, int n, struct str stop, struct err *e)
+/* Room for `total` choices, of which `now` are submitted now; all ids are checked. */
+static int prepare(struct call *c, const struct ids *prompts, int n, int total, int now, struct err *e)
 {
-    int total = n * c->p.n, room = c->api->opt.max_calls - c->api->n_live, rc;
-    uint64_t seed = c->p.has_seed ? (uint64_t)c->p.seed : random_seed();
+    int room = c->api->opt.max_calls - c->api->n_live, rc;
     struct engine_info info;
 
     engine_info(c->model->engine, &info);
@@ -340,17 +347,43 @@ int call_submit(struct call *c, const struct ids *prompts, int n, struct str sto
         if ((rc = check_ids(c, &prompts[i], i, info.model->hp.n_vocab, e)) != OK) return rc;
     }
     if ((rc = check_bias(c, info.model->hp.n_vocab, e)) != OK) return rc;
-    if (total > room) {
+    if (now > room) {
         rc = err_set(e, E_QUEUE_FULL, "%d choices are under way; with %d more they are over %d",
-                     c->api->n_live, total, c->api->opt.max_calls);
+                     c->api->n_live, now, c->api->opt.max_calls);
         e->retry_ms = 1000;
         return rc;
     }
     begin_reply(c, &info);
+    return OK;
+}
+
+int call_submit_next(struct call *c, struct err *e)
+{
+    int rc;
+
+    if (c->n_choices == c->n_prompts) return OK;
+    rc = submit_one(c, &c->inputs[c->n_choices], c->n_choices, 0, STR(""), e);
+    return rc == E_QUEUE_FULL && c->n_live > 0 ? OK : rc;
+}
+
+int call_submit_some(struct call *c, const struct ids *prompts, int n, int at_once, struct err *e)
+{
+    int rc = prepare(c, prompts, n, n, 1, e);
+
+    for (int i = 0; i < at_once && rc == OK && c->n_choices == i; i++) rc = call_submit_next(c, e);
+    if (rc == E_CONTEXT) snprintf(c->p.param, sizeof c->p.param, "%s", field_of(c));
+    return rc;
+}
+
+int call_submit(struct call *c, const struct ids *prompts, int n, struct str stop, struct err *e)
+{
+    int total = n * c->p.n, rc;
+    uint64_t seed = c->p.has_seed ? (uint64_t)c->p.seed : random_seed();
+
+    if ((rc = prepare(c, prompts, n, total, total, e)) != OK) return rc;
     for (int i = 0; i < total; i++) {
         if ((rc = submit_one(c, &prompts[i / c->p.n], i, seed, stop, e)) == OK) continue;
-        if (rc == E_CONTEXT)
-            snprintf(c->p.param, sizeof c->p.param, "%s", c->p.n_msgs ? "messages" : "prompt");
+        if (rc == E_CONTEXT) snprintf(c->p.param, sizeof c->p.param, "%s", field_of(c));
         return rc;
     }
     return OK;
@@ -457,6 +490,7 @@ static void call_close(struct call *c)
     if (c->next) c->next->prev = c->prev;
     a->n_calls--;
     for (int i = 0; i < c->n_choices; i++) choice_put(c->choices[i]);
+    for (int i = 0; c->inputs && i < c->p.n_prompts; i++) ids_release(&c->inputs[i]);
     reply_release(&c->reply);
     pieces_release(&c->pieces);
     params_release(&c->p);

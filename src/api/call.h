@@ -30,6 +30,7 @@ struct choice {
     int n_seen;                  /* tokens read */
     /* of the request, when it is over */
     enum finish finish;
+    float *vec;                  /* embeddings; from mem_alloc */
     int n_out, n_cached;
     double queue_ms, prefill_ms, decode_ms;
 };
@@ -52,6 +53,9 @@ struct call {
     int n_choices, n_live;
     int n_prompts;
     int *prompt_tokens;          /* [n_prompts] */
+    bool embed;                  /* embeddings are wanted, of inputs [n_prompts]; the first n_choices are submitted */
+    struct ids *inputs;
+    int n_embd;
     uint64_t deadline_ns;
     int priority;
     struct buf out;              /* stream chunks on their way, reused */
@@ -89,6 +93,9 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
 int  call_read(struct call *c, enum body_kind kind, struct err *e);
 /* Submits p.n choices for each of the n prompts; stop: beside those of the body, may be empty. */
 int  call_submit(struct call *c, const struct ids *prompts, int n, struct str stop, struct err *e);
+/* The same for embeddings, at_once of them; each that ends brings the next (call_submit_next). The ids must stay. */
+int  call_submit_some(struct call *c, const struct ids *prompts, int n, int at_once, struct err *e);
+int  call_submit_next(struct call *c, struct err *e);    /* OK also if there is no room now, or nothing left */
 /* Long texts that cannot fit are refused before the loop spends its time on all of their tokens: E_CONTEXT.
  * param: their field. */
 int  call_check_size(struct call *c, const struct str *texts, int n, const char *param, struct err *e);
@@ -108,6 +115,9 @@ void call_ping(struct call *c, uint64_t now_ns);
 /* Chunks pile up in `out`, the last one open; a flush is one write. */
 void answer_open_chunk(struct call *c);
 void answer_flush(struct call *c);
+
+/* Embeddings (embeddings.c): all are there. */
+void embeddings_reply(struct call *c);
 
 /* Choices (api.c). */
 struct choice *choice_get(struct api *a);

@@ -33,7 +33,9 @@ struct field {
 };
 
 #define AT(member) offsetof(struct params, member)
-enum { GEN = BODY_CHAT | BODY_TEXT, ALL = GEN | BODY_TOKENIZE | BODY_DETOKENIZE };
+enum {
+    GEN = BODY_CHAT | BODY_TEXT, RUN = GEN | BODY_EMBED, ALL = RUN | BODY_TOKENIZE | BODY_DETOKENIZE
+};
 
 /* ---- fields with a rule of their own ---- */
 
@@ -183,6 +185,13 @@ static int read_modalities(struct params *p, struct reader *r, const char *param
     return OK;
 }
 
+static int read_encoding(struct params *p, struct reader *r, const char *param, const json_t *v)
+{
+    if (json_is_string(v)) p->encoding = body_str(v);
+    if (str_is(p->encoding, "float") || str_is(p->encoding, "base64")) return OK;
+    return reader_bad(r, param, "must be \"float\" or \"base64\"");
+}
+
 static int read_tokens(struct params *p, struct reader *r, const char *param, const json_t *v)
 {
     return body_read_ids(r, param, v, &p->tokens, &p->n_tokens);
@@ -212,9 +221,9 @@ static const struct field fields[] = {
     FN("logprobs", BODY_TEXT, read_logprobs),
     FN("top_logprobs", BODY_CHAT, read_top_logprobs),
     FN("seed", GEN, read_seed),
-    FN("priority", GEN, read_priority),
-    { "timeout", GEN, F_SECONDS, AT(timeout_s), 0, 1e9, ABOVE, NULL },
-    FN("deadline_ms", GEN, read_deadline),
+    FN("priority", RUN, read_priority),
+    { "timeout", RUN, F_SECONDS, AT(timeout_s), 0, 1e9, ABOVE, NULL },
+    FN("deadline_ms", RUN, read_deadline),
 
     { "temperature", GEN, F_FLOAT, AT(sample.temp), 0, 2, 0, NULL },
     { "top_p", GEN, F_FLOAT, AT(sample.top_p), 0, 1, 0, NULL },
@@ -227,6 +236,11 @@ static const struct field fields[] = {
     { "frequency_penalty", GEN, F_FLOAT, AT(sample.freq_penalty), -2, 2, 0, NULL },
     { "presence_penalty", GEN, F_FLOAT, AT(sample.presence_penalty), -2, 2, 0, NULL },
     FN("logit_bias", GEN, read_logit_bias),
+
+    FN("input", BODY_EMBED, read_prompt),
+    { "dimensions", BODY_EMBED, F_INT, AT(dimensions), 1, INT_MAX, 0, NULL },
+    FN("encoding_format", BODY_EMBED, read_encoding),
+    { "user", BODY_EMBED, F_NOTHING, 0, 0, 0, 0, NULL },
 
     { "content", BODY_TOKENIZE, F_TEXT, AT(text), 0, 0, 0, NULL },
     { "text", BODY_TOKENIZE, F_TEXT, AT(text), 0, 0, 0, NULL },
@@ -381,6 +395,7 @@ int params_read(struct params *p, enum body_kind kind, struct str body, struct e
     if ((rc = body_parse(&p->root, body, e)) != OK) return rc;
     if ((rc = read_all(p, kind, &r)) != OK) return rc;
     if (kind & GEN) return check_generation(p, kind, &r);
+    if (kind == BODY_EMBED && p->n_prompts == 0) return reader_bad(&r, "input", "is required");
     if (kind == BODY_TOKENIZE && !p->text.p) return reader_bad(&r, "content", "is required");
     if (kind == BODY_DETOKENIZE && !p->tokens) return reader_bad(&r, "tokens", "is required");
     return OK;

@@ -11,12 +11,13 @@
 #include "engine/chatform.h"
 #include "sample/sampler.h"
 
-enum body_kind { BODY_CHAT = 1, BODY_TEXT = 2, BODY_TOKENIZE = 4, BODY_DETOKENIZE = 8 };
+enum body_kind { BODY_CHAT = 1, BODY_TEXT = 2, BODY_TOKENIZE = 4, BODY_DETOKENIZE = 8, BODY_EMBED = 16 };
 
 #define STOPS_MAX 16
 #define STOP_BYTES_MAX 256
 #define BIAS_MAX 4096
 #define PROMPTS_MAX 256
+#define INPUTS_MAX 2048          /* texts to embed */
 
 struct prompt {
     struct str text;             /* p NULL: it came as ids */
@@ -29,6 +30,7 @@ struct params {
     struct arena arena;
     uint64_t given[2];           /* a bit for each row of the table */
     char param[PARAM_MAX];       /* the field at fault, "" if it is none */
+    const char *field;           /* what the prompt is called; NULL: "prompt" or "messages" */
     struct buf ignored;          /* names of unknown fields, fit for a header */
     int n_ignored;
 
@@ -52,6 +54,9 @@ struct params {
     double timeout_s;            /* 0: not given */
     int64_t deadline_ms;         /* from now */
     bool has_deadline;
+
+    int dimensions;              /* of embeddings; 0: all */
+    struct str encoding;         /* "float", "base64"; empty: not given */
 
     struct str text;             /* to tokenize */
     bool add_special, parse_special, with_pieces;

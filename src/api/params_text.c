@@ -110,6 +110,7 @@ static int read_prompt_ids(struct reader *r, const char *param, const json_t *v,
 int read_prompt(struct params *p, struct reader *r, const char *param, const json_t *v)
 {
     const json_t *first = json_array_get(v, 0);
+    size_t most = strcmp(param, "input") == 0 ? INPUTS_MAX : PROMPTS_MAX;
     char at[PARAM_MAX];
     int rc = OK;
 
@@ -125,9 +126,8 @@ int read_prompt(struct params *p, struct reader *r, const char *param, const jso
                           body_type(v));
     if (!first) return reader_bad(r, param, "must not be empty");
     if (json_is_number(first)) return read_prompt_ids(r, param, v, &p->prompts[0]);
-    if (json_array_size(v) > PROMPTS_MAX)
-        return reader_bad(r, param, "holds %zu prompts, but %d is the most", json_array_size(v),
-                          PROMPTS_MAX);
+    if (json_array_size(v) > most)
+        return reader_bad(r, param, "holds %zu prompts, but %zu is the most", json_array_size(v), most);
 
     p->n_prompts = (int)json_array_size(v);
     p->prompts = arena_array(r->arena, (size_t)p->n_prompts, sizeof *p->prompts);

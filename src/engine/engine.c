@@ -71,7 +71,8 @@ static void set_opt(struct engine *g, const struct hparams *hp, const struct eng
     if (o->age_ms <= 0) o->age_ms = 1000;
     g->min_chunk = is_gpu(&o->backend) ? CHUNK_GPU : 2 * KV_BLOCK;
 
-    g->lim = (struct seq_limits){ .n_ctx = o->n_ctx, .n_vocab = hp->n_vocab };
+    g->lim = (struct seq_limits){ .n_ctx = o->n_ctx, .n_vocab = hp->n_vocab, .n_embd = hp->n_embd,
+                                  .encoder = hp->encoder };
     /* Rows that only pad the matrix have no text. */
     g->lim.n_pick = g->lim.n_vocab;
     if (g->tokenizer && tokenizer_n(g->tokenizer) < g->lim.n_pick) g->lim.n_pick = tokenizer_n(g->tokenizer);
@@ -100,10 +101,13 @@ static int open_memory(struct engine *g, struct err *e)
     rc = block_pool_open_over(&g->pool, g->place.shares, g->place.n_shares, model_kvshape(g->model), o->kv_type,
                               blocks_for(o->kv_tokens) + 1, e);
     if (rc != OK) return rc;
-    if (!o->no_prefix && (rc = prefix_open(&g->prefix, g->pool, e)) != OK) return rc;
+    if (!o->no_prefix && model_can_share_prefix(g->model) && (rc = prefix_open(&g->prefix, g->pool, e)) != OK)
+        return rc;
     if ((rc = decoder_open(&g->decoder, g->model, g->pool, d, e)) != OK) return rc;
+    g->states = decoder_states(g->decoder);
     s = (struct step_opt){ .max_tokens = o->max_batch, .max_seqs = o->max_seqs, .table_stride = table,
-                           .max_adjust = decoder_max_adjust(g->decoder), .n_pick_from = g->lim.n_pick };
+                           .max_adjust = decoder_max_adjust(g->decoder), .n_pick_from = g->lim.n_pick,
+                           .has_state = g->states != NULL, .n_embd = g->lim.n_embd, .pooling = g->model->hp.pooling };
     if ((rc = step_init(&g->step, s, e)) != OK) return rc;
     if ((rc = chan_open(&g->in, g->max_live, e)) != OK) return rc;
     g->live = mem_try_array(n, sizeof *g->live);
@@ -250,6 +254,10 @@ int engine_submit(struct engine *g, struct request *r, struct err *e)
 {
     int rc = seq_check(r, g->lim, e);
 
+    if (rc == OK && g->lim.encoder && r->prompt.n > (size_t)g->opt.max_batch)
+        rc = err_set(e, E_CONTEXT, "the text has %zu tokens, but a step of this server only %d: see max-batch",
+                     r->prompt.n, g->opt.max_batch);
+    if (rc == OK && r->embed && !r->vec) r->vec = mem_array((size_t)g->lim.n_embd, sizeof *r->vec);
     r->submit_ns = clock_ns();
     if (rc == OK) rc = admit_take(&g->admit, r, r->submit_ns, e);
     if (rc != OK) {
@@ -331,6 +339,7 @@ int engine_warm(struct engine *g, struct err *e)
     r->max_tokens = 1;
     r->sample.temp = 0;
     r->ignore_eos = r->quiet = true;
+    r->embed = g->lim.encoder;
     r->salt = UINT64_MAX;                                /* nobody's prefix */
     r->owner = &w;
     r->notify = wake_waiting;

@@ -23,6 +23,7 @@ struct engine {
     struct block_pool *pool;
     struct prefix *prefix;           /* NULL: prefixes are not shared */
     struct decoder *decoder;
+    struct state_pool *states;       /* the decoder's; NULL: the model has no recurrent state */
     struct ends ends;
     struct engine_opt opt;           /* effective */
     struct seq_limits lim;

@@ -22,6 +22,7 @@ void request_unref(struct request *r)
     if (!r || atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1) return;
     ids_release(&r->prompt);
     outbox_release(&r->out);
+    mem_free(r->vec);
     mem_free(r->stops);
     mem_free((void *)r->sample.bias);
     mem_free(r);

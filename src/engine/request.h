@@ -44,6 +44,7 @@ struct request {
     char label[72];              /* correlation id, for logs */
     bool continues;              /* its text goes on behind the prompt's (no chat): spaces are kept right */
     bool quiet;                  /* warm-up: not counted */
+    bool embed;                  /* no answer: the prompt's embedding is wanted, in `vec` */
     /* On the engine's thread: there is something in `out`. It brings a reference of its own that the
      * notified one gives back when it has read; a late one may come after the last event was read.
      * NULL: nobody waits. */
@@ -70,6 +71,7 @@ struct request {
         int blocks;
         bool held;
     } admitted;
+    float *vec;                  /* embed: [n_embd], of length 1; the request's */
     struct seq *seq;             /* the engine's: NULL until it begins */
     int n_hit;                   /* the engine's: tokens a lookup of its prefix found last */
 };

@@ -74,6 +74,13 @@ static void learn_end(struct engine *g, const struct request *r)
     atomic_store_explicit(&g->admit.end_ns, gap ? (7 * gap + since) / 8 : since, RELAXED);
 }
 
+/* What the sequence carried on is nobody's any more. */
+static void give_slot(struct engine *g, struct seq *s)
+{
+    state_put(g->states, s->slot);
+    s->slot = -1;
+}
+
 /* The request at live[i] is over: it is told so and leaves. */
 static void finish(struct engine *g, int i, enum finish why, const struct err *e)
 {
@@ -95,7 +102,10 @@ static void finish(struct engine *g, int i, enum finish why, const struct err *e
     learn_end(g, r);
     atomic_store_explicit(&r->state, REQ_DONE, RELAXED);
     push_text(r, &ev, text);
-    if (s) seq_close(s, g->pool);
+    if (s) {
+        give_slot(g, s);
+        seq_close(s, g->pool);
+    }
     r->seq = NULL;
     admit_give(&g->admit, r);
     memmove(g->live + i, g->live + i + 1, (size_t)(--g->n_live - i) * sizeof *g->live);
@@ -196,7 +206,7 @@ static void describe(struct engine *g, int n_free)
                                  .arrival_ns = r->submit_ns,
                                  .deadline_ns = r->deadline_ns };
         if (!v->waiting && tight && g->prefix) v->n_shared = s->chain.n - prefix_n_gain(g->prefix, &s->chain);
-        if (!v->waiting || v->held || !g->prefix) continue;
+        if (!v->waiting || v->held || !g->prefix || r->embed) continue;
         if (n_running < g->opt.max_seqs && looked++ < LOOK_AHEAD) {
             const struct ids *t = s ? &s->tokens : &r->prompt;
             r->n_hit = prefix_look(g->prefix, r->salt, t->p, (int)t->n, &v->n_hit_used);
@@ -238,6 +248,7 @@ static void make_plan(struct engine *g)
 static void preempt(struct engine *g, struct request *r)
 {
     seq_forget(r->seq, g->pool);
+    give_slot(g, r->seq);
     r->seq->running = false;
     r->n_preempted++;
     atomic_store_explicit(&r->state, REQ_PREEMPTED, RELAXED);
@@ -251,8 +262,10 @@ static int begin(struct engine *g, struct request *r, struct err *e)
 
     if (!r->seq && (rc = seq_open(&r->seq, r, g->lim, g->tokenizer, e)) != OK) return rc;
     s = r->seq;
+    if (g->states && (s->slot = state_get(g->states)) < 0)
+        return err_set(e, E_NOMEM, "all %d slots of recurrent state are taken", state_n(g->states));
     s->running = true;
-    if (g->prefix)
+    if (g->prefix && !r->embed)
         s->n_kv = s->n_known = prefix_take(g->prefix, r->salt, s->tokens.p, (int)s->tokens.n, &s->chain);
     atomic_store_explicit(&r->state, REQ_PREFILL, RELAXED);
     if (r->start_ns) return OK;                          /* preempted before: counted then */
@@ -285,8 +298,8 @@ static void fill_step(struct engine *g)
 
         if (!s || !s->running) continue;
         left = (int)s->tokens.n - s->n_kv;
-        if (n > left) n = left;
-        if (n > room) n = room;
+        if (n > left || g->lim.encoder) n = left;        /* who looks both ways needs all at once */
+        if (n > room) n = g->lim.encoder ? 0 : room;
         if (n > 0 && reserve(g, s, n)) step_add(&g->step, s, n);
     }
 }
@@ -457,6 +470,32 @@ static void count_step(struct engine *g, uint64_t begin_ns)
     hist_add(&g->stats.step_size, g->step.n_tokens);
 }
 
+/* ---- embeddings ---- */
+
+/* What was summed up, as a vector of length 1. */
+static void finish_vec(const struct engine *g, struct seq *s)
+{
+    double sum = 0;
+
+    for (int i = 0; i < g->lim.n_embd; i++) sum += s->pool[i] * s->pool[i];
+    sum = sum > 0 ? 1 / sqrt(sum) : 0;
+    for (int i = 0; i < g->lim.n_embd; i++) s->r->vec[i] = (float)(s->pool[i] * sum);
+}
+
+static void take_hidden(struct engine *g)
+{
+    const float *row = g->step.hidden;
+
+    for (int i = 0; i < g->step.n_seqs; i++) {
+        struct seq *s = g->step.seqs[i];
+        for (int k = 0; k < g->step.n_hidden_of[i]; k++, row += g->lim.n_embd)
+            for (int d = 0; d < g->lim.n_embd; d++) s->pool[d] += (double)row[d];
+        if (!s->r->embed || (size_t)s->n_kv < s->tokens.n) continue;
+        finish_vec(g, s);
+        finish(g, place_of(g, s->r), FINISH_STOP, NULL);
+    }
+}
+
 static void fail_step(struct engine *g, const struct err *e)
 {
     for (int i = 0; i < g->step.n_seqs; i++)
@@ -481,6 +520,7 @@ static void run_step(struct engine *g)
     }
     count_step(g, begin_ns);
     make_known(g);
+    take_hidden(g);
     pick_tokens(g, logits);
 }
 

@@ -8,6 +8,8 @@ int seq_check(const struct request *r, struct seq_limits lim, struct err *e)
 {
     if (r->prompt.n == 0)
         return err_set(e, E_INVALID, "the prompt is empty: there is no token to go on from");
+    if (lim.encoder && !r->embed)
+        return err_set(e, E_INVALID, "this model gives embeddings and writes no text");
     if (r->max_tokens < 0 || r->min_tokens < 0)
         return err_set(e, E_INVALID, "max_tokens is %d and min_tokens %d, but they must be 0 or more",
                        r->max_tokens, r->min_tokens);
@@ -40,10 +42,12 @@ int seq_open(struct seq **out, struct request *r, struct seq_limits lim, const s
              struct err *e)
 {
     struct seq *s = mem_new(struct seq);
-    size_t n_new = (size_t)lim.n_ctx - r->prompt.n;
+    size_t n_new = r->embed ? 0 : (size_t)lim.n_ctx - r->prompt.n;
     int rc;
 
     s->r = r;
+    s->slot = -1;
+    if (r->embed) s->pool = mem_array((size_t)lim.n_embd, sizeof *s->pool);
     if (r->max_tokens > 0 && (size_t)r->max_tokens < n_new) n_new = (size_t)r->max_tokens;
     s->n_max = (int)(r->prompt.n + n_new);
     s->tokens.p = mem_try_array((size_t)s->n_max, sizeof *s->tokens.p);
@@ -74,6 +78,7 @@ void seq_close(struct seq *s, struct block_pool *pool)
     sampler_close(s->sampler);
     stream_release(&s->stream);
     buf_release(&s->text);
+    mem_free(s->pool);
     mem_free(s);
 }
 

@@ -18,16 +18,20 @@ struct seq {
     int n_max;                   /* tokens at most, prompt included */
     bool running;                /* false: preempted */
     struct chain chain;
+    int slot;                    /* of recurrent state, while it runs; -1: the model has none */
     struct sampler *sampler;
     struct stream stream;
     struct buf text;             /* of the event being made */
     uint64_t last_ns;            /* when its last token came */
+    double *pool;                /* embed: [n_embd] sum of hidden states so far */
 };
 
 struct seq_limits {
     int n_ctx;
     int n_vocab;                 /* ids the model knows */
     int n_pick;                  /* of those, what may be sampled */
+    int n_embd;
+    bool encoder;                /* prompts have no answer: embeddings only */
 };
 
 /* What admission does not look at: an empty prompt, ids outside the vocabulary, settings. Any thread. */

@@ -12,6 +12,13 @@ struct step {
     int n_tokens, n_seqs, n_out;
     int32_t *ids, *pos, *row;    /* [max_tokens] */
     int32_t *table;              /* [max_seqs][table_stride] */
+    int32_t *slots;              /* [max_seqs] of recurrent state */
+    /* of embeddings: hidden states that are wanted, neighbours of one sequence beside each other */
+    int32_t *hidden_rows;        /* [max_hidden] */
+    float *hidden;               /* [max_hidden][n_embd] */
+    int *n_hidden_of;            /* [max_seqs] rows of it among them */
+    int n_hidden, max_hidden, n_embd;
+    enum pooling pooling;
     int32_t *out_rows;           /* [max_seqs] */
     struct seq **seqs;           /* [max_seqs] in order of the table's rows */
     int *n_new;                  /* [max_seqs] tokens of it in this step */
@@ -23,12 +30,16 @@ struct step {
     struct pick_adjust *adjust;  /* [max_adjust] */
     int32_t *picked;             /* [max_seqs] by pick, after the run */
     int n_picks, n_adjust, max_adjust, n_pick_from;
+    bool has_state;
 };
 
 struct step_opt {
     int max_tokens, max_seqs, table_stride;
     int max_adjust;              /* 0: the decoder does not pick */
     int n_pick_from;             /* ids that may be picked */
+    bool has_state;              /* sequences have slots */
+    int n_embd;
+    enum pooling pooling;        /* which hidden states an embedding is made of */
 };
 
 int  step_init(struct step *st, struct step_opt opt, struct err *e);

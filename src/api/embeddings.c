@@ -1,0 +1,131 @@
+/* POST /v1/embeddings: every text is a request of its own to the engine; so many go at once, the others follow as
+ * these come back. */
+#include "api/call.h"
+
+#include "base/jsonw.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { AT_ONCE = 64 };
+
+static int encode(struct call *c, int i, struct ids *out, struct err *e)
+{
+    const struct prompt *p = &c->p.prompts[i];
+    const struct tokenizer *t = engine_tokenizer(c->model->engine);
+    int rc;
+
+    if (!p->text.p) {
+        for (size_t k = 0; k < p->n_ids; k++) ids_push(out, p->ids[k]);
+        return OK;
+    }
+    snprintf(c->p.param, sizeof c->p.param, "input");
+    if (!t) return err_set(e, E_INVALID, "the model %s has no tokenizer: input must be token ids", c->model->id);
+    if ((rc = call_check_size(c, &p->text, 1, "input", e)) != OK) return rc;
+    if ((rc = tokenizer_encode(t, p->text, ENCODE_SPECIAL, out, e)) != OK) return rc;
+    if (out->n == 0) return err_set(e, E_INVALID, "input[%d] is empty: there is nothing to embed", i);
+    c->p.param[0] = 0;
+    return OK;
+}
+
+static int check_dimensions(struct call *c, struct err *e)
+{
+    struct engine_info info;
+
+    engine_info(c->model->engine, &info);
+    c->n_embd = info.model->hp.n_embd;
+    if (c->p.dimensions <= c->n_embd) return OK;
+    snprintf(c->p.param, sizeof c->p.param, "dimensions");
+    return err_set(e, E_INVALID, "dimensions is %d, but the model's embeddings have %d", c->p.dimensions, c->n_embd);
+}
+
+static int run(struct call *c, struct err *e)
+{
+    struct ids *ids;
+    int rc = call_read(c, BODY_EMBED, e);
+
+    if (rc != OK || (rc = check_dimensions(c, e)) != OK) return rc;
+    c->embed = true;
+    c->p.field = "input";
+    ids = arena_array(&c->arena, (size_t)c->p.n_prompts, sizeof *ids);
+    for (int i = 0; i < c->p.n_prompts && rc == OK; i++) rc = encode(c, i, &ids[i], e);
+    c->inputs = ids;
+    if (rc == OK) rc = call_submit_some(c, ids, c->p.n_prompts, AT_ONCE, e);
+    return rc;
+}
+
+void api_embeddings(struct api *a, struct http_req *q, const struct api_who *who)
+{
+    struct call *c = call_open(a, q, who, "/v1/embeddings");
+    struct err e = { 0 };
+
+    if (run(c, &e) != OK) call_fail(c, &e, c->p.param);
+    call_release(c);
+}
+
+/* ---- the answer ---- */
+
+/* The first n numbers, of length 1 again. */
+static void shorten(float *v, int n)
+{
+    double sum = 0;
+
+    for (int i = 0; i < n; i++) sum += (double)v[i] * v[i];
+    sum = sum > 0 ? 1 / sqrt(sum) : 0;
+    for (int i = 0; i < n; i++) v[i] = (float)(v[i] * sum);
+}
+
+/* The bytes of F32 numbers, little-endian as this machine is. */
+static void put_base64(struct buf *out, const float *v, int n)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *p = (const void *)v;
+    size_t left = (size_t)n * sizeof *v;
+
+    for (; left >= 3; left -= 3, p += 3) {
+        buf_putc(out, digits[p[0] >> 2]);
+        buf_putc(out, digits[(p[0] & 3) << 4 | p[1] >> 4]);
+        buf_putc(out, digits[(p[1] & 15) << 2 | p[2] >> 6]);
+        buf_putc(out, digits[p[2] & 63]);
+    }
+    if (!left) return;
+    buf_putc(out, digits[p[0] >> 2]);
+    buf_putc(out, digits[(p[0] & 3) << 4 | (left > 1 ? p[1] >> 4 : 0)]);
+    buf_putc(out, left > 1 ? digits[(p[1] & 15) << 2] : '=');
+    buf_putc(out, '=');
+}
+
+static void put_vector(struct call *c, struct choice *ch, struct buf *out)
+{
+    int n = c->p.dimensions ? c->p.dimensions : c->n_embd;
+
+    if (n < c->n_embd) shorten(ch->vec, n);
+    if (str_is(c->p.encoding, "base64")) {
+        buf_putc(out, '"');
+        put_base64(out, ch->vec, n);
+        buf_putc(out, '"');
+        return;
+    }
+    buf_putc(out, '[');
+    for (int i = 0; i < n; i++) buf_printf(out, "%s%.9g", i ? "," : "", (double)ch->vec[i]);
+    buf_putc(out, ']');
+}
+
+void embeddings_reply(struct call *c)
+{
+    int tokens = 0;
+
+    buf_clear(&c->out);
+    buf_puts(&c->out, "{\"object\":\"list\",\"data\":[");
+    for (int i = 0; i < c->n_choices; i++) {
+        buf_printf(&c->out, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i ? "," : "", i);
+        put_vector(c, c->choices[i], &c->out);
+        buf_putc(&c->out, '}');
+    }
+    for (int i = 0; i < c->n_prompts; i++) tokens += c->prompt_tokens[i];
+    buf_puts(&c->out, "],\"model\":");
+    jsonw_str(&(struct jsonw){ .out = &c->out }, str_c(c->model_id));
+    buf_printf(&c->out, ",\"usage\":{\"prompt_tokens\":%d,\"total_tokens\":%d}}", tokens, tokens);
+    call_reply(c, 200, buf_str(&c->out));
+}
