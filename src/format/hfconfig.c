@@ -16,6 +16,7 @@ static const struct {
     [HFCONFIG_MODEL] = { "config.json", "" },
     [HFCONFIG_GENERATION] = { "generation_config.json", "generation_config:" },
     [HFCONFIG_TOKENIZER] = { "tokenizer_config.json", "tokenizer_config:" },
+    [HFCONFIG_POOLING] = { "1_Pooling/config.json", "pooling:" },
 };
 
 struct hfconfig {

@@ -59,7 +59,7 @@ uint64_t source_bytes(const struct source *s);           /* of all tensors */
 
 /* Keys: GGUF's own ("llama.block_count"); in a folder the dotted path into config.json
  * ("rope_scaling.factor"; a list index is a path part too), or, behind "generation_config:"
- * or "tokenizer_config:", into that file; behind "metadata:" a text of the safetensors header.
+ * or "tokenizer_config:", into that file, behind "pooling:" into 1_Pooling/config.json; behind "metadata:" a text of the safetensors header.
  * A JSON null counts as missing; an object is there, as VALUE_NONE, for its parts to be asked for. */
 bool source_key(const struct source *s, const char *key, struct value *out);
 size_t source_n_keys(const struct source *s);            /* top-level keys, for listing */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const struct arch *const tables[] = { archs_llama, archs_gpt, archs_moe, archs_state };
+static const struct arch *const tables[] = { archs_llama, archs_gpt, archs_moe, archs_state, archs_encoder };
 #define N_TABLES (sizeof tables / sizeof tables[0])
 
 const struct arch *arch_by_gguf(struct str name)

@@ -17,6 +17,7 @@ enum dim {
     DIM_POS,                 /* rows of learned positions, with those that are skipped */
     DIM_HEADS, DIM_KV_HEADS,
     DIM_EXPERTS, DIM_EXP_FF, DIM_EXP_2FF,
+    DIM_TYPES,               /* of tokens, which encoders add to their embeddings */
     /* of a mixer (model/mix.h): its projections, channels and taps of its convolution, what it makes of a low rank,
      * that rank, numbers of state, heads and one of them, the latent, what a head's keys and values are made by */
     DIM_2Q, DIM_MIX_IN, DIM_MIX_CONV, DIM_MIX_TAPS, DIM_MIX_LOW, DIM_MIX_RANK, DIM_MIX_STATE, DIM_MIX_HEADS,
@@ -149,7 +150,8 @@ struct arch_moe {
 struct arch {
     const char *gguf;                        /* general.architecture */
     const char *hf[3];                       /* model_type, the first for writing */
-    enum mixer mix;                          /* what stands in attention\'s place, in some or all layers */
+    enum mixer mix;                          /* what stands in attention's place, in some or all layers */
+    bool encoder;                            /* looks both ways, has no head */
     unsigned flags;
     enum rope_style gguf_rope;               /* order of the rotary pairs in GGUF files */
     const struct tensor_row *const *rows;    /* NULL-terminated list of tables; the embedding first */
@@ -176,7 +178,7 @@ struct arch {
 };
 
 /* The table, in several files; each ends with an entry without names. */
-extern const struct arch archs_llama[], archs_gpt[], archs_moe[], archs_state[];
+extern const struct arch archs_llama[], archs_gpt[], archs_moe[], archs_state[], archs_encoder[];
 
 const struct arch *arch_by_gguf(struct str name);        /* NULL: not known */
 const struct arch *arch_by_hf(struct str model_type);    /* NULL: not known */

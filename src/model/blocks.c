@@ -35,6 +35,10 @@ void blocks_embed(struct pass *d)
         be->embed(be, &s->steps[0].h, &m->positions, d->kv.pos, 1);
         be->add(be, x, &s->steps[0].h, 1);
     }
+    if (m->token_types.rows) {
+        be->embed(be, &s->steps[0].h, &m->token_types, d->types, 1);
+        be->add(be, x, &s->steps[0].h, 1);
+    }
     if (m->embd_norm) norm(d, x, x, m->embd_norm, m->embd_norm_b);
 }
 

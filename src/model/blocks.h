@@ -16,6 +16,7 @@ struct pass {
     struct stateview st;
     const int32_t *seq_end;          /* the decoder's */
     const int32_t *ids, *out_rows;   /* of this batch, in the backend's memory */
+    const int32_t *types;            /* of tokens, where the model has them */
     const struct pick *picks;
     const struct pick_adjust *adjust;
 };

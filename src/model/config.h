@@ -33,6 +33,9 @@ int  hparams_hf_moe(const struct config *c, struct hparams *hp, struct err *e);
 /* Keys of mixers: those that say how tensors look, then the others. */
 int  hparams_mix_shapes(const struct config *c, struct hparams *hp, struct err *e);
 int  hparams_mix(const struct config *c, struct hparams *hp, struct err *e);
+/* And of encoders. */
+int  hparams_encoder_shapes(const struct config *c, struct hparams *hp, struct err *e);
+int  hparams_encoder(const struct config *c, struct hparams *hp, struct err *e);
 /* Keys of ARCH_OWN_KEYS: those that say how tensors look, then the others. */
 int  hparams_own_shapes(const struct config *c, struct hparams *hp, struct err *e);
 int  hparams_own(const struct config *c, struct hparams *hp, struct err *e);

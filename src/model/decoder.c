@@ -240,6 +240,11 @@ static void put_batch(struct pass *d, const struct decoder *all, const struct ba
     d->out_rows = stage(d, &used, b->out_rows, (size_t)b->n_out);
     if (picks) d->picks = stage_structs(d, &used, b->picks, b->n_picks, sizeof *b->picks);
     d->kv.table = stage(d, &used, b->table, (size_t)b->n_seqs * (size_t)b->table_stride);
+    if (d->m->token_types.rows) {                        /* all of the first type */
+        d->types = d->s.ints + used;
+        memset(d->s.ints_host + used, 0, n * sizeof(int32_t));
+        used += n;
+    }
     if (d->m->hp.encoder) d->kv.seq_end = stage(d, &used, d->seq_end, (size_t)b->n_seqs);
     if (picks) stage_adjust(d, &used, b);
     if (all->states) {

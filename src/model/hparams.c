@@ -82,6 +82,7 @@ int hparams_dim(const struct hparams *hp, enum dim d, int l)
     case DIM_EXPERTS: return hp->moe.n;
     case DIM_EXP_FF: return hp->moe.n_ff;
     case DIM_EXP_2FF: return 2 * hp->moe.n_ff;
+    case DIM_TYPES: return hp->n_types;
     case DIM_2Q: return 2 * q;
     default: return hparams_mix_dim(hp, d, l < hp->n_layers ? l : 0);
     }
@@ -225,6 +226,7 @@ int hparams_read(struct hparams *hp, struct arena *a, const struct source *src, 
     };
     rc =
         hp->from == SOURCE_GGUF ? hparams_from_gguf(hp, a, src, e) : hparams_from_hf(hp, a, src, e);
+    if (rc == OK) rc = hparams_pooling(hp, src, e);
     if (rc != OK) return rc;
     return check(hp, source_path(src), e);
 }

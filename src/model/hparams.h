@@ -81,6 +81,7 @@ struct hparams {
     bool tied;                       /* lm head is the embedding */
     bool encoder;                    /* looks both ways and has no head: embeddings only */
     enum pooling pooling;
+    int n_types;                     /* rows of token types */
     unsigned bias;                   /* BIAS_*: the configuration promises them */
     bool bare_norm;                  /* norms have no weights */
     bool last_norm;                  /* there is one behind the last layer */
@@ -124,6 +125,11 @@ int hparams_mix_dim(const struct hparams *hp, enum dim d, int l);
 int hparams_mix_check(const struct hparams *hp, int l, const char *path, struct err *e);
 int hparams_mix_gguf(struct hparams *hp, const struct source *src, struct err *e);       /* shapes */
 void hparams_mix_gguf_rest(struct hparams *hp, const struct source *src);
+
+/* Of encoders: shapes and the rest, as above; how hidden states are pooled, of any model. */
+void hparams_encoder_gguf(struct hparams *hp, const struct source *src);
+void hparams_encoder_gguf_rest(struct hparams *hp, const struct source *src);
+int hparams_pooling(struct hparams *hp, const struct source *src, struct err *e);
 
 /* The two readers, for hparams.c: they fill what the file says; checks come after. */
 int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);

@@ -182,6 +182,7 @@ static int read_shapes(const struct meta *m, struct hparams *hp, struct arena *a
     read_kind(m, hp);
     if ((rc = read_moe(m, hp, e)) != OK) return rc;
     if (m->arch->mix && (rc = hparams_mix_gguf(hp, m->src, e)) != OK) return rc;
+    if (m->arch->encoder) hparams_encoder_gguf(hp, m->src);
     return hparams_infer(hp, m->src, e);
 }
 
@@ -381,5 +382,6 @@ int hparams_from_gguf(struct hparams *hp, struct arena *a, const struct source *
     read_windows(&m, hp);
     read_scales(&m, hp);
     if (m.arch->mix) hparams_mix_gguf_rest(hp, src);
+    if (m.arch->encoder) hparams_encoder_gguf_rest(hp, src);
     return OK;
 }

@@ -33,7 +33,7 @@ static void find_prefix(const struct config *c, struct hparams *hp)
 {
     static const char *const prefixes[][2] = {
         { "model.", "" }, { "", "" }, { "transformer.", "" }, { "gpt_neox.", "" }, { "model.decoder.", "" },
-        { "decoder.", "" }, { "backbone.", "" }, { "model.language_model.", "" },
+        { "decoder.", "" }, { "backbone.", "" }, { "bert.", "" }, { "roberta.", "" }, { "model.language_model.", "" },
         { "language_model.model.", "language_model." },
     };
     char name[256];
@@ -73,6 +73,7 @@ static int read_shapes(const struct config *c, struct hparams *hp, struct arena 
     if ((rc = hparams_hf_moe(c, hp, e)) != OK) return rc;
     if (c->arch->flags & ARCH_OWN_KEYS && (rc = hparams_own_shapes(c, hp, e)) != OK) return rc;
     if (c->arch->mix && (rc = hparams_mix_shapes(c, hp, e)) != OK) return rc;
+    if (c->arch->encoder && (rc = hparams_encoder_shapes(c, hp, e)) != OK) return rc;
     return hparams_infer(hp, c->src, e);
 }
 
@@ -204,5 +205,6 @@ int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *sr
     hparams_hf_windows(&c, hp);
     read_scales(&c, hp);
     if (c.arch->mix && (rc = hparams_mix(&c, hp, e)) != OK) return rc;
+    if (c.arch->encoder && (rc = hparams_encoder(&c, hp, e)) != OK) return rc;
     return c.arch->flags & ARCH_OWN_KEYS ? hparams_own(&c, hp, e) : OK;
 }

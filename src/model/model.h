@@ -46,6 +46,7 @@ struct model {
     struct part parts[MODEL_PARTS];
     int n_parts;
     struct weight embd, head;        /* head.rows == 0: embd is used for both */
+    struct weight token_types;       /* the first row is added to every embedding; rows == 0: none */
     struct weight positions;         /* learned ones; rows == 0: none */
     struct weight proj_in, proj_out; /* between the embedding's width and the layers' */
     float *embd_norm, *embd_norm_b, *out_norm, *out_norm_b, *head_b;

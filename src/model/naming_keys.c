@@ -136,6 +136,10 @@ static void put_kind(struct keys *k)
     if (hp->norm_after) ggufw_bool(k->w, key(k, "norm_after"), true);
     if (hp->norm_residual) ggufw_bool(k->w, key(k, "norm_residual"), true);
     if (!hp->last_norm) ggufw_bool(k->w, key(k, "last_norm"), false);
+    if (!hp->encoder) return;
+    ggufw_bool(k->w, key(k, "attention.causal"), false);
+    put_int(k, "pooling_type", hp->pooling == POOL_MEAN ? 1 : hp->pooling == POOL_CLS ? 2 : 3);
+    ggufw_u32(k->w, "tokenizer.ggml.token_type_count", (uint32_t)hp->n_types);
 }
 
 static void put_scales(struct keys *k)

@@ -157,7 +157,7 @@ int scratch_init(struct scratch *s, const struct model *m, const struct part *pa
 {
     const struct hparams *hp = &m->hp;
     struct widths w = widths_of(hp);
-    uint64_t n_ints = 3 * (uint64_t)opt.max_tokens + (uint64_t)opt.max_out + 5 * (uint64_t)opt.max_seqs + STAGE_ALIGN +
+    uint64_t n_ints = 4 * (uint64_t)opt.max_tokens + (uint64_t)opt.max_out + 5 * (uint64_t)opt.max_seqs + STAGE_ALIGN +
                       (uint64_t)opt.max_seqs * (uint64_t)opt.max_table, picked = 0;
     int rc;
 

@@ -392,7 +392,7 @@ static int each_expert(struct model *m, int l, weight_fn *fn, struct err *e)
 
 static int each_weight(struct model *m, weight_fn *fn, struct err *e)
 {
-    struct weight *first[] = { &m->embd, &m->positions, &m->proj_in }, *last[] = { &m->head, &m->proj_out };
+    struct weight *first[] = { &m->embd, &m->positions, &m->token_types, &m->proj_in }, *last[] = { &m->head, &m->proj_out };
     int rc = OK;
 
     if (m->n_parts == 0) return OK;

@@ -1,0 +1,424 @@
+/* Encoders with random weights, through the engine, against plain loops over the same numbers. */
+#include "safetens.h"
+
+#include "base/rng.h"
+#include "engine/engine.h"
+#include "format/ggufw.h"
+#include "model/naming.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { E = 24, HEADS = 3, FF = 40, LAYERS = 4, VOCAB = 50, POSITIONS = 80, DIM = E / HEADS, WINDOW = 6, MAX_T = 40 };
+enum kind { BERT, ROBERTA, NOMIC, MODERN, KINDS };
+
+static const char *const types[KINDS] = { "bert", "roberta", "nomic_bert", "modernbert" };
+static struct rng rng;
+
+struct layer_w {
+    float qkv[3 * E * E], qkv_b[3 * E], o[E * E], o_b[E];
+    float up[FF * E], up_b[FF], gate[FF * E], down[E * FF], down_b[E];
+    float n1[E], n1_b[E], n2[E], n2_b[E];
+};
+
+struct weights {
+    float embd[VOCAB * E], pos[POSITIONS * E], type[2 * E], en[E], en_b[E], on[E];
+    struct layer_w l[LAYERS];
+};
+
+static void fill(float *x, size_t n, float mean, float scale)
+{
+    for (size_t i = 0; i < n; i++) x[i] = mean + rng_normal(&rng) * scale;
+}
+
+static struct weights *random_weights(void)
+{
+    struct weights *w = mem_new(struct weights);
+
+    fill((float *)w, sizeof *w / sizeof(float), 0, 0.3f);
+    fill(w->en, E, 1, 0.3f);
+    fill(w->on, E, 1, 0.3f);
+    for (int l = 0; l < LAYERS; l++) fill(w->l[l].n1, E, 1, 0.3f), fill(w->l[l].n2, E, 1, 0.3f);
+    return w;
+}
+
+/* ---- the folder ---- */
+
+static void put(struct folder *f, const float *x, int rows, int cols, const char *fmt, int l)
+{
+    int64_t dims[2] = { rows, cols };
+    char name[128];
+
+    snprintf(name, sizeof name, fmt, l);
+    folder_add(f, name, "F32", dims, cols ? 2 : 1, x, (size_t)rows * (size_t)(cols ? cols : 1) * sizeof *x);
+}
+
+static void put_bert(struct folder *f, const struct weights *w)
+{
+    static const char *const part[] = { "query", "key", "value" };
+    char name[128];
+
+    put(f, w->embd, VOCAB, E, "bert.embeddings.word_embeddings.weight", 0);
+    put(f, w->pos, POSITIONS, E, "bert.embeddings.position_embeddings.weight", 0);
+    put(f, w->type, 2, E, "bert.embeddings.token_type_embeddings.weight", 0);
+    put(f, w->en, E, 0, "bert.embeddings.LayerNorm.weight", 0);
+    put(f, w->en_b, E, 0, "bert.embeddings.LayerNorm.bias", 0);
+    for (int l = 0; l < LAYERS; l++) {
+        const struct layer_w *y = &w->l[l];
+        for (int i = 0; i < 3; i++) {
+            snprintf(name, sizeof name, "bert.encoder.layer.%%d.attention.self.%s.weight", part[i]);
+            put(f, y->qkv + i * E * E, E, E, name, l);
+            snprintf(name, sizeof name, "bert.encoder.layer.%%d.attention.self.%s.bias", part[i]);
+            put(f, y->qkv_b + i * E, E, 0, name, l);
+        }
+        put(f, y->o, E, E, "bert.encoder.layer.%d.attention.output.dense.weight", l);
+        put(f, y->o_b, E, 0, "bert.encoder.layer.%d.attention.output.dense.bias", l);
+        put(f, y->n1, E, 0, "bert.encoder.layer.%d.attention.output.LayerNorm.weight", l);
+        put(f, y->n1_b, E, 0, "bert.encoder.layer.%d.attention.output.LayerNorm.bias", l);
+        put(f, y->up, FF, E, "bert.encoder.layer.%d.intermediate.dense.weight", l);
+        put(f, y->up_b, FF, 0, "bert.encoder.layer.%d.intermediate.dense.bias", l);
+        put(f, y->down, E, FF, "bert.encoder.layer.%d.output.dense.weight", l);
+        put(f, y->down_b, E, 0, "bert.encoder.layer.%d.output.dense.bias", l);
+        put(f, y->n2, E, 0, "bert.encoder.layer.%d.output.LayerNorm.weight", l);
+        put(f, y->n2_b, E, 0, "bert.encoder.layer.%d.output.LayerNorm.bias", l);
+    }
+}
+
+static void put_nomic(struct folder *f, const struct weights *w)
+{
+    put(f, w->embd, VOCAB, E, "embeddings.word_embeddings.weight", 0);
+    put(f, w->type, 2, E, "embeddings.token_type_embeddings.weight", 0);
+    put(f, w->en, E, 0, "emb_ln.weight", 0);
+    put(f, w->en_b, E, 0, "emb_ln.bias", 0);
+    for (int l = 0; l < LAYERS; l++) {
+        const struct layer_w *y = &w->l[l];
+        put(f, y->qkv, 3 * E, E, "encoder.layers.%d.attn.Wqkv.weight", l);
+        put(f, y->o, E, E, "encoder.layers.%d.attn.out_proj.weight", l);
+        put(f, y->n1, E, 0, "encoder.layers.%d.norm1.weight", l);
+        put(f, y->n1_b, E, 0, "encoder.layers.%d.norm1.bias", l);
+        put(f, y->up, FF, E, "encoder.layers.%d.mlp.fc11.weight", l);
+        put(f, y->gate, FF, E, "encoder.layers.%d.mlp.fc12.weight", l);
+        put(f, y->down, E, FF, "encoder.layers.%d.mlp.fc2.weight", l);
+        put(f, y->n2, E, 0, "encoder.layers.%d.norm2.weight", l);
+        put(f, y->n2_b, E, 0, "encoder.layers.%d.norm2.bias", l);
+    }
+}
+
+static void put_modern(struct folder *f, const struct weights *w)
+{
+    float both[2 * FF * E];
+
+    put(f, w->embd, VOCAB, E, "model.embeddings.tok_embeddings.weight", 0);
+    put(f, w->en, E, 0, "model.embeddings.norm.weight", 0);
+    put(f, w->on, E, 0, "model.final_norm.weight", 0);
+    for (int l = 0; l < LAYERS; l++) {
+        const struct layer_w *y = &w->l[l];
+        if (l > 0) put(f, y->n1, E, 0, "model.layers.%d.attn_norm.weight", l);
+        put(f, y->qkv, 3 * E, E, "model.layers.%d.attn.Wqkv.weight", l);
+        put(f, y->o, E, E, "model.layers.%d.attn.Wo.weight", l);
+        put(f, y->n2, E, 0, "model.layers.%d.mlp_norm.weight", l);
+        memcpy(both, y->gate, sizeof y->gate);
+        memcpy(both + FF * E, y->up, sizeof y->up);
+        put(f, both, 2 * FF, E, "model.layers.%d.mlp.Wi.weight", l);
+        put(f, y->down, E, FF, "model.layers.%d.mlp.Wo.weight", l);
+    }
+}
+
+static const char *folder_of(struct folder *f, const struct weights *w, enum kind kind, const char *pooling)
+{
+    struct buf config = { 0 };
+    char pool[300];
+
+    folder_begin(f, types[kind]);
+    if (kind <= ROBERTA) put_bert(f, w);
+    else if (kind == NOMIC) put_nomic(f, w);
+    else put_modern(f, w);
+    buf_printf(&config, "{\"model_type\":\"%s\",\"vocab_size\":%d,\"type_vocab_size\":2,\"layer_norm_eps\":1e-5,"
+               "\"norm_eps\":1e-5,\"pad_token_id\":1,", types[kind], VOCAB);
+    if (kind == NOMIC)
+        buf_printf(&config, "\"n_embd\":%d,\"n_layer\":%d,\"n_head\":%d,\"n_inner\":%d,\"n_positions\":64,"
+                   "\"rotary_emb_base\":500,\"layer_norm_epsilon\":1e-5,\"activation_function\":\"swiglu\"}", E, LAYERS,
+                   HEADS, FF);
+    else
+        buf_printf(&config, "\"hidden_size\":%d,\"num_hidden_layers\":%d,\"num_attention_heads\":%d,"
+                   "\"intermediate_size\":%d,\"max_position_embeddings\":%d,\"local_attention\":%d,"
+                   "\"global_rope_theta\":900,\"local_rope_theta\":300,\"global_attn_every_n_layers\":3}", E, LAYERS,
+                   HEADS, FF, POSITIONS, WINDOW);
+    folder_end(f, buf_str(&config));
+    snprintf(pool, sizeof pool, "%s/1_Pooling", f->dir);
+    mkdir(pool, 0755);
+    snprintf(pool, sizeof pool, "{\"pooling_mode_%s\":true}", pooling);
+    folder_write(f, "1_Pooling/config.json", str_c(pool));
+    buf_release(&config);
+    return f->dir;
+}
+
+/* ---- plain loops ---- */
+
+static void product(double *y, const float *w, const float *b, const double *x, int rows, int cols)
+{
+    for (int r = 0; r < rows; r++) {
+        y[r] = b ? (double)b[r] : 0;
+        for (int c = 0; c < cols; c++) y[r] += (double)w[r * cols + c] * x[c];
+    }
+}
+
+static void norm(double *y, const double *x, const float *w, const float *b)
+{
+    double mean = 0, var = 0;
+
+    for (int i = 0; i < E; i++) mean += x[i] / E;
+    for (int i = 0; i < E; i++) var += (x[i] - mean) * (x[i] - mean) / E;
+    for (int i = 0; i < E; i++) y[i] = (x[i] - mean) / sqrt(var + 1e-5) * w[i] + (b ? (double)b[i] : 0);
+}
+
+static void turn(double *x, int pos, double theta)
+{
+    for (int i = 0; i < DIM / 2; i++) {
+        double a = pos * pow(theta, -2.0 * i / DIM), u = x[i], v = x[i + DIM / 2];
+        x[i] = u * cos(a) - v * sin(a);
+        x[i + DIM / 2] = v * cos(a) + u * sin(a);
+    }
+}
+
+static double gelu(double x) { return 0.5 * x * erfc(-x / sqrt(2)); }
+static double silu(double x) { return x / (1 + exp(-x)); }
+
+static void attend(double out[][E], double qkv[][3 * E], int n, int window)
+{
+    for (int t = 0; t < n; t++) for (int h = 0; h < HEADS; h++) {
+        double sum = 0, acc[DIM] = { 0 };
+        for (int u = 0; u < n; u++) {
+            double s = 0;
+            if (window && abs(t - u) > window / 2) continue;
+            for (int i = 0; i < DIM; i++) s += qkv[t][h * DIM + i] * qkv[u][E + h * DIM + i];
+            s = exp(s / sqrt(DIM));
+            sum += s;
+            for (int i = 0; i < DIM; i++) acc[i] += s * qkv[u][2 * E + h * DIM + i];
+        }
+        for (int i = 0; i < DIM; i++) out[t][h * DIM + i] = acc[i] / sum;
+    }
+}
+
+static void feed(double *y, const struct layer_w *w, const double *x, enum kind kind)
+{
+    double up[FF], gate[FF];
+
+    product(up, w->up, kind <= ROBERTA ? w->up_b : NULL, x, FF, E);
+    product(gate, w->gate, NULL, x, FF, E);
+    for (int i = 0; i < FF; i++)
+        up[i] = kind <= ROBERTA ? gelu(up[i]) : (kind == NOMIC ? silu(gate[i]) : gelu(gate[i])) * up[i];
+    product(y, w->down, kind <= ROBERTA ? w->down_b : NULL, up, E, FF);
+}
+
+static void one_layer(double x[][E], const struct weights *w, int l, int n, enum kind kind)
+{
+    static double qkv[MAX_T][3 * E], a[MAX_T][E];
+    const struct layer_w *y = &w->l[l];
+    bool local = kind == MODERN && l % 3 != 0, after = kind != MODERN;
+    double h[E], o[E];
+
+    for (int t = 0; t < n; t++) {
+        memcpy(h, x[t], sizeof h);
+        if (kind == MODERN && l > 0) norm(h, x[t], y->n1, NULL);
+        product(qkv[t], y->qkv, kind <= ROBERTA ? y->qkv_b : NULL, h, 3 * E, E);
+        for (int i = 0; i < 2 * HEADS && kind >= NOMIC; i++)
+            turn(qkv[t] + i * DIM, t, kind == NOMIC ? 500 : local ? 300 : 900);
+    }
+    attend(a, qkv, n, local ? WINDOW : 0);
+    for (int t = 0; t < n; t++) {
+        product(o, y->o, kind <= ROBERTA ? y->o_b : NULL, a[t], E, E);
+        for (int i = 0; i < E; i++) x[t][i] += o[i];
+        if (after) norm(x[t], x[t], y->n1, y->n1_b);
+        memcpy(h, x[t], sizeof h);
+        if (!after) norm(h, x[t], y->n2, NULL);
+        feed(o, y, h, kind);
+        for (int i = 0; i < E; i++) x[t][i] += o[i];
+        if (after) norm(x[t], x[t], y->n2, y->n2_b);
+    }
+}
+
+static void plain(double out[E], const struct weights *w, const int32_t *ids, int n, enum kind kind, enum pooling pool)
+{
+    static double x[MAX_T][E];
+    double sum = 0;
+
+    for (int t = 0; t < n; t++) {
+        const float *pos = w->pos + (t + (kind == ROBERTA ? 2 : 0)) * E;
+        for (int i = 0; i < E; i++)
+            x[t][i] = (double)w->embd[ids[t] * E + i] + (kind <= ROBERTA ? (double)pos[i] : 0) +
+                      (kind != MODERN ? (double)w->type[i] : 0);
+        norm(x[t], x[t], w->en, kind == MODERN ? NULL : w->en_b);
+    }
+    for (int l = 0; l < LAYERS; l++) one_layer(x, w, l, n, kind);
+    memset(out, 0, E * sizeof *out);
+    for (int t = 0; t < n; t++) {
+        if (kind == MODERN) norm(x[t], x[t], w->on, NULL);
+        if (pool == POOL_MEAN || (pool == POOL_CLS ? t == 0 : t == n - 1))
+            for (int i = 0; i < E; i++) out[i] += x[t][i];
+    }
+    for (int i = 0; i < E; i++) sum += out[i] * out[i];
+    for (int i = 0; i < E; i++) out[i] /= sqrt(sum);
+}
+
+/* ---- through the engine ---- */
+
+static struct engine *open_engine(const char *path, bool reference, int max_batch)
+{
+    struct engine_opt o = { .backend = { .reference = reference, .n_threads = 2 }, .manual = true, .kv_type = DT_NONE,
+                            .max_batch = max_batch };
+    struct engine *g = NULL;
+    struct err e = { 0 };
+
+    if (engine_open(&g, path, &o, &e) != OK) fail_msg("%s", e.msg);
+    return g;
+}
+
+static struct request *ask(struct engine *g, const int32_t *ids, int n)
+{
+    struct request *r = request_open();
+    struct err e = { 0 };
+
+    for (int i = 0; i < n; i++) ids_push(&r->prompt, ids[i]);
+    r->embed = true;
+    if (engine_submit(g, r, &e) != OK) fail_msg("%s", e.msg);
+    return r;
+}
+
+static void check(const char *path, const struct weights *w, enum kind kind, enum pooling pool, bool reference)
+{
+    enum { N = 6 };
+    static const int lens[N] = { 1, 33, 7, 20, 2, 12 };
+    struct engine *g = open_engine(path, reference, 48);
+    struct request *r[N];
+    int32_t ids[N][MAX_T];
+
+    for (int i = 0; i < N; i++) {
+        for (int k = 0; k < lens[i]; k++) ids[i][k] = (int32_t)(rng_u64(&rng) % VOCAB);
+        r[i] = ask(g, ids[i], lens[i]);
+    }
+    while (engine_step(g)) {}
+    for (int i = 0; i < N; i++) {
+        struct event ev = { 0 };
+        double want[E], worst = 0;
+        assert_true(request_next(r[i], &ev));
+        assert_int_equal(ev.finish, FINISH_STOP);
+        plain(want, w, ids[i], lens[i], kind, pool);
+        for (int k = 0; k < E; k++) worst = fmax(worst, fabs(want[k] - r[i]->vec[k]));
+        if (!(worst < (reference ? 2e-6 : 2e-3))) fail_msg("%s, text %d: error %g", types[kind], i, worst);
+        request_unref(r[i]);
+    }
+    engine_close(g);
+}
+
+static void embeddings_of_encoders_are_what_plain_loops_say(void **state)
+{
+    static const struct {
+        const char *key;
+        enum pooling pooling;
+    } pools[] = { { "mean_tokens", POOL_MEAN }, { "cls_token", POOL_CLS }, { "lasttoken", POOL_LAST } };
+    (void)state;
+
+    for (int kind = 0; kind < KINDS; kind++) for (int p = 0; p < 3; p++) {
+        struct weights *w = random_weights();
+        struct folder f;
+        const char *dir = folder_of(&f, w, (enum kind)kind, pools[p].key);
+        check(dir, w, (enum kind)kind, pools[p].pooling, true);
+        check(dir, w, (enum kind)kind, pools[p].pooling, false);
+        mem_free(w);
+    }
+}
+
+/* ---- GGUF ---- */
+
+static void write_gguf(const char *dir, const char *path)
+{
+    struct source *src = NULL;
+    struct arena a = { 0 };
+    struct hparams hp;
+    struct gguf_item *items;
+    struct ggufw *w = NULL;
+    struct err e = { 0 };
+    int n;
+
+    if (source_open(&src, dir, &e) != OK || hparams_read(&hp, &a, src, &e) != OK ||
+        naming_plan(&hp, src, &a, &items, &n, &e) != OK || ggufw_open(&w, path, &e) != OK)
+        fail_msg("%s", e.msg);
+    naming_keys(&hp, w);
+    for (int i = 0; i < n; i++) ggufw_tensor(w, items[i].name, DT_F32, items[i].dims, items[i].n_dims);
+    for (int i = 0; i < n; i++)
+        for (int64_t r = 0; r < items[i].rows; r++) {
+            float row[512], tmp[512];
+            naming_row(&items[i], r, DT_F32, row, tmp);
+            ggufw_data(w, row, (size_t)items[i].cols * sizeof *row);
+        }
+    if (ggufw_close(w, &e) != OK) fail_msg("%s", e.msg);
+    arena_release(&a);
+    source_close(src);
+}
+
+static void a_gguf_file_of_an_encoder_gives_the_same(void **state)
+{
+    (void)state;
+
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct weights *w = random_weights();
+        struct folder f;
+        char path[512];
+        const char *dir = folder_of(&f, w, (enum kind)kind, "cls_token");
+        snprintf(path, sizeof path, "%s.gguf", dir);
+        write_gguf(dir, path);
+        check(path, w, (enum kind)kind, POOL_CLS, true);
+        mem_free(w);
+    }
+}
+
+/* ---- what is refused ---- */
+
+static void an_encoder_writes_no_text_and_takes_no_half_of_one(void **state)
+{
+    struct weights *w = random_weights();
+    struct folder f;
+    struct engine *g = open_engine(folder_of(&f, w, BERT, "mean_tokens"), true, 16);
+    struct request *r = request_open();
+    struct err e = { 0 };
+    (void)state;
+
+    for (int i = 0; i < 20; i++) ids_push(&r->prompt, i);
+    assert_int_equal(engine_submit(g, r, &e), E_INVALID);
+    assert_non_null(strstr(e.msg, "embeddings"));
+    r->embed = true;
+    assert_int_equal(engine_submit(g, r, &e), E_CONTEXT);        /* a step has 16 */
+    assert_non_null(strstr(e.msg, "16"));
+    request_unref(r);
+    engine_close(g);
+    mem_free(w);
+}
+
+static void other_poolings_are_refused_by_name(void **state)
+{
+    struct weights *w = random_weights();
+    struct engine *g = NULL;
+    struct folder f;
+    struct err e = { 0 };
+    const char *dir = folder_of(&f, w, BERT, "mean_tokens");
+    (void)state;
+
+    folder_write(&f, "1_Pooling/config.json",
+                 STR("{\"pooling_mode_mean_tokens\":false,\"pooling_mode_max_tokens\":true}"));
+    assert_int_equal(engine_open(&g, dir, &(struct engine_opt){ .kv_type = DT_NONE }, &e), E_UNSUPPORTED);
+    assert_non_null(strstr(e.msg, "pooling"));
+    mem_free(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(embeddings_of_encoders_are_what_plain_loops_say),
+        cmocka_unit_test(a_gguf_file_of_an_encoder_gives_the_same),
+        cmocka_unit_test(an_encoder_writes_no_text_and_takes_no_half_of_one),
+        cmocka_unit_test(other_poolings_are_refused_by_name),
+    };
+    rng_seed(&rng, 11);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
