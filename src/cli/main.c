@@ -20,6 +20,7 @@ static const struct entry verbs[] = {
     { "chat", cmd_chat, "a talk in the terminal" },
     { "inspect", cmd_inspect, "what a model file holds" },
     { "tokenize", cmd_tokenize, "text to ids and back" },
+    { "embed", cmd_embed, "texts to vectors" },
     { "eval", cmd_eval, "agreement with golden logits; perplexity" },
     { "bench", cmd_bench, "tokens/s, GB/s, share of the machine's bandwidth" },
     { "load", cmd_load, "clients against a server: first token, gaps, throughput" },

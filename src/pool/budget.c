@@ -11,17 +11,15 @@ static uint64_t blocks_for(uint64_t tokens) { return (tokens + KV_BLOCK - 1) / K
 static uint64_t kv_bytes(const struct hparams *hp, const struct engine_opt *o, uint64_t n_ctx)
 {
     enum dtype type = o->kv_type == DT_NONE ? (o->backend.reference ? DT_F32 : DT_F16) : o->kv_type;
-    uint64_t n = blocks_for(max_u64(or_default(o->kv_tokens, 4 * n_ctx), n_ctx)) + 1, bytes = 0;
+    uint64_t n = blocks_for(max_u64(or_default(o->kv_tokens, 4 * n_ctx), n_ctx)) + 1, bytes = 0, state = 0;
 
     for (int l = 0; l < hp->n_layers; l++) {
-        const struct layer_hp *y = &hp->layers[l];
-        uint64_t k = 0, v = 0;
-        if (!dtype_row_bytes(type, (uint64_t)y->head_dim, &k) ||
-            !dtype_row_bytes(type, (uint64_t)y->head_dim_v, &v))
-            continue;                                    /* the engine refuses it, and says why */
-        bytes += (uint64_t)y->n_kv_heads * KV_BLOCK * (k + v);
+        struct kvshape kv = mix_kvshape(hp, l);
+        struct stateshape st = mix_stateshape(hp, l);
+        bytes += block_bytes(&kv, 1, type);
+        state += state_bytes(&st, 1);
     }
-    return n * bytes;
+    return n * bytes + or_default(o->max_seqs, 16) * state;
 }
 
 /* Rows of activations of the widest layer, and logits: the large part of what a decoder takes. */
