@@ -75,6 +75,7 @@ static void handle(void *arg, struct http_req *q)
     if (tenant.p && str_to_i64(tenant, &n)) who.tenant = (uint32_t)n;
     if (str_is(path, "/v1/chat/completions")) api_chat(me->api, q, &who);
     else if (str_is(path, "/v1/completions")) api_completions(me->api, q, &who);
+    else if (str_is(path, "/v1/embeddings")) api_embeddings(me->api, q, &who);
     else if (str_is(path, "/v1/models")) api_models(me->api, q, &who);
     else if (str_starts(path, STR("/v1/models/"))) api_model(me->api, q, &who);
     else if (str_is(path, "/tokenize")) api_tokenize(me->api, q, &who);

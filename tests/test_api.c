@@ -1,6 +1,7 @@
 /* The API over a socket: loop, HTTP, pool and engine in this process. */
 #include "api_world.h"
 
+#include <math.h>
 #include <time.h>
 
 static struct world *shared_world;
@@ -377,6 +378,120 @@ static void errors_have_their_status_and_envelope(void **state)
     }
 }
 
+/* ---- embeddings ---- */
+
+static double length_of(const json_t *v)
+{
+    double sum = 0;
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        double x = json_number_value(json_array_get(v, i));
+        sum += x * x;
+    }
+    return sqrt(sum);
+}
+
+static double near_of(const json_t *a, const json_t *b)
+{
+    double sum = 0;
+    assert_int_equal(json_array_size(a), json_array_size(b));
+    for (size_t i = 0; i < json_array_size(a); i++)
+        sum += json_number_value(json_array_get(a, i)) * json_number_value(json_array_get(b, i));
+    return sum;
+}
+
+static void embeddings_come_for_texts_and_ids(void **state)
+{
+    struct answer a = ask("/v1/embeddings", "",
+                          "{\"input\":[\"Once upon a time\",\"A green frog\",\"Once upon a time\"],\"user\":\"me\"}");
+    struct answer t = ask("/tokenize", "", "{\"content\":\"Once upon a time\",\"add_special\":true}"), b;
+    char *ids = json_dumps(at(t.json, "tokens"), 0), body[256];
+    (void)state;
+
+    assert_int_equal(a.status, 200);
+    assert_string_equal(text_at(a.json, "object"), "list");
+    assert_string_equal(text_at(a.json, "model"), "tern-tales");
+    assert_int_equal(json_array_size(at(a.json, "data")), 3);
+    for (int i = 0; i < 3; i++) {
+        json_t *one = json_array_get(at(a.json, "data"), (size_t)i);
+        assert_int_equal(int_at(one, "index"), i);
+        assert_string_equal(text_at(one, "object"), "embedding");
+        assert_true(fabs(length_of(at(one, "embedding")) - 1) < 1e-4);
+    }
+    assert_true(near_of(at(a.json, "data.0.embedding"), at(a.json, "data.2.embedding")) > 0.999);
+    assert_true(near_of(at(a.json, "data.0.embedding"), at(a.json, "data.1.embedding")) < 0.99);
+    assert_true(int_at(a.json, "usage.prompt_tokens") > 8);
+    assert_int_equal(int_at(a.json, "usage.prompt_tokens"), int_at(a.json, "usage.total_tokens"));
+    snprintf(body, sizeof body, "{\"input\":%s}", ids);
+    b = ask("/v1/embeddings", "", body);
+    assert_int_equal(b.status, 200);
+    assert_true(near_of(at(a.json, "data.0.embedding"), at(b.json, "data.0.embedding")) > 0.999);
+    free(ids);
+    answer_release(&a), answer_release(&b), answer_release(&t);
+}
+
+static void embeddings_are_shortened_and_coded_as_asked(void **state)
+{
+    struct answer a = ask("/v1/embeddings", "", "{\"input\":\"A frog\",\"dimensions\":5}");
+    struct answer b = ask("/v1/embeddings", "",
+                          "{\"input\":\"A frog\",\"dimensions\":5,\"encoding_format\":\"base64\"}");
+    const char *coded = text_at(b.json, "data.0.embedding");
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    unsigned char raw[24] = { 0 };
+    float v[5];
+    (void)state;
+
+    assert_int_equal(json_array_size(at(a.json, "data.0.embedding")), 5);
+    assert_true(fabs(length_of(at(a.json, "data.0.embedding")) - 1) < 1e-4);
+    assert_int_equal(strlen(coded), 28);
+    for (int i = 0; i < 27; i++) {
+        int d = (int)(strchr(digits, coded[i]) - digits), bit = 6 * i;
+        raw[bit / 8] |= (unsigned char)(bit % 8 <= 2 ? d << (2 - bit % 8) : d >> (bit % 8 - 2));
+        if (bit % 8 > 2) raw[bit / 8 + 1] |= (unsigned char)(d << (10 - bit % 8));
+    }
+    memcpy(v, raw, sizeof v);
+    for (int i = 0; i < 5; i++)
+        assert_true(fabs((double)v[i] - json_number_value(json_array_get(at(a.json, "data.0.embedding"), (size_t)i))) < 1e-3);
+    answer_release(&a), answer_release(&b);
+}
+
+static void wrong_embeddings_are_refused_by_field(void **state)
+{
+    static const char *const bodies[][2] = {
+        { "{}", "input" }, { "{\"input\":[]}", "input" }, { "{\"input\":7}", "input" },
+        { "{\"input\":\"x\",\"dimensions\":100000}", "dimensions" },
+        { "{\"input\":\"x\",\"encoding_format\":\"hex\"}", "encoding_format" },
+        { "{\"input\":[[1],[99999999]]}", "input[1][0]" },
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        struct answer a = ask("/v1/embeddings", "", bodies[i][0]);
+        assert_int_equal(a.status, 400);
+        assert_string_equal(text_at(a.json, "error.param"), bodies[i][1]);
+        answer_release(&a);
+    }
+}
+
+/* More texts than the engine takes at once: all come, in order. */
+static void many_texts_are_embedded_a_few_at_a_time(void **state)
+{
+    struct buf body = { 0 };
+    struct answer a;
+    (void)state;
+
+    buf_puts(&body, "{\"dimensions\":8,\"input\":[");
+    for (int i = 0; i < 300; i++) buf_printf(&body, "%s[%d,%d]", i ? "," : "", i % 7 + 1, i % 5 + 1);
+    buf_puts(&body, "]}");
+    a = ask("/v1/embeddings", "", buf_cstr(&body));
+    assert_int_equal(a.status, 200);
+    assert_int_equal(json_array_size(at(a.json, "data")), 300);
+    for (size_t i = 0; i + 35 < 300; i++)
+        assert_true(near_of(at(json_array_get(at(a.json, "data"), i), "embedding"),
+                            at(json_array_get(at(a.json, "data"), i + 35), "embedding")) > 0.99);
+    answer_release(&a);
+    buf_release(&body);
+}
+
 static void prompts_that_do_not_fit_are_told_both_numbers(void **state)
 {
     struct buf body = { 0 };
@@ -640,6 +755,10 @@ int main(void)
         cmocka_unit_test_setup(usage_comes_when_asked_for, use_shared),
         cmocka_unit_test_setup(errors_have_their_status_and_envelope, use_shared),
         cmocka_unit_test_setup(prompts_that_do_not_fit_are_told_both_numbers, use_shared),
+        cmocka_unit_test_setup(embeddings_come_for_texts_and_ids, use_shared),
+        cmocka_unit_test_setup(embeddings_are_shortened_and_coded_as_asked, use_shared),
+        cmocka_unit_test_setup(wrong_embeddings_are_refused_by_field, use_shared),
+        cmocka_unit_test_setup(many_texts_are_embedded_a_few_at_a_time, use_shared),
         cmocka_unit_test_setup_teardown(a_client_that_leaves_is_noticed_in_every_state, use_narrow,
                                         close_narrow),
         cmocka_unit_test_setup_teardown(slow_readers_are_cut_off_and_others_go_on, use_narrow,

@@ -53,6 +53,7 @@ export default async function ({ server }) {
     await stopping({ chat, textOf });
     await legacy({ server, complete });
     await listing({ client });
+    await embedding({ client });
     await many({ server, client });
 }
 
@@ -293,6 +294,25 @@ async function listing({ client }) {
         assert.equal(one.id, model);
         assert.equal(one.object, 'model');
         assert.ok(Number.isInteger(one.created) && one.owned_by);
+    });
+}
+
+async function embedding({ client }) {
+    await check('openai: embeddings of texts, whole and short, as numbers and by base64', async () => {
+        const input = ['Once upon a time', 'A green frog sat on a stone.'];
+        const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
+        const whole = await client.embeddings.create({ model, input });          // the client asks for base64
+        const plain = await client.embeddings.create({ model, input, encoding_format: 'float' });
+        const short = await client.embeddings.create({ model, input: input[0], dimensions: 16 });
+        assert.equal(whole.data.length, 2);
+        assert.equal(whole.model, model);
+        assert.ok(whole.usage.prompt_tokens > 0 && whole.usage.total_tokens === whole.usage.prompt_tokens);
+        for (const [i, d] of whole.data.entries()) {
+            assert.equal(d.index, i);
+            assert.ok(Math.abs(dot(d.embedding, d.embedding) - 1) < 1e-4);
+            assert.ok(dot(d.embedding, plain.data[i].embedding) > 0.999);
+        }
+        assert.equal(short.data[0].embedding.length, 16);
     });
 }
 
