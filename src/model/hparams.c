@@ -95,6 +95,8 @@ uint64_t hparams_step_row(const struct hparams *hp)
     for (int l = 0; l < hp->n_layers; l++) {
         uint64_t n = 3 * embd + (uint64_t)hparams_dim(hp, DIM_QKV, l) + 2 * (uint64_t)hparams_dim(hp, DIM_O, l) +
                      2 * (uint64_t)hparams_dim(hp, DIM_FF, l);
+        struct mix_width mix = mix_width(hp, l);
+        n += (uint64_t)mix.in + (uint64_t)mix.mid + (uint64_t)mix.low;
         if (hp->layers[l].moe) n += (uint64_t)hp->moe.n + (uint64_t)hp->moe.n_used * (2 * embd + 2 * ff + 4);
         if (n > row) row = n;
     }
