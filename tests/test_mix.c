@@ -1,0 +1,190 @@
+/* Mixers: what a batch must be for them, what a device must have, numbers that make no sense. */
+#include "safetens.h"
+
+#include "model/decoder.h"
+
+#include <string.h>
+
+struct world {
+    struct source *src;
+    struct backend *be;
+    struct model *m;
+    struct block_pool *pool;
+    struct decoder *dec;
+};
+
+static struct world open_world(const char *path)
+{
+    struct decoder_opt opt = { 32, 3, 4, 32 };
+    struct world w = { 0 };
+    struct err e = { 0 };
+
+    if (source_open(&w.src, repo(path), &e) != OK ||
+        backend_open(&w.be, &(struct backend_opt){ .n_threads = 1, .reference = true }, &e) != OK ||
+        model_open(&w.m, w.src, w.be, &e) != OK ||
+        block_pool_open(&w.pool, w.be, model_kvshape(w.m), w.m->hp.n_layers, DT_F32, 12, &e) != OK ||
+        decoder_open(&w.dec, w.m, w.pool, opt, &e) != OK)
+        fail_msg("%s", e.msg);
+    return w;
+}
+
+static void close_world(struct world *w)
+{
+    decoder_close(w->dec);
+    block_pool_close(w->pool);
+    model_close(w->m);
+    for (int i = 0; i < MEM_KINDS; i++) assert_int_equal(w->be->used_bytes[i], 0);
+    backend_close(w->be);
+    source_close(w->src);
+}
+
+static int run(struct world *w, const int32_t *pos, const int32_t *seq, const int32_t *slots, int n, struct err *e)
+{
+    static const int32_t ids[32] = { 3, 1, 4, 1, 5, 9, 2, 6 };
+    static const int32_t table[12] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
+    const float *logits;
+    int32_t last = n - 1;
+    struct batch b = { .n_tokens = n, .ids = ids, .pos = pos, .seq = seq, .n_seqs = 3, .table = table,
+                       .table_stride = 4, .n_out = 1, .out_rows = &last, .slots = slots };
+
+    return decoder_run(w->dec, &b, &logits, e);
+}
+
+static void tokens_of_a_sequence_must_follow_each_other(void **state)
+{
+    struct world w = open_world("tests/golden/hf/mamba2");
+    struct err e = { 0 };
+    (void)state;
+
+    assert_int_equal(state_n(decoder_states(w.dec)), 3);
+    assert_int_equal(run(&w, (int32_t[]){ 0, 1, 0, 1 }, (int32_t[]){ 0, 0, 2, 2 }, NULL, 4, &e), OK);
+    assert_int_equal(run(&w, (int32_t[]){ 0, 0, 1 }, (int32_t[]){ 0, 1, 0 }, NULL, 3, &e), E_INVALID);
+    assert_non_null(strstr(e.msg, "follow"));
+    assert_int_equal(run(&w, (int32_t[]){ 0, 2 }, (int32_t[]){ 0, 0 }, NULL, 2, &e), E_INVALID);
+    assert_int_equal(run(&w, (int32_t[]){ 0 }, (int32_t[]){ 1 }, (int32_t[]){ 0, 3, 1 }, 1, &e), E_INVALID);
+    assert_non_null(strstr(e.msg, "slot 3 of 3"));
+    assert_int_equal(run(&w, (int32_t[]){ 0, 0 }, (int32_t[]){ 0, 1 }, (int32_t[]){ 1, 1, 0 }, 2, &e), E_INVALID);
+    close_world(&w);
+}
+
+/* As a GPU's table is, where an operation is missing. */
+static void a_device_without_the_operation_is_refused_by_its_name(void **state)
+{
+    static const char *const models[][2] = { { "tests/golden/hf/mamba2", "selective scan" },
+                                             { "tests/golden/hf/qwen3_next", "gated delta rule" },
+                                             { "tests/golden/hf/deepseek_v3", "latent" } };
+    (void)state;
+
+    for (size_t i = 0; i < 3; i++) {
+        struct world w = open_world(models[i][0]);
+        struct decoder *d = NULL;
+        struct err e = { 0 };
+        w.be->scan = NULL;
+        w.be->delta = NULL;
+        w.be->heads = NULL;
+        assert_int_equal(decoder_open(&d, w.m, w.pool, (struct decoder_opt){ 8, 1, 4, 8 }, &e), E_UNSUPPORTED);
+        assert_non_null(strstr(e.msg, models[i][1]));
+        assert_non_null(strstr(e.msg, "layer"));
+        close_world(&w);
+    }
+}
+
+static void prefixes_are_shared_where_blocks_hold_all(void **state)
+{
+    static const char *const models[] = { "tests/golden/hf/qwen2", "tests/golden/hf/deepseek_v3",
+                                          "tests/golden/hf/mamba2", "tests/golden/hf/qwen3_next" };
+    (void)state;
+
+    for (size_t i = 0; i < 4; i++) {
+        struct world w = open_world(models[i]);
+        assert_true(model_can_share_prefix(w.m) == (i < 2));
+        assert_true(model_has_state(w.m) == (i >= 2));
+        assert_true((decoder_states(w.dec) != NULL) == (i >= 2));
+        close_world(&w);
+    }
+}
+
+/* A latent is all that is kept: no head has keys or values of its own. */
+static void a_latent_takes_the_blocks_it_needs(void **state)
+{
+    struct world w = open_world("tests/golden/hf/deepseek_v3");
+    const struct mix_hp *h = &w.m->hp.layers[0].mix;
+    (void)state;
+
+    assert_int_equal(block_bytes(model_kvshape(w.m), 1, DT_F32),
+                     KV_BLOCK * (size_t)(h->kv_rank + h->rope) * sizeof(float));
+    close_world(&w);
+}
+
+/* ---- numbers ---- */
+
+static int read_config(const char *config, struct err *e)
+{
+    static int n;
+    struct source *src = NULL;
+    struct arena a = { 0 };
+    struct hparams hp;
+    struct folder f;
+    char name[32];
+    int rc;
+
+    snprintf(name, sizeof name, "mix%d", n++);
+    folder_begin(&f, name);
+    folder_zeros(&f, "backbone.embeddings.weight", 40, 16);
+    folder_zeros(&f, "model.embed_tokens.weight", 40, 16);
+    folder_zeros(&f, "model.layers.0.feed_forward.w2.weight", 16, 32);
+    folder_zeros(&f, "model.layers.0.mlp.down_proj.weight", 16, 32);
+    if (source_open(&src, folder_end(&f, str_c(config)), e) != OK) fail_msg("%s", e->msg);
+    rc = hparams_read(&hp, &a, src, e);
+    arena_release(&a);
+    source_close(src);
+    return rc;
+}
+
+#define MAMBA2 "{\"model_type\":\"mamba2\",\"hidden_size\":16,\"num_hidden_layers\":1,\"vocab_size\":40,\"expand\":2,"
+#define DEEP                                                                                                           \
+    "{\"model_type\":\"deepseek_v2\",\"hidden_size\":16,\"num_hidden_layers\":1,\"vocab_size\":40,"                     \
+    "\"num_attention_heads\":2,\"intermediate_size\":32,\"max_position_embeddings\":64,\"kv_lora_rank\":8,"
+
+static void numbers_of_mixers_that_make_no_sense_are_refused(void **state)
+{
+    static const struct {
+        const char *config;
+        int rc;
+        const char *says;
+    } all[] = {
+        { MAMBA2 "\"state_size\":4,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":2}", OK, NULL },
+        { MAMBA2 "\"state_size\":4,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":3}", E_FORMAT, "groups" },
+        { MAMBA2 "\"state_size\":4,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":9,\"n_groups\":2}", E_FORMAT, "heads" },
+        { MAMBA2 "\"state_size\":4,\"conv_kernel\":400,\"num_heads\":4,\"head_dim\":8,\"n_groups\":1}", E_FORMAT, "taps" },
+        { MAMBA2 "\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":1}", E_FORMAT, "state_size" },
+        { MAMBA2 "\"state_size\":1000000,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":4}", E_FORMAT, "state" },
+        { "{\"model_type\":\"lfm2\",\"hidden_size\":16,\"num_hidden_layers\":1,\"vocab_size\":40,\"conv_L_cache\":3,"
+          "\"num_attention_heads\":2,\"layer_types\":[\"spiral\"]}", E_UNSUPPORTED, "spiral" },
+        { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":4,\"v_head_dim\":6}", OK, NULL },
+        { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":3,\"v_head_dim\":6}", E_FORMAT, "turn" },
+        { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":4}", E_FORMAT, "v_head_dim" },
+        { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":4,\"v_head_dim\":6,\"topk_method\":\"noaux\","
+          "\"n_routed_experts\":4,\"num_experts_per_tok\":2,\"moe_intermediate_size\":8}", E_UNSUPPORTED, "noaux" },
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct err e = { 0 };
+        int rc = read_config(all[i].config, &e);
+        if (rc != all[i].rc || (all[i].says && !strstr(e.msg, all[i].says)))
+            fail_msg("%s: %d %s", all[i].config, rc, e.msg);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_of_a_sequence_must_follow_each_other),
+        cmocka_unit_test(a_device_without_the_operation_is_refused_by_its_name),
+        cmocka_unit_test(prefixes_are_shared_where_blocks_hold_all),
+        cmocka_unit_test(a_latent_takes_the_blocks_it_needs),
+        cmocka_unit_test(numbers_of_mixers_that_make_no_sense_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
