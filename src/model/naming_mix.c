@@ -103,7 +103,7 @@ static void put_mla(struct keys *k, const struct layer_hp *w)
     put(k, "attention.value_length", h->kv_rank);
     put(k, "attention.key_length_mla", w->head_dim);
     put(k, "attention.value_length_mla", w->head_dim_v);
-    if (h->q_rank) put(k, "attention.q_lora_rank", h->q_rank);
+    put(k, "attention.q_lora_rank", h->q_rank);
     put(k, "attention.kv_lora_rank", h->kv_rank);
     if (k->hp->rope_style == ROPE_HALF) ggufw_bool(k->w, key(k, "rope.half"), true);
     if (r->scaling != ROPE_YARN || !(r->factor > 1)) return;
