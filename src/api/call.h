@@ -11,7 +11,7 @@
 
 #include "api/api.h"
 #include "api/params.h"
-#include "api/pieces.h"
+#include "token/pieces.h"
 #include "api/reply.h"
 #include "base/chan.h"
 

@@ -1,6 +1,6 @@
 /* pieces.h - the bytes a token stands for inside a text, half characters included. */
-#ifndef TERN_API_PIECES_H
-#define TERN_API_PIECES_H
+#ifndef TERN_TOKEN_PIECES_H
+#define TERN_TOKEN_PIECES_H
 
 #include "token/detok.h"
 

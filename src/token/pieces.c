@@ -1,4 +1,4 @@
-#include "api/pieces.h"
+#include "token/pieces.h"
 
 static int32_t find_anchor(const struct tokenizer *t)
 {

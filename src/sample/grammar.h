@@ -1,0 +1,51 @@
+/* grammar.h - what a text must look like, compiled: from GBNF, a JSON schema, a pattern, or tools to call.
+ *
+ * Compiling takes a bounded time and a bounded amount of memory, and never fails open: what cannot be kept is
+ * E_INVALID with what and where. The result is immutable and counted: any number of threads and texts may use
+ * it (sample/guide.h). */
+#ifndef TERN_SAMPLE_GRAMMAR_H
+#define TERN_SAMPLE_GRAMMAR_H
+
+#include "base/buf.h"
+#include "sample/gauto.h"
+#include "token/tokenizer.h"
+
+enum grammar_kind {
+    GRAMMAR_GBNF,                /* text: the grammar (sample/gbnf.h) */
+    GRAMMAR_SCHEMA,              /* text: a JSON schema (sample/schema.h) */
+    GRAMMAR_OBJECT,              /* any JSON object; text: "" */
+    GRAMMAR_REGEX,               /* text: a pattern for all of the answer (sample/pattern.h) */
+    GRAMMAR_CHOICE,              /* text: a JSON list of strings, one of which is the answer */
+    GRAMMAR_CALLS                /* text: as grammar_put_calls writes it */
+};
+
+struct grammar_spec {
+    enum grammar_kind kind;
+    struct str text;
+};
+
+struct grammar;
+/* tok names tokens that have no text; NULL is fine. */
+int  grammar_compile(struct grammar **out, const struct grammar_spec *spec, const struct tokenizer *tok,
+                     struct err *e);
+struct grammar *grammar_ref(struct grammar *g);          /* g itself */
+void grammar_unref(struct grammar *g);                   /* NULL is fine */
+const struct gauto *grammar_auto(const struct grammar *g);
+
+/* ---- calls of tools ---- */
+
+struct grammar_tool {
+    struct str name;
+    struct str parameters;       /* a JSON schema; empty: any object */
+};
+
+/* How a family of models writes calls: open CALL sep CALL … close, with CALL = before NAME between ARGUMENTS after.
+ * Names of special tokens in these texts stand for the tokens themselves. */
+struct grammar_calls {
+    const char *open, *before, *between, *after, *sep, *close;   /* NULL: "" */
+    int min, max;                /* calls; max 0: any number */
+};
+
+/* Writes the text of a spec of kind GRAMMAR_CALLS: one of these tools must be called. */
+void grammar_put_calls(struct buf *out, const struct grammar_tool *tools, int n, const struct grammar_calls *form);
+#endif
