@@ -242,6 +242,16 @@ static int check_bias(struct call *c, int n_vocab, struct err *e)
     return OK;
 }
 
+static int find_grammar(struct call *c, struct err *e)
+{
+    int rc;
+
+    if (!c->p.grammar_field || c->grammar) return OK;
+    if ((rc = engine_grammar(c->model->engine, &c->p.grammar, &c->grammar, e)) == OK) return OK;
+    snprintf(c->p.param, sizeof c->p.param, "%s", c->p.grammar_field);
+    return err_wrap(e, "%s", c->p.grammar_field);
+}
+
 static void make_fingerprint(struct call *c, const struct engine_info *info)
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -288,6 +298,7 @@ static struct request *make_request(struct call *c, const struct ids *prompt, in
         r->sample.bias = mem_dup(r->sample.bias, (size_t)r->sample.n_bias * sizeof *r->sample.bias);
     r->sample.seed = seed + (uint64_t)choice;
     r->ignore_eos = c->p.ignore_eos;
+    r->grammar = grammar_ref(c->grammar);
     r->n_top = c->p.n_top;
     r->priority = c->priority;
     r->tenant = c->who.tenant;
@@ -347,6 +358,7 @@ static int prepare(struct call *c, const struct ids *prompts, int n, int total, 
         if ((rc = check_ids(c, &prompts[i], i, info.model->hp.n_vocab, e)) != OK) return rc;
     }
     if ((rc = check_bias(c, info.model->hp.n_vocab, e)) != OK) return rc;
+    if ((rc = find_grammar(c, e)) != OK) return rc;
     if (now > room) {
         rc = err_set(e, E_QUEUE_FULL, "%d choices are under way; with %d more they are over %d",
                      c->api->n_live, now, c->api->opt.max_calls);
@@ -491,6 +503,7 @@ static void call_close(struct call *c)
     a->n_calls--;
     for (int i = 0; i < c->n_choices; i++) choice_put(c->choices[i]);
     for (int i = 0; c->inputs && i < c->p.n_prompts; i++) ids_release(&c->inputs[i]);
+    grammar_unref(c->grammar);
     reply_release(&c->reply);
     pieces_release(&c->pieces);
     params_release(&c->p);

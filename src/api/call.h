@@ -51,6 +51,7 @@ struct call {
     char fingerprint[24];
     struct choice **choices;     /* [n_choices] */
     int n_choices, n_live;
+    struct grammar *grammar;     /* of all choices; NULL: none */
     int n_prompts;
     int *prompt_tokens;          /* [n_prompts] */
     bool embed;                  /* embeddings are wanted, of inputs [n_prompts]; the first n_choices are submitted */

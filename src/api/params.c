@@ -161,18 +161,6 @@ static int read_tool_choice(struct params *p, struct reader *r, const char *para
     return reader_bad(r, param, "asks for a tool call, which is not supported yet");
 }
 
-static int read_response_format(struct params *p, struct reader *r, const char *param, const json_t *v)
-{
-    const json_t *type = json_object_get(v, "type");
-
-    (void)p;
-    if (!json_is_object(v)) return reader_bad(r, param, "must be an object, but it is %s", body_type(v));
-    if (!json_is_string(type)) return reader_bad(r, "response_format.type", "must be a string");
-    if (str_is(body_str(type), "text")) return OK;
-    return reader_bad(r, param, "of type \"%.40s\" is not supported yet: only \"text\" is",
-                      json_string_value(type));
-}
-
 static int read_modalities(struct params *p, struct reader *r, const char *param, const json_t *v)
 {
     (void)p;
@@ -255,9 +243,11 @@ static const struct field fields[] = {
     FN("tool_choice", GEN, read_tool_choice),
     FN("response_format", GEN, read_response_format),
     FN("modalities", GEN, read_modalities),
-    REFUSED("functions"), REFUSED("function_call"), REFUSED("grammar"), REFUSED("json_schema"),
-    REFUSED("guided_json"), REFUSED("guided_regex"), REFUSED("guided_choice"), REFUSED("guided_grammar"),
-    REFUSED("structured_outputs"), REFUSED("regex"), REFUSED("ebnf"), REFUSED("audio"), REFUSED("suffix"),
+    FN("structured_outputs", GEN, read_structured),
+    FN("grammar", GEN, read_grammar), FN("json_schema", GEN, read_grammar), FN("guided_json", GEN, read_grammar),
+    FN("guided_regex", GEN, read_grammar), FN("guided_choice", GEN, read_grammar),
+    FN("guided_grammar", GEN, read_grammar), FN("regex", GEN, read_grammar), FN("ebnf", GEN, read_grammar),
+    REFUSED("functions"), REFUSED("function_call"), REFUSED("audio"), REFUSED("suffix"),
     REFUSED("web_search_options"), REFUSED("stop_token_ids"), REFUSED("bad_words"),
     REFUSED("allowed_token_ids"), REFUSED("prompt_logprobs"), REFUSED("use_beam_search"),
     REFUSED("mirostat"), REFUSED("dry_multiplier"), REFUSED("xtc_probability"), REFUSED("chat_template"),

@@ -9,6 +9,7 @@
 #include "api/body.h"
 #include "base/buf.h"
 #include "engine/chatform.h"
+#include "sample/grammar.h"
 #include "sample/sampler.h"
 
 enum body_kind { BODY_CHAT = 1, BODY_TEXT = 2, BODY_TOKENIZE = 4, BODY_DETOKENIZE = 8, BODY_EMBED = 16 };
@@ -47,6 +48,8 @@ struct params {
     struct str stops[STOPS_MAX];
     int n_stops;
     struct sample_opt sample;    /* only what was given: see params_sample */
+    struct grammar_spec grammar; /* what the answer must look like */
+    const char *grammar_field;   /* which field says so; NULL: none */
     bool has_seed;
     int64_t seed;
     int priority;
@@ -80,5 +83,8 @@ bool params_priority(struct str s, int *out);
 int read_messages(struct params *p, struct reader *r, const char *param, const json_t *v);
 int read_prompt(struct params *p, struct reader *r, const char *param, const json_t *v);
 int read_stop(struct params *p, struct reader *r, const char *param, const json_t *v);
+int read_response_format(struct params *p, struct reader *r, const char *param, const json_t *v);
+int read_structured(struct params *p, struct reader *r, const char *param, const json_t *v);
+int read_grammar(struct params *p, struct reader *r, const char *param, const json_t *v);
 int read_logit_bias(struct params *p, struct reader *r, const char *param, const json_t *v);
 #endif

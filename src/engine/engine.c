@@ -185,6 +185,7 @@ int engine_open(struct engine **out, const char *path, const struct engine_opt *
     if ((rc = open_model(g, o, e)) != OK) goto out;
     if ((rc = open_memory(g, e)) != OK) goto out;
     ends_find(&g->ends, g->source, g->tokenizer, g->model->hp.n_vocab);
+    guided_init(&g->guided, g->tokenizer, &g->ends, g->lim.n_pick);
     g->open_ms = clock_ms_since(start);
     if (!o->manual && (rc = start_thread(g, e)) != OK) goto out;
     *out = g;
@@ -203,6 +204,7 @@ void engine_close(struct engine *g)
     if (g->has_thread) pthread_join(g->thread, NULL);
     else if (g->in)
         while (engine_round(g) != ROUND_IDLE) {}
+    guided_release(&g->guided);
     step_release(&g->step);
     decoder_close(g->decoder);
     prefix_close(g->prefix);
@@ -237,6 +239,11 @@ void engine_info(const struct engine *g, struct engine_info *out)
 const struct tokenizer *engine_tokenizer(const struct engine *g) { return g->tokenizer; }
 bool engine_is_end(const struct engine *g, int32_t id) { return ends_has(&g->ends, id); }
 struct engine_stats *engine_stats(struct engine *g) { return &g->stats; }
+
+int engine_grammar(struct engine *g, const struct grammar_spec *spec, struct grammar **out, struct err *e)
+{
+    return guided_compile(&g->guided, spec, out, e);
+}
 
 static int reject_of(int rc)
 {
@@ -335,6 +342,7 @@ int engine_warm(struct engine *g, struct err *e)
     struct request *r = request_open();
     int n = g->opt.n_ctx / 2 < WARM_TOKENS ? g->opt.n_ctx / 2 : WARM_TOKENS, rc;
 
+    if ((rc = guided_warm(&g->guided, e)) != OK) goto out;
     for (int i = 0; i < n; i++) ids_push(&r->prompt, i % g->lim.n_vocab);
     r->max_tokens = 1;
     r->sample.temp = 0;
@@ -347,6 +355,7 @@ int engine_warm(struct engine *g, struct err *e)
         wait_for_end(g, r, &w);
         if (r->finish == FINISH_ERROR) rc = err_set(e, r->err.code, "%s", r->err.msg);
     }
+out:
     request_unref(r);
     return rc;
 }

@@ -50,6 +50,9 @@ const struct tokenizer *engine_tokenizer(const struct engine *g);   /* NULL: the
 bool engine_is_end(const struct engine *g, int32_t id);  /* one of the model's end tokens */
 struct engine_stats *engine_stats(struct engine *g);     /* read only, any thread */
 
+/* What a request's text must look like, compiled (see sample/grammar.h), for request.grammar. Any thread. */
+int  engine_grammar(struct engine *g, const struct grammar_spec *spec, struct grammar **out, struct err *e);
+
 /* Any thread. OK: the engine holds a reference and will put a last event into r->out, whatever
  * happens. Otherwise r was not taken: E_INVALID, or one of admission's (engine/admit.h). */
 int  engine_submit(struct engine *g, struct request *r, struct err *e);

@@ -7,6 +7,7 @@
 #include "engine/cost.h"
 #include "engine/ends.h"
 #include "engine/engine.h"
+#include "engine/guided.h"
 #include "engine/step.h"
 #include "kv/prefix.h"
 #include "model/place.h"
@@ -25,6 +26,7 @@ struct engine {
     struct decoder *decoder;
     struct state_pool *states;       /* the decoder's; NULL: the model has no recurrent state */
     struct ends ends;
+    struct guided guided;
     struct engine_opt opt;           /* effective */
     struct seq_limits lim;
     double open_ms;

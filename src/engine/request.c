@@ -23,6 +23,7 @@ void request_unref(struct request *r)
     ids_release(&r->prompt);
     outbox_release(&r->out);
     mem_free(r->vec);
+    grammar_unref(r->grammar);
     mem_free(r->stops);
     mem_free((void *)r->sample.bias);
     mem_free(r);

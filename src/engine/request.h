@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "engine/outbox.h"
+#include "sample/grammar.h"
 #include "sample/sampler.h"
 #include "token/tokenizer.h"
 
@@ -34,6 +35,7 @@ struct request {
     int min_tokens;              /* no end token and no stop string before so many */
     struct sample_opt sample;    /* sample.bias, if any, is owned: from mem_alloc */
     bool ignore_eos;
+    struct grammar *grammar;     /* what its text must look like, owned: from engine_grammar; NULL: anything */
     struct str *stops;           /* [n_stops], one block with their bytes: request_set_stops */
     int n_stops;
     int n_top;                   /* -1: no logprobs; else alternatives wanted, up to TOP_MAX */

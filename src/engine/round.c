@@ -103,6 +103,7 @@ static void finish(struct engine *g, int i, enum finish why, const struct err *e
     atomic_store_explicit(&r->state, REQ_DONE, RELAXED);
     push_text(r, &ev, text);
     if (s) {
+        guided_end(&g->guided, &s->match);
         give_slot(g, s);
         seq_close(s, g->pool);
     }
@@ -255,12 +256,20 @@ static void preempt(struct engine *g, struct request *r)
     counter_add(&g->stats.preemptions, 1);
 }
 
+static int open_seq(struct engine *g, struct request *r, struct err *e)
+{
+    int rc = seq_open(&r->seq, r, g->lim, g->tokenizer, e);
+
+    if (rc != OK || !r->grammar) return rc;
+    return guided_begin(&g->guided, &r->seq->match, r->grammar, r->seq->stream.detok.ids.n == 0, e);
+}
+
 static int begin(struct engine *g, struct request *r, struct err *e)
 {
     struct seq *s;
     int rc;
 
-    if (!r->seq && (rc = seq_open(&r->seq, r, g->lim, g->tokenizer, e)) != OK) return rc;
+    if (!r->seq && (rc = open_seq(g, r, e)) != OK) return rc;
     s = r->seq;
     if (g->states && (s->slot = state_get(g->states)) < 0)
         return err_set(e, E_NOMEM, "all %d slots of recurrent state are taken", state_n(g->states));
@@ -360,12 +369,12 @@ static int n_banned(const struct engine *g, const struct request *r)
     return r->n_out < r->min_tokens && !r->ignore_eos ? g->ends.n : 0;
 }
 
-/* What the decoder can pick it does; who wants logprobs needs the logits. */
+/* What the decoder can pick it does; who wants logprobs, or has a grammar, needs the logits. */
 static void plan_picks(struct engine *g)
 {
     for (int i = 0; i < g->step.n_seqs; i++) {
         const struct request *r = g->step.seqs[i]->r;
-        if (r->n_top < 0) step_pick(&g->step, i, g->ends.ids, n_banned(g, r));
+        if (r->n_top < 0 && !r->grammar) step_pick(&g->step, i, g->ends.ids, n_banned(g, r));
     }
 }
 
@@ -380,6 +389,46 @@ static int pick_one(const struct engine *g, struct seq *s, float *logits, int32_
     rc = sampler_pick(s->sampler, logits, id, e);
     for (int i = 0; i < n; i++) logits[g->ends.ids[i]] = aside[i];
     return rc;
+}
+
+/* The logits of what the grammar lets in; end tokens where it may end. false: there is none. */
+static bool mask_logits(struct engine *g, struct seq *s, const uint64_t *mask, const float *logits)
+{
+    float *out = g->guided.logits;
+    bool any = false;
+
+    mask_apply(mask, logits, out, g->lim.n_pick);
+    for (int i = 0; i < (g->lim.n_pick + 63) / 64 && !any; i++) any = mask[i] != 0;
+    if (!match_may_end(&s->match) || (any && (n_banned(g, s->r) || s->r->ignore_eos))) return any;
+    for (int i = 0; i < g->ends.n; i++)
+        if (g->ends.ids[i] < g->lim.n_pick) out[g->ends.ids[i]] = logits[g->ends.ids[i]], any = true;
+    return any;
+}
+
+/* Picks as the grammar has it. Where the rest of the shortest text would not fit any more behind what was
+ * picked, and does now, it is closed instead: every byte may take a token. */
+static int pick_guided(struct engine *g, struct seq *s, const float *logits, int32_t *id, struct err *e)
+{
+    int left = s->n_max - (int)s->tokens.n - 1, rc;      /* tokens behind this one */
+
+    if (!mask_logits(g, s, match_mask(&s->match), logits))
+        return err_set(e, E_INVALID, "the grammar lets no token of this vocabulary come after %d tokens", s->r->n_out);
+    if ((rc = sampler_draw(s->sampler, g->guided.logits, id, e)) != OK) return rc;
+    if (!ends_has(&g->ends, *id) && match_least(&s->match) <= left + 1 && match_least_after(&s->match, *id) > left &&
+        mask_logits(g, s, match_closing(&s->match, left), logits)) {
+        s->closed = true;
+        if ((rc = sampler_draw(s->sampler, g->guided.logits, id, e)) != OK) return rc;
+    }
+    sampler_accept(s->sampler, *id);
+    if (!ends_has(&g->ends, *id)) match_accept(&s->match, *id);
+    return OK;
+}
+
+/* When the grammar is over, so is the text. */
+static enum finish finish_guided(const struct seq *s, enum finish why)
+{
+    if ((why == FINISH_NONE || why == FINISH_LENGTH) && match_is_over(&s->match)) why = FINISH_STOP;
+    return why == FINISH_STOP && s->closed ? FINISH_LENGTH : why;
 }
 
 /* Picks a token of sequence i of the step, or takes the one that the decoder did, and tells of it. What that
@@ -397,7 +446,8 @@ static enum finish pick(struct engine *g, int i, float *logits, struct err *e)
         err_set(e, E_CANCELLED, "the request was cancelled");
         return FINISH_CANCELLED;
     }
-    if (g->step.pick[i] < 0) rc = pick_one(g, s, logits, &id, e);
+    if (s->match.m) rc = pick_guided(g, s, logits, &id, e);
+    else if (g->step.pick[i] < 0) rc = pick_one(g, s, logits, &id, e);
     else rc = sampler_take(s->sampler, id = g->step.picked[g->step.pick[i]], e);
     if (rc != OK) return FINISH_ERROR;
     if (r->n_top >= 0) {
@@ -405,6 +455,7 @@ static enum finish pick(struct engine *g, int i, float *logits, struct err *e)
         ev.logprob = logprob_of(logits, g->lim.n_vocab, id, ev.top, ev.n_top);
     }
     why = seq_take(s, id, ends_has(&g->ends, id));
+    if (s->match.m) why = finish_guided(s, why);
     ev.id = id;
     ev.at_ns = clock_ns();
     count_token(g, r, s, ev.at_ns);

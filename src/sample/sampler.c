@@ -303,7 +303,7 @@ static int no_number(struct err *e)
     return err_set(e, E_DEVICE, "no logit is a number: the weights or the device are damaged");
 }
 
-int sampler_pick(struct sampler *s, const float *logits, int32_t *id, struct err *e)
+int sampler_draw(struct sampler *s, const float *logits, int32_t *id, struct err *e)
 {
     const float *x = adjust(s, logits);
 
@@ -320,10 +320,17 @@ int sampler_pick(struct sampler *s, const float *logits, int32_t *id, struct err
         }
         *id = pick_random(s, x, max);
     }
-    sampler_accept(s, *id);
     return OK;
 none:
     return no_number(e);
+}
+
+int sampler_pick(struct sampler *s, const float *logits, int32_t *id, struct err *e)
+{
+    int rc = sampler_draw(s, logits, id, e);
+
+    if (rc == OK) sampler_accept(s, *id);
+    return rc;
 }
 
 /* A ban goes over what else there is for its token. */

@@ -3,6 +3,7 @@
 #include "api/body.c"
 #include "api/deadline.c"
 #include "api/params.c"
+#include "api/params_grammar.c"
 #include "api/params_text.c"
 
 #include "base/mem.h"
