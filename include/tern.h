@@ -64,6 +64,9 @@ typedef struct {
     int raw;                     /* the prompt as it is: no chat form; BOS as the tokenizer adds it */
     int ignore_eos;              /* go on behind the model's end tokens */
     const char *const *stop;     /* NULL-terminated list, or NULL */
+    /* What the text must look like, one of the two or neither; callers of before may leave them out. */
+    const char *grammar;         /* GBNF */
+    const char *json_schema;     /* "{}": any JSON */
 } tern_params;
 
 typedef struct { const char *role, *content; } tern_message;

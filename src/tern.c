@@ -259,18 +259,43 @@ static void tell(struct request *r)
     request_unref(r);
 }
 
+/* Params as large as they are now or were before grammars; false: neither. */
+static bool copy_params(tern_params *to, const tern_params *p)
+{
+    if (p->size != sizeof *to && p->size != offsetof(tern_params, grammar)) {
+        invalid("tern_submit", "params have another size: use tern_params_init");
+        return false;
+    }
+    *to = (tern_params){ 0 };
+    memcpy(to, p, p->size);
+    return true;
+}
+
+static bool set_grammar(struct tern_request *r, const tern_params *p)
+{
+    struct grammar_spec spec = { p->grammar ? GRAMMAR_GBNF : GRAMMAR_SCHEMA,
+                                 str_c(p->grammar ? p->grammar : p->json_schema) };
+    struct err e = { 0 };
+
+    if (!p->grammar && !p->json_schema) return true;
+    if (p->grammar && p->json_schema) {
+        invalid("tern_submit", "grammar and json_schema are both given");
+        return false;
+    }
+    if (engine_grammar(r->m->engine, &spec, &r->r->grammar, &e) == OK) return true;
+    err_wrap(&e, p->grammar ? "grammar" : "json_schema");
+    fail(&e);
+    return false;
+}
+
 /* A request with everything but its prompt. NULL: the failure is in `last`. */
 static struct tern_request *request_new(tern_model *m, const tern_params *p, bool chat)
 {
     tern_params params;
     struct tern_request *r;
 
-    if (p && p->size != sizeof params) {
-        invalid("tern_submit", "params have another size: use tern_params_init");
-        return NULL;
-    }
-    if (p) params = *p;
-    else tern_params_init(&params, m);
+    if (!p) tern_params_init(&params, m);
+    else if (!copy_params(&params, p)) return NULL;
     r = mem_new(struct tern_request);
     r->m = m;
     r->r = request_open();
@@ -293,7 +318,9 @@ static struct tern_request *request_new(tern_model *m, const tern_params *p, boo
     };
     set_stops(r, &params, chat);
     atomic_fetch_add_explicit(&m->n_refs, 1, memory_order_relaxed);
-    return r;
+    if (set_grammar(r, &params)) return r;
+    tern_request_close(r);
+    return NULL;
 }
 
 /* Hands the request to the engine, or ends it: its prompt is there if rc is OK. */
@@ -321,7 +348,7 @@ int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n,
         return invalid("tern_submit", "out, the model and the prompt are needed");
     *out = NULL;
     if (!(t = need_tokenizer(m))) return last.code;
-    chat = m->form != CHAT_NONE && !(p && p->size == sizeof *p && p->raw);
+    chat = m->form != CHAT_NONE && !(p && p->size >= offsetof(tern_params, grammar) && p->raw);
     if (!(r = request_new(m, p, chat))) return last.code;
     if (chat) {
         rc = chatform_encode(m->form, t, &msg, 1, &r->r->prompt, &e);

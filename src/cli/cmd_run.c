@@ -19,6 +19,7 @@ static const struct verb verb = {
     "examples:\n"
     "  tern run -p \"Tell me a story about a frog.\" -n 200\n"
     "  tern run -m model.gguf --raw --temp 0 -p \"Once upon a time\" -n 60\n"
+    "  tern run -p \"Who is in the story?\" --json-schema people.json\n"
     "  tern run -m folder/ --system \"Answer in one word.\" < question.txt",
 };
 
@@ -143,6 +144,7 @@ static int parse(struct run *r, int argc, char **argv, bool *helped)
           "instructions put before the question (default: none)" },
         { "--raw", NULL, ARG_FLAG, &r->raw, NULL, "the prompt as it is: no chat form" },
         GEN_SAMPLE_ARGS(g),
+        GEN_GRAMMAR_ARGS(g),
         { "--ids", NULL, ARG_FLAG, &r->ids, NULL, "print token ids instead of text" },
         { "--json", NULL, ARG_FLAG, &r->json, NULL,
           "print one JSON object at the end: text, ids, finish, statistics" },

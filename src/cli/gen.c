@@ -1,5 +1,7 @@
 #include "cli/gen.h"
 
+#include "base/file.h"
+#include "base/mem.h"
 #include "cli/cmd.h"
 
 #include <errno.h>
@@ -8,6 +10,8 @@
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { MAX_GRAMMAR_BYTES = 1 << 20 };
 
 static tern_request *volatile watched;
 static volatile sig_atomic_t interrupted;
@@ -61,6 +65,8 @@ static void settle_params(struct gen *g)
     p->max_tokens = g->n;
     p->ignore_eos = g->ignore_eos;
     p->stop = g->stops;
+    p->grammar = g->grammar_text;
+    p->json_schema = g->schema_text;
 }
 
 static void describe(const struct gen *g)
@@ -74,11 +80,30 @@ static void describe(const struct gen *g)
         i->device, i->context, (double)i->kv_bytes / 1e6, (double)i->scratch_bytes / 1e6);
 }
 
+/* A file as text with a NUL behind it; *out is to be freed. */
+static int read_text(const char *path, char **out)
+{
+    struct buf b = { 0 };
+    struct err e = { 0 };
+
+    if (!path) return EXIT_OK;
+    if (file_read(&b, path, MAX_GRAMMAR_BYTES, &e) != OK) {
+        buf_release(&b);
+        return cmd_fail(&e);
+    }
+    buf_cstr(&b);
+    *out = b.p;
+    return EXIT_OK;
+}
+
 int gen_open(struct gen *g, const char *verb)
 {
     tern_options o;
     struct err e;
     int rc;
+
+    if ((rc = read_text(g->grammar, &g->grammar_text)) != EXIT_OK) return rc;
+    if ((rc = read_text(g->schema, &g->schema_text)) != EXIT_OK) return rc;
 
     if (!g->model) g->model = cmd_default_model();
     if (!g->model) {
@@ -107,6 +132,9 @@ void gen_close(struct gen *g)
 {
     tern_close(g->m);
     g->m = NULL;
+    mem_free(g->grammar_text);
+    mem_free(g->schema_text);
+    g->grammar_text = g->schema_text = NULL;
 }
 
 int gen_fail(const char *verb, int code)

@@ -15,6 +15,8 @@ struct gen {
     int threads, gpu_layers, context, n, top_k, repeat_last;
     float temp, top_p, min_p, typical, repeat_penalty, freq_penalty, presence_penalty;
     uint64_t seed;
+    const char *grammar, *schema;    /* files */
+    char *grammar_text, *schema_text;
     bool ignore_eos, verbose, quiet, vram_only;
     /* opened */
     tern_model *m;
@@ -23,6 +25,13 @@ struct gen {
 };
 
 #define GEN_SEED_NONE UINT64_MAX
+
+/* What an answer must look like: rows for `run`. */
+#define GEN_GRAMMAR_ARGS(g)                                                                        \
+    { "--grammar", NULL, ARG_STR, &(g)->grammar, "FILE",                                           \
+      "the text must match this GBNF grammar" },                                                   \
+    { "--json-schema", NULL, ARG_STR, &(g)->schema, "FILE",                                        \
+      "the text must be JSON that keeps to this schema" }
 
 /* The rows of a flag table that both verbs have. */
 #define GEN_MODEL_ARGS(g)                                                                          \
