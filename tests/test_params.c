@@ -308,6 +308,38 @@ static void logit_bias_takes_ids_and_numbers(void **state)
     assert_int_equal(chat("\"logit_bias\":{}"), OK);
 }
 
+static void what_an_answer_must_look_like_is_read_by_every_name(void **state)
+{
+    static const struct {
+        const char *fields, *field, *text;
+        enum grammar_kind kind;
+    } cases[] = {
+        { "\"response_format\":{\"type\":\"json_object\"}", "response_format", "", GRAMMAR_OBJECT },
+        { "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"strict\":true,\"schema\":{\"type\":\"null\"}}}",
+          "response_format.json_schema.schema", "{\"type\":\"null\"}", GRAMMAR_SCHEMA },
+        { "\"response_format\":{\"type\":\"json_object\",\"schema\":{\"b\":1,\"a\":2}}", "response_format.schema",
+          "{\"b\":1,\"a\":2}", GRAMMAR_SCHEMA },
+        { "\"json_schema\":{}", "json_schema", "{}", GRAMMAR_SCHEMA },
+        { "\"grammar\":\"root ::= x\"", "grammar", "root ::= x", GRAMMAR_GBNF },
+        { "\"guided_json\":\"{}\"", "guided_json", "{}", GRAMMAR_SCHEMA },
+        { "\"guided_regex\":\"a+\"", "guided_regex", "a+", GRAMMAR_REGEX },
+        { "\"guided_choice\":[\"a\",\"b\"]", "guided_choice", "[\"a\",\"b\"]", GRAMMAR_CHOICE },
+        { "\"guided_grammar\":\"g\"", "guided_grammar", "g", GRAMMAR_GBNF },
+        { "\"structured_outputs\":{\"regex\":\"x\",\"json\":null}", "structured_outputs.regex", "x", GRAMMAR_REGEX },
+        { "\"structured_outputs\":{\"json_object\":true}", "structured_outputs.json_object", "", GRAMMAR_OBJECT },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(chat(cases[i].fields), OK);
+        assert_string_equal(p.grammar_field, cases[i].field);
+        assert_true(str_is(p.grammar.text, cases[i].text));
+        assert_int_equal(p.grammar.kind, cases[i].kind);
+    }
+    assert_int_equal(chat("\"response_format\":{\"type\":\"text\"}"), OK);
+    assert_null(p.grammar_field);
+}
+
 static void what_would_change_the_answer_is_refused(void **state)
 {
     static const char *const bad[][2] = {
@@ -316,10 +348,15 @@ static void what_would_change_the_answer_is_refused(void **state)
         { "\"tool_choice\":\"required\"", "tool_choice" },
         { "\"tool_choice\":{\"type\":\"function\"}", "tool_choice" },
         { "\"tool_choice\":3", "tool_choice" },
-        { "\"response_format\":{\"type\":\"json_object\"}", "response_format" },
+        { "\"response_format\":{\"type\":\"yaml\"}", "response_format.type" },
+        { "\"response_format\":{\"type\":\"json_schema\"}", "response_format.json_schema.schema" },
+        { "\"guided_json\":7", "guided_json" },
+        { "\"guided_choice\":\"a\"", "guided_choice" },
+        { "\"guided_regex\":\"a\",\"grammar\":\"b\"", "grammar" },
+        { "\"structured_outputs\":{\"structural_tag\":\"x\"}", "structured_outputs.structural_tag" },
         { "\"response_format\":\"json\"", "response_format" },
         { "\"response_format\":{}", "response_format.type" },
-        { "\"grammar\":\"root ::= x\"", "grammar" },
+        { "\"grammar\":{}", "grammar" },
         { "\"audio\":{\"voice\":\"x\"}", "audio" },
         { "\"modalities\":[\"text\",\"audio\"]", "modalities" },
         { "\"suffix\":\"x\"", "suffix" },
@@ -333,7 +370,7 @@ static void what_would_change_the_answer_is_refused(void **state)
         "\"tools\":[]", "\"tools\":[{}],\"tool_choice\":\"none\"", "\"tool_choice\":\"auto\"",
         "\"response_format\":{\"type\":\"text\"}", "\"modalities\":[\"text\"]", "\"suffix\":\"\"",
         "\"best_of\":2,\"n\":2", "\"user\":\"u\",\"metadata\":{},\"store\":false,\"service_tier\":\"auto\"",
-        "\"mirostat\":0", "\"grammar\":null", "\"logprobs\":false,\"top_logprobs\":0",
+        "\"mirostat\":0", "\"grammar\":null", "\"grammar\":\"\"", "\"logprobs\":false,\"top_logprobs\":0",
     };
 
     (void)state;
@@ -497,6 +534,7 @@ int main(void)
         cmocka_unit_test(prompts_come_in_four_forms),
         cmocka_unit_test(stops_are_few_short_and_not_empty),
         cmocka_unit_test(logit_bias_takes_ids_and_numbers),
+        cmocka_unit_test(what_an_answer_must_look_like_is_read_by_every_name),
         cmocka_unit_test(what_would_change_the_answer_is_refused),
         cmocka_unit_test(unknown_fields_are_listed_safely),
         cmocka_unit_test(given_settings_lie_over_the_models),

@@ -1,0 +1,64 @@
+/* A grammar from anywhere, and a text held against it. What is refused says so; what is taken can be walked, and
+ * its masks let in just what can be written. */
+#include "base/mem.h"
+#include "sample/grammar.h"
+#include "sample/guide.h"
+
+static struct lexicon *lexicon(void)
+{
+    static struct lexicon *l;
+    static char bytes[256];
+    static struct str words[256 + 8];
+    static const char *const more[8] = { "ab", "abc", "root", "\"]", ", ", "  ", "\xc3\xa9", "12" };
+
+    if (l) return l;
+    for (int i = 0; i < 256; i++) bytes[i] = (char)i, words[i] = str_of(&bytes[i], 1);
+    for (int i = 0; i < 8; i++) words[256 + i] = str_c(more[i]);
+    if (lexicon_from(&l, words, NULL, 264, NULL) != OK) __builtin_trap();
+    return l;
+}
+
+static void walk(const struct gauto *a, struct str text)
+{
+    struct guide *d = guide_open(a, lexicon());
+    struct match x;
+
+    match_begin(&x, d, false);
+    for (size_t i = 0; i < text.n && i < 64; i++) {
+        const uint64_t *mask = match_mask(&x);
+        uint64_t copy[5];
+        memcpy(copy, mask, sizeof copy);
+        for (int32_t id = 0; id < 264; id++)
+            if ((copy[id / 64] >> (id % 64) & 1) != (match_least_after(&x, id) < GAUTO_FAR)) __builtin_trap();
+        if (match_is_over(&x)) break;
+        if (!match_accept(&x, (int32_t)((unsigned char)text.p[i]))) {
+            int32_t id = 0;
+            while (id < 264 && !(copy[id / 64] >> (id % 64) & 1)) id++;
+            if (id < 264 && !match_accept(&x, id)) __builtin_trap();
+        }
+    }
+    match_end(&x);
+    guide_close(d);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    const char *cut = n ? memchr(data, 0, n) : NULL;
+    size_t n_text = cut ? (size_t)(cut - (const char *)data) : n;
+    char *copy = mem_dup(data, n);
+    struct grammar_spec spec = { GRAMMAR_GBNF, str_of(copy, n_text) };
+    struct grammar *g = NULL;
+    struct err e = { 0 };
+    int rc;
+
+    if (n && (data[0] == '/' || data[0] == '[')) {       /* the same with patterns and choices */
+        spec.kind = data[0] == '/' ? GRAMMAR_REGEX : GRAMMAR_CHOICE;
+        if (data[0] == '/') spec.text = str_skip(spec.text, 1);
+    }
+    rc = grammar_compile(&g, &spec, NULL, &e);
+    if (rc == OK) walk(grammar_auto(g), cut ? str_skip(str_of(copy, n), n_text) : STR("a1\"{[ x"));
+    else if (rc != E_INVALID || !e.msg[0]) __builtin_trap();
+    grammar_unref(g);
+    mem_free(copy);
+    return 0;
+}

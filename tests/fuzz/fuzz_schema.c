@@ -1,0 +1,60 @@
+/* A JSON schema from anywhere. What is refused says so; from what is taken a text is made by its shortest way, and
+ * that is JSON. */
+#include "base/mem.h"
+#include "sample/grammar.h"
+#include "sample/guide.h"
+
+#include <jansson.h>
+
+static struct lexicon *lexicon(void)
+{
+    static struct lexicon *l;
+    static char bytes[256];
+    static struct str words[256];
+
+    if (l) return l;
+    for (int i = 0; i < 256; i++) bytes[i] = (char)i, words[i] = str_of(&bytes[i], 1);
+    if (lexicon_from(&l, words, NULL, 256, NULL) != OK) __builtin_trap();
+    return l;
+}
+
+static void make_shortest(const struct gauto *a)
+{
+    struct guide *d = guide_open(a, lexicon());
+    struct buf text = { 0 };
+    struct match x;
+    json_t *v;
+
+    match_begin(&x, d, false);
+    while (match_least(&x) > 0 && text.n < 20000) {
+        const uint64_t *mask = match_closing(&x, match_least(&x) - 1);
+        int32_t id = 255;
+        while (id >= 0 && !(mask[id / 64] >> (id % 64) & 1)) id--;
+        if (id < 0 || !match_accept(&x, id)) __builtin_trap();   /* there is always a way to the end */
+        buf_putc(&text, (char)id);
+    }
+    if (match_least(&x) == 0) {
+        if (!match_may_end(&x)) __builtin_trap();
+        v = json_loadb(text.p, text.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+        if (!v && text.n < 2000) __builtin_trap();
+        json_decref(v);
+    }
+    match_end(&x);
+    guide_close(d);
+    buf_release(&text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    char *copy = mem_dup(data, n);
+    struct grammar_spec spec = { GRAMMAR_SCHEMA, str_of(copy, n) };
+    struct grammar *g = NULL;
+    struct err e = { 0 };
+    int rc = grammar_compile(&g, &spec, NULL, &e);
+
+    if (rc == OK) make_shortest(grammar_auto(g));
+    else if (rc != E_INVALID || !e.msg[0]) __builtin_trap();
+    grammar_unref(g);
+    mem_free(copy);
+    return 0;
+}
