@@ -338,9 +338,41 @@ static void the_makers_settings_are_the_defaults(void **state)
     tern_close(m);
 }
 
+static void texts_keep_to_a_grammar_or_a_schema(void **state)
+{
+    tern_model *m = open_model(repo(TALES), 512);
+    tern_params p = greedy(m, 100);
+    tern_request *r;
+    char text[4096];
+    int age;
+    (void)state;
+    p.grammar = "root ::= \"yes\" | \"no\"";
+    assert_int_equal(tern_submit(&r, m, "Is it a frog?", 13, &p), TERN_OK);
+    assert_int_equal(drain(r, text, sizeof text), TERN_FINISH_STOP);
+    assert_true(!strcmp(text, "yes") || !strcmp(text, "no"));
+    tern_request_close(r);
+    p.json_schema = "{}";
+    assert_int_equal(tern_submit(&r, m, "x", 1, &p), TERN_E_INVALID);
+    assert_non_null(strstr(tern_error(), "both"));
+    p.grammar = NULL;
+    p.json_schema = "{\"type\":\"object\",\"properties\":{\"age\":{\"type\":\"integer\",\"minimum\":7,\"maximum\":9}},\"required\":[\"age\"]}";
+    assert_int_equal(tern_submit(&r, m, "How old?", 8, &p), TERN_OK);
+    assert_int_equal(drain(r, text, sizeof text), TERN_FINISH_STOP);
+    assert_true(sscanf(text, " { \"age\" : %d }", &age) == 1 && age >= 7 && age <= 9);
+    tern_request_close(r);
+    p.json_schema = "{\"not\":{}}";
+    assert_int_equal(tern_submit(&r, m, "x", 1, &p), TERN_E_INVALID);
+    assert_non_null(strstr(tern_error(), "json_schema: #: the keyword 'not'"));
+    p.size = offsetof(tern_params, grammar);             /* a program from before there were any */
+    assert_int_equal(tern_submit(&r, m, "x", 1, &p), TERN_OK);
+    tern_request_close(r);
+    tern_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_keep_to_a_grammar_or_a_schema),
         cmocka_unit_test(missing_arguments_are_errors_not_crashes),
         cmocka_unit_test(a_struct_nobody_initialised_is_refused),
         cmocka_unit_test(a_model_that_is_not_there_is_named),

@@ -309,10 +309,9 @@ bool fsm_trim(struct fsm *f)
                 if (good[f->edges[f->states[i].edge + k].to]) good[i] = changed = true;
     }
     for (int i = 0; i < f->n_states; i++) {
-        struct fsm_edge *x = f->edges + f->states[i].edge;
-        int n = 0;
+        int from = f->states[i].edge, n = 0;
         for (int k = 0; k < f->states[i].n_edges; k++)
-            if (good[x[k].to]) x[n++] = x[k];
+            if (good[f->edges[from + k].to]) f->edges[from + n++] = f->edges[from + k];
         f->states[i].n_edges = n;
     }
     any = f->n_states > 0 && good[0];

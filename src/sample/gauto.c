@@ -199,8 +199,9 @@ static int counted_rule(void *arg, const struct gnode *rep)
 
 static void *room(void *p, int *cap, int n, int more, size_t size)
 {
-    if (n + more <= *cap) return p;
-    while (n + more > *cap) *cap = *cap ? 2 * *cap : 256;
+    if (p && n + more <= *cap) return p;
+    if (*cap == 0) *cap = 256;                           /* there is a table, also where it stays empty */
+    while (n + more > *cap) *cap *= 2;
     return mem_grow(p, (size_t)*cap * size);
 }
 

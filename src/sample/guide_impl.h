@@ -31,6 +31,23 @@ struct lmask {
     uint32_t stamp;
 };
 
+/* What a token writes beyond a counted rule, and after how many rounds of it. */
+struct over {
+    struct lex_word word;
+    uint8_t rounds;
+};
+
+/* Of a state of a counted rule without calls, for all counts. */
+struct tally {
+    int32_t state;
+    uint64_t *bits;              /* tokens that stay inside, however long */
+    int32_t *toks;               /* those, the ones with most rounds first */
+    int longer[256];             /* how many of them take more than so many */
+    struct over *over;           /* sorted */
+    int n_over;
+    bool direct;                 /* too many of those */
+};
+
 struct slot {
     uint64_t *bits;
     int32_t conf;
@@ -62,6 +79,8 @@ struct guide {
     struct lmask *lmasks;
     int n_lmasks, cap_lmasks;
     struct ids_table lmask_ids;
+    struct tally **tallies;
+    int n_tallies;
     size_t lmask_bytes;
     struct slot *slots;
     int n_slots;
@@ -101,6 +120,11 @@ void    table_put(struct ids_table *t, uint64_t hash, int32_t id);
 void    table_release(struct ids_table *t);
 uint64_t hash_ints(const int32_t *p, int n);
 
-void masks_forget(struct guide *m);                    /* all of them */
+void masks_forget(struct guide *m);                      /* all of them */
+
+bool tally_fits(const struct gauto *a, int32_t state);
+/* The mask of a top, bits zeroed before; false: there is too much to tell. */
+bool tally_mask(struct guide *m, int32_t state, int32_t count, uint64_t *bits, struct lex_trie *beyond);
+void tallies_forget(struct guide *m);
 size_t masks_bytes(const struct guide *m);
 #endif

@@ -8,14 +8,15 @@
 
 /* ---- the trie ---- */
 
-static int by_bytes(const void *a, const void *b)
+int lex_word_order(const struct lex_word *x, const struct lex_word *y)
 {
-    const struct lex_word *x = a, *y = b;
     int n = x->n < y->n ? x->n : y->n, c = n ? memcmp(x->p, y->p, (size_t)n) : 0;
 
     if (c) return c;
     return x->n != y->n ? (x->n > y->n) - (x->n < y->n) : (x->id > y->id) - (x->id < y->id);
 }
+
+static int by_bytes(const void *a, const void *b) { return lex_word_order(a, b); }
 
 static int common(const struct lex_word *x, const struct lex_word *y)
 {
@@ -27,11 +28,16 @@ static int common(const struct lex_word *x, const struct lex_word *y)
 
 void lex_trie_make(struct lex_trie *out, struct lex_word *words, int n)
 {
+    if (n) qsort(words, (size_t)n, sizeof *words, by_bytes);
+    lex_trie_build(out, words, n);
+}
+
+void lex_trie_build(struct lex_trie *out, const struct lex_word *words, int n)
+{
     uint32_t path[LEXICON_DEPTH + 1];                    /* node of each byte of the word before */
     size_t n_nodes = 1;
     int depth = 0;
 
-    qsort(words, (size_t)n, sizeof *words, by_bytes);
     for (int i = 0; i < n; i++) n_nodes += (size_t)(words[i].n - (i ? common(&words[i - 1], &words[i]) : 0));
     *out = (struct lex_trie){ .nodes = mem_array(n_nodes, sizeof *out->nodes),
                               .toks = mem_array((size_t)n + 1, sizeof *out->toks), .n_toks = n };

@@ -50,7 +50,9 @@ static inline struct str lexicon_word(const struct lexicon *l, int32_t id)
     return str_of((const char *)l->bytes + l->at[id], l->at[id + 1] - l->at[id]);
 }
 
-/* Sorts words and makes their trie; the arrays are the caller's to free. */
+int  lex_word_order(const struct lex_word *x, const struct lex_word *y);
+void lex_trie_build(struct lex_trie *out, const struct lex_word *words, int n);  /* of sorted ones */
+/* Sorts words and makes their trie. */
 void lex_trie_make(struct lex_trie *out, struct lex_word *words, int n);
 void lex_trie_release(struct lex_trie *t);
 #endif

@@ -116,10 +116,12 @@ static void lmask_make(struct guide *m, struct lmask *l)
     int32_t from = conf_alone(m, frame_id(m, l->state, l->count, FRAME_LOCAL));
 
     l->bits = mem_array((size_t)m->n_words, sizeof *l->bits);
-    walk_top(m, from, r->follow, l->bits, &b);
-    l->direct = b.n > b.most;
-    if (!l->direct && b.n) lex_trie_make(&l->beyond, b.words, b.n);
-    mem_free(b.words);
+    if (!tally_fits(m->a, l->state) || !tally_mask(m, l->state, l->count, l->bits, &l->beyond)) {
+        walk_top(m, from, r->follow, l->bits, &b);
+        l->direct = b.n > b.most;
+        if (!l->direct && b.n) lex_trie_make(&l->beyond, b.words, b.n);
+        mem_free(b.words);
+    }
     m->lmask_bytes += (size_t)m->n_words * sizeof *l->bits + (size_t)l->beyond.n_nodes * sizeof *l->beyond.nodes +
                       (size_t)l->beyond.n_toks * sizeof *l->beyond.toks;
 }
@@ -219,6 +221,7 @@ void masks_forget(struct guide *m)
         mem_free(m->lmasks[i].bits);
         lex_trie_release(&m->lmasks[i].beyond);
     }
+    tallies_forget(m);
     for (int i = 0; i < m->n_slots; i++) mem_free(m->slots[i].bits);
     mem_free(m->lmasks);
     mem_free(m->slots);
@@ -234,14 +237,30 @@ size_t masks_bytes(const struct guide *m)
     return m->lmask_bytes + (size_t)m->n_slots * (size_t)m->n_words * sizeof(uint64_t);
 }
 
+typedef int32_t lanes __attribute__((vector_size(16)));
+
+/* Four at a time: the bits of an infinite float where the mask has none. */
+static inline void apply_four(uint32_t bits, const float *in, float *out)
+{
+    const lanes which = { 1, 2, 4, 8 }, none = { (int32_t)0xff800000, (int32_t)0xff800000, (int32_t)0xff800000,
+                                                 (int32_t)0xff800000 };
+    lanes all = { (int32_t)bits, (int32_t)bits, (int32_t)bits, (int32_t)bits }, x, keep;
+
+    memcpy(&x, in, sizeof x);
+    keep = (all & which) == which;
+    x = (x & keep) | (none & ~keep);
+    memcpy(out, &x, sizeof x);
+}
+
 void mask_apply(const uint64_t *mask, const float *in, float *out, int n)
 {
-    for (int i = 0; i < n; i += 64) {
+    int i = 0;
+
+    for (; i + 64 <= n; i += 64) {
         uint64_t w = mask[i / 64];
-        int end = n - i < 64 ? n : i + 64;
-        for (int k = i; k < end; k++) out[k] = -INFINITY;
-        if (w == UINT64_MAX && end == i + 64) memcpy(out + i, in + i, 64 * sizeof *in);
+        if (w == UINT64_MAX) memcpy(out + i, in + i, 64 * sizeof *in);
         else
-            for (; w; w &= w - 1) out[i + __builtin_ctzll(w)] = in[i + __builtin_ctzll(w)];
+            for (int k = 0; k < 64; k += 4) apply_four((uint32_t)(w >> k), in + i + k, out + i + k);
     }
+    for (; i < n; i++) out[i] = mask[i / 64] >> (i % 64) & 1 ? in[i] : -INFINITY;
 }

@@ -28,6 +28,12 @@ echo "Once upon a time" | "$TERN" run -n 8 --temp 0 --raw >"$TMP/out" 2>/dev/nul
   ok "a pipe is a prompt" || not_ok "a pipe is a prompt"
 "$TERN" run -p "Once" -n 5 --raw --ids --temp 0 >"$TMP/out" 2>/dev/null
 grep -qE '^([0-9]+ ?)+$' "$TMP/out" && ok "--ids prints ids" || not_ok "--ids: $(cat "$TMP/out")"
+echo '{"type":"object","properties":{"n":{"type":"integer","maximum":9,"minimum":1}},"required":["n"]}' >"$TMP/schema.json"
+works "run --json-schema" -- "$TERN" run -p "A number" --temp 1.5 --json-schema "$TMP/schema.json"
+grep -qE '^\{ ?"n": ?[1-9] ?\}$' "$TMP/out" && ok "a schema is kept" || not_ok "a schema is kept: $(cat "$TMP/out")"
+printf 'root ::= [a-c]{3}\nx ::= y\n' >"$TMP/bad.gbnf"
+"$TERN" run -p x --grammar "$TMP/bad.gbnf" >"$TMP/out" 2>&1
+[ $? -eq 2 ] && grep -q "line 2, column 7: there is no rule 'y'" "$TMP/out" && ok "a bad grammar names its place" || not_ok "a bad grammar: $(cat "$TMP/out")"
 "$TERN" run -p "Tell me a story." -n 400 2>/dev/null | head -c 10 >/dev/null
 rc=${PIPESTATUS[0]}
 [ "$rc" -lt 128 ] && ok "a closed pipe is no crash" || not_ok "a closed pipe: exit $rc"
