@@ -271,6 +271,24 @@ static int32_t pair_state(struct product *p, int32_t x, int32_t y, enum fsm_op o
     return id;
 }
 
+/* The ways of a pair under one edge of x: cut where y's edges begin and end. */
+static void pair_edges(struct product *p, int32_t id, const struct fsm_edge *ex, int32_t sy, enum fsm_op op)
+{
+    int at = ex->lo, n = sy >= 0 ? p->y->states[sy].n_edges : 0;
+
+    for (int i = 0; i <= n && at <= ex->hi; i++) {
+        const struct fsm_edge *ey = i < n ? &p->y->edges[p->y->states[sy].edge + i] : NULL;
+        int from = !ey || ey->lo > ex->hi ? ex->hi + 1 : ey->lo > at ? ey->lo : at;
+        int to = ey && ey->hi < ex->hi ? ey->hi : ex->hi;
+        if (ey && ey->hi < at) continue;
+        if (from > at && op == FSM_AND_NOT)
+            join_edge(p->out, id, (struct fsm_edge){ (uint8_t)at, (uint8_t)(from - 1), pair_state(p, ex->to, -1, op) });
+        if (ey && from <= to)
+            join_edge(p->out, id, (struct fsm_edge){ (uint8_t)from, (uint8_t)to, pair_state(p, ex->to, ey->to, op) });
+        at = ey && from <= to ? to + 1 : from;
+    }
+}
+
 int fsm_product(struct fsm *out, const struct fsm *x, const struct fsm *y, enum fsm_op op, struct fsm_env *env,
                 struct err *e)
 {
@@ -282,13 +300,9 @@ int fsm_product(struct fsm *out, const struct fsm *x, const struct fsm *y, enum 
     for (int32_t id = 0; id < out->n_states && rc == OK; id++) {
         int32_t sx = p.pair[id][0], sy = p.pair[id][1];
         out->states[id].edge = out->n_edges;
-        for (int b = 0; b < 256; b++) {
-            int32_t tx = fsm_step(x, sx, (uint8_t)b), ty = sy >= 0 ? fsm_step(y, sy, (uint8_t)b) : -1, to;
-            if (tx < 0 || (op == FSM_AND && ty < 0)) continue;
-            to = pair_state(&p, tx, ty, op);
-            join_edge(out, id, (struct fsm_edge){ (uint8_t)b, (uint8_t)b, to });
-        }
-        if ((env->work -= 256) <= 0 || out->n_states > FSM_STATES) rc = too_complex(e);
+        for (int i = 0; i < x->states[sx].n_edges; i++) pair_edges(&p, id, &x->edges[x->states[sx].edge + i], sy, op);
+        env->work -= 4 + x->states[sx].n_edges * (sy >= 0 ? 1 + y->states[sy].n_edges : 1);
+        if (env->work <= 0 || out->n_states > FSM_STATES) rc = too_complex(e);
     }
     map_release(&p.known);
     arena_release(&p.arena);
@@ -325,6 +339,28 @@ bool fsm_accepts(const struct fsm *f, struct str text)
 
     for (size_t i = 0; i < text.n && at >= 0; i++) at = fsm_step(f, at, (uint8_t)text.p[i]);
     return at >= 0 && f->states[at].final;
+}
+
+int fsm_longest(const struct fsm *f)
+{
+    int *far = mem_array((size_t)f->n_states + 1, sizeof *far), most = 0, round = 0;
+    bool changed = true;
+
+    for (; changed && round <= f->n_states; round++) {
+        changed = false;
+        for (int i = f->n_states - 1; i >= 0; i--)
+            for (int k = 0; k < f->states[i].n_edges; k++) {
+                int d = far[f->edges[f->states[i].edge + k].to] + 1;
+                if (d <= far[i]) continue;
+                far[i] = d;
+                changed = true;
+                if (d > f->n_states) goto out;           /* around and around */
+            }
+    }
+out:
+    most = changed ? -1 : far[0];
+    mem_free(far);
+    return most;
 }
 
 struct gnode *gnode_fsm(struct grules *g, const struct fsm *f)

@@ -47,7 +47,7 @@ struct fsm_env {
     int depth;
 };
 
-#define FSM_WORK 20000000
+#define FSM_WORK 6000000
 #define FSM_STATES 40000         /* of one machine */
 
 int  fsm_make(struct fsm *out, const struct gnode *n, struct fsm_env *env, struct err *e);
@@ -59,6 +59,7 @@ int  fsm_product(struct fsm *out, const struct fsm *x, const struct fsm *y, enum
                  struct err *e);
 /* Leaves out what leads nowhere; false: nothing is accepted. */
 bool fsm_trim(struct fsm *f);
+int  fsm_longest(const struct fsm *f);                   /* bytes of what it accepts; -1: no end. Of a trimmed one. */
 bool fsm_accepts(const struct fsm *f, struct str text);
 int32_t fsm_step(const struct fsm *f, int32_t state, uint8_t byte);      /* -1: no way */
 

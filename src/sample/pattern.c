@@ -379,27 +379,37 @@ static struct gnode *parse_alt(struct pat *p)
 
 /* ---- anchors out ---- */
 
-/* What may stand before (or behind) an unanchored way in: any text. */
+/* Is there an anchor on that end, on any way through? */
+static bool is_held(const struct gnode *n, bool begin)
+{
+    bool held = is_anchor(n) && n->min == (begin ? ANCHOR_BEGIN : ANCHOR_END);
+
+    if (n->kind == GN_SEQ && n->n_kids) return is_held(n->kids[begin ? 0 : n->n_kids - 1], begin);
+    for (int i = 0; n->kind == GN_ALT && i < n->n_kids; i++) held |= is_held(n->kids[i], begin);
+    return held;
+}
+
+/* What may stand before (or behind) ways without an anchor: any text, once for all of them. */
 static struct gnode *open_end(struct pat *p, struct gnode *n, bool begin)
 {
-    struct gnode *any, *out;
+    struct gnode *any, *out, *loose;
     int at;
 
-    if (n->kind == GN_ALT) {
-        out = gnode_new(p->g, GN_ALT);
-        for (int i = 0; i < n->n_kids; i++) gnode_add(p->g, out, open_end(p, n->kids[i], begin));
-        return out;
+    if (!is_held(n, begin)) {
+        any = gnode_rep(p->g, any_char(p, true), 0, GNODE_MANY);
+        return begin ? GSEQ(p->g, any, n) : GSEQ(p->g, n, any);
     }
-    if (n->kind == GN_SEQ && n->n_kids > 0) {
-        at = begin ? 0 : n->n_kids - 1;
-        out = gnode_new(p->g, GN_SEQ);
-        for (int i = 0; i < n->n_kids; i++)
-            gnode_add(p->g, out, i == at ? open_end(p, n->kids[i], begin) : n->kids[i]);
-        return out;
+    if (is_anchor(n)) return gnode_new(p->g, GN_EMPTY);
+    out = gnode_new(p->g, n->kind);
+    loose = gnode_new(p->g, GN_ALT);
+    at = begin ? 0 : n->n_kids - 1;
+    for (int i = 0; i < n->n_kids; i++) {
+        struct gnode *kid = n->kids[i];
+        if (n->kind == GN_ALT && !is_held(kid, begin)) gnode_add(p->g, loose, kid);
+        else gnode_add(p->g, out, n->kind == GN_ALT || i == at ? open_end(p, kid, begin) : kid);
     }
-    if (is_anchor(n) && n->min == (begin ? ANCHOR_BEGIN : ANCHOR_END)) return gnode_new(p->g, GN_EMPTY);
-    any = gnode_rep(p->g, any_char(p, true), 0, GNODE_MANY);
-    return begin ? GSEQ(p->g, any, n) : GSEQ(p->g, n, any);
+    if (loose->n_kids) gnode_add(p->g, out, open_end(p, loose, begin));
+    return out;
 }
 
 static bool has_anchor(const struct gnode *n)

@@ -284,7 +284,8 @@ static struct gnode *values_node(struct schema *x, const struct parts *p, const 
     json_array_foreach(list, i, v) {
         bool fits = true;
         struct gnode *lit;
-        for (int k = 0; k < p->n && fits; k++) fits = schema_admits(x, &p->p[k], v);
+        for (int k = 0; k < p->n && fits; k++)
+            fits = (k == from ? schema_admits_own : schema_admits)(x, &p->p[k], v);
         if (!fits) continue;
         if (!(lit = schema_literal(x, v))) {
             schema_bad(x, p->p[from].path, "a value is nested more than %d deep", LITERAL_DEPTH);

@@ -74,4 +74,5 @@ unsigned schema_types(struct schema *x, const struct part *p);           /* of "
 bool schema_apart(struct schema *x, const json_t *a, const json_t *b, int depth);
 /* Does the value keep to what a part says of type, bounds, lengths and values? */
 bool schema_admits(struct schema *x, const struct part *p, const json_t *v);
+bool schema_admits_own(struct schema *x, const struct part *p, const json_t *v);     /* v is of its enum or const */
 #endif

@@ -240,7 +240,8 @@ static bool is_open(const struct parts *p)
     bool named = false, said = false;
 
     for (int i = 0; i < p->n; i++) {
-        named |= json_object_get(p->p[i].s, "properties") || json_object_get(p->p[i].s, "patternProperties");
+        named |= json_object_size(json_object_get(p->p[i].s, "properties")) > 0 ||
+                 json_object_get(p->p[i].s, "patternProperties");
         said |= json_object_get(p->p[i].s, "additionalProperties") != NULL;
     }
     return said || !named;
@@ -314,8 +315,10 @@ static void add_distinct(struct schema *x, const struct parts *p, struct object 
         cpset_add(&letters, &x->g->arena, 'a' + i * 26 / n, 'a' + (i + 1) * 26 / n - 1);
         cpset_add(&letters, &x->g->arena, 'A' + i * 26 / n, 'A' + (i + 1) * 26 / n - 1);
         m = more_members(x, p, &o->keys, &o->names, GSEQ(x->g, gnode_class(x->g, letters), rest));
-        if (!m) schema_bad(x, p->p[0].path, "'minProperties' cannot be reached, or only in ways not supported");
-        else {
+        if (!m && (is_open(p) || o->keys.n))
+            schema_bad(x, p->p[0].path, "'minProperties' cannot be reached, or only in ways not supported");
+        o->closed |= !m;
+        if (m) {
             o->needed[o->list->n_kids] = true;
             gnode_add(x->g, o->list, m);
         }
@@ -335,6 +338,7 @@ static struct gnode *finish_object(struct schema *x, const struct parts *p, stru
         /* Two that were made up may have the same key: they do not help to reach a least number. */
         if (o->min <= n_needed) o->info->more = more_members(x, p, &o->keys, &o->names, NULL);
     }
+    if (o->closed) return NULL;
     o->info->sep = GSEQ(g, gnode_c(g, ","), schema_space(x));
     o->info->needed = o->needed;
     o->info->min = o->min;

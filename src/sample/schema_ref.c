@@ -124,15 +124,97 @@ static bool admits_string(struct schema *x, const struct part *p, const json_t *
     return ok;
 }
 
-bool schema_admits(struct schema *x, const struct part *p, const json_t *v)
+static bool fits(struct schema *x, const json_t *s, const json_t *v, int depth);
+
+/* Keys under patterns are not looked into: where there are any, no value is certain. */
+static bool admits_object(struct schema *x, const struct part *p, const json_t *v, int depth)
+{
+    const json_t *props = json_object_get(p->s, "properties"), *more = json_object_get(p->s, "additionalProperties");
+    const json_t *name;
+    size_t i, n = json_object_size(v);
+    const char *key;
+    json_t *item;
+
+    if (json_object_get(p->s, "patternProperties") || json_object_get(p->s, "propertyNames")) return n == 0;
+    if (n < (size_t)schema_count(x, p, "minProperties", 0)) return false;
+    if (json_object_get(p->s, "maxProperties") && n > (size_t)schema_count(x, p, "maxProperties", 0)) return false;
+    json_array_foreach(json_object_get(p->s, "required"), i, name)
+        if (json_is_string(name) && !json_object_get(v, json_string_value(name))) return false;
+    json_object_foreach((json_t *)v, key, item) {
+        const json_t *s = json_object_get(props, key);
+        if (!s) s = more;
+        if (s && !fits(x, s, item, depth + 1)) return false;
+    }
+    return true;
+}
+
+static bool admits_array(struct schema *x, const struct part *p, const json_t *v, int depth)
+{
+    const json_t *first = json_object_get(p->s, "prefixItems"), *rest = json_object_get(p->s, "items"), *item;
+    size_t i, n = json_array_size(v);
+
+    if (json_is_array(rest)) first = rest, rest = json_object_get(p->s, "additionalItems");
+    if (n < (size_t)schema_count(x, p, "minItems", 0)) return false;
+    if (json_object_get(p->s, "maxItems") && n > (size_t)schema_count(x, p, "maxItems", 0)) return false;
+    json_array_foreach(v, i, item) {
+        const json_t *s = i < json_array_size(first) ? json_array_get(first, i) : rest;
+        if (s && !fits(x, s, item, depth + 1)) return false;
+        for (size_t k = 0; json_is_true(json_object_get(p->s, "uniqueItems")) && k < i; k++)
+            if (same(json_array_get(v, k), item)) return false;
+    }
+    return true;
+}
+
+/* All but the list of values. */
+static bool admits_own(struct schema *x, const struct part *p, const json_t *v, int depth)
+{
+    if (json_is_boolean(p->s)) return json_is_true(p->s);
+    if (!(schema_types(x, p) & type_of_value(v))) return false;
+    if (json_is_number(v)) return admits_number(p->s, json_number_value(v));
+    if (json_is_object(v)) return admits_object(x, p, v, depth);
+    if (json_is_array(v)) return admits_array(x, p, v, depth);
+    return !json_is_string(v) || admits_string(x, p, v);
+}
+
+static bool admits(struct schema *x, const struct part *p, const json_t *v, int depth)
 {
     const json_t *list = json_object_get(p->s, "enum"), *one = json_object_get(p->s, "const");
 
-    if (json_is_boolean(p->s)) return json_is_true(p->s);
-    if (!(schema_types(x, p) & type_of_value(v))) return false;
-    if ((list && !is_listed(list, v)) || (one && !same(one, v))) return false;
-    if (json_is_number(v)) return admits_number(p->s, json_number_value(v));
-    return !json_is_string(v) || admits_string(x, p, v);
+    return !(list && !is_listed(list, v)) && !(one && !same(one, v)) && admits_own(x, p, v, depth);
+}
+
+bool schema_admits(struct schema *x, const struct part *p, const json_t *v) { return admits(x, p, v, 0); }
+
+bool schema_admits_own(struct schema *x, const struct part *p, const json_t *v)
+{
+    const json_t *list = json_object_get(p->s, "enum"), *one = json_object_get(p->s, "const");
+
+    return !(one && list && !is_listed(list, v)) && admits_own(x, p, v, 0);
+}
+
+/* How many of a list of schemas the value keeps to. */
+static size_t n_fit(struct schema *x, const json_t *list, const json_t *v, int depth)
+{
+    size_t i, n = 0;
+    json_t *s;
+
+    json_array_foreach(list, i, s) n += fits(x, s, v, depth + 1);
+    return n;
+}
+
+/* The whole schema, with what it refers to. */
+static bool fits(struct schema *x, const json_t *s, const json_t *v, int depth)
+{
+    struct part p = { s, "#" };
+    const json_t *all = json_object_get(s, "allOf"), *any = json_object_get(s, "anyOf"), *to;
+    const json_t *one = json_object_get(s, "oneOf");
+
+    if (depth > 32 || x->rc != OK) return false;
+    if (!admits(x, &p, v, depth)) return false;
+    if (json_object_get(s, "$ref") && (!(to = schema_resolve(x, &p)) || !fits(x, to, v, depth + 1))) return false;
+    if (all && n_fit(x, all, v, depth) < json_array_size(all)) return false;
+    if (any && n_fit(x, any, v, depth) == 0) return false;
+    return !one || n_fit(x, one, v, depth) == 1;
 }
 
 /* ---- two schemas ---- */

@@ -142,8 +142,8 @@ static bool join(struct schema *x, struct fsm *io, const struct gnode *with, con
     if (!ok) return false;
     fsm_release(io);
     *io = both;
-    if (!fsm_trim(io)) schema_bad(x, path, "no string keeps to pattern, format and length at once");
-    return x->rc == OK;
+    fsm_trim(io);                                        /* what is left may be nothing */
+    return true;
 }
 
 bool schema_string_fsm(struct schema *x, const struct parts *p, struct fsm *out)
@@ -160,6 +160,11 @@ bool schema_string_fsm(struct schema *x, const struct parts *p, struct fsm *out)
     if (!first) first = so_many(x, b, path);
     if (!schema_fsm(x, first, path, out)) return false;
     for (int i = 1; i < n && x->rc == OK; i++) join(x, out, list[i], path);
+    if (n > 0 && b.max != GNODE_MANY && x->rc == OK) {   /* what is short anyway is not counted */
+        fsm_trim(out);
+        if (fsm_longest(out) >= 0 && fsm_longest(out) <= b.max) b.max = GNODE_MANY;
+        bounded = b.min > 0 || b.max != GNODE_MANY;
+    }
     if (n > 0 && bounded && x->rc == OK) join(x, out, so_many(x, b, path), path);
     if (x->rc == OK) return true;
     fsm_release(out);
