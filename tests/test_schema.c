@@ -124,7 +124,7 @@ static void closed_things_are_closed(void **state)
 
 static void what_cannot_be_kept_is_refused_with_its_place(void **state)
 {
-    static const char *const keywords[] = { "not", "if", "then", "else", "contains", "minContains", "dependentRequired",
+    static const char *const keywords[] = { "not", "if", "then", "else", "contains", "minContains",
                                             "dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef",
                                             "dependencies", "propertyNamse" };
     char schema[256], what[128];

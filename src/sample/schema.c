@@ -356,7 +356,7 @@ static enum keyword_kind keyword(const char *key)
         "maxItems", "uniqueItems", "minLength", "maxLength", "pattern", "format", "minimum", "maximum",
         "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "nullable", NULL
     };
-    static const char *const joins[] = { "$ref", "allOf", "anyOf", "oneOf", NULL };
+    static const char *const joins[] = { "$ref", "allOf", "anyOf", "oneOf", "dependentRequired", NULL };
     static const char *const notes[] = {
         "title", "description", "default", "examples", "example", "$schema", "$id", "id", "$comment", "$defs",
         "definitions", "$anchor", "$vocabulary", "deprecated", "readOnly", "writeOnly", "contentMediaType",
@@ -415,6 +415,85 @@ static bool is_only_ref(const json_t *s)
     return true;
 }
 
+/* ---- schemas that follow from others ---- */
+
+static const json_t *keep(struct schema *x, json_t *s)
+{
+    if (!x->made) x->made = json_array();
+    json_array_append_new(x->made, s);
+    return s;
+}
+
+/* An object without that property. */
+static const json_t *without(struct schema *x, const char *name)
+{
+    return keep(x, json_pack("{s:{s:b}}", "properties", name, 0));
+}
+
+/* Who has this property has those too: it is not there, or they are. */
+static void take_dependent(struct schema *x, const struct part *p, struct pending *q)
+{
+    const json_t *v = json_object_get(p->s, "dependentRequired");
+    const char *name, *path = schema_path(x, p->path, "dependentRequired");
+    json_t *list, *all;
+
+    if (v && !json_is_object(v)) schema_bad(x, p->path, "'dependentRequired' must be an object");
+    json_object_foreach((json_t *)v, name, list) {
+        if (!json_is_array(list)) schema_bad(x, path, "must be lists of names");
+        if (x->rc != OK) return;
+        all = json_copy(list);
+        json_array_append_new(all, json_string(name));
+        pend(x, q, (struct part){ keep(x, json_pack("[O,{s:o}]", without(x, name), "required", all)), path }, true, false);
+    }
+}
+
+/* Is there nothing in it but a list of required names? */
+static const json_t *only_required(const json_t *s)
+{
+    const json_t *list = json_object_get(s, "required");
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)s, key, v)
+        if (strcmp(key, "required") && strcmp(key, "type") && keyword(key) != KEY_NOTES) return NULL;
+    return json_array_size(list) ? list : NULL;
+}
+
+static bool names_it(const json_t *list, const json_t *name)
+{
+    size_t i;
+    json_t *v;
+
+    json_array_foreach(list, i, v) if (json_equal(v, name)) return true;
+    return false;
+}
+
+/* Exactly one of some lists of required names: then of every other list one name is left out. false: it is not
+ * that. */
+static bool pend_others(struct schema *x, const struct part *list, size_t i, struct pending *q)
+{
+    const json_t *own = only_required(json_array_get(list->s, i)), *other, *name;
+
+    for (size_t k = 0; own && k < json_array_size(list->s); k++) {
+        size_t n = 0;
+        if (k == i) continue;
+        if (!(other = only_required(json_array_get(list->s, k)))) return false;
+        while ((name = json_array_get(other, n)) && names_it(own, name)) n++;
+        if (!json_is_string(name)) return false;
+        if (q) pend(x, q, (struct part){ without(x, json_string_value(name)), list->path }, false, false);
+    }
+    return own != NULL;
+}
+
+static bool is_of_required(struct schema *x, const struct part *list)
+{
+    for (size_t i = 0; i < json_array_size(list->s); i++)
+        if (!pend_others(x, list, i, NULL)) return false;
+    return true;
+}
+
+/* ---- taking schemas apart ---- */
+
 /* Puts what a schema says into acc, and what it brings along into q. */
 static void take_schema(struct schema *x, struct part p, struct pending *q, struct parts *acc)
 {
@@ -446,6 +525,7 @@ static void take_schema(struct schema *x, struct part p, struct pending *q, stru
             snprintf(at, sizeof at, "allOf/%zu", i);
             pend(x, q, (struct part){ v, schema_path(x, p.path, at) }, false, false);
         }
+    take_dependent(x, &p, q);
     if ((list = list_at(x, &p, "anyOf"))) pend(x, q, (struct part){ list, schema_path(x, p.path, "anyOf") }, true, false);
     if ((list = list_at(x, &p, "oneOf"))) pend(x, q, (struct part){ list, schema_path(x, p.path, "oneOf") }, true, true);
 }
@@ -454,6 +534,7 @@ static void check_one_of(struct schema *x, const struct part *list)
 {
     size_t n = json_array_size(list->s);
 
+    if (is_of_required(x, list)) return;
     for (size_t i = 0; i < n && x->rc == OK; i++)
         for (size_t k = 0; k < n; k++)
             if (i != k && !schema_apart(x, json_array_get(list->s, i), json_array_get(list->s, k), 0)) {
@@ -467,8 +548,8 @@ static void check_one_of(struct schema *x, const struct part *list)
 
 static void expand(struct schema *x, struct pending q, struct parts acc, struct gnode *alt);
 
-static void expand_choice(struct schema *x, struct pending *q, const struct part *list, const struct parts *acc,
-                          struct gnode *alt)
+static void expand_choice(struct schema *x, struct pending *q, const struct part *list, bool one,
+                          const struct parts *acc, struct gnode *alt)
 {
     const json_t *v;
     size_t i;
@@ -478,6 +559,7 @@ static void expand_choice(struct schema *x, struct pending *q, const struct part
         struct pending next = *q;
         if (x->rc != OK) return;
         snprintf(at, sizeof at, "%zu", i);
+        if (one && is_of_required(x, list)) pend_others(x, list, i, &next);
         pend(x, &next, (struct part){ v, schema_path(x, list->path, at) }, false, false);
         expand(x, next, *acc, alt);
     }
@@ -492,7 +574,7 @@ static void expand(struct schema *x, struct pending q, struct parts acc, struct 
         bool choice = q.p[q.n - 1].choice, one = q.p[--q.n].one;
         if (choice) {
             if (one) check_one_of(x, &p);
-            expand_choice(x, &q, &p, &acc, alt);
+            expand_choice(x, &q, &p, one, &acc, alt);
             return;
         }
         if (q.n == 0 && acc.n == 0 && is_only_ref(p.s) && (target = schema_resolve(x, &p))) {
@@ -556,6 +638,7 @@ static void schema_release(struct schema *x)
 {
     map_release(&x->rules);
     map_release(&x->strings);
+    json_decref(x->made);
     mem_free(x->work);
 }
 

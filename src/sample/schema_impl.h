@@ -39,6 +39,7 @@ struct schema {
     int n_work, cap_work;
     int any, string, chars, number, integer, space;  /* rules every schema shares; -1: not made yet */
     int n_alternatives;
+    json_t *made;                /* schemas that nobody wrote, kept until the end */
     struct fsm_env env;
 };
 

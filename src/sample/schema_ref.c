@@ -300,6 +300,47 @@ static bool is_below(const json_t *a, const json_t *b)
 
 static bool ranges_apart(const json_t *a, const json_t *b) { return is_below(a, b) || is_below(b, a); }
 
+/* No count of x can be one of y: by the keywords for least and most. */
+static bool counts_apart(const json_t *a, const json_t *b, const char *least, const char *most)
+{
+    const json_t *ha = json_object_get(a, most), *hb = json_object_get(b, most);
+
+    if (json_is_number(ha) && json_number_value(ha) < json_number_value(json_object_get(b, least))) return true;
+    return json_is_number(hb) && json_number_value(hb) < json_number_value(json_object_get(a, least));
+}
+
+/* By their lengths, or because no string matches both patterns. Formats are not held against others. */
+static bool strings_apart(struct schema *x, const json_t *a, const json_t *b)
+{
+    const json_t *p[2] = { json_object_get(a, "pattern"), json_object_get(b, "pattern") };
+    struct fsm f[2] = { 0 }, both = { 0 };
+    bool apart = false;
+
+    if (counts_apart(a, b, "minLength", "maxLength")) return true;
+    if (!json_is_string(p[0]) || !json_is_string(p[1])) return false;
+    for (int i = 0; i < 2; i++) {
+        struct gnode *n;
+        if (pattern_parse(&n, x->g, str_c(json_string_value(p[i])), PATTERN_JSON, false, NULL) != OK ||
+            !schema_fsm(x, n, "#", &f[i]))
+            goto out;
+    }
+    apart = fsm_product(&both, &f[0], &f[1], FSM_AND, &x->env, NULL) == OK && !fsm_trim(&both);
+out:
+    fsm_release(&both);
+    fsm_release(&f[0]);
+    fsm_release(&f[1]);
+    return apart;
+}
+
+static bool arrays_apart(struct schema *x, const json_t *a, const json_t *b, int depth)
+{
+    const json_t *ia = json_object_get(a, "items"), *ib = json_object_get(b, "items");
+
+    if (counts_apart(a, b, "minItems", "maxItems")) return true;
+    if (json_object_get(a, "prefixItems") || json_object_get(b, "prefixItems") || !ia || !ib) return false;
+    return json_number_value(json_object_get(a, "minItems")) >= 1 && schema_apart(x, ia, ib, depth + 1);
+}
+
 /* The kinds of values made for s. */
 static unsigned made_types(struct schema *x, const json_t *s)
 {
@@ -341,7 +382,9 @@ bool schema_apart(struct schema *x, const json_t *a, const json_t *b, int depth)
     }
     both = made_types(x, a) & schema_types(x, &(struct part){ b, "#" });
     if (both == 0) return true;
-    if (both & ~(unsigned)(T_INTEGER | T_NUMBER | T_OBJECT)) return false;
+    if (both & (T_NULL | T_BOOL)) return false;
+    if (both & T_STRING && !strings_apart(x, a, b)) return false;
+    if (both & T_ARRAY && !arrays_apart(x, a, b, depth)) return false;
     if (both & (T_INTEGER | T_NUMBER) && !ranges_apart(a, b)) return false;
     return !(both & T_OBJECT) || objects_apart(x, a, b, depth);
 }
