@@ -94,7 +94,7 @@ static void two_hundred_schemas_through_a_model_are_all_valid(void **state)
         struct asked a[BATCH];
         for (int i = 0; i < BATCH; i++) {
             char *schema = json_dumps(json_array_get(all, (size_t)(from + i)), JSON_ENCODE_ANY);
-            a[i] = ask(g, GRAMMAR_SCHEMA, schema, 300, (uint64_t)(from + i));
+            a[i] = ask(g, GRAMMAR_SCHEMA, schema, 160, (uint64_t)(from + i));
             a[i].r->continues = i % 2;
             free(schema);
         }
