@@ -17,6 +17,7 @@ int cmd_eval(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_load(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
+int cmd_template(int argc, char **argv);
 
 /* "tern: sentence" on stderr; returns EXIT_FAILED, or EXIT_USAGE for E_INVALID arguments. */
 int cmd_fail(const struct err *e);

@@ -1,0 +1,427 @@
+/* eval.c - statements, and what is called in a template: macros, callers, recursive loops. */
+#include "jinja/builtins.h"
+#include "jinja/iter.h"
+#include "jinja/render.h"
+
+enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
+
+static enum flow exec_list(struct render *r, struct activation *act, const struct node *n);
+
+/* ---- scopes ---- */
+
+static struct activation *new_activation(struct render *r, const struct frame_fn *fn, struct activation *up)
+{
+    struct activation *act = jv_alloc(r, sizeof *act + (size_t)fn->n_slots * sizeof *act->v);
+
+    act->up = up;
+    return act;                                          /* zeroed: all are missing */
+}
+
+static struct jval resolve(struct render *r, struct str name)
+{
+    const struct jval *v = jdict_get_str(r->exported, name);
+    const struct jfunc *f;
+
+    if (!v) v = jdict_get_str(r->vars, name);
+    if (v) return *v;
+    f = global_find(name);
+    return f ? jv_func(f) : (struct jval){ .kind = J_MISSING };
+}
+
+static void enter_frame(struct render *r, struct activation *act, const struct frame *f)
+{
+    for (size_t i = 0; i < f->n_loads; i++) {
+        const struct load *l = &f->loads[i];
+        if (l->kind == LOAD_RESOLVE) act->v[l->slot] = resolve(r, l->name);
+        else if (l->kind == LOAD_ALIAS) act->v[l->slot] = *slot_at(act, l->alias);
+        else if (l->kind == LOAD_UNDEFINED) act->v[l->slot].kind = J_MISSING;
+    }
+}
+
+static void leave_frame(struct activation *act, const struct frame *f)
+{
+    for (size_t i = 0; i < f->n_loads; i++) act->v[f->loads[i].slot].kind = J_MISSING;
+}
+
+/* ---- assignment ---- */
+
+static void assign(struct render *r, struct activation *act, const struct node *to, struct jval v);
+
+static void unpack(struct render *r, struct activation *act, const struct node *to, struct jval v)
+{
+    size_t want = 0, got = 0;
+    struct jiter it;
+    struct jval item;
+
+    for (const struct node *i = to->list; i; i = i->next) want++;
+    r->at = to->at;
+    if (!jiter_can(v)) {
+        jv_fail(r, "cannot unpack non-iterable %s object", jv_type(v));
+        return;
+    }
+    jiter_begin(r, &it, v);
+    for (const struct node *i = to->list; i && jiter_next(r, &it, &item); i = i->next, got++) assign(r, act, i, item);
+    if (jv_failed(r)) return;
+    if (got < want) jv_fail(r, "not enough values to unpack (expected %zu, got %zu)", want, got);
+    else if (jiter_next(r, &it, &item)) jv_fail(r, "too many values to unpack (expected %zu)", want);
+}
+
+static void assign(struct render *r, struct activation *act, const struct node *to, struct jval v)
+{
+    struct jval *at;
+
+    if (to->type == NODE_TUPLE) {
+        unpack(r, act, to, v);
+        return;
+    }
+    at = slot_at(act, to->ref);
+    if (to->type == NODE_NAME) *at = v;
+    else if (at->kind == J_NAMESPACE) jdict_put(r, at->d, jv_str(to->attr), v);
+    else r->at = to->at, jv_fail(r, "cannot assign to an attribute of what is no namespace: '%.*s'", STR_ARG(to->name));
+}
+
+static void export(struct render *r, struct activation *act, const struct node *to)
+{
+    if (to->type == NODE_NAME) jdict_put(r, r->exported, jv_str(to->name), *slot_at(act, to->ref));
+    for (const struct node *i = to->list; i; i = i->next) export(r, act, i);
+}
+
+static void exec_set(struct render *r, struct activation *act, const struct node *n)
+{
+    struct jval v = eval(r, act, n->b);
+
+    if (jv_failed(r)) return;
+    assign(r, act, n->a, v);
+    if (n->exports) export(r, act, n->a);
+}
+
+/* ---- output ---- */
+
+static void emit(struct render *r, struct jval v)
+{
+    size_t before = r->out->n;
+
+    if (jv_failed(r)) return;
+    jtext_put_value(r->out, v);
+    if (r->out->n > r->max_output) jv_fail(r, "the text is longer than %zu bytes", r->max_output);
+    jv_step(r, (r->out->n - before) / 64);
+}
+
+/* What the statements write, as a text. */
+static struct jval capture(struct render *r, struct activation *act, const struct node *body, enum flow *flow)
+{
+    struct jtext text = { .r = r }, *out = r->out;
+
+    r->out = &text;
+    *flow = exec_list(r, act, body);
+    r->out = out;
+    return jtext_done(&text);
+}
+
+static enum flow exec_captured(struct render *r, struct activation *act, const struct node *n)
+{
+    struct jval text;
+    enum flow flow;
+
+    enter_frame(r, act, n->frame);
+    text = capture(r, act, n->list, &flow);
+    if (flow == FLOW_ON && n->b) {
+        const struct node *chain[64];
+        int depth = 0;
+        for (const struct node *f = n->b; f && depth < 64; f = f->a) chain[depth++] = f;
+        if (depth == 64) jv_fail(r, "more than 63 filters in a row");
+        while (depth > 0 && !jv_failed(r)) {
+            struct node one = *chain[--depth];
+            one.a = NULL;
+            text = eval_filter(r, act, &one, text);
+        }
+    }
+    if (flow == FLOW_ON && !jv_failed(r)) {
+        if (n->type == NODE_FILTER_BLOCK) emit(r, text);
+        else assign(r, act, n->a, text);
+        if (n->type == NODE_SET_BLOCK && n->exports) export(r, act, n->a);
+    }
+    leave_frame(act, n->frame);
+    return flow;
+}
+
+/* ---- loops ---- */
+
+struct loop_filter {             /* "for x in xs if ...": the test, item by item */
+    const struct node *n;
+    struct activation *act;
+};
+
+static bool next_filtered(struct render *r, struct jiter *it, struct jval *out)
+{
+    const struct loop_filter *f = it->extra;
+
+    if (!it->begun) enter_frame(r, f->act, f->n->test_frame);
+    it->begun = true;
+    while (jiter_source(r, it, out)) {
+        assign(r, f->act, f->n->d, *out);
+        if (jv_truth(r, eval(r, f->act, f->n->c)) && !jv_failed(r)) return true;
+    }
+    return false;
+}
+
+static struct jval filtered(struct render *r, struct activation *act, const struct node *n, struct jval over)
+{
+    struct loop_filter *f = jv_alloc(r, sizeof *f);
+    struct jval v;
+
+    *f = (struct loop_filter){ n, new_activation(r, n->test_fn, act) };
+    v = jiter_new(r, next_filtered, over, NULL);
+    v.iter->extra = f;
+    return v;
+}
+
+/* Goes through `over`; the loop object is there where the body looks at it. */
+static void run_loop(struct render *r, struct activation *act, const struct node *n, struct jval over, struct jloop *loop)
+{
+    bool none = true;
+    enum flow flow = FLOW_ON;
+    struct jiter it;
+    struct jval v;
+
+    if (n->c) over = filtered(r, act, n, over);
+    if (loop) jloop_init(r, loop, over);
+    else jiter_begin(r, &it, over);
+    while (flow != FLOW_BREAK && !jv_failed(r) && (loop ? jloop_next(r, loop, &v) : jiter_next(r, &it, &v))) {
+        assign(r, act, n->a, v);
+        if (loop) *slot_at(act, n->ref) = (struct jval){ .kind = J_LOOP, .loop = loop };
+        enter_frame(r, act, n->frame);
+        flow = exec_list(r, act, n->list);
+        if (flow == FLOW_ON) none = false;               /* as jinja2: an iteration that was left does not count */
+        r->at = n->at;
+    }
+    leave_frame(act, n->frame);
+    if (!none || jv_failed(r) || !n->other) return;
+    enter_frame(r, act, n->else_frame);
+    exec_list(r, act, n->other);
+    leave_frame(act, n->else_frame);
+}
+
+static struct jval run_recursive(struct render *r, struct activation *up, const struct node *n, struct jval over, int depth)
+{
+    struct activation *act = new_activation(r, n->fn, up);
+    struct jloop *loop = jv_alloc(r, sizeof *loop);
+    struct jtext text = { .r = r }, *out = r->out;
+
+    if (!jv_enter(r)) return over;
+    loop->recursive = n;
+    loop->act = up;
+    loop->depth0 = depth;
+    r->out = &text;
+    run_loop(r, act, n, over, loop);
+    r->out = out;
+    jv_leave(r);
+    return jtext_done(&text);
+}
+
+struct jval loop_call(struct render *r, const struct jloop *l, const struct jargs *a)
+{
+    if (!l->recursive) return jv_fail(r, "the loop must have the 'recursive' marker to be called");
+    if (a->n != 1 || a->n_kw) return jv_fail(r, "a loop is called with one thing to go through");
+    return run_recursive(r, l->act, l->recursive, a->v[0], l->depth0 + 1);
+}
+
+static void exec_for(struct render *r, struct activation *act, const struct node *n)
+{
+    struct jval over = eval(r, act, n->b);
+
+    if (jv_failed(r)) return;
+    r->at = n->at;
+    if (n->recursive) emit(r, run_recursive(r, act, n, over, 0));
+    else run_loop(r, act, n, over, n->extended ? jv_alloc(r, sizeof(struct jloop)) : NULL);
+}
+
+/* ---- macros ---- */
+
+static const struct jval *keyword(const struct jargs *a, struct str name)
+{
+    for (size_t i = 0; i < a->n_kw; i++)
+        if (str_eq(a->kw[i].key.s, name)) return &a->kw[i].value;
+    return NULL;
+}
+
+static bool is_param(const struct node *n, struct str name, size_t from)
+{
+    size_t i = 0;
+
+    for (const struct node *p = n->list2; p; p = p->next, i++)
+        if (i >= from && str_eq(p->name, name)) return true;
+    return false;
+}
+
+/* Named arguments that no parameter takes. */
+static void bind_rest(struct render *r, struct activation *act, const struct node *n, const struct jargs *a, size_t n_params)
+{
+    struct jval rest = jv_dict(r, 0), more;
+
+    for (size_t i = 0; i < a->n_kw; i++) {
+        struct str name = a->kw[i].key.s;
+        if (is_param(n, name, a->n)) continue;
+        if (n->caller.slot >= 0 && str_is(name, "caller")) continue;
+        if (n->kwargs.slot < 0) {
+            jv_fail(r, "macro '%.*s' takes no keyword argument '%.*s'", STR_ARG(n->name), STR_ARG(str_take(name, 60)));
+            return;
+        }
+        jdict_append(r, rest.d, a->kw[i].key, a->kw[i].value);
+    }
+    if (n->kwargs.slot >= 0) *slot_at(act, n->kwargs) = rest;
+    if (n->varargs.slot < 0) {
+        if (a->n > n_params)
+            jv_fail(r, "macro '%.*s' takes not more than %zu argument(s)", STR_ARG(n->name), n_params);
+        return;
+    }
+    more = jv_tuple(r, 0);
+    for (size_t i = n_params; i < a->n; i++) jlist_push(r, more.l, a->v[i]);
+    *slot_at(act, n->varargs) = more;
+}
+
+static void bind_params(struct render *r, struct activation *act, const struct node *n, const struct jargs *a)
+{
+    const struct jval *v;
+    size_t i = 0;
+
+    for (const struct node *p = n->list2; p; p = p->next, i++) {
+        v = i < a->n ? &a->v[i] : keyword(a, p->name);
+        slot_at(act, p->ref)->kind = J_MISSING;
+        if (v) *slot_at(act, p->ref) = *v;
+    }
+    if (n->caller.slot >= 0) {
+        v = keyword(a, STR("caller"));
+        *slot_at(act, n->caller) = v && v->kind != J_NONE ? *v : jv_undef(r, "No caller defined");
+    }
+    bind_rest(r, act, n, a, i);
+}
+
+struct jval macro_call(struct render *r, const struct jmacro *m, const struct jargs *a)
+{
+    const struct node *n = m->n;
+    struct activation *act = new_activation(r, n->fn, m->up);
+    struct jval text = jv_none();
+    enum flow flow;
+
+    if (!jv_enter(r)) return text;
+    bind_params(r, act, n, a);
+    enter_frame(r, act, n->frame);
+    for (const struct node *p = n->list2; p && !jv_failed(r); p = p->next) {
+        struct jval *at = slot_at(act, p->ref);
+        if (at->kind != J_MISSING) continue;
+        *at = p->a ? eval(r, act, p->a) : jv_undef(r, "parameter '%.*s' was not provided", STR_ARG(p->name));
+    }
+    if (!jv_failed(r)) text = capture(r, act, n->list, &flow);
+    jv_leave(r);
+    return text;
+}
+
+static struct jval new_macro(struct render *r, struct activation *act, const struct node *n)
+{
+    struct jmacro *m = jv_alloc(r, sizeof *m);
+
+    *m = (struct jmacro){ n, act };
+    return (struct jval){ .kind = J_MACRO, .macro = m };
+}
+
+static void exec_macro(struct render *r, struct activation *act, const struct node *n)
+{
+    struct jval m = new_macro(r, act, n);
+
+    *slot_at(act, n->ref) = m;
+    if (n->exports) jdict_put(r, r->exported, jv_str(n->name), m);
+}
+
+static void exec_call_block(struct render *r, struct activation *act, const struct node *n)
+{
+    struct jval caller = new_macro(r, act, n), f, dict;
+    struct jargs a = { 0 };
+
+    if (!n->a) {                                         /* {% generation %} */
+        emit(r, value_call(r, caller, &a));
+        return;
+    }
+    f = eval(r, act, n->a->a);
+    a = eval_args(r, act, n->a);
+    r->at = n->at;
+    dict = jv_dict(r, a.n_kw + 1);
+    for (size_t i = 0; i < a.n_kw; i++) jdict_append(r, dict.d, a.kw[i].key, a.kw[i].value);
+    jdict_append(r, dict.d, jv_str(STR("caller")), caller);
+    a.kw = dict.d->e;
+    a.n_kw = dict.d->n;
+    if (!jv_failed(r)) emit(r, value_call(r, f, &a));
+}
+
+/* ---- statements ---- */
+
+static enum flow exec_if(struct render *r, struct activation *act, const struct node *n)
+{
+    if (jv_truth(r, eval(r, act, n->a))) return exec_list(r, act, n->list);
+    for (const struct node *i = n->list2; i && !jv_failed(r); i = i->next)
+        if (jv_truth(r, eval(r, act, i->a))) return exec_list(r, act, i->list);
+    return exec_list(r, act, n->other);
+}
+
+static enum flow exec_with(struct render *r, struct activation *act, const struct node *n)
+{
+    enum flow flow;
+
+    enter_frame(r, act, n->frame);
+    for (const struct node *i = n->list2; i && !jv_failed(r); i = i->next) assign(r, act, i->a, eval(r, act, i->b));
+    flow = exec_list(r, act, n->list);
+    leave_frame(act, n->frame);
+    return flow;
+}
+
+static enum flow exec_block(struct render *r, struct activation *act, const struct node *n)
+{
+    enum flow flow;
+
+    if (!n->scoped) act = new_activation(r, n->fn, NULL);
+    enter_frame(r, act, n->frame);
+    flow = exec_list(r, act, n->list);
+    leave_frame(act, n->frame);
+    return flow;
+}
+
+static enum flow exec(struct render *r, struct activation *act, const struct node *n)
+{
+    r->at = n->at;
+    switch (n->type) {
+    case NODE_DATA: emit(r, n->value); break;
+    case NODE_OUTPUT: emit(r, eval(r, act, n->a)); break;
+    case NODE_SET: exec_set(r, act, n); break;
+    case NODE_IF: return exec_if(r, act, n);
+    case NODE_FOR: exec_for(r, act, n); break;
+    case NODE_MACRO: exec_macro(r, act, n); break;
+    case NODE_CALL_BLOCK: exec_call_block(r, act, n); break;
+    case NODE_SET_BLOCK:
+    case NODE_FILTER_BLOCK: return exec_captured(r, act, n);
+    case NODE_WITH: return exec_with(r, act, n);
+    case NODE_BLOCK: return exec_block(r, act, n);
+    case NODE_BREAK: return FLOW_BREAK;
+    case NODE_CONTINUE: return FLOW_CONTINUE;
+    default: break;
+    }
+    return FLOW_ON;
+}
+
+static enum flow exec_list(struct render *r, struct activation *act, const struct node *n)
+{
+    enum flow flow = FLOW_ON;
+
+    if (!n || !jv_enter(r)) return flow;
+    for (; n && flow == FLOW_ON && jv_step(r, 1); n = n->next) flow = exec(r, act, n);
+    jv_leave(r);
+    return flow;
+}
+
+void eval_template(struct render *r)
+{
+    const struct node *root = r->t->root;
+    struct activation *act = new_activation(r, r->t->fn, NULL);
+
+    enter_frame(r, act, root->frame);
+    exec_list(r, act, root->list);
+}

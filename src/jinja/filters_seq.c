@@ -1,0 +1,420 @@
+/* filters_seq.c - filters over sequences. */
+#include "jinja/builtins.h"
+#include "jinja/iter.h"
+#include "jinja/render.h"
+
+#define FILTER(name) static struct jval f_##name(struct render *r, struct jval v, const struct jargs *a)
+
+static bool no_args(struct render *r, const struct jargs *a, const char *what)
+{
+    if (a->n + a->n_kw == 0) return true;
+    jv_fail(r, "the filter %s takes no arguments", what);
+    return false;
+}
+
+static struct jval ignore_case(struct render *r, struct jval v) { return v.kind == J_STR ? text_lower(r, v.s) : v; }
+
+static bool flag(struct render *r, struct jval v) { return jv_given(v) && jv_truth(r, v); }
+
+/* ---- ends ---- */
+
+FILTER(first)
+{
+    struct jiter it;
+    struct jval item;
+
+    if (!no_args(r, a, "first") || !jiter_begin(r, &it, v)) return v;
+    return jiter_next(r, &it, &item) ? item : jv_undef(r, "No first item, sequence was empty.");
+}
+
+FILTER(last)
+{
+    struct jval none = jv_undef(r, "No last item, sequence was empty."), item;
+    struct jiter it;
+    bool can;
+
+    if (!no_args(r, a, "last")) return v;
+    if (jv_is_undef(v)) return none;
+    if (v.kind == J_STR) return v.s.n ? attr_item(r, v, jv_int(-1)) : none;
+    v = jv_reversed(r, v, &can);
+    if (!can) return jv_fail(r, "'%s' object is not reversible", jv_type(v));
+    jiter_begin(r, &it, v);
+    return jiter_next(r, &it, &item) ? item : none;
+}
+
+FILTER(random)
+{
+    struct jval none = jv_undef(r, "No random item, sequence was empty.");
+    size_t n;
+
+    if (!no_args(r, a, "random") || !jv_len(r, v, &n)) return v;
+    if (n == 0) return none;
+    r->dice = r->dice * 6364136223846793005u + 1442695040888963407u;
+    return attr_item(r, v, jv_int((int64_t)((r->dice >> 33) % n)));
+}
+
+FILTER(length)
+{
+    size_t n;
+    return no_args(r, a, "length") && jv_len(r, v, &n) ? jv_int((int64_t)n) : v;
+}
+
+FILTER(list) { return no_args(r, a, "list") ? jv_to_list(r, v) : v; }
+
+FILTER(reverse)
+{
+    struct jval list;
+    bool can;
+
+    if (!no_args(r, a, "reverse")) return v;
+    if (v.kind == J_STR) return attr_slice(r, v, jv_none(), jv_none(), jv_int(-1));
+    list = jv_reversed(r, v, &can);
+    if (can) return list;
+    list = jv_to_list(r, v);
+    return attr_slice(r, list, jv_none(), jv_none(), jv_int(-1));
+}
+
+FILTER(join)
+{
+    static const char *const names[] = { "d", "attribute", NULL };
+    struct jtext t = { .r = r };
+    struct jval arg[2], item;
+    struct jiter it;
+    struct str between = STR("");
+
+    if (!jargs_take(r, a, "join", names, 0, arg) || !jiter_begin(r, &it, v)) return v;
+    if (jv_given(arg[0])) between = jv_text(r, arg[0]);
+    for (bool first = true; jiter_next(r, &it, &item); first = false) {
+        if (!first) jtext_add(&t, between);
+        jtext_put_value(&t, attr_path(r, item, arg[1], jv_none()));
+    }
+    return jtext_done(&t);
+}
+
+/* ---- sorting ---- */
+
+struct keyed {
+    struct jval key, value;
+};
+
+static void merge(struct render *r, struct keyed *v, struct keyed *tmp, size_t mid, size_t n, bool reverse)
+{
+    size_t i = 0, j = mid;
+
+    for (size_t k = 0; k < n; k++) {
+        bool right = i == mid;
+        if (!right && j < n) right = reverse ? jv_less(r, v[i].key, v[j].key) : jv_less(r, v[j].key, v[i].key);
+        tmp[k] = right ? v[j++] : v[i++];
+    }
+    memcpy(v, tmp, n * sizeof *v);
+}
+
+static void sort(struct render *r, struct keyed *v, struct keyed *tmp, size_t n, bool reverse)
+{
+    if (n < 2 || !jv_step(r, n / 8 + 1)) return;
+    sort(r, v, tmp, n / 2, reverse);
+    sort(r, v + n / 2, tmp, n - n / 2, reverse);
+    merge(r, v, tmp, n / 2, n, reverse);
+}
+
+/* list, in the order of keys: keys.l has one for each. */
+static struct jval sorted(struct render *r, struct jval list, struct jval keys, bool reverse)
+{
+    struct jval out = jv_list(r, list.l->n);
+    size_t n = list.l->n;
+    struct keyed *v;
+
+    if (jv_failed(r) || !jv_room(r, 2 * n * sizeof *v)) return out;
+    v = jv_alloc(r, (2 * n + 1) * sizeof *v);
+    for (size_t i = 0; i < n; i++) v[i] = (struct keyed){ keys.l->v[i], list.l->v[i] };
+    sort(r, v, v + n, n, reverse);
+    for (size_t i = 0; i < n; i++) jlist_push(r, out.l, v[i].value);
+    return out;
+}
+
+/* "a,b.c": the values of several attributes, as a list. */
+static struct jval multi_key(struct render *r, struct jval item, struct jval attr, bool case_sensitive)
+{
+    struct jval key = jv_list(r, 1), part = attr;
+    struct str rest = attr.s;
+
+    for (;;) {
+        ptrdiff_t comma = attr.kind == J_STR ? str_find(rest, STR(",")) : -1;
+        struct jval v;
+        if (attr.kind == J_STR) part = jv_str(comma < 0 ? rest : str_take(rest, (size_t)comma));
+        v = attr_path(r, item, part, jv_none());
+        jlist_push(r, key.l, case_sensitive ? v : ignore_case(r, v));
+        if (comma < 0 || jv_failed(r)) return key;
+        rest = str_skip(rest, (size_t)comma + 1);
+    }
+}
+
+FILTER(sort)
+{
+    static const char *const names[] = { "reverse", "case_sensitive", "attribute", NULL };
+    struct jval arg[3], list, keys;
+
+    if (!jargs_take(r, a, "sort", names, 0, arg)) return v;
+    list = jv_to_list(r, v);
+    keys = jv_list(r, list.l->n);
+    if (!jv_given(arg[2])) arg[2] = jv_none();
+    for (size_t i = 0; i < list.l->n; i++) jlist_push(r, keys.l, multi_key(r, list.l->v[i], arg[2], flag(r, arg[1])));
+    return sorted(r, list, keys, flag(r, arg[0]));
+}
+
+FILTER(dictsort)
+{
+    static const char *const names[] = { "case_sensitive", "by", "reverse", NULL };
+    struct jval arg[3], list, keys;
+    bool by_value;
+
+    if (!jargs_take(r, a, "dictsort", names, 0, arg)) return v;
+    by_value = jv_given(arg[1]) && arg[1].kind == J_STR && str_is(arg[1].s, "value");
+    if (jv_given(arg[1]) && !by_value && !(arg[1].kind == J_STR && str_is(arg[1].s, "key")))
+        return jv_fail(r, "You can only sort by either \"key\" or \"value\"");
+    if (jv_is_undef(v)) return jv_fail_undef(r, v);
+    if (v.kind != J_DICT) return jv_fail(r, "'%s' object has no attribute 'items'", jv_type(v));
+    list = jv_list(r, v.d->n);
+    keys = jv_list(r, v.d->n);
+    for (size_t i = 0; i < v.d->n; i++) {
+        struct jval key = by_value ? v.d->e[i].value : v.d->e[i].key;
+        jlist_push(r, list.l, jv_tuple2(r, v.d->e[i].key, v.d->e[i].value));
+        jlist_push(r, keys.l, flag(r, arg[0]) ? key : ignore_case(r, key));
+    }
+    return sorted(r, list, keys, flag(r, arg[2]));
+}
+
+FILTER(groupby)
+{
+    static const char *const names[] = { "attribute", "default", "case_sensitive", NULL };
+    struct jval arg[3], list, keys, sorted_keys, out, group = { 0 };
+    bool exact;
+
+    if (!jargs_take(r, a, "groupby", names, 1, arg)) return v;
+    exact = flag(r, arg[2]);
+    list = jv_to_list(r, v);
+    keys = jv_list(r, list.l->n);
+    for (size_t i = 0; i < list.l->n; i++) {
+        struct jval key = attr_path(r, list.l->v[i], arg[0], arg[1]);
+        jlist_push(r, keys.l, exact ? key : ignore_case(r, key));
+    }
+    list = sorted(r, list, keys, false);
+    sorted_keys = sorted(r, keys, keys, false);
+    out = jv_list(r, 8);
+    for (size_t i = 0; i < list.l->n && !jv_failed(r); i++) {
+        if (i == 0 || !jv_equal(r, sorted_keys.l->v[i], sorted_keys.l->v[i - 1])) {
+            group = jv_list(r, 4);
+            jlist_push(r, out.l, jv_tuple2(r, exact ? sorted_keys.l->v[i] : attr_path(r, list.l->v[i], arg[0], arg[1]), group));
+            out.l->v[out.l->n - 1].flags = JV_GROUP;
+        }
+        jlist_push(r, group.l, list.l->v[i]);
+    }
+    return out;
+}
+
+static struct jval extreme(struct render *r, struct jval v, const struct jargs *a, bool max)
+{
+    static const char *const names[] = { "case_sensitive", "attribute", NULL };
+    struct jval arg[2], item, best = { .kind = J_MISSING }, best_key = best;
+    struct jiter it;
+
+    if (!jargs_take(r, a, max ? "max" : "min", names, 0, arg) || !jiter_begin(r, &it, v)) return v;
+    while (jiter_next(r, &it, &item)) {
+        struct jval key = attr_path(r, item, arg[1], jv_none());
+        if (!flag(r, arg[0])) key = ignore_case(r, key);
+        if (best.kind != J_MISSING && !(max ? jv_compare(r, key, best_key, ">") > 0 : jv_compare(r, key, best_key, "<") < 0))
+            continue;
+        best = item;
+        best_key = key;
+    }
+    return best.kind == J_MISSING ? jv_undef(r, "No aggregated item, sequence was empty.") : best;
+}
+
+FILTER(min) { return extreme(r, v, a, false); }
+FILTER(max) { return extreme(r, v, a, true); }
+
+FILTER(sum)
+{
+    static const char *const names[] = { "attribute", "start", NULL };
+    struct jval arg[2], item, sum;
+    struct jiter it;
+
+    if (!jargs_take(r, a, "sum", names, 0, arg) || !jiter_begin(r, &it, v)) return v;
+    sum = jv_given(arg[1]) ? arg[1] : jv_int(0);
+    if (sum.kind == J_STR) return jv_fail(r, "sum() can't sum strings [use ''.join(seq) instead]");
+    while (jiter_next(r, &it, &item)) sum = op_add(r, sum, attr_path(r, item, arg[0], jv_none()));
+    return sum;
+}
+
+/* ---- generators ---- */
+
+static struct jargs rest_of(const struct jargs *a, size_t from)
+{
+    struct jargs rest = *a;
+
+    if (from > rest.n) from = rest.n;
+    rest.v += from;
+    rest.n -= from;
+    return rest;
+}
+
+static const struct jval *keyword(const struct jargs *a, const char *name)
+{
+    for (size_t i = 0; i < a->n_kw; i++)
+        if (str_is(a->kw[i].key.s, name)) return &a->kw[i].value;
+    return NULL;
+}
+
+static bool next_map(struct render *r, struct jiter *it, struct jval *out)
+{
+    const struct jval *attr = it->args->n ? NULL : keyword(it->args, "attribute"), *otherwise = keyword(it->args, "default");
+    struct jargs rest = rest_of(it->args, 1);
+    const struct jfilter *f;
+    struct jval name;
+
+    if (!it->begun && !jv_truth(r, it->src0)) return false;
+    it->begun = true;
+    if (attr && it->args->n_kw > (otherwise ? 2u : 1u)) return jv_fail(r, "map: an unexpected keyword argument"), false;
+    if (!attr && !it->args->n) return jv_fail(r, "map requires a filter argument"), false;
+    if (!jiter_source(r, it, out)) return false;
+    if (attr) {
+        *out = attr_path(r, *out, *attr, otherwise ? *otherwise : jv_none());
+        return true;
+    }
+    name = it->args->v[0];
+    f = name.kind == J_STR ? filter_find(name.s) : NULL;
+    if (!f) return jv_fail(r, "No filter named %.*s", STR_ARG(str_take(jv_repr(r, name), 60))), false;
+    *out = f->call(r, *out, &rest);
+    return true;
+}
+
+static bool selected(struct render *r, struct jiter *it, struct jval item)
+{
+    struct jargs rest = rest_of(it->args, it->by_attr ? 2 : 1);
+    const struct jfilter *test;
+    struct jval name;
+
+    if (it->by_attr) item = attr_path(r, item, it->args->v[0], jv_none());
+    if (it->args->n <= it->by_attr) return jv_truth(r, item) != it->negated;
+    name = it->args->v[it->by_attr];
+    test = name.kind == J_STR ? test_find(name.s) : NULL;
+    if (!test) return jv_fail(r, "No test named %.*s", STR_ARG(str_take(jv_repr(r, name), 60))), false;
+    return test_true(r, test, item, &rest) != it->negated;
+}
+
+static bool next_select(struct render *r, struct jiter *it, struct jval *out)
+{
+    if (!it->begun && !jv_truth(r, it->src0)) return false;
+    it->begun = true;
+    if (it->by_attr && !it->args->n) return jv_fail(r, "Missing parameter for attribute name"), false;
+    while (jiter_source(r, it, out)) {
+        if (selected(r, it, *out)) return true;
+        if (jv_failed(r)) return false;
+    }
+    return false;
+}
+
+static struct jval generator(struct render *r, struct jval v, const struct jargs *a, bool negated, bool by_attr)
+{
+    struct jval g = jiter_new(r, next_select, v, a);
+
+    g.iter->negated = negated;
+    g.iter->by_attr = by_attr;
+    return g;
+}
+
+FILTER(map) { return jiter_new(r, next_map, v, a); }
+FILTER(select) { return generator(r, v, a, false, false); }
+FILTER(reject) { return generator(r, v, a, true, false); }
+FILTER(selectattr) { return generator(r, v, a, false, true); }
+FILTER(rejectattr) { return generator(r, v, a, true, true); }
+
+static bool next_unique(struct render *r, struct jiter *it, struct jval *out)
+{
+    static const char *const names[] = { "case_sensitive", "attribute", NULL };
+    struct jval arg[2], key;
+
+    if (!jargs_take(r, it->args, "unique", names, 0, arg)) return false;
+    if (!it->begun) it->src = jv_list(r, 8);             /* keys seen */
+    it->begun = true;
+    while (jiter_source(r, it, out)) {
+        key = attr_path(r, *out, arg[1], jv_none());
+        if (!flag(r, arg[0])) key = ignore_case(r, key);
+        if (!jv_hashable(key)) return jv_fail(r, "unhashable type: '%s'", jv_type(key)), false;
+        jv_step(r, it->src.l->n / 4);
+        if (jv_contains(r, it->src, key)) continue;
+        jlist_push(r, it->src.l, key);
+        return true;
+    }
+    return false;
+}
+
+FILTER(unique) { return jiter_new(r, next_unique, v, a); }
+
+static bool next_batch(struct render *r, struct jiter *it, struct jval *out)
+{
+    static const char *const names[] = { "linecount", "fill_with", NULL };
+    struct jval arg[2], item;
+    int64_t n;
+
+    if (!jargs_take(r, it->args, "batch", names, 1, arg) || !jarg_int(r, arg[0], 1, &n)) return false;
+    *out = jv_list(r, 8);
+    if (it->begun) jlist_push(r, out->l, it->src);       /* read ahead */
+    it->begun = false;
+    while (jiter_source(r, it, &item)) {
+        if ((int64_t)out->l->n == n) {
+            it->src = item;
+            it->begun = true;
+            return true;
+        }
+        jlist_push(r, out->l, item);
+    }
+    if (out->l->n == 0) return false;
+    while (jv_some(arg[1]) && (int64_t)out->l->n < n && jv_step(r, 1)) jlist_push(r, out->l, arg[1]);
+    return true;
+}
+
+FILTER(batch) { return jiter_new(r, next_batch, v, a); }
+
+static bool next_slice(struct render *r, struct jiter *it, struct jval *out)
+{
+    static const char *const names[] = { "slices", "fill_with", NULL };
+    struct jval arg[2];
+    int64_t slices, n, k = (int64_t)it->at, extra, from, to;
+
+    if (!jargs_take(r, it->args, "slice", names, 1, arg) || !jarg_int(r, arg[0], 1, &slices)) return false;
+    if (!it->begun) it->src = jv_to_list(r, it->src0);
+    it->begun = true;
+    n = (int64_t)it->src.l->n;
+    if (slices == 0) return jv_fail(r, "integer division or modulo by zero"), false;
+    if (k >= slices) return false;
+    extra = n % slices;
+    from = k * (n / slices) + (k < extra ? k : extra);
+    to = from + n / slices + (k < extra);
+    *out = attr_slice(r, it->src, jv_int(from), jv_int(to), jv_none());
+    if (jv_some(arg[1]) && k >= extra) jlist_push(r, out->l, arg[1]);
+    it->at++;
+    return true;
+}
+
+FILTER(slice) { return jiter_new(r, next_slice, v, a); }
+
+static bool next_item(struct render *r, struct jiter *it, struct jval *out)
+{
+    if (jv_is_undef(it->src0)) return false;
+    if (it->src0.kind != J_DICT) return jv_fail(r, "Can only get item pairs from a mapping."), false;
+    if (it->at >= it->src0.d->n) return false;
+    *out = jv_tuple2(r, it->src0.d->e[it->at].key, it->src0.d->e[it->at].value);
+    it->at++;
+    return true;
+}
+
+FILTER(items) { return no_args(r, a, "items") ? jiter_new(r, next_item, v, a) : v; }
+
+const struct jfilter filters_seq[] = {
+    { "first", f_first }, { "last", f_last }, { "random", f_random }, { "length", f_length }, { "count", f_length },
+    { "list", f_list }, { "reverse", f_reverse }, { "join", f_join }, { "sort", f_sort }, { "dictsort", f_dictsort },
+    { "groupby", f_groupby }, { "min", f_min }, { "max", f_max }, { "sum", f_sum }, { "map", f_map },
+    { "select", f_select }, { "reject", f_reject }, { "selectattr", f_selectattr }, { "rejectattr", f_rejectattr },
+    { "unique", f_unique }, { "batch", f_batch }, { "slice", f_slice }, { "items", f_items }, { NULL, NULL }
+};

@@ -1,0 +1,190 @@
+#include "jinja/jinja.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "jinja/builtins.h"
+#include "jinja/parse.h"
+#include "jinja/render.h"
+#include "jinja/scope.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define MAX_STEPS  UINT64_C(20000000)
+#define MAX_BYTES  ((size_t)256 << 20)
+#define MAX_OUTPUT ((size_t)64 << 20)
+
+/* ---- templates ---- */
+
+static int read_source(struct jinja *t, struct str source, struct err *e)
+{
+    ptrdiff_t bad = utf8_bad(source);
+
+    if (source.n > JINJA_MAX_SOURCE)
+        return err_set(e, E_FORMAT, "%s: %zu bytes, but a template has at most %u", t->name, source.n, JINJA_MAX_SOURCE);
+    t->source = lex_source(&t->arena, source);
+    if (bad >= 0) return lex_error(source, t->name, (uint32_t)bad, e, "a byte that is not UTF-8");
+    return OK;
+}
+
+int jinja_open(struct jinja **out, struct str source, const char *name, struct err *e)
+{
+    struct jinja *t = mem_new(struct jinja);
+    struct arena tokens = { 0 };
+    struct parser p = { .arena = &t->arena, .e = e };
+    struct scoping s = { .arena = &t->arena, .e = e };
+    int rc;
+
+    t->name = mem_strdup(name ? name : "template");
+    if ((rc = read_source(t, source, e)) != OK) goto out;
+    s.source = p.source = t->source;
+    s.name = p.name = t->name;
+    if ((rc = lex(&t->arena, t->source, t->name, &p.tokens, e)) != OK) goto out;
+    if ((rc = parse_template(&p, &t->root)) != OK) goto out;
+    if ((rc = scope_template(&s, t->root, &t->fn)) != OK) goto out;
+    t->asked = s.asked.v;
+    t->n_asked = s.asked.n;
+    *out = t;
+    t = NULL;
+out:
+    arena_release(&tokens);
+    jinja_close(t);
+    return rc;
+}
+
+void jinja_close(struct jinja *t)
+{
+    if (!t) return;
+    arena_release(&t->arena);
+    mem_free(t->name);
+    mem_free(t);
+}
+
+bool jinja_mentions(const struct jinja *t, const char *name)
+{
+    for (size_t i = 0; i < t->n_asked; i++)
+        if (str_is(t->asked[i], name)) return true;
+    return false;
+}
+
+/* ---- a rendering's bounds and failures ---- */
+
+bool jv_failed(const struct render *r) { return r->failed; }
+
+struct jval jv_fail(struct render *r, const char *fmt, ...)
+{
+    char text[400];
+    va_list ap;
+
+    if (r->failed) return jv_none();
+    r->failed = true;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    text[strlen(text) - (size_t)utf8_partial(str_c(text))] = 0;
+    lex_error(r->t->source, r->t->name, r->at, r->e, "%s", text);
+    return jv_none();
+}
+
+struct jval jv_fail_undef(struct render *r, struct jval v)
+{
+    if (!v.u) return jv_fail(r, "an undefined value is used");
+    return jv_fail(r, "%.*s", STR_ARG(v.u->what));
+}
+
+bool jv_step(struct render *r, size_t n)
+{
+    if (r->failed) return false;
+    if (n >= r->steps_left) {
+        jv_fail(r, "it takes more steps than a template may");
+        return false;
+    }
+    r->steps_left -= n;
+    return true;
+}
+
+bool jv_room(struct render *r, size_t n)
+{
+    if (n <= r->max_bytes && r->arena.used_bytes <= r->max_bytes - n) return true;
+    jv_fail(r, "it takes more than %zu MiB of memory", r->max_bytes >> 20);
+    return false;
+}
+
+void *jv_alloc(struct render *r, size_t n)
+{
+    if (r->arena.used_bytes > r->max_bytes) jv_room(r, n);
+    return arena_alloc(&r->arena, n);
+}
+
+bool jv_enter(struct render *r)
+{
+    if (r->failed) return false;
+    if (r->depth >= JINJA_MAX_DEPTH) {
+        jv_fail(r, "more than %d things inside each other", JINJA_MAX_DEPTH);
+        return false;
+    }
+    r->depth++;
+    return true;
+}
+
+void jv_leave(struct render *r) { r->depth--; }
+
+/* ---- rendering ---- */
+
+static bool set_now(struct render *r, const json_t *vars)
+{
+    const json_t *v = json_object_get(vars, "strftime_now");
+    struct tm t = { .tm_isdst = -1 };
+    time_t now;
+
+    if (json_is_string(v)) {
+        const char *s = json_string_value(v);
+        if (sscanf(s, "%d-%d-%d%*1[ T]%d:%d:%d", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour, &t.tm_min, &t.tm_sec) < 3)
+            return false;
+        t.tm_year -= 1900;
+        t.tm_mon -= 1;
+        now = timegm(&t);                                /* the day of the week and of the year */
+        return gmtime_r(&now, &r->now) != NULL;
+    }
+    now = time(NULL);
+    return localtime_r(&now, &r->now) != NULL;
+}
+
+static void load_vars(struct render *r, const json_t *vars)
+{
+    struct jval dict = jv_dict(r, json_object_size(vars));
+    const char *key;
+    json_t *v;
+
+    r->vars = dict.d;
+    r->exported = jv_dict(r, 0).d;
+    json_object_foreach((json_t *)vars, key, v) {
+        if (!strcmp(key, "strftime_now") && json_is_string(v)) continue;
+        jdict_append(r, dict.d, jv_str(str_c(key)), json_load(r, v));
+    }
+}
+
+int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_limits *limits, struct buf *out,
+                 struct err *e)
+{
+    struct jinja_limits l = limits ? *limits : (struct jinja_limits){ 0 };
+    struct render r = { .t = t, .steps_left = l.max_steps ? l.max_steps : MAX_STEPS,
+                        .max_bytes = l.max_bytes ? l.max_bytes : MAX_BYTES,
+                        .max_output = l.max_output ? l.max_output : MAX_OUTPUT, .dice = clock_ns() };
+    struct jtext text = { .r = &r };
+    struct err own;
+    int rc = OK;
+
+    r.e = e ? e : &own;
+    r.out = &text;
+    if (!json_is_object(vars)) return err_set(e, E_INVALID, "%s: the variables are not an object", t->name);
+    if (!set_now(&r, vars))
+        return err_set(e, E_INVALID, "%s: strftime_now is not a time as \"2026-01-31 23:59:59\"", t->name);
+    load_vars(&r, vars);
+    eval_template(&r);
+    if (r.failed) rc = r.e->code;
+    else buf_put_str(out, str_of(text.p, text.n));
+    arena_release(&r.arena);
+    return rc;
+}

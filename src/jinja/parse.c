@@ -1,0 +1,422 @@
+#include "jinja/parse.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { MAX_NESTING = 150, MAX_TREE = 500 };
+
+/* ---- tokens ---- */
+
+const struct token *parse_cur(const struct parser *p) { return &p->tokens.v[p->at]; }
+
+const struct token *parse_look(const struct parser *p)
+{
+    return &p->tokens.v[p->at + 1 < p->tokens.n ? p->at + 1 : p->tokens.n - 1];
+}
+
+void parse_next(struct parser *p)
+{
+    if (p->at + 1 < p->tokens.n) p->at++;
+}
+
+bool parse_is_op(const struct token *t, const char *op) { return t->type == TOK_OP && str_is(t->text, op); }
+bool parse_is_name(const struct token *t, const char *name) { return t->type == TOK_NAME && str_is(t->text, name); }
+
+bool parse_skip_op(struct parser *p, const char *op)
+{
+    if (!parse_is_op(parse_cur(p), op)) return false;
+    parse_next(p);
+    return true;
+}
+
+bool parse_skip_name(struct parser *p, const char *name)
+{
+    if (!parse_is_name(parse_cur(p), name)) return false;
+    parse_next(p);
+    return true;
+}
+
+void parse_fail(struct parser *p, uint32_t at, const char *fmt, ...)
+{
+    char text[400];
+    va_list ap;
+
+    if (p->rc != OK) return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    p->rc = lex_error(p->source, p->name, at, p->e, "%s", text);
+    p->at = p->tokens.n - 1;
+}
+
+static const char *describe(const struct token *t, char out[64])
+{
+    if (t->type == TOK_EOF) return "the end of the template";
+    if (t->type == TOK_DATA) return "text";
+    snprintf(out, 64, "'%.*s'", STR_ARG(str_take(t->text, 40)));
+    return out;
+}
+
+void parse_expect_op(struct parser *p, const char *op)
+{
+    char got[64];
+
+    if (!parse_skip_op(p, op))
+        parse_fail(p, parse_cur(p)->at, "expected '%s', got %s", op, describe(parse_cur(p), got));
+}
+
+struct str parse_expect_name(struct parser *p)
+{
+    const struct token *t = parse_cur(p);
+    char got[64];
+
+    if (t->type == TOK_NAME) {
+        parse_next(p);
+        return t->text;
+    }
+    parse_fail(p, t->at, "expected a name, got %s", describe(t, got));
+    return STR("");
+}
+
+static void expect_end(struct parser *p)
+{
+    char got[64];
+
+    if (parse_cur(p)->type == TOK_BLOCK_END) parse_next(p);
+    else parse_fail(p, parse_cur(p)->at, "expected the end of the tag '%%}', got %s", describe(parse_cur(p), got));
+}
+
+bool parse_enter(struct parser *p)
+{
+    if (++p->depth <= MAX_NESTING) return true;
+    parse_fail(p, parse_cur(p)->at, "more than %d things inside each other", MAX_NESTING);
+    p->depth--;
+    return false;
+}
+
+/* ---- nodes ---- */
+
+static void deepen(struct parser *p, struct node *n, const struct node *child)
+{
+    if (!child || child->depth < n->depth) return;
+    n->depth = (uint16_t)(child->depth + 1);
+    if (n->depth > MAX_TREE) parse_fail(p, n->at, "an expression of more than %d operations in a row", MAX_TREE);
+}
+
+struct node *parse_node(struct parser *p, enum node_type type, uint32_t at, struct node *a, struct node *b)
+{
+    struct node *n = arena_new(p->arena, struct node);
+
+    n->type = type;
+    n->at = at;
+    n->a = a;
+    n->b = b;
+    n->ref.slot = n->caller.slot = n->kwargs.slot = n->varargs.slot = -1;
+    deepen(p, n, a);
+    deepen(p, n, b);
+    return n;
+}
+
+struct node **parse_append(struct node *owner, struct node **tail, struct node *item)
+{
+    *tail = item;
+    if (owner && item->depth >= owner->depth && owner->depth < UINT16_MAX - 1) owner->depth = (uint16_t)(item->depth + 1);
+    return &item->next;
+}
+
+/* ---- bodies ---- */
+
+static struct node *parse_statement(struct parser *p);
+
+static bool at_end_of(const struct parser *p, const char *ends)
+{
+    struct str words = str_c(ends), name = parse_cur(p)->text;
+
+    if (parse_cur(p)->type != TOK_NAME) return false;
+    while (words.n) {
+        ptrdiff_t space = str_find(words, STR(" "));
+        size_t n = space < 0 ? words.n : (size_t)space;
+        if (str_eq(str_take(words, n), name)) return true;
+        words = str_skip(words, n + 1);
+    }
+    return false;
+}
+
+/* Text and tags up to one of the names in `ends` (words; NULL: to the end), which is left as the current token. */
+static struct node *parse_body(struct parser *p, const char *ends)
+{
+    struct node *first = NULL, **tail = &first, *n;
+
+    while (p->rc == OK && parse_cur(p)->type != TOK_EOF) {
+        const struct token *t = parse_cur(p);
+        parse_next(p);
+        if (t->type == TOK_DATA) {
+            n = parse_node(p, NODE_DATA, t->at, NULL, NULL);
+            n->value = jv_str(t->text);
+        } else if (t->type == TOK_VAR_BEGIN) {
+            n = parse_node(p, NODE_OUTPUT, t->at, parse_tuple(p, true, NULL, false), NULL);
+            if (parse_cur(p)->type != TOK_VAR_END) {
+                char got[64];
+                parse_fail(p, parse_cur(p)->at, "expected '}}', got %s", describe(parse_cur(p), got));
+            }
+            parse_next(p);
+        } else {
+            if (ends && at_end_of(p, ends)) return first;
+            n = parse_statement(p);
+            expect_end(p);
+        }
+        while (*tail) tail = &(*tail)->next;             /* print gives several */
+        *tail = n;
+    }
+    return first;
+}
+
+/* The rest of an opening tag, and its body; `drop`: the closing name is read too. */
+static struct node *parse_inside(struct parser *p, const char *ends, bool drop)
+{
+    uint32_t at = parse_cur(p)->at;
+    struct node *body;
+
+    parse_skip_op(p, ":");
+    expect_end(p);
+    if (!parse_enter(p)) return NULL;
+    body = parse_body(p, ends);
+    p->depth--;
+    if (parse_cur(p)->type == TOK_EOF) {
+        parse_fail(p, at, "this tag has no end, expected '{%% %s %%}'", ends);
+        return NULL;
+    }
+    if (drop) parse_next(p);
+    return body;
+}
+
+/* ---- statements ---- */
+
+static struct node *parse_set(struct parser *p, uint32_t at)
+{
+    struct node *n = parse_node(p, NODE_SET, at, NULL, NULL);
+
+    n->a = parse_target(p, NULL, true);
+    if (parse_skip_op(p, "=")) {
+        n->b = parse_tuple(p, true, NULL, false);
+        return n;
+    }
+    n->type = NODE_SET_BLOCK;
+    n->b = parse_filters(p, NULL, false);
+    n->list = parse_inside(p, "endset", true);
+    return n;
+}
+
+static struct node *parse_for(struct parser *p, uint32_t at)
+{
+    struct node *n = parse_node(p, NODE_FOR, at, NULL, NULL);
+
+    n->a = parse_target(p, "in", false);
+    if (!parse_skip_name(p, "in")) parse_fail(p, parse_cur(p)->at, "expected 'in'");
+    n->b = parse_tuple(p, false, "recursive", false);
+    if (parse_skip_name(p, "if")) n->c = parse_expression(p, true);
+    n->recursive = parse_skip_name(p, "recursive");
+    p->n_loops++;
+    n->list = parse_inside(p, "endfor else", false);
+    p->n_loops--;
+    if (parse_skip_name(p, "else")) n->other = parse_inside(p, "endfor", true);
+    else parse_next(p);
+    return n;
+}
+
+static struct node *parse_if(struct parser *p, uint32_t at)
+{
+    struct node *first = parse_node(p, NODE_IF, at, NULL, NULL), *n = first, **tail = &first->list2;
+
+    for (;;) {
+        n->a = parse_tuple(p, false, NULL, false);
+        n->list = parse_inside(p, "elif else endif", false);
+        at = parse_cur(p)->at;
+        if (p->rc != OK || !parse_skip_name(p, "elif")) break;
+        n = parse_node(p, NODE_IF, at, NULL, NULL);
+        *tail = n;
+        tail = &n->next;
+    }
+    if (parse_skip_name(p, "else")) first->other = parse_inside(p, "endif", true);
+    else parse_next(p);
+    return first;
+}
+
+static struct node *parse_with(struct parser *p, uint32_t at)
+{
+    struct node *n = parse_node(p, NODE_WITH, at, NULL, NULL), **tail = &n->list2;
+
+    while (p->rc == OK && parse_cur(p)->type != TOK_BLOCK_END) {
+        struct node *set;
+        if (n->list2) parse_expect_op(p, ",");
+        set = parse_node(p, NODE_SET, parse_cur(p)->at, NULL, NULL);
+        set->a = parse_target(p, NULL, false);
+        parse_expect_op(p, "=");
+        set->b = parse_expression(p, true);
+        *tail = set;
+        tail = &set->next;
+    }
+    n->list = parse_inside(p, "endwith", true);
+    return n;
+}
+
+/* "(a, b=1)" into n->list2. */
+static void parse_signature(struct parser *p, struct node *n)
+{
+    struct node **tail = &n->list2;
+    bool defaults = false;
+
+    parse_expect_op(p, "(");
+    while (p->rc == OK && !parse_is_op(parse_cur(p), ")")) {
+        struct node *param;
+        if (n->list2) parse_expect_op(p, ",");
+        param = parse_node(p, NODE_PARAM, parse_cur(p)->at, NULL, NULL);
+        param->name = parse_expect_name(p);
+        for (struct node *i = n->list2; i; i = i->next)
+            if (str_eq(i->name, param->name)) parse_fail(p, param->at, "two parameters are called '%.*s'", STR_ARG(i->name));
+        if (parse_skip_op(p, "=")) {
+            param->a = parse_expression(p, true);
+            defaults = true;
+        } else if (defaults) {
+            parse_fail(p, param->at, "a parameter without a default behind one with it");
+        }
+        *tail = param;
+        tail = &param->next;
+    }
+    parse_expect_op(p, ")");
+}
+
+/* Loops outside a macro are not the macro's to leave. */
+static struct node *parse_function_body(struct parser *p, const char *end)
+{
+    int loops = p->n_loops;
+    struct node *body;
+
+    p->n_loops = 0;
+    body = parse_inside(p, end, true);
+    p->n_loops = loops;
+    return body;
+}
+
+static struct node *parse_macro(struct parser *p, uint32_t at)
+{
+    struct node *n = parse_node(p, NODE_MACRO, at, NULL, NULL);
+
+    n->name = parse_expect_name(p);
+    parse_signature(p, n);
+    n->list = parse_function_body(p, "endmacro");
+    return n;
+}
+
+static struct node *parse_call_block(struct parser *p, uint32_t at)
+{
+    struct node *n = parse_node(p, NODE_CALL_BLOCK, at, NULL, NULL);
+
+    if (parse_is_op(parse_cur(p), "(")) parse_signature(p, n);
+    n->a = parse_expression(p, true);
+    if (n->a->type != NODE_CALL) parse_fail(p, n->a->at, "expected a call");
+    n->list = parse_function_body(p, "endcall");
+    return n;
+}
+
+static struct node *parse_generation(struct parser *p, uint32_t at)
+{
+    struct node *n = parse_node(p, NODE_CALL_BLOCK, at, NULL, NULL);
+
+    n->list = parse_function_body(p, "endgeneration");
+    return n;
+}
+
+static struct node *parse_filter_block(struct parser *p, uint32_t at)
+{
+    struct node *n = parse_node(p, NODE_FILTER_BLOCK, at, NULL, NULL);
+
+    n->b = parse_filters(p, NULL, true);
+    n->list = parse_inside(p, "endfilter", true);
+    return n;
+}
+
+static struct node *parse_block(struct parser *p, uint32_t at)
+{
+    struct node *n = parse_node(p, NODE_BLOCK, at, NULL, NULL);
+
+    n->name = parse_expect_name(p);
+    n->scoped = parse_skip_name(p, "scoped");
+    if (parse_skip_name(p, "required")) parse_fail(p, at, "a required block, but nothing extends this template");
+    for (const struct node *i = p->blocks; i; i = i->other)
+        if (str_eq(i->name, n->name)) parse_fail(p, at, "the block '%.*s' is there twice", STR_ARG(n->name));
+    n->other = p->blocks;
+    p->blocks = n;
+    n->list = parse_function_body(p, "endblock");
+    if (parse_cur(p)->type == TOK_NAME && str_eq(parse_cur(p)->text, n->name)) parse_next(p);
+    return n;
+}
+
+static struct node *parse_print(struct parser *p, uint32_t at)
+{
+    struct node *first = NULL, **tail = &first;
+
+    while (p->rc == OK && parse_cur(p)->type != TOK_BLOCK_END) {
+        if (first) parse_expect_op(p, ",");
+        *tail = parse_node(p, NODE_OUTPUT, at, parse_expression(p, true), NULL);
+        tail = &(*tail)->next;
+    }
+    return first ? first : parse_node(p, NODE_DATA, at, NULL, NULL);
+}
+
+static struct node *parse_jump(struct parser *p, uint32_t at, enum node_type type)
+{
+    if (p->n_loops == 0)
+        parse_fail(p, at, "'%s' outside a loop", type == NODE_BREAK ? "break" : "continue");
+    return parse_node(p, type, at, NULL, NULL);
+}
+
+static struct node *refuse(struct parser *p, const struct token *t)
+{
+    static const char *const known[] = { "include", "import", "from", "extends", "autoescape", "do", "trans", "debug" };
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (str_is(t->text, known[i])) {
+            parse_fail(p, t->at, "'%s' is not for chat templates", known[i]);
+            if (p->e) p->e->code = p->rc = E_UNSUPPORTED;
+        }
+    parse_fail(p, t->at, "unknown tag '%.*s'", STR_ARG(str_take(t->text, 40)));
+    return parse_node(p, NODE_DATA, t->at, NULL, NULL);
+}
+
+static struct node *parse_statement(struct parser *p)
+{
+    static const struct {
+        const char *name;
+        struct node *(*parse)(struct parser *p, uint32_t at);
+    } tags[] = {
+        { "for", parse_for }, { "if", parse_if }, { "set", parse_set }, { "macro", parse_macro },
+        { "with", parse_with }, { "call", parse_call_block }, { "filter", parse_filter_block },
+        { "generation", parse_generation }, { "print", parse_print }, { "block", parse_block },
+    };
+    const struct token *t = parse_cur(p);
+    char got[64];
+
+    if (t->type != TOK_NAME) {
+        parse_fail(p, t->at, "expected the name of a tag, got %s", describe(t, got));
+        return parse_node(p, NODE_DATA, t->at, NULL, NULL);
+    }
+    parse_next(p);
+    for (size_t i = 0; i < sizeof tags / sizeof *tags; i++)
+        if (str_is(t->text, tags[i].name)) return tags[i].parse(p, t->at);
+    if (str_is(t->text, "break")) return parse_jump(p, t->at, NODE_BREAK);
+    if (str_is(t->text, "continue")) return parse_jump(p, t->at, NODE_CONTINUE);
+    return refuse(p, t);
+}
+
+int parse_template(struct parser *p, struct node **out)
+{
+    *out = parse_node(p, NODE_TEMPLATE, 0, NULL, NULL);
+    (*out)->list = parse_body(p, NULL);
+    while (p->blocks) {
+        struct node *n = p->blocks;
+        p->blocks = n->other;
+        n->other = NULL;
+    }
+    return p->rc;
+}

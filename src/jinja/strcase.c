@@ -1,0 +1,218 @@
+/* strcase.c - str methods about characters: their case and their class. */
+#include "base/utf8.h"
+#include "jinja/builtins.h"
+#include "jinja/render.h"
+#include "jinja/unicode.h"
+
+static int32_t next_cp(struct str s, size_t *at)
+{
+    int32_t cp;
+
+    *at += (size_t)utf8_next(str_skip(s, *at), &cp);
+    return cp < 0 ? 0xfffd : cp;
+}
+
+static void put_mapped(struct jtext *t, int32_t cp, int (*map)(int32_t, int32_t[3]))
+{
+    int32_t out[3];
+    int n = map(cp, out);
+
+    for (int i = 0; i < n; i++) jtext_put_cp(t, out[i]);
+}
+
+/* A sigma that ends a word is another letter. */
+static bool is_final_sigma(struct str s, size_t begin, size_t end)
+{
+    bool before = false;
+
+    for (size_t i = begin; i > 0 && !before;) {
+        int32_t cp;
+        size_t at;
+        do i--;
+        while (i > 0 && ((unsigned char)s.p[i] & 0xc0) == 0x80);
+        at = i;
+        cp = next_cp(s, &at);
+        if (uni_case_ignorable(cp)) continue;
+        if (!uni_cased(cp)) return false;
+        before = true;
+    }
+    while (before && end < s.n) {
+        int32_t cp = next_cp(s, &end);
+        if (uni_case_ignorable(cp)) continue;
+        return !uni_cased(cp);
+    }
+    return before;
+}
+
+static void put_lower(struct jtext *t, struct str s, size_t begin, size_t end, int32_t cp)
+{
+    if (cp == 0x3a3) jtext_put_cp(t, is_final_sigma(s, begin, end) ? 0x3c2 : 0x3c3);
+    else put_mapped(t, cp, uni_to_lower);
+}
+
+struct jval text_upper(struct render *r, struct str s)
+{
+    struct jtext t = { .r = r };
+
+    jv_step(r, s.n / 16);
+    for (size_t i = 0; i < s.n && !jv_failed(r);) put_mapped(&t, next_cp(s, &i), uni_to_upper);
+    return jtext_done(&t);
+}
+
+struct jval text_lower(struct render *r, struct str s)
+{
+    struct jtext t = { .r = r };
+
+    jv_step(r, s.n / 16);
+    for (size_t i = 0; i < s.n && !jv_failed(r);) {
+        size_t begin = i;
+        int32_t cp = next_cp(s, &i);
+        put_lower(&t, s, begin, i, cp);
+    }
+    return jtext_done(&t);
+}
+
+struct jval text_capitalize(struct render *r, struct str s)
+{
+    struct jtext t = { .r = r };
+    size_t i = 0;
+
+    if (s.n) put_mapped(&t, next_cp(s, &i), uni_to_title);
+    while (i < s.n && !jv_failed(r)) {
+        size_t begin = i;
+        int32_t cp = next_cp(s, &i);
+        put_lower(&t, s, begin, i, cp);
+    }
+    return jtext_done(&t);
+}
+
+static bool no_args(struct render *r, const struct jargs *a)
+{
+    if (a->n + a->n_kw == 0) return true;
+    jv_fail(r, "the method takes no arguments (%zu given)", a->n + a->n_kw);
+    return false;
+}
+
+#define METHOD(name) static struct jval m_##name(struct render *r, struct jval self, const struct jargs *a)
+
+METHOD(upper) { return no_args(r, a) ? text_upper(r, self.s) : self; }
+METHOD(lower) { return no_args(r, a) ? text_lower(r, self.s) : self; }
+METHOD(capitalize) { return no_args(r, a) ? text_capitalize(r, self.s) : self; }
+
+METHOD(casefold)
+{
+    struct jtext t = { .r = r };
+
+    if (!no_args(r, a)) return self;
+    for (size_t i = 0; i < self.s.n && jv_step(r, 1);) put_mapped(&t, next_cp(self.s, &i), uni_to_fold);
+    return jtext_done(&t);
+}
+
+METHOD(title)
+{
+    struct jtext t = { .r = r };
+    bool inside = false;
+
+    if (!no_args(r, a)) return self;
+    for (size_t i = 0; i < self.s.n && !jv_failed(r);) {
+        size_t begin = i;
+        int32_t cp = next_cp(self.s, &i);
+        if (inside) put_lower(&t, self.s, begin, i, cp);
+        else put_mapped(&t, cp, uni_to_title);
+        inside = uni_cased(cp);
+    }
+    return jtext_done(&t);
+}
+
+METHOD(swapcase)
+{
+    struct jtext t = { .r = r };
+
+    if (!no_args(r, a)) return self;
+    for (size_t i = 0; i < self.s.n && !jv_failed(r);) {
+        size_t begin = i;
+        int32_t cp = next_cp(self.s, &i);
+        if (uni_upper(cp)) put_lower(&t, self.s, begin, i, cp);
+        else if (uni_lower(cp)) put_mapped(&t, cp, uni_to_upper);
+        else jtext_put_cp(&t, cp);
+    }
+    return jtext_done(&t);
+}
+
+/* All of a text that is not empty. */
+static struct jval all(struct render *r, struct jval self, const struct jargs *a, bool (*is)(int32_t), bool empty)
+{
+    if (!no_args(r, a)) return self;
+    jv_step(r, self.s.n / 16);
+    for (size_t i = 0; i < self.s.n;)
+        if (!is(next_cp(self.s, &i))) return jv_bool(false);
+    return jv_bool(self.s.n > 0 || empty);
+}
+
+static bool is_ascii(int32_t cp) { return cp < 0x80; }
+static bool is_alnum(int32_t cp) { return uni_alpha(cp) || uni_numeric(cp); }
+
+METHOD(isalpha) { return all(r, self, a, uni_alpha, false); }
+METHOD(isalnum) { return all(r, self, a, is_alnum, false); }
+METHOD(isdecimal) { return all(r, self, a, uni_decimal, false); }
+METHOD(isdigit) { return all(r, self, a, uni_digit, false); }
+METHOD(isnumeric) { return all(r, self, a, uni_numeric, false); }
+METHOD(isspace) { return all(r, self, a, uni_space, false); }
+METHOD(isascii) { return all(r, self, a, is_ascii, true); }
+METHOD(isprintable) { return all(r, self, a, uni_printable, true); }
+
+METHOD(isidentifier)
+{
+    size_t i = 0;
+    int32_t cp;
+
+    if (!no_args(r, a) || self.s.n == 0) return jv_bool(false);
+    cp = next_cp(self.s, &i);
+    if (!uni_alpha(cp) && cp != '_') return jv_bool(false);
+    while (i < self.s.n)
+        if (!uni_word(next_cp(self.s, &i))) return jv_bool(false);
+    return jv_bool(true);
+}
+
+static struct jval one_case(struct render *r, struct jval self, const struct jargs *a, bool upper)
+{
+    bool any = false;
+
+    if (!no_args(r, a)) return self;
+    for (size_t i = 0; i < self.s.n;) {
+        int32_t cp = next_cp(self.s, &i);
+        if (uni_title(cp) || (upper ? uni_lower(cp) : uni_upper(cp))) return jv_bool(false);
+        any |= upper ? uni_upper(cp) : uni_lower(cp);
+    }
+    return jv_bool(any);
+}
+
+METHOD(isupper) { return one_case(r, self, a, true); }
+METHOD(islower) { return one_case(r, self, a, false); }
+
+METHOD(istitle)
+{
+    bool any = false, inside = false;
+
+    if (!no_args(r, a)) return self;
+    for (size_t i = 0; i < self.s.n;) {
+        int32_t cp = next_cp(self.s, &i);
+        if (uni_upper(cp) || uni_title(cp)) {
+            if (inside) return jv_bool(false);
+            any = inside = true;
+        } else if (uni_lower(cp)) {
+            if (!inside) return jv_bool(false);
+        } else {
+            inside = false;
+        }
+    }
+    return jv_bool(any);
+}
+
+const struct jmethod_def str_case_methods[] = {
+    { "upper", m_upper }, { "lower", m_lower }, { "capitalize", m_capitalize }, { "casefold", m_casefold },
+    { "title", m_title }, { "swapcase", m_swapcase }, { "isalpha", m_isalpha }, { "isalnum", m_isalnum },
+    { "isdecimal", m_isdecimal }, { "isdigit", m_isdigit }, { "isnumeric", m_isnumeric }, { "isspace", m_isspace },
+    { "isascii", m_isascii }, { "isprintable", m_isprintable }, { "isidentifier", m_isidentifier },
+    { "isupper", m_isupper }, { "islower", m_islower }, { "istitle", m_istitle }, { NULL, NULL }
+};
