@@ -67,7 +67,7 @@ TEST(float) { UNUSED; return jv_bool(v.kind == J_FLOAT); }
 TEST(number) { UNUSED; return jv_bool(jv_is_num(v)); }
 TEST(string) { UNUSED; return jv_bool(v.kind == J_STR); }
 TEST(mapping) { UNUSED; return jv_bool(v.kind == J_DICT); }
-TEST(iterable) { UNUSED; return jv_bool(jiter_can(v) || v.kind == J_LOOP); }
+TEST(iterable) { UNUSED; return jv_bool(jiter_can(v)); }
 TEST(callable) { UNUSED; return jv_bool(jv_callable(v)); }
 TEST(escaped) { UNUSED; return jv_bool(v.kind == J_STR && v.flags & JV_MARKUP); }
 TEST(filter) { UNUSED; return jv_bool(v.kind == J_STR && filter_find(v.s)); }

@@ -66,6 +66,13 @@ static bool next_shared(struct render *r, struct jiter *it, struct jval *out)
     return jiter_next(r, it->inner, out);
 }
 
+static bool next_loop(struct render *r, struct jiter *it, struct jval *out)
+{
+    if (!jloop_next(r, it->src.loop, out)) return false;
+    *out = jv_tuple2(r, *out, it->src);
+    return true;
+}
+
 static bool next_reversed(struct render *r, struct jiter *it, struct jval *out)
 {
     const struct jrange *g;
@@ -92,6 +99,7 @@ bool jiter_can(struct jval v)
     case J_DICT:
     case J_RANGE:
     case J_VIEW:
+    case J_LOOP:
     case J_ITER: return true;
     default: return false;
     }
@@ -108,6 +116,7 @@ bool jiter_begin(struct render *r, struct jiter *it, struct jval over)
     case J_DICT: it->next = next_dict; return true;
     case J_RANGE: it->next = next_range; return true;
     case J_VIEW: it->next = next_view; return true;
+    case J_LOOP: it->next = next_loop; return true;
     case J_ITER: it->next = next_shared, it->inner = over.iter; return true;
     default:
         it->next = next_none;

@@ -1,0 +1,258 @@
+#include "support.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "jinja/jinja.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+static int render(const char *source, const json_t *vars, const struct jinja_limits *limits, struct buf *out, struct err *e)
+{
+    struct jinja *t = NULL;
+    int rc = jinja_open(&t, str_c(source), "t", e);
+
+    if (rc == OK) rc = jinja_render(t, vars, limits, out, e);
+    jinja_close(t);
+    return rc;
+}
+
+static json_t *read_json(const char *path)
+{
+    struct buf text = { 0 };
+    struct err e = { 0 };
+    json_t *j;
+
+    if (file_read(&text, path, 64u << 20, &e) != OK) fail_msg("%s", e.msg);
+    j = json_loadb(text.p, text.n, JSON_ALLOW_NUL, NULL);
+    assert_non_null(j);
+    buf_release(&text);
+    return j;
+}
+
+/* ---- as jinja2 has it ---- */
+
+static bool as_golden(const json_t *c, const json_t *vars)
+{
+    const json_t *text = json_object_get(c, "text");
+    const char *source = json_string_value(json_object_get(c, "template"));
+    struct buf out = { 0 };
+    struct err e = { 0 };
+    int rc = render(source, vars, NULL, &out, &e);
+    bool same = text ? rc == OK && out.n == json_string_length(text) &&
+                           (out.n == 0 || !memcmp(out.p, json_string_value(text), out.n))
+                     : rc != OK && strstr(e.msg, "line ") && strstr(e.msg, "column ") && out.n == 0;
+
+    if (!same)
+        print_message("%s\n  want %s\n  got  %s\n", source, text ? json_string_value(text) : "an error",
+                      rc == OK ? buf_cstr(&out) : e.msg);
+    buf_release(&out);
+    return same;
+}
+
+static void every_case_renders_as_jinja2_renders_it(void **state)
+{
+    json_t *golden = read_json(repo("tests/golden/jinja/golden.json")), *vars = json_object_get(golden, "vars"), *c;
+    size_t i, bad = 0;
+
+    (void)state;
+    json_object_set_new(vars, "strftime_now", json_string("2026-01-02 03:04:05"));
+    json_array_foreach(json_object_get(golden, "cases"), i, c) bad += !as_golden(c, vars);
+    assert_int_equal(bad, 0);
+    assert_true(i > 900);
+    json_decref(golden);
+}
+
+static size_t check_template(const char *name, const json_t *expected, const json_t *all)
+{
+    const char *key;
+    json_t *want;
+    char path[300];
+    size_t bad = 0;
+
+    snprintf(path, sizeof path, "fixtures/chat/%s.jinja", name);
+    json_object_foreach((json_t *)expected, key, want) {
+        json_t *vars = json_deep_copy(json_object_get(all, "vars")), *text = json_object_get(want, "text");
+        struct buf source = { 0 }, out = { 0 };
+        struct err e = { 0 };
+        int rc;
+        json_object_update(vars, json_object_get(json_object_get(all, "cases"), key));
+        if (file_read(&source, shared(path), JINJA_MAX_SOURCE, &e) != OK) fail_msg("%s", e.msg);
+        rc = render(buf_cstr(&source), vars, NULL, &out, &e);
+        if (text ? rc != OK || strcmp(buf_cstr(&out), json_string_value(text)) : rc == OK) {
+            print_message("%s, %s: %s\n", name, key, e.msg);
+            bad++;
+        }
+        buf_release(&source);
+        buf_release(&out);
+        json_decref(vars);
+    }
+    return bad;
+}
+
+static void real_templates_render_exactly(void **state)
+{
+    json_t *all, *expected;
+    const char *name;
+    size_t bad = 0;
+
+    (void)state;
+    need_shared("fixtures/chat/cases.json");
+    all = read_json(shared("fixtures/chat/cases.json"));
+    json_object_foreach(json_object_get(all, "expected"), name, expected) bad += check_template(name, expected, all);
+    assert_int_equal(bad, 0);
+    json_decref(all);
+}
+
+/* ---- errors ---- */
+
+static void assert_fails(const char *source, int code, const char *place, const char *words)
+{
+    json_t *vars = json_pack("{s:s, s:[i,i], s:s}", "s", "text", "l", 1, 2, "strftime_now", "2026-01-02 03:04:05");
+    struct buf out = { 0 };
+    struct err e = { 0 };
+    int rc;
+
+    buf_puts(&out, "kept");
+    rc = render(source, vars, NULL, &out, &e);
+    if (rc != code || !strstr(e.msg, place) || !strstr(e.msg, words))
+        fail_msg("%s: %d '%s', expected %d, %s, '%s'", source, rc, e.msg, code, place, words);
+    assert_string_equal(buf_cstr(&out), "kept");
+    buf_release(&out);
+    json_decref(vars);
+}
+
+static void errors_name_line_column_and_what_was_expected(void **state)
+{
+    (void)state;
+    assert_fails("a\n  {{ s + 1 }}", E_FORMAT, "line 2, column 8", "concatenate str");
+    assert_fails("\xc3\xa4{{ x.y }}", E_FORMAT, "line 1, column 6", "'x' is undefined");
+    assert_fails("{% if s %}", E_FORMAT, "line 1", "expected '{% elif else endif %}'");
+    assert_fails("{{ (1 }}", E_FORMAT, "line 1", "'}'");
+    assert_fails("{{ 'abc }}", E_FORMAT, "line 1, column 4", "no end");
+    assert_fails("{% for x l %}{% endfor %}", E_FORMAT, "line 1, column 10", "expected 'in'");
+    assert_fails("{{ s | nope }}", E_FORMAT, "line 1, column 8", "no filter 'nope'");
+    assert_fails("{% nope %}", E_FORMAT, "line 1, column 4", "unknown tag 'nope'");
+    assert_fails("{% include 'x' %}", E_UNSUPPORTED, "line 1, column 4", "include");
+    assert_fails("{# x", E_FORMAT, "line 1, column 1", "'#}'");
+    assert_fails("{{ l.append(3) }}", E_FORMAT, "line 1", "'append' of 'list' object is unsafe");
+    assert_fails("\n\n{{ raise_exception('Roles must alternate') }}", E_INVALID, "line 3", "Roles must alternate");
+    assert_fails("{{ 1 \xff }}", E_FORMAT, "line 1", "UTF-8");
+}
+
+static void assert_bounded(const char *source)
+{
+    json_t *vars = json_object();
+    struct jinja_limits limits = { .max_steps = 1000000, .max_bytes = 8 << 20, .max_output = 1 << 20 };
+    struct buf out = { 0 };
+    struct err e = { 0 };
+
+    if (render(source, vars, &limits, &out, &e) == OK) fail_msg("%s: rendered %zu bytes", source, out.n);
+    assert_int_equal(out.n, 0);
+    buf_release(&out);
+    json_decref(vars);
+}
+
+static void runaway_templates_end(void **state)
+{
+    struct buf deep = { 0 };
+
+    (void)state;
+    assert_bounded("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}");
+    assert_bounded("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}");
+    assert_bounded("{{ 'x' * 1000000000000 }}");
+    assert_bounded("{{ [1] * 1000000000 }}");
+    assert_bounded("{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}");
+    assert_bounded("{% set ns = namespace(l=[]) %}{% for i in range(10000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}");
+    assert_bounded("{% set ns = namespace() %}{% set ns.n = ns %}{{ ns }}");
+    assert_bounded("{{ '%1000000000s' % 1 }}");
+    assert_bounded("{{ '{:1000000000}'.format(1) }}");
+    assert_bounded("{{ 'a'.center(1000000000) }}");
+    assert_bounded("{% for i in range(100000) %}0123456789012345678901234567890123456789{% endfor %}");
+    for (int i = 0; i < 100000; i++) buf_puts(&deep, i ? "(" : "{{ ");
+    assert_bounded(buf_cstr(&deep));
+    buf_clear(&deep);
+    buf_puts(&deep, "{{ 1");
+    for (int i = 0; i < 100000; i++) buf_puts(&deep, "+1");
+    buf_puts(&deep, " }}");
+    assert_bounded(buf_cstr(&deep));
+    buf_clear(&deep);
+    for (int i = 0; i < 20000; i++) buf_puts(&deep, "{% if 1 %}");
+    assert_bounded(buf_cstr(&deep));
+    buf_release(&deep);
+}
+
+/* ---- one template, many threads ---- */
+
+struct shared_job {
+    const struct jinja *t;
+    const json_t *vars;
+    int n_bad;
+};
+
+static void *render_often(void *arg)
+{
+    struct shared_job *j = arg;
+
+    for (int i = 0; i < 200; i++) {
+        struct buf out = { 0 };
+        struct err e = { 0 };
+        if (jinja_render(j->t, j->vars, NULL, &out, &e) != OK || strcmp(buf_cstr(&out), "0:a;1:b;2:c;")) j->n_bad++;
+        buf_release(&out);
+    }
+    return NULL;
+}
+
+static void one_template_renders_in_many_threads(void **state)
+{
+    static const char source[] = "{% set ns = namespace(i=0) %}{% for x in l %}{{ ns.i }}:{{ x }};{% set ns.i = ns.i + 1 %}{% endfor %}";
+    json_t *vars = json_pack("{s:[s,s,s]}", "l", "a", "b", "c");
+    struct jinja *t = NULL;
+    struct err e = { 0 };
+    struct shared_job jobs[4];
+    pthread_t threads[4];
+
+    (void)state;
+    assert_int_equal(jinja_open(&t, str_c(source), NULL, &e), OK);
+    for (int i = 0; i < 4; i++) {
+        jobs[i] = (struct shared_job){ t, vars, 0 };
+        pthread_create(&threads[i], NULL, render_often, &jobs[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(jobs[i].n_bad, 0);
+    }
+    jinja_close(t);
+    json_decref(vars);
+}
+
+static void what_a_template_asks_for_is_known(void **state)
+{
+    static const char source[] = "{% set a = 1 %}{{ a }}{{ bos_token }}{% if tools %}{% for t in tools %}{{ deep }}{% endfor %}{% endif %}";
+    struct jinja *t = NULL;
+    struct err e = { 0 };
+
+    (void)state;
+    assert_int_equal(jinja_open(&t, str_c(source), NULL, &e), OK);
+    assert_true(jinja_mentions(t, "tools"));
+    assert_true(jinja_mentions(t, "bos_token"));
+    assert_true(jinja_mentions(t, "deep"));
+    assert_false(jinja_mentions(t, "a"));
+    assert_false(jinja_mentions(t, "t"));
+    assert_false(jinja_mentions(t, "documents"));
+    jinja_close(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_case_renders_as_jinja2_renders_it),
+        cmocka_unit_test(real_templates_render_exactly),
+        cmocka_unit_test(errors_name_line_column_and_what_was_expected),
+        cmocka_unit_test(runaway_templates_end),
+        cmocka_unit_test(one_template_renders_in_many_threads),
+        cmocka_unit_test(what_a_template_asks_for_is_known),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
