@@ -52,6 +52,7 @@ typedef struct {
     int sequences;               /* running at once; 0: 16 */
     int gpu_layers;              /* a GPU: the last so many layers lie there; 0: as many as fit */
     int vram_only;               /* a GPU: all layers, or it does not open */
+    const char *chat_template;   /* file with a Jinja chat template in place of the model's; NULL: its own */
 } tern_options;
 
 typedef struct {

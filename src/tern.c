@@ -6,6 +6,7 @@
 #include "engine/chatform.h"
 #include "engine/engine.h"
 #include "engine/recommend.h"
+#include "pool/template.h"
 
 #include <pthread.h>
 #include <sys/random.h>
@@ -14,6 +15,7 @@ struct tern_model {
     struct engine *engine;
     struct engine_info info;
     enum chat_form form;
+    struct chat *chat;           /* NULL: the model has no template, its form is guessed */
     char *name, *device;
     const char *dtype;
     atomic_int n_refs;           /* the model's own and its requests' */
@@ -91,6 +93,7 @@ static char *model_name(const struct source *src, const char *path)
 static void model_unref(struct tern_model *m)
 {
     if (!m || atomic_fetch_sub_explicit(&m->n_refs, 1, memory_order_acq_rel) != 1) return;
+    chat_close(m->chat);
     engine_close(m->engine);
     pthread_cond_destroy(&m->news);
     pthread_mutex_destroy(&m->lock);
@@ -136,7 +139,14 @@ int tern_open(tern_model **out, const char *path, const tern_options *o)
         return fail(&e);
     }
     engine_info(m->engine, &m->info);
-    if (engine_tokenizer(m->engine)) m->form = chatform_of(engine_tokenizer(m->engine));
+    if (engine_tokenizer(m->engine)) {
+        m->form = chatform_of(engine_tokenizer(m->engine));
+        rc = template_open(&m->chat, engine_tokenizer(m->engine), opt.chat_template, &e);
+    }
+    if (rc != OK) {
+        model_unref(m);
+        return fail(&e);
+    }
     m->name = model_name(m->info.source, path);
     place_describe(m->info.place, &device);
     m->device = mem_strdup(buf_cstr(&device));
@@ -151,6 +161,8 @@ void tern_close(tern_model *m)
     model_unref(m);
 }
 
+static bool has_chat(const struct tern_model *m) { return m->chat || m->form != CHAT_NONE; }
+
 int tern_info(const tern_model *m, tern_model_info *out)
 {
     const struct tokenizer *tok;
@@ -161,7 +173,7 @@ int tern_info(const tern_model *m, tern_model_info *out)
         .name = m->name, .arch = m->info.model->hp.arch, .device = m->device, .dtype = m->dtype,
         .n_params = m->info.model->n_params, .weight_bytes = m->info.model->weight_bytes,
         .kv_bytes = m->info.kv_bytes, .scratch_bytes = m->info.scratch_bytes, .context = m->info.opt.n_ctx,
-        .vocab = m->info.model->hp.n_vocab, .has_chat = tok && m->form != CHAT_NONE,
+        .vocab = m->info.model->hp.n_vocab, .has_chat = tok && has_chat(m),
         .load_ms = m->info.open_ms, .pack_ms = m->info.model->put_ms,
     };
     return TERN_OK;
@@ -243,7 +255,7 @@ static void set_stops(struct tern_request *r, const tern_params *p, bool chat)
     int n = 0;
 
     for (int i = 0; p->stop && p->stop[i] && n < MAX_STOPS; i++) stops[n++] = str_c(p->stop[i]);
-    if (chat) stops[n++] = chatform_stop(r->m->form);
+    if (chat && !r->m->chat) stops[n++] = chatform_stop(r->m->form);
     request_set_stops(r->r, stops, n);
 }
 
@@ -335,6 +347,34 @@ static int submit(tern_request **out, struct tern_request *r, int rc, struct err
     return TERN_OK;
 }
 
+static bool is_role(struct str role)
+{
+    return str_is(role, "system") || str_is(role, "user") || str_is(role, "assistant") || str_is(role, "tool");
+}
+
+static int encode_chat(const struct tern_model *m, const struct tokenizer *t, const struct chat_msg *msgs, size_t n,
+                       struct ids *out, struct err *e)
+{
+    struct chat_ask ask = { 0 };
+    json_t *list;
+    int rc;
+
+    if (!m->chat) return chatform_encode(m->form, t, msgs, n, out, e);
+    for (size_t i = 0; i < n; i++)
+        if (!is_role(msgs[i].role))
+            return err_set(e, E_INVALID, "message %zu has the role '%.*s', but must be system, user, assistant or tool", i,
+                           STR_ARG(str_take(msgs[i].role, 40)));
+    list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:s%, s:s%}", "role", msgs[i].role.p, msgs[i].role.n, "content",
+                                              msgs[i].content.p ? msgs[i].content.p : "", msgs[i].content.n));
+    ask.messages = list;
+    rc = json_array_size(list) == n ? template_encode(m->chat, t, &ask, out, e)
+                                    : err_set(e, E_INVALID, "a message is not UTF-8");
+    json_decref(list);
+    return rc;
+}
+
 int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n, const tern_params *p)
 {
     const struct tokenizer *t;
@@ -348,10 +388,10 @@ int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n,
         return invalid("tern_submit", "out, the model and the prompt are needed");
     *out = NULL;
     if (!(t = need_tokenizer(m))) return last.code;
-    chat = m->form != CHAT_NONE && !(p && p->size >= offsetof(tern_params, grammar) && p->raw);
+    chat = has_chat(m) && !(p && p->size >= offsetof(tern_params, grammar) && p->raw);
     if (!(r = request_new(m, p, chat))) return last.code;
     if (chat) {
-        rc = chatform_encode(m->form, t, &msg, 1, &r->r->prompt, &e);
+        rc = encode_chat(m, t, &msg, 1, &r->r->prompt, &e);
     } else {
         rc = tokenizer_encode(t, str_of(prompt, n), ENCODE_SPECIAL, &r->r->prompt, &e);
         if (rc == OK && r->r->prompt.n == 0) {            /* from nothing: as a text begins */
@@ -386,7 +426,7 @@ int tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs
         mem_free(copy);
         return last.code;
     }
-    rc = chatform_encode(m->form, t, copy, n, &r->r->prompt, &e);
+    rc = encode_chat(m, t, copy, n, &r->r->prompt, &e);
     mem_free(copy);
     return submit(out, r, rc, &e);
 }

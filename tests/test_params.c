@@ -200,7 +200,11 @@ static void messages_are_checked_to_their_parts(void **state)
         { "{\"messages\":[{\"content\":\"x\"}]}", "messages[0].role" },
         { "{\"messages\":[{\"role\":1,\"content\":\"x\"}]}", "messages[0].role" },
         { "{\"messages\":[{\"role\":\"king\",\"content\":\"x\"}]}", "messages[0].role" },
-        { "{\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]}", "messages[0].role" },
+        { "{\"messages\":[{\"role\":\"robot\",\"content\":\"x\"}]}", "messages[0].role" },
+        { "{\"messages\":[{\"role\":\"tool\"}]}", "messages[0].content" },
+        { "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":{}}]}", "messages[0].tool_calls" },
+        { "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":3}}]}]}",
+          "messages[0].tool_calls[0].function.arguments" },
         { "{\"messages\":[{\"role\":\"user\"}]}", "messages[0].content" },
         { "{\"messages\":[{\"role\":\"user\",\"content\":null}]}", "messages[0].content" },
         { "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":7}]"
@@ -216,7 +220,7 @@ static void messages_are_checked_to_their_parts(void **state)
           "]}]}",
           "messages[0].content[0]" },
         { "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{}]}]}",
-          "messages[0].tool_calls" },
+          "messages[0].tool_calls[0].function.name" },
     };
 
     (void)state;
@@ -343,10 +347,15 @@ static void what_an_answer_must_look_like_is_read_by_every_name(void **state)
 static void what_would_change_the_answer_is_refused(void **state)
 {
     static const char *const bad[][2] = {
-        { "\"tools\":[{\"type\":\"function\"}]", "tools" },
+        { "\"tools\":[{\"type\":\"function\"}]", "tools[0].function" },
+        { "\"tools\":[{\"type\":\"function\",\"function\":{}}]", "tools[0].function.name" },
+        { "\"tools\":[{\"type\":\"file_search\"}]", "tools[0].type" },
+        { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":{\"type\":\"function\","
+          "\"function\":{\"name\":\"g\"}}", "tool_choice" },
+        { "\"tool_choice\":\"sometimes\"", "tool_choice" },
         { "\"tools\":{}", "tools" },
         { "\"tool_choice\":\"required\"", "tool_choice" },
-        { "\"tool_choice\":{\"type\":\"function\"}", "tool_choice" },
+        { "\"tool_choice\":{\"type\":\"function\"}", "tool_choice.function.name" },
         { "\"tool_choice\":3", "tool_choice" },
         { "\"response_format\":{\"type\":\"yaml\"}", "response_format.type" },
         { "\"response_format\":{\"type\":\"json_schema\"}", "response_format.json_schema.schema" },
@@ -364,10 +373,13 @@ static void what_would_change_the_answer_is_refused(void **state)
         { "\"top_logprobs\":3", "top_logprobs" },
         { "\"min_tokens\":5,\"max_tokens\":4", "min_tokens" },
         { "\"stop_token_ids\":[1]", "stop_token_ids" },
-        { "\"chat_template_kwargs\":{\"a\":1}", "chat_template_kwargs" },
+        { "\"chat_template_kwargs\":1", "chat_template_kwargs" },
+        { "\"chat_template_kwargs\":{\"messages\":[]}", "chat_template_kwargs.messages" },
+        { "\"chat_template\":\"x\"", "chat_template" },
+        { "\"continue_final_message\":true,\"add_generation_prompt\":true", "continue_final_message" },
     };
     static const char *const fine[] = {
-        "\"tools\":[]", "\"tools\":[{}],\"tool_choice\":\"none\"", "\"tool_choice\":\"auto\"",
+        "\"tools\":[]", "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":\"none\"", "\"tool_choice\":\"auto\"",
         "\"response_format\":{\"type\":\"text\"}", "\"modalities\":[\"text\"]", "\"suffix\":\"\"",
         "\"best_of\":2,\"n\":2", "\"user\":\"u\",\"metadata\":{},\"store\":false,\"service_tier\":\"auto\"",
         "\"mirostat\":0", "\"grammar\":null", "\"grammar\":\"\"", "\"logprobs\":false,\"top_logprobs\":0",

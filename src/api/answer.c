@@ -6,6 +6,7 @@
 #include "net/sse.h"
 
 #include <stdio.h>
+#include <sys/random.h>
 
 /* ---- the stream ---- */
 
@@ -107,6 +108,87 @@ static size_t n_chars(struct str s)
     return n;
 }
 
+/* ---- an answer taken apart ---- */
+
+static void put_text(void *arg, struct str text)
+{
+    struct choice *ch = arg;
+    struct call *c = ch->call;
+
+    if (!c->p.stream) {
+        buf_put_str(&ch->text, text);
+        return;
+    }
+    answer_open_chunk(c);
+    reply_delta(&c->reply, &c->out, ch->index, text, c->p.n_top >= 0 ? &ch->lp : NULL);
+    logprobs_clear(&ch->lp);
+}
+
+static void put_think(void *arg, struct str text)
+{
+    struct choice *ch = arg;
+    struct call *c = ch->call;
+
+    if (!c->p.stream) {
+        buf_put_str(&ch->think, text);
+        return;
+    }
+    answer_open_chunk(c);
+    reply_think(&c->reply, &c->out, ch->index, text);
+}
+
+/* As OpenAI's; Mistral's templates take nine letters and no others. */
+static struct str new_call_id(const struct call *c, char out[40])
+{
+    static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    bool nine = c->parsing.calls->payload == PAYLOAD_MISTRAL;
+    unsigned char dice[24];
+    size_t n = 0;
+
+    if (getrandom(dice, sizeof dice, 0) != (ssize_t)sizeof dice) memset(dice, (int)clock_ns(), sizeof dice);
+    if (!nine) n = (size_t)snprintf(out, 40, "call_");
+    for (size_t i = 0; i < (nine ? 9 : sizeof dice); i++) out[n++] = letters[dice[i] % (sizeof letters - 1)];
+    return str_of(out, n);
+}
+
+static void put_call(void *arg, const struct tool_call *call)
+{
+    struct choice *ch = arg;
+    struct call *c = ch->call;
+    char own[40];
+    struct str id = call->id.n ? call->id : new_call_id(c, own);
+
+    if (c->p.one_call && ch->n_calls) return;
+    if (c->p.stream) {
+        answer_open_chunk(c);
+        reply_call(&c->reply, &c->out, ch->index, ch->n_calls, id, call->name, call->args);
+    } else {
+        if (ch->n_calls) buf_putc(&ch->calls, ',');
+        reply_put_call(&ch->calls, -1, id, call->name, call->args);
+    }
+    ch->n_calls++;
+}
+
+void choice_parse(struct choice *ch)
+{
+    const struct parsing *g = &ch->call->parsing;
+    const struct toolparse_out out = { put_text, put_think, put_call, ch };
+
+    toolparse_init(&ch->parse, g->calls, g->think, ch->call->p.tools, g->prompt_end, &out);
+}
+
+/* Nothing more comes: what was held back, and log probabilities of what was no text. */
+static void end_parse(struct choice *ch)
+{
+    toolparse_end(&ch->parse);
+    if (ch->call->p.stream && ch->lp.n) put_text(ch, STR(""));
+}
+
+static const char *finish_of(const struct choice *ch)
+{
+    return ch->n_calls && ch->finish == FINISH_STOP ? "tool_calls" : finish_name(ch->finish);
+}
+
 /* A token and the text that came with it. */
 static void put_token(struct choice *ch, const struct event *ev)
 {
@@ -118,6 +200,10 @@ static void put_token(struct choice *ch, const struct event *ev)
     if (token && !c->p.ignore_eos && engine_is_end(c->model->engine, ev->id)) token = false;
     if (wanted && token) logprobs_add(&ch->lp, &c->reply, ev, ch->n_chars);
     ch->n_chars += n_chars(ev->text);
+    if (c->parsing.on) {
+        toolparse_push(&ch->parse, ev->text);
+        return;
+    }
     if (!c->p.stream) {
         buf_put_str(&ch->text, ev->text);
         return;
@@ -136,8 +222,8 @@ static void put_whole(struct call *c)
     reply_open(&c->reply, &c->out);
     for (int i = 0; i < c->n_choices; i++) {
         const struct choice *ch = c->choices[i];
-        reply_choice(&c->reply, &c->out, ch->index, buf_str(&ch->text), c->p.n_top >= 0 ? &ch->lp : NULL,
-                     finish_name(ch->finish));
+        const struct reply_parts parts = { buf_str(&ch->text), buf_str(&ch->think), buf_str(&ch->calls) };
+        reply_message(&c->reply, &c->out, ch->index, &parts, c->p.n_top >= 0 ? &ch->lp : NULL, finish_of(ch));
     }
     reply_close(&c->reply, &c->out, &u);
     call_reply(c, 200, buf_str(&c->out));
@@ -212,9 +298,10 @@ static void end_choice(struct choice *ch, enum finish finish)
         end_embedding(c);
         return;
     }
+    if (c->parsing.on) end_parse(ch);
     if (c->p.stream) {
         answer_open_chunk(c);
-        reply_finish(&c->reply, &c->out, ch->index, finish_name(finish));
+        reply_finish(&c->reply, &c->out, ch->index, finish_of(ch));
     }
     if (c->n_live > 0) return;
     if (c->p.stream) put_stream_end(c);

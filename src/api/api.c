@@ -70,6 +70,9 @@ void choice_put(struct choice *ch)
     struct logprobs lp = ch->lp;
 
     mem_free(ch->vec);
+    toolparse_release(&ch->parse);
+    buf_release(&ch->think);
+    buf_release(&ch->calls);
     keep(&text);
     for (int i = 0; i < 4; i++) keep(&lp.list[i]);
     lp.n = 0;

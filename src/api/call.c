@@ -300,6 +300,10 @@ static struct request *make_request(struct call *c, const struct ids *prompt, in
     r->ignore_eos = c->p.ignore_eos;
     r->grammar = grammar_ref(c->grammar);
     r->n_top = c->p.n_top;
+    if (c->parsing.n_shown) {
+        r->shown = mem_dup(c->parsing.shown, (size_t)c->parsing.n_shown * sizeof *r->shown);
+        r->n_shown = c->parsing.n_shown;
+    }
     r->priority = c->priority;
     r->tenant = c->who.tenant;
     r->salt = o->salt_by_tenant ? map_hash(str_c(c->who.name)) : 0;
@@ -331,6 +335,7 @@ static int submit_one(struct call *c, const struct ids *prompt, int index, uint6
     ch->prompt = index / c->p.n;
     ch->r = r;
     r->owner = ch;
+    if (c->parsing.on) choice_parse(ch);
     if ((rc = engine_submit(c->model->engine, r, e)) != OK) {
         ch->r = NULL;
         request_unref(r);

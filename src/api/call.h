@@ -13,6 +13,7 @@
 #include "api/params.h"
 #include "token/pieces.h"
 #include "api/reply.h"
+#include "api/toolparse.h"
 #include "base/chan.h"
 
 #define ID_BYTES 48
@@ -25,6 +26,9 @@ struct choice {
     int index, prompt;
     bool begun;                  /* streams: its first chunk is out */
     struct buf text;             /* whole replies */
+    struct toolparse parse;      /* with call.parsing.on */
+    struct buf think, calls;     /* whole replies: reasoning; calls, rendered */
+    int n_calls;
     struct logprobs lp;
     size_t n_chars;              /* of text given out */
     int n_seen;                  /* tokens read */
@@ -59,6 +63,14 @@ struct call {
     int n_embd;
     uint64_t deadline_ns;
     int priority;
+    struct parsing {             /* how answers are taken apart; on: they are */
+        bool on;
+        const struct tool_family *calls;
+        const struct think_family *think;
+        struct str prompt_end;   /* in the arena */
+        int32_t shown[TOOLS_MARKS];      /* special tokens it looks for */
+        int n_shown;
+    } parsing;
     struct buf out;              /* stream chunks on their way, reused */
     bool head_sent, gone;
     int busy;                    /* inside: not to be freed now */
@@ -116,6 +128,8 @@ void call_ping(struct call *c, uint64_t now_ns);
 /* Chunks pile up in `out`, the last one open; a flush is one write. */
 void answer_open_chunk(struct call *c);
 void answer_flush(struct call *c);
+/* Before its request is submitted: its text is taken apart. */
+void choice_parse(struct choice *ch);
 
 /* Embeddings (embeddings.c): all are there. */
 void embeddings_reply(struct call *c);

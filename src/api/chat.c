@@ -1,7 +1,10 @@
 /* POST /v1/chat/completions */
 #include "api/call.h"
+#include "pool/template.h"
 
 #include <stdio.h>
+
+/* ---- models without a template: a form that is guessed ---- */
 
 /* These forms have no turn for it: it is written into a question. */
 static bool wants_system_first(enum chat_form f)
@@ -9,18 +12,124 @@ static bool wants_system_first(enum chat_form f)
     return f == CHAT_LLAMA2 || f == CHAT_MISTRAL || f == CHAT_GEMMA;
 }
 
-static int check_talk(struct call *c, struct err *e)
+static int refuse(struct call *c, struct err *e, const char *param, const char *what)
+{
+    snprintf(c->p.param, sizeof c->p.param, "%s", param);
+    return err_set(e, E_INVALID, "%s: %s", param, what);
+}
+
+static int check_guessed(struct call *c, struct err *e)
+{
+    char at[PARAM_MAX];
+
+    if (c->p.tools) return refuse(c, e, "tools", "the model has no chat template, so there is no place for them");
+    if (c->p.go_on) return refuse(c, e, "continue_final_message", "needs a model with a chat template");
+    for (int i = 0; i < c->p.n_msgs; i++) {
+        struct str role = c->p.msgs[i].role;
+        snprintf(at, sizeof at, "messages[%d].role", i);
+        if (str_is(role, "tool") || str_is(role, "function"))
+            return refuse(c, e, at, "is tool, but the model has no chat template, so there is no place for it");
+        if (i > 0 && wants_system_first(c->model->form) && str_is(role, "system"))
+            return refuse(c, e, at, "is system, but this model takes a system message only as the first");
+    }
+    return OK;
+}
+
+/* ---- models with one ---- */
+
+/* Messages as they came; "developer" is "system" to those that do not know it. */
+static json_t *messages_for(const struct call *c, struct str template)
+{
+    json_t *all = json_deep_copy(c->p.messages), *msg;
+    bool known = str_find(template, STR("developer")) >= 0;
+    size_t i;
+
+    json_array_foreach(all, i, msg) {
+        const json_t *role = json_object_get(msg, "role");
+        if (!known && str_is(body_str(role), "developer")) json_object_set_new(msg, "role", json_string("system"));
+    }
+    return all;
+}
+
+static json_t *variables_for(const struct call *c)
+{
+    json_t *vars = json_object();
+
+    if (c->p.reasoning_effort.p)
+        json_object_set_new(vars, "reasoning_effort", json_stringn(c->p.reasoning_effort.p, c->p.reasoning_effort.n));
+    if (c->p.has_thinking) json_object_set_new(vars, "enable_thinking", json_boolean(c->p.thinking));
+    if (c->p.template_vars) json_object_update(vars, (json_t *)c->p.template_vars);
+    return vars;
+}
+
+/* A call of one tool is asked for: the others are not shown. */
+static json_t *tools_for(const struct call *c)
+{
+    json_t *some, *tool;
+    size_t i;
+
+    if (!c->p.tools) return NULL;
+    some = json_array();
+    json_array_foreach((json_t *)c->p.tools, i, tool) {
+        struct str name = body_str(json_object_get(json_object_get(tool, "function"), "name"));
+        if (c->p.tool_choice != TOOL_NAMED || str_eq(name, c->p.tool_name)) json_array_append(some, tool);
+    }
+    return some;
+}
+
+/* Reasoning is always looked for, calls where there are tools; channels are how some models write everything. */
+static void set_parsing(struct call *c, struct str template, struct str prompt)
+{
+    enum { END = 64 };
+    const struct tokenizer *t = engine_tokenizer(c->model->engine);
+    struct parsing *g = &c->parsing;
+    const char *marks[TOOLS_MARKS];
+
+    g->calls = tools_family(template);
+    g->think = tools_think(template);
+    if (g->calls && !c->p.tools && g->calls->payload != PAYLOAD_HARMONY) g->calls = NULL;
+    g->on = g->calls || g->think;
+    g->prompt_end = arena_str(&c->arena, prompt.n > END ? str_skip(prompt, prompt.n - END) : prompt);
+    tools_marks(g->calls, g->think, marks);
+    for (int i = 0; marks[i]; i++) {
+        int32_t id = tokenizer_find(t, str_c(marks[i]));
+        if (id >= 0 && tokenizer_is_special(t, id)) g->shown[g->n_shown++] = id;
+    }
+}
+
+static int encode_by_template(struct call *c, struct ids *ids, struct err *e)
+{
+    const struct chat *chat = c->model->chat;
+    const struct tokenizer *t = engine_tokenizer(c->model->engine);
+    struct str template = chat_text(chat, c->p.tools != NULL);
+    json_t *messages = messages_for(c, template), *tools = tools_for(c), *vars = variables_for(c);
+    struct chat_ask ask = { .messages = messages, .tools = tools, .documents = c->p.documents, .kwargs = vars,
+                            .no_prompt = !c->p.add_prompt, .go_on = c->p.go_on };
+    struct buf text = { 0 };
+    int rc;
+
+    if (tools && !chat_takes_tools(chat)) {
+        rc = refuse(c, e, "tools", "the chat template of this model has no place for them");
+    } else if ((rc = chat_render(chat, &ask, &text, e)) != OK) {
+        snprintf(c->p.param, sizeof c->p.param, "messages");
+        err_wrap(e, "the model's chat template does not take these messages");
+    } else if ((rc = tokenizer_encode(t, buf_str(&text), 0, ids, e)) == OK) {
+        set_parsing(c, template, buf_str(&text));
+    }
+    buf_release(&text);
+    json_decref(messages);
+    json_decref(tools);
+    json_decref(vars);
+    return rc;
+}
+
+/* ---- both ---- */
+
+static int check_length(struct call *c, struct err *e)
 {
     struct str *texts = arena_array(&c->arena, (size_t)c->p.n_msgs, sizeof *texts);
 
-    for (int i = 0; i < c->p.n_msgs; i++) {
-        texts[i] = c->p.msgs[i].content;
-        if (i == 0 || !wants_system_first(c->model->form) || !str_is(c->p.msgs[i].role, "system")) continue;
-        snprintf(c->p.param, sizeof c->p.param, "messages[%d].role", i);
-        return err_set(e, E_INVALID,
-                       "%s is system, but this model takes a system message only as the first",
-                       c->p.param);
-    }
+    for (int i = 0; i < c->p.n_msgs; i++) texts[i] = c->p.msgs[i].content;
     return call_check_size(c, texts, c->p.n_msgs, "messages", e);
 }
 
@@ -38,7 +147,12 @@ static int run(struct call *c, struct err *e)
                      c->model->id);
         goto out;
     }
-    if ((rc = check_talk(c, e)) != OK) goto out;
+    if ((rc = check_length(c, e)) != OK) goto out;
+    if (c->model->chat) {
+        if ((rc = encode_by_template(c, &ids, e)) == OK) rc = call_submit(c, &ids, 1, STR(""), e);
+        goto out;
+    }
+    if ((rc = check_guessed(c, e)) != OK) goto out;
     rc = chatform_encode(c->model->form, t, c->p.msgs, (size_t)c->p.n_msgs, &ids, e);
     if (rc == OK) rc = call_submit(c, &ids, 1, chatform_stop(c->model->form), e);
 out:

@@ -143,24 +143,6 @@ static int read_priority(struct params *p, struct reader *r, const char *param, 
     return OK;
 }
 
-static int read_tools(struct params *p, struct reader *r, const char *param, const json_t *v)
-{
-    const json_t *choice = json_object_get(p->root, "tool_choice");
-
-    if (!json_is_array(v)) return reader_bad(r, param, "must be a list, but it is %s", body_type(v));
-    if (json_array_size(v) == 0 || (json_is_string(choice) && str_is(body_str(choice), "none"))) return OK;
-    return reader_bad(r, param, "are not supported yet: leave them out, or say tool_choice \"none\"");
-}
-
-static int read_tool_choice(struct params *p, struct reader *r, const char *param, const json_t *v)
-{
-    (void)p;
-    if (json_is_string(v) && (str_is(body_str(v), "none") || str_is(body_str(v), "auto"))) return OK;
-    if (!json_is_string(v) && !json_is_object(v))
-        return reader_bad(r, param, "must be a string or an object, but it is %s", body_type(v));
-    return reader_bad(r, param, "asks for a tool call, which is not supported yet");
-}
-
 static int read_modalities(struct params *p, struct reader *r, const char *param, const json_t *v)
 {
     (void)p;
@@ -241,6 +223,13 @@ static const struct field fields[] = {
 
     FN("tools", GEN, read_tools),
     FN("tool_choice", GEN, read_tool_choice),
+    FN("parallel_tool_calls", GEN, read_parallel),
+    FN("chat_template_kwargs", BODY_CHAT, read_template_vars),
+    FN("documents", BODY_CHAT, read_documents),
+    FN("enable_thinking", BODY_CHAT, read_thinking),
+    { "reasoning_effort", BODY_CHAT, F_TEXT, AT(reasoning_effort), 0, 0, 0, NULL },
+    { "add_generation_prompt", BODY_CHAT, F_BOOL, AT(add_prompt), 0, 0, 0, NULL },
+    { "continue_final_message", BODY_CHAT, F_BOOL, AT(go_on), 0, 0, 0, NULL },
     FN("response_format", GEN, read_response_format),
     FN("modalities", GEN, read_modalities),
     FN("structured_outputs", GEN, read_structured),
@@ -251,10 +240,9 @@ static const struct field fields[] = {
     REFUSED("web_search_options"), REFUSED("stop_token_ids"), REFUSED("bad_words"),
     REFUSED("allowed_token_ids"), REFUSED("prompt_logprobs"), REFUSED("use_beam_search"),
     REFUSED("mirostat"), REFUSED("dry_multiplier"), REFUSED("xtc_probability"), REFUSED("chat_template"),
-    REFUSED("chat_template_kwargs"), REFUSED("continue_final_message"),
 
     NOTHING("user"), NOTHING("metadata"), NOTHING("store"), NOTHING("service_tier"),
-    NOTHING("parallel_tool_calls"), NOTHING("prompt_cache_key"), NOTHING("safety_identifier"),
+    NOTHING("prompt_cache_key"), NOTHING("safety_identifier"),
 };
 
 enum { N_FIELDS = sizeof fields / sizeof *fields };
@@ -358,6 +346,9 @@ static int check_generation(struct params *p, enum body_kind kind, struct reader
 {
     if (kind == BODY_CHAT && p->n_msgs == 0) return reader_bad(r, "messages", "is required");
     if (kind == BODY_TEXT && p->n_prompts == 0) return reader_bad(r, "prompt", "is required");
+    if (check_tools(p, r) != OK) return E_INVALID;
+    if (p->go_on && json_is_true(json_object_get(p->root, "add_generation_prompt")))
+        return reader_bad(r, "continue_final_message", "and add_generation_prompt cannot both be true");
     if (p->best_of && p->best_of != p->n)
         return reader_bad(r, "best_of", "is %d, but only n (%d) is supported", p->best_of, p->n);
     if (p->top_given && p->top_logprobs > 0 && !p->logprobs)
@@ -382,6 +373,7 @@ int params_read(struct params *p, enum body_kind kind, struct str body, struct e
     p->n = 1;
     p->n_top = -1;
     p->parse_special = true;
+    p->add_prompt = true;
     if ((rc = body_parse(&p->root, body, e)) != OK) return rc;
     if ((rc = read_all(p, kind, &r)) != OK) return rc;
     if (kind & GEN) return check_generation(p, kind, &r);

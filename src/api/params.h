@@ -20,6 +20,8 @@ enum body_kind { BODY_CHAT = 1, BODY_TEXT = 2, BODY_TOKENIZE = 4, BODY_DETOKENIZ
 #define PROMPTS_MAX 256
 #define INPUTS_MAX 2048          /* texts to embed */
 
+enum tool_choice { TOOL_AUTO, TOOL_NONE, TOOL_REQUIRED, TOOL_NAMED };
+
 struct prompt {
     struct str text;             /* p NULL: it came as ids */
     int32_t *ids;
@@ -38,6 +40,16 @@ struct params {
     struct str model;
     struct chat_msg *msgs;       /* [n_msgs] */
     int n_msgs;
+    const json_t *messages;      /* the same as they came: calls, results and all */
+    const json_t *tools;         /* not empty; NULL: none given, or none to be used */
+    enum tool_choice tool_choice;
+    struct str tool_name;        /* with TOOL_NAMED */
+    bool one_call;               /* parallel_tool_calls: false */
+    const json_t *template_vars; /* chat_template_kwargs; NULL: none */
+    const json_t *documents;
+    struct str reasoning_effort; /* p NULL: not given */
+    bool has_thinking, thinking; /* enable_thinking */
+    bool add_prompt, go_on;      /* add_generation_prompt (true unless said otherwise), continue_final_message */
     struct prompt *prompts;      /* [n_prompts] */
     int n_prompts;
     int max_tokens;              /* 0: not given */
@@ -82,6 +94,16 @@ bool params_priority(struct str s, int *out);
 /* The fields with an inside, for the table. */
 int read_messages(struct params *p, struct reader *r, const char *param, const json_t *v);
 int read_prompt(struct params *p, struct reader *r, const char *param, const json_t *v);
+int read_tools(struct params *p, struct reader *r, const char *param, const json_t *v);
+int read_tool_choice(struct params *p, struct reader *r, const char *param, const json_t *v);
+int read_template_vars(struct params *p, struct reader *r, const char *param, const json_t *v);
+int read_documents(struct params *p, struct reader *r, const char *param, const json_t *v);
+int read_thinking(struct params *p, struct reader *r, const char *param, const json_t *v);
+int read_parallel(struct params *p, struct reader *r, const char *param, const json_t *v);
+/* tool_calls of a message: names and arguments. */
+int read_past_calls(struct reader *r, size_t i, const json_t *calls);
+/* What tools, tool_choice and messages say of each other. */
+int check_tools(struct params *p, struct reader *r);
 int read_stop(struct params *p, struct reader *r, const char *param, const json_t *v);
 int read_response_format(struct params *p, struct reader *r, const char *param, const json_t *v);
 int read_structured(struct params *p, struct reader *r, const char *param, const json_t *v);

@@ -53,7 +53,7 @@ static int read_content(struct reader *r, size_t i, const json_t *msg, bool assi
 
 static int read_role(struct reader *r, size_t i, const json_t *msg, struct str *out)
 {
-    static const char *const known[] = { "system", "user", "assistant" };
+    static const char *const known[] = { "system", "user", "assistant", "tool", "function" };
     const json_t *v = json_object_get(msg, "role");
     char at[PARAM_MAX];
 
@@ -64,9 +64,7 @@ static int read_role(struct reader *r, size_t i, const json_t *msg, struct str *
     if (str_is(*out, "developer")) *out = STR("system");
     for (size_t k = 0; k < sizeof known / sizeof *known; k++)
         if (str_is(*out, known[k])) return OK;
-    if (str_is(*out, "tool") || str_is(*out, "function"))
-        return reader_bad(r, at, "is \"%s\", but tool results are not supported yet", json_string_value(v));
-    return reader_bad(r, at, "is \"%.40s\", but must be system, developer, user or assistant",
+    return reader_bad(r, at, "is \"%.40s\", but must be system, developer, user, assistant or tool",
                       json_string_value(v));
 }
 
@@ -79,10 +77,7 @@ static int read_message(struct reader *r, size_t i, const json_t *msg, struct ch
     snprintf(at, sizeof at, "messages[%zu]", i);
     if (!json_is_object(msg)) return reader_bad(r, at, "must be an object, but it is %s", body_type(msg));
     if ((rc = read_role(r, i, msg, &out->role)) != OK) return rc;
-    if (json_array_size(calls) > 0) {
-        snprintf(at, sizeof at, "messages[%zu].tool_calls", i);
-        return reader_bad(r, at, "are not supported yet");
-    }
+    if (calls && !json_is_null(calls) && (rc = read_past_calls(r, i, calls)) != OK) return rc;
     return read_content(r, i, msg, str_is(out->role, "assistant"), &out->content);
 }
 
@@ -92,6 +87,7 @@ int read_messages(struct params *p, struct reader *r, const char *param, const j
 
     if (!json_is_array(v)) return reader_bad(r, param, "must be a list, but it is %s", body_type(v));
     if (json_array_size(v) == 0) return reader_bad(r, param, "must hold at least one message");
+    p->messages = v;
     p->n_msgs = (int)json_array_size(v);
     p->msgs = arena_array(r->arena, (size_t)p->n_msgs, sizeof *p->msgs);
     for (size_t i = 0; i < (size_t)p->n_msgs && rc == OK; i++)

@@ -208,6 +208,56 @@ void reply_delta(const struct reply *y, struct buf *out, int index, struct str t
     put_end(y, out);
 }
 
+static void put_nulls(const struct reply *y, struct buf *out)
+{
+    buf_puts(out, ",\"logprobs\":null,\"finish_reason\":null");
+    put_end(y, out);
+}
+
+/* Two names for it are in use among clients. */
+static void put_think(struct buf *out, struct str text)
+{
+    buf_puts(out, "\"reasoning_content\":");
+    put_str(out, text);
+    buf_puts(out, ",\"reasoning\":");
+    put_str(out, text);
+}
+
+void reply_think(const struct reply *y, struct buf *out, int index, struct str text)
+{
+    put_index(y, out, index);
+    buf_puts(out, ",\"delta\":{");
+    put_think(out, text);
+    buf_putc(out, '}');
+    put_nulls(y, out);
+}
+
+void reply_put_call(struct buf *out, int k, struct str id, struct str name, struct str args)
+{
+    buf_putc(out, '{');
+    if (k >= 0) {
+        buf_puts(out, "\"index\":");
+        put_int(out, k);
+        buf_putc(out, ',');
+    }
+    buf_puts(out, "\"id\":");
+    put_str(out, id);
+    buf_puts(out, ",\"type\":\"function\",\"function\":{\"name\":");
+    put_str(out, name);
+    buf_puts(out, ",\"arguments\":");
+    put_str(out, args);
+    buf_puts(out, "}}");
+}
+
+void reply_call(const struct reply *y, struct buf *out, int index, int k, struct str id, struct str name, struct str args)
+{
+    put_index(y, out, index);
+    buf_puts(out, ",\"delta\":{\"tool_calls\":[");
+    reply_put_call(out, k, id, name, args);
+    buf_puts(out, "]}");
+    put_nulls(y, out);
+}
+
 void reply_finish(const struct reply *y, struct buf *out, int index, const char *finish)
 {
     put_index(y, out, index);
@@ -257,19 +307,46 @@ void reply_open(const struct reply *y, struct buf *out)
     put_head(y, out, y->chat ? "chat.completion" : "text_completion");
 }
 
-void reply_choice(const struct reply *y, struct buf *out, int index, struct str text,
-                  const struct logprobs *lp, const char *finish)
+static void put_message(struct buf *out, const struct reply_parts *p)
+{
+    buf_puts(out, ",\"message\":{\"role\":\"assistant\",\"content\":");
+    if (p->calls.n && !p->text.n) buf_puts(out, "null");
+    else put_str(out, p->text);
+    buf_puts(out, ",\"refusal\":null");
+    if (p->think.n) {
+        buf_putc(out, ',');
+        put_think(out, p->think);
+    }
+    if (p->calls.n) {
+        buf_puts(out, ",\"tool_calls\":[");
+        buf_put_str(out, p->calls);
+        buf_putc(out, ']');
+    }
+    buf_putc(out, '}');
+}
+
+void reply_message(const struct reply *y, struct buf *out, int index, const struct reply_parts *parts,
+                   const struct logprobs *lp, const char *finish)
 {
     if (out->p[out->n - 1] == '}') buf_putc(out, ',');
     buf_puts(out, "{\"index\":");
     put_int(out, index);
-    buf_puts(out, y->chat ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"text\":");
-    put_str(out, text);
-    if (y->chat) buf_puts(out, ",\"refusal\":null}");
+    if (y->chat) {
+        put_message(out, parts);
+    } else {
+        buf_puts(out, ",\"text\":");
+        put_str(out, parts->text);
+    }
     put_logprobs(y, out, lp);
     buf_puts(out, ",\"finish_reason\":");
     put_str(out, str_c(finish));
     buf_putc(out, '}');
+}
+
+void reply_choice(const struct reply *y, struct buf *out, int index, struct str text,
+                  const struct logprobs *lp, const char *finish)
+{
+    reply_message(y, out, index, &(struct reply_parts){ .text = text }, lp, finish);
 }
 
 void reply_close(const struct reply *y, struct buf *out, const struct usage *u)

@@ -32,6 +32,12 @@ struct usage {
     double queue_ms, prefill_ms, decode_ms;
 };
 
+/* What a chat's message holds beside its text. */
+struct reply_parts {
+    struct str text, think;      /* think empty: none */
+    struct str calls;            /* rendered by reply_put_call, with commas between; empty: none */
+};
+
 void reply_begin(struct reply *y);                       /* renders the head; the rest is filled in */
 void reply_release(struct reply *y);                     /* a zeroed one is fine */
 
@@ -44,6 +50,9 @@ void logprobs_add(struct logprobs *l, struct reply *y, const struct event *ev, s
 void reply_role(const struct reply *y, struct buf *out, int index);      /* chat's first */
 void reply_delta(const struct reply *y, struct buf *out, int index, struct str text,
                  const struct logprobs *lp);
+void reply_think(const struct reply *y, struct buf *out, int index, struct str text);
+/* The k-th call of an answer, whole. */
+void reply_call(const struct reply *y, struct buf *out, int index, int k, struct str id, struct str name, struct str args);
 void reply_finish(const struct reply *y, struct buf *out, int index, const char *finish);
 void reply_usage(const struct reply *y, struct buf *out, const struct usage *u);
 
@@ -51,5 +60,9 @@ void reply_usage(const struct reply *y, struct buf *out, const struct usage *u);
 void reply_open(const struct reply *y, struct buf *out);
 void reply_choice(const struct reply *y, struct buf *out, int index, struct str text,
                   const struct logprobs *lp, const char *finish);
+void reply_message(const struct reply *y, struct buf *out, int index, const struct reply_parts *parts,
+                   const struct logprobs *lp, const char *finish);
+/* {"id":...,"type":"function","function":{...}}; k below 0: no index in it. */
+void reply_put_call(struct buf *out, int k, struct str id, struct str name, struct str args);
 void reply_close(const struct reply *y, struct buf *out, const struct usage *u);
 #endif

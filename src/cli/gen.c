@@ -121,6 +121,7 @@ int gen_open(struct gen *g, const char *verb)
     o.vram_only = g->vram_only;
     o.context = g->context;
     o.sequences = 1;
+    o.chat_template = g->chat_template;
     if ((rc = tern_open(&g->m, g->model, &o)) != TERN_OK) return gen_fail(verb, rc);
     tern_info(g->m, &g->info);
     settle_params(g);

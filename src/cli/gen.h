@@ -9,7 +9,7 @@
 
 struct gen {
     /* flags; a number that was not given is NAN or INT_MIN, then the model's own setting stays */
-    const char *model, *device, *system;
+    const char *model, *device, *system, *chat_template;
     const char *stops[GEN_MAX_STOPS + 1];
     const char *stop;
     int threads, gpu_layers, context, n, top_k, repeat_last;
@@ -44,7 +44,9 @@ struct gen {
     { "--device", NULL, ARG_STR, &(g)->device, "NAME", "where to run: cpu, cuda, cuda:1 (default: cpu)" }, \
     { "--gpu-layers", "-ngl", ARG_INT, &(g)->gpu_layers, "N",                                      \
       "a GPU: the last N layers lie there, the others on the CPU (default: as many as fit)" },     \
-    { "--vram-only", NULL, ARG_FLAG, &(g)->vram_only, NULL, "a GPU: all layers, or fail" }
+    { "--vram-only", NULL, ARG_FLAG, &(g)->vram_only, NULL, "a GPU: all layers, or fail" }, \
+    { "--chat-template", NULL, ARG_STR, &(g)->chat_template, "F",                                  \
+      "file with a Jinja chat template (default: the model's own)" }
 
 #define GEN_SAMPLE_ARGS(g)                                                                         \
     { "--tokens", "-n", ARG_INT, &(g)->n, "N",                                                     \

@@ -26,6 +26,7 @@ void request_unref(struct request *r)
     grammar_unref(r->grammar);
     mem_free(r->stops);
     mem_free((void *)r->sample.bias);
+    mem_free(r->shown);
     mem_free(r);
 }
 

@@ -38,6 +38,8 @@ struct request {
     struct grammar *grammar;     /* what its text must look like, owned: from engine_grammar; NULL: anything */
     struct str *stops;           /* [n_stops], one block with their bytes: request_set_stops */
     int n_stops;
+    int32_t *shown;              /* [n_shown] special tokens that are text here; owned, from mem_alloc */
+    int n_shown;
     int n_top;                   /* -1: no logprobs; else alternatives wanted, up to TOP_MAX */
     int priority;                /* higher first */
     uint32_t tenant;             /* whose: fairness is between these */

@@ -34,6 +34,8 @@ static void stream_open(struct seq *s, const struct tokenizer *tok)
     size_t n = r->prompt.n, tail = n < PRIME_TOKENS ? n : PRIME_TOKENS;
 
     stream_init(&s->stream, tok, r->stops, r->n_stops);
+    s->stream.shown = r->shown;
+    s->stream.n_shown = r->n_shown;
     if (r->continues) stream_prime(&s->stream, r->prompt.p + (n - tail), tail);
     buf_reserve(&s->text, TEXT_FIRST);
 }

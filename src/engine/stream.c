@@ -81,10 +81,22 @@ static bool settle(struct stream *s, struct buf *out)
     return true;
 }
 
+static bool is_shown(const struct stream *s, int32_t id)
+{
+    for (int i = 0; i < s->n_shown; i++)
+        if (s->shown[i] == id) return true;
+    return false;
+}
+
 bool stream_push(struct stream *s, int32_t id, struct buf *out)
 {
     if (s->stopped || !s->detok.t) return s->stopped;
-    detok_push(&s->detok, id, &s->held);
+    if (is_shown(s, id)) {
+        detok_flush(&s->detok, &s->held);
+        buf_put_str(&s->held, tokenizer_piece(s->detok.t, id));
+    } else {
+        detok_push(&s->detok, id, &s->held);
+    }
     return settle(s, out);
 }
 

@@ -15,6 +15,8 @@ struct stream {
     struct buf held;             /* decoded, not given out yet */
     bool stopped;
     bool unarmed;                /* stop strings are not looked for yet */
+    const int32_t *shown;        /* special tokens that are text; borrowed */
+    int n_shown;
 };
 
 /* tok NULL is fine: then there is no text. Empty stop strings are left out. */

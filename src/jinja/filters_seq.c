@@ -252,7 +252,7 @@ static struct jargs rest_of(const struct jargs *a, size_t from)
 {
     struct jargs rest = *a;
 
-    if (from > rest.n) from = rest.n;
+    if (from >= rest.n) return rest.n = 0, rest;
     rest.v += from;
     rest.n -= from;
     return rest;

@@ -100,7 +100,7 @@ static struct node *parse_subscript(struct parser *p, struct node *of)
     parse_expect_op(p, "[");
     n = parse_subscribed(p, of, at);
     if (parse_is_op(parse_cur(p), ",")) {                /* x[a, b]: by a tuple */
-        if (n->type == NODE_SLICE) parse_fail(p, at, "a slice among several indexes");
+        if (n->type == NODE_SLICE) return parse_fail(p, at, "a slice among several indexes"), n;
         tuple = parse_node(p, NODE_TUPLE, at, NULL, NULL);
         tail = parse_append(tuple, &tuple->list, n->b);
         while (p->rc == OK && parse_skip_op(p, ",")) tail = parse_append(tuple, tail, parse_expression(p, true));

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "engine/recommend.h"
 #include "pool/budget.h"
+#include "pool/template.h"
 
 #include <ctype.h>
 #include <pthread.h>
@@ -95,7 +96,7 @@ static int check_budget(struct pool *p, struct pool_model *m, bool before, struc
     return OK;
 }
 
-static void read_defaults(struct pool_model *m)
+static int read_defaults(struct pool *p, struct pool_model *m, struct err *e)
 {
     const struct tokenizer *tok = engine_tokenizer(m->engine);
     struct engine_info info;
@@ -104,6 +105,7 @@ static void read_defaults(struct pool_model *m)
     m->form = tok ? chatform_of(tok) : CHAT_NONE;
     m->sample = sample_defaults();
     sample_recommended(&m->sample, info.source);
+    return tok ? template_open(&m->chat, tok, p->opt.chat_template, e) : OK;
 }
 
 static int load(struct pool *p, struct pool_model *m, struct err *e)
@@ -114,13 +116,15 @@ static int load(struct pool *p, struct pool_model *m, struct err *e)
     if ((rc = check_budget(p, m, true, e)) != OK) goto out;
     if ((rc = engine_open(&m->engine, m->path, &p->opt.engine, e)) != OK) goto out;
     if ((rc = check_budget(p, m, false, e)) != OK) goto out;
-    read_defaults(m);
+    if ((rc = read_defaults(p, m, e)) != OK) goto out;
     m->load_ms = clock_ms_since(start);
     start = clock_ns();
     if (p->opt.warm && (rc = engine_warm(m->engine, e)) != OK) goto out;
     m->warm_ms = clock_ms_since(start);
 out:
     if (rc != OK) {
+        chat_close(m->chat);
+        m->chat = NULL;
         engine_close(m->engine);
         m->engine = NULL;
         err_wrap(e, "model '%s'", m->id);
@@ -176,6 +180,7 @@ void pool_close(struct pool *p)
     atomic_store(&p->stop, true);
     if (p->has_thread) pthread_join(p->thread, NULL);
     for (int i = 0; i < p->n && p->models; i++) {
+        chat_close(p->models[i].chat);
         engine_close(p->models[i].engine);
         mem_free((char *)p->models[i].id);
         mem_free((char *)p->models[i].path);

@@ -7,6 +7,7 @@
 
 #include "engine/chatform.h"
 #include "engine/engine.h"
+#include "jinja/chat.h"
 
 struct pool;
 
@@ -17,6 +18,7 @@ struct pool_model {
     const char *path;
     _Atomic int state;           /* enum pool_state: READY is stored after the rest is written */
     struct engine *engine;       /* READY only */
+    struct chat *chat;           /* its template; NULL: it has none, `form` is what it is taken for */
     enum chat_form form;
     struct sample_opt sample;    /* defaults the model's makers recommend, over sample_defaults */
     struct err err;              /* FAILED only */
@@ -30,6 +32,7 @@ struct pool_opt {
     int n;
     struct engine_opt engine;
     uint64_t memory_limit;       /* bytes of all models; what does not fit is not loaded; 0: none */
+    const char *chat_template;   /* a file in place of the models' own; NULL or "": none */
     bool warm;                   /* a short run before READY */
     void (*changed)(void *arg);  /* some model's state changed; called on the pool's thread. NULL: nobody asks */
     void *arg;

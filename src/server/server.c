@@ -179,6 +179,7 @@ static int open_pool(struct server *v, struct err *e)
     const struct settings *s = v->s;
     const char *aliases[SETTINGS_MODELS] = { 0 };
     struct pool_opt o = { .paths = s->models, .aliases = aliases, .n = s->n_models, .warm = s->warm,
+                          .chat_template = s->chat_template,
                           .memory_limit = (uint64_t)s->memory_limit, .changed = on_pool_change, .arg = v };
 
     for (int i = 0; i < s->n_aliases; i++) aliases[i] = s->aliases[i];

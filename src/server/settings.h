@@ -30,6 +30,7 @@ struct settings {
     int n_models, n_aliases;
 
     char *config;                            /* YAML file */
+    char *chat_template;                     /* a file in place of the models' own */
     char *host, *socket, *api_key, *api_key_file, *tls_cert, *tls_key;
     int64_t port;
     bool allow_open;                         /* bind elsewhere than loopback without a key */

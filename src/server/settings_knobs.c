@@ -15,6 +15,8 @@ const struct knob settings_knobs[] = {
       .help = "GGUF file or Hugging Face folder; may be given several times (the first is the default)" },
     { .name = "alias", .alt = "-a|--served-model-name", .kind = KNOB_LIST, .at = AT(aliases),
       .help = "name of a model in the API, in the order of the models; default: its file or folder name" },
+    { .name = "chat-template", .alt = "--chat-template-file", .kind = KNOB_TEXT, .at = AT(chat_template), .dflt = "",
+      .help = "file with a Jinja chat template to use in place of the models' own" },
     { .name = "config", .kind = KNOB_TEXT, .at = AT(config), .dflt = "",
       .help = "YAML file with any of these names as keys; flags and environment win over it" },
 

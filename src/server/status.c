@@ -155,7 +155,7 @@ static void put_model(struct jsonw *w, struct server *v, int index)
     put_text(w, "arch", s ? i.model->hp.arch : "");
     put_int(w, "parameters", s ? (int64_t)i.model->n_params : 0);
     put_int(w, "vocab", s ? i.model->hp.n_vocab : 0);
-    put_text(w, "chat_form", s ? chatform_name(m->form) : "");
+    put_text(w, "chat_form", !s ? "" : m->chat ? "template" : chatform_name(m->form));
     put_text(w, "device", s ? place_last(i.place)->name : "");
     put_text(w, "device_detail", s ? place_last(i.place)->detail : "");
     jsonw_key(w, "devices"), jsonw_arr(w);

@@ -48,7 +48,7 @@ struct tokenizer {
     int32_t before[MAX_POST], after[MAX_POST];   /* by the post-processor */
     int n_before, n_after;
     int32_t bos, eos, unk, pad;
-    struct str chat_template;
+    struct str chat_template, tool_template;
 
     /* for export, made when first asked for */
     const char *pre;                     /* GGUF's name of the splitting, NULL: none known */

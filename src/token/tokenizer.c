@@ -115,14 +115,14 @@ static int from_files(struct tokenizer **out, const char *path, const char *conf
     return rc;
 }
 
-/* Newer folders keep the chat template in a file of its own. */
-static void read_template(struct tokenizer *t, const char *dir)
+/* Newer folders keep chat templates in files of their own. */
+static void read_template(struct tokenizer *t, const char *dir, const char *name, struct str *out)
 {
-    char *path = path_join(dir, "chat_template.jinja");
+    char *path = path_join(dir, name);
     struct buf text = { 0 };
 
     if (file_exists(path) && file_read(&text, path, MAX_CONFIG_BYTES, NULL) == OK)
-        t->chat_template = arena_str(&t->arena, buf_str(&text));
+        *out = arena_str(&t->arena, buf_str(&text));
     buf_release(&text);
     mem_free(path);
 }
@@ -139,7 +139,10 @@ static int from_folder(struct tokenizer **out, const char *dir, struct err *e)
         rc = from_files(out, gz, config, e);
     else
         rc = err_set(e, E_NOTFOUND, "%s: there is no tokenizer.json", dir);
-    if (rc == OK) read_template(*out, dir);
+    if (rc == OK) {
+        read_template(*out, dir, "chat_template.jinja", &(*out)->chat_template);
+        read_template(*out, dir, "additional_chat_templates/tool_use.jinja", &(*out)->tool_template);
+    }
     mem_free(json);
     mem_free(gz);
     mem_free(config);
@@ -411,7 +414,10 @@ bool tokenizer_adds_bos(const struct tokenizer *t)
 {
     return t->n_before > 0 && t->before[0] == t->bos;
 }
+int32_t tokenizer_unk(const struct tokenizer *t) { return t->unk; }
+int32_t tokenizer_pad(const struct tokenizer *t) { return t->pad; }
 struct str tokenizer_chat_template(const struct tokenizer *t) { return t->chat_template; }
+struct str tokenizer_tool_template(const struct tokenizer *t) { return t->tool_template; }
 
 void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
                       struct buf *out)

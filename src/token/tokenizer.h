@@ -50,8 +50,13 @@ int32_t tokenizer_bos(const struct tokenizer *t);        /* -1: none */
 int32_t tokenizer_eos(const struct tokenizer *t);        /* -1: none */
 bool tokenizer_adds_bos(const struct tokenizer *t);      /* does ENCODE_SPECIAL put one in front? */
 
+int32_t tokenizer_unk(const struct tokenizer *t);        /* -1: none */
+int32_t tokenizer_pad(const struct tokenizer *t);        /* -1: none */
+
 /* Chat template as the model carries it; empty if it has none. */
 struct str tokenizer_chat_template(const struct tokenizer *t);
+/* The one for talks with tools ("tool_use"), where it carries several; else empty. */
+struct str tokenizer_tool_template(const struct tokenizer *t);
 
 /* What a GGUF file says of this tokenizer: enough for format/ggufw to carry it over. Borrowed. */
 struct token_export {

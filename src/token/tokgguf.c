@@ -355,5 +355,6 @@ int tokgguf_build(struct tokenizer *t, const struct source *src, struct err *e)
         return rc;
     read_added(t);
     source_str(src, "tokenizer.chat_template", &t->chat_template);
+    source_str(src, "tokenizer.chat_template.tool_use", &t->tool_template);
     return tokenizer_finish(t, e);
 }

@@ -163,6 +163,8 @@ static void read_template(struct tokenizer *t, json_t *v)
     for (size_t i = 0; i < json_array_size(v); i++) {
         json_t *x = json_array_get(v, i), *name = json_object_get(x, "name");
         if (!pick || (json_is_string(name) && str_is(json_text(name), "default"))) pick = x;
+        if (json_is_string(name) && str_is(json_text(name), "tool_use") && json_is_string(json_object_get(x, "template")))
+            t->tool_template = arena_str(&t->arena, json_text(json_object_get(x, "template")));
     }
     if (pick) v = json_object_get(pick, "template");
     if (json_is_string(v)) t->chat_template = arena_str(&t->arena, json_text(v));

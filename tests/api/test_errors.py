@@ -21,8 +21,8 @@ def test_wrong_types_in_every_field():
              "presence_penalty": True, "logit_bias": [], "seed": "x", "n": 0, "stop": 7, "stream": 1,
              "stream_options": 1, "max_tokens": 0, "max_completion_tokens": "x",
              "min_tokens": -1, "logprobs": "x", "ignore_eos": "x", "priority": "x", "timeout": 0, "model": 1,
-             "messages": "x", "response_format": "json", "tools": [{"type": "function"}],
-             "grammar": "x"}
+             "messages": "x", "response_format": "json", "tools": "x", "tool_choice": "required",
+             "grammar": "x", "chat_template_kwargs": 1, "enable_thinking": "x", "documents": 1}
     for field, value in wrong.items():
         check(chat(**{field: value}), 400, "invalid_request", field)
         if field != "messages":

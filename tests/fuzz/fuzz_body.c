@@ -5,6 +5,7 @@
 #include "api/params.c"
 #include "api/params_grammar.c"
 #include "api/params_text.c"
+#include "api/params_tools.c"
 
 #include "base/mem.h"
 

@@ -1,0 +1,43 @@
+/* toolparse.h - an answer as it streams, taken apart: text, reasoning, tool calls.
+ *
+ * Text may come cut anywhere; what may be the beginning of a mark is held back until it cannot be one
+ * any more. A call is told of once it is whole, so its arguments are always valid JSON; what looked
+ * like a call and was none comes out as text, as the model wrote it. White space around calls and
+ * between reasoning and answer is left out. */
+#ifndef TERN_API_TOOLPARSE_H
+#define TERN_API_TOOLPARSE_H
+
+#include "api/toolcall.h"
+
+enum toolparse_state { PARSE_TEXT, PARSE_THINK, PARSE_CALL, PARSE_HEADER, PARSE_BODY };
+
+struct toolparse_out {
+    void (*text)(void *arg, struct str text);
+    void (*think)(void *arg, struct str text);
+    void (*call)(void *arg, const struct tool_call *call);
+    void *arg;
+};
+
+struct toolparse {
+    const struct tool_family *calls;     /* NULL: none are looked for */
+    const struct think_family *think;    /* NULL: no reasoning is */
+    const json_t *tools;                 /* borrowed */
+    struct toolparse_out out;
+    enum toolparse_state state;
+    struct buf held;                     /* not decided yet */
+    struct buf space;                    /* white space that may be the last of its part */
+    struct buf body;                     /* harmony: of a call */
+    char to[72];                         /* harmony: whom the message is for; "" the user */
+    bool is_think;                       /* harmony: the message is reasoning */
+    bool marked;                         /* the call began with its mark, not bare */
+    bool some_text, some_think, after;   /* after: reasoning or a call came before the text */
+    int n_calls;
+};
+
+/* prompt: the end of what the model answers to; it may have begun its reasoning there. */
+void toolparse_init(struct toolparse *p, const struct tool_family *calls, const struct think_family *think,
+                    const json_t *tools, struct str prompt, const struct toolparse_out *out);
+void toolparse_push(struct toolparse *p, struct str text);
+void toolparse_end(struct toolparse *p);
+void toolparse_release(struct toolparse *p);             /* a zeroed one is fine */
+#endif
