@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Writes a model that says what it is told to: usage: tests/scripted.py FOLDER [FAMILY ...]
+
+The next token depends on the last one alone: embeddings are unit vectors, attention and FFN add nothing, and the
+head points from each token at the one behind it. A chat's last message "play NAME" ends the prompt with the token
+that begins the script NAME; every script is cut into tokens where a parser would least like it. The template says of
+which family the answers are. Any other prompt ends at once."""
+import json, os, re, struct, sys
+
+# Families: marks for the template, and scripts of pieces. No piece may be in two scripts.
+SCRIPTS = {
+    "hermes": ("<tool_call> </tool_call> <think>", {
+        "hello": ["Hel", "lo, wor", "ld."],
+        "call": ["<think>", "\nI need", " the weather.\n", "</thi", "nk>\n\n", "Let me ", "look.\n", "<tool", "_call>\n{\"name\": \"get_wea",
+                 "ther\", \"arguments\": {\"city\": \"Z", "\u00fcrich\", \"da", "ys\": 2}}\n</tool", "_call>\n"],
+        "two": ["<tool_c", "all>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bern\"}}", "</tool_", "call>\n<", "tool_call",
+                ">{\"name\": \"add\", \"argu", "ments\": {\"a\": 1, \"b\": 2}}</", "tool_call>"],
+        "broken": ["See ", "<tool_ca", "ll>{\"name\": oops}", "</tool_cal", "l> sorry"],
+    }),
+    "harmony": ("<|channel|> <|start|>", {
+        "call": ["<|channel|>", "anal", "ysis", "<|message|>", "I should", " ask.", "<|end|>", "<|start|>", "assis", "tant<|chan",
+                 "nel|>commen", "tary to=func", "tions.get_weather ", "<|constrain|>", "json<|mess", "age|>{\"city\":",
+                 "\"Bern\"}", "<|call|>"],
+        "end": ["<|return|>"],
+    }),
+}
+
+
+def pieces(family):
+    """The pieces of all scripts, each once, and what comes behind which."""
+    order, after = [], {}
+    for name, script in SCRIPTS[family][1].items():
+        last = f"<|play {name}|>"
+        order.append(last)
+        for p in script:
+            if p in order:
+                raise SystemExit(f"{family}: '{p}' is in two places")
+            order.append(p)
+            after[last] = p
+            last = p
+        after[last] = "<|eos|>"
+    return order, after
+
+
+def bytes_to_unicode():
+    keep = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
+    n, table = 0, {}
+    for b in range(256):
+        if b in keep:
+            table[b] = chr(b)
+        else:
+            table[b] = chr(256 + n)
+            n += 1
+    return table
+
+
+def write(folder, family="hermes"):
+    order, after = pieces(family)
+    base = [bytes_to_unicode()[b] for b in range(256)]
+    names = ["<|eos|>"] + order
+    n = -(-(256 + len(names)) // 64) * 64
+    ids = {p: 256 + i for i, p in enumerate(names)}
+    os.makedirs(folder, exist_ok=True)
+
+    special = re.compile(r"^(<\|.*\|>)$")
+    tokenizer = {
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [{"id": i, "content": p, "single_word": False, "lstrip": False, "rstrip": False,
+                          "normalized": False, "special": bool(special.match(p))} for p, i in ids.items()],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+                  "vocab": {c: i for i, c in enumerate(base)}, "merges": []},
+    }
+    template = ("{# " + SCRIPTS[family][0] + " #}{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}"
+                "{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
+                "({{ c.function.name }} {{ c.function.arguments | tojson }}){% endfor %}{{ '\\n' }}{% endfor %}"
+                "{% if effort is defined %}effort {{ effort }}{% endif %}"
+                "{% if add_generation_prompt %}{% set last = messages[-1].content or '' %}"
+                "{% if last.startswith('play ') %}<|{{ last }}|>{% else %}<|play nothing|>{% endif %}{% endif %}")
+    json.dump(tokenizer, open(f"{folder}/tokenizer.json", "w"))
+    json.dump({"eos_token": "<|eos|>", "chat_template": template, "tokenizer_class": "PreTrainedTokenizerFast"},
+              open(f"{folder}/tokenizer_config.json", "w"))
+    json.dump({"eos_token_id": 256, "temperature": 0.0}, open(f"{folder}/generation_config.json", "w"))
+    json.dump({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": n, "intermediate_size": 64,
+               "num_hidden_layers": 1, "num_attention_heads": n // 64, "num_key_value_heads": n // 64, "vocab_size": n,
+               "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
+               "tie_word_embeddings": False, "eos_token_id": 256, "torch_dtype": "float32"}, open(f"{folder}/config.json", "w"))
+
+    follows = [256] * n                                  # whatever else: the end
+    for a, b in after.items():
+        follows[ids[a]] = ids[b]
+    one = struct.pack("<f", 1.0)
+    embed, head = bytearray(4 * n * n), bytearray(4 * n * n)
+    for t in range(n):
+        embed[4 * (t * n + t):4 * (t * n + t) + 4] = one
+        at = 4 * (follows[t] * n + t)
+        head[at:at + 4] = one
+    zeros = lambda *dims: bytes(4 * (dims[0] * (dims[1] if len(dims) > 1 else 1)))
+    layer = "model.layers.0."
+    tensors = {"model.embed_tokens.weight": ((n, n), embed), "lm_head.weight": ((n, n), head),
+               "model.norm.weight": ((n,), one * n),
+               layer + "input_layernorm.weight": ((n,), one * n), layer + "post_attention_layernorm.weight": ((n,), one * n)}
+    for name in "qkvo":
+        tensors[layer + f"self_attn.{name}_proj.weight"] = ((n, n), zeros(n, n))
+    for name, dims in (("gate", (64, n)), ("up", (64, n)), ("down", (n, 64))):
+        tensors[layer + f"mlp.{name}_proj.weight"] = (dims, zeros(*dims))
+    header, data = {}, b""
+    for name, (dims, raw) in tensors.items():
+        header[name] = {"dtype": "F32", "shape": list(dims), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += bytes(raw)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    open(f"{folder}/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data)
+
+
+if __name__ == "__main__":
+    for family in sys.argv[2:] or ["hermes"]:
+        write(sys.argv[1] + ("" if len(sys.argv) <= 3 else "-" + family), family)
