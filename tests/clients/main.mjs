@@ -8,12 +8,13 @@ import openaiEnds from './openai-ends.test.mjs';
 import openaiErrors from './openai-errors.test.mjs';
 import ai from './ai.test.mjs';
 import langchain from './langchain.test.mjs';
+import tools from './tools.test.mjs';
 
 const server = await serve();
 /* One runs, none waits: the second is refused. */
 const narrow = await serve(['--max-seqs', '1', '--max-requests', '1']);
 
-for (const tests of [wire, openaiAnswers, openaiEnds, openaiErrors, ai, langchain])
+for (const tests of [wire, openaiAnswers, openaiEnds, openaiErrors, ai, langchain, tools])
     await tests({ server, narrow });
 
 await check('afterwards nothing runs, nothing waits, no block is held', async () => {
