@@ -137,7 +137,7 @@ fuzzers:
 fuzz-build: $(FUZZERS)
 # Readers of foreign bytes stand on these alone; kernels would take minutes to instrument.
 FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/% $(B)/src/sample/% $(B)/src/jinja/%,$(LIB_OBJ)) \
-            $(filter $(B)/src/net/httpmsg.o $(B)/src/api/body.o $(B)/src/api/deadline.o $(B)/src/api/params%.o \
+            $(filter $(B)/src/net/httpmsg.o $(B)/src/api/body.o $(B)/src/api/deadline.o $(B)/src/api/params%.o $(B)/src/api/tool%.o \
                      $(B)/src/server/settings%.o,$(SERVE_OBJ)) \
             $(filter $(foreach f,arch% hparams% config layout naming% rotary,$(B)/src/model/$(f).o) \
                      $(B)/src/kernel/quant%.o $(B)/src/kernel/iq%.o,$(LIB_OBJ))

@@ -225,20 +225,31 @@ static bool word_after(struct str s, const char *what, char *out, size_t cap)
     return true;
 }
 
+/* Does this begin as headers do? What is too short to tell does. */
+static bool begins_header(struct str s)
+{
+    static const char *const ways[] = { "<|", "to=", "assistant" };
+
+    while (s.n && is_space(s.p[0])) s = str_skip(s, 1);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (str_starts(s, str_c(ways[i])) || str_starts(str_c(ways[i]), s)) return true;
+    return false;
+}
+
 static bool step_header(struct toolparse *p)
 {
     enum { LONGEST = 400 };
-    struct str held = buf_str(&p->held), header;
-    ptrdiff_t end = str_find(held, STR("<|message|>"));
+    struct str held = buf_str(&p->held), header = str_take(held, LONGEST);
+    ptrdiff_t end = str_find(header, STR("<|message|>"));
     char channel[32];
 
     p->is_think = false;
     p->to[0] = 0;
-    if (end < 0) {
-        if (held.n < LONGEST && (held.n < 60 || str_find(held, STR("<|")) >= 0)) return false;
+    if (!begins_header(held) || (end < 0 && held.n >= LONGEST)) {
         p->state = PARSE_BODY;                           /* no header at all: plain text */
         return true;
     }
+    if (end < 0) return false;
     header = str_take(held, (size_t)end);
     word_after(header, "<|channel|>", channel, sizeof channel);
     word_after(header, "to=", p->to, sizeof p->to);
@@ -253,11 +264,11 @@ static void end_body(struct toolparse *p)
 {
     struct tool_call call = { str_c(p->to), str_trim(buf_str(&p->body)), STR("") };
 
-    if (p->to[0] && call.args.n && !json_valid(call.args)) {
+    if (str_starts(call.name, STR("functions."))) call.name = str_skip(call.name, 10);
+    if (p->to[0] && (!call.name.n || (call.args.n && !json_valid(call.args)))) {
         p->to[0] = 0;
         give(p, call.args, false);
     } else if (p->to[0]) {
-        if (str_starts(call.name, STR("functions."))) call.name = str_skip(call.name, 10);
         if (!call.args.n) call.args = STR("{}");
         tell_call(p, &call);
     } else if (p->is_think) {

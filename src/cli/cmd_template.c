@@ -72,10 +72,13 @@ static int from_model(struct job *j, struct err *e)
     int rc = tokenizer_open(&j->t, j->model, e);
 
     if (rc != OK) return rc;
-    source = tokenizer_chat_template(j->t);
+    source = tokenizer_tool_template(j->t);
+    if (!source.n || !json_array_size(json_object_get(j->vars, "tools"))) source = tokenizer_chat_template(j->t);
     if (!source.n) return err_set(e, E_NOTFOUND, "%s: the model has no chat template", j->model);
     add_token(j, "bos_token", tokenizer_bos(j->t));
     add_token(j, "eos_token", tokenizer_eos(j->t));
+    add_token(j, "unk_token", tokenizer_unk(j->t));
+    add_token(j, "pad_token", tokenizer_pad(j->t));
     return jinja_open(&j->tmpl, source, "chat_template", e);
 }
 

@@ -223,12 +223,24 @@ static int cut_end(const json_t *messages, struct buf *out, size_t from, struct 
     return OK;
 }
 
+/* As transformers has it, what is not given is None; a template that only works where it is not there at all
+ * is helped. */
+static int render_vars(const struct form *f, const struct chat_ask *ask, json_t *vars, struct buf *out, struct err *e)
+{
+    int rc = jinja_render(f->t, vars, NULL, out, e);
+
+    if (rc == OK || rc == E_INVALID || (ask->tools && ask->documents)) return rc;
+    if (!ask->tools) json_object_del(vars, "tools");
+    if (!ask->documents) json_object_del(vars, "documents");
+    return jinja_render(f->t, vars, NULL, out, NULL) == OK ? OK : rc;
+}
+
 int chat_render(const struct chat *c, const struct chat_ask *ask, struct buf *out, struct err *e)
 {
     const struct form *f = form_for(c, ask->tools != NULL);
     json_t *vars = variables(c, f, ask);
     size_t from = out->n;
-    int rc = jinja_render(f->t, vars, NULL, out, e);
+    int rc = render_vars(f, ask, vars, out, e);
 
     if (rc == OK && ask->go_on) rc = cut_end(ask->messages, out, from, e);
     if (rc != OK && rc != E_INVALID) {

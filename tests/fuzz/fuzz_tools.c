@@ -1,0 +1,71 @@
+/* An answer from anywhere, taken apart as each family: arguments are JSON, and where it was cut makes no difference. */
+#include "api/toolparse.h"
+#include "base/mem.h"
+
+#include <stdint.h>
+
+static const char *const templates[] = {
+    "<tool_call> <think>", "<|start_header_id|> \"parameters\"", "[TOOL_CALLS] [THINK]",
+    "<｜tool▁call▁begin｜> <｜tool▁sep｜> </think>", "<|tool_call_argument_begin|>", "<tool_call> <arg_key> <think>",
+    "<function= <parameter=", "<invoke name= minimax:tool_call", "<|tool_call_start|>", "<|start|> <|channel|>",
+    "<|START_ACTION|> <|START_THINKING|>", "<|tool_call|>", "<|tools_prefix|>",
+};
+
+static void add(struct buf *b, char kind, struct str text)
+{
+    if (!b->n || b->p[0] != kind) {                      /* the kind of the last piece is kept in front */
+        buf_putc(b, '\n');
+        buf_putc(b, kind);
+        b->p[0] = kind;
+    }
+    buf_put_str(b, text);
+}
+
+static void on_text(void *arg, struct str text) { add(arg, 'T', text); }
+static void on_think(void *arg, struct str text) { add(arg, 'R', text); }
+
+static void on_call(void *arg, const struct tool_call *c)
+{
+    struct buf *b = arg;
+
+    if (!json_valid(c->args) || !c->name.n) __builtin_trap();
+    add(b, 'C', c->name);
+    buf_put_str(b, c->args);
+    buf_put_str(b, c->id);
+    b->p[0] = 'c';
+}
+
+static void run(const char *template, struct str text, size_t chunk, const json_t *tools, struct buf *out)
+{
+    const struct toolparse_out o = { on_text, on_think, on_call, out };
+    struct toolparse p;
+
+    buf_putc(out, ' ');
+    toolparse_init(&p, tools_family(str_c(template)), tools_think(str_c(template)), tools, STR(""), &o);
+    while (text.n) {
+        toolparse_push(&p, str_take(text, chunk));
+        text = str_skip(text, chunk);
+    }
+    toolparse_end(&p);
+    toolparse_release(&p);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    const char *template = n ? templates[data[0] % (sizeof templates / sizeof *templates)] : templates[0];
+    json_t *tools = json_pack("[{s:{s:s, s:{s:{s:{s:s}, s:{s:s}}}}}]", "function", "name", "f", "parameters", "properties", "a", "type",
+                              "string", "b", "type", "integer");
+    struct buf whole = { 0 }, parts = { 0 };
+    char *copy;
+
+    if (n > 3000) n = 3000;
+    copy = mem_dup(n ? (const char *)data + 1 : "", n ? n - 1 : 0);
+    run(template, str_of(copy, n ? n - 1 : 0), n ? n : 1, tools, &whole);
+    run(template, str_of(copy, n ? n - 1 : 0), n ? 1 + data[0] / 13 % 7 : 1, tools, &parts);
+    if (!str_eq(buf_str(&whole), buf_str(&parts))) __builtin_trap();
+    buf_release(&whole);
+    buf_release(&parts);
+    mem_free(copy);
+    json_decref(tools);
+    return 0;
+}
