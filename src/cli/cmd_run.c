@@ -124,7 +124,7 @@ static int generate(struct run *r)
     if (reader && !r->json && (r->ids || last != '\n')) reader = gen_write("\n", 1);
     if (rc != TERN_OK) code = gen_fail(verb.name, rc);
     else if (r->json) reader = report_write(&rep, g, &stats, ev.finish);
-    if (reader && !g->quiet) gen_print_stats(stderr, g, &stats);
+    if (reader && rc == TERN_OK && !g->quiet) gen_print_stats(stderr, g, &stats);
     if (code == EXIT_OK && gen_interrupted()) code = 130;
     if (code == EXIT_OK && gen_write_failed()) code = EXIT_FAILED;
     report_release(&rep);
