@@ -181,6 +181,23 @@ static void tags_become_json_by_the_tools_types(void **state)
           "C:get_weather {\"city\":\"Z\xc3\xbcrich\",\"days\":2} | C:g {\"x\":[1,\"a\"],\"y\":null,\"z\":{\"k\":true}} | T:Asked.");
 }
 
+static void others_have_their_own_ways(void **state)
+{
+    (void)state;
+    check("Action: ```json", "", "Action:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": {\"q\": 1}\n    }\n]\n```", "C:f {\"q\": 1}");
+    check("List of tools: ", "", "<|tool_call_start|>[f(a='x')]<|tool_call_end|>", "C:f {\"a\":\"x\"}");
+    check("func_name1(", "", "[get_weather(city=\"Bern\", days=2)]", "C:get_weather {\"city\":\"Bern\",\"days\":2}");
+    check("func_name1(", "", "[1] is a number", "T:[1] is a number");
+    check("tools \"name\"", "", "[{\"name\": \"f\", \"arguments\": {}}]", "C:f {}");
+    check("<|tool_call:begin|> <|tool_call:args|>", "", "<|tool_call:begin|>a1b2<|tool_call:name|>f<|tool_call:args|>{\"x\": 1}<|tool_call:end|>",
+          "C:f {\"x\": 1} #a1b2");
+    check("<|tool_call>call: <|channel>", "",
+          "<|channel>thought\nHm.<channel|><|tool_call>call:f{a:<|\"|>x, {y}<|\"|>,b:[1,<|\"|>q<|\"|>],c:{d:true}}<tool_call|>",
+          "R:Hm. | C:f {\"a\":\"x, {y}\",\"b\":[1,\"q\"],\"c\":{\"d\":true}}");
+    check("<start_function_call>", "", "<start_function_call>call:f{city:<escape>Z\xc3\xbcrich<escape>}<end_function_call>", "C:f {\"city\":\"Z\xc3\xbcrich\"}");
+    check("<|action_start|><|plugin|>", "", "I ask.<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": {}}<|action_end|>", "T:I ask. | C:f {}");
+}
+
 static void harmony_has_channels(void **state)
 {
     static const char t[] = "<|start|> <|channel|>";
@@ -256,6 +273,7 @@ int main(void)
         cmocka_unit_test(mistral_writes_both_forms),
         cmocka_unit_test(deepseek_writes_both_forms),
         cmocka_unit_test(tags_become_json_by_the_tools_types),
+        cmocka_unit_test(others_have_their_own_ways),
         cmocka_unit_test(harmony_has_channels),
         cmocka_unit_test(reasoning_is_apart),
         cmocka_unit_test(real_templates_are_told_apart),

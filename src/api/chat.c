@@ -108,7 +108,7 @@ static int encode_by_template(struct call *c, struct ids *ids, struct err *e)
     struct buf text = { 0 };
     int rc;
 
-    if (tools && !chat_takes_tools(chat)) {
+    if (tools && !chat_takes_tools(chat) && !tools_family(template)) {
         rc = refuse(c, e, "tools", "the chat template of this model has no place for them");
     } else if ((rc = chat_render(chat, &ask, &text, e)) != OK) {
         snprintf(c->p.param, sizeof c->p.param, "messages");

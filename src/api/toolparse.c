@@ -81,9 +81,9 @@ static bool begins_bare(const struct toolparse *p)
 {
     size_t i = 0;
 
-    if (!p->calls || p->calls->payload != PAYLOAD_BARE || !p->tools || p->some_text) return false;
+    if (!p->calls || p->calls->payload != PAYLOAD_BARE || !p->tools || p->some_text || p->n_calls) return false;
     while (i < p->held.n && is_space(p->held.p[i])) i++;
-    return i < p->held.n && p->held.p[i] == '{';
+    return i < p->held.n && (p->held.p[i] == '{' || p->held.p[i] == '[');
 }
 
 /* Reasoning begins an answer, or there is none. */
@@ -183,7 +183,7 @@ static int another_bare(struct toolparse *p)
 
     while (i < p->held.n && (is_space(p->held.p[i]) || p->held.p[i] == ';' || p->held.p[i] == ',')) i++;
     if (i == p->held.n) return -1;
-    if (p->held.p[i] != '{') return 0;
+    if (p->held.p[i] != '{' && p->held.p[i] != '[') return 0;
     drop_held(p, i);
     return 1;
 }

@@ -10,14 +10,16 @@
 
 enum payload {                   /* what stands behind `open` */
     PAYLOAD_JSON,                /* {"name": ..., "arguments": {...}}, or a list of them */
-    PAYLOAD_BARE,                /* the same, and an answer that begins with '{' is one */
+    PAYLOAD_BARE,                /* the same, and an answer that begins with '{' or '[' is one */
     PAYLOAD_MISTRAL,             /* a list of them, or name[ARGS]{...} */
     PAYLOAD_NAMED,               /* name SEP {...}, or type SEP name ```json {...} ``` */
     PAYLOAD_KIMI,                /* functions.name:0 SEP {...} */
+    PAYLOAD_SOLAR,               /* id MARK name SEP {...} */
     PAYLOAD_GLM,                 /* name <arg_key>k</arg_key> <arg_value>v</arg_value> ... */
     PAYLOAD_FUNCTION,            /* name> <parameter=k> v </parameter> ..., or name>{...} */
     PAYLOAD_INVOKE,              /* name"> <parameter name="k">v</parameter> ... */
     PAYLOAD_PYTHON,              /* [name(k="v", ...), ...] */
+    PAYLOAD_GEMMA,               /* call:name{key:SEPtextSEP, ...} */
     PAYLOAD_HARMONY              /* channels: the whole answer is made of them */
 };
 

@@ -9,6 +9,7 @@ static const char *const templates[] = {
     "<｜tool▁call▁begin｜> <｜tool▁sep｜> </think>", "<|tool_call_argument_begin|>", "<tool_call> <arg_key> <think>",
     "<function= <parameter=", "<invoke name= minimax:tool_call", "<|tool_call_start|>", "<|start|> <|channel|>",
     "<|START_ACTION|> <|START_THINKING|>", "<|tool_call|>", "<|tools_prefix|>",
+    "<|tool_call>call: <|channel>", "<|tool_call:begin|> <|tool_call:args|>", "Action: ```json", "func_name1(",
 };
 
 static void add(struct buf *b, char kind, struct str text)
