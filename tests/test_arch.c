@@ -334,6 +334,65 @@ static void a_missing_expert_is_named(void **state)
     world_close(w);
 }
 
+/* A copy of the golden glm4_moe with the experts of each layer stacked, gate and up in one tensor. */
+static const char *stacked_copy(struct folder *f, const struct source *src)
+{
+    static const char *const parts[] = { "gate_proj", "up_proj", "down_proj" };
+    char name[128], *config = path_join(repo("tests/golden/hf/glm4_moe"), "config.json");
+    struct filemap map = { 0 };
+
+    folder_begin(f, "stacked");
+    for (size_t i = 0; i < source_n_tensors(src); i++) {
+        const struct source_tensor *t = source_tensor(src, i);
+        snprintf(name, sizeof name, "%.*s", STR_ARG(t->name));
+        if (!strstr(name, ".experts.")) folder_add(f, name, "BF16", t->dims, t->n_dims, t->data, t->bytes);
+    }
+    for (int l = 1; l < 3; l++)
+        for (int down = 0; down < 2; down++) {
+            struct buf all = { 0 };
+            int64_t dims[3] = { 8, down ? 64 : 128, 64 };
+            for (int e = 0; e < 8; e++)
+                for (int k = down ? 2 : 0; k < (down ? 3 : 2); k++) {
+                    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%d.%s.weight", l, e, parts[k]);
+                    const struct source_tensor *t = source_find(src, name);
+                    buf_add(&all, t->data, t->bytes);
+                }
+            snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%s", l,
+                     down ? "down_proj" : "gate_up_proj");
+            folder_add(f, name, "BF16", dims, 3, all.p, all.n);
+            buf_release(&all);
+        }
+    assert_int_equal(filemap_open(&map, config, NULL), OK);
+    folder_end(f, str_of((const char *)map.p, map.n));
+    filemap_release(&map);
+    mem_free(config);
+    return f->dir;
+}
+
+static void stacked_experts_are_those_apart(void **state)
+{
+    struct source *src[2] = { 0 };
+    struct backend *be = NULL;
+    struct model *m[2] = { 0 };
+    struct folder f;
+    struct err e = { 0 };
+    (void)state;
+    assert_int_equal(backend_open(&be, &(struct backend_opt){ .n_threads = 1 }, NULL), OK);
+    assert_int_equal(source_open(&src[0], repo("tests/golden/hf/glm4_moe"), &e), OK);
+    assert_int_equal(source_open(&src[1], stacked_copy(&f, src[0]), &e), OK);
+    for (int i = 0; i < 2; i++)
+        if (model_open(&m[i], src[i], be, &e) != OK) fail_msg("%s", e.msg);
+    for (int l = 1; l < 3; l++)
+        for (int x = 0; x < 8; x++) {
+            const struct layer *a = &m[0]->layers[l], *b = &m[1]->layers[l];
+            assert_memory_equal(a->x_gate[x].data, b->x_gate[x].data, 64 * 64 * 2);
+            assert_memory_equal(a->x_up[x].data, b->x_up[x].data, 64 * 64 * 2);
+            assert_memory_equal(a->x_down[x].data, b->x_down[x].data, 64 * 64 * 2);
+        }
+    for (int i = 0; i < 2; i++) model_close(m[i]), source_close(src[i]);
+    backend_close(be);
+}
+
 static void a_device_without_experts_refuses_the_model(void **state)
 {
     struct world *w = moe("lack", "mixtral", ",\"num_local_experts\":4", 4);
@@ -462,6 +521,7 @@ int main(void)
         cmocka_unit_test(experts_are_in_the_layers_that_say_so),
         cmocka_unit_test(experts_that_make_no_sense_are_refused),
         cmocka_unit_test(a_missing_expert_is_named),
+        cmocka_unit_test(stacked_experts_are_those_apart),
         cmocka_unit_test(a_device_without_experts_refuses_the_model),
         cmocka_unit_test(a_tensor_without_a_place_stops_the_conversion),
         cmocka_unit_test(rows_by_kv_head_are_found),

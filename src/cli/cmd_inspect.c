@@ -154,7 +154,8 @@ static void print_text(const struct source *s, const struct hparams *hp, const s
         buf_printf(out, "  architecture  %s\n  layers        %d\n  embedding     %d\n  feed-forward  %d\n", hp->arch,
                    hp->n_layers, hp->n_embd, l->n_ff);
         if (hp->moe.n)
-            buf_printf(out, "  experts       %d of %d a token, %d wide\n", hp->moe.n_used, hp->moe.n, hp->moe.n_ff);
+            buf_printf(out, "  experts       %d of %d a token, %d wide\n", hp->moe.n_used, hp->moe.n,
+                       hp->moe.n_ff);
         buf_printf(out, "  heads         %d (%d KV) of %d\n  vocabulary    %d\n  context       %d\n", l->n_heads,
                    l->n_kv_heads, l->head_dim, hp->n_vocab, hp->n_ctx);
     } else {

@@ -68,7 +68,7 @@ enum {
     ROW_TURNED = 1 << 19,    /* [in, out] */
     ROW_GROUPS = 1 << 20,    /* rows of q, k, v by KV head: its queries, its key, its value */
     ROW_ALTERNATE = 1 << 21, /* rows of gate and up in turn */
-    ROW_SPLIT = 1 << 22,     /* GGUF files may have this as part of attn_qkv instead */
+    ROW_SPLIT = 1 << 22,     /* files may have it within another, optional row's tensor instead */
     ROW_F32 = 1 << 23,       /* a matrix that stays F32 in files we write: routers, positions */
     ROW_LAST_NORM = 1 << 24, /* models with a norm behind the last layer */
     ROW_FIRST = 1 << 25,     /* of no layer, and read before the first one: lies on its device */

@@ -245,23 +245,40 @@ const struct tensor_row rows_scale[] = {
         gguf, hf, ROW_WHOLE, ROW_MOE | flags, at, rows, cols, DIM_EXPERTS                                    \
     }
 
+/* As newer files may have them: stacked in folders, gate and up in one. */
+#define PACKED_EXPERTS                                                                                       \
+    { NULL,        H("mlp.experts.gate_up_proj"),                                                            \
+      ROW_GATE_UP, ROW_MOE | ROW_OPTIONAL,                                                                   \
+      L(x_gate),   DIM_EXP_2FF,                                                                              \
+      DIM_EMBD,    DIM_EXPERTS },                                                                            \
+        STACK(NULL, H("mlp.experts.down_proj"), ROW_OPTIONAL, L(x_down), DIM_EMBD, DIM_EXP_FF),              \
+    {                                                                                                        \
+        B("ffn_gate_up_exps.weight"), NULL, ROW_GATE_UP, ROW_MOE | ROW_OPTIONAL, L(x_gate), DIM_EXP_2FF,     \
+            DIM_EMBD, DIM_EXPERTS                                                                            \
+    }
+
 const struct tensor_row rows_experts[] = {
     MAT(B("ffn_gate_inp.weight"), H("mlp.gate.weight"), ROW_MOE | ROW_F32, L(router), DIM_EXPERTS, DIM_EMBD),
-    STACK(B("ffn_gate_exps.weight"), H("mlp.experts.#.gate_proj.weight"), 0, L(x_gate), DIM_EXP_FF, DIM_EMBD),
-    STACK(B("ffn_up_exps.weight"), H("mlp.experts.#.up_proj.weight"), 0, L(x_up), DIM_EXP_FF, DIM_EMBD),
-    STACK(B("ffn_down_exps.weight"), H("mlp.experts.#.down_proj.weight"), 0, L(x_down), DIM_EMBD, DIM_EXP_FF),
+    STACK(B("ffn_gate_exps.weight"), H("mlp.experts.#.gate_proj.weight"), ROW_SPLIT, L(x_gate), DIM_EXP_FF,
+          DIM_EMBD),
+    STACK(B("ffn_up_exps.weight"), H("mlp.experts.#.up_proj.weight"), ROW_SPLIT, L(x_up), DIM_EXP_FF,
+          DIM_EMBD),
+    STACK(B("ffn_down_exps.weight"), H("mlp.experts.#.down_proj.weight"), ROW_SPLIT, L(x_down), DIM_EMBD,
+          DIM_EXP_FF),
+    PACKED_EXPERTS,
     END
 };
 
 const struct tensor_row rows_experts_w123[] = {
     MAT(B("ffn_gate_inp.weight"), H("block_sparse_moe.gate.weight"), ROW_MOE | ROW_F32, L(router),
         DIM_EXPERTS, DIM_EMBD),
-    STACK(B("ffn_gate_exps.weight"), H("block_sparse_moe.experts.#.w1.weight"), 0, L(x_gate), DIM_EXP_FF,
+    STACK(B("ffn_gate_exps.weight"), H("block_sparse_moe.experts.#.w1.weight"), ROW_SPLIT, L(x_gate),
+          DIM_EXP_FF, DIM_EMBD),
+    STACK(B("ffn_up_exps.weight"), H("block_sparse_moe.experts.#.w3.weight"), ROW_SPLIT, L(x_up), DIM_EXP_FF,
           DIM_EMBD),
-    STACK(B("ffn_up_exps.weight"), H("block_sparse_moe.experts.#.w3.weight"), 0, L(x_up), DIM_EXP_FF,
-          DIM_EMBD),
-    STACK(B("ffn_down_exps.weight"), H("block_sparse_moe.experts.#.w2.weight"), 0, L(x_down), DIM_EMBD,
-          DIM_EXP_FF),
+    STACK(B("ffn_down_exps.weight"), H("block_sparse_moe.experts.#.w2.weight"), ROW_SPLIT, L(x_down),
+          DIM_EMBD, DIM_EXP_FF),
+    PACKED_EXPERTS,
     END
 };
 

@@ -5,6 +5,23 @@
 
 #include <stdio.h>
 
+bool hparams_covered(const struct hparams *hp, const struct source *src, const struct tensor_row *r, int l)
+{
+    size_t size = r->cols == DIM_NONE || r->count ? sizeof(void *) : sizeof(struct weight);
+    char name[256];
+    int it = 0;
+
+    for (const struct tensor_row *g = arch_row(hp->info, &it); r->flags & ROW_SPLIT && g;
+         g = arch_row(hp->info, &it)) {
+        size_t parts = g->kind == ROW_QKV ? 3 : g->kind == ROW_GATE_UP ? 2 : 1;
+        if (g != r && g->flags & ROW_OPTIONAL && row_in_layer(g) == row_in_layer(r) && g->at <= r->at &&
+            r->at < g->at + parts * size && hparams_has(hp, g, l) &&
+            hparams_name(hp, g, l, 0, hp->from, name, sizeof name) && source_find(src, name))
+            return true;
+    }
+    return false;
+}
+
 struct seen {
     const struct tensor_row *row;            /* who it would be; NULL: the architecture has no such tensor */
     const struct source_tensor *t;           /* NULL: not in the file */

@@ -56,7 +56,8 @@ static int find_row(struct plan *p, const struct tensor_row *r, int l, struct la
     for (int i = 0; i < y->tensors; i++) {
         hparams_name(p->hp, r, l, i, SOURCE_HF, name, sizeof name);
         list[i] = source_find(p->src, name);
-        if (!list[i] && i == 0 && !hparams_needs(p->hp, r, l)) return OK;
+        if (!list[i] && i == 0 && (!hparams_needs(p->hp, r, l) || hparams_covered(p->hp, p->src, r, l)))
+            return OK;
         if (!list[i]) return missing(p, name, y, e);
         if ((rc = check_one(p, list[i], y, e)) != OK) return rc;
         map_put(&p->used, list[i]->name, 1);

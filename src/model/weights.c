@@ -67,16 +67,6 @@ static int check_found(const struct loader *ld, struct found *f, const char *nam
     return OK;
 }
 
-/* GGUF files may have q, k and v in one. */
-static bool is_packed(const struct loader *ld, const struct tensor_row *r, int l)
-{
-    char name[64];
-
-    if (!(r->flags & ROW_SPLIT) || ld->m->hp.from != SOURCE_GGUF) return false;
-    snprintf(name, sizeof name, "blk.%d.attn_qkv.weight", l);
-    return source_find(ld->src, name);
-}
-
 static int find_row(struct loader *ld, const struct tensor_row *r, int l, struct err *e)
 {
     const struct hparams *hp = &ld->m->hp;
@@ -89,7 +79,8 @@ static int find_row(struct loader *ld, const struct tensor_row *r, int l, struct
     for (struct layout y = f.lay; f.index < y.tensors; f.index++, f.lay = y) {
         hparams_name(hp, r, l, f.index, hp->from, name, sizeof name);
         f.t = source_find(ld->src, name);
-        if (!f.t && f.index == 0 && (!hparams_needs(hp, r, l) || is_packed(ld, r, l))) return OK;
+        if (!f.t && f.index == 0 && (!hparams_needs(hp, r, l) || hparams_covered(hp, ld->src, r, l)))
+            return OK;
         if (!f.t) {
             layout_text(&f.lay, want, sizeof want);
             return err_set(e, E_NOTFOUND, "%s: tensor %s is missing, expected %s", source_path(ld->src), name,

@@ -1,5 +1,6 @@
-/* A config.json from anywhere beside tensors of several families, or a GGUF file from anywhere: hyper-parameters
- * are read, and where they make sense every tensor of the table is looked for and both its ends are read. */
+/* A config.json from anywhere beside tensors of several families, or a GGUF file from anywhere:
+ * hyper-parameters are read, and where they make sense every tensor of the table is looked for and both its
+ * ends are read. */
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -9,18 +10,30 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const struct { const char *name; int rows, cols; } tensors[] = {
-    { "model.embed_tokens.weight", 16, 8 }, { "model.norm.weight", 8, 0 },
-    { "model.layers.0.self_attn.q_proj.weight", 8, 8 }, { "model.layers.0.self_attn.k_proj.weight", 4, 8 },
-    { "model.layers.0.self_attn.v_proj.weight", 4, 8 }, { "model.layers.0.self_attn.o_proj.weight", 8, 8 },
-    { "model.layers.0.mlp.gate_proj.weight", 12, 8 }, { "model.layers.0.mlp.up_proj.weight", 12, 8 },
-    { "model.layers.0.mlp.down_proj.weight", 8, 12 }, { "model.layers.0.mlp.gate.weight", 2, 8 },
-    { "model.layers.0.mlp.experts.0.down_proj.weight", 8, 12 }, { "model.layers.0.mlp.experts.1.down_proj.weight", 8, 12 },
-    { "model.layers.0.input_layernorm.weight", 8, 0 }, { "model.layers.0.post_attention_layernorm.weight", 8, 0 },
-    { "transformer.wte.weight", 16, 8 }, { "transformer.h.0.attn.c_attn.weight", 8, 24 },
-    { "transformer.h.0.attn.c_proj.weight", 8, 8 }, { "transformer.h.0.mlp.c_proj.weight", 12, 8 },
-    { "transformer.word_embeddings.weight", 16, 8 }, { "transformer.h.0.self_attention.query_key_value.weight", 16, 8 },
-    { "transformer.h.0.self_attention.dense.weight", 8, 8 }, { "transformer.h.0.mlp.dense_4h_to_h.weight", 8, 32 },
+static const struct { const char *name; int rows, cols;
+} tensors[] = {
+    { "model.embed_tokens.weight", 16, 8 },
+    { "model.norm.weight", 8, 0 },
+    { "model.layers.0.self_attn.q_proj.weight", 8, 8 },
+    { "model.layers.0.self_attn.k_proj.weight", 4, 8 },
+    { "model.layers.0.self_attn.v_proj.weight", 4, 8 },
+    { "model.layers.0.self_attn.o_proj.weight", 8, 8 },
+    { "model.layers.0.mlp.gate_proj.weight", 12, 8 },
+    { "model.layers.0.mlp.up_proj.weight", 12, 8 },
+    { "model.layers.0.mlp.down_proj.weight", 8, 12 },
+    { "model.layers.0.mlp.gate.weight", 2, 8 },
+    { "model.layers.0.mlp.experts.0.down_proj.weight", 8, 12 },
+    { "model.layers.0.mlp.experts.1.down_proj.weight", 8, 12 },
+    { "model.layers.0.input_layernorm.weight", 8, 0 },
+    { "model.layers.0.post_attention_layernorm.weight", 8, 0 },
+    { "transformer.wte.weight", 16, 8 },
+    { "transformer.h.0.attn.c_attn.weight", 8, 24 },
+    { "transformer.h.0.attn.c_proj.weight", 8, 8 },
+    { "transformer.h.0.mlp.c_proj.weight", 12, 8 },
+    { "transformer.word_embeddings.weight", 16, 8 },
+    { "transformer.h.0.self_attention.query_key_value.weight", 16, 8 },
+    { "transformer.h.0.self_attention.dense.weight", 8, 8 },
+    { "transformer.h.0.mlp.dense_4h_to_h.weight", 8, 32 },
 };
 
 static char dir[64], config[96], gguf[96];
@@ -50,8 +63,8 @@ static void begin(void)
         int cols = tensors[i].cols, count = tensors[i].rows * (cols ? cols : 1);
         char shape[32] = "";
         if (cols) snprintf(shape, sizeof shape, ",%d", cols);
-        buf_printf(&head, "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[%d%s],\"data_offsets\":[%zu,%zu]}", i ? ',' : '{',
-                   tensors[i].name, tensors[i].rows, shape, at, at + (size_t)count * 2);
+        buf_printf(&head, "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[%d%s],\"data_offsets\":[%zu,%zu]}",
+                   i ? ',' : '{', tensors[i].name, tensors[i].rows, shape, at, at + (size_t)count * 2);
         at += (size_t)count * 2;
     }
     buf_putc(&head, '}');
@@ -66,7 +79,8 @@ static void begin(void)
 
 static void read_ends(const struct gguf_item *it)
 {
-    float *row = mem_try_array((size_t)it->cols, sizeof *row), *tmp = mem_try_array((size_t)it->cols, sizeof *tmp);
+    float *row = mem_try_array((size_t)it->cols, sizeof *row),
+          *tmp = mem_try_array((size_t)it->cols, sizeof *tmp);
 
     if (row && tmp && it->rows > 0) {
         naming_row(it, 0, DT_F32, row, tmp);
@@ -88,8 +102,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 
     if (!dir[0]) begin();
     if (file_replace(is_gguf ? gguf : config, str_of((const char *)data, n), NULL) != OK) return 0;
-    if (source_open(&src, is_gguf ? gguf : dir, &e) == OK && hparams_read(&hp, &a, src, &e) == OK && !is_gguf &&
-        hp.n_layers <= 64 && naming_plan(&hp, src, &a, &items, &n_items, &e) == OK)
+    if (source_open(&src, is_gguf ? gguf : dir, &e) == OK && hparams_read(&hp, &a, src, &e) == OK &&
+        !is_gguf && hp.n_layers <= 64 && naming_plan(&hp, src, &a, &items, &n_items, &e) == OK)
         for (int i = 0; i < n_items; i++) read_ends(&items[i]);
     arena_release(&a);
     source_close(src);
