@@ -410,6 +410,90 @@ static void check_gguf(const char *folder, const char *name)
     check_golden(path, folder, true, 1e-4);
 }
 
+/* ---- packed tensors, as some GGUF files have them ---- */
+
+/* So many tensors from items[i] on that go into one, and its name; 1: it stays alone. */
+static int packed_with(const struct gguf_item *it, char *name, size_t cap)
+{
+    static const struct { const char *first, *one; int n; } packs[] = {
+        { "attn_q.weight", "attn_qkv.weight", 3 }, { "attn_q.bias", "attn_qkv.bias", 3 },
+        { "ffn_gate_exps.weight", "ffn_gate_up_exps.weight", 2 },
+    };
+    for (size_t i = 0; i < N(packs); i++) {
+        const char *at = strstr(it->name, packs[i].first);
+        if (!at) continue;
+        snprintf(name, cap, "%.*s%s", (int)(at - it->name), it->name, packs[i].one);
+        return packs[i].n;
+    }
+    snprintf(name, cap, "%s", it->name);
+    return 1;
+}
+
+/* Rows [a, b) of an item; put_rows of a part. */
+static void put_some(struct ggufw *w, struct gguf_item it, int64_t a, int64_t b)
+{
+    uint64_t bytes;
+    float *tmp = mem_array((size_t)it.cols, sizeof *tmp);
+    void *out;
+    dtype_row_bytes(type_of(&it), (uint64_t)it.cols, &bytes);
+    out = mem_alloc(bytes);
+    for (int64_t r = a; r < b; r++) {
+        naming_row(&it, r, type_of(&it), out, tmp);
+        ggufw_data(w, out, bytes);
+    }
+    mem_free(out);
+    mem_free(tmp);
+}
+
+static void to_packed_gguf(const char *folder, const char *path)
+{
+    struct source *src = NULL;
+    struct arena a = { 0 };
+    struct hparams hp;
+    struct gguf_item *items;
+    struct ggufw *w = NULL;
+    struct err e = { 0 };
+    char name[160];
+    int n, k;
+
+    if (source_open(&src, folder, &e) != OK || hparams_read(&hp, &a, src, &e) != OK ||
+        naming_plan(&hp, src, &a, &items, &n, &e) != OK || ggufw_open(&w, path, &e) != OK)
+        fail_msg("%s", e.msg);
+    naming_keys(&hp, w);
+    for (int i = 0; i < n; i += k) {
+        int64_t dims[3];
+        int at = items[i].n_dims - 2 > 0 ? items[i].n_dims - 2 : 0;
+        k = packed_with(&items[i], name, sizeof name);
+        memcpy(dims, items[i].dims, sizeof dims);
+        for (int j = 1; j < k; j++) dims[at] += items[i + j].dims[at];
+        ggufw_tensor(w, name, type_of(&items[i]), dims, items[i].n_dims);
+    }
+    for (int i = 0; i < n; i += k) {
+        int64_t count = items[i].n_dims == 3 ? items[i].dims[0] : 1;
+        k = packed_with(&items[i], name, sizeof name);
+        for (int64_t c = 0; c < count; c++)
+            for (int j = 0; j < k; j++) {
+                int64_t each = items[i + j].rows / count;
+                put_some(w, items[i + j], c * each, (c + 1) * each);
+            }
+    }
+    if (ggufw_close(w, &e) != OK) fail_msg("%s", e.msg);
+    arena_release(&a);
+    source_close(src);
+}
+
+static void packed_tensors_of_gguf_files_are_read(void **state)
+{
+    static const char *const names[] = { "qwen2", "glm4_moe" };
+    char path[256];
+    (void)state;
+    for (size_t i = 0; i < N(names); i++) {
+        snprintf(path, sizeof path, "%s/%s-packed.gguf", temp_dir(), names[i]);
+        to_packed_gguf(golden(names[i]), path);
+        check_golden(path, golden(names[i]), true, 1e-4);
+    }
+}
+
 static void a_gguf_file_gives_the_logits_of_its_folder(void **state)
 {
     (void)state;
@@ -712,6 +796,22 @@ static int open_edited(const char *name, struct edit how, struct err *e)
     return rc;
 }
 
+static void a_position_nobody_learned_is_refused(void **state)
+{
+    struct world w = open_world(golden("gpt2"), true);
+    int32_t id = 1, pos = 100, seq = 0, row = 0, table[8] = { 0 };
+    struct batch b = { .n_tokens = 1, .ids = &id, .pos = &pos, .seq = &seq, .n_seqs = 1, .table = table,
+                       .table_stride = 8, .n_out = 1, .out_rows = &row };
+    const float *logits;
+    struct err e = { 0 };
+    (void)state;
+    assert_int_equal(hparams_max_ctx(&w.m->hp), 512);
+    w.m->positions.rows = 100;                           /* within the table, beyond what is known */
+    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_INVALID);
+    assert_non_null(strstr(e.msg, "position 100"));
+    close_world(&w);
+}
+
 static void a_missing_tensor_is_named_with_its_shape(void **state)
 {
     struct err e = { 0 };
@@ -884,6 +984,7 @@ int main(void)
         cmocka_unit_test(as_many_of_the_last_layers_as_fit_go_to_the_device),
         cmocka_unit_test(vram_only_on_the_cpu_is_refused),
         cmocka_unit_test(a_gguf_file_gives_the_logits_of_its_folder),
+        cmocka_unit_test(packed_tensors_of_gguf_files_are_read),
         cmocka_unit_test(gguf_files_of_all_architectures_give_the_logits_of_their_folders),
         cmocka_unit_test(scales_beside_matrices_are_multiplied_in),
             cmocka_unit_test(sequences_in_one_batch_give_what_they_give_alone),
@@ -891,6 +992,7 @@ int main(void)
         cmocka_unit_test(chunks_agree_where_rotary_depends_on_the_length),
         cmocka_unit_test(a_pass_nobody_wants_ends_between_layers),
         cmocka_unit_test(a_batch_over_the_limits_is_refused),
+        cmocka_unit_test(a_position_nobody_learned_is_refused),
         cmocka_unit_test(a_missing_tensor_is_named_with_its_shape),
         cmocka_unit_test(a_tensor_of_another_shape_is_named_with_both),
         cmocka_unit_test(nan_weights_are_a_warning),

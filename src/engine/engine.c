@@ -49,9 +49,13 @@ static int at_least(int v, int least) { return v < least ? least : v; }
 static void set_opt(struct engine *g, const struct hparams *hp, const struct engine_opt *given)
 {
     struct engine_opt *o = &g->opt;
-    int trained = hp->n_ctx;
+    int trained = hp->n_ctx, most = hparams_max_ctx(hp);
 
     *o = *given;
+    if (most && o->n_ctx > most) {
+        log_warn("a context of %d tokens, but the model knows %d positions: that many it is", o->n_ctx, most);
+        o->n_ctx = most;
+    }
     if (o->n_ctx == 0) o->n_ctx = trained > 1 && trained < CTX_DEFAULT ? trained : CTX_DEFAULT;
     else if (trained > 1 && o->n_ctx > trained)
         log_warn("a context of %d tokens, but the model was trained for %d", o->n_ctx, trained);

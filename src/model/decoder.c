@@ -118,6 +118,9 @@ static int check_token(struct decoder *d, const struct batch *b, int t, struct e
         return err_set(e, E_INVALID,
                        "token %d at position %d of sequence %d is outside the batch's table", t,
                        pos, seq);
+    if (d->m->positions.rows && pos >= d->m->positions.rows)
+        return err_set(e, E_INVALID, "position %d of sequence %d is beyond the %d that the model knows", pos,
+                       seq, d->m->positions.rows);
     block = b->table[(size_t)seq * (size_t)b->table_stride + (size_t)(pos / KV_BLOCK)];
     if (block < 0 || block >= block_n(d->pool))
         return err_set(e, E_INVALID, "position %d of sequence %d lies in block %d of %d", pos, seq,

@@ -88,6 +88,15 @@ int hparams_dim(const struct hparams *hp, enum dim d, int l)
     }
 }
 
+int hparams_max_ctx(const struct hparams *hp)
+{
+    int it = 0;
+
+    for (const struct tensor_row *r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
+        if (r->rows == DIM_POS) return hp->n_ctx;
+    return 0;
+}
+
 uint64_t hparams_step_row(const struct hparams *hp)
 {
     uint64_t row = 0, embd = (uint64_t)hp->n_embd, ff = (uint64_t)hp->moe.n_ff;

@@ -110,6 +110,8 @@ bool hparams_has(const struct hparams *hp, const struct tensor_row *r, int l);
 bool hparams_needs(const struct hparams *hp, const struct tensor_row *r, int l);
 /* The shape a row of the architecture's table must have in layer l (any l outside the layers). */
 int hparams_dim(const struct hparams *hp, enum dim d, int l);
+/* The longest sequence the model can run: it has learned so many positions; 0: there is no end. */
+int hparams_max_ctx(const struct hparams *hp);
 /* Numbers that a step keeps of a token: activations of the widest layer, rows for its experts. */
 uint64_t hparams_step_row(const struct hparams *hp);
 /* Writes the tensor's name in the given world, i the number of the expert or head where it has one;
