@@ -54,6 +54,11 @@ for t in F32 F16 BF16 Q8_0; do
 import json; j=json.load(open('$TMP/out'))
 assert j['rel_err'] < (0.05 if '$t' == 'Q8_0' else 2e-3), j" && ok "$t agrees with the golden logits" || not_ok "$t agrees: $(cat "$TMP/out")"
 done
+for m in gpt2 bloom falcon-mq glm4_moe; do
+  works "convert $m" -- "$TERN" convert tests/golden/hf/$m "$TMP/$m.gguf" --type BF16
+  works "eval $m with F32 keys and values" -- "$TERN" eval logits -m "$TMP/$m.gguf" --golden tests/golden/hf/$m/golden.safetensors --kv-type f32
+done
+fails_with "a type of keys and values that is none" kv-type zork -- "$TERN" eval logits tests/golden/hf/gpt2 --kv-type zork
 fails_with "convert from nowhere" nowhere -- "$TERN" convert "$TMP/nowhere" "$TMP/x.gguf"
 [ ! -e "$TMP/x.gguf" ] && ok "a failed convert leaves no file" || not_ok "a failed convert leaves a file"
 exit $failed
