@@ -479,6 +479,29 @@ static void turned_and_alternating_rows_are_read_in_order(void **state)
     for (int c = 0; c < 3; c++) assert_float_equal(row[c], 4 * c + 2, 0);
 }
 
+static void rows_read_together_are_those_read_alone(void **state)
+{
+    enum { IN = 5, OUT = 2 * 37 };
+    float data[2 * IN * OUT], all[37 * IN], one[IN], tmp[IN * LAYOUT_ROWS + 2 * LAYOUT_ROWS];
+    struct layout y = { .count = 2, .tensors = 1, .rows = OUT, .cols = IN, .turned = true, .n_parts = 2,
+                        .part = { 37, 37 } };
+    struct source_tensor t = { .type = DT_F32, .n_dims = 3, .dims = { 2, IN, OUT }, .data = data };
+    (void)state;
+    assert_true(layout_tmp(&y) * sizeof(float) <= sizeof tmp);
+    for (int i = 0; i < 2 * IN * OUT; i++) data[i] = (float)(i * 7 % 1009);
+    for (int kind = 0; kind < 4; kind++) {
+        y.order = kind % 2 ? ORDER_ALTERNATE : ORDER_PLAIN;
+        y.turned = kind < 2;
+        for (int r = 0; r < 37; r += LAYOUT_ROWS)
+            layout_read_rows(&y, &t, 1, 1, r, 37 - r < LAYOUT_ROWS ? 37 - r : LAYOUT_ROWS, DT_F32, all + r * IN,
+                             sizeof one, tmp);
+        for (int r = 0; r < 37; r++) {
+            layout_read(&y, &t, 1, 1, r, DT_F32, one, tmp);
+            assert_memory_equal(one, all + r * IN, sizeof one);
+        }
+    }
+}
+
 static void nibbles_of_mxfp4_keep_their_order(void **state)
 {
     static const float level[16] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6 };
@@ -526,6 +549,7 @@ int main(void)
         cmocka_unit_test(a_tensor_without_a_place_stops_the_conversion),
         cmocka_unit_test(rows_by_kv_head_are_found),
         cmocka_unit_test(turned_and_alternating_rows_are_read_in_order),
+        cmocka_unit_test(rows_read_together_are_those_read_alone),
         cmocka_unit_test(nibbles_of_mxfp4_keep_their_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -271,3 +271,35 @@ void layout_read(const struct layout *y, const struct source_tensor *t, int i, i
     quant_decode(t->type, data, tmp, y->cols);
     quant_encode(to, tmp, dst, y->cols);
 }
+
+size_t layout_tmp(const struct layout *y)
+{
+    size_t n = (size_t)y->cols * LAYOUT_ROWS + LAYOUT_ROWS * (size_t)y->n_parts;
+    return n > layout_room(y) ? n : layout_room(y);
+}
+
+/* Column by column, as they are stored: what lies together is read together. */
+static void read_turned_rows(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r, int n,
+                             float *tile)
+{
+    float *run = tile + (size_t)y->cols * LAYOUT_ROWS;
+    int64_t first = layout_row(y, part, r), span = layout_row(y, part, r + n - 1) - first + 1;
+    size_t size = (size_t)dtype_info((int)t->type)->bytes;
+    const char *data = (const char *)t->data + (size_t)i * (size_t)(y->rows * y->cols) * size;
+
+    for (int64_t c = 0; c < y->cols; c++) {
+        quant_decode(t->type, data + (size_t)(c * y->rows + first) * size, run, span);
+        for (int k = 0; k < n; k++) tile[k * y->cols + c] = run[layout_row(y, part, r + k) - first];
+    }
+}
+
+void layout_read_rows(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r, int n,
+                      enum dtype to, void *dst, size_t row_bytes, float *tmp)
+{
+    if (y->turned && y->order != ORDER_GROUPS) {
+        read_turned_rows(y, t, i, part, r, n, tmp);
+        for (int k = 0; k < n; k++) quant_encode(to, tmp + k * y->cols, (char *)dst + (size_t)k * row_bytes, y->cols);
+        return;
+    }
+    for (int k = 0; k < n; k++) layout_read(y, t, i, part, r + k, to, (char *)dst + (size_t)k * row_bytes, tmp);
+}

@@ -64,4 +64,10 @@ static inline size_t layout_room(const struct layout *y) { return (size_t)(y->co
  * for F32). The tensor fits y. */
 void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r, enum dtype to,
                  void *dst, float *tmp);
+/* The same for rows [r, r + n) of a part, into rows of row_bytes each; tmp has room for layout_tmp numbers. Turned
+ * tensors are much faster to read so. */
+enum { LAYOUT_ROWS = 32 };       /* n at most */
+size_t layout_tmp(const struct layout *y);
+void layout_read_rows(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r, int n,
+                      enum dtype to, void *dst, size_t row_bytes, float *tmp);
 #endif

@@ -181,14 +181,16 @@ static int copy_part(struct loader *ld, const struct found *f, int i, int part, 
                                                                                           : DT_F32;
     int64_t rows = f->lay.part[part], cols = layout_cols(&f->lay, part);
     uint64_t bytes = 0;
-    float *tmp = mem_try_array(layout_room(&f->lay), sizeof *tmp);
+    float *tmp = mem_try_array(layout_tmp(&f->lay), sizeof *tmp);
     char *dst = NULL;
 
     if (f->lay.order == ORDER_KV_B && dtype_info((int)from)->quantized) to = DT_F16;      /* turned: by the number */
     if (!dtype_row_bytes(to, (uint64_t)cols, &bytes)) to = DT_F32, bytes = (uint64_t)cols * sizeof *tmp;
     if (tmp) dst = own(ld->m, (size_t)rows * bytes);
-    for (int64_t r = 0; dst && r < rows; r++)
-        layout_read(&f->lay, f->t, i, part, r, to, dst + (size_t)r * bytes, tmp);
+    for (int64_t r = 0; dst && r < rows; r += LAYOUT_ROWS) {
+        int n = rows - r < LAYOUT_ROWS ? (int)(rows - r) : LAYOUT_ROWS;
+        layout_read_rows(&f->lay, f->t, i, part, r, n, to, dst + (size_t)r * bytes, bytes, tmp);
+    }
     mem_free(tmp);
     if (!dst)
         return err_set(e, E_NOMEM, "%s: no memory for %llu bytes of tensor %.*s as %s", source_path(ld->src),
