@@ -76,13 +76,15 @@ static void a_device_without_the_operation_is_refused_by_its_name(void **state)
     (void)state;
 
     for (size_t i = 0; i < 3; i++) {
-        struct world w = open_world(models[i][0]);
-        struct decoder *d = NULL;
+        struct world w = { 0 };
         struct err e = { 0 };
+        if (source_open(&w.src, repo(models[i][0]), &e) != OK ||
+            backend_open(&w.be, &(struct backend_opt){ .n_threads = 1, .reference = true }, &e) != OK)
+            fail_msg("%s", e.msg);
         w.be->scan = NULL;
         w.be->delta = NULL;
         w.be->heads = NULL;
-        assert_int_equal(decoder_open(&d, w.m, w.pool, (struct decoder_opt){ 8, 1, 4, 8 }, &e), E_UNSUPPORTED);
+        assert_int_equal(model_open(&w.m, w.src, w.be, &e), E_UNSUPPORTED);
         assert_non_null(strstr(e.msg, models[i][1]));
         assert_non_null(strstr(e.msg, "layer"));
         close_world(&w);

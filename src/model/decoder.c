@@ -47,12 +47,10 @@ static void close_crossing(struct crossing *c)
 static int open_states(struct decoder *d, struct err *e)
 {
     struct backend_share shares[MODEL_PARTS];
-    int rc;
 
     for (int i = 0; i < d->m->n_parts; i++) {
         const struct part *p = &d->m->parts[i];
         shares[i] = (struct backend_share){ p->be, p->end - p->first };
-        if ((rc = mix_check(&d->m->hp, p->be, p->first, p->end, e)) != OK) return rc;
     }
     if (!model_has_state(d->m)) return OK;
     d->runs = mem_array((size_t)d->opt.max_seqs, sizeof *d->runs);

@@ -41,7 +41,9 @@ static int open_model(struct model **out, const struct source *src, struct backe
     whole = (struct backend_share){ be, m->hp.n_layers };
     if ((rc = share_out(m, shares ? shares : &whole, shares ? n_shares : 1, e)) != OK) goto out;
     for (int i = 0; i < m->n_parts; i++)
-        if ((rc = blocks_check(&m->hp, m->parts[i].be, e)) != OK) goto out;
+        if ((rc = blocks_check(&m->hp, m->parts[i].be, e)) != OK ||
+            (rc = mix_check(&m->hp, m->parts[i].be, m->parts[i].first, m->parts[i].end, e)) != OK)
+            goto out;
     m->layers = arena_array(&m->arena, (size_t)m->hp.n_layers, sizeof *m->layers);
     make_kvshape(m);
     if ((rc = weights_load(m, src, e)) != OK) goto out;
