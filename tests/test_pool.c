@@ -162,6 +162,29 @@ static void what_does_not_fit_the_memory_limit_is_not_loaded(void **state)
     pool_close(p);
 }
 
+static void keys_and_values_of_eight_bits_take_half(void **state)
+{
+    const char *paths[1] = { repo(MODEL) };
+    struct pool_opt o = options(paths, 1);
+    struct budget b[2] = { 0 };
+    struct engine_info info[2];
+    struct err e = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct pool *p = NULL;
+        o.engine.kv_type = dtype_by_name(str_c(i ? "f8" : "f16"));
+        assert_int_equal(budget_plan(&b[i], paths[0], &o.engine, &e), OK);
+        assert_int_equal(pool_open(&p, &o, &e), OK);
+        assert_true(wait_loaded(p));
+        engine_info(pool_at(p, 0)->engine, &info[i]);
+        pool_close(p);
+    }
+    assert_int_equal(2 * b[1].kv, b[0].kv);
+    assert_int_equal(info[1].n_blocks, info[0].n_blocks);
+    assert_in_range(2 * info[1].kv_bytes, info[0].kv_bytes, info[0].kv_bytes * 101 / 100);
+}
+
 static void a_drained_pool_takes_no_more(void **state)
 {
     const char *paths[1] = { repo(MODEL) };
@@ -190,6 +213,7 @@ int main(void)
         cmocka_unit_test(a_model_is_found_once_it_is_ready),
         cmocka_unit_test(a_failed_load_keeps_its_reason_and_harms_no_other),
         cmocka_unit_test(what_does_not_fit_the_memory_limit_is_not_loaded),
+        cmocka_unit_test(keys_and_values_of_eight_bits_take_half),
         cmocka_unit_test(a_drained_pool_takes_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

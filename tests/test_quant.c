@@ -126,6 +126,42 @@ static void eight_bit_floats_have_their_values(void **state)
     assert_true(isnan(y[6]));
 }
 
+/* Against the nearest of all its numbers, found by looking at each. */
+static void f8_is_rounded_to_the_nearest_and_cut_at_its_largest(void **state)
+{
+    (void)state;
+    uint8_t all[256], b;
+    float y[256], odd[] = { INFINITY, -INFINITY, 1e30f, -449, 448, 464, NAN }, back;
+    struct rng r;
+
+    for (int i = 0; i < 256; i++) all[i] = (uint8_t)i;
+    quant_decode(DT_F8_E4M3, all, y, 256);
+    for (int i = 0; i < 256; i++) {                      /* each is its own */
+        quant_encode(DT_F8_E4M3, &y[i], &b, 1);
+        assert_int_equal(b & 0x7f, i & 0x7f);
+        if (!isnan(y[i])) assert_int_equal(b, i);
+    }
+    for (int i = 0; i < 126; i++) {                      /* in the middle: the even one */
+        float mid = (y[i] + y[i + 1]) / 2, up = nextafterf(mid, 1e9f), down = nextafterf(mid, -1e9f);
+        assert_int_equal(f32_to_f8_e4m3(mid), i % 2 ? i + 1 : i);
+        assert_int_equal(f32_to_f8_e4m3(up), i + 1);
+        assert_int_equal(f32_to_f8_e4m3(down), i);
+    }
+    rng_seed(&r, 5);
+    for (int i = 0; i < 20000; i++) {
+        float x = rng_normal(&r) * ldexpf(1, i % 24 - 14), best = INFINITY;
+        for (int k = 0; k < 256; k++)
+            if (!isnan(y[k]) && fabsf(y[k] - x) < best) best = fabsf(y[k] - x);
+        quant_encode(DT_F8_E4M3, &x, &b, 1);
+        assert_true(fabsf(y[b] - x) == best);
+    }
+    for (size_t i = 0; i < COUNT(odd); i++) {
+        quant_encode(DT_F8_E4M3, &odd[i], &b, 1);
+        quant_decode(DT_F8_E4M3, &b, &back, 1);
+        assert_true(isnan(odd[i]) ? isnan(back) : back == (odd[i] > 0 ? 448 : -448));
+    }
+}
+
 static void plain_numbers_decode_to_themselves(void **state)
 {
     (void)state;
@@ -233,6 +269,7 @@ static void encoding_loses_no_more_than_the_format_must(void **state)
         { DT_Q4_K, 0.075 },   { DT_Q3_K, 0.155 },   { DT_Q2_K, 0.29 },    { DT_Q5_1, 0.040 },
         { DT_Q5_0, 0.045 },   { DT_Q4_1, 0.081 },   { DT_Q4_0, 0.089 },   { DT_IQ4_NL, 0.080 },
         { DT_IQ4_XS, 0.080 }, { DT_MXFP4, 0.120 },  { DT_TQ1_0, 0.85 },   { DT_TQ2_0, 0.85 },
+        { DT_F8_E4M3, 0.034 },
     };
     enum { N = 32768 };
     static float x[N];
@@ -368,6 +405,7 @@ int main(void)
         cmocka_unit_test(every_bf16_survives_and_floats_round_to_the_nearest),
         cmocka_unit_test(arrays_of_halves_are_their_elements),
         cmocka_unit_test(eight_bit_floats_have_their_values),
+        cmocka_unit_test(f8_is_rounded_to_the_nearest_and_cut_at_its_largest),
         cmocka_unit_test(plain_numbers_decode_to_themselves),
         cmocka_unit_test(blocks_decode_to_the_golden_numbers),
         cmocka_unit_test(every_block_type_has_a_golden_block),

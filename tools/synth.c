@@ -389,7 +389,7 @@ static bool find_recipe(struct recipe *out, const char *name)
         }
     enum dtype t = dtype_by_name(str_c(name));
     *out = (struct recipe){ name, t, -1, false };
-    return t != DT_NONE && quant_can_encode(t);
+    return t != DT_NONE && t < DT_F8_E4M3 && quant_can_encode(t);
 }
 
 static int usage(void)

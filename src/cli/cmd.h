@@ -3,6 +3,7 @@
 #ifndef TERN_CLI_CMD_H
 #define TERN_CLI_CMD_H
 
+#include "base/dtype.h"
 #include "base/err.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -22,6 +23,9 @@ int cmd_template(int argc, char **argv);
 /* "tern: sentence" on stderr; returns EXIT_FAILED, or EXIT_USAGE for E_INVALID arguments. */
 int cmd_fail(const struct err *e);
 int cmd_usage(const char *verb, const struct err *e);
+
+/* The type of keys and values that --kv-type names; E_INVALID: none of those there are. */
+int cmd_kv_type(enum dtype *out, const char *name, struct err *e);
 
 /* The model that ships: $TERN_MODEL, models/tern-tales.gguf beside the program's build folder, or the
  * installed one; NULL if none of them is there. Static memory. */

@@ -434,21 +434,6 @@ static int check(const struct bench *b, const char *format, struct err *e)
     return OK;
 }
 
-static int parse_kv_type(enum dtype *t, const char *name, struct err *e)
-{
-    static const struct {
-        const char *name;
-        enum dtype type;
-    } known[] = { { "f16", DT_F16 }, { "q8_0", DT_Q8_0 }, { "bf16", DT_BF16 }, { "f32", DT_F32 } };
-
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (str_is(str_c(name), known[i].name)) {
-            *t = known[i].type;
-            return OK;
-        }
-    return err_set(e, E_INVALID, "--kv-type takes f16, q8_0, bf16 or f32, found '%s'", name);
-}
-
 int cmd_bench(int argc, char **argv)
 {
     uint64_t start = clock_ns();
@@ -469,7 +454,7 @@ int cmd_bench(int argc, char **argv)
         { "--chunk", NULL, ARG_STR, &chunks, "LIST", "also prefill in steps of so many tokens: 16,64,256" },
         { "--step", NULL, ARG_INT, &b.step_tokens, "N", "tokens of a step at most (512)" },
         { "--depth", "-d", ARG_INT, &b.depth, "N", "tokens that lie in the context already (0)" },
-        { "--kv-type", NULL, ARG_STR, &kv_type, "T", "type of keys and values: f16, q8_0, bf16, f32 (f16)" },
+        { "--kv-type", NULL, ARG_STR, &kv_type, "T", "type of keys and values: f16, bf16, q8_0, f8, f32 (f16)" },
         { "--output", "-o", ARG_STR, &format, "F", "md or json (md)" },
         { 0 },
     };
@@ -481,7 +466,7 @@ int cmd_bench(int argc, char **argv)
     if (!b.path) b.path = cmd_default_model();
     if (check(&b, format, &e) != OK || parse_sizes(&b.batches, "--batch", batches, 256, &e) != OK ||
         parse_sizes(&b.chunks, "--chunk", chunks, b.step_tokens, &e) != OK ||
-        parse_kv_type(&b.kv_type, kv_type, &e) != OK)
+        cmd_kv_type(&b.kv_type, kv_type, &e) != OK)
         return cmd_usage("bench", &e);
     if (open_all(&b, &e) == OK && measure(&b, start, &e) == OK) {
         if (str_is(str_c(format), "json")) print_json(&b);

@@ -52,6 +52,16 @@ int cmd_usage(const char *verb, const struct err *e)
     return EXIT_USAGE;
 }
 
+int cmd_kv_type(enum dtype *out, const char *name, struct err *e)
+{
+    static const enum dtype known[] = { DT_F16, DT_BF16, DT_Q8_0, DT_F8_E4M3, DT_F32 };
+    enum dtype t = dtype_by_name(str_c(name));
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i] == t) return *out = t, OK;
+    return err_set(e, E_INVALID, "--kv-type takes f16, bf16, q8_0, f8 or f32, found '%s'", name);
+}
+
 const char *cmd_default_model(void)
 {
     static const char *const places[] = { "models/tern-tales.gguf", "../models/tern-tales.gguf",

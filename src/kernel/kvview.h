@@ -24,7 +24,7 @@ struct kvlayer {
 };
 
 struct kvview {
-    enum dtype type;                     /* DT_F32, DT_F16, DT_BF16, DT_Q8_0 */
+    enum dtype type;                     /* DT_F32, DT_F16, DT_BF16, DT_Q8_0, DT_F8_E4M3 */
     const struct kvlayer *layers;
     int n_layers;
     /* of this batch, in the backend's memory: */

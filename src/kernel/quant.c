@@ -104,7 +104,8 @@ bool quant_can_decode(enum dtype t)
 
 bool quant_can_encode(enum dtype t)
 {
-    return t >= 0 && t < DT_COUNT && (codecs[t].encode || t == DT_F32 || t == DT_F16 || t == DT_BF16);
+    return t >= 0 && t < DT_COUNT && (codecs[t].encode || t == DT_F32 || t == DT_F16 || t == DT_BF16 ||
+                                         t == DT_F8_E4M3);
 }
 
 /* Element i of numbers that a file may have put at any address. */
@@ -179,8 +180,10 @@ void quant_encode(enum dtype t, const float *src, void *dst, int64_t n)
 {
     assert(quant_can_encode(t));
     uint16_t *h = dst;
+    uint8_t *b = dst;
     switch (t) {
     case DT_F32: memcpy(dst, src, (size_t)n * 4); break;
+    case DT_F8_E4M3: for (int64_t i = 0; i < n; i++) b[i] = f32_to_f8_e4m3(src[i]); break;
     case DT_F16: for (int64_t i = 0; i < n; i++) h[i] = float_to_half(src[i]); break;
     case DT_BF16: for (int64_t i = 0; i < n; i++) h[i] = f32_to_bf16(src[i]); break;
     default: blocks_encode(t, src, dst, n);

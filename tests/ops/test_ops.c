@@ -128,12 +128,12 @@ static void both_rotary_styles_turn_only_n_rot_numbers(void **state)
 
 static void kv_types_round_as_quant_does(void **state)
 {
-    static const enum dtype types[] = { DT_F32, DT_F16, DT_BF16, DT_Q8_0 };
+    static const enum dtype types[] = { DT_F32, DT_F16, DT_BF16, DT_Q8_0, DT_F8_E4M3 };
     float x[N + 1], want[N + 1], got[N + 1];
     unsigned char a[4 * N + 8], b[4 * N + 8];
     (void)state;
 
-    EACH_SET(v) EACH_LENGTH(n) for (int i = 0; i < 4; i++) {
+    EACH_SET(v) EACH_LENGTH(n) for (int i = 0; i < 5; i++) {
         uint64_t bytes;
         if (!dtype_row_bytes(types[i], (uint64_t)n, &bytes)) continue;
         row(x, n, 2);
@@ -145,7 +145,23 @@ static void kv_types_round_as_quant_does(void **state)
         vec_ref.load(types[i], want, b, n), v->load(types[i], got, b, n);
         assert_memory_equal(got, want, (size_t)n * sizeof *got);
         assert_true(got[n] == GUARD);
-        assert_near(dtype_name(types[i]), got, x, n, types[i] == DT_Q8_0 ? 6e-3 : 4e-3, 8);
+        assert_near(dtype_name(types[i]), got, x, n,
+                    types[i] == DT_Q8_0 ? 6e-3 : types[i] == DT_F8_E4M3 ? 0.0625 : 4e-3, 8);
+    }
+}
+
+static void every_byte_of_f8_loads_as_quant_says(void **state)
+{
+    uint8_t all[256];
+    float want[256], got[256];
+    (void)state;
+
+    for (int i = 0; i < 256; i++) all[i] = (uint8_t)i;
+    EACH_SET(v) {
+        vec_ref.load(DT_F8_E4M3, want, all, 256), v->load(DT_F8_E4M3, got, all, 256);
+        for (int i = 0; i < 256; i++)
+            if (isnan(want[i]) ? !isnan(got[i]) : memcmp(&want[i], &got[i], 4) != 0)
+                fail_msg("%s: byte %d is %g, not %g", v->name, i, (double)got[i], (double)want[i]);
     }
 }
 
@@ -323,6 +339,7 @@ int main(void)
         cmocka_unit_test(add_scale_softcap_agree),
         cmocka_unit_test(both_rotary_styles_turn_only_n_rot_numbers),
         cmocka_unit_test(kv_types_round_as_quant_does),
+        cmocka_unit_test(every_byte_of_f8_loads_as_quant_says),
         cmocka_unit_test(a_chain_of_operations_agrees_for_all_shapes_and_threads),
         cmocka_unit_test(embed_reads_rows_of_every_type),
         cmocka_unit_test(errors_are_kept_until_sync),

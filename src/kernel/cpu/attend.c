@@ -88,7 +88,8 @@ static bool rows_of(struct cpu *c, struct kvrows *r, enum dtype type, void *base
                     int heads, int dim)
 {
     uint64_t row;
-    bool known = type == DT_F32 || type == DT_F16 || type == DT_BF16 || type == DT_Q8_0;
+    bool known = type == DT_F32 || type == DT_F16 || type == DT_BF16 || type == DT_Q8_0 ||
+                 type == DT_F8_E4M3;
 
     if (!known || !dtype_row_bytes(type, (uint64_t)dim, &row)) {
         cpu_fail(c, E_UNSUPPORTED, "keys and values of type %s with heads of %d numbers",

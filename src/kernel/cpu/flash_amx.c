@@ -32,6 +32,9 @@ INLINE struct parts split(vf a, vf b)
                            alternate(_mm512_castps_si512(la), _mm512_castps_si512(lb)) };
 }
 
+/* Types of which hi is all: there is no lo. */
+INLINE bool is_exact(const enum dtype t) { return t == DT_BF16 || t == DT_F8_E4M3; }
+
 /* Left tiles of the query rows: [row / 16][dim / 32][hi, lo]. */
 static char *query_tile(const struct work *w, int r0)
 {
@@ -103,7 +106,7 @@ INLINE void split_keys(const enum dtype t, const struct work *w, int key, int n)
                 hi[i] = p.hi, lo[i] = p.lo;
             }
             store_turned(to, hi);
-            if (t != DT_BF16) store_turned(to + TILE, lo);
+            if (!is_exact(t)) store_turned(to + TILE, lo);
         }
     }
 }
@@ -121,7 +124,7 @@ INLINE void split_values(const enum dtype t, const struct work *w, int key, int 
             if (b) vb = load_some(t, b, d, w->j->v.dim);
             struct parts p = split(va, vb);
             _mm512_store_si512(to, p.hi);
-            if (t != DT_BF16) _mm512_store_si512(to + TILE, p.lo);
+            if (!is_exact(t)) _mm512_store_si512(to + TILE, p.lo);
         }
     }
     for (int x = n; x % 32 && x % 32 < 16; x++) {
@@ -139,6 +142,7 @@ static void split_tile(const struct work *w, int key, int n)
     case DT_F32: split_keys(DT_F32, w, key, n), split_values(DT_F32, w, key, n); break;
     case DT_F16: split_keys(DT_F16, w, key, n), split_values(DT_F16, w, key, n); break;
     case DT_BF16: split_keys(DT_BF16, w, key, n), split_values(DT_BF16, w, key, n); break;
+    case DT_F8_E4M3: split_keys(DT_F8_E4M3, w, key, n), split_values(DT_F8_E4M3, w, key, n); break;
     default: split_keys(DT_Q8_0, w, key, n), split_values(DT_Q8_0, w, key, n);
     }
 }
@@ -177,7 +181,7 @@ static void scores(const struct work *w, const struct pass *g)
     const char *q = query_tile(w, g->r0);
     size_t column = (size_t)w->ldq / 32 * 2 * TILE, ld = KEYS * sizeof *g->s;
     const char *k = (const char *)w->kt + (size_t)g->c0 / 16 * column;
-    bool exact = w->j->k.type == DT_BF16;
+    bool exact = is_exact(w->j->k.type);
     float *s = g->s + g->c0;
 
     _tile_zero(0);
@@ -228,7 +232,7 @@ static void weigh(const struct work *w, const struct pass *g)
     size_t step = (size_t)w->ldo / 16 * 2 * TILE, ld = (size_t)w->ldo * sizeof(float);
     const char *v = (const char *)w->v + (size_t)g->c0 / 32 * step;
     int steps = (g->c1 - g->c0) / 32;
-    bool exact = w->j->v.type == DT_BF16;
+    bool exact = is_exact(w->j->v.type);
 
     for (int d = 0; d < w->ldo; d += 64, v += 8 * TILE) {
         float *o = w->o + (size_t)g->r0 * w->ldo + d;

@@ -65,6 +65,7 @@ INLINE void product_cols(const int mr, int n_vecs, const float *a, int lda, cons
     case DT_F32: f(DT_F32, __VA_ARGS__); break;                                                            \
     case DT_F16: f(DT_F16, __VA_ARGS__); break;                                                            \
     case DT_BF16: f(DT_BF16, __VA_ARGS__); break;                                                          \
+    case DT_F8_E4M3: f(DT_F8_E4M3, __VA_ARGS__); break;                                                    \
     default: f(DT_Q8_0, __VA_ARGS__);                                                                      \
     }
 

@@ -25,6 +25,7 @@ INLINE vf kv_load(enum dtype t, const void *row, int i)
     case DT_F32: return v_load((const float *)row + i);
     case DT_F16: return v_load_f16((const uint16_t *)row + i);
     case DT_BF16: return v_load_bf16((const uint16_t *)row + i);
+    case DT_F8_E4M3: return v_load_f8((const uint8_t *)row + i);
     default: return kv_q8(row, i);
     }
 }
@@ -33,8 +34,13 @@ INLINE vf kv_load(enum dtype t, const void *row, int i)
 INLINE vf kv_load_n(enum dtype t, const void *row, int i, int n)
 {
     uint16_t h[W] = { 0 };
+    uint8_t b[W] = { 0 };
 
     if (t == DT_F32) return v_load_n((const float *)row + i, n);
+    if (t == DT_F8_E4M3) {
+        memcpy(b, (const uint8_t *)row + i, (size_t)n);
+        return v_load_f8(b);
+    }
     memcpy(h, (const uint16_t *)row + i, (size_t)n * sizeof *h);
     return t == DT_F16 ? v_load_f16(h) : v_load_bf16(h);
 }

@@ -56,6 +56,17 @@ INLINE void v_store_bf16(uint16_t *p, vf v)              /* finite numbers */
     uint32x4_t odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
     vst1_u16(p, vshrn_n_u32(vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7fff))), 16));
 }
+/* E4M3 is a F16 with fewer bits and an exponent that counts from 2^8; all ones are no number in both. */
+INLINE vf v_load_f8(const uint8_t *p)
+{
+    uint32_t raw;
+    memcpy(&raw, p, sizeof raw);
+    uint16x4_t b = vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(raw))));
+    uint16x4_t m = vand_u16(b, vdup_n_u16(0x7f)), sign = vshl_n_u16(vbic_u16(b, vdup_n_u16(0x7f)), 8);
+    uint16x4_t nan = vand_u16(vadd_u16(m, vdup_n_u16(1)), vdup_n_u16(0x80));
+    uint16x4_t h = vorr_u16(sign, vshl_n_u16(vorr_u16(m, nan), 7));
+    return vcvt_f32_f16(vreinterpret_f16_u16(h)) * v_set(256);
+}
 INLINE vf v_load_i8(const int8_t *p)
 {
     int32_t raw;

@@ -71,6 +71,15 @@ INLINE void v_store_bf16(uint16_t *p, vf v)              /* finite numbers */
     u = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
     store_low16(p, _mm256_srli_epi32(u, 16));
 }
+/* E4M3 is a F16 with fewer bits and an exponent that counts from 2^8; all ones are no number in both. */
+INLINE vf v_load_f8(const uint8_t *p)
+{
+    __m128i b = _mm_cvtepu8_epi16(_mm_loadl_epi64((const void *)p)), m = _mm_and_si128(b, _mm_set1_epi16(0x7f));
+    __m128i sign = _mm_slli_epi16(_mm_andnot_si128(_mm_set1_epi16(0x7f), b), 8);
+    __m128i nan = _mm_and_si128(_mm_add_epi16(m, _mm_set1_epi16(1)), _mm_set1_epi16(0x80));
+    __m128i h = _mm_or_si128(sign, _mm_slli_epi16(_mm_or_si128(m, nan), 7));
+    return _mm256_cvtph_ps(h) * v_set(256);
+}
 INLINE vf v_load_i8(const int8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));

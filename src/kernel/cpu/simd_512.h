@@ -52,6 +52,15 @@ INLINE void v_store_bf16(uint16_t *p, vf v)              /* finite numbers */
     u = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(u, 16)));
 }
+/* E4M3 is a F16 with fewer bits and an exponent that counts from 2^8; all ones are no number in both. */
+INLINE vf v_load_f8(const uint8_t *p)
+{
+    __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p)), m = _mm256_and_si256(b, _mm256_set1_epi16(0x7f));
+    __m256i sign = _mm256_slli_epi16(_mm256_andnot_si256(_mm256_set1_epi16(0x7f), b), 8);
+    __m256i nan = _mm256_and_si256(_mm256_add_epi16(m, _mm256_set1_epi16(1)), _mm256_set1_epi16(0x80));
+    __m256i h = _mm256_or_si256(sign, _mm256_slli_epi16(_mm256_or_si256(m, nan), 7));
+    return _mm512_cvtph_ps(h) * v_set(256);
+}
 INLINE vf v_load_i8(const int8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));

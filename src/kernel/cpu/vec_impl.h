@@ -192,6 +192,17 @@ static void store_q8(char *dst, const float *src, int n)
     }
 }
 
+static void store_f8(uint8_t *dst, const float *src, int n)
+{
+    int i = 0;
+
+    for (; i + W <= n; i += W) {
+        UNROLL
+        for (int k = 0; k < W; k++) dst[i + k] = f32_to_f8_e4m3(src[i + k]);
+    }
+    for (; i < n; i++) dst[i] = f32_to_f8_e4m3(src[i]);
+}
+
 INLINE void load_row(enum dtype t, float *dst, const void *src, int n)
 {
     int i = 0;
@@ -206,6 +217,7 @@ static void load(enum dtype t, float *dst, const void *src, int n)
     case DT_F32: load_row(DT_F32, dst, src, n); break;
     case DT_F16: load_row(DT_F16, dst, src, n); break;
     case DT_BF16: load_row(DT_BF16, dst, src, n); break;
+    case DT_F8_E4M3: load_row(DT_F8_E4M3, dst, src, n); break;
     default: load_row(DT_Q8_0, dst, src, n); break;
     }
 }
@@ -218,6 +230,7 @@ static void store(enum dtype t, void *dst, const float *src, int n)
     switch (t) {
     case DT_F32: memcpy(dst, src, (size_t)n * sizeof *src); return;
     case DT_Q8_0: store_q8(dst, src, n); return;
+    case DT_F8_E4M3: store_f8(dst, src, n); return;
     case DT_F16: for (; i + W <= n; i += W) v_store_f16(h + i, v_load(src + i)); break;
     case DT_BF16: for (; i + W <= n; i += W) v_store_bf16(h + i, v_load(src + i)); break;
     default: break;
