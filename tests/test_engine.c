@@ -2,7 +2,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "engine/engine.h"
+#include "engine/engine_impl.h"
 #include "tern.h"
 
 #include <math.h>
@@ -615,6 +615,88 @@ static void impossible_options_are_refused(void **state)
     engine_close(NULL);
 }
 
+/* ---- while a step runs ---- */
+
+static struct asked *victim;
+
+/* Called when a token of the last step is told: the next step has begun by then. */
+static void cancel_victim(struct request *r)
+{
+    if (victim) request_cancel(victim->r, CANCEL_ASKED);
+    request_unref(r);
+}
+
+/* Rounds of the engine's thread, one by one: what a step came to is told in the next. */
+static void a_token_is_told_when_the_next_step_has_begun(void **state)
+{
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 64 });
+    struct asked a = ask_any(1, 8, 3), truth = alone(1, 8, 3);
+    (void)state;
+    submit(g, &a);
+    for (int round = 0; round < 4; round++) {
+        assert_int_equal(engine_round(g), round < 3 ? ROUND_WORKED : ROUND_IDLE);
+        take(&a);
+        assert_int_equal(a.out.n, round);
+    }
+    assert_int_equal(a.finish, FINISH_LENGTH);
+    assert_same(&a, &truth);
+    assert_true(engine_is_idle(g));
+    done(&a), done(&truth);
+    engine_close(g);
+}
+
+static void a_cancel_is_answered_in_the_middle_of_a_step(void **state)
+{
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
+    struct asked a = ask_any(1, 12, 20), b = ask_any(2, 12, 20), truth = alone(1, 12, 20);
+    struct asked *both[] = { &a, &b };
+    (void)state;
+    a.r->notify = cancel_victim;
+    submit(g, &a), submit(g, &b);
+    for (int i = 0; i < 4; i++) assert_int_equal(engine_round(g), ROUND_WORKED);
+    take(&a), take(&b);
+    assert_int_equal(b.out.n, 3);
+    victim = &b;                                         /* in the next round, once its step runs */
+    assert_int_equal(engine_round(g), ROUND_WORKED);
+    victim = NULL;
+    take(&a), take(&b);
+    assert_int_equal(b.finish, FINISH_CANCELLED);        /* by that round, not the one behind it */
+    assert_int_equal(b.out.n, 3);                        /* nothing that was not told by then */
+    assert_int_equal(b.r->n_out, 3);
+    run_all(g, both, 2);
+    assert_same(&a, &truth);
+    assert_int_equal(counter_get(&engine_stats(g)->after_cancel), 0);
+    assert_int_equal(counter_get(&engine_stats(g)->generated_tokens), 23);
+    assert_int_equal(used(g), 0);
+    done(&a), done(&b), done(&truth);
+    engine_close(g);
+}
+
+/* Nobody is left in it: the step itself ends. */
+static void a_step_that_nobody_wants_is_not_computed(void **state)
+{
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
+    struct asked a = ask_any(1, 12, 20);
+    uint64_t steps;
+    (void)state;
+    a.r->notify = cancel_victim;
+    submit(g, &a);
+    for (int i = 0; i < 3; i++) engine_round(g);
+    take(&a);
+    steps = counter_get(&engine_stats(g)->steps);
+    victim = &a;
+    engine_round(g);
+    victim = NULL;
+    take(&a);
+    assert_int_equal(a.finish, FINISH_CANCELLED);
+    assert_int_equal(a.out.n, 3);                        /* the last was being told when it was cancelled */
+    assert_int_equal(counter_get(&engine_stats(g)->steps), steps);
+    assert_int_equal(engine_round(g), ROUND_IDLE);
+    assert_int_equal(used(g), 0);
+    done(&a);
+    engine_close(g);
+}
+
 /* ---- with its thread ---- */
 
 static void warm_up_runs_and_is_not_counted(void **state)
@@ -757,6 +839,9 @@ int main(void)
         cmocka_unit_test(forbidding_an_end_leaves_the_logprobs_as_they_are),
         cmocka_unit_test(a_failure_ends_one_request_and_not_the_engine),
         cmocka_unit_test(impossible_options_are_refused),
+        cmocka_unit_test(a_token_is_told_when_the_next_step_has_begun),
+        cmocka_unit_test(a_cancel_is_answered_in_the_middle_of_a_step),
+        cmocka_unit_test(a_step_that_nobody_wants_is_not_computed),
         cmocka_unit_test(warm_up_runs_and_is_not_counted),
         cmocka_unit_test(closing_tells_everyone_who_still_waits),
         cmocka_unit_test(a_crowd_that_comes_and_goes_leaves_nothing_behind),

@@ -680,6 +680,72 @@ static void a_pass_nobody_wants_ends_between_layers(void **state)
     close_world(&w);
 }
 
+/* ---- a backend that can work behind the host's back ---- */
+
+static int n_parts, n_whole, n_paced;
+
+static void count_flush(struct backend *be, bool whole)
+{
+    (void)be;
+    if (whole) n_whole++;
+    else n_parts++;
+}
+
+static void count_pace(struct backend *be, int ahead)
+{
+    (void)be;
+    assert_int_equal(ahead, 1);
+    n_paced++;
+}
+
+static void a_large_pass_is_begun_in_pieces_and_a_small_one_whole(void **state)
+{
+    enum { N = 520 };
+    struct world w = open_world(golden("gemma3_text"), false);
+    struct decoder_opt opt = { N, 1, 40, 1 };
+    int32_t ids[N], pos[N], seq[N] = { 0 }, table[40], row[1] = { N - 1 };
+    struct batch b = { .n_tokens = N, .ids = ids, .pos = pos, .seq = seq, .n_seqs = 1, .table = table,
+                       .table_stride = 40, .n_out = 1, .out_rows = row };
+    size_t bytes = (size_t)w.m->hp.n_vocab * sizeof(float);
+    int n_layers = w.m->hp.n_layers, left;
+    const float *logits = NULL;
+    struct err e = { 0 };
+    void *want;
+    (void)state;
+
+    decoder_close(w.dec);
+    assert_int_equal(decoder_open(&w.dec, w.m, w.pool, opt, &e), OK);
+    for (int i = 0; i < N; i++) ids[i] = 3 + i % 200, pos[i] = i;
+    for (int i = 0; i < 40; i++) table[i] = i;
+    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), OK);
+    want = mem_dup(logits, bytes);
+
+    w.be->flush = count_flush, w.be->pace = count_pace, w.be->whole_tokens = 64;
+    assert_int_equal(decoder_start(w.dec, &b, &e), OK);
+    assert_int_equal(n_parts, 2);                        /* and no more before somebody waits */
+    assert_int_equal(decoder_wait(w.dec, &logits, &e), OK);
+    assert_memory_equal(logits, want, bytes);
+    assert_int_equal(n_parts, n_layers - 1);             /* sync takes the last */
+    assert_int_equal(n_paced, n_layers - 2);
+    b.stop = stop_at, b.stop_arg = &left;
+    for (int at = 0; at < n_layers - 1; at++) {          /* asked before the start, then for each that is left */
+        left = at;
+        n_parts = 0;
+        assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_CANCELLED);
+        assert_int_equal(n_parts, at ? at + 1 : 0);
+    }
+    left = 1000, n_parts = n_whole = 0;
+    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), OK);
+    assert_memory_equal(logits, want, bytes);
+    w.be->whole_tokens = N;
+    n_parts = 0;
+    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), OK);
+    assert_memory_equal(logits, want, bytes);
+    assert_true(n_whole == 1 && n_parts == 0);
+    mem_free(want);
+    close_world(&w);
+}
+
 static void a_batch_over_the_limits_is_refused(void **state)
 {
     struct world w = open_world(golden("qwen2"), true);
@@ -991,6 +1057,7 @@ int main(void)
         cmocka_unit_test(a_prompt_in_chunks_is_the_prompt_in_one_piece),
         cmocka_unit_test(chunks_agree_where_rotary_depends_on_the_length),
         cmocka_unit_test(a_pass_nobody_wants_ends_between_layers),
+        cmocka_unit_test(a_large_pass_is_begun_in_pieces_and_a_small_one_whole),
         cmocka_unit_test(a_batch_over_the_limits_is_refused),
         cmocka_unit_test(a_position_nobody_learned_is_refused),
         cmocka_unit_test(a_missing_tensor_is_named_with_its_shape),

@@ -115,12 +115,13 @@ static int open_memory(struct engine *g, struct err *e)
     if ((rc = step_init(&g->step, s, e)) != OK) return rc;
     if ((rc = chan_open(&g->in, g->max_live, e)) != OK) return rc;
     g->live = mem_try_array(n, sizeof *g->live);
+    g->untold = mem_try_array((size_t)o->max_seqs, sizeof *g->untold);
     g->view = mem_try_array(n, sizeof *g->view);
     g->order = mem_try_array(n, sizeof *g->order);
     g->plan.run = mem_try_array(n, sizeof *g->plan.run);
     g->plan.begin = mem_try_array(n, sizeof *g->plan.begin);
     g->plan.preempt = mem_try_array(n, sizeof *g->plan.preempt);
-    if (!g->live || !g->view || !g->order || !g->plan.run || !g->plan.begin || !g->plan.preempt)
+    if (!g->live || !g->untold || !g->view || !g->order || !g->plan.run || !g->plan.begin || !g->plan.preempt)
         return err_set(e, E_NOMEM, "no memory for %zu requests", n);
     admit_init(&g->admit, (struct admit_limits){ .n_ctx = o->n_ctx, .block = KV_BLOCK,
                                                  .n_blocks = block_n(g->pool), .max_requests = o->max_requests,
@@ -219,6 +220,7 @@ void engine_close(struct engine *g)
     source_close(g->source);
     chan_close(g->in);
     mem_free(g->live);
+    mem_free(g->untold);
     mem_free(g->view);
     mem_free(g->order);
     mem_free(g->plan.run);
@@ -229,6 +231,8 @@ void engine_close(struct engine *g)
 
 void engine_info(const struct engine *g, struct engine_info *out)
 {
+    const struct backend *last = place_last(&g->place);
+
     *out = (struct engine_info){ .model = g->model,
                                  .source = g->source,
                                  .place = &g->place,
@@ -238,6 +242,8 @@ void engine_info(const struct engine *g, struct engine_info *out)
                                  .kv_bytes = place_used(&g->place, MEM_KV),
                                  .scratch_bytes = place_used(&g->place, MEM_SCRATCH),
                                  .open_ms = g->open_ms };
+    out->device.pack_ns = (uint64_t)(g->model->put_ms * 1e6);
+    if (last->stats) last->stats(last, &out->device);
 }
 
 const struct tokenizer *engine_tokenizer(const struct engine *g) { return g->tokenizer; }
@@ -302,7 +308,13 @@ bool engine_is_idle(struct engine *g)
     return atomic_load_explicit(&g->admit.n_requests, memory_order_acquire) == 0;
 }
 
-bool engine_step(struct engine *g) { return engine_round(g) == ROUND_WORKED; }
+bool engine_step(struct engine *g)
+{
+    bool worked = engine_round(g) == ROUND_WORKED;
+
+    engine_tell(g);
+    return worked;
+}
 
 /* ---- warm-up ---- */
 

@@ -39,6 +39,7 @@ struct engine_info {
     struct engine_opt opt;       /* effective: no zeros that mean a default */
     int n_blocks;
     uint64_t weight_bytes, kv_bytes, scratch_bytes;
+    struct backend_stats device; /* of the one that makes logits */
     double open_ms;
 };
 

@@ -1,4 +1,4 @@
-/* engine_impl.h - what an engine is made of; seen by engine.c and round.c only. */
+/* engine_impl.h - what an engine is made of; seen by engine.c, round.c and tell.c only. */
 #ifndef TERN_ENGINE_ENGINE_IMPL_H
 #define TERN_ENGINE_ENGINE_IMPL_H
 
@@ -15,6 +15,14 @@
 #include <pthread.h>
 
 #define TENANTS 256                  /* fairness counts by this many; more share */
+
+/* What a step came to, from when it is known to when it is told: while the next one runs. */
+struct untold {
+    struct request *r;               /* NULL: told, or not to be */
+    struct event ev;                 /* ev.id -1: no token came */
+    enum finish why;                 /* not FINISH_NONE: it is out of `live` already, and without blocks */
+    struct err err;
+};
 
 struct engine {
     struct source *source;
@@ -48,6 +56,8 @@ struct engine {
     int *order;
     uint64_t served[TENANTS];        /* tokens computed for each, aged */
     struct step step;
+    struct untold *untold;           /* [max_seqs] */
+    int n_untold;
     struct cost cost;
     uint64_t round_ns;               /* when this round began */
     uint64_t last_end_ns;            /* when a request ended last */
@@ -56,6 +66,15 @@ struct engine {
 
 enum round { ROUND_IDLE, ROUND_BLOCKED, ROUND_WORKED };
 
-/* One round: take, plan, run, sample, emit. BLOCKED: there is work, but every reader is behind. */
+/* One round: take, plan, start, tell of the last step, wait, sample. BLOCKED: there is work, but every reader is
+ * behind. */
 enum round engine_round(struct engine *g);
+
+/* What the last step came to, if that was not told yet. */
+void engine_tell(struct engine *g);
+void engine_tell_one(struct engine *g, struct untold *u);
+/* r, which is out of `live`, is over: it is told so, and the engine's reference ends. */
+void engine_end(struct engine *g, struct request *r, enum finish why, const struct err *e);
+/* What the sequence carried on is nobody's any more. */
+void engine_give_slot(struct engine *g, struct seq *s);
 #endif

@@ -14,7 +14,8 @@ struct record {
 
 enum {
     EVENT_MAX = sizeof(struct record) + TOP_MAX * sizeof(struct top) + OUTBOX_TEXT,
-    STEP_EVENTS = 4              /* a token, more of its text twice, the end */
+    STEP_EVENTS = 8              /* of two steps, for one is told of while the next runs: a token, more of its text
+                                  * twice, the end */
 };
 
 void outbox_init(struct outbox *o)

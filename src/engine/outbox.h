@@ -36,7 +36,7 @@ void outbox_init(struct outbox *o);
 void outbox_release(struct outbox *o);                   /* a zeroed one is fine */
 
 /* writer */
-bool outbox_has_room(const struct outbox *o);            /* for a step's worth: a token, its text, the end */
+bool outbox_has_room(const struct outbox *o);            /* for two steps' worth: a token, its text, the end */
 void outbox_push(struct outbox *o, const struct event *ev);      /* there is room */
 /* reader: false: nothing there. The text lives until the next call. */
 bool outbox_pop(struct outbox *o, struct event *ev);

@@ -87,6 +87,10 @@ void request_set_stops(struct request *r, const struct str *stops, int n);      
 
 /* Any thread, also a signal handler; again is fine. true: this call was the first. */
 bool request_cancel(struct request *r, enum cancel why);
+static inline bool request_is_cancelled(const struct request *r)
+{
+    return atomic_load_explicit(&r->cancel, memory_order_acquire) != CANCEL_NO;
+}
 /* The next event, false: none yet. Clears `told` first, so that nothing is missed. */
 bool request_next(struct request *r, struct event *ev);
 

@@ -1,4 +1,7 @@
-/* round.c - one round of the engine: take, plan, run, sample, emit. */
+/* round.c - one round of the engine: take, plan, start, tell of the last step, wait, sample.
+ *
+ * A step is started as soon as it is known what is in it: which tokens came, which sequences ended. What the last
+ * one came to is told while the next one runs. */
 #include "base/clock.h"
 #include "engine/engine_impl.h"
 
@@ -14,104 +17,22 @@ enum {
 
 #define RELAXED memory_order_relaxed
 
-/* ---- telling ---- */
+/* ---- leaving ---- */
 
-static void tell(struct request *r)
+static void leave(struct engine *g, int i)
 {
-    if (!r->notify || atomic_exchange_explicit(&r->told, 1, memory_order_acq_rel)) return;
-    request_ref(r);
-    r->notify(r);
+    memmove(g->live + i, g->live + i + 1, (size_t)(--g->n_live - i) * sizeof *g->live);
 }
 
-/* What text there is, in events that hold it; the last one is ev itself. */
-static void push_text(struct request *r, struct event *ev, struct str text)
-{
-    while (text.n > OUTBOX_TEXT) {
-        struct event part = { .id = -1, .at_ns = ev->at_ns, .text = str_take(text, OUTBOX_TEXT) };
-        while (part.text.n > 1 && ((unsigned char)text.p[part.text.n] & 0xc0) == 0x80) part.text.n--;
-        outbox_push(&r->out, &part);
-        text = str_skip(text, part.text.n);
-    }
-    ev->text = text;
-    outbox_push(&r->out, ev);
-}
-
-static double seconds(uint64_t from_ns, uint64_t to_ns)
-{
-    return from_ns && to_ns > from_ns ? (double)(to_ns - from_ns) / 1e9 : 0;
-}
-
-static void count_end(struct engine *g, const struct request *r)
-{
-    struct engine_stats *s = &g->stats;
-    uint64_t cancel = atomic_load_explicit(&r->cancel_ns, memory_order_acquire);
-    int why = atomic_load_explicit(&r->cancel, RELAXED);
-
-    if (r->quiet) return;
-    counter_add(&s->finished[r->finish], 1);
-    if (r->finish == FINISH_CANCELLED && cancel)
-        hist_add(why == CANCEL_ASKED ? &s->cancel_ms : &s->gone_ms, 1e3 * seconds(cancel, r->end_ns));
-    if (r->finish != FINISH_STOP && r->finish != FINISH_LENGTH) return;
-    hist_add(&s->e2e, seconds(r->submit_ns, r->end_ns));
-    hist_add(&s->queue, seconds(r->submit_ns, r->start_ns));
-    hist_add(&s->prefill, seconds(r->start_ns, r->first_ns));
-    hist_add(&s->decode, seconds(r->first_ns, r->end_ns));
-    hist_add(&s->prompt_len, (double)r->prompt.n);
-    hist_add(&s->output_len, r->n_out);
-}
-
-/* What admission goes by: how long answers are, how often one ends. */
-static void learn_end(struct engine *g, const struct request *r)
-{
-    int64_t len = atomic_load_explicit(&g->admit.out_tokens, RELAXED);
-    uint64_t gap = atomic_load_explicit(&g->admit.end_ns, RELAXED), now = r->end_ns;
-    uint64_t since = g->last_end_ns > r->submit_ns ? g->last_end_ns : r->submit_ns;
-
-    g->last_end_ns = now;
-    if (r->quiet || (r->finish != FINISH_STOP && r->finish != FINISH_LENGTH)) return;
-    atomic_store_explicit(&g->admit.out_tokens, (7 * len + r->n_out) / 8 + 1, RELAXED);
-    since = now > since ? now - since : 0;
-    atomic_store_explicit(&g->admit.end_ns, gap ? (7 * gap + since) / 8 : since, RELAXED);
-}
-
-/* What the sequence carried on is nobody's any more. */
-static void give_slot(struct engine *g, struct seq *s)
-{
-    state_put(g->states, s->slot);
-    s->slot = -1;
-}
-
-/* The request at live[i] is over: it is told so and leaves. */
+/* The request at live[i] is over: it leaves, and is told so behind what came before. */
 static void finish(struct engine *g, int i, enum finish why, const struct err *e)
 {
     struct request *r = g->live[i];
-    struct seq *s = r->seq;
-    struct event ev = { .id = -1 };
-    struct str text = { 0 };
 
-    if (s) {
-        buf_clear(&s->text);
-        if (stream_flush(&s->stream, &s->text) && why == FINISH_LENGTH) why = FINISH_STOP;
-        if (why != FINISH_CANCELLED && why != FINISH_DEADLINE) text = buf_str(&s->text);
-    }
-    r->finish = why;
-    if (e) r->err = *e;
-    r->end_ns = ev.at_ns = clock_ns();
-    ev.finish = (int)why;
-    count_end(g, r);
-    learn_end(g, r);
-    atomic_store_explicit(&r->state, REQ_DONE, RELAXED);
-    push_text(r, &ev, text);
-    if (s) {
-        guided_end(&g->guided, &s->match);
-        give_slot(g, s);
-        seq_close(s, g->pool);
-    }
-    r->seq = NULL;
-    admit_give(&g->admit, r);
-    memmove(g->live + i, g->live + i + 1, (size_t)(--g->n_live - i) * sizeof *g->live);
-    tell(r);
-    request_unref(r);
+    for (int k = 0; k < g->n_untold; k++)
+        if (g->untold[k].r == r) engine_tell_one(g, &g->untold[k]);
+    leave(g, i);
+    engine_end(g, r, why, e);
 }
 
 /* ---- taking ---- */
@@ -144,7 +65,7 @@ static void end_one(struct engine *g, int i, uint64_t now)
     struct err e = { 0 };
     struct request *r = g->live[i];
 
-    if (atomic_load_explicit(&r->cancel, memory_order_acquire) != CANCEL_NO) {
+    if (request_is_cancelled(r)) {
         err_set(&e, E_CANCELLED, "the request was cancelled");
         finish(g, i, FINISH_CANCELLED, &e);
     } else if (r->deadline_ns && now >= r->deadline_ns) {
@@ -249,7 +170,7 @@ static void make_plan(struct engine *g)
 static void preempt(struct engine *g, struct request *r)
 {
     seq_forget(r->seq, g->pool);
-    give_slot(g, r->seq);
+    engine_give_slot(g, r->seq);
     r->seq->running = false;
     r->n_preempted++;
     atomic_store_explicit(&r->state, REQ_PREEMPTED, RELAXED);
@@ -349,20 +270,6 @@ static bool make_way(struct engine *g)
 
 /* ---- tokens ---- */
 
-static void count_token(struct engine *g, struct request *r, struct seq *s, uint64_t now)
-{
-    uint64_t cancel = atomic_load_explicit(&r->cancel_ns, memory_order_acquire);
-
-    if (r->n_out == 1) r->first_ns = now;
-    if (!r->quiet) {
-        counter_add(&g->stats.generated_tokens, 1);
-        if (r->n_out == 1) hist_add(&g->stats.ttft, seconds(r->submit_ns, now));
-        else hist_add(&g->stats.itl, seconds(s->last_ns, now));
-    }
-    if (cancel && cancel < g->round_ns) counter_add(&g->stats.after_cancel, 1);
-    s->last_ns = now;
-}
-
 /* Until min_tokens are there, no end token can win. */
 static int n_banned(const struct engine *g, const struct request *r)
 {
@@ -431,37 +338,31 @@ static enum finish finish_guided(const struct seq *s, enum finish why)
     return why == FINISH_STOP && s->closed ? FINISH_LENGTH : why;
 }
 
-/* Picks a token of sequence i of the step, or takes the one that the decoder did, and tells of it. What that
- * leads to. */
-static enum finish pick(struct engine *g, int i, float *logits, struct err *e)
+/* Picks a token of sequence i of the step, or takes the one that the decoder did. What that leads to. */
+static enum finish pick(struct engine *g, int i, float *logits, struct untold *u)
 {
     struct seq *s = g->step.seqs[i];
     struct request *r = s->r;
-    struct event ev = { .n_top = 0 };
     enum finish why;
     int32_t id;
     int rc;
 
-    if (atomic_load_explicit(&r->cancel, memory_order_acquire) != CANCEL_NO) {
-        err_set(e, E_CANCELLED, "the request was cancelled");
+    if (request_is_cancelled(r)) {
+        err_set(&u->err, E_CANCELLED, "the request was cancelled");
         return FINISH_CANCELLED;
     }
-    if (s->match.m) rc = pick_guided(g, s, logits, &id, e);
-    else if (g->step.pick[i] < 0) rc = pick_one(g, s, logits, &id, e);
-    else rc = sampler_take(s->sampler, id = g->step.picked[g->step.pick[i]], e);
+    if (s->match.m) rc = pick_guided(g, s, logits, &id, &u->err);
+    else if (g->step.pick[i] < 0) rc = pick_one(g, s, logits, &id, &u->err);
+    else rc = sampler_take(s->sampler, id = g->step.picked[g->step.pick[i]], &u->err);
     if (rc != OK) return FINISH_ERROR;
     if (r->n_top >= 0) {
-        ev.n_top = r->n_top;
-        ev.logprob = logprob_of(logits, g->lim.n_vocab, id, ev.top, ev.n_top);
+        u->ev.n_top = r->n_top;
+        u->ev.logprob = logprob_of(logits, g->lim.n_vocab, id, u->ev.top, u->ev.n_top);
     }
+    u->ev.id = id;
+    u->ev.at_ns = clock_ns();
     why = seq_take(s, id, ends_has(&g->ends, id));
-    if (s->match.m) why = finish_guided(s, why);
-    ev.id = id;
-    ev.at_ns = clock_ns();
-    count_token(g, r, s, ev.at_ns);
-    atomic_store_explicit(&r->state, REQ_DECODE, RELAXED);
-    push_text(r, &ev, buf_str(&s->text));
-    return why;
+    return s->match.m ? finish_guided(s, why) : why;
 }
 
 static int place_of(const struct engine *g, const struct request *r)
@@ -471,24 +372,27 @@ static int place_of(const struct engine *g, const struct request *r)
     return -1;
 }
 
+/* Whoever ended leaves, so that the next plan has its blocks. */
 static void pick_tokens(struct engine *g, const float *logits)
 {
-    uint64_t begin = clock_ns();
-    int n = 0;
-
     for (int i = 0; i < g->step.n_seqs; i++) {
         struct seq *s = g->step.seqs[i];
-        struct err e = { 0 };
-        enum finish why;
+        struct untold *u = &g->untold[g->n_untold];
 
-        if (g->step.out[i] < 0) continue;
+        if (!s || g->step.out[i] < 0) continue;
+        g->n_untold++;
+        u->r = s->r;
+        u->err.code = OK;
+        u->ev.id = -1;
+        u->ev.logprob = 0;
+        u->ev.n_top = u->ev.finish = 0;
         /* The decoder's rows are this step's alone. */
-        why = pick(g, i, (float *)logits + (size_t)g->step.out[i] * (size_t)g->model->hp.n_vocab, &e);
-        n++;
-        if (why != FINISH_NONE) finish(g, place_of(g, s->r), why, e.code ? &e : NULL);
-        else tell(s->r);
+        u->why = pick(g, i, (float *)logits + (size_t)g->step.out[i] * (size_t)g->model->hp.n_vocab, u);
+        if (u->why == FINISH_NONE) continue;
+        leave(g, place_of(g, s->r));
+        seq_forget(s, g->pool);
+        engine_give_slot(g, s);
     }
-    if (n) hist_add(&g->stats.emit_us, (double)(clock_ns() - begin) / 1e3 / n);
 }
 
 /* What is full by now can be shared. */
@@ -496,7 +400,7 @@ static void make_known(struct engine *g)
 {
     for (int i = 0; i < g->step.n_seqs; i++) {
         struct seq *s = g->step.seqs[i];
-        if (!g->prefix || s->n_kv / KV_BLOCK == s->n_known / KV_BLOCK) continue;
+        if (!g->prefix || !s || s->n_kv / KV_BLOCK == s->n_known / KV_BLOCK) continue;
         prefix_add(g->prefix, s->r->salt, s->tokens.p, s->n_kv, s->n_known, &s->chain);
         s->n_known = s->n_kv / KV_BLOCK * KV_BLOCK;
     }
@@ -507,9 +411,11 @@ static void count_step(struct engine *g, uint64_t begin_ns)
     int n_decode = 0, n_prefill = 0;
 
     for (int i = 0; i < g->step.n_seqs; i++) {
-        uint64_t *served = &g->served[g->step.seqs[i]->r->tenant % TENANTS];
+        uint64_t *served;
         if (g->step.n_new[i] == 1) n_decode++;
         else n_prefill += g->step.n_new[i];
+        if (!g->step.seqs[i]) continue;
+        served = &g->served[g->step.seqs[i]->r->tenant % TENANTS];
         if ((*served += (uint64_t)g->step.n_new[i]) > SERVED_HALF)
             for (int t = 0; t < TENANTS; t++) g->served[t] /= 2;
     }
@@ -540,39 +446,11 @@ static void take_hidden(struct engine *g)
     for (int i = 0; i < g->step.n_seqs; i++) {
         struct seq *s = g->step.seqs[i];
         for (int k = 0; k < g->step.n_hidden_of[i]; k++, row += g->lim.n_embd)
-            for (int d = 0; d < g->lim.n_embd; d++) s->pool[d] += (double)row[d];
-        if (!s->r->embed || (size_t)s->n_kv < s->tokens.n) continue;
+            for (int d = 0; s && d < g->lim.n_embd; d++) s->pool[d] += (double)row[d];
+        if (!s || !s->r->embed || (size_t)s->n_kv < s->tokens.n) continue;
         finish_vec(g, s);
         finish(g, place_of(g, s->r), FINISH_STOP, NULL);
     }
-}
-
-static void fail_step(struct engine *g, const struct err *e)
-{
-    for (int i = 0; i < g->step.n_seqs; i++)
-        finish(g, place_of(g, g->step.seqs[i]->r), FINISH_ERROR, e);
-}
-
-static void run_step(struct engine *g)
-{
-    const float *logits = NULL;
-    uint64_t begin_ns = clock_ns();
-    struct err e = { 0 };
-    int rc;
-
-    gauge_set(&g->stats.step_begin_ns, (int64_t)begin_ns);
-    plan_picks(g);
-    rc = step_run(&g->step, g->decoder, &logits, &e);
-    gauge_set(&g->stats.step_begin_ns, 0);
-    if (rc == E_CANCELLED) return;                       /* the next round ends it */
-    if (rc != OK) {
-        fail_step(g, &e);
-        return;
-    }
-    count_step(g, begin_ns);
-    make_known(g);
-    take_hidden(g);
-    pick_tokens(g, logits);
 }
 
 static void show(struct engine *g)
@@ -589,6 +467,59 @@ static void show(struct engine *g)
     gauge_set(&g->stats.beat_ns, (int64_t)clock_ns());
 }
 
+static void fail_step(struct engine *g, const struct err *e)
+{
+    for (int i = 0; i < g->step.n_seqs; i++)
+        if (g->step.seqs[i]) finish(g, place_of(g, g->step.seqs[i]->r), FINISH_ERROR, e);
+}
+
+/* Between layers of a running step: who was cancelled, or is late, goes at once. The step need not end for that:
+ * nobody is given blocks before it has. true: nobody is left. */
+static bool end_in_step(void *arg)
+{
+    struct engine *g = arg;
+    uint64_t now = clock_ns();
+    bool left = false;
+
+    for (int i = 0; i < g->step.n_seqs; i++) {
+        struct request *r = g->step.seqs[i] ? g->step.seqs[i]->r : NULL;
+        if (!r) continue;
+        if (!request_is_cancelled(r) && (!r->deadline_ns || now < r->deadline_ns)) {
+            left = true;
+            continue;
+        }
+        g->step.seqs[i] = NULL;
+        end_one(g, place_of(g, r), now);
+    }
+    return !left;
+}
+
+/* Starts the step, tells of the last one meanwhile, and waits. */
+static void run_step(struct engine *g)
+{
+    const float *logits = NULL;
+    uint64_t begin_ns = clock_ns();
+    struct err e = { 0 };
+    int rc;
+
+    gauge_set(&g->stats.step_begin_ns, (int64_t)begin_ns);
+    plan_picks(g);
+    rc = step_start(&g->step, g->decoder, end_in_step, g, &e);
+    engine_tell(g);
+    show(g);
+    if (rc == OK) rc = step_wait(&g->step, g->decoder, &logits, &e);
+    gauge_set(&g->stats.step_begin_ns, 0);
+    if (rc == E_CANCELLED) return;
+    if (rc != OK) {
+        fail_step(g, &e);
+        return;
+    }
+    count_step(g, begin_ns);
+    make_known(g);
+    take_hidden(g);
+    pick_tokens(g, logits);
+}
+
 enum round engine_round(struct engine *g)
 {
     bool worked = true;
@@ -598,15 +529,19 @@ enum round engine_round(struct engine *g)
     take_arrivals(g);
     end_cancelled(g);
     if (g->n_live == 0) {
+        engine_tell(g);
         show(g);
         return ROUND_IDLE;
     }
     make_plan(g);
     for (int i = 0; i < g->plan.n_preempt; i++) preempt(g, g->live[g->plan.preempt[i]]);
     begin_planned(g);
-    show(g);                         /* while the step runs */
-    if (g->step.n_tokens > 0) run_step(g);
-    else worked = make_way(g);
+    if (g->step.n_tokens > 0) {
+        run_step(g);
+    } else {
+        engine_tell(g);
+        worked = make_way(g);
+    }
     show(g);
     return worked ? ROUND_WORKED : ROUND_BLOCKED;
 }

@@ -50,6 +50,7 @@ int seq_open(struct seq **out, struct request *r, struct seq_limits lim, const s
     s->r = r;
     s->slot = -1;
     if (r->embed) s->pool = mem_array((size_t)lim.n_embd, sizeof *s->pool);
+    s->untold = -1;
     if (r->max_tokens > 0 && (size_t)r->max_tokens < n_new) n_new = (size_t)r->max_tokens;
     s->n_max = (int)(r->prompt.n + n_new);
     s->tokens.p = mem_try_array((size_t)s->n_max, sizeof *s->tokens.p);
@@ -93,14 +94,22 @@ void seq_forget(struct seq *s, struct block_pool *pool)
 enum finish seq_take(struct seq *s, int32_t id, bool is_end)
 {
     struct request *r = s->r;
-    bool stopped = false;
 
     ids_push(&s->tokens, id);                            /* reserved by seq_open */
     r->n_out++;
     buf_clear(&s->text);
-    s->stream.unarmed = r->n_out < r->min_tokens;
     is_end = is_end && !r->ignore_eos;
-    if (!is_end) stopped = stream_push(&s->stream, id, &s->text);
-    if (is_end || stopped) return FINISH_STOP;
+    s->untold = is_end ? -1 : id;
+    if (is_end) return FINISH_STOP;
+    if (s->stream.n_stops > 0) seq_text(s);
+    if (s->stream.stopped) return FINISH_STOP;
     return s->tokens.n >= (size_t)s->n_max ? FINISH_LENGTH : FINISH_NONE;
+}
+
+void seq_text(struct seq *s)
+{
+    if (s->untold < 0) return;
+    s->stream.unarmed = s->r->n_out < s->r->min_tokens;
+    stream_push(&s->stream, s->untold, &s->text);
+    s->untold = -1;
 }

@@ -24,7 +24,8 @@ struct seq {
     struct stream stream;
     struct match match;          /* where its text stands in the grammar; m NULL: it has none */
     bool closed;                 /* the grammar was closed early, so that its text is whole at the limit */
-    struct buf text;             /* of the event being made */
+    struct buf text;             /* of the token taken last */
+    int32_t untold;              /* that token, while its text is still to be made; -1: it is */
     uint64_t last_ns;            /* when its last token came */
     double *pool;                /* embed: [n_embd] sum of hidden states so far */
 };
@@ -44,7 +45,9 @@ int  seq_open(struct seq **out, struct request *r, struct seq_limits lim, const 
 void seq_close(struct seq *s, struct block_pool *pool);  /* NULL is fine */
 /* Its blocks go back; what they held is computed again later. */
 void seq_forget(struct seq *s, struct block_pool *pool);
-/* Appends a token that was picked and makes its event (s->text has its text). The finish it leads to, or
- * FINISH_NONE. */
+/* Appends a token that was picked: all that the next step depends on. The finish it leads to, or FINISH_NONE. Its
+ * text is made here where a stop string may end it, else by seq_text. */
 enum finish seq_take(struct seq *s, int32_t id, bool is_end);
+/* The text of the token that was taken last, in s->text. */
+void seq_text(struct seq *s);
 #endif

@@ -121,13 +121,7 @@ void step_pick(struct step *st, int i, const int32_t *bans, int n_bans)
     st->pick[i] = st->n_picks++;
 }
 
-static bool is_unwanted(void *arg)
-{
-    const struct request *r = arg;
-    return atomic_load_explicit(&r->cancel, memory_order_acquire) != CANCEL_NO;
-}
-
-int step_run(struct step *st, struct decoder *d, const float **logits, struct err *e)
+int step_start(struct step *st, struct decoder *d, bool (*stop)(void *arg), void *arg, struct err *e)
 {
     struct batch b = { .n_tokens = st->n_tokens, .ids = st->ids, .pos = st->pos, .seq = st->row,
                        .n_seqs = st->n_seqs, .table = st->table, .table_stride = st->table_stride,
@@ -135,13 +129,18 @@ int step_run(struct step *st, struct decoder *d, const float **logits, struct er
                        .picks = st->picks, .adjust = st->adjust, .n_adjust = st->n_adjust,
                        .n_pick_from = st->n_pick_from, .picked = st->picked,
                        .seq_len = st->seq_len, .slots = st->has_state ? st->slots : NULL,
-                       .n_hidden = st->n_hidden, .hidden_rows = st->hidden_rows, .hidden = st->hidden };
-    int rc;
+                       .n_hidden = st->n_hidden, .hidden_rows = st->hidden_rows, .hidden = st->hidden,
+                       .stop = stop, .stop_arg = arg };
 
-    if (st->n_seqs == 1) b.stop = is_unwanted, b.stop_arg = st->seqs[0]->r;
-    rc = decoder_run(d, &b, logits, e);
+    return decoder_start(d, &b, e);
+}
+
+int step_wait(struct step *st, struct decoder *d, const float **logits, struct err *e)
+{
+    int rc = decoder_wait(d, logits, e);
 
     if (rc != OK) return rc;
-    for (int i = 0; i < st->n_seqs; i++) st->seqs[i]->n_kv += st->n_new[i];
+    for (int i = 0; i < st->n_seqs; i++)
+        if (st->seqs[i]) st->seqs[i]->n_kv += st->n_new[i];
     return OK;
 }

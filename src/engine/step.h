@@ -20,7 +20,7 @@ struct step {
     int n_hidden, max_hidden, n_embd;
     enum pooling pooling;
     int32_t *out_rows;           /* [max_seqs] */
-    struct seq **seqs;           /* [max_seqs] in order of the table's rows */
+    struct seq **seqs;           /* [max_seqs] in order of the table's rows; NULL: gone since it was added */
     int *n_new;                  /* [max_seqs] tokens of it in this step */
     int *out;                    /* [max_seqs] its row of logits, or -1 */
     int32_t *seq_len;            /* [max_seqs] tokens it has by now, in KV or not */
@@ -51,7 +51,9 @@ void step_add(struct step *st, struct seq *s, int n);
 /* The decoder is to pick the token of seqs[i], without the bans. Not done where it cannot: then it is picked from
  * logits. In order of i. */
 void step_pick(struct step *st, int i, const int32_t *bans, int n_bans);
-/* Runs the batch. A step of one sequence ends early with E_CANCELLED if that is cancelled meanwhile.
- * On failure no sequence has moved. *logits as decoder_run gives them. */
-int  step_run(struct step *st, struct decoder *d, const float **logits, struct err *e);
+/* Begins the batch. stop is asked between layers, here and in step_wait; true ends the step with E_CANCELLED. It
+ * may set seqs to NULL. */
+int  step_start(struct step *st, struct decoder *d, bool (*stop)(void *arg), void *arg, struct err *e);
+/* On failure no sequence has moved. *logits as decoder_wait gives them. */
+int  step_wait(struct step *st, struct decoder *d, const float **logits, struct err *e);
 #endif

@@ -136,6 +136,17 @@ struct backend_limits {
     int max_adjust;              /* adjustments of all picks of a step */
 };
 
+/* What a device tells of itself; 0: nothing, or not known. */
+struct backend_stats {
+    uint64_t init_ns;                            /* to open it */
+    uint64_t read_ns, pack_ns, upload_ns;        /* to take weights over: out of the file, into its order, to it */
+    uint64_t busy_ns;                            /* it worked so long in all */
+    uint64_t bytes[MEM_KINDS];                   /* of its memory, by who asked */
+    uint64_t graph_bytes, library_bytes;         /* what graphs of steps and what libraries took for themselves */
+    uint64_t free_bytes, total_bytes;            /* of the whole device, when last looked at */
+    uint64_t n_steps, n_graphs, n_replays;       /* so far: steps, those kept as graphs, those that were one */
+};
+
 struct backend {
     const char *name;            /* "cpu", "cuda:0" */
     char detail[96];             /* "avx512+vnni+amx, 2 threads" */
@@ -151,6 +162,14 @@ struct backend {
     /* A result that only an operation of the same step was to read (what a norm hands a product, the up of an
      * activation) may never be written: read such memory before sync or not at all. */
     int  (*sync)(struct backend *be, struct err *e);
+    /* Begins what was asked for so far and does not wait for it; whole: that is a step and all of it. What was said
+     * of results that are not written is true from here on too. NULL: operations are carried out when asked for. */
+    void (*flush)(struct backend *be, bool whole);
+    /* Waits until no more than so many (at most 3) of the flushes since the last sync are under way. With flush. */
+    void (*pace)(struct backend *be, int ahead);
+    int whole_tokens;            /* with flush: steps of up to so many tokens are best flushed whole */
+    /* Any thread, at any time. NULL: it has nothing to tell. */
+    void (*stats)(const struct backend *be, struct backend_stats *out);
     /* Host memory that get fills fastest. NULL: any is as good. */
     int  (*host_alloc)(struct backend *be, void **out, size_t bytes, struct err *e);
     void (*host_free)(struct backend *be, void *p, size_t bytes);
@@ -264,7 +283,7 @@ int  cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e
 
 /* What tern-cuda.so exports. layout is backend_layout() of the caller: a library of another build, whose
  * structs may lie differently, refuses. */
-#define BACKEND_VERSION 3
+#define BACKEND_VERSION 4
 typedef int backend_open_fn(struct backend **out, const struct backend_opt *opt, uint64_t layout, struct err *e);
 static inline uint64_t backend_layout(void)
 {
@@ -272,7 +291,7 @@ static inline uint64_t backend_layout(void)
                          sizeof(struct linear), sizeof(struct attend_opt), sizeof(struct tensor),
                          sizeof(struct weight), sizeof(struct kvview), sizeof(struct kvlayer), sizeof(struct err),
                          sizeof(struct pick), sizeof(struct pick_adjust), sizeof(struct route_opt),
-                         sizeof(struct experts_opt) };
+                         sizeof(struct experts_opt), sizeof(struct backend_stats) };
     uint64_t h = BACKEND_VERSION;
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) h = h * 1000003 + sizes[i];

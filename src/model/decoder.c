@@ -4,7 +4,11 @@
 #include "model/blocks.h"
 #include "model/rotary.h"
 
-enum { LEAST_ADJUST = 256 };
+enum {
+    LEAST_ADJUST = 256,
+    AHEAD = 2,                       /* pieces that a device is given before it is done with the first */
+    PIECE_TOKENS = 512               /* tokens times layers of a piece: fewer do not outlast their launch */
+};
 
 struct decoder {
     struct model *m;
@@ -22,6 +26,12 @@ struct decoder {
         size_t bytes;
         struct backend *owner;       /* NULL: plain memory */
     } cross[MODEL_PARTS];            /* before each pass but the first */
+    /* what was started */
+    struct batch b;
+    bool gathered;
+    int at;                          /* the pass it is in */
+    bool begun, asked;               /* that pass was begun; all of it was asked for */
+    int layer;                       /* the next one to ask for */
 };
 
 static struct pass *last_pass(const struct decoder *d) { return (struct pass *)&d->passes[d->n_passes - 1]; }
@@ -306,26 +316,21 @@ static void rope_tables(struct pass *d, const struct batch *b)
 
 /* ---- layers ---- */
 
-/* false: stopped in the middle. */
-static bool layers(struct pass *d, const struct batch *b, bool gathered)
+static void one_layer(struct pass *d, int l, const struct batch *b, bool gathered)
 {
-    int n_out = b->n_out + b->n_hidden;
     struct backend *be = d->be;
-    int n_layers = d->m->hp.n_layers;
-    for (int l = d->part->first; l < d->part->end; l++) {
-        struct layer_step *p = &d->s.steps[l];
-        if (b->stop && b->stop(b->stop_arg)) return false;
-        blocks_attention(d, l, l < n_layers - 1 || n_out > 0);
-        if (l == n_layers - 1 && n_out == 0)
-            return true; /* nobody reads on: the KV is all that was wanted */
-        blocks_attend(d, l);
-        if (l == n_layers - 1 && gathered) {
-            be->gather(be, &p->tx, &p->x, d->out_rows);
-            be->gather(be, &p->ta, &p->a, d->out_rows);
-        }
-        blocks_rest(d, l);
+    struct layer_step *p = &d->s.steps[l];
+    int n_out = b->n_out + b->n_hidden;
+    bool last = l == d->m->hp.n_layers - 1;
+
+    blocks_attention(d, l, !last || n_out > 0);
+    if (last && n_out == 0) return;                      /* nobody reads on: the KV is all that was wanted */
+    blocks_attend(d, l);
+    if (last && gathered) {
+        be->gather(be, &p->tx, &p->x, d->out_rows);
+        be->gather(be, &p->ta, &p->a, d->out_rows);
     }
-    return true;
+    blocks_rest(d, l);
 }
 
 bool decoder_can_pick(const struct decoder *d) { return last_pass(d)->s.picked != NULL; }
@@ -388,45 +393,105 @@ static bool is_all(const struct batch *b)
     return true;
 }
 
-/* What the layers before left, through the host. */
-static int cross(struct decoder *d, int i, int n_tokens, struct err *e)
-{
-    struct pass *from = &d->passes[i - 1], *to = &d->passes[i];
-    size_t bytes = (size_t)n_tokens * (size_t)d->m->hp.n_embd * sizeof(float);
-    int rc;
+/* ---- a batch through all passes ---- */
 
-    from->be->get(from->be, d->cross[i].x, from->s.x, bytes);
-    if ((rc = from->be->sync(from->be, e)) != OK) return rc;
-    to->be->put(to->be, to->s.x, d->cross[i].x, bytes);
+static bool is_unwanted(const struct decoder *d) { return d->b.stop && d->b.stop(d->b.stop_arg); }
+
+static int stopped(struct err *e)
+{
+    return err_set(e, E_CANCELLED, "the pass was stopped: nobody wants its result");
+}
+
+/* Bytes of the rows that go from one device to the next, through the host. */
+static size_t cross_bytes(const struct decoder *d)
+{
+    return (size_t)d->b.n_tokens * (size_t)d->m->hp.n_embd * sizeof(float);
+}
+
+static void begin_pass(struct decoder *d)
+{
+    struct pass *p = &d->passes[d->at];
+
+    d->begun = true;
+    d->asked = false;
+    d->layer = p->part->first;
+    scratch_plan(&p->s, d->m, d->b.n_tokens, d->b.n_hidden ? d->b.n_tokens : d->b.n_out, d->b.n_out, d->gathered);
+    put_batch(p, d, &d->b);
+    if (d->at == 0) blocks_embed(p);
+    else p->be->put(p->be, p->s.x, d->cross[d->at].x, cross_bytes(d));
+    rope_tables(p, &d->b);
+}
+
+/* Small steps of a device are asked for whole; a large one in pieces, each begun at once. */
+static int layers_of_piece(const struct decoder *d, const struct backend *be)
+{
+    if (!be->flush) return 1;
+    if (d->b.n_tokens <= be->whole_tokens) return d->m->hp.n_layers;
+    return d->b.n_tokens < PIECE_TOKENS ? PIECE_TOKENS / d->b.n_tokens : 1;
+}
+
+/* The next layers; behind a pass's last one what it is for. */
+static void ask_for_piece(struct decoder *d)
+{
+    struct pass *p = &d->passes[d->at];
+
+    for (int n = layers_of_piece(d, p->be); n > 0 && d->layer < p->part->end; n--)
+        one_layer(p, d->layer++, &d->b, d->gathered);
+    d->asked = d->layer == p->part->end;
+    if (!d->asked && p->be->flush) p->be->flush(p->be, false);
+    if (!d->asked) return;
+    if (p != last_pass(d)) p->be->get(p->be, d->cross[d->at + 1].x, p->s.x, cross_bytes(d));
+    else if (d->b.n_out + d->b.n_hidden) head(p, &d->b);
+}
+
+int decoder_start(struct decoder *d, const struct batch *b, struct err *e)
+{
+    struct backend *be = d->passes[0].be;
+    int rc = check(d, b, e);
+
+    if (rc != OK) return rc;
+    d->b = *b;
+    d->gathered = !b->n_hidden && !is_all(b);            /* hidden states: all tokens go on to the end */
+    d->at = 0;
+    d->begun = d->asked = false;
+    if (!be->flush) return OK;
+    if (is_unwanted(d)) return stopped(e);
+    begin_pass(d);
+    for (int i = 0; i < AHEAD && !d->asked; i++) ask_for_piece(d);
+    if (d->asked) be->flush(be, true);
     return OK;
 }
 
-static int run_pass(struct decoder *d, int i, const struct batch *b, bool gathered, struct err *e)
+/* All that is left of the pass. */
+static int finish_pass(struct decoder *d, struct err *e)
 {
-    struct pass *p = &d->passes[i];
+    struct backend *be = d->passes[d->at].be;
     int rc;
 
-    scratch_plan(&p->s, d->m, b->n_tokens, b->n_hidden ? b->n_tokens : b->n_out, b->n_out, gathered);
-    put_batch(p, d, b);
-    if (i == 0) blocks_embed(p);
-    else if ((rc = cross(d, i, b->n_tokens, e)) != OK) return rc;
-    rope_tables(p, b);
-    if (!layers(p, b, gathered)) {
-        rc = p->be->sync(p->be, e);
-        return rc != OK ? rc : err_set(e, E_CANCELLED, "the pass was stopped: nobody wants its result");
+    if (!d->begun) begin_pass(d);
+    while (!d->asked) {
+        if (be->flush) be->pace(be, AHEAD - 1);
+        if (is_unwanted(d)) {
+            rc = be->sync(be, e);
+            return rc != OK ? rc : stopped(e);
+        }
+        ask_for_piece(d);
     }
-    return OK;
+    return be->sync(be, e);
+}
+
+int decoder_wait(struct decoder *d, const float **logits, struct err *e)
+{
+    const struct scratch *s = &last_pass(d)->s;
+    int rc = OK;
+
+    for (; d->at < d->n_passes && rc == OK; d->at++, d->begun = false) rc = finish_pass(d, e);
+    *logits = s->logits_host ? s->logits_host : s->logits;
+    return rc;
 }
 
 int decoder_run(struct decoder *d, const struct batch *b, const float **logits, struct err *e)
 {
-    struct pass *last = last_pass(d);
-    bool gathered = !b->n_hidden && !is_all(b);          /* hidden states: all tokens go on to the end */
-    int rc = check(d, b, e);
-
-    for (int i = 0; i < d->n_passes && rc == OK; i++) rc = run_pass(d, i, b, gathered, e);
-    if (rc != OK) return rc;
-    if (b->n_out + b->n_hidden) head(last, b);
-    *logits = last->s.logits_host ? last->s.logits_host : last->s.logits;
-    return last->be->sync(last->be, e);
+    int rc = decoder_start(d, b, e);
+    return rc != OK ? rc : decoder_wait(d, logits, e);
 }

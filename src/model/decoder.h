@@ -28,8 +28,12 @@ int  decoder_max_adjust(const struct decoder *d);        /* adjustments of a bat
 /* Where the state of sequences lies, one slot a row of a batch's table; NULL: the model has none. The decoder's. */
 struct state_pool *decoder_states(struct decoder *d);
 
-/* Runs the batch; returns when logits are there: *logits is [n_out][n_vocab], the decoder's, valid
- * until the next call; rows that were picked from are not filled. The batch is checked against the
- * limits above (E_INVALID). */
+/* Begins a pass. The batch is checked against the limits above (E_INVALID). What it points to stays in place until
+ * decoder_wait, which comes next, unless this failed. A device works from here on; the CPU does in decoder_wait. */
+int  decoder_start(struct decoder *d, const struct batch *b, struct err *e);
+/* Returns when logits are there: *logits is [n_out][n_vocab], the decoder's, valid until the next start; rows that
+ * were picked from are not filled. */
+int  decoder_wait(struct decoder *d, const float **logits, struct err *e);
+/* Both. */
 int  decoder_run(struct decoder *d, const struct batch *b, const float **logits, struct err *e);
 #endif
