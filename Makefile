@@ -92,6 +92,12 @@ $(TESTS): $(B)/%: $(B)/%.o $(B)/libserve.a $(B)/libtern.a $(B)/tests/support.o
 	$(SAY) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/support.o $(B)/libserve.a $(B)/libtern.a $(SERVE_LIBS) $(LDLIBS) -lcmocka
 
+# A library that one test opens by name.
+$(B)/tests/test_gpus: | $(B)/tests/fake_nvml.so
+$(B)/tests/fake_nvml.so: tests/fake_nvml.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O1 -Wall -Wextra -Werror -shared -fPIC -o $@ $<
+
 $(TOOLS) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libtern.a
 	$(SAY) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/libtern.a $(LDLIBS)
