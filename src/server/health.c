@@ -24,7 +24,7 @@ static const char *ready_code(enum ready r)
 
 void server_sums(struct server *v, struct sums *out)
 {
-    *out = (struct sums){ .at_ns = clock_ns() };
+    *out = (struct sums){ .at_ns = clock_ns(), .busy_ns = devices_busy(v) };
     for (int i = 0; i < pool_n(v->pool); i++) {
         const struct engine_stats *s = server_stats(v, i);
         if (!s) continue;

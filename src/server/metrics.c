@@ -133,6 +133,7 @@ static void print_models(struct server *v, struct buf *out)
         if (!server_stats(v, k)) continue;
         engine_info(pool_at(v->pool, k)->engine, &info);
         bytes[0] = info.weight_bytes, bytes[1] = info.kv_bytes, bytes[2] = info.scratch_bytes, bytes[3] = 0;
+        for (int i = 0; i < MEM_KINDS; i++) bytes[3] += info.device.bytes[i];
         for (int i = 0; i < 4; i++, help = NULL) {
             buf_clear(&b);
             model_label(v, k, &b);
@@ -151,6 +152,28 @@ static void print_models(struct server *v, struct buf *out)
             model_label(v, k, &b);
             stat_gauge(out, times[i], buf_cstr(&b), help, i ? m->warm_ms : m->load_ms);
             help = NULL;
+        }
+    }
+    buf_release(&b);
+}
+
+/* Taking the weights over, by what that was spent on. */
+static void print_phases(struct server *v, struct buf *out)
+{
+    static const char *const phases[] = { "read", "repack", "upload" };
+    const char *help = "Taking weights over: out of the file, into the device's order, to the device";
+    struct buf b = { 0 };
+
+    for (int k = 0; k < pool_n(v->pool); k++) {
+        struct engine_info info;
+        if (!server_stats(v, k)) continue;
+        engine_info(pool_at(v->pool, k)->engine, &info);
+        uint64_t ns[] = { info.device.read_ns, info.device.pack_ns, info.device.upload_ns };
+        for (int i = 0; i < 3; i++, help = NULL) {
+            buf_clear(&b);
+            model_label(v, k, &b);
+            stat_label(&b, "phase", str_c(phases[i]));
+            stat_gauge(out, "tern_model_load_phase_ms", buf_cstr(&b), help, (double)ns[i] / 1e6);
         }
     }
     buf_release(&b);
@@ -219,9 +242,7 @@ static void print_process(struct server *v, struct buf *out)
                v->life == LIFE_RUN ? 0 : clock_ms_since(v->drain_ns));
     stat_gauge(out, "tern_preflight_cache_hit_rate", "", "Share of health answers from cached state",
                v->health.n_asked ? 1 : 0);
-    stat_gauge(out, "tern_cuda_init_duration_ms", "", "Opening CUDA; 0: it is not used", 0);
-    stat_gauge(out, "tern_cuda_stream_utilization", "", "Share of time CUDA streams were busy; 0: not used",
-               0);
+    devices_metrics(v, out);
     stat_gauge(out, "tern_model_switch_latency_ms", "", "The last change of models; 0: there was none", 0);
     stat_counter(out, "tern_restarts_total", "", "Workers started again", 0);
     stat_gauge(out, "process_start_time_seconds", "", "Start, since 1970", (double)v->start_ms / 1e3);
@@ -241,6 +262,7 @@ void metrics_get(struct visit *t)
     metrics_table(v, per_model, sizeof per_model / sizeof *per_model, model_label, &out);
     print_outcomes(v, &out);
     print_models(v, &out);
+    print_phases(v, &out);
     print_http(v, &out);
     print_process(v, &out);
     if (*v->s->metrics_compat) metrics_compat(v, v->s->metrics_compat, &out);

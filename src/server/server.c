@@ -5,6 +5,7 @@
 #include "server/server_impl.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <strings.h>
 #include <unistd.h>
 
@@ -247,6 +248,14 @@ static int open_signals(struct server *v, struct err *e)
     return loop_on_signal(v->loop, SIGHUP, on_reload, v, e);
 }
 
+/* Where no model is on a GPU nobody asks after them, unless a library is named. */
+static void open_gpus(struct server *v)
+{
+    const char *named = getenv("TERN_NVML_LIB");
+
+    if (named || strncmp(v->s->device, "cuda", 4) == 0) v->gpus = gpus_open(named);
+}
+
 /* Listening comes before loading: who asks is told that a model is on its way. */
 static int server_open(struct server *v, struct err *e)
 {
@@ -265,6 +274,7 @@ static int server_open(struct server *v, struct err *e)
     if ((rc = open_signals(v, e)) != OK) return rc;
     if ((rc = open_http(v, e)) != OK) return rc;
     if ((rc = open_pool(v, e)) != OK) return rc;
+    open_gpus(v);
     if ((rc = open_api(v, e)) != OK) return rc;
     loop_on_wake(v->loop, on_wake, v);
     v->tick = loop_timer(v->loop, on_tick, v);
@@ -276,6 +286,7 @@ static int server_open(struct server *v, struct err *e)
 
 static void server_close(struct server *v)
 {
+    gpus_close(v->gpus);
     pool_close(v->pool);                                 /* nobody tells the API of news any more */
     api_close(v->api);
     http_close(v->http);

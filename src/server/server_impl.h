@@ -7,6 +7,7 @@
 #include "api/api.h"
 #include "base/stat.h"
 #include "server/auth.h"
+#include "server/gpus.h"
 #include "server/limit.h"
 #include "server/recent.h"
 #include "server/server.h"
@@ -34,6 +35,7 @@ struct health {
 /* Sums over all models at one moment. */
 struct sums {
     uint64_t at_ns, generated, prompt, finished, steps;
+    uint64_t busy_ns;            /* of all devices */
     int64_t running, waiting, kv_used;
 };
 
@@ -58,6 +60,7 @@ struct server {
     struct pool *pool;
     struct auth *auth;
     struct limit *limit;
+    struct gpus *gpus;           /* NULL: no model is on one, or nobody tells of them */
 
     uint64_t start_ns;
     int64_t start_ms;            /* since 1970 */
@@ -128,6 +131,12 @@ uint64_t process_rss(void);
 uint64_t process_rss_peak(void);
 void plan_listening(const struct server *v);
 void plan_model(const struct server *v, const struct pool_model *m);
+
+/* devices.c */
+uint64_t devices_busy(struct server *v);                  /* ns in all */
+double devices_utilization(struct server *v);            /* share of the last seconds they were busy */
+void devices_json(struct server *v, struct jsonw *w);    /* the values of "devices" in /status */
+void devices_metrics(struct server *v, struct buf *out);
 
 /* The statistics of model i; NULL: it is not ready. */
 static inline struct engine_stats *server_stats(struct server *v, int i)

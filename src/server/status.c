@@ -151,6 +151,11 @@ static void put_model(struct jsonw *w, struct server *v, int index)
     put_text(w, "state", states[state]);
     put_text(w, "error", state == POOL_FAILED ? m->err.msg : "");
     put_num(w, "load_ms", s ? rounded(m->load_ms) : 0);
+    put_obj(w, "load_phases");
+    put_num(w, "read_ms", rounded((double)i.device.read_ns / 1e6));
+    put_num(w, "repack_ms", rounded((double)i.device.pack_ns / 1e6));
+    put_num(w, "upload_ms", rounded((double)i.device.upload_ns / 1e6));
+    jsonw_end(w);
     put_num(w, "warm_ms", s ? rounded(m->warm_ms) : 0);
     put_text(w, "arch", s ? i.model->hp.arch : "");
     put_int(w, "parameters", s ? (int64_t)i.model->n_params : 0);
@@ -358,6 +363,18 @@ static void put_history(struct jsonw *w, const struct history *h)
     jsonw_end(w);
 }
 
+static void put_devices(struct jsonw *w, struct server *v)
+{
+    jsonw_key(w, "devices"), jsonw_arr(w);
+    devices_json(v, w);
+    jsonw_end(w);
+    put_num(w, "device_utilization", rounded(devices_utilization(v)));
+    if (gpus_get(v->gpus, NULL, 0) == 0) return;
+    jsonw_key(w, "gpus"), jsonw_arr(w);
+    gpus_json(v->gpus, w);
+    jsonw_end(w);
+}
+
 static void put_head(struct jsonw *w, struct server *v)
 {
     struct timespec now;
@@ -384,6 +401,7 @@ void status_get(struct visit *t)
     jsonw_key(&w, "models"), jsonw_arr(&w);
     for (int i = 0; i < pool_n(v->pool); i++) put_model(&w, v, i);
     jsonw_end(&w);
+    put_devices(&w, v);
     put_queue(&w, v, &now);
     put_scheduler(&w, v);
     put_latencies(&w, v);

@@ -239,7 +239,22 @@ server=
 wait $long
 [ $rc -eq 0 ] && grep -q '\[DONE\]' "$TMP/stream" && grep -q '"finish_reason":"length"' "$TMP/stream" &&
   ok "SIGTERM lets a stream end" || not_ok "SIGTERM: exit $rc, $(tail -c 200 "$TMP/stream")"
-start twice -c 8192
+[ -f "$B/tests/fake_nvml.so" ] && export TERN_NVML_LIB=$B/tests/fake_nvml.so
+start twice -c 8192 --kv-type f8
+unset TERN_NVML_LIB
+curl -s "$url/status" >"$TMP/status"
+curl -s "$url/metrics" >"$TMP/metrics"
+python3 - "$TMP/status" "$TMP/metrics" "$B/tests/fake_nvml.so" <<'P' && ok "/status tells of F8 keys and values, and of GPUs by NVML" || not_ok "/status with NVML"
+import json, os, sys
+s, m = json.load(open(sys.argv[1])), open(sys.argv[2]).read()
+assert s["models"][0]["kv_type"] == "F8_E4M3", s["models"]
+assert s["devices"] == [] and s["device_utilization"] == 0
+if os.path.exists(sys.argv[3]):
+    assert [g["temperature_c"] for g in s["gpus"]] == [51, 52] and s["gpus"][0]["power_w"] == 250.5, s["gpus"]
+    assert 'tern_gpu_temperature_celsius{gpu="1"' in m
+else:
+    assert "gpus" not in s and "tern_gpu_" not in m
+P
 begin_stream '{"prompt":"Once","max_tokens":8000,"ignore_eos":true,"stream":true}'
 began=$(date +%s%N)
 kill -TERM $server

@@ -35,10 +35,14 @@ struct cuda {
     void *scratch[CU_PARTS];         /* each part's own, cu_<part>_bytes(c, &lim) of it */
     size_t scratch_bytes[CU_PARTS];
     void *blas;                      /* cu_gemm's handle */
+    struct backend_stats stats;      /* read by any thread: written by cu_count and cu_note alone */
     struct cu_mem *mem;
     struct cu_record *record;
     struct cu_profile *profile;      /* NULL: nobody asked */
 };
+
+static inline void cu_count(uint64_t *stat, uint64_t n) { __atomic_fetch_add(stat, n, __ATOMIC_RELAXED); }
+static inline void cu_note(uint64_t *stat, uint64_t n) { __atomic_store_n(stat, n, __ATOMIC_RELAXED); }
 
 static inline struct cuda *cu_of(struct backend *be) { return (struct cuda *)be->self; }
 
@@ -209,4 +213,6 @@ void cu_mem_close(struct cuda *c);                       /* says what was never 
 int  cu_mem_get(struct cuda *c, void **out, size_t bytes, enum mem_kind kind, const char *owner, struct err *e);
 void cu_mem_put(struct cuda *c, void *p, size_t bytes, enum mem_kind kind);
 uint64_t cu_mem_calls(const struct cuda *c);             /* allocations so far: a step adds none */
+/* How much of the device is free; it is noted in stats. Takes tens of microseconds: not for every step. */
+size_t cu_mem_look(struct cuda *c);
 #endif

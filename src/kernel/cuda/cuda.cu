@@ -5,6 +5,7 @@
 #include "kernel/cuda/record.cuh"
 
 extern "C" {
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 }
@@ -27,7 +28,7 @@ static struct record *rec(struct backend *be, int n_jobs)
 
     if (!record_has_room(&c->record->rec, n_jobs)) {
         on_device(c);
-        cu_record_run(c, false);
+        cu_record_run(c, RUN_ROOM);
     }
     return &c->record->rec;
 }
@@ -36,7 +37,7 @@ static struct record *rec(struct backend *be, int n_jobs)
 static void settle(struct cuda *c)
 {
     on_device(c);
-    if (c->record->rec.n > 0) cu_record_wait(c, false);
+    if (c->record->rec.n > 0 || c->record->n_parts > 0) cu_record_wait(c, RUN_ROOM);
 }
 
 /* ---- memory ---- */
@@ -119,8 +120,28 @@ static int t_sync(struct backend *be, struct err *e)
     struct cuda *c = cu_of(be);
 
     on_device(c);
-    cu_record_wait(c, true);
+    cu_record_wait(c, RUN_STEP);
     return tell(c, e);
+}
+
+static void t_flush(struct backend *be, bool whole)
+{
+    on_device(cu_of(be));
+    cu_record_run(cu_of(be), whole ? RUN_STEP : RUN_PART);
+}
+
+static void t_pace(struct backend *be, int ahead)
+{
+    on_device(cu_of(be));
+    cu_record_pace(cu_of(be), ahead);
+}
+
+static void t_stats(const struct backend *be, struct backend_stats *out)
+{
+    const uint64_t *from = (const uint64_t *)&((const struct cuda *)be->self)->stats;
+    uint64_t *to = (uint64_t *)out;
+
+    for (size_t i = 0; i < sizeof *out / sizeof *to; i++) to[i] = __atomic_load_n(from + i, __ATOMIC_RELAXED);
 }
 
 static int max_int(int a, int b) { return a > b ? a : b; }
@@ -180,6 +201,7 @@ static int t_reserve(struct backend *be, const struct backend_limits *lim, struc
         cudaMemset(c->scratch[i], 0, bytes);
     }
     if (cudaDeviceSynchronize() != cudaSuccess) return err_set(e, E_DEVICE, "%s: cannot clear scratch", be->name);
+    cu_mem_look(c);
     return OK;
 }
 
@@ -326,6 +348,7 @@ static void t_close(struct backend *be)
 static void fill_table(struct backend *be)
 {
     be->alloc = t_alloc, be->free = t_free, be->put = t_put, be->get = t_get, be->sync = t_sync;
+    be->flush = t_flush, be->pace = t_pace, be->whole_tokens = GRAPH_TOKENS, be->stats = t_stats;
     be->host_alloc = t_host_alloc, be->host_free = t_host_free;
     be->reserve = t_reserve, be->room = t_room, be->close = t_close;
     be->weight_put = t_weight_put, be->weights_ready = t_weights_ready;
@@ -389,8 +412,10 @@ extern "C" __attribute__((visibility("default"))) int tern_cuda_open(struct back
                                                                      const struct backend_opt *opt, uint64_t layout,
                                                                      struct err *e)
 {
+    uint64_t start = clock_ns();
     struct gpu *g;
     struct cuda *c;
+    size_t free_bytes, left;
     int rc, device = 0;
 
     if (layout != backend_layout())
@@ -408,9 +433,13 @@ extern "C" __attribute__((visibility("default"))) int tern_cuda_open(struct back
     if ((rc = read_device(g, e)) != OK) goto out;
     if ((rc = cu_mem_open(c, e)) != OK) goto out;
     if ((rc = cu_record_open(c, e)) != OK) goto out;
+    free_bytes = cu_mem_look(c);
     if ((rc = cu_gemm_open(c, e)) != OK) goto out;
     g->has_gemm = true;
+    left = cu_mem_look(c);
+    if (left < free_bytes) cu_note(&c->stats.library_bytes, free_bytes - left);
     profile_open(c, opt->profile);
+    cu_note(&c->stats.init_ns, clock_ns() - start);
     *out = &c->be;
     g = NULL;
 out:

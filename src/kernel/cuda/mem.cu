@@ -61,13 +61,24 @@ void cu_mem_close(struct cuda *c)
 
 uint64_t cu_mem_calls(const struct cuda *c) { return c->mem->calls; }
 
+size_t cu_mem_look(struct cuda *c)
+{
+    size_t free_bytes = 0, total = 0;
+
+    if (cudaMemGetInfo(&free_bytes, &total) != cudaSuccess) cudaGetLastError();
+    cu_note(&c->stats.free_bytes, free_bytes);
+    cu_note(&c->stats.total_bytes, total);
+    return free_bytes;
+}
+
 static int no_room(struct cuda *c, size_t bytes, enum mem_kind kind, const char *owner, struct err *e)
 {
     const size_t *used = c->be.used_bytes;
-    size_t free_bytes = 0, total = 0;
+    size_t free_bytes, total;
 
     cudaGetLastError();                                  /* not to be seen by the next launch */
-    cudaMemGetInfo(&free_bytes, &total);
+    free_bytes = cu_mem_look(c);
+    total = (size_t)c->stats.total_bytes;
     return err_set(e, E_NOMEM,
                    "%s: no room for %zu MiB of %s (%s): %zu of %zu MiB are free; in use here: weights %zu, "
                    "keys and values %zu, scratch %zu MiB",
@@ -103,6 +114,7 @@ int cu_mem_get(struct cuda *c, void **out, size_t bytes, enum mem_kind kind, con
     c->be.n_allocs = ++m->calls;
     note(m, (struct block){ p, bytes, kind, owner, m->calls });
     c->be.used_bytes[kind] += bytes;
+    cu_note(&c->stats.bytes[kind], c->be.used_bytes[kind]);
     *out = p;
     return OK;
 }
@@ -143,4 +155,5 @@ void cu_mem_put(struct cuda *c, void *p, size_t bytes, enum mem_kind kind)
     cu_check(c, cudaFree((char *)p - (m->guarded ? GUARD_BYTES : 0)), "free");
     m->blocks[i - 1] = m->blocks[--m->n];
     c->be.used_bytes[kind] -= bytes;
+    cu_note(&c->stats.bytes[kind], c->be.used_bytes[kind]);
 }

@@ -33,6 +33,11 @@ int cu_record_open(struct cuda *c, struct err *e)
         cudaGetLastError();
         return err_set(e, E_NOMEM, "%s: no %zu MiB of pinned memory", c->be.name, 2 * STAGE_BYTES >> 20);
     }
+    for (int i = -1; i < MAX_AHEAD; i++)
+        if (cudaEventCreate(i < 0 ? &r->begun : &r->done[i]) != cudaSuccess) {
+            cudaGetLastError();
+            return err_set(e, E_DEVICE, "%s: no event could be made", c->be.name);
+        }
     return OK;
 }
 
@@ -44,6 +49,9 @@ void cu_record_close(struct cuda *c)
     cu_record_forget(c);
     if (r->stage) cudaFreeHost(r->stage);
     if (r->back) cudaFreeHost(r->back);
+    if (r->begun) cudaEventDestroy(r->begun);
+    for (int i = 0; i < MAX_AHEAD; i++)
+        if (r->done[i]) cudaEventDestroy(r->done[i]);
     for (int i = 0; i < r->n_pinned; i++) {
         log_warn("%s: %zu bytes of pinned memory were never freed", c->be.name, r->pinned[i].bytes);
         cudaFreeHost(r->pinned[i].p);
@@ -61,6 +69,7 @@ void cu_record_forget(struct cuda *c)
         if (r->graph[i].exec) cudaGraphExecDestroy(r->graph[i].exec);
         r->graph[i] = (struct cu_graph){};
     }
+    cu_note(&c->stats.graph_bytes, 0);
     memset(r->seen, 0, sizeof r->seen);
 }
 
@@ -206,6 +215,7 @@ static struct cu_graph *capture(struct cuda *c, uint64_t key, struct cu_graph *a
     struct cu_record *r = c->record;
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
+    size_t free_bytes = cu_mem_look(c), left;
     cudaError_t rc = cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal);
 
     if (rc == cudaSuccess) {
@@ -215,6 +225,9 @@ static struct cu_graph *capture(struct cuda *c, uint64_t key, struct cu_graph *a
     if (rc == cudaSuccess && c->rc == OK) rc = cudaGraphInstantiate(&exec, graph, 0);
     if (graph) cudaGraphDestroy(graph);
     if (rc == cudaSuccess && c->rc == OK && exec) {
+        left = cu_mem_look(c);
+        if (left < free_bytes) cu_count(&c->stats.graph_bytes, free_bytes - left);
+        cu_count(&c->stats.n_graphs, 1);
         r->n_captures++;
         at->key = key;
         at->exec = exec;
@@ -241,27 +254,54 @@ static bool run_as_graph(struct cuda *c)
         if (!(g = capture(c, key, g))) return false;
     } else {
         r->n_replays++;
+        cu_count(&c->stats.n_replays, 1);
     }
     g->used = r->n_steps;
     cu_check(c, cudaGraphLaunch(g->exec, c->stream), "graph");
     return true;
 }
 
-void cu_record_run(struct cuda *c, bool last)
+void cu_record_run(struct cuda *c, enum cu_run how)
 {
     struct cu_record *r = c->record;
 
     if (r->rec.n > 0 && c->rc == OK && !r->dead) {
-        bool whole = last && !r->partial && r->rec.n >= GRAPH_OPS && r->rec.n_tokens <= GRAPH_TOKENS;
-        if (last) r->n_steps++;
+        bool whole = how == RUN_STEP && !r->partial && r->rec.n >= GRAPH_OPS && r->rec.n_tokens <= GRAPH_TOKENS;
+        if (how == RUN_STEP) {
+            r->n_steps++;
+            cu_note(&c->stats.n_steps, r->n_steps);
+        }
+        if (r->n_parts == 0) cudaEventRecord(r->begun, c->stream);
         cu_gemm_begin(c);
         if (!(whole && r->graphs && !c->profile && run_as_graph(c))) {
-            if (r->fuse) record_fuse(&r->rec, last);
+            if (r->fuse) record_fuse(&r->rec, how != RUN_ROOM);
             run_all(c);
         }
+        cudaEventRecord(r->done[r->n_parts++ % MAX_AHEAD], c->stream);
     }
-    r->partial = !last;
+    r->partial = how != RUN_STEP;
     record_clear(&r->rec);
+}
+
+void cu_record_pace(struct cuda *c, int ahead)
+{
+    struct cu_record *r = c->record;
+
+    if (r->n_parts <= ahead || ahead >= MAX_AHEAD || r->dead) return;
+    cu_check(c, cudaEventSynchronize(r->done[(r->n_parts - 1 - ahead) % MAX_AHEAD]), "step");
+}
+
+/* After a wait: how long the stream was busy since the one before. */
+static void count_busy(struct cuda *c)
+{
+    struct cu_record *r = c->record;
+    float ms = 0;
+
+    if (r->n_parts == 0) return;
+    if (cudaEventElapsedTime(&ms, r->begun, r->done[(r->n_parts - 1) % MAX_AHEAD]) == cudaSuccess && ms > 0)
+        cu_count(&c->stats.busy_ns, (uint64_t)((double)ms * 1e6));
+    else cudaGetLastError();
+    r->n_parts = 0;
 }
 
 /* ---- copies ---- */
@@ -275,12 +315,13 @@ static bool is_pinned(const struct cu_record *r, const void *p, size_t bytes)
     return false;
 }
 
-void cu_record_wait(struct cuda *c, bool last)
+void cu_record_wait(struct cuda *c, enum cu_run how)
 {
     struct cu_record *r = c->record;
 
-    cu_record_run(c, last);
+    cu_record_run(c, how);
     if (!r->dead) cu_check(c, cudaStreamSynchronize(c->stream), "step");
+    if (!r->dead) count_busy(c);
     if (c->rc == OK)
         for (int i = 0; i < r->n_late; i++) memcpy(r->late[i].dst, r->late[i].from, r->late[i].bytes);
     r->n_late = 0;
@@ -292,7 +333,7 @@ static size_t padded(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 static void make_room(struct cuda *c)
 {
-    if (!record_has_room(&c->record->rec, 0)) cu_record_run(c, false);
+    if (!record_has_room(&c->record->rec, 0)) cu_record_run(c, RUN_ROOM);
 }
 
 /* The source may change as soon as this returns: it is copied to pinned memory, which a step of the same calls
@@ -302,7 +343,7 @@ void cu_record_put(struct cuda *c, void *dst, const void *src, size_t bytes)
     struct cu_record *r = c->record;
 
     while (bytes > 0) {
-        if (r->stage_used == STAGE_BYTES) cu_record_wait(c, false);
+        if (r->stage_used == STAGE_BYTES) cu_record_wait(c, RUN_ROOM);
         make_room(c);
         size_t left = STAGE_BYTES - r->stage_used, n = bytes < left ? bytes : left;
         memcpy(r->stage + r->stage_used, src, n);
@@ -325,7 +366,7 @@ void cu_record_get(struct cuda *c, void *dst, const void *src, size_t bytes)
         return;
     }
     for (size_t n; bytes > 0; dst = (char *)dst + n, src = (const char *)src + n, bytes -= n) {
-        if (r->back_used == STAGE_BYTES || r->n_late == MAX_LATE) cu_record_wait(c, false);
+        if (r->back_used == STAGE_BYTES || r->n_late == MAX_LATE) cu_record_wait(c, RUN_ROOM);
         make_room(c);
         n = bytes < STAGE_BYTES - r->back_used ? bytes : STAGE_BYTES - r->back_used;
         record_copy(&r->rec, OP_GET, r->back + r->back_used, src, n);

@@ -17,6 +17,7 @@ extern "C" {
 #define MAX_LATE 64
 #define MAX_PINNED 16
 #define STAGE_BYTES ((size_t)8 << 20)
+#define MAX_AHEAD 4                  /* parts of a step whose end is known of */
 
 struct cu_graph {
     uint64_t key, used;              /* used: the step when last */
@@ -50,6 +51,9 @@ struct cu_record {
     uint64_t seen[MAX_SEEN];         /* a ring of keys that came once */
     int n_seen;
     uint64_t n_replays, n_captures, n_steps;
+    /* what is under way since the last wait: it began, its parts ended */
+    cudaEvent_t begun, done[MAX_AHEAD];
+    int n_parts;
     int n_refused;                   /* captures that failed */
     bool dead;                       /* the device fails for this process from now on */
     struct cu_upload *upload;
@@ -57,12 +61,16 @@ struct cu_record {
 
 int  cu_record_open(struct cuda *c, struct err *e);
 void cu_record_close(struct cuda *c);
-/* Launches everything recorded. last: the step ends here. */
-void cu_record_run(struct cuda *c, bool last);
+/* Launches everything recorded. RUN_ROOM: there is no room for more of it; RUN_PART: what comes does not read
+ * intermediates of this; RUN_STEP: and it is the end of the step. */
+enum cu_run { RUN_ROOM, RUN_PART, RUN_STEP };
+void cu_record_run(struct cuda *c, enum cu_run how);
 void cu_record_put(struct cuda *c, void *dst, const void *src, size_t bytes);
 void cu_record_get(struct cuda *c, void *dst, const void *src, size_t bytes);
 /* Launched and done: nothing is recorded or under way afterwards. */
-void cu_record_wait(struct cuda *c, bool last);
+void cu_record_wait(struct cuda *c, enum cu_run how);
+/* Until no more than `ahead` of the runs since the last wait are under way. */
+void cu_record_pace(struct cuda *c, int ahead);
 /* Graphs hold addresses of scratch: gone when that moves. */
 void cu_record_forget(struct cuda *c);
 

@@ -5,6 +5,7 @@
 #include "kernel/cuda/record.cuh"
 
 extern "C" {
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 }
@@ -33,6 +34,8 @@ struct cu_upload {
     int n_slabs;
 };
 
+enum phase { PHASE_READ, PHASE_PACK, PHASE_SEND, PHASES };
+
 struct piece {
     const struct weight *w;
     int matrix, r0, r1;
@@ -44,6 +47,7 @@ struct shared_work {
     int n;
     int next;                        /* taken by __atomic_fetch_add */
     int failed;                      /* a cudaError_t, the first */
+    uint64_t spent[PHASES];          /* of all threads together, in ns */
 };
 
 struct reader {
@@ -53,6 +57,7 @@ struct reader {
     cudaStream_t stream;
     char *buffer[BUFFERS];
     cudaEvent_t sent[BUFFERS];
+    uint64_t spent[PHASES];
 };
 
 static struct cu_upload *upload_of(struct cuda *c)
@@ -128,6 +133,15 @@ static void map_pages(const char *p, size_t n)
 #endif
 }
 
+/* The time since *at was spent on this. */
+static void spend(struct reader *r, enum phase on, uint64_t *at)
+{
+    uint64_t now = clock_ns();
+
+    r->spent[on] += now - *at;
+    *at = now;
+}
+
 /* A piece whose rows are too wide for a buffer gets memory of its own. */
 static cudaError_t send_piece(struct reader *r, const struct piece *p, int k)
 {
@@ -137,8 +151,10 @@ static cudaError_t send_piece(struct reader *r, const struct piece *p, int k)
     const char *src = source_of(p);
     char *own = NULL, *at = r->buffer[k];
     size_t need = 0;
+    uint64_t at_ns = clock_ns();
     cudaError_t rc = cudaEventSynchronize(r->sent[k]);
 
+    spend(r, PHASE_SEND, &at_ns);
     for (int i = 0; i < n; i++) need += (plane[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
     if (rc == cudaSuccess && need > BUFFER_BYTES) {
         rc = cudaHostAlloc((void **)&own, need, cudaHostAllocDefault);
@@ -150,7 +166,9 @@ static cudaError_t send_piece(struct reader *r, const struct piece *p, int k)
         at += (plane[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
     }
     map_pages(src, (size_t)(p->r1 - p->r0) * row_bytes_of(p->w));
+    spend(r, PHASE_READ, &at_ns);
     cu_pack_rows(p->w, src, p->r0, p->r1, dst);
+    spend(r, PHASE_PACK, &at_ns);
     for (int i = 0; i < n && rc == cudaSuccess; i++)
         if (plane[i].bytes)
             rc = cudaMemcpyAsync((char *)p->w->packed + plane[i].at, dst[i], plane[i].bytes, cudaMemcpyHostToDevice,
@@ -160,6 +178,7 @@ static cudaError_t send_piece(struct reader *r, const struct piece *p, int k)
         cudaStreamSynchronize(r->stream);
         cudaFreeHost(own);
     }
+    spend(r, PHASE_SEND, &at_ns);
     return rc;
 }
 
@@ -174,7 +193,10 @@ static void *read_pieces(void *arg)
         if ((i = __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED)) >= s->n) break;
         rc = send_piece(r, &s->pieces[i], k);
     }
+    uint64_t at_ns = clock_ns();
     if (rc == cudaSuccess) rc = cudaStreamSynchronize(r->stream);
+    spend(r, PHASE_SEND, &at_ns);
+    for (int i = 0; i < PHASES; i++) __atomic_fetch_add(&s->spent[i], r->spent[i], __ATOMIC_RELAXED);
     if (rc != cudaSuccess)
         __atomic_compare_exchange_n(&s->failed, &expected, (int)rc, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return NULL;
@@ -254,11 +276,24 @@ static int take_slab(struct cuda *c, struct slab *s, struct err *e)
     return OK;
 }
 
+/* The phases overlap: the whole time is shared out by what the threads spent theirs on. */
+static void count_phases(struct cuda *c, const struct shared_work *s, uint64_t all_ns)
+{
+    double sum = 0, each[PHASES];
+
+    for (int i = 0; i < PHASES; i++) sum += (double)s->spent[i];
+    for (int i = 0; i < PHASES; i++) each[i] = sum > 0 ? (double)all_ns * (double)s->spent[i] / sum : 0;
+    cu_count(&c->stats.read_ns, (uint64_t)each[PHASE_READ]);
+    cu_count(&c->stats.pack_ns, (uint64_t)each[PHASE_PACK]);
+    cu_count(&c->stats.upload_ns, (uint64_t)each[PHASE_SEND]);
+}
+
 int upload_ready(struct cuda *c, struct err *e)
 {
     struct cu_upload *u = upload_of(c);
     struct shared_work s = {};
     struct slab slab = {};
+    uint64_t start = clock_ns();
     cudaError_t rc;
     int code;
 
@@ -271,6 +306,7 @@ int upload_ready(struct cuda *c, struct err *e)
     rc = cudaMemset(slab.p, 0, slab.bytes);              /* what lies between layouts is read, not used */
     if (rc == cudaSuccess) rc = cudaDeviceSynchronize();
     if (rc == cudaSuccess) rc = run_readers(&s);
+    count_phases(c, &s, clock_ns() - start);
     mem_free(s.pieces);
     if (rc != cudaSuccess) {
         cudaGetLastError();

@@ -1,0 +1,151 @@
+/* devices.c - what the devices of all models tell of themselves, in /status and /metrics.
+ *
+ * The CPU is no device here: its memory is the process's. Models on the same device are summed up. */
+#include "base/jsonw.h"
+#include "server/metrics.h"
+
+struct device {
+    const char *name, *detail;
+    struct backend_stats s;              /* bytes and counts: of all its models; init: of the first */
+};
+
+enum { DEVICES_MAX = SETTINGS_MODELS };
+
+static void add(struct device *d, const struct backend_stats *s)
+{
+    for (int k = 0; k < MEM_KINDS; k++) d->s.bytes[k] += s->bytes[k];
+    d->s.graph_bytes += s->graph_bytes;
+    d->s.library_bytes += s->library_bytes;
+    d->s.busy_ns += s->busy_ns;
+    d->s.n_steps += s->n_steps;
+    d->s.n_graphs += s->n_graphs;
+    d->s.n_replays += s->n_replays;
+    /* The one who looked last saw the least, or something was freed since: near enough. */
+    if (s->free_bytes < d->s.free_bytes) d->s.free_bytes = s->free_bytes;
+}
+
+static int note(struct device *out, int n, const struct backend *be)
+{
+    struct backend_stats s;
+    int k = 0;
+
+    be->stats(be, &s);
+    while (k < n && strcmp(out[k].name, be->name) != 0) k++;
+    if (k < n) add(&out[k], &s);
+    else if (n < DEVICES_MAX) out[n++] = (struct device){ be->name, be->detail, s };
+    return n;
+}
+
+static int collect(struct server *v, struct device *out)
+{
+    int n = 0;
+
+    for (int i = 0; i < pool_n(v->pool); i++) {
+        struct engine_info info;
+        if (!server_stats(v, i)) continue;
+        engine_info(pool_at(v->pool, i)->engine, &info);
+        for (int k = 0; k < info.place->n_shares; k++)
+            if (info.place->shares[k].be->stats) n = note(out, n, info.place->shares[k].be);
+    }
+    return n;
+}
+
+uint64_t devices_busy(struct server *v)
+{
+    struct device d[DEVICES_MAX];
+    uint64_t busy = 0;
+    int n = collect(v, d);
+
+    for (int i = 0; i < n; i++) busy += d[i].s.busy_ns;
+    return busy;
+}
+
+/* Of the last seconds; a model that came or went in between counts as idle. */
+static double utilization(struct server *v, int n_devices)
+{
+    const struct sums *b = history_last(&v->history), *a = history_before(&v->history, RATE_S);
+    double share;
+
+    if (!a || !b || n_devices == 0 || b->at_ns <= a->at_ns || b->busy_ns < a->busy_ns) return 0;
+    share = (double)(b->busy_ns - a->busy_ns) / (double)(b->at_ns - a->at_ns) / n_devices;
+    return share < 1 ? share : 1;
+}
+
+enum { KINDS = 8 };
+static const char *const kinds[KINDS] = { "weights", "kv", "scratch", "graphs", "libraries", "other", "free", "total" };
+
+static void by_kind(const struct backend_stats *s, uint64_t out[KINDS])
+{
+    uint64_t used = s->total_bytes > s->free_bytes ? s->total_bytes - s->free_bytes : 0, ours = 0;
+
+    out[0] = s->bytes[MEM_WEIGHTS];
+    out[1] = s->bytes[MEM_KV];
+    out[2] = s->bytes[MEM_SCRATCH];
+    out[3] = s->graph_bytes;
+    out[4] = s->library_bytes;
+    for (int i = 0; i < 5; i++) ours += out[i];
+    out[5] = used > ours ? used - ours : 0;              /* contexts, code, other programs */
+    out[6] = s->free_bytes;
+    out[7] = s->total_bytes;
+}
+
+void devices_json(struct server *v, struct jsonw *w)
+{
+    struct device d[DEVICES_MAX];
+    int n = collect(v, d);
+
+    for (int i = 0; i < n; i++) {
+        uint64_t bytes[KINDS];
+        by_kind(&d[i].s, bytes);
+        jsonw_obj(w);
+        jsonw_key(w, "device"), jsonw_str(w, str_c(d[i].name));
+        jsonw_key(w, "detail"), jsonw_str(w, str_c(d[i].detail));
+        jsonw_key(w, "init_ms"), jsonw_num(w, (double)(d[i].s.init_ns / 1000) / 1e3);
+        jsonw_key(w, "busy_s"), jsonw_num(w, (double)(d[i].s.busy_ns / 1000000) / 1e3);
+        jsonw_key(w, "steps"), jsonw_int(w, (int64_t)d[i].s.n_steps);
+        jsonw_key(w, "graphs"), jsonw_int(w, (int64_t)d[i].s.n_graphs);
+        jsonw_key(w, "replays"), jsonw_int(w, (int64_t)d[i].s.n_replays);
+        jsonw_key(w, "memory"), jsonw_obj(w);
+        for (int k = 0; k < KINDS; k++) jsonw_key(w, kinds[k]), jsonw_int(w, (int64_t)bytes[k]);
+        jsonw_end(w);
+        jsonw_end(w);
+    }
+}
+
+double devices_utilization(struct server *v)
+{
+    struct device d[DEVICES_MAX];
+    return utilization(v, collect(v, d));
+}
+
+static void print_memory(const struct device *d, int n, struct buf *out)
+{
+    const char *help = "Memory of a device by what took it; other: contexts, code, other programs";
+    struct buf labels = { 0 };
+
+    for (int i = 0; i < n; i++) {
+        uint64_t bytes[KINDS];
+        by_kind(&d[i].s, bytes);
+        for (int k = 0; k < KINDS; k++, help = NULL) {
+            buf_clear(&labels);
+            stat_label(&labels, "device", str_c(d[i].name));
+            stat_label(&labels, "kind", str_c(kinds[k]));
+            stat_gauge(out, "tern_device_memory_bytes", buf_cstr(&labels), help, (double)bytes[k]);
+        }
+    }
+    buf_release(&labels);
+}
+
+void devices_metrics(struct server *v, struct buf *out)
+{
+    struct device d[DEVICES_MAX];
+    int n = collect(v, d);
+    double init_ms = 0;
+
+    for (int i = 0; i < n; i++) init_ms += (double)d[i].s.init_ns / 1e6;
+    stat_gauge(out, "tern_cuda_init_duration_ms", "", "Opening CUDA; 0: it is not used", init_ms);
+    stat_gauge(out, "tern_cuda_stream_utilization", "", "Share of time CUDA streams were busy; 0: not used",
+               utilization(v, n));
+    print_memory(d, n, out);
+    gpus_metrics(v->gpus, out);
+}
