@@ -352,11 +352,18 @@ static void wait_for_end(struct engine *g, struct request *r, struct waiting *w)
     }
 }
 
+/* A GPU loads the code of large steps when the first one comes, which takes longer than the step. */
+static int warm_tokens(const struct engine *g)
+{
+    int n = is_gpu(&g->opt.backend) && g->place.n_shares == 1 ? g->opt.max_batch : WARM_TOKENS;
+    return n < g->opt.n_ctx / 2 ? n : g->opt.n_ctx / 2;
+}
+
 int engine_warm(struct engine *g, struct err *e)
 {
     struct waiting w = { .lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER };
     struct request *r = request_open();
-    int n = g->opt.n_ctx / 2 < WARM_TOKENS ? g->opt.n_ctx / 2 : WARM_TOKENS, rc;
+    int n = warm_tokens(g), rc;
 
     if ((rc = guided_warm(&g->guided, e)) != OK) goto out;
     for (int i = 0; i < n; i++) ids_push(&r->prompt, i % g->lim.n_vocab);
