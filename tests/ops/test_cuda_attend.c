@@ -105,7 +105,7 @@ static double compare_attend(struct cache *k, const struct attend_opt *oc, const
 
 static void attention_agrees(void **state)
 {
-    static const enum dtype types[] = { DT_F16, DT_F32, DT_BF16, DT_Q8_0 };
+    static const enum dtype types[] = { DT_F16, DT_F32, DT_BF16, DT_Q8_0, DT_F8_E4M3 };
     static const struct { int heads, kv, dim, dim_v; } shapes[] = {
         { 4, 4, 64, 64 },  { 8, 2, 128, 128 }, { 6, 2, 96, 96 },   { 3, 1, 80, 80 },   { 32, 8, 128, 128 },
         { 2, 1, 256, 256 }, { 5, 5, 32, 32 },  { 4, 2, 192, 128 }, { 14, 2, 64, 64 },  { 16, 1, 16, 16 },

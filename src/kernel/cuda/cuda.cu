@@ -45,9 +45,14 @@ static void settle(struct cuda *c)
 static int t_alloc(struct backend *be, void **out, size_t bytes, enum mem_kind kind, struct err *e)
 {
     static const char *const owner[MEM_KINDS] = { "vectors", "the block pool", "a decoder's step" };
+    int rc;
 
     on_device(cu_of(be));
-    return cu_mem_get(cu_of(be), out, bytes, kind, owner[kind], e);
+    if ((rc = cu_mem_get(cu_of(be), out, bytes, kind, owner[kind], e)) != OK || kind != MEM_KV) return rc;
+    /* Keys are read in whole blocks, also those that nothing was put to yet; such scores count for nothing. */
+    if (cudaMemsetAsync(*out, 0, bytes, cu_of(be)->stream) == cudaSuccess) return OK;
+    cu_mem_put(cu_of(be), *out, bytes, kind);
+    return err_set(e, E_DEVICE, "%s: cannot clear keys and values", be->name);
 }
 
 static void t_free(struct backend *be, void *p, size_t bytes, enum mem_kind kind)
