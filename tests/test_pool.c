@@ -173,7 +173,7 @@ static void keys_and_values_of_eight_bits_take_half(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         struct pool *p = NULL;
-        o.engine.kv_type = dtype_by_name(str_c(i ? "f8" : "f16"));
+        o.engine.kv_type = dtype_by_name(str_c(i ? "fp8" : "f16"));
         assert_int_equal(budget_plan(&b[i], paths[0], &o.engine, &e), OK);
         assert_int_equal(pool_open(&p, &o, &e), OK);
         assert_true(wait_loaded(p));

@@ -133,7 +133,7 @@ static void a_bad_flag_is_refused_with_what_is_allowed(void **state)
     bad("--max-body 1KQ", "'1KQ'");
     bad("--max-body -1K", "'-1K'");
     bad("--max-body 10000T", "to 4G");
-    bad("--kv-type q3", "one of auto, f16, bf16, q8_0, f8, f32");
+    bad("--kv-type q3", "one of auto, f16, bf16, q8_0, f8, fp8, f32");
     bad("--metrics-compat vllm,graphite", "any of vllm, llamacpp");
     bad("--cors=maybe", "true or false");
     bad("--drain-timeout 5y", "a time such as");

@@ -42,7 +42,9 @@ enum dtype dtype_by_name(struct str name)
         if (table[i].name && strlen(table[i].name) == name.n &&
             strncasecmp(table[i].name, name.p, name.n) == 0)
             return (enum dtype)i;
-    return name.n == 2 && strncasecmp(name.p, "f8", 2) == 0 ? DT_F8_E4M3 : DT_NONE;
+    if ((name.n == 2 && strncasecmp(name.p, "f8", 2) == 0) || (name.n == 3 && strncasecmp(name.p, "fp8", 3) == 0))
+        return DT_F8_E4M3;
+    return DT_NONE;
 }
 
 bool dtype_row_bytes(enum dtype t, uint64_t n, uint64_t *bytes)

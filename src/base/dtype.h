@@ -29,7 +29,7 @@ struct dtype_info {
 /* NULL for a number that is no type. */
 const struct dtype_info *dtype_info(int type);
 const char *dtype_name(int type);                        /* "type 77" becomes "unknown" */
-enum dtype dtype_by_name(struct str name);               /* any case, F8 for F8_E4M3; DT_NONE: none */
+enum dtype dtype_by_name(struct str name);               /* any case, F8 and FP8 for F8_E4M3; DT_NONE: none */
 
 /* Bytes of one row of n elements; false if n is not whole blocks or overflows. */
 bool dtype_row_bytes(enum dtype t, uint64_t n, uint64_t *bytes);
