@@ -31,11 +31,14 @@ static void assert_prompt(const struct chat *c, const char *messages, struct cha
     json_decref(list);
 }
 
-#define LOOP(body) "{{ bos_token }}{% for m in messages %}[{{ m.role }}]" body "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+#define LOOP(body)                                                                                           \
+    "{{ bos_token }}{% for m in messages %}[{{ m.role }}]" body                                              \
+    "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
 
 static void tokens_and_flags_are_there(void **state)
 {
-    struct chat *c = open_text("{{ bos_token }}{{ eos_token }}{{ unk_token }}{{ tools is none }}{{ add_generation_prompt }}{{ mood }}");
+    struct chat *c = open_text("{{ bos_token }}{{ eos_token }}{{ unk_token }}{{ tools is none }}{{ "
+                               "add_generation_prompt }}{{ mood }}");
     json_t *kwargs = json_pack("{s:s, s:s}", "mood", "good", "bos_token", "B");
 
     (void)state;
@@ -48,11 +51,13 @@ static void tokens_and_flags_are_there(void **state)
 static void contents_come_as_the_template_takes_them(void **state)
 {
     static const char text[] = "[{\"role\":\"user\",\"content\":\"a\"}]";
-    static const char parts[] = "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]}]";
+    static const char parts[] = "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{"
+                                "\"type\":\"text\",\"text\":\"b\"}]}]";
     struct chat *plain = open_text(LOOP("{{ m.content }}"));
     struct chat *listed = open_text(LOOP("{% for p in m.content %}({{ p.text }}){% endfor %}"));
-    struct chat *either = open_text(LOOP("{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}({{ p.text }})"
-                                         "{% endfor %}{% endif %}"));
+    struct chat *either = open_text(
+        LOOP("{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}({{ p.text }})"
+             "{% endfor %}{% endif %}"));
     struct chat *dumped = open_text(LOOP("{{ m.content | tojson }}"));
 
     (void)state;
@@ -71,13 +76,18 @@ static void contents_come_as_the_template_takes_them(void **state)
 
 static void arguments_come_as_the_template_takes_them(void **state)
 {
-    static const char talk[] = "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":"
+    static const char talk[] = "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{"
+                               "\"name\":\"f\",\"arguments\":"
                                "\"{\\\"a\\\": [1, 2.5]}\"}}]}]";
-    struct chat *object = open_text(LOOP("{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}"));
-    struct chat *text = open_text(LOOP("{% for c in m.tool_calls %}{{ '' + c.function.arguments }}{% endfor %}"));
-    struct chat *printed = open_text(LOOP("{% for c in m.tool_calls %}{{ c.function.arguments }}{% endfor %}"));
-    struct chat *items = open_text(LOOP("{% for c in m.tool_calls %}{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}"
-                                        "{% endfor %}{% endfor %}"));
+    struct chat *object =
+        open_text(LOOP("{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}"));
+    struct chat *text =
+        open_text(LOOP("{% for c in m.tool_calls %}{{ '' + c.function.arguments }}{% endfor %}"));
+    struct chat *printed =
+        open_text(LOOP("{% for c in m.tool_calls %}{{ c.function.arguments }}{% endfor %}"));
+    struct chat *items = open_text(
+        LOOP("{% for c in m.tool_calls %}{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}"
+             "{% endfor %}{% endfor %}"));
 
     (void)state;
     assert_prompt(object, talk, (struct chat_ask){ .no_prompt = true }, "<s>[assistant]{\"a\": [1, 2.5]}");
@@ -92,17 +102,21 @@ static void arguments_come_as_the_template_takes_them(void **state)
 
 static void a_last_message_is_gone_on_with(void **state)
 {
-    struct chat *c = open_text(LOOP("{{ m.content }}<end>")), *trims = open_text(LOOP("{{ m.content | trim }}<end>"));
+    struct chat *c = open_text(LOOP("{{ m.content }}<end>")),
+                *trims = open_text(LOOP("{{ m.content | trim }}<end>"));
     struct chat *hides = open_text(LOOP("x<end>"));
     json_t *list = json_pack("[{s:s, s:s}]", "role", "assistant", "content", "Sure");
     struct buf out = { 0 };
     struct err e = { 0 };
 
     (void)state;
-    assert_prompt(c, "[{\"role\":\"user\",\"content\":\"Sure\"},{\"role\":\"assistant\",\"content\":\"Sure, \"}]",
-                  (struct chat_ask){ .go_on = true }, "<s>[user]Sure<end>[assistant]Sure, ");
-    assert_prompt(trims, "[{\"role\":\"assistant\",\"content\":\" Sure, \"}]", (struct chat_ask){ .go_on = true }, "<s>[assistant]Sure,");
-    assert_int_equal(chat_render(hides, &(struct chat_ask){ .messages = list, .go_on = true }, &out, &e), E_INVALID);
+    assert_prompt(
+        c, "[{\"role\":\"user\",\"content\":\"Sure\"},{\"role\":\"assistant\",\"content\":\"Sure, \"}]",
+        (struct chat_ask){ .go_on = true }, "<s>[user]Sure<end>[assistant]Sure, ");
+    assert_prompt(trims, "[{\"role\":\"assistant\",\"content\":\" Sure, \"}]",
+                  (struct chat_ask){ .go_on = true }, "<s>[assistant]Sure,");
+    assert_int_equal(chat_render(hides, &(struct chat_ask){ .messages = list, .go_on = true }, &out, &e),
+                     E_INVALID);
     assert_int_equal(out.n, 0);
     json_decref(list);
     chat_close(c);
@@ -112,7 +126,8 @@ static void a_last_message_is_gone_on_with(void **state)
 
 static void tools_have_a_template_of_their_own(void **state)
 {
-    struct chat_source src = { .text = STR("plain"), .tools = STR("{% for t in tools %}{{ t.function.name }};{% endfor %}") };
+    struct chat_source src = { .text = STR("plain"),
+                               .tools = STR("{% for t in tools %}{{ t.function.name }};{% endfor %}") };
     json_t *tools = json_pack("[{s:s, s:{s:s}}]", "type", "function", "function", "name", "f");
     struct chat *c = NULL;
     struct err e = { 0 };
@@ -136,7 +151,8 @@ static void tools_have_a_template_of_their_own(void **state)
 
 static void refusals_are_the_callers_to_fix(void **state)
 {
-    struct chat *c = open_text("{{ raise_exception('System role not supported') }}"), *wrong = open_text("{{ messages[0].x.y }}");
+    struct chat *c = open_text("{{ raise_exception('System role not supported') }}"),
+                *wrong = open_text("{{ messages[0].x.y }}");
     json_t *list = json_pack("[{s:s, s:s}]", "role", "system", "content", "S");
     struct buf out = { 0 };
     struct err e = { 0 };
@@ -171,17 +187,26 @@ static void real_models_are_asked_as_they_were_trained(void **state)
         snprintf(path, sizeof path, "fixtures/chat/%s.jinja", name);
         buf_clear(&source);
         assert_int_equal(file_read(&source, shared(path), JINJA_MAX_SOURCE, &e), OK);
-        struct chat_source src = { .text = buf_str(&source), .bos = STR("<s>"), .eos = STR("</s>"), .unk = STR("<unk>"), .pad = STR("<pad>") };
+        struct chat_source src = { .text = buf_str(&source),
+                                   .bos = STR("<s>"),
+                                   .eos = STR("</s>"),
+                                   .unk = STR("<unk>"),
+                                   .pad = STR("<pad>") };
         assert_int_equal(chat_open(&c, &src, &e), OK);
         json_object_foreach(expected, key, want) {
             json_t *talk = json_object_get(json_object_get(all, "cases"), key), *kwargs = json_copy(vars);
             const char *flags[] = { "enable_thinking" };
-            struct chat_ask ask = { .messages = json_object_get(talk, "messages"), .tools = json_object_get(talk, "tools"), .kwargs = kwargs,
-                                    .no_prompt = !json_is_true(json_object_get(talk, "add_generation_prompt")) };
+            struct chat_ask ask = { .messages = json_object_get(talk, "messages"),
+                                    .tools = json_object_get(talk, "tools"),
+                                    .kwargs = kwargs,
+                                    .no_prompt =
+                                        !json_is_true(json_object_get(talk, "add_generation_prompt")) };
             struct buf out = { 0 };
-            if (json_object_get(talk, flags[0])) json_object_set(kwargs, flags[0], json_object_get(talk, flags[0]));
+            if (json_object_get(talk, flags[0]))
+                json_object_set(kwargs, flags[0], json_object_get(talk, flags[0]));
             if (chat_render(c, &ask, &out, &e) == OK && json_object_get(want, "text")) {
-                if (strcmp(buf_cstr(&out), json_string_value(json_object_get(want, "text")))) fail_msg("%s, %s:\n%s", name, key, buf_cstr(&out));
+                if (strcmp(buf_cstr(&out), json_string_value(json_object_get(want, "text"))))
+                    fail_msg("%s, %s:\n%s", name, key, buf_cstr(&out));
                 n++;
             } else {
                 if (!json_object_get(want, "error")) fail_msg("%s, %s: %s", name, key, e.msg);
@@ -205,7 +230,8 @@ static void the_model_that_ships_has_one(void **state)
     struct err e = { 0 };
     struct ids ids = { 0 };
     json_t *list = json_pack("[{s:s, s:s}]", "role", "user", "content", "Hi");
-    const char *file = temp_file("t.jinja", "{{ messages[0].content }}!", 26), *bad = temp_file("bad.jinja", "{{", 2);
+    const char *file = temp_file("t.jinja", "{{ messages[0].content }}!", 26),
+               *bad = temp_file("bad.jinja", "{{", 2);
 
     (void)state;
     assert_int_equal(tokenizer_open(&t, repo("models/tern-tales.gguf"), &e), OK);

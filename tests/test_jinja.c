@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static int render(const char *source, const json_t *vars, const struct jinja_limits *limits, struct buf *out, struct err *e)
+static int render(const char *source, const json_t *vars, const struct jinja_limits *limits, struct buf *out,
+                  struct err *e)
 {
     struct jinja *t = NULL;
     int rc = jinja_open(&t, str_c(source), "t", e);
@@ -53,7 +54,8 @@ static bool as_golden(const json_t *c, const json_t *vars)
 
 static void every_case_renders_as_jinja2_renders_it(void **state)
 {
-    json_t *golden = read_json(repo("tests/golden/jinja/golden.json")), *vars = json_object_get(golden, "vars"), *c;
+    json_t *golden = read_json(repo("tests/golden/jinja/golden.json")),
+           *vars = json_object_get(golden, "vars"), *c;
     size_t i, bad = 0;
 
     (void)state;
@@ -100,7 +102,8 @@ static void real_templates_render_exactly(void **state)
     (void)state;
     need_shared("fixtures/chat/cases.json");
     all = read_json(shared("fixtures/chat/cases.json"));
-    json_object_foreach(json_object_get(all, "expected"), name, expected) bad += check_template(name, expected, all);
+    json_object_foreach(json_object_get(all, "expected"), name, expected) bad +=
+        check_template(name, expected, all);
     assert_int_equal(bad, 0);
     json_decref(all);
 }
@@ -109,7 +112,8 @@ static void real_templates_render_exactly(void **state)
 
 static void assert_fails(const char *source, int code, const char *place, const char *words)
 {
-    json_t *vars = json_pack("{s:s, s:[i,i], s:s}", "s", "text", "l", 1, 2, "strftime_now", "2026-01-02 03:04:05");
+    json_t *vars =
+        json_pack("{s:s, s:[i,i], s:s}", "s", "text", "l", 1, 2, "strftime_now", "2026-01-02 03:04:05");
     struct buf out = { 0 };
     struct err e = { 0 };
     int rc;
@@ -137,7 +141,8 @@ static void errors_name_line_column_and_what_was_expected(void **state)
     assert_fails("{% include 'x' %}", E_UNSUPPORTED, "line 1, column 4", "include");
     assert_fails("{# x", E_FORMAT, "line 1, column 1", "'#}'");
     assert_fails("{{ l.append(3) }}", E_FORMAT, "line 1", "'append' of 'list' object is unsafe");
-    assert_fails("\n\n{{ raise_exception('Roles must alternate') }}", E_INVALID, "line 3", "Roles must alternate");
+    assert_fails("\n\n{{ raise_exception('Roles must alternate') }}", E_INVALID, "line 3",
+                 "Roles must alternate");
     assert_fails("{{ 1 \xff }}", E_FORMAT, "line 1", "UTF-8");
 }
 
@@ -163,8 +168,10 @@ static void runaway_templates_end(void **state)
     assert_bounded("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}");
     assert_bounded("{{ 'x' * 1000000000000 }}");
     assert_bounded("{{ [1] * 1000000000 }}");
-    assert_bounded("{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}");
-    assert_bounded("{% set ns = namespace(l=[]) %}{% for i in range(10000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}");
+    assert_bounded(
+        "{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}");
+    assert_bounded("{% set ns = namespace(l=[]) %}{% for i in range(10000) %}{% set ns.l = [ns.l] %}{% "
+                   "endfor %}{{ ns.l }}");
     assert_bounded("{% set ns = namespace() %}{% set ns.n = ns %}{{ ns }}");
     assert_bounded("{{ '%1000000000s' % 1 }}");
     assert_bounded("{{ '{:1000000000}'.format(1) }}");
@@ -198,7 +205,8 @@ static void *render_often(void *arg)
     for (int i = 0; i < 200; i++) {
         struct buf out = { 0 };
         struct err e = { 0 };
-        if (jinja_render(j->t, j->vars, NULL, &out, &e) != OK || strcmp(buf_cstr(&out), "0:a;1:b;2:c;")) j->n_bad++;
+        if (jinja_render(j->t, j->vars, NULL, &out, &e) != OK || strcmp(buf_cstr(&out), "0:a;1:b;2:c;"))
+            j->n_bad++;
         buf_release(&out);
     }
     return NULL;
@@ -206,7 +214,8 @@ static void *render_often(void *arg)
 
 static void one_template_renders_in_many_threads(void **state)
 {
-    static const char source[] = "{% set ns = namespace(i=0) %}{% for x in l %}{{ ns.i }}:{{ x }};{% set ns.i = ns.i + 1 %}{% endfor %}";
+    static const char source[] = "{% set ns = namespace(i=0) %}{% for x in l %}{{ ns.i }}:{{ x }};{% set "
+                                 "ns.i = ns.i + 1 %}{% endfor %}";
     json_t *vars = json_pack("{s:[s,s,s]}", "l", "a", "b", "c");
     struct jinja *t = NULL;
     struct err e = { 0 };
@@ -229,7 +238,8 @@ static void one_template_renders_in_many_threads(void **state)
 
 static void what_a_template_asks_for_is_known(void **state)
 {
-    static const char source[] = "{% set a = 1 %}{{ a }}{{ bos_token }}{% if tools %}{% for t in tools %}{{ deep }}{% endfor %}{% endif %}";
+    static const char source[] = "{% set a = 1 %}{{ a }}{{ bos_token }}{% if tools %}{% for t in tools %}{{ "
+                                 "deep }}{% endfor %}{% endif %}";
     struct jinja *t = NULL;
     struct err e = { 0 };
 

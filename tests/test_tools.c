@@ -46,9 +46,9 @@ static void on_call(void *arg, const struct tool_call *c)
 
 static json_t *some_tools(void)
 {
-    return json_pack("[{s:s, s:{s:s, s:{s:s, s:{s:{s:s}, s:{s:s}, s:{s:s}}}}}]", "type", "function", "function", "name",
-                     "get_weather", "parameters", "type", "object", "properties", "city", "type", "string", "days", "type",
-                     "integer", "zip", "type", "string");
+    return json_pack("[{s:s, s:{s:s, s:{s:s, s:{s:{s:s}, s:{s:s}, s:{s:s}}}}}]", "type", "function",
+                     "function", "name", "get_weather", "parameters", "type", "object", "properties", "city",
+                     "type", "string", "days", "type", "integer", "zip", "type", "string");
 }
 
 /* cuts: where the answer is cut, as many as there are; -1: everywhere. */
@@ -62,7 +62,8 @@ static void run(const char *template, const char *prompt, const char *answer, co
     size_t n = strlen(answer);
 
     mine.arg = &seen;
-    toolparse_init(&p, tools_family(str_c(template)), tools_think(str_c(template)), tools, str_c(prompt), &mine);
+    toolparse_init(&p, tools_family(str_c(template)), tools_think(str_c(template)), tools, str_c(prompt),
+                   &mine);
     if (cut < 0) {
         for (size_t i = 0; i < n; i++) toolparse_push(&p, str_of(answer + i, 1));
     } else {
@@ -70,7 +71,8 @@ static void run(const char *template, const char *prompt, const char *answer, co
         toolparse_push(&p, str_of(answer + cut, n - (size_t)cut));
     }
     toolparse_end(&p);
-    if (strcmp(buf_cstr(&seen.all), want)) fail_msg("cut at %ld of '%s':\n want %s\n got  %s", cut, answer, want, buf_cstr(&seen.all));
+    if (strcmp(buf_cstr(&seen.all), want))
+        fail_msg("cut at %ld of '%s':\n want %s\n got  %s", cut, answer, want, buf_cstr(&seen.all));
     toolparse_release(&p);
     buf_release(&seen.all);
     json_decref(tools);
@@ -92,17 +94,24 @@ static void json_in_marks_is_a_call(void **state)
     (void)state;
     check(QWEN, "", "Hello.", "T:Hello.");
     check(QWEN, "", "a < b <tool and more \n", "T:a < b <tool and more \n");
-    check(QWEN, "", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": " W "}\n</tool_call>", "C:get_weather " W);
-    check(QWEN, "", "Let me see.\n\n<tool_call>\n{\"name\": \"a\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n"
-                    "{\"name\": \"b\", \"arguments\": {\"x\": [1, {\"y\": \"}]\"}]}}\n</tool_call>\n",
+    check(QWEN, "", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": " W "}\n</tool_call>",
+          "C:get_weather " W);
+    check(QWEN, "",
+          "Let me see.\n\n<tool_call>\n{\"name\": \"a\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n"
+          "{\"name\": \"b\", \"arguments\": {\"x\": [1, {\"y\": \"}]\"}]}}\n</tool_call>\n",
           "T:Let me see. | C:a {} | C:b {\"x\": [1, {\"y\": \"}]\"}]}");
-    check(QWEN, "", "<tool_call>{\"arguments\": \"{\\\"a\\\": 1}\", \"name\": \"f\", \"id\": \"x1\"}</tool_call>", "C:f {\"a\": 1} #x1");
-    check(QWEN, "", "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"</tool_call> \\\" {\"}}</tool_call> done",
+    check(QWEN, "",
+          "<tool_call>{\"arguments\": \"{\\\"a\\\": 1}\", \"name\": \"f\", \"id\": \"x1\"}</tool_call>",
+          "C:f {\"a\": 1} #x1");
+    check(QWEN, "",
+          "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"</tool_call> \\\" {\"}}</tool_call> done",
           "C:f {\"s\": \"</tool_call> \\\" {\"} | T:done");
-    check("<|tool_call|> tools", "", "<|tool_call|>[{\"name\": \"a\", \"arguments\": {\"x\": 1}}, {\"name\": \"b\", \"arguments\": {}}]",
+    check("<|tool_call|> tools", "",
+          "<|tool_call|>[{\"name\": \"a\", \"arguments\": {\"x\": 1}}, {\"name\": \"b\", \"arguments\": {}}]",
           "C:a {\"x\": 1} | C:b {}");
     check("<|START_ACTION|> <|START_THINKING|>", "",
-          "<|START_THINKING|>I look.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", "
+          "<|START_THINKING|>I look.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
+          "\"tool_name\": \"f\", "
           "\"parameters\": {\"q\": \"x\"}}\n]<|END_ACTION|>",
           "R:I look. | C:f {\"q\": \"x\"} #0");
     check("<|START_ACTION|> <|START_THINKING|>", "", "<|START_RESPONSE|>Hello!<|END_RESPONSE|>", "T:Hello!");
@@ -118,24 +127,32 @@ static void what_is_no_call_stays_text(void **state)
     check(QWEN, "", "<tool_call>", "T:<tool_call>");
     check(LLAMA, "", "{\"temperature\": 3}", "T:{\"temperature\": 3}");
     check(LLAMA, "", "{not json} at all", "T:{not json} at all");
-    check(LLAMA, "", "Use {\"name\": \"f\", \"parameters\": {}}", "T:Use {\"name\": \"f\", \"parameters\": {}}");
+    check(LLAMA, "", "Use {\"name\": \"f\", \"parameters\": {}}",
+          "T:Use {\"name\": \"f\", \"parameters\": {}}");
 }
 
 static void llama_writes_bare_json(void **state)
 {
     (void)state;
     check(LLAMA, "", "{\"name\": \"get_weather\", \"parameters\": " W "}", "C:get_weather " W);
-    check(LLAMA, "", "<|python_tag|>{\"type\": \"function\", \"name\": \"a\", \"parameters\": {\"x\": \"1\"}}", "C:a {\"x\": \"1\"}");
-    check(LLAMA, "", " {\"name\": \"a\", \"parameters\": {}}; {\"name\": \"b\", \"parameters\": {}}", "C:a {} | C:b {}");
+    check(LLAMA, "",
+          "<|python_tag|>{\"type\": \"function\", \"name\": \"a\", \"parameters\": {\"x\": \"1\"}}",
+          "C:a {\"x\": \"1\"}");
+    check(LLAMA, "", " {\"name\": \"a\", \"parameters\": {}}; {\"name\": \"b\", \"parameters\": {}}",
+          "C:a {} | C:b {}");
     check(LLAMA, "", "Hi {there}", "T:Hi {there}");
 }
 
 static void mistral_writes_both_forms(void **state)
 {
     (void)state;
-    check(MISTRAL, "", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"abcdefghi\"}]", "C:f {\"a\": 1} #abcdefghi");
-    check(MISTRAL, "", "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]", "C:f {} | C:g {}");
-    check(MISTRAL, "", "[TOOL_CALLS]get_weather[ARGS]" W "[TOOL_CALLS]g[CALL_ID]abc[ARGS]{}", "C:get_weather " W " | C:g {} #abc");
+    check(MISTRAL, "", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"abcdefghi\"}]",
+          "C:f {\"a\": 1} #abcdefghi");
+    check(MISTRAL, "",
+          "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]",
+          "C:f {} | C:g {}");
+    check(MISTRAL, "", "[TOOL_CALLS]get_weather[ARGS]" W "[TOOL_CALLS]g[CALL_ID]abc[ARGS]{}",
+          "C:get_weather " W " | C:g {} #abc");
     check(MISTRAL, "", "[TOOL_CALLS]f{\"x\": [1]}", "C:f {\"x\": [1]}");
     check(MISTRAL, "", "[THINK]well[/THINK]Yes [1].", "R:well | T:Yes [1].");
 }
@@ -144,15 +161,18 @@ static void deepseek_writes_both_forms(void **state)
 {
     (void)state;
     check(DEEPSEEK, "<｜Assistant｜><think>\n",
-          "Hm.\n</think>\n\nI ask.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n" W
+          "Hm.\n</think>\n\nI "
+          "ask.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n" W
           "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
           "R:Hm. | T:I ask. | C:get_weather " W);
     check(DEEPSEEK, "<｜Assistant｜></think>",
-          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>a<｜tool▁sep｜>{\"x\": 1}<｜tool▁call▁end｜><｜tool▁call▁begin｜>b<｜tool▁sep｜>{}"
+          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>a<｜tool▁sep｜>{\"x\": "
+          "1}<｜tool▁call▁end｜><｜tool▁call▁begin｜>b<｜tool▁sep｜>{}"
           "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
           "C:a {\"x\": 1} | C:b {}");
     check("<|tool_call_argument_begin|>", "",
-          "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{\"a\": 1}"
+          "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
+          "{\"a\": 1}"
           "<|tool_call_end|><|tool_calls_section_end|>",
           "C:get_weather {\"a\": 1} #functions.get_weather:0");
 }
@@ -162,40 +182,60 @@ static void tags_become_json_by_the_tools_types(void **state)
     static const char coder[] = "<tool_call> <function= <parameter=", glm[] = "<tool_call> <arg_key> <think>";
 
     (void)state;
-    check(coder, "", "Sure.\n<tool_call>\n<function=get_weather>\n<parameter=city>\nA \"b\"\nc\n</parameter>\n<parameter=days>\n2\n"
-                     "</parameter>\n<parameter=zip>\n0123\n</parameter>\n</function>\n</tool_call>",
+    check(coder, "",
+          "Sure.\n<tool_call>\n<function=get_weather>\n<parameter=city>\nA "
+          "\"b\"\nc\n</parameter>\n<parameter=days>\n2\n"
+          "</parameter>\n<parameter=zip>\n0123\n</parameter>\n</function>\n</tool_call>",
           "T:Sure. | C:get_weather {\"city\":\"A \\\"b\\\"\\nc\",\"days\":2,\"zip\":\"0123\"}");
-    check(coder, "", "<tool_call>\n<function=other>\n<parameter=code>\nprint(\"</function>\")\n</parameter>\n</function>\n</tool_call>",
+    check(coder, "",
+          "<tool_call>\n<function=other>\n<parameter=code>\nprint(\"</function>\")\n</parameter>\n</"
+          "function>\n</tool_call>",
           "C:other {\"code\":\"print(\\\"</function>\\\")\"}");
     check(coder, "", "<function=f>\n</function>", "C:f {}");
-    check(glm, "", "<think>hm</think>\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>12</arg_value>\n<arg_key>days</arg_key>\n"
-                   "<arg_value>3</arg_value>\n</tool_call>",
+    check(glm, "",
+          "<think>hm</think>\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>12</"
+          "arg_value>\n<arg_key>days</arg_key>\n"
+          "<arg_value>3</arg_value>\n</tool_call>",
           "R:hm | C:get_weather {\"city\":\"12\",\"days\":3}");
     check(glm, "", "<tool_call>f</tool_call>", "C:f {}");
-    check("<invoke name= minimax:tool_call", "", "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">x</parameter>\n"
-                                                 "<parameter name=\"b\">[1, 2]</parameter>\n</invoke>\n</minimax:tool_call>",
+    check("<invoke name= minimax:tool_call", "",
+          "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">x</parameter>\n"
+          "<parameter name=\"b\">[1, 2]</parameter>\n</invoke>\n</minimax:tool_call>",
           "C:f {\"a\":\"x\",\"b\":[1, 2]}");
     check("<function= </function>", "", "<function=f>{\"a\": 1}</function>", "C:f {\"a\": 1}");
-    check("<|tool_call_start|>", "", "<|tool_call_start|>[get_weather(city=\"Z\xc3\xbcrich\", days=2), g(x=[1, 'a'], y=None, z={'k': True})]"
-                                     "<|tool_call_end|>Asked.",
-          "C:get_weather {\"city\":\"Z\xc3\xbcrich\",\"days\":2} | C:g {\"x\":[1,\"a\"],\"y\":null,\"z\":{\"k\":true}} | T:Asked.");
+    check("<|tool_call_start|>", "",
+          "<|tool_call_start|>[get_weather(city=\"Z\xc3\xbcrich\", days=2), g(x=[1, 'a'], y=None, z={'k': "
+          "True})]"
+          "<|tool_call_end|>Asked.",
+          "C:get_weather {\"city\":\"Z\xc3\xbcrich\",\"days\":2} | C:g "
+          "{\"x\":[1,\"a\"],\"y\":null,\"z\":{\"k\":true}} | T:Asked.");
 }
 
 static void others_have_their_own_ways(void **state)
 {
     (void)state;
-    check("Action: ```json", "", "Action:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": {\"q\": 1}\n    }\n]\n```", "C:f {\"q\": 1}");
+    check("Action: ```json", "",
+          "Action:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": {\"q\": 1}\n   "
+          " }\n]\n```",
+          "C:f {\"q\": 1}");
     check("List of tools: ", "", "<|tool_call_start|>[f(a='x')]<|tool_call_end|>", "C:f {\"a\":\"x\"}");
-    check("func_name1(", "", "[get_weather(city=\"Bern\", days=2)]", "C:get_weather {\"city\":\"Bern\",\"days\":2}");
+    check("func_name1(", "", "[get_weather(city=\"Bern\", days=2)]",
+          "C:get_weather {\"city\":\"Bern\",\"days\":2}");
     check("func_name1(", "", "[1] is a number", "T:[1] is a number");
     check("tools \"name\"", "", "[{\"name\": \"f\", \"arguments\": {}}]", "C:f {}");
-    check("<|tool_call:begin|> <|tool_call:args|>", "", "<|tool_call:begin|>a1b2<|tool_call:name|>f<|tool_call:args|>{\"x\": 1}<|tool_call:end|>",
+    check("<|tool_call:begin|> <|tool_call:args|>", "",
+          "<|tool_call:begin|>a1b2<|tool_call:name|>f<|tool_call:args|>{\"x\": 1}<|tool_call:end|>",
           "C:f {\"x\": 1} #a1b2");
     check("<|tool_call>call: <|channel>", "",
-          "<|channel>thought\nHm.<channel|><|tool_call>call:f{a:<|\"|>x, {y}<|\"|>,b:[1,<|\"|>q<|\"|>],c:{d:true}}<tool_call|>",
+          "<|channel>thought\nHm.<channel|><|tool_call>call:f{a:<|\"|>x, "
+          "{y}<|\"|>,b:[1,<|\"|>q<|\"|>],c:{d:true}}<tool_call|>",
           "R:Hm. | C:f {\"a\":\"x, {y}\",\"b\":[1,\"q\"],\"c\":{\"d\":true}}");
-    check("<start_function_call>", "", "<start_function_call>call:f{city:<escape>Z\xc3\xbcrich<escape>}<end_function_call>", "C:f {\"city\":\"Z\xc3\xbcrich\"}");
-    check("<|action_start|><|plugin|>", "", "I ask.<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": {}}<|action_end|>", "T:I ask. | C:f {}");
+    check("<start_function_call>", "",
+          "<start_function_call>call:f{city:<escape>Z\xc3\xbcrich<escape>}<end_function_call>",
+          "C:f {\"city\":\"Z\xc3\xbcrich\"}");
+    check("<|action_start|><|plugin|>", "",
+          "I ask.<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": {}}<|action_end|>",
+          "T:I ask. | C:f {}");
 }
 
 static void harmony_has_channels(void **state)
@@ -203,14 +243,18 @@ static void harmony_has_channels(void **state)
     static const char t[] = "<|start|> <|channel|>";
 
     (void)state;
-    check(t, "<|start|>assistant", "<|channel|>analysis<|message|>Think.<|end|><|start|>assistant<|channel|>final<|message|>Hi!",
+    check(t, "<|start|>assistant",
+          "<|channel|>analysis<|message|>Think.<|end|><|start|>assistant<|channel|>final<|message|>Hi!",
           "R:Think. | T:Hi!");
     check(t, "<|start|>assistant",
-          "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather "
+          "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant<|channel|>commentary "
+          "to=functions.get_weather "
           "<|constrain|>json<|message|>" W "<|call|>",
           "R:Need it. | C:get_weather " W);
-    check(t, "<|start|>assistant", "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\":1}", "C:f {\"a\":1}");
-    check(t, "<|start|>assistant", " to=functions.f<|channel|>commentary json<|message|>{}<|call|>", "C:f {}");
+    check(t, "<|start|>assistant",
+          "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\":1}", "C:f {\"a\":1}");
+    check(t, "<|start|>assistant", " to=functions.f<|channel|>commentary json<|message|>{}<|call|>",
+          "C:f {}");
     check(t, "<|start|>assistant", "<|channel|>commentary<|message|>I will look.<|end|>", "T:I will look.");
     check(t, "<|start|>assistant", "<|channel|>commentary to=functions.f<|message|>{\"a\": ", "T:{\"a\":");
     check(t, "<|start|>assistant", "plain words", "T:plain words");
@@ -225,7 +269,8 @@ static void reasoning_is_apart(void **state)
     check(QWEN, "", "<think>\n\n</think>\n\nAnswer", "T:Answer");
     check(QWEN, "", "<think>never ends", "R:never ends");
     check(QWEN, "", "The <think> tag", "T:The <think> tag");
-    check(QWEN, "<think>", "Hm</think>\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>", "R:Hm | C:f {}");
+    check(QWEN, "<think>", "Hm</think>\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
+          "R:Hm | C:f {}");
 }
 
 static void real_templates_are_told_apart(void **state)
@@ -233,16 +278,23 @@ static void real_templates_are_told_apart(void **state)
     static const struct {
         const char *file, *family, *think;
     } want[] = {
-        { "Qwen-Qwen2.5-7B-Instruct", "hermes", NULL }, { "Qwen-Qwen3-0.6B", "hermes", "<think>" },
-        { "Qwen3-Coder", "qwen3-coder", NULL }, { "NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "hermes", NULL },
-        { "meta-llama-Llama-3.1-8B-Instruct", "llama3", NULL }, { "meta-llama-Llama-3.2-3B-Instruct", "llama3", NULL },
-        { "mistralai-Mistral-Nemo-Instruct-2407", "mistral", NULL }, { "Mistral-Small-3.2-24B-Instruct-2506", "mistral", NULL },
+        { "Qwen-Qwen2.5-7B-Instruct", "hermes", NULL },
+        { "Qwen-Qwen3-0.6B", "hermes", "<think>" },
+        { "Qwen3-Coder", "qwen3-coder", NULL },
+        { "NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "hermes", NULL },
+        { "meta-llama-Llama-3.1-8B-Instruct", "llama3", NULL },
+        { "meta-llama-Llama-3.2-3B-Instruct", "llama3", NULL },
+        { "mistralai-Mistral-Nemo-Instruct-2407", "mistral", NULL },
+        { "Mistral-Small-3.2-24B-Instruct-2506", "mistral", NULL },
         { "deepseek-ai-DeepSeek-V3.1", "deepseek", "<think>" },
         { "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek", "<think>" },
         { "ibm-granite-granite-3.3-2B-Instruct", "granite", "<think>" },
         { "CohereForAI-c4ai-command-r7b-12-2024-tool_use", "command-r7b", "<|START_THINKING|>" },
-        { "openai-gpt-oss-120b", "harmony", NULL }, { "GLM-4.6", "glm", "<think>" }, { "Kimi-K2-Instruct", "kimi", NULL },
-        { "HuggingFaceTB-SmolLM3-3B", NULL, "<think>" }, { "google-gemma-2-2b-it", NULL, NULL },
+        { "openai-gpt-oss-120b", "harmony", NULL },
+        { "GLM-4.6", "glm", "<think>" },
+        { "Kimi-K2-Instruct", "kimi", NULL },
+        { "HuggingFaceTB-SmolLM3-3B", NULL, "<think>" },
+        { "google-gemma-2-2b-it", NULL, NULL },
         { "microsoft-Phi-3.5-mini-instruct", NULL, NULL },
     };
 
@@ -258,7 +310,8 @@ static void real_templates_are_told_apart(void **state)
         if (file_read(&text, shared(path), 1 << 20, &e) != OK) fail_msg("%s", e.msg);
         f = tools_family(buf_str(&text));
         t = tools_think(buf_str(&text));
-        if (strcmp(f ? f->name : "", want[i].family ? want[i].family : "") || strcmp(t ? t->open : "", want[i].think ? want[i].think : ""))
+        if (strcmp(f ? f->name : "", want[i].family ? want[i].family : "") ||
+            strcmp(t ? t->open : "", want[i].think ? want[i].think : ""))
             fail_msg("%s: %s, %s", want[i].file, f ? f->name : "none", t ? t->open : "none");
         buf_release(&text);
     }

@@ -22,13 +22,15 @@ static int check_guessed(struct call *c, struct err *e)
 {
     char at[PARAM_MAX];
 
-    if (c->p.tools) return refuse(c, e, "tools", "the model has no chat template, so there is no place for them");
+    if (c->p.tools)
+        return refuse(c, e, "tools", "the model has no chat template, so there is no place for them");
     if (c->p.go_on) return refuse(c, e, "continue_final_message", "needs a model with a chat template");
     for (int i = 0; i < c->p.n_msgs; i++) {
         struct str role = c->p.msgs[i].role;
         snprintf(at, sizeof at, "messages[%d].role", i);
         if (str_is(role, "tool") || str_is(role, "function"))
-            return refuse(c, e, at, "is tool, but the model has no chat template, so there is no place for it");
+            return refuse(c, e, at,
+                          "is tool, but the model has no chat template, so there is no place for it");
         if (i > 0 && wants_system_first(c->model->form) && str_is(role, "system"))
             return refuse(c, e, at, "is system, but this model takes a system message only as the first");
     }
@@ -46,7 +48,8 @@ static json_t *messages_for(const struct call *c, struct str template)
 
     json_array_foreach(all, i, msg) {
         const json_t *role = json_object_get(msg, "role");
-        if (!known && str_is(body_str(role), "developer")) json_object_set_new(msg, "role", json_string("system"));
+        if (!known && str_is(body_str(role), "developer"))
+            json_object_set_new(msg, "role", json_string("system"));
     }
     return all;
 }
@@ -56,7 +59,8 @@ static json_t *variables_for(const struct call *c)
     json_t *vars = json_object();
 
     if (c->p.reasoning_effort.p)
-        json_object_set_new(vars, "reasoning_effort", json_stringn(c->p.reasoning_effort.p, c->p.reasoning_effort.n));
+        json_object_set_new(vars, "reasoning_effort",
+                            json_stringn(c->p.reasoning_effort.p, c->p.reasoning_effort.n));
     if (c->p.has_thinking) json_object_set_new(vars, "enable_thinking", json_boolean(c->p.thinking));
     if (c->p.template_vars) json_object_update(vars, (json_t *)c->p.template_vars);
     return vars;

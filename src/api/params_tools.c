@@ -9,7 +9,8 @@
 
 static int read_tool(struct reader *r, size_t i, const json_t *tool)
 {
-    const json_t *type = json_object_get(tool, "type"), *fn = json_object_get(tool, "function"), *name, *params;
+    const json_t *type = json_object_get(tool, "type"), *fn = json_object_get(tool, "function"), *name,
+                 *params;
     char at[PARAM_MAX];
 
     snprintf(at, sizeof at, "tools[%zu]", i);
@@ -23,7 +24,8 @@ static int read_tool(struct reader *r, size_t i, const json_t *tool)
     name = json_object_get(fn, "name");
     params = json_object_get(fn, "parameters");
     snprintf(at, sizeof at, "tools[%zu].function.name", i);
-    if (!json_is_string(name) || !json_string_length(name)) return reader_bad(r, at, "must be a string that is not empty");
+    if (!json_is_string(name) || !json_string_length(name))
+        return reader_bad(r, at, "must be a string that is not empty");
     snprintf(at, sizeof at, "tools[%zu].function.parameters", i);
     if (params && !json_is_null(params) && !json_is_object(params))
         return reader_bad(r, at, "must be a JSON schema, but it is %s", body_type(params));
@@ -52,11 +54,13 @@ int read_tool_choice(struct params *p, struct reader *r, const char *param, cons
         p->tool_name = body_str(name);
         return OK;
     }
-    if (!json_is_string(v)) return reader_bad(r, param, "must be a string or an object, but it is %s", body_type(v));
+    if (!json_is_string(v))
+        return reader_bad(r, param, "must be a string or an object, but it is %s", body_type(v));
     if (str_is(body_str(v), "none")) p->tool_choice = TOOL_NONE;
     else if (str_is(body_str(v), "required")) p->tool_choice = TOOL_REQUIRED;
     else if (!str_is(body_str(v), "auto"))
-        return reader_bad(r, param, "is \"%.40s\", but must be none, auto, required or a function", json_string_value(v));
+        return reader_bad(r, param, "is \"%.40s\", but must be none, auto, required or a function",
+                          json_string_value(v));
     return OK;
 }
 
@@ -83,7 +87,8 @@ int check_tools(struct params *p, struct reader *r)
     if ((p->tool_choice == TOOL_REQUIRED || p->tool_choice == TOOL_NAMED) && !p->tools)
         return reader_bad(r, "tool_choice", "asks for a tool call, but there are no tools");
     if (p->tool_choice == TOOL_NAMED && !has_tool(p->tools, p->tool_name))
-        return reader_bad(r, "tool_choice", "names \"%.*s\", which is none of the tools", STR_ARG(str_take(p->tool_name, 60)));
+        return reader_bad(r, "tool_choice", "names \"%.*s\", which is none of the tools",
+                          STR_ARG(str_take(p->tool_name, 60)));
     if (p->tool_choice == TOOL_NONE) p->tools = NULL;
     return OK;
 }
@@ -97,7 +102,8 @@ int read_past_calls(struct reader *r, size_t i, const json_t *calls)
     snprintf(at, sizeof at, "messages[%zu].tool_calls", i);
     if (!json_is_array(calls)) return reader_bad(r, at, "must be a list, but it is %s", body_type(calls));
     for (size_t k = 0; k < json_array_size(calls); k++) {
-        const json_t *fn = json_object_get(json_array_get(calls, k), "function"), *args = json_object_get(fn, "arguments");
+        const json_t *fn = json_object_get(json_array_get(calls, k), "function"),
+                     *args = json_object_get(fn, "arguments");
         snprintf(at, sizeof at, "messages[%zu].tool_calls[%zu].function.name", i, k);
         if (!json_is_string(json_object_get(fn, "name"))) return reader_bad(r, at, "must be a string");
         snprintf(at, sizeof at, "messages[%zu].tool_calls[%zu].function.arguments", i, k);

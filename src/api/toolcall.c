@@ -75,8 +75,9 @@ bool json_valid(struct str s)
 
 /* ---- {"name": ..., "arguments": ...} ---- */
 
-static const char *const name_keys[] = { "name", "tool_name", "function" }, *const id_keys[] = { "id", "tool_call_id" },
-                  *const args_keys[] = { "arguments", "parameters", "args" };
+static const char *const name_keys[] = { "name", "tool_name", "function" },
+                         *const id_keys[] = { "id", "tool_call_id" },
+                         *const args_keys[] = { "arguments", "parameters", "args" };
 
 static bool first_member(struct str obj, const char *const *keys, size_t n, struct str *out)
 {
@@ -87,12 +88,16 @@ static bool first_member(struct str obj, const char *const *keys, size_t n, stru
 
 static json_t *text_of(struct str raw)
 {
-    json_t *v = raw.n && raw.p[0] == '"' ? json_loadb(raw.p, raw.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
+    json_t *v =
+        raw.n && raw.p[0] == '"' ? json_loadb(raw.p, raw.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
 
     return v;
 }
 
-static struct str str_json(const json_t *v) { return v ? str_of(json_string_value(v), json_string_length(v)) : STR(""); }
+static struct str str_json(const json_t *v)
+{
+    return v ? str_of(json_string_value(v), json_string_length(v)) : STR("");
+}
 
 /* {"name": {...}}, with nothing else: the name is the key. */
 static bool sole_member(struct str obj, json_t **name, struct str *args)
@@ -237,7 +242,8 @@ static ptrdiff_t read_bare(struct str text, const struct tool_sink *sink)
     return toolcall_python(str_of(text.p + at, span), sink) ? (ptrdiff_t)(at + span) : -1;
 }
 
-static bool send_body(const struct tool_family *f, struct str body, const json_t *tools, const struct tool_sink *sink)
+static bool send_body(const struct tool_family *f, struct str body, const json_t *tools,
+                      const struct tool_sink *sink)
 {
     switch (f->payload) {
     case PAYLOAD_NAMED:

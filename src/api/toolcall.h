@@ -6,7 +6,8 @@
 #include "base/buf.h"
 
 struct tool_call {
-    struct str name, args, id;   /* args: JSON; id: "" where the model wrote none. Borrowed for the time of the call */
+    struct str name, args,
+        id; /* args: JSON; id: "" where the model wrote none. Borrowed for the time of the call */
 };
 
 struct tool_sink {

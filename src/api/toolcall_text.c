@@ -35,7 +35,8 @@ static bool send_deepseek(struct str body, const char *sep, const struct tool_si
     left = str_take(body, (size_t)at);
     right = str_skip(body, (size_t)at + strlen(sep));
     if (str_find(right, STR("```")) >= 0 && (line = str_find(right, STR("\n"))) >= 0)
-        return toolcall_named(str_take(right, (size_t)line), unfenced(str_skip(right, (size_t)line)), STR(""), sink);
+        return toolcall_named(str_take(right, (size_t)line), unfenced(str_skip(right, (size_t)line)), STR(""),
+                              sink);
     return toolcall_named(left, right, STR(""), sink);
 }
 
@@ -63,7 +64,8 @@ static bool send_solar(struct str body, const char *sep, const struct tool_sink 
 
     if (at < 0 || args < at) return false;
     return toolcall_named(str_of(body.p + at + sizeof mark - 1, (size_t)(args - at) - (sizeof mark - 1)),
-                          str_skip(body, (size_t)args + strlen(sep)), str_trim(str_take(body, (size_t)at)), sink);
+                          str_skip(body, (size_t)args + strlen(sep)), str_trim(str_take(body, (size_t)at)),
+                          sink);
 }
 
 bool toolcall_separated(const struct tool_family *f, struct str body, const struct tool_sink *sink)
@@ -84,7 +86,8 @@ static const json_t *schema_of(const json_t *tools, struct str name, struct str 
         const json_t *fn = json_object_get(tool, "function");
         const char *is = json_string_value(json_object_get(fn, "name"));
         if (!is || !str_is(name, is)) continue;
-        return json_object_getn(json_object_get(json_object_get(fn, "parameters"), "properties"), key.p, key.n);
+        return json_object_getn(json_object_get(json_object_get(fn, "parameters"), "properties"), key.p,
+                                key.n);
     }
     return NULL;
 }
@@ -153,11 +156,13 @@ static void put_parameters(struct tagged *t, enum payload kind, struct str rest)
     struct str key, value;
 
     if (kind == PAYLOAD_GLM) {
-        while (between(&rest, "<arg_key>", "</arg_key>", &key) && between(&rest, "<arg_value>", "</arg_value>", &value))
+        while (between(&rest, "<arg_key>", "</arg_key>", &key) &&
+               between(&rest, "<arg_value>", "</arg_value>", &value))
             put_arg(t, str_trim(key), value);
         return;
     }
-    while (between(&rest, kind == PAYLOAD_INVOKE ? "<parameter name=\"" : "<parameter=", kind == PAYLOAD_INVOKE ? "\">" : ">", &key)) {
+    while (between(&rest, kind == PAYLOAD_INVOKE ? "<parameter name=\"" : "<parameter=",
+                   kind == PAYLOAD_INVOKE ? "\">" : ">", &key)) {
         ptrdiff_t end = str_find(rest, STR("</parameter>"));
         value = end < 0 ? rest : str_take(rest, (size_t)end);
         put_arg(t, str_trim(key), without_newlines(value));
@@ -190,7 +195,8 @@ bool toolcall_tagged(enum payload kind, struct str body, const json_t *tools, co
 /* A value may hold the mark that ends the call: then the call goes on. */
 bool toolcall_inside_value(enum payload kind, struct str body)
 {
-    const char *open = kind == PAYLOAD_GLM ? "<arg_value>" : "<parameter", *close = kind == PAYLOAD_GLM ? "</arg_value>" : "</parameter>";
+    const char *open = kind == PAYLOAD_GLM ? "<arg_value>" : "<parameter",
+               *close = kind == PAYLOAD_GLM ? "</arg_value>" : "</parameter>";
     ptrdiff_t from;
 
     if (kind != PAYLOAD_GLM && kind != PAYLOAD_FUNCTION && kind != PAYLOAD_INVOKE) return false;
@@ -219,7 +225,11 @@ static size_t python_value(struct str s, struct buf *out, int depth)
         struct buf text = { 0 };
         for (at = 1; at < s.n && s.p[at] != s.p[0]; at++) {
             if (s.p[at] != '\\' || at + 1 == s.n) buf_putc(&text, s.p[at]);
-            else at++, buf_putc(&text, s.p[at] == 'n' ? '\n' : s.p[at] == 't' ? '\t' : s.p[at] == 'r' ? '\r' : s.p[at]);
+            else
+                at++, buf_putc(&text, s.p[at] == 'n'   ? '\n'
+                                      : s.p[at] == 't' ? '\t'
+                                      : s.p[at] == 'r' ? '\r'
+                                                       : s.p[at]);
         }
         if (at < s.n) jsonw_str(&w, buf_str(&text));
         buf_release(&text);
@@ -405,7 +415,8 @@ bool toolcall_gemma(struct str body, const char *quote, const struct tool_sink *
     brace = str_find(g.s, STR("{"));
     if (brace > 0) {
         g.at = (size_t)brace + 1;
-        if (gemma_items(&g, '}')) sent = toolcall_named(str_take(g.s, (size_t)brace), buf_str(&json), STR(""), sink);
+        if (gemma_items(&g, '}'))
+            sent = toolcall_named(str_take(g.s, (size_t)brace), buf_str(&json), STR(""), sink);
     }
     buf_release(&json);
     return sent;

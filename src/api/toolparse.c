@@ -65,7 +65,8 @@ static int find_mark(const struct toolparse *p, const char *const *marks, size_t
     for (int i = 0; marks[i]; i++) {
         struct str mark = str_c(marks[i]);
         ptrdiff_t here = str_find(held, mark);
-        if (here >= 0 && (found < 0 || (size_t)here < *at || ((size_t)here == *at && mark.n > strlen(marks[found])))) {
+        if (here >= 0 &&
+            (found < 0 || (size_t)here < *at || ((size_t)here == *at && mark.n > strlen(marks[found])))) {
             found = i;
             *at = (size_t)here;
         }
@@ -81,7 +82,8 @@ static bool begins_bare(const struct toolparse *p)
 {
     size_t i = 0;
 
-    if (!p->calls || p->calls->payload != PAYLOAD_BARE || !p->tools || p->some_text || p->n_calls) return false;
+    if (!p->calls || p->calls->payload != PAYLOAD_BARE || !p->tools || p->some_text || p->n_calls)
+        return false;
     while (i < p->held.n && is_space(p->held.p[i])) i++;
     return i < p->held.n && (p->held.p[i] == '{' || p->held.p[i] == '[');
 }
@@ -292,7 +294,9 @@ static void give_body(struct toolparse *p, size_t n)
 
 static bool step_body(struct toolparse *p)
 {
-    static const char *const marks[] = { "<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>", NULL };
+    static const char *const marks[] = {
+        "<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>", NULL
+    };
     size_t at, keep;
     int found = find_mark(p, marks, &at, &keep);
 
@@ -339,20 +343,23 @@ void toolparse_push(struct toolparse *p, struct str text)
 void toolparse_end(struct toolparse *p)
 {
     while (step(p)) {}
-    if (p->state == PARSE_CALL && p->held.n && !(p->n_calls && p->calls->payload == PAYLOAD_BARE && another_bare(p) != 1)) {
+    if (p->state == PARSE_CALL && p->held.n &&
+        !(p->n_calls && p->calls->payload == PAYLOAD_BARE && another_bare(p) != 1)) {
         if (!step_call(p, true)) give_back(p);
         while (p->state != PARSE_CALL && step(p)) {}
     } else if (p->state == PARSE_CALL && !p->n_calls && p->marked) {
         give_back(p);
     }
-    if (p->state == PARSE_HEADER && str_find(buf_str(&p->held), STR("<|channel|>")) < 0) p->state = PARSE_BODY;
+    if (p->state == PARSE_HEADER && str_find(buf_str(&p->held), STR("<|channel|>")) < 0)
+        p->state = PARSE_BODY;
     if (p->state == PARSE_BODY) {
         give_body(p, p->held.n);
         if (p->to[0]) end_body(p);
     } else if (p->state == PARSE_TEXT || p->state == PARSE_THINK) {
         give_held(p, p->held.n, p->state == PARSE_THINK);
     }
-    if (p->space.n && !p->n_calls && p->state != PARSE_THINK && p->some_text) p->out.text(p->out.arg, buf_str(&p->space));
+    if (p->space.n && !p->n_calls && p->state != PARSE_THINK && p->some_text)
+        p->out.text(p->out.arg, buf_str(&p->space));
     buf_clear(&p->held);
     buf_clear(&p->space);
 }

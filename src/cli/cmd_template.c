@@ -16,7 +16,8 @@ static const struct verb verb = {
     "template", "tern template [-m MODEL | --file F] --json VARS",
     "Renders a chat template to stdout, with nothing added. VARS is a JSON object, @FILE or @- (stdin):\n"
     "messages, tools, add_generation_prompt and whatever else the template asks for; with -m the special\n"
-    "tokens come from the model. A text under \"strftime_now\" (\"2026-01-31 23:59:59\") is what the template\n"
+    "tokens come from the model. A text under \"strftime_now\" (\"2026-01-31 23:59:59\") is what the "
+    "template\n"
     "takes for now. A template that refuses, or is wrong, ends with exit code 1 and names line and column.\n"
     "  tern template -m model.gguf --json '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}],\n"
     "                                       \"add_generation_prompt\": true}'\n"
@@ -52,7 +53,8 @@ static int read_vars(struct job *j, struct err *e)
     else if (str_is(str_c(j->json), "@-")) rc = read_stdin(&j->text, e);
     else rc = file_read(&j->text, j->json + 1, MAX_VARS, e);
     if (rc == OK) rc = jsonload(&j->vars, buf_str(&j->text), JSON_ALLOW_NUL, "--json", e);
-    if (rc == OK && !json_is_object(j->vars)) rc = err_set(e, E_FORMAT, "--json: expected an object of variables");
+    if (rc == OK && !json_is_object(j->vars))
+        rc = err_set(e, E_FORMAT, "--json: expected an object of variables");
     return rc;
 }
 
@@ -73,7 +75,8 @@ static int from_model(struct job *j, struct err *e)
 
     if (rc != OK) return rc;
     source = tokenizer_tool_template(j->t);
-    if (!source.n || !json_array_size(json_object_get(j->vars, "tools"))) source = tokenizer_chat_template(j->t);
+    if (!source.n || !json_array_size(json_object_get(j->vars, "tools")))
+        source = tokenizer_chat_template(j->t);
     if (!source.n) return err_set(e, E_NOTFOUND, "%s: the model has no chat template", j->model);
     add_token(j, "bos_token", tokenizer_bos(j->t));
     add_token(j, "eos_token", tokenizer_eos(j->t));
@@ -93,7 +96,8 @@ static int run(struct job *j, struct err *e)
         rc = jinja_open(&j->tmpl, buf_str(&j->source), path_base(j->file), e);
     }
     if (rc == OK) rc = jinja_render(j->tmpl, j->vars, NULL, &j->out, e);
-    if (rc == OK && (fwrite(j->out.p ? j->out.p : "", 1, j->out.n, stdout) != j->out.n || fflush(stdout) != 0))
+    if (rc == OK &&
+        (fwrite(j->out.p ? j->out.p : "", 1, j->out.n, stdout) != j->out.n || fflush(stdout) != 0))
         rc = err_set(e, E_IO, "stdout: %s", strerror(errno));
     return rc;
 }

@@ -18,15 +18,25 @@ static struct jval view(struct render *r, struct jval self, const struct jargs *
     return (struct jval){ .kind = J_VIEW, .view = v };
 }
 
-static struct jval dict_items(struct render *r, struct jval self, const struct jargs *a) { return view(r, self, a, VIEW_ITEMS); }
-static struct jval dict_keys(struct render *r, struct jval self, const struct jargs *a) { return view(r, self, a, VIEW_KEYS); }
-static struct jval dict_values(struct render *r, struct jval self, const struct jargs *a) { return view(r, self, a, VIEW_VALUES); }
+static struct jval dict_items(struct render *r, struct jval self, const struct jargs *a)
+{
+    return view(r, self, a, VIEW_ITEMS);
+}
+static struct jval dict_keys(struct render *r, struct jval self, const struct jargs *a)
+{
+    return view(r, self, a, VIEW_KEYS);
+}
+static struct jval dict_values(struct render *r, struct jval self, const struct jargs *a)
+{
+    return view(r, self, a, VIEW_VALUES);
+}
 
 static struct jval dict_get(struct render *r, struct jval self, const struct jargs *a)
 {
     const struct jval *v;
 
-    if (a->n < 1 || a->n > 2 || a->n_kw) return jv_fail(r, "get expected 1 or 2 arguments, got %zu", a->n + a->n_kw);
+    if (a->n < 1 || a->n > 2 || a->n_kw)
+        return jv_fail(r, "get expected 1 or 2 arguments, got %zu", a->n + a->n_kw);
     if (!jv_hashable(a->v[0])) return jv_fail(r, "unhashable type: '%s'", jv_type(a->v[0]));
     v = jdict_get(r, self.d, a->v[0]);
     return v ? *v : a->n == 2 ? a->v[1] : jv_none();
@@ -84,25 +94,30 @@ static struct jval cycler_reset(struct render *r, struct jval self, const struct
     return jv_none();
 }
 
-static const struct jmethod_def dict_methods[] = {
-    { "items", dict_items }, { "keys", dict_keys }, { "values", dict_values }, { "get", dict_get }, { "copy", copy },
-    { NULL, NULL }
-};
+static const struct jmethod_def dict_methods[] = { { "items", dict_items },   { "keys", dict_keys },
+                                                   { "values", dict_values }, { "get", dict_get },
+                                                   { "copy", copy },          { NULL, NULL } };
 static const struct jmethod_def list_methods[] = {
     { "count", list_count }, { "index", list_index }, { "copy", copy }, { NULL, NULL }
 };
-static const struct jmethod_def tuple_methods[] = { { "count", list_count }, { "index", list_index }, { NULL, NULL } };
+static const struct jmethod_def tuple_methods[] = { { "count", list_count },
+                                                    { "index", list_index },
+                                                    { NULL, NULL } };
 static const struct jmethod_def number_methods[] = { { "is_integer", float_is_integer }, { NULL, NULL } };
-static const struct jmethod_def cycler_methods[] = { { "next", cycler_next }, { "reset", cycler_reset }, { NULL, NULL } };
+static const struct jmethod_def cycler_methods[] = { { "next", cycler_next },
+                                                     { "reset", cycler_reset },
+                                                     { NULL, NULL } };
 
 /* What would change a value is there, and refused. */
 static bool is_unsafe(struct jval of, struct str name)
 {
     static const char *const dict[] = { "clear", "pop", "popitem", "setdefault", "update", NULL };
-    static const char *const list[] = { "append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove", NULL };
+    static const char *const list[] = { "append", "clear",  "pop",    "reverse", "insert",
+                                        "sort",   "extend", "remove", NULL };
     const char *const *names = of.kind == J_DICT ? dict : of.kind == J_LIST ? list : NULL;
 
-    if (name.n > 4 && str_starts(name, STR("__")) && str_ends(name, STR("__")) && of.kind != J_NAMESPACE) return true;
+    if (name.n > 4 && str_starts(name, STR("__")) && str_ends(name, STR("__")) && of.kind != J_NAMESPACE)
+        return true;
     for (; names && *names; names++)
         if (str_is(name, *names)) return true;
     return false;
@@ -271,7 +286,8 @@ struct jval attr_item(struct render *r, struct jval of, struct jval key)
     if (of.kind == J_DICT && jv_hashable(key) && (item = jdict_get(r, of.d, key))) return *item;
     if (jv_is_int(key) && item_at(r, of, jv_as_int(key), &v)) return v;
     if (key.kind == J_STR) return find_attr(r, of, key.s, &v) ? v : no_attr(r, of, key.s);
-    return jv_undef(r, "'%s object' has no element %.*s", jv_type(of), STR_ARG(str_take(jv_repr(r, key), 60)));
+    return jv_undef(r, "'%s object' has no element %.*s", jv_type(of),
+                    STR_ARG(str_take(jv_repr(r, key), 60)));
 }
 
 static bool all_digits(struct str s)
@@ -303,7 +319,8 @@ struct jval attr_path(struct render *r, struct jval of, struct jval path, struct
 
 /* ---- slices ---- */
 
-static bool bound_of(struct render *r, struct jval v, int64_t n, int64_t step, int64_t otherwise, int64_t *out)
+static bool bound_of(struct render *r, struct jval v, int64_t n, int64_t step, int64_t otherwise,
+                     int64_t *out)
 {
     *out = otherwise;
     if (!jv_some(v)) return true;
@@ -325,7 +342,8 @@ static struct jval slice_str(struct render *r, struct jval of, int64_t from, int
         out = jv_str(str_take(rest, text_offset(rest, count)));
     } else {
         chars = jv_to_list(r, of);
-        for (size_t i = 0; i < count && !jv_failed(r); i++) jtext_add(&t, chars.l->v[from + (int64_t)i * step].s);
+        for (size_t i = 0; i < count && !jv_failed(r); i++)
+            jtext_add(&t, chars.l->v[from + (int64_t)i * step].s);
         out = jtext_done(&t);
     }
     jv_step(r, of.s.n / 64);
@@ -333,7 +351,8 @@ static struct jval slice_str(struct render *r, struct jval of, int64_t from, int
     return out;
 }
 
-static struct jval slice_range(struct render *r, const struct jrange *of, int64_t from, int64_t to, int64_t step, size_t count)
+static struct jval slice_range(struct render *r, const struct jrange *of, int64_t from, int64_t to,
+                               int64_t step, size_t count)
 {
     struct jrange *g = jv_alloc(r, sizeof *g);
 
@@ -360,7 +379,9 @@ struct jval attr_slice(struct render *r, struct jval of, struct jval from, struc
     if (by == 0) return jv_fail(r, "slice step cannot be zero");
     if (by < -(INT64_C(1) << 60)) by = -(INT64_C(1) << 60);
     if (by > INT64_C(1) << 60) by = INT64_C(1) << 60;
-    if (!bound_of(r, from, n, by, by < 0 ? n - 1 : 0, &begin) || !bound_of(r, to, n, by, by < 0 ? -1 : n, &end)) return of;
+    if (!bound_of(r, from, n, by, by < 0 ? n - 1 : 0, &begin) ||
+        !bound_of(r, to, n, by, by < 0 ? -1 : n, &end))
+        return of;
     if (by > 0 && begin < end) count = (size_t)((end - begin - 1) / by + 1);
     if (by < 0 && begin > end) count = (size_t)((begin - end - 1) / -by + 1);
     if (of.kind == J_STR) return slice_str(r, of, begin, by, count);

@@ -8,11 +8,13 @@
 
 /* ---- arguments ---- */
 
-static bool by_name(struct render *r, const struct jpair *kw, const char *what, const char *const *names, struct jval *out)
+static bool by_name(struct render *r, const struct jpair *kw, const char *what, const char *const *names,
+                    struct jval *out)
 {
     for (size_t i = 0; names[i]; i++) {
         if (!str_is(kw->key.s, names[i])) continue;
-        if (jv_given(out[i])) return jv_fail(r, "%s got multiple values for argument '%s'", what, names[i]), false;
+        if (jv_given(out[i]))
+            return jv_fail(r, "%s got multiple values for argument '%s'", what, names[i]), false;
         out[i] = kw->value;
         return true;
     }
@@ -39,7 +41,8 @@ bool jarg_int(struct render *r, struct jval v, int64_t otherwise, int64_t *out)
     *out = otherwise;
     if (!jv_given(v)) return true;
     if (jv_is_undef(v)) return jv_fail_undef(r, v), false;
-    if (!jv_is_int(v)) return jv_fail(r, "'%s' object cannot be interpreted as an integer", jv_type(v)), false;
+    if (!jv_is_int(v))
+        return jv_fail(r, "'%s' object cannot be interpreted as an integer", jv_type(v)), false;
     *out = jv_as_int(v);
     return true;
 }
@@ -76,8 +79,8 @@ TEST(test) { UNUSED; return jv_bool(v.kind == J_STR && test_find(v.s)); }
 TEST(sequence)
 {
     UNUSED;
-    return jv_bool(v.kind == J_STR || v.kind == J_LIST || v.kind == J_TUPLE || v.kind == J_DICT || v.kind == J_RANGE ||
-                   v.kind == J_UNDEF);
+    return jv_bool(v.kind == J_STR || v.kind == J_LIST || v.kind == J_TUPLE || v.kind == J_DICT ||
+                   v.kind == J_RANGE || v.kind == J_UNDEF);
 }
 
 static struct jval case_test(struct render *r, struct jval v, const char *method)
@@ -114,18 +117,46 @@ COMPARING(le, "<=")
 TEST(in) { return one_arg(r, a, "in") ? jv_bool(jv_contains(r, a->v[0], v)) : v; }
 TEST(sameas) { return one_arg(r, a, "sameas") ? jv_bool(jv_same(v, a->v[0])) : v; }
 
-static const struct jfilter tests[] = {
-    { "odd", test_odd }, { "even", test_even }, { "divisibleby", test_divisibleby }, { "defined", test_defined },
-    { "undefined", test_undefined }, { "filter", test_filter }, { "test", test_test }, { "none", test_none },
-    { "boolean", test_boolean }, { "false", test_false }, { "true", test_is_true }, { "integer", test_integer },
-    { "float", test_float }, { "lower", test_lower }, { "upper", test_upper }, { "string", test_string },
-    { "mapping", test_mapping }, { "number", test_number }, { "sequence", test_sequence },
-    { "iterable", test_iterable }, { "callable", test_callable }, { "sameas", test_sameas },
-    { "escaped", test_escaped }, { "in", test_in }, { "==", test_eq }, { "eq", test_eq }, { "equalto", test_eq },
-    { "!=", test_ne }, { "ne", test_ne }, { ">", test_gt }, { "gt", test_gt }, { "greaterthan", test_gt },
-    { "ge", test_ge }, { ">=", test_ge }, { "<", test_lt }, { "lt", test_lt }, { "lessthan", test_lt },
-    { "<=", test_le }, { "le", test_le }, { NULL, NULL }
-};
+static const struct jfilter tests[] = { { "odd", test_odd },
+                                        { "even", test_even },
+                                        { "divisibleby", test_divisibleby },
+                                        { "defined", test_defined },
+                                        { "undefined", test_undefined },
+                                        { "filter", test_filter },
+                                        { "test", test_test },
+                                        { "none", test_none },
+                                        { "boolean", test_boolean },
+                                        { "false", test_false },
+                                        { "true", test_is_true },
+                                        { "integer", test_integer },
+                                        { "float", test_float },
+                                        { "lower", test_lower },
+                                        { "upper", test_upper },
+                                        { "string", test_string },
+                                        { "mapping", test_mapping },
+                                        { "number", test_number },
+                                        { "sequence", test_sequence },
+                                        { "iterable", test_iterable },
+                                        { "callable", test_callable },
+                                        { "sameas", test_sameas },
+                                        { "escaped", test_escaped },
+                                        { "in", test_in },
+                                        { "==", test_eq },
+                                        { "eq", test_eq },
+                                        { "equalto", test_eq },
+                                        { "!=", test_ne },
+                                        { "ne", test_ne },
+                                        { ">", test_gt },
+                                        { "gt", test_gt },
+                                        { "greaterthan", test_gt },
+                                        { "ge", test_ge },
+                                        { ">=", test_ge },
+                                        { "<", test_lt },
+                                        { "lt", test_lt },
+                                        { "lessthan", test_lt },
+                                        { "<=", test_le },
+                                        { "le", test_le },
+                                        { NULL, NULL } };
 
 static const struct jfilter *in_table(const struct jfilter *t, struct str name)
 {
@@ -163,10 +194,12 @@ static struct jval call_range(struct render *r, const struct jargs *a)
     if (a->n == 1) v[1] = v[0], v[0] = 0;
     if (v[2] == 0) return jv_fail(r, "range() arg 3 must not be zero");
     *g = (struct jrange){ v[0], v[1], v[2], 0 };
-    if (v[2] > 0 && v[0] < v[1]) g->n = (size_t)(((unsigned __int128)v[1] - (unsigned __int128)v[0] - 1) / (uint64_t)v[2]) + 1;
+    if (v[2] > 0 && v[0] < v[1])
+        g->n = (size_t)(((unsigned __int128)v[1] - (unsigned __int128)v[0] - 1) / (uint64_t)v[2]) + 1;
     if (v[2] < 0 && v[0] > v[1])
         g->n = (size_t)(((unsigned __int128)v[0] - (unsigned __int128)v[1] - 1) / (0 - (uint64_t)v[2])) + 1;
-    if (g->n > MAX_RANGE) return jv_fail(r, "Range too big. The sandbox blocks ranges larger than %d", MAX_RANGE);
+    if (g->n > MAX_RANGE)
+        return jv_fail(r, "Range too big. The sandbox blocks ranges larger than %d", MAX_RANGE);
     return (struct jval){ .kind = J_RANGE, .range = g };
 }
 
@@ -259,8 +292,9 @@ static struct jval call_strftime(struct render *r, const struct jargs *a)
 const struct jfunc *global_find(struct str name)
 {
     static const struct jfunc functions[] = {
-        { "range", call_range }, { "dict", call_dict }, { "namespace", call_namespace }, { "cycler", call_cycler },
-        { "joiner", call_joiner }, { "raise_exception", call_raise }, { "strftime_now", call_strftime },
+        { "range", call_range },           { "dict", call_dict },     { "namespace", call_namespace },
+        { "cycler", call_cycler },         { "joiner", call_joiner }, { "raise_exception", call_raise },
+        { "strftime_now", call_strftime },
     };
 
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)

@@ -64,8 +64,9 @@ struct jval text_center(struct render *r, struct str s, int64_t width, struct st
 /* Bytes of the first n code points. */
 size_t text_offset(struct str s, size_t n);
 
-struct jval format_percent(struct render *r, struct str fmt, struct jval args, bool markup);     /* fmt % args */
-struct jval format_braces(struct render *r, struct str fmt, const struct jargs *a, struct jval map);   /* fmt.format() */
+struct jval format_percent(struct render *r, struct str fmt, struct jval args, bool markup); /* fmt % args */
+struct jval format_braces(struct render *r, struct str fmt, const struct jargs *a,
+                          struct jval map);                                      /* fmt.format() */
 void format_number_spec(struct jtext *t, struct jval v, struct str spec);        /* format(v, spec) */
 
 /* json.dumps, as transformers' tojson calls it. */

@@ -24,7 +24,8 @@ struct chat {
 
 static const char needle[] = "needle3141";
 
-static bool finds(const struct chat *c, const struct form *f, json_t *messages, struct str what, struct str never)
+static bool finds(const struct chat *c, const struct form *f, json_t *messages, struct str what,
+                  struct str never)
 {
     json_t *vars = json_deep_copy(c->tokens);
     struct buf out = { 0 };
@@ -41,22 +42,26 @@ static bool finds(const struct chat *c, const struct form *f, json_t *messages, 
 
 static void try_contents(const struct chat *c, struct form *f)
 {
-    bool text = finds(c, f, json_pack("[{s:s, s:s}]", "role", "user", "content", needle), str_c(needle), STR(""));
+    bool text =
+        finds(c, f, json_pack("[{s:s, s:s}]", "role", "user", "content", needle), str_c(needle), STR(""));
 
-    f->parts = finds(c, f, json_pack("[{s:s, s:[{s:s, s:s}]}]", "role", "user", "content", "type", "text", "text", needle),
-                     str_c(needle), STR("'type'"));
+    f->parts = finds(
+        c, f, json_pack("[{s:s, s:[{s:s, s:s}]}]", "role", "user", "content", "type", "text", "text", needle),
+        str_c(needle), STR("'type'"));
     if (f->parts)                                        /* written out as JSON is not understood either */
-        f->parts = finds(c, f, json_pack("[{s:s, s:[{s:s, s:s}]}]", "role", "user", "content", "type", "text", "text", needle),
-                         str_c(needle), STR("\"type\""));
+        f->parts = finds(
+            c, f,
+            json_pack("[{s:s, s:[{s:s, s:s}]}]", "role", "user", "content", "type", "text", "text", needle),
+            str_c(needle), STR("\"type\""));
     f->only_parts = f->parts && !text;
 }
 
 static json_t *call_talk(json_t *arguments)
 {
-    return json_pack("[{s:s, s:s}, {s:s, s:s, s:[{s:s, s:s, s:{s:s, s:o}}]}, {s:s, s:s, s:s, s:s}]", "role", "user",
-                     "content", "hi", "role", "assistant", "content", "", "tool_calls", "id", "call00001", "type", "function",
-                     "function", "name", "f", "arguments", arguments, "role", "tool", "content", "x", "tool_call_id",
-                     "call00001", "name", "f");
+    return json_pack("[{s:s, s:s}, {s:s, s:s, s:[{s:s, s:s, s:{s:s, s:o}}]}, {s:s, s:s, s:s, s:s}]", "role",
+                     "user", "content", "hi", "role", "assistant", "content", "", "tool_calls", "id",
+                     "call00001", "type", "function", "function", "name", "f", "arguments", arguments, "role",
+                     "tool", "content", "x", "tool_call_id", "call00001", "name", "f");
 }
 
 /* As objects, which most take, unless it is only right as text. */
@@ -122,7 +127,10 @@ void chat_close(struct chat *c)
     mem_free(c);
 }
 
-static const struct form *form_for(const struct chat *c, bool tools) { return tools && c->tools.t ? &c->tools : &c->plain; }
+static const struct form *form_for(const struct chat *c, bool tools)
+{
+    return tools && c->tools.t ? &c->tools : &c->plain;
+}
 
 struct str chat_text(const struct chat *c, bool tools) { return form_for(c, tools)->text; }
 bool chat_takes_tools(const struct chat *c) { return jinja_mentions(form_for(c, true)->t, "tools"); }
@@ -151,7 +159,8 @@ static void fit_content(const struct form *f, json_t *msg)
 {
     json_t *content = json_object_get(msg, "content"), *text;
 
-    if (json_is_array(content) && !f->parts && (text = joined(content))) json_object_set_new(msg, "content", text);
+    if (json_is_array(content) && !f->parts && (text = joined(content)))
+        json_object_set_new(msg, "content", text);
     if (json_is_string(content) && f->only_parts)
         json_object_set_new(msg, "content", json_pack("[{s:s, s:O}]", "type", "text", "text", content));
 }
@@ -190,7 +199,8 @@ static json_t *variables(const struct chat *c, const struct form *f, const struc
 
     json_object_set_new(vars, "messages", fitted(f, ask->messages));
     json_object_set_new(vars, "tools", ask->tools ? json_incref((json_t *)ask->tools) : json_null());
-    json_object_set_new(vars, "documents", ask->documents ? json_incref((json_t *)ask->documents) : json_null());
+    json_object_set_new(vars, "documents",
+                        ask->documents ? json_incref((json_t *)ask->documents) : json_null());
     json_object_set_new(vars, "add_generation_prompt", json_boolean(!ask->no_prompt && !ask->go_on));
     if (ask->kwargs) json_object_update(vars, (json_t *)ask->kwargs);
     return vars;
@@ -216,7 +226,9 @@ static int cut_end(const json_t *messages, struct buf *out, size_t from, struct 
     if (!trimmed.n) return err_set(e, E_INVALID, "the last message is empty, so it cannot be gone on with");
     for (at = seen.n - (seen.n < trimmed.n ? seen.n : trimmed.n);; at--) {
         if (str_starts(str_skip(seen, at), trimmed)) break;
-        if (at == 0) return err_set(e, E_INVALID, "the chat template changes the last message, so it cannot be gone on with");
+        if (at == 0)
+            return err_set(e, E_INVALID,
+                           "the chat template changes the last message, so it cannot be gone on with");
     }
     out->n = from + at + trimmed.n;
     if (str_starts(str_skip(seen, at), str_skip(text, lead))) out->n = from + at + text.n - lead;
@@ -225,7 +237,8 @@ static int cut_end(const json_t *messages, struct buf *out, size_t from, struct 
 
 /* As transformers has it, what is not given is None; a template that only works where it is not there at all
  * is helped. */
-static int render_vars(const struct form *f, const struct chat_ask *ask, json_t *vars, struct buf *out, struct err *e)
+static int render_vars(const struct form *f, const struct chat_ask *ask, json_t *vars, struct buf *out,
+                       struct err *e)
 {
     int rc = jinja_render(f->t, vars, NULL, out, e);
 

@@ -60,7 +60,8 @@ static void unpack(struct render *r, struct activation *act, const struct node *
         return;
     }
     jiter_begin(r, &it, v);
-    for (const struct node *i = to->list; i && jiter_next(r, &it, &item); i = i->next, got++) assign(r, act, i, item);
+    for (const struct node *i = to->list; i && jiter_next(r, &it, &item); i = i->next, got++)
+        assign(r, act, i, item);
     if (jv_failed(r)) return;
     if (got < want) jv_fail(r, "not enough values to unpack (expected %zu, got %zu)", want, got);
     else if (jiter_next(r, &it, &item)) jv_fail(r, "too many values to unpack (expected %zu)", want);
@@ -77,7 +78,9 @@ static void assign(struct render *r, struct activation *act, const struct node *
     at = slot_at(act, to->ref);
     if (to->type == NODE_NAME) *at = v;
     else if (at->kind == J_NAMESPACE) jdict_put(r, at->d, jv_str(to->attr), v);
-    else r->at = to->at, jv_fail(r, "cannot assign to an attribute of what is no namespace: '%.*s'", STR_ARG(to->name));
+    else
+        r->at = to->at,
+        jv_fail(r, "cannot assign to an attribute of what is no namespace: '%.*s'", STR_ARG(to->name));
 }
 
 static void export(struct render *r, struct activation *act, const struct node *to)
@@ -177,7 +180,8 @@ static struct jval filtered(struct render *r, struct activation *act, const stru
 }
 
 /* Goes through `over`; the loop object is there where the body looks at it. */
-static void run_loop(struct render *r, struct activation *act, const struct node *n, struct jval over, struct jloop *loop)
+static void run_loop(struct render *r, struct activation *act, const struct node *n, struct jval over,
+                     struct jloop *loop)
 {
     bool none = true;
     enum flow flow = FLOW_ON;
@@ -192,7 +196,7 @@ static void run_loop(struct render *r, struct activation *act, const struct node
         if (loop) *slot_at(act, n->ref) = (struct jval){ .kind = J_LOOP, .loop = loop };
         enter_frame(r, act, n->frame);
         flow = exec_list(r, act, n->list);
-        if (flow == FLOW_ON) none = false;               /* as jinja2: an iteration that was left does not count */
+        if (flow == FLOW_ON) none = false; /* as jinja2: an iteration that was left does not count */
         r->at = n->at;
     }
     leave_frame(act, n->frame);
@@ -202,7 +206,8 @@ static void run_loop(struct render *r, struct activation *act, const struct node
     leave_frame(act, n->else_frame);
 }
 
-static struct jval run_recursive(struct render *r, struct activation *up, const struct node *n, struct jval over, int depth)
+static struct jval run_recursive(struct render *r, struct activation *up, const struct node *n,
+                                 struct jval over, int depth)
 {
     struct activation *act = new_activation(r, n->fn, up);
     struct jloop *loop = jv_alloc(r, sizeof *loop);
@@ -255,7 +260,8 @@ static bool is_param(const struct node *n, struct str name, size_t from)
 }
 
 /* Named arguments that no parameter takes. */
-static void bind_rest(struct render *r, struct activation *act, const struct node *n, const struct jargs *a, size_t n_params)
+static void bind_rest(struct render *r, struct activation *act, const struct node *n, const struct jargs *a,
+                      size_t n_params)
 {
     struct jval rest = jv_dict(r, 0), more;
 
@@ -264,7 +270,8 @@ static void bind_rest(struct render *r, struct activation *act, const struct nod
         if (is_param(n, name, a->n)) continue;
         if (n->caller.slot >= 0 && str_is(name, "caller")) continue;
         if (n->kwargs.slot < 0) {
-            jv_fail(r, "macro '%.*s' takes no keyword argument '%.*s'", STR_ARG(n->name), STR_ARG(str_take(name, 60)));
+            jv_fail(r, "macro '%.*s' takes no keyword argument '%.*s'", STR_ARG(n->name),
+                    STR_ARG(str_take(name, 60)));
             return;
         }
         jdict_append(r, rest.d, a->kw[i].key, a->kw[i].value);
@@ -368,7 +375,8 @@ static enum flow exec_with(struct render *r, struct activation *act, const struc
     enum flow flow;
 
     enter_frame(r, act, n->frame);
-    for (const struct node *i = n->list2; i && !jv_failed(r); i = i->next) assign(r, act, i->a, eval(r, act, i->b));
+    for (const struct node *i = n->list2; i && !jv_failed(r); i = i->next)
+        assign(r, act, i->a, eval(r, act, i->b));
     flow = exec_list(r, act, n->list);
     leave_frame(act, n->frame);
     return flow;

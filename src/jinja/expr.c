@@ -23,7 +23,8 @@ static void push_keyword(struct render *r, struct jval dict, struct jval key, st
 static void push_mapping(struct render *r, struct jval dict, struct jval from)
 {
     if (jv_is_undef(from)) jv_fail_undef(r, from);
-    else if (from.kind != J_DICT) jv_fail(r, "the argument after ** must be a mapping, not %s", jv_type(from));
+    else if (from.kind != J_DICT)
+        jv_fail(r, "the argument after ** must be a mapping, not %s", jv_type(from));
     else
         for (size_t i = 0; i < from.d->n; i++) push_keyword(r, dict, from.d->e[i].key, from.d->e[i].value);
 }
@@ -135,7 +136,8 @@ static struct jval eval_items(struct render *r, struct activation *act, const st
 {
     struct jval list = n->type == NODE_TUPLE ? jv_tuple(r, 4) : jv_list(r, 4);
 
-    for (const struct node *i = n->list; i && !jv_failed(r); i = i->next) jlist_push(r, list.l, eval(r, act, i));
+    for (const struct node *i = n->list; i && !jv_failed(r); i = i->next)
+        jlist_push(r, list.l, eval(r, act, i));
     return list;
 }
 
@@ -154,7 +156,8 @@ static struct jval eval_concat(struct render *r, struct activation *act, const s
 {
     struct jtext t = { .r = r };
 
-    for (const struct node *i = n->list; i && !jv_failed(r); i = i->next) jtext_put_value(&t, eval(r, act, i));
+    for (const struct node *i = n->list; i && !jv_failed(r); i = i->next)
+        jtext_put_value(&t, eval(r, act, i));
     return jtext_done(&t);
 }
 

@@ -29,7 +29,8 @@ bool text_to_int(struct str s, int base, int64_t *out)
     s = text_strip(s, NULL, true, true);
     if (s.n && (s.p[0] == '-' || s.p[0] == '+')) negative = s.p[0] == '-', s = str_skip(s, 1);
     p = s.n > 2 && s.p[0] == '0' ? (char)tolower((unsigned char)s.p[1]) : 0;
-    if ((p == 'x' && (base == 16 || base == 0)) || (p == 'o' && (base == 8 || base == 0)) || (p == 'b' && (base == 2 || base == 0))) {
+    if ((p == 'x' && (base == 16 || base == 0)) || (p == 'o' && (base == 8 || base == 0)) ||
+        (p == 'b' && (base == 2 || base == 0))) {
         base = p == 'x' ? 16 : p == 'o' ? 8 : 2;
         s = str_skip(s, 2);
         under = false;
@@ -41,7 +42,8 @@ bool text_to_int(struct str s, int base, int64_t *out)
             continue;
         }
         if (digit_of(s.p[i]) >= base) return false;
-        if (__builtin_mul_overflow(v, base, &v) || __builtin_sub_overflow(v, digit_of(s.p[i]), &v)) return false;
+        if (__builtin_mul_overflow(v, base, &v) || __builtin_sub_overflow(v, digit_of(s.p[i]), &v))
+            return false;
         any = true;
         under = false;
     }
@@ -60,7 +62,9 @@ bool text_to_float(struct str s, double *out)
     for (size_t i = 0; i < s.n; i++) {
         unsigned char c = (unsigned char)s.p[i];
         if (c == '_') {
-            if (i == 0 || i + 1 == s.n || !isdigit((unsigned char)s.p[i - 1]) || !isdigit((unsigned char)s.p[i + 1])) return false;
+            if (i == 0 || i + 1 == s.n || !isdigit((unsigned char)s.p[i - 1]) ||
+                !isdigit((unsigned char)s.p[i + 1]))
+                return false;
             continue;
         }
         if (c == 'x' || c == 'X' || c == '(' || !isprint(c)) return false;
@@ -77,7 +81,8 @@ static bool to_int(struct render *r, struct jval v, int base, int64_t *out)
     if (v.kind == J_STR) return text_to_int(v.s, base, out);
     if (jv_is_int(v)) return *out = jv_as_int(v), true;
     if (v.kind != J_FLOAT || isnan(v.f)) return false;
-    if (!(fabs(v.f) < 9.2233720368547e18)) return jv_fail(r, "cannot convert this float to an integer"), false;
+    if (!(fabs(v.f) < 9.2233720368547e18))
+        return jv_fail(r, "cannot convert this float to an integer"), false;
     *out = (int64_t)v.f;
     return true;
 }
@@ -93,7 +98,8 @@ FILTER(int)
     if (jv_is_undef(v)) return jv_fail_undef(r, v);
     if (base != 0 && (base < 2 || base > 36)) base = 99;
     if ((base != 99 || v.kind != J_STR) && to_int(r, v, (int)base, &i)) return jv_int(i);
-    if (!jv_failed(r) && v.kind == J_STR && text_to_float(v.s, &f) && fabs(f) < 9.2233720368547e18) return jv_int((int64_t)f);
+    if (!jv_failed(r) && v.kind == J_STR && text_to_float(v.s, &f) && fabs(f) < 9.2233720368547e18)
+        return jv_int((int64_t)f);
     return jv_given(arg[0]) ? arg[0] : jv_int(0);
 }
 
@@ -159,7 +165,8 @@ FILTER(round)
     if (!jargs_take(r, a, "round", names, 0, arg) || !jarg_int(r, arg[0], 0, &precision)) return v;
     if (jv_is_undef(v)) return jv_fail_undef(r, v);
     if (!jv_is_num(v)) return jv_fail(r, "type %s doesn't define __round__ method", jv_type(v));
-    if (!jv_given(arg[1]) || (arg[1].kind == J_STR && str_is(arg[1].s, "common"))) return round_common(r, v, precision);
+    if (!jv_given(arg[1]) || (arg[1].kind == J_STR && str_is(arg[1].s, "common")))
+        return round_common(r, v, precision);
     if (arg[1].kind != J_STR || (!str_is(arg[1].s, "ceil") && !str_is(arg[1].s, "floor")))
         return jv_fail(r, "method must be common, ceil or floor");
     unit = op_binary(r, "**", jv_int(10), jv_int(precision));
@@ -232,7 +239,8 @@ FILTER(filesizeformat)
         return jtext_done(&t);
     }
     for (unit = base * base; i < 7 && bytes >= unit; i++) unit *= base;
-    jtext_printf(&t, "%.1f %c%s", base * bytes / unit, base > 1000 ? toupper((unsigned char)units[i]) : units[i], base > 1000 ? "iB" : "B");
+    jtext_printf(&t, "%.1f %c%s", base * bytes / unit,
+                 base > 1000 ? toupper((unsigned char)units[i]) : units[i], base > 1000 ? "iB" : "B");
     return jtext_done(&t);
 }
 
@@ -242,8 +250,10 @@ FILTER(pprint)
     return pprint(r, v);
 }
 
-const struct jfilter filters_misc[] = {
-    { "tojson", json_dump }, { "default", f_default }, { "d", f_default }, { "string", f_string }, { "safe", f_safe },
-    { "int", f_int }, { "float", f_float }, { "abs", f_abs }, { "round", f_round }, { "attr", f_attr },
-    { "format", f_format }, { "filesizeformat", f_filesizeformat }, { "pprint", f_pprint }, { NULL, NULL }
-};
+const struct jfilter filters_misc[] = { { "tojson", json_dump }, { "default", f_default },
+                                        { "d", f_default },      { "string", f_string },
+                                        { "safe", f_safe },      { "int", f_int },
+                                        { "float", f_float },    { "abs", f_abs },
+                                        { "round", f_round },    { "attr", f_attr },
+                                        { "format", f_format },  { "filesizeformat", f_filesizeformat },
+                                        { "pprint", f_pprint },  { NULL, NULL } };

@@ -12,7 +12,10 @@ static bool no_args(struct render *r, const struct jargs *a, const char *what)
     return false;
 }
 
-static struct jval ignore_case(struct render *r, struct jval v) { return v.kind == J_STR ? text_lower(r, v.s) : v; }
+static struct jval ignore_case(struct render *r, struct jval v)
+{
+    return v.kind == J_STR ? text_lower(r, v.s) : v;
+}
 
 static bool flag(struct render *r, struct jval v) { return jv_given(v) && jv_truth(r, v); }
 
@@ -103,7 +106,8 @@ static void merge(struct render *r, struct keyed *v, struct keyed *tmp, size_t m
 
     for (size_t k = 0; k < n; k++) {
         bool right = i == mid;
-        if (!right && j < n) right = reverse ? jv_less(r, v[i].key, v[j].key) : jv_less(r, v[j].key, v[i].key);
+        if (!right && j < n)
+            right = reverse ? jv_less(r, v[i].key, v[j].key) : jv_less(r, v[j].key, v[i].key);
         tmp[k] = right ? v[j++] : v[i++];
     }
     memcpy(v, tmp, n * sizeof *v);
@@ -158,7 +162,8 @@ FILTER(sort)
     list = jv_to_list(r, v);
     keys = jv_list(r, list.l->n);
     if (!jv_given(arg[2])) arg[2] = jv_none();
-    for (size_t i = 0; i < list.l->n; i++) jlist_push(r, keys.l, multi_key(r, list.l->v[i], arg[2], flag(r, arg[1])));
+    for (size_t i = 0; i < list.l->n; i++)
+        jlist_push(r, keys.l, multi_key(r, list.l->v[i], arg[2], flag(r, arg[1])));
     return sorted(r, list, keys, flag(r, arg[0]));
 }
 
@@ -204,7 +209,9 @@ FILTER(groupby)
     for (size_t i = 0; i < list.l->n && !jv_failed(r); i++) {
         if (i == 0 || !jv_equal(r, sorted_keys.l->v[i], sorted_keys.l->v[i - 1])) {
             group = jv_list(r, 4);
-            jlist_push(r, out.l, jv_tuple2(r, exact ? sorted_keys.l->v[i] : attr_path(r, list.l->v[i], arg[0], arg[1]), group));
+            jlist_push(r, out.l,
+                       jv_tuple2(r, exact ? sorted_keys.l->v[i] : attr_path(r, list.l->v[i], arg[0], arg[1]),
+                                 group));
             out.l->v[out.l->n - 1].flags = JV_GROUP;
         }
         jlist_push(r, group.l, list.l->v[i]);
@@ -222,7 +229,8 @@ static struct jval extreme(struct render *r, struct jval v, const struct jargs *
     while (jiter_next(r, &it, &item)) {
         struct jval key = attr_path(r, item, arg[1], jv_none());
         if (!flag(r, arg[0])) key = ignore_case(r, key);
-        if (best.kind != J_MISSING && !(max ? jv_compare(r, key, best_key, ">") > 0 : jv_compare(r, key, best_key, "<") < 0))
+        if (best.kind != J_MISSING &&
+            !(max ? jv_compare(r, key, best_key, ">") > 0 : jv_compare(r, key, best_key, "<") < 0))
             continue;
         best = item;
         best_key = key;
@@ -267,14 +275,16 @@ static const struct jval *keyword(const struct jargs *a, const char *name)
 
 static bool next_map(struct render *r, struct jiter *it, struct jval *out)
 {
-    const struct jval *attr = it->args->n ? NULL : keyword(it->args, "attribute"), *otherwise = keyword(it->args, "default");
+    const struct jval *attr = it->args->n ? NULL : keyword(it->args, "attribute"),
+                      *otherwise = keyword(it->args, "default");
     struct jargs rest = rest_of(it->args, 1);
     const struct jfilter *f;
     struct jval name;
 
     if (!it->begun && !jv_truth(r, it->src0)) return false;
     it->begun = true;
-    if (attr && it->args->n_kw > (otherwise ? 2u : 1u)) return jv_fail(r, "map: an unexpected keyword argument"), false;
+    if (attr && it->args->n_kw > (otherwise ? 2u : 1u))
+        return jv_fail(r, "map: an unexpected keyword argument"), false;
     if (!attr && !it->args->n) return jv_fail(r, "map requires a filter argument"), false;
     if (!jiter_source(r, it, out)) return false;
     if (attr) {
@@ -314,7 +324,8 @@ static bool next_select(struct render *r, struct jiter *it, struct jval *out)
     return false;
 }
 
-static struct jval generator(struct render *r, struct jval v, const struct jargs *a, bool negated, bool by_attr)
+static struct jval generator(struct render *r, struct jval v, const struct jargs *a, bool negated,
+                             bool by_attr)
 {
     struct jval g = jiter_new(r, next_select, v, a);
 
@@ -411,10 +422,27 @@ static bool next_item(struct render *r, struct jiter *it, struct jval *out)
 
 FILTER(items) { return no_args(r, a, "items") ? jiter_new(r, next_item, v, a) : v; }
 
-const struct jfilter filters_seq[] = {
-    { "first", f_first }, { "last", f_last }, { "random", f_random }, { "length", f_length }, { "count", f_length },
-    { "list", f_list }, { "reverse", f_reverse }, { "join", f_join }, { "sort", f_sort }, { "dictsort", f_dictsort },
-    { "groupby", f_groupby }, { "min", f_min }, { "max", f_max }, { "sum", f_sum }, { "map", f_map },
-    { "select", f_select }, { "reject", f_reject }, { "selectattr", f_selectattr }, { "rejectattr", f_rejectattr },
-    { "unique", f_unique }, { "batch", f_batch }, { "slice", f_slice }, { "items", f_items }, { NULL, NULL }
-};
+const struct jfilter filters_seq[] = { { "first", f_first },
+                                       { "last", f_last },
+                                       { "random", f_random },
+                                       { "length", f_length },
+                                       { "count", f_length },
+                                       { "list", f_list },
+                                       { "reverse", f_reverse },
+                                       { "join", f_join },
+                                       { "sort", f_sort },
+                                       { "dictsort", f_dictsort },
+                                       { "groupby", f_groupby },
+                                       { "min", f_min },
+                                       { "max", f_max },
+                                       { "sum", f_sum },
+                                       { "map", f_map },
+                                       { "select", f_select },
+                                       { "reject", f_reject },
+                                       { "selectattr", f_selectattr },
+                                       { "rejectattr", f_rejectattr },
+                                       { "unique", f_unique },
+                                       { "batch", f_batch },
+                                       { "slice", f_slice },
+                                       { "items", f_items },
+                                       { NULL, NULL } };

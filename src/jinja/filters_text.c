@@ -11,7 +11,10 @@
 #define FILTER(name) static struct jval f_##name(struct render *r, struct jval v, const struct jargs *a)
 
 /* str() of what is no str; what is safe stays so. */
-static struct jval soft(struct render *r, struct jval v) { return v.kind == J_STR ? v : jv_str(jv_text(r, v)); }
+static struct jval soft(struct render *r, struct jval v)
+{
+    return v.kind == J_STR ? v : jv_str(jv_text(r, v));
+}
 
 static struct jval as_safe(struct jval v, struct jval from)
 {
@@ -88,7 +91,8 @@ static size_t entity(struct str s, int32_t *cp)
     static const struct {
         const char *name;
         int32_t cp;
-    } names[] = { { "amp;", '&' }, { "lt;", '<' }, { "gt;", '>' }, { "quot;", '"' }, { "apos;", '\'' }, { "nbsp;", 0xa0 } };
+    } names[] = { { "amp;", '&' },  { "lt;", '<' },    { "gt;", '>' },
+                  { "quot;", '"' }, { "apos;", '\'' }, { "nbsp;", 0xa0 } };
     char text[12] = "";
     const char *digits = text + 1;
     char *end;
@@ -157,9 +161,11 @@ FILTER(xmlattr)
     for (size_t i = 0; i < v.d->n && jv_step(r, 1); i++) {
         struct jpair *p = &v.d->e[i];
         if (p->value.kind == J_NONE || jv_is_undef(p->value)) continue;
-        if (p->key.kind != J_STR) return jv_fail(r, "an attribute's name must be str, not %s", jv_type(p->key));
+        if (p->key.kind != J_STR)
+            return jv_fail(r, "an attribute's name must be str, not %s", jv_type(p->key));
         for (size_t k = 0; k < p->key.s.n; k++)
-            if (strchr(" \t\n\v\f\r/>=", p->key.s.p[k])) return jv_fail(r, "Invalid character in attribute name");
+            if (strchr(" \t\n\v\f\r/>=", p->key.s.p[k]))
+                return jv_fail(r, "Invalid character in attribute name");
         if (t.n || !jv_given(space) || jv_truth(r, space)) jtext_putc(&t, ' ');
         jtext_add(&t, text_escape(r, p->key).s);
         jtext_puts(&t, "=\"");
@@ -250,7 +256,8 @@ FILTER(indent)
     if (jv_is_undef(v)) return jv_fail_undef(r, v);
     if (v.kind != J_STR) return jv_fail(r, "indent takes a str, not %s", jv_type(v));
     if (jv_given(arg[0]) && arg[0].kind == J_STR) jtext_add(&pad, arg[0].s);
-    else if (!jv_given(arg[0]) || jv_is_int(arg[0])) jtext_fill(&pad, STR(" "), jv_given(arg[0]) ? jv_as_int(arg[0]) : 4);
+    else if (!jv_given(arg[0]) || jv_is_int(arg[0]))
+        jtext_fill(&pad, STR(" "), jv_given(arg[0]) ? jv_as_int(arg[0]) : 4);
     else return jv_fail(r, "indent's width is a number or a str, not %s", jv_type(arg[0]));
     first = jv_given(arg[1]) && jv_truth(r, arg[1]);
     blank = jv_given(arg[2]) && jv_truth(r, arg[2]);
@@ -279,7 +286,8 @@ FILTER(truncate)
     end = jv_given(arg[2]) ? arg[2] : jv_str(STR("..."));
     if (v.kind != J_STR || end.kind != J_STR) return jv_fail(r, "truncate takes a str, not %s", jv_type(v));
     keep = length - (int64_t)jstr_len(end.s);
-    if (keep < 0 || leeway < 0) return jv_fail(r, "truncate: expected length >= %zu and leeway >= 0", jstr_len(end.s));
+    if (keep < 0 || leeway < 0)
+        return jv_fail(r, "truncate: expected length >= %zu and leeway >= 0", jstr_len(end.s));
     if ((int64_t)jstr_len(v.s) <= length + leeway) return v;
     head = str_take(v.s, text_offset(v.s, (size_t)keep));
     if (!(jv_given(arg[1]) && jv_truth(r, arg[1]))) {
@@ -397,7 +405,8 @@ static void wrap_line(struct wrap *w, struct str s)
 
 FILTER(wordwrap)
 {
-    static const char *const names[] = { "width", "break_long_words", "wrapstring", "break_on_hyphens", NULL };
+    static const char *const names[] = { "width", "break_long_words", "wrapstring", "break_on_hyphens",
+                                         NULL };
     struct wrap w = { .r = r, .t = { .r = r }, .between = STR("\n") };
     struct jval arg[4], lines;
 
@@ -417,9 +426,10 @@ FILTER(wordwrap)
 }
 
 const struct jfilter filters_text[] = {
-    { "upper", f_upper }, { "lower", f_lower }, { "capitalize", f_capitalize }, { "title", f_title }, { "trim", f_trim },
-    { "replace", f_replace }, { "escape", f_escape }, { "e", f_escape }, { "forceescape", f_forceescape },
-    { "striptags", f_striptags }, { "xmlattr", f_xmlattr }, { "urlencode", f_urlencode }, { "center", f_center },
-    { "indent", f_indent }, { "truncate", f_truncate }, { "wordcount", f_wordcount }, { "wordwrap", f_wordwrap },
-    { NULL, NULL }
+    { "upper", f_upper },         { "lower", f_lower },       { "capitalize", f_capitalize },
+    { "title", f_title },         { "trim", f_trim },         { "replace", f_replace },
+    { "escape", f_escape },       { "e", f_escape },          { "forceescape", f_forceescape },
+    { "striptags", f_striptags }, { "xmlattr", f_xmlattr },   { "urlencode", f_urlencode },
+    { "center", f_center },       { "indent", f_indent },     { "truncate", f_truncate },
+    { "wordcount", f_wordcount }, { "wordwrap", f_wordwrap }, { NULL, NULL }
 };

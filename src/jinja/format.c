@@ -45,7 +45,8 @@ static void group_digits(struct jtext *t, struct str digits, char sep, int every
     jtext_add(t, str_skip(digits, whole));
 }
 
-static void put_padded(struct jtext *t, const struct field *f, struct str prefix, struct str body, char otherwise)
+static void put_padded(struct jtext *t, const struct field *f, struct str prefix, struct str body,
+                       char otherwise)
 {
     int64_t room = f->width - (int64_t)jstr_len(prefix) - (int64_t)jstr_len(body);
     char align = f->align ? f->align : f->zero ? '=' : otherwise;
@@ -65,13 +66,21 @@ static void put_padded(struct jtext *t, const struct field *f, struct str prefix
     jtext_fill(t, fill, room - left);
 }
 
-static void put_number(struct jtext *t, const struct field *f, bool negative, const char *radix, struct str digits)
+static void put_number(struct jtext *t, const struct field *f, bool negative, const char *radix,
+                       struct str digits)
 {
     struct jtext body = { .r = t->r };
     char prefix[8];
 
-    snprintf(prefix, sizeof prefix, "%s%s", negative ? "-" : f->sign == '+' ? "+" : f->sign == ' ' ? " " : "", radix);
-    if (f->group) group_digits(&body, digits, f->group, *radix || strchr("xXob", f->type) ? (f->type && strchr("xXob", f->type) ? 4 : 3) : 3);
+    snprintf(prefix, sizeof prefix, "%s%s",
+             negative         ? "-"
+             : f->sign == '+' ? "+"
+             : f->sign == ' ' ? " "
+                              : "",
+             radix);
+    if (f->group)
+        group_digits(&body, digits, f->group,
+                     *radix || strchr("xXob", f->type) ? (f->type && strchr("xXob", f->type) ? 4 : 3) : 3);
     else jtext_add(&body, digits);
     put_padded(t, f, str_c(prefix), jtext_done(&body).s, '>');
 }
@@ -79,7 +88,11 @@ static void put_number(struct jtext *t, const struct field *f, bool negative, co
 static void put_int_field(struct jtext *t, const struct field *f, int64_t v)
 {
     int base = f->type == 'x' || f->type == 'X' ? 16 : f->type == 'o' ? 8 : f->type == 'b' ? 2 : 10;
-    const char *radix = !f->alt || base == 10 ? "" : f->type == 'X' ? "0X" : base == 16 ? "0x" : base == 8 ? "0o" : "0b";
+    const char *radix = !f->alt || base == 10 ? ""
+                        : f->type == 'X'      ? "0X"
+                        : base == 16          ? "0x"
+                        : base == 8           ? "0o"
+                                              : "0b";
     char digits[72 + MAX_PRECISION];
     size_t n;
 
@@ -106,7 +119,11 @@ static void put_float_field(struct jtext *t, const struct field *f, double v)
     if (type == '%') v *= 100, type = 'f';
     if (type == 'n') type = 'g';
     snprintf(fmt, sizeof fmt, "%%%s.*%c", f->alt ? "#" : "", type);
-    if (isnan(v) || isinf(v)) snprintf(text, sizeof text, "%s", isnan(v) ? (isupper((unsigned char)type) ? "NAN" : "nan") : isupper((unsigned char)type) ? "INF" : "inf");
+    if (isnan(v) || isinf(v))
+        snprintf(text, sizeof text, "%s",
+                 isnan(v)                       ? (isupper((unsigned char)type) ? "NAN" : "nan")
+                 : isupper((unsigned char)type) ? "INF"
+                                                : "inf");
     else snprintf(text, sizeof text, fmt, precision, fabs(v));
     if (!f->type && !strpbrk(text, ".en")) snprintf(text + strlen(text), 4, ".0");
     if (f->type == '%') snprintf(text + strlen(text), 4, "%%");
@@ -150,7 +167,8 @@ static int percent_number(struct percent *p)
         p->at++;
         jarg_int(p->t.r, percent_arg(p), 0, &v);
     } else {
-        while (isdigit((unsigned char)peek(p))) v = v < MAX_WIDTH ? v * 10 + (p->fmt.p[p->at] - '0') : v, p->at++;
+        while (isdigit((unsigned char)peek(p)))
+            v = v < MAX_WIDTH ? v * 10 + (p->fmt.p[p->at] - '0') : v, p->at++;
     }
     if (v > MAX_WIDTH || v < -MAX_WIDTH) jv_fail(p->t.r, "a width of more than %d", MAX_WIDTH);
     return (int)v;
@@ -163,7 +181,8 @@ static bool percent_key(struct percent *p, struct jval *out)
     const struct jval *v;
     struct str key;
 
-    for (; p->at < p->fmt.n && open > 0; p->at++) open += p->fmt.p[p->at] == '(' ? 1 : p->fmt.p[p->at] == ')' ? -1 : 0;
+    for (; p->at < p->fmt.n && open > 0; p->at++)
+        open += p->fmt.p[p->at] == '(' ? 1 : p->fmt.p[p->at] == ')' ? -1 : 0;
     if (open) return jv_fail(p->t.r, "incomplete format key"), false;
     key = str_of(p->fmt.p + from, p->at - 1 - from);
     if (p->args.kind != J_DICT) return jv_fail(p->t.r, "format requires a mapping"), false;
@@ -334,7 +353,8 @@ void format_number_spec(struct jtext *t, struct jval v, struct str spec)
     } else if (!parse_spec(spec, &f) || (f.type && !strchr("bcdeEfFgGnosxX%", f.type))) {
         jv_fail(t->r, "Invalid format specifier '%.*s'", STR_ARG(str_take(spec, 60)));
     } else if (v.kind == J_STR) {
-        if (f.type && f.type != 's') jv_fail(t->r, "Unknown format code '%c' for object of type 'str'", f.type);
+        if (f.type && f.type != 's')
+            jv_fail(t->r, "Unknown format code '%c' for object of type 'str'", f.type);
         else if (f.align == '=') jv_fail(t->r, "'=' alignment not allowed in string format specifier");
         else {
             if (f.zero && !f.align) f.align = '<', f.fill = STR("0");
@@ -374,11 +394,13 @@ static struct jval braces_first(struct braces *b, struct str name)
 
     if (!name.n || str_to_i64(name, &i)) {
         if (name.n ? b->automatic : b->numbered)
-            return jv_fail(b->r, "cannot switch between automatic field numbering and manual field specification");
+            return jv_fail(b->r,
+                           "cannot switch between automatic field numbering and manual field specification");
         if (name.n) b->numbered = true;
         else b->automatic = true, i = (int64_t)b->next++;
         if (i < 0 || (size_t)i >= b->a->n)
-            return jv_fail(b->r, "Replacement index %lld out of range for positional args tuple", (long long)i);
+            return jv_fail(b->r, "Replacement index %lld out of range for positional args tuple",
+                           (long long)i);
         return b->a->v[i];
     }
     if (b->map.kind == J_DICT && (v = jdict_get(b->r, b->map.d, jv_str(name)))) return *v;
@@ -400,9 +422,11 @@ static struct jval braces_value(struct braces *b, struct str field)
         bool item = field.p[0] == '[';
         struct str name;
         int64_t i;
-        for (n = 1; n < field.n && (item ? field.p[n] != ']' : field.p[n] != '.' && field.p[n] != '['); n++) {}
+        for (n = 1; n < field.n && (item ? field.p[n] != ']' : field.p[n] != '.' && field.p[n] != '['); n++) {
+        }
         name = str_of(field.p + 1, n - 1);
-        if ((item && n == field.n) || !name.n) return jv_fail(b->r, "Missing ']' or attribute in format string");
+        if ((item && n == field.n) || !name.n)
+            return jv_fail(b->r, "Missing ']' or attribute in format string");
         if (item) v = attr_item(b->r, v, str_to_i64(name, &i) ? jv_int(i) : jv_str(name));
         else v = attr_get(b->r, v, name);
         if (jv_is_undef(v)) return jv_fail_undef(b->r, v);
@@ -465,7 +489,8 @@ static void braces_text(struct braces *b, struct jtext *t, struct str fmt, int d
         }
         for (; end < fmt.n && open > 0; end++) open += fmt.p[end] == '{' ? 1 : fmt.p[end] == '}' ? -1 : 0;
         if (open) {
-            jv_fail(b->r, from == fmt.n ? "Single '{' encountered in format string" : "expected '}' before end of string");
+            jv_fail(b->r, from == fmt.n ? "Single '{' encountered in format string"
+                                        : "expected '}' before end of string");
             return;
         }
         braces_field(b, t, str_of(fmt.p + from, end - 1 - from), depth);

@@ -143,9 +143,11 @@ struct jval jiter_new(struct render *r, bool (*next)(struct render *, struct jit
     if (args) {                                          /* the caller's may be gone before the first item */
         struct jargs *keep = jv_alloc(r, sizeof *keep);
         *keep = *args;
-        if (args->n) keep->v = memcpy(jv_alloc(r, args->n * sizeof *args->v), args->v, args->n * sizeof *args->v);
+        if (args->n)
+            keep->v = memcpy(jv_alloc(r, args->n * sizeof *args->v), args->v, args->n * sizeof *args->v);
         if (args->n_kw)
-            keep->kw = memcpy(jv_alloc(r, args->n_kw * sizeof *args->kw), args->kw, args->n_kw * sizeof *args->kw);
+            keep->kw =
+                memcpy(jv_alloc(r, args->n_kw * sizeof *args->kw), args->kw, args->n_kw * sizeof *args->kw);
         it->args = keep;
     }
     it->shows = "generator object";

@@ -22,7 +22,8 @@ static int read_source(struct jinja *t, struct str source, struct err *e)
     ptrdiff_t bad = utf8_bad(source);
 
     if (source.n > JINJA_MAX_SOURCE)
-        return err_set(e, E_FORMAT, "%s: %zu bytes, but a template has at most %u", t->name, source.n, JINJA_MAX_SOURCE);
+        return err_set(e, E_FORMAT, "%s: %zu bytes, but a template has at most %u", t->name, source.n,
+                       JINJA_MAX_SOURCE);
     t->source = lex_source(&t->arena, source);
     if (bad >= 0) return lex_error(source, t->name, (uint32_t)bad, e, "a byte that is not UTF-8");
     return OK;
@@ -140,7 +141,8 @@ static bool set_now(struct render *r, const json_t *vars)
 
     if (json_is_string(v)) {
         const char *s = json_string_value(v);
-        if (sscanf(s, "%d-%d-%d%*1[ T]%d:%d:%d", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour, &t.tm_min, &t.tm_sec) < 3)
+        if (sscanf(s, "%d-%d-%d%*1[ T]%d:%d:%d", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour, &t.tm_min,
+                   &t.tm_sec) < 3)
             return false;
         t.tm_year -= 1900;
         t.tm_mon -= 1;
@@ -165,8 +167,8 @@ static void load_vars(struct render *r, const json_t *vars)
     }
 }
 
-int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_limits *limits, struct buf *out,
-                 struct err *e)
+int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_limits *limits,
+                 struct buf *out, struct err *e)
 {
     struct jinja_limits l = limits ? *limits : (struct jinja_limits){ 0 };
     struct render r = { .t = t, .steps_left = l.max_steps ? l.max_steps : MAX_STEPS,

@@ -60,7 +60,8 @@ static void dump_value(struct dump *d, struct jval v, int depth);
 static void dump_escape(struct jtext *t, int32_t cp)
 {
     if (cp >= 0x10000) {
-        jtext_printf(t, "\\u%04x\\u%04x", 0xd800 + (unsigned)((cp - 0x10000) >> 10), 0xdc00 + (unsigned)((cp - 0x10000) & 0x3ff));
+        jtext_printf(t, "\\u%04x\\u%04x", 0xd800 + (unsigned)((cp - 0x10000) >> 10),
+                     0xdc00 + (unsigned)((cp - 0x10000) & 0x3ff));
         return;
     }
     switch (cp) {
@@ -186,7 +187,8 @@ static void dump_value(struct dump *d, struct jval v, int depth)
 static bool take_separators(struct render *r, struct dump *d, struct jval v)
 {
     if (!jv_some(v)) return true;
-    if ((v.kind != J_LIST && v.kind != J_TUPLE) || v.l->n != 2 || v.l->v[0].kind != J_STR || v.l->v[1].kind != J_STR)
+    if ((v.kind != J_LIST && v.kind != J_TUPLE) || v.l->n != 2 || v.l->v[0].kind != J_STR ||
+        v.l->v[1].kind != J_STR)
         return jv_fail(r, "separators are two strings"), false;
     d->comma = v.l->v[0].s;
     d->colon = v.l->v[1].s;

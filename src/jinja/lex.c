@@ -88,7 +88,10 @@ static void push(struct lexer *x, enum token_type type, size_t at, struct str te
 }
 
 static struct str rest(const struct lexer *x, size_t at) { return str_skip(x->src, at); }
-static bool starts(const struct lexer *x, size_t at, const char *what) { return str_starts(rest(x, at), str_c(what)); }
+static bool starts(const struct lexer *x, size_t at, const char *what)
+{
+    return str_starts(rest(x, at), str_c(what));
+}
 
 /* Behind the white space at `at`. */
 static size_t skip_space(const struct lexer *x, size_t at)
@@ -264,7 +267,8 @@ static void lex_int(struct lexer *x)
     errno = 0;
     v = strtoll(text, NULL, base);
     if (errno || at - begin > 70) {
-        FAIL(x, begin, "the number %.*s is larger than 64 bits", (int)(at - begin > 40 ? 40 : at - begin), x->src.p + begin);
+        FAIL(x, begin, "the number %.*s is larger than 64 bits", (int)(at - begin > 40 ? 40 : at - begin),
+             x->src.p + begin);
         return;
     }
     push(x, TOK_INT, begin, str_of(x->src.p + begin, at - begin));
@@ -289,7 +293,8 @@ static void lex_number(struct lexer *x)
 
 static bool name_char(int32_t cp)
 {
-    return cp == '_' || (cp < 0x80 ? isalnum(cp < 0 ? 0 : cp) : uni_word(cp) || (uni_printable(cp) && uni_case_ignorable(cp)));
+    return cp == '_' || (cp < 0x80 ? isalnum(cp < 0 ? 0 : cp)
+                                   : uni_word(cp) || (uni_printable(cp) && uni_case_ignorable(cp)));
 }
 
 static void lex_name(struct lexer *x)
@@ -353,14 +358,19 @@ static size_t unescape(struct str s, char *out, size_t *n)
     if (at) return out[(*n)++] = codes[at - names], 1;
     if (s.p[0] == '\n') return 1;
     if (s.p[0] == 'x' || s.p[0] == 'u' || s.p[0] == 'U') return unescape_hex(s, out, n);
-    for (; read < 3 && read < s.n && s.p[read] >= '0' && s.p[read] <= '7'; read++) v = v * 8 + s.p[read] - '0';
+    for (; read < 3 && read < s.n && s.p[read] >= '0' && s.p[read] <= '7'; read++)
+        v = v * 8 + s.p[read] - '0';
     if (read) return *n += (size_t)put_cp(out + *n, v), read;
     if (s.p[0] == 'N') return 0;
     out[(*n)++] = '\\';
     if ((unsigned char)s.p[0] >= 0x80) {                 /* as Python's detour over ASCII has it */
         int32_t cp;
         read = (size_t)utf8_next(s, &cp);
-        *n += (size_t)snprintf(out + *n, 12, cp < 0x100 ? "x%02x" : cp < 0x10000 ? "u%04x" : "U%08x", (unsigned)cp);
+        *n += (size_t)snprintf(out + *n, 12,
+                               cp < 0x100     ? "x%02x"
+                               : cp < 0x10000 ? "u%04x"
+                                              : "U%08x",
+                               (unsigned)cp);
     }
     return read ? read : (out[(*n)++] = s.p[0], 1);
 }
@@ -401,12 +411,14 @@ static void balance(struct lexer *x, char c)
     char want = c == '(' ? ')' : c == '[' ? ']' : '}';
 
     if (strchr("([{", c)) {
-        if (x->n_open == (int)sizeof x->closers) FAIL(x, x->at, "brackets are nested more than %d deep", x->n_open);
+        if (x->n_open == (int)sizeof x->closers)
+            FAIL(x, x->at, "brackets are nested more than %d deep", x->n_open);
         else x->closers[x->n_open++] = want;
         return;
     }
     if (x->n_open == 0) FAIL(x, x->at, "unexpected '%c'", c);
-    else if (x->closers[--x->n_open] != c) FAIL(x, x->at, "unexpected '%c', expected '%c'", c, x->closers[x->n_open]);
+    else if (x->closers[--x->n_open] != c)
+        FAIL(x, x->at, "unexpected '%c', expected '%c'", c, x->closers[x->n_open]);
 }
 
 static void lex_operator(struct lexer *x)
@@ -454,7 +466,9 @@ static void lex_tag(struct lexer *x, size_t begin, bool variable)
             FAIL(x, begin, "the tag has no end, expected '%s'", variable ? "}}" : "%}");
             return;
         }
-        end = x->n_open ? 0 : variable ? tag_end(x, x->at, "}}", false, false) : tag_end(x, x->at, "%}", true, true);
+        end = x->n_open  ? 0
+              : variable ? tag_end(x, x->at, "}}", false, false)
+                         : tag_end(x, x->at, "%}", true, true);
         if (!end) {
             lex_token(x);
             continue;
@@ -473,7 +487,8 @@ static void lex_part(struct lexer *x)
     bool variable;
     char sign;
 
-    while (at + 1 < x->src.n && !(x->src.p[at] == '{' && strchr("{%#", x->src.p[at + 1]) && x->src.p[at + 1])) at++;
+    while (at + 1 < x->src.n && !(x->src.p[at] == '{' && strchr("{%#", x->src.p[at + 1]) && x->src.p[at + 1]))
+        at++;
     if (at + 1 >= x->src.n) {
         push_text(x, from, x->src.n);
         x->at = x->src.n;

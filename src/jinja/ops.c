@@ -110,7 +110,8 @@ static struct jval float_div(struct render *r, double a, double b, bool mod)
 {
     double m;
 
-    if (!(b < 0) && !(b > 0) && !isnan(b)) return jv_fail(r, mod ? "float modulo" : "float floor division by zero");
+    if (!(b < 0) && !(b > 0) && !isnan(b))
+        return jv_fail(r, mod ? "float modulo" : "float floor division by zero");
     m = fmod(a, b);
     if (m < 0 || m > 0) {
         if ((b < 0) != (m < 0)) m += b;
@@ -130,7 +131,8 @@ static struct jval op_divide(struct render *r, const char *op, struct jval a, st
         if (jv_is_int(a) && jv_is_int(b)) return int_div(r, jv_as_int(a), jv_as_int(b), mod);
         return float_div(r, jv_as_float(a), jv_as_float(b), mod);
     }
-    if (!jv_truth(r, b)) return jv_fail(r, jv_is_int(a) && jv_is_int(b) ? "division by zero" : "float division by zero");
+    if (!jv_truth(r, b))
+        return jv_fail(r, jv_is_int(a) && jv_is_int(b) ? "division by zero" : "float division by zero");
     return jv_float(jv_as_float(a) / jv_as_float(b));
 }
 
@@ -141,11 +143,13 @@ static struct jval op_pow(struct render *r, struct jval a, struct jval b)
 
     if (!jv_is_num(a) || !jv_is_num(b)) return wrong(r, "** or pow()", a, b);
     if (!jv_is_int(a) || !jv_is_int(b) || jv_as_int(b) < 0) {
-        if (!jv_truth(r, a) && jv_as_float(b) < 0) return jv_fail(r, "0.0 cannot be raised to a negative power");
+        if (!jv_truth(r, a) && jv_as_float(b) < 0)
+            return jv_fail(r, "0.0 cannot be raised to a negative power");
         f = pow(jv_as_float(a), jv_as_float(b));
         if (isnan(f) && !isnan(jv_as_float(a)) && !isnan(jv_as_float(b)))
             return jv_fail(r, "a negative number to a fractional power");
-        if (isinf(f) && !isinf(jv_as_float(a)) && !isinf(jv_as_float(b))) return jv_fail(r, "the result is too large");
+        if (isinf(f) && !isinf(jv_as_float(a)) && !isinf(jv_as_float(b)))
+            return jv_fail(r, "the result is too large");
         return jv_float(f);
     }
     base = jv_as_int(a), exp = jv_as_int(b);
@@ -191,7 +195,8 @@ bool op_compare(struct render *r, const char *op, struct jval a, struct jval b)
     if (!strcmp(op, "!=")) return !jv_equal(r, a, b);
     if (!strcmp(op, "in")) return jv_contains(r, b, a);
     if (!strcmp(op, "!in")) return !jv_contains(r, b, a);
-    if ((a.kind == J_FLOAT && isnan(a.f) && jv_is_num(b)) || (b.kind == J_FLOAT && isnan(b.f) && jv_is_num(a)))
+    if ((a.kind == J_FLOAT && isnan(a.f) && jv_is_num(b)) ||
+        (b.kind == J_FLOAT && isnan(b.f) && jv_is_num(a)))
         return false;
     c = jv_compare(r, a, b, op);
     if (op[0] == '<') return op[1] ? c <= 0 : c < 0;

@@ -20,7 +20,10 @@ void parse_next(struct parser *p)
 }
 
 bool parse_is_op(const struct token *t, const char *op) { return t->type == TOK_OP && str_is(t->text, op); }
-bool parse_is_name(const struct token *t, const char *name) { return t->type == TOK_NAME && str_is(t->text, name); }
+bool parse_is_name(const struct token *t, const char *name)
+{
+    return t->type == TOK_NAME && str_is(t->text, name);
+}
 
 bool parse_skip_op(struct parser *p, const char *op)
 {
@@ -83,7 +86,9 @@ static void expect_end(struct parser *p)
     char got[64];
 
     if (parse_cur(p)->type == TOK_BLOCK_END) parse_next(p);
-    else parse_fail(p, parse_cur(p)->at, "expected the end of the tag '%%}', got %s", describe(parse_cur(p), got));
+    else
+        parse_fail(p, parse_cur(p)->at, "expected the end of the tag '%%}', got %s",
+                   describe(parse_cur(p), got));
 }
 
 bool parse_enter(struct parser *p)
@@ -100,7 +105,8 @@ static void deepen(struct parser *p, struct node *n, const struct node *child)
 {
     if (!child || child->depth < n->depth) return;
     n->depth = (uint16_t)(child->depth + 1);
-    if (n->depth > MAX_TREE) parse_fail(p, n->at, "an expression of more than %d operations in a row", MAX_TREE);
+    if (n->depth > MAX_TREE)
+        parse_fail(p, n->at, "an expression of more than %d operations in a row", MAX_TREE);
 }
 
 struct node *parse_node(struct parser *p, enum node_type type, uint32_t at, struct node *a, struct node *b)
@@ -120,7 +126,8 @@ struct node *parse_node(struct parser *p, enum node_type type, uint32_t at, stru
 struct node **parse_append(struct node *owner, struct node **tail, struct node *item)
 {
     *tail = item;
-    if (owner && item->depth >= owner->depth && owner->depth < UINT16_MAX - 1) owner->depth = (uint16_t)(item->depth + 1);
+    if (owner && item->depth >= owner->depth && owner->depth < UINT16_MAX - 1)
+        owner->depth = (uint16_t)(item->depth + 1);
     return &item->next;
 }
 
@@ -142,7 +149,8 @@ static bool at_end_of(const struct parser *p, const char *ends)
     return false;
 }
 
-/* Text and tags up to one of the names in `ends` (words; NULL: to the end), which is left as the current token. */
+/* Text and tags up to one of the names in `ends` (words; NULL: to the end), which is left as the current
+ * token. */
 static struct node *parse_body(struct parser *p, const char *ends)
 {
     struct node *first = NULL, **tail = &first, *n;
@@ -273,7 +281,8 @@ static void parse_signature(struct parser *p, struct node *n)
         param = parse_node(p, NODE_PARAM, parse_cur(p)->at, NULL, NULL);
         param->name = parse_expect_name(p);
         for (struct node *i = n->list2; i; i = i->next)
-            if (str_eq(i->name, param->name)) parse_fail(p, param->at, "two parameters are called '%.*s'", STR_ARG(i->name));
+            if (str_eq(i->name, param->name))
+                parse_fail(p, param->at, "two parameters are called '%.*s'", STR_ARG(i->name));
         if (parse_skip_op(p, "=")) {
             param->a = parse_expression(p, true);
             defaults = true;
@@ -342,7 +351,8 @@ static struct node *parse_block(struct parser *p, uint32_t at)
 
     n->name = parse_expect_name(p);
     n->scoped = parse_skip_name(p, "scoped");
-    if (parse_skip_name(p, "required")) parse_fail(p, at, "a required block, but nothing extends this template");
+    if (parse_skip_name(p, "required"))
+        parse_fail(p, at, "a required block, but nothing extends this template");
     for (const struct node *i = p->blocks; i; i = i->other)
         if (str_eq(i->name, n->name)) parse_fail(p, at, "the block '%.*s' is there twice", STR_ARG(n->name));
     n->other = p->blocks;
@@ -373,7 +383,8 @@ static struct node *parse_jump(struct parser *p, uint32_t at, enum node_type typ
 
 static struct node *refuse(struct parser *p, const struct token *t)
 {
-    static const char *const known[] = { "include", "import", "from", "extends", "autoescape", "do", "trans", "debug" };
+    static const char *const known[] = { "include",    "import", "from",  "extends",
+                                         "autoescape", "do",     "trans", "debug" };
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (str_is(t->text, known[i])) {

@@ -103,7 +103,8 @@ static struct node *parse_subscript(struct parser *p, struct node *of)
         if (n->type == NODE_SLICE) return parse_fail(p, at, "a slice among several indexes"), n;
         tuple = parse_node(p, NODE_TUPLE, at, NULL, NULL);
         tail = parse_append(tuple, &tuple->list, n->b);
-        while (p->rc == OK && parse_skip_op(p, ",")) tail = parse_append(tuple, tail, parse_expression(p, true));
+        while (p->rc == OK && parse_skip_op(p, ","))
+            tail = parse_append(tuple, tail, parse_expression(p, true));
         n->b = tuple;
     }
     parse_expect_op(p, "]");
@@ -177,7 +178,8 @@ static struct node *parse_test(struct parser *p, struct node *over)
     if (parse_is_op(parse_cur(p), "(")) {
         parse_arguments(p, n);
     } else if (begins_test_argument(p)) {
-        if (parse_is_name(parse_cur(p), "is")) parse_fail(p, parse_cur(p)->at, "tests cannot follow each other");
+        if (parse_is_name(parse_cur(p), "is"))
+            parse_fail(p, parse_cur(p)->at, "tests cannot follow each other");
         parse_append(n, &n->list, parse_postfix(p, parse_primary(p, false)));
     }
     return negated ? parse_node(p, NODE_NOT, at, n, NULL) : n;
@@ -324,7 +326,8 @@ static struct node *parse_unary(struct parser *p, bool with_filter)
 }
 
 /* a op b op c, from the left; ops are separated by spaces. */
-static struct node *parse_left(struct parser *p, const char *const *ops, struct node *(*part)(struct parser *))
+static struct node *parse_left(struct parser *p, const char *const *ops,
+                               struct node *(*part)(struct parser *))
 {
     struct node *n = part(p);
 
@@ -471,7 +474,8 @@ static bool tuple_ends(const struct parser *p, const char *end)
 {
     const struct token *t = parse_cur(p);
 
-    return t->type == TOK_VAR_END || t->type == TOK_BLOCK_END || parse_is_op(t, ")") || (end && parse_is_name(t, end));
+    return t->type == TOK_VAR_END || t->type == TOK_BLOCK_END || parse_is_op(t, ")") ||
+           (end && parse_is_name(t, end));
 }
 
 struct node *parse_tuple(struct parser *p, bool with_cond, const char *end, bool brackets)
@@ -486,7 +490,8 @@ struct node *parse_tuple(struct parser *p, bool with_cond, const char *end, bool
     }
     if (is_tuple || (brackets && !tuple->list)) return tuple;
     if (!tuple->list)
-        parse_fail(p, parse_cur(p)->at, "expected an expression, got '%.*s'", STR_ARG(str_take(parse_cur(p)->text, 40)));
+        parse_fail(p, parse_cur(p)->at, "expected an expression, got '%.*s'",
+                   STR_ARG(str_take(parse_cur(p)->text, 40)));
     return tuple->list ? tuple->list : tuple;
 }
 

@@ -95,7 +95,8 @@ static size_t word_end(struct str s)
 
 static int64_t repr_len(struct render *r, struct str s) { return (int64_t)jstr_len(jv_repr(r, jv_str(s))); }
 
-static void split_line(struct printer *p, struct jval chunks, struct str line, int64_t width, int64_t allowance, bool last)
+static void split_line(struct printer *p, struct jval chunks, struct str line, int64_t width,
+                       int64_t allowance, bool last)
 {
     size_t from = 0, at = 0;
 

@@ -41,14 +41,15 @@ struct symbols {
     size_t n, cap;
 };
 
-struct scope {                   /* where statements are: symbols, and whether errors may wait until they run */
+struct scope { /* where statements are: symbols, and whether errors may wait until they run */
     struct symbols *sym;
     bool soft, top;              /* top: of the template, not of anything inside it */
 };
 
 static void fail(struct scoping *s, uint32_t at, const char *what, struct str name)
 {
-    if (s->rc == OK) s->rc = lex_error(s->source, s->name, at, s->e, "%s '%.*s'", what, STR_ARG(str_take(name, 60)));
+    if (s->rc == OK)
+        s->rc = lex_error(s->source, s->name, at, s->e, "%s '%.*s'", what, STR_ARG(str_take(name, 60)));
 }
 
 static int slot_of(struct scoping *s, struct fn_scope *fn, int level, struct str name)
@@ -264,7 +265,7 @@ static struct ref ref_of(struct scoping *s, struct symbols *y, struct str name)
 {
     struct outer o = { 0 };
 
-    if (!find_ref(y, name, &o)) {                        /* a filter of a set block sees what its body did not name */
+    if (!find_ref(y, name, &o)) { /* a filter of a set block sees what its body did not name */
         declare_load(s, y, name);
         find_ref(y, name, &o);
     }
@@ -394,7 +395,8 @@ static void scope_if(struct scoping *s, struct scope at, struct node *n)
     scope_body(s, at, n->other);
 }
 
-static void special(struct scoping *s, struct symbols *y, const struct node *n, const char *name, struct ref *out)
+static void special(struct scoping *s, struct symbols *y, const struct node *n, const char *name,
+                    struct ref *out)
 {
     for (const struct node *i = n->list2; i; i = i->next)
         if (str_is(i->name, name)) return;

@@ -140,7 +140,8 @@ METHOD(swapcase)
 }
 
 /* All of a text that is not empty. */
-static struct jval all(struct render *r, struct jval self, const struct jargs *a, bool (*is)(int32_t), bool empty)
+static struct jval all(struct render *r, struct jval self, const struct jargs *a, bool (*is)(int32_t),
+                       bool empty)
 {
     if (!no_args(r, a)) return self;
     jv_step(r, self.s.n / 16);
@@ -209,10 +210,22 @@ METHOD(istitle)
     return jv_bool(any);
 }
 
-const struct jmethod_def str_case_methods[] = {
-    { "upper", m_upper }, { "lower", m_lower }, { "capitalize", m_capitalize }, { "casefold", m_casefold },
-    { "title", m_title }, { "swapcase", m_swapcase }, { "isalpha", m_isalpha }, { "isalnum", m_isalnum },
-    { "isdecimal", m_isdecimal }, { "isdigit", m_isdigit }, { "isnumeric", m_isnumeric }, { "isspace", m_isspace },
-    { "isascii", m_isascii }, { "isprintable", m_isprintable }, { "isidentifier", m_isidentifier },
-    { "isupper", m_isupper }, { "islower", m_islower }, { "istitle", m_istitle }, { NULL, NULL }
-};
+const struct jmethod_def str_case_methods[] = { { "upper", m_upper },
+                                                { "lower", m_lower },
+                                                { "capitalize", m_capitalize },
+                                                { "casefold", m_casefold },
+                                                { "title", m_title },
+                                                { "swapcase", m_swapcase },
+                                                { "isalpha", m_isalpha },
+                                                { "isalnum", m_isalnum },
+                                                { "isdecimal", m_isdecimal },
+                                                { "isdigit", m_isdigit },
+                                                { "isnumeric", m_isnumeric },
+                                                { "isspace", m_isspace },
+                                                { "isascii", m_isascii },
+                                                { "isprintable", m_isprintable },
+                                                { "isidentifier", m_isidentifier },
+                                                { "isupper", m_isupper },
+                                                { "islower", m_islower },
+                                                { "istitle", m_istitle },
+                                                { NULL, NULL } };

@@ -83,7 +83,8 @@ static struct jval begins(struct render *r, struct jval self, const struct jargs
 
     if (!a->n) return jv_fail(r, "startswith() and endswith() take at least 1 argument");
     if (what.kind != J_STR && what.kind != J_TUPLE)
-        return jv_fail(r, "%s first arg must be str or a tuple of str, not %s", ends ? "endswith" : "startswith", jv_type(what));
+        return jv_fail(r, "%s first arg must be str or a tuple of str, not %s",
+                       ends ? "endswith" : "startswith", jv_type(what));
     if (!window(r, self.s, a, &in, &at)) return self;
     for (size_t i = 0; i < (what.kind == J_STR ? 1 : what.l->n); i++) {
         one = what.kind == J_STR ? what : what.l->v[i];
@@ -199,7 +200,8 @@ METHOD(join)
     if (a->n != 1 || a->n_kw) return jv_fail(r, "join() takes exactly one argument (%zu given)", a->n);
     if (!jiter_begin(r, &it, a->v[0])) return self;
     for (size_t i = 0; jiter_next(r, &it, &v); i++) {
-        if (v.kind != J_STR) return jv_fail(r, "sequence item %zu: expected str instance, %s found", i, jv_type(v));
+        if (v.kind != J_STR)
+            return jv_fail(r, "sequence item %zu: expected str instance, %s found", i, jv_type(v));
         if (!first) jtext_add(&t, self.s);
         first = false;
         jtext_add(&t, markup ? text_escape(r, v).s : v.s);
@@ -226,7 +228,8 @@ struct jval text_center(struct render *r, struct str s, int64_t width, struct st
     return pad(r, s, left, marg - left, fill);
 }
 
-static bool pad_args(struct render *r, struct jval self, const struct jargs *a, int64_t *room, struct str *fill)
+static bool pad_args(struct render *r, struct jval self, const struct jargs *a, int64_t *room,
+                     struct str *fill)
 {
     int64_t width;
 
@@ -234,7 +237,8 @@ static bool pad_args(struct render *r, struct jval self, const struct jargs *a, 
     if (a->n < 1 || a->n > 2 || a->n_kw) return jv_fail(r, "expected 1 or 2 arguments, got %zu", a->n), false;
     if (!jarg_int(r, a->v[0], 0, &width)) return false;
     if (a->n == 2 && !str_arg(r, a, 1, "the fill character", fill)) return false;
-    if (jstr_len(*fill) != 1) return jv_fail(r, "The fill character must be exactly one character long"), false;
+    if (jstr_len(*fill) != 1)
+        return jv_fail(r, "The fill character must be exactly one character long"), false;
     *room = width - (int64_t)jstr_len(self.s);
     return true;
 }
@@ -284,10 +288,22 @@ METHOD(format_map)
     return format_braces(r, self.s, &none, a->v[0]);
 }
 
-const struct jmethod_def str_methods[] = {
-    { "find", m_find }, { "rfind", m_rfind }, { "index", m_index }, { "rindex", m_rindex }, { "count", m_count },
-    { "startswith", m_startswith }, { "endswith", m_endswith }, { "replace", m_replace },
-    { "removeprefix", m_removeprefix }, { "removesuffix", m_removesuffix }, { "expandtabs", m_expandtabs },
-    { "join", m_join }, { "ljust", m_ljust }, { "rjust", m_rjust }, { "center", m_center }, { "zfill", m_zfill },
-    { "format", m_format }, { "format_map", m_format_map }, { NULL, NULL }
-};
+const struct jmethod_def str_methods[] = { { "find", m_find },
+                                           { "rfind", m_rfind },
+                                           { "index", m_index },
+                                           { "rindex", m_rindex },
+                                           { "count", m_count },
+                                           { "startswith", m_startswith },
+                                           { "endswith", m_endswith },
+                                           { "replace", m_replace },
+                                           { "removeprefix", m_removeprefix },
+                                           { "removesuffix", m_removesuffix },
+                                           { "expandtabs", m_expandtabs },
+                                           { "join", m_join },
+                                           { "ljust", m_ljust },
+                                           { "rjust", m_rjust },
+                                           { "center", m_center },
+                                           { "zfill", m_zfill },
+                                           { "format", m_format },
+                                           { "format_map", m_format_map },
+                                           { NULL, NULL } };

@@ -230,6 +230,7 @@ METHOD(splitlines)
 }
 
 const struct jmethod_def str_split_methods[] = {
-    { "strip", m_strip }, { "lstrip", m_lstrip }, { "rstrip", m_rstrip }, { "split", m_split }, { "rsplit", m_rsplit },
-    { "partition", m_partition }, { "rpartition", m_rpartition }, { "splitlines", m_splitlines }, { NULL, NULL }
+    { "strip", m_strip },           { "lstrip", m_lstrip },         { "rstrip", m_rstrip },
+    { "split", m_split },           { "rsplit", m_rsplit },         { "partition", m_partition },
+    { "rpartition", m_rpartition }, { "splitlines", m_splitlines }, { NULL, NULL }
 };

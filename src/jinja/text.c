@@ -177,7 +177,9 @@ static void put_view(struct jtext *t, const struct jview *v)
 {
     struct jval all = jv_to_list(t->r, (struct jval){ .kind = J_VIEW, .view = (struct jview *)v });
 
-    jtext_puts(t, v->kind == VIEW_KEYS ? "dict_keys([" : v->kind == VIEW_VALUES ? "dict_values([" : "dict_items([");
+    jtext_puts(t, v->kind == VIEW_KEYS     ? "dict_keys(["
+                  : v->kind == VIEW_VALUES ? "dict_values(["
+                                           : "dict_items([");
     put_items(t, all.l);
     jtext_puts(t, "])");
 }
@@ -206,7 +208,8 @@ static void put_object(struct jtext *t, struct jval v)
         jtext_printf(t, "<LoopContext %lld/%zu>", (long long)v.loop->index0 + 1, jloop_length(t->r, v.loop));
         break;
     case J_METHOD:
-        jtext_printf(t, "<built-in method %s of %s object at 0x0>", v.method->def->name, jv_type(v.method->self));
+        jtext_printf(t, "<built-in method %s of %s object at 0x0>", v.method->def->name,
+                     jv_type(v.method->self));
         break;
     case J_FUNC: jtext_printf(t, "<function %s at 0x0>", v.func->name); break;
     default: jtext_printf(t, "<jinja2.utils.%s object at 0x0>", jv_type(v)); break;

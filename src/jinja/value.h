@@ -125,7 +125,10 @@ static inline struct jval jv_bool(bool b) { return (struct jval){ .kind = J_BOOL
 static inline struct jval jv_int(int64_t i) { return (struct jval){ .kind = J_INT, .i = i }; }
 static inline struct jval jv_float(double f) { return (struct jval){ .kind = J_FLOAT, .f = f }; }
 static inline struct jval jv_str(struct str s) { return (struct jval){ .kind = J_STR, .s = s }; }
-static inline struct jval jv_func(const struct jfunc *f) { return (struct jval){ .kind = J_FUNC, .func = f }; }
+static inline struct jval jv_func(const struct jfunc *f)
+{
+    return (struct jval){ .kind = J_FUNC, .func = f };
+}
 
 struct jval jv_undef(struct render *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 struct jval jv_list(struct render *r, size_t cap);       /* empty, with room for cap */
@@ -135,8 +138,9 @@ struct jval jv_dict(struct render *r, size_t cap);
 void jlist_push(struct render *r, struct jlist *l, struct jval v);
 /* Python's d[key] = value; a key that cannot be one fails. */
 void jdict_put(struct render *r, struct jdict *d, struct jval key, struct jval value);
-void jdict_append(struct render *r, struct jdict *d, struct jval key, struct jval value); /* known to be new */
-const struct jval *jdict_get(struct render *r, const struct jdict *d, struct jval key);   /* NULL: not there */
+void jdict_append(struct render *r, struct jdict *d, struct jval key,
+                  struct jval value);                                                   /* known to be new */
+const struct jval *jdict_get(struct render *r, const struct jdict *d, struct jval key); /* NULL: not there */
 const struct jval *jdict_get_str(const struct jdict *d, struct str key);
 
 /* ---- asking them ---- */

@@ -37,8 +37,8 @@ out:
     return rc;
 }
 
-int template_encode(const struct chat *c, const struct tokenizer *t, const struct chat_ask *ask, struct ids *out,
-                    struct err *e)
+int template_encode(const struct chat *c, const struct tokenizer *t, const struct chat_ask *ask,
+                    struct ids *out, struct err *e)
 {
     struct buf text = { 0 };
     int rc = chat_render(c, ask, &text, e);

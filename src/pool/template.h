@@ -11,6 +11,6 @@
 int template_open(struct chat **out, const struct tokenizer *t, const char *file, struct err *e);
 
 /* Adds the ids of a rendered talk to out: special tokens are matched, none is added. */
-int template_encode(const struct chat *c, const struct tokenizer *t, const struct chat_ask *ask, struct ids *out,
-                    struct err *e);
+int template_encode(const struct chat *c, const struct tokenizer *t, const struct chat_ask *ask,
+                    struct ids *out, struct err *e);
 #endif

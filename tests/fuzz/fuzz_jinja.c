@@ -10,8 +10,9 @@ static json_t *variables(struct str text)
 
     if (vars && json_is_object(vars)) return vars;
     json_decref(vars);
-    return json_pack("{s:s, s:[i,i,i], s:{s:i, s:[s]}, s:f, s:[{s:s, s:s}], s:b}", "s", "Te\xc3\xa4xt", "l", 3, 1, 2, "d", "a",
-                     1, "b", "x", "f", 2.5, "messages", "role", "user", "content", "hi", "t", 1);
+    return json_pack("{s:s, s:[i,i,i], s:{s:i, s:[s]}, s:f, s:[{s:s, s:s}], s:b}", "s", "Te\xc3\xa4xt", "l",
+                     3, 1, 2, "d", "a", 1, "b", "x", "f", 2.5, "messages", "role", "user", "content", "hi",
+                     "t", 1);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
@@ -19,7 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct jinja_limits limits = { .max_steps = 200000, .max_bytes = 32 << 20, .max_output = 1 << 20 };
     char *copy = mem_dup(data, n);                       /* exactly so many bytes: reading past them shows */
     const char *nul = n ? memchr(copy, 0, n) : NULL;
-    struct str source = str_of(copy, nul ? (size_t)(nul - copy) : n), rest = str_skip(str_of(copy, n), source.n + 1);
+    struct str source = str_of(copy, nul ? (size_t)(nul - copy) : n),
+               rest = str_skip(str_of(copy, n), source.n + 1);
     struct jinja *t = NULL;
     struct buf out = { 0 };
     struct err e = { 0 };

@@ -1,15 +1,28 @@
-/* An answer from anywhere, taken apart as each family: arguments are JSON, and where it was cut makes no difference. */
+/* An answer from anywhere, taken apart as each family: arguments are JSON, and where it was cut makes no
+ * difference. */
 #include "api/toolparse.h"
 #include "base/mem.h"
 
 #include <stdint.h>
 
 static const char *const templates[] = {
-    "<tool_call> <think>", "<|start_header_id|> \"parameters\"", "[TOOL_CALLS] [THINK]",
-    "<｜tool▁call▁begin｜> <｜tool▁sep｜> </think>", "<|tool_call_argument_begin|>", "<tool_call> <arg_key> <think>",
-    "<function= <parameter=", "<invoke name= minimax:tool_call", "<|tool_call_start|>", "<|start|> <|channel|>",
-    "<|START_ACTION|> <|START_THINKING|>", "<|tool_call|>", "<|tools_prefix|>",
-    "<|tool_call>call: <|channel>", "<|tool_call:begin|> <|tool_call:args|>", "Action: ```json", "func_name1(",
+    "<tool_call> <think>",
+    "<|start_header_id|> \"parameters\"",
+    "[TOOL_CALLS] [THINK]",
+    "<｜tool▁call▁begin｜> <｜tool▁sep｜> </think>",
+    "<|tool_call_argument_begin|>",
+    "<tool_call> <arg_key> <think>",
+    "<function= <parameter=",
+    "<invoke name= minimax:tool_call",
+    "<|tool_call_start|>",
+    "<|start|> <|channel|>",
+    "<|START_ACTION|> <|START_THINKING|>",
+    "<|tool_call|>",
+    "<|tools_prefix|>",
+    "<|tool_call>call: <|channel>",
+    "<|tool_call:begin|> <|tool_call:args|>",
+    "Action: ```json",
+    "func_name1(",
 };
 
 static void add(struct buf *b, char kind, struct str text)
@@ -54,8 +67,8 @@ static void run(const char *template, struct str text, size_t chunk, const json_
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     const char *template = n ? templates[data[0] % (sizeof templates / sizeof *templates)] : templates[0];
-    json_t *tools = json_pack("[{s:{s:s, s:{s:{s:{s:s}, s:{s:s}}}}}]", "function", "name", "f", "parameters", "properties", "a", "type",
-                              "string", "b", "type", "integer");
+    json_t *tools = json_pack("[{s:{s:s, s:{s:{s:{s:s}, s:{s:s}}}}}]", "function", "name", "f", "parameters",
+                              "properties", "a", "type", "string", "b", "type", "integer");
     struct buf whole = { 0 }, parts = { 0 };
     char *copy;
 
