@@ -179,6 +179,7 @@ static void wrong_types_are_named_by_field(void **state)
     assert_bad(chat("\"logprobs\":true,\"top_logprobs\":true"), "top_logprobs");
     assert_bad(chat("\"priority\":\"high\""), "priority");
     assert_bad(text("\"echo\":\"yes\""), "echo");
+    assert_bad(text("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"), "tools");
 }
 
 static void whole_numbers_may_be_written_with_a_point(void **state)

@@ -346,6 +346,8 @@ static int check_generation(struct params *p, enum body_kind kind, struct reader
 {
     if (kind == BODY_CHAT && p->n_msgs == 0) return reader_bad(r, "messages", "is required");
     if (kind == BODY_TEXT && p->n_prompts == 0) return reader_bad(r, "prompt", "is required");
+    if (kind == BODY_TEXT && p->tools && p->tool_choice != TOOL_NONE)
+        return reader_bad(r, "tools", "are for chats: a text completion has no place for them");
     if (check_tools(p, r) != OK) return E_INVALID;
     if (p->go_on && json_is_true(json_object_get(p->root, "add_generation_prompt")))
         return reader_bad(r, "continue_final_message", "and add_generation_prompt cannot both be true");

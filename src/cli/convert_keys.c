@@ -82,6 +82,8 @@ static int tokenizer_keys(struct ggufw *w, const struct source *src, struct err 
         ggufw_bool(w, "tokenizer.ggml.add_space_prefix", x.add_space_prefix);
         chat = tokenizer_chat_template(t);
         if (chat.n) ggufw_str(w, "tokenizer.chat_template", chat);
+        chat = tokenizer_tool_template(t);
+        if (chat.n) ggufw_str(w, "tokenizer.chat_template.tool_use", chat);
     }
     tokenizer_close(t);
     return rc;
