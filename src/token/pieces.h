@@ -8,6 +8,7 @@ struct pieces {
     struct detok detok;
     int32_t anchor;              /* stands before: the first of a text may lose its space; -1: none */
     size_t anchor_bytes;
+    bool bytes;                  /* a character of a piece is a byte, whatever stands before it */
 };
 
 void pieces_init(struct pieces *p, const struct tokenizer *t);

@@ -410,6 +410,10 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
 }
 int32_t tokenizer_bos(const struct tokenizer *t) { return t->bos; }
 int32_t tokenizer_eos(const struct tokenizer *t) { return t->eos; }
+bool tokenizer_is_byte_level(const struct tokenizer *t)
+{
+    return t->decode.n_steps == 1 && t->decode.steps[0].kind == DECODE_BYTES;
+}
 bool tokenizer_adds_bos(const struct tokenizer *t)
 {
     return t->n_before > 0 && t->before[0] == t->bos;

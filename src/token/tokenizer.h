@@ -48,6 +48,7 @@ int32_t tokenizer_find(const struct tokenizer *t, struct str piece);   /* -1: no
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 int32_t tokenizer_bos(const struct tokenizer *t);        /* -1: none */
 int32_t tokenizer_eos(const struct tokenizer *t);        /* -1: none */
+bool tokenizer_is_byte_level(const struct tokenizer *t); /* each character of a piece is a byte of its text */
 bool tokenizer_adds_bos(const struct tokenizer *t);      /* does ENCODE_SPECIAL put one in front? */
 
 int32_t tokenizer_unk(const struct tokenizer *t);        /* -1: none */

@@ -361,4 +361,31 @@ async function many({ server, client }) {
         });
         assert.equal(r.usage.completion_tokens, 4);
     });
+    await check('openai: answers keep to a JSON schema, whole and streamed', async () => {
+        const schema = {
+            type: 'object',
+            properties: { name: { type: 'string', maxLength: 20 }, age: { type: 'integer', minimum: 1, maximum: 99 } },
+            required: ['name', 'age'],
+            additionalProperties: false,
+        };
+        const ask = {
+            model,
+            messages,
+            max_tokens: 150,
+            temperature: 1.5,
+            response_format: { type: 'json_schema', json_schema: { name: 'person', strict: true, schema } },
+        };
+        const keeps = text => {
+            const v = JSON.parse(text);
+            assert.deepEqual(Object.keys(v), ['name', 'age']);
+            assert.ok(v.name.length <= 20 && v.age >= 1 && v.age <= 99, text);
+        };
+        keeps((await client.chat.completions.create(ask)).choices[0].message.content);
+        let text = '';
+        for await (const c of await client.chat.completions.create({ ...ask, stream: true }))
+            text += c.choices[0]?.delta?.content ?? '';
+        keeps(text);
+        const any = { ...ask, response_format: { type: 'json_object' } };
+        assert.equal(typeof JSON.parse((await client.chat.completions.create(any)).choices[0].message.content), 'object');
+    });
 }
