@@ -264,6 +264,43 @@ static void a_first_space_that_is_not_written_does_not_count(void **state)
     grammar_unref(g);
 }
 
+/* What the tokens of a text write, one behind the other, is the text. */
+static void check_words(const char *path)
+{
+    static const char text[] = "{\"name\": \"Caf\xc3\xa9 \xe6\x97\xa5\xe6\x9c\xac \xf0\x9f\x98\x80\", \"n\": [1, 2.50, -3e4],\n\t\"t\": \"the end\"}  x";
+    struct tokenizer *t = NULL;
+    struct lexicon *own = NULL;
+    struct ids ids = { 0 };
+    struct buf words = { 0 };
+    struct str got;
+    struct err e = { 0 };
+
+    if (tokenizer_open(&t, path, &e) != OK) fail_msg("%s", e.msg);
+    if (lexicon_open(&own, t, tokenizer_n(t), NULL, 0, &e) != OK) fail_msg("%s", e.msg);
+    if (tokenizer_encode(t, str_c(text), ENCODE_PLAIN, &ids, &e) != OK) fail_msg("%s", e.msg);
+    for (size_t i = 0; i < ids.n; i++) buf_put_str(&words, lexicon_word(own, ids.p[i]));
+    got = buf_str(&words);
+    if (own->strips && got.n && got.p[0] == ' ') got = str_skip(got, 1);
+    if (!str_is(got, text)) fail_msg("%s writes '%.*s'", path, STR_ARG(got));
+    ids_release(&ids);
+    buf_release(&words);
+    lexicon_close(own);
+    tokenizer_close(t);
+}
+
+static void what_tokens_write_is_what_the_text_has(void **state)
+{
+    static const char *const shared_ones[] = { "gemma2", "gpt2", "llama3.1", "mistral-7b-v0.1", "phi-3" };
+    char path[128];
+    (void)state;
+    check_words(repo("models/tern-tales.gguf"));
+    need_shared("fixtures/tokenizers/llama3.1");
+    for (size_t i = 0; i < sizeof shared_ones / sizeof *shared_ones; i++) {
+        snprintf(path, sizeof path, "fixtures/tokenizers/%s", shared_ones[i]);
+        if (shared(path)) check_words(shared(path));
+    }
+}
+
 static void special_tokens_come_only_where_they_are_named(void **state)
 {
     struct grammar *g = compile(GRAMMAR_GBNF, "root ::= <[2]> [^x]* <[3]>");
@@ -332,6 +369,7 @@ int main(void)
         cmocka_unit_test(large_repetitions_are_counted_not_written_out),
         cmocka_unit_test(a_text_can_be_closed_in_the_bytes_it_takes),
         cmocka_unit_test(a_first_space_that_is_not_written_does_not_count),
+        cmocka_unit_test(what_tokens_write_is_what_the_text_has),
         cmocka_unit_test(special_tokens_come_only_where_they_are_named),
         cmocka_unit_test(a_grammar_that_is_too_large_is_refused),
         cmocka_unit_test(tools_are_called_in_the_form_of_a_family),
