@@ -14,7 +14,8 @@ static int set(struct params *p, struct reader *r, const char *param, enum gramm
     return OK;
 }
 
-static int set_json(struct params *p, struct reader *r, const char *param, enum grammar_kind kind, const json_t *v)
+static int set_json(struct params *p, struct reader *r, const char *param, enum grammar_kind kind,
+                    const json_t *v)
 {
     char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
     struct str copy;
@@ -25,7 +26,8 @@ static int set_json(struct params *p, struct reader *r, const char *param, enum 
     return set(p, r, param, kind, copy);
 }
 
-static int read_text(struct params *p, struct reader *r, const char *param, enum grammar_kind kind, const json_t *v)
+static int read_text(struct params *p, struct reader *r, const char *param, enum grammar_kind kind,
+                     const json_t *v)
 {
     if (!json_is_string(v)) return reader_bad(r, param, "must be a string, but it is %s", body_type(v));
     if (json_string_length(v) == 0) return OK;
@@ -56,11 +58,13 @@ int read_response_format(struct params *p, struct reader *r, const char *param, 
     if (!json_is_string(type)) return reader_bad(r, "response_format.type", "must be a string");
     if (str_is(body_str(type), "text")) return OK;
     if (str_is(body_str(type), "json_object")) {
-        if ((schema = json_object_get(v, "schema"))) return read_schema(p, r, "response_format.schema", schema);
+        if ((schema = json_object_get(v, "schema")))
+            return read_schema(p, r, "response_format.schema", schema);
         return set(p, r, param, GRAMMAR_OBJECT, STR(""));
     }
     if (!str_is(body_str(type), "json_schema"))
-        return reader_bad(r, "response_format.type", "is \"%.40s\", but must be text, json_object or json_schema",
+        return reader_bad(r, "response_format.type",
+                          "is \"%.40s\", but must be text, json_object or json_schema",
                           json_string_value(type));
     outer = json_object_get(v, "json_schema");
     schema = json_object_get(outer, "schema");

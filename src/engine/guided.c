@@ -85,7 +85,8 @@ int guided_compile(struct guided *d, const struct grammar_spec *spec, struct gra
 {
     int rc;
 
-    if (!d->tok) return err_set(e, E_INVALID, "the model has no tokenizer: its text cannot be held to a grammar");
+    if (!d->tok)
+        return err_set(e, E_INVALID, "the model has no tokenizer: its text cannot be held to a grammar");
     if ((rc = guided_warm(d, e)) != OK) return rc;
     if ((*out = find_kept(d, spec))) return OK;
     if ((rc = grammar_compile(out, spec, d->tok, e)) == OK) keep(d, spec, *out);
@@ -119,7 +120,8 @@ static struct guide_use *use_of(struct guided *d, struct grammar *g)
         d->cap_uses = d->cap_uses ? 2 * d->cap_uses : 16;
         d->uses = mem_grow(d->uses, (size_t)d->cap_uses * sizeof *d->uses);
     }
-    d->uses[d->n_uses] = (struct guide_use){ .g = grammar_ref(g), .guide = guide_open(grammar_auto(g), d->lexicon) };
+    d->uses[d->n_uses] = (struct guide_use){ .g = grammar_ref(g),
+                                             .guide = guide_open(grammar_auto(g), d->lexicon) };
     return &d->uses[d->n_uses++];
 }
 

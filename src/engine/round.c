@@ -319,9 +319,11 @@ static int pick_guided(struct engine *g, struct seq *s, const float *logits, int
     int left = s->n_max - (int)s->tokens.n - 1, rc;      /* tokens behind this one */
 
     if (!mask_logits(g, s, match_mask(&s->match), logits))
-        return err_set(e, E_INVALID, "the grammar lets no token of this vocabulary come after %d tokens", s->r->n_out);
+        return err_set(e, E_INVALID, "the grammar lets no token of this vocabulary come after %d tokens",
+                       s->r->n_out);
     if ((rc = sampler_draw(s->sampler, g->guided.logits, id, e)) != OK) return rc;
-    if (!ends_has(&g->ends, *id) && match_least(&s->match) <= left + 1 && match_least_after(&s->match, *id) > left &&
+    if (!ends_has(&g->ends, *id) && match_least(&s->match) <= left + 1 &&
+        match_least_after(&s->match, *id) > left &&
         mask_logits(g, s, match_closing(&s->match, left), logits)) {
         s->closed = true;
         if ((rc = sampler_draw(s->sampler, g->guided.logits, id, e)) != OK) return rc;

@@ -77,7 +77,8 @@ static void set_begin(struct sets *s)
     s->stamp++;
 }
 
-/* Adds a state with all that follow it for nothing; only those with an edge of their own, or the last, count. */
+/* Adds a state with all that follow it for nothing; only those with an edge of their own, or the last,
+ * count. */
 static void set_add(struct sets *s, int32_t state)
 {
     int n = 0;
@@ -188,7 +189,8 @@ static void make_calls(struct sets *s, int32_t id)
 
 static int too_complex(struct err *e)
 {
-    return err_set(e, E_INVALID, "the grammar is too complex: it takes more than %d states, or too long to compile",
+    return err_set(e, E_INVALID,
+                   "the grammar is too complex: it takes more than %d states, or too long to compile",
                    FSM_STATES);
 }
 
@@ -282,15 +284,17 @@ static void pair_edges(struct product *p, int32_t id, const struct fsm_edge *ex,
         int to = ey && ey->hi < ex->hi ? ey->hi : ex->hi;
         if (ey && ey->hi < at) continue;
         if (from > at && op == FSM_AND_NOT)
-            join_edge(p->out, id, (struct fsm_edge){ (uint8_t)at, (uint8_t)(from - 1), pair_state(p, ex->to, -1, op) });
+            join_edge(p->out, id,
+                      (struct fsm_edge){ (uint8_t)at, (uint8_t)(from - 1), pair_state(p, ex->to, -1, op) });
         if (ey && from <= to)
-            join_edge(p->out, id, (struct fsm_edge){ (uint8_t)from, (uint8_t)to, pair_state(p, ex->to, ey->to, op) });
+            join_edge(p->out, id,
+                      (struct fsm_edge){ (uint8_t)from, (uint8_t)to, pair_state(p, ex->to, ey->to, op) });
         at = ey && from <= to ? to + 1 : from;
     }
 }
 
-int fsm_product(struct fsm *out, const struct fsm *x, const struct fsm *y, enum fsm_op op, struct fsm_env *env,
-                struct err *e)
+int fsm_product(struct fsm *out, const struct fsm *x, const struct fsm *y, enum fsm_op op,
+                struct fsm_env *env, struct err *e)
 {
     struct product p = { .x = x, .y = y, .out = out };
     int rc = OK;
@@ -300,7 +304,8 @@ int fsm_product(struct fsm *out, const struct fsm *x, const struct fsm *y, enum 
     for (int32_t id = 0; id < out->n_states && rc == OK; id++) {
         int32_t sx = p.pair[id][0], sy = p.pair[id][1];
         out->states[id].edge = out->n_edges;
-        for (int i = 0; i < x->states[sx].n_edges; i++) pair_edges(&p, id, &x->edges[x->states[sx].edge + i], sy, op);
+        for (int i = 0; i < x->states[sx].n_edges; i++)
+            pair_edges(&p, id, &x->edges[x->states[sx].edge + i], sy, op);
         env->work -= 4 + x->states[sx].n_edges * (sy >= 0 ? 1 + y->states[sy].n_edges : 1);
         if (env->work <= 0 || out->n_states > FSM_STATES) rc = too_complex(e);
     }

@@ -55,11 +55,11 @@ void fsm_release(struct fsm *f);                         /* a zeroed one is fine
 
 /* What both accept, or what only x does. Neither has calls. */
 enum fsm_op { FSM_AND, FSM_AND_NOT };
-int  fsm_product(struct fsm *out, const struct fsm *x, const struct fsm *y, enum fsm_op op, struct fsm_env *env,
-                 struct err *e);
+int fsm_product(struct fsm *out, const struct fsm *x, const struct fsm *y, enum fsm_op op,
+                struct fsm_env *env, struct err *e);
 /* Leaves out what leads nowhere; false: nothing is accepted. */
 bool fsm_trim(struct fsm *f);
-int  fsm_longest(const struct fsm *f);                   /* bytes of what it accepts; -1: no end. Of a trimmed one. */
+int fsm_longest(const struct fsm *f); /* bytes of what it accepts; -1: no end. Of a trimmed one. */
 bool fsm_accepts(const struct fsm *f, struct str text);
 int32_t fsm_step(const struct fsm *f, int32_t state, uint8_t byte);      /* -1: no way */
 

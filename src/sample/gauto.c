@@ -117,8 +117,9 @@ static int left_recursion(struct maker *m, int rule, int by)
     const struct grule *r = &m->g->rules[rule], *via = &m->g->rules[by];
 
     if (rule == by)
-        return err_set(m->e, E_INVALID, "line %d, column %d: the rule '%.*s' begins with itself (left recursion)",
-                       r->line, r->column, STR_ARG(str_take(r->name, 80)));
+        return err_set(m->e, E_INVALID,
+                       "line %d, column %d: the rule '%.*s' begins with itself (left recursion)", r->line,
+                       r->column, STR_ARG(str_take(r->name, 80)));
     return err_set(m->e, E_INVALID,
                    "line %d, column %d: the rule '%.*s' begins with itself, by way of '%.*s' (left recursion)",
                    r->line, r->column, STR_ARG(str_take(r->name, 80)), STR_ARG(str_take(via->name, 80)));
@@ -189,7 +190,8 @@ static int counted_rule(void *arg, const struct gnode *rep)
     int rule;
 
     if (map_get(&m->counted, str_of((const char *)&rep, sizeof rep), &known)) return (int)known;
-    rule = new_rule(m, (struct todo){ .body = rep->kids[0], .counted = true, .min = rep->min, .max = rep->max });
+    rule = new_rule(
+        m, (struct todo){ .body = rep->kids[0], .counted = true, .min = rep->min, .max = rep->max });
     if (m->nullable[rule]) m->rules[rule].min = 0;
     key = arena_alloc(&m->arena, sizeof rep);
     memcpy(key, &rep, sizeof rep);
@@ -219,9 +221,13 @@ static void append(struct maker *m, int rule, const struct fsm *f)
     for (int i = 0; i < f->n_states; i++) {
         const struct fsm_state *s = &f->states[i];
         if (i && counted && s->final) continue;
-        a->states[id[i]] = (struct gauto_state){ .edge = a->n_edges, .n_edges = s->n_edges, .call = a->n_calls,
-                                                 .n_calls = s->n_calls, .rule = rule,
-                                                 .final = i > 0 && s->final, .least = GAUTO_FAR };
+        a->states[id[i]] = (struct gauto_state){ .edge = a->n_edges,
+                                                 .n_edges = s->n_edges,
+                                                 .call = a->n_calls,
+                                                 .n_calls = s->n_calls,
+                                                 .rule = rule,
+                                                 .final = i > 0 && s->final,
+                                                 .least = GAUTO_FAR };
         for (int k = 0; k < s->n_edges; k++) {
             struct fsm_edge x = f->edges[s->edge + k];
             x.to = id[x.to];
@@ -270,8 +276,9 @@ static int make_rule(struct maker *m, int rule)
     else append(m, rule, &f);
     fsm_release(&f);
     if (m->full || m->out->n_states > STATES || m->out->n_edges > EDGES)
-        return err_set(m->e, E_INVALID, "the grammar is too large: it takes more than %d states or %d repetitions",
-                       STATES, COUNTED);
+        return err_set(m->e, E_INVALID,
+                       "the grammar is too large: it takes more than %d states or %d repetitions", STATES,
+                       COUNTED);
     return OK;
 }
 
@@ -435,7 +442,8 @@ static int make(struct maker *m)
     find_follow(a);
     find_classes(a);
     if (a->rules[a->root].least >= GAUTO_FAR && !a->rules[a->root].nullable)
-        return err_set(m->e, E_INVALID, "nothing matches: every way through the rule '%.*s' is endless or closed",
+        return err_set(m->e, E_INVALID,
+                       "nothing matches: every way through the rule '%.*s' is endless or closed",
                        STR_ARG(str_take(a->rules[a->root].name, 80)));
     return OK;
 }
@@ -449,8 +457,8 @@ int gauto_make(struct gauto *out, const struct grules *g, struct err *e)
 
     *out = (struct gauto){ 0 };
     if (g->full || g->n > RULES)
-        return err_set(e, E_INVALID, "the grammar is too large: it has more than %d parts or %d rules", GRULES_NODES,
-                       RULES);
+        return err_set(e, E_INVALID, "the grammar is too large: it has more than %d parts or %d rules",
+                       GRULES_NODES, RULES);
     m.rules = mem_array(n, sizeof *m.rules);
     m.nullable = mem_array(n, sizeof *m.nullable);
     m.inlined = mem_array(n, sizeof *m.inlined);

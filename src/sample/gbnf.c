@@ -107,7 +107,8 @@ static int32_t parse_hex(struct gbnf *p, int n)
         v = v * 16 + (isdigit(c) ? c - '0' : tolower(c) - 'a' + 10);
         p->at++;
     }
-    if (v > CP_LAST || (v >= 0xd800 && v <= 0xdfff)) fail_at(p, from, "%llX is not a character", (long long)v);
+    if (v > CP_LAST || (v >= 0xd800 && v <= 0xdfff))
+        fail_at(p, from, "%llX is not a character", (long long)v);
     return (int32_t)v;
 }
 
@@ -127,7 +128,8 @@ static int32_t parse_escape(struct gbnf *p)
     default: break;
     }
     if (c < 0 || c > '~' || c <= ' ' || isalnum(c))
-        fail_at(p, from, "an escape that is not known: after a backslash comes one of n r t x u U, or a sign");
+        fail_at(p, from,
+                "an escape that is not known: after a backslash comes one of n r t x u U, or a sign");
     return c;
 }
 
@@ -303,10 +305,12 @@ static struct gnode *parse_sequence(struct gbnf *p, bool nested)
             else if (eat(p, '?')) x = gnode_rep(p->g, x, 0, 1);
             else if (eat(p, '{')) x = parse_braces(p, x);
             else break;
-            if (++n_times > REPEATED) fail_at(p, p->at, "more than %d signs of repetition in a row", REPEATED);
+            if (++n_times > REPEATED)
+                fail_at(p, p->at, "more than %d signs of repetition in a row", REPEATED);
         }
         gnode_add(p->g, seq, x);
-        if (p->g->full) fail_at(p, p->at, "the grammar is too large: it has more than %d parts", GRULES_NODES);
+        if (p->g->full)
+            fail_at(p, p->at, "the grammar is too large: it has more than %d parts", GRULES_NODES);
     }
     return seq->n_kids == 1 ? seq->kids[0] : seq;
 }
@@ -348,7 +352,8 @@ static void parse_rule(struct gbnf *p)
     }
     skip_space(p, false);
     if (!str_starts(str_skip(p->text, p->at), STR("::="))) {
-        fail_at(p, p->at, "expected ::= behind '%.*s', but there is %s", STR_ARG(str_take(name, 60)), here(p, what));
+        fail_at(p, p->at, "expected ::= behind '%.*s', but there is %s", STR_ARG(str_take(name, 60)),
+                here(p, what));
         return;
     }
     p->at += 3;
@@ -374,8 +379,8 @@ static void check_names(struct gbnf *p)
     for (int i = 0; i < p->g->n && p->rc == OK; i++) {
         const struct grule *r = &p->g->rules[i];
         if (!r->body)
-            p->rc = err_set(p->e, E_INVALID, "line %d, column %d: there is no rule '%.*s'", r->line, r->column,
-                            STR_ARG(str_take(r->name, 60)));
+            p->rc = err_set(p->e, E_INVALID, "line %d, column %d: there is no rule '%.*s'", r->line,
+                            r->column, STR_ARG(str_take(r->name, 60)));
     }
     if (p->rc != OK) return;
     if (map_get(&p->g->names, STR("root"), &root)) p->g->root = (int)root;

@@ -3,9 +3,9 @@
  *     root  ::= "yes" | "no" [.!]{0,3}          # comments
  *     text  ::= [^"\\\x00-\x1f]* ("a" | "b")+ .
  *
- * Rules, literals, classes of characters (ranges, ^, \n \t \r \xHH \uHHHH \UHHHHHHHH), groups, |, * + ? {m,n},
- * a dot for any character, and <name> or <[id]> for a token of the vocabulary. Every error names line and
- * column. */
+ * Rules, literals, classes of characters (ranges, ^, \n \t \r \xHH \uHHHH \UHHHHHHHH), groups, |, * + ?
+ * {m,n}, a dot for any character, and <name> or <[id]> for a token of the vocabulary. Every error names
+ * line and column. */
 #ifndef TERN_SAMPLE_GBNF_H
 #define TERN_SAMPLE_GBNF_H
 

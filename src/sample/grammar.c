@@ -31,7 +31,8 @@ static int load_json(json_t **out, struct str text, struct err *e)
                        SCHEMA_PARTS);
     *out = json_loadb(text.p, text.n, JSON_DECODE_ANY, &je);
     if (*out) return OK;
-    return err_set(e, E_INVALID, "the schema is not JSON: line %d, column %d: %s", je.line, je.column, je.text);
+    return err_set(e, E_INVALID, "the schema is not JSON: line %d, column %d: %s", je.line, je.column,
+                   je.text);
 }
 
 static int add_schema(struct grules *g, struct str text, int *rule, struct err *e)
@@ -116,7 +117,8 @@ static struct gnode *text_node(struct grules *g, struct str text, const struct t
     return seq;
 }
 
-static struct gnode *form_text(struct grules *g, const json_t *form, const char *key, const struct tokenizer *tok)
+static struct gnode *form_text(struct grules *g, const json_t *form, const char *key,
+                               const struct tokenizer *tok)
 {
     const json_t *v = json_object_get(form, key);
 
@@ -133,8 +135,10 @@ static int add_call(struct grules *g, const json_t *tool, const json_t *form, co
     if (schema) rc = schema_add(g, schema, &rule, e);
     else rule = schema_any_object(g);
     if (rc != OK) return err_wrap(e, "tool '%.*s'", STR_ARG(str_take(text, 60)));
-    gnode_add(g, alt, GSEQ(g, form_text(g, form, "before", tok), gnode_lit(g, text), form_text(g, form, "between", tok),
-                           gnode_ref(g, rule), form_text(g, form, "after", tok)));
+    gnode_add(g, alt,
+              GSEQ(g, form_text(g, form, "before", tok), gnode_lit(g, text),
+                   form_text(g, form, "between", tok), gnode_ref(g, rule),
+                   form_text(g, form, "after", tok)));
     return OK;
 }
 
@@ -169,7 +173,8 @@ static void put_text(struct jsonw *w, const char *key, const char *text)
     jsonw_key(w, key), jsonw_str(w, str_c(text ? text : ""));
 }
 
-void grammar_put_calls(struct buf *out, const struct grammar_tool *tools, int n, const struct grammar_calls *form)
+void grammar_put_calls(struct buf *out, const struct grammar_tool *tools, int n,
+                       const struct grammar_calls *form)
 {
     struct jsonw w = { .out = out };
 
@@ -199,7 +204,8 @@ void grammar_put_calls(struct buf *out, const struct grammar_tool *tools, int n,
 
 /* ---- compiling ---- */
 
-static int add_rules(struct grules *g, const struct grammar_spec *spec, const struct tokenizer *tok, struct err *e)
+static int add_rules(struct grules *g, const struct grammar_spec *spec, const struct tokenizer *tok,
+                     struct err *e)
 {
     switch (spec->kind) {
     case GRAMMAR_GBNF: return gbnf_parse(g, spec->text, find_token, (void *)tok, e);
@@ -212,7 +218,8 @@ static int add_rules(struct grules *g, const struct grammar_spec *spec, const st
     return err_set(e, E_INTERNAL, "a grammar of no kind");
 }
 
-int grammar_compile(struct grammar **out, const struct grammar_spec *spec, const struct tokenizer *tok, struct err *e)
+int grammar_compile(struct grammar **out, const struct grammar_spec *spec, const struct tokenizer *tok,
+                    struct err *e)
 {
     struct grammar *g = mem_new(struct grammar);
     struct grules rules;

@@ -39,13 +39,14 @@ struct grammar_tool {
     struct str parameters;       /* a JSON schema; empty: any object */
 };
 
-/* How a family of models writes calls: open CALL sep CALL … close, with CALL = before NAME between ARGUMENTS after.
- * Names of special tokens in these texts stand for the tokens themselves. */
+/* How a family of models writes calls: open CALL sep CALL … close, with CALL = before NAME between
+ * ARGUMENTS after. Names of special tokens in these texts stand for the tokens themselves. */
 struct grammar_calls {
     const char *open, *before, *between, *after, *sep, *close;   /* NULL: "" */
     int min, max;                /* calls; max 0: any number */
 };
 
 /* Writes the text of a spec of kind GRAMMAR_CALLS: one of these tools must be called. */
-void grammar_put_calls(struct buf *out, const struct grammar_tool *tools, int n, const struct grammar_calls *form);
+void grammar_put_calls(struct buf *out, const struct grammar_tool *tools, int n,
+                       const struct grammar_calls *form);
 #endif

@@ -87,7 +87,8 @@ int32_t frame_id(struct guide *m, int32_t state, int32_t count, int32_t parent)
     int64_t least;
 
     if (m->frame_ids.p)
-        for (size_t at = table_first(&m->frame_ids, h); m->frame_ids.p[at]; at = table_next(&m->frame_ids, at)) {
+        for (size_t at = table_first(&m->frame_ids, h); m->frame_ids.p[at];
+             at = table_next(&m->frame_ids, at)) {
             const struct frame *f = &m->frames[m->frame_ids.p[at] - 1];
             if (f->state == state && f->count == count && f->parent == parent) return m->frame_ids.p[at] - 1;
         }
@@ -95,7 +96,8 @@ int32_t frame_id(struct guide *m, int32_t state, int32_t count, int32_t parent)
     if (table_is_tight(&m->frame_ids)) {
         table_grow(&m->frame_ids);
         for (int i = 2; i < m->n_frames; i++)
-            table_put(&m->frame_ids, frame_hash(m->frames[i].state, m->frames[i].count, m->frames[i].parent), i);
+            table_put(&m->frame_ids,
+                      frame_hash(m->frames[i].state, m->frames[i].count, m->frames[i].parent), i);
     }
     least = (int64_t)own_least(m->a, state, count) + m->frames[parent].least;
     m->frames[m->n_frames] = (struct frame){ state, count, parent, least < GAUTO_FAR ? (int)least : GAUTO_FAR,
@@ -140,10 +142,15 @@ static int32_t conf_new(struct guide *m, const int32_t *items, int n, bool ends,
         m->items = mem_grow(m->items, (size_t)m->cap_items * sizeof *m->items);
     }
     if (n) memcpy(m->items + m->n_items, items, (size_t)n * sizeof *items);
-    m->confs[id] = (struct conf){ .item = (uint32_t)m->n_items, .n = n, .ends = ends, .pops = pops, .slot = -1,
+    m->confs[id] = (struct conf){ .item = (uint32_t)m->n_items,
+                                  .n = n,
+                                  .ends = ends,
+                                  .pops = pops,
+                                  .slot = -1,
                                   .least = conf_least(m, items, n, ends) };
     m->n_items += n;
-    for (int i = 0; i < nc; i++) m->next[(size_t)id * (size_t)nc + (size_t)i] = id == CONF_DEAD ? CONF_DEAD : UNKNOWN;
+    for (int i = 0; i < nc; i++)
+        m->next[(size_t)id * (size_t)nc + (size_t)i] = id == CONF_DEAD ? CONF_DEAD : UNKNOWN;
     m->n_confs++;
     return id;
 }
@@ -228,7 +235,8 @@ static bool is_final(const struct gauto *a, const struct gauto_rule *r, int32_t 
 }
 
 /* Where a callee goes on: nothing is kept of a caller that has nothing more to do. */
-static int32_t return_frame(struct guide *m, const struct gauto_rule *r, int32_t to, int32_t count, int32_t parent)
+static int32_t return_frame(struct guide *m, const struct gauto_rule *r, int32_t to, int32_t count,
+                            int32_t parent)
 {
     const struct gauto_state *s = &m->a->states[to];
     bool more = is_open(r, to, count) && (s->n_edges || s->n_calls);
@@ -322,7 +330,8 @@ static void mark_live(const struct guide *m, bool *live)
     for (const struct match *x = m->matches; x; x = x->next) {
         const struct conf *c = &m->confs[x->at];
         for (int i = 0; i < c->n; i++)
-            for (int32_t f = m->items[c->item + (uint32_t)i]; f > FRAME_LOCAL && !live[f]; f = m->frames[f].parent)
+            for (int32_t f = m->items[c->item + (uint32_t)i]; f > FRAME_LOCAL && !live[f];
+                 f = m->frames[f].parent)
                 live[f] = true;
     }
 }

@@ -1,9 +1,10 @@
-/* guide.h - a compiled grammar at work over one vocabulary: where texts stand in it, and which tokens may come.
+/* guide.h - a compiled grammar at work over one vocabulary: where texts stand in it, and which tokens may
+ * come.
  *
  * Where a text stands is a set of stacks. Stacks and sets of them are kept once each and get a number, with
- * what every byte leads to, so that a byte is a look into a table. Which tokens may come is worked out by the
- * top of a stack alone, once, for all texts that ever have it on top; tokens that write beyond the end of its
- * rule are kept by what they write there, and checked against the stack below.
+ * what every byte leads to, so that a byte is a look into a table. Which tokens may come is worked out by
+ * the top of a stack alone, once, for all texts that ever have it on top; tokens that write beyond the end
+ * of its rule are kept by what they write there, and checked against the stack below.
  *
  * All of it is one thread's. It grows when something is met for the first time, up to a bound; then what no
  * text stands on is forgotten. */
@@ -38,7 +39,8 @@ const uint64_t *match_closing(struct match *x, int left);
 bool match_may_end(const struct match *x);
 bool match_is_over(const struct match *x);               /* it may end, and nothing else may come */
 int  match_least(const struct match *x);                 /* bytes until it may end */
-int  match_least_after(struct match *x, int32_t id);     /* the same behind a token; GAUTO_FAR: that may not come */
+int match_least_after(struct match *x,
+                      int32_t id); /* the same behind a token; GAUTO_FAR: that may not come */
 /* The token was written; false: it may not be, nothing moved. */
 bool match_accept(struct match *x, int32_t id);
 bool match_write(struct match *x, struct str bytes);     /* the same with text */

@@ -46,7 +46,8 @@ void lex_trie_build(struct lex_trie *out, const struct lex_word *words, int n)
         while (depth > same) out->nodes[path[depth--]].skip = (uint32_t)out->n_nodes;
         while (depth < words[i].n) {
             path[depth + 1] = (uint32_t)out->n_nodes;
-            out->nodes[out->n_nodes++] = (struct lex_node){ .byte = words[i].p[depth], .depth = (uint8_t)(depth + 1) };
+            out->nodes[out->n_nodes++] = (struct lex_node){ .byte = words[i].p[depth],
+                                                            .depth = (uint8_t)(depth + 1) };
             depth++;
         }
         if (out->nodes[path[depth]].n_toks++ == 0) out->nodes[path[depth]].tok = (uint32_t)i;
@@ -116,7 +117,8 @@ static struct lexicon *lexicon_new(int n_ids, struct err *e)
     return NULL;
 }
 
-int lexicon_from(struct lexicon **out, const struct str *words, const bool *is_special, int n_ids, struct err *e)
+int lexicon_from(struct lexicon **out, const struct str *words, const bool *is_special, int n_ids,
+                 struct err *e)
 {
     struct lexicon *l = lexicon_new(n_ids, e);
     struct buf all = { 0 };

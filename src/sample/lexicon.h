@@ -43,7 +43,8 @@ struct lexicon {
 int  lexicon_open(struct lexicon **out, const struct tokenizer *t, int n_ids, const int32_t *ends, int n_ends,
                   struct err *e);
 /* From what each id writes; special ones are empty here and named by is_special (may be NULL). */
-int  lexicon_from(struct lexicon **out, const struct str *words, const bool *is_special, int n_ids, struct err *e);
+int lexicon_from(struct lexicon **out, const struct str *words, const bool *is_special, int n_ids,
+                 struct err *e);
 void lexicon_close(struct lexicon *l);                   /* NULL is fine */
 static inline struct str lexicon_word(const struct lexicon *l, int32_t id)
 {

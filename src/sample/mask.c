@@ -15,7 +15,8 @@ static inline void set_toks(uint64_t *bits, const struct lex_trie *t, const stru
 }
 
 /* All words of t that the set of stacks `from` can go along with, and after which `most` bytes are enough. */
-static void walk(struct guide *m, const struct lex_trie *t, int32_t from, int most, bool strip, uint64_t *bits)
+static void walk(struct guide *m, const struct lex_trie *t, int32_t from, int most, bool strip,
+                 uint64_t *bits)
 {
     int32_t at[LEXICON_DEPTH + 1];
 
@@ -59,9 +60,10 @@ static void add_beyond(struct beyond *b, const struct lexicon *lex, int32_t id, 
 
 static bool follows(const uint64_t follow[4], uint8_t byte) { return follow[byte / 64] >> (byte % 64) & 1; }
 
-/* As walk, with nothing known below the top: where its rule may be over inside a word, the rest of the word is
- * noted. */
-static void walk_top(struct guide *m, int32_t from, const uint64_t follow[4], uint64_t *bits, struct beyond *b)
+/* As walk, with nothing known below the top: where its rule may be over inside a word, the rest of the word
+ * is noted. */
+static void walk_top(struct guide *m, int32_t from, const uint64_t follow[4], uint64_t *bits,
+                     struct beyond *b)
 {
     const struct lex_trie *t = &m->lex->trie;
     int32_t at[LEXICON_DEPTH + 1];
@@ -122,7 +124,8 @@ static void lmask_make(struct guide *m, struct lmask *l)
         if (!l->direct && b.n) lex_trie_make(&l->beyond, b.words, b.n);
         mem_free(b.words);
     }
-    m->lmask_bytes += (size_t)m->n_words * sizeof *l->bits + (size_t)l->beyond.n_nodes * sizeof *l->beyond.nodes +
+    m->lmask_bytes += (size_t)m->n_words * sizeof *l->bits +
+                      (size_t)l->beyond.n_nodes * sizeof *l->beyond.nodes +
                       (size_t)l->beyond.n_toks * sizeof *l->beyond.toks;
 }
 
@@ -202,7 +205,8 @@ const uint64_t *match_mask(struct match *x)
     } else {
         m->confs[at].slot = (int32_t)(s - m->slots);
         m->mask_stamp++;
-        for (int i = 0; i < m->confs[at].n; i++) add_top(m, m->items[m->confs[at].item + (uint32_t)i], s->bits);
+        for (int i = 0; i < m->confs[at].n; i++)
+            add_top(m, m->items[m->confs[at].item + (uint32_t)i], s->bits);
     }
     return s->bits;
 }
@@ -242,8 +246,8 @@ typedef int32_t lanes __attribute__((vector_size(16)));
 /* Four at a time: the bits of an infinite float where the mask has none. */
 static inline void apply_four(uint32_t bits, const float *in, float *out)
 {
-    const lanes which = { 1, 2, 4, 8 }, none = { (int32_t)0xff800000, (int32_t)0xff800000, (int32_t)0xff800000,
-                                                 (int32_t)0xff800000 };
+    const lanes which = { 1, 2, 4, 8 }, none = { (int32_t)0xff800000, (int32_t)0xff800000,
+                                                 (int32_t)0xff800000, (int32_t)0xff800000 };
     lanes all = { (int32_t)bits, (int32_t)bits, (int32_t)bits, (int32_t)bits }, x, keep;
 
     memcpy(&x, in, sizeof x);

@@ -101,7 +101,7 @@ static bool add_named(struct pat *p, int c, struct cpset *s)
     default: return false;
     }
     cpset_tidy(&in);
-    if (isupper(c)) {                                    /* what is a word elsewhere may be none here: ASCII only */
+    if (isupper(c)) { /* what is a word elsewhere may be none here: ASCII only */
         cpset_add(&ascii, &p->g->arena, ' ', '~');
         in = cpset_not(&in, &p->g->arena);
         in = cpset_and(&in, &ascii, &p->g->arena);
@@ -222,7 +222,8 @@ static struct gnode *parse_class(struct pat *p)
             break;
         }
         lo = hi = parse_member(p, &s);
-        if (p->rc == OK && lo >= 0 && peek(p) == '-' && p->at + 1 < p->text.n && p->text.p[p->at + 1] != ']') {
+        if (p->rc == OK && lo >= 0 && peek(p) == '-' && p->at + 1 < p->text.n &&
+            p->text.p[p->at + 1] != ']') {
             p->at++;
             hi = parse_member(p, &s);
             if (hi < 0) cpset_add(&s, &p->g->arena, '-', '-'), hi = lo;
@@ -263,7 +264,8 @@ static struct gnode *parse_group(struct pat *p)
 
     if (++p->depth > NESTED) fail_at(p, from, "groups are nested more than %d deep", NESTED);
     if (eat(p, "?=") || eat(p, "?!")) fail_at(p, from, "looking ahead, (?= or (?!, is not supported");
-    else if (eat(p, "?<=") || eat(p, "?<!")) fail_at(p, from, "looking behind, (?<= or (?<!, is not supported");
+    else if (eat(p, "?<=") || eat(p, "?<!"))
+        fail_at(p, from, "looking behind, (?<= or (?<!, is not supported");
     else if (eat(p, "?<") || eat(p, "?P<")) {
         while (peek(p) >= 0 && peek(p) != '>') p->at++;
         if (!eat(p, ">")) fail_at(p, from, "the name of a group is not closed by '>'");
@@ -334,7 +336,8 @@ static bool parse_braces(struct pat *p, int *min, int *max)
         p->at = from;
         return false;
     }
-    if (*max != GNODE_MANY && *max < *min) fail_at(p, from, "{%d,%d}: the larger number comes second", *min, *max);
+    if (*max != GNODE_MANY && *max < *min)
+        fail_at(p, from, "{%d,%d}: the larger number comes second", *min, *max);
     return true;
 }
 

@@ -1,8 +1,9 @@
 /* pattern.h - regular expressions as JSON schemas have them (ECMA 262), turned into trees.
  *
- * Classes, groups, alternatives, repetitions (lazy ones match the same texts), \d \w \s, escapes, and anchors
- * at both ends. What a finite machine cannot do (looking around, references back, word borders) is refused by
- * name. Classes that leave something out (\W, \S, \D, the dot) keep to characters on which all dialects agree. */
+ * Classes, groups, alternatives, repetitions (lazy ones match the same texts), \d \w \s, escapes, and
+ * anchors at both ends. What a finite machine cannot do (looking around, references back, word borders) is
+ * refused by name. Classes that leave something out (\W, \S, \D, the dot) keep to characters on which all
+ * dialects agree. */
 #ifndef TERN_SAMPLE_PATTERN_H
 #define TERN_SAMPLE_PATTERN_H
 

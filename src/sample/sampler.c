@@ -344,7 +344,8 @@ static int ban(struct pick_adjust *a, int n, int max, int32_t id)
     return i < n ? n : n + 1;
 }
 
-int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct pick *p, struct pick_adjust *a, int max)
+int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct pick *p, struct pick_adjust *a,
+                 int max)
 {
     const struct sample_opt *o = &s->opt;
     int n = s->n_seen;
@@ -363,7 +364,9 @@ int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct pick
     }
     for (int i = 0; i < n_bans; i++)
         if (bans[i] < s->n_vocab && (n = ban(a, n, max, bans[i])) < 0) return -1;
-    *p = (struct pick){ .top_k = o->top_k, .temp = o->temp, .top_p = o->top_p, .min_p = o->min_p, .n_adjust = n };
+    *p = (struct pick){
+        .top_k = o->top_k, .temp = o->temp, .top_p = o->top_p, .min_p = o->min_p, .n_adjust = n
+    };
     if (o->temp != 0) p->u = rng_unit(&s->rng);
     return n;
 }

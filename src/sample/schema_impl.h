@@ -7,7 +7,16 @@
 #include "sample/pattern.h"
 #include "sample/schema.h"
 
-enum { T_NULL = 1, T_BOOL = 2, T_OBJECT = 4, T_ARRAY = 8, T_STRING = 16, T_INTEGER = 32, T_NUMBER = 64, T_ALL = 127 };
+enum {
+    T_NULL = 1,
+    T_BOOL = 2,
+    T_OBJECT = 4,
+    T_ARRAY = 8,
+    T_STRING = 16,
+    T_INTEGER = 32,
+    T_NUMBER = 64,
+    T_ALL = 127
+};
 
 #define PARTS_MAX 24
 
@@ -44,11 +53,15 @@ struct schema {
 };
 
 /* "path: sentence", once; returns E_INVALID. */
-int schema_bad(struct schema *x, const char *path, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int schema_bad(struct schema *x, const char *path, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 const char *schema_path(struct schema *x, const char *path, const char *key);    /* path/key, in the arena */
 /* Adds s unless it is true; false: there is no room (x has the error). */
 bool parts_add(struct schema *x, struct parts *p, const json_t *s, const char *path);
 
+/* The body of a rule for what keeps to all parts; of one without references and alternatives. */
+struct gnode *schema_body(struct schema *x, const struct parts *p);
+struct gnode *schema_conjunction(struct schema *x, const struct parts *p);
 /* A value that keeps to all parts: a call of its rule. */
 struct gnode *schema_value(struct schema *x, const struct parts *p);
 struct gnode *schema_space(struct schema *x);            /* none or one */
@@ -69,11 +82,12 @@ struct gnode *schema_object(struct schema *x, const struct parts *p);
 struct gnode *schema_array(struct schema *x, const struct parts *p);
 struct gnode *schema_format(struct schema *x, const char *path, struct str name);    /* NULL: says nothing */
 
-const json_t *schema_resolve(struct schema *x, const struct part *p);    /* of "$ref"; NULL: x has the error */
+const json_t *schema_resolve(struct schema *x, const struct part *p); /* of "$ref"; NULL: x has the error */
 unsigned schema_types(struct schema *x, const struct part *p);           /* of "type"; T_ALL if it has none */
 /* Every value that is made for `a` is refused by b; false: not certain. */
 bool schema_apart(struct schema *x, const json_t *a, const json_t *b, int depth);
 /* Does the value keep to what a part says of type, bounds, lengths and values? */
 bool schema_admits(struct schema *x, const struct part *p, const json_t *v);
-bool schema_admits_own(struct schema *x, const struct part *p, const json_t *v);     /* v is of its enum or const */
+bool schema_admits_own(struct schema *x, const struct part *p,
+                       const json_t *v); /* v is of its enum or const */
 #endif

@@ -179,8 +179,8 @@ static struct gnode *part_below(struct schema *x, const char *s, bool open, int 
     return gnode_add(g, alt, GSEQ(g, digit(x, '0', (char)(s[0] - 1)), digits(x, 0, left - 1)));
 }
 
-static struct gnode *part_between(struct schema *x, const char *lo, bool lo_open, const char *hi, bool hi_open,
-                                  int left, bool first)
+static struct gnode *part_between(struct schema *x, const char *lo, bool lo_open, const char *hi,
+                                  bool hi_open, int left, bool first)
 {
     struct grules *g = x->g;
     char l = *lo ? *lo : '0';
@@ -195,7 +195,8 @@ static struct gnode *part_between(struct schema *x, const char *lo, bool lo_open
     if (l > hi[0]) return gnode_new(g, GN_NEVER);
     gnode_add(g, alt, GSEQ(g, digit(x, l, l), part_above(x, lo, lo_open, left - 1)));
     gnode_add(g, alt, GSEQ(g, digit(x, (char)(l + 1), (char)(hi[0] - 1)), digits(x, 0, left - 1)));
-    return gnode_add(g, alt, GSEQ(g, digit(x, hi[0], hi[0]), part_below(x, hi + 1, hi_open, left - 1, false)));
+    return gnode_add(g, alt,
+                     GSEQ(g, digit(x, hi[0], hi[0]), part_below(x, hi + 1, hi_open, left - 1, false)));
 }
 
 /* Digits behind the point, so that all of them together are told apart. */
@@ -223,7 +224,8 @@ static struct gnode *from_edge(struct schema *x, const struct decimal *lo)
     struct grules *g = x->g;
     struct gnode *alt = gnode_new(g, GN_ALT);
     int room = room_behind(lo);
-    struct gnode *part = lo->part[0] || lo->open ? part_above(x, lo->part, lo->open, room) : digits(x, 1, room);
+    struct gnode *part = lo->part[0] || lo->open ? part_above(x, lo->part, lo->open, room)
+                                                 : digits(x, 1, room);
 
     if (!lo->part[0] && !lo->open) gnode_add(g, alt, gnode_new(g, GN_EMPTY));
     return GSEQ(g, gnode_c(g, lo->whole), gnode_add(g, alt, with_point(x, part)));
@@ -235,7 +237,8 @@ static struct gnode *to_edge(struct schema *x, const struct decimal *hi)
     struct gnode *alt = gnode_new(g, GN_ALT);
 
     if (hi->part[0] || !hi->open) gnode_add(g, alt, gnode_new(g, GN_EMPTY));
-    if (hi->part[0]) gnode_add(g, alt, with_point(x, part_below(x, hi->part, hi->open, room_behind(hi), true)));
+    if (hi->part[0])
+        gnode_add(g, alt, with_point(x, part_below(x, hi->part, hi->open, room_behind(hi), true)));
     return GSEQ(g, gnode_c(g, hi->whole), alt);
 }
 
@@ -249,10 +252,12 @@ static struct gnode *reals(struct schema *x, const struct decimal *lo, const str
 
     if (c > 0) return gnode_new(g, GN_NEVER);
     if (c == 0) {
-        if (!lo->part[0] && !lo->open && (hi->part[0] || !hi->open)) gnode_add(g, alt, gnode_new(g, GN_EMPTY));
-        gnode_add(g, alt, with_point(x, part_between(x, lo->part, lo->open, hi->part, hi->open,
-                                                     room_behind(strlen(lo->part) > strlen(hi->part) ? lo : hi),
-                                                     true)));
+        if (!lo->part[0] && !lo->open && (hi->part[0] || !hi->open))
+            gnode_add(g, alt, gnode_new(g, GN_EMPTY));
+        gnode_add(
+            g, alt,
+            with_point(x, part_between(x, lo->part, lo->open, hi->part, hi->open,
+                                       room_behind(strlen(lo->part) > strlen(hi->part) ? lo : hi), true)));
         return GSEQ(g, gnode_c(g, lo->whole), alt);
     }
     gnode_add(g, alt, from_edge(x, lo));
@@ -290,7 +295,8 @@ static struct gnode *in_range(struct schema *x, const struct range *r, bool inte
     if (!r->has_lo || r->lo < 0) {
         lo = r->has_hi && r->hi < 0 ? decimal_of(-r->hi, r->hi_open) : above;
         if (r->has_lo) hi = decimal_of(-r->lo, r->lo_open);
-        gnode_add(g, alt, GSEQ(g, gnode_c(g, "-"), (integer ? integers : reals)(x, &lo, r->has_lo ? &hi : NULL)));
+        gnode_add(g, alt,
+                  GSEQ(g, gnode_c(g, "-"), (integer ? integers : reals)(x, &lo, r->has_lo ? &hi : NULL)));
     }
     return alt;
 }
@@ -354,7 +360,8 @@ static struct gnode *listed_multiples(struct schema *x, const struct range *r, d
     return alt;
 }
 
-static struct gnode *multiples(struct schema *x, const struct range *r, double m, bool integer, const char *path)
+static struct gnode *multiples(struct schema *x, const struct range *r, double m, bool integer,
+                               const char *path)
 {
     struct gnode *alt;
     struct fsm f = { 0 };
@@ -432,8 +439,10 @@ static struct range range_of(struct schema *x, const struct parts *p)
     for (int i = 0; i < p->n; i++) {
         const struct part *s = &p->p[i];
         const json_t *format = json_object_get(s->s, "format");
-        if (number_at(x, s, "minimum", &v)) raise(&r, v, json_is_true(json_object_get(s->s, "exclusiveMinimum")));
-        if (number_at(x, s, "maximum", &v)) lower(&r, v, json_is_true(json_object_get(s->s, "exclusiveMaximum")));
+        if (number_at(x, s, "minimum", &v))
+            raise(&r, v, json_is_true(json_object_get(s->s, "exclusiveMinimum")));
+        if (number_at(x, s, "maximum", &v))
+            lower(&r, v, json_is_true(json_object_get(s->s, "exclusiveMaximum")));
         if (number_at(x, s, "exclusiveMinimum", &v)) raise(&r, v, true);
         if (number_at(x, s, "exclusiveMaximum", &v)) lower(&r, v, true);
         if (json_is_string(format) && !strcmp(json_string_value(format), "int32"))
@@ -457,7 +466,8 @@ static struct gnode *plain(struct schema *x, bool integer)
         gnode_add(g, alt, GSEQ(g, sign, whole));
         gnode_add(g, alt, gnode_c(g, "0"));
     } else {
-        struct gnode *e = GSEQ(g, gnode_range(g, 'e', 'e'), gnode_rep(g, gnode_c(g, "-"), 0, 1), digits(x, 1, 2));
+        struct gnode *e = GSEQ(g, gnode_range(g, 'e', 'e'), gnode_rep(g, gnode_c(g, "-"), 0, 1),
+                               digits(x, 1, 2));
         gnode_add(g, gnode_add(g, alt, whole), gnode_c(g, "0"));
         alt = GSEQ(g, sign, alt, any_part(x), gnode_rep(g, e, 0, 1));
     }

@@ -57,7 +57,8 @@ static void find_names(struct schema *x, const struct parts *p, struct names *l)
     for (int i = 0; i < p->n; i++) {
         const json_t *req = json_object_get(p->p[i].s, "required"), *v;
         size_t k;
-        if (req && !json_is_array(req) && !json_is_boolean(req)) /* draft 3 has a boolean: of the property itself */
+        if (req && !json_is_array(req) &&
+            !json_is_boolean(req)) /* draft 3 has a boolean: of the property itself */
             schema_bad(x, p->p[i].path, "'required' must be a list of names");
         if (json_is_array(req)) json_array_foreach(req, k, v) {
             if (json_is_string(v)) names_add(x, l, json_string_value(v), true);
@@ -86,7 +87,8 @@ static void find_keys(struct schema *x, const struct parts *p, struct keys *k)
         const json_t *list = json_object_get(p->p[i].s, "patternProperties");
         const char *key;
         json_t *v;
-        if (list && !json_is_object(list)) schema_bad(x, p->p[i].path, "'patternProperties' must be an object");
+        if (list && !json_is_object(list))
+            schema_bad(x, p->p[i].path, "'patternProperties' must be an object");
         if (list) json_object_foreach((json_t *)list, key, v) {
             struct gnode *n;
             struct err e = { 0 };
@@ -186,10 +188,14 @@ static bool all_keys(struct schema *x, const struct parts *p, struct fsm *out, b
         json_t *w;
         if (!v || json_is_true(v)) continue;
         if (!json_is_object(v)) return schema_bad(x, path, "must be an object or true"), false;
-        json_object_foreach((json_t *)v, key, w)
-            if (strcmp(key, "pattern") && strcmp(key, "minLength") && strcmp(key, "maxLength") &&
-                strcmp(key, "format") && strcmp(key, "type") && strcmp(key, "description") && strcmp(key, "title"))
-                return schema_bad(x, path, "the keyword '%.60s' is not supported here", key), false;
+        json_object_foreach(
+            (json_t *)v, key,
+            w) if (strcmp(key, "pattern") && strcmp(key, "minLength") && strcmp(key, "maxLength") &&
+                   strcmp(key, "format") && strcmp(key, "type") && strcmp(key, "description") &&
+                   strcmp(key, "title")) return schema_bad(x, path,
+                                                           "the keyword '%.60s' is not supported here",
+                                                           key),
+            false;
         parts_add(x, &rules, v, path);
     }
     *limited = rules.n > 0 && schema_string_fsm(x, &rules, out);
@@ -205,8 +211,8 @@ static struct gnode *member(struct schema *x, struct gnode *key, const struct pa
     return GSEQ(g, key, gnode_c(g, ":"), schema_space(x), schema_value(x, value));
 }
 
-/* Members with keys for which exactly these patterns match. NULL: there can be none. first: a bound on how the
- * key begins, or NULL. */
+/* Members with keys for which exactly these patterns match. NULL: there can be none. first: a bound on how
+ * the key begins, or NULL. */
 static struct gnode *open_member(struct schema *x, const struct parts *p, const struct keys *k,
                                  const struct names *l, unsigned matched, const struct gnode *first)
 {
@@ -222,7 +228,8 @@ static struct gnode *open_member(struct schema *x, const struct parts *p, const 
         fsm_release(&f);
         return member(x, schema_any_string(x), &value);
     }
-    for (int i = 0; i < k->n; i++) take(x, &f, &k->fsm[i], matched >> i & 1 ? FSM_AND : FSM_AND_NOT, p->p[0].path);
+    for (int i = 0; i < k->n; i++)
+        take(x, &f, &k->fsm[i], matched >> i & 1 ? FSM_AND : FSM_AND_NOT, p->p[0].path);
     if (l->n && names_fsm(x, l, p->p[0].path, &y)) take(x, &f, &y, FSM_AND_NOT, p->p[0].path);
     fsm_release(&y);
     if (first && schema_fsm(x, first, p->p[0].path, &y)) take(x, &f, &y, FSM_AND, p->p[0].path);
@@ -302,13 +309,15 @@ static void add_named(struct schema *x, const struct parts *p, struct object *o)
     }
 }
 
-/* Members that must be there but have no name: so that they are different, each begins with its own letters. */
+/* Members that must be there but have no name: so that they are different, each begins with its own
+ * letters. */
 static void add_distinct(struct schema *x, const struct parts *p, struct object *o)
 {
     int n_named = o->list->n_kids, n = o->min - n_named;
 
     for (int i = 0; i < n_named; i++) o->needed[i] = true;
-    if (n > 26) schema_bad(x, p->p[0].path, "'minProperties' asks for %d more than are named: not supported", n);
+    if (n > 26)
+        schema_bad(x, p->p[0].path, "'minProperties' asks for %d more than are named: not supported", n);
     for (int i = 0; i < n && x->rc == OK; i++) {
         struct cpset letters = { 0 };
         struct gnode *m, *rest = gnode_rep(x->g, gnode_range(x->g, 0, CP_LAST), 0, GNODE_MANY);
@@ -450,7 +459,8 @@ static struct gnode *tuple_from(struct schema *x, const struct parts *p, const s
         return gnode_new(g, i < a->min ? GN_NEVER : GN_EMPTY);
     n = schema_value(x, &item);
     if (i >= a->n_first)
-        return items_node(x, n, a->min > i ? a->min - i : 0, a->max == GNODE_MANY ? a->max : a->max - i, i == 0);
+        return items_node(x, n, a->min > i ? a->min - i : 0, a->max == GNODE_MANY ? a->max : a->max - i,
+                          i == 0);
     n = GSEQ(g, i ? comma(x) : NULL, n, tuple_from(x, p, a, i + 1));
     return gnode_rep(g, n, i < a->min, 1);
 }
@@ -487,7 +497,8 @@ static struct gnode *unique_items(struct schema *x, const struct parts *p, const
     if (a->n_first == 0 && item_parts(x, p, 0, false, &item))
         for (int k = 0; k < item.n && !list; k++) list = json_object_get(item.p[k].s, "enum");
     if (!json_is_array(list)) {
-        schema_bad(x, p->p[0].path, "'uniqueItems' is only supported for items with an 'enum', or for at most one");
+        schema_bad(x, p->p[0].path,
+                   "'uniqueItems' is only supported for items with an 'enum', or for at most one");
         return gnode_new(x->g, GN_NEVER);
     }
     json_array_foreach(list, i, v) {
@@ -499,7 +510,8 @@ static struct gnode *unique_items(struct schema *x, const struct parts *p, const
         if ((n = schema_literal(x, v))) values[count++] = n;
     }
     if (a->min > count) {
-        schema_bad(x, p->p[0].path, "'uniqueItems' with 'minItems' %d is not supported: only %d values are told apart",
+        schema_bad(x, p->p[0].path,
+                   "'uniqueItems' with 'minItems' %d is not supported: only %d values are told apart",
                    a->min, count);
         return gnode_new(x->g, GN_NEVER);
     }

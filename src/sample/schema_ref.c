@@ -1,4 +1,5 @@
-/* schema_ref.c - what schemas say of each other and of values: references, are two of them apart, is a value fit. */
+/* schema_ref.c - what schemas say of each other and of values: references, are two of them apart, is a
+ * value fit. */
 #include "sample/schema_impl.h"
 
 #include <ctype.h>
@@ -14,8 +15,10 @@ static void unescape(const char *s, size_t n, char *out, size_t cap)
 
     for (size_t i = 0; i < n && at + 1 < cap; i++) {
         char hex[3] = { 0 };
-        if (s[i] == '~' && i + 1 < n && (s[i + 1] == '0' || s[i + 1] == '1')) out[at++] = s[++i] == '0' ? '~' : '/';
-        else if (s[i] == '%' && i + 2 < n && isxdigit((unsigned char)s[i + 1]) && isxdigit((unsigned char)s[i + 2])) {
+        if (s[i] == '~' && i + 1 < n && (s[i + 1] == '0' || s[i + 1] == '1'))
+            out[at++] = s[++i] == '0' ? '~' : '/';
+        else if (s[i] == '%' && i + 2 < n && isxdigit((unsigned char)s[i + 1]) &&
+                 isxdigit((unsigned char)s[i + 2])) {
             hex[0] = s[i + 1], hex[1] = s[i + 2];
             out[at++] = (char)strtol(hex, NULL, 16);
             i += 2;
@@ -42,14 +45,17 @@ const json_t *schema_resolve(struct schema *x, const struct part *p)
     const json_t *v = json_object_get(p->s, "$ref"), *id = json_object_get(x->root, "$id"), *target = NULL;
     const char *ref = json_is_string(v) ? json_string_value(v) : NULL;
 
-    if (ref && json_is_string(id) && json_string_length(id) && !strncmp(ref, json_string_value(id), json_string_length(id)))
+    if (ref && json_is_string(id) && json_string_length(id) &&
+        !strncmp(ref, json_string_value(id), json_string_length(id)))
         ref += json_string_length(id);
     if (ref && ref[0] == '#') target = follow_pointer(x->root, ref + 1);
     else if (ref && !ref[0]) target = x->root;
     if (target) return target;
     if (!ref) schema_bad(x, p->path, "'$ref' must be a string");
     else if (ref[0] == '#') schema_bad(x, p->path, "'$ref': there is nothing at '%.100s'", ref);
-    else schema_bad(x, p->path, "'$ref' to '%.100s': only references within the schema (#/…) are supported", ref);
+    else
+        schema_bad(x, p->path, "'$ref' to '%.100s': only references within the schema (#/…) are supported",
+                   ref);
     return NULL;
 }
 
@@ -62,7 +68,8 @@ static unsigned type_of_value(const json_t *v)
     case JSON_ARRAY: return T_ARRAY;
     case JSON_STRING: return T_STRING;
     case JSON_INTEGER: return T_INTEGER | T_NUMBER;
-    case JSON_REAL: return json_real_value(v) == nearbyint(json_real_value(v)) ? T_INTEGER | T_NUMBER : T_NUMBER;
+    case JSON_REAL:
+        return json_real_value(v) == nearbyint(json_real_value(v)) ? T_INTEGER | T_NUMBER : T_NUMBER;
     case JSON_NULL: return T_NULL;
     default: return T_BOOL;
     }
@@ -86,13 +93,16 @@ static bool is_listed(const json_t *list, const json_t *v)
 static bool admits_number(const json_t *s, double v)
 {
     const json_t *min = json_object_get(s, "minimum"), *max = json_object_get(s, "maximum");
-    const json_t *above = json_object_get(s, "exclusiveMinimum"), *below = json_object_get(s, "exclusiveMaximum");
+    const json_t *above = json_object_get(s, "exclusiveMinimum"),
+                 *below = json_object_get(s, "exclusiveMaximum");
     const json_t *of = json_object_get(s, "multipleOf");
     double m = json_number_value(of);
 
-    if (json_is_number(min) && (v < json_number_value(min) || (json_is_true(above) && v <= json_number_value(min))))
+    if (json_is_number(min) &&
+        (v < json_number_value(min) || (json_is_true(above) && v <= json_number_value(min))))
         return false;
-    if (json_is_number(max) && (v > json_number_value(max) || (json_is_true(below) && v >= json_number_value(max))))
+    if (json_is_number(max) &&
+        (v > json_number_value(max) || (json_is_true(below) && v >= json_number_value(max))))
         return false;
     if (json_is_number(above) && v <= json_number_value(above)) return false;
     if (json_is_number(below) && v >= json_number_value(below)) return false;
@@ -115,7 +125,8 @@ static bool admits_string(struct schema *x, const struct part *p, const json_t *
     bool ok;
 
     if (n_chars(v) < (size_t)schema_count(x, p, "minLength", 0)) return false;
-    if (json_object_get(p->s, "maxLength") && n_chars(v) > (size_t)schema_count(x, p, "maxLength", 0)) return false;
+    if (json_object_get(p->s, "maxLength") && n_chars(v) > (size_t)schema_count(x, p, "maxLength", 0))
+        return false;
     if (!json_object_get(p->s, "pattern") && !json_object_get(p->s, "format")) return true;
     if (!schema_string_fsm(x, &one, &f)) return x->rc == OK;
     lit = schema_literal(x, v);
@@ -129,7 +140,8 @@ static bool fits(struct schema *x, const json_t *s, const json_t *v, int depth);
 /* Keys under patterns are not looked into: where there are any, no value is certain. */
 static bool admits_object(struct schema *x, const struct part *p, const json_t *v, int depth)
 {
-    const json_t *props = json_object_get(p->s, "properties"), *more = json_object_get(p->s, "additionalProperties");
+    const json_t *props = json_object_get(p->s, "properties"),
+                 *more = json_object_get(p->s, "additionalProperties");
     const json_t *name;
     size_t i, n = json_object_size(v);
     const char *key;
@@ -137,7 +149,8 @@ static bool admits_object(struct schema *x, const struct part *p, const json_t *
 
     if (json_object_get(p->s, "patternProperties") || json_object_get(p->s, "propertyNames")) return n == 0;
     if (n < (size_t)schema_count(x, p, "minProperties", 0)) return false;
-    if (json_object_get(p->s, "maxProperties") && n > (size_t)schema_count(x, p, "maxProperties", 0)) return false;
+    if (json_object_get(p->s, "maxProperties") && n > (size_t)schema_count(x, p, "maxProperties", 0))
+        return false;
     json_array_foreach(json_object_get(p->s, "required"), i, name)
         if (json_is_string(name) && !json_object_get(v, json_string_value(name))) return false;
     json_object_foreach((json_t *)v, key, item) {
@@ -211,7 +224,8 @@ static bool fits(struct schema *x, const json_t *s, const json_t *v, int depth)
 
     if (depth > 32 || x->rc != OK) return false;
     if (!admits(x, &p, v, depth)) return false;
-    if (json_object_get(s, "$ref") && (!(to = schema_resolve(x, &p)) || !fits(x, to, v, depth + 1))) return false;
+    if (json_object_get(s, "$ref") && (!(to = schema_resolve(x, &p)) || !fits(x, to, v, depth + 1)))
+        return false;
     if (all && n_fit(x, all, v, depth) < json_array_size(all)) return false;
     if (any && n_fit(x, any, v, depth) == 0) return false;
     return !one || n_fit(x, one, v, depth) == 1;
@@ -293,7 +307,8 @@ static bool is_below(const json_t *a, const json_t *b)
     double lo, hi;
     bool x, y;
 
-    if (!bound(a, "maximum", "exclusiveMaximum", &hi, &x) || !bound(b, "minimum", "exclusiveMinimum", &lo, &y))
+    if (!bound(a, "maximum", "exclusiveMaximum", &hi, &x) ||
+        !bound(b, "minimum", "exclusiveMinimum", &lo, &y))
         return false;
     return hi < lo || (!(hi > lo) && (x || y));
 }
@@ -305,7 +320,8 @@ static bool counts_apart(const json_t *a, const json_t *b, const char *least, co
 {
     const json_t *ha = json_object_get(a, most), *hb = json_object_get(b, most);
 
-    if (json_is_number(ha) && json_number_value(ha) < json_number_value(json_object_get(b, least))) return true;
+    if (json_is_number(ha) && json_number_value(ha) < json_number_value(json_object_get(b, least)))
+        return true;
     return json_is_number(hb) && json_number_value(hb) < json_number_value(json_object_get(a, least));
 }
 

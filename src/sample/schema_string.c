@@ -89,7 +89,8 @@ static struct bounds lengths(struct schema *x, const struct parts *p)
     struct bounds b = { 0, GNODE_MANY };
 
     for (int i = 0; i < p->n; i++) {
-        int min = schema_count(x, &p->p[i], "minLength", 0), max = schema_count(x, &p->p[i], "maxLength", GNODE_MANY);
+        int min = schema_count(x, &p->p[i], "minLength", 0),
+            max = schema_count(x, &p->p[i], "maxLength", GNODE_MANY);
         if (min > b.min) b.min = min;
         if (max != GNODE_MANY && (b.max == GNODE_MANY || max < b.max)) b.max = max;
     }
@@ -122,7 +123,8 @@ static struct gnode *so_many(struct schema *x, struct bounds b, const char *path
 {
     if (b.max == GNODE_MANY || b.max > PATTERN_LENGTH) {
         if (b.min > PATTERN_LENGTH)
-            schema_bad(x, path, "'minLength' above %d beside a pattern or format is not supported", PATTERN_LENGTH);
+            schema_bad(x, path, "'minLength' above %d beside a pattern or format is not supported",
+                       PATTERN_LENGTH);
         else if (b.max != GNODE_MANY) b.max = PATTERN_LENGTH;
     }
     return gnode_rep(x->g, any_char(x), b.min, b.max);
@@ -184,7 +186,8 @@ static struct gnode *bounded_string(struct schema *x, struct bounds b)
     rule = grules_new(g);
     g->rules[rule].name = arena_str(&g->arena, str_c(name));
     g->rules[rule].keep = true;
-    g->rules[rule].body = GSEQ(g, gnode_c(g, "\""), gnode_rep(g, schema_chars(x), b.min, b.max), gnode_c(g, "\""));
+    g->rules[rule].body = GSEQ(g, gnode_c(g, "\""), gnode_rep(g, schema_chars(x), b.min, b.max),
+                               gnode_c(g, "\""));
     map_put(&x->strings, g->rules[rule].name, (uint64_t)rule);
     return gnode_ref(g, rule);
 }

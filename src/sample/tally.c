@@ -1,7 +1,9 @@
-/* tally.c - tokens inside a counted repetition of characters: by how many rounds each takes, looked up once.
+/* tally.c - tokens inside a counted repetition of characters: by how many rounds each takes, looked up
+ * once.
  *
- * A string of 50 to 500 characters has another mask at every length near its bounds. They differ only in tokens
- * that are too long, or close too early: so the vocabulary is walked once for a state, whatever the count. */
+ * A string of 50 to 500 characters has another mask at every length near its bounds. They differ only in
+ * tokens that are too long, or close too early: so the vocabulary is walked once for a state, whatever the
+ * count. */
 #include "sample/guide_impl.h"
 
 #include "base/mem.h"
