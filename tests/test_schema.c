@@ -116,6 +116,10 @@ static void closed_things_are_closed(void **state)
                 LIST("[1]", "[1,2]", "[1, 2]"), LIST("[]", "[2]", "[1,2,3]", "[1,2,2]"));
     check_texts("{\"type\":\"array\",\"items\":{\"enum\":[1,2,3]},\"uniqueItems\":true,\"minItems\":2}",
                 LIST("[1,2]", "[3,1,2]"), LIST("[1]", "[1,1]", "[1,2,1]", "[1,2,3,1]"));
+    check_texts("{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":3},\"uniqueItems\":true,\"maxItems\":3}",
+                LIST("[]", "[\"a\"]", "[\"7x\", \"Ab\",\"zoo\"]"), LIST("[\"a\",\"a\"]", "[\"abcd\"]", "[\"a\",\"b\",\"c\",\"d\"]"));
+    check_texts("{\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":6},\"uniqueItems\":true}",
+                LIST("[]", "[6,1]", "[3,2,1,4,6,5]"), LIST("[1,1]", "[7]", "[1,2,1]"));
     check_texts("{\"allOf\":[{\"properties\":{\"a\":{\"const\":1}},\"additionalProperties\":false},"
                 "{\"properties\":{\"b\":{\"const\":2}}}]}", LIST("{}", "{\"a\":1}"), LIST("{\"b\":2}", "{\"a\":1,\"b\":2}"));
     check_texts("{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
@@ -139,7 +143,7 @@ static void what_cannot_be_kept_is_refused_with_its_place(void **state)
     REFUSED("{\"type\":\"string\",\"pattern\":\"(?=a)\"}", "looking ahead");
     REFUSED("{\"type\":\"string\",\"pattern\":\"(a)\\\\1\"}", "reference back");
     REFUSED("{\"type\":\"string\",\"pattern\":\"a(\"}", "'pattern': column 2");
-    REFUSED("{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"uniqueItems\":true}", "'uniqueItems'");
+    REFUSED("{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"uniqueItems\":true}", "'uniqueItems'");
     REFUSED("{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", "#/oneOf: the schemas 0 and 1");
     REFUSED("{\"$ref\":\"#/nowhere\"}", "there is nothing at '#/nowhere'");
     REFUSED("{\"$ref\":\"http://x/y\"}", "only references within the schema");

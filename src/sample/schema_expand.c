@@ -65,7 +65,7 @@ static const json_t *list_at(struct schema *x, const struct part *p, const char 
 }
 
 /* Is there nothing in it but a reference? */
-static bool is_only_ref(const json_t *s)
+bool schema_is_only_ref(const json_t *s)
 {
     const char *key;
     json_t *v;
@@ -242,7 +242,7 @@ static void expand(struct schema *x, struct pending q, struct parts acc, struct 
             expand_choice(x, &q, &p, one, &acc, alt);
             return;
         }
-        if (q.n == 0 && acc.n == 0 && is_only_ref(p.s) && (target = schema_resolve(x, &p))) {
+        if (q.n == 0 && acc.n == 0 && schema_is_only_ref(p.s) && (target = schema_resolve(x, &p))) {
             struct parts alone = { .n = 0 };
             parts_add(x, &alone, target, json_string_value(json_object_get(p.s, "$ref")));
             gnode_add(x->g, alt, schema_value(x, &alone));

@@ -83,6 +83,9 @@ struct gnode *schema_array(struct schema *x, const struct parts *p);
 struct gnode *schema_format(struct schema *x, const char *path, struct str name);    /* NULL: says nothing */
 
 const json_t *schema_resolve(struct schema *x, const struct part *p); /* of "$ref"; NULL: x has the error */
+const json_t *schema_see_through(struct schema *x,
+                                 const json_t *s); /* what it stands for, if it is only a "$ref" */
+bool schema_is_only_ref(const json_t *s);                 /* there is nothing in it but a "$ref" */
 unsigned schema_types(struct schema *x, const struct part *p);           /* of "type"; T_ALL if it has none */
 /* Every value that is made for `a` is refused by b; false: not certain. */
 bool schema_apart(struct schema *x, const json_t *a, const json_t *b, int depth);

@@ -233,9 +233,9 @@ static bool fits(struct schema *x, const json_t *s, const json_t *v, int depth)
 
 /* ---- two schemas ---- */
 
-static const json_t *see_through(struct schema *x, const json_t *s)
+const json_t *schema_see_through(struct schema *x, const json_t *s)
 {
-    for (int i = 0; i < 16 && json_object_get(s, "$ref"); i++) {
+    for (int i = 0; i < 16 && schema_is_only_ref(s); i++) {
         struct part p = { s, "#" };
         const json_t *to = schema_resolve(x, &p);
         if (!to) return s;
@@ -383,8 +383,8 @@ bool schema_apart(struct schema *x, const json_t *a, const json_t *b, int depth)
     json_t *v;
 
     if (depth > 8 || x->rc != OK) return false;
-    a = see_through(x, a);
-    b = see_through(x, b);
+    a = schema_see_through(x, a);
+    b = schema_see_through(x, b);
     if (json_is_false(a) || json_is_false(b)) return true;
     if (!json_is_object(a) || !json_is_object(b) || a == b) return false;
     if (values_apart(x, a, b) || values_apart(x, b, a)) return true;
