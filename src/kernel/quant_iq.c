@@ -2,6 +2,7 @@
 #include "kernel/quant_impl.h"
 
 #include "kernel/iq_grid.h"
+#include "kernel/quant_pack.h"
 
 static uint32_t load32(const void *p)
 {
@@ -144,9 +145,11 @@ QUANT_DECODER(iq4_xs)
 static void levels_pack(uint8_t *qs, const float *x, float id)
 {
     int q[QK];
+    uint8_t small[QK];
     quant_round_levels(x, id, q);
-    for (int j = 0; j < 16; j++)
-        qs[j] = (uint8_t)(q[j] | q[j + 16] << 4);
+    for (int j = 0; j < QK; j++)
+        small[j] = (uint8_t)q[j];
+    pack_nibbles(qs, small);
 }
 
 QUANT_ENCODER(iq4_nl)
@@ -160,17 +163,16 @@ QUANT_ENCODER(iq4_xs)
 {
     struct block_iq4_xs *b = block;
     float s[8];
+    int sc[8];
     for (int i = 0; i < 8; i++)
         s[i] = quant_fit_levels(x + i * 32);
-    memset(b, 0, sizeof *b);
     b->d = quant_scale(quant_extreme(s, 8) / -32.0f);
     float d = f16_to_f32(b->d), id = quant_inverse(d);
     for (int i = 0; i < 8; i++) {
-        int sc = quant_clamp(quant_round(fmaxf(fminf(s[i] * id, 255.0f), -255.0f)), -32, 31);
-        b->scales_l[i / 2] |= (uint8_t)(((sc + 32) & 15) << (i % 2 * 4));
-        b->scales_h = (uint16_t)(b->scales_h | (sc + 32) >> 4 << 2 * i);
-        levels_pack(b->qs + i * 16, x + i * 32, quant_inverse(d * (float)sc));
+        sc[i] = quant_clamp(quant_round(fmaxf(fminf(s[i] * id, 255.0f), -255.0f)), -32, 31);
+        levels_pack(b->qs + i * 16, x + i * 32, quant_inverse(d * (float)sc[i]));
     }
+    pack_xs_scales(b, sc);
 }
 
 /* Where the n-th digit of byte j of a TQ1_0 block goes, and how many digits it has. The bytes

@@ -1,5 +1,6 @@
 /* quant_k.c - the K formats: super-blocks of 256, whose sub-blocks have small scales of their own. */
 #include "kernel/quant_impl.h"
+#include "kernel/quant_pack.h"
 
 QUANT_DECODER(q2_k)
 {
@@ -85,7 +86,8 @@ static float scales_step(const float *s, int n, float top)
 /* What the sub-blocks of Q2_K, Q4_K and Q5_K come to: whole numbers, and two F16 to multiply by. */
 struct affine_block {
     uint16_t d, dmin;
-    int sc[16], m[16], q[QK_K];
+    int sc[16], m[16];
+    uint8_t q[QK_K];
 };
 
 static void affine_block_fit(struct affine_block *b, const float *x, int sub, int top, int scale_top)
@@ -106,14 +108,17 @@ static void affine_block_fit(struct affine_block *b, const float *x, int sub, in
         b->m[j] = quant_clamp(quant_round(fminf(m[j] * idmin, 255.0f)), 0, scale_top);
         float step = quant_inverse(d * (float)b->sc[j]), min = dmin * (float)b->m[j];
         for (int i = j * sub; i < (j + 1) * sub; i++)
-            b->q[i] = quant_clamp(quant_round(fmaxf(fminf((x[i] + min) * step, 255.0f), -1.0f)), 0, top);
+            b->q[i] =
+                (uint8_t)quant_clamp(quant_round(fmaxf(fminf((x[i] + min) * step, 255.0f), -1.0f)), 0, top);
     }
 }
 
-/* The same for Q3_K and Q6_K: no minimum, q from -top to top - 1, scales of both signs. */
+/* The same for Q3_K and Q6_K: no minimum, numbers from -top to top - 1 (q: moved up by top), scales of
+ * both signs. */
 struct signed_block {
     uint16_t d;
-    int sc[16], q[QK_K];
+    int sc[16];
+    uint8_t q[QK_K];
 };
 
 static void signed_block_fit(struct signed_block *b, const float *x, int top, int scale_top)
@@ -127,17 +132,11 @@ static void signed_block_fit(struct signed_block *b, const float *x, int top, in
         float sc = fmaxf(fminf(s[j] * id, 255.0f), -255.0f);
         b->sc[j] = quant_clamp(quant_round(sc), -scale_top, scale_top - 1);
         float step = quant_inverse(d * (float)b->sc[j]);
-        for (int i = j * 16; i < (j + 1) * 16; i++)
-            b->q[i] = quant_clamp(quant_round(fmaxf(fminf(x[i] * step, 255.0f), -255.0f)), -top, top - 1);
+        for (int i = j * 16; i < (j + 1) * 16; i++) {
+            int q = quant_round(fmaxf(fminf(x[i] * step, 255.0f), -255.0f));
+            b->q[i] = (uint8_t)(quant_clamp(q, -top, top - 1) + top);
+        }
     }
-}
-
-/* Low two bits of 256 numbers, as Q2_K and Q3_K keep them. */
-static void pairs_pack(uint8_t *qs, const int *q)
-{
-    memset(qs, 0, 64);
-    for (int i = 0; i < QK_K; i++)
-        qs[i / 128 * 32 + i % 32] |= (uint8_t)((q[i] & 3) << (i / 32 % 4 * 2));
 }
 
 QUANT_ENCODER(q2_k)
@@ -149,7 +148,7 @@ QUANT_ENCODER(q2_k)
     b->dmin = f.dmin;
     for (int j = 0; j < 16; j++)
         b->scales[j] = (uint8_t)(f.sc[j] | f.m[j] << 4);
-    pairs_pack(b->qs, f.q);
+    pack_pairs(b->qs, f.q);
 }
 
 QUANT_ENCODER(q3_k)
@@ -157,37 +156,10 @@ QUANT_ENCODER(q3_k)
     struct block_q3_k *b = block;
     struct signed_block f;
     signed_block_fit(&f, x, 4, 32);
-    memset(b, 0, sizeof *b);
     b->d = f.d;
-    for (int j = 0; j < 16; j++) {
-        int sc = f.sc[j] + 32;
-        b->scales[j % 8] |= (uint8_t)((sc & 15) << (j / 8 * 4));
-        b->scales[8 + j % 4] |= (uint8_t)(sc >> 4 << (j / 4 * 2));
-    }
-    for (int i = 0; i < QK_K; i++) {
-        f.q[i] += 4;
-        b->hmask[i % 32] |= (uint8_t)(f.q[i] >> 2 << (i / 32));
-    }
-    pairs_pack(b->qs, f.q);
-}
-
-/* Six bits for each of eight scales and minima in twelve bytes; see quant_k4_scale. */
-static void k4_scales_pack(uint8_t *out, const int *sc, const int *m)
-{
-    for (int j = 0; j < 4; j++) {
-        out[j] = (uint8_t)(sc[j] | sc[j + 4] >> 4 << 6);
-        out[j + 4] = (uint8_t)(m[j] | m[j + 4] >> 4 << 6);
-        out[j + 8] = (uint8_t)((sc[j + 4] & 15) | (m[j + 4] & 15) << 4);
-    }
-}
-
-/* Low nibbles of 256 numbers, as Q4_K and Q5_K keep them. */
-static void nibbles_pack(uint8_t *qs, const int *q)
-{
-    for (int i = 0; i < QK_K / 2; i++) {
-        int at = i / 32 * 64 + i % 32;
-        qs[i] = (uint8_t)((q[at] & 15) | (q[at + 32] & 15) << 4);
-    }
+    pack_k3_scales(b->scales, f.sc);
+    pack_tops(b->hmask, f.q, 2);
+    pack_pairs(b->qs, f.q);
 }
 
 QUANT_ENCODER(q4_k)
@@ -197,8 +169,8 @@ QUANT_ENCODER(q4_k)
     affine_block_fit(&f, x, 32, 15, 63);
     b->d = f.d;
     b->dmin = f.dmin;
-    k4_scales_pack(b->scales, f.sc, f.m);
-    nibbles_pack(b->qs, f.q);
+    pack_k4_scales(b->scales, f.sc, f.m);
+    pack_k_nibbles(b->qs, f.q);
 }
 
 QUANT_ENCODER(q5_k)
@@ -208,11 +180,9 @@ QUANT_ENCODER(q5_k)
     affine_block_fit(&f, x, 32, 31, 63);
     b->d = f.d;
     b->dmin = f.dmin;
-    k4_scales_pack(b->scales, f.sc, f.m);
-    nibbles_pack(b->qs, f.q);
-    memset(b->qh, 0, sizeof b->qh);
-    for (int i = 0; i < QK_K; i++)
-        b->qh[i % 32] |= (uint8_t)(f.q[i] >> 4 << (i / 32));
+    pack_k4_scales(b->scales, f.sc, f.m);
+    pack_k_nibbles(b->qs, f.q);
+    pack_tops(b->qh, f.q, 4);
 }
 
 QUANT_ENCODER(q6_k)
@@ -220,15 +190,10 @@ QUANT_ENCODER(q6_k)
     struct block_q6_k *b = block;
     struct signed_block f;
     signed_block_fit(&f, x, 32, 128);
-    memset(b, 0, sizeof *b);
     b->d = f.d;
     for (int j = 0; j < 16; j++)
         b->scales[j] = (int8_t)f.sc[j];
-    for (int i = 0; i < QK_K; i++) {
-        int half = i / 128, q = f.q[i] + 32;
-        b->ql[half * 64 + i % 64] |= (uint8_t)((q & 15) << (i % 128 / 64 * 4));
-        b->qh[half * 32 + i % 32] |= (uint8_t)(q >> 4 << (i / 32 % 4 * 2));
-    }
+    pack_sixes(b->ql, b->qh, f.q);
 }
 
 QUANT_ENCODER(q8_k)

@@ -2,6 +2,7 @@
 #include "kernel/quant_impl.h"
 
 #include "kernel/iq_grid.h"
+#include "kernel/quant_pack.h"
 
 QUANT_DECODER(q4_0)
 {
@@ -23,22 +24,12 @@ QUANT_DECODER(q4_1)
     }
 }
 
-/* The 32 five-bit numbers of a Q5 block, and back. */
+/* The 32 five-bit numbers of a Q5 block. */
 static void fives_unpack(const uint8_t *qh, const uint8_t *qs, int *q)
 {
     for (int j = 0; j < 16; j++) {
         q[j] = (qs[j] & 15) | (qh[j / 8] >> j % 8 & 1) << 4;
         q[j + 16] = qs[j] >> 4 | (qh[2 + j / 8] >> j % 8 & 1) << 4;
-    }
-}
-
-static void fives_pack(uint8_t *qh, uint8_t *qs, const int *q)
-{
-    memset(qh, 0, 4);
-    for (int j = 0; j < 16; j++) {
-        qs[j] = (uint8_t)((q[j] & 15) | (q[j + 16] & 15) << 4);
-        qh[j / 8] |= (uint8_t)(q[j] >> 4 << j % 8);
-        qh[2 + j / 8] |= (uint8_t)(q[j + 16] >> 4 << j % 8);
     }
 }
 
@@ -103,15 +94,15 @@ QUANT_DECODER(mxfp4)
 
 /* Symmetric around `middle`: the extreme element lands on the lowest level, which has no partner
  * above. x is shifted so that cutting off the fraction rounds. */
-static float round_signed(const float *x, int *q, int middle)
+static float round_signed(const float *x, uint8_t *q, int middle)
 {
     float d = quant_extreme(x, QK) / (float)-middle, id = quant_inverse(d);
     for (int j = 0; j < QK; j++)
-        q[j] = quant_clamp((int)(x[j] * id + ((float)middle + 0.5f)), 0, 2 * middle - 1);
+        q[j] = (uint8_t)quant_clamp((int)(x[j] * id + ((float)middle + 0.5f)), 0, 2 * middle - 1);
     return d;
 }
 
-static float round_from_min(const float *x, int *q, int top, float *min_out)
+static float round_from_min(const float *x, uint8_t *q, int top, float *min_out)
 {
     float min = x[0], max = x[0];
     for (int j = 1; j < QK; j++) {
@@ -122,51 +113,45 @@ static float round_from_min(const float *x, int *q, int top, float *min_out)
     float d = isfinite(max - min) ? (max - min) / (float)top : max / (float)top - min / (float)top;
     float id = quant_inverse(d);
     for (int j = 0; j < QK; j++)
-        q[j] = quant_clamp((int)fminf((x[j] - min) * id + 0.5f, 255.0f), 0, top);
+        q[j] = (uint8_t)quant_clamp((int)fminf((x[j] - min) * id + 0.5f, 255.0f), 0, top);
     *min_out = min;
     return d;
-}
-
-static void nibbles_pack(uint8_t *qs, const int *q)
-{
-    for (int j = 0; j < 16; j++)
-        qs[j] = (uint8_t)(q[j] | q[j + 16] << 4);
 }
 
 QUANT_ENCODER(q4_0)
 {
     struct block_q4_0 *b = block;
-    int q[QK];
+    uint8_t q[QK];
     b->d = quant_scale(round_signed(x, q, 8));
-    nibbles_pack(b->qs, q);
+    pack_nibbles(b->qs, q);
 }
 
 QUANT_ENCODER(q4_1)
 {
     struct block_q4_1 *b = block;
-    int q[QK];
+    uint8_t q[QK];
     float min;
     b->d = quant_scale(round_from_min(x, q, 15, &min));
     b->m = quant_scale(min);
-    nibbles_pack(b->qs, q);
+    pack_nibbles(b->qs, q);
 }
 
 QUANT_ENCODER(q5_0)
 {
     struct block_q5_0 *b = block;
-    int q[QK];
+    uint8_t q[QK];
     b->d = quant_scale(round_signed(x, q, 16));
-    fives_pack(b->qh, b->qs, q);
+    pack_fives(b->qh, b->qs, q);
 }
 
 QUANT_ENCODER(q5_1)
 {
     struct block_q5_1 *b = block;
-    int q[QK];
+    uint8_t q[QK];
     float min;
     b->d = quant_scale(round_from_min(x, q, 31, &min));
     b->m = quant_scale(min);
-    fives_pack(b->qh, b->qs, q);
+    pack_fives(b->qh, b->qs, q);
 }
 
 /* Eight bits to both sides of zero; returns the scale. */
@@ -209,17 +194,18 @@ QUANT_ENCODER(mxfp4)
 {
     struct block_mxfp4 *b = block;
     float amax = fabsf(quant_extreme(x, QK));
-    int exp, q[QK];
+    uint8_t q[QK];
+    int exp;
     frexpf(amax, &exp);                                  /* amax = [0.5, 1) 2^exp */
     b->e = (uint8_t)(amax > 0 ? quant_clamp(exp - 1 - 2 + 127, 0, 254) : 0);
     float id = ldexpf(1.0f, -(b->e - 128) / 2), id2 = ldexpf(1.0f, -(b->e - 128) - -(b->e - 128) / 2);
     for (int j = 0; j < QK; j++) {
         static const float between[7] = { 0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10 };
         float mag = fabsf(x[j]) * id * id2;              /* in two steps: 2^128 is no float */
-        q[j] = 0;
+        int level = 0;
         for (int l = 0; l < 7; l++)
-            q[j] += mag > between[l];
-        if (x[j] < 0 && q[j]) q[j] |= 8;
+            level += mag > between[l];
+        q[j] = (uint8_t)(x[j] < 0 && level ? level | 8 : level);
     }
-    nibbles_pack(b->qs, q);
+    pack_nibbles(b->qs, q);
 }
