@@ -108,6 +108,7 @@ static int open_all(struct bench *b, struct err *e)
     b->table_stride = b->max_tokens / KV_BLOCK + 1;
     int n_blocks = b->table_stride + (max_seqs - 1) * ((b->depth + b->n_gen + 32) / KV_BLOCK + 1);
 
+    if ((rc = cmd_model(&b->path, e)) != OK) return rc;
     if ((rc = source_open(&b->src, b->path, e)) != OK) return rc;
     opt.kv_tokens = (uint64_t)n_blocks * KV_BLOCK;
     opt.max_tokens = b->step_tokens > max_seqs ? b->step_tokens : max_seqs;

@@ -203,7 +203,7 @@ int cmd_inspect(int argc, char **argv)
         err_set(&e, E_INVALID, "no model named, and the one that ships is not here");
         return cmd_usage("inspect", &e);
     }
-    if (source_open(&s, path, &e) != OK) return cmd_fail(&e);
+    if (cmd_model(&path, &e) != OK || source_open(&s, path, &e) != OK) return cmd_fail(&e);
     bool runs = hparams_read(&hp, &arena, s, &why) == OK;
     if (json) print_json(s, runs ? &hp : NULL, &why, &out);
     else print_text(s, runs ? &hp : NULL, &why, keys, tensors, &out);

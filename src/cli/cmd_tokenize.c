@@ -218,7 +218,8 @@ static int run(struct job *j, struct err *e)
     if (!j->model) return err_set(e, E_NOTFOUND, "no model: say -m MODEL");
     j->in = j->file ? fopen(j->file, "rb") : stdin;
     if (!j->in) return err_set(e, E_IO, "%s: %s", j->file, strerror(errno));
-    if ((rc = tokenizer_open(&j->t, j->model, e)) == OK) rc = work(j, e);
+    if ((rc = cmd_model(&j->model, e)) == OK) rc = tokenizer_open(&j->t, j->model, e);
+    if (rc == OK) rc = work(j, e);
     if (rc == OK && fflush(stdout) != 0) rc = err_set(e, E_IO, "stdout: %s", strerror(errno));
     if (j->file) fclose(j->in);
     return rc;

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "format/gguf.h"
 #include "format/hfconfig.h"
+#include "format/modelref.h"
 #include "format/safetensors.h"
 
 #include <ctype.h>
@@ -85,10 +86,11 @@ static int open_file(struct source *s, struct err *e)
 int source_open(struct source **out, const char *path, struct err *e)
 {
     struct source *s = mem_new(struct source);
-    int rc;
+    int rc = OK;
 
-    s->path = mem_strdup(path);
-    rc = file_is_dir(path) ? open_folder(s, e) : open_file(s, e);
+    if (modelref_is(str_c(path)) && !file_exists(path)) rc = modelref_resolve(&s->path, str_c(path), e);
+    else s->path = mem_strdup(path);
+    if (rc == OK) rc = file_is_dir(s->path) ? open_folder(s, e) : open_file(s, e);
     if (rc == OK)
         *out = s;
     else

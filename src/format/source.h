@@ -45,6 +45,7 @@ struct value {
 struct source;
 struct gguf;
 
+/* path: also hf: and file: names, see modelref.h. */
 int  source_open(struct source **out, const char *path, struct err *e);
 void source_close(struct source *s);                     /* NULL is fine */
 
