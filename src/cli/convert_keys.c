@@ -1,12 +1,15 @@
 #include "cli/convert_keys.h"
 
+#include "base/arena.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "cli/tohf.h"
 #include "token/tokenizer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
-static void general_keys(struct ggufw *w, const struct source *src, enum dtype type)
+static void general_keys(struct ggufw *w, const struct source *src, int file_type)
 {
     const char *path = source_path(src);
     struct str name = str_c(path);
@@ -18,8 +21,9 @@ static void general_keys(struct ggufw *w, const struct source *src, enum dtype t
             break;
         }
     ggufw_str(w, "general.name", name);
+    if (file_type < 0) return;
     ggufw_u32(w, "general.quantization_version", 2);
-    ggufw_u32(w, "general.file_type", type == DT_F32 ? 0 : type == DT_F16 ? 1 : type == DT_Q8_0 ? 7 : 32);
+    ggufw_u32(w, "general.file_type", (uint32_t)file_type);
 }
 
 /* The settings the makers recommend, where they sample at all. */
@@ -89,14 +93,69 @@ static int tokenizer_keys(struct ggufw *w, const struct source *src, struct err 
     return rc;
 }
 
-int convert_keys(struct ggufw *w, const struct source *src, enum dtype type, struct err *e)
+/* The folder's own words, so that tohf can give them back as they were. Those of a file that is too
+ * large, or no text that GGUF can hold, are left out. */
+static void keep_file(struct ggufw *w, const struct source *src, const char *name, const char *key)
+{
+    char *path = source_file(src, name);
+    struct buf text = { 0 };
+
+    if (path && file_read(&text, path, 64u << 20, NULL) == OK && text.n) ggufw_str(w, key, buf_str(&text));
+    buf_release(&text);
+    mem_free(path);
+}
+
+static void keep_folder(struct ggufw *w, const struct source *src)
+{
+    size_t n = source_n_tensors(src);
+    struct str *names = mem_array(n + 1, sizeof *names), *types = mem_array(n + 1, sizeof *types);
+    struct arena a = { 0 };
+
+    for (size_t i = 0; i < n; i++) {
+        const struct source_tensor *t = source_tensor(src, i);
+        struct buf type = { 0 };
+        buf_puts(&type, dtype_name((int)t->type));
+        for (int d = 0; d < t->n_dims; d++) buf_printf(&type, "%c%lld", d ? ',' : ' ', (long long)t->dims[d]);
+        names[i] = t->name;
+        types[i] = arena_str(&a, buf_str(&type));
+        buf_release(&type);
+    }
+    keep_file(w, src, "config.json", TOHF_CONFIG);
+    keep_file(w, src, "generation_config.json", TOHF_GENERATION);
+    keep_file(w, src, "tokenizer_config.json", TOHF_TOKENIZER_CONFIG);
+    keep_file(w, src, "tokenizer.json", TOHF_TOKENIZER);
+    ggufw_strs(w, TOHF_NAMES, names, n);
+    ggufw_strs(w, TOHF_TYPES, types, n);
+    mem_free(names);
+    mem_free(types);
+    arena_release(&a);
+}
+
+void convert_keep_exact(struct ggufw *w, const struct source_tensor *t, float add)
+{
+    char key[300];
+    size_t n = t->bytes / sizeof(float);
+    float *x = mem_dup(t->data, t->bytes);
+    bool exact = true;
+
+    for (size_t i = 0; i < n && exact; i++) {
+        volatile float moved = x[i] + add;               /* as F32, whatever the compiler has */
+        exact = moved - add == x[i];
+    }
+    snprintf(key, sizeof key, TOHF_EXACT "%.*s", STR_ARG(str_take(t->name, 200)));
+    if (!exact) ggufw_f32s(w, key, x, n);
+    mem_free(x);
+}
+
+int convert_keys(struct ggufw *w, const struct source *src, int file_type, bool bare, struct err *e)
 {
     char *file = source_file(src, "tokenizer.json");
     int rc = OK;
 
-    general_keys(w, src, type);
+    general_keys(w, src, file_type);
     sampling_keys(w, src);
     if (file) rc = tokenizer_keys(w, src, e);
+    if (rc == OK && !bare) keep_folder(w, src);
     mem_free(file);
     return rc;
 }

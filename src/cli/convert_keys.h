@@ -7,6 +7,10 @@
 #include "format/ggufw.h"
 #include "format/source.h"
 
-/* general.*, tokenizer.* and general.sampling.* keys. A folder without a tokenizer is fine. */
-int convert_keys(struct ggufw *w, const struct source *src, enum dtype type, struct err *e);
+/* F32 numbers that do not come back from `+ add`, kept in a key. */
+void convert_keep_exact(struct ggufw *w, const struct source_tensor *t, float add);
+
+/* general.* (file_type: GGUF's number; -1: the caller writes it), tokenizer.* and general.sampling.* keys;
+ * unless `bare`, the texts of the folder's files too. A folder without a tokenizer is fine. */
+int convert_keys(struct ggufw *w, const struct source *src, int file_type, bool bare, struct err *e);
 #endif

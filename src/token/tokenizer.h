@@ -73,4 +73,6 @@ struct token_export {
     bool add_bos, add_eos, add_space_prefix;
 };
 int tokenizer_export(const struct tokenizer *t, struct token_export *out, struct err *e);
+/* The same as the text of a tokenizer.json. E_UNSUPPORTED for kinds other than BPE and sentencepiece's. */
+int tokenizer_to_json(const struct tokenizer *t, struct buf *out, struct err *e);
 #endif

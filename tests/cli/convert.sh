@@ -1,0 +1,57 @@
+# tern convert, both ways, and names of models.
+. tests/cli/lib.inc
+M=models/tern-tales.gguf
+works "to F16" -- "$TERN" quantize $M "$TMP/f16.gguf" --type F16
+"$TERN" run -m "$TMP/f16.gguf" -p "Once upon a time" -n 24 --raw --temp 0 >"$TMP/a" 2>/dev/null
+works "to a folder" -- "$TERN" convert "$TMP/f16.gguf" "$TMP/folder" --json
+works "the folder runs" -- "$TERN" run -m "$TMP/folder" -p "Once upon a time" -n 24 --raw --temp 0
+cmp -s "$TMP/out" "$TMP/a" && ok "the folder tells the same story" || not_ok "the folder: $(cat "$TMP/out" "$TMP/a")"
+(cd "$TMP/folder" && sha256sum -c --quiet SHA256SUMS) >"$TMP/out" 2>&1 && ok "SHA256SUMS hold" || not_ok "SHA256SUMS: $(cat "$TMP/out")"
+works "in shards" -- "$TERN" convert "$TMP/f16.gguf" "$TMP/shards" --shard-size 4M
+rm "$TMP"/shards/model-00002-of-*
+works "resumed" -- "$TERN" convert "$TMP/f16.gguf" "$TMP/shards" --shard-size 4M --resume
+works "shards run" -- "$TERN" run -m "$TMP/shards" -p "Once upon a time" -n 24 --raw --temp 0
+cmp -s "$TMP/out" "$TMP/a" && ok "shards tell the same story" || not_ok "shards: $(cat "$TMP/out")"
+cat >"$TMP/round.py" <<'P'
+# round.py TERN FOLDER TMP: to GGUF in the folder's own number format and back: the same tensors, the same files?
+import json, os, shutil, struct, subprocess, sys
+tern, src, tmp = sys.argv[1:]
+def load(p):
+    b = open(p, "rb").read(); n = struct.unpack("<Q", b[:8])[0]; h = json.loads(b[8:8 + n]); h.pop("__metadata__", None)
+    return {k: (v["dtype"], v["shape"], b[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]]) for k, v in h.items()}
+a = load(src + "/model.safetensors")
+kinds = [v[0] for v in a.values() if v[0] != "U8"]
+shutil.rmtree(tmp + "/back", ignore_errors=True)
+r = subprocess.run([tern, "convert", src, tmp + "/there.gguf", "--type", max(set(kinds), key=kinds.count), "-q"], capture_output=True, text=True)
+if r.returncode and ("known are" in r.stderr or "not supported" in r.stderr): sys.exit(77)
+assert r.returncode == 0, r.stderr
+subprocess.run([tern, "convert", tmp + "/there.gguf", tmp + "/back", "-q"], check=True, stderr=subprocess.DEVNULL)
+b = load(tmp + "/back/model.safetensors")
+assert set(a) - set(b) <= {"lm_head.weight"} and set(b) <= set(a), (set(a) ^ set(b))
+assert all(b[k] == a[k] for k in b), [k for k in b if b[k] != a[k]]
+for f in "config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json":
+    if os.path.exists(f"{src}/{f}"): assert open(f"{src}/{f}").read() == open(f"{tmp}/back/{f}").read(), f
+P
+golden() { # FOLDER: back without what only tern reads, then the golden logits
+  rm -rf "$TMP/back"
+  works "$1: there" -- "$TERN" convert "$1" "$TMP/there.gguf" --type F32 --bare
+  works "$1: back" -- "$TERN" convert "$TMP/there.gguf" "$TMP/back"
+  works "$1: evaluated" -- "$TERN" eval logits "$TMP/back" --golden "$1/golden.safetensors" --ref
+  python3 -c "import json;assert json.load(open('$TMP/out'))['rel_err']<1e-4" && ok "$1: config.json told anew is the same model" || not_ok "$1: $(cat "$TMP/out")"
+}
+for d in tests/golden/hf/*/; do
+  python3 "$TMP/round.py" "$TERN" "$d" "$TMP" && ok "$d: the same bytes" || not_ok "$d: other bytes"
+  golden "${d%/}"
+done
+if [ -d ../shared/fixtures/hf ]; then
+  for d in ../shared/fixtures/hf/*/ ../shared/models/tern-tales-main/; do
+    python3 "$TMP/round.py" "$TERN" "$d" "$TMP"
+    case $? in 0) ok "$d: the same bytes" ;; 77) skip "$d: not an architecture tern runs" ;; *) not_ok "$d: other bytes" ;; esac
+  done
+else
+  skip "../shared/fixtures/hf is not here"
+fi
+mkdir -p "$TMP/conf/tern" && printf 'models:\n  - path: %s\n    alias: tales\n' "$PWD/$M" >"$TMP/conf/tern/tern.yaml"
+XDG_CONFIG_HOME="$TMP/conf" works "an alias of the settings" -- "$TERN" run -m tales -p Once -n 2 --raw
+fails_with "a model of the hub that is not here" "hf download" -- "$TERN" run -m hf:org/none -p Once
+exit $failed

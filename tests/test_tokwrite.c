@@ -1,0 +1,104 @@
+#include "token/tokenizer.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "support.h"
+
+#include <dirent.h>
+#include <stdio.h>
+
+static struct ids encode(const struct tokenizer *t, struct str text)
+{
+    struct ids ids = { 0 };
+    struct err e;
+    if (tokenizer_encode(t, text, ENCODE_SPECIAL, &ids, &e) != OK) fail_msg("%s", e.msg);
+    return ids;
+}
+
+static bool same_ids(const struct tokenizer *a, const struct tokenizer *b, struct str text)
+{
+    struct ids x = encode(a, text), y = encode(b, text);
+    bool same = x.n == y.n && (x.n == 0 || memcmp(x.p, y.p, x.n * sizeof *x.p) == 0);
+    ids_release(&x);
+    ids_release(&y);
+    return same;
+}
+
+/* Said as tokenizer.json and read again: 1, or 0 where it cannot be said. */
+static int goes_round(const char *path, struct str text, int *n_bad)
+{
+    struct tokenizer *t = NULL, *back = NULL;
+    struct buf json = { 0 };
+    struct err e;
+    int rc;
+
+    if (tokenizer_open(&t, path, &e) != OK) fail_msg("%s", e.msg);
+    rc = tokenizer_to_json(t, &json, &e);
+    if (rc == OK) {
+        if (tokenizer_from_json(&back, buf_str(&json), STR(""), path, &e) != OK)
+            fail_msg("%s: %s", path, e.msg);
+        assert_int_equal(tokenizer_n(back), tokenizer_n(t));
+        assert_int_equal(tokenizer_bos(back) >= 0, tokenizer_adds_bos(t));
+        for (size_t at = 0; at < text.n;) {
+            struct str line = str_skip(text, at);
+            const char *end = memchr(line.p, '\n', line.n);
+            line = str_take(line, end ? (size_t)(end - line.p) + 1 : line.n);
+            *n_bad += !same_ids(t, back, line);
+            at += line.n;
+        }
+    } else {
+        assert_int_equal(rc, E_UNSUPPORTED);
+    }
+    buf_release(&json);
+    tokenizer_close(t);
+    tokenizer_close(back);
+    return rc == OK;
+}
+
+static void the_tokenizer_that_ships_goes_round(void **state)
+{
+    (void)state;
+    int bad = 0;
+    assert_int_equal(goes_round(repo("models/tern-tales.gguf"),
+                                STR("The frog sat.\nIt's 12345 o'clock, <|im_end|> isn't it?\n   \tno  "
+                                    "\xc3\xa9t\xc3\xa9 \xf0\x9f\x90\xb8\n"),
+                                &bad),
+                     1);
+    assert_int_equal(bad, 0);
+}
+
+static void vocabularies_of_real_models_go_round(void **state)
+{
+    (void)state;
+    struct buf text = { 0 };
+    const char *dir, *wiki;
+    DIR *d;
+    int n = 0;
+
+    need_shared("fixtures/vocab");
+    need_shared("text/wiki.test.raw");
+    dir = shared("fixtures/vocab"), wiki = shared("text/wiki.test.raw");
+    assert_int_equal(file_read(&text, wiki, 1u << 30, NULL), OK);
+    d = opendir(dir);
+    for (struct dirent *f; d && (f = readdir(d));) {
+        if (!str_ends(str_c(f->d_name), STR(".gguf"))) continue;
+        char *path = path_join(dir, f->d_name);
+        int bad = 0;
+        int said = goes_round(path, str_take(buf_str(&text), 60000), &bad);
+        if (bad) fail_msg("%s: %d lines differ", f->d_name, bad);
+        n += said;
+        mem_free(path);
+    }
+    if (d) closedir(d);
+    assert_true(n >= 3);
+    buf_release(&text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_tokenizer_that_ships_goes_round),
+        cmocka_unit_test(vocabularies_of_real_models_go_round),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
