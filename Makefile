@@ -142,7 +142,7 @@ fuzzers:
 .PHONY: fuzz-build
 fuzz-build: $(FUZZERS)
 # Readers of foreign bytes stand on these alone; kernels would take minutes to instrument.
-FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/% $(B)/src/sample/% $(B)/src/jinja/%,$(LIB_OBJ)) \
+FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/% $(B)/src/sample/% $(B)/src/jinja/% $(B)/src/quant/imatrix.o,$(LIB_OBJ)) \
             $(filter $(B)/src/net/httpmsg.o $(B)/src/api/body.o $(B)/src/api/deadline.o $(B)/src/api/params%.o $(B)/src/api/tool%.o \
                      $(B)/src/server/settings%.o,$(SERVE_OBJ)) \
             $(filter $(foreach f,arch% hparams% config layout naming% rotary,$(B)/src/model/$(f).o) \

@@ -23,6 +23,7 @@ static bool parse_u64(const char *s, uint64_t *out)
 
 static int store(const struct arg *a, const char *value, struct err *e)
 {
+    struct arg_list *list;
     int64_t i;
     double f;
 
@@ -42,6 +43,12 @@ static int store(const struct arg *a, const char *value, struct err *e)
         if (!str_to_f64(str_c(value), &f))
             return err_set(e, E_INVALID, "%s takes a number, found '%s'", a->name, value);
         *(float *)a->to = (float)f;
+        return OK;
+    case ARG_LIST:
+        list = a->to;
+        if (list->n == ARG_LIST_MAX)
+            return err_set(e, E_INVALID, "%s is given more than %d times", a->name, ARG_LIST_MAX);
+        list->at[list->n++] = value;
         return OK;
     }
     return err_set(e, E_INTERNAL, "%s: an argument of no kind", a->name);

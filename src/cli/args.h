@@ -16,7 +16,15 @@ enum arg_kind {
     ARG_INT,         /* int * */
     ARG_U64,         /* uint64_t * */
     ARG_FLOAT,       /* float * */
-    ARG_STR          /* const char ** */
+    ARG_STR,         /* const char ** */
+    ARG_LIST         /* struct arg_list *: a text each time it is given */
+};
+
+#define ARG_LIST_MAX 64
+
+struct arg_list {
+    const char *at[ARG_LIST_MAX];
+    int n;
 };
 
 struct arg {

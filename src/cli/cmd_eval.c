@@ -27,8 +27,10 @@ int eval_open(struct eval *v, const struct eval_opt *opt, struct err *e)
                            .kv_type = opt->kv_type,
                            .max_tokens = opt->n_ctx,
                            .max_out = opt->n_ctx };
+    const char *model = opt->model;
     int rc;
-    if ((rc = source_open(&v->src, opt->model, e)) != OK) return rc;
+    if ((rc = cmd_model(&model, e)) != OK) return rc;
+    if ((rc = source_open(&v->src, model, e)) != OK) return rc;
     return place_model(&v->place, &v->model, &o, v->src, e);
 }
 

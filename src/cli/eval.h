@@ -29,6 +29,10 @@ struct eval_opt {
     uint64_t n_chars;            /* ppl: of the text; 0: all */
     int n_chunks;                /* ppl: windows at most; 0: all */
     bool llama;                  /* ppl: scored as llama-perplexity does */
+    /* ppl: called when the model is open, and after each batch; NULL: nobody listens */
+    int (*opened)(void *arg, struct eval *v, struct err *e);
+    int (*scored)(void *arg, int n_windows, int of, struct err *e);
+    void *arg;
 };
 
 /* Source, backend and model; then, when the shape of the work is known, KV and decoder. */
@@ -36,6 +40,13 @@ int  eval_open(struct eval *v, const struct eval_opt *opt, struct err *e);
 int eval_prepare(struct eval *v, const struct eval_opt *opt, struct decoder_opt dec, int n_blocks,
                  struct err *e);
 void eval_release(struct eval *v);                       /* a zeroed one is fine */
+
+struct eval_ppl_result {
+    double ppl;
+    uint64_t n_tokens;           /* that were scored */
+    double seconds;
+};
+int eval_ppl_run(const struct eval_opt *opt, struct eval_ppl_result *out, struct err *e);
 
 /* Each writes its JSON line into out. */
 int eval_logits(const struct eval_opt *opt, struct buf *out, struct err *e);

@@ -129,6 +129,7 @@ static int run(struct ppl *p, struct err *e)
             p->n_tok++;
         }
         if (p->n_rows == 1 && rc == OK) rc = flush(p, e);
+        if (rc == OK && p->opt->scored) rc = p->opt->scored(p->opt->arg, w + 1, p->n_windows, e);
     }
     return rc == OK ? flush(p, e) : rc;
 }
@@ -159,23 +160,19 @@ static int prepare(struct ppl *p, struct err *e)
     return OK;
 }
 
-int eval_ppl(const struct eval_opt *opt, struct buf *out, struct err *e)
+int eval_ppl_run(const struct eval_opt *opt, struct eval_ppl_result *out, struct err *e)
 {
     struct ppl p = { .opt = opt };
-    struct jsonw w = { .out = out };
     uint64_t start;
     int rc;
 
     if ((rc = eval_open(&p.v, opt, e)) != OK) goto out;
+    if (opt->opened && (rc = opt->opened(opt->arg, &p.v, e)) != OK) goto out;
     if ((rc = read_text(&p, e)) != OK) goto out;
     if ((rc = prepare(&p, e)) != OK) goto out;
     start = clock_ns();
     if ((rc = run(&p, e)) != OK) goto out;
-    jsonw_obj(&w);
-    jsonw_key(&w, "ppl"), jsonw_num(&w, exp(p.sum / (double)p.n_scored));
-    jsonw_key(&w, "tokens"), jsonw_int(&w, (int64_t)p.n_scored);
-    jsonw_key(&w, "seconds"), jsonw_num(&w, clock_ms_since(start) / 1e3);
-    jsonw_end(&w);
+    *out = (struct eval_ppl_result){ exp(p.sum / (double)p.n_scored), p.n_scored, clock_ms_since(start) / 1e3 };
 out:
     par_close(p.par);
     mem_free(p.tok);
@@ -184,4 +181,19 @@ out:
     ids_release(&p.ids);
     eval_release(&p.v);
     return rc;
+}
+
+int eval_ppl(const struct eval_opt *opt, struct buf *out, struct err *e)
+{
+    struct eval_ppl_result r;
+    struct jsonw w = { .out = out };
+    int rc = eval_ppl_run(opt, &r, e);
+
+    if (rc != OK) return rc;
+    jsonw_obj(&w);
+    jsonw_key(&w, "ppl"), jsonw_num(&w, r.ppl);
+    jsonw_key(&w, "tokens"), jsonw_int(&w, (int64_t)r.n_tokens);
+    jsonw_key(&w, "seconds"), jsonw_num(&w, r.seconds);
+    jsonw_end(&w);
+    return OK;
 }

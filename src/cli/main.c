@@ -25,7 +25,9 @@ static const struct entry verbs[] = {
     { "eval", cmd_eval, "agreement with golden logits; perplexity" },
     { "bench", cmd_bench, "tokens/s, GB/s, share of the machine's bandwidth" },
     { "load", cmd_load, "clients against a server: first token, gaps, throughput" },
-    { "convert", cmd_convert, "a Hugging Face folder to GGUF" },
+    { "convert", cmd_convert, "a Hugging Face folder to GGUF, and back" },
+    { "quantize", cmd_quantize, "weights in fewer bits" },
+    { "imatrix", cmd_imatrix, "which weights matter, by a text: for quantize" },
 };
 
 static void help(FILE *f)

@@ -139,6 +139,7 @@ static void list(struct ggufw *w, const char *key, enum gguf_type elem, const vo
     if (begin_list(w, key, elem, n)) buf_add(&w->meta, v, n * size);
 }
 
+void ggufw_u16(struct ggufw *w, const char *key, uint16_t v) { scalar(w, key, GGUF_U16, &v, 2); }
 void ggufw_u32(struct ggufw *w, const char *key, uint32_t v) { scalar(w, key, GGUF_U32, &v, 4); }
 void ggufw_u64(struct ggufw *w, const char *key, uint64_t v) { scalar(w, key, GGUF_U64, &v, 8); }
 void ggufw_i32(struct ggufw *w, const char *key, int32_t v) { scalar(w, key, GGUF_I32, &v, 4); }

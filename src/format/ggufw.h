@@ -15,6 +15,7 @@ struct ggufw;
 struct source;
 
 int  ggufw_open(struct ggufw **out, const char *path, struct err *e);
+void ggufw_u16(struct ggufw *w, const char *key, uint16_t v);
 void ggufw_u32(struct ggufw *w, const char *key, uint32_t v);
 void ggufw_u64(struct ggufw *w, const char *key, uint64_t v);
 void ggufw_i32(struct ggufw *w, const char *key, int32_t v);
