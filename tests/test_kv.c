@@ -1,7 +1,7 @@
 #include "support.h"
 
 #include "kv/chain.h"
-#include "kv/state.h"
+#include "kv/snap.h"
 
 #include <string.h>
 
@@ -235,6 +235,41 @@ static void a_copy_of_a_state_is_its_own(void **state)
     state_pool_close(p);
 }
 
+static void snapshots_are_found_by_their_tokens(void **state)
+{
+    static const int32_t ids[] = { 1, 2, 3, 4, 5, 6, 7, 8 }, other[] = { 1, 2, 9, 4, 5, 6, 7, 8 };
+    struct state_pool *p = slots_of(2);
+    int a = state_get(p), b = state_get(p);
+    struct snaps *s = NULL;
+    struct stateview v;
+    (void)state;
+
+    assert_int_equal(snaps_open(&s, &(struct backend_share){ be, 3 }, 1, three_layers, 2, 8, NULL), OK);
+    state_view(p, &v);
+    conv_of(&v, 0, a)[0] = 11;
+    snaps_keep(s, 0, ids, 2, p, a);
+    conv_of(&v, 0, a)[0] = 22;
+    snaps_keep(s, 0, ids, 6, p, a);
+    conv_of(&v, 0, a)[0] = 33;
+    snaps_keep(s, 0, ids, 6, p, a);                      /* known: stays as it is */
+    assert_int_equal(snaps_look(s, 0, ids, 8), 6);
+    assert_int_equal(snaps_look(s, 0, ids, 5), 2);
+    assert_int_equal(snaps_look(s, 0, other, 8), 2);
+    assert_int_equal(snaps_look(s, 7, ids, 8), 0);       /* somebody else's */
+    snaps_take(s, 0, ids, 6, p, b);
+    assert_true(conv_of(&v, 0, b)[0] == 22);
+    snaps_take(s, 0, ids, 2, p, b);
+    assert_true(conv_of(&v, 0, b)[0] == 11);
+    snaps_keep(s, 0, other, 8, p, a);                    /* the one used longest ago goes */
+    assert_int_equal(snaps_n(s), 2);
+    assert_int_equal(snaps_look(s, 0, ids, 8), 2);
+    assert_int_equal(snaps_look(s, 0, other, 8), 8);
+    snaps_keep(s, 0, ids, 9, p, a);                      /* longer than any text: not kept */
+    assert_int_equal(snaps_look(s, 0, other, 8), 8);
+    snaps_close(s);
+    state_pool_close(p);
+}
+
 static void a_model_without_state_has_no_slots(void **state)
 {
     struct state_pool *p = (void *)&p;
@@ -259,6 +294,7 @@ int main(void)
         cmocka_unit_test(a_fork_shares_whole_blocks_until_both_are_gone),
         cmocka_unit_test(slots_are_counted_and_come_back),
         cmocka_unit_test(a_copy_of_a_state_is_its_own),
+        cmocka_unit_test(snapshots_are_found_by_their_tokens),
         cmocka_unit_test(a_model_without_state_has_no_slots),
     };
     return cmocka_run_group_tests(tests, open_backend, close_backend);

@@ -43,6 +43,8 @@ static bool is_gpu(const struct backend_opt *b) { return b->device && strncmp(b-
 
 int engine_batch_default(const struct backend_opt *b) { return is_gpu(b) ? BATCH_DEFAULT_GPU : BATCH_DEFAULT; }
 
+int engine_snaps(int max_seqs) { return max_seqs < 4 ? 2 : max_seqs > 16 ? 8 : max_seqs / 2; }
+
 static int at_least(int v, int least) { return v < least ? least : v; }
 
 /* Zeros become what they stand for, and what cannot be reached is lowered. */
@@ -107,6 +109,11 @@ static int open_memory(struct engine *g, struct err *e)
     if (rc != OK) return rc;
     if (!o->no_prefix && model_can_share_prefix(g->model) && (rc = prefix_open(&g->prefix, g->pool, e)) != OK)
         return rc;
+    if (g->prefix && model_has_state(g->model)) {
+        rc = snaps_open(&g->snaps, g->place.shares, g->place.n_shares, model_stateshape(g->model),
+                        engine_snaps(o->max_seqs), o->n_ctx, e);
+        if (rc != OK) return rc;
+    }
     if ((rc = decoder_open(&g->decoder, g->model, g->pool, d, e)) != OK) return rc;
     g->states = decoder_states(g->decoder);
     s = (struct step_opt){ .max_tokens = o->max_batch, .max_seqs = o->max_seqs, .table_stride = table,
@@ -212,6 +219,7 @@ void engine_close(struct engine *g)
     guided_release(&g->guided);
     step_release(&g->step);
     decoder_close(g->decoder);
+    snaps_close(g->snaps);
     prefix_close(g->prefix);
     block_pool_close(g->pool);
     model_close(g->model);

@@ -47,6 +47,7 @@ int  engine_open(struct engine **out, const char *path, const struct engine_opt 
 void engine_close(struct engine *g);     /* NULL is fine; what still runs is cancelled and told so */
 void engine_info(const struct engine *g, struct engine_info *out);
 int  engine_batch_default(const struct backend_opt *b);  /* 512, on a GPU 2048 */
+int  engine_snaps(int max_seqs);         /* snapshots of recurrent state that are kept */
 const struct tokenizer *engine_tokenizer(const struct engine *g);   /* NULL: the model carries none */
 bool engine_is_end(const struct engine *g, int32_t id);  /* one of the model's end tokens */
 struct engine_stats *engine_stats(struct engine *g);     /* read only, any thread */

@@ -10,6 +10,7 @@
 #include "engine/guided.h"
 #include "engine/step.h"
 #include "kv/prefix.h"
+#include "kv/snap.h"
 #include "model/place.h"
 
 #include <pthread.h>
@@ -33,6 +34,7 @@ struct engine {
     struct prefix *prefix;           /* NULL: prefixes are not shared */
     struct decoder *decoder;
     struct state_pool *states;       /* the decoder's; NULL: the model has no recurrent state */
+    struct snaps *snaps;             /* of it behind prompts; NULL: prefixes are not shared, or need none */
     struct ends ends;
     struct guided guided;
     struct engine_opt opt;           /* effective */

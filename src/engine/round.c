@@ -107,6 +107,34 @@ static bool is_being_computed(const struct engine *g, const struct request *r, i
     return false;
 }
 
+/* The end of the whole blocks of a prompt: where its state is kept. */
+static int border(const struct request *r) { return ((int)r->prompt.n - 1) / KV_BLOCK * KV_BLOCK; }
+
+/* The same of a model with state: is someone about to come to a border that r begins with? */
+static bool is_state_coming(const struct engine *g, const struct request *r, int n_before)
+{
+    for (int i = 0; i < n_before; i++) {
+        const struct request *o = g->live[i];
+        int end = border(o);
+
+        if (g->view[i].held || o->embed || o->salt != r->salt || o->priority < r->priority) continue;
+        if (end <= r->n_hit || (size_t)end >= r->prompt.n || (o->seq && o->seq->n_kv >= end)) continue;
+        if (memcmp(o->prompt.p, r->prompt.p, (size_t)end * sizeof *r->prompt.p) == 0) return true;
+    }
+    return false;
+}
+
+/* What of its tokens it need not compute. */
+static void look(struct engine *g, struct request *r, struct sched_seq *v)
+{
+    const struct ids *t = r->seq ? &r->seq->tokens : &r->prompt;
+
+    r->n_hit = prefix_look(g->prefix, r->salt, t->p, (int)t->n, &v->n_hit_used);
+    if (!g->snaps) return;
+    r->n_hit = snaps_look(g->snaps, r->salt, t->p, r->n_hit);
+    if (v->n_hit_used > r->n_hit) v->n_hit_used = r->n_hit;
+}
+
 static void describe(struct engine *g, int n_free)
 {
     bool tight = n_free < block_n(g->pool) / 4;          /* only then may someone be preempted */
@@ -130,9 +158,8 @@ static void describe(struct engine *g, int n_free)
         if (!v->waiting && tight && g->prefix) v->n_shared = s->chain.n - prefix_n_gain(g->prefix, &s->chain);
         if (!v->waiting || v->held || !g->prefix || r->embed) continue;
         if (n_running < g->opt.max_seqs && looked++ < LOOK_AHEAD) {
-            const struct ids *t = s ? &s->tokens : &r->prompt;
-            r->n_hit = prefix_look(g->prefix, r->salt, t->p, (int)t->n, &v->n_hit_used);
-            if (!s) v->held = is_being_computed(g, r, i);
+            look(g, r, v);
+            if (!s) v->held = g->snaps ? is_state_coming(g, r, i) : is_being_computed(g, r, i);
         }
         v->n_hit = r->n_hit;
     }
@@ -185,6 +212,16 @@ static int open_seq(struct engine *g, struct request *r, struct err *e)
     return guided_begin(&g->guided, &r->seq->match, r->grammar, r->seq->stream.detok.ids.n == 0, e);
 }
 
+/* As much of the blocks it was given as there is a state behind. */
+static void take_state(struct engine *g, struct seq *s)
+{
+    int n = snaps_look(g->snaps, s->r->salt, s->tokens.p, s->n_kv);
+
+    chain_truncate(&s->chain, g->pool, n);
+    s->n_kv = s->n_known = n;
+    if (n) snaps_take(g->snaps, s->r->salt, s->tokens.p, n, g->states, s->slot);
+}
+
 static int begin(struct engine *g, struct request *r, struct err *e)
 {
     struct seq *s;
@@ -197,6 +234,7 @@ static int begin(struct engine *g, struct request *r, struct err *e)
     s->running = true;
     if (g->prefix && !r->embed)
         s->n_kv = s->n_known = prefix_take(g->prefix, r->salt, s->tokens.p, (int)s->tokens.n, &s->chain);
+    if (g->snaps && s->n_kv > 0) take_state(g, s);
     atomic_store_explicit(&r->state, REQ_PREFILL, RELAXED);
     if (r->start_ns) return OK;                          /* preempted before: counted then */
     r->start_ns = clock_ns();
@@ -230,6 +268,7 @@ static void fill_step(struct engine *g)
         left = (int)s->tokens.n - s->n_kv;
         if (n > left || g->lim.encoder) n = left;        /* who looks both ways needs all at once */
         if (n > room) n = g->lim.encoder ? 0 : room;
+        if (g->snaps && s->n_kv < border(s->r) && s->n_kv + n > border(s->r)) n = border(s->r) - s->n_kv;
         if (n > 0 && reserve(g, s, n)) step_add(&g->step, s, n);
     }
 }
@@ -402,7 +441,10 @@ static void make_known(struct engine *g)
 {
     for (int i = 0; i < g->step.n_seqs; i++) {
         struct seq *s = g->step.seqs[i];
-        if (!g->prefix || !s || s->n_kv / KV_BLOCK == s->n_known / KV_BLOCK) continue;
+        if (!s) continue;
+        if (g->snaps && !s->r->embed && s->n_kv == border(s->r))
+            snaps_keep(g->snaps, s->r->salt, s->tokens.p, s->n_kv, g->states, s->slot);
+        if (!g->prefix || s->n_kv / KV_BLOCK == s->n_known / KV_BLOCK) continue;
         prefix_add(g->prefix, s->r->salt, s->tokens.p, s->n_kv, s->n_known, &s->chain);
         s->n_known = s->n_kv / KV_BLOCK * KV_BLOCK;
     }

@@ -155,21 +155,25 @@ void state_put(struct state_pool *p, int slot)
 int state_n(const struct state_pool *p) { return p ? p->n : 0; }
 int state_n_free(const struct state_pool *p) { return p ? p->n_free : 0; }
 
-static void copy(struct backend *be, float *base, size_t floats, int to, int from)
+static void copy(struct backend *be, float *dst, const float *src, size_t floats)
 {
-    if (base) be->put(be, base + (size_t)to * floats, base + (size_t)from * floats, floats * sizeof(float));
+    if (floats) be->put(be, dst, src, floats * sizeof(float));
 }
 
-void state_copy(struct state_pool *p, int to, int from)
+void state_copy_from(struct state_pool *p, int to, const struct state_pool *q, int from)
 {
-    assert(p->taken[to] && p->taken[from]);
+    assert(p->taken[to] && q->taken[from] && p->n_layers == q->n_layers);
     for (int i = 0; i < p->n_regions; i++)
         for (int l = p->regions[i].first; l < p->regions[i].end; l++) {
-            const struct statelayer *y = &p->layers[l];
-            copy(p->regions[i].be, y->conv, y->conv_floats, to, from);
-            copy(p->regions[i].be, y->rec, y->rec_floats, to, from);
+            const struct statelayer *y = &p->layers[l], *x = &q->layers[l];
+            copy(p->regions[i].be, y->conv + (size_t)to * y->conv_floats, x->conv + (size_t)from * x->conv_floats,
+                 y->conv_floats);
+            copy(p->regions[i].be, y->rec + (size_t)to * y->rec_floats, x->rec + (size_t)from * x->rec_floats,
+                 y->rec_floats);
         }
 }
+
+void state_copy(struct state_pool *p, int to, int from) { state_copy_from(p, to, p, from); }
 
 void state_view(const struct state_pool *p, struct stateview *out)
 {

@@ -3,7 +3,7 @@
  * A slot holds the state of every layer that has one, for one sequence. All memory is taken when the pool
  * opens; a sequence takes a slot when it begins and gives it back when it ends or is preempted. A new
  * owner's first token starts from zeros (see stateview.h), so slots are never cleared. State is behind the
- * last token only: it cannot be cut back, nor shared like a block; a fork copies it. The engine's thread
+ * last token only: it cannot be cut back, nor shared like a block, but copied (kv/snap.h). The engine's thread
  * owns the pool; nothing here locks. */
 #ifndef TERN_KV_STATE_H
 #define TERN_KV_STATE_H
@@ -30,6 +30,8 @@ void state_put(struct state_pool *p, int slot);          /* -1 is fine */
 int  state_n(const struct state_pool *p);
 int  state_n_free(const struct state_pool *p);
 void state_copy(struct state_pool *p, int to, int from); /* after the last call on the backend */
+/* The same between pools of one shape. */
+void state_copy_from(struct state_pool *p, int to, const struct state_pool *q, int from);
 
 /* The memory part of a stateview; the caller fills in the batch's part. */
 void state_view(const struct state_pool *p, struct stateview *out);

@@ -83,4 +83,4 @@ void model_close(struct model *m)
 const struct kvshape *model_kvshape(const struct model *m) { return m->kv; }
 const struct stateshape *model_stateshape(const struct model *m) { return m->state; }
 bool model_has_state(const struct model *m) { return state_bytes(m->state, m->hp.n_layers) > 0; }
-bool model_can_share_prefix(const struct model *m) { return !model_has_state(m) && !m->hp.encoder; }
+bool model_can_share_prefix(const struct model *m) { return !m->hp.encoder; }

@@ -75,6 +75,6 @@ const struct kvshape *model_kvshape(const struct model *m);
 /* The shape of its recurrent state, layer by layer, likewise. */
 const struct stateshape *model_stateshape(const struct model *m);
 bool model_has_state(const struct model *m);
-/* Is what a sequence keeps of a prefix all in KV blocks? State is behind the last token only. */
+/* Is what is kept of a prefix the same whatever follows it? Not where attention looks both ways. */
 bool model_can_share_prefix(const struct model *m);
 #endif

@@ -11,7 +11,7 @@ static uint64_t blocks_for(uint64_t tokens) { return (tokens + KV_BLOCK - 1) / K
 static uint64_t kv_bytes(const struct hparams *hp, const struct engine_opt *o, uint64_t n_ctx)
 {
     enum dtype type = o->kv_type == DT_NONE ? (o->backend.reference ? DT_F32 : DT_F16) : o->kv_type;
-    uint64_t n = blocks_for(max_u64(or_default(o->kv_tokens, 4 * n_ctx), n_ctx)) + 1, bytes = 0, state = 0;
+    uint64_t n = blocks_for(max_u64(or_default(o->kv_tokens, 4 * n_ctx), n_ctx)) + 1, bytes = 0, state = 0, slots;
 
     for (int l = 0; l < hp->n_layers; l++) {
         struct kvshape kv = mix_kvshape(hp, l);
@@ -19,7 +19,9 @@ static uint64_t kv_bytes(const struct hparams *hp, const struct engine_opt *o, u
         bytes += block_bytes(&kv, 1, type);
         state += state_bytes(&st, 1);
     }
-    return n * bytes + or_default(o->max_seqs, 16) * state;
+    slots = or_default(o->max_seqs, 16);
+    if (!o->no_prefix) slots += (uint64_t)engine_snaps((int)slots);
+    return n * bytes + slots * state;
 }
 
 /* Rows of activations of the widest layer, and logits: the large part of what a decoder takes. */
