@@ -23,7 +23,7 @@ struct rewrite_opt {
     const struct source *src; /* GGUF, or with `read` and `keys` anything */
     const char *dst;
     const struct plan *plan;
-    const struct mix *mix;
+    const struct quant_mix *mix;
     const struct imatrix *imatrix; /* NULL: none */
     int n_threads;
     uint64_t split_bytes; /* of tensors in a part at most; 0: one file */
