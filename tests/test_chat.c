@@ -118,6 +118,7 @@ static void a_last_message_is_gone_on_with(void **state)
     assert_int_equal(chat_render(hides, &(struct chat_ask){ .messages = list, .go_on = true }, &out, &e),
                      E_INVALID);
     assert_int_equal(out.n, 0);
+    buf_release(&out);
     json_decref(list);
     chat_close(c);
     chat_close(trims);
@@ -162,6 +163,7 @@ static void refusals_are_the_callers_to_fix(void **state)
     assert_non_null(strstr(e.msg, "System role not supported"));
     assert_int_equal(chat_render(wrong, &(struct chat_ask){ .messages = list }, &out, &e), E_INVALID);
     assert_int_equal(e.code, E_INVALID);
+    buf_release(&out);
     json_decref(list);
     chat_close(c);
     chat_close(wrong);

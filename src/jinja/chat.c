@@ -157,12 +157,12 @@ out:
 
 static void fit_content(const struct form *f, json_t *msg)
 {
-    json_t *content = json_object_get(msg, "content"), *text;
+    json_t *content = json_object_get(msg, "content"), *other = NULL;
 
-    if (json_is_array(content) && !f->parts && (text = joined(content)))
-        json_object_set_new(msg, "content", text);
+    if (json_is_array(content) && !f->parts) other = joined(content);
     if (json_is_string(content) && f->only_parts)
-        json_object_set_new(msg, "content", json_pack("[{s:s, s:O}]", "type", "text", "text", content));
+        other = json_pack("[{s:s, s:O}]", "type", "text", "text", content);
+    if (other) json_object_set_new(msg, "content", other);
 }
 
 static void fit_arguments(const struct form *f, json_t *call)
