@@ -225,6 +225,27 @@ static void real_models_are_asked_as_they_were_trained(void **state)
     buf_release(&source);
 }
 
+static void templates_are_found_where_models_keep_them(void **state)
+{
+    static const char list[] = "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"T\"},{\"name\":\"default\",\"template\":"
+                               "\"D\"},{\"name\":\"rag\",\"template\":\"R\"}]}";
+    struct buf json = { 0 };
+    struct tokenizer *t = NULL;
+    struct err e = { 0 };
+
+    (void)state;
+    assert_int_equal(file_read_gz(&json, repo("tests/golden/tokenizers/tern-tales.json.gz"), 64u << 20, &e), OK);
+    assert_int_equal(tokenizer_from_json(&t, buf_str(&json), str_c(list), "list", &e), OK);
+    assert_true(str_is(tokenizer_chat_template(t), "D"));
+    assert_true(str_is(tokenizer_tool_template(t), "T"));
+    tokenizer_close(t);
+    assert_int_equal(tokenizer_from_json(&t, buf_str(&json), STR("{\"chat_template\":\"S\"}"), "text", &e), OK);
+    assert_true(str_is(tokenizer_chat_template(t), "S"));
+    assert_int_equal(tokenizer_tool_template(t).n, 0);
+    tokenizer_close(t);
+    buf_release(&json);
+}
+
 static void the_model_that_ships_has_one(void **state)
 {
     struct tokenizer *t = NULL;
@@ -264,6 +285,7 @@ int main(void)
         cmocka_unit_test(tools_have_a_template_of_their_own),
         cmocka_unit_test(refusals_are_the_callers_to_fix),
         cmocka_unit_test(real_models_are_asked_as_they_were_trained),
+        cmocka_unit_test(templates_are_found_where_models_keep_them),
         cmocka_unit_test(the_model_that_ships_has_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

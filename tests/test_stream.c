@@ -133,9 +133,38 @@ static void tokens_give_whole_characters_and_the_same_text(void **state)
     tokenizer_close(t);
 }
 
+static void special_tokens_are_text_where_they_are_asked_for(void **state)
+{
+    struct tokenizer *t = NULL;
+    struct err e = { 0 };
+    struct ids ids = { 0 };
+    struct buf out = { 0 };
+    int32_t shown;
+    (void)state;
+    assert_int_equal(tokenizer_open(&t, repo("models/tern-tales.gguf"), &e), OK);
+    assert_int_equal(tokenizer_encode(t, STR("Once<|user|> upon<|end|> a time"), 0, &ids, &e), OK);
+    shown = tokenizer_find(t, STR("<|user|>"));
+    assert_true(shown >= 0);
+    for (int asked = 0; asked < 2; asked++) {
+        struct stream s;
+        stream_init(&s, t, NULL, 0);
+        s.shown = &shown;
+        s.n_shown = asked;
+        buf_clear(&out);
+        for (size_t i = 0; i < ids.n; i++) stream_push(&s, ids.p[i], &out);
+        stream_flush(&s, &out);
+        assert_string_equal(buf_cstr(&out), asked ? "Once<|user|> upon a time" : "Once upon a time");
+        stream_release(&s);
+    }
+    buf_release(&out);
+    ids_release(&ids);
+    tokenizer_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(special_tokens_are_text_where_they_are_asked_for),
         cmocka_unit_test(stops_wherever_the_pieces_are_cut),
         cmocka_unit_test(the_first_complete_one_wins),
         cmocka_unit_test(repeating_stops_are_found),
