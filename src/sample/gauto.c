@@ -121,7 +121,8 @@ static int left_recursion(struct maker *m, int rule, int by)
                        "line %d, column %d: the rule '%.*s' begins with itself (left recursion)", r->line,
                        r->column, STR_ARG(str_take(r->name, 80)));
     return err_set(m->e, E_INVALID,
-                   "line %d, column %d: the rule '%.*s' begins with itself, by way of '%.*s' (left recursion)",
+                   "line %d, column %d: the rule '%.*s' begins with itself, by way of '%.*s' "
+                   "(left recursion)",
                    r->line, r->column, STR_ARG(str_take(r->name, 80)), STR_ARG(str_take(via->name, 80)));
 }
 
@@ -190,8 +191,8 @@ static int counted_rule(void *arg, const struct gnode *rep)
     int rule;
 
     if (map_get(&m->counted, str_of((const char *)&rep, sizeof rep), &known)) return (int)known;
-    rule = new_rule(
-        m, (struct todo){ .body = rep->kids[0], .counted = true, .min = rep->min, .max = rep->max });
+    rule = new_rule(m, (struct todo){ .body = rep->kids[0], .counted = true, .min = rep->min,
+                                      .max = rep->max });
     if (m->nullable[rule]) m->rules[rule].min = 0;
     key = arena_alloc(&m->arena, sizeof rep);
     memcpy(key, &rep, sizeof rep);

@@ -125,9 +125,9 @@ struct gnode *schema_any_string(struct schema *x)
     struct grules *g = x->g;
 
     if (x->string < 0)
-        x->string = shared_rule(
-            x, "string",
-            GSEQ(g, gnode_c(g, "\""), gnode_rep(g, schema_chars(x), 0, GNODE_MANY), gnode_c(g, "\"")));
+        x->string = shared_rule(x, "string",
+                                GSEQ(g, gnode_c(g, "\""), gnode_rep(g, schema_chars(x), 0, GNODE_MANY),
+                                     gnode_c(g, "\"")));
     return gnode_ref(g, x->string);
 }
 

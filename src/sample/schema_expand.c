@@ -1,5 +1,5 @@
-/* schema_expand.c - what a schema brings along: references, anyOf, oneOf, allOf, into lists of schemas that all
- * have to hold. */
+/* schema_expand.c - what a schema brings along: references, anyOf, oneOf, allOf, into lists of schemas
+ * that all have to hold. */
 #include "sample/schema_impl.h"
 
 #include <stdio.h>
@@ -12,8 +12,8 @@ static enum keyword_kind keyword(const char *key)
 {
     static const char *const says[] = {
         "type", "enum", "const", "properties", "required", "additionalProperties", "patternProperties",
-        "propertyNames", "minProperties", "maxProperties", "items", "prefixItems", "additionalItems", "minItems",
-        "maxItems", "uniqueItems", "minLength", "maxLength", "pattern", "format", "minimum", "maximum",
+        "propertyNames", "minProperties", "maxProperties", "items", "prefixItems", "additionalItems",
+        "minItems", "maxItems", "uniqueItems", "minLength", "maxLength", "pattern", "format", "minimum", "maximum",
         "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "nullable", NULL
     };
     static const char *const joins[] = { "$ref", "allOf", "anyOf", "oneOf", "dependentRequired", NULL };
@@ -71,8 +71,8 @@ bool schema_is_only_ref(const json_t *s)
     json_t *v;
 
     if (!json_object_get(s, "$ref")) return false;
-    json_object_foreach((json_t *)s, key,
-                        v) if (strcmp(key, "$ref") && keyword(key) != KEY_NOTES) return false;
+    json_object_foreach((json_t *)s, key, v)
+        if (strcmp(key, "$ref") && keyword(key) != KEY_NOTES) return false;
     return true;
 }
 
@@ -204,8 +204,8 @@ static void check_one_of(struct schema *x, const struct part *list)
         for (size_t k = 0; k < n; k++)
             if (i != k && !schema_apart(x, json_array_get(list->s, i), json_array_get(list->s, k), 0)) {
                 schema_bad(x, list->path,
-                           "the schemas %zu and %zu of 'oneOf' may accept the same value, which is not supported: "
-                           "use 'anyOf', or tell them apart by type, const or required", i < k ? i : k,
+                           "the schemas %zu and %zu of 'oneOf' may accept the same value, which is not "
+                           "supported: use 'anyOf', or tell them apart by type, const or required", i < k ? i : k,
                            i < k ? k : i);
                 break;
             }

@@ -254,10 +254,8 @@ static struct gnode *reals(struct schema *x, const struct decimal *lo, const str
     if (c == 0) {
         if (!lo->part[0] && !lo->open && (hi->part[0] || !hi->open))
             gnode_add(g, alt, gnode_new(g, GN_EMPTY));
-        gnode_add(
-            g, alt,
-            with_point(x, part_between(x, lo->part, lo->open, hi->part, hi->open,
-                                       room_behind(strlen(lo->part) > strlen(hi->part) ? lo : hi), true)));
+        int room = room_behind(strlen(lo->part) > strlen(hi->part) ? lo : hi);
+        gnode_add(g, alt, with_point(x, part_between(x, lo->part, lo->open, hi->part, hi->open, room, true)));
         return GSEQ(g, gnode_c(g, lo->whole), alt);
     }
     gnode_add(g, alt, from_edge(x, lo));

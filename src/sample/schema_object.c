@@ -175,6 +175,16 @@ static bool names_fsm(struct schema *x, const struct names *l, const char *path,
     return schema_fsm(x, alt, path, out);
 }
 
+static bool is_for_names(const char *key)
+{
+    static const char *const known[] = { "pattern", "minLength", "maxLength", "format",
+                                         "type", "description", "title" };
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(known[i], key)) return true;
+    return false;
+}
+
 /* Any key, or what propertyNames leaves of it. *limited: not any string. */
 static bool all_keys(struct schema *x, const struct parts *p, struct fsm *out, bool *limited)
 {
@@ -187,14 +197,9 @@ static bool all_keys(struct schema *x, const struct parts *p, struct fsm *out, b
         json_t *w;
         if (!v || json_is_true(v)) continue;
         if (!json_is_object(v)) return schema_bad(x, path, "must be an object or true"), false;
-        json_object_foreach(
-            (json_t *)v, key,
-            w) if (strcmp(key, "pattern") && strcmp(key, "minLength") && strcmp(key, "maxLength") &&
-                   strcmp(key, "format") && strcmp(key, "type") && strcmp(key, "description") &&
-                   strcmp(key, "title")) return schema_bad(x, path,
-                                                           "the keyword '%.60s' is not supported here",
-                                                           key),
-            false;
+        json_object_foreach((json_t *)v, key, w)
+            if (!is_for_names(key))
+                return schema_bad(x, path, "the keyword '%.60s' is not supported here", key), false;
         parts_add(x, &rules, v, path);
     }
     *limited = rules.n > 0 && schema_string_fsm(x, &rules, out);
