@@ -13,7 +13,8 @@ static enum keyword_kind keyword(const char *key)
     static const char *const says[] = {
         "type", "enum", "const", "properties", "required", "additionalProperties", "patternProperties",
         "propertyNames", "minProperties", "maxProperties", "items", "prefixItems", "additionalItems",
-        "minItems", "maxItems", "uniqueItems", "minLength", "maxLength", "pattern", "format", "minimum", "maximum",
+        "minItems", "maxItems", "uniqueItems", "minLength", "maxLength", "pattern", "format",
+        "minimum", "maximum",
         "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "nullable", NULL
     };
     static const char *const joins[] = { "$ref", "allOf", "anyOf", "oneOf", "dependentRequired", NULL };
@@ -205,7 +206,8 @@ static void check_one_of(struct schema *x, const struct part *list)
             if (i != k && !schema_apart(x, json_array_get(list->s, i), json_array_get(list->s, k), 0)) {
                 schema_bad(x, list->path,
                            "the schemas %zu and %zu of 'oneOf' may accept the same value, which is not "
-                           "supported: use 'anyOf', or tell them apart by type, const or required", i < k ? i : k,
+                           "supported: use 'anyOf', or tell them apart by type, const or required",
+                           i < k ? i : k,
                            i < k ? k : i);
                 break;
             }
