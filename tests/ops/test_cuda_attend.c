@@ -20,7 +20,7 @@ static void cache_open(struct cache *k, enum dtype type, int heads, int dim, int
     assert_true(dtype_row_bytes(type, (uint64_t)dim, &kb) && dtype_row_bytes(type, (uint64_t)dim_v, &vb));
     kb *= (uint64_t)heads * KV_BLOCK, vb *= (uint64_t)heads * KV_BLOCK;
     k->k_bytes = kb * N_BLOCKS, k->v_bytes = vb * N_BLOCKS;
-    k->lc = (struct kvlayer){ mem_alloc(k->k_bytes), mem_alloc(k->v_bytes), heads, dim, dim_v, kb, vb };
+    k->lc = (struct kvlayer){ mem_alloc(k->k_bytes), mem_alloc(k->v_bytes), heads, dim, dim_v, kb, vb, false };
     memset(k->lc.k, 0xff, k->k_bytes), memset(k->lc.v, 0xff, k->v_bytes);
     k->lg = k->lc;
     k->lg.k = device_copy(gpu, k->lc.k, k->k_bytes), k->lg.v = device_copy(gpu, k->lc.v, k->v_bytes);

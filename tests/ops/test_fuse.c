@@ -30,7 +30,7 @@ static void world_open(struct world *w)
     assert_int_equal(record_init(&w->r, 256, 64, NULL), OK);
     w->wq = weight_of(HEADS * DIM, EMBD), w->wk = w->wv = weight_of(KV_HEADS * DIM, EMBD);
     w->wo = weight_of(EMBD, HEADS * DIM), w->wg = w->wu = weight_of(FF, EMBD), w->wd = weight_of(EMBD, FF);
-    w->layer = (struct kvlayer){ w->v, w->k, KV_HEADS, DIM, DIM, 1, 1 };
+    w->layer = (struct kvlayer){ w->v, w->k, KV_HEADS, DIM, DIM, 1, 1, false };
     w->kv = (struct kvview){ .type = DT_F16, .layers = &w->layer, .n_layers = 1, .pos = w->pos, .n_tokens = TOKENS,
                              .n_seqs = 1, .max_pos = 7 };
 }
