@@ -401,8 +401,9 @@ static double near_of(const json_t *a, const json_t *b)
 
 static void embeddings_come_for_texts_and_ids(void **state)
 {
-    struct answer a = ask("/v1/embeddings", "",
-                          "{\"input\":[\"Once upon a time\",\"A green frog\",\"Once upon a time\"],\"user\":\"me\"}");
+    struct answer a =
+        ask("/v1/embeddings", "",
+            "{\"input\":[\"Once upon a time\",\"A green frog\",\"Once upon a time\"],\"user\":\"me\"}");
     struct answer t = ask("/tokenize", "", "{\"content\":\"Once upon a time\",\"add_special\":true}"), b;
     char *ids = json_dumps(at(t.json, "tokens"), 0), body[256];
     (void)state;
@@ -450,7 +451,8 @@ static void embeddings_are_shortened_and_coded_as_asked(void **state)
     }
     memcpy(v, raw, sizeof v);
     for (int i = 0; i < 5; i++)
-        assert_true(fabs((double)v[i] - json_number_value(json_array_get(at(a.json, "data.0.embedding"), (size_t)i))) < 1e-3);
+        assert_true(fabs((double)v[i] - json_number_value(json_array_get(at(a.json, "data.0.embedding"),
+                                                                         (size_t)i))) < 1e-3);
     answer_release(&a), answer_release(&b);
 }
 

@@ -9,7 +9,17 @@
 #include <math.h>
 #include <string.h>
 
-enum { E = 24, HEADS = 3, FF = 40, LAYERS = 4, VOCAB = 50, POSITIONS = 80, DIM = E / HEADS, WINDOW = 6, MAX_T = 40 };
+enum {
+    E = 24,
+    HEADS = 3,
+    FF = 40,
+    LAYERS = 4,
+    VOCAB = 50,
+    POSITIONS = 80,
+    DIM = E / HEADS,
+    WINDOW = 6,
+    MAX_T = 40
+};
 enum kind { BERT, ROBERTA, NOMIC, MODERN, KINDS };
 
 static const char *const types[KINDS] = { "bert", "roberta", "nomic_bert", "modernbert" };
@@ -133,17 +143,22 @@ static const char *folder_of(struct folder *f, const struct weights *w, enum kin
     if (kind <= ROBERTA) put_bert(f, w);
     else if (kind == NOMIC) put_nomic(f, w);
     else put_modern(f, w);
-    buf_printf(&config, "{\"model_type\":\"%s\",\"vocab_size\":%d,\"type_vocab_size\":2,\"layer_norm_eps\":1e-5,"
-               "\"norm_eps\":1e-5,\"pad_token_id\":1,", types[kind], VOCAB);
+    buf_printf(&config,
+               "{\"model_type\":\"%s\",\"vocab_size\":%d,\"type_vocab_size\":2,\"layer_norm_eps\":1e-5,"
+               "\"norm_eps\":1e-5,\"pad_token_id\":1,",
+               types[kind], VOCAB);
     if (kind == NOMIC)
-        buf_printf(&config, "\"n_embd\":%d,\"n_layer\":%d,\"n_head\":%d,\"n_inner\":%d,\"n_positions\":64,"
-                   "\"rotary_emb_base\":500,\"layer_norm_epsilon\":1e-5,\"activation_function\":\"swiglu\"}", E, LAYERS,
-                   HEADS, FF);
+        buf_printf(
+            &config,
+            "\"n_embd\":%d,\"n_layer\":%d,\"n_head\":%d,\"n_inner\":%d,\"n_positions\":64,"
+            "\"rotary_emb_base\":500,\"layer_norm_epsilon\":1e-5,\"activation_function\":\"swiglu\"}",
+            E, LAYERS, HEADS, FF);
     else
-        buf_printf(&config, "\"hidden_size\":%d,\"num_hidden_layers\":%d,\"num_attention_heads\":%d,"
+        buf_printf(&config,
+                   "\"hidden_size\":%d,\"num_hidden_layers\":%d,\"num_attention_heads\":%d,"
                    "\"intermediate_size\":%d,\"max_position_embeddings\":%d,\"local_attention\":%d,"
-                   "\"global_rope_theta\":900,\"local_rope_theta\":300,\"global_attn_every_n_layers\":3}", E, LAYERS,
-                   HEADS, FF, POSITIONS, WINDOW);
+                   "\"global_rope_theta\":900,\"local_rope_theta\":300,\"global_attn_every_n_layers\":3}",
+                   E, LAYERS, HEADS, FF, POSITIONS, WINDOW);
     folder_end(f, buf_str(&config));
     snprintf(pool, sizeof pool, "%s/1_Pooling", f->dir);
     mkdir(pool, 0755);
@@ -238,7 +253,8 @@ static void one_layer(double x[][E], const struct weights *w, int l, int n, enum
     }
 }
 
-static void plain(double out[E], const struct weights *w, const int32_t *ids, int n, enum kind kind, enum pooling pool)
+static void plain(double out[E], const struct weights *w, const int32_t *ids, int n, enum kind kind,
+                  enum pooling pool)
 {
     static double x[MAX_T][E];
     double sum = 0;
@@ -265,7 +281,9 @@ static void plain(double out[E], const struct weights *w, const int32_t *ids, in
 
 static struct engine *open_engine(const char *path, bool reference, int max_batch)
 {
-    struct engine_opt o = { .backend = { .reference = reference, .n_threads = 2 }, .manual = true, .kv_type = DT_NONE,
+    struct engine_opt o = { .backend = { .reference = reference, .n_threads = 2 },
+                            .manual = true,
+                            .kv_type = DT_NONE,
                             .max_batch = max_batch };
     struct engine *g = NULL;
     struct err e = { 0 };
@@ -285,7 +303,8 @@ static struct request *ask(struct engine *g, const int32_t *ids, int n)
     return r;
 }
 
-static void check(const char *path, const struct weights *w, enum kind kind, enum pooling pool, bool reference)
+static void check(const char *path, const struct weights *w, enum kind kind, enum pooling pool,
+                  bool reference)
 {
     enum { N = 6 };
     static const int lens[N] = { 1, 33, 7, 20, 2, 12 };

@@ -187,7 +187,8 @@ static struct state_pool *slots_of(int n)
 {
     struct state_pool *p = NULL;
     struct err e = { 0 };
-    if (state_pool_open(&p, &(struct backend_share){ be, 3 }, 1, three_layers, n, &e) != OK) fail_msg("%s", e.msg);
+    if (state_pool_open(&p, &(struct backend_share){ be, 3 }, 1, three_layers, n, &e) != OK)
+        fail_msg("%s", e.msg);
     return p;
 }
 
@@ -230,8 +231,10 @@ static void a_copy_of_a_state_is_its_own(void **state)
     state_copy(p, b, a);
     conv_of(&v, 0, a)[0] = 55;
     for (int i = 0; i < 30; i++) assert_true(conv_of(&v, 0, b)[i] == (float)i && conv_of(&v, 0, c)[i] == -1);
-    for (int i = 0; i < 8; i++) assert_true(conv_of(&v, 2, b)[i] == 100 + (float)i && conv_of(&v, 2, c)[i] == -1);
-    for (int i = 0; i < 40; i++) assert_true(v.layers[0].rec[(size_t)b * v.layers[0].rec_floats + (size_t)i] == 7);
+    for (int i = 0; i < 8; i++)
+        assert_true(conv_of(&v, 2, b)[i] == 100 + (float)i && conv_of(&v, 2, c)[i] == -1);
+    for (int i = 0; i < 40; i++)
+        assert_true(v.layers[0].rec[(size_t)b * v.layers[0].rec_floats + (size_t)i] == 7);
     state_pool_close(p);
 }
 
@@ -274,7 +277,9 @@ static void a_model_without_state_has_no_slots(void **state)
 {
     struct state_pool *p = (void *)&p;
     (void)state;
-    assert_int_equal(state_pool_open(&p, &(struct backend_share){ be, 2 }, 1, (struct stateshape[]){ { 0 }, { 0 } }, 4, NULL), OK);
+    assert_int_equal(state_pool_open(&p, &(struct backend_share){ be, 2 }, 1,
+                                     (struct stateshape[]){ { 0 }, { 0 } }, 4, NULL),
+                     OK);
     assert_null(p);
     assert_int_equal(state_get(p), -1);
     assert_int_equal(state_n(p), 0);

@@ -38,7 +38,8 @@ static void close_world(struct world *w)
     source_close(w->src);
 }
 
-static int run(struct world *w, const int32_t *pos, const int32_t *seq, const int32_t *slots, int n, struct err *e)
+static int run(struct world *w, const int32_t *pos, const int32_t *seq, const int32_t *slots, int n,
+               struct err *e)
 {
     static const int32_t ids[32] = { 3, 1, 4, 1, 5, 9, 2, 6 };
     static const int32_t table[12] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
@@ -63,7 +64,8 @@ static void tokens_of_a_sequence_must_follow_each_other(void **state)
     assert_int_equal(run(&w, (int32_t[]){ 0, 2 }, (int32_t[]){ 0, 0 }, NULL, 2, &e), E_INVALID);
     assert_int_equal(run(&w, (int32_t[]){ 0 }, (int32_t[]){ 1 }, (int32_t[]){ 0, 3, 1 }, 1, &e), E_INVALID);
     assert_non_null(strstr(e.msg, "slot 3 of 3"));
-    assert_int_equal(run(&w, (int32_t[]){ 0, 0 }, (int32_t[]){ 0, 1 }, (int32_t[]){ 1, 1, 0 }, 2, &e), E_INVALID);
+    assert_int_equal(run(&w, (int32_t[]){ 0, 0 }, (int32_t[]){ 0, 1 }, (int32_t[]){ 1, 1, 0 }, 2, &e),
+                     E_INVALID);
     close_world(&w);
 }
 
@@ -143,10 +145,13 @@ static int read_config(const char *config, struct err *e)
     return rc;
 }
 
-#define MAMBA2 "{\"model_type\":\"mamba2\",\"hidden_size\":16,\"num_hidden_layers\":1,\"vocab_size\":40,\"expand\":2,"
-#define DEEP                                                                                                           \
-    "{\"model_type\":\"deepseek_v2\",\"hidden_size\":16,\"num_hidden_layers\":1,\"vocab_size\":40,"                     \
-    "\"num_attention_heads\":2,\"intermediate_size\":32,\"max_position_embeddings\":64,\"kv_lora_rank\":8,"
+#define MAMBA2                                                                                             \
+    "{\"model_type\":\"mamba2\",\"hidden_size\":16,\"num_hidden_layers\":1,\"vocab_size\":40,\"expand\":"  \
+    "2,"
+#define DEEP                                                                                               \
+    "{\"model_type\":\"deepseek_v2\",\"hidden_size\":16,\"num_hidden_layers\":1,\"vocab_size\":40,"        \
+    "\"num_attention_heads\":2,\"intermediate_size\":32,\"max_position_embeddings\":64,\"kv_lora_rank\":"  \
+    "8,"
 
 static void numbers_of_mixers_that_make_no_sense_are_refused(void **state)
 {
@@ -155,19 +160,28 @@ static void numbers_of_mixers_that_make_no_sense_are_refused(void **state)
         int rc;
         const char *says;
     } all[] = {
-        { MAMBA2 "\"state_size\":4,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":2}", OK, NULL },
-        { MAMBA2 "\"state_size\":4,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":3}", E_FORMAT, "groups" },
-        { MAMBA2 "\"state_size\":4,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":9,\"n_groups\":2}", E_FORMAT, "heads" },
-        { MAMBA2 "\"state_size\":4,\"conv_kernel\":400,\"num_heads\":4,\"head_dim\":8,\"n_groups\":1}", E_FORMAT, "taps" },
-        { MAMBA2 "\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":1}", E_FORMAT, "state_size" },
-        { MAMBA2 "\"state_size\":1000000,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":4}", E_FORMAT, "state" },
-        { "{\"model_type\":\"lfm2\",\"hidden_size\":16,\"num_hidden_layers\":1,\"vocab_size\":40,\"conv_L_cache\":3,"
-          "\"num_attention_heads\":2,\"layer_types\":[\"spiral\"]}", E_UNSUPPORTED, "spiral" },
+        { MAMBA2 "\"state_size\":4,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":2}", OK,
+          NULL },
+        { MAMBA2 "\"state_size\":4,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":3}",
+          E_FORMAT, "groups" },
+        { MAMBA2 "\"state_size\":4,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":9,\"n_groups\":2}",
+          E_FORMAT, "heads" },
+        { MAMBA2 "\"state_size\":4,\"conv_kernel\":400,\"num_heads\":4,\"head_dim\":8,\"n_groups\":1}",
+          E_FORMAT, "taps" },
+        { MAMBA2 "\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":1}", E_FORMAT,
+          "state_size" },
+        { MAMBA2 "\"state_size\":1000000,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":4}",
+          E_FORMAT, "state" },
+        { "{\"model_type\":\"lfm2\",\"hidden_size\":16,\"num_hidden_layers\":1,\"vocab_size\":40,\"conv_L_"
+          "cache\":3,"
+          "\"num_attention_heads\":2,\"layer_types\":[\"spiral\"]}",
+          E_UNSUPPORTED, "spiral" },
         { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":4,\"v_head_dim\":6}", OK, NULL },
         { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":3,\"v_head_dim\":6}", E_FORMAT, "turn" },
         { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":4}", E_FORMAT, "v_head_dim" },
         { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":4,\"v_head_dim\":6,\"topk_method\":\"noaux\","
-          "\"n_routed_experts\":4,\"num_experts_per_tok\":2,\"moe_intermediate_size\":8}", E_UNSUPPORTED, "noaux" },
+               "\"n_routed_experts\":4,\"num_experts_per_tok\":2,\"moe_intermediate_size\":8}",
+          E_UNSUPPORTED, "noaux" },
     };
     (void)state;
 

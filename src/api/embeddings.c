@@ -1,5 +1,5 @@
-/* POST /v1/embeddings: every text is a request of its own to the engine; so many go at once, the others follow as
- * these come back. */
+/* POST /v1/embeddings: every text is a request of its own to the engine; so many go at once, the others
+ * follow as these come back. */
 #include "api/call.h"
 
 #include "base/jsonw.h"
@@ -21,7 +21,9 @@ static int encode(struct call *c, int i, struct ids *out, struct err *e)
         return OK;
     }
     snprintf(c->p.param, sizeof c->p.param, "input");
-    if (!t) return err_set(e, E_INVALID, "the model %s has no tokenizer: input must be token ids", c->model->id);
+    if (!t)
+        return err_set(e, E_INVALID, "the model %s has no tokenizer: input must be token ids",
+                       c->model->id);
     if ((rc = call_check_size(c, &p->text, 1, "input", e)) != OK) return rc;
     if ((rc = tokenizer_encode(t, p->text, ENCODE_SPECIAL, out, e)) != OK) return rc;
     if (out->n == 0) return err_set(e, E_INVALID, "input[%d] is empty: there is nothing to embed", i);
@@ -37,7 +39,8 @@ static int check_dimensions(struct call *c, struct err *e)
     c->n_embd = info.model->hp.n_embd;
     if (c->p.dimensions <= c->n_embd) return OK;
     snprintf(c->p.param, sizeof c->p.param, "dimensions");
-    return err_set(e, E_INVALID, "dimensions is %d, but the model's embeddings have %d", c->p.dimensions, c->n_embd);
+    return err_set(e, E_INVALID, "dimensions is %d, but the model's embeddings have %d", c->p.dimensions,
+                   c->n_embd);
 }
 
 static int run(struct call *c, struct err *e)

@@ -23,7 +23,8 @@ static const struct verb verb = {
     "examples:\n"
     "  tern embed -m nomic-embed-text.gguf \"search_query: what is a tern?\"\n"
     "  tern embed -m bge-small/ --file sentences.txt > vectors.jsonl\n"
-    "  tern embed -m bge-small/ --similarity \"a cat\" \"a kitten\" \"a truck\"      how near each is to the first"
+    "  tern embed -m bge-small/ --similarity \"a cat\" \"a kitten\" \"a truck\"      how near each is to "
+    "the first"
 };
 
 struct job {
@@ -43,7 +44,8 @@ struct job {
 
 static void add_text(struct job *j, struct str text)
 {
-    if (j->n == j->cap) j->texts = mem_grow(j->texts, (size_t)(j->cap = j->cap ? 2 * j->cap : 64) * sizeof *j->texts);
+    if (j->n == j->cap)
+        j->texts = mem_grow(j->texts, (size_t)(j->cap = j->cap ? 2 * j->cap : 64) * sizeof *j->texts);
     j->texts[j->n++] = text;
 }
 
@@ -77,7 +79,8 @@ static int read_lines(struct job *j, struct err *e)
         rest = str_skip(rest, end ? line.n + 1 : line.n);
         if (line.n) add_text(j, line);
     }
-    return j->n ? OK : err_set(e, E_INVALID, "there is no text: give some as arguments, by --file or by a pipe");
+    return j->n ? OK
+                : err_set(e, E_INVALID, "there is no text: give some as arguments, by --file or by a pipe");
 }
 
 /* On the engine's thread: something has news. */
@@ -135,7 +138,8 @@ static void put_vector(struct job *j, const struct request *r, int index)
 
     if (j->dimensions < j->n_embd) scale = 1 / sqrt(dot(r->vec, r->vec, j->dimensions));
     buf_printf(&j->out, "{\"index\":%d,\"tokens\":%zu,\"embedding\":[", index, r->prompt.n);
-    for (int i = 0; i < j->dimensions; i++) buf_printf(&j->out, "%s%.7g", i ? "," : "", (double)r->vec[i] * scale);
+    for (int i = 0; i < j->dimensions; i++)
+        buf_printf(&j->out, "%s%.7g", i ? "," : "", (double)r->vec[i] * scale);
     buf_puts(&j->out, "]}\n");
 }
 
@@ -183,7 +187,8 @@ static int open_model(struct job *j, struct err *e)
     j->n_embd = info.model->hp.n_embd;
     if (!j->dimensions) j->dimensions = j->n_embd;
     if (j->dimensions < 1 || j->dimensions > j->n_embd)
-        return err_set(e, E_INVALID, "--dimensions is %d, but the model's embeddings have %d", j->dimensions, j->n_embd);
+        return err_set(e, E_INVALID, "--dimensions is %d, but the model's embeddings have %d",
+                       j->dimensions, j->n_embd);
     return OK;
 }
 
@@ -191,10 +196,13 @@ int cmd_embed(int argc, char **argv)
 {
     struct job j = { .lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER };
     const struct arg table[] = {
-        { "--model", "-m", ARG_STR, &j.model, "MODEL", "GGUF file or Hugging Face folder (default: the model that ships)" },
+        { "--model", "-m", ARG_STR, &j.model, "MODEL",
+          "GGUF file or Hugging Face folder (default: the model that ships)" },
         { "--file", "-f", ARG_STR, &j.file, "PATH", "a text a line; -: stdin" },
-        { "--dimensions", "-d", ARG_INT, &j.dimensions, "N", "only the first N numbers, of length 1 again (default: all)" },
-        { "--similarity", NULL, ARG_FLAG, &j.similarity, NULL, "print how near each text is to the first, not vectors" },
+        { "--dimensions", "-d", ARG_INT, &j.dimensions, "N",
+          "only the first N numbers, of length 1 again (default: all)" },
+        { "--similarity", NULL, ARG_FLAG, &j.similarity, NULL,
+          "print how near each text is to the first, not vectors" },
         { "--threads", "-t", ARG_INT, &j.n_threads, "N", "threads (default: physical cores)" },
         { 0 },
     };
@@ -203,7 +211,8 @@ int cmd_embed(int argc, char **argv)
     bool helped;
     int n_pos, rc;
 
-    if (args_parse(&verb, table, argc, argv, pos, MAX_ARGS, &n_pos, &helped, &e) != OK) return cmd_usage(verb.name, &e);
+    if (args_parse(&verb, table, argc, argv, pos, MAX_ARGS, &n_pos, &helped, &e) != OK)
+        return cmd_usage(verb.name, &e);
     if (helped) return EXIT_OK;
     if (!j.model && !(j.model = cmd_default_model())) {
         err_set(&e, E_INVALID, "no model: name one with -m");

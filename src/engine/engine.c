@@ -41,7 +41,10 @@ static int check_opt(const struct engine_opt *o, struct err *e)
 
 static bool is_gpu(const struct backend_opt *b) { return b->device && strncmp(b->device, "cuda", 4) == 0; }
 
-int engine_batch_default(const struct backend_opt *b) { return is_gpu(b) ? BATCH_DEFAULT_GPU : BATCH_DEFAULT; }
+int engine_batch_default(const struct backend_opt *b)
+{
+    return is_gpu(b) ? BATCH_DEFAULT_GPU : BATCH_DEFAULT;
+}
 
 int engine_snaps(int max_seqs) { return max_seqs < 4 ? 2 : max_seqs > 16 ? 8 : max_seqs / 2; }
 
@@ -61,7 +64,8 @@ static void set_opt(struct engine *g, const struct hparams *hp, const struct eng
     if (o->n_ctx == 0) o->n_ctx = trained > 1 && trained < CTX_DEFAULT ? trained : CTX_DEFAULT;
     else if (trained > 1 && o->n_ctx > trained)
         log_warn("a context of %d tokens, but the model was trained for %d", o->n_ctx, trained);
-    if (o->kv_tokens == 0) o->kv_tokens = o->n_ctx < CTX_MAX / KV_CONTEXTS ? KV_CONTEXTS * o->n_ctx : o->n_ctx;
+    if (o->kv_tokens == 0)
+        o->kv_tokens = o->n_ctx < CTX_MAX / KV_CONTEXTS ? KV_CONTEXTS * o->n_ctx : o->n_ctx;
     o->kv_tokens = at_least(o->kv_tokens, o->n_ctx);
     if (o->max_batch == 0) o->max_batch = engine_batch_default(&o->backend);
     if (o->max_batch > o->kv_tokens) o->max_batch = o->kv_tokens;
@@ -104,8 +108,8 @@ static int open_memory(struct engine *g, struct err *e)
     size_t n = (size_t)(g->max_live = o->max_requests + SPARE);
     struct step_opt s;
 
-    rc = block_pool_open_over(&g->pool, g->place.shares, g->place.n_shares, model_kvshape(g->model), o->kv_type,
-                              blocks_for(o->kv_tokens) + 1, e);
+    rc = block_pool_open_over(&g->pool, g->place.shares, g->place.n_shares, model_kvshape(g->model),
+                              o->kv_type, blocks_for(o->kv_tokens) + 1, e);
     if (rc != OK) return rc;
     if (!o->no_prefix && model_can_share_prefix(g->model) && (rc = prefix_open(&g->prefix, g->pool, e)) != OK)
         return rc;
@@ -116,9 +120,14 @@ static int open_memory(struct engine *g, struct err *e)
     }
     if ((rc = decoder_open(&g->decoder, g->model, g->pool, d, e)) != OK) return rc;
     g->states = decoder_states(g->decoder);
-    s = (struct step_opt){ .max_tokens = o->max_batch, .max_seqs = o->max_seqs, .table_stride = table,
-                           .max_adjust = decoder_max_adjust(g->decoder), .n_pick_from = g->lim.n_pick,
-                           .has_state = g->states != NULL, .n_embd = g->lim.n_embd, .pooling = g->model->hp.pooling };
+    s = (struct step_opt){ .max_tokens = o->max_batch,
+                           .max_seqs = o->max_seqs,
+                           .table_stride = table,
+                           .max_adjust = decoder_max_adjust(g->decoder),
+                           .n_pick_from = g->lim.n_pick,
+                           .has_state = g->states != NULL,
+                           .n_embd = g->lim.n_embd,
+                           .pooling = g->model->hp.pooling };
     if ((rc = step_init(&g->step, s, e)) != OK) return rc;
     if ((rc = chan_open(&g->in, g->max_live, e)) != OK) return rc;
     g->live = mem_try_array(n, sizeof *g->live);
@@ -130,8 +139,10 @@ static int open_memory(struct engine *g, struct err *e)
     g->plan.preempt = mem_try_array(n, sizeof *g->plan.preempt);
     if (!g->live || !g->untold || !g->view || !g->order || !g->plan.run || !g->plan.begin || !g->plan.preempt)
         return err_set(e, E_NOMEM, "no memory for %zu requests", n);
-    admit_init(&g->admit, (struct admit_limits){ .n_ctx = o->n_ctx, .block = KV_BLOCK,
-                                                 .n_blocks = block_n(g->pool), .max_requests = o->max_requests,
+    admit_init(&g->admit, (struct admit_limits){ .n_ctx = o->n_ctx,
+                                                 .block = KV_BLOCK,
+                                                 .n_blocks = block_n(g->pool),
+                                                 .max_requests = o->max_requests,
                                                  .max_seqs = o->max_seqs,
                                                  .max_queue_tokens = o->max_queue_tokens,
                                                  .kv_overcommit = o->kv_overcommit });
@@ -280,7 +291,8 @@ int engine_submit(struct engine *g, struct request *r, struct err *e)
     int rc = seq_check(r, g->lim, e);
 
     if (rc == OK && g->lim.encoder && r->prompt.n > (size_t)g->opt.max_batch)
-        rc = err_set(e, E_CONTEXT, "the text has %zu tokens, but a step of this server only %d: see max-batch",
+        rc = err_set(e, E_CONTEXT,
+                     "the text has %zu tokens, but a step of this server only %d: see max-batch",
                      r->prompt.n, g->opt.max_batch);
     if (rc == OK && r->embed && !r->vec) r->vec = mem_array((size_t)g->lim.n_embd, sizeof *r->vec);
     r->submit_ns = clock_ns();

@@ -113,7 +113,8 @@ void step_pick(struct step *st, int i, const int32_t *bans, int n_bans)
     int n;
 
     if (st->max_adjust == 0 || st->out[i] < 0) return;
-    n = sampler_plan(st->seqs[i]->sampler, bans, n_bans, p, st->adjust + st->n_adjust, st->max_adjust - st->n_adjust);
+    n = sampler_plan(st->seqs[i]->sampler, bans, n_bans, p, st->adjust + st->n_adjust,
+                     st->max_adjust - st->n_adjust);
     if (n < 0) return;
     p->row = st->out[i];
     p->adjust = st->n_adjust;

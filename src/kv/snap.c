@@ -53,7 +53,8 @@ void snaps_close(struct snaps *s)
 
 static bool begins(const struct one *x, uint64_t salt, const int32_t *ids, int n)
 {
-    return x->slot >= 0 && x->salt == salt && x->n <= n && memcmp(x->ids, ids, (size_t)x->n * sizeof *ids) == 0;
+    return x->slot >= 0 && x->salt == salt && x->n <= n &&
+           memcmp(x->ids, ids, (size_t)x->n * sizeof *ids) == 0;
 }
 
 static struct one *find(const struct snaps *s, uint64_t salt, const int32_t *ids, int n)

@@ -1,8 +1,8 @@
 /* snap.h - what sequences carried on at some point of their text, kept for others that begin the same.
  *
- * State cannot be shared like a block, but it can be copied: a snapshot is the state behind some whole blocks of
- * tokens, which are kept beside it and compared, so that nobody is ever given another's. The one used longest ago
- * makes room. All memory is taken when it opens. The engine's thread owns it. */
+ * State cannot be shared like a block, but it can be copied: a snapshot is the state behind some whole
+ * blocks of tokens, which are kept beside it and compared, so that nobody is ever given another's. The one
+ * used longest ago makes room. All memory is taken when it opens. The engine's thread owns it. */
 #ifndef TERN_KV_SNAP_H
 #define TERN_KV_SNAP_H
 

@@ -166,8 +166,8 @@ void state_copy_from(struct state_pool *p, int to, const struct state_pool *q, i
     for (int i = 0; i < p->n_regions; i++)
         for (int l = p->regions[i].first; l < p->regions[i].end; l++) {
             const struct statelayer *y = &p->layers[l], *x = &q->layers[l];
-            copy(p->regions[i].be, y->conv + (size_t)to * y->conv_floats, x->conv + (size_t)from * x->conv_floats,
-                 y->conv_floats);
+            copy(p->regions[i].be, y->conv + (size_t)to * y->conv_floats,
+                 x->conv + (size_t)from * x->conv_floats, y->conv_floats);
             copy(p->regions[i].be, y->rec + (size_t)to * y->rec_floats, x->rec + (size_t)from * x->rec_floats,
                  y->rec_floats);
         }

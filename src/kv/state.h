@@ -3,8 +3,8 @@
  * A slot holds the state of every layer that has one, for one sequence. All memory is taken when the pool
  * opens; a sequence takes a slot when it begins and gives it back when it ends or is preempted. A new
  * owner's first token starts from zeros (see stateview.h), so slots are never cleared. State is behind the
- * last token only: it cannot be cut back, nor shared like a block, but copied (kv/snap.h). The engine's thread
- * owns the pool; nothing here locks. */
+ * last token only: it cannot be cut back, nor shared like a block, but copied (kv/snap.h). The engine's
+ * thread owns the pool; nothing here locks. */
 #ifndef TERN_KV_STATE_H
 #define TERN_KV_STATE_H
 
@@ -17,7 +17,8 @@ struct stateshape {
     int rec;                     /* numbers of the recurrence */
 };
 
-/* Each layer's state lies on the device that has the layer. No layer has state: *out is NULL, which every call below takes for a pool of no slots. */
+/* Each layer's state lies on the device that has the layer. No layer has state: *out is NULL, which every
+ * call below takes for a pool of no slots. */
 int  state_pool_open(struct state_pool **out, const struct backend_share *shares, int n_shares,
                      const struct stateshape *layers, int n_slots, struct err *e);
 void state_pool_close(struct state_pool *p);             /* NULL is fine */

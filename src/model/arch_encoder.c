@@ -3,10 +3,10 @@
 
 static const struct tensor_row rows_bert[] = {
     MAT("token_embd.weight", "embeddings.word_embeddings.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
-    MAT("position_embd.weight", "embeddings.position_embeddings.weight", ROW_FIRST | ROW_F32, M(positions), DIM_POS,
-        DIM_EMBD),
-    MAT("token_types.weight", "embeddings.token_type_embeddings.weight", ROW_FIRST | ROW_F32, M(token_types),
-        DIM_TYPES, DIM_EMBD),
+    MAT("position_embd.weight", "embeddings.position_embeddings.weight", ROW_FIRST | ROW_F32, M(positions),
+        DIM_POS, DIM_EMBD),
+    MAT("token_types.weight", "embeddings.token_type_embeddings.weight", ROW_FIRST | ROW_F32,
+        M(token_types), DIM_TYPES, DIM_EMBD),
     VEC("token_embd_norm.weight", "embeddings.LayerNorm.weight", ROW_FIRST, M(embd_norm), DIM_EMBD),
     VEC("token_embd_norm.bias", "embeddings.LayerNorm.bias", ROW_FIRST, M(embd_norm_b), DIM_EMBD),
 #define H(name) "encoder.layer.*." name

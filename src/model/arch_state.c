@@ -1,5 +1,5 @@
-/* Architectures that keep more than keys and values of the past, or less: state space models, short convolutions,
- * gated delta nets, attention over a latent. */
+/* Architectures that keep more than keys and values of the past, or less: state space models, short
+ * convolutions, gated delta nets, attention over a latent. */
 #include "model/arch_rows.h"
 
 #define H(name) "layers.*." name
@@ -68,12 +68,13 @@ static const struct tensor_row rows_lfm2[] = {
 
 /* Queries have their gates beside them, head by head, in both worlds. */
 static const struct tensor_row rows_attn_gated[] = {
-    { B("attn_q.weight"), H("self_attn.q_proj.weight"), ROW_Q_GATE, ROW_ATTN, L(wq), DIM_2Q, DIM_EMBD, DIM_NONE },
+    { B("attn_q.weight"), H("self_attn.q_proj.weight"), ROW_Q_GATE, ROW_ATTN, L(wq), DIM_2Q, DIM_EMBD,
+      DIM_NONE },
     MAT(B("attn_k.weight"), H("self_attn.k_proj.weight"), ROW_ATTN, L(wk), DIM_K, DIM_EMBD),
     MAT(B("attn_v.weight"), H("self_attn.v_proj.weight"), ROW_ATTN, L(wv), DIM_V, DIM_EMBD),
     MAT(B("attn_output.weight"), H("self_attn.o_proj.weight"), ROW_ATTN, L(wo), DIM_EMBD, DIM_O),
-    { B("attn_q.bias"), H("self_attn.q_proj.bias"), ROW_Q_GATE, ROW_ATTN | ROW_BIAS_QKV, L(bq), DIM_2Q, DIM_NONE,
-      DIM_NONE },
+    { B("attn_q.bias"), H("self_attn.q_proj.bias"), ROW_Q_GATE, ROW_ATTN | ROW_BIAS_QKV, L(bq), DIM_2Q,
+      DIM_NONE, DIM_NONE },
     VEC(B("attn_k.bias"), H("self_attn.k_proj.bias"), ROW_ATTN | ROW_BIAS_QKV, L(bk), DIM_K),
     VEC(B("attn_v.bias"), H("self_attn.v_proj.bias"), ROW_ATTN | ROW_BIAS_QKV, L(bv), DIM_V),
     VEC(B("attn_output.bias"), H("self_attn.o_proj.bias"), ROW_ATTN | ROW_BIAS_O, L(bo), DIM_EMBD),
@@ -83,12 +84,14 @@ static const struct tensor_row rows_attn_gated[] = {
 };
 
 static const struct tensor_row rows_delta[] = {
-    { NULL, H("linear_attn.in_proj_qkvz.weight"), ROW_QKVZ, ROW_MIXER, X(in), DIM_MIX_IN, DIM_EMBD, DIM_NONE },
+    { NULL, H("linear_attn.in_proj_qkvz.weight"), ROW_QKVZ, ROW_MIXER, X(in), DIM_MIX_IN, DIM_EMBD,
+      DIM_NONE },
     MAT(B("attn_qkv.weight"), NULL, ROW_MIXER, X(in), DIM_MIX_CONV, DIM_EMBD),
     MAT(B("attn_gate.weight"), NULL, ROW_MIXER, X(z), DIM_O, DIM_EMBD),
-    { B("ssm_ba.weight"), H("linear_attn.in_proj_ba.weight"), ROW_BETA_ALPHA, ROW_MIXER, X(ba), DIM_MIX_LOW, DIM_EMBD,
-      DIM_NONE },
-    PLANE(B("ssm_conv1d.weight"), H("linear_attn.conv1d.weight"), ROW_MIXER, X(conv_w), DIM_MIX_CONV, DIM_MIX_TAPS),
+    { B("ssm_ba.weight"), H("linear_attn.in_proj_ba.weight"), ROW_BETA_ALPHA, ROW_MIXER, X(ba), DIM_MIX_LOW,
+      DIM_EMBD, DIM_NONE },
+    PLANE(B("ssm_conv1d.weight"), H("linear_attn.conv1d.weight"), ROW_MIXER, X(conv_w), DIM_MIX_CONV,
+          DIM_MIX_TAPS),
     VEC(B("ssm_dt.bias"), H("linear_attn.dt_bias"), ROW_MIXER, X(dt_b), DIM_MIX_HEADS),
     VEC(B("ssm_a"), H("linear_attn.A_log"), ROW_MIXER | ROW_LOG, X(a), DIM_MIX_HEADS),
     VEC(B("ssm_norm.weight"), H("linear_attn.norm.weight"), ROW_MIXER, X(norm), DIM_MIX_HEAD),
@@ -107,12 +110,14 @@ static const struct tensor_row rows_mla[] = {
     VEC(B("attn_kv_a_norm.weight"), H("self_attn.kv_a_layernorm.weight"), 0, X(kv_a_norm), DIM_MIX_LATENT),
     { NULL, H("self_attn.kv_b_proj.weight"), ROW_KV_B, 0, X(k_b), DIM_MIX_UP, DIM_MIX_LATENT, DIM_NONE },
     { B("attn_kv_b.weight"), NULL, ROW_KV_B, ROW_OPTIONAL, X(k_b), DIM_MIX_UP, DIM_MIX_LATENT, DIM_NONE },
-    { B("attn_k_b.weight"), NULL, ROW_EACH_HEAD, ROW_OPTIONAL, X(k_b), DIM_MIX_LATENT, DIM_MIX_NOPE, DIM_HEADS },
-    { B("attn_v_b.weight"), NULL, ROW_EACH_HEAD, ROW_OPTIONAL, X(v_b), DIM_MIX_HEAD, DIM_MIX_LATENT, DIM_HEADS },
+    { B("attn_k_b.weight"), NULL, ROW_EACH_HEAD, ROW_OPTIONAL, X(k_b), DIM_MIX_LATENT, DIM_MIX_NOPE,
+      DIM_HEADS },
+    { B("attn_v_b.weight"), NULL, ROW_EACH_HEAD, ROW_OPTIONAL, X(v_b), DIM_MIX_HEAD, DIM_MIX_LATENT,
+      DIM_HEADS },
     MAT(B("attn_output.weight"), H("self_attn.o_proj.weight"), 0, L(wo), DIM_EMBD, DIM_O),
     VEC(B("attn_output.bias"), H("self_attn.o_proj.bias"), ROW_BIAS_O, L(bo), DIM_EMBD),
-    VEC(B("exp_probs_b.bias"), H("mlp.gate.e_score_correction_bias"), ROW_MOE | ROW_OPTIONAL, L(choice_bias),
-        DIM_EXPERTS),
+    VEC(B("exp_probs_b.bias"), H("mlp.gate.e_score_correction_bias"), ROW_MOE | ROW_OPTIONAL,
+        L(choice_bias), DIM_EXPERTS),
     END
 };
 
@@ -159,7 +164,8 @@ const struct arch archs_state[] = {
       .mix = MIX_DELTA,
       .gguf_rope = ROPE_HALF,
       .flags = ARCH_NORM1 | ARCH_PARTIAL_ROPE,
-      .rows = ROWS(rows_ends, rows_attn_gated, rows_delta, rows_mlp, rows_norm_late, rows_experts, rows_shared_gate),
+      .rows = ROWS(rows_ends, rows_attn_gated, rows_delta, rows_mlp, rows_norm_late, rows_experts,
+                   rows_shared_gate),
       .eps = 1e-6,
       .partial = 0.25,
       .n_ctx = 32768,

@@ -17,8 +17,8 @@ struct batch {
     int n_seqs;
     const int32_t *table;        /* [n_seqs][table_stride] KV blocks */
     int table_stride;
-    /* Of models with recurrent state (model_has_state): tokens of a sequence stand beside each other there, and
-     * a sequence whose first token is at position 0 begins anew. NULL: slot i is row i's. */
+    /* Of models with recurrent state (model_has_state): tokens of a sequence stand beside each other there,
+     * and a sequence whose first token is at position 0 begins anew. NULL: slot i is row i's. */
     const int32_t *slots;        /* [n_seqs] of the decoder's state pool */
     int n_out;
     const int32_t *out_rows;     /* [n_out] which tokens want logits */
@@ -26,8 +26,8 @@ struct batch {
     int n_hidden;
     const int32_t *hidden_rows;  /* [n_hidden] */
     float *hidden;               /* [n_hidden][n_embd] */
-    /* Outputs of which only a token is wanted, where the decoder can pick (decoder_can_pick): `row` is one of the
-     * n_out, rising. The logits of these do not come back. */
+    /* Outputs of which only a token is wanted, where the decoder can pick (decoder_can_pick): `row` is one
+     * of the n_out, rising. The logits of these do not come back. */
     int n_picks;
     const struct pick *picks;    /* [n_picks] */
     const struct pick_adjust *adjust;

@@ -107,8 +107,15 @@ static void mix(struct pass *d, int l, bool wanted)
     const struct hparams *hp = &d->m->hp;
     int rope = hp->layers[l].rope;
 
-    mix_run(&(struct mix){ .be = d->be, .hp = hp, .lh = &hp->layers[l], .w = &d->m->layers[l], .p = &d->s.steps[l],
-                           .kv = &d->kv, .st = &d->st, .table = rope >= 0 ? &d->s.table_t[rope] : NULL, .l = l },
+    mix_run(&(struct mix){ .be = d->be,
+                           .hp = hp,
+                           .lh = &hp->layers[l],
+                           .w = &d->m->layers[l],
+                           .p = &d->s.steps[l],
+                           .kv = &d->kv,
+                           .st = &d->st,
+                           .table = rope >= 0 ? &d->s.table_t[rope] : NULL,
+                           .l = l },
             wanted);
 }
 

@@ -141,7 +141,8 @@ static int check_picks(struct decoder *d, const struct batch *b, struct err *e)
 {
     int n_vocab = d->m->hp.n_vocab;
     bool good = decoder_can_pick(d) && b->n_picks <= b->n_out && b->n_adjust >= 0 &&
-                b->n_adjust <= decoder_max_adjust(d) && b->n_pick_from > 0 && b->n_pick_from <= n_vocab && b->picked;
+                b->n_adjust <= decoder_max_adjust(d) && b->n_pick_from > 0 && b->n_pick_from <= n_vocab &&
+                b->picked;
 
     for (int i = 0; good && i < b->n_picks; i++) {
         const struct pick *p = &b->picks[i];
@@ -149,7 +150,9 @@ static int check_picks(struct decoder *d, const struct batch *b, struct err *e)
                p->n_adjust <= b->n_adjust - p->adjust;
     }
     for (int i = 0; good && i < b->n_adjust; i++) good = b->adjust[i].id >= 0 && b->adjust[i].id < n_vocab;
-    return good ? OK : err_set(e, E_INVALID, "%d picks of %d outputs do not fit the batch", b->n_picks, b->n_out);
+    return good
+               ? OK
+               : err_set(e, E_INVALID, "%d picks of %d outputs do not fit the batch", b->n_picks, b->n_out);
 }
 
 /* State goes from token to token: those of a sequence must follow each other. */
@@ -166,7 +169,8 @@ static int check_runs(struct decoder *d, const struct batch *b, struct err *e)
         }
         for (int i = 0; i < d->n_runs; i++)
             if (d->runs[i].slot == slot)
-                return err_set(e, E_INVALID, "token %d: the tokens of sequence %d do not follow each other", t, seq);
+                return err_set(e, E_INVALID, "token %d: the tokens of sequence %d do not follow each other",
+                               t, seq);
         if (slot < 0 || slot >= state_n(d->states))
             return err_set(e, E_INVALID, "sequence %d has slot %d of %d", seq, slot, state_n(d->states));
         d->runs[d->n_runs++] = (struct state_run){ slot, t, 1, b->pos[t] == 0 };
@@ -182,8 +186,8 @@ static int check_encoder(struct decoder *d, const struct batch *b, struct err *e
     for (int t = 0; t < b->n_tokens; t++) d->n_of[b->seq[t]]++;
     for (int i = 0; i < b->n_seqs; i++)
         if (d->n_of[i] && d->n_of[i] != d->seq_end[i])
-            return err_set(e, E_INVALID, "%d of %d tokens of sequence %d: an encoder needs all at once", d->n_of[i],
-                           d->seq_end[i], i);
+            return err_set(e, E_INVALID, "%d of %d tokens of sequence %d: an encoder needs all at once",
+                           d->n_of[i], d->seq_end[i], i);
     return OK;
 }
 
@@ -209,8 +213,8 @@ static int check(struct decoder *d, const struct batch *b, struct err *e)
                            b->n_tokens);
     for (int i = 0; i < b->n_hidden; i++)
         if (b->hidden_rows[i] <= (i ? b->hidden_rows[i - 1] : -1) || b->hidden_rows[i] >= b->n_tokens)
-            return err_set(e, E_INVALID, "hidden row %d is not one of %d tokens, or out of order", b->hidden_rows[i],
-                           b->n_tokens);
+            return err_set(e, E_INVALID, "hidden row %d is not one of %d tokens, or out of order",
+                           b->hidden_rows[i], b->n_tokens);
     if (d->m->hp.encoder && (rc = check_encoder(d, b, e)) != OK) return rc;
     if (d->states && (rc = check_runs(d, b, e)) != OK) return rc;
     return b->n_picks ? check_picks(d, b, e) : OK;

@@ -23,7 +23,8 @@ void delta_plan(struct layer_step *p, const struct mix_memory *mem, const struct
     s->jobs[0] = (struct linear){ .out = s->conv, .w = &w->in };
     s->jobs[1] = (struct linear){ .out = s->z, .w = &w->z };
     s->jobs[2] = (struct linear){ .out = s->low, .w = &w->ba };
-    s->conv_opt = (struct conv_opt){ .w = w->conv_w, .bias = w->conv_b, .k = h->taps, .silu = m->hp.act == ACT_SILU };
+    s->conv_opt =
+        (struct conv_opt){ .w = w->conv_w, .bias = w->conv_b, .k = h->taps, .silu = m->hp.act == ACT_SILU };
     s->delta_in = (struct delta_in){ .q = tensor_cols(s->mid, 0, keys), .k = tensor_cols(s->mid, keys, keys),
                                      .v = tensor_cols(s->mid, 2 * keys, values),
                                      .beta = tensor_cols(s->low, 0, h->n_heads),

@@ -78,7 +78,8 @@ static int modern(const struct config *c, struct hparams *hp, struct err *e)
         snprintf(key, sizeof key, "layer_types.%d", l);
         if (config_str(c, "", key, &type)) {
             local = str_is(type, "sliding_attention");
-            if (!local && !str_is(type, "full_attention")) return refuse(c, "layer_types has a type not known", e);
+            if (!local && !str_is(type, "full_attention"))
+                return refuse(c, "layer_types has a type not known", e);
         }
         hp->layers[l].window = local ? window : 0;
         hp->layers[l].rope = local;
@@ -116,7 +117,8 @@ void hparams_encoder_gguf_rest(struct hparams *hp, const struct source *src)
     int window = 0;
 
     hp->tied = true;
-    if (!is(hp, "modern-bert") || !source_i64(src, "modern-bert.attention.sliding_window_pattern", &every)) return;
+    if (!is(hp, "modern-bert") || !source_i64(src, "modern-bert.attention.sliding_window_pattern", &every))
+        return;
     for (int l = 0; l < hp->n_layers; l++)
         if (hp->layers[l].window) window = hp->layers[l].window;
     for (int l = 0; l < hp->n_layers; l++) {
@@ -144,8 +146,9 @@ int hparams_pooling(struct hparams *hp, const struct source *src, struct err *e)
     hp->pooling = hp->encoder ? POOL_MEAN : POOL_LAST;
     snprintf(key, sizeof key, "%s.pooling_type", hp->arch);
     if (source_i64(src, key, &type)) {
-        if (type > 3) return err_set(e, E_UNSUPPORTED, "%s: the key %s is %lld, which is no pooling that is known",
-                                     source_path(src), key, (long long)type);
+        if (type > 3)
+            return err_set(e, E_UNSUPPORTED, "%s: the key %s is %lld, which is no pooling that is known",
+                           source_path(src), key, (long long)type);
         if (type > 0) hp->pooling = type == 1 ? POOL_MEAN : type == 2 ? POOL_CLS : POOL_LAST;
         return OK;
     }
@@ -155,7 +158,9 @@ int hparams_pooling(struct hparams *hp, const struct source *src, struct err *e)
             return hp->pooling = modes[i].pooling, OK;
     }
     if (source_bool(src, modes[0].key, &on) || source_bool(src, modes[1].key, &on))
-        return err_set(e, E_UNSUPPORTED, "%s: 1_Pooling/config.json asks for a pooling other than mean, cls or "
-                       "lasttoken", source_path(src));
+        return err_set(e, E_UNSUPPORTED,
+                       "%s: 1_Pooling/config.json asks for a pooling other than mean, cls or "
+                       "lasttoken",
+                       source_path(src));
     return OK;
 }

@@ -39,7 +39,8 @@ static bool good(const struct hparams *hp, int l)
 
     switch (h->kind) {
     case MIX_MAMBA:
-        return taps && fair(h->inner) && fair(h->n_state) && fair(h->dt_rank) && (int64_t)h->inner * h->n_state < 1 << 28;
+        return taps && fair(h->inner) && fair(h->n_state) && fair(h->dt_rank) &&
+               (int64_t)h->inner * h->n_state < 1 << 28;
     case MIX_MAMBA2:
         return taps && fair(h->inner) && fair(h->n_state) && fair(h->n_heads) && fair(h->head_dim) &&
                fair(h->n_groups) && fair(h->norm_groups) && (int64_t)h->n_heads * h->head_dim == h->inner &&
@@ -50,10 +51,12 @@ static bool good(const struct hparams *hp, int l)
     case MIX_DELTA:
         return taps && fair(h->n_heads) && fair(h->n_k_heads) && fair(h->head_dim) && fair(h->k_dim) &&
                h->n_heads % h->n_k_heads == 0 && (int64_t)h->n_heads * h->head_dim < MOST &&
-               (int64_t)h->n_k_heads * h->k_dim < MOST && (int64_t)h->n_heads * h->head_dim * h->k_dim < 1 << 28;
+               (int64_t)h->n_k_heads * h->k_dim < MOST &&
+               (int64_t)h->n_heads * h->head_dim * h->k_dim < 1 << 28;
     case MIX_MLA:
-        return fair(h->kv_rank) && fair(h->nope) && fair(h->rope) && fair(w->head_dim_v) && h->q_rank >= 0 &&
-               h->q_rank <= MOST && fair(w->n_heads) && (int64_t)w->n_heads * (h->nope + w->head_dim_v) <= 1 << 24 &&
+        return fair(h->kv_rank) && fair(h->nope) && fair(h->rope) && fair(w->head_dim_v) &&
+               h->q_rank >= 0 && h->q_rank <= MOST && fair(w->n_heads) &&
+               (int64_t)w->n_heads * (h->nope + w->head_dim_v) <= 1 << 24 &&
                (int64_t)w->n_heads * (h->kv_rank + h->rope) <= 1 << 24;
     case MIX_ATTN: break;
     }
@@ -62,15 +65,19 @@ static bool good(const struct hparams *hp, int l)
 
 int hparams_mix_check(const struct hparams *hp, int l, const char *path, struct err *e)
 {
-    static const char *const names[] = { [MIX_MAMBA] = "state space", [MIX_MAMBA2] = "state space",
-                                         [MIX_SHORTCONV] = "short convolution", [MIX_DELTA] = "gated delta net",
+    static const char *const names[] = { [MIX_MAMBA] = "state space",
+                                         [MIX_MAMBA2] = "state space",
+                                         [MIX_SHORTCONV] = "short convolution",
+                                         [MIX_DELTA] = "gated delta net",
                                          [MIX_MLA] = "latent attention" };
     const struct mix_hp *h = &hp->layers[l].mix;
 
     if (good(hp, l)) return OK;
-    return err_set(e, E_FORMAT, "%s: layer %d: a %s of these numbers makes no sense: %d taps, %d channels, state %d, "
-                   "%d heads of %d in %d groups, latent %d", path, l, names[h->kind], h->taps, h->inner, h->n_state,
-                   h->n_heads, h->head_dim, h->n_groups, h->kv_rank);
+    return err_set(e, E_FORMAT,
+                   "%s: layer %d: a %s of these numbers makes no sense: %d taps, %d channels, state %d, "
+                   "%d heads of %d in %d groups, latent %d",
+                   path, l, names[h->kind], h->taps, h->inner, h->n_state, h->n_heads, h->head_dim,
+                   h->n_groups, h->kv_rank);
 }
 
 /* ---- config.json ---- */
@@ -130,8 +137,8 @@ static int attends_by_type(const struct config *c, int l, const char *other, str
     if (!config_str(c, "", key, &s)) return -1;
     if (str_is(s, "full_attention")) return 1;
     if (str_is(s, other)) return 0;
-    err_set(e, E_UNSUPPORTED, "%s: config.json: layer_types has \"%.*s\", which is not known", source_path(c->src),
-            STR_ARG(str_take(s, 64)));
+    err_set(e, E_UNSUPPORTED, "%s: config.json: layer_types has \"%.*s\", which is not known",
+            source_path(c->src), STR_ARG(str_take(s, 64)));
     return -2;
 }
 
@@ -155,7 +162,7 @@ static int lfm2(const struct config *c, struct hparams *hp, struct err *e)
         int attends = attends_by_type(c, l, "conv", e);
         if (attends == -2) return E_UNSUPPORTED;
         if (attends == -1) attends = attends_by_list(c, l);
-        hp->layers[l].n_ff = 0;                          /* keys say how it was rounded; the tensors have it */
+        hp->layers[l].n_ff = 0; /* keys say how it was rounded; the tensors have it */
         if (!hp->layers[l].head_dim) hp->layers[l].head_dim = hp->n_embd / hp->layers[l].n_heads;
         if (!attends) hp->layers[l].mix = h, hp->layers[l].rope = -1;
     }

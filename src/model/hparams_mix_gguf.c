@@ -34,7 +34,8 @@ static bool get_f64(const struct meta *m, const char *name, double *out)
 static int need(const struct meta *m, const char *name, int *out, struct err *e)
 {
     if (get(m, name, 0, out) && *out > 0) return OK;
-    return err_set(e, E_FORMAT, "%s: the key %s.%s is missing or no positive number", source_path(m->src), m->arch, name);
+    return err_set(e, E_FORMAT, "%s: the key %s.%s is missing or no positive number", source_path(m->src),
+                   m->arch, name);
 }
 
 static const struct source_tensor *find(const struct meta *m, int l, const char *name)
@@ -109,8 +110,11 @@ static int deepseek(const struct meta *m, struct hparams *hp, struct err *e)
     if ((rc = need(m, "attention.kv_lora_rank", &h.kv_rank, e)) != OK) return rc;
     if ((rc = need(m, "rope.dimension_count", &h.rope, e)) != OK) return rc;
     /* Older files say what heads are; newer ones have the latent's widths there. */
-    if (!get(m, "attention.key_length_mla", 0, &key) && (rc = need(m, "attention.key_length", &key, e)) != OK) return rc;
-    if (!get(m, "attention.value_length_mla", 0, &value) && (rc = need(m, "attention.value_length", &value, e)) != OK)
+    if (!get(m, "attention.key_length_mla", 0, &key) &&
+        (rc = need(m, "attention.key_length", &key, e)) != OK)
+        return rc;
+    if (!get(m, "attention.value_length_mla", 0, &value) &&
+        (rc = need(m, "attention.value_length", &value, e)) != OK)
         return rc;
     h.nope = key - h.rope;
     for (int l = 0; l < hp->n_layers; l++) {

@@ -55,7 +55,8 @@ static void set_order(struct layout *y, const struct hparams *hp, const struct t
     }
 }
 
-void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l, enum source_kind world)
+void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_row *r, int l,
+               enum source_kind world)
 {
     const struct layer_hp *w = &hp->layers[l < hp->n_layers ? l : 0];
     const char *name = world == SOURCE_GGUF ? r->gguf : r->hf;
@@ -172,7 +173,7 @@ int64_t layout_row(const struct layout *y, int part, int64_t r)
     switch (y->order) {
     case ORDER_PLANE: return r % y->each * (y->rows / y->each) + r / y->each;
     case ORDER_QKVZ: return by_key_head(y, part, r);
-    case ORDER_KV_B: return r / y->values * (y->each + y->values) + y->each + r % y->values;     /* of values */
+    case ORDER_KV_B: return r / y->values * (y->each + y->values) + y->each + r % y->values; /* of values */
     case ORDER_HEADS:
         if (y->n_parts == 1) part = (int)(r / (y->rows / 2)), r %= y->rows / 2;
         return r / y->each * 2 * y->each + part * y->each + r % y->each;
@@ -222,8 +223,8 @@ static void read_turned(const struct layout *y, const struct source_tensor *t, c
 }
 
 /* Row r of keys, turned: a head's numbers at one place of the latent. */
-static void read_keys(const struct layout *y, const struct source_tensor *t, int64_t r, enum dtype to, void *dst,
-                      float *tmp)
+static void read_keys(const struct layout *y, const struct source_tensor *t, int64_t r, enum dtype to,
+                      void *dst, float *tmp)
 {
     int64_t head = r / y->cols, at = r % y->cols;
     uint64_t bytes = 0, size = 0;
@@ -241,8 +242,8 @@ static void read_keys(const struct layout *y, const struct source_tensor *t, int
     quant_encode(to, tmp, dst, y->each);
 }
 
-void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r, enum dtype to,
-                 void *dst, float *tmp)
+void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r,
+                 enum dtype to, void *dst, float *tmp)
 {
     int64_t row = layout_row(y, part, r);
     uint64_t bytes = 0;
@@ -279,8 +280,8 @@ size_t layout_tmp(const struct layout *y)
 }
 
 /* Column by column, as they are stored: what lies together is read together. */
-static void read_turned_rows(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r, int n,
-                             float *tile)
+static void read_turned_rows(const struct layout *y, const struct source_tensor *t, int i, int part,
+                             int64_t r, int n, float *tile)
 {
     float *run = tile + (size_t)y->cols * LAYOUT_ROWS;
     int64_t first = layout_row(y, part, r), span = layout_row(y, part, r + n - 1) - first + 1;
@@ -293,13 +294,15 @@ static void read_turned_rows(const struct layout *y, const struct source_tensor 
     }
 }
 
-void layout_read_rows(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r, int n,
-                      enum dtype to, void *dst, size_t row_bytes, float *tmp)
+void layout_read_rows(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r,
+                      int n, enum dtype to, void *dst, size_t row_bytes, float *tmp)
 {
     if (y->turned && y->order != ORDER_GROUPS) {
         read_turned_rows(y, t, i, part, r, n, tmp);
-        for (int k = 0; k < n; k++) quant_encode(to, tmp + k * y->cols, (char *)dst + (size_t)k * row_bytes, y->cols);
+        for (int k = 0; k < n; k++)
+            quant_encode(to, tmp + k * y->cols, (char *)dst + (size_t)k * row_bytes, y->cols);
         return;
     }
-    for (int k = 0; k < n; k++) layout_read(y, t, i, part, r + k, to, (char *)dst + (size_t)k * row_bytes, tmp);
+    for (int k = 0; k < n; k++)
+        layout_read(y, t, i, part, r + k, to, (char *)dst + (size_t)k * row_bytes, tmp);
 }

@@ -9,12 +9,12 @@
 
 enum row_order {
     ORDER_PLAIN,
-    ORDER_GROUPS,            /* q, k, v by KV head: its queries, its key, its value */
-    ORDER_ALTERNATE,         /* parts in turn */
-    ORDER_PLANE,             /* numbers of a matrix, columns first */
-    ORDER_HEADS,             /* parts in turn, so many rows (`each`) of each at a time */
-    ORDER_QKVZ,              /* by key head: q, k, its values, its gates; parts: q, k, v one behind the other; gates */
-    ORDER_KV_B               /* by head: rows of keys, of values; parts: keys turned, values */
+    ORDER_GROUPS,    /* q, k, v by KV head: its queries, its key, its value */
+    ORDER_ALTERNATE, /* parts in turn */
+    ORDER_PLANE,     /* numbers of a matrix, columns first */
+    ORDER_HEADS,     /* parts in turn, so many rows (`each`) of each at a time */
+    ORDER_QKVZ, /* by key head: q, k, its values, its gates; parts: q, k, v one behind the other; gates */
+    ORDER_KV_B  /* by head: rows of keys, of values; parts: keys turned, values */
 };
 
 struct layout {
@@ -31,7 +31,8 @@ struct layout {
     int n_parts;
     int64_t part[3];         /* rows of each */
     int heads, kv_heads;     /* ORDER_GROUPS */
-    int64_t each;            /* ORDER_HEADS; ORDER_PLANE: rows of the matrix; ORDER_QKVZ: of a key; ORDER_KV_B: of keys */
+    int64_t
+        each; /* ORDER_HEADS; ORDER_PLANE: rows of the matrix; ORDER_QKVZ: of a key; ORDER_KV_B: of keys */
     int64_t values;          /* ORDER_QKVZ, ORDER_KV_B: of a head's values */
     int per_weight;          /* matrices that make one weight */
 };
@@ -60,14 +61,14 @@ int64_t layout_row(const struct layout *y, int part, int64_t r);
 bool layout_in_place(const struct layout *y);
 
 static inline size_t layout_room(const struct layout *y) { return (size_t)(y->cols + y->each); }
-/* Reads row r of a part of matrix i as type `to`; tmp has room for layout_room numbers (and dst is no part of it, but
- * for F32). The tensor fits y. */
-void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r, enum dtype to,
-                 void *dst, float *tmp);
-/* The same for rows [r, r + n) of a part, into rows of row_bytes each; tmp has room for layout_tmp numbers. Turned
- * tensors are much faster to read so. */
+/* Reads row r of a part of matrix i as type `to`; tmp has room for layout_room numbers (and dst is no part
+ * of it, but for F32). The tensor fits y. */
+void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r,
+                 enum dtype to, void *dst, float *tmp);
+/* The same for rows [r, r + n) of a part, into rows of row_bytes each; tmp has room for layout_tmp numbers.
+ * Turned tensors are much faster to read so. */
 enum { LAYOUT_ROWS = 32 };       /* n at most */
 size_t layout_tmp(const struct layout *y);
-void layout_read_rows(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r, int n,
-                      enum dtype to, void *dst, size_t row_bytes, float *tmp);
+void layout_read_rows(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r,
+                      int n, enum dtype to, void *dst, size_t row_bytes, float *tmp);
 #endif

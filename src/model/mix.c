@@ -112,8 +112,9 @@ int mix_check(const struct hparams *hp, const struct backend *be, int first, int
     for (int l = first; l < end; l++) {
         const char *what = lacking(hp->layers[l].mix.kind, be);
         if (what)
-            return err_set(e, E_UNSUPPORTED, "layer %d of this %s model needs %s, which %s does not have; the CPU does",
-                           l, hp->arch, what, be->name);
+            return err_set(e, E_UNSUPPORTED,
+                           "layer %d of this %s model needs %s, which %s does not have; the CPU does", l,
+                           hp->arch, what, be->name);
     }
     return OK;
 }

@@ -37,11 +37,11 @@ struct mix_hp {
 
 /* Its weights beside those of struct layer. wo is the product behind the mixer in any case. */
 struct mix_weights {
-    struct weight in;                /* mamba: x, z; mamba 2: z, x, b, c, dt; short convolution: b, c, x; delta: q, k, v */
+    struct weight in; /* mamba: x, z; mamba 2: z, x, b, c, dt; short convolution: b, c, x; delta: q, k, v */
     struct weight z, ba;             /* delta: gate; beta and alpha */
     struct weight x, dt;             /* mamba: dt, b, c of x; the time step of its low rank */
     struct weight q_a, kv_a;         /* latent: queries and keys down; wq is up, or all of it */
-    struct weight k_b, v_b;          /* latent, a matrix a head: from queries to the latent, from it to values */
+    struct weight k_b, v_b; /* latent, a matrix a head: from queries to the latent, from it to values */
     float *in_b, *conv_w, *conv_b;   /* conv_w [taps][channels] */
     float *a, *d, *dt_b, *norm;      /* a below 0; mamba: [n_state][channels] */
     float *q_a_norm, *kv_a_norm, *q_a_b, *kv_a_b;
@@ -60,7 +60,8 @@ struct mix_step {
     struct tensor latent, k_rot, q_rot;
 };
 
-/* Numbers a token needs in the step's memory for the mixer: of its projections, behind them, and small ones. */
+/* Numbers a token needs in the step's memory for the mixer: of its projections, behind them, and small
+ * ones. */
 struct mix_width {
     int in, mid, low;
 };

@@ -5,7 +5,8 @@
 #include "model/scratch.h"
 
 /* The convolution's activation is its own where the backend has that; others follow it. */
-static void conv(const struct mix *x, const struct tensor *out, const struct tensor *in, const struct conv_opt *o)
+static void conv(const struct mix *x, const struct tensor *out, const struct tensor *in,
+                 const struct conv_opt *o)
 {
     x->be->conv(x->be, out, in, x->st, x->l, o);
     if (!o->silu) x->be->act(x->be, out, out, NULL, x->hp->act);

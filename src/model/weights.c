@@ -184,7 +184,8 @@ static int copy_part(struct loader *ld, const struct found *f, int i, int part, 
     float *tmp = mem_try_array(layout_tmp(&f->lay), sizeof *tmp);
     char *dst = NULL;
 
-    if (f->lay.order == ORDER_KV_B && dtype_info((int)from)->quantized) to = DT_F16;      /* turned: by the number */
+    if (f->lay.order == ORDER_KV_B && dtype_info((int)from)->quantized)
+        to = DT_F16; /* turned: by the number */
     if (!dtype_row_bytes(to, (uint64_t)cols, &bytes)) to = DT_F32, bytes = (uint64_t)cols * sizeof *tmp;
     if (tmp) dst = own(ld->m, (size_t)rows * bytes);
     for (int64_t r = 0; dst && r < rows; r += LAYOUT_ROWS) {
@@ -240,8 +241,9 @@ static int load_matrix(struct loader *ld, const struct found *f, struct err *e)
             struct weight *w = place(ld->m, f, i, p);
             int64_t first = i * y->rows + layout_row(y, p, 0);
             int n = y->per_weight ? y->per_weight : 1;
-            *w = (struct weight){ .type = f->t->type, .rows = (int)(y->part[p] / n), .cols = (int)layout_cols(y, p),
-                                  .n = n };
+            *w = (struct weight){
+                .type = f->t->type, .rows = (int)(y->part[p] / n), .cols = (int)layout_cols(y, p), .n = n
+            };
             w->data = (const char *)f->t->data + (size_t)first * row_bytes;
             if (copy && (rc = copy_part(ld, f, i, p, w, e)) != OK) return rc;
         }
@@ -362,7 +364,10 @@ static int load_vectors(struct loader *ld, struct part *p, struct err *e)
 
 typedef int weight_fn(struct backend *be, struct weight *w, struct err *e);
 
-static int put_weight(struct backend *be, struct weight *w, struct err *e) { return be->weight_put(be, w, e); }
+static int put_weight(struct backend *be, struct weight *w, struct err *e)
+{
+    return be->weight_put(be, w, e);
+}
 
 static int drop_weight(struct backend *be, struct weight *w, struct err *e)
 {
@@ -385,7 +390,8 @@ static int each_expert(struct model *m, int l, weight_fn *fn, struct err *e)
 
 static int each_weight(struct model *m, weight_fn *fn, struct err *e)
 {
-    struct weight *first[] = { &m->embd, &m->positions, &m->token_types, &m->proj_in }, *last[] = { &m->head, &m->proj_out };
+    struct weight *first[] = { &m->embd, &m->positions, &m->token_types, &m->proj_in },
+                  *last[] = { &m->head, &m->proj_out };
     int rc = OK;
 
     if (m->n_parts == 0) return OK;
@@ -396,9 +402,9 @@ static int each_weight(struct model *m, weight_fn *fn, struct err *e)
     for (int l = 0; m->layers && l < m->hp.n_layers && rc == OK; l++) {
         struct layer *y = &m->layers[l];
         struct mix_weights *x = &y->mix;
-        struct weight *all[] = { &y->wq, &y->wk, &y->wv, &y->wo, &y->wg, &y->gate, &y->up, &y->down, &y->router,
-                                 &y->shared_gate, &x->in, &x->z, &x->ba, &x->x, &x->dt, &x->q_a, &x->kv_a, &x->k_b,
-                                 &x->v_b };
+        struct weight *all[] = { &y->wq,   &y->wk,     &y->wv,          &y->wo,  &y->wg, &y->gate, &y->up,
+                                 &y->down, &y->router, &y->shared_gate, &x->in,  &x->z,  &x->ba,   &x->x,
+                                 &x->dt,   &x->q_a,    &x->kv_a,        &x->k_b, &x->v_b };
         for (size_t i = 0; i < sizeof all / sizeof all[0] && rc == OK; i++)
             if (all[i]->rows) rc = fn(model_part(m, l)->be, all[i], e);
         if (rc == OK) rc = each_expert(m, l, fn, e);

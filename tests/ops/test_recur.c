@@ -54,15 +54,17 @@ static void world_open(struct world *w, const char *set, int n_threads, struct s
     struct err e = { 0 };
 
     *w = (struct world){ 0 };
-    if (backend_open(&w->be, &(struct backend_opt){ .n_threads = n_threads }, &e) != OK) fail_msg("%s", e.msg);
+    if (backend_open(&w->be, &(struct backend_opt){ .n_threads = n_threads }, &e) != OK)
+        fail_msg("%s", e.msg);
     cpu_of(w->be)->recur = recur_by_name(set);
-    if (state_pool_open(&w->pool, &(struct backend_share){ w->be, 2 }, 1, (struct stateshape[]){ { 0 }, shape },
-                        SEQS + 1, &e) != OK)
+    if (state_pool_open(&w->pool, &(struct backend_share){ w->be, 2 }, 1,
+                        (struct stateshape[]){ { 0 }, shape }, SEQS + 1, &e) != OK)
         fail_msg("%s", e.msg);
     state_view(w->pool, &w->view);
     for (int s = 0; s < SEQS; s++) {
         w->slot[s] = state_get(w->pool);
-        if (shape.rec) memset(w->view.layers[1].rec + (size_t)w->slot[s] * w->view.layers[1].rec_floats, 0x55, 64);
+        if (shape.rec)
+            memset(w->view.layers[1].rec + (size_t)w->slot[s] * w->view.layers[1].rec_floats, 0x55, 64);
     }
     w->view.runs = w->runs;
 }
@@ -126,7 +128,8 @@ static void pass(struct world *w)
 static void near_all(const char *what, const float *got, const float *want, int cols, double tol)
 {
     for (int s = 0; s < SEQS; s++)
-        near(what, got + (size_t)s * LEN * (size_t)cols, want + (size_t)s * LEN * (size_t)cols, lens[s] * cols, tol);
+        near(what, got + (size_t)s * LEN * (size_t)cols, want + (size_t)s * LEN * (size_t)cols,
+             lens[s] * cols, tol);
 }
 
 /* ---- convolution ---- */
@@ -141,9 +144,12 @@ static void conv_plain(float *out, const float *x, const struct conv_opt *o, int
                 double sum = o->bias ? (double)o->bias[c] : 0;
                 for (int j = 0; j < o->k; j++) {
                     int from = t - o->k + 1 + j;
-                    if (from >= 0) sum += (double)o->w[j * cols + c] * x[((size_t)s * LEN + (size_t)from) * (size_t)cols + (size_t)c];
+                    if (from >= 0)
+                        sum += (double)o->w[j * cols + c] *
+                               x[((size_t)s * LEN + (size_t)from) * (size_t)cols + (size_t)c];
                 }
-                out[((size_t)s * LEN + (size_t)t) * (size_t)cols + (size_t)c] = (float)(o->silu ? silu(sum) : sum);
+                out[((size_t)s * LEN + (size_t)t) * (size_t)cols + (size_t)c] =
+                    (float)(o->silu ? silu(sum) : sum);
             }
 }
 
@@ -194,10 +200,12 @@ static void scan_plain(const struct scan_world *w, const struct scan_opt *o)
                 size_t row = (size_t)(s * LEN + t);
                 int head = i / o->head_dim, g = head / (o->n_heads / o->n_groups);
                 double x = w->x[row * (size_t)cols + (size_t)i], y = (double)o->d[head] * x;
-                double dt = softplus((double)w->dt[row * (size_t)o->n_heads + (size_t)head] + o->dt_bias[head]);
+                double dt =
+                    softplus((double)w->dt[row * (size_t)o->n_heads + (size_t)head] + o->dt_bias[head]);
                 dt = fmin(fmax(dt, (double)o->dt_min), (double)o->dt_max);
                 for (int n = 0; n < o->n_state; n++) {
-                    double a = o->wide ? o->a[n * o->n_heads + head] : o->a[head], *hn = h + i * o->n_state + n;
+                    double a = o->wide ? o->a[n * o->n_heads + head] : o->a[head],
+                           *hn = h + i * o->n_state + n;
                     *hn = exp(dt * a) * *hn + dt * x * w->b[row * (size_t)nb + (size_t)(g * o->n_state + n)];
                     y += *hn * w->c[row * (size_t)nb + (size_t)(g * o->n_state + n)];
                 }
@@ -209,11 +217,17 @@ static void scan_plain(const struct scan_world *w, const struct scan_opt *o)
 
 static void scan_world_open(struct scan_world *w, struct scan_opt *o)
 {
-    int cols = o->n_heads * o->head_dim, rows = SEQS * LEN, n_a = o->wide ? o->n_heads * o->n_state : o->n_heads;
+    int cols = o->n_heads * o->head_dim, rows = SEQS * LEN,
+        n_a = o->wide ? o->n_heads * o->n_state : o->n_heads;
 
-    *w = (struct scan_world){ numbers(rows * cols, 1), numbers(rows * o->n_heads, 2),
-                              numbers(rows * o->n_groups * o->n_state, 1), numbers(rows * o->n_groups * o->n_state, 1),
-                              numbers(n_a, 1), numbers(o->n_heads, 1), numbers(o->n_heads, 1), numbers(rows * cols, 0),
+    *w = (struct scan_world){ numbers(rows * cols, 1),
+                              numbers(rows * o->n_heads, 2),
+                              numbers(rows * o->n_groups * o->n_state, 1),
+                              numbers(rows * o->n_groups * o->n_state, 1),
+                              numbers(n_a, 1),
+                              numbers(o->n_heads, 1),
+                              numbers(o->n_heads, 1),
+                              numbers(rows * cols, 0),
                               numbers(rows * cols, 0) };
     for (int i = 0; i < n_a; i++) w->a[i] = -expf(w->a[i]);
     o->a = w->a, o->d = w->d, o->dt_bias = w->bias;
@@ -237,7 +251,8 @@ static void scan_batches(struct world *w, struct scan_world *s, const struct sca
         w->be->scan(w->be, &out, &in, &w->view, 1, o);
         scatter(w, &out, s->got);
         pass(w);
-        mem_free(in.x.data), mem_free(in.dt.data), mem_free(in.b.data), mem_free(in.c.data), mem_free(out.data);
+        mem_free(in.x.data), mem_free(in.dt.data), mem_free(in.b.data), mem_free(in.c.data),
+            mem_free(out.data);
     }
 }
 
@@ -254,18 +269,20 @@ static void a_scan_goes_on_over_chunks_and_neighbours(void **state)
     };
     (void)state;
 
-    for (size_t set = 0; set < 4; set++) for (size_t i = 0; i < sizeof shapes / sizeof *shapes && recur_by_name(sets[set]); i++) {
-        struct scan_opt o = shapes[i];
-        struct scan_world s;
-        struct world w;
+    for (size_t set = 0; set < 4; set++)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes && recur_by_name(sets[set]); i++) {
+            struct scan_opt o = shapes[i];
+            struct scan_world s;
+            struct world w;
 
-        scan_world_open(&s, &o);
-        world_open(&w, sets[set], 1 + (int)(i % 2), (struct stateshape){ .rec = o.n_heads * o.head_dim * o.n_state });
-        scan_batches(&w, &s, &o);
-        near_all("scan", s.got, s.want, o.n_heads * o.head_dim, 3e-6);
-        world_close(&w);
-        scan_world_close(&s);
-    }
+            scan_world_open(&s, &o);
+            world_open(&w, sets[set], 1 + (int)(i % 2),
+                       (struct stateshape){ .rec = o.n_heads * o.head_dim * o.n_state });
+            scan_batches(&w, &s, &o);
+            near_all("scan", s.got, s.want, o.n_heads * o.head_dim, 3e-6);
+            world_close(&w);
+            scan_world_close(&s);
+        }
 }
 
 /* ---- gated delta rule ---- */
@@ -285,13 +302,15 @@ static void delta_plain(const struct delta_world *w, const struct delta_opt *o)
             size_t row = (size_t)(s * LEN + t);
             const float *q = w->q + row * (size_t)nk + head / (o->n_heads / o->n_k_heads) * o->dim_k;
             const float *k = w->k + row * (size_t)nk + head / (o->n_heads / o->n_k_heads) * o->dim_k;
-            double g = exp(o->a[head] * softplus((double)w->alpha[row * (size_t)o->n_heads + (size_t)head] + o->dt_bias[head]));
+            double g = exp(o->a[head] * softplus((double)w->alpha[row * (size_t)o->n_heads + (size_t)head] +
+                                                 o->dt_bias[head]));
             double beta = 1 / (1 + exp(-(double)w->beta[row * (size_t)o->n_heads + (size_t)head]));
             for (int i = 0; i < o->dim_v; i++) {
                 double known = 0, y = 0, add;
                 for (int j = 0; j < o->dim_k; j++) known += (h[j * o->dim_v + i] *= g) * k[j] * o->k_scale;
                 add = beta * ((double)w->v[row * (size_t)nv + (size_t)(head * o->dim_v + i)] - known);
-                for (int j = 0; j < o->dim_k; j++) y += (h[j * o->dim_v + i] += k[j] * o->k_scale * add) * q[j] * o->q_scale;
+                for (int j = 0; j < o->dim_k; j++)
+                    y += (h[j * o->dim_v + i] += k[j] * o->k_scale * add) * q[j] * o->q_scale;
                 w->want[row * (size_t)nv + (size_t)(head * o->dim_v + i)] = (float)y;
             }
         }
@@ -303,9 +322,11 @@ static void delta_world_open(struct delta_world *w, struct delta_opt *o)
 {
     int rows = SEQS * LEN, nk = o->n_k_heads * o->dim_k, nv = o->n_heads * o->dim_v;
 
-    *w = (struct delta_world){ numbers(rows * nk, 1), numbers(rows * nk, 1), numbers(rows * nv, 1),
-                               numbers(rows * o->n_heads, 2), numbers(rows * o->n_heads, 2), numbers(o->n_heads, 1),
-                               numbers(o->n_heads, 1), numbers(rows * nv, 0), numbers(rows * nv, 0) };
+    *w = (struct delta_world){ numbers(rows * nk, 1),         numbers(rows * nk, 1),
+                               numbers(rows * nv, 1),         numbers(rows * o->n_heads, 2),
+                               numbers(rows * o->n_heads, 2), numbers(o->n_heads, 1),
+                               numbers(o->n_heads, 1),        numbers(rows * nv, 0),
+                               numbers(rows * nv, 0) };
     for (int i = 0; i < o->n_heads; i++) w->a[i] = -expf(w->a[i]);
     o->a = w->a, o->dt_bias = w->bias;
     o->k_scale = 0.5f / sqrtf((float)o->dim_k);
@@ -339,20 +360,22 @@ static void the_delta_rule_goes_on_over_chunks_and_neighbours(void **state)
     };
     (void)state;
 
-    for (size_t set = 0; set < 4; set++) for (size_t i = 0; i < sizeof shapes / sizeof *shapes && recur_by_name(sets[set]); i++) {
-        struct delta_opt o = shapes[i];
-        struct delta_world s;
-        struct world w;
-        float *all[9];
+    for (size_t set = 0; set < 4; set++)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes && recur_by_name(sets[set]); i++) {
+            struct delta_opt o = shapes[i];
+            struct delta_world s;
+            struct world w;
+            float *all[9];
 
-        delta_world_open(&s, &o);
-        world_open(&w, sets[set], 1 + (int)(i % 2), (struct stateshape){ .rec = o.n_heads * o.dim_k * o.dim_v });
-        delta_batches(&w, &s, &o);
-        near_all("delta", s.got, s.want, o.n_heads * o.dim_v, 5e-6);
-        world_close(&w);
-        memcpy(all, &s, sizeof s);
-        for (int j = 0; j < 9; j++) mem_free(all[j]);
-    }
+            delta_world_open(&s, &o);
+            world_open(&w, sets[set], 1 + (int)(i % 2),
+                       (struct stateshape){ .rec = o.n_heads * o.dim_k * o.dim_v });
+            delta_batches(&w, &s, &o);
+            near_all("delta", s.got, s.want, o.n_heads * o.dim_v, 5e-6);
+            world_close(&w);
+            memcpy(all, &s, sizeof s);
+            for (int j = 0; j < 9; j++) mem_free(all[j]);
+        }
 }
 
 /* ---- slots ---- */
@@ -390,7 +413,8 @@ static void softplus_is_exact_to_a_few_ulp(void **state)
             r->softplus(got, bias, n, 0, INFINITY);
             for (int i = 0; i < n; i++) {
                 double w = softplus((double)(x[i] + bias[i]));
-                if (fabs((double)got[i] - w) > 4e-6 * w) fail_msg("softplus(%g) is %.9g, not %.9g", (double)x[i] + bias[i], (double)got[i], w);
+                if (fabs((double)got[i] - w) > 4e-6 * w)
+                    fail_msg("softplus(%g) is %.9g, not %.9g", (double)x[i] + bias[i], (double)got[i], w);
             }
         }
     }

@@ -37,7 +37,8 @@ static void head_piece(const struct heads *a, int head, int row)
     if (f) {
         size_t bytes = a->isa->form[f].bytes(a->w->cols);
         for (int t = 0; t < a->x->rows; t++)
-            a->isa->form[f].make(formed + (size_t)t * bytes, (const float *)g.x + (size_t)t * a->x->stride, g.cols);
+            a->isa->form[f].make(formed + (size_t)t * bytes, (const float *)g.x + (size_t)t * a->x->stride,
+                                 g.cols);
         g.x = formed;
         g.x_stride = bytes;
     }
@@ -82,7 +83,8 @@ static void pass_tails(const void *arg, int begin, int end)
                    (size_t)a->o->tail * sizeof(float));
 }
 
-void cpu_heads(struct backend *be, const struct tensor *out, const struct tensor *x, const struct heads_opt *opt)
+void cpu_heads(struct backend *be, const struct tensor *out, const struct tensor *x,
+               const struct heads_opt *opt)
 {
     struct cpu *c = cpu_of(be);
     const struct weight *w = opt->w;

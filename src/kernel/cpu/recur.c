@@ -98,8 +98,8 @@ static void conv_pieces(const void *arg, int begin, int end)
     }
 }
 
-void cpu_conv(struct backend *be, const struct tensor *out, const struct tensor *x, const struct stateview *st,
-              int layer, const struct conv_opt *opt)
+void cpu_conv(struct backend *be, const struct tensor *out, const struct tensor *x,
+              const struct stateview *st, int layer, const struct conv_opt *opt)
 {
     struct cpu *c = cpu_of(be);
     struct conv a = { .c = c, .out = out, .x = x, .st = st, .layer = &st->layers[layer], .o = opt,
@@ -109,7 +109,9 @@ void cpu_conv(struct backend *be, const struct tensor *out, const struct tensor 
         cpu_fail(c, E_UNSUPPORTED, "conv: %d taps, but 1 to %d are known", opt->k, CONV_MAX);
         return;
     }
-    if (!check_state(c, a.layer->conv, a.layer->conv_floats, (size_t)(opt->k - 1) * (size_t)x->cols, "conv")) return;
+    if (!check_state(c, a.layer->conv, a.layer->conv_floats, (size_t)(opt->k - 1) * (size_t)x->cols,
+                     "conv"))
+        return;
     cpu_rows(c, a.n_blocks * st->n_runs, (long long)st->n_tokens * x->cols * opt->k, conv_pieces, &a);
 }
 
@@ -129,7 +131,8 @@ static void dt_rows(const void *arg, int begin, int end)
     const struct scan *a = arg;
 
     for (int r = begin; r < end; r++)
-        a->c->recur->softplus(tensor_row(&a->in->dt, r), a->o->dt_bias, a->o->n_heads, a->o->dt_min, a->o->dt_max);
+        a->c->recur->softplus(tensor_row(&a->in->dt, r), a->o->dt_bias, a->o->n_heads, a->o->dt_min,
+                              a->o->dt_max);
 }
 
 static struct scan_piece scan_base(const struct scan *a, const struct state_run *run)
@@ -206,8 +209,8 @@ static void scan_channels(const void *arg, int begin, int end)
     }
 }
 
-void cpu_scan(struct backend *be, const struct tensor *out, const struct scan_in *in, const struct stateview *st,
-              int layer, const struct scan_opt *opt)
+void cpu_scan(struct backend *be, const struct tensor *out, const struct scan_in *in,
+              const struct stateview *st, int layer, const struct scan_opt *opt)
 {
     struct cpu *c = cpu_of(be);
     struct scan a = { .c = c, .out = out, .in = in, .st = st, .layer = &st->layers[layer], .o = opt };
@@ -216,8 +219,8 @@ void cpu_scan(struct backend *be, const struct tensor *out, const struct scan_in
 
     if (!check_state(c, a.layer->rec, a.layer->rec_floats, need, "scan")) return;
     cpu_rows(c, in->dt.rows, 8ll * in->dt.rows * opt->n_heads, dt_rows, &a);
-    cpu_rows(c, pieces * st->n_runs, (long long)st->n_tokens * (long long)need, opt->wide ? scan_channels : scan_heads,
-             &a);
+    cpu_rows(c, pieces * st->n_runs, (long long)st->n_tokens * (long long)need,
+             opt->wide ? scan_channels : scan_heads, &a);
 }
 
 /* ---- gated delta rule ---- */
@@ -245,10 +248,18 @@ static void delta_head(const struct delta *a, const struct state_run *run, int h
     const struct delta_opt *o = a->o;
     size_t group = (size_t)(head / (o->n_heads / o->n_k_heads)), floats = (size_t)o->dim_k * (size_t)o->dim_v;
     float decay[CHUNK], beta[CHUNK];
-    struct delta_piece p = { .dim_k = o->dim_k, .dim_v = o->dim_v, .q_stride = in->q.stride,
-                             .k_stride = in->k.stride, .v_stride = in->v.stride, .decay = decay, .beta = beta,
-                             .q_scale = o->q_scale, .k_scale = o->k_scale, .out_stride = a->out->stride,
-                             .h = a->layer->rec + (size_t)run->slot * a->layer->rec_floats + (size_t)head * floats };
+    struct delta_piece p = { .dim_k = o->dim_k,
+                             .dim_v = o->dim_v,
+                             .q_stride = in->q.stride,
+                             .k_stride = in->k.stride,
+                             .v_stride = in->v.stride,
+                             .decay = decay,
+                             .beta = beta,
+                             .q_scale = o->q_scale,
+                             .k_scale = o->k_scale,
+                             .out_stride = a->out->stride,
+                             .h = a->layer->rec + (size_t)run->slot * a->layer->rec_floats +
+                                  (size_t)head * floats };
 
     if (run->fresh) memset(p.h, 0, floats * sizeof *p.h);
     for (int t0 = 0; t0 < run->n; t0 += CHUNK) {
@@ -273,8 +284,8 @@ static void delta_heads(const void *arg, int begin, int end)
     for (int i = begin; i < end; i++) delta_head(a, &a->st->runs[i % a->st->n_runs], i / a->st->n_runs);
 }
 
-void cpu_delta(struct backend *be, const struct tensor *out, const struct delta_in *in, const struct stateview *st,
-               int layer, const struct delta_opt *opt)
+void cpu_delta(struct backend *be, const struct tensor *out, const struct delta_in *in,
+               const struct stateview *st, int layer, const struct delta_opt *opt)
 {
     struct cpu *c = cpu_of(be);
     struct delta a = { .c = c, .out = out, .in = in, .st = st, .layer = &st->layers[layer], .o = opt };

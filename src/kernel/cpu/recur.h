@@ -40,9 +40,9 @@ struct recur {
     /* x = log(1 + e^(x + bias)), kept between lo and hi; bias may be NULL */
     void (*softplus)(float *x, const float *bias, int n, float lo, float hi);
     /* out[i] = bias[i] + sum of w[j][i] rows[j][i] over k rows; bias may be NULL */
-    void (*conv)(float *out, const float *const *rows, const float *w, size_t w_stride, const float *bias, int k,
-                 int n);
-    void (*scan)(const struct scan_piece *p);            /* one dt and a for all channels: a head of mamba 2 */
+    void (*conv)(float *out, const float *const *rows, const float *w, size_t w_stride, const float *bias,
+                 int k, int n);
+    void (*scan)(const struct scan_piece *p); /* one dt and a for all channels: a head of mamba 2 */
     void (*scan_wide)(const struct scan_piece *p);       /* each channel its own: mamba */
     void (*delta)(const struct delta_piece *p);
 };

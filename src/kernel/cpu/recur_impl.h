@@ -43,8 +43,8 @@ static void softplus(float *x, const float *bias, int n, float lo, float hi)
     }
 }
 
-static void conv(float *out, const float *const *rows, const float *w, size_t w_stride, const float *bias, int k,
-                 int n)
+static void conv(float *out, const float *const *rows, const float *w, size_t w_stride, const float *bias,
+                 int k, int n)
 {
     for (int i = 0; i < n; i += W) {
         int lanes = n - i < W ? n - i : W;
@@ -58,7 +58,8 @@ static void conv(float *out, const float *const *rows, const float *w, size_t w_
 /* ---- one dt and a for all channels ---- */
 
 /* m rows of the state from row `row` on, one vector of channels from i on, through n tokens. */
-INLINE void scan_tile(const struct scan_piece *p, const float *decay, int t0, int n, int row, int m, int i, int lanes)
+INLINE void scan_tile(const struct scan_piece *p, const float *decay, int t0, int n, int row, int m, int i,
+                      int lanes)
 {
     float *h0 = p->h + (size_t)row * p->h_stride + i;
     vf h[TILE];
@@ -84,7 +85,8 @@ INLINE void scan_tile(const struct scan_piece *p, const float *decay, int t0, in
     for (int r = 0; r < m; r++) store(h0 + (size_t)r * p->h_stride, h[r], lanes);
 }
 
-static void scan_narrow(const struct scan_piece *p, const float *decay, int t0, int n, int row, int i, int lanes)
+static void scan_narrow(const struct scan_piece *p, const float *decay, int t0, int n, int row, int i,
+                        int lanes)
 {
     scan_tile(p, decay, t0, n, row, TILE, i, lanes);
 }
@@ -141,8 +143,14 @@ INLINE void wide_tile(const struct scan_piece *p, int row, int m, int i, int lan
     for (int r = 0; r < m; r++) store(h0 + (size_t)r * p->h_stride, h[r], lanes);
 }
 
-static void wide_narrow(const struct scan_piece *p, int row, int i, int lanes) { wide_tile(p, row, TILE, i, lanes); }
-static void wide_row(const struct scan_piece *p, int row, int i, int lanes) { wide_tile(p, row, 1, i, lanes); }
+static void wide_narrow(const struct scan_piece *p, int row, int i, int lanes)
+{
+    wide_tile(p, row, TILE, i, lanes);
+}
+static void wide_row(const struct scan_piece *p, int row, int i, int lanes)
+{
+    wide_tile(p, row, 1, i, lanes);
+}
 
 static void scan_wide(const struct scan_piece *p)
 {
@@ -158,8 +166,8 @@ static void scan_wide(const struct scan_piece *p)
 
 /* ---- the gated delta rule ---- */
 
-/* nv vectors of the state's columns from i on, all of them lanes wide, one token. What the state knows of k and
- * says to q comes out of one pass over it, the rest follows: q h' = decay q h + (q k) add. */
+/* nv vectors of the state's columns from i on, all of them lanes wide, one token. What the state knows of k
+ * and says to q comes out of one pass over it, the rest follows: q h' = decay q h + (q k) add. */
 INLINE void delta_token(const struct delta_piece *p, int t, float qk, int i, int nv, int lanes)
 {
     const float *q = p->q + (size_t)t * p->q_stride, *k = p->k + (size_t)t * p->k_stride;
@@ -217,5 +225,10 @@ static void delta(const struct delta_piece *p)
 }
 
 const struct recur RECUR = {
-    .name = SIMD_NAME, .softplus = softplus, .conv = conv, .scan = scan, .scan_wide = scan_wide, .delta = delta,
+    .name = SIMD_NAME,
+    .softplus = softplus,
+    .conv = conv,
+    .scan = scan,
+    .scan_wide = scan_wide,
+    .delta = delta,
 };
