@@ -96,7 +96,8 @@ static void check_headnorm(int rows, int heads, int dim, bool each)
 {
     mat x(rows, heads * dim, heads * dim + 4), w(1, heads * dim, heads * dim);
     struct tensor t = x.t();
-    cu_headnorm(&cu, &t, heads, dim, w.d, each ? dim : 0, 1e-6f);
+    struct cu_norm norm = { CU_NORM_RMS, w.d, NULL, 1e-6f };
+    cu_headnorm(&cu, &t, heads, dim, &norm, each ? dim : 0);
     compare("headnorm", x, 3e-6, [&](int r, int c) {
         double q = 0;
         int h = c / dim;
@@ -261,7 +262,7 @@ static void times(int rows)
     });
     time_one("headnorm", 2 * n, sets, [&](int i) {
         struct tensor a = t(x[(size_t)i], d);
-        cu_headnorm(&cu, &a, 32, 128, w.d, 0, 1e-5f);
+        cu_headnorm(&cu, &a, 32, 128, &rms, 0);
     });
     time_one("act", 3 * n * ffn / d, sets, [&](int i) {
         struct tensor a = t(x[(size_t)i], ffn), b = t(y[(size_t)i], ffn);

@@ -116,8 +116,15 @@ __device__ __forceinline__ float act_of(enum act a, float x)
     case ACT_GELU_QUICK: return x / (1.f + __expf(-1.702f * x));
     case ACT_SIGMOID: return 1.f / (1.f + __expf(-x));
     case ACT_NONE: break;
+    case ACT_SWIGLU_CLIP: x = fminf(x, 7.f); return x / (1.f + __expf(-1.702f * x));
     }
     return x;
+}
+/* act(gate) * up, of which one clips up too. */
+__device__ __forceinline__ float act_pair(enum act a, float gate, float up)
+{
+    if (a == ACT_SWIGLU_CLIP) up = fminf(fmaxf(up, -7.f), 7.f) + 1.f;
+    return act_of(a, gate) * up;
 }
 #endif
 
@@ -166,6 +173,14 @@ void cu_gemm(struct cuda *c, const struct cu_product *p);        /* any number o
  * for tests. */
 void cu_dequant(struct cuda *c, __half *out, const struct weight *w, int i, int r0, int n_rows);
 
+/* One product in F32 throughout, of a weight of plain numbers; false: it is not of those. */
+bool cu_exact(struct cuda *c, const struct cu_product *p);
+
+/* ---- mixtures of experts (moe*.cu, route.cu): as the table's ---- */
+void cu_route(struct cuda *c, int32_t *ids, float *weights, const struct tensor *logits, const struct route_opt *opt);
+void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x, const int32_t *ids,
+                const float *weights, const struct experts_opt *opt);
+
 /* ---- attention (attend*.cu) ---- */
 
 /* rope of q and k (table NULL: none) and k, v into their blocks, in one go. q_norm, k_norm: head norms before
@@ -191,8 +206,8 @@ void cu_kv_put(struct cuda *c, const struct kvview *kv, int layer, const struct 
 void cu_embed(struct cuda *c, const struct tensor *out, const struct weight *w, const int32_t *ids, float scale);
 void cu_gather(struct cuda *c, const struct tensor *out, const struct tensor *x, const int32_t *rows);
 void cu_norm_rows(struct cuda *c, const struct tensor *out, const struct tensor *x, const struct cu_norm *n);
-void cu_headnorm(struct cuda *c, const struct tensor *x, int n_heads, int head_dim, const float *w, int w_stride,
-                 float eps);
+void cu_headnorm(struct cuda *c, const struct tensor *x, int n_heads, int head_dim, const struct cu_norm *n,
+                 int w_stride);
 void cu_rope_table(struct cuda *c, const struct tensor *table, const int32_t *pos, const float *freq, int n_rot,
                    float mscale);
 void cu_rope(struct cuda *c, const struct tensor *x, int n_heads, int head_dim, int n_rot, const struct tensor *table,
@@ -201,6 +216,8 @@ void cu_act(struct cuda *c, const struct tensor *out, const struct tensor *gate,
 void cu_add(struct cuda *c, const struct tensor *x, const struct tensor *y, float scale);
 void cu_scale(struct cuda *c, const struct tensor *x, float scale);
 void cu_softcap(struct cuda *c, const struct tensor *x, float cap);
+void cu_clamp(struct cuda *c, const struct tensor *x, float limit);
+void cu_gate_rows(struct cuda *c, const struct tensor *x, const struct tensor *s);
 
 /* ---- tokens (sample.cu) ---- */
 size_t cu_sample_bytes(const struct cuda *c, const struct backend_limits *lim);

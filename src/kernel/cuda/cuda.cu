@@ -322,6 +322,39 @@ static void t_softcap(struct backend *be, const struct tensor *x, float cap)
     if (x->rows > 0) record_add(rec(be, 0), OP_SOFTCAP, x, NULL, cap);
 }
 
+static void t_headnorm_layer(struct backend *be, const struct tensor *x, int n_heads, int head_dim, const float *w,
+                             const float *b, int w_stride, float eps)
+{
+    if (x->rows > 0) record_headnorm_layer(rec(be, 0), x, n_heads, head_dim, w, b, w_stride, eps);
+}
+
+static void t_clamp(struct backend *be, const struct tensor *x, float limit)
+{
+    if (x->rows > 0) record_add(rec(be, 0), OP_CLAMP, x, NULL, limit);
+}
+
+static void t_gate_rows(struct backend *be, const struct tensor *x, const struct tensor *s)
+{
+    if (x->rows > 0) record_add(rec(be, 0), OP_GATE_ROWS, x, s, 1);
+}
+
+static void t_route(struct backend *be, int32_t *ids, float *weights, const struct tensor *logits,
+                    const struct route_opt *opt)
+{
+    struct cuda *c = cu_of(be);
+
+    if (logits->cols > MOE_MAX_EXPERTS || opt->n_groups > MOE_MAX_GROUPS || opt->n_used > MOE_MAX_USED)
+        cu_fail(c, E_UNSUPPORTED, "%s: %d of %d experts in %d groups, at most %d of %d in %d", be->name, opt->n_used,
+                logits->cols, opt->n_groups, MOE_MAX_USED, MOE_MAX_EXPERTS, MOE_MAX_GROUPS);
+    else if (logits->rows > 0) record_route(rec(be, 0), ids, weights, logits, opt);
+}
+
+static void t_experts(struct backend *be, const struct tensor *out, const struct tensor *x, const int32_t *ids,
+                      const float *weights, const struct experts_opt *opt)
+{
+    if (x->rows > 0) record_experts(rec(be, 0), out, x, ids, weights, opt);
+}
+
 static void t_sample(struct backend *be, int32_t *ids, const struct tensor *logits, const struct pick *picks,
                      int n_picks, const struct pick_adjust *adjust)
 {
@@ -363,6 +396,8 @@ static void fill_table(struct backend *be)
     be->linear = t_linear, be->rope_table = t_rope_table, be->rope = t_rope;
     be->kv_put = t_kv_put, be->attend = t_attend;
     be->act = t_act, be->add = t_add, be->scale = t_scale, be->softcap = t_softcap;
+    be->headnorm_layer = t_headnorm_layer, be->clamp = t_clamp, be->gate_rows = t_gate_rows;
+    be->route = t_route, be->experts = t_experts;
     be->sample = t_sample;
 }
 

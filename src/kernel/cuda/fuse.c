@@ -59,6 +59,18 @@ static enum touch linear_touches(const struct record *r, const struct op *o, str
     return t;
 }
 
+/* Rows that it makes for itself are nobody else's: they are written before they are read. */
+static enum touch experts_touch(const struct op *o, struct range m)
+{
+    size_t n = (size_t)o->u.experts.x.rows * (size_t)o->u.experts.opt.n_used;
+    enum touch t = reads(&o->u.experts.x, m);
+
+    if (!t && o->u.experts.opt.add) t = reads(&o->u.experts.out, m);
+    if (!t && overlaps(bytes_at(o->u.experts.ids, n * sizeof(int32_t)), m)) t = TOUCH_READ;
+    if (!t && overlaps(bytes_at(o->u.experts.weights, n * sizeof(float)), m)) t = TOUCH_READ;
+    return t ? t : writes(&o->u.experts.out, m);
+}
+
 static enum touch touches(const struct record *r, const struct op *o, struct range m)
 {
     switch (o->kind) {
@@ -67,7 +79,7 @@ static enum touch touches(const struct record *r, const struct op *o, struct ran
     case OP_EMBED: return writes(&o->u.embed.out, m);
     case OP_GATHER: return first_of(reads(&o->u.gather.x, m), writes(&o->u.gather.out, m), TOUCH_NONE, TOUCH_NONE);
     case OP_NORM: return first_of(reads(&o->u.norm.x, m), writes(&o->u.norm.out, m), TOUCH_NONE, TOUCH_NONE);
-    case OP_HEADNORM: return reads(&o->u.headnorm.x, m);
+    case OP_HEADNORM: case OP_HEADNORM_LAYER: return reads(&o->u.headnorm.x, m);
     case OP_LINEAR: return linear_touches(r, o, m);
     case OP_ROPE_TABLE: return writes(&o->u.rope_table.table, m);
     case OP_ROPE: return first_of(reads(&o->u.rope.x, m), reads(&o->u.rope.table, m), TOUCH_NONE, TOUCH_NONE);
@@ -75,8 +87,10 @@ static enum touch touches(const struct record *r, const struct op *o, struct ran
     case OP_ATTEND: return first_of(reads(&o->u.attend.q, m), writes(&o->u.attend.out, m), TOUCH_NONE, TOUCH_NONE);
     case OP_ACT:
         return first_of(reads(&o->u.act.gate, m), reads(&o->u.act.up, m), writes(&o->u.act.out, m), TOUCH_NONE);
-    case OP_ADD: case OP_SCALE: case OP_SOFTCAP:
+    case OP_ADD: case OP_SCALE: case OP_SOFTCAP: case OP_CLAMP: case OP_GATE_ROWS:
         return first_of(reads(&o->u.add.x, m), reads(&o->u.add.y, m), TOUCH_NONE, TOUCH_NONE);
+    case OP_ROUTE: return reads(&o->u.route.logits, m);
+    case OP_EXPERTS: return experts_touch(o, m);
     case OP_SAMPLE: return reads(&o->u.sample.logits, m);
     case OP_ROPE_KV:
         return first_of(reads(&o->u.rope_kv.q, m), reads(&o->u.rope_kv.k, m), reads(&o->u.rope_kv.v, m), TOUCH_NONE);
@@ -103,7 +117,7 @@ static void fuse_norm(struct record *r, int i, bool last)
 {
     struct op *n = &r->ops[i], *l = &r->ops[i + 1];
 
-    if (l->kind != OP_LINEAR || !same_tensor(&n->u.norm.out, &l->u.linear.x)) return;
+    if (l->kind != OP_LINEAR || l->u.linear.exact || !same_tensor(&n->u.norm.out, &l->u.linear.x)) return;
     if (n->u.norm.x.rows != l->u.linear.x.rows || n->u.norm.x.cols != l->u.linear.x.cols) return;
     for (int j = 0; j < l->u.linear.n_jobs; j++)
         if (overlaps(range_of(&r->jobs[l->u.linear.job + j].out), range_of(&n->u.norm.x))) return;
@@ -129,7 +143,7 @@ static void fuse_act(struct record *r, int i, bool last)
     const struct linear *j = r->jobs + l->u.linear.job;
     int want = a->kind == OP_ACT && a->u.act.up.data ? 2 : 1;
 
-    if (a->kind != OP_ACT || l->u.linear.n_jobs != want) return;
+    if (a->kind != OP_ACT || l->u.linear.n_jobs != want || a->u.act.act == ACT_SWIGLU_CLIP) return;
     if (!same_tensor(&j[0].out, &a->u.act.gate) || !same_tensor(&j[0].out, &a->u.act.out) || j[0].add) return;
     if (want == 2) {
         if (!same_tensor(&j[1].out, &a->u.act.up) || j[1].add) return;

@@ -14,16 +14,18 @@ struct each {
     float scale;
 };
 
-enum op { OP_ACT, OP_ADD, OP_SCALE, OP_SOFTCAP, OP_GATHER };
+enum op { OP_ACT, OP_ADD, OP_SCALE, OP_SOFTCAP, OP_CLAMP, OP_GATE, OP_GATHER };
 
 template <enum op OP>
 static __device__ __forceinline__ float one(const each &e, float x, float y)
 {
     switch (OP) {
-    case OP_ACT: return act_of(e.act, x) * y;
+    case OP_ACT: return e.y ? act_pair(e.act, x, y) : act_of(e.act, x);
     case OP_ADD: return x + e.scale * y;
     case OP_SCALE: return x * e.scale;
     case OP_SOFTCAP: return e.scale * tanhf(x / e.scale);
+    case OP_CLAMP: return x > e.scale ? e.scale : x < -e.scale ? -e.scale : x;
+    case OP_GATE: return x * act_of(ACT_SIGMOID, y);
     default: return x;
     }
 }
@@ -34,8 +36,8 @@ static __device__ __forceinline__ float4 one(const each &e, float4 x, float4 y)
     return make_float4(one<OP>(e, x.x, y.x), one<OP>(e, x.y, y.y), one<OP>(e, x.z, y.z), one<OP>(e, x.w, y.w));
 }
 
-static __device__ __forceinline__ void ones(float &v) { v = 1.f; }
-static __device__ __forceinline__ void ones(float4 &v) { v = make_float4(1.f, 1.f, 1.f, 1.f); }
+static __device__ __forceinline__ void all(float &v, float s) { v = s; }
+static __device__ __forceinline__ void all(float4 &v, float s) { v = make_float4(s, s, s, s); }
 
 /* V: float or float4. Grid: columns, rows. */
 template <enum op OP, typename V>
@@ -49,8 +51,9 @@ static __global__ void __launch_bounds__(THREADS) op_each(const each e)
     for (int r = blockIdx.y; r < e.rows; r += gridDim.y) {
         size_t from = OP == OP_GATHER ? (size_t)e.pick[r] : (size_t)r;
         V x = ((const V *)(e.x + from * e.x_stride))[c], y;
-        ones(y);
-        if (e.y) y = ((const V *)(e.y + (size_t)r * e.y_stride))[c];
+        all(y, 1.f);
+        if (OP == OP_GATE) all(y, e.y[(size_t)r * e.y_stride]);
+        else if (e.y) y = ((const V *)(e.y + (size_t)r * e.y_stride))[c];
         ((V *)(e.out + (size_t)r * e.out_stride))[c] = one<OP>(e, x, y);
     }
 }
@@ -61,7 +64,7 @@ template <enum op OP>
 static void each_run(struct cuda *c, struct each *e, const char *name)
 {
     bool four = e->cols % 4 == 0 && by_four(e->out, e->out_stride) && by_four(e->x, e->x_stride) &&
-                (!e->y || by_four(e->y, e->y_stride));
+                (!e->y || OP == OP_GATE || by_four(e->y, e->y_stride));
 
     if (e->rows == 0 || e->cols == 0) return;
     if (four) e->cols /= 4;
@@ -115,6 +118,20 @@ void cu_softcap(struct cuda *c, const struct tensor *x, float cap)
     struct each e = each_of(x, x, NULL, cap);
 
     each_run<OP_SOFTCAP>(c, &e, "softcap");
+}
+
+void cu_clamp(struct cuda *c, const struct tensor *x, float limit)
+{
+    struct each e = each_of(x, x, NULL, limit);
+
+    each_run<OP_CLAMP>(c, &e, "clamp");
+}
+
+void cu_gate_rows(struct cuda *c, const struct tensor *x, const struct tensor *s)
+{
+    struct each e = each_of(x, x, s, 1.f);
+
+    each_run<OP_GATE>(c, &e, "gate rows");
 }
 
 void cu_gather(struct cuda *c, const struct tensor *out, const struct tensor *x, const int32_t *rows)

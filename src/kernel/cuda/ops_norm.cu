@@ -47,7 +47,8 @@ static __global__ void __launch_bounds__(MOST) norm_fours(const norm_dev n)
     int row = blockIdx.x / n.heads, head = blockIdx.x % n.heads, fours = n.cols / 4;
     const float4 *x = (const float4 *)(n.x + (size_t)row * n.x_stride + (size_t)head * n.cols);
     float4 *out = (float4 *)(n.out + (size_t)row * n.out_stride + (size_t)head * n.cols);
-    const float4 *w = n.w ? (const float4 *)(n.w + (size_t)head * n.w_stride) : NULL, *b = (const float4 *)n.b;
+    const float4 *w = n.w ? (const float4 *)(n.w + (size_t)head * n.w_stride) : NULL;
+    const float4 *b = n.b ? (const float4 *)(n.b + (size_t)head * n.w_stride) : NULL;
     float4 v[V];
     float sum = 0.f, mean = 0.f;
 
@@ -94,6 +95,7 @@ static __global__ void __launch_bounds__(SHORT_THREADS) norm_short(const norm_de
     const float4 *x = (const float4 *)(n.x + (size_t)row * n.x_stride + (size_t)head * n.cols);
     float4 *out = (float4 *)(n.out + (size_t)row * n.out_stride + (size_t)head * n.cols);
     const float4 *w = n.w ? (const float4 *)(n.w + (size_t)head * n.w_stride) : NULL;
+    const float4 *b = n.b ? (const float4 *)(n.b + (size_t)head * n.w_stride) : NULL;
 #pragma unroll
     for (int i = 0; i < V; i++) {
         v[i] = i * 32 + lane < fours ? x[i * 32 + lane] : make_float4(0.f, 0.f, 0.f, 0.f);
@@ -113,7 +115,7 @@ static __global__ void __launch_bounds__(SHORT_THREADS) norm_short(const norm_de
     float s = 1.f / sqrtf(sum / (float)n.cols + n.eps);
 #pragma unroll
     for (int i = 0; i < V; i++)
-        if (i * 32 + lane < fours) out[i * 32 + lane] = norm_end(v[i], s, w, (const float4 *)n.b, i * 32 + lane);
+        if (i * 32 + lane < fours) out[i * 32 + lane] = norm_end(v[i], s, w, b, i * 32 + lane);
 }
 
 /* Rows of any length that lie anyhow. */
@@ -123,7 +125,7 @@ static __global__ void __launch_bounds__(MOST) norm_any(const norm_dev n)
     int row = blockIdx.x / n.heads, head = blockIdx.x % n.heads;
     const float *x = n.x + (size_t)row * n.x_stride + (size_t)head * n.cols;
     float *out = n.out + (size_t)row * n.out_stride + (size_t)head * n.cols;
-    const float *w = n.w ? n.w + (size_t)head * n.w_stride : NULL;
+    const float *w = n.w ? n.w + (size_t)head * n.w_stride : NULL, *b = n.b ? n.b + (size_t)head * n.w_stride : NULL;
     float sum = 0.f, mean = 0.f;
 
     cu_next();
@@ -136,7 +138,7 @@ static __global__ void __launch_bounds__(MOST) norm_any(const norm_dev n)
     for (int c = threadIdx.x; c < n.cols; c += blockDim.x) sum += (x[c] - mean) * (x[c] - mean);
     float s = 1.f / sqrtf(block_sum(sum, part) / (float)n.cols + n.eps);
     for (int c = threadIdx.x; c < n.cols; c += blockDim.x)
-        out[c] = (x[c] - mean) * s * (w ? w[c] : 1.f) + (n.b ? n.b[c] : 0.f);
+        out[c] = (x[c] - mean) * s * (w ? w[c] : 1.f) + (b ? b[c] : 0.f);
 }
 
 static bool by_four(const void *p, size_t stride) { return (uintptr_t)p % 16 == 0 && stride % 4 == 0; }
@@ -185,19 +187,21 @@ void cu_norm_rows(struct cuda *c, const struct tensor *out, const struct tensor 
     run(c, &n, n.layer ? "layernorm" : "rmsnorm");
 }
 
-void cu_headnorm(struct cuda *c, const struct tensor *x, int n_heads, int head_dim, const float *w, int w_stride,
-                 float eps)
+void cu_headnorm(struct cuda *c, const struct tensor *x, int n_heads, int head_dim, const struct cu_norm *norm,
+                 int w_stride)
 {
     struct norm_dev n = {};
 
     n.out = (float *)x->data;
     n.x = (const float *)x->data;
-    n.w = w;
+    n.w = norm->w;
+    n.b = norm->kind == CU_NORM_LAYER ? norm->b : NULL;
     n.out_stride = n.x_stride = x->stride;
     n.rows = x->rows;
     n.heads = n_heads;
     n.cols = head_dim;
     n.w_stride = w_stride;
-    n.eps = eps;
+    n.eps = norm->eps;
+    n.layer = norm->kind == CU_NORM_LAYER;
     run(c, &n, "headnorm");
 }

@@ -105,7 +105,16 @@ void record_headnorm(struct record *r, const struct tensor *x, int n_heads, int 
     o->u.headnorm.head_dim = head_dim;
     o->u.headnorm.w_stride = w_stride;
     o->u.headnorm.eps = eps;
+    o->u.headnorm.b = NULL;
     note_rows(r, x);
+}
+
+void record_headnorm_layer(struct record *r, const struct tensor *x, int n_heads, int head_dim, const float *w,
+                           const float *b, int w_stride, float eps)
+{
+    record_headnorm(r, x, n_heads, head_dim, w, w_stride, eps);
+    r->ops[r->n - 1].kind = OP_HEADNORM_LAYER;
+    r->ops[r->n - 1].u.headnorm.b = b;
 }
 
 void record_linear(struct record *r, const struct tensor *x, const struct linear *jobs, int n_jobs)
@@ -118,7 +127,7 @@ void record_linear(struct record *r, const struct tensor *x, const struct linear
     o->u.linear.eps = 0;
     o->u.linear.job = r->n_jobs;
     o->u.linear.n_jobs = n_jobs;
-    o->u.linear.fuse_act = false;
+    o->u.linear.fuse_act = o->u.linear.exact = false;
     o->u.linear.act = ACT_SILU;
     memcpy(r->jobs + r->n_jobs, jobs, (size_t)n_jobs * sizeof *jobs);
     r->n_jobs += n_jobs;
@@ -227,6 +236,33 @@ void record_add(struct record *r, enum op_kind kind, const struct tensor *x, con
     note_rows(r, x);
 }
 
+void record_route(struct record *r, int32_t *ids, float *weights, const struct tensor *logits,
+                  const struct route_opt *opt)
+{
+    struct op *l = r->n ? &r->ops[r->n - 1] : NULL, *o = next(r, OP_ROUTE);
+
+    if (l && l->kind == OP_LINEAR && l->u.linear.n_jobs == 1)
+        l->u.linear.exact = r->jobs[l->u.linear.job].out.data == logits->data;
+    o->u.route.logits = *logits;
+    o->u.route.ids = ids;
+    o->u.route.weights = weights;
+    o->u.route.opt = *opt;
+    note_rows(r, logits);
+}
+
+void record_experts(struct record *r, const struct tensor *out, const struct tensor *x, const int32_t *ids,
+                    const float *weights, const struct experts_opt *opt)
+{
+    struct op *o = next(r, OP_EXPERTS);
+
+    o->u.experts.out = *out;
+    o->u.experts.x = *x;
+    o->u.experts.ids = ids;
+    o->u.experts.weights = weights;
+    o->u.experts.opt = *opt;
+    note_rows(r, x);
+}
+
 void record_sample(struct record *r, int32_t *ids, const struct tensor *logits, const struct pick *picks, int n,
                    const struct pick_adjust *adjust)
 {
@@ -326,6 +362,32 @@ static void mix_opt(struct key *h, const struct attend_opt *o)
     mix_p(h, o->slopes);
 }
 
+static void mix_route(struct key *h, const struct route_opt *o)
+{
+    mix_ii(h, (int)o->route, o->n_used);
+    mix_ii(h, o->n_groups, o->n_groups_used);
+    mix_ii(h, o->group_top, o->norm);
+    mix_f(h, o->scale);
+    mix_f(h, o->jitter);
+    mix_p(h, o->bias);
+}
+
+static void mix_experts(struct key *h, const struct experts_opt *o)
+{
+    const struct weight *w[] = { o->gate, o->up, o->down };
+    const float *b[] = { o->b_gate, o->b_up, o->b_down };
+
+    for (int i = 0; i < 3; i++) {
+        if (w[i]) mix_w(h, &w[i][0]), mix_w(h, &w[i][o->n - 1]);
+        mix_p(h, b[i]);
+    }
+    mix_ii(h, o->n, o->n_used);
+    mix_ii(h, (int)o->act, o->add);
+    mix_f(h, o->scale);
+    mix_t(h, &o->xs), mix_t(h, &o->hs), mix_t(h, &o->us), mix_t(h, &o->ys);
+    mix_p(h, o->order);
+}
+
 static void mix_op(struct key *h, const struct record *r, const struct op *o)
 {
     mix(h, o->kind);
@@ -343,8 +405,8 @@ static void mix_op(struct key *h, const struct record *r, const struct op *o)
         mix_t(h, &o->u.norm.out), mix_t(h, &o->u.norm.x), mix_p(h, o->u.norm.w), mix_p(h, o->u.norm.b);
         mix_f(h, o->u.norm.eps), mix(h, o->u.norm.kind);
         break;
-    case OP_HEADNORM:
-        mix_t(h, &o->u.headnorm.x), mix_p(h, o->u.headnorm.w), mix_f(h, o->u.headnorm.eps);
+    case OP_HEADNORM: case OP_HEADNORM_LAYER:
+        mix_t(h, &o->u.headnorm.x), mix_p(h, o->u.headnorm.w), mix_f(h, o->u.headnorm.eps), mix_p(h, o->u.headnorm.b);
         mix_ii(h, o->u.headnorm.n_heads, o->u.headnorm.head_dim), mix(h, (uint64_t)o->u.headnorm.w_stride);
         break;
     case OP_LINEAR:
@@ -368,7 +430,15 @@ static void mix_op(struct key *h, const struct record *r, const struct op *o)
     case OP_ACT:
         mix_t(h, &o->u.act.out), mix_t(h, &o->u.act.gate), mix_t(h, &o->u.act.up), mix(h, o->u.act.act);
         break;
-    case OP_ADD: case OP_SCALE: case OP_SOFTCAP:
+    case OP_ROUTE:
+        mix_t(h, &o->u.route.logits), mix_p(h, o->u.route.ids), mix_p(h, o->u.route.weights);
+        mix_route(h, &o->u.route.opt);
+        break;
+    case OP_EXPERTS:
+        mix_t(h, &o->u.experts.out), mix_t(h, &o->u.experts.x), mix_p(h, o->u.experts.ids);
+        mix_p(h, o->u.experts.weights), mix_experts(h, &o->u.experts.opt);
+        break;
+    case OP_ADD: case OP_SCALE: case OP_SOFTCAP: case OP_CLAMP: case OP_GATE_ROWS:
         mix_t(h, &o->u.add.x), mix_t(h, &o->u.add.y), mix_f(h, o->u.add.scale);
         break;
     case OP_SAMPLE:

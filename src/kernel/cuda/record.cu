@@ -88,6 +88,7 @@ static void run_linear(struct cuda *c, const struct record *r, const struct op *
     p.n_jobs = o->u.linear.n_jobs;
     p.fuse_act = o->u.linear.fuse_act;
     p.act = o->u.linear.act;
+    if (o->u.linear.exact && cu_exact(c, &p)) return;
     if (p.x.rows <= MATVEC_TOKENS) cu_matvec(c, &p);
     else cu_gemm(c, &p);
 }
@@ -121,6 +122,14 @@ static void run_norm(struct cuda *c, const struct op *o)
     cu_norm_rows(c, &o->u.norm.out, &o->u.norm.x, &n);
 }
 
+static void run_headnorm(struct cuda *c, const struct op *o)
+{
+    struct cu_norm n = { o->kind == OP_HEADNORM ? CU_NORM_RMS : CU_NORM_LAYER, o->u.headnorm.w, o->u.headnorm.b,
+                         o->u.headnorm.eps };
+
+    cu_headnorm(c, &o->u.headnorm.x, o->u.headnorm.n_heads, o->u.headnorm.head_dim, &n, o->u.headnorm.w_stride);
+}
+
 static void run_copy(struct cuda *c, const struct op *o, enum cudaMemcpyKind way, const char *name)
 {
     cu_begin(c, name);
@@ -136,10 +145,7 @@ static void run_op(struct cuda *c, const struct record *r, const struct op *o)
     case OP_EMBED: cu_embed(c, &o->u.embed.out, o->u.embed.w, o->u.embed.ids, o->u.embed.scale); break;
     case OP_GATHER: cu_gather(c, &o->u.gather.out, &o->u.gather.x, o->u.gather.rows); break;
     case OP_NORM: run_norm(c, o); break;
-    case OP_HEADNORM:
-        cu_headnorm(c, &o->u.headnorm.x, o->u.headnorm.n_heads, o->u.headnorm.head_dim, o->u.headnorm.w,
-                    o->u.headnorm.w_stride, o->u.headnorm.eps);
-        break;
+    case OP_HEADNORM: case OP_HEADNORM_LAYER: run_headnorm(c, o); break;
     case OP_LINEAR: run_linear(c, r, o); break;
     case OP_ROPE_TABLE:
         cu_rope_table(c, &o->u.rope_table.table, o->u.rope_table.pos, o->u.rope_table.freq, o->u.rope_table.n_rot,
@@ -162,6 +168,14 @@ static void run_op(struct cuda *c, const struct record *r, const struct op *o)
     case OP_ADD: cu_add(c, &o->u.add.x, &o->u.add.y, o->u.add.scale); break;
     case OP_SCALE: cu_scale(c, &o->u.add.x, o->u.add.scale); break;
     case OP_SOFTCAP: cu_softcap(c, &o->u.add.x, o->u.add.scale); break;
+    case OP_CLAMP: cu_clamp(c, &o->u.add.x, o->u.add.scale); break;
+    case OP_GATE_ROWS: cu_gate_rows(c, &o->u.add.x, &o->u.add.y); break;
+    case OP_ROUTE:
+        cu_route(c, o->u.route.ids, o->u.route.weights, &o->u.route.logits, &o->u.route.opt);
+        break;
+    case OP_EXPERTS:
+        cu_experts(c, &o->u.experts.out, &o->u.experts.x, o->u.experts.ids, o->u.experts.weights, &o->u.experts.opt);
+        break;
     case OP_SAMPLE:
         cu_sample(c, o->u.sample.ids, &o->u.sample.logits, o->u.sample.picks, o->u.sample.n, o->u.sample.adjust);
         break;

@@ -10,7 +10,8 @@
 
 enum op_kind {
     OP_PUT, OP_GET, OP_EMBED, OP_GATHER, OP_NORM, OP_HEADNORM, OP_LINEAR, OP_ROPE_TABLE, OP_ROPE, OP_KV_PUT,
-    OP_ATTEND, OP_ACT, OP_ADD, OP_SCALE, OP_SOFTCAP, OP_SAMPLE,
+    OP_ATTEND, OP_ACT, OP_ADD, OP_SCALE, OP_SOFTCAP, OP_CLAMP, OP_GATE_ROWS, OP_HEADNORM_LAYER, OP_ROUTE, OP_EXPERTS,
+    OP_SAMPLE,
     OP_ROPE_KV                       /* only record_fuse makes these */
 };
 
@@ -24,7 +25,7 @@ struct op {
         struct { struct tensor out; const struct weight *w; const int32_t *ids; float scale; } embed;
         struct { struct tensor out, x; const int32_t *rows; } gather;
         struct { struct tensor out, x; const float *w, *b; float eps; enum op_norm kind; } norm;
-        struct { struct tensor x; const float *w; int n_heads, head_dim, w_stride; float eps; } headnorm;
+        struct { struct tensor x; const float *w, *b; int n_heads, head_dim, w_stride; float eps; } headnorm;
         struct {                     /* x is what goes into the norm where there is one */
             struct tensor x;
             const float *norm_w, *norm_b;
@@ -32,6 +33,7 @@ struct op {
             enum op_norm norm;
             int job, n_jobs;         /* r->jobs[job ...] */
             bool fuse_act;           /* jobs[0].out = act(gate) * up, nothing else */
+            bool exact;              /* a choice hangs on it: not in F16 */
             enum act act;
         } linear;
         struct { struct tensor table; const int32_t *pos; const float *freq; int n_rot; float mscale; } rope_table;
@@ -39,7 +41,14 @@ struct op {
         struct { struct tensor k, v; int view, layer; } kv_put;
         struct { struct tensor out, q; struct attend_opt opt; int view, layer; } attend;
         struct { struct tensor out, gate, up; enum act act; } act;       /* up.data NULL: none */
-        struct { struct tensor x, y; float scale; } add;                 /* scale and softcap too */
+        struct { struct tensor x, y; float scale; } add;                 /* scale, softcap, clamp and gate_rows too */
+        struct { struct tensor logits; int32_t *ids; float *weights; struct route_opt opt; } route;
+        struct {
+            struct tensor out, x;
+            const int32_t *ids;
+            const float *weights;
+            struct experts_opt opt;
+        } experts;
         struct {
             struct tensor logits;
             int32_t *ids;
@@ -80,6 +89,8 @@ void record_norm(struct record *r, enum op_norm kind, const struct tensor *out, 
                  const float *w, const float *b, float eps);
 void record_headnorm(struct record *r, const struct tensor *x, int n_heads, int head_dim, const float *w,
                      int w_stride, float eps);
+void record_headnorm_layer(struct record *r, const struct tensor *x, int n_heads, int head_dim, const float *w,
+                           const float *b, int w_stride, float eps);
 void record_linear(struct record *r, const struct tensor *x, const struct linear *jobs, int n_jobs);
 void record_rope_table(struct record *r, const struct tensor *table, const int32_t *pos, const float *freq,
                        int n_rot, float mscale);
@@ -91,7 +102,12 @@ void record_attend(struct record *r, const struct tensor *out, const struct tens
                    int layer, const struct attend_opt *opt);
 void record_act(struct record *r, const struct tensor *out, const struct tensor *gate, const struct tensor *up,
                 enum act act);
-/* OP_ADD, OP_SCALE (y NULL), OP_SOFTCAP (y NULL, by is the cap). */
+/* Logits that the product just before it makes are made exactly. */
+void record_route(struct record *r, int32_t *ids, float *weights, const struct tensor *logits,
+                  const struct route_opt *opt);
+void record_experts(struct record *r, const struct tensor *out, const struct tensor *x, const int32_t *ids,
+                    const float *weights, const struct experts_opt *opt);
+/* OP_ADD, OP_SCALE (y NULL), OP_SOFTCAP and OP_CLAMP (y NULL, by is the limit), OP_GATE_ROWS (y has one column). */
 void record_add(struct record *r, enum op_kind kind, const struct tensor *x, const struct tensor *y, float by);
 void record_sample(struct record *r, int32_t *ids, const struct tensor *logits, const struct pick *picks, int n,
                    const struct pick_adjust *adjust);

@@ -1,0 +1,58 @@
+/* moe.cuh - between the files of the experts' products: what a launch is told, and which kernel reads a type.
+ *
+ * An expert's product is W x of the tokens that chose it. `few` takes each choice by itself: a block has 16 rows of
+ * gate and of up, or 32 of one weight, its warps share out the columns, x is F32. `many` takes choices sorted by
+ * expert, up to 64 at a time, and x as F16 rows whose columns stand as the lanes of a product take them. Either asks
+ * the device which expert it is: only weights of experts that somebody chose are read. */
+#ifndef TERN_KERNEL_CUDA_MOE_CUH
+#define TERN_KERNEL_CUDA_MOE_CUH
+
+#include "kernel/cuda/layout.cuh"
+
+#define MOE_WARPS 8                  /* of a block of few, at most */
+#define MOE_TOKENS 64                /* that a block of many takes at once */
+#define MOE_BLOCK 4                  /* warps of a block of many */
+
+enum moe_out { MOE_F32, MOE_ROWS, MOE_LANES };   /* the last two: F16 in order of columns, or as lanes take them */
+
+struct moe_args {
+    const uint8_t *w[2];             /* of expert e0. pair: gate and up; else the first */
+    size_t step[2];                  /* bytes from one expert's to the next's */
+    const float *bias[2];            /* [experts][rows], or NULL */
+    int rows, cols;
+    int e0, e1;                      /* experts whose weights these are; the others are another launch's */
+    bool pair;
+    const void *x;
+    size_t x_stride;
+    int x_each;                      /* choices that share a row of x */
+    bool vec;                        /* F32 x is read 16 bytes at a time */
+    const int32_t *ids;              /* few: of each choice */
+    const int32_t *first, *who;      /* many: where each expert's choices begin; sorted choices */
+    int splits;                      /* many: blocks that share an expert's choices */
+    bool active;
+    enum act act;
+    const float *gate;               /* active, not pair: [choices][gate_stride], or NULL */
+    size_t gate_stride;
+    void *out;
+    size_t out_stride;
+    enum moe_out kind;
+};
+
+struct moe_kernel {
+    void (*few)(const struct moe_args), (*many)(const struct moe_args);
+    int unit;                        /* columns of a step of a warp */
+    bool natural;                    /* the order of its F16 x is MOE_ROWS */
+    const char *name;
+};
+
+/* NULL: not one of its types. t is what layout_type says. */
+const struct moe_kernel *moe_kernel_small(int t);
+const struct moe_kernel *moe_kernel_k(int t);
+const struct moe_kernel *moe_kernel_plain(int t);
+
+/* Numbers of a row of F16 x. */
+static inline int moe_pad(int cols) { return (cols + 31) / 32 * 32; }
+
+/* Where column c of a row of F16 x stands: lane t of four has 16 bytes of every 32 columns. */
+__host__ __device__ constexpr int moe_place(int c) { return c / 32 * 32 + c % 16 / 4 * 8 + c % 32 / 16 * 4 + c % 4; }
+#endif

@@ -1,0 +1,288 @@
+/* moe_run.cuh - the kernels of the experts' products.
+ *
+ * Weights are the left factor of the tensor cores' m16n8k16, 16 rows a tile, and go from device memory to registers;
+ * a warp has two tiles, so that every fragment of x serves twice. */
+#ifndef TERN_KERNEL_CUDA_MOE_RUN_CUH
+#define TERN_KERNEL_CUDA_MOE_RUN_CUH
+
+#include "kernel/cuda/gemm_w.cuh"
+#include "kernel/cuda/moe.cuh"
+
+/* d += a x the two registers b0, b1 of x. */
+__device__ __forceinline__ void moe_mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ uint32_t moe_half2(float x, float y)
+{
+    __half2 h = __halves2half2(half_sat(x), half_sat(y));
+    return *(uint32_t *)&h;
+}
+
+/* ---- weights: open a tile of 16 rows, then units of UNIT columns of two tiles, 32 columns at a time ---- */
+
+/* Block formats. */
+template <int T> struct moe_tiles {
+    using Q = tile<T>;
+    static constexpr int UNIT = Q::COLS, BYTES = layout_of(T).bytes;
+    static constexpr bool NATURAL = false;
+    const uint8_t *p;
+
+    __device__ __forceinline__ void open(const uint8_t *w, int rows, int cols, int t, int)
+    {
+        p = w + (size_t)min(t, (rows - 1) / TILE_ROWS) * (size_t)(cols / Q::COLS) * BYTES;
+    }
+    static __device__ __forceinline__ void finish(uint32_t (&a)[2][4], const uint32_t (&v)[2][4],
+                                                  const typename Q::head &head, int b)
+    {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float scale[2], low[2];
+#pragma unroll
+            for (int s = 0; s < 2; s++) {
+                scale[s] = head.d[h] * Q::small(head, h, b, s);
+                low[s] = Q::MIN ? head.m[h] * Q::small_min(head, h, b, s) : 0.f;
+            }
+            mid_scaled<T>(a, h, v[h], scale, low);
+        }
+    }
+    template <class F>
+    static __device__ __forceinline__ void unit(const moe_tiles &t0, const moe_tiles &t1, int u, int lane, F body)
+    {
+        const uint8_t *p0 = t0.p + (size_t)u * BYTES, *p1 = t1.p + (size_t)u * BYTES;
+        typename Q::head h0 = Q::open(p0, lane), h1 = Q::open(p1, lane);
+#pragma unroll
+        for (int j = 0; j < Q::COLS / 32 / Q::GROUP; j++) {
+            uint32_t v0[Q::GROUP][2][4], v1[Q::GROUP][2][4];
+            Q::load(v0, p0, lane, j);
+            Q::load(v1, p1, lane, j);
+#pragma unroll
+            for (int i = 0; i < Q::GROUP; i++) {
+                uint32_t a0[2][4], a1[2][4];
+                finish(a0, v0[i], h0, j * Q::GROUP + i);
+                finish(a1, v1[i], h1, j * Q::GROUP + i);
+                body(u * Q::COLS + 32 * (j * Q::GROUP + i), a0, a1);
+            }
+        }
+    }
+};
+
+/* Plain numbers: of 32 columns, lane 4 g + t has 8 t ... 8 t + 7 of rows g and g + 8. */
+template <int T> struct moe_rows {
+    static constexpr int UNIT = 32, SIZE = T == DT_F32 ? 4 : 2;
+    static constexpr bool NATURAL = true;
+    const uint8_t *row[2];
+    int stride;
+
+    __device__ __forceinline__ void open(const uint8_t *w, int rows, int cols, int t, int lane)
+    {
+        int r = t * TILE_ROWS + (lane >> 2);
+        stride = (int)layout_stride(T, cols);
+        row[0] = w + (size_t)min(r, rows - 1) * stride * SIZE;
+        row[1] = w + (size_t)min(r + 8, rows - 1) * stride * SIZE;
+    }
+    /* Eight numbers as F16 pairs; what is behind the row's end is 0. */
+    static __device__ __forceinline__ uint4 eight(const uint8_t *p, int c, int stride)
+    {
+        if (c >= stride) return make_uint4(0, 0, 0, 0);
+        uint4 v = *(const uint4 *)(p + (size_t)c * SIZE);
+        if (T == DT_F16) return v;
+        if (T == DT_BF16)
+            return make_uint4(mid_bf16::to_f16(v.x), mid_bf16::to_f16(v.y), mid_bf16::to_f16(v.z),
+                              mid_bf16::to_f16(v.w));
+        float4 f = *(float4 *)&v, g = make_float4(0.f, 0.f, 0.f, 0.f);
+        if (c + 4 < stride) g = *(const float4 *)(p + (size_t)(c + 4) * SIZE);
+        return make_uint4(moe_half2(f.x, f.y), moe_half2(f.z, f.w), moe_half2(g.x, g.y), moe_half2(g.z, g.w));
+    }
+    __device__ __forceinline__ void fragment(uint32_t (&a)[2][4], int c) const
+    {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint4 v = eight(row[h], c, stride);
+            a[0][h] = v.x, a[0][h + 2] = v.y;
+            a[1][h] = v.z, a[1][h + 2] = v.w;
+        }
+    }
+    template <class F>
+    static __device__ __forceinline__ void unit(const moe_rows &t0, const moe_rows &t1, int u, int lane, F body)
+    {
+        uint32_t a0[2][4], a1[2][4];
+        t0.fragment(a0, 32 * u + 8 * (lane & 3));
+        t1.fragment(a1, 32 * u + 8 * (lane & 3));
+        body(32 * u, a0, a1);
+    }
+};
+
+/* ---- results ---- */
+
+__device__ __forceinline__ float moe_biased(const struct moe_args &a, int i, int e, int r, float y)
+{
+    return a.bias[i] && r < a.rows ? y + a.bias[i][(size_t)e * a.rows + r] : y;
+}
+
+/* Number r of choice `at`; F16 rows are filled up with zeros. */
+__device__ __forceinline__ void moe_store(const struct moe_args &a, int at, int r, float y)
+{
+    if (a.kind == MOE_F32) {
+        if (r < a.rows) ((float *)a.out)[at * a.out_stride + r] = y;
+    } else {
+        int place = a.kind == MOE_LANES ? moe_place(r) : r;
+        ((__half *)a.out)[at * a.out_stride + place] = half_sat(r < a.rows ? y : 0.f);
+    }
+}
+
+/* Sums of a row of gate and of up, or of a row of one weight. */
+__device__ __forceinline__ void moe_pair(const struct moe_args &a, int e, int at, int r, float gate, float up)
+{
+    moe_store(a, at, r, act_pair(a.act, moe_biased(a, 0, e, r, gate), moe_biased(a, 1, e, r, up)));
+}
+__device__ __forceinline__ void moe_one(const struct moe_args &a, int e, int at, int r, float y)
+{
+    y = moe_biased(a, 0, e, r, y);
+    if (a.active && a.gate) y = act_pair(a.act, r < a.rows ? a.gate[at * a.gate_stride + r] : 0.f, y);
+    else if (a.active) y = act_of(a.act, y);
+    moe_store(a, at, r, y);
+}
+
+/* ---- few ---- */
+
+__device__ __forceinline__ float4 moe_load4(const float *x, int c, int cols, bool vec)
+{
+    if (vec && c + 4 <= cols) return *(const float4 *)(x + c);
+    return make_float4(c < cols ? x[c] : 0.f, c + 1 < cols ? x[c + 1] : 0.f, c + 2 < cols ? x[c + 2] : 0.f,
+                       c + 3 < cols ? x[c + 3] : 0.f);
+}
+
+/* All eight columns of the product are the one token. */
+template <class W>
+static __global__ void __launch_bounds__(32 * MOE_WARPS) moe_few(const __grid_constant__ struct moe_args a)
+{
+    __shared__ float part[MOE_WARPS][2 * TILE_ROWS];
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5, choice = blockIdx.y;
+    int g = lane >> 2, t = lane & 3, t0 = a.pair ? blockIdx.x : 2 * blockIdx.x;
+
+    cu_next();
+    cu_wait();
+    int e = a.ids[choice];
+    if (e < a.e0 || e >= a.e1) return;
+    const uint8_t *w = a.w[0] + (size_t)(e - a.e0) * a.step[0];
+    const float *x = (const float *)a.x + (size_t)(choice / a.x_each) * a.x_stride;
+    W w0, w1;
+    w0.open(w, a.rows, a.cols, t0, lane);
+    if (a.pair) w1.open(a.w[1] + (size_t)(e - a.e0) * a.step[1], a.rows, a.cols, t0, lane);
+    else w1.open(w, a.rows, a.cols, t0 + 1, lane);
+
+    int units = (a.cols + W::UNIT - 1) / W::UNIT, end = units * (warp + 1) / warps;
+    float s0[4] = {}, s1[4] = {};
+#pragma unroll(W::UNIT == 32 ? 4 : 1)
+    for (int u = units * warp / warps; u < end; u++)
+        W::unit(w0, w1, u, lane, [&](int c, const uint32_t (&a0)[2][4], const uint32_t (&a1)[2][4]) {
+            float4 lo = moe_load4(x, c + (W::NATURAL ? 8 * t : 4 * t), a.cols, a.vec);
+            float4 hi = moe_load4(x, c + (W::NATURAL ? 8 * t + 4 : 4 * t + 16), a.cols, a.vec);
+            uint32_t b[4] = { moe_half2(lo.x, lo.y), moe_half2(lo.z, lo.w), moe_half2(hi.x, hi.y),
+                              moe_half2(hi.z, hi.w) };
+            moe_mma(s0, a0[0], b[0], b[1]);
+            moe_mma(s1, a1[0], b[0], b[1]);
+            moe_mma(s0, a0[1], b[2], b[3]);
+            moe_mma(s1, a1[1], b[2], b[3]);
+        });
+    if (t == 0) {
+        part[warp][g] = s0[0], part[warp][g + 8] = s0[2];
+        part[warp][g + 16] = s1[0], part[warp][g + 24] = s1[2];
+    }
+    __syncthreads();
+    if (warp > 0) return;
+    float y = 0.f;
+    for (int i = 0; i < warps; i++) y += part[i][lane];
+    float up = __shfl_down_sync(~0u, y, 16);
+    if (!a.pair) moe_one(a, e, choice, t0 * TILE_ROWS + lane, y);
+    else if (lane < 16) moe_pair(a, e, choice, t0 * TILE_ROWS + lane, y, up);
+}
+
+/* ---- many ---- */
+
+/* Sums go through shared memory, [tokens][rows of both tiles], so that neighbours write neighbours. */
+#define MOE_LINE (2 * TILE_ROWS + 1)
+
+static __device__ __forceinline__ void moe_finish(const struct moe_args &a, float *mine,
+                                                  const float (&s0)[MOE_TOKENS / 8][4],
+                                                  const float (&s1)[MOE_TOKENS / 8][4], int e, int at, int n, int r0)
+{
+    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    int most = a.kind == MOE_F32 ? a.rows : (a.rows + 31) / 32 * 32, row = a.pair ? lane % 16 : lane;
+
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < MOE_TOKENS / 2; i++) {
+        float *to = mine + (8 * (i / 4) + 2 * t + i % 2) * MOE_LINE + g + i % 4 / 2 * 8;
+        to[0] = s0[i / 4][i % 4];
+        to[TILE_ROWS] = s1[i / 4][i % 4];
+    }
+    __syncwarp();
+    if (r0 + row >= most) return;
+    if (a.pair) {
+#pragma unroll 1
+        for (int i = lane / 16; i < n; i += 2)
+            moe_pair(a, e, at + i, r0 + row, mine[i * MOE_LINE + row], mine[i * MOE_LINE + row + TILE_ROWS]);
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < n; i++) moe_one(a, e, at + i, r0 + row, mine[i * MOE_LINE + row]);
+    }
+}
+
+template <class W>
+static __global__ void __launch_bounds__(32 * MOE_BLOCK) moe_many(const __grid_constant__ struct moe_args a)
+{
+    constexpr int GROUPS = MOE_TOKENS / 8;
+    __shared__ float sums[MOE_BLOCK][MOE_TOKENS * MOE_LINE];
+    float *mine = sums[threadIdx.x >> 5];
+    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    int item = (int)blockIdx.x / a.splits * MOE_BLOCK + (threadIdx.x >> 5), t0 = a.pair ? item : 2 * item;
+    int e = a.e0 + (int)blockIdx.y, units = (a.cols + W::UNIT - 1) / W::UNIT;
+    int most = a.kind == MOE_F32 ? a.rows : (a.rows + 31) / 32 * 32;
+    const uint8_t *w = a.w[0] + (size_t)blockIdx.y * a.step[0];
+    const uint4 *x = (const uint4 *)a.x + t;
+    W w0, w1;
+
+    cu_next();
+    cu_wait();
+    int begin = a.first[e], n = a.first[e + 1] - begin;
+    if (t0 * TILE_ROWS >= most) return;
+    w0.open(w, a.rows, a.cols, t0, lane);
+    if (a.pair) w1.open(a.w[1] + (size_t)blockIdx.y * a.step[1], a.rows, a.cols, t0, lane);
+    else w1.open(w, a.rows, a.cols, t0 + 1, lane);
+
+    for (int at = (int)blockIdx.x % a.splits * MOE_TOKENS; at < n; at += a.splits * MOE_TOKENS) {
+        int some = min(MOE_TOKENS, n - at), groups = (some + 7) / 8;
+        unsigned from[GROUPS];       /* in units of 16 bytes */
+        float s0[GROUPS][4] = {}, s1[GROUPS][4] = {};
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++) {
+            int pos = begin + at + min(8 * j + g, some - 1), row = a.who ? a.who[pos] / a.x_each : pos;
+            from[j] = (unsigned)row * (unsigned)(a.x_stride / 8);
+        }
+        for (int u = 0; u < units; u++)
+            W::unit(w0, w1, u, lane, [&](int c, const uint32_t (&a0)[2][4], const uint32_t (&a1)[2][4]) {
+#pragma unroll
+                for (int j = 0; j < GROUPS; j++) {
+                    if (j >= groups) break;
+                    uint4 v = x[from[j] + c / 8];
+                    moe_mma(s0[j], a0[0], v.x, v.y);
+                    moe_mma(s1[j], a1[0], v.x, v.y);
+                    moe_mma(s0[j], a0[1], v.z, v.w);
+                    moe_mma(s1[j], a1[1], v.z, v.w);
+                }
+            });
+        moe_finish(a, mine, s0, s1, e, begin + at, some, t0 * TILE_ROWS);
+    }
+}
+
+template <class W> static const struct moe_kernel *moe_kernel_of(const char *name)
+{
+    static const struct moe_kernel k = { moe_few<W>, moe_many<W>, W::UNIT, W::NATURAL, name };
+    return &k;
+}
+#endif
