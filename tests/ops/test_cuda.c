@@ -1,6 +1,5 @@
 /* Every operation of the GPU against the reference, over odd shapes; its memory. Skipped without a GPU. */
-#include "cuda_both.h"
-#include "random_blocks.h"
+#include "cuda_pair.h"
 
 /* ---- rows ---- */
 
@@ -46,6 +45,12 @@ static void heads_are_normed_and_turned(void **state)
         ref->headnorm(ref, &x.c, heads, dim, w.c.data, style ? dim : 0, 1e-6f);
         gpu->headnorm(gpu, &x.g, heads, dim, w.g.data, style ? dim : 0, 1e-6f);
         check("headnorm", &x, 1e-5);
+        struct both b = both_new(1, heads * dim, 0, 1);
+        const float *bias = i % 2 ? b.c.data : NULL, *bias_g = i % 2 ? b.g.data : NULL;
+        ref->headnorm_layer(ref, &x.c, heads, dim, w.c.data, bias, style ? dim : 0, 1e-6f);
+        gpu->headnorm_layer(gpu, &x.g, heads, dim, w.g.data, bias_g, style ? dim : 0, 1e-6f);
+        check("headnorm_layer", &x, 1e-4);
+        both_free(&b);
         ref->rope_table(ref, &table.c, pos.c, freq.c.data, n_rot, 1.1f);
         gpu->rope_table(gpu, &table.g, pos.g, freq.g.data, n_rot, 1.1f);
         check("rope_table", &table, 1e-5);
@@ -70,64 +75,26 @@ static void elementwise_operations_agree(void **state)
         check("scale", &x, 1e-6);
         ref->softcap(ref, &x.c, 3), gpu->softcap(gpu, &x.g, 3);
         check("softcap", &x, 1e-5);
-        for (int a = ACT_SILU; a <= ACT_GELU_QUICK; a++) {
+        for (int a = ACT_SILU; a <= ACT_SWIGLU_CLIP; a++) {
             ref->act(ref, &out.c, &x.c, &y.c, (enum act)a), gpu->act(gpu, &out.g, &x.g, &y.g, (enum act)a);
             check("act", &out, 1e-5);
         }
         ref->act(ref, &x.c, &x.c, NULL, ACT_GELU), gpu->act(gpu, &x.g, &x.g, NULL, ACT_GELU);
         check("act alone, in place", &x, 1e-5);
+        ref->scale(ref, &x.c, 5), gpu->scale(gpu, &x.g, 5);
+        ref->act(ref, &out.c, &x.c, NULL, ACT_SWIGLU_CLIP), gpu->act(gpu, &out.g, &x.g, NULL, ACT_SWIGLU_CLIP);
+        check("clipped act alone", &out, 1e-5);
+        ref->clamp(ref, &x.c, 1.5f), gpu->clamp(gpu, &x.g, 1.5f);
+        check("clamp", &x, 1e-5);
+        struct both s = both_new(counts[k], 1, gap, 2);
+        ref->gate_rows(ref, &y.c, &s.c), gpu->gate_rows(gpu, &y.g, &s.g);
+        check("gate_rows", &y, 1e-5);
+        both_free(&s);
         both_free(&x), both_free(&y), both_free(&out);
     }
 }
 
 /* ---- weights ---- */
-
-/* The same bytes twice: one weight for each backend. */
-struct pair { struct weight c, g; char *bytes; };
-
-/* In place: a backend remembers where a weight is until it is ready. */
-static void pair_init(struct pair *p, int which, int rows, int cols)
-{
-    enum dtype t = halves[which].type;
-    uint64_t row = 0;
-    struct err e = { 0 };
-
-    *p = (struct pair){ .c = { .type = t, .rows = rows, .cols = cols, .n = 1 } };
-    assert_true(dtype_row_bytes(t, (uint64_t)cols, &row));
-    p->bytes = mem_alloc((size_t)rows * row);
-    if (dtype_info((int)t)->quantized) {
-        random_blocks(which, p->bytes, (size_t)rows * row, &rng);
-    } else {
-        float *x = mem_array((size_t)rows * (size_t)cols, sizeof(float));
-        for (int i = 0; i < rows * cols; i++) x[i] = rng_normal(&rng) * 0.1f;
-        quant_encode(t, x, p->bytes, (int64_t)rows * cols);
-        mem_free(x);
-    }
-    p->c.data = p->bytes;
-    p->g = p->c;
-    assert_int_equal(ref->weight_put(ref, &p->c, &e), OK);
-    if (gpu->weight_put(gpu, &p->g, &e) != OK || ref->weights_ready(ref, &e) != OK) fail_msg("%s", e.msg);
-}
-
-static void pair_free(struct pair *p)
-{
-    gpu->weight_drop(gpu, &p->g);
-    ref->weight_drop(ref, &p->c);
-    mem_free(p->bytes);
-}
-
-static void ready(void)
-{
-    struct err e = { 0 };
-    if (gpu->weights_ready(gpu, &e) != OK) fail_msg("%s", e.msg);
-}
-
-static bool skips(int which)
-{
-    if (gpu->weight_can(gpu, halves[which].type)) return false;
-    print_message("%s: not read by the GPU\n", dtype_name((int)halves[which].type));
-    return true;
-}
 
 /* Quantized types come in whole blocks; plain ones as odd as can be. */
 static int cols_of(int which, int i)
@@ -136,8 +103,6 @@ static int cols_of(int which, int i)
     int block = dtype_info((int)halves[which].type)->block;
     return block == 1 ? odd[i] : block == 32 ? 32 * blocks[i] * (i == 4 ? 4 : 1) : 256 * (i == 4 ? 8 : i + 1);
 }
-
-static const char *name_of(int which) { return dtype_name((int)halves[which].type); }
 
 static void rows_of_every_type_are_embedded(void **state)
 {

@@ -234,6 +234,102 @@ static void other_shapes_stay_apart(void **state)
     world_close(&w);
 }
 
+static void mixture(struct world *w, const struct experts_opt *opt, float scale)
+{
+    static int32_t ids[TOKENS];
+    struct tensor h = tensor_of(w->h, EMBD), x = tensor_of(w->x, EMBD), scores = tensor_of(w->gate, 2);
+    struct linear router = job(scores, &w->wg, false);
+    struct route_opt o = { .n_used = 1, .scale = scale };
+
+    norm_to(w, w->h, w->x);
+    record_linear(&w->r, &h, &router, 1);
+    record_route(&w->r, ids, w->v[0], &scores, &o);
+    record_experts(&w->r, &x, &h, ids, w->v[0], opt);
+}
+
+/* Of F32 weights and more than a few tokens: a product that keeps its input and its result. */
+static void small_products_in_f32_stay_apart(void **state)
+{
+    struct world w;
+    (void)state;
+    for (int rows = 1; rows < 9; rows += 7) {
+        world_open(&w);
+        float x[8][EMBD], h[8][EMBD], g[8][FF];
+        struct tensor tx = tensor_f32(x[0], rows, EMBD), th = tensor_f32(h[0], rows, EMBD), tg = tensor_f32(g[0], rows, FF);
+        struct linear up = job(tg, &w.wg, false);
+        w.wg.type = DT_F32;
+        record_norm(&w.r, OP_NORM_RMS, &th, &tx, w.norm, NULL, 1e-5f);
+        record_linear(&w.r, &th, &up, 1);
+        record_act(&w.r, &tg, &tg, NULL, ACT_RELU2);
+        record_fuse(&w.r, true);
+        if (rows == 1) KINDS(&w, OP_LINEAR);
+        else KINDS(&w, OP_NORM, OP_LINEAR, OP_ACT);
+        world_close(&w);
+    }
+}
+
+/* Experts read what the norm left; the product before a choice is exact and keeps its own input. */
+static void experts_keep_what_they_read(void **state)
+{
+    struct world w;
+    (void)state;
+    world_open(&w);
+    struct weight up[2] = { weight_of(FF, EMBD), weight_of(FF, EMBD) };
+    struct experts_opt opt = { .n = 2, .n_used = 1, .up = up, .down = up, .add = true };
+    mixture(&w, &opt, 1);
+    feed_forward(&w);
+    record_fuse(&w.r, true);
+    KINDS(&w, OP_NORM, OP_LINEAR, OP_ROUTE, OP_EXPERTS, OP_LINEAR, OP_LINEAR);
+    assert_true(left(&w, 1)->u.linear.exact && left(&w, 1)->u.linear.norm == OP_NORM_NONE);
+    assert_false(left(&w, 4)->u.linear.exact);
+    assert_ptr_equal(left(&w, 3)->u.experts.opt.up, up);
+    world_close(&w);
+
+    world_open(&w);                                      /* an up that is read by experts before it is written over */
+    struct tensor u = tensor_of(w.up, FF), x = tensor_of(w.x, EMBD);
+    feed_forward(&w);
+    record_experts(&w.r, &x, &u, w.pos, w.v[0], &opt);
+    record_fuse(&w.r, true);
+    KINDS(&w, OP_LINEAR, OP_ACT, OP_LINEAR, OP_EXPERTS);
+    world_close(&w);
+}
+
+static void a_clipped_pair_and_layer_normed_heads_stay_apart(void **state)
+{
+    struct world w;
+    (void)state;
+    world_open(&w);
+    struct tensor h = tensor_of(w.h, EMBD), g = tensor_of(w.gate, FF), u = tensor_of(w.up, FF);
+    struct tensor q = tensor_of(w.q, HEADS * DIM), k = tensor_of(w.k, KV_HEADS * DIM), v = tensor_of(w.v, KV_HEADS * DIM);
+    struct linear gu[2] = { job(g, &w.wg, false), job(u, &w.wu, false) };
+    record_linear(&w.r, &h, gu, 2);
+    record_act(&w.r, &g, &g, &u, ACT_SWIGLU_CLIP);
+    record_headnorm_layer(&w.r, &q, HEADS, DIM, w.head_norm, NULL, 0, 1e-5f);
+    record_headnorm_layer(&w.r, &k, KV_HEADS, DIM, w.head_norm, NULL, 0, 1e-5f);
+    record_kv_put(&w.r, &w.kv, 0, &k, &v);
+    record_fuse(&w.r, true);
+    KINDS(&w, OP_LINEAR, OP_ACT, OP_HEADNORM_LAYER, OP_HEADNORM_LAYER, OP_KV_PUT);
+    world_close(&w);
+}
+
+static void other_experts_are_another_step(void **state)
+{
+    struct world w;
+    uint64_t key[4];
+    (void)state;
+    world_open(&w);
+    struct weight up[2] = { weight_of(FF, EMBD), weight_of(FF, EMBD) };
+    struct experts_opt opt = { .n = 2, .n_used = 1, .up = up, .down = up };
+    for (int i = 0; i < 4; i++) {
+        record_clear(&w.r);
+        if (i == 2) up[1].packed = &w;
+        mixture(&w, &opt, i == 3 ? 2 : 1);
+        key[i] = record_hash(&w.r);
+    }
+    assert_true(key[0] == key[1] && key[1] != key[2] && key[2] != key[3]);
+    world_close(&w);
+}
+
 static uint64_t hash_of(struct world *w, int max_pos, float eps)
 {
     record_clear(&w->r);
@@ -274,6 +370,10 @@ int main(void)
         cmocka_unit_test(a_product_over_its_norms_input_stays_apart),
         cmocka_unit_test(other_shapes_stay_apart),
         cmocka_unit_test(equal_steps_have_one_key),
+        cmocka_unit_test(small_products_in_f32_stay_apart),
+        cmocka_unit_test(experts_keep_what_they_read),
+        cmocka_unit_test(a_clipped_pair_and_layer_normed_heads_stay_apart),
+        cmocka_unit_test(other_experts_are_another_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -173,7 +173,7 @@ void cu_gemm(struct cuda *c, const struct cu_product *p);        /* any number o
  * for tests. */
 void cu_dequant(struct cuda *c, __half *out, const struct weight *w, int i, int r0, int n_rows);
 
-/* One product in F32 throughout, of a weight of plain numbers; false: it is not of those. */
+/* Products in F32 throughout, of weights of plain numbers; false: they are not of those. */
 bool cu_exact(struct cuda *c, const struct cu_product *p);
 
 /* ---- mixtures of experts (moe*.cu, route.cu): as the table's ---- */

@@ -143,7 +143,8 @@ static void fuse_act(struct record *r, int i, bool last)
     const struct linear *j = r->jobs + l->u.linear.job;
     int want = a->kind == OP_ACT && a->u.act.up.data ? 2 : 1;
 
-    if (a->kind != OP_ACT || l->u.linear.n_jobs != want || a->u.act.act == ACT_SWIGLU_CLIP) return;
+    if (a->kind != OP_ACT || l->u.linear.exact || l->u.linear.n_jobs != want) return;
+    if (a->u.act.act == ACT_SWIGLU_CLIP) return;           /* of up there is more to do than a product */
     if (!same_tensor(&j[0].out, &a->u.act.gate) || !same_tensor(&j[0].out, &a->u.act.out) || j[0].add) return;
     if (want == 2) {
         if (!same_tensor(&j[1].out, &a->u.act.up) || j[1].add) return;

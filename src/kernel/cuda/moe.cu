@@ -146,12 +146,15 @@ static bool fits(const struct weight *w, int n, int e0, int e)
            (const char *)w[e].packed == (const char *)w[e0].packed + (size_t)(e - e0) * step_of(w, n, e0);
 }
 
-/* Where the run of experts ends that have one type and lie at one distance: nearly always all. */
-static int run_end(const struct role *r, int n_roles, int n, int e0)
+/* Where the run of experts ends that have one type, lie at one distance, and hand on in one order: nearly always
+ * all. next: who reads what they make, or NULL. */
+static int run_end(const struct role *r, int n_roles, const struct weight *next, int n, int e0)
 {
     int e = e0 + 1;
 
-    while (e < n && fits(r[0].w, n, e0, e) && (n_roles == 1 || fits(r[1].w, n, e0, e))) e++;
+    while (e < n && fits(r[0].w, n, e0, e) && (n_roles == 1 || fits(r[1].w, n, e0, e)) &&
+           (!next || kernel_of(&next[e])->natural == kernel_of(&next[e0])->natural))
+        e++;
     return e;
 }
 
@@ -207,8 +210,10 @@ static void take_x(struct moe *m, struct moe_args *a, bool natural, const struct
     a->vec = by_four(a->x, a->x_stride);
 }
 
-/* The products of one role, or of gate and up at once; a has what becomes of them. */
-static void product(struct moe *m, const struct role *r, int n_roles, const struct tensor *h, struct moe_args a)
+/* The products of one role, or of gate and up at once; a has what becomes of them. h: what goes in, NULL: x.
+ * next: who reads the result as F16, NULL: nobody. */
+static void product(struct moe *m, const struct role *r, int n_roles, const struct tensor *h,
+                    const struct weight *next, struct moe_args a)
 {
     int n = m->o->n, each = m->n_choices / n * 2;
 
@@ -220,7 +225,8 @@ static void product(struct moe *m, const struct role *r, int n_roles, const stru
     a.splits = each > 8 * MOE_TOKENS ? 8 : over(each > 0 ? each : 1, MOE_TOKENS);
     for (int e1; a.e0 < n; a.e0 = e1) {
         const struct moe_kernel *k = kernel_of(&r[0].w[a.e0]);
-        a.e1 = e1 = run_end(r, n_roles, n, a.e0);
+        a.e1 = e1 = run_end(r, n_roles, next, n, a.e0);
+        if (next) a.kind = kernel_of(&next[a.e0])->natural ? MOE_ROWS : MOE_LANES;
         for (int i = 0; i < n_roles; i++) {
             a.w[i] = (const uint8_t *)r[i].w[a.e0].packed;
             a.step[i] = step_of(r[i].w, n, a.e0);
@@ -243,15 +249,15 @@ static void widen(struct moe *m)
 {
     const struct experts_opt *o = m->o;
     struct role r[2] = { { o->gate, o->b_gate }, { o->up, o->b_up } };
+    const struct weight *next = is_few(m) ? NULL : o->down;
     struct moe_args a = {};
 
     a.out = o->hs.data;
     a.out_stride = is_few(m) ? o->hs.stride : (size_t)moe_pad(o->up->rows);
-    a.kind = is_few(m) ? MOE_F32 : kernel_of(o->down)->natural ? MOE_ROWS : MOE_LANES;
     a.active = true;
     a.act = o->act;
     if (o->gate && same_types(o->gate, o->up, o->n)) {
-        product(m, r, 2, NULL, a);
+        product(m, r, 2, NULL, next, a);
         return;
     }
     if (o->gate) {
@@ -259,9 +265,9 @@ static void widen(struct moe *m)
         g.out = o->us.data;
         g.out_stride = a.gate_stride = o->us.stride;
         a.gate = (const float *)o->us.data;
-        product(m, r, 1, NULL, g);
+        product(m, r, 1, NULL, NULL, g);
     }
-    product(m, r + 1, 1, NULL, a);
+    product(m, r + 1, 1, NULL, next, a);
 }
 
 static void narrow(struct moe *m)
@@ -271,7 +277,7 @@ static void narrow(struct moe *m)
 
     a.out = m->o->ys.data;
     a.out_stride = m->o->ys.stride;
-    product(m, &r, 1, &m->o->hs, a);
+    product(m, &r, 1, &m->o->hs, NULL, a);
 }
 
 static void add_up(const struct moe *m, const struct tensor *out, const float *weights)

@@ -4,6 +4,8 @@
 
 #define JOBS_PER_OP 2
 #define LEAST_KEYS 256           /* of a view that many steps share */
+#define EXACT_ROWS 4             /* up to these F32 weights are multiplied exactly anyway */
+#define EXACT_WORK (1 << 28)     /* multiplications of a product that is cheap enough in F32 */
 
 int record_init(struct record *r, int cap, int few, struct err *e)
 {
@@ -117,6 +119,16 @@ void record_headnorm_layer(struct record *r, const struct tensor *x, int n_heads
     r->ops[r->n - 1].u.headnorm.b = b;
 }
 
+/* F32 weights lose by F16; where there are few it costs nothing not to. */
+static bool is_exact(const struct tensor *x, const struct linear *jobs, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct weight *w = jobs[i].w;
+        if (w->type != DT_F32 || (int64_t)x->rows * w->rows * w->cols > EXACT_WORK) return false;
+    }
+    return x->rows > EXACT_ROWS;
+}
+
 void record_linear(struct record *r, const struct tensor *x, const struct linear *jobs, int n_jobs)
 {
     struct op *o = next(r, OP_LINEAR);
@@ -127,7 +139,8 @@ void record_linear(struct record *r, const struct tensor *x, const struct linear
     o->u.linear.eps = 0;
     o->u.linear.job = r->n_jobs;
     o->u.linear.n_jobs = n_jobs;
-    o->u.linear.fuse_act = o->u.linear.exact = false;
+    o->u.linear.fuse_act = false;
+    o->u.linear.exact = is_exact(x, jobs, n_jobs);
     o->u.linear.act = ACT_SILU;
     memcpy(r->jobs + r->n_jobs, jobs, (size_t)n_jobs * sizeof *jobs);
     r->n_jobs += n_jobs;
@@ -242,7 +255,7 @@ void record_route(struct record *r, int32_t *ids, float *weights, const struct t
     struct op *l = r->n ? &r->ops[r->n - 1] : NULL, *o = next(r, OP_ROUTE);
 
     if (l && l->kind == OP_LINEAR && l->u.linear.n_jobs == 1)
-        l->u.linear.exact = r->jobs[l->u.linear.job].out.data == logits->data;
+        l->u.linear.exact |= r->jobs[l->u.linear.job].out.data == logits->data;
     o->u.route.logits = *logits;
     o->u.route.ids = ids;
     o->u.route.weights = weights;

@@ -33,7 +33,7 @@ struct op {
             enum op_norm norm;
             int job, n_jobs;         /* r->jobs[job ...] */
             bool fuse_act;           /* jobs[0].out = act(gate) * up, nothing else */
-            bool exact;              /* a choice hangs on it: not in F16 */
+            bool exact;              /* in F32, where there is a way: a choice hangs on it, or it is small */
             enum act act;
         } linear;
         struct { struct tensor table; const int32_t *pos; const float *freq; int n_rot; float mscale; } rope_table;

@@ -1,4 +1,4 @@
-/* route.cu - which experts a token gets: the product that scores them, and the choice. */
+/* route.cu - which experts a token gets: the product that scores them, or another that must be exact, and the choice. */
 #include "kernel/cuda/layout.cuh"
 
 /* ---- scores, in F32 throughout ---- */
@@ -80,22 +80,20 @@ template <typename E> static void exact_of(struct cuda *c, const exact_dev &a)
                   a);
 }
 
-bool cu_exact(struct cuda *c, const struct cu_product *p)
+static void exact_one(struct cuda *c, const struct tensor *x, const struct linear *j)
 {
-    const struct linear *j = p->jobs;
     struct exact_dev a = {};
 
-    if (p->n_jobs != 1 || p->fuse_act || p->norm.kind != CU_NORM_NONE || layout_of(j->w->type).cols) return false;
-    a.x = (const float *)p->x.data;
+    a.x = (const float *)x->data;
     a.bias = j->bias;
     a.w = j->w->packed;
     a.out = (float *)j->out.data;
-    a.x_stride = p->x.stride;
+    a.x_stride = x->stride;
     a.w_stride = layout_stride(j->w->type, j->w->cols);
     a.out_stride = j->out.stride;
     a.rows = j->w->rows;
     a.cols = j->w->cols;
-    a.tokens = p->x.rows;
+    a.tokens = x->rows;
     a.scale = j->scale != 0 ? j->scale : 1;
     a.add = j->add;
     switch (layout_type(j->w->type)) {
@@ -103,6 +101,14 @@ bool cu_exact(struct cuda *c, const struct cu_product *p)
     case DT_BF16: exact_of<__nv_bfloat16>(c, a); break;
     default: exact_of<__half>(c, a);
     }
+}
+
+bool cu_exact(struct cuda *c, const struct cu_product *p)
+{
+    if (p->fuse_act || p->norm.kind != CU_NORM_NONE) return false;
+    for (int i = 0; i < p->n_jobs; i++)
+        if (layout_of(p->jobs[i].w->type).cols) return false;
+    for (int i = 0; i < p->n_jobs; i++) exact_one(c, &p->x, &p->jobs[i]);
     return true;
 }
 

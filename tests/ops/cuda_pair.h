@@ -1,0 +1,69 @@
+/* cuda_pair.h - a weight of random blocks, once for the GPU and once for the reference. */
+#ifndef TERN_TESTS_OPS_CUDA_PAIR_H
+#define TERN_TESTS_OPS_CUDA_PAIR_H
+
+#include "cuda_both.h"
+#include "random_blocks.h"
+
+/* The same bytes twice. */
+struct pair { struct weight c, g; char *bytes; };
+
+static inline char *pair_bytes(int which, int rows, int cols)
+{
+    enum dtype t = halves[which].type;
+    uint64_t row = 0;
+    char *bytes;
+
+    assert_true(dtype_row_bytes(t, (uint64_t)cols, &row));
+    bytes = mem_alloc((size_t)rows * row);
+    if (dtype_info((int)t)->quantized) {
+        random_blocks(which, bytes, (size_t)rows * row, &rng);
+    } else {
+        float *x = mem_array((size_t)rows * (size_t)cols, sizeof(float));
+        for (int i = 0; i < rows * cols; i++) x[i] = rng_normal(&rng) * 0.1f;
+        quant_encode(t, x, bytes, (int64_t)rows * cols);
+        mem_free(x);
+    }
+    return bytes;
+}
+
+/* c and g stay where they are: a backend remembers where a weight is until it is ready. Returns the bytes. */
+static inline char *pair_put(struct weight *c, struct weight *g, int which, int rows, int cols)
+{
+    char *bytes = pair_bytes(which, rows, cols);
+    struct err e = { 0 };
+
+    *c = (struct weight){ .type = halves[which].type, .rows = rows, .cols = cols, .n = 1, .data = bytes };
+    *g = *c;
+    assert_int_equal(ref->weight_put(ref, c, &e), OK);
+    if (gpu->weight_put(gpu, g, &e) != OK || ref->weights_ready(ref, &e) != OK) fail_msg("%s", e.msg);
+    return bytes;
+}
+
+static inline void pair_init(struct pair *p, int which, int rows, int cols)
+{
+    p->bytes = pair_put(&p->c, &p->g, which, rows, cols);
+}
+
+static inline void pair_free(struct pair *p)
+{
+    gpu->weight_drop(gpu, &p->g);
+    ref->weight_drop(ref, &p->c);
+    mem_free(p->bytes);
+}
+
+static inline void ready(void)
+{
+    struct err e = { 0 };
+    if (gpu->weights_ready(gpu, &e) != OK) fail_msg("%s", e.msg);
+}
+
+static inline bool skips(int which)
+{
+    if (gpu->weight_can(gpu, halves[which].type)) return false;
+    print_message("%s: not read by the GPU\n", dtype_name((int)halves[which].type));
+    return true;
+}
+
+static inline const char *name_of(int which) { return dtype_name((int)halves[which].type); }
+#endif

@@ -1,0 +1,284 @@
+/* Mixtures of experts on the GPU against the reference: the choice, and the blocks that were chosen. */
+#include "cuda_pair.h"
+
+/* ---- the choice ---- */
+
+static const char *const kinds[] = { "softmax", "softmax of the largest", "sigmoid", "sparsemixer" };
+
+/* What a token's choice goes by. */
+static double rank_of(const struct route_opt *o, const float *x, int i)
+{
+    return o->route == ROUTE_SIGMOID ? 1 / (1 + exp(-(double)x[i])) + (o->bias ? (double)o->bias[i] : 0) : (double)x[i];
+}
+
+static void choose(int tokens, int n, const struct route_opt *opt, int gap)
+{
+    struct both x = both_new(tokens, n, gap, 2), bias = both_new(1, n, 0, 0.1f);
+    struct both w = both_new(tokens, opt->n_used, 0, 1);
+    struct route_opt c = *opt, g = *opt;
+    size_t n_ids = (size_t)tokens * (size_t)opt->n_used;
+    int32_t *want = mem_array(n_ids, sizeof *want), *got = mem_array(n_ids, sizeof *got);
+    int32_t *there = device_copy(gpu, got, n_ids * sizeof *got);
+
+    if (opt->bias) c.bias = bias.c.data, g.bias = bias.g.data;
+    ref->route(ref, want, w.c.data, &x.c, &c);
+    gpu->route(gpu, there, w.g.data, &x.g, &g);
+    gpu->get(gpu, got, there, n_ids * sizeof *got);
+    done(gpu);
+    for (size_t i = 0; i < n_ids; i++) {
+        const float *row = tensor_row(&x.c, (int)i / opt->n_used);
+        assert_in_range(got[i], 0, n - 1);
+        if (fabs(rank_of(&c, row, got[i]) - rank_of(&c, row, want[i])) > 1e-6)          /* equal as far as F32 goes */
+            fail_msg("%s of %d, token %zu: expert %d instead of %d", kinds[opt->route], n, i / (size_t)opt->n_used, got[i],
+                     want[i]);
+    }
+    check(kinds[opt->route], &w, 1e-5);
+    gpu->free(gpu, there, n_ids * sizeof *got, MEM_SCRATCH);
+    mem_free(want), mem_free(got);
+    both_free(&x), both_free(&bias), both_free(&w);
+}
+
+static void tokens_choose_as_on_the_cpu(void **state)
+{
+    static const int sizes[] = { 2, 3, 8, 31, 32, 33, 60, 128, 1000 }, used[] = { 1, 2, 4, 8, 33 };
+    static const int tokens[] = { 1, 3, 70 };
+    static const float some;
+    (void)state;
+    need_gpu();
+    EACH(i, sizes) EACH(k, used) EACH(t, tokens) for (int how = 0; how < 16; how++) {
+        struct route_opt o = { .route = (enum route_kind)(how % 3), .n_used = used[k], .norm = how & 1,
+                               .scale = how & 2 ? 2.5f : 1, .bias = how % 3 == 2 && how & 4 ? &some : NULL };
+        if (used[k] <= sizes[i]) choose(tokens[t], sizes[i], &o, how & 8 ? 3 : 0);
+    }
+    EACH(i, sizes) EACH(t, tokens)
+        choose(tokens[t], sizes[i], &(struct route_opt){ .route = ROUTE_SPARSEMIXER, .n_used = 2, .scale = 1,
+                                                         .jitter = 0.1f }, 0);
+}
+
+static void only_the_best_groups_are_open(void **state)
+{
+    static const int shapes[][4] = { { 16, 4, 2, 2 }, { 60, 6, 1, 1 }, { 256, 8, 4, 2 }, { 128, 64, 10, 2 }, { 9, 1, 1, 2 } };
+    static const float some;
+    (void)state;
+    need_gpu();
+    EACH(i, shapes) for (int kind = ROUTE_SOFTMAX; kind <= ROUTE_SIGMOID; kind += ROUTE_SIGMOID) {
+        struct route_opt o = { .route = (enum route_kind)kind, .n_used = 4, .scale = 1, .bias = kind ? &some : NULL,
+                               .n_groups = shapes[i][1], .n_groups_used = shapes[i][2], .group_top = shapes[i][3] };
+        choose(33, shapes[i][0], &o, 0);
+    }
+}
+
+/* ---- the blocks ---- */
+
+enum { MAX_EXPERTS = 9 };
+
+/* Weights of one role: arrays as a layer has them. */
+struct role {
+    struct weight c[MAX_EXPERTS], g[MAX_EXPERTS];
+    char *bytes[MAX_EXPERTS];
+    int n;
+};
+
+static void role_init(struct role *r, const int *which, int n, int rows, int cols)
+{
+    r->n = n;
+    for (int e = 0; e < n; e++) r->bytes[e] = pair_put(&r->c[e], &r->g[e], which[e], rows, cols);
+}
+
+static void role_free(struct role *r)
+{
+    for (int e = 0; e < r->n; e++) {
+        gpu->weight_drop(gpu, &r->g[e]);
+        ref->weight_drop(ref, &r->c[e]);
+        mem_free(r->bytes[e]);
+    }
+}
+
+struct shape {
+    int tokens, n, n_used, embd, wide;
+    int gate[MAX_EXPERTS], up[MAX_EXPERTS], down[MAX_EXPERTS];   /* types */
+    bool gated, biased, add, crowd;      /* crowd: most tokens want the same expert */
+    enum act act;
+};
+
+static void pick_ids(struct ints *ids, const struct shape *s)
+{
+    for (int t = 0; t < s->tokens; t++)
+        for (int k = 0; k < s->n_used; k++) {
+            int first = s->crowd && t % 8 ? 1 : (int)(rng_u64(&rng) % (uint64_t)s->n);
+            int32_t *row = ids->c + t * s->n_used;
+            row[k] = k ? (row[0] + k) % s->n : first;
+        }
+}
+
+static double run(const struct shape *s)
+{
+    static struct role gate, up, down;
+    int rows = s->tokens * s->n_used, n_order = 2 * rows + s->n + 1;
+    struct both x = both_new(s->tokens, s->embd, 4, 0.3f), out = both_new(s->tokens, s->embd, 3, 1);
+    struct both w = both_new(s->tokens, s->n_used, 0, 1), bg = both_new(s->n, s->wide, 0, 0.2f);
+    struct both bu = both_new(s->n, s->wide, 0, 0.2f), bd = both_new(s->n, s->embd, 0, 0.2f);
+    struct both xs = both_new(rows, s->embd, 0, 1), hs = both_new(rows, s->wide, 0, 1), us = both_new(rows, s->wide, 0, 1);
+    struct both ys = both_new(rows, s->embd, 0, 1);
+    struct ints ids;
+    int32_t *order_c = mem_array((size_t)n_order, sizeof *order_c);
+    int32_t *order_g = device_copy(gpu, order_c, (size_t)n_order * sizeof *order_c);
+    double size = 0, e;
+
+    if (s->gated) role_init(&gate, s->gate, s->n, s->wide, s->embd);
+    role_init(&up, s->up, s->n, s->wide, s->embd);
+    role_init(&down, s->down, s->n, s->embd, s->wide);
+    ready();
+    pick_ids(&ids, s);
+    ints_put(&ids, rows);
+    struct experts_opt c = { .n = s->n, .n_used = s->n_used, .gate = s->gated ? gate.c : NULL, .up = up.c,
+                             .down = down.c, .act = s->act, .scale = 0.7f, .add = s->add, .xs = xs.c, .hs = hs.c,
+                             .us = us.c, .ys = ys.c, .order = order_c };
+    struct experts_opt g = c;
+    g.gate = s->gated ? gate.g : NULL, g.up = up.g, g.down = down.g;
+    g.xs = xs.g, g.hs = hs.g, g.us = us.g, g.ys = ys.g, g.order = order_g;
+    if (s->biased) {
+        c.b_gate = bg.c.data, c.b_up = bu.c.data, c.b_down = bd.c.data;
+        g.b_gate = bg.g.data, g.b_up = bu.g.data, g.b_down = bd.g.data;
+    }
+    ref->experts(ref, &out.c, &x.c, ids.c, w.c.data, &c);
+    done(ref);
+    gpu->experts(gpu, &out.g, &x.g, ids.g, w.g.data, &g);
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < s->embd; i++) size += pow((double)tensor_row(&ys.c, r)[i], 2);
+    e = both_error_of(&out, sqrt(size / rows / s->embd));
+    if (s->gated) role_free(&gate);
+    role_free(&up), role_free(&down);
+    ints_free(&ids, rows);
+    gpu->free(gpu, order_g, (size_t)n_order * sizeof *order_g, MEM_SCRATCH);
+    mem_free(order_c);
+    both_free(&x), both_free(&out), both_free(&w), both_free(&bg), both_free(&bu), both_free(&bd);
+    both_free(&xs), both_free(&hs), both_free(&us), both_free(&ys);
+    return e;
+}
+
+static struct shape shape_of(int t, int tokens, int k)
+{
+    static const int plain[] = { 33, 100, 64, 129 }, small[] = { 32, 96, 160, 64 }, large[] = { 256, 512, 256, 768 };
+    int block = dtype_info((int)halves[t].type)->block;
+    const int *dims = block == 1 ? plain : block == 32 ? small : large;
+    struct shape s = { .tokens = tokens, .n = 3 + k % 7, .n_used = 1 + k % 3, .embd = dims[k % 4],
+                       .wide = dims[(k + 1) % 4], .gated = k % 4 != 3, .biased = k % 2, .add = k % 3 == 1,
+                       .crowd = k % 5 == 2, .act = k % 3 ? ACT_SILU : ACT_GELU_TANH };
+
+    if (s.gated && k % 6 == 1) s.act = ACT_SWIGLU_CLIP;
+    for (int e = 0; e < s.n; e++) s.gate[e] = s.up[e] = s.down[e] = t;
+    return s;
+}
+
+static bool far_off(const char *what, const struct shape *s, double e)
+{
+    if (e < 5e-3) return false;
+    print_message("%s: %d tokens, %d of %d experts, %d x %d%s: error %g\n", what, s->tokens, s->n_used, s->n, s->wide,
+                  s->embd, s->gated ? " gated" : "", e);
+    return true;
+}
+
+static void experts_of_every_type_agree(void **state)
+{
+    static const int tokens[] = { 1, 2, 4, 5, 9, 33, 64, 65, 200 };
+    int bad = 0;
+    (void)state;
+    need_gpu();
+    for (int t = 0; t < N_TYPES; t++) {
+        double worst = 0;
+        if (skips(t)) continue;
+        EACH(i, tokens) for (int k = (int)i; k < (int)i + 3; k++) {
+            struct shape s = shape_of(t, tokens[i], k);
+            double e = run(&s);
+            bad += far_off(name_of(t), &s, e);
+            worst = fmax(worst, e);
+        }
+        print_message("experts %-8s worst error %.2e%s\n", name_of(t), worst, worst < 5e-3 ? "" : "  TOO FAR OFF");
+    }
+    assert_int_equal(bad, 0);
+}
+
+static int type_at(enum dtype t)
+{
+    for (int i = 0; i < N_TYPES; i++)
+        if (halves[i].type == t) return i;
+    return 0;
+}
+
+/* Gate of another type than up; some experts of another type than the rest. */
+static void experts_may_differ_in_type(void **state)
+{
+    static const enum dtype kinds_of[][3] = { { DT_Q4_K, DT_Q6_K, DT_F16 }, { DT_F32, DT_Q8_0, DT_BF16 },
+                                              { DT_BF16, DT_BF16, DT_Q4_0 } };
+    static const int tokens[] = { 1, 3, 17, 150 };
+    int bad = 0;
+    (void)state;
+    need_gpu();
+    EACH(i, kinds_of) EACH(k, tokens) for (int mixed = 0; mixed < 2; mixed++) {
+        struct shape s = { .tokens = tokens[k], .n = 6, .n_used = 2, .embd = 256, .wide = 512, .gated = true,
+                           .biased = true, .act = ACT_SILU };
+        for (int e = 0; e < s.n; e++) {
+            s.gate[e] = type_at(kinds_of[i][mixed && e > 3 ? 1 : 0]);
+            s.up[e] = type_at(kinds_of[i][1]);
+            s.down[e] = type_at(kinds_of[i][mixed && e % 2 ? 0 : 2]);
+        }
+        bad += far_off("of two types", &s, run(&s));
+    }
+    assert_int_equal(bad, 0);
+}
+
+/* Scores right before the choice are not rounded to F16. */
+static void scores_are_exact(void **state)
+{
+    static const enum dtype types[] = { DT_F32, DT_F16, DT_BF16 };
+    static const int tokens[] = { 1, 4, 9, 130 }, rows[] = { 4, 60, 129 };
+    (void)state;
+    need_gpu();
+    EACH(i, types) EACH(k, tokens) EACH(r, rows) {
+        struct pair w;
+        struct both x = both_new(tokens[k], 515, 2, 1), out = both_new(tokens[k], rows[r], 1, 1);
+        struct both bias = both_new(1, rows[r], 0, 1), shares = both_new(tokens[k], 1, 0, 1);
+        struct ints ids = { .c = { 0 } };
+        struct route_opt o = { .route = ROUTE_SOFTMAX, .n_used = 1, .scale = 1 };
+        pair_init(&w, type_at(types[i]), rows[r], 515);
+        ready();
+        ints_put(&ids, tokens[k]);
+        ref->linear(ref, &x.c, &(struct linear){ .out = out.c, .w = &w.c, .bias = bias.c.data }, 1);
+        gpu->linear(gpu, &x.g, &(struct linear){ .out = out.g, .w = &w.g, .bias = bias.g.data }, 1);
+        gpu->route(gpu, ids.g, shares.g.data, &out.g, &o);
+        check("scores", &out, 1e-5);
+        ints_free(&ids, tokens[k]);
+        both_free(&x), both_free(&out), both_free(&bias), both_free(&shares), pair_free(&w);
+    }
+}
+
+static void more_experts_than_there_may_be_are_refused(void **state)
+{
+    struct both x = { .c = { 0 } };
+    struct err e = { 0 };
+    struct ints ids = { .c = { 0 } };
+    (void)state;
+    need_gpu();
+    x = both_new(1, MOE_MAX_EXPERTS + 1, 0, 1);
+    ints_put(&ids, 1);
+    gpu->route(gpu, ids.g, x.g.data, &x.g, &(struct route_opt){ .n_used = 1, .scale = 1 });
+    assert_int_equal(gpu->sync(gpu, &e), E_UNSUPPORTED);
+    assert_int_equal(gpu->sync(gpu, &e), OK);
+    ints_free(&ids, 1);
+    both_free(&x);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_choose_as_on_the_cpu),
+        cmocka_unit_test(only_the_best_groups_are_open),
+        cmocka_unit_test(experts_of_every_type_agree),
+        cmocka_unit_test(experts_may_differ_in_type),
+        cmocka_unit_test(scores_are_exact),
+        cmocka_unit_test(more_experts_than_there_may_be_are_refused),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
