@@ -5,6 +5,7 @@
 #include "kernel/cuda/moe.cuh"
 
 #define FEW_TOKENS 4                 /* up to these each choice is a product of its own */
+#define SMALL 16                     /* choices of an expert up to which as many are taken at a time */
 #define SORT_THREADS 1024
 #define SUM_THREADS 256
 
@@ -64,7 +65,7 @@ struct half_args {
     const float *x;
     size_t x_stride;
     int cols, pad;
-    bool natural;
+    enum moe_order order;
 };
 
 static __global__ void __launch_bounds__(SUM_THREADS) moe_half(const half_args a)
@@ -74,7 +75,7 @@ static __global__ void __launch_bounds__(SUM_THREADS) moe_half(const half_args a
     int c = blockIdx.y * SUM_THREADS + threadIdx.x, row = blockIdx.x;
     if (c >= a.pad) return;
     float v = c < a.cols ? a.x[row * a.x_stride + c] : 0.f;
-    a.out[(size_t)row * a.pad + (a.natural ? c : moe_place(c))] = half_sat(v);
+    a.out[(size_t)row * a.pad + moe_place(a.order, c)] = half_sat(v);
 }
 
 /* ---- the sum ---- */
@@ -114,7 +115,8 @@ struct moe {
     const int32_t *ids;
     int32_t *first, *place, *who;    /* NULL where choices are taken one by one */
     int n_choices;
-    int xh;                          /* the order in which xs holds x as F16; -1: not yet */
+    bool wide;                       /* rows are long enough for it */
+    enum moe_order xh;               /* in which xs holds x as F16; MOE_F32: not yet */
 };
 
 /* Weights of one role for all experts, and a bias each. */
@@ -131,8 +133,18 @@ static const struct moe_kernel *kernel_of(const struct weight *w)
     int t = layout_type(w->type);
     const struct moe_kernel *k = moe_kernel_small(t);
     if (!k) k = moe_kernel_k(t);
+    if (!k) k = moe_kernel_k2(t);
     if (!k) k = moe_kernel_plain(t);
     return k;
+}
+
+/* In which order the products of w take their x. */
+static enum moe_order order_of(const struct moe *m, const struct weight *w)
+{
+    const struct moe_kernel *k = kernel_of(w);
+
+    if (is_few(m)) return MOE_F32;
+    return k->wide && (m->wide || !k->many) ? MOE_STEPS : k->order;
 }
 
 static size_t step_of(const struct weight *w, int n, int e)
@@ -148,65 +160,62 @@ static bool fits(const struct weight *w, int n, int e0, int e)
 
 /* Where the run of experts ends that have one type, lie at one distance, and hand on in one order: nearly always
  * all. next: who reads what they make, or NULL. */
-static int run_end(const struct role *r, int n_roles, const struct weight *next, int n, int e0)
+static int run_end(const struct moe *m, const struct role *r, int n_roles, const struct weight *next, int e0)
 {
-    int e = e0 + 1;
+    int n = m->o->n, e = e0 + 1;
 
     while (e < n && fits(r[0].w, n, e0, e) && (n_roles == 1 || fits(r[1].w, n, e0, e)) &&
-           (!next || kernel_of(&next[e])->natural == kernel_of(&next[e0])->natural))
+           (!next || order_of(m, &next[e]) == order_of(m, &next[e0])))
         e++;
     return e;
 }
 
-static void launch(const struct moe *m, const struct moe_kernel *k, const struct moe_args *a)
+static void launch(const struct moe *m, const struct moe_kernel *k, const struct moe_args *a, bool wide)
 {
-    int tiles = over(a->kind == MOE_F32 ? a->rows : moe_pad(a->rows), TILE_ROWS), items = a->pair ? tiles : over(tiles, 2);
+    int tiles = over(a->out_pad, TILE_ROWS), items = a->pair ? tiles : over(tiles, 2), each = m->n_choices / m->o->n;
     int units = over(a->cols, k->unit), warps = units < MOE_WARPS ? units : MOE_WARPS;
 
-    if (is_few(m))
+    if (is_few(m)) {
         cu_launch(m->c, k->name, k->few, dim3(items, m->n_choices), dim3(32 * warps), 0, *a);
-    else
-        cu_launch(m->c, k->name, k->many, dim3(over(items, MOE_BLOCK) * a->splits, a->e1 - a->e0), dim3(32 * MOE_BLOCK), 0,
-                  *a);
+    } else if (!wide) {
+        dim3 grid(over(items, MOE_BLOCK) * a->splits, a->e1 - a->e0);
+        cu_launch(m->c, k->name, k->many, grid, dim3(32 * MOE_BLOCK), 0, *a);
+    } else if (!k->wide(m->c, k->name, a, each <= SMALL ? SMALL : MOE_TOKENS)) {
+        cu_fail(m->c, E_UNSUPPORTED, "%s: too little shared memory for experts", m->c->be.name);
+    }
 }
 
 /* x in the order that a kernel takes, in xs. */
-static void make_half(struct moe *m, bool natural)
+static void make_half(struct moe *m, enum moe_order order)
 {
     struct half_args a = {};
     int rows = m->x->rows;
 
-    if (m->xh == (int)natural) return;
-    m->xh = (int)natural;
+    if (m->xh == order) return;
+    m->xh = order;
     a.out = (__half *)m->o->xs.data;
     a.x = (const float *)m->x->data;
     a.x_stride = m->x->stride;
     a.cols = m->x->cols;
-    a.pad = moe_pad(a.cols);
-    a.natural = natural;
+    a.pad = moe_pad(order, a.cols);
+    a.order = order;
     cu_launch(m->c, "experts x", moe_half, dim3(rows, over(a.pad, SUM_THREADS)), dim3(SUM_THREADS), 0, a);
 }
 
 static bool by_four(const void *p, size_t stride) { return (uintptr_t)p % 16 == 0 && stride % 4 == 0; }
 
 /* What goes in: the tokens, or what became of them. */
-static void take_x(struct moe *m, struct moe_args *a, bool natural, const struct tensor *h)
+static void take_x(struct moe *m, struct moe_args *a, enum moe_order order, const struct tensor *h)
 {
-    if (h) {
-        a->x = h->data;
-        a->x_stride = is_few(m) ? h->stride : (size_t)moe_pad(a->cols);
-        a->x_each = 1;
-    } else if (is_few(m)) {
-        a->x = m->x->data;
-        a->x_stride = m->x->stride;
-        a->x_each = m->o->n_used;
-    } else {
-        make_half(m, natural);
-        a->x = m->o->xs.data;
-        a->x_stride = (size_t)moe_pad(a->cols);
-        a->x_each = m->o->n_used;
+    const struct tensor *x = h ? h : order == MOE_F32 ? m->x : &m->o->xs;
+
+    if (!h && order != MOE_F32) {
+        make_half(m, order);
         a->who = m->who;
     }
+    a->x = x->data;
+    a->x_stride = order == MOE_F32 ? x->stride : (size_t)moe_pad(order, a->cols);
+    a->x_each = h ? 1 : m->o->n_used;
     a->vec = by_four(a->x, a->x_stride);
 }
 
@@ -215,7 +224,7 @@ static void take_x(struct moe *m, struct moe_args *a, bool natural, const struct
 static void product(struct moe *m, const struct role *r, int n_roles, const struct tensor *h,
                     const struct weight *next, struct moe_args a)
 {
-    int n = m->o->n, each = m->n_choices / n * 2;
+    int n = m->o->n, each = 2 * m->n_choices / n;
 
     a.rows = r[0].w->rows;
     a.cols = r[0].w->cols;
@@ -225,15 +234,17 @@ static void product(struct moe *m, const struct role *r, int n_roles, const stru
     a.splits = each > 8 * MOE_TOKENS ? 8 : over(each > 0 ? each : 1, MOE_TOKENS);
     for (int e1; a.e0 < n; a.e0 = e1) {
         const struct moe_kernel *k = kernel_of(&r[0].w[a.e0]);
-        a.e1 = e1 = run_end(r, n_roles, next, n, a.e0);
-        if (next) a.kind = kernel_of(&next[a.e0])->natural ? MOE_ROWS : MOE_LANES;
+        a.e1 = e1 = run_end(m, r, n_roles, next, a.e0);
+        if (next) a.kind = order_of(m, &next[a.e0]);
+        a.out_pad = moe_pad(a.kind, a.rows);
+        if (a.kind != MOE_F32) a.out_stride = (size_t)a.out_pad;
         for (int i = 0; i < n_roles; i++) {
             a.w[i] = (const uint8_t *)r[i].w[a.e0].packed;
             a.step[i] = step_of(r[i].w, n, a.e0);
             a.bias[i] = r[i].bias;
         }
-        take_x(m, &a, k->natural, h);
-        launch(m, k, &a);
+        take_x(m, &a, order_of(m, &r[0].w[a.e0]), h);
+        launch(m, k, &a, order_of(m, &r[0].w[a.e0]) == MOE_STEPS);
     }
 }
 
@@ -249,15 +260,14 @@ static void widen(struct moe *m)
 {
     const struct experts_opt *o = m->o;
     struct role r[2] = { { o->gate, o->b_gate }, { o->up, o->b_up } };
-    const struct weight *next = is_few(m) ? NULL : o->down;
     struct moe_args a = {};
 
     a.out = o->hs.data;
-    a.out_stride = is_few(m) ? o->hs.stride : (size_t)moe_pad(o->up->rows);
+    a.out_stride = o->hs.stride;
     a.active = true;
     a.act = o->act;
     if (o->gate && same_types(o->gate, o->up, o->n)) {
-        product(m, r, 2, NULL, next, a);
+        product(m, r, 2, NULL, o->down, a);
         return;
     }
     if (o->gate) {
@@ -267,7 +277,7 @@ static void widen(struct moe *m)
         a.gate = (const float *)o->us.data;
         product(m, r, 1, NULL, NULL, g);
     }
-    product(m, r + 1, 1, NULL, next, a);
+    product(m, r + 1, 1, NULL, o->down, a);
 }
 
 static void narrow(struct moe *m)
@@ -310,10 +320,14 @@ static void sort(struct moe *m)
     cu_launch(m->c, "experts sort", moe_sort, dim3(1), dim3(SORT_THREADS), 0, a);
 }
 
-/* The caller's rows are F32: they hold F16 ones of 32 columns more, unless they are very short. */
-static bool has_room(const struct tensor *t, int rows, int cols)
+/* The caller's rows are F32: they hold F16 ones that are filled up, unless they are very short. */
+static bool has_room(const struct moe *m, enum moe_order order)
 {
-    return (size_t)rows * (size_t)moe_pad(cols) * sizeof(__half) <= (size_t)t->rows * t->stride * sizeof(float);
+    const struct experts_opt *o = m->o;
+    size_t x = (size_t)m->x->rows * (size_t)moe_pad(order, m->x->cols), wide = (size_t)moe_pad(order, o->up->rows);
+
+    return x * sizeof(__half) <= (size_t)o->xs.rows * o->xs.stride * sizeof(float) &&
+           (size_t)m->n_choices * wide * sizeof(__half) <= (size_t)o->hs.rows * o->hs.stride * sizeof(float);
 }
 
 void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x, const int32_t *ids,
@@ -326,14 +340,14 @@ void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x
     m.x = x;
     m.ids = ids;
     m.n_choices = x->rows * o->n_used;
-    m.xh = -1;
     if (o->n > MOE_MAX_EXPERTS || (o->gate && o->gate->rows != o->up->rows)) {
         cu_fail(c, E_UNSUPPORTED, "%s: %d experts, at most %d, and gate and up of one size", c->be.name, o->n,
                 MOE_MAX_EXPERTS);
         return;
     }
     if (x->rows > FEW_TOKENS) {
-        if (!has_room(&o->xs, x->rows, x->cols) || !has_room(&o->hs, m.n_choices, o->up->rows)) {
+        m.wide = has_room(&m, MOE_STEPS);
+        if (!has_room(&m, MOE_LANES)) {
             cu_fail(c, E_INVALID, "%s: experts of %d by %d numbers are too small", c->be.name, o->up->rows, x->cols);
             return;
         }

@@ -1,11 +1,18 @@
 /* moe_plain.cu - experts of plain numbers. */
-#include "kernel/cuda/moe_run.cuh"
+#include "kernel/cuda/moe_wide.cuh"
+
+template <int T, class W> static const struct moe_kernel *plain_of(const char *name)
+{
+    static const struct moe_kernel k = { moe_few<moe_rows<T>>, moe_many<moe_rows<T>>, moe_wide_run<W>,
+                                         moe_rows<T>::UNIT, MOE_ROWS, name };
+    return &k;
+}
 
 const struct moe_kernel *moe_kernel_plain(int t)
 {
     switch (t) {
-    case DT_F16: return moe_kernel_of<moe_rows<DT_F16>>("experts f16");
-    case DT_BF16: return moe_kernel_of<moe_rows<DT_BF16>>("experts bf16");
+    case DT_F16: return plain_of<DT_F16, mid_f16>("experts f16");
+    case DT_BF16: return plain_of<DT_BF16, mid_bf16>("experts bf16");
     case DT_F32: return moe_kernel_of<moe_rows<DT_F32>>("experts f32");
     default: return NULL;
     }

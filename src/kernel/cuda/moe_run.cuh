@@ -1,4 +1,4 @@
-/* moe_run.cuh - the kernels of the experts' products.
+/* moe_run.cuh - the experts' products that read weights straight into registers.
  *
  * Weights are the left factor of the tensor cores' m16n8k16, 16 rows a tile, and go from device memory to registers;
  * a warp has two tiles, so that every fragment of x serves twice. */
@@ -126,12 +126,9 @@ __device__ __forceinline__ float moe_biased(const struct moe_args &a, int i, int
 /* Number r of choice `at`; F16 rows are filled up with zeros. */
 __device__ __forceinline__ void moe_store(const struct moe_args &a, int at, int r, float y)
 {
-    if (a.kind == MOE_F32) {
-        if (r < a.rows) ((float *)a.out)[at * a.out_stride + r] = y;
-    } else {
-        int place = a.kind == MOE_LANES ? moe_place(r) : r;
-        ((__half *)a.out)[at * a.out_stride + place] = half_sat(r < a.rows ? y : 0.f);
-    }
+    if (r >= a.out_pad) return;
+    if (a.kind == MOE_F32) ((float *)a.out)[at * a.out_stride + r] = y;
+    else ((__half *)a.out)[at * a.out_stride + moe_place(a.kind, r)] = half_sat(r < a.rows ? y : 0.f);
 }
 
 /* Sums of a row of gate and of up, or of a row of one weight. */
@@ -207,29 +204,34 @@ static __global__ void __launch_bounds__(32 * MOE_WARPS) moe_few(const __grid_co
 /* Sums go through shared memory, [tokens][rows of both tiles], so that neighbours write neighbours. */
 #define MOE_LINE (2 * TILE_ROWS + 1)
 
-static __device__ __forceinline__ void moe_finish(const struct moe_args &a, float *mine,
-                                                  const float (&s0)[MOE_TOKENS / 8][4],
-                                                  const float (&s1)[MOE_TOKENS / 8][4], int e, int at, int n, int r0)
+template <int GROUPS>
+__device__ __forceinline__ void moe_stash(float *mine, const float (*s0)[4], const float (*s1)[4])
 {
     int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-    int most = a.kind == MOE_F32 ? a.rows : (a.rows + 31) / 32 * 32, row = a.pair ? lane % 16 : lane;
 
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < MOE_TOKENS / 2; i++) {
+    for (int i = 0; i < 4 * GROUPS; i++) {
         float *to = mine + (8 * (i / 4) + 2 * t + i % 2) * MOE_LINE + g + i % 4 / 2 * 8;
         to[0] = s0[i / 4][i % 4];
         to[TILE_ROWS] = s1[i / 4][i % 4];
     }
     __syncwarp();
-    if (r0 + row >= most) return;
+}
+
+/* n tokens of what was stashed: choices from at on, rows from r0 on of one tile and from r1 on of the other. */
+__device__ __forceinline__ void moe_emit(const struct moe_args &a, const float *mine, int e, int at, int n, int r0,
+                                         int r1)
+{
+    int lane = threadIdx.x & 31, row = lane & 15, r = lane < 16 || a.pair ? r0 + row : r1 + row;
+
     if (a.pair) {
 #pragma unroll 1
         for (int i = lane / 16; i < n; i += 2)
-            moe_pair(a, e, at + i, r0 + row, mine[i * MOE_LINE + row], mine[i * MOE_LINE + row + TILE_ROWS]);
+            moe_pair(a, e, at + i, r, mine[i * MOE_LINE + row], mine[i * MOE_LINE + row + TILE_ROWS]);
     } else {
 #pragma unroll 1
-        for (int i = 0; i < n; i++) moe_one(a, e, at + i, r0 + row, mine[i * MOE_LINE + row]);
+        for (int i = 0; i < n; i++) moe_one(a, e, at + i, r, mine[i * MOE_LINE + lane]);
     }
 }
 
@@ -242,7 +244,6 @@ static __global__ void __launch_bounds__(32 * MOE_BLOCK) moe_many(const __grid_c
     int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
     int item = (int)blockIdx.x / a.splits * MOE_BLOCK + (threadIdx.x >> 5), t0 = a.pair ? item : 2 * item;
     int e = a.e0 + (int)blockIdx.y, units = (a.cols + W::UNIT - 1) / W::UNIT;
-    int most = a.kind == MOE_F32 ? a.rows : (a.rows + 31) / 32 * 32;
     const uint8_t *w = a.w[0] + (size_t)blockIdx.y * a.step[0];
     const uint4 *x = (const uint4 *)a.x + t;
     W w0, w1;
@@ -250,7 +251,7 @@ static __global__ void __launch_bounds__(32 * MOE_BLOCK) moe_many(const __grid_c
     cu_next();
     cu_wait();
     int begin = a.first[e], n = a.first[e + 1] - begin;
-    if (t0 * TILE_ROWS >= most) return;
+    if (t0 * TILE_ROWS >= a.out_pad) return;
     w0.open(w, a.rows, a.cols, t0, lane);
     if (a.pair) w1.open(a.w[1] + (size_t)blockIdx.y * a.step[1], a.rows, a.cols, t0, lane);
     else w1.open(w, a.rows, a.cols, t0 + 1, lane);
@@ -266,23 +267,27 @@ static __global__ void __launch_bounds__(32 * MOE_BLOCK) moe_many(const __grid_c
         }
         for (int u = 0; u < units; u++)
             W::unit(w0, w1, u, lane, [&](int c, const uint32_t (&a0)[2][4], const uint32_t (&a1)[2][4]) {
+                uint4 v[GROUPS];
+#pragma unroll
+                for (int j = 0; j < GROUPS; j++) v[j] = x[from[j] + c / 8];
 #pragma unroll
                 for (int j = 0; j < GROUPS; j++) {
                     if (j >= groups) break;
-                    uint4 v = x[from[j] + c / 8];
-                    moe_mma(s0[j], a0[0], v.x, v.y);
-                    moe_mma(s1[j], a1[0], v.x, v.y);
-                    moe_mma(s0[j], a0[1], v.z, v.w);
-                    moe_mma(s1[j], a1[1], v.z, v.w);
+                    moe_mma(s0[j], a0[0], v[j].x, v[j].y);
+                    moe_mma(s1[j], a1[0], v[j].x, v[j].y);
+                    moe_mma(s0[j], a0[1], v[j].z, v[j].w);
+                    moe_mma(s1[j], a1[1], v[j].z, v[j].w);
                 }
             });
-        moe_finish(a, mine, s0, s1, e, begin + at, some, t0 * TILE_ROWS);
+        moe_stash<GROUPS>(mine, s0, s1);
+        moe_emit(a, mine, e, begin + at, some, t0 * TILE_ROWS, (t0 + 1) * TILE_ROWS);
     }
 }
 
+/* W: few, and many where there is no wide way. */
 template <class W> static const struct moe_kernel *moe_kernel_of(const char *name)
 {
-    static const struct moe_kernel k = { moe_few<W>, moe_many<W>, W::UNIT, W::NATURAL, name };
+    static const struct moe_kernel k = { moe_few<W>, moe_many<W>, NULL, W::UNIT, W::NATURAL ? MOE_ROWS : MOE_LANES, name };
     return &k;
 }
 #endif
