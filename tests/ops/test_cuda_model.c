@@ -109,7 +109,7 @@ static double compare(const char *path, bool split, bool *known)
 {
     struct backend *gpu = cuda_open(), *cpu = reference_open();
     struct world g, c;
-    double worst = 0;
+    double worst = 0, near = 0;
     int n_off = 0, n_all = 0;
     bool moe;
 
@@ -125,12 +125,13 @@ static double compare(const char *path, bool split, bool *known)
                     print_message("%s: step %d, token %d of %d: error %g\n", path, i, t, count(steps[i]), e);
                 worst = fmax(worst, e);
                 n_off += !(e < 5e-3), n_all++;
+                if (e < 5e-3) near = fmax(near, e);
             }
         }
         moe = c.m->hp.moe.n > 0;
         world_close(&g), world_close(&c);
         if (n_off) print_message("%s: %d of %d tokens off\n", path, n_off, n_all);
-        if (moe && 20 * n_off <= n_all && n_off) worst = 0;      /* nearly a tie, and other experts */
+        if (moe && 20 * n_off <= n_all) worst = near;            /* a tie, nearly, fell the other way */
     }
     backend_close(gpu), backend_close(cpu);
     return worst;
