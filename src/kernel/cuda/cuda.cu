@@ -298,6 +298,8 @@ static void t_attend(struct backend *be, const struct tensor *out, const struct 
     if (c->lim.max_tokens < q->rows)
         cu_fail(c, E_INVALID, "%s: attention of %d tokens, and memory was reserved for %d", be->name, q->rows,
                 c->lim.max_tokens);
+    else if (opt->both_ways || kv->layers[layer].v_in_k)
+        cu_fail(c, E_UNSUPPORTED, "%s: attention both ways or over a latent", be->name);
     else if (q->rows > 0) record_attend(rec(be, 0), out, q, kv, layer, opt);
 }
 
