@@ -29,8 +29,7 @@ static void choose(int tokens, int n, const struct route_opt *opt, int gap)
         const float *row = tensor_row(&x.c, (int)i / opt->n_used);
         assert_in_range(got[i], 0, n - 1);
         if (fabs(rank_of(&c, row, got[i]) - rank_of(&c, row, want[i])) > 1e-6)          /* equal as far as F32 goes */
-            fail_msg("%s of %d, token %zu: expert %d instead of %d", kinds[opt->route], n, i / (size_t)opt->n_used, got[i],
-                     want[i]);
+            fail_msg("%s of %d, choice %zu: expert %d instead of %d", kinds[opt->route], n, i, got[i], want[i]);
     }
     check(kinds[opt->route], &w, 1e-5);
     gpu->free(gpu, there, n_ids * sizeof *got, MEM_SCRATCH);
@@ -57,7 +56,8 @@ static void tokens_choose_as_on_the_cpu(void **state)
 
 static void only_the_best_groups_are_open(void **state)
 {
-    static const int shapes[][4] = { { 16, 4, 2, 2 }, { 60, 6, 1, 1 }, { 256, 8, 4, 2 }, { 128, 64, 10, 2 }, { 9, 1, 1, 2 } };
+    static const int shapes[][4] = { { 16, 4, 2, 2 }, { 60, 6, 1, 1 }, { 256, 8, 4, 2 }, { 128, 64, 10, 2 },
+                                     { 9, 1, 1, 2 } };
     static const float some;
     (void)state;
     need_gpu();
@@ -118,8 +118,8 @@ static double run(const struct shape *s)
     struct both x = both_new(s->tokens, s->embd, 4, 0.3f), out = both_new(s->tokens, s->embd, 3, 1);
     struct both w = both_new(s->tokens, s->n_used, 0, 1), bg = both_new(s->n, s->wide, 0, 0.2f);
     struct both bu = both_new(s->n, s->wide, 0, 0.2f), bd = both_new(s->n, s->embd, 0, 0.2f);
-    struct both xs = both_new(rows, s->embd, 0, 1), hs = both_new(rows, s->wide, 0, 1), us = both_new(rows, s->wide, 0, 1);
-    struct both ys = both_new(rows, s->embd, 0, 1);
+    struct both xs = both_new(rows, s->embd, 0, 1), ys = both_new(rows, s->embd, 0, 1);
+    struct both hs = both_new(rows, s->wide, 0, 1), us = both_new(rows, s->wide, 0, 1);
     struct ints ids;
     int32_t *order_c = mem_array((size_t)n_order, sizeof *order_c);
     int32_t *order_g = device_copy(gpu, order_c, (size_t)n_order * sizeof *order_c);
@@ -206,6 +206,20 @@ static int type_at(enum dtype t)
     return 0;
 }
 
+/* So wide that few tokens fill the card: another way for plain numbers. */
+static void few_tokens_of_large_experts_agree(void **state)
+{
+    static const enum dtype types[] = { DT_BF16, DT_F16, DT_Q4_0 };
+    (void)state;
+    need_gpu();
+    EACH(i, types) for (int tokens = 1; tokens < 4; tokens++) {
+        struct shape s = { .tokens = tokens, .n = 3, .n_used = 2, .embd = 64, .wide = 9024, .gated = true, .biased = true,
+                           .act = ACT_SILU };
+        for (int e = 0; e < s.n; e++) s.gate[e] = s.up[e] = s.down[e] = type_at(types[i]);
+        assert_false(far_off("large", &s, run(&s)));
+    }
+}
+
 /* Gate of another type than up; some experts of another type than the rest. */
 static void experts_may_differ_in_type(void **state)
 {
@@ -275,6 +289,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tokens_choose_as_on_the_cpu),
         cmocka_unit_test(only_the_best_groups_are_open),
         cmocka_unit_test(experts_of_every_type_agree),
+        cmocka_unit_test(few_tokens_of_large_experts_agree),
         cmocka_unit_test(experts_may_differ_in_type),
         cmocka_unit_test(scores_are_exact),
         cmocka_unit_test(more_experts_than_there_may_be_are_refused),

@@ -255,7 +255,8 @@ static void small_products_in_f32_stay_apart(void **state)
     for (int rows = 1; rows < 9; rows += 7) {
         world_open(&w);
         float x[8][EMBD], h[8][EMBD], g[8][FF];
-        struct tensor tx = tensor_f32(x[0], rows, EMBD), th = tensor_f32(h[0], rows, EMBD), tg = tensor_f32(g[0], rows, FF);
+        struct tensor tx = tensor_f32(x[0], rows, EMBD), th = tensor_f32(h[0], rows, EMBD);
+        struct tensor tg = tensor_f32(g[0], rows, FF);
         struct linear up = job(tg, &w.wg, false);
         w.wg.type = DT_F32;
         record_norm(&w.r, OP_NORM_RMS, &th, &tx, w.norm, NULL, 1e-5f);
@@ -300,7 +301,8 @@ static void a_clipped_pair_and_layer_normed_heads_stay_apart(void **state)
     (void)state;
     world_open(&w);
     struct tensor h = tensor_of(w.h, EMBD), g = tensor_of(w.gate, FF), u = tensor_of(w.up, FF);
-    struct tensor q = tensor_of(w.q, HEADS * DIM), k = tensor_of(w.k, KV_HEADS * DIM), v = tensor_of(w.v, KV_HEADS * DIM);
+    struct tensor q = tensor_of(w.q, HEADS * DIM), k = tensor_of(w.k, KV_HEADS * DIM);
+    struct tensor v = tensor_of(w.v, KV_HEADS * DIM);
     struct linear gu[2] = { job(g, &w.wg, false), job(u, &w.wu, false) };
     record_linear(&w.r, &h, gu, 2);
     record_act(&w.r, &g, &g, &u, ACT_SWIGLU_CLIP);

@@ -330,6 +330,15 @@ static bool has_room(const struct moe *m, enum moe_order order)
            (size_t)m->n_choices * wide * sizeof(__half) <= (size_t)o->hs.rows * o->hs.stride * sizeof(float);
 }
 
+/* One by one, or sorted. Plain numbers come faster through shared memory once that fills the card. */
+static bool takes_few(const struct moe *m)
+{
+    const struct moe_kernel *k = kernel_of(m->o->up);
+    bool fills = (long long)m->n_choices * m->o->up->rows >= 128ll * m->c->n_sm;
+
+    return m->x->rows <= FEW_TOKENS && !(k->wide && k->many && fills);
+}
+
 void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x, const int32_t *ids,
                 const float *weights, const struct experts_opt *o)
 {
@@ -345,7 +354,7 @@ void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x
                 MOE_MAX_EXPERTS);
         return;
     }
-    if (x->rows > FEW_TOKENS) {
+    if (!takes_few(&m)) {
         m.wide = has_room(&m, MOE_STEPS);
         if (!has_room(&m, MOE_LANES)) {
             cu_fail(c, E_INVALID, "%s: experts of %d by %d numbers are too small", c->be.name, o->up->rows, x->cols);

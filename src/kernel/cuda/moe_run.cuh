@@ -287,7 +287,8 @@ static __global__ void __launch_bounds__(32 * MOE_BLOCK) moe_many(const __grid_c
 /* W: few, and many where there is no wide way. */
 template <class W> static const struct moe_kernel *moe_kernel_of(const char *name)
 {
-    static const struct moe_kernel k = { moe_few<W>, moe_many<W>, NULL, W::UNIT, W::NATURAL ? MOE_ROWS : MOE_LANES, name };
+    static const struct moe_kernel k = { moe_few<W>, moe_many<W>, NULL, W::UNIT,
+                                         W::NATURAL ? MOE_ROWS : MOE_LANES, name };
     return &k;
 }
 #endif

@@ -1,4 +1,4 @@
-/* route.cu - which experts a token gets: the product that scores them, or another that must be exact, and the choice. */
+/* route.cu - which experts a token gets: the product that scores them (or another one in F32), and the choice. */
 #include "kernel/cuda/layout.cuh"
 
 /* ---- scores, in F32 throughout ---- */
@@ -45,6 +45,7 @@ template <typename E> static __global__ void __launch_bounds__(256) exact_many(c
 {
     __shared__ float xs[DEEP][TILE + 4], ws[DEEP][TILE + 4];
     int r0 = blockIdx.x * TILE, t0 = blockIdx.y * TILE, i = threadIdx.x % 16 * 4, j = threadIdx.x / 16 * 4;
+    const E *w = (const E *)a.w + (size_t)r0 * a.w_stride;
     float sum[4][4] = {};
 
     cu_next();
@@ -54,13 +55,13 @@ template <typename E> static __global__ void __launch_bounds__(256) exact_many(c
             int at = k / DEEP, c = c0 + k % DEEP;
             bool in = c < a.cols;
             xs[k % DEEP][at] = in && t0 + at < a.tokens ? a.x[(size_t)(t0 + at) * a.x_stride + c] : 0.f;
-            ws[k % DEEP][at] = in && r0 + at < a.rows ? (float)((const E *)a.w)[(size_t)(r0 + at) * a.w_stride + c] : 0.f;
+            ws[k % DEEP][at] = in && r0 + at < a.rows ? (float)w[(size_t)at * a.w_stride + c] : 0.f;
         }
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < DEEP; k++) {
-            float4 w = *(const float4 *)&ws[k][i], x = *(const float4 *)&xs[k][j];
-            float wv[4] = { w.x, w.y, w.z, w.w }, xv[4] = { x.x, x.y, x.z, x.w };
+            float4 u = *(const float4 *)&ws[k][i], v = *(const float4 *)&xs[k][j];
+            float wv[4] = { u.x, u.y, u.z, u.w }, xv[4] = { v.x, v.y, v.z, v.w };
 #pragma unroll
             for (int n = 0; n < 16; n++) sum[n / 4][n % 4] = fmaf(xv[n / 4], wv[n % 4], sum[n / 4][n % 4]);
         }
@@ -73,11 +74,10 @@ template <typename E> static __global__ void __launch_bounds__(256) exact_many(c
 
 template <typename E> static void exact_of(struct cuda *c, const exact_dev &a)
 {
-    if (a.tokens <= FEW)
-        cu_launch(c, "router", exact_few<E>, dim3((a.rows + 3) / 4, a.tokens), dim3(128), 0, a);
-    else
-        cu_launch(c, "router", exact_many<E>, dim3((a.rows + TILE - 1) / TILE, (a.tokens + TILE - 1) / TILE), dim3(256), 0,
-                  a);
+    dim3 tiles((a.rows + TILE - 1) / TILE, (a.tokens + TILE - 1) / TILE);
+
+    if (a.tokens <= FEW) cu_launch(c, "exact", exact_few<E>, dim3((a.rows + 3) / 4, a.tokens), dim3(128), 0, a);
+    else cu_launch(c, "exact", exact_many<E>, tiles, dim3(256), 0, a);
 }
 
 static void exact_one(struct cuda *c, const struct tensor *x, const struct linear *j)
