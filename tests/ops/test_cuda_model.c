@@ -181,12 +181,13 @@ static void logits_of_every_model_are_the_cpus(void **state)
 
 static void layers_shared_with_the_cpu_give_the_cpus_logits(void **state)
 {
-    static const char *const names[] = { "qwen2", "gemma3_text", "bitnet" };      /* tied heads, two rotaries, scales */
+    /* tied heads, two rotaries, scales, experts */
+    static const char *const names[] = { "qwen2", "gemma3_text", "bitnet", "glm4_moe" };
     bool known;
     (void)state;
     need_gpu();
     assert_true(compare(repo("models/tern-tales.gguf"), true, &known) < 5e-3);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[64];
         snprintf(path, sizeof path, "tests/golden/hf/%s", names[i]);
         assert_true(compare(repo(path), true, &known) < 5e-3);

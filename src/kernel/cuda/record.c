@@ -5,7 +5,7 @@
 #define JOBS_PER_OP 2
 #define LEAST_KEYS 256           /* of a view that many steps share */
 #define EXACT_ROWS 4             /* up to these F32 weights are multiplied exactly anyway */
-#define EXACT_WORK (1 << 28)     /* multiplications of a product that is cheap enough in F32 */
+#define EXACT_WORK (1 << 24)     /* multiplications of a product that is cheap enough in F32 */
 
 int record_init(struct record *r, int cap, int few, struct err *e)
 {
