@@ -179,9 +179,10 @@ static void check(const struct test *t)
     float *dq = upload(q), *dout = upload(out), *dsinks = upload(sinks), *dslopes = upload(slopes);
     int32_t *dt = upload(w.table), *ds = upload(w.seq), *dp = upload(w.pos);
     l.k = upload(kb), l.v = upload(vb);
-    struct kvview kv = { t->type, &l, 1, dt, w.stride, ds, dp, n, (int)t->chunks.size(), w.max_pos + 17 };
+    struct kvview kv = { t->type, &l, 1, dt, w.stride, ds, dp, n, (int)t->chunks.size(), w.max_pos + 17,
+                         NULL };
     struct attend_opt o = { t->heads,   t->kv_heads, t->dk,  t->dv,  (float)(1 / sqrt((double)t->dk)),
-                            t->softcap, t->window,   dsinks, dslopes };
+                            t->softcap, t->window,   false,  dsinks, dslopes };
     struct tensor tq = tensor_f32(dq, n, t->heads * t->dk), to = tensor_f32(dout, n, t->heads * t->dv);
     double worst = 0, diff = 0, size = 0;
     int checked = 0;
@@ -298,7 +299,7 @@ static void check_rope_kv(enum dtype type, int dk, int dv, int n_rot, enum rope_
           *dkn = upload(kn);
     int32_t *dt = upload(w.table), *ds = upload(w.seq), *dp = upload(w.pos);
     l.k = upload(kb), l.v = upload(vb);
-    struct kvview kv = { type, &l, 1, dt, w.stride, ds, dp, n, 3, w.max_pos };
+    struct kvview kv = { type, &l, 1, dt, w.stride, ds, dp, n, 3, w.max_pos, NULL };
     struct cu_rope_kv r = { tensor_f32(dq, n, heads * dk),
                             tensor_f32(dkk, n, kvh * dk),
                             tensor_f32(dvv, n, kvh * dv),
@@ -400,11 +401,11 @@ static void check_nan(void)
     float *dq = upload(q), *dkk = upload(k), *dvv = upload(v), *dout = upload(out);
     int32_t *dt = upload(w.table), *ds = upload(w.seq), *dp = upload(w.pos);
     l.k = upload(kb), l.v = upload(vb);
-    struct kvview kv = { DT_F16, &l, 1, dt, w.stride, ds, dp, n, 2, w.max_pos };
+    struct kvview kv = { DT_F16, &l, 1, dt, w.stride, ds, dp, n, 2, w.max_pos, NULL };
     struct tensor tk = tensor_f32(dkk, n, kvh * d), tv = tensor_f32(dvv, n, kvh * d),
                   tq = tensor_f32(dq, n, heads * d);
     struct tensor to = tensor_f32(dout, n, heads * d);
-    struct attend_opt o = { heads, kvh, d, d, 0.125f, 0, 0, NULL, NULL };
+    struct attend_opt o = { heads, kvh, d, d, 0.125f, 0, 0, false, NULL, NULL };
     cu_kv_put(&cu, &kv, 0, &tk, &tv);
     cu_attend(&cu, &to, &tq, &kv, 0, &o);
     if (settled("nan")) {
@@ -501,7 +502,7 @@ static void speed(enum dtype type, int n_decode, int ctx, int n_chunk, int past)
     size_t used = 2 * block * n_blocks, sets = used < (size_t)300 << 20 ? ((size_t)300 << 20) / used + 1 : 1;
     if (sets > 600) sets = 600;
     for (size_t i = 0; i < sets; i++) {
-        struct kvlayer l = { NULL, NULL, kvh, d, d, block, block };
+        struct kvlayer l = { NULL, NULL, kvh, d, d, block, block, false };
         if (!ok(cudaMalloc(&l.k, block * n_blocks), "keys") || !ok(cudaMalloc(&l.v, block * n_blocks), "values"))
             return;
         fill<<<2048, 256, 0, cu.stream>>>((uint16_t *)l.k, block * n_blocks / 2, type == DT_Q8_0);
@@ -512,10 +513,10 @@ static void speed(enum dtype type, int n_decode, int ctx, int n_chunk, int past)
     for (float &f : q) f = normal();
     float *dq = upload(q), *dout = upload(q);
     int32_t *dt = upload(table), *ds = upload(seq), *dp = upload(pos);
-    s.kv = { type, s.layers.data(), (int)sets, dt, stride, ds, dp, n, n_seqs, max_pos };
+    s.kv = { type, s.layers.data(), (int)sets, dt, stride, ds, dp, n, n_seqs, max_pos, NULL };
     s.q = tensor_f32(dq, n, heads * d);
     s.out = tensor_f32(dout, n, heads * d);
-    s.o = { heads, kvh, d, d, 0.08838834764f, 0, 0, NULL, NULL };
+    s.o = { heads, kvh, d, d, 0.08838834764f, 0, 0, false, NULL, NULL };
     s.put = false;
     float us = time_graph(sets > 64 ? (int)sets : sets > 1 ? 64 : 16, speed_call, &s), both = 0;
     s.put = true;

@@ -115,6 +115,7 @@ static double act(enum act a, double x)
     case ACT_RELU: return x > 0 ? x : 0;
     case ACT_RELU2: return x > 0 ? x * x : 0;
     case ACT_GELU_QUICK: return x / (1 + exp(-1.702 * x));
+    default: break;                  /* tests/ops/test_cuda.c has the others */
     }
     return 0;
 }
@@ -292,9 +293,9 @@ static void times(int rows)
     std::vector<struct kvlayer> layers;
     for (int i = 0; i < sets; i++)
         layers.push_back({ z[(size_t)i], (char *)z[(size_t)i] + blocks.size() * 16 * 8 * row, 8, 128, 128,
-                           16 * 8 * row, 16 * 8 * row });
+                           16 * 8 * row, 16 * 8 * row, false });
     if (rows >= 16) {
-        struct kvview kv = { DT_F16, layers.data(), sets, db, (int)blocks.size(), ds, dp, rows, 1, rows - 1 };
+        struct kvview kv = { DT_F16, layers.data(), sets, db, (int)blocks.size(), ds, dp, rows, 1, rows - 1, NULL };
         time_one("rope_kv", n * (2 + 0.5 + 0.25), sets, [&](int i) {
             float *p = y[(size_t)i];
             struct cu_rope_kv r = { t(x[(size_t)i], d),
