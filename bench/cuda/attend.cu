@@ -191,7 +191,7 @@ static void check(const struct test *t)
     for (int round = 0; round < 2; round++) { /* the second finds the counters as the first left them */
         ok(cudaMemset(dout, 0xff, out.size() * sizeof(float)), "poison");
         ok(cudaDeviceSynchronize(), "poison");
-        cu_attend(&cu, &to, &tq, &kv, 0, &o);
+        cu_attend(&cu, &to, &tq, &kv, 0, &o, NULL);
         if (!settled(t->name)) goto out;
     }
     ok(cudaMemcpy(out.data(), dout, out.size() * sizeof(float), cudaMemcpyDeviceToHost), "result");
@@ -407,7 +407,7 @@ static void check_nan(void)
     struct tensor to = tensor_f32(dout, n, heads * d);
     struct attend_opt o = { heads, kvh, d, d, 0.125f, 0, 0, false, NULL, NULL };
     cu_kv_put(&cu, &kv, 0, &tk, &tv);
-    cu_attend(&cu, &to, &tq, &kv, 0, &o);
+    cu_attend(&cu, &to, &tq, &kv, 0, &o, NULL);
     if (settled("nan")) {
         int wrong = 0;
         ok(cudaMemcpy(out.data(), dout, out.size() * 4, cudaMemcpyDeviceToHost), "result");
@@ -477,7 +477,7 @@ static void speed_call(void *arg, int i)
     struct tensor k = tensor_f32((float *)s->q.data, s->kv.n_tokens, 1024);
 
     if (s->put) cu_kv_put(&cu, &s->kv, layer, &k, &k);
-    cu_attend(&cu, &s->out, &s->q, &s->kv, layer, &s->o);
+    cu_attend(&cu, &s->out, &s->q, &s->kv, layer, &s->o, NULL);
 }
 
 /* Mistral's heads. n_decode sequences of ctx tokens with one new each, then one chunk of n_chunk after `past`. */

@@ -172,12 +172,54 @@ static void keys_are_normed_turned_and_kept_in_one_go(void **state)
     }
 }
 
+/* A token alone: all of that and its attention. What it kept is what the tokens after it find. */
+static void one_token_is_turned_kept_and_looks_up_in_one_go(void **state)
+{
+    static const enum dtype types[] = { DT_F16, DT_BF16, DT_F32, DT_Q8_0 };
+    static const struct { int heads, kv, dim; } shapes[] = { { 8, 2, 128 }, { 32, 8, 128 }, { 5, 5, 32 },
+                                                             { 14, 1, 64 }, { 4, 2, 256 } };
+    static const int at[] = { 0, 15, 16, 255, 256, 299 };
+    (void)state;
+    need_gpu();
+    EACH(t, types) EACH(s, shapes) {
+        int heads = shapes[s].heads, kv = shapes[s].kv, dim = shapes[s].dim, n_rot = s % 2 ? dim : dim / 2;
+        struct attend_opt o = { .n_heads = heads, .n_kv_heads = kv, .head_dim = dim, .head_dim_v = dim, .scale = 0.1f,
+                                .window = s == 2 ? 20 : 0 };
+        struct both w = both_new(1, dim, 0, 1);
+        struct cache k;
+        cache_open(&k, types[t], kv, dim, dim);
+        cache_fill(&k);
+        EACH(i, at) {
+            struct both q = both_new(1, heads * dim, 0, 1), kk = both_new(1, kv * dim, 0, 1), v = both_new(1, kv * dim, 0, 1);
+            struct both table = both_new(1, n_rot, 0, 1), out = both_new(1, heads * dim, 0, 1);
+            cache_batch(&k, 0, at[i], at[i] + 1, true), cache_send(&k);
+            for (int side = 0; side < 2; side++) {
+                struct backend *be = side ? gpu : ref;
+                const struct kvview *view = side ? &k.g : &k.c;
+#define SIDE(b) (side ? &(b).g : &(b).c)
+                if (i % 2) be->headnorm(be, SIDE(q), heads, dim, SIDE(w)->data, 0, 1e-5f);
+                if (i % 2) be->headnorm(be, SIDE(kk), kv, dim, SIDE(w)->data, 0, 1e-5f);
+                be->rope(be, SIDE(q), heads, dim, n_rot, SIDE(table), i % 3 ? ROPE_PAIR : ROPE_HALF);
+                be->rope(be, SIDE(kk), kv, dim, n_rot, SIDE(table), i % 3 ? ROPE_PAIR : ROPE_HALF);
+                be->kv_put(be, view, 0, SIDE(kk), SIDE(v));
+                be->attend(be, SIDE(out), SIDE(q), view, 0, &o);
+#undef SIDE
+            }
+            check("one token's attention", &out, 5e-3);
+            both_free(&q), both_free(&kk), both_free(&v), both_free(&table), both_free(&out);
+        }
+        if (compare_attend(&k, &o, &o) > 5e-3) fail_msg("%s: what was kept is wrong", dtype_name((int)types[t]));
+        cache_close(&k), both_free(&w);
+    }
+}
+
 /* An argument picks tests by name. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_agrees),
         cmocka_unit_test(keys_are_normed_turned_and_kept_in_one_go),
+        cmocka_unit_test(one_token_is_turned_kept_and_looks_up_in_one_go),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -134,6 +134,32 @@ static void a_layer_is_six_operations(void **state)
     }
 }
 
+static void one_token_is_turned_by_its_attention(void **state)
+{
+    struct world w;
+    float host[4];
+    (void)state;
+    world_open(&w);
+    w.kv.n_tokens = 1;
+    attention(&w, (struct how){ 0 });
+    feed_forward(&w);
+    record_fuse(&w.r, true);
+    KINDS(&w, OP_LINEAR, OP_ATTEND, OP_LINEAR, OP_LINEAR, OP_LINEAR);
+    int rope = left(&w, 1)->u.attend.rope;
+    assert_true(rope >= 0 && w.r.ops[rope].kind == OP_ROPE_KV && w.r.ops[rope].gone);
+    assert_ptr_equal(w.r.ops[rope].u.rope_kv.table, w.table);
+    world_close(&w);
+
+    world_open(&w);                                      /* whose q somebody wants to see */
+    w.kv.n_tokens = 1;
+    attention(&w, (struct how){ 0 });
+    record_copy(&w.r, OP_GET, host, w.q, sizeof host);
+    record_fuse(&w.r, true);
+    KINDS(&w, OP_LINEAR, OP_ROPE_KV, OP_ATTEND, OP_LINEAR, OP_GET);
+    assert_int_equal(left(&w, 2)->u.attend.rope, -1);
+    world_close(&w);
+}
+
 static void many_layers_fuse_alike(void **state)
 {
     struct world w;
@@ -366,6 +392,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_layer_is_six_operations),
+        cmocka_unit_test(one_token_is_turned_by_its_attention),
         cmocka_unit_test(many_layers_fuse_alike),
         cmocka_unit_test(what_is_read_later_is_kept),
         cmocka_unit_test(nothing_is_dead_where_a_record_goes_on),

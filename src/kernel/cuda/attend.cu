@@ -1,10 +1,11 @@
 /* attend.cu - attention: what is asked checked, the work cut, kernels chosen. */
-#include "kernel/cuda/attend.cuh"
+#include "kernel/cuda/attend_row_turn.cuh"
 
 #define MAX_DIM 1024
 #define MAX_SPLITS 64
 #define PART_SLOTS 2048          /* parts of rows in scratch */
 #define CUT_THREADS 1024
+#define ROW_ALONE 16             /* pages that are sooner done than parts of them are put together */
 
 /* ---- keys and values ---- */
 
@@ -145,6 +146,11 @@ size_t cu_attend_bytes(const struct cuda *c, const struct backend_limits *lim)
 
 /* ---- the call ---- */
 
+/* One thread drives a backend, and device pointers are its own. */
+static thread_local const float *last_out;
+
+bool attend_made(const float *x) { return x == last_out; }
+
 static void rows_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps)
 {
     bool whole = a->kv.whole;
@@ -156,8 +162,8 @@ static void rows_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, i
     else attend_rows_any(c, a, grid, warps);
 }
 
-/* Few rows: one large block on every multiprocessor, its keys split. Many: small blocks, several on each, so that
- * one begins while another ends. */
+/* Few rows: one block on every multiprocessor, its keys split, and room beside it for the product that comes next. Many:
+ * small blocks, several on each, so that one begins while another ends. */
 static void attend_rows(struct cuda *c, struct attend_dev *a, int rows, int likely_rows, int max_pos)
 {
     int d = a->dk > a->dv ? a->dk : a->dv, keys = max_pos + 1, splits;
@@ -167,10 +173,10 @@ static void attend_rows(struct cuda *c, struct attend_dev *a, int rows, int like
     if (a->window > 0 && keys > a->window) keys = a->window + KV_BLOCK;
     int y = a->kv.n_kv_heads * a->head_tiles * a->n_slices, units = likely_rows * y;
     int pages = (keys + KV_BLOCK - 1) / KV_BLOCK, slots = 4 * c->n_sm, most;
-    int warps = units > c->n_sm ? 4 : units * ((pages + 7) / 8) <= c->n_sm / 2 ? 8 : ROW_WARPS;
-    if (warps > 4) {
+    int warps = units > c->n_sm ? 4 : 8;
+    if (warps == 8) {
         splits = c->n_sm / units;
-        most = (pages + warps - 1) / warps;          /* a page for each warp */
+        most = pages <= ROW_ALONE ? 1 : (pages + warps - 1) / warps;     /* a page for each warp */
     } else {
         splits = units < slots ? slots / units : pages / 64;
         most = pages / 16;                           /* four for each */
@@ -179,6 +185,7 @@ static void attend_rows(struct cuda *c, struct attend_dev *a, int rows, int like
     if (splits > PART_SLOTS / (rows * y)) splits = PART_SLOTS / (rows * y);
     if (splits > MAX_SPLITS) splits = MAX_SPLITS;
     a->n_splits = splits > 1 ? splits : 1;
+    last_out = a->out;
     rows_launch(c, a, dim3(a->n_splits, y, rows), warps);
 }
 
@@ -236,8 +243,23 @@ static bool check(struct cuda *c, const struct attend_opt *o, const struct kvlay
     return true;
 }
 
+/* One token's rotation as a part of its attention; false: not for these heads and types. */
+static bool turn_here(struct cuda *c, struct attend_dev *a, const struct cu_rope_kv *rope)
+{
+    enum dtype t = rope->kv->type;
+
+    if (rope->kv->n_tokens != 1 || (t != DT_F16 && t != DT_BF16 && t != DT_F8_E4M3)) return false;
+    if (!rope_dev_of(c, &a->rope, rope)) return false;
+    if (a->q_whole && row_turn_can(&a->rope)) {
+        kv_is_put(&a->rope, 1);
+        return true;
+    }
+    a->rope = {};
+    return false;
+}
+
 void cu_attend(struct cuda *c, const struct tensor *out, const struct tensor *q, const struct kvview *kv, int layer,
-               const struct attend_opt *opt)
+               const struct attend_opt *opt, const struct cu_rope_kv *rope)
 {
     char *s = (char *)c->scratch[CU_ATTEND];
     struct attend_dev a = {};
@@ -265,9 +287,11 @@ void cu_attend(struct cuda *c, const struct tensor *out, const struct tensor *q,
     if (wide || kv->n_tokens <= TILE_LEAST || kv->n_tokens == kv->n_seqs || kv->n_tokens > PLAN_TOKENS) {
         /* Positions and tables came by a copy, which kernels of this step do not overlap, and keys of former steps
          * lie where they lay: these may be read while the kernel before still writes this step's. */
+        if (rope && !turn_here(c, &a, rope)) cu_rope_kv(c, rope);
         a.early = kv_just_put(kv, layer);
         attend_rows(c, &a, kv->n_tokens, kv->n_tokens, kv->max_pos);
     } else {
+        if (rope) cu_rope_kv(c, rope);
         attend_mixed(c, &a, kv);
     }
 }

@@ -8,10 +8,10 @@
 #ifndef TERN_KERNEL_CUDA_ATTEND_CUH
 #define TERN_KERNEL_CUDA_ATTEND_CUH
 
-#include "kernel/cuda/kvload.cuh"
+#include "kernel/cuda/rope_kv.cuh"
 
 #define ROW_HEADS 8              /* query heads of a block of rows: the narrow side of the matrix units */
-#define ROW_WARPS 16             /* of a block at most: one block then fills a multiprocessor */
+#define ROW_WARPS 8              /* of a block at most: it fills half of a multiprocessor */
 #define ROW_SLICE 256            /* dimensions of values of a block at most */
 /* Floats of one part in memory: fragments as threads hold them, then maxima and weights. */
 #define ROW_PART (ROW_SLICE / 16 * 128 + 2 * ROW_HEADS)
@@ -37,6 +37,8 @@ struct attend_dev {
     float *part;                 /* [unit][split] */
     unsigned *done;              /* [unit] splits that are through; 0 between launches */
     const int *row_list, *n_rows;        /* NULL: every token */
+    struct rope_dev rope;                /* pad 0: q, key and value are done. Else this has to, for one token */
+    int turned_at;                       /* bytes into shared memory */
     /* tiles */
     const int2 *tile_list;
     const int *n_tiles;
@@ -90,6 +92,9 @@ __device__ __forceinline__ int attend_first(const struct attend_dev &a, int pos)
     return a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
 }
 #endif
+
+/* Did rows' last launch write to x? Then memory had little to do meanwhile. */
+bool attend_made(const float *x);
 
 /* One launch each. Rows: by the type of keys and values; any: also of rows that do not lie on 16 bytes. */
 void attend_rows_f16(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps);

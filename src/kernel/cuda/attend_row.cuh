@@ -10,18 +10,16 @@
 #include "kernel/cuda/attend_row_end.cuh"
 #include "kernel/cuda/attend_row_page.cuh"
 
-/* Warps of a block at most: registers. */
-__host__ __device__ constexpr int row_most_warps(int vd) { return vd <= 128 ? ROW_WARPS : ROW_WARPS / 2; }
-
 /* Grid: splits, (KV head, tile of heads, slice of values), rows. */
 template <int KD, int VD, class L>
-__global__ void __launch_bounds__(row_most_warps(VD) * 32, 1) attend_row(const __grid_constant__ attend_dev a)
+__global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1) attend_row(const __grid_constant__ attend_dev a)
 {
     extern __shared__ __align__(16) char smem[];
     uint4 *qs = (uint4 *)smem;                                       /* [KD / 32][32] */
     float2 *q_sums = (float2 *)(qs + KD);                            /* [KD / 32][ROW_HEADS / 2] */
     char *work = (char *)(q_sums + KD / 32 * (ROW_HEADS / 2));
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_warps = blockDim.x >> 5;
+    struct row_turned *turned = a.rope.pad ? (struct row_turned *)(smem + a.turned_at) : NULL;
 
     cu_next();
     if (!a.early) cu_wait();
@@ -49,25 +47,35 @@ __global__ void __launch_bounds__(row_most_warps(VD) * 32, 1) attend_row(const _
             continue;
         }
 
+        int end = page0 + pages, step = n_active * n_warps;
         auto stage_q = [&]() {
+            const float *q = a.q + (size_t)w.token * a.q_stride + (size_t)w.head0 * a.dk;
+            int stride = a.dk;
+            if constexpr (L::ahead && KD <= TURN_DIM) {
+                if (turned) {
+                    row_turn<L>(a, w, turned, (pages - 1) % step / n_warps == split, warp, n_warps, lane);
+                    __syncthreads();
+                    q = turned->q[0];
+                    stride = TURN_DIM;
+                }
+            }
             for (int c = warp; c < KD / 32; c += n_warps) {
-                uint4 q = q_fragment<KD, L>(a, w, c, lane >> 2, lane & 3);
-                qs[c * 32 + lane] = q;
+                uint4 f = q_fragment<KD, L>(a, w, q, stride, c, lane >> 2, lane & 3);
+                qs[c * 32 + lane] = f;
                 if constexpr (L::staged) {
-                    float sum = quad_sum(q);
+                    float sum = quad_sum(f);
                     if ((lane & 3) == 0) ((float *)q_sums)[c * ROW_HEADS + (lane >> 2)] = -1152.f * sum;
                 }
             }
             __syncthreads();
         };
         st.m[0] = st.m[1] = -INFINITY;
-        int end = page0 + pages, step = n_active * n_warps;
         if constexpr (L::staged)
             row_pages_staged<KD, VD, L>(a, w, st, qs, q_sums,
                                         work + warp * 2 * (a.kv.k.head_bytes + a.kv.v.head_bytes), page, id, end, step,
                                         lane, stage_q);
         else if constexpr (L::ahead && KD <= 128)
-            row_pages_ahead<KD, VD, L>(a, w, st, qs, page, id, end, step, lane, stage_q);
+            row_pages_ahead<KD, VD, L>(a, w, st, qs, turned, page, id, end, step, lane, stage_q);
         else
             row_pages<KD, VD, L>(a, w, st, qs, page, id, end, step, lane, stage_q);
         row_finish<VD, L>(a, w, st, (float *)work, row * gridDim.y + blockIdx.y, split, n_active);
@@ -81,18 +89,21 @@ static void row_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, in
     size_t stage = L::staged ? 2 * (size_t)(a->kv.k.head_bytes + a->kv.v.head_bytes) : 0;
     size_t sums = (size_t)ROW_HEADS * (VD + 2) * sizeof(float), each = stage > sums ? stage : sums;
     size_t most = c->smem_max - 1024, smem = KD * sizeof(uint4) + KD / 32 * ROW_HEADS * sizeof(float);
+    size_t turned = a->rope.pad ? sizeof(struct row_turned) : 0;
+    struct attend_dev b = *a;
     static bool allowed;
 
-    if (warps > row_most_warps(VD)) warps = row_most_warps(VD);
-    while (smem + each * (size_t)warps > most && warps > 1) warps--;
+    while (smem + each * (size_t)warps + turned > most && warps > 1) warps--;
     smem += each * (size_t)warps;
+    b.turned_at = (int)smem;
+    smem += turned;
     if (smem > 48 * 1024 && !allowed) {
         if (cu_check(c, cudaFuncSetAttribute(attend_row<KD, VD, L>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                              (int)most), name) != OK)
             return;
         allowed = true;
     }
-    cu_launch(c, name, attend_row<KD, VD, L>, grid, dim3(warps * 32), smem, *a);
+    cu_launch(c, name, attend_row<KD, VD, L>, grid, dim3(warps * 32), smem, b);
 }
 
 /* Any heads; types of which few are kept so have two kernels only. */

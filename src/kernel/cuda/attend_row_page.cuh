@@ -2,7 +2,7 @@
 #ifndef TERN_KERNEL_CUDA_ATTEND_ROW_PAGE_CUH
 #define TERN_KERNEL_CUDA_ATTEND_ROW_PAGE_CUH
 
-#include "kernel/cuda/attend_row_type.cuh"
+#include "kernel/cuda/attend_row_turn.cuh"
 
 #include <type_traits>
 
@@ -31,11 +31,11 @@ __device__ __forceinline__ void row_prefetch(const attend_dev &a, const row_plac
 }
 
 /* The pages of a warp, `page` and every step-th after it, straight from memory with the next one under way.
- * stage_q brings the queries to qs while those are under way, and waits for all threads. */
+ * turned: this step's key and value, NULL: in their places. stage_q brings the queries to qs while those are under way, and waits for all threads. */
 template <int KD, int VD, class L, class Q>
 __device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_place &w, row_state<VD> &st,
-                                                const uint4 *qs, int page, int id, int end, int step,
-                                                int lane, Q stage_q)
+                                                const uint4 *qs, const struct row_turned *turned, int page, int id,
+                                                int end, int step, int lane, Q stage_q)
 {
     int g = lane >> 2, t = lane & 3, id_next = 0;
     typename L::raw k[KD / 32][2], v[VD / 64][4];
@@ -59,7 +59,24 @@ __device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_p
                 v[p][i] = L::fetch(a, rows + kk * a.kv.v.row_bytes, w.dim0 + 64 * p + 8 * g, n);
         }
     };
-    bool old = row_is_old(a, w, page);
+    auto newest = [&]() {
+        constexpr int size = sizeof(typename L::raw) / 8;
+        const char *kr = (const char *)turned->k, *vr = (const char *)turned->v;
+        int row = w.pos % KV_BLOCK;
+#pragma unroll
+        for (int c = 0; c < KD / 32; c++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                if (g + 8 * i == row && 32 * c + 8 * t < a.dk)
+                    k[c][i] = *(const typename L::raw *)(kr + (32 * c + 8 * t) * size);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int p = 0; p < VD / 64; p++)
+                if (v_key<L>(t, i) == row && 64 * p + 8 * g < a.dv)
+                    v[p][i] = *(const typename L::raw *)(vr + (64 * p + 8 * g) * size);
+    };
+    bool old = turned || row_is_old(a, w, page);
     if (page < end) id_next = page + step < end ? w.blocks[page + step] : 0;
     if (page < end && old) {
         load_k(id);
@@ -78,6 +95,7 @@ __device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_p
         bool more = page + step < end;
         float s[4] = { 0.f, 0.f, 0.f, 0.f };
         uint32_t pt[2];
+        if (turned && page == end - 1) newest();
 #pragma unroll
         for (int c = 0; c < KD / 32; c++) {
             uint4 x = L::half8(k[c][0]), y = L::half8(k[c][1]), q = qs[c * 32 + lane];

@@ -4,11 +4,13 @@
 
 #include "kernel/cuda/attend.cuh"
 
-/* How a type's rows become fragments. raw: what lies in registers until it is needed. half8: those
+/* How a type's rows become fragments. raw: what lies in registers until it is needed; pack: four numbers as they are kept. half8: those
  * as eight halves. ahead: enough registers to have the next page under way. A thread owns eight numbers of each
  * chunk of 32 dimensions of K (thread t of four) and of each pass of 64 dimensions of V (thread g of eight). */
 struct row_f16 {
     typedef uint4 raw;
+    typedef uint2 four;
+    static __device__ __forceinline__ four pack(float4 v) { return make_uint2(kv_half2(v.x, v.y), kv_half2(v.z, v.w)); }
     static constexpr bool staged = false, split = false, ahead = true;
     static __device__ __forceinline__ raw fetch(const attend_dev &, const char *row, int dim, int n)
     {
@@ -19,6 +21,12 @@ struct row_f16 {
 
 struct row_bf16 {
     typedef uint4 raw;
+    typedef uint2 four;
+    static __device__ __forceinline__ four pack(float4 v)
+    {
+        __nv_bfloat162 lo = __floats2bfloat162_rn(v.x, v.y), hi = __floats2bfloat162_rn(v.z, v.w);
+        return make_uint2(*(uint32_t *)&lo, *(uint32_t *)&hi);
+    }
     static constexpr bool staged = false, split = false, ahead = true;
     static __device__ __forceinline__ raw fetch(const attend_dev &, const char *row, int dim, int n)
     {
@@ -32,6 +40,12 @@ struct row_bf16 {
 
 struct row_f8 {
     typedef uint2 raw;
+    typedef uint32_t four;
+    static __device__ __forceinline__ four pack(float4 v)
+    {
+        uint32_t lo = __nv_cvt_float2_to_fp8x2(make_float2(v.x, v.y), __NV_SATFINITE, __NV_E4M3);
+        return lo | (uint32_t)__nv_cvt_float2_to_fp8x2(make_float2(v.z, v.w), __NV_SATFINITE, __NV_E4M3) << 16;
+    }
     static constexpr bool staged = false, split = false, ahead = true;
     static __device__ __forceinline__ raw fetch(const attend_dev &, const char *row, int dim, int n)
     {
@@ -125,16 +139,18 @@ struct row_place {
     const int32_t *blocks;
 };
 
+/* q: of the block's first head, the next one `stride` further. */
 template <int KD, class L>
-__device__ __forceinline__ uint4 q_fragment(const attend_dev &a, const row_place &w, int c, int g, int t)
+__device__ __forceinline__ uint4 q_fragment(const attend_dev &a, const row_place &w, const float *q, int stride, int c,
+                                            int g, int t)
 {
     uint32_t r[4];
-    const float *q = a.q + (size_t)w.token * a.q_stride + (size_t)(w.head0 + g) * a.dk;
 
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         int d = k_dim<L>(c, t, i);
-        float x = g < w.n_heads && d < a.dk ? q[d] : 0.f, y = g < w.n_heads && d + 1 < a.dk ? q[d + 1] : 0.f;
+        const float *at = q + g * stride + d;
+        float x = g < w.n_heads && d < a.dk ? at[0] : 0.f, y = g < w.n_heads && d + 1 < a.dk ? at[1] : 0.f;
         r[i] = kv_half2(x, y);
     }
     return make_uint4(r[0], r[1], r[2], r[3]);

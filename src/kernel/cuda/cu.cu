@@ -23,6 +23,17 @@ int cu_check(struct cuda *c, cudaError_t rc, const char *what)
     return code;
 }
 
+void cu_shape(struct cuda *c, const void *kernel)
+{
+    const unsigned n = sizeof c->shaped / sizeof *c->shaped;
+    unsigned i = (unsigned)((uintptr_t)kernel >> 4) % n;
+
+    for (unsigned tries = 0; c->shaped[i] && tries < n; tries++, i = (i + 1) % n)
+        if (c->shaped[i] == kernel) return;
+    c->shaped[i] = kernel;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+}
+
 void cu_begin(struct cuda *c, const char *name)
 {
     if (c->profile) c->profile->begin(c, name);

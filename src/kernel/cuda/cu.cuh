@@ -39,6 +39,7 @@ struct cuda {
     struct cu_mem *mem;
     struct cu_record *record;
     struct cu_profile *profile;      /* NULL: nobody asked */
+    const void *shaped[256];         /* kernels that cu_shape has seen, by hash */
 };
 
 static inline void cu_count(uint64_t *stat, uint64_t n) { __atomic_fetch_add(stat, n, __ATOMIC_RELAXED); }
@@ -56,6 +57,10 @@ int  cu_check(struct cuda *c, cudaError_t rc, const char *what);
 /* Around every launch; name is what a profile shows ("matvec q4_k"). */
 void cu_begin(struct cuda *c, const char *name);
 void cu_end(struct cuda *c);
+
+/* Before a kernel's first launch: all of them have a multiprocessor split its memory alike. One that wants another split
+ * than the kernel before it cannot begin until that has left. */
+void cu_shape(struct cuda *c, const void *kernel);
 
 /* Launches so that the kernel may begin while the one before it ends (Hopper and later). Therefore every
  * kernel calls cu_wait() before it reads or writes anything that another kernel touches; weights and
@@ -75,6 +80,7 @@ static void cu_launch(struct cuda *c, const char *name, void (*kernel)(P...), di
     attr[0].val.programmaticStreamSerializationAllowed = 1;
     cfg.attrs = attr;
     cfg.numAttrs = c->cc >= 90 ? 1 : 0;
+    cu_shape(c, (const void *)kernel);
     cu_begin(c, name);
     cu_check(c, cudaLaunchKernelEx(&cfg, kernel, static_cast<P>(args)...), name);
     cu_end(c);
@@ -197,9 +203,10 @@ struct cu_rope_kv {
 };
 void cu_rope_kv(struct cuda *c, const struct cu_rope_kv *r);
 size_t cu_attend_bytes(const struct cuda *c, const struct backend_limits *lim);
-/* kv->max_pos may be more than the largest position: a graph serves until then. */
+/* kv->max_pos may be more than the largest position: a graph serves until then. rope: what is to be done before, NULL:
+ * nothing; of one token it is part of the same kernel, which leaves q as it was. */
 void cu_attend(struct cuda *c, const struct tensor *out, const struct tensor *q, const struct kvview *kv, int layer,
-               const struct attend_opt *opt);
+               const struct attend_opt *opt, const struct cu_rope_kv *rope);
 void cu_kv_put(struct cuda *c, const struct kvview *kv, int layer, const struct tensor *k, const struct tensor *v);
 
 /* ---- the rest (ops.cu): as the table's, launched at once ---- */

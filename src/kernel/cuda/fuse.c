@@ -247,6 +247,23 @@ static void fuse_rope_kv(struct record *r, int i, bool last)
     r->ops[f.end] = o;
 }
 
+/* rope_kv, attend of its q over its keys, for one token: nobody else waits for either. */
+static void fuse_attend(struct record *r, int i, bool last)
+{
+    struct op *k = &r->ops[i], *a = &r->ops[i + 1];
+    struct range out;
+
+    if (a->kind != OP_ATTEND || a->gone) return;
+    if (a->u.attend.view != k->u.rope_kv.view || a->u.attend.layer != k->u.rope_kv.layer) return;
+    if (r->views[a->u.attend.view].n_tokens != 1 || !same_tensor(&a->u.attend.q, &k->u.rope_kv.q)) return;
+    out = range_of(&a->u.attend.out);
+    if (overlaps(out, range_of(&k->u.rope_kv.q)) || overlaps(out, range_of(&k->u.rope_kv.k)) ||
+        overlaps(out, range_of(&k->u.rope_kv.v)) || !is_dead(r, i + 2, &a->u.attend.q, last))
+        return;
+    a->u.attend.rope = i;
+    k->gone = true;
+}
+
 void record_fuse(struct record *r, bool last)
 {
     if (r->fused) return;
@@ -256,5 +273,6 @@ void record_fuse(struct record *r, bool last)
         if (r->ops[i].kind == OP_HEADNORM || r->ops[i].kind == OP_ROPE) fuse_rope_kv(r, i, last);
         else if (r->ops[i].kind == OP_NORM) fuse_norm(r, i, last);
         else if (r->ops[i].kind == OP_LINEAR) fuse_act(r, i, last);
+        else if (r->ops[i].kind == OP_ROPE_KV) fuse_attend(r, i, last);
     }
 }

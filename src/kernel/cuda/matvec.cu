@@ -1,4 +1,5 @@
 /* matvec.cu - products of a few tokens: jobs put together into launches, and what each launch is told. */
+#include "kernel/cuda/attend.cuh"
 #include "kernel/cuda/matvec.cuh"
 
 extern "C" {
@@ -35,14 +36,23 @@ static const char *mv_name(int t)
     }
 }
 
-static struct mv_kernel *mv_pick(int a, int b, bool one)
+/* NULL: these two types do not go together. */
+static struct mv_kernel *mv_pick(int a, int b)
 {
-    struct mv_kernel *k = mv_kernel_k(a, b, one);
-    if (!k) k = mv_kernel_k2(a, b, one);
-    if (!k) k = mv_kernel_small(a, b, one);
-    if (!k) k = mv_kernel_small2(a, b, one);
-    if (!k && a == b) k = mv_kernel_plain(a, one);
+    struct mv_kernel *k = mv_kernel_k(a, b);
+    if (!k) k = mv_kernel_k2(a, b);
+    if (!k) k = mv_kernel_small(a, b);
+    if (!k) k = mv_kernel_small2(a, b);
+    if (!k && a == b) k = mv_kernel_plain(a);
     return k;
+}
+
+/* For one token. */
+static struct mv_kernel *mv_one(int a, int b)
+{
+    struct mv_kernel *k = mv_one_k(a, b);
+    if (!k) k = mv_one_small(a, b);
+    return k ? k : mv_one_plain(a, b);
 }
 
 static int up_to(int v, int m) { return (v + m - 1) / m * m; }
@@ -50,7 +60,7 @@ static int up_to(int v, int m) { return (v + m - 1) / m * m; }
 /* Shared memory behind the ring for `pieces` pieces of x; fills in where things lie, counted from there. */
 static int mv_lay(struct mv_args *a, const struct mv_kernel *k, int pieces)
 {
-    int lanes = a->tokens == 1 ? 1 : 8, at = 0;
+    int at = 0;
     a->piece = up_to((a->cols + pieces - 1) / pieces, k->unit);
     a->n_pieces = (a->cols + a->piece - 1) / a->piece;
     int pad = up_to(a->n_pieces > 1 ? a->piece : a->cols, k->pad);
@@ -60,9 +70,9 @@ static int mv_lay(struct mv_args *a, const struct mv_kernel *k, int pieces)
     if (k->x_bytes == 4) at += a->x_row * 2 * a->tokens;
     for (int i = 0; i < 2; i++) {
         a->at_init[i] = at = up_to(at, 16);
-        if (k->sub[i]) at += pad / k->sub[i] * (lanes == 1 ? 16 : 64);
+        if (k->sub[i]) at += pad / k->sub[i] * 64;
         a->at_min[i] = at;
-        at += pad / 32 * lanes * k->min_bytes[i];
+        at += pad / 32 * CU_FEW * k->min_bytes[i];
     }
     a->at_part = at = up_to(at, 16);
     at += (k->warps + a->round) * a->tokens * TILE_ROWS * 4;
@@ -87,20 +97,51 @@ static size_t mv_share(struct mv_args *a, const struct mv_kernel *k, int most)
     return (size_t)(most - 128 - rest + ring);
 }
 
-static void mv_launch(struct cuda *c, struct mv_args *a, struct mv_kernel *k, const char *name)
+/* The same for one token in bytes; 0: there is no room for it. On Hopper two blocks are to fit at a time. */
+static size_t mv_share_one(const struct cuda *c, struct mv_args *a, const struct mv_kernel *k, int tiles)
 {
+    int most = (int)c->smem_max - MV_STATIC, half = ((int)c->smem_max + 1024) / 2 - 1024 - MV_STATIC;
+    int units = (a->cols + ONE_UNIT - 1) / ONE_UNIT + 1, stage = ONE_WARPS * k->stage, at = 0;
+    for (int i = 0; i < 2; i++) {
+        a->at_bytes[i] = at;
+        at += units * k->x_unit[i];
+        a->at_sums[i] = at;
+        at += units * k->sums[i];
+    }
+    a->at_unit = at;
+    a->at_part = at = up_to(at + units * 4, 16);
+    at += (ONE_WARPS + tiles) * TILE_ROWS * 4;
+    if (c->cc >= 90 && at + 2 * stage <= half) most = half;
+    a->stages = (most - at - 128) / stage;
+    if (a->stages < 2) return 0;
+    if (a->stages > MV_STAGES) a->stages = MV_STAGES;
+    int ring = up_to(a->stages * stage, 128);
+    for (int *p : { &a->at_bytes[0], &a->at_bytes[1], &a->at_sums[0], &a->at_sums[1], &a->at_unit, &a->at_part })
+        *p += ring;
+    return (size_t)(ring + at);
+}
+
+/* t, u: the jobs' types. */
+static void mv_launch(struct cuda *c, struct mv_args *a, int t, int u)
+{
+    const char *name = mv_name(t);
     int most = (int)c->smem_max - MV_STATIC, items = a->pairs ? a->n_tiles / 2 : a->n_tiles;
     int grid = items < c->n_sm ? items : c->n_sm, tiles = (items + grid - 1) / grid + 1;
+    struct mv_kernel *k = NULL;
+    size_t smem = 0;
     if (!a->cost[0] || !a->cost[1]) a->cost[0] = a->cost[1] = 1;
     for (int i = 0; i < a->n_jobs; i++)
         a->cost_all += (unsigned)a->jobs[i].tiles * a->cost[a->jobs[i].second];
     tiles = up_to(a->pairs ? 2 * tiles : tiles, 2);
     a->round = tiles < MV_ROUND ? tiles : MV_ROUND;
-    size_t smem = mv_share(a, k, most);
+    if (a->tokens == 1 && a->vec && a->cols % 32 == 0) k = mv_one(t, u);
+    if (k) smem = mv_share_one(c, a, k, tiles);
+    if (!smem) {
+        k = mv_pick(t, u);
+        smem = mv_share(a, k, most);
+    }
     if (!(k->ready >> c->device & 1)) {
         if (cu_check(c, cudaFuncSetAttribute(k->run, cudaFuncAttributeMaxDynamicSharedMemorySize, most), name)) return;
-        if (cu_check(c, cudaFuncSetAttribute(k->run, cudaFuncAttributePreferredSharedMemoryCarveout, 100), name))
-            return;
         k->ready |= 1ull << c->device;
     }
     cu_launch(c, name, k->run, dim3((unsigned)grid), dim3(32 * (unsigned)k->warps), smem, *a);
@@ -121,6 +162,7 @@ static void mv_open(struct mv_args *a, const struct cu_product *p)
     a->eps = n->eps;
     a->vec = bits % 16 == 0 && (p->x.rows == 1 || p->x.stride % 4 == 0);
     a->act = p->act;
+    a->hasty = attend_made(a->x);
 }
 
 static void mv_add(struct mv_args *a, const struct linear *l, bool second)
@@ -146,7 +188,6 @@ static int type_of(const struct linear *l) { return layout_type(l->w->type); }
 static void mv_some(struct cuda *c, const struct cu_product *p, bool *done)
 {
     struct mv_args a;
-    struct mv_kernel *k = NULL;
     int first = -1, other = -1;
     mv_open(&a, p);
     a.active = p->fuse_act && p->n_jobs == 1;
@@ -155,20 +196,17 @@ static void mv_some(struct cuda *c, const struct cu_product *p, bool *done)
         if (done[i]) continue;
         if (first < 0) {
             first = t;
-            if (t != DT_F32) k = mv_pick(t, t, a.tokens == 1);
         } else if (t != first && t != other) {
-            struct mv_kernel *ab = other < 0 && k ? mv_pick(first, t, a.tokens == 1) : NULL;
-            if (!ab) continue;
-            k = ab;
+            if (first == DT_F32 || other >= 0 || !mv_pick(first, t)) continue;
             other = t;
-        } else if (!k) {
+        } else if (first == DT_F32) {
             continue;
         }
         mv_add(&a, &p->jobs[i], t != first);
         done[i] = true;
     }
-    if (k) mv_launch(c, &a, k, mv_name(first));
-    else mv_f32(c, &a);
+    if (first == DT_F32) mv_f32(c, &a);
+    else mv_launch(c, &a, first, other < 0 ? first : other);
 }
 
 /* gate and up in one kernel; false: not these two. */
@@ -176,14 +214,13 @@ static bool mv_gate_up(struct cuda *c, const struct cu_product *p)
 {
     const struct linear *gate = &p->jobs[0], *up = &p->jobs[1];
     int tg = type_of(gate), tu = type_of(up);
-    struct mv_kernel *k = mv_pick(tg, tu, p->x.rows == 1);
     struct mv_args a;
-    if (!k || gate->w->rows != up->w->rows) return false;
+    if (gate->w->rows != up->w->rows || !mv_pick(tg, tu)) return false;
     mv_open(&a, p);
     mv_add(&a, gate, false);
     mv_add(&a, up, tu != tg);
     a.pairs = a.active = true;
-    mv_launch(c, &a, k, mv_name(tg));
+    mv_launch(c, &a, tg, tu);
     return true;
 }
 

@@ -7,6 +7,8 @@
 #define MV_JOBS 4
 #define MV_STAGES 8                  /* of a warp's ring, at most */
 #define MV_WARPS 16                  /* of a block, at most */
+#define ONE_WARPS 8                  /* of the kernel for one token, */
+#define ONE_UNIT 256                 /* and its columns of a unit */
 
 struct mv_job {
     const uint8_t *w;
@@ -30,10 +32,12 @@ struct mv_args {
     int n_jobs, n_tiles;
     unsigned cost[2], cost_all;      /* of a tile of either type, of all tiles */
     bool pairs, active, vec;         /* active: out = act(gate) * up; vec: x is read 16 bytes at a time */
+    bool hasty;                      /* the next kernel may begin at once */
     enum act act;
     int piece, n_pieces, round, stages;
     int x_row;                       /* numbers from one token to the next in shared memory */
     int at_x, at_low, at_init[2], at_min[2], at_part, at_kept;   /* bytes in shared memory, behind the ring */
+    int at_bytes[2], at_sums[2], at_unit;                        /* instead of x's, for one token */
     struct mv_job jobs[MV_JOBS];
 };
 
@@ -45,15 +49,19 @@ struct mv_kernel {
     int pad;                         /* columns of x are filled up to a multiple of this */
     int sub[2];                      /* of either type: columns that share a scale, 0: none are needed */
     int min_bytes[2];                /* of one token and 32 columns */
+    int x_unit[2], sums[2];          /* for one token: bytes of a unit of x and of its sums, for either type */
     unsigned long long ready;        /* devices on which it may use all shared memory */
 };
 
-/* NULL: no such kernel. b is a or the second type of the jobs. one: a single token. */
-struct mv_kernel *mv_kernel_small(int a, int b, bool one);
-struct mv_kernel *mv_kernel_small2(int a, int b, bool one);
-struct mv_kernel *mv_kernel_k(int a, int b, bool one);
-struct mv_kernel *mv_kernel_k2(int a, int b, bool one);
-struct mv_kernel *mv_kernel_plain(int a, bool one);
+/* NULL: no such kernel. b is a or the second type of the jobs. */
+struct mv_kernel *mv_kernel_small(int a, int b);
+struct mv_kernel *mv_kernel_small2(int a, int b);
+struct mv_kernel *mv_kernel_k(int a, int b);
+struct mv_kernel *mv_kernel_k2(int a, int b);
+struct mv_kernel *mv_kernel_plain(int a);
+struct mv_kernel *mv_one_small(int a, int b);            /* one token */
+struct mv_kernel *mv_one_k(int a, int b);
+struct mv_kernel *mv_one_plain(int a, int b);
 /* F32 weights: plain multiplications, one job. */
 void mv_f32(struct cuda *c, const struct mv_args *a);
 #endif

@@ -2,11 +2,9 @@
 #include "kernel/cuda/matvec_run.cuh"
 
 #define PAIR(t, u)                                                                                                 \
-    if (a == DT_##t && b == DT_##u)                                                                                \
-        return one ? mv_kernel_of<mv_tiles<DT_##t>, mv_tiles<DT_##u>, true>()                                      \
-                   : mv_kernel_of<mv_tiles<DT_##t>, mv_tiles<DT_##u>, false>();
+    if (a == DT_##t && b == DT_##u) return mv_kernel_of<mv_tiles<DT_##t>, mv_tiles<DT_##u>>();
 
-struct mv_kernel *mv_kernel_k2(int a, int b, bool one)
+struct mv_kernel *mv_kernel_k2(int a, int b)
 {
     PAIR(Q2_K, Q2_K)
     PAIR(Q3_K, Q3_K)

@@ -1,14 +1,18 @@
 /* matvec_plain.cu - weights of plain numbers. */
-#include "kernel/cuda/matvec_run.cuh"
+#include "kernel/cuda/matvec_one.cuh"
 
-struct mv_kernel *mv_kernel_plain(int a, bool one)
+struct mv_kernel *mv_kernel_plain(int a)
 {
-    if (a == DT_F16)
-        return one ? mv_kernel_of<mv_rows<DT_F16>, mv_rows<DT_F16>, true>()
-                   : mv_kernel_of<mv_rows<DT_F16>, mv_rows<DT_F16>, false>();
-    if (a == DT_BF16)
-        return one ? mv_kernel_of<mv_rows<DT_BF16>, mv_rows<DT_BF16>, true>()
-                   : mv_kernel_of<mv_rows<DT_BF16>, mv_rows<DT_BF16>, false>();
+    if (a == DT_F16) return mv_kernel_of<mv_rows<DT_F16>, mv_rows<DT_F16>>();
+    if (a == DT_BF16) return mv_kernel_of<mv_rows<DT_BF16>, mv_rows<DT_BF16>>();
+    return NULL;
+}
+
+struct mv_kernel *mv_one_plain(int a, int b)
+{
+    if (a != b) return NULL;
+    if (a == DT_F16) return mv_one_of<one_rows<DT_F16>, one_rows<DT_F16>>();
+    if (a == DT_BF16) return mv_one_of<one_rows<DT_BF16>, one_rows<DT_BF16>>();
     return NULL;
 }
 

@@ -38,6 +38,15 @@ __device__ __forceinline__ void mv_bulk(uint32_t dst, const void *src, int bytes
                  "[%0], [%1], %2, [%3], %4;" ::"r"(dst), "l"(src), "r"(bytes), "r"(bar), "l"(policy)
                  : "memory");
 }
+/* Both, by one lane of a whole warp. */
+__device__ __forceinline__ void mv_bulk_whole(uint32_t dst, const void *src, int bytes, uint32_t bar, uint64_t policy)
+{
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
+                 "@p mbarrier.arrive.expect_tx.shared.b64 _, [%3], %2;\n"
+                 "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], %4;\n}" ::"r"(dst), "l"(src), "r"(bytes), "r"(bar), "l"(policy)
+                 : "memory");
+}
 __device__ __forceinline__ void mv_bar_wait(uint32_t bar, uint32_t phase)
 {
     asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n"
@@ -92,10 +101,7 @@ template <int STAGE, bool BULK> struct mv_ring {
         uint32_t to = smem_at(base) + in * STAGE;
 #if MV_HAS_BULK
         if (BULK) {
-            if (lane == 0) {
-                mv_bar_expect(bars + 8 * in, bytes);
-                mv_bulk(to, src, bytes, bars + 8 * in, policy);
-            }
+            mv_bulk_whole(to, src, bytes, bars + 8 * in, policy);
         } else
 #endif
         {
@@ -115,6 +121,24 @@ template <int STAGE, bool BULK> struct mv_ring {
         put_next();
 #endif
         (void)src, (void)bytes, (void)line, (void)lane;
+    }
+    /* N lines of that many bytes, LINE apart; lane i < N knows where line i is. */
+    template <int N, int LINE> __device__ __forceinline__ void put_rows(const uint8_t *src, int bytes, int lane)
+    {
+        uint32_t to = smem_at(base) + in * STAGE;
+#if MV_HAS_BULK
+        uint32_t bar = bars + 8 * in;
+        if (lane == 0) mv_bar_expect(bar, N * bytes);
+        __syncwarp();
+        if (lane < N) mv_bulk(to + lane * LINE, src, bytes, bar, policy);
+#else
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const uint8_t *line = (const uint8_t *)__shfl_sync(~0u, (unsigned long long)src, i);
+            if (lane * 16 < bytes) copy16(to + i * LINE + lane * 16, line + lane * 16, 16);
+        }
+#endif
+        put_next();
     }
     __device__ __forceinline__ void put_next(void) { in = in + 1 == stages ? 0 : in + 1; }
     /* Ends a put: also where there was nothing more to fill. */

@@ -142,14 +142,14 @@ __device__ __forceinline__ void mv_fetch(const struct mv_args &a, R &ring, W &in
     ring.put_end();
 }
 
-template <class A, class B, bool ONE>
+template <class A, class B>
 __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1) mv_run(const __grid_constant__ struct mv_args a)
 {
     using S = mv_shape<A, B>;
     extern __shared__ __align__(128) uint8_t mem[];
     __shared__ struct mv_state st;
     __shared__ uint64_t bars[S::WARPS * MV_STAGES];
-    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, tokens = ONE ? 1 : a.tokens;
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, tokens = a.tokens;
     float *part = (float *)(mem + a.at_part), *kept = (float *)(mem + a.at_kept);
 
     cu_next();
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1) mv_run(const __gri
         mv_fetch<A, B>(a, ring, in, src, lane);
     __syncthreads();
     cu_wait();
-    mv_prepare<A, B, ONE>(a, st, mem);
+    mv_prepare<A, B>(a, st, mem);
     __syncthreads();
 
     float old = 0.f;                 /* what this thread will add to, where it is one number: asked for early */
@@ -181,18 +181,18 @@ __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1) mv_run(const __gri
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         bool k = i ? B::UNIT_K : A::UNIT_K;
-        int bytes = i ? B::MIN_BYTES : A::MIN_BYTES, tok = ONE ? 0 : min(g, tokens - 1);
+        int bytes = i ? B::MIN_BYTES : A::MIN_BYTES, tok = min(g, tokens - 1);
         v[i].x = mem + a.at_x + tok * a.x_row * 2 + t * 16;
         v[i].low = v[i].x + (a.at_low - a.at_x);
-        v[i].init = mem + a.at_init[i] + (ONE ? 0 : t * 16);
-        v[i].min = mem + a.at_min[i] + (k ? t * 2 * bytes + (ONE ? 0 : g * 8 * bytes) : ONE ? 0 : t * 8);
+        v[i].init = mem + a.at_init[i] + t * 16;
+        v[i].min = mem + a.at_min[i] + (k ? (t * 2 + g * 8) * bytes : t * 8);
     }
 
     for (int ph = 0; ph < at.n_phases; ph++) {
         int r0 = ph / a.n_pieces * a.round, n = at.tiles_of(a, ph), piece = ph % a.n_pieces;
         float acc[4] = { 0.f, 0.f, 0.f, 0.f };
         if (ph && a.n_pieces > 1) {
-            mv_refill<A, B, ONE>(a, st, mem, piece * a.piece, min(a.piece, a.cols - piece * a.piece),
+            mv_refill<A, B>(a, st, mem, piece * a.piece, min(a.piece, a.cols - piece * a.piece),
                                  a.norm != CU_NORM_NONE);
             __syncthreads();
         }
@@ -201,15 +201,15 @@ __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1) mv_run(const __gri
             const uint8_t *p = ring.get();
             int u = at.u, tile = at.tile - r0;
             if (A::TYPE == B::TYPE || !a.jobs[at.place.job].second)
-                A::template unit<ONE, ring.bulk>(acc, p, A::count(a, at.u0 + u), v[0], u * A::UNIT, lane);
+                A::template unit<ring.bulk>(acc, p, A::count(a, at.u0 + u), v[0], u * A::UNIT, lane);
             else
-                B::template unit<ONE, ring.bulk>(acc, p, B::count(a, at.u0 + u), v[1], u * B::UNIT, lane);
+                B::template unit<ring.bulk>(acc, p, B::count(a, at.u0 + u), v[1], u * B::UNIT, lane);
             ring.drop();
             mv_fetch<A, B>(a, ring, in, src, lane);
             if (!at.step(a)) continue;
             float *to = part + (warp + tile) * tokens * TILE_ROWS + g;
 #pragma unroll
-            for (int e = 0; e < (ONE ? 1 : 2); e++) {
+            for (int e = 0; e < 2; e++) {
                 int tok = 2 * t + e;
                 if (tok >= tokens) break;
                 to[tok * TILE_ROWS] = acc[e];
@@ -249,13 +249,13 @@ __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1) mv_run(const __gri
     }
 }
 
-template <class A, class B, bool ONE> struct mv_kernel *mv_kernel_of(void)
+template <class A, class B> struct mv_kernel *mv_kernel_of(void)
 {
     using S = mv_shape<A, B>;
     constexpr bool TWO = A::TYPE != B::TYPE;
     static struct mv_kernel k = {
-        mv_run<A, B, ONE>, S::WARPS, A::UNIT, S::STAGE, A::LOW ? 4 : 2, A::PAD, { A::SUB, TWO ? B::SUB : 0 },
-        { A::MIN_BYTES, TWO ? B::MIN_BYTES : 0 }, 0,
+        mv_run<A, B>, S::WARPS, A::UNIT, S::STAGE, A::LOW ? 4 : 2, A::PAD, { A::SUB, TWO ? B::SUB : 0 },
+        { A::MIN_BYTES, TWO ? B::MIN_BYTES : 0 }, {}, {}, 0,
     };
     return &k;
 }

@@ -2,11 +2,9 @@
 #include "kernel/cuda/matvec_run.cuh"
 
 #define ALONE(t)                                                                                                   \
-    case DT_##t:                                                                                                   \
-        return one ? mv_kernel_of<mv_tiles<DT_##t>, mv_tiles<DT_##t>, true>()                                      \
-                   : mv_kernel_of<mv_tiles<DT_##t>, mv_tiles<DT_##t>, false>();
+    case DT_##t: return mv_kernel_of<mv_tiles<DT_##t>, mv_tiles<DT_##t>>();
 
-struct mv_kernel *mv_kernel_small(int a, int b, bool one)
+struct mv_kernel *mv_kernel_small(int a, int b)
 {
     if (a != b) return NULL;
     switch (a) {

@@ -2,7 +2,6 @@
  *
  * The tensor cores do them, 16 rows by 8 tokens; x is F16 in shared memory and every 32 columns' numbers stand
  * as the lanes take them. Lane 4 g + t ends up with acc[0..1]: row g, tokens 2t, 2t + 1; acc[2..3]: row g + 8.
- * With one token (ONE) only acc[0] and acc[2] of t = 0 mean anything.
  *
  * Block formats are multiplied with their bias (layout.cuh); the sums begin at minus what that will come to, which
  * stands beside x for every SUB columns. Minima are a small product of their own, with sums of x. */
@@ -64,14 +63,10 @@ template <int T> struct mv_tiles {
     static constexpr int STEP = STAGE;
 
     /* Columns c of x: where the lane's numbers and starting sums are. */
-    template <bool ONE> static __device__ __forceinline__ int init_at(int c) { return c / SUB * (ONE ? 16 : 64); }
-    template <bool ONE> static __device__ __forceinline__ int min_at(int c)
-    {
-        return c / 32 * (ONE ? 1 : 8) * MIN_BYTES;
-    }
+    static __device__ __forceinline__ int init_at(int c) { return c / SUB * 64; }
+    static __device__ __forceinline__ int min_at(int c) { return c / 32 * CU_FEW * MIN_BYTES; }
 
     /* One group of 32: its sums, for both halves where SUB is 16. */
-    template <bool ONE>
     static __device__ __forceinline__ void group(float c[2][4], const uint32_t a[2][4], const uint8_t *x,
                                                  const uint8_t *init)
     {
@@ -79,7 +74,7 @@ template <int T> struct mv_tiles {
         uint4 v = *(const uint4 *)x;
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            float4 f = *(const float4 *)(init + i * (ONE ? 16 : 64));
+            float4 f = *(const float4 *)(init + i * 64);
             c[i][0] = f.x, c[i][1] = f.y, c[i][2] = f.z, c[i][3] = f.w;
         }
         mv_mma(c[0], a[0][0], a[1][0], a[0][1], a[1][1], v.x, v.y);
@@ -105,12 +100,12 @@ template <int T> struct mv_tiles {
     }
 
     /* n tiles at p, which begin at column c of x. */
-    template <bool ONE, bool>
+    template <bool>
     static __device__ __forceinline__ void unit(float acc[4], const uint8_t *p, int n, const struct mv_view &view,
                                                 int c, int lane)
     {
-        constexpr int GROUPS = Q::COLS / 32, N = SUB == 16 ? 2 : 1, INC = ONE ? 2 : 1;
-        const uint8_t *x = view.x + 2 * c, *init = view.init + init_at<ONE>(c), *mins = view.min + min_at<ONE>(c);
+        constexpr int GROUPS = Q::COLS / 32, N = SUB == 16 ? 2 : 1;
+        const uint8_t *x = view.x + 2 * c, *init = view.init + init_at(c), *mins = view.min + min_at(c);
 #pragma unroll 4
         for (int k = 0; k < (TILES == 1 ? 1 : n); k++, p += BYTES) {
             typename Q::head head = Q::open(p, lane);
@@ -124,9 +119,9 @@ template <int T> struct mv_tiles {
                 for (int i = 0; i < Q::GROUP; i++) {
                     int b = j * Q::GROUP + i, col = 32 * (k * GROUPS + b);
                     float s[2][4];
-                    group<ONE>(s, a[i], x + 2 * col, init + init_at<ONE>(col));
+                    group(s, a[i], x + 2 * col, init + init_at(col));
 #pragma unroll
-                    for (int e = 0; e < 4; e += INC) {
+                    for (int e = 0; e < 4; e++) {
 #pragma unroll
                         for (int f = 0; f < N; f++) {
                             if (GROUPS == 1) acc[e] = fmaf(head.d[e / 2], s[f][e], acc[e]);
@@ -137,15 +132,15 @@ template <int T> struct mv_tiles {
             }
             if constexpr (GROUPS > 1) {
 #pragma unroll
-                for (int e = 0; e < 4; e += INC) {
+                for (int e = 0; e < 4; e++) {
                     acc[e] = fmaf(head.d[e / 2], u[e], acc[e]);
                     if (MIN) acc[e] = fmaf(-MIN_PART * head.m[e / 2], m[e], acc[e]);
                 }
             } else if constexpr (MIN) {
-                const float *s = (const float *)(mins + min_at<ONE>(32 * k));
-                float2 f = ONE ? make_float2(s[0], 0.f) : *(const float2 *)s;
+                const float *s = (const float *)(mins + min_at(32 * k));
+                float2 f = *(const float2 *)s;
 #pragma unroll
-                for (int e = 0; e < 4; e += INC)
+                for (int e = 0; e < 4; e++)
                     acc[e] = fmaf(-head.m[e / 2], e & 1 ? f.y : f.x, acc[e]);
             }
         }
@@ -192,10 +187,10 @@ template <int T> struct mv_rows {
         }
         ring.put_next();
     }
-    template <bool ONE> static __device__ __forceinline__ int init_at(int) { return 0; }
-    template <bool ONE> static __device__ __forceinline__ int min_at(int) { return 0; }
+    static __device__ __forceinline__ int init_at(int) { return 0; }
+    static __device__ __forceinline__ int min_at(int) { return 0; }
 
-    template <bool ONE, bool LINES>
+    template <bool LINES>
     static __device__ __forceinline__ void unit(float acc[4], const uint8_t *p, int, const struct mv_view &view, int c,
                                                 int lane)
     {

@@ -42,7 +42,7 @@ __device__ __forceinline__ float4 mv_normed(const struct mv_args &a, const struc
 }
 
 /* Four numbers f from column c of what is in shared memory: summed with their neighbours' for P's formats. */
-template <class P, bool ONE>
+template <class P>
 __device__ __forceinline__ void mv_sum4(uint8_t *init, uint8_t *mins, const float f[4], int c, int tok)
 {
     if constexpr (P::SUB != 0) {
@@ -56,20 +56,16 @@ __device__ __forceinline__ void mv_sum4(uint8_t *init, uint8_t *mins, const floa
             if (P::MIN) s += __shfl_xor_sync(mask, s, m);
         }
         if (c % P::SUB) return;
-        float *to = (float *)(init + P::template init_at<ONE>(c));
-        if (ONE) {
-            *(float4 *)to = make_float4(-k, -k, -k, -k);
-        } else {
-            to += tok / 2 * 4 + tok % 2;
-            to[0] = to[2] = -k;
-        }
+        float *to = (float *)(init + P::init_at(c));
+        to += tok / 2 * 4 + tok % 2;
+        to[0] = to[2] = -k;
         if constexpr (P::MIN && P::Q::COLS == 32) {
-            *(float *)(mins + P::template min_at<ONE>(c) + (ONE ? 0 : 4 * tok)) = s;
+            *(float *)(mins + P::min_at(c) + 4 * tok) = s;
         } else if constexpr (P::MIN) {
             constexpr int N = P::MIN_BYTES;              /* 4: pairs high, low; 8: high, high, low, low */
             int i = c % 256 / P::SUB;
             __half hi = __float2half_rn(s / P::MIN_PART), lo = __float2half_rn(s / P::MIN_PART - __half2float(hi));
-            uint8_t *p = mins + P::template min_at<ONE>(c & ~255) + (ONE ? 0 : tok * 8 * N) + i % 8 / 2 * 2 * N +
+            uint8_t *p = mins + P::min_at(c & ~255) + tok * 8 * N + i % 8 / 2 * 2 * N +
                          i / 8 * 4 + i % 2 * 2;
             *(__half *)p = hi;
             *(__half *)(p + N) = lo;
@@ -77,7 +73,7 @@ __device__ __forceinline__ void mv_sum4(uint8_t *init, uint8_t *mins, const floa
     }
 }
 
-template <class A, class B, bool ONE>
+template <class A, class B>
 __device__ __forceinline__ void mv_store4(const struct mv_args &a, uint8_t *mem, float4 v, int c, int tok)
 {
     int at = A::NATURAL ? c : (c & ~31) | (c & 12) << 1 | (c & 16) >> 2;
@@ -95,48 +91,46 @@ __device__ __forceinline__ void mv_store4(const struct mv_args &a, uint8_t *mem,
     float2 f0 = __half22float2(h0), f1 = __half22float2(h1);
     float f[4] = { f0.x, f0.y, f1.x, f1.y };
     *(uint2 *)to = make_uint2(*(uint32_t *)&h0, *(uint32_t *)&h1);
-    mv_sum4<A, ONE>(mem + a.at_init[0], mem + a.at_min[0], f, c, tok);
-    if (A::TYPE != B::TYPE) mv_sum4<B, ONE>(mem + a.at_init[1], mem + a.at_min[1], f, c, tok);
+    mv_sum4<A>(mem + a.at_init[0], mem + a.at_min[0], f, c, tok);
+    if (A::TYPE != B::TYPE) mv_sum4<B>(mem + a.at_init[1], mem + a.at_min[1], f, c, tok);
 }
 
 /* Columns [c0, c0 + n) of every token, tokens shared out among the warps; n is filled up with zeros. early: mean and
  * rs are known. first: keeps the sum of squares and what was seen. scaled: times factor. */
-template <class A, class B, bool ONE>
+template <class A, class B>
 __device__ __forceinline__ void mv_fill(const struct mv_args &a, struct mv_state &st, uint8_t *mem, int c0, int n,
                                         bool early, bool first, bool scaled)
 {
-    /* Loads under way at a time; with a norm's weights. */
-    constexpr int BATCH = ONE && A::TYPE == B::TYPE ? 7 : 4, NORMED = 4;
+    constexpr int BATCH = 4;                             /* loads under way at a time */
     int padded = (n + A::PAD - 1) / A::PAD * A::PAD, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-    int parts = ONE ? A::WARPS : A::WARPS / a.tokens, tok = ONE ? 0 : warp / parts;
-    int part = ONE ? warp : warp - tok * parts;
+    int parts = A::WARPS / a.tokens, tok = warp / parts;
+    int part = warp - tok * parts;
     if (tok >= a.tokens) return;
     const float *x = a.x + tok * a.x_stride;
     float sq = 0.f, factor = scaled ? st.factor[tok] : 1.f;
     bool large = false, fair = false;
-    int step = 128 * parts, batch = a.norm == CU_NORM_NONE ? BATCH : NORMED;
-    for (int q = 128 * part + 4 * lane; q < padded; q += step * batch) {
-        float4 v[BATCH], w[NORMED];
+    int step = 128 * parts;
+    for (int q = 128 * part + 4 * lane; q < padded; q += step * BATCH) {
+        float4 v[BATCH], w[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             int c = q + step * i;
-            if (i < batch && c < padded) v[i] = mv_load4(x, c0 + c, a.cols, a.vec);
-            if (i >= NORMED) continue;
             w[i] = make_float4(1.f, 1.f, 1.f, 1.f);
+            if (c < padded) v[i] = mv_load4(x, c0 + c, a.cols, a.vec);
             if (a.norm_w && c < padded) w[i] = mv_load4(a.norm_w, c0 + c, a.cols, a.vec);
         }
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             int c = q + step * i;
-            if (i >= batch || c >= padded) break;
+            if (c >= padded) break;
             float4 f = v[i];
             sq += f.x * f.x + f.y * f.y + f.z * f.z + f.w * f.w;
-            if (a.norm != CU_NORM_NONE) f = mv_normed(a, st, f, w[i < NORMED ? i : 0], c0 + c, tok, early);
+            if (a.norm != CU_NORM_NONE) f = mv_normed(a, st, f, w[i], c0 + c, tok, early);
             if (scaled) f.x *= factor, f.y *= factor, f.z *= factor, f.w *= factor;
             float top = fmaxf(fmaxf(fabsf(f.x), fabsf(f.y)), fmaxf(fabsf(f.z), fabsf(f.w)));
             large |= top > 32768.f;
             fair |= top > 0x1p-10f;
-            mv_store4<A, B, ONE>(a, mem, f, c, tok);
+            mv_store4<A, B>(a, mem, f, c, tok);
         }
     }
     if (!first) return;
@@ -149,11 +143,11 @@ __device__ __forceinline__ void mv_fill(const struct mv_args &a, struct mv_state
 }
 
 /* The same a second time, where that is rare. */
-template <class A, class B, bool ONE>
+template <class A, class B>
 __device__ __noinline__ void mv_refill(const struct mv_args &a, struct mv_state &st, uint8_t *mem, int c0, int n,
                                        bool early)
 {
-    mv_fill<A, B, ONE>(a, st, mem, c0, n, early, false, true);
+    mv_fill<A, B>(a, st, mem, c0, n, early, false, true);
 }
 
 /* Sum, sum of squares and largest magnitude of every token: mean, rs and factor. The magnitude is that of what
@@ -215,20 +209,20 @@ static __device__ __noinline__ void mv_measure(const struct mv_args &a, struct m
 
 /* x as a whole, or its first piece; and what the products are to be multiplied by. Whole block; after it comes a
  * barrier. */
-template <class A, class B, bool ONE>
+template <class A, class B>
 __device__ __forceinline__ void mv_prepare(const struct mv_args &a, struct mv_state &st, uint8_t *mem)
 {
     bool split = a.n_pieces > 1, early = a.norm == CU_NORM_LAYER || (a.norm == CU_NORM_RMS && split), bad = false;
-    int tok = threadIdx.x, n = min(a.piece, a.cols), parts = ONE ? A::WARPS : A::WARPS / a.tokens;
+    int tok = threadIdx.x, n = min(a.piece, a.cols), parts = A::WARPS / a.tokens;
     if (early || split) mv_measure(a, st, early);
-    mv_fill<A, B, ONE>(a, st, mem, 0, n, early, !early && !split, split);
+    mv_fill<A, B>(a, st, mem, 0, n, early, !early && !split, split);
     __syncthreads();
     if (!early && !split && !A::LOW) {
-        for (int i = 0; i < (ONE ? 1 : a.tokens); i++)
+        for (int i = 0; i < a.tokens; i++)
             bad |= st.seen[i] != MV_SEEN_FAIR;
         if (bad) {
             mv_measure(a, st, false);
-            mv_refill<A, B, ONE>(a, st, mem, 0, n, false);
+            mv_refill<A, B>(a, st, mem, 0, n, false);
         }
     }
     if (tok < a.tokens) {

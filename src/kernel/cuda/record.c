@@ -222,6 +222,7 @@ void record_attend(struct record *r, const struct tensor *out, const struct tens
     o->u.attend.opt = *opt;
     o->u.attend.view = view_of(r, kv);
     o->u.attend.layer = layer;
+    o->u.attend.rope = -1;
     note_rows(r, q);
 }
 

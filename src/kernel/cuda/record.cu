@@ -93,7 +93,7 @@ static void run_linear(struct cuda *c, const struct record *r, const struct op *
     else cu_gemm(c, &p);
 }
 
-static void run_rope_kv(struct cuda *c, const struct record *r, const struct op *o)
+static struct cu_rope_kv rope_kv_of(const struct record *r, const struct op *o)
 {
     struct cu_rope_kv k = {};
 
@@ -112,7 +112,24 @@ static void run_rope_kv(struct cuda *c, const struct record *r, const struct op 
     k.kv = &r->views[o->u.rope_kv.view];
     k.layer = o->u.rope_kv.layer;
     k.head_dim_v = k.kv->layers[k.layer].head_dim_v;
+    return k;
+}
+
+static void run_rope_kv(struct cuda *c, const struct record *r, const struct op *o)
+{
+    struct cu_rope_kv k = rope_kv_of(r, o);
+
     cu_rope_kv(c, &k);
+}
+
+static void run_attend(struct cuda *c, const struct record *r, const struct op *o)
+{
+    bool rope = o->u.attend.rope >= 0;
+    struct cu_rope_kv k = {};
+
+    if (rope) k = rope_kv_of(r, &r->ops[o->u.attend.rope]);
+    cu_attend(c, &o->u.attend.out, &o->u.attend.q, &r->views[o->u.attend.view], o->u.attend.layer, &o->u.attend.opt,
+              rope ? &k : NULL);
 }
 
 static void run_norm(struct cuda *c, const struct op *o)
@@ -158,10 +175,7 @@ static void run_op(struct cuda *c, const struct record *r, const struct op *o)
     case OP_KV_PUT:
         cu_kv_put(c, &r->views[o->u.kv_put.view], o->u.kv_put.layer, &o->u.kv_put.k, &o->u.kv_put.v);
         break;
-    case OP_ATTEND:
-        cu_attend(c, &o->u.attend.out, &o->u.attend.q, &r->views[o->u.attend.view], o->u.attend.layer,
-                  &o->u.attend.opt);
-        break;
+    case OP_ATTEND: run_attend(c, r, o); break;
     case OP_ACT:
         cu_act(c, &o->u.act.out, &o->u.act.gate, o->u.act.up.data ? &o->u.act.up : NULL, o->u.act.act);
         break;

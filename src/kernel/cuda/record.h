@@ -39,7 +39,7 @@ struct op {
         struct { struct tensor table; const int32_t *pos; const float *freq; int n_rot; float mscale; } rope_table;
         struct { struct tensor x, table; int n_heads, head_dim, n_rot; enum rope_style style; } rope;
         struct { struct tensor k, v; int view, layer; } kv_put;
-        struct { struct tensor out, q; struct attend_opt opt; int view, layer; } attend;
+        struct { struct tensor out, q; struct attend_opt opt; int view, layer, rope; } attend;   /* rope: see fuse */
         struct { struct tensor out, gate, up; enum act act; } act;       /* up.data NULL: none */
         struct { struct tensor x, y; float scale; } add;                 /* scale, softcap, clamp and gate_rows too */
         struct { struct tensor logits; int32_t *ids; float *weights; struct route_opt opt; } route;
@@ -116,6 +116,7 @@ void record_sample(struct record *r, int32_t *ids, const struct tensor *logits, 
  * places too. Of an unfused record. */
 uint64_t record_hash(const struct record *r);
 
-/* Marks what is done together. last: this is the end of a step, nobody reads intermediates after it. */
+/* Marks what is done together. last: this is the end of a step, nobody reads intermediates after it. An attend of one
+ * token also does operation `rope`, an OP_ROPE_KV, unless that is -1. */
 void record_fuse(struct record *r, bool last);
 #endif
