@@ -173,8 +173,11 @@ static void attend_rows(struct cuda *c, struct attend_dev *a, int rows, int like
     if (a->window > 0 && keys > a->window) keys = a->window + KV_BLOCK;
     int y = a->kv.n_kv_heads * a->head_tiles * a->n_slices, units = likely_rows * y;
     int pages = (keys + KV_BLOCK - 1) / KV_BLOCK, slots = 4 * c->n_sm, most;
-    int warps = units > c->n_sm ? 4 : 8;
-    if (warps == 8) {
+    bool many = c->cc >= 90 && units <= c->n_sm && pages > ROW_LONG && !a->row_list && a->kv.whole && d <= 128 &&
+                a->kv.type != DT_Q8_0;
+    int warps = units > c->n_sm || many ? 4 : 8;
+    a->n_stages = many ? ROW_STAGES : 0;
+    if (units <= c->n_sm) {
         splits = c->n_sm / units;
         most = pages <= ROW_ALONE ? 1 : (pages + warps - 1) / warps;     /* a page for each warp */
     } else {

@@ -12,6 +12,8 @@
 
 #define ROW_HEADS 8              /* query heads of a block of rows: the narrow side of the matrix units */
 #define ROW_WARPS 8              /* of a block at most: it fills half of a multiprocessor */
+#define ROW_STAGES 3             /* pages of a warp under way at most, */
+#define ROW_LONG 256             /* if there are more than these */
 #define ROW_SLICE 256            /* dimensions of values of a block at most */
 /* Floats of one part in memory: fragments as threads hold them, then maxima and weights. */
 #define ROW_PART (ROW_SLICE / 16 * 128 + 2 * ROW_HEADS)
@@ -34,6 +36,7 @@ struct attend_dev {
     int n_splits, head_tiles, n_slices;
     bool one_seq;                /* its row of the table is 0 */
     bool early;                  /* keys of former steps may be fetched while kernels before this one still run */
+    int n_stages;                /* pages that a warp has under way, where it has many; 0: one ahead */
     float *part;                 /* [unit][split] */
     unsigned *done;              /* [unit] splits that are through; 0 between launches */
     const int *row_list, *n_rows;        /* NULL: every token */

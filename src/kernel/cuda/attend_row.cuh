@@ -7,11 +7,11 @@
 #ifndef TERN_KERNEL_CUDA_ATTEND_ROW_CUH
 #define TERN_KERNEL_CUDA_ATTEND_ROW_CUH
 
+#include "kernel/cuda/attend_row_bulk.cuh"
 #include "kernel/cuda/attend_row_end.cuh"
-#include "kernel/cuda/attend_row_page.cuh"
 
 /* Grid: splits, (KV head, tile of heads, slice of values), rows. */
-template <int KD, int VD, class L>
+template <int KD, int VD, class L, bool LONG>
 __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1) attend_row(const __grid_constant__ attend_dev a)
 {
     extern __shared__ __align__(16) char smem[];
@@ -19,6 +19,7 @@ __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1) attend_row(
     float2 *q_sums = (float2 *)(qs + KD);                            /* [KD / 32][ROW_HEADS / 2] */
     char *work = (char *)(q_sums + KD / 32 * (ROW_HEADS / 2));
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_warps = blockDim.x >> 5;
+    __shared__ uint64_t bars[ROW_WARPS][ROW_STAGES];
     struct row_turned *turned = a.rope.pad ? (struct row_turned *)(smem + a.turned_at) : NULL;
 
     cu_next();
@@ -74,6 +75,10 @@ __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1) attend_row(
             row_pages_staged<KD, VD, L>(a, w, st, qs, q_sums,
                                         work + warp * 2 * (a.kv.k.head_bytes + a.kv.v.head_bytes), page, id, end, step,
                                         lane, stage_q);
+        else if constexpr (LONG)
+            row_pages_bulk<KD, VD, L>(a, w, st, qs, turned,
+                                      work + warp * a.n_stages * (a.kv.k.head_bytes + a.kv.v.head_bytes), bars[warp], page,
+                                      end, step, lane, stage_q);
         else if constexpr (L::ahead && KD <= 128)
             row_pages_ahead<KD, VD, L>(a, w, st, qs, turned, page, id, end, step, lane, stage_q);
         else
@@ -83,10 +88,11 @@ __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1) attend_row(
     }
 }
 
-template <int KD, int VD, class L>
+template <int KD, int VD, class L, bool LONG = false>
 static void row_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps, const char *name)
 {
-    size_t stage = L::staged ? 2 * (size_t)(a->kv.k.head_bytes + a->kv.v.head_bytes) : 0;
+    int pages = L::staged ? 2 : a->n_stages;
+    size_t stage = (size_t)pages * (size_t)(a->kv.k.head_bytes + a->kv.v.head_bytes);
     size_t sums = (size_t)ROW_HEADS * (VD + 2) * sizeof(float), each = stage > sums ? stage : sums;
     size_t most = c->smem_max - 1024, smem = KD * sizeof(uint4) + KD / 32 * ROW_HEADS * sizeof(float);
     size_t turned = a->rope.pad ? sizeof(struct row_turned) : 0;
@@ -98,12 +104,12 @@ static void row_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, in
     b.turned_at = (int)smem;
     smem += turned;
     if (smem > 48 * 1024 && !allowed) {
-        if (cu_check(c, cudaFuncSetAttribute(attend_row<KD, VD, L>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+        if (cu_check(c, cudaFuncSetAttribute(attend_row<KD, VD, L, LONG>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                              (int)most), name) != OK)
             return;
         allowed = true;
     }
-    cu_launch(c, name, attend_row<KD, VD, L>, grid, dim3(warps * 32), smem, b);
+    cu_launch(c, name, attend_row<KD, VD, L, LONG>, grid, dim3(warps * 32), smem, b);
 }
 
 /* Any heads; types of which few are kept so have two kernels only. */
@@ -113,6 +119,8 @@ static void row_dispatch(struct cuda *c, const struct attend_dev *a, dim3 grid, 
     int d = a->dk > a->dv ? a->dk : a->dv;
 
     if constexpr (L::ahead) {
+        if (a->n_stages && d <= 64) return row_launch<64, 64, L, true>(c, a, grid, warps, name);
+        if (a->n_stages && d <= 128) return row_launch<128, 128, L, true>(c, a, grid, warps, name);
         if (d <= 64) return row_launch<64, 64, L>(c, a, grid, warps, name);
         if (d <= 128) return row_launch<128, 128, L>(c, a, grid, warps, name);
     }

@@ -97,11 +97,14 @@ static size_t mv_share(struct mv_args *a, const struct mv_kernel *k, int most)
     return (size_t)(most - 128 - rest + ring);
 }
 
-/* The same for one token in bytes; 0: there is no room for it. On Hopper two blocks are to fit at a time. */
+/* The same for one token; 0: there is no room for it. On Hopper this kernel's block and the next one's are to fit at a
+ * time, but no two of one kernel, or some multiprocessors would get two of its blocks and others none: so every second
+ * kernel takes a little more than half. */
 static size_t mv_share_one(const struct cuda *c, struct mv_args *a, const struct mv_kernel *k, int tiles)
 {
-    int most = (int)c->smem_max - MV_STATIC, half = ((int)c->smem_max + 1024) / 2 - 1024 - MV_STATIC;
-    int units = (a->cols + ONE_UNIT - 1) / ONE_UNIT + 1, stage = ONE_WARPS * k->stage, at = 0;
+    static thread_local bool second;
+    int most = (int)c->smem_max - MV_STATIC, half = ((int)c->smem_max + 1024) / 2 - 1024 - MV_STATIC, at = 0;
+    int units = (a->cols + ONE_UNIT - 1) / ONE_UNIT + 1, stage = ONE_WARPS * k->stage;
     for (int i = 0; i < 2; i++) {
         a->at_bytes[i] = at;
         at += units * k->x_unit[i];
@@ -111,14 +114,16 @@ static size_t mv_share_one(const struct cuda *c, struct mv_args *a, const struct
     a->at_unit = at;
     a->at_part = at = up_to(at + units * 4, 16);
     at += (ONE_WARPS + tiles) * TILE_ROWS * 4;
-    if (c->cc >= 90 && at + 2 * stage <= half) most = half;
+    bool shared = c->cc >= 90 && at + 2 * stage + 128 <= half;
+    if (shared) most = half;
     a->stages = (most - at - 128) / stage;
     if (a->stages < 2) return 0;
     if (a->stages > MV_STAGES) a->stages = MV_STAGES;
     int ring = up_to(a->stages * stage, 128);
     for (int *p : { &a->at_bytes[0], &a->at_bytes[1], &a->at_sums[0], &a->at_sums[1], &a->at_unit, &a->at_part })
         *p += ring;
-    return (size_t)(ring + at);
+    second = !second;
+    return (size_t)(shared && second ? half + 1024 : ring + at);
 }
 
 /* t, u: the jobs' types. */

@@ -102,6 +102,7 @@ struct one_work {
 struct one_ahead {
     const uint8_t *src;              /* NULL: a run begins */
     int left, tile, run, u;
+    int n;                           /* rows of this run */
     bool second;                     /* of the two types */
 };
 template <class A, class B, class R>
@@ -113,10 +114,11 @@ __device__ __forceinline__ void one_fetch(const struct mv_args &a, R &ring, stru
             struct mv_place p = mv_place_of(a, w.t0, in.tile);
             const struct mv_job &job = a.jobs[p.job];
             in.second = A::TYPE != B::TYPE && job.second;
+            in.n = A::count(job, p.tile, in.run);
             in.src = in.second ? B::at(a, job, p.tile, in.run, in.u, lane) : A::at(a, job, p.tile, in.run, in.u, lane);
         }
-        if (in.second) B::fetch(ring, a, in.src, in.u, lane);
-        else A::fetch(ring, a, in.src, in.u, lane);
+        if (in.second) B::fetch(ring, a, in.src, in.n, in.u, lane);
+        else A::fetch(ring, a, in.src, in.n, in.u, lane);
         in.src += in.second ? B::STEP : A::STEP;
         in.left--;
         if (++in.u == w.n_x) {
@@ -259,8 +261,7 @@ __device__ __forceinline__ void one_end(const struct mv_args &a, const float *pa
     *s.out = y;
 }
 
-/* The next kernel may begin when this one has its x: not before, so that weights it asks for do not come in between. But
- * memory has time enough for them while attention runs. */
+/* hasty: the next kernel may begin at once. While attention runs, memory has time enough for its weights. */
 template <class A, class B>
 __global__ void __launch_bounds__(32 * ONE_WARPS, 2) mv_one(const __grid_constant__ struct mv_args a)
 {
@@ -282,7 +283,7 @@ __global__ void __launch_bounds__(32 * ONE_WARPS, 2) mv_one(const __grid_constan
     w.tile = lo / w.n_units;
     w.run = (lo - w.tile * w.n_units) / w.n_x;
     w.u = lo - w.tile * w.n_units - w.run * w.n_x;
-    struct one_ahead in = { NULL, w.left, w.tile, w.run, w.u, false };
+    struct one_ahead in = { NULL, w.left, w.tile, w.run, w.u, 0, false };
     mv_ring<STAGE, true> ring;
     ring.open(mem, bars, a.stages, warp, lane);
     if (A::PLAIN && a.cols % ONE_UNIT) ring.clear(lane);             /* behind the last column x is 0 */
@@ -297,7 +298,6 @@ __global__ void __launch_bounds__(32 * ONE_WARPS, 2) mv_one(const __grid_constan
     if (a.norm == CU_NORM_NONE) one_fill<A, B, false>(a, st, mem, w.n_x, warp, lane);
     else one_fill<A, B, true>(a, st, mem, w.n_x, warp, lane);
     __syncthreads();
-    if (!a.hasty) cu_next();
     float old = slot.out && !a.active && a.jobs[slot.job].add ? __ldcg(slot.out) : 0.f, last = 1.f;
     if (a.norm == CU_NORM_RMS) {
         float sq = 0.f;

@@ -21,7 +21,8 @@ template <int T> struct one_tiles {
     static constexpr int STEP = STAGE;           /* bytes from a unit to the next of a run */
     static constexpr bool PLAIN = false;
 
-    static __device__ __forceinline__ int count(const struct mv_args &a, int u)
+    static __device__ __forceinline__ int count(const struct mv_job &, int, int) { return TILE_ROWS; }    /* rows */
+    static __device__ __forceinline__ int count(const struct mv_args &a, int u)                          /* tiles */
     {
         return TILES == 1 ? 1 : min(TILES, a.cols / Q::COLS - u * TILES);
     }
@@ -32,7 +33,7 @@ template <int T> struct one_tiles {
         return job.w + ((size_t)t * (a.cols / Q::COLS) + u * TILES) * BYTES;
     }
     template <class R>
-    static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a, const uint8_t *src, int u, int lane)
+    static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a, const uint8_t *src, int, int u, int lane)
     {
         ring.put(src, count(a, u) * BYTES, lane);
     }
@@ -45,15 +46,21 @@ template <int T> struct one_rows {
     static constexpr bool PLAIN = true;
 
     static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a, const struct mv_job &job, int t, int run,
-                                                        int u, int lane)
+                                                        int u, int)
     {
-        int row = min(t * TILE_ROWS + run * ROWS + (lane & (ROWS - 1)), job.rows - 1);
+        int row = min(t * TILE_ROWS + run * ROWS, job.rows - 1);
         return job.w + ((size_t)row * layout_stride(T, a.cols) + (size_t)u * ONE_UNIT) * 2;
     }
-    template <class R>
-    static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a, const uint8_t *src, int u, int lane)
+    /* Rows behind the last are the last again. */
+    static __device__ __forceinline__ int count(const struct mv_job &job, int t, int run)
     {
-        ring.template put_rows<ROWS, LINE>(src, 2 * min(ONE_UNIT, (int)layout_stride(T, a.cols) - u * ONE_UNIT), lane);
+        return max(1, min(ROWS, job.rows - t * TILE_ROWS - run * ROWS));
+    }
+    template <class R>
+    static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a, const uint8_t *src, int n, int u, int lane)
+    {
+        size_t stride = layout_stride(T, a.cols) * 2;
+        ring.template put_rows<ROWS, LINE>(src, n, stride, min(LINE, (int)stride - u * LINE), lane);
     }
 };
 
@@ -182,7 +189,8 @@ __device__ __forceinline__ void one_norm(const struct mv_args &a, const struct m
     for (int i = 0; i < 8; i++) f[i] += ((const float *)&b)[i];
 }
 
-/* All of x, units shared out among the warps; waits for it. There is room for one unit more than there are. */
+/* All of x, units shared out among the warps; waits for it. There is room for one unit more than there are. The next
+ * kernel may begin when x is on its way: not before, so that weights it asks for do not come in between. */
 template <class A, class B, bool NORMED>
 __device__ __forceinline__ void one_fill(const struct mv_args &a, struct mv_state &st, uint8_t *mem, int n_x, int warp,
                                          int lane)
@@ -199,6 +207,7 @@ __device__ __forceinline__ void one_fill(const struct mv_args &a, struct mv_stat
     if (early) mv_measure(a, st, true);
 #pragma unroll
     for (int i = 0; i < AHEAD; i++) x[i] = one_load(a.x, c + i * STEP, a.cols);
+    cu_next();
 #pragma unroll 1
     for (int u = warp; u < n_x; u += 2 * ONE_WARPS, c += 2 * STEP) {
         float f[2][8];
