@@ -190,8 +190,8 @@ static void one_token_is_turned_kept_and_looks_up_in_one_go(void **state)
         cache_open(&k, types[t], kv, dim, dim);
         cache_fill(&k);
         EACH(i, at) {
-            struct both q = both_new(1, heads * dim, 0, 1), kk = both_new(1, kv * dim, 0, 1), v = both_new(1, kv * dim, 0, 1);
-            struct both table = both_new(1, n_rot, 0, 1), out = both_new(1, heads * dim, 0, 1);
+            struct both q = both_new(1, heads * dim, 0, 1), out = both_new(1, heads * dim, 0, 1);
+            struct both kk = both_new(1, kv * dim, 0, 1), v = both_new(1, kv * dim, 0, 1), table = both_new(1, n_rot, 0, 1);
             cache_batch(&k, 0, at[i], at[i] + 1, true), cache_send(&k);
             for (int side = 0; side < 2; side++) {
                 struct backend *be = side ? gpu : ref;
@@ -213,6 +213,59 @@ static void one_token_is_turned_kept_and_looks_up_in_one_go(void **state)
     }
 }
 
+/* More keys than a warp has pages under way: one token, turned by its attention or before it, and two. */
+static void a_long_past_is_seen_whole(void **state)
+{
+    enum { LEN = 5003, BLOCKS = (LEN + KV_BLOCK - 1) / KV_BLOCK };
+    static const enum dtype types[] = { DT_F16, DT_BF16, DT_Q8_0 };
+    (void)state;
+    need_gpu();
+    EACH(t, types) for (int how = 0; how < 3; how++) {
+        int heads = how ? 8 : 12, kv = how ? 2 : 3, dim = how == 1 ? 64 : 128, n = how == 2 ? 2 : 1;
+        int32_t table[BLOCKS], seq[100] = { 0 }, pos[100];
+        uint64_t row = 0;
+        assert_true(dtype_row_bytes(types[t], (uint64_t)dim, &row));
+        size_t block = (size_t)row * (size_t)kv * KV_BLOCK;
+        struct kvlayer lc = { mem_alloc(block * BLOCKS), mem_alloc(block * BLOCKS), kv, dim, dim, block, block };
+        struct kvlayer lg = lc;
+        memset(lc.k, 0xff, block * BLOCKS), memset(lc.v, 0xff, block * BLOCKS);
+        lg.k = device_copy(gpu, lc.k, block * BLOCKS), lg.v = device_copy(gpu, lc.v, block * BLOCKS);
+        for (int i = 0; i < BLOCKS; i++) table[i] = i * 37 % BLOCKS;                 /* BLOCKS is 313 */
+        struct kvview c = { .type = types[t], .layers = &lc, .n_layers = 1, .table = table, .table_stride = BLOCKS,
+                            .seq = seq, .pos = pos, .n_seqs = 1 }, g = c;
+        g.layers = &lg, g.table = device_copy(gpu, table, sizeof table);
+        int32_t *gseq = device_copy(gpu, seq, sizeof seq), *gpos = device_copy(gpu, seq, sizeof seq);
+        g.seq = gseq, g.pos = gpos;
+        struct attend_opt o = { .n_heads = heads, .n_kv_heads = kv, .head_dim = dim, .head_dim_v = dim, .scale = 0.1f };
+        for (int at = 0; at < LEN; ) {
+            int m = at + 100 <= LEN - n ? 100 : at < LEN - n ? LEN - n - at : n;
+            bool last = at + m == LEN;
+            struct both q = both_new(m, heads * dim, 0, 1), out = both_new(m, heads * dim, 0, 1);
+            struct both k = both_new(m, kv * dim, 0, 1), v = both_new(m, kv * dim, 0, 1), turn = both_new(m, dim, 0, 1);
+            for (int i = 0; i < m; i++) pos[i] = at + i;
+            c.n_tokens = g.n_tokens = m, c.max_pos = g.max_pos = at + m - 1;
+            gpu->put(gpu, gpos, pos, (size_t)m * sizeof *pos);
+            for (int side = 0; side < 2; side++) {
+                struct backend *be = side ? gpu : ref;
+#define SIDE(b) (side ? &(b).g : &(b).c)
+                if (last) be->rope(be, SIDE(q), heads, dim, dim, SIDE(turn), ROPE_HALF);
+                if (last) be->rope(be, SIDE(k), kv, dim, dim, SIDE(turn), ROPE_HALF);
+                be->kv_put(be, side ? &g : &c, 0, SIDE(k), SIDE(v));
+                if (last) be->attend(be, SIDE(out), SIDE(q), side ? &g : &c, 0, &o);
+#undef SIDE
+            }
+            if (last) check("attention over a long past", &out, 5e-3);
+            else done(gpu);
+            both_free(&q), both_free(&k), both_free(&v), both_free(&turn), both_free(&out);
+            at += m;
+        }
+        gpu->free(gpu, lg.k, block * BLOCKS, MEM_SCRATCH), gpu->free(gpu, lg.v, block * BLOCKS, MEM_SCRATCH);
+        gpu->free(gpu, (void *)g.table, sizeof table, MEM_SCRATCH);
+        gpu->free(gpu, gseq, sizeof seq, MEM_SCRATCH), gpu->free(gpu, gpos, sizeof seq, MEM_SCRATCH);
+        mem_free(lc.k), mem_free(lc.v);
+    }
+}
+
 /* An argument picks tests by name. */
 int main(int argc, char **argv)
 {
@@ -220,6 +273,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(attention_agrees),
         cmocka_unit_test(keys_are_normed_turned_and_kept_in_one_go),
         cmocka_unit_test(one_token_is_turned_kept_and_looks_up_in_one_go),
+        cmocka_unit_test(a_long_past_is_seen_whole),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -162,8 +162,8 @@ static void rows_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, i
     else attend_rows_any(c, a, grid, warps);
 }
 
-/* Few rows: one block on every multiprocessor, its keys split, and room beside it for the product that comes next. Many:
- * small blocks, several on each, so that one begins while another ends. */
+/* Few rows: one block on every multiprocessor, its keys split, and room beside it for the product that comes next.
+ * Many: small blocks, several on each, so that one begins while another ends. */
 static void attend_rows(struct cuda *c, struct attend_dev *a, int rows, int likely_rows, int max_pos)
 {
     int d = a->dk > a->dv ? a->dk : a->dv, keys = max_pos + 1, splits;
@@ -173,8 +173,9 @@ static void attend_rows(struct cuda *c, struct attend_dev *a, int rows, int like
     if (a->window > 0 && keys > a->window) keys = a->window + KV_BLOCK;
     int y = a->kv.n_kv_heads * a->head_tiles * a->n_slices, units = likely_rows * y;
     int pages = (keys + KV_BLOCK - 1) / KV_BLOCK, slots = 4 * c->n_sm, most;
-    bool many = c->cc >= 90 && units <= c->n_sm && pages > ROW_LONG && !a->row_list && a->kv.whole && d <= 128 &&
-                a->kv.type != DT_Q8_0;
+    int type = a->kv.type;
+    bool plain = a->kv.whole && d <= 128 && (type == DT_F16 || type == DT_BF16 || type == DT_F8_E4M3);
+    bool many = c->cc >= 90 && plain && units <= c->n_sm && pages > ROW_LONG && !a->row_list;
     int warps = units > c->n_sm || many ? 4 : 8;
     a->n_stages = many ? ROW_STAGES : 0;
     if (units <= c->n_sm) {

@@ -77,8 +77,8 @@ __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1) attend_row(
                                         lane, stage_q);
         else if constexpr (LONG)
             row_pages_bulk<KD, VD, L>(a, w, st, qs, turned,
-                                      work + warp * a.n_stages * (a.kv.k.head_bytes + a.kv.v.head_bytes), bars[warp], page,
-                                      end, step, lane, stage_q);
+                                      work + warp * a.n_stages * (a.kv.k.head_bytes + a.kv.v.head_bytes), bars[warp],
+                                      page, end, step, lane, stage_q);
         else if constexpr (L::ahead && KD <= 128)
             row_pages_ahead<KD, VD, L>(a, w, st, qs, turned, page, id, end, step, lane, stage_q);
         else

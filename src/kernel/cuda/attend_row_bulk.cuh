@@ -8,8 +8,9 @@
 #include "kernel/cuda/bulk.cuh"
 
 #if HAS_BULK
-/* One page of keys and one of values, n bytes each, by one lane of a whole warp. */
-__device__ __forceinline__ void bulk_page(uint32_t dst, const char *k, int k_bytes, const char *v, int v_bytes, uint32_t bar)
+/* One page of keys and one of values, by one lane of a whole warp. */
+__device__ __forceinline__ void bulk_page(uint32_t dst, const char *k, int k_bytes, const char *v, int v_bytes,
+                                          uint32_t bar)
 {
 #define PAGE_COPY "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
     asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
@@ -24,7 +25,8 @@ __device__ __forceinline__ void bulk_page(uint32_t dst, const char *k, int k_byt
 /* This step's row to its place in a page. */
 __device__ __forceinline__ void row_patch(char *page, const uint4 *row, int bytes, int at, int lane)
 {
-    for (int i = lane * 8; i < bytes; i += 256) *(uint2 *)(page + at * bytes + i) = *(const uint2 *)((const char *)row + i);
+    for (int i = lane * 8; i < bytes; i += 256)
+        *(uint2 *)(page + at * bytes + i) = *(const uint2 *)((const char *)row + i);
 }
 
 /* A page's products, from shared memory. */
@@ -61,7 +63,8 @@ __device__ __forceinline__ void row_page(const attend_dev &a, const row_place &w
         for (int i = 0; i < 4; i++) {
             int kk = v_key<L>(t, i);
             raw r = {};
-            if (d < a.dv && key + kk >= w.first && key + kk <= w.pos) r = *(const raw *)(vp + kk * a.kv.v.row_bytes + d * size);
+            if (d < a.dv && key + kk >= w.first && key + kk <= w.pos)
+                r = *(const raw *)(vp + kk * a.kv.v.row_bytes + d * size);
             x[i] = L::half8(r);
         }
         row_sum(st.o + 4 * p, x, pt);
@@ -70,9 +73,9 @@ __device__ __forceinline__ void row_page(const attend_dev &a, const row_place &w
 
 /* As row_pages_ahead; bars: a.n_stages of this warp, buf as many pages. A block calls it once. */
 template <int KD, int VD, class L, class Q>
-__device__ __forceinline__ void row_pages_bulk(const attend_dev &a, const row_place &w, row_state<VD> &st, const uint4 *qs,
-                                               const struct row_turned *turned, char *buf, uint64_t *bars, int page,
-                                               int end, int step, int lane, Q stage_q)
+__device__ __forceinline__ void row_pages_bulk(const attend_dev &a, const row_place &w, row_state<VD> &st,
+                                               const uint4 *qs, const struct row_turned *turned, char *buf,
+                                               uint64_t *bars, int page, int end, int step, int lane, Q stage_q)
 {
 #if HAS_BULK
     int k_bytes = a.kv.k.head_bytes, v_bytes = a.kv.v.head_bytes, n = page < end ? (end - page + step - 1) / step : 0;

@@ -31,7 +31,8 @@ __device__ __forceinline__ void row_prefetch(const attend_dev &a, const row_plac
 }
 
 /* The pages of a warp, `page` and every step-th after it, straight from memory with the next one under way.
- * turned: this step's key and value, NULL: in their places. stage_q brings the queries to qs while those are under way, and waits for all threads. */
+ * turned: this step's key and value, NULL: in their places. stage_q brings the queries to qs while those are under way,
+ * and waits for all threads. */
 template <int KD, int VD, class L, class Q>
 __device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_place &w, row_state<VD> &st,
                                                 const uint4 *qs, const struct row_turned *turned, int page, int id,

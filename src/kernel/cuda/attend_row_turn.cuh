@@ -1,8 +1,8 @@
 /* attend_row_turn.cuh - one token's queries, key and value on their way into its attention: head norms, rotation, and
  * key and value to their block, as rope_kv.cuh does it, but by a warp with a head in its registers.
  *
- * The block that has the newest page finds the new rows in shared memory: what it fetched of them while the kernels before
- * it still ran is not what they will be. */
+ * The block that has the newest page finds the new rows in shared memory: what it fetched of them while the kernels
+ * before it still ran is not what they will be. */
 #ifndef TERN_KERNEL_CUDA_ATTEND_ROW_TURN_CUH
 #define TERN_KERNEL_CUDA_ATTEND_ROW_TURN_CUH
 
@@ -32,7 +32,8 @@ __device__ __forceinline__ float4 four_at(const float *p, int lane, int n)
 __device__ __forceinline__ bool four_is_bad(float4 v) { return isnan(v.x) || isnan(v.y) || isnan(v.z) || isnan(v.w); }
 
 /* Numbers 4 lane .. of a head, normed and turned. */
-__device__ __forceinline__ float4 four_turn(const rope_dev &r, const float *head, const float *norm, int token, int lane)
+__device__ __forceinline__ float4 four_turn(const rope_dev &r, const float *head, const float *norm, int token,
+                                            int lane)
 {
     float4 x = four_at(head, lane, r.dk), c0 = {}, c1 = {}, w = {};
     const float *cs = r.table + (size_t)token * r.n_rot;

@@ -4,9 +4,10 @@
 
 #include "kernel/cuda/attend.cuh"
 
-/* How a type's rows become fragments. raw: what lies in registers until it is needed; pack: four numbers as they are kept. half8: those
- * as eight halves. ahead: enough registers to have the next page under way. A thread owns eight numbers of each
- * chunk of 32 dimensions of K (thread t of four) and of each pass of 64 dimensions of V (thread g of eight). */
+/* How a type's rows become fragments. raw: what lies in registers until it is needed; half8: those as eight halves;
+ * pack: four numbers as they are kept. ahead: enough registers to have the next page under way. A thread owns eight
+ * numbers of each chunk of 32 dimensions of K (thread t of four) and of each pass of 64 dimensions of V (thread g of
+ * eight). */
 struct row_f16 {
     typedef uint4 raw;
     typedef uint2 four;

@@ -1,14 +1,14 @@
 /* matvec_one.cuh - one token against all rows of some weights.
  *
- * In block formats weights stay the whole numbers they are (matvec_bytes.cuh), and x becomes ones of 16 bits beside a scale for every
- * 256 columns: a high and a low byte. The tensor cores multiply 16 rows by 32 columns of weights with eight columns of
- * a right factor, of which only the two that hold this sub-block's high and low bytes are not zero. So the sums of four
- * sub-blocks come out side by side and exact, and every lane scales its own. Plain weights are multiplied in F32, lane by
- * lane along their rows.
+ * In block formats weights stay the whole numbers they are (matvec_bytes.cuh), and x becomes ones of 16 bits beside a
+ * scale for every 256 columns: a high and a low byte. The tensor cores multiply 16 rows by 32 columns of weights with
+ * eight columns of a right factor, of which only the two that hold this sub-block's high and low bytes are not zero. So
+ * the sums of four sub-blocks come out side by side and exact, and every lane scales its own. Plain weights are
+ * multiplied in F32, lane by lane along their rows.
  *
- * A block's tiles times their units (256 columns, of plain weights four rows) are one row of work, cut into equal parts for its warps, each with
- * a ring of its own (matvec_ring.cuh). A block takes less than half of a multiprocessor, so that the next kernel's
- * already waits there with its ring full. */
+ * A block's tiles times their units (256 columns, of plain weights four rows) are one row of work, cut into equal parts
+ * for its warps, each with a ring of its own (matvec_ring.cuh). A block takes half of a multiprocessor, so that the
+ * next kernel's already waits there with its ring full. */
 #ifndef TERN_KERNEL_CUDA_MATVEC_ONE_CUH
 #define TERN_KERNEL_CUDA_MATVEC_ONE_CUH
 
@@ -190,7 +190,7 @@ __device__ __forceinline__ void one_loop_plain(const struct mv_args &a, uint8_t 
         const uint8_t *p = ring.get() + lane * 16, *at = mem + a.at_bytes[0] + w.u * P::X;
         float x[8], one = unit[w.u];
         if (P::X == 512) eight_f<DT_F16>(x, *(const uint4 *)(at + lane * 16));
-        else *(float4 *)x = *(const float4 *)(at + lane * 32), *(float4 *)(x + 4) = *(const float4 *)(at + lane * 32 + 16);
+        else ((float4 *)x)[0] = ((const float4 *)at)[2 * lane], ((float4 *)x)[1] = ((const float4 *)at)[2 * lane + 1];
 #pragma unroll
         for (int r = 0; r < P::ROWS; r++) {
             float v[8], sum = 0.f;
@@ -245,8 +245,8 @@ __device__ __forceinline__ float one_total(const float *part, uint32_t warps)
     return s;
 }
 
-__device__ __forceinline__ void one_end(const struct mv_args &a, const float *part, const struct one_slot &s, float last,
-                                        float old)
+__device__ __forceinline__ void one_end(const struct mv_args &a, const float *part, const struct one_slot &s,
+                                        float last, float old)
 {
     const struct mv_job &job = a.jobs[s.job];
     float y = mv_finish(job, last * one_total(part + s.at, s.warps), s.r);

@@ -1,7 +1,7 @@
 /* matvec_one_x.cuh - one token's x in shared memory, beside weights in block formats and beside plain ones.
  *
- * Every 256 columns are a unit: 16-bit whole numbers and their scale, or F16 and a power of two, or F32 (matvec_one.cuh).
- * An RMS norm's factor waits for the end of the products. */
+ * Every 256 columns are a unit: 16-bit whole numbers and their scale, or F16 and a power of two, or F32. An RMS norm's
+ * factor waits for the end of the products. */
 #ifndef TERN_KERNEL_CUDA_MATVEC_ONE_X_CUH
 #define TERN_KERNEL_CUDA_MATVEC_ONE_X_CUH
 
@@ -27,13 +27,14 @@ template <int T> struct one_tiles {
         return TILES == 1 ? 1 : min(TILES, a.cols / Q::COLS - u * TILES);
     }
     /* Unit u of tile t, and its bytes to the ring. Units that follow each other in a run do so in memory. */
-    static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a, const struct mv_job &job, int t, int, int u,
-                                                        int)
+    static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a, const struct mv_job &job, int t, int,
+                                                        int u, int)
     {
         return job.w + ((size_t)t * (a.cols / Q::COLS) + u * TILES) * BYTES;
     }
     template <class R>
-    static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a, const uint8_t *src, int, int u, int lane)
+    static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a, const uint8_t *src, int, int u,
+                                                 int lane)
     {
         ring.put(src, count(a, u) * BYTES, lane);
     }
@@ -45,8 +46,8 @@ template <int T> struct one_rows {
     static constexpr int X = T == DT_F16 ? 512 : 1024, SUMS = 0, STEP = LINE;
     static constexpr bool PLAIN = true;
 
-    static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a, const struct mv_job &job, int t, int run,
-                                                        int u, int)
+    static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a, const struct mv_job &job, int t,
+                                                        int run, int u, int)
     {
         int row = min(t * TILE_ROWS + run * ROWS, job.rows - 1);
         return job.w + ((size_t)row * layout_stride(T, a.cols) + (size_t)u * ONE_UNIT) * 2;
@@ -57,7 +58,8 @@ template <int T> struct one_rows {
         return max(1, min(ROWS, job.rows - t * TILE_ROWS - run * ROWS));
     }
     template <class R>
-    static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a, const uint8_t *src, int n, int u, int lane)
+    static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a, const uint8_t *src, int n, int u,
+                                                 int lane)
     {
         size_t stride = layout_stride(T, a.cols) * 2;
         ring.template put_rows<ROWS, LINE>(src, n, stride, min(LINE, (int)stride - u * LINE), lane);
@@ -115,7 +117,8 @@ __device__ __forceinline__ void one_store(uint8_t *x, uint8_t *sums, const float
 }
 
 /* Beside plain weights: columns as they come. What it returns they are to be multiplied by. */
-template <class P> __device__ __forceinline__ float one_store_plain(uint8_t *x, const float f[8], uint32_t top, int lane)
+template <class P>
+__device__ __forceinline__ float one_store_plain(uint8_t *x, const float f[8], uint32_t top, int lane)
 {
     int c = (lane >> 2) * 32 + (lane & 3) * 4, e = (int)(top >> 23) - 127;
     float by = e < -100 || e > 127 ? 1.f : __uint_as_float((uint32_t)(max(8 - e, -126) + 127) << 23);
@@ -148,7 +151,7 @@ __device__ __forceinline__ void one_units_x(const struct mv_args &a, uint8_t *me
     for (int k = 0; k < 2; k++) top[k] = __reduce_max_sync(~0u, top[k]);
 #pragma unroll
     for (int k = 0; k < 2 && !A::PLAIN; k++) {
-        bool none = top[k] < 0x0d800000, bad = top[k] >= 0x7e800000;             /* below 2^-100; no number, or beyond 2^126 */
+        bool none = top[k] < 0x0d800000, bad = top[k] >= 0x7e800000;     /* below 2^-100; no number, or beyond 2^126 */
         by[k] = none || bad ? 0.f : __fdividef(ONE_TOP, __uint_as_float(top[k]));
         one[k] = bad ? NAN : none ? 0.f : __uint_as_float(top[k]) / ONE_TOP;
 #pragma unroll
