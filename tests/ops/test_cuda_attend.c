@@ -226,7 +226,7 @@ static void a_long_past_is_seen_whole(void **state)
         uint64_t row = 0;
         assert_true(dtype_row_bytes(types[t], (uint64_t)dim, &row));
         size_t block = (size_t)row * (size_t)kv * KV_BLOCK;
-        struct kvlayer lc = { mem_alloc(block * BLOCKS), mem_alloc(block * BLOCKS), kv, dim, dim, block, block };
+        struct kvlayer lc = { mem_alloc(block * BLOCKS), mem_alloc(block * BLOCKS), kv, dim, dim, block, block, false };
         struct kvlayer lg = lc;
         memset(lc.k, 0xff, block * BLOCKS), memset(lc.v, 0xff, block * BLOCKS);
         lg.k = device_copy(gpu, lc.k, block * BLOCKS), lg.v = device_copy(gpu, lc.v, block * BLOCKS);
