@@ -71,7 +71,7 @@ static char *model(bool tied, float bad)
 static void open_world(struct world *v, char *path, const char *mix)
 {
     struct err e = { 0 };
-    *v = (struct world){ .opt = { .mix = quant_mix_by_name(str_c(mix)), .output = DT_NONE, .embd = DT_NONE } };
+    *v = (struct world){ .opt = { .mix = plan_mix_by_name(str_c(mix)), .output = DT_NONE, .embd = DT_NONE } };
     assert_non_null(v->opt.mix);
     if (source_open(&v->src, path, &e) != OK) fail_msg("%s", e.msg);
     mem_free(path);
@@ -156,13 +156,13 @@ static void every_mix_has_a_plan(void **state)
 {
     (void)state;
     uint64_t q2 = 0, q8 = 0;
-    for (int i = 0; quant_mix_at(i); i++) {
+    for (int i = 0; plan_mix_at(i); i++) {
         struct world v;
-        open_world(&v, model(false, 0), quant_mix_at(i)->name);
+        open_world(&v, model(false, 0), plan_mix_at(i)->name);
         plan_world(&v);
         for (int k = 0; k < v.plan.n; k++) assert_true(rtn_can(v.plan.items[k].type));
-        if (strcmp(quant_mix_at(i)->name, "Q2_K_S") == 0) q2 = v.plan.bytes;
-        if (strcmp(quant_mix_at(i)->name, "Q8_0") == 0) q8 = v.plan.bytes;
+        if (strcmp(plan_mix_at(i)->name, "Q2_K_S") == 0) q2 = v.plan.bytes;
+        if (strcmp(plan_mix_at(i)->name, "Q8_0") == 0) q8 = v.plan.bytes;
         close_world(&v);
     }
     assert_true(q2 > 0 && q2 < q8 * 2 / 3);
@@ -292,7 +292,7 @@ static void quantizing_again_has_to_be_asked_for(void **state)
     v.opt.requantize = true;
     assert_int_equal(plan_gguf(&v.plan, &v.arena, v.src, &v.opt, &e), OK);
     v.opt.requantize = false;
-    v.opt.mix = quant_mix_by_name(STR("F16")); /* out of blocks is always fine */
+    v.opt.mix = plan_mix_by_name(STR("F16")); /* out of blocks is always fine */
     assert_int_equal(plan_gguf(&v.plan, &v.arena, v.src, &v.opt, &e), OK);
     close_world(&v);
 }

@@ -42,7 +42,7 @@ static void on_progress(void *arg, const struct rewrite_progress *p)
 
 static int list_types(void)
 {
-    for (int i = 0; quant_mix_at(i); i++) printf("  %-10s %s\n", quant_mix_at(i)->name, quant_mix_at(i)->about);
+    for (int i = 0; plan_mix_at(i); i++) printf("  %-10s %s\n", plan_mix_at(i)->name, plan_mix_at(i)->about);
     return EXIT_OK;
 }
 
@@ -71,7 +71,7 @@ static int check(const struct quantize_flags *f, const char **pos, int n_pos, st
         return err_set(e, E_INVALID, "takes a model and the name of the file to write");
     q->in = pos[0];
     q->out = n_pos > 1 ? pos[1] : "-";
-    q->plan_opt.mix = quant_mix_by_name(str_c(type));
+    q->plan_opt.mix = plan_mix_by_name(str_c(type));
     if (!q->plan_opt.mix)
         return err_set(e, E_INVALID, "--type: '%s' is none of those that --types lists", type);
     if (!f->dry && file_is_dir(q->out))

@@ -112,7 +112,7 @@ static int write_all(struct job *j, struct convert_result *r, struct err *e)
     int file_type = j->opt->type == DT_F32 ? 0 : j->opt->type == DT_F16 ? 1 : j->opt->type == DT_Q8_0 ? 7 : 32;
     if ((rc = convert_keys(j->out, j->src, file_type, j->opt->bare, e)) != OK) return rc;
     for (int i = 0; i < j->n_items && !j->opt->bare; i++)
-        if (j->items[i].to->add != 0 && j->items[i].to->from[0]->type == DT_F32)
+        if ((j->items[i].to->add != 0 || j->items[i].to->neg_exp) && j->items[i].to->from[0]->type == DT_F32)
             convert_keep_exact(j->out, j->items[i].to->from[0], j->items[i].to->add);
     for (int i = 0; i < n_extra; i++) ggufw_tensor(j->out, extra[i].name, DT_F32, &extra[i].n, 1);
     for (int i = 0; i < j->n_items; i++) {

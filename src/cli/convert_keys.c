@@ -6,6 +6,7 @@
 #include "cli/tohf.h"
 #include "token/tokenizer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -139,8 +140,8 @@ void convert_keep_exact(struct ggufw *w, const struct source_tensor *t, float ad
     bool exact = true;
 
     for (size_t i = 0; i < n && exact; i++) {
-        volatile float moved = x[i] + add;               /* as F32, whatever the compiler has */
-        exact = moved - add == x[i];
+        volatile float moved = add != 0 ? x[i] + add : -expf(x[i]); /* as F32, whatever the compiler has */
+        exact = (add != 0 ? moved - add : logf(-moved)) == x[i];
     }
     snprintf(key, sizeof key, TOHF_EXACT "%.*s", STR_ARG(str_take(t->name, 200)));
     if (!exact) ggufw_f32s(w, key, x, n);

@@ -7,7 +7,7 @@
 #include "format/ggufw.h"
 #include "format/source.h"
 
-/* F32 numbers that do not come back from `+ add`, kept in a key. */
+/* F32 numbers that do not come back from `+ add` (0: from -e^x), kept in a key. */
 void convert_keep_exact(struct ggufw *w, const struct source_tensor *t, float add);
 
 /* general.* (file_type: GGUF's number; -1: the caller writes it), tokenizer.* and general.sampling.* keys;

@@ -33,6 +33,7 @@ static int open_folder(struct quantize *q, struct err *e)
         t[i].type = it->keep_f32 ? DT_F32 : layout_type(&it->lay, it->from[0]);
         memcpy(t[i].dims, it->dims, (size_t)it->n_dims * sizeof it->dims[0]);
         dtype_row_bytes(t[i].type, (uint64_t)it->cols, &row);
+        if (layout_room(&it->lay) > q->read_room) q->read_room = layout_room(&it->lay);
         t[i].bytes = row * (uint64_t)it->rows;
     }
     for (int i = 0; i < n_extra; i++)
@@ -128,6 +129,7 @@ int quantize_run(struct quantize *q, struct err *e)
                                .read = q->list ? read_folder : NULL,
                                .keys = q->list ? folder_keys : NULL,
                                .source_arg = q,
+                               .read_room = q->read_room,
                                .progress = q->progress,
                                .progress_arg = q->progress_arg,
                                .stop = q->stop };

@@ -344,6 +344,10 @@ int tohf_config(const struct source *src, const struct hparams *hp, enum dtype t
         buf_put_str(out, kept);
         return OK;
     }
+    if (c.arch->mix != MIX_ATTN || hp->encoder)
+        return err_set(e, E_UNSUPPORTED,
+                       "%s: config.json of %s cannot be told from a GGUF file, only kept in one that tern convert wrote",
+                       source_path(src), c.arch->hf[0]);
     jsonw_obj(&c.w);
     jsonw_key(&c.w, "architectures"), jsonw_arr(&c.w), jsonw_str(&c.w, str_c(class_of(c.arch->hf[0]))),
         jsonw_end(&c.w);

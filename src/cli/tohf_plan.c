@@ -5,6 +5,7 @@
 #include "kernel/quant.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -187,6 +188,7 @@ static bool find_parts(const struct planner *p, const struct tensor_row *r, int 
 
 static int32_t *rows_of(struct arena *a, const struct layout *y)
 {
+    if (y->order == ORDER_KV_B) return NULL; /* has a way of its own */
     int32_t *out = arena_array(a, (size_t)y->rows, sizeof *out);
 
     for (int k = 0; k < y->n_parts; k++)
@@ -217,8 +219,8 @@ static const float *read_exact(const struct planner *p, const struct tohf_item *
     float *x;
 
     snprintf(key, sizeof key, TOHF_EXACT "%.200s", it->name);
-    if (it->add == 0 || !source_key(p->src, key, &list) || list.kind != VALUE_LIST ||
-        list.n != (size_t)it->y.rows)
+    if ((it->add == 0 && !it->log) || !source_key(p->src, key, &list) || list.kind != VALUE_LIST ||
+        list.n != (size_t)(it->y.rows * it->y.cols))
         return NULL;
     x = arena_array(p->arena, list.n, sizeof *x);
     for (size_t i = 0; i < list.n; i++) {
@@ -260,6 +262,7 @@ static void add_row(struct planner *p, const struct tensor_row *r, int l)
 
     if (!r->hf || !hparams_has(p->hp, r, l)) return;
     layout_of(&like.y, p->hp, r, l, SOURCE_HF);
+    layout_plain(&like.y, p->hp, r, l);
     if (!find_parts(p, r, l, &like.y, like.part)) return;
     bool mx = like.part[0].t->type == DT_MXFP4 && p->want == DT_NONE;
     if ((r->flags & ROW_MX && !mx) || (r->flags & ROW_NO_MX && mx)) return;
@@ -267,6 +270,7 @@ static void add_row(struct planner *p, const struct tensor_row *r, int l)
     like.row_of = rows_of(p->arena, &like.y);
     like.scale = scale_of(p, like.part[0].t->name);
     if (r->flags & ROW_NORM && p->hp->info->flags & ARCH_NORM1) like.add = -1;
+    like.log = r->flags & ROW_LOG;
     like.n_dims = like.y.n_dims;
     memcpy(like.dims, like.y.dims, sizeof like.dims);
     for (int i = 0; i < like.y.tensors; i++) {
@@ -421,23 +425,69 @@ static void put_mx(const struct tohf_item *it, const struct block_mxfp4 *from, u
     }
 }
 
+static float number(const struct tohf_item *it, float x)
+{
+    return it->log ? logf(-x) : x * it->scale + it->add;
+}
+
+/* Rows of keys lie across those of the GGUF tensor, which has a matrix [latent, row] a head. */
+static void read_key_row(const struct tohf_item *it, int64_t w, float *x)
+{
+    int64_t head = w / (it->y.each + it->y.values), in = w % (it->y.each + it->y.values);
+    const struct source_tensor *t = it->part[0].t;
+    float *row = mem_array((size_t)it->y.each, sizeof *row);
+    uint64_t bytes = 0;
+
+    dtype_row_bytes(t->type, (uint64_t)it->y.each, &bytes);
+    for (int64_t c = 0; c < it->y.cols; c++) {
+        quant_decode(t->type, (const char *)t->data + (uint64_t)(head * it->y.cols + c) * bytes, row,
+                     it->y.each);
+        x[c] = row[in];
+    }
+    mem_free(row);
+}
+
+static void read_value_row(const struct tohf_item *it, int64_t w, float *x)
+{
+    int64_t head = w / (it->y.each + it->y.values), in = w % (it->y.each + it->y.values) - it->y.each;
+    const struct source_tensor *t = it->part[1].t;
+    uint64_t bytes = 0;
+
+    dtype_row_bytes(t->type, (uint64_t)it->y.cols, &bytes);
+    quant_decode(t->type, (const char *)t->data + (uint64_t)(head * it->y.values + in) * bytes, x, it->y.cols);
+}
+
+static void kv_b_row(const struct tohf_item *it, int64_t w, void *dst, float *x)
+{
+    if (w % (it->y.each + it->y.values) < it->y.each) read_key_row(it, w, x);
+    else read_value_row(it, w, x);
+    quant_encode(it->type, x, dst, it->y.cols);
+}
+
 void tohf_row(const struct tohf_item *it, int64_t at, void *dst, float *x)
 {
     const struct source_tensor *t;
-    const char *from = find_row(it, at / it->y.rows, at % it->y.rows, &t);
+    const char *from;
     uint64_t bytes = 0;
+
+    if (it->y.order == ORDER_KV_B) {
+        kv_b_row(it, at, dst, x);
+        return;
+    }
+    from = find_row(it, at / it->y.rows, at % it->y.rows, &t);
 
     if (it->y.mx) {
         put_mx(it, (const void *)from, dst);
         return;
     }
     dtype_row_bytes(it->type, (uint64_t)it->y.cols, &bytes);
-    if (t->type == it->type && it->add == 0 && it->scale == 1) {
+    if (t->type == it->type && it->add == 0 && it->scale == 1 && !it->log) {
         memcpy(dst, from, bytes);
         return;
     }
     quant_decode(t->type, from, x, it->y.cols);
-    for (int64_t i = 0; i < it->y.cols; i++) x[i] = it->exact ? it->exact[at] : x[i] * it->scale + it->add;
+    for (int64_t i = 0; i < it->y.cols; i++)
+        x[i] = it->exact ? it->exact[at * it->y.cols + i] : number(it, x[i]);
     quant_encode(it->type, x, dst, it->y.cols);
 }
 
@@ -452,7 +502,7 @@ int tohf_turned(const struct tohf_item *it, void *dst, struct err *e)
             const struct source_tensor *t;
             const char *from = find_row(it, m, (int64_t)w, &t);
             quant_decode(t->type, from, x, (int64_t)cols);
-            for (size_t c = 0; c < cols; c++) all[c * rows + w] = x[c] * it->scale + it->add;
+            for (size_t c = 0; c < cols; c++) all[c * rows + w] = number(it, x[c]);
         }
         quant_encode(it->type, all, (char *)dst + (size_t)m * rows * cols * size, (int64_t)(rows * cols));
     }

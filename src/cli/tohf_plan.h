@@ -23,8 +23,9 @@ struct tohf_item {
     struct tohf_part part[3];
     int32_t *row_of; /* [y.rows] part and row: stored row w is row_of[w] / 4 of part row_of[w] % 4 */
     float add, scale;
+    bool log;                        /* the folder has x where the file has -e^x */
     bool mx_scales;     /* MXFP4: the scales, not the numbers */
-    const float *exact; /* its very numbers, or NULL */
+    const float *exact; /* [rows][cols] its very numbers, or NULL */
     uint64_t bytes;
     uint32_t crc;
 };

@@ -11,7 +11,7 @@
 #include <ctype.h>
 #include <stdio.h>
 
-static const struct quant_mix mixes[] = {
+static const struct plan_mix mixes[] = {
     { "Q2_K", DT_Q2_K, 10, "2.6 bits and up; attn_v, ffn_down and attn_output in three: for the desperate" },
     { "Q2_K_S", DT_Q2_K, 21, "2.6 bits, the first ffn_down in Q4_K" },
     { "Q3_K_S", DT_Q3_K, 11, "3.4 bits" },
@@ -39,7 +39,7 @@ static const struct quant_mix mixes[] = {
     { "F32", DT_F32, 0, "32 bits" },
 };
 
-const struct quant_mix *quant_mix_at(int i)
+const struct plan_mix *plan_mix_at(int i)
 {
     return i >= 0 && i < (int)(sizeof mixes / sizeof *mixes) ? &mixes[i] : NULL;
 }
@@ -52,7 +52,7 @@ static bool same_name(struct str a, const char *b)
     return true;
 }
 
-const struct quant_mix *quant_mix_by_name(struct str name)
+const struct plan_mix *plan_mix_by_name(struct str name)
 {
     static const char *const other[][2] = { { "Q3_K", "Q3_K_M" },
                                             { "Q4_K", "Q4_K_M" },

@@ -11,21 +11,21 @@
 #include "base/err.h"
 #include "format/source.h"
 
-struct quant_mix {
+struct plan_mix {
     const char *name;  /* "Q4_K_M" */
     enum dtype type;   /* of most matrices */
     int file_type;     /* GGUF's number for it; -1: it has none */
     const char *about; /* one line */
 };
 
-const struct quant_mix *quant_mix_at(int i);                /* NULL past the last */
-const struct quant_mix *quant_mix_by_name(struct str name); /* any case; NULL: there is none */
+const struct plan_mix *plan_mix_at(int i);                /* NULL past the last */
+const struct plan_mix *plan_mix_by_name(struct str name); /* any case; NULL: there is none */
 
 /* "ffn_down=q6_k": tensors in whose name the pattern (PCRE2) is found get that type. */
 struct plan_rule;
 
 struct plan_opt {
-    const struct quant_mix *mix;
+    const struct plan_mix *mix;
     bool pure; /* no rules: every matrix in the mix's type */
     bool has_imatrix;
     bool requantize;         /* quantized tensors are taken apart again */

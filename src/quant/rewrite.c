@@ -206,7 +206,7 @@ static int begin_item(struct job *j, int at, struct err *e)
         mem_free(j->x[t]);
         mem_free(j->y[t]);
         j->x[t] = mem_try_array((size_t)it->cols, sizeof(float));
-        j->y[t] = mem_try_array((size_t)it->cols, sizeof(float));
+        j->y[t] = mem_try_array((size_t)it->cols + j->opt->read_room, sizeof(float));
         if (!j->x[t] || !j->y[t]) rc = err_set(e, E_NOMEM, "no memory for rows of %lld", (long long)it->cols);
     }
     return rc;

@@ -23,15 +23,17 @@ struct rewrite_opt {
     const struct source *src; /* GGUF, or with `read` and `keys` anything */
     const char *dst;
     const struct plan *plan;
-    const struct quant_mix *mix;
+    const struct plan_mix *mix;
     const struct imatrix *imatrix; /* NULL: none */
     int n_threads;
     uint64_t split_bytes; /* of tensors in a part at most; 0: one file */
     bool measure;         /* fill what is lost by tensor */
-    /* Row of the plan's item i, whose tensor has no data, as `to`; tmp has room for a row as F32. */
+    /* Row of the plan's item i, whose tensor has no data, as `to`; tmp has room for a row as F32 and
+     * read_room numbers more. */
     void (*read)(void *arg, int i, int64_t row, enum dtype to, void *dst, float *tmp);
     int (*keys)(void *arg, struct ggufw *w, struct err *e); /* NULL: those of src */
     void *source_arg;
+    size_t read_room;
     void (*progress)(void *arg, const struct rewrite_progress *p); /* NULL: nobody looks */
     void *progress_arg;
     const volatile sig_atomic_t *stop; /* NULL, or: end when it is not 0 */
