@@ -5,7 +5,7 @@ M=models/tern-tales.gguf
 [ $? -eq 2 ] && grep -q 'tern VERB' "$TMP/out" && ok "no verb: help and exit 2" || not_ok "no verb"
 "$TERN" frobnicate >"$TMP/out" 2>&1
 [ $? -eq 2 ] && grep -q frobnicate "$TMP/out" && ok "an unknown verb is named, exit 2" || not_ok "unknown verb"
-for v in run chat inspect tokenize eval bench convert; do
+for v in run chat inspect tokenize embed eval bench convert; do
   "$TERN" $v --help >"$TMP/out" 2>&1 && grep -q "usage: tern $v" "$TMP/out" && ok "$v --help teaches" || not_ok "$v --help"
   "$TERN" $v --no-such-flag >"$TMP/out" 2>&1 </dev/null
   [ $? -eq 2 ] && grep -q -- '--no-such-flag' "$TMP/out" && ok "$v: an unknown flag is named, exit 2" || not_ok "$v: unknown flag"
@@ -39,6 +39,17 @@ rc=${PIPESTATUS[0]}
 [ "$rc" -lt 128 ] && ok "a closed pipe is no crash" || not_ok "a closed pipe: exit $rc"
 echo "The frog sat" | "$TERN" tokenize -m $M >"$TMP/ids" && "$TERN" tokenize -m $M --decode <"$TMP/ids" >"$TMP/out" &&
   [ "$(cat "$TMP/out")" = "The frog sat" ] && ok "tokenize and back" || not_ok "tokenize and back: $(cat "$TMP/ids" "$TMP/out")"
+"$TERN" embed -m $M --similarity "Once upon a time there was a frog." "Once there was a frog." "7 + 8 = 15" >"$TMP/out" 2>"$TMP/err" &&
+  python3 -c "v=[float(l.split()[0]) for l in open('$TMP/out')];assert abs(v[0]-1)<1e-3 and v[1]>v[2]" &&
+  ok "embed: what means the same is near" || not_ok "embed --similarity: $(cat "$TMP/out" "$TMP/err")"
+printf 'one\n\ntwo\n' | "$TERN" embed -m $M -d 8 >"$TMP/out" 2>/dev/null
+python3 -c "
+import json
+l=[json.loads(x) for x in open('$TMP/out')]
+assert [x['index'] for x in l]==[0,1] and all(len(x['embedding'])==8 and abs(sum(a*a for a in x['embedding'])-1)<1e-4 for x in l)" &&
+  ok "embed: a line is a text, a vector has length 1" || not_ok "embed by a pipe: $(head -c 300 "$TMP/out")"
+"$TERN" embed -m $M -d 100000 x >"$TMP/out" 2>&1
+[ $? -eq 1 ] && grep -q 256 "$TMP/out" && ok "embed: too many dimensions are told" || not_ok "embed -d: $(cat "$TMP/out")"
 works "bench" -- "$TERN" bench -m $M -p 32 -n 8 -r 2 --batch 1,2 -o json
 python3 - "$TMP/out" <<'P' && ok "bench json has its fields" || not_ok "bench json: $(tail -c 300 "$TMP/out")"
 import json, sys
