@@ -89,7 +89,8 @@ static void hparams_json(struct jsonw *w, const struct hparams *hp)
     jsonw_key(w, "context"), jsonw_int(w, hp->n_ctx);
 }
 
-static void print_json(const struct source *s, const struct hparams *hp, const struct err *why, struct buf *out)
+static void print_json(const struct source *s, const struct hparams *hp, const struct err *why,
+                       struct buf *out)
 {
     struct jsonw w = { .out = out };
     struct type_sum sums[DT_COUNT] = { 0 }, all = { 0 };
@@ -142,6 +143,29 @@ static void print_keys(const struct source *s, struct buf *out)
     }
 }
 
+/* What is kept of the past beside keys and values, and how an encoder pools. */
+static void print_mixers(const struct hparams *hp, struct buf *out)
+{
+    static const char *const pools[] = {
+        [POOL_LAST] = "last token", [POOL_MEAN] = "mean", [POOL_CLS] = "first token"
+    };
+    uint64_t bytes = 0;
+    int n = 0;
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        struct stateshape s = mix_stateshape(hp, l);
+        bytes += state_bytes(&s, 1);
+        n += state_bytes(&s, 1) > 0;
+    }
+    if (n)
+        buf_printf(out, "  state         %.1f KiB a sequence, in %d of %d layers\n", (double)bytes / 1024,
+                   n, hp->n_layers);
+    if (hp->layers[0].mix.kind == MIX_MLA)
+        buf_printf(out, "  latent        %d numbers and a turned key of %d a token\n",
+                   hp->layers[0].mix.kv_rank, hp->layers[0].mix.rope);
+    if (hp->encoder) buf_printf(out, "  encoder       looks both ways; pooling: %s\n", pools[hp->pooling]);
+}
+
 static void print_text(const struct source *s, const struct hparams *hp, const struct err *why, bool keys,
                        bool tensors, struct buf *out)
 {
@@ -151,13 +175,15 @@ static void print_text(const struct source *s, const struct hparams *hp, const s
     buf_printf(out, "%s\n", source_path(s));
     if (hp) {
         const struct layer_hp *l = &hp->layers[0];
-        buf_printf(out, "  architecture  %s\n  layers        %d\n  embedding     %d\n  feed-forward  %d\n", hp->arch,
-                   hp->n_layers, hp->n_embd, l->n_ff);
+        buf_printf(out, "  architecture  %s\n  layers        %d\n  embedding     %d\n  feed-forward  %d\n",
+                   hp->arch, hp->n_layers, hp->n_embd, l->n_ff);
         if (hp->moe.n)
             buf_printf(out, "  experts       %d of %d a token, %d wide\n", hp->moe.n_used, hp->moe.n,
                        hp->moe.n_ff);
-        buf_printf(out, "  heads         %d (%d KV) of %d\n  vocabulary    %d\n  context       %d\n", l->n_heads,
-                   l->n_kv_heads, l->head_dim, hp->n_vocab, hp->n_ctx);
+        if (l->n_heads)
+            buf_printf(out, "  heads         %d (%d KV) of %d\n", l->n_heads, l->n_kv_heads, l->head_dim);
+        print_mixers(hp, out);
+        buf_printf(out, "  vocabulary    %d\n  context       %d\n", hp->n_vocab, hp->n_ctx);
     } else {
         buf_printf(out, "  not runnable  %s\n", why->msg);
     }
