@@ -367,6 +367,17 @@ static int check_all(const struct planner *p, struct err *e)
     return OK;
 }
 
+/* Another way in which folders may hold what rows of their own have: it is read, not written. */
+static bool is_other_way(const struct hparams *hp, const struct tensor_row *r)
+{
+    int it = 0;
+
+    if (r->gguf || !(r->flags & ROW_OPTIONAL)) return false;
+    for (const struct tensor_row *g = arch_row(hp->info, &it); g; g = arch_row(hp->info, &it))
+        if (g->hf && g->flags & ROW_SPLIT && g->at == r->at && row_in_layer(g) == row_in_layer(r)) return true;
+    return false;
+}
+
 int tohf_plan(struct tohf_plan *out, struct hparams *hp, struct arena *a, const struct source *src,
               enum dtype want, struct err *e)
 {
@@ -380,7 +391,7 @@ int tohf_plan(struct tohf_plan *out, struct hparams *hp, struct arena *a, const 
     find_prefix(&p);
     for (int l = -1; l < hp->n_layers; l++)
         for (it = 0, r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
-            if (row_in_layer(r) == (l >= 0)) add_row(&p, r, l < 0 ? 0 : l);
+            if (row_in_layer(r) == (l >= 0) && !is_other_way(hp, r)) add_row(&p, r, l < 0 ? 0 : l);
     out->main_type = want != DT_NONE ? want : find_main(out);
     for (int i = 0; i < out->n; i++) {
         out->items[i].type = type_of(&p, &out->items[i]);
