@@ -22,7 +22,7 @@ struct eval_opt {
     const char *file;            /* ppl: the text */
     const char *device;          /* NULL: the CPU */
     bool reference;              /* plain C kernels and F32 KV */
-    const char *kv_name;         /* type of keys and values; NULL: F16, or F32 with reference */
+    const char *kv_name;         /* type of keys and values; NULL: logits F32, ppl F16 */
     enum dtype kv_type;          /* and that as a type */
     int n_threads, gpu_layers;
     int n_ctx;                   /* ppl: tokens of a window */
