@@ -18,6 +18,7 @@ struct planner {
     struct map kept; /* the folder's names → where in the lists */
     struct value types;
     struct map used; /* of the GGUF file */
+    struct map taken; /* parts of its tensors */
     int cap;
 };
 
@@ -255,6 +256,28 @@ static void add_mx_scales(struct planner *p, const struct tohf_item *blocks)
     it->n_dims = it->y.n_dims - 1;
 }
 
+/* Libraries changed how they write some tensors: a folder has one form, the one that was kept, or the first. */
+static bool is_wanted(const struct planner *p, const struct tensor_row *r, int l)
+{
+    char name[256];
+    uint64_t i;
+
+    hparams_name(p->hp, r, l, 0, SOURCE_HF, name, sizeof name);
+    return p->kept.n == 0 || map_get(&p->kept, str_c(name), &i);
+}
+
+static bool take_parts(struct planner *p, const struct tohf_item *it)
+{
+    bool fresh = false;
+
+    for (int k = 0; k < it->y.n_parts; k++) {
+        const struct tohf_part *t = &it->part[k];
+        char *key = arena_printf(p->arena, "%.*s:%lld", STR_ARG(t->t->name), (long long)t->first);
+        fresh |= map_put(&p->taken, str_c(key), 1);
+    }
+    return fresh;
+}
+
 static void add_row(struct planner *p, const struct tensor_row *r, int l)
 {
     struct tohf_item like = { .scale = 1 };
@@ -266,6 +289,7 @@ static void add_row(struct planner *p, const struct tensor_row *r, int l)
     if (!find_parts(p, r, l, &like.y, like.part)) return;
     bool mx = like.part[0].t->type == DT_MXFP4 && p->want == DT_NONE;
     if ((r->flags & ROW_MX && !mx) || (r->flags & ROW_NO_MX && mx)) return;
+    if (!is_wanted(p, r, l) || !take_parts(p, &like)) return;
     for (int k = 0; k < like.y.n_parts; k++) map_put(&p->used, like.part[k].t->name, 1);
     like.row_of = rows_of(p->arena, &like.y);
     like.scale = scale_of(p, like.part[0].t->name);
@@ -367,17 +391,6 @@ static int check_all(const struct planner *p, struct err *e)
     return OK;
 }
 
-/* Another way in which folders may hold what rows of their own have: it is read, not written. */
-static bool is_other_way(const struct hparams *hp, const struct tensor_row *r)
-{
-    int it = 0;
-
-    if (r->gguf || !(r->flags & ROW_OPTIONAL)) return false;
-    for (const struct tensor_row *g = arch_row(hp->info, &it); g; g = arch_row(hp->info, &it))
-        if (g->hf && g->flags & ROW_SPLIT && g->at == r->at && row_in_layer(g) == row_in_layer(r)) return true;
-    return false;
-}
-
 int tohf_plan(struct tohf_plan *out, struct hparams *hp, struct arena *a, const struct source *src,
               enum dtype want, struct err *e)
 {
@@ -391,7 +404,7 @@ int tohf_plan(struct tohf_plan *out, struct hparams *hp, struct arena *a, const 
     find_prefix(&p);
     for (int l = -1; l < hp->n_layers; l++)
         for (it = 0, r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
-            if (row_in_layer(r) == (l >= 0) && !is_other_way(hp, r)) add_row(&p, r, l < 0 ? 0 : l);
+            if (row_in_layer(r) == (l >= 0)) add_row(&p, r, l < 0 ? 0 : l);
     out->main_type = want != DT_NONE ? want : find_main(out);
     for (int i = 0; i < out->n; i++) {
         out->items[i].type = type_of(&p, &out->items[i]);
@@ -401,6 +414,7 @@ int tohf_plan(struct tohf_plan *out, struct hparams *hp, struct arena *a, const 
     rc = check_all(&p, e);
     map_release(&p.kept);
     map_release(&p.used);
+    map_release(&p.taken);
     return rc;
 }
 
