@@ -358,7 +358,7 @@ static void write_gguf(const char *dir, const char *path)
     struct gguf_item *items;
     struct ggufw *w = NULL;
     struct err e = { 0 };
-    int n;
+    int n = 0;
 
     if (source_open(&src, dir, &e) != OK || hparams_read(&hp, &a, src, &e) != OK ||
         naming_plan(&hp, src, &a, &items, &n, &e) != OK || ggufw_open(&w, path, &e) != OK)

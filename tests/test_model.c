@@ -454,7 +454,7 @@ static void to_packed_gguf(const char *folder, const char *path)
     struct ggufw *w = NULL;
     struct err e = { 0 };
     char name[160];
-    int n, k;
+    int n = 0, k;
 
     if (source_open(&src, folder, &e) != OK || hparams_read(&hp, &a, src, &e) != OK ||
         naming_plan(&hp, src, &a, &items, &n, &e) != OK || ggufw_open(&w, path, &e) != OK)
