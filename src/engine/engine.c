@@ -175,9 +175,11 @@ static void *engine_main(void *arg)
     struct engine *g = arg;
 
     for (;;) {
+        /* Looked at before the round: what was submitted before the end is taken by it. */
+        bool quit = atomic_load_explicit(&g->quit, memory_order_acquire);
         enum round what = engine_round(g);
         if (what == ROUND_WORKED) continue;
-        if (what == ROUND_IDLE && atomic_load_explicit(&g->quit, memory_order_acquire)) return NULL;
+        if (what == ROUND_IDLE && quit) return NULL;
         chan_wait(g->in, what == ROUND_BLOCKED ? BLOCKED_NS : UINT64_MAX);
     }
 }
