@@ -18,7 +18,7 @@ static const struct verb verb = {
     "messages, tools, add_generation_prompt and whatever else the template asks for; with -m the special\n"
     "tokens come from the model. A text under \"strftime_now\" (\"2026-01-31 23:59:59\") is what the "
     "template\n"
-    "takes for now. A template that refuses, or is wrong, ends with exit code 1 and names line and column.\n"
+    "takes as the time. A template that refuses, or is wrong, ends with exit code 1 and names line and column.\n"
     "  tern template -m model.gguf --json '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}],\n"
     "                                       \"add_generation_prompt\": true}'\n"
     "  tern template --file chat_template.jinja --json @vars.json"

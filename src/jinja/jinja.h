@@ -30,7 +30,7 @@ int  jinja_open(struct jinja **out, struct str source, const char *name, struct 
 void jinja_close(struct jinja *t);                       /* NULL is fine */
 
 /* Adds the text to out. vars is an object; a text "YYYY-MM-DD HH:MM:SS" under "strftime_now" is what
- * strftime_now() takes for now, else it is the local time. On an error out is as before. E_INVALID:
+ * strftime_now() takes as the time, else it is the local time. On an error out is as before. E_INVALID:
  * the template itself refused by raise_exception(), whose sentence the error has. */
 int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_limits *limits,
                  struct buf *out, struct err *e);

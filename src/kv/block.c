@@ -1,18 +1,11 @@
 #include "kv/block.h"
 
 #include "base/mem.h"
+#include "kv/region.h"
 
 #include <assert.h>
 
 #define ALIGN 64
-
-/* One device's part of the memory. */
-struct region {
-    struct backend *be;
-    void *mem;
-    size_t bytes;
-    int first, end;              /* its layers */
-};
 
 struct block_pool {
     enum dtype type;
@@ -96,7 +89,7 @@ static int take(struct block_pool *p, struct region *r, struct err *e)
 {
     struct err why;
     char *at;
-    int rc = r->be->alloc(r->be, &r->mem, r->bytes, MEM_KV, &why);
+    int rc = region_take(r, &why);
 
     if (rc != OK)
         return err_set(e, rc, "no memory for %zu bytes of KV cache (%d blocks of %d tokens): %s", r->bytes, p->n,
@@ -107,19 +100,6 @@ static int take(struct block_pool *p, struct region *r, struct err *e)
         p->layers[l].v = place(&at, p->layers[l].v_block_bytes, p->n);
     }
     return OK;
-}
-
-static void share_out(struct block_pool *p, const struct backend_share *shares, int n_shares)
-{
-    p->regions = mem_array((size_t)n_shares, sizeof *p->regions);
-    p->n_regions = n_shares;
-    for (int i = 0; i < n_shares; i++) {
-        p->regions[i] = (struct region){ .be = shares[i].be,
-                                         .first = p->n_layers,
-                                         .end = p->n_layers + shares[i].n_layers };
-        p->n_layers = p->regions[i].end;
-    }
-    p->layers = mem_array((size_t)p->n_layers, sizeof *p->layers);
 }
 
 int block_pool_open_over(struct block_pool **out, const struct backend_share *shares, int n_shares,
@@ -134,7 +114,9 @@ int block_pool_open_over(struct block_pool **out, const struct backend_share *sh
         rc = err_set(e, E_INVALID, "a KV cache of %d blocks makes no sense", n_blocks);
         goto out;
     }
-    share_out(p, shares, n_shares);
+    p->regions = regions_open(shares, n_shares, &p->n_layers);
+    p->n_regions = n_shares;
+    p->layers = mem_array((size_t)p->n_layers, sizeof *p->layers);
     for (int i = 0; i < n_shares && rc == OK; i++) rc = measure(p, &p->regions[i], layers, e);
     if (rc != OK) goto out;
     p->free = mem_try_array((size_t)n_blocks, sizeof *p->free);
@@ -164,11 +146,7 @@ int block_pool_open(struct block_pool **out, struct backend *be, const struct kv
 void block_pool_close(struct block_pool *p)
 {
     if (!p) return;
-    for (int i = 0; i < p->n_regions; i++) {
-        struct region *r = &p->regions[i];
-        if (r->mem) r->be->free(r->be, r->mem, r->bytes, MEM_KV);
-    }
-    mem_free(p->regions);
+    regions_close(p->regions, p->n_regions);
     mem_free(p->layers);
     mem_free(p->free);
     mem_free(p->refs);

@@ -1,18 +1,11 @@
 #include "kv/state.h"
 
 #include "base/mem.h"
+#include "kv/region.h"
 
 #include <assert.h>
 
 #define ALIGN 64
-
-/* One device's part of the memory. */
-struct region {
-    struct backend *be;
-    float *mem;
-    size_t bytes;
-    int first, end;              /* its layers */
-};
 
 struct state_pool {
     struct region *regions;
@@ -65,49 +58,30 @@ static int take(struct state_pool *p, struct region *r, const struct stateshape 
 
     r->bytes = (size_t)state_bytes(layers + r->first, r->end - r->first) * (size_t)p->n;
     if (r->bytes == 0) return OK;
-    if ((rc = r->be->alloc(r->be, (void **)&r->mem, r->bytes, MEM_KV, &why)) != OK)
+    if ((rc = region_take(r, &why)) != OK)
         return err_set(e, rc, "no memory for the recurrent state of %d sequences: %s", p->n, why.msg);
     place(p, r, layers);
     return OK;
 }
 
-static int n_layers_of(const struct backend_share *shares, int n_shares)
-{
-    int n = 0;
-    for (int i = 0; i < n_shares; i++) n += shares[i].n_layers;
-    return n;
-}
-
-static void share_out(struct state_pool *p, const struct backend_share *shares, int n_shares)
-{
-    int at = 0;
-
-    p->regions = mem_array((size_t)n_shares, sizeof *p->regions);
-    p->n_regions = n_shares;
-    for (int i = 0; i < n_shares; i++) {
-        p->regions[i] = (struct region){ .be = shares[i].be, .first = at, .end = at + shares[i].n_layers };
-        at += shares[i].n_layers;
-    }
-}
-
 int state_pool_open(struct state_pool **out, const struct backend_share *shares, int n_shares,
                     const struct stateshape *layers, int n_slots, struct err *e)
 {
-    int n_layers = n_layers_of(shares, n_shares), rc = OK;
-    uint64_t slot = state_bytes(layers, n_layers);
-    struct state_pool *p;
+    struct state_pool *p = mem_new(struct state_pool);
+    uint64_t slot;
+    int rc = OK;
 
     *out = NULL;
-    if (slot == 0) return OK;
-    p = mem_new(struct state_pool);
-    *p = (struct state_pool){ .n_layers = n_layers, .n = n_slots };
+    p->n = n_slots;
+    p->regions = regions_open(shares, n_shares, &p->n_layers);
+    p->n_regions = n_shares;
+    if ((slot = state_bytes(layers, p->n_layers)) == 0) goto out;
     if (n_slots < 1 || slot > SIZE_MAX / 2 / (uint64_t)n_slots) {
         rc = err_set(e, E_INVALID, "%d slots of %llu bytes of state make no sense", n_slots,
                      (unsigned long long)slot);
         goto out;
     }
-    share_out(p, shares, n_shares);
-    p->layers = mem_array((size_t)n_layers, sizeof *p->layers);
+    p->layers = mem_array((size_t)p->n_layers, sizeof *p->layers);
     p->free = mem_array((size_t)n_slots, sizeof *p->free);
     p->taken = mem_array((size_t)n_slots, sizeof *p->taken);
     for (int i = 0; i < n_shares; i++)
@@ -124,11 +98,7 @@ out:
 void state_pool_close(struct state_pool *p)
 {
     if (!p) return;
-    for (int i = 0; i < p->n_regions; i++) {
-        struct region *r = &p->regions[i];
-        if (r->mem) r->be->free(r->be, r->mem, r->bytes, MEM_KV);
-    }
-    mem_free(p->regions);
+    regions_close(p->regions, p->n_regions);
     mem_free(p->layers);
     mem_free(p->free);
     mem_free(p->taken);

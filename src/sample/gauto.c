@@ -8,7 +8,7 @@ enum {
 };
 
 /* A rule on its way: of the grammar, or made for a repetition. */
-struct todo {
+struct pending {
     const struct gnode *body;
     struct str name;
     int line, column, min, max;
@@ -19,7 +19,7 @@ struct todo {
 struct maker {
     const struct grules *g;
     struct gauto *out;
-    struct todo *rules;          /* [g->n + COUNTED] */
+    struct pending *rules;          /* [g->n + COUNTED] */
     bool *nullable, *inlined;    /* likewise */
     int *size;
     int n, n_todo, *queue;
@@ -172,7 +172,7 @@ static void want(struct maker *m, int rule)
     m->queue[m->n_todo++] = rule;
 }
 
-static int new_rule(struct maker *m, struct todo t)
+static int new_rule(struct maker *m, struct pending t)
 {
     if (m->n == m->g->n + COUNTED) {
         m->full = true;
@@ -191,7 +191,7 @@ static int counted_rule(void *arg, const struct gnode *rep)
     int rule;
 
     if (map_get(&m->counted, str_of((const char *)&rep, sizeof rep), &known)) return (int)known;
-    rule = new_rule(m, (struct todo){ .body = rep->kids[0], .counted = true, .min = rep->min,
+    rule = new_rule(m, (struct pending){ .body = rep->kids[0], .counted = true, .min = rep->min,
                                       .max = rep->max });
     if (m->nullable[rule]) m->rules[rule].min = 0;
     key = arena_alloc(&m->arena, sizeof rep);
@@ -260,7 +260,7 @@ static void one_call(struct maker *m, int rule)
     struct fsm_call call = { .to = 1 };
     struct fsm f = { .states = states, .calls = &call, .n_states = 2, .n_calls = 1 };
 
-    call.rule = new_rule(m, (struct todo){ .body = m->rules[rule].body, .called = true });
+    call.rule = new_rule(m, (struct pending){ .body = m->rules[rule].body, .called = true });
     append(m, rule, &f);
 }
 
@@ -467,7 +467,7 @@ int gauto_make(struct gauto *out, const struct grules *g, struct err *e)
     m.queue = mem_array(n, sizeof *m.queue);
     out->rules = mem_array(n, sizeof *out->rules);
     for (int i = 0; i < g->n; i++)
-        m.rules[i] = (struct todo){ .body = g->rules[i].body, .name = g->rules[i].name };
+        m.rules[i] = (struct pending){ .body = g->rules[i].body, .name = g->rules[i].name };
     m.env = (struct fsm_env){ .g = g, .nullable = m.nullable, .inlined = m.inlined, .counted = counted_rule,
                               .arg = &m, .work = FSM_WORK };
     rc = make(&m);
