@@ -151,7 +151,7 @@ static int each_folder(const char *folder)
     for (struct dirent *f; d && (f = readdir(d));) {
         char path[1024];
         bool known;
-        if (f->d_name[0] == '.' || strchr(f->d_name, '.')) continue;
+        if (f->d_name[0] == '.' || strchr(f->d_name, '.') || !our_turn()) continue;
         snprintf(path, sizeof path, "%s/%s", folder, f->d_name);
         double e = compare(path, false, &known);
         if (!known) {
