@@ -174,7 +174,7 @@ CUDA_DIR := $(B)/cuda/$(CUDA_ARCH)
 CUDA_OBJ := $(CUDA_SRC:src/kernel/cuda/%.cu=$(CUDA_DIR)/%.cu.o) $(CUDA_C:src/%.c=$(B)/cuda/c/%.o)
 CUDA_GEN := $(if $(filter all,$(CUDA_ARCH)),$(foreach a,80 89 90a,-gencode arch=compute_$(a)$(,)code=sm_$(a)) \
               -gencode arch=compute_90$(,)code=compute_90,-gencode arch=compute_$(CUDA_ARCH)$(,)code=sm_$(CUDA_ARCH))
-CUDA_FLAGS := -std=c++17 -O3 -lineinfo -Xfatbin -compress-all -Isrc -Iinclude $(CUDA_GEN) -Xcompiler -Wall,-Wextra,-Werror,-fPIC,-fvisibility=hidden
+CUDA_FLAGS := -std=c++17 -O3 -lineinfo -Xfatbin -compress-all -Isrc -Iinclude -DTERN_VERSION='"$(VERSION)"' $(CUDA_GEN) -Xcompiler -Wall,-Wextra,-Werror,-fPIC,-fvisibility=hidden
 ifeq ($(NVCC),)
 cuda:
 	@echo "cuda: nvcc not found; $(B)/tern-cuda.so is not built"

@@ -105,6 +105,7 @@ static void strings_become_numbers_only_when_whole(void **state)
     assert_false(str_to_i64(STR("42x"), &i));
     assert_false(str_to_i64(STR(""), &i));
     assert_false(str_to_i64(STR(" 1"), &i));
+    assert_false(str_to_i64(str_of("1\0", 2), &i));
     assert_false(str_to_i64(STR("99999999999999999999"), &i));
     assert_true(str_to_f64(STR("1e-3"), &f));
     assert_false(str_to_f64(STR("nan"), &f));

@@ -49,7 +49,7 @@ bool str_to_i64(struct str s, int64_t *out)
     if (!copy_number(s, buf)) return false;
     errno = 0;
     v = strtoll(buf, &end, 10);
-    if (errno || *end || end == buf) return false;
+    if (errno || end != buf + s.n || end == buf) return false;
     *out = v;
     return true;
 }
@@ -61,7 +61,7 @@ bool str_to_f64(struct str s, double *out)
 
     if (!copy_number(s, buf)) return false;
     v = strtod(buf, &end);
-    if (*end || end == buf || !isfinite(v)) return false;
+    if (end != buf + s.n || end == buf || !isfinite(v)) return false;
     *out = v;
     return true;
 }

@@ -35,6 +35,7 @@ struct cuda {
     void *scratch[CU_PARTS];         /* each part's own, cu_<part>_bytes(c, &lim) of it */
     size_t scratch_bytes[CU_PARTS];
     void *blas;                      /* cu_gemm's handle */
+    uint64_t types;                  /* of weights that were taken over, by bit */
     struct backend_stats stats;      /* read by any thread: written by cu_count and cu_note alone */
     struct cu_mem *mem;
     struct cu_record *record;
@@ -172,6 +173,8 @@ void cu_matvec(struct cuda *c, const struct cu_product *p);      /* x.rows <= CU
 int  cu_gemm_open(struct cuda *c, struct err *e);                /* libraries, handles; once */
 void cu_gemm_close(struct cuda *c);
 size_t cu_gemm_bytes(const struct cuda *c, const struct backend_limits *lim);
+/* When all is reserved: finds out from how many tokens on which way is the faster one, for types of weights by bit. */
+void cu_gemm_tune(struct cuda *c, uint64_t types);
 void cu_gemm_begin(struct cuda *c);                             /* what an earlier run left in F16 counts no more */
 void cu_gemm(struct cuda *c, const struct cu_product *p);        /* any number of tokens */
 

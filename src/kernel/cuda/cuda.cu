@@ -175,7 +175,6 @@ static size_t part_bytes(const struct cuda *c, int part, const struct backend_li
     return 0;
 }
 
-/* A second decoder may be larger: the parts' memory grows to the larger of both. */
 /* A tenth of what is free stays so: other programs, and what CUDA takes for itself. */
 static uint64_t t_room(struct backend *be)
 {
@@ -186,6 +185,7 @@ static uint64_t t_room(struct backend *be)
     return free_bytes - free_bytes / 10;
 }
 
+/* A second decoder may be larger: the parts' memory grows to the larger of both. */
 static int t_reserve(struct backend *be, const struct backend_limits *lim, struct err *e)
 {
     static const char *const owner[CU_PARTS] = { "matvec", "gemm", "attend", "sample" };
@@ -206,13 +206,18 @@ static int t_reserve(struct backend *be, const struct backend_limits *lim, struc
         cudaMemset(c->scratch[i], 0, bytes);
     }
     if (cudaDeviceSynchronize() != cudaSuccess) return err_set(e, E_DEVICE, "%s: cannot clear scratch", be->name);
+    cu_gemm_tune(c, c->types);
     cu_mem_look(c);
     return OK;
 }
 
 /* ---- weights ---- */
 
-static int t_weight_put(struct backend *be, struct weight *w, struct err *e) { return upload_put(cu_of(be), w, e); }
+static int t_weight_put(struct backend *be, struct weight *w, struct err *e)
+{
+    cu_of(be)->types |= (uint64_t)1 << w->type;
+    return upload_put(cu_of(be), w, e);
+}
 
 static int t_weights_ready(struct backend *be, struct err *e)
 {

@@ -13,6 +13,7 @@
 struct gemm {
     struct lt *lt;
     enum gemm_way way;
+    struct tuned tuned;
     /* The last product left act(gate) * up at act_x as F16 besides: the next one may be of that. */
     const void *act_out;
     const __half *act_x;
@@ -39,6 +40,15 @@ void cu_gemm_close(struct cuda *c)
     lt_close(gemm_of(c)->lt);
     free(c->blas);
     c->blas = NULL;
+}
+
+void cu_gemm_tune(struct cuda *c, uint64_t types)
+{
+    struct cu_profile *profile = c->profile;
+
+    c->profile = NULL;               /* nobody asked how long this takes */
+    if (gemm_of(c)->lt) gemm_tune(c, &gemm_of(c)->tuned, types);
+    c->profile = profile;
 }
 
 const char *gemm_library(struct cuda *c, char *buf, size_t n) { return lt_version(gemm_of(c)->lt, buf, n); }
@@ -369,9 +379,9 @@ static void product_lt(struct cuda *c, const struct space *s, const struct cu_pr
 static bool is_mid(struct cuda *c, const struct cu_product *p)
 {
     struct gemm *g = gemm_of(c);
-    int t = layout_type(p->jobs[0].w->type);
-    int most = t == DT_F16 ? (p->n_jobs > 2 ? 64 : 40) : t == DT_BF16 ? 256 : 768;      /* measured */
+    int t = layout_type(p->jobs[0].w->type), most = g->tuned.most[t][p->n_jobs > 2];
 
+    if (!most) most = t == DT_F16 ? (p->n_jobs > 2 ? 64 : 40) : t == DT_BF16 ? 256 : 768;     /* an H200's */
     if (!g->lt || g->way == GEMM_MID) return true;
     if (g->way == GEMM_LT || p->x.rows > most) return false;
     for (int i = 0; i < p->n_jobs; i++)

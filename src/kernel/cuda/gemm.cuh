@@ -12,11 +12,20 @@
 
 #include "kernel/cuda/cu.cuh"
 
+extern "C" {
+#include "kernel/cuda/tuned.h"
+}
+
 #define GEMM_JOBS 4                  /* of one launch */
 #define GEMM_CHUNK 64                /* columns a block takes at once */
 #define GEMM_THREADS 256             /* two warpgroups */
 
 static inline int gemm_pad(int cols) { return (cols + GEMM_CHUNK - 1) / GEMM_CHUNK * GEMM_CHUNK; }
+
+/* ---- which way (gemm_tune.cu) ---- */
+
+/* For types by number, those of a model: what is not known yet is measured. The scratch is there and nothing runs. */
+void gemm_tune(struct cuda *c, struct tuned *t, uint64_t types);
 
 /* ---- for tests and measurements (gemm.cu) ---- */
 

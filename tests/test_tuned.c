@@ -1,0 +1,87 @@
+/* What is kept of a card's measurements: it comes back as it was, and a file that is anything else counts as none. */
+#include "support.h"
+
+#include "kernel/cuda/tuned.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void what_was_measured_comes_back(void **state)
+{
+    struct tuned a = { 0 }, b;
+    struct buf path = { 0 };
+    (void)state;
+    a.most[DT_Q4_K][0] = 768, a.most[DT_Q4_K][1] = 512;
+    a.most[DT_F16][0] = 40, a.most[DT_F16][1] = TUNED_MOST;
+    setenv("XDG_CACHE_HOME", temp_dir(), 1);
+    tuned_path(&path, "a card|a driver");
+    assert_false(tuned_read(&b, buf_cstr(&path)));
+    assert_true(tuned_write(&a, buf_cstr(&path)));                   /* folders too */
+    assert_true(tuned_read(&b, buf_cstr(&path)));
+    assert_memory_equal(&a, &b, sizeof a);
+    a.most[DT_BF16][0] = a.most[DT_BF16][1] = 256;
+    assert_true(tuned_write(&a, buf_cstr(&path)));
+    assert_true(tuned_read(&b, buf_cstr(&path)));
+    assert_memory_equal(&a, &b, sizeof a);
+    buf_release(&path);
+}
+
+static void another_card_has_another_file(void **state)
+{
+    struct buf a = { 0 }, b = { 0 };
+    (void)state;
+    setenv("XDG_CACHE_HOME", "/somewhere", 1);
+    tuned_path(&a, "one"), tuned_path(&b, "two");
+    assert_string_not_equal(buf_cstr(&a), buf_cstr(&b));
+    assert_true(strncmp(buf_cstr(&a), "/somewhere/tern/products-", 25) == 0);
+    unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", "/home", 1);
+    tuned_path(&a, "one");
+    assert_true(strncmp(buf_cstr(&a), "/home/.cache/tern/products-", 27) == 0);
+    unsetenv("HOME");
+    tuned_path(&a, "one");
+    assert_int_equal(a.n, 0);
+    buf_release(&a), buf_release(&b);
+}
+
+static void a_file_that_is_something_else_counts_as_none(void **state)
+{
+    static const char *const bad[] = {
+        "", "\n", "Q4_K 768 512", "Q4_K 768\n", "Q4_K 768 512 3\n", "Q9_K 768 512\n", "Q4_K 0 512\n", "Q4_K -1 512\n",
+        "Q4_K 768 65537\n", "Q4_K 768 99999999999999999999\n", "Q4_K  768 512\n", "Q4_K 768 512\nF16 x 3\n", " Q4_K 1 2\n",
+        "Q4_K 1 2 \n", "Q4_K 1 2\n\n",
+    };
+    static char large[5000];
+    struct tuned t, none = { 0 };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        memset(&t, 1, sizeof t);
+        if (tuned_read(&t, temp_file("tuned", bad[i], strlen(bad[i])))) fail_msg("'%s' was read", bad[i]);
+        assert_memory_equal(&t, &none, sizeof t);
+    }
+    for (size_t i = 0; i + 9 <= sizeof large; i += 9) memcpy(large + i, "F16 1 20\n", 9);
+    assert_false(tuned_read(&t, temp_file("large", large, 5000 / 9 * 9)));
+    assert_false(tuned_read(&t, temp_file("zeros", "F16 1 2\0\n", 9)));
+    assert_false(tuned_read(&t, temp_dir()));
+}
+
+static void a_folder_that_cannot_be_made_is_no_failure(void **state)
+{
+    struct tuned t = { .most = { [DT_F16] = { 1, 1 } } };
+    char path[256];
+    (void)state;
+    snprintf(path, sizeof path, "%s/tern/products", temp_file("file", "x", 1));
+    assert_false(tuned_write(&t, path));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_measured_comes_back),
+        cmocka_unit_test(another_card_has_another_file),
+        cmocka_unit_test(a_file_that_is_something_else_counts_as_none),
+        cmocka_unit_test(a_folder_that_cannot_be_made_is_no_failure),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
