@@ -12,6 +12,9 @@ done
 { printf 'GGML'; tail -c +5 $M | head -c 1000; } >"$TMP/magic.gguf"
 fails_with "wrong magic" magic.gguf GGUF -- $(run "$TMP/magic.gguf")
 fails_with "no such file" nowhere.gguf -- $(run "$TMP/nowhere.gguf")
+fails_with "a kind of device without a backend" metal Metal cuda -- $(run $M) --device metal
+fails_with "a kind of device by its other name" hip:1 ROCm -- $(run $M) --device hip:1
+fails_with "no kind of device at all" zorkmid cpu -- $(run $M) --device zorkmid
 mkdir "$TMP/empty"
 fails_with "a directory without config" config.json -- $(run "$TMP/empty")
 
