@@ -1,6 +1,5 @@
 /* dot_f_avx512.c - weights that are plain numbers, and those decoded to numbers on the way. */
 #include "kernel/cpu/dot_avx512.h"
-#include "kernel/quant.h"
 
 INLINE __m512 load_f(const char *row, int c, __mmask16 k, const enum dtype t)
 {
@@ -59,26 +58,4 @@ INLINE void tile_f(const struct gemv *g, int r0, const int R, int t0, const int 
 void gemv_f32_avx512(const struct gemv *g) { GEMV_TILES(tile_f, g, DT_F32, 2, 2, 4, 2); }
 void gemv_f16_avx512(const struct gemv *g) { GEMV_TILES(tile_f, g, DT_F16, 2, 2, 4, 2); }
 void gemv_bf16_avx512(const struct gemv *g) { GEMV_TILES(tile_f, g, DT_BF16, 2, 2, 4, 2); }
-
-enum { PIECE = 1024 };           /* decoded at once: whole blocks of every type, and small in the cache */
-
-/* Types without a kernel of their own: decoded piece by piece, then as F32. */
-void gemv_any_avx512(const struct gemv *g)
-{
-    const struct dtype_info *d = dtype_info((int)g->type);
-    float w[PIECE], part[ISA_TOKENS];
-
-    for (int r = 0; r < g->n_rows; r++) {
-        float sum[ISA_TOKENS] = { 0 };
-        for (int c = 0; c < g->cols; c += PIECE) {
-            int n = g->cols - c < PIECE ? g->cols - c : PIECE;
-            quant_decode(g->type, gemv_row(g, r) + (size_t)(c / d->block) * (size_t)d->bytes, w, n);
-            struct gemv p = { .type = DT_F32, .cols = n, .n_rows = 1, .n_tokens = g->n_tokens, .w = w,
-                              .x = (const float *)g->x + c, .x_stride = g->x_stride, .out = part,
-                              .out_stride = 1 };
-            gemv_f32_avx512(&p);
-            for (int t = 0; t < g->n_tokens; t++) sum[t] += part[t];
-        }
-        for (int t = 0; t < g->n_tokens; t++) g->out[(size_t)t * g->out_stride + (size_t)r] = sum[t];
-    }
-}
+void gemv_any_avx512(const struct gemv *g) { gemv_decoded(g, gemv_f32_avx512); }

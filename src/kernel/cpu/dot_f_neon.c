@@ -1,6 +1,5 @@
 /* dot_f_neon.c - weights that are plain numbers, and those decoded to numbers on the way. */
 #include "kernel/cpu/dot_neon.h"
-#include "kernel/quant.h"
 
 INLINE float32x4_t load_f(const char *p, const enum dtype t)
 {
@@ -51,26 +50,4 @@ INLINE void row_f(const struct gemv *g, int r, int t0, const int T, const enum d
 void gemv_f32_neon(const struct gemv *g) { GEMV_EACH_ROW(row_f, g, DT_F32) }
 void gemv_f16_neon(const struct gemv *g) { GEMV_EACH_ROW(row_f, g, DT_F16) }
 void gemv_bf16_neon(const struct gemv *g) { GEMV_EACH_ROW(row_f, g, DT_BF16) }
-
-enum { PIECE = 1024 };           /* decoded at once: whole blocks of every type, and small in the cache */
-
-/* Types without a kernel of their own: decoded piece by piece, then as F32. */
-void gemv_any_neon(const struct gemv *g)
-{
-    const struct dtype_info *d = dtype_info((int)g->type);
-    float w[PIECE], part[ISA_TOKENS];
-
-    for (int r = 0; r < g->n_rows; r++) {
-        float sum[ISA_TOKENS] = { 0 };
-        for (int c = 0; c < g->cols; c += PIECE) {
-            int n = g->cols - c < PIECE ? g->cols - c : PIECE;
-            quant_decode(g->type, gemv_row(g, r) + (size_t)(c / d->block) * (size_t)d->bytes, w, n);
-            struct gemv p = { .type = DT_F32, .cols = n, .n_rows = 1, .n_tokens = g->n_tokens, .w = w,
-                              .x = (const float *)g->x + c, .x_stride = g->x_stride, .out = part,
-                              .out_stride = 1 };
-            gemv_f32_neon(&p);
-            for (int t = 0; t < g->n_tokens; t++) sum[t] += part[t];
-        }
-        for (int t = 0; t < g->n_tokens; t++) g->out[(size_t)t * g->out_stride + (size_t)r] = sum[t];
-    }
-}
+void gemv_any_neon(const struct gemv *g) { gemv_decoded(g, gemv_f32_neon); }

@@ -24,6 +24,9 @@ struct gemv {
 
 typedef void gemv_fn(const struct gemv *g);
 
+/* Of a type that has no kernel: its numbers are made F32, some at a time, for this one. */
+void gemv_decoded(const struct gemv *g, gemv_fn *f32);
+
 struct isa_form {
     size_t (*bytes)(int cols);                           /* of one token, a multiple of 64 */
     void (*make)(void *dst, const float *x, int cols);   /* dst aligned to 64 bytes */
