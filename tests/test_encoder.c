@@ -1,7 +1,6 @@
 /* Encoders with random weights, through the engine, against plain loops over the same numbers. */
-#include "safetens.h"
+#include "encoder_world.h"
 
-#include "base/rng.h"
 #include "engine/engine.h"
 #include "format/ggufw.h"
 #include "model/naming.h"
@@ -9,164 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum {
-    E = 24,
-    HEADS = 3,
-    FF = 40,
-    LAYERS = 4,
-    VOCAB = 50,
-    POSITIONS = 80,
-    DIM = E / HEADS,
-    WINDOW = 6,
-    MAX_T = 40
-};
-enum kind { BERT, ROBERTA, NOMIC, MODERN, KINDS };
-
-static const char *const types[KINDS] = { "bert", "roberta", "nomic_bert", "modernbert" };
 static struct rng rng;
-
-struct layer_w {
-    float qkv[3 * E * E], qkv_b[3 * E], o[E * E], o_b[E];
-    float up[FF * E], up_b[FF], gate[FF * E], down[E * FF], down_b[E];
-    float n1[E], n1_b[E], n2[E], n2_b[E];
-};
-
-struct weights {
-    float embd[VOCAB * E], pos[POSITIONS * E], type[2 * E], en[E], en_b[E], on[E];
-    struct layer_w l[LAYERS];
-};
-
-static void fill(float *x, size_t n, float mean, float scale)
-{
-    for (size_t i = 0; i < n; i++) x[i] = mean + rng_normal(&rng) * scale;
-}
-
-static struct weights *random_weights(void)
-{
-    struct weights *w = mem_new(struct weights);
-
-    fill((float *)w, sizeof *w / sizeof(float), 0, 0.3f);
-    fill(w->en, E, 1, 0.3f);
-    fill(w->on, E, 1, 0.3f);
-    for (int l = 0; l < LAYERS; l++) fill(w->l[l].n1, E, 1, 0.3f), fill(w->l[l].n2, E, 1, 0.3f);
-    return w;
-}
-
-/* ---- the folder ---- */
-
-static void put(struct folder *f, const float *x, int rows, int cols, const char *fmt, int l)
-{
-    int64_t dims[2] = { rows, cols };
-    char name[128];
-
-    snprintf(name, sizeof name, fmt, l);
-    folder_add(f, name, "F32", dims, cols ? 2 : 1, x, (size_t)rows * (size_t)(cols ? cols : 1) * sizeof *x);
-}
-
-static void put_bert(struct folder *f, const struct weights *w)
-{
-    static const char *const part[] = { "query", "key", "value" };
-    char name[128];
-
-    put(f, w->embd, VOCAB, E, "bert.embeddings.word_embeddings.weight", 0);
-    put(f, w->pos, POSITIONS, E, "bert.embeddings.position_embeddings.weight", 0);
-    put(f, w->type, 2, E, "bert.embeddings.token_type_embeddings.weight", 0);
-    put(f, w->en, E, 0, "bert.embeddings.LayerNorm.weight", 0);
-    put(f, w->en_b, E, 0, "bert.embeddings.LayerNorm.bias", 0);
-    for (int l = 0; l < LAYERS; l++) {
-        const struct layer_w *y = &w->l[l];
-        for (int i = 0; i < 3; i++) {
-            snprintf(name, sizeof name, "bert.encoder.layer.%%d.attention.self.%s.weight", part[i]);
-            put(f, y->qkv + i * E * E, E, E, name, l);
-            snprintf(name, sizeof name, "bert.encoder.layer.%%d.attention.self.%s.bias", part[i]);
-            put(f, y->qkv_b + i * E, E, 0, name, l);
-        }
-        put(f, y->o, E, E, "bert.encoder.layer.%d.attention.output.dense.weight", l);
-        put(f, y->o_b, E, 0, "bert.encoder.layer.%d.attention.output.dense.bias", l);
-        put(f, y->n1, E, 0, "bert.encoder.layer.%d.attention.output.LayerNorm.weight", l);
-        put(f, y->n1_b, E, 0, "bert.encoder.layer.%d.attention.output.LayerNorm.bias", l);
-        put(f, y->up, FF, E, "bert.encoder.layer.%d.intermediate.dense.weight", l);
-        put(f, y->up_b, FF, 0, "bert.encoder.layer.%d.intermediate.dense.bias", l);
-        put(f, y->down, E, FF, "bert.encoder.layer.%d.output.dense.weight", l);
-        put(f, y->down_b, E, 0, "bert.encoder.layer.%d.output.dense.bias", l);
-        put(f, y->n2, E, 0, "bert.encoder.layer.%d.output.LayerNorm.weight", l);
-        put(f, y->n2_b, E, 0, "bert.encoder.layer.%d.output.LayerNorm.bias", l);
-    }
-}
-
-static void put_nomic(struct folder *f, const struct weights *w)
-{
-    put(f, w->embd, VOCAB, E, "embeddings.word_embeddings.weight", 0);
-    put(f, w->type, 2, E, "embeddings.token_type_embeddings.weight", 0);
-    put(f, w->en, E, 0, "emb_ln.weight", 0);
-    put(f, w->en_b, E, 0, "emb_ln.bias", 0);
-    for (int l = 0; l < LAYERS; l++) {
-        const struct layer_w *y = &w->l[l];
-        put(f, y->qkv, 3 * E, E, "encoder.layers.%d.attn.Wqkv.weight", l);
-        put(f, y->o, E, E, "encoder.layers.%d.attn.out_proj.weight", l);
-        put(f, y->n1, E, 0, "encoder.layers.%d.norm1.weight", l);
-        put(f, y->n1_b, E, 0, "encoder.layers.%d.norm1.bias", l);
-        put(f, y->up, FF, E, "encoder.layers.%d.mlp.fc11.weight", l);
-        put(f, y->gate, FF, E, "encoder.layers.%d.mlp.fc12.weight", l);
-        put(f, y->down, E, FF, "encoder.layers.%d.mlp.fc2.weight", l);
-        put(f, y->n2, E, 0, "encoder.layers.%d.norm2.weight", l);
-        put(f, y->n2_b, E, 0, "encoder.layers.%d.norm2.bias", l);
-    }
-}
-
-static void put_modern(struct folder *f, const struct weights *w)
-{
-    float both[2 * FF * E];
-
-    put(f, w->embd, VOCAB, E, "model.embeddings.tok_embeddings.weight", 0);
-    put(f, w->en, E, 0, "model.embeddings.norm.weight", 0);
-    put(f, w->on, E, 0, "model.final_norm.weight", 0);
-    for (int l = 0; l < LAYERS; l++) {
-        const struct layer_w *y = &w->l[l];
-        if (l > 0) put(f, y->n1, E, 0, "model.layers.%d.attn_norm.weight", l);
-        put(f, y->qkv, 3 * E, E, "model.layers.%d.attn.Wqkv.weight", l);
-        put(f, y->o, E, E, "model.layers.%d.attn.Wo.weight", l);
-        put(f, y->n2, E, 0, "model.layers.%d.mlp_norm.weight", l);
-        memcpy(both, y->gate, sizeof y->gate);
-        memcpy(both + FF * E, y->up, sizeof y->up);
-        put(f, both, 2 * FF, E, "model.layers.%d.mlp.Wi.weight", l);
-        put(f, y->down, E, FF, "model.layers.%d.mlp.Wo.weight", l);
-    }
-}
-
-static const char *folder_of(struct folder *f, const struct weights *w, enum kind kind, const char *pooling)
-{
-    struct buf config = { 0 };
-    char pool[300];
-
-    folder_begin(f, types[kind]);
-    if (kind <= ROBERTA) put_bert(f, w);
-    else if (kind == NOMIC) put_nomic(f, w);
-    else put_modern(f, w);
-    buf_printf(&config,
-               "{\"model_type\":\"%s\",\"vocab_size\":%d,\"type_vocab_size\":2,\"layer_norm_eps\":1e-5,"
-               "\"norm_eps\":1e-5,\"pad_token_id\":1,",
-               types[kind], VOCAB);
-    if (kind == NOMIC)
-        buf_printf(
-            &config,
-            "\"n_embd\":%d,\"n_layer\":%d,\"n_head\":%d,\"n_inner\":%d,\"n_positions\":64,"
-            "\"rotary_emb_base\":500,\"layer_norm_epsilon\":1e-5,\"activation_function\":\"swiglu\"}",
-            E, LAYERS, HEADS, FF);
-    else
-        buf_printf(&config,
-                   "\"hidden_size\":%d,\"num_hidden_layers\":%d,\"num_attention_heads\":%d,"
-                   "\"intermediate_size\":%d,\"max_position_embeddings\":%d,\"local_attention\":%d,"
-                   "\"global_rope_theta\":900,\"local_rope_theta\":300,\"global_attn_every_n_layers\":3}",
-                   E, LAYERS, HEADS, FF, POSITIONS, WINDOW);
-    folder_end(f, buf_str(&config));
-    snprintf(pool, sizeof pool, "%s/1_Pooling", f->dir);
-    mkdir(pool, 0755);
-    snprintf(pool, sizeof pool, "{\"pooling_mode_%s\":true}", pooling);
-    folder_write(f, "1_Pooling/config.json", str_c(pool));
-    buf_release(&config);
-    return f->dir;
-}
 
 /* ---- plain loops ---- */
 
@@ -339,7 +181,7 @@ static void embeddings_of_encoders_are_what_plain_loops_say(void **state)
     (void)state;
 
     for (int kind = 0; kind < KINDS; kind++) for (int p = 0; p < 3; p++) {
-        struct weights *w = random_weights();
+        struct weights *w = random_weights(&rng);
         struct folder f;
         const char *dir = folder_of(&f, w, (enum kind)kind, pools[p].key);
         check(dir, w, (enum kind)kind, pools[p].pooling, true);
@@ -381,7 +223,7 @@ static void a_gguf_file_of_an_encoder_gives_the_same(void **state)
     (void)state;
 
     for (int kind = 0; kind < KINDS; kind++) {
-        struct weights *w = random_weights();
+        struct weights *w = random_weights(&rng);
         struct folder f;
         char path[512];
         const char *dir = folder_of(&f, w, (enum kind)kind, "cls_token");
@@ -396,7 +238,7 @@ static void a_gguf_file_of_an_encoder_gives_the_same(void **state)
 
 static void an_encoder_writes_no_text_and_takes_no_half_of_one(void **state)
 {
-    struct weights *w = random_weights();
+    struct weights *w = random_weights(&rng);
     struct folder f;
     struct engine *g = open_engine(folder_of(&f, w, BERT, "mean_tokens"), true, 16);
     struct request *r = request_open();
@@ -416,7 +258,7 @@ static void an_encoder_writes_no_text_and_takes_no_half_of_one(void **state)
 
 static void other_poolings_are_refused_by_name(void **state)
 {
-    struct weights *w = random_weights();
+    struct weights *w = random_weights(&rng);
     struct engine *g = NULL;
     struct folder f;
     struct err e = { 0 };

@@ -163,7 +163,8 @@ static int open_model(struct engine *g, const struct engine_opt *given, struct e
     if ((rc = hparams_read(&hp, &arena, g->source, e)) != OK) goto out;
     set_opt(g, &hp, given);
     p = (struct place_opt){ .backend = o->backend, .kv_tokens = (uint64_t)o->kv_tokens, .kv_type = o->kv_type,
-                            .max_tokens = o->max_batch, .max_out = o->max_seqs };
+                            .max_tokens = o->max_batch, .max_out = o->max_seqs,
+                            .n_states = o->max_seqs + engine_snaps(o->max_seqs) };
     rc = place_model(&g->place, &g->model, &p, g->source, e);
 out:
     arena_release(&arena);

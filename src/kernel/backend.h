@@ -159,6 +159,8 @@ struct backend {
     void (*free)(struct backend *be, void *p, size_t bytes, enum mem_kind kind);
     void (*put)(struct backend *be, void *dst, const void *src, size_t bytes);
     void (*get)(struct backend *be, void *dst, const void *src, size_t bytes);
+    /* From its own memory to its own. NULL: put does that too. */
+    void (*copy)(struct backend *be, void *dst, const void *src, size_t bytes);
     /* A result that only an operation of the same step was to read (what a norm hands a product, the up of an
      * activation) may never be written: read such memory before sync or not at all. */
     int  (*sync)(struct backend *be, struct err *e);
@@ -283,7 +285,7 @@ int  cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e
 
 /* What tern-cuda.so exports. layout is backend_layout() of the caller: a library of another build, whose
  * structs may lie differently, refuses. */
-#define BACKEND_VERSION 4
+#define BACKEND_VERSION 5
 typedef int backend_open_fn(struct backend **out, const struct backend_opt *opt, uint64_t layout, struct err *e);
 static inline uint64_t backend_layout(void)
 {
@@ -291,7 +293,10 @@ static inline uint64_t backend_layout(void)
                          sizeof(struct linear), sizeof(struct attend_opt), sizeof(struct tensor),
                          sizeof(struct weight), sizeof(struct kvview), sizeof(struct kvlayer), sizeof(struct err),
                          sizeof(struct pick), sizeof(struct pick_adjust), sizeof(struct route_opt),
-                         sizeof(struct experts_opt), sizeof(struct backend_stats) };
+                         sizeof(struct experts_opt), sizeof(struct backend_stats), sizeof(struct heads_opt),
+                         sizeof(struct conv_opt), sizeof(struct scan_in), sizeof(struct scan_opt),
+                         sizeof(struct delta_in), sizeof(struct delta_opt), sizeof(struct stateview),
+                         sizeof(struct statelayer), sizeof(struct state_run) };
     uint64_t h = BACKEND_VERSION;
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) h = h * 1000003 + sizes[i];

@@ -25,7 +25,7 @@ struct stateview {
     const struct statelayer *layers;
     int n_layers;
     /* of this batch, in the backend's memory: */
-    const struct state_run *runs;
+    const struct state_run *runs;        /* in the order of their tokens */
     int n_runs, n_tokens;
 };
 #endif

@@ -127,7 +127,7 @@ int state_n_free(const struct state_pool *p) { return p ? p->n_free : 0; }
 
 static void copy(struct backend *be, float *dst, const float *src, size_t floats)
 {
-    if (floats) be->put(be, dst, src, floats * sizeof(float));
+    if (floats) (be->copy ? be->copy : be->put)(be, dst, src, floats * sizeof(float));
 }
 
 void state_copy_from(struct state_pool *p, int to, const struct state_pool *q, int from)

@@ -237,7 +237,6 @@ int blocks_check(const struct hparams *hp, const struct backend *be, struct err 
     int it = 0;
 
     if (hp->moe.n && (!be->route || !be->experts)) return lacks(be, "mixtures of experts", e);
-    if (hp->encoder && strcmp(be->name, "cpu") != 0) return lacks(be, "attention both ways", e);
     if (hp->clip_qkv != 0 && !be->clamp) return lacks(be, "clipped queries, keys and values", e);
     if (hp->qk_norm && hp->info->flags & ARCH_QK_LAYER && !be->headnorm_layer)
         return lacks(be, "layer norms of heads", e);

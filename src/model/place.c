@@ -38,9 +38,11 @@ static uint64_t end_bytes(const struct hparams *hp, const struct source *src, bo
 static uint64_t layer_bytes(const struct place_opt *o, const struct hparams *hp, const struct source *src, int l)
 {
     struct kvshape kv = mix_kvshape(hp, l);
+    struct stateshape st = mix_stateshape(hp, l);
     uint64_t sum = block_bytes(&kv, 1, o->kv_type) * ((o->kv_tokens + KV_BLOCK - 1) / KV_BLOCK + 1);
     int it = 0;
 
+    sum += state_bytes(&st, 1) * (uint64_t)o->n_states;
     for (const struct tensor_row *r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
         if (row_in_layer(r)) sum += tensor_bytes(hp, src, r, l);
     return sum;

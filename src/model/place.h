@@ -17,6 +17,7 @@ struct place_opt {
     uint64_t kv_tokens;
     enum dtype kv_type;
     int max_tokens, max_out;         /* of a step */
+    int n_states;                    /* slots of recurrent state */
 };
 
 struct place {

@@ -1,5 +1,7 @@
-/* Whole models on the GPU: the CPU's logits, graphs that are what they were taken of, no memory in a step. */
+/* Whole models on the GPU: the CPU's logits and vectors, graphs that are what they were taken of, no memory in a
+ * step. */
 #include "cuda_world.h"
+#include "encoder_world.h"
 
 #include "kv/chain.h"
 #include "model/decoder.h"
@@ -155,7 +157,8 @@ static int each_folder(const char *folder)
         snprintf(path, sizeof path, "%s/%s", folder, f->d_name);
         double e = compare(path, false, &known);
         if (!known) {
-            print_message("%-20s does not run here\n", f->d_name);
+            print_message("%-20s DOES NOT RUN HERE\n", f->d_name);
+            bad++;
             continue;
         }
         print_message("%-20s worst error %.2e%s\n", f->d_name, e, e < 5e-3 ? "" : "  TOO FAR OFF");
@@ -179,10 +182,73 @@ static void logits_of_every_model_are_the_cpus(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* Texts of n tokens each, whole, as an encoder wants them; what is left of every token. */
+static void texts(struct world *w, const int n[MAX_SEQS], uint64_t seed, float *hidden)
+{
+    int32_t ids[MAX_TOKENS], pos[MAX_TOKENS], seq[MAX_TOKENS], rows[MAX_TOKENS], table[MAX_SEQS * TABLE];
+    struct batch b = { .ids = ids, .pos = pos, .seq = seq, .n_seqs = MAX_SEQS, .table = table, .table_stride = TABLE,
+                       .hidden_rows = rows, .hidden = hidden };
+    const float *logits = NULL;
+    struct err e = { 0 };
+    struct rng r;
+
+    rng_seed(&r, seed);
+    for (int s = 0; s < MAX_SEQS; s++) {
+        memcpy(table + s * TABLE, w->chain[s].blocks, TABLE * sizeof(int32_t));
+        for (int i = 0; i < n[s]; i++, b.n_tokens++) {
+            ids[b.n_tokens] = (int32_t)(rng_u64(&r) % (uint64_t)w->m->hp.n_vocab);
+            pos[b.n_tokens] = i;
+            seq[b.n_tokens] = s;
+            rows[b.n_tokens] = b.n_tokens;
+        }
+    }
+    b.n_hidden = b.n_tokens;
+    if (decoder_run(w->dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
+}
+
+static double compare_texts(const char *path, bool split)
+{
+    static const int steps[][MAX_SEQS] = { { 33, 1, 7, 20 }, { 1, 0, 0, 0 }, { 33, 1, 7, 20 }, { 70, 40, 2, 9 },
+                                           { 33, 1, 7, 20 }, { 0, 33, 20, 0 }, { 12, 9, 20, 20 } };
+    struct backend *gpu = cuda_open(), *cpu = reference_open();
+    static float want[MAX_TOKENS * E], got[MAX_TOKENS * E];
+    struct world g, c;
+    double worst = 0;
+
+    assert_true(world_open(&c, path, cpu, NULL));
+    assert_true(world_open(&g, path, gpu, split ? cpu : NULL));
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        texts(&c, steps[i], i, want), texts(&g, steps[i], i, got);
+        for (int t = 0; t < count(steps[i]); t++)
+            worst = fmax(worst, error_of(got + (size_t)t * E, want + (size_t)t * E, E, 0));
+    }
+    world_close(&g), world_close(&c);
+    backend_close(gpu), backend_close(cpu);
+    return worst;
+}
+
+static void vectors_of_encoders_are_the_cpus(void **state)
+{
+    struct rng rng;
+    (void)state;
+    need_gpu();
+    rng_seed(&rng, 5);
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int split = 0; split < 2; split++) {
+            struct weights *w = random_weights(&rng);
+            struct folder f;
+            double e = compare_texts(folder_of(&f, w, (enum kind)kind, "mean_tokens"), split);
+            print_message("%-20s worst error %.2e\n", types[kind], e);
+            assert_true(e < 5e-3);
+            mem_free(w);
+        }
+}
+
 static void layers_shared_with_the_cpu_give_the_cpus_logits(void **state)
 {
-    /* tied heads, two rotaries, scales, experts */
-    static const char *const names[] = { "qwen2", "gemma3_text", "bitnet", "glm4_moe" };
+    /* tied heads, two rotaries, scales, experts, state, a latent */
+    static const char *const names[] = { "qwen2", "gemma3_text", "bitnet", "glm4_moe", "mamba2", "qwen3_next",
+                                         "deepseek_v3" };
     bool known;
     (void)state;
     need_gpu();
@@ -228,6 +294,44 @@ static void a_replayed_step_is_the_step(void **state)
     need_gpu();
     replay(repo("models/tern-tales.gguf"));
     replay(repo("tests/golden/hf/glm4_moe"));
+}
+
+/* State goes on from step to step: a graph finds other sequences in the same places. */
+static void replay_state(const char *path)
+{
+    static const int prompt[MAX_SEQS] = { 20, 9, 30, 1 }, who[][MAX_SEQS] = { { 1, 1, 1, 0 }, { 0, 1, 1, 1 },
+                                                                             { 1, 0, 1, 1 }, { 2, 1, 0, 0 } };
+    struct backend *with, *without;
+    struct backend_stats stats = { 0 };
+    struct world a, b;
+
+    with = cuda_open();
+    setenv("TERN_CUDA_GRAPHS", "0", 1);
+    setenv("TERN_CUDA_FUSE", "0", 1);
+    without = cuda_open();
+    unsetenv("TERN_CUDA_GRAPHS");
+    unsetenv("TERN_CUDA_FUSE");
+    assert_true(world_open(&a, path, with, NULL));
+    assert_true(world_open(&b, path, without, NULL));
+    step(&a, prompt, 1, false), step(&b, prompt, 1, false);
+    for (int i = 0; i < 12; i++) {
+        const int *n = who[i % 4];
+        const float *x = step(&a, n, (uint64_t)i, false), *y = step(&b, n, (uint64_t)i, false);
+        assert_true(error_of(x, y, (size_t)count(n) * (size_t)a.m->hp.n_vocab, 0) < 2e-3);
+    }
+    with->stats(with, &stats);
+    assert_true(stats.n_replays >= 6);
+    world_close(&a), world_close(&b);
+    backend_close(with), backend_close(without);
+}
+
+static void a_replayed_step_finds_its_states(void **state)
+{
+    (void)state;
+    need_gpu();
+    replay_state(repo("tests/golden/hf/mamba2"));
+    replay_state(repo("tests/golden/hf/qwen3_next"));
+    replay_state(repo("tests/golden/hf/deepseek_v3"));
 }
 
 /* More kinds than graphs are kept: they come and go, and each gives what it gave. */
@@ -277,6 +381,9 @@ static void a_step_takes_no_memory(void **state)
     need_gpu();
     takes_none(repo("models/tern-tales.gguf"));
     takes_none(repo("tests/golden/hf/glm4_moe"));
+    takes_none(repo("tests/golden/hf/mamba2"));
+    takes_none(repo("tests/golden/hf/qwen3_next"));
+    takes_none(repo("tests/golden/hf/deepseek_v3"));
 }
 
 static void models_come_and_go(void **state)
@@ -300,8 +407,10 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_of_every_model_are_the_cpus),
+        cmocka_unit_test(vectors_of_encoders_are_the_cpus),
         cmocka_unit_test(layers_shared_with_the_cpu_give_the_cpus_logits),
         cmocka_unit_test(a_replayed_step_is_the_step),
+        cmocka_unit_test(a_replayed_step_finds_its_states),
         cmocka_unit_test(many_kinds_of_steps_take_turns),
         cmocka_unit_test(a_step_takes_no_memory),
         cmocka_unit_test(models_come_and_go),

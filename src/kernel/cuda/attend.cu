@@ -42,9 +42,15 @@ bool kv_dev_of(struct cuda *c, struct kv_dev *out, const struct kvview *kv, int 
     out->table_stride = kv->table_stride;
     out->type = kv->type;
     out->n_kv_heads = l->n_kv_heads;
+    out->v_in_k = l->v_in_k;
     if (!rows_of(c, &out->k, kv->type, l->k, l->k_block_bytes, l->n_kv_heads, l->head_dim) ||
-        !rows_of(c, &out->v, kv->type, l->v, l->v_block_bytes, l->n_kv_heads, l->head_dim_v))
+        !rows_of(c, &out->v, kv->type, l->v_in_k ? l->k : l->v, l->v_in_k ? l->k_block_bytes : l->v_block_bytes,
+                 l->n_kv_heads, l->head_dim_v))
         return false;
+    if (l->v_in_k) {
+        out->v.head_bytes = out->k.head_bytes;
+        out->v.row_bytes = out->k.row_bytes;
+    }
     out->whole = on_16(&out->k) && on_16(&out->v);
     if (kv->type == DT_Q8_0 && !out->whole) {
         cu_fail(c, E_INVALID, "blocks of Q8_0 keys and values must lie on 16 bytes");
@@ -153,7 +159,7 @@ bool attend_made(const float *x) { return x == last_out; }
 
 static void rows_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps)
 {
-    bool whole = a->kv.whole;
+    bool whole = a->kv.whole && !a->seq_end;     /* those that are the fastest look back only */
 
     if (a->kv.type == DT_F16 && whole) attend_rows_f16(c, a, grid, warps);
     else if (a->kv.type == DT_BF16 && whole) attend_rows_bf16(c, a, grid, warps);
@@ -170,11 +176,12 @@ static void attend_rows(struct cuda *c, struct attend_dev *a, int rows, int like
 
     a->head_tiles = (a->group + ROW_HEADS - 1) / ROW_HEADS;
     a->n_slices = d > 128 ? (a->dv + ROW_SLICE - 1) / ROW_SLICE : 1;
-    if (a->window > 0 && keys > a->window) keys = a->window + KV_BLOCK;
+    int seen = a->seq_end ? 2 * a->window : a->window;
+    if (a->window > 0 && keys > seen) keys = seen + KV_BLOCK;
     int y = a->kv.n_kv_heads * a->head_tiles * a->n_slices, units = likely_rows * y;
     int pages = (keys + KV_BLOCK - 1) / KV_BLOCK, slots = 4 * c->n_sm, most;
     int type = a->kv.type;
-    bool plain = a->kv.whole && d <= 128 && (type == DT_F16 || type == DT_BF16 || type == DT_F8_E4M3);
+    bool plain = a->kv.whole && !a->seq_end && d <= 128 && (type == DT_F16 || type == DT_BF16 || type == DT_F8_E4M3);
     bool many = c->cc >= 90 && plain && units <= c->n_sm && pages > ROW_LONG && !a->row_list;
     int warps = units > c->n_sm || many ? 4 : 8;
     a->n_stages = many ? ROW_STAGES : 0;
@@ -200,7 +207,7 @@ static void attend_mixed(struct cuda *c, struct attend_dev *a, const struct kvvi
     int d = a->dk > a->dv ? a->dk : a->dv, rows = d <= 128 ? 128 : 64;
     int n_tokens = kv->n_tokens, few = n_tokens < kv->n_seqs * (TILE_LEAST - 1) ? n_tokens
                                                                                : kv->n_seqs * (TILE_LEAST - 1);
-    bool wg = c->cc == 90 && d <= 128, alone = wg && kv->n_seqs == 1;
+    bool wg = c->cc == 90 && d <= 128 && !a->seq_end, alone = wg && kv->n_seqs == 1;
     struct cut p = {};
 
     a->tile_heads = a->group < rows ? a->group : rows;
@@ -252,7 +259,7 @@ static bool turn_here(struct cuda *c, struct attend_dev *a, const struct cu_rope
 {
     enum dtype t = rope->kv->type;
 
-    if (rope->kv->n_tokens != 1 || (t != DT_F16 && t != DT_BF16 && t != DT_F8_E4M3)) return false;
+    if (rope->kv->n_tokens != 1 || a->seq_end || (t != DT_F16 && t != DT_BF16 && t != DT_F8_E4M3)) return false;
     if (!rope_dev_of(c, &a->rope, rope)) return false;
     if (a->q_whole && row_turn_can(&a->rope)) {
         kv_is_put(&a->rope, 1);
@@ -280,19 +287,20 @@ void cu_attend(struct cuda *c, const struct tensor *out, const struct tensor *q,
     a.softcap = opt->softcap;
     a.scale = opt->softcap > 0.f ? opt->scale / opt->softcap : opt->scale * LOG2E;
     a.cap_log2 = opt->softcap * LOG2E;
-    a.window = opt->window;
+    a.window = opt->both_ways && opt->window > 0 ? opt->window / 2 + 1 : opt->window;
+    a.seq_end = opt->both_ways ? kv->seq_end : NULL;
     a.one_seq = kv->n_seqs == 1;
     a.sinks = opt->sinks;
     a.slopes = opt->slopes;
     a.q_whole = (uintptr_t)q->data % 16 == 0 && q->stride % 4 == 0 && a.dk % 8 == 0;
     a.done = (unsigned *)s;
     a.part = (float *)(s + scratch_of(c->lim.max_tokens).parts);
-    bool wide = a.dk > 256 || a.dv > 256;
+    bool wide = a.dk > 256 || a.dv > 256 || a.kv.v_in_k;
     if (wide || kv->n_tokens <= TILE_LEAST || kv->n_tokens == kv->n_seqs || kv->n_tokens > PLAN_TOKENS) {
         /* Positions and tables came by a copy, which kernels of this step do not overlap, and keys of former steps
          * lie where they lay: these may be read while the kernel before still writes this step's. */
         if (rope && !turn_here(c, &a, rope)) cu_rope_kv(c, rope);
-        a.early = kv_just_put(kv, layer);
+        a.early = !opt->both_ways && kv_just_put(kv, layer);
         attend_rows(c, &a, kv->n_tokens, kv->n_tokens, kv->max_pos);
     } else {
         if (rope) cu_rope_kv(c, rope);

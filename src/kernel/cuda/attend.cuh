@@ -29,7 +29,8 @@ struct attend_dev {
     int n_tokens, group, dk, dv;
     float scale, softcap;        /* scale times log2(e); with a softcap the scale of its argument */
     float cap_log2;              /* softcap times log2(e) */
-    int window;
+    int window;                  /* keys that a token sees of those before it, itself included; 0: all */
+    const int32_t *seq_end;      /* NULL: a token sees none after it; else as many as before it */
     const float *sinks, *slopes;
     bool q_whole;                /* q in 16 bytes */
     /* rows */
@@ -93,6 +94,12 @@ __device__ __forceinline__ float attend_score(const struct attend_dev &a, float 
 __device__ __forceinline__ int attend_first(const struct attend_dev &a, int pos)
 {
     return a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
+}
+/* The last key that a token of sequence seq sees. */
+__device__ __forceinline__ int attend_last(const struct attend_dev &a, int pos, int seq)
+{
+    int last = a.seq_end ? a.seq_end[seq] - 1 : pos;
+    return a.seq_end && a.window > 0 ? min(last, pos + a.window - 1) : last;
 }
 #endif
 

@@ -36,10 +36,12 @@ __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1) attend_row(
         w.head0 = w.kv_head * a.group + tile * ROW_HEADS;
         w.n_heads = min(ROW_HEADS, a.group - tile * ROW_HEADS);
         w.dim0 = slice * ROW_SLICE;
-        w.blocks = a.kv.table + (size_t)(a.one_seq ? 0 : a.kv.seq[w.token]) * a.kv.table_stride;
+        int seq = a.one_seq ? 0 : a.kv.seq[w.token];
+        w.blocks = a.kv.table + (size_t)seq * a.kv.table_stride;
         w.pos = a.kv.pos[w.token];
         w.first = attend_first(a, w.pos);
-        int page0 = a.window > 0 ? w.first / KV_BLOCK : 0, pages = w.pos / KV_BLOCK + 1 - page0;
+        if constexpr (!L::ahead) w.last = attend_last(a, w.pos, seq);
+        int page0 = a.window > 0 ? w.first / KV_BLOCK : 0, pages = row_last<L>(w) / KV_BLOCK + 1 - page0;
         int n_splits = own ? a.n_splits : 1, split = blockIdx.x, page = page0 + split * n_warps + warp;
         int id = page < a.kv.table_stride ? w.blocks[page] : 0;      /* perhaps none of ours: not to wait for pos */
         int n_active = min(n_splits, (pages + n_warps - 1) / n_warps);

@@ -149,7 +149,7 @@ __device__ __forceinline__ void row_pages(const attend_dev &a, const row_place &
             for (int i = 0; i < 4; i++) {
                 int kk = v_key<L>(t, i), key = page * KV_BLOCK + kk;
                 x[i] = L::half8(L::fetch(a, rows + kk * a.kv.v.row_bytes, w.dim0 + 64 * p + 8 * g,
-                                         key >= w.first && key <= w.pos ? a.dv : 0));
+                                         key >= w.first && key <= row_last<L>(w) ? a.dv : 0));
             }
             row_sum(st.o + 4 * p, x, pt);
         }
@@ -183,7 +183,7 @@ __device__ __forceinline__ void q8_page(const attend_dev &a, const row_place &w,
         for (int i = 0; i < 4; i++) {
             int kk = v_key<L>(t, i);
             x[i] = q8_v(a, v + kk * a.kv.v.row_bytes, w.dim0 + 64 * p + 4 * g,
-                        key + kk >= w.first && key + kk <= w.pos);
+                        key + kk >= w.first && key + kk <= row_last<L>(w));
         }
         row_sum(st.o + 4 * p, x, pt);
     }
@@ -247,7 +247,7 @@ __device__ __forceinline__ void q8_page_exact(const attend_dev &a, const row_pla
             for (int i = 0; i < 2; i++) {
                 int kk = v_key<L>(t, 2 * j + i);
                 const char *block = v + kk * v_row + 34 * b;
-                bool valid = key + kk >= w.first && key + kk <= w.pos;
+                bool valid = key + kk >= w.first && key + kk <= row_last<L>(w);
                 d[i] = valid ? *(const __half *)block : __ushort_as_half(0);
                 u[i] = b % 2 ? q8_word<false>(block + 2 + 4 * g) : q8_word<true>(block + 2 + 4 * g);
             }

@@ -136,9 +136,16 @@ struct row_state {
 struct row_place {
     int token, head0, n_heads;   /* first query head and how many of ROW_HEADS are there */
     int kv_head, dim0;           /* first dimension of the values' slice */
-    int pos, first;              /* keys [first, pos] */
+    int pos, first, last;        /* keys [first, last]; see row_last */
     const int32_t *blocks;
 };
+
+/* The last key of a row. Kernels with the next page under way have no register to spare, and look back only. */
+template <class L>
+__device__ __forceinline__ int row_last(const row_place &w)
+{
+    return L::ahead ? w.pos : w.last;
+}
 
 /* q: of the block's first head, the next one `stride` further. */
 template <int KD, class L>
@@ -183,7 +190,7 @@ __device__ __forceinline__ void row_weights(const attend_dev &a, const row_place
     for (int i = 0; i < 4; i++) {
         int k = key + row_key<L>(g, i >> 1);
         s[i] = attend_score(a, s[i], slope[i & 1], k - w.pos);
-        if (k < w.first || k > w.pos) s[i] = -INFINITY;
+        if (k < w.first || k > row_last<L>(w)) s[i] = -INFINITY;
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) {

@@ -32,9 +32,15 @@ __device__ __forceinline__ void load_4x8x8_turned(uint32_t r[4], uint32_t at)
 
 struct tile_place {
     int token, n_rows, kv_head, head0, heads;    /* row r: token + r / heads, query head head0 + r % heads */
-    int pos, last;                               /* of the first and the last token */
+    int pos, tail, last, end;                    /* of the first and the last token; last key; tokens of the sequence */
     const int32_t *blocks;
 };
+
+/* The last key that a token at pos sees; end: tokens of its sequence. */
+__device__ __forceinline__ int tile_last(const attend_dev &a, int pos, int end)
+{
+    return !a.seq_end ? pos : a.window > 0 ? min(end - 1, pos + a.window - 1) : end - 1;
+}
 
 /* 64 rows of keys or values from position key on into shared memory; rows past the last position become zeros.
  * ids: the four pages. */
@@ -143,7 +149,7 @@ struct tile_state {
 /* Scores to weights; masked: some row of the tile does not see all of these keys. */
 template <int VD, int MT>
 __device__ __forceinline__ void tile_weights(const attend_dev &a, tile_state<VD, MT> &st, tile_scores<MT> &x, int key,
-                                             bool masked, int t)
+                                             int end, bool masked, int t)
 {
     bool plain = a.softcap <= 0.f && !a.slopes;
 
@@ -151,7 +157,7 @@ __device__ __forceinline__ void tile_weights(const attend_dev &a, tile_state<VD,
     for (int m = 0; m < MT; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            int pos = st.pos[m][h], first = attend_first(a, pos);
+            int pos = st.pos[m][h], first = attend_first(a, pos), last = tile_last(a, pos, end);
             float top = st.m[m][h], sum = 0.f, scale = plain ? a.scale : 1.f;
 #pragma unroll
             for (int n = 0; n < TILE_KEYS / 8; n++)
@@ -160,7 +166,7 @@ __device__ __forceinline__ void tile_weights(const attend_dev &a, tile_state<VD,
                     float &s = x.s[m][n][2 * h + i];
                     int k = key + n * 8 + 2 * t + i;
                     if (!plain) s = attend_score(a, s, st.slope[m][h], k - pos);
-                    if (masked && (k > pos || k < first)) s = -INFINITY;
+                    if (masked && (k > last || k < first)) s = -INFINITY;
                 }
             float best = -INFINITY;
 #pragma unroll
@@ -270,7 +276,9 @@ __global__ void __launch_bounds__(TILE_THREADS, KD <= 128 ? 2 : 1) attend_tile(c
     w.head0 = w.kv_head * a.group + part * a.tile_heads;
     w.n_rows = tile.y * w.heads;
     w.pos = a.kv.pos[w.token];
-    w.last = w.pos + tile.y - 1;
+    w.tail = w.pos + tile.y - 1;
+    w.end = a.seq_end ? a.seq_end[a.kv.seq[w.token]] : 0;
+    w.last = tile_last(a, w.tail, w.end);
     w.blocks = a.kv.table + (size_t)a.kv.seq[w.token] * a.kv.table_stride;
 
     int key = attend_first(a, w.pos) / TILE_KEYS * TILE_KEYS;
@@ -297,7 +305,8 @@ __global__ void __launch_bounds__(TILE_THREADS, KD <= 128 ? 2 : 1) attend_tile(c
     for (; key <= w.last; key += TILE_KEYS, stage ^= 1) {
         tile_scores<MT> x;
         uint32_t at = kv + stage * (k_bytes + v_bytes), other = kv + (stage ^ 1) * (k_bytes + v_bytes);
-        bool masked = key + TILE_KEYS - 1 > w.pos || (a.window > 0 && key < attend_first(a, w.last));
+        bool masked = key + TILE_KEYS - 1 > tile_last(a, w.pos, w.end) ||
+                      (a.window > 0 && key < attend_first(a, w.tail));
         copy_wait<0>();
         __syncthreads();
         if (key + TILE_KEYS <= w.last) {
@@ -307,7 +316,7 @@ __global__ void __launch_bounds__(TILE_THREADS, KD <= 128 ? 2 : 1) attend_tile(c
             if (key + 2 * TILE_KEYS <= w.last) tile_ids(w, key + 2 * TILE_KEYS, ids);
         }
         tile_scores_of<KD, MT>(x, q, at, row0, lane, a.dk);
-        tile_weights<VD, MT>(a, st, x, key, masked, t);
+        tile_weights<VD, MT>(a, st, x, key, w.end, masked, t);
         tile_sum<VD, MT>(st, x, at + k_bytes, lane, a.dv);
     }
     tile_store<VD, MT>(a, w, st, row0, lane);

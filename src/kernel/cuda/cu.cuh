@@ -22,6 +22,7 @@ enum cu_part { CU_MATVEC, CU_GEMM, CU_ATTEND, CU_SAMPLE, CU_PARTS };
 
 struct cu_mem;
 struct cu_record;
+struct op_state;                     /* record.h */
 struct cu_profile;
 
 struct cuda {
@@ -228,6 +229,16 @@ void cu_scale(struct cuda *c, const struct tensor *x, float scale);
 void cu_softcap(struct cuda *c, const struct tensor *x, float cap);
 void cu_clamp(struct cuda *c, const struct tensor *x, float limit);
 void cu_gate_rows(struct cuda *c, const struct tensor *x, const struct tensor *s);
+
+/* ---- recurrent layers (recur.cu), a matrix for each head (heads.cu): as the table's ---- */
+bool cu_recur_can(int dim, bool wide);   /* states of so many rows */
+void cu_conv(struct cuda *c, const struct tensor *out, const struct tensor *x, const struct op_state *st,
+             const struct conv_opt *opt);
+void cu_scan(struct cuda *c, const struct tensor *out, const struct scan_in *in, const struct op_state *st,
+             const struct scan_opt *opt);
+void cu_delta(struct cuda *c, const struct tensor *out, const struct delta_in *in, const struct op_state *st,
+              const struct delta_opt *opt);
+void cu_heads(struct cuda *c, const struct tensor *out, const struct tensor *x, const struct heads_opt *opt);
 
 /* ---- tokens (sample.cu) ---- */
 size_t cu_sample_bytes(const struct cuda *c, const struct backend_limits *lim);

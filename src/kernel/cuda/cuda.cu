@@ -104,6 +104,11 @@ static void t_get(struct backend *be, void *dst, const void *src, size_t bytes)
     cu_record_get(cu_of(be), dst, src, bytes);
 }
 
+static void t_copy(struct backend *be, void *dst, const void *src, size_t bytes)
+{
+    if (bytes > 0) record_copy(rec(be, 0), OP_COPY, dst, src, bytes);
+}
+
 /* An error that stays after it was told means that this process has lost the device. */
 static int tell(struct cuda *c, struct err *e)
 {
@@ -303,8 +308,8 @@ static void t_attend(struct backend *be, const struct tensor *out, const struct 
     if (c->lim.max_tokens < q->rows)
         cu_fail(c, E_INVALID, "%s: attention of %d tokens, and memory was reserved for %d", be->name, q->rows,
                 c->lim.max_tokens);
-    else if (opt->both_ways || kv->layers[layer].v_in_k)
-        cu_fail(c, E_UNSUPPORTED, "%s: attention both ways or over a latent", be->name);
+    else if (opt->both_ways && !kv->seq_end)
+        cu_fail(c, E_INVALID, "%s: attention both ways of sequences whose ends are not known", be->name);
     else if (q->rows > 0) record_attend(rec(be, 0), out, q, kv, layer, opt);
 }
 
@@ -362,6 +367,60 @@ static void t_experts(struct backend *be, const struct tensor *out, const struct
     if (x->rows > 0) record_experts(rec(be, 0), out, x, ids, weights, opt);
 }
 
+static void t_heads(struct backend *be, const struct tensor *out, const struct tensor *x, const struct heads_opt *opt)
+{
+    if (x->rows > 0) record_heads(rec(be, 0), out, x, opt);
+}
+
+/* A sequence's state as it is kept, and as an operation would have it. */
+static bool has_state(struct backend *be, const float *base, size_t have, size_t need, const char *what)
+{
+    if (need == 0 || (base && have >= need)) return true;
+    cu_fail(cu_of(be), E_INVALID, "%s: %s: the state of a sequence has %zu numbers, %zu are needed", be->name, what, have,
+            need);
+    return false;
+}
+
+static bool has_rows(struct backend *be, int rows, bool wide, const char *what)
+{
+    if (cu_recur_can(rows, wide)) return true;
+    cu_fail(cu_of(be), E_UNSUPPORTED, "%s: %s: a state of %d rows is more than its kernels hold", be->name, what, rows);
+    return false;
+}
+
+static void t_conv(struct backend *be, const struct tensor *out, const struct tensor *x, const struct stateview *st,
+                   int layer, const struct conv_opt *opt)
+{
+    const struct statelayer *y = &st->layers[layer];
+
+    if (opt->k < 1) cu_fail(cu_of(be), E_UNSUPPORTED, "%s: conv: %d taps", be->name, opt->k);
+    else if (x->rows > 0 && st->n_runs > 0 &&
+             has_state(be, y->conv, y->conv_floats, (size_t)(opt->k - 1) * (size_t)x->cols, "conv"))
+        record_conv(rec(be, 0), out, x, st, layer, opt);
+}
+
+static void t_scan(struct backend *be, const struct tensor *out, const struct scan_in *in, const struct stateview *st,
+                   int layer, const struct scan_opt *opt)
+{
+    const struct statelayer *y = &st->layers[layer];
+    size_t need = (size_t)opt->n_heads * (size_t)opt->head_dim * (size_t)opt->n_state;
+
+    if (in->x.rows > 0 && st->n_runs > 0 && has_state(be, y->rec, y->rec_floats, need, "scan") &&
+        has_rows(be, opt->n_state, opt->wide, "scan"))
+        record_scan(rec(be, 0), out, in, st, layer, opt);
+}
+
+static void t_delta(struct backend *be, const struct tensor *out, const struct delta_in *in, const struct stateview *st,
+                    int layer, const struct delta_opt *opt)
+{
+    const struct statelayer *y = &st->layers[layer];
+    size_t need = (size_t)opt->n_heads * (size_t)opt->dim_k * (size_t)opt->dim_v;
+
+    if (in->v.rows > 0 && st->n_runs > 0 && has_state(be, y->rec, y->rec_floats, need, "delta") &&
+        has_rows(be, opt->dim_k, false, "delta"))
+        record_delta(rec(be, 0), out, in, st, layer, opt);
+}
+
 static void t_sample(struct backend *be, int32_t *ids, const struct tensor *logits, const struct pick *picks,
                      int n_picks, const struct pick_adjust *adjust)
 {
@@ -393,6 +452,7 @@ static void t_close(struct backend *be)
 static void fill_table(struct backend *be)
 {
     be->alloc = t_alloc, be->free = t_free, be->put = t_put, be->get = t_get, be->sync = t_sync;
+    be->copy = t_copy;
     be->flush = t_flush, be->pace = t_pace, be->whole_tokens = GRAPH_TOKENS, be->stats = t_stats;
     be->host_alloc = t_host_alloc, be->host_free = t_host_free;
     be->reserve = t_reserve, be->room = t_room, be->close = t_close;
@@ -405,6 +465,7 @@ static void fill_table(struct backend *be)
     be->act = t_act, be->add = t_add, be->scale = t_scale, be->softcap = t_softcap;
     be->headnorm_layer = t_headnorm_layer, be->clamp = t_clamp, be->gate_rows = t_gate_rows;
     be->route = t_route, be->experts = t_experts;
+    be->heads = t_heads, be->conv = t_conv, be->scan = t_scan, be->delta = t_delta;
     be->sample = t_sample;
 }
 

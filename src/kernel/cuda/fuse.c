@@ -71,11 +71,40 @@ static enum touch experts_touch(const struct op *o, struct range m)
     return t ? t : writes(&o->u.experts.out, m);
 }
 
+/* Between its heads' results there may be gaps, which are not written. */
+static enum touch heads_touch(const struct op *o, struct range m)
+{
+    const struct heads_opt *h = &o->u.heads.opt;
+    enum touch t = reads(&o->u.heads.x, m);
+
+    return t || h->out_step != h->w->rows + h->tail ? t : writes(&o->u.heads.out, m);
+}
+
+/* State is nobody else's memory. */
+static enum touch scan_touches(const struct op *o, struct range m)
+{
+    const struct scan_in *in = &o->u.scan.in;
+    enum touch t = first_of(reads(&in->x, m), reads(&in->dt, m), reads(&in->b, m), reads(&in->c, m));
+
+    return t ? t : writes(&o->u.scan.out, m);
+}
+
+static enum touch delta_touches(const struct op *o, struct range m)
+{
+    const struct delta_in *in = &o->u.delta.in;
+    enum touch t = first_of(reads(&in->q, m), reads(&in->k, m), reads(&in->v, m), reads(&in->alpha, m));
+
+    return first_of(t, reads(&in->beta, m), writes(&o->u.delta.out, m), TOUCH_NONE);
+}
+
 static enum touch touches(const struct record *r, const struct op *o, struct range m)
 {
     switch (o->kind) {
     case OP_PUT: return covers(bytes_at(o->u.copy.dst, o->u.copy.bytes), m) ? TOUCH_OVERWRITE : TOUCH_NONE;
     case OP_GET: return overlaps(bytes_at(o->u.copy.src, o->u.copy.bytes), m) ? TOUCH_READ : TOUCH_NONE;
+    case OP_COPY:
+        if (overlaps(bytes_at(o->u.copy.src, o->u.copy.bytes), m)) return TOUCH_READ;
+        return covers(bytes_at(o->u.copy.dst, o->u.copy.bytes), m) ? TOUCH_OVERWRITE : TOUCH_NONE;
     case OP_EMBED: return writes(&o->u.embed.out, m);
     case OP_GATHER: return first_of(reads(&o->u.gather.x, m), writes(&o->u.gather.out, m), TOUCH_NONE, TOUCH_NONE);
     case OP_NORM: return first_of(reads(&o->u.norm.x, m), writes(&o->u.norm.out, m), TOUCH_NONE, TOUCH_NONE);
@@ -92,6 +121,10 @@ static enum touch touches(const struct record *r, const struct op *o, struct ran
     case OP_ROUTE: return reads(&o->u.route.logits, m);
     case OP_EXPERTS: return experts_touch(o, m);
     case OP_SAMPLE: return reads(&o->u.sample.logits, m);
+    case OP_HEADS: return heads_touch(o, m);
+    case OP_CONV: return first_of(reads(&o->u.conv.x, m), writes(&o->u.conv.out, m), TOUCH_NONE, TOUCH_NONE);
+    case OP_SCAN: return scan_touches(o, m);
+    case OP_DELTA: return delta_touches(o, m);
     case OP_ROPE_KV:
         return first_of(reads(&o->u.rope_kv.q, m), reads(&o->u.rope_kv.k, m), reads(&o->u.rope_kv.v, m), TOUCH_NONE);
     }
@@ -225,7 +258,7 @@ static void fuse_rope_kv(struct record *r, int i, bool last)
 
     if (!f.put) return;
     const struct kvlayer *kv = &r->views[f.put->u.kv_put.view].layers[f.put->u.kv_put.layer];
-    if (!run_fits(&f, kv->n_kv_heads, kv->head_dim)) return;
+    if (kv->v_in_k || !run_fits(&f, kv->n_kv_heads, kv->head_dim)) return;
     if (!is_dead(r, f.end + 1, &f.put->u.kv_put.k, last)) return;
 
     o.u.rope_kv.q = f.q_rope ? f.q_rope->u.rope.x : f.q_norm->u.headnorm.x;

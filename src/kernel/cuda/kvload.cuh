@@ -22,6 +22,7 @@ struct kv_dev {
     const int32_t *table, *seq, *pos;
     int table_stride, type, n_kv_heads;
     bool whole;                  /* rows begin and end on 16 bytes of numbers: eight can be read at once */
+    bool v_in_k;                 /* v is a part of k: there is nothing to put */
 };
 
 /* Checks a layer and fills out; false: c has been told why not. */

@@ -188,7 +188,7 @@ static bool same_view(const struct kvview *a, const struct kvview *b)
 {
     return a->type == b->type && a->layers == b->layers && a->n_layers == b->n_layers && a->table == b->table &&
            a->table_stride == b->table_stride && a->seq == b->seq && a->pos == b->pos && a->n_tokens == b->n_tokens &&
-           a->n_seqs == b->n_seqs && a->max_pos == b->max_pos;
+           a->n_seqs == b->n_seqs && a->max_pos == b->max_pos && a->seq_end == b->seq_end;
 }
 
 static int view_of(struct record *r, const struct kvview *kv)
@@ -206,7 +206,8 @@ void record_kv_put(struct record *r, const struct kvview *kv, int layer, const s
     struct op *o = next(r, OP_KV_PUT);
 
     o->u.kv_put.k = *k;
-    o->u.kv_put.v = *v;
+    if (v) o->u.kv_put.v = *v;
+    else o->u.kv_put.v = (struct tensor){ 0 };
     o->u.kv_put.view = view_of(r, kv);
     o->u.kv_put.layer = layer;
     note_rows(r, k);
@@ -290,6 +291,57 @@ void record_sample(struct record *r, int32_t *ids, const struct tensor *logits, 
     note_rows(r, logits);
 }
 
+void record_heads(struct record *r, const struct tensor *out, const struct tensor *x, const struct heads_opt *opt)
+{
+    struct op *o = next(r, OP_HEADS);
+
+    o->u.heads.out = *out;
+    o->u.heads.x = *x;
+    o->u.heads.opt = *opt;
+    note_rows(r, x);
+}
+
+static struct op_state state_of(const struct stateview *st, float *base, size_t floats)
+{
+    return (struct op_state){ base, floats, st->runs, st->n_runs, st->n_tokens };
+}
+
+void record_conv(struct record *r, const struct tensor *out, const struct tensor *x, const struct stateview *st,
+                 int layer, const struct conv_opt *opt)
+{
+    struct op *o = next(r, OP_CONV);
+
+    o->u.conv.out = *out;
+    o->u.conv.x = *x;
+    o->u.conv.st = state_of(st, st->layers[layer].conv, st->layers[layer].conv_floats);
+    o->u.conv.opt = *opt;
+    note_rows(r, x);
+}
+
+void record_scan(struct record *r, const struct tensor *out, const struct scan_in *in, const struct stateview *st,
+                 int layer, const struct scan_opt *opt)
+{
+    struct op *o = next(r, OP_SCAN);
+
+    o->u.scan.out = *out;
+    o->u.scan.in = *in;
+    o->u.scan.st = state_of(st, st->layers[layer].rec, st->layers[layer].rec_floats);
+    o->u.scan.opt = *opt;
+    note_rows(r, &in->x);
+}
+
+void record_delta(struct record *r, const struct tensor *out, const struct delta_in *in, const struct stateview *st,
+                  int layer, const struct delta_opt *opt)
+{
+    struct op *o = next(r, OP_DELTA);
+
+    o->u.delta.out = *out;
+    o->u.delta.in = *in;
+    o->u.delta.st = state_of(st, st->layers[layer].rec, st->layers[layer].rec_floats);
+    o->u.delta.opt = *opt;
+    note_rows(r, &in->v);
+}
+
 /* ---- the key of a step ---- */
 
 /* Member by member: what lies between members of a struct is nobody's. */
@@ -353,6 +405,7 @@ static void mix_view(struct key *h, const struct kvview *v)
     mix_p(h, v->pos);
     mix_ii(h, v->n_tokens, v->n_seqs);
     mix_ii(h, v->table_stride, v->max_pos);
+    mix_p(h, v->seq_end);
 }
 
 static void mix_kv(struct key *h, const struct record *r, int view, int layer)
@@ -363,6 +416,7 @@ static void mix_kv(struct key *h, const struct record *r, int view, int layer)
     mix_p(h, l->k);
     mix_p(h, l->v);
     mix_ii(h, l->n_kv_heads, l->head_dim);
+    mix_ii(h, l->head_dim_v, l->v_in_k);
 }
 
 static void mix_opt(struct key *h, const struct attend_opt *o)
@@ -371,7 +425,7 @@ static void mix_opt(struct key *h, const struct attend_opt *o)
     mix_ii(h, o->head_dim, o->head_dim_v);
     mix_f(h, o->scale);
     mix_f(h, o->softcap);
-    mix(h, (uint64_t)o->window);
+    mix_ii(h, o->window, o->both_ways);
     mix_p(h, o->sinks);
     mix_p(h, o->slopes);
 }
@@ -402,11 +456,49 @@ static void mix_experts(struct key *h, const struct experts_opt *o)
     mix_p(h, o->order);
 }
 
+static void mix_heads(struct key *h, const struct heads_opt *o)
+{
+    mix_w(h, o->w);
+    mix_ii(h, o->w->n, o->x_step);
+    mix_ii(h, o->out_step, o->tail);
+}
+
+static void mix_state(struct key *h, const struct op_state *s)
+{
+    mix3(h, (uint64_t)(uintptr_t)s->base, s->floats, (uint64_t)(uintptr_t)s->runs);
+    mix_ii(h, s->n_runs, s->n_tokens);
+}
+
+static void mix_conv(struct key *h, const struct conv_opt *o)
+{
+    mix_p(h, o->w), mix_p(h, o->bias);
+    mix_ii(h, o->k, o->silu);
+}
+
+static void mix_scan(struct key *h, const struct scan_in *in, const struct scan_opt *o)
+{
+    mix_t(h, &in->x), mix_t(h, &in->dt), mix_t(h, &in->b), mix_t(h, &in->c);
+    mix_ii(h, o->n_heads, o->head_dim);
+    mix_ii(h, o->n_groups, o->n_state);
+    mix(h, o->wide);
+    mix_p(h, o->a), mix_p(h, o->d), mix_p(h, o->dt_bias);
+    mix_f(h, o->dt_min), mix_f(h, o->dt_max);
+}
+
+static void mix_delta(struct key *h, const struct delta_in *in, const struct delta_opt *o)
+{
+    mix_t(h, &in->q), mix_t(h, &in->k), mix_t(h, &in->v), mix_t(h, &in->alpha), mix_t(h, &in->beta);
+    mix_ii(h, o->n_heads, o->n_k_heads);
+    mix_ii(h, o->dim_k, o->dim_v);
+    mix_p(h, o->a), mix_p(h, o->dt_bias);
+    mix_f(h, o->q_scale), mix_f(h, o->k_scale);
+}
+
 static void mix_op(struct key *h, const struct record *r, const struct op *o)
 {
     mix(h, o->kind);
     switch (o->kind) {
-    case OP_PUT: case OP_GET:
+    case OP_PUT: case OP_GET: case OP_COPY:
         mix_p(h, o->u.copy.dst), mix_p(h, o->u.copy.src), mix(h, o->u.copy.bytes);
         break;
     case OP_EMBED:
@@ -458,6 +550,18 @@ static void mix_op(struct key *h, const struct record *r, const struct op *o)
     case OP_SAMPLE:
         mix_t(h, &o->u.sample.logits), mix_p(h, o->u.sample.ids), mix_p(h, o->u.sample.picks);
         mix_p(h, o->u.sample.adjust), mix(h, (uint64_t)o->u.sample.n);
+        break;
+    case OP_HEADS:
+        mix_t(h, &o->u.heads.out), mix_t(h, &o->u.heads.x), mix_heads(h, &o->u.heads.opt);
+        break;
+    case OP_CONV:
+        mix_t(h, &o->u.conv.out), mix_t(h, &o->u.conv.x), mix_state(h, &o->u.conv.st), mix_conv(h, &o->u.conv.opt);
+        break;
+    case OP_SCAN:
+        mix_t(h, &o->u.scan.out), mix_state(h, &o->u.scan.st), mix_scan(h, &o->u.scan.in, &o->u.scan.opt);
+        break;
+    case OP_DELTA:
+        mix_t(h, &o->u.delta.out), mix_state(h, &o->u.delta.st), mix_delta(h, &o->u.delta.in, &o->u.delta.opt);
         break;
     case OP_ROPE_KV:
         break;

@@ -193,6 +193,11 @@ static void run_op(struct cuda *c, const struct record *r, const struct op *o)
     case OP_SAMPLE:
         cu_sample(c, o->u.sample.ids, &o->u.sample.logits, o->u.sample.picks, o->u.sample.n, o->u.sample.adjust);
         break;
+    case OP_COPY: run_copy(c, o, cudaMemcpyDeviceToDevice, "copy"); break;
+    case OP_HEADS: cu_heads(c, &o->u.heads.out, &o->u.heads.x, &o->u.heads.opt); break;
+    case OP_CONV: cu_conv(c, &o->u.conv.out, &o->u.conv.x, &o->u.conv.st, &o->u.conv.opt); break;
+    case OP_SCAN: cu_scan(c, &o->u.scan.out, &o->u.scan.in, &o->u.scan.st, &o->u.scan.opt); break;
+    case OP_DELTA: cu_delta(c, &o->u.delta.out, &o->u.delta.in, &o->u.delta.st, &o->u.delta.opt); break;
     case OP_ROPE_KV: run_rope_kv(c, r, o); break;
     }
 }

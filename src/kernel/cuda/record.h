@@ -11,11 +11,19 @@
 enum op_kind {
     OP_PUT, OP_GET, OP_EMBED, OP_GATHER, OP_NORM, OP_HEADNORM, OP_LINEAR, OP_ROPE_TABLE, OP_ROPE, OP_KV_PUT,
     OP_ATTEND, OP_ACT, OP_ADD, OP_SCALE, OP_SOFTCAP, OP_CLAMP, OP_GATE_ROWS, OP_HEADNORM_LAYER, OP_ROUTE, OP_EXPERTS,
-    OP_SAMPLE,
+    OP_SAMPLE, OP_COPY, OP_HEADS, OP_CONV, OP_SCAN, OP_DELTA,
     OP_ROPE_KV                       /* only record_fuse makes these */
 };
 
 enum op_norm { OP_NORM_NONE, OP_NORM_RMS, OP_NORM_LAYER };
+
+/* What an operation has of a batch's recurrent state. */
+struct op_state {
+    float *base;                     /* of slot 0 */
+    size_t floats;                   /* from one slot to the next */
+    const struct state_run *runs;
+    int n_runs, n_tokens;
+};
 
 struct op {
     enum op_kind kind;
@@ -63,6 +71,10 @@ struct op {
             int n_heads, n_kv_heads, head_dim, n_rot, view, layer;
             enum rope_style style;
         } rope_kv;
+        struct { struct tensor out, x; struct heads_opt opt; } heads;
+        struct { struct tensor out, x; struct op_state st; struct conv_opt opt; } conv;
+        struct { struct tensor out; struct scan_in in; struct op_state st; struct scan_opt opt; } scan;
+        struct { struct tensor out; struct delta_in in; struct op_state st; struct delta_opt opt; } delta;
     } u;
 };
 
@@ -97,7 +109,7 @@ void record_rope_table(struct record *r, const struct tensor *table, const int32
 void record_rope(struct record *r, const struct tensor *x, int n_heads, int head_dim, int n_rot,
                  const struct tensor *table, enum rope_style style);
 void record_kv_put(struct record *r, const struct kvview *kv, int layer, const struct tensor *k,
-                   const struct tensor *v);
+                   const struct tensor *v);              /* v NULL: in the keys */
 void record_attend(struct record *r, const struct tensor *out, const struct tensor *q, const struct kvview *kv,
                    int layer, const struct attend_opt *opt);
 void record_act(struct record *r, const struct tensor *out, const struct tensor *gate, const struct tensor *up,
@@ -111,6 +123,14 @@ void record_experts(struct record *r, const struct tensor *out, const struct ten
 void record_add(struct record *r, enum op_kind kind, const struct tensor *x, const struct tensor *y, float by);
 void record_sample(struct record *r, int32_t *ids, const struct tensor *logits, const struct pick *picks, int n,
                    const struct pick_adjust *adjust);
+
+void record_heads(struct record *r, const struct tensor *out, const struct tensor *x, const struct heads_opt *opt);
+void record_conv(struct record *r, const struct tensor *out, const struct tensor *x, const struct stateview *st,
+                 int layer, const struct conv_opt *opt);
+void record_scan(struct record *r, const struct tensor *out, const struct scan_in *in, const struct stateview *st,
+                 int layer, const struct scan_opt *opt);
+void record_delta(struct record *r, const struct tensor *out, const struct delta_in *in, const struct stateview *st,
+                  int layer, const struct delta_opt *opt);
 
 /* Equal for records that launch the same: every argument that a kernel sees, the weights' and the blocks'
  * places too. Of an unfused record. */

@@ -103,7 +103,7 @@ void cu_kv_put(struct cuda *c, const struct kvview *kv, int layer, const struct 
 
     if (kv->n_tokens == 0 || !kv_dev_of(c, &r.kv, kv, layer)) return;
     r.k = (const float *)k->data;
-    r.v = (const float *)v->data;
+    r.v = r.kv.v_in_k ? NULL : (const float *)v->data;
     r.k_stride = k->stride;
     r.v_stride = v->stride;
     r.dk = r.kv.k.dim;

@@ -113,15 +113,18 @@ __device__ __forceinline__ void keep(const rope_dev &r, float *row, int token, i
     char *k = kv_head_at(r.kv.k, block, head) + (size_t)(pos % KV_BLOCK) * r.kv.k.row_bytes;
     char *v = kv_head_at(r.kv.v, block, head) + (size_t)(pos % KV_BLOCK) * r.kv.v.row_bytes;
     const float *x = r.v + (size_t)token * r.v_stride + (size_t)head * r.dv;
-    bool bad = isnan(warp_sum(row_load(row, x, r.dv, r.v_fours, lane)));
+    bool bad = false;
 
-    __syncwarp();
-    if (bad) {
-        for (int i = lane; i < r.dv; i += 32) row[i] = isnan(row[i]) ? 0.f : row[i];
+    if (!r.kv.v_in_k) {
+        bad = isnan(warp_sum(row_load(row, x, r.dv, r.v_fours, lane)));
+        __syncwarp();
+        if (bad) {
+            for (int i = lane; i < r.dv; i += 32) row[i] = isnan(row[i]) ? 0.f : row[i];
+            __syncwarp();
+        }
+        store_row(r.kv.type, r.kv.whole, v, row, r.dv, lane);
         __syncwarp();
     }
-    store_row(r.kv.type, r.kv.whole, v, row, r.dv, lane);
-    __syncwarp();
     head_turn(r, row, r.k + (size_t)token * r.k_stride + (size_t)head * r.dk, r.k_fours, r.k_norm, token, lane);
     if (bad && lane == 0) row[0] = NAN;
     __syncwarp();
