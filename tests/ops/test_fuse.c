@@ -358,6 +358,100 @@ static void other_experts_are_another_step(void **state)
     world_close(&w);
 }
 
+/* What a recurrent layer and a latent's attention ask for. */
+static void recurrent(struct world *w, const struct stateview *st, float limit)
+{
+    static float small[FF];
+    struct tensor h = tensor_of(w->h, EMBD), g = tensor_of(w->gate, FF), u = tensor_of(w->up, FF), x = tensor_of(w->x, EMBD);
+    struct linear in = job(g, &w->wg, false), out = job(x, &w->wd, true);
+    struct conv_opt conv = { .w = small, .k = 4, .silu = true };
+    struct scan_in from = { .x = u, .dt = g, .b = g, .c = g };
+    struct scan_opt scan = { .n_heads = FF, .head_dim = 1, .n_groups = 1, .n_state = 4, .dt_max = limit };
+
+    norm_to(w, w->h, w->x);
+    record_linear(&w->r, &h, &in, 1);
+    record_conv(&w->r, &u, &g, st, 0, &conv);
+    record_scan(&w->r, &g, &from, st, 0, &scan);
+    record_linear(&w->r, &g, &out, 1);
+}
+
+static void recurrent_layers_keep_what_they_read(void **state)
+{
+    static float memory[64];
+    static struct state_run runs[2];
+    struct statelayer layer = { memory, memory + 8, 8, 16 };
+    struct stateview st = { &layer, 1, runs, 2, TOKENS };
+    struct world w;
+    uint64_t key[6];
+    (void)state;
+
+    world_open(&w);
+    recurrent(&w, &st, 1);
+    record_fuse(&w.r, true);
+    KINDS(&w, OP_LINEAR, OP_CONV, OP_SCAN, OP_LINEAR);           /* the norm is the first product's */
+    world_close(&w);
+
+    world_open(&w);                                      /* a norm whose result is also put through a convolution */
+    struct tensor h = tensor_of(w.h, EMBD), g = tensor_of(w.gate, FF), x = tensor_of(w.x, EMBD), k = tensor_of(w.k, 32);
+    struct linear in = job(g, &w.wg, false);
+    struct conv_opt conv = { .w = memory, .k = 2 };
+    struct delta_in din = { .q = k, .k = k, .v = g, .alpha = h, .beta = k };
+    struct delta_opt delta = { .n_heads = 1 };
+    struct heads_opt heads = { .w = &w.wd, .x_step = FF, .out_step = EMBD };
+    for (int i = 0; i < 3; i++) {
+        norm_to(&w, w.h, w.x);
+        record_linear(&w.r, &h, &in, 1);
+        if (i == 0) record_conv(&w.r, &x, &h, &st, 0, &conv);
+        if (i == 1) record_delta(&w.r, &g, &din, &st, 0, &delta);
+        if (i == 2) record_heads(&w.r, &x, &g, &heads);          /* reads another: the norm is not missed */
+    }
+    record_fuse(&w.r, true);
+    KINDS(&w, OP_NORM, OP_LINEAR, OP_CONV, OP_NORM, OP_LINEAR, OP_DELTA, OP_LINEAR, OP_HEADS);
+    world_close(&w);
+
+    world_open(&w);
+    for (int i = 0; i < 6; i++) {
+        record_clear(&w.r);
+        if (i == 2) st.n_runs = 1;
+        if (i == 3) st.runs = runs + 1;
+        if (i == 4) layer.rec++;
+        recurrent(&w, &st, i == 5 ? 2 : 1);
+        key[i] = record_hash(&w.r);
+        if (i == 0) runs[0].slot = 7;                    /* who is in a batch is found on the device */
+    }
+    assert_true(key[0] == key[1]);
+    for (int i = 2; i < 6; i++) assert_true(key[i] != key[i - 1]);
+    world_close(&w);
+}
+
+/* A latent is put by itself: there is no value to turn beside it. */
+static void a_latent_is_put_alone(void **state)
+{
+    struct world w;
+    uint64_t key[3];
+    (void)state;
+
+    world_open(&w);
+    w.layer.v_in_k = true, w.layer.v = NULL;
+    struct tensor q = tensor_of(w.q, HEADS * DIM), k = tensor_of(w.k, KV_HEADS * DIM), t = tensor_of(w.table, DIM);
+    struct tensor a = tensor_of(w.a, HEADS * DIM);
+    struct attend_opt opt = { .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .head_dim_v = DIM };
+    for (int i = 0; i < 3; i++) {
+        record_clear(&w.r);
+        record_rope(&w.r, &q, HEADS, DIM, DIM, &t, ROPE_HALF);
+        record_rope(&w.r, &k, KV_HEADS, DIM, DIM, &t, ROPE_HALF);
+        record_kv_put(&w.r, &w.kv, 0, &k, NULL);
+        opt.both_ways = i > 0;
+        if (i == 2) w.kv.seq_end = w.pos;
+        record_attend(&w.r, &a, &q, &w.kv, 0, &opt);
+        key[i] = record_hash(&w.r);
+    }
+    assert_true(key[0] != key[1] && key[1] != key[2]);
+    record_fuse(&w.r, true);
+    KINDS(&w, OP_ROPE, OP_ROPE, OP_KV_PUT, OP_ATTEND);
+    world_close(&w);
+}
+
 static uint64_t hash_of(struct world *w, int max_pos, float eps)
 {
     record_clear(&w->r);
@@ -403,6 +497,8 @@ int main(void)
         cmocka_unit_test(experts_keep_what_they_read),
         cmocka_unit_test(a_clipped_pair_and_layer_normed_heads_stay_apart),
         cmocka_unit_test(other_experts_are_another_step),
+        cmocka_unit_test(recurrent_layers_keep_what_they_read),
+        cmocka_unit_test(a_latent_is_put_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -204,10 +204,11 @@ static void attend_mixed(struct cuda *c, struct attend_dev *a, const struct kvvi
 {
     char *s = (char *)c->scratch[CU_ATTEND];
     struct layout_of_scratch at = scratch_of(c->lim.max_tokens);
-    int d = a->dk > a->dv ? a->dk : a->dv, rows = d <= 128 ? 128 : 64;
+    bool latent = a->kv.v_in_k;
+    int d = a->dk > a->dv ? a->dk : a->dv, rows = d <= 128 && !latent ? 128 : 64;
     int n_tokens = kv->n_tokens, few = n_tokens < kv->n_seqs * (TILE_LEAST - 1) ? n_tokens
                                                                                : kv->n_seqs * (TILE_LEAST - 1);
-    bool wg = c->cc == 90 && d <= 128 && !a->seq_end, alone = wg && kv->n_seqs == 1;
+    bool wg = c->cc == 90 && d <= 128 && !a->seq_end && !latent, alone = wg && kv->n_seqs == 1;
     struct cut p = {};
 
     a->tile_heads = a->group < rows ? a->group : rows;
@@ -233,6 +234,7 @@ static void attend_mixed(struct cuda *c, struct attend_dev *a, const struct kvvi
     int parts = (a->group + a->tile_heads - 1) / a->tile_heads;
     dim3 grid(a->kv.n_kv_heads * parts, p.max_tiles);
     if (wg) attend_wgs(c, a);
+    else if (latent) attend_latents(c, a, grid);
     else if (a->kv.type == DT_F16 && a->kv.whole) attend_tiles_f16(c, a, grid);
     else attend_tiles_any(c, a, grid);
     if (!alone) attend_rows(c, a, few, kv->n_seqs, kv->max_pos);
@@ -295,7 +297,7 @@ void cu_attend(struct cuda *c, const struct tensor *out, const struct tensor *q,
     a.q_whole = (uintptr_t)q->data % 16 == 0 && q->stride % 4 == 0 && a.dk % 8 == 0;
     a.done = (unsigned *)s;
     a.part = (float *)(s + scratch_of(c->lim.max_tokens).parts);
-    bool wide = a.dk > 256 || a.dv > 256 || a.kv.v_in_k;
+    bool wide = a.kv.v_in_k ? !attend_latent_can(c, &a) : a.dk > 256 || a.dv > 256;
     if (wide || kv->n_tokens <= TILE_LEAST || kv->n_tokens == kv->n_seqs || kv->n_tokens > PLAN_TOKENS) {
         /* Positions and tables came by a copy, which kernels of this step do not overlap, and keys of former steps
          * lie where they lay: these may be read while the kernel before still writes this step's. */

@@ -77,10 +77,10 @@ __device__ __forceinline__ void tile_ids(const tile_place &w, int key, int ids[4
 }
 
 /* Queries as halves; rows and dimensions that are not there become zeros. */
-template <int KD, int ROWS>
+template <int KD, int ROWS, int THREADS = TILE_THREADS>
 __device__ __forceinline__ void tile_queries(const attend_dev &a, const tile_place &w, uint32_t to)
 {
-    for (int i = threadIdx.x; i < ROWS * (KD / 8); i += TILE_THREADS) {
+    for (int i = threadIdx.x; i < ROWS * (KD / 8); i += THREADS) {
         int row = i / (KD / 8), piece = i % (KD / 8);
         const float *q = a.q + (size_t)(w.token + row / w.heads) * a.q_stride +
                          (size_t)(w.head0 + row % w.heads) * a.dk + piece * 8;
@@ -103,24 +103,25 @@ __device__ __forceinline__ void tile_queries(const attend_dev &a, const tile_pla
     }
 }
 
-template <int MT>
+template <int MT, int KEYS = TILE_KEYS>
 struct tile_scores {
-    float s[MT][TILE_KEYS / 8][4];
+    float s[MT][KEYS / 8][4];
 };
 
 /* s = q k^T for a warp's rows. */
-template <int KD, int MT>
-__device__ __forceinline__ void tile_scores_of(tile_scores<MT> &x, uint32_t q, uint32_t k, int row0, int lane, int dk)
+template <int KD, int MT, int KEYS = TILE_KEYS>
+__device__ __forceinline__ void tile_scores_of(tile_scores<MT, KEYS> &x, uint32_t q, uint32_t k, int row0, int lane,
+                                               int dk)
 {
     int r = lane & 7, mi = lane >> 3;
 
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
-        for (int n = 0; n < TILE_KEYS / 8; n++)
+        for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) x.s[m][n][i] = 0.f;
-#pragma unroll
+#pragma unroll(KD <= 256 ? KD / 16 : 4)
     for (int ks = 0; ks < KD / 16; ks++) {
         uint32_t fa[MT][4], fb[4];
         if (ks * 16 >= dk) break;
@@ -128,7 +129,7 @@ __device__ __forceinline__ void tile_scores_of(tile_scores<MT> &x, uint32_t q, u
         for (int m = 0; m < MT; m++)
             load_4x8x8(fa[m], q + piece_at<KD>(row0 + m * 16 + (mi & 1) * 8 + r, ks * 2 + (mi >> 1)));
 #pragma unroll
-        for (int n = 0; n < TILE_KEYS / 16; n++) {
+        for (int n = 0; n < KEYS / 16; n++) {
             load_4x8x8(fb, k + piece_at<KD>(n * 16 + (mi >> 1) * 8 + r, ks * 2 + (mi & 1)));
 #pragma unroll
             for (int m = 0; m < MT; m++) {
@@ -147,9 +148,9 @@ struct tile_state {
 };
 
 /* Scores to weights; masked: some row of the tile does not see all of these keys. */
-template <int VD, int MT>
-__device__ __forceinline__ void tile_weights(const attend_dev &a, tile_state<VD, MT> &st, tile_scores<MT> &x, int key,
-                                             int end, bool masked, int t)
+template <int VD, int MT, int KEYS = TILE_KEYS>
+__device__ __forceinline__ void tile_weights(const attend_dev &a, tile_state<VD, MT> &st, tile_scores<MT, KEYS> &x,
+                                             int key, int end, bool masked, int t)
 {
     bool plain = a.softcap <= 0.f && !a.slopes;
 
@@ -160,7 +161,7 @@ __device__ __forceinline__ void tile_weights(const attend_dev &a, tile_state<VD,
             int pos = st.pos[m][h], first = attend_first(a, pos), last = tile_last(a, pos, end);
             float top = st.m[m][h], sum = 0.f, scale = plain ? a.scale : 1.f;
 #pragma unroll
-            for (int n = 0; n < TILE_KEYS / 8; n++)
+            for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     float &s = x.s[m][n][2 * h + i];
@@ -170,7 +171,7 @@ __device__ __forceinline__ void tile_weights(const attend_dev &a, tile_state<VD,
                 }
             float best = -INFINITY;
 #pragma unroll
-            for (int n = 0; n < TILE_KEYS / 8; n++)
+            for (int n = 0; n < KEYS / 8; n++)
                 best = fmaxf(best, fmaxf(x.s[m][n][2 * h], x.s[m][n][2 * h + 1]));
             best = fmaxf(best, __shfl_xor_sync(~0u, best, 1));
             best = fmaxf(best, __shfl_xor_sync(~0u, best, 2));
@@ -178,7 +179,7 @@ __device__ __forceinline__ void tile_weights(const attend_dev &a, tile_state<VD,
             float base = top == -INFINITY ? 0.f : top, f = power2(st.m[m][h] - base);
             st.m[m][h] = top;
 #pragma unroll
-            for (int n = 0; n < TILE_KEYS / 8; n++)
+            for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     float &s = x.s[m][n][2 * h + i];
@@ -201,14 +202,15 @@ __device__ __forceinline__ uint32_t tile_half2(float a, float b)
     return *reinterpret_cast<uint32_t *>(&h);
 }
 
-/* o += weights v */
-template <int VD, int MT>
-__device__ __forceinline__ void tile_sum(tile_state<VD, MT> &st, const tile_scores<MT> &x, uint32_t v, int lane, int dv)
+/* o += weights v, of the numbers from dim0 on of rows of D. */
+template <int VD, int MT, int KEYS = TILE_KEYS, int D = VD>
+__device__ __forceinline__ void tile_sum(tile_state<VD, MT> &st, const tile_scores<MT, KEYS> &x, uint32_t v, int lane,
+                                         int dv, int dim0 = 0)
 {
     int r = lane & 7, mi = lane >> 3;
 
 #pragma unroll
-    for (int kk = 0; kk < TILE_KEYS / 16; kk++) {
+    for (int kk = 0; kk < KEYS / 16; kk++) {
         uint32_t p[MT][4], fb[4];
 #pragma unroll
         for (int m = 0; m < MT; m++) {
@@ -219,8 +221,8 @@ __device__ __forceinline__ void tile_sum(tile_state<VD, MT> &st, const tile_scor
         }
 #pragma unroll
         for (int n = 0; n < VD / 16; n++) {
-            if (n * 16 >= dv) break;
-            load_4x8x8_turned(fb, v + piece_at<VD>(kk * 16 + (mi & 1) * 8 + r, n * 2 + (mi >> 1)));
+            if (dim0 + n * 16 >= dv) break;
+            load_4x8x8_turned(fb, v + piece_at<D>(kk * 16 + (mi & 1) * 8 + r, dim0 / 8 + n * 2 + (mi >> 1)));
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 mma_f16(st.o[m][2 * n], p[m][0], p[m][1], p[m][2], p[m][3], fb[0], fb[1]);
@@ -232,7 +234,7 @@ __device__ __forceinline__ void tile_sum(tile_state<VD, MT> &st, const tile_scor
 
 template <int VD, int MT>
 __device__ __forceinline__ void tile_store(const attend_dev &a, const tile_place &w, tile_state<VD, MT> &st, int row0,
-                                           int lane)
+                                           int lane, int dim0 = 0)
 {
     int g = lane >> 2, t = lane & 3;
 
@@ -248,7 +250,40 @@ __device__ __forceinline__ void tile_store(const attend_dev &a, const tile_place
             bool pair = (((uintptr_t)out | (uintptr_t)(a.dv * 4)) & 7) == 0;
 #pragma unroll
             for (int n = 0; n < VD / 8; n++)
-                put_pair(out, n * 8 + 2 * t, a.dv, pair, st.o[m][n][2 * h] * over, st.o[m][n][2 * h + 1] * over);
+                put_pair(out, dim0 + n * 8 + 2 * t, a.dv, pair, st.o[m][n][2 * h] * over, st.o[m][n][2 * h + 1] * over);
+        }
+}
+
+/* The block's tile. */
+__device__ __forceinline__ void tile_find(const attend_dev &a, tile_place &w)
+{
+    int2 tile = a.tile_list[blockIdx.y];
+    int parts = (a.group + a.tile_heads - 1) / a.tile_heads, part = blockIdx.x % parts;
+
+    w.kv_head = blockIdx.x / parts;
+    w.token = tile.x;
+    w.heads = min(a.tile_heads, a.group - part * a.tile_heads);
+    w.head0 = w.kv_head * a.group + part * a.tile_heads;
+    w.n_rows = tile.y * w.heads;
+    w.pos = a.kv.pos[w.token];
+    w.tail = w.pos + tile.y - 1;
+    w.end = a.seq_end ? a.seq_end[a.kv.seq[w.token]] : 0;
+    w.last = tile_last(a, w.tail, w.end);
+    w.blocks = a.kv.table + (size_t)a.kv.seq[w.token] * a.kv.table_stride;
+}
+
+template <int VD, int MT>
+__device__ __forceinline__ void tile_begin(const attend_dev &a, const tile_place &w, tile_state<VD, MT> &st, int row0,
+                                           int g)
+{
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int row = min(row0 + m * 16 + h * 8 + g, w.n_rows - 1);
+            st.pos[m][h] = w.pos + row / w.heads;
+            st.m[m][h] = -INFINITY;
+            st.slope[m][h] = a.slopes ? a.slopes[w.head0 + row % w.heads] * LOG2E : 0.f;
         }
 }
 
@@ -268,19 +303,7 @@ __global__ void __launch_bounds__(TILE_THREADS, KD <= 128 ? 2 : 1) attend_tile(c
     cu_next();
     cu_wait();
     if ((int)blockIdx.y >= *a.n_tiles) return;
-    int2 tile = a.tile_list[blockIdx.y];
-    int parts = (a.group + a.tile_heads - 1) / a.tile_heads, part = blockIdx.x % parts;
-    w.kv_head = blockIdx.x / parts;
-    w.token = tile.x;
-    w.heads = min(a.tile_heads, a.group - part * a.tile_heads);
-    w.head0 = w.kv_head * a.group + part * a.tile_heads;
-    w.n_rows = tile.y * w.heads;
-    w.pos = a.kv.pos[w.token];
-    w.tail = w.pos + tile.y - 1;
-    w.end = a.seq_end ? a.seq_end[a.kv.seq[w.token]] : 0;
-    w.last = tile_last(a, w.tail, w.end);
-    w.blocks = a.kv.table + (size_t)a.kv.seq[w.token] * a.kv.table_stride;
-
+    tile_find(a, w);
     int key = attend_first(a, w.pos) / TILE_KEYS * TILE_KEYS;
     tile_ids(w, key, ids);
     if (a.dk < KD || a.dv < VD) {            /* what no row fills must be zeros, not what lay there */
@@ -293,15 +316,7 @@ __global__ void __launch_bounds__(TILE_THREADS, KD <= 128 ? 2 : 1) attend_tile(c
     copy_commit();
     if (key + TILE_KEYS <= w.last) tile_ids(w, key + TILE_KEYS, ids);
     tile_queries<KD, rows>(a, w, q);
-#pragma unroll
-    for (int m = 0; m < MT; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            int row = min(row0 + m * 16 + h * 8 + g, w.n_rows - 1);
-            st.pos[m][h] = w.pos + row / w.heads;
-            st.m[m][h] = -INFINITY;
-            st.slope[m][h] = a.slopes ? a.slopes[w.head0 + row % w.heads] * LOG2E : 0.f;
-        }
+    tile_begin<VD, MT>(a, w, st, row0, g);
     for (; key <= w.last; key += TILE_KEYS, stage ^= 1) {
         tile_scores<MT> x;
         uint32_t at = kv + stage * (k_bytes + v_bytes), other = kv + (stage ^ 1) * (k_bytes + v_bytes);
