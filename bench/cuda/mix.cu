@@ -96,13 +96,15 @@ static void time_scan(const char *what, struct scan_opt o, const struct batch &b
     o.a = (const float *)rows_of(o.n_state, o.n_heads).data;
     o.d = o.dt_bias = o.a;
     o.dt_max = 1;
-    tell(what, b, time_of([&] { cu_scan(&cu, &out, &in, &st, &o); }), 4.0 * cols * (2.0 * n + 2.0 * o.n_state * b.runs));
+    tell(what, b, time_of([&] { cu_scan(&cu, &out, &in, &st, &o); }),
+         4.0 * cols * (2.0 * n + 2.0 * o.n_state * b.runs));
 }
 
 static void time_delta(struct delta_opt o, const struct batch &b)
 {
     int n = b.runs * b.each, nk = o.n_k_heads * o.dim_k, nv = o.n_heads * o.dim_v;
-    struct delta_in in = { rows_of(n, nk), rows_of(n, nk), rows_of(n, nv), rows_of(n, o.n_heads), rows_of(n, o.n_heads) };
+    struct delta_in in = { rows_of(n, nk), rows_of(n, nk), rows_of(n, nv), rows_of(n, o.n_heads),
+                           rows_of(n, o.n_heads) };
     struct tensor out = rows_of(n, nv);
     struct op_state st = state_of(b, (size_t)nv * (size_t)o.dim_k);
 
@@ -168,25 +170,49 @@ static bool reserve(void)
            ok(cudaDeviceSynchronize(), "scratch");
 }
 
+static struct attend_opt attend_of(int heads, int kv_heads, int dim, int dim_v, bool both_ways)
+{
+    struct attend_opt o = {};
+
+    o.n_heads = heads, o.n_kv_heads = kv_heads, o.head_dim = dim, o.head_dim_v = dim_v, o.scale = 0.1f;
+    o.both_ways = both_ways;
+    return o;
+}
+
+static struct scan_opt scan_of(int heads, int dim, int n_state, bool wide)
+{
+    struct scan_opt o = {};
+
+    o.n_heads = heads, o.head_dim = dim, o.n_groups = 1, o.n_state = n_state, o.wide = wide;
+    return o;
+}
+
+static struct delta_opt delta_of(int heads, int k_heads, int dim)
+{
+    struct delta_opt o = {};
+
+    o.n_heads = heads, o.n_k_heads = k_heads, o.dim_k = o.dim_v = dim;
+    return o;
+}
+
 int main(void)
 {
     if (!open_device() || !reserve()) return 1;
     for (auto &b : batches) time_conv(10240, 4, b);
-    for (auto &b : batches) time_scan("scan of 80 of 64 x 128", { 80, 64, 1, 128 }, b);
-    for (auto &b : batches) time_scan("scan of 5120 x 16", { 5120, 1, 1, 16, true }, b);
-    for (auto &b : batches) time_delta({ 32, 16, 128, 128 }, b);
+    for (auto &b : batches) time_scan("scan of 80 of 64 x 128", scan_of(80, 64, 128, false), b);
+    for (auto &b : batches) time_scan("scan of 5120 x 16", scan_of(5120, 1, 16, true), b);
+    for (auto &b : batches) time_delta(delta_of(32, 16, 128), b);
     for (enum dtype t : { DT_BF16, DT_Q8_0 })
         for (int tokens : { 1, 8, 64, 512 }) time_heads(t, 512, 128, tokens), time_heads(t, 128, 512, tokens);
     for (int heads : { 16, 128 }) {
-        struct attend_opt o = { heads, 1, 576, 512, 0.05f };
+        struct attend_opt o = attend_of(heads, 1, 576, 512, false);
         const char *what = heads == 16 ? "16 heads over latents" : "128 heads over latents";
         time_attend(what, o, true, 1, 4096, 1);
         time_attend(what, o, true, 32, 4096, 1);
         time_attend(what, o, true, 1, 0, 512);
         time_attend(what, o, true, 1, 0, 2048);
     }
-    struct attend_opt o = { 12, 12, 64, 64, 0.125f };
-    o.both_ways = true;
+    struct attend_opt o = attend_of(12, 12, 64, 64, true);
     time_attend("12 heads of 64 both ways", o, false, 8, 0, 512);
     time_attend("12 heads of 64 both ways", o, false, 64, 0, 32);
     return n_failed != 0;

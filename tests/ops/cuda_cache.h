@@ -82,7 +82,8 @@ static inline void cache_close(struct cache *k)
 {
     gpu->free(gpu, k->lg.k, k->k_bytes, MEM_SCRATCH);
     if (k->lg.v) gpu->free(gpu, k->lg.v, k->v_bytes, MEM_SCRATCH);
-    ints_free(&k->table, N_SEQS * STRIDE), ints_free(&k->seq, 1024), ints_free(&k->pos, 1024), ints_free(&k->end, N_SEQS);
+    ints_free(&k->table, N_SEQS * STRIDE), ints_free(&k->end, N_SEQS);
+    ints_free(&k->seq, 1024), ints_free(&k->pos, 1024);
     mem_free(k->lc.k), mem_free(k->lc.v);
 }
 

@@ -362,7 +362,8 @@ static void other_experts_are_another_step(void **state)
 static void recurrent(struct world *w, const struct stateview *st, float limit)
 {
     static float small[FF];
-    struct tensor h = tensor_of(w->h, EMBD), g = tensor_of(w->gate, FF), u = tensor_of(w->up, FF), x = tensor_of(w->x, EMBD);
+    struct tensor h = tensor_of(w->h, EMBD), g = tensor_of(w->gate, FF), u = tensor_of(w->up, FF);
+    struct tensor x = tensor_of(w->x, EMBD);
     struct linear in = job(g, &w->wg, false), out = job(x, &w->wd, true);
     struct conv_opt conv = { .w = small, .k = 4, .silu = true };
     struct scan_in from = { .x = u, .dt = g, .b = g, .c = g };

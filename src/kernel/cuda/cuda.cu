@@ -376,8 +376,8 @@ static void t_heads(struct backend *be, const struct tensor *out, const struct t
 static bool has_state(struct backend *be, const float *base, size_t have, size_t need, const char *what)
 {
     if (need == 0 || (base && have >= need)) return true;
-    cu_fail(cu_of(be), E_INVALID, "%s: %s: the state of a sequence has %zu numbers, %zu are needed", be->name, what, have,
-            need);
+    cu_fail(cu_of(be), E_INVALID, "%s: %s: the state of a sequence has %zu numbers, %zu are needed", be->name, what,
+            have, need);
     return false;
 }
 

@@ -18,7 +18,8 @@ struct heads_dev {
 };
 
 /* Rows r and on of a token: one of a tile's two sums for each of its rows g, g + 8 and tokens 2t, 2t + 1. */
-static __device__ __forceinline__ void heads_store(const heads_dev &a, float *out, const float (&s)[4], int row, int token)
+static __device__ __forceinline__ void heads_store(const heads_dev &a, float *out, const float (&s)[4], int row,
+                                                   int token)
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) {

@@ -189,11 +189,11 @@ static __device__ __forceinline__ void scan_bring(scan_shared<S, WIDE> &sh, cons
 {
     constexpr int W = WIDE ? COLUMNS : 1;
     int group = head / p.heads_each, columns = p.dim - column0;
+    const float *x = p.x + (size_t)token * p.x_stride + (size_t)(WIDE ? 0 : head) * p.dim + column0;
 
     bring(sh.b, p.b + (size_t)token * p.b_stride + (size_t)group * p.rows, p.b_stride, n, p.rows, shape<S>::PAD, 1.f);
     bring(sh.c, p.c + (size_t)token * p.c_stride + (size_t)group * p.rows, p.c_stride, n, p.rows, shape<S>::PAD, 1.f);
-    bring(sh.x[0], p.x + (size_t)token * p.x_stride + (size_t)(WIDE ? 0 : head) * p.dim + column0, p.x_stride, n, columns,
-          COLUMNS, 1.f);
+    bring(sh.x[0], x, p.x_stride, n, columns, COLUMNS, 1.f);
     for (int i = threadIdx.x; i < n * W; i += THREADS) {
         int row = i / W, of = (WIDE ? column0 : head) + i % W;
         float dt = 0.f;
