@@ -107,36 +107,110 @@ static const int steps[][MAX_SEQS] = {
 };
 enum { N_STEPS = sizeof steps / sizeof *steps };
 
+/* ---- choices that are nearly ties ---- */
+
+#define TIE 2e-3                 /* of scores: what F16 may turn round */
+
+static void (*plain_route)(struct backend *be, int32_t *ids, float *weights, const struct tensor *logits,
+                           const struct route_opt *opt);
+static double lead[MAX_TOKENS];  /* of the last one chosen before the first one not, of this step's tokens, at least */
+
+static int larger_first(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* How far the n'th of scores is before the next; sorts them. */
+static double gap(double *x, int n_all, int n)
+{
+    qsort(x, (size_t)n_all, sizeof *x, larger_first);
+    return n < n_all ? x[n - 1] - x[n] : INFINITY;
+}
+
+static double lead_of(const float *logits, int n, const struct route_opt *o)
+{
+    double score[MOE_MAX_EXPERTS], group[MOE_MAX_GROUPS], some[MOE_MAX_EXPERTS], least = INFINITY, last;
+    int each = o->n_groups > 1 ? n / o->n_groups : n;
+
+    for (int i = 0; i < n; i++)
+        score[i] = o->route != ROUTE_SIGMOID ? (double)logits[i]
+                                             : 1 / (1 + exp(-(double)logits[i])) + (o->bias ? (double)o->bias[i] : 0);
+    for (int i = 0; i < n / each && o->n_groups > 1; i++) {
+        group[i] = 0;
+        memcpy(some, score + i * each, (size_t)each * sizeof *some);
+        gap(some, each, each);
+        for (int k = 0; k < o->group_top && k < each; k++) group[i] += some[k];
+    }
+    if (o->n_groups > 1) {
+        memcpy(some, group, (size_t)o->n_groups * sizeof *some);
+        least = gap(some, o->n_groups, o->n_groups_used);
+        last = some[o->n_groups_used - 1];
+        for (int i = 0; i < n; i++)
+            if (group[i / each] < last) score[i] = -INFINITY;
+    }
+    return fmin(least, gap(score, n, o->n_used));
+}
+
+static void watch_route(struct backend *be, int32_t *ids, float *weights, const struct tensor *logits,
+                        const struct route_opt *opt)
+{
+    for (int r = 0; r < logits->rows; r++) lead[r] = fmin(lead[r], lead_of(tensor_row(logits, r), logits->cols, opt));
+    plain_route(be, ids, weights, logits, opt);
+}
+
+/* ---- logits ---- */
+
+/* What lies behind a choice that may fall either way may be off: its sequence has other keys from there on. */
+struct verdict {
+    double worst;
+    int n_forgiven, n_all;
+    bool doubted[MAX_SEQS];
+};
+
+static void judge(struct verdict *v, const char *path, int i, const float *want, const float *got, int vocab)
+{
+    for (int s = 0, t = 0; s < MAX_SEQS; s++)
+        for (int k = 0; k < steps[i][s]; k++, t++) {
+            size_t at = (size_t)t * (size_t)vocab;
+            v->n_all++;
+            v->doubted[s] |= lead[t] < TIE;
+            double e = error_of(got + at, want + at, (size_t)vocab, 0);
+            if (!(e < 5e-3) && v->doubted[s]) {
+                v->n_forgiven++;
+                continue;
+            }
+            if (!(e < 5e-3) && v->worst < 5e-3)
+                print_message("%s: step %d, token %d of %d: error %g\n", path, i, t, count(steps[i]), e);
+            v->worst = fmax(v->worst, e);
+        }
+}
+
 static double compare(const char *path, bool split, bool *known)
 {
     struct backend *gpu = cuda_open(), *cpu = reference_open();
+    struct verdict v = { 0 };
     struct world g, c;
-    double worst = 0, near = 0;
-    int n_off = 0, n_all = 0;
-    bool moe;
 
     *known = world_open(&c, path, cpu, NULL);
     if (*known && !(*known = world_open(&g, path, gpu, split ? cpu : NULL))) world_close(&c);
     if (*known) {
+        plain_route = cpu->route;
         for (int i = 0; i < N_STEPS; i++) {
-            const float *want = step(&c, steps[i], (uint64_t)i, false), *got = step(&g, steps[i], (uint64_t)i, false);
-            int vocab = c.m->hp.n_vocab;
-            for (int t = 0; t < count(steps[i]); t++) {
-                double e = error_of(got + (size_t)t * (size_t)vocab, want + (size_t)t * (size_t)vocab, (size_t)vocab, 0);
-                if (!(e < 5e-3) && worst < 5e-3)
-                    print_message("%s: step %d, token %d of %d: error %g\n", path, i, t, count(steps[i]), e);
-                worst = fmax(worst, e);
-                n_off += !(e < 5e-3), n_all++;
-                if (e < 5e-3) near = fmax(near, e);
-            }
+            const float *want, *got;
+            for (int t = 0; t < MAX_TOKENS; t++) lead[t] = INFINITY;
+            cpu->route = watch_route;
+            want = step(&c, steps[i], (uint64_t)i, false);
+            cpu->route = plain_route;
+            got = step(&g, steps[i], (uint64_t)i, false);
+            judge(&v, path, i, want, got, c.m->hp.n_vocab);
         }
-        moe = c.m->hp.moe.n > 0;
         world_close(&g), world_close(&c);
-        if (n_off) print_message("%s: %d of %d tokens off\n", path, n_off, n_all);
-        if (moe && 20 * n_off <= n_all) worst = near;            /* a tie, nearly, fell the other way */
+        if (v.n_forgiven) print_message("%s: %d of %d tokens off, behind a tie\n", path, v.n_forgiven, v.n_all);
+        if (3 * v.n_forgiven > v.n_all) v.worst = INFINITY;
     }
     backend_close(gpu), backend_close(cpu);
-    return worst;
+    return v.worst;
 }
 
 static void need_gpu(void)
@@ -219,8 +293,8 @@ static double compare_texts(const char *path, bool split)
     assert_true(world_open(&g, path, gpu, split ? cpu : NULL));
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         texts(&c, steps[i], i, want), texts(&g, steps[i], i, got);
-        for (int t = 0; t < count(steps[i]); t++)
-            worst = fmax(worst, error_of(got + (size_t)t * E, want + (size_t)t * E, E, 0));
+        for (int s = 0, t = 0; s < MAX_SEQS; t += steps[i][s++])
+            worst = fmax(worst, error_of(got + t * E, want + t * E, (size_t)steps[i][s] * E, 0));
     }
     world_close(&g), world_close(&c);
     backend_close(gpu), backend_close(cpu);

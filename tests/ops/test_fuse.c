@@ -273,23 +273,25 @@ static void mixture(struct world *w, const struct experts_opt *opt, float scale)
     record_experts(&w->r, &x, &h, ids, w->v[0], opt);
 }
 
-/* Of F32 weights and more than a few tokens: a product that keeps its input and its result. */
+/* Of few weights and more than a few tokens: a product that keeps its input and its result. */
 static void small_products_in_f32_stay_apart(void **state)
 {
+    static const enum dtype types[] = { DT_F32, DT_BF16, DT_F16, DT_Q8_0 };
     struct world w;
     (void)state;
-    for (int rows = 1; rows < 9; rows += 7) {
+    for (int i = 0; i < 8; i++) {
+        int rows = i < 4 ? 1 : 8;
         world_open(&w);
         float x[8][EMBD], h[8][EMBD], g[8][FF];
         struct tensor tx = tensor_f32(x[0], rows, EMBD), th = tensor_f32(h[0], rows, EMBD);
         struct tensor tg = tensor_f32(g[0], rows, FF);
         struct linear up = job(tg, &w.wg, false);
-        w.wg.type = DT_F32;
+        w.wg.type = types[i % 4];
         record_norm(&w.r, OP_NORM_RMS, &th, &tx, w.norm, NULL, 1e-5f);
         record_linear(&w.r, &th, &up, 1);
         record_act(&w.r, &tg, &tg, NULL, ACT_RELU2);
         record_fuse(&w.r, true);
-        if (rows == 1) KINDS(&w, OP_LINEAR);
+        if (rows == 1 || w.wg.type == DT_Q8_0) KINDS(&w, OP_LINEAR);
         else KINDS(&w, OP_NORM, OP_LINEAR, OP_ACT);
         world_close(&w);
     }

@@ -200,15 +200,22 @@ static void attend_rows(struct cuda *c, struct attend_dev *a, int rows, int like
     rows_launch(c, a, dim3(a->n_splits, y, rows), warps);
 }
 
+/* So many heads that one token fills tiles of latents, and so many tokens that their keys need not be split. */
+static bool is_tiles(const struct cuda *c, const struct attend_dev *a)
+{
+    return a->kv.v_in_k && a->group >= LATENT_ROWS && 3 * a->n_tokens * (a->group / LATENT_ROWS) >= c->n_sm;
+}
+
 static void attend_mixed(struct cuda *c, struct attend_dev *a, const struct kvview *kv)
 {
     char *s = (char *)c->scratch[CU_ATTEND];
     struct layout_of_scratch at = scratch_of(c->lim.max_tokens);
     bool latent = a->kv.v_in_k;
-    int d = a->dk > a->dv ? a->dk : a->dv, rows = d <= 128 && !latent ? 128 : 64;
+    int d = a->dk > a->dv ? a->dk : a->dv, rows = latent ? LATENT_ROWS : d <= 128 ? 128 : 64;
     int n_tokens = kv->n_tokens, few = n_tokens < kv->n_seqs * (TILE_LEAST - 1) ? n_tokens
                                                                                : kv->n_seqs * (TILE_LEAST - 1);
-    bool wg = c->cc == 90 && d <= 128 && !a->seq_end && !latent, alone = wg && kv->n_seqs == 1;
+    bool wg = c->cc == 90 && d <= 128 && !a->seq_end && !latent;
+    bool alone = wg ? kv->n_seqs == 1 : latent && a->group >= rows;
     struct cut p = {};
 
     a->tile_heads = a->group < rows ? a->group : rows;
@@ -298,7 +305,8 @@ void cu_attend(struct cuda *c, const struct tensor *out, const struct tensor *q,
     a.done = (unsigned *)s;
     a.part = (float *)(s + scratch_of(c->lim.max_tokens).parts);
     bool wide = a.kv.v_in_k ? !attend_latent_can(c, &a) : a.dk > 256 || a.dv > 256;
-    if (wide || kv->n_tokens <= TILE_LEAST || kv->n_tokens == kv->n_seqs || kv->n_tokens > PLAN_TOKENS) {
+    bool rows = kv->n_tokens <= TILE_LEAST || kv->n_tokens == kv->n_seqs;
+    if (wide || (rows && !is_tiles(c, &a)) || kv->n_tokens > PLAN_TOKENS) {
         /* Positions and tables came by a copy, which kernels of this step do not overlap, and keys of former steps
          * lie where they lay: these may be read while the kernel before still writes this step's. */
         if (rope && !turn_here(c, &a, rope)) cu_rope_kv(c, rope);

@@ -116,6 +116,7 @@ void attend_tiles_f16(struct cuda *c, const struct attend_dev *a, dim3 grid);
 void attend_tiles_any(struct cuda *c, const struct attend_dev *a, dim3 grid);
 #define LATENT_DIM 576           /* latents in tiles: keys and values at most */
 #define LATENT_DIM_V 512
+#define LATENT_ROWS 64
 bool attend_latent_can(const struct cuda *c, const struct attend_dev *a);
 void attend_latents(struct cuda *c, const struct attend_dev *a, dim3 grid);
 void attend_wgs(struct cuda *c, const struct attend_dev *a);         /* heads of 128 at most, on Hopper */

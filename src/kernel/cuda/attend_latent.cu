@@ -8,7 +8,7 @@
 #define DIM LATENT_DIM
 #define HALF 256
 #define KEYS 32
-#define ROWS 64
+#define ROWS LATENT_ROWS
 #define THREADS 256
 #define STAGE (KEYS * DIM * 2)
 

@@ -37,12 +37,27 @@ static __device__ __forceinline__ void heads_tail(const heads_dev &a, const floa
     }
 }
 
-/* Grid: rows, heads, tokens. */
-template <class W, int GROUPS>
+/* The sums of all warps into the first one's. */
+static __device__ __forceinline__ void heads_join(float (&s0)[4], float (&s1)[4], int warp, int lane)
+{
+    __shared__ float part[WARPS - 1][8][32];
+
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        if (warp > 0) part[warp - 1][i][lane] = i < 4 ? s0[i & 3] : s1[i & 3];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        for (int w = 0; w < WARPS - 1 && warp == 0; w++) (i < 4 ? s0[i & 3] : s1[i & 3]) += part[w][i][lane];
+}
+
+/* Grid: rows, heads, tokens. SPLIT: a block's warps share out the columns of the same rows, for few tokens. */
+template <class W, int GROUPS, bool SPLIT>
 static __global__ void __launch_bounds__(32 * WARPS) heads_run(const __grid_constant__ heads_dev a)
 {
     int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, head = blockIdx.y, token0 = blockIdx.z * 8 * GROUPS;
-    int t0 = 2 * (blockIdx.x * WARPS + (threadIdx.x >> 5)), units = (a.cols + W::UNIT - 1) / W::UNIT;
+    int warp = threadIdx.x >> 5, t0 = 2 * (SPLIT ? blockIdx.x : blockIdx.x * WARPS + warp);
+    int units = (a.cols + W::UNIT - 1) / W::UNIT, end = SPLIT ? units * (warp + 1) / WARPS : units;
     int n = min(8 * GROUPS, a.n_tokens - token0);
     const uint8_t *w = a.w + (size_t)head * a.step;
     const float *x = a.x + (size_t)head * a.x_step;
@@ -57,7 +72,7 @@ static __global__ void __launch_bounds__(32 * WARPS) heads_run(const __grid_cons
     w0.open(w, a.rows, a.cols, t0, lane);
     w1.open(w, a.rows, a.cols, t0 + 1, lane);
 #pragma unroll(W::UNIT == 32 && GROUPS == 1 ? 4 : 1)
-    for (int u = 0; u < units; u++)
+    for (int u = SPLIT ? units * warp / WARPS : 0; u < end; u++)
         W::unit(w0, w1, u, lane, [&](int c, const uint32_t (&a0)[2][4], const uint32_t (&a1)[2][4]) {
 #pragma unroll
             for (int j = 0; j < GROUPS; j++) {
@@ -73,6 +88,10 @@ static __global__ void __launch_bounds__(32 * WARPS) heads_run(const __grid_cons
                 moe_mma(s1[j], a1[1], b[2], b[3]);
             }
         });
+    if constexpr (SPLIT) {
+        heads_join(s0[0], s1[0], warp, lane);
+        if (warp > 0) return;
+    }
 #pragma unroll
     for (int j = 0; j < GROUPS; j++) {
         heads_store(a, out, s0[j], t0 * TILE_ROWS + g, token0 + 8 * j + 2 * t);
@@ -84,13 +103,16 @@ template <class W>
 static void heads_launch(struct cuda *c, const struct heads_dev *a, int n_heads)
 {
     int tiles = (a->rows + 2 * TILE_ROWS - 1) / (2 * TILE_ROWS);
-    dim3 grid((tiles + WARPS - 1) / WARPS, n_heads, (a->n_tokens + 7) / 8), block(32 * WARPS);
+    dim3 grid((tiles + WARPS - 1) / WARPS, n_heads), block(32 * WARPS);
 
-    if (a->n_tokens <= 8) {
-        cu_launch(c, "heads", heads_run<W, 1>, grid, block, 0, *a);
-    } else {
+    if (a->n_tokens > 8) {
         grid.z = (a->n_tokens + 31) / 32;
-        cu_launch(c, "heads", heads_run<W, 4>, grid, block, 0, *a);
+        cu_launch(c, "heads", heads_run<W, 4, false>, grid, block, 0, *a);
+    } else if (a->cols > a->rows && a->cols >= WARPS * W::UNIT) {
+        grid.x = tiles;
+        cu_launch(c, "heads", heads_run<W, 1, true>, grid, block, 0, *a);
+    } else {
+        cu_launch(c, "heads", heads_run<W, 1, false>, grid, block, 0, *a);
     }
 }
 

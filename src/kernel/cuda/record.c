@@ -6,6 +6,7 @@
 #define LEAST_KEYS 256           /* of a view that many steps share */
 #define EXACT_ROWS 4             /* up to these F32 weights are multiplied exactly anyway */
 #define EXACT_WORK (1 << 24)     /* multiplications of a product that is cheap enough in F32 */
+#define FEW_WEIGHTS (1 << 16)    /* numbers of a matrix that is sooner multiplied than a kernel begins */
 
 int record_init(struct record *r, int cap, int few, struct err *e)
 {
@@ -119,12 +120,14 @@ void record_headnorm_layer(struct record *r, const struct tensor *x, int n_heads
     r->ops[r->n - 1].u.headnorm.b = b;
 }
 
-/* F32 weights lose by F16; where there are few it costs nothing not to. */
+/* Activations and F32 weights lose by F16; where there are few of them it costs nothing not to. */
 static bool is_exact(const struct tensor *x, const struct linear *jobs, int n)
 {
     for (int i = 0; i < n; i++) {
         const struct weight *w = jobs[i].w;
-        if (w->type != DT_F32 || (int64_t)x->rows * w->rows * w->cols > EXACT_WORK) return false;
+        int64_t n = (int64_t)w->rows * w->cols;
+        bool few = n <= FEW_WEIGHTS && (w->type == DT_F32 || w->type == DT_F16 || w->type == DT_BF16);
+        if (!few && (w->type != DT_F32 || x->rows * n > EXACT_WORK)) return false;
     }
     return x->rows > EXACT_ROWS;
 }

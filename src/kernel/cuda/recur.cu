@@ -44,8 +44,39 @@ static __device__ __forceinline__ float conv_input(const conv_dev &a, const stru
     return run.fresh ? 0.f : state[(size_t)(a.k - 1 + from) * a.cols + c];
 }
 
+/* Tokens [t, end) of a run. K: how many taps there are, so that each input is read once; 0: any. */
+template <int K>
+static __device__ __forceinline__ void conv_tokens(const conv_dev &a, const struct state_run &run, const float *state,
+                                                   int t, int end, int c)
+{
+    int keep = a.k - 1;
+    float bias = a.bias ? a.bias[c] : 0.f, w[K ? K : 1], x[K ? K : 1];
+
+#pragma unroll
+    for (int j = 0; j < K; j++) {
+        w[j] = a.w[(size_t)j * a.cols + c];
+        x[j] = j > 0 && t < end ? conv_input(a, run, state, t - K + j, c) : 0.f;
+    }
+#pragma unroll(K ? 4 : 1)
+    for (; t < end; t++) {
+        float sum = bias;
+        if constexpr (K > 0) {
+#pragma unroll
+            for (int j = 0; j < K - 1; j++) x[j] = x[j + 1];
+            x[K - 1] = a.x[(size_t)(run.first + t) * a.x_stride + c];
+#pragma unroll
+            for (int j = 0; j < K; j++) sum = fmaf(w[j], x[j], sum);
+        } else {
+            for (int j = 0; j < a.k; j++)
+                sum = fmaf(a.w[(size_t)j * a.cols + c], conv_input(a, run, state, t - keep + j, c), sum);
+        }
+        a.out[(size_t)(run.first + t) * a.out_stride + c] = a.silu ? act_of(ACT_SILU, sum) : sum;
+    }
+}
+
 /* A thread has a channel. The block where a run begins also has all its tokens that look into the state, and leaves
  * the new one when it is through with them. Grid: channels, tokens. */
+template <int K>
 static __global__ void __launch_bounds__(CONV_THREADS) conv(const __grid_constant__ conv_dev a)
 {
     int c = blockIdx.x * CONV_THREADS + threadIdx.x, t0 = blockIdx.y * a.per_block, keep = a.k - 1;
@@ -60,12 +91,7 @@ static __global__ void __launch_bounds__(CONV_THREADS) conv(const __grid_constan
         bool owner = run.first >= t0;
         int t = owner ? 0 : max(t0 - run.first, keep), end = min(t1 - run.first, run.n);
         if (owner) end = max(end, min(keep, run.n));
-        for (; t < end; t++) {
-            float sum = a.bias ? a.bias[c] : 0.f;
-            for (int j = 0; j < a.k; j++)
-                sum = fmaf(a.w[(size_t)j * a.cols + c], conv_input(a, run, state, t - keep + j, c), sum);
-            a.out[(size_t)(run.first + t) * a.out_stride + c] = a.silu ? act_of(ACT_SILU, sum) : sum;
-        }
+        conv_tokens<K>(a, run, state, t, end, c);
         for (int i = 0; owner && i < keep; i++)          /* row i is behind those that are still to be read */
             state[(size_t)i * a.cols + c] = conv_input(a, run, state, run.n - keep + i, c);
     }
@@ -92,7 +118,9 @@ void cu_conv(struct cuda *c, const struct tensor *out, const struct tensor *x, c
     a.silu = opt->silu;
     a.per_block = st->n_tokens <= CONV_FEW ? 1 : CONV_TOKENS;
     dim3 grid((a.cols + CONV_THREADS - 1) / CONV_THREADS, (a.n_tokens + a.per_block - 1) / a.per_block);
-    cu_launch(c, "conv", conv, grid, dim3(CONV_THREADS), 0, a);
+    if (a.k == 4) cu_launch(c, "conv", conv<4>, grid, dim3(CONV_THREADS), 0, a);
+    else if (a.k == 3) cu_launch(c, "conv", conv<3>, grid, dim3(CONV_THREADS), 0, a);
+    else cu_launch(c, "conv", conv<0>, grid, dim3(CONV_THREADS), 0, a);
 }
 
 /* ---- what scans and the delta rule share ----
@@ -122,9 +150,11 @@ static __device__ __forceinline__ void bring(float *to, const float *from, size_
 
 static __device__ __forceinline__ float soft_plus(float x) { return x > 20.f ? x : log1pf(expf(x)); }
 
-/* Of the four threads of a column. */
-static __device__ __forceinline__ float column_sum(float v)
+/* Of the four threads of a column, which have four sums each: a single one would wait for itself. */
+static __device__ __forceinline__ float column_sum(const float (&s)[4])
 {
+    float v = (s[0] + s[1]) + (s[2] + s[3]);
+
     v += __shfl_xor_sync(~0u, v, 8);
     return v + __shfl_xor_sync(~0u, v, 16);
 }
@@ -227,9 +257,10 @@ static __global__ void __launch_bounds__(THREADS) scan(const __grid_constant__ r
         __syncthreads();
         scan_bring<S, WIDE>(sh, p, run.first + t0, n, head, column0);
         __syncthreads();
+#pragma unroll 2
         for (int t = 0; t < n; t++) {
             float x = sh.x[t][column], dt = sh.dt[t][WIDE ? column : 0], decay = WIDE ? 0.f : sh.decay[t];
-            float y = 0.f, dtx = dt * x;
+            float y[4] = { 0.f, 0.f, 0.f, 0.f }, dtx = dt * x;
 #pragma unroll
             for (int i = 0; i < S; i += 4) {
                 float4 b = *(const float4 *)(sh.b + t * shape<S>::PAD + state_row(part, i));
@@ -240,12 +271,12 @@ static __global__ void __launch_bounds__(THREADS) scan(const __grid_constant__ r
                     float f = decay;
                     if constexpr (WIDE) f = __expf(dt * a[i + e]);
                     h[i + e] = fmaf(h[i + e], f, dtx * bs[e]);
-                    y = fmaf(h[i + e], cs[e], y);
+                    y[e] = fmaf(h[i + e], cs[e], y[e]);
                 }
             }
-            y = column_sum(y);
+            float sum = column_sum(y);
             if (part == 0 && !none)
-                p.out[(size_t)(run.first + t0 + t) * p.out_stride + (size_t)head * p.dim + at] = fmaf(d, x, y);
+                p.out[(size_t)(run.first + t0 + t) * p.out_stride + (size_t)head * p.dim + at] = fmaf(d, x, sum);
         }
     }
     if (!none) state_store<S>(state, h, p.dim, p.rows, part);
@@ -299,11 +330,14 @@ static __global__ void __launch_bounds__(THREADS) delta(const __grid_constant__ 
         __syncthreads();
         for (int t = 0; t < n; t++) {
             const float *k = sh.k + t * shape<S>::PAD, *q = sh.q + t * shape<S>::PAD;
-            float decay = sh.decay[t], known = 0.f, y = 0.f;
+            float decay = sh.decay[t], known[4] = { 0.f, 0.f, 0.f, 0.f }, y[4] = { 0.f, 0.f, 0.f, 0.f };
 #pragma unroll
             for (int i = 0; i < S; i += 4) {
                 float4 f = *(const float4 *)(k + state_row(part, i));
-                known += h[i] * f.x + h[i + 1] * f.y + h[i + 2] * f.z + h[i + 3] * f.w;
+                known[0] = fmaf(h[i], f.x, known[0]);
+                known[1] = fmaf(h[i + 1], f.y, known[1]);
+                known[2] = fmaf(h[i + 2], f.z, known[2]);
+                known[3] = fmaf(h[i + 3], f.w, known[3]);
             }
             float add = (sh.v[t][column] - decay * column_sum(known)) * sh.beta[t];
 #pragma unroll
@@ -313,10 +347,14 @@ static __global__ void __launch_bounds__(THREADS) delta(const __grid_constant__ 
                 h[i + 1] = fmaf(h[i + 1], decay, f.y * add);
                 h[i + 2] = fmaf(h[i + 2], decay, f.z * add);
                 h[i + 3] = fmaf(h[i + 3], decay, f.w * add);
-                y += h[i] * g.x + h[i + 1] * g.y + h[i + 2] * g.z + h[i + 3] * g.w;
+                y[0] = fmaf(h[i], g.x, y[0]);
+                y[1] = fmaf(h[i + 1], g.y, y[1]);
+                y[2] = fmaf(h[i + 2], g.z, y[2]);
+                y[3] = fmaf(h[i + 3], g.w, y[3]);
             }
-            y = column_sum(y);
-            if (part == 0 && !none) p.out[(size_t)(run.first + t0 + t) * p.out_stride + (size_t)head * p.dim + at] = y;
+            float sum = column_sum(y);
+            if (part == 0 && !none)
+                p.out[(size_t)(run.first + t0 + t) * p.out_stride + (size_t)head * p.dim + at] = sum;
         }
     }
     if (!none) state_store<S>(state, h, p.dim, p.rows, part);
