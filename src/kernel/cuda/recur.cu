@@ -257,7 +257,7 @@ static __global__ void __launch_bounds__(THREADS) scan(const __grid_constant__ r
         __syncthreads();
         scan_bring<S, WIDE>(sh, p, run.first + t0, n, head, column0);
         __syncthreads();
-#pragma unroll 2
+#pragma unroll(WIDE ? 1 : 2)
         for (int t = 0; t < n; t++) {
             float x = sh.x[t][column], dt = sh.dt[t][WIDE ? column : 0], decay = WIDE ? 0.f : sh.decay[t];
             float y[4] = { 0.f, 0.f, 0.f, 0.f }, dtx = dt * x;
