@@ -93,13 +93,14 @@ static bool takes(const struct grammar *g, const struct lexicon *lex, struct str
 
 static bool has_bit(const uint64_t *mask, int32_t id) { return mask[id / 64] >> (id % 64) & 1; }
 
-/* A random text of the grammar, token by token; it is closed after some tokens. */
+/* A random text of the grammar, token by token; it is closed after some tokens. It begins with what is in out. */
 static void make_text(struct guide *m, const struct lexicon *lex, struct rng *rng, int max_tokens, struct buf *out)
 {
     int32_t *ids = mem_array((size_t)lex->n_ids, sizeof *ids);
     struct match x;
 
     match_begin(&x, m, true);
+    if (out->n && !match_write(&x, buf_str(out))) fail_msg("no text begins with %s", buf_cstr(out));
     for (int i = 0; !match_is_over(&x); i++) {
         int left = max_tokens - i, n = 0;
         const uint64_t *mask = left <= match_least(&x) ? match_closing(&x, match_least(&x) - 1) : match_mask(&x);

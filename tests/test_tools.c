@@ -31,17 +31,24 @@ static void on_think(void *arg, struct str text)
     put(arg, 'R', text);
 }
 
-static void on_call(void *arg, const struct tool_call *c)
+static void on_call(void *arg, struct str name, struct str id)
 {
     struct seen *s = arg;
 
     s->last = 0;
-    put(s, 'C', c->name);
+    put(s, 'C', name);
+    if (id.n) buf_printf(&s->all, " #%.*s", STR_ARG(id));
     buf_putc(&s->all, ' ');
-    buf_put_str(&s->all, c->args);
-    if (c->id.n) buf_printf(&s->all, " #%.*s", STR_ARG(c->id));
-    s->last = 0;
-    assert_true(json_valid(c->args));
+    s->last = 'A';
+}
+
+static void on_args(void *arg, struct str piece)
+{
+    struct seen *s = arg;
+
+    assert_true(piece.n > 0);
+    assert_int_equal(s->last, 'A');                      /* behind their call, and nothing between */
+    buf_put_str(&s->all, piece);
 }
 
 static json_t *some_tools(void)
@@ -54,7 +61,7 @@ static json_t *some_tools(void)
 /* cuts: where the answer is cut, as many as there are; -1: everywhere. */
 static void run(const char *template, const char *prompt, const char *answer, const char *want, long cut)
 {
-    const struct toolparse_out out = { on_text, on_think, on_call, NULL };
+    const struct toolparse_out out = { on_text, on_think, on_call, on_args, NULL };
     struct toolparse_out mine = out;
     struct seen seen = { 0 };
     struct toolparse p;
@@ -102,7 +109,7 @@ static void json_in_marks_is_a_call(void **state)
           "T:Let me see. | C:a {} | C:b {\"x\": [1, {\"y\": \"}]\"}]}");
     check(QWEN, "",
           "<tool_call>{\"arguments\": \"{\\\"a\\\": 1}\", \"name\": \"f\", \"id\": \"x1\"}</tool_call>",
-          "C:f {\"a\": 1} #x1");
+          "C:f #x1 {\"a\": 1}");
     check(QWEN, "",
           "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"</tool_call> \\\" {\"}}</tool_call> done",
           "C:f {\"s\": \"</tool_call> \\\" {\"} | T:done");
@@ -113,7 +120,7 @@ static void json_in_marks_is_a_call(void **state)
           "<|START_THINKING|>I look.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
           "\"tool_name\": \"f\", "
           "\"parameters\": {\"q\": \"x\"}}\n]<|END_ACTION|>",
-          "R:I look. | C:f {\"q\": \"x\"} #0");
+          "R:I look. | C:f #0 {\"q\": \"x\"}");
     check("<|START_ACTION|> <|START_THINKING|>", "", "<|START_RESPONSE|>Hello!<|END_RESPONSE|>", "T:Hello!");
     check("<|tools_prefix|>", "", "<|tools_prefix|>[{\"f\": {\"a\": 1}}]<|tools_suffix|>", "C:f {\"a\": 1}");
 }
@@ -147,12 +154,12 @@ static void mistral_writes_both_forms(void **state)
 {
     (void)state;
     check(MISTRAL, "", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"abcdefghi\"}]",
-          "C:f {\"a\": 1} #abcdefghi");
+          "C:f #abcdefghi {\"a\": 1}");
     check(MISTRAL, "",
           "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]",
           "C:f {} | C:g {}");
     check(MISTRAL, "", "[TOOL_CALLS]get_weather[ARGS]" W "[TOOL_CALLS]g[CALL_ID]abc[ARGS]{}",
-          "C:get_weather " W " | C:g {} #abc");
+          "C:get_weather " W " | C:g #abc {}");
     check(MISTRAL, "", "[TOOL_CALLS]f{\"x\": [1]}", "C:f {\"x\": [1]}");
     check(MISTRAL, "", "[THINK]well[/THINK]Yes [1].", "R:well | T:Yes [1].");
 }
@@ -174,7 +181,7 @@ static void deepseek_writes_both_forms(void **state)
           "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
           "{\"a\": 1}"
           "<|tool_call_end|><|tool_calls_section_end|>",
-          "C:get_weather {\"a\": 1} #functions.get_weather:0");
+          "C:get_weather #functions.get_weather:0 {\"a\": 1}");
 }
 
 static void tags_become_json_by_the_tools_types(void **state)
@@ -225,7 +232,7 @@ static void others_have_their_own_ways(void **state)
     check("tools \"name\"", "", "[{\"name\": \"f\", \"arguments\": {}}]", "C:f {}");
     check("<|tool_call:begin|> <|tool_call:args|>", "",
           "<|tool_call:begin|>a1b2<|tool_call:name|>f<|tool_call:args|>{\"x\": 1}<|tool_call:end|>",
-          "C:f {\"x\": 1} #a1b2");
+          "C:f #a1b2 {\"x\": 1}");
     check("<|tool_call>call: <|channel>", "",
           "<|channel>thought\nHm.<channel|><|tool_call>call:f{a:<|\"|>x, "
           "{y}<|\"|>,b:[1,<|\"|>q<|\"|>],c:{d:true}}<tool_call|>",

@@ -151,28 +151,50 @@ static struct str new_call_id(const struct call *c, char out[40])
     return str_of(out, n);
 }
 
-static void put_call(void *arg, const struct tool_call *call)
+/* Whole replies: the last call is over. */
+static void close_call(struct choice *ch)
+{
+    if (ch->n_calls && !ch->call->p.stream) reply_close_call(&ch->calls, buf_str(&ch->args));
+    buf_clear(&ch->args);
+}
+
+static void put_call(void *arg, struct str name, struct str id)
 {
     struct choice *ch = arg;
     struct call *c = ch->call;
     char own[40];
-    struct str id = call->id.n ? call->id : new_call_id(c, own);
 
-    if (c->p.one_call && ch->n_calls) return;
+    if ((ch->skips = c->p.one_call && ch->n_calls)) return;
+    if (!id.n) id = new_call_id(c, own);
     if (c->p.stream) {
         answer_open_chunk(c);
-        reply_call(&c->reply, &c->out, ch->index, ch->n_calls, id, call->name, call->args);
+        reply_call(&c->reply, &c->out, ch->index, ch->n_calls, id, name);
     } else {
+        close_call(ch);
         if (ch->n_calls) buf_putc(&ch->calls, ',');
-        reply_put_call(&ch->calls, -1, id, call->name, call->args);
+        reply_open_call(&ch->calls, -1, id, name);
     }
     ch->n_calls++;
+}
+
+static void put_args(void *arg, struct str piece)
+{
+    struct choice *ch = arg;
+    struct call *c = ch->call;
+
+    if (ch->skips || !piece.n) return;
+    if (c->p.stream) {
+        answer_open_chunk(c);
+        reply_args(&c->reply, &c->out, ch->index, ch->n_calls - 1, piece);
+    } else {
+        buf_put_str(&ch->args, piece);
+    }
 }
 
 void choice_parse(struct choice *ch)
 {
     const struct parsing *g = &ch->call->parsing;
-    const struct toolparse_out out = { put_text, put_think, put_call, ch };
+    const struct toolparse_out out = { put_text, put_think, put_call, put_args, ch };
 
     toolparse_init(&ch->parse, g->calls, g->think, ch->call->p.tools, g->prompt_end, &out);
 }
@@ -181,12 +203,17 @@ void choice_parse(struct choice *ch)
 static void end_parse(struct choice *ch)
 {
     toolparse_end(&ch->parse);
+    close_call(ch);
     if (ch->call->p.stream && ch->lp.n) put_text(ch, STR(""));
 }
 
 static const char *finish_of(const struct choice *ch)
 {
-    return ch->n_calls && ch->finish == FINISH_STOP ? "tool_calls" : finish_name(ch->finish);
+    const struct call *c = ch->call;
+    /* A forced call that was closed before the limit of tokens is whole. */
+    bool whole = ch->finish == FINISH_STOP || (ch->finish == FINISH_LENGTH && c->parsing.forced && !ch->parse.cut);
+
+    return ch->n_calls && whole ? "tool_calls" : finish_name(ch->finish);
 }
 
 /* A token and the text that came with it. */

@@ -73,6 +73,7 @@ void choice_put(struct choice *ch)
     toolparse_release(&ch->parse);
     buf_release(&ch->think);
     buf_release(&ch->calls);
+    buf_release(&ch->args);
     keep(&text);
     for (int i = 0; i < 4; i++) keep(&lp.list[i]);
     lp.n = 0;

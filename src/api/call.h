@@ -28,7 +28,9 @@ struct choice {
     struct buf text;             /* whole replies */
     struct toolparse parse;      /* with call.parsing.on */
     struct buf think, calls;     /* whole replies: reasoning; calls, rendered */
+    struct buf args;             /* of the last of them, which is still open */
     int n_calls;
+    bool skips;                  /* one call was wanted, and this is another */
     struct logprobs lp;
     size_t n_chars;              /* of text given out */
     int n_seen;                  /* tokens read */
@@ -65,6 +67,7 @@ struct call {
     int priority;
     struct parsing {             /* how answers are taken apart; on: they are */
         bool on;
+        bool forced;             /* a call must come */
         const struct tool_family *calls;
         const struct think_family *think;
         struct str prompt_end;   /* in the arena */

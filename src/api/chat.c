@@ -1,5 +1,6 @@
 /* POST /v1/chat/completions */
 #include "api/call.h"
+#include "api/toolforce.h"
 #include "pool/template.h"
 
 #include <stdio.h>
@@ -81,6 +82,36 @@ static json_t *tools_for(const struct call *c)
     return some;
 }
 
+static bool is_forced(const struct call *c)
+{
+    return c->p.tools && (c->p.tool_choice == TOOL_REQUIRED || c->p.tool_choice == TOOL_NAMED);
+}
+
+static bool any_strict(const json_t *tools)
+{
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        if (json_is_true(json_object_get(json_object_get(json_array_get(tools, i), "function"), "strict"))) return true;
+    return false;
+}
+
+/* A call that must come, or that must keep to its schema if it does, is a matter of grammar. */
+static void set_grammar(struct call *c, struct str template, const json_t *tools)
+{
+    const struct parsing *g = &c->parsing;
+    struct toolforce f = { .calls = g->calls, .think = g->think, .template = template, .prompt = g->prompt_end,
+                           .tools = tools, .max = c->p.one_call || c->p.tool_choice == TOOL_NAMED,
+                           .lazy = !is_forced(c) };
+    struct buf text = { 0 };
+
+    if (c->p.grammar_field || !g->calls || !tools || (f.lazy && !any_strict(tools))) return;
+    if (toolforce_put(&f, &text)) {
+        c->p.grammar = (struct grammar_spec){ GRAMMAR_CALLS, arena_str(&c->arena, buf_str(&text)) };
+        c->p.grammar_field = "tools";
+        c->parsing.forced = !f.lazy;
+    }
+    buf_release(&text);
+}
+
 /* Reasoning is always looked for, calls where there are tools; channels are how some models write everything. */
 static void set_parsing(struct call *c, struct str template, struct str prompt)
 {
@@ -91,6 +122,7 @@ static void set_parsing(struct call *c, struct str template, struct str prompt)
 
     g->calls = tools_family(template);
     g->think = tools_think(template);
+    if (!g->calls && is_forced(c)) g->calls = toolforce_plain();
     if (g->calls && !c->p.tools && g->calls->payload != PAYLOAD_HARMONY) g->calls = NULL;
     g->on = g->calls || g->think;
     g->prompt_end = arena_str(&c->arena, prompt.n > END ? str_skip(prompt, prompt.n - END) : prompt);
@@ -119,6 +151,7 @@ static int encode_by_template(struct call *c, struct ids *ids, struct err *e)
         err_wrap(e, "the model's chat template does not take these messages");
     } else if ((rc = tokenizer_encode(t, buf_str(&text), 0, ids, e)) == OK) {
         set_parsing(c, template, buf_str(&text));
+        set_grammar(c, template, tools);
     }
     buf_release(&text);
     json_decref(messages);

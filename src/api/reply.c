@@ -232,7 +232,7 @@ void reply_think(const struct reply *y, struct buf *out, int index, struct str t
     put_nulls(y, out);
 }
 
-void reply_put_call(struct buf *out, int k, struct str id, struct str name, struct str args)
+void reply_open_call(struct buf *out, int k, struct str id, struct str name)
 {
     buf_putc(out, '{');
     if (k >= 0) {
@@ -245,16 +245,32 @@ void reply_put_call(struct buf *out, int k, struct str id, struct str name, stru
     buf_puts(out, ",\"type\":\"function\",\"function\":{\"name\":");
     put_str(out, name);
     buf_puts(out, ",\"arguments\":");
+}
+
+void reply_close_call(struct buf *out, struct str args)
+{
     put_str(out, args);
     buf_puts(out, "}}");
 }
 
-void reply_call(const struct reply *y, struct buf *out, int index, int k, struct str id, struct str name, struct str args)
+void reply_call(const struct reply *y, struct buf *out, int index, int k, struct str id, struct str name)
 {
     put_index(y, out, index);
     buf_puts(out, ",\"delta\":{\"tool_calls\":[");
-    reply_put_call(out, k, id, name, args);
+    reply_open_call(out, k, id, name);
+    reply_close_call(out, STR(""));
     buf_puts(out, "]}");
+    put_nulls(y, out);
+}
+
+void reply_args(const struct reply *y, struct buf *out, int index, int k, struct str piece)
+{
+    put_index(y, out, index);
+    buf_puts(out, ",\"delta\":{\"tool_calls\":[{\"index\":");
+    put_int(out, k);
+    buf_puts(out, ",\"function\":{\"arguments\":");
+    put_str(out, piece);
+    buf_puts(out, "}}]}");
     put_nulls(y, out);
 }
 

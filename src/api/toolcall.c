@@ -6,7 +6,7 @@
 
 /* ---- JSON as text ---- */
 
-static size_t string_span(struct str s)                  /* s begins with '"' */
+size_t json_string_span(struct str s)
 {
     for (size_t i = 1; i < s.n; i++) {
         if (s.p[i] == '\\') i++;
@@ -21,7 +21,7 @@ size_t json_span(struct str s)
 
     for (size_t i = 0; i < s.n;) {
         size_t n = 1;
-        if (s.p[i] == '"' && (n = string_span(str_skip(s, i))) == 0) return 0;
+        if (s.p[i] == '"' && (n = json_string_span(str_skip(s, i))) == 0) return 0;
         if (s.p[i] == '{' || s.p[i] == '[') depth++;
         if ((s.p[i] == '}' || s.p[i] == ']') && --depth == 0) return i + 1;
         i += n;
@@ -34,16 +34,10 @@ size_t json_value_span(struct str s)
     size_t n = 0;
 
     if (!s.n) return 0;
-    if (s.p[0] == '"') return string_span(s);
+    if (s.p[0] == '"') return json_string_span(s);
     if (s.p[0] == '{' || s.p[0] == '[') return json_span(s);
     while (n < s.n && !strchr(",}] \t\r\n", s.p[n])) n++;
     return n;
-}
-
-static size_t spaces(struct str s, size_t at)
-{
-    while (at < s.n && isspace((unsigned char)s.p[at])) at++;
-    return at;
 }
 
 /* The value of a member of an object that is known to be JSON, as it was written. */
@@ -53,7 +47,7 @@ static bool member(struct str obj, const char *key, struct str *out)
     size_t at = spaces(obj, 1);
 
     while (at < obj.n && obj.p[at] == '"') {
-        size_t n = string_span(str_skip(obj, at)), value, len;
+        size_t n = json_string_span(str_skip(obj, at)), value, len;
         bool is = n == want.n + 2 && !memcmp(obj.p + at + 1, want.p, want.n);
         value = spaces(obj, spaces(obj, at + n) + 1);    /* behind ':' */
         len = json_value_span(str_skip(obj, value));
@@ -189,6 +183,14 @@ static ptrdiff_t read_json(struct str text, const struct tool_sink *sink)
     return (ptrdiff_t)(at + n);
 }
 
+ptrdiff_t toolcall_object(struct str text, const struct tool_sink *sink)
+{
+    size_t n = json_span(text);
+
+    if (n) send_object(str_take(text, n), sink);
+    return (ptrdiff_t)n;
+}
+
 /* ---- name, then arguments ---- */
 
 bool toolcall_named(struct str name, struct str args, struct str id, const struct tool_sink *sink)
@@ -267,7 +269,7 @@ ptrdiff_t toolcall_read(const struct tool_family *f, struct str text, bool over,
     if (f->payload == PAYLOAD_MISTRAL) return read_mistral(text, sink);
     while ((end = str_find(rest, str_c(f->close))) >= 0) {
         at += (size_t)end;
-        if (!toolcall_inside_value(f->payload, str_take(text, at)))
+        if (!toolcall_inside_value(f, str_take(text, at), tools))
             return send_body(f, str_take(text, at), tools, sink) ? (ptrdiff_t)(at + strlen(f->close)) : -1;
         at += strlen(f->close);
         rest = str_skip(text, at);

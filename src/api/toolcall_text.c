@@ -1,15 +1,8 @@
-/* toolcall_text.c - calls whose arguments are written in other ways than JSON, or behind a name. */
+/* toolcall_text.c - calls whose arguments stand behind a name, or are tags. */
 #include "api/toolcall_impl.h"
 #include "base/jsonw.h"
 
-#include <ctype.h>
 #include <stdio.h>
-
-static size_t spaces(struct str s, size_t at)
-{
-    while (at < s.n && isspace((unsigned char)s.p[at])) at++;
-    return at;
-}
 
 /* ---- name, then arguments ---- */
 
@@ -22,6 +15,8 @@ static struct str unfenced(struct str s)
     if (!str_starts(s, STR("```"))) return s;
     s = str_skip(s, 3);
     if (str_starts(s, STR("json"))) s = str_skip(s, 4);
+    s = str_trim(s);
+    if (s.n && s.p[0] == '{' && json_span(s)) return str_take(s, json_span(s));
     end = str_find(s, STR("```"));
     return str_trim(end < 0 ? s : str_take(s, (size_t)end));
 }
@@ -34,7 +29,7 @@ static bool send_deepseek(struct str body, const char *sep, const struct tool_si
     if (at < 0) return false;
     left = str_take(body, (size_t)at);
     right = str_skip(body, (size_t)at + strlen(sep));
-    if (str_find(right, STR("```")) >= 0 && (line = str_find(right, STR("\n"))) >= 0)
+    if ((str_trim(right).n == 0 || str_trim(right).p[0] != '{') && str_find(right, STR("```")) >= 0 && (line = str_find(right, STR("\n"))) >= 0)
         return toolcall_named(str_take(right, (size_t)line), unfenced(str_skip(right, (size_t)line)), STR(""),
                               sink);
     return toolcall_named(left, right, STR(""), sink);
@@ -151,273 +146,109 @@ static struct str without_newlines(struct str s)
     return s;
 }
 
-static void put_parameters(struct tagged *t, enum payload kind, struct str rest)
+/* Arguments one after the other; of a tool that says which are texts. */
+struct params_at {
+    enum payload kind;
+    const json_t *tools;
+    struct str name, rest, key, value;
+    bool cut;                    /* the value has no end */
+};
+
+/* Behind a value: where its closing mark stands. What must be JSON may hold that mark in its strings. */
+static ptrdiff_t value_end(const struct params_at *a, const char *close)
 {
-    struct str key, value;
+    size_t at = spaces(a->rest, 0), n, end;
+
+    if (at < a->rest.n && strchr("{[\"", a->rest.p[at]) && !wants_text(schema_of(a->tools, a->name, a->key))) {
+        n = json_value_span(str_skip(a->rest, at));
+        end = spaces(a->rest, at + n);
+        if (n && str_starts(str_skip(a->rest, end), str_c(close))) return (ptrdiff_t)end;
+    }
+    return str_find(a->rest, str_c(close));
+}
+
+static bool next_param(struct params_at *a)
+{
+    const char *open = a->kind == PAYLOAD_GLM ? "<arg_key>" : a->kind == PAYLOAD_INVOKE ? "<parameter name=\"" : "<parameter=",
+               *is = a->kind == PAYLOAD_GLM ? "</arg_key>" : a->kind == PAYLOAD_INVOKE ? "\">" : ">",
+               *close = a->kind == PAYLOAD_GLM ? "</arg_value>" : "</parameter>";
+    ptrdiff_t end;
+
+    if (!between(&a->rest, open, is, &a->key)) return false;
+    a->key = str_trim(a->key);
+    if (a->kind == PAYLOAD_GLM) {
+        if ((end = str_find(a->rest, STR("<arg_value>"))) < 0) return false;
+        a->rest = str_skip(a->rest, (size_t)end + 11);
+    }
+    end = value_end(a, close);
+    a->cut = end < 0;
+    a->value = a->cut ? a->rest : str_take(a->rest, (size_t)end);
+    a->rest = a->cut ? STR("") : str_skip(a->rest, (size_t)end + strlen(close));
+    if (a->kind != PAYLOAD_GLM) a->value = without_newlines(a->value);
+    return true;
+}
+
+/* The name, and what stands behind it; false: there is none. */
+static bool split_tagged(enum payload kind, struct str body, struct str *name, struct str *rest)
+{
+    const char *mark = kind == PAYLOAD_INVOKE ? "\">" : ">";
+    ptrdiff_t at;
+    size_t n = 0;
 
     if (kind == PAYLOAD_GLM) {
-        while (between(&rest, "<arg_key>", "</arg_key>", &key) &&
-               between(&rest, "<arg_value>", "</arg_value>", &value))
-            put_arg(t, str_trim(key), value);
-        return;
+        body = str_trim(body);
+        while (n < body.n && !strchr("<{\n", body.p[n])) n++;
+        *rest = str_skip(body, n);
+    } else {
+        if ((at = str_find(body, str_c(mark))) < 0) return false;
+        n = (size_t)at;
+        *rest = str_skip(body, n + strlen(mark));
     }
-    while (between(&rest, kind == PAYLOAD_INVOKE ? "<parameter name=\"" : "<parameter=",
-                   kind == PAYLOAD_INVOKE ? "\">" : ">", &key)) {
-        ptrdiff_t end = str_find(rest, STR("</parameter>"));
-        value = end < 0 ? rest : str_take(rest, (size_t)end);
-        put_arg(t, str_trim(key), without_newlines(value));
-        rest = end < 0 ? STR("") : str_skip(rest, (size_t)end + 12);
-    }
+    *name = str_trim(str_take(body, n));
+    return name->n && str_find(*name, STR("\n")) < 0;
 }
 
 bool toolcall_tagged(enum payload kind, struct str body, const json_t *tools, const struct tool_sink *sink)
 {
     struct tagged t = { .tools = tools };
-    const char *name_end = kind == PAYLOAD_GLM ? "<arg_key>" : kind == PAYLOAD_INVOKE ? "\">" : ">";
-    ptrdiff_t at = str_find(body, str_c(name_end));
-    struct str rest;
+    struct params_at a = { .kind = kind, .tools = tools };
     bool sent;
 
-    if (at < 0 && kind != PAYLOAD_GLM) return false;
-    t.name = str_trim(at < 0 ? body : str_take(body, (size_t)at));
-    rest = at < 0 ? STR("") : str_skip(body, (size_t)at + (kind == PAYLOAD_GLM ? 0 : strlen(name_end)));
-    if (!t.name.n || str_find(t.name, STR("\n")) >= 0) return false;
-    if (str_trim(rest).n && str_trim(rest).p[0] == '{') return toolcall_named(t.name, rest, STR(""), sink);
+    if (!split_tagged(kind, body, &a.name, &a.rest)) return false;
+    t.name = a.name;
+    if (str_trim(a.rest).n && str_trim(a.rest).p[0] == '{') return toolcall_named(t.name, a.rest, STR(""), sink);
     t.w.out = &t.json;
     jsonw_obj(&t.w);
-    put_parameters(&t, kind, rest);
+    while (next_param(&a))
+        if (!a.cut || kind != PAYLOAD_GLM) put_arg(&t, a.key, a.value);
     jsonw_end(&t.w);
     sent = toolcall_named(t.name, buf_str(&t.json), STR(""), sink);
     buf_release(&t.json);
     return sent;
 }
 
+/* Arguments that are JSON and not over. */
+static bool inside_json(struct str s)
+{
+    s = str_trim(s);
+    return s.n && s.p[0] == '{' && json_span(s) == 0;
+}
+
 /* A value may hold the mark that ends the call: then the call goes on. */
-bool toolcall_inside_value(enum payload kind, struct str body)
+bool toolcall_inside_value(const struct tool_family *f, struct str body, const json_t *tools)
 {
-    const char *open = kind == PAYLOAD_GLM ? "<arg_value>" : "<parameter",
-               *close = kind == PAYLOAD_GLM ? "</arg_value>" : "</parameter>";
-    ptrdiff_t from;
+    struct params_at a = { .kind = f->payload, .tools = tools };
+    ptrdiff_t at;
 
-    if (kind != PAYLOAD_GLM && kind != PAYLOAD_FUNCTION && kind != PAYLOAD_INVOKE) return false;
-    while ((from = str_find(body, str_c(open))) >= 0) {
-        ptrdiff_t to = str_find(str_skip(body, (size_t)from), str_c(close));
-        if (to < 0) return true;
-        body = str_skip(body, (size_t)(from + to));
-        body = str_skip(body, strlen(close));
+    if (f->payload == PAYLOAD_NAMED || f->payload == PAYLOAD_KIMI || f->payload == PAYLOAD_SOLAR) {
+        if ((at = str_find(body, str_c(f->sep))) < 0) return false;
+        body = str_skip(body, (size_t)at + strlen(f->sep));
+        at = str_find(body, STR("{"));
+        return at >= 0 && inside_json(str_skip(body, (size_t)at));
     }
-    return false;
-}
-
-/* ---- [name(k="v")] ---- */
-
-/* One Python literal as JSON; how much of s it takes, 0: it is none. */
-static size_t python_value(struct str s, struct buf *out, int depth)
-{
-    static const struct {
-        const char *from, *to;
-    } words[] = { { "True", "true" }, { "False", "false" }, { "None", "null" } };
-    struct jsonw w = { .out = out };
-    size_t at;
-
-    if (!s.n || depth > 32) return 0;
-    if (s.p[0] == '"' || s.p[0] == '\'') {
-        struct buf text = { 0 };
-        for (at = 1; at < s.n && s.p[at] != s.p[0]; at++) {
-            if (s.p[at] != '\\' || at + 1 == s.n) buf_putc(&text, s.p[at]);
-            else
-                at++, buf_putc(&text, s.p[at] == 'n'   ? '\n'
-                                      : s.p[at] == 't' ? '\t'
-                                      : s.p[at] == 'r' ? '\r'
-                                                       : s.p[at]);
-        }
-        if (at < s.n) jsonw_str(&w, buf_str(&text));
-        buf_release(&text);
-        return at < s.n ? at + 1 : 0;
-    }
-    for (size_t i = 0; i < 3; i++)
-        if (str_starts(s, str_c(words[i].from))) return buf_puts(out, words[i].to), strlen(words[i].from);
-    if (s.p[0] == '[' || s.p[0] == '{') {
-        char close = s.p[0] == '[' ? ']' : '}';
-        buf_putc(out, s.p[0]);
-        for (at = spaces(s, 1); at < s.n && s.p[at] != close; at = spaces(s, at)) {
-            size_t n;
-            if (s.p[at] == ',' || s.p[at] == ':') {
-                buf_putc(out, s.p[at++]);
-                continue;
-            }
-            if (!(n = python_value(str_skip(s, at), out, depth + 1))) return 0;
-            at += n;
-        }
-        buf_putc(out, close);
-        return at < s.n ? at + 1 : 0;
-    }
-    at = json_value_span(str_of(s.p, s.n));
-    while (at > 0 && s.p[at - 1] == ')') at--;
-    if (!at || !json_valid(str_take(s, at))) return 0;
-    buf_put_str(out, str_take(s, at));
-    return at;
-}
-
-static size_t name_span(struct str s)
-{
-    size_t n = 0;
-
-    while (n < s.n && (isalnum((unsigned char)s.p[n]) || (s.p[n] && strchr("_-.", s.p[n])))) n++;
-    return n;
-}
-
-static size_t send_python_one(struct str s, const struct tool_sink *sink)
-{
-    struct buf json = { 0 };
-    struct jsonw w = { .out = &json };
-    size_t n = name_span(s), at = n + 1, value, key;
-    bool sent = false;
-
-    if (!n || n >= s.n || s.p[n] != '(') return 0;
-    buf_putc(&json, '{');
-    for (at = spaces(s, at); at < s.n && s.p[at] != ')'; at = spaces(s, at)) {
-        if (s.p[at] == ',') {
-            at++;
-            continue;
-        }
-        key = name_span(str_skip(s, at));
-        if (!key || at + key >= s.n || s.p[at + key] != '=') goto out;
-        if (json.n > 1) buf_putc(&json, ',');
-        w.comma = false;
-        jsonw_str(&w, str_of(s.p + at, key));
-        buf_putc(&json, ':');
-        at = spaces(s, at + key + 1);
-        if (!(value = python_value(str_skip(s, at), &json, 0))) goto out;
-        at += value;
-    }
-    buf_putc(&json, '}');
-    if (at < s.n) sent = toolcall_named(str_take(s, n), buf_str(&json), STR(""), sink);
-out:
-    buf_release(&json);
-    return sent ? at + 1 : 0;
-}
-
-bool toolcall_python(struct str body, const struct tool_sink *sink)
-{
-    bool any = false;
-
-    body = str_trim(body);
-    if (body.n > 1 && body.p[0] == '[' && body.p[body.n - 1] == ']') body = str_of(body.p + 1, body.n - 2);
-    while ((body = str_trim(body)).n) {
-        size_t n;
-        if (body.p[0] == ',') {
-            body = str_skip(body, 1);
-            continue;
-        }
-        if (!(n = send_python_one(body, sink))) return any;
-        any = true;
-        body = str_skip(body, n);
-    }
-    return any;
-}
-
-/* ---- call:name{key:value, ...}, texts between quote marks of their own ---- */
-
-struct gemma {
-    struct str s;
-    size_t at;
-    struct str quote;
-    struct buf *out;
-    int depth;
-};
-
-static bool gemma_text(struct gemma *g)                  /* behind the opening quote */
-{
-    struct str rest = str_skip(g->s, g->at);
-    ptrdiff_t end = str_find(rest, g->quote);
-    struct jsonw w = { .out = g->out };
-
-    if (end < 0) return false;
-    jsonw_str(&w, str_take(rest, (size_t)end));
-    g->at += (size_t)end + g->quote.n;
-    return true;
-}
-
-static bool gemma_quoted(struct gemma *g)
-{
-    if (!str_starts(str_skip(g->s, g->at), g->quote)) return false;
-    g->at += g->quote.n;
-    return true;
-}
-
-static bool gemma_key(struct gemma *g)
-{
-    struct jsonw w = { .out = g->out };
-    size_t from = g->at;
-
-    if (gemma_quoted(g)) return gemma_text(g);
-    while (g->at < g->s.n && !strchr(":,}", g->s.p[g->at])) g->at++;
-    jsonw_str(&w, str_trim(str_of(g->s.p + from, g->at - from)));
-    return g->at > from;
-}
-
-static bool gemma_value(struct gemma *g);
-
-/* "{...}" or "[...]", from behind the bracket. */
-static bool gemma_items(struct gemma *g, char close)
-{
-    bool first = true;
-
-    buf_putc(g->out, close == '}' ? '{' : '[');
-    for (;;) {
-        g->at = spaces(g->s, g->at);
-        if (g->at >= g->s.n) return false;
-        if (g->s.p[g->at] == close) break;
-        if (!first && g->s.p[g->at++] != ',') return false;
-        if (!first) buf_putc(g->out, ',');
-        g->at = spaces(g->s, g->at);
-        if (close == '}') {
-            if (!gemma_key(g) || g->at >= g->s.n || g->s.p[g->at++] != ':') return false;
-            buf_putc(g->out, ':');
-        }
-        if (!gemma_value(g)) return false;
-        first = false;
-    }
-    g->at++;
-    buf_putc(g->out, close);
-    return true;
-}
-
-static bool gemma_value(struct gemma *g)
-{
-    size_t from = g->at = spaces(g->s, g->at);
-    char c = g->at < g->s.n ? g->s.p[g->at] : 0;
-    bool is;
-
-    if (gemma_quoted(g)) return gemma_text(g);
-    if (c == '{' || c == '[') {
-        if (++g->depth > 32) return false;
-        g->at++;
-        is = gemma_items(g, c == '{' ? '}' : ']');
-        g->depth--;
-        return is;
-    }
-    while (g->at < g->s.n && !strchr(",}]", g->s.p[g->at])) g->at++;
-    if (!json_valid(str_trim(str_of(g->s.p + from, g->at - from)))) return false;
-    buf_put_str(g->out, str_trim(str_of(g->s.p + from, g->at - from)));
-    return true;
-}
-
-bool toolcall_gemma(struct str body, const char *quote, const struct tool_sink *sink)
-{
-    struct buf json = { 0 };
-    struct gemma g = { .s = str_trim(body), .quote = str_c(quote), .out = &json };
-    ptrdiff_t brace;
-    bool sent = false;
-
-    if (str_starts(g.s, STR("call:"))) g.s = str_skip(g.s, 5);
-    brace = str_find(g.s, STR("{"));
-    if (brace > 0) {
-        g.at = (size_t)brace + 1;
-        if (gemma_items(&g, '}'))
-            sent = toolcall_named(str_take(g.s, (size_t)brace), buf_str(&json), STR(""), sink);
-    }
-    buf_release(&json);
-    return sent;
+    if (f->payload != PAYLOAD_GLM && f->payload != PAYLOAD_FUNCTION && f->payload != PAYLOAD_INVOKE) return false;
+    if (!split_tagged(f->payload, body, &a.name, &a.rest)) return false;
+    if (inside_json(a.rest)) return true;
+    while (next_param(&a)) {}
+    return a.cut;
 }

@@ -41,14 +41,20 @@ static void give_held(struct toolparse *p, size_t n, bool think)
     drop_held(p, n);
 }
 
+static void begin_told(struct toolparse *p, struct str name, struct str id)
+{
+    p->n_calls++;
+    p->after = true;
+    buf_clear(&p->space);
+    p->out.call(p->out.arg, name, id);
+}
+
 static void tell_call(void *arg, const struct tool_call *call)
 {
     struct toolparse *p = arg;
 
-    p->n_calls++;
-    p->after = true;
-    buf_clear(&p->space);
-    p->out.call(p->out.arg, call);
+    begin_told(p, call->name, call->id);
+    p->out.args(p->out.arg, call->args);
 }
 
 /* ---- looking for marks ---- */
@@ -169,6 +175,7 @@ static void give_back(struct toolparse *p)
     bool after = p->after;
 
     p->state = PARSE_TEXT;
+    p->head = (struct tool_head){ 0 };
     p->after = false;
     if (p->marked) give(p, str_c(p->calls->open), false);
     p->after = after;
@@ -190,17 +197,56 @@ static int another_bare(struct toolparse *p)
     return 1;
 }
 
+static void end_call(struct toolparse *p)
+{
+    p->head = (struct tool_head){ 0 };
+    p->state = p->calls->payload == PAYLOAD_BARE ? PARSE_CALL : PARSE_TEXT;
+}
+
+/* Its name is known: from here on arguments go out as they come. */
+static void begin_args(struct toolparse *p, const struct tool_head *h)
+{
+    begin_told(p, h->name, h->id);
+    p->head = *h;
+    p->head.name = p->head.id = STR("");
+    drop_held(p, h->args);
+    p->json = (struct json_at){ 0 };
+    p->state = PARSE_ARGS;
+}
+
+/* A later one of a list that cannot be given on as it comes. */
+static bool step_object(struct toolparse *p, bool over)
+{
+    const struct tool_sink sink = { tell_call, p };
+    ptrdiff_t n = toolcall_object(buf_str(&p->held), &sink);
+
+    if (n == 0 && !over) return false;
+    if (n == 0) {
+        p->marked = false;
+        give_back(p);
+        return true;
+    }
+    drop_held(p, (size_t)n);
+    p->state = PARSE_LIST;
+    return true;
+}
+
 static bool step_call(struct toolparse *p, bool over)
 {
     const struct tool_sink sink = { tell_call, p };
+    struct tool_head head;
     ptrdiff_t n;
     int more;
 
-    if (p->calls->payload == PAYLOAD_BARE && p->n_calls && (more = another_bare(p)) != 1) {
+    if (!p->head.list && p->calls->payload == PAYLOAD_BARE && p->n_calls && (more = another_bare(p)) != 1) {
         if (more < 0) return false;
         p->state = PARSE_TEXT;
         return true;
     }
+    more = toolcall_head(p->calls, buf_str(&p->held), p->head.list, p->tools, &head);
+    if (more > 0) return begin_args(p, &head), true;
+    if (more == 0 && !over) return false;
+    if (p->head.list) return step_object(p, over);
     n = toolcall_read(p->calls, buf_str(&p->held), over, p->tools, &sink);
     if (n == 0 && !over) return false;
     if (n <= 0) {
@@ -208,7 +254,111 @@ static bool step_call(struct toolparse *p, bool over)
         return true;
     }
     drop_held(p, (size_t)n);
-    if (p->calls->payload != PAYLOAD_BARE) p->state = PARSE_TEXT;
+    end_call(p);
+    return true;
+}
+
+/* ---- arguments on their way ---- */
+
+/* One byte further; true: that was the last of the object. */
+static bool scan(struct json_at *j, char c)
+{
+    if (j->in_text) {
+        if (j->escaped) j->escaped = false;
+        else if (c == '\\') j->escaped = true;
+        else if (c == '"') j->in_text = false;
+        return false;
+    }
+    if (c == '"') j->in_text = true;
+    if (c == '{' || c == '[') j->depth++;
+    return (c == '}' || c == ']') && --j->depth <= 0;
+}
+
+/* Newlines and the like in texts are written as JSON has them. */
+static void give_args(struct toolparse *p, struct str s)
+{
+    size_t from = 0;
+    char code[8];
+
+    for (size_t i = 0; i < s.n; i++) {
+        unsigned char c = (unsigned char)s.p[i];
+        if (c >= 0x20 || !p->json.in_text || p->json.escaped) {
+            scan(&p->json, s.p[i]);
+            continue;
+        }
+        if (i > from) p->out.args(p->out.arg, str_of(s.p + from, i - from));
+        snprintf(code, sizeof code, c == '\n' ? "\\n" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : "\\u%04x", c);
+        p->out.args(p->out.arg, str_c(code));
+        from = i + 1;
+    }
+    if (s.n > from) p->out.args(p->out.arg, str_skip(s, from));
+}
+
+/* How much of what is held belongs to the object; *over: its end is among it. */
+static size_t rest_of_object(struct toolparse *p, bool *over)
+{
+    struct json_at ahead = p->json;
+
+    *over = false;
+    for (size_t i = 0; i < p->held.n; i++)
+        if (scan(&ahead, p->held.p[i])) {
+            *over = true;
+            return i + 1;
+        }
+    return p->held.n;
+}
+
+static bool step_args(struct toolparse *p)
+{
+    bool over;
+    size_t n = rest_of_object(p, &over);
+
+    give_args(p, str_take(buf_str(&p->held), n));
+    drop_held(p, n);
+    if (!over) return false;
+    p->json = (struct json_at){ .depth = 1 };            /* the object around them */
+    if (p->head.tail == TAIL_BODY) p->state = PARSE_BODY;
+    else if (p->head.tail == TAIL_NONE) end_call(p);
+    else p->state = PARSE_TAIL;
+    return true;
+}
+
+static bool step_tail(struct toolparse *p)
+{
+    static const char fence[] = "```";
+    bool over = false;
+    size_t n = 0;
+
+    if (p->head.tail == TAIL_OBJECT) {
+        n = rest_of_object(p, &over);
+        for (size_t i = 0; i < n; i++) scan(&p->json, p->held.p[i]);
+        drop_held(p, n);
+        if (!over) return false;
+        if (p->head.list) p->state = PARSE_LIST;
+        else end_call(p);
+        return true;
+    }
+    while (n < p->held.n && is_space(p->held.p[n])) n++;
+    if (p->held.n - n < 3 && str_starts(str_c(fence), str_skip(buf_str(&p->held), n))) return false;
+    if (str_starts(str_skip(buf_str(&p->held), n), str_c(fence))) drop_held(p, n + 3);
+    end_call(p);
+    return true;
+}
+
+/* Behind one call of a list. */
+static bool step_list(struct toolparse *p)
+{
+    size_t n = 0;
+
+    while (n < p->held.n && (is_space(p->held.p[n]) || p->held.p[n] == ',')) n++;
+    drop_held(p, n);
+    if (!p->held.n) return false;
+    if (p->held.p[0] == '{') {
+        p->state = PARSE_CALL;
+        return true;
+    }
+    if (p->held.p[0] == ']') drop_held(p, 1);
+    end_call(p);
     return true;
 }
 
@@ -245,7 +395,7 @@ static bool step_header(struct toolparse *p)
     ptrdiff_t end = str_find(header, STR("<|message|>"));
     char channel[32];
 
-    p->is_think = false;
+    p->is_think = p->told = false;
     p->to[0] = 0;
     if (!begins_header(held) || (end < 0 && held.n >= LONGEST)) {
         p->state = PARSE_BODY;                           /* no header at all: plain text */
@@ -262,12 +412,21 @@ static bool step_header(struct toolparse *p)
     return true;
 }
 
+static struct str function_name(const struct toolparse *p)
+{
+    struct str name = str_c(p->to);
+
+    return str_starts(name, STR("functions.")) ? str_skip(name, 10) : name;
+}
+
 static void end_body(struct toolparse *p)
 {
     struct tool_call call = { str_c(p->to), str_trim(buf_str(&p->body)), STR("") };
 
-    if (str_starts(call.name, STR("functions."))) call.name = str_skip(call.name, 10);
-    if (p->to[0] && (!call.name.n || (call.args.n && !json_valid(call.args)))) {
+    call.name = function_name(p);
+    if (p->told) {
+        p->to[0] = 0;
+    } else if (p->to[0] && (!call.name.n || (call.args.n && !json_valid(call.args)))) {
         p->to[0] = 0;
         give(p, call.args, false);
     } else if (p->to[0]) {
@@ -284,12 +443,27 @@ static void end_body(struct toolparse *p)
 
 static void give_body(struct toolparse *p, size_t n)
 {
-    if (p->to[0]) {
+    if (p->told) {
+        drop_held(p, n);
+    } else if (p->to[0]) {
         buf_add(&p->body, p->held.p, n);
         drop_held(p, n);
     } else {
         give_held(p, n, p->is_think);
     }
+}
+
+/* A message to a tool that is known, and that begins as JSON does. */
+static bool begins_body_args(struct toolparse *p)
+{
+    struct tool_head h = { .name = function_name(p), .id = STR(""), .tail = TAIL_BODY };
+
+    if (!p->to[0] || p->told || p->body.n || !toolcall_is_known(p->tools, h.name)) return false;
+    while (h.args < p->held.n && is_space(p->held.p[h.args])) h.args++;
+    if (h.args >= p->held.n || p->held.p[h.args] != '{') return false;
+    begin_args(p, &h);
+    p->told = true;
+    return true;
 }
 
 static bool step_body(struct toolparse *p)
@@ -298,8 +472,14 @@ static bool step_body(struct toolparse *p)
         "<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>", NULL
     };
     size_t at, keep;
-    int found = find_mark(p, marks, &at, &keep);
+    int found;
 
+    if (begins_body_args(p)) return true;
+    found = find_mark(p, marks, &at, &keep);
+    if (found < 0 && p->to[0] && !p->told && !p->body.n) {      /* white space first */
+        for (size_t i = 0; i < p->held.n && is_space(p->held.p[i]);)
+            if (++i == p->held.n) return false;
+    }
     if (found < 0) {
         give_body(p, p->held.n - keep);
         return false;
@@ -320,6 +500,9 @@ static bool step(struct toolparse *p)
     case PARSE_THINK: return step_think(p);
     case PARSE_CALL: return step_call(p, false);
     case PARSE_HEADER: return step_header(p);
+    case PARSE_ARGS: return step_args(p);
+    case PARSE_TAIL: return step_tail(p);
+    case PARSE_LIST: return step_list(p);
     default: return step_body(p);
     }
 }
@@ -343,6 +526,7 @@ void toolparse_push(struct toolparse *p, struct str text)
 void toolparse_end(struct toolparse *p)
 {
     while (step(p)) {}
+    p->cut = p->state == PARSE_ARGS || (p->state == PARSE_CALL && p->held.n);
     if (p->state == PARSE_CALL && p->held.n &&
         !(p->n_calls && p->calls->payload == PAYLOAD_BARE && another_bare(p) != 1)) {
         if (!step_call(p, true)) give_back(p);

@@ -81,6 +81,7 @@ void tools_marks(const struct tool_family *f, const struct think_family *t, cons
 {
     static const char *const harmony[] = { "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|start|>",
                                            "<|constrain|>", "<|return|>" };
+    static const char *const glm[] = { "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>" };
     int n = 0;
 
     if (f && f->payload == PAYLOAD_HARMONY) {
@@ -91,6 +92,8 @@ void tools_marks(const struct tool_family *f, const struct think_family *t, cons
         if (f->sep) out[n++] = f->sep;
         for (int i = 0; i < 3 && f->drop[i]; i++) out[n++] = f->drop[i];
         if (f->payload == PAYLOAD_MISTRAL) out[n++] = "[ARGS]", out[n++] = "[CALL_ID]";
+        if (f->payload == PAYLOAD_SOLAR) out[n++] = "<|tool_call:name|>";
+        for (int i = 0; f->payload == PAYLOAD_GLM && i < 4; i++) out[n++] = glm[i];
     }
     if (t) out[n++] = t->open, out[n++] = t->close;
     out[n] = NULL;

@@ -99,3 +99,9 @@ void jsonw_null(struct jsonw *w)
     before(w);
     buf_puts(w->out, "null");
 }
+
+void jsonw_raw(struct jsonw *w, struct str json)
+{
+    before(w);
+    buf_put_str(w->out, json);
+}

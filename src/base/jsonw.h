@@ -25,4 +25,5 @@ void jsonw_int(struct jsonw *w, int64_t v);
 void jsonw_num(struct jsonw *w, double v);               /* shortest text that reads back; NaN, Inf: null */
 void jsonw_bool(struct jsonw *w, bool v);
 void jsonw_null(struct jsonw *w);
+void jsonw_raw(struct jsonw *w, struct str json);        /* a value that is written already */
 #endif

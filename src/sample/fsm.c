@@ -382,3 +382,22 @@ struct gnode *gnode_fsm(struct grules *g, const struct fsm *f)
     g->n_nodes += f->n_states;
     return n;
 }
+
+int gnode_without(struct gnode **out, struct grules *g, struct str mark, struct err *e)
+{
+    struct gnode *any = gnode_rep(g, gnode_range(g, 1, CP_LAST), 0, GNODE_MANY);
+    struct fsm_env env = { .g = g, .work = FSM_WORK };
+    struct fsm all = { 0 }, with = { 0 }, f = { 0 };
+    int rc;
+
+    if ((rc = fsm_make(&all, any, &env, e)) != OK) goto out;
+    if ((rc = fsm_make(&with, GSEQ(g, any, gnode_lit(g, mark), any), &env, e)) != OK) goto out;
+    if ((rc = fsm_product(&f, &all, &with, FSM_AND_NOT, &env, e)) != OK) goto out;
+    fsm_trim(&f);
+    *out = gnode_fsm(g, &f);
+out:
+    fsm_release(&all);
+    fsm_release(&with);
+    fsm_release(&f);
+    return rc;
+}

@@ -65,6 +65,8 @@ int32_t fsm_step(const struct fsm *f, int32_t state, uint8_t byte);      /* -1: 
 
 /* A node for a machine without calls; it is copied into the arena. */
 struct gnode *gnode_fsm(struct grules *g, const struct fsm *f);
+/* Any text in which that mark does not stand, and no NUL. */
+int gnode_without(struct gnode **out, struct grules *g, struct str mark, struct err *e);
 
 /* How many states a tree takes, about; inlined as in fsm_env, sizes of rules' bodies given. */
 int gnode_size(const struct gnode *n, const int *rule_size);

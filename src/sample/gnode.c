@@ -22,6 +22,15 @@ int grules_new(struct grules *g)
     return g->n++;
 }
 
+int grules_add(struct grules *g, const char *name, struct gnode *body)
+{
+    int r = grules_new(g);
+
+    g->rules[r].name = str_c(name);
+    g->rules[r].body = body;
+    return r;
+}
+
 int grules_name(struct grules *g, struct str name)
 {
     uint64_t at;

@@ -1,14 +1,14 @@
 #include "sample/grammar.h"
 
-#include "base/jsonw.h"
 #include "base/mem.h"
+#include "sample/calls.h"
 #include "sample/gbnf.h"
 #include "sample/pattern.h"
 #include "sample/schema.h"
 
 #include <stdatomic.h>
 
-enum { SCHEMA_BYTES = 1 << 20, SCHEMA_PARTS = 100000, CHOICES = 10000, CALLS = 64 };
+enum { SCHEMA_BYTES = 1 << 20, SCHEMA_PARTS = 100000, CHOICES = 10000 };
 
 struct grammar {
     struct gauto a;
@@ -35,6 +35,16 @@ static int load_json(json_t **out, struct str text, struct err *e)
                    je.text);
 }
 
+static int add_calls(struct grules *g, struct str text, const struct tokenizer *tok, struct err *e)
+{
+    json_t *form = NULL;
+    int rc = load_json(&form, text, e);
+
+    if (rc == OK) rc = calls_add(g, form, tok, e);
+    json_decref(form);
+    return rc;
+}
+
 static int add_schema(struct grules *g, struct str text, int *rule, struct err *e)
 {
     json_t *schema = NULL;
@@ -47,9 +57,7 @@ static int add_schema(struct grules *g, struct str text, int *rule, struct err *
 
 static int set_root(struct grules *g, struct gnode *body)
 {
-    g->root = grules_new(g);
-    g->rules[g->root].name = STR("root");
-    g->rules[g->root].body = body;
+    g->root = grules_add(g, "root", body);
     return OK;
 }
 
@@ -80,126 +88,6 @@ static int add_regex(struct grules *g, struct str text, struct err *e)
     int rc = pattern_parse(&n, g, text, PATTERN_TEXT, true, e);
 
     return rc == OK ? set_root(g, n) : rc;
-}
-
-/* ---- calls ---- */
-
-/* The longest special token whose name text begins with; -1: none. */
-static int32_t special_at(const struct tokenizer *tok, struct str text, size_t *n)
-{
-    int32_t best = -1;
-
-    *n = 0;
-    for (int32_t id = 0; tok && id < tokenizer_n(tok); id++) {
-        struct str piece = tokenizer_is_special(tok, id) ? tokenizer_piece(tok, id) : STR("");
-        if (piece.n > *n && str_starts(text, piece)) best = id, *n = piece.n;
-    }
-    return best;
-}
-
-static struct gnode *text_node(struct grules *g, struct str text, const struct tokenizer *tok)
-{
-    struct gnode *seq = gnode_new(g, GN_SEQ);
-    size_t from = 0, n;
-
-    for (size_t i = 0; i < text.n;) {
-        char c = text.p[i];
-        int32_t id = c == '<' || c == '[' ? special_at(tok, str_skip(text, i), &n) : -1;
-        if (id < 0) {
-            i++;
-            continue;
-        }
-        if (i > from) gnode_add(g, seq, gnode_lit(g, str_of(text.p + from, i - from)));
-        gnode_add(g, seq, gnode_token(g, id));
-        from = i += n;
-    }
-    if (from < text.n) gnode_add(g, seq, gnode_lit(g, str_skip(text, from)));
-    return seq;
-}
-
-static struct gnode *form_text(struct grules *g, const json_t *form, const char *key,
-                               const struct tokenizer *tok)
-{
-    const json_t *v = json_object_get(form, key);
-
-    return text_node(g, str_of(json_string_value(v), json_string_length(v)), tok);
-}
-
-static int add_call(struct grules *g, const json_t *tool, const json_t *form, const struct tokenizer *tok,
-                    struct gnode *alt, struct err *e)
-{
-    const json_t *name = json_object_get(tool, "name"), *schema = json_object_get(tool, "parameters");
-    struct str text = str_of(json_string_value(name), json_string_length(name));
-    int rule, rc = OK;
-
-    if (schema) rc = schema_add(g, schema, &rule, e);
-    else rule = schema_any_object(g);
-    if (rc != OK) return err_wrap(e, "tool '%.*s'", STR_ARG(str_take(text, 60)));
-    gnode_add(g, alt,
-              GSEQ(g, form_text(g, form, "before", tok), gnode_lit(g, text),
-                   form_text(g, form, "between", tok), gnode_ref(g, rule),
-                   form_text(g, form, "after", tok)));
-    return OK;
-}
-
-static int add_calls(struct grules *g, struct str text, const struct tokenizer *tok, struct err *e)
-{
-    json_t *form = NULL, *v;
-    struct gnode *alt = gnode_new(g, GN_ALT), *more;
-    int call, min, max, rc = load_json(&form, text, e);
-    size_t i;
-
-    if (rc != OK) return rc;
-    min = (int)json_integer_value(json_object_get(form, "min"));
-    max = (int)json_integer_value(json_object_get(form, "max"));
-    json_array_foreach(json_object_get(form, "tools"), i, v)
-        if (rc == OK) rc = add_call(g, v, form, tok, alt, e);
-    if (rc == OK && alt->n_kids == 0) rc = err_set(e, E_INVALID, "there is no tool to call");
-    if (rc == OK) {
-        call = grules_new(g);
-        g->rules[call].name = STR("call");
-        g->rules[call].body = alt;
-        more = GSEQ(g, form_text(g, form, "sep", tok), gnode_ref(g, call));
-        more = gnode_rep(g, more, min > 1 ? min - 1 : 0, (max ? max : CALLS) - 1);
-        set_root(g, GSEQ(g, form_text(g, form, "open", tok), gnode_ref(g, call), more,
-                         form_text(g, form, "close", tok)));
-    }
-    json_decref(form);
-    return rc;
-}
-
-static void put_text(struct jsonw *w, const char *key, const char *text)
-{
-    jsonw_key(w, key), jsonw_str(w, str_c(text ? text : ""));
-}
-
-void grammar_put_calls(struct buf *out, const struct grammar_tool *tools, int n,
-                       const struct grammar_calls *form)
-{
-    struct jsonw w = { .out = out };
-
-    jsonw_obj(&w);
-    put_text(&w, "open", form->open);
-    put_text(&w, "before", form->before);
-    put_text(&w, "between", form->between);
-    put_text(&w, "after", form->after);
-    put_text(&w, "sep", form->sep);
-    put_text(&w, "close", form->close);
-    jsonw_key(&w, "min"), jsonw_int(&w, form->min);
-    jsonw_key(&w, "max"), jsonw_int(&w, form->max);
-    jsonw_key(&w, "tools"), jsonw_arr(&w);
-    for (int i = 0; i < n; i++) {
-        jsonw_obj(&w);
-        jsonw_key(&w, "name"), jsonw_str(&w, tools[i].name);
-        if (tools[i].parameters.n) {
-            jsonw_key(&w, "parameters");
-            buf_put_str(out, tools[i].parameters);
-            w.comma = true, w.key = false;
-        }
-        jsonw_end(&w);
-    }
-    jsonw_end(&w);
-    jsonw_end(&w);
 }
 
 /* ---- compiling ---- */

@@ -39,14 +39,27 @@ struct grammar_tool {
     struct str parameters;       /* a JSON schema; empty: any object */
 };
 
-/* How a family of models writes calls: open CALL sep CALL … close, with CALL = before NAME between
- * ARGUMENTS after. Names of special tokens in these texts stand for the tokens themselves. */
+/* How a family of models writes calls: open CALL sep CALL … close, with CALL = before NAME between ARGUMENTS after.
+ * In these texts names of special tokens stand for the tokens themselves, {i} for the number of the call and {r} for
+ * ten letters. */
 struct grammar_calls {
     const char *open, *before, *between, *after, *sep, *close;   /* NULL: "" */
     int min, max;                /* calls; max 0: any number */
+    /* Arguments as a list: KEY = key NAME is VALUE end, with `and` between; key NULL: one JSON object. Texts stand in
+     * it as they are, between two `quote`, and have no `until` in them; until NULL: as JSON. What cannot be a list is
+     * an object all the same. */
+    const char *key, *is, *end, *and, *quote, *until;
+    bool trim;                   /* such a text neither begins nor ends with a newline: they belong to the marks */
+    bool python;                 /* True, False, None */
+    /* Reasoning before the first call: think TEXT think_end think_after. */
+    enum { THINK_NOT, THINK_MAY, THINK_BEGUN } thinking;         /* BEGUN: `think` is behind it */
+    const char *think, *think_end, *think_after;                 /* think_after NULL: a little white space */
+    /* Any text may come, and need not hold calls: only behind this mark one must follow. The mark is what open and
+     * before begin with. NULL: calls there must be, and nothing else. */
+    const char *mark;
 };
 
-/* Writes the text of a spec of kind GRAMMAR_CALLS: one of these tools must be called. */
+/* Writes the text of a spec of kind GRAMMAR_CALLS: what to call, and how. */
 void grammar_put_calls(struct buf *out, const struct grammar_tool *tools, int n,
                        const struct grammar_calls *form);
 #endif

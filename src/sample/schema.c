@@ -147,6 +147,15 @@ static struct gnode *any_object(struct schema *x, struct gnode *value)
     return list_of(x, "{", GSEQ(g, schema_any_string(x), gnode_c(g, ":"), schema_space(x), value), "}");
 }
 
+static void add_words(struct schema *x, struct gnode *alt, unsigned types)
+{
+    struct grules *g = x->g;
+
+    if (types & T_BOOL) gnode_add(g, alt, gnode_c(g, x->python ? "True" : "true"));
+    if (types & T_BOOL) gnode_add(g, alt, gnode_c(g, x->python ? "False" : "false"));
+    if (types & T_NULL) gnode_add(g, alt, gnode_c(g, x->python ? "None" : "null"));
+}
+
 static int any_value(struct schema *x)
 {
     struct grules *g = x->g;
@@ -163,16 +172,14 @@ static int any_value(struct schema *x)
     gnode_add(g, alt, gnode_ref(g, array));
     gnode_add(g, alt, schema_any_string(x));
     gnode_add(g, alt, schema_number(x, &none, false));
-    gnode_add(g, alt, gnode_c(g, "true"));
-    gnode_add(g, alt, gnode_c(g, "false"));
-    gnode_add(g, alt, gnode_c(g, "null"));
+    add_words(x, alt, T_BOOL | T_NULL);
     g->rules[x->any].body = alt;
     return x->any;
 }
 
 /* ---- literals ---- */
 
-static bool write_value(struct jsonw *w, const json_t *v, int depth)
+static bool write_value(struct jsonw *w, const json_t *v, int depth, bool python)
 {
     const char *key;
     json_t *item;
@@ -184,21 +191,23 @@ static bool write_value(struct jsonw *w, const json_t *v, int depth)
         jsonw_obj(w);
         json_object_foreach((json_t *)v, key, item) {
             jsonw_key(w, key);
-            if (!write_value(w, item, depth + 1)) return false;
+            if (!write_value(w, item, depth + 1, python)) return false;
         }
         jsonw_end(w);
         break;
     case JSON_ARRAY:
         jsonw_arr(w);
         json_array_foreach(v, i, item)
-            if (!write_value(w, item, depth + 1)) return false;
+            if (!write_value(w, item, depth + 1, python)) return false;
         jsonw_end(w);
         break;
     case JSON_STRING: jsonw_str(w, str_of(json_string_value(v), json_string_length(v))); break;
     case JSON_INTEGER: jsonw_int(w, json_integer_value(v)); break;
     case JSON_REAL: jsonw_num(w, json_real_value(v)); break;
-    case JSON_NULL: jsonw_null(w); break;
-    default: jsonw_bool(w, json_is_true(v));
+    case JSON_NULL: python ? jsonw_raw(w, STR("None")) : jsonw_null(w); break;
+    default:
+        if (python) jsonw_raw(w, json_is_true(v) ? STR("True") : STR("False"));
+        else jsonw_bool(w, json_is_true(v));
     }
     return true;
 }
@@ -207,7 +216,7 @@ struct gnode *schema_literal(struct schema *x, const json_t *v)
 {
     struct buf text = { 0 };
     struct jsonw w = { .out = &text };
-    struct gnode *n = write_value(&w, v, 0) ? gnode_lit(x->g, buf_str(&text)) : NULL;
+    struct gnode *n = write_value(&w, v, 0, x->python) ? gnode_lit(x->g, buf_str(&text)) : NULL;
 
     buf_release(&text);
     return n;
@@ -358,8 +367,7 @@ struct gnode *schema_conjunction(struct schema *x, const struct parts *p)
     if (types & T_ARRAY) gnode_add(g, alt, schema_array(x, p));
     if (types & T_STRING) gnode_add(g, alt, schema_string(x, p));
     if (types & (T_NUMBER | T_INTEGER)) gnode_add(g, alt, schema_number(x, p, !(types & T_NUMBER)));
-    if (types & T_BOOL) gnode_add(g, gnode_add(g, alt, gnode_c(g, "true")), gnode_c(g, "false"));
-    if (types & T_NULL) gnode_add(g, alt, gnode_c(g, "null"));
+    add_words(x, alt, types);
     return alt->n_kids == 1 ? alt->kids[0] : alt;
 }
 
@@ -389,19 +397,31 @@ struct gnode *schema_value(struct schema *x, const struct parts *p)
     return gnode_ref(x->g, rule);
 }
 
-static void schema_init(struct schema *x, struct grules *g, const json_t *root, struct err *e)
+void schema_init(struct schema *x, struct grules *g, const json_t *root, struct err *e)
 {
     *x = (struct schema){ .g = g, .root = root, .e = e, .any = -1, .string = -1, .chars = -1, .number = -1,
-                          .integer = -1, .space = -1 };
+                          .integer = -1, .space = -1, .as = PATTERN_JSON };
     x->env = (struct fsm_env){ .g = g, .work = FSM_WORK };
 }
 
-static void schema_release(struct schema *x)
+void schema_release(struct schema *x)
 {
     map_release(&x->rules);
     map_release(&x->strings);
     json_decref(x->made);
     mem_free(x->work);
+}
+
+void schema_finish(struct schema *x)
+{
+    struct grules *g = x->g;
+
+    for (int i = 0; i < x->n_work && x->rc == OK; i++) {
+        struct parts p = x->work[i].parts;
+        struct gnode *body = schema_body(x, &p);
+        g->rules[x->work[i].rule].body = body;
+        if (g->full) schema_bad(x, p.p[0].path, "the schema is too large");
+    }
 }
 
 int schema_add(struct grules *g, const json_t *schema, int *rule, struct err *e)
@@ -414,12 +434,7 @@ int schema_add(struct grules *g, const json_t *schema, int *rule, struct err *e)
     parts_add(&x, &all, schema, "#");
     top = schema_value(&x, &all);
     *rule = top->rule;
-    for (int i = 0; i < x.n_work && x.rc == OK; i++) {
-        struct parts p = x.work[i].parts;
-        struct gnode *body = schema_body(&x, &p);
-        g->rules[x.work[i].rule].body = body;
-        if (g->full) schema_bad(&x, p.p[0].path, "the schema is too large");
-    }
+    schema_finish(&x);
     schema_release(&x);
     return x.rc;
 }

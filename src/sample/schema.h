@@ -14,5 +14,16 @@
 
 /* Adds the rules to g; *rule is the one for the whole value. */
 int schema_add(struct grules *g, const json_t *schema, int *rule, struct err *e);
+/* An object's members as a list of their own kind: key NAME is VALUE end, with sep between. */
+struct schema_list {
+    struct gnode *key, *is, *end, *sep;
+    struct gnode *quote;         /* around texts */
+    struct str until;            /* texts are written as they are, without that in them; p NULL: as JSON */
+    bool trim;                   /* they neither begin nor end with a newline */
+    bool python;                 /* True, False, None */
+};
+/* *out NULL: what the schema asks for cannot be written so. */
+int schema_add_list(struct grules *g, const json_t *schema, const struct schema_list *form, struct gnode **out,
+                    struct err *e);
 int schema_any_object(struct grules *g);                 /* the rule for any JSON object */
 #endif

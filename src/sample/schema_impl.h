@@ -48,6 +48,8 @@ struct schema {
     int n_work, cap_work;
     int any, string, chars, number, integer, space;  /* rules every schema shares; -1: not made yet */
     int n_alternatives;
+    enum pattern_as as;          /* how strings are written now */
+    bool python;                 /* True, False, None */
     json_t *made;                /* schemas that nobody wrote, kept until the end */
     struct fsm_env env;
 };
@@ -64,6 +66,9 @@ struct gnode *schema_body(struct schema *x, const struct parts *p);
 struct gnode *schema_conjunction(struct schema *x, const struct parts *p);
 /* A value that keeps to all parts: a call of its rule. */
 struct gnode *schema_value(struct schema *x, const struct parts *p);
+void schema_init(struct schema *x, struct grules *g, const json_t *root, struct err *e);
+void schema_finish(struct schema *x);                    /* the bodies of all rules that were spoken of */
+void schema_release(struct schema *x);
 struct gnode *schema_space(struct schema *x);            /* none or one */
 struct gnode *schema_chars(struct schema *x);            /* one character of a JSON string */
 struct gnode *schema_any_string(struct schema *x);

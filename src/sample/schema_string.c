@@ -52,7 +52,7 @@ struct gnode *schema_format(struct schema *x, const char *path, struct str name)
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (str_is(name, known[i].name)) {
             struct err e = { 0 };
-            if (pattern_parse(&n, x->g, str_c(known[i].pattern), PATTERN_JSON, true, &e) != OK)
+            if (pattern_parse(&n, x->g, str_c(known[i].pattern), x->as, true, &e) != OK)
                 schema_bad(x, path, "%s", e.msg);
             return n;
         }
@@ -72,7 +72,7 @@ static int conditions(struct schema *x, const struct part *p, struct gnode *out[
     if (pattern && !json_is_string(pattern)) schema_bad(x, p->path, "'pattern' must be a string");
     else if (pattern) {
         struct str text = str_of(json_string_value(pattern), json_string_length(pattern));
-        if (pattern_parse(&out[n], x->g, text, PATTERN_JSON, false, &e) == OK) n++;
+        if (pattern_parse(&out[n], x->g, text, x->as, false, &e) == OK) n++;
         else schema_bad(x, p->path, "'pattern': %s", e.msg);
     }
     if (format && !json_is_string(format)) schema_bad(x, p->path, "'format' must be a string");
@@ -115,7 +115,7 @@ static struct gnode *any_char(struct schema *x)
     struct cpset all = { 0 };
 
     cpset_add(&all, &x->g->arena, 0, CP_LAST);
-    return pattern_char(x->g, all, PATTERN_JSON);
+    return pattern_char(x->g, all, x->as);
 }
 
 /* So many characters; with a pattern beside them, no more than a machine can count. */

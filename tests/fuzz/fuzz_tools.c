@@ -1,5 +1,4 @@
-/* An answer from anywhere, taken apart as each family: arguments are JSON, and where it was cut makes no
- * difference. */
+/* An answer from anywhere, taken apart as each family: where it was cut makes no difference. */
 #include "api/toolparse.h"
 #include "base/mem.h"
 
@@ -38,20 +37,26 @@ static void add(struct buf *b, char kind, struct str text)
 static void on_text(void *arg, struct str text) { add(arg, 'T', text); }
 static void on_think(void *arg, struct str text) { add(arg, 'R', text); }
 
-static void on_call(void *arg, const struct tool_call *c)
+static void on_call(void *arg, struct str name, struct str id)
 {
     struct buf *b = arg;
 
-    if (!json_valid(c->args) || !c->name.n) __builtin_trap();
-    add(b, 'C', c->name);
-    buf_put_str(b, c->args);
-    buf_put_str(b, c->id);
+    if (!name.n) __builtin_trap();
+    add(b, 'C', name);
+    buf_put_str(b, id);
+    buf_putc(b, ' ');
     b->p[0] = 'c';
+}
+
+static void on_args(void *arg, struct str piece)
+{
+    if (((struct buf *)arg)->p[0] != 'c') __builtin_trap();      /* arguments of no call */
+    buf_put_str(arg, piece);
 }
 
 static void run(const char *template, struct str text, size_t chunk, const json_t *tools, struct buf *out)
 {
-    const struct toolparse_out o = { on_text, on_think, on_call, out };
+    const struct toolparse_out o = { on_text, on_think, on_call, on_args, out };
     struct toolparse p;
 
     buf_putc(out, ' ');

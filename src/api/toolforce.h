@@ -1,0 +1,24 @@
+/* toolforce.h - tool calls that must come: the grammar of a family's own way to write them.
+ *
+ * What is made here is read back by toolparse.h. Reasoning stays where it was: a prompt that has begun it, or a model
+ * that may, thinks first, and only then must call. */
+#ifndef TERN_API_TOOLFORCE_H
+#define TERN_API_TOOLFORCE_H
+
+#include "api/tools.h"
+#include "sample/grammar.h"
+
+struct toolforce {
+    const struct tool_family *calls;     /* not NULL */
+    const struct think_family *think;    /* NULL: none */
+    struct str template, prompt;         /* prompt: the end of it */
+    const json_t *tools;                 /* those that may be called */
+    int max;                             /* calls; 0: any number */
+    bool lazy;                           /* no call must come, but those that do keep to schemas of strict tools */
+};
+
+/* Writes the text of a GRAMMAR_CALLS. false: such calls cannot be told from text (lazy ones of some families). */
+bool toolforce_put(const struct toolforce *f, struct buf *out);
+/* The way calls are written where the template shows none. */
+const struct tool_family *toolforce_plain(void);
+#endif

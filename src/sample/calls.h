@@ -1,0 +1,13 @@
+/* calls.h - calls of tools, in the form of a family of models, as the rules of a grammar. */
+#ifndef TERN_SAMPLE_CALLS_H
+#define TERN_SAMPLE_CALLS_H
+
+#include "base/err.h"
+#include "sample/gnode.h"
+#include "token/tokenizer.h"
+
+#include <jansson.h>
+
+/* Adds the rules of a form (what grammar_put_calls writes, parsed) to g, and sets its root. */
+int calls_add(struct grules *g, const json_t *form, const struct tokenizer *tok, struct err *e);
+#endif
