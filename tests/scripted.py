@@ -4,8 +4,8 @@
 The next token depends on the last one alone: embeddings are unit vectors, attention and FFN add nothing, and the
 head points from each token at the one behind it. A chat's last message "play NAME" ends the prompt with the token
 that begins the script NAME; every script is cut into tokens where a parser would least like it. The template says of
-which family the answers are. Any other prompt ends at once."""
-import json, os, re, struct, sys
+which family the answers are. Any other prompt ends at once. write_random() makes one that says anything."""
+import array, json, os, random, re, struct, sys
 
 # Families: marks for the template, and scripts of pieces. No piece may be in two scripts.
 SCRIPTS = {
@@ -56,13 +56,29 @@ def bytes_to_unicode():
 
 def write(folder, family="hermes"):
     order, after = pieces(family)
+    template = ("{# " + SCRIPTS[family][0] + " #}{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}"
+                "{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
+                "({{ c.function.name }} {{ c.function.arguments | tojson }}){% endfor %}{{ '\\n' }}{% endfor %}"
+                "{% if effort is defined %}effort {{ effort }}{% endif %}"
+                "{% if add_generation_prompt %}{% set last = messages[-1].content or '' %}"
+                "{% if last.startswith('play ') %}<|{{ last }}|>{% else %}<|play nothing|>{% endif %}{% endif %}")
+    write_model(folder, order, template, after=after)
+
+
+def write_random(folder, template, seed=1):
+    """A model that says anything: bytes, the marks of a real template and the end, all about as likely."""
+    marks = set(re.findall(r"<\|[^<>|\s]{1,40}\|>|<｜[^｜]{1,40}｜>|\[/?[A-Z_]{3,20}\]|</?(?:tool_call|think|arg_key|arg_value)>", template))
+    write_model(folder, sorted(marks), template, seed=seed)
+
+
+def write_model(folder, order, template, after=None, seed=None):
     base = [bytes_to_unicode()[b] for b in range(256)]
     names = ["<|eos|>"] + order
     n = -(-(256 + len(names)) // 64) * 64
     ids = {p: 256 + i for i, p in enumerate(names)}
     os.makedirs(folder, exist_ok=True)
 
-    special = re.compile(r"^(<\|.*\|>)$")
+    special = re.compile(r"^(<\|.*\|>|<｜.*｜>|\[.*\])$")
     tokenizer = {
         "version": "1.0", "truncation": None, "padding": None,
         "added_tokens": [{"id": i, "content": p, "single_word": False, "lstrip": False, "rstrip": False,
@@ -75,23 +91,17 @@ def write(folder, family="hermes"):
                   "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
                   "vocab": {c: i for i, c in enumerate(base)}, "merges": []},
     }
-    template = ("{# " + SCRIPTS[family][0] + " #}{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}"
-                "{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
-                "({{ c.function.name }} {{ c.function.arguments | tojson }}){% endfor %}{{ '\\n' }}{% endfor %}"
-                "{% if effort is defined %}effort {{ effort }}{% endif %}"
-                "{% if add_generation_prompt %}{% set last = messages[-1].content or '' %}"
-                "{% if last.startswith('play ') %}<|{{ last }}|>{% else %}<|play nothing|>{% endif %}{% endif %}")
     json.dump(tokenizer, open(f"{folder}/tokenizer.json", "w"))
     json.dump({"eos_token": "<|eos|>", "chat_template": template, "tokenizer_class": "PreTrainedTokenizerFast"},
               open(f"{folder}/tokenizer_config.json", "w"))
-    json.dump({"eos_token_id": 256, "temperature": 0.0}, open(f"{folder}/generation_config.json", "w"))
+    json.dump({"eos_token_id": 256, "temperature": 1.0 if seed else 0.0}, open(f"{folder}/generation_config.json", "w"))
     json.dump({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": n, "intermediate_size": 64,
                "num_hidden_layers": 1, "num_attention_heads": n // 64, "num_key_value_heads": n // 64, "vocab_size": n,
-               "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
+               "max_position_embeddings": 8192 if seed else 4096, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
                "tie_word_embeddings": False, "eos_token_id": 256, "torch_dtype": "float32"}, open(f"{folder}/config.json", "w"))
 
     follows = [256] * n                                  # whatever else: the end
-    for a, b in after.items():
+    for a, b in (after or {}).items():
         follows[ids[a]] = ids[b]
     one = struct.pack("<f", 1.0)
     embed, head = bytearray(4 * n * n), bytearray(4 * n * n)
@@ -99,6 +109,9 @@ def write(folder, family="hermes"):
         embed[4 * (t * n + t):4 * (t * n + t) + 4] = one
         at = 4 * (follows[t] * n + t)
         head[at:at + 4] = one
+    if seed:
+        rng = random.Random(seed)
+        head = array.array("f", [rng.random() * 0.1 for _ in range(n * n)]).tobytes()
     zeros = lambda *dims: bytes(4 * (dims[0] * (dims[1] if len(dims) > 1 else 1)))
     layer = "model.layers.0."
     tensors = {"model.embed_tokens.weight": ((n, n), embed), "lm_head.weight": ((n, n), head),

@@ -82,6 +82,43 @@ static json_t *tools_for(const struct call *c)
     return some;
 }
 
+/* Tools with all that they may leave out; NULL: they leave out nothing. */
+static json_t *filled_tools(const json_t *tools)
+{
+    json_t *all = json_deep_copy(tools), *fn;
+    bool some = false;
+
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        fn = json_object_get(json_array_get(all, i), "function");
+        if (!json_object_get(fn, "description")) {
+            json_object_set_new(fn, "description", json_string(""));
+            some = true;
+        }
+        if (!json_is_object(json_object_get(fn, "parameters"))) {
+            json_object_set_new(fn, "parameters", json_pack("{s:s, s:{}}", "type", "object", "properties"));
+            some = true;
+        }
+    }
+    if (some) return all;
+    json_decref(all);
+    return NULL;
+}
+
+/* Some templates ask for what a tool need not have: then they get it, empty. */
+static int render(const struct call *c, struct chat_ask *ask, struct buf *text, struct err *e)
+{
+    int rc = chat_render(c->model->chat, ask, text, e);
+    json_t *filled = rc != OK && ask->tools ? filled_tools(ask->tools) : NULL;
+    struct err again = { 0 };
+
+    if (!filled) return rc;
+    buf_clear(text);
+    ask->tools = filled;
+    if (chat_render(c->model->chat, ask, text, &again) == OK) rc = OK;
+    json_decref(filled);
+    return rc;
+}
+
 static bool is_forced(const struct call *c)
 {
     return c->p.tools && (c->p.tool_choice == TOOL_REQUIRED || c->p.tool_choice == TOOL_NAMED);
@@ -146,7 +183,7 @@ static int encode_by_template(struct call *c, struct ids *ids, struct err *e)
 
     if (tools && !chat_takes_tools(chat) && !tools_family(template)) {
         rc = refuse(c, e, "tools", "the chat template of this model has no place for them");
-    } else if ((rc = chat_render(chat, &ask, &text, e)) != OK) {
+    } else if ((rc = render(c, &ask, &text, e)) != OK) {
         snprintf(c->p.param, sizeof c->p.param, "messages");
         err_wrap(e, "the model's chat template does not take these messages");
     } else if ((rc = tokenizer_encode(t, buf_str(&text), 0, ids, e)) == OK) {
