@@ -29,6 +29,7 @@ void api_wake(struct api *a)
 {
     struct request *r;
 
+    api_compiled(a);
     while ((r = chan_pop(a->news))) {
         struct choice *ch = r->owner;
         if (ch->r == r) choice_drain(ch);
@@ -114,6 +115,7 @@ int api_open(struct api **out, const struct api_opt *opt, struct err *e)
     int rc;
 
     a->opt = *opt;
+    pthread_mutex_init(&a->compiled_lock, NULL);
     if (!a->opt.max_choices) a->opt.max_choices = CHOICES_DEFAULT;
     if (!a->opt.max_calls) a->opt.max_calls = CALLS_DEFAULT;
     if (!a->opt.ping_ms) a->opt.ping_ms = PING_DEFAULT_MS;
@@ -165,6 +167,7 @@ void api_close(struct api *a)
         return;
     }
     chan_close(a->news);
+    pthread_mutex_destroy(&a->compiled_lock);
     for (struct choice *ch = a->all, *next; ch; ch = next) {
         next = ch->all;
         request_unref(ch->r);
@@ -183,6 +186,7 @@ static const char *state_of(const struct call *c)
 {
     static const char *const names[] = { "new", "queued", "prefill", "decode", "preempted", "done" };
 
+    if (c->job) return "compiling";
     for (int i = 0; i < c->n_choices; i++) {
         struct request *r = c->choices[i]->r;
         if (r) return names[atomic_load_explicit(&r->state, memory_order_relaxed)];

@@ -211,201 +211,6 @@ int call_check_size(struct call *c, const struct str *texts, int n, const char *
     return OK;
 }
 
-/* ---- submitting ---- */
-
-static const char *field_of(const struct call *c)
-{
-    return c->p.field ? c->p.field : c->p.n_msgs ? "messages" : "prompt";
-}
-
-static int check_ids(struct call *c, const struct ids *v, int prompt, int n_vocab, struct err *e)
-{
-    for (size_t i = 0; i < v->n; i++) {
-        if (v->p[i] >= 0 && v->p[i] < n_vocab) continue;
-        if (c->n_prompts > 1) snprintf(c->p.param, sizeof c->p.param, "%s[%d][%zu]", field_of(c), prompt, i);
-        else snprintf(c->p.param, sizeof c->p.param, "%s[%zu]", field_of(c), i);
-        return err_set(e, E_INVALID, "%s is %d, but the vocabulary has %d tokens", c->p.param,
-                       v->p[i], n_vocab);
-    }
-    if (v->n > 0) return OK;
-    snprintf(c->p.param, sizeof c->p.param, "%s", field_of(c));
-    return err_set(e, E_INVALID, "%s is empty: there is no token to go on from", c->p.param);
-}
-
-static int check_bias(struct call *c, int n_vocab, struct err *e)
-{
-    for (int i = 0; i < c->p.sample.n_bias; i++) {
-        if (c->p.sample.bias[i].id < n_vocab) continue;
-        snprintf(c->p.param, sizeof c->p.param, "logit_bias.%d", c->p.sample.bias[i].id);
-        return err_set(e, E_INVALID, "%s: the vocabulary has %d tokens", c->p.param, n_vocab);
-    }
-    return OK;
-}
-
-static int find_grammar(struct call *c, struct err *e)
-{
-    int rc;
-
-    if (!c->p.grammar_field || c->grammar) return OK;
-    if ((rc = engine_grammar(c->model->engine, &c->p.grammar, &c->grammar, e)) == OK) return OK;
-    snprintf(c->p.param, sizeof c->p.param, "%s", c->p.grammar_field);
-    return err_wrap(e, "%s", c->p.grammar_field);
-}
-
-static void make_fingerprint(struct call *c, const struct engine_info *info)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-
-    for (const char *s = c->model->id; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-    h = (h ^ info->weight_bytes ^ (uint64_t)c->model->created) * 0x100000001b3u;
-    snprintf(c->fingerprint, sizeof c->fingerprint, "fp_%010llx", (unsigned long long)(h >> 24));
-}
-
-static struct str piece(void *arg, int32_t id) { return pieces_of(arg, id); }
-
-static void begin_reply(struct call *c, const struct engine_info *info)
-{
-    const struct tokenizer *t = engine_tokenizer(c->model->engine);
-
-    make_fingerprint(c, info);
-    c->reply = (struct reply){ .chat = c->p.n_msgs > 0, .usage = c->p.include_usage, .id = c->id,
-                               .model = c->model_id, .fingerprint = c->fingerprint,
-                               .created = epoch_ms() / 1000, .piece = piece, .arg = &c->pieces };
-    if (!t) c->p.n_top = -1;                             /* log probabilities are told by text */
-    if (c->p.n_top >= 0) pieces_init(&c->pieces, t);
-    reply_begin(&c->reply);
-}
-
-static struct request *make_request(struct call *c, const struct ids *prompt, int choice, uint64_t seed,
-                                    struct str stop)
-{
-    const struct api_opt *o = &c->api->opt;
-    struct request *r = request_open();
-    struct str stops[STOPS_MAX + 1];
-    int n = 0;
-
-    for (; n < c->p.n_stops; n++) stops[n] = c->p.stops[n];
-    if (stop.n) stops[n++] = stop;
-    if (n) request_set_stops(r, stops, n);
-    r->prompt.p = mem_dup(prompt->p, prompt->n * sizeof *prompt->p);
-    r->prompt.n = r->prompt.cap = prompt->n;
-    r->max_tokens = c->p.max_tokens ? c->p.max_tokens : o->max_tokens_default;
-    r->min_tokens = c->p.min_tokens;
-    if (r->max_tokens && r->min_tokens > r->max_tokens) r->min_tokens = r->max_tokens;
-    r->sample = c->model->sample;
-    params_sample(&c->p, &r->sample);
-    if (r->sample.n_bias)
-        r->sample.bias = mem_dup(r->sample.bias, (size_t)r->sample.n_bias * sizeof *r->sample.bias);
-    r->sample.seed = seed + (uint64_t)choice;
-    r->ignore_eos = c->p.ignore_eos;
-    r->grammar = grammar_ref(c->grammar);
-    r->n_top = c->p.n_top;
-    if (c->parsing.n_shown) {
-        r->shown = mem_dup(c->parsing.shown, (size_t)c->parsing.n_shown * sizeof *r->shown);
-        r->n_shown = c->parsing.n_shown;
-    }
-    r->priority = c->priority;
-    r->tenant = c->who.tenant;
-    r->salt = o->salt_by_tenant ? map_hash(str_c(c->who.name)) : 0;
-    r->deadline_ns = c->deadline_ns;
-    r->embed = c->embed;
-    if (r->embed) r->max_tokens = 1;
-    r->continues = c->p.n_msgs == 0;
-    snprintf(r->label, sizeof r->label, "%s", c->who.correlation);
-    r->notify = api_news;
-    return r;
-}
-
-static uint64_t random_seed(void)
-{
-    uint64_t seed;
-    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed) seed = clock_ns();
-    return seed;
-}
-
-static int submit_one(struct call *c, const struct ids *prompt, int index, uint64_t seed, struct str stop,
-                      struct err *e)
-{
-    struct choice *ch = choice_get(c->api);
-    struct request *r = make_request(c, prompt, index % c->p.n, seed, stop);
-    int rc;
-
-    ch->call = c;
-    ch->index = index;
-    ch->prompt = index / c->p.n;
-    ch->r = r;
-    r->owner = ch;
-    if (c->parsing.on) choice_parse(ch);
-    if ((rc = engine_submit(c->model->engine, r, e)) != OK) {
-        ch->r = NULL;
-        request_unref(r);
-        choice_put(ch);
-        return rc;
-    }
-    c->choices[c->n_choices++] = ch;
-    c->n_live++;
-    c->api->n_live++;
-    return OK;
-}
-
-/* Room for `total` choices, of which `now` are submitted now; all ids are checked. */
-static int prepare(struct call *c, const struct ids *prompts, int n, int total, int now, struct err *e)
-{
-    int room = c->api->opt.max_calls - c->api->n_live, rc;
-    struct engine_info info;
-
-    engine_info(c->model->engine, &info);
-    c->n_prompts = n;
-    c->prompt_tokens = arena_array(&c->arena, (size_t)n, sizeof *c->prompt_tokens);
-    c->choices = arena_array(&c->arena, (size_t)total, sizeof *c->choices);
-    for (int i = 0; i < n; i++) {
-        c->prompt_tokens[i] = (int)prompts[i].n;
-        if ((rc = check_ids(c, &prompts[i], i, info.model->hp.n_vocab, e)) != OK) return rc;
-    }
-    if ((rc = check_bias(c, info.model->hp.n_vocab, e)) != OK) return rc;
-    if ((rc = find_grammar(c, e)) != OK) return rc;
-    if (now > room) {
-        rc = err_set(e, E_QUEUE_FULL, "%d choices are under way; with %d more they are over %d",
-                     c->api->n_live, now, c->api->opt.max_calls);
-        e->retry_ms = 1000;
-        return rc;
-    }
-    begin_reply(c, &info);
-    return OK;
-}
-
-int call_submit_next(struct call *c, struct err *e)
-{
-    int rc;
-
-    if (c->n_choices == c->n_prompts) return OK;
-    rc = submit_one(c, &c->inputs[c->n_choices], c->n_choices, 0, STR(""), e);
-    return rc == E_QUEUE_FULL && c->n_live > 0 ? OK : rc;
-}
-
-int call_submit_some(struct call *c, const struct ids *prompts, int n, int at_once, struct err *e)
-{
-    int rc = prepare(c, prompts, n, n, 1, e);
-
-    for (int i = 0; i < at_once && rc == OK && c->n_choices == i; i++) rc = call_submit_next(c, e);
-    if (rc == E_CONTEXT) snprintf(c->p.param, sizeof c->p.param, "%s", field_of(c));
-    return rc;
-}
-
-int call_submit(struct call *c, const struct ids *prompts, int n, struct str stop, struct err *e)
-{
-    int total = n * c->p.n, rc;
-    uint64_t seed = c->p.has_seed ? (uint64_t)c->p.seed : random_seed();
-
-    if ((rc = prepare(c, prompts, n, total, total, e)) != OK) return rc;
-    for (int i = 0; i < total; i++) {
-        if ((rc = submit_one(c, &prompts[i / c->p.n], i, seed, stop, e)) == OK) continue;
-        if (rc == E_CONTEXT) snprintf(c->p.param, sizeof c->p.param, "%s", field_of(c));
-        return rc;
-    }
-    return OK;
-}
-
 /* ---- ends ---- */
 
 void call_reply(struct call *c, int status, struct str body)
@@ -508,6 +313,7 @@ static void call_close(struct call *c)
     a->n_calls--;
     for (int i = 0; i < c->n_choices; i++) choice_put(c->choices[i]);
     for (int i = 0; c->inputs && i < c->p.n_prompts; i++) ids_release(&c->inputs[i]);
+    call_unpark(c);
     grammar_unref(c->grammar);
     reply_release(&c->reply);
     pieces_release(&c->pieces);
@@ -526,7 +332,7 @@ void call_release(struct call *c)
 
 void call_settle(struct call *c)
 {
-    if (c->busy || c->n_live > 0) return;
+    if (c->busy || c->n_live > 0 || (c->job && c->q && !c->gone)) return;
     if (c->q) {                                          /* its client left, but it must end */
         assert(c->gone);
         if (c->head_sent) http_end(c->q);

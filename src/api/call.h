@@ -16,6 +16,8 @@
 #include "api/toolparse.h"
 #include "base/chan.h"
 
+#include <pthread.h>
+
 #define ID_BYTES 48
 
 struct choice {
@@ -58,6 +60,9 @@ struct call {
     struct choice **choices;     /* [n_choices] */
     int n_choices, n_live;
     struct grammar *grammar;     /* of all choices; NULL: none */
+    struct compile_job *job;     /* it is on its way; the prompts wait for it */
+    struct ids *parked;          /* [n_prompts] */
+    struct str parked_stop;
     int n_prompts;
     int *prompt_tokens;          /* [n_prompts] */
     bool embed;                  /* embeddings are wanted, of inputs [n_prompts]; the first n_choices are submitted */
@@ -95,6 +100,8 @@ struct api {
     struct api_opt opt;          /* no zeros that mean a default */
     struct chan *news;           /* of requests, each with a reference */
     atomic_int missed;           /* the channel was full: look at all */
+    pthread_mutex_t compiled_lock;
+    struct compile_job *compiled;        /* grammars that calls wait for */
     struct call *calls;
     int n_calls, n_live;         /* choices in engines */
     struct choice *all, *free;
@@ -107,7 +114,8 @@ struct api {
 struct call *call_open(struct api *a, struct http_req *q, const struct api_who *who, const char *route);
 /* Reads the body and finds its model. */
 int  call_read(struct call *c, enum body_kind kind, struct err *e);
-/* Submits p.n choices for each of the n prompts; stop: beside those of the body, may be empty. */
+/* Submits p.n choices for each of the n prompts, now or when their grammar is compiled; stop: beside those of the
+ * body, may be empty, must stay. */
 int  call_submit(struct call *c, const struct ids *prompts, int n, struct str stop, struct err *e);
 /* The same for embeddings, at_once of them; each that ends brings the next (call_submit_next). The ids must stay. */
 int  call_submit_some(struct call *c, const struct ids *prompts, int n, int at_once, struct err *e);
@@ -136,6 +144,10 @@ void choice_parse(struct choice *ch);
 
 /* Embeddings (embeddings.c): all are there. */
 void embeddings_reply(struct call *c);
+
+/* Calls that wait for a grammar (submit.c). */
+void api_compiled(struct api *a);                        /* those it came for go on */
+void call_unpark(struct call *c);                        /* it waits no more */
 
 /* Choices (api.c). */
 struct choice *choice_get(struct api *a);

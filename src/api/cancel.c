@@ -31,15 +31,30 @@ static bool is_asked(struct str id, const char *a, const char *b)
     return id.n > 0 && (str_is(id, a) || str_is(id, b));
 }
 
+/* What waits for its grammar is in no engine: it is told here. */
+static bool cancel_parked(struct call *c)
+{
+    struct err e = { 0 };
+
+    if (!c->job) return false;
+    err_set(&e, E_CANCELLED, "the request was cancelled");
+    call_fail(c, &e, NULL);
+    return true;
+}
+
 /* Another tenant's calls are as if they were not there, but for an admin. */
 static bool cancel_live(struct api *a, struct str id, const struct api_who *who, const struct call *self)
 {
     bool found = false;
 
-    for (struct call *c = a->calls; c; c = c->next)
-        if (c != self && c->n_live > 0 && (who->admin || c->who.tenant == who->tenant) &&
-            is_asked(id, c->id, c->who.correlation))
-            found |= call_cancel(c, CANCEL_ASKED);
+    for (struct call *c = a->calls, *next; c; c = next) {
+        next = c->next;
+        if (c == self || (!c->n_live && !c->job) || (!who->admin && c->who.tenant != who->tenant) ||
+            !is_asked(id, c->id, c->who.correlation))
+            continue;
+        found |= call_cancel(c, CANCEL_ASKED) | cancel_parked(c);
+        call_settle(c);
+    }
     return found;
 }
 

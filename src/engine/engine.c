@@ -212,6 +212,7 @@ int engine_open(struct engine **out, const char *path, const struct engine_opt *
     if ((rc = open_memory(g, e)) != OK) goto out;
     ends_find(&g->ends, g->source, g->tokenizer, g->model->hp.n_vocab);
     guided_init(&g->guided, g->tokenizer, &g->ends, g->lim.n_pick);
+    compiler_init(&g->compiler, &g->guided);
     g->open_ms = clock_ms_since(start);
     if (!o->manual && (rc = start_thread(g, e)) != OK) goto out;
     *out = g;
@@ -230,6 +231,7 @@ void engine_close(struct engine *g)
     if (g->has_thread) pthread_join(g->thread, NULL);
     else if (g->in)
         while (engine_round(g) != ROUND_IDLE) {}
+    compiler_close(&g->compiler);
     guided_release(&g->guided);
     step_release(&g->step);
     decoder_close(g->decoder);
@@ -275,6 +277,13 @@ struct engine_stats *engine_stats(struct engine *g) { return &g->stats; }
 int engine_grammar(struct engine *g, const struct grammar_spec *spec, struct grammar **out, struct err *e)
 {
     return guided_compile(&g->guided, spec, out, e);
+}
+
+int engine_grammar_soon(struct engine *g, const struct grammar_spec *spec, void (*done)(struct compile_job *j),
+                        void *arg, void *owner, struct grammar **out, struct compile_job **job, struct err *e)
+{
+    if ((*out = guided_kept(&g->guided, spec))) return OK;
+    return compiler_ask(&g->compiler, spec, done, arg, owner, job, e);
 }
 
 static int reject_of(int rc)

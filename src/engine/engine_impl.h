@@ -4,6 +4,7 @@
 
 #include "base/chan.h"
 #include "engine/admit.h"
+#include "engine/compile.h"
 #include "engine/cost.h"
 #include "engine/ends.h"
 #include "engine/engine.h"
@@ -37,6 +38,7 @@ struct engine {
     struct snaps *snaps;             /* of it behind prompts; NULL: prefixes are not shared, or need none */
     struct ends ends;
     struct guided guided;
+    struct compiler compiler;
     struct engine_opt opt;           /* effective */
     struct seq_limits lim;
     double open_ms;

@@ -12,6 +12,7 @@ void guided_init(struct guided *d, const struct tokenizer *tok, const struct end
 {
     *d = (struct guided){ .tok = tok, .ends = ends, .n_pick = n_pick };
     pthread_mutex_init(&d->lock, NULL);
+    pthread_mutex_init(&d->warming, NULL);
 }
 
 static void forget_kept(struct kept *k)
@@ -32,7 +33,10 @@ void guided_release(struct guided *d)
 {
     for (int i = 0; i < GUIDED_KEPT; i++) forget_kept(&d->kept[i]);
     while (d->n_uses > 0) close_use(d, d->n_uses - 1);
-    if (d->ends) pthread_mutex_destroy(&d->lock);
+    if (d->ends) {
+        pthread_mutex_destroy(&d->lock);
+        pthread_mutex_destroy(&d->warming);
+    }
     lexicon_close(d->lexicon);
     mem_free(d->uses);
     mem_free(d->logits);
@@ -46,13 +50,13 @@ int guided_warm(struct guided *d, struct err *e)
     int rc = OK;
 
     if (!d->tok) return OK;
-    pthread_mutex_lock(&d->lock);
+    pthread_mutex_lock(&d->warming);
     if (!d->lexicon) rc = lexicon_open(&d->lexicon, d->tok, d->n_pick, d->ends->ids, d->ends->n, e);
-    pthread_mutex_unlock(&d->lock);
+    pthread_mutex_unlock(&d->warming);
     return rc;
 }
 
-static struct grammar *find_kept(struct guided *d, const struct grammar_spec *spec)
+struct grammar *guided_kept(struct guided *d, const struct grammar_spec *spec)
 {
     struct grammar *g = NULL;
 
@@ -69,16 +73,21 @@ static struct grammar *find_kept(struct guided *d, const struct grammar_spec *sp
 
 static void keep(struct guided *d, const struct grammar_spec *spec, struct grammar *g)
 {
-    struct kept *k = NULL;
+    struct kept *k = NULL, old, new = { .kind = spec->kind, .g = grammar_ref(g) };
 
-    if (spec->text.n > KEPT_TEXT) return;
+    if (spec->text.n > KEPT_TEXT) {
+        grammar_unref(g);
+        return;
+    }
+    new.text = str_of(spec->text.n ? mem_dup(spec->text.p, spec->text.n) : NULL, spec->text.n);
     pthread_mutex_lock(&d->lock);
     for (int i = 0; i < GUIDED_KEPT; i++)
         if (!k || d->kept[i].used < k->used) k = &d->kept[i];
-    forget_kept(k);
-    *k = (struct kept){ .kind = spec->kind, .g = grammar_ref(g), .used = ++d->tick };
-    k->text = str_of(spec->text.n ? mem_dup(spec->text.p, spec->text.n) : NULL, spec->text.n);
+    old = *k;
+    new.used = ++d->tick;
+    *k = new;
     pthread_mutex_unlock(&d->lock);
+    forget_kept(&old);
 }
 
 int guided_compile(struct guided *d, const struct grammar_spec *spec, struct grammar **out, struct err *e)
@@ -88,7 +97,7 @@ int guided_compile(struct guided *d, const struct grammar_spec *spec, struct gra
     if (!d->tok)
         return err_set(e, E_INVALID, "the model has no tokenizer: its text cannot be held to a grammar");
     if ((rc = guided_warm(d, e)) != OK) return rc;
-    if ((*out = find_kept(d, spec))) return OK;
+    if ((*out = guided_kept(d, spec))) return OK;
     if ((rc = grammar_compile(out, spec, d->tok, e)) == OK) keep(d, spec, *out);
     return rc;
 }

@@ -19,8 +19,9 @@ struct guided {
     const struct ends *ends;
     int n_pick;
 
-    pthread_mutex_t lock;        /* over the two below */
+    pthread_mutex_t warming;     /* over the lexicon until it is there */
     struct lexicon *lexicon;     /* NULL: not needed so far */
+    pthread_mutex_t lock;        /* over those below; never held for long */
     struct kept {
         enum grammar_kind kind;
         struct str text;         /* owned */
@@ -46,6 +47,8 @@ void guided_release(struct guided *d);                   /* a zeroed one is fine
 
 /* Any thread. E_INVALID says what is wrong with the grammar. *out is the caller's to unref. */
 int  guided_compile(struct guided *d, const struct grammar_spec *spec, struct grammar **out, struct err *e);
+/* One that was compiled before and is still there, with a reference; NULL: none. Any thread, at once. */
+struct grammar *guided_kept(struct guided *d, const struct grammar_spec *spec);
 int  guided_warm(struct guided *d, struct err *e);
 
 /* The engine's thread. at_start: the text is a new one. */

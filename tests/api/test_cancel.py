@@ -63,11 +63,55 @@ def test_leaving_is_noticed_while_queued_and_while_running():
     wait_for("nothing runs", is_idle, 2)
 
 
+def heavy(i):
+    x, y = "abcdefgh"[i % 8], "uvwxyz"[i // 8]
+    return f'root ::= ("{x}" | "{y}")* "{x}" ("{x}" | "{y}"){{20}}'
+
+
+def test_a_grammar_nobody_waits_for_is_not_compiled():
+    waiting = []
+    for i in range(40):
+        c = http.client.HTTPConnection(URL.hostname, URL.port)
+        c.request("POST", "/v1/chat/completions", json.dumps({"messages": TALK, "grammar": heavy(i), "max_tokens": 1}),
+                  {"X-Correlation-Id": f"heavy-{i}"})
+        waiting.append(c)
+    cancelled = [ask("POST", f"/v1/requests/heavy-{i}/cancel").json.get("cancelled") for i in (38, 39)]
+    if cancelled == [True, True]:                        # unless the machine was that quick
+        assert waiting[38].getresponse().status == waiting[39].getresponse().status == 499
+    for c in waiting:
+        c.close()
+    start = time.time()
+    a = chat(guided_choice=["now"], max_tokens=4)
+    assert a.status == 200 and a.json["choices"][0]["message"]["content"] == "now"
+    assert time.time() - start < 1, time.time() - start
+
+
+def test_leaving_one_of_several_choices_ends_all():
+    for how in ("leave", "cancel"):
+        after = metric("tern_generated_after_cancel_tokens_total")
+        s = stream_chat({"X-Correlation-Id": "several"}, n=4, **LONG)
+        for ev in s:
+            if any(c["index"] == 1 and c["delta"].get("content") for c in ev["choices"]):
+                break
+        start = time.time()
+        if how == "leave":
+            s.close()
+        else:
+            assert ask("POST", "/v1/requests/several/cancel").json["cancelled"] is True
+            assert not s.done
+        wait_for("nothing runs", is_idle, 2)
+        assert time.time() - start < 0.5, time.time() - start
+        assert metric("tern_generated_after_cancel_tokens_total") == after
+        s.close()
+
+
 def one(rng):
-    kind = rng.choice(["whole", "abort", "leave", "cancel", "deadline", "n", "bad"])
+    kind = rng.choice(["whole", "abort", "leave", "cancel", "deadline", "n", "bad", "grammar"])
     n = rng.randint(1, 60)
     if kind == "whole":
         assert chat(max_tokens=n).status in (200, 429)
+    elif kind == "grammar":
+        assert chat(max_tokens=n, grammar=f"root ::= [a-z{n}]*").status in (200, 429)
     elif kind == "bad":
         assert chat(max_tokens="x").status == 400
     elif kind == "deadline":

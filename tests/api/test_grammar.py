@@ -1,8 +1,10 @@
 """Answers that keep to a grammar or a schema: every field, streams, choices, ends, errors."""
 import json
 import re
+import threading
+import time
 
-from client import chat, complete, main, stream_chat
+from client import ask, chat, complete, main, stream_chat
 
 PERSON = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12},
                                            "age": {"type": "integer", "minimum": 1, "maximum": 99}},
@@ -89,6 +91,31 @@ def test_what_is_wrong_is_named():
         a = chat(**fields)
         assert a.status == 400 and a.error["param"] == param, (fields, a.body)
         assert all(w in a.error["message"] for w in words), (words, a.error["message"])
+
+
+def test_grammars_that_take_long_stop_nobody_else():
+    """Thirty of them take a second and more; the server's thread does none of that work."""
+    heavy = [f'root ::= ("{x}" | "{y}")* "{x}" ("{x}" | "{y}"){{20}}' for x in "abcdef" for y in "ghijk"]
+    answers = []
+    threads = [threading.Thread(target=lambda g=g: answers.append(chat(grammar=g, max_tokens=1))) for g in heavy]
+    story = stream_chat(ignore_eos=True, max_tokens=400)
+    events = iter(story)
+    next(events)
+    for t in threads:
+        t.start()
+    waits, n = [], 0
+    while any(t.is_alive() for t in threads):
+        begin = time.time()
+        assert ask("GET", "/health").status == 200
+        waits.append(time.time() - begin)
+        n += next(events, None) is not None
+    story.close()
+    small = chat(guided_choice=["x", "y"], max_tokens=3)
+    assert small.status == 200 and small.json["choices"][0]["message"]["content"] in ("x", "y")
+    for t in threads:
+        t.join()
+    assert all(a.status in (400, 429) for a in answers) and len(answers) == 30, [a.status for a in answers]
+    assert n > 3 and max(waits) < 0.3, (n, max(waits))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,137 @@
+#include "engine/compile.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+void compiler_init(struct compiler *c, struct guided *d)
+{
+    *c = (struct compiler){ .guided = d };
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->news, NULL);
+}
+
+void job_unref(struct compile_job *j)
+{
+    if (!j || atomic_fetch_sub_explicit(&j->refs, 1, memory_order_acq_rel) != 1) return;
+    grammar_unref(j->g);
+    mem_free((void *)j->spec.text.p);
+    mem_free(j);
+}
+
+/* ---- the compiler's thread ---- */
+
+/* The smallest, and of those the oldest. Under the lock. */
+static struct compile_job *take(struct compiler *c)
+{
+    struct compile_job **best = &c->waiting, *j;
+
+    for (struct compile_job **at = &c->waiting; *at; at = &(*at)->next)
+        if ((*at)->spec.text.n < (*best)->spec.text.n) best = at;
+    if ((j = *best)) *best = j->next;
+    return j;
+}
+
+static void finish(struct compiler *c, struct compile_job *j)
+{
+    pthread_mutex_lock(&c->lock);
+    c->n--;
+    c->bytes -= j->spec.text.n;
+    pthread_mutex_unlock(&c->lock);
+    j->done(j);                                          /* the compiler's reference goes along */
+}
+
+static void *compile_main(void *arg)
+{
+    struct compiler *c = arg;
+    struct compile_job *j;
+
+    for (;;) {
+        pthread_mutex_lock(&c->lock);
+        while (!c->waiting && !c->quit) pthread_cond_wait(&c->news, &c->lock);
+        j = c->quit ? NULL : take(c);
+        pthread_mutex_unlock(&c->lock);
+        if (!j) return NULL;
+        if (atomic_load_explicit(&j->dropped, memory_order_relaxed))
+            j->rc = err_set(&j->err, E_CANCELLED, "nobody waits for the grammar");
+        else j->rc = guided_compile(c->guided, &j->spec, &j->g, &j->err);
+        finish(c, j);
+    }
+}
+
+void compiler_close(struct compiler *c)
+{
+    struct compile_job *j;
+
+    if (!c->guided) return;
+    pthread_mutex_lock(&c->lock);
+    c->quit = true;
+    pthread_cond_signal(&c->news);
+    pthread_mutex_unlock(&c->lock);
+    if (c->has_thread) pthread_join(c->thread, NULL);
+    while ((j = take(c))) {
+        j->rc = err_set(&j->err, E_SHUTDOWN, "the server is going down");
+        finish(c, j);
+    }
+    pthread_cond_destroy(&c->news);
+    pthread_mutex_destroy(&c->lock);
+    *c = (struct compiler){ 0 };
+}
+
+/* ---- asking ---- */
+
+static int start_thread(struct compiler *c, struct err *e)
+{
+    int rc;
+
+    if (c->has_thread) return OK;
+    if ((rc = pthread_create(&c->thread, NULL, compile_main, c)) != 0)
+        return err_set(e, E_NOMEM, "cannot start a thread to compile grammars: %s", strerror(rc));
+    pthread_setname_np(c->thread, "tern-grammar");
+    c->has_thread = true;
+    return OK;
+}
+
+/* Behind those that wait. Under the lock. */
+static int enter(struct compiler *c, struct compile_job *j, struct err *e)
+{
+    struct compile_job **at = &c->waiting;
+    int rc;
+
+    if (c->n >= COMPILE_JOBS || c->bytes + j->spec.text.n > COMPILE_BYTES) {
+        rc = err_set(e, E_QUEUE_FULL, "%d grammars of %zu bytes wait to be compiled, and no more may", c->n, c->bytes);
+        e->retry_ms = 1000;
+        return rc;
+    }
+    if ((rc = start_thread(c, e)) != OK) return rc;
+    while (*at) at = &(*at)->next;
+    *at = j;
+    c->n++;
+    c->bytes += j->spec.text.n;
+    pthread_cond_signal(&c->news);
+    return OK;
+}
+
+int compiler_ask(struct compiler *c, const struct grammar_spec *spec, void (*done)(struct compile_job *j), void *arg,
+                 void *owner, struct compile_job **out, struct err *e)
+{
+    struct compile_job *j = mem_new(struct compile_job);
+    int rc;
+
+    j->spec.kind = spec->kind;
+    j->spec.text = str_of(spec->text.n ? mem_dup(spec->text.p, spec->text.n) : NULL, spec->text.n);
+    j->done = done;
+    j->arg = arg;
+    j->owner = owner;
+    atomic_init(&j->refs, 2);
+    pthread_mutex_lock(&c->lock);
+    rc = enter(c, j, e);
+    pthread_mutex_unlock(&c->lock);
+    if (rc == OK) {
+        *out = j;
+        return OK;
+    }
+    atomic_store(&j->refs, 1);
+    job_unref(j);
+    return rc;
+}
