@@ -60,7 +60,7 @@ typedef struct {
     int max_tokens;              /* 0: until the model ends or the context is full */
     /* temp 0 is greedy; 1 is off for top_p, typical and repeat_penalty, 0 for the others */
     float temp, top_p, min_p, typical, repeat_penalty, freq_penalty, presence_penalty;
-    int top_k, repeat_last;      /* 0: all; tokens the penalties look back on, -1: all */
+    int top_k, repeat_last;      /* 0: all; tokens repeat_penalty looks back on, -1: all */
     uint64_t seed;               /* the same one gives the same text; tern_params_init draws one */
     int raw;                     /* the prompt as it is: no chat form; BOS as the tokenizer adds it */
     int ignore_eos;              /* go on behind the model's end tokens */

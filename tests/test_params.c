@@ -432,12 +432,19 @@ static void given_settings_lie_over_the_models(void **state)
     assert_true(o.top_p > 0);
     assert_float_equal(o.min_p, 0.05f, 0);
     assert_float_equal(o.freq_penalty, 0.5f, 0);
-    assert_int_equal(o.repeat_last, -1);
+    assert_int_equal(o.repeat_last, 64);
     assert_int_equal(sample_check(&o, 100, &e), OK);
+    assert_int_equal(chat("\"repetition_penalty\":1.1"), OK);
+    params_sample(&p, &o);
+    assert_int_equal(o.repeat_last, -1);
     o = sample_defaults();
-    assert_int_equal(chat("\"presence_penalty\":1,\"repeat_last_n\":8"), OK);
+    assert_int_equal(chat("\"repetition_penalty\":1.1,\"repeat_last_n\":8"), OK);
     params_sample(&p, &o);
     assert_int_equal(o.repeat_last, 8);
+    o = sample_defaults();
+    assert_int_equal(chat("\"repeat_penalty\":1.1"), OK);
+    params_sample(&p, &o);
+    assert_int_equal(o.repeat_last, 64);
 }
 
 static void the_newer_name_of_max_tokens_wins_in_chat(void **state)

@@ -470,6 +470,32 @@ static void frequency_counts_and_presence_does_not(void **state)
     sampler_close(s);
 }
 
+static void only_repetition_looks_at_the_prompt(void **state)
+{
+    static const float x[3] = { 1.0f, 0.9f, 0.85f };
+    struct sample_opt o = plain();
+    struct pick_adjust a[4];
+    struct sampler *s;
+    struct pick p;
+
+    (void)state;
+    o.temp = 0, o.repeat_last = 1, o.freq_penalty = 0.12f, o.presence_penalty = 0.01f;
+    s = open_sampler(o, 3);
+    for (int i = 0; i < 9; i++) sampler_prompt(s, 0);
+    assert_int_equal(sampler_plan(s, NULL, 0, &p, a, 4), 0);
+    assert_int_equal(pick(s, x), 0);                     /* nothing of the prompt counts */
+    assert_int_equal(pick(s, x), 1);                     /* 0.87 against 0.9 */
+    assert_int_equal(pick(s, x), 0);                     /* 0.87; and no window is over what was made */
+    assert_int_equal(pick(s, x), 2);                     /* 0.75, 0.77, 0.85 */
+    sampler_close(s);
+    o.freq_penalty = o.presence_penalty = 0, o.repeat_penalty = 1.2f, o.repeat_last = -1;
+    s = open_sampler(o, 3);
+    sampler_prompt(s, 0);
+    assert_int_equal(sampler_plan(s, NULL, 0, &p, a, 4), 1);
+    assert_int_equal(pick(s, x), 1);
+    sampler_close(s);
+}
+
 static void bad_settings_are_named_with_their_range(void **state)
 {
     struct err e;
@@ -563,7 +589,7 @@ static void a_plan_leads_to_the_token_that_would_be_picked(void **state)
     float x[N];
     struct logit_bias bias[] = { { 5, 2 }, { 7, -3 }, { 5, 1 }, { 200, 4 } };
     struct sample_opt o = sample_defaults();
-    struct pick_adjust a[128];
+    struct pick_adjust a[N];
     struct rng r;
     int same = 0;
     (void)state;
@@ -573,12 +599,13 @@ static void a_plan_leads_to_the_token_that_would_be_picked(void **state)
     for (int greedy = 0; greedy < 2; greedy++) {
         if (greedy) o.temp = 0;
         struct sampler *host = open_sampler(o, N), *dev = open_sampler(o, N);
+        for (int t = 0; t < 10; t++) sampler_prompt(host, 11 * t), sampler_prompt(dev, 11 * t);
         for (int t = 0; t < STEPS; t++) {
             struct pick p;
             struct err e;
             for (int i = 0; i < N; i++) x[i] = rng_normal(&r) * 2;
-            int n = sampler_plan(dev, NULL, 0, &p, a, 128);
-            assert_true(n >= 3 && n <= 35 && n == p.n_adjust);
+            int n = sampler_plan(dev, NULL, 0, &p, a, N);
+            assert_true(n >= 3 && n <= 3 + 10 + t && n == p.n_adjust);
             int32_t id = pick(host, x);
             same += carry_out(&p, a, x, N) == id;
             assert_int_equal(sampler_take(dev, id, &e), OK);
@@ -637,6 +664,7 @@ int main(void)
         cmocka_unit_test(a_bias_moves_and_bans_tokens),
         cmocka_unit_test(penalties_look_back_on_the_window_only),
         cmocka_unit_test(a_penalty_makes_negative_logits_smaller_too),
+        cmocka_unit_test(only_repetition_looks_at_the_prompt),
         cmocka_unit_test(frequency_counts_and_presence_does_not),
         cmocka_unit_test(bad_settings_are_named_with_their_range),
         cmocka_unit_test(a_wide_flat_vocabulary_is_drawn_evenly),

@@ -395,7 +395,7 @@ void params_release(struct params *p)
 
 void params_sample(const struct params *p, struct sample_opt *io)
 {
-    bool penalty = false, window = false;
+    bool repeats = false, window = false;
 
     for (size_t i = 0; i < N_FIELDS; i++) {
         const struct field *f = &fields[i];
@@ -403,10 +403,10 @@ void params_sample(const struct params *p, struct sample_opt *io)
         if (!is_given(p, i) || (f->kind != F_INT && f->kind != F_FLOAT)) continue;
         if (f->at < AT(sample) || f->at >= AT(sample) + sizeof p->sample) continue;
         memcpy((char *)io + (f->at - AT(sample)), (const char *)p + f->at, size);
-        penalty |= f->at == AT(sample.freq_penalty) || f->at == AT(sample.presence_penalty);
+        repeats |= !strcmp(f->name, "repetition_penalty");
         window |= f->at == AT(sample.repeat_last);
     }
-    if (penalty && !window) io->repeat_last = -1;        /* as their inventors have it: over all */
+    if (repeats && !window) io->repeat_last = -1;        /* who call it so mean prompt and answer, all of them */
     if (io->top_k < 0) io->top_k = 0;                    /* -1 is how some say "all" */
     if (!(io->top_p > 0)) io->top_p = 1e-6f;             /* the smallest set there is: one token */
     if (p->sample.n_bias) io->bias = p->sample.bias, io->n_bias = p->sample.n_bias;

@@ -63,7 +63,7 @@ struct gen {
     { "--repeat-penalty", NULL, ARG_FLOAT, &(g)->repeat_penalty, "X",                              \
       "divides the logits of recent tokens; 1: off (default: 1)" },                                \
     { "--repeat-last", NULL, ARG_INT, &(g)->repeat_last, "N",                                      \
-      "tokens the penalties look back on; -1: all (default: 64)" },                                \
+      "tokens --repeat-penalty looks back on; -1: all (default: 64)" },                            \
     { "--freq-penalty", NULL, ARG_FLOAT, &(g)->freq_penalty, "X",                                  \
       "taken off for each time a token came, -2 to 2 (default: 0)" },                              \
     { "--presence-penalty", NULL, ARG_FLOAT, &(g)->presence_penalty, "X",                          \

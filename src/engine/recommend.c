@@ -10,6 +10,7 @@ static void recommend(const struct source *src, const char *hf, const char *gguf
 void sample_recommended(struct sample_opt *o, const struct source *src)
 {
     float top_k = (float)o->top_k;
+    double all;
     bool sampled;
 
     recommend(src, "generation_config:temperature", "general.sampling.temp", 0, 2, &o->temp);
@@ -18,6 +19,7 @@ void sample_recommended(struct sample_opt *o, const struct source *src)
     recommend(src, "generation_config:top_k", "general.sampling.top_k", 0, 1e6, &top_k);
     recommend(src, "generation_config:repetition_penalty", "general.sampling.penalty_repeat", 0.1, 10,
               &o->repeat_penalty);
+    if (source_f64(src, "generation_config:repetition_penalty", &all)) o->repeat_last = -1;
     if (source_bool(src, "generation_config:do_sample", &sampled) && !sampled) o->temp = 0;
     o->top_k = (int)top_k;
 }

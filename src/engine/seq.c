@@ -62,7 +62,7 @@ int seq_open(struct seq **out, struct request *r, struct seq_limits lim, const s
     if ((rc = sampler_open(&s->sampler, &r->sample, lim.n_pick, e)) != OK) goto out;
     for (size_t i = 0; i < r->prompt.n; i++) {
         ids_push(&s->tokens, r->prompt.p[i]);
-        sampler_accept(s->sampler, r->prompt.p[i]);
+        sampler_prompt(s->sampler, r->prompt.p[i]);
     }
     chain_init(&s->chain, s->n_max);
     stream_open(s, tok);

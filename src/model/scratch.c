@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-enum { ADJUST_EACH = 512, ADJUST_MAX = 1 << 18 };
+enum { ADJUST_EACH = 2048, ADJUST_MAX = 1 << 18 };
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 

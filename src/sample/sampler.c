@@ -12,16 +12,16 @@ enum { REPEAT_LAST_MAX = 1 << 20, WIDEN = 512 };
 
 struct seen {
     int32_t id;
-    int n;                       /* how often in the window */
+    int n;                       /* how often in the window of the repetition's penalty */
+    int made;                    /* how often in the answer */
 };
 
 struct sampler {
     struct sample_opt opt;       /* bias: our copy */
     int n_vocab;
     struct rng rng;
-    bool penalties;
-    /* the window of the penalties */
-    int32_t *ring;               /* [repeat_last]; NULL: everything counts */
+    bool repeats, counts;        /* a penalty for repetition; for frequency or presence */
+    int32_t *ring;               /* [repeat_last] the window of the first; NULL: everything counts */
     int ring_n, ring_at;
     int32_t *slot;               /* [n_vocab] where in seen, plus one; 0: not there */
     struct seen *seen;           /* [n_vocab]: never more than that are different */
@@ -108,11 +108,11 @@ int sampler_open(struct sampler **out, const struct sample_opt *o, int n_vocab, 
     if (o->n_bias > 0) copy_bias(s, o);
     s->n_vocab = n_vocab;
     rng_seed(&s->rng, o->seed);
-    s->penalties = o->repeat_last != 0 &&
-                   (o->repeat_penalty != 1 || o->freq_penalty != 0 || o->presence_penalty != 0);
+    s->repeats = o->repeat_last != 0 && o->repeat_penalty != 1;
+    s->counts = o->freq_penalty != 0 || o->presence_penalty != 0;
     rc = err_set(e, E_NOMEM, "no memory to sample from %d tokens", n_vocab);
-    if (s->penalties) {
-        if (o->repeat_last > 0 &&
+    if (s->repeats || s->counts) {
+        if (s->repeats && o->repeat_last > 0 &&
             !(s->ring = mem_try_array((size_t)o->repeat_last, sizeof *s->ring)))
             goto out;
         if (!(s->slot = mem_try_array((size_t)n_vocab, sizeof *s->slot))) goto out;
@@ -146,34 +146,46 @@ void sampler_close(struct sampler *s)
     mem_free(s);
 }
 
-static void window_add(struct sampler *s, int32_t id)
+static struct seen *seen_of(struct sampler *s, int32_t id)
 {
     if (s->slot[id] == 0) {
         s->seen[s->n_seen] = (struct seen){ .id = id };
         s->slot[id] = ++s->n_seen;
     }
-    s->seen[s->slot[id] - 1].n++;
+    return &s->seen[s->slot[id] - 1];
 }
 
 static void window_drop(struct sampler *s, int32_t id)
 {
     int at = s->slot[id] - 1;
-    if (--s->seen[at].n > 0) return;
+    if (--s->seen[at].n > 0 || s->seen[at].made > 0) return;
     s->slot[id] = 0;
     s->seen[at] = s->seen[--s->n_seen];
     if (at < s->n_seen) s->slot[s->seen[at].id] = at + 1;
 }
 
+void sampler_prompt(struct sampler *s, int32_t id)
+{
+    if (!s->repeats || id < 0 || id >= s->n_vocab) return;
+    seen_of(s, id)->n++;
+    if (!s->ring) return;
+    if (s->ring_n == s->opt.repeat_last) window_drop(s, s->ring[s->ring_at]);
+    else s->ring_n++;
+    s->ring[s->ring_at] = id;
+    s->ring_at = s->ring_at + 1 < s->opt.repeat_last ? s->ring_at + 1 : 0;
+}
+
 void sampler_accept(struct sampler *s, int32_t id)
 {
-    if (!s->penalties || id < 0 || id >= s->n_vocab) return;
-    if (s->ring) {
-        if (s->ring_n == s->opt.repeat_last) window_drop(s, s->ring[s->ring_at]);
-        else s->ring_n++;
-        s->ring[s->ring_at] = id;
-        s->ring_at = s->ring_at + 1 < s->opt.repeat_last ? s->ring_at + 1 : 0;
-    }
-    window_add(s, id);
+    if (s->counts && id >= 0 && id < s->n_vocab) seen_of(s, id)->made++;
+    sampler_prompt(s, id);
+}
+
+static float repeat_of(const struct sampler *s, const struct seen *x) { return x->n > 0 ? s->opt.repeat_penalty : 1; }
+
+static float minus_of(const struct sampler *s, const struct seen *x)
+{
+    return x->made > 0 ? (float)x->made * s->opt.freq_penalty + s->opt.presence_penalty : 0;
 }
 
 /* Logits after bias and penalties: the caller's own where there are none. */
@@ -186,8 +198,9 @@ static const float *adjust(struct sampler *s, const float *logits)
     for (int i = 0; i < o->n_bias; i++) s->x[o->bias[i].id] += o->bias[i].bias;
     for (int i = 0; i < s->n_seen; i++) {
         float *x = &s->x[s->seen[i].id];
-        *x = *x > 0 ? *x / o->repeat_penalty : *x * o->repeat_penalty;
-        *x -= (float)s->seen[i].n * o->freq_penalty + o->presence_penalty;
+        float repeat = repeat_of(s, &s->seen[i]);
+        *x = *x > 0 ? *x / repeat : *x * repeat;
+        *x -= minus_of(s, &s->seen[i]);
     }
     return s->x;
 }
@@ -352,8 +365,7 @@ int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct pick
 
     if (o->typical < 1 || n > max) return -1;
     for (int i = 0; i < n; i++)
-        a[i] = (struct pick_adjust){ s->seen[i].id, 0, o->repeat_penalty,
-                                     (float)s->seen[i].n * o->freq_penalty + o->presence_penalty };
+        a[i] = (struct pick_adjust){ s->seen[i].id, 0, repeat_of(s, &s->seen[i]), minus_of(s, &s->seen[i]) };
     for (int i = 0; i < o->n_bias; i++) {
         if (s->slot && s->slot[o->bias[i].id]) {
             a[s->slot[o->bias[i].id] - 1].add = o->bias[i].bias;

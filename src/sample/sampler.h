@@ -26,9 +26,9 @@ struct sample_opt {
     float top_p;                 /* (0, 1]; 1: all */
     float min_p;                 /* [0, 1); 0: all */
     float typical;               /* (0, 1]; 1: off */
-    float repeat_penalty;        /* > 0; 1: off */
-    int repeat_last;             /* tokens the penalties look back on; 0: off, -1: all */
-    float freq_penalty, presence_penalty;    /* [-2, 2]; 0: off */
+    float repeat_penalty;        /* of what the prompt and the answer hold; > 0; 1: off */
+    int repeat_last;             /* tokens it looks back on; 0: off, -1: all */
+    float freq_penalty, presence_penalty;    /* of what the answer holds, all of it; [-2, 2]; 0: off */
     uint64_t seed;
     const struct logit_bias *bias;           /* copied by sampler_open */
     int n_bias;
@@ -43,7 +43,8 @@ struct sampler;
 int  sampler_open(struct sampler **out, const struct sample_opt *o, int n_vocab, struct err *e);
 void sampler_close(struct sampler *s);                   /* NULL is fine */
 
-/* Tokens already there (prompt), for the penalties. */
+/* For the penalties: a token of the prompt; one of the answer. */
+void sampler_prompt(struct sampler *s, int32_t id);
 void sampler_accept(struct sampler *s, int32_t id);
 /* Picks and accepts. Allocates nothing. NaN logits never win; all NaN is E_DEVICE. */
 int  sampler_pick(struct sampler *s, const float *logits, int32_t *id, struct err *e);
