@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes a model that says what it is told to: usage: tests/scripted.py FOLDER [FAMILY ...]
+       or: tests/scripted.py --random FOLDER FAMILY, one that says anything
 
 The next token depends on the last one alone: embeddings are unit vectors, attention and FFN add nothing, and the
 head points from each token at the one behind it. A chat's last message "play NAME" ends the prompt with the token
@@ -54,15 +55,18 @@ def bytes_to_unicode():
     return table
 
 
+def template_of(family):
+    return ("{# " + SCRIPTS[family][0] + " #}{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}"
+            "{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
+            "({{ c.function.name }} {{ c.function.arguments | tojson }}){% endfor %}{{ '\\n' }}{% endfor %}"
+            "{% if effort is defined %}effort {{ effort }}{% endif %}"
+            "{% if add_generation_prompt %}{% set last = messages[-1].content or '' %}"
+            "{% if last.startswith('play ') %}<|{{ last }}|>{% else %}<|play nothing|>{% endif %}{% endif %}")
+
+
 def write(folder, family="hermes"):
     order, after = pieces(family)
-    template = ("{# " + SCRIPTS[family][0] + " #}{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}"
-                "{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
-                "({{ c.function.name }} {{ c.function.arguments | tojson }}){% endfor %}{{ '\\n' }}{% endfor %}"
-                "{% if effort is defined %}effort {{ effort }}{% endif %}"
-                "{% if add_generation_prompt %}{% set last = messages[-1].content or '' %}"
-                "{% if last.startswith('play ') %}<|{{ last }}|>{% else %}<|play nothing|>{% endif %}{% endif %}")
-    write_model(folder, order, template, after=after)
+    write_model(folder, order, template_of(family), after=after)
 
 
 def write_random(folder, template, seed=1):
@@ -131,5 +135,8 @@ def write_model(folder, order, template, after=None, seed=None):
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "--random":
+        write_random(sys.argv[2], template_of(sys.argv[3]))
+        sys.exit()
     for family in sys.argv[2:] or ["hermes"]:
         write(sys.argv[1] + ("" if len(sys.argv) <= 3 else "-" + family), family)

@@ -1,4 +1,4 @@
-// Tool calls and reasoning, through openai and ai, with a model that says what it is told to (tests/scripted.py).
+// Tool calls and reasoning, through openai and langchain, with a model that says what it is told to (tests/scripted.py).
 
 import { check, collect, serve } from './harness.mjs';
 import assert from 'node:assert/strict';
@@ -6,6 +6,7 @@ import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { ChatOpenAI } from '@langchain/openai';
 import OpenAI from 'openai';
 
 const tools = [
@@ -62,6 +63,72 @@ async function calling({ client, model }) {
     });
 }
 
+// A model that says anything must call, and does: whole, streamed, and through the helpers.
+async function forcing({ client, model }) {
+    const ask = more => ({
+        model, tools, tool_choice: 'required', max_tokens: 400, seed: 3, temperature: 1,
+        messages: [{ role: 'user', content: 'Weather?' }], ...more,
+    });
+    const shape = calls => calls.map(c => [c.function.name, c.function.arguments]);
+
+    await check('openai: tool_choice required is a call, whole and streamed alike', async () => {
+        for (const seed of [1, 2, 3]) {
+            const whole = await client.chat.completions.create(ask({ seed }));
+            assert.equal(whole.choices[0].finish_reason, 'tool_calls');
+            const calls = whole.choices[0].message.tool_calls;
+            assert.ok(calls.length >= 1);
+            for (const c of calls) assert.equal(typeof JSON.parse(c.function.arguments), 'object');
+            const streamed = await client.chat.completions.stream(ask({ seed })).finalChatCompletion();
+            assert.deepEqual(shape(streamed.choices[0].message.tool_calls), shape(calls));
+            assert.equal(streamed.choices[0].finish_reason, 'tool_calls');
+        }
+    });
+    await check('openai: arguments come in pieces that add up', async () => {
+        const stream = client.chat.completions.stream(ask({ parallel_tool_calls: false }));
+        const pieces = [];
+        let done;
+        stream.on('tool_calls.function.arguments.delta', e => pieces.push(e.arguments_delta));
+        stream.on('tool_calls.function.arguments.done', e => (done = e));
+        const { choices } = await stream.finalChatCompletion();
+        assert.ok(pieces.length > 3, `${pieces.length} pieces`);
+        assert.equal(pieces.join(''), done.arguments);
+        assert.equal(choices[0].message.tool_calls.length, 1);
+        assert.equal(choices[0].message.tool_calls[0].function.arguments, done.arguments);
+    });
+    await check('openai: a function that is named is called, once', async () => {
+        const { choices } = await client.chat.completions.create(
+            ask({ n: 3, tool_choice: { type: 'function', function: { name: 'add' } } }),
+        );
+        for (const c of choices) assert.deepEqual(c.message.tool_calls.map(t => t.function.name), ['add']);
+    });
+    await check('openai: a name that is no tool is refused by name', async () => {
+        await assert.rejects(
+            client.chat.completions.create(ask({ tool_choice: { type: 'function', function: { name: 'nope' } } })),
+            e => e.status === 400 && e.param === 'tool_choice' && e.message.includes('nope'),
+        );
+    });
+}
+
+async function chaining({ v1, model }) {
+    const bind = more =>
+        new ChatOpenAI({ model, apiKey: 'none', maxRetries: 0, maxTokens: 400, temperature: 1, configuration: { baseURL: v1 } })
+            .bindTools(tools, { tool_choice: 'required', ...more });
+
+    await check('langchain: a forced call, whole', async () => {
+        const { tool_calls, invalid_tool_calls } = await bind().invoke('Weather?');
+        assert.ok(tool_calls.length >= 1 && !invalid_tool_calls?.length);
+    });
+    await check('langchain: a forced call, put together from pieces', async () => {
+        let all;
+        for await (const chunk of await bind({ parallel_tool_calls: false }).stream('Weather?'))
+            all = all ? all.concat(chunk) : chunk;
+        assert.equal(all.tool_calls.length, 1);
+        assert.ok(['get_weather', 'add'].includes(all.tool_calls[0].name));
+        assert.equal(all.tool_call_chunks.length, 1);
+        assert.deepEqual(all.tool_calls[0].args, JSON.parse(all.tool_call_chunks[0].args));
+    });
+}
+
 async function looping({ client, model }) {
     await check('openai: runTools calls, answers and goes on', async () => {
         const asked = [];
@@ -93,10 +160,13 @@ export default async function () {
     let server;
     try {
         assert.equal(made.status, 0, made.stderr);
-        server = await serve(['-m', join(dir, 'scripted')]);
+        assert.equal(spawnSync('python3', ['tests/scripted.py', '--random', join(dir, 'random'), 'hermes']).status, 0);
+        server = await serve(['-m', join(dir, 'scripted'), '-m', join(dir, 'random')]);
         const client = new OpenAI({ baseURL: server.v1, apiKey: 'none', maxRetries: 0 });
         await calling({ client, model: 'scripted' });
         await looping({ client, model: 'scripted' });
+        await forcing({ client, model: 'random' });
+        await chaining({ v1: server.v1, model: 'random' });
     } catch (e) {
         await check('tools: the server starts', async () => Promise.reject(e));
     } finally {
