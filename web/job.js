@@ -66,8 +66,7 @@ export class Job {
         let first = 0, last = 0, pieces = 0;
         for await (const chunk of streamChat(body, this.#abort.signal)) {
             const choice = chunk.choices?.[0], stats = (message.stats ??= {});
-            if (choice?.delta?.content) {
-                message.content += choice.delta.content;
+            if (this.#take(choice?.delta)) {
                 last = performance.now();
                 first ||= last;
                 pieces++;
@@ -78,6 +77,19 @@ export class Job {
             if (stats.output > 1 && last > first) stats.rate = ((stats.output - 1) * 1000) / (last - first);
             this.changed();
         }
+    }
+
+    /* Text, reasoning or calls; true: there was some. */
+    #take(delta) {
+        const { message } = this, think = delta?.reasoning_content, calls = delta?.tool_calls ?? [];
+        if (delta?.content) message.content += delta.content;
+        if (think) message.think = (message.think ?? '') + think;
+        for (const { index, function: f } of calls) {
+            const call = ((message.calls ??= [])[index] ??= { name: '', arguments: '' });
+            call.name += f?.name ?? '';
+            call.arguments += f?.arguments ?? '';
+        }
+        return Boolean(delta?.content || think || calls.length);
     }
 
     /* The server's own counts, once it gives them. */

@@ -14,6 +14,15 @@ function copyButton(text) {
     return button;
 }
 
+/* Arguments as people read JSON; as they came while they are not whole. */
+export function pretty(args) {
+    try {
+        return JSON.stringify(JSON.parse(args), null, 2);
+    } catch {
+        return args;
+    }
+}
+
 /* acts: { retry, edit(text) }: what the conversation can do; called from buttons. */
 export class MessageView {
     constructor(message, acts) {
@@ -21,9 +30,11 @@ export class MessageView {
         this.acts = acts;
         const user = message.role === 'user';
         this.body = h('div', { class: user ? 'bubble' : 'answer' });
+        this.thought = h('div', { class: 'thought' });
+        this.calls = h('div', { class: 'calls' });
         this.foot = h('div', { class: 'foot' });
         const props = { class: `message ${message.role}`, 'aria-label': user ? 'You' : 'Answer' };
-        this.el = h('article', props, this.body, this.foot);
+        this.el = h('article', props, user ? [] : this.thought, this.body, user ? [] : this.calls, this.foot);
         this.last = false;
         this.update();
     }
@@ -42,15 +53,41 @@ export class MessageView {
         this.el.classList.toggle('running', this.running);
         if (this.running) this.el.setAttribute('aria-busy', 'true');
         else this.el.removeAttribute('aria-busy');
-        if (!m.content && this.running) this.wait();
+        this.think();
+        this.showCalls();
+        if (!m.content && this.running && !m.think && !m.calls) this.wait();
         else if (m.content) {
             if (this.waiting) {
                 this.body.replaceChildren();
                 this.waiting = false;
             }
             render(this.body, m.content, { open: this.running });
-        } else this.body.replaceChildren();
+        } else {
+            this.body.replaceChildren();
+            this.waiting = false;
+        }
         this.running ? this.live() : this.actions();
+    }
+
+    /* Folded unless somebody opens it. */
+    think() {
+        const { think, content } = this.message;
+        if (!think) return;
+        if (!this.thinking) {
+            this.thinking = { title: h('summary', {}), text: h('div', { class: 'reasoning' }) };
+            this.thought.replaceChildren(h('details', {}, this.thinking.title, this.thinking.text));
+        }
+        const words = think.trim().split(/\s+/).length, busy = this.running && !content;
+        this.thinking.title.textContent =
+            `${busy ? 'Thinking…' : 'Thought'} ${fmtInt(words)} word${words === 1 ? '' : 's'}`;
+        this.thinking.text.textContent = think;
+    }
+
+    showCalls() {
+        const calls = (this.message.calls ?? []).filter(Boolean);
+        this.calls.replaceChildren(...calls.map(c =>
+            h('figure', { class: 'call' }, h('figcaption', {}, 'Calls ', h('code', {}, c.name)),
+                h('pre', {}, pretty(c.arguments)))));
     }
 
     wait() {

@@ -277,4 +277,44 @@ export async function chatTests(browser, url) {
         await until(async () => (await at()).gap < 5, 'the latest');
         await page.context().close();
     });
+
+    await check('reasoning is folded away, and calls are laid out to be read', async () => {
+        const page = await openPage(browser, url);
+        const chunk = delta => `data: ${JSON.stringify({ choices: [{ index: 0, delta, finish_reason: null }] })}\n\n`;
+        const call = (index, more) => chunk({ tool_calls: [{ index, ...more }] });
+        await page.route('**/v1/chat/completions', route =>
+            route.fulfill({
+                contentType: 'text/event-stream',
+                body: [
+                    chunk({ role: 'assistant', content: '' }),
+                    chunk({ reasoning_content: 'I need <b>the' }),
+                    chunk({ reasoning_content: ' weather.\nSo I ask.' }),
+                    chunk({ content: 'Let me **look**.' }),
+                    call(0, { id: 'call_1', type: 'function', function: { name: 'get_weather', arguments: '' } }),
+                    call(0, { function: { arguments: '{"city":' } }),
+                    call(0, { function: { arguments: '"Bern","days":[1,2]}' } }),
+                    call(1, { id: 'call_2', type: 'function', function: { name: 'now', arguments: '{"a' } }),
+                    'data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}\n\ndata: [DONE]\n\n',
+                ].join(''),
+            }),
+        );
+        await ask(page, 'Weather in Bern?');
+        await answered(page);
+        const thought = page.locator('.thought details'), text = page.locator('.reasoning');
+        assert((await thought.count()) === 1 && !(await text.isVisible()), 'reasoning is not folded');
+        assert((await textOf(page, '.thought summary')) === 'Thought 7 words', await textOf(page, '.thought summary'));
+        assert((await textOf(page, '.answer')) === 'Let me look.', await textOf(page, '.answer'));
+        await page.click('.thought summary');
+        assert(await text.isVisible(), 'it does not open');
+        assert((await text.innerText()) === 'I need <b>the weather.\nSo I ask.', await text.innerText());
+        const calls = await page.locator('.call').allInnerTexts();
+        assert(calls.length === 2, `${calls.length} calls`);
+        assert(/^Calls get_weather\s+\{\n {2}"city": "Bern",\n {2}"days": \[/.test(calls[0]), calls[0]);
+        assert(calls[1].includes('{"a'), calls[1]);
+        await page.reload();
+        await until(() => page.locator('.call').count(), 'calls that were kept');
+        assert(!(await page.locator('.reasoning').isVisible()), 'kept reasoning is not folded');
+        assert(page.faults.length === 0, page.faults.join('; '));
+        await page.context().close();
+    });
 }
