@@ -285,8 +285,8 @@ static bool copy_params(tern_params *to, const tern_params *p)
 
 static bool set_grammar(struct tern_request *r, const tern_params *p)
 {
-    struct grammar_spec spec = { p->grammar ? GRAMMAR_GBNF : GRAMMAR_SCHEMA,
-                                 str_c(p->grammar ? p->grammar : p->json_schema) };
+    struct grammar_spec spec = { .kind = p->grammar ? GRAMMAR_GBNF : GRAMMAR_SCHEMA,
+                                 .text = str_c(p->grammar ? p->grammar : p->json_schema) };
     struct err e = { 0 };
 
     if (!p->grammar && !p->json_schema) return true;

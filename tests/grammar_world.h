@@ -44,7 +44,7 @@ static struct lexicon *make_lexicon(int n, uint64_t seed)
 
 static struct grammar *compile(enum grammar_kind kind, const char *text)
 {
-    struct grammar_spec spec = { kind, str_c(text) };
+    struct grammar_spec spec = { .kind = kind, .text = str_c(text) };
     struct grammar *g = NULL;
     struct err e = { 0 };
 
@@ -56,7 +56,7 @@ static struct grammar *compile(enum grammar_kind kind, const char *text)
 static const char *refusal(enum grammar_kind kind, const char *text)
 {
     static struct err e;
-    struct grammar_spec spec = { kind, str_c(text) };
+    struct grammar_spec spec = { .kind = kind, .text = str_c(text) };
     struct grammar *g = NULL;
 
     e = (struct err){ 0 };

@@ -36,7 +36,7 @@ struct asked {
 static struct asked ask(struct engine *g, enum grammar_kind kind, const char *grammar, int max_tokens, uint64_t seed)
 {
     struct asked a = { .r = request_open() };
-    struct grammar_spec spec = { kind, str_c(grammar) };
+    struct grammar_spec spec = { .kind = kind, .text = str_c(grammar) };
     struct err e = { 0 };
 
     if (tokenizer_encode(engine_tokenizer(g), STR("Once upon a time"), ENCODE_SPECIAL, &a.r->prompt, &e) != OK)
@@ -269,7 +269,7 @@ static void logprobs_are_the_models_own(void **state)
 static void equal_grammars_are_compiled_once(void **state)
 {
     struct engine *g = open_engine((struct engine_opt){ .n_ctx = 64 });
-    struct grammar_spec spec = { GRAMMAR_GBNF, STR("root ::= \"x\"") }, bad = { GRAMMAR_GBNF, STR("root ::= y") };
+    struct grammar_spec spec = { .kind = GRAMMAR_GBNF, .text = STR("root ::= \"x\"") }, bad = { .kind = GRAMMAR_GBNF, .text = STR("root ::= y") };
     struct grammar *a = NULL, *b = NULL, *c = NULL;
     struct err e = { 0 };
     char text[64];
@@ -331,7 +331,7 @@ static void forget(struct told *t)
 
 static struct compile_job *ask_soon(struct engine *g, struct told *t, const char *text, int *rc)
 {
-    struct grammar_spec spec = { GRAMMAR_GBNF, str_c(text) };
+    struct grammar_spec spec = { .kind = GRAMMAR_GBNF, .text = str_c(text) };
     struct compile_job *j = NULL;
     struct grammar *out = NULL;
     struct err e = { 0 };
@@ -345,7 +345,7 @@ static void grammars_are_compiled_by_a_thread_of_their_own(void **state)
 {
     struct engine *g = open_engine((struct engine_opt){ .n_ctx = 64 });
     struct told t = { .lock = PTHREAD_MUTEX_INITIALIZER };
-    struct grammar_spec spec = { GRAMMAR_GBNF, STR("root ::= \"a\"") };
+    struct grammar_spec spec = { .kind = GRAMMAR_GBNF, .text = STR("root ::= \"a\"") };
     struct grammar *kept = NULL;
     struct compile_job *good, *bad, *none = NULL;
     struct err e = { 0 };

@@ -40,7 +40,7 @@ static void check_texts(const char *schema, const char *const *yes, const char *
 
 static void make_texts(struct str schema, int index, struct rng *rng, struct buf *out)
 {
-    struct grammar_spec spec = { GRAMMAR_SCHEMA, schema };
+    struct grammar_spec spec = { .kind = GRAMMAR_SCHEMA, .text = schema };
     struct grammar *g = NULL;
     struct guide *m;
     struct err e = { 0 };

@@ -38,6 +38,16 @@ static const struct {
     { "func_name1(", "" },
     { "tools \"name\"", "" },
     { "<|start|> <|channel|>", "<|start|>assistant" },
+    { "tool_call hy_eos", "" },
+    { "DSML invoke name= function_calls </think>", "</think>" },
+    { "DSML invoke name= </think>", "<think>" },
+    { "<|open|> <|close|>", "<|open|>think<|sep|>" },
+    { "]<]minimax[>[ <invoke name=", "" },
+    { "<atem:invoke", "" },
+    { "<function name= <param name=", "" },
+    { "<|function_call|>", "" },
+    { "function call <|role_sep|>", "" },
+    { "<|python_start|>", "" },
 };
 
 enum { N_FAMILIES = sizeof families / sizeof *families, N_TOOLS = 5, STRICT = 3 };
@@ -166,6 +176,13 @@ static struct toolforce force_of(const struct world *w, int family)
                                .prompt = str_c(families[family].prompt), .tools = w->tools };
 }
 
+static bool is_thinking(int family)
+{
+    const struct think_family *t = tools_think(str_c(families[family].template));
+
+    return t && str_ends(str_trim(str_c(families[family].prompt)), str_c(t->open));
+}
+
 /* Lazy ones: some text, and the beginning of a call. */
 static void put_begin(const struct toolforce *f, const char *spec, struct buf *out)
 {
@@ -197,7 +214,7 @@ static void check_family(struct world *w, int family, struct toolforce f, int n_
         struct buf text = { 0 };
         struct seen whole, parts;
         struct toolparse p, q;
-        bool begun = f.lazy && i % 2 && !str_ends(str_trim(str_c(families[family].prompt)), STR("<think>"));
+        bool begun = f.lazy && i % 2 && !is_thinking(family);
         if (begun) put_begin(&f, buf_cstr(&spec), &text);
         make_text(m, w->lex, &rng, 60 + (int)(rng_u64(&rng) % 300), &text);
         read_back(w, family, buf_str(&text), text.n + 1, &whole, &p);

@@ -245,6 +245,61 @@ static void others_have_their_own_ways(void **state)
           "T:I ask. | C:f {}");
 }
 
+static void newer_families_are_read_too(void **state)
+{
+    (void)state;
+    check("DSML invoke name= </think>", "<think></think>",
+          "\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" string=\"true\">12"
+          "</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" string=\"false\">[\"</｜DSML｜parameter>\"]</｜DSML｜parameter>\n"
+          "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+          "C:get_weather {\"city\":\"12\",\"days\":[\"</｜DSML｜parameter>\"]}");
+    check("tool_call hy_eos <think{}>", "",
+          "<think:opensource>hm</think:opensource><tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n"
+          "<arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>2</arg_value:opensource>\n</tool_call:opensource>\n"
+          "</tool_calls:opensource>",
+          "R:hm | C:get_weather {\"days\":2}");
+    check("<|open|> <|close|>", "<|open|>think<|sep|>",
+          "Hm.<|close|>think<|sep|><|open|>response<|sep|>I ask.<|close|>response<|sep|><|open|>tools<|sep|><|open|>call "
+          "tool=\"get_weather\" index=\"1\"<|sep|><|open|>argument key=\"city\" type=\"string\"<|sep|>Bern<|close|>argument<|sep|>"
+          "<|open|>argument key=\"days\" type=\"number\"<|sep|>2<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
+          "R:Hm. | T:I ask. | C:get_weather {\"city\":\"Bern\",\"days\":2}");
+    check("]<]minimax[>[ <invoke name=", "",
+          "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"get_weather\">]<]minimax[>[<city>Bern]<]minimax[>[</city>]<]minimax[>["
+          "<days>2]<]minimax[>[</days>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+          "C:get_weather {\"city\":\"Bern\",\"days\":2}");
+    check("<function name= <param name=", "",
+          "<function name=\"get_weather\"><param name=\"city\"><![CDATA[a < b]]></param><param name=\"days\">2</param></function>",
+          "C:get_weather {\"city\":\"a < b\",\"days\":2}");
+    check("<tool_calls>", "", "<tool_calls>\n{\"name\": \"get_weather\", \"arguments\": {}}\n{\"name\": \"b\", \"arguments\": {}}\n</tool_calls>",
+          "C:get_weather {} | C:b {}");
+    check("function call <|role_sep|>", "", "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", \"arguments\": {\"a\": 1}}<|message_sep|>\n\n",
+          "C:get_weather {\"a\": 1}");
+    check("<|python_start|>", "", "<|python_start|><|python_end|>{\"name\": \"get_weather\", \"parameters\": {}}{\"name\": \"b\", \"parameters\": {}}",
+          "C:get_weather {} | C:b {}");
+}
+
+static void arguments_go_out_before_they_are_whole(void **state)
+{
+    const struct toolparse_out out = { on_text, on_think, on_call, on_args, NULL };
+    struct toolparse_out mine = out;
+    struct seen seen = { 0 };
+    struct toolparse p;
+    json_t *tools = some_tools();
+
+    (void)state;
+    mine.arg = &seen;
+    toolparse_init(&p, tools_family(str_c(QWEN)), NULL, tools, STR(""), &mine);
+    toolparse_push(&p, STR("<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zu"));
+    assert_string_equal(buf_cstr(&seen.all), "C:get_weather {\"city\": \"Zu");
+    toolparse_push(&p, STR("g\nx"));                    /* a newline that JSON would not have */
+    assert_string_equal(buf_cstr(&seen.all), "C:get_weather {\"city\": \"Zug\\nx");
+    toolparse_end(&p);
+    assert_true(p.cut);
+    toolparse_release(&p);
+    buf_release(&seen.all);
+    json_decref(tools);
+}
+
 static void harmony_has_channels(void **state)
 {
     static const char t[] = "<|start|> <|channel|>";
@@ -334,6 +389,8 @@ int main(void)
         cmocka_unit_test(deepseek_writes_both_forms),
         cmocka_unit_test(tags_become_json_by_the_tools_types),
         cmocka_unit_test(others_have_their_own_ways),
+        cmocka_unit_test(newer_families_are_read_too),
+        cmocka_unit_test(arguments_go_out_before_they_are_whole),
         cmocka_unit_test(harmony_has_channels),
         cmocka_unit_test(reasoning_is_apart),
         cmocka_unit_test(real_templates_are_told_apart),

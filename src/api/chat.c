@@ -142,7 +142,7 @@ static void set_grammar(struct call *c, struct str template, const json_t *tools
 
     if (c->p.grammar_field || !g->calls || !tools || (f.lazy && !any_strict(tools))) return;
     if (toolforce_put(&f, &text)) {
-        c->p.grammar = (struct grammar_spec){ GRAMMAR_CALLS, arena_str(&c->arena, buf_str(&text)) };
+        c->p.grammar = (struct grammar_spec){ .kind = GRAMMAR_CALLS, .text = arena_str(&c->arena, buf_str(&text)) };
         c->p.grammar_field = "tools";
         c->parsing.forced = !f.lazy;
     }

@@ -10,7 +10,7 @@ static int set(struct params *p, struct reader *r, const char *param, enum gramm
         return reader_bad(r, param, "and %.60s both say what the answer must look like: give one of them",
                           p->grammar_field);
     p->grammar_field = arena_cstr(r->arena, str_c(param));
-    p->grammar = (struct grammar_spec){ kind, text };
+    p->grammar = (struct grammar_spec){ .kind = kind, .text = text };
     return OK;
 }
 

@@ -253,7 +253,7 @@ static bool send_body(const struct tool_family *f, struct str body, const json_t
     case PAYLOAD_SOLAR: return toolcall_separated(f, body, sink);
     case PAYLOAD_PYTHON: return toolcall_python(body, sink) || read_json(body, sink) > 0;
     case PAYLOAD_GEMMA: return toolcall_gemma(body, f->sep, sink);
-    default: return toolcall_tagged(f->payload, body, tools, sink);
+    default: return toolcall_tagged(f->tags, body, tools, sink);
     }
 }
 

@@ -106,22 +106,27 @@ struct tagged {                  /* an object of arguments on its way */
     struct str name;
 };
 
-/* A text where the tool says so or it is nothing else; JSON where it is JSON. */
-static void put_arg(struct tagged *t, struct str key, struct str value)
+/* What the model itself says of a value, between its key and it. */
+enum said { SAYS_NOTHING, SAYS_TEXT, SAYS_JSON };
+
+static enum said said_of(struct str attributes)
 {
-    const json_t *schema = schema_of(t->tools, t->name, key);
+    if (str_find(attributes, STR("string=\"true\"")) >= 0 || str_find(attributes, STR("type=\"string\"")) >= 0) return SAYS_TEXT;
+    if (str_find(attributes, STR("string=\"false\"")) >= 0 || str_find(attributes, STR("type=\"")) >= 0) return SAYS_JSON;
+    return SAYS_NOTHING;
+}
+
+/* A text where the model or the tool says so or it is nothing else; JSON where it is JSON. */
+static void put_arg(struct tagged *t, struct str key, struct str value, enum said said)
+{
+    bool text = said == SAYS_TEXT || (said == SAYS_NOTHING && wants_text(schema_of(t->tools, t->name, key)));
     struct str trimmed = str_trim(value);
     char name[256];
 
     snprintf(name, sizeof name, "%.*s", STR_ARG(str_take(key, sizeof name - 1)));
     jsonw_key(&t->w, name);
-    if (!wants_text(schema) && trimmed.n && json_valid(trimmed)) {
-        buf_put_str(&t->json, trimmed);
-        t->w.comma = true;
-        t->w.key = false;
-    } else {
-        jsonw_str(&t->w, value);
-    }
+    if (!text && trimmed.n && json_valid(trimmed)) jsonw_raw(&t->w, trimmed);
+    else jsonw_str(&t->w, value);
 }
 
 /* What stands between two marks; *rest goes on behind the second. */
@@ -148,79 +153,94 @@ static struct str without_newlines(struct str s)
 
 /* Arguments one after the other; of a tool that says which are texts. */
 struct params_at {
-    enum payload kind;
+    const struct tool_tags *g;
     const json_t *tools;
     struct str name, rest, key, value;
+    enum said said;
     bool cut;                    /* the value has no end */
 };
 
 /* Behind a value: where its closing mark stands. What must be JSON may hold that mark in its strings. */
-static ptrdiff_t value_end(const struct params_at *a, const char *close)
+static ptrdiff_t value_end(const struct params_at *a)
 {
     size_t at = spaces(a->rest, 0), n, end;
+    bool text = a->said == SAYS_TEXT || (a->said == SAYS_NOTHING && wants_text(schema_of(a->tools, a->name, a->key)));
 
-    if (at < a->rest.n && strchr("{[\"", a->rest.p[at]) && !wants_text(schema_of(a->tools, a->name, a->key))) {
+    if (at < a->rest.n && strchr("{[\"", a->rest.p[at]) && !text) {
         n = json_value_span(str_skip(a->rest, at));
         end = spaces(a->rest, at + n);
-        if (n && str_starts(str_skip(a->rest, end), str_c(close))) return (ptrdiff_t)end;
+        if (n && str_starts(str_skip(a->rest, end), str_c(a->g->end))) return (ptrdiff_t)end;
     }
-    return str_find(a->rest, str_c(close));
+    return str_find(a->rest, str_c(a->g->end));
+}
+
+/* <![CDATA[...]]> is what stands in it. */
+static struct str without_cdata(struct str s)
+{
+    struct str open = STR("<![CDATA["), close = STR("]]>"), t = str_trim(s);
+
+    if (!str_starts(t, open) || !str_ends(t, close) || t.n < open.n + close.n) return s;
+    return str_of(t.p + open.n, t.n - open.n - close.n);
 }
 
 static bool next_param(struct params_at *a)
 {
-    const char *open = a->kind == PAYLOAD_GLM ? "<arg_key>" : a->kind == PAYLOAD_INVOKE ? "<parameter name=\"" : "<parameter=",
-               *is = a->kind == PAYLOAD_GLM ? "</arg_key>" : a->kind == PAYLOAD_INVOKE ? "\">" : ">",
-               *close = a->kind == PAYLOAD_GLM ? "</arg_value>" : "</parameter>";
-    ptrdiff_t end;
+    const struct tool_tags *g = a->g;
+    ptrdiff_t at;
 
-    if (!between(&a->rest, open, is, &a->key)) return false;
+    if (!between(&a->rest, g->key, g->key_end, &a->key)) return false;
     a->key = str_trim(a->key);
-    if (a->kind == PAYLOAD_GLM) {
-        if ((end = str_find(a->rest, STR("<arg_value>"))) < 0) return false;
-        a->rest = str_skip(a->rest, (size_t)end + 11);
+    a->said = SAYS_NOTHING;
+    if (g->value[0]) {
+        if ((at = str_find(a->rest, str_c(g->value))) < 0) return false;
+        a->said = said_of(str_take(a->rest, (size_t)at));
+        a->rest = str_skip(a->rest, (size_t)at + strlen(g->value));
     }
-    end = value_end(a, close);
-    a->cut = end < 0;
-    a->value = a->cut ? a->rest : str_take(a->rest, (size_t)end);
-    a->rest = a->cut ? STR("") : str_skip(a->rest, (size_t)end + strlen(close));
-    if (a->kind != PAYLOAD_GLM) a->value = without_newlines(a->value);
+    at = value_end(a);
+    a->cut = at < 0;
+    a->value = a->cut ? a->rest : str_take(a->rest, (size_t)at);
+    a->rest = a->cut ? STR("") : str_skip(a->rest, (size_t)at + strlen(g->end));
+    if (g->lines) a->value = without_newlines(a->value);
+    a->value = without_cdata(a->value);
     return true;
 }
 
 /* The name, and what stands behind it; false: there is none. */
-static bool split_tagged(enum payload kind, struct str body, struct str *name, struct str *rest)
+static bool split_tagged(const struct tool_tags *g, struct str body, struct str *name, struct str *rest)
 {
-    const char *mark = kind == PAYLOAD_INVOKE ? "\">" : ">";
     ptrdiff_t at;
     size_t n = 0;
 
-    if (kind == PAYLOAD_GLM) {
+    if (!g->name_end) {
         body = str_trim(body);
         while (n < body.n && !strchr("<{\n", body.p[n])) n++;
         *rest = str_skip(body, n);
     } else {
-        if ((at = str_find(body, str_c(mark))) < 0) return false;
+        if ((at = str_find(body, str_c(g->name_end))) < 0) return false;
         n = (size_t)at;
-        *rest = str_skip(body, n + strlen(mark));
+        *rest = str_skip(body, n + strlen(g->name_end));
+        if (g->name_skip) {
+            if ((at = str_find(*rest, str_c(g->name_skip))) < 0) return false;
+            *rest = str_skip(*rest, (size_t)at + strlen(g->name_skip));
+        }
     }
     *name = str_trim(str_take(body, n));
     return name->n && str_find(*name, STR("\n")) < 0;
 }
 
-bool toolcall_tagged(enum payload kind, struct str body, const json_t *tools, const struct tool_sink *sink)
+bool toolcall_tagged(const struct tool_tags *g, struct str body, const json_t *tools, const struct tool_sink *sink)
 {
     struct tagged t = { .tools = tools };
-    struct params_at a = { .kind = kind, .tools = tools };
+    struct params_at a = { .g = g, .tools = tools };
     bool sent;
 
-    if (!split_tagged(kind, body, &a.name, &a.rest)) return false;
+    if (!split_tagged(g, body, &a.name, &a.rest)) return false;
     t.name = a.name;
     if (str_trim(a.rest).n && str_trim(a.rest).p[0] == '{') return toolcall_named(t.name, a.rest, STR(""), sink);
     t.w.out = &t.json;
     jsonw_obj(&t.w);
     while (next_param(&a))
-        if (!a.cut || kind != PAYLOAD_GLM) put_arg(&t, a.key, a.value);
+        if (!a.cut || g->name_end) put_arg(&t, a.key, a.value, a.said);
     jsonw_end(&t.w);
     sent = toolcall_named(t.name, buf_str(&t.json), STR(""), sink);
     buf_release(&t.json);
@@ -237,7 +257,7 @@ static bool inside_json(struct str s)
 /* A value may hold the mark that ends the call: then the call goes on. */
 bool toolcall_inside_value(const struct tool_family *f, struct str body, const json_t *tools)
 {
-    struct params_at a = { .kind = f->payload, .tools = tools };
+    struct params_at a = { .g = f->tags, .tools = tools };
     ptrdiff_t at;
 
     if (f->payload == PAYLOAD_NAMED || f->payload == PAYLOAD_KIMI || f->payload == PAYLOAD_SOLAR) {
@@ -246,8 +266,7 @@ bool toolcall_inside_value(const struct tool_family *f, struct str body, const j
         at = str_find(body, STR("{"));
         return at >= 0 && inside_json(str_skip(body, (size_t)at));
     }
-    if (f->payload != PAYLOAD_GLM && f->payload != PAYLOAD_FUNCTION && f->payload != PAYLOAD_INVOKE) return false;
-    if (!split_tagged(f->payload, body, &a.name, &a.rest)) return false;
+    if (f->payload != PAYLOAD_TAGS || !split_tagged(f->tags, body, &a.name, &a.rest)) return false;
     if (inside_json(a.rest)) return true;
     while (next_param(&a)) {}
     return a.cut;

@@ -6,6 +6,11 @@
 
 #define NAMED "{\"name\": \"", "\", \"arguments\": ", "}"
 
+#define DSML \
+    .before = "<｜DSML｜invoke name=\"", .between = "\">\n", .after = "</｜DSML｜invoke>\n", \
+    .key = "<｜DSML｜parameter name=\"", .is = "\" string=\"true\">", .is_json = "\" string=\"false\">", \
+    .end = "</｜DSML｜parameter>\n", .until = "</｜DSML｜parameter>"
+
 /* before, between and after of a call, and what stands around all of them. */
 static const struct form {
     const char *family, *sign;   /* sign: in the template too; NULL: any */
@@ -37,6 +42,39 @@ static const struct form {
       { .before = "<tool_call>\n<function=", .between = ">\n", .after = "</function>\n</tool_call>", .sep = "\n",
         .key = "<parameter=", .is = ">\n", .end = "\n</parameter>\n", .until = "</parameter>",
         .mark = "<tool_call>" } },
+    { "hunyuan", NULL,
+      { .open = "<tool_calls:opensource>\n", .before = "<tool_call:opensource>", .between = "<tool_sep:opensource>\n",
+        .after = "</tool_call:opensource>\n", .close = "</tool_calls:opensource>", .key = "<arg_key:opensource>",
+        .is = "</arg_key:opensource>\n<arg_value:opensource>", .end = "</arg_value:opensource>\n",
+        .until = "</arg_value:opensource>", .mark = "<tool_calls:opensource>" } },
+    { "deepseek-dsml", "function_calls",
+      { .open = "<｜DSML｜function_calls>\n", DSML, .close = "</｜DSML｜function_calls>", .mark = "<｜DSML｜function_calls>" } },
+    { "deepseek-dsml", NULL,
+      { .open = "<｜DSML｜tool_calls>\n", DSML, .close = "</｜DSML｜tool_calls>", .mark = "<｜DSML｜tool_calls>" } },
+    { "kimi-k3", NULL,
+      { .open = "<|open|>tools<|sep|>", .before = "<|open|>call tool=\"", .between = "\" index=\"{i}\"<|sep|>",
+        .after = "<|close|>call<|sep|>", .close = "<|close|>tools<|sep|>", .key = "<|open|>argument key=\"",
+        .is = "\" type=\"string\"<|sep|>", .is_json = "\" type=\"object\"<|sep|>",
+        .end = "<|close|>argument<|sep|>", .until = "<|close|>", .mark = "<|open|>tools<|sep|>" } },
+    { "minimax-m3", NULL,
+      { .open = "]<]minimax[>[<tool_call>\n", .before = "]<]minimax[>[<invoke name=\"", .between = "\">",
+        .after = "]<]minimax[>[</invoke>\n", .close = "]<]minimax[>[</tool_call>",
+        .mark = "]<]minimax[>[<tool_call>" } },
+    { "muse", NULL,
+      { .open = "<atem:function_calls>\n", .before = "<atem:invoke name=\"", .between = "\">\n",
+        .after = "</atem:invoke>\n", .close = "</atem:function_calls>", .key = "<atem:parameter name=\"",
+        .is = "\">", .end = "</atem:parameter>\n", .until = "</atem:parameter>", .mark = "<atem:function_calls>" } },
+    { "minicpm5", NULL,
+      { .before = "<function name=\"", .between = "\">", .after = "</function>", .sep = "\n",
+        .key = "<param name=\"", .is = "\">", .end = "</param>", .until = "<", .mark = "<function name=\"" } },
+    { "gigachat", "<|function_call|>",
+      { .before = "<|function_call|>{\"name\": \"", .between = "\", \"arguments\": ", .after = "}", .max = 1,
+        .mark = "<|function_call|>" } },
+    { "gigachat", NULL,
+      { .before = "function call<|role_sep|>\n{\"name\": \"", .between = "\", \"arguments\": ", .after = "}",
+        .max = 1 } },
+    { "llama4", NULL,
+      { .before = "{\"name\": \"", .between = "\", \"parameters\": ", .after = "}" } },
     { "functionary", NULL, { .before = "<function=", .between = ">", .after = "</function>", .mark = "<function=" } },
     { "command-r7b", NULL,
       { .open = "<|START_ACTION|>[\n", .before = "    {\"tool_call_id\": \"{i}\", \"tool_name\": \"",

@@ -188,13 +188,22 @@ static int read_separated(const struct tool_family *f, struct str text, const js
     return toolcall_is_known(tools, h->name) ? find_args(text, behind, h) : -1;
 }
 
-static int read_function(struct str text, const json_t *tools, struct tool_head *h)
+/* A JSON object where arguments could stand between tags. */
+static int read_tagged(const struct tool_tags *g, struct str text, const json_t *tools, struct tool_head *h)
 {
-    ptrdiff_t at = str_find(text, STR(">"));
+    ptrdiff_t at = g->name_end ? str_find(text, str_c(g->name_end)) : -1, skip = 0;
+    size_t behind;
 
+    if (!g->name_end) return -1;
     if (at < 0) return text.n > 256 ? -1 : 0;
     h->name = str_trim(str_take(text, (size_t)at));
-    return toolcall_is_known(tools, h->name) ? find_args(text, (size_t)at + 1, h) : -1;
+    if (!toolcall_is_known(tools, h->name)) return -1;
+    behind = (size_t)at + strlen(g->name_end);
+    if (g->name_skip) {
+        if ((skip = str_find(str_skip(text, behind), str_c(g->name_skip))) < 0) return text.n > 512 ? -1 : 0;
+        behind += (size_t)skip + strlen(g->name_skip);
+    }
+    return find_args(text, behind, h);
 }
 
 int toolcall_head(const struct tool_family *f, struct str text, bool in_list, const json_t *tools,
@@ -208,7 +217,7 @@ int toolcall_head(const struct tool_family *f, struct str text, bool in_list, co
     case PAYLOAD_NAMED:
     case PAYLOAD_KIMI:
     case PAYLOAD_SOLAR: return read_separated(f, text, tools, out);
-    case PAYLOAD_FUNCTION: return read_function(text, tools, out);
+    case PAYLOAD_TAGS: return read_tagged(f->tags, text, tools, out);
     default: return -1;
     }
 }

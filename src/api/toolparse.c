@@ -59,7 +59,7 @@ static void tell_call(void *arg, const struct tool_call *call)
 
 /* ---- looking for marks ---- */
 
-#define MARKS 10
+#define MARKS (TOOLS_DROP + 4)
 
 /* The first of the marks in what is held, and where; -1: none. *keep: bytes at the end that may begin one. */
 static int find_mark(const struct toolparse *p, const char *const *marks, size_t *at, size_t *keep)
@@ -115,7 +115,7 @@ static int text_marks(const struct toolparse *p, const char *marks[MARKS])
     if (p->calls && p->calls->open) marks[n++] = p->calls->open;
     if (begins_think(p)) marks[n++] = p->think->open;
     if (p->calls && p->calls->close) marks[n++] = p->calls->close;
-    for (int i = 0; p->calls && i < 3 && p->calls->drop[i]; i++) marks[n++] = p->calls->drop[i];
+    for (int i = 0; p->calls && i < TOOLS_DROP && p->calls->drop[i]; i++) marks[n++] = p->calls->drop[i];
     marks[n] = NULL;
     return n;
 }
@@ -203,6 +203,18 @@ static void end_call(struct toolparse *p)
     p->state = p->calls->payload == PAYLOAD_BARE ? PARSE_CALL : PARSE_TEXT;
 }
 
+/* In a list, or one behind the other up to the closing mark. */
+static bool more_may_follow(const struct toolparse *p)
+{
+    return p->head.list || (p->calls->payload == PAYLOAD_JSON && p->calls->close);
+}
+
+static void begin_list(struct toolparse *p)
+{
+    p->head.list = true;
+    p->state = PARSE_LIST;
+}
+
 /* Its name is known: from here on arguments go out as they come. */
 static void begin_args(struct toolparse *p, const struct tool_head *h)
 {
@@ -227,7 +239,7 @@ static bool step_object(struct toolparse *p, bool over)
         return true;
     }
     drop_held(p, (size_t)n);
-    p->state = PARSE_LIST;
+    begin_list(p);
     return true;
 }
 
@@ -254,7 +266,8 @@ static bool step_call(struct toolparse *p, bool over)
         return true;
     }
     drop_held(p, (size_t)n);
-    end_call(p);
+    if (more_may_follow(p)) begin_list(p);
+    else end_call(p);
     return true;
 }
 
@@ -334,7 +347,7 @@ static bool step_tail(struct toolparse *p)
         for (size_t i = 0; i < n; i++) scan(&p->json, p->held.p[i]);
         drop_held(p, n);
         if (!over) return false;
-        if (p->head.list) p->state = PARSE_LIST;
+        if (more_may_follow(p)) begin_list(p);
         else end_call(p);
         return true;
     }

@@ -92,13 +92,16 @@ static void keep(struct guided *d, const struct grammar_spec *spec, struct gramm
 
 int guided_compile(struct guided *d, const struct grammar_spec *spec, struct grammar **out, struct err *e)
 {
+    struct grammar_spec mine = *spec;
     int rc;
 
     if (!d->tok)
         return err_set(e, E_INVALID, "the model has no tokenizer: its text cannot be held to a grammar");
     if ((rc = guided_warm(d, e)) != OK) return rc;
     if ((*out = guided_kept(d, spec))) return OK;
-    if ((rc = grammar_compile(out, spec, d->tok, e)) == OK) keep(d, spec, *out);
+    mine.ends = d->ends->ids;
+    mine.n_ends = d->ends->n;
+    if ((rc = grammar_compile(out, &mine, d->tok, e)) == OK) keep(d, spec, *out);
     return rc;
 }
 

@@ -3,7 +3,6 @@
 #include "base/jsonw.h"
 #include "base/mem.h"
 #include "sample/fsm.h"
-#include "sample/grammar.h"
 #include "sample/schema.h"
 
 #include <stdio.h>
@@ -25,12 +24,20 @@ struct calls {
 
 /* ---- texts, in which names of special tokens are those tokens ---- */
 
-static void find_specials(struct calls *c, const struct tokenizer *tok)
+static bool is_end(const struct grammar_spec *spec, int32_t id)
+{
+    for (int i = 0; i < spec->n_ends; i++)
+        if (spec->ends[i] == id) return true;
+    return false;
+}
+
+/* Those that end a text can be in it only letter by letter. */
+static void find_specials(struct calls *c, const struct grammar_spec *spec, const struct tokenizer *tok)
 {
     int cap = 0;
 
     for (int32_t id = 0; tok && id < tokenizer_n(tok); id++) {
-        if (!tokenizer_is_special(tok, id) || !tokenizer_piece(tok, id).n) continue;
+        if (!tokenizer_is_special(tok, id) || !tokenizer_piece(tok, id).n || is_end(spec, id)) continue;
         if (c->n_special == cap) {
             cap = cap ? 2 * cap : 64;
             c->special = mem_grow(c->special, (size_t)cap * sizeof *c->special);
@@ -116,6 +123,7 @@ static int add_args(struct calls *c, const json_t *schema, struct gnode **out)
     if (schema && form_str(c, "key").p) {
         list.key = form_text(c, "key", 0);
         list.is = form_text(c, "is", 0);
+        list.is_json = form_str(c, "is_json").p ? form_text(c, "is_json", 0) : list.is;
         list.end = form_text(c, "end", 0);
         list.sep = form_text(c, "and", 0);
         if (form_str(c, "quote").n) list.quote = form_text(c, "quote", 0);
@@ -260,14 +268,15 @@ static int add_between_text(struct calls *c, struct gnode **io)
     return OK;
 }
 
-int calls_add(struct grules *g, const json_t *form, const struct tokenizer *tok, struct err *e)
+int calls_add(struct grules *g, const json_t *form, const struct grammar_spec *spec, const struct tokenizer *tok,
+              struct err *e)
 {
     struct calls c = { .g = g, .form = form, .e = e };
     const json_t *tools = json_object_get(form, "tools");
     int *rules = arena_array(&g->arena, json_array_size(tools) + 1, sizeof *rules), rc;
     struct gnode *think, *body;
 
-    find_specials(&c, tok);
+    find_specials(&c, spec, tok);
     if ((rc = add_tools(&c, tools, rules)) != OK) goto out;
     if ((rc = add_think(&c, &think)) != OK) goto out;
     body = all_calls(&c, tools, rules);
@@ -293,7 +302,7 @@ static void put_form(struct jsonw *w, const struct grammar_calls *f)
         const char *key, *text;
     } texts[] = { { "open", f->open }, { "before", f->before }, { "between", f->between }, { "after", f->after },
                   { "sep", f->sep }, { "close", f->close }, { "key", f->key }, { "is", f->is }, { "end", f->end },
-                  { "and", f->and }, { "quote", f->quote }, { "until", f->until }, { "think", f->think },
+                  { "is_json", f->is_json }, { "and", f->and }, { "quote", f->quote }, { "until", f->until }, { "think", f->think },
                   { "think_end", f->think_end }, { "think_after", f->think_after }, { "mark", f->mark } };
 
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) put_text(w, texts[i].key, texts[i].text);

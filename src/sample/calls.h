@@ -2,12 +2,12 @@
 #ifndef TERN_SAMPLE_CALLS_H
 #define TERN_SAMPLE_CALLS_H
 
-#include "base/err.h"
 #include "sample/gnode.h"
-#include "token/tokenizer.h"
+#include "sample/grammar.h"
 
 #include <jansson.h>
 
 /* Adds the rules of a form (what grammar_put_calls writes, parsed) to g, and sets its root. */
-int calls_add(struct grules *g, const json_t *form, const struct tokenizer *tok, struct err *e);
+int calls_add(struct grules *g, const json_t *form, const struct grammar_spec *spec, const struct tokenizer *tok,
+              struct err *e);
 #endif

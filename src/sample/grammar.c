@@ -35,12 +35,12 @@ static int load_json(json_t **out, struct str text, struct err *e)
                    je.text);
 }
 
-static int add_calls(struct grules *g, struct str text, const struct tokenizer *tok, struct err *e)
+static int add_calls(struct grules *g, const struct grammar_spec *spec, const struct tokenizer *tok, struct err *e)
 {
     json_t *form = NULL;
-    int rc = load_json(&form, text, e);
+    int rc = load_json(&form, spec->text, e);
 
-    if (rc == OK) rc = calls_add(g, form, tok, e);
+    if (rc == OK) rc = calls_add(g, form, spec, tok, e);
     json_decref(form);
     return rc;
 }
@@ -101,7 +101,7 @@ static int add_rules(struct grules *g, const struct grammar_spec *spec, const st
     case GRAMMAR_OBJECT: g->root = schema_any_object(g); return OK;
     case GRAMMAR_REGEX: return add_regex(g, spec->text, e);
     case GRAMMAR_CHOICE: return add_choice(g, spec->text, e);
-    case GRAMMAR_CALLS: return add_calls(g, spec->text, tok, e);
+    case GRAMMAR_CALLS: return add_calls(g, spec, tok, e);
     }
     return err_set(e, E_INTERNAL, "a grammar of no kind");
 }

@@ -22,6 +22,8 @@ enum grammar_kind {
 struct grammar_spec {
     enum grammar_kind kind;
     struct str text;
+    const int32_t *ends;         /* [n_ends] tokens that end a text: they cannot stand in it */
+    int n_ends;
 };
 
 struct grammar;
@@ -49,6 +51,7 @@ struct grammar_calls {
      * it as they are, between two `quote`, and have no `until` in them; until NULL: as JSON. What cannot be a list is
      * an object all the same. */
     const char *key, *is, *end, *and, *quote, *until;
+    const char *is_json;         /* in place of `is` where the value is JSON beside texts as they are; NULL: the same */
     bool trim;                   /* such a text neither begins nor ends with a newline: they belong to the marks */
     bool python;                 /* True, False, None */
     /* Reasoning before the first call: think TEXT think_end think_after. */

@@ -17,6 +17,7 @@ int schema_add(struct grules *g, const json_t *schema, int *rule, struct err *e)
 /* An object's members as a list of their own kind: key NAME is VALUE end, with sep between. */
 struct schema_list {
     struct gnode *key, *is, *end, *sep;
+    struct gnode *is_json;       /* in place of `is`, where the value is not a text as it is */
     struct gnode *quote;         /* around texts */
     struct str until;            /* texts are written as they are, without that in them; p NULL: as JSON */
     bool trim;                   /* they neither begin nor end with a newline */

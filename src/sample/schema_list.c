@@ -144,13 +144,15 @@ static struct gnode *raw_text(struct schema *x, const struct part *p, const stru
 
 /* ---- the list ---- */
 
+/* What stands between the key and it goes by what it is. */
 static struct gnode *value_of(struct schema *x, const struct part *p, const struct schema_list *form)
 {
     struct parts one = { .n = 0 };
 
-    if (form->until.p && is_text(p->s)) return GSEQ(x->g, form->quote, raw_text(x, p, form), form->quote);
+    if (form->until.p && is_text(p->s))
+        return GSEQ(x->g, form->is, form->quote, raw_text(x, p, form), form->quote);
     parts_add(x, &one, p->s, p->path);
-    return schema_value(x, &one);
+    return GSEQ(x->g, form->is_json, schema_value(x, &one));
 }
 
 static struct gnode *members(struct schema *x, const json_t *s, const struct schema_list *form)
@@ -170,7 +172,7 @@ static struct gnode *members(struct schema *x, const json_t *s, const struct sch
         struct part p = { prop, schema_path(x, "#/properties", name) };
         json_array_foreach(req, i, v)
             if (is_type(v, name)) needed[list->n_kids] = true;
-        gnode_add(g, list, GSEQ(g, form->key, gnode_c(g, name), form->is, value_of(x, &p, form), form->end));
+        gnode_add(g, list, GSEQ(g, form->key, gnode_c(g, name), value_of(x, &p, form), form->end));
     }
     return list;
 }

@@ -46,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     const char *cut = n ? memchr(data, 0, n) : NULL;
     size_t n_text = cut ? (size_t)(cut - (const char *)data) : n;
     char *copy = mem_dup(data, n);
-    struct grammar_spec spec = { GRAMMAR_GBNF, str_of(copy, n_text) };
+    struct grammar_spec spec = { .kind = GRAMMAR_GBNF, .text = str_of(copy, n_text) };
     struct grammar *g = NULL;
     struct err e = { 0 };
     int rc;

@@ -47,7 +47,7 @@ static void make_shortest(const struct gauto *a)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     char *copy = mem_dup(data, n);
-    struct grammar_spec spec = { GRAMMAR_SCHEMA, str_of(copy, n) };
+    struct grammar_spec spec = { .kind = GRAMMAR_SCHEMA, .text = str_of(copy, n) };
     struct grammar *g = NULL;
     struct err e = { 0 };
     int rc = grammar_compile(&g, &spec, NULL, &e);
