@@ -19,6 +19,7 @@
 #include <pthread.h>
 
 #define ID_BYTES 48
+#define SHOWN_MAX 32
 
 struct choice {
     struct api *api;             /* set once */
@@ -76,7 +77,7 @@ struct call {
         const struct tool_family *calls;
         const struct think_family *think;
         struct str prompt_end;   /* in the arena */
-        int32_t shown[TOOLS_MARKS];      /* special tokens it looks for */
+        int32_t shown[SHOWN_MAX];        /* special tokens it looks for */
         int n_shown;
     } parsing;
     struct buf out;              /* stream chunks on their way, reused */

@@ -4,6 +4,7 @@
 #include "pool/template.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* ---- models without a template: a form that is guessed ---- */
 
@@ -55,7 +56,7 @@ static json_t *messages_for(const struct call *c, struct str template)
     return all;
 }
 
-static json_t *variables_for(const struct call *c)
+static json_t *variables_for(const struct call *c, const struct tool_family *family)
 {
     json_t *vars = json_object();
 
@@ -63,6 +64,12 @@ static json_t *variables_for(const struct call *c)
         json_object_set_new(vars, "reasoning_effort",
                             json_stringn(c->p.reasoning_effort.p, c->p.reasoning_effort.n));
     if (c->p.has_thinking) json_object_set_new(vars, "enable_thinking", json_boolean(c->p.thinking));
+    if (c->p.tools && family && !strcmp(family->name, "firefunction")) {     /* takes them as a text, by another name */
+        char *text = json_dumps(c->p.tools, JSON_INDENT(4));
+        json_object_set_new(vars, "functions", json_string(text ? text : "[]"));
+        json_object_set_new(vars, "datetime", json_string(""));
+        free(text);
+    }
     if (c->p.template_vars) json_object_update(vars, (json_t *)c->p.template_vars);
     return vars;
 }
@@ -82,22 +89,28 @@ static json_t *tools_for(const struct call *c)
     return some;
 }
 
+static bool describe(json_t *of)
+{
+    return json_is_object(of) && !json_object_get(of, "description") &&
+           json_object_set_new(of, "description", json_string("")) == 0;
+}
+
 /* Tools with all that they may leave out; NULL: they leave out nothing. */
 static json_t *filled_tools(const json_t *tools)
 {
-    json_t *all = json_deep_copy(tools), *fn;
+    json_t *all = json_deep_copy(tools), *fn, *prop;
+    const char *name;
     bool some = false;
 
     for (size_t i = 0; i < json_array_size(all); i++) {
         fn = json_object_get(json_array_get(all, i), "function");
-        if (!json_object_get(fn, "description")) {
-            json_object_set_new(fn, "description", json_string(""));
-            some = true;
-        }
+        some |= describe(fn);
         if (!json_is_object(json_object_get(fn, "parameters"))) {
             json_object_set_new(fn, "parameters", json_pack("{s:s, s:{}}", "type", "object", "properties"));
             some = true;
         }
+        json_object_foreach(json_object_get(json_object_get(fn, "parameters"), "properties"), name, prop)
+            some |= describe(prop);
     }
     if (some) return all;
     json_decref(all);
@@ -149,6 +162,21 @@ static void set_grammar(struct call *c, struct str template, const json_t *tools
     buf_release(&text);
 }
 
+/* The special tokens a mark is made of must be seen. */
+static void show_specials(struct parsing *g, const struct tokenizer *t, struct str mark)
+{
+    for (size_t i = 0; i < mark.n; i++) {
+        size_t n = mark.p[i] == '<' || mark.p[i] == '[' || mark.p[i] == ']' ? mark.n - i : 0;
+        for (; n > 2; n--) {
+            int32_t id = tokenizer_find(t, str_of(mark.p + i, n));
+            if (id < 0 || !tokenizer_is_special(t, id)) continue;
+            if (g->n_shown < SHOWN_MAX) g->shown[g->n_shown++] = id;
+            i += n - 1;
+            break;
+        }
+    }
+}
+
 /* Reasoning is always looked for, calls where there are tools; channels are how some models write everything. */
 static void set_parsing(struct call *c, struct str template, struct str prompt)
 {
@@ -164,10 +192,7 @@ static void set_parsing(struct call *c, struct str template, struct str prompt)
     g->on = g->calls || g->think;
     g->prompt_end = arena_str(&c->arena, prompt.n > END ? str_skip(prompt, prompt.n - END) : prompt);
     tools_marks(g->calls, g->think, marks);
-    for (int i = 0; marks[i]; i++) {
-        int32_t id = tokenizer_find(t, str_c(marks[i]));
-        if (id >= 0 && tokenizer_is_special(t, id)) g->shown[g->n_shown++] = id;
-    }
+    for (int i = 0; marks[i]; i++) show_specials(g, t, str_c(marks[i]));
 }
 
 static int encode_by_template(struct call *c, struct ids *ids, struct err *e)
@@ -175,7 +200,7 @@ static int encode_by_template(struct call *c, struct ids *ids, struct err *e)
     const struct chat *chat = c->model->chat;
     const struct tokenizer *t = engine_tokenizer(c->model->engine);
     struct str template = chat_text(chat, c->p.tools != NULL);
-    json_t *messages = messages_for(c, template), *tools = tools_for(c), *vars = variables_for(c);
+    json_t *messages = messages_for(c, template), *tools = tools_for(c), *vars = variables_for(c, tools_family(template));
     struct chat_ask ask = { .messages = messages, .tools = tools, .documents = c->p.documents, .kwargs = vars,
                             .no_prompt = !c->p.add_prompt, .go_on = c->p.go_on };
     struct buf text = { 0 };
