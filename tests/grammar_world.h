@@ -42,14 +42,18 @@ static struct lexicon *make_lexicon(int n, uint64_t seed)
     return l;
 }
 
-static struct grammar *compile(enum grammar_kind kind, const char *text)
+static struct grammar *compile_spec(const struct grammar_spec *spec)
 {
-    struct grammar_spec spec = { .kind = kind, .text = str_c(text) };
     struct grammar *g = NULL;
     struct err e = { 0 };
 
-    if (grammar_compile(&g, &spec, NULL, &e) != OK) fail_msg("%s: %s", text, e.msg);
+    if (grammar_compile(&g, spec, NULL, &e) != OK) fail_msg("%.*s: %s", STR_ARG(spec->text), e.msg);
     return g;
+}
+
+static inline struct grammar *compile(enum grammar_kind kind, const char *text)
+{
+    return compile_spec(&(struct grammar_spec){ .kind = kind, .text = str_c(text) });
 }
 
 /* The sentence with which it is refused; NULL: it is not. */

@@ -197,17 +197,18 @@ static void put_begin(const struct toolforce *f, const char *spec, struct buf *o
 /* Random texts of the grammar; each is read back whole and in pieces. */
 static void check_family(struct world *w, int family, struct toolforce f, int n_texts, int min_calls)
 {
+    struct grammar_spec what;
     struct buf spec = { 0 };
     struct grammar *g;
     struct guide *m;
     struct rng rng;
 
-    if (!toolforce_put(&f, &spec)) {
+    if (!toolforce_put(&f, &spec, &what)) {
         assert_true(f.lazy);
         buf_release(&spec);
         return;
     }
-    g = compile(GRAMMAR_CALLS, buf_cstr(&spec));
+    g = compile_spec(&what);
     m = guide_open(grammar_auto(g), w->lex);
     rng_seed(&rng, (uint64_t)family + 77);
     for (int i = 0; i < n_texts; i++) {
@@ -269,9 +270,10 @@ static void what_a_schema_cannot_have_is_named(void **state)
 
     for (int i = 0; i < N_FAMILIES; i++) {
         struct toolforce f = force_of(w, i);
+        struct grammar_spec what;
         struct buf spec = { 0 };
         f.tools = tools;
-        assert_true(toolforce_put(&f, &spec));
+        assert_true(toolforce_put(&f, &spec, &what));
         assert_refused(GRAMMAR_CALLS, buf_cstr(&spec), "tool 'f': #/properties/a: the keyword 'contains'");
         buf_release(&spec);
     }
@@ -307,10 +309,11 @@ static void a_text_looks_as_the_family_writes_it(void **state)
 
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         struct toolforce f = force_of(w, want[i].family);
+        struct grammar_spec what;
         struct buf spec = { 0 };
         struct grammar *g;
-        assert_true(toolforce_put(&f, &spec));
-        g = compile(GRAMMAR_CALLS, buf_cstr(&spec));
+        assert_true(toolforce_put(&f, &spec, &what));
+        g = compile_spec(&what);
         if (!takes(g, w->lex, str_c(want[i].text))) fail_msg("not taken: %s", want[i].text);
         grammar_unref(g);
         buf_release(&spec);

@@ -153,9 +153,10 @@ static void set_grammar(struct call *c, struct str template, const json_t *tools
                            .lazy = !is_forced(c) };
     struct buf text = { 0 };
 
+    if (c->p.grammar_field) toolforce_lead(g->calls, g->think, g->prompt_end, &c->p.grammar);
     if (c->p.grammar_field || !g->calls || !tools || (f.lazy && !any_strict(tools))) return;
-    if (toolforce_put(&f, &text)) {
-        c->p.grammar = (struct grammar_spec){ .kind = GRAMMAR_CALLS, .text = arena_str(&c->arena, buf_str(&text)) };
+    if (toolforce_put(&f, &text, &c->p.grammar)) {
+        c->p.grammar.text = arena_str(&c->arena, buf_str(&text));
         c->p.grammar_field = "tools";
         c->parsing.forced = !f.lazy;
     }

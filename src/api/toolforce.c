@@ -127,7 +127,6 @@ static const struct form {
 /* Channels: one call ends a turn, and reasoning has a channel of its own. */
 static const struct grammar_calls harmony = {
     .before = "<|channel|>commentary to=functions.", .between = " <|constrain|>json<|message|>", .max = 1,
-    .think = "<|channel|>analysis<|message|>", .think_end = "<|end|>", .think_after = "<|start|>assistant",
 };
 
 /* The header may come in more than one order; from the name on there is one. */
@@ -146,18 +145,39 @@ static const struct grammar_calls *form_of(const struct toolforce *f)
     return &forms[sizeof forms / sizeof *forms - 1].how;
 }
 
-static void set_thinking(const struct toolforce *f, struct grammar_calls *how)
+static void set_channels(struct grammar_spec *io)
+{
+    io->thinking = THINK_MAY;
+    io->think = "<|channel|>analysis<|message|>";
+    io->think_end = "<|end|>";
+    io->think_after = "<|start|>assistant";
+}
+
+static void set_thinking(const struct toolforce *f, struct grammar_spec *io)
 {
     struct str prompt = str_trim(f->prompt);
 
-    if (how->think) {                                    /* harmony */
-        how->thinking = THINK_MAY;
+    if (f->calls->payload == PAYLOAD_HARMONY) {
+        if (!f->lazy) set_channels(io);
         return;
     }
     if (!f->think || str_ends(prompt, str_c(f->think->close))) return;
-    how->think = f->think->open;
-    how->think_end = f->think->close;
-    how->thinking = str_ends(prompt, str_c(f->think->open)) ? THINK_BEGUN : THINK_MAY;
+    io->think = f->think->open;
+    io->think_end = f->think->close;
+    io->thinking = str_ends(prompt, str_c(f->think->open)) ? THINK_BEGUN : THINK_MAY;
+}
+
+void toolforce_lead(const struct tool_family *calls, const struct think_family *think, struct str prompt,
+                    struct grammar_spec *io)
+{
+    if (calls && calls->payload == PAYLOAD_HARMONY) {
+        set_channels(io);
+        io->lead = "<|channel|>final<|message|>";
+    } else if (think && str_ends(str_trim(prompt), str_c(think->open))) {
+        io->thinking = THINK_BEGUN;
+        io->think = think->open;
+        io->think_end = think->close;
+    }
 }
 
 /* Only strict tools hold their schemas where nothing has to come. */
@@ -171,7 +191,7 @@ static struct str parameters_of(const json_t *fn, bool lazy)
     return text ? str_c(text) : STR("");
 }
 
-bool toolforce_put(const struct toolforce *f, struct buf *out)
+bool toolforce_put(const struct toolforce *f, struct buf *out, struct grammar_spec *spec)
 {
     size_t n = json_array_size(f->tools);
     struct grammar_tool *tools;
@@ -181,7 +201,8 @@ bool toolforce_put(const struct toolforce *f, struct buf *out)
     if (!f->lazy) how.mark = NULL;
     how.min = 1;
     if (f->max && (!how.max || how.max > f->max)) how.max = f->max;
-    set_thinking(f, &how);
+    *spec = (struct grammar_spec){ .kind = GRAMMAR_CALLS };
+    set_thinking(f, spec);
     tools = mem_array(n + 1, sizeof *tools);
     for (size_t i = 0; i < n; i++) {
         const json_t *fn = json_object_get(json_array_get(f->tools, i), "function"),
@@ -193,6 +214,7 @@ bool toolforce_put(const struct toolforce *f, struct buf *out)
     for (size_t i = 0; i < n; i++)
         if (tools[i].parameters.n) free((char *)tools[i].parameters.p);
     mem_free(tools);
+    spec->text = buf_str(out);
     return true;
 }
 

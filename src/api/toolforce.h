@@ -17,8 +17,11 @@ struct toolforce {
     bool lazy;                           /* no call must come, but those that do keep to schemas of strict tools */
 };
 
-/* Writes the text of a GRAMMAR_CALLS. false: such calls cannot be told from text (lazy ones of some families). */
-bool toolforce_put(const struct toolforce *f, struct buf *out);
+/* Writes a GRAMMAR_CALLS: its text into `out`, which must stay. false: such calls cannot be told from text (lazy ones of some families). */
+bool toolforce_put(const struct toolforce *f, struct buf *out, struct grammar_spec *spec);
+/* What a text held to another grammar has before it: reasoning that was begun, the channel of answers. */
+void toolforce_lead(const struct tool_family *calls, const struct think_family *think, struct str prompt,
+                    struct grammar_spec *io);
 /* The way calls are written where the template shows none. */
 const struct tool_family *toolforce_plain(void);
 #endif

@@ -118,7 +118,7 @@ int compiler_ask(struct compiler *c, const struct grammar_spec *spec, void (*don
     struct compile_job *j = mem_new(struct compile_job);
     int rc;
 
-    j->spec.kind = spec->kind;
+    j->spec = *spec;
     j->spec.text = str_of(spec->text.n ? mem_dup(spec->text.p, spec->text.n) : NULL, spec->text.n);
     j->done = done;
     j->arg = arg;

@@ -17,7 +17,7 @@ void guided_init(struct guided *d, const struct tokenizer *tok, const struct end
 
 static void forget_kept(struct kept *k)
 {
-    mem_free((void *)k->text.p);
+    mem_free((void *)k->spec.text.p);
     grammar_unref(k->g);
     *k = (struct kept){ 0 };
 }
@@ -56,6 +56,15 @@ int guided_warm(struct guided *d, struct err *e)
     return rc;
 }
 
+static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
+
+static bool same(const struct grammar_spec *a, const struct grammar_spec *b)
+{
+    return a->kind == b->kind && a->thinking == b->thinking && same_text(a->think, b->think) &&
+           same_text(a->think_end, b->think_end) && same_text(a->think_after, b->think_after) &&
+           same_text(a->lead, b->lead) && str_eq(a->text, b->text);
+}
+
 struct grammar *guided_kept(struct guided *d, const struct grammar_spec *spec)
 {
     struct grammar *g = NULL;
@@ -63,7 +72,7 @@ struct grammar *guided_kept(struct guided *d, const struct grammar_spec *spec)
     pthread_mutex_lock(&d->lock);
     for (int i = 0; i < GUIDED_KEPT && !g; i++) {
         struct kept *k = &d->kept[i];
-        if (!k->g || k->kind != spec->kind || !str_eq(k->text, spec->text)) continue;
+        if (!k->g || !same(&k->spec, spec)) continue;
         k->used = ++d->tick;
         g = grammar_ref(k->g);
     }
@@ -73,13 +82,13 @@ struct grammar *guided_kept(struct guided *d, const struct grammar_spec *spec)
 
 static void keep(struct guided *d, const struct grammar_spec *spec, struct grammar *g)
 {
-    struct kept *k = NULL, old, new = { .kind = spec->kind, .g = grammar_ref(g) };
+    struct kept *k = NULL, old, new = { .spec = *spec, .g = grammar_ref(g) };
 
     if (spec->text.n > KEPT_TEXT) {
         grammar_unref(g);
         return;
     }
-    new.text = str_of(spec->text.n ? mem_dup(spec->text.p, spec->text.n) : NULL, spec->text.n);
+    new.spec.text = str_of(spec->text.n ? mem_dup(spec->text.p, spec->text.n) : NULL, spec->text.n);
     pthread_mutex_lock(&d->lock);
     for (int i = 0; i < GUIDED_KEPT; i++)
         if (!k || d->kept[i].used < k->used) k = &d->kept[i];

@@ -23,8 +23,7 @@ struct guided {
     struct lexicon *lexicon;     /* NULL: not needed so far */
     pthread_mutex_t lock;        /* over those below; never held for long */
     struct kept {
-        enum grammar_kind kind;
-        struct str text;         /* owned */
+        struct grammar_spec spec;        /* text: owned */
         struct grammar *g;
         uint64_t used;
     } kept[GUIDED_KEPT];

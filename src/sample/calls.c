@@ -208,24 +208,6 @@ static struct gnode *all_calls(struct calls *c, const json_t *tools, const int *
 
 /* ---- around them ---- */
 
-static int add_think(struct calls *c, struct gnode **out)
-{
-    struct grules *g = c->g;
-    struct gnode *text, *after;
-    struct cpset space = { 0 };
-    int thinking = form_int(c, "thinking"), rc;
-
-    *out = NULL;
-    if (thinking == THINK_NOT) return OK;
-    if ((rc = gnode_without(&text, g, form_str(c, "think_end"), c->e)) != OK) return rc;
-    cpset_add(&space, &g->arena, '\n', '\n');
-    cpset_add(&space, &g->arena, ' ', ' ');
-    after = form_str(c, "think_after").p ? form_text(c, "think_after", 0) : gnode_rep(g, gnode_class(g, space), 0, 4);
-    *out = GSEQ(g, text, form_text(c, "think_end", 0), after);
-    if (thinking == THINK_MAY) *out = gnode_rep(g, GSEQ(g, form_text(c, "think", 0), *out), 0, 1);
-    return OK;
-}
-
 /* Any special token but the one a mark begins with. */
 static int add_specials(struct calls *c, struct str mark, struct gnode **out)
 {
@@ -274,14 +256,46 @@ int calls_add(struct grules *g, const json_t *form, const struct grammar_spec *s
     struct calls c = { .g = g, .form = form, .e = e };
     const json_t *tools = json_object_get(form, "tools");
     int *rules = arena_array(&g->arena, json_array_size(tools) + 1, sizeof *rules), rc;
-    struct gnode *think, *body;
+    struct gnode *body;
 
     find_specials(&c, spec, tok);
     if ((rc = add_tools(&c, tools, rules)) != OK) goto out;
-    if ((rc = add_think(&c, &think)) != OK) goto out;
     body = all_calls(&c, tools, rules);
     if (form_str(&c, "mark").n && (rc = add_between_text(&c, &body)) != OK) goto out;
-    g->root = grules_add(g, "root", GSEQ(g, think, body));
+    g->root = grules_add(g, "calls", body);
+out:
+    mem_free(c.special);
+    return rc;
+}
+
+/* ---- before a text ---- */
+
+static struct gnode *white_space(struct grules *g)
+{
+    struct cpset space = { 0 };
+
+    cpset_add(&space, &g->arena, '\n', '\n');
+    cpset_add(&space, &g->arena, ' ', ' ');
+    return gnode_rep(g, gnode_class(g, space), 0, 4);
+}
+
+int calls_lead(struct grules *g, const struct grammar_spec *spec, const struct tokenizer *tok, struct err *e)
+{
+    struct calls c = { .g = g, .e = e };
+    struct gnode *think = NULL, *text, *after;
+    int rc = OK;
+
+    if (spec->thinking == THINK_NOT && !spec->lead) return OK;
+    find_specials(&c, spec, tok);
+    if (spec->thinking != THINK_NOT) {
+        if ((rc = gnode_without(&text, g, str_c(spec->think_end), e)) != OK) goto out;
+        after = spec->think_after ? text_node(&c, str_c(spec->think_after), 0) : white_space(g);
+        think = GSEQ(g, text, text_node(&c, str_c(spec->think_end), 0), after);
+        if (spec->thinking == THINK_MAY)
+            think = gnode_rep(g, GSEQ(g, text_node(&c, str_c(spec->think), 0), think), 0, 1);
+    }
+    g->root = grules_add(g, "answer", GSEQ(g, think, text_node(&c, str_c(spec->lead ? spec->lead : ""), 0),
+                                           gnode_ref(g, g->root)));
 out:
     mem_free(c.special);
     return rc;
@@ -302,15 +316,13 @@ static void put_form(struct jsonw *w, const struct grammar_calls *f)
         const char *key, *text;
     } texts[] = { { "open", f->open }, { "before", f->before }, { "between", f->between }, { "after", f->after },
                   { "sep", f->sep }, { "close", f->close }, { "key", f->key }, { "is", f->is }, { "end", f->end },
-                  { "is_json", f->is_json }, { "and", f->and }, { "quote", f->quote }, { "until", f->until }, { "think", f->think },
-                  { "think_end", f->think_end }, { "think_after", f->think_after }, { "mark", f->mark } };
+                  { "is_json", f->is_json }, { "and", f->and }, { "quote", f->quote }, { "until", f->until }, { "mark", f->mark } };
 
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) put_text(w, texts[i].key, texts[i].text);
     put_int(w, "min", f->min);
     put_int(w, "max", f->max);
     put_int(w, "trim", f->trim);
     put_int(w, "python", f->python);
-    put_int(w, "thinking", (int)f->thinking);
 }
 
 void grammar_put_calls(struct buf *out, const struct grammar_tool *tools, int n, const struct grammar_calls *form)

@@ -116,6 +116,7 @@ int grammar_compile(struct grammar **out, const struct grammar_spec *spec, const
     grules_init(&rules);
     atomic_init(&g->refs, 1);
     rc = add_rules(&rules, spec, tok, e);
+    if (rc == OK) rc = calls_lead(&rules, spec, tok, e);
     if (rc == OK) rc = gauto_make(&g->a, &rules, e);
     grules_release(&rules);
     if (rc == OK) *out = g;

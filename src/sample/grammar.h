@@ -22,6 +22,11 @@ enum grammar_kind {
 struct grammar_spec {
     enum grammar_kind kind;
     struct str text;
+    /* Before it may stand reasoning: think TEXT think_end think_after; and then `lead`. Literals; names of special
+     * tokens in them stand for the tokens themselves. */
+    enum { THINK_NOT, THINK_MAY, THINK_BEGUN } thinking;         /* BEGUN: `think` is behind it */
+    const char *think, *think_end, *think_after;                 /* think_after NULL: a little white space */
+    const char *lead;            /* NULL: "" */
     const int32_t *ends;         /* [n_ends] tokens that end a text: they cannot stand in it */
     int n_ends;
 };
@@ -54,9 +59,6 @@ struct grammar_calls {
     const char *is_json;         /* in place of `is` where the value is JSON beside texts as they are; NULL: the same */
     bool trim;                   /* such a text neither begins nor ends with a newline: they belong to the marks */
     bool python;                 /* True, False, None */
-    /* Reasoning before the first call: think TEXT think_end think_after. */
-    enum { THINK_NOT, THINK_MAY, THINK_BEGUN } thinking;         /* BEGUN: `think` is behind it */
-    const char *think, *think_end, *think_after;                 /* think_after NULL: a little white space */
     /* Any text may come, and need not hold calls: only behind this mark one must follow. The mark is what open and
      * before begin with. NULL: calls there must be, and nothing else. */
     const char *mark;

@@ -129,6 +129,16 @@ def test_reasoning_comes_first_where_it_is_begun():
             assert not m.get("reasoning_content") and calls, (model, m)
 
 
+def test_a_schema_comes_behind_reasoning_that_was_begun():
+    fields = {"tools": None, "tool_choice": None, "response_format": {"type": "json_schema", "json_schema": {
+        "name": "x", "schema": ADD["function"]["parameters"]}}}
+    for model, more in (("r1", {"chat_template_kwargs": {"enable_thinking": True}}), ("r1", {}), ("oss", {}), ("qwen3", {})):
+        a = ask("POST", "/v1/chat/completions", {k: v for k, v in body(model, **fields, **more).items() if v is not None})
+        m = a.json["choices"][0]["message"]
+        assert list(json.loads(m["content"])) == ["a", "b"], (model, m)
+        assert bool(more) <= bool(m.get("reasoning_content")), (model, m)
+
+
 def test_too_few_tokens_end_for_their_number():
     for model in NAMES:
         m, calls, finish = whole(body(model, max_tokens=12))[0]
