@@ -212,7 +212,8 @@ static ptrdiff_t read_mistral(struct str text, const struct tool_sink *sink)
     if (at >= text.n) return 0;
     if (text.p[at] == '[' || text.p[at] == '{') return read_json(text, sink);
     while (n < text.n && text.p[n] != '[' && text.p[n] != '{') n++;
-    if (n >= text.n) return n - at > 256 ? -1 : 0;
+    if (n - at > 256) return -1;                         /* no name is that long */
+    if (n >= text.n) return 0;
     name = str_of(text.p + at, n - at);
     rest = str_skip(text, n);
     if (str_starts(rest, STR("[CALL_ID]"))) {

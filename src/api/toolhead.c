@@ -120,7 +120,8 @@ static int read_mistral(struct str text, bool in_list, const json_t *tools, stru
     if (at >= text.n) return 0;
     if (in_list || text.p[at] == '[' || text.p[at] == '{') return read_json(text, in_list, tools, h);
     while (n < text.n && text.p[n] != '[' && text.p[n] != '{') n++;
-    if (n >= text.n) return n - at > 256 ? -1 : 0;
+    if (n - at > 256) return -1;
+    if (n >= text.n) return 0;
     h->name = str_trim(str_of(text.p + at, n - at));
     if (!toolcall_is_known(tools, h->name)) return -1;
     rest = str_skip(text, n);

@@ -77,6 +77,7 @@ static struct gnode *text_node(struct calls *c, struct str text, int number)
     size_t from = 0;
     char digits[16];
 
+    if (!text.n) return seq;
     for (size_t i = 0; i < text.n;) {
         struct str rest = str_skip(text, i);
         const struct special *t = special_at(c, rest);
@@ -130,7 +131,7 @@ static int add_args(struct calls *c, const json_t *schema, struct gnode **out)
         if ((rc = schema_add_list(c->g, schema, &list, out, c->e)) != OK || *out) return rc;
     }
     if (!schema) rule = schema_any_object(c->g);
-    else if ((rc = schema_add(c->g, schema, &rule, c->e)) != OK) return rc;
+    else if ((rc = schema_add_object(c->g, schema, &rule, c->e)) != OK) return rc;
     *out = gnode_ref(c->g, rule);
     return OK;
 }

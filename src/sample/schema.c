@@ -424,7 +424,7 @@ void schema_finish(struct schema *x)
     }
 }
 
-int schema_add(struct grules *g, const json_t *schema, int *rule, struct err *e)
+static int add(struct grules *g, const json_t *schema, const json_t *also, int *rule, struct err *e)
 {
     struct parts all = { .n = 0 };
     struct gnode *top;
@@ -432,11 +432,26 @@ int schema_add(struct grules *g, const json_t *schema, int *rule, struct err *e)
 
     schema_init(&x, g, schema, e);
     parts_add(&x, &all, schema, "#");
+    if (also) parts_add(&x, &all, also, "#");
     top = schema_value(&x, &all);
     *rule = top->rule;
     schema_finish(&x);
     schema_release(&x);
     return x.rc;
+}
+
+int schema_add(struct grules *g, const json_t *schema, int *rule, struct err *e)
+{
+    return add(g, schema, NULL, rule, e);
+}
+
+int schema_add_object(struct grules *g, const json_t *schema, int *rule, struct err *e)
+{
+    json_t *object = json_pack("{s:s}", "type", "object");
+    int rc = add(g, schema, object, rule, e);
+
+    json_decref(object);
+    return rc;
 }
 
 int schema_any_object(struct grules *g)

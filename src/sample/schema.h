@@ -14,6 +14,7 @@
 
 /* Adds the rules to g; *rule is the one for the whole value. */
 int schema_add(struct grules *g, const json_t *schema, int *rule, struct err *e);
+int schema_add_object(struct grules *g, const json_t *schema, int *rule, struct err *e);    /* only its objects */
 /* An object's members as a list of their own kind: key NAME is VALUE end, with sep between. */
 struct schema_list {
     struct gnode *key, *is, *end, *sep;

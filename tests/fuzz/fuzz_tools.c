@@ -22,6 +22,14 @@ static const char *const templates[] = {
     "<|tool_call:begin|> <|tool_call:args|>",
     "Action: ```json",
     "func_name1(",
+    "DSML invoke name= </think>",
+    "tool_call hy_eos",
+    "<|open|> <|close|>",
+    "]<]minimax[>[ <invoke name=",
+    "<function name= <param name=",
+    "function call <|role_sep|>",
+    "<|python_start|>",
+    "<tool_calls>",
 };
 
 static void add(struct buf *b, char kind, struct str text)
@@ -80,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (n > 3000) n = 3000;
     copy = mem_dup(n ? (const char *)data + 1 : "", n ? n - 1 : 0);
     run(template, str_of(copy, n ? n - 1 : 0), n ? n : 1, tools, &whole);
-    run(template, str_of(copy, n ? n - 1 : 0), n ? 1 + data[0] / 13 % 7 : 1, tools, &parts);
+    run(template, str_of(copy, n ? n - 1 : 0), n ? 1 + data[0] / 29 % 7 : 1, tools, &parts);
     if (!str_eq(buf_str(&whole), buf_str(&parts))) __builtin_trap();
     buf_release(&whole);
     buf_release(&parts);

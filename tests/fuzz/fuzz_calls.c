@@ -1,0 +1,107 @@
+/* The schema of a tool from anywhere, forced in the way of each family. What is refused says so; of what is taken the
+ * shortest call is made, and read back it is one call, whose arguments keep to the schema. */
+#include "api/toolforce.h"
+#include "api/toolparse.h"
+#include "base/mem.h"
+#include "sample/guide.h"
+
+static const char *const templates[] = {
+    "<tool_call>", "<tool_call> <arg_key>", "<function= <parameter=", "<invoke name= minimax:tool_call",
+    "<|tool_call_start|>", "<|start|> <|channel|>", "<|START_ACTION|>", "<|tools_prefix|>", "<|tool_call>call:",
+    "<start_function_call>", "func_name1(", "DSML invoke name=", "tool_call hy_eos", "<|open|> <|close|>",
+    "<function name= <param name=", "<｜tool▁call▁begin｜> <｜tool▁sep｜> ```json", "[TOOL_CALLS] [ARGS]",
+};
+
+static struct lexicon *lexicon(void)
+{
+    static struct lexicon *l;
+    static char bytes[256];
+    static struct str words[256];
+
+    if (l) return l;
+    for (int i = 0; i < 256; i++) bytes[i] = (char)i, words[i] = str_of(&bytes[i], 1);
+    if (lexicon_from(&l, words, NULL, 256, NULL) != OK) __builtin_trap();
+    return l;
+}
+
+/* false: it is too long. */
+static bool make_shortest(const struct gauto *a, struct buf *text)
+{
+    struct guide *d = guide_open(a, lexicon());
+    struct match x;
+    bool over;
+
+    match_begin(&x, d, false);
+    while (match_least(&x) > 0 && text->n < 5000) {
+        const uint64_t *mask = match_closing(&x, match_least(&x) - 1);
+        int32_t id = 255;
+        while (id >= 0 && !(mask[id / 64] >> (id % 64) & 1)) id--;
+        if (id < 0 || !match_accept(&x, id)) __builtin_trap();   /* there is always a way to the end */
+        buf_putc(text, (char)id);
+    }
+    over = match_least(&x) == 0;
+    match_end(&x);
+    guide_close(d);
+    return over;
+}
+
+struct seen {
+    struct buf args;
+    int n;
+};
+
+static void on_text(void *arg, struct str text)
+{
+    (void)arg;
+    if (text.n) __builtin_trap();                        /* there is nothing but the call */
+}
+
+static void on_call(void *arg, struct str name, struct str id)
+{
+    (void)id;
+    ((struct seen *)arg)->n++;
+    if (!str_is(name, "f")) __builtin_trap();
+}
+
+static void on_args(void *arg, struct str piece) { buf_put_str(&((struct seen *)arg)->args, piece); }
+
+static void read_back(struct str template, const json_t *tools, const struct buf *text)
+{
+    struct seen seen = { 0 };
+    const struct toolparse_out out = { on_text, on_text, on_call, on_args, &seen };
+    struct toolparse p;
+
+    toolparse_init(&p, tools_family(template), NULL, tools, STR(""), &out);
+    toolparse_push(&p, buf_str(text));
+    toolparse_end(&p);
+    if (seen.n != 1 || p.cut || !json_valid(buf_str(&seen.args))) __builtin_trap();
+    toolparse_release(&p);
+    buf_release(&seen.args);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    struct str template = str_c(templates[n ? data[0] % (sizeof templates / sizeof *templates) : 0]);
+    json_t *schema = n > 1 ? json_loadb((const char *)data + 1, n - 1, 0, NULL) : NULL, *tools;
+    struct toolforce f = { .calls = tools_family(template), .template = template, .prompt = STR(""), .max = 1 };
+    struct buf text = { 0 }, call = { 0 };
+    struct grammar_spec spec;
+    struct grammar *g = NULL;
+    struct err e = { 0 };
+    int rc;
+
+    if (!json_is_object(schema)) {
+        json_decref(schema);
+        return 0;
+    }
+    f.tools = tools = json_pack("[{s:s, s:{s:s, s:o}}]", "type", "function", "function", "name", "f", "parameters", schema);
+    if (!toolforce_put(&f, &text, &spec)) __builtin_trap();
+    rc = grammar_compile(&g, &spec, NULL, &e);
+    if (rc == OK && make_shortest(grammar_auto(g), &call)) read_back(template, tools, &call);
+    if (rc != OK && (rc != E_INVALID || !e.msg[0])) __builtin_trap();
+    grammar_unref(g);
+    buf_release(&text);
+    buf_release(&call);
+    json_decref(tools);
+    return 0;
+}
