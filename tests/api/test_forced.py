@@ -22,6 +22,8 @@ NAMES = {"qwen3": "Qwen-Qwen3-0.6B", "qwen2": "Qwen-Qwen2.5-7B-Instruct", "coder
          "r1": "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "granite": "ibm-granite-granite-3.3-2B-Instruct",
          "r7b": "CohereForAI-c4ai-command-r7b-12-2024-tool_use", "oss": "openai-gpt-oss-120b", "glm": "GLM-4.6",
          "kimi": "Kimi-K2-Instruct"}
+if re.search("asan|tsan", os.environ.get("TERN_BUILD", "")):       # a sanitizer sees fewer like cases
+    NAMES = {k: v for k, v in NAMES.items() if k in ("qwen3", "qwen2", "coder", "r1", "oss")}
 if not os.path.isdir(TEMPLATES):
     print(f"ok skipped: {TEMPLATES} is not here")
     sys.exit(0)
