@@ -154,7 +154,7 @@ static double run_case(const struct how *h)
         jobs[j].scale = h->scale;
     }
     struct cu_norm norm = { h->norm, dw, h->norm == CU_NORM_LAYER ? db : NULL, 1e-5f };
-    struct cu_product p = { tensor_f32(dx, h->tokens, h->cols), norm, jobs, h->n_jobs, h->fuse, h->act };
+    struct cu_product p = { tensor_f32(dx, h->tokens, h->cols), norm, jobs, h->n_jobs, h->fuse, h->act, NULL };
     cu_matvec(&cu, &p);
     must(cudaGetLastError(), "launch");
     must(cudaStreamSynchronize(cu.stream), "matvec");
@@ -228,6 +228,60 @@ static double check_dequant(enum dtype t, int rows, int cols)
     matrix_free(&m);
     cudaFree(out);
     return worst;
+}
+
+/* Two products, the second of what the first makes, which is told of it: as if it had not been. */
+static void check_then(enum dtype ta, enum dtype tb, int norm, bool fuse, bool add, float size)
+{
+    const int cols = 1024, mid = 2048, rows = 100;
+    struct matrix a[2], b;
+    std::vector<float> x((size_t)cols), w((size_t)mid), h((size_t)mid), y((size_t)rows, 0.f);
+    for (float &v : x)
+        v = size * normal();
+    for (float &v : w)
+        v = 0.5f + unit();
+    for (float &v : h)
+        v = size * normal();
+    matrix_make(&a[0], ta, mid, cols), matrix_make(&a[1], ta, mid, cols), matrix_make(&b, tb, rows, mid);
+    float *dx = upload(x), *dw = upload(w), *dh = upload(h), *dy = upload(y), *du = upload(h);
+    struct linear first[2] = { { tensor_f32(dh, 1, mid), &a[0].w, NULL, add && !fuse, 0.f },
+                               { tensor_f32(du, 1, mid), &a[1].w, NULL, false, 0.f } };
+    struct linear second = { tensor_f32(dy, 1, rows), &b.w, NULL, false, 0.f };
+    struct cu_product q = { tensor_f32(dh, 1, mid), { norm, norm ? dw : NULL, NULL, 1e-5f }, &second, 1, false,
+                            ACT_SILU, NULL };
+    struct cu_product p = { tensor_f32(dx, 1, cols), {}, first, fuse ? 2 : 1, fuse, ACT_SILU, &q };
+    cu_matvec(&cu, &p);
+    cu_matvec(&cu, &q);
+    must(cudaStreamSynchronize(cu.stream), "matvec");
+    must(cudaMemcpy(h.data(), dh, h.size() * 4, cudaMemcpyDeviceToHost), "get");
+    must(cudaMemcpy(y.data(), dy, y.size() * 4, cudaMemcpyDeviceToHost), "get");
+    std::vector<double> n((size_t)mid);
+    double err = 0, ref = 0;
+    norm_double(n.data(), h.data(), mid, norm, w.data(), NULL, 1e-5f);
+    for (int r = 0; r < rows; r++) {
+        double s = 0;
+        for (int c = 0; c < mid; c++) {
+            double v = b.plain[(size_t)r * (size_t)mid + (size_t)c] * n[(size_t)c];
+            s += v;
+            ref += v * v;
+        }
+        err += (y[(size_t)r] - s) * (y[(size_t)r] - s);
+    }
+    double e = sqrt(err / (ref > 0 ? ref : 1));
+    bool bad = !(e < 3e-4);
+    n_bad += bad;
+    printf("then %s %s norm %d fuse %d add %d size %g: %.1e %s\n", dtype_name(ta), dtype_name(tb), norm, fuse, add,
+           size, e, bad ? "FAIL" : "");
+    for (struct matrix *m : { &a[0], &a[1], &b })
+        matrix_free(m);
+    for (float *f : { dx, dw, dh, dy, du })
+        cudaFree(f);
+}
+static void check_thens(void)
+{
+    for (enum dtype t : { DT_Q4_K, DT_Q6_K, DT_Q8_0, DT_Q4_0, DT_MXFP4, DT_IQ4_XS, DT_Q3_K, DT_F16, DT_BF16 })
+        for (int i = 0; i < 3; i++)
+            check_then(i == 1 ? DT_F16 : t, t, i % 2, i == 2, i == 1, i == 1 ? 1e3f : 1.f);
 }
 
 static const enum dtype all_types[] = { DT_Q4_0, DT_Q4_1, DT_Q5_0, DT_Q5_1, DT_Q8_0, DT_IQ4_NL, DT_MXFP4, DT_Q2_K,
@@ -381,7 +435,7 @@ static void time_single(enum dtype t, int rows, int cols)
         double s = timed([&]() {
             for (const struct weight &m : w) {
                 struct linear job = { tensor_f32(out, tok, rows), &m, NULL, false, 0.f };
-                struct cu_product p = { tensor_f32(x, tok, cols), {}, &job, 1, false, ACT_SILU };
+                struct cu_product p = { tensor_f32(x, tok, cols), {}, &job, 1, false, ACT_SILU, NULL };
                 cu_matvec(&cu, &p);
             }
         }, 9) / n;
@@ -395,7 +449,9 @@ static void time_single(enum dtype t, int rows, int cols)
 
 struct layer_weights { struct weight q, k, v, o, gate, up, down; };
 
-static size_t chain_layer(const struct layer_weights *l, float *x, float *qkv, float *ff, const float *norm, int tok)
+/* next: the weight that reads x after this layer. */
+static size_t chain_layer(const struct layer_weights *l, const struct weight *next, float *x, float *qkv, float *ff,
+                          const float *norm, int tok)
 {
     struct cu_norm rms = { CU_NORM_RMS, norm, NULL, 1e-5f }, none = {};
     struct tensor tx = tensor_f32(x, tok, 4096), tq = tensor_f32(qkv, tok, 4096), tff = tensor_f32(ff, tok, 14336);
@@ -404,13 +460,17 @@ static size_t chain_layer(const struct layer_weights *l, float *x, float *qkv, f
                             { tensor_f32(qkv + 8 * 5120, tok, 1024), &l->v, NULL, false, 0.f } };
     struct linear o = { tx, &l->o, NULL, true, 0.1f }, down = { tx, &l->down, NULL, true, 0.1f };
     struct linear gu[2] = { { tff, &l->gate, NULL, false, 0.f }, { tff, &l->up, NULL, false, 0.f } };
-    struct cu_product p[4] = { { tx, rms, in, 3, false, ACT_SILU }, { tq, none, &o, 1, false, ACT_SILU },
-                               { tx, rms, gu, 2, true, ACT_SILU }, { tff, none, &down, 1, false, ACT_SILU } };
+    struct linear after = { tq, next, NULL, false, 0.f };
+    struct cu_product p[5] = { { tx, rms, in, 3, false, ACT_SILU, NULL },
+                               { tq, none, &o, 1, false, ACT_SILU, p + 2 },
+                               { tx, rms, gu, 2, true, ACT_SILU, p + 3 },
+                               { tff, none, &down, 1, false, ACT_SILU, p + 4 },
+                               { tx, rms, &after, 1, false, ACT_SILU, NULL } };
     size_t bytes = 0;
-    for (const struct cu_product &i : p) {
-        cu_matvec(&cu, &i);
-        for (int j = 0; j < i.n_jobs; j++)
-            bytes += i.jobs[j].w->packed_bytes;
+    for (int i = 0; i < 4; i++) {
+        cu_matvec(&cu, &p[i]);
+        for (int j = 0; j < p[i].n_jobs; j++)
+            bytes += p[i].jobs[j].w->packed_bytes;
     }
     return bytes;
 }
@@ -436,11 +496,11 @@ static void time_chain(const char *name, enum dtype t, enum dtype more, enum dty
         size_t bytes = 0;
         double s = timed([&]() {
             bytes = head.packed_bytes;
-            for (const struct layer_weights &w : l)
-                bytes += chain_layer(&w, x, qkv, ff, norm, tok);
+            for (int i = 0; i < 32; i++)
+                bytes += chain_layer(&l[i], i < 31 ? &l[i + 1].q : &head, x, qkv, ff, norm, tok);
             struct linear job = { tensor_f32(logits, tok, 32768), &head, NULL, false, 0.f };
             struct cu_norm rms = { CU_NORM_RMS, norm, NULL, 1e-5f };
-            struct cu_product p = { tensor_f32(x, tok, 4096), rms, &job, 1, false, ACT_SILU };
+            struct cu_product p = { tensor_f32(x, tok, 4096), rms, &job, 1, false, ACT_SILU, NULL };
             cu_matvec(&cu, &p);
         }, 15);
         printf("chain %-7s %d tokens: %8.1f us a step, %7.1f tok/s, %.2f GB, %5.1f %% of peak\n", name, tok, s * 1e6,
@@ -462,10 +522,15 @@ int main(int argc, char **argv)
     bool chain = speed || !strcmp(argv[1], "chain");
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (!open_device()) return 1;
+    cu.lim.max_cols = 14336;
+    cu.scratch_bytes[CU_MATVEC] = cu_matvec_bytes(&cu, &cu.lim);
+    must(cudaMalloc(&cu.scratch[CU_MATVEC], cu.scratch_bytes[CU_MATVEC]), "scratch");
+    must(cudaMemset(cu.scratch[CU_MATVEC], 0xff, cu.scratch_bytes[CU_MATVEC]), "scratch");
     if (check) {
         for (enum dtype t : all_types)
             check_type(t);
         check_mixed();
+        check_thens();
         printf("%s\n", n_bad ? "CHECK FAILED" : "check ok");
     }
     if (speed) {

@@ -231,6 +231,54 @@ static void a_block_in_one_go_is_its_parts(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* A token's feed-forward block and what reads it: products that lie behind each other leave their results as the next
+ * one wants them, and both x and what comes of it must be what they are one by one. */
+static void products_behind_each_other_take_what_is_left(void **state)
+{
+    int bad = 0;
+    (void)state;
+    need_gpu();
+    for (int t = 0; t < N_TYPES; t++) {
+        double worst = 0;
+        if (!gpu->weight_can(gpu, halves[t].type)) continue;
+        for (int k = 0; k < 4; k++) {
+            int cols = 512, ff = k % 2 ? 768 : 2304, rows = 100;     /* k 2: nothing is normed before the last one */
+            struct pair gate, up, down, last;
+            pair_init(&gate, t, ff, cols), pair_init(&up, t, ff, cols), pair_init(&down, t, cols, ff);
+            pair_init(&last, k == 3 ? (t + 1) % N_TYPES : t, rows, cols);
+            struct both x = both_new(1, cols, 0, 3), h = both_new(1, cols, 0, 1), nw = both_new(1, cols, 0, 1);
+            struct both a = both_new(1, ff, 0, 1), b = both_new(1, ff, 0, 1), out = both_new(1, rows, 0, 1);
+            float small = (float)(0.1 / product_size(&down) / product_size(&gate) / product_size(&up));
+            ready();
+            for (int i = 0; i < 2; i++) {
+                struct backend *be = i ? gpu : ref;
+                struct tensor *tx = i ? &x.g : &x.c, *th = i ? &h.g : &h.c;
+                struct tensor *ta = i ? &a.g : &a.c, *tb = i ? &b.g : &b.c;
+                struct linear gu[2] = { { *ta, i ? &gate.g : &gate.c, NULL, false, 0 },
+                                        { *tb, i ? &up.g : &up.c, NULL, false, 0 } };
+                struct linear d = { *tx, i ? &down.g : &down.c, NULL, true, small };
+                struct linear l = { i ? out.g : out.c, i ? &last.g : &last.c, NULL, false, 0 };
+                const float *w = i ? nw.g.data : nw.c.data;
+                be->rmsnorm(be, th, tx, w, 1e-5f);
+                be->linear(be, th, gu, 2);
+                be->act(be, ta, ta, tb, ACT_SILU);
+                be->linear(be, ta, &d, 1);
+                if (k != 2) be->rmsnorm(be, th, tx, w, 1e-5f);
+                be->linear(be, k == 2 ? tx : th, &l, 1);
+            }
+            double e = fmax(both_error(&x), both_error_of(&out, product_size(&last)));
+            if (!(e < 2e-2)) print_message("%s, %d: error %g\n", name_of(t), k, e);
+            worst = fmax(worst, e);
+            both_free(&x), both_free(&h), both_free(&nw), both_free(&a), both_free(&b), both_free(&out);
+            pair_free(&gate), pair_free(&up), pair_free(&down), pair_free(&last);
+        }
+        print_message("products in a row %-8s worst error %.2e%s\n", name_of(t), worst,
+                      worst < 2e-2 ? "" : "  TOO FAR OFF");
+        bad += !(worst < 2e-2);
+    }
+    assert_int_equal(bad, 0);
+}
+
 /* ---- memory ---- */
 
 static void more_than_the_card_has_is_refused_by_name(void **state)
@@ -373,6 +421,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(rows_of_every_type_are_embedded),
         cmocka_unit_test(products_of_every_type_agree),
         cmocka_unit_test(a_block_in_one_go_is_its_parts),
+        cmocka_unit_test(products_behind_each_other_take_what_is_left),
         cmocka_unit_test(more_than_the_card_has_is_refused_by_name),
         cmocka_unit_test(a_model_too_large_leaves_nothing_behind),
         cmocka_unit_test(memory_freed_twice_is_freed_once),

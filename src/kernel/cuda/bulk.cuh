@@ -45,7 +45,15 @@ __device__ __forceinline__ void bulk_whole(uint32_t dst, const void *src, int by
                  "[%0], [%1], %2, [%3], %4;\n}" ::"r"(dst), "l"(src), "r"(bytes), "r"(bar), "l"(policy)
                  : "memory");
 }
-/* The same of N lines. */
+/* By one lane of a whole warp; others will read it too. Who waits has been told how many bytes will come. */
+__device__ __forceinline__ void bulk_take(uint32_t dst, const void *src, int bytes, uint32_t bar)
+{
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
+                 "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n}"
+                 ::"r"(dst), "l"(src), "r"(bytes), "r"(bar)
+                 : "memory");
+}
+/* As bulk_whole, of N lines. */
 template <int N, int LINE>
 __device__ __forceinline__ void bulk_rows(uint32_t dst, const uint8_t *src, int n, size_t stride, int bytes,
                                              uint32_t bar, uint64_t policy)

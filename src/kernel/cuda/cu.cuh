@@ -154,6 +154,7 @@ struct cu_product {
     int n_jobs;
     bool fuse_act;
     enum act act;
+    const struct cu_product *then;   /* the very next operation, if it is a product; NULL is always right */
 };
 
 /* Device bytes of a weight in this backend's layout; 0: this type cannot be read. */
@@ -169,6 +170,7 @@ void cu_pack_rows(const struct weight *w, const void *src, int r0, int r1, void 
 #define CU_FEW 8                     /* tokens up to which matvec is the way */
 bool cu_matvec_can(enum dtype t);    /* every type cu_weight_bytes knows */
 size_t cu_matvec_bytes(const struct cuda *c, const struct backend_limits *lim);
+void cu_matvec_begin(void);                                      /* what an earlier run left counts no more */
 void cu_matvec(struct cuda *c, const struct cu_product *p);      /* x.rows <= CU_FEW */
 
 int  cu_gemm_open(struct cuda *c, struct err *e);                /* libraries, handles; once */

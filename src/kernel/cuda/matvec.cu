@@ -11,9 +11,20 @@ extern "C" {
 #define MV_ROUND 32                  /* tiles whose sums a block keeps at a time */
 #define MV_STATIC 3072               /* shared memory that kernels have besides */
 
+static int up_to(int v, int m) { return (v + m - 1) / m * m; }
+
 bool cu_matvec_can(enum dtype t) { return quant_can_decode(t); }
 
-size_t cu_matvec_bytes(const struct cuda *, const struct backend_limits *) { return 0; }
+/* What a product leaves to the next: x as that wants it, in units of LEFT_UNIT bytes at most, and its squares. One is
+ * read while another is written. */
+#define LEFT_UNIT 1152
+static size_t left_x_bytes(int cols) { return (size_t)cols / ONE_UNIT * LEFT_UNIT; }
+static size_t left_bytes(int cols) { return left_x_bytes(cols) + (size_t)cols / TILE_ROWS * sizeof(float); }
+
+size_t cu_matvec_bytes(const struct cuda *, const struct backend_limits *lim)
+{
+    return 2 * left_bytes(up_to(lim->max_cols, ONE_UNIT));
+}
 
 static const char *mv_name(int t)
 {
@@ -54,8 +65,6 @@ static struct mv_kernel *mv_one(int a, int b)
     if (!k) k = mv_one_small(a, b);
     return k ? k : mv_one_plain(a, b);
 }
-
-static int up_to(int v, int m) { return (v + m - 1) / m * m; }
 
 /* Shared memory behind the ring for `pieces` pieces of x; fills in where things lie, counted from there. */
 static int mv_lay(struct mv_args *a, const struct mv_kernel *k, int pieces)
@@ -105,14 +114,8 @@ static size_t mv_share_one(const struct cuda *c, struct mv_args *a, const struct
     static thread_local bool second;
     int most = (int)c->smem_max - MV_STATIC, half = ((int)c->smem_max + 1024) / 2 - 1024 - MV_STATIC, at = 0;
     int units = (a->cols + ONE_UNIT - 1) / ONE_UNIT + 1, stage = ONE_WARPS * k->stage;
-    for (int i = 0; i < 2; i++) {
-        a->at_bytes[i] = at;
-        at += units * k->x_unit[i];
-        a->at_sums[i] = at;
-        at += units * k->sums[i];
-    }
-    a->at_unit = at;
-    a->at_part = at = up_to(at + units * 4, 16);
+    a->at_x = at;
+    a->at_part = at += units * k->x_unit;
     at += (ONE_WARPS + tiles) * TILE_ROWS * 4;
     bool shared = c->cc >= 90 && at + 2 * stage + 128 <= half;
     if (shared) most = half;
@@ -120,14 +123,51 @@ static size_t mv_share_one(const struct cuda *c, struct mv_args *a, const struct
     if (a->stages < 2) return 0;
     if (a->stages > MV_STAGES) a->stages = MV_STAGES;
     int ring = up_to(a->stages * stage, 128);
-    for (int *p : { &a->at_bytes[0], &a->at_bytes[1], &a->at_sums[0], &a->at_sums[1], &a->at_unit, &a->at_part })
-        *p += ring;
+    a->at_x += ring;
+    a->at_part += ring;
     second = !second;
     return (size_t)(shared && second ? half + 1024 : ring + at);
 }
 
-/* t, u: the jobs' types. */
-static void mv_launch(struct cuda *c, struct mv_args *a, int t, int u)
+/* What the launch before has left for this one. One thread drives a backend, and device pointers are its own. */
+static thread_local struct mv_left {
+    const float *of;                 /* NULL: nothing */
+    int cols;
+    bool normed;
+    struct mv_then then;
+} left;
+
+void cu_matvec_begin(void) { left.of = NULL; }
+
+/* x as it was left, if it is this one and as this kernel wants it. */
+static void mv_take(struct mv_args *a, const struct mv_kernel *k)
+{
+    if (left.of != a->x || left.cols != a->cols || left.then.kind != k->x_kind) return;
+    if (a->norm == CU_NORM_LAYER || left.normed != (a->norm == CU_NORM_RMS) || left.then.norm_w != a->norm_w) return;
+    a->ready = left.then.x;
+    a->ready_sq = left.then.sq;
+}
+
+/* And for the next: p reads what this launch makes, all of it. */
+static void mv_leave(const struct cuda *c, struct mv_args *a, const struct cu_product *p)
+{
+    static thread_local unsigned turn;
+    const struct mv_job *j = &a->jobs[0];
+    int t = p ? layout_type(p->jobs[0].w->type) : 0, cols = j->rows;
+    struct mv_kernel *k;
+
+    left.of = NULL;
+    if (c->cc < 90 || !p || p->x.rows != 1 || p->x.data != j->out || p->x.cols != cols || cols % ONE_UNIT) return;
+    if ((a->n_jobs > 1 && !a->pairs) || p->norm.kind == CU_NORM_LAYER || !(k = mv_one(t, t))) return;
+    if (2 * left_bytes(cols) > c->scratch_bytes[CU_MATVEC]) return;
+    uint8_t *at = (uint8_t *)c->scratch[CU_MATVEC] + turn++ % 2 * (c->scratch_bytes[CU_MATVEC] / 2);
+    bool normed = p->norm.kind == CU_NORM_RMS;
+    a->then = { k->x_kind, at, normed ? (float *)(at + left_x_bytes(cols)) : NULL, normed ? p->norm.w : NULL };
+    left = { j->out, cols, normed, a->then };
+}
+
+/* t, u: the jobs' types. then: what comes next and reads what this makes, NULL: that is not known. */
+static void mv_launch(struct cuda *c, struct mv_args *a, int t, int u, const struct cu_product *then)
 {
     const char *name = mv_name(t);
     int most = (int)c->smem_max - MV_STATIC, items = a->pairs ? a->n_tiles / 2 : a->n_tiles;
@@ -141,7 +181,11 @@ static void mv_launch(struct cuda *c, struct mv_args *a, int t, int u)
     a->round = tiles < MV_ROUND ? tiles : MV_ROUND;
     if (a->tokens == 1 && a->vec && a->cols % 32 == 0) k = mv_one(t, u);
     if (k) smem = mv_share_one(c, a, k, tiles);
-    if (!smem) {
+    if (smem) {
+        mv_take(a, k);
+        mv_leave(c, a, then);
+    } else {
+        left.of = NULL;
         k = mv_pick(t, u);
         smem = mv_share(a, k, most);
     }
@@ -167,7 +211,7 @@ static void mv_open(struct mv_args *a, const struct cu_product *p)
     a->eps = n->eps;
     a->vec = bits % 16 == 0 && (p->x.rows == 1 || p->x.stride % 4 == 0);
     a->act = p->act;
-    a->hasty = attend_made(a->x);
+    a->hasty = !attend_made(a->x);
 }
 
 static void mv_add(struct mv_args *a, const struct linear *l, bool second)
@@ -211,7 +255,7 @@ static void mv_some(struct cuda *c, const struct cu_product *p, bool *done)
         done[i] = true;
     }
     if (first == DT_F32) mv_f32(c, &a);
-    else mv_launch(c, &a, first, other < 0 ? first : other);
+    else mv_launch(c, &a, first, other < 0 ? first : other, p->n_jobs == 1 ? p->then : NULL);
 }
 
 /* gate and up in one kernel; false: not these two. */
@@ -225,7 +269,7 @@ static bool mv_gate_up(struct cuda *c, const struct cu_product *p)
     mv_add(&a, gate, false);
     mv_add(&a, up, tu != tg);
     a.pairs = a.active = true;
-    mv_launch(c, &a, tg, tu);
+    mv_launch(c, &a, tg, tu, p->then);
     return true;
 }
 

@@ -20,6 +20,17 @@ struct mv_job {
     bool add, second;                /* second: of a kernel's two types */
 };
 
+/* How the kernel for one token wants x (matvec_one_x.cuh): in whole numbers of 16 bits, as F16, as F32. */
+enum mv_x { MV_X_NONE, MV_X_WHOLE, MV_X_HALF, MV_X_FLOAT };
+
+/* The next product's x, as that wants it: written beside out. */
+struct mv_then {
+    enum mv_x kind;                  /* NONE: nobody waits for it */
+    uint8_t *x;
+    float *sq;                       /* for each 16 numbers of out the sum of their squares; NULL: of no interest */
+    const float *norm_w;             /* NULL: 1 */
+};
+
 /* Tiles are 16 rows. A block has a run of tiles, or of pairs gate and up; its warps share them out in units of
  * some columns. It takes at most `round` tiles and `piece` columns at a time. */
 struct mv_args {
@@ -37,7 +48,9 @@ struct mv_args {
     int piece, n_pieces, round, stages;
     int x_row;                       /* numbers from one token to the next in shared memory */
     int at_x, at_low, at_init[2], at_min[2], at_part, at_kept;   /* bytes in shared memory, behind the ring */
-    int at_bytes[2], at_sums[2], at_unit;                        /* instead of x's, for one token */
+    const uint8_t *ready;            /* for one token: x as it is wanted, NULL: it has to be made; */
+    const float *ready_sq;           /* its sums of squares */
+    struct mv_then then;
     struct mv_job jobs[MV_JOBS];
 };
 
@@ -49,7 +62,8 @@ struct mv_kernel {
     int pad;                         /* columns of x are filled up to a multiple of this */
     int sub[2];                      /* of either type: columns that share a scale, 0: none are needed */
     int min_bytes[2];                /* of one token and 32 columns */
-    int x_unit[2], sums[2];          /* for one token: bytes of a unit of x and of its sums, for either type */
+    int x_unit;                      /* for one token: bytes of a unit of x, */
+    enum mv_x x_kind;                /* and what it holds */
     unsigned long long ready;        /* devices on which it may use all shared memory */
 };
 

@@ -4,8 +4,8 @@
  * row g, a[1] and a[3] of row g + 8, four columns each. Which ones is ORDER's matter; the right factor is put in the
  * same order. A byte is BIAS too large.
  *
- * Of the scales a lane gets those of SUB columns that its sums are of: with SUB 32 sub-blocks t and t + 4 of 256
- * columns, with SUB 16 t, t + 4, t + 8 and t + 12. A number is worth d * sc * (byte - BIAS) - m * mn. */
+ * Of the scales a lane gets those of the 16 columns that its sums are of: t, t + 4, t + 8 and t + 12 of the sixteen
+ * sixteens of 256 columns. A number is worth d * sc * (byte - BIAS) - m * mn. */
 #ifndef TERN_KERNEL_CUDA_MATVEC_BYTES_CUH
 #define TERN_KERNEL_CUDA_MATVEC_BYTES_CUH
 
@@ -19,7 +19,10 @@ __host__ __device__ constexpr int bytes_at(int order, int i)
 }
 
 #ifdef __CUDACC__
-template <int N> struct lane_scales { float d[2], m[2], sc[2][N], mn[2][N]; };
+struct lane_scales { float d[2], m[2], sc[2][4], mn[2][4]; };      /* [row g or g + 8][sixteen] */
+
+/* The sub-block of 32 columns that sixteen i of a lane lies in. */
+__device__ __forceinline__ int lane_sub(int lane, int i) { return 2 * i + (lane >> 1 & 1); }
 
 /* A number of less than 23 bits. */
 __device__ __forceinline__ float small_f(uint32_t v) { return __uint_as_float(v | 0x4b000000) - 8388608.f; }
@@ -65,15 +68,15 @@ template <int T> struct bytes;
 /* ---- blocks of 32: p is the first of n tiles ---- */
 
 struct bytes_small {
-    typedef lane_scales<2> scales;
+    typedef lane_scales scales;
     /* f(tile) gives a row's two numbers: its scale and what is to be taken off. */
     template <int BYTES, class F>
     static __device__ __forceinline__ scales open_each(const uint8_t *p, int n, int lane, F f)
     {
         scales r = { { 1.f, 1.f }, { 1.f, 1.f }, {}, {} };
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            int b = (lane & 3) + 4 * i;
+        for (int i = 0; i < 4; i++) {
+            int b = lane_sub(lane, i);
             if (b >= n) continue;                        /* what lies there is no scale */
 #pragma unroll
             for (int h = 0; h < 2; h++) {
@@ -217,22 +220,26 @@ struct bytes_k {
 };
 struct bytes_k4 : bytes_k {
     static constexpr int BIAS = 0;
-    typedef lane_scales<2> scales;
+    typedef lane_scales scales;
     static __device__ __forceinline__ scales open_k4(const uint8_t *p, int lane)
     {
         scales r;
-        int by = 8 * (lane & 3);
+        int by = 8 * lane_sub(lane, 0);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             uint4 v = *(const uint4 *)(p + 16 * (lane >> 2) + 128 * h);
             float2 dm = __half22float2(*(const __half2 *)&v.x);
             uint32_t y = v.y >> by, z = v.z >> by, w = v.w >> by;
+            uint32_t y4 = (w & 0x000f000f) | (y >> 2 & 0x00300030);
+            uint32_t z4 = (w >> 4 & 0x000f000f) | (z >> 2 & 0x00300030);
             r.d[h] = dm.x;
             r.m[h] = dm.y;
-            r.sc[h][0] = small_f(y & 63);
-            r.mn[h][0] = small_f(z & 63);
-            r.sc[h][1] = small_f((w & 15) | (y >> 2 & 48));
-            r.mn[h][1] = small_f((w >> 4 & 15) | (z >> 2 & 48));
+            y &= 0x003f003f;
+            z &= 0x003f003f;
+            r.sc[h][0] = byte_t(y, 0, 0.f), r.sc[h][1] = byte_t(y, 2, 0.f);
+            r.mn[h][0] = byte_t(z, 0, 0.f), r.mn[h][1] = byte_t(z, 2, 0.f);
+            r.sc[h][2] = byte_t(y4, 0, 0.f), r.sc[h][3] = byte_t(y4, 2, 0.f);
+            r.mn[h][2] = byte_t(z4, 0, 0.f), r.mn[h][3] = byte_t(z4, 2, 0.f);
         }
         return r;
     }
@@ -259,7 +266,7 @@ template <> struct bytes<DT_Q5_K> : bytes_k4 {
 };
 template <> struct bytes<DT_Q6_K> : bytes_k {
     static constexpr int BIAS = 32;
-    typedef lane_scales<4> scales;
+    typedef lane_scales scales;
     static __device__ __forceinline__ scales open(const uint8_t *p, int, int lane)
     {
         scales r;
@@ -289,7 +296,7 @@ template <> struct bytes<DT_Q6_K> : bytes_k {
 };
 template <> struct bytes<DT_Q2_K> : bytes_k {
     static constexpr int BIAS = 0;
-    typedef lane_scales<4> scales;
+    typedef lane_scales scales;
     static __device__ __forceinline__ scales open(const uint8_t *p, int, int lane)
     {
         scales r;
@@ -315,7 +322,7 @@ template <> struct bytes<DT_Q2_K> : bytes_k {
 };
 template <> struct bytes<DT_Q3_K> : bytes_k {
     static constexpr int BIAS = 4;
-    typedef lane_scales<4> scales;
+    typedef lane_scales scales;
     static __device__ __forceinline__ scales open(const uint8_t *p, int, int lane)
     {
         scales r;
@@ -347,19 +354,18 @@ template <> struct bytes<DT_Q3_K> : bytes_k {
 };
 template <> struct bytes<DT_IQ4_XS> : bytes_k {
     static constexpr int ORDER = BYTES_PLAIN, BIAS = 128;
-    typedef lane_scales<2> scales;
+    typedef lane_scales scales;
     static __device__ __forceinline__ scales open(const uint8_t *p, int, int lane)
     {
         scales r;
-        int t = lane & 3;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             uint2 v = *(const uint2 *)(p + 2048 + 8 * (lane >> 2) + 64 * h);
             r.d[h] = __half2float(__ushort_as_half((unsigned short)(v.x & 0xffff)));
             r.m[h] = 0.f;
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                int b = t + 4 * i;
+            for (int i = 0; i < 4; i++) {
+                int b = lane_sub(lane, i);
                 r.sc[h][i] = small_f((v.y >> 4 * b & 15) | (v.x >> (16 + 2 * b) & 3) << 4) - 32.f;
                 r.mn[h][i] = 0.f;
             }

@@ -1,9 +1,9 @@
 /* matvec_one.cuh - one token against all rows of some weights.
  *
  * In block formats weights stay the whole numbers they are (matvec_bytes.cuh), and x becomes ones of 16 bits beside a
- * scale for every 256 columns: a high and a low byte. The tensor cores multiply 16 rows by 32 columns of weights with
- * eight columns of a right factor, of which only the two that hold this sub-block's high and low bytes are not zero. So
- * the sums of four sub-blocks come out side by side and exact, and every lane scales its own. Plain weights are
+ * scale for every 16 columns: a high and a low byte. The tensor cores multiply 16 rows by 32 columns of weights with
+ * eight columns of a right factor, of which only the four that hold high and low bytes of these two sixteens are not
+ * zero. So the sums of four sixteens come out side by side and exact, and every lane scales its own. Plain weights are
  * multiplied in F32, lane by lane along their rows.
  *
  * A block's tiles times their units (256 columns, of plain weights four rows) are one row of work, cut into equal parts
@@ -23,69 +23,68 @@ __device__ __forceinline__ void one_mma(int d[4], const uint32_t a[4], uint32_t 
 
 /* ---- products ---- */
 
-/* The right factor's words of group b: zero in lanes whose column is another sub-block's. */
+struct __align__(16) one_words { uint32_t w[4]; };
+
+/* The right factor's words of group b: zero in lanes whose column is another sixteen's. */
 struct one_right {
-    uint4 x;
-    uint32_t pick[2][2];             /* SETS 4: which bytes, in even groups and in odd ones */
-    bool mine[4];                    /* SETS 2: groups b % 4 */
+    uint32_t pick[2][2];             /* which bytes, in even groups and in odd ones */
 };
+/* Those of half h in word w. */
+__host__ __device__ constexpr uint32_t one_pick(int order, int h, int w)
+{
+    uint32_t r = 0;
+    for (int i = 0; i < 4; i++) {
+        int n = bytes_at(order, 4 * w + i);
+        r |= (uint32_t)(n / 4 == h ? n % 4 : 4) << 4 * i;
+    }
+    return r;
+}
 template <class P> __device__ __forceinline__ void one_right_open(struct one_right &r, int lane)
 {
-    if (P::SETS == 2) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) r.mine[i] = lane >> 3 == i;
-        return;
-    }
+    constexpr int ORDER = P::N::ORDER;
     bool high = lane >> 3 & 1;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         bool on = lane >> 4 == i;
-        r.pick[i][0] = !on ? 0x4444 : high ? 0x1404 : 0x4140;
-        r.pick[i][1] = !on ? 0x4444 : high ? 0x3424 : 0x4342;
-    }
-}
-template <class P> __device__ __forceinline__ void one_group(int d[P::SETS][4], const uint32_t a[4],
-                                                             const struct one_right &r, int b)
-{
-    const uint32_t *x = &r.x.x;
-    if (P::SETS == 2) {
-        bool on = r.mine[b % 4];
-        one_mma(d[b / 4], a, on ? x[b / 4 * 2] : 0, on ? x[b / 4 * 2 + 1] : 0);
-    } else {
-        one_mma(d[b / 2], a, __byte_perm(x[b / 2], 0, r.pick[b % 2][0]), __byte_perm(x[b / 2], 0, r.pick[b % 2][1]));
+        r.pick[i][0] = !on ? 0x4444 : high ? one_pick(ORDER, 1, 0) : one_pick(ORDER, 0, 0);
+        r.pick[i][1] = !on ? 0x4444 : high ? one_pick(ORDER, 1, 1) : one_pick(ORDER, 0, 1);
     }
 }
 
 /* Rows g and g + 8 of a unit at p, whose last tiles may be missing (n are there), added to acc. */
 template <class P>
-__device__ __forceinline__ void one_unit(float acc[2], const uint8_t *p, int n, struct one_right &right,
-                                         const uint8_t *x, const uint8_t *sums, float unit, int lane)
+__device__ __forceinline__ void one_unit(float acc[2], const uint8_t *p, int n, const struct one_right &right,
+                                         const uint8_t *x, int lane)
 {
     constexpr int GROUP = P::Q::GROUP;
-    int d[P::SETS][4] = {};
-    right.x = *(const uint4 *)(x + lane * 16);
+    int d[4][4] = {};
+    struct one_words xs = *(const struct one_words *)(x + lane * 16);
 #pragma unroll
     for (int j = 0; j < 8 / GROUP; j++) {
         uint32_t a[GROUP][4];
         P::N::load(a, P::TILES == 1 ? p : p + j * P::BYTES, lane, j);
 #pragma unroll
-        for (int i = 0; i < GROUP; i++) one_group<P>(d, a[i], right, j * GROUP + i);
+        for (int i = 0; i < GROUP; i++) {
+            int b = j * GROUP + i;
+            uint32_t w = xs.w[b / 2];
+            one_mma(d[b / 2], a[i], __byte_perm(w, 0, right.pick[b % 2][0]), __byte_perm(w, 0, right.pick[b % 2][1]));
+        }
     }
-    typename P::N::scales s = P::N::open(p, n, lane);
-    uint32_t sum[4];
-    if (P::SETS == 2) *(uint2 *)sum = *(const uint2 *)(sums + (lane & 3) * 8);
-    else *(uint4 *)sum = *(const uint4 *)(sums + (lane & 3) * 16);
+    lane_scales s = P::N::open(p, n, lane);
+    struct one_words scale = *(const struct one_words *)(x + P::X + (lane & 3) * 16);
+    struct one_words sums = *(const struct one_words *)(x + P::X + 64 + (lane & 3) * 16);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float u = 0.f, m = 0.f;
+        float y = 0.f, m = 0.f;
 #pragma unroll
-        for (int i = 0; i < P::SETS; i++) {
-            int v = (d[i][2 * h] << 8) + d[i][2 * h + 1];
-            if (!P::Q::MIN) v -= (int)sum[i];
-            u = fmaf(s.sc[h][i], (float)v, u);
-            if (P::Q::MIN) m = fmaf(s.mn[h][i], __uint_as_float(sum[i]), m);
+        for (int i = 0; i < 4; i++) {
+            float v = (float)((d[i][2 * h] << 8) + d[i][2 * h + 1]) * __uint_as_float(scale.w[i]);
+            float sum = __uint_as_float(sums.w[i]);
+            if (!P::Q::MIN) v = fmaf((float)-P::N::BIAS, sum, v);
+            y = fmaf(s.sc[h][i], v, y);
+            if (P::Q::MIN) m = fmaf(s.mn[h][i], sum, m);
         }
-        acc[h] = fmaf(s.d[h] * unit, u, acc[h]);
+        acc[h] = fmaf(s.d[h], y, acc[h]);
         if (P::Q::MIN) acc[h] = fmaf(-s.m[h], m, acc[h]);
     }
 }
@@ -136,7 +135,6 @@ __device__ __forceinline__ void one_loop(const struct mv_args &a, uint8_t *mem, 
                                          struct one_work w, int warp, int lane)
 {
     float *part = (float *)(mem + a.at_part), acc[2] = { 0.f, 0.f };
-    const float *unit = (const float *)(mem + a.at_unit);
     struct one_right ra, rb;
     one_right_open<A>(ra, lane);
     if (A::TYPE != B::TYPE) one_right_open<B>(rb, lane);
@@ -145,11 +143,9 @@ __device__ __forceinline__ void one_loop(const struct mv_args &a, uint8_t *mem, 
     for (; w.left > 0; w.left--) {
         const uint8_t *p = ring.get();
         if (A::TYPE == B::TYPE || !second)
-            one_unit<A>(acc, p, A::count(a, w.u), ra, mem + a.at_bytes[0] + w.u * A::X,
-                        mem + a.at_sums[0] + w.u * A::SUMS, unit[w.u], lane);
+            one_unit<A>(acc, p, A::count(a, w.u), ra, mem + a.at_x + w.u * A::X_UNIT, lane);
         else
-            one_unit<B>(acc, p, B::count(a, w.u), rb, mem + a.at_bytes[1] + w.u * B::X,
-                        mem + a.at_sums[1] + w.u * B::SUMS, unit[w.u], lane);
+            one_unit<B>(acc, p, B::count(a, w.u), rb, mem + a.at_x + w.u * B::X_UNIT, lane);
         ring.drop();
         one_fetch<A, B>(a, ring, in, w, lane);
         if (++w.u < w.n_x && w.left > 1) continue;
@@ -184,11 +180,10 @@ __device__ __forceinline__ void one_loop_plain(const struct mv_args &a, uint8_t 
                                                struct one_work w, int warp, int lane)
 {
     float *part = (float *)(mem + a.at_part), acc[P::ROWS] = {};
-    const float *unit = (const float *)(mem + a.at_unit);
 #pragma unroll 1
     for (; w.left > 0; w.left--) {
-        const uint8_t *p = ring.get() + lane * 16, *at = mem + a.at_bytes[0] + w.u * P::X;
-        float x[8], one = unit[w.u];
+        const uint8_t *p = ring.get() + lane * 16, *at = mem + a.at_x + w.u * P::X_UNIT;
+        float x[8], one = *(const float *)(at + one_scale_at<P::KIND>(lane / 2));
         if (P::X == 512) eight_f<DT_F16>(x, *(const uint4 *)(at + lane * 16));
         else ((float4 *)x)[0] = ((const float4 *)at)[2 * lane], ((float4 *)x)[1] = ((const float4 *)at)[2 * lane + 1];
 #pragma unroll
@@ -245,8 +240,8 @@ __device__ __forceinline__ float one_total(const float *part, uint32_t warps)
     return s;
 }
 
-__device__ __forceinline__ void one_end(const struct mv_args &a, const float *part, const struct one_slot &s,
-                                        float last, float old)
+__device__ __forceinline__ float one_end(const struct mv_args &a, const float *part, const struct one_slot &s,
+                                         float last, float old)
 {
     const struct mv_job &job = a.jobs[s.job];
     float y = mv_finish(job, last * one_total(part + s.at, s.warps), s.r);
@@ -259,16 +254,24 @@ __device__ __forceinline__ void one_end(const struct mv_args &a, const float *pa
         y += old;
     }
     *s.out = y;
+    return y;
 }
 
-/* hasty: the next kernel may begin at once. While attention runs, memory has time enough for its weights. */
+/* An RMS norm's factor, by a whole warp: from the squares' sums that were taken over, of this lane. */
+__device__ __forceinline__ float one_factor(const struct mv_args &a, float sq)
+{
+    return rsqrtf(__fdividef(sq, (float)a.cols) + a.eps);
+}
+
+/* hasty: the next kernel may begin at once, and its weights are on their way while this one still waits for x. Behind
+ * attention it may not: two kernels' weights would be in attention's way. */
 template <class A, class B>
 __global__ void __launch_bounds__(32 * ONE_WARPS, 2) mv_one(const __grid_constant__ struct mv_args a)
 {
     constexpr int STAGE = A::STAGE > B::STAGE ? A::STAGE : B::STAGE;
     extern __shared__ __align__(128) uint8_t mem[];
     __shared__ struct mv_state st;
-    __shared__ uint64_t bars[ONE_WARPS * MV_STAGES];
+    __shared__ uint64_t bars[ONE_WARPS * MV_STAGES], x_bar;
     int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), lane = threadIdx.x & 31;
     float *part = (float *)(mem + a.at_part);
     struct one_work w;
@@ -292,39 +295,52 @@ __global__ void __launch_bounds__(32 * ONE_WARPS, 2) mv_one(const __grid_constan
     int outs = (a.pairs ? w.n_tiles / 2 : w.n_tiles) * TILE_ROWS;
     struct one_slot slot = {};
     if ((int)threadIdx.x < outs) slot = one_slot_of(a, w, threadIdx.x);
+    float then_w = slot.out && a.then.norm_w ? __ldg(a.then.norm_w + slot.r) : 1.f;
     if (A::PLAIN)
         for (int i = threadIdx.x; i < (ONE_WARPS + w.n_tiles) * TILE_ROWS; i += 32 * ONE_WARPS) part[i] = 0.f;
 
-    if (a.norm == CU_NORM_NONE) one_fill<A, B, false>(a, st, mem, w.n_x, warp, lane);
-    else one_fill<A, B, true>(a, st, mem, w.n_x, warp, lane);
-    __syncthreads();
-    float old = slot.out && !a.active && a.jobs[slot.job].add ? __ldcg(slot.out) : 0.f, last = 1.f;
-    if (a.norm == CU_NORM_RMS) {
-        float sq = 0.f;
-#pragma unroll
-        for (int i = 0; i < ONE_WARPS; i++) sq += st.sq[0][i];
-        last = rsqrtf(__fdividef(sq, (float)a.cols) + a.eps);
+    float sq = 0.f, last = 1.f;
+    if (a.ready) {
+        one_take<A>(a, mem, &x_bar, w.n_x, warp);
+        if (a.ready_sq && warp * 32 < outs)
+            for (int i = lane; i < a.cols / TILE_ROWS; i += 32) sq += __ldcg(a.ready_sq + i);
+    } else {
+        if (a.norm == CU_NORM_NONE) one_fill<A, false>(a, st, mem, w.n_x, warp, lane);
+        else one_fill<A, true>(a, st, mem, w.n_x, warp, lane);
+        __syncthreads();
     }
+    float old = slot.out && !a.active && a.jobs[slot.job].add ? __ldcg(slot.out) : 0.f;
+    if (a.ready) one_taken(&x_bar);
     if constexpr (A::PLAIN) one_loop_plain<A>(a, mem, ring, in, w, warp, lane);
     else one_loop<A, B>(a, mem, ring, in, w, warp, lane);
+    if (a.ready_sq) last = one_factor(a, warp_sum(sq));
     __syncthreads();
-    if (slot.out) one_end(a, part, slot, last, old);
-    for (int i = threadIdx.x + 32 * ONE_WARPS; i < outs; i += 32 * ONE_WARPS) {
-        slot = one_slot_of(a, w, i);
-        if (slot.out) one_end(a, part, slot, last, a.jobs[slot.job].add ? __ldcg(slot.out) : 0.f);
+    if (a.norm == CU_NORM_RMS && !a.ready) {
+#pragma unroll
+        for (int i = 0; i < ONE_WARPS; i++) sq += st.sq[0][i];
+        last = one_factor(a, sq);
+    }
+    for (int i = threadIdx.x; i - lane < outs; i += 32 * ONE_WARPS) {
+        if (i >= 32 * ONE_WARPS) {
+            slot = {};
+            if (i < outs) slot = one_slot_of(a, w, i);
+            if (slot.out && a.jobs[slot.job].add) old = __ldcg(slot.out);
+            if (slot.out && a.then.norm_w) then_w = __ldg(a.then.norm_w + slot.r);
+        }
+        float y = slot.out ? one_end(a, part, slot, last, old) : 0.f;
+        if (a.then.kind) one_hand(a, y, then_w, slot.out ? slot.r : -1, lane);
     }
 }
 
 template <class A, class B> struct mv_kernel *mv_one_of(void)
 {
+    static_assert(A::X_UNIT == B::X_UNIT, "types that go together");
     static struct mv_kernel k = {};
     if (k.run) return &k;
     k.stage = A::STAGE > B::STAGE ? A::STAGE : B::STAGE;
     k.warps = ONE_WARPS;
-    k.x_unit[0] = A::X;
-    k.sums[0] = A::SUMS;
-    k.x_unit[1] = A::TYPE != B::TYPE ? B::X : 0;
-    k.sums[1] = A::TYPE != B::TYPE ? B::SUMS : 0;
+    k.x_unit = A::X_UNIT;
+    k.x_kind = (enum mv_x)A::KIND;
     k.run = mv_one<A, B>;
     return &k;
 }

@@ -1,23 +1,23 @@
 /* matvec_one_x.cuh - one token's x in shared memory, beside weights in block formats and beside plain ones.
  *
- * Every 256 columns are a unit: 16-bit whole numbers and their scale, or F16 and a power of two, or F32. An RMS norm's
- * factor waits for the end of the products. */
+ * 256 columns are a unit: their numbers, of 16 bits (whole ones in two bytes, or F16) or F32, then a scale for every 16
+ * columns, a power of two, and beside block formats the sum of those 16. An RMS norm's factor waits for the end of the
+ * products. Nothing in a unit depends on the type of the weights beyond that, so that the product that makes x can
+ * write it as the next one wants it (one_hand): that one only copies it. */
 #ifndef TERN_KERNEL_CUDA_MATVEC_ONE_X_CUH
 #define TERN_KERNEL_CUDA_MATVEC_ONE_X_CUH
 
 #include "kernel/cuda/matvec_bytes.cuh"
 #include "kernel/cuda/matvec_run.cuh"
 
-#define ONE_TOP 32512.f              /* 127 * 256: the largest x */
 #define ONE_MAGIC 0x4b400000         /* 1.5 * 2^23: what is added to it comes out as a whole number in the low bits */
 
-/* Block formats. A unit of x: 16 bytes a lane, X in all, and apart from them a word for every sub-block: BIAS times the
- * sum of its whole numbers, or the sum of x where minima are to be multiplied. */
+/* Block formats. A unit of x: 16 bytes a lane, X in all, then scales and sums in the order in which lanes want them. */
 template <int T> struct one_tiles {
     using Q = tile<T>;
     using N = bytes<T>;
     static constexpr int TYPE = T, BYTES = layout_of(T).bytes, TILES = ONE_UNIT / Q::COLS, STAGE = TILES * BYTES;
-    static constexpr int SETS = Q::SUB == 16 ? 4 : 2, SUMS = SETS * 16, X = 512, RUNS = 1;
+    static constexpr int X = 512, X_UNIT = X + 128, RUNS = 1, KIND = MV_X_WHOLE;
     static constexpr int STEP = STAGE;           /* bytes from a unit to the next of a run */
     static constexpr bool PLAIN = false;
 
@@ -43,7 +43,8 @@ template <int T> struct one_tiles {
 /* F16 and BF16: four rows are a unit, RUNS of them a tile. x is F16 beside F16, F32 beside BF16. */
 template <int T> struct one_rows {
     static constexpr int TYPE = T, LINE = 2 * ONE_UNIT, ROWS = 4, STAGE = ROWS * LINE, RUNS = TILE_ROWS / ROWS;
-    static constexpr int X = T == DT_F16 ? 512 : 1024, SUMS = 0, STEP = LINE;
+    static constexpr int X = T == DT_F16 ? 512 : 1024, X_UNIT = X + 64, STEP = LINE;
+    static constexpr int KIND = T == DT_F16 ? MV_X_HALF : MV_X_FLOAT;
     static constexpr bool PLAIN = true;
 
     static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a, const struct mv_job &job, int t,
@@ -73,100 +74,124 @@ __device__ __forceinline__ uint32_t one_pack(int a, int b, int c, int d, int k)
     return __byte_perm(__byte_perm(a, b, pick), __byte_perm(c, d, pick), 0x5410);
 }
 
-/* The eight numbers f of this lane, in the low halves of q as whole ones, to where unit x is. Lane 4b + t has those of
- * group b. */
-template <class P>
-__device__ __forceinline__ void one_store(uint8_t *x, uint8_t *sums, const float f[8], const int q[8], int lane)
+/* By what 16 numbers are multiplied, of which the largest without its sign is top, and their scale afterwards. */
+struct one_scale { float by, back; };
+template <int KIND> __device__ __forceinline__ struct one_scale one_scale_of(uint32_t top)
 {
-    constexpr bool MIN = P::Q::MIN;
-    constexpr int PARTS = P::SETS == 2 ? 1 : 2, EACH = 8 / PARTS;
-    int b = lane >> 2, t = lane & 3;
-#pragma unroll
-    for (int hl = 0; hl < 2; hl++) {                     /* high bytes, low bytes */
-        int k = 1 - hl, r = hl ? 0 : 128;
-        if (P::SETS == 2) {
-            uint2 w;
-#define AT(i) (q[bytes_at(P::N::ORDER, i)] + r)
-            w.x = one_pack(AT(0), AT(1), AT(2), AT(3), k);
-            w.y = one_pack(AT(4), AT(5), AT(6), AT(7), k);
-#undef AT
-            *(uint2 *)(x + (4 * (2 * (b & 3) + hl) + t) * 16 + (b >> 2) * 8) = w;
-        } else {
-#pragma unroll
-            for (int h = 0; h < 2; h++)                  /* 16 columns each */
-                *(uint32_t *)(x + (4 * (4 * (b & 1) + 2 * h + hl) + t) * 16 + (b >> 1) * 4) =
-                    one_pack(q[4 * h] + r, q[4 * h + 1] + r, q[4 * h + 2] + r, q[4 * h + 3] + r, k);
-        }
-    }
-#pragma unroll
-    for (int h = 0; h < PARTS; h++) {
-        float s = 0.f;
-        int n = 0;
-#pragma unroll
-        for (int i = 0; i < EACH; i++) s += f[h * EACH + i], n += q[h * EACH + i] - ONE_MAGIC;
-        if (MIN) {
-            s += __shfl_xor_sync(~0u, s, 1);
-            s += __shfl_xor_sync(~0u, s, 2);
-        } else {
-            n += __shfl_xor_sync(~0u, n, 1);
-            n += __shfl_xor_sync(~0u, n, 2);
-        }
-        int sub = b * PARTS + h;                         /* lane t wants those of sub % 4 */
-        if (t == 0) ((uint32_t *)sums)[sub % 4 * P::SETS + sub / 4] = MIN ? __float_as_uint(s) : n * P::N::BIAS;
-    }
+    constexpr uint32_t BITS = KIND == MV_X_WHOLE ? 13 : 8;               /* whole numbers below 2^14, F16 below 2^9 */
+    uint32_t e = top >> 23;
+    if (KIND == MV_X_FLOAT) return { 1.f, 1.f };
+    if (top < 0x0d800000) return { 0.f, 0.f };                           /* below 2^-100 */
+    if (top >= 0x7e800000) return { 0.f, NAN };                          /* no number, or beyond 2^126 */
+    return { __uint_as_float((254 + BITS - e) << 23), __uint_as_float((e - BITS) << 23) };
 }
 
-/* Beside plain weights: columns as they come. What it returns they are to be multiplied by. */
-template <class P>
-__device__ __forceinline__ float one_store_plain(uint8_t *x, const float f[8], uint32_t top, int lane)
+/* Where a unit has the scale of its sixteen i; the sum of whole numbers stands 64 bytes further. */
+template <int KIND> __device__ __forceinline__ int one_scale_at(int i)
 {
-    int c = (lane >> 2) * 32 + (lane & 3) * 4, e = (int)(top >> 23) - 127;
-    float by = e < -100 || e > 127 ? 1.f : __uint_as_float((uint32_t)(max(8 - e, -126) + 127) << 23);
+    return KIND == MV_X_FLOAT ? 1024 + 4 * i : KIND == MV_X_HALF ? 512 + 4 * i : 512 + (i % 4 * 4 + i / 4) * 4;
+}
+/* Where four whole numbers have their high bytes, in a group b of 32 columns, half h of it, fours t of that. Their low
+ * bytes stand 64 bytes further. */
+__device__ __forceinline__ int one_four_at(int b, int h, int t)
+{
+    return 256 * (b & 1) + 128 * h + 16 * t + (b >> 1) * 4;
+}
+
+/* The eight numbers f of this lane to unit x: lane 4b + t has four of either half of group b. */
+template <class P>
+__device__ __forceinline__ void one_store(uint8_t *x, const float f[8], const uint32_t top[2], int lane)
+{
+    int b = lane >> 2, t = lane & 3;
 #pragma unroll
-    for (int k = 0; k < 2; k++) {
-        const float *v = f + 4 * k;
-        if (P::X == 1024) {
-            *(float4 *)(x + (c + 16 * k) * 4) = make_float4(v[0], v[1], v[2], v[3]);
-            continue;
+    for (int h = 0; h < 2; h++) {
+        const float *v = f + 4 * h;
+        struct one_scale s = one_scale_of<P::KIND>(top[h]);
+        uint8_t *scale = x + one_scale_at<P::KIND>(2 * b + h);
+        if (P::KIND == MV_X_FLOAT) {
+            *(float4 *)(x + (32 * b + 16 * h + 4 * t) * 4) = make_float4(v[0], v[1], v[2], v[3]);
+        } else if (P::KIND == MV_X_HALF) {
+            __half2 lo = __floats2half2_rn(v[0] * s.by, v[1] * s.by), hi = __floats2half2_rn(v[2] * s.by, v[3] * s.by);
+            *(uint2 *)(x + (32 * b + 16 * h + 4 * t) * 2) = make_uint2(*(uint32_t *)&lo, *(uint32_t *)&hi);
+        } else {
+            int q[4], n = 0;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                q[i] = __float_as_int(fmaf(v[i], s.by, __int_as_float(ONE_MAGIC)));
+                n += q[i] - ONE_MAGIC;
+            }
+            uint8_t *to = x + one_four_at(b, h, t);
+            *(uint32_t *)to = one_pack(q[0] + 128, q[1] + 128, q[2] + 128, q[3] + 128, 1);
+            *(uint32_t *)(to + 64) = one_pack(q[0], q[1], q[2], q[3], 0);
+            n += __shfl_xor_sync(~0u, n, 1);
+            n += __shfl_xor_sync(~0u, n, 2);
+            if (t == 0) *(float *)(scale + 64) = s.back * (float)n;
         }
-        __half2 lo = __floats2half2_rn(v[0] * by, v[1] * by), hi = __floats2half2_rn(v[2] * by, v[3] * by);
-        *(uint2 *)(x + (c + 16 * k) * 2) = make_uint2(*(uint32_t *)&lo, *(uint32_t *)&hi);
+        if (t == 0) *(float *)scale = s.back;
     }
-    return P::X == 1024 ? 1.f : 1.f / by;
 }
 
 /* Two units at a time: neither waits for the other. f is zero behind the last column. */
-template <class A, class B>
+template <class P>
 __device__ __forceinline__ void one_units_x(const struct mv_args &a, uint8_t *mem, const float f[2][8], const int u[2],
                                             int lane)
 {
-    uint32_t top[2] = { 0, 0 };
-    float one[2], by[2];
-    int q[2][8];
+    uint32_t top[2][2] = {};
 #pragma unroll
     for (int k = 0; k < 2; k++)
 #pragma unroll
-        for (int i = 0; i < 8; i++) top[k] = max(top[k], __float_as_uint(f[k][i]) & 0x7fffffff);
+        for (int i = 0; i < 8; i++) top[k][i / 4] = max(top[k][i / 4], __float_as_uint(f[k][i]) & 0x7fffffff);
 #pragma unroll
-    for (int k = 0; k < 2; k++) top[k] = __reduce_max_sync(~0u, top[k]);
+    for (int m = 1; m < 4; m <<= 1)
 #pragma unroll
-    for (int k = 0; k < 2 && !A::PLAIN; k++) {
-        bool none = top[k] < 0x0d800000, bad = top[k] >= 0x7e800000;     /* below 2^-100; no number, or beyond 2^126 */
-        by[k] = none || bad ? 0.f : __fdividef(ONE_TOP, __uint_as_float(top[k]));
-        one[k] = bad ? NAN : none ? 0.f : __uint_as_float(top[k]) / ONE_TOP;
-#pragma unroll
-        for (int i = 0; i < 8; i++) q[k][i] = __float_as_int(fmaf(f[k][i], by[k], __int_as_float(ONE_MAGIC)));
-    }
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-        if constexpr (A::PLAIN) {
-            one[k] = one_store_plain<A>(mem + a.at_bytes[0] + u[k] * A::X, f[k], top[k], lane);
-        } else {
-            one_store<A>(mem + a.at_bytes[0] + u[k] * A::X, mem + a.at_sums[0] + u[k] * A::SUMS, f[k], q[k], lane);
-            if constexpr (A::TYPE != B::TYPE)
-                one_store<B>(mem + a.at_bytes[1] + u[k] * B::X, mem + a.at_sums[1] + u[k] * B::SUMS, f[k], q[k], lane);
+        for (int k = 0; k < 4; k++) {
+            uint32_t *t = &top[k / 2][k % 2];
+            *t = max(*t, __shfl_xor_sync(~0u, *t, m));
         }
-        if (lane == 0) ((float *)(mem + a.at_unit))[u[k]] = one[k];
+#pragma unroll
+    for (int k = 0; k < 2; k++) one_store<P>(mem + a.at_x + u[k] * P::X_UNIT, f[k], top[k], lane);
+}
+
+/* A half warp has 16 columns of the next product's x, this lane column c (below 0: there are none). y times w, its
+ * norm's weight, goes to where it will be taken from, and beside it the sum of y's squares. All lanes call it. */
+__device__ __forceinline__ void one_hand(const struct mv_args &a, float y, float w, int c, int lane)
+{
+    const struct mv_then &to = a.then;
+    float v = y * w, sq = y * y;
+    unsigned half = 0xffffu << (lane & 16);
+    uint32_t top = __reduce_max_sync(half, __float_as_uint(v) & 0x7fffffff);
+    int u = c / ONE_UNIT, in = c % ONE_UNIT;
+    if (to.sq) {
+#pragma unroll
+        for (int m = 8; m; m >>= 1) sq += __shfl_xor_sync(~0u, sq, m);
+        if (c >= 0 && lane % 16 == 0) to.sq[c / 16] = sq;
+    }
+    if (to.kind == MV_X_WHOLE) {
+        struct one_scale s = one_scale_of<MV_X_WHOLE>(top);
+        int q = __float_as_int(fmaf(v, s.by, __int_as_float(ONE_MAGIC))) - ONE_MAGIC, n = __reduce_add_sync(half, q);
+        uint32_t p = (uint32_t)((q + 128) >> 8 & 255) << 16 | (uint32_t)(q & 255);
+        p |= __shfl_down_sync(~0u, p, 1) << 8;           /* of even lanes: low, low, high, high */
+        uint32_t more = __shfl_down_sync(~0u, p, 2);
+        uint8_t *x = to.x + u * (512 + 128);
+        if (c < 0) return;
+        if (in % 4 == 0) {
+            uint8_t *four = x + one_four_at(in / 32, in / 16 % 2, in / 4 % 4);
+            *(uint32_t *)four = __byte_perm(p, more, 0x7632);
+            *(uint32_t *)(four + 64) = __byte_perm(p, more, 0x5410);
+        }
+        if (in % 16) return;
+        *(float *)(x + one_scale_at<MV_X_WHOLE>(in / 16)) = s.back;
+        *(float *)(x + one_scale_at<MV_X_WHOLE>(in / 16) + 64) = s.back * (float)n;
+    } else if (to.kind == MV_X_HALF) {
+        struct one_scale s = one_scale_of<MV_X_HALF>(top);
+        uint8_t *x = to.x + u * (512 + 64);
+        if (c < 0) return;
+        *(__half *)(x + 2 * in) = __float2half_rn(v * s.by);
+        if (in % 16 == 0) *(float *)(x + one_scale_at<MV_X_HALF>(in / 16)) = s.back;
+    } else if (c >= 0) {
+        uint8_t *x = to.x + u * (1024 + 64);
+        *(float *)(x + 4 * in) = v;
+        if (in % 16 == 0) *(float *)(x + one_scale_at<MV_X_FLOAT>(in / 16)) = 1.f;
     }
 }
 
@@ -193,8 +218,8 @@ __device__ __forceinline__ void one_norm(const struct mv_args &a, const struct m
 }
 
 /* All of x, units shared out among the warps; waits for it. There is room for one unit more than there are. The next
- * kernel may begin when x is on its way: not before, so that weights it asks for do not come in between. */
-template <class A, class B, bool NORMED>
+ * kernel may begin when x is on its way if it could not sooner. */
+template <class P, bool NORMED>
 __device__ __forceinline__ void one_fill(const struct mv_args &a, struct mv_state &st, uint8_t *mem, int n_x, int warp,
                                          int lane)
 {
@@ -232,10 +257,34 @@ __device__ __forceinline__ void one_fill(const struct mv_args &a, struct mv_stat
         if (NORMED && a.norm_w)
 #pragma unroll
             for (int i = 0; i < 2; i++) w[i] = one_load(a.norm_w, c + (2 + i) * STEP, a.cols);
-        one_units_x<A, B>(a, mem, f, to, lane);
+        one_units_x<P>(a, mem, f, to, lane);
     }
     if (!NORMED || early) return;
     sq[0] = warp_sum(sq[0] + sq[1]);
     if (lane == 0) st.sq[0][warp] = sq[0];
+}
+
+/* The same where it lies ready: asks for it, and waits. */
+template <class P>
+__device__ __forceinline__ void one_take(const struct mv_args &a, uint8_t *mem, uint64_t *bar, int n_x, int warp)
+{
+#if HAS_BULK
+    int lo = n_x * warp / ONE_WARPS, n = n_x * (warp + 1) / ONE_WARPS - lo;
+    if (threadIdx.x == 0) {
+        bar_open(smem_at(bar));
+        bar_opened();
+        bar_expect(smem_at(bar), n_x * P::X_UNIT);
+    }
+    __syncthreads();
+    cu_wait();
+    if (n) bulk_take(smem_at(mem + a.at_x + lo * P::X_UNIT), a.ready + lo * P::X_UNIT, n * P::X_UNIT, smem_at(bar));
+    cu_next();
+#endif
+}
+__device__ __forceinline__ void one_taken(uint64_t *bar)
+{
+#if HAS_BULK
+    bar_wait(smem_at(bar), 0);
+#endif
 }
 #endif

@@ -255,7 +255,7 @@ template <class A, class B> struct mv_kernel *mv_kernel_of(void)
     constexpr bool TWO = A::TYPE != B::TYPE;
     static struct mv_kernel k = {
         mv_run<A, B>, S::WARPS, A::UNIT, S::STAGE, A::LOW ? 4 : 2, A::PAD, { A::SUB, TWO ? B::SUB : 0 },
-        { A::MIN_BYTES, TWO ? B::MIN_BYTES : 0 }, {}, {}, 0,
+        { A::MIN_BYTES, TWO ? B::MIN_BYTES : 0 }, 0, MV_X_NONE, 0,
     };
     return &k;
 }

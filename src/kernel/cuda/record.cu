@@ -75,7 +75,7 @@ void cu_record_forget(struct cuda *c)
 
 /* ---- one operation ---- */
 
-static void run_linear(struct cuda *c, const struct record *r, const struct op *o)
+static struct cu_product product_of(const struct record *r, const struct op *o)
 {
     struct cu_product p = {};
 
@@ -88,6 +88,19 @@ static void run_linear(struct cuda *c, const struct record *r, const struct op *
     p.n_jobs = o->u.linear.n_jobs;
     p.fuse_act = o->u.linear.fuse_act;
     p.act = o->u.linear.act;
+    return p;
+}
+
+static void run_linear(struct cuda *c, const struct record *r, const struct op *o)
+{
+    struct cu_product p = product_of(r, o), then;
+    const struct op *n = o + 1, *end = r->ops + r->n;
+
+    while (n < end && n->gone) n++;
+    if (n < end && n->kind == OP_LINEAR && !n->u.linear.exact) {
+        then = product_of(r, n);
+        p.then = &then;
+    }
     if (o->u.linear.exact && cu_exact(c, &p)) return;
     if (p.x.rows <= MATVEC_TOKENS) cu_matvec(c, &p);
     else cu_gemm(c, &p);
@@ -206,6 +219,7 @@ static void run_all(struct cuda *c)
 {
     const struct record *r = &c->record->rec;
 
+    cu_matvec_begin();
     for (int i = 0; i < r->n && c->rc == OK; i++)
         if (!r->ops[i].gone) run_op(c, r, &r->ops[i]);
 }
