@@ -218,9 +218,12 @@ struct bytes_k {
         return __uint_as_float(__byte_perm(w, 0x4b000000, 0x7540 + t)) - (8388608.f + off);
     }
 };
+/* Scales are whole numbers: times what they scale they still are. Minima are of whole sub-blocks: of two lanes that share
+ * four, the even one has the first two. */
+struct k4_scales { float d[2], m[2], mn[2][2]; int sc[2][4]; };
 struct bytes_k4 : bytes_k {
     static constexpr int BIAS = 0;
-    typedef lane_scales scales;
+    typedef k4_scales scales;
     static __device__ __forceinline__ scales open_k4(const uint8_t *p, int lane)
     {
         scales r;
@@ -235,11 +238,10 @@ struct bytes_k4 : bytes_k {
             r.d[h] = dm.x;
             r.m[h] = dm.y;
             y &= 0x003f003f;
-            z &= 0x003f003f;
-            r.sc[h][0] = byte_t(y, 0, 0.f), r.sc[h][1] = byte_t(y, 2, 0.f);
+            z = lane & 1 ? z4 : z & 0x003f003f;
+            r.sc[h][0] = y & 0xffff, r.sc[h][1] = y >> 16;
+            r.sc[h][2] = y4 & 0xffff, r.sc[h][3] = y4 >> 16;
             r.mn[h][0] = byte_t(z, 0, 0.f), r.mn[h][1] = byte_t(z, 2, 0.f);
-            r.sc[h][2] = byte_t(y4, 0, 0.f), r.sc[h][3] = byte_t(y4, 2, 0.f);
-            r.mn[h][2] = byte_t(z4, 0, 0.f), r.mn[h][3] = byte_t(z4, 2, 0.f);
         }
         return r;
     }

@@ -51,6 +51,46 @@ template <class P> __device__ __forceinline__ void one_right_open(struct one_rig
     }
 }
 
+/* The sums d of four sixteens with their scales, added to acc; scale: x's, sums: x's sixteens in all. */
+template <bool MIN, int BIAS>
+__device__ __forceinline__ void one_scaled(float acc[2], const lane_scales &s, const int d[4][4],
+                                           const struct one_words &scale, const uint8_t *sums, int lane)
+{
+    struct one_words sum = *(const struct one_words *)(sums + (lane & 3) * 16);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float y = 0.f, m = 0.f;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float v = (float)((d[i][2 * h] << 8) + d[i][2 * h + 1]) * __uint_as_float(scale.w[i]);
+            if (!MIN) v = fmaf((float)-BIAS, __uint_as_float(sum.w[i]), v);
+            y = fmaf(s.sc[h][i], v, y);
+            if (MIN) m = fmaf(s.mn[h][i], __uint_as_float(sum.w[i]), m);
+        }
+        acc[h] = fmaf(s.d[h], y, acc[h]);
+        if (MIN) acc[h] = fmaf(-s.m[h], m, acc[h]);
+    }
+}
+template <bool MIN, int BIAS>
+__device__ __forceinline__ void one_scaled(float acc[2], const k4_scales &s, const int d[4][4],
+                                           const struct one_words &scale, const uint8_t *sums, int lane)
+{
+    const float2 *at = (const float2 *)(sums + (lane & 2) * 16 + (lane & 1) * 8);
+    float2 lo = at[0], hi = at[2];
+    float sum[2] = { lo.x + hi.x, lo.y + hi.y };
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float y = 0.f;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int v = ((d[i][2 * h] << 8) + d[i][2 * h + 1]) * s.sc[h][i];
+            y = fmaf(__uint_as_float(scale.w[i]), (float)v, y);
+        }
+        acc[h] = fmaf(s.d[h], y, acc[h]);
+        acc[h] = fmaf(-s.m[h], fmaf(s.mn[h][1], sum[1], s.mn[h][0] * sum[0]), acc[h]);
+    }
+}
+
 /* Rows g and g + 8 of a unit at p, whose last tiles may be missing (n are there), added to acc. */
 template <class P>
 __device__ __forceinline__ void one_unit(float acc[2], const uint8_t *p, int n, const struct one_right &right,
@@ -70,23 +110,8 @@ __device__ __forceinline__ void one_unit(float acc[2], const uint8_t *p, int n, 
             one_mma(d[b / 2], a[i], __byte_perm(w, 0, right.pick[b % 2][0]), __byte_perm(w, 0, right.pick[b % 2][1]));
         }
     }
-    lane_scales s = P::N::open(p, n, lane);
     struct one_words scale = *(const struct one_words *)(x + P::X + (lane & 3) * 16);
-    struct one_words sums = *(const struct one_words *)(x + P::X + 64 + (lane & 3) * 16);
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        float y = 0.f, m = 0.f;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float v = (float)((d[i][2 * h] << 8) + d[i][2 * h + 1]) * __uint_as_float(scale.w[i]);
-            float sum = __uint_as_float(sums.w[i]);
-            if (!P::Q::MIN) v = fmaf((float)-P::N::BIAS, sum, v);
-            y = fmaf(s.sc[h][i], v, y);
-            if (P::Q::MIN) m = fmaf(s.mn[h][i], sum, m);
-        }
-        acc[h] = fmaf(s.d[h], y, acc[h]);
-        if (P::Q::MIN) acc[h] = fmaf(-s.m[h], m, acc[h]);
-    }
+    one_scaled<P::Q::MIN, P::N::BIAS>(acc, P::N::open(p, n, lane), d, scale, x + P::X + 64, lane);
 }
 
 /* ---- the kernel ---- */
