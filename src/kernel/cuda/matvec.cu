@@ -17,7 +17,7 @@ bool cu_matvec_can(enum dtype t) { return quant_can_decode(t); }
 
 /* What a product leaves to the next: x as that wants it, in units of LEFT_UNIT bytes at most, and its squares. One is
  * read while another is written. */
-#define LEFT_UNIT 1152
+#define LEFT_UNIT 1088
 static size_t left_x_bytes(int cols) { return (size_t)cols / ONE_UNIT * LEFT_UNIT; }
 static size_t left_bytes(int cols) { return left_x_bytes(cols) + (size_t)cols / TILE_ROWS * sizeof(float); }
 
