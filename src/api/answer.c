@@ -211,7 +211,8 @@ static const char *finish_of(const struct choice *ch)
 {
     const struct call *c = ch->call;
     /* A forced call that was closed before the limit of tokens is whole. */
-    bool whole = ch->finish == FINISH_STOP || (ch->finish == FINISH_LENGTH && c->parsing.forced && !ch->parse.cut);
+    bool whole =
+        ch->finish == FINISH_STOP || (ch->finish == FINISH_LENGTH && c->parsing.forced && !ch->parse.cut);
 
     return ch->n_calls && whole ? "tool_calls" : finish_name(ch->finish);
 }

@@ -115,8 +115,8 @@ struct api {
 struct call *call_open(struct api *a, struct http_req *q, const struct api_who *who, const char *route);
 /* Reads the body and finds its model. */
 int  call_read(struct call *c, enum body_kind kind, struct err *e);
-/* Submits p.n choices for each of the n prompts, now or when their grammar is compiled; stop: beside those of the
- * body, may be empty, must stay. */
+/* Submits p.n choices for each of the n prompts, now or when their grammar is compiled; stop: beside those
+ * of the body, may be empty, must stay. */
 int  call_submit(struct call *c, const struct ids *prompts, int n, struct str stop, struct err *e);
 /* The same for embeddings, at_once of them; each that ends brings the next (call_submit_next). The ids must stay. */
 int  call_submit_some(struct call *c, const struct ids *prompts, int n, int at_once, struct err *e);

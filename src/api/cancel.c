@@ -52,7 +52,8 @@ static bool cancel_live(struct api *a, struct str id, const struct api_who *who,
         if (c == self || (!c->n_live && !c->job) || (!who->admin && c->who.tenant != who->tenant) ||
             !is_asked(id, c->id, c->who.correlation))
             continue;
-        found |= call_cancel(c, CANCEL_ASKED) | cancel_parked(c);
+        found |= call_cancel(c, CANCEL_ASKED);
+        found |= cancel_parked(c);
         call_settle(c);
     }
     return found;

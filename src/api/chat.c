@@ -64,7 +64,7 @@ static json_t *variables_for(const struct call *c, const struct tool_family *fam
         json_object_set_new(vars, "reasoning_effort",
                             json_stringn(c->p.reasoning_effort.p, c->p.reasoning_effort.n));
     if (c->p.has_thinking) json_object_set_new(vars, "enable_thinking", json_boolean(c->p.thinking));
-    if (c->p.tools && family && !strcmp(family->name, "firefunction")) {     /* takes them as a text, by another name */
+    if (c->p.tools && family && !strcmp(family->name, "firefunction")) { /* takes them as a text */
         char *text = json_dumps(c->p.tools, JSON_INDENT(4));
         json_object_set_new(vars, "functions", json_string(text ? text : "[]"));
         json_object_set_new(vars, "datetime", json_string(""));
@@ -140,7 +140,8 @@ static bool is_forced(const struct call *c)
 static bool any_strict(const json_t *tools)
 {
     for (size_t i = 0; i < json_array_size(tools); i++)
-        if (json_is_true(json_object_get(json_object_get(json_array_get(tools, i), "function"), "strict"))) return true;
+        if (json_is_true(json_object_get(json_object_get(json_array_get(tools, i), "function"), "strict")))
+            return true;
     return false;
 }
 
@@ -148,8 +149,12 @@ static bool any_strict(const json_t *tools)
 static void set_grammar(struct call *c, struct str template, const json_t *tools)
 {
     const struct parsing *g = &c->parsing;
-    struct toolforce f = { .calls = g->calls, .think = g->think, .template = template, .prompt = g->prompt_end,
-                           .tools = tools, .max = c->p.one_call || c->p.tool_choice == TOOL_NAMED,
+    struct toolforce f = { .calls = g->calls,
+                           .think = g->think,
+                           .template = template,
+                           .prompt = g->prompt_end,
+                           .tools = tools,
+                           .max = c->p.one_call || c->p.tool_choice == TOOL_NAMED,
                            .lazy = !is_forced(c) };
     struct buf text = { 0 };
 
@@ -178,7 +183,8 @@ static void show_specials(struct parsing *g, const struct tokenizer *t, struct s
     }
 }
 
-/* Reasoning is always looked for, calls where there are tools; channels are how some models write everything. */
+/* Reasoning is always looked for, calls where there are tools; channels are how some models write
+ * everything. */
 static void set_parsing(struct call *c, struct str template, struct str prompt)
 {
     enum { END = 64 };
@@ -201,7 +207,8 @@ static int encode_by_template(struct call *c, struct ids *ids, struct err *e)
     const struct chat *chat = c->model->chat;
     const struct tokenizer *t = engine_tokenizer(c->model->engine);
     struct str template = chat_text(chat, c->p.tools != NULL);
-    json_t *messages = messages_for(c, template), *tools = tools_for(c), *vars = variables_for(c, tools_family(template));
+    json_t *messages = messages_for(c, template), *tools = tools_for(c),
+           *vars = variables_for(c, tools_family(template));
     struct chat_ask ask = { .messages = messages, .tools = tools, .documents = c->p.documents, .kwargs = vars,
                             .no_prompt = !c->p.add_prompt, .go_on = c->p.go_on };
     struct buf text = { 0 };

@@ -406,7 +406,7 @@ void params_sample(const struct params *p, struct sample_opt *io)
         repeats |= !strcmp(f->name, "repetition_penalty");
         window |= f->at == AT(sample.repeat_last);
     }
-    if (repeats && !window) io->repeat_last = -1;        /* who call it so mean prompt and answer, all of them */
+    if (repeats && !window) io->repeat_last = -1;        /* who call it so mean all of prompt and answer */
     if (io->top_k < 0) io->top_k = 0;                    /* -1 is how some say "all" */
     if (!(io->top_p > 0)) io->top_p = 1e-6f;             /* the smallest set there is: one token */
     if (p->sample.n_bias) io->bias = p->sample.bias, io->n_bias = p->sample.n_bias;

@@ -90,9 +90,10 @@ int check_tools(struct params *p, struct reader *r)
         return reader_bad(r, "tool_choice", "names \"%.*s\", which is none of the tools",
                           STR_ARG(str_take(p->tool_name, 60)));
     if ((p->tool_choice == TOOL_REQUIRED || p->tool_choice == TOOL_NAMED) && p->grammar_field)
-        return reader_bad(r, "tool_choice",
-                          "asks for a tool call, and %.60s says what the answer must look like: give one of them",
-                          p->grammar_field);
+        return reader_bad(
+            r, "tool_choice",
+            "asks for a tool call, and %.60s says what the answer must look like: give one of them",
+            p->grammar_field);
     if (p->tool_choice == TOOL_NONE) p->tools = NULL;
     return OK;
 }

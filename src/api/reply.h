@@ -35,7 +35,8 @@ struct usage {
 /* What a chat's message holds beside its text. */
 struct reply_parts {
     struct str text, think;      /* think empty: none */
-    struct str calls;            /* rendered by reply_open_call and reply_close_call, with commas between; empty: none */
+    struct str
+        calls; /* rendered by reply_open_call and reply_close_call, with commas between; empty: none */
 };
 
 void reply_begin(struct reply *y);                       /* renders the head; the rest is filled in */
@@ -63,7 +64,8 @@ void reply_choice(const struct reply *y, struct buf *out, int index, struct str 
                   const struct logprobs *lp, const char *finish);
 void reply_message(const struct reply *y, struct buf *out, int index, const struct reply_parts *parts,
                    const struct logprobs *lp, const char *finish);
-/* {"id":...,"type":"function","function":{...}}, up to its arguments and to its end; k below 0: no index in it. */
+/* {"id":...,"type":"function","function":{...}}, up to its arguments and to its end; k below 0: no index in
+ * it. */
 void reply_open_call(struct buf *out, int k, struct str id, struct str name);
 void reply_close_call(struct buf *out, struct str args);
 void reply_close(const struct reply *y, struct buf *out, const struct usage *u);

@@ -139,8 +139,8 @@ static int check_room(struct call *c, int now, struct err *e)
     int rc;
 
     if (now <= c->api->opt.max_calls - c->api->n_live) return OK;
-    rc = err_set(e, E_QUEUE_FULL, "%d choices are under way; with %d more they are over %d", c->api->n_live, now,
-                 c->api->opt.max_calls);
+    rc = err_set(e, E_QUEUE_FULL, "%d choices are under way; with %d more they are over %d", c->api->n_live,
+                 now, c->api->opt.max_calls);
     e->retry_ms = 1000;
     return rc;
 }
@@ -276,7 +276,8 @@ int call_submit(struct call *c, const struct ids *prompts, int n, struct str sto
 
     if ((rc = prepare(c, prompts, n, total, total, e)) != OK) return rc;
     if (c->p.grammar_field) {
-        rc = engine_grammar_soon(c->model->engine, &c->p.grammar, on_compiled, c->api, c, &c->grammar, &c->job, e);
+        rc = engine_grammar_soon(c->model->engine, &c->p.grammar, on_compiled, c->api, c, &c->grammar,
+                                 &c->job, e);
         if (rc != OK) return rc;
         if (c->job) return park(c, prompts, stop), OK;
     }

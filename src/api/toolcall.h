@@ -24,11 +24,11 @@ struct tool_head {
     struct str name, id;         /* borrowed from the text */
     size_t args;                 /* where the arguments begin, with a '{' */
     bool list;                   /* it is one of a list */
-    enum tool_tail { TAIL_NONE, TAIL_OBJECT, TAIL_FENCE, TAIL_BODY } tail;  /* what stands behind the arguments */
+    enum tool_tail { TAIL_NONE, TAIL_OBJECT, TAIL_FENCE, TAIL_BODY } tail;       /* behind the arguments */
 };
 
-/* 1: text (behind `open`) begins with the head of a call of one of the tools; 0: it may still; -1: it does not.
- * in_list: it is a later one of a list, and begins with its '{'. */
+/* 1: text (behind `open`) begins with the head of a call of one of the tools; 0: it may still; -1: it does
+ * not. in_list: it is a later one of a list, and begins with its '{'. */
 int toolcall_head(const struct tool_family *f, struct str text, bool in_list, const json_t *tools,
                   struct tool_head *out);
 bool toolcall_is_known(const json_t *tools, struct str name);

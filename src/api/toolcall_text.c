@@ -29,7 +29,8 @@ static bool send_deepseek(struct str body, const char *sep, const struct tool_si
     if (at < 0) return false;
     left = str_take(body, (size_t)at);
     right = str_skip(body, (size_t)at + strlen(sep));
-    if ((str_trim(right).n == 0 || str_trim(right).p[0] != '{') && str_find(right, STR("```")) >= 0 && (line = str_find(right, STR("\n"))) >= 0)
+    if ((str_trim(right).n == 0 || str_trim(right).p[0] != '{') && str_find(right, STR("```")) >= 0 &&
+        (line = str_find(right, STR("\n"))) >= 0)
         return toolcall_named(str_take(right, (size_t)line), unfenced(str_skip(right, (size_t)line)), STR(""),
                               sink);
     return toolcall_named(left, right, STR(""), sink);
@@ -111,8 +112,11 @@ enum said { SAYS_NOTHING, SAYS_TEXT, SAYS_JSON };
 
 static enum said said_of(struct str attributes)
 {
-    if (str_find(attributes, STR("string=\"true\"")) >= 0 || str_find(attributes, STR("type=\"string\"")) >= 0) return SAYS_TEXT;
-    if (str_find(attributes, STR("string=\"false\"")) >= 0 || str_find(attributes, STR("type=\"")) >= 0) return SAYS_JSON;
+    if (str_find(attributes, STR("string=\"true\"")) >= 0 ||
+        str_find(attributes, STR("type=\"string\"")) >= 0)
+        return SAYS_TEXT;
+    if (str_find(attributes, STR("string=\"false\"")) >= 0 || str_find(attributes, STR("type=\"")) >= 0)
+        return SAYS_JSON;
     return SAYS_NOTHING;
 }
 
@@ -164,7 +168,8 @@ struct params_at {
 static ptrdiff_t value_end(const struct params_at *a)
 {
     size_t at = spaces(a->rest, 0), n, end;
-    bool text = a->said == SAYS_TEXT || (a->said == SAYS_NOTHING && wants_text(schema_of(a->tools, a->name, a->key)));
+    bool text = a->said == SAYS_TEXT ||
+                (a->said == SAYS_NOTHING && wants_text(schema_of(a->tools, a->name, a->key)));
 
     if (at < a->rest.n && strchr("{[\"", a->rest.p[at]) && !text) {
         n = json_value_span(str_skip(a->rest, at));
@@ -228,7 +233,8 @@ static bool split_tagged(const struct tool_tags *g, struct str body, struct str 
     return name->n && str_find(*name, STR("\n")) < 0;
 }
 
-bool toolcall_tagged(const struct tool_tags *g, struct str body, const json_t *tools, const struct tool_sink *sink)
+bool toolcall_tagged(const struct tool_tags *g, struct str body, const json_t *tools,
+                     const struct tool_sink *sink)
 {
     struct tagged t = { .tools = tools };
     struct params_at a = { .g = g, .tools = tools };
@@ -236,7 +242,8 @@ bool toolcall_tagged(const struct tool_tags *g, struct str body, const json_t *t
 
     if (!split_tagged(g, body, &a.name, &a.rest)) return false;
     t.name = a.name;
-    if (str_trim(a.rest).n && str_trim(a.rest).p[0] == '{') return toolcall_named(t.name, a.rest, STR(""), sink);
+    if (str_trim(a.rest).n && str_trim(a.rest).p[0] == '{')
+        return toolcall_named(t.name, a.rest, STR(""), sink);
     t.w.out = &t.json;
     jsonw_obj(&t.w);
     while (next_param(&a))

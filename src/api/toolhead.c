@@ -5,7 +5,8 @@ bool toolcall_is_known(const json_t *tools, struct str name)
 {
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *is = json_object_get(json_object_get(json_array_get(tools, i), "function"), "name");
-        if (json_is_string(is) && str_eq(str_of(json_string_value(is), json_string_length(is)), name)) return true;
+        if (json_is_string(is) && str_eq(str_of(json_string_value(is), json_string_length(is)), name))
+            return true;
     }
     return false;
 }
@@ -52,7 +53,8 @@ static int skip_value(struct str text, size_t *at)
 
 static int read_member(struct str text, size_t *at, struct str key, const json_t *tools, struct tool_head *h)
 {
-    static const char *const names[] = { "name", "tool_name", "function", NULL }, *const ids[] = { "id", "tool_call_id", NULL },
+    static const char *const names[] = { "name", "tool_name", "function", NULL },
+                             *const ids[] = { "id", "tool_call_id", NULL },
                              *const args[] = { "arguments", "parameters", "args", NULL };
     bool text_value = text.p[*at] == '"';
     int rc;
@@ -162,7 +164,8 @@ static int read_named(struct str left, struct str text, size_t at, const json_t 
     return -1;
 }
 
-static int read_separated(const struct tool_family *f, struct str text, const json_t *tools, struct tool_head *h)
+static int read_separated(const struct tool_family *f, struct str text, const json_t *tools,
+                          struct tool_head *h)
 {
     static const char mark[] = "<|tool_call:name|>";
     ptrdiff_t sep = str_find(text, str_c(f->sep)), at;

@@ -179,7 +179,7 @@ static void give_back(struct toolparse *p)
     p->after = false;
     if (p->marked) give(p, str_c(p->calls->open), false);
     p->after = after;
-    if (!p->marked) {                                    /* its bracket is text: it is not taken for one again */
+    if (!p->marked) { /* its bracket is text: it is not taken for one again */
         size_t n = 0;
         while (n < p->held.n && is_space(p->held.p[n])) n++;
         give_held(p, n < p->held.n ? n + 1 : n, false);

@@ -1,10 +1,10 @@
 /* toolparse.h - an answer as it streams, taken apart: text, reasoning, tool calls.
  *
  * Text may come cut anywhere; what may be the beginning of a mark is held back until it cannot be one
- * any more. A call of a tool that is known is told of as soon as its name is, and its arguments as they come, where
- * the model writes them as JSON and behind the name; others are told of once they are whole. What looked like a
- * call and was none comes out as text, as the model wrote it. White space around calls and between reasoning and
- * answer is left out. */
+ * any more. A call of a tool that is known is told of as soon as its name is, and its arguments as they
+ * come, where the model writes them as JSON and behind the name; others are told of once they are whole.
+ * What looked like a call and was none comes out as text, as the model wrote it. White space around calls
+ * and between reasoning and answer is left out. */
 #ifndef TERN_API_TOOLPARSE_H
 #define TERN_API_TOOLPARSE_H
 
@@ -17,7 +17,7 @@ struct toolparse_out {
     void (*text)(void *arg, struct str text);
     void (*think)(void *arg, struct str text);
     void (*call)(void *arg, struct str name, struct str id);     /* one begins; id "": the model wrote none */
-    void (*args)(void *arg, struct str piece);           /* of the call that was begun last; all of them are JSON */
+    void (*args)(void *arg, struct str piece); /* of the call that was begun last; all of them are JSON */
     void *arg;
 };
 

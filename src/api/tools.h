@@ -15,7 +15,7 @@ enum payload {                   /* what stands behind `open` */
     PAYLOAD_NAMED,               /* name SEP {...}, or type SEP name ```json {...} ``` */
     PAYLOAD_KIMI,                /* functions.name:0 SEP {...} */
     PAYLOAD_SOLAR,               /* id MARK name SEP {...} */
-    PAYLOAD_TAGS,                /* a name, and each argument between tags: struct tool_tags; or {...} behind the name */
+    PAYLOAD_TAGS,                /* a name, then arguments between tags (struct tool_tags), or {...} */
     PAYLOAD_PYTHON,              /* [name(k="v", ...), ...] */
     PAYLOAD_GEMMA,               /* call:name{key:SEPtextSEP, ...} */
     PAYLOAD_HARMONY              /* channels: the whole answer is made of them */

@@ -1,8 +1,8 @@
 /* compile.h - grammars compiled by a thread of their own, so that nobody waits for somebody else's schema.
  *
- * The thread starts with the first grammar that is asked for, and ends with the engine. What waits is bounded by
- * number and bytes; the smallest goes first. Two hold a job, who asked and the compiler: the last job_unref frees
- * it. */
+ * The thread starts with the first grammar that is asked for, and ends with the engine. What waits is
+ * bounded by number and bytes; the smallest goes first. Two hold a job, who asked and the compiler: the
+ * last job_unref frees it. */
 #ifndef TERN_ENGINE_COMPILE_H
 #define TERN_ENGINE_COMPILE_H
 
@@ -40,10 +40,10 @@ struct compiler {
 };
 
 void compiler_init(struct compiler *c, struct guided *d);
-void compiler_close(struct compiler *c);                 /* what waits ends with E_SHUTDOWN; a zeroed one is fine */
+void compiler_close(struct compiler *c); /* what waits ends with E_SHUTDOWN; a zeroed one is fine */
 
 /* *out is the asker's to unref. E_QUEUE_FULL: too much waits. */
-int  compiler_ask(struct compiler *c, const struct grammar_spec *spec, void (*done)(struct compile_job *j), void *arg,
-                  void *owner, struct compile_job **out, struct err *e);
+int compiler_ask(struct compiler *c, const struct grammar_spec *spec, void (*done)(struct compile_job *j),
+                 void *arg, void *owner, struct compile_job **out, struct err *e);
 void job_unref(struct compile_job *j);                   /* NULL is fine */
 #endif

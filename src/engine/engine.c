@@ -279,8 +279,9 @@ int engine_grammar(struct engine *g, const struct grammar_spec *spec, struct gra
     return guided_compile(&g->guided, spec, out, e);
 }
 
-int engine_grammar_soon(struct engine *g, const struct grammar_spec *spec, void (*done)(struct compile_job *j),
-                        void *arg, void *owner, struct grammar **out, struct compile_job **job, struct err *e)
+int engine_grammar_soon(struct engine *g, const struct grammar_spec *spec,
+                        void (*done)(struct compile_job *j), void *arg, void *owner, struct grammar **out,
+                        struct compile_job **job, struct err *e)
 {
     if ((*out = guided_kept(&g->guided, spec))) return OK;
     return compiler_ask(&g->compiler, spec, done, arg, owner, job, e);

@@ -55,9 +55,11 @@ struct engine_stats *engine_stats(struct engine *g);     /* read only, any threa
 
 /* What a request's text must look like, compiled (see sample/grammar.h), for request.grammar. Any thread. */
 int  engine_grammar(struct engine *g, const struct grammar_spec *spec, struct grammar **out, struct err *e);
-/* The same without waiting: *out where it was compiled before, else *job (engine/compile.h), with done(job) to come. */
-int  engine_grammar_soon(struct engine *g, const struct grammar_spec *spec, void (*done)(struct compile_job *j),
-                         void *arg, void *owner, struct grammar **out, struct compile_job **job, struct err *e);
+/* The same without waiting: *out where it was compiled before, else *job (engine/compile.h), with done(job)
+ * to come. */
+int engine_grammar_soon(struct engine *g, const struct grammar_spec *spec,
+                        void (*done)(struct compile_job *j), void *arg, void *owner, struct grammar **out,
+                        struct compile_job **job, struct err *e);
 
 /* Any thread. OK: the engine holds a reference and will put a last event into r->out, whatever
  * happens. Otherwise r was not taken: E_INVALID, or one of admission's (engine/admit.h). */

@@ -88,7 +88,10 @@ static struct gnode *text_node(struct calls *c, struct str text, int number)
         }
         add_bytes(c, seq, str_of(text.p + from, i - from));
         snprintf(digits, sizeof digits, "%d", number);
-        gnode_add(c->g, seq, t ? gnode_token(c->g, t->id) : is_number ? gnode_c(c->g, digits) : letters(c->g));
+        gnode_add(c->g, seq,
+                  t           ? gnode_token(c->g, t->id)
+                  : is_number ? gnode_c(c->g, digits)
+                              : letters(c->g));
         from = i += t ? t->name.n : 3;
     }
     add_bytes(c, seq, str_skip(text, from));
@@ -184,7 +187,8 @@ static struct gnode *one_call(struct calls *c, const json_t *tools, const int *r
 
 static bool is_numbered(const struct calls *c)
 {
-    return str_find(form_str(c, "before"), STR("{i}")) >= 0 || str_find(form_str(c, "between"), STR("{i}")) >= 0;
+    return str_find(form_str(c, "before"), STR("{i}")) >= 0 ||
+           str_find(form_str(c, "between"), STR("{i}")) >= 0;
 }
 
 static struct gnode *all_calls(struct calls *c, const json_t *tools, const int *rules)
@@ -203,7 +207,8 @@ static struct gnode *all_calls(struct calls *c, const json_t *tools, const int *
         return GSEQ(g, form_text(c, "open", 0), one_call(c, tools, rules, 0), more, form_text(c, "close", 0));
     }
     call = grules_add(g, "call", one_call(c, tools, rules, 0));
-    more = gnode_rep(g, GSEQ(g, form_text(c, "sep", 0), gnode_ref(g, call)), min - 1, (max ? max : CALLS) - 1);
+    more =
+        gnode_rep(g, GSEQ(g, form_text(c, "sep", 0), gnode_ref(g, call)), min - 1, (max ? max : CALLS) - 1);
     return GSEQ(g, form_text(c, "open", 0), gnode_ref(g, call), more, form_text(c, "close", 0));
 }
 
@@ -251,8 +256,8 @@ static int add_between_text(struct calls *c, struct gnode **io)
     return OK;
 }
 
-int calls_add(struct grules *g, const json_t *form, const struct grammar_spec *spec, const struct tokenizer *tok,
-              struct err *e)
+int calls_add(struct grules *g, const json_t *form, const struct grammar_spec *spec,
+              const struct tokenizer *tok, struct err *e)
 {
     struct calls c = { .g = g, .form = form, .e = e };
     const json_t *tools = json_object_get(form, "tools");
@@ -315,9 +320,11 @@ static void put_form(struct jsonw *w, const struct grammar_calls *f)
 {
     const struct {
         const char *key, *text;
-    } texts[] = { { "open", f->open }, { "before", f->before }, { "between", f->between }, { "after", f->after },
-                  { "sep", f->sep }, { "close", f->close }, { "key", f->key }, { "is", f->is }, { "end", f->end },
-                  { "is_json", f->is_json }, { "and", f->and }, { "quote", f->quote }, { "until", f->until }, { "mark", f->mark } };
+    } texts[] = { { "open", f->open },       { "before", f->before }, { "between", f->between },
+                  { "after", f->after },     { "sep", f->sep },       { "close", f->close },
+                  { "key", f->key },         { "is", f->is },         { "end", f->end },
+                  { "is_json", f->is_json }, { "and", f->and },       { "quote", f->quote },
+                  { "until", f->until },     { "mark", f->mark } };
 
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) put_text(w, texts[i].key, texts[i].text);
     put_int(w, "min", f->min);
@@ -326,7 +333,8 @@ static void put_form(struct jsonw *w, const struct grammar_calls *f)
     put_int(w, "python", f->python);
 }
 
-void grammar_put_calls(struct buf *out, const struct grammar_tool *tools, int n, const struct grammar_calls *form)
+void grammar_put_calls(struct buf *out, const struct grammar_tool *tools, int n,
+                       const struct grammar_calls *form)
 {
     struct jsonw w = { .out = out };
 

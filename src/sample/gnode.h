@@ -67,7 +67,7 @@ void grules_release(struct grules *g);                   /* a zeroed one is fine
 /* The rule of that name, made if it is new. The name is copied. */
 int  grules_name(struct grules *g, struct str name);
 int  grules_new(struct grules *g);                       /* one without a name */
-int  grules_add(struct grules *g, const char *name, struct gnode *body);         /* name: a literal, not looked up */
+int grules_add(struct grules *g, const char *name, struct gnode *body); /* name: a literal, not looked up */
 
 struct gnode *gnode_new(struct grules *g, enum gnode_kind kind);
 struct gnode *gnode_lit(struct grules *g, struct str bytes);     /* copied */

@@ -35,7 +35,8 @@ static int load_json(json_t **out, struct str text, struct err *e)
                    je.text);
 }
 
-static int add_calls(struct grules *g, const struct grammar_spec *spec, const struct tokenizer *tok, struct err *e)
+static int add_calls(struct grules *g, const struct grammar_spec *spec, const struct tokenizer *tok,
+                     struct err *e)
 {
     json_t *form = NULL;
     int rc = load_json(&form, spec->text, e);

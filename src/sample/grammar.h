@@ -22,8 +22,8 @@ enum grammar_kind {
 struct grammar_spec {
     enum grammar_kind kind;
     struct str text;
-    /* Before it may stand reasoning: think TEXT think_end think_after; and then `lead`. Literals; names of special
-     * tokens in them stand for the tokens themselves. */
+    /* Before it may stand reasoning: think TEXT think_end think_after; and then `lead`. Literals; names of
+     * special tokens in them stand for the tokens themselves. */
     enum { THINK_NOT, THINK_MAY, THINK_BEGUN } thinking;         /* BEGUN: `think` is behind it */
     const char *think, *think_end, *think_after;                 /* think_after NULL: a little white space */
     const char *lead;            /* NULL: "" */
@@ -46,21 +46,21 @@ struct grammar_tool {
     struct str parameters;       /* a JSON schema; empty: any object */
 };
 
-/* How a family of models writes calls: open CALL sep CALL … close, with CALL = before NAME between ARGUMENTS after.
- * In these texts names of special tokens stand for the tokens themselves, {i} for the number of the call and {r} for
- * ten letters. */
+/* How a family of models writes calls: open CALL sep CALL … close, with CALL = before NAME between
+ * ARGUMENTS after. In these texts names of special tokens stand for the tokens themselves, {i} for the
+ * number of the call and {r} for ten letters. */
 struct grammar_calls {
     const char *open, *before, *between, *after, *sep, *close;   /* NULL: "" */
     int min, max;                /* calls; max 0: any number */
-    /* Arguments as a list: KEY = key NAME is VALUE end, with `and` between; key NULL: one JSON object. Texts stand in
-     * it as they are, between two `quote`, and have no `until` in them; until NULL: as JSON. What cannot be a list is
-     * an object all the same. */
+    /* Arguments as a list: KEY = key NAME is VALUE end, with `and` between; key NULL: one JSON object.
+     * Texts stand in it as they are, between two `quote`, and have no `until` in them; until NULL: as JSON.
+     * What cannot be a list is an object all the same. */
     const char *key, *is, *end, *and, *quote, *until;
-    const char *is_json;         /* in place of `is` where the value is JSON beside texts as they are; NULL: the same */
-    bool trim;                   /* such a text neither begins nor ends with a newline: they belong to the marks */
+    const char *is_json;         /* in place of `is` before values that are no such text; NULL: the same */
+    bool trim;                   /* such a text neither begins nor ends with a newline: they are the marks' */
     bool python;                 /* True, False, None */
-    /* Any text may come, and need not hold calls: only behind this mark one must follow. The mark is what open and
-     * before begin with. NULL: calls there must be, and nothing else. */
+    /* Any text may come, and need not hold calls: only behind this mark one must follow. The mark is what
+     * open and before begin with. NULL: calls there must be, and nothing else. */
     const char *mark;
 };
 

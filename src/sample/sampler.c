@@ -181,7 +181,10 @@ void sampler_accept(struct sampler *s, int32_t id)
     sampler_prompt(s, id);
 }
 
-static float repeat_of(const struct sampler *s, const struct seen *x) { return x->n > 0 ? s->opt.repeat_penalty : 1; }
+static float repeat_of(const struct sampler *s, const struct seen *x)
+{
+    return x->n > 0 ? s->opt.repeat_penalty : 1;
+}
 
 static float minus_of(const struct sampler *s, const struct seen *x)
 {

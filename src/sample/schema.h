@@ -14,7 +14,8 @@
 
 /* Adds the rules to g; *rule is the one for the whole value. */
 int schema_add(struct grules *g, const json_t *schema, int *rule, struct err *e);
-int schema_add_object(struct grules *g, const json_t *schema, int *rule, struct err *e);    /* only its objects */
+/* Only its objects. */
+int schema_add_object(struct grules *g, const json_t *schema, int *rule, struct err *e);
 /* An object's members as a list of their own kind: key NAME is VALUE end, with sep between. */
 struct schema_list {
     struct gnode *key, *is, *end, *sep;
@@ -25,7 +26,7 @@ struct schema_list {
     bool python;                 /* True, False, None */
 };
 /* *out NULL: what the schema asks for cannot be written so. */
-int schema_add_list(struct grules *g, const json_t *schema, const struct schema_list *form, struct gnode **out,
-                    struct err *e);
+int schema_add_list(struct grules *g, const json_t *schema, const struct schema_list *form,
+                    struct gnode **out, struct err *e);
 int schema_any_object(struct grules *g);                 /* the rule for any JSON object */
 #endif

@@ -1,5 +1,5 @@
-/* schema_list.c - the members of an object where they are not written as JSON's: arguments as tags, or as Python
- * and others have them. */
+/* schema_list.c - the members of an object where they are not written as JSON's: arguments as tags, or as
+ * Python and others have them. */
 #include "sample/schema_impl.h"
 
 #include <ctype.h>
@@ -14,8 +14,9 @@ static bool is_in(const char *key, const char *const *list)
 /* Nothing but these keys; what only tells of it aside. */
 static bool has_only(const json_t *s, const char *const *keys)
 {
-    static const char *const notes[] = { "title", "description", "default", "examples", "example", "$schema", "$id",
-                                         "$comment", "$defs", "definitions", "deprecated", NULL };
+    static const char *const notes[] = { "title",   "description", "default",    "examples",
+                                         "example", "$schema",     "$id",        "$comment",
+                                         "$defs",   "definitions", "deprecated", NULL };
     const char *key;
     json_t *v;
 
@@ -51,8 +52,10 @@ static bool is_name(const char *s)
 /* An object of named members, of which texts ask for nothing that only JSON could say. */
 static bool is_list(const json_t *s, const struct schema_list *form)
 {
-    static const char *const keys[] = { "type", "properties", "required", "additionalProperties", "strict", NULL };
-    static const char *const of_text[] = { "type", "enum", "const", "pattern", "format", "minLength", "maxLength", NULL };
+    static const char *const keys[] = { "type",   "properties", "required", "additionalProperties",
+                                        "strict", NULL };
+    static const char *const of_text[] = { "type",   "enum",      "const",     "pattern",
+                                           "format", "minLength", "maxLength", NULL };
     const json_t *props = json_object_get(s, "properties"), *req = json_object_get(s, "required"), *type, *v;
     const char *name;
     json_t *prop;
@@ -65,7 +68,8 @@ static bool is_list(const json_t *s, const struct schema_list *form)
         if (!is_name(name) || json_is_false(prop)) return false;
         if (form->until.p && is_text(prop) && !has_only(prop, of_text)) return false;
     }
-    json_array_foreach(req, i, v) if (!json_object_get(props, json_is_string(v) ? json_string_value(v) : "")) return false;
+    json_array_foreach(req, i, v)
+        if (!json_object_get(props, json_is_string(v) ? json_string_value(v) : "")) return false;
     return true;
 }
 
@@ -88,7 +92,8 @@ static struct gnode *listed_text(struct schema *x, const struct part *p, const s
     all = one ? json_pack("[O]", one) : json_incref((json_t *)list);
     json_array_foreach(all, i, v) {
         struct str s = json_is_string(v) ? str_of(json_string_value(v), json_string_length(v)) : STR("");
-        if (json_is_string(v) && fits(form, s) && schema_admits_own(x, p, v)) gnode_add(x->g, alt, gnode_lit(x->g, s));
+        if (json_is_string(v) && fits(form, s) && schema_admits_own(x, p, v))
+            gnode_add(x->g, alt, gnode_lit(x->g, s));
     }
     json_decref(all);
     return alt->n_kids ? alt : gnode_new(x->g, GN_NEVER);
@@ -177,8 +182,8 @@ static struct gnode *members(struct schema *x, const json_t *s, const struct sch
     return list;
 }
 
-int schema_add_list(struct grules *g, const json_t *schema, const struct schema_list *form, struct gnode **out,
-                    struct err *e)
+int schema_add_list(struct grules *g, const json_t *schema, const struct schema_list *form,
+                    struct gnode **out, struct err *e)
 {
     struct schema x;
 
