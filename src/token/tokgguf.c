@@ -319,7 +319,11 @@ static int build_wordpiece(struct reader *r)
     t->n_before = t->n_after = 0;
     if (cls >= 0) t->before[t->n_before++] = cls;
     if (sep >= 0) t->after[t->n_after++] = sep;
-    normal_add(&t->normal, (struct normal_step){ .kind = NORMAL_WORDPIECE });
+    bool lower = flag(r, KEY("normalizer.lowercase"), true);
+    normal_add(&t->normal,
+               (struct normal_step){ .kind = NORMAL_WORDPIECE,
+                                     .lower = lower,
+                                     .accents = flag(r, KEY("normalizer.strip_accents"), lower) });
     split_add(&t->split,
               (struct split_step){ .kind = SPLIT_CHAR, .behavior = SPLIT_REMOVED, .ch = ' ' });
     t->wordpiece = (struct wordpiece){ .vocab = &t->vocab, .first = STR(MARK), .unk = t->unk };
