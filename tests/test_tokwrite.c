@@ -119,6 +119,12 @@ static void unigrams_go_round(void **state)
         fail_msg("%s", e.msg);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!same_ids(t, back, str_c(texts[i]))) fail_msg("'%s' differs", texts[i]);
+    tokenizer_close(back);
+    back = NULL; /* its own library would make the template anew */
+    assert_int_equal(tokenizer_from_json(&back, str_c(json), STR("{\"add_eos_token\":false}"), "no end", &e), OK);
+    struct ids with = encode(t, STR("ab")), without = encode(back, STR("ab"));
+    assert_true(with.n == without.n + 1 && with.p[with.n - 1] == 2);
+    ids_release(&with), ids_release(&without);
     buf_release(&out);
     tokenizer_close(t);
     tokenizer_close(back);

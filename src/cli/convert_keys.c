@@ -70,6 +70,7 @@ static void normalizer_keys(struct ggufw *w, const struct token_export *x)
         if (x->charsmap.n)
             ggufw_u8s(w, "tokenizer.ggml.precompiled_charsmap", (const uint8_t *)x->charsmap.p, x->charsmap.n);
     }
+    if (str_is(str_c(x->model), "gpt2")) ggufw_bool(w, "tokenizer.ggml.normalizer.nfc", x->nfc);
     if (!str_is(str_c(x->model), "bert")) return;
     id_key(w, "tokenizer.ggml.cls_token_id", x->first);
     id_key(w, "tokenizer.ggml.seperator_token_id", x->last); /* so spelled */

@@ -74,6 +74,7 @@ struct token_export {
     bool add_bos, add_eos, add_space_prefix;
     struct str charsmap;         /* unigram: sentencepiece's map of replacements, or empty */
     bool squeeze;                /* unigram: of several spaces one stays, at the ends none */
+    bool nfc;                    /* text is composed first */
     bool lower, accents;         /* WordPiece: letters become small, their accents go */
 };
 int tokenizer_export(const struct tokenizer *t, struct token_export *out, struct err *e);

@@ -16,7 +16,9 @@ enum {
 
 static bool is_bytelevel(const struct tokenizer *t)
 {
-    return t->split.n_steps && t->split.steps[t->split.n_steps - 1].kind == SPLIT_BYTES;
+    for (int i = 0; i < t->split.n_steps; i++) /* falcon splits numbers behind it */
+        if (t->split.steps[i].kind == SPLIT_BYTES) return true;
+    return false;
 }
 
 static bool is_byte_piece(struct str s)
@@ -130,6 +132,7 @@ static void fill_normal(const struct tokenizer *t, struct token_export *out)
         const struct normal_step *s = &t->normal.steps[i];
         if (s->kind == NORMAL_CHARSMAP) out->charsmap = str_of(s->text, s->n_text);
         out->squeeze |= s->kind == NORMAL_SQUEEZE;
+        out->nfc |= s->kind == NORMAL_NFC;
         out->lower |= s->kind == NORMAL_LOWER || s->lower;
         out->accents |= s->kind == NORMAL_STRIP_ACCENTS || s->accents;
     }

@@ -233,6 +233,8 @@ static int build_bpe(struct reader *r)
         (rc = read_merges(r)) != OK)
         return rc;
     t->bpe.ignore_merges = ignore_merges;
+    if (flag(r, KEY("normalizer.nfc"), pretok_composes(pre)))
+        normal_add(&t->normal, (struct normal_step){ .kind = NORMAL_NFC });
     bpe_finish(&t->bpe, false);
     decode_add(&t->decode, (struct decode_step){ .kind = DECODE_BYTES });
     return read_ids(r, (struct defaults){

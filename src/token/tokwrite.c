@@ -150,7 +150,9 @@ static void put_bytes_bpe(struct tokwriter *o)
     const struct split *s = &o->t->split;
     struct jsonw *w = &o->w;
 
-    key_null(w, "normalizer");
+    jsonw_key(w, "normalizer");
+    if (o->x.nfc) tokwrite_type(w, "NFC"), jsonw_end(w);
+    else jsonw_null(w);
     jsonw_key(w, "pre_tokenizer"), tokwrite_type(w, "Sequence");
     jsonw_key(w, "pretokenizers"), jsonw_arr(w);
     for (int i = 0; i < s->n_steps; i++) {

@@ -100,6 +100,32 @@ for make in bert, nomic, modern:
     assert {k: told.get(k) for k in config} == config, (told, config)
 P
 works "encoders come back as they were" -- python3 "$TMP/encoders.py" "$TERN" "$TMP"
+cat >"$TMP/tokenizers.py" <<'P'
+# tokenizers.py TERN TMP TOKENIZERS: each family's tokenizer to GGUF and back: the golden ids from both?
+import gzip, json, os, shutil, subprocess, sys
+tern, tmp, shared = sys.argv[1:]
+for name in sorted(os.listdir(shared)):
+    src = f"{tmp}/tok-{name}"
+    shutil.copytree("tests/golden/hf/qwen2", src)
+    for f in os.listdir(f"{shared}/{name}"):
+        if f == "tokenizer.json.gz": open(f"{src}/tokenizer.json", "wb").write(gzip.open(f"{shared}/{name}/{f}").read())
+        if f == "tokenizer_config.json": shutil.copy(f"{shared}/{name}/{f}", src)
+    cases = json.load(open(f"{shared}/{name}/golden.json"))["cases"]
+    text = "".join(json.dumps(c["text"]) + "\n" for c in cases)
+    subprocess.run([tern, "convert", src, src + ".gguf", "--bare", "-q"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([tern, "convert", src + ".gguf", src + "-back", "-q"], check=True, stdout=subprocess.DEVNULL)
+    for m in src + ".gguf", src + "-back":
+        r = subprocess.run([tern, "tokenize", "-m", m, "--jsonl"], input=text, capture_output=True, text=True, check=True)
+        got = [json.loads(x) for x in r.stdout.splitlines()]
+        bad = [c["text"] for c, ids in zip(cases, got) if ids != c["ids"]]
+        assert len(got) == len(cases) and not bad, (m, len(bad), bad[:3])
+    shutil.rmtree(src), shutil.rmtree(src + "-back"), os.remove(src + ".gguf")
+P
+if [ -d ../shared/fixtures/tokenizers ]; then
+  works "tokenizers go through GGUF" -- python3 "$TMP/tokenizers.py" "$TERN" "$TMP" ../shared/fixtures/tokenizers
+else
+  skip "../shared/fixtures/tokenizers is not here"
+fi
 mkdir -p "$TMP/conf/tern" && printf 'models:\n  - path: %s\n    alias: tales\n' "$PWD/$M" >"$TMP/conf/tern/tern.yaml"
 XDG_CONFIG_HOME="$TMP/conf" works "an alias of the settings" -- "$TERN" run -m tales -p Once -n 2 --raw
 fails_with "a model of the hub that is not here" "hf download" -- "$TERN" run -m hf:org/none -p Once
