@@ -202,9 +202,6 @@ static int deepseek(const struct config *c, struct hparams *hp, struct err *e)
     if ((rc = need(c, "qk_nope_head_dim", &h.nope, e)) != OK) return rc;
     if ((rc = need(c, "qk_rope_head_dim", &h.rope, e)) != OK) return rc;
     if ((rc = need(c, "v_head_dim", &v, e)) != OK) return rc;
-    if (hp->bias & BIAS_MLP && hp->moe.n)
-        return err_set(e, E_UNSUPPORTED, "%s: config.json: mlp_bias is not supported beside experts",
-                       source_path(c->src));
     all_layers(hp, &h);
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
