@@ -214,6 +214,8 @@ static void what_would_change_numbers_is_refused_by_name(void **state)
     assert_refused(llama_kin("no2", "llama", ",\"quantization_config\":{\"quant_method\":\"gptq\"}"),
                    E_UNSUPPORTED, "gptq");
     assert_refused(llama_kin("no3", "helium", ",\"hidden_act\":\"mish\""), E_UNSUPPORTED, "mish");
+    assert_refused(llama_kin("no4", "llama", ",\"per_layer_config\":{\"1\":{\"head_dim\":8}}"), E_UNSUPPORTED,
+                   "per_layer_config");
 }
 
 static void biases_are_where_each_library_puts_them(void **state)

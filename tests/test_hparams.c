@@ -410,12 +410,12 @@ static void a_text_config_inside_is_the_one_that_counts(void **state)
         &src,
         folder_end(&f,
                    STR("{\"model_type\":\"gemma3\",\"text_config\":{\"model_type\":\"gemma3_text\","
-                       "\"num_hidden_layers\":1,\"hidden_size\":64,\"num_attention_heads\":4,"
-                       "\"sliding_window\":5}}")),
+                       "\"num_hidden_layers\":1,\"hidden_size\":64,\"sliding_window\":5}}")),
         &e);
     if (hparams_read(&hp, &a, src, &e) != OK) fail_msg("%s", e.msg);
     assert_string_equal(hp.arch, "gemma3");
     assert_int_equal(hp.layers[0].window, 5);
+    assert_int_equal(hp.layers[0].n_heads, 8); /* its library's, where nothing says so */
     assert_string_equal(hp.prefix, "language_model.model.");
     arena_release(&a);
     source_close(src);
@@ -442,20 +442,20 @@ static struct ggufw *gguf_begin(const char *name, const char *arch, char *path, 
 static struct world *gguf_end(struct ggufw *w, const char *path)
 {
     static const struct { const char *name; int64_t dims[2]; } all[] = {
-        { "attn_q", { 64, 64 } }, { "attn_k", { 32, 64 } }, { "ffn_down", { 64, 160 } },
+        { "attn_q", { 64, 64 } }, { "attn_k", { 32, 64 } }, { "ffn_up", { 160, 64 } }, { "ffn_down", { 64, 160 } },
     };
     static const char zeros[320 * 64 * 2];
     struct world *v = mem_new(struct world);
     int64_t embd[2] = { 320, 64 };
     ggufw_tensor(w, "token_embd.weight", DT_F16, embd, 2);
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 16; i++) {
         char name[64];
-        snprintf(name, sizeof name, "blk.%d.%s.weight", i / 3, all[i % 3].name);
-        ggufw_tensor(w, name, DT_F16, all[i % 3].dims, 2);
+        snprintf(name, sizeof name, "blk.%d.%s.weight", i / 4, all[i % 4].name);
+        ggufw_tensor(w, name, DT_F16, all[i % 4].dims, 2);
     }
     ggufw_data(w, zeros, 320 * 64 * 2);
-    for (int i = 0; i < 12; i++)
-        ggufw_data(w, zeros, (size_t)(all[i % 3].dims[0] * all[i % 3].dims[1] * 2));
+    for (int i = 0; i < 16; i++)
+        ggufw_data(w, zeros, (size_t)(all[i % 4].dims[0] * all[i % 4].dims[1] * 2));
     if (ggufw_close(w, &v->e) != OK || source_open(&v->src, path, &v->e) != OK)
         fail_msg("%s", v->e.msg);
     v->rc = hparams_read(&v->hp, &v->arena, v->src, &v->e);
@@ -509,6 +509,37 @@ static void gguf_windows_follow_the_pattern(void **state)
     world_close(v);
 }
 
+/* Writers of gpt2's family say four times the width, whatever there is. */
+static void gguf_widths_that_two_tensors_deny_are_theirs(void **state)
+{
+    char path[256];
+    struct ggufw *w = gguf_begin("wide", "llama", path, sizeof path);
+    (void)state;
+    ggufw_u32(w, "llama.feed_forward_length", 256);
+    struct world *v = gguf_end(w, path);
+    assert_int_equal(v->hp.layers[2].n_ff, 160);
+    world_close(v);
+    w = gguf_begin("wide2", "llama", path, sizeof path);
+    ggufw_u32(w, "llama.feed_forward_length", 192); /* no such habit: an error to be told */
+    v = gguf_end(w, path);
+    assert_int_equal(v->hp.layers[2].n_ff, 192);
+    world_close(v);
+}
+
+/* OLMo 2 and 3 share a name; only the window's key tells. */
+static void gguf_files_without_a_window_turn_by_one_base(void **state)
+{
+    char path[256];
+    struct ggufw *w = gguf_begin("olmo", "olmo2", path, sizeof path);
+    (void)state;
+    ggufw_str(w, "olmo2.rope.scaling.type", STR("linear"));
+    ggufw_f32(w, "olmo2.rope.scaling.factor", 4);
+    struct world *v = gguf_end(w, path);
+    if (v->rc != OK) fail_msg("%s", v->e.msg);
+    for (int l = 0; l < 4; l++) assert_true(v->hp.layers[l].rope == 0 && v->hp.layers[l].window == 0);
+    world_close(v);
+}
+
 static void gguf_of_an_unknown_architecture_is_told_apart(void **state)
 {
     char path[256];
@@ -542,6 +573,8 @@ int main(void)
         cmocka_unit_test(a_text_config_inside_is_the_one_that_counts),
         cmocka_unit_test(gguf_keys_are_read),
         cmocka_unit_test(gguf_windows_follow_the_pattern),
+        cmocka_unit_test(gguf_widths_that_two_tensors_deny_are_theirs),
+        cmocka_unit_test(gguf_files_without_a_window_turn_by_one_base),
         cmocka_unit_test(gguf_of_an_unknown_architecture_is_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,6 +62,33 @@ static void id_key(struct ggufw *w, const char *key, int32_t id)
     if (id >= 0) ggufw_u32(w, key, (uint32_t)id);
 }
 
+/* Of kinds that change the text before they look at it. */
+static void normalizer_keys(struct ggufw *w, const struct token_export *x)
+{
+    if (str_is(str_c(x->model), "t5")) {
+        ggufw_bool(w, "tokenizer.ggml.remove_extra_whitespaces", x->squeeze);
+        if (x->charsmap.n)
+            ggufw_u8s(w, "tokenizer.ggml.precompiled_charsmap", (const uint8_t *)x->charsmap.p, x->charsmap.n);
+    }
+    if (str_is(str_c(x->model), "gpt2")) ggufw_bool(w, "tokenizer.ggml.normalizer.nfc", x->nfc);
+    if (!str_is(str_c(x->model), "bert")) return;
+    id_key(w, "tokenizer.ggml.cls_token_id", x->first);
+    id_key(w, "tokenizer.ggml.seperator_token_id", x->last); /* so spelled */
+    ggufw_bool(w, "tokenizer.ggml.normalizer.lowercase", x->lower);
+    ggufw_bool(w, "tokenizer.ggml.normalizer.strip_accents", x->accents);
+}
+
+/* config.json's id where the tokenizer says none. */
+static int32_t id_or(int32_t id, const struct source *src, const char *key, int n)
+{
+    struct value v, first;
+    int64_t i;
+
+    if (id >= 0 || !source_key(src, key, &v)) return id;
+    if (v.kind == VALUE_LIST && value_at(&v, 0, &first)) v = first;
+    return value_i64(&v, &i) && i >= 0 && i < n ? (int32_t)i : -1;
+}
+
 static int tokenizer_keys(struct ggufw *w, const struct source *src, struct err *e)
 {
     struct tokenizer *t = NULL;
@@ -71,6 +98,9 @@ static int tokenizer_keys(struct ggufw *w, const struct source *src, struct err 
 
     if (rc == OK) rc = tokenizer_export(t, &x, e);
     if (rc == OK) {
+        x.bos = id_or(x.bos, src, "bos_token_id", x.n);
+        x.eos = id_or(x.eos, src, "eos_token_id", x.n);
+        x.pad = id_or(x.pad, src, "pad_token_id", x.n);
         ggufw_str(w, "tokenizer.ggml.model", str_c(x.model));
         if (x.pre) ggufw_str(w, "tokenizer.ggml.pre", str_c(x.pre));
         ggufw_strs(w, "tokenizer.ggml.tokens", x.pieces, (size_t)x.n);
@@ -85,6 +115,7 @@ static int tokenizer_keys(struct ggufw *w, const struct source *src, struct err 
         ggufw_bool(w, "tokenizer.ggml.add_bos_token", x.add_bos);
         ggufw_bool(w, "tokenizer.ggml.add_eos_token", x.add_eos);
         ggufw_bool(w, "tokenizer.ggml.add_space_prefix", x.add_space_prefix);
+        normalizer_keys(w, &x);
         chat = tokenizer_chat_template(t);
         if (chat.n) ggufw_str(w, "tokenizer.chat_template", chat);
         chat = tokenizer_tool_template(t);

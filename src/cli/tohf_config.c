@@ -77,11 +77,48 @@ static const char *class_of(const char *model_type)
     };
     static char out[64];
 
-    if (strcmp(model_type, "gpt2") == 0) return "GPT2LMHeadModel";
+    static const char *const whole[][2] = {
+        { "gpt2", "GPT2LMHeadModel" },         { "bert", "BertModel" },           { "xlm-roberta", "XLMRobertaModel" },
+        { "nomic_bert", "NomicBertModel" }, { "modernbert", "ModernBertModel" },
+    };
+
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        if (strcmp(whole[i][0], model_type) == 0) return whole[i][1];
     snprintf(out, sizeof out, "%sForCausalLM", model_type);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i][0], model_type) == 0) snprintf(out, sizeof out, "%sForCausalLM", names[i][1]);
     return out;
+}
+
+/* Keys as the family's own library spells them. */
+static const char *spelled(const struct config_out *c, const char *key)
+{
+    static const char *const other[][3] = {
+        { "gpt2 gpt_bigcode gptj nomic_bert", "hidden_size", "n_embd" },
+        { "gpt2 gpt_bigcode gptj nomic_bert", "num_hidden_layers", "n_layer" },
+        { "gpt2 gpt_bigcode gptj nomic_bert", "num_attention_heads", "n_head" },
+        { "gpt2 gpt_bigcode gptj nomic_bert", "intermediate_size", "n_inner" },
+        { "gpt2 gpt_bigcode gptj nomic_bert", "max_position_embeddings", "n_positions" },
+        { "bloom", "num_hidden_layers", "n_layer" },
+        { "bloom", "num_attention_heads", "n_head" },
+        { "mpt", "hidden_size", "d_model" },
+        { "mpt", "num_hidden_layers", "n_layers" },
+        { "mpt", "num_attention_heads", "n_heads" },
+        { "mpt", "max_position_embeddings", "max_seq_len" },
+        { "gpt_neo", "num_hidden_layers", "num_layers" },
+        { "gpt_neo", "num_attention_heads", "num_heads" },
+        { "opt", "intermediate_size", "ffn_dim" },
+        { "falcon", "intermediate_size", "ffn_hidden_size" },
+        { "gpt_neox", "rope_theta", "rotary_emb_base" },
+        { "gpt_neox", "partial_rotary_factor", "rotary_pct" },
+    };
+    size_t n = strlen(c->arch->hf[0]);
+
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        for (const char *p = other[i][0]; (p = strstr(p, c->arch->hf[0])); p += n)
+            if ((p == other[i][0] || p[-1] == ' ') && (p[n] == ' ' || !p[n]) && strcmp(other[i][1], key) == 0)
+                return other[i][2];
+    return key;
 }
 
 static bool has_window(const struct hparams *hp, bool *all)
@@ -95,12 +132,14 @@ static bool has_window(const struct hparams *hp, bool *all)
 static void put_layers(struct config_out *c)
 {
     const struct hparams *hp = c->hp;
-    bool all, some = has_window(hp, &all);
-    int window = 0;
+    bool all, some = has_window(hp, &all), still = hp->n_rope > 0;
+    int window = c->arch->window;
 
-    for (int l = 0; l < hp->n_layers; l++)
+    for (int l = 0; l < hp->n_layers; l++) {
         if (hp->layers[l].window) window = hp->layers[l].window;
-    if (some)
+        still = still && hp->layers[l].rope < 0;
+    }
+    if (some || (still && c->arch->flags & ARCH_ROPE_ALL)) /* without one, all would turn */
         config_put_int(c, "sliding_window", window);
     else if (c->arch->flags & (ARCH_WINDOW | ARCH_LAYER_TYPES))
         jsonw_key(&c->w, "sliding_window"), jsonw_null(&c->w);
@@ -179,13 +218,15 @@ static int put_scaling(struct config_out *c, struct err *e)
     if (r.scaling == ROPE_YARN) {
         config_put_num(c, "beta_fast", r.beta_fast), config_put_num(c, "beta_slow", r.beta_slow);
         config_put_num(c, "attention_factor", r.attn_factor);
+        if (config_mscale(c->hp) != 0) config_put_num(c, "mscale_all_dim", config_mscale(c->hp));
         config_put_int(c, "original_max_position_embeddings", (int64_t)r.orig_ctx);
         if (!r.truncate) config_put_bool(c, "truncate", false);
     }
     if (r.scaling == ROPE_LONGROPE) {
         put_factors(c, "long_factor", r.long_factor, r.n_rot / 2);
         put_factors(c, "short_factor", r.short_factor, r.n_rot / 2);
-        config_put_num(c, "attention_factor", r.attn_factor);
+        config_put_num(c, r.attn_factor_long != 0 ? "short_mscale" : "attention_factor", r.attn_factor);
+        if (r.attn_factor_long != 0) config_put_num(c, "long_mscale", r.attn_factor_long);
     }
     jsonw_end(&c->w);
     if (r.scaling == ROPE_LONGROPE)
@@ -197,15 +238,21 @@ static int put_rope(struct config_out *c, struct err *e)
 {
     const struct hparams *hp = c->hp;
 
-    if (hp->n_rope == 0) return OK;
-    config_put_num(c, "rope_theta", hp->rope[0].theta);
+    if (hp->n_rope == 0 || hp->encoder) return OK;
+    config_put_num(c, spelled(c, "rope_theta"), hp->rope[0].theta);
     if (hp->n_rope > 1) config_put_num(c, "rope_local_base_freq", hp->rope[1].theta);
     if (c->arch->flags & ARCH_PARTIAL_ROPE)
-        config_put_num(c, "partial_rotary_factor", (double)hp->rope[0].n_rot / hp->layers[0].head_dim);
+        config_put_num(c, spelled(c, "partial_rotary_factor"), (double)hp->rope[0].n_rot / hp->layers[0].head_dim);
     return put_scaling(c, e);
 }
 
 /* ---- the rest ---- */
+
+static void config_put_cap(struct config_out *c, const char *key, float cap)
+{
+    if (cap != 0) config_put_num(c, key, (double)cap);
+    else jsonw_key(&c->w, key), jsonw_null(&c->w);
+}
 
 static void put_scales(struct config_out *c)
 {
@@ -217,9 +264,8 @@ static void put_scales(struct config_out *c)
                                        : hp->layers[0].head_dim;
         config_put_num(c, "query_pre_attn_scalar", round(s * 1000) / 1000);
     }
-    if (f & ARCH_ATTN_CAP) config_put_num(c, "attn_logit_softcapping", hp->attn_softcap);
-    if (f & ARCH_LOGIT_CAP && hp->logit_softcap != 0)
-        config_put_num(c, "final_logit_softcapping", hp->logit_softcap);
+    if (f & ARCH_ATTN_CAP) config_put_cap(c, "attn_logit_softcapping", hp->attn_softcap);
+    if (f & ARCH_LOGIT_CAP) config_put_cap(c, "final_logit_softcapping", hp->logit_softcap);
     if (f & ARCH_LOGIT_SCALE) config_put_num(c, "logit_scale", hp->logit_scale);
     if (f & ARCH_MULTIPLIERS) {
         config_put_num(c, "embedding_multiplier", hp->embd_scale),
@@ -239,7 +285,8 @@ static void put_ids(struct config_out *c)
     uint64_t id;
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (source_u64(c->src, keys[i][1], &id)) config_put_int(c, keys[i][0], (int64_t)id);
+        if (c->hp->encoder && c->hp->pos_skip && i == 2) config_put_int(c, keys[i][0], c->hp->pos_skip - 1);
+        else if (source_u64(c->src, keys[i][1], &id)) config_put_int(c, keys[i][0], (int64_t)id);
 }
 
 static bool has_tensor(const struct source *src, const char *end)
@@ -255,7 +302,10 @@ static void put_biases(struct config_out *c)
     const struct arch *a = c->arch;
     unsigned has = 0;
 
-    if (has_tensor(c->src, ".attn_q.bias") || has_tensor(c->src, ".attn_qkv.bias")) has |= BIAS_QKV;
+    if (has_tensor(c->src, ".attn_q.bias") || has_tensor(c->src, ".attn_qkv.bias") ||
+        has_tensor(c->src, ".ssm_in.bias") || has_tensor(c->src, ".shortconv.in_proj.bias") ||
+        has_tensor(c->src, ".attn_kv_a_mqa.bias"))
+        has |= BIAS_QKV;
     if (has_tensor(c->src, ".attn_output.bias")) has |= BIAS_O;
     if (has_tensor(c->src, ".ffn_down.bias") || has_tensor(c->src, ".ffn_up.bias")) has |= BIAS_MLP;
     has &= ~a->bias_always;
@@ -277,39 +327,18 @@ static void put_norms(struct config_out *c)
     if (a->flags & ARCH_PARALLEL_KEY) config_put_bool(c, "use_parallel_residual", c->hp->parallel);
 }
 
-/* Keys as the family's own library spells them. */
-static const char *spelled(const struct config_out *c, const char *key)
+/* The first layer that attends, or the first. */
+static const struct layer_hp *attending(const struct hparams *hp)
 {
-    static const char *const other[][3] = {
-        { "gpt2 gpt_bigcode gptj", "hidden_size", "n_embd" },
-        { "gpt2 gpt_bigcode gptj", "num_hidden_layers", "n_layer" },
-        { "gpt2 gpt_bigcode gptj", "num_attention_heads", "n_head" },
-        { "gpt2 gpt_bigcode gptj", "intermediate_size", "n_inner" },
-        { "gpt2 gpt_bigcode gptj", "max_position_embeddings", "n_positions" },
-        { "bloom", "num_hidden_layers", "n_layer" },
-        { "bloom", "num_attention_heads", "n_head" },
-        { "mpt", "hidden_size", "d_model" },
-        { "mpt", "num_hidden_layers", "n_layers" },
-        { "mpt", "num_attention_heads", "n_heads" },
-        { "mpt", "max_position_embeddings", "max_seq_len" },
-        { "gpt_neo", "num_hidden_layers", "num_layers" },
-        { "gpt_neo", "num_attention_heads", "num_heads" },
-        { "opt", "intermediate_size", "ffn_dim" },
-        { "falcon", "intermediate_size", "ffn_hidden_size" },
-    };
-    size_t n = strlen(c->arch->hf[0]);
-
-    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
-        for (const char *p = other[i][0]; (p = strstr(p, c->arch->hf[0])); p += n)
-            if ((p == other[i][0] || p[-1] == ' ') && (p[n] == ' ' || !p[n]) && strcmp(other[i][1], key) == 0)
-                return other[i][2];
-    return key;
+    for (int l = 0; l < hp->n_layers; l++)
+        if (hp->layers[l].mix.kind == MIX_ATTN) return &hp->layers[l];
+    return &hp->layers[0];
 }
 
 static void put_shapes(struct config_out *c)
 {
     const struct hparams *hp = c->hp;
-    const struct layer_hp *l = &hp->layers[0];
+    const struct layer_hp *l = attending(hp);
     int n_ff = c->arch->moe.dense_ff || !hp->moe.n ? l->n_ff : hp->moe.n_ff;
 
     for (int i = 0; i < hp->n_layers && c->arch->moe.dense_ff; i++)
@@ -319,12 +348,16 @@ static void put_shapes(struct config_out *c)
         }
     config_put_int(c, spelled(c, "hidden_size"), hp->n_embd),
         config_put_int(c, spelled(c, "num_hidden_layers"), hp->n_layers);
+    config_put_int(c, "vocab_size", hp->n_vocab);
+    if (mix_is_alone(c->arch->mix)) return;
+    config_put_int(c, spelled(c, "max_position_embeddings"), hp->n_ctx + (hp->encoder ? hp->pos_skip : 0));
     config_put_int(c, spelled(c, "num_attention_heads"), l->n_heads);
-    if (!(c->arch->flags & ARCH_MHA)) config_put_int(c, "num_key_value_heads", l->n_kv_heads);
-    if (l->head_dim * l->n_heads != hp->n_embd || hp->n_rope) config_put_int(c, "head_dim", l->head_dim);
+    if (c->arch->mix == MIX_MLA) config_put_int(c, "num_key_value_heads", l->n_heads);
+    else if (!(c->arch->flags & ARCH_MHA)) config_put_int(c, "num_key_value_heads", l->n_kv_heads);
+    if (c->arch->mix != MIX_MLA && !hp->encoder && strcmp(c->arch->hf[0], "falcon") != 0 &&
+        (l->head_dim * l->n_heads != hp->n_embd || hp->n_rope))
+        config_put_int(c, "head_dim", l->head_dim);
     config_put_int(c, spelled(c, "intermediate_size"), n_ff);
-    config_put_int(c, "vocab_size", hp->n_vocab),
-        config_put_int(c, spelled(c, "max_position_embeddings"), hp->n_ctx);
 }
 
 static const char *dtype_word(enum dtype t)
@@ -344,10 +377,6 @@ int tohf_config(const struct source *src, const struct hparams *hp, enum dtype t
         buf_put_str(out, kept);
         return OK;
     }
-    if (c.arch->mix != MIX_ATTN || hp->encoder)
-        return err_set(e, E_UNSUPPORTED,
-                       "%s: config.json of %s cannot be told from a GGUF file, only kept in one that tern convert wrote",
-                       source_path(src), c.arch->hf[0]);
     jsonw_obj(&c.w);
     jsonw_key(&c.w, "architectures"), jsonw_arr(&c.w), jsonw_str(&c.w, str_c(class_of(c.arch->hf[0]))),
         jsonw_end(&c.w);
@@ -358,9 +387,11 @@ int tohf_config(const struct source *src, const struct hparams *hp, enum dtype t
     config_put_bool(&c, "tie_word_embeddings", hp->tied);
     put_biases(&c);
     if ((rc = put_rope(&c, e)) != OK) return rc;
-    put_layers(&c);
+    if (hp->encoder) config_encoder(&c);
+    else put_layers(&c);
     put_scales(&c);
     config_moe(&c);
+    if ((rc = config_mix(&c, e)) != OK) return rc;
     if ((rc = config_own(&c, e)) != OK) return rc;
     put_ids(&c);
     config_put_str(&c, "torch_dtype", dtype_word(type));

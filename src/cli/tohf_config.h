@@ -34,4 +34,8 @@ static inline void config_put_num(struct config_out *c, const char *key, double 
 /* tohf_config_own.c: experts; keys that only one architecture has. */
 void config_moe(struct config_out *c);
 int config_own(struct config_out *c, struct err *e);
+/* tohf_config_mix.c: mixers, encoders; mscale_all_dim of yarn over a latent, 0: none. */
+int config_mix(struct config_out *c, struct err *e);
+void config_encoder(struct config_out *c);
+double config_mscale(const struct hparams *hp);
 #endif

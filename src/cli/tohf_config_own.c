@@ -62,15 +62,21 @@ void config_moe(struct config_out *c)
 
 /* ---- one by one ---- */
 
+/* The scale of scores in layer l; 0: the usual one. */
+static float config_scale(const struct hparams *hp, int l)
+{
+    return hp->layers[l].attn_scale != 0 ? hp->layers[l].attn_scale : hp->attn_scale;
+}
+
 static int gpt2(struct config_out *c, struct err *e)
 {
     const struct hparams *hp = c->hp;
-    float first = hp->layers[0].attn_scale, usual = 1 / sqrtf((float)hp->layers[0].head_dim);
+    float first = config_scale(hp, 0), usual = 1 / sqrtf((float)hp->layers[0].head_dim);
     bool scaled = first == 0 || fabsf(first / usual - 1)<1e-5f, by_layer = hp->n_layers> 1;
 
     for (int l = 1; l < hp->n_layers; l++)
         by_layer =
-            by_layer && first != 0 && fabsf(hp->layers[l].attn_scale * (float)(l + 1) / first - 1) < 1e-5f;
+            by_layer && first != 0 && fabsf(config_scale(hp, l) * (float)(l + 1) / first - 1) < 1e-5f;
     if (!scaled && fabsf(first - 1) > 1e-6f)
         return err_set(e, E_UNSUPPORTED, "%s: its scale of scores is none that config.json can tell",
                        source_path(c->src));
@@ -117,7 +123,7 @@ static void mpt(struct config_out *c)
     config_put_bool(c, "alibi", true);
     config_put_str(c, "attn_type", "multihead_attention");
     if (hp->clip_qkv != 0) config_put_num(c, "clip_qkv", hp->clip_qkv);
-    if (hp->layers[0].attn_scale != 0) config_put_num(c, "softmax_scale", hp->layers[0].attn_scale);
+    if (config_scale(hp, 0) != 0) config_put_num(c, "softmax_scale", config_scale(hp, 0));
     jsonw_end(&c->w);
 }
 

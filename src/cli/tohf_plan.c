@@ -74,18 +74,22 @@ static const struct arch *kept_arch(const struct planner *p)
 static const struct arch *find_arch(const struct planner *p)
 {
     const struct hparams *hp = p->hp;
-    const struct arch *kept = kept_arch(p), *a = NULL;
+    const struct arch *kept = kept_arch(p);
+    struct str name = str_c(hp->info->gguf);
+    const char *type = hp->info->hf[0];
     int n = 0;
 
-    if (kept || strcmp(hp->info->gguf, "llama") != 0) return kept ? kept : hp->info;
+    if (kept) return kept;
     for (int l = 0; l < hp->n_layers; l++) n += hp->layers[l].window > 0;
-    if (hp->moe.n)
-        a = arch_by_hf(STR("mixtral"));
-    else if (n == hp->n_layers)
-        a = arch_by_hf(STR("mistral"));
-    else if (n)
-        a = arch_by_hf(STR("ministral"));
-    return a ? a : hp->info;
+    if (str_is(name, "llama"))
+        type = hp->moe.n ? "mixtral" : n == hp->n_layers ? "mistral" : n ? "ministral" : "llama";
+    else if (str_is(name, "olmo2"))
+        type = n ? "olmo3" : "olmo2";
+    else if (str_is(name, "deepseek2"))
+        type = hp->moe.route == ROUTE_SIGMOID ? "deepseek_v3" : "deepseek_v2";
+    else if (str_is(name, "bert"))
+        type = hp->pos_skip ? "xlm-roberta" : "bert";
+    return arch_by_hf(str_c(type));
 }
 
 static const char *usual_prefix(const char *type)
@@ -94,7 +98,8 @@ static const char *usual_prefix(const char *type)
         { "gpt2", "transformer." },    { "gpt_bigcode", "transformer." }, { "gptj", "transformer." },
         { "gpt_neo", "transformer." }, { "bloom", "transformer." },       { "falcon", "transformer." },
         { "mpt", "transformer." },     { "gpt_neox", "gpt_neox." },       { "opt", "model.decoder." },
-        { "mamba", "backbone." },      { "mamba2", "backbone." },
+        { "mamba", "backbone." },      { "mamba2", "backbone." },        { "bert", "" },
+        { "xlm-roberta", "" },         { "nomic_bert", "" },             { "modernbert", "" },
     };
 
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
@@ -278,6 +283,16 @@ static bool take_parts(struct planner *p, const struct tohf_item *it)
     return fresh;
 }
 
+/* Libraries keep a convolution as [channels, 1, taps], and one number a head as a vector. */
+static void plane_dims(struct tohf_item *it, const struct tensor_row *r)
+{
+    if (r->cols == DIM_ONE) it->n_dims = 1;
+    if (r->cols != DIM_MIX_TAPS) return;
+    it->n_dims = 3;
+    it->dims[2] = it->dims[1];
+    it->dims[1] = 1;
+}
+
 static void add_row(struct planner *p, const struct tensor_row *r, int l)
 {
     struct tohf_item like = { .scale = 1 };
@@ -297,6 +312,7 @@ static void add_row(struct planner *p, const struct tensor_row *r, int l)
     like.log = r->flags & ROW_LOG;
     like.n_dims = like.y.n_dims;
     memcpy(like.dims, like.y.dims, sizeof like.dims);
+    if (r->kind == ROW_PLANE) plane_dims(&like, r);
     for (int i = 0; i < like.y.tensors; i++) {
         hparams_name(p->hp, r, l, i, SOURCE_HF, name, sizeof name);
         struct tohf_item *it = new_item(p, &like);

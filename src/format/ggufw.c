@@ -171,6 +171,10 @@ void ggufw_f32s(struct ggufw *w, const char *key, const float *v, size_t n)
 {
     list(w, key, GGUF_F32, v, n, 4);
 }
+void ggufw_u8s(struct ggufw *w, const char *key, const uint8_t *v, size_t n)
+{
+    list(w, key, GGUF_U8, v, n, 1);
+}
 void ggufw_bools(struct ggufw *w, const char *key, const bool *v, size_t n)
 {
     list(w, key, GGUF_BOOL, v, n, 1);

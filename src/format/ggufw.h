@@ -26,6 +26,7 @@ void ggufw_strs(struct ggufw *w, const char *key, const struct str *v, size_t n)
 void ggufw_i32s(struct ggufw *w, const char *key, const int32_t *v, size_t n);
 void ggufw_u32s(struct ggufw *w, const char *key, const uint32_t *v, size_t n);
 void ggufw_f32s(struct ggufw *w, const char *key, const float *v, size_t n);
+void ggufw_u8s(struct ggufw *w, const char *key, const uint8_t *v, size_t n);
 void ggufw_bools(struct ggufw *w, const char *key, const bool *v, size_t n);
 /* A key of a GGUF source as it stands there, whatever its type; false if the source has no such. */
 bool ggufw_copy(struct ggufw *w, const struct source *from, const char *key);

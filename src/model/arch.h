@@ -145,6 +145,8 @@ struct arch_moe {
     bool gguf_norm;          /* what GGUF files without the key mean */
     bool dense_ff;           /* intermediate_size is of the dense layers; experts have their own */
     bool shared_gate;        /* the shared expert's output is weighed by a gate */
+    float scale;             /* of the weights; 0: 1 */
+    bool greedy;             /* groups count only where topk_method says so */
 };
 
 struct arch {
@@ -160,6 +162,7 @@ struct arch {
     double eps, theta, theta_window;         /* theta 0: 10000 */
     double partial;
     int n_ctx, orig_ctx, window;
+    int n_heads;                             /* the one shape that tensors do not tell; 0: must be said */
     int window_every;                        /* n > 0: all but every n-th layer have the window */
     enum window_rule window_rule;
     float attn_cap, logit_cap, logit_scale;

@@ -119,6 +119,7 @@ const struct arch archs_llama[] = {
       .theta = 1000000,
       .theta_window = 10000,
       .n_ctx = 131072,
+      .n_heads = 8,
       .window = 4096,
       .window_every = 6,
       .act = ACT_GELU_TANH,

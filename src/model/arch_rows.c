@@ -316,11 +316,15 @@ const struct tensor_row rows_experts_oss[] = {
 };
 
 #define SHARED(gguf, hf, at, rows, cols) MAT(gguf, hf, ROW_MOE | ROW_SHARED, at, rows, cols)
+#define SHARED_BIAS(gguf, hf, at, n) VEC(gguf, hf, ROW_MOE | ROW_SHARED | ROW_BIAS_MLP, at, n)
 
 const struct tensor_row rows_shared[] = {
     SHARED(B("ffn_gate_shexp.weight"), H("mlp.shared_experts.gate_proj.weight"), L(gate), DIM_FF, DIM_EMBD),
     SHARED(B("ffn_up_shexp.weight"), H("mlp.shared_experts.up_proj.weight"), L(up), DIM_FF, DIM_EMBD),
     SHARED(B("ffn_down_shexp.weight"), H("mlp.shared_experts.down_proj.weight"), L(down), DIM_EMBD, DIM_FF),
+    SHARED_BIAS(B("ffn_gate_shexp.bias"), H("mlp.shared_experts.gate_proj.bias"), L(b_gate), DIM_FF),
+    SHARED_BIAS(B("ffn_up_shexp.bias"), H("mlp.shared_experts.up_proj.bias"), L(b_up), DIM_FF),
+    SHARED_BIAS(B("ffn_down_shexp.bias"), H("mlp.shared_experts.down_proj.bias"), L(b_down), DIM_EMBD),
     END
 };
 

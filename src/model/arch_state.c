@@ -182,7 +182,7 @@ const struct arch archs_state[] = {
       .n_ctx = 2048,
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV | BIAS_O,
-      .moe = { .norm_fixed = true, .dense_ff = true } },
+      .moe = { .norm_fixed = true, .dense_ff = true, .greedy = true } },
     { .gguf = "deepseek2",
       .hf = { "deepseek_v3" },
       .mix = MIX_MLA,
@@ -193,6 +193,6 @@ const struct arch archs_state[] = {
       .n_ctx = 4096,
       .act = ACT_SILU,
       .bias_keyed = BIAS_QKV | BIAS_O,
-      .moe = { .route = ROUTE_SIGMOID, .norm = true, .dense_ff = true } },
+      .moe = { .route = ROUTE_SIGMOID, .norm = true, .dense_ff = true, .scale = 2.5f } },
     { 0 },
 };

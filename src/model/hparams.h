@@ -26,6 +26,7 @@ struct rope_hp {
     double beta_fast, beta_slow;     /* yarn */
     double attn_factor;              /* multiplies cos and sin; never 0 */
     double attn_factor_long;         /* longrope: beyond orig_ctx; 0: the same */
+    bool always_short;               /* longrope: short_factor beyond orig_ctx too */
     bool truncate;                   /* yarn: round the ramp's ends to whole dimensions */
     const float *long_factor, *short_factor;                 /* [n_rot/2] or NULL */
     const float *freq_factors;       /* [n_rot/2] divisors GGUF carries as a tensor, or NULL */

@@ -82,13 +82,18 @@ static const struct source_tensor *find_in(const struct meta *m, int l, const ch
 
 /* ---- experts ---- */
 
-static int read_route(const struct meta *m, struct moe_hp *x, struct err *e)
+static int read_route(const struct meta *m, struct moe_hp *x, int n_layers, struct err *e)
 {
     static const enum route_kind routes[] = { ROUTE_SOFTMAX, ROUTE_SIGMOID, ROUTE_TOP_SOFTMAX };
     int func = 0;
 
     x->route = m->arch->moe.route;
-    if (!get_int(m, "expert_gating_func", 0, &func) || func == 0) return OK;
+    if (!get_int(m, "expert_gating_func", 0, &func) || func == 0) {
+        /* Files that do not say: only sigmoid routers have a bias for the choice. */
+        for (int l = 0; l < n_layers && x->route == ROUTE_SOFTMAX; l++)
+            if (find_in(m, l, "exp_probs_b.bias")) x->route = ROUTE_SIGMOID;
+        return OK;
+    }
     if (func > 3)
         return err_set(e, E_UNSUPPORTED, "%s: the key %s is %d, which is not known", source_path(m->src),
                        key_of(m, "expert_gating_func").s, func);
@@ -103,7 +108,7 @@ static int read_moe(const struct meta *m, struct hparams *hp, struct err *e)
 
     if (!get_int(m, "expert_count", 0, &x->n) || x->n == 0) return OK;
     if ((rc = need_int(m, "expert_used_count", 0, &x->n_used, e)) != OK) return rc;
-    if ((rc = read_route(m, x, e)) != OK) return rc;
+    if ((rc = read_route(m, x, hp->n_layers, e)) != OK) return rc;
     if (!get_int(m, "expert_feed_forward_length", 0, &x->n_ff) && !m->arch->moe.dense_ff)
         get_int(m, "feed_forward_length", 0, &x->n_ff);
     x->norm = m->arch->moe.gguf_norm;
@@ -215,10 +220,11 @@ static void read_turns(const struct meta *m, struct hparams *hp, int window)
 
 static void read_windows(const struct meta *m, struct hparams *hp)
 {
-    int window = m->arch->window_every && !(m->arch->flags & ARCH_WINDOW_KEYED) ? m->arch->window : 0;
+    bool keyed = m->arch->flags & ARCH_WINDOW_KEYED;
+    int window = m->arch->window_every && !keyed ? m->arch->window : 0;
     get_int(m, "attention.sliding_window", 0, &window);
     for (int l = 0; l < hp->n_layers; l++) {
-        bool s = (window > 0 || m->arch->flags & ARCH_TWO_ROPES) && slides(m, l);
+        bool s = (window > 0 || (m->arch->flags & ARCH_TWO_ROPES && !keyed)) && slides(m, l);
         hp->layers[l].window = s ? window : 0;
         if (s && hp->n_rope > 1) hp->layers[l].rope = 1;
     }
@@ -278,6 +284,7 @@ static int read_rope(const struct meta *m, struct hparams *hp, struct arena *a, 
     source_bool(m->src, key_of(m, "rope.scaling.yarn_truncate").s, &r->truncate);
     r->attn_factor = f64_or(m, "rope.scaling.attn_factor", 1);
     r->attn_factor_long = f64_or(m, "rope.scaling.attn_factor_long", 0);
+    source_bool(m->src, key_of(m, "rope.scaling.always_short").s, &r->always_short);
     if ((rc = read_scaling(m, r, e)) != OK) return rc;
     if (r->scaling == ROPE_YARN) r->attn_factor *= rotary_yarn_factor(r->factor, 0, 0);
 

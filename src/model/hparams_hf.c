@@ -51,13 +51,23 @@ static void find_prefix(const struct config *c, struct hparams *hp)
 
 /* ---- shapes ---- */
 
+static bool has_any(const struct config *c, const char *const *names)
+{
+    for (; *names; names++)
+        if (config_has(c, "", *names)) return true;
+    return false;
+}
+
 static int read_shapes(const struct config *c, struct hparams *hp, struct arena *a, struct err *e)
 {
     struct layer_hp w = { 0 };
     int rc;
     if ((rc = config_need(c, k_layers, &hp->n_layers, e)) != OK) return rc;
     if ((rc = config_need(c, k_embd, &hp->n_embd, e)) != OK) return rc;
-    if (!mix_is_alone(c->arch->mix) && (rc = config_need(c, k_heads, &w.n_heads, e)) != OK) return rc;
+    w.n_heads = c->arch->n_heads;
+    if (!mix_is_alone(c->arch->mix) && !(w.n_heads && !has_any(c, k_heads)) &&
+        (rc = config_need(c, k_heads, &w.n_heads, e)) != OK)
+        return rc;
     if (hp->n_layers > 65536)
         return err_set(e, E_FORMAT, "%s: %d layers make no sense", source_path(c->src),
                        hp->n_layers);
@@ -181,6 +191,17 @@ static void read_kind(const struct config *c, struct hparams *hp)
     if (f & ARCH_PARALLEL_KEY) hp->parallel = config_bool(c, "use_parallel_residual", hp->parallel);
 }
 
+/* Keys that make another model of any family. */
+static int refuse_others(const struct config *c, struct err *e)
+{
+    const char *key = config_bool(c, "use_bidirectional_attention", false) ? "use_bidirectional_attention"
+                      : config_has(c, "", "per_layer_config")              ? "per_layer_config"
+                                                                           : NULL;
+
+    if (!key) return OK;
+    return err_set(e, E_UNSUPPORTED, "%s: config.json: %s is not supported", source_path(c->src), key);
+}
+
 int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e)
 {
     struct config c = { .src = src, .in = "" };
@@ -196,10 +217,7 @@ int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *sr
     if ((rc = read_quantized(&c, hp, e)) != OK) return rc;
     if ((rc = read_shapes(&c, hp, a, e)) != OK) return rc;
     hp->tied = read_tied(&c, hp);
-    if (config_bool(&c, "use_bidirectional_attention", false))
-        return err_set(e, E_UNSUPPORTED,
-                       "%s: config.json: use_bidirectional_attention is not supported",
-                       source_path(src));
+    if ((rc = refuse_others(&c, e)) != OK) return rc;
     if ((rc = read_act(&c, hp, e)) != OK) return rc;
     if ((rc = hparams_hf_ropes(&c, hp, a, e)) != OK) return rc;
     hparams_hf_windows(&c, hp);

@@ -58,7 +58,7 @@ int hparams_hf_moe(const struct config *c, struct hparams *hp, struct err *e)
     m->norm = a->norm_fixed ? a->norm : config_bool(c, "norm_topk_prob", a->norm);
     if (a->dense_ff) config_int(c, "moe_intermediate_size", &m->n_ff);
     else m->n_ff = hp->layers[0].n_ff;
-    m->scale = (float)config_or(c, "routed_scaling_factor", 1);
+    m->scale = (float)config_or(c, "routed_scaling_factor", a->scale != 0 ? (double)a->scale : 1);
     read_groups(c, m);
     if (has_rows(c->arch, ROW_SHARED) && !config_int(c, "shared_expert_intermediate_size", &shared)) {
         config_int(c, "n_shared_experts", &n_shared);

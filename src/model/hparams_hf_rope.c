@@ -226,7 +226,8 @@ int hparams_hf_ropes(const struct config *c, struct hparams *hp, struct arena *a
     int rc = check_types(c, hp, e);
 
     if (rc != OK) return rc;
-    if (!config_f64(c, "", "rope_theta", &theta)) config_f64(c, "", "rotary_emb_base", &theta);
+    if (!config_f64(c, "", "rotary_emb_base", &theta) && !str_is(str_c(c->arch->hf[0]), "gpt_neox"))
+        config_f64(c, "", "rope_theta", &theta);
     for (int l = 0; c->arch->flags & ARCH_ROPELESS && l < hp->n_layers; l++) hp->layers[l].rope = -1;
     if (c->arch->flags & ARCH_ROPELESS) return OK;
     if (c->arch->flags & ARCH_NO_ROPE) read_no_rope(c, hp);

@@ -53,6 +53,17 @@ static struct seen probe(const struct hparams *hp, const struct source *src, siz
 
 static int small(int64_t v) { return v > 0 && v < (1 << 24) ? (int)v : 0; }
 
+/* GGUF files of some families say four times the width whatever there is: two tensors that agree know better. */
+static void infer_ff(struct hparams *hp, const struct source *src, int l)
+{
+    struct layer_hp *w = &hp->layers[l];
+    struct seen down = probe(hp, src, offsetof(struct layer, down), l);
+    struct seen up = probe(hp, src, offsetof(struct layer, up), l);
+
+    if (!w->n_ff || (hp->from == SOURCE_GGUF && w->n_ff == 4 * hp->n_embd && up.rows == down.cols))
+        w->n_ff = small(down.cols);
+}
+
 static void infer_layer(struct hparams *hp, const struct source *src, int l)
 {
     struct layer_hp *w = &hp->layers[l];
@@ -66,7 +77,7 @@ static void infer_layer(struct hparams *hp, const struct source *src, int l)
         int64_t n_kv = packed ? (q.rows - n_q) / 2 : probe(hp, src, offsetof(struct layer, wk), l).rows;
         if (n_kv % w->head_dim == 0) w->n_kv_heads = small(n_kv / w->head_dim);
     }
-    if (!w->n_ff && !w->moe) w->n_ff = small(probe(hp, src, offsetof(struct layer, down), l).cols);
+    if (!w->moe) infer_ff(hp, src, l);
     if (w->moe && !hp->moe.n_ff) hp->moe.n_ff = small(probe(hp, src, offsetof(struct layer, x_down), l).cols);
 }
 

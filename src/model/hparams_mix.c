@@ -111,7 +111,8 @@ static int mamba(const struct config *c, struct hparams *hp, struct err *e)
 
     h.inner = expand > 0 && expand < 1024 ? (int)(expand * hp->n_embd) : 0;
     if ((rc = need(c, "state_size", &h.n_state, e)) != OK) return rc;
-    if ((rc = need(c, "conv_kernel", &h.taps, e)) != OK) return rc;
+    h.taps = 4;
+    config_int(c, "conv_kernel", &h.taps);
     if (!two && (rc = read_rank(c, hp, &h.dt_rank, e)) != OK) return rc;
     if (two && (rc = need(c, "num_heads", &h.n_heads, e)) != OK) return rc;
     if (two && (rc = need(c, "head_dim", &h.head_dim, e)) != OK) return rc;
@@ -155,10 +156,10 @@ static bool attends_by_list(const struct config *c, int l)
 
 static int lfm2(const struct config *c, struct hparams *hp, struct err *e)
 {
-    struct mix_hp h = { .kind = MIX_SHORTCONV };
-    int rc = need(c, "conv_L_cache", &h.taps, e);
+    struct mix_hp h = { .kind = MIX_SHORTCONV, .taps = 3 };
 
-    for (int l = 0; l < hp->n_layers && rc == OK; l++) {
+    config_int(c, "conv_L_cache", &h.taps);
+    for (int l = 0; l < hp->n_layers; l++) {
         int attends = attends_by_type(c, l, "conv", e);
         if (attends == -2) return E_UNSUPPORTED;
         if (attends == -1) attends = attends_by_list(c, l);
@@ -166,15 +167,15 @@ static int lfm2(const struct config *c, struct hparams *hp, struct err *e)
         if (!hp->layers[l].head_dim) hp->layers[l].head_dim = hp->n_embd / hp->layers[l].n_heads;
         if (!attends) hp->layers[l].mix = h, hp->layers[l].rope = -1;
     }
-    return rc;
+    return OK;
 }
 
 static int qwen3_next(const struct config *c, struct hparams *hp, struct err *e)
 {
-    struct mix_hp h = { .kind = MIX_DELTA };
+    struct mix_hp h = { .kind = MIX_DELTA, .taps = 4 };
     int every = 4, rc;
 
-    if ((rc = need(c, "linear_conv_kernel_dim", &h.taps, e)) != OK) return rc;
+    config_int(c, "linear_conv_kernel_dim", &h.taps);
     if ((rc = need(c, "linear_num_key_heads", &h.n_k_heads, e)) != OK) return rc;
     if ((rc = need(c, "linear_num_value_heads", &h.n_heads, e)) != OK) return rc;
     if ((rc = need(c, "linear_key_head_dim", &h.k_dim, e)) != OK) return rc;
@@ -201,9 +202,6 @@ static int deepseek(const struct config *c, struct hparams *hp, struct err *e)
     if ((rc = need(c, "qk_nope_head_dim", &h.nope, e)) != OK) return rc;
     if ((rc = need(c, "qk_rope_head_dim", &h.rope, e)) != OK) return rc;
     if ((rc = need(c, "v_head_dim", &v, e)) != OK) return rc;
-    if (hp->bias & BIAS_MLP && hp->moe.n)
-        return err_set(e, E_UNSUPPORTED, "%s: config.json: mlp_bias is not supported beside experts",
-                       source_path(c->src));
     all_layers(hp, &h);
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
@@ -211,13 +209,12 @@ static int deepseek(const struct config *c, struct hparams *hp, struct err *e)
         w->head_dim = h.nope + h.rope;
         w->head_dim_v = v;
     }
-    /* v2 has groups only where its method says so. */
-    if (hp->moe.route == ROUTE_SOFTMAX && config_str(c, "", "topk_method", &method)) {
-        if (str_is(method, "greedy")) hp->moe.n_groups = 0;
-        else if (!str_is(method, "group_limited_greedy"))
-            return err_set(e, E_UNSUPPORTED, "%s: config.json: topk_method \"%.*s\" is not known",
-                           source_path(c->src), STR_ARG(str_take(method, 64)));
-    }
+    if (!c->arch->moe.greedy) return OK;
+    if (!config_str(c, "", "topk_method", &method)) method = STR("greedy");
+    if (str_is(method, "greedy")) hp->moe.n_groups = 0;
+    else if (!str_is(method, "group_limited_greedy"))
+        return err_set(e, E_UNSUPPORTED, "%s: config.json: topk_method \"%.*s\" is not known",
+                       source_path(c->src), STR_ARG(str_take(method, 64)));
     return OK;
 }
 

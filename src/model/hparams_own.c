@@ -152,7 +152,7 @@ static int hunyuan(const struct config *c, struct hparams *hp)
     return OK;
 }
 
-/* Its longrope names the factor of cos and sin for each regime. */
+/* Its longrope names the factor of cos and sin for each regime; its library turns by the short factors in both. */
 static int phimoe(const struct config *c, struct hparams *hp)
 {
     struct rope_hp *r = &hp->rope[0];
@@ -162,6 +162,7 @@ static int phimoe(const struct config *c, struct hparams *hp)
     if (r->scaling == ROPE_NONE) return OK;
     config_f64(c, dict, "short_mscale", &r->attn_factor);
     config_f64(c, dict, "long_mscale", &r->attn_factor_long);
+    r->always_short = r->scaling == ROPE_LONGROPE;
     return OK;
 }
 

@@ -130,7 +130,8 @@ static int plan_row(struct plan *p, const struct tensor_row *r, int l, struct er
     return OK;
 }
 
-/* Tensors without a place that are no loss: buffers, tied heads, layers that only guess ahead. */
+/* Tensors without a place that are no loss: buffers, tied heads, layers that only guess ahead, parts that see
+ * pictures. */
 static bool no_loss(const struct hparams *hp, struct str name)
 {
     char prefix[128];
@@ -141,6 +142,9 @@ static bool no_loss(const struct hparams *hp, struct str name)
     if (str_ends(name, STR("rotary_emb.inv_freq")) || str_ends(name, STR(".masked_bias")) ||
         str_ends(name, STR(".attn.bias")) || str_ends(name, STR(".attention.bias")) ||
         (hp->tied && (str_is(name, "lm_head.weight") || str_is(name, "embed_out.weight"))))
+        return true;
+    if (hp->prefix && strstr(hp->prefix, "language_model.") && str_find(name, STR("language_model.")) < 0 &&
+        !str_starts(name, STR("lm_head.")))
         return true;
     snprintf(prefix, sizeof prefix, "%slayers.", hp->prefix ? hp->prefix : "");
     if (!str_starts(name, str_c(prefix))) return false;
@@ -157,6 +161,9 @@ int naming_plan(const struct hparams *hp, const struct source *src, struct arena
     const struct tensor_row *r;
     int it = 0, rc = OK;
 
+    if (hp->n_rope > 1 && hp->rope[1].scaling != ROPE_NONE)
+        return err_set(e, E_UNSUPPORTED, "%s: no GGUF key is known for %s scaling in layers with a window",
+                       source_path(src), rope_scaling_name(hp->rope[1].scaling));
     while (arch_row(hp->info, &it)) n_rows++;
     p.items = arena_array(a, 3 * n_rows * (size_t)(hp->n_layers + 1), sizeof *p.items);
     for (int l = -1; l < hp->n_layers; l++)

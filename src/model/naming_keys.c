@@ -69,6 +69,7 @@ static void put_rope(struct keys *k)
     if (r->scaling == ROPE_LONGROPE) {
         put_f32(k, "rope.scaling.attn_factor", r->attn_factor);
         if (r->attn_factor_long != 0) put_f32(k, "rope.scaling.attn_factor_long", r->attn_factor_long);
+        if (r->always_short) ggufw_bool(k->w, key(k, "rope.scaling.always_short"), true);
         return;
     }
     if (k->hp->info->mix != MIX_MLA)

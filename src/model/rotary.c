@@ -57,7 +57,7 @@ void rotary_freq(const struct rope_hp *r, int seq_len, float *freq)
 {
     struct ramp p = r->scaling == ROPE_YARN ? yarn_ramp(r) : (struct ramp){ 0, 1 };
     bool is_long = rotary_is_long(r, seq_len);
-    const float *divide = is_long ? r->long_factor : r->short_factor;
+    const float *divide = is_long && !r->always_short ? r->long_factor : r->short_factor;
     double base = r->theta;
 
     if (r->scaling == ROPE_DYNAMIC && is_long && r->n_rot > 2)

@@ -226,13 +226,13 @@ static int32_t base_char(int32_t cp)
                : cp;
 }
 
-static void put_wordpiece(struct str text, struct buf *out)
+static void put_wordpiece(const struct normal_step *s, struct str text, struct buf *out)
 {
     int32_t cp;
 
     EACH_CHAR(text, i, n, cp)
     {
-        cp = base_char(cp);
+        if (s->accents) cp = base_char(cp);
         int c = utf8proc_category(cp);
         bool symbol = c >= UTF8PROC_CATEGORY_SM && c <= UTF8PROC_CATEGORY_SO;
         bool alone = (c >= UTF8PROC_CATEGORY_PC && c <= UTF8PROC_CATEGORY_PO) ||
@@ -241,9 +241,9 @@ static void put_wordpiece(struct str text, struct buf *out)
             buf_putc(out, ' ');
             continue;
         }
-        if (cp == 0 || cp == 0xfffd || char_is_other(cp)) continue;
+        if (cp == 0 || cp == 0xfffd || char_is_other(cp) || (s->accents && char_is_nonspacing(cp))) continue;
         if (alone) buf_putc(out, ' ');
-        char_put(out, utf8proc_tolower(cp));
+        char_put(out, s->lower ? utf8proc_tolower(cp) : cp);
         if (alone) buf_putc(out, ' ');
     }
 }
@@ -321,7 +321,7 @@ static int run_step(const struct normal_step *s, struct matcher *m, struct str t
     case NORMAL_BYTES: text_put_bytes(out, text); break;
     case NORMAL_CHARSMAP: charsmap_put(str_of(s->text, s->n_text), s->longest, text, out); break;
     case NORMAL_SQUEEZE: put_squeezed(text, out); break;
-    case NORMAL_WORDPIECE: put_wordpiece(text, out); break;
+    case NORMAL_WORDPIECE: put_wordpiece(s, text, out); break;
     }
     return OK;
 }

@@ -152,6 +152,12 @@ int pretok_add(struct split *s, struct str name, bool *ignore_merges, struct err
     return rc;
 }
 
+bool pretok_composes(struct str name)
+{
+    return str_is(name, "qwen2") || str_is(name, "qwen35") || str_is(name, "command-r") || str_is(name, "olmo") ||
+           str_is(name, "mpt");
+}
+
 /* ---- and back ---- */
 
 static bool is_class(const struct split_step *s, char_class *c)

@@ -9,6 +9,8 @@
  * that is in the vocabulary is taken whole. */
 int pretok_add(struct split *s, struct str name, bool *ignore_merges, struct err *e);
 
+/* Do models of this name compose text (NFC) before they look at it? */
+bool pretok_composes(struct str name);
 /* GGUF's name for a byte-level chain, or NULL if it has none. */
 const char *pretok_name(const struct split *s, bool ignore_merges);
 #endif

@@ -70,9 +70,14 @@ struct token_export {
     const struct str *merges;    /* [n_merges] "a b", or NULL */
     int n_merges;
     int32_t bos, eos, unk, pad;  /* -1: none */
+    int32_t first, last;         /* what stands before and behind every text; -1: nothing */
     bool add_bos, add_eos, add_space_prefix;
+    struct str charsmap;         /* unigram: sentencepiece's map of replacements, or empty */
+    bool squeeze;                /* unigram: of several spaces one stays, at the ends none */
+    bool nfc;                    /* text is composed first */
+    bool lower, accents;         /* WordPiece: letters become small, their accents go */
 };
 int tokenizer_export(const struct tokenizer *t, struct token_export *out, struct err *e);
-/* The same as the text of a tokenizer.json. E_UNSUPPORTED for kinds other than BPE and sentencepiece's. */
+/* The same as the text of a tokenizer.json. E_UNSUPPORTED where tokenizer_export is. */
 int tokenizer_to_json(const struct tokenizer *t, struct buf *out, struct err *e);
 #endif

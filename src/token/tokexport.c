@@ -16,7 +16,9 @@ enum {
 
 static bool is_bytelevel(const struct tokenizer *t)
 {
-    return t->split.n_steps && t->split.steps[t->split.n_steps - 1].kind == SPLIT_BYTES;
+    for (int i = 0; i < t->split.n_steps; i++) /* falcon splits numbers behind it */
+        if (t->split.steps[i].kind == SPLIT_BYTES) return true;
+    return false;
 }
 
 static bool is_byte_piece(struct str s)
@@ -123,6 +125,21 @@ static bool has_space_prefix(const struct tokenizer *t)
     return false;
 }
 
+/* What normalizers and splitting do that GGUF has keys for. */
+static void fill_normal(const struct tokenizer *t, struct token_export *out)
+{
+    for (int i = 0; i < t->normal.n_steps; i++) {
+        const struct normal_step *s = &t->normal.steps[i];
+        if (s->kind == NORMAL_CHARSMAP) out->charsmap = str_of(s->text, s->n_text);
+        out->squeeze |= s->kind == NORMAL_SQUEEZE;
+        out->nfc |= s->kind == NORMAL_NFC;
+        out->lower |= s->kind == NORMAL_LOWER || s->lower;
+        out->accents |= s->kind == NORMAL_STRIP_ACCENTS || s->accents;
+    }
+    for (int i = 0; i < t->split.n_steps; i++) out->squeeze |= t->split.steps[i].kind == SPLIT_CLASS;
+    out->squeeze = out->squeeze && t->model == MODEL_UNIGRAM;
+}
+
 int tokenizer_export(const struct tokenizer *ct, struct token_export *out, struct err *e)
 {
     struct tokenizer *t = (struct tokenizer *)ct; /* tables are made once and kept */
@@ -154,9 +171,12 @@ int tokenizer_export(const struct tokenizer *ct, struct token_export *out, struc
         .eos = t->eos,
         .unk = t->unk,
         .pad = t->pad,
+        .first = t->n_before ? t->before[0] : -1,
+        .last = t->n_after ? t->after[0] : -1,
         .add_bos = tokenizer_adds_bos(t),
         .add_eos = t->n_after && t->after[0] == t->eos,
         .add_space_prefix = has_space_prefix(t),
     };
+    fill_normal(t, out);
     return OK;
 }

@@ -233,6 +233,8 @@ static int build_bpe(struct reader *r)
         (rc = read_merges(r)) != OK)
         return rc;
     t->bpe.ignore_merges = ignore_merges;
+    if (flag(r, KEY("normalizer.nfc"), pretok_composes(pre)))
+        normal_add(&t->normal, (struct normal_step){ .kind = NORMAL_NFC });
     bpe_finish(&t->bpe, false);
     decode_add(&t->decode, (struct decode_step){ .kind = DECODE_BYTES });
     return read_ids(r, (struct defaults){
@@ -319,7 +321,11 @@ static int build_wordpiece(struct reader *r)
     t->n_before = t->n_after = 0;
     if (cls >= 0) t->before[t->n_before++] = cls;
     if (sep >= 0) t->after[t->n_after++] = sep;
-    normal_add(&t->normal, (struct normal_step){ .kind = NORMAL_WORDPIECE });
+    bool lower = flag(r, KEY("normalizer.lowercase"), true);
+    normal_add(&t->normal,
+               (struct normal_step){ .kind = NORMAL_WORDPIECE,
+                                     .lower = lower,
+                                     .accents = flag(r, KEY("normalizer.strip_accents"), lower) });
     split_add(&t->split,
               (struct split_step){ .kind = SPLIT_CHAR, .behavior = SPLIT_REMOVED, .ch = ' ' });
     t->wordpiece = (struct wordpiece){ .vocab = &t->vocab, .first = STR(MARK), .unk = t->unk };

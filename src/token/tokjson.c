@@ -181,6 +181,10 @@ static void read_config(struct tokenizer *t, json_t *config)
     if (t->unk < 0) t->unk = config_token(t, config, "unk_token");
     if (t->bos < 0 && !config && t->n_before) t->bos = t->before[0];
     if (t->eos < 0) t->eos = first_known(t, ends);
+    /* Its own library makes the template anew by these: what it says no to goes. */
+    if (json_is_false(json_object_get(config, "add_bos_token")) && t->n_before && t->before[0] == t->bos)
+        memmove(t->before, t->before + 1, (size_t)--t->n_before * sizeof *t->before);
+    if (json_is_false(json_object_get(config, "add_eos_token"))) t->n_after = 0;
     if (t->bos >= 0 && t->n_before == 0 && json_is_true(json_object_get(config, "add_bos_token")))
         t->before[t->n_before++] = t->bos;
     if (t->eos >= 0 && t->n_after == 0 && json_is_true(json_object_get(config, "add_eos_token")))
@@ -229,6 +233,8 @@ static int read_root(struct tokenizer *t, json_t *root, const struct tokbig *big
     if (!t->decode.n_steps) decode_add(&t->decode, (struct decode_step){ .kind = DECODE_JOIN });
     if ((rc = tokenizer_finish(t, e)) != OK) return err_wrap(e, "%s", top->file);
     t->pre = pretok_name(&t->split, t->bpe.ignore_merges);
+    for (int i = 0; t->pre && strcmp(t->pre, "smollm") == 0 && i < t->normal.n_steps; i++)
+        if (t->normal.steps[i].kind == NORMAL_NFC) t->pre = "command-r"; /* splits the same */
     return OK;
 }
 

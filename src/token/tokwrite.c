@@ -1,35 +1,12 @@
 /* tokwrite.c - a tokenizer that came out of a GGUF file, said as tokenizer.json. */
-#include "base/jsonw.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "token/parts.h"
 #include "token/regex.h"
+#include "token/tokwrite_impl.h"
 
 #include <stdlib.h>
 
-#define MARK "\xe2\x96\x81"
-
-struct writer {
-    const struct tokenizer *t;
-    struct token_export x;
-    struct jsonw w;
-    struct arena arena;
-};
-
-static void key_str(struct jsonw *w, const char *key, const char *v)
-{
-    jsonw_key(w, key), jsonw_str(w, str_c(v));
-}
-static void key_bool(struct jsonw *w, const char *key, bool v) { jsonw_key(w, key), jsonw_bool(w, v); }
-static void key_null(struct jsonw *w, const char *key) { jsonw_key(w, key), jsonw_null(w); }
-
-static void type(struct jsonw *w, const char *name)
-{
-    jsonw_obj(w);
-    key_str(w, "type", name);
-}
-
-static void put_added(struct writer *o)
+static void put_added(struct tokwriter *o)
 {
     struct jsonw *w = &o->w;
 
@@ -48,17 +25,24 @@ static void put_added(struct writer *o)
     jsonw_end(w);
 }
 
-static void put_replace(struct jsonw *w, const char *from, const char *to)
+void tokwrite_replace(struct jsonw *w, const char *kind, const char *from, const char *to)
 {
-    type(w, "Replace");
+    tokwrite_type(w, "Replace");
     jsonw_key(w, "pattern"), jsonw_obj(w);
-    key_str(w, "String", from);
+    key_str(w, kind, from);
     jsonw_end(w);
     key_str(w, "content", to);
     jsonw_end(w);
 }
 
-static void put_special(struct writer *o, const int32_t *ids, int n)
+void tokwrite_prepend(struct jsonw *w)
+{
+    tokwrite_type(w, "Prepend");
+    key_str(w, "prepend", TOKWRITE_MARK);
+    jsonw_end(w);
+}
+
+static void put_special(struct tokwriter *o, const int32_t *ids, int n)
 {
     for (int i = 0; i < n; i++) {
         jsonw_obj(&o->w);
@@ -80,7 +64,7 @@ static void put_sequence(struct jsonw *w, const char *name, int type_id)
     jsonw_end(w);
 }
 
-static void put_special_entry(struct writer *o, int32_t id)
+static void put_special_entry(struct tokwriter *o, int32_t id)
 {
     struct jsonw *w = &o->w;
 
@@ -92,7 +76,7 @@ static void put_special_entry(struct writer *o, int32_t id)
 }
 
 /* What stands before and behind every text. */
-static void put_post(struct writer *o)
+void tokwrite_post(struct tokwriter *o)
 {
     const struct tokenizer *t = o->t;
     struct jsonw *w = &o->w;
@@ -102,7 +86,7 @@ static void put_post(struct writer *o)
         jsonw_null(w);
         return;
     }
-    type(w, "TemplateProcessing");
+    tokwrite_type(w, "TemplateProcessing");
     jsonw_key(w, "single"), jsonw_arr(w);
     put_special(o, t->before, t->n_before);
     put_sequence(w, "A", 0);
@@ -122,7 +106,7 @@ static void put_post(struct writer *o)
     jsonw_end(w);
 }
 
-static void put_vocab(struct writer *o)
+static void put_vocab(struct tokwriter *o)
 {
     jsonw_key(&o->w, "vocab"), jsonw_obj(&o->w);
     for (int i = 0; i < o->x.n; i++)
@@ -130,7 +114,7 @@ static void put_vocab(struct writer *o)
     jsonw_end(&o->w);
 }
 
-static void put_bpe_head(struct writer *o, const char *unk, bool fallback)
+static void put_bpe_head(struct tokwriter *o, const char *unk, bool fallback)
 {
     struct jsonw *w = &o->w;
 
@@ -155,23 +139,25 @@ static void put_merge(struct jsonw *w, struct str a, struct str b)
 
 static void put_byte_level(struct jsonw *w, bool prefix, bool regex)
 {
-    type(w, "ByteLevel");
+    tokwrite_type(w, "ByteLevel");
     key_bool(w, "add_prefix_space", prefix), key_bool(w, "trim_offsets", true),
         key_bool(w, "use_regex", regex);
     jsonw_end(w);
 }
 
-static void put_bytes_bpe(struct writer *o)
+static void put_bytes_bpe(struct tokwriter *o)
 {
     const struct split *s = &o->t->split;
     struct jsonw *w = &o->w;
 
-    key_null(w, "normalizer");
-    jsonw_key(w, "pre_tokenizer"), type(w, "Sequence");
+    jsonw_key(w, "normalizer");
+    if (o->x.nfc) tokwrite_type(w, "NFC"), jsonw_end(w);
+    else jsonw_null(w);
+    jsonw_key(w, "pre_tokenizer"), tokwrite_type(w, "Sequence");
     jsonw_key(w, "pretokenizers"), jsonw_arr(w);
     for (int i = 0; i < s->n_steps; i++) {
         if (s->steps[i].kind != SPLIT_REGEX) continue;
-        type(w, "Split");
+        tokwrite_type(w, "Split");
         jsonw_key(w, "pattern"), jsonw_obj(w);
         jsonw_key(w, "Regex"), jsonw_str(w, regex_pattern(s->steps[i].regex));
         jsonw_end(w);
@@ -181,9 +167,9 @@ static void put_bytes_bpe(struct writer *o)
     put_byte_level(w, false, false);
     jsonw_end(w);
     jsonw_end(w);
-    put_post(o);
+    tokwrite_post(o);
     jsonw_key(w, "decoder"), put_byte_level(w, true, true);
-    jsonw_key(w, "model"), type(w, "BPE");
+    jsonw_key(w, "model"), tokwrite_type(w, "BPE");
     put_bpe_head(o, NULL, false);
     put_vocab(o);
     jsonw_key(w, "merges"), jsonw_arr(w);
@@ -215,7 +201,7 @@ static int by_score(const void *a, const void *b)
 }
 
 /* The scores say which pair goes first; tokenizer.json wants the pairs themselves. */
-static size_t find_pairs(const struct writer *o, struct pair **out)
+static size_t find_pairs(const struct tokwriter *o, struct pair **out)
 {
     struct pair *p = NULL;
     size_t n = 0, cap = 0;
@@ -240,17 +226,17 @@ static size_t find_pairs(const struct writer *o, struct pair **out)
     return n;
 }
 
-static void put_spm_decoder(struct writer *o)
+void tokwrite_decoder(struct tokwriter *o, bool bytes)
 {
     struct jsonw *w = &o->w;
 
-    jsonw_key(w, "decoder"), type(w, "Sequence");
+    jsonw_key(w, "decoder"), tokwrite_type(w, "Sequence");
     jsonw_key(w, "decoders"), jsonw_arr(w);
-    put_replace(w, MARK, " ");
-    type(w, "ByteFallback"), jsonw_end(w);
-    type(w, "Fuse"), jsonw_end(w);
+    tokwrite_replace(w, "String", TOKWRITE_MARK, " ");
+    if (bytes) tokwrite_type(w, "ByteFallback"), jsonw_end(w);
+    tokwrite_type(w, "Fuse"), jsonw_end(w);
     if (o->x.add_space_prefix) {
-        type(w, "Strip");
+        tokwrite_type(w, "Strip");
         key_str(w, "content", " ");
         jsonw_key(w, "start"), jsonw_int(w, 1);
         jsonw_key(w, "stop"), jsonw_int(w, 0);
@@ -260,26 +246,22 @@ static void put_spm_decoder(struct writer *o)
     jsonw_end(w);
 }
 
-static void put_spm(struct writer *o)
+static void put_spm(struct tokwriter *o)
 {
     struct jsonw *w = &o->w;
     struct pair *p;
     size_t n;
 
-    jsonw_key(w, "normalizer"), type(w, "Sequence");
+    jsonw_key(w, "normalizer"), tokwrite_type(w, "Sequence");
     jsonw_key(w, "normalizers"), jsonw_arr(w);
-    if (o->x.add_space_prefix) {
-        type(w, "Prepend");
-        key_str(w, "prepend", MARK);
-        jsonw_end(w);
-    }
-    put_replace(w, " ", MARK);
+    if (o->x.add_space_prefix) tokwrite_prepend(w);
+    tokwrite_replace(w, "String", " ", TOKWRITE_MARK);
     jsonw_end(w);
     jsonw_end(w);
     key_null(w, "pre_tokenizer");
-    put_post(o);
-    put_spm_decoder(o);
-    jsonw_key(w, "model"), type(w, "BPE");
+    tokwrite_post(o);
+    tokwrite_decoder(o, true);
+    jsonw_key(w, "model"), tokwrite_type(w, "BPE");
     put_bpe_head(o, o->t->unk >= 0 ? arena_cstr(&o->arena, o->x.pieces[o->t->unk]) : NULL, true);
     put_vocab(o);
     n = find_pairs(o, &p);
@@ -292,17 +274,18 @@ static void put_spm(struct writer *o)
 
 int tokenizer_to_json(const struct tokenizer *t, struct buf *out, struct err *e)
 {
-    struct writer o = { .t = t, .w = { .out = out } };
+    struct tokwriter o = { .t = t, .w = { .out = out } };
     int rc = tokenizer_export(t, &o.x, e);
 
     if (rc != OK) return rc;
-    if (t->model != MODEL_BPE && t->model != MODEL_SPM)
-        return err_set(e, E_UNSUPPORTED, "a tokenizer of kind '%s' cannot be told as tokenizer.json",
-                       o.x.model);
     jsonw_obj(&o.w);
     key_str(&o.w, "version", "1.0"), key_null(&o.w, "truncation"), key_null(&o.w, "padding");
     put_added(&o);
-    if (str_is(str_c(o.x.model), "gpt2"))
+    if (t->model == MODEL_WORDPIECE)
+        tokwrite_wordpiece(&o);
+    else if (t->model == MODEL_UNIGRAM)
+        tokwrite_unigram(&o);
+    else if (str_is(str_c(o.x.model), "gpt2"))
         put_bytes_bpe(&o);
     else
         put_spm(&o);

@@ -1,0 +1,162 @@
+/* model_world.h - for tests of whole models: one opened with its blocks and decoder, and run. */
+#ifndef TERN_TESTS_MODEL_WORLD_H
+#define TERN_TESTS_MODEL_WORLD_H
+
+#include "safetens.h"
+
+#include "base/mem.h"
+#include "kv/chain.h"
+#include "model/decoder.h"
+
+#include <math.h>
+#include <string.h>
+
+struct world {
+    struct source *src;
+    struct backend *be;
+    struct model *m;
+    struct block_pool *pool;
+    struct decoder *dec;
+};
+
+#define MAX_TOKENS 96
+
+static inline struct world open_world(const char *path, bool reference)
+{
+    struct world w = { 0 };
+    struct err e = { 0 };
+    enum dtype kv = reference ? DT_F32 : DT_F16;
+    struct decoder_opt opt = { MAX_TOKENS, 8, 8, MAX_TOKENS };
+    if (source_open(&w.src, path, &e) != OK ||
+        backend_open(&w.be, &(struct backend_opt){ .n_threads = 2, .reference = reference }, &e) !=
+            OK ||
+        model_open(&w.m, w.src, w.be, &e) != OK ||
+        block_pool_open(&w.pool, w.be, model_kvshape(w.m), w.m->hp.n_layers, kv, 64, &e) != OK ||
+        decoder_open(&w.dec, w.m, w.pool, opt, &e) != OK)
+        fail_msg("%s", e.msg);
+    return w;
+}
+
+static inline void close_world(struct world *w)
+{
+    decoder_close(w->dec);
+    block_pool_close(w->pool);
+    model_close(w->m);
+    for (int i = 0; i < MEM_KINDS; i++) assert_int_equal(w->be->used_bytes[i], 0);
+    backend_close(w->be);
+    source_close(w->src);
+}
+
+/* A run of tokens of one sequence at once. */
+static inline const float *run(struct world *w, const struct chain *c, const int32_t *ids, int from, int n)
+{
+    int32_t pos[MAX_TOKENS], seq[MAX_TOKENS] = { 0 }, rows[MAX_TOKENS];
+    struct batch b = { .n_tokens = n,
+                       .ids = ids,
+                       .pos = pos,
+                       .seq = seq,
+                       .n_seqs = 1,
+                       .table = c->blocks,
+                       .table_stride = c->n,
+                       .n_out = n,
+                       .out_rows = rows };
+    const float *logits = NULL;
+    struct err e = { 0 };
+    for (int i = 0; i < n; i++) pos[i] = from + i, rows[i] = i;
+    if (decoder_run(w->dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
+    return logits;
+}
+
+static inline int best(const float *x, int n)
+{
+    int b = 0;
+    for (int i = 1; i < n; i++)
+        if (x[i] > x[b]) b = i;
+    return b;
+}
+
+static inline double row_err(const float *x, const float *ref, int n)
+{
+    double d = 0, r = 0;
+    for (int i = 0; i < n; i++)
+        d += ((double)x[i] - ref[i]) * ((double)x[i] - ref[i]), r += (double)ref[i] * ref[i];
+    return sqrt(d / r);
+}
+
+#define N(a) (sizeof a / sizeof a[0])
+
+/* Models of the repository, and their folders. */
+static const char *const committed[] = { "llama-yarn-bias", "qwen2",  "phi3",      "gemma3_text", "bitnet",
+                                         "gpt2",            "bloom",  "falcon-mq", "glm4_moe", "mamba2", "qwen3_next",
+                                         "deepseek_v3" };
+
+static inline const char *golden(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "tests/golden/hf/%s", name);
+    assert_non_null(repo(path));
+    return repo(path);
+}
+
+static inline void ids_of(const struct source *s, const char *name, int32_t *out, int n)
+{
+    const struct source_tensor *t = source_find(s, name);
+    assert_non_null(t);
+    assert_int_equal(t->dims[0], n);
+    for (int i = 0; i < n; i++) {
+        int64_t v;
+        memcpy(&v, (const char *)t->data + (size_t)i * 8, 8);
+        out[i] = (int32_t)v;
+    }
+}
+
+static inline double margin_of(const struct source *s)
+{
+    struct str v;
+    double f = 0;
+    if (source_str(s, "metadata:greedy_margin", &v)) str_to_f64(v, &f);
+    return f;
+}
+
+/* Its logits and greedy tokens are those that the folder's golden.safetensors holds. */
+static inline void check_golden(const char *model, const char *folder, bool reference, double bound)
+{
+    struct world w = open_world(model, reference);
+    struct source *g = NULL;
+    struct chain c;
+    int32_t ids[48], greedy[16], next;
+    int n_vocab = w.m->hp.n_vocab;
+    char *path = path_join(folder, "golden.safetensors");
+    const struct source_tensor *ref;
+    const float *logits;
+    float *row = mem_array((size_t)n_vocab, sizeof *row);
+    double worst = 0;
+    int match = 0;
+
+    assert_int_equal(source_open(&g, path, NULL), OK);
+    ids_of(g, "input_ids", ids, 48);
+    ids_of(g, "greedy", greedy, 16);
+    ref = source_find(g, "logits");
+    chain_init(&c, 64);
+    assert_true(chain_reserve(&c, w.pool, 64));
+    logits = run(&w, &c, ids, 0, 48);
+    for (int t = 0; t < 48; t++) {
+        memcpy(row, (const char *)ref->data + (size_t)t * (size_t)n_vocab * 4, (size_t)n_vocab * 4);
+        double e = row_err(logits + (size_t)t * (size_t)n_vocab, row, n_vocab);
+        if (!(e <= worst)) worst = e;
+    }
+    if (!(worst <= bound))
+        fail_msg("%s: relative error %g, expected at most %g", model, worst, bound);
+    next = best(logits + 47 * (size_t)n_vocab, n_vocab);
+    while (match < 16 && next == greedy[match]) {
+        if (++match == 16) break;
+        next = best(run(&w, &c, &next, 47 + match, 1), n_vocab);
+    }
+    if (margin_of(g) > 0.02) assert_int_equal(match, 16);
+    chain_release(&c, w.pool);
+    source_close(g);
+    mem_free(path);
+    mem_free(row);
+    close_world(&w);
+}
+#endif

@@ -1,0 +1,100 @@
+/* GGUF files as the others write them: for each fixture the tensors, shapes and keys that llama.cpp's converter
+ * gives it (tests/golden/gguf-names.jsonl.gz, a folder a line). */
+#include "model_gguf.h"
+
+#include "base/buf.h"
+
+#include <jansson.h>
+#include <zlib.h>
+
+static void read_gz(struct buf *out, const char *path)
+{
+    gzFile f = gzopen(path, "rb");
+    char part[65536];
+    int n;
+
+    assert_non_null(f);
+    while ((n = gzread(f, part, sizeof part)) > 0) buf_add(out, part, (size_t)n);
+    assert_int_equal(gzclose(f), Z_OK);
+}
+
+/* Dimensions of 1 at the front say nothing. */
+static bool same_shape(const struct source_tensor *t, json_t *dims)
+{
+    size_t n = json_array_size(dims), skip = 0;
+    int own = 0;
+
+    while (skip + 1 < n && json_integer_value(json_array_get(dims, skip)) == 1) skip++;
+    while (own + 1 < t->n_dims && t->dims[own] == 1) own++;
+    if (n - skip != (size_t)(t->n_dims - own)) return false;
+    for (size_t i = skip; i < n; i++)
+        if (json_integer_value(json_array_get(dims, i)) != t->dims[own + (int)(i - skip)]) return false;
+    return true;
+}
+
+static int check_file(const struct source *src, const char *folder, json_t *v)
+{
+    const char *arch = json_string_value(json_object_get(v, "arch"));
+    json_t *tensors = json_object_get(v, "tensors"), *x;
+    struct str name;
+    struct value value;
+    int bad = 0;
+    size_t i;
+
+    bad += !source_str(src, "general.architecture", &name) || !str_is(name, arch);
+    json_array_foreach(tensors, i, x) {
+        const char *want = json_string_value(json_array_get(x, 0));
+        const struct source_tensor *t = source_find(src, want);
+        if (t && same_shape(t, json_array_get(x, 1))) continue;
+        printf("%s: tensor %s %s\n", folder, want, t ? "has another shape" : "is missing");
+        bad++;
+    }
+    if (source_n_tensors(src) != json_array_size(tensors)) {
+        printf("%s: %zu tensors, expected %zu\n", folder, source_n_tensors(src), json_array_size(tensors));
+        bad++;
+    }
+    json_array_foreach(json_object_get(v, "keys"), i, x) {
+        char key[160];
+        snprintf(key, sizeof key, "%s.%s", arch, json_string_value(x));
+        if (source_key(src, key, &value)) continue;
+        printf("%s: the key %s is missing\n", folder, key);
+        bad++;
+    }
+    return bad;
+}
+
+static void files_have_the_names_that_others_write(void **state)
+{
+    struct buf all = { 0 };
+    char path[300];
+    int bad = 0;
+    (void)state;
+    need_shared("fixtures/hf");
+    read_gz(&all, repo("tests/golden/gguf-names.jsonl.gz"));
+    for (struct str rest = buf_str(&all); rest.n;) {
+        const char *end = memchr(rest.p, '\n', rest.n);
+        struct str line = str_take(rest, end ? (size_t)(end - rest.p) : rest.n);
+        rest = str_skip(rest, line.n + 1 < rest.n ? line.n + 1 : rest.n);
+        json_t *v = json_loadb(line.p, line.n, 0, NULL);
+        const char *folder = json_string_value(json_object_get(v, "folder"));
+        struct source *src = NULL;
+        snprintf(path, sizeof path, "fixtures/hf/%s", folder);
+        const char *dir = shared(path);
+        snprintf(path, sizeof path, "%s/names.gguf", temp_dir());
+        to_gguf(dir, path, false);
+        assert_int_equal(source_open(&src, path, NULL), OK);
+        bad += check_file(src, folder, v);
+        source_close(src);
+        json_decref(v);
+    }
+    buf_release(&all);
+    assert_int_equal(bad, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_have_the_names_that_others_write),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

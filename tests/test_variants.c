@@ -1,0 +1,137 @@
+/* Every family with other settings than its fixture: heads, biases, ties, rotary scalings, windows, experts and
+ * whatever else its configuration has, against logits that its own library gave.
+ *
+ * tests/golden/variants.jsonl.gz has a model a line: config.json, the names, shapes and spread of its tensors, and
+ * some logits. Numbers of tensors are drawn from their names, so that none are stored. */
+#include "model_gguf.h"
+#include "model_world.h"
+
+#include <jansson.h>
+#include <zlib.h>
+
+static void read_gz(struct buf *out, const char *path)
+{
+    gzFile f = gzopen(path, "rb");
+    char part[65536];
+    int n;
+
+    assert_non_null(f);
+    while ((n = gzread(f, part, sizeof part)) > 0) buf_add(out, part, (size_t)n);
+    assert_int_equal(gzclose(f), Z_OK);
+}
+
+static uint64_t hash(const char *s)
+{
+    uint64_t h = 0xcbf29ce484222325;
+    for (; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3;
+    return h;
+}
+
+/* Number i of the tensor whose name has this hash: evenly from base - spread to base + spread. */
+static float draw(uint64_t seed, size_t i, double base, double spread)
+{
+    uint64_t x = seed + (i + 1) * 0x9e3779b97f4a7c15;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    x ^= x >> 31;
+    return (float)(base + spread * (2 * ((double)(x >> 40) * 0x1p-24) - 1));
+}
+
+static void add_tensor(struct folder *f, json_t *t)
+{
+    const char *name = json_string_value(json_array_get(t, 0));
+    json_t *shape = json_array_get(t, 1);
+    double base = json_number_value(json_array_get(t, 2)), spread = json_number_value(json_array_get(t, 3));
+    int64_t dims[4] = { 0 };
+    size_t n = 1, n_dims = json_array_size(shape);
+
+    assert_true(n_dims <= 4);
+    for (size_t i = 0; i < n_dims; i++) {
+        dims[i] = json_integer_value(json_array_get(shape, i));
+        n *= (size_t)dims[i];
+    }
+    float *x = mem_array(n, sizeof *x);
+    uint64_t seed = hash(name);
+    for (size_t i = 0; i < n; i++) x[i] = draw(seed, i, base, spread);
+    folder_add(f, name, "F32", dims, (int)n_dims, x, n * sizeof *x);
+    mem_free(x);
+}
+
+/* Every 20th logit behind tokens 7 and 39. */
+static double error_of(const char *path, json_t *rows)
+{
+    struct world w = open_world(path, true);
+    struct chain c;
+    int32_t ids[40];
+    double worst = 0;
+
+    for (int i = 0; i < 40; i++) ids[i] = (i * 37 + 11) % 320;
+    chain_init(&c, 64);
+    assert_true(chain_reserve(&c, w.pool, 40));
+    const float *logits = run(&w, &c, ids, 0, 40);
+    assert_int_equal(w.m->hp.n_vocab, 320);
+    for (size_t k = 0; k < 2; k++) {
+        float got[16], want[16];
+        for (size_t i = 0; i < 16; i++) {
+            got[i] = logits[(k ? 39 : 7) * 320 + i * 20];
+            want[i] = (float)json_number_value(json_array_get(json_array_get(rows, k), i));
+        }
+        double err = row_err(got, want, 16);
+        if (!(err <= worst)) worst = err;
+    }
+    chain_release(&c, w.pool);
+    close_world(&w);
+    return worst;
+}
+
+/* Prints what is wrong; 1 then. file: through a GGUF file too. */
+static int check_variant(json_t *v, bool file)
+{
+    const char *name = json_string_value(json_object_get(v, "name"));
+    json_t *rows = json_object_get(v, "rows"), *t;
+    char *config = json_dumps(json_object_get(v, "config"), 0), path[300];
+    struct folder f;
+    size_t i;
+
+    folder_begin(&f, "variant");
+    json_array_foreach(json_object_get(v, "tensors"), i, t) add_tensor(&f, t);
+    folder_end(&f, str_c(config));
+    snprintf(path, sizeof path, "%s/variant.gguf", temp_dir());
+    double direct = error_of(f.dir, rows), through = 0;
+    if (file) {
+        to_gguf(f.dir, path, false);
+        through = error_of(path, rows);
+    }
+    bool bad = !(direct < 2e-4) || !(through < 2e-4);
+    if (bad) printf("%s: relative error %g, through GGUF %g\n", name, direct, through);
+    free(config);
+    return bad;
+}
+
+static void settings_mean_what_each_family_takes_them_for(void **state)
+{
+    struct buf all = { 0 };
+    int n = 0, bad = 0;
+    (void)state;
+    read_gz(&all, repo("tests/golden/variants.jsonl.gz"));
+    for (struct str rest = buf_str(&all); rest.n;) {
+        const char *end = memchr(rest.p, '\n', rest.n);
+        struct str line = str_take(rest, end ? (size_t)(end - rest.p) : rest.n);
+        rest = str_skip(rest, line.n + 1 < rest.n ? line.n + 1 : rest.n);
+        if (n++ % THIN) continue;
+        json_t *v = json_loadb(line.p, line.n, 0, NULL);
+        assert_non_null(v);
+        bad += check_variant(v, n % 2 == 0);
+        json_decref(v);
+    }
+    buf_release(&all);
+    assert_int_equal(bad, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(settings_mean_what_each_family_takes_them_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,201 @@
+/* Folders whose tensors are not right. */
+#include "model_world.h"
+
+#include "base/log.h"
+#include "kernel/quant.h"
+
+#include <unistd.h>
+
+struct edit {
+    const char *drop;            /* a tensor that is left out */
+    const char *reshape;         /* one with half the rows, twice as long */
+    const char *poison;          /* one whose last number becomes NaN */
+    const char *transpose;
+    const char *widen;           /* one stored as F64 */
+};
+
+static void add_widened(struct folder *f, const char *name, const struct source_tensor *t)
+{
+    size_t n = t->bytes / 2;
+    double *d = mem_array(n, sizeof *d);
+    for (size_t i = 0; i < n; i++) d[i] = bf16_to_f32(((const uint16_t *)t->data)[i]);
+    folder_add(f, name, "F64", t->dims, t->n_dims, d, n * sizeof *d);
+    mem_free(d);
+}
+
+static void add_transposed(struct folder *f, const char *name, const struct source_tensor *t)
+{
+    int64_t dims[2] = { t->dims[1], t->dims[0] };
+    uint16_t *d = mem_array(t->bytes / 2, 2);
+    for (int64_t r = 0; r < t->dims[0]; r++)
+        for (int64_t c = 0; c < t->dims[1]; c++)
+            d[c * t->dims[0] + r] = ((const uint16_t *)t->data)[r * t->dims[1] + c];
+    folder_add(f, name, "BF16", dims, 2, d, t->bytes);
+    mem_free(d);
+}
+
+/* A bf16 fixture with one thing changed. */
+static const char *edited(struct folder *f, const char *dir, const char *name, struct edit how)
+{
+    struct source *src = NULL;
+    struct buf config = { 0 };
+    char *path = path_join(dir, "config.json");
+    assert_int_equal(source_open(&src, dir, NULL), OK);
+    assert_int_equal(file_read(&config, path, 1 << 20, NULL), OK);
+    mem_free(path);
+    folder_begin(f, name);
+    for (size_t i = 0; i < source_n_tensors(src); i++) {
+        const struct source_tensor *t = source_tensor(src, i);
+        char tensor[256];
+        int64_t dims[2] = { t->dims[0], t->dims[1] };
+        uint16_t *data = mem_dup(t->data, t->bytes);
+        snprintf(tensor, sizeof tensor, "%.*s", STR_ARG(t->name));
+        if (how.reshape && strcmp(tensor, how.reshape) == 0) dims[0] /= 2, dims[1] *= 2;
+        if (how.poison && strcmp(tensor, how.poison) == 0) data[t->bytes / 2 - 1] = 0x7fc0;
+        if (how.transpose && strcmp(tensor, how.transpose) == 0) add_transposed(f, tensor, t);
+        else if (how.widen && strcmp(tensor, how.widen) == 0) add_widened(f, tensor, t);
+        else if (!how.drop || strcmp(tensor, how.drop) != 0)
+            folder_add(f, tensor, "BF16", dims, t->n_dims, data, t->bytes);
+        mem_free(data);
+    }
+    folder_end(f, buf_str(&config));
+    buf_release(&config);
+    source_close(src);
+    return f->dir;
+}
+
+static int open_edited(const char *name, struct edit how, struct err *e)
+{
+    struct folder f;
+    struct source *src = NULL;
+    struct backend *be = NULL;
+    struct model *m = NULL;
+    int rc;
+    edited(&f, golden("bitnet"), name, how);
+    assert_int_equal(source_open(&src, f.dir, e), OK);
+    assert_int_equal(
+        backend_open(&be, &(struct backend_opt){ .n_threads = 1, .reference = true }, e), OK);
+    rc = model_open(&m, src, be, e);
+    model_close(m);
+    for (int i = 0; i < MEM_KINDS; i++)
+        assert_int_equal(be->used_bytes[i], 0); /* nothing left of half a load */
+    backend_close(be);
+    source_close(src);
+    return rc;
+}
+
+static void a_position_nobody_learned_is_refused(void **state)
+{
+    struct world w = open_world(golden("gpt2"), true);
+    int32_t id = 1, pos = 100, seq = 0, row = 0, table[8] = { 0 };
+    struct batch b = { .n_tokens = 1, .ids = &id, .pos = &pos, .seq = &seq, .n_seqs = 1, .table = table,
+                       .table_stride = 8, .n_out = 1, .out_rows = &row };
+    const float *logits;
+    struct err e = { 0 };
+    (void)state;
+    assert_int_equal(hparams_max_ctx(&w.m->hp), 512);
+    w.m->positions.rows = 100;                           /* within the table, beyond what is known */
+    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_INVALID);
+    assert_non_null(strstr(e.msg, "position 100"));
+    close_world(&w);
+}
+
+static void a_missing_tensor_is_named_with_its_shape(void **state)
+{
+    struct err e = { 0 };
+    (void)state;
+    assert_int_equal(
+        open_edited("missing", (struct edit){ .drop = "model.layers.1.mlp.up_proj.weight" }, &e),
+        E_NOTFOUND);
+    assert_non_null(
+        strstr(e.msg, "model.layers.1.mlp.up_proj.weight is missing, expected [160, 64]"));
+    assert_int_equal(open_edited("missing2", (struct edit){ .drop = "model.norm.weight" }, &e),
+                     E_NOTFOUND);
+    assert_non_null(strstr(e.msg, "model.norm.weight is missing, expected [64]"));
+    assert_int_equal(open_edited("missing3", (struct edit){ .drop = "lm_head.weight" }, &e),
+                     E_NOTFOUND);
+}
+
+static void a_tensor_of_another_shape_is_named_with_both(void **state)
+{
+    struct err e = { 0 };
+    (void)state;
+    assert_int_equal(
+        open_edited("shape", (struct edit){ .reshape = "model.layers.2.mlp.gate_proj.weight" }, &e),
+        E_FORMAT);
+    assert_non_null(
+        strstr(e.msg, "model.layers.2.mlp.gate_proj.weight is [80, 128], expected [160, 64]"));
+}
+
+/* What stderr got while fn ran. */
+static char *warnings_of(const char *poison)
+{
+    char path[256], *text = mem_alloc(4096);
+    struct err e = { 0 };
+    FILE *f;
+    int saved = dup(2);
+    snprintf(path, sizeof path, "%s/stderr", temp_dir());
+    f = fopen(path, "w+");
+    assert_non_null(f);
+    fflush(stderr);
+    dup2(fileno(f), 2);
+    int rc = open_edited("poisoned", (struct edit){ .poison = poison }, &e);
+    fflush(stderr);
+    dup2(saved, 2);
+    close(saved);
+    rewind(f);
+    if (fread(text, 1, 4095, f) == 0) text[0] = 0;
+    fclose(f);
+    assert_int_equal(rc, OK);
+    return text;
+}
+
+static void nan_weights_are_a_warning(void **state)
+{
+    static const char *const names[] = { "model.layers.1.input_layernorm.weight",
+                                         "model.layers.2.mlp.down_proj.weight",
+                                         "model.embed_tokens.weight" };
+    (void)state;
+    for (size_t i = 0; i < N(names); i++) {
+        char *text = warnings_of(names[i]);
+        assert_non_null(strstr(text, names[i]));
+        assert_non_null(strstr(text, "NaN"));
+        mem_free(text);
+    }
+    char *text = warnings_of("nothing");
+    assert_string_equal(text, "");
+    mem_free(text);
+}
+
+static void an_embedding_the_other_way_round_is_turned(void **state)
+{
+    struct folder f;
+    (void)state;
+    edited(&f, golden("bitnet"), "turned",
+           (struct edit){ .transpose = "model.embed_tokens.weight" });
+    check_golden(f.dir, golden("bitnet"), true, 1e-4);
+    edited(&f, golden("bitnet"), "turned2", (struct edit){ .transpose = "lm_head.weight" });
+    check_golden(f.dir, golden("bitnet"), false, 2e-3);
+}
+
+static void a_type_without_kernels_is_converted(void **state)
+{
+    struct folder f;
+    (void)state;
+    edited(&f, golden("bitnet"), "wide",
+           (struct edit){ .widen = "model.layers.0.self_attn.q_proj.weight" });
+    check_golden(f.dir, golden("bitnet"), true, 1e-4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_position_nobody_learned_is_refused),
+        cmocka_unit_test(a_missing_tensor_is_named_with_its_shape),
+        cmocka_unit_test(a_tensor_of_another_shape_is_named_with_both),
+        cmocka_unit_test(nan_weights_are_a_warning),
+        cmocka_unit_test(an_embedding_the_other_way_round_is_turned),
+        cmocka_unit_test(a_type_without_kernels_is_converted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
