@@ -3,7 +3,6 @@
 #include "base/file.h"
 #include "base/jsonw.h"
 #include "base/mem.h"
-#include "engine/compile.h"
 #include "engine/engine.h"
 
 #include <jansson.h>
@@ -290,116 +289,6 @@ static void equal_grammars_are_compiled_once(void **state)
     engine_close(g);
 }
 
-/* ---- compiling elsewhere ---- */
-
-struct told {
-    pthread_mutex_t lock;
-    struct compile_job *list;    /* the last first */
-    int n;
-};
-
-static void on_done(struct compile_job *j)
-{
-    struct told *t = j->arg;
-
-    pthread_mutex_lock(&t->lock);
-    j->next = t->list;
-    t->list = j;
-    t->n++;
-    pthread_mutex_unlock(&t->lock);
-}
-
-static int n_told(struct told *t)
-{
-    int n;
-
-    pthread_mutex_lock(&t->lock);
-    n = t->n;
-    pthread_mutex_unlock(&t->lock);
-    return n;
-}
-
-static void forget(struct told *t)
-{
-    for (struct compile_job *j = t->list, *next; j; j = next) {
-        next = j->next;
-        job_unref(j);
-    }
-    t->list = NULL;
-    t->n = 0;
-}
-
-static struct compile_job *ask_soon(struct engine *g, struct told *t, const char *text, int *rc)
-{
-    struct grammar_spec spec = { .kind = GRAMMAR_GBNF, .text = str_c(text) };
-    struct compile_job *j = NULL;
-    struct grammar *out = NULL;
-    struct err e = { 0 };
-
-    *rc = engine_grammar_soon(g, &spec, on_done, t, NULL, &out, &j, &e);
-    assert_null(out);
-    return j;
-}
-
-static void grammars_are_compiled_by_a_thread_of_their_own(void **state)
-{
-    struct engine *g = open_engine((struct engine_opt){ .n_ctx = 64 });
-    struct told t = { .lock = PTHREAD_MUTEX_INITIALIZER };
-    struct grammar_spec spec = { .kind = GRAMMAR_GBNF, .text = STR("root ::= \"a\"") };
-    struct grammar *kept = NULL;
-    struct compile_job *good, *bad, *none = NULL;
-    struct err e = { 0 };
-    int rc;
-
-    (void)state;
-    good = ask_soon(g, &t, "root ::= \"a\"", &rc);
-    bad = ask_soon(g, &t, "root ::= nothing", &rc);
-    for (int i = 0; i < 5000 && n_told(&t) < 2; i++) usleep(1000);
-    assert_int_equal(n_told(&t), 2);
-    assert_int_equal(good->rc, OK);
-    assert_non_null(good->g);
-    assert_int_equal(bad->rc, E_INVALID);
-    assert_non_null(strstr(bad->err.msg, "nothing"));
-    /* What was compiled once is there at once. */
-    assert_int_equal(engine_grammar_soon(g, &spec, on_done, &t, NULL, &kept, &none, &e), OK);
-    assert_ptr_equal(kept, good->g);
-    assert_null(none);
-    grammar_unref(kept);
-    job_unref(good);
-    job_unref(bad);
-    forget(&t);
-    engine_close(g);
-}
-
-static void what_waits_to_be_compiled_is_bounded_and_ends_with_the_engine(void **state)
-{
-    enum { N = COMPILE_JOBS + 40 };
-    struct engine *g = open_engine((struct engine_opt){ .n_ctx = 64 });
-    struct told t = { .lock = PTHREAD_MUTEX_INITIALIZER };
-    struct compile_job *jobs[N];
-    int n = 0, n_full = 0, n_ended = 0, rc;
-
-    (void)state;
-    for (int i = 0; i < N; i++) {                        /* each takes tens of milliseconds */
-        char text[120];
-        char x = (char)('a' + i % 10), y = (char)('l' + i / 10);
-        snprintf(text, sizeof text, "root ::= (\"%c\" | \"%c\")* \"%c\" (\"%c\" | \"%c\"){20}", x, y, x, x, y);
-        if ((jobs[n] = ask_soon(g, &t, text, &rc))) n++;
-        else assert_int_equal(rc, E_QUEUE_FULL), n_full++;
-    }
-    assert_true(n >= COMPILE_JOBS && n_full > 0);
-    atomic_store(&jobs[n - 1]->dropped, true);
-    engine_close(g);
-    assert_int_equal(n_told(&t), n);                     /* everyone is told */
-    for (int i = 0; i < n; i++) {
-        n_ended += jobs[i]->rc == E_SHUTDOWN;
-        assert_true(jobs[i]->rc == E_SHUTDOWN || jobs[i]->rc == E_INVALID);
-        job_unref(jobs[i]);
-    }
-    assert_true(n_ended > 0);
-    forget(&t);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -411,8 +300,6 @@ int main(void)
         cmocka_unit_test(a_dead_end_ends_its_request_alone),
         cmocka_unit_test(logprobs_are_the_models_own),
         cmocka_unit_test(equal_grammars_are_compiled_once),
-        cmocka_unit_test(grammars_are_compiled_by_a_thread_of_their_own),
-        cmocka_unit_test(what_waits_to_be_compiled_is_bounded_and_ends_with_the_engine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
