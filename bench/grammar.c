@@ -129,7 +129,7 @@ static double time_apply(const struct lexicon *lex)
 static int run_case(const char *tokenizer, const struct tokenizer *tok, const struct lexicon *lex, int c,
                     double apply)
 {
-    struct grammar_spec spec = { cases[c].kind, str_c(cases[c].text) };
+    struct grammar_spec spec = { .kind = cases[c].kind, .text = str_c(cases[c].text) };
     struct times first = { .us = mem_array(TOKENS, sizeof(double)) };
     struct times later = { .us = mem_array(TEXTS * TOKENS, sizeof(double)) };
     struct grammar *g = NULL;
