@@ -56,6 +56,8 @@ struct moe_hp {
 /* How the hidden states of a text become one vector. */
 enum pooling { POOL_LAST, POOL_MEAN, POOL_CLS };
 
+struct card;
+
 struct hparams {
     const char *arch;                /* GGUF's name: "llama", "qwen2", "gemma3" */
     const struct arch *info;         /* its entry in the table */
@@ -94,6 +96,7 @@ struct hparams {
     float alibi;                     /* 0: none; else the largest exponent of the slopes: 8 */
     float alibi_scale;               /* of the slopes; never 0 */
     struct moe_hp moe;
+    const struct card *card;         /* of an ONNX model, onnx/card.h; NULL: it is none. n_embd is its width, layers are none */
     bool mxfp4;                      /* a folder whose experts are in that format */
 };
 
