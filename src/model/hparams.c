@@ -1,7 +1,6 @@
 #include "model/hparams.h"
 
 #include "model/model.h"
-#include "model/onnxpass.h"
 
 #include <math.h>
 #include <stdio.h>

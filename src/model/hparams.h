@@ -137,8 +137,9 @@ void hparams_encoder_gguf(struct hparams *hp, const struct source *src);
 void hparams_encoder_gguf_rest(struct hparams *hp, const struct source *src);
 int hparams_pooling(struct hparams *hp, const struct source *src, struct err *e);
 
-/* The two readers, for hparams.c: they fill what the file says; checks come after. */
+/* The readers, for hparams.c: they fill what the file says; checks come after. */
 int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);
+int hparams_from_onnx(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);
 int hparams_from_gguf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);
 /* Does the file have what the row stands for within the tensor of another row? */
 bool hparams_covered(const struct hparams *hp, const struct source *src, const struct tensor_row *r, int l);

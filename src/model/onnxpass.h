@@ -7,7 +7,6 @@
 
 #include "kernel/backend.h"
 #include "model/batch.h"
-#include "model/hparams.h"
 #include "onnx/card.h"
 #include "onnx/run.h"
 
@@ -28,7 +27,4 @@ void onnxpass_close(struct onnxpass *p);                 /* NULL is fine */
 /* Takes memory for batches of so many tokens of so many sequences, none longer than n_ctx. */
 int  onnxpass_plan(struct onnxpass *p, int max_tokens, int max_seqs, int n_ctx, struct err *e);
 int  onnxpass_run(struct onnxpass *p, const struct batch *b, struct err *e);
-
-/* What the card says, as a model's hyper-parameters. */
-int  hparams_from_onnx(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);
 #endif

@@ -147,7 +147,7 @@ static int count_numbers(struct str bytes, uint32_t field, size_t *n)
             continue;
         }
         if (field == 7) *n += m.bytes.n / sizeof(float);
-        for (struct cursor c = cursor_of(m.bytes.p, m.bytes.n); field == 8 && cursor_left(&c) && !c.bad; ++*n)
+        for (struct cursor c = pb_cursor(m.bytes); field == 8 && cursor_left(&c) && !c.bad; ++*n)
             pb_varint(&c);
     }
     return *n <= MAX_PER_NODE ? OK : E_UNSUPPORTED;
@@ -156,14 +156,14 @@ static int count_numbers(struct str bytes, uint32_t field, size_t *n)
 static void take_ints(struct onnx_attr *a, const struct pb *m)
 {
     if (m->wire == PB_VARINT) a->ints[a->n++] = (int64_t)m->v;
-    for (struct cursor c = cursor_of(m->bytes.p, m->bytes.n); cursor_left(&c) && !c.bad;)
+    for (struct cursor c = pb_cursor(m->bytes); cursor_left(&c) && !c.bad;)
         a->ints[a->n++] = (int64_t)pb_varint(&c);
 }
 
 static void take_floats(struct onnx_attr *a, const struct pb *m)
 {
     if (m->wire == PB_I32) a->floats[a->n++] = pb_f32(m->v);
-    for (struct cursor c = cursor_of(m->bytes.p, m->bytes.n); cursor_left(&c) >= sizeof(float);)
+    for (struct cursor c = pb_cursor(m->bytes); cursor_left(&c) >= sizeof(float);)
         a->floats[a->n++] = pb_f32(cursor_u32(&c));
 }
 
@@ -209,6 +209,7 @@ static int read_attr(struct reader *r, struct str bytes, struct onnx_attr *a)
     }
     if (m.at.bad || (rc == E_FORMAT && a->g && r->e->code == OK)) return cut_short(r, "an attribute");
     if (!a->kind) a->kind = (int)kind;
+    if (rc == OK && a->t.type) rc = onnx_tensor_align(r->m, &a->t, r->e);
     if (rc == OK && ((a->kind == 4 && !a->t.type) || (a->kind == 5 && !a->g)))
         return cut_short(r, "an attribute's tensor or graph");
     return rc;

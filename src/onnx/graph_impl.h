@@ -28,6 +28,8 @@ struct onnx_impl {
 
 /* A TensorProto. Counts towards m's parameters. */
 int onnx_tensor_read(struct onnx *m, struct str bytes, struct onnx_tensor *t, struct str *name, struct err *e);
+/* Its numbers stand as the machine wants them, in a copy if need be. */
+int onnx_tensor_align(struct onnx *m, struct onnx_tensor *t, struct err *e);
 /* TensorProto.DataType → what runs; ONNX_NONE: not read. */
 enum onnx_type onnx_type_of(int64_t file_type);
 void onnx_tensor_release(struct onnx_impl *p);

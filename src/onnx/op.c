@@ -172,11 +172,12 @@ void op_walk_join(struct op_walk *w)
     int to = -1;
 
     for (int d = 0; d < w->n_dims; d++) {
+        int64_t size = w->dims[d];
         bool joins = to >= 0;
-        if (w->dims[d] == 1) continue;
-        for (int i = 0; i < w->n_in && joins; i++) joins = w->step[i][to] == w->step[i][d] * w->dims[d];
-        if (!joins) to++, w->dims[to] = 1;
-        w->dims[to] *= w->dims[d];
+        if (size == 1) continue;
+        for (int i = 0; i < w->n_in && joins; i++) joins = w->step[i][to] == w->step[i][d] * size;
+        if (!joins) to++;
+        w->dims[to] = joins ? w->dims[to] * size : size;
         for (int i = 0; i < w->n_in; i++) w->step[i][to] = w->step[i][d];
     }
     if (to < 0) {

@@ -20,7 +20,8 @@ struct pb {
     struct str bytes;                /* PB_BYTES, in place */
 };
 
-static inline struct pb pb_of(struct str bytes) { return (struct pb){ .at = cursor_of(bytes.p, bytes.n) }; }
+static inline struct cursor pb_cursor(struct str s) { return cursor_of(s.p ? s.p : "", s.n); }
+static inline struct pb pb_of(struct str bytes) { return (struct pb){ .at = pb_cursor(bytes) }; }
 
 static inline uint64_t pb_varint(struct cursor *c)
 {

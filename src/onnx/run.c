@@ -214,7 +214,6 @@ static int align_all(struct onnx_run *r, const struct onnx_node *n, bool strict)
     }
     for (int a = 0; a < n->n_attrs && rc == OK; a++) {
         struct onnx_graph *g = n->attrs[a].g;
-        if (n->attrs[a].kind == 4) rc = align(r, &n->attrs[a].t);
         for (int i = 0; g && i < g->n_nodes && rc == OK; i++) rc = align_all(r, &g->nodes[i], true);
         for (int i = 0; g && i < g->n_outputs && rc == OK; i++)
             if (stays(r, g->outputs[i].value)) rc = align(r, &r->vals[g->outputs[i].value]);

@@ -106,7 +106,7 @@ static int read_dims(const struct raw *w, struct onnx_tensor *t, const struct pb
     int rc = OK;
 
     if (m->wire == PB_VARINT) return add_dim(w, t, m->v, e);
-    for (struct cursor c = cursor_of(m->bytes.p, m->bytes.n); cursor_left(&c) && rc == OK && !c.bad;)
+    for (struct cursor c = pb_cursor(m->bytes); cursor_left(&c) && rc == OK && !c.bad;)
         rc = add_dim(w, t, pb_varint(&c), e);
     return rc;
 }
@@ -116,6 +116,8 @@ static int read_fields(struct raw *w, struct str bytes, struct onnx_tensor *t, s
     struct pb m;
     int rc = OK;
 
+    for (m = pb_of(bytes); pb_next(&m);)                 /* first, for messages */
+        if (m.field == 8) w->name = m.bytes;
     for (m = pb_of(bytes); rc == OK && pb_next(&m);) {
         bool is_bytes = m.wire == PB_BYTES;
         for (int i = 0; i < 4; i++) {
@@ -127,7 +129,6 @@ static int read_fields(struct raw *w, struct str bytes, struct onnx_tensor *t, s
         case 1: rc = read_dims(w, t, &m, e); break;
         case 2: w->type = (int64_t)m.v; break;
         case 3: case 6: case 11: w->more = true; break;
-        case 8: w->name = m.bytes; break;
         case 9: if (is_bytes) w->raw = m.bytes; break;
         case 13: if (is_bytes) read_entry(w, m.bytes); break;
         case 14: w->external = m.v == 1; break;
@@ -206,7 +207,7 @@ static void widen(int64_t type, const char *p, size_t n, void *out)
 /* Whole numbers stand one by one in int32_data and int64_data, halves as their bits. */
 static bool take_varints(const struct raw *w, struct str list, const struct onnx_tensor *t)
 {
-    struct cursor c = cursor_of(list.p, list.n);
+    struct cursor c = pb_cursor(list);
 
     for (size_t i = 0; i < t->n; i++) {
         int64_t v = (int64_t)pb_varint(&c);
@@ -261,6 +262,19 @@ static int take_numbers(struct raw *w, struct onnx_tensor *t, struct err *e)
     }
     if (!(t->data = own(w->m, t->n * onnx_size(t->type)))) return fail(w, e, E_NOMEM, "no memory for it");
     widen(w->type, w->raw.p, t->n, t->data);
+    return OK;
+}
+
+int onnx_tensor_align(struct onnx *m, struct onnx_tensor *t, struct err *e)
+{
+    size_t bytes = t->n * onnx_size(t->type);
+    void *p;
+
+    if (!t->is_file || (uintptr_t)t->data % onnx_size(t->type) == 0) return OK;
+    if (!(p = own(m, bytes))) return err_set(e, E_NOMEM, "%s: no memory for its tensors", m->path);
+    if (bytes) memcpy(p, t->data, bytes);
+    t->data = p;
+    t->is_file = false;
     return OK;
 }
 
