@@ -365,6 +365,52 @@ static void products_of_any_size_are_right(void **state)
         }
 }
 
+/* Sums beyond what a float holds exactly. */
+static void bytes_multiply_exactly(void **state)
+{
+    enum { M = 100, N = 40, K = 700 };
+    static uint8_t a[M * K];
+    static int8_t b[K * N];
+    int64_t da[2] = { M, K }, db[2] = { K, N };
+    uint8_t zero = 3;
+    struct buf g = { 0 }, bytes = { 0 };
+    struct onnx_run_opt opt = { .host = { .vec = vec_best() } };
+    struct onnx_tensor shape;
+    const struct onnx_tensor *out = NULL;
+    struct onnx *x = NULL;
+    struct onnx_run *r = NULL;
+    struct err e = { 0 };
+    unsigned seed = 1;
+
+    (void)state;
+    for (int i = 0; i < M * K; i++) a[i] = (uint8_t)(noise(&seed) * 90 + 210);
+    for (int i = 0; i < K * N; i++) b[i] = (int8_t)(noise(&seed) * 250);
+    add_io(&g, 11, "a", 2, NULL);
+    add_io(&g, 11, "b", 3, NULL);
+    add_io(&g, 11, "z", 2, NULL);
+    add_node(&g, "MatMulInteger", "a b z", "x", "");
+    add_io(&g, 12, "x", 6, NULL);
+    model_bytes(&bytes, &g, 13);
+    assert_int_equal(onnx_parse(&x, buf_str(&bytes), "test", &e), OK);
+    assert_int_equal(onnx_run_open(&r, x, &opt, &e), OK);
+    for (int pass = 0; pass < 2; pass++) {
+        onnx_run_set(r, 0, 2, da, a);
+        onnx_run_set(r, 1, 2, db, b);
+        onnx_run_set(r, 2, 0, NULL, &zero);
+        if (pass == 0) assert_int_equal(onnx_run_plan(r, &shape, &e), OK);
+        else assert_int_equal(onnx_run_go(r, NULL, NULL, &out, &e), OK);
+    }
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j++) {
+            int64_t sum = 0;
+            for (int k = 0; k < K; k++) sum += (int64_t)(a[i * K + k] - zero) * b[k * N + j];
+            assert_int_equal(((const int64_t *)out->data)[i * N + j], sum);
+        }
+    onnx_run_close(r);
+    onnx_close(x);
+    buf_release(&bytes);
+}
+
 static void an_unknown_operator_or_attribute_is_refused_by_name(void **state)
 {
     static const struct { const char *op, *attrs, *says; } bad[] = {
@@ -399,6 +445,7 @@ int main(void)
         cmocka_unit_test(every_operator_computes_what_numpy_does),
         cmocka_unit_test(what_depends_on_constants_only_is_computed_when_it_opens),
         cmocka_unit_test(products_of_any_size_are_right),
+        cmocka_unit_test(bytes_multiply_exactly),
         cmocka_unit_test(an_unknown_operator_or_attribute_is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,6 +45,7 @@ struct onnx_node {
     struct onnx_attr *attrs;
     const struct onnx_op *info;      /* found when it is to run */
     const float *packed;             /* its matrix as the kernels read it; the run's */
+    bool as_float;                   /* its whole numbers are wanted as floats only */
 };
 
 struct onnx_value {

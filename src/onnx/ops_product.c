@@ -120,7 +120,7 @@ static int mat_mul_integer(struct onnx_run *r, const struct onnx_node *n, const 
     if ((rc = fit(r, n, in[0], in[1], &s)) != OK) return rc;
     if (in[3] && (in[3]->type != in[1]->type || (in[3]->n != 1 && (int64_t)in[3]->n != s.n)))
         return op_fail(r, n, "%zu zero points for %lld columns", in[3]->n, (long long)s.n);
-    if ((rc = op_new(r, out[0], ONNX_I64, s.n_dims, s.dims)) != OK) return rc;
+    if ((rc = op_new(r, out[0], n->as_float ? ONNX_F32 : ONNX_I64, s.n_dims, s.dims)) != OK) return rc;
     flatten(&s, in[1]);
     if (s.batch > 1) rc = find_batches(r, n, &s, &at);
     if (rc == OK) rc = less_zero(r, n, in[0], in[2], &a);
@@ -132,7 +132,9 @@ static int mat_mul_integer(struct onnx_run *r, const struct onnx_node *n, const 
         op_gemm(r, &(struct op_gemm){ .m = s.m, .n = s.n, .k = s.k, .a = a.data, .lda = s.k, .b8 = in[1]->data,
                                       .b8_signed = in[1]->type == ONNX_I8, .bk = s.n, .bn = 1,
                                       .b_zero = in[3] ? op_f32(&zero) : NULL, .zero_each = in[3] && in[3]->n > 1,
-                                      .c64 = out[0]->data, .batch = s.batch, .a_at = s.batch > 1 ? op_i64(&at) : NULL,
+                                      .packed = n->packed,
+                                      .c = n->as_float ? out[0]->data : NULL, .c64 = n->as_float ? NULL : out[0]->data,
+                                      .batch = s.batch, .a_at = s.batch > 1 ? op_i64(&at) : NULL,
                                       .b_at = s.batch > 1 ? op_i64(&at) + s.batch : NULL });
     heap_unref(&r->heap, at.block);
     heap_unref(&r->heap, a.block);

@@ -78,6 +78,22 @@ static int quantize(struct onnx_run *r, const struct onnx_node *n, const struct 
     return OK;
 }
 
+struct byte_job {
+    const float *x;
+    struct onnx_tensor *out;
+    float scale, zero;
+};
+
+enum { PIECE = 4096 };
+
+static void byte_pieces(const void *arg, int begin, int end)
+{
+    const struct byte_job *j = arg;
+    size_t to = (size_t)end * PIECE < j->out->n ? (size_t)end * PIECE : j->out->n;
+
+    for (size_t i = (size_t)begin * PIECE; i < to; i++) put_byte(j->out, i, rintf(j->x[i] / j->scale) + j->zero);
+}
+
 /* 0 is always one of the 256 steps. */
 static int dynamic(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
 {
@@ -100,7 +116,8 @@ static int dynamic(struct onnx_run *r, const struct onnx_node *n, const struct o
     zero = rintf(fmaxf(0, fminf(255, -low / scale)));
     *(float *)out[1]->data = scale;
     *(uint8_t *)out[2]->data = (uint8_t)zero;
-    for (size_t i = 0; i < in[0]->n; i++) put_byte(out[0], i, rintf(x[i] / scale) + zero);
+    op_rows(r, ((int64_t)in[0]->n + PIECE - 1) / PIECE, (int64_t)in[0]->n * 4, byte_pieces,
+            &(struct byte_job){ x, out[0], scale, zero });
     return OK;
 }
 
