@@ -8,6 +8,12 @@ static void share_rows(void *team, int rows, long long work, onnx_rows_fn *fn, c
     cpu_rows(team, rows, work, fn, arg);
 }
 
+static void count(struct onnxpass *p, enum mem_kind kind, size_t bytes)
+{
+    p->counted[kind] += bytes;
+    p->be->used_bytes[kind] += bytes;
+}
+
 int onnxpass_open(struct onnxpass **out, const struct source *src, struct backend *be, struct err *e)
 {
     struct onnxpass *p = mem_new(struct onnxpass);
@@ -15,10 +21,12 @@ int onnxpass_open(struct onnxpass **out, const struct source *src, struct backen
     struct onnx_run_opt opt = { .host = { .vec = cpu->vec, .rows = share_rows, .team = cpu } };
     int rc;
 
+    p->be = be;
     if ((rc = onnx_open(&p->file, source_onnx(src), e)) != OK) goto out;
     if ((rc = card_read(&p->card, &p->arena, src, p->file, e)) != OK) goto out;
     opt.output = p->card.output;
     if ((rc = onnx_run_open(&p->run, p->file, &opt, e)) != OK) goto out;
+    count(p, MEM_WEIGHTS, onnx_run_kept(p->run));
     /* Its bytes are scaled by the largest number of all texts that are in. */
     p->alone = p->card.fixed_batch == 1 || onnx_run_uses(p->run, "DynamicQuantizeLinear");
     *out = p;
@@ -31,6 +39,7 @@ out:
 void onnxpass_close(struct onnxpass *p)
 {
     if (!p) return;
+    for (int k = 0; k < MEM_KINDS; k++) p->be->used_bytes[k] -= p->counted[k];
     onnx_run_close(p->run);
     onnx_close(p->file);
     for (int k = 0; k < CARD_INPUTS; k++) mem_free(p->data[k]);
@@ -121,6 +130,7 @@ int onnxpass_plan(struct onnxpass *p, int max_tokens, int max_seqs, int n_ctx, s
     for (int i = 0; i < p->max_tokens; i++) put(p, CARD_POSITIONS, (size_t)i, i % len);
     set_inputs(p, batch, len);
     if ((rc = onnx_run_plan(p->run, &shape, e)) != OK) return rc;
+    count(p, MEM_SCRATCH, onnx_run_bytes(p->run));
     return check_shape(p, &shape, batch, len, e);
 }
 

@@ -12,6 +12,8 @@
 
 struct onnxpass {
     struct arena arena;
+    struct backend *be;              /* borrowed */
+    size_t counted[MEM_KINDS];       /* of its used_bytes */
     struct onnx *file;
     struct onnx_run *run;
     struct card card;

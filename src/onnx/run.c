@@ -299,11 +299,11 @@ static void find_last_reads(struct onnx_run *r)
     r->last[r->m->graph.outputs[r->output].value] = INT_MAX;
 }
 
-int onnx_run_open(struct onnx_run **out, struct onnx *m, const struct onnx_run_opt *opt, struct err *e)
+/* Up to where its nodes are chosen. */
+static int begin(struct onnx_run **out, struct onnx *m, const struct onnx_run_opt *opt, struct err *e)
 {
-    struct onnx_run *r = mem_new(struct onnx_run);
+    struct onnx_run *r = *out = mem_new(struct onnx_run);
     size_t most = (size_t)most_parts(&m->graph) + 1;
-    int rc;
 
     r->m = m;
     r->host = opt->host;
@@ -319,12 +319,27 @@ int onnx_run_open(struct onnx_run **out, struct onnx *m, const struct onnx_run_o
         r->fixed[i] = m->values[i].is_const;
         r->vals[i] = r->fixed[i] ? m->values[i].t : (struct onnx_tensor){ .block = -1 };
     }
-    if (opt->output < 0 || opt->output >= m->graph.n_outputs) {
-        rc = err_set(e, E_FORMAT, "%s: the graph has %d outputs, not one of number %d", m->path, m->graph.n_outputs,
-                     opt->output);
-        goto out;
-    }
-    if ((rc = choose_nodes(r)) != OK) goto out;
+    if (opt->output < 0 || opt->output >= m->graph.n_outputs)
+        return err_set(e, E_FORMAT, "%s: the graph has %d outputs, not one of number %d", m->path, m->graph.n_outputs,
+                       opt->output);
+    return choose_nodes(r);
+}
+
+int onnx_run_check(struct onnx *m, int output, struct err *e)
+{
+    struct onnx_run *r;
+    int rc = begin(&r, m, &(struct onnx_run_opt){ .output = output }, e);
+
+    onnx_run_close(r);
+    return rc;
+}
+
+int onnx_run_open(struct onnx_run **out, struct onnx *m, const struct onnx_run_opt *opt, struct err *e)
+{
+    struct onnx_run *r;
+    int rc;
+
+    if ((rc = begin(&r, m, opt, e)) != OK) goto out;
     if ((rc = fold(r)) != OK) goto out;
     find_last_reads(r);
     find_floats(r);

@@ -31,6 +31,8 @@ struct onnx_run_opt {
 struct onnx_run;
 
 int  onnx_run_open(struct onnx_run **out, struct onnx *m, const struct onnx_run_opt *opt, struct err *e);
+/* Are all operators that the output needs known? E_UNSUPPORTED names one that is not. */
+int  onnx_run_check(struct onnx *m, int output, struct err *e);
 void onnx_run_close(struct onnx_run *r);                 /* NULL is fine */
 
 /* The graph's i-th input. data stays the caller's, until the run is over; of the type the graph names. */
