@@ -1,7 +1,9 @@
-/* onnx_world.h - ONNX files of a few nodes, written by the tests themselves, and tensors said in text.
+/* onnx_world.h - ONNX files of a few nodes, written by the tests themselves, and tensors said in
+ * text.
  *
- * A tensor is "f 2x3: 1 2 3 4 5 6": f float, h half, i int64, n int32, b bool, u uint8, c int8; then dimensions; then
- * numbers. Attributes are "axis=1 perm=[0,2,1] alpha=f0.5 mode='x' value={f 1: 3}". */
+ * A tensor is "f 2x3: 1 2 3 4 5 6": f float, h half, i int64, n int32, b bool, u uint8, c int8;
+ * then dimensions; then numbers. Attributes are "axis=1 perm=[0,2,1] alpha=f0.5 mode='x' value={f
+ * 1: 3}". */
 #ifndef TERN_TESTS_ONNX_WORLD_H
 #define TERN_TESTS_ONNX_WORLD_H
 
@@ -168,7 +170,8 @@ __attribute__((unused)) static void name_list(struct buf *node, int field, const
     }
 }
 
-__attribute__((unused)) static void add_node(struct buf *graph, const char *op, const char *in, const char *out, const char *attrs)
+__attribute__((unused)) static void add_node(struct buf *graph, const char *op, const char *in,
+                                             const char *out, const char *attrs)
 {
     struct buf n = { 0 };
 
@@ -181,7 +184,8 @@ __attribute__((unused)) static void add_node(struct buf *graph, const char *op, 
 }
 
 /* field: 11 an input, 12 an output. dims: "2x-1", -1 open; NULL: not said. */
-__attribute__((unused)) static void add_io(struct buf *graph, int field, const char *name, int type, const char *dims)
+__attribute__((unused)) static void add_io(struct buf *graph, int field, const char *name, int type,
+                                           const char *dims)
 {
     struct buf v = { 0 }, t = { 0 }, tt = { 0 }, s = { 0 };
 

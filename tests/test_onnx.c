@@ -160,9 +160,10 @@ static void external_data_stays_in_the_models_folder_and_in_its_file(void **stat
 
 /* ---- cards ---- */
 
-/* A folder with a graph of these outputs ("logits:2 ...": name and number of dimensions) and these files. */
-static int card_of(struct card *c, struct arena *a, const char *outputs, const char *config, const char *tern,
-                   const char *pooling, struct err *e)
+/* A folder with a graph of these outputs ("logits:2 ...": name and number of dimensions) and these
+ * files. */
+static int card_of(struct card *c, struct arena *a, const char *outputs, const char *config,
+                   const char *tern, const char *pooling, struct err *e)
 {
     char dir[64], path[128];
     static int n;
@@ -210,7 +211,9 @@ static int card_of(struct card *c, struct arena *a, const char *outputs, const c
     return rc;
 }
 
-#define CLASSIFIER "{\"architectures\":[\"BertForSequenceClassification\"],\"id2label\":{\"0\":\"a\",\"1\":\"b\",\"2\":\"c\",\"3\":\"d\"}"
+#define CLASSIFIER                                                                                 \
+    "{\"architectures\":[\"BertForSequenceClassification\"],\"id2label\":{\"0\":\"a\",\"1\":"      \
+    "\"b\",\"2\":\"c\",\"3\":\"d\"}"
 #define ENCODER "{\"architectures\":[\"BertModel\"]}"
 #define MEAN "{\"pooling_mode_mean_tokens\":true,\"pooling_mode_cls_token\":false}"
 #define CLS "{\"pooling_mode_mean_tokens\":false,\"pooling_mode_cls_token\":true}"
@@ -223,16 +226,23 @@ static void what_a_model_is_for_is_read_off_its_files(void **state)
 
     (void)state;
     assert_int_equal(card_of(&c, &a, "last_hidden_state:3", ENCODER, NULL, MEAN, &e), OK);
-    assert_true(c.task == CARD_EMBED && c.pool == CARD_MEAN && c.width == 4 && c.n_vocab == 10 && c.normalize);
+    assert_true(c.task == CARD_EMBED && c.pool == CARD_MEAN && c.width == 4 && c.n_vocab == 10 &&
+                c.normalize);
     assert_int_equal(card_of(&c, &a, "last_hidden_state:3 pooler_output:2", ENCODER, NULL, CLS, &e), OK);
     assert_true(c.pool == CARD_CLS && c.output == 0);
-    assert_int_equal(card_of(&c, &a, "token_embeddings:3 sentence_embedding:2", ENCODER, NULL, NULL, &e), OK);
+    assert_int_equal(
+        card_of(&c, &a, "token_embeddings:3 sentence_embedding:2", ENCODER, NULL, NULL, &e), OK);
     assert_true(c.pool == CARD_NONE && c.output == 1);
     assert_int_equal(card_of(&c, &a, "logits:2", CLASSIFIER "}", NULL, NULL, &e), OK);
     assert_true(c.task == CARD_CLASSIFY && c.score == CARD_SOFTMAX && str_is(c.labels[3], "d"));
-    assert_int_equal(card_of(&c, &a, "logits:2", CLASSIFIER ",\"problem_type\":\"multi_label_classification\"}", NULL, NULL, &e), OK);
+    assert_int_equal(card_of(&c, &a, "logits:2",
+                             CLASSIFIER ",\"problem_type\":\"multi_label_classification\"}", NULL,
+                             NULL, &e),
+                     OK);
     assert_int_equal(c.score, CARD_SIGMOID);
-    assert_int_equal(card_of(&c, &a, "logits:2", CLASSIFIER ",\"problem_type\":\"regression\"}", NULL, NULL, &e), OK);
+    assert_int_equal(
+        card_of(&c, &a, "logits:2", CLASSIFIER ",\"problem_type\":\"regression\"}", NULL, NULL, &e),
+        OK);
     assert_int_equal(c.score, CARD_RAW);
     arena_release(&a);
 }
@@ -245,9 +255,17 @@ static void tern_json_decides(void **state)
 
     (void)state;
     assert_int_equal(card_of(&c, &a, "x:3 y:2", ENCODER,
-                             "{\"task\":\"embed\",\"output\":\"x\",\"pooling\":\"last\",\"normalize\":false,\"max_tokens\":7}", MEAN, &e), OK);
+                             "{\"task\":\"embed\",\"output\":\"x\",\"pooling\":\"last\","
+                             "\"normalize\":false,\"max_tokens\":7}",
+                             MEAN, &e),
+                     OK);
     assert_true(c.pool == CARD_LAST && !c.normalize && c.n_ctx == 7 && c.output == 0);
-    assert_int_equal(card_of(&c, &a, "y:2", NULL, "{\"task\":\"classify\",\"labels\":[\"p\",\"q\",\"r\",\"s\"],\"activation\":\"none\"}", NULL, &e), OK);
+    assert_int_equal(
+        card_of(
+            &c, &a, "y:2", NULL,
+            "{\"task\":\"classify\",\"labels\":[\"p\",\"q\",\"r\",\"s\"],\"activation\":\"none\"}",
+            NULL, &e),
+        OK);
     assert_true(c.task == CARD_CLASSIFY && c.score == CARD_RAW && str_is(c.labels[2], "r"));
     arena_release(&a);
 }
@@ -274,7 +292,8 @@ static void what_could_be_two_things_or_nothing_fails_with_an_example(void **sta
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         e = (struct err){ 0 };
-        assert_int_not_equal(card_of(&c, &a, bad[i].outputs, bad[i].config, bad[i].tern, bad[i].pooling, &e), OK);
+        assert_int_not_equal(
+            card_of(&c, &a, bad[i].outputs, bad[i].config, bad[i].tern, bad[i].pooling, &e), OK);
         says(&e, bad[i].says);
         if (i < 3) says(&e, "tern.json");
     }
@@ -309,7 +328,8 @@ static struct request *ask(struct engine *g, json_t *ids, bool classify, int sec
     struct request *r = request_open();
     struct err e = { 0 };
 
-    for (size_t i = 0; i < json_array_size(ids); i++) ids_push(&r->prompt, (int32_t)json_integer_value(json_array_get(ids, i)));
+    for (size_t i = 0; i < json_array_size(ids); i++)
+        ids_push(&r->prompt, (int32_t)json_integer_value(json_array_get(ids, i)));
     r->embed = true;
     r->classify = classify;
     r->second = second;
@@ -329,14 +349,16 @@ static void near_row(const float *got, json_t *want, double eps)
 {
     for (size_t i = 0; i < json_array_size(want); i++)
         if (fabs((double)got[i] - json_number_value(json_array_get(want, i))) > eps)
-            fail_msg("number %zu is %.8g, not %.8g", i, (double)got[i], json_number_value(json_array_get(want, i)));
+            fail_msg("number %zu is %.8g, not %.8g", i, (double)got[i],
+                     json_number_value(json_array_get(want, i)));
 }
 
 /* All at once: texts of other lengths are beside each. */
 static void texts_embed_as_the_golden_ones_do(void **state)
 {
     static const struct { const char *name; double eps; } models[] = { { "embed", 2e-6 }, { "quant", 0.02 } };
-    json_t *want = expected(), *texts = json_object_get(want, "texts"), *vecs = json_object_get(want, "embeddings");
+    json_t *want = expected(), *texts = json_object_get(want, "texts"),
+           *vecs = json_object_get(want, "embeddings");
 
     (void)state;
     for (int m = 0; m < 2; m++) {
@@ -366,7 +388,8 @@ static void near_shares(const float *got, json_t *logits)
 
 static void texts_and_pairs_are_classified_as_the_golden_ones(void **state)
 {
-    json_t *want = expected(), *texts = json_object_get(want, "texts"), *pair = json_object_get(want, "pair");
+    json_t *want = expected(), *texts = json_object_get(want, "texts"),
+           *pair = json_object_get(want, "pair");
     struct engine *g = open_golden("classify");
     struct engine_info info;
     struct request *r[4];
@@ -377,11 +400,13 @@ static void texts_and_pairs_are_classified_as_the_golden_ones(void **state)
     assert_true(info.n_labels == 3 && str_is(info.labels[2], "good"));
     assert_true(info.kv_bytes < 4096 && info.weight_bytes > 20000);
     for (size_t i = 0; i < 3; i++) r[i] = ask(g, json_array_get(texts, i), true, 0);
-    r[3] = ask(g, json_object_get(pair, "ids"), true, (int)json_integer_value(json_object_get(pair, "second")));
+    r[3] = ask(g, json_object_get(pair, "ids"), true,
+               (int)json_integer_value(json_object_get(pair, "second")));
     while (engine_step(g)) {}
     for (size_t i = 0; i < 4; i++) {
         ends_as(r[i], FINISH_STOP);
-        near_shares(r[i]->vec, i < 3 ? json_array_get(json_object_get(want, "logits"), i) : json_object_get(pair, "logits"));
+        near_shares(r[i]->vec, i < 3 ? json_array_get(json_object_get(want, "logits"), i)
+                                     : json_object_get(pair, "logits"));
         request_unref(r[i]);
     }
     engine_close(g);
@@ -396,7 +421,9 @@ static void two_texts_become_ids_as_the_tokenizer_says(void **state)
     int second = -1;
 
     (void)state;
-    assert_int_equal(tokenizer_encode_pair(engine_tokenizer(g), STR("a cat"), STR("the dog"), &ids, &second, &e), OK);
+    assert_int_equal(
+        tokenizer_encode_pair(engine_tokenizer(g), STR("a cat"), STR("the dog"), &ids, &second, &e),
+        OK);
     static const int32_t want[] = { 2, 5, 7, 3, 6, 8, 3 };
     assert_int_equal(ids.n, 7);
     assert_memory_equal(ids.p, want, sizeof want);
@@ -476,7 +503,8 @@ static void one_of_several_files_must_be_named(void **state)
     (void)state;
     snprintf(dir, sizeof dir, "%s/several", temp_dir());
     mkdir(dir, 0700);
-    static const char *const files[] = { "config.json", "model.onnx", "model_quantized.onnx", "other.onnx", "tern.json" };
+    static const char *const files[] = { "config.json", "model.onnx", "model_quantized.onnx", "other.onnx",
+                                         "tern.json" };
     static const char *const texts[] = { "{}", "x", "y", "z", "{\"file\":\"other.onnx\"}" };
     for (int i = 0; i < 5; i++) {
         char *to = path_join(dir, files[i]);

@@ -271,7 +271,8 @@ static void check_row(const struct row *row, const struct vec *vec, bool as_cons
         struct onnx_run *r = NULL;
         int rc = run_row(m, row, vec, i, as_const, &out, &r, &e);
         if (strncmp(want, "fails: ", 7) == 0) {
-            if (rc == OK || !strstr(e.msg, want + 7)) fail_msg("%s: rc %d, '%s', not '%s'", row->op, rc, e.msg, want + 7);
+            if (rc == OK || !strstr(e.msg, want + 7))
+                fail_msg("%s: rc %d, '%s', not '%s'", row->op, rc, e.msg, want + 7);
             assert_non_null(strstr(e.msg, "the_node"));
         } else if (rc != OK) {
             fail_msg("%s (%s): %s", row->op, row->attrs, e.msg);
@@ -310,7 +311,8 @@ static double noise(unsigned *x)
 /* Beyond panels, blocks of rows and pieces of k; b packed when it opens, and not. */
 static void products_of_any_size_are_right(void **state)
 {
-    static const int sizes[][3] = { { 1, 1, 1 }, { 13, 33, 257 }, { 97, 31, 256 }, { 100, 70, 513 }, { 5, 64, 7 }, { 2, 32, 300 } };
+    static const int sizes[][3] = { { 1, 1, 1 },      { 13, 33, 257 }, { 97, 31, 256 },
+                                    { 100, 70, 513 }, { 5, 64, 7 },    { 2, 32, 300 } };
 
     (void)state;
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)

@@ -53,7 +53,10 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
     a->calls = c;
     a->n_calls++;
     c->busy++;                                           /* until the handler settles it */
-    make_id(c, strstr(route, "chat") ? "chatcmpl" : strstr(route, "embed") ? "embd" : strstr(route, "classify") ? "classify" : "cmpl");
+    make_id(c, strstr(route, "chat")       ? "chatcmpl"
+               : strstr(route, "embed")    ? "embd"
+               : strstr(route, "classify") ? "classify"
+                                           : "cmpl");
     http_on_gone(q, on_gone, c);
     return c;
 }

@@ -34,7 +34,9 @@ struct field {
 
 #define AT(member) offsetof(struct params, member)
 enum {
-    GEN = BODY_CHAT | BODY_TEXT, RUN = GEN | BODY_EMBED | BODY_CLASSIFY, ALL = RUN | BODY_TOKENIZE | BODY_DETOKENIZE
+    GEN = BODY_CHAT | BODY_TEXT,
+    RUN = GEN | BODY_EMBED | BODY_CLASSIFY,
+    ALL = RUN | BODY_TOKENIZE | BODY_DETOKENIZE
 };
 
 /* ---- fields with a rule of their own ---- */
@@ -380,7 +382,8 @@ int params_read(struct params *p, enum body_kind kind, struct str body, struct e
     if ((rc = body_parse(&p->root, body, e)) != OK) return rc;
     if ((rc = read_all(p, kind, &r)) != OK) return rc;
     if (kind & GEN) return check_generation(p, kind, &r);
-    if (kind & (BODY_EMBED | BODY_CLASSIFY) && p->n_prompts == 0) return reader_bad(&r, "input", "is required");
+    if (kind & (BODY_EMBED | BODY_CLASSIFY) && p->n_prompts == 0)
+        return reader_bad(&r, "input", "is required");
     if (kind == BODY_TOKENIZE && !p->text.p) return reader_bad(&r, "content", "is required");
     if (kind == BODY_DETOKENIZE && !p->tokens) return reader_bad(&r, "tokens", "is required");
     return OK;

@@ -152,7 +152,8 @@ int read_pairs(struct params *p, struct reader *r, const char *param, const json
     p->n_prompts = (int)json_array_size(v);
     p->prompts = arena_array(r->arena, (size_t)p->n_prompts, sizeof *p->prompts);
     for (int i = 0; i < p->n_prompts; i++) {
-        const json_t *pair = json_array_get(v, (size_t)i), *a = json_array_get(pair, 0), *b = json_array_get(pair, 1);
+        const json_t *pair = json_array_get(v, (size_t)i);
+        const json_t *a = json_array_get(pair, 0), *b = json_array_get(pair, 1);
         snprintf(at, sizeof at, "%s[%d]", param, i);
         if (json_array_size(pair) != 2 || !json_is_string(a) || !json_is_string(b))
             return reader_bad(r, at, "must be two strings, as the first one is");

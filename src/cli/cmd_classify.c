@@ -9,7 +9,8 @@ enum { MAX_ARGS = 64 };
 
 static const struct verb verb = {
     "classify", "tern classify -m MODEL [TEXT...] [--file F] [--pairs]",
-    "What a classifier in ONNX form says of each text. Texts are arguments, or the lines of a file or of\n"
+    "What a classifier in ONNX form says of each text. Texts are arguments, or the lines of a file "
+    "or of\n"
     "stdin; with --pairs a tab stands between two that go together. One JSON object a line:\n"
     "{\"index\":0,\"label\":\"good\",\"score\":0.98,\"scores\":{\"bad\":0.02,\"good\":0.98}}.\n"
     "\n"
@@ -23,11 +24,12 @@ struct job {
     int n_threads;
     bool pairs;
     struct buf out;
-    struct str *labels;              /* copies: the engine is gone before the last is shown */
+    struct str *labels; /* copies: the engine is gone before the last is shown */
     int n_labels;
 };
 
-static int encode(struct feed *t, const struct tokenizer *tok, struct str text, struct request *r, struct err *e)
+static int encode(struct feed *t, const struct tokenizer *tok, struct str text, struct request *r,
+                  struct err *e)
 {
     const struct job *j = t->arg;
     const char *tab = j->pairs ? memchr(text.p, '\t', text.n) : NULL;
@@ -35,8 +37,11 @@ static int encode(struct feed *t, const struct tokenizer *tok, struct str text, 
 
     r->classify = true;
     if (!j->pairs) return tokenizer_encode(tok, text, ENCODE_SPECIAL, &r->prompt, e);
-    if (!tab) return err_set(e, E_INVALID, "--pairs, but there is no tab in '%.*s'", STR_ARG(str_take(text, 80)));
-    return tokenizer_encode_pair(tok, str_take(text, at), str_skip(text, at + 1), &r->prompt, &r->second, e);
+    if (!tab)
+        return err_set(e, E_INVALID, "--pairs, but there is no tab in '%.*s'",
+                       STR_ARG(str_take(text, 80)));
+    return tokenizer_encode_pair(tok, str_take(text, at), str_skip(text, at + 1), &r->prompt,
+                                 &r->second, e);
 }
 
 static int show(struct feed *t, const struct request *r, int i, struct err *e)
@@ -52,7 +57,8 @@ static int show(struct feed *t, const struct request *r, int i, struct err *e)
     jsonw_key(&w, "label"), jsonw_str(&w, j->labels[best]);
     jsonw_key(&w, "score"), jsonw_num(&w, (double)r->vec[best]);
     jsonw_key(&w, "scores"), jsonw_obj(&w);
-    for (int k = 0; k < j->n_labels; k++) jsonw_key(&w, j->labels[k].p), jsonw_num(&w, (double)r->vec[k]);
+    for (int k = 0; k < j->n_labels; k++)
+        jsonw_key(&w, j->labels[k].p), jsonw_num(&w, (double)r->vec[k]);
     jsonw_end(&w);
     jsonw_end(&w);
     buf_putc(&j->out, '\n');
@@ -67,7 +73,9 @@ static int open_model(struct job *j, struct feed *t, struct arena *a, struct err
 
     if (rc != OK) return rc;
     engine_info(t->engine, &info);
-    if (!info.labels) return err_set(e, E_INVALID, "%s: the model does not classify: its task is %s", j->model, info.task);
+    if (!info.labels)
+        return err_set(e, E_INVALID, "%s: the model does not classify: its task is %s", j->model,
+                       info.task);
     j->n_labels = info.n_labels;
     j->labels = arena_array(a, (size_t)j->n_labels, sizeof *j->labels);
     for (int i = 0; i < j->n_labels; i++) j->labels[i] = arena_str(a, info.labels[i]);
@@ -79,7 +87,8 @@ int cmd_classify(int argc, char **argv)
     struct job j = { 0 };
     struct feed t = { FEED_INIT, .encode = encode, .show = show, .arg = &j };
     const struct arg table[] = {
-        { "--model", "-m", ARG_STR, &j.model, "MODEL", "ONNX file, or the Hugging Face folder that holds one" },
+        { "--model", "-m", ARG_STR, &j.model, "MODEL",
+          "ONNX file, or the Hugging Face folder that holds one" },
         { "--file", "-f", ARG_STR, &j.file, "PATH", "a text a line; -: stdin" },
         { "--pairs", NULL, ARG_FLAG, &j.pairs, NULL, "each is two texts, a tab between them" },
         { "--threads", "-t", ARG_INT, &j.n_threads, "N", "threads (default: physical cores)" },
@@ -91,7 +100,8 @@ int cmd_classify(int argc, char **argv)
     bool helped;
     int n_pos, rc;
 
-    if (args_parse(&verb, table, argc, argv, pos, MAX_ARGS, &n_pos, &helped, &e) != OK) return cmd_usage(verb.name, &e);
+    if (args_parse(&verb, table, argc, argv, pos, MAX_ARGS, &n_pos, &helped, &e) != OK)
+        return cmd_usage(verb.name, &e);
     if (helped) return EXIT_OK;
     if (!j.model) {
         err_set(&e, E_INVALID, "no model: name one with -m");

@@ -48,7 +48,8 @@ static void put_vector(struct job *j, const struct request *r, int index)
     buf_puts(&j->out, "]}\n");
 }
 
-static int encode(struct feed *t, const struct tokenizer *tok, struct str text, struct request *r, struct err *e)
+static int encode(struct feed *t, const struct tokenizer *tok, struct str text, struct request *r,
+                  struct err *e)
 {
     (void)t;
     return tokenizer_encode(tok, text, ENCODE_SPECIAL, &r->prompt, e);
@@ -74,7 +75,9 @@ static int open_model(struct job *j, struct feed *t, struct err *e)
     if (rc != OK) return rc;
     engine_info(t->engine, &info);
     if (info.labels)
-        return err_set(e, E_INVALID, "%s: the model classifies and gives no embeddings: see tern classify", j->model);
+        return err_set(e, E_INVALID,
+                       "%s: the model classifies and gives no embeddings: see tern classify",
+                       j->model);
     j->n_embd = info.model->hp.n_embd;
     if (!j->dimensions) j->dimensions = j->n_embd;
     if (j->dimensions < 1 || j->dimensions > j->n_embd)

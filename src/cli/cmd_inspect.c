@@ -13,7 +13,8 @@
 static const struct verb verb = {
     "inspect",
     "tern inspect MODEL [--json] [--tensors] [--keys]",
-    "Shows what a GGUF file, a .safetensors file, an ONNX file or a Hugging Face folder holds: architecture,\n"
+    "Shows what a GGUF file, a .safetensors file, an ONNX file or a Hugging Face folder holds: "
+    "architecture,\n"
     "shapes, types, sizes. Nothing is loaded; the whole header is checked.\n\n"
     "  tern inspect models/tern-tales.gguf --tensors",
 };
@@ -93,7 +94,10 @@ static void hparams_json(struct jsonw *w, const struct hparams *hp)
 
 /* ---- ONNX ---- */
 
-static struct str value_name(const struct onnx *m, const struct onnx_io *io) { return m->values[io->value].name; }
+static struct str value_name(const struct onnx *m, const struct onnx_io *io)
+{
+    return m->values[io->value].name;
+}
 
 static void card_json(struct jsonw *w, const struct card *c, const struct onnx *m)
 {
@@ -114,8 +118,8 @@ static void card_json(struct jsonw *w, const struct card *c, const struct onnx *
     jsonw_key(w, "context"), jsonw_int(w, c->n_ctx);
 }
 
-static void graph_json(const struct source *s, const struct onnx *m, const struct hparams *hp, const struct err *why,
-                       struct buf *out)
+static void graph_json(const struct source *s, const struct onnx *m, const struct hparams *hp,
+                       const struct err *why, struct buf *out)
 {
     struct jsonw w = { .out = out };
 
@@ -133,15 +137,17 @@ static void graph_json(const struct source *s, const struct onnx *m, const struc
     buf_putc(out, '\n');
 }
 
-static void print_ios(const struct onnx *m, const char *what, const struct onnx_io *io, int n, struct buf *out)
+static void print_ios(const struct onnx *m, const char *what, const struct onnx_io *io, int n,
+                      struct buf *out)
 {
     buf_printf(out, "  %-13s ", what);
-    for (int i = 0; i < n; i++) buf_printf(out, "%s%.*s", i ? ", " : "", STR_ARG(str_take(value_name(m, &io[i]), 60)));
+    for (int i = 0; i < n; i++)
+        buf_printf(out, "%s%.*s", i ? ", " : "", STR_ARG(str_take(value_name(m, &io[i]), 60)));
     buf_putc(out, '\n');
 }
 
-static void graph_text(const struct source *s, const struct onnx *m, const struct hparams *hp, const struct err *why,
-                       struct buf *out)
+static void graph_text(const struct source *s, const struct onnx *m, const struct hparams *hp,
+                       const struct err *why, struct buf *out)
 {
     const struct card *c = hp ? hp->card : NULL;
 
@@ -154,14 +160,17 @@ static void graph_text(const struct source *s, const struct onnx *m, const struc
     else {
         buf_printf(out, "  task          classify: %s of %.*s\n  labels        ", card_score_name(c->score),
                    STR_ARG(value_name(m, &m->graph.outputs[c->output])));
-        for (int i = 0; i < c->width && i < 20; i++) buf_printf(out, "%s%.*s", i ? ", " : "", STR_ARG(c->labels[i]));
+        for (int i = 0; i < c->width && i < 20; i++)
+            buf_printf(out, "%s%.*s", i ? ", " : "", STR_ARG(c->labels[i]));
         buf_puts(out, c->width > 20 ? ", ...\n" : "\n");
     }
     if (c) buf_printf(out, "  vocabulary    %d\n  context       %d\n", c->n_vocab, c->n_ctx);
     print_ios(m, "inputs", m->graph.inputs, m->graph.n_inputs, out);
     print_ios(m, "outputs", m->graph.outputs, m->graph.n_outputs, out);
-    buf_printf(out, "  graph         %d nodes, opset %d, by %.*s\n  parameters    %.2f M, %.1f MiB\n", m->graph.n_nodes, m->opset,
-               STR_ARG(str_take(m->producer, 60)), (double)m->n_params / 1e6, (double)m->weight_bytes / 1048576);
+    buf_printf(out,
+               "  graph         %d nodes, opset %d, by %.*s\n  parameters    %.2f M, %.1f MiB\n",
+               m->graph.n_nodes, m->opset, STR_ARG(str_take(m->producer, 60)),
+               (double)m->n_params / 1e6, (double)m->weight_bytes / 1048576);
 }
 
 static int inspect_graph(const struct source *s, bool json, struct err *e)
@@ -172,11 +181,13 @@ static int inspect_graph(const struct source *s, bool json, struct err *e)
     struct buf out = { 0 };
     struct err why = { 0 };
     int rc = onnx_open(&m, source_onnx(s), e);
-    bool runs = rc == OK && hparams_read(&hp, &a, s, &why) == OK && onnx_run_check(m, hp.card->output, &why) == OK;
+    bool runs = rc == OK && hparams_read(&hp, &a, s, &why) == OK &&
+                onnx_run_check(m, hp.card->output, &why) == OK;
 
     if (rc == OK && json) graph_json(s, m, runs ? &hp : NULL, &why, &out);
     else if (rc == OK) graph_text(s, m, runs ? &hp : NULL, &why, &out);
-    if (rc == OK && (fwrite(out.p, 1, out.n, stdout) != out.n || fflush(stdout) != 0)) rc = err_set(e, E_IO, "cannot write to stdout");
+    if (rc == OK && (fwrite(out.p, 1, out.n, stdout) != out.n || fflush(stdout) != 0))
+        rc = err_set(e, E_IO, "cannot write to stdout");
     buf_release(&out);
     onnx_close(m);
     arena_release(&a);

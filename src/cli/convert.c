@@ -167,7 +167,9 @@ int convert_to_gguf(const struct convert_opt *opt, struct convert_result *out, s
         goto out;
     }
     if (source_onnx(j.src)) {
-        rc = err_set(e, E_UNSUPPORTED, "%s: is an ONNX graph, which is run as it is: only weights of known architectures are converted",
+        rc = err_set(e, E_UNSUPPORTED,
+                     "%s: is an ONNX graph, which is run as it is: only weights of known "
+                     "architectures are converted",
                      opt->src);
         goto out;
     }

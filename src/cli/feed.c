@@ -11,7 +11,8 @@ enum { AT_ONCE = 32, MAX_INPUT = 1 << 28, MAX_TEXTS = 1 << 20 };
 void feed_add(struct feed *j, struct str text)
 {
     if (j->n == j->cap)
-        j->texts = mem_grow(j->texts, (size_t)(j->cap = j->cap ? 2 * j->cap : 64) * sizeof *j->texts);
+        j->texts =
+            mem_grow(j->texts, (size_t)(j->cap = j->cap ? 2 * j->cap : 64) * sizeof *j->texts);
     j->texts[j->n++] = text;
 }
 
@@ -46,7 +47,8 @@ int feed_read(struct feed *j, const char *file, struct err *e)
         if (line.n) feed_add(j, line);
     }
     return j->n ? OK
-                : err_set(e, E_INVALID, "there is no text: give some as arguments, by --file or by a pipe");
+                : err_set(e, E_INVALID,
+                          "there is no text: give some as arguments, by --file or by a pipe");
 }
 
 /* On the engine's thread: something has news. */
@@ -106,7 +108,7 @@ int feed_run(struct feed *j, struct err *e)
         request_unref(ring[i % AT_ONCE]);
         ring[i % AT_ONCE] = NULL;
     }
-    engine_close(j->engine);                             /* before those that still run go */
+    engine_close(j->engine); /* before those that still run go */
     j->engine = NULL;
     for (int i = 0; i < AT_ONCE; i++) request_unref(ring[i]);
     return rc;
@@ -114,7 +116,8 @@ int feed_run(struct feed *j, struct err *e)
 
 int feed_print(struct buf *out, struct err *e)
 {
-    if (fwrite(out->p, 1, out->n, stdout) != out->n || fflush(stdout) != 0) return err_set(e, E_IO, "cannot write to stdout");
+    if (fwrite(out->p, 1, out->n, stdout) != out->n || fflush(stdout) != 0)
+        return err_set(e, E_IO, "cannot write to stdout");
     buf_clear(out);
     return OK;
 }

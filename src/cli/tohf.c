@@ -151,7 +151,9 @@ int tohf_run(const struct tohf_opt *opt, struct tohf_result *out, struct err *e)
 
     if ((rc = source_open(&j.src, opt->src, e)) != OK) goto out;
     if (source_onnx(j.src)) {
-        rc = err_set(e, E_UNSUPPORTED, "%s: is an ONNX graph, which is run as it is: only weights of known architectures are converted",
+        rc = err_set(e, E_UNSUPPORTED,
+                     "%s: is an ONNX graph, which is run as it is: only weights of known "
+                     "architectures are converted",
                      opt->src);
         goto out;
     }

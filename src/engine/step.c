@@ -132,7 +132,8 @@ int step_start(struct step *st, struct decoder *d, bool (*stop)(void *arg), void
                        .n_out = st->n_out, .out_rows = st->out_rows, .n_picks = st->n_picks,
                        .picks = st->picks, .adjust = st->adjust, .n_adjust = st->n_adjust,
                        .n_pick_from = st->n_pick_from, .picked = st->picked,
-                       .seq_len = st->seq_len, .second = st->second, .slots = st->has_state ? st->slots : NULL,
+                       .seq_len = st->seq_len, .second = st->second,
+                       .slots = st->has_state ? st->slots : NULL,
                        .n_hidden = st->n_hidden, .hidden_rows = st->hidden_rows, .hidden = st->hidden,
                        .stop = stop, .stop_arg = arg };
 

@@ -99,7 +99,8 @@ static int load(json_t **out, struct str text, const char *name, struct err *e)
         rc = jsonload(out, buf_str(&plain), 0, name, e);
         buf_release(&plain);
     }
-    if (rc == OK && !json_is_object(*out) && !(json_is_array(*out) && strcmp(name, files[HFCONFIG_MODULES].name) == 0))
+    if (rc == OK && !json_is_object(*out) &&
+        !(json_is_array(*out) && strcmp(name, files[HFCONFIG_MODULES].name) == 0))
         rc = err_set(e, E_FORMAT, "%s: expected an object", name);
     return rc;
 }

@@ -10,13 +10,14 @@
 bool onnxfile_looks(const unsigned char *p, size_t n)
 {
     /* ir_version, small, then one of ModelProto's other fields */
-    return n >= 3 && p[0] == 0x08 && p[1] >= 1 && p[1] <= 32 && p[2] && strchr("\x12\x1a\x22\x28\x32\x3a\x42\x72", p[2]);
+    return n >= 3 && p[0] == 0x08 && p[1] >= 1 && p[1] <= 32 && p[2] &&
+           strchr("\x12\x1a\x22\x28\x32\x3a\x42\x72", p[2]);
 }
 
 struct found {
-    struct buf names;                /* all of them, for messages */
-    char *main, *last;               /* model.onnx; the last seen */
-    int n, n_main, n_others;         /* others: no variants of model.onnx */
+    struct buf names;        /* all of them, for messages */
+    char *main, *last;       /* model.onnx; the last seen */
+    int n, n_main, n_others; /* others: no variants of model.onnx */
 };
 
 static void look(struct found *f, const char *dir, const char *sub)
@@ -57,7 +58,8 @@ int onnxfile_find(char **out, const char *dir, struct str named, struct err *e)
 
     *out = NULL;
     if (named.n) {
-        if ((rc = path_under(out, dir, named, e)) != OK) return err_wrap(e, "%s: tern.json: file", dir);
+        if ((rc = path_under(out, dir, named, e)) != OK)
+            return err_wrap(e, "%s: tern.json: file", dir);
         if (file_exists(*out)) return OK;
         rc = err_set(e, E_NOTFOUND, "%s: tern.json names it, but it is not there", *out);
         mem_free(*out);
@@ -76,7 +78,8 @@ int onnxfile_find(char **out, const char *dir, struct str named, struct err *e)
         f.main = NULL;
     } else if (f.n > 1) {
         rc = err_set(e, E_INVALID,
-                     "%s: several ONNX files could be the model: %.200s. Name one: -m %s/FILE.onnx, or write it into "
+                     "%s: several ONNX files could be the model: %.200s. Name one: -m "
+                     "%s/FILE.onnx, or write it into "
                      "tern.json: {\"file\": \"FILE.onnx\"}",
                      dir, buf_cstr(&f.names), dir);
     }
@@ -103,7 +106,8 @@ char *onnxfile_folder(const char *path)
 {
     char *dir = parent(path), *above;
 
-    if (has(dir, "config.json") || has(dir, "tern.json") || strcmp(path_base(dir), "onnx") != 0) return dir;
+    if (has(dir, "config.json") || has(dir, "tern.json") || strcmp(path_base(dir), "onnx") != 0)
+        return dir;
     above = parent(dir);
     mem_free(dir);
     return above;

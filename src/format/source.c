@@ -63,7 +63,8 @@ static int open_folder(struct source *s, struct err *e)
 /* The path of the source becomes that of the folder with its companions. */
 static int open_onnx(struct source *s, struct err *e)
 {
-    char *dir = onnxfile_folder(s->path), *config = path_join(dir, "config.json"), *card = path_join(dir, "tern.json");
+    char *dir = onnxfile_folder(s->path), *config = path_join(dir, "config.json"),
+         *card = path_join(dir, "tern.json");
     int rc = OK;
 
     s->kind = SOURCE_HF;

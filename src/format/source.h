@@ -52,7 +52,7 @@ void source_close(struct source *s);                     /* NULL is fine */
 enum source_kind source_kind(const struct source *s);
 const char *source_path(const struct source *s);
 const struct gguf *source_gguf(const struct source *s);  /* NULL: not a GGUF file */
-/* The .onnx file whose graph is the model; its tensors are not this source's to list. NULL: the model is none. */
+/* The .onnx file whose graph is the model; its tensors are not listed here. NULL: it is none. */
 const char *source_onnx(const struct source *s);
 
 size_t source_n_tensors(const struct source *s);

@@ -86,7 +86,9 @@ int decoder_open(struct decoder **out, struct model *m, struct block_pool *kv,
         goto out;
     }
     if ((rc = open_states(d, e)) != OK) goto out;
-    if (m->onnx && (rc = onnxpass_plan(m->onnx, opt.max_tokens, opt.max_seqs, opt.max_table * KV_BLOCK, e)) != OK) goto out;
+    if (m->onnx && (rc = onnxpass_plan(m->onnx, opt.max_tokens, opt.max_seqs,
+                                       opt.max_table * KV_BLOCK, e)) != OK)
+        goto out;
     for (int i = 0; i < m->n_parts && !m->onnx; i++) {
         struct pass *p = &d->passes[d->n_passes++];
         *p = (struct pass){ .m = m, .part = &m->parts[i], .be = m->parts[i].be, .seq_end = d->seq_end };

@@ -96,7 +96,7 @@ struct hparams {
     float alibi;                     /* 0: none; else the largest exponent of the slopes: 8 */
     float alibi_scale;               /* of the slopes; never 0 */
     struct moe_hp moe;
-    const struct card *card;         /* of an ONNX model, onnx/card.h; NULL: it is none. n_embd is its width, layers are none */
+    const struct card *card;         /* of an ONNX model (onnx/card.h), without layers; NULL: it is none */
     bool mxfp4;                      /* a folder whose experts are in that format */
 };
 

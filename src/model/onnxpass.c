@@ -14,7 +14,8 @@ static void count(struct onnxpass *p, enum mem_kind kind, size_t bytes)
     p->be->used_bytes[kind] += bytes;
 }
 
-int onnxpass_open(struct onnxpass **out, const struct source *src, struct backend *be, struct err *e)
+int onnxpass_open(struct onnxpass **out, const struct source *src, struct backend *be,
+                  struct err *e)
 {
     struct onnxpass *p = mem_new(struct onnxpass);
     struct cpu *cpu = cpu_of(be);
@@ -92,36 +93,43 @@ static void put_text(const struct onnxpass *p, const struct batch *b, int seq, i
 
 /* ---- memory ---- */
 
-static int check_shape(const struct onnxpass *p, const struct onnx_tensor *t, int64_t batch, int64_t len, struct err *e)
+static int check_shape(const struct onnxpass *p, const struct onnx_tensor *t, int64_t batch,
+                       int64_t len, struct err *e)
 {
     const struct card *c = &p->card;
     bool rows = c->pool != CARD_NONE, good = t->type == ONNX_F32 && t->n_dims == 2 + rows;
 
-    good = good && t->dims[0] == batch && (!rows || t->dims[1] == len) && t->dims[t->n_dims - 1] == c->width;
+    good = good && t->dims[0] == batch && (!rows || t->dims[1] == len) &&
+           t->dims[t->n_dims - 1] == c->width;
     if (good) return OK;
     return err_set(e, E_FORMAT,
-                   "%s: for %lld texts of %lld tokens the output is %s of %d dimensions (%lld x %lld x %lld), but %s of %d "
+                   "%s: for %lld texts of %lld tokens the output is %s of %d dimensions (%lld x "
+                   "%lld x %lld), but %s of %d "
                    "were expected: see tern.json",
-                   p->file->path, (long long)batch, (long long)len, onnx_type_name(t->type), t->n_dims, (long long)t->dims[0],
-                   (long long)t->dims[1], (long long)t->dims[2], c->task == CARD_EMBED ? "vectors" : "classes", c->width);
+                   p->file->path, (long long)batch, (long long)len, onnx_type_name(t->type),
+                   t->n_dims, (long long)t->dims[0], (long long)t->dims[1], (long long)t->dims[2],
+                   c->task == CARD_EMBED ? "vectors" : "classes", c->width);
 }
 
 int onnxpass_plan(struct onnxpass *p, int max_tokens, int max_seqs, int n_ctx, struct err *e)
 {
     int64_t longest = n_ctx < p->card.n_ctx ? n_ctx : p->card.n_ctx;
-    int64_t len = p->card.fixed_len > 0 ? p->card.fixed_len : longest < max_tokens ? longest : max_tokens;
+    int64_t len = p->card.fixed_len > 0  ? p->card.fixed_len
+                  : longest < max_tokens ? longest
+                                         : max_tokens;
     int64_t batch = p->alone || p->card.fixed_batch > 0 ? 1 : max_tokens / len;
     struct onnx_tensor shape;
     int rc;
 
     if (p->card.fixed_batch > 1)
-        return err_set(e, E_UNSUPPORTED, "%s: the graph is for %lld texts at a time only", p->file->path,
-                       (long long)p->card.fixed_batch);
+        return err_set(e, E_UNSUPPORTED, "%s: the graph is for %lld texts at a time only",
+                       p->file->path, (long long)p->card.fixed_batch);
     if (batch < 1) batch = 1;
     p->max_tokens = (int)(batch * len);
     p->max_seqs = max_seqs;
     for (int k = 0; k < CARD_INPUTS; k++)
-        if (p->card.inputs[k] >= 0 && !(p->data[k] = mem_try_array((size_t)p->max_tokens, sizeof(int64_t))))
+        if (p->card.inputs[k] >= 0 &&
+            !(p->data[k] = mem_try_array((size_t)p->max_tokens, sizeof(int64_t))))
             return err_set(e, E_NOMEM, "no memory for %d tokens", p->max_tokens);
     p->first = mem_array((size_t)max_seqs, sizeof *p->first);
     p->len = mem_array((size_t)max_seqs, sizeof *p->len);
@@ -143,12 +151,14 @@ static int find_texts(struct onnxpass *p, const struct batch *b, struct err *e)
         int s = b->seq[t];
         if (p->len[s]++ == 0) p->first[s] = t;
         if (t != p->first[s] + p->len[s] - 1)
-            return err_set(e, E_INVALID, "token %d: the tokens of sequence %d do not follow each other", t, s);
+            return err_set(e, E_INVALID,
+                           "token %d: the tokens of sequence %d do not follow each other", t, s);
     }
     return OK;
 }
 
-static void take_rows(const struct onnxpass *p, const struct batch *b, const struct onnx_tensor *out, int len)
+static void take_rows(const struct onnxpass *p, const struct batch *b,
+                      const struct onnx_tensor *out, int len)
 {
     size_t width = (size_t)p->card.width;
 
@@ -157,7 +167,8 @@ static void take_rows(const struct onnxpass *p, const struct batch *b, const str
         size_t row = (size_t)p->slot[s];
         if (p->slot[s] < 0) continue;
         if (p->card.pool != CARD_NONE) row = row * (size_t)len + (size_t)(t - p->first[s]);
-        memcpy(b->hidden + (size_t)i * width, (const float *)out->data + row * width, width * sizeof(float));
+        memcpy(b->hidden + (size_t)i * width, (const float *)out->data + row * width,
+               width * sizeof(float));
     }
 }
 
@@ -171,7 +182,7 @@ static int gather(struct onnxpass *p, const struct batch *b, int s, int len)
         if (p->len[i] != want || (n + 1) * len > p->max_tokens || (n > 0 && p->alone)) continue;
         p->slot[i] = n;
         put_text(p, b, i, n++, len);
-        p->len[i] = i == s ? want : -want;               /* taken */
+        p->len[i] = i == s ? want : -want; /* taken */
     }
     return n;
 }

@@ -6,8 +6,8 @@
 enum {
     MAX_NODES = 1 << 17,
     MAX_VALUES = 1 << 19,
-    MAX_PER_NODE = 4096,             /* inputs, outputs, attributes, numbers of a list of an attribute */
-    MAX_DEPTH = 4                    /* of branches in branches */
+    MAX_PER_NODE = 4096, /* inputs, outputs, attributes, numbers of a list of an attribute */
+    MAX_DEPTH = 4        /* of branches in branches */
 };
 
 #define HIDDEN UINT64_MAX
@@ -21,7 +21,8 @@ struct reader {
 
 static int cut_short(const struct reader *r, const char *what)
 {
-    return err_set(r->e, E_FORMAT, "%s: the file is no ONNX model: %s is cut short or of another kind", r->m->path,
+    return err_set(r->e, E_FORMAT,
+                   "%s: the file is no ONNX model: %s is cut short or of another kind", r->m->path,
                    what);
 }
 
@@ -33,7 +34,8 @@ static int value_add(struct reader *r, struct str name, int *out)
     uint64_t at;
 
     if (map_get(&r->p->names, name, &at) && at != HIDDEN)
-        return err_set(r->e, E_FORMAT, "%s: the value '%.*s' is made twice", m->path, STR_ARG(str_take(name, 120)));
+        return err_set(r->e, E_FORMAT, "%s: the value '%.*s' is made twice", m->path,
+                       STR_ARG(str_take(name, 120)));
     if (m->n_values == MAX_VALUES)
         return err_set(r->e, E_UNSUPPORTED, "%s: more than %d values", m->path, MAX_VALUES);
     if (m->n_values == r->cap_values) {
@@ -101,7 +103,8 @@ static int add_input(struct reader *r, struct onnx_graph *g, struct str bytes)
     struct str name;
     int rc = read_io(r, bytes, &io, &name);
 
-    if (rc != OK || value_find(r, name, &io.value)) return rc; /* older files list their tensors here too */
+    if (rc != OK || value_find(r, name, &io.value))
+        return rc; /* older files list their tensors here too */
     if ((rc = value_add(r, name, &io.value)) != OK) return rc;
     g->inputs[g->n_inputs++] = io;
     return OK;
@@ -172,12 +175,14 @@ static int read_subgraph(struct reader *r, struct onnx_attr *a, struct str bytes
     int first = r->m->n_values, rc;
 
     if (r->depth == MAX_DEPTH)
-        return err_set(r->e, E_UNSUPPORTED, "%s: branches nested deeper than %d", r->m->path, MAX_DEPTH);
+        return err_set(r->e, E_UNSUPPORTED, "%s: branches nested deeper than %d", r->m->path,
+                       MAX_DEPTH);
     a->g = arena_new(&r->p->arena, struct onnx_graph);
     r->depth++;
     rc = read_graph(r, bytes, a->g);
     r->depth--;
-    for (int i = first; i < r->m->n_values; i++) map_put(&r->p->names, r->m->values[i].name, HIDDEN);
+    for (int i = first; i < r->m->n_values; i++)
+        map_put(&r->p->names, r->m->values[i].name, HIDDEN);
     return rc;
 }
 
@@ -190,7 +195,8 @@ static int read_attr(struct reader *r, struct str bytes, struct onnx_attr *a)
     int rc = OK;
 
     if (count_numbers(bytes, 8, &n_ints) != OK || count_numbers(bytes, 7, &n_floats) != OK)
-        return err_set(r->e, E_UNSUPPORTED, "%s: an attribute with more than %d numbers", r->m->path, MAX_PER_NODE);
+        return err_set(r->e, E_UNSUPPORTED, "%s: an attribute with more than %d numbers",
+                       r->m->path, MAX_PER_NODE);
     if (n_ints) a->ints = arena_array(&r->p->arena, n_ints, sizeof *a->ints);
     if (n_floats && !n_ints) a->floats = arena_array(&r->p->arena, n_floats, sizeof *a->floats);
     for (m = pb_of(bytes); rc == OK && pb_next(&m);) {
@@ -200,14 +206,23 @@ static int read_attr(struct reader *r, struct str bytes, struct onnx_attr *a)
         case 2: a->f = pb_f32(m.v), kind = kind ? kind : 1; break;
         case 3: a->i = (int64_t)m.v, kind = kind ? kind : 2; break;
         case 4: a->s = m.bytes, kind = kind ? kind : 3; break;
-        case 5: if (is_bytes) rc = onnx_tensor_read(r->m, m.bytes, &a->t, &name, r->e), kind = 4; break;
-        case 6: if (is_bytes) rc = a->g ? E_FORMAT : read_subgraph(r, a, m.bytes), kind = 5; break;
-        case 7: if (a->floats) take_floats(a, &m), kind = 6; break;
-        case 8: if (a->ints) take_ints(a, &m), kind = 7; break;
+        case 5:
+            if (is_bytes) rc = onnx_tensor_read(r->m, m.bytes, &a->t, &name, r->e), kind = 4;
+            break;
+        case 6:
+            if (is_bytes) rc = a->g ? E_FORMAT : read_subgraph(r, a, m.bytes), kind = 5;
+            break;
+        case 7:
+            if (a->floats) take_floats(a, &m), kind = 6;
+            break;
+        case 8:
+            if (a->ints) take_ints(a, &m), kind = 7;
+            break;
         case 20: a->kind = (int)(m.v <= 16 ? m.v : 99); break;
         }
     }
-    if (m.at.bad || (rc == E_FORMAT && a->g && r->e->code == OK)) return cut_short(r, "an attribute");
+    if (m.at.bad || (rc == E_FORMAT && a->g && r->e->code == OK))
+        return cut_short(r, "an attribute");
     if (!a->kind) a->kind = (int)kind;
     if (rc == OK && a->t.type) rc = onnx_tensor_align(r->m, &a->t, r->e);
     if (rc == OK && ((a->kind == 4 && !a->t.type) || (a->kind == 5 && !a->g)))
@@ -218,7 +233,8 @@ static int read_attr(struct reader *r, struct str bytes, struct onnx_attr *a)
 static int bad_input(const struct reader *r, const struct onnx_node *n, struct str name)
 {
     return err_set(r->e, E_FORMAT,
-                   "%s: the input '%.*s' of node '%.*s' (%.*s) is made by no node before it: it is missing, or the "
+                   "%s: the input '%.*s' of node '%.*s' (%.*s) is made by no node before it: it is "
+                   "missing, or the "
                    "graph has a cycle",
                    r->m->path, STR_ARG(str_take(name, 100)), STR_ARG(str_take(n->name, 100)),
                    STR_ARG(str_take(n->op, 40)));
@@ -241,8 +257,9 @@ static int count_parts(struct reader *r, struct str bytes, struct onnx_node *n)
     }
     if (m.at.bad || n->op.n == 0) return cut_short(r, "a node");
     if (n->n_in > MAX_PER_NODE || n->n_out > MAX_PER_NODE || n->n_attrs > MAX_PER_NODE)
-        return err_set(r->e, E_UNSUPPORTED, "%s: node '%.*s' has more than %d inputs, outputs or attributes",
-                       r->m->path, STR_ARG(str_take(n->name, 100)), MAX_PER_NODE);
+        return err_set(r->e, E_UNSUPPORTED,
+                       "%s: node '%.*s' has more than %d inputs, outputs or attributes", r->m->path,
+                       STR_ARG(str_take(n->name, 100)), MAX_PER_NODE);
     return OK;
 }
 
@@ -264,7 +281,8 @@ static int read_node(struct reader *r, struct str bytes, struct onnx_node *n)
         }
         if (m.field == 5) rc = read_attr(r, m.bytes, &n->attrs[attrs++]);
     }
-    for (m = pb_of(bytes); rc == OK && pb_next(&m);) {   /* a node does not see what it makes itself */
+    for (m = pb_of(bytes);
+         rc == OK && pb_next(&m);) { /* a node does not see what it makes itself */
         if (m.wire != PB_BYTES || m.field != 2) continue;
         n->out[outs] = -1;
         if (m.bytes.n) rc = value_add(r, m.bytes, &n->out[outs]);
@@ -285,9 +303,10 @@ static int read_graph(struct reader *r, struct str bytes, struct onnx_graph *g)
         if (m.field < 16 && m.wire == PB_BYTES) n[m.field]++;
     if (m.at.bad) return cut_short(r, "the graph");
     if (n[15]) return err_set(r->e, E_UNSUPPORTED, "%s: sparse tensors are not read", r->m->path);
-    if (n[1] > MAX_NODES || (r->n_nodes += (int)n[1]) > MAX_NODES || n[11] > MAX_PER_NODE || n[12] > MAX_PER_NODE)
-        return err_set(r->e, E_UNSUPPORTED, "%s: more than %d nodes, or %d inputs or outputs", r->m->path, MAX_NODES,
-                       MAX_PER_NODE);
+    if (n[1] > MAX_NODES || (r->n_nodes += (int)n[1]) > MAX_NODES || n[11] > MAX_PER_NODE ||
+        n[12] > MAX_PER_NODE)
+        return err_set(r->e, E_UNSUPPORTED, "%s: more than %d nodes, or %d inputs or outputs",
+                       r->m->path, MAX_NODES, MAX_PER_NODE);
     g->nodes = arena_array(&r->p->arena, n[1] + 1, sizeof *g->nodes);
     g->inputs = arena_array(&r->p->arena, n[11] + 1, sizeof *g->inputs);
     g->outputs = arena_array(&r->p->arena, n[12] + 1, sizeof *g->outputs);
@@ -332,8 +351,11 @@ static int read_model(struct reader *r, struct str bytes)
     }
     if (rc != OK) return rc;
     if (m.at.bad) return cut_short(r, "the model");
-    if (!graph.p) return err_set(r->e, E_FORMAT, "%s: the file is no ONNX model: it has no graph", r->m->path);
-    if (!r->m->opset) return err_set(r->e, E_FORMAT, "%s: the file does not name its opset", r->m->path);
+    if (!graph.p)
+        return err_set(r->e, E_FORMAT, "%s: the file is no ONNX model: it has no graph",
+                       r->m->path);
+    if (!r->m->opset)
+        return err_set(r->e, E_FORMAT, "%s: the file does not name its opset", r->m->path);
     return read_graph(r, graph, &r->m->graph);
 }
 
@@ -345,8 +367,10 @@ static int open_bytes(struct onnx **out, struct onnx *m, struct str bytes, struc
 
     r.e->code = OK;
     rc = read_model(&r, bytes);
-    if (rc == OK) *out = m;
-    else onnx_close(m);
+    if (rc == OK)
+        *out = m;
+    else
+        onnx_close(m);
     return rc;
 }
 

@@ -19,21 +19,21 @@ struct onnx_tensor {
     enum onnx_type type;
     int n_dims;
     int64_t dims[ONNX_DIMS];
-    size_t n;                        /* numbers */
-    void *data;                      /* may be unaligned where it is the file's: then is_file */
+    size_t n;   /* numbers */
+    void *data; /* may be unaligned where it is the file's: then is_file */
     bool is_file;
-    int block;                       /* of the heap it lies in; -1: none */
+    int block; /* of the heap it lies in; -1: none */
 };
 
 struct onnx_attr {
     struct str name;
-    int kind;                        /* AttributeProto's: 1 float, 2 int, 3 text, 4 tensor, 5 graph, 6 floats, 7 ints */
+    int kind; /* AttributeProto's: 1 float, 2 int, 3 text, 4 tensor, 5 graph, 6 floats, 7 ints */
     float f;
     int64_t i;
     struct str s;
     struct onnx_tensor t;
     struct onnx_graph *g;
-    int n;                           /* of ints or floats */
+    int n; /* of ints or floats */
     int64_t *ints;
     float *floats;
 };
@@ -41,32 +41,32 @@ struct onnx_attr {
 struct onnx_node {
     struct str op, domain, name;
     int n_in, n_out, n_attrs;
-    int *in, *out;                   /* values; -1: not given */
+    int *in, *out; /* values; -1: not given */
     struct onnx_attr *attrs;
-    const struct onnx_op *info;      /* found when it is to run */
-    const float *packed;             /* its matrix as the kernels read it; the run's */
-    bool as_float;                   /* its whole numbers are wanted as floats only */
+    const struct onnx_op *info; /* found when it is to run */
+    const float *packed;        /* its matrix as the kernels read it; the run's */
+    bool as_float;              /* its whole numbers are wanted as floats only */
 };
 
 struct onnx_value {
     struct str name;
-    bool made;                       /* an input, a tensor of the file, or what a node makes */
+    bool made; /* an input, a tensor of the file, or what a node makes */
     bool is_const;
-    struct onnx_tensor t;            /* where is_const */
+    struct onnx_tensor t; /* where is_const */
 };
 
 struct onnx_io {
     int value;
     enum onnx_type type;
-    int n_dims;                      /* -1: not said */
-    int64_t dims[ONNX_DIMS];         /* -1: open */
+    int n_dims;              /* -1: not said */
+    int64_t dims[ONNX_DIMS]; /* -1: open */
 };
 
 /* The main one, or a branch of If, which sees the values of those around it. */
 struct onnx_graph {
     struct onnx_node *nodes;
     int n_nodes;
-    struct onnx_io *inputs, *outputs;        /* inputs: without those that are tensors of the file */
+    struct onnx_io *inputs, *outputs; /* inputs: without those that are tensors of the file */
     int n_inputs, n_outputs;
 };
 
@@ -82,15 +82,16 @@ struct onnx {
 };
 
 /* E_FORMAT says where the file is wrong, E_UNSUPPORTED what of it tern does not read. */
-int  onnx_open(struct onnx **out, const char *path, struct err *e);
+int onnx_open(struct onnx **out, const char *path, struct err *e);
 /* From memory that stays in place; external data is refused. name is for errors. */
-int  onnx_parse(struct onnx **out, struct str bytes, const char *name, struct err *e);
-void onnx_close(struct onnx *m);                         /* NULL is fine */
+int onnx_parse(struct onnx **out, struct str bytes, const char *name, struct err *e);
+void onnx_close(struct onnx *m); /* NULL is fine */
 
-const struct onnx_attr *onnx_attr(const struct onnx_node *n, const char *name);      /* NULL: not given */
+const struct onnx_attr *onnx_attr(const struct onnx_node *n,
+                                  const char *name); /* NULL: not given */
 int64_t onnx_int(const struct onnx_node *n, const char *name, int64_t otherwise);
-float   onnx_float(const struct onnx_node *n, const char *name, float otherwise);
+float onnx_float(const struct onnx_node *n, const char *name, float otherwise);
 
-size_t onnx_size(enum onnx_type t);                      /* bytes of a number */
+size_t onnx_size(enum onnx_type t); /* bytes of a number */
 const char *onnx_type_name(enum onnx_type t);
 #endif

@@ -14,7 +14,8 @@ int heap_open(struct heap *h, size_t cap, int max, struct err *e)
 
     *h = (struct heap){ .cap = (cap + 4095) / 4096 * 4096, .max = max };
     if (h->cap == 0) h->cap = 4096;
-    p = mmap(NULL, h->cap, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    p = mmap(NULL, h->cap, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+             0);
     if (p == MAP_FAILED) {
         h->cap = 0;
         return err_set(e, E_NOMEM, "no address space for %zu MiB of tensors", cap >> 20);

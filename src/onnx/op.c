@@ -1,4 +1,5 @@
-/* op.c - what operators are written with: memory, checks, broadcasting; and the table of them all. */
+/* op.c - what operators are written with: memory, checks, broadcasting; and the table of them all.
+ */
 #include "onnx/op.h"
 
 #include "base/mem.h"
@@ -16,13 +17,15 @@ static bool is_default(struct str domain) { return domain.n == 0 || str_is(domai
 /* The newest that is no newer than the file. */
 const struct onnx_op *op_find(const struct onnx_node *n, int opset)
 {
-    static const struct onnx_op *const tables[] = { ops_math, ops_shape, ops_pick, ops_reduce, ops_product, ops_quant };
+    static const struct onnx_op *const tables[] = { ops_math,   ops_pair,    ops_shape, ops_pick,
+                                                    ops_reduce, ops_product, ops_quant };
     const struct onnx_op *best = NULL;
 
     if (!is_default(n->domain)) return NULL;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (const struct onnx_op *o = tables[i]; o->name; o++)
-            if (str_is(n->op, o->name) && o->since <= opset && (!best || o->since > best->since)) best = o;
+            if (str_is(n->op, o->name) && o->since <= opset && (!best || o->since > best->since))
+                best = o;
     return best;
 }
 
@@ -34,8 +37,8 @@ int op_fail(struct onnx_run *r, const struct onnx_node *n, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
-    return err_set(r->e, E_FORMAT, "%s: node '%.*s' (%.*s): %s", r->m->path, STR_ARG(str_take(n->name, 80)),
-                   STR_ARG(str_take(n->op, 40)), what);
+    return err_set(r->e, E_FORMAT, "%s: node '%.*s' (%.*s): %s", r->m->path,
+                   STR_ARG(str_take(n->name, 80)), STR_ARG(str_take(n->op, 40)), what);
 }
 
 /* ---- memory ---- */
@@ -45,7 +48,8 @@ void *op_keep(struct onnx_run *r, size_t bytes)
     struct op_kept *k;
     void *p;
 
-    if (bytes > r->max_bytes - r->kept_bytes || !(p = mem_try_aligned(bytes ? bytes : 1))) return NULL;
+    if (bytes > r->max_bytes - r->kept_bytes || !(p = mem_try_aligned(bytes ? bytes : 1)))
+        return NULL;
     k = mem_new(struct op_kept);
     *k = (struct op_kept){ r->kept, p, bytes ? bytes : 1 };
     r->kept = k;
@@ -53,14 +57,16 @@ void *op_keep(struct onnx_run *r, size_t bytes)
     return p;
 }
 
-int op_new(struct onnx_run *r, struct onnx_tensor *t, enum onnx_type type, int n_dims, const int64_t *dims)
+int op_new(struct onnx_run *r, struct onnx_tensor *t, enum onnx_type type, int n_dims,
+           const int64_t *dims)
 {
     size_t n = 1, bytes;
 
     *t = (struct onnx_tensor){ .type = type, .n_dims = n_dims, .block = -1 };
     for (int d = 0; d < n_dims; d++) {
         t->dims[d] = dims[d];
-        if (dims[d] < 0 || dims[d] > INT32_MAX || !mem_mul(n, (size_t)dims[d], &n)) n = SIZE_MAX / 16;
+        if (dims[d] < 0 || dims[d] > INT32_MAX || !mem_mul(n, (size_t)dims[d], &n))
+            n = SIZE_MAX / 16;
     }
     t->n = n;
     if (n > INT32_MAX || !mem_mul(n, onnx_size(type), &bytes)) bytes = SIZE_MAX;
@@ -76,9 +82,14 @@ full:
     return err_set(r->e, E_NOMEM, "%s: no memory for a tensor of %zu numbers", r->m->path, n);
 }
 
-int op_view(struct onnx_run *r, struct onnx_tensor *t, const struct onnx_tensor *x, int n_dims, const int64_t *dims)
+int op_view(struct onnx_run *r, struct onnx_tensor *t, const struct onnx_tensor *x, int n_dims,
+            const int64_t *dims)
 {
-    *t = (struct onnx_tensor){ .type = x->type, .n_dims = n_dims, .n = x->n, .data = x->data, .is_file = x->is_file,
+    *t = (struct onnx_tensor){ .type = x->type,
+                               .n_dims = n_dims,
+                               .n = x->n,
+                               .data = x->data,
+                               .is_file = x->is_file,
                                .block = x->block };
     memcpy(t->dims, dims, (size_t)n_dims * sizeof *dims);
     heap_ref(&r->heap, t->block);
@@ -93,16 +104,20 @@ bool op_skips(const struct onnx_run *r, const struct onnx_tensor *t)
 void op_rows(struct onnx_run *r, int64_t rows, int64_t work, onnx_rows_fn *fn, const void *arg)
 {
     if (rows <= 0) return;
-    if (r->host.rows) r->host.rows(r->host.team, (int)rows, work, fn, arg);
-    else fn(arg, 0, (int)rows);
+    if (r->host.rows)
+        r->host.rows(r->host.team, (int)rows, work, fn, arg);
+    else
+        fn(arg, 0, (int)rows);
 }
 
 /* ---- checks ---- */
 
-int op_want(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *t, enum onnx_type type)
+int op_want(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *t,
+            enum onnx_type type)
 {
     if (t->type == type) return OK;
-    return op_fail(r, n, "an input is of type %s, but must be %s here", onnx_type_name(t->type), onnx_type_name(type));
+    return op_fail(r, n, "an input is of type %s, but must be %s here", onnx_type_name(t->type),
+                   onnx_type_name(type));
 }
 
 int op_axis(struct onnx_run *r, const struct onnx_node *n, int64_t axis, int n_dims, int *out)
@@ -113,8 +128,8 @@ int op_axis(struct onnx_run *r, const struct onnx_node *n, int64_t axis, int n_d
     return OK;
 }
 
-int op_ints(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *t, const char *name,
-            int64_t *out, int *n_out)
+int op_ints(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *t,
+            const char *name, int64_t *out, int *n_out)
 {
     const struct onnx_attr *a = name ? onnx_attr(n, name) : NULL;
     const int64_t *from = a ? a->ints : NULL;
@@ -137,7 +152,8 @@ int op_ints(struct onnx_run *r, const struct onnx_node *n, const struct onnx_ten
 
 /* ---- broadcasting ---- */
 
-int op_walk(struct onnx_run *r, const struct onnx_node *n, struct op_walk *w, const struct onnx_tensor **in, int n_in)
+int op_walk(struct onnx_run *r, const struct onnx_node *n, struct op_walk *w,
+            const struct onnx_tensor **in, int n_in)
 {
     *w = (struct op_walk){ .n_in = n_in };
     for (int i = 0; i < n_in; i++)
@@ -149,8 +165,8 @@ int op_walk(struct onnx_run *r, const struct onnx_node *n, struct op_walk *w, co
             int64_t s = at < 0 ? 1 : in[i]->dims[at];
             if (s == 1) continue;
             if (size != 1 && s != size)
-                return op_fail(r, n, "dimension %d is %lld in one input and %lld in another", d, (long long)size,
-                               (long long)s);
+                return op_fail(r, n, "dimension %d is %lld in one input and %lld in another", d,
+                               (long long)size, (long long)s);
             size = s;
         }
         w->dims[d] = size;
@@ -194,7 +210,7 @@ struct walk_job {
     const struct op_walk *w;
     op_piece_fn *fn;
     const void *arg;
-    int64_t pieces;                  /* of a row */
+    int64_t pieces; /* of a row */
 };
 
 static void walk_pieces(const void *arg, int begin, int end)
@@ -203,7 +219,8 @@ static void walk_pieces(const void *arg, int begin, int end)
     const struct op_walk *w = j->w;
 
     for (int64_t p = begin; p < end; p++) {
-        int64_t row = p / j->pieces, col = p % j->pieces * PIECE, rest = row, from[3] = { 0 }, step[3] = { 0 };
+        int64_t row = p / j->pieces, col = p % j->pieces * PIECE, rest = row, from[3] = { 0 },
+                step[3] = { 0 };
         int64_t n = w->inner - col < PIECE ? w->inner - col : PIECE;
         for (int d = w->n_dims - 2; d >= 0; d--) {
             int64_t at = rest % w->dims[d];

@@ -15,7 +15,8 @@ static int no_place(struct onnx_run *r, const struct onnx_node *n, int64_t i, in
     return op_fail(r, n, "index %lld of a dimension of %lld", (long long)i, (long long)size);
 }
 
-static int gather(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int gather(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                  struct onnx_tensor **out)
 {
     const struct onnx_tensor *x = in[0], *ids = in[1];
     int64_t dims[2 * ONNX_DIMS], outer, at;
@@ -26,21 +27,25 @@ static int gather(struct onnx_run *r, const struct onnx_node *n, const struct on
     if (nd > ONNX_DIMS) return op_fail(r, n, "more than 8 dimensions");
     memcpy(dims, x->dims, (size_t)axis * sizeof *dims);
     memcpy(dims + axis, ids->dims, (size_t)ids->n_dims * sizeof *dims);
-    memcpy(dims + axis + ids->n_dims, x->dims + axis + 1, (size_t)(x->n_dims - axis - 1) * sizeof *dims);
+    memcpy(dims + axis + ids->n_dims, x->dims + axis + 1,
+           (size_t)(x->n_dims - axis - 1) * sizeof *dims);
     for (size_t k = 0; k < ids->n; k++)
-        if (place(op_i64(ids)[k], x->dims[axis]) < 0) return no_place(r, n, op_i64(ids)[k], x->dims[axis]);
+        if (place(op_i64(ids)[k], x->dims[axis]) < 0)
+            return no_place(r, n, op_i64(ids)[k], x->dims[axis]);
     if ((rc = op_new(r, out[0], x->type, nd, dims)) != OK || op_skips(r, out[0])) return rc;
     outer = op_count(x->dims, 0, axis);
     row = (size_t)op_count(x->dims, axis + 1, x->n_dims) * size;
     for (int64_t o = 0; row && o < outer; o++)
         for (size_t k = 0; k < ids->n; k++) {
             at = o * x->dims[axis] + place(op_i64(ids)[k], x->dims[axis]);
-            memcpy((char *)out[0]->data + ((size_t)o * ids->n + k) * row, (const char *)x->data + (size_t)at * row, row);
+            memcpy((char *)out[0]->data + ((size_t)o * ids->n + k) * row,
+                   (const char *)x->data + (size_t)at * row, row);
         }
     return OK;
 }
 
-/* Where, in x, the number is that the i-th place of ids (of its shape) names along the axis; -1: nowhere. */
+/* Where, in x, the number is that the i-th place of ids (of its shape) names along the axis; -1:
+ * nowhere. */
 static int64_t along(const struct onnx_tensor *x, const struct onnx_tensor *ids, int axis, size_t i)
 {
     int64_t at = 0, step = 1, rest = (int64_t)i;
@@ -61,23 +66,27 @@ static int check_along(struct onnx_run *r, const struct onnx_node *n, const stru
     int rc = op_want(r, n, ids, ONNX_I64);
 
     if (rc != OK || (rc = op_axis(r, n, onnx_int(n, "axis", 0), x->n_dims, axis)) != OK) return rc;
-    if (ids->n_dims != x->n_dims) return op_fail(r, n, "indices of %d dimensions for %d", ids->n_dims, x->n_dims);
+    if (ids->n_dims != x->n_dims)
+        return op_fail(r, n, "indices of %d dimensions for %d", ids->n_dims, x->n_dims);
     for (int d = 0; d < x->n_dims; d++)
-        if (d != *axis && ids->dims[d] > x->dims[d]) return op_fail(r, n, "indices are larger in dimension %d", d);
+        if (d != *axis && ids->dims[d] > x->dims[d])
+            return op_fail(r, n, "indices are larger in dimension %d", d);
     return OK;
 }
 
-static int gather_elements(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                           struct onnx_tensor **out)
+static int gather_elements(struct onnx_run *r, const struct onnx_node *n,
+                           const struct onnx_tensor **in, struct onnx_tensor **out)
 {
     size_t size = onnx_size(in[0]->type);
     int axis, rc = check_along(r, n, in[0], in[1], &axis);
 
-    if (rc != OK || (rc = op_new(r, out[0], in[0]->type, in[1]->n_dims, in[1]->dims)) != OK) return rc;
+    if (rc != OK || (rc = op_new(r, out[0], in[0]->type, in[1]->n_dims, in[1]->dims)) != OK)
+        return rc;
     for (size_t i = 0; i < in[1]->n; i++) {
         int64_t at = along(in[0], in[1], axis, i);
         if (at < 0) return no_place(r, n, op_i64(in[1])[i], in[0]->dims[axis]);
-        memcpy((char *)out[0]->data + i * size, (const char *)in[0]->data + (size_t)at * size, size);
+        memcpy((char *)out[0]->data + i * size, (const char *)in[0]->data + (size_t)at * size,
+               size);
     }
     return OK;
 }
@@ -91,8 +100,8 @@ static int copy_of(struct onnx_run *r, const struct onnx_tensor *x, struct onnx_
     return rc;
 }
 
-static int scatter_elements(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                            struct onnx_tensor **out)
+static int scatter_elements(struct onnx_run *r, const struct onnx_node *n,
+                            const struct onnx_tensor **in, struct onnx_tensor **out)
 {
     const struct onnx_attr *how = onnx_attr(n, "reduction");
     size_t size = onnx_size(in[0]->type);
@@ -100,12 +109,14 @@ static int scatter_elements(struct onnx_run *r, const struct onnx_node *n, const
 
     if (rc != OK || (rc = op_want(r, n, in[2], in[0]->type)) != OK) return rc;
     if (how && !str_is(how->s, "none")) return op_fail(r, n, "reduction is not supported");
-    if (in[2]->n != in[1]->n) return op_fail(r, n, "%zu updates for %zu indices", in[2]->n, in[1]->n);
+    if (in[2]->n != in[1]->n)
+        return op_fail(r, n, "%zu updates for %zu indices", in[2]->n, in[1]->n);
     if ((rc = copy_of(r, in[0], out[0])) != OK) return rc;
     for (size_t i = 0; i < in[1]->n; i++) {
         int64_t at = along(in[0], in[1], axis, i);
         if (at < 0) return no_place(r, n, op_i64(in[1])[i], in[0]->dims[axis]);
-        memcpy((char *)out[0]->data + (size_t)at * size, (const char *)in[2]->data + i * size, size);
+        memcpy((char *)out[0]->data + (size_t)at * size, (const char *)in[2]->data + i * size,
+               size);
     }
     return OK;
 }
@@ -114,12 +125,12 @@ static int scatter_elements(struct onnx_run *r, const struct onnx_node *n, const
 
 struct tuples {
     const struct onnx_tensor *x, *ids;
-    int batch, width;                /* dimensions in front that go together; indices of a tuple */
-    int64_t n, per_batch, inner;     /* tuples, of each batch, numbers that one names */
+    int batch, width;            /* dimensions in front that go together; indices of a tuple */
+    int64_t n, per_batch, inner; /* tuples, of each batch, numbers that one names */
 };
 
-static int read_tuples(struct onnx_run *r, const struct onnx_node *n, struct tuples *t, const struct onnx_tensor *x,
-                       const struct onnx_tensor *ids)
+static int read_tuples(struct onnx_run *r, const struct onnx_node *n, struct tuples *t,
+                       const struct onnx_tensor *x, const struct onnx_tensor *ids)
 {
     int64_t batch = onnx_int(n, "batch_dims", 0);
     int rc = op_want(r, n, ids, ONNX_I64);
@@ -128,7 +139,9 @@ static int read_tuples(struct onnx_run *r, const struct onnx_node *n, struct tup
     if (ids->n_dims < 1 || batch < 0 || batch >= ids->n_dims || batch > x->n_dims ||
         ids->dims[ids->n_dims - 1] > x->n_dims - batch)
         return op_fail(r, n, "indices do not fit a tensor of %d dimensions", x->n_dims);
-    *t = (struct tuples){ .x = x, .ids = ids, .batch = (int)batch, .width = (int)ids->dims[ids->n_dims - 1] };
+    *t = (struct tuples){
+        .x = x, .ids = ids, .batch = (int)batch, .width = (int)ids->dims[ids->n_dims - 1]
+    };
     for (int d = 0; d < t->batch; d++)
         if (x->dims[d] != ids->dims[d]) return op_fail(r, n, "batch dimension %d differs", d);
     t->n = op_count(ids->dims, 0, ids->n_dims - 1);
@@ -151,7 +164,8 @@ static int64_t tuple_at(const struct tuples *t, int64_t i)
     return at * t->inner;
 }
 
-static int gather_nd(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int gather_nd(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                     struct onnx_tensor **out)
 {
     int64_t dims[2 * ONNX_DIMS];
     size_t size = onnx_size(in[0]->type);
@@ -168,13 +182,14 @@ static int gather_nd(struct onnx_run *r, const struct onnx_node *n, const struct
         int64_t at = tuple_at(&t, i);
         if (at < 0) return op_fail(r, n, "an index is out of range");
         if (t.inner)
-            memcpy((char *)out[0]->data + (size_t)(i * t.inner) * size, (const char *)in[0]->data + (size_t)at * size,
-                   (size_t)t.inner * size);
+            memcpy((char *)out[0]->data + (size_t)(i * t.inner) * size,
+                   (const char *)in[0]->data + (size_t)at * size, (size_t)t.inner * size);
     }
     return OK;
 }
 
-static int scatter_nd(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int scatter_nd(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                      struct onnx_tensor **out)
 {
     const struct onnx_attr *how = onnx_attr(n, "reduction");
     size_t size = onnx_size(in[0]->type);
@@ -183,13 +198,15 @@ static int scatter_nd(struct onnx_run *r, const struct onnx_node *n, const struc
 
     if (rc != OK || (rc = op_want(r, n, in[2], in[0]->type)) != OK) return rc;
     if (how && !str_is(how->s, "none")) return op_fail(r, n, "reduction is not supported");
-    if ((int64_t)in[2]->n != t.n * t.inner) return op_fail(r, n, "%zu updates for %lld", in[2]->n, (long long)(t.n * t.inner));
+    if ((int64_t)in[2]->n != t.n * t.inner)
+        return op_fail(r, n, "%zu updates for %lld", in[2]->n, (long long)(t.n * t.inner));
     if ((rc = copy_of(r, in[0], out[0])) != OK) return rc;
     for (int64_t i = 0; i < t.n; i++) {
         int64_t at = tuple_at(&t, i);
         if (at < 0) return op_fail(r, n, "an index is out of range");
         if (t.inner)
-            memcpy((char *)out[0]->data + (size_t)at * size, (const char *)in[2]->data + (size_t)(i * t.inner) * size,
+            memcpy((char *)out[0]->data + (size_t)at * size,
+                   (const char *)in[2]->data + (size_t)(i * t.inner) * size,
                    (size_t)t.inner * size);
     }
     return OK;
@@ -197,7 +214,8 @@ static int scatter_nd(struct onnx_run *r, const struct onnx_node *n, const struc
 
 /* ---- from nothing ---- */
 
-static int constant(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int constant(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                    struct onnx_tensor **out)
 {
     const struct onnx_attr *a = n->n_attrs == 1 ? &n->attrs[0] : NULL;
     int64_t len = a ? a->n : 0;
@@ -206,7 +224,8 @@ static int constant(struct onnx_run *r, const struct onnx_node *n, const struct 
     (void)in;
     if (!a) return op_fail(r, n, "not one value");
     if (a->kind == 4) return op_view(r, out[0], &a->t, a->t.n_dims, a->t.dims);
-    if (a->kind != 1 && a->kind != 2 && a->kind != 6 && a->kind != 7) return op_fail(r, n, "a value of a kind not known");
+    if (a->kind != 1 && a->kind != 2 && a->kind != 6 && a->kind != 7)
+        return op_fail(r, n, "a value of a kind not known");
     rc = op_new(r, out[0], a->kind == 1 || a->kind == 6 ? ONNX_F32 : ONNX_I64, a->kind >= 6, &len);
     if (rc != OK) return rc;
     if (a->kind == 1) *(float *)out[0]->data = a->f;
@@ -216,8 +235,8 @@ static int constant(struct onnx_run *r, const struct onnx_node *n, const struct 
     return OK;
 }
 
-static int constant_of_shape(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                             struct onnx_tensor **out)
+static int constant_of_shape(struct onnx_run *r, const struct onnx_node *n,
+                             const struct onnx_tensor **in, struct onnx_tensor **out)
 {
     const struct onnx_attr *a = onnx_attr(n, "value");
     int64_t dims[ONNX_DIMS];
@@ -229,35 +248,44 @@ static int constant_of_shape(struct onnx_run *r, const struct onnx_node *n, cons
     if (a && (a->kind != 4 || a->t.n != 1)) return op_fail(r, n, "the value is not one number");
     if ((rc = op_new(r, out[0], type, nd, dims)) != OK || op_skips(r, out[0])) return rc;
     for (size_t i = 0; i < out[0]->n; i++) {
-        if (a) memcpy((char *)out[0]->data + i * size, a->t.data, size);
-        else ((float *)out[0]->data)[i] = 0;
+        if (a)
+            memcpy((char *)out[0]->data + i * size, a->t.data, size);
+        else
+            ((float *)out[0]->data)[i] = 0;
     }
     return OK;
 }
 
-static int range(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int range(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                 struct onnx_tensor **out)
 {
     double v[3], count;
     int64_t len;
     int rc;
 
     for (int i = 0; i < 3; i++) {
-        if (in[i]->n != 1 || in[i]->type != in[0]->type || (in[i]->type != ONNX_F32 && in[i]->type != ONNX_I64))
+        if (in[i]->n != 1 || in[i]->type != in[0]->type ||
+            (in[i]->type != ONNX_F32 && in[i]->type != ONNX_I64))
             return op_fail(r, n, "a bound is not one number");
         v[i] = in[i]->type == ONNX_F32 ? (double)op_f32(in[i])[0] : (double)op_i64(in[i])[0];
     }
     count = ceil((v[1] - v[0]) / v[2]);
-    if (v[2] == 0 || !isfinite(count) || count > INT32_MAX) return op_fail(r, n, "from %g to %g by %g", v[0], v[1], v[2]);
+    if (v[2] == 0 || !isfinite(count) || count > INT32_MAX)
+        return op_fail(r, n, "from %g to %g by %g", v[0], v[1], v[2]);
     len = count > 0 ? (int64_t)count : 0;
     if ((rc = op_new(r, out[0], in[0]->type, 1, &len)) != OK) return rc;
     for (int64_t i = 0; i < len; i++) {
-        if (in[0]->type == ONNX_F32) ((float *)out[0]->data)[i] = (float)(v[0] + (double)i * v[2]);
-        else ((int64_t *)out[0]->data)[i] = (int64_t)((uint64_t)op_i64(in[0])[0] + (uint64_t)i * (uint64_t)op_i64(in[2])[0]);
+        if (in[0]->type == ONNX_F32)
+            ((float *)out[0]->data)[i] = (float)(v[0] + (double)i * v[2]);
+        else
+            ((int64_t *)out[0]->data)[i] =
+                (int64_t)((uint64_t)op_i64(in[0])[0] + (uint64_t)i * (uint64_t)op_i64(in[2])[0]);
     }
     return OK;
 }
 
-static int trilu(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int trilu(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                 struct onnx_tensor **out)
 {
     bool upper = onnx_int(n, "upper", 1) != 0;
     int nd = in[0]->n_dims, rc;
@@ -265,7 +293,8 @@ static int trilu(struct onnx_run *r, const struct onnx_node *n, const struct onn
     size_t size = onnx_size(in[0]->type);
 
     if (nd < 2) return op_fail(r, n, "a tensor of %d dimensions", nd);
-    if (in[1] && ((rc = op_want(r, n, in[1], ONNX_I64)) != OK || in[1]->n != 1)) return op_fail(r, n, "k is not one number");
+    if (in[1] && ((rc = op_want(r, n, in[1], ONNX_I64)) != OK || in[1]->n != 1))
+        return op_fail(r, n, "k is not one number");
     if (in[1]) k = op_i64(in[1])[0];
     if (k > INT32_MAX || k < -INT32_MAX) k = k < 0 ? -INT32_MAX : INT32_MAX;
     rows = in[0]->dims[nd - 2];
@@ -278,7 +307,8 @@ static int trilu(struct onnx_run *r, const struct onnx_node *n, const struct onn
     return OK;
 }
 
-static int non_zero(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int non_zero(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                    struct onnx_tensor **out)
 {
     size_t size = onnx_size(in[0]->type), count = 0, at = 0;
     int64_t dims[2];
@@ -286,7 +316,8 @@ static int non_zero(struct onnx_run *r, const struct onnx_node *n, const struct 
     int rc;
 
     (void)n;
-    for (size_t i = 0; i < in[0]->n; i++) count += memcmp((const char *)in[0]->data + i * size, zero, size) != 0;
+    for (size_t i = 0; i < in[0]->n; i++)
+        count += memcmp((const char *)in[0]->data + i * size, zero, size) != 0;
     dims[0] = in[0]->n_dims;
     dims[1] = (int64_t)count;
     if ((rc = op_new(r, out[0], ONNX_I64, 2, dims)) != OK) return rc;

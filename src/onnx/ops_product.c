@@ -8,13 +8,13 @@ enum { BATCH_MOST = 1 << 16 };
 struct shapes {
     int64_t m, k, n, batch;
     int n_dims;
-    int64_t dims[ONNX_DIMS];         /* of the product */
-    struct op_walk outer;            /* the dimensions in front */
+    int64_t dims[ONNX_DIMS]; /* of the product */
+    struct op_walk outer;    /* the dimensions in front */
 };
 
 /* numpy's: vectors are a row or a column, the rest is broadcast. */
-static int fit(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *a, const struct onnx_tensor *b,
-               struct shapes *s)
+static int fit(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *a,
+               const struct onnx_tensor *b, struct shapes *s)
 {
     struct onnx_tensor x = *a, y = *b;
     const struct onnx_tensor *both[2] = { &x, &y };
@@ -40,12 +40,14 @@ static int fit(struct onnx_run *r, const struct onnx_node *n, const struct onnx_
 }
 
 /* Where the matrices of each batch begin: [2][batch], in the heap. */
-static int find_batches(struct onnx_run *r, const struct onnx_node *n, const struct shapes *s, struct onnx_tensor *t)
+static int find_batches(struct onnx_run *r, const struct onnx_node *n, const struct shapes *s,
+                        struct onnx_tensor *t)
 {
     int64_t len = 2 * s->batch, *at;
     int rc;
 
-    if (s->batch > BATCH_MOST) return op_fail(r, n, "a batch of %lld products", (long long)s->batch);
+    if (s->batch > BATCH_MOST)
+        return op_fail(r, n, "a batch of %lld products", (long long)s->batch);
     if ((rc = op_new(r, t, ONNX_I64, 1, &len)) != OK) return rc;
     at = t->data;
     for (int64_t i = 0; i < s->batch; i++) {
@@ -70,19 +72,32 @@ static void flatten(struct shapes *s, const struct onnx_tensor *b)
     s->batch = 1;
 }
 
-static int mat_mul(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int mat_mul(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                   struct onnx_tensor **out)
 {
     struct onnx_tensor at = { .block = -1 };
     struct shapes s;
     int rc;
 
-    if ((rc = op_want(r, n, in[0], ONNX_F32)) != OK || (rc = op_want(r, n, in[1], ONNX_F32)) != OK) return rc;
-    if ((rc = fit(r, n, in[0], in[1], &s)) != OK || (rc = op_new(r, out[0], ONNX_F32, s.n_dims, s.dims)) != OK) return rc;
+    if ((rc = op_want(r, n, in[0], ONNX_F32)) != OK || (rc = op_want(r, n, in[1], ONNX_F32)) != OK)
+        return rc;
+    if ((rc = fit(r, n, in[0], in[1], &s)) != OK ||
+        (rc = op_new(r, out[0], ONNX_F32, s.n_dims, s.dims)) != OK)
+        return rc;
     flatten(&s, in[1]);
     if (s.batch > 1 && (rc = find_batches(r, n, &s, &at)) != OK) return rc;
     if (!op_skips(r, out[0]))
-        op_gemm(r, &(struct op_gemm){ .m = s.m, .n = s.n, .k = s.k, .a = in[0]->data, .lda = s.k, .b = in[1]->data, .bk = s.n,
-                                      .bn = 1, .packed = n->packed, .c = out[0]->data, .batch = s.batch,
+        op_gemm(r, &(struct op_gemm){ .m = s.m,
+                                      .n = s.n,
+                                      .k = s.k,
+                                      .a = in[0]->data,
+                                      .lda = s.k,
+                                      .b = in[1]->data,
+                                      .bk = s.n,
+                                      .bn = 1,
+                                      .packed = n->packed,
+                                      .c = out[0]->data,
+                                      .batch = s.batch,
                                       .a_at = s.batch > 1 ? op_i64(&at) : NULL,
                                       .b_at = s.batch > 1 ? op_i64(&at) + s.batch : NULL });
     heap_unref(&r->heap, at.block);
@@ -99,18 +114,23 @@ static int less_zero(struct onnx_run *r, const struct onnx_node *n, const struct
     float z = 0;
     int rc;
 
-    if (zero && (zero->type != x->type || zero->n != 1)) return op_fail(r, n, "more than one zero point of a");
+    if (zero && (zero->type != x->type || zero->n != 1))
+        return op_fail(r, n, "more than one zero point of a");
     if (zero) z = is_signed ? *(const int8_t *)zero->data : op_u8(zero)[0];
     if ((rc = op_new(r, out, ONNX_F32, x->n_dims, x->dims)) != OK || op_skips(r, out)) return rc;
     for (size_t i = 0; i < x->n; i++)
-        ((float *)out->data)[i] = (is_signed ? (float)((const int8_t *)x->data)[i] : (float)op_u8(x)[i]) - z;
+        ((float *)out->data)[i] =
+            (is_signed ? (float)((const int8_t *)x->data)[i] : (float)op_u8(x)[i]) - z;
     return OK;
 }
 
-static bool is_bytes(const struct onnx_tensor *t) { return t->type == ONNX_U8 || t->type == ONNX_I8; }
+static bool is_bytes(const struct onnx_tensor *t)
+{
+    return t->type == ONNX_U8 || t->type == ONNX_I8;
+}
 
-static int mat_mul_integer(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                           struct onnx_tensor **out)
+static int mat_mul_integer(struct onnx_run *r, const struct onnx_node *n,
+                           const struct onnx_tensor **in, struct onnx_tensor **out)
 {
     struct onnx_tensor at = { .block = -1 }, a = { .block = -1 }, zero = { .block = -1 };
     struct shapes s;
@@ -120,7 +140,8 @@ static int mat_mul_integer(struct onnx_run *r, const struct onnx_node *n, const 
     if ((rc = fit(r, n, in[0], in[1], &s)) != OK) return rc;
     if (in[3] && (in[3]->type != in[1]->type || (in[3]->n != 1 && (int64_t)in[3]->n != s.n)))
         return op_fail(r, n, "%zu zero points for %lld columns", in[3]->n, (long long)s.n);
-    if ((rc = op_new(r, out[0], n->as_float ? ONNX_F32 : ONNX_I64, s.n_dims, s.dims)) != OK) return rc;
+    if ((rc = op_new(r, out[0], n->as_float ? ONNX_F32 : ONNX_I64, s.n_dims, s.dims)) != OK)
+        return rc;
     flatten(&s, in[1]);
     if (s.batch > 1) rc = find_batches(r, n, &s, &at);
     if (rc == OK) rc = less_zero(r, n, in[0], in[2], &a);
@@ -129,12 +150,22 @@ static int mat_mul_integer(struct onnx_run *r, const struct onnx_node *n, const 
         rc = less_zero(r, n, &none, NULL, &zero);
     }
     if (rc == OK && !r->dry)
-        op_gemm(r, &(struct op_gemm){ .m = s.m, .n = s.n, .k = s.k, .a = a.data, .lda = s.k, .b8 = in[1]->data,
-                                      .b8_signed = in[1]->type == ONNX_I8, .bk = s.n, .bn = 1,
-                                      .b_zero = in[3] ? op_f32(&zero) : NULL, .zero_each = in[3] && in[3]->n > 1,
+        op_gemm(r, &(struct op_gemm){ .m = s.m,
+                                      .n = s.n,
+                                      .k = s.k,
+                                      .a = a.data,
+                                      .lda = s.k,
+                                      .b8 = in[1]->data,
+                                      .b8_signed = in[1]->type == ONNX_I8,
+                                      .bk = s.n,
+                                      .bn = 1,
+                                      .b_zero = in[3] ? op_f32(&zero) : NULL,
+                                      .zero_each = in[3] && in[3]->n > 1,
                                       .packed = n->packed,
-                                      .c = n->as_float ? out[0]->data : NULL, .c64 = n->as_float ? NULL : out[0]->data,
-                                      .batch = s.batch, .a_at = s.batch > 1 ? op_i64(&at) : NULL,
+                                      .c = n->as_float ? out[0]->data : NULL,
+                                      .c64 = n->as_float ? NULL : out[0]->data,
+                                      .batch = s.batch,
+                                      .a_at = s.batch > 1 ? op_i64(&at) : NULL,
                                       .b_at = s.batch > 1 ? op_i64(&at) + s.batch : NULL });
     heap_unref(&r->heap, at.block);
     heap_unref(&r->heap, a.block);
@@ -160,7 +191,8 @@ static int turn(struct onnx_run *r, const struct onnx_tensor *x, struct onnx_ten
 
     if (rc != OK || op_skips(r, out)) return rc;
     for (int64_t i = 0; i < dims[0]; i++)
-        for (int64_t j = 0; j < dims[1]; j++) ((float *)out->data)[i * dims[1] + j] = op_f32(x)[j * dims[0] + i];
+        for (int64_t j = 0; j < dims[1]; j++)
+            ((float *)out->data)[i * dims[1] + j] = op_f32(x)[j * dims[0] + i];
     return OK;
 }
 
@@ -170,7 +202,8 @@ static bool is_whole(const struct onnx_tensor *c, int64_t m, int64_t n)
     return c->n_dims <= 2 && (cols == n || cols == 1) && (rows == m || rows == 1);
 }
 
-static int gemm(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int gemm(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                struct onnx_tensor **out)
 {
     bool ta = onnx_int(n, "transA", 0) != 0, tb = onnx_int(n, "transB", 0) != 0;
     float alpha = onnx_float(n, "alpha", 1), beta = onnx_float(n, "beta", 1);
@@ -184,15 +217,26 @@ static int gemm(struct onnx_run *r, const struct onnx_node *n, const struct onnx
     dims[0] = in[0]->dims[ta];
     k = in[0]->dims[!ta];
     dims[1] = in[1]->dims[!tb];
-    if (in[1]->dims[tb] != k) return op_fail(r, n, "rows of %lld do not go with columns of %lld", (long long)k, (long long)in[1]->dims[tb]);
-    if (in[2] && !is_whole(in[2], dims[0], dims[1])) return op_fail(r, n, "C does not fit the product");
+    if (in[1]->dims[tb] != k)
+        return op_fail(r, n, "rows of %lld do not go with columns of %lld", (long long)k,
+                       (long long)in[1]->dims[tb]);
+    if (in[2] && !is_whole(in[2], dims[0], dims[1]))
+        return op_fail(r, n, "C does not fit the product");
     if ((rc = op_new(r, out[0], ONNX_F32, 2, dims)) != OK) return rc;
     if (ta && (rc = turn(r, in[0], &a)) != OK) return rc;
     if (!op_skips(r, out[0])) {
         float *c = out[0]->data;
-        op_gemm(r, &(struct op_gemm){ .m = dims[0], .n = dims[1], .k = k, .a = ta ? a.data : in[0]->data, .lda = k,
-                                      .b = in[1]->data, .bk = tb ? 1 : dims[1], .bn = tb ? k : 1, .packed = n->packed,
-                                      .c = c, .batch = 1 });
+        op_gemm(r, &(struct op_gemm){ .m = dims[0],
+                                      .n = dims[1],
+                                      .k = k,
+                                      .a = ta ? a.data : in[0]->data,
+                                      .lda = k,
+                                      .b = in[1]->data,
+                                      .bk = tb ? 1 : dims[1],
+                                      .bn = tb ? k : 1,
+                                      .packed = n->packed,
+                                      .c = c,
+                                      .batch = 1 });
         for (size_t i = 0; alpha != 1 && i < out[0]->n; i++) c[i] *= alpha;
         if (in[2] && beta != 0) add_c(in[2], beta, c, dims[0], dims[1]);
     }
@@ -203,7 +247,7 @@ static int gemm(struct onnx_run *r, const struct onnx_node *n, const struct onnx
 /* ---- Einsum: two tensors, letters ---- */
 
 struct letters {
-    int n, n_out;                    /* all of them; the first n_out are the output's */
+    int n, n_out; /* all of them; the first n_out are the output's */
     char name[2 * ONNX_DIMS];
     int64_t size[2 * ONNX_DIMS], step[2][2 * ONNX_DIMS];
     int64_t summed;
@@ -248,16 +292,19 @@ static void sum_letters(const void *arg, int begin, int end)
 }
 
 /* The letters of one input, "bhid". */
-static int read_term(struct onnx_run *r, const struct onnx_node *n, struct letters *l, struct str term, int t,
-                     const struct onnx_tensor *x)
+static int read_term(struct onnx_run *r, const struct onnx_node *n, struct letters *l,
+                     struct str term, int t, const struct onnx_tensor *x)
 {
     int64_t step = 1;
     int at;
 
-    if ((int)term.n != x->n_dims) return op_fail(r, n, "%zu letters for %d dimensions", term.n, x->n_dims);
+    if ((int)term.n != x->n_dims)
+        return op_fail(r, n, "%zu letters for %d dimensions", term.n, x->n_dims);
     for (int d = x->n_dims - 1; d >= 0; d--) {
-        if (!is_letter(term.p[d]) || (at = letter(l, term.p[d], true)) < 0) return op_fail(r, n, "'%c' is no letter here", term.p[d]);
-        if (l->size[at] >= 0 && l->size[at] != x->dims[d]) return op_fail(r, n, "'%c' has two sizes", term.p[d]);
+        if (!is_letter(term.p[d]) || (at = letter(l, term.p[d], true)) < 0)
+            return op_fail(r, n, "'%c' is no letter here", term.p[d]);
+        if (l->size[at] >= 0 && l->size[at] != x->dims[d])
+            return op_fail(r, n, "'%c' has two sizes", term.p[d]);
         l->size[at] = x->dims[d];
         l->step[t][at] += step;
         step *= x->dims[d];
@@ -265,7 +312,8 @@ static int read_term(struct onnx_run *r, const struct onnx_node *n, struct lette
     return OK;
 }
 
-static int einsum(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int einsum(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                  struct onnx_tensor **out)
 {
     const struct onnx_attr *a = onnx_attr(n, "equation");
     char text[64];
@@ -279,21 +327,25 @@ static int einsum(struct onnx_run *r, const struct onnx_node *n, const struct on
         if (a->s.p[i] != ' ') text[len++] = a->s.p[i];
     rest = str_of(text, len);
     arrow = str_find(rest, STR("->"));
-    if (!a || len == sizeof text || arrow < 0) return op_fail(r, n, "an equation without -> or too long");
+    if (!a || len == sizeof text || arrow < 0)
+        return op_fail(r, n, "an equation without -> or too long");
     terms[0] = str_take(rest, (size_t)arrow);
     rest = str_skip(rest, (size_t)arrow + 2);
     if ((comma = str_find(terms[0], STR(","))) >= 0) {
         terms[1] = str_skip(terms[0], (size_t)comma + 1);
         terms[0] = str_take(terms[0], (size_t)comma);
     }
-    if ((comma >= 0) != (n->n_in == 2) || rest.n > ONNX_DIMS) return op_fail(r, n, "the equation is not of %d inputs", n->n_in);
+    if ((comma >= 0) != (n->n_in == 2) || rest.n > ONNX_DIMS)
+        return op_fail(r, n, "the equation is not of %d inputs", n->n_in);
     for (size_t i = 0; i < rest.n; i++) {
-        if (!is_letter(rest.p[i]) || letter(&l, rest.p[i], false) >= 0) return op_fail(r, n, "an output like that is not supported");
+        if (!is_letter(rest.p[i]) || letter(&l, rest.p[i], false) >= 0)
+            return op_fail(r, n, "an output like that is not supported");
         letter(&l, rest.p[i], true);
     }
     l.n_out = l.n;
     for (int t = 0; t < n->n_in && rc == OK; t++)
-        if ((rc = op_want(r, n, in[t], ONNX_F32)) == OK) rc = read_term(r, n, &l, terms[t], t, in[t]);
+        if ((rc = op_want(r, n, in[t], ONNX_F32)) == OK)
+            rc = read_term(r, n, &l, terms[t], t, in[t]);
     if (rc != OK) return rc;
     for (int d = 0; d < l.n; d++) {
         if (l.size[d] < 0) return op_fail(r, n, "'%c' is in no input", l.name[d]);

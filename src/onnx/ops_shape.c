@@ -3,14 +3,16 @@
 
 #include <math.h>
 
-static int identity(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int identity(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                    struct onnx_tensor **out)
 {
     (void)n;
     return op_view(r, out[0], in[0], in[0]->n_dims, in[0]->dims);
 }
 
 /* Outside training nothing is dropped. */
-static int dropout(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int dropout(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                   struct onnx_tensor **out)
 {
     int rc;
 
@@ -25,7 +27,8 @@ static int dropout(struct onnx_run *r, const struct onnx_node *n, const struct o
 
 /* ---- shapes ---- */
 
-static int reshape(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int reshape(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                   struct onnx_tensor **out)
 {
     int64_t to[ONNX_DIMS], known = 1;
     int n_to, open = -1, rc = op_ints(r, n, in[1], in[1] ? NULL : "shape", to, &n_to);
@@ -35,14 +38,18 @@ static int reshape(struct onnx_run *r, const struct onnx_node *n, const struct o
     if (n_to < 0) return op_fail(r, n, "there is no shape");
     for (int d = 0; d < n_to; d++) {
         if (to[d] == 0 && !zeros) {
-            if (d >= in[0]->n_dims) return op_fail(r, n, "dimension %d is to be kept, but there is none", d);
+            if (d >= in[0]->n_dims)
+                return op_fail(r, n, "dimension %d is to be kept, but there is none", d);
             to[d] = in[0]->dims[d];
         }
         if (to[d] < -1 || to[d] > INT32_MAX || (to[d] == -1 && open >= 0))
             return op_fail(r, n, "dimension %d is to be %lld", d, (long long)to[d]);
-        if (to[d] == -1) open = d;
-        else if (known > INT64_MAX / (INT32_MAX + INT64_C(1))) return op_fail(r, n, "too many numbers");
-        else known *= to[d];
+        if (to[d] == -1)
+            open = d;
+        else if (known > INT64_MAX / (INT32_MAX + INT64_C(1)))
+            return op_fail(r, n, "too many numbers");
+        else
+            known *= to[d];
     }
     if (open >= 0) to[open] = known ? (int64_t)in[0]->n / known : 0;
     if ((open >= 0 ? known * to[open] : known) != (int64_t)in[0]->n)
@@ -50,7 +57,8 @@ static int reshape(struct onnx_run *r, const struct onnx_node *n, const struct o
     return op_view(r, out[0], in[0], n_to, to);
 }
 
-static int flatten(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int flatten(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                   struct onnx_tensor **out)
 {
     int64_t axis = onnx_int(n, "axis", 1), to[2];
 
@@ -62,7 +70,8 @@ static int flatten(struct onnx_run *r, const struct onnx_node *n, const struct o
     return op_view(r, out[0], in[0], 2, to);
 }
 
-static int squeeze(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int squeeze(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                   struct onnx_tensor **out)
 {
     int64_t axes[ONNX_DIMS], to[ONNX_DIMS];
     bool gone[ONNX_DIMS] = { false };
@@ -72,7 +81,8 @@ static int squeeze(struct onnx_run *r, const struct onnx_node *n, const struct o
     for (int i = 0; i < n_axes; i++) {
         if ((rc = op_axis(r, n, axes[i], in[0]->n_dims, &at)) != OK) return rc;
         if (in[0]->dims[at] != 1)
-            return op_fail(r, n, "dimension %d is %lld and cannot go", at, (long long)in[0]->dims[at]);
+            return op_fail(r, n, "dimension %d is %lld and cannot go", at,
+                           (long long)in[0]->dims[at]);
         gone[at] = true;
     }
     for (int d = 0; d < in[0]->n_dims; d++)
@@ -80,7 +90,8 @@ static int squeeze(struct onnx_run *r, const struct onnx_node *n, const struct o
     return op_view(r, out[0], in[0], n_to, to);
 }
 
-static int unsqueeze(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int unsqueeze(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                     struct onnx_tensor **out)
 {
     int64_t axes[ONNX_DIMS], to[ONNX_DIMS];
     bool is_new[ONNX_DIMS] = { false };
@@ -98,9 +109,13 @@ static int unsqueeze(struct onnx_run *r, const struct onnx_node *n, const struct
     return op_view(r, out[0], in[0], n_to, to);
 }
 
-static int64_t clamp(int64_t v, int64_t low, int64_t high) { return v < low ? low : v > high ? high : v; }
+static int64_t clamp(int64_t v, int64_t low, int64_t high)
+{
+    return v < low ? low : v > high ? high : v;
+}
 
-static int shape(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int shape(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                 struct onnx_tensor **out)
 {
     int64_t nd = in[0]->n_dims, from = onnx_int(n, "start", 0), to = onnx_int(n, "end", nd), count;
     int rc;
@@ -113,7 +128,8 @@ static int shape(struct onnx_run *r, const struct onnx_node *n, const struct onn
     return OK;
 }
 
-static int size(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int size(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                struct onnx_tensor **out)
 {
     int rc = op_new(r, out[0], ONNX_I64, 0, NULL);
 
@@ -127,7 +143,7 @@ static int size(struct onnx_run *r, const struct onnx_node *n, const struct onnx
 struct stride_job {
     size_t size;
     int n_dims;
-    int64_t dims[ONNX_DIMS], step[ONNX_DIMS];        /* of the output; in numbers of the input */
+    int64_t dims[ONNX_DIMS], step[ONNX_DIMS]; /* of the output; in numbers of the input */
     const char *in;
     char *out;
 };
@@ -138,8 +154,7 @@ static void copy_steps(char *out, const char *in, int64_t n, int64_t step, size_
         memcpy(out, in, (size_t)n * size);
         return;
     }
-    for (int64_t i = 0; i < n; i++, out += size, in += step * (int64_t)size)
-        switch (size) {
+    for (int64_t i = 0; i < n; i++, out += size, in += step * (int64_t)size) switch (size) {
         case 1: *out = *in; break;
         case 4: memcpy(out, in, 4); break;
         default: memcpy(out, in, 8);
@@ -163,8 +178,8 @@ static void stride_rows(const void *arg, int begin, int end)
 }
 
 /* out, which is there, from x with a step for each of its dimensions, beginning at `first`. */
-static int copy_strided(struct onnx_run *r, struct onnx_tensor *out, const struct onnx_tensor *x, const int64_t *step,
-                        int64_t first)
+static int copy_strided(struct onnx_run *r, struct onnx_tensor *out, const struct onnx_tensor *x,
+                        const int64_t *step, int64_t first)
 {
     struct stride_job j = { .size = onnx_size(x->type), .out = out->data };
 
@@ -194,18 +209,21 @@ static void steps_of(const struct onnx_tensor *t, int64_t *step)
     }
 }
 
-static int transpose(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int transpose(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                     struct onnx_tensor **out)
 {
     int64_t perm[ONNX_DIMS], dims[ONNX_DIMS], from[ONNX_DIMS], step[ONNX_DIMS];
     unsigned seen = 0;
     int n_perm, nd = in[0]->n_dims, rc = op_ints(r, n, NULL, "perm", perm, &n_perm);
 
     if (rc != OK) return rc;
-    if (n_perm >= 0 && n_perm != nd) return op_fail(r, n, "perm has %d numbers for %d dimensions", n_perm, nd);
+    if (n_perm >= 0 && n_perm != nd)
+        return op_fail(r, n, "perm has %d numbers for %d dimensions", n_perm, nd);
     steps_of(in[0], from);
     for (int d = 0; d < nd; d++) {
         int64_t p = n_perm < 0 ? nd - 1 - d : perm[d];
-        if (p < 0 || p >= nd || seen & 1u << p) return op_fail(r, n, "perm is no order of the dimensions");
+        if (p < 0 || p >= nd || seen & 1u << p)
+            return op_fail(r, n, "perm is no order of the dimensions");
         seen |= 1u << p;
         dims[d] = in[0]->dims[p];
         step[d] = from[p];
@@ -215,17 +233,21 @@ static int transpose(struct onnx_run *r, const struct onnx_node *n, const struct
 }
 
 /* Bounds beyond the ends are the ends, as Python has them. */
-static int slice_axis(struct onnx_run *r, const struct onnx_node *n, int64_t size, int64_t *start, int64_t end,
-                      int64_t step, int64_t *count)
+static int slice_axis(struct onnx_run *r, const struct onnx_node *n, int64_t size, int64_t *start,
+                      int64_t end, int64_t step, int64_t *count)
 {
     if (step == 0 || step < -INT32_MAX || step > INT32_MAX) {
         if (step == 0) return op_fail(r, n, "a step of 0");
         step = step < 0 ? -INT32_MAX : INT32_MAX;
     }
-    if (*start < 0) *start = *start < -size ? -1 : *start + size;
-    else if (*start > size) *start = size;
-    if (end < 0) end = end < -size ? -1 : end + size;
-    else if (end > size) end = size;
+    if (*start < 0)
+        *start = *start < -size ? -1 : *start + size;
+    else if (*start > size)
+        *start = size;
+    if (end < 0)
+        end = end < -size ? -1 : end + size;
+    else if (end > size)
+        end = size;
     if (step > 0) {
         *start = clamp(*start, 0, size);
         end = clamp(end, 0, size);
@@ -238,19 +260,23 @@ static int slice_axis(struct onnx_run *r, const struct onnx_node *n, int64_t siz
     return OK;
 }
 
-static int slice(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int slice(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                 struct onnx_tensor **out)
 {
-    int64_t start[ONNX_DIMS], end[ONNX_DIMS], axes[ONNX_DIMS], by[ONNX_DIMS], dims[ONNX_DIMS], step[ONNX_DIMS], first = 0;
+    int64_t start[ONNX_DIMS], end[ONNX_DIMS], axes[ONNX_DIMS], by[ONNX_DIMS], dims[ONNX_DIMS],
+        step[ONNX_DIMS], first = 0;
     int n_start, n_end, n_axes, n_by, rc;
     unsigned seen = 0;
 
     if ((rc = op_ints(r, n, in[1], "starts", start, &n_start)) != OK ||
-        (rc = op_ints(r, n, in[2], "ends", end, &n_end)) != OK || (rc = op_ints(r, n, in[3], "axes", axes, &n_axes)) != OK ||
+        (rc = op_ints(r, n, in[2], "ends", end, &n_end)) != OK ||
+        (rc = op_ints(r, n, in[3], "axes", axes, &n_axes)) != OK ||
         (rc = op_ints(r, n, in[4], NULL, by, &n_by)) != OK)
         return rc;
-    if (n_start < 0 || n_start != n_end || (n_axes >= 0 && n_axes != n_start) || (n_by >= 0 && n_by != n_start) ||
-        n_start > in[0]->n_dims)
-        return op_fail(r, n, "%d starts, %d ends, %d axes and %d steps do not go together", n_start, n_end, n_axes, n_by);
+    if (n_start < 0 || n_start != n_end || (n_axes >= 0 && n_axes != n_start) ||
+        (n_by >= 0 && n_by != n_start) || n_start > in[0]->n_dims)
+        return op_fail(r, n, "%d starts, %d ends, %d axes and %d steps do not go together", n_start,
+                       n_end, n_axes, n_by);
     memcpy(dims, in[0]->dims, sizeof dims);
     steps_of(in[0], step);
     for (int i = 0; i < n_start; i++) {
@@ -258,7 +284,9 @@ static int slice(struct onnx_run *r, const struct onnx_node *n, const struct onn
         if ((rc = op_axis(r, n, n_axes < 0 ? i : axes[i], in[0]->n_dims, &d)) != OK) return rc;
         if (seen & 1u << d) return op_fail(r, n, "axis %d twice", d);
         seen |= 1u << d;
-        if ((rc = slice_axis(r, n, in[0]->dims[d], &start[i], end[i], n_by < 0 ? 1 : by[i], &dims[d])) != OK) return rc;
+        if ((rc = slice_axis(r, n, in[0]->dims[d], &start[i], end[i], n_by < 0 ? 1 : by[i],
+                             &dims[d])) != OK)
+            return rc;
         first += dims[d] ? start[i] * step[d] : 0;
         if (dims[d] > 1) step[d] *= n_by < 0 ? 1 : by[i];
     }
@@ -266,7 +294,8 @@ static int slice(struct onnx_run *r, const struct onnx_node *n, const struct onn
     return copy_strided(r, out[0], in[0], step, first);
 }
 
-static int expand(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int expand(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                  struct onnx_tensor **out)
 {
     int64_t to[ONNX_DIMS], step[ONNX_DIMS];
     struct onnx_tensor like = { .type = in[0]->type };
@@ -277,7 +306,8 @@ static int expand(struct onnx_run *r, const struct onnx_node *n, const struct on
     if (rc != OK) return rc;
     like.n_dims = n_to;
     for (int d = 0; d < n_to; d++) {
-        if (to[d] < 0 || to[d] > INT32_MAX) return op_fail(r, n, "dimension %d is to be %lld", d, (long long)to[d]);
+        if (to[d] < 0 || to[d] > INT32_MAX)
+            return op_fail(r, n, "dimension %d is to be %lld", d, (long long)to[d]);
         like.dims[d] = to[d];
     }
     if ((rc = op_walk(r, n, &w, both, 2)) != OK) return rc;
@@ -286,7 +316,8 @@ static int expand(struct onnx_run *r, const struct onnx_node *n, const struct on
     return copy_strided(r, out[0], in[0], step, 0);
 }
 
-static int tile(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int tile(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                struct onnx_tensor **out)
 {
     int64_t times[ONNX_DIMS], dims[ONNX_DIMS], from[ONNX_DIMS];
     int n_times, nd = in[0]->n_dims, rc = op_ints(r, n, in[1], NULL, times, &n_times);
@@ -307,14 +338,16 @@ static int tile(struct onnx_run *r, const struct onnx_node *n, const struct onnx
             at += rest % dims[d] % in[0]->dims[d] * from[d];
             rest /= dims[d];
         }
-        memcpy((char *)out[0]->data + i * size, (const char *)in[0]->data + (size_t)at * size, size);
+        memcpy((char *)out[0]->data + i * size, (const char *)in[0]->data + (size_t)at * size,
+               size);
     }
     return OK;
 }
 
 /* ---- parts ---- */
 
-static int concat(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int concat(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                  struct onnx_tensor **out)
 {
     int64_t dims[ONNX_DIMS], outer, inner, at = 0;
     size_t size = onnx_size(in[0]->type);
@@ -327,23 +360,26 @@ static int concat(struct onnx_run *r, const struct onnx_node *n, const struct on
         if (!in[i] || in[i]->type != in[0]->type || in[i]->n_dims != nd)
             return op_fail(r, n, "input %d has another type or number of dimensions", i);
         for (int d = 0; d < nd; d++)
-            if (d != axis && in[i]->dims[d] != dims[d]) return op_fail(r, n, "input %d has another dimension %d", i, d);
+            if (d != axis && in[i]->dims[d] != dims[d])
+                return op_fail(r, n, "input %d has another dimension %d", i, d);
         dims[axis] += in[i]->dims[axis];
     }
     if ((rc = op_new(r, out[0], in[0]->type, nd, dims)) != OK || op_skips(r, out[0])) return rc;
     outer = op_count(dims, 0, axis);
     inner = op_count(dims, axis + 1, nd);
     for (int i = 0; i < n->n_in; i++) {
-        size_t part = (size_t)(in[i]->dims[axis] * inner) * size, row = (size_t)(dims[axis] * inner) * size;
+        size_t part = (size_t)(in[i]->dims[axis] * inner) * size,
+               row = (size_t)(dims[axis] * inner) * size;
         for (int64_t o = 0; part && o < outer; o++)
-            memcpy((char *)out[0]->data + (size_t)o * row + (size_t)at, (const char *)in[i]->data + (size_t)o * part, part);
+            memcpy((char *)out[0]->data + (size_t)o * row + (size_t)at,
+                   (const char *)in[i]->data + (size_t)o * part, part);
         at += (int64_t)part;
     }
     return OK;
 }
 
-static int split_sizes(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *given, int64_t size,
-                       int64_t *out)
+static int split_sizes(struct onnx_run *r, const struct onnx_node *n,
+                       const struct onnx_tensor *given, int64_t size, int64_t *out)
 {
     const struct onnx_attr *a = onnx_attr(n, "split");
     const int64_t *from = a ? a->ints : NULL;
@@ -356,20 +392,26 @@ static int split_sizes(struct onnx_run *r, const struct onnx_node *n, const stru
         count = (int64_t)given->n;
     }
     if (count < 0) {
-        if (onnx_int(n, "num_outputs", parts) != parts || parts == 0) return op_fail(r, n, "num_outputs is not the number of outputs");
+        if (onnx_int(n, "num_outputs", parts) != parts || parts == 0)
+            return op_fail(r, n, "num_outputs is not the number of outputs");
         each = (size + parts - 1) / parts;
         for (int64_t i = 0; i < parts; i++) sum += out[i] = clamp(size - i * each, 0, each);
         return OK;
     }
-    if (count != parts) return op_fail(r, n, "%lld parts for %lld outputs", (long long)count, (long long)parts);
+    if (count != parts)
+        return op_fail(r, n, "%lld parts for %lld outputs", (long long)count, (long long)parts);
     for (int64_t i = 0; i < parts; i++) {
-        if (from[i] < 0 || from[i] > size) return op_fail(r, n, "a part of %lld", (long long)from[i]);
+        if (from[i] < 0 || from[i] > size)
+            return op_fail(r, n, "a part of %lld", (long long)from[i]);
         sum += out[i] = from[i];
     }
-    return sum == size ? OK : op_fail(r, n, "parts of %lld in all, but the dimension is %lld", (long long)sum, (long long)size);
+    return sum == size ? OK
+                       : op_fail(r, n, "parts of %lld in all, but the dimension is %lld",
+                                 (long long)sum, (long long)size);
 }
 
-static int split(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int split(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                 struct onnx_tensor **out)
 {
     enum { MOST = 64 };
     int64_t sizes[MOST], dims[ONNX_DIMS], step[ONNX_DIMS], first = 0;
@@ -382,7 +424,8 @@ static int split(struct onnx_run *r, const struct onnx_node *n, const struct onn
     steps_of(in[0], step);
     for (int i = 0; i < n->n_out && rc == OK; i++) {
         dims[axis] = sizes[i];
-        if ((rc = op_new(r, out[i], in[0]->type, in[0]->n_dims, dims)) == OK) rc = copy_strided(r, out[i], in[0], step, first);
+        if ((rc = op_new(r, out[i], in[0]->type, in[0]->n_dims, dims)) == OK)
+            rc = copy_strided(r, out[i], in[0], step, first);
         first += sizes[i] * step[axis];
     }
     return rc;
@@ -409,17 +452,22 @@ static double number_at(const struct onnx_tensor *t, size_t i)
 
 static void cast_one(const struct onnx_tensor *x, struct onnx_tensor *out, size_t i)
 {
-    int64_t v = x->type == ONNX_I64 ? op_i64(x)[i] : x->type == ONNX_F32 ? whole(op_f32(x)[i]) : (int64_t)number_at(x, i);
+    int64_t v = x->type == ONNX_I64   ? op_i64(x)[i]
+                : x->type == ONNX_F32 ? whole(op_f32(x)[i])
+                                      : (int64_t)number_at(x, i);
 
     switch (out->type) {
     case ONNX_F32: ((float *)out->data)[i] = (float)number_at(x, i); break;
     case ONNX_I64: ((int64_t *)out->data)[i] = v; break;
-    case ONNX_BOOL: ((uint8_t *)out->data)[i] = x->type == ONNX_F32 ? op_f32(x)[i] != 0 : v != 0; break;
+    case ONNX_BOOL:
+        ((uint8_t *)out->data)[i] = x->type == ONNX_F32 ? op_f32(x)[i] != 0 : v != 0;
+        break;
     default: ((uint8_t *)out->data)[i] = (uint8_t)v;
     }
 }
 
-static int cast_to(struct onnx_run *r, const struct onnx_tensor *x, enum onnx_type type, struct onnx_tensor *out)
+static int cast_to(struct onnx_run *r, const struct onnx_tensor *x, enum onnx_type type,
+                   struct onnx_tensor *out)
 {
     int rc;
 
@@ -431,15 +479,19 @@ static int cast_to(struct onnx_run *r, const struct onnx_tensor *x, enum onnx_ty
 
 enum onnx_type onnx_type_of(int64_t file_type);
 
-static int cast(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int cast(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                struct onnx_tensor **out)
 {
     enum onnx_type type = onnx_type_of(onnx_int(n, "to", 0));
 
-    if (type == ONNX_NONE) return op_fail(r, n, "no type that is known to cast to: %lld", (long long)onnx_int(n, "to", 0));
+    if (type == ONNX_NONE)
+        return op_fail(r, n, "no type that is known to cast to: %lld",
+                       (long long)onnx_int(n, "to", 0));
     return cast_to(r, in[0], type, out[0]);
 }
 
-static int cast_like(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+static int cast_like(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                     struct onnx_tensor **out)
 {
     (void)n;
     return cast_to(r, in[0], in[1]->type, out[0]);

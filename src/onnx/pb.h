@@ -3,8 +3,8 @@
  *     for (struct pb m = pb_of(bytes); pb_next(&m);)
  *         if (m.field == 7 && m.wire == PB_BYTES) ... m.bytes
  *
- * A message that ends inside a field, or has a wire type that is none, is bad from there on: whoever
- * reads asks once, at the end. */
+ * A message that ends inside a field, or has a wire type that is none, is bad from there on:
+ * whoever reads asks once, at the end. */
 #ifndef TERN_ONNX_PB_H
 #define TERN_ONNX_PB_H
 
@@ -16,8 +16,8 @@ struct pb {
     struct cursor at;
     uint32_t field;
     enum pb_wire wire;
-    uint64_t v;                      /* PB_VARINT, and the bits of PB_I64 and PB_I32 */
-    struct str bytes;                /* PB_BYTES, in place */
+    uint64_t v;       /* PB_VARINT, and the bits of PB_I64 and PB_I32 */
+    struct str bytes; /* PB_BYTES, in place */
 };
 
 static inline struct cursor pb_cursor(struct str s) { return cursor_of(s.p ? s.p : "", s.n); }

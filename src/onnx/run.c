@@ -11,7 +11,8 @@
 /* ---- which nodes run ---- */
 
 /* Values that a node reads, those of its branches with them. */
-static void each_read(const struct onnx_node *n, void (*fn)(struct onnx_run *r, int value, int step), struct onnx_run *r,
+static void each_read(const struct onnx_node *n,
+                      void (*fn)(struct onnx_run *r, int value, int step), struct onnx_run *r,
                       int step)
 {
     for (int i = 0; i < n->n_in; i++)
@@ -38,12 +39,16 @@ static bool knows_attr(const struct onnx_op *op, struct str name)
     return false;
 }
 
-static int refuse(const struct onnx_run *r, const struct onnx_node *n, const char *what, struct str which)
+static int refuse(const struct onnx_run *r, const struct onnx_node *n, const char *what,
+                  struct str which)
 {
     bool own = n->domain.n == 0;
-    return err_set(r->e, E_UNSUPPORTED, "%s: node '%.*s': %s '%.*s' of operator %.*s%s%.*s (opset %d) is not one tern runs",
-                   r->m->path, STR_ARG(str_take(n->name, 80)), what, STR_ARG(str_take(which, 60)),
-                   STR_ARG(str_take(n->domain, 40)), own ? "" : ".", STR_ARG(str_take(n->op, 40)), r->m->opset);
+    return err_set(
+        r->e, E_UNSUPPORTED,
+        "%s: node '%.*s': %s '%.*s' of operator %.*s%s%.*s (opset %d) is not one tern runs",
+        r->m->path, STR_ARG(str_take(n->name, 80)), what, STR_ARG(str_take(which, 60)),
+        STR_ARG(str_take(n->domain, 40)), own ? "" : ".", STR_ARG(str_take(n->op, 40)),
+        r->m->opset);
 }
 
 static int find_op(struct onnx_run *r, struct onnx_node *n)
@@ -52,7 +57,8 @@ static int find_op(struct onnx_run *r, struct onnx_node *n)
     int rc = OK;
 
     if (!op)
-        return err_set(r->e, E_UNSUPPORTED, "%s: node '%.*s': the operator %.*s%s%.*s (opset %d) is not one tern runs",
+        return err_set(r->e, E_UNSUPPORTED,
+                       "%s: node '%.*s': the operator %.*s%s%.*s (opset %d) is not one tern runs",
                        r->m->path, STR_ARG(str_take(n->name, 80)), STR_ARG(str_take(n->domain, 40)),
                        n->domain.n ? "." : "", STR_ARG(str_take(n->op, 40)), r->m->opset);
     n->info = op;
@@ -63,7 +69,8 @@ static int find_op(struct onnx_run *r, struct onnx_node *n)
     for (int i = 0; i < op->min_in; i++)
         if (n->in[i] < 0) return op_fail(r, n, "input %d is not given", i);
     for (int i = 0; i < n->n_attrs; i++) {
-        if (!knows_attr(op, n->attrs[i].name)) return refuse(r, n, "the attribute", n->attrs[i].name);
+        if (!knows_attr(op, n->attrs[i].name))
+            return refuse(r, n, "the attribute", n->attrs[i].name);
         for (int k = 0; n->attrs[i].g && k < n->attrs[i].g->n_nodes && rc == OK; k++)
             rc = find_op(r, &n->attrs[i].g->nodes[k]);
         if (rc != OK) return rc;
@@ -128,7 +135,8 @@ static int run_node(struct onnx_run *r, const struct onnx_node *n, const struct 
     struct onnx_tensor unread[4] = { 0 };
     int n_unread = 0, rc;
 
-    for (int i = 0; i < n->n_in || i < OP_IN; i++) ins[i] = i < n->n_in && n->in[i] >= 0 ? &r->vals[n->in[i]] : NULL;
+    for (int i = 0; i < n->n_in || i < OP_IN; i++)
+        ins[i] = i < n->n_in && n->in[i] >= 0 ? &r->vals[n->in[i]] : NULL;
     for (int i = 0; i < n->n_in; i++)
         if (ins[i] && ins[i]->type == ONNX_NONE) return op_fail(r, n, "input %d has no value", i);
     for (int i = 0; i < n->n_out || i < 3; i++) {
@@ -150,8 +158,10 @@ static int run_branch(struct onnx_run *r, const struct onnx_node *n, const struc
 {
     int rc = OK;
 
-    if (g->n_outputs != n->n_out) return op_fail(r, n, "a branch has %d outputs, not %d", g->n_outputs, n->n_out);
-    for (int i = 0; i < g->n_nodes && rc == OK; i++) rc = run_node(r, &g->nodes[i], r->ins, r->outs);
+    if (g->n_outputs != n->n_out)
+        return op_fail(r, n, "a branch has %d outputs, not %d", g->n_outputs, n->n_out);
+    for (int i = 0; i < g->n_nodes && rc == OK; i++)
+        rc = run_node(r, &g->nodes[i], r->ins, r->outs);
     for (int i = 0; i < g->n_outputs && rc == OK; i++) {
         const struct onnx_tensor *t = &r->vals[g->outputs[i].value];
         if (t->type == ONNX_NONE) return op_fail(r, n, "a branch's output has no value");
@@ -162,14 +172,16 @@ static int run_branch(struct onnx_run *r, const struct onnx_node *n, const struc
     return rc;
 }
 
-int op_if(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in, struct onnx_tensor **out)
+int op_if(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+          struct onnx_tensor **out)
 {
     const struct onnx_attr *yes = onnx_attr(n, "then_branch"), *no = onnx_attr(n, "else_branch");
     int rc = op_want(r, n, in[0], ONNX_BOOL);
 
     (void)out;
     if (rc != OK) return rc;
-    if (in[0]->n != 1 || !yes || !yes->g || !no || !no->g) return op_fail(r, n, "no single condition and two branches");
+    if (in[0]->n != 1 || !yes || !yes->g || !no || !no->g)
+        return op_fail(r, n, "no single condition and two branches");
     return run_branch(r, n, op_u8(in[0])[0] ? yes->g : no->g);
 }
 
@@ -191,18 +203,21 @@ static int align(struct onnx_run *r, struct onnx_tensor *t)
     void *p;
 
     if (!t->is_file || (uintptr_t)t->data % size == 0) return OK;
-    if (!(p = op_keep(r, bytes))) return err_set(r->e, E_NOMEM, "%s: no memory for its tensors", r->m->path);
+    if (!(p = op_keep(r, bytes)))
+        return err_set(r->e, E_NOMEM, "%s: no memory for its tensors", r->m->path);
     if (bytes) memcpy(p, t->data, bytes);
     t->data = p;
     t->is_file = false;
     return OK;
 }
 
-/* Rows are copied out of a table, whatever its alignment, and a matrix is packed once: it stays where it is. */
+/* Rows are copied out of a table, whatever its alignment, and a matrix is packed once: it stays
+ * where it is. */
 static bool reads_anyhow(const struct onnx_node *n, int input, const struct onnx_tensor *t)
 {
     if (str_is(n->op, "Gather")) return input == 0;
-    return input == 1 && t->n_dims == 2 && t->type == ONNX_F32 && (str_is(n->op, "MatMul") || str_is(n->op, "Gemm"));
+    return input == 1 && t->n_dims == 2 && t->type == ONNX_F32 &&
+           (str_is(n->op, "MatMul") || str_is(n->op, "Gemm"));
 }
 
 static int align_all(struct onnx_run *r, const struct onnx_node *n, bool strict)
@@ -225,16 +240,21 @@ static int align_all(struct onnx_run *r, const struct onnx_node *n, bool strict)
 /* Bytes become floats, their zeros gone: fast, at four times the memory. */
 static int pack_bytes(struct onnx_run *r, struct onnx_node *n)
 {
-    const struct onnx_tensor *b = &r->vals[n->in[1]], *zero = n->n_in > 3 && n->in[3] >= 0 ? &r->vals[n->in[3]] : NULL;
+    const struct onnx_tensor *b = &r->vals[n->in[1]],
+                             *zero = n->n_in > 3 && n->in[3] >= 0 ? &r->vals[n->in[3]] : NULL;
     bool is_signed = b->type == ONNX_I8;
     float *wide;
 
     if (b->n_dims != 2 || b->n == 0 || (b->type != ONNX_I8 && b->type != ONNX_U8)) return OK;
-    if (zero && (!stays(r, n->in[3]) || zero->type != b->type || (zero->n != 1 && (int64_t)zero->n != b->dims[1]))) return OK;
-    if (!(wide = mem_try_array(b->n, sizeof *wide))) return err_set(r->e, E_NOMEM, "%s: no memory for its matrices", r->m->path);
+    if (zero && (!stays(r, n->in[3]) || zero->type != b->type ||
+                 (zero->n != 1 && (int64_t)zero->n != b->dims[1])))
+        return OK;
+    if (!(wide = mem_try_array(b->n, sizeof *wide)))
+        return err_set(r->e, E_NOMEM, "%s: no memory for its matrices", r->m->path);
     for (size_t i = 0; i < b->n; i++) {
         const uint8_t *z = zero ? op_u8(zero) + (zero->n > 1 ? i % zero->n : 0) : NULL;
-        wide[i] = is_signed ? (float)(((const int8_t *)b->data)[i] - (z ? *(const int8_t *)z : 0)) : (float)(op_u8(b)[i] - (z ? *z : 0));
+        wide[i] = is_signed ? (float)(((const int8_t *)b->data)[i] - (z ? *(const int8_t *)z : 0))
+                            : (float)(op_u8(b)[i] - (z ? *z : 0));
     }
     n->packed = op_pack(r, wide, b->dims[0], b->dims[1], b->dims[1], 1);
     mem_free(wide);
@@ -285,10 +305,13 @@ static void find_floats(struct onnx_run *r)
 {
     for (int i = 0; i < r->n_steps; i++) {
         struct onnx_node *n = (struct onnx_node *)r->steps[i];
-        int last = str_is(n->op, "MatMulInteger") && n->out[0] >= 0 ? r->last[n->out[0]] : -1, reads = 0;
+        int last = str_is(n->op, "MatMulInteger") && n->out[0] >= 0 ? r->last[n->out[0]] : -1,
+            reads = 0;
         for (int k = i + 1; k <= last && last < r->n_steps; k++)
-            for (int in = 0; in < r->steps[k]->n_in; in++) reads += r->steps[k]->in[in] == n->out[0];
-        n->as_float = reads == 1 && str_is(r->steps[last]->op, "Cast") && onnx_int(r->steps[last], "to", 0) == 1;
+            for (int in = 0; in < r->steps[k]->n_in; in++)
+                reads += r->steps[k]->in[in] == n->out[0];
+        n->as_float = reads == 1 && str_is(r->steps[last]->op, "Cast") &&
+                      onnx_int(r->steps[last], "to", 0) == 1;
     }
 }
 
@@ -300,7 +323,8 @@ static void find_last_reads(struct onnx_run *r)
 }
 
 /* Up to where its nodes are chosen. */
-static int begin(struct onnx_run **out, struct onnx *m, const struct onnx_run_opt *opt, struct err *e)
+static int begin(struct onnx_run **out, struct onnx *m, const struct onnx_run_opt *opt,
+                 struct err *e)
 {
     struct onnx_run *r = *out = mem_new(struct onnx_run);
     size_t most = (size_t)most_parts(&m->graph) + 1;
@@ -320,8 +344,8 @@ static int begin(struct onnx_run **out, struct onnx *m, const struct onnx_run_op
         r->vals[i] = r->fixed[i] ? m->values[i].t : (struct onnx_tensor){ .block = -1 };
     }
     if (opt->output < 0 || opt->output >= m->graph.n_outputs)
-        return err_set(e, E_FORMAT, "%s: the graph has %d outputs, not one of number %d", m->path, m->graph.n_outputs,
-                       opt->output);
+        return err_set(e, E_FORMAT, "%s: the graph has %d outputs, not one of number %d", m->path,
+                       m->graph.n_outputs, opt->output);
     return choose_nodes(r);
 }
 
@@ -334,7 +358,8 @@ int onnx_run_check(struct onnx *m, int output, struct err *e)
     return rc;
 }
 
-int onnx_run_open(struct onnx_run **out, struct onnx *m, const struct onnx_run_opt *opt, struct err *e)
+int onnx_run_open(struct onnx_run **out, struct onnx *m, const struct onnx_run_opt *opt,
+                  struct err *e)
 {
     struct onnx_run *r;
     int rc;
@@ -375,7 +400,9 @@ void onnx_run_set(struct onnx_run *r, int i, int n_dims, const int64_t *dims, co
     const struct onnx_io *io = &r->m->graph.inputs[i];
     struct onnx_tensor *t = &r->vals[io->value];
 
-    *t = (struct onnx_tensor){ .type = io->type, .n_dims = n_dims, .n = 1, .data = (void *)data, .block = -1 };
+    *t = (struct onnx_tensor){
+        .type = io->type, .n_dims = n_dims, .n = 1, .data = (void *)data, .block = -1
+    };
     for (int d = 0; d < n_dims; d++) t->n *= (size_t)(t->dims[d] = dims[d]);
 }
 
@@ -436,12 +463,14 @@ int onnx_run_plan(struct onnx_run *r, struct onnx_tensor *shape, struct err *e)
     heap_release(&r->heap);
     if (rc != OK) return rc;
     /* Twice as far: smaller shapes may leave other gaps. What is not written costs nothing. */
-    rc = heap_open(&r->heap, 2 * peak < r->max_bytes ? 2 * peak + 65536 : r->max_bytes, max_blocks, e);
+    rc = heap_open(&r->heap, 2 * peak < r->max_bytes ? 2 * peak + 65536 : r->max_bytes, max_blocks,
+                   e);
     r->heap.peak = peak;
     return rc;
 }
 
-int onnx_run_go(struct onnx_run *r, bool (*stop)(void *arg), void *arg, const struct onnx_tensor **out, struct err *e)
+int onnx_run_go(struct onnx_run *r, bool (*stop)(void *arg), void *arg,
+                const struct onnx_tensor **out, struct err *e)
 {
     r->stop = stop;
     r->stop_arg = arg;

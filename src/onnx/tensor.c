@@ -4,28 +4,38 @@
 #include "onnx/graph_impl.h"
 
 enum {
-    FLOAT = 1, UINT8 = 2, INT8 = 3, UINT16 = 4, INT16 = 5, INT32 = 6, INT64 = 7, BOOL = 9, FLOAT16 = 10,
-    DOUBLE = 11, UINT32 = 12, UINT64 = 13, BFLOAT16 = 16
+    FLOAT = 1,
+    UINT8 = 2,
+    INT8 = 3,
+    UINT16 = 4,
+    INT16 = 5,
+    INT32 = 6,
+    INT64 = 7,
+    BOOL = 9,
+    FLOAT16 = 10,
+    DOUBLE = 11,
+    UINT32 = 12,
+    UINT64 = 13,
+    BFLOAT16 = 16
 };
 
 static const struct {
     unsigned char bytes, type;
 } kinds[] = {
-    [FLOAT] = { 4, ONNX_F32 },  [UINT8] = { 1, ONNX_U8 },   [INT8] = { 1, ONNX_I8 },     [UINT16] = { 2, ONNX_I64 },
-    [INT16] = { 2, ONNX_I64 },  [INT32] = { 4, ONNX_I64 },  [INT64] = { 8, ONNX_I64 },   [BOOL] = { 1, ONNX_BOOL },
-    [DOUBLE] = { 8, ONNX_F32 }, [UINT32] = { 4, ONNX_I64 }, [FLOAT16] = { 2, ONNX_F32 }, [UINT64] = { 8, ONNX_I64 },
+    [FLOAT] = { 4, ONNX_F32 },    [UINT8] = { 1, ONNX_U8 },    [INT8] = { 1, ONNX_I8 },
+    [UINT16] = { 2, ONNX_I64 },   [INT16] = { 2, ONNX_I64 },   [INT32] = { 4, ONNX_I64 },
+    [INT64] = { 8, ONNX_I64 },    [BOOL] = { 1, ONNX_BOOL },   [DOUBLE] = { 8, ONNX_F32 },
+    [UINT32] = { 4, ONNX_I64 },   [FLOAT16] = { 2, ONNX_F32 }, [UINT64] = { 8, ONNX_I64 },
     [BFLOAT16] = { 2, ONNX_F32 },
 };
 
 enum onnx_type onnx_type_of(int64_t t)
 {
-    return t >= 0 && t < (int64_t)(sizeof kinds / sizeof *kinds) ? (enum onnx_type)kinds[t].type : ONNX_NONE;
+    return t >= 0 && t < (int64_t)(sizeof kinds / sizeof *kinds) ? (enum onnx_type)kinds[t].type
+                                                                 : ONNX_NONE;
 }
 
-size_t onnx_size(enum onnx_type t)
-{
-    return t == ONNX_F32 ? 4 : t == ONNX_I64 ? 8 : 1;
-}
+size_t onnx_size(enum onnx_type t) { return t == ONNX_F32 ? 4 : t == ONNX_I64 ? 8 : 1; }
 
 const char *onnx_type_name(enum onnx_type t)
 {
@@ -37,17 +47,21 @@ const char *onnx_type_name(enum onnx_type t)
 struct raw {
     struct onnx *m;
     struct str name, raw, location;
-    int64_t type, offset, length;    /* length -1: not said */
-    struct str lists[4];             /* the first of each kind of list, packed: float, int32, int64, double */
-    uint64_t count;                  /* numbers in lists that are not packed, or in several pieces */
-    bool external, pieces, more;     /* more: fields that are not read */
+    int64_t type, offset, length; /* length -1: not said */
+    struct str lists[4]; /* the first of each kind of list, packed: float, int32, int64, double */
+    uint64_t count;      /* numbers in lists that are not packed, or in several pieces */
+    bool external, pieces, more; /* more: fields that are not read */
 };
 
-static const struct { uint32_t field; int type; } list_fields[4] = { { 4, 0 }, { 5, 1 }, { 7, 2 }, { 10, 3 } };
+static const struct {
+    uint32_t field;
+    int type;
+} list_fields[4] = { { 4, 0 }, { 5, 1 }, { 7, 2 }, { 10, 3 } };
 
 static int fail(const struct raw *w, struct err *e, int code, const char *what)
 {
-    return err_set(e, code, "%s: tensor '%.*s': %s", w->m->path, STR_ARG(str_take(w->name, 120)), what);
+    return err_set(e, code, "%s: tensor '%.*s': %s", w->m->path, STR_ARG(str_take(w->name, 120)),
+                   what);
 }
 
 static void *own(struct onnx *m, size_t bytes)
@@ -88,9 +102,12 @@ static void read_entry(struct raw *w, struct str bytes)
         if (m.field == 1 && m.wire == PB_BYTES) key = m.bytes;
         if (m.field == 2 && m.wire == PB_BYTES) value = m.bytes;
     }
-    if (str_is(key, "location")) w->location = value;
-    else if (str_is(key, "offset") && !str_to_i64(value, &w->offset)) w->offset = -1;
-    else if (str_is(key, "length") && !str_to_i64(value, &w->length)) w->length = -2;
+    if (str_is(key, "location"))
+        w->location = value;
+    else if (str_is(key, "offset") && !str_to_i64(value, &w->offset))
+        w->offset = -1;
+    else if (str_is(key, "length") && !str_to_i64(value, &w->length))
+        w->length = -2;
 }
 
 static int add_dim(const struct raw *w, struct onnx_tensor *t, uint64_t v, struct err *e)
@@ -116,21 +133,29 @@ static int read_fields(struct raw *w, struct str bytes, struct onnx_tensor *t, s
     struct pb m;
     int rc = OK;
 
-    for (m = pb_of(bytes); pb_next(&m);)                 /* first, for messages */
+    for (m = pb_of(bytes); pb_next(&m);) /* first, for messages */
         if (m.field == 8) w->name = m.bytes;
     for (m = pb_of(bytes); rc == OK && pb_next(&m);) {
         bool is_bytes = m.wire == PB_BYTES;
         for (int i = 0; i < 4; i++) {
             if (m.field != list_fields[i].field) continue;
-            if (!is_bytes || w->lists[i].p) w->pieces = true;
-            else w->lists[i] = m.bytes;
+            if (!is_bytes || w->lists[i].p)
+                w->pieces = true;
+            else
+                w->lists[i] = m.bytes;
         }
         switch (m.field) {
         case 1: rc = read_dims(w, t, &m, e); break;
         case 2: w->type = (int64_t)m.v; break;
-        case 3: case 6: case 11: w->more = true; break;
-        case 9: if (is_bytes) w->raw = m.bytes; break;
-        case 13: if (is_bytes) read_entry(w, m.bytes); break;
+        case 3:
+        case 6:
+        case 11: w->more = true; break;
+        case 9:
+            if (is_bytes) w->raw = m.bytes;
+            break;
+        case 13:
+            if (is_bytes) read_entry(w, m.bytes);
+            break;
         case 14: w->external = m.v == 1; break;
         }
     }
@@ -146,12 +171,16 @@ static int map_external(const struct raw *w, struct str *out, struct err *e)
     char *path = NULL;
     int i, rc;
 
-    if (!p->dir) return fail(w, e, E_UNSUPPORTED, "external data, but there is no folder it could lie in");
+    if (!p->dir)
+        return fail(w, e, E_UNSUPPORTED, "external data, but there is no folder it could lie in");
     if ((rc = path_under(&path, p->dir, w->location, e)) != OK)
-        return err_wrap(e, "%s: tensor '%.*s': external data", w->m->path, STR_ARG(str_take(w->name, 120)));
-    for (i = 0; i < p->n_files && strcmp(p->files[i].path, path) != 0; i++) {}
+        return err_wrap(e, "%s: tensor '%.*s': external data", w->m->path,
+                        STR_ARG(str_take(w->name, 120)));
+    for (i = 0; i < p->n_files && strcmp(p->files[i].path, path) != 0; i++) {
+    }
     if (i == p->n_files) {
-        if (i == ONNX_FILES) rc = fail(w, e, E_UNSUPPORTED, "external data in more than 64 files");
+        if (i == ONNX_FILES)
+            rc = fail(w, e, E_UNSUPPORTED, "external data in more than 64 files");
         else if ((rc = filemap_open(&p->files[i].map, path, e)) == OK) {
             p->files[p->n_files++].path = path;
             path = NULL;
@@ -172,8 +201,8 @@ static int find_bytes(struct raw *w, size_t bytes, struct err *e)
     if ((rc = map_external(w, &file, e)) != OK) return rc;
     if (w->offset < 0 || (uint64_t)w->offset > file.n || bytes > file.n - (size_t)w->offset ||
         (w->length != -1 && w->length != (int64_t)bytes))
-        return err_set(e, E_FORMAT, "%s: tensor '%.*s': %zu bytes from %lld on, but %.*s has %zu", w->m->path,
-                       STR_ARG(str_take(w->name, 120)), bytes, (long long)w->offset,
+        return err_set(e, E_FORMAT, "%s: tensor '%.*s': %zu bytes from %lld on, but %.*s has %zu",
+                       w->m->path, STR_ARG(str_take(w->name, 120)), bytes, (long long)w->offset,
                        STR_ARG(str_take(w->location, 120)), file.n);
     w->raw = str_take(str_skip(file, (size_t)w->offset), bytes);
     if (!w->raw.p) w->raw.p = "";
@@ -182,11 +211,11 @@ static int find_bytes(struct raw *w, size_t bytes, struct err *e)
 
 /* ---- turning them into what runs ---- */
 
-#define EACH(ctype, to, expr)                                                                              \
-    for (size_t i = 0; i < n; i++) {                                                                       \
-        ctype v;                                                                                           \
-        memcpy(&v, p + i * sizeof v, sizeof v);                                                            \
-        ((to *)out)[i] = (to)(expr);                                                                       \
+#define EACH(ctype, to, expr)                                                                      \
+    for (size_t i = 0; i < n; i++) {                                                               \
+        ctype v;                                                                                   \
+        memcpy(&v, p + i * sizeof v, sizeof v);                                                    \
+        ((to *)out)[i] = (to)(expr);                                                               \
     }
 
 static void widen(int64_t type, const char *p, size_t n, void *out)
@@ -226,11 +255,14 @@ static int take_list(const struct raw *w, struct onnx_tensor *t, struct err *e)
     bool good;
 
     if (w->pieces) return fail(w, e, E_UNSUPPORTED, "its numbers are not in one packed list");
-    if (!(t->data = own(w->m, t->n * onnx_size(t->type)))) return fail(w, e, E_NOMEM, "no memory for it");
+    if (!(t->data = own(w->m, t->n * onnx_size(t->type))))
+        return fail(w, e, E_NOMEM, "no memory for it");
     if (w->type == FLOAT) {
-        if ((good = w->lists[0].n == t->n * sizeof(float)) && t->n) memcpy(t->data, w->lists[0].p, w->lists[0].n);
+        if ((good = w->lists[0].n == t->n * sizeof(float)) && t->n)
+            memcpy(t->data, w->lists[0].p, w->lists[0].n);
     } else if (w->type == DOUBLE) {
-        if ((good = w->lists[3].n == t->n * sizeof(double))) widen(DOUBLE, w->lists[3].p, t->n, t->data);
+        if ((good = w->lists[3].n == t->n * sizeof(double)))
+            widen(DOUBLE, w->lists[3].p, t->n, t->data);
     } else {
         good = take_varints(w, w->lists[w->type == INT64 ? 2 : 1], t);
     }
@@ -240,7 +272,9 @@ static int take_list(const struct raw *w, struct onnx_tensor *t, struct err *e)
 /* The list a tensor without raw bytes has its numbers in: n numbers need n bytes there at least. */
 static size_t list_bytes(const struct raw *w)
 {
-    return w->type == FLOAT ? w->lists[0].n : w->type == DOUBLE ? w->lists[3].n : w->lists[w->type == INT64 ? 2 : 1].n;
+    return w->type == FLOAT    ? w->lists[0].n
+           : w->type == DOUBLE ? w->lists[3].n
+                               : w->lists[w->type == INT64 ? 2 : 1].n;
 }
 
 static int take_numbers(struct raw *w, struct onnx_tensor *t, struct err *e)
@@ -254,13 +288,15 @@ static int take_numbers(struct raw *w, struct onnx_tensor *t, struct err *e)
             return fail(w, e, E_FORMAT, "it has fewer numbers than its dimensions say");
         return take_list(w, t, e);
     }
-    if (w->raw.n != bytes) return fail(w, e, E_FORMAT, "its bytes are not as many as its dimensions say");
-    if (kinds[w->type].bytes == onnx_size(t->type)&& w->type != UINT64) {
+    if (w->raw.n != bytes)
+        return fail(w, e, E_FORMAT, "its bytes are not as many as its dimensions say");
+    if (kinds[w->type].bytes == onnx_size(t->type) && w->type != UINT64) {
         t->data = t->n ? (void *)w->raw.p : (void *)"";
         t->is_file = true;
         return OK;
     }
-    if (!(t->data = own(w->m, t->n * onnx_size(t->type)))) return fail(w, e, E_NOMEM, "no memory for it");
+    if (!(t->data = own(w->m, t->n * onnx_size(t->type))))
+        return fail(w, e, E_NOMEM, "no memory for it");
     widen(w->type, w->raw.p, t->n, t->data);
     return OK;
 }
@@ -278,7 +314,8 @@ int onnx_tensor_align(struct onnx *m, struct onnx_tensor *t, struct err *e)
     return OK;
 }
 
-int onnx_tensor_read(struct onnx *m, struct str bytes, struct onnx_tensor *t, struct str *name, struct err *e)
+int onnx_tensor_read(struct onnx *m, struct str bytes, struct onnx_tensor *t, struct str *name,
+                     struct err *e)
 {
     struct raw w = { .m = m, .length = -1 };
     size_t n = 1;
@@ -287,9 +324,11 @@ int onnx_tensor_read(struct onnx *m, struct str bytes, struct onnx_tensor *t, st
     *t = (struct onnx_tensor){ .block = -1 };
     if ((rc = read_fields(&w, bytes, t, e)) != OK) return rc;
     *name = w.name;
-    if (w.more) return fail(&w, e, E_UNSUPPORTED, "segments, texts and unsigned lists are not read");
+    if (w.more)
+        return fail(&w, e, E_UNSUPPORTED, "segments, texts and unsigned lists are not read");
     if ((t->type = onnx_type_of(w.type)) == ONNX_NONE)
-        return err_set(e, E_UNSUPPORTED, "%s: tensor '%.*s': data type %lld is not one that is known", m->path,
+        return err_set(e, E_UNSUPPORTED,
+                       "%s: tensor '%.*s': data type %lld is not one that is known", m->path,
                        STR_ARG(str_take(w.name, 120)), (long long)w.type);
     for (int d = 0; d < t->n_dims; d++)
         if (!mem_mul(n, (size_t)t->dims[d], &n) || n > (size_t)1 << 40)

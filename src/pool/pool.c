@@ -40,10 +40,13 @@ static char *onnx_id(char *path)
     size_t n = strlen(base);
     struct str rest;
 
-    if (n < 10 || strncmp(base, "model", 5) != 0 || strcmp(base + n - 5, ".onnx") != 0 || base - path < 2) return NULL;
+    if (n < 10 || strncmp(base, "model", 5) != 0 || strcmp(base + n - 5, ".onnx") != 0 ||
+        base - path < 2)
+        return NULL;
     rest = str_of(base + 5, n - 10);
     base[-1] = 0;
-    if (strcmp(path_base(path), "onnx") == 0 && path_base(path) - path >= 2) ((char *)path_base(path))[-1] = 0;
+    if (strcmp(path_base(path), "onnx") == 0 && path_base(path) - path >= 2)
+        ((char *)path_base(path))[-1] = 0;
     n = strlen(path_base(path));
     id = mem_alloc(n + rest.n + 1);
     memcpy(id, path_base(path), n);

@@ -47,8 +47,8 @@ struct tokenizer {
 
     int32_t before[MAX_POST], after[MAX_POST];   /* by the post-processor */
     int n_before, n_after;
-    struct pair_form {                   /* of two texts: front A mid B end; known: the post-processor says so */
-        bool known;
+    struct pair_form {                   /* of two texts: front A mid B end */
+        bool known;                      /* the post-processor has it */
         int32_t front[MAX_POST], mid[MAX_POST], end[MAX_POST];
         int n_front, n_mid, n_end;
         int second;                      /* tokens of mid that are of the first type; -1: all there is */

@@ -393,8 +393,8 @@ static void push_all(struct ids *out, const int32_t *ids, int n)
     for (int i = 0; i < n; i++) ids_push(out, ids[i]);
 }
 
-int tokenizer_encode_pair(const struct tokenizer *t, struct str a, struct str b, struct ids *out, int *second,
-                          struct err *e)
+int tokenizer_encode_pair(const struct tokenizer *t, struct str a, struct str b, struct ids *out,
+                          int *second, struct err *e)
 {
     const struct pair_form *p = &t->pair;
     size_t first = out->n;

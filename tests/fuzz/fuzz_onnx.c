@@ -39,7 +39,8 @@ static void run(struct onnx *m, int output)
         if (onnx_run_plan(r, &shape, &e) == OK) {
             set_inputs(r, m, room);
             if (onnx_run_go(r, enough, &left, &out, &e) == OK)
-                for (size_t i = 0; i < out->n * onnx_size(out->type); i++) sink += ((const uint8_t *)out->data)[i];
+                for (size_t i = 0; i < out->n * onnx_size(out->type); i++)
+                    sink += ((const uint8_t *)out->data)[i];
         }
     }
     sink += (unsigned char)e.msg[0];
