@@ -4,10 +4,12 @@
 #include "base/mem.h"
 #include "onnx_world.h"
 
+enum { N_IN = 8 };
+
 struct row {
     const char *op;
     int opset;
-    const char *attrs, *in[5], *out;     /* out: "a | b"; "fails: words of the message" */
+    const char *attrs, *in[N_IN], *out;  /* out: "a | b"; "fails: words of the message" */
 };
 
 #define N6 "f 2x3: 1 2 3 4 5 6"
@@ -187,13 +189,15 @@ static const struct row rows[] = {
     { "MatMulInteger", 13, "", { "u 1x2: 3 5", "c 2x2: 1 -2 3 4", "u : 1", "c : 1" }, "i 1x2: 8 6" },
     { "MatMulInteger", 13, "", { "u 1x2: 3 5", "c 2x2: 1 -2 3 4", "u : 1", "c 2: 1 0" }, "i 1x2: 8 12" },
     { "MatMulInteger", 13, "", { "u 1x2: 255 255", "u 2x1: 255 255" }, "i 1x1: 130050" },
+    { "QLinearMatMul", 13, "", { "u 1x2: 3 5", "f : 0.5", "u : 1", "c 2x2: 1 -2 3 4", "f : 2", "c : 0", "f : 0.5", "c : 1" },
+      "c 1x2: 29 25" },
     { "DequantizeLinear", 13, "", { "u 2: 0 255", "f : 0.5", "u : 128" }, "f 2: -64 63.5" },
     { "DequantizeLinear", 13, "axis=0", { "c 2x1: 4 4", "f 2: 1 2" }, "f 2x1: 4 8" },
     { "QuantizeLinear", 13, "", { "f 4: 0 1 300 -300", "f : 1", "c : 1" }, "c 4: 1 2 127 -128" },
     { "DynamicQuantizeLinear", 13, "", { "f 3: -1 0 1.55" }, "u 3: 0 100 255 | f : 0.01 | u : 100" },
 };
 
-static const char *names[] = { "a", "b", "c", "d", "e" };
+static const char *names[N_IN] = { "a", "b", "c", "d", "e", "f", "g", "h" };
 
 /* A file with the row's one node; as_const: its inputs are the file's own tensors. */
 static void file_of(const struct row *r, bool as_const, struct buf *out)
@@ -203,7 +207,7 @@ static void file_of(const struct row *r, bool as_const, struct buf *out)
     int n_out = 1;
 
     for (const char *p = r->out; (p = strchr(p, '|')); p++) n_out++;
-    for (int i = 0; i < 5 && r->in[i]; i++) {
+    for (int i = 0; i < N_IN && r->in[i]; i++) {
         bool given = strcmp(r->in[i], "-") != 0;
         buf_printf(&ins, "%s%s", i ? " " : "", given ? names[i] : "-");
         if (!given) continue;
@@ -219,7 +223,7 @@ static void file_of(const struct row *r, bool as_const, struct buf *out)
 
 static void set_inputs(struct onnx_run *r, const struct row *row, struct told *room)
 {
-    for (int i = 0, at = 0; i < 5 && row->in[i]; i++) {
+    for (int i = 0, at = 0; i < N_IN && row->in[i]; i++) {
         if (strcmp(row->in[i], "-") == 0) continue;
         tell_tensor(&room[i], row->in[i]);
         onnx_run_set(r, at++, room[i].t.n_dims, room[i].t.dims, &room[i].room);
@@ -229,7 +233,7 @@ static void set_inputs(struct onnx_run *r, const struct row *row, struct told *r
 static int run_row(struct onnx *m, const struct row *row, const struct vec *vec, int output, bool as_const,
                    const struct onnx_tensor **out, struct onnx_run **r, struct err *e)
 {
-    static struct told room[5];
+    static struct told room[N_IN];
     struct onnx_run_opt opt = { .host = { .vec = vec }, .output = output, .max_bytes = 1 << 24 };
     struct onnx_tensor shape;
     int rc = onnx_run_open(r, m, &opt, e);
@@ -293,6 +297,7 @@ static void every_operator_computes_what_numpy_does(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         check_row(&rows[i], &vec_ref, false);
         check_row(&rows[i], vec_best(), false);
+        if (vec_by_name("avx2")) check_row(&rows[i], vec_by_name("avx2"), false);
     }
 }
 
@@ -413,6 +418,59 @@ static void bytes_multiply_exactly(void **state)
     buf_release(&bytes);
 }
 
+static void add_branch(struct buf *node, const char *name, const char *op, const char *out)
+{
+    struct buf g = { 0 }, a = { 0 };
+
+    add_node(&g, op, "a", out, "");
+    add_io(&g, 12, out, 1, NULL);
+    pbw_bytes(&a, 1, str_c(name));
+    pbw_buf(&a, 6, &g);
+    pbw_int(&a, 20, 5);
+    pbw_buf(node, 5, &a);
+}
+
+/* Branches see the values around them; both may use one name. */
+static void a_condition_chooses_its_branch(void **state)
+{
+    struct buf g = { 0 }, n = { 0 }, bytes = { 0 };
+    struct onnx_run_opt opt = { .host = { .vec = &vec_ref } };
+    struct onnx_tensor shape;
+    const struct onnx_tensor *out = NULL;
+    struct onnx *m = NULL;
+    struct onnx_run *r = NULL;
+    struct err e = { 0 };
+    float x[2] = { 1, -2 };
+    int64_t dims[1] = { 2 };
+
+    (void)state;
+    add_io(&g, 11, "c", 9, NULL);
+    add_io(&g, 11, "a", 1, NULL);
+    name_list(&n, 1, "c");
+    name_list(&n, 2, "y");
+    pbw_bytes(&n, 4, STR("If"));
+    add_branch(&n, "then_branch", "Neg", "inner");
+    add_branch(&n, "else_branch", "Abs", "inner");
+    pbw_buf(&g, 1, &n);
+    add_node(&g, "Add", "y a", "z", "");
+    add_io(&g, 12, "z", 1, NULL);
+    model_bytes(&bytes, &g, 16);
+    if (onnx_parse(&m, buf_str(&bytes), "test", &e) != OK) fail_msg("%s", e.msg);
+    assert_int_equal(onnx_run_open(&r, m, &opt, &e), OK);
+    for (int pass = 0; pass < 3; pass++) {
+        uint8_t cond = pass == 1;
+        onnx_run_set(r, 0, 0, NULL, &cond);
+        onnx_run_set(r, 1, 1, dims, x);
+        if (pass == 0) assert_int_equal(onnx_run_plan(r, &shape, &e), OK);
+        else assert_int_equal(onnx_run_go(r, NULL, NULL, &out, &e), OK);
+        if (pass) assert_true(((const float *)out->data)[0] == (pass == 1 ? 0 : 2));
+        if (pass) assert_true(((const float *)out->data)[1] == 0);
+    }
+    onnx_run_close(r);
+    onnx_close(m);
+    buf_release(&bytes);
+}
+
 static void an_unknown_operator_or_attribute_is_refused_by_name(void **state)
 {
     static const struct { const char *op, *attrs, *says; } bad[] = {
@@ -448,6 +506,7 @@ int main(void)
         cmocka_unit_test(what_depends_on_constants_only_is_computed_when_it_opens),
         cmocka_unit_test(products_of_any_size_are_right),
         cmocka_unit_test(bytes_multiply_exactly),
+        cmocka_unit_test(a_condition_chooses_its_branch),
         cmocka_unit_test(an_unknown_operator_or_attribute_is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

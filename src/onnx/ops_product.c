@@ -1,6 +1,8 @@
 /* MatMul, Gemm, Einsum. */
 #include "onnx/op.h"
 
+#include <math.h>
+
 /* ---- MatMul ---- */
 
 enum { BATCH_MOST = 1 << 16 };
@@ -170,6 +172,42 @@ static int mat_mul_integer(struct onnx_run *r, const struct onnx_node *n,
     heap_unref(&r->heap, at.block);
     heap_unref(&r->heap, a.block);
     heap_unref(&r->heap, zero.block);
+    return rc;
+}
+
+/* The scale of a tensor, or its zero; there is one. */
+static float one_of(const struct onnx_tensor *t)
+{
+    return t->type == ONNX_F32 ? op_f32(t)[0] : t->type == ONNX_I8 ? *(const int8_t *)t->data : op_u8(t)[0];
+}
+
+/* a, its scale and zero, b with its own, then those of the product. */
+static int qlinear_mat_mul(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                           struct onnx_tensor **out)
+{
+    static const int ones[] = { 1, 4, 6, 2, 7 };
+    const struct onnx_tensor *ints[4] = { in[0], in[3], in[2], in[5] };
+    struct onnx_tensor sum = { .block = -1 }, *to[1] = { &sum };
+    enum onnx_type type = in[7]->type;
+    float scale, low = type == ONNX_I8 ? -128 : 0, high = type == ONNX_I8 ? 127 : 255;
+    int rc;
+
+    for (int i = 0; i < 5; i++)
+        if (in[ones[i]]->n != 1) return op_fail(r, n, "scales of rows or columns are not supported");
+    for (int i = 0; i < 3; i++)
+        if ((rc = op_want(r, n, in[ones[i]], ONNX_F32)) != OK) return rc;
+    if (!is_bytes(in[7])) return op_fail(r, n, "the product is not in bytes");
+    if ((rc = mat_mul_integer(r, n, ints, to)) != OK) return rc;
+    if ((rc = op_new(r, out[0], type, sum.n_dims, sum.dims)) != OK) goto out;
+    if (op_skips(r, out[0])) goto out;
+    scale = one_of(in[1]) * one_of(in[4]) / one_of(in[6]);
+    for (size_t i = 0; i < sum.n; i++) {
+        float v = rintf((float)op_i64(&sum)[i] * scale) + one_of(in[7]);
+        v = isnan(v) || v < low ? low : v > high ? high : v;
+        ((uint8_t *)out[0]->data)[i] = (uint8_t)(int)v;
+    }
+out:
+    heap_unref(&r->heap, sum.block);
     return rc;
 }
 
@@ -362,6 +400,7 @@ static int einsum(struct onnx_run *r, const struct onnx_node *n, const struct on
 const struct onnx_op ops_product[] = {
     { "MatMul", 1, 2, 2, 1, "", mat_mul },
     { "MatMulInteger", 10, 2, 4, 1, "", mat_mul_integer },
+    { "QLinearMatMul", 10, 8, 8, 1, "", qlinear_mat_mul },
     { "Gemm", 7, 2, 3, 1, "alpha beta transA transB", gemm },
     { "Einsum", 12, 1, 2, 1, "equation", einsum },
     { 0 },
