@@ -432,6 +432,30 @@ static void two_texts_become_ids_as_the_tokenizer_says(void **state)
     engine_close(g);
 }
 
+/* </s></s> between two texts, and one type for both. */
+static void robertas_pairs_are_of_one_type(void **state)
+{
+    static const char json[] =
+        "{\"added_tokens\":[],\"pre_tokenizer\":{\"type\":\"Whitespace\"},\"model\":{\"type\":\"WordLevel\","
+        "\"unk_token\":\"u\",\"vocab\":{\"<s>\":0,\"</s>\":1,\"u\":2,\"a\":3,\"b\":4}},"
+        "\"post_processor\":{\"type\":\"RobertaProcessing\",\"sep\":[\"</s>\",1],\"cls\":[\"<s>\",0],"
+        "\"trim_offsets\":true,\"add_prefix_space\":false}}";
+    static const int32_t want[] = { 0, 3, 1, 1, 4, 4, 1 };
+    struct tokenizer *t = NULL;
+    struct ids ids = { 0 };
+    struct err e = { 0 };
+    int second = -1;
+
+    (void)state;
+    if (tokenizer_from_json(&t, str_c(json), STR(""), "test", &e) != OK) fail_msg("%s", e.msg);
+    assert_int_equal(tokenizer_encode_pair(t, STR("a"), STR("b b"), &ids, &second, &e), OK);
+    assert_int_equal(ids.n, 7);
+    assert_memory_equal(ids.p, want, sizeof want);
+    assert_int_equal(second, 0);
+    ids_release(&ids);
+    tokenizer_close(t);
+}
+
 static void a_model_does_only_what_it_is_for(void **state)
 {
     struct engine *g = open_golden("classify");
@@ -533,6 +557,7 @@ int main(void)
         cmocka_unit_test(texts_embed_as_the_golden_ones_do),
         cmocka_unit_test(texts_and_pairs_are_classified_as_the_golden_ones),
         cmocka_unit_test(two_texts_become_ids_as_the_tokenizer_says),
+        cmocka_unit_test(robertas_pairs_are_of_one_type),
         cmocka_unit_test(a_model_does_only_what_it_is_for),
         cmocka_unit_test(a_run_stops_between_nodes_and_the_next_is_whole),
         cmocka_unit_test(one_of_several_files_must_be_named),
