@@ -109,6 +109,39 @@ static void a_tensor_that_lies_about_its_size_is_refused(void **state)
     }
 }
 
+/* float_data, int32_data (of bytes and halves) and int64_data, as protobuf writes them. */
+static void numbers_in_lists_are_read(void **state)
+{
+    static const struct { int type, field; struct str bytes; double want[2]; } lists[] = {
+        { 1, 4, STR("\0\0\x80\x3f\0\0\0\xc0"), { 1, -2 } },
+        { 7, 7, STR("\x05\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), { 5, -1 } },
+        { 6, 5, STR("\x05\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), { 5, -1 } },
+        { 2, 5, STR("\xff\x01\x07"), { 255, 7 } },
+        { 9, 5, STR("\x00\x01"), { 0, 1 } },
+        { 10, 5, STR("\x80\x78\x80\x80\x03"), { 1, -2 } },
+        { 11, 10, STR("\0\0\0\0\0\0\xf0\x3f\0\0\0\0\0\0\0\xc0"), { 1, -2 } },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (int cut = 0; cut < 2; cut++) {
+            struct buf g = { 0 }, t = { 0 }, bytes = { 0 };
+            struct onnx *m = NULL;
+            struct err e = { 0 };
+            pbw_int(&t, 1, 2 + cut);
+            pbw_int(&t, 2, lists[i].type);
+            pbw_bytes(&t, 8, STR("w"));
+            pbw_bytes(&t, lists[i].field, lists[i].bytes);
+            pbw_buf(&g, 5, &t);
+            model_bytes(&bytes, &g, 13);
+            assert_int_equal(onnx_parse(&m, buf_str(&bytes), "test", &e), cut ? E_FORMAT : OK);
+            for (size_t k = 0; k < 2 && !cut; k++)
+                assert_true(told_at(&m->values[0].t, k) == lists[i].want[k]);
+            onnx_close(m);
+            buf_release(&bytes);
+        }
+}
+
 /* A file whose one tensor lies outside of it. */
 static const char *external(const char *location, int64_t offset, int64_t length)
 {
@@ -550,6 +583,7 @@ int main(void)
         cmocka_unit_test(a_graph_out_of_order_is_refused),
         cmocka_unit_test(a_value_made_twice_an_output_made_by_nobody_and_no_opset_are_refused),
         cmocka_unit_test(a_tensor_that_lies_about_its_size_is_refused),
+        cmocka_unit_test(numbers_in_lists_are_read),
         cmocka_unit_test(external_data_stays_in_the_models_folder_and_in_its_file),
         cmocka_unit_test(what_a_model_is_for_is_read_off_its_files),
         cmocka_unit_test(tern_json_decides),

@@ -389,6 +389,10 @@ static int read_lengths(const struct reader *r)
 
     if (!source_i64(r->src, "pad_token_id", &pad)) pad = 0;
     r->c->pad = pad >= 0 && pad < r->c->n_vocab ? (int)pad : 0;
+    /* These count positions from behind the padding's. */
+    if (source_str(r->src, "model_type", &type) &&
+        (str_ends(type, STR("roberta")) || str_is(type, "camembert") || str_is(type, "mpnet")))
+        r->c->first_pos = r->c->pad + 1;
     if (source_key(r->src, "tern:max_tokens", &v)) {
         if (!value_i64(&v, &n) || n < 1 || n > 1 << 20)
             return err_set(r->e, E_INVALID, "%s: tern.json: max_tokens must be from 1 to %d",
@@ -396,12 +400,7 @@ static int read_lengths(const struct reader *r)
     } else {
         if (!source_i64(r->src, "max_position_embeddings", &n))
             source_i64(r->src, "n_positions", &n);
-        /* These count positions from behind the padding's. */
-        if (source_str(r->src, "model_type", &type) &&
-            (str_ends(type, STR("roberta")) || str_is(type, "camembert") ||
-             str_is(type, "mpnet")) &&
-            n > pad + 2)
-            n -= pad + 1;
+        if (n > r->c->first_pos + 1) n -= r->c->first_pos;
         if (source_i64(r->src, "tokenizer_config:model_max_length", &given) && given > 0 &&
             (n <= 0 || given < n))
             n = given;

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #define MOST_BYTES ((size_t)64 << 30)
+#define LEAST_BYTES ((size_t)64 << 20)
 
 /* ---- which nodes run ---- */
 
@@ -448,10 +449,12 @@ int onnx_run_plan(struct onnx_run *r, struct onnx_tensor *shape, struct err *e)
 {
     const struct onnx_tensor *t;
     int max_blocks = r->m->n_values + 64, rc;
-    size_t peak;
+    size_t peak, room = r->max_bytes;
 
     heap_release(&r->heap);
-    if ((rc = heap_open(&r->heap, r->max_bytes, max_blocks, e)) != OK) return rc;
+    do rc = heap_open(&r->heap, room, max_blocks, e);    /* a process may be kept to less */
+    while (rc != OK && (room /= 4) > LEAST_BYTES);
+    if (rc != OK) return rc;
     r->dry = true;
     r->stop = NULL;
     rc = go(r, &t, e);
