@@ -147,7 +147,7 @@ FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/% $(B)/src
             $(filter $(B)/src/net/httpmsg.o $(B)/src/api/body.o $(B)/src/api/deadline.o $(B)/src/api/params%.o $(B)/src/api/tool%.o \
                      $(B)/src/server/settings%.o,$(SERVE_OBJ)) \
             $(filter $(foreach f,arch% hparams% config layout naming% rotary mix delta mla ssm,$(B)/src/model/$(f).o) \
-                     $(B)/src/kernel/quant%.o $(B)/src/kernel/iq%.o,$(LIB_OBJ))
+                     $(B)/src/kernel/quant%.o $(B)/src/kernel/iq%.o $(B)/src/onnx/%.o $(B)/src/kernel/cpu/vec_ref.o,$(LIB_OBJ))
 $(B)/libfuzz.a: $(FUZZ_OBJ)
 	@rm -f $@
 	$(Q)ar rcs $@ $(FUZZ_OBJ)

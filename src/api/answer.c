@@ -307,6 +307,7 @@ static void end_embedding(struct call *c)
     struct err e = { 0 };
 
     if (call_submit_next(c, &e) != OK) call_fail(c, &e, c->p.field);
+    else if (c->n_live == 0 && c->seconds) classify_reply(c);
     else if (c->n_live == 0) embeddings_reply(c);
 }
 

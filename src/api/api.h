@@ -64,6 +64,7 @@ void api_status(struct api *a, struct buf *out);         /* the calls in flight 
 void api_chat(struct api *a, struct http_req *q, const struct api_who *who);
 void api_completions(struct api *a, struct http_req *q, const struct api_who *who);
 void api_embeddings(struct api *a, struct http_req *q, const struct api_who *who);
+void api_classify(struct api *a, struct http_req *q, const struct api_who *who);
 void api_models(struct api *a, struct http_req *q, const struct api_who *who);       /* list */
 void api_model(struct api *a, struct http_req *q, const struct api_who *who);        /* /v1/models/{id} */
 void api_tokenize(struct api *a, struct http_req *q, const struct api_who *who);

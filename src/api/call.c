@@ -53,7 +53,10 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
     a->calls = c;
     a->n_calls++;
     c->busy++;                                           /* until the handler settles it */
-    make_id(c, strstr(route, "chat") ? "chatcmpl" : strstr(route, "embed") ? "embd" : "cmpl");
+    make_id(c, strstr(route, "chat")       ? "chatcmpl"
+               : strstr(route, "embed")    ? "embd"
+               : strstr(route, "classify") ? "classify"
+                                           : "cmpl");
     http_on_gone(q, on_gone, c);
     return c;
 }
@@ -161,7 +164,7 @@ int call_read(struct call *c, enum body_kind kind, struct err *e)
     if ((rc = params_read(&c->p, kind, http_body(c->q), e)) != OK) return rc;
     if (c->p.n_ignored) http_set_header(c->q, "x-tern-ignored-fields", buf_cstr(&c->p.ignored));
     keep_prompt(c);
-    if (kind & (BODY_CHAT | BODY_TEXT | BODY_EMBED)) {
+    if (kind & (BODY_CHAT | BODY_TEXT | BODY_EMBED | BODY_CLASSIFY)) {
         if ((rc = find_priority(c, e)) != OK) return rc;
         if ((rc = find_deadline(c, e)) != OK) return rc;
         if (c->p.n > c->api->opt.max_choices) {

@@ -68,6 +68,7 @@ struct call {
     int *prompt_tokens;          /* [n_prompts] */
     bool embed;                  /* embeddings are wanted, of inputs [n_prompts]; the first n_choices are submitted */
     struct ids *inputs;
+    int *seconds;                /* [n_prompts] of classify: where second texts begin; NULL: of embeddings */
     int n_embd;
     uint64_t deadline_ns;
     int priority;
@@ -145,6 +146,8 @@ void choice_parse(struct choice *ch);
 
 /* Embeddings (embeddings.c): all are there. */
 void embeddings_reply(struct call *c);
+/* Classes (classify.c), likewise. */
+void classify_reply(struct call *c);
 
 /* Calls that wait for a grammar (submit.c). */
 void api_compiled(struct api *a);                        /* those it came for go on */

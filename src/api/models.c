@@ -20,6 +20,7 @@ static void put_model(struct jsonw *w, struct pool_model *m)
     jsonw_key(w, "state"), jsonw_str(w, str_c(states[state]));
     if (state == POOL_READY) {
         engine_info(m->engine, &info);
+        jsonw_key(w, "task"), jsonw_str(w, str_c(info.task));
         jsonw_key(w, "context"), jsonw_int(w, info.opt.n_ctx);
         jsonw_key(w, "vocab"), jsonw_int(w, info.model->hp.n_vocab);
         jsonw_key(w, "parameters"), jsonw_int(w, (int64_t)info.model->n_params);

@@ -34,7 +34,9 @@ struct field {
 
 #define AT(member) offsetof(struct params, member)
 enum {
-    GEN = BODY_CHAT | BODY_TEXT, RUN = GEN | BODY_EMBED, ALL = RUN | BODY_TOKENIZE | BODY_DETOKENIZE
+    GEN = BODY_CHAT | BODY_TEXT,
+    RUN = GEN | BODY_EMBED | BODY_CLASSIFY,
+    ALL = RUN | BODY_TOKENIZE | BODY_DETOKENIZE
 };
 
 /* ---- fields with a rule of their own ---- */
@@ -208,9 +210,10 @@ static const struct field fields[] = {
     FN("logit_bias", GEN, read_logit_bias),
 
     FN("input", BODY_EMBED, read_prompt),
+    FN("input", BODY_CLASSIFY, read_pairs),
     { "dimensions", BODY_EMBED, F_INT, AT(dimensions), 1, INT_MAX, 0, NULL },
     FN("encoding_format", BODY_EMBED, read_encoding),
-    { "user", BODY_EMBED, F_NOTHING, 0, 0, 0, 0, NULL },
+    { "user", BODY_EMBED | BODY_CLASSIFY, F_NOTHING, 0, 0, 0, 0, NULL },
 
     { "content", BODY_TOKENIZE, F_TEXT, AT(text), 0, 0, 0, NULL },
     { "text", BODY_TOKENIZE, F_TEXT, AT(text), 0, 0, 0, NULL },
@@ -379,7 +382,8 @@ int params_read(struct params *p, enum body_kind kind, struct str body, struct e
     if ((rc = body_parse(&p->root, body, e)) != OK) return rc;
     if ((rc = read_all(p, kind, &r)) != OK) return rc;
     if (kind & GEN) return check_generation(p, kind, &r);
-    if (kind == BODY_EMBED && p->n_prompts == 0) return reader_bad(&r, "input", "is required");
+    if (kind & (BODY_EMBED | BODY_CLASSIFY) && p->n_prompts == 0)
+        return reader_bad(&r, "input", "is required");
     if (kind == BODY_TOKENIZE && !p->text.p) return reader_bad(&r, "content", "is required");
     if (kind == BODY_DETOKENIZE && !p->tokens) return reader_bad(&r, "tokens", "is required");
     return OK;

@@ -12,7 +12,8 @@
 #include "sample/grammar.h"
 #include "sample/sampler.h"
 
-enum body_kind { BODY_CHAT = 1, BODY_TEXT = 2, BODY_TOKENIZE = 4, BODY_DETOKENIZE = 8, BODY_EMBED = 16 };
+enum body_kind { BODY_CHAT = 1, BODY_TEXT = 2, BODY_TOKENIZE = 4, BODY_DETOKENIZE = 8, BODY_EMBED = 16,
+                 BODY_CLASSIFY = 32 };
 
 #define STOPS_MAX 16
 #define STOP_BYTES_MAX 256
@@ -24,6 +25,7 @@ enum tool_choice { TOOL_AUTO, TOOL_NONE, TOOL_REQUIRED, TOOL_NAMED };
 
 struct prompt {
     struct str text;             /* p NULL: it came as ids */
+    struct str second;           /* to classify with it: p NULL: there is one text */
     int32_t *ids;
     size_t n_ids;
 };
@@ -93,6 +95,7 @@ bool params_priority(struct str s, int *out);
 
 /* The fields with an inside, for the table. */
 int read_messages(struct params *p, struct reader *r, const char *param, const json_t *v);
+int read_pairs(struct params *p, struct reader *r, const char *param, const json_t *v);
 int read_prompt(struct params *p, struct reader *r, const char *param, const json_t *v);
 int read_tools(struct params *p, struct reader *r, const char *param, const json_t *v);
 int read_tool_choice(struct params *p, struct reader *r, const char *param, const json_t *v);

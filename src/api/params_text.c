@@ -140,6 +140,29 @@ int read_prompt(struct params *p, struct reader *r, const char *param, const jso
     return rc;
 }
 
+/* The same to classify, where two texts may go together: [["question", "answer"], ...]. */
+int read_pairs(struct params *p, struct reader *r, const char *param, const json_t *v)
+{
+    const json_t *first = json_array_get(json_array_get(v, 0), 0);
+    char at[PARAM_MAX];
+
+    if (!json_is_string(first)) return read_prompt(p, r, param, v);
+    if (json_array_size(v) > INPUTS_MAX)
+        return reader_bad(r, param, "holds %zu pairs, but %d is the most", json_array_size(v), INPUTS_MAX);
+    p->n_prompts = (int)json_array_size(v);
+    p->prompts = arena_array(r->arena, (size_t)p->n_prompts, sizeof *p->prompts);
+    for (int i = 0; i < p->n_prompts; i++) {
+        const json_t *pair = json_array_get(v, (size_t)i);
+        const json_t *a = json_array_get(pair, 0), *b = json_array_get(pair, 1);
+        snprintf(at, sizeof at, "%s[%d]", param, i);
+        if (json_array_size(pair) != 2 || !json_is_string(a) || !json_is_string(b))
+            return reader_bad(r, at, "must be two strings, as the first one is");
+        p->prompts[i].text = body_str(a);
+        p->prompts[i].second = body_str(b);
+    }
+    return OK;
+}
+
 /* ---- stop, logit_bias ---- */
 
 static int read_stop_one(struct params *p, struct reader *r, const char *param, const json_t *v)

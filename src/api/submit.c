@@ -96,6 +96,10 @@ static struct request *make_request(struct call *c, const struct ids *prompt, in
     r->deadline_ns = c->deadline_ns;
     r->embed = c->embed;
     if (r->embed) r->max_tokens = 1;
+    if (c->seconds) {
+        r->classify = true;
+        r->second = c->seconds[prompt - c->inputs];
+    }
     r->continues = c->p.n_msgs == 0;
     snprintf(r->label, sizeof r->label, "%s", c->who.correlation);
     r->notify = api_news;

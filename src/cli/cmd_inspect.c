@@ -5,13 +5,16 @@
 #include "cli/cmd.h"
 #include "format/source.h"
 #include "model/hparams.h"
+#include "onnx/card.h"
+#include "onnx/run.h"
 
 #include <stdio.h>
 
 static const struct verb verb = {
     "inspect",
     "tern inspect MODEL [--json] [--tensors] [--keys]",
-    "Shows what a GGUF file, a .safetensors file or a Hugging Face folder holds: architecture,\n"
+    "Shows what a GGUF file, a .safetensors file, an ONNX file or a Hugging Face folder holds: "
+    "architecture,\n"
     "shapes, types, sizes. Nothing is loaded; the whole header is checked.\n\n"
     "  tern inspect models/tern-tales.gguf --tensors",
 };
@@ -87,6 +90,108 @@ static void hparams_json(struct jsonw *w, const struct hparams *hp)
     jsonw_key(w, "head_dim"), jsonw_int(w, l->head_dim);
     jsonw_key(w, "vocabulary"), jsonw_int(w, hp->n_vocab);
     jsonw_key(w, "context"), jsonw_int(w, hp->n_ctx);
+}
+
+/* ---- ONNX ---- */
+
+static struct str value_name(const struct onnx *m, const struct onnx_io *io)
+{
+    return m->values[io->value].name;
+}
+
+static void card_json(struct jsonw *w, const struct card *c, const struct onnx *m)
+{
+    jsonw_key(w, "architecture"), jsonw_str(w, STR("onnx"));
+    jsonw_key(w, "task"), jsonw_str(w, str_c(card_task_name(c->task)));
+    jsonw_key(w, "output"), jsonw_str(w, value_name(m, &m->graph.outputs[c->output]));
+    if (c->task == CARD_EMBED) {
+        jsonw_key(w, "embedding"), jsonw_int(w, c->width);
+        jsonw_key(w, "pooling"), jsonw_str(w, str_c(card_pool_name(c->pool)));
+        jsonw_key(w, "normalize"), jsonw_bool(w, c->normalize);
+    } else {
+        jsonw_key(w, "labels"), jsonw_arr(w);
+        for (int i = 0; i < c->width; i++) jsonw_str(w, c->labels[i]);
+        jsonw_end(w);
+        jsonw_key(w, "activation"), jsonw_str(w, str_c(card_score_name(c->score)));
+    }
+    jsonw_key(w, "vocabulary"), jsonw_int(w, c->n_vocab);
+    jsonw_key(w, "context"), jsonw_int(w, c->n_ctx);
+}
+
+static void graph_json(const struct source *s, const struct onnx *m, const struct hparams *hp,
+                       const struct err *why, struct buf *out)
+{
+    struct jsonw w = { .out = out };
+
+    jsonw_obj(&w);
+    jsonw_key(&w, "path"), jsonw_str(&w, str_c(source_onnx(s)));
+    jsonw_key(&w, "format"), jsonw_str(&w, STR("onnx"));
+    if (hp) card_json(&w, hp->card, m);
+    else jsonw_key(&w, "not_runnable"), jsonw_str(&w, str_c(why->msg));
+    jsonw_key(&w, "opset"), jsonw_int(&w, m->opset);
+    jsonw_key(&w, "producer"), jsonw_str(&w, m->producer);
+    jsonw_key(&w, "nodes"), jsonw_int(&w, m->graph.n_nodes);
+    jsonw_key(&w, "parameters"), jsonw_int(&w, (int64_t)m->n_params);
+    jsonw_key(&w, "bytes"), jsonw_int(&w, (int64_t)m->weight_bytes);
+    jsonw_end(&w);
+    buf_putc(out, '\n');
+}
+
+static void print_ios(const struct onnx *m, const char *what, const struct onnx_io *io, int n,
+                      struct buf *out)
+{
+    buf_printf(out, "  %-13s ", what);
+    for (int i = 0; i < n; i++)
+        buf_printf(out, "%s%.*s", i ? ", " : "", STR_ARG(str_take(value_name(m, &io[i]), 60)));
+    buf_putc(out, '\n');
+}
+
+static void graph_text(const struct source *s, const struct onnx *m, const struct hparams *hp,
+                       const struct err *why, struct buf *out)
+{
+    const struct card *c = hp ? hp->card : NULL;
+
+    buf_printf(out, "%s\n", source_onnx(s));
+    if (!c) buf_printf(out, "  not runnable  %s\n", why->msg);
+    else if (c->task == CARD_EMBED)
+        buf_printf(out, "  task          embed: %d numbers of %.*s, pooling: %s%s\n", c->width,
+                   STR_ARG(value_name(m, &m->graph.outputs[c->output])), card_pool_name(c->pool),
+                   c->normalize ? ", of length 1" : "");
+    else {
+        buf_printf(out, "  task          classify: %s of %.*s\n  labels        ", card_score_name(c->score),
+                   STR_ARG(value_name(m, &m->graph.outputs[c->output])));
+        for (int i = 0; i < c->width && i < 20; i++)
+            buf_printf(out, "%s%.*s", i ? ", " : "", STR_ARG(c->labels[i]));
+        buf_puts(out, c->width > 20 ? ", ...\n" : "\n");
+    }
+    if (c) buf_printf(out, "  vocabulary    %d\n  context       %d\n", c->n_vocab, c->n_ctx);
+    print_ios(m, "inputs", m->graph.inputs, m->graph.n_inputs, out);
+    print_ios(m, "outputs", m->graph.outputs, m->graph.n_outputs, out);
+    buf_printf(out,
+               "  graph         %d nodes, opset %d, by %.*s\n  parameters    %.2f M, %.1f MiB\n",
+               m->graph.n_nodes, m->opset, STR_ARG(str_take(m->producer, 60)),
+               (double)m->n_params / 1e6, (double)m->weight_bytes / 1048576);
+}
+
+static int inspect_graph(const struct source *s, bool json, struct err *e)
+{
+    struct arena a = { 0 };
+    struct hparams hp;
+    struct onnx *m = NULL;
+    struct buf out = { 0 };
+    struct err why = { 0 };
+    int rc = onnx_open(&m, source_onnx(s), e);
+    bool runs = rc == OK && hparams_read(&hp, &a, s, &why) == OK &&
+                onnx_run_check(m, hp.card->output, &why) == OK;
+
+    if (rc == OK && json) graph_json(s, m, runs ? &hp : NULL, &why, &out);
+    else if (rc == OK) graph_text(s, m, runs ? &hp : NULL, &why, &out);
+    if (rc == OK && (fwrite(out.p, 1, out.n, stdout) != out.n || fflush(stdout) != 0))
+        rc = err_set(e, E_IO, "cannot write to stdout");
+    buf_release(&out);
+    onnx_close(m);
+    arena_release(&a);
+    return rc;
 }
 
 static void print_json(const struct source *s, const struct hparams *hp, const struct err *why,
@@ -230,6 +335,11 @@ int cmd_inspect(int argc, char **argv)
         return cmd_usage("inspect", &e);
     }
     if (cmd_model(&path, &e) != OK || source_open(&s, path, &e) != OK) return cmd_fail(&e);
+    if (source_onnx(s)) {
+        rc = inspect_graph(s, json, &e);
+        source_close(s);
+        return rc == OK ? EXIT_OK : cmd_fail(&e);
+    }
     bool runs = hparams_read(&hp, &arena, s, &why) == OK;
     if (json) print_json(s, runs ? &hp : NULL, &why, &out);
     else print_text(s, runs ? &hp : NULL, &why, keys, tensors, &out);

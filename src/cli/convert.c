@@ -166,6 +166,13 @@ int convert_to_gguf(const struct convert_opt *opt, struct convert_result *out, s
         rc = err_set(e, E_INVALID, "%s: is a GGUF file already, expected a Hugging Face folder", opt->src);
         goto out;
     }
+    if (source_onnx(j.src)) {
+        rc = err_set(e, E_UNSUPPORTED,
+                     "%s: is an ONNX graph, which is run as it is: only weights of known "
+                     "architectures are converted",
+                     opt->src);
+        goto out;
+    }
     if ((rc = hparams_read(&j.hp, &j.arena, j.src, e)) != OK) goto out;
     if ((rc = plan(&j, e)) != OK) goto out;
     if ((rc = par_open(&j.par, (struct par_opt){ .n_threads = opt->n_threads }, e)) != OK) goto out;

@@ -21,6 +21,7 @@ static const struct entry verbs[] = {
     { "inspect", cmd_inspect, "what a model file holds" },
     { "tokenize", cmd_tokenize, "text to ids and back" },
     { "embed", cmd_embed, "texts to vectors" },
+    { "classify", cmd_classify, "texts to classes" },
     { "template", cmd_template, "what a chat template makes of messages" },
     { "eval", cmd_eval, "agreement with golden logits; perplexity" },
     { "bench", cmd_bench, "tokens/s, GB/s, share of the machine's bandwidth" },

@@ -110,6 +110,12 @@ int quantize_open(struct quantize *q, struct err *e)
     if (same_file(q->in, q->out))
         return err_set(e, E_INVALID, "%s is what is read: name another file to write", q->out);
     if ((rc = source_open(&q->src, q->path, e)) != OK) return rc;
+    if (source_onnx(q->src))
+        return err_set(
+            e, E_UNSUPPORTED,
+            "%s: is an ONNX graph, which is run as it is: only GGUF files and folders of known "
+            "architectures are quantized",
+            q->path);
     if (source_kind(q->src) == SOURCE_HF && (rc = open_folder(q, e)) != OK) return rc;
     if (q->imatrix_path && (rc = open_imatrix(q, e)) != OK) return rc;
     q->plan_opt.has_imatrix = q->imatrix_path != NULL;

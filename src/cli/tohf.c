@@ -150,6 +150,13 @@ int tohf_run(const struct tohf_opt *opt, struct tohf_result *out, struct err *e)
     int rc;
 
     if ((rc = source_open(&j.src, opt->src, e)) != OK) goto out;
+    if (source_onnx(j.src)) {
+        rc = err_set(e, E_UNSUPPORTED,
+                     "%s: is an ONNX graph, which is run as it is: only weights of known "
+                     "architectures are converted",
+                     opt->src);
+        goto out;
+    }
     if ((rc = hparams_read(&j.hp, &j.arena, j.src, e)) != OK) goto out;
     if ((rc = tohf_plan(&j.plan, &j.hp, &j.arena, j.src, opt->type, e)) != OK) goto out;
     if (mkdir(opt->dst, 0777) != 0 && errno != EEXIST) {

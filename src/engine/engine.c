@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine_impl.h"
+#include "onnx/card.h"
 
 enum {
     CTX_DEFAULT = 4096,
@@ -82,7 +83,8 @@ static void set_opt(struct engine *g, const struct hparams *hp, const struct eng
     g->min_chunk = is_gpu(&o->backend) ? CHUNK_GPU : 2 * KV_BLOCK;
 
     g->lim = (struct seq_limits){ .n_ctx = o->n_ctx, .n_vocab = hp->n_vocab, .n_embd = hp->n_embd,
-                                  .encoder = hp->encoder };
+                                  .encoder = hp->encoder,
+                                  .classifies = hp->card && hp->card->task == CARD_CLASSIFY };
     /* Rows that only pad the matrix have no text. */
     g->lim.n_pick = g->lim.n_vocab;
     if (g->tokenizer && tokenizer_n(g->tokenizer) < g->lim.n_pick) g->lim.n_pick = tokenizer_n(g->tokenizer);
@@ -210,6 +212,7 @@ int engine_open(struct engine **out, const char *path, const struct engine_opt *
     if ((rc = open_tokenizer(g, e)) != OK) goto out;
     if ((rc = open_model(g, o, e)) != OK) goto out;
     if ((rc = open_memory(g, e)) != OK) goto out;
+    g->card = g->model->hp.card;
     ends_find(&g->ends, g->source, g->tokenizer, g->model->hp.n_vocab);
     guided_init(&g->guided, g->tokenizer, &g->ends, g->lim.n_pick);
     compiler_init(&g->compiler, &g->guided);
@@ -266,6 +269,8 @@ void engine_info(const struct engine *g, struct engine_info *out)
                                  .kv_bytes = place_used(&g->place, MEM_KV),
                                  .scratch_bytes = place_used(&g->place, MEM_SCRATCH),
                                  .open_ms = g->open_ms };
+    out->task = g->lim.classifies ? "classify" : g->lim.encoder ? "embed" : "generate";
+    if (g->lim.classifies) out->labels = g->card->labels, out->n_labels = g->card->width;
     out->device.pack_ns = (uint64_t)(g->model->put_ms * 1e6);
     if (last->stats) last->stats(last, &out->device);
 }
@@ -404,6 +409,7 @@ int engine_warm(struct engine *g, struct err *e)
     r->sample.temp = 0;
     r->ignore_eos = r->quiet = true;
     r->embed = g->lim.encoder;
+    r->classify = g->lim.classifies;
     r->salt = UINT64_MAX;                                /* nobody's prefix */
     r->owner = &w;
     r->notify = wake_waiting;

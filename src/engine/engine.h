@@ -40,6 +40,9 @@ struct engine_info {
     struct engine_opt opt;       /* effective: no zeros that mean a default */
     int n_blocks;
     uint64_t weight_bytes, kv_bytes, scratch_bytes;
+    const char *task;            /* "generate", "embed", "classify" */
+    const struct str *labels;    /* [n_labels] of a model that classifies; NULL: it does not */
+    int n_labels;
     struct backend_stats device; /* of the one that makes logits */
     double open_ms;
 };

@@ -41,6 +41,7 @@ struct engine {
     struct compiler compiler;
     struct engine_opt opt;           /* effective */
     struct seq_limits lim;
+    const struct card *card;         /* the model's, of an ONNX graph; NULL: it is none */
     double open_ms;
     int min_chunk;                   /* see sched_opt */
 

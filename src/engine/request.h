@@ -49,6 +49,8 @@ struct request {
     bool continues;              /* its text goes on behind the prompt's (no chat): spaces are kept right */
     bool quiet;                  /* warm-up: not counted */
     bool embed;                  /* no answer: the prompt's embedding is wanted, in `vec` */
+    bool classify;               /* with embed: what its classes score is wanted, there */
+    int second;                  /* where a second text begins, for models that tell two apart; 0: nowhere */
     /* On the engine's thread: there is something in `out`. It brings a reference of its own that the
      * notified one gives back when it has read; a late one may come after the last event was read.
      * NULL: nobody waits. */
@@ -75,7 +77,7 @@ struct request {
         int blocks;
         bool held;
     } admitted;
-    float *vec;                  /* embed: [n_embd], of length 1; the request's */
+    float *vec;                  /* embed: [n_embd], of length 1 if the model does not say otherwise */
     struct seq *seq;             /* the engine's: NULL until it begins */
     int n_hit;                   /* the engine's: tokens a lookup of its prefix found last */
 };

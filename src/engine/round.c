@@ -4,6 +4,7 @@
  * one came to is told while the next one runs. */
 #include "base/clock.h"
 #include "engine/engine_impl.h"
+#include "onnx/card.h"
 
 #include <math.h>
 #include <string.h>
@@ -473,11 +474,34 @@ static void count_step(struct engine *g, uint64_t begin_ns)
 
 /* ---- embeddings ---- */
 
-/* What was summed up, as a vector of length 1. */
+/* What classes score, by the model's own rule. */
+static void finish_scores(const struct engine *g, struct seq *s)
+{
+    double most = s->pool[0], sum = 0;
+    int n = g->lim.n_embd;
+
+    for (int i = 0; i < n; i++) most = s->pool[i] > most ? s->pool[i] : most;
+    for (int i = 0; i < n; i++) sum += exp(s->pool[i] - most);
+    for (int i = 0; i < n; i++)
+        s->r->vec[i] = (float)(g->card->score == CARD_SOFTMAX   ? exp(s->pool[i] - most) / sum
+                               : g->card->score == CARD_SIGMOID ? 1 / (1 + exp(-s->pool[i]))
+                                                                : s->pool[i]);
+}
+
+/* What was summed up, as a vector of length 1, or as the mean it is. */
 static void finish_vec(const struct engine *g, struct seq *s)
 {
     double sum = 0;
 
+    if (g->lim.classifies) {
+        finish_scores(g, s);
+        return;
+    }
+    if (g->card && !g->card->normalize) {
+        sum = g->card->pool == CARD_MEAN ? (double)s->tokens.n : 1;
+        for (int i = 0; i < g->lim.n_embd; i++) s->r->vec[i] = (float)(s->pool[i] / sum);
+        return;
+    }
     for (int i = 0; i < g->lim.n_embd; i++) sum += s->pool[i] * s->pool[i];
     sum = sum > 0 ? 1 / sqrt(sum) : 0;
     for (int i = 0; i < g->lim.n_embd; i++) s->r->vec[i] = (float)(s->pool[i] * sum);

@@ -9,7 +9,13 @@ int seq_check(const struct request *r, struct seq_limits lim, struct err *e)
     if (r->prompt.n == 0)
         return err_set(e, E_INVALID, "the prompt is empty: there is no token to go on from");
     if (lim.encoder && !r->embed)
-        return err_set(e, E_INVALID, "this model gives embeddings and writes no text");
+        return err_set(e, E_INVALID, "this model %s and writes no text",
+                       lim.classifies ? "classifies" : "gives embeddings");
+    if (r->classify != (r->embed && lim.classifies))
+        return err_set(e, E_INVALID,
+                       lim.classifies
+                           ? "this model classifies and gives no embeddings: see /v1/classify"
+                           : "this model does not classify: it has no classes");
     if (r->max_tokens < 0 || r->min_tokens < 0)
         return err_set(e, E_INVALID, "max_tokens is %d and min_tokens %d, but they must be 0 or more",
                        r->max_tokens, r->min_tokens);

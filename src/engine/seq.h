@@ -36,6 +36,7 @@ struct seq_limits {
     int n_pick;                  /* of those, what may be sampled */
     int n_embd;
     bool encoder;                /* prompts have no answer: embeddings only */
+    bool classifies;             /* instead of embeddings: n_embd is its classes */
 };
 
 /* What admission does not look at: an empty prompt, ids outside the vocabulary, settings. Any thread. */

@@ -26,13 +26,14 @@ int step_init(struct step *st, struct step_opt o, struct err *e)
     st->n_new = mem_try_array(ns, sizeof *st->n_new);
     st->out = mem_try_array(ns, sizeof *st->out);
     st->seq_len = mem_try_array(ns, sizeof *st->seq_len);
+    st->second = mem_try_array(ns, sizeof *st->second);
     st->pick = mem_try_array(ns, sizeof *st->pick);
     st->picks = mem_try_array(ns, sizeof *st->picks);
     st->picked = mem_try_array(ns, sizeof *st->picked);
     st->adjust = mem_try_array((size_t)o.max_adjust + 1, sizeof *st->adjust);
     if (st->ids && st->pos && st->row && st->table && st->slots && st->hidden_rows && st->hidden &&
         st->n_hidden_of && st->out_rows && st->seqs && st->n_new &&
-        st->out && st->seq_len && st->pick && st->picks && st->picked && st->adjust)
+        st->out && st->seq_len && st->second && st->pick && st->picks && st->picked && st->adjust)
         return OK;
     step_release(st);
     return err_set(e, E_NOMEM, "no memory for steps of %d tokens and %d sequences", o.max_tokens,
@@ -54,6 +55,7 @@ void step_release(struct step *st)
     mem_free(st->n_new);
     mem_free(st->out);
     mem_free(st->seq_len);
+    mem_free(st->second);
     mem_free(st->pick);
     mem_free(st->picks);
     mem_free(st->picked);
@@ -89,6 +91,7 @@ void step_add(struct step *st, struct seq *s, int n)
     st->seqs[row] = s;
     st->slots[row] = s->slot;
     st->n_new[row] = n;
+    st->second[row] = s->r->second;
     st->seq_len[row] = (int32_t)s->tokens.n; /* all of the prompt, also while it comes in chunks */
     for (int i = 0; i < n; i++) {
         st->ids[st->n_tokens] = s->tokens.p[s->n_kv + i];
@@ -129,7 +132,8 @@ int step_start(struct step *st, struct decoder *d, bool (*stop)(void *arg), void
                        .n_out = st->n_out, .out_rows = st->out_rows, .n_picks = st->n_picks,
                        .picks = st->picks, .adjust = st->adjust, .n_adjust = st->n_adjust,
                        .n_pick_from = st->n_pick_from, .picked = st->picked,
-                       .seq_len = st->seq_len, .slots = st->has_state ? st->slots : NULL,
+                       .seq_len = st->seq_len, .second = st->second,
+                       .slots = st->has_state ? st->slots : NULL,
                        .n_hidden = st->n_hidden, .hidden_rows = st->hidden_rows, .hidden = st->hidden,
                        .stop = stop, .stop_arg = arg };
 

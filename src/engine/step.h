@@ -23,6 +23,7 @@ struct step {
     struct seq **seqs;           /* [max_seqs] in order of the table's rows; NULL: gone since it was added */
     int *n_new;                  /* [max_seqs] tokens of it in this step */
     int *out;                    /* [max_seqs] its row of logits, or -1 */
+    int32_t *second;             /* [max_seqs] where its second text begins */
     int32_t *seq_len;            /* [max_seqs] tokens it has by now, in KV or not */
     /* where the decoder picks; the rest is picked from logits */
     int *pick;                   /* [max_seqs] which of the picks is its own, or -1 */

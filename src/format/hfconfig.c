@@ -17,6 +17,8 @@ static const struct {
     [HFCONFIG_GENERATION] = { "generation_config.json", "generation_config:" },
     [HFCONFIG_TOKENIZER] = { "tokenizer_config.json", "tokenizer_config:" },
     [HFCONFIG_POOLING] = { "1_Pooling/config.json", "pooling:" },
+    [HFCONFIG_MODULES] = { "modules.json", "modules:" },
+    [HFCONFIG_TERN] = { "tern.json", "tern:" },
 };
 
 struct hfconfig {
@@ -97,7 +99,8 @@ static int load(json_t **out, struct str text, const char *name, struct err *e)
         rc = jsonload(out, buf_str(&plain), 0, name, e);
         buf_release(&plain);
     }
-    if (rc == OK && !json_is_object(*out))
+    if (rc == OK && !json_is_object(*out) &&
+        !(json_is_array(*out) && strcmp(name, files[HFCONFIG_MODULES].name) == 0))
         rc = err_set(e, E_FORMAT, "%s: expected an object", name);
     return rc;
 }
@@ -131,12 +134,15 @@ int hfconfig_open(struct hfconfig **out, const char *dir, struct err *e)
 {
     struct buf bytes[HFCONFIG_N_FILES] = { 0 };
     struct str text[HFCONFIG_N_FILES];
+    char *card = path_join(dir, files[HFCONFIG_TERN].name);
     int rc = OK;
 
     for (int i = 0; i < HFCONFIG_N_FILES && rc == OK; i++) {
         char *path = path_join(dir, files[i].name);
         rc = file_read(&bytes[i], path, MAX_BYTES, e);
-        if (rc == E_NOTFOUND && i == HFCONFIG_MODEL)
+        if (rc == E_NOTFOUND && i == HFCONFIG_MODEL && file_exists(card))
+            buf_puts(&bytes[i], "{}"), rc = OK;
+        else if (rc == E_NOTFOUND && i == HFCONFIG_MODEL)
             err_set(e, rc,
                     "%s: a folder without config.json, expected a Hugging Face model folder or a "
                     "GGUF file",
@@ -148,6 +154,7 @@ int hfconfig_open(struct hfconfig **out, const char *dir, struct err *e)
     }
     if (rc == OK && (rc = hfconfig_parse(out, text, e)) != OK) err_wrap(e, "%s", dir);
     for (int i = 0; i < HFCONFIG_N_FILES; i++) buf_release(&bytes[i]);
+    mem_free(card);
     return rc;
 }
 

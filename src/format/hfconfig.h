@@ -8,12 +8,14 @@
 #include "format/source.h"
 
 enum hfconfig_file {
-    HFCONFIG_MODEL, HFCONFIG_GENERATION, HFCONFIG_TOKENIZER, HFCONFIG_POOLING, HFCONFIG_N_FILES
+    HFCONFIG_MODEL, HFCONFIG_GENERATION, HFCONFIG_TOKENIZER, HFCONFIG_POOLING, HFCONFIG_MODULES,
+    HFCONFIG_TERN, HFCONFIG_N_FILES
 };
 
 struct hfconfig;
 
-/* config.json must be there; generation_config.json, tokenizer_config.json and 1_Pooling/config.json may. */
+/* config.json must be there, or tern.json; generation_config.json, tokenizer_config.json,
+ * 1_Pooling/config.json and modules.json may. */
 int  hfconfig_open(struct hfconfig **out, const char *dir, struct err *e);
 /* From memory; texts that are empty stand for files that are not there. */
 int  hfconfig_parse(struct hfconfig **out, const struct str text[HFCONFIG_N_FILES], struct err *e);

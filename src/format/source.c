@@ -5,6 +5,7 @@
 #include "format/gguf.h"
 #include "format/hfconfig.h"
 #include "format/modelref.h"
+#include "format/onnxfile.h"
 #include "format/safetensors.h"
 
 #include <ctype.h>
@@ -15,7 +16,9 @@ struct source {
     char *dir; /* where companion files lie; NULL: nowhere */
     struct gguf *gguf;
     struct safetensors *tensors;
-    struct hfconfig *config; /* NULL: a lone .safetensors file */
+    struct hfconfig *config; /* NULL: a lone .safetensors or .onnx file */
+    char *onnx;              /* the model's graph; NULL: it has none */
+    uint64_t onnx_bytes;
 };
 
 static int unknown_file(const char *path, const unsigned char *p, size_t n, struct err *e)
@@ -28,11 +31,18 @@ static int unknown_file(const char *path, const unsigned char *p, size_t n, stru
     for (size_t i = 0; i < n; i++) buf_putc(&seen, isprint(p[i]) && p[i] < 0x80 ? (char)p[i] : '.');
     buf_putc(&seen, '\'');
     rc = err_set(e, E_FORMAT,
-                 "%s: begins with the bytes %s, expected a GGUF file, a safetensors file or a "
-                 "Hugging Face folder",
+                 "%s: begins with the bytes %s, expected a GGUF file, a safetensors file, an "
+                 "ONNX file or a Hugging Face folder",
                  path, n ? buf_cstr(&seen) : "of an empty file");
     buf_release(&seen);
     return rc;
+}
+
+/* The file that tern.json names; empty: it names none. */
+static struct str onnx_named(const struct source *s)
+{
+    struct value v;
+    return hfconfig_key(s->config, "tern:file", &v) && v.kind == VALUE_STR ? v.s : str_of(NULL, 0);
 }
 
 static int open_folder(struct source *s, struct err *e)
@@ -42,7 +52,33 @@ static int open_folder(struct source *s, struct err *e)
     if (rc != OK) return rc;
     s->kind = SOURCE_HF;
     s->dir = mem_strdup(s->path);
+    if ((rc = onnxfile_find(&s->onnx, s->path, onnx_named(s), e)) != OK) return rc;
+    if (s->onnx) {
+        s->onnx_bytes = onnxfile_bytes(s->onnx);
+        return OK;
+    }
     return safetensors_open_dir(&s->tensors, s->path, e);
+}
+
+/* The path of the source becomes that of the folder with its companions. */
+static int open_onnx(struct source *s, struct err *e)
+{
+    char *dir = onnxfile_folder(s->path), *config = path_join(dir, "config.json"),
+         *card = path_join(dir, "tern.json");
+    int rc = OK;
+
+    s->kind = SOURCE_HF;
+    s->onnx = s->path;
+    s->onnx_bytes = onnxfile_bytes(s->onnx);
+    s->path = mem_strdup(dir);
+    if (file_exists(config) || file_exists(card)) {
+        s->dir = mem_strdup(dir);
+        rc = hfconfig_open(&s->config, s->dir, e);
+    }
+    mem_free(dir);
+    mem_free(config);
+    mem_free(card);
+    return rc;
 }
 
 static int open_safetensors(struct source *s, struct err *e)
@@ -80,6 +116,7 @@ static int open_file(struct source *s, struct err *e)
     if (n >= 4 && memcmp(head, "GGUF", 4) == 0) return gguf_open(&s->gguf, s->path, e);
     if (safetensors_looks(head, n, size) || str_ends(str_c(s->path), STR(".safetensors")))
         return open_safetensors(s, e);
+    if (onnxfile_looks(head, n) || str_ends(str_c(s->path), STR(".onnx"))) return open_onnx(s, e);
     return unknown_file(s->path, head, n < 8 ? n : 8, e);
 }
 
@@ -105,6 +142,7 @@ void source_close(struct source *s)
     safetensors_close(s->tensors);
     hfconfig_close(s->config);
     mem_free(s->path);
+    mem_free(s->onnx);
     mem_free(s->dir);
     mem_free(s);
 }
@@ -112,6 +150,7 @@ void source_close(struct source *s)
 enum source_kind source_kind(const struct source *s) { return s->kind; }
 const char *source_path(const struct source *s) { return s->path; }
 const struct gguf *source_gguf(const struct source *s) { return s->gguf; }
+const char *source_onnx(const struct source *s) { return s->onnx; }
 
 char *source_file(const struct source *s, const char *name)
 {
@@ -124,7 +163,7 @@ char *source_file(const struct source *s, const char *name)
 
 size_t source_n_tensors(const struct source *s)
 {
-    return s->gguf ? gguf_n_tensors(s->gguf) : safetensors_n_tensors(s->tensors);
+    return s->gguf ? gguf_n_tensors(s->gguf) : s->tensors ? safetensors_n_tensors(s->tensors) : 0;
 }
 
 const struct source_tensor *source_tensor(const struct source *s, size_t i)
@@ -134,12 +173,13 @@ const struct source_tensor *source_tensor(const struct source *s, size_t i)
 
 const struct source_tensor *source_find(const struct source *s, const char *name)
 {
+    if (s->onnx) return NULL;
     return s->gguf ? gguf_find(s->gguf, str_c(name)) : safetensors_find(s->tensors, str_c(name));
 }
 
 uint64_t source_bytes(const struct source *s)
 {
-    uint64_t sum = 0;
+    uint64_t sum = s->onnx_bytes;
 
     for (size_t i = 0; i < source_n_tensors(s); i++) sum += source_tensor(s, i)->bytes;
     return sum;
@@ -152,7 +192,7 @@ bool source_key(const struct source *s, const char *key, struct value *out)
     if (s->gguf) return gguf_key(s->gguf, str_c(key), out);
     if (strncmp(key, metadata, sizeof metadata - 1) == 0) {
         *out = (struct value){ .kind = VALUE_STR };
-        return safetensors_meta(s->tensors, key + sizeof metadata - 1, &out->s);
+        return s->tensors && safetensors_meta(s->tensors, key + sizeof metadata - 1, &out->s);
     }
     return s->config && hfconfig_key(s->config, key, out);
 }

@@ -1,7 +1,7 @@
 /* source.h - any model on disk, seen as names → tensors and keys → values.
  *
- * A source is a GGUF file (or the first of a split set), a .safetensors file, or a Hugging
- * Face folder. Everything it hands out is borrowed from the mapped files and lives as long
+ * A source is a GGUF file (or the first of a split set), a .safetensors file, a Hugging Face
+ * folder, or an ONNX file in one. Everything it hands out is borrowed from the mapped files and lives as long
  * as the source. All sizes, offsets, shapes and overlaps were checked by source_open:
  * a tensor that can be seen can be read whole. */
 #ifndef TERN_FORMAT_SOURCE_H
@@ -52,6 +52,8 @@ void source_close(struct source *s);                     /* NULL is fine */
 enum source_kind source_kind(const struct source *s);
 const char *source_path(const struct source *s);
 const struct gguf *source_gguf(const struct source *s);  /* NULL: not a GGUF file */
+/* The .onnx file whose graph is the model; its tensors are not listed here. NULL: it is none. */
+const char *source_onnx(const struct source *s);
 
 size_t source_n_tensors(const struct source *s);
 const struct source_tensor *source_tensor(const struct source *s, size_t i);
@@ -60,7 +62,8 @@ uint64_t source_bytes(const struct source *s);           /* of all tensors */
 
 /* Keys: GGUF's own ("llama.block_count"); in a folder the dotted path into config.json
  * ("rope_scaling.factor"; a list index is a path part too), or, behind "generation_config:"
- * or "tokenizer_config:", into that file, behind "pooling:" into 1_Pooling/config.json; behind "metadata:" a text of the safetensors header.
+ * or "tokenizer_config:", into that file, behind "pooling:" into 1_Pooling/config.json,
+ * behind "modules:" and "tern:" into modules.json and tern.json; behind "metadata:" a text of the safetensors header.
  * A JSON null counts as missing; an object is there, as VALUE_NONE, for its parts to be asked for. */
 bool source_key(const struct source *s, const char *key, struct value *out);
 size_t source_n_keys(const struct source *s);            /* top-level keys, for listing */

@@ -38,6 +38,8 @@ struct batch {
      * (longrope, dynamic): then a prompt in chunks is the prompt in one piece. NULL: as long as
      * this batch shows. */
     const int32_t *seq_len;
+    /* [n_seqs] where a second text begins, for graphs that tell two apart; 0: there is one. NULL: in all. */
+    const int32_t *second;
     /* Asked between layers; true: nobody wants the result any more, the pass ends with E_CANCELLED and
      * what it wrote to KV counts for nothing. NULL: nobody asks. */
     bool (*stop)(void *arg);

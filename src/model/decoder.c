@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "model/blocks.h"
+#include "model/onnxpass.h"
 #include "model/rotary.h"
 
 enum {
@@ -85,7 +86,10 @@ int decoder_open(struct decoder **out, struct model *m, struct block_pool *kv,
         goto out;
     }
     if ((rc = open_states(d, e)) != OK) goto out;
-    for (int i = 0; i < m->n_parts; i++) {
+    if (m->onnx && (rc = onnxpass_plan(m->onnx, opt.max_tokens, opt.max_seqs,
+                                       opt.max_table * KV_BLOCK, e)) != OK)
+        goto out;
+    for (int i = 0; i < m->n_parts && !m->onnx; i++) {
         struct pass *p = &d->passes[d->n_passes++];
         *p = (struct pass){ .m = m, .part = &m->parts[i], .be = m->parts[i].be, .seq_end = d->seq_end };
         block_view(kv, &p->kv);
@@ -337,8 +341,8 @@ static void one_layer(struct pass *d, int l, const struct batch *b, bool gathere
     blocks_rest(d, l);
 }
 
-bool decoder_can_pick(const struct decoder *d) { return last_pass(d)->s.picked != NULL; }
-int decoder_max_adjust(const struct decoder *d) { return last_pass(d)->s.max_adjust; }
+bool decoder_can_pick(const struct decoder *d) { return !d->m->onnx && last_pass(d)->s.picked != NULL; }
+int decoder_max_adjust(const struct decoder *d) { return d->m->onnx ? 0 : last_pass(d)->s.max_adjust; }
 
 /* Rows that nobody picks from, neighbours in one go. */
 static void get_logits(struct pass *d, const struct batch *b)
@@ -455,6 +459,7 @@ int decoder_start(struct decoder *d, const struct batch *b, struct err *e)
 
     if (rc != OK) return rc;
     d->b = *b;
+    if (d->m->onnx) return OK;
     d->gathered = !b->n_hidden && !is_all(b);            /* hidden states: all tokens go on to the end */
     d->at = 0;
     d->begun = d->asked = false;
@@ -486,9 +491,12 @@ static int finish_pass(struct decoder *d, struct err *e)
 
 int decoder_wait(struct decoder *d, const float **logits, struct err *e)
 {
-    const struct scratch *s = &last_pass(d)->s;
+    const struct scratch *s;
     int rc = OK;
 
+    *logits = NULL;
+    if (d->m->onnx) return onnxpass_run(d->m->onnx, &d->b, e);
+    s = &last_pass(d)->s;
     for (; d->at < d->n_passes && rc == OK; d->at++, d->begun = false) rc = finish_pass(d, e);
     *logits = s->logits_host ? s->logits_host : s->logits;
     return rc;

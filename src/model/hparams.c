@@ -92,6 +92,7 @@ int hparams_max_ctx(const struct hparams *hp)
 {
     int it = 0;
 
+    if (hp->card) return hp->n_ctx;
     for (const struct tensor_row *r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
         if (r->rows == DIM_POS) return hp->n_ctx;
     return 0;
@@ -231,6 +232,7 @@ static int check(const struct hparams *hp, const char *path, struct err *e)
 int hparams_read(struct hparams *hp, struct arena *a, const struct source *src, struct err *e)
 {
     int rc;
+    if (source_onnx(src)) return hparams_from_onnx(hp, a, src, e);
     *hp = (struct hparams){
         .from = source_kind(src), .embd_scale = 1, .residual_scale = 1, .logit_scale = 1, .alibi_scale = 1,
         .last_norm = true, .moe = { .scale = 1 }

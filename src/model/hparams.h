@@ -56,6 +56,8 @@ struct moe_hp {
 /* How the hidden states of a text become one vector. */
 enum pooling { POOL_LAST, POOL_MEAN, POOL_CLS };
 
+struct card;
+
 struct hparams {
     const char *arch;                /* GGUF's name: "llama", "qwen2", "gemma3" */
     const struct arch *info;         /* its entry in the table */
@@ -94,6 +96,7 @@ struct hparams {
     float alibi;                     /* 0: none; else the largest exponent of the slopes: 8 */
     float alibi_scale;               /* of the slopes; never 0 */
     struct moe_hp moe;
+    const struct card *card;         /* of an ONNX model (onnx/card.h), without layers; NULL: it is none */
     bool mxfp4;                      /* a folder whose experts are in that format */
 };
 
@@ -134,8 +137,9 @@ void hparams_encoder_gguf(struct hparams *hp, const struct source *src);
 void hparams_encoder_gguf_rest(struct hparams *hp, const struct source *src);
 int hparams_pooling(struct hparams *hp, const struct source *src, struct err *e);
 
-/* The two readers, for hparams.c: they fill what the file says; checks come after. */
+/* The readers, for hparams.c: they fill what the file says; checks come after. */
 int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);
+int hparams_from_onnx(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);
 int hparams_from_gguf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);
 /* Does the file have what the row stands for within the tensor of another row? */
 bool hparams_covered(const struct hparams *hp, const struct source *src, const struct tensor_row *r, int l);

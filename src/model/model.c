@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "model/blocks.h"
+#include "model/onnxpass.h"
 #include "model/weights.h"
 
 static void make_kvshape(struct model *m)
@@ -29,6 +30,16 @@ static int share_out(struct model *m, const struct backend_share *shares, int n,
     return err_set(e, E_INVALID, "%d devices do not share out %d layers", n, m->hp.n_layers);
 }
 
+static int open_graph(struct model *m, const struct source *src, struct err *e)
+{
+    int rc = onnxpass_open(&m->onnx, src, m->parts[0].be, e);
+
+    if (rc != OK) return rc;
+    m->weight_bytes = m->onnx->file->weight_bytes;
+    m->n_params = m->onnx->file->n_params;
+    return OK;
+}
+
 /* shares NULL: all of it on be. */
 static int open_model(struct model **out, const struct source *src, struct backend *be,
                       const struct backend_share *shares, int n_shares, struct err *e)
@@ -40,6 +51,12 @@ static int open_model(struct model **out, const struct source *src, struct backe
     if ((rc = hparams_read(&m->hp, &m->arena, src, e)) != OK) goto out;
     whole = (struct backend_share){ be, m->hp.n_layers };
     if ((rc = share_out(m, shares ? shares : &whole, shares ? n_shares : 1, e)) != OK) goto out;
+    if (m->hp.card) {
+        m->layers = arena_array(&m->arena, (size_t)m->hp.n_layers, sizeof *m->layers);
+        make_kvshape(m);
+        if ((rc = open_graph(m, src, e)) == OK) *out = m, m = NULL;
+        goto out;
+    }
     for (int i = 0; i < m->n_parts; i++)
         if ((rc = blocks_check(&m->hp, m->parts[i].be, e)) != OK ||
             (rc = mix_check(&m->hp, m->parts[i].be, m->parts[i].first, m->parts[i].end, e)) != OK)
@@ -75,6 +92,7 @@ struct part *model_part(struct model *m, int l)
 void model_close(struct model *m)
 {
     if (!m) return;
+    onnxpass_close(m->onnx);
     weights_drop(m);
     arena_release(&m->arena);
     mem_free(m);

@@ -27,6 +27,7 @@ struct layer {
 };
 
 struct owned;
+struct onnxpass;
 
 enum { MODEL_PARTS = 8 };
 
@@ -56,6 +57,7 @@ struct model {
     uint64_t weight_bytes;           /* as they lie in the file */
     uint64_t n_params;
     double put_ms;                   /* time the backend took to take the weights over */
+    struct onnxpass *onnx;           /* the graph that runs instead of layers; NULL: layers do */
     struct owned *owned; /* copies of weights the backend could not read where they are */
 };
 

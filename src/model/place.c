@@ -118,9 +118,15 @@ static int open_devices(struct place *p, const struct place_opt *o, const struct
                         const struct hparams *hp, struct err *e)
 {
     const struct backend_opt *b = &o->backend;
+    struct backend_opt host = o->backend;
     struct backend *be;
     int n = hp->n_layers, rc;
 
+    if (hp->card && is_gpu(b)) {
+        log_warn("%s: ONNX graphs run on the CPU", source_path(src));
+        host.device = NULL;
+        b = &host;
+    }
     if (b->vram_only && (!is_gpu(b) || (b->gpu_layers > 0 && b->gpu_layers < n)))
         return err_set(e, E_INVALID, "vram-only wants all %d layers on a GPU, but %s", n,
                        is_gpu(b) ? "gpu-layers asks for fewer" : "the device is the CPU");

@@ -33,15 +33,37 @@ static size_t without_part(const char *s, size_t n)
     return n - 15;
 }
 
+/* x/onnx/model.onnx is x, x/model_quantized.onnx is x_quantized. NULL: no such name. From mem_alloc. */
+static char *onnx_id(char *path)
+{
+    char *base = (char *)path_base(path), *id;
+    size_t n = strlen(base);
+    struct str rest;
+
+    if (n < 10 || strncmp(base, "model", 5) != 0 || strcmp(base + n - 5, ".onnx") != 0 ||
+        base - path < 2)
+        return NULL;
+    rest = str_of(base + 5, n - 10);
+    base[-1] = 0;
+    if (strcmp(path_base(path), "onnx") == 0 && path_base(path) - path >= 2)
+        ((char *)path_base(path))[-1] = 0;
+    n = strlen(path_base(path));
+    id = mem_alloc(n + rest.n + 1);
+    memcpy(id, path_base(path), n);
+    memcpy(id + n, rest.p, rest.n);
+    return id;
+}
+
 /* File or folder name; a folder's may have dots, so only what we know is taken off. From mem_alloc. */
 static char *id_of(const char *path)
 {
-    static const char *const ends[] = { ".gguf", ".safetensors" };
+    static const char *const ends[] = { ".gguf", ".safetensors", ".onnx" };
     char *copy = mem_strdup(path), *id;
     size_t n = strlen(copy);
     const char *base;
 
     while (n > 1 && copy[n - 1] == '/') copy[--n] = 0;
+    if ((id = onnx_id(copy))) goto out;
     base = path_base(copy);
     n = strlen(base);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
@@ -53,6 +75,7 @@ static char *id_of(const char *path)
     }
     id = mem_alloc(n + 1);
     memcpy(id, base, n);
+out:
     mem_free(copy);
     return id;
 }

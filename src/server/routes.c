@@ -25,6 +25,8 @@ static const struct route_row routes[] = {
     { HTTP_POST, "/v1/chat/completions", WITH_KEY, .limited = true, .api = api_chat },
     { HTTP_POST, "/v1/completions", WITH_KEY, .limited = true, .api = api_completions },
     { HTTP_POST, "/v1/embeddings", WITH_KEY, .limited = true, .api = api_embeddings },
+    { HTTP_POST, "/v1/classify", WITH_KEY, .limited = true, .api = api_classify },
+    { HTTP_POST, "/classify", WITH_KEY, .limited = true, .api = api_classify },
     { HTTP_POST, "/v2/execute", WITH_KEY, .limited = true, .api = execute },
     { HTTP_POST, "/execute", WITH_KEY, .limited = true, .api = execute },
     { HTTP_GET, "/v1/models", WITH_KEY, .api = api_models },

@@ -12,7 +12,7 @@
 
 const struct knob settings_knobs[] = {
     { .group = "models", .name = "model", .alt = "-m|--models", .kind = KNOB_LIST, .at = AT(models),
-      .help = "GGUF file or Hugging Face folder; may be given several times (the first is the default)" },
+      .help = "GGUF or ONNX file, or Hugging Face folder; may be given several times (the first is the default)" },
     { .name = "alias", .alt = "-a|--served-model-name", .kind = KNOB_LIST, .at = AT(aliases),
       .help = "name of a model in the API, in the order of the models; default: its file or folder name" },
     { .name = "chat-template", .alt = "--chat-template-file", .kind = KNOB_TEXT, .at = AT(chat_template), .dflt = "",

@@ -158,6 +158,7 @@ static void put_model(struct jsonw *w, struct server *v, int index)
     jsonw_end(w);
     put_num(w, "warm_ms", s ? rounded(m->warm_ms) : 0);
     put_text(w, "arch", s ? i.model->hp.arch : "");
+    put_text(w, "task", s ? i.task : "");
     put_int(w, "parameters", s ? (int64_t)i.model->n_params : 0);
     put_int(w, "vocab", s ? i.model->hp.n_vocab : 0);
     put_text(w, "chat_form", !s ? "" : m->chat ? "template" : chatform_name(m->form));

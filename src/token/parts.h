@@ -47,6 +47,12 @@ struct tokenizer {
 
     int32_t before[MAX_POST], after[MAX_POST];   /* by the post-processor */
     int n_before, n_after;
+    struct pair_form {                   /* of two texts: front A mid B end */
+        bool known;                      /* the post-processor has it */
+        int32_t front[MAX_POST], mid[MAX_POST], end[MAX_POST];
+        int n_front, n_mid, n_end;
+        int second;                      /* tokens of mid that are of the first type; -1: all there is */
+    } pair;
     int32_t bos, eos, unk, pad;
     struct str chat_template, tool_template;
 

@@ -388,6 +388,30 @@ int tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags,
     return rc;
 }
 
+static void push_all(struct ids *out, const int32_t *ids, int n)
+{
+    for (int i = 0; i < n; i++) ids_push(out, ids[i]);
+}
+
+int tokenizer_encode_pair(const struct tokenizer *t, struct str a, struct str b, struct ids *out,
+                          int *second, struct err *e)
+{
+    const struct pair_form *p = &t->pair;
+    size_t first = out->n;
+    int rc;
+
+    if (p->known) push_all(out, p->front, p->n_front);
+    else push_all(out, t->before, t->n_before);
+    if ((rc = tokenizer_encode(t, a, 0, out, e)) != OK) return rc;
+    *second = p->known && p->second >= 0 ? (int)(out->n - first) + p->second : 0;
+    if (p->known) push_all(out, p->mid, p->n_mid);
+    else push_all(out, t->after, t->n_after);
+    if ((rc = tokenizer_encode(t, b, 0, out, e)) != OK) return rc;
+    if (p->known) push_all(out, p->end, p->n_end);
+    else push_all(out, t->after, t->n_after);
+    return OK;
+}
+
 /* ---- what it knows ---- */
 
 int tokenizer_n(const struct tokenizer *t) { return t->n; }

@@ -36,6 +36,10 @@ void ids_release(struct ids *v);
 /* Appends to out. */
 int  tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags, struct ids *out,
                       struct err *e);
+/* Two texts as the model reads them, "[CLS] a [SEP] b [SEP]"; *second is where tokens of the second
+ * type begin, 0 if the model does not tell them apart. */
+int  tokenizer_encode_pair(const struct tokenizer *t, struct str a, struct str b, struct ids *out, int *second,
+                           struct err *e);
 /* Appends the text of ids to out, as the model's decoder writes it; skip_special leaves special
  * tokens out. */
 void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special,

@@ -390,6 +390,49 @@ static int read_named_id(struct tokenizer *t, json_t *o, const char *key, bool b
     return add_id(t, behind, json_integer_value(id), p, e);
 }
 
+/* "[CLS] $A [SEP] $B:1 [SEP]:1". A form that is not of this kind is left unknown: then two texts
+ * are not read. */
+static void read_pair_form(struct tokenizer *t, json_t *pair, json_t *tokens)
+{
+    struct pair_form f = { .second = -1 };
+    int part = 0;
+
+    for (size_t i = 0; i < json_array_size(pair); i++) {
+        json_t *x = json_array_get(pair, i), *seq = json_object_get(x, "Sequence"),
+               *tok = json_object_get(x, "SpecialToken");
+        const char *name = json_string_value(json_object_get(tok, "id"));
+        json_t *ids = json_object_get(json_object_get(tokens, name ? name : ""), "ids");
+        bool later = json_integer_value(json_object_get(seq ? seq : tok, "type_id")) == 1;
+        int32_t *to = part == 0 ? f.front : part == 1 ? f.mid : f.end;
+        int *n = part == 0 ? &f.n_front : part == 1 ? &f.n_mid : &f.n_end;
+
+        if (later && f.second < 0 && part == 1) f.second = f.n_mid;
+        if (later != (f.second >= 0)) return;
+        if (seq && ++part > 2) return;
+        for (size_t k = 0; !seq && k < json_array_size(ids); k++) {
+            json_t *id = json_array_get(ids, k);
+            if (*n == MAX_POST || json_integer_value(id) < 0 ||
+                json_integer_value(id) >= VOCAB_MAX_ID)
+                return;
+            to[(*n)++] = (int32_t)json_integer_value(id);
+        }
+    }
+    f.known = part == 2;
+    if (f.known) t->pair = f;
+}
+
+/* [CLS] a [SEP] b [SEP]; Roberta has </s></s> between them, and one type. */
+static void named_pair_form(struct tokenizer *t, bool roberta)
+{
+    struct pair_form f = {
+        .known = true, .n_front = 1, .n_mid = 1 + roberta, .n_end = 1, .second = roberta ? -1 : 1
+    };
+
+    f.front[0] = t->before[0];
+    f.mid[0] = f.mid[1] = f.end[0] = t->after[0];
+    t->pair = f;
+}
+
 static int read_template(struct tokenizer *t, json_t *o, const struct place *p, struct err *e)
 {
     json_t *single = json_object_get(o, "single"), *tokens = json_object_get(o, "special_tokens");
@@ -414,6 +457,7 @@ static int read_template(struct tokenizer *t, json_t *o, const struct place *p, 
             rc = add_id(t, behind, json_is_integer(id) ? json_integer_value(id) : -1, p, e);
         }
     }
+    if (rc == OK) read_pair_form(t, json_object_get(o, "pair"), tokens);
     return rc;
 }
 
@@ -429,8 +473,11 @@ int tokjson_post(struct tokenizer *t, json_t *o, const struct place *p, int dept
     if (!str_is(type, "BertProcessing") && !str_is(type, "RobertaProcessing"))
         return place_fail(p, e, "'%.*s' is no post-processor tern knows",
                           STR_ARG(str_take(type, 60)));
-    rc = read_named_id(t, o, "cls", false, p, e);
-    return rc == OK ? read_named_id(t, o, "sep", true, p, e) : rc;
+    if ((rc = read_named_id(t, o, "cls", false, p, e)) != OK ||
+        (rc = read_named_id(t, o, "sep", true, p, e)) != OK)
+        return rc;
+    named_pair_form(t, str_is(type, "RobertaProcessing"));
+    return OK;
 }
 
 /* ---- decoders ---- */

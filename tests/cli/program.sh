@@ -5,7 +5,7 @@ M=models/tern-tales.gguf
 [ $? -eq 2 ] && grep -q 'tern VERB' "$TMP/out" && ok "no verb: help and exit 2" || not_ok "no verb"
 "$TERN" frobnicate >"$TMP/out" 2>&1
 [ $? -eq 2 ] && grep -q frobnicate "$TMP/out" && ok "an unknown verb is named, exit 2" || not_ok "unknown verb"
-for v in run chat inspect tokenize embed eval bench convert; do
+for v in run chat inspect tokenize embed classify eval bench convert; do
   "$TERN" $v --help >"$TMP/out" 2>&1 && grep -q "usage: tern $v" "$TMP/out" && ok "$v --help teaches" || not_ok "$v --help"
   "$TERN" $v --no-such-flag >"$TMP/out" 2>&1 </dev/null
   [ $? -eq 2 ] && grep -q -- '--no-such-flag' "$TMP/out" && ok "$v: an unknown flag is named, exit 2" || not_ok "$v: unknown flag"
@@ -48,6 +48,13 @@ import json
 l=[json.loads(x) for x in open('$TMP/out')]
 assert [x['index'] for x in l]==[0,1] and all(len(x['embedding'])==8 and abs(sum(a*a for a in x['embedding'])-1)<1e-4 for x in l)" &&
   ok "embed: a line is a text, a vector has length 1" || not_ok "embed by a pipe: $(head -c 300 "$TMP/out")"
+G=tests/golden/onnx
+printf 'the dog\ta cat\n' | "$TERN" classify -m $G/classify --pairs >"$TMP/out" 2>"$TMP/err" && grep -q '"label":"' "$TMP/out" &&
+  "$TERN" classify -m $G/classify/model.onnx "the dog" | grep -q '"label":"bad","score":0.5844' &&
+  ok "classify: texts and pairs, by folder and by file" || not_ok "classify: $(cat "$TMP/out" "$TMP/err")"
+"$TERN" inspect $G/embed | grep -q 'embed: 16 numbers of last_hidden_state, pooling: mean' &&
+  ! "$TERN" classify -m $G/embed x 2>"$TMP/err" && grep -q 'its task is embed' "$TMP/err" &&
+  ok "inspect tells what a graph is for, and classify keeps to it" || not_ok "inspect of a graph: $(cat "$TMP/err")"
 "$TERN" embed -m $M -d 100000 x >"$TMP/out" 2>&1
 [ $? -eq 1 ] && grep -q 256 "$TMP/out" && ok "embed: too many dimensions are told" || not_ok "embed -d: $(cat "$TMP/out")"
 works "bench" -- "$TERN" bench -m $M -p 32 -n 8 -r 2 --batch 1,2 -o json

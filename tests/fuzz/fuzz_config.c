@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
                                          "generation_config:a",
                                          "tokenizer_config:a.b.0" };
     void *copy = mem_dup(data, n);
-    struct str all = str_of(copy, n), text[HFCONFIG_N_FILES] = { all, all, all, all };
+    struct str all = str_of(copy, n), text[HFCONFIG_N_FILES] = { all, all, all, all, all, all };
     struct hfconfig *c = NULL;
     struct value v;
     struct err e;

@@ -238,6 +238,8 @@ static void store(enum dtype t, void *dst, const float *src, int n)
     if (i < n) quant_encode(t, src + i, h + i, n - i);
 }
 
+#include "kernel/cpu/vec_graph.h"
+
 const struct vec VEC = {
     .name = SIMD_NAME,
     .rmsnorm = rmsnorm,
@@ -251,4 +253,10 @@ const struct vec VEC = {
     .rope = { [ROPE_HALF] = rope_half, [ROPE_PAIR] = rope_pair },
     .load = load,
     .store = store,
+    .bin = { bin_add, bin_sub, bin_mul, bin_div },
+    .bin1 = { bin_add1, bin_sub1, bin_mul1, bin_div1 },
+    .softmax = softmax,
+    .erf = erf_row,
+    .tanh = tanh_row,
+    .panel = panel,
 };

@@ -98,6 +98,52 @@ static void rope_pair(float *x, const float *table, int n_rot)
 static void load(enum dtype t, float *dst, const void *src, int n) { quant_decode(t, src, dst, n); }
 static void store(enum dtype t, void *dst, const float *src, int n) { quant_encode(t, src, dst, n); }
 
+#define BIN(name, op)                                                                                      \
+    static void name(float *out, const float *a, const float *b, int n)                                    \
+    {                                                                                                      \
+        for (int i = 0; i < n; i++) out[i] = a[i] op b[i];                                                 \
+    }                                                                                                      \
+    static void name##1(float *out, const float *a, float b, int n)                                        \
+    {                                                                                                      \
+        for (int i = 0; i < n; i++) out[i] = a[i] op b;                                                    \
+    }
+BIN(bin_add, +)
+BIN(bin_sub, -)
+BIN(bin_mul, *)
+BIN(bin_div, /)
+
+static void softmax(float *out, const float *x, int n)
+{
+    double sum = 0;
+    float most = -INFINITY;
+
+    for (int i = 0; i < n; i++) most = x[i] > most ? x[i] : most;
+    for (int i = 0; i < n; i++) sum += exp((double)x[i] - (double)most);
+    for (int i = 0; i < n; i++) out[i] = (float)(exp((double)x[i] - (double)most) / sum);
+}
+
+static void erf_row(float *out, const float *x, int n)
+{
+    for (int i = 0; i < n; i++) out[i] = (float)erf((double)x[i]);
+}
+
+static void tanh_row(float *out, const float *x, int n)
+{
+    for (int i = 0; i < n; i++) out[i] = (float)tanh((double)x[i]);
+}
+
+static void panel(const struct vec_panel *p)
+{
+    for (int i = 0; i < p->m; i++)
+        for (int j = 0; j < p->n; j++) {
+            float *c = &p->c[(size_t)i * p->ldc + (size_t)j];
+            double sum = p->add ? (double)*c : 0;
+            for (int k = 0; k < p->k; k++)
+                sum += (double)p->a[(size_t)i * p->lda + (size_t)k] * (double)p->b[k * VEC_PANEL + j];
+            *c = (float)sum;
+        }
+}
+
 const struct vec vec_ref = {
     .name = "reference",
     .rmsnorm = rmsnorm,
@@ -111,4 +157,10 @@ const struct vec vec_ref = {
     .rope = { [ROPE_HALF] = rope_half, [ROPE_PAIR] = rope_pair },
     .load = load,
     .store = store,
+    .bin = { bin_add, bin_sub, bin_mul, bin_div },
+    .bin1 = { bin_add1, bin_sub1, bin_mul1, bin_div1 },
+    .softmax = softmax,
+    .erf = erf_row,
+    .tanh = tanh_row,
+    .panel = panel,
 };

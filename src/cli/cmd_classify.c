@@ -1,0 +1,118 @@
+/* cmd_classify.c - tern classify: texts to classes. */
+#include "base/jsonw.h"
+#include "base/mem.h"
+#include "cli/args.h"
+#include "cli/cmd.h"
+#include "cli/feed.h"
+
+enum { MAX_ARGS = 64 };
+
+static const struct verb verb = {
+    "classify", "tern classify -m MODEL [TEXT...] [--file F] [--pairs]",
+    "What a classifier in ONNX form says of each text. Texts are arguments, or the lines of a file "
+    "or of\n"
+    "stdin; with --pairs a tab stands between two that go together. One JSON object a line:\n"
+    "{\"index\":0,\"label\":\"good\",\"score\":0.98,\"scores\":{\"bad\":0.02,\"good\":0.98}}.\n"
+    "\n"
+    "examples:\n"
+    "  tern classify -m distilbert-sst2/ \"a film to fall asleep in\"\n"
+    "  tern classify -m ms-marco-minilm/onnx/model.onnx --pairs --file questions-and-answers.tsv"
+};
+
+struct job {
+    const char *model, *file;
+    int n_threads;
+    bool pairs;
+    struct buf out;
+    struct str *labels; /* copies: the engine is gone before the last is shown */
+    int n_labels;
+};
+
+static int encode(struct feed *t, const struct tokenizer *tok, struct str text, struct request *r,
+                  struct err *e)
+{
+    const struct job *j = t->arg;
+    const char *tab = j->pairs ? memchr(text.p, '\t', text.n) : NULL;
+    size_t at = tab ? (size_t)(tab - text.p) : 0;
+
+    r->classify = true;
+    if (!j->pairs) return tokenizer_encode(tok, text, ENCODE_SPECIAL, &r->prompt, e);
+    if (!tab)
+        return err_set(e, E_INVALID, "--pairs, but there is no tab in '%.*s'",
+                       STR_ARG(str_take(text, 80)));
+    return tokenizer_encode_pair(tok, str_take(text, at), str_skip(text, at + 1), &r->prompt,
+                                 &r->second, e);
+}
+
+static int show(struct feed *t, const struct request *r, int i, struct err *e)
+{
+    struct job *j = t->arg;
+    struct jsonw w = { .out = &j->out };
+    int best = 0;
+
+    for (int k = 1; k < j->n_labels; k++)
+        if (r->vec[k] > r->vec[best]) best = k;
+    jsonw_obj(&w);
+    jsonw_key(&w, "index"), jsonw_int(&w, i);
+    jsonw_key(&w, "label"), jsonw_str(&w, j->labels[best]);
+    jsonw_key(&w, "score"), jsonw_num(&w, (double)r->vec[best]);
+    jsonw_key(&w, "scores"), jsonw_obj(&w);
+    for (int k = 0; k < j->n_labels; k++)
+        jsonw_key(&w, j->labels[k].p), jsonw_num(&w, (double)r->vec[k]);
+    jsonw_end(&w);
+    jsonw_end(&w);
+    buf_putc(&j->out, '\n');
+    return feed_print(&j->out, e);
+}
+
+static int open_model(struct job *j, struct feed *t, struct arena *a, struct err *e)
+{
+    struct engine_opt o = { .backend = { .n_threads = j->n_threads }, .kv_type = DT_NONE };
+    struct engine_info info;
+    int rc = engine_open(&t->engine, j->model, &o, e);
+
+    if (rc != OK) return rc;
+    engine_info(t->engine, &info);
+    if (!info.labels)
+        return err_set(e, E_INVALID, "%s: the model does not classify: its task is %s", j->model,
+                       info.task);
+    j->n_labels = info.n_labels;
+    j->labels = arena_array(a, (size_t)j->n_labels, sizeof *j->labels);
+    for (int i = 0; i < j->n_labels; i++) j->labels[i] = arena_str(a, info.labels[i]);
+    return OK;
+}
+
+int cmd_classify(int argc, char **argv)
+{
+    struct job j = { 0 };
+    struct feed t = { FEED_INIT, .encode = encode, .show = show, .arg = &j };
+    const struct arg table[] = {
+        { "--model", "-m", ARG_STR, &j.model, "MODEL",
+          "ONNX file, or the Hugging Face folder that holds one" },
+        { "--file", "-f", ARG_STR, &j.file, "PATH", "a text a line; -: stdin" },
+        { "--pairs", NULL, ARG_FLAG, &j.pairs, NULL, "each is two texts, a tab between them" },
+        { "--threads", "-t", ARG_INT, &j.n_threads, "N", "threads (default: physical cores)" },
+        { 0 },
+    };
+    const char *pos[MAX_ARGS];
+    struct arena arena = { 0 };
+    struct err e = { 0 };
+    bool helped;
+    int n_pos, rc;
+
+    if (args_parse(&verb, table, argc, argv, pos, MAX_ARGS, &n_pos, &helped, &e) != OK)
+        return cmd_usage(verb.name, &e);
+    if (helped) return EXIT_OK;
+    if (!j.model) {
+        err_set(&e, E_INVALID, "no model: name one with -m");
+        return cmd_usage(verb.name, &e);
+    }
+    for (int i = 0; i < n_pos; i++) feed_add(&t, str_c(pos[i]));
+    rc = n_pos && !j.file ? OK : feed_read(&t, j.file, &e);
+    if (rc == OK) rc = open_model(&j, &t, &arena, &e);
+    if (rc == OK) rc = feed_run(&t, &e);
+    feed_release(&t);
+    buf_release(&j.out);
+    arena_release(&arena);
+    return rc == OK ? EXIT_OK : cmd_fail(&e);
+}

@@ -1,0 +1,426 @@
+#include "onnx/card.h"
+
+#include "base/buf.h"
+
+#include <stdio.h>
+
+enum { CTX_DEFAULT = 512, MAX_LABELS = 1 << 16, MAX_WIDTH = 1 << 20 };
+
+static const char example[] =
+    "write what it is for into tern.json beside it, like {\"task\": \"embed\", \"output\": "
+    "\"last_hidden_state\", "
+    "\"pooling\": \"mean\"} or {\"task\": \"classify\", \"output\": \"logits\"}";
+
+static const char *const tasks[] = { "embed", "classify" };
+static const char *const pools[] = { "none", "mean", "cls", "last" };
+static const char *const scores[] = { "softmax", "sigmoid", "none" };
+
+const char *card_task_name(enum card_task t) { return tasks[t]; }
+const char *card_pool_name(enum card_pool p) { return pools[p]; }
+const char *card_score_name(enum card_score s) { return scores[s]; }
+
+struct reader {
+    const struct source *src;
+    const struct onnx *m;
+    struct card *c;
+    struct arena *a;
+    struct err *e;
+};
+
+static int ambiguous(const struct reader *r, const char *why)
+{
+    return err_set(r->e, E_INVALID, "%s: %s: %s", r->m->path, why, example);
+}
+
+/* A word of tern.json; -1: it has none. Another one than those known is a failure. */
+static int word(const struct reader *r, const char *key, const char *const *names, int n, int *out)
+{
+    struct value v;
+    char full[64];
+
+    *out = -1;
+    snprintf(full, sizeof full, "tern:%s", key);
+    if (!source_key(r->src, full, &v)) return OK;
+    for (int i = 0; i < n && v.kind == VALUE_STR; i++)
+        if (str_is(v.s, names[i])) *out = i;
+    if (*out >= 0) return OK;
+    return err_set(r->e, E_INVALID, "%s: tern.json: %s must be one of %s, %s%s%s%s%s",
+                   source_path(r->src), key, names[0], names[1], n > 2 ? ", " : "",
+                   n > 2 ? names[2] : "", n > 3 ? ", " : "", n > 3 ? names[3] : "");
+}
+
+/* ---- inputs ---- */
+
+static int read_inputs(const struct reader *r)
+{
+    static const char *const names[CARD_INPUTS] = { "input_ids", "attention_mask", "token_type_ids",
+                                                    "position_ids" };
+    const struct onnx_graph *g = &r->m->graph;
+
+    for (int k = 0; k < CARD_INPUTS; k++) r->c->inputs[k] = -1;
+    r->c->fixed_batch = r->c->fixed_len = -1;
+    for (int i = 0; i < g->n_inputs; i++) {
+        const struct onnx_io *io = &g->inputs[i];
+        struct str name = r->m->values[io->value].name;
+        int k = 0;
+        while (k < CARD_INPUTS && !str_is(name, names[k])) k++;
+        if (k == CARD_INPUTS)
+            return err_set(r->e, E_UNSUPPORTED,
+                           "%s: the graph wants an input '%.*s'; known are input_ids, "
+                           "attention_mask, token_type_ids and "
+                           "position_ids",
+                           r->m->path, STR_ARG(str_take(name, 80)));
+        if ((io->type != ONNX_I64 &&
+             !(k == CARD_MASK && (io->type == ONNX_F32 || io->type == ONNX_BOOL))) ||
+            io->n_dims != 2)
+            return err_set(r->e, E_UNSUPPORTED,
+                           "%s: the input %s is not a list of lists of whole numbers", r->m->path,
+                           names[k]);
+        r->c->inputs[k] = i;
+        if (io->dims[0] > 0) r->c->fixed_batch = io->dims[0];
+        if (io->dims[1] > 0) r->c->fixed_len = io->dims[1];
+    }
+    if (r->c->inputs[CARD_IDS] < 0)
+        return err_set(r->e, E_UNSUPPORTED, "%s: the graph has no input 'input_ids'", r->m->path);
+    if (r->c->fixed_len > 0 && r->c->inputs[CARD_MASK] < 0)
+        return err_set(
+            r->e, E_UNSUPPORTED,
+            "%s: the graph is for texts of %lld tokens only, and takes no attention_mask",
+            r->m->path, (long long)r->c->fixed_len);
+    return OK;
+}
+
+/* The rows of the table that ids are looked up in: what the vocabulary really is. */
+static int find_vocab(const struct reader *r)
+{
+    int ids = r->m->graph.inputs[r->c->inputs[CARD_IDS]].value;
+    int64_t n = 0;
+
+    for (int i = 0; i < r->m->graph.n_nodes; i++) {
+        const struct onnx_node *x = &r->m->graph.nodes[i];
+        const struct onnx_value *t = x->n_in > 0 && x->in[0] >= 0 ? &r->m->values[x->in[0]] : NULL;
+        if (!str_is(x->op, "Gather") || x->n_in != 2 || x->in[1] != ids || !t || !t->is_const ||
+            t->t.n_dims != 2)
+            continue;
+        if (n == 0 || t->t.dims[0] < n) n = t->t.dims[0];
+    }
+    if (n == 0) source_i64(r->src, "vocab_size", &n);
+    if (n < 1 || n > 1 << 24)
+        return err_set(r->e, E_FORMAT,
+                       "%s: neither the graph nor config.json tell how large the vocabulary is",
+                       r->m->path);
+    r->c->n_vocab = (int)n;
+    return OK;
+}
+
+/* ---- the task ---- */
+
+static bool has_output(const struct reader *r, const char *name, int *out)
+{
+    const struct onnx_graph *g = &r->m->graph;
+
+    for (int i = 0; i < g->n_outputs; i++)
+        if (str_is(r->m->values[g->outputs[i].value].name, name)) return *out = i, true;
+    return false;
+}
+
+static bool is_classifier(const struct reader *r)
+{
+    struct str arch;
+    return source_str(r->src, "architectures.0", &arch) &&
+           str_ends(arch, STR("ForSequenceClassification"));
+}
+
+static bool is_sentence_encoder(const struct reader *r)
+{
+    struct value v;
+    int at;
+
+    return source_key(r->src, "modules:0.type", &v) ||
+           source_key(r->src, "pooling:word_embedding_dimension", &v) ||
+           source_key(r->src, "pooling:pooling_mode_mean_tokens", &v) ||
+           has_output(r, "sentence_embedding", &at);
+}
+
+static int read_task(const struct reader *r)
+{
+    struct str arch = STR("of no architecture");
+    char why[300];
+    int task, at, rc = word(r, "task", tasks, 2, &task);
+    bool classifies, embeds;
+
+    if (rc != OK) return rc;
+    if (task >= 0) {
+        r->c->task = (enum card_task)task;
+        return OK;
+    }
+    classifies = is_classifier(r);
+    embeds = is_sentence_encoder(r);
+    source_str(r->src, "architectures.0", &arch);
+    if (classifies == embeds) {
+        snprintf(why, sizeof why,
+                 classifies ? "config.json says %.*s, which classifies, and sentence-transformers' "
+                              "files or outputs that it embeds"
+                            : "neither config.json (%.*s) nor a modules.json tell whether it "
+                              "embeds or classifies",
+                 STR_ARG(str_take(arch, 80)));
+        return ambiguous(r, why);
+    }
+    r->c->task = classifies ? CARD_CLASSIFY : CARD_EMBED;
+    if (classifies && !has_output(r, "logits", &at) && r->m->graph.n_outputs > 1)
+        return ambiguous(r, "it classifies, but none of its outputs is named logits");
+    return OK;
+}
+
+/* ---- the output ---- */
+
+static int no_output(const struct reader *r, const char *what, struct str name)
+{
+    struct buf names = { 0 };
+    const struct onnx_graph *g = &r->m->graph;
+    int rc;
+
+    for (int i = 0; i < g->n_outputs && i < 16; i++)
+        buf_printf(&names, "%s%.*s", i ? ", " : "",
+                   STR_ARG(str_take(r->m->values[g->outputs[i].value].name, 60)));
+    rc =
+        err_set(r->e, E_INVALID,
+                "%s: %s%.*s; the graph's outputs are %.150s: name one in tern.json, like "
+                "{\"task\": \"%s\", "
+                "\"output\": \"NAME\"}",
+                r->m->path, what, STR_ARG(str_take(name, 60)), buf_cstr(&names), tasks[r->c->task]);
+    buf_release(&names);
+    return rc;
+}
+
+static int read_output(const struct reader *r, int pool)
+{
+    static const char *const rows[] = { "last_hidden_state", "token_embeddings", NULL };
+    static const char *const whole[] = { "sentence_embedding", "logits", NULL };
+    struct str name;
+    int *out = &r->c->output;
+
+    if (source_str(r->src, "tern:output", &name)) {
+        for (int i = 0; i < r->m->graph.n_outputs; i++)
+            if (str_eq(r->m->values[r->m->graph.outputs[i].value].name, name)) return *out = i, OK;
+        return no_output(r, "tern.json names an output that is not there: ", name);
+    }
+    if (r->m->graph.n_outputs == 1) return *out = 0, OK;
+    if (r->c->task == CARD_CLASSIFY)
+        return has_output(r, whole[1], out) ? OK
+                                            : no_output(r, "no output is named logits", STR(""));
+    if (pool <= CARD_NONE && has_output(r, whole[0], out)) return OK;
+    for (int i = 0; rows[i]; i++)
+        if (pool != CARD_NONE && has_output(r, rows[i], out)) return OK;
+    return no_output(r, "none of several outputs is one that is known", STR(""));
+}
+
+/* ---- embeddings ---- */
+
+static int pool_from_files(const struct reader *r)
+{
+    static const struct {
+        const char *key, *mode;
+        enum card_pool pool;
+    } modes[] = { { "pooling:pooling_mode_mean_tokens", "mean", CARD_MEAN },
+                  { "pooling:pooling_mode_cls_token", "cls", CARD_CLS },
+                  { "pooling:pooling_mode_lasttoken", "lasttoken", CARD_LAST } };
+    struct str mode = { 0 };
+    bool on;
+    int found = -1;
+
+    source_str(r->src, "pooling:pooling_mode", &mode);
+    for (int i = 0; i < 3; i++)
+        if ((source_bool(r->src, modes[i].key, &on) && on) ||
+            (mode.p && str_is(mode, modes[i].mode)))
+            found = found < 0 ? (int)modes[i].pool : -2;
+    return found;
+}
+
+/* A layer of sentence-transformers that the graph's rows have not gone through. */
+static int check_modules(const struct reader *r)
+{
+    char key[64];
+    struct str type;
+
+    for (int i = 0; i < 16; i++) {
+        snprintf(key, sizeof key, "modules:%d.type", i);
+        if (!source_str(r->src, key, &type)) break;
+        if (str_ends(type, STR(".Transformer")) || str_ends(type, STR(".Pooling")) ||
+            str_ends(type, STR(".Normalize")))
+            continue;
+        return err_set(r->e, E_UNSUPPORTED,
+                       "%s: modules.json has a layer %.*s behind the graph, which is not run: "
+                       "export the whole model with an "
+                       "output sentence_embedding, or write {\"task\": \"embed\", ...} into "
+                       "tern.json to go without it",
+                       r->m->path, STR_ARG(str_take(type, 80)));
+    }
+    return OK;
+}
+
+static int read_embed(const struct reader *r, int pool)
+{
+    const struct onnx_io *io = &r->m->graph.outputs[r->c->output];
+    int64_t width = io->n_dims > 0 ? io->dims[io->n_dims - 1] : -1;
+    bool by_name = str_is(r->m->values[io->value].name, "sentence_embedding");
+    struct value v;
+    int rc;
+
+    r->c->normalize = true;
+    if (source_key(r->src, "tern:normalize", &v)) {
+        if (v.kind != VALUE_BOOL)
+            return err_set(r->e, E_INVALID, "%s: tern.json: normalize must be true or false",
+                           source_path(r->src));
+        r->c->normalize = v.b;
+    }
+    if (pool < 0 && (io->n_dims == 2 || (io->n_dims < 0 && by_name))) pool = CARD_NONE;
+    if (pool < 0) {
+        if ((rc = source_key(r->src, "tern:task", &v) ? OK : check_modules(r)) != OK) return rc;
+        pool = pool_from_files(r);
+    }
+    if (pool < 0)
+        return ambiguous(
+            r, pool == -2 ? "1_Pooling/config.json asks for several poolings"
+                          : "nothing tells how the rows of its tokens become one vector (pooling)");
+    if (io->n_dims >= 0 && io->n_dims != (pool == CARD_NONE ? 2 : 3))
+        return err_set(r->e, E_INVALID,
+                       "%s: the output has %d dimensions, which pooling '%s' does not go with",
+                       r->m->path, io->n_dims, pools[pool]);
+    r->c->pool = (enum card_pool)pool;
+    if (width <= 0 && !source_i64(r->src, "hidden_size", &width) &&
+        !source_i64(r->src, "d_model", &width))
+        source_i64(r->src, "dim", &width);
+    if (width < 1 || width > MAX_WIDTH)
+        return err_set(r->e, E_FORMAT,
+                       "%s: neither the graph nor config.json tell how wide embeddings are",
+                       r->m->path);
+    r->c->width = (int)width;
+    return OK;
+}
+
+/* ---- classes ---- */
+
+static int64_t count_labels(const struct reader *r, const char *fmt)
+{
+    char key[64];
+    struct value v;
+    int64_t n = 0;
+
+    for (; n < MAX_LABELS; n++) {
+        snprintf(key, sizeof key, fmt, (int)n);
+        if (!source_key(r->src, key, &v)) break;
+    }
+    return n;
+}
+
+static void read_labels(const struct reader *r, const char *fmt)
+{
+    char key[64];
+
+    r->c->labels = arena_array(r->a, (size_t)r->c->width, sizeof *r->c->labels);
+    for (int i = 0; i < r->c->width; i++) {
+        snprintf(key, sizeof key, fmt, i);
+        if (source_str(r->src, key, &r->c->labels[i]))
+            r->c->labels[i] = arena_str(r->a, r->c->labels[i]);
+        else
+            r->c->labels[i] = str_c(arena_printf(r->a, "LABEL_%d", i));
+    }
+}
+
+static int read_score(const struct reader *r)
+{
+    static const char *const kinds[] = { "single_label_classification",
+                                         "multi_label_classification", "regression" };
+    static const char *const keys[] = { "sentence_transformers.activation_fn",
+                                        "sbert_ce_default_activation_function" };
+    struct str s;
+    int score, rc = word(r, "activation", scores, 3, &score);
+
+    if (rc != OK) return rc;
+    if (score < 0 && source_str(r->src, "problem_type", &s))
+        for (int i = 0; i < 3; i++)
+            if (str_is(s, kinds[i])) score = i;
+    for (int i = 0; i < 2 && score < 0; i++)
+        if (source_str(r->src, keys[i], &s))
+            score = str_ends(s, STR("Identity"))  ? CARD_RAW
+                    : str_ends(s, STR("Sigmoid")) ? CARD_SIGMOID
+                                                  : -1;
+    if (score < 0) score = r->c->width == 1 ? CARD_SIGMOID : CARD_SOFTMAX;
+    r->c->score = (enum card_score)score;
+    return OK;
+}
+
+static int read_classify(const struct reader *r, int pool)
+{
+    const struct onnx_io *io = &r->m->graph.outputs[r->c->output];
+    int64_t width = io->n_dims == 2 ? io->dims[1] : -1, own = count_labels(r, "tern:labels.%d"),
+            n = own;
+    const char *from = own ? "tern:labels.%d" : "id2label.%d";
+
+    if (pool > CARD_NONE)
+        return err_set(r->e, E_INVALID, "%s: tern.json: a classifier's output is not pooled",
+                       source_path(r->src));
+    if (io->n_dims >= 0 && io->n_dims != 2)
+        return err_set(r->e, E_INVALID,
+                       "%s: the output has %d dimensions, but classes of a text have 2: does it "
+                       "classify tokens?",
+                       r->m->path, io->n_dims);
+    if (!own && !(n = count_labels(r, from))) source_i64(r->src, "num_labels", &n);
+    if (width <= 0) width = n;
+    if (width < 1 || width > MAX_LABELS || (n > 0 && n != width)) {
+        char why[160];
+        snprintf(why, sizeof why, "%lld labels are named for %lld classes", (long long)n,
+                 (long long)width);
+        return ambiguous(r, why);
+    }
+    r->c->width = (int)width;
+    read_labels(r, from);
+    return read_score(r);
+}
+
+/* ---- lengths ---- */
+
+static int read_lengths(const struct reader *r)
+{
+    int64_t n = 0, given, pad = 0;
+    struct str type;
+    struct value v;
+
+    if (!source_i64(r->src, "pad_token_id", &pad)) pad = 0;
+    r->c->pad = pad >= 0 && pad < r->c->n_vocab ? (int)pad : 0;
+    /* These count positions from behind the padding's. */
+    if (source_str(r->src, "model_type", &type) &&
+        (str_ends(type, STR("roberta")) || str_is(type, "camembert") || str_is(type, "mpnet")))
+        r->c->first_pos = r->c->pad + 1;
+    if (source_key(r->src, "tern:max_tokens", &v)) {
+        if (!value_i64(&v, &n) || n < 1 || n > 1 << 20)
+            return err_set(r->e, E_INVALID, "%s: tern.json: max_tokens must be from 1 to %d",
+                           source_path(r->src), 1 << 20);
+    } else {
+        if (!source_i64(r->src, "max_position_embeddings", &n))
+            source_i64(r->src, "n_positions", &n);
+        if (n > r->c->first_pos + 1) n -= r->c->first_pos;
+        if (source_i64(r->src, "tokenizer_config:model_max_length", &given) && given > 0 &&
+            (n <= 0 || given < n))
+            n = given;
+        if (n <= 0 || n > 1 << 20) n = CTX_DEFAULT;
+    }
+    if (r->c->fixed_len > 0 && r->c->fixed_len < n) n = r->c->fixed_len;
+    r->c->n_ctx = (int)n;
+    return OK;
+}
+
+int card_read(struct card *c, struct arena *a, const struct source *src, const struct onnx *m,
+              struct err *e)
+{
+    struct reader r = { src, m, c, a, e };
+    int pool, rc;
+
+    *c = (struct card){ 0 };
+    if ((rc = read_inputs(&r)) != OK || (rc = find_vocab(&r)) != OK) return rc;
+    if ((rc = read_task(&r)) != OK || (rc = word(&r, "pooling", pools, 4, &pool)) != OK) return rc;
+    if ((rc = read_output(&r, pool)) != OK) return rc;
+    rc = c->task == CARD_EMBED ? read_embed(&r, pool) : read_classify(&r, pool);
+    return rc == OK ? read_lengths(&r) : rc;
+}
