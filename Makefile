@@ -104,7 +104,7 @@ $(TOOLS) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libtern.a
 
 # Unit tests, then the program from outside. tests/run prints 'N passed, N failed' last.
 test: all tests tools
-	TERN_BUILD=$(B) tests/run $(TESTS) tests/cli/*.sh tests/api/run tests/soak/run tests/soak/chaos
+	TERN_BUILD=$(B) tests/run tests/api/run tests/cli/*.sh $(TESTS) tests/soak/run tests/soak/chaos
 
 # The server under people's own clients, and the page in a browser: Node, npm packages, Chromium.
 clients: all

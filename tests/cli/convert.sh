@@ -40,11 +40,13 @@ golden() { # FOLDER: back without what only tern reads, then the golden logits
   python3 -c "import json;assert json.load(open('$TMP/out'))['rel_err']<1e-4" && ok "$1: config.json told anew is the same model" || not_ok "$1: $(cat "$TMP/out")"
 }
 for d in tests/golden/hf/*/; do
+  turn || continue
   python3 "$TMP/round.py" "$TERN" "$d" "$TMP" && ok "$d: the same bytes" || not_ok "$d: other bytes"
   golden "${d%/}"
 done
 if [ -d ../shared/fixtures/hf ]; then
   for d in ../shared/fixtures/hf/*/ ../shared/models/tern-tales-main/; do
+    turn || continue
     python3 "$TMP/round.py" "$TERN" "$d" "$TMP"
     case $? in 0) ok "$d: the same bytes" ;; 77) skip "$d: not an architecture tern runs" ;; *) not_ok "$d: other bytes" ;; esac
   done

@@ -6,6 +6,7 @@ works "to F16" -- "$TERN" quantize $M "$TMP/f16.gguf" --type F16
 works "imatrix" -- "$TERN" imatrix -m "$TMP/f16.gguf" -f "$TMP/text" -o "$TMP/im.gguf" --ctx 128 --chunks 8
 works "imatrix, the older form" -- "$TERN" imatrix -m "$TMP/f16.gguf" -f "$TMP/text" -o "$TMP/im.dat" --ctx 128 --chunks 8
 for t in Q2_K Q3_K_M Q4_K_S Q4_K_M Q5_K_M Q6_K Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4 BF16 F32; do
+  case $t in Q4_0 | Q4_K_M | Q6_K) ;; *) turn || continue ;; esac
   works "to $t" -- "$TERN" quantize "$TMP/f16.gguf" "$TMP/$t.gguf" $t --json
   works "$t runs" -- "$TERN" run -m "$TMP/$t.gguf" -p "Once" -n 4 --raw --temp 0
 done
