@@ -1,0 +1,217 @@
+/* An engine while its steps run, and with a thread of its own. */
+#include "engine_world.h"
+
+/* ---- while a step runs ---- */
+
+static struct asked *victim;
+
+/* Called when a token of the last step is told: the next step has begun by then. */
+static void cancel_victim(struct request *r)
+{
+    if (victim) request_cancel(victim->r, CANCEL_ASKED);
+    request_unref(r);
+}
+
+/* Rounds of the engine's thread, one by one: what a step came to is told in the next. */
+static void a_token_is_told_when_the_next_step_has_begun(void **state)
+{
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 64 });
+    struct asked a = ask_any(1, 8, 3), truth = alone(1, 8, 3);
+    (void)state;
+    submit(g, &a);
+    for (int round = 0; round < 4; round++) {
+        assert_int_equal(engine_round(g), round < 3 ? ROUND_WORKED : ROUND_IDLE);
+        take(&a);
+        assert_int_equal(a.out.n, round);
+    }
+    assert_int_equal(a.finish, FINISH_LENGTH);
+    assert_same(&a, &truth);
+    assert_true(engine_is_idle(g));
+    done(&a), done(&truth);
+    engine_close(g);
+}
+
+static void a_cancel_is_answered_in_the_middle_of_a_step(void **state)
+{
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
+    struct asked a = ask_any(1, 12, 20), b = ask_any(2, 12, 20), truth = alone(1, 12, 20);
+    struct asked *both[] = { &a, &b };
+    (void)state;
+    a.r->notify = cancel_victim;
+    submit(g, &a), submit(g, &b);
+    for (int i = 0; i < 4; i++) assert_int_equal(engine_round(g), ROUND_WORKED);
+    take(&a), take(&b);
+    assert_int_equal(b.out.n, 3);
+    victim = &b;                                         /* in the next round, once its step runs */
+    assert_int_equal(engine_round(g), ROUND_WORKED);
+    victim = NULL;
+    take(&a), take(&b);
+    assert_int_equal(b.finish, FINISH_CANCELLED);        /* by that round, not the one behind it */
+    assert_int_equal(b.out.n, 3);                        /* nothing that was not told by then */
+    assert_int_equal(b.r->n_out, 3);
+    run_all(g, both, 2);
+    assert_same(&a, &truth);
+    assert_int_equal(counter_get(&engine_stats(g)->after_cancel), 0);
+    assert_int_equal(counter_get(&engine_stats(g)->generated_tokens), 23);
+    assert_int_equal(used(g), 0);
+    done(&a), done(&b), done(&truth);
+    engine_close(g);
+}
+
+/* Nobody is left in it: the step itself ends. */
+static void a_step_that_nobody_wants_is_not_computed(void **state)
+{
+    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256 });
+    struct asked a = ask_any(1, 12, 20);
+    uint64_t steps;
+    (void)state;
+    a.r->notify = cancel_victim;
+    submit(g, &a);
+    for (int i = 0; i < 3; i++) engine_round(g);
+    take(&a);
+    steps = counter_get(&engine_stats(g)->steps);
+    victim = &a;
+    engine_round(g);
+    victim = NULL;
+    take(&a);
+    assert_int_equal(a.finish, FINISH_CANCELLED);
+    assert_int_equal(a.out.n, 3);                        /* the last was being told when it was cancelled */
+    assert_int_equal(counter_get(&engine_stats(g)->steps), steps);
+    assert_int_equal(engine_round(g), ROUND_IDLE);
+    assert_int_equal(used(g), 0);
+    done(&a);
+    engine_close(g);
+}
+
+/* ---- with its thread ---- */
+
+static void warm_up_runs_and_is_not_counted(void **state)
+{
+    struct engine *g = open_engine((struct engine_opt){ .n_ctx = 64 });
+    struct err e = { 0 };
+    (void)state;
+    assert_int_equal(engine_warm(g, &e), OK);
+    assert_int_equal(counter_get(&engine_stats(g)->generated_tokens), 0);
+    assert_int_equal(counter_get(&engine_stats(g)->submitted), 0);
+    engine_close(g);
+}
+
+static void closing_tells_everyone_who_still_waits(void **state)
+{
+    enum { N = 6 };
+    struct engine *g = open_engine((struct engine_opt){ .n_ctx = 512, .max_seqs = 2 });
+    struct asked a[N];
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        a[i] = ask_any(i, 20, 400);
+        submit(g, &a[i]);
+    }
+    engine_close(g);
+    for (int i = 0; i < N; i++) {
+        take(&a[i]);
+        assert_int_equal(a[i].finish, FINISH_CANCELLED);
+        done(&a[i]);
+    }
+}
+
+/* Threads that submit, read a little, and leave at random points. */
+struct crowd {
+    struct engine *g;
+    int seed, n;
+};
+
+static void *come_and_go(void *arg)
+{
+    struct crowd *c = arg;
+    struct rng rng;
+
+    rng_seed(&rng, (uint64_t)c->seed);
+    for (int i = 0; i < c->n; i++) {
+        struct asked a = ask_any((int)(rng_u64(&rng) % 7), 1 + (int)(rng_u64(&rng) % 60), 24);
+        uint64_t patience = rng_u64(&rng) % 30;
+        struct event ev = { 0 };
+        struct err e = { 0 };
+        a.r->priority = (int)(rng_u64(&rng) % 3);
+        if (engine_submit(c->g, a.r, &e) == OK) {
+            for (uint64_t tries = 0; ev.finish == FINISH_NONE; tries++) {
+                if (tries == patience) request_cancel(a.r, CANCEL_GONE);
+                if (!request_next(a.r, &ev)) nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
+            }
+        }
+        done(&a);
+    }
+    return NULL;
+}
+
+static void a_crowd_that_comes_and_goes_leaves_nothing_behind(void **state)
+{
+    enum { N = 4 };
+    struct engine *g = open_engine((struct engine_opt){ .n_ctx = 96, .kv_tokens = 160, .max_seqs = 6,
+                                                        .max_batch = 48 });
+    struct crowd c[N];
+    pthread_t t[N];
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        c[i] = (struct crowd){ g, i, 250 };
+        assert_int_equal(pthread_create(&t[i], NULL, come_and_go, &c[i]), 0);
+    }
+    for (int i = 0; i < N; i++) pthread_join(t[i], NULL);
+    for (int i = 0; i < 1000 && gauge_get(&engine_stats(g)->running); i++)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    assert_true(engine_is_idle(g));
+    assert_int_equal(used(g), 0);
+    assert_int_equal(counter_get(&engine_stats(g)->after_cancel), 0);
+    engine_close(g);
+}
+
+static void *cancel_soon(void *arg)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000 * 1000 }, NULL);
+    tern_cancel(arg);
+    return NULL;
+}
+
+static void cancel_from_another_thread_ends_the_request(void **state)
+{
+    tern_model *m = NULL;
+    tern_options o;
+    tern_params p;
+    const int32_t ids[4] = { 1, 5, 9, 3 };
+    (void)state;
+    tern_options_init(&o);
+    o.context = 4096;
+    o.threads = 2;
+    if (tern_open(&m, repo(MODEL), &o) != TERN_OK) fail_msg("%s", tern_error());
+    tern_params_init(&p, m);
+    p.ignore_eos = 1;
+    for (int round = 0; round < 3; round++) {
+        tern_request *r = NULL;
+        tern_event ev;
+        pthread_t thread;
+        int n = 0;
+        if (tern_submit_ids(&r, m, ids, 4, &p) != TERN_OK) fail_msg("%s", tern_error());
+        assert_int_equal(pthread_create(&thread, NULL, cancel_soon, r), 0);
+        do {
+            assert_int_equal(tern_next(r, &ev), TERN_OK);
+            n++;
+        } while (ev.finish == TERN_FINISH_NONE);
+        pthread_join(thread, NULL);
+        if (n < 4000) assert_int_equal(ev.finish, TERN_FINISH_CANCELLED);
+        tern_request_close(r);
+    }
+    tern_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_token_is_told_when_the_next_step_has_begun),
+        cmocka_unit_test(a_cancel_is_answered_in_the_middle_of_a_step),
+        cmocka_unit_test(a_step_that_nobody_wants_is_not_computed),
+        cmocka_unit_test(warm_up_runs_and_is_not_counted),
+        cmocka_unit_test(closing_tells_everyone_who_still_waits),
+        cmocka_unit_test(a_crowd_that_comes_and_goes_leaves_nothing_behind),
+        cmocka_unit_test(cancel_from_another_thread_ends_the_request),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
