@@ -2,21 +2,7 @@
  * gives it (tests/golden/gguf-names.jsonl.gz, a folder a line). */
 #include "model_gguf.h"
 
-#include "base/buf.h"
-
-#include <jansson.h>
-#include <zlib.h>
-
-static void read_gz(struct buf *out, const char *path)
-{
-    gzFile f = gzopen(path, "rb");
-    char part[65536];
-    int n;
-
-    assert_non_null(f);
-    while ((n = gzread(f, part, sizeof part)) > 0) buf_add(out, part, (size_t)n);
-    assert_int_equal(gzclose(f), Z_OK);
-}
+#include "jsonl.h"
 
 /* Dimensions of 1 at the front say nothing. */
 static bool same_shape(const struct source_tensor *t, json_t *dims)
@@ -65,17 +51,13 @@ static int check_file(const struct source *src, const char *folder, json_t *v)
 
 static void files_have_the_names_that_others_write(void **state)
 {
-    struct buf all = { 0 };
+    struct jsonl all;
     char path[300];
     int bad = 0;
     (void)state;
     need_shared("fixtures/hf");
-    read_gz(&all, repo("tests/golden/gguf-names.jsonl.gz"));
-    for (struct str rest = buf_str(&all); rest.n;) {
-        const char *end = memchr(rest.p, '\n', rest.n);
-        struct str line = str_take(rest, end ? (size_t)(end - rest.p) : rest.n);
-        rest = str_skip(rest, line.n + 1 < rest.n ? line.n + 1 : rest.n);
-        json_t *v = json_loadb(line.p, line.n, 0, NULL);
+    jsonl_open(&all, repo("tests/golden/gguf-names.jsonl.gz"));
+    for (json_t *v; (v = jsonl_next(&all));) {
         const char *folder = json_string_value(json_object_get(v, "folder"));
         struct source *src = NULL;
         snprintf(path, sizeof path, "fixtures/hf/%s", folder);
@@ -87,7 +69,7 @@ static void files_have_the_names_that_others_write(void **state)
         source_close(src);
         json_decref(v);
     }
-    buf_release(&all);
+    jsonl_close(&all);
     assert_int_equal(bad, 0);
 }
 

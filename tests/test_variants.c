@@ -6,19 +6,7 @@
 #include "model_gguf.h"
 #include "model_world.h"
 
-#include <jansson.h>
-#include <zlib.h>
-
-static void read_gz(struct buf *out, const char *path)
-{
-    gzFile f = gzopen(path, "rb");
-    char part[65536];
-    int n;
-
-    assert_non_null(f);
-    while ((n = gzread(f, part, sizeof part)) > 0) buf_add(out, part, (size_t)n);
-    assert_int_equal(gzclose(f), Z_OK);
-}
+#include "jsonl.h"
 
 static uint64_t hash(const char *s)
 {
@@ -110,21 +98,15 @@ static int check_variant(json_t *v, bool file)
 
 static void settings_mean_what_each_family_takes_them_for(void **state)
 {
-    struct buf all = { 0 };
+    struct jsonl all;
     int n = 0, bad = 0;
     (void)state;
-    read_gz(&all, repo("tests/golden/variants.jsonl.gz"));
-    for (struct str rest = buf_str(&all); rest.n;) {
-        const char *end = memchr(rest.p, '\n', rest.n);
-        struct str line = str_take(rest, end ? (size_t)(end - rest.p) : rest.n);
-        rest = str_skip(rest, line.n + 1 < rest.n ? line.n + 1 : rest.n);
+    jsonl_open(&all, repo("tests/golden/variants.jsonl.gz"));
+    for (json_t *v; (v = jsonl_next(&all)); json_decref(v)) {
         if (n++ % THIN) continue;
-        json_t *v = json_loadb(line.p, line.n, 0, NULL);
-        assert_non_null(v);
         bad += check_variant(v, n % 2 == 0);
-        json_decref(v);
     }
-    buf_release(&all);
+    jsonl_close(&all);
     assert_int_equal(bad, 0);
 }
 

@@ -125,6 +125,14 @@ int  call_submit_next(struct call *c, struct err *e);    /* OK also if there is 
 /* Long texts that cannot fit are refused before the loop spends its time on all of their tokens: E_CONTEXT.
  * param: their field. */
 int  call_check_size(struct call *c, const struct str *texts, int n, const char *param, struct err *e);
+/* A body of texts, each a request of its own (inputs.c). */
+struct inputs {
+    const char *route, *verb;    /* literals; "embed" */
+    enum body_kind kind;
+    bool pairs;                  /* a text may come with a second one */
+    int (*check)(struct call *c, struct err *e);         /* the model, before anything is encoded; sets n_embd */
+};
+void inputs_call(struct api *a, struct http_req *q, const struct api_who *who, const struct inputs *how);
 /* Answers, whole; body is JSON. */
 void call_reply(struct call *c, int status, struct str body);
 /* Answers with an error: with its status, or into the stream that has begun. What runs is cancelled. */

@@ -1,34 +1,9 @@
-/* POST /v1/classify: every text, or pair of texts, is a request of its own to the engine, as in embeddings.c. */
+/* POST /v1/classify, of texts and of pairs of texts. */
 #include "api/call.h"
 
 #include "base/jsonw.h"
 
 #include <stdio.h>
-
-enum { AT_ONCE = 64 };
-
-static int encode(struct call *c, int i, struct ids *out, struct err *e)
-{
-    const struct prompt *p = &c->p.prompts[i];
-    const struct tokenizer *t = engine_tokenizer(c->model->engine);
-    struct str both[2] = { p->text, p->second };
-    int rc;
-
-    if (!p->text.p) {
-        for (size_t k = 0; k < p->n_ids; k++) ids_push(out, p->ids[k]);
-        return OK;
-    }
-    snprintf(c->p.param, sizeof c->p.param, "input");
-    if (!t)
-        return err_set(e, E_INVALID, "the model %s has no tokenizer: input must be token ids", c->model->id);
-    if ((rc = call_check_size(c, both, p->second.p ? 2 : 1, "input", e)) != OK) return rc;
-    rc = p->second.p ? tokenizer_encode_pair(t, p->text, p->second, out, &c->seconds[i], e)
-                     : tokenizer_encode(t, p->text, ENCODE_SPECIAL, out, e);
-    if (rc != OK) return rc;
-    if (out->n == 0) return err_set(e, E_INVALID, "input[%d] is empty: there is nothing to classify", i);
-    c->p.param[0] = 0;
-    return OK;
-}
 
 static int check_model(struct call *c, struct err *e)
 {
@@ -41,27 +16,11 @@ static int check_model(struct call *c, struct err *e)
     return err_set(e, E_INVALID, "the model %s does not classify: its task is %s", c->model->id, info.task);
 }
 
-static int run(struct call *c, struct err *e)
-{
-    struct ids *ids;
-    int rc = call_read(c, BODY_CLASSIFY, e);
-
-    if (rc != OK || (rc = check_model(c, e)) != OK) return rc;
-    c->embed = true;
-    c->p.field = "input";
-    c->inputs = ids = arena_array(&c->arena, (size_t)c->p.n_prompts, sizeof *ids);
-    c->seconds = arena_array(&c->arena, (size_t)c->p.n_prompts, sizeof *c->seconds);
-    for (int i = 0; i < c->p.n_prompts && rc == OK; i++) rc = encode(c, i, &ids[i], e);
-    return rc == OK ? call_submit_some(c, ids, c->p.n_prompts, AT_ONCE, e) : rc;
-}
-
 void api_classify(struct api *a, struct http_req *q, const struct api_who *who)
 {
-    struct call *c = call_open(a, q, who, "/v1/classify");
-    struct err e = { 0 };
+    static const struct inputs how = { "/v1/classify", "classify", BODY_CLASSIFY, true, check_model };
 
-    if (run(c, &e) != OK) call_fail(c, &e, c->p.param);
-    call_release(c);
+    inputs_call(a, q, who, &how);
 }
 
 /* ---- the answer ---- */

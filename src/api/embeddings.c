@@ -1,5 +1,4 @@
-/* POST /v1/embeddings: every text is a request of its own to the engine; so many go at once, the others
- * follow as these come back. */
+/* POST /v1/embeddings. */
 #include "api/call.h"
 
 #include "base/jsonw.h"
@@ -7,29 +6,6 @@
 
 #include <math.h>
 #include <stdio.h>
-
-enum { AT_ONCE = 64 };
-
-static int encode(struct call *c, int i, struct ids *out, struct err *e)
-{
-    const struct prompt *p = &c->p.prompts[i];
-    const struct tokenizer *t = engine_tokenizer(c->model->engine);
-    int rc;
-
-    if (!p->text.p) {
-        for (size_t k = 0; k < p->n_ids; k++) ids_push(out, p->ids[k]);
-        return OK;
-    }
-    snprintf(c->p.param, sizeof c->p.param, "input");
-    if (!t)
-        return err_set(e, E_INVALID, "the model %s has no tokenizer: input must be token ids",
-                       c->model->id);
-    if ((rc = call_check_size(c, &p->text, 1, "input", e)) != OK) return rc;
-    if ((rc = tokenizer_encode(t, p->text, ENCODE_SPECIAL, out, e)) != OK) return rc;
-    if (out->n == 0) return err_set(e, E_INVALID, "input[%d] is empty: there is nothing to embed", i);
-    c->p.param[0] = 0;
-    return OK;
-}
 
 static int check_dimensions(struct call *c, struct err *e)
 {
@@ -43,28 +19,11 @@ static int check_dimensions(struct call *c, struct err *e)
                    c->n_embd);
 }
 
-static int run(struct call *c, struct err *e)
-{
-    struct ids *ids;
-    int rc = call_read(c, BODY_EMBED, e);
-
-    if (rc != OK || (rc = check_dimensions(c, e)) != OK) return rc;
-    c->embed = true;
-    c->p.field = "input";
-    ids = arena_array(&c->arena, (size_t)c->p.n_prompts, sizeof *ids);
-    for (int i = 0; i < c->p.n_prompts && rc == OK; i++) rc = encode(c, i, &ids[i], e);
-    c->inputs = ids;
-    if (rc == OK) rc = call_submit_some(c, ids, c->p.n_prompts, AT_ONCE, e);
-    return rc;
-}
-
 void api_embeddings(struct api *a, struct http_req *q, const struct api_who *who)
 {
-    struct call *c = call_open(a, q, who, "/v1/embeddings");
-    struct err e = { 0 };
+    static const struct inputs how = { "/v1/embeddings", "embed", BODY_EMBED, false, check_dimensions };
 
-    if (run(c, &e) != OK) call_fail(c, &e, c->p.param);
-    call_release(c);
+    inputs_call(a, q, who, &how);
 }
 
 /* ---- the answer ---- */

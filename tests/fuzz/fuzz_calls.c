@@ -3,7 +3,7 @@
 #include "api/toolforce.h"
 #include "api/toolparse.h"
 #include "base/mem.h"
-#include "sample/guide.h"
+#include "bytes.h"
 
 static const char *const templates[] = {
     "<tool_call>", "<tool_call> <arg_key>", "<function= <parameter=", "<invoke name= minimax:tool_call",
@@ -11,18 +11,6 @@ static const char *const templates[] = {
     "<start_function_call>", "func_name1(", "DSML invoke name=", "tool_call hy_eos", "<|open|> <|close|>",
     "<function name= <param name=", "<｜tool▁call▁begin｜> <｜tool▁sep｜> ```json", "[TOOL_CALLS] [ARGS]",
 };
-
-static struct lexicon *lexicon(void)
-{
-    static struct lexicon *l;
-    static char bytes[256];
-    static struct str words[256];
-
-    if (l) return l;
-    for (int i = 0; i < 256; i++) bytes[i] = (char)i, words[i] = str_of(&bytes[i], 1);
-    if (lexicon_from(&l, words, NULL, 256, NULL) != OK) __builtin_trap();
-    return l;
-}
 
 /* false: it is too long. */
 static bool make_shortest(const struct gauto *a, struct buf *text)

@@ -334,20 +334,29 @@ static void layers_shared_with_the_cpu_give_the_cpus_logits(void **state)
     }
 }
 
+/* The same model twice: with graphs and fused operations, and without. */
+static void open_both(struct world *with, struct world *without, const char *path)
+{
+    assert_true(world_open(with, path, cuda_open(), NULL));
+    setenv("TERN_CUDA_GRAPHS", "0", 1);
+    setenv("TERN_CUDA_FUSE", "0", 1);
+    assert_true(world_open(without, path, cuda_open(), NULL));
+    unsetenv("TERN_CUDA_GRAPHS");
+    unsetenv("TERN_CUDA_FUSE");
+}
+
+static void close_both(struct world *a, struct world *b)
+{
+    world_close(a), world_close(b);
+    backend_close(a->be), backend_close(b->be);
+}
+
 static void replay(const char *path)
 {
     static const int prompt[MAX_SEQS] = { 20, 9, 30, 1 }, one[MAX_SEQS] = { 1, 1, 1, 1 };
-    struct backend *with, *without;
     struct world a, b;
     size_t bytes;
-    with = cuda_open();
-    setenv("TERN_CUDA_GRAPHS", "0", 1);
-    setenv("TERN_CUDA_FUSE", "0", 1);
-    without = cuda_open();
-    unsetenv("TERN_CUDA_GRAPHS");
-    unsetenv("TERN_CUDA_FUSE");
-    assert_true(world_open(&a, path, with, NULL));
-    assert_true(world_open(&b, path, without, NULL));
+    open_both(&a, &b, path);
     step(&a, prompt, 1, false), step(&b, prompt, 1, false);
     bytes = 4 * (size_t)a.m->hp.n_vocab * sizeof(float);
     float *first = mem_alloc(bytes);
@@ -358,8 +367,7 @@ static void replay(const char *path)
             assert_true(error_of(step(&a, one, (uint64_t)i, true), first, bytes / sizeof(float), 0) < 1e-5);
     }
     mem_free(first);
-    world_close(&a), world_close(&b);
-    backend_close(with), backend_close(without);
+    close_both(&a, &b);
 }
 
 static void a_replayed_step_is_the_step(void **state)
@@ -375,28 +383,19 @@ static void replay_state(const char *path)
 {
     static const int prompt[MAX_SEQS] = { 20, 9, 30, 1 }, who[][MAX_SEQS] = { { 1, 1, 1, 0 }, { 0, 1, 1, 1 },
                                                                              { 1, 0, 1, 1 }, { 2, 1, 0, 0 } };
-    struct backend *with, *without;
     struct backend_stats stats = { 0 };
     struct world a, b;
 
-    with = cuda_open();
-    setenv("TERN_CUDA_GRAPHS", "0", 1);
-    setenv("TERN_CUDA_FUSE", "0", 1);
-    without = cuda_open();
-    unsetenv("TERN_CUDA_GRAPHS");
-    unsetenv("TERN_CUDA_FUSE");
-    assert_true(world_open(&a, path, with, NULL));
-    assert_true(world_open(&b, path, without, NULL));
+    open_both(&a, &b, path);
     step(&a, prompt, 1, false), step(&b, prompt, 1, false);
     for (int i = 0; i < 12; i++) {
         const int *n = who[i % 4];
         const float *x = step(&a, n, (uint64_t)i, false), *y = step(&b, n, (uint64_t)i, false);
         assert_true(error_of(x, y, (size_t)count(n) * (size_t)a.m->hp.n_vocab, 0) < 2e-3);
     }
-    with->stats(with, &stats);
+    a.be->stats(a.be, &stats);
     assert_true(stats.n_replays >= 6);
-    world_close(&a), world_close(&b);
-    backend_close(with), backend_close(without);
+    close_both(&a, &b);
 }
 
 static void a_replayed_step_finds_its_states(void **state)
