@@ -37,7 +37,7 @@ skip_isa     := $(filter-out $(ISA_$(ARCH)),avx2 avx512 amx neon)
 
 SRC_ALL := $(shell find src -name '*.c' | LC_ALL=C sort)
 SRC     := $(filter-out $(foreach i,$(skip_isa),%_$(i).c),$(SRC_ALL))
-CLI_SRC := $(filter src/cli/%,$(SRC))
+CLI_SRC := $(filter src/cli/% src/convert/% src/loadtest/%,$(SRC))
 SERVE_SRC := $(filter src/net/% src/api/% src/server/%,$(SRC))
 LIB_SRC := $(filter-out $(CLI_SRC) $(SERVE_SRC),$(SRC))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
@@ -143,8 +143,8 @@ fuzzers:
 .PHONY: fuzz-build
 fuzz-build: $(FUZZERS)
 # Readers of foreign bytes stand on these alone; kernels would take minutes to instrument.
-FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/% $(B)/src/sample/% $(B)/src/jinja/% $(B)/src/quant/imatrix.o,$(LIB_OBJ)) \
-            $(filter $(B)/src/net/httpmsg.o $(B)/src/api/body.o $(B)/src/api/deadline.o $(B)/src/api/params%.o $(B)/src/api/tool%.o \
+FUZZ_OBJ := $(filter $(B)/src/base/% $(B)/src/format/% $(B)/src/token/% $(B)/src/sample/% $(B)/src/grammar/% $(B)/src/toolcall/% $(B)/src/jinja/% $(B)/src/quant/imatrix.o,$(LIB_OBJ)) \
+            $(filter $(B)/src/net/httpmsg.o $(B)/src/api/body.o $(B)/src/api/deadline.o $(B)/src/api/params%.o \
                      $(B)/src/server/settings%.o,$(SERVE_OBJ)) \
             $(filter $(foreach f,arch% hparams% config layout naming% rotary mix delta mla ssm,$(B)/src/model/$(f).o) \
                      $(B)/src/kernel/quant%.o $(B)/src/kernel/iq%.o $(B)/src/onnx/%.o $(B)/src/kernel/cpu/vec_ref.o,$(LIB_OBJ))
@@ -167,7 +167,7 @@ gates:
 , := ,
 NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
 CUDA_ARCH ?= all
-CUDA_SRC := $(wildcard src/kernel/cuda/*.cu)
+CUDA_SRC := $(wildcard src/kernel/cuda/*.cu src/kernel/cuda/inst/*.cu)
 # What it stands on, compiled again as its own: nothing of the program is called from it.
 CUDA_C   := $(wildcard src/kernel/cuda/*.c) $(wildcard src/kernel/quant*.c) src/kernel/iq_grid.c \
             $(addprefix src/base/,buf.c dtype.c err.c jsonw.c log.c mem.c str.c utf8.c)

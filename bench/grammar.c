@@ -6,8 +6,8 @@
  * from what may come. */
 #include "base/mem.h"
 #include "base/rng.h"
-#include "sample/grammar.h"
-#include "sample/guide.h"
+#include "grammar/grammar.h"
+#include "grammar/guide.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "support.h"
 
 #include "base/file.h"
-#include "jinja/chat.h"
+#include "jinja/chattemplate.h"
 #include "pool/template.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "grammar_world.h"
 
-#include "sample/fsm.h"
-#include "sample/gbnf.h"
+#include "grammar/fsm.h"
+#include "grammar/gbnf.h"
 
 static struct lexicon *lex;
 

@@ -2,10 +2,10 @@
  * library, so their sources are taken in here. */
 #include "support.h"
 
-#include "cli/load_dist.c"
-#include "cli/load_http.c"
-#include "cli/load_plan.c"
-#include "cli/load_stats.c"
+#include "loadtest/load_dist.c"
+#include "loadtest/load_http.c"
+#include "loadtest/load_plan.c"
+#include "loadtest/load_stats.c"
 
 #include <jansson.h>
 

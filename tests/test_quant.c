@@ -2,7 +2,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "kernel/blocks.h"
+#include "kernel/quantblocks.h"
 #include "kernel/iq_grid.h"
 #include "quant_golden.h"
 #include "support.h"

@@ -1,7 +1,7 @@
 #include "grammar_world.h"
 
-#include "api/toolforce.h"
-#include "api/toolparse.h"
+#include "toolcall/toolforce.h"
+#include "toolcall/toolparse.h"
 
 /* A template of each family, and what its prompts end with. */
 static const struct {

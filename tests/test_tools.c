@@ -1,6 +1,6 @@
 #include "support.h"
 
-#include "api/toolparse.h"
+#include "toolcall/toolparse.h"
 #include "base/file.h"
 
 #include <stdio.h>

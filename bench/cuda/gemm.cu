@@ -7,8 +7,8 @@
  * choices: time, and what cuBLASLt's other proposals take.
  * old:   the kernels for cards other than Hopper; built for plain sm_90 they run there as well. */
 #include "bench.cuh"
-#include "kernel/cuda/gemm.cuh"
-#include "kernel/cuda/layout.cuh"
+#include "kernel/cuda/cu_gemm.cuh"
+#include "kernel/cuda/cu_layout.cuh"
 
 extern "C" {
 #include "kernel/quant.h"

@@ -2,7 +2,7 @@
  *
  * Without arguments all of it; `check`, `time`, or `chain` for the last part of `time`. */
 #include "bench.cuh"
-#include "kernel/cuda/layout.cuh"
+#include "kernel/cuda/cu_layout.cuh"
 
 extern "C" {
 #include "kernel/quant.h"

@@ -1,6 +1,6 @@
 /* mix.cu - recurrent layers, a matrix for each head, latents and attention both ways by the clock. */
 #include "bench.cuh"
-#include "kernel/cuda/layout.cuh"
+#include "kernel/cuda/cu_layout.cuh"
 
 extern "C" {
 #include "kernel/cuda/record.h"

@@ -1,6 +1,6 @@
 /* moe.cu - a layer's experts by the clock: each step's own choices, so that weights come from memory. */
 #include "bench.cuh"
-#include "kernel/cuda/layout.cuh"
+#include "kernel/cuda/cu_layout.cuh"
 
 #include <algorithm>
 #include <functional>

@@ -13,7 +13,7 @@
 #include "api/params.h"
 #include "token/pieces.h"
 #include "api/reply.h"
-#include "api/toolparse.h"
+#include "toolcall/toolparse.h"
 #include "base/chan.h"
 
 #include <pthread.h>

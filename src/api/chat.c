@@ -1,6 +1,6 @@
 /* POST /v1/chat/completions */
 #include "api/call.h"
-#include "api/toolforce.h"
+#include "toolcall/toolforce.h"
 #include "pool/template.h"
 
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "api/body.h"
 #include "base/buf.h"
 #include "engine/chatform.h"
-#include "sample/grammar.h"
+#include "grammar/grammar.h"
 #include "sample/sampler.h"
 
 enum body_kind { BODY_CHAT = 1, BODY_TEXT = 2, BODY_TOKENIZE = 4, BODY_DETOKENIZE = 8, BODY_EMBED = 16,

@@ -1,5 +1,5 @@
 /* cmd_chat.c - tern chat: a talk in the terminal. */
-#include "cli/chat.h"
+#include "cli/repl.h"
 #include "cli/cmd.h"
 
 #include <stdlib.h>

@@ -5,9 +5,9 @@
 #include "cli/args.h"
 #include "cli/bar.h"
 #include "cli/cmd.h"
-#include "cli/convert.h"
-#include "cli/sums.h"
-#include "cli/tohf.h"
+#include "convert/convert.h"
+#include "convert/sums.h"
+#include "convert/tohf.h"
 
 #include <stdio.h>
 #include <unistd.h>

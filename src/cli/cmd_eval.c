@@ -1,7 +1,7 @@
 /* tern eval: perplexity, and agreement with golden logits. */
 #include "cli/args.h"
 #include "cli/cmd.h"
-#include "cli/eval.h"
+#include "cli/evalmodel.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
 #include "cli/args.h"
 #include "cli/bar.h"
 #include "cli/cmd.h"
-#include "cli/eval.h"
+#include "cli/evalmodel.h"
 #include "quant/imatrix.h"
 
 #include <stdio.h>

@@ -3,8 +3,8 @@
 #include "base/file.h"
 #include "cli/args.h"
 #include "cli/cmd.h"
-#include "cli/load_report.h"
-#include "cli/load_run.h"
+#include "loadtest/load_report.h"
+#include "loadtest/load_run.h"
 
 #include <math.h>
 #include <stdio.h>

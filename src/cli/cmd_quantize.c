@@ -5,8 +5,8 @@
 #include "cli/args.h"
 #include "cli/bar.h"
 #include "cli/cmd.h"
-#include "cli/convert.h"
-#include "cli/eval.h"
+#include "convert/convert.h"
+#include "cli/evalmodel.h"
 #include "cli/quantize.h"
 #include "quant/rewrite.h"
 

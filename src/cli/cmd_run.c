@@ -1,5 +1,5 @@
 /* cmd_run.c - tern run: one prompt to stdout. */
-#include "cli/chat.h"
+#include "cli/repl.h"
 #include "cli/cmd.h"
 #include "cli/gen.h"
 #include "cli/report.h"

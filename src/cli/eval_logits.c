@@ -1,5 +1,5 @@
 /* eval_logits.c - agreement with logits another program computed from the same weights. */
-#include "cli/eval.h"
+#include "cli/evalmodel.h"
 
 #include "base/file.h"
 #include "base/jsonw.h"

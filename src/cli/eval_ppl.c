@@ -2,7 +2,7 @@
  *
  * The text's tokens are cut into windows; the windows' tokens go through the decoder in one flat
  * stream, as many a batch as fit, so short windows share batches and long ones are cut. */
-#include "cli/eval.h"
+#include "cli/evalmodel.h"
 
 #include "base/clock.h"
 #include "base/file.h"

@@ -3,7 +3,7 @@
 #include "base/jsonw.h"
 #include "base/mem.h"
 #include "cli/cmd.h"
-#include "cli/convert_keys.h"
+#include "convert/convert_keys.h"
 #include "quant/rtn.h"
 
 #include <math.h>

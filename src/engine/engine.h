@@ -56,7 +56,7 @@ const struct tokenizer *engine_tokenizer(const struct engine *g);   /* NULL: the
 bool engine_is_end(const struct engine *g, int32_t id);  /* one of the model's end tokens */
 struct engine_stats *engine_stats(struct engine *g);     /* read only, any thread */
 
-/* What a request's text must look like, compiled (see sample/grammar.h), for request.grammar. Any thread. */
+/* What a request's text must look like, compiled (see grammar/grammar.h), for request.grammar. Any thread. */
 int  engine_grammar(struct engine *g, const struct grammar_spec *spec, struct grammar **out, struct err *e);
 /* The same without waiting: *out where it was compiled before, else *job (engine/compile.h), with done(job)
  * to come. */

@@ -7,8 +7,8 @@
 #define TERN_ENGINE_GUIDED_H
 
 #include "engine/ends.h"
-#include "sample/grammar.h"
-#include "sample/guide.h"
+#include "grammar/grammar.h"
+#include "grammar/guide.h"
 
 #include <pthread.h>
 

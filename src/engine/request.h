@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "engine/outbox.h"
-#include "sample/grammar.h"
+#include "grammar/grammar.h"
 #include "sample/sampler.h"
 #include "token/tokenizer.h"
 

@@ -9,7 +9,7 @@
 #include "engine/request.h"
 #include "engine/stream.h"
 #include "kv/chain.h"
-#include "sample/guide.h"
+#include "grammar/guide.h"
 
 struct seq {
     struct request *r;           /* the engine's reference */

@@ -4,7 +4,7 @@
 #ifndef TERN_KERNEL_QUANT_IMPL_H
 #define TERN_KERNEL_QUANT_IMPL_H
 
-#include "kernel/blocks.h"
+#include "kernel/quantblocks.h"
 #include "kernel/quant.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
 #ifndef TERN_KERNEL_QUANT_PACK_H
 #define TERN_KERNEL_QUANT_PACK_H
 
-#include "kernel/blocks.h"
+#include "kernel/quantblocks.h"
 
 #include <string.h>
 

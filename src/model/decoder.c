@@ -1,7 +1,7 @@
 #include "model/decoder.h"
 
 #include "base/mem.h"
-#include "model/blocks.h"
+#include "model/pass.h"
 #include "model/onnxpass.h"
 #include "model/rotary.h"
 

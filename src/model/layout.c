@@ -1,6 +1,6 @@
 #include "model/layout.h"
 
-#include "kernel/blocks.h"
+#include "kernel/quantblocks.h"
 #include "kernel/quant.h"
 
 #include <stdio.h>

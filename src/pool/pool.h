@@ -7,7 +7,7 @@
 
 #include "engine/chatform.h"
 #include "engine/engine.h"
-#include "jinja/chat.h"
+#include "jinja/chattemplate.h"
 
 struct pool;
 

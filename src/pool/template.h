@@ -2,7 +2,7 @@
 #ifndef TERN_POOL_TEMPLATE_H
 #define TERN_POOL_TEMPLATE_H
 
-#include "jinja/chat.h"
+#include "jinja/chattemplate.h"
 #include "token/tokenizer.h"
 
 /* The one the model carries, or that of `file` (NULL or "": none) in its place. A file that is wrong is an

@@ -6,7 +6,7 @@
 #define TERN_TOKEN_BPE_H
 
 #include "base/err.h"
-#include "token/scratch.h"
+#include "token/tokscratch.h"
 #include "token/vocab.h"
 
 #define BPE_MAX_MERGES ((1 << 24) - 1)

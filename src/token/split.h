@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "token/chars.h"
-#include "token/scratch.h"
+#include "token/tokscratch.h"
 
 enum split_kind {
     SPLIT_REGEX,

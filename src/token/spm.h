@@ -7,7 +7,7 @@
 #define TERN_TOKEN_SPM_H
 
 #include "base/err.h"
-#include "token/scratch.h"
+#include "token/tokscratch.h"
 #include "token/trie.h"
 #include "token/vocab.h"
 

@@ -2,7 +2,7 @@
 #ifndef TERN_TOKEN_WORDPIECE_H
 #define TERN_TOKEN_WORDPIECE_H
 
-#include "token/scratch.h"
+#include "token/tokscratch.h"
 #include "token/vocab.h"
 
 struct wordpiece {

@@ -2,7 +2,7 @@
 #ifndef TERN_TESTS_FUZZ_BYTES_H
 #define TERN_TESTS_FUZZ_BYTES_H
 
-#include "sample/guide.h"
+#include "grammar/guide.h"
 
 static struct lexicon *lexicon(void)
 {

@@ -1,7 +1,7 @@
 /* The schema of a tool from anywhere, forced in the way of each family. What is refused says so; of what is taken the
  * shortest call is made, and read back it is one call, whose arguments keep to the schema. */
-#include "api/toolforce.h"
-#include "api/toolparse.h"
+#include "toolcall/toolforce.h"
+#include "toolcall/toolparse.h"
 #include "base/mem.h"
 #include "bytes.h"
 

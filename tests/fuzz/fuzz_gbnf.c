@@ -1,8 +1,8 @@
 /* A grammar from anywhere, and a text held against it. What is refused says so; what is taken can be walked, and
  * its masks let in just what can be written. */
 #include "base/mem.h"
-#include "sample/grammar.h"
-#include "sample/guide.h"
+#include "grammar/grammar.h"
+#include "grammar/guide.h"
 
 static struct lexicon *lexicon(void)
 {

@@ -1,7 +1,7 @@
 /* A JSON schema from anywhere. What is refused says so; from what is taken a text is made by its shortest way, and
  * that is JSON. */
 #include "base/mem.h"
-#include "sample/grammar.h"
+#include "grammar/grammar.h"
 #include "bytes.h"
 
 #include <jansson.h>

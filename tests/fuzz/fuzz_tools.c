@@ -1,5 +1,5 @@
 /* An answer from anywhere, taken apart as each family: where it was cut makes no difference. */
-#include "api/toolparse.h"
+#include "toolcall/toolparse.h"
 #include "base/mem.h"
 
 #include <stdint.h>

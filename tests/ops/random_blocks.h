@@ -3,7 +3,7 @@
 #define TERN_TESTS_OPS_RANDOM_BLOCKS_H
 
 #include "base/rng.h"
-#include "kernel/blocks.h"
+#include "kernel/quantblocks.h"
 #include "kernel/quant.h"
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* dot_32_avx2.c - formats in blocks of 32. */
-#include "kernel/blocks.h"
+#include "kernel/quantblocks.h"
 #include "kernel/cpu/dot_avx2.h"
 #include "kernel/iq_grid.h"
 

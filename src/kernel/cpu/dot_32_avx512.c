@@ -1,5 +1,5 @@
 /* dot_32_avx512.c - formats in blocks of 32, four blocks at a time. */
-#include "kernel/blocks.h"
+#include "kernel/quantblocks.h"
 #include "kernel/cpu/dot_avx512.h"
 #include "kernel/iq_grid.h"
 

@@ -1,5 +1,5 @@
 /* dot_32_neon.c - formats in blocks of 32. */
-#include "kernel/blocks.h"
+#include "kernel/quantblocks.h"
 #include "kernel/cpu/dot_neon.h"
 #include "kernel/iq_grid.h"
 

@@ -1,6 +1,6 @@
 /* dot_iq2_avx512.c - IQ2_XXS without a visit to memory: the lattice as 256 words of two bits a
  * coordinate, looked up in registers, 32 indices at a time. */
-#include "kernel/blocks.h"
+#include "kernel/quantblocks.h"
 #include "kernel/cpu/dot_avx512.h"
 #include "kernel/iq_grid.h"
 

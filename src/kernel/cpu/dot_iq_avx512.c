@@ -2,7 +2,7 @@
  *
  * Each is spread out to bytes in memory, groups of 16 where form 2 wants them, and read back as
  * registers. Signs stay a mask and are applied to the activations. */
-#include "kernel/blocks.h"
+#include "kernel/quantblocks.h"
 #include "kernel/cpu/dot_avx512.h"
 #include "kernel/iq_grid.h"
 

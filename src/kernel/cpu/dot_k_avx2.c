@@ -1,5 +1,5 @@
 /* dot_k_avx2.c - super-blocks of 256: unpacked to bytes and scales once, then met by each token. */
-#include "kernel/blocks.h"
+#include "kernel/quantblocks.h"
 #include "kernel/cpu/dot_avx2.h"
 #include "kernel/iq_grid.h"
 

@@ -6,7 +6,7 @@
 #ifndef TERN_KERNEL_CPU_LOAD_K_AVX512_H
 #define TERN_KERNEL_CPU_LOAD_K_AVX512_H
 
-#include "kernel/blocks.h"
+#include "kernel/quantblocks.h"
 #include "kernel/cpu/dot_avx512.h"
 
 #include <string.h>

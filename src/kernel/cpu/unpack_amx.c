@@ -1,6 +1,6 @@
 #include "kernel/cpu/unpack_impl.h"
 
-#include "kernel/blocks.h"
+#include "kernel/quantblocks.h"
 #include "kernel/quant.h"
 
 /* Most formats have few values in a block: all of them are computed at once, rounded to bf16,

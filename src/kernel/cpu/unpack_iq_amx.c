@@ -1,7 +1,7 @@
 /* unpack_iq_amx.c - the formats whose numbers index a lattice, and TQ1_0. */
 #include "kernel/cpu/unpack_impl.h"
 
-#include "kernel/blocks.h"
+#include "kernel/quantblocks.h"
 #include "kernel/iq_grid.h"
 
 INLINE uint32_t load32(const void *p)

@@ -2,7 +2,7 @@
 #ifndef TERN_KERNEL_CUDA_ATTEND_ROW_TYPE_CUH
 #define TERN_KERNEL_CUDA_ATTEND_ROW_TYPE_CUH
 
-#include "kernel/cuda/attend.cuh"
+#include "kernel/cuda/cu_attend.cuh"
 
 /* How a type's rows become fragments. raw: what lies in registers until it is needed; half8: those as eight halves;
  * pack: four numbers as they are kept. ahead: enough registers to have the next page under way. A thread owns eight

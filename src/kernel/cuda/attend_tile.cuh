@@ -7,7 +7,7 @@
 #ifndef TERN_KERNEL_CUDA_ATTEND_TILE_CUH
 #define TERN_KERNEL_CUDA_ATTEND_TILE_CUH
 
-#include "kernel/cuda/attend.cuh"
+#include "kernel/cuda/cu_attend.cuh"
 
 #define TILE_THREADS 128
 

@@ -8,7 +8,7 @@
 #ifndef TERN_KERNEL_CUDA_ATTEND_WG_CUH
 #define TERN_KERNEL_CUDA_ATTEND_WG_CUH
 
-#include "kernel/cuda/attend.cuh"
+#include "kernel/cuda/cu_attend.cuh"
 
 #define WG_KEYS 128
 #define WG_ROWS 128

@@ -10,7 +10,7 @@
 
 extern "C" {
 #include "kernel/backend.h"
-#include "kernel/blocks.h"
+#include "kernel/quantblocks.h"
 }
 
 #include <cuda_bf16.h>

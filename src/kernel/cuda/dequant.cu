@@ -1,5 +1,5 @@
 /* dequant.cu - rows of a weight as F16. */
-#include "kernel/cuda/layout.cuh"
+#include "kernel/cuda/cu_layout.cuh"
 
 /* A warp a tile; rows before r0 or behind r1 of its 16 are passed over. */
 template <int T>

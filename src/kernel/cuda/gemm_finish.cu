@@ -1,6 +1,6 @@
 /* gemm_finish.cu - adds up what the blocks of a product left of each tile, always in the order of columns, and
  * writes it. */
-#include "kernel/cuda/gemm.cuh"
+#include "kernel/cuda/cu_gemm.cuh"
 
 /* The block that has unit u: block b begins at unit b * units / blocks. */
 __device__ __forceinline__ int block_of(int64_t u, int64_t units, int blocks)

@@ -1,5 +1,5 @@
 /* gemm_lt.cu - cuBLASLt, opened at run time: nothing links it, and without it the kernels of gemm_mid.cuh do. */
-#include "kernel/cuda/gemm.cuh"
+#include "kernel/cuda/cu_gemm.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #ifndef TERN_KERNEL_CUDA_GEMM_MID_CUH
 #define TERN_KERNEL_CUDA_GEMM_MID_CUH
 
-#include "kernel/cuda/gemm.cuh"
+#include "kernel/cuda/cu_gemm.cuh"
 #include "kernel/cuda/gemm_mma.cuh"
 
 /* Where a block is: a tile and a chunk of it. */

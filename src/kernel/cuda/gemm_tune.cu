@@ -4,8 +4,8 @@ extern "C" {
 #include "base/buf.h"
 #include "base/log.h"
 }
-#include "kernel/cuda/gemm.cuh"
-#include "kernel/cuda/layout.cuh"
+#include "kernel/cuda/cu_gemm.cuh"
+#include "kernel/cuda/cu_layout.cuh"
 
 #include <float.h>
 #include <stdio.h>

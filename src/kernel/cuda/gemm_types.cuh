@@ -2,7 +2,7 @@
 #ifndef TERN_KERNEL_CUDA_GEMM_TYPES_CUH
 #define TERN_KERNEL_CUDA_GEMM_TYPES_CUH
 
-#include "kernel/cuda/gemm.cuh"
+#include "kernel/cuda/cu_gemm.cuh"
 
 #define MID_TYPES(X)                                                                                    \
     X(F16, f16) X(BF16, bf16) X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1) X(Q8_0, q8_0)     \

@@ -11,7 +11,7 @@
 #define TERN_KERNEL_CUDA_GEMM_W_CUH
 
 #include "kernel/cuda/gemm_mid.cuh"
-#include "kernel/cuda/layout.cuh"
+#include "kernel/cuda/cu_layout.cuh"
 
 struct mid_none {};
 

@@ -1,6 +1,6 @@
 /* gemm_x.cu - activations and plain weights to F16. */
-#include "kernel/cuda/gemm.cuh"
-#include "kernel/cuda/layout.cuh"
+#include "kernel/cuda/cu_gemm.cuh"
+#include "kernel/cuda/cu_layout.cuh"
 
 /* ---- eight numbers at a time ---- */
 

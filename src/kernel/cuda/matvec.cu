@@ -1,5 +1,5 @@
 /* matvec.cu - products of a few tokens: jobs put together into launches, and what each launch is told. */
-#include "kernel/cuda/attend.cuh"
+#include "kernel/cuda/cu_attend.cuh"
 #include "kernel/cuda/matvec.cuh"
 
 extern "C" {

@@ -2,7 +2,7 @@
 #ifndef TERN_KERNEL_CUDA_MATVEC_CUH
 #define TERN_KERNEL_CUDA_MATVEC_CUH
 
-#include "kernel/cuda/layout.cuh"
+#include "kernel/cuda/cu_layout.cuh"
 
 #define MV_JOBS 4
 #define MV_STAGES 8                  /* of a warp's ring, at most */

@@ -9,7 +9,7 @@
 #ifndef TERN_KERNEL_CUDA_MATVEC_BYTES_CUH
 #define TERN_KERNEL_CUDA_MATVEC_BYTES_CUH
 
-#include "kernel/cuda/layout.cuh"
+#include "kernel/cuda/cu_layout.cuh"
 
 /* Which of a lane's eight numbers (columns 4t..4t + 3 and those 16 further) is byte i of its two words. */
 enum bytes_order { BYTES_PLAIN, BYTES_NIBBLES, BYTES_E2M1 };

@@ -6,7 +6,7 @@
 #define TERN_KERNEL_CUDA_MOE_RUN_CUH
 
 #include "kernel/cuda/gemm_w.cuh"
-#include "kernel/cuda/moe.cuh"
+#include "kernel/cuda/cu_moe.cuh"
 
 /* d += a x the two registers b0, b1 of x. */
 __device__ __forceinline__ void moe_mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)

@@ -1,5 +1,5 @@
 /* ops_embed.cu - rows of the embedding, in whatever type they lie on the device. */
-#include "kernel/cuda/layout.cuh"
+#include "kernel/cuda/cu_layout.cuh"
 
 #define THREADS 128
 

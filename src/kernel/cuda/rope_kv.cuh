@@ -3,7 +3,7 @@
 #ifndef TERN_KERNEL_CUDA_ROPE_KV_CUH
 #define TERN_KERNEL_CUDA_ROPE_KV_CUH
 
-#include "kernel/cuda/kvload.cuh"
+#include "kernel/cuda/cu_kvload.cuh"
 
 struct rope_dev {
     float *q;                    /* NULL: as they are */

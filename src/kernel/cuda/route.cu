@@ -1,5 +1,5 @@
 /* route.cu - which experts a token gets: the product that scores them (or another one in F32), and the choice. */
-#include "kernel/cuda/layout.cuh"
+#include "kernel/cuda/cu_layout.cuh"
 
 /* ---- scores, in F32 throughout ---- */
 

@@ -1,0 +1,132 @@
+/* tohf_files.c - what lies beside config.json: the tokenizer and how to sample. */
+#include "base/file.h"
+#include "base/jsonw.h"
+#include "base/mem.h"
+#include "convert/tohf.h"
+#include "token/tokenizer.h"
+
+static int write_text(const char *dir, const char *name, struct str text, struct err *e)
+{
+    char *path = path_join(dir, name);
+    int rc = file_replace(path, text, e);
+
+    mem_free(path);
+    return rc;
+}
+
+/* As the folder had it: true if the file kept it. */
+static bool write_kept(const struct source *src, const char *key, const char *dir, const char *name, int *rc,
+                       struct err *e)
+{
+    struct str kept;
+
+    if (*rc != OK || !source_str(src, key, &kept)) return false;
+    *rc = write_text(dir, name, kept, e);
+    return true;
+}
+
+static void put_token(struct jsonw *w, const char *key, const struct token_export *x, int32_t id)
+{
+    if (id < 0 || id >= x->n) return;
+    jsonw_key(w, key), jsonw_str(w, x->pieces[id]);
+}
+
+static int write_tokenizer_config(const struct tokenizer *t, const struct hparams *hp, const char *dir,
+                                  struct err *e)
+{
+    struct token_export x;
+    struct buf out = { 0 };
+    struct jsonw w = { .out = &out };
+    struct str chat = tokenizer_chat_template(t);
+    int rc = tokenizer_export(t, &x, e);
+
+    if (rc != OK) return rc;
+    jsonw_obj(&w);
+    jsonw_key(&w, "add_bos_token"), jsonw_bool(&w, x.add_bos);
+    jsonw_key(&w, "add_eos_token"), jsonw_bool(&w, x.add_eos);
+    put_token(&w, "bos_token", &x, x.bos);
+    put_token(&w, "eos_token", &x, x.eos);
+    put_token(&w, "unk_token", &x, x.unk);
+    put_token(&w, "pad_token", &x, x.pad);
+    if (chat.n) jsonw_key(&w, "chat_template"), jsonw_str(&w, chat);
+    jsonw_key(&w, "clean_up_tokenization_spaces"), jsonw_bool(&w, false);
+    jsonw_key(&w, "model_max_length"), jsonw_int(&w, hp->n_ctx);
+    jsonw_key(&w, "tokenizer_class"), jsonw_str(&w, STR("PreTrainedTokenizerFast"));
+    jsonw_end(&w);
+    buf_putc(&out, '\n');
+    rc = write_text(dir, "tokenizer_config.json", buf_str(&out), e);
+    buf_release(&out);
+    return rc;
+}
+
+static int write_generation(const struct source *src, const char *dir, struct err *e)
+{
+    static const char *const numbers[][2] = { { "temperature", "general.sampling.temp" },
+                                              { "top_p", "general.sampling.top_p" },
+                                              { "min_p", "general.sampling.min_p" },
+                                              { "top_k", "general.sampling.top_k" } };
+    struct buf out = { 0 };
+    struct jsonw w = { .out = &out };
+    uint64_t eos, eot;
+    double v;
+    bool sample = false;
+    int rc;
+
+    jsonw_obj(&w);
+    if (source_u64(src, "tokenizer.ggml.bos_token_id", &eos))
+        jsonw_key(&w, "bos_token_id"), jsonw_int(&w, (int64_t)eos);
+    if (source_u64(src, "tokenizer.ggml.eos_token_id", &eos)) {
+        jsonw_key(&w, "eos_token_id"), jsonw_arr(&w), jsonw_int(&w, (int64_t)eos);
+        if (source_u64(src, "tokenizer.ggml.eot_token_id", &eot) && eot != eos) jsonw_int(&w, (int64_t)eot);
+        jsonw_end(&w);
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (source_f64(src, numbers[i][1], &v)) {
+            jsonw_key(&w, numbers[i][0]), jsonw_num(&w, (double)(int64_t)(v * 1e6 + 0.5) / 1e6);
+            sample = true;
+        }
+    if (sample) jsonw_key(&w, "do_sample"), jsonw_bool(&w, true);
+    jsonw_end(&w);
+    buf_putc(&out, '\n');
+    rc = write_text(dir, "generation_config.json", buf_str(&out), e);
+    buf_release(&out);
+    return rc;
+}
+
+static int write_tokenizer(const struct source *src, const struct hparams *hp, const char *dir, bool *none,
+                           struct err *e)
+{
+    struct tokenizer *t = NULL;
+    struct buf json = { 0 };
+    int rc = OK;
+    bool json_kept = write_kept(src, TOHF_TOKENIZER, dir, "tokenizer.json", &rc, e);
+    bool config_kept = write_kept(src, TOHF_TOKENIZER_CONFIG, dir, "tokenizer_config.json", &rc, e);
+
+    if (rc != OK || (json_kept && config_kept)) return rc;
+    if ((rc = tokenizer_from_source(&t, src, e)) != OK) return rc;
+    if (!json_kept) {
+        rc = tokenizer_to_json(t, &json, e);
+        if (rc == OK)
+            rc = write_text(dir, "tokenizer.json", buf_str(&json), e);
+        else if (rc == E_UNSUPPORTED)
+            *none = true, rc = OK;
+    }
+    if (rc == OK && !config_kept && !*none) rc = write_tokenizer_config(t, hp, dir, e);
+    buf_release(&json);
+    tokenizer_close(t);
+    return rc;
+}
+
+int tohf_files(const struct source *src, const struct hparams *hp, const char *dir, bool *no_tokenizer,
+               struct err *e)
+{
+    struct str model;
+    int rc = OK;
+
+    *no_tokenizer = false;
+    if (source_str(src, "tokenizer.ggml.model", &model)) rc = write_tokenizer(src, hp, dir, no_tokenizer, e);
+    if (rc == OK && !write_kept(src, TOHF_GENERATION, dir, "generation_config.json", &rc, e) && rc == OK &&
+        source_str(src, "tokenizer.ggml.model", &model))
+        rc = write_generation(src, dir, e);
+    return rc;
+}

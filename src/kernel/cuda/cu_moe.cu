@@ -1,0 +1,368 @@
+/* cu_moe.cu - experts: choices sorted by expert, which products are launched, the sum of what they give.
+ *
+ * Nothing comes back to the host: launches are the same whatever was chosen, and blocks that have nothing to do
+ * end at once. So a step with experts is captured like any other. */
+#include "kernel/cuda/cu_moe.cuh"
+
+#define FEW_TOKENS 4                 /* up to these each choice is a product of its own */
+#define SMALL 16                     /* choices of an expert up to which as many are taken at a time */
+#define SORT_THREADS 1024
+#define SUM_THREADS 256
+
+static_assert(MOE_MAX_EXPERTS <= SORT_THREADS, "an expert a thread");
+
+/* ---- order ---- */
+
+/* first [n + 1]: where each expert's choices begin; place [n_choices]: where each went; who: who stands where. */
+struct sort_args {
+    const int32_t *ids;
+    int32_t *first, *place, *who;
+    int n, n_choices;
+};
+
+/* The sum of v up to and with this thread. */
+static __device__ __forceinline__ int scan(int v, int *part)
+{
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+
+    for (int m = 1; m < 32; m *= 2) {
+        int u = __shfl_up_sync(~0u, v, m);
+        if (lane >= m) v += u;
+    }
+    if (lane == 31) part[warp] = v;
+    __syncthreads();
+    for (int i = 0; i < warp; i++) v += part[i];
+    return v;
+}
+
+static __global__ void __launch_bounds__(SORT_THREADS) moe_sort(const sort_args a)
+{
+    __shared__ int next[SORT_THREADS], part[SORT_THREADS / 32];
+    int i = threadIdx.x;
+
+    cu_next();
+    next[i] = 0;
+    __syncthreads();
+    cu_wait();
+    for (int c = i; c < a.n_choices; c += SORT_THREADS) atomicAdd(&next[a.ids[c]], 1);
+    __syncthreads();
+    int mine = next[i], end = scan(mine, part);
+    next[i] = end - mine;
+    if (i == 0) a.first[0] = 0;
+    if (i < a.n) a.first[i + 1] = end;
+    __syncthreads();
+    for (int c = i; c < a.n_choices; c += SORT_THREADS) {
+        int p = atomicAdd(&next[a.ids[c]], 1);
+        a.place[c] = p;
+        a.who[p] = c;
+    }
+}
+
+/* ---- x as F16 ---- */
+
+struct half_args {
+    __half *out;
+    const float *x;
+    size_t x_stride;
+    int cols, pad;
+    enum moe_order order;
+};
+
+static __global__ void __launch_bounds__(SUM_THREADS) moe_half(const half_args a)
+{
+    cu_next();
+    cu_wait();
+    int c = blockIdx.y * SUM_THREADS + threadIdx.x, row = blockIdx.x;
+    if (c >= a.pad) return;
+    float v = c < a.cols ? a.x[row * a.x_stride + c] : 0.f;
+    a.out[(size_t)row * a.pad + moe_place(a.order, c)] = half_sat(v);
+}
+
+/* ---- the sum ---- */
+
+struct sum_args {
+    float *out;
+    const float *y, *weights;
+    const int32_t *place;            /* NULL: choices are where they were */
+    size_t out_stride, y_stride;
+    int cols, n_used;
+    float scale;
+    bool add;
+};
+
+static __global__ void __launch_bounds__(SUM_THREADS) moe_sum(const sum_args a)
+{
+    int c = blockIdx.y * SUM_THREADS + threadIdx.x, row = blockIdx.x;
+
+    cu_next();
+    cu_wait();
+    if (c >= a.cols) return;
+    float *out = a.out + row * a.out_stride + c, sum = a.add ? *out : 0.f;
+    for (int k = 0; k < a.n_used; k++) {
+        int i = row * a.n_used + k, at = a.place ? a.place[i] : i;
+        sum += a.weights[i] * a.scale * a.y[at * a.y_stride + c];
+    }
+    *out = sum;
+}
+
+/* ---- products ---- */
+
+/* One call: what all its launches share. */
+struct moe {
+    struct cuda *c;
+    const struct experts_opt *o;
+    const struct tensor *x;
+    const int32_t *ids;
+    int32_t *first, *place, *who;    /* NULL where choices are taken one by one */
+    int n_choices;
+    bool wide;                       /* rows are long enough for it */
+    enum moe_order xh;               /* in which xs holds x as F16; MOE_F32: not yet */
+};
+
+/* Weights of one role for all experts, and a bias each. */
+struct role {
+    const struct weight *w;
+    const float *bias;
+};
+
+static int over(int a, int b) { return (a + b - 1) / b; }
+static bool is_few(const struct moe *m) { return m->first == NULL; }
+
+static const struct moe_kernel *kernel_of(const struct weight *w)
+{
+    int t = layout_type(w->type);
+    const struct moe_kernel *k = moe_kernel_small(t);
+    if (!k) k = moe_kernel_k(t);
+    if (!k) k = moe_kernel_k2(t);
+    if (!k) k = moe_kernel_plain(t);
+    return k;
+}
+
+/* In which order the products of w take their x. */
+static enum moe_order order_of(const struct moe *m, const struct weight *w)
+{
+    const struct moe_kernel *k = kernel_of(w);
+
+    if (is_few(m)) return MOE_F32;
+    return k->wide && (m->wide || !k->many) ? MOE_STEPS : k->order;
+}
+
+static size_t step_of(const struct weight *w, int n, int e)
+{
+    return e + 1 < n ? (size_t)((const char *)w[e + 1].packed - (const char *)w[e].packed) : 0;
+}
+
+static bool fits(const struct weight *w, int n, int e0, int e)
+{
+    return layout_type(w[e].type) == layout_type(w[e0].type) &&
+           (const char *)w[e].packed == (const char *)w[e0].packed + (size_t)(e - e0) * step_of(w, n, e0);
+}
+
+/* Where the run of experts ends that have one type, lie at one distance, and hand on in one order: nearly always
+ * all. next: who reads what they make, or NULL. */
+static int run_end(const struct moe *m, const struct role *r, int n_roles, const struct weight *next, int e0)
+{
+    int n = m->o->n, e = e0 + 1;
+
+    while (e < n && fits(r[0].w, n, e0, e) && (n_roles == 1 || fits(r[1].w, n, e0, e)) &&
+           (!next || order_of(m, &next[e]) == order_of(m, &next[e0])))
+        e++;
+    return e;
+}
+
+static void launch(const struct moe *m, const struct moe_kernel *k, const struct moe_args *a, bool wide)
+{
+    int tiles = over(a->out_pad, TILE_ROWS), items = a->pair ? tiles : over(tiles, 2), each = m->n_choices / m->o->n;
+    int units = over(a->cols, k->unit), warps = units < MOE_WARPS ? units : MOE_WARPS;
+
+    if (is_few(m)) {
+        cu_launch(m->c, k->name, k->few, dim3(items, m->n_choices), dim3(32 * warps), 0, *a);
+    } else if (!wide) {
+        dim3 grid(over(items, MOE_BLOCK) * a->splits, a->e1 - a->e0);
+        cu_launch(m->c, k->name, k->many, grid, dim3(32 * MOE_BLOCK), 0, *a);
+    } else if (!k->wide(m->c, k->name, a, each <= SMALL ? SMALL : MOE_TOKENS)) {
+        cu_fail(m->c, E_UNSUPPORTED, "%s: too little shared memory for experts", m->c->be.name);
+    }
+}
+
+/* x in the order that a kernel takes, in xs. */
+static void make_half(struct moe *m, enum moe_order order)
+{
+    struct half_args a = {};
+    int rows = m->x->rows;
+
+    if (m->xh == order) return;
+    m->xh = order;
+    a.out = (__half *)m->o->xs.data;
+    a.x = (const float *)m->x->data;
+    a.x_stride = m->x->stride;
+    a.cols = m->x->cols;
+    a.pad = moe_pad(order, a.cols);
+    a.order = order;
+    cu_launch(m->c, "experts x", moe_half, dim3(rows, over(a.pad, SUM_THREADS)), dim3(SUM_THREADS), 0, a);
+}
+
+static bool by_four(const void *p, size_t stride) { return (uintptr_t)p % 16 == 0 && stride % 4 == 0; }
+
+/* What goes in: the tokens, or what became of them. */
+static void take_x(struct moe *m, struct moe_args *a, enum moe_order order, const struct tensor *h)
+{
+    const struct tensor *x = h ? h : order == MOE_F32 ? m->x : &m->o->xs;
+
+    if (!h && order != MOE_F32) {
+        make_half(m, order);
+        a->who = m->who;
+    }
+    a->x = x->data;
+    a->x_stride = order == MOE_F32 ? x->stride : (size_t)moe_pad(order, a->cols);
+    a->x_each = h ? 1 : m->o->n_used;
+    a->vec = by_four(a->x, a->x_stride);
+}
+
+/* The products of one role, or of gate and up at once; a has what becomes of them. h: what goes in, NULL: x.
+ * next: who reads the result as F16, NULL: nobody. */
+static void product(struct moe *m, const struct role *r, int n_roles, const struct tensor *h,
+                    const struct weight *next, struct moe_args a)
+{
+    int n = m->o->n, each = 2 * m->n_choices / n;
+
+    a.rows = r[0].w->rows;
+    a.cols = r[0].w->cols;
+    a.pair = n_roles == 2;
+    a.ids = m->ids;
+    a.first = m->first;
+    a.splits = each > 8 * MOE_TOKENS ? 8 : over(each > 0 ? each : 1, MOE_TOKENS);
+    for (int e1; a.e0 < n; a.e0 = e1) {
+        const struct moe_kernel *k = kernel_of(&r[0].w[a.e0]);
+        a.e1 = e1 = run_end(m, r, n_roles, next, a.e0);
+        if (next) a.kind = order_of(m, &next[a.e0]);
+        a.out_pad = moe_pad(a.kind, a.rows);
+        if (a.kind != MOE_F32) a.out_stride = (size_t)a.out_pad;
+        for (int i = 0; i < n_roles; i++) {
+            a.w[i] = (const uint8_t *)r[i].w[a.e0].packed;
+            a.step[i] = step_of(r[i].w, n, a.e0);
+            a.bias[i] = r[i].bias;
+        }
+        take_x(m, &a, order_of(m, &r[0].w[a.e0]), h);
+        launch(m, k, &a, order_of(m, &r[0].w[a.e0]) == MOE_STEPS);
+    }
+}
+
+static bool same_types(const struct weight *a, const struct weight *b, int n)
+{
+    for (int e = 0; e < n; e++)
+        if (layout_type(a[e].type) != layout_type(b[e].type)) return false;
+    return true;
+}
+
+/* hs = act(gate x) * up x, in the order that down takes. */
+static void widen(struct moe *m)
+{
+    const struct experts_opt *o = m->o;
+    struct role r[2] = { { o->gate, o->b_gate }, { o->up, o->b_up } };
+    struct moe_args a = {};
+
+    a.out = o->hs.data;
+    a.out_stride = o->hs.stride;
+    a.active = true;
+    a.act = o->act;
+    if (o->gate && same_types(o->gate, o->up, o->n)) {
+        product(m, r, 2, NULL, o->down, a);
+        return;
+    }
+    if (o->gate) {
+        struct moe_args g = {};
+        g.out = o->us.data;
+        g.out_stride = a.gate_stride = o->us.stride;
+        a.gate = (const float *)o->us.data;
+        product(m, r, 1, NULL, NULL, g);
+    }
+    product(m, r + 1, 1, NULL, o->down, a);
+}
+
+static void narrow(struct moe *m)
+{
+    struct role r = { m->o->down, m->o->b_down };
+    struct moe_args a = {};
+
+    a.out = m->o->ys.data;
+    a.out_stride = m->o->ys.stride;
+    product(m, &r, 1, &m->o->hs, NULL, a);
+}
+
+static void add_up(const struct moe *m, const struct tensor *out, const float *weights)
+{
+    struct sum_args a = {};
+
+    a.out = (float *)out->data;
+    a.y = (const float *)m->o->ys.data;
+    a.weights = weights;
+    a.place = m->place;
+    a.out_stride = out->stride;
+    a.y_stride = m->o->ys.stride;
+    a.cols = out->cols;
+    a.n_used = m->o->n_used;
+    a.scale = m->o->scale;
+    a.add = m->o->add;
+    cu_launch(m->c, "experts sum", moe_sum, dim3(out->rows, over(a.cols, SUM_THREADS)), dim3(SUM_THREADS), 0, a);
+}
+
+static void sort(struct moe *m)
+{
+    struct sort_args a = {};
+
+    a.ids = m->ids;
+    a.n = m->o->n;
+    a.n_choices = m->n_choices;
+    a.first = m->first = m->o->order;
+    a.place = m->place = a.first + a.n + 1;
+    a.who = m->who = a.place + a.n_choices;
+    cu_launch(m->c, "experts sort", moe_sort, dim3(1), dim3(SORT_THREADS), 0, a);
+}
+
+/* The caller's rows are F32: they hold F16 ones that are filled up, unless they are very short. */
+static bool has_room(const struct moe *m, enum moe_order order)
+{
+    const struct experts_opt *o = m->o;
+    size_t x = (size_t)m->x->rows * (size_t)moe_pad(order, m->x->cols), wide = (size_t)moe_pad(order, o->up->rows);
+
+    return x * sizeof(__half) <= (size_t)o->xs.rows * o->xs.stride * sizeof(float) &&
+           (size_t)m->n_choices * wide * sizeof(__half) <= (size_t)o->hs.rows * o->hs.stride * sizeof(float);
+}
+
+/* One by one, or sorted. Plain numbers come faster through shared memory once that fills the card. */
+static bool takes_few(const struct moe *m)
+{
+    const struct moe_kernel *k = kernel_of(m->o->up);
+    bool fills = (long long)m->n_choices * m->o->up->rows >= 128ll * m->c->n_sm;
+
+    return m->x->rows <= FEW_TOKENS && !(k->wide && k->many && fills);
+}
+
+void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x, const int32_t *ids,
+                const float *weights, const struct experts_opt *o)
+{
+    struct moe m = {};
+
+    m.c = c;
+    m.o = o;
+    m.x = x;
+    m.ids = ids;
+    m.n_choices = x->rows * o->n_used;
+    if (o->n > MOE_MAX_EXPERTS || (o->gate && o->gate->rows != o->up->rows)) {
+        cu_fail(c, E_UNSUPPORTED, "%s: %d experts, at most %d, and gate and up of one size", c->be.name, o->n,
+                MOE_MAX_EXPERTS);
+        return;
+    }
+    if (!takes_few(&m)) {
+        m.wide = has_room(&m, MOE_STEPS);
+        if (!has_room(&m, MOE_LANES)) {
+            cu_fail(c, E_INVALID, "%s: experts of %d by %d numbers are too small", c->be.name, o->up->rows, x->cols);
+            return;
+        }
+        sort(&m);
+    }
+    widen(&m);
+    narrow(&m);
+    add_up(&m, out, weights);
+}

@@ -1,0 +1,115 @@
+/* load_target.c - where the server under load is: the URL, resolved once. */
+#include "loadtest/load_client.h"
+
+#include <netdb.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <stdio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static int tls_open(struct load_target *t, bool insecure, struct err *e)
+{
+    SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+
+    if (!ctx) return err_set(e, E_IO, "no TLS: %s", ERR_error_string(ERR_get_error(), NULL));
+    SSL_CTX_set_default_verify_paths(ctx);
+    SSL_CTX_set_verify(ctx, insecure ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
+    t->tls = ctx;
+    return OK;
+}
+
+static int unix_addr(struct load_target *t, struct str path, struct err *e)
+{
+    struct sockaddr_un *un = (struct sockaddr_un *)&t->addr;
+
+    if (!path.n || path.n >= sizeof un->sun_path)
+        return err_set(e, E_INVALID, "'%.*s' is no path of a socket", STR_ARG(path));
+    un->sun_family = AF_UNIX;
+    memcpy(un->sun_path, path.p, path.n);
+    t->addr_len = (int)sizeof *un;
+    snprintf(t->host, sizeof t->host, "localhost");
+    return OK;
+}
+
+/* A name may have several addresses and the server listen on one: "localhost" is both ::1 and 127.0.0.1. */
+static const struct addrinfo *first_that_answers(const struct addrinfo *all)
+{
+    for (const struct addrinfo *a = all; all->ai_next && a; a = a->ai_next) {
+        int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        bool up = fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0;
+        if (fd >= 0) close(fd);
+        if (up) return a;
+    }
+    return all;
+}
+
+static int resolve(struct load_target *t, const char *port, struct err *e)
+{
+    struct addrinfo want = { .ai_socktype = SOCK_STREAM }, *found = NULL;
+    const struct addrinfo *use;
+    int rc = getaddrinfo(t->name, port, &want, &found);
+
+    if (rc != 0) return err_set(e, E_IO, "%s: %s", t->name, gai_strerror(rc));
+    use = first_that_answers(found);
+    memcpy(&t->addr, use->ai_addr, use->ai_addrlen);
+    t->addr_len = (int)use->ai_addrlen;
+    freeaddrinfo(found);
+    return OK;
+}
+
+/* "host:port/prefix/v1" behind the scheme. */
+static int tcp_addr(struct load_target *t, struct str s, const char *port, struct err *e)
+{
+    ptrdiff_t slash = str_find(s, STR("/")), colon;
+    struct str host = slash < 0 ? s : str_take(s, (size_t)slash);
+    struct str path = slash < 0 ? STR("") : str_skip(s, (size_t)slash);
+    size_t skip = host.n && *host.p == '[' ? (size_t)str_find(host, STR("]")) : 0;
+    char digits[8];
+
+    while (str_ends(path, STR("/"))) path.n--;
+    if (str_ends(path, STR("/v1"))) path.n -= 3;
+    snprintf(t->host, sizeof t->host, "%.*s", STR_ARG(host));
+    snprintf(t->prefix, sizeof t->prefix, "%.*s", STR_ARG(path));
+    colon = skip >= host.n ? -1 : str_find(str_skip(host, skip), STR(":"));
+    if (colon >= 0) {
+        snprintf(digits, sizeof digits, "%.*s", STR_ARG(str_skip(host, skip + (size_t)colon + 1)));
+        port = digits;
+        host = str_take(host, skip + (size_t)colon);
+    }
+    if (skip) host = str_of(host.p + 1, host.n >= 2 ? host.n - 2 : 0);   /* [::1] */
+    if (!host.n || host.n >= sizeof t->name) return err_set(e, E_INVALID, "the URL has no host");
+    snprintf(t->name, sizeof t->name, "%.*s", STR_ARG(host));
+    return resolve(t, port, e);
+}
+
+int load_target_open(struct load_target *t, const char *url, const char *key, bool insecure, struct err *e)
+{
+    struct str s = str_c(url);
+    int rc;
+
+    *t = (struct load_target){ 0 };
+    if (key && *key) {
+        if (strlen(key) > 512 || strpbrk(key, "\r\n")) return err_set(e, E_INVALID, "--api-key is not a key");
+        snprintf(t->auth, sizeof t->auth, "Authorization: Bearer %s\r\n", key);
+    }
+    if (str_starts(s, STR("unix:"))) {
+        rc = unix_addr(t, str_skip(s, 5), e);
+    } else if (str_starts(s, STR("https://"))) {
+        if ((rc = tls_open(t, insecure, e)) == OK) rc = tcp_addr(t, str_skip(s, 8), "443", e);
+    } else if (str_starts(s, STR("http://"))) {
+        rc = tcp_addr(t, str_skip(s, 7), "80", e);
+    } else {
+        rc = err_set(e, E_INVALID, "'%s' is no URL: write http://host:port, https://host or unix:/path", url);
+    }
+    if (rc != OK) return rc;
+    t->base = event_base_new();
+    return t->base ? OK : err_set(e, E_IO, "no event base");
+}
+
+void load_target_release(struct load_target *t)
+{
+    if (t->base) event_base_free(t->base);
+    if (t->tls) SSL_CTX_free(t->tls);
+    *t = (struct load_target){ 0 };
+}

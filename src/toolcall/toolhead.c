@@ -1,0 +1,227 @@
+/* toolhead.c - the beginning of a call: which tool, and where its arguments begin. */
+#include "toolcall/toolcall_impl.h"
+
+bool toolcall_is_known(const json_t *tools, struct str name)
+{
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *is = json_object_get(json_object_get(json_array_get(tools, i), "function"), "name");
+        if (json_is_string(is) && str_eq(str_of(json_string_value(is), json_string_length(is)), name))
+            return true;
+    }
+    return false;
+}
+
+static bool is_one(struct str s, const char *const *names)
+{
+    for (; *names; names++)
+        if (str_is(s, *names)) return true;
+    return false;
+}
+
+/* Where the arguments begin: at a '{' behind white space. 1, 0: not known yet, -1: there is none. */
+static int find_args(struct str text, size_t at, struct tool_head *h)
+{
+    h->args = spaces(text, at);
+    if (h->args >= text.n) return 0;
+    return text.p[h->args] == '{' ? 1 : -1;
+}
+
+/* ---- {"name": ..., "arguments": { ---- */
+
+/* The string at `at`, without its quotes and escapes; 0: it is not complete, -1: it is none, or has some. */
+static int plain_string(struct str text, size_t *at, struct str *out)
+{
+    size_t n;
+
+    if (*at >= text.n) return 0;
+    if (text.p[*at] != '"') return -1;
+    if (!(n = json_string_span(str_skip(text, *at)))) return 0;
+    *out = str_of(text.p + *at + 1, n - 2);
+    *at += n;
+    return memchr(out->p, '\\', out->n) ? -1 : 1;
+}
+
+/* Behind a value that tells neither name nor arguments. */
+static int skip_value(struct str text, size_t *at)
+{
+    size_t n = json_value_span(str_skip(text, *at));
+
+    if (!n || *at + n >= text.n) return 0;               /* a number may go on */
+    *at += n;
+    return 1;
+}
+
+static int read_member(struct str text, size_t *at, struct str key, const json_t *tools, struct tool_head *h)
+{
+    static const char *const names[] = { "name", "tool_name", "function", NULL },
+                             *const ids[] = { "id", "tool_call_id", NULL },
+                             *const args[] = { "arguments", "parameters", "args", NULL };
+    bool text_value = text.p[*at] == '"';
+    int rc;
+
+    if (is_one(key, names) && text_value) {
+        if ((rc = plain_string(text, at, &h->name)) <= 0) return rc;
+        return toolcall_is_known(tools, h->name) ? 2 : -1;
+    }
+    if (is_one(key, ids) && text_value) return (rc = plain_string(text, at, &h->id)) > 0 ? 2 : rc;
+    if (is_one(key, names) || text.p[*at] == '[') return -1;
+    if (text.p[*at] != '{') return is_one(key, args) ? -1 : skip_value(text, at) ? 2 : 0;
+    if (!h->name.n && !is_one(key, args) && toolcall_is_known(tools, key)) h->name = key;   /* {"f": {...}} */
+    else if (!h->name.n || !is_one(key, args)) return -1;
+    h->args = *at;
+    return 1;
+}
+
+static int read_object(struct str text, size_t at, const json_t *tools, struct tool_head *h)
+{
+    struct str key;
+    int rc;
+
+    for (at = spaces(text, at + 1);; at = spaces(text, at)) {
+        if (at < text.n && text.p[at] == ',') at = spaces(text, at + 1);
+        if ((rc = plain_string(text, &at, &key)) <= 0) return rc;
+        at = spaces(text, at);
+        if (at >= text.n) return 0;
+        if (text.p[at] != ':') return -1;
+        at = spaces(text, at + 1);
+        if (at >= text.n) return 0;
+        if ((rc = read_member(text, &at, key, tools, h)) != 2) return rc;
+    }
+}
+
+static int read_json(struct str text, bool in_list, const json_t *tools, struct tool_head *h)
+{
+    static const char *const fences[] = { "```json", "```" };
+    size_t at = spaces(text, 0);
+
+    h->tail = TAIL_OBJECT;
+    h->list = in_list;
+    for (int i = 0; i < 2 && !in_list; i++) {
+        struct str rest = str_skip(text, at), fence = str_c(fences[i]);
+        if (rest.n < fence.n && str_starts(fence, rest)) return 0;
+        if (!str_starts(rest, fence)) continue;
+        at = spaces(text, at + fence.n);
+        break;
+    }
+    if (at < text.n && text.p[at] == '[' && !in_list) {
+        h->list = true;
+        at = spaces(text, at + 1);
+    }
+    if (at >= text.n) return 0;
+    return text.p[at] == '{' ? read_object(text, at, tools, h) : -1;
+}
+
+/* ---- a name, and a mark behind it ---- */
+
+static int read_mistral(struct str text, bool in_list, const json_t *tools, struct tool_head *h)
+{
+    size_t at = spaces(text, 0), n = at;
+    struct str rest;
+    ptrdiff_t end;
+
+    if (at >= text.n) return 0;
+    if (in_list || text.p[at] == '[' || text.p[at] == '{') return read_json(text, in_list, tools, h);
+    while (n < text.n && text.p[n] != '[' && text.p[n] != '{') n++;
+    if (n - at > 256) return -1;
+    if (n >= text.n) return 0;
+    h->name = str_trim(str_of(text.p + at, n - at));
+    if (!toolcall_is_known(tools, h->name)) return -1;
+    rest = str_skip(text, n);
+    if (str_starts(rest, STR("[CALL_ID]"))) {
+        if ((end = str_find(rest, STR("[ARGS]"))) < 0) return rest.n > 256 ? -1 : 0;
+        h->id = str_trim(str_of(rest.p + 9, (size_t)end - 9));
+        return find_args(text, n + (size_t)end + 6, h);
+    }
+    if (text.p[n] == '[') {
+        if (rest.n < 9 && (str_starts(STR("[ARGS]"), rest) || str_starts(STR("[CALL_ID]"), rest))) return 0;
+        if (!str_starts(rest, STR("[ARGS]"))) return -1;
+        n += 6;
+    }
+    return find_args(text, n, h);
+}
+
+/* name SEP {, or type SEP name \n ```json { */
+static int read_named(struct str left, struct str text, size_t at, const json_t *tools, struct tool_head *h)
+{
+    static const char *const fences[] = { "```json", "```" };
+    struct str right = str_skip(text, at), rest;
+    ptrdiff_t line;
+    int rc = find_args(text, at, h);
+
+    if (rc >= 0) {
+        h->name = str_trim(left);
+        return rc && toolcall_is_known(tools, h->name) ? 1 : rc ? -1 : 0;
+    }
+    if ((line = str_find(right, STR("\n"))) < 0) return right.n > 256 ? -1 : 0;
+    h->name = str_trim(str_take(right, (size_t)line));
+    h->tail = TAIL_FENCE;
+    if (!toolcall_is_known(tools, h->name)) return -1;
+    at = spaces(text, at + (size_t)line);
+    rest = str_skip(text, at);
+    if (rest.n < 7 && str_starts(str_c(fences[0]), rest)) return 0;
+    for (int i = 0; i < 2; i++)
+        if (str_starts(rest, str_c(fences[i]))) return find_args(text, at + strlen(fences[i]), h);
+    return -1;
+}
+
+static int read_separated(const struct tool_family *f, struct str text, const json_t *tools,
+                          struct tool_head *h)
+{
+    static const char mark[] = "<|tool_call:name|>";
+    ptrdiff_t sep = str_find(text, str_c(f->sep)), at;
+    struct str left;
+    size_t behind;
+
+    if (sep < 0) return text.n > 512 ? -1 : 0;
+    left = str_take(text, (size_t)sep);
+    behind = (size_t)sep + strlen(f->sep);
+    if (f->payload == PAYLOAD_NAMED) return read_named(left, text, behind, tools, h);
+    if (f->payload == PAYLOAD_SOLAR) {
+        if ((at = str_find(left, str_c(mark))) < 0) return -1;
+        h->id = str_trim(str_take(left, (size_t)at));
+        h->name = str_trim(str_skip(left, (size_t)at + strlen(mark)));
+    } else {
+        h->name = h->id = str_trim(left);
+        if (str_starts(h->name, STR("functions."))) h->name = str_skip(h->name, 10);
+        for (size_t i = h->name.n; i-- > 0;)
+            if (h->name.p[i] == ':') {
+                h->name.n = i;
+                break;
+            }
+    }
+    return toolcall_is_known(tools, h->name) ? find_args(text, behind, h) : -1;
+}
+
+/* A JSON object where arguments could stand between tags. */
+static int read_tagged(const struct tool_tags *g, struct str text, const json_t *tools, struct tool_head *h)
+{
+    ptrdiff_t at = g->name_end ? str_find(text, str_c(g->name_end)) : -1, skip = 0;
+    size_t behind;
+
+    if (!g->name_end) return -1;
+    if (at < 0) return text.n > 256 ? -1 : 0;
+    h->name = str_trim(str_take(text, (size_t)at));
+    if (!toolcall_is_known(tools, h->name)) return -1;
+    behind = (size_t)at + strlen(g->name_end);
+    if (g->name_skip) {
+        if ((skip = str_find(str_skip(text, behind), str_c(g->name_skip))) < 0) return text.n > 512 ? -1 : 0;
+        behind += (size_t)skip + strlen(g->name_skip);
+    }
+    return find_args(text, behind, h);
+}
+
+int toolcall_head(const struct tool_family *f, struct str text, bool in_list, const json_t *tools,
+                  struct tool_head *out)
+{
+    *out = (struct tool_head){ .name = STR(""), .id = STR("") };
+    switch (f->payload) {
+    case PAYLOAD_JSON:
+    case PAYLOAD_BARE: return read_json(text, in_list, tools, out);
+    case PAYLOAD_MISTRAL: return read_mistral(text, in_list, tools, out);
+    case PAYLOAD_NAMED:
+    case PAYLOAD_KIMI:
+    case PAYLOAD_SOLAR: return read_separated(f, text, tools, out);
+    case PAYLOAD_TAGS: return read_tagged(f->tags, text, tools, out);
+    default: return -1;
+    }
+}
