@@ -1,9 +1,9 @@
 /* grammar.c - what a grammar costs a token: grammar TOKENIZER...
  *
- * For each tokenizer: how long its bytes take to be sorted, then for each grammar a line: microseconds to
- * compile, of the mask of a token (mean of the first text, when everything is met for the first time; mean,
- * 99 % and most of the texts behind it), and of the mask's way into the logits. Texts are drawn at random
- * from what may come. */
+ * For each tokenizer: how long its bytes take to be sorted, then for each grammar a line:
+ * microseconds to compile, of the mask of a token (mean of the first text, when everything is met
+ * for the first time; mean, 99 % and most of the texts behind it), and of the mask's way into the
+ * logits. Texts are drawn at random from what may come. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "grammar/grammar.h"
@@ -22,27 +22,34 @@ static const struct {
 } cases[] = {
     { "json_object", GRAMMAR_OBJECT, "" },
     { "person", GRAMMAR_SCHEMA,
-      "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\","
+      "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":"
+      "\"integer\","
       "\"minimum\":0,"
-      "\"maximum\":150},\"email\":{\"type\":\"string\",\"format\":\"email\"},\"tags\":{\"type\":\"array\","
+      "\"maximum\":150},\"email\":{\"type\":\"string\",\"format\":\"email\"},\"tags\":{\"type\":"
+      "\"array\","
       "\"items\":{\"type\":"
       "\"string\",\"maxLength\":20}}},\"required\":[\"name\",\"age\",\"email\",\"tags\"]}" },
     { "long strings", GRAMMAR_SCHEMA,
-      "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":50,\"maxLength\":500},\"minItems\":"
+      "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":50,\"maxLength\":500},"
+      "\"minItems\":"
       "3}" },
     { "tree", GRAMMAR_SCHEMA,
       "{\"$ref\":\"#/$defs/"
-      "t\",\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"left\":{"
-      "\"anyOf\":[{\"$ref\":\"#/$defs/t\"},{\"type\":\"null\"}]},\"right\":{\"anyOf\":[{\"$ref\":\"#/$defs/"
+      "t\",\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},"
+      "\"left\":{"
+      "\"anyOf\":[{\"$ref\":\"#/$defs/"
+      "t\"},{\"type\":\"null\"}]},\"right\":{\"anyOf\":[{\"$ref\":\"#/$defs/"
       "t\"},{\"type\":\"null\"}]}},"
       "\"required\":[\"name\",\"left\",\"right\"]}}}" },
     { "words", GRAMMAR_GBNF,
       "root ::= word (\" \" word){20,200} \".\"\nword ::= [a-zA-Z\\u00c0-\\u024f]{1,12}" },
     { "any text", GRAMMAR_GBNF, "root ::= .{100,5000} \"END\"" },
     { "c-like", GRAMMAR_GBNF,
-      "root ::= (statement \"\\n\")+\nstatement ::= ident \" = \" expr \";\"\nexpr ::= term ([-+*/] "
+      "root ::= (statement \"\\n\")+\nstatement ::= ident \" = \" expr \";\"\nexpr ::= term "
+      "([-+*/] "
       "term)*\n"
-      "term ::= ident | num | \"(\" expr \")\" | \"\\\"\" [^\"\\\\\\n]* \"\\\"\"\nident ::= [a-zA-Z_] "
+      "term ::= ident | num | \"(\" expr \")\" | \"\\\"\" [^\"\\\\\\n]* \"\\\"\"\nident ::= "
+      "[a-zA-Z_] "
       "[a-zA-Z0-9_]*\nnum ::= [0-9]+ (\".\" [0-9]+)?" },
 };
 
@@ -111,7 +118,8 @@ static double mean(const struct times *t)
 
 static double time_apply(const struct lexicon *lex)
 {
-    float *in = mem_array((size_t)lex->n_ids, sizeof *in), *out = mem_array((size_t)lex->n_ids, sizeof *out);
+    float *in = mem_array((size_t)lex->n_ids, sizeof *in),
+          *out = mem_array((size_t)lex->n_ids, sizeof *out);
     uint64_t *mask = mem_array((size_t)lex->n_ids / 64 + 1, sizeof *mask), start;
     struct rng rng;
 
@@ -126,8 +134,8 @@ static double time_apply(const struct lexicon *lex)
     return (double)(cpu_ns() - start) / 1e3 / 200;
 }
 
-static int run_case(const char *tokenizer, const struct tokenizer *tok, const struct lexicon *lex, int c,
-                    double apply)
+static int run_case(const char *tokenizer, const struct tokenizer *tok, const struct lexicon *lex,
+                    int c, double apply)
 {
     struct grammar_spec spec = { .kind = cases[c].kind, .text = str_c(cases[c].text) };
     struct times first = { .us = mem_array(TOKENS, sizeof(double)) };
@@ -149,9 +157,9 @@ static int run_case(const char *tokenizer, const struct tokenizer *tok, const st
     run_text(d, lex, &rng, &first);
     for (int i = 0; i < TEXTS; i++) run_text(d, lex, &rng, &later);
     qsort(later.us, (size_t)later.n, sizeof *later.us, by_size);
-    printf("%s,%d,%s,%.0f,%.1f,%.2f,%.1f,%.1f,%.1f,%.1f\n", tokenizer, lex->n_ids, cases[c].name, compile,
-           mean(&first), mean(&later), later.us[later.n * 99 / 100], later.us[later.n - 1], apply,
-           (double)guide_bytes(d) / 1e6);
+    printf("%s,%d,%s,%.0f,%.1f,%.2f,%.1f,%.1f,%.1f,%.1f\n", tokenizer, lex->n_ids, cases[c].name,
+           compile, mean(&first), mean(&later), later.us[later.n * 99 / 100], later.us[later.n - 1],
+           apply, (double)guide_bytes(d) / 1e6);
     fflush(stdout);
     guide_close(d);
     grammar_unref(g);
@@ -166,7 +174,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: grammar TOKENIZER...\n");
         return 2;
     }
-    printf("tokenizer,ids,grammar,compile_us,first_us,mask_us,mask_99_us,mask_most_us,apply_us,megabytes\n");
+    printf("tokenizer,ids,grammar,compile_us,first_us,mask_us,mask_99_us,mask_most_us,apply_us,"
+           "megabytes\n");
     for (int i = 1; i < argc; i++) {
         struct tokenizer *t = NULL;
         struct lexicon *lex = NULL;
@@ -182,8 +191,8 @@ int main(int argc, char **argv)
         end = tokenizer_eos(t);
         start = cpu_ns();
         if (lexicon_open(&lex, t, tokenizer_n(t), &end, end >= 0, &e) != OK) return 1;
-        fprintf(stderr, "%s: %d tokens, %d nodes, sorted in %.0f ms\n", name, lex->n_ids, lex->trie.n_nodes,
-                (double)(cpu_ns() - start) / 1e6);
+        fprintf(stderr, "%s: %d tokens, %d nodes, sorted in %.0f ms\n", name, lex->n_ids,
+                lex->trie.n_nodes, (double)(cpu_ns() - start) / 1e6);
         apply = time_apply(lex);
         for (int c = 0; c < (int)(sizeof cases / sizeof *cases); c++)
             if (run_case(name, t, lex, c, apply)) return 1;

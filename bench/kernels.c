@@ -4,8 +4,8 @@
  *
  * Few tokens cycle over so many copies of a matrix that no cache holds them; `share` is of what a
  * plain loop reads from the same memory with the same threads. -c: one copy, so that a small matrix
- * stays in the cache and arithmetic is the limit. -x: microseconds by tokens of each way alone, in turns,
- * to see where the one overtakes the other. */
+ * stays in the cache and arithmetic is the limit. -x: microseconds by tokens of each way alone, in
+ * turns, to see where the one overtakes the other. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -23,11 +23,11 @@ enum { SET_BYTES = 400 << 20, READ_BYTES = SET_BYTES / 10, SMALL_MS = 100 };
 struct bench {
     struct par *par;
     struct matmul *mm;
-    struct matmul *vectors, *few, *many;     /* with one of the ways alone */
+    struct matmul *vectors, *few, *many; /* with one of the ways alone */
     int rows, cols;
     bool cached;
-    char *set;                   /* SET_BYTES of weights */
-    float *x, *y;                /* 512 tokens */
+    char *set;    /* SET_BYTES of weights */
+    float *x, *y; /* 512 tokens */
     double read_gbs;
 };
 
@@ -79,7 +79,9 @@ static int fill_set(struct bench *b, enum dtype t, size_t bytes)
     rng_seed(&rng, 1);
     for (size_t i = 0; i < n; i++) f[i] = (float)rng_unit(&rng) - 0.5f;
     if (quant_can_encode(t)) quant_encode(t, f, b->set, (int64_t)n);
-    else for (size_t i = 0; i < bytes; i++) b->set[i] = (char)(rng_u64(&rng) & 0x3b);   /* no huge scale */
+    else
+        for (size_t i = 0; i < bytes; i++)
+            b->set[i] = (char)(rng_u64(&rng) & 0x3b); /* no huge scale */
     for (int c = 1; c < copies; c++) memcpy(b->set + (size_t)c * bytes, b->set, bytes);
     mem_free(f);
     return copies;
@@ -95,9 +97,10 @@ static uint64_t now_ns(const struct bench *b)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Milliseconds of a product with `tokens` tokens: the best of many, for others use the machine too. */
-static double measure(struct bench *b, struct matmul *mm, struct weight *w, size_t bytes, int copies,
-                      int tokens)
+/* Milliseconds of a product with `tokens` tokens: the best of many, for others use the machine too.
+ */
+static double measure(struct bench *b, struct matmul *mm, struct weight *w, size_t bytes,
+                      int copies, int tokens)
 {
     struct tensor x = tensor_f32(b->x, tokens, b->cols);
     struct linear job = { .out = tensor_f32(b->y, tokens, b->rows), .w = w };
@@ -121,8 +124,10 @@ static void bench_type(struct bench *b, enum dtype t)
     if (!dtype_row_bytes(t, (uint64_t)b->cols, &row)) return;
     size_t bytes = (size_t)row * (size_t)b->rows;
     int copies = fill_set(b, t, bytes);
-    double one = measure(b, b->mm, &w, bytes, copies, 1), four = measure(b, b->mm, &w, bytes, copies, 4);
-    double eight = measure(b, b->mm, &w, bytes, copies, 8), many = measure(b, b->mm, &w, bytes, copies, 512);
+    double one = measure(b, b->mm, &w, bytes, copies, 1),
+           four = measure(b, b->mm, &w, bytes, copies, 4);
+    double eight = measure(b, b->mm, &w, bytes, copies, 8),
+           many = measure(b, b->mm, &w, bytes, copies, 512);
     double gb = (double)bytes / 1e6, macs = (double)b->rows * b->cols / 1e6;
 
     printf("%-8s %7.1f %6.0f%% %8.1f %8.1f %10.0f\n", dtype_name((int)t), gb / one,
@@ -137,7 +142,8 @@ static int at_once(enum dtype t)
 }
 
 /* A matmul that takes everything by g, where it can. */
-static int open_alone(struct matmul **out, struct bench *b, const struct gemm *g, struct gemm *own, struct err *e)
+static int open_alone(struct matmul **out, struct bench *b, const struct gemm *g, struct gemm *own,
+                      struct err *e)
 {
     struct matmul_opt opt = { .gemm = g ? own : NULL };
 
@@ -162,20 +168,21 @@ static void bench_crossing(struct bench *b, enum dtype t)
                 double m = measure(b, way[k], &w, bytes, copies, tokens[i]);
                 if (m < ms[k]) ms[k] = m;
             }
-        printf("%-8s %3d tokens  %7.0f us by vectors, %7.0f by few, %7.0f by many\n", dtype_name((int)t), tokens[i],
-               ms[0] * 1e3, ms[1] * 1e3, ms[2] * 1e3);
+        printf("%-8s %3d tokens  %7.0f us by vectors, %7.0f by few, %7.0f by many\n",
+               dtype_name((int)t), tokens[i], ms[0] * 1e3, ms[1] * 1e3, ms[2] * 1e3);
         fflush(stdout);
     }
 }
 
 static const enum dtype usual[] = {
-    DT_F32, DT_F16, DT_BF16, DT_Q4_0, DT_Q4_1, DT_Q5_0, DT_Q5_1, DT_Q8_0, DT_Q2_K, DT_Q3_K, DT_Q4_K,
-    DT_Q5_K, DT_Q6_K, DT_IQ4_NL, DT_IQ4_XS, DT_IQ2_XXS, DT_TQ2_0, DT_MXFP4,
+    DT_F32,  DT_F16,  DT_BF16, DT_Q4_0, DT_Q4_1,   DT_Q5_0,   DT_Q5_1,    DT_Q8_0,  DT_Q2_K,
+    DT_Q3_K, DT_Q4_K, DT_Q5_K, DT_Q6_K, DT_IQ4_NL, DT_IQ4_XS, DT_IQ2_XXS, DT_TQ2_0, DT_MXFP4,
 };
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: kernels [-t threads] [-i isa] [-m rows] [-k cols] [-c] [-x] [type ...]\n");
+    fprintf(stderr,
+            "usage: kernels [-t threads] [-i isa] [-m rows] [-k cols] [-c] [-x] [type ...]\n");
     return 2;
 }
 
@@ -199,7 +206,8 @@ int main(int argc, char **argv)
     }
     if ((rc = par_open(&b.par, (struct par_opt){ threads, true }, &e)) != OK) goto out;
     if ((rc = matmul_open(&b.mm, b.par, opt, &e)) != OK) goto out;
-    if ((rc = matmul_open(&b.vectors, b.par, (struct matmul_opt){ .isa = opt.isa }, &e)) != OK) goto out;
+    if ((rc = matmul_open(&b.vectors, b.par, (struct matmul_opt){ .isa = opt.isa }, &e)) != OK)
+        goto out;
     if ((rc = open_alone(&b.few, &b, opt.few, &few, &e)) != OK) goto out;
     if ((rc = open_alone(&b.many, &b, opt.gemm, &many, &e)) != OK) goto out;
     b.set = mem_try_aligned(SET_BYTES);
@@ -215,7 +223,8 @@ int main(int argc, char **argv)
     printf("%s, %d threads, [%d x %d]; reading alone: %.1f GB/s\n", matmul_name(b.mm), par_n(b.par),
            b.rows, b.cols, b.read_gbs);
     if (one == bench_type)
-        printf("%-8s %7s %7s %8s %8s %10s\n", "type", "GB/s", "share", "x4 GB/s", "x8 GB/s", "GMAC/s 512");
+        printf("%-8s %7s %7s %8s %8s %10s\n", "type", "GB/s", "share", "x4 GB/s", "x8 GB/s",
+               "GMAC/s 512");
     if (optind < argc) {
         for (int i = optind; i < argc; i++) {
             enum dtype t = dtype_by_name(str_c(argv[i]));

@@ -3,8 +3,8 @@
  * Every function that can fail returns TERN_OK or a negative code; tern_error gives the sentence
  * for the last failure on the calling thread. A model may be used from any number of threads, a
  * request from one at a time; tern_cancel may be called from any thread and from a signal handler.
- * Requests go through the model's queue and run on its own thread, all of them together: work goes on
- * between calls of tern_next. Text is UTF-8. docs/abi.md has a whole program. */
+ * Requests go through the model's queue and run on its own thread, all of them together: work goes
+ * on between calls of tern_next. Text is UTF-8. docs/abi.md has a whole program. */
 #ifndef TERN_H
 #define TERN_H
 
@@ -43,47 +43,56 @@ typedef struct tern_model tern_model;
 typedef struct tern_request tern_request;
 
 typedef struct {
-    size_t size;                 /* sizeof(tern_options): set by tern_options_init */
-    const char *device;          /* NULL: the CPU */
-    int threads;                 /* 0: one for each physical core */
-    int context;                 /* tokens of a sequence; 0: what the model was trained for, at most 4096 */
-    int batch;                   /* tokens of one step at most; 0: 512 */
-    int reference;               /* plain C kernels */
-    int sequences;               /* running at once; 0: 16 */
-    int gpu_layers;              /* a GPU: the last so many layers lie there; 0: as many as fit */
-    int vram_only;               /* a GPU: all layers, or it does not open */
-    const char *chat_template;   /* file with a Jinja chat template in place of the model's; NULL: its own */
+    size_t size;        /* sizeof(tern_options): set by tern_options_init */
+    const char *device; /* NULL: the CPU */
+    int threads;        /* 0: one for each physical core */
+    int context;        /* tokens of a sequence; 0: what the model was trained for, at most 4096 */
+    int batch;          /* tokens of one step at most; 0: 512 */
+    int reference;      /* plain C kernels */
+    int sequences;      /* running at once; 0: 16 */
+    int gpu_layers;     /* a GPU: the last so many layers lie there; 0: as many as fit */
+    int vram_only;      /* a GPU: all layers, or it does not open */
+    const char
+        *chat_template; /* file with a Jinja chat template in place of the model's; NULL: its own */
 } tern_options;
 
 typedef struct {
-    size_t size;                 /* sizeof(tern_params): set by tern_params_init */
-    int max_tokens;              /* 0: until the model ends or the context is full */
+    size_t size;    /* sizeof(tern_params): set by tern_params_init */
+    int max_tokens; /* 0: until the model ends or the context is full */
     /* temp 0 is greedy; 1 is off for top_p, typical and repeat_penalty, 0 for the others */
     float temp, top_p, min_p, typical, repeat_penalty, freq_penalty, presence_penalty;
-    int top_k, repeat_last;      /* 0: all; tokens repeat_penalty looks back on, -1: all */
-    uint64_t seed;               /* the same one gives the same text; tern_params_init draws one */
-    int raw;                     /* the prompt as it is: no chat form; BOS as the tokenizer adds it */
-    int ignore_eos;              /* go on behind the model's end tokens */
-    const char *const *stop;     /* NULL-terminated list, or NULL */
-    /* What the text must look like, one of the two or neither; callers of before may leave them out. */
-    const char *grammar;         /* GBNF */
-    const char *json_schema;     /* "{}": any JSON */
+    int top_k, repeat_last;  /* 0: all; tokens repeat_penalty looks back on, -1: all */
+    uint64_t seed;           /* the same one gives the same text; tern_params_init draws one */
+    int raw;                 /* the prompt as it is: no chat form; BOS as the tokenizer adds it */
+    int ignore_eos;          /* go on behind the model's end tokens */
+    const char *const *stop; /* NULL-terminated list, or NULL */
+    /* What the text must look like, one of the two or neither; callers of before may leave them
+     * out. */
+    const char *grammar;     /* GBNF */
+    const char *json_schema; /* "{}": any JSON */
 } tern_params;
 
-typedef struct { const char *role, *content; } tern_message;
+typedef struct {
+    const char *role, *content;
+} tern_message;
 
-typedef enum { TERN_FINISH_NONE, TERN_FINISH_STOP, TERN_FINISH_LENGTH, TERN_FINISH_CANCELLED } tern_finish;
+typedef enum {
+    TERN_FINISH_NONE,
+    TERN_FINISH_STOP,
+    TERN_FINISH_LENGTH,
+    TERN_FINISH_CANCELLED
+} tern_finish;
 
 typedef struct {
-    const char *text;            /* whole characters, may be empty, NUL behind; valid until the next call */
+    const char *text; /* whole characters, may be empty, NUL behind; valid until the next call */
     size_t n;
-    int32_t id;                  /* the token, or -1 with the last piece of text */
-    tern_finish finish;          /* not NONE: the request is over */
+    int32_t id;         /* the token, or -1 with the last piece of text */
+    tern_finish finish; /* not NONE: the request is over */
 } tern_event;
 
 typedef struct {
     int prompt_tokens, cached_tokens, tokens;
-    double prompt_ms, decode_ms, first_token_ms;     /* first token from tern_submit on */
+    double prompt_ms, decode_ms, first_token_ms; /* first token from tern_submit on */
 } tern_stats;
 
 typedef struct {
@@ -94,36 +103,40 @@ typedef struct {
 } tern_model_info;
 
 const char *tern_version(void);
-const char *tern_error(void);                        /* never NULL; "" before any failure */
+const char *tern_error(void); /* never NULL; "" before any failure */
 const char *tern_code_name(int code);
 
 void tern_options_init(tern_options *o);
-int  tern_open(tern_model **out, const char *path, const tern_options *o);
-void tern_close(tern_model *m);                      /* NULL is fine; open requests keep it alive */
-int  tern_info(const tern_model *m, tern_model_info *out);
+int tern_open(tern_model **out, const char *path, const tern_options *o);
+void tern_close(tern_model *m); /* NULL is fine; open requests keep it alive */
+int tern_info(const tern_model *m, tern_model_info *out);
 
 /* The settings the model's makers recommend, where its files say so; m may be NULL. */
 void tern_params_init(tern_params *p, const tern_model *m);
 
-/* ids in *out, freed with tern_free. special: tokens are added as the tokenizer does, and their names in
- * the text are matched; 0: all of it is text. A model without a tokenizer is TERN_E_UNSUPPORTED. */
-int  tern_tokenize(tern_model *m, const char *text, size_t n, int special, int32_t **out, size_t *n_out);
-int  tern_detokenize(tern_model *m, const int32_t *ids, size_t n, char **out, size_t *n_out);
+/* ids in *out, freed with tern_free. special: tokens are added as the tokenizer does, and their
+ * names in the text are matched; 0: all of it is text. A model without a tokenizer is
+ * TERN_E_UNSUPPORTED. */
+int tern_tokenize(tern_model *m, const char *text, size_t n, int special, int32_t **out,
+                  size_t *n_out);
+int tern_detokenize(tern_model *m, const int32_t *ids, size_t n, char **out, size_t *n_out);
 void tern_free(void *p);
 
-/* A prompt, a talk (in the model's chat form), or ids. Whole blocks of 16 tokens that are still in the
- * KV cache and begin the new one alike are not computed again. */
-int  tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n, const tern_params *p);
-int  tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs, size_t n,
-                      const tern_params *p);
-int  tern_submit_ids(tern_request **out, tern_model *m, const int32_t *ids, size_t n, const tern_params *p);
+/* A prompt, a talk (in the model's chat form), or ids. Whole blocks of 16 tokens that are still in
+ * the KV cache and begin the new one alike are not computed again. */
+int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n,
+                const tern_params *p);
+int tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs, size_t n,
+                     const tern_params *p);
+int tern_submit_ids(tern_request **out, tern_model *m, const int32_t *ids, size_t n,
+                    const tern_params *p);
 
-/* Waits until there is a token (or the end); fills the event. The last event has a finish, the id -1
- * and what text was held back; calling again gives it again, without text. */
-int  tern_next(tern_request *r, tern_event *ev);
-void tern_cancel(tern_request *r);                   /* the next tern_next says TERN_FINISH_CANCELLED */
-int  tern_request_stats(const tern_request *r, tern_stats *out);     /* whole after the last event */
-void tern_request_close(tern_request *r);            /* NULL is fine */
+/* Waits until there is a token (or the end); fills the event. The last event has a finish, the id
+ * -1 and what text was held back; calling again gives it again, without text. */
+int tern_next(tern_request *r, tern_event *ev);
+void tern_cancel(tern_request *r); /* the next tern_next says TERN_FINISH_CANCELLED */
+int tern_request_stats(const tern_request *r, tern_stats *out); /* whole after the last event */
+void tern_request_close(tern_request *r);                       /* NULL is fine */
 
 #ifdef __cplusplus
 }

@@ -15,21 +15,21 @@ struct tern_model {
     struct engine *engine;
     struct engine_info info;
     enum chat_form form;
-    struct chat *chat;           /* NULL: the model has no template, its form is guessed */
+    struct chat *chat; /* NULL: the model has no template, its form is guessed */
     char *name, *device;
     const char *dtype;
-    atomic_int n_refs;           /* the model's own and its requests' */
-    pthread_mutex_t lock;        /* of n_news */
+    atomic_int n_refs;    /* the model's own and its requests' */
+    pthread_mutex_t lock; /* of n_news */
     pthread_cond_t news;
-    uint64_t n_news;             /* events the engine told of, of any request */
+    uint64_t n_news; /* events the engine told of, of any request */
 };
 
 struct tern_request {
     struct tern_model *m;
     struct request *r;
-    struct buf text;             /* of the last event */
+    struct buf text; /* of the last event */
     tern_finish finish;
-    bool failed;                 /* r->err says how */
+    bool failed; /* r->err says how */
 };
 
 static _Thread_local struct err last;
@@ -120,7 +120,8 @@ int tern_open(tern_model **out, const char *path, const tern_options *o)
         opt = *o;
     }
     if (opt.threads < 0) return invalid("tern_open", "threads must be 0 or more");
-    if (opt.gpu_layers < 0) return invalid("tern_open", "gpu_layers must be 0 (as many as fit) or more");
+    if (opt.gpu_layers < 0)
+        return invalid("tern_open", "gpu_layers must be 0 (as many as fit) or more");
     eo.backend = (struct backend_opt){ .device = opt.device,
                                        .n_threads = opt.threads,
                                        .reference = opt.reference != 0,
@@ -129,7 +130,7 @@ int tern_open(tern_model **out, const char *path, const tern_options *o)
     eo.n_ctx = opt.context;
     eo.max_batch = opt.batch;
     eo.max_seqs = opt.sequences;
-    if (opt.sequences == 1) eo.kv_tokens = 1;            /* raised to one context */
+    if (opt.sequences == 1) eo.kv_tokens = 1; /* raised to one context */
     m = mem_new(struct tern_model);
     atomic_init(&m->n_refs, 1);
     pthread_mutex_init(&m->lock, NULL);
@@ -156,10 +157,7 @@ int tern_open(tern_model **out, const char *path, const tern_options *o)
     return TERN_OK;
 }
 
-void tern_close(tern_model *m)
-{
-    model_unref(m);
-}
+void tern_close(tern_model *m) { model_unref(m); }
 
 static bool has_chat(const struct tern_model *m) { return m->chat || m->form != CHAT_NONE; }
 
@@ -170,11 +168,19 @@ int tern_info(const tern_model *m, tern_model_info *out)
     if (!m || !out) return invalid("tern_info", "the model and out are needed");
     tok = engine_tokenizer(m->engine);
     *out = (tern_model_info){
-        .name = m->name, .arch = m->info.model->hp.arch, .device = m->device, .dtype = m->dtype,
-        .n_params = m->info.model->n_params, .weight_bytes = m->info.model->weight_bytes,
-        .kv_bytes = m->info.kv_bytes, .scratch_bytes = m->info.scratch_bytes, .context = m->info.opt.n_ctx,
-        .vocab = m->info.model->hp.n_vocab, .has_chat = tok && has_chat(m),
-        .load_ms = m->info.open_ms, .pack_ms = m->info.model->put_ms,
+        .name = m->name,
+        .arch = m->info.model->hp.arch,
+        .device = m->device,
+        .dtype = m->dtype,
+        .n_params = m->info.model->n_params,
+        .weight_bytes = m->info.model->weight_bytes,
+        .kv_bytes = m->info.kv_bytes,
+        .scratch_bytes = m->info.scratch_bytes,
+        .context = m->info.opt.n_ctx,
+        .vocab = m->info.model->hp.n_vocab,
+        .has_chat = tok && has_chat(m),
+        .load_ms = m->info.open_ms,
+        .pack_ms = m->info.model->put_ms,
     };
     return TERN_OK;
 }
@@ -194,7 +200,7 @@ void tern_params_init(tern_params *p, const tern_model *m)
                         .top_k = d.top_k,
                         .repeat_last = d.repeat_last };
     if (getrandom(&p->seed, sizeof p->seed, 0) != (ssize_t)sizeof p->seed) p->seed = clock_ns();
-    p->seed >>= 32;                                      /* short enough to be typed again */
+    p->seed >>= 32; /* short enough to be typed again */
 }
 
 static const struct tokenizer *need_tokenizer(const tern_model *m)
@@ -206,7 +212,8 @@ static const struct tokenizer *need_tokenizer(const tern_model *m)
     return t;
 }
 
-int tern_tokenize(tern_model *m, const char *text, size_t n, int special, int32_t **out, size_t *n_out)
+int tern_tokenize(tern_model *m, const char *text, size_t n, int special, int32_t **out,
+                  size_t *n_out)
 {
     const struct tokenizer *t;
     struct ids ids = { 0 };
@@ -217,7 +224,8 @@ int tern_tokenize(tern_model *m, const char *text, size_t n, int special, int32_
     *out = NULL;
     *n_out = 0;
     if (!(t = need_tokenizer(m))) return last.code;
-    if (tokenizer_encode(t, str_of(text, n), special ? ENCODE_SPECIAL : ENCODE_PLAIN, &ids, &e) != OK) {
+    if (tokenizer_encode(t, str_of(text, n), special ? ENCODE_SPECIAL : ENCODE_PLAIN, &ids, &e) !=
+        OK) {
         ids_release(&ids);
         return fail(&e);
     }
@@ -349,11 +357,12 @@ static int submit(tern_request **out, struct tern_request *r, int rc, struct err
 
 static bool is_role(struct str role)
 {
-    return str_is(role, "system") || str_is(role, "user") || str_is(role, "assistant") || str_is(role, "tool");
+    return str_is(role, "system") || str_is(role, "user") || str_is(role, "assistant") ||
+           str_is(role, "tool");
 }
 
-static int encode_chat(const struct tern_model *m, const struct tokenizer *t, const struct chat_msg *msgs, size_t n,
-                       struct ids *out, struct err *e)
+static int encode_chat(const struct tern_model *m, const struct tokenizer *t,
+                       const struct chat_msg *msgs, size_t n, struct ids *out, struct err *e)
 {
     struct chat_ask ask = { 0 };
     json_t *list;
@@ -362,12 +371,15 @@ static int encode_chat(const struct tern_model *m, const struct tokenizer *t, co
     if (!m->chat) return chatform_encode(m->form, t, msgs, n, out, e);
     for (size_t i = 0; i < n; i++)
         if (!is_role(msgs[i].role))
-            return err_set(e, E_INVALID, "message %zu has the role '%.*s', but must be system, user, assistant or tool", i,
-                           STR_ARG(str_take(msgs[i].role, 40)));
+            return err_set(
+                e, E_INVALID,
+                "message %zu has the role '%.*s', but must be system, user, assistant or tool", i,
+                STR_ARG(str_take(msgs[i].role, 40)));
     list = json_array();
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, json_pack("{s:s%, s:s%}", "role", msgs[i].role.p, msgs[i].role.n, "content",
-                                              msgs[i].content.p ? msgs[i].content.p : "", msgs[i].content.n));
+        json_array_append_new(
+            list, json_pack("{s:s%, s:s%}", "role", msgs[i].role.p, msgs[i].role.n, "content",
+                            msgs[i].content.p ? msgs[i].content.p : "", msgs[i].content.n));
     ask.messages = list;
     rc = json_array_size(list) == n ? template_encode(m->chat, t, &ask, out, e)
                                     : err_set(e, E_INVALID, "a message is not UTF-8");
@@ -375,7 +387,8 @@ static int encode_chat(const struct tern_model *m, const struct tokenizer *t, co
     return rc;
 }
 
-int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n, const tern_params *p)
+int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n,
+                const tern_params *p)
 {
     const struct tokenizer *t;
     struct tern_request *r;
@@ -394,7 +407,7 @@ int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n,
         rc = encode_chat(m, t, &msg, 1, &r->r->prompt, &e);
     } else {
         rc = tokenizer_encode(t, str_of(prompt, n), ENCODE_SPECIAL, &r->r->prompt, &e);
-        if (rc == OK && r->r->prompt.n == 0) {            /* from nothing: as a text begins */
+        if (rc == OK && r->r->prompt.n == 0) { /* from nothing: as a text begins */
             int32_t first = tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_eos(t);
             if (first >= 0) ids_push(&r->r->prompt, first);
         }
@@ -442,7 +455,7 @@ int tern_submit_ids(tern_request **out, tern_model *m, const int32_t *ids, size_
         return invalid("tern_submit_ids", "out, the model and ids are needed");
     *out = NULL;
     if (!(r = request_new(m, p, false))) return last.code;
-    if (n >= (size_t)m->info.opt.n_ctx) {                    /* before anything of that size is copied */
+    if (n >= (size_t)m->info.opt.n_ctx) { /* before anything of that size is copied */
         rc = err_set(&e, E_CONTEXT,
                      "the prompt has %zu tokens and leaves no room in a context of %d", n,
                      m->info.opt.n_ctx);
@@ -499,7 +512,7 @@ int tern_next(tern_request *r, tern_event *ev)
     buf_clear(&r->text);
     if (r->failed) return fail(&r->r->err);
     if (r->finish != TERN_FINISH_NONE) return emit(r, ev, -1);
-    do {                                                 /* a cancelled request says nothing more */
+    do { /* a cancelled request says nothing more */
         wait_event(r, &got);
     } while (got.finish == FINISH_NONE && atomic_load(&r->r->cancel) != CANCEL_NO);
     buf_put_str(&r->text, got.text);
@@ -522,7 +535,8 @@ int tern_request_stats(const tern_request *r, tern_stats *out)
     if (!r || !out) return invalid("tern_request_stats", "the request and out are needed");
     q = r->r;
     *out = (tern_stats){ .prompt_tokens = (int)q->prompt.n };
-    if (r->finish == TERN_FINISH_NONE && !r->failed) return TERN_OK;    /* the rest is the engine's until the end */
+    if (r->finish == TERN_FINISH_NONE && !r->failed)
+        return TERN_OK; /* the rest is the engine's until the end */
     out->cached_tokens = q->n_cached;
     out->tokens = q->n_out;
     if (q->n_out == 0) return TERN_OK;

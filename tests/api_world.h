@@ -39,7 +39,7 @@ struct world {
     char path[108];
 };
 
-static struct world *w;          /* of the running test */
+static struct world *w; /* of the running test */
 
 static void on_ended(void *arg, const struct api_end *end)
 {
@@ -118,7 +118,8 @@ static struct world *world_open(struct setup s)
     pthread_mutex_init(&me->lock, NULL);
     snprintf(me->path, sizeof me->path, "%s/api-%d", temp_dir(), n++);
     po.engine.backend.n_threads = 1;
-    if (loop_open(&me->loop, &e) != OK || pool_open(&me->pool, &po, &e) != OK) fail_msg("%s", e.msg);
+    if (loop_open(&me->loop, &e) != OK || pool_open(&me->pool, &po, &e) != OK)
+        fail_msg("%s", e.msg);
     s.api.loop = me->loop;
     s.api.pool = me->pool;
     s.api.ended = on_ended;
@@ -151,8 +152,8 @@ static void world_close(struct world *me)
 
 struct answer {
     int status;
-    struct buf head, body;       /* body: chunks put together */
-    json_t *json;                /* of a body that is JSON */
+    struct buf head, body; /* body: chunks put together */
+    json_t *json;          /* of a body that is JSON */
 };
 
 static void answer_release(struct answer *a)
@@ -171,7 +172,8 @@ static int connect_to(struct world *me)
 
     memcpy(at.sun_path, me->path, sizeof me->path);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    if (connect(fd, (struct sockaddr *)&at, sizeof at) != 0) fail_msg("cannot connect to %s", me->path);
+    if (connect(fd, (struct sockaddr *)&at, sizeof at) != 0)
+        fail_msg("cannot connect to %s", me->path);
     return fd;
 }
 
@@ -193,7 +195,8 @@ static int post(struct world *me, const char *path, const char *headers, const c
 
     buf_printf(&b, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s", body ? "POST" : "GET",
                path, headers);
-    if (body) buf_printf(&b, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
+    if (body)
+        buf_printf(&b, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
     buf_puts(&b, "\r\n");
     if (body) buf_puts(&b, body);
     send_all(fd, b.p, b.n);
@@ -265,7 +268,8 @@ static json_t *at(json_t *j, const char *path)
     while (j && *path) {
         size_t n = strcspn(path, ".");
         snprintf(part, sizeof part, "%.*s", (int)n, path);
-        j = json_is_array(j) ? json_array_get(j, strtoul(part, NULL, 10)) : json_object_get(j, part);
+        j = json_is_array(j) ? json_array_get(j, strtoul(part, NULL, 10))
+                             : json_object_get(j, part);
         path += n + (path[n] == '.');
     }
     return j;
@@ -318,12 +322,13 @@ static void stream_text(json_t *events, int index, struct buf *out, char *finish
     size_t i;
     json_t *ev;
 
-    json_array_foreach(events, i, ev) {
+    json_array_foreach (events, i, ev) {
         json_t *c = at(ev, "choices.0"), *t = at(c, "delta.content");
         if (!c || int_at(c, "index") != index) continue;
         if (!t) t = at(c, "text");
         if (t) buf_puts(out, json_string_value(t));
-        if (json_is_string(at(c, "finish_reason"))) snprintf(finish, 16, "%s", text_at(c, "finish_reason"));
+        if (json_is_string(at(c, "finish_reason")))
+            snprintf(finish, 16, "%s", text_at(c, "finish_reason"));
     }
     buf_cstr(out);
 }
@@ -361,8 +366,9 @@ static void wait_state(const char *id, const char *state)
         bool there = false;
         size_t k;
         json_t *c;
-        json_array_foreach(a.json, k, c) there |= !strcmp(text_at(c, "correlation_id"), id) &&
-                                                  (!state || !strcmp(text_at(c, "state"), state));
+        json_array_foreach (a.json, k, c)
+            there |= !strcmp(text_at(c, "correlation_id"), id) &&
+                     (!state || !strcmp(text_at(c, "state"), state));
         answer_release(&a);
         if (there) return;
         usleep(1000);

@@ -46,7 +46,8 @@ static inline struct weights *random_weights(struct rng *rng)
     fill(rng, (float *)w, sizeof *w / sizeof(float), 0, 0.3f);
     fill(rng, w->en, E, 1, 0.3f);
     fill(rng, w->on, E, 1, 0.3f);
-    for (int l = 0; l < LAYERS; l++) fill(rng, w->l[l].n1, E, 1, 0.3f), fill(rng, w->l[l].n2, E, 1, 0.3f);
+    for (int l = 0; l < LAYERS; l++)
+        fill(rng, w->l[l].n1, E, 1, 0.3f), fill(rng, w->l[l].n2, E, 1, 0.3f);
     return w;
 }
 
@@ -58,7 +59,8 @@ static inline void put(struct folder *f, const float *x, int rows, int cols, con
     char name[128];
 
     snprintf(name, sizeof name, fmt, l);
-    folder_add(f, name, "F32", dims, cols ? 2 : 1, x, (size_t)rows * (size_t)(cols ? cols : 1) * sizeof *x);
+    folder_add(f, name, "F32", dims, cols ? 2 : 1, x,
+               (size_t)rows * (size_t)(cols ? cols : 1) * sizeof *x);
 }
 
 static inline void put_bert(struct folder *f, const struct weights *w)
@@ -132,7 +134,8 @@ static inline void put_modern(struct folder *f, const struct weights *w)
     }
 }
 
-static inline const char *folder_of(struct folder *f, const struct weights *w, enum kind kind, const char *pooling)
+static inline const char *folder_of(struct folder *f, const struct weights *w, enum kind kind,
+                                    const char *pooling)
 {
     struct buf config = { 0 };
     char pool[300];
@@ -141,22 +144,24 @@ static inline const char *folder_of(struct folder *f, const struct weights *w, e
     if (kind <= ROBERTA) put_bert(f, w);
     else if (kind == NOMIC) put_nomic(f, w);
     else put_modern(f, w);
-    buf_printf(&config,
-               "{\"model_type\":\"%s\",\"vocab_size\":%d,\"type_vocab_size\":2,\"layer_norm_eps\":1e-5,"
-               "\"norm_eps\":1e-5,\"pad_token_id\":1,",
-               types[kind], VOCAB);
+    buf_printf(
+        &config,
+        "{\"model_type\":\"%s\",\"vocab_size\":%d,\"type_vocab_size\":2,\"layer_norm_eps\":1e-5,"
+        "\"norm_eps\":1e-5,\"pad_token_id\":1,",
+        types[kind], VOCAB);
     if (kind == NOMIC)
+        buf_printf(&config,
+                   "\"n_embd\":%d,\"n_layer\":%d,\"n_head\":%d,\"n_inner\":%d,\"n_positions\":64,"
+                   "\"rotary_emb_base\":500,\"layer_norm_epsilon\":1e-5,\"activation_function\":"
+                   "\"swiglu\"}",
+                   E, LAYERS, HEADS, FF);
+    else
         buf_printf(
             &config,
-            "\"n_embd\":%d,\"n_layer\":%d,\"n_head\":%d,\"n_inner\":%d,\"n_positions\":64,"
-            "\"rotary_emb_base\":500,\"layer_norm_epsilon\":1e-5,\"activation_function\":\"swiglu\"}",
-            E, LAYERS, HEADS, FF);
-    else
-        buf_printf(&config,
-                   "\"hidden_size\":%d,\"num_hidden_layers\":%d,\"num_attention_heads\":%d,"
-                   "\"intermediate_size\":%d,\"max_position_embeddings\":%d,\"local_attention\":%d,"
-                   "\"global_rope_theta\":900,\"local_rope_theta\":300,\"global_attn_every_n_layers\":3}",
-                   E, LAYERS, HEADS, FF, POSITIONS, WINDOW);
+            "\"hidden_size\":%d,\"num_hidden_layers\":%d,\"num_attention_heads\":%d,"
+            "\"intermediate_size\":%d,\"max_position_embeddings\":%d,\"local_attention\":%d,"
+            "\"global_rope_theta\":900,\"local_rope_theta\":300,\"global_attn_every_n_layers\":3}",
+            E, LAYERS, HEADS, FF, POSITIONS, WINDOW);
     folder_end(f, buf_str(&config));
     snprintf(pool, sizeof pool, "%s/1_Pooling", f->dir);
     mkdir(pool, 0755);

@@ -1,4 +1,5 @@
-/* engine_world.h - engines on a small model, driven by hand or with their thread, and requests to them. */
+/* engine_world.h - engines on a small model, driven by hand or with their thread, and requests to
+ * them. */
 #ifndef TERN_TESTS_ENGINE_WORLD_H
 #define TERN_TESTS_ENGINE_WORLD_H
 
@@ -78,7 +79,7 @@ static inline void take(struct asked *a)
 {
     struct event ev;
     while (request_next(a->r, &ev)) {
-        assert_int_equal(a->finish, FINISH_NONE);        /* nothing comes behind the end */
+        assert_int_equal(a->finish, FINISH_NONE); /* nothing comes behind the end */
         a->n_events++;
         if (ev.id >= 0) ids_push(&a->out, ev.id);
         a->finish = (enum finish)ev.finish;

@@ -1,11 +1,16 @@
-/* A library with the names of NVIDIA's that tern uses, for machines that have none. FAKE_NVML says what it is like:
- * the number of GPUs; "dead": it finds no driver; "mute": GPUs tell their name and memory only. */
+/* A library with the names of NVIDIA's that tern uses, for machines that have none. FAKE_NVML says
+ * what it is like: the number of GPUs; "dead": it finds no driver; "mute": GPUs tell their name and
+ * memory only. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct rates { unsigned gpu, memory; };
-struct memory { unsigned long long total, free, used; };
+struct rates {
+    unsigned gpu, memory;
+};
+struct memory {
+    unsigned long long total, free, used;
+};
 
 static int gpus[4] = { 0, 1, 2, 3 };
 

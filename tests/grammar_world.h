@@ -1,4 +1,5 @@
-/* grammar_world.h - small vocabularies, and grammars at work over them, for tests of constrained sampling. */
+/* grammar_world.h - small vocabularies, and grammars at work over them, for tests of constrained
+ * sampling. */
 #ifndef TERN_TESTS_GRAMMAR_WORLD_H
 #define TERN_TESTS_GRAMMAR_WORLD_H
 
@@ -16,12 +17,64 @@
 /* Every byte, common pieces of JSON, and words made up of both. */
 static struct lexicon *make_lexicon(int n, uint64_t seed)
 {
-    static const char *const parts[] = {
-        "\"", "\":", "\": ", "\",", "\", \"", "\"}", "\"]", "{\"", "}", "},", "]}", "[", "[{", "]", ",", ", ", ": ", " ",
-        "true", "false", "null", "\\", "\\n", "\\u", "name", "a", "b", "ab", "abc", "id", "0", "1", "12", "99", "-", ".",
-        "e", "Z", "T", ":", "-0", "\xc3", "\xa9", "\xc3\xa9", "\xe2\x82", "\xac", "\xf0\x9f\x98\x80", "\n", "the", "(", ")",
-        "+", "*", "=", "/", "x", "@", "_"
-    };
+    static const char *const parts[] = { "\"",
+                                         "\":",
+                                         "\": ",
+                                         "\",",
+                                         "\", \"",
+                                         "\"}",
+                                         "\"]",
+                                         "{\"",
+                                         "}",
+                                         "},",
+                                         "]}",
+                                         "[",
+                                         "[{",
+                                         "]",
+                                         ",",
+                                         ", ",
+                                         ": ",
+                                         " ",
+                                         "true",
+                                         "false",
+                                         "null",
+                                         "\\",
+                                         "\\n",
+                                         "\\u",
+                                         "name",
+                                         "a",
+                                         "b",
+                                         "ab",
+                                         "abc",
+                                         "id",
+                                         "0",
+                                         "1",
+                                         "12",
+                                         "99",
+                                         "-",
+                                         ".",
+                                         "e",
+                                         "Z",
+                                         "T",
+                                         ":",
+                                         "-0",
+                                         "\xc3",
+                                         "\xa9",
+                                         "\xc3\xa9",
+                                         "\xe2\x82",
+                                         "\xac",
+                                         "\xf0\x9f\x98\x80",
+                                         "\n",
+                                         "the",
+                                         "(",
+                                         ")",
+                                         "+",
+                                         "*",
+                                         "=",
+                                         "/",
+                                         "x",
+                                         "@",
+                                         "_" };
     struct str *words = mem_array((size_t)n, sizeof *words);
     struct arena arena = { 0 };
     struct lexicon *l = NULL;
@@ -97,8 +150,10 @@ static bool takes(const struct grammar *g, const struct lexicon *lex, struct str
 
 static bool has_bit(const uint64_t *mask, int32_t id) { return mask[id / 64] >> (id % 64) & 1; }
 
-/* A random text of the grammar, token by token; it is closed after some tokens. It begins with what is in out. */
-static void make_text(struct guide *m, const struct lexicon *lex, struct rng *rng, int max_tokens, struct buf *out)
+/* A random text of the grammar, token by token; it is closed after some tokens. It begins with what
+ * is in out. */
+static void make_text(struct guide *m, const struct lexicon *lex, struct rng *rng, int max_tokens,
+                      struct buf *out)
 {
     int32_t *ids = mem_array((size_t)lex->n_ids, sizeof *ids);
     struct match x;
@@ -107,7 +162,8 @@ static void make_text(struct guide *m, const struct lexicon *lex, struct rng *rn
     if (out->n && !match_write(&x, buf_str(out))) fail_msg("no text begins with %s", buf_cstr(out));
     for (int i = 0; !match_is_over(&x); i++) {
         int left = max_tokens - i, n = 0;
-        const uint64_t *mask = left <= match_least(&x) ? match_closing(&x, match_least(&x) - 1) : match_mask(&x);
+        const uint64_t *mask =
+            left <= match_least(&x) ? match_closing(&x, match_least(&x) - 1) : match_mask(&x);
         if (match_may_end(&x) && (left <= 0 || rng_u64(rng) % 4 == 0)) break;
         for (int32_t id = 0; id < lex->n_ids; id++)
             if (has_bit(mask, id)) ids[n++] = id;

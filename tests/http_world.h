@@ -39,7 +39,7 @@ enum { MAX_HELD = 16, BIG_BYTES = 8 << 20, WAIT_MS = 10000 };
 
 struct held {
     struct http_req *q;
-    int n_gone;                  /* calls of its gone callback */
+    int n_gone; /* calls of its gone callback */
     bool end_when_gone;
     char reason[32];
 };
@@ -48,7 +48,7 @@ struct world {
     struct loop *loop;
     struct http *http;
     pthread_t thread;
-    pthread_mutex_t lock;        /* of what follows */
+    pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
     void (*job)(struct world *w, void *arg);
     void *job_arg;
@@ -70,24 +70,24 @@ static void world_unlock(struct world *w)
 }
 
 /* Waits until cond holds, with the lock held. */
-#define WAIT_FOR(w, cond)                                                                                  \
-    do {                                                                                                   \
-        uint64_t until_ = clock_ns() + (uint64_t)WAIT_MS * 1000000;                                        \
-        bool holds_;                                                                                       \
-        for (;;) {                                                                                         \
-            world_lock(w);                                                                                 \
-            holds_ = (cond);                                                                               \
-            world_unlock(w);                                                                               \
-            if (holds_ || clock_ns() > until_) break;                                                      \
-            usleep(2000);                                                                                  \
-        }                                                                                                  \
-        assert_true(holds_);                                                                               \
+#define WAIT_FOR(w, cond)                                           \
+    do {                                                            \
+        uint64_t until_ = clock_ns() + (uint64_t)WAIT_MS * 1000000; \
+        bool holds_;                                                \
+        for (;;) {                                                  \
+            world_lock(w);                                          \
+            holds_ = (cond);                                        \
+            world_unlock(w);                                        \
+            if (holds_ || clock_ns() > until_) break;               \
+            usleep(2000);                                           \
+        }                                                           \
+        assert_true(holds_);                                        \
     } while (0)
 
 static void world_woken(void *arg)
 {
     struct world *w = arg;
-    void (*job)(struct world *w, void *arg);
+    void (*job)(struct world * w, void *arg);
 
     world_lock(w);
     job = w->job;
@@ -299,7 +299,8 @@ static void be_patient(int fd)
 
 static inline struct peer dial_with(struct world *w, int rcvbuf)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)http_port(w->http)) };
+    struct sockaddr_in a = { .sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)http_port(w->http)) };
     struct peer p = { .fd = socket(AF_INET, SOCK_STREAM, 0) };
 
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -345,7 +346,10 @@ static inline bool put_all(struct peer *p, const void *from, size_t n)
     return true;
 }
 
-static inline void say(struct peer *p, const char *text) { assert_true(put_all(p, text, strlen(text))); }
+static inline void say(struct peer *p, const char *text)
+{
+    assert_true(put_all(p, text, strlen(text)));
+}
 
 /* The server has closed: nothing but the end comes. */
 static inline bool is_over(struct peer *p)
@@ -423,9 +427,11 @@ static struct reply get_reply_to(struct peer *p, bool to_head)
         get_line(p, r.head + at, sizeof r.head - at);
     } while (r.head[at]);
     if (to_head || r.status == 100 || r.status == 204) return r;
-    if ((length = header_of(&r, "Content-Length"))) get_bytes(p, &r.body, strtoul(length, NULL, 10));
+    if ((length = header_of(&r, "Content-Length")))
+        get_bytes(p, &r.body, strtoul(length, NULL, 10));
     else if (header_of(&r, "Transfer-Encoding")) get_chunks(p, &r.body);
-    else while (get_some(p, &c, 1) == 1) buf_putc(&r.body, c);
+    else
+        while (get_some(p, &c, 1) == 1) buf_putc(&r.body, c);
     return r;
 }
 

@@ -11,12 +11,16 @@
 #include <stdio.h>
 #include <string.h>
 
-static inline enum dtype type_of(const struct gguf_item *it) { return it->keep_f32 ? DT_F32 : it->from[0]->type; }
+static inline enum dtype type_of(const struct gguf_item *it)
+{
+    return it->keep_f32 ? DT_F32 : it->from[0]->type;
+}
 
 static inline void put_rows(struct ggufw *w, const struct gguf_item *it, float scale)
 {
     uint64_t bytes;
-    float *f = mem_array((size_t)it->cols, sizeof *f), *tmp = mem_array(layout_room(&it->lay), sizeof *f);
+    float *f = mem_array((size_t)it->cols, sizeof *f),
+          *tmp = mem_array(layout_room(&it->lay), sizeof *f);
     void *out;
     dtype_row_bytes(type_of(it), (uint64_t)it->cols, &bytes);
     out = mem_alloc(bytes);
@@ -64,7 +68,8 @@ static inline void to_gguf(const char *folder, const char *path, bool scaled)
     for (int i = 0; i < n_extra; i++) ggufw_tensor(w, extra[i].name, DT_F32, &extra[i].n, 1);
     for (int i = 0; i < n; i++) {
         ggufw_tensor(w, items[i].name, type_of(&items[i]), items[i].dims, items[i].n_dims);
-        if (scaled && scale_name(&items[i], name, sizeof name)) ggufw_tensor(w, name, DT_F32, &one, 1);
+        if (scaled && scale_name(&items[i], name, sizeof name))
+            ggufw_tensor(w, name, DT_F32, &one, 1);
     }
     for (int i = 0; i < n_extra; i++)
         ggufw_data(w, extra[i].data, (size_t)extra[i].n * sizeof(float));

@@ -48,7 +48,8 @@ static inline void close_world(struct world *w)
 }
 
 /* A run of tokens of one sequence at once. */
-static inline const float *run(struct world *w, const struct chain *c, const int32_t *ids, int from, int n)
+static inline const float *run(struct world *w, const struct chain *c, const int32_t *ids, int from,
+                               int n)
 {
     int32_t pos[MAX_TOKENS], seq[MAX_TOKENS] = { 0 }, rows[MAX_TOKENS];
     struct batch b = { .n_tokens = n,
@@ -86,9 +87,9 @@ static inline double row_err(const float *x, const float *ref, int n)
 #define N(a) (sizeof a / sizeof a[0])
 
 /* Models of the repository, and their folders. */
-static const char *const committed[] = { "llama-yarn-bias", "qwen2",  "phi3",      "gemma3_text", "bitnet",
-                                         "gpt2",            "bloom",  "falcon-mq", "glm4_moe", "mamba2", "qwen3_next",
-                                         "deepseek_v3" };
+static const char *const committed[] = { "llama-yarn-bias", "qwen2",  "phi3",       "gemma3_text",
+                                         "bitnet",          "gpt2",   "bloom",      "falcon-mq",
+                                         "glm4_moe",        "mamba2", "qwen3_next", "deepseek_v3" };
 
 static inline const char *golden(const char *name)
 {

@@ -74,9 +74,14 @@ __attribute__((unused)) static double told_at(const struct onnx_tensor *t, size_
 
 __attribute__((unused)) static void tell_tensor(struct told *x, const char *s)
 {
-    static const struct { char c; int file; enum onnx_type type; } kinds[] = {
-        { 'f', 1, ONNX_F32 }, { 'h', 10, ONNX_F32 }, { 'i', 7, ONNX_I64 }, { 'n', 6, ONNX_I64 },
-        { 'b', 9, ONNX_BOOL }, { 'u', 2, ONNX_U8 }, { 'c', 3, ONNX_I8 }, { 0, 0, 0 } };
+    static const struct {
+        char c;
+        int file;
+        enum onnx_type type;
+    } kinds[] = { { 'f', 1, ONNX_F32 },  { 'h', 10, ONNX_F32 },
+                  { 'i', 7, ONNX_I64 },  { 'n', 6, ONNX_I64 },
+                  { 'b', 9, ONNX_BOOL }, { 'u', 2, ONNX_U8 },
+                  { 'c', 3, ONNX_I8 },   { 0, 0, 0 } };
     int k = 0;
     char *end;
 
@@ -97,7 +102,8 @@ __attribute__((unused)) static void tell_tensor(struct told *x, const char *s)
 }
 
 /* A TensorProto. */
-__attribute__((unused)) static void tensor_bytes(struct buf *out, const char *name, const struct told *x)
+__attribute__((unused)) static void tensor_bytes(struct buf *out, const char *name,
+                                                 const struct told *x)
 {
     struct buf raw = { 0 };
 
@@ -152,9 +158,7 @@ __attribute__((unused)) static const char *attr_bytes(struct buf *node, const ch
         end = strchr(eq, '}') + 1;
         break;
     }
-    default:
-        pbw_int(&a, 3, strtoll(eq + 1, &end, 10));
-        pbw_int(&a, 20, 2);
+    default: pbw_int(&a, 3, strtoll(eq + 1, &end, 10)); pbw_int(&a, 20, 2);
     }
     pbw_buf(node, 5, &a);
     return *end == ' ' ? end + 1 : end;
@@ -205,7 +209,8 @@ __attribute__((unused)) static void add_io(struct buf *graph, int field, const c
     pbw_buf(graph, field, &v);
 }
 
-__attribute__((unused)) static void add_const(struct buf *graph, const char *name, const char *tensor)
+__attribute__((unused)) static void add_const(struct buf *graph, const char *name,
+                                              const char *tensor)
 {
     struct buf t = { 0 };
     struct told x;

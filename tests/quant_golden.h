@@ -8,14 +8,15 @@
 struct golden_block {
     enum dtype type;
     const char *hex;
-    float at[6];             /* elements 5, 42, 79, .. (5 + 37 i, modulo the block) */
+    float at[6]; /* elements 5, 42, 79, .. (5 + 37 i, modulo the block) */
     uint64_t hash;
 };
 
 static const struct golden_block golden_blocks[] = {
     { DT_Q4_0,
       "5aa29640184954dc206397d8d117ba4bbf9e",
-      { -0.049621582f, 0.0868377686f, -0.074432373f, 0.0372161865f, -0.0620269775f, -0.0372161865f },
+      { -0.049621582f, 0.0868377686f, -0.074432373f, 0.0372161865f, -0.0620269775f,
+        -0.0372161865f },
       0x60d1cc9040ab3836 },
     { DT_Q4_1,
       "3bad792c3daa6a60e3670b5de4dab02fbeba1e6b",
@@ -78,7 +79,8 @@ static const struct golden_block golden_blocks[] = {
     { DT_IQ1_M,
       "976f951819619e8733b86e239169ba7cca929af941ae289562695abac2cb3b2bf6c766de65bbf5f1d538af464ec0"
       "7b6458c9e6201723612e",
-      { -0.0105476379f, -0.116024017f, 0.176296234f, -0.0105476379f, -0.0527381897f, 0.00452041626f },
+      { -0.0105476379f, -0.116024017f, 0.176296234f, -0.0105476379f, -0.0527381897f,
+        0.00452041626f },
       0x98a2959167f28d38 },
     { DT_IQ2_XXS,
       "ab230d81cffb0d6591c94d6527e2759559a4e38947eee21d30dc4b8af8ea2ab738210cc48d712357eb301f5579ab"
@@ -148,13 +150,9 @@ static const struct {
     enum dtype type;
     uint64_t hash;
 } golden_encodings[] = {
-    { DT_Q4_0, 0x4fe8acb51bc5af50 },
-    { DT_Q4_1, 0x933b62defccbcbb1 },
-    { DT_Q5_0, 0xc2c0469f233e456b },
-    { DT_Q5_1, 0x48ab1621e3d6b5e5 },
-    { DT_Q8_0, 0x6dbba4150131a229 },
-    { DT_TQ1_0, 0x9567c6cbce90aaf7 },
-    { DT_TQ2_0, 0x2ac42457ca7530ca },
-    { DT_MXFP4, 0x19407ea05539cce7 },
+    { DT_Q4_0, 0x4fe8acb51bc5af50 },  { DT_Q4_1, 0x933b62defccbcbb1 },
+    { DT_Q5_0, 0xc2c0469f233e456b },  { DT_Q5_1, 0x48ab1621e3d6b5e5 },
+    { DT_Q8_0, 0x6dbba4150131a229 },  { DT_TQ1_0, 0x9567c6cbce90aaf7 },
+    { DT_TQ2_0, 0x2ac42457ca7530ca }, { DT_MXFP4, 0x19407ea05539cce7 },
 };
 #endif

@@ -9,11 +9,13 @@
 
 #include <cmocka.h>
 
-/* Of many cases of one kind, a sanitizer sees every fifth: it looks for wild reads, not for wrong numbers. */
+/* Of many cases of one kind, a sanitizer sees every fifth: it looks for wild reads, not for wrong
+ * numbers. */
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
+    __has_feature(address_sanitizer)
 #define THIN 5
 #else
 #define THIN 1
@@ -25,12 +27,12 @@ const char *shared(const char *path);
 const char *repo(const char *path);
 
 /* Skips the running test, saying what is missing. */
-#define need_shared(path)                                                                                  \
-    do {                                                                                                   \
-        if (!shared(path)) {                                                                               \
-            print_message("skipped: ../shared/%s is not here\n", path);                                    \
-            skip();                                                                                        \
-        }                                                                                                  \
+#define need_shared(path)                                               \
+    do {                                                                \
+        if (!shared(path)) {                                            \
+            print_message("skipped: ../shared/%s is not here\n", path); \
+            skip();                                                     \
+        }                                                               \
     } while (0)
 
 /* Writes bytes to a fresh file in a folder that is removed at exit; the path lives till then. */

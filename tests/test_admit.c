@@ -7,8 +7,12 @@
 static struct admit admit_of(int max_requests, int64_t max_tokens, double overcommit)
 {
     struct admit a;
-    admit_init(&a, (struct admit_limits){ .n_ctx = 1000, .block = 16, .n_blocks = 100, .max_seqs = 4,
-                                          .max_requests = max_requests, .max_queue_tokens = max_tokens,
+    admit_init(&a, (struct admit_limits){ .n_ctx = 1000,
+                                          .block = 16,
+                                          .n_blocks = 100,
+                                          .max_seqs = 4,
+                                          .max_requests = max_requests,
+                                          .max_queue_tokens = max_tokens,
                                           .kv_overcommit = overcommit });
     return a;
 }
@@ -38,11 +42,11 @@ static void what_was_counted_is_given_back_once_on_every_way_out(void **state)
         assert_int_equal(admit_take(&a, r, 1, &e), OK);
         assert_int_equal(a.n_requests, 1);
         assert_int_equal(a.n_tokens, 100);
-        assert_int_equal(a.n_blocks, 10);                /* 150 tokens */
-        if (way & 1) admit_began(&a, r);                 /* ended while running, not while waiting */
+        assert_int_equal(a.n_blocks, 10); /* 150 tokens */
+        if (way & 1) admit_began(&a, r);  /* ended while running, not while waiting */
         if (way & 1) assert_int_equal(a.n_tokens, 0);
         admit_give(&a, r);
-        if (way & 2) admit_give(&a, r);                  /* again changes nothing */
+        if (way & 2) admit_give(&a, r); /* again changes nothing */
         assert_empty(&a);
         request_unref(r);
     }
@@ -57,19 +61,19 @@ static void a_refusal_counts_nothing_and_says_the_numbers(void **state)
     (void)state;
     assert_int_equal(admit_take(&a, long_one, 1, &e), E_CONTEXT);
     assert_non_null(strstr(e.msg, "1000"));
-    assert_int_equal(e.retry_ms, 0);                     /* waiting does not help */
+    assert_int_equal(e.retry_ms, 0); /* waiting does not help */
     assert_int_equal(admit_take(&a, one, 1, &e), OK);
-    assert_int_equal(admit_take(&a, big, 1, &e), E_QUEUE_FULL);      /* 300 tokens would wait */
+    assert_int_equal(admit_take(&a, big, 1, &e), E_QUEUE_FULL); /* 300 tokens would wait */
     assert_non_null(strstr(e.msg, "250"));
     assert_true(e.retry_ms >= 1000);
     admit_began(&a, one);
-    assert_int_equal(admit_take(&a, big, 1, &e), E_MEMORY);          /* 7 and 25 blocks of 20 */
+    assert_int_equal(admit_take(&a, big, 1, &e), E_MEMORY); /* 7 and 25 blocks of 20 */
     assert_non_null(strstr(e.msg, "20"));
     assert_int_equal(admit_take(&a, two, 1, &e), OK);
-    assert_int_equal(admit_take(&a, two, 1, &e), E_QUEUE_FULL);      /* two requests are there */
+    assert_int_equal(admit_take(&a, two, 1, &e), E_QUEUE_FULL); /* two requests are there */
     assert_int_equal(a.n_requests, 2);
     admit_give(&a, one), admit_give(&a, two);
-    admit_give(&a, big), admit_give(&a, long_one);       /* were never taken */
+    admit_give(&a, big), admit_give(&a, long_one); /* were never taken */
     assert_empty(&a);
     request_unref(one), request_unref(two), request_unref(long_one), request_unref(big);
 }
@@ -91,9 +95,9 @@ static void a_deadline_that_cannot_be_kept_is_refused_at_once(void **state)
     struct request *r = asked(100, 10);
     struct err e = { 0 };
     (void)state;
-    atomic_store(&a.prefill_ns, 1000000);                /* 100 ms for the prompt */
+    atomic_store(&a.prefill_ns, 1000000); /* 100 ms for the prompt */
     r->deadline_ns = 50;
-    assert_int_equal(admit_take(&a, r, 100, &e), E_DEADLINE);        /* has passed */
+    assert_int_equal(admit_take(&a, r, 100, &e), E_DEADLINE); /* has passed */
     r->deadline_ns = 1000 + 50000000;
     assert_int_equal(admit_take(&a, r, 1000, &e), E_DEADLINE);
     assert_non_null(strstr(e.msg, "50 ms"));

@@ -141,7 +141,8 @@ static void choices_are_seeded_one_after_the_other(void **state)
     assert_int_equal(many.status, 200);
     assert_int_equal(json_array_size(at(many.json, "choices")), 4);
     for (int i = 0; i < 4; i++) {
-        snprintf(body, sizeof body, "{\"prompt\":\"%s\",\"seed\":%d,\"max_tokens\":12,\"temperature\":1}",
+        snprintf(body, sizeof body,
+                 "{\"prompt\":\"%s\",\"seed\":%d,\"max_tokens\":12,\"temperature\":1}",
                  i < 2 ? "The bird" : "A fox", 11 + i % 2);
         one = ask("/v1/completions", "", body);
         json_t *c = json_array_get(at(many.json, "choices"), (size_t)i);
@@ -163,7 +164,7 @@ static void stops_work_across_token_borders(void **state)
 
     (void)state;
     assert_true(strlen(all) > 60);
-    for (size_t from = 5; from < 50; from += 9) {        /* whatever tokens these nine bytes are */
+    for (size_t from = 5; from < 50; from += 9) { /* whatever tokens these nine bytes are */
         char stop[10], esc[64] = "";
         snprintf(stop, sizeof stop, "%.9s", all + from);
         for (char *s = stop; *s; s++)
@@ -211,7 +212,7 @@ static void logprobs_fit_the_text(void **state)
     (void)state;
     assert_int_equal(a.status, 200);
     assert_true(json_array_size(items) > 10);
-    json_array_foreach(items, i, item) {
+    json_array_foreach (items, i, item) {
         double lp = json_number_value(at(item, "logprob"));
         assert_true(lp <= 0 && lp > -50);
         assert_int_equal(json_array_size(at(item, "top_logprobs")), 3);
@@ -221,7 +222,7 @@ static void logprobs_fit_the_text(void **state)
                     json_number_value(at(item, "top_logprobs.1.logprob")));
         size_t k;
         json_t *v;
-        json_array_foreach(at(item, "bytes"), k, v) buf_putc(&text, (char)json_integer_value(v));
+        json_array_foreach (at(item, "bytes"), k, v) buf_putc(&text, (char)json_integer_value(v));
     }
     assert_string_equal(buf_cstr(&text), text_at(a.json, "choices.0.message.content"));
 
@@ -233,7 +234,8 @@ static void logprobs_fit_the_text(void **state)
     assert_int_equal(json_array_size(at(l, "text_offset")), n);
     buf_clear(&text);
     for (i = 0; i < n; i++) {
-        assert_int_equal(json_integer_value(json_array_get(at(l, "text_offset"), i)), text.n);   /* ASCII */
+        assert_int_equal(json_integer_value(json_array_get(at(l, "text_offset"), i)),
+                         text.n); /* ASCII */
         buf_puts(&text, json_string_value(json_array_get(at(l, "tokens"), i)));
     }
     assert_string_equal(buf_cstr(&text), text_at(b.json, "choices.0.text"));
@@ -287,7 +289,8 @@ static void usage_comes_when_asked_for(void **state)
         ask("/v1/chat/completions", "X-Correlation-Id: abc-1\r\n",
             "{" TALK ",\"max_tokens\":9,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
             "\"stream_options\":{\"include_usage\":true},\"zap\":1}");
-    struct answer b = ask("/v1/chat/completions", "", "{" TALK ",\"max_tokens\":9,\"ignore_eos\":true}");
+    struct answer b =
+        ask("/v1/chat/completions", "", "{" TALK ",\"max_tokens\":9,\"ignore_eos\":true}");
     struct ended x;
     bool done;
     json_t *ev = events_of(&a, &done), *last = json_array_get(ev, json_array_size(ev) - 1);
@@ -401,10 +404,12 @@ static double near_of(const json_t *a, const json_t *b)
 
 static void embeddings_come_for_texts_and_ids(void **state)
 {
-    struct answer a =
-        ask("/v1/embeddings", "",
-            "{\"input\":[\"Once upon a time\",\"A green frog\",\"Once upon a time\"],\"user\":\"me\"}");
-    struct answer t = ask("/tokenize", "", "{\"content\":\"Once upon a time\",\"add_special\":true}"), b;
+    struct answer a = ask(
+        "/v1/embeddings", "",
+        "{\"input\":[\"Once upon a time\",\"A green frog\",\"Once upon a time\"],\"user\":\"me\"}");
+    struct answer t = ask("/tokenize", "",
+                          "{\"content\":\"Once upon a time\",\"add_special\":true}"),
+                  b;
     char *ids = json_dumps(at(t.json, "tokens"), 0), body[256];
     (void)state;
 
@@ -451,15 +456,17 @@ static void embeddings_are_shortened_and_coded_as_asked(void **state)
     }
     memcpy(v, raw, sizeof v);
     for (int i = 0; i < 5; i++)
-        assert_true(fabs((double)v[i] - json_number_value(json_array_get(at(a.json, "data.0.embedding"),
-                                                                         (size_t)i))) < 1e-3);
+        assert_true(fabs((double)v[i] - json_number_value(json_array_get(
+                                            at(a.json, "data.0.embedding"), (size_t)i))) < 1e-3);
     answer_release(&a), answer_release(&b);
 }
 
 static void wrong_embeddings_are_refused_by_field(void **state)
 {
     static const char *const bodies[][2] = {
-        { "{}", "input" }, { "{\"input\":[]}", "input" }, { "{\"input\":7}", "input" },
+        { "{}", "input" },
+        { "{\"input\":[]}", "input" },
+        { "{\"input\":7}", "input" },
         { "{\"input\":\"x\",\"dimensions\":100000}", "dimensions" },
         { "{\"input\":\"x\",\"encoding_format\":\"hex\"}", "encoding_format" },
         { "{\"input\":[[1],[99999999]]}", "input[1][0]" },
@@ -482,7 +489,8 @@ static void many_texts_are_embedded_a_few_at_a_time(void **state)
     (void)state;
 
     buf_puts(&body, "{\"dimensions\":8,\"input\":[");
-    for (int i = 0; i < 300; i++) buf_printf(&body, "%s[%d,%d]", i ? "," : "", i % 7 + 1, i % 5 + 1);
+    for (int i = 0; i < 300; i++)
+        buf_printf(&body, "%s[%d,%d]", i ? "," : "", i % 7 + 1, i % 5 + 1);
     buf_puts(&body, "]}");
     a = ask("/v1/embeddings", "", buf_cstr(&body));
     assert_int_equal(a.status, 200);
@@ -500,7 +508,7 @@ static void prompts_that_do_not_fit_are_told_both_numbers(void **state)
     struct answer a;
 
     (void)state;
-    for (int big = 0; big < 2; big++) {                  /* counted, and too long to be worth counting */
+    for (int big = 0; big < 2; big++) { /* counted, and too long to be worth counting */
         buf_clear(&body);
         buf_puts(&body, "{\"prompt\":\"");
         for (int i = 0; i < (big ? 100000 : 600); i++) buf_puts(&body, " bird");
@@ -596,7 +604,7 @@ static void requests_are_cancelled_by_either_id(void **state)
                  "{" TALK "," LONG "}");
     wait_state("wait", "queued");
 
-    a = ask("/v1/requests/wait/cancel", "x-tenant: 2\r\n", "");         /* not theirs */
+    a = ask("/v1/requests/wait/cancel", "x-tenant: 2\r\n", ""); /* not theirs */
     assert_int_equal(a.status, 404);
     answer_release(&a);
     a = ask("/v1/requests/wait/cancel", "x-tenant: 1\r\n", "");
@@ -622,7 +630,7 @@ static void requests_are_cancelled_by_either_id(void **state)
     assert_non_null(strstr(got.p, "data: {\"error\":{"));
     assert_non_null(strstr(got.p, "\"code\":\"cancelled\""));
     wait_ended(w, "talk");
-    for (int i = 0; i < 2; i++) {                        /* over, but remembered */
+    for (int i = 0; i < 2; i++) { /* over, but remembered */
         a = ask(path, "x-tenant: 1\r\n", "");
         assert_int_equal(a.status, 200);
         assert_true(json_is_false(at(a.json, "cancelled")));
@@ -648,7 +656,8 @@ static void deadlines_end_requests(void **state)
     start = clock_ns();
     snprintf(headers, sizeof headers, "X-Deadline: %lld\r\nx-stainless-timeout: 600\r\n",
              (long long)time(NULL) * 1000 + 1400);
-    b = ask("/v1/chat/completions", headers, "{" TALK "," LONG ",\"stream\":true,\"deadline_ms\":60000}");
+    b = ask("/v1/chat/completions", headers,
+            "{" TALK "," LONG ",\"stream\":true,\"deadline_ms\":60000}");
     assert_int_equal(b.status, 200);
     assert_true(clock_ms_since(start) < 3000);
     ev = events_of(&b, &done);
@@ -663,7 +672,8 @@ static void a_full_queue_refuses_all_choices_together(void **state)
 {
     struct answer a;
     struct ended x;
-    int first = post(w, "/v1/chat/completions", "X-Correlation-Id: first\r\n", "{" TALK "," LONG "}");
+    int first =
+        post(w, "/v1/chat/completions", "X-Correlation-Id: first\r\n", "{" TALK "," LONG "}");
 
     (void)state;
     wait_state("first", "decode");

@@ -1,4 +1,5 @@
-/* Architectures beyond llama: keys only they have, tensors that lie differently, what is refused. */
+/* Architectures beyond llama: keys only they have, tensors that lie differently, what is refused.
+ */
 #include "safetens.h"
 
 #include "kernel/quant.h"
@@ -60,10 +61,10 @@ static struct world *falcon(const char *name, int qkv, const char *more)
         put(&f, l, "transformer.h.%d.self_attention.dense.weight", 64, 64);
         put(&f, l, "transformer.h.%d.mlp.dense_4h_to_h.weight", 64, 256);
     }
-    buf_printf(
-        &c,
-        "{\"model_type\":\"falcon\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,%s}",
-        more);
+    buf_printf(&c,
+               "{\"model_type\":\"falcon\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_"
+               "attention_heads\":4,%s}",
+               more);
     w = read_it(&f, buf_cstr(&c));
     buf_release(&c);
     return w;
@@ -74,20 +75,24 @@ static void falcon_is_several_architectures(void **state)
     struct world *w = falcon("falcon1", 96, "\"num_kv_heads\":4");
     (void)state;
     assert_int_equal(w->rc, OK);
-    assert_int_equal(w->hp.layers[0].n_kv_heads, 1);     /* multi_query, whatever num_kv_heads says */
+    assert_int_equal(w->hp.layers[0].n_kv_heads, 1); /* multi_query, whatever num_kv_heads says */
     assert_true(w->hp.parallel && !w->hp.two_norms && w->hp.tied);
     assert_int_equal(w->hp.layers[1].n_ff, 256);
     world_close(w);
     w = falcon("falcon2", 128, "\"num_kv_heads\":2,\"new_decoder_architecture\":true");
-    assert_true(w->rc == OK && w->hp.layers[0].n_kv_heads == 2 && w->hp.parallel && w->hp.two_norms);
+    assert_true(w->rc == OK && w->hp.layers[0].n_kv_heads == 2 && w->hp.parallel &&
+                w->hp.two_norms);
     world_close(w);
-    w = falcon("falcon3", 192, "\"multi_query\":false,\"parallel_attn\":false,\"bias\":true,\"alibi\":true");
-    assert_true(w->rc == OK && w->hp.layers[0].n_kv_heads == 4 && !w->hp.parallel && w->hp.bias == BIAS_ALL);
+    w = falcon("falcon3", 192,
+               "\"multi_query\":false,\"parallel_attn\":false,\"bias\":true,\"alibi\":true");
+    assert_true(w->rc == OK && w->hp.layers[0].n_kv_heads == 4 && !w->hp.parallel &&
+                w->hp.bias == BIAS_ALL);
     assert_true(w->hp.alibi == 8 && w->hp.n_rope == 0 && w->hp.layers[0].rope == -1);
     assert_float_equal(w->hp.alibi_scale, 0.25, 1e-7);
     world_close(w);
-    w = falcon("falcon4", 128,
-               "\"num_kv_heads\":2,\"new_decoder_architecture\":true,\"num_ln_in_parallel_attn\":3");
+    w = falcon(
+        "falcon4", 128,
+        "\"num_kv_heads\":2,\"new_decoder_architecture\":true,\"num_ln_in_parallel_attn\":3");
     assert_refused(w, E_UNSUPPORTED, "num_ln_in_parallel_attn");
 }
 
@@ -106,8 +111,8 @@ static struct world *gpt(const char *name, const char *type, const char *more)
         put(&f, l, "transformer.h.%d.mlp.c_proj.weight", neo ? 64 : 160, neo ? 160 : 64);
     }
     buf_printf(&c, "{\"model_type\":\"%s\",\"%s\":6,\"%s\":64,\"%s\":4%s}", type,
-               neo ? "num_layers" : "n_layer", neo ? "hidden_size" : "n_embd", neo ? "num_heads" : "n_head",
-               more);
+               neo ? "num_layers" : "n_layer", neo ? "hidden_size" : "n_embd",
+               neo ? "num_heads" : "n_head", more);
     w = read_it(&f, buf_cstr(&c));
     buf_release(&c);
     return w;
@@ -118,7 +123,8 @@ static void gpt2_sees_its_shapes_in_turned_matrices(void **state)
     struct world *w = gpt("gpt2a", "gpt2", "");
     (void)state;
     if (w->rc != OK) fail_msg("%s", w->e.msg);
-    assert_true(w->hp.n_ctx == 1024 && w->hp.norm == NORM_LAYER && w->hp.act == ACT_GELU_TANH && w->hp.tied);
+    assert_true(w->hp.n_ctx == 1024 && w->hp.norm == NORM_LAYER && w->hp.act == ACT_GELU_TANH &&
+                w->hp.tied);
     assert_true(w->hp.layers[5].n_ff == 160 && w->hp.layers[5].head_dim == 16 && w->hp.n_rope == 0);
     assert_float_equal(w->hp.layers[3].attn_scale, 0.25, 1e-7);
     world_close(w);
@@ -194,8 +200,10 @@ static void layers_without_a_window_stand_still_where_that_is_the_rule(void **st
 {
     struct world *w = llama_kin("still1", "cohere2", ",\"sliding_window\":5");
     (void)state;
-    assert_true(w->rc == OK && w->hp.layers[0].rope == 0 && w->hp.layers[3].rope == -1 && w->hp.parallel);
-    assert_true(w->hp.layers[2].window == 5 && w->hp.layers[3].window == 0 && w->hp.rope_style == ROPE_PAIR);
+    assert_true(w->rc == OK && w->hp.layers[0].rope == 0 && w->hp.layers[3].rope == -1 &&
+                w->hp.parallel);
+    assert_true(w->hp.layers[2].window == 5 && w->hp.layers[3].window == 0 &&
+                w->hp.rope_style == ROPE_PAIR);
     world_close(w);
     w = llama_kin("still2", "exaone4", ",\"sliding_window\":5,\"sliding_window_pattern\":\"LG\"");
     assert_true(w->rc == OK && w->hp.layers[0].window == 5 && w->hp.layers[1].rope == -1 &&
@@ -209,31 +217,41 @@ static void layers_without_a_window_stand_still_where_that_is_the_rule(void **st
 static void what_would_change_numbers_is_refused_by_name(void **state)
 {
     (void)state;
-    assert_refused(llama_kin("no1", "cohere2", ",\"layer_types\":[\"chunked_attention\"]"), E_UNSUPPORTED,
-                   "chunked_attention");
-    assert_refused(llama_kin("no2", "llama", ",\"quantization_config\":{\"quant_method\":\"gptq\"}"),
-                   E_UNSUPPORTED, "gptq");
+    assert_refused(llama_kin("no1", "cohere2", ",\"layer_types\":[\"chunked_attention\"]"),
+                   E_UNSUPPORTED, "chunked_attention");
+    assert_refused(
+        llama_kin("no2", "llama", ",\"quantization_config\":{\"quant_method\":\"gptq\"}"),
+        E_UNSUPPORTED, "gptq");
     assert_refused(llama_kin("no3", "helium", ",\"hidden_act\":\"mish\""), E_UNSUPPORTED, "mish");
-    assert_refused(llama_kin("no4", "llama", ",\"per_layer_config\":{\"1\":{\"head_dim\":8}}"), E_UNSUPPORTED,
-                   "per_layer_config");
+    assert_refused(llama_kin("no4", "llama", ",\"per_layer_config\":{\"1\":{\"head_dim\":8}}"),
+                   E_UNSUPPORTED, "per_layer_config");
 }
 
 static void biases_are_where_each_library_puts_them(void **state)
 {
-    static const struct { const char *type, *more; unsigned bias; } all[] = {
-        { "glm", "", BIAS_QKV }, { "glm", ",\"attention_bias\":false", 0 },
+    static const struct {
+        const char *type, *more;
+        unsigned bias;
+    } all[] = {
+        { "glm", "", BIAS_QKV },
+        { "glm", ",\"attention_bias\":false", 0 },
         { "seed_oss", ",\"attention_out_bias\":true", BIAS_QKV | BIAS_O },
-        { "starcoder2", "", BIAS_ALL }, { "starcoder2", ",\"use_bias\":false", 0 },
-        { "ernie4_5", ",\"use_bias\":true", BIAS_ALL }, { "stablelm", ",\"use_qkv_bias\":true", BIAS_QKV },
-        { "llama", ",\"attention_bias\":true,\"mlp_bias\":true", BIAS_ALL }, { "qwen2", "", BIAS_QKV },
-        { "phi", "", BIAS_ALL | BIAS_HEAD }, { "exaone4", ",\"attention_bias\":true", 0 },
+        { "starcoder2", "", BIAS_ALL },
+        { "starcoder2", ",\"use_bias\":false", 0 },
+        { "ernie4_5", ",\"use_bias\":true", BIAS_ALL },
+        { "stablelm", ",\"use_qkv_bias\":true", BIAS_QKV },
+        { "llama", ",\"attention_bias\":true,\"mlp_bias\":true", BIAS_ALL },
+        { "qwen2", "", BIAS_QKV },
+        { "phi", "", BIAS_ALL | BIAS_HEAD },
+        { "exaone4", ",\"attention_bias\":true", 0 },
     };
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char name[32];
         snprintf(name, sizeof name, "bias%zu", i);
         struct world *w = llama_kin(name, all[i].type, all[i].more);
-        if (w->hp.bias != all[i].bias) fail_msg("%s%s: biases %u", all[i].type, all[i].more, w->hp.bias);
+        if (w->hp.bias != all[i].bias)
+            fail_msg("%s%s: biases %u", all[i].type, all[i].more, w->hp.bias);
         world_close(w);
     }
 }
@@ -254,13 +272,14 @@ static struct world *moe(const char *name, const char *type, const char *more, i
         put(&f, l, "model.layers.%d.input_layernorm.weight", 64, 0);
         put(&f, l, "model.layers.%d.post_attention_layernorm.weight", 64, 0);
         put(&f, l,
-            mixtral ? "model.layers.%d.block_sparse_moe.gate.weight" : "model.layers.%d.mlp.gate.weight", 4,
-            64);
+            mixtral ? "model.layers.%d.block_sparse_moe.gate.weight"
+                    : "model.layers.%d.mlp.gate.weight",
+            4, 64);
         for (int e = 0; e < n_experts; e++)
             for (int k = 1; k <= 3; k++) {
                 char tensor[128];
-                snprintf(tensor, sizeof tensor, "model.layers.%d.block_sparse_moe.experts.%d.w%d.weight", l,
-                         e, k);
+                snprintf(tensor, sizeof tensor,
+                         "model.layers.%d.block_sparse_moe.experts.%d.w%d.weight", l, e, k);
                 folder_zeros(&f, tensor, k == 2 ? 64 : 96, k == 2 ? 96 : 64);
             }
     }
@@ -274,19 +293,22 @@ static struct world *moe(const char *name, const char *type, const char *more, i
 
 static void experts_are_in_the_layers_that_say_so(void **state)
 {
-    struct world *w =
-        moe("moe1", "qwen2_moe",
-            ",\"num_experts\":4,\"moe_intermediate_size\":96,\"intermediate_size\":160,"
-            "\"shared_expert_intermediate_size\":48,\"mlp_only_layers\":[1],\"norm_topk_prob\":true",
-            0);
+    struct world *w = moe(
+        "moe1", "qwen2_moe",
+        ",\"num_experts\":4,\"moe_intermediate_size\":96,\"intermediate_size\":160,"
+        "\"shared_expert_intermediate_size\":48,\"mlp_only_layers\":[1],\"norm_topk_prob\":true",
+        0);
     (void)state;
     if (w->rc != OK) fail_msg("%s", w->e.msg);
-    assert_true(w->hp.moe.n == 4 && w->hp.moe.n_used == 2 && w->hp.moe.n_ff == 96 && w->hp.moe.norm);
+    assert_true(w->hp.moe.n == 4 && w->hp.moe.n_used == 2 && w->hp.moe.n_ff == 96 &&
+                w->hp.moe.norm);
     assert_true(w->hp.layers[0].moe && !w->hp.layers[1].moe && w->hp.layers[2].moe);
     assert_true(w->hp.layers[0].n_ff == 48 && w->hp.layers[1].n_ff == 160);
     world_close(w);
-    w = moe("moe2", "qwen3_moe", ",\"num_experts\":4,\"moe_intermediate_size\":96,\"intermediate_size\":160,"
-            "\"decoder_sparse_step\":2", 0);
+    w = moe("moe2", "qwen3_moe",
+            ",\"num_experts\":4,\"moe_intermediate_size\":96,\"intermediate_size\":160,"
+            "\"decoder_sparse_step\":2",
+            0);
     assert_true(w->rc == OK && !w->hp.layers[0].moe && w->hp.layers[1].moe && w->hp.layers[3].moe &&
                 !w->hp.moe.norm);
     world_close(w);
@@ -297,7 +319,8 @@ static void experts_are_in_the_layers_that_say_so(void **state)
             0);
     if (w->rc != OK) fail_msg("%s", w->e.msg);
     assert_true(!w->hp.layers[2].moe && w->hp.layers[3].moe && w->hp.layers[3].n_ff == 192);
-    assert_true(w->hp.moe.n_groups == 4 && w->hp.moe.n_groups_used == 2 && w->hp.moe.group_top == 2);
+    assert_true(w->hp.moe.n_groups == 4 && w->hp.moe.n_groups_used == 2 &&
+                w->hp.moe.group_top == 2);
     assert_true(w->hp.moe.norm && w->hp.moe.route == ROUTE_SIGMOID && w->hp.moe.scale == 1.5f);
     world_close(w);
 }
@@ -336,7 +359,8 @@ static void a_missing_expert_is_named(void **state)
     world_close(w);
 }
 
-/* A copy of the golden glm4_moe with the experts of each layer stacked, gate and up in one tensor. */
+/* A copy of the golden glm4_moe with the experts of each layer stacked, gate and up in one tensor.
+ */
 static const char *stacked_copy(struct folder *f, const struct source *src)
 {
     static const char *const parts[] = { "gate_proj", "up_proj", "down_proj" };
@@ -347,7 +371,8 @@ static const char *stacked_copy(struct folder *f, const struct source *src)
     for (size_t i = 0; i < source_n_tensors(src); i++) {
         const struct source_tensor *t = source_tensor(src, i);
         snprintf(name, sizeof name, "%.*s", STR_ARG(t->name));
-        if (!strstr(name, ".experts.")) folder_add(f, name, "BF16", t->dims, t->n_dims, t->data, t->bytes);
+        if (!strstr(name, ".experts."))
+            folder_add(f, name, "BF16", t->dims, t->n_dims, t->data, t->bytes);
     }
     for (int l = 1; l < 3; l++)
         for (int down = 0; down < 2; down++) {
@@ -355,7 +380,8 @@ static const char *stacked_copy(struct folder *f, const struct source *src)
             int64_t dims[3] = { 8, down ? 64 : 128, 64 };
             for (int e = 0; e < 8; e++)
                 for (int k = down ? 2 : 0; k < (down ? 3 : 2); k++) {
-                    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%d.%s.weight", l, e, parts[k]);
+                    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%d.%s.weight", l, e,
+                             parts[k]);
                     const struct source_tensor *t = source_find(src, name);
                     buf_add(&all, t->data, t->bytes);
                 }
@@ -431,8 +457,9 @@ static void a_tensor_without_a_place_stops_the_conversion(void **state)
     put(&f, 0, "model.layers.%d.input_layernorm.weight", 64, 0);
     put(&f, 0, "model.layers.%d.post_attention_layernorm.weight", 64, 0);
     folder_zeros(&f, "model.layers.0.self_attn.q_proj.wait", 64, 0);
-    struct world *w = read_it(&f, "{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":64,"
-                                  "\"num_attention_heads\":4}");
+    struct world *w =
+        read_it(&f, "{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":64,"
+                    "\"num_attention_heads\":4}");
     if (w->rc != OK) fail_msg("%s", w->e.msg);
     assert_int_equal(naming_plan(&w->hp, w->src, &w->arena, &items, &n, &e), E_UNSUPPORTED);
     assert_non_null(strstr(e.msg, "model.layers.0.self_attn.q_proj.wait"));
@@ -475,7 +502,7 @@ static void turned_and_alternating_rows_are_read_in_order(void **state)
     };
     (void)state;
     for (int i = 0; i < 24; i++) data[i] = (float)i;
-    layout_read(&y, &t, 1, 1, 1, DT_F32, row, tmp);      /* up of expert 1, row 1: stored column 3 */
+    layout_read(&y, &t, 1, 1, 1, DT_F32, row, tmp); /* up of expert 1, row 1: stored column 3 */
     for (int c = 0; c < 3; c++) assert_float_equal(row[c], 12 + 4 * c + 3, 0);
     layout_read(&y, &t, 0, 0, 1, DT_F32, row, tmp);
     for (int c = 0; c < 3; c++) assert_float_equal(row[c], 4 * c + 2, 0);
@@ -485,7 +512,12 @@ static void rows_read_together_are_those_read_alone(void **state)
 {
     enum { IN = 5, OUT = 2 * 37 };
     float data[2 * IN * OUT], all[37 * IN], one[IN], tmp[IN * LAYOUT_ROWS + 2 * LAYOUT_ROWS];
-    struct layout y = { .count = 2, .tensors = 1, .rows = OUT, .cols = IN, .turned = true, .n_parts = 2,
+    struct layout y = { .count = 2,
+                        .tensors = 1,
+                        .rows = OUT,
+                        .cols = IN,
+                        .turned = true,
+                        .n_parts = 2,
                         .part = { 37, 37 } };
     struct source_tensor t = { .type = DT_F32, .n_dims = 3, .dims = { 2, IN, OUT }, .data = data };
     (void)state;
@@ -495,8 +527,8 @@ static void rows_read_together_are_those_read_alone(void **state)
         y.order = kind % 2 ? ORDER_ALTERNATE : ORDER_PLAIN;
         y.turned = kind < 2;
         for (int r = 0; r < 37; r += LAYOUT_ROWS)
-            layout_read_rows(&y, &t, 1, 1, r, 37 - r < LAYOUT_ROWS ? 37 - r : LAYOUT_ROWS, DT_F32, all + r * IN,
-                             sizeof one, tmp);
+            layout_read_rows(&y, &t, 1, 1, r, 37 - r < LAYOUT_ROWS ? 37 - r : LAYOUT_ROWS, DT_F32,
+                             all + r * IN, sizeof one, tmp);
         for (int r = 0; r < 37; r++) {
             layout_read(&y, &t, 1, 1, r, DT_F32, one, tmp);
             assert_memory_equal(one, all + r * IN, sizeof one);
@@ -506,7 +538,8 @@ static void rows_read_together_are_those_read_alone(void **state)
 
 static void nibbles_of_mxfp4_keep_their_order(void **state)
 {
-    static const float level[16] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6 };
+    static const float level[16] = { 0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                     -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6 };
     uint8_t q[2][16], e[2] = { 127, 129 }, block[17];
     struct source_tensor scales = { .type = DT_U8, .data = e };
     struct source_tensor t = { .type = DT_U8, .data = q };

@@ -53,14 +53,15 @@ static void a_key_is_taken_from_either_header(void **state)
     assert_int_equal(auth_check(a, STR("Basic sk-one"), STR(""), &t, &e), E_DENIED);
     assert_int_equal(auth_check(a, STR("Bearer sk-on"), STR(""), &t, &e), E_DENIED);
     assert_int_equal(auth_check(a, STR("Bearer sk-one2"), STR(""), &t, &e), E_DENIED);
-    assert_null(strstr(e.msg, "sk-one2"));               /* what was sent is not repeated */
+    assert_null(strstr(e.msg, "sk-one2")); /* what was sent is not repeated */
     auth_close(a);
 }
 
 static void a_file_names_tenants_and_their_limits(void **state)
 {
-    const char *path = key_file("# keys\n\nsk-a name=team_a rate=60/min concurrency=4 priority=5 admin\r\n"
-                                "  sk-b\tname=team_b rate=2/s\nsk-c\nsk-d name=team_a\n");
+    const char *path =
+        key_file("# keys\n\nsk-a name=team_a rate=60/min concurrency=4 priority=5 admin\r\n"
+                 "  sk-b\tname=team_b rate=2/s\nsk-c\nsk-d name=team_a\n");
     const struct tenant *t = NULL, *team_a;
     struct auth *a = NULL;
     struct err e = { 0 };
@@ -80,7 +81,7 @@ static void a_file_names_tenants_and_their_limits(void **state)
     assert_int_equal(auth_check(a, STR("Bearer sk-c"), STR(""), &t, &e), OK);
     assert_string_equal(t->name, "line-5");
     assert_int_equal(auth_check(a, STR("Bearer sk-d"), STR(""), &t, &e), OK);
-    assert_int_equal(t->index, team_a->index);            /* two keys of one tenant */
+    assert_int_equal(t->index, team_a->index); /* two keys of one tenant */
     assert_string_equal(auth_name(a, t->index), "team_a");
     assert_true(auth_has_admin(a));
     auth_close(a);
@@ -108,7 +109,7 @@ static void a_bad_line_is_refused_with_its_number(void **state)
         struct err e = { 0 };
         assert_int_equal(auth_open(&a, NULL, key_file(bad[i][0]), &e), E_INVALID);
         if (!strstr(e.msg, bad[i][1])) fail_msg("'%s' is not in '%s'", bad[i][1], e.msg);
-        assert_null(strstr(e.msg, "sk-"));               /* no key in any message */
+        assert_null(strstr(e.msg, "sk-")); /* no key in any message */
         assert_null(a);
     }
 }
@@ -143,7 +144,7 @@ static void a_reload_keeps_indexes_and_survives_a_bad_file(void **state)
     key_file("sk-d rate=\n");
     assert_int_equal(auth_reload(a, &e), E_INVALID);
     assert_int_equal(auth_check(a, STR("Bearer sk-b2"), STR(""), &t, &e), OK);
-    assert_string_equal(auth_name(a, 1), "a");           /* the name outlives its key */
+    assert_string_equal(auth_name(a, 1), "a"); /* the name outlives its key */
     auth_close(a);
 }
 

@@ -129,7 +129,8 @@ static void every_code_point_goes_out_and_comes_back(void **state)
         }
         if (back != cp || m != n) fail_msg("U+%04X", (unsigned)cp);
         for (int cut = 1; cut < n; cut++)
-            if (utf8_partial(str_of(b, (size_t)cut)) != cut) fail_msg("U+%04X cut at %d", (unsigned)cp, cut);
+            if (utf8_partial(str_of(b, (size_t)cut)) != cut)
+                fail_msg("U+%04X cut at %d", (unsigned)cp, cut);
         if (utf8_partial(str_of(b, (size_t)n)) != 0) fail_msg("U+%04X is whole", (unsigned)cp);
     }
 }
@@ -254,7 +255,8 @@ static void gzip_is_unpacked_within_a_bound(void **state)
     buf_release(&b);
     struct buf raw = { 0 };
     assert_int_equal(file_read(&raw, path, 1 << 20, &e), OK);
-    assert_int_equal(file_read_gz(&b, temp_file("cut.gz", raw.p, raw.n / 2), 1000000, &e), E_FORMAT);
+    assert_int_equal(file_read_gz(&b, temp_file("cut.gz", raw.p, raw.n / 2), 1000000, &e),
+                     E_FORMAT);
     buf_release(&b);
     buf_release(&raw);
 }

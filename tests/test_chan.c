@@ -37,7 +37,7 @@ static void waiting_ends_by_time_by_poke_and_by_an_item(void **state)
     chan_wait(c, 2000000);
     assert_true(clock_ns() - begin >= 2000000);
     chan_poke(c);
-    chan_wait(c, UINT64_MAX);                            /* at once: it was poked before */
+    chan_wait(c, UINT64_MAX); /* at once: it was poked before */
     chan_push(c, &v);
     chan_wait(c, UINT64_MAX);
     assert_ptr_equal(chan_pop(c), &v);
@@ -75,7 +75,9 @@ static void nothing_is_lost_between_threads(void **state)
 
 static struct event event_of(int i, char *text)
 {
-    struct event ev = { .id = i, .logprob = (float)-i, .n_top = i % (TOP_MAX + 1), .at_ns = (uint64_t)i * 7 };
+    struct event ev = {
+        .id = i, .logprob = (float)-i, .n_top = i % (TOP_MAX + 1), .at_ns = (uint64_t)i * 7
+    };
     int n = i * 37 % OUTBOX_TEXT;
 
     for (int k = 0; k < n; k++) text[k] = (char)('a' + (i + k) % 26);
@@ -139,7 +141,7 @@ static void a_full_outbox_says_so_and_still_has_room_for_the_end(void **state)
     big = (struct event){ .n_top = TOP_MAX, .text = str_of(text, sizeof text) };
     while (outbox_has_room(&o)) outbox_push(&o, &big), n++;
     assert_true(n > 4);
-    outbox_push(&o, &big);                               /* the end, whatever it holds */
+    outbox_push(&o, &big); /* the end, whatever it holds */
     for (int i = 0; i <= n; i++) assert_true(outbox_pop(&o, &ev));
     assert_true(outbox_has_room(&o));
     outbox_release(&o);

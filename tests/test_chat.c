@@ -17,7 +17,8 @@ static struct chat *open_text(const char *text)
     return c;
 }
 
-static void assert_prompt(const struct chat *c, const char *messages, struct chat_ask ask, const char *want)
+static void assert_prompt(const struct chat *c, const char *messages, struct chat_ask ask,
+                          const char *want)
 {
     json_t *list = json_loads(messages, 0, NULL);
     struct buf out = { 0 };
@@ -31,8 +32,8 @@ static void assert_prompt(const struct chat *c, const char *messages, struct cha
     json_decref(list);
 }
 
-#define LOOP(body)                                                                                           \
-    "{{ bos_token }}{% for m in messages %}[{{ m.role }}]" body                                              \
+#define LOOP(body)                                              \
+    "{{ bos_token }}{% for m in messages %}[{{ m.role }}]" body \
     "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
 
 static void tokens_and_flags_are_there(void **state)
@@ -43,7 +44,8 @@ static void tokens_and_flags_are_there(void **state)
 
     (void)state;
     assert_prompt(c, "[]", (struct chat_ask){ 0 }, "<s></s>TrueTrue");
-    assert_prompt(c, "[]", (struct chat_ask){ .no_prompt = true, .kwargs = kwargs }, "B</s>TrueFalsegood");
+    assert_prompt(c, "[]", (struct chat_ask){ .no_prompt = true, .kwargs = kwargs },
+                  "B</s>TrueFalsegood");
     json_decref(kwargs);
     chat_close(c);
 }
@@ -51,13 +53,14 @@ static void tokens_and_flags_are_there(void **state)
 static void contents_come_as_the_template_takes_them(void **state)
 {
     static const char text[] = "[{\"role\":\"user\",\"content\":\"a\"}]";
-    static const char parts[] = "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{"
-                                "\"type\":\"text\",\"text\":\"b\"}]}]";
+    static const char parts[] =
+        "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{"
+        "\"type\":\"text\",\"text\":\"b\"}]}]";
     struct chat *plain = open_text(LOOP("{{ m.content }}"));
     struct chat *listed = open_text(LOOP("{% for p in m.content %}({{ p.text }}){% endfor %}"));
-    struct chat *either = open_text(
-        LOOP("{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}({{ p.text }})"
-             "{% endfor %}{% endif %}"));
+    struct chat *either = open_text(LOOP("{% if m.content is string %}{{ m.content }}{% else %}{% "
+                                         "for p in m.content %}({{ p.text }})"
+                                         "{% endfor %}{% endif %}"));
     struct chat *dumped = open_text(LOOP("{{ m.content | tojson }}"));
 
     (void)state;
@@ -76,23 +79,27 @@ static void contents_come_as_the_template_takes_them(void **state)
 
 static void arguments_come_as_the_template_takes_them(void **state)
 {
-    static const char talk[] = "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{"
-                               "\"name\":\"f\",\"arguments\":"
-                               "\"{\\\"a\\\": [1, 2.5]}\"}}]}]";
-    struct chat *object =
-        open_text(LOOP("{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}"));
+    static const char talk[] =
+        "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{"
+        "\"name\":\"f\",\"arguments\":"
+        "\"{\\\"a\\\": [1, 2.5]}\"}}]}]";
+    struct chat *object = open_text(
+        LOOP("{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}"));
     struct chat *text =
         open_text(LOOP("{% for c in m.tool_calls %}{{ '' + c.function.arguments }}{% endfor %}"));
     struct chat *printed =
         open_text(LOOP("{% for c in m.tool_calls %}{{ c.function.arguments }}{% endfor %}"));
-    struct chat *items = open_text(
-        LOOP("{% for c in m.tool_calls %}{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}"
-             "{% endfor %}{% endfor %}"));
+    struct chat *items = open_text(LOOP(
+        "{% for c in m.tool_calls %}{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}"
+        "{% endfor %}{% endfor %}"));
 
     (void)state;
-    assert_prompt(object, talk, (struct chat_ask){ .no_prompt = true }, "<s>[assistant]{\"a\": [1, 2.5]}");
-    assert_prompt(text, talk, (struct chat_ask){ .no_prompt = true }, "<s>[assistant]{\"a\": [1, 2.5]}");
-    assert_prompt(printed, talk, (struct chat_ask){ .no_prompt = true }, "<s>[assistant]{\"a\": [1, 2.5]}");
+    assert_prompt(object, talk, (struct chat_ask){ .no_prompt = true },
+                  "<s>[assistant]{\"a\": [1, 2.5]}");
+    assert_prompt(text, talk, (struct chat_ask){ .no_prompt = true },
+                  "<s>[assistant]{\"a\": [1, 2.5]}");
+    assert_prompt(printed, talk, (struct chat_ask){ .no_prompt = true },
+                  "<s>[assistant]{\"a\": [1, 2.5]}");
     assert_prompt(items, talk, (struct chat_ask){ .no_prompt = true }, "<s>[assistant]a=[1, 2.5]");
     chat_close(object);
     chat_close(text);
@@ -110,13 +117,15 @@ static void a_last_message_is_gone_on_with(void **state)
     struct err e = { 0 };
 
     (void)state;
-    assert_prompt(
-        c, "[{\"role\":\"user\",\"content\":\"Sure\"},{\"role\":\"assistant\",\"content\":\"Sure, \"}]",
-        (struct chat_ask){ .go_on = true }, "<s>[user]Sure<end>[assistant]Sure, ");
+    assert_prompt(c,
+                  "[{\"role\":\"user\",\"content\":\"Sure\"},{\"role\":\"assistant\",\"content\":"
+                  "\"Sure, \"}]",
+                  (struct chat_ask){ .go_on = true }, "<s>[user]Sure<end>[assistant]Sure, ");
     assert_prompt(trims, "[{\"role\":\"assistant\",\"content\":\" Sure, \"}]",
                   (struct chat_ask){ .go_on = true }, "<s>[assistant]Sure,");
-    assert_int_equal(chat_render(hides, &(struct chat_ask){ .messages = list, .go_on = true }, &out, &e),
-                     E_INVALID);
+    assert_int_equal(
+        chat_render(hides, &(struct chat_ask){ .messages = list, .go_on = true }, &out, &e),
+        E_INVALID);
     assert_int_equal(out.n, 0);
     buf_release(&out);
     json_decref(list);
@@ -128,7 +137,8 @@ static void a_last_message_is_gone_on_with(void **state)
 static void tools_have_a_template_of_their_own(void **state)
 {
     struct chat_source src = { .text = STR("plain"),
-                               .tools = STR("{% for t in tools %}{{ t.function.name }};{% endfor %}") };
+                               .tools =
+                                   STR("{% for t in tools %}{{ t.function.name }};{% endfor %}") };
     json_t *tools = json_pack("[{s:s, s:{s:s}}]", "type", "function", "function", "name", "f");
     struct chat *c = NULL;
     struct err e = { 0 };
@@ -161,7 +171,8 @@ static void refusals_are_the_callers_to_fix(void **state)
     (void)state;
     assert_int_equal(chat_render(c, &(struct chat_ask){ .messages = list }, &out, &e), E_INVALID);
     assert_non_null(strstr(e.msg, "System role not supported"));
-    assert_int_equal(chat_render(wrong, &(struct chat_ask){ .messages = list }, &out, &e), E_INVALID);
+    assert_int_equal(chat_render(wrong, &(struct chat_ask){ .messages = list }, &out, &e),
+                     E_INVALID);
     assert_int_equal(e.code, E_INVALID);
     buf_release(&out);
     json_decref(list);
@@ -183,7 +194,7 @@ static void real_models_are_asked_as_they_were_trained(void **state)
     assert_int_equal(file_read(&text, shared("fixtures/chat/cases.json"), 16u << 20, &e), OK);
     all = json_loadb(text.p, text.n, 0, NULL);
     vars = json_pack("{s:s}", "strftime_now", "2026-01-02 03:04:05");
-    json_object_foreach(json_object_get(all, "expected"), name, expected) {
+    json_object_foreach (json_object_get(all, "expected"), name, expected) {
         char path[300];
         struct chat *c = NULL;
         snprintf(path, sizeof path, "fixtures/chat/%s.jinja", name);
@@ -195,14 +206,15 @@ static void real_models_are_asked_as_they_were_trained(void **state)
                                    .unk = STR("<unk>"),
                                    .pad = STR("<pad>") };
         assert_int_equal(chat_open(&c, &src, &e), OK);
-        json_object_foreach(expected, key, want) {
-            json_t *talk = json_object_get(json_object_get(all, "cases"), key), *kwargs = json_copy(vars);
+        json_object_foreach (expected, key, want) {
+            json_t *talk = json_object_get(json_object_get(all, "cases"), key),
+                   *kwargs = json_copy(vars);
             const char *flags[] = { "enable_thinking" };
             struct chat_ask ask = { .messages = json_object_get(talk, "messages"),
                                     .tools = json_object_get(talk, "tools"),
                                     .kwargs = kwargs,
-                                    .no_prompt =
-                                        !json_is_true(json_object_get(talk, "add_generation_prompt")) };
+                                    .no_prompt = !json_is_true(
+                                        json_object_get(talk, "add_generation_prompt")) };
             struct buf out = { 0 };
             if (json_object_get(talk, flags[0]))
                 json_object_set(kwargs, flags[0], json_object_get(talk, flags[0]));
@@ -227,19 +239,22 @@ static void real_models_are_asked_as_they_were_trained(void **state)
 
 static void templates_are_found_where_models_keep_them(void **state)
 {
-    static const char list[] = "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"T\"},{\"name\":\"default\",\"template\":"
+    static const char list[] = "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"T\"},{"
+                               "\"name\":\"default\",\"template\":"
                                "\"D\"},{\"name\":\"rag\",\"template\":\"R\"}]}";
     struct buf json = { 0 };
     struct tokenizer *t = NULL;
     struct err e = { 0 };
 
     (void)state;
-    assert_int_equal(file_read_gz(&json, repo("tests/golden/tokenizers/tern-tales.json.gz"), 64u << 20, &e), OK);
+    assert_int_equal(
+        file_read_gz(&json, repo("tests/golden/tokenizers/tern-tales.json.gz"), 64u << 20, &e), OK);
     assert_int_equal(tokenizer_from_json(&t, buf_str(&json), str_c(list), "list", &e), OK);
     assert_true(str_is(tokenizer_chat_template(t), "D"));
     assert_true(str_is(tokenizer_tool_template(t), "T"));
     tokenizer_close(t);
-    assert_int_equal(tokenizer_from_json(&t, buf_str(&json), STR("{\"chat_template\":\"S\"}"), "text", &e), OK);
+    assert_int_equal(
+        tokenizer_from_json(&t, buf_str(&json), STR("{\"chat_template\":\"S\"}"), "text", &e), OK);
     assert_true(str_is(tokenizer_chat_template(t), "S"));
     assert_int_equal(tokenizer_tool_template(t).n, 0);
     tokenizer_close(t);

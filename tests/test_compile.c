@@ -1,4 +1,5 @@
-/* Grammars that a thread of their own compiles: told of when they are done, bounded, over with the engine. */
+/* Grammars that a thread of their own compiles: told of when they are done, bounded, over with the
+ * engine. */
 #include "support.h"
 
 #include "engine/compile.h"
@@ -10,7 +11,9 @@
 
 static struct engine *open_engine(void)
 {
-    struct engine_opt o = { .n_ctx = 64, .manual = true, .kv_type = DT_NONE, .backend = { .n_threads = 1 } };
+    struct engine_opt o = {
+        .n_ctx = 64, .manual = true, .kv_type = DT_NONE, .backend = { .n_threads = 1 }
+    };
     struct engine *g = NULL;
     struct err e = { 0 };
 
@@ -20,7 +23,7 @@ static struct engine *open_engine(void)
 
 struct told {
     pthread_mutex_t lock;
-    struct compile_job *list;    /* the last first */
+    struct compile_job *list; /* the last first */
     int n;
 };
 
@@ -106,17 +109,18 @@ static void what_waits_to_be_compiled_is_bounded_and_ends_with_the_engine(void *
     int n = 0, n_full = 0, n_ended = 0, rc;
 
     (void)state;
-    for (int i = 0; i < N; i++) {                        /* each takes tens of milliseconds */
+    for (int i = 0; i < N; i++) { /* each takes tens of milliseconds */
         char text[120];
         char x = (char)('a' + i % 10), y = (char)('l' + i / 10);
-        snprintf(text, sizeof text, "root ::= (\"%c\" | \"%c\")* \"%c\" (\"%c\" | \"%c\"){20}", x, y, x, x, y);
+        snprintf(text, sizeof text, "root ::= (\"%c\" | \"%c\")* \"%c\" (\"%c\" | \"%c\"){20}", x,
+                 y, x, x, y);
         if ((jobs[n] = ask_soon(g, &t, text, &rc))) n++;
         else assert_int_equal(rc, E_QUEUE_FULL), n_full++;
     }
     assert_true(n >= COMPILE_JOBS && n_full > 0);
     atomic_store(&jobs[n - 1]->dropped, true);
     engine_close(g);
-    assert_int_equal(n_told(&t), n);                     /* everyone is told */
+    assert_int_equal(n_told(&t), n); /* everyone is told */
     for (int i = 0; i < n; i++) {
         n_ended += jobs[i]->rc == E_SHUTDOWN;
         assert_true(jobs[i]->rc == E_SHUTDOWN || jobs[i]->rc == E_INVALID);

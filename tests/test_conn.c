@@ -1,4 +1,5 @@
-/* The life of connections: clients that leave, read slowly or not at all; ends; Unix sockets; TLS. */
+/* The life of connections: clients that leave, read slowly or not at all; ends; Unix sockets; TLS.
+ */
 #include "http_world.h"
 
 #include <openssl/evp.h>
@@ -40,7 +41,7 @@ static bool is_told(struct world *w, int i) { return w->held[i].n_gone > 0; }
 static void settle(struct world *w)
 {
     usleep(30000);
-    stats_of(w);                                         /* a turn of the loop */
+    stats_of(w); /* a turn of the loop */
 }
 
 /* ---- clients that leave ---- */
@@ -58,7 +59,7 @@ static void leaving_before_the_reply_is_told_once(void **state)
     assert_string_equal(w->held[0].reason, "closed");
     settle(w);
     assert_int_equal(w->held[0].n_gone, 1);
-    on_loop(w, reply_held, NULL);                        /* harmless */
+    on_loop(w, reply_held, NULL); /* harmless */
     assert_int_equal(stats_of(w).conns, 0);
     world_close(w);
 }
@@ -99,7 +100,7 @@ static void leaving_is_seen_behind_pipelined_bytes(void **state)
     WAIT_FOR(w, is_told(w, 0));
     on_loop(w, end_held, NULL);
     settle(w);
-    assert_int_equal(stats_of(w).requests, 1);           /* the second was not carried out */
+    assert_int_equal(stats_of(w).requests, 1); /* the second was not carried out */
     world_close(w);
 }
 
@@ -137,7 +138,7 @@ static void requests_behind_a_held_one_go_on_when_it_ends(void **state)
     assert_true(put_all(&p, body, 300 << 10));
     say(&p, "GET /echo?2 HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n");
     WAIT_FOR(w, w->n_held == 1);
-    usleep(250000);                                      /* over a look or two at the full connection */
+    usleep(250000); /* over a look or two at the full connection */
     on_loop(w, reply_held, NULL);
     expect_reply(&p, 200, "late");
     struct reply r = get_reply(&p);
@@ -288,7 +289,7 @@ static void a_whole_reply_is_never_too_long_for_its_reader(void **state)
 
     (void)state;
     say(&p, "GET /big HTTP/1.1\r\n" HOST "\r\nGET /echo HTTP/1.1\r\n" HOST "\r\n");
-    usleep(400000);                                      /* longer than idle_ms: it is not idle */
+    usleep(400000); /* longer than idle_ms: it is not idle */
     r = get_reply(&p);
     assert_int_equal(r.body.n, BIG_BYTES);
     buf_release(&r.body);
@@ -331,7 +332,7 @@ static void long_bodies_have_a_bound_together(void **state)
     hang_up(&more);
     on_loop(w, reply_held, NULL);
     expect_reply(&p, 200, "late");
-    for (int i = 0; i < 10; i++) {                       /* what was counted is given back */
+    for (int i = 0; i < 10; i++) { /* what was counted is given back */
         say(&p, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 600\r\n\r\n");
         put_all(&p, body, sizeof body);
         expect_reply(&p, 200, NULL);
@@ -382,7 +383,8 @@ static void draining_answers_what_runs_and_takes_nothing_new(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     struct peer p = dial(w), idle = dial(w);
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)http_port(w->http)) };
+    struct sockaddr_in a = { .sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)http_port(w->http)) };
     struct reply r;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
 
@@ -478,7 +480,7 @@ static void a_unix_socket_is_ours_alone_and_cleaned_up(void **state)
     snprintf(path, sizeof path, "%s/s", temp_dir());
     memcpy(a.sun_path, path, strlen(path) + 1);
     assert_int_equal(bind(stale, (struct sockaddr *)&a, sizeof a), 0);
-    close(stale);                                        /* its path stays: a leftover */
+    close(stale); /* its path stays: a leftover */
     w = world_open((struct http_opt){ .socket_path = path });
     assert_int_equal(http_port(w->http), 0);
     assert_int_equal(lstat(path, &st), 0);
@@ -489,7 +491,7 @@ static void a_unix_socket_is_ours_alone_and_cleaned_up(void **state)
     r = get_reply(&p);
     assert_string_equal(header_of(&r, "X-Peer"), "unix");
     buf_release(&r.body);
-    assert_int_equal(open_second(w, path, &e), E_IO);    /* somebody listens */
+    assert_int_equal(open_second(w, path, &e), E_IO); /* somebody listens */
     assert_non_null(strstr(e.msg, path));
     assert_int_equal(lstat(path, &st), 0);
     hang_up(&p);

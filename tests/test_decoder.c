@@ -44,7 +44,7 @@ static void check_mixture(const char *folder, const int *chunk, const char *what
         const float *logits = NULL;
         struct err e = { 0 };
         more = false;
-        for (int s = N_SEQS - 1; s >= 0; s--)            /* the table's order is not the batch's */
+        for (int s = N_SEQS - 1; s >= 0; s--) /* the table's order is not the batch's */
             for (int i = 0; i < chunk[s] && done[s] < len[s]; i++, b.n_tokens++) {
                 tok[b.n_tokens] = ids[s][done[s]];
                 pos[b.n_tokens] = done[s]++;
@@ -141,8 +141,15 @@ static void a_pass_nobody_wants_ends_between_layers(void **state)
 {
     struct world w = open_world(golden("qwen2"), true);
     int32_t ids[4] = { 5, 9, 12, 7 }, pos[4] = { 0, 1, 2, 3 }, zero[4] = { 0 }, row[1] = { 3 };
-    struct batch b = { .n_tokens = 4, .ids = ids, .pos = pos, .seq = zero, .n_seqs = 1, .table = zero,
-                       .table_stride = 1, .n_out = 1, .out_rows = row };
+    struct batch b = { .n_tokens = 4,
+                       .ids = ids,
+                       .pos = pos,
+                       .seq = zero,
+                       .n_seqs = 1,
+                       .table = zero,
+                       .table_stride = 1,
+                       .n_out = 1,
+                       .out_rows = row };
     const float *logits = NULL;
     struct err e = { 0 };
     float first;
@@ -156,7 +163,7 @@ static void a_pass_nobody_wants_ends_between_layers(void **state)
         assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_CANCELLED);
         assert_int_equal(left, -1);
     }
-    left = 1000;                                         /* and again to the end, as if nothing was */
+    left = 1000; /* and again to the end, as if nothing was */
     assert_int_equal(decoder_run(w.dec, &b, &logits, &e), OK);
     assert_true(logits[0] == first);
     close_world(&w);
@@ -186,8 +193,15 @@ static void a_large_pass_is_begun_in_pieces_and_a_small_one_whole(void **state)
     struct world w = open_world(golden("gemma3_text"), false);
     struct decoder_opt opt = { N, 1, 40, 1 };
     int32_t ids[N], pos[N], seq[N] = { 0 }, table[40], row[1] = { N - 1 };
-    struct batch b = { .n_tokens = N, .ids = ids, .pos = pos, .seq = seq, .n_seqs = 1, .table = table,
-                       .table_stride = 40, .n_out = 1, .out_rows = row };
+    struct batch b = { .n_tokens = N,
+                       .ids = ids,
+                       .pos = pos,
+                       .seq = seq,
+                       .n_seqs = 1,
+                       .table = table,
+                       .table_stride = 40,
+                       .n_out = 1,
+                       .out_rows = row };
     size_t bytes = (size_t)w.m->hp.n_vocab * sizeof(float);
     int n_layers = w.m->hp.n_layers, left;
     const float *logits = NULL;
@@ -204,13 +218,14 @@ static void a_large_pass_is_begun_in_pieces_and_a_small_one_whole(void **state)
 
     w.be->flush = count_flush, w.be->pace = count_pace, w.be->whole_tokens = 64;
     assert_int_equal(decoder_start(w.dec, &b, &e), OK);
-    assert_int_equal(n_parts, 2);                        /* and no more before somebody waits */
+    assert_int_equal(n_parts, 2); /* and no more before somebody waits */
     assert_int_equal(decoder_wait(w.dec, &logits, &e), OK);
     assert_memory_equal(logits, want, bytes);
-    assert_int_equal(n_parts, n_layers - 1);             /* sync takes the last */
+    assert_int_equal(n_parts, n_layers - 1); /* sync takes the last */
     assert_int_equal(n_paced, n_layers - 2);
     b.stop = stop_at, b.stop_arg = &left;
-    for (int at = 0; at < n_layers - 1; at++) {          /* asked before the start, then for each that is left */
+    for (int at = 0; at < n_layers - 1;
+         at++) { /* asked before the start, then for each that is left */
         left = at;
         n_parts = 0;
         assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_CANCELLED);
@@ -259,14 +274,14 @@ static void a_batch_over_the_limits_is_refused(void **state)
     assert_int_equal(decoder_run(w.dec, &c, &logits, &e), E_INVALID);
     c = b, c.out_rows = pos + 1;
     assert_int_equal(decoder_run(w.dec, &c, &logits, &e), E_INVALID);
-    c = b, c.n_out = 0;                                  /* a chunk nobody samples from */
+    c = b, c.n_out = 0; /* a chunk nobody samples from */
     assert_int_equal(decoder_run(w.dec, &c, &logits, &e), OK);
     close_world(&w);
 }
 
 /* A backend that draws: the largest after what is adjusted. */
-static void draw_largest(struct backend *be, int32_t *ids, const struct tensor *logits, const struct pick *picks, int n,
-                         const struct pick_adjust *adjust)
+static void draw_largest(struct backend *be, int32_t *ids, const struct tensor *logits,
+                         const struct pick *picks, int n, const struct pick_adjust *adjust)
 {
     (void)be;
     for (int i = 0; i < n; i++) {
@@ -283,12 +298,24 @@ static void a_backend_that_draws_gives_tokens_and_the_other_rows_their_logits(vo
 {
     enum { N = 6 };
     int32_t ids[N] = { 1, 9, 17, 4, 33, 2 }, pos[N], seq[N] = { 0 }, rows[N], picked[N], want[N];
-    struct pick picks[3] = { { .row = 0 }, { .row = 2, .n_adjust = 1 }, { .row = 5, .adjust = 1, .n_adjust = 1 } };
+    struct pick picks[3] = { { .row = 0 },
+                             { .row = 2, .n_adjust = 1 },
+                             { .row = 5, .adjust = 1, .n_adjust = 1 } };
     struct pick_adjust adjust[2];
     struct world w = open_world(repo("tests/golden/hf/qwen2"), true);
     struct chain c;
-    struct batch b = { .n_tokens = N, .ids = ids, .pos = pos, .seq = seq, .n_seqs = 1, .n_out = N, .out_rows = rows,
-                       .n_picks = 3, .picks = picks, .adjust = adjust, .n_adjust = 2, .picked = picked };
+    struct batch b = { .n_tokens = N,
+                       .ids = ids,
+                       .pos = pos,
+                       .seq = seq,
+                       .n_seqs = 1,
+                       .n_out = N,
+                       .out_rows = rows,
+                       .n_picks = 3,
+                       .picks = picks,
+                       .adjust = adjust,
+                       .n_adjust = 2,
+                       .picked = picked };
     const float *logits = NULL;
     struct err e = { 0 };
     int vocab = w.m->hp.n_vocab;
@@ -300,14 +327,17 @@ static void a_backend_that_draws_gives_tokens_and_the_other_rows_their_logits(vo
     assert_true(chain_reserve(&c, w.pool, N));
     b.table = c.blocks, b.table_stride = c.n, b.n_pick_from = vocab;
     memcpy(plain, run(&w, &c, ids, 0, N), (size_t)N * (size_t)vocab * sizeof *plain);
-    for (int i = 0; i < N; i++) pos[i] = i, rows[i] = i, want[i] = best(plain + (size_t)i * (size_t)vocab, vocab);
-    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_INVALID);    /* this one cannot */
+    for (int i = 0; i < N; i++)
+        pos[i] = i, rows[i] = i, want[i] = best(plain + (size_t)i * (size_t)vocab, vocab);
+    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_INVALID); /* this one cannot */
 
     decoder_close(w.dec);
     w.dec = NULL;
     w.be->sample = draw_largest;
-    w.be->name = "draws";                                /* not the host's own memory then */
-    struct decoder_opt opt = { .max_tokens = MAX_TOKENS, .max_seqs = 8, .max_table = 8, .max_out = MAX_TOKENS };
+    w.be->name = "draws"; /* not the host's own memory then */
+    struct decoder_opt opt = {
+        .max_tokens = MAX_TOKENS, .max_seqs = 8, .max_table = 8, .max_out = MAX_TOKENS
+    };
     assert_int_equal(decoder_open(&w.dec, w.m, w.pool, opt, &e), OK);
     assert_true(decoder_can_pick(w.dec) && decoder_max_adjust(w.dec) >= 2);
     adjust[0] = (struct pick_adjust){ want[2], -INFINITY, 1, 0 };
@@ -318,8 +348,8 @@ static void a_backend_that_draws_gives_tokens_and_the_other_rows_their_logits(vo
     assert_int_equal(picked[2], 3);
     for (int i = 0; i < N; i++)
         if (i == 1 || i == 3 || i == 4)
-            assert_memory_equal(logits + (size_t)i * (size_t)vocab, plain + (size_t)i * (size_t)vocab,
-                                (size_t)vocab * sizeof *plain);
+            assert_memory_equal(logits + (size_t)i * (size_t)vocab,
+                                plain + (size_t)i * (size_t)vocab, (size_t)vocab * sizeof *plain);
     b.n_picks = 0;
     assert_int_equal(decoder_run(w.dec, &b, &logits, &e), OK);
     assert_memory_equal(logits, plain, (size_t)N * (size_t)vocab * sizeof *plain);

@@ -26,7 +26,8 @@ static void norm(double *y, const double *x, const float *w, const float *b)
 
     for (int i = 0; i < E; i++) mean += x[i] / E;
     for (int i = 0; i < E; i++) var += (x[i] - mean) * (x[i] - mean) / E;
-    for (int i = 0; i < E; i++) y[i] = (x[i] - mean) / sqrt(var + 1e-5) * w[i] + (b ? (double)b[i] : 0);
+    for (int i = 0; i < E; i++)
+        y[i] = (x[i] - mean) / sqrt(var + 1e-5) * w[i] + (b ? (double)b[i] : 0);
 }
 
 static void turn(double *x, int pos, double theta)
@@ -43,18 +44,19 @@ static double silu(double x) { return x / (1 + exp(-x)); }
 
 static void attend(double out[][E], double qkv[][3 * E], int n, int window)
 {
-    for (int t = 0; t < n; t++) for (int h = 0; h < HEADS; h++) {
-        double sum = 0, acc[DIM] = { 0 };
-        for (int u = 0; u < n; u++) {
-            double s = 0;
-            if (window && abs(t - u) > window / 2) continue;
-            for (int i = 0; i < DIM; i++) s += qkv[t][h * DIM + i] * qkv[u][E + h * DIM + i];
-            s = exp(s / sqrt(DIM));
-            sum += s;
-            for (int i = 0; i < DIM; i++) acc[i] += s * qkv[u][2 * E + h * DIM + i];
+    for (int t = 0; t < n; t++)
+        for (int h = 0; h < HEADS; h++) {
+            double sum = 0, acc[DIM] = { 0 };
+            for (int u = 0; u < n; u++) {
+                double s = 0;
+                if (window && abs(t - u) > window / 2) continue;
+                for (int i = 0; i < DIM; i++) s += qkv[t][h * DIM + i] * qkv[u][E + h * DIM + i];
+                s = exp(s / sqrt(DIM));
+                sum += s;
+                for (int i = 0; i < DIM; i++) acc[i] += s * qkv[u][2 * E + h * DIM + i];
+            }
+            for (int i = 0; i < DIM; i++) out[t][h * DIM + i] = acc[i] / sum;
         }
-        for (int i = 0; i < DIM; i++) out[t][h * DIM + i] = acc[i] / sum;
-    }
 }
 
 static void feed(double *y, const struct layer_w *w, const double *x, enum kind kind)
@@ -64,7 +66,8 @@ static void feed(double *y, const struct layer_w *w, const double *x, enum kind 
     product(up, w->up, kind <= ROBERTA ? w->up_b : NULL, x, FF, E);
     product(gate, w->gate, NULL, x, FF, E);
     for (int i = 0; i < FF; i++)
-        up[i] = kind <= ROBERTA ? gelu(up[i]) : (kind == NOMIC ? silu(gate[i]) : gelu(gate[i])) * up[i];
+        up[i] =
+            kind <= ROBERTA ? gelu(up[i]) : (kind == NOMIC ? silu(gate[i]) : gelu(gate[i])) * up[i];
     product(y, w->down, kind <= ROBERTA ? w->down_b : NULL, up, E, FF);
 }
 
@@ -166,7 +169,8 @@ static void check(const char *path, const struct weights *w, enum kind kind, enu
         assert_int_equal(ev.finish, FINISH_STOP);
         plain(want, w, ids[i], lens[i], kind, pool);
         for (int k = 0; k < E; k++) worst = fmax(worst, fabs(want[k] - r[i]->vec[k]));
-        if (!(worst < (reference ? 2e-6 : 2e-3))) fail_msg("%s, text %d: error %g", types[kind], i, worst);
+        if (!(worst < (reference ? 2e-6 : 2e-3)))
+            fail_msg("%s, text %d: error %g", types[kind], i, worst);
         request_unref(r[i]);
     }
     engine_close(g);
@@ -177,17 +181,20 @@ static void embeddings_of_encoders_are_what_plain_loops_say(void **state)
     static const struct {
         const char *key;
         enum pooling pooling;
-    } pools[] = { { "mean_tokens", POOL_MEAN }, { "cls_token", POOL_CLS }, { "lasttoken", POOL_LAST } };
+    } pools[] = { { "mean_tokens", POOL_MEAN },
+                  { "cls_token", POOL_CLS },
+                  { "lasttoken", POOL_LAST } };
     (void)state;
 
-    for (int kind = 0; kind < KINDS; kind++) for (int p = 0; p < 3; p++) {
-        struct weights *w = random_weights(&rng);
-        struct folder f;
-        const char *dir = folder_of(&f, w, (enum kind)kind, pools[p].key);
-        check(dir, w, (enum kind)kind, pools[p].pooling, true);
-        check(dir, w, (enum kind)kind, pools[p].pooling, false);
-        mem_free(w);
-    }
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int p = 0; p < 3; p++) {
+            struct weights *w = random_weights(&rng);
+            struct folder f;
+            const char *dir = folder_of(&f, w, (enum kind)kind, pools[p].key);
+            check(dir, w, (enum kind)kind, pools[p].pooling, true);
+            check(dir, w, (enum kind)kind, pools[p].pooling, false);
+            mem_free(w);
+        }
 }
 
 /* ---- GGUF ---- */
@@ -206,7 +213,8 @@ static void write_gguf(const char *dir, const char *path)
         naming_plan(&hp, src, &a, &items, &n, &e) != OK || ggufw_open(&w, path, &e) != OK)
         fail_msg("%s", e.msg);
     naming_keys(&hp, w);
-    for (int i = 0; i < n; i++) ggufw_tensor(w, items[i].name, DT_F32, items[i].dims, items[i].n_dims);
+    for (int i = 0; i < n; i++)
+        ggufw_tensor(w, items[i].name, DT_F32, items[i].dims, items[i].n_dims);
     for (int i = 0; i < n; i++)
         for (int64_t r = 0; r < items[i].rows; r++) {
             float row[512], tmp[512];
@@ -249,7 +257,7 @@ static void an_encoder_writes_no_text_and_takes_no_half_of_one(void **state)
     assert_int_equal(engine_submit(g, r, &e), E_INVALID);
     assert_non_null(strstr(e.msg, "embeddings"));
     r->embed = true;
-    assert_int_equal(engine_submit(g, r, &e), E_CONTEXT);        /* a step has 16 */
+    assert_int_equal(engine_submit(g, r, &e), E_CONTEXT); /* a step has 16 */
     assert_non_null(strstr(e.msg, "16"));
     request_unref(r);
     engine_close(g);
@@ -267,7 +275,8 @@ static void other_poolings_are_refused_by_name(void **state)
 
     folder_write(&f, "1_Pooling/config.json",
                  STR("{\"pooling_mode_mean_tokens\":false,\"pooling_mode_max_tokens\":true}"));
-    assert_int_equal(engine_open(&g, dir, &(struct engine_opt){ .kv_type = DT_NONE }, &e), E_UNSUPPORTED);
+    assert_int_equal(engine_open(&g, dir, &(struct engine_opt){ .kv_type = DT_NONE }, &e),
+                     E_UNSUPPORTED);
     assert_non_null(strstr(e.msg, "pooling"));
     mem_free(w);
 }

@@ -1,4 +1,5 @@
-/* What an engine makes of prompts: the same texts, whoever else is there and however they are cut. */
+/* What an engine makes of prompts: the same texts, whoever else is there and however they are cut.
+ */
 #include "engine_world.h"
 
 static void greedy_goes_on_as_transformers_does(void **state)
@@ -24,8 +25,9 @@ static void greedy_goes_on_as_transformers_does(void **state)
     run_one(g, &a);
     assert_int_equal(a.out.n, 16);
     for (int i = 0; i < 16; i++)
-        assert_int_equal(a.out.p[i], want->type == DT_I64 ? (int32_t)((const int64_t *)want->data)[i]
-                                                          : ((const int32_t *)want->data)[i]);
+        assert_int_equal(a.out.p[i], want->type == DT_I64
+                                         ? (int32_t)((const int64_t *)want->data)[i]
+                                         : ((const int32_t *)want->data)[i]);
     assert_true(a.r->submit_ns <= a.r->start_ns && a.r->start_ns < a.r->first_ns &&
                 a.r->first_ns < a.r->end_ns);
     assert_int_equal(a.r->n_out, 16);
@@ -53,7 +55,8 @@ static void a_prompt_in_chunks_gives_the_same_tokens(void **state)
 static void sequences_run_together_as_if_alone(void **state)
 {
     enum { N = 5 };
-    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 512, .max_batch = 32, .max_seqs = 3 });
+    struct engine *g =
+        open_manual((struct engine_opt){ .n_ctx = 512, .max_batch = 32, .max_seqs = 3 });
     struct asked a[N], *all[N];
     (void)state;
     for (int i = 0; i < N; i++) {
@@ -75,8 +78,10 @@ static void sequences_run_together_as_if_alone(void **state)
 static void a_full_pool_sends_some_back_and_loses_nothing(void **state)
 {
     enum { N = 4 };
-    struct engine *g = open_manual(                      /* 9 blocks; each takes 6 */
-        (struct engine_opt){ .n_ctx = 128, .kv_tokens = 128, .max_batch = 64, .max_seqs = 4 });
+    struct engine *g =
+        open_manual(/* 9 blocks; each takes 6 */
+                    (struct engine_opt){
+                        .n_ctx = 128, .kv_tokens = 128, .max_batch = 64, .max_seqs = 4 });
     struct asked a[N], *all[N];
     (void)state;
     for (int i = 0; i < N; i++) {
@@ -112,13 +117,13 @@ static void a_talk_that_goes_on_computes_only_what_is_new(void **state)
     for (int i = 0; i < 9; i++) ids[n++] = 5 + i;
     second = ask(ids, n, 10);
     run_one(g, &second);
-    assert_int_equal(second.r->n_cached, 48);            /* whole blocks of what was run */
+    assert_int_equal(second.r->n_cached, 48); /* whole blocks of what was run */
     truth = ask(ids, n, 10);
     run_one(fresh, &truth);
     assert_int_equal(truth.r->n_cached, 0);
     assert_same(&second, &truth);
 
-    ids[20] = 99;                                        /* another text behind 20 tokens */
+    ids[20] = 99; /* another text behind 20 tokens */
     again = ask(ids, n, 10);
     run_one(g, &again);
     assert_int_equal(again.r->n_cached, 16);
@@ -128,7 +133,7 @@ static void a_talk_that_goes_on_computes_only_what_is_new(void **state)
     assert_same(&again, &truth);
     done(&again);
     again = ask(ids, n, 10);
-    again.r->salt = 7;                                   /* somebody who shares with nobody */
+    again.r->salt = 7; /* somebody who shares with nobody */
     run_one(g, &again);
     assert_int_equal(again.r->n_cached, 0);
     assert_same(&again, &truth);
@@ -140,12 +145,13 @@ static void a_talk_that_goes_on_computes_only_what_is_new(void **state)
 static void one_computes_a_prefix_that_many_begin_with(void **state)
 {
     enum { N = 6 };
-    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256, .max_batch = 32, .max_seqs = 8 });
+    struct engine *g =
+        open_manual((struct engine_opt){ .n_ctx = 256, .max_batch = 32, .max_seqs = 8 });
     struct asked a[N], *all[N], truth;
     int cached = 0;
     (void)state;
     for (int i = 0; i < N; i++) {
-        a[i] = ask_any(5, 100, 8);                       /* the same, arriving together */
+        a[i] = ask_any(5, 100, 8); /* the same, arriving together */
         a[i].r->sample.seed = (uint64_t)i;
         all[i] = &a[i];
         submit(g, &a[i]);
@@ -167,7 +173,8 @@ static void one_computes_a_prefix_that_many_begin_with(void **state)
 /* What a cancelled one leaves in its slot is nobody's beginning. */
 static void check_cancel(void)
 {
-    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256, .max_batch = 16, .max_seqs = 2 });
+    struct engine *g =
+        open_manual((struct engine_opt){ .n_ctx = 256, .max_batch = 16, .max_seqs = 2 });
     struct asked gone = ask_any(1, 60, 50), stays = ask_any(2, 30, 20), next = ask_any(3, 30, 20);
     struct asked *all[] = { &gone, &stays, &next }, truth;
 
@@ -249,7 +256,7 @@ static void logprobs_are_of_the_model_and_in_order(void **state)
         if (ev.id < 0) continue;
         n++;
         assert_int_equal(ev.n_top, 5);
-        assert_int_equal(ev.top[0].id, ev.id);           /* greedy takes the likeliest */
+        assert_int_equal(ev.top[0].id, ev.id); /* greedy takes the likeliest */
         assert_true(fabsf(ev.top[0].logprob - ev.logprob) < 1e-5f);
         for (int i = 1; i < 5; i++) assert_true(ev.top[i].logprob <= ev.top[i - 1].logprob);
         assert_true(ev.logprob < 0);

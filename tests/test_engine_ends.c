@@ -18,7 +18,7 @@ static void a_prompt_that_cannot_fit_is_told_both_numbers(void **state)
     a.r->sample.top_p = 7;
     assert_int_equal(engine_submit(g, a.r, &e), E_INVALID);
     assert_non_null(strstr(e.msg, "top_p"));
-    assert_true(engine_is_idle(g));                      /* nothing of it is counted */
+    assert_true(engine_is_idle(g)); /* nothing of it is counted */
     done(&a);
     engine_close(g);
 }
@@ -32,7 +32,7 @@ static void generation_ends_where_the_context_does(void **state)
     assert_int_equal(a.finish, FINISH_LENGTH);
     assert_int_equal(a.out.n, 28);
     done(&a);
-    a = ask_any(2, 47, 0);                               /* room for one */
+    a = ask_any(2, 47, 0); /* room for one */
     run_one(g, &a);
     assert_int_equal(a.out.n, 1);
     done(&a);
@@ -68,10 +68,10 @@ static void cancel_ends_at_the_next_step_and_leaves_the_others(void **state)
     struct asked a = ask_any(1, 12, 100), b = ask_any(2, 12, 20), c = ask_any(3, 12, 20), truth;
     struct asked *all[] = { &a, &b, &c };
     (void)state;
-    submit(g, &a), submit(g, &b), submit(g, &c);         /* c waits */
+    submit(g, &a), submit(g, &b), submit(g, &c); /* c waits */
     for (int i = 0; i < 5; i++) engine_step(g);
     assert_true(request_cancel(a.r, CANCEL_ASKED));
-    assert_false(request_cancel(a.r, CANCEL_GONE));      /* the first one counts */
+    assert_false(request_cancel(a.r, CANCEL_GONE)); /* the first one counts */
     request_cancel(c.r, CANCEL_GONE);
     engine_step(g);
     take(&a), take(&c);
@@ -134,7 +134,7 @@ static void a_deadline_ends_what_runs_and_what_waits(void **state)
     assert_int_equal(b.r->n_out, 0);
     done(&b);
     b = ask_any(2, 12, 20);
-    b.r->deadline_ns = 1;                                /* long ago: not even taken */
+    b.r->deadline_ns = 1; /* long ago: not even taken */
     assert_int_equal(engine_submit(g, b.r, &e), E_DEADLINE);
     done(&a), done(&b);
     engine_close(g);
@@ -143,7 +143,8 @@ static void a_deadline_ends_what_runs_and_what_waits(void **state)
 static void more_than_may_wait_is_refused_with_a_time_to_come_back(void **state)
 {
     enum { N = 4 };
-    struct engine *g = open_manual((struct engine_opt){ .n_ctx = 256, .max_seqs = 1, .max_requests = N });
+    struct engine *g =
+        open_manual((struct engine_opt){ .n_ctx = 256, .max_seqs = 1, .max_requests = N });
     struct asked a[N + 1], *all[N];
     struct err e = { 0 };
     (void)state;
@@ -156,7 +157,7 @@ static void more_than_may_wait_is_refused_with_a_time_to_come_back(void **state)
     assert_int_equal(engine_submit(g, a[N].r, &e), E_QUEUE_FULL);
     assert_true(e.retry_ms >= 1000);
     run_all(g, all, N);
-    run_one(g, &a[N]);                                   /* now there is room */
+    run_one(g, &a[N]); /* now there is room */
     assert_int_equal(a[N].finish, FINISH_LENGTH);
     engine_drain(g);
     assert_int_equal(engine_submit(g, a[N].r, &e), E_SHUTDOWN);
@@ -170,7 +171,7 @@ static void a_reader_that_does_not_read_stops_only_itself(void **state)
     struct asked slow = ask_any(1, 8, 500), quick = ask_any(2, 8, 500);
     struct asked *both[] = { &slow, &quick };
     (void)state;
-    slow.r->n_top = 20;                                  /* large events */
+    slow.r->n_top = 20; /* large events */
     submit(g, &slow), submit(g, &quick);
     for (int i = 0; i < 600; i++) {
         engine_step(g);
@@ -178,7 +179,7 @@ static void a_reader_that_does_not_read_stops_only_itself(void **state)
     }
     assert_int_equal(quick.finish, FINISH_LENGTH);
     assert_int_equal(quick.out.n, 500);
-    assert_true(slow.r->n_out < 200);                    /* waits for its reader */
+    assert_true(slow.r->n_out < 200); /* waits for its reader */
     take(&slow);
     run_all(g, both, 2);
     assert_int_equal(slow.finish, FINISH_LENGTH);
@@ -195,7 +196,7 @@ static void a_failure_ends_one_request_and_not_the_engine(void **state)
     struct logit_bias *ban = mem_array(320, sizeof *ban);
     (void)state;
     for (int i = 0; i < 320; i++) ban[i] = (struct logit_bias){ i, -INFINITY };
-    bad.r->sample.bias = ban, bad.r->sample.n_bias = 320;        /* nothing is left to pick */
+    bad.r->sample.bias = ban, bad.r->sample.n_bias = 320; /* nothing is left to pick */
     submit(g, &bad), submit(g, &good);
     run_all(g, all, 2);
     assert_int_equal(bad.finish, FINISH_ERROR);
@@ -211,8 +212,9 @@ static void impossible_options_are_refused(void **state)
 {
     struct engine *g = NULL;
     struct err e = { 0 };
-    const struct engine_opt bad[] = { { .n_ctx = -5 }, { .n_ctx = 1 }, { .max_batch = -1 },
-                                      { .max_seqs = 1 << 20 }, { .kv_tokens = -1 }, { .max_requests = -1 } };
+    const struct engine_opt bad[] = { { .n_ctx = -5 },     { .n_ctx = 1 },
+                                      { .max_batch = -1 }, { .max_seqs = 1 << 20 },
+                                      { .kv_tokens = -1 }, { .max_requests = -1 } };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(engine_open(&g, repo(MODEL), &bad[i], &e), E_INVALID);

@@ -42,12 +42,12 @@ static void a_cancel_is_answered_in_the_middle_of_a_step(void **state)
     for (int i = 0; i < 4; i++) assert_int_equal(engine_round(g), ROUND_WORKED);
     take(&a), take(&b);
     assert_int_equal(b.out.n, 3);
-    victim = &b;                                         /* in the next round, once its step runs */
+    victim = &b; /* in the next round, once its step runs */
     assert_int_equal(engine_round(g), ROUND_WORKED);
     victim = NULL;
     take(&a), take(&b);
-    assert_int_equal(b.finish, FINISH_CANCELLED);        /* by that round, not the one behind it */
-    assert_int_equal(b.out.n, 3);                        /* nothing that was not told by then */
+    assert_int_equal(b.finish, FINISH_CANCELLED); /* by that round, not the one behind it */
+    assert_int_equal(b.out.n, 3);                 /* nothing that was not told by then */
     assert_int_equal(b.r->n_out, 3);
     run_all(g, both, 2);
     assert_same(&a, &truth);
@@ -75,7 +75,7 @@ static void a_step_that_nobody_wants_is_not_computed(void **state)
     victim = NULL;
     take(&a);
     assert_int_equal(a.finish, FINISH_CANCELLED);
-    assert_int_equal(a.out.n, 3);                        /* the last was being told when it was cancelled */
+    assert_int_equal(a.out.n, 3); /* the last was being told when it was cancelled */
     assert_int_equal(counter_get(&engine_stats(g)->steps), steps);
     assert_int_equal(engine_round(g), ROUND_IDLE);
     assert_int_equal(used(g), 0);
@@ -135,7 +135,8 @@ static void *come_and_go(void *arg)
         if (engine_submit(c->g, a.r, &e) == OK) {
             for (uint64_t tries = 0; ev.finish == FINISH_NONE; tries++) {
                 if (tries == patience) request_cancel(a.r, CANCEL_GONE);
-                if (!request_next(a.r, &ev)) nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
+                if (!request_next(a.r, &ev))
+                    nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
             }
         }
         done(&a);
@@ -146,8 +147,8 @@ static void *come_and_go(void *arg)
 static void a_crowd_that_comes_and_goes_leaves_nothing_behind(void **state)
 {
     enum { N = 4 };
-    struct engine *g = open_engine((struct engine_opt){ .n_ctx = 96, .kv_tokens = 160, .max_seqs = 6,
-                                                        .max_batch = 48 });
+    struct engine *g = open_engine(
+        (struct engine_opt){ .n_ctx = 96, .kv_tokens = 160, .max_seqs = 6, .max_batch = 48 });
     struct crowd c[N];
     pthread_t t[N];
     (void)state;

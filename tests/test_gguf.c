@@ -287,10 +287,8 @@ static void lists_nest_only_so_deep(void **state)
         put_head(&b, 3, 0, 1), put_key(&b, "k", GGUF_LIST);
         for (int i = 1; i < depth; i++) put_list(&b, GGUF_LIST, 1);
         put_list(&b, GGUF_U8, 0);
-        if (depth == 4)
-            accepts(&b);
-        else
-            refuses(&b, E_UNSUPPORTED, "key 'k' nests lists more than");
+        if (depth == 4) accepts(&b);
+        else refuses(&b, E_UNSUPPORTED, "key 'k' nests lists more than");
     }
 }
 

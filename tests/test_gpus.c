@@ -52,13 +52,17 @@ static void every_gpu_is_shown_with_all_it_tells(void **state)
     assert_string_equal(all[1].name, "Fake \"GPU\" 1");
     assert_int_equal(all[1].used_bytes, 5001);
     shown(g, &json, &metrics);
-    assert_non_null(strstr(buf_cstr(&json), "{\"index\":1,\"name\":\"Fake \\\"GPU\\\" 1\",\"memory_used\":5001,"
-                                            "\"memory_total\":8000,\"utilization_percent\":41,"
-                                            "\"memory_utilization_percent\":7,\"temperature_c\":52,"
-                                            "\"power_w\":250.501}]"));
+    assert_non_null(strstr(buf_cstr(&json),
+                           "{\"index\":1,\"name\":\"Fake \\\"GPU\\\" 1\",\"memory_used\":5001,"
+                           "\"memory_total\":8000,\"utilization_percent\":41,"
+                           "\"memory_utilization_percent\":7,\"temperature_c\":52,"
+                           "\"power_w\":250.501}]"));
     assert_non_null(strstr(buf_cstr(&metrics), "# TYPE tern_gpu_utilization gauge\n"));
-    assert_non_null(strstr(buf_cstr(&metrics), "tern_gpu_utilization{gpu=\"0\",name=\"Fake \\\"GPU\\\" 0\"} 0.4\n"));
-    assert_non_null(strstr(buf_cstr(&metrics), "tern_gpu_power_watts{gpu=\"1\",name=\"Fake \\\"GPU\\\" 1\"} 250.501\n"));
+    assert_non_null(strstr(buf_cstr(&metrics),
+                           "tern_gpu_utilization{gpu=\"0\",name=\"Fake \\\"GPU\\\" 0\"} 0.4\n"));
+    assert_non_null(
+        strstr(buf_cstr(&metrics),
+               "tern_gpu_power_watts{gpu=\"1\",name=\"Fake \\\"GPU\\\" 1\"} 250.501\n"));
     assert_non_null(strstr(buf_cstr(&metrics), "tern_gpu_temperature_celsius{gpu=\"0\","));
     gpus_close(g);
     buf_release(&json), buf_release(&metrics);
@@ -71,8 +75,9 @@ static void what_a_gpu_does_not_tell_is_left_out(void **state)
     (void)state;
 
     shown(g, &json, &metrics);
-    assert_string_equal(buf_cstr(&json), "[{\"index\":0,\"name\":\"Fake \\\"GPU\\\" 0\",\"memory_used\":5000,"
-                                         "\"memory_total\":8000}]");
+    assert_string_equal(buf_cstr(&json),
+                        "[{\"index\":0,\"name\":\"Fake \\\"GPU\\\" 0\",\"memory_used\":5000,"
+                        "\"memory_total\":8000}]");
     assert_null(strstr(buf_cstr(&metrics), "power"));
     assert_null(strstr(buf_cstr(&metrics), "temperature"));
     assert_non_null(strstr(buf_cstr(&metrics), "tern_gpu_memory_used_bytes"));
@@ -87,7 +92,7 @@ static void no_library_and_no_driver_are_no_errors(void **state)
     (void)state;
 
     assert_null(gpus_open("/nonexistent/libnvidia-ml.so.1"));
-    assert_null(gpus_open("/proc/self/exe"));            /* a file, but none of its names */
+    assert_null(gpus_open("/proc/self/exe")); /* a file, but none of its names */
     assert_int_equal(gpus_get(NULL, NULL, 0), 0);
     gpus_close(NULL);
     g = open_like("dead");
@@ -118,7 +123,7 @@ static void asking_for_the_numbers_does_not_ask_the_driver(void **state)
     (void)state;
 
     for (int i = 0; i < 100000; i++) assert_int_equal(gpus_get(g, &one, 1), 1);
-    assert_true(gpus_n_asked(g) <= before + 1);          /* the clock's doing */
+    assert_true(gpus_n_asked(g) <= before + 1); /* the clock's doing */
     for (int i = 0; i < 2000 && gpus_n_asked(g) == before; i++) nap();
     assert_true(gpus_n_asked(g) > before);
     gpus_close(g);

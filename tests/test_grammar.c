@@ -19,7 +19,8 @@ static int close_world(void **state)
     return 0;
 }
 
-static void check_texts(enum grammar_kind kind, const char *text, const char *const *yes, const char *const *no)
+static void check_texts(enum grammar_kind kind, const char *text, const char *const *yes,
+                        const char *const *no)
 {
     struct grammar *g = compile(kind, text);
 
@@ -30,7 +31,8 @@ static void check_texts(enum grammar_kind kind, const char *text, const char *co
     grammar_unref(g);
 }
 
-#define LIST(...) (const char *const[]){ __VA_ARGS__, NULL }
+#define LIST(...) \
+    (const char *const[]) { __VA_ARGS__, NULL }
 #define GBNF(text, yes, no) check_texts(GRAMMAR_GBNF, text, yes, no)
 
 static void gbnf_is_read_as_it_is_written(void **state)
@@ -38,15 +40,18 @@ static void gbnf_is_read_as_it_is_written(void **state)
     (void)state;
     GBNF("root ::= \"yes\" | \"no\"", LIST("yes", "no"), LIST("", "ye", "yesno", "Yes"));
     GBNF("root ::= [a-c]+ [^a-c] .", LIST("abd\xc3\xa9", "azz", "a\nb"), LIST("zz", "ab", "abaa"));
-    GBNF("root ::= \"\\x41\\u00e9\\U0001F600\\n\\t\\\"\\\\\"", LIST("A\xc3\xa9\xf0\x9f\x98\x80\n\t\"\\"), LIST("A"));
+    GBNF("root ::= \"\\x41\\u00e9\\U0001F600\\n\\t\\\"\\\\\"",
+         LIST("A\xc3\xa9\xf0\x9f\x98\x80\n\t\"\\"), LIST("A"));
     GBNF("root ::= [\\]\\-x-z\\\\]*", LIST("", "]", "-", "x", "y\\]"), LIST("a", "w"));
     GBNF("root ::= \"a\"{3}", LIST("aaa"), LIST("aa", "aaaa"));
     GBNF("root ::= \"a\"{2,}", LIST("aa", "aaaaaaa"), LIST("a", ""));
-    GBNF("root ::= (\"a\" | \"bc\"){1,2} \"d\"?", LIST("a", "bc", "abc", "bcbcd", "ad"), LIST("", "d", "aaa", "bcbcbc"));
+    GBNF("root ::= (\"a\" | \"bc\"){1,2} \"d\"?", LIST("a", "bc", "abc", "bcbcd", "ad"),
+         LIST("", "d", "aaa", "bcbcbc"));
     GBNF("root ::= \"a\"{,2}", LIST("", "a", "aa"), LIST("aaa"));
-    GBNF("root ::=\n  # a comment\n  item (\",\" item)* # more\nitem ::= [0-9] | \"(\" root \")\"", LIST("1,2", "(1,(3),4)", "(7)"),
-         LIST("(1", "1,", "()"));
-    GBNF("root ::= a\na ::= \"x\"\n  | \"y\"\n  | b\nb ::= \"z\" ", LIST("x", "y", "z"), LIST("xy"));
+    GBNF("root ::=\n  # a comment\n  item (\",\" item)* # more\nitem ::= [0-9] | \"(\" root \")\"",
+         LIST("1,2", "(1,(3),4)", "(7)"), LIST("(1", "1,", "()"));
+    GBNF("root ::= a\na ::= \"x\"\n  | \"y\"\n  | b\nb ::= \"z\" ", LIST("x", "y", "z"),
+         LIST("xy"));
     GBNF("root ::= | \"x\" root", LIST("", "x", "xxxx"), LIST("y"));
     GBNF("root ::= [^\\x00-\\x7f]", LIST("\xc3\xa9", "\xe2\x82\xac"), LIST("a", "\xc3"));
     GBNF("root ::= \"ab\"* \"a\"", LIST("a", "aba", "ababa"), LIST("ab", "aa"));
@@ -57,16 +62,23 @@ static void what_llama_cpp_ships_is_taken(void **state)
     static const char json[] =
         "root   ::= object\n"
         "value  ::= object | array | string | number | (\"true\" | \"false\" | \"null\") ws\n\n"
-        "object ::=\n  \"{\" ws (\n            string \":\" ws value\n    (\",\" ws string \":\" ws value)*\n  )? \"}\" ws\n\n"
+        "object ::=\n  \"{\" ws (\n            string \":\" ws value\n    (\",\" ws string \":\" "
+        "ws value)*\n  )? \"}\" ws\n\n"
         "array  ::=\n  \"[\" ws (\n            value\n    (\",\" ws value)*\n  )? \"]\" ws\n\n"
-        "string ::=\n  \"\\\"\" (\n    [^\"\\\\\\x7F\\x00-\\x1F] |\n    \"\\\\\" ([\"\\\\bfnrt] | \"u\" [0-9a-fA-F]{4}) # escapes\n  )* \"\\\"\" ws\n\n"
-        "number ::= (\"-\"? ([0-9] | [1-9] [0-9]{0,15})) (\".\" [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws\n\n"
-        "# Optional space: by convention, applied in this grammar after literal chars when allowed\n"
+        "string ::=\n  \"\\\"\" (\n    [^\"\\\\\\x7F\\x00-\\x1F] |\n    \"\\\\\" ([\"\\\\bfnrt] | "
+        "\"u\" [0-9a-fA-F]{4}) # escapes\n  )* \"\\\"\" ws\n\n"
+        "number ::= (\"-\"? ([0-9] | [1-9] [0-9]{0,15})) (\".\" [0-9]+)? ([eE] [-+]? [0-9] "
+        "[1-9]{0,15})? ws\n\n"
+        "# Optional space: by convention, applied in this grammar after literal chars when "
+        "allowed\n"
         "ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n";
     (void)state;
-    GBNF(json, LIST("{}", "{\"a\": [1, -2.5e3, true, {\"b\":null}], \"\\u00e9\\n\":\"x\"}", "{ \"a\":\n    1}"),
+    GBNF(json,
+         LIST("{}", "{\"a\": [1, -2.5e3, true, {\"b\":null}], \"\\u00e9\\n\":\"x\"}",
+              "{ \"a\":\n    1}"),
          LIST("[]", "{\"a\":}", "{\"a\":1,}", "{\"a\"  :1}"));
-    GBNF("root  ::= (expr \"=\" term \"\\n\")+\nexpr  ::= term ([-+*/] term)*\nterm  ::= num | \"(\" expr \")\"\nnum   ::= [0-9]+",
+    GBNF("root  ::= (expr \"=\" term \"\\n\")+\nexpr  ::= term ([-+*/] term)*\nterm  ::= num | "
+         "\"(\" expr \")\"\nnum   ::= [0-9]+",
          LIST("1+2=3\n", "(1*(2-3))/4=5\n6=6\n"), LIST("1+=2\n", "1=2"));
 }
 
@@ -78,7 +90,8 @@ static void every_error_of_gbnf_names_its_place(void **state)
     assert_refused(GRAMMAR_GBNF, "root ::= \"a", "line 1, column 10");
     assert_refused(GRAMMAR_GBNF, "root ::= [a", "line 1, column 10");
     assert_refused(GRAMMAR_GBNF, "root ::= a\n", "line 1, column 10: there is no rule 'a'");
-    assert_refused(GRAMMAR_GBNF, "root ::= \"a\"\nroot ::= \"b\"", "line 2, column 1: the rule 'root' is there already");
+    assert_refused(GRAMMAR_GBNF, "root ::= \"a\"\nroot ::= \"b\"",
+                   "line 2, column 1: the rule 'root' is there already");
     assert_refused(GRAMMAR_GBNF, "root ::= (\"a\"", "expected ')'");
     assert_refused(GRAMMAR_GBNF, "root ::= \"a\")", "line 1, column 13");
     assert_refused(GRAMMAR_GBNF, "root ::= \"\\q\"", "line 1, column 11: an escape");
@@ -98,9 +111,11 @@ static void every_error_of_gbnf_names_its_place(void **state)
 static void left_recursion_is_refused_by_name(void **state)
 {
     (void)state;
-    assert_refused(GRAMMAR_GBNF, "root ::= expr\nexpr ::= expr \"+\" \"1\" | \"1\"", "'expr' begins with itself (left recursion)");
+    assert_refused(GRAMMAR_GBNF, "root ::= expr\nexpr ::= expr \"+\" \"1\" | \"1\"",
+                   "'expr' begins with itself (left recursion)");
     assert_refused(GRAMMAR_GBNF, "root ::= a\na ::= b \"x\"\nb ::= a | \"y\"", "by way of");
-    assert_refused(GRAMMAR_GBNF, "root ::= e a\ne ::= \"\" | \" \"\na ::= e a \"x\" | \"y\"", "'a' begins with itself");
+    assert_refused(GRAMMAR_GBNF, "root ::= e a\ne ::= \"\" | \" \"\na ::= e a \"x\" | \"y\"",
+                   "'a' begins with itself");
     GBNF("root ::= \"1\" | \"1\" \"+\" root", LIST("1", "1+1+1"), LIST("+1"));
 }
 
@@ -110,12 +125,14 @@ static const char *const grammars[] = {
     "root ::= [a-z]+ \"=\" [0-9]{1,3}",
     "root ::= ident (\", \" ident)*\nident ::= [a-zA-Z_] [a-zA-Z0-9_]*",
     "root ::= \"\\\"\" [^\"\\\\]{3,40} \"\\\"\" \"}\"",
-    "root ::= list\nlist ::= \"[\" (item (\",\" item)*)? \"]\"\nitem ::= list | [0-9]+ | \"\\\"\" ch{0,300} \"\\\"\"\nch ::= [^\"\\\\] | \"\\\\\" [nt]",
+    "root ::= list\nlist ::= \"[\" (item (\",\" item)*)? \"]\"\nitem ::= list | [0-9]+ | \"\\\"\" "
+    "ch{0,300} \"\\\"\"\nch ::= [^\"\\\\] | \"\\\\\" [nt]",
     "root ::= (\"a\" | \"ab\" | \"abc\"){2,200} \"the\"",
     "root ::= (x \",\"){0,90} \"]\"\nx ::= [0-9]{1,2} | \"true\" | \"null\"",
     "root ::= .{1,5} \"\xc3\xa9\"? \"x\"",
     "root ::= (\"(\" root \")\")*",
-    "root ::= a | b\na ::= \"{\\\"\" [a-z]* \"\\\":\" [0-9]\nb ::= \"{\\\"\" [a-c]* \"\\\": \" [a-z]",
+    "root ::= a | b\na ::= \"{\\\"\" [a-z]* \"\\\":\" [0-9]\nb ::= \"{\\\"\" [a-c]* \"\\\": \" "
+    "[a-z]",
 };
 
 /* A walk through the grammar: at every step the mask is what trying each token says. */
@@ -132,7 +149,8 @@ static void check_masks(struct guide *m, struct rng *rng, int steps)
         for (int32_t id = 0; id < lex->n_ids; id++) {
             bool can = match_least_after(&x, id) < GAUTO_FAR;
             if (can != has_bit(copy, id))
-                fail_msg("token '%.*s' %s", STR_ARG(lexicon_word(lex, id)), can ? "is left out" : "is let in");
+                fail_msg("token '%.*s' %s", STR_ARG(lexicon_word(lex, id)),
+                         can ? "is left out" : "is let in");
             if (can) ids[n++] = id;
         }
         mem_free(copy);
@@ -167,7 +185,7 @@ static void forgetting_changes_nothing(void **state)
         struct guide *m = guide_open(grammar_auto(g), lex);
         struct match other;
         int least;
-        guide_bound(m, 1);                             /* at every step */
+        guide_bound(m, 1); /* at every step */
         match_begin(&other, m, true);
         least = match_least(&other);
         check_masks(m, &rng, 20);
@@ -187,7 +205,7 @@ static void memory_stays_within_its_bound(void **state)
     (void)state;
     guide_bound(m, 1 << 20);
     match_begin(&x, m, true);
-    for (int i = 0; i < 20000; i++) {                    /* ever deeper: a stack that only grows */
+    for (int i = 0; i < 20000; i++) { /* ever deeper: a stack that only grows */
         assert_true(match_write(&x, STR("[")));
         if (i % 100 == 0) match_mask(&x);
     }
@@ -230,7 +248,8 @@ static void a_text_can_be_closed_in_the_bytes_it_takes(void **state)
         for (int k = 0; k < 20; k++) {
             struct buf text = { 0 };
             make_text(m, lex, &rng, k, &text);
-            if (!takes(g, lex, buf_str(&text))) fail_msg("%s was made for %s", buf_cstr(&text), grammars[i]);
+            if (!takes(g, lex, buf_str(&text)))
+                fail_msg("%s was made for %s", buf_cstr(&text), grammars[i]);
             buf_release(&text);
         }
         guide_close(m);
@@ -252,11 +271,11 @@ static void a_first_space_that_is_not_written_does_not_count(void **state)
     match_begin(&x, m, true);
     assert_int_equal(match_mask(&x)[0], 3);
     assert_true(match_accept(&x, 0));
-    assert_int_equal(match_mask(&x)[0], 4 | 16);         /* " the", or " " and then "the" */
+    assert_int_equal(match_mask(&x)[0], 4 | 16); /* " the", or " " and then "the" */
     assert_true(match_accept(&x, 2));
     assert_true(match_is_over(&x));
     match_end(&x);
-    match_begin(&x, m, false);                           /* behind a prompt: the space is written */
+    match_begin(&x, m, false); /* behind a prompt: the space is written */
     assert_int_equal(match_mask(&x)[0], 2);
     match_end(&x);
     guide_close(m);
@@ -267,7 +286,9 @@ static void a_first_space_that_is_not_written_does_not_count(void **state)
 /* What the tokens of a text write, one behind the other, is the text. */
 static void check_words(const char *path)
 {
-    static const char text[] = "{\"name\": \"Caf\xc3\xa9 \xe6\x97\xa5\xe6\x9c\xac \xf0\x9f\x98\x80\", \"n\": [1, 2.50, -3e4],\n\t\"t\": \"the end\"}  x";
+    static const char text[] =
+        "{\"name\": \"Caf\xc3\xa9 \xe6\x97\xa5\xe6\x9c\xac \xf0\x9f\x98\x80\", \"n\": [1, 2.50, "
+        "-3e4],\n\t\"t\": \"the end\"}  x";
     struct tokenizer *t = NULL;
     struct lexicon *own = NULL;
     struct ids ids = { 0 };
@@ -290,7 +311,8 @@ static void check_words(const char *path)
 
 static void what_tokens_write_is_what_the_text_has(void **state)
 {
-    static const char *const shared_ones[] = { "gemma2", "gpt2", "llama3.1", "mistral-7b-v0.1", "phi-3" };
+    static const char *const shared_ones[] = { "gemma2", "gpt2", "llama3.1", "mistral-7b-v0.1",
+                                               "phi-3" };
     char path[128];
     (void)state;
     check_words(repo("models/tern-tales.gguf"));
@@ -328,7 +350,8 @@ static void a_grammar_that_is_too_large_is_refused(void **state)
 {
     struct buf b = { 0 };
     (void)state;
-    assert_refused(GRAMMAR_GBNF, "root ::= (\"a\" | \"b\")* \"a\" (\"a\" | \"b\"){20}", "too complex");
+    assert_refused(GRAMMAR_GBNF, "root ::= (\"a\" | \"b\")* \"a\" (\"a\" | \"b\"){20}",
+                   "too complex");
     buf_puts(&b, "root ::= a1\n");
     for (int i = 1; i < 9000; i++) buf_printf(&b, "a%d ::= \"x\" a%d\n", i, i + 1);
     buf_puts(&b, "a9000 ::= \"y\"");
@@ -339,17 +362,23 @@ static void a_grammar_that_is_too_large_is_refused(void **state)
 static void tools_are_called_in_the_form_of_a_family(void **state)
 {
     struct grammar_tool tools[] = {
-        { STR("get_weather"), STR("{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"}},\"required\":[\"city\"]}") },
+        { STR("get_weather"), STR("{\"type\":\"object\",\"properties\":{\"city\":{\"type\":"
+                                  "\"string\"}},\"required\":[\"city\"]}") },
         { STR("now"), STR("") },
     };
-    struct grammar_calls form = { .before = "<tool_call>\n{\"name\": \"", .between = "\", \"arguments\": ",
-                                  .after = "}\n</tool_call>", .sep = "\n", .min = 1, .max = 2 };
+    struct grammar_calls form = { .before = "<tool_call>\n{\"name\": \"",
+                                  .between = "\", \"arguments\": ",
+                                  .after = "}\n</tool_call>",
+                                  .sep = "\n",
+                                  .min = 1,
+                                  .max = 2 };
     struct buf text = { 0 };
     (void)state;
     grammar_put_calls(&text, tools, 2, &form);
     check_texts(GRAMMAR_CALLS, buf_cstr(&text),
                 LIST("<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>",
-                     "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\":\"Rome\"}}\n</tool_call>\n"
+                     "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": "
+                     "{\"city\":\"Rome\"}}\n</tool_call>\n"
                      "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a\":1}}\n</tool_call>"),
                 LIST("", "<tool_call>\n{\"name\": \"other\", \"arguments\": {}}\n</tool_call>",
                      "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {}}\n</tool_call>"));

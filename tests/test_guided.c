@@ -32,17 +32,22 @@ struct asked {
     int n;
 };
 
-static struct asked ask(struct engine *g, enum grammar_kind kind, const char *grammar, int max_tokens, uint64_t seed)
+static struct asked ask(struct engine *g, enum grammar_kind kind, const char *grammar,
+                        int max_tokens, uint64_t seed)
 {
     struct asked a = { .r = request_open() };
     struct grammar_spec spec = { .kind = kind, .text = str_c(grammar) };
     struct err e = { 0 };
 
-    if (tokenizer_encode(engine_tokenizer(g), STR("Once upon a time"), ENCODE_SPECIAL, &a.r->prompt, &e) != OK)
+    if (tokenizer_encode(engine_tokenizer(g), STR("Once upon a time"), ENCODE_SPECIAL, &a.r->prompt,
+                         &e) != OK)
         fail_msg("%s", e.msg);
-    if (grammar && engine_grammar(g, &spec, &a.r->grammar, &e) != OK) fail_msg("%s: %s", grammar, e.msg);
+    if (grammar && engine_grammar(g, &spec, &a.r->grammar, &e) != OK)
+        fail_msg("%s: %s", grammar, e.msg);
     a.r->max_tokens = max_tokens;
-    a.r->sample = (struct sample_opt){ .temp = 1.5f, .top_p = 1, .typical = 1, .repeat_penalty = 1, .seed = seed };
+    a.r->sample = (struct sample_opt){
+        .temp = 1.5f, .top_p = 1, .typical = 1, .repeat_penalty = 1, .seed = seed
+    };
     return a;
 }
 
@@ -89,7 +94,8 @@ static void two_hundred_schemas_through_a_model_are_all_valid(void **state)
     int rc;
 
     (void)state;
-    if (file_read(&file, repo("tests/schemas/schemas.json"), 1 << 20, &e) != OK) fail_msg("%s", e.msg);
+    if (file_read(&file, repo("tests/schemas/schemas.json"), 1 << 20, &e) != OK)
+        fail_msg("%s", e.msg);
     all = json_loadb(file.p, file.n, 0, NULL);
     for (int from = 0; from < N; from += BATCH * THIN) {
         struct asked a[BATCH];
@@ -103,7 +109,8 @@ static void two_hundred_schemas_through_a_model_are_all_valid(void **state)
         for (int i = 0; i < BATCH; i++) {
             struct jsonw w = { .out = &out };
             if (a[i].finish != FINISH_STOP && a[i].finish != FINISH_LENGTH)
-                fail_msg("schema %d ended with %s: %s", from + i, finish_name(a[i].finish), a[i].r->err.msg);
+                fail_msg("schema %d ended with %s: %s", from + i, finish_name(a[i].finish),
+                         a[i].r->err.msg);
             jsonw_arr(&w);
             jsonw_int(&w, from + i);
             jsonw_str(&w, buf_str(&a[i].text));
@@ -115,8 +122,8 @@ static void two_hundred_schemas_through_a_model_are_all_valid(void **state)
     json_decref(all);
     buf_release(&file);
     engine_close(g);
-    snprintf(cmd, sizeof cmd, "python3 %s %s %s %d", repo("tests/schemas/validate.py"), repo("tests/schemas/schemas.json"),
-             temp_file("texts", out.p, out.n), N / THIN);
+    snprintf(cmd, sizeof cmd, "python3 %s %s %s %d", repo("tests/schemas/validate.py"),
+             repo("tests/schemas/schemas.json"), temp_file("texts", out.p, out.n), N / THIN);
     buf_release(&out);
     rc = system(cmd);
     if (WEXITSTATUS(rc) == 77) skip();
@@ -128,7 +135,8 @@ static void two_hundred_schemas_through_a_model_are_all_valid(void **state)
 static void a_grammar_survives_preemption(void **state)
 {
     struct engine *wide = open_engine((struct engine_opt){ .n_ctx = 512, .max_seqs = 4 });
-    struct engine *tight = open_engine((struct engine_opt){ .n_ctx = 512, .kv_tokens = 512, .max_seqs = 4, .no_prefix = true });
+    struct engine *tight = open_engine(
+        (struct engine_opt){ .n_ctx = 512, .kv_tokens = 512, .max_seqs = 4, .no_prefix = true });
     struct asked a[4], b[4];
     int preempted = 0;
 
@@ -143,8 +151,10 @@ static void a_grammar_survives_preemption(void **state)
         preempted += b[i].r->n_preempted;
         assert_int_equal(a[i].finish, FINISH_STOP);
         assert_int_equal(b[i].finish, FINISH_STOP);
-        assert_true(a[i].text.n > 60 * 4 && a[i].text.p[0] == '[' && a[i].text.p[a[i].text.n - 1] == ']');
-        assert_true(b[i].text.n > 60 * 4 && b[i].text.p[0] == '[' && b[i].text.p[b[i].text.n - 1] == ']');
+        assert_true(a[i].text.n > 60 * 4 && a[i].text.p[0] == '[' &&
+                    a[i].text.p[a[i].text.n - 1] == ']');
+        assert_true(b[i].text.n > 60 * 4 && b[i].text.p[0] == '[' &&
+                    b[i].text.p[b[i].text.n - 1] == ']');
         done(&a[i]);
         done(&b[i]);
     }
@@ -161,7 +171,7 @@ static void a_text_is_over_when_its_grammar_is(void **state)
     (void)state;
     a[0] = ask(g, GRAMMAR_GBNF, "root ::= \"yes\" | \"no\"", 50, 1);
     a[1] = ask(g, GRAMMAR_GBNF, "root ::= \"yes\" | \"no\"", 50, 2);
-    a[1].r->min_tokens = 20;                             /* there is nothing more to say */
+    a[1].r->min_tokens = 20; /* there is nothing more to say */
     a[2] = ask(g, GRAMMAR_GBNF, "root ::= [a-z]+", 30, 3);
     a[2].r->ignore_eos = true;
     run(g, a, 3);
@@ -185,7 +195,8 @@ static void no_end_comes_before_the_grammar_may_end(void **state)
     for (int i = 0; i < 8; i++) {
         struct logit_bias *bias = mem_array(1, sizeof *bias);
         a[i] = ask(g, GRAMMAR_GBNF, "root ::= [a-z ]{40,} \".\"?", 200, (uint64_t)i);
-        *bias = (struct logit_bias){ tokenizer_eos(engine_tokenizer(g)), 90 };    /* it wants to end at once */
+        *bias = (struct logit_bias){ tokenizer_eos(engine_tokenizer(g)),
+                                     90 }; /* it wants to end at once */
         a[i].r->sample.bias = bias;
         a[i].r->sample.n_bias = 1;
     }
@@ -200,8 +211,9 @@ static void no_end_comes_before_the_grammar_may_end(void **state)
 
 static void what_max_tokens_cuts_is_closed_first(void **state)
 {
-    static const char schema[] = "{\"type\":\"object\",\"properties\":{\"s\":{\"type\":\"string\",\"minLength\":2},"
-                                 "\"l\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}}},\"required\":[\"s\",\"l\"]}";
+    static const char schema[] =
+        "{\"type\":\"object\",\"properties\":{\"s\":{\"type\":\"string\",\"minLength\":2},"
+        "\"l\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}}},\"required\":[\"s\",\"l\"]}";
     struct engine *g = open_engine((struct engine_opt){ .n_ctx = 512, .max_seqs = 16 });
     struct asked a[16];
 
@@ -218,7 +230,7 @@ static void what_max_tokens_cuts_is_closed_first(void **state)
         assert_true(a[i].finish == FINISH_LENGTH || a[i].finish == FINISH_STOP);
         done(&a[i]);
     }
-    a[0] = ask(g, GRAMMAR_SCHEMA, schema, 3, 1);         /* no way in three tokens */
+    a[0] = ask(g, GRAMMAR_SCHEMA, schema, 3, 1); /* no way in three tokens */
     run(g, a, 1);
     assert_int_equal(a[0].finish, FINISH_LENGTH);
     assert_int_equal(a[0].n, 3);
@@ -248,7 +260,8 @@ static void a_dead_end_ends_its_request_alone(void **state)
 static void logprobs_are_the_models_own(void **state)
 {
     struct engine *g = open_engine((struct engine_opt){ .n_ctx = 256 });
-    struct asked free = ask(g, GRAMMAR_GBNF, NULL, 1, 1), held = ask(g, GRAMMAR_GBNF, "root ::= [0-9]{4}", 1, 1);
+    struct asked free = ask(g, GRAMMAR_GBNF, NULL, 1, 1),
+                 held = ask(g, GRAMMAR_GBNF, "root ::= [0-9]{4}", 1, 1);
     struct event x = { .id = -1 }, y = { .id = -1 }, ev;
 
     (void)state;
@@ -268,7 +281,8 @@ static void logprobs_are_the_models_own(void **state)
 static void equal_grammars_are_compiled_once(void **state)
 {
     struct engine *g = open_engine((struct engine_opt){ .n_ctx = 64 });
-    struct grammar_spec spec = { .kind = GRAMMAR_GBNF, .text = STR("root ::= \"x\"") }, bad = { .kind = GRAMMAR_GBNF, .text = STR("root ::= y") };
+    struct grammar_spec spec = { .kind = GRAMMAR_GBNF, .text = STR("root ::= \"x\"") },
+                        bad = { .kind = GRAMMAR_GBNF, .text = STR("root ::= y") };
     struct grammar *a = NULL, *b = NULL, *c = NULL;
     struct err e = { 0 };
     char text[64];
@@ -278,7 +292,7 @@ static void equal_grammars_are_compiled_once(void **state)
     assert_int_equal(engine_grammar(g, &spec, &b, &e), OK);
     assert_ptr_equal(a, b);
     assert_int_equal(engine_grammar(g, &bad, &c, &e), E_INVALID);
-    for (int i = 0; i < 200; i++) {                      /* more than are kept */
+    for (int i = 0; i < 200; i++) { /* more than are kept */
         snprintf(text, sizeof text, "root ::= \"x%d\"", i);
         spec.text = str_c(text);
         assert_int_equal(engine_grammar(g, &spec, &c, &e), OK);

@@ -18,8 +18,12 @@ static void open_world(struct world *w, const char *path)
 {
     char *argv[] = { "serve" };
     const char *paths[1] = { path };
-    struct pool_opt o = { .paths = paths, .n = 1,
-                          .engine = { .kv_type = DT_NONE, .n_ctx = 128, .max_batch = 64, .max_seqs = 2,
+    struct pool_opt o = { .paths = paths,
+                          .n = 1,
+                          .engine = { .kv_type = DT_NONE,
+                                      .n_ctx = 128,
+                                      .max_batch = 64,
+                                      .max_seqs = 2,
                                       .backend = { .n_threads = 1 } } };
     struct err e = { 0 };
     bool helped;
@@ -95,10 +99,11 @@ static void a_wedged_engine_is_noticed_and_so_is_its_recovery(void **state)
     s = engine_stats(pool_at(w.v.pool, 0)->engine);
     w.s.watchdog_ms = 1000;
 
-    gauge_set(&s->step_begin_ns, (int64_t)(clock_ns() - 500000000u));    /* half the time: fine */
+    gauge_set(&s->step_begin_ns, (int64_t)(clock_ns() - 500000000u)); /* half the time: fine */
     health_tick(&w.v);
     assert_int_equal(w.v.health.ready, READY_OK);
-    gauge_set(&s->step_begin_ns, (int64_t)(clock_ns() - 2000000000u));   /* one step that does not end */
+    gauge_set(&s->step_begin_ns,
+              (int64_t)(clock_ns() - 2000000000u)); /* one step that does not end */
     health_tick(&w.v);
     assert_int_equal(w.v.health.ready, READY_STALLED);
     assert_non_null(strstr(body(&w), "\"reason\":\"engine_stalled\""));
@@ -106,13 +111,13 @@ static void a_wedged_engine_is_noticed_and_so_is_its_recovery(void **state)
     health_tick(&w.v);
     assert_int_equal(w.v.health.ready, READY_OK);
 
-    gauge_set(&s->beat_ns, (int64_t)(clock_ns() - 5000000000u));         /* idle: no sign is needed */
+    gauge_set(&s->beat_ns, (int64_t)(clock_ns() - 5000000000u)); /* idle: no sign is needed */
     health_tick(&w.v);
     assert_int_equal(w.v.health.ready, READY_OK);
-    gauge_set(&s->waiting, 3);                                           /* work, and no sign */
+    gauge_set(&s->waiting, 3); /* work, and no sign */
     health_tick(&w.v);
     assert_int_equal(w.v.health.ready, READY_STALLED);
-    w.s.watchdog_ms = 0;                                                 /* turned off */
+    w.s.watchdog_ms = 0; /* turned off */
     health_tick(&w.v);
     assert_int_equal(w.v.health.ready, READY_OK);
     gauge_set(&s->waiting, 0);
@@ -129,9 +134,11 @@ static void history_keeps_the_last_two_minutes(void **state)
     wait_loaded(&w);
     assert_null(history_before(&w.v.history, 5));
     for (int i = 0; i < 3 * HISTORY; i++) health_tick(&w.v);
-    assert_ptr_equal(history_last(&w.v.history), &w.v.history.at[(3 * HISTORY - 1) % (HISTORY + 1)]);
+    assert_ptr_equal(history_last(&w.v.history),
+                     &w.v.history.at[(3 * HISTORY - 1) % (HISTORY + 1)]);
     assert_true(history_before(&w.v.history, 5)->at_ns < history_last(&w.v.history)->at_ns);
-    assert_true(history_before(&w.v.history, 100000)->at_ns < history_before(&w.v.history, 5)->at_ns);
+    assert_true(history_before(&w.v.history, 100000)->at_ns <
+                history_before(&w.v.history, 5)->at_ns);
     close_world(&w);
 }
 
@@ -144,9 +151,13 @@ static void times_of_the_last_requests_are_exact(void **state)
     recent_quantiles(r, RECENT_TTFT, &q);
     assert_true(q.p50 == 0 && q.mean == 0);
     for (int i = 1; i <= 5000; i++)
-        recent_add(r, &(struct api_end){ .n_choices = 1, .output_tokens = 11, .queue_ms = 1, .prefill_ms = i,
-                                         .decode_ms = 50, .total_ms = i + 51 });
-    recent_add(r, &(struct api_end){ .n_choices = 1, .prefill_ms = 1e9 });       /* made nothing */
+        recent_add(r, &(struct api_end){ .n_choices = 1,
+                                         .output_tokens = 11,
+                                         .queue_ms = 1,
+                                         .prefill_ms = i,
+                                         .decode_ms = 50,
+                                         .total_ms = i + 51 });
+    recent_add(r, &(struct api_end){ .n_choices = 1, .prefill_ms = 1e9 }); /* made nothing */
     recent_quantiles(r, RECENT_PREFILL, &q);
     assert_true(q.p50 > 4480 && q.p50 < 4496 && q.p99 > 4980 && q.p99 <= 5000);
     recent_quantiles(r, RECENT_ITL, &q);

@@ -20,8 +20,12 @@ static void tensors(struct folder *f, int n_layers, bool packed)
 {
     folder_zeros(f, "model.embed_tokens.weight", 320, 64);
     for (int l = 0; l < n_layers; l++) {
-        static const struct { const char *name; int rows, cols; bool packed; } all[] = {
-            { "self_attn.q_proj", 64, 64, false },  { "self_attn.k_proj", 32, 64, false },
+        static const struct {
+            const char *name;
+            int rows, cols;
+            bool packed;
+        } all[] = {
+            { "self_attn.q_proj", 64, 64, false },   { "self_attn.k_proj", 32, 64, false },
             { "self_attn.qkv_proj", 128, 64, true }, { "self_attn.o_proj", 64, 64, true },
             { "mlp.down_proj", 64, 160, true },
         };
@@ -121,17 +125,23 @@ static void an_unknown_architecture_is_named_with_the_known_ones(void **state)
     (void)state;
     assert_int_equal(w->rc, E_UNSUPPORTED);
     assert_non_null(strstr(w->e.msg, "frobnicator"));
-    assert_non_null(strstr(w->e.msg, "granite, granitemoe, helium, hunyuan_v1_dense, lfm2, llama, mamba, mamba2"));
+    assert_non_null(strstr(
+        w->e.msg, "granite, granitemoe, helium, hunyuan_v1_dense, lfm2, llama, mamba, mamba2"));
     world_close(w);
 }
 
 static void defaults_are_those_of_each_library(void **state)
 {
-    static const struct { const char *type; double eps, theta; int n_ctx; bool tied; } all[] = {
-        { "llama", 1e-6, 1e4, 2048, false },   { "qwen2", 1e-6, 1e4, 32768, false },
-        { "phi3", 1e-5, 1e4, 4096, false },    { "gemma2", 1e-6, 1e4, 8192, true },
-        { "olmo2", 1e-5, 1e4, 2048, false },   { "smollm3", 1e-6, 2e6, 32768, true },
-        { "bitnet", 1e-5, 5e5, 2048, false },  { "gemma3_text", 1e-6, 1e6, 131072, true },
+    static const struct {
+        const char *type;
+        double eps, theta;
+        int n_ctx;
+        bool tied;
+    } all[] = {
+        { "llama", 1e-6, 1e4, 2048, false },  { "qwen2", 1e-6, 1e4, 32768, false },
+        { "phi3", 1e-5, 1e4, 4096, false },   { "gemma2", 1e-6, 1e4, 8192, true },
+        { "olmo2", 1e-5, 1e4, 2048, false },  { "smollm3", 1e-6, 2e6, 32768, true },
+        { "bitnet", 1e-5, 5e5, 2048, false }, { "gemma3_text", 1e-6, 1e6, 131072, true },
     };
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
@@ -144,7 +154,7 @@ static void defaults_are_those_of_each_library(void **state)
     }
 }
 
-static int windows(const struct hparams *hp)             /* a bit a layer */
+static int windows(const struct hparams *hp) /* a bit a layer */
 {
     int bits = 0;
     for (int l = 0; l < hp->n_layers; l++) bits |= (hp->layers[l].window > 0) << l;
@@ -153,7 +163,9 @@ static int windows(const struct hparams *hp)             /* a bit a layer */
 
 static void windows_are_where_each_library_puts_them(void **state)
 {
-    static const struct { const char *type, *more; int bits, window;
+    static const struct {
+        const char *type, *more;
+        int bits, window;
     } all[] = {
         { "llama", "\"sliding_window\":8", 0, 0 },
         { "mistral", "", 15, 4096 },
@@ -320,8 +332,9 @@ static void soft_caps_of_null_are_none(void **state)
 
 static void granite_reads_its_multipliers(void **state)
 {
-    struct world *w = read_ok("granite", "\"embedding_multiplier\":6.0,\"logits_scaling\":4.0,"
-                              "\"residual_multiplier\":0.3,\"attention_multiplier\":0.2");
+    struct world *w =
+        read_ok("granite", "\"embedding_multiplier\":6.0,\"logits_scaling\":4.0,"
+                           "\"residual_multiplier\":0.3,\"attention_multiplier\":0.2");
     (void)state;
     near(w->hp.embd_scale, 6);
     near(w->hp.logit_scale, 0.25);
@@ -329,7 +342,7 @@ static void granite_reads_its_multipliers(void **state)
     near(w->hp.attn_scale, 0.2f);
     world_close(w);
     w = read_ok("granite", "");
-    near(w->hp.attn_scale, 1);                           /* not 1/sqrt(head_dim) */
+    near(w->hp.attn_scale, 1); /* not 1/sqrt(head_dim) */
     world_close(w);
 }
 
@@ -367,7 +380,8 @@ static void names_it_does_not_know_are_told(void **state)
 
 static void numbers_that_make_no_sense_are_refused(void **state)
 {
-    static const struct { const char *type, *more, *told;
+    static const struct {
+        const char *type, *more, *told;
     } all[] = {
         { "llama", "\"rope_theta\":-1", "rotary base -1" },
         { "llama", "\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}", "factor 0" },
@@ -441,8 +455,14 @@ static struct ggufw *gguf_begin(const char *name, const char *arch, char *path, 
 
 static struct world *gguf_end(struct ggufw *w, const char *path)
 {
-    static const struct { const char *name; int64_t dims[2]; } all[] = {
-        { "attn_q", { 64, 64 } }, { "attn_k", { 32, 64 } }, { "ffn_up", { 160, 64 } }, { "ffn_down", { 64, 160 } },
+    static const struct {
+        const char *name;
+        int64_t dims[2];
+    } all[] = {
+        { "attn_q", { 64, 64 } },
+        { "attn_k", { 32, 64 } },
+        { "ffn_up", { 160, 64 } },
+        { "ffn_down", { 64, 160 } },
     };
     static const char zeros[320 * 64 * 2];
     struct world *v = mem_new(struct world);
@@ -493,11 +513,11 @@ static void gguf_windows_follow_the_pattern(void **state)
     bool list[4] = { true, false, false, true };
     (void)state;
     struct world *v = gguf_end(w, path);
-    assert_int_equal(windows(&v->hp), 5);                /* every second, of 4096 */
+    assert_int_equal(windows(&v->hp), 5); /* every second, of 4096 */
     assert_int_equal(v->hp.layers[0].window, 4096);
     assert_int_equal(v->hp.rope_style, ROPE_HALF);
     near(v->hp.logit_softcap, 30);
-    assert_true(v->hp.norm_bias1 == 0);                  /* it is in the weights already */
+    assert_true(v->hp.norm_bias1 == 0); /* it is in the weights already */
     world_close(v);
     w = gguf_begin("pattern2", "gemma3", path, sizeof path);
     ggufw_u32(w, "gemma3.attention.sliding_window", 12);
@@ -536,7 +556,8 @@ static void gguf_files_without_a_window_turn_by_one_base(void **state)
     ggufw_f32(w, "olmo2.rope.scaling.factor", 4);
     struct world *v = gguf_end(w, path);
     if (v->rc != OK) fail_msg("%s", v->e.msg);
-    for (int l = 0; l < 4; l++) assert_true(v->hp.layers[l].rope == 0 && v->hp.layers[l].window == 0);
+    for (int l = 0; l < 4; l++)
+        assert_true(v->hp.layers[l].rope == 0 && v->hp.layers[l].window == 0);
     world_close(v);
 }
 

@@ -8,7 +8,7 @@
 struct refusal {
     int status;
     const char *bytes;
-    size_t n;                    /* 0: strlen */
+    size_t n; /* 0: strlen */
 };
 
 static void refused(struct world *w, struct refusal t)
@@ -32,11 +32,11 @@ static void refused(struct world *w, struct refusal t)
 static void malformed_requests_get_400(void **state)
 {
     static const char *const bad[] = {
-        "GET / HTTP/1.1\r\n\r\n",                                        /* no Host */
+        "GET / HTTP/1.1\r\n\r\n", /* no Host */
         "GET / HTTP/1.1\r\n" HOST "Host: b\r\n\r\n",
         "GET / HTTP/1.1\nHost: a\n\n",
         "GET / HTTP/1.1\r\nHost: a\nX: b\r\n\r\n",
-        "GET / HTTP/1.1\r\n" HOST "X: a\r\n b\r\n\r\n",                  /* folded */
+        "GET / HTTP/1.1\r\n" HOST "X: a\r\n b\r\n\r\n", /* folded */
         "GET / HTTP/1.1\r\n X: a\r\n" HOST "\r\n",
         "GET / HTTP/1.1\r\n" HOST "X: a\rb\r\n\r\n",
         "GET / HTTP/1.1\r\n" HOST "X: a\x01\r\n\r\n",
@@ -54,11 +54,12 @@ static void malformed_requests_get_400(void **state)
         "GET /%zz HTTP/1.1\r\n" HOST "\r\n",
         "GET /%0 HTTP/1.1\r\n" HOST "\r\n",
         "GET /%00 HTTP/1.1\r\n" HOST "\r\n",
-        "\x16\x03\x01\x02\r\n\r\n",                                      /* TLS on a plain port */
+        "\x16\x03\x01\x02\r\n\r\n", /* TLS on a plain port */
         "POST / HTTP/1.1\r\n" HOST "Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
         "POST / HTTP/1.1\r\n" HOST "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
         "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n",
-        "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST / HTTP/1.1\r\n" HOST
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
         "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
         "POST / HTTP/1.1\r\n" HOST "Content-Length: 1, 1\r\n\r\n",
         "POST / HTTP/1.1\r\n" HOST "Content-Length: -1\r\n\r\n",
@@ -71,7 +72,8 @@ static void malformed_requests_get_400(void **state)
     struct world *w = world_open((struct http_opt){ 0 });
 
     (void)state;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) refused(w, (struct refusal){ 400, bad[i], 0 });
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        refused(w, (struct refusal){ 400, bad[i], 0 });
     refused(w, (struct refusal){ 400, with_nul, sizeof with_nul - 1 });
     refused(w, (struct refusal){ 400, nul_in_path, sizeof nul_in_path - 1 });
     assert_int_equal(stats_of(w).bad, sizeof bad / sizeof *bad + 2);
@@ -82,8 +84,18 @@ static void malformed_requests_get_400(void **state)
 static void malformed_chunks_get_400(void **state)
 {
     static const char *const bad[] = {
-        "zz\r\n", "\r\n", "-1\r\n", " 1\r\na\r\n", "1\na\r\n", "1\r\nab\r\n", "1\r\na\n0\r\n",
-        "1;a\x01\r\n", "1;a\nb\r\n", "0x1\r\na\r\n", "0\r\nX: a\n\r\n", "0\r\n\x01\r\n",
+        "zz\r\n",
+        "\r\n",
+        "-1\r\n",
+        " 1\r\na\r\n",
+        "1\na\r\n",
+        "1\r\nab\r\n",
+        "1\r\na\n0\r\n",
+        "1;a\x01\r\n",
+        "1;a\nb\r\n",
+        "0x1\r\na\r\n",
+        "0\r\nX: a\n\r\n",
+        "0\r\n\x01\r\n",
         "00000000000000000000000000001\r\n",
     };
     struct world *w = world_open((struct http_opt){ 0 });
@@ -92,7 +104,8 @@ static void malformed_chunks_get_400(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         buf_clear(&b);
-        buf_printf(&b, "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n%s", bad[i]);
+        buf_printf(&b, "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n%s",
+                   bad[i]);
         refused(w, (struct refusal){ 400, buf_cstr(&b), 0 });
     }
     buf_clear(&b);
@@ -150,7 +163,8 @@ static void a_long_body_gets_413_before_it_is_sent(void **state)
     struct world *w = world_open((struct http_opt){ .max_body_bytes = 1000 });
 
     (void)state;
-    refused(w, (struct refusal){ 413, "POST / HTTP/1.1\r\n" HOST "Content-Length: 1001\r\n\r\n", 0 });
+    refused(w,
+            (struct refusal){ 413, "POST / HTTP/1.1\r\n" HOST "Content-Length: 1001\r\n\r\n", 0 });
     refused(w, (struct refusal){ 413,
                                  "POST / HTTP/1.1\r\n" HOST
                                  "Content-Length: 1001\r\nExpect: 100-continue\r\n\r\n",
@@ -209,11 +223,12 @@ static void slow_headers_and_slow_bodies_get_408(void **state)
     (void)state;
     refused(w, (struct refusal){ 408, "GET / HT", 0 });
     refused(w, (struct refusal){ 408, "GET / HTTP/1.1\r\nHost: a\r\n", 0 });
-    refused(w, (struct refusal){ 408, "POST / HTTP/1.1\r\n" HOST "Content-Length: 9\r\n\r\nabc", 0 });
+    refused(w,
+            (struct refusal){ 408, "POST / HTTP/1.1\r\n" HOST "Content-Length: 9\r\n\r\nabc", 0 });
     refused(w,
             (struct refusal){
                 408, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n9\r\nabc", 0 });
-    p = dial(w);                                         /* a byte now and then does not help */
+    p = dial(w); /* a byte now and then does not help */
     for (int i = 0; i < 400 && !cut; i++) {
         struct pollfd f = { .fd = p.fd, .events = POLLIN };
         cut = poll(&f, 1, 10) == 1;
@@ -258,7 +273,7 @@ static void one_connection_too_many_gets_503(void **state)
     say(&b, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
     expect_reply(&b, 200, NULL);
     c = dial(w);
-    put_all(&c, "GET /echo", 9);                         /* it may be closed already */
+    put_all(&c, "GET /echo", 9); /* it may be closed already */
     expect_reply(&c, 503, NULL);
     assert_true(is_over(&c));
     hang_up(&c);
@@ -268,7 +283,7 @@ static void one_connection_too_many_gets_503(void **state)
     for (int i = 0; i < 500 && stats_of(w).conns > 1; i++) usleep(2000);
     c = dial(w);
     say(&c, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
-    expect_reply(&c, 200, NULL);                         /* there is room again */
+    expect_reply(&c, 200, NULL); /* there is room again */
     hang_up(&b);
     hang_up(&c);
     world_close(w);
@@ -291,7 +306,7 @@ static void a_request_is_what_was_sent(void **state)
     expect_reply(&p, 200, "OPTIONS|*||");
     say(&p, "PATCH /echo HTTP/1.1\r\n" HOST "Content-Length: 2\r\nContent-Length: 2\r\n\r\nhi");
     expect_reply(&p, 200, "PATCH|/echo||hi");
-    say(&p, "POST /echo HTTP/1.1\r\n" HOST "\r\n");      /* no length is no body */
+    say(&p, "POST /echo HTTP/1.1\r\n" HOST "\r\n"); /* no length is no body */
     r = get_reply(&p);
     assert_string_equal(buf_cstr(&r.body), "POST|/echo||");
     assert_memory_equal(header_of(&r, "X-Peer"), "127.0.0.1:", 10);
@@ -306,8 +321,9 @@ static void a_request_is_what_was_sent(void **state)
 
 static void chunks_may_be_cut_anywhere(void **state)
 {
-    static const char all[] = "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n"
-                              "5\r\nhello\r\n007;ext=\"a\"\r\n, world\r\n0\r\nTrailer: dropped\r\n\r\n";
+    static const char all[] =
+        "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n"
+        "5\r\nhello\r\n007;ext=\"a\"\r\n, world\r\n0\r\nTrailer: dropped\r\n\r\n";
     struct world *w = world_open((struct http_opt){ 0 });
     struct peer p = dial(w);
     int one = 1;
@@ -385,13 +401,15 @@ static void three_requests_in_one_write_are_answered_in_order(void **state)
     (void)state;
     say(&p, "POST /echo?1 HTTP/1.1\r\n" HOST "Content-Length: 3\r\n\r\none"
             "GET /pieces HTTP/1.1\r\n" HOST "\r\n"
-            "POST /echo?3 HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n5\r\nthree\r\n0\r\n\r\n");
+            "POST /echo?3 HTTP/1.1\r\n" HOST
+            "Transfer-Encoding: chunked\r\n\r\n5\r\nthree\r\n0\r\n\r\n");
     expect_reply(&p, 200, "POST|/echo|1|one");
     expect_reply(&p, 200, "data: {\"a\":1}\n\nevent: note\ndata: {\"b\":2}\n\n: ping\n\n");
     expect_reply(&p, 200, "POST|/echo|3|three");
-    say(&p, "GET /echo?4 HTTP/1.1\r\n" HOST "Connection: close\r\n\r\nGET /echo?5 HTTP/1.1\r\n" HOST "\r\n");
+    say(&p, "GET /echo?4 HTTP/1.1\r\n" HOST "Connection: close\r\n\r\nGET /echo?5 HTTP/1.1\r\n" HOST
+            "\r\n");
     expect_reply(&p, 200, "GET|/echo|4|");
-    assert_true(is_over(&p));                            /* nothing behind the last one */
+    assert_true(is_over(&p)); /* nothing behind the last one */
     hang_up(&p);
     world_close(w);
 }
@@ -430,7 +448,7 @@ static void a_head_has_no_body(void **state)
     say(&p, "HEAD /pieces HTTP/1.1\r\n" HOST "\r\n");
     r = get_reply_to(&p, true);
     assert_int_equal(r.status, 200);
-    say(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n");       /* nothing was left in between */
+    say(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n"); /* nothing was left in between */
     expect_reply(&p, 200, "GET|/echo||");
     hang_up(&p);
     world_close(w);

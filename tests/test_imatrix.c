@@ -86,7 +86,8 @@ static void weights_are_means_around_one_and_never_zero(void **state)
     }
     assert_true(fabs(sum / 8 - 1) < 1e-3 && w[7] > 40 * w[1]);
     assert_int_equal(imatrix_weights(&m, &a, STR("blk.0.ffn_up_exps.weight"), 4, 3, &w, &e), OK);
-    for (int i = 8; i < 12; i++) assert_true(fabsf(w[i] - 1) < 1e-3f); /* nobody chose this expert */
+    for (int i = 8; i < 12; i++)
+        assert_true(fabsf(w[i] - 1) < 1e-3f); /* nobody chose this expert */
     assert_int_equal(imatrix_weights(&m, &a, STR("other"), 8, 1, &w, &e), OK);
     assert_null(w);
     assert_int_equal(imatrix_weights(&m, &a, STR("blk.0.attn_q.weight"), 16, 1, &w, &e), E_FORMAT);
@@ -128,7 +129,8 @@ static void bad_files_are_refused(void **state)
 
     old_file(&b, 20);
     assert_int_equal(parse(buf_str(&b), msg), OK);
-    for (size_t n = 0; n < 28; n++) assert_int_equal(parse(str_take(buf_str(&b), n), msg), E_FORMAT);
+    for (size_t n = 0; n < 28; n++)
+        assert_int_equal(parse(str_take(buf_str(&b), n), msg), E_FORMAT);
     assert_int_equal(parse(str_take(buf_str(&b), 28), msg), OK); /* the oldest end here */
     buf_clear(&b);
     old_file(&b, NAN);

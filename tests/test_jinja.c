@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static int render(const char *source, const json_t *vars, const struct jinja_limits *limits, struct buf *out,
-                  struct err *e)
+static int render(const char *source, const json_t *vars, const struct jinja_limits *limits,
+                  struct buf *out, struct err *e)
 {
     struct jinja *t = NULL;
     int rc = jinja_open(&t, str_c(source), "t", e);
@@ -46,7 +46,8 @@ static bool as_golden(const json_t *c, const json_t *vars)
                      : rc != OK && strstr(e.msg, "line ") && strstr(e.msg, "column ") && out.n == 0;
 
     if (!same)
-        print_message("%s\n  want %s\n  got  %s\n", source, text ? json_string_value(text) : "an error",
+        print_message("%s\n  want %s\n  got  %s\n", source,
+                      text ? json_string_value(text) : "an error",
                       rc == OK ? buf_cstr(&out) : e.msg);
     buf_release(&out);
     return same;
@@ -60,7 +61,7 @@ static void every_case_renders_as_jinja2_renders_it(void **state)
 
     (void)state;
     json_object_set_new(vars, "strftime_now", json_string("2026-01-02 03:04:05"));
-    json_array_foreach(json_object_get(golden, "cases"), i, c) bad += !as_golden(c, vars);
+    json_array_foreach (json_object_get(golden, "cases"), i, c) bad += !as_golden(c, vars);
     assert_int_equal(bad, 0);
     assert_true(i > 900);
     json_decref(golden);
@@ -74,8 +75,9 @@ static size_t check_template(const char *name, const json_t *expected, const jso
     size_t bad = 0;
 
     snprintf(path, sizeof path, "fixtures/chat/%s.jinja", name);
-    json_object_foreach((json_t *)expected, key, want) {
-        json_t *vars = json_deep_copy(json_object_get(all, "vars")), *text = json_object_get(want, "text");
+    json_object_foreach ((json_t *)expected, key, want) {
+        json_t *vars = json_deep_copy(json_object_get(all, "vars")),
+               *text = json_object_get(want, "text");
         struct buf source = { 0 }, out = { 0 };
         struct err e = { 0 };
         int rc;
@@ -102,8 +104,8 @@ static void real_templates_render_exactly(void **state)
     (void)state;
     need_shared("fixtures/chat/cases.json");
     all = read_json(shared("fixtures/chat/cases.json"));
-    json_object_foreach(json_object_get(all, "expected"), name, expected) bad +=
-        check_template(name, expected, all);
+    json_object_foreach (json_object_get(all, "expected"), name, expected)
+        bad += check_template(name, expected, all);
     assert_int_equal(bad, 0);
     json_decref(all);
 }
@@ -112,8 +114,8 @@ static void real_templates_render_exactly(void **state)
 
 static void assert_fails(const char *source, int code, const char *place, const char *words)
 {
-    json_t *vars =
-        json_pack("{s:s, s:[i,i], s:s}", "s", "text", "l", 1, 2, "strftime_now", "2026-01-02 03:04:05");
+    json_t *vars = json_pack("{s:s, s:[i,i], s:s}", "s", "text", "l", 1, 2, "strftime_now",
+                             "2026-01-02 03:04:05");
     struct buf out = { 0 };
     struct err e = { 0 };
     int rc;
@@ -149,11 +151,14 @@ static void errors_name_line_column_and_what_was_expected(void **state)
 static void assert_bounded(const char *source)
 {
     json_t *vars = json_object();
-    struct jinja_limits limits = { .max_steps = 1000000, .max_bytes = 8 << 20, .max_output = 1 << 20 };
+    struct jinja_limits limits = { .max_steps = 1000000,
+                                   .max_bytes = 8 << 20,
+                                   .max_output = 1 << 20 };
     struct buf out = { 0 };
     struct err e = { 0 };
 
-    if (render(source, vars, &limits, &out, &e) == OK) fail_msg("%s: rendered %zu bytes", source, out.n);
+    if (render(source, vars, &limits, &out, &e) == OK)
+        fail_msg("%s: rendered %zu bytes", source, out.n);
     assert_int_equal(out.n, 0);
     buf_release(&out);
     json_decref(vars);
@@ -164,19 +169,22 @@ static void runaway_templates_end(void **state)
     struct buf deep = { 0 };
 
     (void)state;
-    assert_bounded("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}");
+    assert_bounded(
+        "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}");
     assert_bounded("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}");
     assert_bounded("{{ 'x' * 1000000000000 }}");
     assert_bounded("{{ [1] * 1000000000 }}");
+    assert_bounded("{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s + "
+                   "ns.s %}{% endfor %}");
     assert_bounded(
-        "{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}");
-    assert_bounded("{% set ns = namespace(l=[]) %}{% for i in range(10000) %}{% set ns.l = [ns.l] %}{% "
-                   "endfor %}{{ ns.l }}");
+        "{% set ns = namespace(l=[]) %}{% for i in range(10000) %}{% set ns.l = [ns.l] %}{% "
+        "endfor %}{{ ns.l }}");
     assert_bounded("{% set ns = namespace() %}{% set ns.n = ns %}{{ ns }}");
     assert_bounded("{{ '%1000000000s' % 1 }}");
     assert_bounded("{{ '{:1000000000}'.format(1) }}");
     assert_bounded("{{ 'a'.center(1000000000) }}");
-    assert_bounded("{% for i in range(100000) %}0123456789012345678901234567890123456789{% endfor %}");
+    assert_bounded(
+        "{% for i in range(100000) %}0123456789012345678901234567890123456789{% endfor %}");
     for (int i = 0; i < 100000; i++) buf_puts(&deep, i ? "(" : "{{ ");
     assert_bounded(buf_cstr(&deep));
     buf_clear(&deep);
@@ -205,7 +213,8 @@ static void *render_often(void *arg)
     for (int i = 0; i < 200; i++) {
         struct buf out = { 0 };
         struct err e = { 0 };
-        if (jinja_render(j->t, j->vars, NULL, &out, &e) != OK || strcmp(buf_cstr(&out), "0:a;1:b;2:c;"))
+        if (jinja_render(j->t, j->vars, NULL, &out, &e) != OK ||
+            strcmp(buf_cstr(&out), "0:a;1:b;2:c;"))
             j->n_bad++;
         buf_release(&out);
     }
@@ -214,8 +223,9 @@ static void *render_often(void *arg)
 
 static void one_template_renders_in_many_threads(void **state)
 {
-    static const char source[] = "{% set ns = namespace(i=0) %}{% for x in l %}{{ ns.i }}:{{ x }};{% set "
-                                 "ns.i = ns.i + 1 %}{% endfor %}";
+    static const char source[] =
+        "{% set ns = namespace(i=0) %}{% for x in l %}{{ ns.i }}:{{ x }};{% set "
+        "ns.i = ns.i + 1 %}{% endfor %}";
     json_t *vars = json_pack("{s:[s,s,s]}", "l", "a", "b", "c");
     struct jinja *t = NULL;
     struct err e = { 0 };
@@ -238,8 +248,9 @@ static void one_template_renders_in_many_threads(void **state)
 
 static void what_a_template_asks_for_is_known(void **state)
 {
-    static const char source[] = "{% set a = 1 %}{{ a }}{{ bos_token }}{% if tools %}{% for t in tools %}{{ "
-                                 "deep }}{% endfor %}{% endif %}";
+    static const char source[] =
+        "{% set a = 1 %}{{ a }}{{ bos_token }}{% if tools %}{% for t in tools %}{{ "
+        "deep }}{% endfor %}{% endif %}";
     struct jinja *t = NULL;
     struct err e = { 0 };
 

@@ -131,7 +131,7 @@ static void a_chain_takes_all_it_needs_or_nothing(void **state)
     chain_init(&b, 1000);
     assert_true(chain_reserve(&a, p, KV_BLOCK + 1));
     assert_int_equal(a.n, 2);
-    assert_true(chain_reserve(&a, p, 2 * KV_BLOCK));     /* still two */
+    assert_true(chain_reserve(&a, p, 2 * KV_BLOCK)); /* still two */
     assert_int_equal(block_n_free(p), 2);
     assert_false(chain_reserve(&b, p, 3 * KV_BLOCK));
     assert_int_equal(b.n, 0);
@@ -227,10 +227,12 @@ static void a_copy_of_a_state_is_its_own(void **state)
     assert_null(v.layers[2].rec);
     for (int i = 0; i < 30; i++) conv_of(&v, 0, a)[i] = (float)i, conv_of(&v, 0, c)[i] = -1;
     for (int i = 0; i < 8; i++) conv_of(&v, 2, a)[i] = 100 + (float)i, conv_of(&v, 2, c)[i] = -1;
-    for (int i = 0; i < 40; i++) v.layers[0].rec[(size_t)a * v.layers[0].rec_floats + (size_t)i] = 7;
+    for (int i = 0; i < 40; i++)
+        v.layers[0].rec[(size_t)a * v.layers[0].rec_floats + (size_t)i] = 7;
     state_copy(p, b, a);
     conv_of(&v, 0, a)[0] = 55;
-    for (int i = 0; i < 30; i++) assert_true(conv_of(&v, 0, b)[i] == (float)i && conv_of(&v, 0, c)[i] == -1);
+    for (int i = 0; i < 30; i++)
+        assert_true(conv_of(&v, 0, b)[i] == (float)i && conv_of(&v, 0, c)[i] == -1);
     for (int i = 0; i < 8; i++)
         assert_true(conv_of(&v, 2, b)[i] == 100 + (float)i && conv_of(&v, 2, c)[i] == -1);
     for (int i = 0; i < 40; i++)
@@ -247,27 +249,28 @@ static void snapshots_are_found_by_their_tokens(void **state)
     struct stateview v;
     (void)state;
 
-    assert_int_equal(snaps_open(&s, &(struct backend_share){ be, 3 }, 1, three_layers, 2, 8, NULL), OK);
+    assert_int_equal(snaps_open(&s, &(struct backend_share){ be, 3 }, 1, three_layers, 2, 8, NULL),
+                     OK);
     state_view(p, &v);
     conv_of(&v, 0, a)[0] = 11;
     snaps_keep(s, 0, ids, 2, p, a);
     conv_of(&v, 0, a)[0] = 22;
     snaps_keep(s, 0, ids, 6, p, a);
     conv_of(&v, 0, a)[0] = 33;
-    snaps_keep(s, 0, ids, 6, p, a);                      /* known: stays as it is */
+    snaps_keep(s, 0, ids, 6, p, a); /* known: stays as it is */
     assert_int_equal(snaps_look(s, 0, ids, 8), 6);
     assert_int_equal(snaps_look(s, 0, ids, 5), 2);
     assert_int_equal(snaps_look(s, 0, other, 8), 2);
-    assert_int_equal(snaps_look(s, 7, ids, 8), 0);       /* somebody else's */
+    assert_int_equal(snaps_look(s, 7, ids, 8), 0); /* somebody else's */
     snaps_take(s, 0, ids, 6, p, b);
     assert_true(conv_of(&v, 0, b)[0] == 22);
     snaps_take(s, 0, ids, 2, p, b);
     assert_true(conv_of(&v, 0, b)[0] == 11);
-    snaps_keep(s, 0, other, 8, p, a);                    /* the one used longest ago goes */
+    snaps_keep(s, 0, other, 8, p, a); /* the one used longest ago goes */
     assert_int_equal(snaps_n(s), 2);
     assert_int_equal(snaps_look(s, 0, ids, 8), 2);
     assert_int_equal(snaps_look(s, 0, other, 8), 8);
-    snaps_keep(s, 0, ids, 9, p, a);                      /* longer than any text: not kept */
+    snaps_keep(s, 0, ids, 9, p, a); /* longer than any text: not kept */
     assert_int_equal(snaps_look(s, 0, other, 8), 8);
     snaps_close(s);
     state_pool_close(p);

@@ -21,7 +21,7 @@ static void a_minutes_worth_may_come_at_once(void **state)
     assert_int_equal(limit_take(l, 3, 60, 0, SECOND, &e), E_RATE);
     assert_int_equal(e.retry_ms, 1000);
     assert_non_null(strstr(e.msg, "60 times a minute"));
-    assert_int_equal(limit_take(l, 3, 60, 0, 2 * SECOND, &e), OK);      /* one a second comes back */
+    assert_int_equal(limit_take(l, 3, 60, 0, 2 * SECOND, &e), OK); /* one a second comes back */
     assert_int_equal(limit_take(l, 3, 60, 0, 2 * SECOND, &e), E_RATE);
     limit_close(l);
 }
@@ -67,9 +67,10 @@ static void a_refusal_costs_nothing(void **state)
     (void)state;
     limit_open(&l, &e);
     assert_int_equal(limit_take(l, 1, 2, 1, SECOND, &e), OK);
-    for (int i = 0; i < 10; i++) assert_int_equal(limit_take(l, 1, 2, 1, SECOND, &e), E_CONCURRENCY);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(limit_take(l, 1, 2, 1, SECOND, &e), E_CONCURRENCY);
     limit_give(l, 1);
-    assert_int_equal(limit_take(l, 1, 2, 1, SECOND, &e), OK);           /* the second of this minute */
+    assert_int_equal(limit_take(l, 1, 2, 1, SECOND, &e), OK); /* the second of this minute */
     assert_int_equal(limit_running(l, 1), 1);
     limit_close(l);
 }
@@ -83,7 +84,7 @@ static void limits_may_change_in_between(void **state)
     limit_open(&l, &e);
     for (int i = 0; i < 100; i++) assert_int_equal(limit_take(l, 1, 0, 0, SECOND, &e), OK);
     assert_int_equal(limit_take(l, 1, 0, 50, SECOND, &e), E_CONCURRENCY);
-    assert_int_equal(limit_take(l, 1, 1, 0, SECOND, &e), OK);           /* a fresh bucket is full */
+    assert_int_equal(limit_take(l, 1, 1, 0, SECOND, &e), OK); /* a fresh bucket is full */
     assert_int_equal(limit_take(l, 1, 1, 0, SECOND, &e), E_RATE);
     assert_int_equal(limit_take(l, 1, 0, 0, SECOND, &e), OK);
     limit_close(l);

@@ -24,7 +24,7 @@ static void percentiles_lie_between_ranks_by_proportion(void **state)
     assert_true(fabs(load_series_at(&s, 0.25) - 1.75) < 1e-12);
     assert_true(load_series_at(&s, 0) == 1 && load_series_at(&s, 1) == 4);
     assert_true(load_series_mean(&s) == 2.5);
-    load_series_add(&s, 0);                              /* added after it was sorted */
+    load_series_add(&s, 0); /* added after it was sorted */
     assert_true(load_series_at(&s, 0) == 0 && load_series_at(&s, 0.5) == 2);
     load_series_release(&s);
     load_series_add(&s, 7);
@@ -47,7 +47,7 @@ static void percentiles_of_a_hundred_are_what_tables_say(void **state)
 /* ---- replies ---- */
 
 struct seen {
-    struct buf text;             /* events, each with '|' behind */
+    struct buf text; /* events, each with '|' behind */
     int n;
 };
 
@@ -59,17 +59,17 @@ static void see(void *arg, struct str data)
     s->n++;
 }
 
-static const char stream[] =
-    "HTTP/1.1 100 Continue\r\n\r\n"
-    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n"
-    "X-Request-Id: r-17\r\n\r\n"
-    "d\r\ndata: {\"a\":1}\r\n"
-    "10\r\n\n\n: ping\n\ndata: \r\n"
-    "1;ext=1\r\nb\r\n"
-    "30\r\n\r\n\r\nevent: x\rid: 7\rdata: two\rdata:lines\r\rignored\r\n"
-    "e\r\n\ndata: [DONE]\n\r\n"
-    "2\r\n\n\n\r\n"
-    "0\r\nTrailer: x\r\n\r\n";
+static const char stream[] = "HTTP/1.1 100 Continue\r\n\r\n"
+                             "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; "
+                             "charset=utf-8\r\nTransfer-Encoding: chunked\r\n"
+                             "X-Request-Id: r-17\r\n\r\n"
+                             "d\r\ndata: {\"a\":1}\r\n"
+                             "10\r\n\n\n: ping\n\ndata: \r\n"
+                             "1;ext=1\r\nb\r\n"
+                             "30\r\n\r\n\r\nevent: x\rid: 7\rdata: two\rdata:lines\r\rignored\r\n"
+                             "e\r\n\ndata: [DONE]\n\r\n"
+                             "2\r\n\n\n\r\n"
+                             "0\r\nTrailer: x\r\n\r\n";
 static const char stream_events[] = "{\"a\":1}|b|two\nlines|[DONE]|";
 
 /* Feeds the whole in pieces cut at a and b. */
@@ -79,7 +79,7 @@ static void feed_cut(struct load_http *h, const char *p, size_t n, size_t a, siz
 
     load_http_reset(h);
     for (int i = 0; i < 3; i++) {
-        char *copy = malloc(at[i + 1] - at[i] + 1);      /* so that reading past the end is found */
+        char *copy = malloc(at[i + 1] - at[i] + 1); /* so that reading past the end is found */
         memcpy(copy, p + at[i], at[i + 1] - at[i]);
         if (h->state < HTTP_DONE) {
             size_t took = load_http_feed(h, copy, at[i + 1] - at[i]);
@@ -100,7 +100,8 @@ static void a_stream_reads_the_same_wherever_it_is_cut(void **state)
         for (size_t b = a; b <= n; b += b - a < 3 ? 1 : 17) {
             buf_clear(&seen.text);
             feed_cut(&h, stream, n, a, b);
-            if (h.state != HTTP_DONE) fail_msg("cut at %zu and %zu: state %d, %s", a, b, h.state, h.why);
+            if (h.state != HTTP_DONE)
+                fail_msg("cut at %zu and %zu: state %d, %s", a, b, h.state, h.why);
             if (!str_is(buf_str(&seen.text), stream_events))
                 fail_msg("cut at %zu and %zu: %s", a, b, buf_cstr(&seen.text));
             assert_int_equal(h.status, 200);
@@ -117,7 +118,8 @@ static void byte_by_byte_is_the_same_too(void **state)
     struct load_http h = { .event = see, .arg = &seen };
 
     (void)state;
-    for (size_t i = 0; i < sizeof stream - 1; i++) assert_int_equal(load_http_feed(&h, stream + i, 1), 1);
+    for (size_t i = 0; i < sizeof stream - 1; i++)
+        assert_int_equal(load_http_feed(&h, stream + i, 1), 1);
     assert_int_equal(h.state, HTTP_DONE);
     assert_string_equal(buf_cstr(&seen.text), stream_events);
     load_http_release(&h);
@@ -139,10 +141,16 @@ static void a_stream_cut_short_is_told_from_a_whole_one(void **state)
 
 static void bodies_end_by_length_by_chunks_or_by_closing(void **state)
 {
-    static const struct { const char *text; bool keep, at_close; } cases[] = {
-        { "HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\nRetry-After: 3\r\n\r\nhello", true, false },
-        { "HTTP/1.1 404 Not Found\r\ntransfer-encoding: CHUNKED\r\nconnection: close\r\nretry-after: 3\r\n\r\n"
-          "3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", false, false },
+    static const struct {
+        const char *text;
+        bool keep, at_close;
+    } cases[] = {
+        { "HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\nRetry-After: 3\r\n\r\nhello", true,
+          false },
+        { "HTTP/1.1 404 Not Found\r\ntransfer-encoding: CHUNKED\r\nconnection: "
+          "close\r\nretry-after: 3\r\n\r\n"
+          "3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n",
+          false, false },
         { "HTTP/1.0 404 Not Found\r\nRetry-After: 3\r\n\r\nhello", false, true },
         { "HTTP/1.1 404\nretry-after:3\nCONTENT-LENGTH:5\n\nhello", true, false },
     };
@@ -179,8 +187,12 @@ static void the_next_reply_is_left_alone(void **state)
 static void what_is_not_http_is_refused(void **state)
 {
     static const char *const bad_ones[] = {
-        "SSH-2.0-OpenSSH\r\n", "HTTP/2 200\r\n", "HTTP/1.1 abc\r\n", "HTTP/1.1 200 OK\r\nno colon\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1x\r\n",
+        "SSH-2.0-OpenSSH\r\n",
+        "HTTP/2 200\r\n",
+        "HTTP/1.1 abc\r\n",
+        "HTTP/1.1 200 OK\r\nno colon\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1x\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
@@ -242,9 +254,16 @@ static void a_reader_that_leaves_sees_nothing_more(void **state)
 
 static void lengths_have_the_spread_that_was_asked_for(void **state)
 {
-    static const struct { const char *text; double mean, low, high; } cases[] = {
-        { "64", 64, 64, 64 }, { "16-512", 264, 16, 512 }, { "exp:128", 128, 1, 1e6 },
-        { "normal:128,20", 128, 1, 1e6 }, { "lognormal:128,0.6", 128 * 1.1972, 1, 1e6 }, { "1-2", 1.5, 1, 2 },
+    static const struct {
+        const char *text;
+        double mean, low, high;
+    } cases[] = {
+        { "64", 64, 64, 64 },
+        { "16-512", 264, 16, 512 },
+        { "exp:128", 128, 1, 1e6 },
+        { "normal:128,20", 128, 1, 1e6 },
+        { "lognormal:128,0.6", 128 * 1.1972, 1, 1e6 },
+        { "1-2", 1.5, 1, 2 },
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -261,16 +280,30 @@ static void lengths_have_the_spread_that_was_asked_for(void **state)
             low = v < low ? v : low;
             high = v > high ? v : high;
         }
-        if (fabs(sum / 50000 / cases[i].mean - 1) > 0.03) fail_msg("%s: mean %g", cases[i].text, sum / 50000);
+        if (fabs(sum / 50000 / cases[i].mean - 1) > 0.03)
+            fail_msg("%s: mean %g", cases[i].text, sum / 50000);
         assert_true(low >= cases[i].low && high <= cases[i].high);
-        if (d.kind == DIST_UNIFORM) assert_true(low == (int)cases[i].low && high == (int)cases[i].high);
+        if (d.kind == DIST_UNIFORM)
+            assert_true(low == (int)cases[i].low && high == (int)cases[i].high);
     }
 }
 
 static void lengths_that_make_no_sense_are_refused(void **state)
 {
-    static const char *const wrong[] = { "", "x", "0", "-3", "5-", "9-3", "exp:", "exp:0", "lognormal:128",
-                                         "normal:5,-1", "1e9", "1-2000000", "nan", "64 " };
+    static const char *const wrong[] = { "",
+                                         "x",
+                                         "0",
+                                         "-3",
+                                         "5-",
+                                         "9-3",
+                                         "exp:",
+                                         "exp:0",
+                                         "lognormal:128",
+                                         "normal:5,-1",
+                                         "1e9",
+                                         "1-2000000",
+                                         "nan",
+                                         "64 " };
     struct load_dist d;
     struct err e;
 
@@ -300,7 +333,8 @@ static void gaps_have_mean_one_and_the_burstiness_asked_for(void **state)
         sum /= n;
         square = square / n - sum * sum;
         if (fabs(sum - 1) > 0.03) fail_msg("shape %g: mean %g", shapes[i], sum);
-        if (fabs(square * shapes[i] - 1) > 0.08) fail_msg("shape %g: variance %g", shapes[i], square);
+        if (fabs(square * shapes[i] - 1) > 0.08)
+            fail_msg("shape %g: variance %g", shapes[i], square);
     }
 }
 
@@ -308,7 +342,7 @@ static void a_ramp_rises_to_the_rate_and_stays(void **state)
 {
     (void)state;
     assert_true(fabs(load_due(10, 5, 0) - 2) < 1e-9);
-    assert_true(fabs(load_due(25, 5, 10) - 10) < 1e-9);          /* half the full rate on average */
+    assert_true(fabs(load_due(25, 5, 10) - 10) < 1e-9); /* half the full rate on average */
     assert_true(fabs(load_due(6.25, 5, 10) - 5) < 1e-9);
     assert_true(fabs(load_due(30, 5, 10) - 11) < 1e-9);
     for (double x = 0; x < 60; x += 0.5) assert_true(load_due(x + 0.5, 5, 10) > load_due(x, 5, 10));
@@ -319,8 +353,14 @@ static void a_ramp_rises_to_the_rate_and_stays(void **state)
 static void good_requests_keep_every_goal(void **state)
 {
     struct load_stats s = { 0 };
-    struct load_rec r = { .outcome = LOAD_OK, .ttft_ms = 100, .e2e_ms = 1000, .n_in = 5, .n_out = 10,
-                          .n_events = 10, .gap_sum_ms = 900, .gap_max_ms = 300 };
+    struct load_rec r = { .outcome = LOAD_OK,
+                          .ttft_ms = 100,
+                          .e2e_ms = 1000,
+                          .n_in = 5,
+                          .n_out = 10,
+                          .n_events = 10,
+                          .gap_sum_ms = 900,
+                          .gap_max_ms = 300 };
     (void)state;
     assert_true(load_goals_parse(&s.goals, "ttft:100,itl:100,e2e:1000,gap:300,tpot:100"));
     load_stats_add(&s, &r);
@@ -401,7 +441,8 @@ static void a_request_follows_from_seed_and_number(void **state)
     assert_true(json_equal(a, b));
     assert_false(json_equal(a, c));
     assert_string_equal(json_string_value(json_object_get(a, "model")), "m\"x");
-    assert_true(json_is_true(json_object_get(a, "stream")) && json_is_true(json_object_get(a, "ignore_eos")));
+    assert_true(json_is_true(json_object_get(a, "stream")) &&
+                json_is_true(json_object_get(a, "ignore_eos")));
     assert_null(json_object_get(a, "temperature"));
     json_decref(a);
     json_decref(b);

@@ -20,10 +20,7 @@ static double log_softmax(const float *x, int n, int id)
 }
 
 /* Is a before b: more likely, or as likely with a smaller id? */
-static int order(const float *x, int a, int b)
-{
-    return x[a] > x[b] || (x[a] == x[b] && a < b);
-}
+static int order(const float *x, int a, int b) { return x[a] > x[b] || (x[a] == x[b] && a < b); }
 
 /* The n-th of all tokens, by counting those before it. */
 static int rank_of(const float *x, int n, int id)
@@ -49,7 +46,7 @@ static void check(const float *x, int n, int id, int n_top)
         assert_int_equal(rank_of(x, n, top[i].id), i);
         assert_float_equal(top[i].logprob, log_softmax(x, n, top[i].id), 1e-4);
     }
-    assert_int_equal(top[n_top].id, 77);                 /* nothing is written past n_top */
+    assert_int_equal(top[n_top].id, 77); /* nothing is written past n_top */
 }
 
 static void random_logits_match_the_definition(void **state)

@@ -43,7 +43,8 @@ static void *wake_often(void *arg)
     struct wakes *w = arg;
 
     for (int i = 0; i < WAKES; i++) {
-        atomic_fetch_add_explicit(&w->posted, 1, memory_order_relaxed);  /* loop_wake makes it seen */
+        atomic_fetch_add_explicit(&w->posted, 1,
+                                  memory_order_relaxed); /* loop_wake makes it seen */
         loop_wake(w->l);
     }
     return NULL;
@@ -56,8 +57,9 @@ static void no_wake_from_any_thread_is_lost(void **state)
 
     (void)state;
     loop_on_wake(w.l, count_wake, &w);
-    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&t[i], NULL, wake_often, &w), 0);
-    loop_run(w.l);                                       /* a lost one would leave us here */
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&t[i], NULL, wake_often, &w), 0);
+    loop_run(w.l); /* a lost one would leave us here */
     for (int i = 0; i < THREADS; i++) pthread_join(t[i], NULL);
     assert_int_equal(w.seen, THREADS * WAKES);
     assert_true(w.runs >= 1 && w.runs <= THREADS * WAKES);
@@ -123,7 +125,7 @@ static void stop_from_another_thread_ends_the_run(void **state)
         assert_int_equal(pthread_create(&t, NULL, run_it, l), 0);
         if (i & 1) usleep(500);
         if (i & 2) loop_wake(l);
-        loop_stop(l);                                    /* also when the run has not begun */
+        loop_stop(l); /* also when the run has not begun */
         pthread_join(t, NULL);
         loop_close(l);
     }
@@ -159,9 +161,9 @@ static void timers_run_once_repeat_when_set_again_and_stop(void **state)
     (void)state;
     k.t = loop_timer(k.l, tick, &k);
     k.other = loop_timer(k.l, other_ran, &k);
-    k.end = loop_timer(k.l, stop_it, k.l);               /* never set */
+    k.end = loop_timer(k.l, stop_it, k.l); /* never set */
     loop_timer_set(k.t, 1);
-    loop_timer_set(k.t, 20);                             /* the later word counts */
+    loop_timer_set(k.t, 20); /* the later word counts */
     loop_timer_set(k.other, 60000);
     loop_run(k.l);
     assert_int_equal(k.n, 5);

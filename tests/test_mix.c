@@ -22,7 +22,8 @@ static struct world open_world(const char *path)
     if (source_open(&w.src, repo(path), &e) != OK ||
         backend_open(&w.be, &(struct backend_opt){ .n_threads = 1, .reference = true }, &e) != OK ||
         model_open(&w.m, w.src, w.be, &e) != OK ||
-        block_pool_open(&w.pool, w.be, model_kvshape(w.m), w.m->hp.n_layers, DT_F32, 12, &e) != OK ||
+        block_pool_open(&w.pool, w.be, model_kvshape(w.m), w.m->hp.n_layers, DT_F32, 12, &e) !=
+            OK ||
         decoder_open(&w.dec, w.m, w.pool, opt, &e) != OK)
         fail_msg("%s", e.msg);
     return w;
@@ -45,8 +46,16 @@ static int run(struct world *w, const int32_t *pos, const int32_t *seq, const in
     static const int32_t table[12] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
     const float *logits;
     int32_t last = n - 1;
-    struct batch b = { .n_tokens = n, .ids = ids, .pos = pos, .seq = seq, .n_seqs = 3, .table = table,
-                       .table_stride = 4, .n_out = 1, .out_rows = &last, .slots = slots };
+    struct batch b = { .n_tokens = n,
+                       .ids = ids,
+                       .pos = pos,
+                       .seq = seq,
+                       .n_seqs = 3,
+                       .table = table,
+                       .table_stride = 4,
+                       .n_out = 1,
+                       .out_rows = &last,
+                       .slots = slots };
 
     return decoder_run(w->dec, &b, &logits, e);
 }
@@ -58,14 +67,18 @@ static void tokens_of_a_sequence_must_follow_each_other(void **state)
     (void)state;
 
     assert_int_equal(state_n(decoder_states(w.dec)), 3);
-    assert_int_equal(run(&w, (int32_t[]){ 0, 1, 0, 1 }, (int32_t[]){ 0, 0, 2, 2 }, NULL, 4, &e), OK);
-    assert_int_equal(run(&w, (int32_t[]){ 0, 0, 1 }, (int32_t[]){ 0, 1, 0 }, NULL, 3, &e), E_INVALID);
+    assert_int_equal(run(&w, (int32_t[]){ 0, 1, 0, 1 }, (int32_t[]){ 0, 0, 2, 2 }, NULL, 4, &e),
+                     OK);
+    assert_int_equal(run(&w, (int32_t[]){ 0, 0, 1 }, (int32_t[]){ 0, 1, 0 }, NULL, 3, &e),
+                     E_INVALID);
     assert_non_null(strstr(e.msg, "follow"));
     assert_int_equal(run(&w, (int32_t[]){ 0, 2 }, (int32_t[]){ 0, 0 }, NULL, 2, &e), E_INVALID);
-    assert_int_equal(run(&w, (int32_t[]){ 0 }, (int32_t[]){ 1 }, (int32_t[]){ 0, 3, 1 }, 1, &e), E_INVALID);
-    assert_non_null(strstr(e.msg, "slot 3 of 3"));
-    assert_int_equal(run(&w, (int32_t[]){ 0, 0 }, (int32_t[]){ 0, 1 }, (int32_t[]){ 1, 1, 0 }, 2, &e),
+    assert_int_equal(run(&w, (int32_t[]){ 0 }, (int32_t[]){ 1 }, (int32_t[]){ 0, 3, 1 }, 1, &e),
                      E_INVALID);
+    assert_non_null(strstr(e.msg, "slot 3 of 3"));
+    assert_int_equal(
+        run(&w, (int32_t[]){ 0, 0 }, (int32_t[]){ 0, 1 }, (int32_t[]){ 1, 1, 0 }, 2, &e),
+        E_INVALID);
     close_world(&w);
 }
 
@@ -81,7 +94,8 @@ static void a_device_without_the_operation_is_refused_by_its_name(void **state)
         struct world w = { 0 };
         struct err e = { 0 };
         if (source_open(&w.src, repo(models[i][0]), &e) != OK ||
-            backend_open(&w.be, &(struct backend_opt){ .n_threads = 1, .reference = true }, &e) != OK)
+            backend_open(&w.be, &(struct backend_opt){ .n_threads = 1, .reference = true }, &e) !=
+                OK)
             fail_msg("%s", e.msg);
         w.be->scan = NULL;
         w.be->delta = NULL;
@@ -145,12 +159,15 @@ static int read_config(const char *config, struct err *e)
     return rc;
 }
 
-#define MAMBA2                                                                                             \
-    "{\"model_type\":\"mamba2\",\"hidden_size\":16,\"num_hidden_layers\":1,\"vocab_size\":40,\"expand\":"  \
+#define MAMBA2                                                                                 \
+    "{\"model_type\":\"mamba2\",\"hidden_size\":16,\"num_hidden_layers\":1,\"vocab_size\":40," \
+    "\"expand\":"                                                                              \
     "2,"
-#define DEEP                                                                                               \
-    "{\"model_type\":\"deepseek_v2\",\"hidden_size\":16,\"num_hidden_layers\":1,\"vocab_size\":40,"        \
-    "\"num_attention_heads\":2,\"intermediate_size\":32,\"max_position_embeddings\":64,\"kv_lora_rank\":"  \
+#define DEEP                                                                                       \
+    "{\"model_type\":\"deepseek_v2\",\"hidden_size\":16,\"num_hidden_layers\":1,\"vocab_size\":"   \
+    "40,"                                                                                          \
+    "\"num_attention_heads\":2,\"intermediate_size\":32,\"max_position_embeddings\":64,\"kv_lora_" \
+    "rank\":"                                                                                      \
     "8,"
 
 static void numbers_of_mixers_that_make_no_sense_are_refused(void **state)
@@ -160,26 +177,34 @@ static void numbers_of_mixers_that_make_no_sense_are_refused(void **state)
         int rc;
         const char *says;
     } all[] = {
-        { MAMBA2 "\"state_size\":4,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":2}", OK,
-          NULL },
-        { MAMBA2 "\"state_size\":4,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":3}",
+        { MAMBA2
+          "\"state_size\":4,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":2}",
+          OK, NULL },
+        { MAMBA2
+          "\"state_size\":4,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":3}",
           E_FORMAT, "groups" },
-        { MAMBA2 "\"state_size\":4,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":9,\"n_groups\":2}",
+        { MAMBA2
+          "\"state_size\":4,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":9,\"n_groups\":2}",
           E_FORMAT, "heads" },
-        { MAMBA2 "\"state_size\":4,\"conv_kernel\":400,\"num_heads\":4,\"head_dim\":8,\"n_groups\":1}",
+        { MAMBA2
+          "\"state_size\":4,\"conv_kernel\":400,\"num_heads\":4,\"head_dim\":8,\"n_groups\":1}",
           E_FORMAT, "taps" },
         { MAMBA2 "\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":1}", E_FORMAT,
           "state_size" },
-        { MAMBA2 "\"state_size\":1000000,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":4}",
+        { MAMBA2
+          "\"state_size\":1000000,\"conv_kernel\":4,\"num_heads\":4,\"head_dim\":8,\"n_groups\":4}",
           E_FORMAT, "state" },
-        { "{\"model_type\":\"lfm2\",\"hidden_size\":16,\"num_hidden_layers\":1,\"vocab_size\":40,\"conv_L_"
+        { "{\"model_type\":\"lfm2\",\"hidden_size\":16,\"num_hidden_layers\":1,\"vocab_size\":40,"
+          "\"conv_L_"
           "cache\":3,"
           "\"num_attention_heads\":2,\"layer_types\":[\"spiral\"]}",
           E_UNSUPPORTED, "spiral" },
         { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":4,\"v_head_dim\":6}", OK, NULL },
-        { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":3,\"v_head_dim\":6}", E_FORMAT, "turn" },
+        { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":3,\"v_head_dim\":6}", E_FORMAT,
+          "turn" },
         { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":4}", E_FORMAT, "v_head_dim" },
-        { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":4,\"v_head_dim\":6,\"topk_method\":\"noaux\","
+        { DEEP "\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":4,\"v_head_dim\":6,\"topk_method\":"
+               "\"noaux\","
                "\"n_routed_experts\":4,\"num_experts_per_tok\":2,\"moe_intermediate_size\":8}",
           E_UNSUPPORTED, "noaux" },
     };

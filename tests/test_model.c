@@ -3,7 +3,12 @@
 #include "model_world.h"
 
 static const char *const all[] = {
-    "deepseek_v2", "deepseek_v3", "lfm2", "mamba", "mamba2", "qwen3_next",
+    "deepseek_v2",
+    "deepseek_v3",
+    "lfm2",
+    "mamba",
+    "mamba2",
+    "qwen3_next",
     "arcee",
     "bitnet",
     "bloom",
@@ -97,8 +102,12 @@ static void check_gguf(const char *folder, const char *name)
 /* So many tensors from items[i] on that go into one, and its name; 1: it stays alone. */
 static int packed_with(const struct gguf_item *it, char *name, size_t cap)
 {
-    static const struct { const char *first, *one; int n; } packs[] = {
-        { "attn_q.weight", "attn_qkv.weight", 3 }, { "attn_q.bias", "attn_qkv.bias", 3 },
+    static const struct {
+        const char *first, *one;
+        int n;
+    } packs[] = {
+        { "attn_q.weight", "attn_qkv.weight", 3 },
+        { "attn_q.bias", "attn_qkv.bias", 3 },
         { "ffn_gate_exps.weight", "ffn_gate_up_exps.weight", 2 },
     };
     for (size_t i = 0; i < N(packs); i++) {

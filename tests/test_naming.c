@@ -1,5 +1,5 @@
-/* GGUF files as the others write them: for each fixture the tensors, shapes and keys that llama.cpp's converter
- * gives it (tests/golden/gguf-names.jsonl.gz, a folder a line). */
+/* GGUF files as the others write them: for each fixture the tensors, shapes and keys that
+ * llama.cpp's converter gives it (tests/golden/gguf-names.jsonl.gz, a folder a line). */
 #include "model_gguf.h"
 
 #include "jsonl.h"
@@ -14,7 +14,8 @@ static bool same_shape(const struct source_tensor *t, json_t *dims)
     while (own + 1 < t->n_dims && t->dims[own] == 1) own++;
     if (n - skip != (size_t)(t->n_dims - own)) return false;
     for (size_t i = skip; i < n; i++)
-        if (json_integer_value(json_array_get(dims, i)) != t->dims[own + (int)(i - skip)]) return false;
+        if (json_integer_value(json_array_get(dims, i)) != t->dims[own + (int)(i - skip)])
+            return false;
     return true;
 }
 
@@ -28,7 +29,7 @@ static int check_file(const struct source *src, const char *folder, json_t *v)
     size_t i;
 
     bad += !source_str(src, "general.architecture", &name) || !str_is(name, arch);
-    json_array_foreach(tensors, i, x) {
+    json_array_foreach (tensors, i, x) {
         const char *want = json_string_value(json_array_get(x, 0));
         const struct source_tensor *t = source_find(src, want);
         if (t && same_shape(t, json_array_get(x, 1))) continue;
@@ -36,10 +37,11 @@ static int check_file(const struct source *src, const char *folder, json_t *v)
         bad++;
     }
     if (source_n_tensors(src) != json_array_size(tensors)) {
-        printf("%s: %zu tensors, expected %zu\n", folder, source_n_tensors(src), json_array_size(tensors));
+        printf("%s: %zu tensors, expected %zu\n", folder, source_n_tensors(src),
+               json_array_size(tensors));
         bad++;
     }
-    json_array_foreach(json_object_get(v, "keys"), i, x) {
+    json_array_foreach (json_object_get(v, "keys"), i, x) {
         char key[160];
         snprintf(key, sizeof key, "%s.%s", arch, json_string_value(x));
         if (source_key(src, key, &value)) continue;

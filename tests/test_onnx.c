@@ -1,4 +1,5 @@
-/* ONNX models as files and folders: what is refused, what a card says, and texts through an engine. */
+/* ONNX models as files and folders: what is refused, what a card says, and texts through an engine.
+ */
 #include "support.h"
 
 #include "base/file.h"
@@ -85,7 +86,12 @@ static void a_value_made_twice_an_output_made_by_nobody_and_no_opset_are_refused
 
 static void a_tensor_that_lies_about_its_size_is_refused(void **state)
 {
-    static const struct { int64_t dims[2]; int type; const char *raw, *says; int rc; } bad[] = {
+    static const struct {
+        int64_t dims[2];
+        int type;
+        const char *raw, *says;
+        int rc;
+    } bad[] = {
         { { 2, 2 }, 1, "123", "not as many as its dimensions say", E_FORMAT },
         { { 1 << 30, 1 << 30 }, 1, "", "2^40", E_FORMAT },
         { { -1, 2 }, 1, "", "negative", E_FORMAT },
@@ -112,7 +118,11 @@ static void a_tensor_that_lies_about_its_size_is_refused(void **state)
 /* float_data, int32_data (of bytes and halves) and int64_data, as protobuf writes them. */
 static void numbers_in_lists_are_read(void **state)
 {
-    static const struct { int type, field; struct str bytes; double want[2]; } lists[] = {
+    static const struct {
+        int type, field;
+        struct str bytes;
+        double want[2];
+    } lists[] = {
         { 1, 4, STR("\0\0\x80\x3f\0\0\0\xc0"), { 1, -2 } },
         { 7, 7, STR("\x05\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), { 5, -1 } },
         { 6, 5, STR("\x05\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), { 5, -1 } },
@@ -171,10 +181,17 @@ static const char *external(const char *location, int64_t offset, int64_t length
 
 static void external_data_stays_in_the_models_folder_and_in_its_file(void **state)
 {
-    static const struct { const char *where; int64_t at, n; const char *says; } bad[] = {
-        { "../../../../etc/passwd", 0, 8, "external data" }, { "/etc/passwd", 0, 8, "external data" },
-        { "external.data", 1, 8, "8 bytes from 1 on" },     { "external.data", -1, 8, "8 bytes" },
-        { "external.data", 0, 4, "8 bytes" },               { "nothing.data", 0, 8, "nothing.data" },
+    static const struct {
+        const char *where;
+        int64_t at, n;
+        const char *says;
+    } bad[] = {
+        { "../../../../etc/passwd", 0, 8, "external data" },
+        { "/etc/passwd", 0, 8, "external data" },
+        { "external.data", 1, 8, "8 bytes from 1 on" },
+        { "external.data", -1, 8, "8 bytes" },
+        { "external.data", 0, 4, "8 bytes" },
+        { "nothing.data", 0, 8, "nothing.data" },
     };
     float two[2] = { 1, -2 };
     struct onnx *m = NULL;
@@ -221,10 +238,16 @@ static int card_of(struct card *c, struct arena *a, const char *outputs, const c
         p += used + (p[used] == ' ');
     }
     model_bytes(&bytes, &g, 14);
-    const struct { const char *name; struct str text; } files[] = {
-        { "model.onnx", buf_str(&bytes) }, { "config.json", str_c(config) }, { "tern.json", str_c(tern) },
-        { "modules.json", str_c(pooling ? "[{\"type\":\"sentence_transformers.models.Transformer\"}]" : NULL) },
-        { "1_Pooling/config.json", str_c(pooling) } };
+    const struct {
+        const char *name;
+        struct str text;
+    } files[] = { { "model.onnx", buf_str(&bytes) },
+                  { "config.json", str_c(config) },
+                  { "tern.json", str_c(tern) },
+                  { "modules.json",
+                    str_c(pooling ? "[{\"type\":\"sentence_transformers.models.Transformer\"}]"
+                                  : NULL) },
+                  { "1_Pooling/config.json", str_c(pooling) } };
     for (int i = 0; i < 5; i++) {
         char *to = path_join(path, files[i].name);
         if (i == 4) {
@@ -244,8 +267,8 @@ static int card_of(struct card *c, struct arena *a, const char *outputs, const c
     return rc;
 }
 
-#define CLASSIFIER                                                                                 \
-    "{\"architectures\":[\"BertForSequenceClassification\"],\"id2label\":{\"0\":\"a\",\"1\":"      \
+#define CLASSIFIER                                                                            \
+    "{\"architectures\":[\"BertForSequenceClassification\"],\"id2label\":{\"0\":\"a\",\"1\":" \
     "\"b\",\"2\":\"c\",\"3\":\"d\"}"
 #define ENCODER "{\"architectures\":[\"BertModel\"]}"
 #define MEAN "{\"pooling_mode_mean_tokens\":true,\"pooling_mode_cls_token\":false}"
@@ -261,7 +284,8 @@ static void what_a_model_is_for_is_read_off_its_files(void **state)
     assert_int_equal(card_of(&c, &a, "last_hidden_state:3", ENCODER, NULL, MEAN, &e), OK);
     assert_true(c.task == CARD_EMBED && c.pool == CARD_MEAN && c.width == 4 && c.n_vocab == 10 &&
                 c.normalize);
-    assert_int_equal(card_of(&c, &a, "last_hidden_state:3 pooler_output:2", ENCODER, NULL, CLS, &e), OK);
+    assert_int_equal(card_of(&c, &a, "last_hidden_state:3 pooler_output:2", ENCODER, NULL, CLS, &e),
+                     OK);
     assert_true(c.pool == CARD_CLS && c.output == 0);
     assert_int_equal(
         card_of(&c, &a, "token_embeddings:3 sentence_embedding:2", ENCODER, NULL, NULL, &e), OK);
@@ -305,18 +329,27 @@ static void tern_json_decides(void **state)
 
 static void what_could_be_two_things_or_nothing_fails_with_an_example(void **state)
 {
-    static const struct { const char *outputs, *config, *tern, *pooling, *says; } bad[] = {
-        { "last_hidden_state:3", ENCODER, NULL, NULL, "nor a modules.json tell whether it embeds or classifies" },
-        { "logits:2", CLASSIFIER "}", NULL, MEAN, "which classifies, and sentence-transformers' files" },
+    static const struct {
+        const char *outputs, *config, *tern, *pooling, *says;
+    } bad[] = {
+        { "last_hidden_state:3", ENCODER, NULL, NULL,
+          "nor a modules.json tell whether it embeds or classifies" },
+        { "logits:2", CLASSIFIER "}", NULL, MEAN,
+          "which classifies, and sentence-transformers' files" },
         { "last_hidden_state:3", ENCODER, "{\"task\":\"embed\"}", NULL, "(pooling)" },
-        { "last_hidden_state:3", ENCODER, "{\"task\":\"embody\"}", NULL, "must be one of embed, classify" },
+        { "last_hidden_state:3", ENCODER, "{\"task\":\"embody\"}", NULL,
+          "must be one of embed, classify" },
         { "one:3 two:3", ENCODER, NULL, MEAN, "the graph's outputs are one, two" },
         { "one:2 two:2", CLASSIFIER "}", NULL, NULL, "none of its outputs is named logits" },
         { "logits:2", CLASSIFIER "}", "{\"output\":\"scores\"}", NULL, "not there: scores" },
-        { "logits:2", CLASSIFIER "}", "{\"labels\":[\"a\"]}", NULL, "1 labels are named for 4 classes" },
+        { "logits:2", CLASSIFIER "}", "{\"labels\":[\"a\"]}", NULL,
+          "1 labels are named for 4 classes" },
         { "logits:3", CLASSIFIER "}", NULL, NULL, "does it classify tokens?" },
-        { "last_hidden_state:3", ENCODER, NULL, "{\"pooling_mode_mean_tokens\":true,\"pooling_mode_cls_token\":true}", "several poolings" },
-        { "last_hidden_state:3", ENCODER, "{\"task\":\"embed\",\"pooling\":\"none\"}", NULL, "does not go with" },
+        { "last_hidden_state:3", ENCODER, NULL,
+          "{\"pooling_mode_mean_tokens\":true,\"pooling_mode_cls_token\":true}",
+          "several poolings" },
+        { "last_hidden_state:3", ENCODER, "{\"task\":\"embed\",\"pooling\":\"none\"}", NULL,
+          "does not go with" },
     };
     struct arena a = { 0 };
     struct err e;
@@ -389,7 +422,10 @@ static void near_row(const float *got, json_t *want, double eps)
 /* All at once: texts of other lengths are beside each. */
 static void texts_embed_as_the_golden_ones_do(void **state)
 {
-    static const struct { const char *name; double eps; } models[] = { { "embed", 2e-6 }, { "quant", 0.02 } };
+    static const struct {
+        const char *name;
+        double eps;
+    } models[] = { { "embed", 2e-6 }, { "quant", 0.02 } };
     json_t *want = expected(), *texts = json_object_get(want, "texts"),
            *vecs = json_object_get(want, "embeddings");
 
@@ -416,7 +452,8 @@ static void near_shares(const float *got, json_t *logits)
 
     for (size_t i = 0; i < 3; i++) sum += exp(json_number_value(json_array_get(logits, i)));
     for (size_t i = 0; i < 3; i++)
-        assert_true(fabs((double)got[i] - exp(json_number_value(json_array_get(logits, i))) / sum) < 2e-6);
+        assert_true(fabs((double)got[i] - exp(json_number_value(json_array_get(logits, i))) / sum) <
+                    2e-6);
 }
 
 static void texts_and_pairs_are_classified_as_the_golden_ones(void **state)
@@ -469,9 +506,11 @@ static void two_texts_become_ids_as_the_tokenizer_says(void **state)
 static void robertas_pairs_are_of_one_type(void **state)
 {
     static const char json[] =
-        "{\"added_tokens\":[],\"pre_tokenizer\":{\"type\":\"Whitespace\"},\"model\":{\"type\":\"WordLevel\","
+        "{\"added_tokens\":[],\"pre_tokenizer\":{\"type\":\"Whitespace\"},\"model\":{\"type\":"
+        "\"WordLevel\","
         "\"unk_token\":\"u\",\"vocab\":{\"<s>\":0,\"</s>\":1,\"u\":2,\"a\":3,\"b\":4}},"
-        "\"post_processor\":{\"type\":\"RobertaProcessing\",\"sep\":[\"</s>\",1],\"cls\":[\"<s>\",0],"
+        "\"post_processor\":{\"type\":\"RobertaProcessing\",\"sep\":[\"</"
+        "s>\",1],\"cls\":[\"<s>\",0],"
         "\"trim_offsets\":true,\"add_prefix_space\":false}}";
     static const int32_t want[] = { 0, 3, 1, 1, 4, 4, 1 };
     struct tokenizer *t = NULL;
@@ -560,8 +599,8 @@ static void one_of_several_files_must_be_named(void **state)
     (void)state;
     snprintf(dir, sizeof dir, "%s/several", temp_dir());
     mkdir(dir, 0700);
-    static const char *const files[] = { "config.json", "model.onnx", "model_quantized.onnx", "other.onnx",
-                                         "tern.json" };
+    static const char *const files[] = { "config.json", "model.onnx", "model_quantized.onnx",
+                                         "other.onnx", "tern.json" };
     static const char *const texts[] = { "{}", "x", "y", "z", "{\"file\":\"other.onnx\"}" };
     for (int i = 0; i < 5; i++) {
         char *to = path_join(dir, files[i]);
@@ -570,7 +609,8 @@ static void one_of_several_files_must_be_named(void **state)
         if (i == 0) continue;
         int rc = source_open(&s, dir, &e);
         assert_int_equal(rc, i == 3 ? E_INVALID : OK);
-        if (rc == OK) assert_string_equal(path_base(source_onnx(s)), i == 4 ? "other.onnx" : "model.onnx");
+        if (rc == OK)
+            assert_string_equal(path_base(source_onnx(s)), i == 4 ? "other.onnx" : "model.onnx");
         else says(&e, "other.onnx");
         if (rc == OK) source_close(s);
     }

@@ -1,4 +1,5 @@
-/* Every operator against numbers worked out by hand, as inputs of a run and as constants of the file. */
+/* Every operator against numbers worked out by hand, as inputs of a run and as constants of the
+ * file. */
 #include "support.h"
 
 #include "base/mem.h"
@@ -9,7 +10,7 @@ enum { N_IN = 8 };
 struct row {
     const char *op;
     int opset;
-    const char *attrs, *in[N_IN], *out;  /* out: "a | b"; "fails: words of the message" */
+    const char *attrs, *in[N_IN], *out; /* out: "a | b"; "fails: words of the message" */
 };
 
 #define N6 "f 2x3: 1 2 3 4 5 6"
@@ -104,11 +105,19 @@ static const struct row rows[] = {
     { "Transpose", 13, "perm=[2,0,1]", { "u 1x2x3: 1 2 3 4 5 6" }, "u 3x1x2: 1 4 2 5 3 6" },
     { "Transpose", 13, "perm=[0,0]", { N6 }, "fails: no order" },
     { "Slice", 13, "", { N6, "i 1: 1", "i 1: 3", "i 1: 1" }, "f 2x2: 2 3 5 6" },
-    { "Slice", 13, "", { "f 5: 0 1 2 3 4", "i 1: -1", "i 1: -9", "i 1: 0", "i 1: -2" }, "f 3: 4 2 0" },
+    { "Slice",
+      13,
+      "",
+      { "f 5: 0 1 2 3 4", "i 1: -1", "i 1: -9", "i 1: 0", "i 1: -2" },
+      "f 3: 4 2 0" },
     { "Slice", 13, "", { "f 5: 0 1 2 3 4", "i 1: 1", "i 1: 9223372036854775807" }, "f 4: 1 2 3 4" },
     { "Slice", 13, "", { "f 5: 0 1 2 3 4", "i 1: 3", "i 1: 1" }, "f 0:" },
     { "Slice", 13, "", { "f 5: 0 1 2 3 4", "i 1: 0", "i 1: 5", "i 1: 0", "i 1: 2" }, "f 3: 0 2 4" },
-    { "Slice", 13, "", { "f 5: 0 1 2 3 4", "i 1: 0", "i 1: 5", "i 1: 0", "i 1: 0" }, "fails: step of 0" },
+    { "Slice",
+      13,
+      "",
+      { "f 5: 0 1 2 3 4", "i 1: 0", "i 1: 5", "i 1: 0", "i 1: 0" },
+      "fails: step of 0" },
     { "Slice", 9, "starts=[1] ends=[2] axes=[0]", { N6 }, "f 1x3: 4 5 6" },
     { "Expand", 13, "", { "f 2x1: 1 2", "i 3: 2 1 2" }, "f 2x2x2: 1 1 2 2 1 1 2 2" },
     { "Tile", 13, "", { "f 1x2: 1 2", "i 2: 2 2" }, "f 2x4: 1 2 1 2 1 2 1 2" },
@@ -163,7 +172,11 @@ static const struct row rows[] = {
     { "Softmax", 11, "axis=1", { "f 1x2x2: 0 0 0 0" }, "f 1x2x2: 0.25 0.25 0.25 0.25" },
     { "Softmax", 13, "", { "f 2: -inf 0" }, "f 2: 0 1" },
     { "LogSoftmax", 13, "", { "f 2: 0 0" }, "f 2: -0.69314718 -0.69314718" },
-    { "LayerNormalization", 17, "epsilon=f0", { "f 1x2: 1 3", "f 2: 2 2", "f 2: 1 0" }, "f 1x2: -1 2" },
+    { "LayerNormalization",
+      17,
+      "epsilon=f0",
+      { "f 1x2: 1 3", "f 2: 2 2", "f 2: 1 0" },
+      "f 1x2: -1 2" },
     { "LayerNormalization", 17, "", { "f 1x2: 1 3", "f 3: 2 2 2" }, "fails: 3 weights" },
     { "ArgMax", 13, "axis=1", { "f 2x3: 1 3 2 9 3 9" }, "i 2x1: 1 0" },
     { "ArgMax", 13, "axis=1 keepdims=0 select_last_index=1", { "f 2x3: 1 3 2 9 3 9" }, "i 2: 1 2" },
@@ -184,19 +197,38 @@ static const struct row rows[] = {
     { "Gemm", 13, "transA=1", { N6, "f 2x1: 1 1", "f 3x1: 1 2 3" }, "f 3x1: 6 9 12" },
     { "Gemm", 13, "", { N6, "f 3x1: 1 1 1" }, "f 2x1: 6 15" },
     { "Einsum", 13, "equation='ij, jk -> ik'", { N6, "f 3x1: 1 1 1" }, "f 2x1: 6 15" },
-    { "Einsum", 13, "equation='bid,bjd->bij'", { "f 1x1x2: 1 2", "f 1x2x2: 1 0 0 1" }, "f 1x1x2: 1 2" },
+    { "Einsum",
+      13,
+      "equation='bid,bjd->bij'",
+      { "f 1x1x2: 1 2", "f 1x2x2: 1 0 0 1" },
+      "f 1x1x2: 1 2" },
     { "Einsum", 13, "equation='ii->i'", { "f 2x2: 1 2 3 4" }, "f 2: 1 4" },
     { "Einsum", 13, "equation='i...->i'", { "f 2x2: 1 2 3 4" }, "fails: letters" },
     /* bytes */
-    { "MatMulInteger", 13, "", { "u 1x2: 3 5", "c 2x2: 1 -2 3 4", "u : 1", "c : 1" }, "i 1x2: 8 6" },
-    { "MatMulInteger", 13, "", { "u 1x2: 3 5", "c 2x2: 1 -2 3 4", "u : 1", "c 2: 1 0" }, "i 1x2: 8 12" },
+    { "MatMulInteger",
+      13,
+      "",
+      { "u 1x2: 3 5", "c 2x2: 1 -2 3 4", "u : 1", "c : 1" },
+      "i 1x2: 8 6" },
+    { "MatMulInteger",
+      13,
+      "",
+      { "u 1x2: 3 5", "c 2x2: 1 -2 3 4", "u : 1", "c 2: 1 0" },
+      "i 1x2: 8 12" },
     { "MatMulInteger", 13, "", { "u 1x2: 255 255", "u 2x1: 255 255" }, "i 1x1: 130050" },
-    { "QLinearMatMul", 13, "", { "u 1x2: 3 5", "f : 0.5", "u : 1", "c 2x2: 1 -2 3 4", "f : 2", "c : 0", "f : 0.5", "c : 1" },
+    { "QLinearMatMul",
+      13,
+      "",
+      { "u 1x2: 3 5", "f : 0.5", "u : 1", "c 2x2: 1 -2 3 4", "f : 2", "c : 0", "f : 0.5", "c : 1" },
       "c 1x2: 29 25" },
     { "DequantizeLinear", 13, "", { "u 2: 0 255", "f : 0.5", "u : 128" }, "f 2: -64 63.5" },
     { "DequantizeLinear", 13, "axis=0", { "c 2x1: 4 4", "f 2: 1 2" }, "f 2x1: 4 8" },
     { "QuantizeLinear", 13, "", { "f 4: 0 1 300 -300", "f : 1", "c : 1" }, "c 4: 1 2 127 -128" },
-    { "DynamicQuantizeLinear", 13, "", { "f 3: -1 0 1.55" }, "u 3: 0 100 255 | f : 0.01 | u : 100" },
+    { "DynamicQuantizeLinear",
+      13,
+      "",
+      { "f 3: -1 0 1.55" },
+      "u 3: 0 100 255 | f : 0.01 | u : 100" },
 };
 
 static const char *names[N_IN] = { "a", "b", "c", "d", "e", "f", "g", "h" };
@@ -237,8 +269,9 @@ static void set_inputs(struct onnx_run *r, const struct row *row, struct told *r
     }
 }
 
-static int run_row(struct onnx *m, const struct row *row, const struct vec *vec, int output, bool as_const,
-                   const struct onnx_tensor **out, struct onnx_run **r, struct err *e)
+static int run_row(struct onnx *m, const struct row *row, const struct vec *vec, int output,
+                   bool as_const, const struct onnx_tensor **out, struct onnx_run **r,
+                   struct err *e)
 {
     static struct told room[N_IN];
     struct onnx_run_opt opt = { .host = { .vec = vec }, .output = output, .max_bytes = 1 << 24 };
@@ -330,7 +363,8 @@ static void products_of_any_size_are_right(void **state)
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (int fixed = 0; fixed < 2; fixed++) {
             int m = sizes[s][0], n = sizes[s][1], k = sizes[s][2];
-            float *a = mem_array((size_t)(m * k), sizeof *a), *b = mem_array((size_t)(k * n), sizeof *b);
+            float *a = mem_array((size_t)(m * k), sizeof *a),
+                  *b = mem_array((size_t)(k * n), sizeof *b);
             int64_t da[2] = { m, k }, db[2] = { k, n };
             struct buf g = { 0 }, bytes = { 0 }, t = { 0 };
             struct onnx_run_opt opt = { .host = { .vec = vec_best() } };
@@ -480,7 +514,9 @@ static void a_condition_chooses_its_branch(void **state)
 
 static void an_unknown_operator_or_attribute_is_refused_by_name(void **state)
 {
-    static const struct { const char *op, *attrs, *says; } bad[] = {
+    static const struct {
+        const char *op, *attrs, *says;
+    } bad[] = {
         { "Conv3000", "", "operator Conv3000 (opset 13)" },
         { "Softmax", "axes=1", "attribute 'axes' of operator Softmax (opset 13)" },
         { "LayerNormalization", "", "operator LayerNormalization (opset 13)" },

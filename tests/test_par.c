@@ -15,7 +15,7 @@
 struct count {
     struct par *p;
     atomic_int calls[MOST];
-    int plain[MOST];             /* each written by one thread, read by all behind a barrier */
+    int plain[MOST]; /* each written by one thread, read by all behind a barrier */
     int sums[MOST];
     atomic_int seen[10000];
     int n, chunk;
@@ -86,7 +86,7 @@ static void take_pieces(void *arg, int thread, int n_threads)
 
     (void)thread;
     (void)n_threads;
-    for (int round = 0; round < 3; round++) {            /* the barrier winds the counter back */
+    for (int round = 0; round < 3; round++) { /* the barrier winds the counter back */
         while (par_next(c->p, c->n, c->chunk, &begin, &end)) {
             assert_true(begin < end && end <= c->n);
             for (int i = begin; i < end; i++) atomic_fetch_add(&c->seen[i], 1);
@@ -100,22 +100,23 @@ static void pieces_cover_the_range_once(void **state)
     static const int sizes[][2] = { { 10000, 1 }, { 9999, 7 }, { 3, 100 }, { 0, 5 }, { 1, 1 } };
     (void)state;
 
-    for (int n = 1; n <= 3; n++) for (int s = 0; s < 5; s++) {
-        static struct count c;
-        memset(&c, 0, sizeof c);
-        c.p = team(n), c.n = sizes[s][0], c.chunk = sizes[s][1];
-        par_run(c.p, take_pieces, &c);
-        for (int i = 0; i < c.n; i++) assert_int_equal(atomic_load(&c.seen[i]), 3);
-        par_close(c.p);
-    }
+    for (int n = 1; n <= 3; n++)
+        for (int s = 0; s < 5; s++) {
+            static struct count c;
+            memset(&c, 0, sizeof c);
+            c.p = team(n), c.n = sizes[s][0], c.chunk = sizes[s][1];
+            par_run(c.p, take_pieces, &c);
+            for (int i = 0; i < c.n; i++) assert_int_equal(atomic_load(&c.seen[i]), 3);
+            par_close(c.p);
+        }
 }
 
 /* One run: what it covers, and a mark that is wiped when the run is over. */
 struct job {
     struct par *p;
-    unsigned mark;               /* 0: over */
+    unsigned mark; /* 0: over */
     int n, chunk;
-    int done[64];                /* plain: two threads on one index are a race */
+    int done[64]; /* plain: two threads on one index are a race */
     atomic_int inside;
 };
 
@@ -125,7 +126,9 @@ static void dawdle(struct rng *r)
     switch (rng_u64(r) % 8) {
     case 0: usleep((unsigned)(rng_u64(r) % 50)); break;
     case 1: sched_yield(); break;
-    case 2: for (volatile int i = 0; i < 500; i++) continue; break;
+    case 2:
+        for (volatile int i = 0; i < 500; i++) continue;
+        break;
     default: break;
     }
 }
@@ -164,14 +167,14 @@ static void whoever_comes_does_the_work_once_and_nobody_stays(void **state)
             memset(j, 0, sizeof *j);
             j->p = p, j->mark = run;
             j->n = (int)(rng_u64(&rng) % 64), j->chunk = 1 + (int)(rng_u64(&rng) % 5);
-            if (run % 11 == 0) {                         /* both kinds in turn */
+            if (run % 11 == 0) { /* both kinds in turn */
                 par_run(p, do_job, j);
             } else {
                 par_run_any(p, do_job, j);
             }
             assert_int_equal(atomic_load(&j->inside), 0);
             for (int i = 0; i < j->n; i++) assert_int_equal(j->done[i], 1);
-            memset(j, 0, sizeof *j);                     /* whoever is late reads a mark of 0 */
+            memset(j, 0, sizeof *j); /* whoever is late reads a mark of 0 */
             if (run % 7 == 0) dawdle(&rng);
         }
         par_close(p);
@@ -187,7 +190,7 @@ static void first_come(void *arg, int thread, int n_threads)
     (void)n_threads;
     while (par_next(c->p, c->n, c->chunk, &begin, &end))
         for (int i = begin; i < end; i++) atomic_fetch_add(&c->seen[i], 1);
-    c->plain[thread]++;                                  /* read by the caller behind the run */
+    c->plain[thread]++; /* read by the caller behind the run */
 }
 
 /* All threads on one processor: most workers find that the work is gone. */
@@ -216,16 +219,18 @@ static void a_team_without_a_processor_is_not_waited_for(void **state)
 static void shares_cover_the_range_once(void **state)
 {
     (void)state;
-    for (int n = 0; n < 70; n++) for (int unit = 1; unit < 20; unit += 3) for (int t = 1; t < 9; t++) {
-        int next = 0, begin, end;
-        for (int i = 0; i < t; i++) {
-            par_share(n, unit, i, t, &begin, &end);
-            assert_int_equal(begin, next);
-            assert_true(end >= begin && (end % unit == 0 || end == n));
-            next = end;
-        }
-        assert_int_equal(next, n);
-    }
+    for (int n = 0; n < 70; n++)
+        for (int unit = 1; unit < 20; unit += 3)
+            for (int t = 1; t < 9; t++) {
+                int next = 0, begin, end;
+                for (int i = 0; i < t; i++) {
+                    par_share(n, unit, i, t, &begin, &end);
+                    assert_int_equal(begin, next);
+                    assert_true(end >= begin && (end % unit == 0 || end == n));
+                    next = end;
+                }
+                assert_int_equal(next, n);
+            }
 }
 
 static double cpu_ms(void)
@@ -246,7 +251,7 @@ static void an_idle_team_uses_no_processor(void **state)
     double before = cpu_ms();
     usleep(500000);
     assert_true(cpu_ms() - before < 25);
-    par_run(c.p, count_call, &c);                        /* and wakes up again */
+    par_run(c.p, count_call, &c); /* and wakes up again */
     assert_int_equal(atomic_load(&c.calls[3]), 2);
     par_close(c.p);
 }

@@ -204,7 +204,8 @@ static void messages_are_checked_to_their_parts(void **state)
         { "{\"messages\":[{\"role\":\"robot\",\"content\":\"x\"}]}", "messages[0].role" },
         { "{\"messages\":[{\"role\":\"tool\"}]}", "messages[0].content" },
         { "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":{}}]}", "messages[0].tool_calls" },
-        { "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":3}}]}]}",
+        { "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
+          "\"arguments\":3}}]}]}",
           "messages[0].tool_calls[0].function.arguments" },
         { "{\"messages\":[{\"role\":\"user\"}]}", "messages[0].content" },
         { "{\"messages\":[{\"role\":\"user\",\"content\":null}]}", "messages[0].content" },
@@ -320,18 +321,21 @@ static void what_an_answer_must_look_like_is_read_by_every_name(void **state)
         enum grammar_kind kind;
     } cases[] = {
         { "\"response_format\":{\"type\":\"json_object\"}", "response_format", "", GRAMMAR_OBJECT },
-        { "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"strict\":true,\"schema\":{\"type\":\"null\"}}}",
+        { "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\","
+          "\"strict\":true,\"schema\":{\"type\":\"null\"}}}",
           "response_format.json_schema.schema", "{\"type\":\"null\"}", GRAMMAR_SCHEMA },
-        { "\"response_format\":{\"type\":\"json_object\",\"schema\":{\"b\":1,\"a\":2}}", "response_format.schema",
-          "{\"b\":1,\"a\":2}", GRAMMAR_SCHEMA },
+        { "\"response_format\":{\"type\":\"json_object\",\"schema\":{\"b\":1,\"a\":2}}",
+          "response_format.schema", "{\"b\":1,\"a\":2}", GRAMMAR_SCHEMA },
         { "\"json_schema\":{}", "json_schema", "{}", GRAMMAR_SCHEMA },
         { "\"grammar\":\"root ::= x\"", "grammar", "root ::= x", GRAMMAR_GBNF },
         { "\"guided_json\":\"{}\"", "guided_json", "{}", GRAMMAR_SCHEMA },
         { "\"guided_regex\":\"a+\"", "guided_regex", "a+", GRAMMAR_REGEX },
         { "\"guided_choice\":[\"a\",\"b\"]", "guided_choice", "[\"a\",\"b\"]", GRAMMAR_CHOICE },
         { "\"guided_grammar\":\"g\"", "guided_grammar", "g", GRAMMAR_GBNF },
-        { "\"structured_outputs\":{\"regex\":\"x\",\"json\":null}", "structured_outputs.regex", "x", GRAMMAR_REGEX },
-        { "\"structured_outputs\":{\"json_object\":true}", "structured_outputs.json_object", "", GRAMMAR_OBJECT },
+        { "\"structured_outputs\":{\"regex\":\"x\",\"json\":null}", "structured_outputs.regex", "x",
+          GRAMMAR_REGEX },
+        { "\"structured_outputs\":{\"json_object\":true}", "structured_outputs.json_object", "",
+          GRAMMAR_OBJECT },
     };
 
     (void)state;
@@ -351,8 +355,10 @@ static void what_would_change_the_answer_is_refused(void **state)
         { "\"tools\":[{\"type\":\"function\"}]", "tools[0].function" },
         { "\"tools\":[{\"type\":\"function\",\"function\":{}}]", "tools[0].function.name" },
         { "\"tools\":[{\"type\":\"file_search\"}]", "tools[0].type" },
-        { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":{\"type\":\"function\","
-          "\"function\":{\"name\":\"g\"}}", "tool_choice" },
+        { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":{"
+          "\"type\":\"function\","
+          "\"function\":{\"name\":\"g\"}}",
+          "tool_choice" },
         { "\"tool_choice\":\"sometimes\"", "tool_choice" },
         { "\"tools\":{}", "tools" },
         { "\"tool_choice\":\"required\"", "tool_choice" },
@@ -363,7 +369,8 @@ static void what_would_change_the_answer_is_refused(void **state)
         { "\"guided_json\":7", "guided_json" },
         { "\"guided_choice\":\"a\"", "guided_choice" },
         { "\"guided_regex\":\"a\",\"grammar\":\"b\"", "grammar" },
-        { "\"structured_outputs\":{\"structural_tag\":\"x\"}", "structured_outputs.structural_tag" },
+        { "\"structured_outputs\":{\"structural_tag\":\"x\"}",
+          "structured_outputs.structural_tag" },
         { "\"response_format\":\"json\"", "response_format" },
         { "\"response_format\":{}", "response_format.type" },
         { "\"grammar\":{}", "grammar" },
@@ -377,13 +384,23 @@ static void what_would_change_the_answer_is_refused(void **state)
         { "\"chat_template_kwargs\":1", "chat_template_kwargs" },
         { "\"chat_template_kwargs\":{\"messages\":[]}", "chat_template_kwargs.messages" },
         { "\"chat_template\":\"x\"", "chat_template" },
-        { "\"continue_final_message\":true,\"add_generation_prompt\":true", "continue_final_message" },
+        { "\"continue_final_message\":true,\"add_generation_prompt\":true",
+          "continue_final_message" },
     };
     static const char *const fine[] = {
-        "\"tools\":[]", "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":\"none\"", "\"tool_choice\":\"auto\"",
-        "\"response_format\":{\"type\":\"text\"}", "\"modalities\":[\"text\"]", "\"suffix\":\"\"",
-        "\"best_of\":2,\"n\":2", "\"user\":\"u\",\"metadata\":{},\"store\":false,\"service_tier\":\"auto\"",
-        "\"mirostat\":0", "\"grammar\":null", "\"grammar\":\"\"", "\"logprobs\":false,\"top_logprobs\":0",
+        "\"tools\":[]",
+        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":"
+        "\"none\"",
+        "\"tool_choice\":\"auto\"",
+        "\"response_format\":{\"type\":\"text\"}",
+        "\"modalities\":[\"text\"]",
+        "\"suffix\":\"\"",
+        "\"best_of\":2,\"n\":2",
+        "\"user\":\"u\",\"metadata\":{},\"store\":false,\"service_tier\":\"auto\"",
+        "\"mirostat\":0",
+        "\"grammar\":null",
+        "\"grammar\":\"\"",
+        "\"logprobs\":false,\"top_logprobs\":0",
     };
 
     (void)state;
@@ -403,7 +420,7 @@ static void unknown_fields_are_listed_safely(void **state)
     assert_string_equal(buf_cstr(&p.ignored), "zap, b??X-Evil??1, echo");
     assert_false(p.echo);
     params_release(&p);
-    for (int i = 0; i < 2; i++) {                        /* many and long ones are cut */
+    for (int i = 0; i < 2; i++) { /* many and long ones are cut */
         char body[8192] = "{\"prompt\":\"x\"", name[200];
         for (int k = 0; k < 30; k++) {
             snprintf(name, sizeof name, ",\"f%02d%0100d\":1", k, 0);
@@ -425,7 +442,8 @@ static void given_settings_lie_over_the_models(void **state)
     params_sample(&p, &o);
     assert_float_equal(o.temp, 0.8f, 0);
     assert_int_equal(o.repeat_last, 64);
-    assert_int_equal(chat("\"temperature\":0,\"top_k\":-1,\"top_p\":0,\"frequency_penalty\":0.5"), OK);
+    assert_int_equal(chat("\"temperature\":0,\"top_k\":-1,\"top_p\":0,\"frequency_penalty\":0.5"),
+                     OK);
     params_sample(&p, &o);
     assert_float_equal(o.temp, 0, 0);
     assert_int_equal(o.top_k, 0);
@@ -539,7 +557,8 @@ static void deadlines_are_dates_or_milliseconds(void **state)
         assert_true(deadline_parse(str_c(good[i].s), &ms));
         assert_int_equal(ms, good[i].ms);
     }
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_false(deadline_parse(str_c(bad[i]), &ms));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(deadline_parse(str_c(bad[i]), &ms));
 }
 
 int main(void)

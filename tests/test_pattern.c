@@ -22,7 +22,8 @@ static int close_world(void **state)
 static bool pcre_takes(const pcre2_code *code, struct str text)
 {
     pcre2_match_data *d = pcre2_match_data_create_from_pattern(code, NULL);
-    int rc = pcre2_match(code, (PCRE2_SPTR)text.p, text.n, 0, PCRE2_ANCHORED | PCRE2_ENDANCHORED, d, NULL);
+    int rc = pcre2_match(code, (PCRE2_SPTR)text.p, text.n, 0, PCRE2_ANCHORED | PCRE2_ENDANCHORED, d,
+                         NULL);
 
     pcre2_match_data_free(d);
     return rc >= 0;
@@ -47,7 +48,8 @@ static void check(const char *pattern)
     struct rng rng;
     size_t at;
     int rc, n_taken = 0;
-    pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_DOLLAR_ENDONLY | PCRE2_UTF, &rc, &at, NULL);
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
+                                     PCRE2_DOLLAR_ENDONLY | PCRE2_UTF, &rc, &at, NULL);
 
     if (!code) fail_msg("PCRE2 does not take %s", pattern);
     rng_seed(&rng, 17);
@@ -60,12 +62,14 @@ static void check(const char *pattern)
         for (size_t k = 0; k < text.n && got; k++) got = match_write(&x, str_of(text.p + k, 1));
         got = got && match_may_end(&x);
         match_end(&x);
-        if (got != want) fail_msg("%s: '%s' is %s", pattern, buf_cstr(&text), got ? "taken" : "not taken");
+        if (got != want)
+            fail_msg("%s: '%s' is %s", pattern, buf_cstr(&text), got ? "taken" : "not taken");
     }
-    for (int i = 0; i < 40; i++) {                       /* and what is made is taken by the other */
+    for (int i = 0; i < 40; i++) { /* and what is made is taken by the other */
         buf_clear(&text);
         make_text(d, lex, &rng, 10, &text);
-        if (!pcre_takes(code, str_of(text.n ? text.p : "", text.n))) fail_msg("%s: '%s' was made", pattern, buf_cstr(&text));
+        if (!pcre_takes(code, str_of(text.n ? text.p : "", text.n)))
+            fail_msg("%s: '%s' was made", pattern, buf_cstr(&text));
         n_taken++;
     }
     assert_int_equal(n_taken, 40);
@@ -77,35 +81,79 @@ static void check(const char *pattern)
 
 static void patterns_take_what_pcre_takes(void **state)
 {
-    static const char *const patterns[] = {
-        "abc", "a*b+c?", "(a|b)*c", "[a-c]{2,4}", "[^a-c]x", "a{3}|b{2,}", "(ab){1,3}c{0}", "\\d+\\.\\d*", "\\w+@\\w+",
-        "(?:a|bc)+?x", "a(b(c)?)?", "[-x]+", "[x-]+", "[\\]\\[]", "\\(a\\)", "a|b|", "(a|ab)(c|bc)", "(a*)*b",
-        "[\\d-]+", "\\s\\S", "\\D\\W", "^a+$", "^(a|b)$", "(^a|^b)c$", "\\x41b?", "a{,2}", "a{x}", "[a\\-z]", "(?<n>a)b",
-        "[.]", "a.c", "(a|b|c|x|y|z){3,5}", "[A-Z][a-z]*", "\\/\\.\\-", "((a|b)(c|x)){2}"
-    };
+    static const char *const patterns[] = { "abc",
+                                            "a*b+c?",
+                                            "(a|b)*c",
+                                            "[a-c]{2,4}",
+                                            "[^a-c]x",
+                                            "a{3}|b{2,}",
+                                            "(ab){1,3}c{0}",
+                                            "\\d+\\.\\d*",
+                                            "\\w+@\\w+",
+                                            "(?:a|bc)+?x",
+                                            "a(b(c)?)?",
+                                            "[-x]+",
+                                            "[x-]+",
+                                            "[\\]\\[]",
+                                            "\\(a\\)",
+                                            "a|b|",
+                                            "(a|ab)(c|bc)",
+                                            "(a*)*b",
+                                            "[\\d-]+",
+                                            "\\s\\S",
+                                            "\\D\\W",
+                                            "^a+$",
+                                            "^(a|b)$",
+                                            "(^a|^b)c$",
+                                            "\\x41b?",
+                                            "a{,2}",
+                                            "a{x}",
+                                            "[a\\-z]",
+                                            "(?<n>a)b",
+                                            "[.]",
+                                            "a.c",
+                                            "(a|b|c|x|y|z){3,5}",
+                                            "[A-Z][a-z]*",
+                                            "\\/\\.\\-",
+                                            "((a|b)(c|x)){2}" };
     (void)state;
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) check(patterns[i]);
 }
 
 static void what_a_machine_cannot_do_is_refused_by_name(void **state)
 {
-    static const char *const bad[][2] = {
-        { "(?=a)b", "looking ahead" }, { "(?!a)b", "looking ahead" }, { "(?<=a)b", "looking behind" },
-        { "(?<!a)b", "looking behind" }, { "(a)\\1", "reference back" }, { "\\bword\\b", "border of words" },
-        { "\\p{L}", "Unicode properties" }, { "a++", "possessive" }, { "(?i)a", "kind of group" }, { "a(b", "column 2" },
-        { "a)b", "closes nothing" }, { "[b-a]", "backwards" }, { "[a", "not closed" }, { "*a", "nothing to repeat" },
-        { "a{5,2}", "comes second" }, { "x^y", "anchor" }, { "(a$)b", "anchor" }, { "a{200000}", "more than" },
-        { "\\q", "escape" }, { "\\xZ", "hexadecimal" }, { "^*", "anchor cannot be repeated" }
-    };
+    static const char *const bad[][2] = { { "(?=a)b", "looking ahead" },
+                                          { "(?!a)b", "looking ahead" },
+                                          { "(?<=a)b", "looking behind" },
+                                          { "(?<!a)b", "looking behind" },
+                                          { "(a)\\1", "reference back" },
+                                          { "\\bword\\b", "border of words" },
+                                          { "\\p{L}", "Unicode properties" },
+                                          { "a++", "possessive" },
+                                          { "(?i)a", "kind of group" },
+                                          { "a(b", "column 2" },
+                                          { "a)b", "closes nothing" },
+                                          { "[b-a]", "backwards" },
+                                          { "[a", "not closed" },
+                                          { "*a", "nothing to repeat" },
+                                          { "a{5,2}", "comes second" },
+                                          { "x^y", "anchor" },
+                                          { "(a$)b", "anchor" },
+                                          { "a{200000}", "more than" },
+                                          { "\\q", "escape" },
+                                          { "\\xZ", "hexadecimal" },
+                                          { "^*", "anchor cannot be repeated" } };
     (void)state;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_refused(GRAMMAR_REGEX, bad[i][0], bad[i][1]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_refused(GRAMMAR_REGEX, bad[i][0], bad[i][1]);
 }
 
 static void a_choice_is_one_of_its_strings(void **state)
 {
     struct grammar *g = compile(GRAMMAR_CHOICE, "[\"red\",\"redder\",\"\\u00e9\"]");
     (void)state;
-    assert_true(takes(g, lex, STR("red")) && takes(g, lex, STR("redder")) && takes(g, lex, STR("\xc3\xa9")));
+    assert_true(takes(g, lex, STR("red")) && takes(g, lex, STR("redder")) &&
+                takes(g, lex, STR("\xc3\xa9")));
     assert_false(takes(g, lex, STR("redd")) || takes(g, lex, STR("")));
     grammar_unref(g);
     assert_refused(GRAMMAR_CHOICE, "[]", "1 to");

@@ -58,7 +58,8 @@ static void shares_that_are_not_the_models_layers_are_refused(void **state)
     struct err e = { 0 };
     (void)state;
     assert_int_equal(source_open(&src, golden("qwen2"), NULL), OK);
-    assert_int_equal(backend_open(&be, &(struct backend_opt){ .n_threads = 1, .reference = true }, NULL), OK);
+    assert_int_equal(
+        backend_open(&be, &(struct backend_opt){ .n_threads = 1, .reference = true }, NULL), OK);
     struct backend_share few[] = { { be, 1 } }, empty[] = { { be, 0 }, { be, 2 } };
     assert_int_equal(model_open_over(&m, src, few, 1, &e), E_INVALID);
     assert_int_equal(model_open_over(&m, src, empty, 2, &e), E_INVALID);

@@ -23,8 +23,13 @@ static void changed(void *arg)
 
 static struct pool_opt options(const char *const *paths, int n)
 {
-    return (struct pool_opt){ .paths = paths, .n = n, .changed = changed,
-                              .engine = { .kv_type = DT_NONE, .n_ctx = 256, .max_batch = 64, .max_seqs = 2,
+    return (struct pool_opt){ .paths = paths,
+                              .n = n,
+                              .changed = changed,
+                              .engine = { .kv_type = DT_NONE,
+                                          .n_ctx = 256,
+                                          .max_batch = 64,
+                                          .max_seqs = 2,
                                           .backend = { .n_threads = 1 } } };
 }
 
@@ -61,7 +66,7 @@ static void a_model_is_named_by_its_file_or_alias(void **state)
     assert_string_equal(pool_at(p, 2)->id, "big");
     assert_string_equal(pool_at(p, 3)->id, "Qwen2.5-0.5B");
     assert_true(pool_at(p, 0)->created > 1600000000);
-    pool_close(p);                                       /* also while it loads */
+    pool_close(p); /* also while it loads */
     rmdir(folder);
 }
 
@@ -102,7 +107,7 @@ static void a_model_is_found_once_it_is_ready(void **state)
     assert_true(pool_is_ready(p));
     assert_int_equal(pool_find(p, STR("tern-tales"), &m, &e), OK);
     assert_ptr_equal(m, pool_at(p, 0));
-    assert_int_equal(pool_find(p, STR(""), &m, &e), OK);         /* no name: the first */
+    assert_int_equal(pool_find(p, STR(""), &m, &e), OK); /* no name: the first */
     assert_int_equal(pool_find(p, STR("nobody"), &m, &e), E_NOTFOUND);
     assert_non_null(strstr(e.msg, "'tern-tales'"));
     assert_non_null(m->engine);
@@ -147,7 +152,7 @@ static void what_does_not_fit_the_memory_limit_is_not_loaded(void **state)
     (void)state;
     o.aliases = aliases;
     assert_int_equal(budget_plan(&b, paths[0], &o.engine, &e), OK);
-    o.memory_limit = budget_total(&b) * 3 / 2;           /* one of them */
+    o.memory_limit = budget_total(&b) * 3 / 2; /* one of them */
     assert_int_equal(pool_open(&p, &o, &e), OK);
     assert_true(wait_loaded(p));
     assert_int_equal(pool_at(p, 0)->state, POOL_READY);

@@ -51,7 +51,8 @@ static void world_end(struct world *w)
     block_pool_close(w->pool);
 }
 
-/* A sequence of n tokens: takes what is known, "computes" the rest, makes it known. Returns the hit. */
+/* A sequence of n tokens: takes what is known, "computes" the rest, makes it known. Returns the
+ * hit. */
 static int seq_begin(struct world *w, struct chain *c, uint64_t salt, const int32_t *ids, int n)
 {
     int hit;
@@ -81,11 +82,11 @@ static void a_known_prefix_is_given_out_again(void **state)
     assert_int_equal(prefix_probe(w.x, 0, w.ids, 64 * B), 3 * B);
     assert_int_equal(seq_begin(&w, &b, 0, w.ids, 3 * B + 5), 3 * B);
     for (int i = 0; i < 3; i++) assert_int_equal(a.blocks[i], b.blocks[i]);
-    assert_int_not_equal(a.blocks[3], b.blocks[3]);      /* not whole: each has its own */
+    assert_int_not_equal(a.blocks[3], b.blocks[3]); /* not whole: each has its own */
     assert_int_equal(block_refs(w.pool, a.blocks[0]), 3);
     chain_release(&a, w.pool);
     chain_release(&b, w.pool);
-    assert_int_equal(prefix_n(w.x), 3);                  /* it stays when they end */
+    assert_int_equal(prefix_n(w.x), 3); /* it stays when they end */
     assert_int_equal(prefix_n_idle(w.x), 3);
     assert_int_equal(block_n_free(w.pool), 13);
     world_end(&w);
@@ -155,7 +156,7 @@ static void the_oldest_leaf_goes_first(void **state)
     assert_true(prefix_evict(w.x, 3));
     assert_int_equal(prefix_probe(w.x, 0, a, 4 * B), 2 * B);
     assert_int_equal(prefix_probe(w.x, 0, b, 4 * B), 3 * B);
-    assert_true(prefix_evict(w.x, 3));                   /* there already: nothing goes */
+    assert_true(prefix_evict(w.x, 3)); /* there already: nothing goes */
     assert_int_equal(prefix_n(w.x), 5);
     assert_true(prefix_evict(w.x, 6));
     assert_int_equal(prefix_probe(w.x, 0, a, 4 * B), 0);
@@ -171,7 +172,7 @@ static void use_keeps_a_prefix(void **state)
     (void)state;
     seq_once(&w, 0, a, 3 * B + 1);
     seq_once(&w, 0, b, 3 * B + 1);
-    seq_once(&w, 0, a, 2 * B + 1);       /* the first two; its leaf is older than all of b */
+    seq_once(&w, 0, a, 2 * B + 1); /* the first two; its leaf is older than all of b */
     assert_true(prefix_evict(w.x, 3));
     assert_int_equal(prefix_probe(w.x, 0, a, 4 * B), 2 * B);
     assert_true(prefix_evict(w.x, 6));
@@ -188,13 +189,13 @@ static void a_parent_stays_while_children_do(void **state)
     (void)state;
     memcpy(a, w.ids, sizeof a);
     memcpy(b, w.ids, sizeof b);
-    b[2 * B] = 7;                        /* two blocks alike, then they part */
+    b[2 * B] = 7; /* two blocks alike, then they part */
     seq_once(&w, 0, a, 3 * B);
     seq_once(&w, 0, b, 3 * B);
     assert_int_equal(prefix_n(w.x), 4);
     chain_init(&c, 64 * B);
     assert_int_equal(prefix_take(w.x, 0, b, 3 * B, &c), 2 * B);
-    assert_int_equal(prefix_n_idle(w.x), 2);             /* the two leaves */
+    assert_int_equal(prefix_n_idle(w.x), 2); /* the two leaves */
     assert_false(prefix_evict(w.x, 16));
     assert_int_equal(prefix_n(w.x), 2);
     assert_int_equal(prefix_probe(w.x, 0, a, 3 * B), 2 * B);
@@ -209,16 +210,16 @@ static void what_is_known_already_stays_the_sequences_own(void **state)
     struct chain a, b;
     (void)state;
     chain_init(&b, 64 * B);
-    assert_true(chain_reserve(&b, w.pool, 4 * B));       /* b began before a's were known */
+    assert_true(chain_reserve(&b, w.pool, 4 * B)); /* b began before a's were known */
     seq_begin(&w, &a, 0, w.ids, 2 * B);
     prefix_add(w.x, 0, w.ids, 2 * B, 0, &b);
     assert_int_equal(prefix_n(w.x), 2);
     assert_int_equal(block_refs(w.pool, b.blocks[1]), 1);
-    prefix_add(w.x, 0, w.ids, 4 * B, 2 * B, &b);         /* goes on below a's */
+    prefix_add(w.x, 0, w.ids, 4 * B, 2 * B, &b); /* goes on below a's */
     assert_int_equal(prefix_n(w.x), 4);
     assert_int_equal(block_refs(w.pool, b.blocks[2]), 2);
     assert_int_equal(prefix_probe(w.x, 0, w.ids, 5 * B), 4 * B);
-    chain_release(&a, w.pool);           /* b does not hold a's, but its blocks stand below them */
+    chain_release(&a, w.pool); /* b does not hold a's, but its blocks stand below them */
     assert_int_equal(prefix_n_idle(w.x), 0);
     assert_false(prefix_evict(w.x, 16));
     assert_int_equal(prefix_n(w.x), 4);
@@ -257,7 +258,7 @@ static void taking_an_idle_prefix_is_counted(void **state)
     assert_int_equal(used, 2 * B);
     assert_int_equal(prefix_n_gain(w.x, &a), 2);
     seq_begin(&w, &b, 0, w.ids, 4 * B + 1);
-    assert_int_equal(prefix_n_gain(w.x, &a), 0);         /* b holds them as well */
+    assert_int_equal(prefix_n_gain(w.x, &a), 0); /* b holds them as well */
     assert_int_equal(prefix_n_gain(w.x, &b), 3);
     chain_release(&a, w.pool);
     assert_int_equal(prefix_n_gain(w.x, &b), 5);
@@ -279,8 +280,8 @@ static void closing_leaves_sequences_their_blocks(void **state)
     block_pool_close(w.pool);
 }
 
-/* Random sequences over few tokens, so that they share often. What a block was computed for is noted
- * beside: a block given out for other tokens is seen at once. */
+/* Random sequences over few tokens, so that they share often. What a block was computed for is
+ * noted beside: a block given out for other tokens is seen at once. */
 struct note {
     uint64_t salt;
     int at;
@@ -329,7 +330,7 @@ static void begin_random(struct world *w, struct rng *r, struct life *l, struct 
         notes[l->c.blocks[i]] = l->is;
         notes[l->c.blocks[i]].at = i;
     }
-    if (rng_u64(r) % 4 == 0) return;     /* computed, known to nobody yet */
+    if (rng_u64(r) % 4 == 0) return; /* computed, known to nobody yet */
     prefix_add(w->x, l->is.salt, l->is.ids, l->n, hit, &l->c);
 }
 
@@ -357,7 +358,7 @@ static void any_order_of_events(int hash_bits, uint64_t seed, int n_events)
         if (l->c.blocks) end_random(&w, &r, l);
         else begin_random(&w, &r, l, notes);
         assert_true(prefix_n_idle(w.x) <= prefix_n(w.x));
-        if (ev % 97 == 96) {             /* idle means: goes when asked */
+        if (ev % 97 == 96) { /* idle means: goes when asked */
             int room = block_n_free(w.pool) + prefix_n_idle(w.x);
             assert_false(prefix_evict(w.x, room + 1));
             assert_int_equal(block_n_free(w.pool), room);
@@ -392,7 +393,7 @@ static void a_hot_prefix_survives_a_flood_smaller_than_the_cache(void **state)
     int hits = 0;
     (void)state;
     seq_once(&w, 0, w.ids, 6 * B + 1);
-    for (int i = 0; i < 200; i++) {      /* 3 * 8 blocks of others between two uses */
+    for (int i = 0; i < 200; i++) { /* 3 * 8 blocks of others between two uses */
         for (int j = 0; j < 8 * B; j++) flood[j] = 100000 + i * 1000 + j;
         assert_int_equal(seq_once(&w, 0, flood, 8 * B), 0);
         if (i % 3 == 2) hits += seq_once(&w, 0, w.ids, 6 * B + 1) == 6 * B;

@@ -15,8 +15,7 @@
 static uint64_t hash_of(const void *p, size_t n)
 {
     uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ ((const uint8_t *)p)[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < n; i++) h = (h ^ ((const uint8_t *)p)[i]) * 0x100000001b3u;
     return h;
 }
 
@@ -50,7 +49,8 @@ static void every_f16_survives_the_way_back(void **state)
     }
 }
 
-/* Between each two neighbours: the middle goes to the even one, anything beside it to the nearer. */
+/* Between each two neighbours: the middle goes to the even one, anything beside it to the nearer.
+ */
 static void floats_round_to_the_nearest_f16(void **state)
 {
     (void)state;
@@ -91,8 +91,7 @@ static void arrays_of_halves_are_their_elements(void **state)
     enum { N = 65536 };
     uint16_t *h = mem_array(N + 1, 2), *back = mem_array(N, 2);
     float *y = mem_array(N, 4);
-    for (int i = 0; i < N; i++)
-        h[i] = (uint16_t)i;
+    for (int i = 0; i < N; i++) h[i] = (uint16_t)i;
     quant_decode(DT_F16, h, y, N);
     quant_encode(DT_F16, y, back, N);
     for (int i = 0; i < N; i++) {
@@ -100,7 +99,7 @@ static void arrays_of_halves_are_their_elements(void **state)
         assert_true(same_bits(y[i], f16_to_f32(h[i])));
         assert_int_equal(back[i], i);
     }
-    char *odd = (char *)h + 1;                           /* a file may put it anywhere */
+    char *odd = (char *)h + 1; /* a file may put it anywhere */
     uint16_t one = 0x3c00;
     memcpy(odd, &one, 2);
     quant_decode(DT_F16, odd, y, 1);
@@ -136,13 +135,14 @@ static void f8_is_rounded_to_the_nearest_and_cut_at_its_largest(void **state)
 
     for (int i = 0; i < 256; i++) all[i] = (uint8_t)i;
     quant_decode(DT_F8_E4M3, all, y, 256);
-    for (int i = 0; i < 256; i++) {                      /* each is its own */
+    for (int i = 0; i < 256; i++) { /* each is its own */
         quant_encode(DT_F8_E4M3, &y[i], &b, 1);
         assert_int_equal(b & 0x7f, i & 0x7f);
         if (!isnan(y[i])) assert_int_equal(b, i);
     }
-    for (int i = 0; i < 126; i++) {                      /* in the middle: the even one */
-        float mid = (y[i] + y[i + 1]) / 2, up = nextafterf(mid, 1e9f), down = nextafterf(mid, -1e9f);
+    for (int i = 0; i < 126; i++) { /* in the middle: the even one */
+        float mid = (y[i] + y[i + 1]) / 2, up = nextafterf(mid, 1e9f),
+              down = nextafterf(mid, -1e9f);
         assert_int_equal(f32_to_f8_e4m3(mid), i % 2 ? i + 1 : i);
         assert_int_equal(f32_to_f8_e4m3(up), i + 1);
         assert_int_equal(f32_to_f8_e4m3(down), i);
@@ -198,7 +198,8 @@ static void blocks_decode_to_the_golden_numbers(void **state)
             if (!same_bits(y[(i * 37 + 5) % d->block], g->at[i]))
                 fail_msg("%s: element %d is %.9g, not %.9g", d->name, (i * 37 + 5) % d->block,
                          y[(i * 37 + 5) % d->block], g->at[i]);
-        if (hash_of(y, (size_t)d->block * 4) != g->hash) fail_msg("%s: not the golden numbers", d->name);
+        if (hash_of(y, (size_t)d->block * 4) != g->hash)
+            fail_msg("%s: not the golden numbers", d->name);
     }
 }
 
@@ -227,8 +228,7 @@ static void simple_types_encode_to_the_golden_bytes(void **state)
     static uint8_t out[N * 2];
     struct rng r;
     rng_seed(&r, 11);
-    for (int i = 0; i < N; i++)
-        x[i] = (float)((int)(rng_u64(&r) % 20001) - 10000) / 4096.0f;
+    for (int i = 0; i < N; i++) x[i] = (float)((int)(rng_u64(&r) % 20001) - 10000) / 4096.0f;
     for (size_t k = 0; k < COUNT(golden_encodings); k++) {
         const struct dtype_info *d = dtype_info(golden_encodings[k].type);
         quant_encode(golden_encodings[k].type, x, out, N);
@@ -264,27 +264,26 @@ static void encoding_loses_no_more_than_the_format_must(void **state)
         enum dtype type;
         double most;
     } bounds[] = {
-        { DT_F32, 0 },        { DT_F16, 0.0003 },   { DT_BF16, 0.002 },   { DT_Q8_0, 0.0055 },
-        { DT_Q8_1, 0.0055 },  { DT_Q8_K, 0.0072 },  { DT_Q6_K, 0.0185 },  { DT_Q5_K, 0.0375 },
-        { DT_Q4_K, 0.075 },   { DT_Q3_K, 0.155 },   { DT_Q2_K, 0.29 },    { DT_Q5_1, 0.040 },
-        { DT_Q5_0, 0.045 },   { DT_Q4_1, 0.081 },   { DT_Q4_0, 0.089 },   { DT_IQ4_NL, 0.080 },
-        { DT_IQ4_XS, 0.080 }, { DT_MXFP4, 0.120 },  { DT_TQ1_0, 0.85 },   { DT_TQ2_0, 0.85 },
+        { DT_F32, 0 },         { DT_F16, 0.0003 },  { DT_BF16, 0.002 },  { DT_Q8_0, 0.0055 },
+        { DT_Q8_1, 0.0055 },   { DT_Q8_K, 0.0072 }, { DT_Q6_K, 0.0185 }, { DT_Q5_K, 0.0375 },
+        { DT_Q4_K, 0.075 },    { DT_Q3_K, 0.155 },  { DT_Q2_K, 0.29 },   { DT_Q5_1, 0.040 },
+        { DT_Q5_0, 0.045 },    { DT_Q4_1, 0.081 },  { DT_Q4_0, 0.089 },  { DT_IQ4_NL, 0.080 },
+        { DT_IQ4_XS, 0.080 },  { DT_MXFP4, 0.120 }, { DT_TQ1_0, 0.85 },  { DT_TQ2_0, 0.85 },
         { DT_F8_E4M3, 0.034 },
     };
     enum { N = 32768 };
     static float x[N];
     struct rng r;
     rng_seed(&r, 3);
-    for (int i = 0; i < N; i++)
-        x[i] = 0.02f * rng_normal(&r);
+    for (int i = 0; i < N; i++) x[i] = 0.02f * rng_normal(&r);
     int n_encodable = 0;
-    for (int t = 0; t < DT_COUNT; t++)
-        n_encodable += quant_can_encode((enum dtype)t);
+    for (int t = 0; t < DT_COUNT; t++) n_encodable += quant_can_encode((enum dtype)t);
     assert_int_equal(n_encodable, COUNT(bounds));
     for (size_t k = 0; k < COUNT(bounds); k++) {
         double lost = loss(bounds[k].type, x, N);
-        if (lost > bounds[k].most) fail_msg("%s loses %.4f, more than %.4f", dtype_name(bounds[k].type), lost,
-                                            bounds[k].most);
+        if (lost > bounds[k].most)
+            fail_msg("%s loses %.4f, more than %.4f", dtype_name(bounds[k].type), lost,
+                     bounds[k].most);
     }
 }
 
@@ -294,8 +293,7 @@ static void ternary_weights_survive_the_ternary_types(void **state)
     float x[QK_K];
     struct rng r;
     rng_seed(&r, 5);
-    for (int i = 0; i < QK_K; i++)
-        x[i] = 0.5f * (float)((int)(rng_u64(&r) % 3) - 1);
+    for (int i = 0; i < QK_K; i++) x[i] = 0.5f * (float)((int)(rng_u64(&r) % 3) - 1);
     assert_true(loss(DT_TQ1_0, x, QK_K) == 0);
     assert_true(loss(DT_TQ2_0, x, QK_K) == 0);
 }
@@ -322,8 +320,7 @@ static void check_not_finite(enum dtype t)
 {
     float x[QK_K], y[QK_K];
     uint8_t with[512 * 8], without[512 * 8];
-    for (int i = 0; i < QK_K; i++)
-        x[i] = (float)(i % 13 - 6) * 0.1f;
+    for (int i = 0; i < QK_K; i++) x[i] = (float)(i % 13 - 6) * 0.1f;
     x[17] = x[40] = x[200] = 0;
     quant_encode(t, x, without, QK_K);
     x[17] = NAN;
@@ -346,11 +343,9 @@ static void check_extremes(enum dtype t)
     static const float sizes[] = { 1e-45f, 1e-38f, 1e-30f, 1e-8f, 1e8f, 1e20f, 3.4e38f };
     for (size_t k = 0; k < COUNT(sizes); k++) {
         float x[QK_K];
-        for (int i = 0; i < QK_K; i++)
-            x[i] = sizes[k] * (float)(i % 7 - 3) / 3.0f;
-        loss(t, x, QK_K);                                /* finite, and nothing undefined on the way */
-        for (int i = 0; i < QK_K; i++)
-            x[i] = i % 64 == 3 ? sizes[k] : 0;
+        for (int i = 0; i < QK_K; i++) x[i] = sizes[k] * (float)(i % 7 - 3) / 3.0f;
+        loss(t, x, QK_K); /* finite, and nothing undefined on the way */
+        for (int i = 0; i < QK_K; i++) x[i] = i % 64 == 3 ? sizes[k] : 0;
         loss(t, x, QK_K);
     }
 }
@@ -365,8 +360,7 @@ static void check_constant(enum dtype t)
 {
     float x[QK_K];
     for (int sign = -1; sign <= 1; sign += 2) {
-        for (int i = 0; i < QK_K; i++)
-            x[i] = (float)sign * 0.25f;
+        for (int i = 0; i < QK_K; i++) x[i] = (float)sign * 0.25f;
         double lost = loss(t, x, QK_K);
         if (lost > 0.13) fail_msg("%s: %g of a constant is lost", dtype_name(t), lost);
     }
@@ -389,10 +383,8 @@ static void lattices_have_distinct_points_in_order(void **state)
             break;
         }
     for (int i = 0; i < 256; i++)
-        for (int j = 0; j < 4; j++)
-            assert_true(g->iq3_xxs[i][j] >= 4 && g->iq3_xxs[i][j] <= 62);
-    for (int i = 0; i < 128; i++)
-        assert_int_equal(__builtin_popcount(g->signs[i]) % 2, 0);
+        for (int j = 0; j < 4; j++) assert_true(g->iq3_xxs[i][j] >= 4 && g->iq3_xxs[i][j] <= 62);
+    for (int i = 0; i < 128; i++) assert_int_equal(__builtin_popcount(g->signs[i]) % 2, 0);
     assert_ptr_equal(g, iq_grid());
 }
 

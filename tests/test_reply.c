@@ -49,10 +49,12 @@ static int teardown(void **state)
     return 0;
 }
 
-#define CHAT_CHUNK "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000," \
-                   "\"model\":\"tern/tales\",\"system_fingerprint\":\"fp_1\",\"choices\":["
-#define TEXT_CHUNK "{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":1700000000," \
-                   "\"model\":\"tern/tales\",\"system_fingerprint\":\"fp_1\",\"choices\":["
+#define CHAT_CHUNK                                                                        \
+    "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000," \
+    "\"model\":\"tern/tales\",\"system_fingerprint\":\"fp_1\",\"choices\":["
+#define TEXT_CHUNK                                                              \
+    "{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":1700000000," \
+    "\"model\":\"tern/tales\",\"system_fingerprint\":\"fp_1\",\"choices\":["
 
 static void chat_chunks_byte_for_byte(void **state)
 {
@@ -69,7 +71,8 @@ static void chat_chunks_byte_for_byte(void **state)
         "{\"index\":12,\"delta\":{\"content\":\"a \\\"b\\\"\\n\xc3\xa9\\u0001\"},\"logprobs\":null,"
         "\"finish_reason\":null}]}");
     reply_finish(&y, &out, 0, "stop");
-    assert_out(CHAT_CHUNK "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}]}");
+    assert_out(CHAT_CHUNK
+               "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}]}");
     reply_release(&y);
 }
 
@@ -79,9 +82,11 @@ static void text_chunks_byte_for_byte(void **state)
 
     (void)state;
     reply_delta(&y, &out, 0, STR("x"), NULL);
-    assert_out(TEXT_CHUNK "{\"index\":0,\"text\":\"x\",\"logprobs\":null,\"finish_reason\":null}]}");
+    assert_out(TEXT_CHUNK
+               "{\"index\":0,\"text\":\"x\",\"logprobs\":null,\"finish_reason\":null}]}");
     reply_finish(&y, &out, 1, "length");
-    assert_out(TEXT_CHUNK "{\"index\":1,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"length\"}]}");
+    assert_out(TEXT_CHUNK
+               "{\"index\":1,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"length\"}]}");
     reply_release(&y);
 }
 
@@ -102,9 +107,10 @@ static void usage_is_null_until_the_last_chunk(void **state)
         "{\"index\":0,\"delta\":{\"content\":\"x\"},\"logprobs\":null,\"finish_reason\":null}],"
         "\"usage\":null}");
     reply_usage(&y, &out, &u);
-    assert_out(CHAT_CHUNK "],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"total_tokens\":10,"
-                          "\"prompt_tokens_details\":{\"cached_tokens\":4},\"tern\":{\"queue_ms\":0.123,"
-                          "\"prefill_ms\":2,\"decode_ms\":30.5,\"cached_tokens\":4}}}");
+    assert_out(CHAT_CHUNK
+               "],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"total_tokens\":10,"
+               "\"prompt_tokens_details\":{\"cached_tokens\":4},\"tern\":{\"queue_ms\":0.123,"
+               "\"prefill_ms\":2,\"decode_ms\":30.5,\"cached_tokens\":4}}}");
     reply_release(&y);
 }
 
@@ -135,13 +141,16 @@ static void whole_replies_byte_for_byte(void **state)
     reply_open(&y, &out);
     reply_choice(&y, &out, 0, STR("hi"), NULL, "stop");
     buf_puts(&out, "]}");
-    assert_out(TEXT_CHUNK "{\"index\":0,\"text\":\"hi\",\"logprobs\":null,\"finish_reason\":\"stop\"}]}");
+    assert_out(TEXT_CHUNK
+               "{\"index\":0,\"text\":\"hi\",\"logprobs\":null,\"finish_reason\":\"stop\"}]}");
     reply_release(&y);
 }
 
 static void logprobs_of_chat_have_bytes(void **state)
 {
-    struct event ev = { .id = 0, .logprob = -0.1f, .n_top = 2, .top = { { 0, -0.1f }, { 3, -INFINITY } } };
+    struct event ev = {
+        .id = 0, .logprob = -0.1f, .n_top = 2, .top = { { 0, -0.1f }, { 3, -INFINITY } }
+    };
     struct event bare = { .id = 1, .logprob = 0 };
     struct reply y = head(true, false);
 
@@ -151,12 +160,14 @@ static void logprobs_of_chat_have_bytes(void **state)
     logprobs_add(&lp, &y, &bare, 4);
     assert_int_equal(lp.n, 2);
     reply_delta(&y, &out, 0, STR(" the\n"), &lp);
-    assert_out(CHAT_CHUNK "{\"index\":0,\"delta\":{\"content\":\" the\\n\"},\"logprobs\":{\"content\":["
-               "{\"token\":\" the\",\"logprob\":-0.1,\"bytes\":[32,116,104,101],\"top_logprobs\":["
-               "{\"token\":\" the\",\"logprob\":-0.1,\"bytes\":[32,116,104,101]},"
-               "{\"token\":\"\xef\xbf\xbd\xef\xbf\xbd\",\"logprob\":-9999.0,\"bytes\":[226,130]}]},"
-               "{\"token\":\"\\n\",\"logprob\":0,\"bytes\":[10],\"top_logprobs\":[]}],\"refusal\":null},"
-               "\"finish_reason\":null}]}");
+    assert_out(
+        CHAT_CHUNK
+        "{\"index\":0,\"delta\":{\"content\":\" the\\n\"},\"logprobs\":{\"content\":["
+        "{\"token\":\" the\",\"logprob\":-0.1,\"bytes\":[32,116,104,101],\"top_logprobs\":["
+        "{\"token\":\" the\",\"logprob\":-0.1,\"bytes\":[32,116,104,101]},"
+        "{\"token\":\"\xef\xbf\xbd\xef\xbf\xbd\",\"logprob\":-9999.0,\"bytes\":[226,130]}]},"
+        "{\"token\":\"\\n\",\"logprob\":0,\"bytes\":[10],\"top_logprobs\":[]}],\"refusal\":null},"
+        "\"finish_reason\":null}]}");
     reply_release(&y);
 }
 

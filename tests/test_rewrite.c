@@ -35,7 +35,8 @@ static void add_data(struct ggufw *w, struct rng *r, int64_t n, float bad)
     }
 }
 
-/* A model of 16 layers, small but with whole super-blocks; `bad`: a number in the middle of one tensor. */
+/* A model of 16 layers, small but with whole super-blocks; `bad`: a number in the middle of one
+ * tensor. */
 static char *model(bool tied, float bad)
 {
     char *path = path_join(temp_dir(), tied ? "tied.gguf" : "in.gguf"), name[64];
@@ -61,7 +62,8 @@ static char *model(bool tied, float bad)
     if (!tied) add(w, "output.weight", 4, 256);
     add_data(w, &r, 1024, 0);
     for (int l = 0; l < LAYERS; l++)
-        for (size_t k = 0; k < 5; k++) add_data(w, &r, 4 * (k == 3 ? 96 : 256), l == 3 && k == 4 ? bad : 0);
+        for (size_t k = 0; k < 5; k++)
+            add_data(w, &r, 4 * (k == 3 ? 96 : 256), l == 3 && k == 4 ? bad : 0);
     add_data(w, &r, 256, 0);
     if (!tied) add_data(w, &r, 1024, 0);
     assert_int_equal(ggufw_close(w, NULL), OK);
@@ -71,7 +73,9 @@ static char *model(bool tied, float bad)
 static void open_world(struct world *v, char *path, const char *mix)
 {
     struct err e = { 0 };
-    *v = (struct world){ .opt = { .mix = plan_mix_by_name(str_c(mix)), .output = DT_NONE, .embd = DT_NONE } };
+    *v = (struct world){
+        .opt = { .mix = plan_mix_by_name(str_c(mix)), .output = DT_NONE, .embd = DT_NONE }
+    };
     assert_non_null(v->opt.mix);
     if (source_open(&v->src, path, &e) != OK) fail_msg("%s", e.msg);
     mem_free(path);
@@ -170,7 +174,8 @@ static void every_mix_has_a_plan(void **state)
 
 /* ---- the file ---- */
 
-static int rewrite(struct world *v, const char *dst, uint64_t split, struct rewrite_result *r, struct err *e)
+static int rewrite(struct world *v, const char *dst, uint64_t split, struct rewrite_result *r,
+                   struct err *e)
 {
     struct rewrite_opt o = { .src = v->src,
                              .dst = dst,
@@ -203,8 +208,7 @@ static void the_file_holds_what_was_planned(void **state)
     for (int i = 0; i < v.plan.n; i++) {
         const struct plan_item *it = &v.plan.items[i];
         double rel = sqrt(r.loss[i].error / (r.loss[i].square + 1e-30));
-        if (it->type == DT_F32)
-            assert_true(rel == 0);
+        if (it->type == DT_F32) assert_true(rel == 0);
         else if (!(rel > 0 && rel < 0.1))
             fail_msg("%.*s: relative error %g", STR_ARG(it->from->name), rel);
     }
@@ -270,9 +274,12 @@ static void a_stop_leaves_nothing_behind(void **state)
 
     open_world(&v, model(false, 0), "Q4_K_M");
     plan_world(&v);
-    struct rewrite_opt o = {
-        .src = v.src, .dst = dst, .plan = &v.plan, .mix = v.opt.mix, .split_bytes = 9000, .stop = &stop
-    };
+    struct rewrite_opt o = { .src = v.src,
+                             .dst = dst,
+                             .plan = &v.plan,
+                             .mix = v.opt.mix,
+                             .split_bytes = 9000,
+                             .stop = &stop };
     assert_int_equal(rewrite_run(&o, &r, &e), E_CANCELLED);
     char *first = rewrite_part_name(dst, 0, 40);
     assert_false(file_exists(first) || file_exists(dst));

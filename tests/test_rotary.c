@@ -54,10 +54,10 @@ static void llama3_scaling_keeps_the_fast_and_slows_the_slow(void **state)
     r.high_freq = 4;
     r.orig_ctx = 128;
     rotary_freq(&r, 1, f);
-    close_to(f[0], 1);                                   /* wavelength 6.3 is under 128 / 4 */
-    double s = (128 / (2 * M_PI / 0.1) - 1) / 3;         /* 62.8 lies between 32 and 128 */
+    close_to(f[0], 1);                           /* wavelength 6.3 is under 128 / 4 */
+    double s = (128 / (2 * M_PI / 0.1) - 1) / 3; /* 62.8 lies between 32 and 128 */
     close_to(f[1], (1 - s) * 0.1 / 8 + s * 0.1);
-    close_to(f[2], 0.01 / 8);                            /* 628 is over it */
+    close_to(f[2], 0.01 / 8); /* 628 is over it */
 }
 
 static void yarn_ramps_between_whole_dimensions(void **state)

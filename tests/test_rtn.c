@@ -62,8 +62,8 @@ static double loss(enum dtype t, const void *block, const float *x, const float 
     return sum;
 }
 
-static double rtn_loss(const struct rtn *r, enum dtype t, const float *x, const float *w, const float *judge,
-                       int n)
+static double rtn_loss(const struct rtn *r, enum dtype t, const float *x, const float *w,
+                       const float *judge, int n)
 {
     unsigned char *b = mem_alloc(bytes_of(t, n));
     r->encode(t, x, w, b, n);
@@ -124,13 +124,15 @@ static void all_instruction_sets_come_to_the_same_loss(void **state)
         fill(x, N, GAUSS, 99 + k);
         double any = rtn_loss(&rtn_any, types[k], x, NULL, NULL, N),
                best = rtn_loss(rtn_best(), types[k], x, NULL, NULL, N);
-        if (fabs(best / any - 1) > 0.01) fail_msg("%s: %g and %g", dtype_name((int)types[k]), any, best);
+        if (fabs(best / any - 1) > 0.01)
+            fail_msg("%s: %g and %g", dtype_name((int)types[k]), any, best);
     }
 }
 
 /* ---- against all there is ---- */
 
-/* The least weighted loss that any scale out of very many gives 32 numbers on a grid of whole numbers. */
+/* The least weighted loss that any scale out of very many gives 32 numbers on a grid of whole
+ * numbers. */
 static double least_signed(const float *x, const float *w, int n, int top)
 {
     double best = DBL_MAX;
@@ -163,7 +165,8 @@ static void one_scale_is_near_the_best_there_is(void **state)
         double mine, least = 0;
         fill(x, 32 * BLOCKS, GAUSS, 5);
         own_weights(x, w, 32 * BLOCKS, 32);
-        for (int b = 0; b < BLOCKS; b++) least += least_signed(x + 32 * b, w + 32 * b, 32, cases[k].top);
+        for (int b = 0; b < BLOCKS; b++)
+            least += least_signed(x + 32 * b, w + 32 * b, 32, cases[k].top);
         mine = rtn_loss(rtn_best(), cases[k].t, x, NULL, w, 32 * BLOCKS);
         if (mine > 1.04 * least)
             fail_msg("%s: %g, the least is %g", dtype_name((int)cases[k].t), mine, least);
@@ -206,7 +209,8 @@ static void scale_and_minimum_are_near_the_best_there_are(void **state)
     least = 0;
     for (int b = 0; b < BLOCKS; b++) least += least_affine(x + 32 * b, w + 32 * b, 32, 15);
     mine = rtn_loss(rtn_best(), DT_Q4_K, x, NULL, w, 32 * BLOCKS);
-    if (mine > 1.15 * least) fail_msg("Q4_K: %g, with scales of its own for each 32 %g", mine, least);
+    if (mine > 1.15 * least)
+        fail_msg("Q4_K: %g, with scales of its own for each 32 %g", mine, least);
 }
 
 static void numbers_on_a_formats_own_grid_stay(void **state)
@@ -222,7 +226,8 @@ static void numbers_on_a_formats_own_grid_stay(void **state)
                           ? 1e-6
                       : types[k] == DT_Q3_K ? 4e-4
                                             : 1e-4;
-        if (sqrt(e) > 0.25 * sqrt(most)) fail_msg("%s: rmse %g", dtype_name((int)types[k]), sqrt(e));
+        if (sqrt(e) > 0.25 * sqrt(most))
+            fail_msg("%s: rmse %g", dtype_name((int)types[k]), sqrt(e));
     }
 }
 
@@ -241,7 +246,8 @@ static void columns_that_count_more_lose_less(void **state)
         if (with > without)
             fail_msg("%s: %g with weights, %g without", dtype_name((int)types[k]), with, without);
         if (types[k] != DT_MXFP4 && !is_ternary(types[k]) && with > 0.9 * without)
-            fail_msg("%s: %g with weights, %g without: no better", dtype_name((int)types[k]), with, without);
+            fail_msg("%s: %g with weights, %g without: no better", dtype_name((int)types[k]), with,
+                     without);
     }
 }
 
@@ -262,8 +268,8 @@ static void assert_close(enum dtype t, const float *x, int n, double rel, const 
                 fail_msg("%s of %s by %s: number %d is %g", what, dtype_name((int)t), sets[s], i,
                          (double)y[i]);
             if (fabs((double)(y[i] - x[i])) > rel * (double)max + 1e-30)
-                fail_msg("%s of %s by %s: number %d is %g, was %g", what, dtype_name((int)t), sets[s], i,
-                         (double)y[i], (double)x[i]);
+                fail_msg("%s of %s by %s: number %d is %g, was %g", what, dtype_name((int)t),
+                         sets[s], i, (double)y[i], (double)x[i]);
         }
         mem_free(b);
         mem_free(y);
@@ -279,7 +285,11 @@ static void odd_rows_come_back_as_numbers(void **state)
         memset(x, 0, sizeof x);
         assert_close(t, x, N, 0, "zeros");
         x[300] = 5;
-        assert_close(t, x, N, t == DT_Q2_K ? 0.4 : t == DT_MXFP4 ? 0.21 : 0.05, "one number among zeros");
+        assert_close(t, x, N,
+                     t == DT_Q2_K    ? 0.4
+                     : t == DT_MXFP4 ? 0.21
+                                     : 0.05,
+                     "one number among zeros");
         for (int i = 0; i < N; i++) x[i] = 1e-40f * (float)(i % 7);
         assert_close(t, x, N, 1.01, "denormals");
         for (int i = 0; i < N; i++) x[i] = i % 2 ? 3e38f : -3e38f;

@@ -47,14 +47,14 @@ static void refuses(const char *header, size_t n_data, int code, const char *say
     refuses_bytes(file_of(header, n_data), code, saying);
 }
 
-#define ENTRY(name, dtype, shape, offsets)                                                         \
+#define ENTRY(name, dtype, shape, offsets) \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
-#define SAMPLE                                                                                     \
-    "{\"__metadata__\":{\"format\":\"pt\",\"greedy_margin\":\"0.25\"}," ENTRY(                     \
-        "a", "F32", "[2,3]",                                                                       \
-        "[0,24]") "," ENTRY("b", "BF16", "[4]",                                                    \
-                            "[24,32]") "," ENTRY("c", "I64", "[]",                                 \
-                                                 "[32,40]") "," ENTRY("d", "U8", "[0,7]",          \
+#define SAMPLE                                                                            \
+    "{\"__metadata__\":{\"format\":\"pt\",\"greedy_margin\":\"0.25\"}," ENTRY(            \
+        "a", "F32", "[2,3]",                                                              \
+        "[0,24]") "," ENTRY("b", "BF16", "[4]",                                           \
+                            "[24,32]") "," ENTRY("c", "I64", "[]",                        \
+                                                 "[32,40]") "," ENTRY("d", "U8", "[0,7]", \
                                                                       "[40,40]") "}"
 
 static void tensors_and_metadata_are_read(void **state)

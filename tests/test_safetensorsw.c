@@ -67,7 +67,8 @@ static void assert_whole(const char *dir)
         assert_non_null(t);
         assert_int_equal(t->type, i == 4 ? DT_BF16 : DT_F32);
         assert_int_equal(t->dims[1], i + 1);
-        for (size_t k = 0; k < t->bytes; k++) assert_int_equal(((const unsigned char *)t->data)[k], i);
+        for (size_t k = 0; k < t->bytes; k++)
+            assert_int_equal(((const unsigned char *)t->data)[k], i);
     }
     safetensors_close(s);
 }

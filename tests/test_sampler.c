@@ -13,7 +13,8 @@
 /* Everything off but temperature 1: the softmax itself. */
 static struct sample_opt plain(void)
 {
-    return (struct sample_opt){ .temp = 1, .top_p = 1, .typical = 1, .repeat_penalty = 1, .seed = 42 };
+    return (
+        struct sample_opt){ .temp = 1, .top_p = 1, .typical = 1, .repeat_penalty = 1, .seed = 42 };
 }
 
 static struct sampler *open_sampler(struct sample_opt o, int n_vocab)
@@ -44,8 +45,10 @@ static void count_picks(struct sample_opt o, const float *x, int n_vocab, int n,
     sampler_close(s);
 }
 
-/* Draws must be within the noise of the expected weights (0: never); chi-square with a wide bound. */
-static void assert_drawn_like(struct sample_opt o, const float *x, int n_vocab, const double *weights)
+/* Draws must be within the noise of the expected weights (0: never); chi-square with a wide bound.
+ */
+static void assert_drawn_like(struct sample_opt o, const float *x, int n_vocab,
+                              const double *weights)
 {
     enum { N = 40000 };
     int *counts = mem_array((size_t)n_vocab, sizeof *counts), free_n = -1;
@@ -114,7 +117,7 @@ static void top_p_keeps_the_smallest_set_with_the_mass(void **state)
     assert_drawn_like(o, y, 4, (double[]){ 0, 0.5, 0.15, 0.3 });
     o.top_p = 1e-6f;
     assert_drawn_like(o, y, 4, (double[]){ 0, 1, 0, 0 });
-    o.top_p = 0.5f;                                      /* equals: the smaller ids */
+    o.top_p = 0.5f; /* equals: the smaller ids */
     assert_drawn_like(o, x, 4, (double[]){ 1, 1, 0, 0 });
 }
 
@@ -129,7 +132,8 @@ static void min_p_is_relative_to_the_best(void **state)
     assert_drawn_like(o, y, 4, (double[]){ 0, 0.5, 0, 0.3 });
 }
 
-/* Entropy 1.142 nats; surprises 0.693, 1.204, 1.897, 2.996: nearest are 0.3, then 0.5, then 0.15. */
+/* Entropy 1.142 nats; surprises 0.693, 1.204, 1.897, 2.996: nearest are 0.3, then 0.5, then 0.15.
+ */
 static void typical_keeps_what_surprises_as_expected(void **state)
 {
     float y[4] = { logf(0.05f), logf(0.5f), logf(0.15f), logf(0.3f) };
@@ -151,11 +155,11 @@ static void filters_see_what_the_ones_before_left(void **state)
     struct sample_opt o = plain();
     (void)state;
     o.top_k = 2;
-    o.top_p = 0.5f;                                      /* of 0.4/0.7: one is enough */
+    o.top_p = 0.5f; /* of 0.4/0.7: one is enough */
     assert_drawn_like(o, y, 4, (double[]){ 1, 0, 0, 0 });
     o.top_k = 0;
     assert_drawn_like(o, y, 4, (double[]){ 0.4, 0.3, 0, 0 });
-    o.temp = 2;                                          /* the set is chosen before it flattens */
+    o.temp = 2; /* the set is chosen before it flattens */
     assert_drawn_like(o, y, 4, (double[]){ sqrt(0.4), sqrt(0.3), 0, 0 });
 }
 
@@ -180,7 +184,7 @@ static void the_filters_agree_with_sorting_everything(void **state)
         assert_int_equal(filter_best(c, got, k), k);
         all = filter_above(x, n, bm, -FLT_MAX, max, d);
         assert_int_equal(all, n);
-        for (int i = 0; i < k; i++) {                    /* nobody outside is before anybody inside */
+        for (int i = 0; i < k; i++) { /* nobody outside is before anybody inside */
             int before = 0;
             for (int j = 0; j < n; j++)
                 before += x[j] > x[c[i].id] || (x[j] == x[c[i].id] && j < c[i].id);
@@ -230,7 +234,8 @@ static bool is_before(const struct cand *a, const struct cand *b)
     return a->key < b->key || (a->key == b->key && a->id < b->id);
 }
 
-/* Those kept come before those that are not, have the mass, and would not have it without the last. */
+/* Those kept come before those that are not, have the mass, and would not have it without the last.
+ */
 static void check_mass(struct cand *c, int n, double want)
 {
     int kept = filter_mass(c, n, want);
@@ -256,8 +261,10 @@ static void many_candidates_are_cut_where_few_would_be(void **state)
         for (int k = 1; k < 20; k += 3) {
             for (int i = 0; i < N; i++) {
                 float x = kind == 0 ? rng_normal(&rng) : kind == 1 ? 3 : (float)(rng_u64(&rng) % 5);
-                if (kind == 3 && i == 77) x = -1e37f;    /* one far away makes the buckets wide */
-                c[i] = (struct cand){ .key = -x, .d = x - 5, .p = filter_exp(x - 5), .id = (i * 7) % N };
+                if (kind == 3 && i == 77) x = -1e37f; /* one far away makes the buckets wide */
+                c[i] = (struct cand){
+                    .key = -x, .d = x - 5, .p = filter_exp(x - 5), .id = (i * 7) % N
+                };
             }
             check_mass(c, N, filter_sum(c, N) * k / 20);
         }
@@ -376,11 +383,11 @@ static void odd_settings_still_pick(void **state)
     int counts[130], used = 0;
     struct sample_opt o = plain();
     (void)state;
-    o.top_k = 100000;                                    /* more than there are */
+    o.top_k = 100000; /* more than there are */
     count_picks(o, equal, 130, 5000, counts);
     for (int i = 0; i < 130; i++) used += counts[i] > 0;
     assert_int_equal(used, 130);
-    o.top_k = 1;                                         /* one survivor: the first of equals */
+    o.top_k = 1; /* one survivor: the first of equals */
     count_picks(o, equal, 130, 20, counts);
     assert_int_equal(counts[0], 20);
     o.top_k = 0, o.top_p = 1e-30f, o.min_p = 0.999f, o.typical = 1e-30f;
@@ -388,7 +395,7 @@ static void odd_settings_still_pick(void **state)
     assert_int_equal(counts[0], 20);
     count_picks(o, one, 1, 5, counts);
     o = plain();
-    o.temp = 1e-40f;                                     /* 1 / temp is infinite */
+    o.temp = 1e-40f; /* 1 / temp is infinite */
     equal[9] = 1;
     count_picks(o, equal, 130, 20, counts);
     assert_int_equal(counts[9], 20);
@@ -404,7 +411,7 @@ static void a_bias_moves_and_bans_tokens(void **state)
     o.bias = bias, o.n_bias = 2;
     o.temp = 0;
     s = open_sampler(o, 8);
-    bias[0].bias = 0;                                    /* it was copied */
+    bias[0].bias = 0; /* it was copied */
     for (int i = 0; i < 5; i++) assert_int_equal(pick(s, eight), 2);
     sampler_close(s);
     o.temp = 1;
@@ -421,14 +428,14 @@ static void penalties_look_back_on_the_window_only(void **state)
     (void)state;
     o.temp = 0, o.repeat_penalty = 2, o.repeat_last = 2;
     s = open_sampler(o, 4);
-    for (int i = 0; i < 9; i++) assert_int_equal(pick(s, x), i % 3);    /* 0 1 2 and round again */
+    for (int i = 0; i < 9; i++) assert_int_equal(pick(s, x), i % 3); /* 0 1 2 and round again */
     sampler_close(s);
     o.repeat_last = -1;
     s = open_sampler(o, 4);
     assert_int_equal(pick(s, x), 0);
     assert_int_equal(pick(s, x), 1);
     assert_int_equal(pick(s, x), 2);
-    assert_int_equal(pick(s, x), 0);                     /* all halved; no more by counting */
+    assert_int_equal(pick(s, x), 0); /* all halved; no more by counting */
     sampler_close(s);
     o.repeat_last = 0;
     s = open_sampler(o, 4);
@@ -457,16 +464,16 @@ static void frequency_counts_and_presence_does_not(void **state)
     (void)state;
     o.temp = 0, o.repeat_last = 64, o.freq_penalty = 0.2f;
     s = open_sampler(o, 3);
-    assert_int_equal(pick(s, x), 0);                     /* 1.0 */
-    assert_int_equal(pick(s, x), 0);                     /* 0.8 */
-    assert_int_equal(pick(s, x), 0);                     /* 0.6 */
-    assert_int_equal(pick(s, x), 1);                     /* 0.4 < 0.45 */
+    assert_int_equal(pick(s, x), 0); /* 1.0 */
+    assert_int_equal(pick(s, x), 0); /* 0.8 */
+    assert_int_equal(pick(s, x), 0); /* 0.6 */
+    assert_int_equal(pick(s, x), 1); /* 0.4 < 0.45 */
     sampler_close(s);
     o.freq_penalty = 0, o.presence_penalty = 0.5f;
     s = open_sampler(o, 3);
     for (int i = 0; i < 4; i++) sampler_accept(s, 0);
     sampler_accept(s, 1);
-    assert_int_equal(pick(s, x), 0);                     /* 0.5 against -0.05 */
+    assert_int_equal(pick(s, x), 0); /* 0.5 against -0.05 */
     sampler_close(s);
 }
 
@@ -483,10 +490,10 @@ static void only_repetition_looks_at_the_prompt(void **state)
     s = open_sampler(o, 3);
     for (int i = 0; i < 9; i++) sampler_prompt(s, 0);
     assert_int_equal(sampler_plan(s, NULL, 0, &p, a, 4), 0);
-    assert_int_equal(pick(s, x), 0);                     /* nothing of the prompt counts */
-    assert_int_equal(pick(s, x), 1);                     /* 0.87 against 0.9 */
-    assert_int_equal(pick(s, x), 0);                     /* 0.87; and no window is over what was made */
-    assert_int_equal(pick(s, x), 2);                     /* 0.75, 0.77, 0.85 */
+    assert_int_equal(pick(s, x), 0); /* nothing of the prompt counts */
+    assert_int_equal(pick(s, x), 1); /* 0.87 against 0.9 */
+    assert_int_equal(pick(s, x), 0); /* 0.87; and no window is over what was made */
+    assert_int_equal(pick(s, x), 2); /* 0.75, 0.77, 0.85 */
     sampler_close(s);
     o.freq_penalty = o.presence_penalty = 0, o.repeat_penalty = 1.2f, o.repeat_last = -1;
     s = open_sampler(o, 3);
@@ -503,13 +510,13 @@ static void bad_settings_are_named_with_their_range(void **state)
     struct logit_bias bias = { 8, 1 };
     struct sampler *s = NULL;
     (void)state;
-#define REFUSED(field, value)                                                                      \
-    do {                                                                                           \
-        o = sample_defaults();                                                                     \
-        o.field = value;                                                                           \
-        assert_int_equal(sample_check(&o, 8, &e), E_INVALID);                                      \
-        assert_non_null(strstr(e.msg, #field));                                                    \
-        assert_int_equal(sampler_open(&s, &o, 8, &e), E_INVALID);                                  \
+#define REFUSED(field, value)                                     \
+    do {                                                          \
+        o = sample_defaults();                                    \
+        o.field = value;                                          \
+        assert_int_equal(sample_check(&o, 8, &e), E_INVALID);     \
+        assert_non_null(strstr(e.msg, #field));                   \
+        assert_int_equal(sampler_open(&s, &o, 8, &e), E_INVALID); \
     } while (0)
     REFUSED(temp, -0.1f);
     REFUSED(temp, NAN);
@@ -541,7 +548,7 @@ static void a_wide_flat_vocabulary_is_drawn_evenly(void **state)
     struct sampler *s;
     double mean = 0;
     (void)state;
-    o.top_p = 0.5f;                                      /* the first half: smaller ids first */
+    o.top_p = 0.5f; /* the first half: smaller ids first */
     s = open_sampler(o, N);
     for (int i = 0; i < 200; i++) {
         int32_t id = pick(s, x);
@@ -554,10 +561,15 @@ static void a_wide_flat_vocabulary_is_drawn_evenly(void **state)
 }
 
 /* What a device would do with a plan, said plainly. */
-static int32_t carry_out(const struct pick *p, const struct pick_adjust *a, const float *logits, int n)
+static int32_t carry_out(const struct pick *p, const struct pick_adjust *a, const float *logits,
+                         int n)
 {
     float *x = mem_dup(logits, (size_t)n * sizeof *x);
-    struct sample_opt o = { .temp = p->temp, .top_k = p->top_k, .top_p = p->top_p, .min_p = p->min_p, .typical = 1,
+    struct sample_opt o = { .temp = p->temp,
+                            .top_k = p->top_k,
+                            .top_p = p->top_p,
+                            .min_p = p->min_p,
+                            .typical = 1,
                             .repeat_penalty = 1 };
     struct sampler *s;
     int32_t id = -1;
@@ -620,7 +632,7 @@ static void bans_go_over_everything_and_what_does_not_fit_is_refused(void **stat
     static const float x[4] = { 4, 3, 2, 1 };
     struct sample_opt o = plain();
     struct logit_bias bias = { 0, 10 };
-    const int32_t bans[] = { 0, 1, 99 };                 /* the last one is no token that is sampled */
+    const int32_t bans[] = { 0, 1, 99 }; /* the last one is no token that is sampled */
     struct pick_adjust a[8];
     struct sampler *s;
     struct pick p;

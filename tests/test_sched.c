@@ -90,7 +90,7 @@ static void a_held_one_sits_out(void **state)
     assert_int_equal(tokens_of(0), 0);
     assert_int_equal(tokens_of(1), 1);
     assert_int_equal(tokens_of(2), 0);
-    assert_true(tokens_of(3) > 0);       /* nor does it stop those behind it */
+    assert_true(tokens_of(3) > 0); /* nor does it stop those behind it */
 }
 
 static void prefill_beside_decodes_keeps_to_the_stretch(void **state)
@@ -102,16 +102,16 @@ static void prefill_beside_decodes_keeps_to_the_stretch(void **state)
     add(waiting(4000));
     in.opt.stretch = 6;
     make();
-    assert_int_equal(tokens_of(2), 48);  /* 60 fit; whole blocks */
+    assert_int_equal(tokens_of(2), 48); /* 60 fit; whole blocks */
     assert_true(alone + 48 * 1e6 <= 6 * alone);
     in.opt.stretch = 1.1;
     make();
-    assert_int_equal(tokens_of(2), B);   /* the least: one block */
+    assert_int_equal(tokens_of(2), B); /* the least: one block */
     in.opt.min_chunk = 32;
     make();
     assert_int_equal(tokens_of(2), 32);
     in.opt.stretch = 6;
-    in.opt.max_step_ns = 50 * 1000000;   /* 38 ms are left */
+    in.opt.max_step_ns = 50 * 1000000; /* 38 ms are left */
     make();
     assert_int_equal(tokens_of(2), 32);
 }
@@ -138,15 +138,15 @@ static void a_chunk_with_a_step_for_itself_may_be_longer(void **state)
     add(waiting(4000));
     add(waiting(4000));
     make();
-    assert_int_equal(plan.n_run, 1);     /* nobody joins it */
+    assert_int_equal(plan.n_run, 1); /* nobody joins it */
     assert_int_equal(plan.n_tokens, 288);
-    seqs[0].n_tokens = 40;               /* a short one leaves the second what is common */
+    seqs[0].n_tokens = 40; /* a short one leaves the second what is common */
     make();
     assert_int_equal(plan.n_run, 2);
     assert_true(plan.n_tokens <= 90);
     add(decoding(10));
     make();
-    assert_true(plan.n_tokens <= 90);    /* no decode waits for a long chunk */
+    assert_true(plan.n_tokens <= 90); /* no decode waits for a long chunk */
 }
 
 static void unknown_costs_are_met_with_care(void **state)
@@ -168,21 +168,21 @@ static void chunks_end_with_blocks(void **state)
     in.opt.max_tokens = 100;
     add((struct sched_seq){ .n_tokens = 500, .n_kv = 5, .n_blocks = 1 });
     make();
-    assert_int_equal(tokens_of(0), 91);  /* to 96 */
+    assert_int_equal(tokens_of(0), 91); /* to 96 */
     seqs[0].n_tokens = 60;
     add(waiting(300));
     make();
-    assert_int_equal(tokens_of(0), 55);  /* all of it */
-    assert_int_equal(tokens_of(1), 32);  /* of the 45 left */
+    assert_int_equal(tokens_of(0), 55); /* all of it */
+    assert_int_equal(tokens_of(1), 32); /* of the 45 left */
     seqs[0].n_tokens = 97;
     make();
     assert_int_equal(tokens_of(0), 92);
-    assert_int_equal(tokens_of(1), 0);   /* 8 are left: crumbs */
+    assert_int_equal(tokens_of(1), 0); /* 8 are left: crumbs */
     assert_int_equal(plan.n_begin, 0);
     in.opt.max_tokens = 7;
     in.n_seqs = 1;
     make();
-    assert_int_equal(tokens_of(0), 7);   /* less than a block is better than nothing */
+    assert_int_equal(tokens_of(0), 7); /* less than a block is better than nothing */
 }
 
 static void a_known_prefix_is_not_computed(void **state)
@@ -201,7 +201,7 @@ static void a_prefix_in_use_takes_no_room(void **state)
     (void)state;
     add(decoding(50));
     add(waiting(161))->n_hit = 160;
-    in.n_free = 11;                      /* 11 blocks and one to go on */
+    in.n_free = 11; /* 11 blocks and one to go on */
     make();
     assert_int_equal(plan.n_begin, 0);
     seqs[1].n_hit_used = 160;
@@ -214,7 +214,7 @@ static void the_last_in_rank_gives_its_blocks(void **state)
 {
     (void)state;
     in.n_free = 0;
-    add(decoding(33))->n_blocks = 2;     /* all need one more */
+    add(decoding(33))->n_blocks = 2; /* all need one more */
     add(decoding(33))->n_blocks = 2;
     add(decoding(33))->n_blocks = 2;
     seqs[0].arrival_ns -= 2000;
@@ -224,14 +224,14 @@ static void the_last_in_rank_gives_its_blocks(void **state)
     assert_int_equal(plan.n_preempt, 1);
     assert_int_equal(preempt[0], 2);
     assert_int_equal(tokens_of(0) + tokens_of(1), 2);
-    seqs[0].tenant = 1;                  /* whoever was served how much */
+    seqs[0].tenant = 1; /* whoever was served how much */
     served[1] = 1000;
     make();
     assert_int_equal(preempt[0], 2);
     seqs[2].priority = 10;
     make();
     assert_int_equal(plan.n_preempt, 1);
-    assert_int_equal(preempt[0], 0);     /* the youngest of the least important */
+    assert_int_equal(preempt[0], 0); /* the youngest of the least important */
     assert_int_equal(tokens_of(1) + tokens_of(2), 2);
 }
 
@@ -252,7 +252,7 @@ static void nobody_gives_way_to_one_behind_it(void **state)
 {
     (void)state;
     in.n_free = 0;
-    add(decoding(33))->n_blocks = 3;     /* needs none */
+    add(decoding(33))->n_blocks = 3; /* needs none */
     add(decoding(33))->n_blocks = 2;
     seqs[1].arrival_ns += 1;
     make();
@@ -300,8 +300,10 @@ static void a_prefill_does_not_take_from_who_takes_part(void **state)
     assert_int_equal(plan.n_preempt, 0);
     assert_int_equal(plan.n_run, 1);
     assert_int_equal(tokens_of(1), 1);
-    seqs[1] = (struct sched_seq){ .n_tokens = 33, .n_kv = 32, .n_blocks = 2, .arrival_ns = in.now_ns + 5 };
-    make();                              /* it finds no block itself: then it does */
+    seqs[1] = (struct sched_seq){
+        .n_tokens = 33, .n_kv = 32, .n_blocks = 2, .arrival_ns = in.now_ns + 5
+    };
+    make(); /* it finds no block itself: then it does */
     assert_int_equal(plan.n_preempt, 1);
     assert_int_equal(tokens_of(0), 32);
 }
@@ -338,9 +340,9 @@ static void what_runs_keeps_room_for_its_prompt(void **state)
     (void)state;
     in.n_free = 70;
     in.opt.max_tokens = 64;
-    add((struct sched_seq){ .n_tokens = 1000, .n_kv = 32 });     /* 61 more */
+    add((struct sched_seq){ .n_tokens = 1000, .n_kv = 32 }); /* 61 more */
     seqs[0].priority = -1;
-    add(waiting(16 * 8));                /* 8 and one to go on */
+    add(waiting(16 * 8)); /* 8 and one to go on */
     make();
     assert_int_equal(plan.n_begin, 1);
     in.n_free = 69;
@@ -357,7 +359,7 @@ static void those_that_begin_together_fit_together(void **state)
     in.n_free = 10;
     make();
     assert_int_equal(plan.n_begin, 1);
-    in.n_free = 11;                      /* twice five, and one to go on */
+    in.n_free = 11; /* twice five, and one to go on */
     make();
     assert_int_equal(plan.n_begin, 2);
 }
@@ -398,7 +400,7 @@ static void interactive_goes_before_batch(void **state)
     make();
     assert_int_equal(plan.n_begin, 1);
     assert_int_equal(begin[0], 1);
-    seqs[0].waiting = false;             /* also before the prompt of a batch that began */
+    seqs[0].waiting = false; /* also before the prompt of a batch that began */
     seqs[0].n_kv = 16;
     seqs[0].n_blocks = 1;
     make();
@@ -418,12 +420,12 @@ static void age_lifts_to_the_highest_that_is_there(void **state)
     seqs[0].arrival_ns -= 9 * (uint64_t)SECOND;
     assert_true(sched_before(&in, 1, 0));
     seqs[0].arrival_ns -= SECOND;
-    assert_true(sched_before(&in, 0, 1));        /* alike now, and came first */
+    assert_true(sched_before(&in, 0, 1)); /* alike now, and came first */
     seqs[0].arrival_ns -= 500 * (uint64_t)SECOND;
     served[0] = 1;
-    assert_true(sched_before(&in, 1, 0));        /* no age beats a tenant that had less */
+    assert_true(sched_before(&in, 1, 0)); /* no age beats a tenant that had less */
     seqs[1].deadline_ns = in.now_ns + SECOND;
-    assert_true(sched_before(&in, 0, 1));        /* but deadlines it does: overdue */
+    assert_true(sched_before(&in, 0, 1)); /* but deadlines it does: overdue */
     in.opt.age_ns = 100 * (uint64_t)SECOND;
     assert_true(sched_before(&in, 1, 0));
 }
@@ -450,7 +452,7 @@ static void the_tenant_served_less_begins_first(void **state)
     add(waiting(10))->tenant = 3;
     add(waiting(10))->tenant = 4;
     seqs[1].arrival_ns += 10;
-    add(waiting(10))->tenant = 77;       /* not counted: nothing served */
+    add(waiting(10))->tenant = 77; /* not counted: nothing served */
     seqs[2].arrival_ns += 20;
     make();
     assert_int_equal(begin[0], 2);

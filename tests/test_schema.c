@@ -33,7 +33,8 @@ static void check_texts(const char *schema, const char *const *yes, const char *
     grammar_unref(g);
 }
 
-#define LIST(...) (const char *const[]){ __VA_ARGS__, NULL }
+#define LIST(...) \
+    (const char *const[]) { __VA_ARGS__, NULL }
 #define REFUSED(schema, what) assert_refused(GRAMMAR_SCHEMA, schema, what)
 
 /* ---- all of them, judged by another ---- */
@@ -45,7 +46,8 @@ static void make_texts(struct str schema, int index, struct rng *rng, struct buf
     struct guide *m;
     struct err e = { 0 };
 
-    if (grammar_compile(&g, &spec, NULL, &e) != OK) fail_msg("schema %d: %.*s: %s", index, STR_ARG(schema), e.msg);
+    if (grammar_compile(&g, &spec, NULL, &e) != OK)
+        fail_msg("schema %d: %.*s: %s", index, STR_ARG(schema), e.msg);
     m = guide_open(grammar_auto(g), lex);
     for (int k = 0; k < 12; k++) {
         struct buf text = { 0 };
@@ -74,68 +76,92 @@ static void two_hundred_schemas_give_only_valid_json(void **state)
 
     (void)state;
     rng_seed(&rng, 5);
-    if (file_read(&file, repo("tests/schemas/schemas.json"), 1 << 20, &e) != OK) fail_msg("%s", e.msg);
+    if (file_read(&file, repo("tests/schemas/schemas.json"), 1 << 20, &e) != OK)
+        fail_msg("%s", e.msg);
     all = json_loadb(file.p, file.n, 0, NULL);
     assert_int_equal(json_array_size(all), 200);
-    json_array_foreach(all, i, schema) {
+    json_array_foreach (all, i, schema) {
         char *text = json_dumps(schema, JSON_ENCODE_ANY);
         make_texts(str_c(text), (int)i, &rng, &out);
         free(text);
     }
     json_decref(all);
     buf_release(&file);
-    snprintf(cmd, sizeof cmd, "python3 %s %s %s", repo("tests/schemas/validate.py"), repo("tests/schemas/schemas.json"),
-             temp_file("texts", out.p, out.n));
+    snprintf(cmd, sizeof cmd, "python3 %s %s %s", repo("tests/schemas/validate.py"),
+             repo("tests/schemas/schemas.json"), temp_file("texts", out.p, out.n));
     buf_release(&out);
     rc = system(cmd);
     if (WEXITSTATUS(rc) == 77) skip();
     assert_int_equal(rc, 0);
 }
 
-
 /* ---- by hand ---- */
 
 static void objects_keep_to_their_order_and_their_required_ones(void **state)
 {
     (void)state;
-    check_texts("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"null\"},\"c\":"
+    check_texts("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":"
+                "\"null\"},\"c\":"
                 "{\"const\":1}},\"required\":[\"b\"]}",
                 LIST("{\"b\":null}", "{\"a\":1,\"b\":null}", "{ \"a\": 1, \"b\": null, \"c\": 1 }"),
-                LIST("{}", "{\"a\":1}", "{\"b\":null,\"a\":1}", "{\"b\":null,}", "{\"b\":null,\"d\":1}", "{  \"b\":null}"));
-    check_texts("{\"type\":\"object\",\"properties\":{\"a\":{\"const\":1}},\"additionalProperties\":{\"type\":\"boolean\"}}",
+                LIST("{}", "{\"a\":1}", "{\"b\":null,\"a\":1}", "{\"b\":null,}",
+                     "{\"b\":null,\"d\":1}", "{  \"b\":null}"));
+    check_texts("{\"type\":\"object\",\"properties\":{\"a\":{\"const\":1}},"
+                "\"additionalProperties\":{\"type\":\"boolean\"}}",
                 LIST("{}", "{\"a\":1}", "{\"a\":1,\"b\":true}", "{\"ab\":true,\"b\":false}"),
                 LIST("{\"a\":true}", "{\"b\":1}", "{\"b\":true,\"a\":true}"));
-    check_texts("{\"patternProperties\":{\"^i\":{\"const\":1},\"s$\":{\"type\":\"integer\"}},\"additionalProperties\":false}",
-                LIST("{}", "{\"ix\":1}", "{\"ss\":7}", "{\"is\":1}"), LIST("{\"is\":7}", "{\"x\":1}", "{\"ix\":7}"));
+    check_texts("{\"patternProperties\":{\"^i\":{\"const\":1},\"s$\":{\"type\":\"integer\"}},"
+                "\"additionalProperties\":false}",
+                LIST("{}", "{\"ix\":1}", "{\"ss\":7}", "{\"is\":1}"),
+                LIST("{\"is\":7}", "{\"x\":1}", "{\"ix\":7}"));
 }
 
 static void closed_things_are_closed(void **state)
 {
     (void)state;
-    check_texts("{\"type\":\"array\",\"prefixItems\":[{\"const\":1},{\"const\":2}],\"items\":false,\"minItems\":1}",
+    check_texts("{\"type\":\"array\",\"prefixItems\":[{\"const\":1},{\"const\":2}],\"items\":false,"
+                "\"minItems\":1}",
                 LIST("[1]", "[1,2]", "[1, 2]"), LIST("[]", "[2]", "[1,2,3]", "[1,2,2]"));
-    check_texts("{\"type\":\"array\",\"items\":{\"enum\":[1,2,3]},\"uniqueItems\":true,\"minItems\":2}",
-                LIST("[1,2]", "[3,1,2]"), LIST("[1]", "[1,1]", "[1,2,1]", "[1,2,3,1]"));
-    check_texts("{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":3},\"uniqueItems\":true,\"maxItems\":3}",
-                LIST("[]", "[\"a\"]", "[\"7x\", \"Ab\",\"zoo\"]"), LIST("[\"a\",\"a\"]", "[\"abcd\"]", "[\"a\",\"b\",\"c\",\"d\"]"));
-    check_texts("{\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":6},\"uniqueItems\":true}",
+    check_texts(
+        "{\"type\":\"array\",\"items\":{\"enum\":[1,2,3]},\"uniqueItems\":true,\"minItems\":2}",
+        LIST("[1,2]", "[3,1,2]"), LIST("[1]", "[1,1]", "[1,2,1]", "[1,2,3,1]"));
+    check_texts("{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":3},"
+                "\"uniqueItems\":true,\"maxItems\":3}",
+                LIST("[]", "[\"a\"]", "[\"7x\", \"Ab\",\"zoo\"]"),
+                LIST("[\"a\",\"a\"]", "[\"abcd\"]", "[\"a\",\"b\",\"c\",\"d\"]"));
+    check_texts("{\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":6},"
+                "\"uniqueItems\":true}",
                 LIST("[]", "[6,1]", "[3,2,1,4,6,5]"), LIST("[1,1]", "[7]", "[1,2,1]"));
     check_texts("{\"allOf\":[{\"properties\":{\"a\":{\"const\":1}},\"additionalProperties\":false},"
-                "{\"properties\":{\"b\":{\"const\":2}}}]}", LIST("{}", "{\"a\":1}"), LIST("{\"b\":2}", "{\"a\":1,\"b\":2}"));
+                "{\"properties\":{\"b\":{\"const\":2}}}]}",
+                LIST("{}", "{\"a\":1}"), LIST("{\"b\":2}", "{\"a\":1,\"b\":2}"));
     check_texts("{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
-                LIST("\"ab\"", "\"\xc3\xa9\\n\"", "\"\\u00e9x\\\\\""), LIST("\"a\"", "\"abcd\"", "\"\\ud800a\"", "\"a\nb\""));
+                LIST("\"ab\"", "\"\xc3\xa9\\n\"", "\"\\u00e9x\\\\\""),
+                LIST("\"a\"", "\"abcd\"", "\"\\ud800a\"", "\"a\nb\""));
 }
 
 static void what_cannot_be_kept_is_refused_with_its_place(void **state)
 {
-    static const char *const keywords[] = { "not", "if", "then", "else", "contains", "minContains",
-                                            "dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef",
-                                            "dependencies", "propertyNamse" };
+    static const char *const keywords[] = { "not",
+                                            "if",
+                                            "then",
+                                            "else",
+                                            "contains",
+                                            "minContains",
+                                            "dependentSchemas",
+                                            "unevaluatedProperties",
+                                            "unevaluatedItems",
+                                            "$dynamicRef",
+                                            "dependencies",
+                                            "propertyNamse" };
     char schema[256], what[128];
     (void)state;
     for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
-        snprintf(schema, sizeof schema, "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"%s\":{}}}}", keywords[i]);
-        snprintf(what, sizeof what, "#/properties/a: the keyword '%s' is not supported", keywords[i]);
+        snprintf(schema, sizeof schema,
+                 "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"%s\":{}}}}",
+                 keywords[i]);
+        snprintf(what, sizeof what, "#/properties/a: the keyword '%s' is not supported",
+                 keywords[i]);
         REFUSED(schema, what);
     }
     REFUSED("{\"type\":\"strng\"}", "#: 'type' must be");
@@ -143,17 +169,22 @@ static void what_cannot_be_kept_is_refused_with_its_place(void **state)
     REFUSED("{\"type\":\"string\",\"pattern\":\"(?=a)\"}", "looking ahead");
     REFUSED("{\"type\":\"string\",\"pattern\":\"(a)\\\\1\"}", "reference back");
     REFUSED("{\"type\":\"string\",\"pattern\":\"a(\"}", "'pattern': column 2");
-    REFUSED("{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"uniqueItems\":true}", "'uniqueItems'");
-    REFUSED("{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", "#/oneOf: the schemas 0 and 1");
+    REFUSED("{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"uniqueItems\":true}",
+            "'uniqueItems'");
+    REFUSED("{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}",
+            "#/oneOf: the schemas 0 and 1");
     REFUSED("{\"$ref\":\"#/nowhere\"}", "there is nothing at '#/nowhere'");
     REFUSED("{\"$ref\":\"http://x/y\"}", "only references within the schema");
     REFUSED("{\"anyOf\":[]}", "'anyOf' must be a list");
     REFUSED("{\"type\":\"object\",\"properties\":[]}", "'properties' must be an object");
     REFUSED("{\"type\":\"integer\",\"minimum\":5,\"maximum\":3}", "nothing matches");
     REFUSED("{\"enum\":[1,2],\"type\":\"string\"}", "nothing matches");
-    REFUSED("{\"type\":\"object\",\"properties\":{\"a\":false},\"required\":[\"a\"]}", "nothing matches");
-    REFUSED("{\"$defs\":{\"a\":{\"type\":\"object\",\"properties\":{\"b\":{\"$ref\":\"#/$defs/a\"}},\"required\":[\"b\"]}},"
-            "\"$ref\":\"#/$defs/a\"}", "nothing matches");
+    REFUSED("{\"type\":\"object\",\"properties\":{\"a\":false},\"required\":[\"a\"]}",
+            "nothing matches");
+    REFUSED("{\"$defs\":{\"a\":{\"type\":\"object\",\"properties\":{\"b\":{\"$ref\":\"#/$defs/"
+            "a\"}},\"required\":[\"b\"]}},"
+            "\"$ref\":\"#/$defs/a\"}",
+            "nothing matches");
     REFUSED("[1]", "a schema must be an object");
     REFUSED("{\"type\":", "not JSON");
 }
@@ -161,8 +192,10 @@ static void what_cannot_be_kept_is_refused_with_its_place(void **state)
 static void annotations_say_nothing(void **state)
 {
     (void)state;
-    check_texts("{\"$schema\":\"x\",\"$id\":\"y\",\"title\":\"t\",\"description\":\"d\",\"default\":1,\"examples\":[1],"
-                "\"$comment\":\"c\",\"x-foo\":{},\"deprecated\":true,\"type\":\"boolean\"}", LIST("true", "false"), LIST("1"));
+    check_texts("{\"$schema\":\"x\",\"$id\":\"y\",\"title\":\"t\",\"description\":\"d\","
+                "\"default\":1,\"examples\":[1],"
+                "\"$comment\":\"c\",\"x-foo\":{},\"deprecated\":true,\"type\":\"boolean\"}",
+                LIST("true", "false"), LIST("1"));
 }
 
 /* ---- numbers, all of them ---- */
@@ -199,14 +232,16 @@ static void check_range(int lo, int hi, bool has_lo, bool has_hi, int m)
 
 static void whole_numbers_keep_to_their_bounds(void **state)
 {
-    static const int edges[] = { -1234, -1000, -999, -101, -100, -99, -17, -10, -9, -1, 0, 1, 7, 9, 10, 11, 42, 99, 100,
-                                 101, 555, 999, 1000, 1001, 1234 };
+    static const int edges[] = { -1234, -1000, -999, -101, -100, -99,  -17, -10, -9,
+                                 -1,    0,     1,    7,    9,    10,   11,  42,  99,
+                                 100,   101,   555,  999,  1000, 1001, 1234 };
     int n = sizeof edges / sizeof *edges;
     (void)state;
     for (int i = 0; i < n; i++) {
         check_range(edges[i], 0, true, false, 0);
         check_range(0, edges[i], false, true, 0);
-        for (int k = i; k < n; k++) check_range(edges[i], edges[k], true, true, (i + k) % 5 ? 0 : 1 + (i * k) % 12);
+        for (int k = i; k < n; k++)
+            check_range(edges[i], edges[k], true, true, (i + k) % 5 ? 0 : 1 + (i * k) % 12);
     }
     for (int lo = -12; lo <= 12; lo++)
         for (int hi = lo; hi <= 12; hi++) check_range(lo, hi, true, true, 0);
@@ -242,10 +277,11 @@ static void numbers_keep_to_their_bounds(void **state)
         for (int v = -4000; v <= 4000; v++) {
             double x = strtod((snprintf(text, sizeof text, "%.3f", v / 1000.0), text), NULL);
             bool in = (x > cases[i].lo || (x >= cases[i].lo && !cases[i].lo_open)) &&
-                      (x < cases[i].hi || (x <= cases[i].hi && !cases[i].hi_open)), got;
+                      (x < cases[i].hi || (x <= cases[i].hi && !cases[i].hi_open)),
+                 got;
             struct match at;
             size_t n = strlen(text);
-            while (text[n - 1] == '0') text[--n] = 0;    /* 1.500 is written 1.5, and 1.000 is 1 */
+            while (text[n - 1] == '0') text[--n] = 0; /* 1.500 is written 1.5, and 1.000 is 1 */
             if (text[n - 1] == '.') text[--n] = 0;
             if (!strcmp(text, "-0")) continue;
             match_begin(&at, d, true);

@@ -73,8 +73,9 @@ static void flags_have_the_names_people_know(void **state)
     struct settings s;
 
     (void)state;
-    good(&s, "-m a.gguf -c 32K -np 64 -b 2048 -t 2 -ctk q8_0 -a x --port=9000 --cors --no-prefix-cache "
-             "--warm=off");
+    good(&s,
+         "-m a.gguf -c 32K -np 64 -b 2048 -t 2 -ctk q8_0 -a x --port=9000 --cors --no-prefix-cache "
+         "--warm=off");
     assert_int_equal(s.ctx, 32768);
     assert_int_equal(s.max_seqs, 64);
     assert_int_equal(s.max_batch, 2048);
@@ -83,7 +84,8 @@ static void flags_have_the_names_people_know(void **state)
     assert_int_equal(s.port, 9000);
     assert_true(s.cors && !s.prefix_cache && !s.warm);
     settings_release(&s);
-    good(&s, "a.gguf --max-model-len 1k --max-num-seqs 3 --max_num_batched_tokens 7 --kv-cache-dtype f16 "
+    good(&s, "a.gguf --max-model-len 1k --max-num-seqs 3 --max_num_batched_tokens 7 "
+             "--kv-cache-dtype f16 "
              "--served-model-name y --ssl-cert-file c --ssl-key-file k --shutdown-timeout 5");
     assert_string_equal(s.models[0], "a.gguf");
     assert_string_equal(s.aliases[0], "y");
@@ -97,7 +99,9 @@ static void flags_have_the_names_people_know(void **state)
 
 static void sizes_and_times_have_units(void **state)
 {
-    static const struct { const char *text; int64_t bytes;
+    static const struct {
+        const char *text;
+        int64_t bytes;
     } sizes[] = {
         { "65536", 65536 },      { "64K", 65536 },  { "16M", 16 << 20 }, { "2G", 2ll << 30 },
         { "1.5GiB", 3ll << 29 }, { "64kb", 65536 }, { "1MB", 1 << 20 },  { "0.5m", 1 << 19 },
@@ -156,7 +160,7 @@ static void the_flag_wins_over_the_environment_and_that_over_the_file(void **sta
     setenv("TERN_MAX_BATCH", "11", 1);
     setenv("TERN_MAX_SEQS", "12", 1);
     setenv("TERN_API_KEY", "sk-secret", 1);
-    setenv("TERN_PORT", "", 1);                          /* empty: as if it were not there */
+    setenv("TERN_PORT", "", 1); /* empty: as if it were not there */
     snprintf(words, sizeof words, "--config %s --max-batch 10",
              yaml("max-batch: 1\nmax-seqs: 2\nage-ms: 3\n"));
     good(&s, words);
@@ -169,8 +173,9 @@ static void the_flag_wins_over_the_environment_and_that_over_the_file(void **sta
     assert_int_equal(settings_from(&s, knob("port")), FROM_DEFAULT);
     settings_release(&s);
     setenv("TERN_MAX_SEQS", "many", 1);
-    bad("--max-seqs 5", "TERN_MAX_SEQS is 'many'");      /* refused though the flag wins */
-    unsetenv("TERN_MAX_BATCH"), unsetenv("TERN_MAX_SEQS"), unsetenv("TERN_API_KEY"), unsetenv("TERN_PORT");
+    bad("--max-seqs 5", "TERN_MAX_SEQS is 'many'"); /* refused though the flag wins */
+    unsetenv("TERN_MAX_BATCH"), unsetenv("TERN_MAX_SEQS"), unsetenv("TERN_API_KEY"),
+        unsetenv("TERN_PORT");
 }
 
 static void models_come_from_one_place(void **state)
@@ -191,7 +196,8 @@ static void models_come_from_one_place(void **state)
     settings_release(&s);
     unsetenv("TERN_MODEL");
     snprintf(words, sizeof words, "--config %s",
-             yaml("models:\n  - a.gguf\n  - {path: b.gguf, alias: bee}\n  - alias: sea\n    path: c.gguf\n"));
+             yaml("models:\n  - a.gguf\n  - {path: b.gguf, alias: bee}\n  - alias: sea\n    path: "
+                  "c.gguf\n"));
     good(&s, words);
     assert_int_equal(s.n_models, 3);
     assert_int_equal(s.n_aliases, 3);
@@ -199,17 +205,19 @@ static void models_come_from_one_place(void **state)
     assert_string_equal(s.aliases[1], "bee");
     assert_string_equal(s.models[2], "c.gguf");
     settings_release(&s);
-    snprintf(words, sizeof words, "-m x.gguf --config %s", yaml("models: [{path: b.gguf, alias: bee}]\n"));
+    snprintf(words, sizeof words, "-m x.gguf --config %s",
+             yaml("models: [{path: b.gguf, alias: bee}]\n"));
     good(&s, words);
     assert_int_equal(s.n_models, 1);
-    assert_int_equal(s.n_aliases, 0);                    /* the file's alias was for the file's model */
+    assert_int_equal(s.n_aliases, 0); /* the file's alias was for the file's model */
     settings_release(&s);
 }
 
 static void a_yaml_file_is_refused_with_file_and_line(void **state)
 {
     static const char *const cases[][2] = {
-        { "port: 1\nmax-batch: lots\n", "tern.yaml:2: max-batch is 'lots': it takes a whole number" },
+        { "port: 1\nmax-batch: lots\n",
+          "tern.yaml:2: max-batch is 'lots': it takes a whole number" },
         { "port: 99999\n", "tern.yaml:1: port is '99999'" },
         { "\n\nmax-bacth: 3\n", "tern.yaml:3: unknown key 'max-bacth'; did you mean max-batch?" },
         { "server:\n  port: 1\n", "tern.yaml:1: unknown key 'server'" },
@@ -246,10 +254,12 @@ static void yaml_takes_what_people_write(void **state)
     char words[256];
 
     (void)state;
-    snprintf(words, sizeof words, "--config %s",
-             yaml("# comment\nport: \"9001\"\nmax_body: 2M\ncors: yes\nhost: ~\nsocket:\nmetrics-compat: "
-                  "[vllm, llamacpp]\n"
-                  "drain-timeout: 3\nkv_cache_dtype: f32\nmodel: one.gguf\n"));
+    snprintf(
+        words, sizeof words, "--config %s",
+        yaml(
+            "# comment\nport: \"9001\"\nmax_body: 2M\ncors: yes\nhost: ~\nsocket:\nmetrics-compat: "
+            "[vllm, llamacpp]\n"
+            "drain-timeout: 3\nkv_cache_dtype: f32\nmodel: one.gguf\n"));
     good(&s, words);
     assert_int_equal(s.port, 9001);
     assert_int_equal(s.max_body, 2 << 20);
@@ -304,10 +314,11 @@ static void a_reload_takes_up_what_may_change_and_keeps_the_rest(void **state)
     assert_string_equal(yaml("rate-per-min: 20\nmax-batch: 6\nconcurrency: 9\n"), path);
     assert_int_equal(settings_reload(&s, &changed, &e), OK);
     assert_int_equal(s.rate_per_min, 20);
-    assert_int_equal(s.concurrency, 3);                  /* a flag stays */
+    assert_int_equal(s.concurrency, 3); /* a flag stays */
     assert_int_equal(s.max_batch, 5);
-    assert_string_equal(s.log_level, "info");            /* its line is gone: the default */
-    assert_string_equal(buf_cstr(&changed), "rate-per-min, max-batch (waits for a restart), log-level");
+    assert_string_equal(s.log_level, "info"); /* its line is gone: the default */
+    assert_string_equal(buf_cstr(&changed),
+                        "rate-per-min, max-batch (waits for a restart), log-level");
     yaml("rate-per-min: -1\nlog-level: error\n");
     buf_clear(&changed);
     assert_int_equal(settings_reload(&s, &changed, &e), E_INVALID);
@@ -334,7 +345,8 @@ static void help_finds_words(void **state)
     f = open_memstream(&text, &n);
     settings_help(f, STR(""));
     fclose(f);
-    for (const struct knob *k = settings_knobs; k->name; k++) assert_non_null(strstr(text, k->name));
+    for (const struct knob *k = settings_knobs; k->name; k++)
+        assert_non_null(strstr(text, k->name));
     free(text);
 }
 

@@ -20,7 +20,7 @@ static void decode_goes_on_while_a_long_prompt_prefills(void **state)
     sim_run(s, 2);
     late = sim_add(s, (struct sim_req){ .n_prompt = 4000, .n_decode = 1 });
     sim_run(s, 10);
-    assert_int_equal(sim_n_emitted(s, talker), 12);      /* one a step, none missed */
+    assert_int_equal(sim_n_emitted(s, talker), 12); /* one a step, none missed */
     assert_int_equal(s->seqs[late].n_kv, 160);
     sim_finish(s, 1000);
     sim_expect_text(s, talker);
@@ -37,7 +37,7 @@ static void a_long_prompt_does_not_stretch_steps_past_the_bound(void **state)
     for (int i = 0; i < 4; i++)
         talkers[i] = sim_add(s, (struct sim_req){ .n_prompt = 8, .n_decode = 300 });
     sim_run(s, 3);
-    alone = s->step_ns;                  /* four decodes, nothing else: 12 ms */
+    alone = s->step_ns; /* four decodes, nothing else: 12 ms */
     assert_int_equal(alone, 12 * MS);
     sim_add(s, (struct sim_req){ .n_prompt = 3000, .n_decode = 4 });
     for (int i = 0; i < 100; i++) {
@@ -84,17 +84,18 @@ static void budgets_are_kept_over_thousands_of_random_steps(void **state)
     int64_t n_preempted = 0;
     (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++) {
-        struct sim *s = sim_open((struct sim_opt){ .n_blocks = (seed % 2 ? 60 : 30) + 10 * (int)seed,
-                                                   .step_tokens = 16 << seed % 4,
-                                                   .max_seqs = 4 + 2 * (int)seed,
-                                                   .no_prefix = seed == 6,
-                                                   .max_step_ns = 80 * MS });
+        struct sim *s =
+            sim_open((struct sim_opt){ .n_blocks = (seed % 2 ? 60 : 30) + 10 * (int)seed,
+                                       .step_tokens = 16 << seed % 4,
+                                       .max_seqs = 4 + 2 * (int)seed,
+                                       .no_prefix = seed == 6,
+                                       .max_step_ns = 80 * MS });
         struct rng r;
         rng_seed(&r, seed);
         for (int step = 0; step < 2000; step++) {
             if (s->n_alive < 40 && pick(&r, 0, 2) == 0)
                 sim_add(s, seed % 2 ? random_req(&r, 600, 60) : random_req(&r, 60, 300));
-            if (s->n_alive && pick(&r, 0, 3) == 0) {     /* a reader falls behind, or is there again */
+            if (s->n_alive && pick(&r, 0, 3) == 0) { /* a reader falls behind, or is there again */
                 struct sim_seq *q = &s->seqs[s->alive[pick(&r, 0, s->n_alive - 1)]];
                 q->held = !q->held && pick(&r, 0, 4) == 0;
             }
@@ -123,13 +124,14 @@ static void batch_work_finishes_under_a_steady_stream_of_interactive(void **stat
         sim_add(s, (struct sim_req){ .n_prompt = 64, .n_decode = 40, .priority = 10 });
     batch = sim_add(s, (struct sim_req){ .n_prompt = 400, .n_decode = 50 });
     while (s->seqs[batch].state < SIM_DONE && s->now_ns - start < 120 * (uint64_t)SECOND) {
-        while (s->n_alive < 10)          /* always more interactive ones than there are places */
+        while (s->n_alive < 10) /* always more interactive ones than there are places */
             sim_add(s, (struct sim_req){ .n_prompt = 64, .n_decode = 40, .priority = 10 });
         sim_step(s);
     }
     assert_int_equal(s->seqs[batch].state, SIM_DONE);
-    assert_true(s->seqs[batch].begin_ns - start > 9 * (uint64_t)SECOND);  /* it did give way */
-    assert_true(s->seqs[batch].end_ns - start < 20 * (uint64_t)SECOND);   /* ten ages and its own time */
+    assert_true(s->seqs[batch].begin_ns - start > 9 * (uint64_t)SECOND); /* it did give way */
+    assert_true(s->seqs[batch].end_ns - start <
+                20 * (uint64_t)SECOND); /* ten ages and its own time */
     sim_finish(s, 2000);
     sim_close(s);
 }
@@ -142,7 +144,8 @@ static void deadlines_of_others_do_not_starve(void **state)
     (void)state;
     while (plain < 0 || s->seqs[plain].state < SIM_DONE) {
         while (s->n_alive < 6 + (plain >= 0))
-            sim_add(s, (struct sim_req){ .n_prompt = 32, .n_decode = 30,
+            sim_add(s, (struct sim_req){ .n_prompt = 32,
+                                         .n_decode = 30,
                                          .deadline_ns = s->now_ns + 60 * (uint64_t)SECOND });
         if (plain < 0) plain = sim_add(s, (struct sim_req){ .n_prompt = 32, .n_decode = 30 });
         sim_step(s);
@@ -161,16 +164,18 @@ static void tenants_get_the_same_while_both_have_work(void **state)
     int n_light = 0;
     (void)state;
     rng_seed(&r, 3);
-    for (int i = 0; i < 500; i++)        /* the flood was there first, and waits for minutes */
+    for (int i = 0; i < 500; i++) /* the flood was there first, and waits for minutes */
         sim_add(s, (struct sim_req){ .n_prompt = pick(&r, 20, 100), .n_decode = 30, .tenant = 0 });
     sim_run(s, 500);
     memset(s->served, 0, sizeof s->served);
     for (int i = 0; i < 2000; i++) {
         while (n_light < 10 + i / 100) {
-            sim_add(s, (struct sim_req){ .n_prompt = pick(&r, 20, 100), .n_decode = 30, .tenant = 1 });
+            sim_add(s,
+                    (struct sim_req){ .n_prompt = pick(&r, 20, 100), .n_decode = 30, .tenant = 1 });
             n_light++;
         }
-        for (int k = n_light = 0; k < s->n_alive; k++) n_light += s->seqs[s->alive[k]].req.tenant == 1;
+        for (int k = n_light = 0; k < s->n_alive; k++)
+            n_light += s->seqs[s->alive[k]].req.tenant == 1;
         sim_step(s);
     }
     a = (double)s->served[0];
@@ -200,7 +205,9 @@ static void a_light_tenant_does_not_wait_for_anothers_backlog(void **state)
 static void crowd(struct sim *s, int *ids)
 {
     for (int i = 0; i < 12; i++) {
-        ids[i] = sim_add(s, (struct sim_req){ .n_prompt = 64, .n_decode = 200, .seed = 900 + (uint64_t)i,
+        ids[i] = sim_add(s, (struct sim_req){ .n_prompt = 64,
+                                              .n_decode = 200,
+                                              .seed = 900 + (uint64_t)i,
                                               .tenant = (uint32_t)i % 3 });
         s->now_ns += 1000;
     }
@@ -227,7 +234,7 @@ static void preempted_sequences_say_the_same(void **state)
             sim_expect_text(tight, b[i]);
             if (y->n_preempted > worst) worst = y->n_preempted;
         }
-        assert_int_equal(tight->seqs[b[0]].n_preempted, 0);      /* the oldest goes through */
+        assert_int_equal(tight->seqs[b[0]].n_preempted, 0); /* the oldest goes through */
         assert_true(worst < 30);
         assert_true(tight->n_computed < 6 * roomy->n_computed);
         assert_int_equal(tight->n_short, 0);
@@ -262,7 +269,7 @@ static void one_that_never_fits_ends_and_the_rest_goes_on(void **state)
     sim_finish(s, 500);
     assert_int_equal(s->seqs[big].state, SIM_STUCK);
     assert_int_equal(s->seqs[long_one].state, SIM_STUCK);
-    assert_int_equal(sim_n_emitted(s, long_one), 21);    /* 320 tokens are there, and what they say */
+    assert_int_equal(sim_n_emitted(s, long_one), 21); /* 320 tokens are there, and what they say */
     assert_int_equal(s->seqs[small].state, SIM_DONE);
     sim_close(s);
 }
@@ -273,8 +280,11 @@ static void shared_prefixes_give_the_same_text_for_less_work(void **state)
     struct sim *without = sim_open((struct sim_opt){ .n_blocks = 1024, .no_prefix = true });
     (void)state;
     for (int i = 0; i < 30; i++) {
-        struct sim_req q = { .n_prompt = 500 + 7 * i, .n_decode = 20, .seed = 50 + (uint64_t)i,
-                             .n_common = 480, .common = 1 };
+        struct sim_req q = { .n_prompt = 500 + 7 * i,
+                             .n_decode = 20,
+                             .seed = 50 + (uint64_t)i,
+                             .n_common = 480,
+                             .common = 1 };
         sim_add(with, q);
         sim_add(without, q);
         sim_run(with, 3);
@@ -302,7 +312,7 @@ static void a_talk_that_goes_on_computes_only_what_is_new(void **state)
     next = sim_add(s, (struct sim_req){ .n_prompt = 200, .n_decode = 5 });
     memcpy(s->seqs[next].tokens, s->seqs[first].tokens, 160 * sizeof(int32_t));
     sim_finish(s, 200);
-    assert_int_equal(s->seqs[next].n_cached, 144);       /* the last token was never computed */
+    assert_int_equal(s->seqs[next].n_cached, 144); /* the last token was never computed */
     sim_expect_text(s, next);
     sim_close(s);
 }
@@ -319,7 +329,7 @@ static void equal_prompts_at_once_share_what_comes_after(void **state)
         sim_expect_text(s, i);
     }
     assert_int_equal(s->n_short, 0);
-    assert_int_equal(prefix_n(s->prefix), 10);           /* one path: 165 tokens were computed */
+    assert_int_equal(prefix_n(s->prefix), 10); /* one path: 165 tokens were computed */
     sim_close(s);
 }
 
@@ -333,7 +343,7 @@ static void the_nearer_deadline_is_served_first(void **state)
         ids[i] = sim_add(s, (struct sim_req){ .n_prompt = 40, .n_decode = 5, .deadline_ns = at });
     }
     sim_finish(s, 200);
-    for (int i = 1; i < 4; i++)          /* later ones have nearer ones; the first has none */
+    for (int i = 1; i < 4; i++) /* later ones have nearer ones; the first has none */
         assert_true(s->seqs[ids[i]].begin_ns > s->seqs[ids[i + 1]].begin_ns);
     assert_true(s->seqs[ids[0]].begin_ns > s->seqs[ids[1]].begin_ns);
     sim_close(s);
@@ -355,14 +365,16 @@ static void interactive_does_not_wait_for_batch_prompts(void **state)
 
 static void random_arrivals_and_cancels_leave_no_block_behind(void **state)
 {
-    struct sim *s = sim_open((struct sim_opt){ .n_blocks = 100, .step_tokens = 256, .max_seqs = 24 });
+    struct sim *s =
+        sim_open((struct sim_opt){ .n_blocks = 100, .step_tokens = 256, .max_seqs = 24 });
     struct rng r;
     int n_cancelled = 0;
     (void)state;
     rng_seed(&r, 11);
     while (s->n_seqs < 10000) {
-        for (int i = pick(&r, 0, 3); i > 0 && s->n_alive < 100; i--) sim_add(s, random_req(&r, 100, 150));
-        if (s->n_alive && pick(&r, 0, 2) == 0) {         /* in any state, mostly early ones: they run */
+        for (int i = pick(&r, 0, 3); i > 0 && s->n_alive < 100; i--)
+            sim_add(s, random_req(&r, 100, 150));
+        if (s->n_alive && pick(&r, 0, 2) == 0) { /* in any state, mostly early ones: they run */
             int most = pick(&r, 0, 1) ? s->n_alive - 1 : s->n_alive / 4;
             sim_cancel(s, s->alive[pick(&r, 0, most)]);
             n_cancelled++;
@@ -385,10 +397,11 @@ static void a_hot_prefix_is_hit_through_a_flood_of_others(void **state)
     (void)state;
     sim_add(s, (struct sim_req){ .n_prompt = 330, .n_decode = 4, .n_common = 320, .common = 9 });
     sim_finish(s, 100);
-    for (int round = 0; round < 60; round++) {   /* 5 * 21 blocks of others between two uses */
+    for (int round = 0; round < 60; round++) { /* 5 * 21 blocks of others between two uses */
         int hot;
         for (int i = 0; i < 5; i++) sim_add(s, (struct sim_req){ .n_prompt = 330, .n_decode = 4 });
-        hot = sim_add(s, (struct sim_req){ .n_prompt = 330, .n_decode = 4, .n_common = 320, .common = 9 });
+        hot = sim_add(
+            s, (struct sim_req){ .n_prompt = 330, .n_decode = 4, .n_common = 320, .common = 9 });
         sim_finish(s, 200);
         hits += s->seqs[hot].n_cached == 320;
     }

@@ -16,7 +16,7 @@ static void a_histogram_counts_each_value_once(void **state)
 
     (void)state;
     hist_init(&h, hist_ttft, 22);
-    hist_add(&h, 0.001);                                 /* a bound belongs to its bucket */
+    hist_add(&h, 0.001); /* a bound belongs to its bucket */
     hist_add(&h, 0.0011);
     hist_add(&h, 1e9);
     hist_add(&h, -3);
@@ -41,13 +41,17 @@ static void quantiles_lie_within_their_bucket(void **state)
     for (int i = 0; i < 10; i++) hist_add(&h, 30);
     assert_true(fabs(hist_quantile(&h, 0.75) - 30) < 1e-9);
     for (int i = 0; i < 1000; i++) hist_add(&h, 1e6);
-    assert_true(hist_quantile(&h, 0.99) == 40);          /* above all bounds: the last one */
+    assert_true(hist_quantile(&h, 0.99) == 40); /* above all bounds: the last one */
 }
 
 static void bounds_ascend(void **state)
 {
-    static const struct { const double *b; int n; } all[] = {
-        { hist_ttft, 22 }, { hist_itl, 19 }, { hist_e2e, 21 }, { hist_tokens, 16 }, { hist_short, 15 },
+    static const struct {
+        const double *b;
+        int n;
+    } all[] = {
+        { hist_ttft, 22 },   { hist_itl, 19 },   { hist_e2e, 21 },
+        { hist_tokens, 16 }, { hist_short, 15 },
     };
 
     (void)state;
@@ -129,8 +133,8 @@ static void log_both(void)
     log_set_format(LOG_TEXT);
     log_info("a \"line\"\nforged");
     log_begin(&ev, LOG_INFO, "access");
-    log_str(&ev, "id", STR("x-1")), log_str(&ev, "path", STR("/a b\n")), log_int(&ev, "status", 200),
-        log_ms(&ev, "ms", 1.5);
+    log_str(&ev, "id", STR("x-1")), log_str(&ev, "path", STR("/a b\n")),
+        log_int(&ev, "status", 200), log_ms(&ev, "ms", 1.5);
     log_end(&ev);
     log_set_format(LOG_JSON);
     log_info("a \"line\"\nforged");
@@ -157,7 +161,8 @@ static void a_log_event_is_one_line_in_each_form(void **state)
     assert_non_null(strstr(text, "Z info    a \"line\" forged\n"));
     assert_non_null(strstr(text, " access id=x-1 path=\"/a b\\n\" status=200 ms=1.500\n"));
     assert_non_null(strstr(text, "\"level\":\"info\",\"msg\":\"a \\\"line\\\"\\nforged\"}\n"));
-    assert_non_null(strstr(text, "\"msg\":\"access\",\"id\":\"x-1\",\"status\":200,\"ms\":1.500}\n"));
+    assert_non_null(
+        strstr(text, "\"msg\":\"access\",\"id\":\"x-1\",\"status\":200,\"ms\":1.500}\n"));
     assert_non_null(strstr(text, "\ntern: warning: plain\n"));
     log_set_level(LOG_WARN);
     buf_release(&out);
@@ -175,7 +180,7 @@ static void a_log_nobody_reads_stops_nothing(void **state)
     struct buf out = { 0 };
 
     (void)state;
-    caught(log_a_lot, &out);                             /* returns at all */
+    caught(log_a_lot, &out); /* returns at all */
     assert_non_null(strstr(buf_cstr(&out), "line 0 of many"));
     assert_null(strstr(buf_cstr(&out), "line 4999 of many"));
     buf_clear(&out);

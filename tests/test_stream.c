@@ -86,7 +86,7 @@ static void text_comes_as_soon_as_it_cannot_be_a_stop(void **state)
     assert_string_equal(buf_cstr(&out), "one##x");
     assert_true(stream_push_text(&s, STR("y###z"), &out));
     assert_string_equal(buf_cstr(&out), "one##xy");
-    assert_true(stream_push_text(&s, STR("more"), &out));                       /* it stays over */
+    assert_true(stream_push_text(&s, STR("more"), &out)); /* it stays over */
     assert_true(stream_flush(&s, &out));
     assert_string_equal(buf_cstr(&out), "one##xy");
     stream_release(&s);
@@ -153,7 +153,8 @@ static void special_tokens_are_text_where_they_are_asked_for(void **state)
         buf_clear(&out);
         for (size_t i = 0; i < ids.n; i++) stream_push(&s, ids.p[i], &out);
         stream_flush(&s, &out);
-        assert_string_equal(buf_cstr(&out), asked ? "Once<|user|> upon a time" : "Once upon a time");
+        assert_string_equal(buf_cstr(&out),
+                            asked ? "Once<|user|> upon a time" : "Once upon a time");
         stream_release(&s);
     }
     buf_release(&out);

@@ -150,7 +150,8 @@ static void a_chat_model_answers_and_the_next_turn_reuses_the_past(void **state)
     assert_true(info.has_chat && info.context == 512 && info.vocab == 4096);
     assert_string_equal(info.arch, "llama");
     tern_params p = greedy(m, 150);
-    tern_message talk[3] = { { "user", "Tell me a story about a frog." }, { "assistant", story },
+    tern_message talk[3] = { { "user", "Tell me a story about a frog." },
+                             { "assistant", story },
                              { "user", "And then?" } };
     assert_int_equal(tern_submit_chat(&r, m, talk, 1, &p), TERN_OK);
     drain(r, story, sizeof story);
@@ -186,7 +187,7 @@ static void special_tokens_in_a_message_stay_text(void **state)
     (void)state;
     m = open_model(repo(TALES), 128);
     assert_int_equal(tern_tokenize(m, text, strlen(text), 0, &ids, &n), TERN_OK);
-    for (size_t i = 0; i < n; i++) assert_true(ids[i] > 7);          /* 0..7 are the special ones */
+    for (size_t i = 0; i < n; i++) assert_true(ids[i] > 7); /* 0..7 are the special ones */
     tern_free(ids);
     assert_int_equal(tern_tokenize(m, text, strlen(text), 1, &ids, &n), TERN_OK);
     int special = 0;
@@ -294,9 +295,10 @@ static void two_requests_at_once_do_not_mix(void **state)
             strcat(together[i], ev.text);
             over[i] = ev.finish != TERN_FINISH_NONE;
         }
-    /* Kernels may round a batch of two otherwise than one, so only the beginning must be the same. */
+    /* Kernels may round a batch of two otherwise than one, so only the beginning must be the same.
+     */
     for (int i = 0; i < 2; i++) assert_memory_equal(together[i], alone[i], 30);
-    tern_close(m);                                       /* the requests keep it */
+    tern_close(m); /* the requests keep it */
     for (int i = 0; i < 2; i++) tern_request_close(r[i]);
 }
 
@@ -316,7 +318,8 @@ static void a_prompt_too_long_says_both_numbers(void **state)
     assert_int_equal(tern_submit_chat(&r, m, &(tern_message){ "robot", "hi" }, 1, NULL),
                      TERN_E_INVALID);
     assert_non_null(strstr(tern_error(), "robot"));
-    assert_int_equal(tern_submit_chat(&r, m, &(tern_message){ "user", NULL }, 1, NULL), TERN_E_INVALID);
+    assert_int_equal(tern_submit_chat(&r, m, &(tern_message){ "user", NULL }, 1, NULL),
+                     TERN_E_INVALID);
     tern_params p;
     tern_params_init(&p, m);
     p.temp = 9;
@@ -332,7 +335,7 @@ static void the_makers_settings_are_the_defaults(void **state)
     tern_params p;
     (void)state;
     m = open_model(repo(TALES), 64);
-    tern_params_init(&p, m);                             /* generation_config.json: 0.8, 0.95 */
+    tern_params_init(&p, m); /* generation_config.json: 0.8, 0.95 */
     assert_true(p.temp > 0.79f && p.temp < 0.81f && p.top_p > 0.94f && p.top_p < 0.96f);
     assert_int_equal(p.top_k, 40);
     tern_close(m);
@@ -355,7 +358,8 @@ static void texts_keep_to_a_grammar_or_a_schema(void **state)
     assert_int_equal(tern_submit(&r, m, "x", 1, &p), TERN_E_INVALID);
     assert_non_null(strstr(tern_error(), "both"));
     p.grammar = NULL;
-    p.json_schema = "{\"type\":\"object\",\"properties\":{\"age\":{\"type\":\"integer\",\"minimum\":7,\"maximum\":9}},\"required\":[\"age\"]}";
+    p.json_schema = "{\"type\":\"object\",\"properties\":{\"age\":{\"type\":\"integer\","
+                    "\"minimum\":7,\"maximum\":9}},\"required\":[\"age\"]}";
     assert_int_equal(tern_submit(&r, m, "How old?", 8, &p), TERN_OK);
     assert_int_equal(drain(r, text, sizeof text), TERN_FINISH_STOP);
     assert_true(sscanf(text, " { \"age\" : %d }", &age) == 1 && age >= 7 && age <= 9);
@@ -363,7 +367,7 @@ static void texts_keep_to_a_grammar_or_a_schema(void **state)
     p.json_schema = "{\"not\":{}}";
     assert_int_equal(tern_submit(&r, m, "x", 1, &p), TERN_E_INVALID);
     assert_non_null(strstr(tern_error(), "json_schema: #: the keyword 'not'"));
-    p.size = offsetof(tern_params, grammar);             /* a program from before there were any */
+    p.size = offsetof(tern_params, grammar); /* a program from before there were any */
     assert_int_equal(tern_submit(&r, m, "x", 1, &p), TERN_OK);
     tern_request_close(r);
     tern_close(m);

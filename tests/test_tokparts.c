@@ -62,8 +62,8 @@ static void expect_error(const char *json, int code, const char *says)
 }
 
 /* A word-level vocabulary shows what the steps before the model make of a text. */
-#define WORDS(normalizer, pre, vocab)                                                              \
-    "{\"normalizer\":" normalizer ",\"pre_tokenizer\":" pre ",\"model\":{\"type\":\"WordLevel\","  \
+#define WORDS(normalizer, pre, vocab)                                                             \
+    "{\"normalizer\":" normalizer ",\"pre_tokenizer\":" pre ",\"model\":{\"type\":\"WordLevel\"," \
     "\"unk_token\":\"?\",\"vocab\":{\"?\":0," vocab "}}}"
 #define WHITE "{\"type\":\"WhitespaceSplit\"}"
 
@@ -127,9 +127,9 @@ static void bpe_knows_prefixes_and_suffixes_of_words(void **state)
 
 static void words_in_the_vocabulary_can_ignore_merges(void **state)
 {
-#define IGNORE(flag)                                                                               \
-    "{\"pre_tokenizer\":" WHITE ",\"model\":{\"type\":\"BPE\",\"ignore_merges\":" flag             \
-    ",\"vocab\":{\"a\":0,\"b\":1,"                                                                 \
+#define IGNORE(flag)                                                                   \
+    "{\"pre_tokenizer\":" WHITE ",\"model\":{\"type\":\"BPE\",\"ignore_merges\":" flag \
+    ",\"vocab\":{\"a\":0,\"b\":1,"                                                     \
     "\"ab\":2},\"merges\":[]}}"
     with_words(IGNORE("true"), "ab ba", "2 1 0");
     with_words(IGNORE("false"), "ab ba", "0 1 1 0");
@@ -209,8 +209,8 @@ static void splitters_know_spaces_digits_punctuation_and_scripts(void **state)
                "ababc", "1 1 2");
 }
 
-#define META(scheme, split)                                                                        \
-    "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"" scheme                   \
+#define META(scheme, split)                                                      \
+    "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"" scheme \
     "\",\"split\":" split "}"
 
 static void metaspace_puts_its_mark_before_words(void **state)
@@ -295,9 +295,9 @@ static void a_precompiled_map_replaces_characters(void **state)
 /* ---- added tokens ---- */
 
 #define ADDED(flags) "{\"id\":1,\"content\":\"[X]\"," flags "}"
-#define WITH_ADDED(added, normalizer)                                                              \
-    "{\"added_tokens\":[" added "],\"normalizer\":" normalizer                                     \
-    ",\"model\":{\"type\":\"BPE\",\"vocab\":"                                                      \
+#define WITH_ADDED(added, normalizer)                          \
+    "{\"added_tokens\":[" added "],\"normalizer\":" normalizer \
+    ",\"model\":{\"type\":\"BPE\",\"vocab\":"                  \
     "{\"a\":0,\"[X]\":1,\" \":2,\"[\":3,\"x\":4,\"X\":5,\"]\":6},\"merges\":[]}}"
 
 static void added_tokens_are_found_as_their_flags_say(void **state)
@@ -337,8 +337,8 @@ static void the_longest_of_added_tokens_wins_and_plain_leaves_special_ones(void 
 
 static void post_processors_add_tokens_at_both_ends(void **state)
 {
-#define POST(post)                                                                                 \
-    "{\"post_processor\":" post                                                                    \
+#define POST(post)              \
+    "{\"post_processor\":" post \
     ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"^\":1,\"$\":2},\"merges\":[]}}"
     struct tokenizer *t =
         must_open_json(POST("{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\"},{"
@@ -358,11 +358,11 @@ static void post_processors_add_tokens_at_both_ends(void **state)
     tokenizer_close(bert);
 }
 
-#define DECODE(decoder)                                                                            \
-    "{\"decoder\":" decoder                                                                        \
-    ",\"added_tokens\":[{\"id\":7,\"content\":\"<s>\",\"special\":true}],\"model\":"               \
-    "{\"type\":\"BPE\",\"vocab\":{\"_a\":0,\"_b\":1,\"##c\":2,\"d</"                               \
-    "w>\":3,\"<0xC3>\":4,\"<0xA9>\":5,\".\":6,\"<s>\":7},"                                         \
+#define DECODE(decoder)                                                              \
+    "{\"decoder\":" decoder                                                          \
+    ",\"added_tokens\":[{\"id\":7,\"content\":\"<s>\",\"special\":true}],\"model\":" \
+    "{\"type\":\"BPE\",\"vocab\":{\"_a\":0,\"_b\":1,\"##c\":2,\"d</"                 \
+    "w>\":3,\"<0xC3>\":4,\"<0xA9>\":5,\".\":6,\"<s>\":7},"                           \
     "\"merges\":[]}}"
 
 static void with_decoder(const char *json, const int32_t *ids, size_t n, const char *text)
@@ -521,13 +521,13 @@ static void patterns_mean_what_oniguruma_means(void **state)
     expect_matches("[\\]\\-a]+", "]-ab", "0-3 ");
 }
 
-#define CL100K(d)                                                                                  \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" d                                \
+#define CL100K(d)                                                   \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" d \
     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define CASED "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define SMALL "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define O200K(end, d)                                                                              \
-    "[^\\r\\n\\p{L}\\p{N}]?" CASED "*" SMALL "+" end "|[^\\r\\n\\p{L}\\p{N}]?" CASED "+" SMALL     \
+#define O200K(end, d)                                                                          \
+    "[^\\r\\n\\p{L}\\p{N}]?" CASED "*" SMALL "+" end "|[^\\r\\n\\p{L}\\p{N}]?" CASED "+" SMALL \
     "*" end "|" d "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 /* The same pattern in brackets is not recognized, so PCRE2 answers for it alone. */

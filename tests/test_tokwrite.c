@@ -59,11 +59,12 @@ static void the_tokenizer_that_ships_goes_round(void **state)
 {
     (void)state;
     int bad = 0;
-    assert_int_equal(goes_round(repo("models/tern-tales.gguf"),
-                                STR("The frog sat.\nIt's 12345 o'clock, <|im_end|> isn't it?\n   \tno  "
-                                    "\xc3\xa9t\xc3\xa9 \xf0\x9f\x90\xb8\n"),
-                                &bad),
-                     1);
+    assert_int_equal(
+        goes_round(repo("models/tern-tales.gguf"),
+                   STR("The frog sat.\nIt's 12345 o'clock, <|im_end|> isn't it?\n   \tno  "
+                       "\xc3\xa9t\xc3\xa9 \xf0\x9f\x90\xb8\n"),
+                   &bad),
+        1);
     assert_int_equal(bad, 0);
 }
 
@@ -100,28 +101,37 @@ static void unigrams_go_round(void **state)
         "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"special\":true},"
         "{\"id\":2,\"content\":\"</s>\",\"special\":true}],"
         "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"},"
-        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},"
+        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"}"
+        ","
         "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"always\"}]},"
-        "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},"
-        "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"SpecialToken\":{\"id\":\"</s>\",\"type_id\":0}}],\"pair\":[],"
+        "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":"
+        "\"<s>\",\"type_id\":0}},"
+        "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"SpecialToken\":{\"id\":\"</"
+        "s>\",\"type_id\":0}}],\"pair\":[],"
         "\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[0],\"tokens\":[\"<s>\"]},"
         "\"</s>\":{\"id\":\"</s>\",\"ids\":[2],\"tokens\":[\"</s>\"]}}},"
-        "\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"always\"},"
-        "\"model\":{\"type\":\"Unigram\",\"unk_id\":1,\"vocab\":[[\"<s>\",0],[\"<unk>\",0],[\"</s>\",0],"
-        "[\"\xe2\x96\x81\",-2],[\"a\",-3],[\"b\",-3.5],[\"ab\",-4.25],[\"\xe2\x96\x81" "ab\",-4.5],[\"ba\",-6]]}}";
+        "\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":"
+        "\"always\"},"
+        "\"model\":{\"type\":\"Unigram\",\"unk_id\":1,\"vocab\":[[\"<s>\",0],[\"<unk>\",0],[\"</"
+        "s>\",0],"
+        "[\"\xe2\x96\x81\",-2],[\"a\",-3],[\"b\",-3.5],[\"ab\",-4.25],[\"\xe2\x96\x81"
+        "ab\",-4.5],[\"ba\",-6]]}}";
     static const char *const texts[] = { "ab", "ab  ab b", "  abba a ", "bab zab", "<s>ab" };
     struct tokenizer *t = NULL, *back = NULL;
     struct buf out = { 0 };
     struct err e;
     (void)state;
-    if (tokenizer_from_json(&t, str_c(json), STR(""), "unigram", &e) != OK || tokenizer_to_json(t, &out, &e) != OK ||
+    if (tokenizer_from_json(&t, str_c(json), STR(""), "unigram", &e) != OK ||
+        tokenizer_to_json(t, &out, &e) != OK ||
         tokenizer_from_json(&back, buf_str(&out), STR(""), "back", &e) != OK)
         fail_msg("%s", e.msg);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!same_ids(t, back, str_c(texts[i]))) fail_msg("'%s' differs", texts[i]);
     tokenizer_close(back);
     back = NULL; /* its own library would make the template anew */
-    assert_int_equal(tokenizer_from_json(&back, str_c(json), STR("{\"add_eos_token\":false}"), "no end", &e), OK);
+    assert_int_equal(
+        tokenizer_from_json(&back, str_c(json), STR("{\"add_eos_token\":false}"), "no end", &e),
+        OK);
     struct ids with = encode(t, STR("ab")), without = encode(back, STR("ab"));
     assert_true(with.n == without.n + 1 && with.p[with.n - 1] == 2);
     ids_release(&with), ids_release(&without);

@@ -53,20 +53,31 @@ static const struct {
 enum { N_FAMILIES = sizeof families / sizeof *families, N_TOOLS = 5, STRICT = 3 };
 
 static const char tools_text[] =
-    "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{\"type\":\"object\",\"properties\":{"
-    "\"city\":{\"type\":\"string\",\"description\":\"Where.\"},\"days\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":14},"
-    "\"unit\":{\"type\":\"string\",\"enum\":[\"c\",\"f\"]},\"zip\":{\"type\":\"string\",\"pattern\":\"^[0-9]{4}$\"},"
-    "\"tags\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"maxItems\":3}},\"required\":[\"city\",\"days\"]}}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"now\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}},"
+    "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{\"type\":"
+    "\"object\",\"properties\":{"
+    "\"city\":{\"type\":\"string\",\"description\":\"Where.\"},\"days\":{\"type\":\"integer\","
+    "\"minimum\":1,\"maximum\":14},"
+    "\"unit\":{\"type\":\"string\",\"enum\":[\"c\",\"f\"]},\"zip\":{\"type\":\"string\","
+    "\"pattern\":\"^[0-9]{4}$\"},"
+    "\"tags\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"maxItems\":3}},\"required\":["
+    "\"city\",\"days\"]}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"now\",\"parameters\":{\"type\":\"object\","
+    "\"properties\":{}}}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"anything\"}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"set-pair\",\"strict\":true,\"parameters\":{\"type\":\"object\","
-    "\"properties\":{\"p\":{\"$ref\":\"#/$defs/P\"},\"q\":{\"anyOf\":[{\"type\":\"string\",\"maxLength\":5},{\"type\":\"null\"}]},"
-    "\"flag\":{\"type\":\"boolean\"},\"name\":{\"type\":\"string\",\"minLength\":2,\"maxLength\":6}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"set-pair\",\"strict\":true,\"parameters\":{"
+    "\"type\":\"object\","
+    "\"properties\":{\"p\":{\"$ref\":\"#/$defs/"
+    "P\"},\"q\":{\"anyOf\":[{\"type\":\"string\",\"maxLength\":5},{\"type\":\"null\"}]},"
+    "\"flag\":{\"type\":\"boolean\"},\"name\":{\"type\":\"string\",\"minLength\":2,\"maxLength\":6}"
+    "},"
     "\"required\":[\"p\",\"flag\",\"name\"],\"additionalProperties\":false,"
-    "\"$defs\":{\"P\":{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"number\"},\"y\":{\"const\":true},\"s\":{\"type\":\"string\"}},"
+    "\"$defs\":{\"P\":{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"number\"},\"y\":{"
+    "\"const\":true},\"s\":{\"type\":\"string\"}},"
     "\"required\":[\"x\",\"y\"]}}}}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"either\",\"parameters\":{\"anyOf\":[{\"type\":\"object\",\"properties\":{"
-    "\"a\":{\"type\":\"string\"}},\"required\":[\"a\"]},{\"type\":\"object\",\"properties\":{\"b\":{\"type\":\"integer\"}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"either\",\"parameters\":{\"anyOf\":[{\"type\":"
+    "\"object\",\"properties\":{"
+    "\"a\":{\"type\":\"string\"}},\"required\":[\"a\"]},{\"type\":\"object\",\"properties\":{\"b\":"
+    "{\"type\":\"integer\"}},"
     "\"required\":[\"b\"]}]}}}]";
 
 struct world {
@@ -83,7 +94,8 @@ static int open_world(void **state)
     assert_non_null(w->tools);
     w->lex = make_lexicon(1500, 5);
     for (size_t i = 0; i < N_TOOLS; i++) {
-        const json_t *p = json_object_get(json_object_get(json_array_get(w->tools, i), "function"), "parameters");
+        const json_t *p =
+            json_object_get(json_object_get(json_array_get(w->tools, i), "function"), "parameters");
         char *text = p ? json_dumps(p, 0) : strdup("{\"type\":\"object\"}");
         w->schemas[i] = compile(GRAMMAR_SCHEMA, text);
         free(text);
@@ -130,13 +142,15 @@ static void on_args(void *arg, struct str piece)
     buf_put_str(&s->args[s->n - 1], piece);
 }
 
-static void read_back(struct world *w, int family, struct str text, size_t chunk, struct seen *out, struct toolparse *p)
+static void read_back(struct world *w, int family, struct str text, size_t chunk, struct seen *out,
+                      struct toolparse *p)
 {
     const struct toolparse_out o = { on_text, on_think, on_call, on_args, out };
     struct str t = str_c(families[family].template);
 
     *out = (struct seen){ 0 };
-    toolparse_init(p, tools_family(t), tools_think(t), w->tools, str_c(families[family].prompt), &o);
+    toolparse_init(p, tools_family(t), tools_think(t), w->tools, str_c(families[family].prompt),
+                   &o);
     while (text.n) {
         toolparse_push(p, str_take(text, chunk));
         text = str_skip(text, chunk);
@@ -151,15 +165,20 @@ static void seen_release(struct seen *s)
     for (int i = 0; i < s->n; i++) buf_release(&s->names[i]), buf_release(&s->args[i]);
 }
 
-static void check_calls(struct world *w, int family, struct str text, const struct seen *s, bool strict_only)
+static void check_calls(struct world *w, int family, struct str text, const struct seen *s,
+                        bool strict_only)
 {
     for (int k = 0; k < s->n; k++) {
         size_t i = 0;
         for (; i < N_TOOLS; i++) {
             const json_t *fn = json_object_get(json_array_get(w->tools, i), "function");
-            if (!strcmp(json_string_value(json_object_get(fn, "name")), buf_cstr((struct buf *)&s->names[k]))) break;
+            if (!strcmp(json_string_value(json_object_get(fn, "name")),
+                        buf_cstr((struct buf *)&s->names[k])))
+                break;
         }
-        if (i == N_TOOLS) fail_msg("%s: no tool '%s' in %.*s", families[family].template, s->names[k].p, STR_ARG(text));
+        if (i == N_TOOLS)
+            fail_msg("%s: no tool '%s' in %.*s", families[family].template, s->names[k].p,
+                     STR_ARG(text));
         if (strict_only && i != STRICT) continue;
         if (!takes(w->schemas[i], w->lex, buf_str(&s->args[k])))
             fail_msg("%s: %.*s\nis not by the schema, out of %.*s", families[family].template,
@@ -172,8 +191,11 @@ static struct toolforce force_of(const struct world *w, int family)
     struct str t = str_c(families[family].template);
 
     assert_non_null(tools_family(t));
-    return (struct toolforce){ .calls = tools_family(t), .think = tools_think(t), .template = t,
-                               .prompt = str_c(families[family].prompt), .tools = w->tools };
+    return (struct toolforce){ .calls = tools_family(t),
+                               .think = tools_think(t),
+                               .template = t,
+                               .prompt = str_c(families[family].prompt),
+                               .tools = w->tools };
 }
 
 static bool is_thinking(int family)
@@ -195,7 +217,8 @@ static void put_begin(const struct toolforce *f, const char *spec, struct buf *o
 }
 
 /* Random texts of the grammar; each is read back whole and in pieces. */
-static void check_family(struct world *w, int family, struct toolforce f, int n_texts, int min_calls)
+static void check_family(struct world *w, int family, struct toolforce f, int n_texts,
+                         int min_calls)
 {
     struct grammar_spec what;
     struct buf spec = { 0 };
@@ -221,12 +244,14 @@ static void check_family(struct world *w, int family, struct toolforce f, int n_
         read_back(w, family, buf_str(&text), text.n + 1, &whole, &p);
         read_back(w, family, buf_str(&text), 1 + rng_u64(&rng) % 9, &parts, &q);
         if (whole.n < min_calls || (f.max && whole.n > f.max) || (min_calls && whole.text.n))
-            fail_msg("%s: %d calls, text '%s' of %s", families[family].template, whole.n, buf_cstr(&whole.text), buf_cstr(&text));
+            fail_msg("%s: %d calls, text '%s' of %s", families[family].template, whole.n,
+                     buf_cstr(&whole.text), buf_cstr(&text));
         if (begun && !whole.n) fail_msg("no call: %s", buf_cstr(&text));
         assert_false(p.cut);
         check_calls(w, family, buf_str(&text), &whole, f.lazy);
         assert_int_equal(whole.n, parts.n);
-        for (int k = 0; k < whole.n; k++) assert_true(str_eq(buf_str(&whole.args[k]), buf_str(&parts.args[k])));
+        for (int k = 0; k < whole.n; k++)
+            assert_true(str_eq(buf_str(&whole.args[k]), buf_str(&parts.args[k])));
         assert_true(str_eq(buf_str(&whole.think), buf_str(&parts.think)));
         toolparse_release(&p);
         toolparse_release(&q);
@@ -265,8 +290,10 @@ static void calls_of_strict_tools_keep_to_their_schemas_wherever_they_stand(void
 static void what_a_schema_cannot_have_is_named(void **state)
 {
     struct world *w = *state;
-    json_t *tools = json_loads("[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
-                               "\"properties\":{\"a\":{\"type\":\"array\",\"contains\":{}}}}}}]", 0, NULL);
+    json_t *tools = json_loads(
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
+        "\"properties\":{\"a\":{\"type\":\"array\",\"contains\":{}}}}}}]",
+        0, NULL);
 
     for (int i = 0; i < N_FAMILIES; i++) {
         struct toolforce f = force_of(w, i);
@@ -274,7 +301,8 @@ static void what_a_schema_cannot_have_is_named(void **state)
         struct buf spec = { 0 };
         f.tools = tools;
         assert_true(toolforce_put(&f, &spec, &what));
-        assert_refused(GRAMMAR_CALLS, buf_cstr(&spec), "tool 'f': #/properties/a: the keyword 'contains'");
+        assert_refused(GRAMMAR_CALLS, buf_cstr(&spec),
+                       "tool 'f': #/properties/a: the keyword 'contains'");
         buf_release(&spec);
     }
     json_decref(tools);
@@ -287,22 +315,31 @@ static void a_text_looks_as_the_family_writes_it(void **state)
         const char *text;
     } want[] = {
         { 0, "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>" },
-        { 0, "<think>\nHm.\n</think>\n\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>" },
+        { 0, "<think>\nHm.\n</think>\n\n<tool_call>\n{\"name\": \"now\", \"arguments\": "
+             "{}}\n</tool_call>" },
         { 1, "Hm.</think>\n\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>" },
-        { 3, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>" },
-        { 4, "x</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```"
+        { 3, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><"
+             "｜tool▁calls▁end｜>" },
+        { 4, "x</"
+             "think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```"
+             "json\n{}\n```"
              "<｜tool▁call▁end｜><｜tool▁calls▁end｜>" },
-        { 5, "<|tool_calls_section_begin|><|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
-             "<|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>" },
-        { 6, "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>A b</arg_value>\n<arg_key>days</arg_key>\n"
+        { 5, "<|tool_calls_section_begin|><|tool_call_begin|>functions.now:0<|tool_call_argument_"
+             "begin|>{}<|tool_call_end|>"
+             "<|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|><|"
+             "tool_calls_section_end|>" },
+        { 6, "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>A "
+             "b</arg_value>\n<arg_key>days</arg_key>\n"
              "<arg_value>3</arg_value>\n</tool_call>" },
-        { 9, "<tool_call>\n<function=get_weather>\n<parameter=city>\nA\nb\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
+        { 9, "<tool_call>\n<function=get_weather>\n<parameter=city>\nA\nb\n</"
+             "parameter>\n<parameter=days>\n3\n</parameter>\n"
              "</function>\n</tool_call>" },
         { 13, "<|tool_call_start|>[get_weather(city=\"A\", days=3), now()]<|tool_call_end|>" },
         { 15, "<|tool_call>call:get_weather{city:<|\"|>A<|\"|>,days:3}<tool_call|>" },
         { 23, "[TOOL_CALLS]now[ARGS]{}[TOOL_CALLS]now[ARGS]{}" },
         { 27, "{\"name\": \"now\", \"parameters\": {}}" },
-        { 30, "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.now "
+        { 30, "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
+              "to=functions.now "
               "<|constrain|>json<|message|>{}" },
     };
     struct world *w = *state;

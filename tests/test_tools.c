@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What came out, as one text: <reasoning> text {name args id}. Pieces of the same kind are put together. */
+/* What came out, as one text: <reasoning> text {name args id}. Pieces of the same kind are put
+ * together. */
 struct seen {
     struct buf all;
     char last;
@@ -47,19 +48,21 @@ static void on_args(void *arg, struct str piece)
     struct seen *s = arg;
 
     assert_true(piece.n > 0);
-    assert_int_equal(s->last, 'A');                      /* behind their call, and nothing between */
+    assert_int_equal(s->last, 'A'); /* behind their call, and nothing between */
     buf_put_str(&s->all, piece);
 }
 
 static json_t *some_tools(void)
 {
     return json_pack("[{s:s, s:{s:s, s:{s:s, s:{s:{s:s}, s:{s:s}, s:{s:s}}}}}]", "type", "function",
-                     "function", "name", "get_weather", "parameters", "type", "object", "properties", "city",
-                     "type", "string", "days", "type", "integer", "zip", "type", "string");
+                     "function", "name", "get_weather", "parameters", "type", "object",
+                     "properties", "city", "type", "string", "days", "type", "integer", "zip",
+                     "type", "string");
 }
 
 /* cuts: where the answer is cut, as many as there are; -1: everywhere. */
-static void run(const char *template, const char *prompt, const char *answer, const char *want, long cut)
+static void run(const char *template, const char *prompt, const char *answer, const char *want,
+                long cut)
 {
     const struct toolparse_out out = { on_text, on_think, on_call, on_args, NULL };
     struct toolparse_out mine = out;
@@ -69,8 +72,8 @@ static void run(const char *template, const char *prompt, const char *answer, co
     size_t n = strlen(answer);
 
     mine.arg = &seen;
-    toolparse_init(&p, tools_family(str_c(template)), tools_think(str_c(template)), tools, str_c(prompt),
-                   &mine);
+    toolparse_init(&p, tools_family(str_c(template)), tools_think(str_c(template)), tools,
+                   str_c(prompt), &mine);
     if (cut < 0) {
         for (size_t i = 0; i < n; i++) toolparse_push(&p, str_of(answer + i, 1));
     } else {
@@ -87,7 +90,8 @@ static void run(const char *template, const char *prompt, const char *answer, co
 
 static void check(const char *template, const char *prompt, const char *answer, const char *want)
 {
-    for (long cut = -1; cut <= (long)strlen(answer); cut++) run(template, prompt, answer, want, cut);
+    for (long cut = -1; cut <= (long)strlen(answer); cut++)
+        run(template, prompt, answer, want, cut);
 }
 
 #define QWEN "tools <tool_call> {\"name\"} <think>"
@@ -104,32 +108,40 @@ static void json_in_marks_is_a_call(void **state)
     check(QWEN, "", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": " W "}\n</tool_call>",
           "C:get_weather " W);
     check(QWEN, "",
-          "Let me see.\n\n<tool_call>\n{\"name\": \"a\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n"
+          "Let me see.\n\n<tool_call>\n{\"name\": \"a\", \"arguments\": "
+          "{}}\n</tool_call>\n<tool_call>\n"
           "{\"name\": \"b\", \"arguments\": {\"x\": [1, {\"y\": \"}]\"}]}}\n</tool_call>\n",
           "T:Let me see. | C:a {} | C:b {\"x\": [1, {\"y\": \"}]\"}]}");
     check(QWEN, "",
-          "<tool_call>{\"arguments\": \"{\\\"a\\\": 1}\", \"name\": \"f\", \"id\": \"x1\"}</tool_call>",
+          "<tool_call>{\"arguments\": \"{\\\"a\\\": 1}\", \"name\": \"f\", \"id\": "
+          "\"x1\"}</tool_call>",
           "C:f #x1 {\"a\": 1}");
     check(QWEN, "",
-          "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"</tool_call> \\\" {\"}}</tool_call> done",
+          "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"</tool_call> \\\" "
+          "{\"}}</tool_call> done",
           "C:f {\"s\": \"</tool_call> \\\" {\"} | T:done");
     check("<|tool_call|> tools", "",
-          "<|tool_call|>[{\"name\": \"a\", \"arguments\": {\"x\": 1}}, {\"name\": \"b\", \"arguments\": {}}]",
+          "<|tool_call|>[{\"name\": \"a\", \"arguments\": {\"x\": 1}}, {\"name\": \"b\", "
+          "\"arguments\": {}}]",
           "C:a {\"x\": 1} | C:b {}");
-    check("<|START_ACTION|> <|START_THINKING|>", "",
-          "<|START_THINKING|>I look.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
-          "\"tool_name\": \"f\", "
-          "\"parameters\": {\"q\": \"x\"}}\n]<|END_ACTION|>",
-          "R:I look. | C:f #0 {\"q\": \"x\"}");
-    check("<|START_ACTION|> <|START_THINKING|>", "", "<|START_RESPONSE|>Hello!<|END_RESPONSE|>", "T:Hello!");
-    check("<|tools_prefix|>", "", "<|tools_prefix|>[{\"f\": {\"a\": 1}}]<|tools_suffix|>", "C:f {\"a\": 1}");
+    check(
+        "<|START_ACTION|> <|START_THINKING|>", "",
+        "<|START_THINKING|>I look.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
+        "\"tool_name\": \"f\", "
+        "\"parameters\": {\"q\": \"x\"}}\n]<|END_ACTION|>",
+        "R:I look. | C:f #0 {\"q\": \"x\"}");
+    check("<|START_ACTION|> <|START_THINKING|>", "", "<|START_RESPONSE|>Hello!<|END_RESPONSE|>",
+          "T:Hello!");
+    check("<|tools_prefix|>", "", "<|tools_prefix|>[{\"f\": {\"a\": 1}}]<|tools_suffix|>",
+          "C:f {\"a\": 1}");
 }
 
 static void what_is_no_call_stays_text(void **state)
 {
     (void)state;
     check(QWEN, "", "<tool_call>nothing</tool_call>!", "T:<tool_call>nothing!");
-    check(QWEN, "", "x <tool_call>\n{\"name\": \"f\", \"argu", "T:x <tool_call>\n{\"name\": \"f\", \"argu");
+    check(QWEN, "", "x <tool_call>\n{\"name\": \"f\", \"argu",
+          "T:x <tool_call>\n{\"name\": \"f\", \"argu");
     check(QWEN, "", "<tool_call>\n{\"nam\": 1}\n</tool_call>", "T:<tool_call>\n{\"nam\": 1}\n");
     check(QWEN, "", "<tool_call>", "T:<tool_call>");
     check(LLAMA, "", "{\"temperature\": 3}", "T:{\"temperature\": 3}");
@@ -145,7 +157,8 @@ static void llama_writes_bare_json(void **state)
     check(LLAMA, "",
           "<|python_tag|>{\"type\": \"function\", \"name\": \"a\", \"parameters\": {\"x\": \"1\"}}",
           "C:a {\"x\": \"1\"}");
-    check(LLAMA, "", " {\"name\": \"a\", \"parameters\": {}}; {\"name\": \"b\", \"parameters\": {}}",
+    check(LLAMA, "",
+          " {\"name\": \"a\", \"parameters\": {}}; {\"name\": \"b\", \"parameters\": {}}",
           "C:a {} | C:b {}");
     check(LLAMA, "", "Hi {there}", "T:Hi {there}");
 }
@@ -153,11 +166,13 @@ static void llama_writes_bare_json(void **state)
 static void mistral_writes_both_forms(void **state)
 {
     (void)state;
-    check(MISTRAL, "", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"abcdefghi\"}]",
-          "C:f #abcdefghi {\"a\": 1}");
     check(MISTRAL, "",
-          "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]",
-          "C:f {} | C:g {}");
+          "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"abcdefghi\"}]",
+          "C:f #abcdefghi {\"a\": 1}");
+    check(
+        MISTRAL, "",
+        "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]",
+        "C:f {} | C:g {}");
     check(MISTRAL, "", "[TOOL_CALLS]get_weather[ARGS]" W "[TOOL_CALLS]g[CALL_ID]abc[ARGS]{}",
           "C:get_weather " W " | C:g #abc {}");
     check(MISTRAL, "", "[TOOL_CALLS]f{\"x\": [1]}", "C:f {\"x\": [1]}");
@@ -169,8 +184,8 @@ static void deepseek_writes_both_forms(void **state)
     (void)state;
     check(DEEPSEEK, "<｜Assistant｜><think>\n",
           "Hm.\n</think>\n\nI "
-          "ask.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n" W
-          "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+          "ask.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```"
+          "json\n" W "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
           "R:Hm. | T:I ask. | C:get_weather " W);
     check(DEEPSEEK, "<｜Assistant｜></think>",
           "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>a<｜tool▁sep｜>{\"x\": "
@@ -178,7 +193,8 @@ static void deepseek_writes_both_forms(void **state)
           "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
           "C:a {\"x\": 1} | C:b {}");
     check("<|tool_call_argument_begin|>", "",
-          "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
+          "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_"
+          "argument_begin|>"
           "{\"a\": 1}"
           "<|tool_call_end|><|tool_calls_section_end|>",
           "C:get_weather #functions.get_weather:0 {\"a\": 1}");
@@ -186,7 +202,8 @@ static void deepseek_writes_both_forms(void **state)
 
 static void tags_become_json_by_the_tools_types(void **state)
 {
-    static const char coder[] = "<tool_call> <function= <parameter=", glm[] = "<tool_call> <arg_key> <think>";
+    static const char coder[] = "<tool_call> <function= <parameter=",
+                      glm[] = "<tool_call> <arg_key> <think>";
 
     (void)state;
     check(coder, "",
@@ -194,10 +211,11 @@ static void tags_become_json_by_the_tools_types(void **state)
           "\"b\"\nc\n</parameter>\n<parameter=days>\n2\n"
           "</parameter>\n<parameter=zip>\n0123\n</parameter>\n</function>\n</tool_call>",
           "T:Sure. | C:get_weather {\"city\":\"A \\\"b\\\"\\nc\",\"days\":2,\"zip\":\"0123\"}");
-    check(coder, "",
-          "<tool_call>\n<function=other>\n<parameter=code>\nprint(\"</function>\")\n</parameter>\n</"
-          "function>\n</tool_call>",
-          "C:other {\"code\":\"print(\\\"</function>\\\")\"}");
+    check(
+        coder, "",
+        "<tool_call>\n<function=other>\n<parameter=code>\nprint(\"</function>\")\n</parameter>\n</"
+        "function>\n</tool_call>",
+        "C:other {\"code\":\"print(\\\"</function>\\\")\"}");
     check(coder, "", "<function=f>\n</function>", "C:f {}");
     check(glm, "",
           "<think>hm</think>\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>12</"
@@ -211,7 +229,8 @@ static void tags_become_json_by_the_tools_types(void **state)
           "C:f {\"a\":\"x\",\"b\":[1, 2]}");
     check("<function= </function>", "", "<function=f>{\"a\": 1}</function>", "C:f {\"a\": 1}");
     check("<|tool_call_start|>", "",
-          "<|tool_call_start|>[get_weather(city=\"Z\xc3\xbcrich\", days=2), g(x=[1, 'a'], y=None, z={'k': "
+          "<|tool_call_start|>[get_weather(city=\"Z\xc3\xbcrich\", days=2), g(x=[1, 'a'], y=None, "
+          "z={'k': "
           "True})]"
           "<|tool_call_end|>Asked.",
           "C:get_weather {\"city\":\"Z\xc3\xbcrich\",\"days\":2} | C:g "
@@ -222,10 +241,12 @@ static void others_have_their_own_ways(void **state)
 {
     (void)state;
     check("Action: ```json", "",
-          "Action:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": {\"q\": 1}\n   "
+          "Action:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": "
+          "{\"q\": 1}\n   "
           " }\n]\n```",
           "C:f {\"q\": 1}");
-    check("List of tools: ", "", "<|tool_call_start|>[f(a='x')]<|tool_call_end|>", "C:f {\"a\":\"x\"}");
+    check("List of tools: ", "", "<|tool_call_start|>[f(a='x')]<|tool_call_end|>",
+          "C:f {\"a\":\"x\"}");
     check("func_name1(", "", "[get_weather(city=\"Bern\", days=2)]",
           "C:get_weather {\"city\":\"Bern\",\"days\":2}");
     check("func_name1(", "", "[1] is a number", "T:[1] is a number");
@@ -249,32 +270,49 @@ static void newer_families_are_read_too(void **state)
 {
     (void)state;
     check("DSML invoke name= </think>", "<think></think>",
-          "\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" string=\"true\">12"
-          "</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" string=\"false\">[\"</｜DSML｜parameter>\"]</｜DSML｜parameter>\n"
+          "\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter "
+          "name=\"city\" string=\"true\">12"
+          "</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "
+          "string=\"false\">[\"</｜DSML｜parameter>\"]</｜DSML｜parameter>\n"
           "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
           "C:get_weather {\"city\":\"12\",\"days\":[\"</｜DSML｜parameter>\"]}");
     check("tool_call hy_eos <think{}>", "",
-          "<think:opensource>hm</think:opensource><tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n"
-          "<arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>2</arg_value:opensource>\n</tool_call:opensource>\n"
+          "<think:opensource>hm</"
+          "think:opensource><tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:"
+          "opensource>\n"
+          "<arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>2</"
+          "arg_value:opensource>\n</tool_call:opensource>\n"
           "</tool_calls:opensource>",
           "R:hm | C:get_weather {\"days\":2}");
-    check("<|open|> <|close|>", "<|open|>think<|sep|>",
-          "Hm.<|close|>think<|sep|><|open|>response<|sep|>I ask.<|close|>response<|sep|><|open|>tools<|sep|><|open|>call "
-          "tool=\"get_weather\" index=\"1\"<|sep|><|open|>argument key=\"city\" type=\"string\"<|sep|>Bern<|close|>argument<|sep|>"
-          "<|open|>argument key=\"days\" type=\"number\"<|sep|>2<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
-          "R:Hm. | T:I ask. | C:get_weather {\"city\":\"Bern\",\"days\":2}");
+    check(
+        "<|open|> <|close|>", "<|open|>think<|sep|>",
+        "Hm.<|close|>think<|sep|><|open|>response<|sep|>I "
+        "ask.<|close|>response<|sep|><|open|>tools<|sep|><|open|>call "
+        "tool=\"get_weather\" index=\"1\"<|sep|><|open|>argument key=\"city\" "
+        "type=\"string\"<|sep|>Bern<|close|>argument<|sep|>"
+        "<|open|>argument key=\"days\" "
+        "type=\"number\"<|sep|>2<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
+        "R:Hm. | T:I ask. | C:get_weather {\"city\":\"Bern\",\"days\":2}");
     check("]<]minimax[>[ <invoke name=", "",
-          "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"get_weather\">]<]minimax[>[<city>Bern]<]minimax[>[</city>]<]minimax[>["
+          "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke "
+          "name=\"get_weather\">]<]minimax[>[<city>Bern]<]minimax[>[</city>]<]minimax[>["
           "<days>2]<]minimax[>[</days>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
           "C:get_weather {\"city\":\"Bern\",\"days\":2}");
     check("<function name= <param name=", "",
-          "<function name=\"get_weather\"><param name=\"city\"><![CDATA[a < b]]></param><param name=\"days\">2</param></function>",
+          "<function name=\"get_weather\"><param name=\"city\"><![CDATA[a < b]]></param><param "
+          "name=\"days\">2</param></function>",
           "C:get_weather {\"city\":\"a < b\",\"days\":2}");
-    check("<tool_calls>", "", "<tool_calls>\n{\"name\": \"get_weather\", \"arguments\": {}}\n{\"name\": \"b\", \"arguments\": {}}\n</tool_calls>",
+    check("<tool_calls>", "",
+          "<tool_calls>\n{\"name\": \"get_weather\", \"arguments\": {}}\n{\"name\": \"b\", "
+          "\"arguments\": {}}\n</tool_calls>",
           "C:get_weather {} | C:b {}");
-    check("function call <|role_sep|>", "", "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", \"arguments\": {\"a\": 1}}<|message_sep|>\n\n",
+    check("function call <|role_sep|>", "",
+          "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", "
+          "\"arguments\": {\"a\": 1}}<|message_sep|>\n\n",
           "C:get_weather {\"a\": 1}");
-    check("<|python_start|>", "", "<|python_start|><|python_end|>{\"name\": \"get_weather\", \"parameters\": {}}{\"name\": \"b\", \"parameters\": {}}",
+    check("<|python_start|>", "",
+          "<|python_start|><|python_end|>{\"name\": \"get_weather\", \"parameters\": {}}{\"name\": "
+          "\"b\", \"parameters\": {}}",
           "C:get_weather {} | C:b {}");
 }
 
@@ -289,9 +327,10 @@ static void arguments_go_out_before_they_are_whole(void **state)
     (void)state;
     mine.arg = &seen;
     toolparse_init(&p, tools_family(str_c(QWEN)), NULL, tools, STR(""), &mine);
-    toolparse_push(&p, STR("<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zu"));
+    toolparse_push(&p,
+                   STR("<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zu"));
     assert_string_equal(buf_cstr(&seen.all), "C:get_weather {\"city\": \"Zu");
-    toolparse_push(&p, STR("g\nx"));                    /* a newline that JSON would not have */
+    toolparse_push(&p, STR("g\nx")); /* a newline that JSON would not have */
     assert_string_equal(buf_cstr(&seen.all), "C:get_weather {\"city\": \"Zug\\nx");
     toolparse_end(&p);
     assert_true(p.cut);
@@ -306,7 +345,8 @@ static void harmony_has_channels(void **state)
 
     (void)state;
     check(t, "<|start|>assistant",
-          "<|channel|>analysis<|message|>Think.<|end|><|start|>assistant<|channel|>final<|message|>Hi!",
+          "<|channel|>analysis<|message|>Think.<|end|><|start|>assistant<|channel|>final<|message|>"
+          "Hi!",
           "R:Think. | T:Hi!");
     check(t, "<|start|>assistant",
           "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant<|channel|>commentary "
@@ -314,11 +354,14 @@ static void harmony_has_channels(void **state)
           "<|constrain|>json<|message|>" W "<|call|>",
           "R:Need it. | C:get_weather " W);
     check(t, "<|start|>assistant",
-          "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\":1}", "C:f {\"a\":1}");
+          "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\":1}",
+          "C:f {\"a\":1}");
     check(t, "<|start|>assistant", " to=functions.f<|channel|>commentary json<|message|>{}<|call|>",
           "C:f {}");
-    check(t, "<|start|>assistant", "<|channel|>commentary<|message|>I will look.<|end|>", "T:I will look.");
-    check(t, "<|start|>assistant", "<|channel|>commentary to=functions.f<|message|>{\"a\": ", "T:{\"a\":");
+    check(t, "<|start|>assistant", "<|channel|>commentary<|message|>I will look.<|end|>",
+          "T:I will look.");
+    check(t, "<|start|>assistant",
+          "<|channel|>commentary to=functions.f<|message|>{\"a\": ", "T:{\"a\":");
     check(t, "<|start|>assistant", "plain words", "T:plain words");
 }
 
@@ -331,7 +374,8 @@ static void reasoning_is_apart(void **state)
     check(QWEN, "", "<think>\n\n</think>\n\nAnswer", "T:Answer");
     check(QWEN, "", "<think>never ends", "R:never ends");
     check(QWEN, "", "The <think> tag", "T:The <think> tag");
-    check(QWEN, "<think>", "Hm</think>\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
+    check(QWEN, "<think>",
+          "Hm</think>\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
           "R:Hm | C:f {}");
 }
 

@@ -1,4 +1,5 @@
-/* What is kept of a card's measurements: it comes back as it was, and a file that is anything else counts as none. */
+/* What is kept of a card's measurements: it comes back as it was, and a file that is anything else
+ * counts as none. */
 #include "support.h"
 
 #include "kernel/cuda/tuned.h"
@@ -17,7 +18,7 @@ static void what_was_measured_comes_back(void **state)
     setenv("XDG_CACHE_HOME", temp_dir(), 1);
     tuned_path(&path, "a card|a driver");
     assert_false(tuned_read(&b, buf_cstr(&path)));
-    assert_true(tuned_write(&a, buf_cstr(&path)));                   /* folders too */
+    assert_true(tuned_write(&a, buf_cstr(&path))); /* folders too */
     assert_true(tuned_read(&b, buf_cstr(&path)));
     assert_memory_equal(&a, &b, sizeof a);
     a.most[DT_BF16][0] = a.most[DT_BF16][1] = 256;
@@ -48,16 +49,29 @@ static void another_card_has_another_file(void **state)
 static void a_file_that_is_something_else_counts_as_none(void **state)
 {
     static const char *const bad[] = {
-        "", "\n", "Q4_K 768 512", "Q4_K 768\n", "Q4_K 768 512 3\n", "Q9_K 768 512\n", "Q4_K 0 512\n", "Q4_K -1 512\n",
-        "Q4_K 768 65537\n", "Q4_K 768 99999999999999999999\n", "Q4_K  768 512\n", "Q4_K 768 512\nF16 x 3\n", " Q4_K 1 2\n",
-        "Q4_K 1 2 \n", "Q4_K 1 2\n\n",
+        "",
+        "\n",
+        "Q4_K 768 512",
+        "Q4_K 768\n",
+        "Q4_K 768 512 3\n",
+        "Q9_K 768 512\n",
+        "Q4_K 0 512\n",
+        "Q4_K -1 512\n",
+        "Q4_K 768 65537\n",
+        "Q4_K 768 99999999999999999999\n",
+        "Q4_K  768 512\n",
+        "Q4_K 768 512\nF16 x 3\n",
+        " Q4_K 1 2\n",
+        "Q4_K 1 2 \n",
+        "Q4_K 1 2\n\n",
     };
     static char large[5000];
     struct tuned t, none = { 0 };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         memset(&t, 1, sizeof t);
-        if (tuned_read(&t, temp_file("tuned", bad[i], strlen(bad[i])))) fail_msg("'%s' was read", bad[i]);
+        if (tuned_read(&t, temp_file("tuned", bad[i], strlen(bad[i]))))
+            fail_msg("'%s' was read", bad[i]);
         assert_memory_equal(&t, &none, sizeof t);
     }
     for (size_t i = 0; i + 9 <= sizeof large; i += 9) memcpy(large + i, "F16 1 20\n", 9);

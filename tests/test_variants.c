@@ -1,8 +1,9 @@
-/* Every family with other settings than its fixture: heads, biases, ties, rotary scalings, windows, experts and
- * whatever else its configuration has, against logits that its own library gave.
+/* Every family with other settings than its fixture: heads, biases, ties, rotary scalings, windows,
+ * experts and whatever else its configuration has, against logits that its own library gave.
  *
- * tests/golden/variants.jsonl.gz has a model a line: config.json, the names, shapes and spread of its tensors, and
- * some logits. Numbers of tensors are drawn from their names, so that none are stored. */
+ * tests/golden/variants.jsonl.gz has a model a line: config.json, the names, shapes and spread of
+ * its tensors, and some logits. Numbers of tensors are drawn from their names, so that none are
+ * stored. */
 #include "model_gguf.h"
 #include "model_world.h"
 
@@ -29,7 +30,8 @@ static void add_tensor(struct folder *f, json_t *t)
 {
     const char *name = json_string_value(json_array_get(t, 0));
     json_t *shape = json_array_get(t, 1);
-    double base = json_number_value(json_array_get(t, 2)), spread = json_number_value(json_array_get(t, 3));
+    double base = json_number_value(json_array_get(t, 2)),
+           spread = json_number_value(json_array_get(t, 3));
     int64_t dims[4] = { 0 };
     size_t n = 1, n_dims = json_array_size(shape);
 
@@ -82,7 +84,7 @@ static int check_variant(json_t *v, bool file)
     size_t i;
 
     folder_begin(&f, "variant");
-    json_array_foreach(json_object_get(v, "tensors"), i, t) add_tensor(&f, t);
+    json_array_foreach (json_object_get(v, "tensors"), i, t) add_tensor(&f, t);
     folder_end(&f, str_c(config));
     snprintf(path, sizeof path, "%s/variant.gguf", temp_dir());
     double direct = error_of(f.dir, rows), through = 0;

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 struct edit {
-    const char *drop;            /* a tensor that is left out */
-    const char *reshape;         /* one with half the rows, twice as long */
-    const char *poison;          /* one whose last number becomes NaN */
+    const char *drop;    /* a tensor that is left out */
+    const char *reshape; /* one with half the rows, twice as long */
+    const char *poison;  /* one whose last number becomes NaN */
     const char *transpose;
-    const char *widen;           /* one stored as F64 */
+    const char *widen; /* one stored as F64 */
 };
 
 static void add_widened(struct folder *f, const char *name, const struct source_tensor *t)
@@ -88,13 +88,20 @@ static void a_position_nobody_learned_is_refused(void **state)
 {
     struct world w = open_world(golden("gpt2"), true);
     int32_t id = 1, pos = 100, seq = 0, row = 0, table[8] = { 0 };
-    struct batch b = { .n_tokens = 1, .ids = &id, .pos = &pos, .seq = &seq, .n_seqs = 1, .table = table,
-                       .table_stride = 8, .n_out = 1, .out_rows = &row };
+    struct batch b = { .n_tokens = 1,
+                       .ids = &id,
+                       .pos = &pos,
+                       .seq = &seq,
+                       .n_seqs = 1,
+                       .table = table,
+                       .table_stride = 8,
+                       .n_out = 1,
+                       .out_rows = &row };
     const float *logits;
     struct err e = { 0 };
     (void)state;
     assert_int_equal(hparams_max_ctx(&w.m->hp), 512);
-    w.m->positions.rows = 100;                           /* within the table, beyond what is known */
+    w.m->positions.rows = 100; /* within the table, beyond what is known */
     assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_INVALID);
     assert_non_null(strstr(e.msg, "position 100"));
     close_world(&w);

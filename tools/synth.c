@@ -25,29 +25,29 @@ struct preset {
 };
 
 static const struct preset presets[] = {
-    { "llama-3.2-1b", "llama", "llama-bpe", 16, 2048, 8192, 32, 8, 64, 128256, 256,
-      500000, 1e-5f, 131072, true, false, true },
-    { "qwen2.5-0.5b", "qwen2", "qwen2", 24, 896, 4864, 14, 2, 64, 151936, 293,
-      1000000, 1e-6f, 32768, true, true, false },
-    { "mistral-7b", "llama", "llama-bpe", 32, 4096, 14336, 32, 8, 128, 32768, 256,
-      1000000, 1e-5f, 32768, false, false, false },
-    { "llama-13b", "llama", "llama-bpe", 40, 5120, 13824, 40, 40, 128, 32000, 256,
-      10000, 1e-5f, 4096, false, false, false },
-    { "tiny", "llama", "llama-bpe", 2, 256, 512, 4, 2, 64, 1024, 16,
-      10000, 1e-5f, 2048, true, false, false },
+    { "llama-3.2-1b", "llama", "llama-bpe", 16, 2048, 8192, 32, 8, 64, 128256, 256, 500000, 1e-5f,
+      131072, true, false, true },
+    { "qwen2.5-0.5b", "qwen2", "qwen2", 24, 896, 4864, 14, 2, 64, 151936, 293, 1000000, 1e-6f,
+      32768, true, true, false },
+    { "mistral-7b", "llama", "llama-bpe", 32, 4096, 14336, 32, 8, 128, 32768, 256, 1000000, 1e-5f,
+      32768, false, false, false },
+    { "llama-13b", "llama", "llama-bpe", 40, 5120, 13824, 40, 40, 128, 32000, 256, 10000, 1e-5f,
+      4096, false, false, false },
+    { "tiny", "llama", "llama-bpe", 2, 256, 512, 4, 2, 64, 1024, 16, 10000, 1e-5f, 2048, true,
+      false, false },
 };
 
 struct recipe {
     const char *name;
     enum dtype type;
-    int file_type;           /* GGUF's number for it; -1: it has none */
-    bool mixed;              /* some tensors in more bits */
+    int file_type; /* GGUF's number for it; -1: it has none */
+    bool mixed;    /* some tensors in more bits */
 };
 
 static const struct recipe recipes[] = {
-    { "F32", DT_F32, 0, false },     { "F16", DT_F16, 1, false },     { "Q4_0", DT_Q4_0, 2, true },
-    { "Q4_1", DT_Q4_1, 3, true },    { "Q8_0", DT_Q8_0, 7, false },   { "Q5_0", DT_Q5_0, 8, true },
-    { "Q5_1", DT_Q5_1, 9, true },    { "Q4_K_M", DT_Q4_K, 15, true }, { "BF16", DT_BF16, 32, false },
+    { "F32", DT_F32, 0, false },  { "F16", DT_F16, 1, false },     { "Q4_0", DT_Q4_0, 2, true },
+    { "Q4_1", DT_Q4_1, 3, true }, { "Q8_0", DT_Q8_0, 7, false },   { "Q5_0", DT_Q5_0, 8, true },
+    { "Q5_1", DT_Q5_1, 9, true }, { "Q4_K_M", DT_Q4_K, 15, true }, { "BF16", DT_BF16, 32, false },
 };
 
 struct synth {
@@ -63,7 +63,7 @@ struct synth {
         int64_t dims[2];
         int n_dims;
         float mean, std;
-    } *plans;
+    } * plans;
     int n_plans;
 };
 
@@ -78,7 +78,11 @@ static enum dtype fallback(enum dtype t, int64_t cols)
 {
     if (cols % dtype_info(t)->block == 0) return t;
     switch (t) {
-    case DT_Q2_K: case DT_Q3_K: case DT_IQ4_XS: case DT_TQ1_0: case DT_TQ2_0: t = DT_IQ4_NL; break;
+    case DT_Q2_K:
+    case DT_Q3_K:
+    case DT_IQ4_XS:
+    case DT_TQ1_0:
+    case DT_TQ2_0: t = DT_IQ4_NL; break;
     case DT_Q4_K: t = DT_Q5_0; break;
     case DT_Q5_K: t = DT_Q5_1; break;
     case DT_Q6_K: t = DT_Q8_0; break;
@@ -94,7 +98,8 @@ static enum dtype choose(const struct synth *s, enum role role, int layer, int64
     enum dtype t = s->recipe.type;
     bool k_mix = s->recipe.mixed && t == DT_Q4_K;
     if (s->recipe.mixed && role == ROLE_OUTPUT) t = DT_Q6_K;
-    if (k_mix && (role == ROLE_ATTN_V || role == ROLE_FFN_DOWN) && more_bits(layer, s->n_layers)) t = DT_Q6_K;
+    if (k_mix && (role == ROLE_ATTN_V || role == ROLE_FFN_DOWN) && more_bits(layer, s->n_layers))
+        t = DT_Q6_K;
     return fallback(t, cols);
 }
 
@@ -108,7 +113,8 @@ static struct tensor_plan *plan(struct synth *s, const char *name, int layer)
     return t;
 }
 
-static void plan_matrix(struct synth *s, const char *name, int layer, enum role role, int64_t out, int64_t in)
+static void plan_matrix(struct synth *s, const char *name, int layer, enum role role, int64_t out,
+                        int64_t in)
 {
     struct tensor_plan *t = plan(s, name, layer);
     t->type = choose(s, role, layer, in);
@@ -118,7 +124,8 @@ static void plan_matrix(struct synth *s, const char *name, int layer, enum role 
     t->std = 1.0f / sqrtf((float)in);
 }
 
-static void plan_vector(struct synth *s, const char *name, int layer, int64_t n, float mean, float std)
+static void plan_vector(struct synth *s, const char *name, int layer, int64_t n, float mean,
+                        float std)
 {
     struct tensor_plan *t = plan(s, name, layer);
     t->dims[0] = n;
@@ -150,10 +157,10 @@ static void plan_layer(struct synth *s, int l)
 static void plan_all(struct synth *s)
 {
     const struct preset *p = s->p;
-    plan_matrix(s, "token_embd.weight", -1, p->tied ? ROLE_OUTPUT : ROLE_PLAIN, p->n_vocab, p->n_embd);
+    plan_matrix(s, "token_embd.weight", -1, p->tied ? ROLE_OUTPUT : ROLE_PLAIN, p->n_vocab,
+                p->n_embd);
     if (p->rope_factors) plan_vector(s, "rope_freqs.weight", -1, p->head_dim / 2, 0, 0);
-    for (int l = 0; l < s->n_layers; l++)
-        plan_layer(s, l);
+    for (int l = 0; l < s->n_layers; l++) plan_layer(s, l);
     plan_vector(s, "output_norm.weight", -1, p->n_embd, 1.0f, 0.1f);
     if (!p->tied) plan_matrix(s, "output.weight", -1, ROLE_OUTPUT, p->n_vocab, p->n_embd);
 }
@@ -176,8 +183,8 @@ static float rope_factor(const struct preset *p, int i)
 struct pool {
     enum dtype type;
     int64_t cols;
-    int segment;             /* elements */
-    size_t bytes;            /* of a segment */
+    int segment;  /* elements */
+    size_t bytes; /* of a segment */
     char *data;
 };
 
@@ -190,8 +197,7 @@ static void pool_init(struct pool *pool, struct synth *s, const struct tensor_pl
     *pool = (struct pool){ t->type, cols, segment, bytes, mem_alloc(POOL * bytes) };
     float *x = mem_array((size_t)segment, sizeof *x);
     for (int i = 0; i < POOL; i++) {
-        for (int j = 0; j < segment; j++)
-            x[j] = rng_normal(&s->rng) * t->std;
+        for (int j = 0; j < segment; j++) x[j] = rng_normal(&s->rng) * t->std;
         quant_encode(t->type, x, pool->data + (size_t)i * bytes, segment);
     }
     mem_free(x);
@@ -203,7 +209,8 @@ static void write_matrix(struct synth *s, const struct tensor_plan *t, const str
     char *row = mem_alloc(n * pool->bytes);
     for (int64_t r = 0; r < t->dims[0]; r++) {
         for (size_t i = 0; i < n; i++)
-            memcpy(row + i * pool->bytes, pool->data + rng_u64(&s->rng) % POOL * pool->bytes, pool->bytes);
+            memcpy(row + i * pool->bytes, pool->data + rng_u64(&s->rng) % POOL * pool->bytes,
+                   pool->bytes);
         ggufw_data(s->w, row, n * pool->bytes);
     }
     mem_free(row);
@@ -224,7 +231,8 @@ static void write_tensors(struct synth *s)
     struct pool pools[16] = { 0 };
     int n_pools = 0;
     for (int i = 0; i < s->n_plans; i++)
-        ggufw_tensor(s->w, s->plans[i].name, s->plans[i].type, s->plans[i].dims, s->plans[i].n_dims);
+        ggufw_tensor(s->w, s->plans[i].name, s->plans[i].type, s->plans[i].dims,
+                     s->plans[i].n_dims);
     for (int i = 0; i < s->n_plans; i++) {
         const struct tensor_plan *t = &s->plans[i];
         if (t->n_dims == 1) {
@@ -232,13 +240,11 @@ static void write_tensors(struct synth *s)
             continue;
         }
         int k = 0;
-        while (k < n_pools && (pools[k].type != t->type || pools[k].cols != t->dims[1]))
-            k++;
+        while (k < n_pools && (pools[k].type != t->type || pools[k].cols != t->dims[1])) k++;
         if (k == n_pools) pool_init(&pools[n_pools++], s, t);
         write_matrix(s, t, &pools[k]);
     }
-    for (int k = 0; k < n_pools; k++)
-        mem_free(pools[k].data);
+    for (int k = 0; k < n_pools; k++) mem_free(pools[k].data);
 }
 
 struct vocab {
@@ -278,7 +284,8 @@ static void vocab_add_bytes(struct vocab *v)
 
 /* One side of a merge: a letter, about as often as English has it, or an earlier piece. The left
  * side may begin with the mark of a space; `inner` lists the pieces that do not. */
-static struct str pick(struct rng *r, const struct vocab *v, const int *inner, int n_inner, bool left)
+static struct str pick(struct rng *r, const struct vocab *v, const int *inner, int n_inner,
+                       bool left)
 {
     static const char letters[] = "eeeeeetttttaaaaooooiiiinnnnsssshhhrrrddllluucmwfgypbvkjxqz";
     uint64_t u = rng_u64(r);
@@ -308,8 +315,12 @@ static void write_vocab(struct synth *s)
 {
     const struct preset *p = s->p;
     size_t n = (size_t)p->n_vocab;
-    struct vocab v = { mem_array(n, sizeof *v.tokens), mem_array(n, sizeof *v.merges),
-                       mem_array(n, sizeof *v.types), 0, 0, { 0 } };
+    struct vocab v = { mem_array(n, sizeof *v.tokens),
+                       mem_array(n, sizeof *v.merges),
+                       mem_array(n, sizeof *v.types),
+                       0,
+                       0,
+                       { 0 } };
     int first_special = p->n_vocab - p->n_special;
 
     vocab_add_bytes(&v);
@@ -330,10 +341,8 @@ static void write_vocab(struct synth *s)
     ggufw_u32(s->w, "tokenizer.ggml.eos_token_id", (uint32_t)first_special + 1);
     ggufw_bool(s->w, "tokenizer.ggml.add_bos_token", strcmp(p->arch, "llama") == 0);
 
-    for (int i = 0; i < v.n; i++)
-        mem_free((char *)v.tokens[i].p);
-    for (int i = 0; i < v.n_merges; i++)
-        mem_free((char *)v.merges[i].p);
+    for (int i = 0; i < v.n; i++) mem_free((char *)v.tokens[i].p);
+    for (int i = 0; i < v.n_merges; i++) mem_free((char *)v.merges[i].p);
     mem_free(v.tokens);
     mem_free(v.merges);
     mem_free(v.types);
@@ -354,7 +363,8 @@ static void write_keys(struct synth *s)
     snprintf(name, sizeof name, "%s synthetic", p->name);
     ggufw_str(s->w, "general.architecture", str_c(p->arch));
     ggufw_str(s->w, "general.name", str_c(name));
-    if (s->recipe.file_type >= 0) ggufw_u32(s->w, "general.file_type", (uint32_t)s->recipe.file_type);
+    if (s->recipe.file_type >= 0)
+        ggufw_u32(s->w, "general.file_type", (uint32_t)s->recipe.file_type);
     ggufw_u32(s->w, "general.quantization_version", 2);
     ggufw_u32(s->w, arch_key(s, "context_length"), (uint32_t)p->context);
     ggufw_u32(s->w, arch_key(s, "embedding_length"), (uint32_t)p->n_embd);

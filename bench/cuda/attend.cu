@@ -1,4 +1,5 @@
-/* attend.cu - attention on the GPU: every option and odd shape against double arithmetic on the host, then times.
+/* attend.cu - attention on the GPU: every option and odd shape against double arithmetic on the
+ * host, then times.
  *
  * Blocks begin as bits that are no numbers, so whatever is read past a sequence's end shows. */
 #include "bench.cuh"
@@ -67,15 +68,15 @@ struct world {
 static void encode(enum dtype t, const float *x, void *to, float *back, int n)
 {
     if (t == DT_F8_E4M3)
-        for (int i = 0; i < n; i++) ((uint8_t *)to)[i] = __nv_cvt_float_to_fp8(x[i], __NV_SATFINITE, __NV_E4M3);
-    else
-        quant_encode(t, x, to, n);
+        for (int i = 0; i < n; i++)
+            ((uint8_t *)to)[i] = __nv_cvt_float_to_fp8(x[i], __NV_SATFINITE, __NV_E4M3);
+    else quant_encode(t, x, to, n);
     quant_decode(t, to, back, n);
 }
 
 /* Sequences with their pasts, blocks dealt out in no order. */
-static void world_make(struct world *w, const struct test *t, std::vector<char> *kb, std::vector<char> *vb,
-                       struct kvlayer *l)
+static void world_make(struct world *w, const struct test *t, std::vector<char> *kb,
+                       std::vector<char> *vb, struct kvlayer *l)
 {
     uint64_t rk, rv;
     std::vector<int32_t> ids;
@@ -119,31 +120,34 @@ static void world_make(struct world *w, const struct test *t, std::vector<char> 
                 size_t row = (size_t)h * KV_BLOCK + (size_t)(p % KV_BLOCK),
                        at = (w->begin[s] + (size_t)p) * (size_t)t->kv_heads + (size_t)h;
                 for (float &f : x) f = normal();
-                encode(t->type, x.data(), kb->data() + block * l->k_block_bytes + row * rk, &w->k[at * (size_t)t->dk],
-                       t->dk);
+                encode(t->type, x.data(), kb->data() + block * l->k_block_bytes + row * rk,
+                       &w->k[at * (size_t)t->dk], t->dk);
                 for (float &f : x) f = normal();
-                encode(t->type, x.data(), vb->data() + block * l->v_block_bytes + row * rv, &w->v[at * (size_t)t->dv],
-                       t->dv);
+                encode(t->type, x.data(), vb->data() + block * l->v_block_bytes + row * rv,
+                       &w->v[at * (size_t)t->dv], t->dv);
             }
     std::vector<std::pair<int, int>> toks;
     for (size_t s = 0; s < t->chunks.size(); s++)
         for (int i = 0; i < t->chunks[s].n; i++) toks.push_back({ (int)s, t->chunks[s].start + i });
     if (t->shuffled)
-        for (size_t i = toks.size() - 1; i > 0; i--) std::swap(toks[i], toks[(size_t)below((int)i + 1)]);
+        for (size_t i = toks.size() - 1; i > 0; i--)
+            std::swap(toks[i], toks[(size_t)below((int)i + 1)]);
     for (auto &tok : toks) w->seq.push_back(tok.first), w->pos.push_back(tok.second);
 }
 
-static void reference(const struct test *t, const struct world *w, const float *q, const float *sinks,
-                      const float *slopes, int token, int head, double *out)
+static void reference(const struct test *t, const struct world *w, const float *q,
+                      const float *sinks, const float *slopes, int token, int head, double *out)
 {
-    int seq = w->seq[(size_t)token], pos = w->pos[(size_t)token], kvh = head / (t->heads / t->kv_heads);
+    int seq = w->seq[(size_t)token], pos = w->pos[(size_t)token],
+        kvh = head / (t->heads / t->kv_heads);
     int first = t->window > 0 && pos >= t->window ? pos - t->window + 1 : 0;
     double scale = 1 / sqrt((double)t->dk), max = sinks ? sinks[head] : -INFINITY, sum;
     std::vector<double> s((size_t)pos + 1);
 
     for (int k = first; k <= pos; k++) {
         const float *kk =
-            &w->k[((w->begin[(size_t)seq] + (size_t)k) * (size_t)t->kv_heads + (size_t)kvh) * (size_t)t->dk];
+            &w->k[((w->begin[(size_t)seq] + (size_t)k) * (size_t)t->kv_heads + (size_t)kvh) *
+                  (size_t)t->dk];
         double x = 0;
         for (int i = 0; i < t->dk; i++) x += (double)q[i] * kk[i];
         x *= scale;
@@ -156,7 +160,8 @@ static void reference(const struct test *t, const struct world *w, const float *
     for (int i = 0; i < t->dv; i++) out[i] = 0;
     for (int k = first; k <= pos; k++) {
         const float *v =
-            &w->v[((w->begin[(size_t)seq] + (size_t)k) * (size_t)t->kv_heads + (size_t)kvh) * (size_t)t->dv];
+            &w->v[((w->begin[(size_t)seq] + (size_t)k) * (size_t)t->kv_heads + (size_t)kvh) *
+                  (size_t)t->dv];
         double p = exp(s[(size_t)k] - max);
         sum += p;
         for (int i = 0; i < t->dv; i++) out[i] += p * v[i];
@@ -171,24 +176,29 @@ static void check(const struct test *t)
     struct kvlayer l = {};
     world_make(&w, t, &kb, &vb, &l);
     int n = (int)w.seq.size();
-    std::vector<float> q((size_t)n * (size_t)(t->heads * t->dk)), out((size_t)n * (size_t)(t->heads * t->dv)), sinks,
-        slopes;
+    std::vector<float> q((size_t)n * (size_t)(t->heads * t->dk)),
+        out((size_t)n * (size_t)(t->heads * t->dv)), sinks, slopes;
     for (float &f : q) f = normal() * 2;
     for (int i = 0; i < t->heads && t->sinks; i++) sinks.push_back(normal() * 2);
-    for (int i = 0; i < t->heads && t->slopes; i++) slopes.push_back(0.02f * (float)(i + 1) / (float)t->heads);
+    for (int i = 0; i < t->heads && t->slopes; i++)
+        slopes.push_back(0.02f * (float)(i + 1) / (float)t->heads);
     float *dq = upload(q), *dout = upload(out), *dsinks = upload(sinks), *dslopes = upload(slopes);
     int32_t *dt = upload(w.table), *ds = upload(w.seq), *dp = upload(w.pos);
     l.k = upload(kb), l.v = upload(vb);
-    struct kvview kv = { t->type, &l, 1, dt, w.stride, ds, dp, n, (int)t->chunks.size(), w.max_pos + 17,
-                         NULL };
-    struct attend_opt o = { t->heads,   t->kv_heads, t->dk,  t->dv,  (float)(1 / sqrt((double)t->dk)),
-                            t->softcap, t->window,   false,  dsinks, dslopes };
-    struct tensor tq = tensor_f32(dq, n, t->heads * t->dk), to = tensor_f32(dout, n, t->heads * t->dv);
+    struct kvview kv = { t->type,        &l,  1, dt, w.stride, ds, dp, n, (int)t->chunks.size(),
+                         w.max_pos + 17, NULL };
+    struct attend_opt o = {
+        t->heads,   t->kv_heads, t->dk, t->dv,  (float)(1 / sqrt((double)t->dk)),
+        t->softcap, t->window,   false, dsinks, dslopes
+    };
+    struct tensor tq = tensor_f32(dq, n, t->heads * t->dk),
+                  to = tensor_f32(dout, n, t->heads * t->dv);
     double worst = 0, diff = 0, size = 0;
     int checked = 0;
     std::vector<double> ref((size_t)t->dv);
 
-    for (int round = 0; round < 2; round++) { /* the second finds the counters as the first left them */
+    for (int round = 0; round < 2;
+         round++) { /* the second finds the counters as the first left them */
         ok(cudaMemset(dout, 0xff, out.size() * sizeof(float)), "poison");
         ok(cudaDeviceSynchronize(), "poison");
         cu_attend(&cu, &to, &tq, &kv, 0, &o, NULL);
@@ -198,8 +208,8 @@ static void check(const struct test *t)
     for (size_t i = 0; i < out.size(); i++)
         if (!(fabsf(out[i]) < 1e30f)) {
             worst = INFINITY;
-            printf("    not written or no number: token %zu column %zu\n", i / (size_t)(t->heads * t->dv),
-                   i % (size_t)(t->heads * t->dv));
+            printf("    not written or no number: token %zu column %zu\n",
+                   i / (size_t)(t->heads * t->dv), i % (size_t)(t->heads * t->dv));
             break;
         }
     for (int i = 0; i < n * t->heads; i++) {
@@ -207,7 +217,8 @@ static void check(const struct test *t)
         int token = i / t->heads, head = i % t->heads;
         double e = 0, r = 0;
         reference(t, &w, &q[(size_t)token * (size_t)(t->heads * t->dk) + (size_t)(head * t->dk)],
-                  t->sinks ? sinks.data() : NULL, t->slopes ? slopes.data() : NULL, token, head, ref.data());
+                  t->sinks ? sinks.data() : NULL, t->slopes ? slopes.data() : NULL, token, head,
+                  ref.data());
         for (int d = 0; d < t->dv; d++) {
             double x = out[(size_t)i * (size_t)t->dv + (size_t)d] - ref[(size_t)d];
             e += x * x, r += ref[(size_t)d] * ref[(size_t)d];
@@ -219,11 +230,13 @@ static void check(const struct test *t)
         double rel = sqrt(diff / size);
         bool good = rel <= t->bound && worst <= 8 * t->bound;
         if (!good) n_failed++;
-        if (!good) printf("%-34s %5d tokens  rel %.2e  worst row %.2e  FAILED\n", t->name, n, rel, worst);
+        if (!good)
+            printf("%-34s %5d tokens  rel %.2e  worst row %.2e  FAILED\n", t->name, n, rel, worst);
         if (rel > worst_rel) worst_rel = rel, worst_name = t->name;
     }
 out:
-    cudaFree(dq), cudaFree(dout), cudaFree(dsinks), cudaFree(dslopes), cudaFree(dt), cudaFree(ds), cudaFree(dp);
+    cudaFree(dq), cudaFree(dout), cudaFree(dsinks), cudaFree(dslopes), cudaFree(dt), cudaFree(ds),
+        cudaFree(dp);
     cudaFree(l.k), cudaFree(l.v);
 }
 
@@ -232,7 +245,8 @@ static void check_all(const char *which)
 {
     const std::vector<chunk> mixed = { { 500, 1 },   { 100, 7 },  { 0, 16 }, { 77, 33 },
                                        { 300, 200 }, { 1200, 1 }, { 0, 1 },  { 15, 40 } };
-    const std::vector<chunk> decode = { { 0, 1 }, { 15, 1 }, { 16, 1 }, { 700, 1 }, { 333, 1 }, { 2100, 1 } };
+    const std::vector<chunk> decode = { { 0, 1 },   { 15, 1 },  { 16, 1 },
+                                        { 700, 1 }, { 333, 1 }, { 2100, 1 } };
     const std::vector<chunk> single = { { 5000, 1 } }, few = { { 900, 5 } }, whole = { { 0, 300 } };
     const struct test tests[] = {
         { "f16 decode 32/8x128", DT_F16, 32, 8, 128, 128, 0, 0, 0, 0, 0, decode, 1e-3f },
@@ -279,24 +293,27 @@ static void check_all(const char *which)
 
 /* ---- rope and the blocks ---- */
 
-static void check_rope_kv(enum dtype type, int dk, int dv, int n_rot, enum rope_style style, bool norms)
+static void check_rope_kv(enum dtype type, int dk, int dv, int n_rot, enum rope_style style,
+                          bool norms)
 {
     int heads = 6, kvh = 2, n = 37;
-    struct test t = { "", type, heads, kvh, dk, dv, 0, 0, 0, 0, 0, { { 0, 20 }, { 14, 1 }, { 40, 16 } }, 0 };
+    struct test t = { "", type, heads, kvh, dk, dv,
+                      0,  0,    0,     0,   0,  { { 0, 20 }, { 14, 1 }, { 40, 16 } },
+                      0 };
     struct world w;
     std::vector<char> kb, vb;
     struct kvlayer l = {};
     world_make(&w, &t, &kb, &vb, &l);
-    std::vector<float> q((size_t)(n * heads * dk)), k((size_t)(n * kvh * dk)), v((size_t)(n * kvh * dv)),
-        table((size_t)(n * n_rot)), qn((size_t)dk), kn((size_t)dk);
+    std::vector<float> q((size_t)(n * heads * dk)), k((size_t)(n * kvh * dk)),
+        v((size_t)(n * kvh * dv)), table((size_t)(n * n_rot)), qn((size_t)dk), kn((size_t)dk);
     for (auto *x : { &q, &k, &v })
         for (float &f : *x) f = normal();
     for (auto *x : { &qn, &kn })
         for (float &f : *x) f = 1 + 0.3f * normal();
     for (size_t i = 0; i + 1 < table.size(); i += 2)
         table[i] = cosf((float)i * 0.37f), table[i + 1] = sinf((float)i * 0.37f);
-    float *dq = upload(q), *dkk = upload(k), *dvv = upload(v), *dtab = upload(table), *dqn = upload(qn),
-          *dkn = upload(kn);
+    float *dq = upload(q), *dkk = upload(k), *dvv = upload(v), *dtab = upload(table),
+          *dqn = upload(qn), *dkn = upload(kn);
     int32_t *dt = upload(w.table), *ds = upload(w.seq), *dp = upload(w.pos);
     l.k = upload(kb), l.v = upload(vb);
     struct kvview kv = { type, &l, 1, dt, w.stride, ds, dp, n, 3, w.max_pos, NULL };
@@ -330,8 +347,8 @@ static void check_rope_kv(enum dtype type, int dk, int dv, int n_rot, enum rope_
             for (int i = 0; i < n_rot / 2; i++) {
                 size_t a = (size_t)(style == ROPE_HALF ? i : 2 * i),
                        b = style == ROPE_HALF ? a + (size_t)n_rot / 2 : a + 1;
-                double c = table[(size_t)(token * n_rot + 2 * i)], s = table[(size_t)(token * n_rot + 2 * i + 1)],
-                       u = y[a], z = y[b];
+                double c = table[(size_t)(token * n_rot + 2 * i)],
+                       s = table[(size_t)(token * n_rot + 2 * i + 1)], u = y[a], z = y[b];
                 y[a] = u * c - z * s, y[b] = u * s + z * c;
             }
             return y;
@@ -346,13 +363,14 @@ static void check_rope_kv(enum dtype type, int dk, int dv, int n_rot, enum rope_
                       : type == DT_Q8_0 ? 5e-3
                                         : 0.063;
         for (int i = 0; i < n; i++) {
-            size_t block =
-                (size_t)w.table[(size_t)w.seq[(size_t)i] * (size_t)w.stride + (size_t)(w.pos[(size_t)i] / KV_BLOCK)];
+            size_t block = (size_t)w.table[(size_t)w.seq[(size_t)i] * (size_t)w.stride +
+                                           (size_t)(w.pos[(size_t)i] / KV_BLOCK)];
             for (int h = 0; h < heads; h++) {
                 std::vector<double> y = turned(&q[(size_t)((i * heads + h) * dk)], qn.data(), i);
                 for (int d = 0; d < dk; d++)
-                    worst = fmax(worst, fabs(y[(size_t)d] - q2[(size_t)((i * heads + h) * dk + d)]) /
-                                            (1e-6 * (fabs(y[(size_t)d]) + 1)) * 0.2);
+                    worst =
+                        fmax(worst, fabs(y[(size_t)d] - q2[(size_t)((i * heads + h) * dk + d)]) /
+                                        (1e-6 * (fabs(y[(size_t)d]) + 1)) * 0.2);
             }
             for (int h = 0; h < kvh; h++) {
                 size_t at = (size_t)h * KV_BLOCK + (size_t)(w.pos[(size_t)i] % KV_BLOCK);
@@ -375,15 +393,16 @@ static void check_rope_kv(enum dtype type, int dk, int dv, int n_rot, enum rope_
             }
         }
         if (!(worst <= 1)) n_failed++;
-        printf("rope_kv %-8s %3d/%3d rot %3d style %d norms %d: worst %.2f of a rounding  %s\n", dtype_name(type), dk,
-               dv, n_rot, style, norms, worst, worst <= 1 ? "ok" : "FAILED");
+        printf("rope_kv %-8s %3d/%3d rot %3d style %d norms %d: worst %.2f of a rounding  %s\n",
+               dtype_name(type), dk, dv, n_rot, style, norms, worst, worst <= 1 ? "ok" : "FAILED");
     }
-    cudaFree(dq), cudaFree(dkk), cudaFree(dvv), cudaFree(dtab), cudaFree(dqn), cudaFree(dkn), cudaFree(dt),
-        cudaFree(ds), cudaFree(dp);
+    cudaFree(dq), cudaFree(dkk), cudaFree(dvv), cudaFree(dtab), cudaFree(dqn), cudaFree(dkn),
+        cudaFree(dt), cudaFree(ds), cudaFree(dp);
     cudaFree(l.k), cudaFree(l.v);
 }
 
-/* A token whose values are no numbers takes those after it in its sequence along, and nobody else. */
+/* A token whose values are no numbers takes those after it in its sequence along, and nobody else.
+ */
 static void check_nan(void)
 {
     const int n = 60, bad = 25, heads = 4, kvh = 1, d = 64;
@@ -392,8 +411,8 @@ static void check_nan(void)
     std::vector<char> kb, vb;
     struct kvlayer l = {};
     world_make(&w, &t, &kb, &vb, &l);
-    std::vector<float> q((size_t)(n * heads * d)), k((size_t)(n * kvh * d)), v((size_t)(n * kvh * d)),
-        out((size_t)(n * heads * d));
+    std::vector<float> q((size_t)(n * heads * d)), k((size_t)(n * kvh * d)),
+        v((size_t)(n * kvh * d)), out((size_t)(n * heads * d));
     for (auto *x : { &q, &k, &v })
         for (float &f : *x) f = normal();
     v[(size_t)(bad * d + 3)] = NAN;
@@ -417,10 +436,11 @@ static void check_nan(void)
             wrong += any != want;
         }
         if (wrong) n_failed++;
-        printf("no numbers stay with their rows: %d of %d wrong  %s\n", wrong, n, wrong ? "FAILED" : "ok");
+        printf("no numbers stay with their rows: %d of %d wrong  %s\n", wrong, n,
+               wrong ? "FAILED" : "ok");
     }
-    cudaFree(dq), cudaFree(dkk), cudaFree(dvv), cudaFree(dout), cudaFree(dt), cudaFree(ds), cudaFree(dp),
-        cudaFree(l.k), cudaFree(l.v);
+    cudaFree(dq), cudaFree(dkk), cudaFree(dvv), cudaFree(dout), cudaFree(dt), cudaFree(ds),
+        cudaFree(dp), cudaFree(l.k), cudaFree(l.v);
 }
 
 /* ---- times ---- */
@@ -428,7 +448,8 @@ static void check_nan(void)
 /* Halves below 2 in size; in Q8_0 every 17th is a scale. */
 static __global__ void fill(uint16_t *p, size_t n, bool q8)
 {
-    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x) {
         uint64_t x = (i + 1) * 0x9e3779b97f4a7c15ull;
         x ^= x >> 29, x *= 0xbf58476d1ce4e5b9ull, x ^= x >> 32;
         p[i] = q8 ? (i % 17 ? (uint16_t)x : 0x1c00) : (uint16_t)(x & 0xbbff);
@@ -442,7 +463,8 @@ static float time_graph(int calls, void (*call)(void *, int), void *arg)
     cudaEvent_t a, b;
     float best = 1e30f;
 
-    if (!ok(cudaStreamBeginCapture(cu.stream, cudaStreamCaptureModeThreadLocal), "capture")) return -1;
+    if (!ok(cudaStreamBeginCapture(cu.stream, cudaStreamCaptureModeThreadLocal), "capture"))
+        return -1;
     for (int i = 0; i < calls; i++) call(arg, i);
     if (!ok(cudaStreamEndCapture(cu.stream, &graph), "capture") ||
         !ok(cudaGraphInstantiate(&exec, graph, 0), "graph"))
@@ -480,7 +502,8 @@ static void speed_call(void *arg, int i)
     cu_attend(&cu, &s->out, &s->q, &s->kv, layer, &s->o, NULL);
 }
 
-/* Mistral's heads. n_decode sequences of ctx tokens with one new each, then one chunk of n_chunk after `past`. */
+/* Mistral's heads. n_decode sequences of ctx tokens with one new each, then one chunk of n_chunk
+ * after `past`. */
 static void speed(enum dtype type, int n_decode, int ctx, int n_chunk, int past)
 {
     const int heads = 32, kvh = 8, d = 128;
@@ -499,11 +522,13 @@ static void speed(enum dtype type, int n_decode, int ctx, int n_chunk, int past)
     for (int i = 0; i < n_decode; i++) seq.push_back(i), pos.push_back(ctx - 1);
     for (int i = 0; i < n_chunk; i++) seq.push_back(n_decode), pos.push_back(past + i);
     for (int32_t p : pos) max_pos = p > max_pos ? p : max_pos;
-    size_t used = 2 * block * n_blocks, sets = used < (size_t)300 << 20 ? ((size_t)300 << 20) / used + 1 : 1;
+    size_t used = 2 * block * n_blocks,
+           sets = used < (size_t)300 << 20 ? ((size_t)300 << 20) / used + 1 : 1;
     if (sets > 600) sets = 600;
     for (size_t i = 0; i < sets; i++) {
         struct kvlayer l = { NULL, NULL, kvh, d, d, block, block, false };
-        if (!ok(cudaMalloc(&l.k, block * n_blocks), "keys") || !ok(cudaMalloc(&l.v, block * n_blocks), "values"))
+        if (!ok(cudaMalloc(&l.k, block * n_blocks), "keys") ||
+            !ok(cudaMalloc(&l.v, block * n_blocks), "values"))
             return;
         fill<<<2048, 256, 0, cu.stream>>>((uint16_t *)l.k, block * n_blocks / 2, type == DT_Q8_0);
         fill<<<2048, 256, 0, cu.stream>>>((uint16_t *)l.v, block * n_blocks / 2, type == DT_Q8_0);
@@ -546,7 +571,8 @@ static void older(void)
 
 int main(int argc, char **argv)
 {
-    bool times = argc < 2 || strcmp(argv[1], "check") != 0, checks = argc < 2 || strcmp(argv[1], "time") != 0;
+    bool times = argc < 2 || strcmp(argv[1], "check") != 0,
+         checks = argc < 2 || strcmp(argv[1], "time") != 0;
 
     if (!cuda_init(8192, 512)) return 1;
     if (checks) {

@@ -1,4 +1,5 @@
-/* bench.cuh - what the programs here share: the device they drive by hand, failures, random numbers. */
+/* bench.cuh - what the programs here share: the device they drive by hand, failures, random
+ * numbers. */
 #ifndef TERN_BENCH_CUDA_BENCH_CUH
 #define TERN_BENCH_CUDA_BENCH_CUH
 
@@ -27,7 +28,8 @@ static inline bool open_device(void)
     cudaDeviceProp p;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (!ok(cudaSetDevice(0), "device") || !ok(cudaGetDeviceProperties(&p, 0), "properties")) return false;
+    if (!ok(cudaSetDevice(0), "device") || !ok(cudaGetDeviceProperties(&p, 0), "properties"))
+        return false;
     cu.be.name = "cuda:0";
     cu.be.self = &cu;
     cu.cc = p.major * 10 + p.minor;

@@ -1,4 +1,5 @@
-/* core.cu - what stands around the kernels: launches one by one and as a graph, small copies, uploads.
+/* core.cu - what stands around the kernels: launches one by one and as a graph, small copies,
+ * uploads.
  *
  *     core          a table of microseconds and GB/s */
 #include "kernel/cuda/cu.cuh"
@@ -7,13 +8,13 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define TRY(call)                                                                                          \
-    do {                                                                                                   \
-        cudaError_t rc_ = (call);                                                                          \
-        if (rc_ != cudaSuccess) {                                                                          \
-            printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(rc_));                 \
-            return 1;                                                                                      \
-        }                                                                                                  \
+#define TRY(call)                                                                          \
+    do {                                                                                   \
+        cudaError_t rc_ = (call);                                                          \
+        if (rc_ != cudaSuccess) {                                                          \
+            printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(rc_)); \
+            return 1;                                                                      \
+        }                                                                                  \
     } while (0)
 
 enum { N_LAUNCHES = 200, REPEATS = 50 };
@@ -30,12 +31,15 @@ __global__ void add_one(float *x, int n)
 {
     cu_next();
     cu_wait();
-    for (int i = (int)(blockIdx.x * blockDim.x + threadIdx.x); i < n; i += (int)(gridDim.x * blockDim.x)) x[i] += 1.f;
+    for (int i = (int)(blockIdx.x * blockDim.x + threadIdx.x); i < n;
+         i += (int)(gridDim.x * blockDim.x))
+        x[i] += 1.f;
 }
 
 static void chain(struct cuda *c, float *x, int n, int blocks)
 {
-    for (int i = 0; i < N_LAUNCHES; i++) cu_launch(c, "add_one", add_one, dim3(blocks), dim3(256), 0, x, n);
+    for (int i = 0; i < N_LAUNCHES; i++)
+        cu_launch(c, "add_one", add_one, dim3(blocks), dim3(256), 0, x, n);
 }
 
 struct step {
@@ -60,7 +64,7 @@ static int measure(struct cuda *c, const char *what, const struct step *s, bool 
     int cc = c->cc;
     double eager = 1e30, replay = 1e30, t;
 
-    if (!early) c->cc = 0;                               /* launches wait for each other in full */
+    if (!early) c->cc = 0; /* launches wait for each other in full */
     for (int i = 0; i < REPEATS; i++) {
         t = now_us();
         record(c, s);
@@ -81,7 +85,8 @@ static int measure(struct cuda *c, const char *what, const struct step *s, bool 
         t = now_us() - t;
         replay = t < replay ? t : replay;
     }
-    printf("%-44s %8.1f %8.1f %8.1f us   %.2f us a launch in a graph\n", what, eager, replay, made, replay / N_LAUNCHES);
+    printf("%-44s %8.1f %8.1f %8.1f us   %.2f us a launch in a graph\n", what, eager, replay, made,
+           replay / N_LAUNCHES);
     cudaGraphExecDestroy(exec);
     cudaGraphDestroy(graph);
     c->cc = cc;
@@ -104,7 +109,9 @@ static int measure_bus(struct cuda *c)
             TRY(way ? cudaMemcpyAsync(pinned, there, bytes, cudaMemcpyDeviceToHost, c->stream)
                     : cudaMemcpyAsync(there, pinned, bytes, cudaMemcpyHostToDevice, c->stream));
             TRY(cudaStreamSynchronize(c->stream));
-            if (i) printf("%s: %.1f GB/s\n", way ? "device to host" : "host to device", (double)bytes / (now_us() - t) / 1e3);
+            if (i)
+                printf("%s: %.1f GB/s\n", way ? "device to host" : "host to device",
+                       (double)bytes / (now_us() - t) / 1e3);
         }
     t = now_us();
     cudaFree(there);
@@ -131,15 +138,17 @@ int main(void)
     TRY(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking));
     TRY(cudaMalloc((void **)&s.x, (size_t)32 << 20));
     TRY(cudaMallocHost((void **)&s.pinned, (size_t)32 << 20));
-    printf("%s; %d launches%20s %8s %8s %8s\n", p.name, N_LAUNCHES, "", "eager", "replay", "made in");
+    printf("%s; %d launches%20s %8s %8s %8s\n", p.name, N_LAUNCHES, "", "eager", "replay",
+           "made in");
     for (int early = 0; early < 2; early++)
         for (s.blocks = 1; s.blocks <= 132; s.blocks += 131) {
             char what[64];
-            snprintf(what, sizeof what, "%s, %d blocks", early ? "early start" : "one after the other", s.blocks);
+            snprintf(what, sizeof what, "%s, %d blocks",
+                     early ? "early start" : "one after the other", s.blocks);
             s.put = s.get = 0;
             bad |= measure(&c, what, &s, early);
-            snprintf(what, sizeof what, "%s, %d blocks, 4 KB in, 128 KB out", early ? "early start" : "one after the other",
-                     s.blocks);
+            snprintf(what, sizeof what, "%s, %d blocks, 4 KB in, 128 KB out",
+                     early ? "early start" : "one after the other", s.blocks);
             s.put = 4096, s.get = 131072;
             bad |= measure(&c, what, &s, early);
         }

@@ -2,10 +2,10 @@
  *
  *     build/bench/cuda/gemm [check|time|choices|all] [old]
  *
- * check: odd shapes, every type, epilogues, both ways, against dot products in F64 of the decoded weights.
- * time:  a layer of a 7.2 B model (embd 4096, ffn 14336, 8 KV heads) as replayed graphs, weights beyond the cache.
- * choices: time, and what cuBLASLt's other proposals take.
- * old:   the kernels for cards other than Hopper; built for plain sm_90 they run there as well. */
+ * check: odd shapes, every type, epilogues, both ways, against dot products in F64 of the decoded
+ * weights. time:  a layer of a 7.2 B model (embd 4096, ffn 14336, 8 KV heads) as replayed graphs,
+ * weights beyond the cache. choices: time, and what cuBLASLt's other proposals take. old:   the
+ * kernels for cards other than Hopper; built for plain sm_90 they run there as well. */
 #include "bench.cuh"
 #include "kernel/cuda/cu_gemm.cuh"
 #include "kernel/cuda/cu_layout.cuh"
@@ -18,13 +18,13 @@ extern "C" {
 #include <stdio.h>
 #include <stdlib.h>
 
-#define TRY(call)                                                                                   \
-    do {                                                                                            \
-        cudaError_t rc_ = (call);                                                                   \
-        if (rc_ != cudaSuccess) {                                                                   \
-            printf("FAILED line %d: %s: %s\n", __LINE__, #call, cudaGetErrorString(rc_));           \
-            exit(1);                                                                                \
-        }                                                                                           \
+#define TRY(call)                                                                         \
+    do {                                                                                  \
+        cudaError_t rc_ = (call);                                                         \
+        if (rc_ != cudaSuccess) {                                                         \
+            printf("FAILED line %d: %s: %s\n", __LINE__, #call, cudaGetErrorString(rc_)); \
+            exit(1);                                                                      \
+        }                                                                                 \
     } while (0)
 
 static void *device(size_t n)
@@ -52,7 +52,7 @@ static float *floats(size_t n, float scale)
 
 struct matrix {
     struct weight w;
-    float *rows;                     /* [POOL][cols], decoded */
+    float *rows; /* [POOL][cols], decoded */
 };
 
 static struct matrix matrix_make(enum dtype t, int rows, int cols, bool decoded)
@@ -70,7 +70,8 @@ static struct matrix matrix_make(enum dtype t, int rows, int cols, bool decoded)
     float *plain = floats((size_t)pool * (size_t)cols, 1 / sqrtf((float)cols));
     quant_encode(t, plain, src, (int64_t)pool * cols);
     quant_decode(t, src, plain, (int64_t)pool * cols);
-    for (int r = pool; r < rows; r++) memcpy(src + (size_t)r * bytes, src + (size_t)(r % pool) * bytes, bytes);
+    for (int r = pool; r < rows; r++)
+        memcpy(src + (size_t)r * bytes, src + (size_t)(r % pool) * bytes, bytes);
 
     m.w.packed_bytes = cu_weight_bytes(t, rows, cols, 1);
     void *image = calloc(1, m.w.packed_bytes);
@@ -96,7 +97,8 @@ static void matrix_free(struct matrix *m)
 
 /* ---- check ---- */
 
-static __global__ void dot_kernel(float *out, const float *x, const float *w, int tokens, int rows, int cols, int pool)
+static __global__ void dot_kernel(float *out, const float *x, const float *w, int tokens, int rows,
+                                  int cols, int pool)
 {
     int r = blockIdx.x, t = blockIdx.y * 8 + threadIdx.x / 32;
     double sum = 0;
@@ -108,22 +110,32 @@ static __global__ void dot_kernel(float *out, const float *x, const float *w, in
     if (threadIdx.x % 32 == 0) out[(size_t)t * rows + r] = (float)sum;
 }
 
-struct shape { int tokens, rows, cols; };
-struct how { int norm; bool bias, add; float scale; int act; int n_jobs; };   /* act -1: none */
+struct shape {
+    int tokens, rows, cols;
+};
+struct how {
+    int norm;
+    bool bias, add;
+    float scale;
+    int act;
+    int n_jobs;
+}; /* act -1: none */
 
 static double act_host(int a, double x)
 {
     switch (a) {
     case ACT_SILU: return x / (1 + exp(-x));
     case ACT_GELU: return 0.5 * x * (1 + erf(x * 0.7071067811865476));
-    case ACT_GELU_TANH: return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+    case ACT_GELU_TANH:
+        return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
     case ACT_RELU: return x > 0 ? x : 0;
     case ACT_RELU2: return x > 0 ? x * x : 0;
     default: return x / (1 + exp(-1.702 * x));
     }
 }
 
-static void norm_host(float *y, const float *x, int n, const struct how *h, const float *w, const float *b)
+static void norm_host(float *y, const float *x, int n, const struct how *h, const float *w,
+                      const float *b)
 {
     double mean = 0, sum = 0;
     if (h->norm == CU_NORM_LAYER)
@@ -140,7 +152,8 @@ static void norm_host(float *y, const float *x, int n, const struct how *h, cons
 static double check_one(enum dtype t, enum dtype t2, struct shape s, struct how h)
 {
     int n = h.n_jobs, pad = s.rows % 5, xpad = s.cols % 3 * 4;
-    size_t nx = (size_t)s.tokens * (size_t)(s.cols + xpad), no = (size_t)s.tokens * (size_t)(s.rows + pad);
+    size_t nx = (size_t)s.tokens * (size_t)(s.cols + xpad),
+           no = (size_t)s.tokens * (size_t)(s.rows + pad);
     float *x = floats(nx, 1), *nw = floats((size_t)s.cols, 1), *nb = floats((size_t)s.cols, 0.3f);
     float *y = (float *)malloc((size_t)s.tokens * (size_t)s.cols * 4);
     float *dx = upload(x, nx), *dw = upload(nw, (size_t)s.cols), *db = upload(nb, (size_t)s.cols);
@@ -159,8 +172,8 @@ static double check_one(enum dtype t, enum dtype t2, struct shape s, struct how 
         dbias[i] = upload(bias[i], (size_t)s.rows);
         dots[i] = (float *)malloc((size_t)s.tokens * (size_t)s.rows * 4);
         float *d = (float *)device((size_t)s.tokens * (size_t)s.rows * 4);
-        dot_kernel<<<dim3(s.rows, (s.tokens + 7) / 8), 256>>>(d, dy, m[i].rows, s.tokens, s.rows, s.cols,
-                                                              s.rows < POOL ? s.rows : POOL);
+        dot_kernel<<<dim3(s.rows, (s.tokens + 7) / 8), 256>>>(
+            d, dy, m[i].rows, s.tokens, s.rows, s.cols, s.rows < POOL ? s.rows : POOL);
         TRY(cudaMemcpy(dots[i], d, (size_t)s.tokens * (size_t)s.rows * 4, cudaMemcpyDeviceToHost));
         cudaFree(d);
         j[i].out = { DT_F32, s.tokens, s.rows, (size_t)(s.rows + pad), upload(before[i], no) };
@@ -186,14 +199,17 @@ static double check_one(enum dtype t, enum dtype t2, struct shape s, struct how 
             for (int r = 0; r < s.rows + pad; r++) {
                 size_t at = (size_t)tk * (size_t)(s.rows + pad) + (size_t)r;
                 if (r >= s.rows) {
-                    if (got[at] != before[i][at]) err = INFINITY;     /* wrote beside its rows */
+                    if (got[at] != before[i][at]) err = INFINITY; /* wrote beside its rows */
                     continue;
                 }
                 double v[2];
                 for (int k = 0; k < 2; k++)
-                    v[k] = k && n < 2 ? 1 : scale * (double)dots[h.act >= 0 ? k : i][(size_t)tk * s.rows + r] +
-                           (h.bias ? bias[h.act >= 0 ? k : i][r] : 0);
-                double ref = h.act >= 0 ? act_host(h.act, v[0]) * v[1] : v[0] + (h.add ? before[i][at] : 0);
+                    v[k] = k && n < 2
+                               ? 1
+                               : scale * (double)dots[h.act >= 0 ? k : i][(size_t)tk * s.rows + r] +
+                                     (h.bias ? bias[h.act >= 0 ? k : i][r] : 0);
+                double ref =
+                    h.act >= 0 ? act_host(h.act, v[0]) * v[1] : v[0] + (h.add ? before[i][at] : 0);
                 double e = got[at] - ref;
                 err += isfinite(e) ? e * e : INFINITY;
                 ref2 += ref * ref;
@@ -213,10 +229,12 @@ static double check_one(enum dtype t, enum dtype t2, struct shape s, struct how 
 /* gate, up, act and then down of that: the F16 rows kept between them. */
 static double check_chain(enum dtype t, struct shape s)
 {
-    struct matrix gate = matrix_make(t, s.rows, s.cols, true), up = matrix_make(t, s.rows, s.cols, true);
+    struct matrix gate = matrix_make(t, s.rows, s.cols, true),
+                  up = matrix_make(t, s.rows, s.cols, true);
     struct matrix down = matrix_make(t, s.cols, s.rows, true);
     size_t nx = (size_t)s.tokens * (size_t)s.cols, nh = (size_t)s.tokens * (size_t)s.rows;
-    float *x = floats(nx, 1), *dx = upload(x, nx), *got = (float *)malloc(nx * 4), *ref = (float *)malloc(nx * 4);
+    float *x = floats(nx, 1), *dx = upload(x, nx), *got = (float *)malloc(nx * 4),
+          *ref = (float *)malloc(nx * 4);
     float *h = (float *)device(nh * 4), *u = (float *)device(nh * 4), *y = (float *)device(nx * 4);
     struct linear j[3] = {};
     struct cu_product p = {};
@@ -249,8 +267,9 @@ static double check_chain(enum dtype t, struct shape s)
     return sqrt(err / (ref2 > 0 ? ref2 : 1));
 }
 
-static const enum dtype types[] = { DT_F16, DT_BF16, DT_F32, DT_Q8_0, DT_Q4_0, DT_Q4_1, DT_Q5_0, DT_Q5_1, DT_IQ4_NL,
-                                    DT_MXFP4, DT_Q4_K, DT_Q5_K, DT_Q6_K, DT_Q3_K, DT_Q2_K, DT_IQ4_XS };
+static const enum dtype types[] = { DT_F16,  DT_BF16, DT_F32,    DT_Q8_0,  DT_Q4_0, DT_Q4_1,
+                                    DT_Q5_0, DT_Q5_1, DT_IQ4_NL, DT_MXFP4, DT_Q4_K, DT_Q5_K,
+                                    DT_Q6_K, DT_Q3_K, DT_Q2_K,   DT_IQ4_XS };
 #define N_TYPES ((int)(sizeof types / sizeof *types))
 
 static const char *const way_names[] = { "auto", "own", "lt" };
@@ -258,17 +277,21 @@ static const char *const way_names[] = { "auto", "own", "lt" };
 static int check(void)
 {
     static const struct shape shapes[] = {
-        { 9, 33, 256 }, { 16, 1, 512 }, { 17, 1000, 768 }, { 33, 4096, 256 }, { 64, 1000, 4096 }, { 100, 33, 1024 },
-        { 128, 300, 2048 }, { 257, 1000, 512 }, { 512, 33, 1280 }, { 3, 520, 256 }, { 64, 6144, 1024 },
-        { 40, 257, 14336 },
+        { 9, 33, 256 },     { 16, 1, 512 },    { 17, 1000, 768 },  { 33, 4096, 256 },
+        { 64, 1000, 4096 }, { 100, 33, 1024 }, { 128, 300, 2048 }, { 257, 1000, 512 },
+        { 512, 33, 1280 },  { 3, 520, 256 },   { 64, 6144, 1024 }, { 40, 257, 14336 },
     };
     static const struct how hows[] = {
-        { CU_NORM_NONE, false, false, 0, -1, 1 }, { CU_NORM_RMS, false, false, 0, -1, 3 },
-        { CU_NORM_NONE, true, true, 0.5f, -1, 1 }, { CU_NORM_LAYER, true, false, 0, -1, 2 },
-        { CU_NORM_RMS, false, false, 0, ACT_SILU, 2 }, { CU_NORM_NONE, true, false, 0, ACT_GELU, 1 },
+        { CU_NORM_NONE, false, false, 0, -1, 1 },
+        { CU_NORM_RMS, false, false, 0, -1, 3 },
+        { CU_NORM_NONE, true, true, 0.5f, -1, 1 },
+        { CU_NORM_LAYER, true, false, 0, -1, 2 },
+        { CU_NORM_RMS, false, false, 0, ACT_SILU, 2 },
+        { CU_NORM_NONE, true, false, 0, ACT_GELU, 1 },
         { CU_NORM_NONE, true, false, 2, ACT_GELU_TANH, 2 },
     };
-    int n_shapes = sizeof shapes / sizeof *shapes, n_hows = sizeof hows / sizeof *hows, bad = 0, cases = 0;
+    int n_shapes = sizeof shapes / sizeof *shapes, n_hows = sizeof hows / sizeof *hows, bad = 0,
+        cases = 0;
 
     printf("check: largest ||out - ref|| / ||ref|| over %d shapes; limit 2e-3\n", n_shapes);
     for (int i = 0; i < N_TYPES; i++)
@@ -280,10 +303,13 @@ static int check(void)
             for (int k = 0; k < n_shapes; k++) {
                 struct shape s = shapes[k];
                 bool plain = types[i] == DT_F16 || types[i] == DT_BF16 || types[i] == DT_F32;
-                if (plain) s.cols -= k % 4 * 9;                      /* any number of columns */
+                if (plain) s.cols -= k % 4 * 9; /* any number of columns */
                 else if (layout_of(types[i]).cols == 32) s.cols -= k % 3 * 32;
-                double e = check_one(types[i], plain ? DT_BF16 : layout_of(types[i]).cols == 32 ? DT_Q8_0 : DT_Q6_K, s,
-                                     hows[(k + i) % n_hows]);
+                double e = check_one(types[i],
+                                     plain                            ? DT_BF16
+                                     : layout_of(types[i]).cols == 32 ? DT_Q8_0
+                                                                      : DT_Q6_K,
+                                     s, hows[(k + i) % n_hows]);
                 cases++;
                 bad += !(e < 2e-3);
                 if (!(e <= worst)) worst = e, at = s;
@@ -293,9 +319,9 @@ static int check(void)
                 bad += !(e < 2e-3);
                 if (!(e <= chain)) chain = e;
             }
-            printf("  %-7s %-4s %.2e at %d x %d x %d   chained %.2e%s%s\n", dtype_name(types[i]), way_names[way],
-                   worst, at.tokens, at.rows, at.cols, chain, worst < 2e-3 && chain < 2e-3 ? "" : "  WRONG ",
-                   cu.rc ? cu.msg : "");
+            printf("  %-7s %-4s %.2e at %d x %d x %d   chained %.2e%s%s\n", dtype_name(types[i]),
+                   way_names[way], worst, at.tokens, at.rows, at.cols, chain,
+                   worst < 2e-3 && chain < 2e-3 ? "" : "  WRONG ", cu.rc ? cu.msg : "");
             cu.rc = OK;
         }
     printf("check: %d products, %d wrong\n", cases, bad);
@@ -305,10 +331,12 @@ static int check(void)
 
 /* ---- time ---- */
 
-#define COPIES 6                     /* of a layer's weights */
+#define COPIES 6 /* of a layer's weights */
 enum { QKV, O, GATE_UP, DOWN, HEAD, N_PRODUCTS };
 
-struct layer { struct matrix q, k, v, o, gate, up, down; };
+struct layer {
+    struct matrix q, k, v, o, gate, up, down;
+};
 
 struct work {
     struct layer layers[COPIES];
@@ -354,13 +382,17 @@ static void work_free(struct work *w)
 {
     for (int i = 0; i < COPIES; i++) {
         struct layer *l = &w->layers[i];
-        matrix_free(&l->q), matrix_free(&l->k), matrix_free(&l->v), matrix_free(&l->o), matrix_free(&l->gate);
+        matrix_free(&l->q), matrix_free(&l->k), matrix_free(&l->v), matrix_free(&l->o),
+            matrix_free(&l->gate);
         matrix_free(&l->up), matrix_free(&l->down);
     }
     matrix_free(&w->head);
 }
 
-static struct tensor rows_of(float *p, int tokens, int cols) { return { DT_F32, tokens, cols, (size_t)cols, p }; }
+static struct tensor rows_of(float *p, int tokens, int cols)
+{
+    return { DT_F32, tokens, cols, (size_t)cols, p };
+}
 
 static void product(struct work *w, struct layer *l, int which)
 {
@@ -405,7 +437,8 @@ static void all_of(struct work *w, int which)
     if (which == HEAD) product(w, &w->layers[0], HEAD);
 }
 
-/* Milliseconds of one product (or, which -1, of a layer), from replays of a graph of COPIES layers. */
+/* Milliseconds of one product (or, which -1, of a layer), from replays of a graph of COPIES layers.
+ */
 static float time_of(struct work *w, int which)
 {
     cudaGraph_t graph;
@@ -448,7 +481,11 @@ static void warm(struct work *w)
 
 /* ---- what a product is made of ---- */
 
-static __global__ void nothing_kernel(int) { cu_next(); cu_wait(); }
+static __global__ void nothing_kernel(int)
+{
+    cu_next();
+    cu_wait();
+}
 
 struct part {
     struct work *w;
@@ -491,7 +528,8 @@ static void parts(struct work *w, const char *name, int tokens)
     p.mid.x = (const __half *)w->q;
     p.mid.part = w->logits;
     p.finish.job[0] = { w->h, NULL, 4096, 4096, 0, 0, 1.f, true };
-    p.finish.tokens = tokens, p.finish.units = units, p.finish.row_tiles = tiles, p.finish.token_tiles = 1;
+    p.finish.tokens = tokens, p.finish.units = units, p.finish.row_tiles = tiles,
+    p.finish.token_tiles = 1;
     p.finish.blocks = p.blocks, p.finish.part = w->logits, p.finish.act = -1, p.finish.nt = nt;
     p.finish.shape = mid_shape_of(&cu, p.type, nt);
     printf("  %s, %d tokens, 4096 x 4096, us each:", name, tokens);
@@ -521,7 +559,8 @@ static void parts(struct work *w, const char *name, int tokens)
     printf("\n");
 }
 
-static const double cells[N_PRODUCTS] = { 6144. * 4096, 4096. * 4096, 28672. * 4096, 4096. * 14336, 32768. * 4096 };
+static const double cells[N_PRODUCTS] = { 6144. * 4096, 4096. * 4096, 28672. * 4096, 4096. * 14336,
+                                          32768. * 4096 };
 
 static double bytes_of(const struct work *w, int which)
 {
@@ -542,13 +581,16 @@ static void time_type(struct work *w, const char *name, const int *tokens, int n
         float each[N_PRODUCTS], layer;
         double flop = 0, bytes = 0;
         w->tokens = tokens[i];
-        for (int k = 0; k < N_PRODUCTS; k++) each[k] = k == HEAD && tokens[i] > 256 ? 0 : time_of(w, k);
+        for (int k = 0; k < N_PRODUCTS; k++)
+            each[k] = k == HEAD && tokens[i] > 256 ? 0 : time_of(w, k);
         layer = time_of(w, -1);
         for (int k = QKV; k <= DOWN; k++) flop += 2 * cells[k] * tokens[i], bytes += bytes_of(w, k);
         float all = 32 * layer + each[HEAD];
-        printf("  %-7s %-4s %5d | %7.1f %7.1f %7.1f %7.1f %7.1f | %7.1f us %5.0f GB/s %4.0f TF | %6.2f ms %6.0f tok/s\n",
-               name, way_names[way], tokens[i], each[QKV] * 1e3, each[O] * 1e3, each[GATE_UP] * 1e3, each[DOWN] * 1e3,
-               each[HEAD] * 1e3, layer * 1e3, bytes / layer * 1e-6, flop / layer * 1e-9, all, tokens[i] / all * 1e3);
+        printf("  %-7s %-4s %5d | %7.1f %7.1f %7.1f %7.1f %7.1f | %7.1f us %5.0f GB/s %4.0f TF | "
+               "%6.2f ms %6.0f tok/s\n",
+               name, way_names[way], tokens[i], each[QKV] * 1e3, each[O] * 1e3, each[GATE_UP] * 1e3,
+               each[DOWN] * 1e3, each[HEAD] * 1e3, layer * 1e3, bytes / layer * 1e-6,
+               flop / layer * 1e-9, all, tokens[i] / all * 1e3);
         if (cu.rc) printf("    %s\n", cu.msg);
         cu.rc = OK;
     }
@@ -563,7 +605,11 @@ static void choices(struct work *w)
     for (int i = 0; i < 4; i++)
         for (int k = QKV; k <= DOWN; k++) {
             w->tokens = tokens[i];
-            printf("  choice  %5d %s:", tokens[i], k == QKV ? "qkv" : k == O ? "o" : k == GATE_UP ? "gate+up" : "down");
+            printf("  choice  %5d %s:", tokens[i],
+                   k == QKV       ? "qkv"
+                   : k == O       ? "o"
+                   : k == GATE_UP ? "gate+up"
+                                  : "down");
             for (int c = 0; c < 8; c++) {
                 gemm_set_choice(&cu, c);
                 printf(" %.1f", time_of(w, k) * 1e3);
@@ -575,32 +621,42 @@ static void choices(struct work *w)
 
 static void timings(const char *what)
 {
-    static const struct { const char *name; enum dtype t, other; bool brief; } sets[] = {
-        { "F16", DT_F16, DT_F16, false }, { "Q4_K_M", DT_Q4_K, DT_Q6_K, false }, { "Q8_0", DT_Q8_0, DT_Q8_0, false },
-        { "Q4_K", DT_Q4_K, DT_Q4_K, true }, { "BF16", DT_BF16, DT_BF16, true }, { "Q4_0", DT_Q4_0, DT_Q4_0, true },
+    static const struct {
+        const char *name;
+        enum dtype t, other;
+        bool brief;
+    } sets[] = {
+        { "F16", DT_F16, DT_F16, false },    { "Q4_K_M", DT_Q4_K, DT_Q6_K, false },
+        { "Q8_0", DT_Q8_0, DT_Q8_0, false }, { "Q4_K", DT_Q4_K, DT_Q4_K, true },
+        { "BF16", DT_BF16, DT_BF16, true },  { "Q4_0", DT_Q4_0, DT_Q4_0, true },
         { "Q5_K", DT_Q5_K, DT_Q5_K, true },
     };
-    static const int own[] = { 16, 32, 64, 128, 256, 512, 1024 }, lt[] = { 64, 128, 256, 512, 1024, 4096 };
+    static const int own[] = { 16, 32, 64, 128, 256, 512, 1024 },
+                     lt[] = { 64, 128, 256, 512, 1024, 4096 };
     static const int chosen[] = { 64, 512, 4096 };
     static const int own_brief[] = { 16, 64, 256 }, lt_brief[] = { 256, 4096 };
     float *x = floats((size_t)4096 * 4096, 1), *buf;
     size_t n = (size_t)4096 * 14336;
 
-    printf("time: us of qkv, o, gate+up, down, head; a layer of all four; 32 layers and head (to 256 tokens)\n");
+    printf("time: us of qkv, o, gate+up, down, head; a layer of all four; 32 layers and head (to "
+           "256 tokens)\n");
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         struct work w = work_make(sets[i].t, sets[i].other);
         buf = (float *)device(n * 8 * 4);
         TRY(cudaMemset(buf, 0, n * 8 * 4));
-        w.x = buf, w.h = buf + n, w.q = buf + 2 * n, w.k = buf + 3 * n, w.v = buf + 4 * n, w.gate = buf + 5 * n;
+        w.x = buf, w.h = buf + n, w.q = buf + 2 * n, w.k = buf + 3 * n, w.v = buf + 4 * n,
+        w.gate = buf + 5 * n;
         w.up = buf + 6 * n, w.logits = buf + 7 * n, w.norm = upload(x, 4096);
         TRY(cudaMemcpy(w.x, x, (size_t)4096 * 4096 * 4, cudaMemcpyHostToDevice));
         TRY(cudaMemcpy(w.q, x, (size_t)4096 * 4096 * 4, cudaMemcpyHostToDevice));
         TRY(cudaDeviceSynchronize());
         warm(&w);
-        time_type(&w, sets[i].name, sets[i].brief ? own_brief : own, sets[i].brief ? 3 : 7, GEMM_MID);
+        time_type(&w, sets[i].name, sets[i].brief ? own_brief : own, sets[i].brief ? 3 : 7,
+                  GEMM_MID);
         time_type(&w, sets[i].name, sets[i].brief ? lt_brief : lt, sets[i].brief ? 2 : 6, GEMM_LT);
         time_type(&w, sets[i].name, chosen, sets[i].brief ? 1 : 3, GEMM_AUTO);
-        if (sets[i].t == DT_F16 || sets[i].t == DT_Q4_K) parts(&w, sets[i].name, 16), parts(&w, sets[i].name, 64);
+        if (sets[i].t == DT_F16 || sets[i].t == DT_Q4_K)
+            parts(&w, sets[i].name, 16), parts(&w, sets[i].name, 64);
         if (sets[i].t == DT_F16 && strcmp(what, "choices") == 0) choices(&w);
         work_free(&w);
         cudaFree(buf);
@@ -618,7 +674,8 @@ int main(int argc, char **argv)
     int bad = 0;
 
     if (!open_device()) return 1;
-    cu.lim.max_tokens = 4096, cu.lim.max_seqs = cu.lim.max_out = 256, cu.lim.max_cols = cu.lim.max_rows = 14336;
+    cu.lim.max_tokens = 4096, cu.lim.max_seqs = cu.lim.max_out = 256,
+    cu.lim.max_cols = cu.lim.max_rows = 14336;
     cu.lim.n_vocab = 32768, cu.lim.n_heads = 32, cu.lim.head_dim = 128;
     cu.scratch_bytes[CU_GEMM] = cu_gemm_bytes(&cu, &cu.lim);
     cu.scratch[CU_GEMM] = device(cu.scratch_bytes[CU_GEMM]);

@@ -1,4 +1,5 @@
-/* mix.cu - recurrent layers, a matrix for each head, latents and attention both ways by the clock. */
+/* mix.cu - recurrent layers, a matrix for each head, latents and attention both ways by the clock.
+ */
 #include "bench.cuh"
 #include "kernel/cuda/cu_layout.cuh"
 
@@ -11,7 +12,7 @@ extern "C" {
 #include <stdlib.h>
 #include <vector>
 
-#define CALLS 8                      /* in a graph */
+#define CALLS 8 /* in a graph */
 
 static void *device(size_t bytes)
 {
@@ -35,9 +36,11 @@ static float time_of(const std::function<void(void)> &call)
     cudaEvent_t a, b;
     float ms, best = 1e30f;
 
-    if (!ok(cudaStreamBeginCapture(cu.stream, cudaStreamCaptureModeThreadLocal), "capture")) return best;
+    if (!ok(cudaStreamBeginCapture(cu.stream, cudaStreamCaptureModeThreadLocal), "capture"))
+        return best;
     for (int i = 0; i < CALLS; i++) call();
-    if (!ok(cudaStreamEndCapture(cu.stream, &graph), "capture") || !ok(cudaGraphInstantiate(&exec, graph, 0), "graph"))
+    if (!ok(cudaStreamEndCapture(cu.stream, &graph), "capture") ||
+        !ok(cudaGraphInstantiate(&exec, graph, 0), "graph"))
         return best;
     cudaEventCreate(&a), cudaEventCreate(&b);
     for (int round = 0; round < 5; round++) {
@@ -54,7 +57,9 @@ static float time_of(const std::function<void(void)> &call)
 
 /* ---- recurrent layers ---- */
 
-struct batch { int runs, each; };
+struct batch {
+    int runs, each;
+};
 static const struct batch batches[] = { { 1, 1 }, { 64, 1 }, { 1, 512 }, { 4, 512 } };
 
 static struct op_state state_of(const struct batch &b, size_t floats)
@@ -62,7 +67,8 @@ static struct op_state state_of(const struct batch &b, size_t floats)
     std::vector<struct state_run> runs;
 
     for (int i = 0; i < b.runs; i++) runs.push_back({ i, i * b.each, b.each, 0 });
-    struct op_state s = { (float *)device(floats * (size_t)b.runs * 4), floats, NULL, b.runs, b.runs * b.each };
+    struct op_state s = { (float *)device(floats * (size_t)b.runs * 4), floats, NULL, b.runs,
+                          b.runs * b.each };
     struct state_run *there = (struct state_run *)device(runs.size() * sizeof runs[0]);
     cudaMemcpy(there, runs.data(), runs.size() * sizeof runs[0], cudaMemcpyHostToDevice);
     s.runs = there;
@@ -71,7 +77,8 @@ static struct op_state state_of(const struct batch &b, size_t floats)
 
 static void tell(const char *what, const struct batch &b, float us, double bytes)
 {
-    printf("%-28s %3d x %4d tokens %9.1f us %6.0f GB/s\n", what, b.runs, b.each, us, bytes / us / 1e3);
+    printf("%-28s %3d x %4d tokens %9.1f us %6.0f GB/s\n", what, b.runs, b.each, us,
+           bytes / us / 1e3);
 }
 
 static void time_conv(int cols, int k, const struct batch &b)
@@ -88,8 +95,8 @@ static void time_conv(int cols, int k, const struct batch &b)
 static void time_scan(const char *what, struct scan_opt o, const struct batch &b)
 {
     int n = b.runs * b.each, cols = o.n_heads * o.head_dim;
-    struct scan_in in = { rows_of(n, cols), rows_of(n, o.n_heads), rows_of(n, o.n_groups * o.n_state),
-                          rows_of(n, o.n_groups * o.n_state) };
+    struct scan_in in = { rows_of(n, cols), rows_of(n, o.n_heads),
+                          rows_of(n, o.n_groups * o.n_state), rows_of(n, o.n_groups * o.n_state) };
     struct tensor out = rows_of(n, cols);
     struct op_state st = state_of(b, (size_t)cols * (size_t)o.n_state);
 
@@ -125,11 +132,13 @@ static void time_heads(enum dtype type, int rows, int cols, int tokens)
     struct heads_opt o = { &w, cols, rows, 0 };
     float us = time_of([&] { cu_heads(&cu, &out, &x, &o); });
 
-    printf("%d heads of %3d x %3d %-5s %5d tokens %9.1f us %6.0f GB/s %6.1f TFLOP/s\n", n, rows, cols, dtype_name(type),
-           tokens, us, (double)bytes / us / 1e3, 2.0 * n * rows * cols * tokens / us / 1e6);
+    printf("%d heads of %3d x %3d %-5s %5d tokens %9.1f us %6.0f GB/s %6.1f TFLOP/s\n", n, rows,
+           cols, dtype_name(type), tokens, us, (double)bytes / us / 1e3,
+           2.0 * n * rows * cols * tokens / us / 1e6);
 }
 
-static void time_attend(const char *what, struct attend_opt o, bool latent, int n_seqs, int past, int each)
+static void time_attend(const char *what, struct attend_opt o, bool latent, int n_seqs, int past,
+                        int each)
 {
     int blocks = (past + each + KV_BLOCK - 1) / KV_BLOCK, n = n_seqs * each;
     std::vector<int32_t> table, seq, pos, end((size_t)n_seqs, past + each);
@@ -139,7 +148,8 @@ static void time_attend(const char *what, struct attend_opt o, bool latent, int 
     for (int i = 0; i < n_seqs * blocks; i++) table.push_back(i);
     for (int s = 0; s < n_seqs; s++)
         for (int i = 0; i < each; i++) seq.push_back(s), pos.push_back(past + i);
-    l.n_kv_heads = o.n_kv_heads, l.head_dim = o.head_dim, l.head_dim_v = o.head_dim_v, l.v_in_k = latent;
+    l.n_kv_heads = o.n_kv_heads, l.head_dim = o.head_dim, l.head_dim_v = o.head_dim_v,
+    l.v_in_k = latent;
     l.k_block_bytes = (size_t)KV_BLOCK * (size_t)(o.n_kv_heads * o.head_dim) * 2;
     l.v_block_bytes = latent ? 0 : l.k_block_bytes;
     l.k = device(l.k_block_bytes * table.size());
@@ -152,11 +162,12 @@ static void time_attend(const char *what, struct attend_opt o, bool latent, int 
         return p;
     };
     kv.table = put(table), kv.seq = put(seq), kv.pos = put(pos), kv.seq_end = put(end);
-    struct tensor q = rows_of(n, o.n_heads * o.head_dim), out = rows_of(n, o.n_heads * o.head_dim_v);
+    struct tensor q = rows_of(n, o.n_heads * o.head_dim),
+                  out = rows_of(n, o.n_heads * o.head_dim_v);
     float us = time_of([&] { cu_attend(&cu, &out, &q, &kv, 0, &o, NULL); });
     double keys = o.both_ways ? past + each : past + each / 2.0;
-    printf("%-28s %3d x %4d tokens after %5d %9.1f us %6.1f TFLOP/s\n", what, n_seqs, each, past, us,
-           2.0 * n * keys * o.n_heads * (o.head_dim + o.head_dim_v) / us / 1e6);
+    printf("%-28s %3d x %4d tokens after %5d %9.1f us %6.1f TFLOP/s\n", what, n_seqs, each, past,
+           us, 2.0 * n * keys * o.n_heads * (o.head_dim + o.head_dim_v) / us / 1e6);
     cudaFree(l.k), cudaFree(l.v);
 }
 
@@ -174,7 +185,8 @@ static struct attend_opt attend_of(int heads, int kv_heads, int dim, int dim_v, 
 {
     struct attend_opt o = {};
 
-    o.n_heads = heads, o.n_kv_heads = kv_heads, o.head_dim = dim, o.head_dim_v = dim_v, o.scale = 0.1f;
+    o.n_heads = heads, o.n_kv_heads = kv_heads, o.head_dim = dim, o.head_dim_v = dim_v,
+    o.scale = 0.1f;
     o.both_ways = both_ways;
     return o;
 }
@@ -203,7 +215,8 @@ int main(void)
     for (auto &b : batches) time_scan("scan of 5120 x 16", scan_of(5120, 1, 16, true), b);
     for (auto &b : batches) time_delta(delta_of(32, 16, 128), b);
     for (enum dtype t : { DT_BF16, DT_Q8_0 })
-        for (int tokens : { 1, 8, 64, 512 }) time_heads(t, 512, 128, tokens), time_heads(t, 128, 512, tokens);
+        for (int tokens : { 1, 8, 64, 512 })
+            time_heads(t, 512, 128, tokens), time_heads(t, 128, 512, tokens);
     for (int heads : { 16, 128 }) {
         struct attend_opt o = attend_of(heads, 1, 576, 512, false);
         const char *what = heads == 16 ? "16 heads over latents" : "128 heads over latents";

@@ -1,4 +1,5 @@
-/* moe.cu - a layer's experts by the clock: each step's own choices, so that weights come from memory. */
+/* moe.cu - a layer's experts by the clock: each step's own choices, so that weights come from
+ * memory. */
 #include "bench.cuh"
 #include "kernel/cuda/cu_layout.cuh"
 
@@ -8,9 +9,12 @@
 #include <stdlib.h>
 #include <vector>
 
-#define SETS 16                      /* of choices */
+#define SETS 16 /* of choices */
 
-struct shape { const char *name; int embd, wide, n, n_used; };
+struct shape {
+    const char *name;
+    int embd, wide, n, n_used;
+};
 
 static void *device(size_t bytes)
 {
@@ -28,7 +32,8 @@ static std::vector<struct weight> weights(int n, enum dtype t, int rows, int col
     char *p = (char *)device(bytes * (size_t)n);
     std::vector<struct weight> w((size_t)n);
 
-    for (int e = 0; e < n; e++) w[(size_t)e] = { t, rows, cols, 1, NULL, p + (size_t)e * bytes, bytes, 0 };
+    for (int e = 0; e < n; e++)
+        w[(size_t)e] = { t, rows, cols, 1, NULL, p + (size_t)e * bytes, bytes, 0 };
     return w;
 }
 
@@ -60,7 +65,8 @@ static float time_of(const std::function<void(int)> &call)
     cudaEvent_t a, b;
     float ms, best = 1e30f;
 
-    if (!ok(cudaStreamBeginCapture(cu.stream, cudaStreamCaptureModeThreadLocal), "capture")) return best;
+    if (!ok(cudaStreamBeginCapture(cu.stream, cudaStreamCaptureModeThreadLocal), "capture"))
+        return best;
     for (int i = 0; i < SETS; i++) call(i);
     if (!ok(cudaStreamEndCapture(cu.stream, &graph), "capture") ||
         !ok(cudaGraphInstantiate(&exec, graph, 0), "graph"))
@@ -80,20 +86,24 @@ static float time_of(const std::function<void(int)> &call)
 
 static void times(const struct shape &s, enum dtype type)
 {
-    std::vector<struct weight> gate = weights(s.n, type, s.wide, s.embd), up = weights(s.n, type, s.wide, s.embd);
+    std::vector<struct weight> gate = weights(s.n, type, s.wide, s.embd),
+                               up = weights(s.n, type, s.wide, s.embd);
     std::vector<struct weight> down = weights(s.n, type, s.embd, s.wide);
     double bytes = 3.0 * (double)gate[0].packed_bytes;
 
-    printf("%s, %d of %d experts of 3 x %d x %d %s\n", s.name, s.n_used, s.n, s.wide, s.embd, dtype_name(type));
+    printf("%s, %d of %d experts of 3 x %d x %d %s\n", s.name, s.n_used, s.n, s.wide, s.embd,
+           dtype_name(type));
     for (int tokens : { 1, 4, 8, 32, 64, 256, 1024, 4096 }) {
         std::vector<int32_t> ids;
         double used = choices(ids, s, tokens);
         size_t rows = (size_t)tokens * (size_t)s.n_used;
         int32_t *there = (int32_t *)device(ids.size() * 4);
         struct experts_opt o = {};
-        struct tensor x = tensor_f32((float *)device((size_t)tokens * (size_t)s.embd * 4), tokens, s.embd);
+        struct tensor x =
+            tensor_f32((float *)device((size_t)tokens * (size_t)s.embd * 4), tokens, s.embd);
         cudaMemcpy(there, ids.data(), ids.size() * 4, cudaMemcpyHostToDevice);
-        o.n = s.n, o.n_used = s.n_used, o.gate = gate.data(), o.up = up.data(), o.down = down.data();
+        o.n = s.n, o.n_used = s.n_used, o.gate = gate.data(), o.up = up.data(),
+        o.down = down.data();
         o.act = ACT_SILU, o.scale = 1;
         o.xs = tensor_f32((float *)device(rows * (size_t)s.embd * 4), (int)rows, s.embd);
         o.hs = tensor_f32((float *)device(rows * (size_t)s.wide * 4), (int)rows, s.wide);
@@ -101,10 +111,12 @@ static void times(const struct shape &s, enum dtype type)
         o.ys = tensor_f32((float *)device(rows * (size_t)s.embd * 4), (int)rows, s.embd);
         o.order = (int32_t *)device((2 * rows + (size_t)s.n + 1) * 4);
         float *share = (float *)device(rows * 4);
-        float us = time_of([&](int i) { cu_experts(&cu, &x, &x, there + (size_t)i * rows, share, &o); });
-        printf("  %5d tokens %9.1f us %6.0f GB/s %7.1f TFLOP/s\n", tokens, us, used * bytes / us / 1e3,
-               (double)rows * 6 * s.wide * s.embd / us / 1e6);
-        for (void *p : { (void *)there, x.data, o.xs.data, o.hs.data, o.ys.data, (void *)o.order, (void *)share })
+        float us =
+            time_of([&](int i) { cu_experts(&cu, &x, &x, there + (size_t)i * rows, share, &o); });
+        printf("  %5d tokens %9.1f us %6.0f GB/s %7.1f TFLOP/s\n", tokens, us,
+               used * bytes / us / 1e3, (double)rows * 6 * s.wide * s.embd / us / 1e6);
+        for (void *p : { (void *)there, x.data, o.xs.data, o.hs.data, o.ys.data, (void *)o.order,
+                         (void *)share })
             cudaFree(p);
     }
     cudaFree(gate[0].packed), cudaFree(up[0].packed), cudaFree(down[0].packed);

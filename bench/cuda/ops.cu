@@ -1,4 +1,5 @@
-/* ops.cu - the GPU's small operations against double arithmetic on the host, over odd shapes, then times. */
+/* ops.cu - the GPU's small operations against double arithmetic on the host, over odd shapes, then
+ * times. */
 #include "bench.cuh"
 
 extern "C" {
@@ -18,7 +19,8 @@ struct mat {
     std::vector<float> h;
     float *d;
 
-    mat(int r, int c, int s, float size = 1) : rows(r), cols(c), stride(s), h((size_t)r * (size_t)s), d(NULL)
+    mat(int r, int c, int s, float size = 1)
+        : rows(r), cols(c), stride(s), h((size_t)r * (size_t)s), d(NULL)
     {
         for (float &f : h) f = normal() * size;
         if (ok(cudaMalloc((void **)&d, h.size() * 4 + 16), "malloc"))
@@ -39,8 +41,10 @@ static int32_t *ints(const std::vector<int32_t> &v)
     return p;
 }
 
-/* Compares m on the device with want(row, column), relative to 1 or the number, whichever is more. */
-static void compare(const char *name, mat &m, double bound, const std::function<double(int, int)> &want)
+/* Compares m on the device with want(row, column), relative to 1 or the number, whichever is more.
+ */
+static void compare(const char *name, mat &m, double bound,
+                    const std::function<double(int, int)> &want)
 {
     std::vector<float> got(m.h.size());
     double worst = 0;
@@ -51,8 +55,7 @@ static void compare(const char *name, mat &m, double bound, const std::function<
     for (int r = 0; r < m.rows; r++)
         for (int c = 0; c < m.stride; c++) {
             size_t i = (size_t)r * (size_t)m.stride + (size_t)c;
-            if (c >= m.cols)
-                border &= memcmp(&got[i], &m.h[i], 4) == 0;
+            if (c >= m.cols) border &= memcmp(&got[i], &m.h[i], 4) == 0;
             else {
                 double w = want(r, c), e = fabs(got[i] - w) / fmax(1, fabs(w));
                 worst = e <= worst ? worst : e; /* also what is no number */
@@ -61,8 +64,8 @@ static void compare(const char *name, mat &m, double bound, const std::function<
     bool good = worst <= bound && border;
     if (!good) n_failed++;
     if (!good)
-        printf("%-12s %5d x %5d (%5d): worst %.2e%s FAILED\n", name, m.rows, m.cols, m.stride, worst,
-               border ? "" : ", border");
+        printf("%-12s %5d x %5d (%5d): worst %.2e%s FAILED\n", name, m.rows, m.cols, m.stride,
+               worst, border ? "" : ", border");
 }
 
 static void check_norms(int rows, int cols, int stride)
@@ -74,22 +77,26 @@ static void check_norms(int rows, int cols, int stride)
         for (int c = 0; c < cols; c++) s += x.at(r, c), q += x.at(r, c) * x.at(r, c);
         s /= cols;
         for (int c = 0; c < cols; c++) v += (x.at(r, c) - s) * (x.at(r, c) - s);
-        mean[(size_t)r] = s, rms[(size_t)r] = 1 / sqrt(q / cols + 1e-5), sd[(size_t)r] = 1 / sqrt(v / cols + 1e-5);
+        mean[(size_t)r] = s, rms[(size_t)r] = 1 / sqrt(q / cols + 1e-5),
+        sd[(size_t)r] = 1 / sqrt(v / cols + 1e-5);
     }
     struct tensor tx = x.t(), to = out.t();
     struct cu_norm n = { CU_NORM_RMS, w.d, NULL, 1e-5f };
     cu_norm_rows(&cu, &to, &tx, &n);
-    compare("rmsnorm", out, 3e-6, [&](int r, int c) { return x.at(r, c) * rms[(size_t)r] * w.at(0, c); });
+    compare("rmsnorm", out, 3e-6,
+            [&](int r, int c) { return x.at(r, c) * rms[(size_t)r] * w.at(0, c); });
     n = { CU_NORM_RMS, NULL, NULL, 1e-5f };
     cu_norm_rows(&cu, &to, &tx, &n);
     compare("rmsnorm bare", out, 3e-6, [&](int r, int c) { return x.at(r, c) * rms[(size_t)r]; });
     n = { CU_NORM_LAYER, w.d, b.d, 1e-5f };
     cu_norm_rows(&cu, &to, &tx, &n);
-    compare("layernorm", out, 3e-6,
-            [&](int r, int c) { return (x.at(r, c) - mean[(size_t)r]) * sd[(size_t)r] * w.at(0, c) + b.at(0, c); });
+    compare("layernorm", out, 3e-6, [&](int r, int c) {
+        return (x.at(r, c) - mean[(size_t)r]) * sd[(size_t)r] * w.at(0, c) + b.at(0, c);
+    });
     cu_norm_rows(&cu, &tx, &tx, &n);
-    compare("in place", x, 3e-6,
-            [&](int r, int c) { return (x.at(r, c) - mean[(size_t)r]) * sd[(size_t)r] * w.at(0, c) + b.at(0, c); });
+    compare("in place", x, 3e-6, [&](int r, int c) {
+        return (x.at(r, c) - mean[(size_t)r]) * sd[(size_t)r] * w.at(0, c) + b.at(0, c);
+    });
 }
 
 static void check_headnorm(int rows, int heads, int dim, bool each)
@@ -111,11 +118,12 @@ static double act(enum act a, double x)
     switch (a) {
     case ACT_SILU: return x / (1 + exp(-x));
     case ACT_GELU: return 0.5 * x * erfc(-x * 0.70710678118654752);
-    case ACT_GELU_TANH: return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x)));
+    case ACT_GELU_TANH:
+        return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x)));
     case ACT_RELU: return x > 0 ? x : 0;
     case ACT_RELU2: return x > 0 ? x * x : 0;
     case ACT_GELU_QUICK: return x / (1 + exp(-1.702 * x));
-    default: break;                  /* tests/ops/test_cuda.c has the others */
+    default: break; /* tests/ops/test_cuda.c has the others */
     }
     return 0;
 }
@@ -126,10 +134,12 @@ static void check_each(int rows, int cols, int stride)
         mat g(rows, cols, stride, 4), u(rows, cols, stride);
         struct tensor tg = g.t(), tu = u.t();
         cu_act(&cu, &tg, &tg, a % 2 ? NULL : &tu, (enum act)a);
-        compare("act", g, 3e-6,
-                [&](int r, int c) { return act((enum act)a, g.at(r, c)) * (a % 2 ? 1 : u.at(r, c)); });
+        compare("act", g, 3e-6, [&](int r, int c) {
+            return act((enum act)a, g.at(r, c)) * (a % 2 ? 1 : u.at(r, c));
+        });
     }
-    mat x(rows, cols, stride), y(rows, cols, stride), z(rows, cols, stride), s(rows, cols, stride, 40);
+    mat x(rows, cols, stride), y(rows, cols, stride), z(rows, cols, stride),
+        s(rows, cols, stride, 40);
     struct tensor tx = x.t(), ty = y.t(), tz = z.t(), ts = s.t();
     cu_add(&cu, &tx, &ty, 0.7f);
     compare("add", x, 1e-6, [&](int r, int c) { return x.at(r, c) + (double)0.7f * y.at(r, c); });
@@ -149,7 +159,8 @@ static void check_each(int rows, int cols, int stride)
 
 static void check_rope(int rows, int heads, int dim, int n_rot, enum rope_style style)
 {
-    mat x(rows, heads * dim, heads * dim + 3), table(rows, n_rot, n_rot), freq(1, n_rot / 2, n_rot / 2);
+    mat x(rows, heads * dim, heads * dim + 3), table(rows, n_rot, n_rot),
+        freq(1, n_rot / 2, n_rot / 2);
     std::vector<int32_t> pos;
     for (int i = 0; i < rows; i++) pos.push_back((int32_t)(i == 0 ? 1000000 : below(1000000)));
     for (int i = 0; i < n_rot / 2; i++) freq.h[(size_t)i] = (float)pow(10000, -2.0 * i / n_rot);
@@ -158,8 +169,9 @@ static void check_rope(int rows, int heads, int dim, int n_rot, enum rope_style 
     struct tensor tt = table.t(), tx = x.t();
     auto angle = [&](int r, int j) { return (double)((float)pos[(size_t)r] * freq.h[(size_t)j]); };
     cu_rope_table(&cu, &tt, dp, freq.d, n_rot, 1.25f);
-    compare("rope table", table, 4e-7,
-            [&](int r, int c) { return 1.25 * (c % 2 ? sin(angle(r, c / 2)) : cos(angle(r, c / 2))); });
+    compare("rope table", table, 4e-7, [&](int r, int c) {
+        return 1.25 * (c % 2 ? sin(angle(r, c / 2)) : cos(angle(r, c / 2)));
+    });
     cu_rope(&cu, &tx, heads, dim, n_rot, &tt, style);
     compare("rope", x, 3e-6, [&](int r, int c) {
         int h = c / dim, i = c % dim, half = n_rot / 2;
@@ -173,7 +185,8 @@ static void check_rope(int rows, int heads, int dim, int n_rot, enum rope_style 
     cudaFree(dp);
 }
 
-/* Rows in a file's format, through the device's layout and back. Formats tern does not write are random bytes. */
+/* Rows in a file's format, through the device's layout and back. Formats tern does not write are
+ * random bytes. */
 static void check_embed(enum dtype type, int rows, int cols)
 {
     uint64_t row;
@@ -204,8 +217,9 @@ static void check_embed(enum dtype type, int rows, int cols)
     cu_embed(&cu, &to, &w, di, 2.5f);
     char name[32];
     snprintf(name, sizeof name, "embed %s", dtype_name(type));
-    compare(name, out, 1e-3,
-            [&](int r, int c) { return 2.5 * back[(size_t)ids[(size_t)r] * (size_t)cols + (size_t)c]; });
+    compare(name, out, 1e-3, [&](int r, int c) {
+        return 2.5 * back[(size_t)ids[(size_t)r] * (size_t)cols + (size_t)c];
+    });
     cudaFree(di), cudaFree(w.packed);
 }
 
@@ -292,10 +306,11 @@ static void times(int rows)
     int32_t *db = ints(blocks), *ds = ints(seq);
     std::vector<struct kvlayer> layers;
     for (int i = 0; i < sets; i++)
-        layers.push_back({ z[(size_t)i], (char *)z[(size_t)i] + blocks.size() * 16 * 8 * row, 8, 128, 128,
-                           16 * 8 * row, 16 * 8 * row, false });
+        layers.push_back({ z[(size_t)i], (char *)z[(size_t)i] + blocks.size() * 16 * 8 * row, 8,
+                           128, 128, 16 * 8 * row, 16 * 8 * row, false });
     if (rows >= 16) {
-        struct kvview kv = { DT_F16, layers.data(), sets, db, (int)blocks.size(), ds, dp, rows, 1, rows - 1, NULL };
+        struct kvview kv = { DT_F16, layers.data(), sets, db, (int)blocks.size(), ds, dp, rows,
+                             1,      rows - 1,      NULL };
         time_one("rope_kv", n * (2 + 0.5 + 0.25), sets, [&](int i) {
             float *p = y[(size_t)i];
             struct cu_rope_kv r = { t(x[(size_t)i], d),

@@ -1,4 +1,5 @@
-/* sample.cu - tokens that the GPU draws against the host's sampler, over odd rows and settings, then times. */
+/* sample.cu - tokens that the GPU draws against the host's sampler, over odd rows and settings,
+ * then times. */
 #include "bench.cuh"
 
 extern "C" {
@@ -36,7 +37,8 @@ static struct pick_adjust *d_adjust;
 static int32_t *d_ids;
 
 enum shape { NORMAL, FLAT, SHARP, TIES, HOLES, EQUAL, FAR, INFINITE, SHAPES };
-static const char *const shape_name[] = { "normal", "flat", "sharp", "ties", "holes", "equal", "far", "infinite" };
+static const char *const shape_name[] = { "normal", "flat",  "sharp", "ties",
+                                          "holes",  "equal", "far",   "infinite" };
 
 static void fill(float *x, int n, enum shape s)
 {
@@ -52,7 +54,12 @@ static void fill(float *x, int n, enum shape s)
     }
 }
 
-static const struct { const char *name; float temp; int top_k; float top_p, min_p; } settings[] = {
+static const struct {
+    const char *name;
+    float temp;
+    int top_k;
+    float top_p, min_p;
+} settings[] = {
     { "greedy", 0, 0, 1, 0 },
     { "temperature 1", 1, 0, 1, 0 },
     { "top-k 40, top-p 0.95", 1, 40, 0.95f, 0 },
@@ -65,7 +72,9 @@ static const struct { const char *name; float temp; int top_k; float top_p, min_
 };
 enum { N_SETTINGS = sizeof settings / sizeof *settings };
 
-struct tally { long n, differ, unequal, changed; };
+struct tally {
+    long n, differ, unequal, changed;
+};
 
 /* Some steps of ROWS requests, each with penalties and a bias in some of them. */
 static void compare(int n, enum shape shape, int set, struct tally *t)
@@ -77,9 +86,17 @@ static void compare(int n, enum shape shape, int set, struct tally *t)
     struct err e = {};
 
     for (int r = 0; r < ROWS; r++) {
-        struct sample_opt o = { .temp = settings[set].temp, .top_k = settings[set].top_k, .top_p = settings[set].top_p,
-                                .min_p = settings[set].min_p, .typical = 1, .repeat_penalty = 1, .repeat_last = 64,
-                                .freq_penalty = 0, .presence_penalty = 0, .seed = rng_u64(dice()), .bias = NULL,
+        struct sample_opt o = { .temp = settings[set].temp,
+                                .top_k = settings[set].top_k,
+                                .top_p = settings[set].top_p,
+                                .min_p = settings[set].min_p,
+                                .typical = 1,
+                                .repeat_penalty = 1,
+                                .repeat_last = 64,
+                                .freq_penalty = 0,
+                                .presence_penalty = 0,
+                                .seed = rng_u64(dice()),
+                                .bias = NULL,
                                 .n_bias = 0 };
         struct logit_bias bias[8];
         fill(x.data() + (size_t)r * n, n, shape);
@@ -88,7 +105,8 @@ static void compare(int n, enum shape shape, int set, struct tally *t)
             for (int i = 0; i < 8; i++) bias[i] = { below(n), normal() * 4 };
             o.bias = bias, o.n_bias = 8;
         }
-        if (sampler_open(&host[r], &o, n, &e) != OK || sampler_open(&dev[r], &o, n, &e) != OK) exit(1);
+        if (sampler_open(&host[r], &o, n, &e) != OK || sampler_open(&dev[r], &o, n, &e) != OK)
+            exit(1);
         for (int i = 0; i < 20; i++) {
             int id = below(n);
             sampler_accept(host[r], id), sampler_accept(dev[r], id);
@@ -99,14 +117,16 @@ static void compare(int n, enum shape shape, int set, struct tally *t)
         int32_t ids[ROWS], again[ROWS], want;
         int n_adjust = 0;
         for (int r = 0; r < ROWS; r++) {
-            int32_t ban = 0;                             /* in some rows the first token */
-            int k = sampler_plan(dev[r], &ban, r % 5 == 1 && n > 1, &picks[r], adjust.data() + n_adjust,
-                                 MAX_ADJUST - n_adjust);
+            int32_t ban = 0; /* in some rows the first token */
+            int k = sampler_plan(dev[r], &ban, r % 5 == 1 && n > 1, &picks[r],
+                                 adjust.data() + n_adjust, MAX_ADJUST - n_adjust);
             picks[r].row = r, picks[r].adjust = n_adjust;
             n_adjust += k;
         }
-        ok(cudaMemcpy(d_picks, picks.data(), ROWS * sizeof(struct pick), cudaMemcpyHostToDevice), "picks");
-        ok(cudaMemcpy(d_adjust, adjust.data(), (size_t)n_adjust * sizeof(struct pick_adjust), cudaMemcpyHostToDevice),
+        ok(cudaMemcpy(d_picks, picks.data(), ROWS * sizeof(struct pick), cudaMemcpyHostToDevice),
+           "picks");
+        ok(cudaMemcpy(d_adjust, adjust.data(), (size_t)n_adjust * sizeof(struct pick_adjust),
+                      cudaMemcpyHostToDevice),
            "adjust");
         struct tensor logits = tensor_f32(d_x, ROWS, n);
         cu_sample(&cu, d_ids, &logits, d_picks, ROWS, d_adjust);
@@ -134,7 +154,8 @@ static void compare_all(void)
 {
     static const int sizes[] = { 1, 7, 1000, 32767 };
 
-    printf("| setting | draws | other than the host's | other when repeated | rows changed |\n|---|---|---|---|---|\n");
+    printf("| setting | draws | other than the host's | other when repeated | rows changed "
+           "|\n|---|---|---|---|---|\n");
     for (int s = 0; s < N_SETTINGS; s++) {
         struct tally t = {}, one;
         for (int n : sizes)
@@ -142,13 +163,14 @@ static void compare_all(void)
                 one = {};
                 compare(n, (enum shape)k, s, &one);
                 if (one.differ * 100 > one.n)
-                    printf("%s, %s, %d ids: %ld of %ld differ\n", settings[s].name, shape_name[k], n, one.differ,
-                           one.n);
-                t.n += one.n, t.differ += one.differ, t.unequal += one.unequal, t.changed += one.changed;
+                    printf("%s, %s, %d ids: %ld of %ld differ\n", settings[s].name, shape_name[k],
+                           n, one.differ, one.n);
+                t.n += one.n, t.differ += one.differ, t.unequal += one.unequal,
+                    t.changed += one.changed;
             }
         bool bad = t.differ * 1000 > t.n || t.unequal || t.changed;
-        printf("| %s | %ld | %ld | %ld | %ld |%s\n", settings[s].name, t.n, t.differ, t.unequal, t.changed,
-               bad ? " BAD" : "");
+        printf("| %s | %ld | %ld | %ld | %ld |%s\n", settings[s].name, t.n, t.differ, t.unequal,
+               t.changed, bad ? " BAD" : "");
         n_failed += bad;
     }
 }
@@ -169,9 +191,9 @@ static void check_distribution(void)
     for (int s = 0; s < STEPS; s++) {
         int32_t ids[ROWS];
         struct tensor logits = tensor_f32(d_x, ROWS, N);
-        for (int r = 0; r < ROWS; r++)
-            picks[r] = { r, 0, 1, 1, 0, 0, 0, 0, rng_unit(dice()) };
-        ok(cudaMemcpy(d_picks, picks.data(), ROWS * sizeof(struct pick), cudaMemcpyHostToDevice), "picks");
+        for (int r = 0; r < ROWS; r++) picks[r] = { r, 0, 1, 1, 0, 0, 0, 0, rng_unit(dice()) };
+        ok(cudaMemcpy(d_picks, picks.data(), ROWS * sizeof(struct pick), cudaMemcpyHostToDevice),
+           "picks");
         cu_sample(&cu, d_ids, &logits, d_picks, ROWS, d_adjust);
         ok(cudaStreamSynchronize(cu.stream), "sample");
         ok(cudaMemcpy(ids, d_ids, sizeof ids, cudaMemcpyDeviceToHost), "ids");
@@ -183,19 +205,26 @@ static void check_distribution(void)
         chi += (count[i] - want) * (count[i] - want) / want;
     }
     bool bad = chi > N - 1 + 4 * sqrt(2.0 * (N - 1)) + 4;
-    printf("chi-square of %d draws over %d tokens: %.1f, %d degrees%s\n", ROWS * STEPS, N, chi, N - 1,
-           bad ? " BAD" : "");
+    printf("chi-square of %d draws over %d tokens: %.1f, %d degrees%s\n", ROWS * STEPS, N, chi,
+           N - 1, bad ? " BAD" : "");
     n_failed += bad;
 }
 
 /* ---- times ---- */
 
-struct load { const char *name; float temp; int top_k; float top_p, min_p; int n_adjust; float size; };
+struct load {
+    const char *name;
+    float temp;
+    int top_k;
+    float top_p, min_p;
+    int n_adjust;
+    float size;
+};
 
 /* Copies of the rows that together exceed the cache take turns. */
 static void time_one(const struct load *l, int rows, int n)
 {
-    size_t each = (size_t)rows * n, room = (size_t)1 << 26;      /* numbers: 256 MB */
+    size_t each = (size_t)rows * n, room = (size_t)1 << 26; /* numbers: 256 MB */
     int copies = (int)(room / each), reps = 20;
     std::vector<struct pick> picks(rows);
     std::vector<struct pick_adjust> adjust((size_t)rows * 64);
@@ -207,14 +236,18 @@ static void time_one(const struct load *l, int rows, int n)
     struct normals normals;
     for (float &v : x) v = normals.next() * l->size;
     float *buf = device<float>(each * copies);
-    for (int k = 0; k < copies; k++) ok(cudaMemcpy(buf + each * k, x.data(), each * 4, cudaMemcpyHostToDevice), "rows");
+    for (int k = 0; k < copies; k++)
+        ok(cudaMemcpy(buf + each * k, x.data(), each * 4, cudaMemcpyHostToDevice), "rows");
     for (int r = 0; r < rows; r++) {
-        picks[r] = { r, l->top_k, l->temp, l->top_p, l->min_p, r * l->n_adjust, l->n_adjust, 0, rng_unit(dice()) };
+        picks[r] = { r,           l->top_k, l->temp,         l->top_p, l->min_p, r * l->n_adjust,
+                     l->n_adjust, 0,        rng_unit(dice()) };
         for (int i = 0; i < l->n_adjust; i++)
             adjust[(size_t)(r * l->n_adjust + i)] = { (r + i * 331) % n, 0, 1.1f, 0.1f };
     }
-    ok(cudaMemcpy(d_picks, picks.data(), rows * sizeof(struct pick), cudaMemcpyHostToDevice), "picks");
-    ok(cudaMemcpy(d_adjust, adjust.data(), adjust.size() * sizeof(struct pick_adjust), cudaMemcpyHostToDevice),
+    ok(cudaMemcpy(d_picks, picks.data(), rows * sizeof(struct pick), cudaMemcpyHostToDevice),
+       "picks");
+    ok(cudaMemcpy(d_adjust, adjust.data(), adjust.size() * sizeof(struct pick_adjust),
+                  cudaMemcpyHostToDevice),
        "adjust");
     cudaEventCreate(&begin), cudaEventCreate(&end);
     for (int i = 0; i < reps * 2; i++) {
@@ -241,7 +274,9 @@ static void time_all(void)
         { "top-p 0.95, flat", 1, 0, 0.95f, 0, 0, 1 },
         { "min-p 0.05", 1, 0, 1, 0.05f, 0, 2 },
     };
-    static const int shapes[][2] = { { 1, 32768 }, { 64, 32768 }, { 256, 32768 }, { 1, 131072 }, { 256, 131072 } };
+    static const int shapes[][2] = {
+        { 1, 32768 }, { 64, 32768 }, { 256, 32768 }, { 1, 131072 }, { 256, 131072 }
+    };
 
     printf("| setting | rows x ids | us |\n|---|---|---|\n");
     for (const struct load &l : loads)

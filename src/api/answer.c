@@ -12,7 +12,7 @@
 
 void answer_open_chunk(struct call *c)
 {
-    if (c->out.n) buf_puts(&c->out, "\n\n");             /* ends the one before */
+    if (c->out.n) buf_puts(&c->out, "\n\n"); /* ends the one before */
     sse_open_data(&c->out);
 }
 
@@ -87,7 +87,8 @@ static void begin(struct choice *ch)
 
 static struct usage usage_of(const struct call *c)
 {
-    struct usage u = { .queue_ms = c->choices[0]->queue_ms, .prefill_ms = c->choices[0]->prefill_ms,
+    struct usage u = { .queue_ms = c->choices[0]->queue_ms,
+                       .prefill_ms = c->choices[0]->prefill_ms,
                        .decode_ms = c->choices[0]->decode_ms };
 
     for (int i = 0; i < c->n_prompts; i++) u.prompt += c->prompt_tokens[i];
@@ -145,9 +146,11 @@ static struct str new_call_id(const struct call *c, char out[40])
     unsigned char dice[24];
     size_t n = 0;
 
-    if (getrandom(dice, sizeof dice, 0) != (ssize_t)sizeof dice) memset(dice, (int)clock_ns(), sizeof dice);
+    if (getrandom(dice, sizeof dice, 0) != (ssize_t)sizeof dice)
+        memset(dice, (int)clock_ns(), sizeof dice);
     if (!nine) n = (size_t)snprintf(out, 40, "call_");
-    for (size_t i = 0; i < (nine ? 9 : sizeof dice); i++) out[n++] = letters[dice[i] % (sizeof letters - 1)];
+    for (size_t i = 0; i < (nine ? 9 : sizeof dice); i++)
+        out[n++] = letters[dice[i] % (sizeof letters - 1)];
     return str_of(out, n);
 }
 
@@ -211,8 +214,8 @@ static const char *finish_of(const struct choice *ch)
 {
     const struct call *c = ch->call;
     /* A forced call that was closed before the limit of tokens is whole. */
-    bool whole =
-        ch->finish == FINISH_STOP || (ch->finish == FINISH_LENGTH && c->parsing.forced && !ch->parse.cut);
+    bool whole = ch->finish == FINISH_STOP ||
+                 (ch->finish == FINISH_LENGTH && c->parsing.forced && !ch->parse.cut);
 
     return ch->n_calls && whole ? "tool_calls" : finish_name(ch->finish);
 }
@@ -250,8 +253,10 @@ static void put_whole(struct call *c)
     reply_open(&c->reply, &c->out);
     for (int i = 0; i < c->n_choices; i++) {
         const struct choice *ch = c->choices[i];
-        const struct reply_parts parts = { buf_str(&ch->text), buf_str(&ch->think), buf_str(&ch->calls) };
-        reply_message(&c->reply, &c->out, ch->index, &parts, c->p.n_top >= 0 ? &ch->lp : NULL, finish_of(ch));
+        const struct reply_parts parts = { buf_str(&ch->text), buf_str(&ch->think),
+                                           buf_str(&ch->calls) };
+        reply_message(&c->reply, &c->out, ch->index, &parts, c->p.n_top >= 0 ? &ch->lp : NULL,
+                      finish_of(ch));
     }
     reply_close(&c->reply, &c->out, &u);
     call_reply(c, 200, buf_str(&c->out));
@@ -277,7 +282,8 @@ static void put_stream_end(struct call *c)
 static void take_end(struct choice *ch, enum finish finish, struct err *e)
 {
     struct request *r = ch->r;
-    uint64_t began = r->start_ns ? r->start_ns : r->end_ns, first = r->first_ns ? r->first_ns : r->end_ns;
+    uint64_t began = r->start_ns ? r->start_ns : r->end_ns,
+             first = r->first_ns ? r->first_ns : r->end_ns;
 
     ch->finish = finish;
     ch->n_out = r->n_out;
@@ -286,11 +292,13 @@ static void take_end(struct choice *ch, enum finish finish, struct err *e)
     if (first > began) ch->prefill_ms = (double)(first - began) / 1e6;
     if (r->end_ns > first) ch->decode_ms = (double)(r->end_ns - first) / 1e6;
     if (finish == FINISH_ERROR || finish == FINISH_DEADLINE) *e = r->err;
-    if (finish == FINISH_DEADLINE && e->code != E_DEADLINE) err_set(e, E_DEADLINE, "the deadline passed");
+    if (finish == FINISH_DEADLINE && e->code != E_DEADLINE)
+        err_set(e, E_DEADLINE, "the deadline passed");
     if (finish == FINISH_ERROR && e->code == OK)
         err_set(e, E_INTERNAL, "the engine gave up without a reason");
     if (finish == FINISH_CANCELLED) {
-        if (atomic_load(&r->cancel) == CANCEL_SHUTDOWN) err_set(e, E_SHUTDOWN, "the server is going down");
+        if (atomic_load(&r->cancel) == CANCEL_SHUTDOWN)
+            err_set(e, E_SHUTDOWN, "the server is going down");
         else err_set(e, E_CANCELLED, "the request was cancelled");
     }
     ch->vec = r->vec;
@@ -340,7 +348,8 @@ static void end_choice(struct choice *ch, enum finish finish)
 static void take(struct choice *ch, const struct event *ev)
 {
     struct call *c = ch->call;
-    bool bad = ev->finish != FINISH_NONE && ev->finish != FINISH_STOP && ev->finish != FINISH_LENGTH;
+    bool bad =
+        ev->finish != FINISH_NONE && ev->finish != FINISH_STOP && ev->finish != FINISH_LENGTH;
 
     if (c->q && !c->gone) {
         /* An end without anything before it: the status is still ours to say. */

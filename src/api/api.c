@@ -7,8 +7,13 @@
 
 #include <stdio.h>
 
-enum { CHOICES_DEFAULT = 16, CALLS_DEFAULT = 4096, PING_DEFAULT_MS = 15000, KEEP_BYTES = 1 << 16,
-       CLOSE_MS = 2000 };
+enum {
+    CHOICES_DEFAULT = 16,
+    CALLS_DEFAULT = 4096,
+    PING_DEFAULT_MS = 15000,
+    KEEP_BYTES = 1 << 16,
+    CLOSE_MS = 2000
+};
 
 /* ---- news from engines ---- */
 
@@ -130,7 +135,8 @@ out:
     return rc;
 }
 
-/* Engines may be closed by now: what still waits for an answer is told so, and only ends are read. */
+/* Engines may be closed by now: what still waits for an answer is told so, and only ends are read.
+ */
 static void fail_all(struct api *a)
 {
     struct err e = { 0 };
@@ -163,7 +169,8 @@ void api_close(struct api *a)
     loop_timer_close(a->ping);
     fail_all(a);
     if (a->news && !wait_ends(a)) {
-        log_error("%d calls did not end: their memory is left to the engines that hold it", a->n_calls);
+        log_error("%d calls did not end: their memory is left to the engines that hold it",
+                  a->n_calls);
         return;
     }
     chan_close(a->news);
@@ -184,7 +191,9 @@ int api_n_calls(const struct api *a) { return a->n_calls; }
 
 static const char *state_of(const struct call *c)
 {
-    static const char *const names[] = { "new", "queued", "prefill", "decode", "preempted", "done" };
+    static const char *const names[] = {
+        "new", "queued", "prefill", "decode", "preempted", "done"
+    };
 
     if (c->job) return "compiling";
     for (int i = 0; i < c->n_choices; i++) {

@@ -13,8 +13,8 @@ static int check_nul(struct str text, struct err *e)
     if (!nul) return OK;
     for (const char *s = text.p; s < nul; s++)
         if (*s == '\n') n_lines++, line = s + 1;
-    return err_set(e, E_INVALID, "the body is not JSON: line %d, column %d (byte %d): a NUL byte", n_lines,
-                   (int)(nul - line) + 1, (int)(nul - text.p) + 1);
+    return err_set(e, E_INVALID, "the body is not JSON: line %d, column %d (byte %d): a NUL byte",
+                   n_lines, (int)(nul - line) + 1, (int)(nul - text.p) + 1);
 }
 
 int body_parse(json_t **out, struct str text, struct err *e)
@@ -23,7 +23,8 @@ int body_parse(json_t **out, struct str text, struct err *e)
     int rc;
 
     *out = NULL;
-    if (text.n == 0) return err_set(e, E_INVALID, "the body is empty, but it must be a JSON object");
+    if (text.n == 0)
+        return err_set(e, E_INVALID, "the body is empty, but it must be a JSON object");
     if ((rc = check_nul(text, e)) != OK) return rc;
     if (str_json_parts(text) > BODY_PARTS)
         return err_set(e, E_INVALID, "the body has more than %d parts of JSON", BODY_PARTS);
@@ -74,7 +75,8 @@ static bool is_int(const json_t *v, int64_t *out)
     }
     if (!json_is_real(v)) return false;
     d = json_real_value(v);
-    if (!(d >= -9007199254740992.0 && d <= 9007199254740992.0) || (double)(int64_t)d != d) return false;
+    if (!(d >= -9007199254740992.0 && d <= 9007199254740992.0) || (double)(int64_t)d != d)
+        return false;
     *out = (int64_t)d;
     return true;
 }
@@ -92,7 +94,8 @@ int body_read_bool(struct reader *r, const char *param, const json_t *v, bool *o
 int body_read_int(struct reader *r, const char *param, const json_t *v, int64_t least, int64_t most,
                   int64_t *out)
 {
-    if (!is_int(v, out)) return reader_bad(r, param, "must be an integer, but it is %s", body_type(v));
+    if (!is_int(v, out))
+        return reader_bad(r, param, "must be an integer, but it is %s", body_type(v));
     if (*out >= least && *out <= most) return OK;
     return reader_bad(r, param, "must be from %lld to %lld, but it is %lld", (long long)least,
                       (long long)most, (long long)*out);

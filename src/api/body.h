@@ -11,8 +11,8 @@
 
 #include <jansson.h>
 
-#define BODY_PARTS (1 << 20)     /* of JSON at most: some 100 MB of tree */
-#define PARAM_MAX 96             /* a field's name with its path */
+#define BODY_PARTS (1 << 20) /* of JSON at most: some 100 MB of tree */
+#define PARAM_MAX 96         /* a field's name with its path */
 
 /* Text that is no JSON object is E_INVALID with line, column and byte. *out is the caller's to
  * json_decref. */
@@ -22,19 +22,19 @@ int body_parse(json_t **out, struct str text, struct err *e);
 struct reader {
     struct arena *arena;
     struct err *err;
-    char *param;                 /* [PARAM_MAX] the field at fault */
+    char *param; /* [PARAM_MAX] the field at fault */
 };
 
 /* "field: sentence"; keeps the field's name. Returns E_INVALID. */
 int reader_bad(struct reader *r, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-const char *body_type(const json_t *v);                  /* in words: "a string", "an empty list" */
+const char *body_type(const json_t *v); /* in words: "a string", "an empty list" */
 
 /* A whole number, also written as 3.0; false: it is none. */
-struct str body_str(const json_t *v);                    /* borrowed; v is a string */
-int  body_read_bool(struct reader *r, const char *param, const json_t *v, bool *out);
+struct str body_str(const json_t *v); /* borrowed; v is a string */
+int body_read_bool(struct reader *r, const char *param, const json_t *v, bool *out);
 int body_read_int(struct reader *r, const char *param, const json_t *v, int64_t least, int64_t most,
                   int64_t *out);
 /* A list of token ids, in the arena. */
-int  body_read_ids(struct reader *r, const char *param, const json_t *v, int32_t **ids, size_t *n);
+int body_read_ids(struct reader *r, const char *param, const json_t *v, int32_t **ids, size_t *n);
 #endif

@@ -18,7 +18,8 @@ enum { PROMPT_LOG_BYTES = 500 };
 
 static void make_id(struct call *c, const char *prefix)
 {
-    static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01";
+    static const char letters[] =
+        "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01";
     unsigned char raw[24];
     size_t at;
 
@@ -36,7 +37,8 @@ static void on_gone(void *arg)
     call_settle(c);
 }
 
-struct call *call_open(struct api *a, struct http_req *q, const struct api_who *who, const char *route)
+struct call *call_open(struct api *a, struct http_req *q, const struct api_who *who,
+                       const char *route)
 {
     struct call *c = mem_new(struct call);
 
@@ -52,7 +54,7 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
     if (a->calls) a->calls->prev = c;
     a->calls = c;
     a->n_calls++;
-    c->busy++;                                           /* until the handler settles it */
+    c->busy++; /* until the handler settles it */
     make_id(c, strstr(route, "chat")       ? "chatcmpl"
                : strstr(route, "embed")    ? "embd"
                : strstr(route, "classify") ? "classify"
@@ -63,7 +65,8 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
 
 /* ---- headers and body ---- */
 
-static int bad_header(struct call *c, const char *name, struct str got, const char *want, struct err *e)
+static int bad_header(struct call *c, const char *name, struct str got, const char *want,
+                      struct err *e)
 {
     snprintf(c->p.param, sizeof c->p.param, "%s", name);
     return err_set(e, E_INVALID, "the header %s is \"%.*s\", but it must be %s", name,
@@ -79,7 +82,8 @@ static int64_t epoch_ms(void)
 
 static int read_deadlines(struct call *c, int64_t *ms, struct err *e)
 {
-    struct str at = http_header(c->q, "X-Deadline"), seconds = http_header(c->q, "x-stainless-timeout");
+    struct str at = http_header(c->q, "X-Deadline"),
+               seconds = http_header(c->q, "x-stainless-timeout");
     int64_t v;
     double s;
 
@@ -95,7 +99,7 @@ static int read_deadlines(struct call *c, int64_t *ms, struct err *e)
     if (seconds.p) {
         if (!str_to_f64(seconds, &s) || !(s >= 0 && s < 1e9))
             return bad_header(c, "x-stainless-timeout", seconds, "a number of seconds", e);
-        if (s < 1) s = 1;                                /* clients cut the fraction off */
+        if (s < 1) s = 1; /* clients cut the fraction off */
         if (s * 1000 < (double)*ms) *ms = (int64_t)(s * 1000);
     }
     if (*ms == INT64_MAX && c->api->opt.deadline_ms > 0) *ms = c->api->opt.deadline_ms;
@@ -138,7 +142,8 @@ static int find_model(struct call *c, struct err *e)
     c->model = NULL;
     for (int i = 0; i < pool_n(pool); i++) {
         struct pool_model *m = pool_at(pool, i);
-        if ((c->p.model.n ? str_is(c->p.model, m->id) : i == 0) && atomic_load(&m->state) == POOL_FAILED) {
+        if ((c->p.model.n ? str_is(c->p.model, m->id) : i == 0) &&
+            atomic_load(&m->state) == POOL_FAILED) {
             e->code = E_FORMAT;
             return E_FORMAT;
         }
@@ -169,16 +174,16 @@ int call_read(struct call *c, enum body_kind kind, struct err *e)
         if ((rc = find_deadline(c, e)) != OK) return rc;
         if (c->p.n > c->api->opt.max_choices) {
             snprintf(c->p.param, sizeof c->p.param, "n");
-            return err_set(e, E_INVALID, "n is %d, but this server gives at most %d choices", c->p.n,
-                           c->api->opt.max_choices);
+            return err_set(e, E_INVALID, "n is %d, but this server gives at most %d choices",
+                           c->p.n, c->api->opt.max_choices);
         }
     }
     return find_model(c, e);
 }
 
 /* Tokens of the first `limit` bytes of the texts. */
-static int count_tokens(const struct tokenizer *t, const struct str *texts, int n, size_t limit, size_t *out,
-                        struct err *e)
+static int count_tokens(const struct tokenizer *t, const struct str *texts, int n, size_t limit,
+                        size_t *out, struct err *e)
 {
     struct ids ids = { 0 };
     int rc = OK;
@@ -194,9 +199,10 @@ static int count_tokens(const struct tokenizer *t, const struct str *texts, int 
     return rc;
 }
 
-int call_check_size(struct call *c, const struct str *texts, int n, const char *param, struct err *e)
+int call_check_size(struct call *c, const struct str *texts, int n, const char *param,
+                    struct err *e)
 {
-    enum { BYTES = 16, GROW = 4, CUT = 64 };             /* a token at first; then; what a cut may add */
+    enum { BYTES = 16, GROW = 4, CUT = 64 }; /* a token at first; then; what a cut may add */
     size_t all = 0, count;
     struct engine_info info;
     int rc;
@@ -208,8 +214,9 @@ int call_check_size(struct call *c, const struct str *texts, int n, const char *
         if (rc != OK) return rc;
         if (count < (size_t)info.opt.n_ctx + CUT) continue;
         snprintf(c->p.param, sizeof c->p.param, "%s", param);
-        return err_set(e, E_CONTEXT, "%zu of the prompt's %zu bytes are %zu tokens, but the context is %d",
-                       limit, all, count, info.opt.n_ctx);
+        return err_set(e, E_CONTEXT,
+                       "%zu of the prompt's %zu bytes are %zu tokens, but the context is %d", limit,
+                       all, count, info.opt.n_ctx);
     }
     return OK;
 }
@@ -230,8 +237,8 @@ static void fail_mid_stream(struct call *c, const struct err *e, const char *par
 {
     struct fail f = fail_of(e->code);
 
-    /* The status went out as 200. Clients throw at an "error" chunk; [DONE] does not follow, since it says
-     * that the answer is whole. */
+    /* The status went out as 200. Clients throw at an "error" chunk; [DONE] does not follow, since
+     * it says that the answer is whole. */
     answer_open_chunk(c);
     api_fail_body(&c->out, f.type, f.code, e->msg, param, c->who.correlation);
     answer_flush(c);
@@ -285,10 +292,18 @@ void call_gone(struct call *c)
 
 static void tell_end(struct call *c)
 {
-    struct api_end end = { .who = &c->who, .route = c->route, .model = c->model_id,
-                           .status = c->status, .code = c->code, .finish = "", .gone = c->gone_why,
-                           .stream = c->p.stream, .n_choices = c->n_choices, .peer = c->peer,
-                           .prompt = c->prompt_log, .total_ms = clock_ms_since(c->start_ns) };
+    struct api_end end = { .who = &c->who,
+                           .route = c->route,
+                           .model = c->model_id,
+                           .status = c->status,
+                           .code = c->code,
+                           .finish = "",
+                           .gone = c->gone_why,
+                           .stream = c->p.stream,
+                           .n_choices = c->n_choices,
+                           .peer = c->peer,
+                           .prompt = c->prompt_log,
+                           .total_ms = clock_ms_since(c->start_ns) };
 
     for (int i = 0; i < c->n_prompts; i++) end.prompt_tokens += c->prompt_tokens[i];
     for (int i = 0; i < c->n_choices; i++) {
@@ -329,14 +344,14 @@ static void call_close(struct call *c)
 void call_release(struct call *c)
 {
     c->busy--;
-    if (c->q && http_is_gone(c->q)) call_gone(c);        /* while it was read */
+    if (c->q && http_is_gone(c->q)) call_gone(c); /* while it was read */
     call_settle(c);
 }
 
 void call_settle(struct call *c)
 {
     if (c->busy || c->n_live > 0 || (c->job && c->q && !c->gone)) return;
-    if (c->q) {                                          /* its client left, but it must end */
+    if (c->q) { /* its client left, but it must end */
         assert(c->gone);
         if (c->head_sent) http_end(c->q);
         else http_reply(c->q, c->status = 499, "application/json", "", 0);

@@ -1,5 +1,5 @@
-/* POST /v1/requests/{id}/cancel, or POST /cancel with {"id"}: the completion's or the correlation id.
- * Again is fine. */
+/* POST /v1/requests/{id}/cancel, or POST /cancel with {"id"}: the completion's or the correlation
+ * id. Again is fine. */
 #include "api/call.h"
 
 #include "base/jsonw.h"
@@ -43,7 +43,8 @@ static bool cancel_parked(struct call *c)
 }
 
 /* Another tenant's calls are as if they were not there, but for an admin. */
-static bool cancel_live(struct api *a, struct str id, const struct api_who *who, const struct call *self)
+static bool cancel_live(struct api *a, struct str id, const struct api_who *who,
+                        const struct call *self)
 {
     bool found = false;
 
@@ -63,7 +64,8 @@ static bool is_past(const struct api *a, struct str id, const struct api_who *wh
 {
     for (int i = 0; i < PAST_CALLS; i++) {
         const struct past_call *p = &a->past[i];
-        if (p->id[0] && (who->admin || p->tenant == who->tenant) && is_asked(id, p->id, p->correlation))
+        if (p->id[0] && (who->admin || p->tenant == who->tenant) &&
+            is_asked(id, p->id, p->correlation))
             return true;
     }
     return false;

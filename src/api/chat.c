@@ -25,16 +25,20 @@ static int check_guessed(struct call *c, struct err *e)
     char at[PARAM_MAX];
 
     if (c->p.tools)
-        return refuse(c, e, "tools", "the model has no chat template, so there is no place for them");
-    if (c->p.go_on) return refuse(c, e, "continue_final_message", "needs a model with a chat template");
+        return refuse(c, e, "tools",
+                      "the model has no chat template, so there is no place for them");
+    if (c->p.go_on)
+        return refuse(c, e, "continue_final_message", "needs a model with a chat template");
     for (int i = 0; i < c->p.n_msgs; i++) {
         struct str role = c->p.msgs[i].role;
         snprintf(at, sizeof at, "messages[%d].role", i);
         if (str_is(role, "tool") || str_is(role, "function"))
-            return refuse(c, e, at,
-                          "is tool, but the model has no chat template, so there is no place for it");
+            return refuse(
+                c, e, at,
+                "is tool, but the model has no chat template, so there is no place for it");
         if (i > 0 && wants_system_first(c->model->form) && str_is(role, "system"))
-            return refuse(c, e, at, "is system, but this model takes a system message only as the first");
+            return refuse(c, e, at,
+                          "is system, but this model takes a system message only as the first");
     }
     return OK;
 }
@@ -48,7 +52,7 @@ static json_t *messages_for(const struct call *c, struct str template)
     bool known = str_find(template, STR("developer")) >= 0;
     size_t i;
 
-    json_array_foreach(all, i, msg) {
+    json_array_foreach (all, i, msg) {
         const json_t *role = json_object_get(msg, "role");
         if (!known && str_is(body_str(role), "developer"))
             json_object_set_new(msg, "role", json_string("system"));
@@ -63,7 +67,8 @@ static json_t *variables_for(const struct call *c, const struct tool_family *fam
     if (c->p.reasoning_effort.p)
         json_object_set_new(vars, "reasoning_effort",
                             json_stringn(c->p.reasoning_effort.p, c->p.reasoning_effort.n));
-    if (c->p.has_thinking) json_object_set_new(vars, "enable_thinking", json_boolean(c->p.thinking));
+    if (c->p.has_thinking)
+        json_object_set_new(vars, "enable_thinking", json_boolean(c->p.thinking));
     if (c->p.tools && family && !strcmp(family->name, "firefunction")) { /* takes them as a text */
         char *text = json_dumps(c->p.tools, JSON_INDENT(4));
         json_object_set_new(vars, "functions", json_string(text ? text : "[]"));
@@ -82,9 +87,10 @@ static json_t *tools_for(const struct call *c)
 
     if (!c->p.tools) return NULL;
     some = json_array();
-    json_array_foreach((json_t *)c->p.tools, i, tool) {
+    json_array_foreach ((json_t *)c->p.tools, i, tool) {
         struct str name = body_str(json_object_get(json_object_get(tool, "function"), "name"));
-        if (c->p.tool_choice != TOOL_NAMED || str_eq(name, c->p.tool_name)) json_array_append(some, tool);
+        if (c->p.tool_choice != TOOL_NAMED || str_eq(name, c->p.tool_name))
+            json_array_append(some, tool);
     }
     return some;
 }
@@ -106,10 +112,12 @@ static json_t *filled_tools(const json_t *tools)
         fn = json_object_get(json_array_get(all, i), "function");
         some |= describe(fn);
         if (!json_is_object(json_object_get(fn, "parameters"))) {
-            json_object_set_new(fn, "parameters", json_pack("{s:s, s:{}}", "type", "object", "properties"));
+            json_object_set_new(fn, "parameters",
+                                json_pack("{s:s, s:{}}", "type", "object", "properties"));
             some = true;
         }
-        json_object_foreach(json_object_get(json_object_get(fn, "parameters"), "properties"), name, prop)
+        json_object_foreach (json_object_get(json_object_get(fn, "parameters"), "properties"), name,
+                             prop)
             some |= describe(prop);
     }
     if (some) return all;
@@ -140,7 +148,8 @@ static bool is_forced(const struct call *c)
 static bool any_strict(const json_t *tools)
 {
     for (size_t i = 0; i < json_array_size(tools); i++)
-        if (json_is_true(json_object_get(json_object_get(json_array_get(tools, i), "function"), "strict")))
+        if (json_is_true(
+                json_object_get(json_object_get(json_array_get(tools, i), "function"), "strict")))
             return true;
     return false;
 }
@@ -197,7 +206,8 @@ static void set_parsing(struct call *c, struct str template, struct str prompt)
     if (!g->calls && is_forced(c)) g->calls = toolforce_plain();
     if (g->calls && !c->p.tools && g->calls->payload != PAYLOAD_HARMONY) g->calls = NULL;
     g->on = g->calls || g->think;
-    g->prompt_end = arena_str(&c->arena, prompt.n > END ? str_skip(prompt, prompt.n - END) : prompt);
+    g->prompt_end =
+        arena_str(&c->arena, prompt.n > END ? str_skip(prompt, prompt.n - END) : prompt);
     tools_marks(g->calls, g->think, marks);
     for (int i = 0; marks[i]; i++) show_specials(g, t, str_c(marks[i]));
 }
@@ -209,8 +219,12 @@ static int encode_by_template(struct call *c, struct ids *ids, struct err *e)
     struct str template = chat_text(chat, c->p.tools != NULL);
     json_t *messages = messages_for(c, template), *tools = tools_for(c),
            *vars = variables_for(c, tools_family(template));
-    struct chat_ask ask = { .messages = messages, .tools = tools, .documents = c->p.documents, .kwargs = vars,
-                            .no_prompt = !c->p.add_prompt, .go_on = c->p.go_on };
+    struct chat_ask ask = { .messages = messages,
+                            .tools = tools,
+                            .documents = c->p.documents,
+                            .kwargs = vars,
+                            .no_prompt = !c->p.add_prompt,
+                            .go_on = c->p.go_on };
     struct buf text = { 0 };
     int rc;
 

@@ -13,12 +13,14 @@ static int check_model(struct call *c, struct err *e)
     c->n_embd = info.n_labels;
     if (info.labels) return OK;
     snprintf(c->p.param, sizeof c->p.param, "model");
-    return err_set(e, E_INVALID, "the model %s does not classify: its task is %s", c->model->id, info.task);
+    return err_set(e, E_INVALID, "the model %s does not classify: its task is %s", c->model->id,
+                   info.task);
 }
 
 void api_classify(struct api *a, struct http_req *q, const struct api_who *who)
 {
-    static const struct inputs how = { "/v1/classify", "classify", BODY_CLASSIFY, true, check_model };
+    static const struct inputs how = { "/v1/classify", "classify", BODY_CLASSIFY, true,
+                                       check_model };
 
     inputs_call(a, q, who, &how);
 }

@@ -31,7 +31,8 @@ static int run(struct call *c, struct err *e)
 
     if (rc != OK) return rc;
     ids = mem_array((size_t)c->p.n_prompts, sizeof *ids);
-    for (int i = 0; i < c->p.n_prompts && rc == OK; i++) rc = encode(c, &c->p.prompts[i], &ids[i], e);
+    for (int i = 0; i < c->p.n_prompts && rc == OK; i++)
+        rc = encode(c, &c->p.prompts[i], &ids[i], e);
     if (rc == OK) rc = call_submit(c, ids, c->p.n_prompts, STR(""), e);
     for (int i = 0; i < c->p.n_prompts; i++) ids_release(&ids[i]);
     mem_free(ids);

@@ -21,7 +21,8 @@ static bool is_at(struct str s, size_t at, const char *any)
 /* Days from 1970-01-01, by counting in years that begin in March. */
 static int64_t days_of(int y, int m, int d)
 {
-    int64_t year = m <= 2 ? y - 1 : y, era = (year >= 0 ? year : year - 399) / 400, yoe = year - era * 400;
+    int64_t year = m <= 2 ? y - 1 : y, era = (year >= 0 ? year : year - 399) / 400,
+            yoe = year - era * 400;
     int64_t doy = (153 * (m + (m > 2 ? -3 : 9)) + 2) / 5 + d - 1;
 
     return era * 146097 + yoe * 365 + yoe / 4 - yoe / 100 + doy - 719468;

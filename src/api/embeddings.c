@@ -15,13 +15,14 @@ static int check_dimensions(struct call *c, struct err *e)
     c->n_embd = info.model->hp.n_embd;
     if (c->p.dimensions <= c->n_embd) return OK;
     snprintf(c->p.param, sizeof c->p.param, "dimensions");
-    return err_set(e, E_INVALID, "dimensions is %d, but the model's embeddings have %d", c->p.dimensions,
-                   c->n_embd);
+    return err_set(e, E_INVALID, "dimensions is %d, but the model's embeddings have %d",
+                   c->p.dimensions, c->n_embd);
 }
 
 void api_embeddings(struct api *a, struct http_req *q, const struct api_who *who)
 {
-    static const struct inputs how = { "/v1/embeddings", "embed", BODY_EMBED, false, check_dimensions };
+    static const struct inputs how = { "/v1/embeddings", "embed", BODY_EMBED, false,
+                                       check_dimensions };
 
     inputs_call(a, q, who, &how);
 }
@@ -81,7 +82,8 @@ void embeddings_reply(struct call *c)
     buf_clear(&c->out);
     buf_puts(&c->out, "{\"object\":\"list\",\"data\":[");
     for (int i = 0; i < c->n_choices; i++) {
-        buf_printf(&c->out, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i ? "," : "", i);
+        buf_printf(&c->out, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i ? "," : "",
+                   i);
         put_vector(c, c->choices[i], &c->out);
         buf_putc(&c->out, '}');
     }

@@ -42,8 +42,8 @@ void fail_set_ids(struct http_req *q, const char *correlation)
     http_set_header(q, "x-request-id", correlation);
 }
 
-void api_fail_body(struct buf *out, const char *type, const char *code, const char *msg, const char *param,
-                   const char *correlation)
+void api_fail_body(struct buf *out, const char *type, const char *code, const char *msg,
+                   const char *param, const char *correlation)
 {
     struct jsonw w = { .out = out };
 
@@ -55,13 +55,14 @@ void api_fail_body(struct buf *out, const char *type, const char *code, const ch
     if (param && param[0]) jsonw_str(&w, str_c(param));
     else jsonw_null(&w);
     jsonw_key(&w, "code"), jsonw_str(&w, str_c(code));
-    if (correlation && correlation[0]) jsonw_key(&w, "correlation_id"), jsonw_str(&w, str_c(correlation));
+    if (correlation && correlation[0])
+        jsonw_key(&w, "correlation_id"), jsonw_str(&w, str_c(correlation));
     jsonw_end(&w);
     jsonw_end(&w);
 }
 
-static void send_body(struct http_req *q, int status, const char *type, const char *code, const char *msg,
-                      const char *param, const char *correlation)
+static void send_body(struct http_req *q, int status, const char *type, const char *code,
+                      const char *msg, const char *param, const char *correlation)
 {
     struct buf body = { 0 };
 
@@ -90,7 +91,7 @@ void api_fail(struct http_req *q, const struct err *e, const char *param, const 
 void api_fail_status(struct http_req *q, int status, const char *code, const char *msg,
                      const char *correlation)
 {
-    const char *type = status == 401 ? "authentication_error"
+    const char *type = status == 401   ? "authentication_error"
                        : status == 429 ? "rate_limit_error"
                        : status >= 500 ? "server_error"
                                        : "invalid_request_error";

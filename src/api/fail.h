@@ -7,8 +7,8 @@
 
 struct fail {
     int status;
-    const char *type;            /* as OpenAI names it */
-    const char *code;            /* stable */
+    const char *type; /* as OpenAI names it */
+    const char *code; /* stable */
 };
 
 struct fail fail_of(int err_code);

@@ -1,5 +1,5 @@
-/* inputs.c - bodies whose every text, or pair of texts, is a request of its own to the engine: so many go at once, the others
- * follow as these come back. */
+/* inputs.c - bodies whose every text, or pair of texts, is a request of its own to the engine: so
+ * many go at once, the others follow as these come back. */
 #include "api/call.h"
 
 #include <stdio.h>
@@ -19,12 +19,14 @@ static int encode(struct call *c, const struct inputs *how, int i, struct ids *o
     }
     snprintf(c->p.param, sizeof c->p.param, "input");
     if (!t)
-        return err_set(e, E_INVALID, "the model %s has no tokenizer: input must be token ids", c->model->id);
+        return err_set(e, E_INVALID, "the model %s has no tokenizer: input must be token ids",
+                       c->model->id);
     if ((rc = call_check_size(c, both, p->second.p ? 2 : 1, "input", e)) != OK) return rc;
     rc = p->second.p ? tokenizer_encode_pair(t, p->text, p->second, out, &c->seconds[i], e)
                      : tokenizer_encode(t, p->text, ENCODE_SPECIAL, out, e);
     if (rc != OK) return rc;
-    if (out->n == 0) return err_set(e, E_INVALID, "input[%d] is empty: there is nothing to %s", i, how->verb);
+    if (out->n == 0)
+        return err_set(e, E_INVALID, "input[%d] is empty: there is nothing to %s", i, how->verb);
     c->p.param[0] = 0;
     return OK;
 }
@@ -43,7 +45,8 @@ static int run(struct call *c, const struct inputs *how, struct err *e)
     return rc == OK ? call_submit_some(c, ids, c->p.n_prompts, AT_ONCE, e) : rc;
 }
 
-void inputs_call(struct api *a, struct http_req *q, const struct api_who *who, const struct inputs *how)
+void inputs_call(struct api *a, struct http_req *q, const struct api_who *who,
+                 const struct inputs *how)
 {
     struct call *c = call_open(a, q, who, how->route);
     struct err e = { 0 };

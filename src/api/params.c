@@ -8,27 +8,27 @@
 #include <stdio.h>
 
 enum kind {
-    F_INT,                       /* int, from least to most */
-    F_FLOAT,                     /* float, from least to most */
-    F_SECONDS,                   /* double, above least */
+    F_INT,     /* int, from least to most */
+    F_FLOAT,   /* float, from least to most */
+    F_SECONDS, /* double, above least */
     F_BOOL,
-    F_TEXT,                      /* struct str */
-    F_FN,                        /* read says how */
-    F_NOTHING,                   /* known, any value, no effect on the answer */
-    F_REFUSED                    /* known, and only its "off" value can be followed */
+    F_TEXT,    /* struct str */
+    F_FN,      /* read says how */
+    F_NOTHING, /* known, any value, no effect on the answer */
+    F_REFUSED  /* known, and only its "off" value can be followed */
 };
 
-enum { ABOVE = 1, BELOW = 2 };   /* least or most itself is too far */
+enum { ABOVE = 1, BELOW = 2 }; /* least or most itself is too far */
 
 typedef int field_fn(struct params *p, struct reader *r, const char *param, const json_t *v);
 
 struct field {
     const char *name;
-    unsigned in;                 /* of body_kind */
+    unsigned in; /* of body_kind */
     enum kind kind;
-    size_t at;                   /* offset in struct params */
+    size_t at; /* offset in struct params */
     double least, most;
-    unsigned open;               /* ABOVE, BELOW */
+    unsigned open; /* ABOVE, BELOW */
     field_fn *read;
 };
 
@@ -60,15 +60,18 @@ static int read_max_tokens(struct params *p, struct reader *r, const char *param
     int64_t n;
     int rc = body_read_int(r, param, v, 1, INT_MAX, &n);
 
-    if (rc == OK) *(strcmp(param, "max_tokens") ? &p->max_completion_tokens : &p->max_tokens) = (int)n;
+    if (rc == OK)
+        *(strcmp(param, "max_tokens") ? &p->max_completion_tokens : &p->max_tokens) = (int)n;
     return rc;
 }
 
-static int read_stream_options(struct params *p, struct reader *r, const char *param, const json_t *v)
+static int read_stream_options(struct params *p, struct reader *r, const char *param,
+                               const json_t *v)
 {
     const json_t *usage;
 
-    if (!json_is_object(v)) return reader_bad(r, param, "must be an object, but it is %s", body_type(v));
+    if (!json_is_object(v))
+        return reader_bad(r, param, "must be an object, but it is %s", body_type(v));
     usage = json_object_get(v, "include_usage");
     if (!usage || json_is_null(usage)) return OK;
     return body_read_bool(r, "stream_options.include_usage", usage, &p->include_usage);
@@ -85,8 +88,8 @@ static int read_logprobs(struct params *p, struct reader *r, const char *param, 
         return OK;
     }
     if (!json_is_number(v))
-        return reader_bad(r, param, "must be true, false or a number from 0 to %d, but it is %s", TOP_MAX,
-                          body_type(v));
+        return reader_bad(r, param, "must be true, false or a number from 0 to %d, but it is %s",
+                          TOP_MAX, body_type(v));
     if ((rc = body_read_int(r, param, v, 0, TOP_MAX, &n)) != OK) return rc;
     p->logprobs = true;
     if (!p->top_given) p->top_logprobs = (int)n;
@@ -148,7 +151,8 @@ static int read_priority(struct params *p, struct reader *r, const char *param, 
 static int read_modalities(struct params *p, struct reader *r, const char *param, const json_t *v)
 {
     (void)p;
-    if (!json_is_array(v)) return reader_bad(r, param, "must be a list, but it is %s", body_type(v));
+    if (!json_is_array(v))
+        return reader_bad(r, param, "must be a list, but it is %s", body_type(v));
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *m = json_array_get(v, i);
         if (!json_is_string(m) || !str_is(body_str(m), "text"))
@@ -171,9 +175,18 @@ static int read_tokens(struct params *p, struct reader *r, const char *param, co
 
 /* ---- the table ---- */
 
-#define REFUSED(name) { name, GEN, F_REFUSED, 0, 0, 0, 0, NULL }
-#define NOTHING(name) { name, GEN, F_NOTHING, 0, 0, 0, 0, NULL }
-#define FN(name, in, fn) { name, in, F_FN, 0, 0, 0, 0, fn }
+#define REFUSED(name)                          \
+    {                                          \
+        name, GEN, F_REFUSED, 0, 0, 0, 0, NULL \
+    }
+#define NOTHING(name)                          \
+    {                                          \
+        name, GEN, F_NOTHING, 0, 0, 0, 0, NULL \
+    }
+#define FN(name, in, fn)               \
+    {                                  \
+        name, in, F_FN, 0, 0, 0, 0, fn \
+    }
 
 static const struct field fields[] = {
     { "model", ALL, F_TEXT, AT(model), 0, 0, 0, NULL },
@@ -236,16 +249,35 @@ static const struct field fields[] = {
     FN("response_format", GEN, read_response_format),
     FN("modalities", GEN, read_modalities),
     FN("structured_outputs", GEN, read_structured),
-    FN("grammar", GEN, read_grammar), FN("json_schema", GEN, read_grammar), FN("guided_json", GEN, read_grammar),
-    FN("guided_regex", GEN, read_grammar), FN("guided_choice", GEN, read_grammar),
-    FN("guided_grammar", GEN, read_grammar), FN("regex", GEN, read_grammar), FN("ebnf", GEN, read_grammar),
-    REFUSED("functions"), REFUSED("function_call"), REFUSED("audio"), REFUSED("suffix"),
-    REFUSED("web_search_options"), REFUSED("stop_token_ids"), REFUSED("bad_words"),
-    REFUSED("allowed_token_ids"), REFUSED("prompt_logprobs"), REFUSED("use_beam_search"),
-    REFUSED("mirostat"), REFUSED("dry_multiplier"), REFUSED("xtc_probability"), REFUSED("chat_template"),
+    FN("grammar", GEN, read_grammar),
+    FN("json_schema", GEN, read_grammar),
+    FN("guided_json", GEN, read_grammar),
+    FN("guided_regex", GEN, read_grammar),
+    FN("guided_choice", GEN, read_grammar),
+    FN("guided_grammar", GEN, read_grammar),
+    FN("regex", GEN, read_grammar),
+    FN("ebnf", GEN, read_grammar),
+    REFUSED("functions"),
+    REFUSED("function_call"),
+    REFUSED("audio"),
+    REFUSED("suffix"),
+    REFUSED("web_search_options"),
+    REFUSED("stop_token_ids"),
+    REFUSED("bad_words"),
+    REFUSED("allowed_token_ids"),
+    REFUSED("prompt_logprobs"),
+    REFUSED("use_beam_search"),
+    REFUSED("mirostat"),
+    REFUSED("dry_multiplier"),
+    REFUSED("xtc_probability"),
+    REFUSED("chat_template"),
 
-    NOTHING("user"), NOTHING("metadata"), NOTHING("store"), NOTHING("service_tier"),
-    NOTHING("prompt_cache_key"), NOTHING("safety_identifier"),
+    NOTHING("user"),
+    NOTHING("metadata"),
+    NOTHING("store"),
+    NOTHING("service_tier"),
+    NOTHING("prompt_cache_key"),
+    NOTHING("safety_identifier"),
 };
 
 enum { N_FIELDS = sizeof fields / sizeof *fields };
@@ -263,11 +295,13 @@ static bool in_range(const struct field *f, double x)
 
 static int read_float(const struct field *f, struct reader *r, const json_t *v, double *out)
 {
-    if (!json_is_number(v)) return reader_bad(r, f->name, "must be a number, but it is %s", body_type(v));
+    if (!json_is_number(v))
+        return reader_bad(r, f->name, "must be a number, but it is %s", body_type(v));
     *out = json_number_value(v);
     if (in_range(f, *out)) return OK;
-    return reader_bad(r, f->name, "must be %s %g %s %g, but it is %g", f->open & ABOVE ? "above" : "from",
-                      f->least, f->open & BELOW ? "to below" : "to", f->most, *out);
+    return reader_bad(r, f->name, "must be %s %g %s %g, but it is %g",
+                      f->open & ABOVE ? "above" : "from", f->least,
+                      f->open & BELOW ? "to below" : "to", f->most, *out);
 }
 
 static int read_field(struct params *p, const struct field *f, struct reader *r, const json_t *v)
@@ -331,7 +365,7 @@ static int read_all(struct params *p, enum body_kind kind, struct reader *r)
     size_t i;
     int rc;
 
-    json_object_foreach(p->root, name, v) {
+    json_object_foreach (p->root, name, v) {
         const struct field *f = find_field(name, kind, &i);
         if (!f) {
             note_ignored(p, name);
@@ -353,7 +387,8 @@ static int check_generation(struct params *p, enum body_kind kind, struct reader
         return reader_bad(r, "tools", "are for chats: a text completion has no place for them");
     if (check_tools(p, r) != OK) return E_INVALID;
     if (p->go_on && json_is_true(json_object_get(p->root, "add_generation_prompt")))
-        return reader_bad(r, "continue_final_message", "and add_generation_prompt cannot both be true");
+        return reader_bad(r, "continue_final_message",
+                          "and add_generation_prompt cannot both be true");
     if (p->best_of && p->best_of != p->n)
         return reader_bad(r, "best_of", "is %d, but only n (%d) is supported", p->best_of, p->n);
     if (p->top_given && p->top_logprobs > 0 && !p->logprobs)
@@ -365,8 +400,8 @@ static int check_generation(struct params *p, enum body_kind kind, struct reader
     if (kind == BODY_CHAT && p->max_completion_tokens) p->max_tokens = p->max_completion_tokens;
     if (!p->max_tokens) p->max_tokens = p->max_completion_tokens;
     if (p->max_tokens && p->min_tokens > p->max_tokens)
-        return reader_bad(r, "min_tokens", "is %d, but at most %d tokens are asked for", p->min_tokens,
-                          p->max_tokens);
+        return reader_bad(r, "min_tokens", "is %d, but at most %d tokens are asked for",
+                          p->min_tokens, p->max_tokens);
     return OK;
 }
 
@@ -410,8 +445,8 @@ void params_sample(const struct params *p, struct sample_opt *io)
         repeats |= !strcmp(f->name, "repetition_penalty");
         window |= f->at == AT(sample.repeat_last);
     }
-    if (repeats && !window) io->repeat_last = -1;        /* who call it so mean all of prompt and answer */
-    if (io->top_k < 0) io->top_k = 0;                    /* -1 is how some say "all" */
-    if (!(io->top_p > 0)) io->top_p = 1e-6f;             /* the smallest set there is: one token */
+    if (repeats && !window) io->repeat_last = -1; /* who call it so mean all of prompt and answer */
+    if (io->top_k < 0) io->top_k = 0;             /* -1 is how some say "all" */
+    if (!(io->top_p > 0)) io->top_p = 1e-6f;      /* the smallest set there is: one token */
     if (p->sample.n_bias) io->bias = p->sample.bias, io->n_bias = p->sample.n_bias;
 }

@@ -12,20 +12,26 @@
 #include "grammar/grammar.h"
 #include "sample/sampler.h"
 
-enum body_kind { BODY_CHAT = 1, BODY_TEXT = 2, BODY_TOKENIZE = 4, BODY_DETOKENIZE = 8, BODY_EMBED = 16,
-                 BODY_CLASSIFY = 32 };
+enum body_kind {
+    BODY_CHAT = 1,
+    BODY_TEXT = 2,
+    BODY_TOKENIZE = 4,
+    BODY_DETOKENIZE = 8,
+    BODY_EMBED = 16,
+    BODY_CLASSIFY = 32
+};
 
 #define STOPS_MAX 16
 #define STOP_BYTES_MAX 256
 #define BIAS_MAX 4096
 #define PROMPTS_MAX 256
-#define INPUTS_MAX 2048          /* texts to embed */
+#define INPUTS_MAX 2048 /* texts to embed */
 
 enum tool_choice { TOOL_AUTO, TOOL_NONE, TOOL_REQUIRED, TOOL_NAMED };
 
 struct prompt {
-    struct str text;             /* p NULL: it came as ids */
-    struct str second;           /* to classify with it: p NULL: there is one text */
+    struct str text;   /* p NULL: it came as ids */
+    struct str second; /* to classify with it: p NULL: there is one text */
     int32_t *ids;
     size_t n_ids;
 };
@@ -33,17 +39,17 @@ struct prompt {
 struct params {
     json_t *root;
     struct arena arena;
-    uint64_t given[2];           /* a bit for each row of the table */
-    char param[PARAM_MAX];       /* the field at fault, "" if it is none */
-    const char *field;           /* what the prompt is called; NULL: "prompt" or "messages" */
-    struct buf ignored;          /* names of unknown fields, fit for a header */
+    uint64_t given[2];     /* a bit for each row of the table */
+    char param[PARAM_MAX]; /* the field at fault, "" if it is none */
+    const char *field;     /* what the prompt is called; NULL: "prompt" or "messages" */
+    struct buf ignored;    /* names of unknown fields, fit for a header */
     int n_ignored;
 
     struct str model;
-    struct chat_msg *msgs;       /* [n_msgs] */
+    struct chat_msg *msgs; /* [n_msgs] */
     int n_msgs;
-    const json_t *messages;      /* the same as they came: calls, results and all */
-    const json_t *tools;         /* not empty; NULL: none given, or none to be used */
+    const json_t *messages; /* the same as they came: calls, results and all */
+    const json_t *tools;    /* not empty; NULL: none given, or none to be used */
     enum tool_choice tool_choice;
     struct str tool_name;        /* with TOOL_NAMED */
     bool one_call;               /* parallel_tool_calls: false */
@@ -51,14 +57,15 @@ struct params {
     const json_t *documents;
     struct str reasoning_effort; /* p NULL: not given */
     bool has_thinking, thinking; /* enable_thinking */
-    bool add_prompt, go_on;      /* add_generation_prompt (true unless said otherwise), continue_final_message */
-    struct prompt *prompts;      /* [n_prompts] */
+    bool add_prompt,
+        go_on; /* add_generation_prompt (true unless said otherwise), continue_final_message */
+    struct prompt *prompts; /* [n_prompts] */
     int n_prompts;
-    int max_tokens;              /* 0: not given */
+    int max_tokens; /* 0: not given */
     int max_completion_tokens, min_tokens;
-    int n, best_of;              /* n at least 1 */
+    int n, best_of; /* n at least 1 */
     bool stream, include_usage, echo, ignore_eos;
-    int n_top;                   /* -1: no logprobs */
+    int n_top; /* -1: no logprobs */
     struct str stops[STOPS_MAX];
     int n_stops;
     struct sample_opt sample;    /* only what was given: see params_sample */
@@ -68,25 +75,25 @@ struct params {
     int64_t seed;
     int priority;
     bool has_priority;
-    double timeout_s;            /* 0: not given */
-    int64_t deadline_ms;         /* from now */
+    double timeout_s;    /* 0: not given */
+    int64_t deadline_ms; /* from now */
     bool has_deadline;
 
-    int dimensions;              /* of embeddings; 0: all */
-    struct str encoding;         /* "float", "base64"; empty: not given */
+    int dimensions;      /* of embeddings; 0: all */
+    struct str encoding; /* "float", "base64"; empty: not given */
 
-    struct str text;             /* to tokenize */
+    struct str text; /* to tokenize */
     bool add_special, parse_special, with_pieces;
-    int32_t *tokens;             /* to detokenize */
+    int32_t *tokens; /* to detokenize */
     size_t n_tokens;
 
-    bool logprobs, top_given;    /* while reading */
+    bool logprobs, top_given; /* while reading */
     int top_logprobs;
 };
 
 /* p is zeroed before. Also after a failure it must be released. */
-int  params_read(struct params *p, enum body_kind kind, struct str body, struct err *e);
-void params_release(struct params *p);                   /* a zeroed one is fine */
+int params_read(struct params *p, enum body_kind kind, struct str body, struct err *e);
+void params_release(struct params *p); /* a zeroed one is fine */
 /* Puts what was given over what io holds. */
 void params_sample(const struct params *p, struct sample_opt *io);
 

@@ -1,13 +1,16 @@
-/* params_grammar.c - the fields that say what an answer must look like, by all the names they have. */
+/* params_grammar.c - the fields that say what an answer must look like, by all the names they have.
+ */
 #include "api/params.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-static int set(struct params *p, struct reader *r, const char *param, enum grammar_kind kind, struct str text)
+static int set(struct params *p, struct reader *r, const char *param, enum grammar_kind kind,
+               struct str text)
 {
     if (p->grammar_field)
-        return reader_bad(r, param, "and %.60s both say what the answer must look like: give one of them",
+        return reader_bad(r, param,
+                          "and %.60s both say what the answer must look like: give one of them",
                           p->grammar_field);
     p->grammar_field = arena_cstr(r->arena, str_c(param));
     p->grammar = (struct grammar_spec){ .kind = kind, .text = text };
@@ -29,7 +32,8 @@ static int set_json(struct params *p, struct reader *r, const char *param, enum 
 static int read_text(struct params *p, struct reader *r, const char *param, enum grammar_kind kind,
                      const json_t *v)
 {
-    if (!json_is_string(v)) return reader_bad(r, param, "must be a string, but it is %s", body_type(v));
+    if (!json_is_string(v))
+        return reader_bad(r, param, "must be a string, but it is %s", body_type(v));
     if (json_string_length(v) == 0) return OK;
     return set(p, r, param, kind, body_str(v));
 }
@@ -54,7 +58,8 @@ int read_response_format(struct params *p, struct reader *r, const char *param, 
 {
     const json_t *type = json_object_get(v, "type"), *outer, *schema;
 
-    if (!json_is_object(v)) return reader_bad(r, param, "must be an object, but it is %s", body_type(v));
+    if (!json_is_object(v))
+        return reader_bad(r, param, "must be an object, but it is %s", body_type(v));
     if (!json_is_string(type)) return reader_bad(r, "response_format.type", "must be a string");
     if (str_is(body_str(type), "text")) return OK;
     if (str_is(body_str(type), "json_object")) {
@@ -69,7 +74,8 @@ int read_response_format(struct params *p, struct reader *r, const char *param, 
     outer = json_object_get(v, "json_schema");
     schema = json_object_get(outer, "schema");
     if (schema) return read_schema(p, r, "response_format.json_schema.schema", schema);
-    if ((schema = json_object_get(v, "schema"))) return read_schema(p, r, "response_format.schema", schema);
+    if ((schema = json_object_get(v, "schema")))
+        return read_schema(p, r, "response_format.schema", schema);
     return reader_bad(r, "response_format.json_schema.schema", "is required");
 }
 
@@ -81,8 +87,9 @@ int read_structured(struct params *p, struct reader *r, const char *param, const
     json_t *x;
     int rc = OK;
 
-    if (!json_is_object(v)) return reader_bad(r, param, "must be an object, but it is %s", body_type(v));
-    json_object_foreach((json_t *)v, key, x) {
+    if (!json_is_object(v))
+        return reader_bad(r, param, "must be an object, but it is %s", body_type(v));
+    json_object_foreach ((json_t *)v, key, x) {
         snprintf(at, sizeof at, "%s.%.40s", param, key);
         if (rc != OK || json_is_null(x) || json_is_false(x)) continue;
         if (!strcmp(key, "json")) rc = read_schema(p, r, at, x);
@@ -91,7 +98,8 @@ int read_structured(struct params *p, struct reader *r, const char *param, const
         else if (!strcmp(key, "grammar")) rc = read_text(p, r, at, GRAMMAR_GBNF, x);
         else if (!strcmp(key, "json_object")) rc = set(p, r, at, GRAMMAR_OBJECT, STR(""));
         else if (strcmp(key, "_backend") && strcmp(key, "whitespace_pattern"))
-            rc = reader_bad(r, at, "is not supported, and the answer would not be what it asks for");
+            rc =
+                reader_bad(r, at, "is not supported, and the answer would not be what it asks for");
     }
     return rc;
 }

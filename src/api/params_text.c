@@ -37,7 +37,8 @@ static int read_parts(struct reader *r, const char *param, const json_t *v, stru
     return rc;
 }
 
-static int read_content(struct reader *r, size_t i, const json_t *msg, bool assistant, struct str *out)
+static int read_content(struct reader *r, size_t i, const json_t *msg, bool assistant,
+                        struct str *out)
 {
     const json_t *v = json_object_get(msg, "content");
     char at[PARAM_MAX];
@@ -47,7 +48,8 @@ static int read_content(struct reader *r, size_t i, const json_t *msg, bool assi
     else if (json_is_array(v)) return read_parts(r, at, v, out);
     else if (assistant && (!v || json_is_null(v))) *out = STR("");
     else if (!v) return reader_bad(r, at, "is required");
-    else return reader_bad(r, at, "must be a string or a list of parts, but it is %s", body_type(v));
+    else
+        return reader_bad(r, at, "must be a string or a list of parts, but it is %s", body_type(v));
     return OK;
 }
 
@@ -59,7 +61,8 @@ static int read_role(struct reader *r, size_t i, const json_t *msg, struct str *
 
     snprintf(at, sizeof at, "messages[%zu].role", i);
     if (!v) return reader_bad(r, at, "is required");
-    if (!json_is_string(v)) return reader_bad(r, at, "must be a string, but it is %s", body_type(v));
+    if (!json_is_string(v))
+        return reader_bad(r, at, "must be a string, but it is %s", body_type(v));
     *out = body_str(v);
     if (str_is(*out, "developer")) *out = STR("system");
     for (size_t k = 0; k < sizeof known / sizeof *known; k++)
@@ -75,7 +78,8 @@ static int read_message(struct reader *r, size_t i, const json_t *msg, struct ch
     int rc;
 
     snprintf(at, sizeof at, "messages[%zu]", i);
-    if (!json_is_object(msg)) return reader_bad(r, at, "must be an object, but it is %s", body_type(msg));
+    if (!json_is_object(msg))
+        return reader_bad(r, at, "must be an object, but it is %s", body_type(msg));
     if ((rc = read_role(r, i, msg, &out->role)) != OK) return rc;
     if (calls && !json_is_null(calls) && (rc = read_past_calls(r, i, calls)) != OK) return rc;
     return read_content(r, i, msg, str_is(out->role, "assistant"), &out->content);
@@ -85,7 +89,8 @@ int read_messages(struct params *p, struct reader *r, const char *param, const j
 {
     int rc = OK;
 
-    if (!json_is_array(v)) return reader_bad(r, param, "must be a list, but it is %s", body_type(v));
+    if (!json_is_array(v))
+        return reader_bad(r, param, "must be a list, but it is %s", body_type(v));
     if (json_array_size(v) == 0) return reader_bad(r, param, "must hold at least one message");
     p->messages = v;
     p->n_msgs = (int)json_array_size(v);
@@ -123,7 +128,8 @@ int read_prompt(struct params *p, struct reader *r, const char *param, const jso
     if (!first) return reader_bad(r, param, "must not be empty");
     if (json_is_number(first)) return read_prompt_ids(r, param, v, &p->prompts[0]);
     if (json_array_size(v) > most)
-        return reader_bad(r, param, "holds %zu prompts, but %zu is the most", json_array_size(v), most);
+        return reader_bad(r, param, "holds %zu prompts, but %zu is the most", json_array_size(v),
+                          most);
 
     p->n_prompts = (int)json_array_size(v);
     p->prompts = arena_array(r->arena, (size_t)p->n_prompts, sizeof *p->prompts);
@@ -134,7 +140,8 @@ int read_prompt(struct params *p, struct reader *r, const char *param, const jso
         else if (json_is_array(first) && json_is_array(item))
             rc = read_prompt_ids(r, at, item, &p->prompts[i]);
         else if (json_is_array(first) || json_is_string(first))
-            rc = reader_bad(r, at, "is %s, but the first prompt is %s", body_type(item), body_type(first));
+            rc = reader_bad(r, at, "is %s, but the first prompt is %s", body_type(item),
+                            body_type(first));
         else rc = reader_bad(r, at, "must be a string or token ids, but it is %s", body_type(item));
     }
     return rc;
@@ -148,7 +155,8 @@ int read_pairs(struct params *p, struct reader *r, const char *param, const json
 
     if (!json_is_string(first)) return read_prompt(p, r, param, v);
     if (json_array_size(v) > INPUTS_MAX)
-        return reader_bad(r, param, "holds %zu pairs, but %d is the most", json_array_size(v), INPUTS_MAX);
+        return reader_bad(r, param, "holds %zu pairs, but %d is the most", json_array_size(v),
+                          INPUTS_MAX);
     p->n_prompts = (int)json_array_size(v);
     p->prompts = arena_array(r->arena, (size_t)p->n_prompts, sizeof *p->prompts);
     for (int i = 0; i < p->n_prompts; i++) {
@@ -167,7 +175,8 @@ int read_pairs(struct params *p, struct reader *r, const char *param, const json
 
 static int read_stop_one(struct params *p, struct reader *r, const char *param, const json_t *v)
 {
-    if (!json_is_string(v)) return reader_bad(r, param, "must be a string, but it is %s", body_type(v));
+    if (!json_is_string(v))
+        return reader_bad(r, param, "must be a string, but it is %s", body_type(v));
     if (json_string_length(v) == 0) return reader_bad(r, param, "must not be empty");
     if (json_string_length(v) > STOP_BYTES_MAX)
         return reader_bad(r, param, "has %zu bytes, but %d is the most", json_string_length(v),
@@ -183,9 +192,11 @@ int read_stop(struct params *p, struct reader *r, const char *param, const json_
 
     if (json_is_string(v)) return read_stop_one(p, r, param, v);
     if (!json_is_array(v))
-        return reader_bad(r, param, "must be a string or a list of strings, but it is %s", body_type(v));
+        return reader_bad(r, param, "must be a string or a list of strings, but it is %s",
+                          body_type(v));
     if (json_array_size(v) > STOPS_MAX)
-        return reader_bad(r, param, "holds %zu strings, but %d is the most", json_array_size(v), STOPS_MAX);
+        return reader_bad(r, param, "holds %zu strings, but %d is the most", json_array_size(v),
+                          STOPS_MAX);
     for (size_t i = 0; i < json_array_size(v) && rc == OK; i++) {
         snprintf(at, sizeof at, "%s[%zu]", param, i);
         rc = read_stop_one(p, r, at, json_array_get(v, i));
@@ -205,9 +216,10 @@ int read_logit_bias(struct params *p, struct reader *r, const char *param, const
         return reader_bad(r, param, "must be an object of token ids and numbers, but it is %s",
                           body_type(v));
     if (json_object_size(v) > BIAS_MAX)
-        return reader_bad(r, param, "has %zu entries, but %d is the most", json_object_size(v), BIAS_MAX);
+        return reader_bad(r, param, "has %zu entries, but %d is the most", json_object_size(v),
+                          BIAS_MAX);
     all = arena_array(r->arena, json_object_size(v) + 1, sizeof *all);
-    json_object_foreach((json_t *)v, key, value) {
+    json_object_foreach ((json_t *)v, key, value) {
         int64_t id;
         snprintf(at, sizeof at, "%s.%.40s", param, key);
         if (!str_to_i64(str_c(key), &id) || id < 0 || id > INT32_MAX)
@@ -215,7 +227,8 @@ int read_logit_bias(struct params *p, struct reader *r, const char *param, const
         if (!json_is_number(value))
             return reader_bad(r, at, "must be a number, but it is %s", body_type(value));
         if (!(json_number_value(value) >= -100 && json_number_value(value) <= 100))
-            return reader_bad(r, at, "must be from -100 to 100, but it is %g", json_number_value(value));
+            return reader_bad(r, at, "must be from -100 to 100, but it is %g",
+                              json_number_value(value));
         all[n++] = (struct logit_bias){ (int32_t)id, (float)json_number_value(value) };
     }
     p->sample.bias = all;

@@ -9,12 +9,13 @@
 
 static int read_tool(struct reader *r, size_t i, const json_t *tool)
 {
-    const json_t *type = json_object_get(tool, "type"), *fn = json_object_get(tool, "function"), *name,
-                 *params;
+    const json_t *type = json_object_get(tool, "type"), *fn = json_object_get(tool, "function"),
+                 *name, *params;
     char at[PARAM_MAX];
 
     snprintf(at, sizeof at, "tools[%zu]", i);
-    if (!json_is_object(tool)) return reader_bad(r, at, "must be an object, but it is %s", body_type(tool));
+    if (!json_is_object(tool))
+        return reader_bad(r, at, "must be an object, but it is %s", body_type(tool));
     if (!json_is_string(type) || !str_is(body_str(type), "function")) {
         snprintf(at, sizeof at, "tools[%zu].type", i);
         return reader_bad(r, at, "must be \"function\"");
@@ -36,10 +37,13 @@ int read_tools(struct params *p, struct reader *r, const char *param, const json
 {
     int rc = OK;
 
-    if (!json_is_array(v)) return reader_bad(r, param, "must be a list, but it is %s", body_type(v));
+    if (!json_is_array(v))
+        return reader_bad(r, param, "must be a list, but it is %s", body_type(v));
     if (json_array_size(v) > TOOLS_MAX)
-        return reader_bad(r, param, "holds %zu tools, but %d is the most", json_array_size(v), TOOLS_MAX);
-    for (size_t i = 0; i < json_array_size(v) && rc == OK; i++) rc = read_tool(r, i, json_array_get(v, i));
+        return reader_bad(r, param, "holds %zu tools, but %d is the most", json_array_size(v),
+                          TOOLS_MAX);
+    for (size_t i = 0; i < json_array_size(v) && rc == OK; i++)
+        rc = read_tool(r, i, json_array_get(v, i));
     if (json_array_size(v)) p->tools = v;
     return rc;
 }
@@ -49,7 +53,8 @@ int read_tool_choice(struct params *p, struct reader *r, const char *param, cons
     const json_t *name = json_object_get(json_object_get(v, "function"), "name");
 
     if (json_is_object(v)) {
-        if (!json_is_string(name)) return reader_bad(r, "tool_choice.function.name", "must be a string");
+        if (!json_is_string(name))
+            return reader_bad(r, "tool_choice.function.name", "must be a string");
         p->tool_choice = TOOL_NAMED;
         p->tool_name = body_str(name);
         return OK;
@@ -76,7 +81,8 @@ int read_parallel(struct params *p, struct reader *r, const char *param, const j
 static bool has_tool(const json_t *tools, struct str name)
 {
     for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *is = json_object_get(json_object_get(json_array_get(tools, i), "function"), "name");
+        const json_t *is =
+            json_object_get(json_object_get(json_array_get(tools, i), "function"), "name");
         if (json_is_string(is) && str_eq(body_str(is), name)) return true;
     }
     return false;
@@ -105,12 +111,14 @@ int read_past_calls(struct reader *r, size_t i, const json_t *calls)
     char at[PARAM_MAX];
 
     snprintf(at, sizeof at, "messages[%zu].tool_calls", i);
-    if (!json_is_array(calls)) return reader_bad(r, at, "must be a list, but it is %s", body_type(calls));
+    if (!json_is_array(calls))
+        return reader_bad(r, at, "must be a list, but it is %s", body_type(calls));
     for (size_t k = 0; k < json_array_size(calls); k++) {
         const json_t *fn = json_object_get(json_array_get(calls, k), "function"),
                      *args = json_object_get(fn, "arguments");
         snprintf(at, sizeof at, "messages[%zu].tool_calls[%zu].function.name", i, k);
-        if (!json_is_string(json_object_get(fn, "name"))) return reader_bad(r, at, "must be a string");
+        if (!json_is_string(json_object_get(fn, "name")))
+            return reader_bad(r, at, "must be a string");
         snprintf(at, sizeof at, "messages[%zu].tool_calls[%zu].function.arguments", i, k);
         if (args && !json_is_string(args) && !json_is_object(args) && !json_is_null(args))
             return reader_bad(r, at, "must be a string of JSON, but it is %s", body_type(args));
@@ -125,7 +133,8 @@ int read_template_vars(struct params *p, struct reader *r, const char *param, co
     static const char *const own[] = { "messages", "tools", "chat_template", "tokenize" };
     char at[PARAM_MAX];
 
-    if (!json_is_object(v)) return reader_bad(r, param, "must be an object, but it is %s", body_type(v));
+    if (!json_is_object(v))
+        return reader_bad(r, param, "must be an object, but it is %s", body_type(v));
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (json_object_get(v, own[i])) {
             snprintf(at, sizeof at, "%.60s.%s", param, own[i]);
@@ -137,7 +146,8 @@ int read_template_vars(struct params *p, struct reader *r, const char *param, co
 
 int read_documents(struct params *p, struct reader *r, const char *param, const json_t *v)
 {
-    if (!json_is_array(v)) return reader_bad(r, param, "must be a list, but it is %s", body_type(v));
+    if (!json_is_array(v))
+        return reader_bad(r, param, "must be a list, but it is %s", body_type(v));
     p->documents = v;
     return OK;
 }

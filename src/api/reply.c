@@ -67,8 +67,8 @@ void logprobs_release(struct logprobs *l)
     l->n = 0;
 }
 
-/* The shortest text that reads back as the same float. JSON has no -inf: "never" is a number that others
- * write too. */
+/* The shortest text that reads back as the same float. JSON has no -inf: "never" is a number that
+ * others write too. */
 static void put_logprob(struct buf *out, float logprob)
 {
     char text[32] = "-9999.0";
@@ -141,7 +141,7 @@ static void add_text(struct logprobs *l, struct reply *y, const struct event *ev
     begin = top->n;
     for (int i = 0; i < ev->n_top; i++) put_top(y, top, begin, ev->top[i].id, ev->top[i].logprob);
     if (ev->n_top) put_top(y, top, begin, ev->id, ev->logprob);
-    if (top->n > begin) top->n--;                        /* the last comma */
+    if (top->n > begin) top->n--; /* the last comma */
     buf_putc(top, '}');
     put_int(&l->list[3], (int64_t)offset);
 }
@@ -155,8 +155,8 @@ void logprobs_add(struct logprobs *l, struct reply *y, const struct event *ev, s
 
 static void put_logprobs(const struct reply *y, struct buf *out, const struct logprobs *l)
 {
-    static const char *const names[] = { "{\"tokens\":[", "],\"token_logprobs\":[", "],\"top_logprobs\":[",
-                                         "],\"text_offset\":[" };
+    static const char *const names[] = { "{\"tokens\":[", "],\"token_logprobs\":[",
+                                         "],\"top_logprobs\":[", "],\"text_offset\":[" };
 
     buf_puts(out, ",\"logprobs\":");
     if (!l) {
@@ -253,7 +253,8 @@ void reply_close_call(struct buf *out, struct str args)
     buf_puts(out, "}}");
 }
 
-void reply_call(const struct reply *y, struct buf *out, int index, int k, struct str id, struct str name)
+void reply_call(const struct reply *y, struct buf *out, int index, int k, struct str id,
+                struct str name)
 {
     put_index(y, out, index);
     buf_puts(out, ",\"delta\":{\"tool_calls\":[");
@@ -341,8 +342,8 @@ static void put_message(struct buf *out, const struct reply_parts *p)
     buf_putc(out, '}');
 }
 
-void reply_message(const struct reply *y, struct buf *out, int index, const struct reply_parts *parts,
-                   const struct logprobs *lp, const char *finish)
+void reply_message(const struct reply *y, struct buf *out, int index,
+                   const struct reply_parts *parts, const struct logprobs *lp, const char *finish)
 {
     if (out->p[out->n - 1] == '}') buf_putc(out, ',');
     buf_puts(out, "{\"index\":");

@@ -18,7 +18,8 @@ static int check_ids(struct call *c, const struct ids *v, int prompt, int n_voca
 {
     for (size_t i = 0; i < v->n; i++) {
         if (v->p[i] >= 0 && v->p[i] < n_vocab) continue;
-        if (c->n_prompts > 1) snprintf(c->p.param, sizeof c->p.param, "%s[%d][%zu]", field_of(c), prompt, i);
+        if (c->n_prompts > 1)
+            snprintf(c->p.param, sizeof c->p.param, "%s[%d][%zu]", field_of(c), prompt, i);
         else snprintf(c->p.param, sizeof c->p.param, "%s[%zu]", field_of(c), i);
         return err_set(e, E_INVALID, "%s is %d, but the vocabulary has %d tokens", c->p.param,
                        v->p[i], n_vocab);
@@ -54,16 +55,21 @@ static void begin_reply(struct call *c, const struct engine_info *info)
     const struct tokenizer *t = engine_tokenizer(c->model->engine);
 
     make_fingerprint(c, info);
-    c->reply = (struct reply){ .chat = c->p.n_msgs > 0, .usage = c->p.include_usage, .id = c->id,
-                               .model = c->model_id, .fingerprint = c->fingerprint,
-                               .created = (int64_t)time(NULL), .piece = piece, .arg = &c->pieces };
-    if (!t) c->p.n_top = -1;                             /* log probabilities are told by text */
+    c->reply = (struct reply){ .chat = c->p.n_msgs > 0,
+                               .usage = c->p.include_usage,
+                               .id = c->id,
+                               .model = c->model_id,
+                               .fingerprint = c->fingerprint,
+                               .created = (int64_t)time(NULL),
+                               .piece = piece,
+                               .arg = &c->pieces };
+    if (!t) c->p.n_top = -1; /* log probabilities are told by text */
     if (c->p.n_top >= 0) pieces_init(&c->pieces, t);
     reply_begin(&c->reply);
 }
 
-static struct request *make_request(struct call *c, const struct ids *prompt, int choice, uint64_t seed,
-                                    struct str stop)
+static struct request *make_request(struct call *c, const struct ids *prompt, int choice,
+                                    uint64_t seed, struct str stop)
 {
     const struct api_opt *o = &c->api->opt;
     struct request *r = request_open();
@@ -113,8 +119,8 @@ static uint64_t random_seed(void)
     return seed;
 }
 
-static int submit_one(struct call *c, const struct ids *prompt, int index, uint64_t seed, struct str stop,
-                      struct err *e)
+static int submit_one(struct call *c, const struct ids *prompt, int index, uint64_t seed,
+                      struct str stop, struct err *e)
 {
     struct choice *ch = choice_get(c->api);
     struct request *r = make_request(c, prompt, index % c->p.n, seed, stop);
@@ -143,14 +149,15 @@ static int check_room(struct call *c, int now, struct err *e)
     int rc;
 
     if (now <= c->api->opt.max_calls - c->api->n_live) return OK;
-    rc = err_set(e, E_QUEUE_FULL, "%d choices are under way; with %d more they are over %d", c->api->n_live,
-                 now, c->api->opt.max_calls);
+    rc = err_set(e, E_QUEUE_FULL, "%d choices are under way; with %d more they are over %d",
+                 c->api->n_live, now, c->api->opt.max_calls);
     e->retry_ms = 1000;
     return rc;
 }
 
 /* Room for `total` choices, of which `now` are submitted now; all ids are checked. */
-static int prepare(struct call *c, const struct ids *prompts, int n, int total, int now, struct err *e)
+static int prepare(struct call *c, const struct ids *prompts, int n, int total, int now,
+                   struct err *e)
 {
     struct engine_info info;
     int rc;
@@ -249,7 +256,8 @@ static void go_on(struct call *c, struct compile_job *j)
     c->busy++;
     if (rc == OK) {
         c->grammar = grammar_ref(j->g);
-        if ((rc = check_room(c, total, &e)) == OK) rc = submit_all(c, c->parked, c->parked_stop, &e);
+        if ((rc = check_room(c, total, &e)) == OK)
+            rc = submit_all(c, c->parked, c->parked_stop, &e);
     } else if (rc == E_INVALID) {
         bad_grammar(c, &e);
     }
@@ -280,8 +288,8 @@ int call_submit(struct call *c, const struct ids *prompts, int n, struct str sto
 
     if ((rc = prepare(c, prompts, n, total, total, e)) != OK) return rc;
     if (c->p.grammar_field) {
-        rc = engine_grammar_soon(c->model->engine, &c->p.grammar, on_compiled, c->api, c, &c->grammar,
-                                 &c->job, e);
+        rc = engine_grammar_soon(c->model->engine, &c->p.grammar, on_compiled, c->api, c,
+                                 &c->grammar, &c->job, e);
         if (rc != OK) return rc;
         if (c->job) return park(c, prompts, stop), OK;
     }

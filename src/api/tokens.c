@@ -50,7 +50,7 @@ static void put_tokens(struct call *c, const struct tokenizer *t, const struct i
 
 static int tokenize(struct call *c, struct err *e)
 {
-    enum { TEXT_MAX = 1 << 20 };                         /* the loop waits for it */
+    enum { TEXT_MAX = 1 << 20 }; /* the loop waits for it */
     const struct tokenizer *t;
     struct ids ids = { 0 };
     unsigned flags;
@@ -60,7 +60,8 @@ static int tokenize(struct call *c, struct err *e)
     if ((rc = find_tokenizer(c, &t, e)) != OK) return rc;
     if (c->p.text.n > TEXT_MAX) {
         snprintf(c->p.param, sizeof c->p.param, "content");
-        return err_set(e, E_INVALID, "content has %zu bytes, but %d is the most", c->p.text.n, TEXT_MAX);
+        return err_set(e, E_INVALID, "content has %zu bytes, but %d is the most", c->p.text.n,
+                       TEXT_MAX);
     }
     flags = (c->p.add_special ? ENCODE_SPECIAL : 0) | (c->p.parse_special ? 0 : ENCODE_PLAIN);
     if ((rc = tokenizer_encode(t, c->p.text, flags, &ids, e)) == OK) {

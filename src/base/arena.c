@@ -33,7 +33,7 @@ void *arena_alloc(struct arena *a, size_t n)
     struct arena_chunk *c;
     void *p;
 
-    n = n > SIZE_MAX - 15 ? SIZE_MAX : (n + 15) & ~(size_t)15;   /* SIZE_MAX dies in mem_alloc */
+    n = n > SIZE_MAX - 15 ? SIZE_MAX : (n + 15) & ~(size_t)15; /* SIZE_MAX dies in mem_alloc */
     c = chunk_for(a, n);
     p = c->data + c->used;
     c->used += n;

@@ -15,13 +15,13 @@ struct arena {
     size_t used_bytes;
 };
 
-void *arena_alloc(struct arena *a, size_t n);            /* zeroed, 16-byte aligned */
+void *arena_alloc(struct arena *a, size_t n); /* zeroed, 16-byte aligned */
 void *arena_array(struct arena *a, size_t n, size_t size);
-char *arena_cstr(struct arena *a, struct str s);         /* with a NUL behind it */
+char *arena_cstr(struct arena *a, struct str s); /* with a NUL behind it */
 struct str arena_str(struct arena *a, struct str s);
 char *arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void  arena_reset(struct arena *a);
-void  arena_release(struct arena *a);
+void arena_reset(struct arena *a);
+void arena_release(struct arena *a);
 
 #define arena_new(a, type) ((type *)arena_alloc(a, sizeof(type)))
 #endif

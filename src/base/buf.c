@@ -10,7 +10,7 @@ void buf_reserve(struct buf *b, size_t more)
 {
     size_t need, cap = b->cap ? b->cap : 64;
 
-    if (!mem_add(b->n, more, &need) || need > PTRDIFF_MAX) need = SIZE_MAX;   /* dies in mem_grow */
+    if (!mem_add(b->n, more, &need) || need > PTRDIFF_MAX) need = SIZE_MAX; /* dies in mem_grow */
     if (need <= b->cap) return;
     while (cap < need && cap < SIZE_MAX / 2) cap *= 2;
     if (cap < need) cap = need;

@@ -9,7 +9,7 @@
 struct chan {
     pthread_mutex_t lock;
     pthread_cond_t news;
-    void **items;                /* [cap], a ring */
+    void **items; /* [cap], a ring */
     int cap, first, n;
     bool poked;
 };
@@ -83,7 +83,8 @@ void chan_wait(struct chan *c, uint64_t timeout_ns)
     if (end.tv_nsec >= 1000000000) end.tv_sec++, end.tv_nsec -= 1000000000;
 
     pthread_mutex_lock(&c->lock);
-    while (c->n == 0 && !c->poked && rc != ETIMEDOUT) rc = pthread_cond_timedwait(&c->news, &c->lock, &end);
+    while (c->n == 0 && !c->poked && rc != ETIMEDOUT)
+        rc = pthread_cond_timedwait(&c->news, &c->lock, &end);
     c->poked = false;
     pthread_mutex_unlock(&c->lock);
 }

@@ -12,14 +12,14 @@
 
 struct chan;
 
-int   chan_open(struct chan **out, int cap, struct err *e);
-void  chan_close(struct chan *c);                        /* NULL is fine; items left are the caller's */
+int chan_open(struct chan **out, int cap, struct err *e);
+void chan_close(struct chan *c); /* NULL is fine; items left are the caller's */
 
-bool  chan_push(struct chan *c, void *item);             /* false: full, nothing happened */
-void *chan_pop(struct chan *c);                          /* NULL: empty */
+bool chan_push(struct chan *c, void *item); /* false: full, nothing happened */
+void *chan_pop(struct chan *c);             /* NULL: empty */
 /* Sleeps until there is an item, a chan_poke, or the time is over (UINT64_MAX: no end). Returns at
  * once if any of them came since the last wait. */
-void  chan_wait(struct chan *c, uint64_t timeout_ns);
-void  chan_poke(struct chan *c);
-int   chan_n(struct chan *c);
+void chan_wait(struct chan *c, uint64_t timeout_ns);
+void chan_poke(struct chan *c);
+int chan_n(struct chan *c);
 #endif

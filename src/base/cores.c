@@ -21,7 +21,7 @@ static bool may_have_smt(void)
 {
 #if defined(__x86_64__)
     unsigned a, b, c, d;
-    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 15 & 1) return true;   /* hybrid: ask hwloc */
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 15 & 1) return true; /* hybrid: ask hwloc */
     if (__get_cpuid_count(11, 0, &a, &b, &c, &d) && (c >> 8 & 255) == 1) return (b & 0xffff) > 1;
 #endif
     return true;
@@ -34,7 +34,8 @@ static void add_home(int cpu)
     found.n_home++;
 }
 
-/* One processor of every core that shares one with `mine`; false if the topology is not to be had. */
+/* One processor of every core that shares one with `mine`; false if the topology is not to be had.
+ */
 static bool homes_by_hwloc(const cpu_set_t *mine)
 {
     hwloc_topology_t topo;
@@ -49,7 +50,8 @@ static bool homes_by_hwloc(const cpu_set_t *mine)
     }
     allowed = hwloc_bitmap_alloc();
     hwloc_cpuset_from_glibc_sched_affinity(topo, allowed, mine, sizeof *mine);
-    for (hwloc_obj_t core = NULL; (core = hwloc_get_next_obj_by_type(topo, HWLOC_OBJ_CORE, core)) != NULL;) {
+    for (hwloc_obj_t core = NULL;
+         (core = hwloc_get_next_obj_by_type(topo, HWLOC_OBJ_CORE, core)) != NULL;) {
         int cpu = -1;
         while ((cpu = hwloc_bitmap_next(core->cpuset, cpu)) >= 0)
             if (hwloc_bitmap_isset(allowed, (unsigned)cpu)) break;
@@ -68,7 +70,7 @@ static int quota_of(const char *path, const char *period_path)
     int n;
 
     if (!f) return 0;
-    n = fscanf(f, "%lld %lld", &quota, &period);         /* "max 100000" reads as nothing */
+    n = fscanf(f, "%lld %lld", &quota, &period); /* "max 100000" reads as nothing */
     fclose(f);
     if (n == 1 && period_path && (f = fopen(period_path, "re"))) {
         if (fscanf(f, "%lld", &period) != 1) period = 0;
@@ -83,7 +85,8 @@ static int quota_of(const char *path, const char *period_path)
 static int cgroup_quota(void)
 {
     char line[1024], path[1200];
-    int least = quota_of("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+    int least =
+        quota_of("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us");
     FILE *f = fopen("/proc/self/cgroup", "re");
 
     if (!f) return least;

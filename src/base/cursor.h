@@ -34,10 +34,10 @@ static inline uint64_t cursor_uint(struct cursor *c, int bytes)
 {
     const unsigned char *p = cursor_take(c, (uint64_t)bytes);
     uint64_t v = 0;
-    if (p) memcpy(&v, p, (size_t)bytes);                 /* tern runs on little-endian machines */
+    if (p) memcpy(&v, p, (size_t)bytes); /* tern runs on little-endian machines */
     return v;
 }
-static inline uint8_t  cursor_u8(struct cursor *c) { return (uint8_t)cursor_uint(c, 1); }
+static inline uint8_t cursor_u8(struct cursor *c) { return (uint8_t)cursor_uint(c, 1); }
 static inline uint16_t cursor_u16(struct cursor *c) { return (uint16_t)cursor_uint(c, 2); }
 static inline uint32_t cursor_u32(struct cursor *c) { return (uint32_t)cursor_uint(c, 4); }
 static inline uint64_t cursor_u64(struct cursor *c) { return cursor_uint(c, 8); }

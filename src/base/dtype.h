@@ -8,28 +8,61 @@
 #include "base/str.h"
 
 enum dtype {
-    DT_F32 = 0, DT_F16 = 1, DT_Q4_0 = 2, DT_Q4_1 = 3, DT_Q5_0 = 6, DT_Q5_1 = 7, DT_Q8_0 = 8,
-    DT_Q8_1 = 9, DT_Q2_K = 10, DT_Q3_K = 11, DT_Q4_K = 12, DT_Q5_K = 13, DT_Q6_K = 14, DT_Q8_K = 15,
-    DT_IQ2_XXS = 16, DT_IQ2_XS = 17, DT_IQ3_XXS = 18, DT_IQ1_S = 19, DT_IQ4_NL = 20, DT_IQ3_S = 21,
-    DT_IQ2_S = 22, DT_IQ4_XS = 23, DT_I8 = 24, DT_I16 = 25, DT_I32 = 26, DT_I64 = 27, DT_F64 = 28,
-    DT_IQ1_M = 29, DT_BF16 = 30, DT_TQ1_0 = 34, DT_TQ2_0 = 35, DT_MXFP4 = 39,
+    DT_F32 = 0,
+    DT_F16 = 1,
+    DT_Q4_0 = 2,
+    DT_Q4_1 = 3,
+    DT_Q5_0 = 6,
+    DT_Q5_1 = 7,
+    DT_Q8_0 = 8,
+    DT_Q8_1 = 9,
+    DT_Q2_K = 10,
+    DT_Q3_K = 11,
+    DT_Q4_K = 12,
+    DT_Q5_K = 13,
+    DT_Q6_K = 14,
+    DT_Q8_K = 15,
+    DT_IQ2_XXS = 16,
+    DT_IQ2_XS = 17,
+    DT_IQ3_XXS = 18,
+    DT_IQ1_S = 19,
+    DT_IQ4_NL = 20,
+    DT_IQ3_S = 21,
+    DT_IQ2_S = 22,
+    DT_IQ4_XS = 23,
+    DT_I8 = 24,
+    DT_I16 = 25,
+    DT_I32 = 26,
+    DT_I64 = 27,
+    DT_F64 = 28,
+    DT_IQ1_M = 29,
+    DT_BF16 = 30,
+    DT_TQ1_0 = 34,
+    DT_TQ2_0 = 35,
+    DT_MXFP4 = 39,
     /* what only safetensors has */
-    DT_F8_E4M3 = 48, DT_F8_E5M2 = 49, DT_U8 = 50, DT_U16 = 51, DT_U32 = 52, DT_U64 = 53, DT_BOOL = 54,
+    DT_F8_E4M3 = 48,
+    DT_F8_E5M2 = 49,
+    DT_U8 = 50,
+    DT_U16 = 51,
+    DT_U32 = 52,
+    DT_U64 = 53,
+    DT_BOOL = 54,
     DT_COUNT = 56,
     DT_NONE = -1
 };
 
 struct dtype_info {
-    const char *name;    /* "Q4_K"; NULL: no such type */
-    int block;           /* elements in a block */
-    int bytes;           /* bytes of a block */
-    bool quantized;      /* blocks with scales, not plain numbers */
+    const char *name; /* "Q4_K"; NULL: no such type */
+    int block;        /* elements in a block */
+    int bytes;        /* bytes of a block */
+    bool quantized;   /* blocks with scales, not plain numbers */
 };
 
 /* NULL for a number that is no type. */
 const struct dtype_info *dtype_info(int type);
-const char *dtype_name(int type);                        /* "type 77" becomes "unknown" */
-enum dtype dtype_by_name(struct str name);               /* any case, F8 and FP8 for F8_E4M3; DT_NONE: none */
+const char *dtype_name(int type);          /* "type 77" becomes "unknown" */
+enum dtype dtype_by_name(struct str name); /* any case, F8 and FP8 for F8_E4M3; DT_NONE: none */
 
 /* Bytes of one row of n elements; false if n is not whole blocks or overflows. */
 bool dtype_row_bytes(enum dtype t, uint64_t n, uint64_t *bytes);

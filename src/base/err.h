@@ -7,13 +7,13 @@
 
 enum {
     OK = 0,
-    E_INVALID = -1,      /* what was asked makes no sense: a flag, a parameter */
-    E_IO = -2,           /* the operating system said no: open, read, write, map */
-    E_FORMAT = -3,       /* foreign bytes that are not what they claim to be */
-    E_NOMEM = -4,        /* memory, host or device */
-    E_UNSUPPORTED = -5,  /* well formed, but not something tern runs */
-    E_NOTFOUND = -6,     /* a tensor, key, model or file that is not there */
-    E_CONTEXT = -7,      /* more tokens than the context holds */
+    E_INVALID = -1,     /* what was asked makes no sense: a flag, a parameter */
+    E_IO = -2,          /* the operating system said no: open, read, write, map */
+    E_FORMAT = -3,      /* foreign bytes that are not what they claim to be */
+    E_NOMEM = -4,       /* memory, host or device */
+    E_UNSUPPORTED = -5, /* well formed, but not something tern runs */
+    E_NOTFOUND = -6,    /* a tensor, key, model or file that is not there */
+    E_CONTEXT = -7,     /* more tokens than the context holds */
     E_CANCELLED = -8,
     E_DEVICE = -9,       /* a device failed in the middle of its work */
     E_QUEUE_FULL = -10,  /* admission: as much waits as may wait */
@@ -29,7 +29,7 @@ enum {
 
 struct err {
     int code;
-    int retry_ms;        /* asking again makes sense after so long; 0: unknown or never */
+    int retry_ms; /* asking again makes sense after so long; 0: unknown or never */
     char msg[512];
 };
 

@@ -16,11 +16,13 @@ static int open_regular(int *fd, size_t *size, const char *path, struct err *e)
     struct stat st;
 
     *fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (*fd < 0) return err_set(e, errno == ENOENT ? E_NOTFOUND : E_IO, "%s: %s", path, strerror(errno));
+    if (*fd < 0)
+        return err_set(e, errno == ENOENT ? E_NOTFOUND : E_IO, "%s: %s", path, strerror(errno));
     if (fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         close(*fd);
         return err_set(e, E_IO, "%s: %s", path,
-                       S_ISDIR(st.st_mode) ? "is a directory, expected a file" : "is not a regular file");
+                       S_ISDIR(st.st_mode) ? "is a directory, expected a file"
+                                           : "is not a regular file");
     }
     *size = (size_t)st.st_size;
     return OK;
@@ -36,7 +38,8 @@ int filemap_open(struct filemap *m, const char *path, struct err *e)
     if (n) {
         p = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED)
-            rc = err_set(e, errno == ENOMEM ? E_NOMEM : E_IO, "%s: cannot map %zu bytes: %s", path, n, strerror(errno));
+            rc = err_set(e, errno == ENOMEM ? E_NOMEM : E_IO, "%s: cannot map %zu bytes: %s", path,
+                         n, strerror(errno));
     }
     close(fd);
     if (rc == OK) *m = (struct filemap){ p, n };
@@ -82,8 +85,7 @@ int file_read(struct buf *out, const char *path, size_t max_bytes, struct err *e
     if (rc != OK) return rc;
     if (size > max_bytes)
         rc = err_set(e, E_FORMAT, "%s: has %zu bytes, expected at most %zu", path, size, max_bytes);
-    else
-        rc = read_all(fd, out, size, path, e);
+    else rc = read_all(fd, out, size, path, e);
     close(fd);
     return rc;
 }
@@ -115,7 +117,8 @@ int file_read_gz(struct buf *out, const char *path, size_t max_bytes, struct err
     struct buf raw = { 0 };
     int rc = file_read(&raw, path, max_bytes, e);
 
-    if (rc == OK && raw.n >= 2 && (unsigned char)raw.p[0] == 0x1f && (unsigned char)raw.p[1] == 0x8b) {
+    if (rc == OK && raw.n >= 2 && (unsigned char)raw.p[0] == 0x1f &&
+        (unsigned char)raw.p[1] == 0x8b) {
         rc = gunzip(out, buf_str(&raw), max_bytes, path, e);
     } else if (rc == OK) {
         *out = raw;
@@ -182,7 +185,8 @@ int path_under(char **out, const char *dir, struct str name, struct err *e)
         bad = start && str_starts(rest, STR("..")) && (rest.n == 2 || rest.p[2] == '/');
     }
     if (bad)
-        return err_set(e, E_INVALID, "%s: a file name here must stay inside the folder, found '%.*s'", dir,
+        return err_set(e, E_INVALID,
+                       "%s: a file name here must stay inside the folder, found '%.*s'", dir,
                        (int)(name.n > 100 ? 100 : name.n), name.p);
     buf_put_str(&b, name);
     *out = path_join(dir, buf_cstr(&b));

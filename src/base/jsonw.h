@@ -18,12 +18,12 @@ struct jsonw {
 
 void jsonw_obj(struct jsonw *w);
 void jsonw_arr(struct jsonw *w);
-void jsonw_end(struct jsonw *w);                         /* of the innermost object or array */
+void jsonw_end(struct jsonw *w); /* of the innermost object or array */
 void jsonw_key(struct jsonw *w, const char *key);
-void jsonw_str(struct jsonw *w, struct str s);           /* bytes that are not UTF-8 become U+FFFD */
+void jsonw_str(struct jsonw *w, struct str s); /* bytes that are not UTF-8 become U+FFFD */
 void jsonw_int(struct jsonw *w, int64_t v);
-void jsonw_num(struct jsonw *w, double v);               /* shortest text that reads back; NaN, Inf: null */
+void jsonw_num(struct jsonw *w, double v); /* shortest text that reads back; NaN, Inf: null */
 void jsonw_bool(struct jsonw *w, bool v);
 void jsonw_null(struct jsonw *w);
-void jsonw_raw(struct jsonw *w, struct str json);        /* a value that is written already */
+void jsonw_raw(struct jsonw *w, struct str json); /* a value that is written already */
 #endif

@@ -13,11 +13,17 @@ static int threshold = LOG_WARN, format = LOG_PLAIN;
 static const char *const names[] = { "debug", "info", "warning", "error" };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned long n_dropped;          /* under lock */
+static unsigned long n_dropped; /* under lock */
 
-void log_set_level(enum log_level least) { __atomic_store_n(&threshold, (int)least, __ATOMIC_RELAXED); }
+void log_set_level(enum log_level least)
+{
+    __atomic_store_n(&threshold, (int)least, __ATOMIC_RELAXED);
+}
 void log_set_format(enum log_format f) { __atomic_store_n(&format, (int)f, __ATOMIC_RELAXED); }
-bool log_is_on(enum log_level level) { return (int)level >= __atomic_load_n(&threshold, __ATOMIC_RELAXED); }
+bool log_is_on(enum log_level level)
+{
+    return (int)level >= __atomic_load_n(&threshold, __ATOMIC_RELAXED);
+}
 
 bool log_level_by_name(struct str name, enum log_level *out)
 {
@@ -115,7 +121,7 @@ void log_line(enum log_level level, const char *fmt, ...)
     va_end(ap);
     if (n < 0) return;
     for (char *c = msg; f == LOG_TEXT && *c; c++)
-        if ((unsigned char)*c < ' ') *c = ' ';           /* what strangers sent stays in its line */
+        if ((unsigned char)*c < ' ') *c = ' '; /* what strangers sent stays in its line */
     put_head(&b, level, f, str_of(msg, (size_t)n < sizeof msg ? (size_t)n : sizeof msg - 1));
     buf_puts(&b, f == LOG_JSON ? "}\n" : "\n");
     put(&b, f);
@@ -146,7 +152,8 @@ void log_str(struct log_event *ev, const char *key, struct str v)
     if (!ev->on) return;
     put_key(ev, key);
     for (size_t i = 0; i < v.n; i++)
-        if ((unsigned char)v.p[i] <= ' ' || v.p[i] == '"' || v.p[i] == '=' || (unsigned char)v.p[i] >= 0x7f)
+        if ((unsigned char)v.p[i] <= ' ' || v.p[i] == '"' || v.p[i] == '=' ||
+            (unsigned char)v.p[i] >= 0x7f)
             plain = false;
     if (ev->json || !plain) jsonw_str(&w, v);
     else buf_put_str(&ev->b, v);

@@ -5,7 +5,7 @@
 #include <sys/random.h>
 
 struct map_slot {
-    struct str key;      /* p NULL: free */
+    struct str key; /* p NULL: free */
     uint64_t hash, value;
 };
 
@@ -18,7 +18,9 @@ static uint64_t seed(void)
     if (getrandom(&v, sizeof v, 0) != sizeof v) v = 0x9e3779b97f4a7c15u;
     uint64_t none = 0;
     v |= 1;
-    return __atomic_compare_exchange_n(&s, &none, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED) ? v : none;
+    return __atomic_compare_exchange_n(&s, &none, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
+               ? v
+               : none;
 }
 
 static uint64_t mix(uint64_t a, uint64_t b)

@@ -15,7 +15,7 @@ struct map {
 
 void map_reserve(struct map *m, size_t n);
 bool map_get(const struct map *m, struct str key, uint64_t *value);
-bool map_put(struct map *m, struct str key, uint64_t value);   /* false: it was there, now replaced */
+bool map_put(struct map *m, struct str key, uint64_t value); /* false: it was there, now replaced */
 void map_release(struct map *m);
 
 uint64_t map_hash(struct str key);

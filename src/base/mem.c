@@ -12,7 +12,8 @@ static void *or_die(void *p)
 {
     static const char msg[] = "tern: out of memory\n";
     if (p) return p;
-    if (write(2, msg, sizeof msg - 1) < 0) { /* nothing left to tell it with */ }
+    if (write(2, msg, sizeof msg - 1) < 0) { /* nothing left to tell it with */
+    }
     _exit(1);
 }
 

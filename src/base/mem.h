@@ -10,20 +10,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-void *mem_alloc(size_t n);                 /* zeroed; never NULL */
-void *mem_array(size_t n, size_t size);    /* zeroed; never NULL; n * size is checked */
-void *mem_grow(void *p, size_t n);         /* realloc; never NULL; new bytes are not zeroed */
+void *mem_alloc(size_t n);              /* zeroed; never NULL */
+void *mem_array(size_t n, size_t size); /* zeroed; never NULL; n * size is checked */
+void *mem_grow(void *p, size_t n);      /* realloc; never NULL; new bytes are not zeroed */
 void *mem_dup(const void *p, size_t n);
 char *mem_strdup(const char *s);
-void  mem_free(void *p);                   /* NULL is fine */
+void mem_free(void *p); /* NULL is fine */
 
-void *mem_try(size_t n);                   /* zeroed, or NULL */
-void *mem_try_array(size_t n, size_t size);/* zeroed, or NULL, also when n * size overflows */
+void *mem_try(size_t n);                    /* zeroed, or NULL */
+void *mem_try_array(size_t n, size_t size); /* zeroed, or NULL, also when n * size overflows */
 
 /* Blocks aligned to 64 bytes (2 MiB and huge pages from 4 MiB on), not zeroed;
  * NULL when there is no memory. Freed with mem_free_aligned only. */
 void *mem_try_aligned(size_t n);
-void  mem_free_aligned(void *p, size_t n);
+void mem_free_aligned(void *p, size_t n);
 
 #define mem_new(type) ((type *)mem_alloc(sizeof(type)))
 

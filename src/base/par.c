@@ -24,9 +24,9 @@
 #define SPIN_CROWDED_NS 1000u
 
 /* The lower half of a ticket. */
-#define IN ((1u << 30) - 1)      /* threads that have begun and not ended */
-#define ALL (1u << 30)           /* every worker counts as having begun: par_run */
-#define CLOSED (1u << 31)        /* nobody begins any more */
+#define IN ((1u << 30) - 1) /* threads that have begun and not ended */
+#define ALL (1u << 30)      /* every worker counts as having begun: par_run */
+#define CLOSED (1u << 31)   /* nobody begins any more */
 
 /* A number that threads wait on until it changes. */
 struct gate {
@@ -41,17 +41,17 @@ struct worker {
 };
 
 struct par {
-    int n, n_started;            /* threads of the team with the caller; workers that run */
+    int n, n_started; /* threads of the team with the caller; workers that run */
     uint64_t spin_ns;
-    struct worker *workers;      /* [n], 0 unused: the caller */
-    atomic_bool quit;            /* written before the gate opens */
-    par_fn *fn;                  /* with arg: only for those who have begun */
+    struct worker *workers; /* [n], 0 unused: the caller */
+    atomic_bool quit;       /* written before the gate opens */
+    par_fn *fn;             /* with arg: only for those who have begun */
     void *arg;
 
-    struct gate start;           /* the number of the run: one more for each */
-    struct gate done;            /* one more when the caller waits and the last worker ends */
-    struct gate barrier;         /* one more by the last to arrive */
-    LINE atomic_ullong ticket;   /* number of the run << 32, and who takes part in it */
+    struct gate start;         /* the number of the run: one more for each */
+    struct gate done;          /* one more when the caller waits and the last worker ends */
+    struct gate barrier;       /* one more by the last to arrive */
+    LINE atomic_ullong ticket; /* number of the run << 32, and who takes part in it */
     LINE atomic_int n_arrived;
     LINE atomic_llong next;
     char pad[64];
@@ -76,11 +76,15 @@ static void futex_wake_all(atomic_uint *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-static unsigned gate_seen(struct gate *g) { return atomic_load_explicit(&g->value, memory_order_relaxed); }
+static unsigned gate_seen(struct gate *g)
+{
+    return atomic_load_explicit(&g->value, memory_order_relaxed);
+}
 
 static void gate_open(struct gate *g)
 {
-    /* Sequentially consistent with gate_wait: either it sees the new value or we see the sleeper. */
+    /* Sequentially consistent with gate_wait: either it sees the new value or we see the sleeper.
+     */
     atomic_fetch_add(&g->value, 1);
     if (atomic_load(&g->sleepers)) futex_wake_all(&g->value);
 }
@@ -157,11 +161,15 @@ static void run(struct par *p, par_fn *fn, void *arg, unsigned who)
     gate_open(&p->start);
     fn(arg, 0, p->n);
     /* The gate opens if it was closed with someone inside, so that is when to wait for it. */
-    if (who == 0 && !(atomic_fetch_or_explicit(&p->ticket, CLOSED, memory_order_acq_rel) & IN)) return;
+    if (who == 0 && !(atomic_fetch_or_explicit(&p->ticket, CLOSED, memory_order_acq_rel) & IN))
+        return;
     gate_wait(&p->done, done, p->spin_ns);
 }
 
-void par_run(struct par *p, par_fn *fn, void *arg) { run(p, fn, arg, CLOSED | ALL | (unsigned)(p->n - 1)); }
+void par_run(struct par *p, par_fn *fn, void *arg)
+{
+    run(p, fn, arg, CLOSED | ALL | (unsigned)(p->n - 1));
+}
 
 void par_run_any(struct par *p, par_fn *fn, void *arg) { run(p, fn, arg, 0); }
 
@@ -203,7 +211,8 @@ static int start_worker(struct par *p, int i, const cpu_set_t *home, struct err 
     rc = pthread_create(&w->thread, &attr, worker_main, w);
     pthread_attr_destroy(&attr);
     if (rc != 0)
-        return err_set(e, E_NOMEM, "cannot start worker thread %d of %d: %s", i + 1, p->n, strerror(rc));
+        return err_set(e, E_NOMEM, "cannot start worker thread %d of %d: %s", i + 1, p->n,
+                       strerror(rc));
     snprintf(name, sizeof name, "tern-%d", i % MAX_THREADS);
     pthread_setname_np(w->thread, name);
     p->n_started++;
@@ -227,9 +236,11 @@ int par_open(struct par **out, struct par_opt opt, struct err *e)
     int rc = OK;
 
     if (opt.n_threads < 0 || opt.n_threads > MAX_THREADS)
-        return err_set(e, E_INVALID, "%d threads: between 1 and %d are possible", opt.n_threads, MAX_THREADS);
+        return err_set(e, E_INVALID, "%d threads: between 1 and %d are possible", opt.n_threads,
+                       MAX_THREADS);
     cores = cores_find();
-    if (!(p = mem_try_aligned(sizeof *p))) return err_set(e, E_NOMEM, "no memory for a team of threads");
+    if (!(p = mem_try_aligned(sizeof *p)))
+        return err_set(e, E_NOMEM, "no memory for a team of threads");
     memset(p, 0, sizeof *p);
     p->n = opt.n_threads ? opt.n_threads : cores->n;
     p->spin_ns = p->n > cores->n_cpus ? SPIN_CROWDED_NS : SPIN_NS;

@@ -14,20 +14,21 @@
 struct par;
 
 struct par_opt {
-    int n_threads;       /* 0: one for each physical core this process may use */
-    bool pin;            /* threads stay on their cores */
+    int n_threads; /* 0: one for each physical core this process may use */
+    bool pin;      /* threads stay on their cores */
 };
 
-int  par_open(struct par **out, struct par_opt opt, struct err *e);
-void par_close(struct par *p);                           /* NULL is fine */
-int  par_n(const struct par *p);
+int par_open(struct par **out, struct par_opt opt, struct err *e);
+void par_close(struct par *p); /* NULL is fine */
+int par_n(const struct par *p);
 
 typedef void par_fn(void *arg, int thread, int n_threads);
 void par_run(struct par *p, par_fn *fn, void *arg);
-void par_barrier(struct par *p);                         /* only inside par_run, by every thread */
+void par_barrier(struct par *p); /* only inside par_run, by every thread */
 
-/* fn runs on thread 0 and on any others, each once at most, and returns when nothing is left to take.
- * When the caller's has returned no other thread begins, and those that have begun are waited for. */
+/* fn runs on thread 0 and on any others, each once at most, and returns when nothing is left to
+ * take. When the caller's has returned no other thread begins, and those that have begun are waited
+ * for. */
 void par_run_any(struct par *p, par_fn *fn, void *arg);
 
 /* The next piece of [0, n) for this thread: pieces of `chunk`, first come, first served.

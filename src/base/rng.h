@@ -11,7 +11,7 @@ struct rng {
 
 static inline void rng_seed(struct rng *r, uint64_t seed)
 {
-    for (int i = 0; i < 4; i++) {                        /* splitmix64 */
+    for (int i = 0; i < 4; i++) { /* splitmix64 */
         uint64_t z = (seed += 0x9e3779b97f4a7c15u);
         z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
         z = (z ^ z >> 27) * 0x94d049bb133111ebu;
@@ -31,7 +31,10 @@ static inline uint64_t rng_u64(struct rng *r)
     return out;
 }
 
-static inline double rng_unit(struct rng *r) { return (double)(rng_u64(r) >> 11) * 0x1p-53; }  /* [0, 1) */
+static inline double rng_unit(struct rng *r)
+{
+    return (double)(rng_u64(r) >> 11) * 0x1p-53;
+} /* [0, 1) */
 
 static inline float rng_normal(struct rng *r)
 {

@@ -7,15 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-const double hist_ttft[22] = { 0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5,  0.75,
-                               1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640,  2560 };
+const double hist_ttft[22] = { 0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+                               1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560 };
 const double hist_itl[19] = { 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
                               0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80 };
-const double hist_e2e[21] = { 0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,  15,  20,
+const double hist_e2e[21] = { 0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                               30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680 };
 const double hist_tokens[16] = { 1,   2,    5,    10,   20,    50,    100,   200,
                                  500, 1000, 2000, 5000, 10000, 20000, 50000, 100000 };
-const double hist_short[15] = { 1,   2,   5,    10,   20,   50,    100,  200,
+const double hist_short[15] = { 1,   2,    5,    10,   20,    50,    100,  200,
                                 500, 1000, 2000, 5000, 10000, 20000, 50000 };
 
 void hist_init(struct hist *h, const double *bounds, int n_bounds)
@@ -30,11 +30,12 @@ void hist_add(struct hist *h, double v)
 {
     int i = 0;
 
-    if (!(v > 0)) v = 0;                                 /* a clock that went back, NaN */
+    if (!(v > 0)) v = 0; /* a clock that went back, NaN */
     while (i < h->n_bounds && v > h->bounds[i]) i++;
     atomic_fetch_add_explicit(&h->bucket[i], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&h->count, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&h->sum_micro, (uint64_t)(fmin(v, 1e12) * 1e6 + 0.5), memory_order_relaxed);
+    atomic_fetch_add_explicit(&h->sum_micro, (uint64_t)(fmin(v, 1e12) * 1e6 + 0.5),
+                              memory_order_relaxed);
 }
 
 static uint64_t bucket_get(const struct hist *h, int i)
@@ -52,10 +53,11 @@ double hist_quantile(const struct hist *h, double q)
     want = fmin(fmax(q, 0), 1) * (double)total;
     for (int i = 0; i < h->n_bounds; i++) {
         double lo = i ? h->bounds[i - 1] : 0, hi = h->bounds[i];
-        if (n[i] > 0 && below + (double)n[i] >= want) return lo + (hi - lo) * (want - below) / (double)n[i];
+        if (n[i] > 0 && below + (double)n[i] >= want)
+            return lo + (hi - lo) * (want - below) / (double)n[i];
         below += (double)n[i];
     }
-    return h->bounds[h->n_bounds - 1];                   /* above all bounds: nothing better is known */
+    return h->bounds[h->n_bounds - 1]; /* above all bounds: nothing better is known */
 }
 
 /* Whole numbers plainly, others as short as reads back. */
@@ -91,7 +93,7 @@ static void put_escaped(struct buf *out, struct str s, bool quote)
 
 void stat_label(struct buf *out, const char *name, struct str value)
 {
-    if (out->n && out->p[out->n - 1] == '"') buf_putc(out, ',');     /* behind another label */
+    if (out->n && out->p[out->n - 1] == '"') buf_putc(out, ','); /* behind another label */
     buf_puts(out, name);
     buf_puts(out, "=\"");
     put_escaped(out, value, true);
@@ -121,7 +123,8 @@ static void put_count(struct buf *out, const char *name, const char *labels, uin
     else buf_printf(out, "%s %llu\n", name, (unsigned long long)v);
 }
 
-void stat_counter(struct buf *out, const char *name, const char *labels, const char *help, uint64_t v)
+void stat_counter(struct buf *out, const char *name, const char *labels, const char *help,
+                  uint64_t v)
 {
     put_help(out, name, help, "counter");
     put_count(out, name, labels, v);
@@ -133,7 +136,8 @@ void stat_gauge(struct buf *out, const char *name, const char *labels, const cha
     put_line(out, name, labels, v);
 }
 
-void stat_hist(struct buf *out, const char *name, const char *labels, const char *help, const struct hist *h)
+void stat_hist(struct buf *out, const char *name, const char *labels, const char *help,
+               const struct hist *h)
 {
     struct buf sub = { 0 };
     uint64_t n = 0;
@@ -151,6 +155,6 @@ void stat_hist(struct buf *out, const char *name, const char *labels, const char
              (double)atomic_load_explicit(&h->sum_micro, memory_order_relaxed) / 1e6);
     buf_clear(&sub);
     buf_printf(&sub, "%s_count", name);
-    put_count(out, buf_cstr(&sub), labels, n);           /* the sum of what was printed: they agree */
+    put_count(out, buf_cstr(&sub), labels, n); /* the sum of what was printed: they agree */
     buf_release(&sub);
 }

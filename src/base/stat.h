@@ -41,16 +41,16 @@ static inline int64_t gauge_get(const struct gauge *g)
 
 /* Values in whatever unit the bounds have. */
 struct hist {
-    const double *bounds;                        /* [n_bounds] upper, ascending; borrowed */
-    int n_bounds;                                /* at most HIST_MAX */
-    _Atomic uint64_t bucket[HIST_MAX + 1];       /* the last: above all bounds */
+    const double *bounds;                  /* [n_bounds] upper, ascending; borrowed */
+    int n_bounds;                          /* at most HIST_MAX */
+    _Atomic uint64_t bucket[HIST_MAX + 1]; /* the last: above all bounds */
     _Atomic uint64_t count;
-    _Atomic uint64_t sum_micro;                  /* sum in millionths of the unit */
+    _Atomic uint64_t sum_micro; /* sum in millionths of the unit */
 };
 
-void   hist_init(struct hist *h, const double *bounds, int n_bounds);
-void   hist_add(struct hist *h, double v);
-double hist_quantile(const struct hist *h, double q);    /* within a bucket by proportion; 0: empty */
+void hist_init(struct hist *h, const double *bounds, int n_bounds);
+void hist_add(struct hist *h, double v);
+double hist_quantile(const struct hist *h, double q); /* within a bucket by proportion; 0: empty */
 
 /* Bounds that dashboards expect: time to first token, between tokens, whole requests (seconds). */
 extern const double hist_ttft[22], hist_itl[19], hist_e2e[21];
@@ -59,11 +59,13 @@ extern const double hist_tokens[16];
 /* 1, 2, 5, ... in microseconds or milliseconds: short durations. */
 extern const double hist_short[15];
 
-/* The Prometheus text form. `labels` is "" or `a="b",c="d"`. help may be NULL (no HELP and TYPE lines:
- * a second series of the same name). */
-void stat_counter(struct buf *out, const char *name, const char *labels, const char *help, uint64_t v);
+/* The Prometheus text form. `labels` is "" or `a="b",c="d"`. help may be NULL (no HELP and TYPE
+ * lines: a second series of the same name). */
+void stat_counter(struct buf *out, const char *name, const char *labels, const char *help,
+                  uint64_t v);
 void stat_gauge(struct buf *out, const char *name, const char *labels, const char *help, double v);
-void stat_hist(struct buf *out, const char *name, const char *labels, const char *help, const struct hist *h);
+void stat_hist(struct buf *out, const char *name, const char *labels, const char *help,
+               const struct hist *h);
 /* Appends `name="value"` with the value quoted as the format asks. */
 void stat_label(struct buf *out, const char *name, struct str value);
 #endif

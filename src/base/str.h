@@ -13,7 +13,7 @@ struct str {
 };
 
 #define STR(lit) ((struct str){ "" lit, sizeof(lit) - 1 })
-#define STR_ARG(s) (int)(s).n, (s).p          /* for "%.*s" */
+#define STR_ARG(s) (int)(s).n, (s).p /* for "%.*s" */
 
 static inline struct str str_of(const char *p, size_t n) { return (struct str){ p, n }; }
 static inline struct str str_c(const char *s) { return (struct str){ s, s ? strlen(s) : 0 }; }
@@ -37,12 +37,13 @@ static inline struct str str_skip(struct str a, size_t n)
 }
 static inline struct str str_take(struct str a, size_t n) { return str_of(a.p, n < a.n ? n : a.n); }
 
-/* At most so many values are in this JSON: what its tree will take can be bounded before it is read. */
+/* At most so many values are in this JSON: what its tree will take can be bounded before it is
+ * read. */
 size_t str_json_parts(struct str json);
 
 /* Offset of the first occurrence, or -1. */
 ptrdiff_t str_find(struct str in, struct str what);
-struct str str_trim(struct str s);                       /* ASCII white space off both ends */
+struct str str_trim(struct str s); /* ASCII white space off both ends */
 
 /* Whole string as a number: false if it is not one or does not fit. */
 bool str_to_i64(struct str s, int64_t *out);

@@ -3,7 +3,12 @@
 int utf8_next(struct str s, int32_t *cp)
 {
     const unsigned char *p = (const unsigned char *)s.p;
-    int n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
+    int n = p[0] < 0x80   ? 1
+            : p[0] < 0xc2 ? 0
+            : p[0] < 0xe0 ? 2
+            : p[0] < 0xf0 ? 3
+            : p[0] < 0xf5 ? 4
+                          : 0;
     int32_t c;
 
     *cp = -1;
@@ -65,7 +70,7 @@ int utf8_partial(struct str s)
         int need = c >= 0xf0 && c < 0xf5 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 1;
         if ((c & 0xc0) == 0x80) continue;
         if (c >= 0xf5 || need <= back) return 0;
-        if (back > 1) {                     /* the second byte can already be impossible */
+        if (back > 1) { /* the second byte can already be impossible */
             unsigned char d = (unsigned char)s.p[s.n - (size_t)back + 1];
             if ((c == 0xe0 && d < 0xa0) || (c == 0xed && d > 0x9f) || (c == 0xf0 && d < 0x90) ||
                 (c == 0xf4 && d > 0x8f))

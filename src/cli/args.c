@@ -37,7 +37,8 @@ static int store(const struct arg *a, const char *value, struct err *e)
         return OK;
     case ARG_U64:
         if (!parse_u64(value, a->to))
-            return err_set(e, E_INVALID, "%s takes a whole number from 0 on, found '%s'", a->name, value);
+            return err_set(e, E_INVALID, "%s takes a whole number from 0 on, found '%s'", a->name,
+                           value);
         return OK;
     case ARG_FLOAT:
         if (!str_to_f64(str_c(value), &f))
@@ -73,8 +74,8 @@ static int take_flag(const struct arg *table, int argc, char **argv, int *i, str
     return store(a, value, e);
 }
 
-int args_parse(const struct verb *v, const struct arg *table, int argc, char **argv, const char **pos,
-               int max_pos, int *n_pos, bool *helped, struct err *e)
+int args_parse(const struct verb *v, const struct arg *table, int argc, char **argv,
+               const char **pos, int max_pos, int *n_pos, bool *helped, struct err *e)
 {
     bool flags = true;
     int rc;

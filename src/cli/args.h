@@ -12,12 +12,12 @@
 #include <stdio.h>
 
 enum arg_kind {
-    ARG_FLAG,        /* bool *: true when given */
-    ARG_INT,         /* int * */
-    ARG_U64,         /* uint64_t * */
-    ARG_FLOAT,       /* float * */
-    ARG_STR,         /* const char ** */
-    ARG_LIST         /* struct arg_list *: a text each time it is given */
+    ARG_FLAG,  /* bool *: true when given */
+    ARG_INT,   /* int * */
+    ARG_U64,   /* uint64_t * */
+    ARG_FLOAT, /* float * */
+    ARG_STR,   /* const char ** */
+    ARG_LIST   /* struct arg_list *: a text each time it is given */
 };
 
 #define ARG_LIST_MAX 64
@@ -28,23 +28,23 @@ struct arg_list {
 };
 
 struct arg {
-    const char *name;        /* "--temp"; NULL ends the table */
-    const char *alt;         /* "-t" or another long form, or NULL */
+    const char *name; /* "--temp"; NULL ends the table */
+    const char *alt;  /* "-t" or another long form, or NULL */
     enum arg_kind kind;
     void *to;
-    const char *meta;        /* what stands for the value in help: "N"; NULL for flags */
-    const char *help;        /* one line, with the default */
+    const char *meta; /* what stands for the value in help: "N"; NULL for flags */
+    const char *help; /* one line, with the default */
 };
 
 struct verb {
-    const char *name;        /* "tokenize" */
-    const char *usage;       /* "tern tokenize -m MODEL [--file F]" */
-    const char *about;       /* a few lines that teach, with an example */
+    const char *name;  /* "tokenize" */
+    const char *usage; /* "tern tokenize -m MODEL [--file F]" */
+    const char *about; /* a few lines that teach, with an example */
 };
 
 /* Fills what the table points to; positional arguments go to pos[0..max_pos). -h and --help print
  * help on stdout and set *helped. */
-int args_parse(const struct verb *v, const struct arg *table, int argc, char **argv, const char **pos,
-               int max_pos, int *n_pos, bool *helped, struct err *e);
+int args_parse(const struct verb *v, const struct arg *table, int argc, char **argv,
+               const char **pos, int max_pos, int *n_pos, bool *helped, struct err *e);
 void args_help(FILE *f, const struct verb *v, const struct arg *table);
 #endif

@@ -9,7 +9,9 @@
 
 void bar_begin(struct bar *b, bool bytes, bool quiet)
 {
-    *b = (struct bar){ .on = !quiet && isatty(STDERR_FILENO), .bytes = bytes, .start_ns = clock_ns() };
+    *b = (struct bar){ .on = !quiet && isatty(STDERR_FILENO),
+                       .bytes = bytes,
+                       .start_ns = clock_ns() };
 }
 
 void bar_show(struct bar *b, uint64_t done, uint64_t total, const char *what)
@@ -25,8 +27,7 @@ void bar_show(struct bar *b, uint64_t done, uint64_t total, const char *what)
     cells[WIDTH] = 0;
     if (seconds > 0.2 && b->bytes)
         snprintf(rate, sizeof rate, "%5.0f MB/s", (double)done / seconds / 1e6);
-    else if (seconds > 0.2)
-        snprintf(rate, sizeof rate, "%6.1f /s", (double)done / seconds);
+    else if (seconds > 0.2) snprintf(rate, sizeof rate, "%6.1f /s", (double)done / seconds);
     fprintf(stderr, "\r%3d%% [%s] %10s  %d:%02d left  %-32.32s", (int)(100 * part), cells, rate,
             (int)left / 60, (int)left % 60, what ? what : "");
     fflush(stderr);

@@ -33,15 +33,15 @@ int cmd_usage(const char *verb, const struct err *e);
 /* The type of keys and values that --kv-type names; E_INVALID: none of those there are. */
 int cmd_kv_type(enum dtype *out, const char *name, struct err *e);
 
-/* The model that ships: $TERN_MODEL, models/tern-tales.gguf beside the program's build folder, or the
- * installed one; NULL if none of them is there. Static memory. */
+/* The model that ships: $TERN_MODEL, models/tern-tales.gguf beside the program's build folder, or
+ * the installed one; NULL if none of them is there. Static memory. */
 const char *cmd_default_model(void);
 
 /* "500M", "2G", "1048576" as bytes (of 1000); false: none of that kind. */
 bool cmd_size(const char *s, uint64_t *out);
 
-/* What a person named with -m or as an argument: an alias of the settings file ($TERN_CONFIG, or tern.yaml
- * in ~/.config/tern) becomes the path it stands for; hf: and file: names become paths; a path stays.
- * The result lives as long as the program. */
+/* What a person named with -m or as an argument: an alias of the settings file ($TERN_CONFIG, or
+ * tern.yaml in ~/.config/tern) becomes the path it stands for; hf: and file: names become paths; a
+ * path stays. The result lives as long as the program. */
 int cmd_model(const char **model, struct err *e);
 #endif

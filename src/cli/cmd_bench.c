@@ -20,24 +20,29 @@
 
 static const struct verb verb = {
     "bench",
-    "tern bench [-m MODEL] [-p 512] [-n 128] [-t N] [-r 5] [-d 0] [--batch 1,4,16] [--chunk 16,64]\n"
+    "tern bench [-m MODEL] [-p 512] [-n 128] [-t N] [-r 5] [-d 0] [--batch 1,4,16] [--chunk "
+    "16,64]\n"
     "                  [--kv-type f16] [--step 512] [--device cuda] [--profile] [-o json|md]",
-    "Measures a model on this machine: prefill of P tokens, in one go or in chunks, decode of N tokens,\n"
-    "decode of several sequences at once, all without sampling; the share of the memory's read bandwidth,\n"
-    "which is measured in the same run; load time and the time from the start of the command to the first\n"
-    "token of a short prompt. Each figure is the median of R repeats, with its spread and the processor\n"
+    "Measures a model on this machine: prefill of P tokens, in one go or in chunks, decode of N "
+    "tokens,\n"
+    "decode of several sequences at once, all without sampling; the share of the memory's read "
+    "bandwidth,\n"
+    "which is measured in the same run; load time and the time from the start of the command to "
+    "the first\n"
+    "token of a short prompt. Each figure is the median of R repeats, with its spread and the "
+    "processor\n"
     "time of a token, which other programs on the machine disturb least.\n\n"
     "  tern bench -m model.gguf -p 512 -n 128 -r 5 --batch 1,4,16 -o md",
 };
 
 struct figure {
-    double v[64];                /* tokens a second */
-    double cpu_ms;               /* of all threads, for n_tokens */
+    double v[64];  /* tokens a second */
+    double cpu_ms; /* of all threads, for n_tokens */
     long n_tokens;
     int n;
 };
 
-struct sizes {                   /* a list of numbers, and what was measured with each */
+struct sizes { /* a list of numbers, and what was measured with each */
     int v[MAX_SIZES], n;
     struct figure by[MAX_SIZES];
 };
@@ -77,15 +82,17 @@ static double median(struct figure *f)
     return f->n % 2 ? f->v[f->n / 2] : (f->v[f->n / 2 - 1] + f->v[f->n / 2]) / 2;
 }
 
-static int parse_sizes(struct sizes *to, const char *flag, const char *list, int most, struct err *e)
+static int parse_sizes(struct sizes *to, const char *flag, const char *list, int most,
+                       struct err *e)
 {
     for (struct str rest = str_c(list); rest.n;) {
         ptrdiff_t comma = str_find(rest, STR(","));
         struct str one = comma < 0 ? rest : str_take(rest, (size_t)comma);
         int64_t n;
         if (!str_to_i64(one, &n) || n < 1 || n > most || to->n == MAX_SIZES)
-            return err_set(e, E_INVALID, "%s takes up to %d numbers from 1 to %d with commas, found '%s'",
-                           flag, MAX_SIZES, most, list);
+            return err_set(e, E_INVALID,
+                           "%s takes up to %d numbers from 1 to %d with commas, found '%s'", flag,
+                           MAX_SIZES, most, list);
         to->v[to->n++] = (int)n;
         rest = str_skip(rest, one.n + 1);
     }
@@ -114,11 +121,13 @@ static int open_all(struct bench *b, struct err *e)
     opt.max_tokens = b->step_tokens > max_seqs ? b->step_tokens : max_seqs;
     opt.max_out = max_seqs;
     if ((rc = place_model(&b->place, &b->model, &opt, b->src, e)) != OK) return rc;
-    if ((rc = block_pool_open_over(&b->pool, b->place.shares, b->place.n_shares, model_kvshape(b->model),
-                                   b->kv_type, n_blocks, e)) != OK)
+    if ((rc = block_pool_open_over(&b->pool, b->place.shares, b->place.n_shares,
+                                   model_kvshape(b->model), b->kv_type, n_blocks, e)) != OK)
         return rc;
     struct decoder_opt dopt = { .max_tokens = b->step_tokens > max_seqs ? b->step_tokens : max_seqs,
-                                .max_seqs = max_seqs, .max_table = b->table_stride, .max_out = max_seqs };
+                                .max_seqs = max_seqs,
+                                .max_table = b->table_stride,
+                                .max_out = max_seqs };
     if ((rc = decoder_open(&b->dec, b->model, b->pool, dopt, e)) != OK) return rc;
 
     b->chains = mem_array((size_t)max_seqs, sizeof *b->chains);
@@ -160,8 +169,15 @@ static int step(struct bench *b, int n_seqs, int at, int n, struct err *e)
         }
         b->out[s] = t - 1;
     }
-    struct batch batch = { .n_tokens = t, .ids = b->ids, .pos = b->pos, .seq = b->seq, .n_seqs = n_seqs,
-                           .table = b->table, .table_stride = b->table_stride, .n_out = n_seqs, .out_rows = b->out };
+    struct batch batch = { .n_tokens = t,
+                           .ids = b->ids,
+                           .pos = b->pos,
+                           .seq = b->seq,
+                           .n_seqs = n_seqs,
+                           .table = b->table,
+                           .table_stride = b->table_stride,
+                           .n_out = n_seqs,
+                           .out_rows = b->out };
     return decoder_run(b->dec, &batch, &logits, e);
 }
 
@@ -192,7 +208,8 @@ static int run_steps(struct bench *b, int n_seqs, int n, int chunk, struct figur
     return rc;
 }
 
-/* The first --depth tokens of every sequence; what they are does not matter, that they lie there does. */
+/* The first --depth tokens of every sequence; what they are does not matter, that they lie there
+ * does. */
 static int fill(struct bench *b, struct err *e)
 {
     int rc = OK;
@@ -214,20 +231,20 @@ struct reading {
 };
 
 /* The same loop for each width of vectors: with narrow ones the loop is slower than the memory. */
-#define READ_LOOP(name, attr)                                                                    \
-    attr static uint64_t name(const lanes *p, size_t n)                                          \
-    {                                                                                            \
-        lanes a = { 0 }, b = a;                                                                  \
-        for (size_t i = 0; i < n; i += 4) {                                                      \
-            __builtin_prefetch((const char *)(p + i) + 16384, 0, 2);                             \
-            __builtin_prefetch((const char *)(p + i) + 16384 + 64, 0, 2);                        \
-            __builtin_prefetch((const char *)(p + i) + 16384 + 128, 0, 2);                       \
-            __builtin_prefetch((const char *)(p + i) + 16384 + 192, 0, 2);                       \
-            a ^= p[i] ^ p[i + 1];                                                                \
-            b ^= p[i + 2] ^ p[i + 3];                                                            \
-        }                                                                                        \
-        a ^= b;                                                                                  \
-        return a[0] ^ a[1] ^ a[2] ^ a[3] ^ a[4] ^ a[5] ^ a[6] ^ a[7];                            \
+#define READ_LOOP(name, attr)                                              \
+    attr static uint64_t name(const lanes *p, size_t n)                    \
+    {                                                                      \
+        lanes a = { 0 }, b = a;                                            \
+        for (size_t i = 0; i < n; i += 4) {                                \
+            __builtin_prefetch((const char *)(p + i) + 16384, 0, 2);       \
+            __builtin_prefetch((const char *)(p + i) + 16384 + 64, 0, 2);  \
+            __builtin_prefetch((const char *)(p + i) + 16384 + 128, 0, 2); \
+            __builtin_prefetch((const char *)(p + i) + 16384 + 192, 0, 2); \
+            a ^= p[i] ^ p[i + 1];                                          \
+            b ^= p[i + 2] ^ p[i + 3];                                      \
+        }                                                                  \
+        a ^= b;                                                            \
+        return a[0] ^ a[1] ^ a[2] ^ a[3] ^ a[4] ^ a[5] ^ a[6] ^ a[7];      \
     }
 
 READ_LOOP(read_plain, )
@@ -286,7 +303,8 @@ static int repeat(struct bench *b, const char *what, bool warm, int n_seqs, int 
 
     for (int i = 0; i < b->n_repeat && rc == OK; i++) {
         if (b->progress)
-            fprintf(stderr, "\rtern bench: %s %d/%d        ", what, i + 1, b->n_repeat), fflush(stderr);
+            fprintf(stderr, "\rtern bench: %s %d/%d        ", what, i + 1, b->n_repeat),
+                fflush(stderr);
         rc = run_steps(b, n_seqs, n, chunk, f, e);
     }
     return rc;
@@ -298,7 +316,8 @@ static uint64_t unread_bytes(const struct model *m)
     uint64_t sum = 0, row = 0;
 
     for (int l = 0; l < m->hp.n_layers; l++) {
-        const struct weight *all[] = { m->layers[l].x_gate, m->layers[l].x_up, m->layers[l].x_down };
+        const struct weight *all[] = { m->layers[l].x_gate, m->layers[l].x_up,
+                                       m->layers[l].x_down };
         for (size_t i = 0; i < 3; i++)
             if (all[i] && dtype_row_bytes(all[i]->type, (uint64_t)all[i]->cols, &row))
                 sum += row * (uint64_t)all[i]->rows * (uint64_t)(m->hp.moe.n - m->hp.moe.n_used);
@@ -320,7 +339,8 @@ static int measure(struct bench *b, uint64_t start_ns, struct err *e)
         rc = repeat(b, "chunks", false, 1, b->n_prompt, b->chunks.v[k], &b->chunks.by[k], e);
     if (b->n_gen && rc == OK) rc = repeat(b, "decode", false, 1, b->n_gen, 1, &b->decode, e);
     for (int k = 0; k < b->batches.n && rc == OK; k++)
-        rc = repeat(b, "batch", false, b->batches.v[k], b->n_gen ? b->n_gen : 32, 1, &b->batches.by[k], e);
+        rc = repeat(b, "batch", false, b->batches.v[k], b->n_gen ? b->n_gen : 32, 1,
+                    &b->batches.by[k], e);
     if (rc != OK) return rc;
     if (b->progress) fprintf(stderr, "\r%40s\r", "");
     getrusage(RUSAGE_SELF, &ru);
@@ -329,8 +349,10 @@ static int measure(struct bench *b, uint64_t start_ns, struct err *e)
 
     const struct model *m = b->model;
     uint64_t embd = 0;
-    if (m->head.rows && dtype_row_bytes(m->embd.type, (uint64_t)m->embd.cols, &embd)) embd *= (uint64_t)m->embd.rows;
-    b->token_bytes = m->weight_bytes - embd - unread_bytes(m);       /* an untied embedding gives one row */
+    if (m->head.rows && dtype_row_bytes(m->embd.type, (uint64_t)m->embd.cols, &embd))
+        embd *= (uint64_t)m->embd.rows;
+    b->token_bytes =
+        m->weight_bytes - embd - unread_bytes(m); /* an untied embedding gives one row */
     return OK;
 }
 
@@ -378,7 +400,8 @@ static void print_json(struct bench *b)
     figure_json(&w, "decode_tok_s", &b->decode);
     jsonw_key(&w, "weight_gb_s"), jsonw_num(&w, gb_s);
     jsonw_key(&w, "read_gb_s"), jsonw_num(&w, b->bandwidth_gb_s);
-    jsonw_key(&w, "bandwidth_share"), jsonw_num(&w, b->bandwidth_gb_s > 0 ? gb_s / b->bandwidth_gb_s : 0);
+    jsonw_key(&w, "bandwidth_share"),
+        jsonw_num(&w, b->bandwidth_gb_s > 0 ? gb_s / b->bandwidth_gb_s : 0);
     jsonw_key(&w, "load_ms"), jsonw_num(&w, b->load_ms);
     jsonw_key(&w, "first_token_ms"), jsonw_num(&w, b->first_ms);
     jsonw_key(&w, "weight_bytes"), jsonw_int(&w, (int64_t)b->model->weight_bytes);
@@ -405,7 +428,8 @@ static void print_md(struct bench *b)
 {
     double gb_s = median(&b->decode) * (double)b->token_bytes / 1e9;
 
-    printf("%s on %s\n\n| what | median of %d | spread |\n|---|---|---|\n", b->path, place_last(&b->place)->detail, b->n_repeat);
+    printf("%s on %s\n\n| what | median of %d | spread |\n|---|---|---|\n", b->path,
+           place_last(&b->place)->detail, b->n_repeat);
     figure_md(&b->prompt, "prefill of %d", b->n_prompt);
     for (int k = 0; k < b->chunks.n; k++)
         figure_md(&b->chunks.by[k], "prefill in chunks of %d", b->chunks.v[k]);
@@ -413,8 +437,8 @@ static void print_md(struct bench *b)
     for (int k = 0; k < b->batches.n; k++)
         figure_md(&b->batches.by[k], "decode, %d at once", b->batches.v[k]);
     if (b->bandwidth_gb_s > 0)
-        printf("| weights read | %.1f GB/s | of %.1f GB/s read bandwidth (%.0f %%) |\n", gb_s, b->bandwidth_gb_s,
-               100 * gb_s / b->bandwidth_gb_s);
+        printf("| weights read | %.1f GB/s | of %.1f GB/s read bandwidth (%.0f %%) |\n", gb_s,
+               b->bandwidth_gb_s, 100 * gb_s / b->bandwidth_gb_s);
     else printf("| weights read | %.1f GB/s | |\n", gb_s);
     printf("| load | %.1f ms | first token after %.1f ms |\n", b->load_ms, b->first_ms);
     printf("| peak RSS | %.1f MiB | weights %.1f MiB |\n", (double)b->peak_rss / 1048576,
@@ -423,46 +447,60 @@ static void print_md(struct bench *b)
 
 static int check(const struct bench *b, const char *format, struct err *e)
 {
-    if (b->n_prompt < 0 || b->n_prompt > 1 << 20) return err_set(e, E_INVALID, "-p takes 0 to 1048576");
+    if (b->n_prompt < 0 || b->n_prompt > 1 << 20)
+        return err_set(e, E_INVALID, "-p takes 0 to 1048576");
     if (b->n_gen < 0 || b->n_gen > 1 << 20) return err_set(e, E_INVALID, "-n takes 0 to 1048576");
     if (b->depth < 0 || b->depth > 1 << 20) return err_set(e, E_INVALID, "-d takes 0 to 1048576");
-    if (b->step_tokens < 1 || b->step_tokens > MAX_STEP) return err_set(e, E_INVALID, "--step takes 1 to %d", MAX_STEP);
+    if (b->step_tokens < 1 || b->step_tokens > MAX_STEP)
+        return err_set(e, E_INVALID, "--step takes 1 to %d", MAX_STEP);
     if (b->n_repeat < 1 || b->n_repeat > 64) return err_set(e, E_INVALID, "-r takes 1 to 64");
     if (b->n_threads < 0 || b->n_threads > 1024) return err_set(e, E_INVALID, "-t takes 0 to 1024");
     if (!str_is(str_c(format), "json") && !str_is(str_c(format), "md"))
         return err_set(e, E_INVALID, "-o takes json or md, found '%s'", format);
-    if (!b->path) return err_set(e, E_INVALID, "no model named (-m), and the one that ships is not here");
+    if (!b->path)
+        return err_set(e, E_INVALID, "no model named (-m), and the one that ships is not here");
     return OK;
 }
 
 int cmd_bench(int argc, char **argv)
 {
     uint64_t start = clock_ns();
-    struct bench b = { .n_prompt = 512, .n_gen = 128, .n_repeat = 5, .step_tokens = 512, .kv_type = DT_F16,
+    struct bench b = { .n_prompt = 512,
+                       .n_gen = 128,
+                       .n_repeat = 5,
+                       .step_tokens = 512,
+                       .kv_type = DT_F16,
                        .progress = isatty(2) };
     const char *batches = "", *chunks = "", *kv_type = "f16", *format = "md", *pos;
     bool helped;
     const struct arg table[] = {
-        { "--model", "-m", ARG_STR, &b.path, "MODEL", "file or folder (default: the one that ships)" },
+        { "--model", "-m", ARG_STR, &b.path, "MODEL",
+          "file or folder (default: the one that ships)" },
         { "--prompt", "-p", ARG_INT, &b.n_prompt, "N", "tokens of the prefill (512; 0: none)" },
         { "--gen", "-n", ARG_INT, &b.n_gen, "N", "tokens to decode (128; 0: none)" },
         { "--threads", "-t", ARG_INT, &b.n_threads, "N", "threads (default: physical cores)" },
         { "--device", NULL, ARG_STR, &b.device, "NAME", "where to run: cpu, cuda, cuda:1 (cpu)" },
-        { "--gpu-layers", "-ngl", ARG_INT, &b.gpu_layers, "N", "a GPU: only the last N layers lie there (as fits)" },
-        { "--profile", NULL, ARG_FLAG, &b.profile, NULL, "cuda: time by operation, on stderr at the end" },
+        { "--gpu-layers", "-ngl", ARG_INT, &b.gpu_layers, "N",
+          "a GPU: only the last N layers lie there (as fits)" },
+        { "--profile", NULL, ARG_FLAG, &b.profile, NULL,
+          "cuda: time by operation, on stderr at the end" },
         { "--repeat", "-r", ARG_INT, &b.n_repeat, "N", "repeats of each figure (5)" },
-        { "--batch", NULL, ARG_STR, &batches, "LIST", "also decode this many sequences at once: 1,4,16" },
-        { "--chunk", NULL, ARG_STR, &chunks, "LIST", "also prefill in steps of so many tokens: 16,64,256" },
+        { "--batch", NULL, ARG_STR, &batches, "LIST",
+          "also decode this many sequences at once: 1,4,16" },
+        { "--chunk", NULL, ARG_STR, &chunks, "LIST",
+          "also prefill in steps of so many tokens: 16,64,256" },
         { "--step", NULL, ARG_INT, &b.step_tokens, "N", "tokens of a step at most (512)" },
         { "--depth", "-d", ARG_INT, &b.depth, "N", "tokens that lie in the context already (0)" },
-        { "--kv-type", NULL, ARG_STR, &kv_type, "T", "type of keys and values: f16, bf16, q8_0, f8, f32 (f16)" },
+        { "--kv-type", NULL, ARG_STR, &kv_type, "T",
+          "type of keys and values: f16, bf16, q8_0, f8, f32 (f16)" },
         { "--output", "-o", ARG_STR, &format, "F", "md or json (md)" },
         { 0 },
     };
     struct err e = { 0 };
     int n_pos;
 
-    if (args_parse(&verb, table, argc, argv, &pos, 0, &n_pos, &helped, &e) != OK) return cmd_usage("bench", &e);
+    if (args_parse(&verb, table, argc, argv, &pos, 0, &n_pos, &helped, &e) != OK)
+        return cmd_usage("bench", &e);
     if (helped) return EXIT_OK;
     if (!b.path) b.path = cmd_default_model();
     if (check(&b, format, &e) != OK || parse_sizes(&b.batches, "--batch", batches, 256, &e) != OK ||

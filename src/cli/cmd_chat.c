@@ -6,9 +6,12 @@
 #include <string.h>
 
 static const struct verb verb = {
-    "chat", "tern chat [-m MODEL] [flags]",
-    "Talks with a model. Lines are edited and remembered (history in ~/.local/state/tern); Ctrl-C stops\n"
-    "an answer, Ctrl-D leaves. A line that ends with \\ goes on; \"\"\" opens and closes a text of many\n"
+    "chat",
+    "tern chat [-m MODEL] [flags]",
+    "Talks with a model. Lines are edited and remembered (history in ~/.local/state/tern); Ctrl-C "
+    "stops\n"
+    "an answer, Ctrl-D leaves. A line that ends with \\ goes on; \"\"\" opens and closes a text of "
+    "many\n"
     "lines. /help lists the commands. When stdin is a pipe, each line is a turn.\n"
     "\n"
     "examples:\n"
@@ -99,7 +102,8 @@ int cmd_chat(int argc, char **argv)
     struct gen g;
     const struct arg table[] = {
         GEN_MODEL_ARGS(&g),
-        { "--system", NULL, ARG_STR, &g.system, "TEXT", "instructions for the model (default: none)" },
+        { "--system", NULL, ARG_STR, &g.system, "TEXT",
+          "instructions for the model (default: none)" },
         GEN_SAMPLE_ARGS(&g),
         { "--verbose", "-v", ARG_FLAG, &g.verbose, NULL, "statistics after every answer" },
         { 0 },

@@ -15,10 +15,14 @@
 static const struct verb verb = {
     "convert",
     "tern convert FOLDER FILE.gguf | FILE.gguf FOLDER   [--type F32|F16|BF16|Q8_0]",
-    "Writes the Hugging Face folder (config.json, *.safetensors, tokenizer.json) as a GGUF file, with\n"
-    "tokenizer, chat template and sampling settings inside; or a GGUF file as such a folder, its numbers\n"
-    "as they are (quantized ones as F16 unless --type says otherwise). There and back again gives the same\n"
-    "bytes where the types allow it. Results appear whole or not at all and are read back; their SHA-256\n"
+    "Writes the Hugging Face folder (config.json, *.safetensors, tokenizer.json) as a GGUF file, "
+    "with\n"
+    "tokenizer, chat template and sampling settings inside; or a GGUF file as such a folder, its "
+    "numbers\n"
+    "as they are (quantized ones as F16 unless --type says otherwise). There and back again gives "
+    "the same\n"
+    "bytes where the types allow it. Results appear whole or not at all and are read back; their "
+    "SHA-256\n"
     "is printed, and kept in a folder as SHA256SUMS.\n\n"
     "  tern convert Llama-3.2-1B/ llama-3.2-1b-q8_0.gguf --type Q8_0\n"
     "  tern convert llama-3.2-1b-q8_0.gguf Llama-3.2-1B-again/ --type BF16 --shard-size 2G",
@@ -85,22 +89,25 @@ static int to_hf(struct convert_flags *f, enum dtype type, uint64_t shard_bytes,
     return rc;
 }
 
-static int check(const struct convert_flags *f, int n_pos, bool gguf, enum dtype *type, uint64_t *shard,
-                 struct err *e)
+static int check(const struct convert_flags *f, int n_pos, bool gguf, enum dtype *type,
+                 uint64_t *shard, struct err *e)
 {
     *type = f->type ? dtype_by_name(str_c(f->type)) : gguf ? DT_NONE : DT_Q8_0;
     *shard = 5000000000u;
     if (n_pos != 2)
         return err_set(e, E_INVALID, "takes a folder and a file to write, or a file and a folder");
-    if (f->type && *type != DT_F32 && *type != DT_F16 && *type != DT_BF16 && (*type != DT_Q8_0 || gguf))
+    if (f->type && *type != DT_F32 && *type != DT_F16 && *type != DT_BF16 &&
+        (*type != DT_Q8_0 || gguf))
         return err_set(e, E_INVALID, "--type takes F32, F16%s, found '%s'",
                        gguf ? " or BF16" : ", BF16 or Q8_0", f->type);
     if (f->shard && !cmd_size(f->shard, shard))
-        return err_set(e, E_INVALID, "--shard-size takes bytes such as 2G or 500M, found '%s'", f->shard);
+        return err_set(e, E_INVALID, "--shard-size takes bytes such as 2G or 500M, found '%s'",
+                       f->shard);
     if (!gguf && file_is_dir(f->dst))
         return err_set(e, E_INVALID, "%s is a folder, expected a file name", f->dst);
     if (gguf && str_ends(str_c(f->dst), STR(".gguf")))
-        return err_set(e, E_INVALID, "%s is GGUF already: tern quantize changes its number format", f->src);
+        return err_set(e, E_INVALID, "%s is GGUF already: tern quantize changes its number format",
+                       f->src);
     return OK;
 }
 
@@ -110,11 +117,12 @@ static void tell(const struct convert_flags *f, const char *type)
     struct jsonw w = { .out = &out };
 
     if (f->no_tokenizer)
-        fprintf(stderr,
-                "tern: its kind of tokenizer cannot be told as tokenizer.json: the folder has none\n");
+        fprintf(
+            stderr,
+            "tern: its kind of tokenizer cannot be told as tokenizer.json: the folder has none\n");
     if (!f->json) {
-        fprintf(stderr, "%s: %d tensors, %.1f MiB of weights, %s, %.1f s, read back\nsha256 %s%s\n", f->dst,
-                f->n_tensors, (double)f->bytes / 1048576, type, f->seconds, f->sum,
+        fprintf(stderr, "%s: %d tensors, %.1f MiB of weights, %s, %.1f s, read back\nsha256 %s%s\n",
+                f->dst, f->n_tensors, (double)f->bytes / 1048576, type, f->seconds, f->sum,
                 f->n_files != 1 || file_is_dir(f->dst) ? " (of SHA256SUMS)" : "");
         return;
     }
@@ -134,8 +142,8 @@ static void tell(const struct convert_flags *f, const char *type)
 static bool is_gguf(const char *path)
 {
     struct filemap m = { 0 };
-    bool is =
-        !file_is_dir(path) && filemap_open(&m, path, NULL) == OK && m.n >= 4 && memcmp(m.p, "GGUF", 4) == 0;
+    bool is = !file_is_dir(path) && filemap_open(&m, path, NULL) == OK && m.n >= 4 &&
+              memcmp(m.p, "GGUF", 4) == 0;
 
     filemap_release(&m);
     return is;
@@ -149,8 +157,10 @@ int cmd_convert(int argc, char **argv)
     const struct arg table[] = {
         { "--type", NULL, ARG_STR, &f.type, "T",
           "number format of the matrices: F32 F16 BF16 Q8_0 (to GGUF: Q8_0)" },
-        { "--shard-size", NULL, ARG_STR, &f.shard, "SIZE", "folder: files of at most so much (5G)" },
-        { "--resume", NULL, ARG_FLAG, &f.resume, NULL, "folder: keep whole shards of an earlier run" },
+        { "--shard-size", NULL, ARG_STR, &f.shard, "SIZE",
+          "folder: files of at most so much (5G)" },
+        { "--resume", NULL, ARG_FLAG, &f.resume, NULL,
+          "folder: keep whole shards of an earlier run" },
         { "--bare", NULL, ARG_FLAG, &f.bare, NULL,
           "to GGUF: without the copies of config.json and tokenizer.json that only tern reads" },
         { "--threads", "-t", ARG_INT, &f.threads, "N", "threads (default: physical cores)" },

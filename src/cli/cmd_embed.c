@@ -10,14 +10,17 @@ enum { MAX_ARGS = 64 };
 
 static const struct verb verb = {
     "embed", "tern embed [-m MODEL] [TEXT...] [--file F] [--dimensions N] [--similarity]",
-    "Each text becomes a vector of length 1: of an encoder (bert, nomic-bert, modernbert) or of any other\n"
-    "model, pooled as the model says. Texts are arguments, or the lines of a file or of stdin. One JSON\n"
+    "Each text becomes a vector of length 1: of an encoder (bert, nomic-bert, modernbert) or of "
+    "any other\n"
+    "model, pooled as the model says. Texts are arguments, or the lines of a file or of stdin. One "
+    "JSON\n"
     "object a line: {\"index\":0,\"tokens\":5,\"embedding\":[...]}.\n"
     "\n"
     "examples:\n"
     "  tern embed -m nomic-embed-text.gguf \"search_query: what is a tern?\"\n"
     "  tern embed -m bge-small/ --file sentences.txt > vectors.jsonl\n"
-    "  tern embed -m bge-small/ --similarity \"a cat\" \"a kitten\" \"a truck\"      how near each is to "
+    "  tern embed -m bge-small/ --similarity \"a cat\" \"a kitten\" \"a truck\"      how near each "
+    "is to "
     "the first"
 };
 
@@ -26,7 +29,7 @@ struct job {
     int n_threads, dimensions;
     bool similarity;
     struct buf out;
-    float *first;                /* the first text's vector */
+    float *first; /* the first text's vector */
     int n_embd;
 };
 

@@ -37,8 +37,8 @@ int eval_open(struct eval *v, const struct eval_opt *opt, struct err *e)
 int eval_prepare(struct eval *v, const struct eval_opt *opt, struct decoder_opt dec, int n_blocks,
                  struct err *e)
 {
-    int rc = block_pool_open_over(&v->pool, v->place.shares, v->place.n_shares, model_kvshape(v->model),
-                                  opt->kv_type, n_blocks, e);
+    int rc = block_pool_open_over(&v->pool, v->place.shares, v->place.n_shares,
+                                  model_kvshape(v->model), opt->kv_type, n_blocks, e);
     return rc == OK ? decoder_open(&v->dec, v->model, v->pool, dec, e) : rc;
 }
 
@@ -65,7 +65,8 @@ static int check(struct eval_opt *o, const char **pos, int n_pos, bool *ppl, str
     if (*ppl && !o->file) return err_set(e, E_INVALID, "ppl takes a text: --file F");
     if (o->n_ctx < 2 || o->n_ctx > 1 << 20)
         return err_set(e, E_INVALID, "--ctx takes 2 to 1048576 tokens, found %d", o->n_ctx);
-    /* Logits are compared with a library that keeps F32: what the cache rounds off is asked for by name. */
+    /* Logits are compared with a library that keeps F32: what the cache rounds off is asked for by
+     * name. */
     o->kv_type = o->reference || !*ppl ? DT_F32 : DT_F16;
     if (o->kv_name && cmd_kv_type(&o->kv_type, o->kv_name, e) != OK) return E_INVALID;
     if (o->n_chunks < 0)
@@ -92,7 +93,8 @@ int cmd_eval(int argc, char **argv)
         { "--kv-type", NULL, ARG_STR, &o.kv_name, "T",
           "type of keys and values: f16, q8_0, f8, bf16, f32 (logits: f32; ppl: f16)" },
         { "--device", NULL, ARG_STR, &o.device, "NAME", "where to run: cpu, cuda, cuda:1 (cpu)" },
-        { "--gpu-layers", "-ngl", ARG_INT, &o.gpu_layers, "N", "a GPU: only the last N layers lie there (as fits)" },
+        { "--gpu-layers", "-ngl", ARG_INT, &o.gpu_layers, "N",
+          "a GPU: only the last N layers lie there (as fits)" },
         { "--threads", "-t", ARG_INT, &o.n_threads, "N", "threads (default: physical cores)" },
         { 0 },
     };

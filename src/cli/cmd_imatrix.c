@@ -13,9 +13,12 @@
 static const struct verb verb = {
     "imatrix",
     "tern imatrix -m MODEL -f TEXT -o FILE",
-    "Runs TEXT through MODEL and keeps, for every matrix, the mean square of each input column: an\n"
-    "error there costs as much. tern quantize --imatrix takes it, and so do other programs (a name that\n"
-    "ends with .dat gives the older form). A few hundred windows of text like the model's own are enough.\n\n"
+    "Runs TEXT through MODEL and keeps, for every matrix, the mean square of each input column: "
+    "an\n"
+    "error there costs as much. tern quantize --imatrix takes it, and so do other programs (a name "
+    "that\n"
+    "ends with .dat gives the older form). A few hundred windows of text like the model's own are "
+    "enough.\n\n"
     "  tern imatrix -m model-f16.gguf -f text.txt -o model.imatrix --chunks 200",
 };
 
@@ -33,9 +36,10 @@ struct collect {
     struct column_sums *all;
     int n;
     struct map by_weight; /* address → index */
-    void (*linear)(struct backend *be, const struct tensor *x, const struct linear *jobs, int n_jobs);
-    void (*experts)(struct backend *be, const struct tensor *out, const struct tensor *x, const int32_t *ids,
-                    const float *weights, const struct experts_opt *opt);
+    void (*linear)(struct backend *be, const struct tensor *x, const struct linear *jobs,
+                   int n_jobs);
+    void (*experts)(struct backend *be, const struct tensor *out, const struct tensor *x,
+                    const int32_t *ids, const float *weights, const struct experts_opt *opt);
     double *squares; /* [max cols] of the call under way */
     struct bar bar;
     int n_windows;
@@ -60,7 +64,8 @@ static void add_squares(struct collect *c, const struct tensor *x)
 }
 
 /* The products go on to the backend; what they are made of is summed before. */
-static void listen(struct backend *be, const struct tensor *x, const struct linear *jobs, int n_jobs)
+static void listen(struct backend *be, const struct tensor *x, const struct linear *jobs,
+                   int n_jobs)
 {
     struct collect *c = listening;
     bool summed = false;
@@ -103,12 +108,14 @@ static void watch(struct collect *c, const struct weight *w, const char *name, i
 {
     if (w->rows == 0 || sums_of(c, w)) return;
     struct column_sums *s = &c->all[c->n];
-    *s = (struct column_sums){ .w = w, .name = name, .mat = mat, .n_mats = n_mats, .cols = w->cols };
+    *s =
+        (struct column_sums){ .w = w, .name = name, .mat = mat, .n_mats = n_mats, .cols = w->cols };
     s->sums = arena_array(&c->arena, (size_t)w->cols, sizeof *s->sums);
     map_put(&c->by_weight, str_of((const char *)&s->w, sizeof s->w), (uint64_t)c->n++);
 }
 
-/* Every matrix of the table; of packed ones the first slice stands for all, which share their input. */
+/* Every matrix of the table; of packed ones the first slice stands for all, which share their
+ * input. */
 static void watch_row(struct collect *c, const struct eval *v, const struct tensor_row *r, int l)
 {
     const struct model *m = v->model;
@@ -118,7 +125,8 @@ static void watch_row(struct collect *c, const struct eval *v, const struct tens
 
     if (!hparams_name(&m->hp, r, l, 0, SOURCE_GGUF, text, sizeof text)) return;
     if (m->hp.from == SOURCE_GGUF && !source_find(v->src, text)) return;
-    if (m->hp.from == SOURCE_HF && !r->hf && r->kind != ROW_WHOLE) return; /* convert writes the parts */
+    if (m->hp.from == SOURCE_HF && !r->hf && r->kind != ROW_WHOLE)
+        return; /* convert writes the parts */
     const struct weight *w = r->count ? *(struct weight *const *)at : (const struct weight *)at;
     const char *name = arena_cstr(&c->arena, str_c(text));
     for (int i = 0; w && i < n; i++) watch(c, &w[i], name, i, n);
@@ -135,7 +143,8 @@ static int count_all(const struct model *m)
 
     for (const struct tensor_row *r = arch_row(m->hp.info, &it); r; r = arch_row(m->hp.info, &it))
         if (is_product(r))
-            n += (r->count ? hparams_dim(&m->hp, r->count, 0) : 1) * (row_in_layer(r) ? m->hp.n_layers : 1);
+            n += (r->count ? hparams_dim(&m->hp, r->count, 0) : 1) *
+                 (row_in_layer(r) ? m->hp.n_layers : 1);
     return n;
 }
 
@@ -158,7 +167,8 @@ static int on_open(void *arg, struct eval *v, struct err *e)
     int max_cols = 1;
 
     if (strcmp(be->name, "cpu") != 0)
-        return err_set(e, E_UNSUPPORTED, "an importance matrix is collected on the CPU, not on %s", be->name);
+        return err_set(e, E_UNSUPPORTED, "an importance matrix is collected on the CPU, not on %s",
+                       be->name);
     c->all = mem_array((size_t)count_all(v->model) + 1, sizeof *c->all);
     watch_all(c, v);
     for (int i = 0; i < c->n; i++) max_cols = c->all[i].cols > max_cols ? c->all[i].cols : max_cols;
@@ -197,7 +207,8 @@ static int write_out(struct collect *c, const struct eval_opt *o, const char *pa
     }
     rc = imatrix_write(&m, path, e);
     if (rc == OK)
-        fprintf(stderr, "%s: %d matrices, %d windows of %d tokens\n", path, m.n, c->n_windows, o->n_ctx);
+        fprintf(stderr, "%s: %d matrices, %d windows of %d tokens\n", path, m.n, c->n_windows,
+                o->n_ctx);
     imatrix_release(&m);
     return rc;
 }
@@ -214,7 +225,9 @@ static void release(struct collect *c)
 int cmd_imatrix(int argc, char **argv)
 {
     struct collect c = { 0 };
-    struct eval_opt o = { .n_ctx = 512, .llama = true, .opened = on_open, .scored = on_scored, .arg = &c };
+    struct eval_opt o = {
+        .n_ctx = 512, .llama = true, .opened = on_open, .scored = on_scored, .arg = &c
+    };
     const char *out = NULL, *pos[1] = { 0 };
     bool helped, quiet = false;
     const struct arg table[] = {
@@ -235,10 +248,8 @@ int cmd_imatrix(int argc, char **argv)
     if (args_parse(&verb, table, argc, argv, pos, 1, &n_pos, &helped, &e) != OK)
         return cmd_usage("imatrix", &e);
     if (helped) return EXIT_OK;
-    if (!o.model || !o.file || !out)
-        err_set(&e, E_INVALID, "takes -m MODEL, -f TEXT and -o FILE");
-    else if (n_pos)
-        err_set(&e, E_INVALID, "unexpected argument '%s'", pos[0]);
+    if (!o.model || !o.file || !out) err_set(&e, E_INVALID, "takes -m MODEL, -f TEXT and -o FILE");
+    else if (n_pos) err_set(&e, E_INVALID, "unexpected argument '%s'", pos[0]);
     else if (o.n_ctx < 2 || o.n_ctx > 1 << 20 || o.n_chunks < 0)
         err_set(&e, E_INVALID, "--ctx takes 2 to 1048576, --chunks 0 or more");
     if (e.code != OK) return cmd_usage("imatrix", &e);

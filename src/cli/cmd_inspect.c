@@ -58,7 +58,7 @@ static void value_json(struct jsonw *w, const struct value *v, size_t max_list)
     case VALUE_FLOAT: jsonw_num(w, v->f); break;
     case VALUE_STR: jsonw_str(w, v->s); break;
     case VALUE_LIST:
-        if (v->n > max_list) {                           /* a vocabulary: its length says enough */
+        if (v->n > max_list) { /* a vocabulary: its length says enough */
             jsonw_obj(w);
             jsonw_key(w, "length"), jsonw_int(w, (int64_t)v->n);
             jsonw_end(w);
@@ -158,8 +158,8 @@ static void graph_text(const struct source *s, const struct onnx *m, const struc
                    STR_ARG(value_name(m, &m->graph.outputs[c->output])), card_pool_name(c->pool),
                    c->normalize ? ", of length 1" : "");
     else {
-        buf_printf(out, "  task          classify: %s of %.*s\n  labels        ", card_score_name(c->score),
-                   STR_ARG(value_name(m, &m->graph.outputs[c->output])));
+        buf_printf(out, "  task          classify: %s of %.*s\n  labels        ",
+                   card_score_name(c->score), STR_ARG(value_name(m, &m->graph.outputs[c->output])));
         for (int i = 0; i < c->width && i < 20; i++)
             buf_printf(out, "%s%.*s", i ? ", " : "", STR_ARG(c->labels[i]));
         buf_puts(out, c->width > 20 ? ", ...\n" : "\n");
@@ -204,7 +204,8 @@ static void print_json(const struct source *s, const struct hparams *hp, const s
     sum_types(s, sums, &all);
     jsonw_obj(&w);
     jsonw_key(&w, "path"), jsonw_str(&w, str_c(source_path(s)));
-    jsonw_key(&w, "format"), jsonw_str(&w, source_kind(s) == SOURCE_GGUF ? STR("gguf") : STR("safetensors"));
+    jsonw_key(&w, "format"),
+        jsonw_str(&w, source_kind(s) == SOURCE_GGUF ? STR("gguf") : STR("safetensors"));
     if (hp) hparams_json(&w, hp);
     else jsonw_key(&w, "not_runnable"), jsonw_str(&w, str_c(why->msg));
     jsonw_key(&w, "parameters"), jsonw_int(&w, (int64_t)all.elements);
@@ -242,8 +243,8 @@ static void print_keys(const struct source *s, struct buf *out)
         struct jsonw w = { .out = &one };
         if (!source_key(s, source_key_name(s, i), &v)) continue;
         value_json(&w, &v, 8);
-        buf_printf(out, "  %-44s %.*s%s\n", source_key_name(s, i), (int)(one.n > 80 ? 80 : one.n), one.p,
-                   one.n > 80 ? "..." : "");
+        buf_printf(out, "  %-44s %.*s%s\n", source_key_name(s, i), (int)(one.n > 80 ? 80 : one.n),
+                   one.p, one.n > 80 ? "..." : "");
         buf_release(&one);
     }
 }
@@ -263,16 +264,17 @@ static void print_mixers(const struct hparams *hp, struct buf *out)
         n += state_bytes(&s, 1) > 0;
     }
     if (n)
-        buf_printf(out, "  state         %.1f KiB a sequence, in %d of %d layers\n", (double)bytes / 1024,
-                   n, hp->n_layers);
+        buf_printf(out, "  state         %.1f KiB a sequence, in %d of %d layers\n",
+                   (double)bytes / 1024, n, hp->n_layers);
     if (hp->layers[0].mix.kind == MIX_MLA)
         buf_printf(out, "  latent        %d numbers and a turned key of %d a token\n",
                    hp->layers[0].mix.kv_rank, hp->layers[0].mix.rope);
-    if (hp->encoder) buf_printf(out, "  encoder       looks both ways; pooling: %s\n", pools[hp->pooling]);
+    if (hp->encoder)
+        buf_printf(out, "  encoder       looks both ways; pooling: %s\n", pools[hp->pooling]);
 }
 
-static void print_text(const struct source *s, const struct hparams *hp, const struct err *why, bool keys,
-                       bool tensors, struct buf *out)
+static void print_text(const struct source *s, const struct hparams *hp, const struct err *why,
+                       bool keys, bool tensors, struct buf *out)
 {
     struct type_sum sums[DT_COUNT] = { 0 }, all = { 0 };
 
@@ -280,31 +282,35 @@ static void print_text(const struct source *s, const struct hparams *hp, const s
     buf_printf(out, "%s\n", source_path(s));
     if (hp) {
         const struct layer_hp *l = &hp->layers[0];
-        buf_printf(out, "  architecture  %s\n  layers        %d\n  embedding     %d\n  feed-forward  %d\n",
-                   hp->arch, hp->n_layers, hp->n_embd, l->n_ff);
+        buf_printf(
+            out, "  architecture  %s\n  layers        %d\n  embedding     %d\n  feed-forward  %d\n",
+            hp->arch, hp->n_layers, hp->n_embd, l->n_ff);
         if (hp->moe.n)
-            buf_printf(out, "  experts       %d of %d a token, %d wide\n", hp->moe.n_used, hp->moe.n,
-                       hp->moe.n_ff);
+            buf_printf(out, "  experts       %d of %d a token, %d wide\n", hp->moe.n_used,
+                       hp->moe.n, hp->moe.n_ff);
         if (l->n_heads)
-            buf_printf(out, "  heads         %d (%d KV) of %d\n", l->n_heads, l->n_kv_heads, l->head_dim);
+            buf_printf(out, "  heads         %d (%d KV) of %d\n", l->n_heads, l->n_kv_heads,
+                       l->head_dim);
         print_mixers(hp, out);
         buf_printf(out, "  vocabulary    %d\n  context       %d\n", hp->n_vocab, hp->n_ctx);
     } else {
         buf_printf(out, "  not runnable  %s\n", why->msg);
     }
-    buf_printf(out, "  parameters    %.2f M in %d tensors, %.1f MiB\n", (double)all.elements / 1e6, all.n,
-               (double)all.bytes / 1048576);
+    buf_printf(out, "  parameters    %.2f M in %d tensors, %.1f MiB\n", (double)all.elements / 1e6,
+               all.n, (double)all.bytes / 1048576);
     for (int t = 0; t < DT_COUNT; t++)
         if (sums[t].n)
-            buf_printf(out, "  %-13s %d tensors, %.1f MiB, %.2f bits each\n", dtype_name(t), sums[t].n,
-                       (double)sums[t].bytes / 1048576,
-                       sums[t].elements ? 8.0 * (double)sums[t].bytes / (double)sums[t].elements : 0.0);
+            buf_printf(out, "  %-13s %d tensors, %.1f MiB, %.2f bits each\n", dtype_name(t),
+                       sums[t].n, (double)sums[t].bytes / 1048576,
+                       sums[t].elements ? 8.0 * (double)sums[t].bytes / (double)sums[t].elements
+                                        : 0.0);
     if (keys) buf_puts(out, "\nkeys:\n"), print_keys(s, out);
     if (tensors) buf_puts(out, "\ntensors:\n");
     for (size_t i = 0; tensors && i < source_n_tensors(s); i++) {
         const struct source_tensor *t = source_tensor(s, i);
         buf_printf(out, "  %-44.*s %-8s", STR_ARG(t->name), dtype_name((int)t->type));
-        for (int d = 0; d < t->n_dims; d++) buf_printf(out, "%s%lld", d ? " x " : " ", (long long)t->dims[d]);
+        for (int d = 0; d < t->n_dims; d++)
+            buf_printf(out, "%s%lld", d ? " x " : " ", (long long)t->dims[d]);
         buf_putc(out, '\n');
     }
 }

@@ -27,7 +27,8 @@ static const struct verb verb = {
     "arriving at a rate whatever the server does (--rate). Prints the times to the first token,\n"
     "between tokens and of whole requests.\n\n"
     "  tern load http://127.0.0.1:8080 --clients 16 --duration 30\n"
-    "  tern load http://127.0.0.1:8080 --rate 20 -n 1000 --prompt-tokens lognormal:128,0.6 --html out.html\n"
+    "  tern load http://127.0.0.1:8080 --rate 20 -n 1000 --prompt-tokens lognormal:128,0.6 --html "
+    "out.html\n"
     "  tern load http://127.0.0.1:8080 --clients 64 --cancel-rate 0.1 --disconnect-rate 0.1\n\n"
     "Exit codes: 0 fine, 1 could not run, 2 wrong usage, 3 more failed than --max-error-rate."
 };
@@ -36,37 +37,48 @@ static int parse(struct flags *f, int argc, char **argv, bool *helped, struct er
 {
     struct load_plan *p = &f->plan;
     const struct arg table[] = {
-        { "--clients", "-c", ARG_INT, &p->n_clients, "N", "requests at once (16); with --rate: at most" },
+        { "--clients", "-c", ARG_INT, &p->n_clients, "N",
+          "requests at once (16); with --rate: at most" },
         { "--rate", NULL, ARG_FLOAT, &f->rate, "R", "arrivals a second, open loop" },
-        { "--burstiness", NULL, ARG_FLOAT, &f->burstiness, "B", "1 is Poisson, less comes in bursts (1)" },
-        { "--ramp", NULL, ARG_FLOAT, &f->ramp, "S", "seconds until the full rate, or all clients (0)" },
+        { "--burstiness", NULL, ARG_FLOAT, &f->burstiness, "B",
+          "1 is Poisson, less comes in bursts (1)" },
+        { "--ramp", NULL, ARG_FLOAT, &f->ramp, "S",
+          "seconds until the full rate, or all clients (0)" },
         { "--duration", "-d", ARG_FLOAT, &f->duration, "S", "start requests for so long" },
         { "--requests", "-n", ARG_INT, &f->requests, "N", "how many (100 without --duration)" },
         { "--warmup", NULL, ARG_INT, &p->n_warmup, "N", "requests before it counts (0)" },
-        { "--prompt-tokens", NULL, ARG_STR, &f->prompt, "D", "64, 16-512, exp:128, lognormal:128,0.6 (64)" },
+        { "--prompt-tokens", NULL, ARG_STR, &f->prompt, "D",
+          "64, 16-512, exp:128, lognormal:128,0.6 (64)" },
         { "--output-tokens", NULL, ARG_STR, &f->output, "D", "the same (64)" },
-        { "--shared-prefix", NULL, ARG_INT, &p->n_shared, "N", "tokens that prompts have in common (0)" },
-        { "--shared-seed", NULL, ARG_U64, &p->shared_seed, "S", "of those, so that several runs share them (--seed)" },
+        { "--shared-prefix", NULL, ARG_INT, &p->n_shared, "N",
+          "tokens that prompts have in common (0)" },
+        { "--shared-seed", NULL, ARG_U64, &p->shared_seed, "S",
+          "of those, so that several runs share them (--seed)" },
         { "--prefix-share", NULL, ARG_FLOAT, &f->share, "P", "part of the requests that do (1)" },
         { "--chat", NULL, ARG_FLAG, &f->chat, NULL, "/v1/chat/completions (so by default)" },
         { "--completions", NULL, ARG_FLAG, &p->completions, NULL, "/v1/completions" },
-        { "--ids", NULL, ARG_STR, &f->ids, "LOW-HIGH", "completions of random token ids: exact lengths" },
+        { "--ids", NULL, ARG_STR, &f->ids, "LOW-HIGH",
+          "completions of random token ids: exact lengths" },
         { "--stream", NULL, ARG_FLAG, &f->stream, NULL, "(so by default)" },
         { "--no-stream", NULL, ARG_FLAG, &p->no_stream, NULL, "whole replies" },
-        { "--ignore-eos", NULL, ARG_FLAG, &f->ignore_eos, NULL, "answers as long as asked (so by default)" },
-        { "--stop-at-eos", NULL, ARG_FLAG, &p->stop_at_eos, NULL, "or end where the model ends them" },
+        { "--ignore-eos", NULL, ARG_FLAG, &f->ignore_eos, NULL,
+          "answers as long as asked (so by default)" },
+        { "--stop-at-eos", NULL, ARG_FLAG, &p->stop_at_eos, NULL,
+          "or end where the model ends them" },
         { "--model", "-m", ARG_STR, &f->model, "NAME", "(the first that the server lists)" },
         { "--api-key", NULL, ARG_STR, &p->key, "KEY", "($OPENAI_API_KEY)" },
         { "--insecure", NULL, ARG_FLAG, &p->insecure, NULL, "any certificate will do" },
         { "--temperature", NULL, ARG_FLOAT, &f->temperature, "T", "(the server's)" },
         { "--seed", NULL, ARG_U64, &p->seed, "S", "of prompts, lengths and arrivals (1)" },
         { "--cancel-rate", NULL, ARG_FLOAT, &f->cancel, "P", "cancelled by id, at any point (0)" },
-        { "--disconnect-rate", NULL, ARG_FLOAT, &f->disconnect, "P", "closed or reset, at any point (0)" },
+        { "--disconnect-rate", NULL, ARG_FLOAT, &f->disconnect, "P",
+          "closed or reset, at any point (0)" },
         { "--deadline-ms", NULL, ARG_INT, &p->deadline_ms, "MS", "X-Deadline of each request" },
         { "--timeout", NULL, ARG_INT, &f->timeout_s, "S", "of a request; 0: none (600)" },
         { "--no-keepalive", NULL, ARG_FLAG, &p->no_keep, NULL, "a connection for each request" },
         { "--goodput", NULL, ARG_STR, &f->goodput, "G", "ttft:MS,tpot:MS,itl:MS,gap:MS,e2e:MS" },
-        { "--max-error-rate", NULL, ARG_FLOAT, &f->max_errors, "P", "more failed: exit code 3 (0.001)" },
+        { "--max-error-rate", NULL, ARG_FLOAT, &f->max_errors, "P",
+          "more failed: exit code 3 (0.001)" },
         { "--json", NULL, ARG_STR, &f->json, "FILE|-", "all numbers" },
         { "--html", NULL, ARG_STR, &f->html, "FILE", "a page with charts" },
         { "--quiet", "-q", ARG_FLAG, &f->quiet, NULL, "no block, no progress" },
@@ -84,18 +96,21 @@ static int check(struct flags *f, struct err *e)
 {
     struct load_plan *p = &f->plan;
 
-    if (p->n_clients < 0 || p->n_clients > 65536) return err_set(e, E_INVALID, "--clients is 1 to 65536");
+    if (p->n_clients < 0 || p->n_clients > 65536)
+        return err_set(e, E_INVALID, "--clients is 1 to 65536");
     if (f->rate < 0 || f->ramp < 0 || f->duration < 0 || f->requests < 0 || p->n_warmup < 0 ||
         p->n_shared < 0 || p->deadline_ms < 0 || f->timeout_s < 0)
         return err_set(e, E_INVALID, "a number is below 0");
     if (!(f->burstiness > 0)) return err_set(e, E_INVALID, "--burstiness is above 0");
-    if (!is_part(f->share) || !is_part(f->cancel) || !is_part(f->disconnect) || !is_part(f->max_errors) ||
-        f->cancel + f->disconnect > 1)
+    if (!is_part(f->share) || !is_part(f->cancel) || !is_part(f->disconnect) ||
+        !is_part(f->max_errors) || f->cancel + f->disconnect > 1)
         return err_set(e, E_INVALID, "a rate or share is not between 0 and 1");
     if (p->n_shared > LOAD_DIST_MAX) return err_set(e, E_INVALID, "--shared-prefix is too long");
-    if (p->completions && f->chat) return err_set(e, E_INVALID, "--chat or --completions, not both");
+    if (p->completions && f->chat)
+        return err_set(e, E_INVALID, "--chat or --completions, not both");
     if (f->goodput && !load_goals_parse(&p->goals, f->goodput))
-        return err_set(e, E_INVALID, "--goodput takes ttft:MS,tpot:MS,itl:MS,gap:MS,e2e:MS, found '%s'",
+        return err_set(e, E_INVALID,
+                       "--goodput takes ttft:MS,tpot:MS,itl:MS,gap:MS,e2e:MS, found '%s'",
                        f->goodput);
     return OK;
 }
@@ -122,8 +137,10 @@ static int settle(struct flags *f, struct err *e)
     int rc;
 
     if ((rc = check(f, e)) != OK || (rc = take_ids(f, e)) != OK) return rc;
-    if ((rc = load_dist_parse(&p->prompt, f->prompt, e)) != OK) return err_wrap(e, "--prompt-tokens");
-    if ((rc = load_dist_parse(&p->output, f->output, e)) != OK) return err_wrap(e, "--output-tokens");
+    if ((rc = load_dist_parse(&p->prompt, f->prompt, e)) != OK)
+        return err_wrap(e, "--prompt-tokens");
+    if ((rc = load_dist_parse(&p->output, f->output, e)) != OK)
+        return err_wrap(e, "--output-tokens");
     p->rate = exact(f->rate);
     p->burstiness = exact(f->burstiness);
     p->ramp_s = exact(f->ramp);
@@ -181,8 +198,14 @@ static int report(const struct flags *f, struct load_stats *s, struct err *e)
 
 int cmd_load(int argc, char **argv)
 {
-    struct flags f = { .prompt = "64", .output = "64", .burstiness = 1, .share = 1, .temperature = -1,
-                       .max_errors = 0.001f, .timeout_s = 600, .plan.seed = 1 };
+    struct flags f = { .prompt = "64",
+                       .output = "64",
+                       .burstiness = 1,
+                       .share = 1,
+                       .temperature = -1,
+                       .max_errors = 0.001f,
+                       .timeout_s = 600,
+                       .plan.seed = 1 };
     struct load_target target = { 0 };
     struct load_stats stats = { 0 };
     struct err e = { 0 };
@@ -192,7 +215,8 @@ int cmd_load(int argc, char **argv)
     if (parse(&f, argc, argv, &helped, &e) != OK) return cmd_usage("load", &e);
     if (helped) return EXIT_OK;
     if (settle(&f, &e) != OK) return cmd_usage("load", &e);
-    if ((rc = load_target_open(&target, f.plan.url, f.plan.key, f.plan.insecure, &e)) != OK) goto out;
+    if ((rc = load_target_open(&target, f.plan.url, f.plan.key, f.plan.insecure, &e)) != OK)
+        goto out;
     if ((rc = load_probe(&target, &f.plan, &e)) != OK) goto out;
     if ((rc = load_run(&target, &f.plan, !f.quiet && isatty(2), &stats, &e)) != OK) goto out;
     rc = report(&f, &stats, &e);

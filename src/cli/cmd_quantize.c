@@ -18,9 +18,12 @@
 static const struct verb verb = {
     "quantize",
     "tern quantize IN OUT.gguf [--type Q4_K_M]",
-    "Writes the model IN (a GGUF file, also a split one, or a Hugging Face folder) as the GGUF file OUT\n"
-    "with its matrices in fewer bits; tokenizer, chat template and all other keys go along. OUT appears\n"
-    "whole or not at all, and is read back before this says that it is done. --types lists the types.\n\n"
+    "Writes the model IN (a GGUF file, also a split one, or a Hugging Face folder) as the GGUF "
+    "file OUT\n"
+    "with its matrices in fewer bits; tokenizer, chat template and all other keys go along. OUT "
+    "appears\n"
+    "whole or not at all, and is read back before this says that it is done. --types lists the "
+    "types.\n\n"
     "  tern quantize model-f16.gguf model-q4_k_m.gguf\n"
     "  tern imatrix -m model-f16.gguf -f text.txt -o model.imatrix\n"
     "  tern quantize model-f16.gguf model-iq4_xs.gguf --type IQ4_XS --imatrix model.imatrix\n"
@@ -42,7 +45,8 @@ static void on_progress(void *arg, const struct rewrite_progress *p)
 
 static int list_types(void)
 {
-    for (int i = 0; plan_mix_at(i); i++) printf("  %-10s %s\n", plan_mix_at(i)->name, plan_mix_at(i)->about);
+    for (int i = 0; plan_mix_at(i); i++)
+        printf("  %-10s %s\n", plan_mix_at(i)->name, plan_mix_at(i)->about);
     return EXIT_OK;
 }
 
@@ -77,7 +81,8 @@ static int check(const struct quantize_flags *f, const char **pos, int n_pos, st
     if (!f->dry && file_is_dir(q->out))
         return err_set(e, E_INVALID, "%s is a folder, expected a file name", q->out);
     if (f->split && !cmd_size(f->split, &q->split_bytes))
-        return err_set(e, E_INVALID, "--split-size takes bytes such as 2G or 500M, found '%s'", f->split);
+        return err_set(e, E_INVALID, "--split-size takes bytes such as 2G or 500M, found '%s'",
+                       f->split);
     if ((rc = type_flag("--output-type", f->output, &q->plan_opt.output, e)) != OK) return rc;
     if ((rc = type_flag("--embd-type", f->embd, &q->plan_opt.embd, e)) != OK) return rc;
     for (int i = 0; i < f->rules.n; i++)
@@ -127,10 +132,8 @@ static int finish(struct quantize *q, const struct quantize_flags *f, int rc, st
 {
     struct buf out = { 0 };
 
-    if (rc == OK && f->json)
-        quantize_json(q, f->dry, &out);
-    else if (rc == OK)
-        quantize_text(q, f->dry, &out);
+    if (rc == OK && f->json) quantize_json(q, f->dry, &out);
+    else if (rc == OK) quantize_text(q, f->dry, &out);
     if (out.n) fputs(buf_cstr(&out), f->json || f->dry || f->report ? stdout : stderr);
     buf_release(&out);
     quantize_release(q);

@@ -10,10 +10,14 @@
 #include <unistd.h>
 
 static const struct verb verb = {
-    "run", "tern run [-m MODEL] -p TEXT [-n N] [flags]",
-    "Streams what the model says to the prompt. A chat model is asked the prompt as a question; any\n"
-    "other model, or any model with --raw, continues the text. The prompt comes from -p, from a file,\n"
-    "or from a pipe; without one, on a terminal, this is `tern chat`. Text goes to stdout, one line of\n"
+    "run",
+    "tern run [-m MODEL] -p TEXT [-n N] [flags]",
+    "Streams what the model says to the prompt. A chat model is asked the prompt as a question; "
+    "any\n"
+    "other model, or any model with --raw, continues the text. The prompt comes from -p, from a "
+    "file,\n"
+    "or from a pipe; without one, on a terminal, this is `tern chat`. Text goes to stdout, one "
+    "line of\n"
     "statistics to stderr. Ctrl-C ends the answer (exit code 130).\n"
     "\n"
     "examples:\n"
@@ -27,7 +31,7 @@ struct run {
     struct gen gen;
     const char *prompt, *file;
     bool raw, ids, json;
-    char *text;                  /* prompt read from a file or a pipe */
+    char *text; /* prompt read from a file or a pipe */
     size_t n_text;
 };
 
@@ -45,7 +49,7 @@ static bool read_all(struct run *r, FILE *f)
         got = fread(r->text + r->n_text, 1, cap - r->n_text, f);
         r->n_text += got;
     } while (got > 0);
-    if (!r->raw && r->n_text > 0 && r->text[r->n_text - 1] == '\n') r->n_text--;   /* echo's own */
+    if (!r->raw && r->n_text > 0 && r->text[r->n_text - 1] == '\n') r->n_text--; /* echo's own */
     return !ferror(f);
 }
 

@@ -40,7 +40,9 @@ static int add_default_model(struct settings *s, struct err *e)
     const char *path = cmd_default_model();
 
     if (s->n_models > 0) return OK;
-    if (!path) return err_set(e, E_NOTFOUND, "no model: name one with -m (the one that ships was not found)");
+    if (!path)
+        return err_set(e, E_NOTFOUND,
+                       "no model: name one with -m (the one that ships was not found)");
     return settings_add_model(s, path, e);
 }
 

@@ -14,12 +14,17 @@ enum { MAX_VARS = 1 << 28 };
 
 static const struct verb verb = {
     "template", "tern template [-m MODEL | --file F] --json VARS",
-    "Renders a chat template to stdout, with nothing added. VARS is a JSON object, @FILE or @- (stdin):\n"
-    "messages, tools, add_generation_prompt and whatever else the template asks for; with -m the special\n"
-    "tokens come from the model. A text under \"strftime_now\" (\"2026-01-31 23:59:59\") is what the "
+    "Renders a chat template to stdout, with nothing added. VARS is a JSON object, @FILE or @- "
+    "(stdin):\n"
+    "messages, tools, add_generation_prompt and whatever else the template asks for; with -m the "
+    "special\n"
+    "tokens come from the model. A text under \"strftime_now\" (\"2026-01-31 23:59:59\") is what "
+    "the "
     "template\n"
-    "takes as the time. A template that refuses, or is wrong, ends with exit code 1 and names line and column.\n"
-    "  tern template -m model.gguf --json '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}],\n"
+    "takes as the time. A template that refuses, or is wrong, ends with exit code 1 and names line "
+    "and column.\n"
+    "  tern template -m model.gguf --json '{\"messages\": [{\"role\": \"user\", \"content\": "
+    "\"Hi\"}],\n"
     "                                       \"add_generation_prompt\": true}'\n"
     "  tern template --file chat_template.jinja --json @vars.json"
 };
@@ -40,7 +45,8 @@ static int read_stdin(struct buf *out, struct err *e)
         buf_reserve(out, 1 << 16);
         n = fread(out->p + out->n, 1, out->cap - out->n, stdin);
         out->n += n;
-        if (out->n > MAX_VARS) return err_set(e, E_INVALID, "stdin has more than %d bytes", MAX_VARS);
+        if (out->n > MAX_VARS)
+            return err_set(e, E_INVALID, "stdin has more than %d bytes", MAX_VARS);
     } while (n);
     return ferror(stdin) ? err_set(e, E_IO, "stdin: %s", strerror(errno)) : OK;
 }
@@ -105,12 +111,12 @@ static int run(struct job *j, struct err *e)
 int cmd_template(int argc, char **argv)
 {
     struct job j = { .model = NULL };
-    const struct arg table[] = {
-        { "--model", "-m", ARG_STR, &j.model, "MODEL", "whose template (default: the model that ships)" },
-        { "--file", "-f", ARG_STR, &j.file, "F", "a template of its own" },
-        { "--json", "-j", ARG_STR, &j.json, "VARS", "its variables: a JSON object, @FILE or @-" },
-        { NULL, NULL, ARG_FLAG, NULL, NULL, NULL }
-    };
+    const struct arg table[] = { { "--model", "-m", ARG_STR, &j.model, "MODEL",
+                                   "whose template (default: the model that ships)" },
+                                 { "--file", "-f", ARG_STR, &j.file, "F", "a template of its own" },
+                                 { "--json", "-j", ARG_STR, &j.json, "VARS",
+                                   "its variables: a JSON object, @FILE or @-" },
+                                 { NULL, NULL, ARG_FLAG, NULL, NULL, NULL } };
     struct err e = { 0 };
     bool helped = false;
     int n_pos = 0, rc;
@@ -118,10 +124,12 @@ int cmd_template(int argc, char **argv)
     rc = args_parse(&verb, table, argc, argv, NULL, 0, &n_pos, &helped, &e);
     if (rc == OK && helped) return EXIT_OK;
     if (rc == OK && !j.json) rc = err_set(&e, E_INVALID, "--json VARS is needed");
-    if (rc == OK && j.model && j.file) rc = err_set(&e, E_INVALID, "-m and --file do not go together");
+    if (rc == OK && j.model && j.file)
+        rc = err_set(&e, E_INVALID, "-m and --file do not go together");
     if (rc != OK) return cmd_usage("template", &e);
     if (!j.model) j.model = cmd_default_model();
-    rc = !j.model && !j.file ? err_set(&e, E_NOTFOUND, "no model: say -m MODEL or --file F") : run(&j, &e);
+    rc = !j.model && !j.file ? err_set(&e, E_NOTFOUND, "no model: say -m MODEL or --file F")
+                             : run(&j, &e);
     jinja_close(j.tmpl);
     tokenizer_close(j.t);
     json_decref(j.vars);

@@ -89,10 +89,8 @@ static bool read_json_string(struct str line, struct buf *out)
     while (p < end) {
         unsigned char c = (unsigned char)*p++;
         if (c == '"' || c < 0x20) return false;
-        if (c != '\\')
-            buf_putc(out, (char)c);
-        else if (p == end || !put_escape(&p, end, out))
-            return false;
+        if (c != '\\') buf_putc(out, (char)c);
+        else if (p == end || !put_escape(&p, end, out)) return false;
     }
     return true;
 }
@@ -148,8 +146,7 @@ static int encode_lines(struct job *j, struct err *e)
         buf_clear(&text);
         if (!read_json_string(s, &text))
             rc = err_set(e, E_FORMAT, "line %ld is not a JSON string", at);
-        else if ((rc = encode_text(j, buf_str(&text), e)) != OK)
-            err_wrap(e, "line %ld", at);
+        else if ((rc = encode_text(j, buf_str(&text), e)) != OK) err_wrap(e, "line %ld", at);
     }
     if (rc == OK && ferror(j->in)) rc = err_set(e, E_IO, "reading: %s", strerror(errno));
     free(line);
@@ -200,8 +197,7 @@ static int work(struct job *j, struct err *e)
 
     if (j->jsonl) return encode_lines(j, e);
     if ((rc = read_all(j, &text, e)) == OK) {
-        if (!j->decode)
-            rc = encode_text(j, buf_str(&text), e);
+        if (!j->decode) rc = encode_text(j, buf_str(&text), e);
         else if ((rc = read_ids(buf_str(&text), j->t, &j->ids, e)) == OK) {
             tokenizer_decode(j->t, j->ids.p, j->ids.n, j->plain, &j->line);
             rc = put_out(j, e);

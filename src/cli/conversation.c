@@ -41,7 +41,10 @@ static void remove_at(struct talk *t, size_t at)
     memmove(t->msgs + at, t->msgs + at + 1, (t->n - at) * sizeof *t->msgs);
 }
 
-void talk_add(struct talk *t, const char *role, const char *content) { insert(t, t->n, role, content); }
+void talk_add(struct talk *t, const char *role, const char *content)
+{
+    insert(t, t->n, role, content);
+}
 
 void talk_pop(struct talk *t)
 {
@@ -58,7 +61,7 @@ size_t talk_drop_oldest(struct talk *t)
     size_t at = first_turn(t), dropped = 0;
 
     if (at + 1 >= t->n) return 0;
-    do {                                                 /* up to the next question */
+    do { /* up to the next question */
         remove_at(t, at);
         dropped++;
     } while (at + 1 < t->n && strcmp(t->msgs[at].role, "user") != 0);

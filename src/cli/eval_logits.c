@@ -110,7 +110,7 @@ static int run(struct eval *v, const struct golden *g, struct agreement *r, stru
     if ((rc = decoder_run(v->dec, &b, &logits, e)) != OK) goto out;
     compare(r, g, logits);
     next = sample_greedy(logits + (size_t)(g->n - 1) * (size_t)g->n_vocab, g->n_vocab);
-    for (r->match = 0; r->match < g->n_greedy && next == g->greedy[r->match]; ) {
+    for (r->match = 0; r->match < g->n_greedy && next == g->greedy[r->match];) {
         if (++r->match == g->n_greedy) break;
         b.n_tokens = b.n_out = 1;
         b.ids = &next;

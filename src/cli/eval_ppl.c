@@ -15,21 +15,21 @@
 #include <math.h>
 
 #define MAX_TEXT (1u << 30)
-#define MAX_OPEN 64              /* windows in one batch at most */
+#define MAX_OPEN 64 /* windows in one batch at most */
 
 struct ppl {
     const struct eval_opt *opt;
     struct eval v;
     struct par *par;
     struct ids ids;
-    int n_windows, first;        /* first: of a window's tokens whose successor is scored */
+    int n_windows, first; /* first: of a window's tokens whose successor is scored */
     int max_tokens, stride;
-    int n_rows;                  /* of the table: window w uses w % n_rows */
+    int n_rows; /* of the table: window w uses w % n_rows */
     /* the batch */
     int32_t *tok, *pos, *seq, *rows, *table, *want;
     int n_tok, n_out;
     const float *logits;
-    double *nll;                 /* [max_tokens] */
+    double *nll; /* [max_tokens] */
     double sum;
     uint64_t n_scored;
 };
@@ -172,7 +172,8 @@ int eval_ppl_run(const struct eval_opt *opt, struct eval_ppl_result *out, struct
     if ((rc = prepare(&p, e)) != OK) goto out;
     start = clock_ns();
     if ((rc = run(&p, e)) != OK) goto out;
-    *out = (struct eval_ppl_result){ exp(p.sum / (double)p.n_scored), p.n_scored, clock_ms_since(start) / 1e3 };
+    *out = (struct eval_ppl_result){ exp(p.sum / (double)p.n_scored), p.n_scored,
+                                     clock_ms_since(start) / 1e3 };
 out:
     par_close(p.par);
     mem_free(p.tok);

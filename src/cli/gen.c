@@ -44,8 +44,14 @@ void gen_take_stops(struct gen *g, int argc, char **argv)
     g->stops[n] = NULL;
 }
 
-static void settle_float(float *to, float given) { if (!isnan(given)) *to = given; }
-static void settle_int(int *to, int given) { if (given != INT_MIN) *to = given; }
+static void settle_float(float *to, float given)
+{
+    if (!isnan(given)) *to = given;
+}
+static void settle_int(int *to, int given)
+{
+    if (given != INT_MIN) *to = given;
+}
 
 static void settle_params(struct gen *g)
 {
@@ -110,7 +116,8 @@ int gen_open(struct gen *g, const char *verb)
         err_set(&e, E_INVALID, "no model: name one with -m (the one that ships is not installed)");
         return cmd_usage(verb, &e);
     }
-    if ((rc = cmd_model(&g->model, &e)) != OK) return rc == E_INVALID ? cmd_usage(verb, &e) : cmd_fail(&e);
+    if ((rc = cmd_model(&g->model, &e)) != OK)
+        return rc == E_INVALID ? cmd_usage(verb, &e) : cmd_fail(&e);
     if (g->n < 0) {
         err_set(&e, E_INVALID, "-n is %d, but it must be 0 (no limit) or more", g->n);
         return cmd_usage(verb, &e);

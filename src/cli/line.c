@@ -18,9 +18,9 @@ struct line {
     EditLine *el;
     History *history;
     const char *prompt;
-    char *text;                  /* the last line */
+    char *text; /* the last line */
     size_t cap;
-    char path[PATH_MAX];         /* of the history; empty: not kept */
+    char path[PATH_MAX]; /* of the history; empty: not kept */
 };
 
 static char *show_prompt(EditLine *el)

@@ -33,7 +33,9 @@ static const struct entry verbs[] = {
 
 static void help(FILE *f)
 {
-    fprintf(f, "tern %s - run language models\n\nusage: tern VERB [flags]     (tern VERB --help teaches it)\n\n",
+    fprintf(f,
+            "tern %s - run language models\n\nusage: tern VERB [flags]     (tern VERB --help "
+            "teaches it)\n\n",
             TERN_VERSION);
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         fprintf(f, "  %-10s %s\n", verbs[i].name, verbs[i].help);
@@ -91,15 +93,17 @@ int main(int argc, char **argv)
     const char *verb = argc > 1 ? argv[1] : "";
     const char *level = getenv("TERN_LOG");
 
-    signal(SIGPIPE, SIG_IGN);                            /* a closed pipe is an error of write */
-    if (level && *level) log_set_level(*level == 'd' ? LOG_DEBUG : *level == 'i' ? LOG_INFO : LOG_WARN);
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of write */
+    if (level && *level)
+        log_set_level(*level == 'd' ? LOG_DEBUG : *level == 'i' ? LOG_INFO : LOG_WARN);
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (str_is(str_c(verb), verbs[i].name)) return verbs[i].run(argc - 1, argv + 1);
     if (str_is(str_c(verb), "--version") || str_is(str_c(verb), "version")) {
         printf("tern %s\n", TERN_VERSION);
         return EXIT_OK;
     }
-    if (argc < 2 || str_is(str_c(verb), "--help") || str_is(str_c(verb), "-h") || str_is(str_c(verb), "help")) {
+    if (argc < 2 || str_is(str_c(verb), "--help") || str_is(str_c(verb), "-h") ||
+        str_is(str_c(verb), "help")) {
         help(stdout);
         return argc < 2 ? EXIT_USAGE : EXIT_OK;
     }

@@ -9,15 +9,13 @@
 
 static char *settings_path(void)
 {
-    const char *named = getenv("TERN_CONFIG"), *xdg = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    const char *named = getenv("TERN_CONFIG"), *xdg = getenv("XDG_CONFIG_HOME"),
+               *home = getenv("HOME");
     struct buf b = { 0 };
 
-    if (named && *named)
-        buf_puts(&b, named);
-    else if (xdg && *xdg)
-        buf_printf(&b, "%s/tern/tern.yaml", xdg);
-    else
-        buf_printf(&b, "%s/.config/tern/tern.yaml", home ? home : "");
+    if (named && *named) buf_puts(&b, named);
+    else if (xdg && *xdg) buf_printf(&b, "%s/tern/tern.yaml", xdg);
+    else buf_printf(&b, "%s/.config/tern/tern.yaml", home ? home : "");
     buf_cstr(&b);
     return b.p;
 }

@@ -28,8 +28,9 @@ static int open_folder(struct quantize *q, struct err *e)
     for (int i = 0; i < n; i++) {
         const struct gguf_item *it = &q->items[i];
         uint64_t row = 0;
-        t[i] =
-            (struct source_tensor){ .name = str_c(it->name), .n_dims = it->n_dims, .dims = { 1, 1, 1, 1 } };
+        t[i] = (struct source_tensor){ .name = str_c(it->name),
+                                       .n_dims = it->n_dims,
+                                       .dims = { 1, 1, 1, 1 } };
         t[i].type = it->keep_f32 ? DT_F32 : layout_type(&it->lay, it->from[0]);
         memcpy(t[i].dims, it->dims, (size_t)it->n_dims * sizeof it->dims[0]);
         dtype_row_bytes(t[i].type, (uint64_t)it->cols, &row);
@@ -59,7 +60,8 @@ static void read_folder(void *arg, int i, int64_t row, enum dtype to, void *dst,
         return;
     }
     int64_t n = it->dims[it->n_dims - 1];
-    for (int64_t k = 0; k < n; k++) naming_row(it, row * n + k, to, (char *)dst + (uint64_t)k * bytes, tmp);
+    for (int64_t k = 0; k < n; k++)
+        naming_row(it, row * n + k, to, (char *)dst + (uint64_t)k * bytes, tmp);
 }
 
 static int folder_keys(void *arg, struct ggufw *w, struct err *e)
@@ -95,10 +97,10 @@ static int open_imatrix(struct quantize *q, struct err *e)
         if (imatrix_entry(&q->imatrix, q->list[i]->name, 0, 0)) return OK;
     for (size_t i = 0; rc == OK && !q->list && i < source_n_tensors(q->src); i++)
         if (imatrix_entry(&q->imatrix, source_tensor(q->src, i)->name, 0, 0)) return OK;
-    return rc != OK
-               ? rc
-               : err_set(e, E_INVALID, "%s: knows none of the tensors of %s: it was made for another model",
-                         q->imatrix_path, q->path);
+    return rc != OK ? rc
+                    : err_set(e, E_INVALID,
+                              "%s: knows none of the tensors of %s: it was made for another model",
+                              q->imatrix_path, q->path);
 }
 
 int quantize_open(struct quantize *q, struct err *e)
@@ -182,10 +184,10 @@ static void text_item(const struct quantize *q, int i, struct buf *out)
                  (long long)it->from->dims[1], (long long)it->cols);
     else if (it->from->n_dims > 1)
         snprintf(shape, sizeof shape, "%lld x %lld", (long long)it->rows, (long long)it->cols);
-    else
-        snprintf(shape, sizeof shape, "%lld", (long long)it->cols);
+    else snprintf(shape, sizeof shape, "%lld", (long long)it->cols);
     buf_printf(out, "%-34.*s %20s  %5s -> %-7s %9.2f MiB", STR_ARG(it->from->name), shape,
-               dtype_name((int)it->from->type), dtype_name((int)it->type), (double)it->bytes / 0x1p20);
+               dtype_name((int)it->from->type), dtype_name((int)it->type),
+               (double)it->bytes / 0x1p20);
     if (q->result.loss && it->type != it->from->type)
         buf_printf(out, "  rmse %.3e  %.3f%%", rmse(it, &q->result.loss[i]),
                    100 * relative(&q->result.loss[i]));
@@ -199,7 +201,9 @@ static void text_types(const struct plan *p, struct buf *out)
         int n = 0;
         for (int i = 0; i < p->n; i++)
             if ((int)p->items[i].type == t) n++, bytes += p->items[i].bytes;
-        if (n) buf_printf(out, "%-7s %4d tensors %12.2f MiB\n", dtype_name(t), n, (double)bytes / 0x1p20);
+        if (n)
+            buf_printf(out, "%-7s %4d tensors %12.2f MiB\n", dtype_name(t), n,
+                       (double)bytes / 0x1p20);
     }
 }
 
@@ -210,9 +214,9 @@ void quantize_text(const struct quantize *q, bool dry, struct buf *out)
 
     for (int i = 0; (dry || q->measure) && i < p->n; i++) text_item(q, i, out);
     if (dry || q->measure) text_types(p, out);
-    buf_printf(out, "%s: %s, %d tensors, %.1f MiB -> %.1f MiB, %.2f bits a weight", dry ? q->in : q->out,
-               q->plan_opt.mix->name, p->n, (double)p->from_bytes / 0x1p20, (double)p->bytes / 0x1p20,
-               8 * (double)p->bytes / params_of(p));
+    buf_printf(out, "%s: %s, %d tensors, %.1f MiB -> %.1f MiB, %.2f bits a weight",
+               dry ? q->in : q->out, q->plan_opt.mix->name, p->n, (double)p->from_bytes / 0x1p20,
+               (double)p->bytes / 0x1p20, 8 * (double)p->bytes / params_of(p));
     if (!dry)
         buf_printf(out, ", %.1f s (%.0f MB/s), read back", r->seconds,
                    (double)p->from_bytes / r->seconds / 1e6);

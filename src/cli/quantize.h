@@ -25,7 +25,7 @@ struct quantize {
     struct gguf_item *items;
     const struct source_tensor **list;
     int n_list;
-    size_t read_room;                    /* numbers that reading a row takes besides it */
+    size_t read_room; /* numbers that reading a row takes besides it */
     struct imatrix imatrix;
     struct plan plan;
     struct rewrite_result result;

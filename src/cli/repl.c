@@ -107,5 +107,5 @@ void chat_answer(struct chat *c)
         if (c->g->verbose) gen_print_stats(stderr, c->g, &c->stats);
     }
     tern_request_close(req);
-    c->g->params.seed++;                                 /* the same question may be answered anew */
+    c->g->params.seed++; /* the same question may be answered anew */
 }

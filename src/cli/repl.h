@@ -10,19 +10,19 @@ struct chat {
     struct gen *g;
     struct line *line;
     struct talk talk;
-    tern_stats stats;            /* of the last answer */
+    tern_stats stats; /* of the last answer */
     bool leaving;
     int code;
-    char *text;                  /* a question or an answer that grows */
+    char *text; /* a question or an answer that grows */
     size_t n, cap;
 };
 
 /* g has its flags; opens and closes the model itself. Returns the exit code. */
-int  chat_run(struct gen *g, const char *verb);
+int chat_run(struct gen *g, const char *verb);
 
 /* Asks what is in c->text, streams the answer, and adds both to the talk. */
 void chat_answer(struct chat *c);
-void chat_command(struct chat *c, char *text);           /* "/set temp 0.5" */
+void chat_command(struct chat *c, char *text); /* "/set temp 0.5" */
 
 void chat_text_add(struct chat *c, const char *s, size_t n);
 void chat_text_clear(struct chat *c);

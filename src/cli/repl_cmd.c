@@ -18,8 +18,9 @@ static void do_help(struct chat *c, char *arg)
     (void)c, (void)arg;
     for (const struct command *k = commands; k->name; k++)
         fprintf(stderr, "  %-8s %-11s %s\n", k->name, k->args, k->help);
-    fprintf(stderr, "  a line that ends with \\ goes on; \"\"\" opens and closes a text of many lines\n"
-                    "  Ctrl-C stops an answer, Ctrl-D leaves\n");
+    fprintf(stderr,
+            "  a line that ends with \\ goes on; \"\"\" opens and closes a text of many lines\n"
+            "  Ctrl-C stops an answer, Ctrl-D leaves\n");
 }
 
 static void do_clear(struct chat *c, char *arg)
@@ -38,11 +39,20 @@ static void do_system(struct chat *c, char *arg)
 /* One setting by its name: where it is, or NULL. */
 static void setting(tern_params *p, const char *name, float **f, int **i)
 {
-    struct { const char *name; float *f; int *i; } all[] = {
-        { "temp", &p->temp, NULL }, { "top_k", NULL, &p->top_k }, { "top_p", &p->top_p, NULL },
-        { "min_p", &p->min_p, NULL }, { "typical", &p->typical, NULL },
-        { "repeat_penalty", &p->repeat_penalty, NULL }, { "repeat_last", NULL, &p->repeat_last },
-        { "freq_penalty", &p->freq_penalty, NULL }, { "presence_penalty", &p->presence_penalty, NULL },
+    struct {
+        const char *name;
+        float *f;
+        int *i;
+    } all[] = {
+        { "temp", &p->temp, NULL },
+        { "top_k", NULL, &p->top_k },
+        { "top_p", &p->top_p, NULL },
+        { "min_p", &p->min_p, NULL },
+        { "typical", &p->typical, NULL },
+        { "repeat_penalty", &p->repeat_penalty, NULL },
+        { "repeat_last", NULL, &p->repeat_last },
+        { "freq_penalty", &p->freq_penalty, NULL },
+        { "presence_penalty", &p->presence_penalty, NULL },
         { "max_tokens", NULL, &p->max_tokens },
     };
     *f = NULL, *i = NULL;
@@ -142,7 +152,8 @@ void chat_command(struct chat *c, char *text)
     char *arg = text + n + strspn(text + n, " \t");
 
     text[n] = 0;
-    for (char *end = arg + strlen(arg); end > arg && (end[-1] == ' ' || end[-1] == '\t');) *--end = 0;
+    for (char *end = arg + strlen(arg); end > arg && (end[-1] == ' ' || end[-1] == '\t');)
+        *--end = 0;
     for (const struct command *k = commands; k->name; k++)
         if (strcmp(text, k->name) == 0 || (k->run == do_exit && strcmp(text, "/quit") == 0)) {
             k->run(c, arg);

@@ -30,7 +30,10 @@ const char *report_finish(tern_finish f)
     }
 }
 
-static void number(struct jsonw *w, const char *key, double v) { jsonw_key(w, key), jsonw_num(w, v); }
+static void number(struct jsonw *w, const char *key, double v)
+{
+    jsonw_key(w, key), jsonw_num(w, v);
+}
 
 bool report_write(struct report *r, const struct gen *g, const tern_stats *s, tern_finish finish)
 {

@@ -13,6 +13,6 @@ struct report {
 
 void report_add(struct report *r, const tern_event *ev);
 bool report_write(struct report *r, const struct gen *g, const tern_stats *s, tern_finish finish);
-void report_release(struct report *r);                   /* a zeroed one is fine */
+void report_release(struct report *r); /* a zeroed one is fine */
 const char *report_finish(tern_finish f);
 #endif

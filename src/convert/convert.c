@@ -32,7 +32,7 @@ struct job {
     const struct item *item;
     int64_t row0;
     int n_rows;
-    float **rows_f32;                /* [threads][cols] */
+    float **rows_f32; /* [threads][cols] */
     unsigned char *piece;
     size_t row_bytes;
 };
@@ -40,7 +40,7 @@ struct job {
 static enum dtype type_of(const struct gguf_item *it, enum dtype want)
 {
     if (it->keep_f32) return DT_F32;
-    if (it->lay.mx) return DT_MXFP4;                     /* as it is */
+    if (it->lay.mx) return DT_MXFP4; /* as it is */
     return it->cols % dtype_info((int)want)->block == 0 ? want : DT_F16;
 }
 
@@ -73,15 +73,16 @@ static int write_item(struct job *j, const struct item *it, struct err *e)
     int per_piece;
 
     if (!dtype_row_bytes(it->type, (uint64_t)it->to->cols, &row_bytes))
-        return err_set(e, E_INTERNAL, "%s: %s rows of %lld", it->to->name, dtype_name((int)it->type),
-                       (long long)it->to->cols);
+        return err_set(e, E_INTERNAL, "%s: %s rows of %lld", it->to->name,
+                       dtype_name((int)it->type), (long long)it->to->cols);
     per_piece = (int)((8u << 20) / row_bytes);
     if (per_piece < 1) per_piece = 1;
     if (per_piece > it->to->rows) per_piece = (int)it->to->rows;
     j->item = it;
     j->row_bytes = row_bytes;
     j->piece = mem_try_array((size_t)per_piece, row_bytes);
-    for (int t = 0; t < par_n(j->par); t++) j->rows_f32[t] = mem_array(layout_room(&it->to->lay), sizeof(float));
+    for (int t = 0; t < par_n(j->par); t++)
+        j->rows_f32[t] = mem_array(layout_room(&it->to->lay), sizeof(float));
     if (!j->piece)
         return err_set(e, E_NOMEM, "%s: no memory for rows of %llu bytes", it->to->name,
                        (unsigned long long)row_bytes);
@@ -109,17 +110,22 @@ static int write_all(struct job *j, struct convert_result *r, struct err *e)
     int n_extra = naming_extras(&j->hp, &j->arena, extra), rc;
 
     naming_keys(&j->hp, j->out);
-    int file_type = j->opt->type == DT_F32 ? 0 : j->opt->type == DT_F16 ? 1 : j->opt->type == DT_Q8_0 ? 7 : 32;
+    int file_type = j->opt->type == DT_F32    ? 0
+                    : j->opt->type == DT_F16  ? 1
+                    : j->opt->type == DT_Q8_0 ? 7
+                                              : 32;
     if ((rc = convert_keys(j->out, j->src, file_type, j->opt->bare, e)) != OK) return rc;
     for (int i = 0; i < j->n_items && !j->opt->bare; i++)
-        if ((j->items[i].to->add != 0 || j->items[i].to->neg_exp) && j->items[i].to->from[0]->type == DT_F32)
+        if ((j->items[i].to->add != 0 || j->items[i].to->neg_exp) &&
+            j->items[i].to->from[0]->type == DT_F32)
             convert_keep_exact(j->out, j->items[i].to->from[0], j->items[i].to->add);
     for (int i = 0; i < n_extra; i++) ggufw_tensor(j->out, extra[i].name, DT_F32, &extra[i].n, 1);
     for (int i = 0; i < j->n_items; i++) {
         const struct item *it = &j->items[i];
         ggufw_tensor(j->out, it->to->name, it->type, it->to->dims, it->to->n_dims);
     }
-    for (int i = 0; i < n_extra; i++) ggufw_data(j->out, extra[i].data, (size_t)extra[i].n * sizeof(float));
+    for (int i = 0; i < n_extra; i++)
+        ggufw_data(j->out, extra[i].data, (size_t)extra[i].n * sizeof(float));
     for (int i = 0; i < j->n_items && rc == OK; i++) {
         uint64_t row_bytes = 0;
         if (j->opt->progress)
@@ -148,7 +154,8 @@ static int read_back(const struct job *j, struct err *e)
         const struct source_tensor *t = source_find(s, it->to->name);
         if (!t || t->type != it->type || t->n_dims != it->to->n_dims ||
             memcmp(t->dims, it->to->dims, (size_t)t->n_dims * sizeof t->dims[0]) != 0)
-            rc = err_set(e, E_INTERNAL, "%s: '%s' did not come back as written", j->opt->dst, it->to->name);
+            rc = err_set(e, E_INTERNAL, "%s: '%s' did not come back as written", j->opt->dst,
+                         it->to->name);
     }
     arena_release(&a);
     source_close(s);
@@ -163,7 +170,8 @@ int convert_to_gguf(const struct convert_opt *opt, struct convert_result *out, s
 
     if ((rc = source_open(&j.src, opt->src, e)) != OK) goto out;
     if (source_kind(j.src) != SOURCE_HF) {
-        rc = err_set(e, E_INVALID, "%s: is a GGUF file already, expected a Hugging Face folder", opt->src);
+        rc = err_set(e, E_INVALID, "%s: is a GGUF file already, expected a Hugging Face folder",
+                     opt->src);
         goto out;
     }
     if (source_onnx(j.src)) {

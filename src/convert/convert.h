@@ -11,10 +11,10 @@
 
 struct convert_opt {
     const char *src, *dst;
-    enum dtype type;                 /* of the matrices: F32, F16, BF16 or Q8_0 */
+    enum dtype type; /* of the matrices: F32, F16, BF16 or Q8_0 */
     int n_threads;
-    bool progress;                   /* a line on stderr that moves */
-    bool bare;                       /* without the folder's own words, which only tern reads */
+    bool progress; /* a line on stderr that moves */
+    bool bare;     /* without the folder's own words, which only tern reads */
 };
 
 struct convert_result {

@@ -36,10 +36,14 @@ static void sampling_keys(struct ggufw *w, const struct source *src)
 
     source_bool(src, "generation_config:do_sample", &sample);
     if (!sample) return;
-    if (source_f64(src, "generation_config:temperature", &f)) ggufw_f32(w, "general.sampling.temp", (float)f);
-    if (source_f64(src, "generation_config:top_p", &f)) ggufw_f32(w, "general.sampling.top_p", (float)f);
-    if (source_f64(src, "generation_config:min_p", &f)) ggufw_f32(w, "general.sampling.min_p", (float)f);
-    if (source_i64(src, "generation_config:top_k", &i)) ggufw_i32(w, "general.sampling.top_k", (int32_t)i);
+    if (source_f64(src, "generation_config:temperature", &f))
+        ggufw_f32(w, "general.sampling.temp", (float)f);
+    if (source_f64(src, "generation_config:top_p", &f))
+        ggufw_f32(w, "general.sampling.top_p", (float)f);
+    if (source_f64(src, "generation_config:min_p", &f))
+        ggufw_f32(w, "general.sampling.min_p", (float)f);
+    if (source_i64(src, "generation_config:top_k", &i))
+        ggufw_i32(w, "general.sampling.top_k", (int32_t)i);
 }
 
 /* Models end a turn with another token than a text: the second of the list, where there is one. */
@@ -52,7 +56,8 @@ static int32_t end_of_turn(const struct source *src, int32_t eos)
     for (size_t k = 0; k < 2; k++)
         if (source_key(src, lists[k], &list) && list.kind == VALUE_LIST)
             for (size_t i = 0; i < list.n; i++)
-                if (value_at(&list, i, &item) && value_i64(&item, &id) && id >= 0 && id != eos && id <= INT32_MAX)
+                if (value_at(&list, i, &item) && value_i64(&item, &id) && id >= 0 && id != eos &&
+                    id <= INT32_MAX)
                     return (int32_t)id;
     return -1;
 }
@@ -68,7 +73,8 @@ static void normalizer_keys(struct ggufw *w, const struct token_export *x)
     if (str_is(str_c(x->model), "t5")) {
         ggufw_bool(w, "tokenizer.ggml.remove_extra_whitespaces", x->squeeze);
         if (x->charsmap.n)
-            ggufw_u8s(w, "tokenizer.ggml.precompiled_charsmap", (const uint8_t *)x->charsmap.p, x->charsmap.n);
+            ggufw_u8s(w, "tokenizer.ggml.precompiled_charsmap", (const uint8_t *)x->charsmap.p,
+                      x->charsmap.n);
     }
     if (str_is(str_c(x->model), "gpt2")) ggufw_bool(w, "tokenizer.ggml.normalizer.nfc", x->nfc);
     if (!str_is(str_c(x->model), "bert")) return;
@@ -132,7 +138,8 @@ static void keep_file(struct ggufw *w, const struct source *src, const char *nam
     char *path = source_file(src, name);
     struct buf text = { 0 };
 
-    if (path && file_read(&text, path, 64u << 20, NULL) == OK && text.n) ggufw_str(w, key, buf_str(&text));
+    if (path && file_read(&text, path, 64u << 20, NULL) == OK && text.n)
+        ggufw_str(w, key, buf_str(&text));
     buf_release(&text);
     mem_free(path);
 }
@@ -147,7 +154,8 @@ static void keep_folder(struct ggufw *w, const struct source *src)
         const struct source_tensor *t = source_tensor(src, i);
         struct buf type = { 0 };
         buf_puts(&type, dtype_name((int)t->type));
-        for (int d = 0; d < t->n_dims; d++) buf_printf(&type, "%c%lld", d ? ',' : ' ', (long long)t->dims[d]);
+        for (int d = 0; d < t->n_dims; d++)
+            buf_printf(&type, "%c%lld", d ? ',' : ' ', (long long)t->dims[d]);
         names[i] = t->name;
         types[i] = arena_str(&a, buf_str(&type));
         buf_release(&type);
@@ -171,7 +179,8 @@ void convert_keep_exact(struct ggufw *w, const struct source_tensor *t, float ad
     bool exact = true;
 
     for (size_t i = 0; i < n && exact; i++) {
-        volatile float moved = add != 0 ? x[i] + add : -expf(x[i]); /* as F32, whatever the compiler has */
+        volatile float moved =
+            add != 0 ? x[i] + add : -expf(x[i]); /* as F32, whatever the compiler has */
         exact = (add != 0 ? moved - add : logf(-moved)) == x[i];
     }
     snprintf(key, sizeof key, TOHF_EXACT "%.*s", STR_ARG(str_take(t->name, 200)));

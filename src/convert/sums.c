@@ -37,8 +37,8 @@ int sums_folder(const char *dir, struct err *e)
     for (int i = 0; i < n; i++) {
         struct str name = str_c(list[i]->d_name);
         char hex[65], *path = path_join(dir, list[i]->d_name);
-        bool skip = name.p[0] == '.' || str_is(name, "SHA256SUMS") || str_find(name, STR(".part-")) >= 0 ||
-                    file_is_dir(path);
+        bool skip = name.p[0] == '.' || str_is(name, "SHA256SUMS") ||
+                    str_find(name, STR(".part-")) >= 0 || file_is_dir(path);
         if (rc == OK && !skip && (rc = sums_file(path, hex, e)) == OK)
             buf_printf(&out, "%s  %s\n", hex, list[i]->d_name);
         mem_free(path);

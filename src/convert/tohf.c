@@ -39,7 +39,8 @@ static void encode_rows(void *arg, int t, int n_threads)
 
     (void)n_threads;
     while (par_next(j->par, j->n_rows, cols < 16384 ? (int)(16384 / cols) : 1, &a, &b))
-        for (int i = a; i < b; i++) tohf_row(j->it, j->row0 + i, j->piece + i * j->row_bytes, j->x[t]);
+        for (int i = a; i < b; i++)
+            tohf_row(j->it, j->row0 + i, j->piece + i * j->row_bytes, j->x[t]);
 }
 
 static int write_turned(struct job *j, struct tohf_item *it, struct err *e)
@@ -91,7 +92,8 @@ static int write_tensors(struct job *j, struct tohf_result *r, struct err *e)
     if (rc != OK) return rc;
     if (j->opt->resume) safetensorsw_resume(j->w);
     for (int i = 0; i < p->n; i++)
-        safetensorsw_tensor(j->w, p->items[i].name, p->items[i].type, p->items[i].dims, p->items[i].n_dims);
+        safetensorsw_tensor(j->w, p->items[i].name, p->items[i].type, p->items[i].dims,
+                            p->items[i].n_dims);
     for (int i = 0; i < p->n && rc == OK; i++) {
         struct tohf_item *it = &p->items[i];
         if (j->opt->progress) j->opt->progress(j->opt->arg, done, p->bytes, it->name);
@@ -124,7 +126,8 @@ static int read_back(const struct job *j, struct err *e)
         const struct source_tensor *t = source_find(s, it->name);
         bool good = t && t->type == it->type && t->bytes == it->bytes;
         if (good && it->crc) good = crc32_z(crc32(0, NULL, 0), t->data, t->bytes) == it->crc;
-        if (!good) rc = err_set(e, E_IO, "%s: '%s' did not come back as written", j->opt->dst, it->name);
+        if (!good)
+            rc = err_set(e, E_IO, "%s: '%s' did not come back as written", j->opt->dst, it->name);
     }
     arena_release(&a);
     source_close(s);

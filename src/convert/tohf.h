@@ -1,9 +1,9 @@
 /* tohf.h - a GGUF file written as a Hugging Face folder.
  *
- * Tensors get their names and the order of their rows back; plain numbers stay as they are, quantized
- * ones become plain. What `tern convert` kept of the folder a file was made of (config.json, number
- * formats, tokenizer) comes back as it was; for other files it is told anew from what they say.
- * Files appear whole or not at all, and are read back at the end. */
+ * Tensors get their names and the order of their rows back; plain numbers stay as they are,
+ * quantized ones become plain. What `tern convert` kept of the folder a file was made of
+ * (config.json, number formats, tokenizer) comes back as it was; for other files it is told anew
+ * from what they say. Files appear whole or not at all, and are read back at the end. */
 #ifndef TERN_CONVERT_TOHF_H
 #define TERN_CONVERT_TOHF_H
 
@@ -35,11 +35,11 @@ struct tohf_result {
 int tohf_run(const struct tohf_opt *opt, struct tohf_result *out, struct err *e);
 
 /* tohf_config.c: the text of config.json. type: of the matrices. */
-int tohf_config(const struct source *src, const struct hparams *hp, enum dtype type, struct buf *out,
-                struct err *e);
+int tohf_config(const struct source *src, const struct hparams *hp, enum dtype type,
+                struct buf *out, struct err *e);
 /* tohf_files.c: tokenizer.json, tokenizer_config.json, generation_config.json. */
-int tohf_files(const struct source *src, const struct hparams *hp, const char *dir, bool *no_tokenizer,
-               struct err *e);
+int tohf_files(const struct source *src, const struct hparams *hp, const char *dir,
+               bool *no_tokenizer, struct err *e);
 
 /* Keys in which a GGUF file keeps what its folder said. */
 #define TOHF_CONFIG "tern.hf.config.json"

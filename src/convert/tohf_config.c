@@ -78,15 +78,17 @@ static const char *class_of(const char *model_type)
     static char out[64];
 
     static const char *const whole[][2] = {
-        { "gpt2", "GPT2LMHeadModel" },         { "bert", "BertModel" },           { "xlm-roberta", "XLMRobertaModel" },
-        { "nomic_bert", "NomicBertModel" }, { "modernbert", "ModernBertModel" },
+        { "gpt2", "GPT2LMHeadModel" },        { "bert", "BertModel" },
+        { "xlm-roberta", "XLMRobertaModel" }, { "nomic_bert", "NomicBertModel" },
+        { "modernbert", "ModernBertModel" },
     };
 
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         if (strcmp(whole[i][0], model_type) == 0) return whole[i][1];
     snprintf(out, sizeof out, "%sForCausalLM", model_type);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i][0], model_type) == 0) snprintf(out, sizeof out, "%sForCausalLM", names[i][1]);
+        if (strcmp(names[i][0], model_type) == 0)
+            snprintf(out, sizeof out, "%sForCausalLM", names[i][1]);
     return out;
 }
 
@@ -116,7 +118,8 @@ static const char *spelled(const struct config_out *c, const char *key)
 
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
         for (const char *p = other[i][0]; (p = strstr(p, c->arch->hf[0])); p += n)
-            if ((p == other[i][0] || p[-1] == ' ') && (p[n] == ' ' || !p[n]) && strcmp(other[i][1], key) == 0)
+            if ((p == other[i][0] || p[-1] == ' ') && (p[n] == ' ' || !p[n]) &&
+                strcmp(other[i][1], key) == 0)
                 return other[i][2];
     return key;
 }
@@ -161,8 +164,8 @@ static void put_layers(struct config_out *c)
 
 /* ---- rotary ---- */
 
-/* Divisors of frequencies are what llama 3's scaling comes to; its numbers are found again by trying
- * those that models use. */
+/* Divisors of frequencies are what llama 3's scaling comes to; its numbers are found again by
+ * trying those that models use. */
 static bool find_llama3(const struct hparams *hp, struct rope_hp *out)
 {
     static const double old[] = { 8192, 4096, 2048, 16384, 32768, 65536, 131072, 64, 128, 32, 16 };
@@ -212,7 +215,8 @@ static int put_scaling(struct config_out *c, struct err *e)
     config_put_str(c, "rope_type", rope_scaling_name(r.scaling));
     if (r.scaling != ROPE_LONGROPE) config_put_num(c, "factor", r.factor);
     if (r.scaling == ROPE_LLAMA3) {
-        config_put_num(c, "low_freq_factor", r.low_freq), config_put_num(c, "high_freq_factor", r.high_freq);
+        config_put_num(c, "low_freq_factor", r.low_freq),
+            config_put_num(c, "high_freq_factor", r.high_freq);
         config_put_int(c, "original_max_position_embeddings", (int64_t)r.orig_ctx);
     }
     if (r.scaling == ROPE_YARN) {
@@ -225,7 +229,8 @@ static int put_scaling(struct config_out *c, struct err *e)
     if (r.scaling == ROPE_LONGROPE) {
         put_factors(c, "long_factor", r.long_factor, r.n_rot / 2);
         put_factors(c, "short_factor", r.short_factor, r.n_rot / 2);
-        config_put_num(c, r.attn_factor_long != 0 ? "short_mscale" : "attention_factor", r.attn_factor);
+        config_put_num(c, r.attn_factor_long != 0 ? "short_mscale" : "attention_factor",
+                       r.attn_factor);
         if (r.attn_factor_long != 0) config_put_num(c, "long_mscale", r.attn_factor_long);
     }
     jsonw_end(&c->w);
@@ -242,7 +247,8 @@ static int put_rope(struct config_out *c, struct err *e)
     config_put_num(c, spelled(c, "rope_theta"), hp->rope[0].theta);
     if (hp->n_rope > 1) config_put_num(c, "rope_local_base_freq", hp->rope[1].theta);
     if (c->arch->flags & ARCH_PARTIAL_ROPE)
-        config_put_num(c, spelled(c, "partial_rotary_factor"), (double)hp->rope[0].n_rot / hp->layers[0].head_dim);
+        config_put_num(c, spelled(c, "partial_rotary_factor"),
+                       (double)hp->rope[0].n_rot / hp->layers[0].head_dim);
     return put_scaling(c, e);
 }
 
@@ -285,7 +291,8 @@ static void put_ids(struct config_out *c)
     uint64_t id;
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (c->hp->encoder && c->hp->pos_skip && i == 2) config_put_int(c, keys[i][0], c->hp->pos_skip - 1);
+        if (c->hp->encoder && c->hp->pos_skip && i == 2)
+            config_put_int(c, keys[i][0], c->hp->pos_skip - 1);
         else if (source_u64(c->src, keys[i][1], &id)) config_put_int(c, keys[i][0], (int64_t)id);
 }
 
@@ -309,9 +316,11 @@ static void put_biases(struct config_out *c)
     if (has_tensor(c->src, ".attn_output.bias")) has |= BIAS_O;
     if (has_tensor(c->src, ".ffn_down.bias") || has_tensor(c->src, ".ffn_up.bias")) has |= BIAS_MLP;
     has &= ~a->bias_always;
-    if (a->bias_keyed) config_put_bool(c, a->bias_key ? a->bias_key : "attention_bias", has & a->bias_keyed);
+    if (a->bias_keyed)
+        config_put_bool(c, a->bias_key ? a->bias_key : "attention_bias", has & a->bias_keyed);
     has &= ~a->bias_keyed;
-    if (a->bias_keyed && !(a->bias_keyed & BIAS_O)) config_put_bool(c, "attention_out_bias", has & BIAS_O);
+    if (a->bias_keyed && !(a->bias_keyed & BIAS_O))
+        config_put_bool(c, "attention_out_bias", has & BIAS_O);
     if (has & BIAS_MLP) config_put_bool(c, "mlp_bias", true);
     if (source_find(c->src, "output.bias") && !(a->bias_always & BIAS_HEAD))
         config_put_bool(c, "lm_head_bias", true);
@@ -320,7 +329,9 @@ static void put_biases(struct config_out *c)
 static void put_norms(struct config_out *c)
 {
     const struct arch *a = c->arch;
-    const char *eps = a->eps_key ? a->eps_key : a->norm == NORM_LAYER ? "layer_norm_eps" : "rms_norm_eps";
+    const char *eps = a->eps_key              ? a->eps_key
+                      : a->norm == NORM_LAYER ? "layer_norm_eps"
+                                              : "rms_norm_eps";
 
     if (*eps) config_put_num(c, eps, c->hp->norm_eps);
     if (a->qk_key) config_put_bool(c, a->qk_key, c->hp->qk_norm);
@@ -350,7 +361,8 @@ static void put_shapes(struct config_out *c)
         config_put_int(c, spelled(c, "num_hidden_layers"), hp->n_layers);
     config_put_int(c, "vocab_size", hp->n_vocab);
     if (mix_is_alone(c->arch->mix)) return;
-    config_put_int(c, spelled(c, "max_position_embeddings"), hp->n_ctx + (hp->encoder ? hp->pos_skip : 0));
+    config_put_int(c, spelled(c, "max_position_embeddings"),
+                   hp->n_ctx + (hp->encoder ? hp->pos_skip : 0));
     config_put_int(c, spelled(c, "num_attention_heads"), l->n_heads);
     if (c->arch->mix == MIX_MLA) config_put_int(c, "num_key_value_heads", l->n_heads);
     else if (!(c->arch->flags & ARCH_MHA)) config_put_int(c, "num_key_value_heads", l->n_kv_heads);
@@ -365,8 +377,8 @@ static const char *dtype_word(enum dtype t)
     return t == DT_F32 ? "float32" : t == DT_BF16 ? "bfloat16" : "float16";
 }
 
-int tohf_config(const struct source *src, const struct hparams *hp, enum dtype type, struct buf *out,
-                struct err *e)
+int tohf_config(const struct source *src, const struct hparams *hp, enum dtype type,
+                struct buf *out, struct err *e)
 {
     struct config_out c = { .src = src, .hp = hp, .arch = hp->info, .w = { .out = out } };
     const char *act = c.arch->act_key ? c.arch->act_key : "hidden_act";
@@ -378,8 +390,8 @@ int tohf_config(const struct source *src, const struct hparams *hp, enum dtype t
         return OK;
     }
     jsonw_obj(&c.w);
-    jsonw_key(&c.w, "architectures"), jsonw_arr(&c.w), jsonw_str(&c.w, str_c(class_of(c.arch->hf[0]))),
-        jsonw_end(&c.w);
+    jsonw_key(&c.w, "architectures"), jsonw_arr(&c.w),
+        jsonw_str(&c.w, str_c(class_of(c.arch->hf[0]))), jsonw_end(&c.w);
     config_put_str(&c, "model_type", c.arch->hf[0]);
     put_shapes(&c);
     put_norms(&c);

@@ -1,4 +1,5 @@
-/* tohf_config.h - between the files that tell config.json: the object being written, and its keys. */
+/* tohf_config.h - between the files that tell config.json: the object being written, and its keys.
+ */
 #ifndef TERN_CONVERT_TOHF_CONFIG_H
 #define TERN_CONVERT_TOHF_CONFIG_H
 

@@ -1,10 +1,13 @@
-/* tohf_config_mix.c - config.json of models with mixers (state spaces, short convolutions, gated delta nets,
- * attention over a latent) and of encoders. */
+/* tohf_config_mix.c - config.json of models with mixers (state spaces, short convolutions, gated
+ * delta nets, attention over a latent) and of encoders. */
 #include "convert/tohf_config.h"
 
 #include <math.h>
 
-static bool is(const struct config_out *c, const char *type) { return strcmp(c->arch->hf[0], type) == 0; }
+static bool is(const struct config_out *c, const char *type)
+{
+    return strcmp(c->arch->hf[0], type) == 0;
+}
 
 static bool has_tensor(const struct config_out *c, const char *end)
 {
@@ -27,7 +30,8 @@ static int mamba(struct config_out *c, struct err *e)
     bool two = h->kind == MIX_MAMBA2;
 
     if (two && h->n_groups > 1 && h->norm_groups != 1)
-        return err_set(e, E_UNSUPPORTED, "%s: config.json of mamba2 cannot tell of a norm in %d groups",
+        return err_set(e, E_UNSUPPORTED,
+                       "%s: config.json of mamba2 cannot tell of a norm in %d groups",
                        source_path(c->src), h->norm_groups);
     config_put_int(c, "state_size", h->n_state);
     config_put_int(c, "conv_kernel", h->taps);
@@ -88,7 +92,8 @@ double config_mscale(const struct hparams *hp)
     const struct rope_hp *r = &hp->rope[0];
 
     if (h->kind != MIX_MLA || r->scaling != ROPE_YARN || !(r->factor > 1)) return 0;
-    double all = (sqrt((double)hp->attn_scale * sqrt(h->nope + h->rope)) - 1) / (0.1 * log(r->factor));
+    double all =
+        (sqrt((double)hp->attn_scale * sqrt(h->nope + h->rope)) - 1) / (0.1 * log(r->factor));
     return fabs(all) > 1e-5 ? round(all * 1e5) / 1e5 : 0;
 }
 
@@ -114,7 +119,8 @@ static void nomic(struct config_out *c)
 {
     config_put_num(c, "layer_norm_epsilon", c->hp->norm_eps);
     config_put_num(c, "rotary_emb_base", c->hp->rope[0].theta);
-    config_put_num(c, "rotary_emb_fraction", 1), config_put_bool(c, "rotary_emb_interleaved", false);
+    config_put_num(c, "rotary_emb_fraction", 1),
+        config_put_bool(c, "rotary_emb_interleaved", false);
     config_put_str(c, "activation_function", "swiglu");
     config_put_bool(c, "prenorm", false), config_put_bool(c, "use_rms_norm", false);
     config_put_bool(c, "causal", false);
@@ -130,7 +136,8 @@ static void modern(struct config_out *c)
     jsonw_key(&c->w, "layer_types"), jsonw_arr(&c->w);
     for (int l = 0; l < hp->n_layers; l++) {
         if (hp->layers[l].window) window = hp->layers[l].window;
-        jsonw_str(&c->w, hp->layers[l].rope == 1 ? STR("sliding_attention") : STR("full_attention"));
+        jsonw_str(&c->w,
+                  hp->layers[l].rope == 1 ? STR("sliding_attention") : STR("full_attention"));
     }
     jsonw_end(&c->w);
     config_put_int(c, "local_attention", window);

@@ -3,7 +3,10 @@
 
 #include <math.h>
 
-static bool is(const struct config_out *c, const char *type) { return strcmp(c->arch->hf[0], type) == 0; }
+static bool is(const struct config_out *c, const char *type)
+{
+    return strcmp(c->arch->hf[0], type) == 0;
+}
 
 /* Layers before the first with experts; and those without behind it, as a list. */
 static void put_dense_layers(struct config_out *c)
@@ -33,8 +36,7 @@ static void put_shared(struct config_out *c)
     if (!n_ff) return;
     if (is(c, "qwen2_moe") || is(c, "qwen3_next"))
         config_put_int(c, "shared_expert_intermediate_size", n_ff);
-    else if (hp->moe.n_ff)
-        config_put_int(c, "n_shared_experts", n_ff / hp->moe.n_ff);
+    else if (hp->moe.n_ff) config_put_int(c, "n_shared_experts", n_ff / hp->moe.n_ff);
 }
 
 void config_moe(struct config_out *c)
@@ -44,7 +46,11 @@ void config_moe(struct config_out *c)
     bool local = is(c, "mixtral") || is(c, "phimoe") || is(c, "granitemoe") || is(c, "gpt_oss");
 
     if (!m->n) return;
-    config_put_int(c, routed ? "n_routed_experts" : local ? "num_local_experts" : "num_experts", m->n);
+    config_put_int(c,
+                   routed  ? "n_routed_experts"
+                   : local ? "num_local_experts"
+                           : "num_experts",
+                   m->n);
     config_put_int(c, "num_experts_per_tok", m->n_used);
     if (c->arch->moe.dense_ff) {
         config_put_int(c, "moe_intermediate_size", m->n_ff);
@@ -53,9 +59,9 @@ void config_moe(struct config_out *c)
     if (!c->arch->moe.norm_fixed) config_put_bool(c, "norm_topk_prob", m->norm);
     if (routed) config_put_num(c, "routed_scaling_factor", m->scale);
     if (m->n_groups)
-        config_put_int(c, "n_group", m->n_groups), config_put_int(c, "topk_group", m->n_groups_used);
-    else if (routed)
-        config_put_int(c, "n_group", 1), config_put_int(c, "topk_group", 1);
+        config_put_int(c, "n_group", m->n_groups),
+            config_put_int(c, "topk_group", m->n_groups_used);
+    else if (routed) config_put_int(c, "n_group", 1), config_put_int(c, "topk_group", 1);
     if (m->route == ROUTE_SPARSEMIXER) config_put_num(c, "router_jitter_noise", m->jitter);
     put_shared(c);
 }
@@ -75,10 +81,11 @@ static int gpt2(struct config_out *c, struct err *e)
     bool scaled = first == 0 || fabsf(first / usual - 1)<1e-5f, by_layer = hp->n_layers> 1;
 
     for (int l = 1; l < hp->n_layers; l++)
-        by_layer =
-            by_layer && first != 0 && fabsf(config_scale(hp, l) * (float)(l + 1) / first - 1) < 1e-5f;
+        by_layer = by_layer && first != 0 &&
+                   fabsf(config_scale(hp, l) * (float)(l + 1) / first - 1) < 1e-5f;
     if (!scaled && fabsf(first - 1) > 1e-6f)
-        return err_set(e, E_UNSUPPORTED, "%s: its scale of scores is none that config.json can tell",
+        return err_set(e, E_UNSUPPORTED,
+                       "%s: its scale of scores is none that config.json can tell",
                        source_path(c->src));
     config_put_bool(c, "scale_attn_weights", scaled);
     config_put_bool(c, "scale_attn_by_inverse_layer_idx", by_layer);
@@ -145,7 +152,8 @@ int config_own(struct config_out *c, struct err *e)
     if (is(c, "falcon")) falcon(c);
     if (is(c, "mpt")) mpt(c);
     if (is(c, "opt")) opt(c);
-    if (is(c, "bloom")) config_put_bool(c, "apply_residual_connection_post_layernorm", c->hp->norm_residual);
+    if (is(c, "bloom"))
+        config_put_bool(c, "apply_residual_connection_post_layernorm", c->hp->norm_residual);
     if ((is(c, "olmo") || is(c, "olmoe")) && c->hp->clip_qkv != 0)
         config_put_num(c, "clip_qkv", c->hp->clip_qkv);
     return OK;

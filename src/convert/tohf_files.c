@@ -15,8 +15,8 @@ static int write_text(const char *dir, const char *name, struct str text, struct
 }
 
 /* As the folder had it: true if the file kept it. */
-static bool write_kept(const struct source *src, const char *key, const char *dir, const char *name, int *rc,
-                       struct err *e)
+static bool write_kept(const struct source *src, const char *key, const char *dir, const char *name,
+                       int *rc, struct err *e)
 {
     struct str kept;
 
@@ -31,8 +31,8 @@ static void put_token(struct jsonw *w, const char *key, const struct token_expor
     jsonw_key(w, key), jsonw_str(w, x->pieces[id]);
 }
 
-static int write_tokenizer_config(const struct tokenizer *t, const struct hparams *hp, const char *dir,
-                                  struct err *e)
+static int write_tokenizer_config(const struct tokenizer *t, const struct hparams *hp,
+                                  const char *dir, struct err *e)
 {
     struct token_export x;
     struct buf out = { 0 };
@@ -77,7 +77,8 @@ static int write_generation(const struct source *src, const char *dir, struct er
         jsonw_key(&w, "bos_token_id"), jsonw_int(&w, (int64_t)eos);
     if (source_u64(src, "tokenizer.ggml.eos_token_id", &eos)) {
         jsonw_key(&w, "eos_token_id"), jsonw_arr(&w), jsonw_int(&w, (int64_t)eos);
-        if (source_u64(src, "tokenizer.ggml.eot_token_id", &eot) && eot != eos) jsonw_int(&w, (int64_t)eot);
+        if (source_u64(src, "tokenizer.ggml.eot_token_id", &eot) && eot != eos)
+            jsonw_int(&w, (int64_t)eot);
         jsonw_end(&w);
     }
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -93,8 +94,8 @@ static int write_generation(const struct source *src, const char *dir, struct er
     return rc;
 }
 
-static int write_tokenizer(const struct source *src, const struct hparams *hp, const char *dir, bool *none,
-                           struct err *e)
+static int write_tokenizer(const struct source *src, const struct hparams *hp, const char *dir,
+                           bool *none, struct err *e)
 {
     struct tokenizer *t = NULL;
     struct buf json = { 0 };
@@ -106,10 +107,8 @@ static int write_tokenizer(const struct source *src, const struct hparams *hp, c
     if ((rc = tokenizer_from_source(&t, src, e)) != OK) return rc;
     if (!json_kept) {
         rc = tokenizer_to_json(t, &json, e);
-        if (rc == OK)
-            rc = write_text(dir, "tokenizer.json", buf_str(&json), e);
-        else if (rc == E_UNSUPPORTED)
-            *none = true, rc = OK;
+        if (rc == OK) rc = write_text(dir, "tokenizer.json", buf_str(&json), e);
+        else if (rc == E_UNSUPPORTED) *none = true, rc = OK;
     }
     if (rc == OK && !config_kept && !*none) rc = write_tokenizer_config(t, hp, dir, e);
     buf_release(&json);
@@ -117,16 +116,17 @@ static int write_tokenizer(const struct source *src, const struct hparams *hp, c
     return rc;
 }
 
-int tohf_files(const struct source *src, const struct hparams *hp, const char *dir, bool *no_tokenizer,
-               struct err *e)
+int tohf_files(const struct source *src, const struct hparams *hp, const char *dir,
+               bool *no_tokenizer, struct err *e)
 {
     struct str model;
     int rc = OK;
 
     *no_tokenizer = false;
-    if (source_str(src, "tokenizer.ggml.model", &model)) rc = write_tokenizer(src, hp, dir, no_tokenizer, e);
-    if (rc == OK && !write_kept(src, TOHF_GENERATION, dir, "generation_config.json", &rc, e) && rc == OK &&
-        source_str(src, "tokenizer.ggml.model", &model))
+    if (source_str(src, "tokenizer.ggml.model", &model))
+        rc = write_tokenizer(src, hp, dir, no_tokenizer, e);
+    if (rc == OK && !write_kept(src, TOHF_GENERATION, dir, "generation_config.json", &rc, e) &&
+        rc == OK && source_str(src, "tokenizer.ggml.model", &model))
         rc = write_generation(src, dir, e);
     return rc;
 }

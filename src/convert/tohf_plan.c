@@ -17,7 +17,7 @@ struct planner {
     enum dtype want;
     struct map kept; /* the folder's names → where in the lists */
     struct value types;
-    struct map used; /* of the GGUF file */
+    struct map used;  /* of the GGUF file */
     struct map taken; /* parts of its tensors */
     int cap;
 };
@@ -28,7 +28,8 @@ static void read_kept(struct planner *p)
 {
     struct value names, name;
 
-    if (!source_key(p->src, TOHF_NAMES, &names) || !source_key(p->src, TOHF_TYPES, &p->types)) return;
+    if (!source_key(p->src, TOHF_NAMES, &names) || !source_key(p->src, TOHF_TYPES, &p->types))
+        return;
     for (size_t i = 0; value_at(&names, i, &name); i++)
         if (name.kind == VALUE_STR) map_put(&p->kept, name.s, i);
 }
@@ -83,23 +84,24 @@ static const struct arch *find_arch(const struct planner *p)
     for (int l = 0; l < hp->n_layers; l++) n += hp->layers[l].window > 0;
     if (str_is(name, "llama"))
         type = hp->moe.n ? "mixtral" : n == hp->n_layers ? "mistral" : n ? "ministral" : "llama";
-    else if (str_is(name, "olmo2"))
-        type = n ? "olmo3" : "olmo2";
+    else if (str_is(name, "olmo2")) type = n ? "olmo3" : "olmo2";
     else if (str_is(name, "deepseek2"))
         type = hp->moe.route == ROUTE_SIGMOID ? "deepseek_v3" : "deepseek_v2";
-    else if (str_is(name, "bert"))
-        type = hp->pos_skip ? "xlm-roberta" : "bert";
+    else if (str_is(name, "bert")) type = hp->pos_skip ? "xlm-roberta" : "bert";
     return arch_by_hf(str_c(type));
 }
 
 static const char *usual_prefix(const char *type)
 {
     static const char *const other[][2] = {
-        { "gpt2", "transformer." },    { "gpt_bigcode", "transformer." }, { "gptj", "transformer." },
-        { "gpt_neo", "transformer." }, { "bloom", "transformer." },       { "falcon", "transformer." },
-        { "mpt", "transformer." },     { "gpt_neox", "gpt_neox." },       { "opt", "model.decoder." },
-        { "mamba", "backbone." },      { "mamba2", "backbone." },        { "bert", "" },
-        { "xlm-roberta", "" },         { "nomic_bert", "" },             { "modernbert", "" },
+        { "gpt2", "transformer." },  { "gpt_bigcode", "transformer." },
+        { "gptj", "transformer." },  { "gpt_neo", "transformer." },
+        { "bloom", "transformer." }, { "falcon", "transformer." },
+        { "mpt", "transformer." },   { "gpt_neox", "gpt_neox." },
+        { "opt", "model.decoder." }, { "mamba", "backbone." },
+        { "mamba2", "backbone." },   { "bert", "" },
+        { "xlm-roberta", "" },       { "nomic_bert", "" },
+        { "modernbert", "" },
     };
 
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
@@ -143,19 +145,23 @@ static size_t member_size(const struct tensor_row *r)
     return r->cols == DIM_NONE || r->count ? sizeof(void *) : sizeof(struct weight);
 }
 
-static const struct source_tensor *find_gguf(const struct planner *p, const struct tensor_row *r, int l)
+static const struct source_tensor *find_gguf(const struct planner *p, const struct tensor_row *r,
+                                             int l)
 {
     char name[256];
-    return hparams_name(p->hp, r, l, 0, SOURCE_GGUF, name, sizeof name) ? source_find(p->src, name) : NULL;
+    return hparams_name(p->hp, r, l, 0, SOURCE_GGUF, name, sizeof name) ? source_find(p->src, name)
+                                                                        : NULL;
 }
 
-/* Who holds the member `at` of the layer in the GGUF file: a tensor of its own, or a part of a packed one. */
+/* Who holds the member `at` of the layer in the GGUF file: a tensor of its own, or a part of a
+ * packed one. */
 static bool find_member(const struct planner *p, const struct tensor_row *like, size_t at, int l,
                         struct tohf_part *out)
 {
     int it = 0;
 
-    for (const struct tensor_row *g = arch_row(p->hp->info, &it); g; g = arch_row(p->hp->info, &it)) {
+    for (const struct tensor_row *g = arch_row(p->hp->info, &it); g;
+         g = arch_row(p->hp->info, &it)) {
         if (!g->gguf || row_in_layer(g) != row_in_layer(like) ||
             (g->cols == DIM_NONE) != (like->cols == DIM_NONE) || !hparams_has(p->hp, g, l))
             continue;
@@ -173,17 +179,15 @@ static bool find_member(const struct planner *p, const struct tensor_row *like, 
     return false;
 }
 
-static bool find_parts(const struct planner *p, const struct tensor_row *r, int l, const struct layout *y,
-                       struct tohf_part *part)
+static bool find_parts(const struct planner *p, const struct tensor_row *r, int l,
+                       const struct layout *y, struct tohf_part *part)
 {
     const struct source_tensor *t = r->gguf ? find_gguf(p, r, l) : NULL;
     int64_t first = 0;
 
     for (int k = 0; k < y->n_parts; first += y->part[k++]) {
-        if (t)
-            part[k] = (struct tohf_part){ .t = t, .first = first, .each = y->rows };
-        else if (!find_member(p, r, r->at + (size_t)k * member_size(r), l, &part[k]))
-            return false;
+        if (t) part[k] = (struct tohf_part){ .t = t, .first = first, .each = y->rows };
+        else if (!find_member(p, r, r->at + (size_t)k * member_size(r), l, &part[k])) return false;
         if (p->hp->info->gguf_rope == ROPE_PAIR && !(p->hp->info->flags & ARCH_ROPE_PAIRS)) {
             if (r->flags & ROW_PERM_Q) part[k].permute = p->hp->layers[l].n_heads;
             if (r->flags & ROW_PERM_K) part[k].permute = p->hp->layers[l].n_kv_heads;
@@ -261,7 +265,8 @@ static void add_mx_scales(struct planner *p, const struct tohf_item *blocks)
     it->n_dims = it->y.n_dims - 1;
 }
 
-/* Libraries changed how they write some tensors: a folder has one form, the one that was kept, or the first. */
+/* Libraries changed how they write some tensors: a folder has one form, the one that was kept, or
+ * the first. */
 static bool is_wanted(const struct planner *p, const struct tensor_row *r, int l)
 {
     char name[256];
@@ -379,7 +384,8 @@ static enum dtype type_of(const struct planner *p, struct tohf_item *it)
     if (kept != DT_NONE && p->want == DT_NONE && !quantized &&
         (kept == DT_F32 || kept == DT_F16 || kept == DT_BF16))
         return kept;
-    if (!it->y.vector || quantized) return p->want != DT_NONE ? p->want : quantized ? p->out->main_type : now;
+    if (!it->y.vector || quantized)
+        return p->want != DT_NONE ? p->want : quantized ? p->out->main_type : now;
     enum dtype want = p->want != DT_NONE ? p->want : p->out->main_type;
     return now == DT_F32 && want != DT_F32 && survives(it, want) ? want : now;
 }
@@ -399,9 +405,11 @@ static int check_all(const struct planner *p, struct err *e)
 
     for (size_t i = 0; i < source_n_tensors(p->src); i++) {
         struct str name = source_tensor(p->src, i)->name;
-        if (map_get(&p->used, name, &v) || str_starts(name, STR("rope_")) || str_ends(name, STR(".scale")))
+        if (map_get(&p->used, name, &v) || str_starts(name, STR("rope_")) ||
+            str_ends(name, STR(".scale")))
             continue;
-        return err_set(e, E_UNSUPPORTED, "%s: no Hugging Face name is known for the tensor '%.*s' of %s",
+        return err_set(e, E_UNSUPPORTED,
+                       "%s: no Hugging Face name is known for the tensor '%.*s' of %s",
                        source_path(p->src), STR_ARG(name), p->hp->arch);
     }
     return OK;
@@ -437,7 +445,8 @@ int tohf_plan(struct tohf_plan *out, struct hparams *hp, struct arena *a, const 
 /* ---- rows ---- */
 
 /* Row w of matrix m as the folder stores them: where it is in the GGUF tensor. */
-static const char *find_row(const struct tohf_item *it, int64_t m, int64_t w, const struct source_tensor **t)
+static const char *find_row(const struct tohf_item *it, int64_t m, int64_t w,
+                            const struct source_tensor **t)
 {
     const struct tohf_part *p = &it->part[it->row_of[w] % 4];
     int64_t r = it->row_of[w] / 4;
@@ -449,7 +458,8 @@ static const char *find_row(const struct tohf_item *it, int64_t m, int64_t w, co
     }
     dtype_row_bytes(p->t->type, (uint64_t)it->y.cols, &bytes);
     *t = p->t;
-    return (const char *)p->t->data + (uint64_t)((it->first_mat + m) * p->each + p->first + r) * bytes;
+    return (const char *)p->t->data +
+           (uint64_t)((it->first_mat + m) * p->each + p->first + r) * bytes;
 }
 
 /* Folders put number 2j and 2j + 1 into a byte, GGUF's blocks j and j + 16. */
@@ -461,8 +471,10 @@ static void put_mx(const struct tohf_item *it, const struct block_mxfp4 *from, u
             to[b] = from[b].e;
             continue;
         }
-        for (int j = 0; j < QK / 2; j++) q[j] = from[b].qs[j] & 15, q[j + QK / 2] = from[b].qs[j] >> 4;
-        for (int j = 0; j < QK / 2; j++) to[b * (QK / 2) + j] = (uint8_t)(q[2 * j] | q[2 * j + 1] << 4);
+        for (int j = 0; j < QK / 2; j++)
+            q[j] = from[b].qs[j] & 15, q[j + QK / 2] = from[b].qs[j] >> 4;
+        for (int j = 0; j < QK / 2; j++)
+            to[b * (QK / 2) + j] = (uint8_t)(q[2 * j] | q[2 * j + 1] << 4);
     }
 }
 
@@ -481,8 +493,8 @@ static void read_key_row(const struct tohf_item *it, int64_t w, float *x)
 
     dtype_row_bytes(t->type, (uint64_t)it->y.each, &bytes);
     for (int64_t c = 0; c < it->y.cols; c++) {
-        quant_decode(t->type, (const char *)t->data + (uint64_t)(head * it->y.cols + c) * bytes, row,
-                     it->y.each);
+        quant_decode(t->type, (const char *)t->data + (uint64_t)(head * it->y.cols + c) * bytes,
+                     row, it->y.each);
         x[c] = row[in];
     }
     mem_free(row);
@@ -490,12 +502,14 @@ static void read_key_row(const struct tohf_item *it, int64_t w, float *x)
 
 static void read_value_row(const struct tohf_item *it, int64_t w, float *x)
 {
-    int64_t head = w / (it->y.each + it->y.values), in = w % (it->y.each + it->y.values) - it->y.each;
+    int64_t head = w / (it->y.each + it->y.values),
+            in = w % (it->y.each + it->y.values) - it->y.each;
     const struct source_tensor *t = it->part[1].t;
     uint64_t bytes = 0;
 
     dtype_row_bytes(t->type, (uint64_t)it->y.cols, &bytes);
-    quant_decode(t->type, (const char *)t->data + (uint64_t)(head * it->y.values + in) * bytes, x, it->y.cols);
+    quant_decode(t->type, (const char *)t->data + (uint64_t)(head * it->y.values + in) * bytes, x,
+                 it->y.cols);
 }
 
 static void kv_b_row(const struct tohf_item *it, int64_t w, void *dst, float *x)
@@ -545,7 +559,8 @@ int tohf_turned(const struct tohf_item *it, void *dst, struct err *e)
             quant_decode(t->type, from, x, (int64_t)cols);
             for (size_t c = 0; c < cols; c++) all[c * rows + w] = number(it, x[c]);
         }
-        quant_encode(it->type, all, (char *)dst + (size_t)m * rows * cols * size, (int64_t)(rows * cols));
+        quant_encode(it->type, all, (char *)dst + (size_t)m * rows * cols * size,
+                     (int64_t)(rows * cols));
     }
     int rc = x && all ? OK : err_set(e, E_NOMEM, "%s: no memory to turn it", it->name);
     mem_free(x);

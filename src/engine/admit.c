@@ -20,7 +20,7 @@ int admit_retry_ms(const struct admit *a)
 uint64_t admit_wait_ns(const struct admit *a, int n_prompt)
 {
     uint64_t prompts = (uint64_t)(GET(a->n_tokens) + n_prompt) * GET(a->prefill_ns);
-    int ahead = GET(a->n_requests) - a->lim.max_seqs + 1;    /* must end before this one begins */
+    int ahead = GET(a->n_requests) - a->lim.max_seqs + 1; /* must end before this one begins */
 
     return prompts + (ahead > 0 ? (uint64_t)ahead * GET(a->end_ns) : 0);
 }
@@ -49,16 +49,24 @@ static int check_room(struct admit *a, struct request *r, int blocks, struct err
     int n = GET(a->n_requests);
 
     if (n >= a->lim.max_requests)
-        return refuse(a, err_set(e, E_QUEUE_FULL, "%d requests wait or run, and no more than %d may", n,
-                                 a->lim.max_requests), e);
+        return refuse(a,
+                      err_set(e, E_QUEUE_FULL, "%d requests wait or run, and no more than %d may",
+                              n, a->lim.max_requests),
+                      e);
     if (tokens > 0 && tokens + (int64_t)r->prompt.n > a->lim.max_queue_tokens)
-        return refuse(a, err_set(e, E_QUEUE_FULL,
-                                 "%lld prompt tokens wait; with %zu more they are over the %lld that may",
-                                 (long long)tokens, r->prompt.n, (long long)a->lim.max_queue_tokens), e);
+        return refuse(
+            a,
+            err_set(e, E_QUEUE_FULL,
+                    "%lld prompt tokens wait; with %zu more they are over the %lld that may",
+                    (long long)tokens, r->prompt.n, (long long)a->lim.max_queue_tokens),
+            e);
     if (held > 0 && held + blocks > most)
-        return refuse(a, err_set(e, E_MEMORY,
-                                 "%lld KV blocks are promised; with %d more they are over the %lld allowed",
-                                 (long long)held, blocks, (long long)most), e);
+        return refuse(
+            a,
+            err_set(e, E_MEMORY,
+                    "%lld KV blocks are promised; with %d more they are over the %lld allowed",
+                    (long long)held, blocks, (long long)most),
+            e);
     return OK;
 }
 
@@ -69,10 +77,12 @@ static int check_deadline(struct admit *a, const struct request *r, uint64_t now
     if (r->deadline_ns == 0) return OK;
     if (r->deadline_ns <= now_ns) return err_set(e, E_DEADLINE, "the deadline has passed already");
     if (now_ns + wait > r->deadline_ns)
-        return refuse(a, err_set(e, E_DEADLINE,
-                                 "the deadline is in %llu ms, but its first token would take %llu ms",
-                                 (unsigned long long)((r->deadline_ns - now_ns) / 1000000),
-                                 (unsigned long long)(wait / 1000000)), e);
+        return refuse(a,
+                      err_set(e, E_DEADLINE,
+                              "the deadline is in %llu ms, but its first token would take %llu ms",
+                              (unsigned long long)((r->deadline_ns - now_ns) / 1000000),
+                              (unsigned long long)(wait / 1000000)),
+                      e);
     return OK;
 }
 
@@ -83,7 +93,8 @@ int admit_take(struct admit *a, struct request *r, uint64_t now_ns, struct err *
     if (e) e->retry_ms = 0;
     if (GET(a->closed)) return refuse(a, err_set(e, E_SHUTDOWN, "the server is going down"), e);
     if (r->prompt.n >= (size_t)a->lim.n_ctx)
-        return err_set(e, E_CONTEXT, "the prompt has %zu tokens and leaves no room in a context of %d",
+        return err_set(e, E_CONTEXT,
+                       "the prompt has %zu tokens and leaves no room in a context of %d",
                        r->prompt.n, a->lim.n_ctx);
     blocks = expected_blocks(a, r);
     if (!r->quiet && (rc = check_room(a, r, blocks, e)) != OK) return rc;

@@ -15,7 +15,7 @@ struct talk {
     struct str tmpl;
     const struct chat_msg *msgs;
     size_t n_msgs;
-    struct str system;           /* for forms that put it into the first question */
+    struct str system; /* for forms that put it into the first question */
     struct buf text;
     struct mark *marks;
     size_t n_marks, cap_marks;
@@ -196,10 +196,12 @@ static void write_llama2(struct talk *k)
     }
 }
 
-/* Its versions differ in the spaces, and in which question the system message stands in: the last. */
+/* Its versions differ in the spaces, and in which question the system message stands in: the last.
+ */
 static void write_mistral(struct talk *k)
 {
-    bool after = k->tmpl.n == 0 || mentions(k->tmpl, "[INST] "), before = mentions(k->tmpl, " [/INST]");
+    bool after = k->tmpl.n == 0 || mentions(k->tmpl, "[INST] "),
+         before = mentions(k->tmpl, " [/INST]");
 
     put_bos(k);
     split_system(k);
@@ -298,8 +300,8 @@ static int encode_pieces(const struct talk *k, struct ids *out, struct err *e)
     return OK;
 }
 
-int chatform_encode(enum chat_form f, const struct tokenizer *t, const struct chat_msg *msgs, size_t n,
-                    struct ids *out, struct err *e)
+int chatform_encode(enum chat_form f, const struct tokenizer *t, const struct chat_msg *msgs,
+                    size_t n, struct ids *out, struct err *e)
 {
     struct talk k = { .t = t, .tmpl = tokenizer_chat_template(t), .msgs = msgs, .n_msgs = n };
     size_t before = out->n;
@@ -318,8 +320,8 @@ out:
     return rc;
 }
 
-int chatform_render(enum chat_form f, const struct tokenizer *t, const struct chat_msg *msgs, size_t n,
-                    struct buf *out, struct err *e)
+int chatform_render(enum chat_form f, const struct tokenizer *t, const struct chat_msg *msgs,
+                    size_t n, struct buf *out, struct err *e)
 {
     struct talk k = { .t = t, .tmpl = tokenizer_chat_template(t), .msgs = msgs, .n_msgs = n };
     int rc = talk_write(&k, f, e);

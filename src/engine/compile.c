@@ -38,7 +38,7 @@ static void finish(struct compiler *c, struct compile_job *j)
     c->n--;
     c->bytes -= j->spec.text.n;
     pthread_mutex_unlock(&c->lock);
-    j->done(j);                                          /* the compiler's reference goes along */
+    j->done(j); /* the compiler's reference goes along */
 }
 
 static void *compile_main(void *arg)
@@ -99,7 +99,8 @@ static int enter(struct compiler *c, struct compile_job *j, struct err *e)
     int rc;
 
     if (c->n >= COMPILE_JOBS || c->bytes + j->spec.text.n > COMPILE_BYTES) {
-        rc = err_set(e, E_QUEUE_FULL, "%d grammars of %zu bytes wait to be compiled, and no more may", c->n,
+        rc = err_set(e, E_QUEUE_FULL,
+                     "%d grammars of %zu bytes wait to be compiled, and no more may", c->n,
                      c->bytes);
         e->retry_ms = 1000;
         return rc;
@@ -113,8 +114,9 @@ static int enter(struct compiler *c, struct compile_job *j, struct err *e)
     return OK;
 }
 
-int compiler_ask(struct compiler *c, const struct grammar_spec *spec, void (*done)(struct compile_job *j),
-                 void *arg, void *owner, struct compile_job **out, struct err *e)
+int compiler_ask(struct compiler *c, const struct grammar_spec *spec,
+                 void (*done)(struct compile_job *j), void *arg, void *owner,
+                 struct compile_job **out, struct err *e)
 {
     struct compile_job *j = mem_new(struct compile_job);
     int rc;

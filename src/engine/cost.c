@@ -1,7 +1,7 @@
 #include "engine/cost.h"
 
-#define KEEP 0.8                         /* of what was known, against the newest */
-#define LEAST_CHUNK 16                   /* smaller ones say little of a token's cost */
+#define KEEP 0.8       /* of what was known, against the newest */
+#define LEAST_CHUNK 16 /* smaller ones say little of a token's cost */
 
 static int size_of(int n_decode)
 {
@@ -10,7 +10,10 @@ static int size_of(int n_decode)
     return i;
 }
 
-static void blend(double *known, double v) { *known = *known > 0 ? KEEP * *known + (1 - KEEP) * v : v; }
+static void blend(double *known, double v)
+{
+    *known = *known > 0 ? KEEP * *known + (1 - KEEP) * v : v;
+}
 
 /* The nearest size that was seen stands for one that was not. */
 static double decode_time(const struct cost *c, int n_decode)
@@ -24,9 +27,12 @@ static double decode_time(const struct cost *c, int n_decode)
     return 0;
 }
 
-/* What a step costs whatever prefill is in it: its decodes or, without any, reading all weights once,
- * which is what a single decode does. */
-static double fixed_time(const struct cost *c, int n_decode) { return decode_time(c, n_decode ? n_decode : 1); }
+/* What a step costs whatever prefill is in it: its decodes or, without any, reading all weights
+ * once, which is what a single decode does. */
+static double fixed_time(const struct cost *c, int n_decode)
+{
+    return decode_time(c, n_decode ? n_decode : 1);
+}
 
 void cost_learn(struct cost *c, int n_decode, int n_prefill, double step_ns)
 {

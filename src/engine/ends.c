@@ -1,14 +1,29 @@
 #include "engine/ends.h"
 
 static const char *const keys[] = {
-    "eos_token_id", "text_config.eos_token_id", "generation_config:eos_token_id",
-    "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
+    "eos_token_id",
+    "text_config.eos_token_id",
+    "generation_config:eos_token_id",
+    "tokenizer.ggml.eos_token_id",
+    "tokenizer.ggml.eot_token_id",
+    "tokenizer.ggml.eom_token_id",
 };
 
-/* What files often forget to say: a chat model's end of turn next to its base model's end of text. */
+/* What files often forget to say: a chat model's end of turn next to its base model's end of text.
+ */
 static const char *const names[] = {
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<end_of_turn>", "<turn|>", "<|end|>",
-    "<|return|>", "<|call|>", "<|endoftext|>", "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|eot|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|END_OF_TURN_TOKEN|>",
     "<｜end▁of▁sentence｜>",
 };
 

@@ -13,6 +13,7 @@ struct ends {
 };
 
 /* tok may be NULL. Ids outside the vocabulary are left out. */
-void ends_find(struct ends *out, const struct source *src, const struct tokenizer *tok, int n_vocab);
+void ends_find(struct ends *out, const struct source *src, const struct tokenizer *tok,
+               int n_vocab);
 bool ends_has(const struct ends *e, int32_t id);
 #endif

@@ -14,33 +14,36 @@ enum {
     SEQS_MAX = 4096,
     REQUESTS_MAX = 1 << 16,
     KV_CONTEXTS = 4,
-    SPARE = 8,                       /* requests beside those admission counts: warm-up */
+    SPARE = 8, /* requests beside those admission counts: warm-up */
     BLOCKED_NS = 1000000,
-    CHUNK_GPU = 256,                 /* fewer tokens of a prompt cost a GPU almost as much */
+    CHUNK_GPU = 256, /* fewer tokens of a prompt cost a GPU almost as much */
     WARM_TOKENS = 4
 };
 
 static int check_opt(const struct engine_opt *o, struct err *e)
 {
     if (o->n_ctx < 0 || o->n_ctx == 1 || o->n_ctx > CTX_MAX)
-        return err_set(e, E_INVALID, "a context of %d tokens: it must be from 2 to %d, or 0", o->n_ctx,
-                       CTX_MAX);
+        return err_set(e, E_INVALID, "a context of %d tokens: it must be from 2 to %d, or 0",
+                       o->n_ctx, CTX_MAX);
     if (o->kv_tokens < 0 || o->kv_tokens > CTX_MAX * 8)
-        return err_set(e, E_INVALID, "a KV cache of %d tokens: it must be from 1 to %d, or 0", o->kv_tokens,
-                       CTX_MAX * 8);
+        return err_set(e, E_INVALID, "a KV cache of %d tokens: it must be from 1 to %d, or 0",
+                       o->kv_tokens, CTX_MAX * 8);
     if (o->max_batch < 0 || o->max_batch > BATCH_MAX)
-        return err_set(e, E_INVALID, "a batch of %d tokens: it must be from 1 to %d, or 0", o->max_batch,
-                       BATCH_MAX);
+        return err_set(e, E_INVALID, "a batch of %d tokens: it must be from 1 to %d, or 0",
+                       o->max_batch, BATCH_MAX);
     if (o->max_seqs < 0 || o->max_seqs > SEQS_MAX)
-        return err_set(e, E_INVALID, "%d sequences at once: it must be from 1 to %d, or 0", o->max_seqs,
-                       SEQS_MAX);
+        return err_set(e, E_INVALID, "%d sequences at once: it must be from 1 to %d, or 0",
+                       o->max_seqs, SEQS_MAX);
     if (o->max_requests < 0 || o->max_requests > REQUESTS_MAX)
         return err_set(e, E_INVALID, "%d requests: it must be from 1 to %d, or 0", o->max_requests,
                        REQUESTS_MAX);
     return OK;
 }
 
-static bool is_gpu(const struct backend_opt *b) { return b->device && strncmp(b->device, "cuda", 4) == 0; }
+static bool is_gpu(const struct backend_opt *b)
+{
+    return b->device && strncmp(b->device, "cuda", 4) == 0;
+}
 
 int engine_batch_default(const struct backend_opt *b)
 {
@@ -59,7 +62,8 @@ static void set_opt(struct engine *g, const struct hparams *hp, const struct eng
 
     *o = *given;
     if (most && o->n_ctx > most) {
-        log_warn("a context of %d tokens, but the model knows %d positions: that many it is", o->n_ctx, most);
+        log_warn("a context of %d tokens, but the model knows %d positions: that many it is",
+                 o->n_ctx, most);
         o->n_ctx = most;
     }
     if (o->n_ctx == 0) o->n_ctx = trained > 1 && trained < CTX_DEFAULT ? trained : CTX_DEFAULT;
@@ -74,7 +78,8 @@ static void set_opt(struct engine *g, const struct hparams *hp, const struct eng
     if (o->max_seqs > o->max_batch) o->max_seqs = o->max_batch;
     if (o->max_requests == 0) o->max_requests = 16 * o->max_seqs;
     o->max_requests = at_least(o->max_requests, o->max_seqs);
-    if (o->max_queue_tokens == 0) o->max_queue_tokens = o->n_ctx < CTX_MAX / 64 ? 64 * o->n_ctx : CTX_MAX;
+    if (o->max_queue_tokens == 0)
+        o->max_queue_tokens = o->n_ctx < CTX_MAX / 64 ? 64 * o->n_ctx : CTX_MAX;
     if (o->kv_type == DT_NONE) o->kv_type = o->backend.reference ? DT_F32 : DT_F16;
     if (o->kv_overcommit <= 0) o->kv_overcommit = 8;
     if (o->step_ms <= 0) o->step_ms = 100;
@@ -82,12 +87,15 @@ static void set_opt(struct engine *g, const struct hparams *hp, const struct eng
     if (o->age_ms <= 0) o->age_ms = 1000;
     g->min_chunk = is_gpu(&o->backend) ? CHUNK_GPU : 2 * KV_BLOCK;
 
-    g->lim = (struct seq_limits){ .n_ctx = o->n_ctx, .n_vocab = hp->n_vocab, .n_embd = hp->n_embd,
+    g->lim = (struct seq_limits){ .n_ctx = o->n_ctx,
+                                  .n_vocab = hp->n_vocab,
+                                  .n_embd = hp->n_embd,
                                   .encoder = hp->encoder,
                                   .classifies = hp->card && hp->card->task == CARD_CLASSIFY };
     /* Rows that only pad the matrix have no text. */
     g->lim.n_pick = g->lim.n_vocab;
-    if (g->tokenizer && tokenizer_n(g->tokenizer) < g->lim.n_pick) g->lim.n_pick = tokenizer_n(g->tokenizer);
+    if (g->tokenizer && tokenizer_n(g->tokenizer) < g->lim.n_pick)
+        g->lim.n_pick = tokenizer_n(g->tokenizer);
 }
 
 static int open_tokenizer(struct engine *g, struct err *e)
@@ -105,7 +113,9 @@ static int open_memory(struct engine *g, struct err *e)
 {
     const struct engine_opt *o = &g->opt;
     int table = blocks_for(o->n_ctx), rc;
-    struct decoder_opt d = { .max_tokens = o->max_batch, .max_seqs = o->max_seqs, .max_table = table,
+    struct decoder_opt d = { .max_tokens = o->max_batch,
+                             .max_seqs = o->max_seqs,
+                             .max_table = table,
                              .max_out = o->max_seqs };
     size_t n = (size_t)(g->max_live = o->max_requests + SPARE);
     struct step_opt s;
@@ -113,7 +123,8 @@ static int open_memory(struct engine *g, struct err *e)
     rc = block_pool_open_over(&g->pool, g->place.shares, g->place.n_shares, model_kvshape(g->model),
                               o->kv_type, blocks_for(o->kv_tokens) + 1, e);
     if (rc != OK) return rc;
-    if (!o->no_prefix && model_can_share_prefix(g->model) && (rc = prefix_open(&g->prefix, g->pool, e)) != OK)
+    if (!o->no_prefix && model_can_share_prefix(g->model) &&
+        (rc = prefix_open(&g->prefix, g->pool, e)) != OK)
         return rc;
     if (g->prefix && model_has_state(g->model)) {
         rc = snaps_open(&g->snaps, g->place.shares, g->place.n_shares, model_stateshape(g->model),
@@ -139,7 +150,8 @@ static int open_memory(struct engine *g, struct err *e)
     g->plan.run = mem_try_array(n, sizeof *g->plan.run);
     g->plan.begin = mem_try_array(n, sizeof *g->plan.begin);
     g->plan.preempt = mem_try_array(n, sizeof *g->plan.preempt);
-    if (!g->live || !g->untold || !g->view || !g->order || !g->plan.run || !g->plan.begin || !g->plan.preempt)
+    if (!g->live || !g->untold || !g->view || !g->order || !g->plan.run || !g->plan.begin ||
+        !g->plan.preempt)
         return err_set(e, E_NOMEM, "no memory for %zu requests", n);
     admit_init(&g->admit, (struct admit_limits){ .n_ctx = o->n_ctx,
                                                  .block = KV_BLOCK,
@@ -164,8 +176,11 @@ static int open_model(struct engine *g, const struct engine_opt *given, struct e
 
     if ((rc = hparams_read(&hp, &arena, g->source, e)) != OK) goto out;
     set_opt(g, &hp, given);
-    p = (struct place_opt){ .backend = o->backend, .kv_tokens = (uint64_t)o->kv_tokens, .kv_type = o->kv_type,
-                            .max_tokens = o->max_batch, .max_out = o->max_seqs,
+    p = (struct place_opt){ .backend = o->backend,
+                            .kv_tokens = (uint64_t)o->kv_tokens,
+                            .kv_type = o->kv_type,
+                            .max_tokens = o->max_batch,
+                            .max_out = o->max_seqs,
                             .n_states = o->max_seqs + engine_snaps(o->max_seqs) };
     rc = place_model(&g->place, &g->model, &p, g->source, e);
 out:
@@ -279,14 +294,15 @@ const struct tokenizer *engine_tokenizer(const struct engine *g) { return g->tok
 bool engine_is_end(const struct engine *g, int32_t id) { return ends_has(&g->ends, id); }
 struct engine_stats *engine_stats(struct engine *g) { return &g->stats; }
 
-int engine_grammar(struct engine *g, const struct grammar_spec *spec, struct grammar **out, struct err *e)
+int engine_grammar(struct engine *g, const struct grammar_spec *spec, struct grammar **out,
+                   struct err *e)
 {
     return guided_compile(&g->guided, spec, out, e);
 }
 
 int engine_grammar_soon(struct engine *g, const struct grammar_spec *spec,
-                        void (*done)(struct compile_job *j), void *arg, void *owner, struct grammar **out,
-                        struct compile_job **job, struct err *e)
+                        void (*done)(struct compile_job *j), void *arg, void *owner,
+                        struct grammar **out, struct compile_job **job, struct err *e)
 {
     if ((*out = guided_kept(&g->guided, spec))) return OK;
     return compiler_ask(&g->compiler, spec, done, arg, owner, job, e);
@@ -321,7 +337,7 @@ int engine_submit(struct engine *g, struct request *r, struct err *e)
     }
     request_ref(r);
     atomic_store_explicit(&r->state, REQ_QUEUED, memory_order_relaxed);
-    if (!chan_push(g->in, r)) {                          /* several threads passed admission at once */
+    if (!chan_push(g->in, r)) { /* several threads passed admission at once */
         admit_give(&g->admit, r);
         request_unref(r);
         counter_add(&g->stats.rejected[REJECT_QUEUE], 1);
@@ -333,7 +349,10 @@ int engine_submit(struct engine *g, struct request *r, struct err *e)
     return OK;
 }
 
-void engine_drain(struct engine *g) { atomic_store_explicit(&g->admit.closed, 1, memory_order_release); }
+void engine_drain(struct engine *g)
+{
+    atomic_store_explicit(&g->admit.closed, 1, memory_order_release);
+}
 
 void engine_abort(struct engine *g)
 {
@@ -390,7 +409,8 @@ static void wait_for_end(struct engine *g, struct request *r, struct waiting *w)
     }
 }
 
-/* A GPU loads the code of large steps when the first one comes, which takes longer than the step. */
+/* A GPU loads the code of large steps when the first one comes, which takes longer than the step.
+ */
 static int warm_tokens(const struct engine *g)
 {
     int n = is_gpu(&g->opt.backend) && g->place.n_shares == 1 ? g->opt.max_batch : WARM_TOKENS;
@@ -410,7 +430,7 @@ int engine_warm(struct engine *g, struct err *e)
     r->ignore_eos = r->quiet = true;
     r->embed = g->lim.encoder;
     r->classify = g->lim.classifies;
-    r->salt = UINT64_MAX;                                /* nobody's prefix */
+    r->salt = UINT64_MAX; /* nobody's prefix */
     r->owner = &w;
     r->notify = wake_waiting;
     if ((rc = engine_submit(g, r, e)) == OK) {

@@ -16,13 +16,13 @@
 
 #include <pthread.h>
 
-#define TENANTS 256                  /* fairness counts by this many; more share */
+#define TENANTS 256 /* fairness counts by this many; more share */
 
 /* What a step came to, from when it is known to when it is told: while the next one runs. */
 struct untold {
-    struct request *r;               /* NULL: told, or not to be */
-    struct event ev;                 /* ev.id -1: no token came */
-    enum finish why;                 /* not FINISH_NONE: it is out of `live` already, and without blocks */
+    struct request *r; /* NULL: told, or not to be */
+    struct event ev;   /* ev.id -1: no token came */
+    enum finish why;   /* not FINISH_NONE: it is out of `live` already, and without blocks */
     struct err err;
 };
 
@@ -32,21 +32,21 @@ struct engine {
     struct place place;
     struct model *model;
     struct block_pool *pool;
-    struct prefix *prefix;           /* NULL: prefixes are not shared */
+    struct prefix *prefix; /* NULL: prefixes are not shared */
     struct decoder *decoder;
-    struct state_pool *states;       /* the decoder's; NULL: the model has no recurrent state */
-    struct snaps *snaps;             /* of it behind prompts; NULL: prefixes are not shared, or need none */
+    struct state_pool *states; /* the decoder's; NULL: the model has no recurrent state */
+    struct snaps *snaps; /* of it behind prompts; NULL: prefixes are not shared, or need none */
     struct ends ends;
     struct guided guided;
     struct compiler compiler;
-    struct engine_opt opt;           /* effective */
+    struct engine_opt opt; /* effective */
     struct seq_limits lim;
-    const struct card *card;         /* the model's, of an ONNX graph; NULL: it is none */
+    const struct card *card; /* the model's, of an ONNX graph; NULL: it is none */
     double open_ms;
-    int min_chunk;                   /* see sched_opt */
+    int min_chunk; /* see sched_opt */
 
     /* where threads meet */
-    struct chan *in;                 /* requests that were taken */
+    struct chan *in; /* requests that were taken */
     struct admit admit;
     struct engine_stats stats;
     atomic_bool quit, abort;
@@ -54,25 +54,25 @@ struct engine {
     bool has_thread;
 
     /* the engine's thread */
-    struct request **live;           /* [max_live], in order of arrival */
+    struct request **live; /* [max_live], in order of arrival */
     int n_live, max_live;
-    struct sched_seq *view;          /* [max_live] of each as the scheduler sees it */
+    struct sched_seq *view; /* [max_live] of each as the scheduler sees it */
     struct sched_plan plan;
     int *order;
-    uint64_t served[TENANTS];        /* tokens computed for each, aged */
+    uint64_t served[TENANTS]; /* tokens computed for each, aged */
     struct step step;
-    struct untold *untold;           /* [max_seqs] */
+    struct untold *untold; /* [max_seqs] */
     int n_untold;
     struct cost cost;
-    uint64_t round_ns;               /* when this round began */
-    uint64_t last_end_ns;            /* when a request ended last */
+    uint64_t round_ns;    /* when this round began */
+    uint64_t last_end_ns; /* when a request ended last */
     uint64_t n_rounds;
 };
 
 enum round { ROUND_IDLE, ROUND_BLOCKED, ROUND_WORKED };
 
-/* One round: take, plan, start, tell of the last step, wait, sample. BLOCKED: there is work, but every reader is
- * behind. */
+/* One round: take, plan, start, tell of the last step, wait, sample. BLOCKED: there is work, but
+ * every reader is behind. */
 enum round engine_round(struct engine *g);
 
 /* What the last step came to, if that was not told yet. */

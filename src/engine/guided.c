@@ -3,7 +3,7 @@
 #include "base/mem.h"
 
 enum {
-    KEPT_TEXT = 256 << 10,               /* longer grammars are not kept */
+    KEPT_TEXT = 256 << 10, /* longer grammars are not kept */
     IDLE_GUIDES = 16,
     IDLE_BYTES = 64 << 20
 };
@@ -99,13 +99,15 @@ static void keep(struct guided *d, const struct grammar_spec *spec, struct gramm
     forget_kept(&old);
 }
 
-int guided_compile(struct guided *d, const struct grammar_spec *spec, struct grammar **out, struct err *e)
+int guided_compile(struct guided *d, const struct grammar_spec *spec, struct grammar **out,
+                   struct err *e)
 {
     struct grammar_spec mine = *spec;
     int rc;
 
     if (!d->tok)
-        return err_set(e, E_INVALID, "the model has no tokenizer: its text cannot be held to a grammar");
+        return err_set(e, E_INVALID,
+                       "the model has no tokenizer: its text cannot be held to a grammar");
     if ((rc = guided_warm(d, e)) != OK) return rc;
     if ((*out = guided_kept(d, spec))) return OK;
     mine.ends = d->ends->ids;
@@ -141,8 +143,8 @@ static struct guide_use *use_of(struct guided *d, struct grammar *g)
         d->cap_uses = d->cap_uses ? 2 * d->cap_uses : 16;
         d->uses = mem_grow(d->uses, (size_t)d->cap_uses * sizeof *d->uses);
     }
-    d->uses[d->n_uses] = (struct guide_use){ .g = grammar_ref(g),
-                                             .guide = guide_open(grammar_auto(g), d->lexicon) };
+    d->uses[d->n_uses] =
+        (struct guide_use){ .g = grammar_ref(g), .guide = guide_open(grammar_auto(g), d->lexicon) };
     return &d->uses[d->n_uses++];
 }
 

@@ -14,8 +14,8 @@ struct record {
 
 enum {
     EVENT_MAX = sizeof(struct record) + TOP_MAX * sizeof(struct top) + OUTBOX_TEXT,
-    STEP_EVENTS = 8              /* of two steps, for one is told of while the next runs: a token, more of its text
-                                  * twice, the end */
+    STEP_EVENTS = 8 /* of two steps, for one is told of while the next runs: a token, more of its
+                     * text twice, the end */
 };
 
 void outbox_init(struct outbox *o)
@@ -61,8 +61,12 @@ static uint32_t get(const struct outbox *o, uint32_t at, void *p, size_t n)
 void outbox_push(struct outbox *o, const struct event *ev)
 {
     uint32_t at = atomic_load_explicit(&o->head, memory_order_relaxed);
-    struct record r = { .id = ev->id, .n_top = ev->n_top, .finish = ev->finish,
-                        .n_text = (uint32_t)ev->text.n, .logprob = ev->logprob, .at_ns = ev->at_ns };
+    struct record r = { .id = ev->id,
+                        .n_top = ev->n_top,
+                        .finish = ev->finish,
+                        .n_text = (uint32_t)ev->text.n,
+                        .logprob = ev->logprob,
+                        .at_ns = ev->at_ns };
 
     assert(ev->n_top <= TOP_MAX && ev->text.n <= OUTBOX_TEXT);
     at = put(o, at, &r, sizeof r);

@@ -1,10 +1,11 @@
 #include "engine/recommend.h"
 
-static void recommend(const struct source *src, const char *hf, const char *gguf, double lo, double hi,
-                      float *to)
+static void recommend(const struct source *src, const char *hf, const char *gguf, double lo,
+                      double hi, float *to)
 {
     double v;
-    if ((source_f64(src, hf, &v) || source_f64(src, gguf, &v)) && v >= lo && v <= hi) *to = (float)v;
+    if ((source_f64(src, hf, &v) || source_f64(src, gguf, &v)) && v >= lo && v <= hi)
+        *to = (float)v;
 }
 
 void sample_recommended(struct sample_opt *o, const struct source *src)
@@ -17,8 +18,8 @@ void sample_recommended(struct sample_opt *o, const struct source *src)
     recommend(src, "generation_config:top_p", "general.sampling.top_p", 0.01, 1, &o->top_p);
     recommend(src, "generation_config:min_p", "general.sampling.min_p", 0, 0.99, &o->min_p);
     recommend(src, "generation_config:top_k", "general.sampling.top_k", 0, 1e6, &top_k);
-    recommend(src, "generation_config:repetition_penalty", "general.sampling.penalty_repeat", 0.1, 10,
-              &o->repeat_penalty);
+    recommend(src, "generation_config:repetition_penalty", "general.sampling.penalty_repeat", 0.1,
+              10, &o->repeat_penalty);
     if (source_f64(src, "generation_config:repetition_penalty", &all)) o->repeat_last = -1;
     if (source_bool(src, "generation_config:do_sample", &sampled) && !sampled) o->temp = 0;
     o->top_k = (int)top_k;

@@ -15,7 +15,10 @@ struct request *request_open(void)
     return r;
 }
 
-void request_ref(struct request *r) { atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed); }
+void request_ref(struct request *r)
+{
+    atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
+}
 
 void request_unref(struct request *r)
 {

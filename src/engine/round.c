@@ -1,7 +1,7 @@
 /* round.c - one round of the engine: take, plan, start, tell of the last step, wait, sample.
  *
- * A step is started as soon as it is known what is in it: which tokens came, which sequences ended. What the last
- * one came to is told while the next one runs. */
+ * A step is started as soon as it is known what is in it: which tokens came, which sequences ended.
+ * What the last one came to is told while the next one runs. */
 #include "base/clock.h"
 #include "engine/engine_impl.h"
 #include "onnx/card.h"
@@ -10,10 +10,10 @@
 #include <string.h>
 
 enum {
-    LOOK_AHEAD = 64,                 /* waiting requests whose prefix is looked up in a round */
-    CHECK_EVERY = 16,                /* rounds between measurements of the checks themselves */
-    SOLO = 4,                        /* times step_ms: a chunk alone in its step, which a cancel stops */
-    SERVED_HALF = 1 << 20            /* tokens after which old service counts half */
+    LOOK_AHEAD = 64,      /* waiting requests whose prefix is looked up in a round */
+    CHECK_EVERY = 16,     /* rounds between measurements of the checks themselves */
+    SOLO = 4,             /* times step_ms: a chunk alone in its step, which a cancel stops */
+    SERVED_HALF = 1 << 20 /* tokens after which old service counts half */
 };
 
 #define RELAXED memory_order_relaxed
@@ -38,7 +38,8 @@ static void finish(struct engine *g, int i, enum finish why, const struct err *e
 
 /* ---- taking ---- */
 
-/* A tenant that was away begins beside the others: what they were given meanwhile is not owed to it. */
+/* A tenant that was away begins beside the others: what they were given meanwhile is not owed to
+ * it. */
 static void level(struct engine *g, const struct request *r)
 {
     uint64_t *own = &g->served[r->tenant % TENANTS], least = UINT64_MAX;
@@ -92,14 +93,14 @@ static void end_cancelled(struct engine *g)
 
 /* ---- planning ---- */
 
-/* Is someone else about to compute a block that r begins with and that is not there yet? Then r waits for
- * it: one computes, all use it. */
+/* Is someone else about to compute a block that r begins with and that is not there yet? Then r
+ * waits for it: one computes, all use it. */
 static bool is_being_computed(const struct engine *g, const struct request *r, int n_before)
 {
     for (int i = 0; i < n_before; i++) {
         const struct request *o = g->live[i];
         int there = o->seq && o->seq->running && o->seq->n_kv > r->n_hit ? o->seq->n_kv : r->n_hit;
-        size_t need = (size_t)(there / KV_BLOCK + 1) * KV_BLOCK;     /* up to the next block's end */
+        size_t need = (size_t)(there / KV_BLOCK + 1) * KV_BLOCK; /* up to the next block's end */
 
         if (g->view[i].held || o->salt != r->salt || o->priority < r->priority) continue;
         if (need > o->prompt.n || need >= r->prompt.n) continue;
@@ -118,8 +119,10 @@ static bool is_state_coming(const struct engine *g, const struct request *r, int
         const struct request *o = g->live[i];
         int end = border(o);
 
-        if (g->view[i].held || o->embed || o->salt != r->salt || o->priority < r->priority) continue;
-        if (end <= r->n_hit || (size_t)end >= r->prompt.n || (o->seq && o->seq->n_kv >= end)) continue;
+        if (g->view[i].held || o->embed || o->salt != r->salt || o->priority < r->priority)
+            continue;
+        if (end <= r->n_hit || (size_t)end >= r->prompt.n || (o->seq && o->seq->n_kv >= end))
+            continue;
         if (memcmp(o->prompt.p, r->prompt.p, (size_t)end * sizeof *r->prompt.p) == 0) return true;
     }
     return false;
@@ -138,7 +141,7 @@ static void look(struct engine *g, struct request *r, struct sched_seq *v)
 
 static void describe(struct engine *g, int n_free)
 {
-    bool tight = n_free < block_n(g->pool) / 4;          /* only then may someone be preempted */
+    bool tight = n_free < block_n(g->pool) / 4; /* only then may someone be preempted */
     int looked = 0, n_running = 0;
 
     for (int i = 0; i < g->n_live; i++) n_running += g->live[i]->seq && g->live[i]->seq->running;
@@ -156,7 +159,8 @@ static void describe(struct engine *g, int n_free)
                                  .tenant = r->tenant % TENANTS,
                                  .arrival_ns = r->submit_ns,
                                  .deadline_ns = r->deadline_ns };
-        if (!v->waiting && tight && g->prefix) v->n_shared = s->chain.n - prefix_n_gain(g->prefix, &s->chain);
+        if (!v->waiting && tight && g->prefix)
+            v->n_shared = s->chain.n - prefix_n_gain(g->prefix, &s->chain);
         if (!v->waiting || v->held || !g->prefix || r->embed) continue;
         if (n_running < g->opt.max_seqs && looked++ < LOOK_AHEAD) {
             look(g, r, v);
@@ -178,7 +182,8 @@ static void make_plan(struct engine *g)
                                     .solo_step_ns = (uint64_t)g->opt.step_ms * 1000000 * SOLO,
                                     .stretch = g->opt.stretch },
                            .now_ns = g->round_ns,
-                           .n_free = block_n_free(g->pool) + (g->prefix ? prefix_n_idle(g->prefix) : 0),
+                           .n_free =
+                               block_n_free(g->pool) + (g->prefix ? prefix_n_idle(g->prefix) : 0),
                            .seqs = g->view,
                            .n_seqs = g->n_live,
                            .served = g->served,
@@ -234,10 +239,11 @@ static int begin(struct engine *g, struct request *r, struct err *e)
         return err_set(e, E_NOMEM, "all %d slots of recurrent state are taken", state_n(g->states));
     s->running = true;
     if (g->prefix && !r->embed)
-        s->n_kv = s->n_known = prefix_take(g->prefix, r->salt, s->tokens.p, (int)s->tokens.n, &s->chain);
+        s->n_kv = s->n_known =
+            prefix_take(g->prefix, r->salt, s->tokens.p, (int)s->tokens.n, &s->chain);
     if (g->snaps && s->n_kv > 0) take_state(g, s);
     atomic_store_explicit(&r->state, REQ_PREFILL, RELAXED);
-    if (r->start_ns) return OK;                          /* preempted before: counted then */
+    if (r->start_ns) return OK; /* preempted before: counted then */
     r->start_ns = clock_ns();
     r->n_cached = s->n_kv;
     admit_began(&g->admit, r);
@@ -255,7 +261,8 @@ static bool reserve(struct engine *g, struct seq *s, int n)
     int want = (s->n_kv + n + KV_BLOCK - 1) / KV_BLOCK - s->chain.n;
 
     if (chain_reserve(&s->chain, g->pool, s->n_kv + n)) return true;
-    return g->prefix && prefix_evict(g->prefix, want) && chain_reserve(&s->chain, g->pool, s->n_kv + n);
+    return g->prefix && prefix_evict(g->prefix, want) &&
+           chain_reserve(&s->chain, g->pool, s->n_kv + n);
 }
 
 static void fill_step(struct engine *g)
@@ -267,9 +274,10 @@ static void fill_step(struct engine *g)
 
         if (!s || !s->running) continue;
         left = (int)s->tokens.n - s->n_kv;
-        if (n > left || g->lim.encoder) n = left;        /* who looks both ways needs all at once */
+        if (n > left || g->lim.encoder) n = left; /* who looks both ways needs all at once */
         if (n > room) n = g->lim.encoder ? 0 : room;
-        if (g->snaps && s->n_kv < border(s->r) && s->n_kv + n > border(s->r)) n = border(s->r) - s->n_kv;
+        if (g->snaps && s->n_kv < border(s->r) && s->n_kv + n > border(s->r))
+            n = border(s->r) - s->n_kv;
         if (n > 0 && reserve(g, s, n)) step_add(&g->step, s, n);
     }
 }
@@ -303,7 +311,8 @@ static bool make_way(struct engine *g)
         preempt(g, g->live[last]);
         return true;
     }
-    err_set(&e, E_NOMEM, "no KV block is free for a sequence of %zu tokens", g->live[last]->seq->tokens.n);
+    err_set(&e, E_NOMEM, "no KV block is free for a sequence of %zu tokens",
+            g->live[last]->seq->tokens.n);
     finish(g, last, FINISH_ERROR, &e);
     return true;
 }
@@ -326,7 +335,8 @@ static void plan_picks(struct engine *g)
 }
 
 /* Logits of banned tokens are kept aside while one is picked. */
-static int pick_one(const struct engine *g, struct seq *s, float *logits, int32_t *id, struct err *e)
+static int pick_one(const struct engine *g, struct seq *s, float *logits, int32_t *id,
+                    struct err *e)
 {
     int n = n_banned(g, s->r), rc;
     float aside[ENDS_MAX];
@@ -348,18 +358,21 @@ static bool mask_logits(struct engine *g, struct seq *s, const uint64_t *mask, c
     for (int i = 0; i < (g->lim.n_pick + 63) / 64 && !any; i++) any = mask[i] != 0;
     if (!match_may_end(&s->match) || (any && (n_banned(g, s->r) || s->r->ignore_eos))) return any;
     for (int i = 0; i < g->ends.n; i++)
-        if (g->ends.ids[i] < g->lim.n_pick) out[g->ends.ids[i]] = logits[g->ends.ids[i]], any = true;
+        if (g->ends.ids[i] < g->lim.n_pick)
+            out[g->ends.ids[i]] = logits[g->ends.ids[i]], any = true;
     return any;
 }
 
-/* Picks as the grammar has it. Where the rest of the shortest text would not fit any more behind what was
- * picked, and does now, it is closed instead: every byte may take a token. */
-static int pick_guided(struct engine *g, struct seq *s, const float *logits, int32_t *id, struct err *e)
+/* Picks as the grammar has it. Where the rest of the shortest text would not fit any more behind
+ * what was picked, and does now, it is closed instead: every byte may take a token. */
+static int pick_guided(struct engine *g, struct seq *s, const float *logits, int32_t *id,
+                       struct err *e)
 {
-    int left = s->n_max - (int)s->tokens.n - 1, rc;      /* tokens behind this one */
+    int left = s->n_max - (int)s->tokens.n - 1, rc; /* tokens behind this one */
 
     if (!mask_logits(g, s, match_mask(&s->match), logits))
-        return err_set(e, E_INVALID, "the grammar lets no token of this vocabulary come after %d tokens",
+        return err_set(e, E_INVALID,
+                       "the grammar lets no token of this vocabulary come after %d tokens",
                        s->r->n_out);
     if ((rc = sampler_draw(s->sampler, g->guided.logits, id, e)) != OK) return rc;
     if (!ends_has(&g->ends, *id) && match_least(&s->match) <= left + 1 &&
@@ -380,7 +393,8 @@ static enum finish finish_guided(const struct seq *s, enum finish why)
     return why == FINISH_STOP && s->closed ? FINISH_LENGTH : why;
 }
 
-/* Picks a token of sequence i of the step, or takes the one that the decoder did. What that leads to. */
+/* Picks a token of sequence i of the step, or takes the one that the decoder did. What that leads
+ * to. */
 static enum finish pick(struct engine *g, int i, float *logits, struct untold *u)
 {
     struct seq *s = g->step.seqs[i];
@@ -429,7 +443,8 @@ static void pick_tokens(struct engine *g, const float *logits)
         u->ev.logprob = 0;
         u->ev.n_top = u->ev.finish = 0;
         /* The decoder's rows are this step's alone. */
-        u->why = pick(g, i, (float *)logits + (size_t)g->step.out[i] * (size_t)g->model->hp.n_vocab, u);
+        u->why =
+            pick(g, i, (float *)logits + (size_t)g->step.out[i] * (size_t)g->model->hp.n_vocab, u);
         if (u->why == FINISH_NONE) continue;
         leave(g, place_of(g, s->r));
         seq_forget(s, g->pool);
@@ -466,7 +481,8 @@ static void count_step(struct engine *g, uint64_t begin_ns)
     }
     cost_learn(&g->cost, n_decode, n_prefill, (double)(clock_ns() - begin_ns));
     atomic_store_explicit(&g->admit.prefill_ns, (uint64_t)g->cost.prefill_ns, RELAXED);
-    atomic_store_explicit(&g->admit.step_ns, (uint64_t)cost_of(&g->cost, n_decode).step_ns, RELAXED);
+    atomic_store_explicit(&g->admit.step_ns, (uint64_t)cost_of(&g->cost, n_decode).step_ns,
+                          RELAXED);
     counter_add(&g->stats.steps, 1);
     counter_add(&g->stats.step_tokens, (uint64_t)g->step.n_tokens);
     hist_add(&g->stats.step_size, g->step.n_tokens);
@@ -541,8 +557,8 @@ static void fail_step(struct engine *g, const struct err *e)
         if (g->step.seqs[i]) finish(g, place_of(g, g->step.seqs[i]->r), FINISH_ERROR, e);
 }
 
-/* Between layers of a running step: who was cancelled, or is late, goes at once. The step need not end for that:
- * nobody is given blocks before it has. true: nobody is left. */
+/* Between layers of a running step: who was cancelled, or is late, goes at once. The step need not
+ * end for that: nobody is given blocks before it has. true: nobody is left. */
 static bool end_in_step(void *arg)
 {
     struct engine *g = arg;

@@ -3,16 +3,16 @@
 #include <math.h>
 #include <stddef.h>
 
-#define BLIND_CHUNK 64           /* prefill tokens beside decodes while costs are not known */
-#define LEAST_STRETCH 1.8        /* where decodes alone fill max_step_ns, prompts still get on */
+#define BLIND_CHUNK 64    /* prefill tokens beside decodes while costs are not known */
+#define LEAST_STRETCH 1.8 /* where decodes alone fill max_step_ns, prompts still get on */
 
 /* ---- rank ---- */
 
 struct rank {
     const struct sched_in *in;
-    uint64_t age_ns, tick;       /* ticks of age_ns since the clock began */
-    int top;                     /* highest priority that is there */
-    bool deadlines;              /* somebody has one */
+    uint64_t age_ns, tick; /* ticks of age_ns since the clock began */
+    int top;               /* highest priority that is there */
+    bool deadlines;        /* somebody has one */
 };
 
 static struct rank rank_of(const struct sched_in *in)
@@ -45,7 +45,7 @@ static bool ranks_before(const struct rank *k, int a, int b, bool fair)
     int64_t px = effective(k, x), py = effective(k, y);
     if (px != py) return px > py;
     if (x->deadline_ns != y->deadline_ns)
-        return x->deadline_ns - 1 < y->deadline_ns - 1;          /* none wraps to the last */
+        return x->deadline_ns - 1 < y->deadline_ns - 1; /* none wraps to the last */
     if (fair && x->tenant != y->tenant) {
         uint64_t sx = served(k->in, x->tenant), sy = served(k->in, y->tenant);
         if (sx != sy) return sx < sy;
@@ -102,13 +102,13 @@ struct plan {
     const struct sched_in *in;
     struct sched_plan *out;
     struct rank rank;
-    int *running, n_running;     /* first in rank first; one that takes part stands as ~index */
-    int *waiting, n_waiting;     /* a heap */
+    int *running, n_running; /* first in rank first; one that takes part stands as ~index */
+    int *waiting, n_waiting; /* a heap */
     int min_chunk;
     double stretch;
-    int free;                    /* blocks nobody was given in this plan */
-    int owed;                    /* blocks running ones are still to get for what they know;
-                                    not kept up once one was preempted: then nobody begins */
+    int free; /* blocks nobody was given in this plan */
+    int owed; /* blocks running ones are still to get for what they know;
+                 not kept up once one was preempted: then nobody begins */
     int n_chunks;
 };
 
@@ -131,8 +131,8 @@ static bool preempt_behind(struct plan *p, int i)
 {
     const struct sched_seq *s;
     int j = p->n_running - 1;
-    while (j > i && (p->running[j] < 0 || p->in->seqs[p->running[j]].n_blocks <=
-                                              p->in->seqs[p->running[j]].n_shared))
+    while (j > i && (p->running[j] < 0 ||
+                     p->in->seqs[p->running[j]].n_blocks <= p->in->seqs[p->running[j]].n_shared))
         j--;
     if (j <= i) return false;
     s = &p->in->seqs[p->running[j]];
@@ -179,11 +179,10 @@ static int prefill_budget(const struct plan *p)
     double decodes = c->step_ns + n_decodes * c->decode_ns;
     double ns = p->in->opt.max_step_ns ? (double)p->in->opt.max_step_ns : INFINITY, n;
     if (n_decodes && p->stretch * decodes < ns) ns = p->stretch * decodes;
-    if (n_decodes && ns < fmin(p->stretch, LEAST_STRETCH) * decodes) ns = fmin(p->stretch, LEAST_STRETCH) * decodes;
-    if (c->prefill_ns <= 0 || (n_decodes && decodes <= 0))
-        n = n_decodes ? BLIND_CHUNK : most;
-    else
-        n = (ns - decodes) / c->prefill_ns;
+    if (n_decodes && ns < fmin(p->stretch, LEAST_STRETCH) * decodes)
+        ns = fmin(p->stretch, LEAST_STRETCH) * decodes;
+    if (c->prefill_ns <= 0 || (n_decodes && decodes <= 0)) n = n_decodes ? BLIND_CHUNK : most;
+    else n = (ns - decodes) / c->prefill_ns;
     if (n < p->min_chunk) n = p->min_chunk;
     return n < most ? (int)n : most;
 }
@@ -194,13 +193,15 @@ static int solo_budget(const struct plan *p)
     const struct sched_cost *c = &p->in->cost;
     int most = p->in->opt.max_tokens;
     double n;
-    if (p->out->n_run > 0 || p->in->opt.solo_step_ns <= p->in->opt.max_step_ns || c->prefill_ns <= 0) return 0;
+    if (p->out->n_run > 0 || p->in->opt.solo_step_ns <= p->in->opt.max_step_ns ||
+        c->prefill_ns <= 0)
+        return 0;
     n = ((double)p->in->opt.solo_step_ns - c->step_ns) / c->prefill_ns;
     return n < 0 ? 0 : n < most ? (int)n : most;
 }
 
-/* How much of `rest` tokens from `start` on, when there is room and budget for n: up to the end of a
- * block where that is possible. Crumbs of budget behind another's chunk are left. */
+/* How much of `rest` tokens from `start` on, when there is room and budget for n: up to the end of
+ * a block where that is possible. Crumbs of budget behind another's chunk are left. */
 static int chunk(const struct plan *p, int start, int rest, int n)
 {
     int end;
@@ -225,8 +226,8 @@ static int go_on(struct plan *p, int i, int left)
     return n;
 }
 
-/* The first chunk of a waiting one; 0: it does not fit. Blocks of its prefix that are idle come out of
- * what is free, as those that it fills. With nobody else there it begins in any case: more room
+/* The first chunk of a waiting one; 0: it does not fit. Blocks of its prefix that are idle come out
+ * of what is free, as those that it fills. With nobody else there it begins in any case: more room
  * there will never be. */
 static int begin(struct plan *p, int w, int left)
 {
@@ -254,8 +255,8 @@ static int next_prefill(const struct plan *p, int i)
 }
 
 /* Chunks of running ones, and of waiting ones when those are through, or sooner when they are of a
- * higher priority. Nobody begins in a step that preempts: blocks are short, and those of a prefix that
- * counted as used may be the ones that were just given up. */
+ * higher priority. Nobody begins in a step that preempts: blocks are short, and those of a prefix
+ * that counted as used may be the ones that were just given up. */
 static void plan_chunks(struct plan *p)
 {
     int left = prefill_budget(p), solo = solo_budget(p), i = 0;

@@ -17,20 +17,23 @@ int seq_check(const struct request *r, struct seq_limits lim, struct err *e)
                            ? "this model classifies and gives no embeddings: see /v1/classify"
                            : "this model does not classify: it has no classes");
     if (r->max_tokens < 0 || r->min_tokens < 0)
-        return err_set(e, E_INVALID, "max_tokens is %d and min_tokens %d, but they must be 0 or more",
+        return err_set(e, E_INVALID,
+                       "max_tokens is %d and min_tokens %d, but they must be 0 or more",
                        r->max_tokens, r->min_tokens);
     if (r->max_tokens > 0 && r->min_tokens > r->max_tokens)
-        return err_set(e, E_INVALID, "min_tokens is %d, but max_tokens only %d", r->min_tokens, r->max_tokens);
+        return err_set(e, E_INVALID, "min_tokens is %d, but max_tokens only %d", r->min_tokens,
+                       r->max_tokens);
     if (r->n_top > TOP_MAX)
-        return err_set(e, E_INVALID, "%d alternatives of each token, but %d is the most", r->n_top, TOP_MAX);
+        return err_set(e, E_INVALID, "%d alternatives of each token, but %d is the most", r->n_top,
+                       TOP_MAX);
     for (int i = 0; i < r->n_stops; i++)
         if (r->stops[i].n > OUTBOX_TEXT)
-            return err_set(e, E_INVALID, "a stop string of %zu bytes, but %d is the most", r->stops[i].n,
-                           OUTBOX_TEXT);
+            return err_set(e, E_INVALID, "a stop string of %zu bytes, but %d is the most",
+                           r->stops[i].n, OUTBOX_TEXT);
     for (size_t i = 0; i < r->prompt.n; i++)
         if (r->prompt.p[i] < 0 || r->prompt.p[i] >= lim.n_vocab)
-            return err_set(e, E_INVALID, "token %zu of the prompt is %d, but the vocabulary has %d", i,
-                           r->prompt.p[i], lim.n_vocab);
+            return err_set(e, E_INVALID, "token %zu of the prompt is %d, but the vocabulary has %d",
+                           i, r->prompt.p[i], lim.n_vocab);
     return sample_check(&r->sample, lim.n_pick, e);
 }
 
@@ -46,8 +49,8 @@ static void stream_open(struct seq *s, const struct tokenizer *tok)
     buf_reserve(&s->text, TEXT_FIRST);
 }
 
-int seq_open(struct seq **out, struct request *r, struct seq_limits lim, const struct tokenizer *tok,
-             struct err *e)
+int seq_open(struct seq **out, struct request *r, struct seq_limits lim,
+             const struct tokenizer *tok, struct err *e)
 {
     struct seq *s = mem_new(struct seq);
     size_t n_new = r->embed ? 0 : (size_t)lim.n_ctx - r->prompt.n;
@@ -101,7 +104,7 @@ enum finish seq_take(struct seq *s, int32_t id, bool is_end)
 {
     struct request *r = s->r;
 
-    ids_push(&s->tokens, id);                            /* reserved by seq_open */
+    ids_push(&s->tokens, id); /* reserved by seq_open */
     r->n_out++;
     buf_clear(&s->text);
     is_end = is_end && !r->ignore_eos;

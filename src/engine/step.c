@@ -8,8 +8,12 @@ int step_init(struct step *st, struct step_opt o, struct err *e)
 {
     size_t nt = (size_t)o.max_tokens, ns = (size_t)o.max_seqs, cells = ns * (size_t)o.table_stride;
 
-    *st = (struct step){ .max_tokens = o.max_tokens, .max_seqs = o.max_seqs, .table_stride = o.table_stride,
-                         .max_adjust = o.max_adjust, .n_pick_from = o.n_pick_from, .has_state = o.has_state };
+    *st = (struct step){ .max_tokens = o.max_tokens,
+                         .max_seqs = o.max_seqs,
+                         .table_stride = o.table_stride,
+                         .max_adjust = o.max_adjust,
+                         .n_pick_from = o.n_pick_from,
+                         .has_state = o.has_state };
     st->ids = mem_try_array(nt, sizeof *st->ids);
     st->pos = mem_try_array(nt, sizeof *st->pos);
     st->row = mem_try_array(nt, sizeof *st->row);
@@ -32,8 +36,8 @@ int step_init(struct step *st, struct step_opt o, struct err *e)
     st->picked = mem_try_array(ns, sizeof *st->picked);
     st->adjust = mem_try_array((size_t)o.max_adjust + 1, sizeof *st->adjust);
     if (st->ids && st->pos && st->row && st->table && st->slots && st->hidden_rows && st->hidden &&
-        st->n_hidden_of && st->out_rows && st->seqs && st->n_new &&
-        st->out && st->seq_len && st->second && st->pick && st->picks && st->picked && st->adjust)
+        st->n_hidden_of && st->out_rows && st->seqs && st->n_new && st->out && st->seq_len &&
+        st->second && st->pick && st->picks && st->picked && st->adjust)
         return OK;
     step_release(st);
     return err_set(e, E_NOMEM, "no memory for steps of %d tokens and %d sequences", o.max_tokens,
@@ -125,17 +129,32 @@ void step_pick(struct step *st, int i, const int32_t *bans, int n_bans)
     st->pick[i] = st->n_picks++;
 }
 
-int step_start(struct step *st, struct decoder *d, bool (*stop)(void *arg), void *arg, struct err *e)
+int step_start(struct step *st, struct decoder *d, bool (*stop)(void *arg), void *arg,
+               struct err *e)
 {
-    struct batch b = { .n_tokens = st->n_tokens, .ids = st->ids, .pos = st->pos, .seq = st->row,
-                       .n_seqs = st->n_seqs, .table = st->table, .table_stride = st->table_stride,
-                       .n_out = st->n_out, .out_rows = st->out_rows, .n_picks = st->n_picks,
-                       .picks = st->picks, .adjust = st->adjust, .n_adjust = st->n_adjust,
-                       .n_pick_from = st->n_pick_from, .picked = st->picked,
-                       .seq_len = st->seq_len, .second = st->second,
+    struct batch b = { .n_tokens = st->n_tokens,
+                       .ids = st->ids,
+                       .pos = st->pos,
+                       .seq = st->row,
+                       .n_seqs = st->n_seqs,
+                       .table = st->table,
+                       .table_stride = st->table_stride,
+                       .n_out = st->n_out,
+                       .out_rows = st->out_rows,
+                       .n_picks = st->n_picks,
+                       .picks = st->picks,
+                       .adjust = st->adjust,
+                       .n_adjust = st->n_adjust,
+                       .n_pick_from = st->n_pick_from,
+                       .picked = st->picked,
+                       .seq_len = st->seq_len,
+                       .second = st->second,
                        .slots = st->has_state ? st->slots : NULL,
-                       .n_hidden = st->n_hidden, .hidden_rows = st->hidden_rows, .hidden = st->hidden,
-                       .stop = stop, .stop_arg = arg };
+                       .n_hidden = st->n_hidden,
+                       .hidden_rows = st->hidden_rows,
+                       .hidden = st->hidden,
+                       .stop = stop,
+                       .stop_arg = arg };
 
     return decoder_start(d, &b, e);
 }

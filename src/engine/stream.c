@@ -2,7 +2,8 @@
 
 #include "base/mem.h"
 
-void stream_init(struct stream *s, const struct tokenizer *tok, const struct str *stops, int n_stops)
+void stream_init(struct stream *s, const struct tokenizer *tok, const struct str *stops,
+                 int n_stops)
 {
     *s = (struct stream){ 0 };
     if (tok) detok_init(&s->detok, tok, true);

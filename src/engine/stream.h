@@ -9,19 +9,20 @@
 #include "token/detok.h"
 
 struct stream {
-    struct detok detok;          /* t NULL: no tokenizer, no text */
-    struct str *stops;           /* owned */
+    struct detok detok; /* t NULL: no tokenizer, no text */
+    struct str *stops;  /* owned */
     int n_stops;
-    struct buf held;             /* decoded, not given out yet */
+    struct buf held; /* decoded, not given out yet */
     bool stopped;
-    bool unarmed;                /* stop strings are not looked for yet */
-    const int32_t *shown;        /* special tokens that are text; borrowed */
+    bool unarmed;         /* stop strings are not looked for yet */
+    const int32_t *shown; /* special tokens that are text; borrowed */
     int n_shown;
 };
 
 /* tok NULL is fine: then there is no text. Empty stop strings are left out. */
-void stream_init(struct stream *s, const struct tokenizer *tok, const struct str *stops, int n_stops);
-void stream_release(struct stream *s);                   /* a zeroed one is fine */
+void stream_init(struct stream *s, const struct tokenizer *tok, const struct str *stops,
+                 int n_stops);
+void stream_release(struct stream *s); /* a zeroed one is fine */
 
 /* The text goes on behind these ids (a prompt that is continued). */
 void stream_prime(struct stream *s, const int32_t *ids, size_t n);

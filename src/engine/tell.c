@@ -16,7 +16,8 @@ static void push_text(struct request *r, struct event *ev, struct str text)
 {
     while (text.n > OUTBOX_TEXT) {
         struct event part = { .id = -1, .at_ns = ev->at_ns, .text = str_take(text, OUTBOX_TEXT) };
-        while (part.text.n > 1 && ((unsigned char)text.p[part.text.n] & 0xc0) == 0x80) part.text.n--;
+        while (part.text.n > 1 && ((unsigned char)text.p[part.text.n] & 0xc0) == 0x80)
+            part.text.n--;
         outbox_push(&r->out, &part);
         text = str_skip(text, part.text.n);
     }
@@ -38,7 +39,8 @@ static void count_end(struct engine *g, const struct request *r)
     if (r->quiet) return;
     counter_add(&s->finished[r->finish], 1);
     if (r->finish == FINISH_CANCELLED && cancel)
-        hist_add(why == CANCEL_ASKED ? &s->cancel_ms : &s->gone_ms, 1e3 * seconds(cancel, r->end_ns));
+        hist_add(why == CANCEL_ASKED ? &s->cancel_ms : &s->gone_ms,
+                 1e3 * seconds(cancel, r->end_ns));
     if (r->finish != FINISH_STOP && r->finish != FINISH_LENGTH) return;
     hist_add(&s->e2e, seconds(r->submit_ns, r->end_ns));
     hist_add(&s->queue, seconds(r->submit_ns, r->start_ns));
@@ -113,7 +115,8 @@ static void count_token(struct engine *g, struct request *r, struct seq *s, uint
     s->last_ns = now;
 }
 
-/* A token of one that was cancelled meanwhile is not shown. Who is still in `live` is ended there. */
+/* A token of one that was cancelled meanwhile is not shown. Who is still in `live` is ended there.
+ */
 void engine_tell_one(struct engine *g, struct untold *u)
 {
     struct request *r = u->r;

@@ -199,10 +199,8 @@ int gguf_parse(struct gguf **out, const void *p, size_t n, const char *name, str
     struct gguf *g = new_gguf(name);
     int rc = parse(g, p, n, e);
 
-    if (rc == OK)
-        *out = g;
-    else
-        gguf_close(g);
+    if (rc == OK) *out = g;
+    else gguf_close(g);
     return rc;
 }
 
@@ -212,10 +210,8 @@ int gguf_open_one(struct gguf **out, const char *path, struct err *e)
     int rc = filemap_open(&g->file, path, e);
 
     if (rc == OK) rc = parse(g, g->file.p, g->file.n, e);
-    if (rc == OK)
-        *out = g;
-    else
-        gguf_close(g);
+    if (rc == OK) *out = g;
+    else gguf_close(g);
     return rc;
 }
 

@@ -9,24 +9,36 @@
 #include "format/source.h"
 
 enum gguf_type {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STR, GGUF_LIST,
-    GGUF_U64, GGUF_I64, GGUF_F64, GGUF_N_TYPES
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STR,
+    GGUF_LIST,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
+    GGUF_N_TYPES
 };
 
-#define GGUF_ALIGN 32                /* of tensor data where general.alignment says nothing else */
+#define GGUF_ALIGN 32 /* of tensor data where general.alignment says nothing else */
 #define GGUF_MAX_ALIGN (1u << 20)
 
 struct gguf;
 
 /* Any part of a split set (NAME-00001-of-0000N.gguf) opens all of it. */
-int  gguf_open(struct gguf **out, const char *path, struct err *e);
+int gguf_open(struct gguf **out, const char *path, struct err *e);
 /* One file that is in memory already and outlives g, 8-byte aligned; name is for errors. */
-int  gguf_parse(struct gguf **out, const void *p, size_t n, const char *name, struct err *e);
-void gguf_close(struct gguf *g);                         /* NULL is fine */
+int gguf_parse(struct gguf **out, const void *p, size_t n, const char *name, struct err *e);
+void gguf_close(struct gguf *g); /* NULL is fine */
 
 size_t gguf_n_tensors(const struct gguf *g);
 const struct source_tensor *gguf_tensor(const struct gguf *g, size_t i);
-const struct source_tensor *gguf_find(const struct gguf *g, struct str name);   /* or NULL */
+const struct source_tensor *gguf_find(const struct gguf *g, struct str name); /* or NULL */
 
 size_t gguf_n_keys(const struct gguf *g);
 const char *gguf_key_name(const struct gguf *g, size_t i);

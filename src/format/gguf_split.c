@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #define MAX_PARTS 10000
-#define TAIL_LEN 20                  /* "-00001-of-00002.gguf" */
+#define TAIL_LEN 20 /* "-00001-of-00002.gguf" */
 
 static bool key_u64(const struct gguf *g, const char *key, uint64_t *out)
 {
@@ -104,9 +104,7 @@ int gguf_open(struct gguf **out, const char *path, struct err *e)
     if (rc == OK) rc = add_parts(g, first, count, e);
 out:
     mem_free(first);
-    if (rc == OK)
-        *out = g;
-    else
-        gguf_close(g);
+    if (rc == OK) *out = g;
+    else gguf_close(g);
     return rc;
 }

@@ -106,12 +106,9 @@ static bool begin(struct ggufw *w, const char *key)
 {
     struct str name = arena_str(&w->arena, str_c(key));
 
-    if (w->n_tensors)
-        fail(w, E_INTERNAL, "key '%.100s' comes after the tensors", key);
-    else if (name.n == 0)
-        fail(w, E_INTERNAL, "a key without a name");
-    else if (!map_put(&w->keys, name, 0))
-        fail(w, E_INTERNAL, "key '%.100s' is written twice", key);
+    if (w->n_tensors) fail(w, E_INTERNAL, "key '%.100s' comes after the tensors", key);
+    else if (name.n == 0) fail(w, E_INTERNAL, "a key without a name");
+    else if (!map_put(&w->keys, name, 0)) fail(w, E_INTERNAL, "key '%.100s' is written twice", key);
     if (w->first.code != OK) return false;
     put_str(&w->meta, name);
     return true;
@@ -206,10 +203,8 @@ void ggufw_tensor(struct ggufw *w, const char *name, enum dtype t, const int64_t
     struct str n = arena_str(&w->arena, str_c(name));
     uint64_t bytes = 0;
 
-    if (w->started)
-        fail(w, E_INTERNAL, "tensor '%.100s' comes after the first data", name);
-    else if (n.n == 0)
-        fail(w, E_INTERNAL, "a tensor without a name");
+    if (w->started) fail(w, E_INTERNAL, "tensor '%.100s' comes after the first data", name);
+    else if (n.n == 0) fail(w, E_INTERNAL, "a tensor without a name");
     else if (!map_put(&w->names, n, 0))
         fail(w, E_INTERNAL, "tensor '%.100s' is written twice", name);
     else if (!tensor_bytes(t, dims, n_dims, &bytes))

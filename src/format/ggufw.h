@@ -14,7 +14,7 @@
 struct ggufw;
 struct source;
 
-int  ggufw_open(struct ggufw **out, const char *path, struct err *e);
+int ggufw_open(struct ggufw **out, const char *path, struct err *e);
 void ggufw_u16(struct ggufw *w, const char *key, uint16_t v);
 void ggufw_u32(struct ggufw *w, const char *key, uint32_t v);
 void ggufw_u64(struct ggufw *w, const char *key, uint64_t v);
@@ -36,6 +36,6 @@ void ggufw_tensor(struct ggufw *w, const char *name, enum dtype t, const int64_t
 /* Bytes of the tensors in the order they were declared; pieces of any size. */
 void ggufw_data(struct ggufw *w, const void *p, size_t n);
 
-int  ggufw_close(struct ggufw *w, struct err *e);        /* E_INTERNAL if bytes are missing */
-void ggufw_abort(struct ggufw *w);                       /* NULL is fine */
+int ggufw_close(struct ggufw *w, struct err *e); /* E_INTERNAL if bytes are missing */
+void ggufw_abort(struct ggufw *w);               /* NULL is fine */
 #endif

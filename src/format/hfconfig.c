@@ -111,7 +111,7 @@ static void list_keys(struct hfconfig *c)
     json_t *v;
 
     c->keys = mem_array(json_object_size(c->root[HFCONFIG_MODEL]), sizeof *c->keys);
-    json_object_foreach(c->root[HFCONFIG_MODEL], name, v) c->keys[c->n_keys++] = name;
+    json_object_foreach (c->root[HFCONFIG_MODEL], name, v) c->keys[c->n_keys++] = name;
 }
 
 int hfconfig_parse(struct hfconfig **out, const struct str text[HFCONFIG_N_FILES], struct err *e)
@@ -147,8 +147,7 @@ int hfconfig_open(struct hfconfig **out, const char *dir, struct err *e)
                     "%s: a folder without config.json, expected a Hugging Face model folder or a "
                     "GGUF file",
                     dir);
-        else if (rc == E_NOTFOUND)
-            rc = OK;
+        else if (rc == E_NOTFOUND) rc = OK;
         mem_free(path);
         text[i] = buf_str(&bytes[i]);
     }

@@ -1,6 +1,6 @@
 #include "format/jsonload.h"
 
-#define MAX_PARTS (1u << 22)         /* 400 MB of tree; some 350000 tensors in one header */
+#define MAX_PARTS (1u << 22) /* 400 MB of tree; some 350000 tensors in one header */
 
 int jsonload(json_t **out, struct str text, size_t flags, const char *name, struct err *e)
 {

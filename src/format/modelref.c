@@ -13,11 +13,15 @@ struct hf_ref {
     struct str org, name, rev, file; /* file: empty unless one is named */
 };
 
-bool modelref_is(struct str ref) { return str_starts(ref, STR("hf:")) || str_starts(ref, STR("file:")); }
+bool modelref_is(struct str ref)
+{
+    return str_starts(ref, STR("hf:")) || str_starts(ref, STR("file:"));
+}
 
 static bool is_word(struct str s, bool slashes)
 {
-    if (s.n == 0 || s.n > 128 || s.p[0] == '.' || s.p[0] == '-' || str_find(s, STR("..")) >= 0) return false;
+    if (s.n == 0 || s.n > 128 || s.p[0] == '.' || s.p[0] == '-' || str_find(s, STR("..")) >= 0)
+        return false;
     for (size_t i = 0; i < s.n; i++) {
         char c = s.p[i];
         bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
@@ -48,7 +52,8 @@ static int parse(struct hf_ref *r, struct str ref, struct err *e)
     r->org = s;
     if (!r->name.p) r->name = s, r->org = STR("");
     if ((r->org.n && !is_word(r->org, false)) || !is_word(r->name, false) || !is_word(r->rev, true))
-        return err_set(e, E_INVALID, "'hf:%.*s': expected hf:ORG/NAME, hf:ORG/NAME@REV or hf:ORG/NAME:FILE",
+        return err_set(e, E_INVALID,
+                       "'hf:%.*s': expected hf:ORG/NAME, hf:ORG/NAME@REV or hf:ORG/NAME:FILE",
                        STR_ARG(str_take(ref, 200)));
     return OK;
 }
@@ -56,18 +61,15 @@ static int parse(struct hf_ref *r, struct str ref, struct err *e)
 /* Where Hugging Face's tools keep what they fetched. From mem_alloc. */
 static char *cache_dir(void)
 {
-    const char *hub = getenv("HF_HUB_CACHE"), *home = getenv("HF_HOME"), *xdg = getenv("XDG_CACHE_HOME");
+    const char *hub = getenv("HF_HUB_CACHE"), *home = getenv("HF_HOME"),
+               *xdg = getenv("XDG_CACHE_HOME");
     const char *user = getenv("HOME");
     struct buf b = { 0 };
 
-    if (hub && *hub)
-        buf_puts(&b, hub);
-    else if (home && *home)
-        buf_printf(&b, "%s/hub", home);
-    else if (xdg && *xdg)
-        buf_printf(&b, "%s/huggingface/hub", xdg);
-    else
-        buf_printf(&b, "%s/.cache/huggingface/hub", user && *user ? user : ".");
+    if (hub && *hub) buf_puts(&b, hub);
+    else if (home && *home) buf_printf(&b, "%s/hub", home);
+    else if (xdg && *xdg) buf_printf(&b, "%s/huggingface/hub", xdg);
+    else buf_printf(&b, "%s/.cache/huggingface/hub", user && *user ? user : ".");
     buf_cstr(&b);
     return b.p;
 }
@@ -103,18 +105,15 @@ static int find_snapshot(char **out, const char *repo, const struct hf_ref *r, s
     int rc = OK;
 
     buf_printf(&ref, "%s/refs/%.*s", repo, STR_ARG(r->rev));
-    if (file_exists(buf_cstr(&ref)) && !file_is_dir(ref.p))
-        rc = file_read(&commit, ref.p, 256, e);
-    else if (is_hash(r->rev))
-        find_commit(snapshots, r->rev, &commit);
+    if (file_exists(buf_cstr(&ref)) && !file_is_dir(ref.p)) rc = file_read(&commit, ref.p, 256, e);
+    else if (is_hash(r->rev)) find_commit(snapshots, r->rev, &commit);
     if (rc == OK) {
         struct str hash = str_trim(buf_str(&commit));
         if (hash.n == 0)
-            rc = err_set(e, E_NOTFOUND, "%s: revision '%.*s' is not in the cache", repo, STR_ARG(r->rev));
-        else if (!is_word(hash, false))
-            rc = err_set(e, E_FORMAT, "%s: names no commit", ref.p);
-        else
-            rc = path_under(out, snapshots, hash, e);
+            rc = err_set(e, E_NOTFOUND, "%s: revision '%.*s' is not in the cache", repo,
+                         STR_ARG(r->rev));
+        else if (!is_word(hash, false)) rc = err_set(e, E_FORMAT, "%s: names no commit", ref.p);
+        else rc = path_under(out, snapshots, hash, e);
     }
     buf_release(&commit);
     buf_release(&ref);
@@ -122,7 +121,8 @@ static int find_snapshot(char **out, const char *repo, const struct hf_ref *r, s
     return rc;
 }
 
-/* A folder with a configuration is the model; otherwise its one GGUF file (or the first of one split set). */
+/* A folder with a configuration is the model; otherwise its one GGUF file (or the first of one
+ * split set). */
 static int pick_file(char **path, const char *dir, struct err *e)
 {
     char *config = path_join(dir, "config.json");
@@ -143,8 +143,9 @@ static int pick_file(char **path, const char *dir, struct err *e)
     if (d) closedir(d);
     int rc = has_config || n == 1 ? OK
              : n == 0 ? err_set(e, E_NOTFOUND, "%s: holds neither config.json nor a GGUF file", dir)
-                      : err_set(e, E_INVALID, "%s: holds several models: name one behind a colon (%.200s)",
-                                dir, buf_cstr(&names));
+                      : err_set(e, E_INVALID,
+                                "%s: holds several models: name one behind a colon (%.200s)", dir,
+                                buf_cstr(&names));
     if (rc == OK) *path = has_config ? mem_strdup(dir) : path_join(dir, buf_cstr(&found));
     buf_release(&names);
     buf_release(&found);
@@ -160,10 +161,11 @@ static int resolve_hf(char **path, struct str ref, struct err *e)
 
     if ((rc = parse(&r, ref, e)) != OK) return rc;
     cache = cache_dir();
-    buf_printf(&repo, "%s/models--%.*s%s%.*s", cache, STR_ARG(r.org), r.org.n ? "--" : "", STR_ARG(r.name));
+    buf_printf(&repo, "%s/models--%.*s%s%.*s", cache, STR_ARG(r.org), r.org.n ? "--" : "",
+               STR_ARG(r.name));
     if (!file_is_dir(buf_cstr(&repo))) {
-        rc = err_set(e, E_NOTFOUND, "hf:%.*s is not in %s (hf download %.*s%s%.*s fetches it)", STR_ARG(ref),
-                     cache, STR_ARG(r.org), r.org.n ? "/" : "", STR_ARG(r.name));
+        rc = err_set(e, E_NOTFOUND, "hf:%.*s is not in %s (hf download %.*s%s%.*s fetches it)",
+                     STR_ARG(ref), cache, STR_ARG(r.org), r.org.n ? "/" : "", STR_ARG(r.name));
         goto out;
     }
     if ((rc = find_snapshot(&dir, repo.p, &r, e)) != OK) goto out;

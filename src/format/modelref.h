@@ -9,8 +9,9 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* *path is a folder or file, from mem_alloc; it need not exist when ref is a path. A name that would
- * leave the cache, or holds a NUL, is E_INVALID; one that is not there is E_NOTFOUND and says how to get it.
+/* *path is a folder or file, from mem_alloc; it need not exist when ref is a path. A name that
+ * would leave the cache, or holds a NUL, is E_INVALID; one that is not there is E_NOTFOUND and says
+ * how to get it.
  */
 int modelref_resolve(char **path, struct str ref, struct err *e);
 bool modelref_is(struct str ref); /* begins with hf: or file: */

@@ -18,14 +18,14 @@ struct aligned {
 };
 
 struct safetensors {
-    const char *name;                /* of the file, for errors */
+    const char *name; /* of the file, for errors */
     struct arena arena;
     struct filemap file;
-    json_t *meta;                    /* or NULL */
+    json_t *meta; /* or NULL */
     struct source_tensor *tensors;
     size_t n_tensors;
     struct map map;
-    struct aligned *copies;          /* of tensors that were not aligned */
+    struct aligned *copies; /* of tensors that were not aligned */
     struct safetensors **shards;
     size_t n_shards;
 };
@@ -216,7 +216,7 @@ static int read_header(struct safetensors *s, json_t *header, struct str data, s
                        MAX_TENSORS);
     s->tensors = mem_array(n, sizeof *s->tensors);
     map_reserve(&s->map, n);
-    json_object_foreach(header, name, entry) {
+    json_object_foreach (header, name, entry) {
         if (strcmp(name, "__metadata__") != 0) {
             rc = read_tensor(s, name, entry, data, e);
         } else if (json_is_object(entry)) {
@@ -273,10 +273,8 @@ int safetensors_parse(struct safetensors **out, const void *p, size_t n, const c
     struct safetensors *s = new_safetensors(name);
     int rc = parse(s, p, n, e);
 
-    if (rc == OK)
-        *out = s;
-    else
-        safetensors_close(s);
+    if (rc == OK) *out = s;
+    else safetensors_close(s);
     return rc;
 }
 
@@ -286,10 +284,8 @@ int safetensors_open(struct safetensors **out, const char *path, struct err *e)
     int rc = filemap_open(&s->file, path, e);
 
     if (rc == OK) rc = parse(s, s->file.p, s->file.n, e);
-    if (rc == OK)
-        *out = s;
-    else
-        safetensors_close(s);
+    if (rc == OK) *out = s;
+    else safetensors_close(s);
     return rc;
 }
 
@@ -309,8 +305,7 @@ static int shard_of(struct safetensors *s, struct map *shards, const char *dir, 
     if (path_under(&path, dir, file, NULL) != OK || !can_show(file))
         rc = err_set(e, E_FORMAT, "%s: a shard's name must stay inside the folder, found '%.100s'",
                      s->name, can_show(file) ? file.p : "control characters");
-    else
-        rc = safetensors_open(&shard, path, e);
+    else rc = safetensors_open(&shard, path, e);
     if (rc == E_NOTFOUND)
         rc = err_set(e, rc, "%s: the shard is missing, which %s names", path, path_base(s->name));
     mem_free(path);
@@ -339,9 +334,10 @@ static int read_index(struct safetensors *s, const char *dir, const json_t *inde
         s->meta = json_incref(json_object_get(index, "metadata"));
     s->tensors = mem_array(json_object_size(weights), sizeof *s->tensors);
     map_reserve(&s->map, json_object_size(weights));
-    json_object_foreach(weights, name, file) {
+    json_object_foreach (weights, name, file) {
         if (!json_is_string(file) || !can_show(str_c(name))) {
-            rc = fail(s, can_show(str_c(name)) ? name : "?", "expected a name and that of a file", e);
+            rc = fail(s, can_show(str_c(name)) ? name : "?", "expected a name and that of a file",
+                      e);
             break;
         }
         rc = shard_of(s, &shards, dir, str_of(json_string_value(file), json_string_length(file)),
@@ -370,10 +366,8 @@ int safetensors_open_index(struct safetensors **out, const char *dir, struct str
 
     if (rc == OK) rc = read_index(s, dir, index, e);
     json_decref(index);
-    if (rc == OK)
-        *out = s;
-    else
-        safetensors_close(s);
+    if (rc == OK) *out = s;
+    else safetensors_close(s);
     return rc;
 }
 

@@ -11,22 +11,24 @@
 
 struct safetensors;
 
-int  safetensors_open(struct safetensors **out, const char *path, struct err *e);
+int safetensors_open(struct safetensors **out, const char *path, struct err *e);
 /* model.safetensors of a folder, or the shards that its model.safetensors.index.json names. */
-int  safetensors_open_dir(struct safetensors **out, const char *dir, struct err *e);
+int safetensors_open_dir(struct safetensors **out, const char *dir, struct err *e);
 /* The shards in dir, by the text of an index; name is for errors. */
-int  safetensors_open_index(struct safetensors **out, const char *dir, struct str json, const char *name,
-                            struct err *e);
+int safetensors_open_index(struct safetensors **out, const char *dir, struct str json,
+                           const char *name, struct err *e);
 /* One file that is in memory already and outlives s. */
-int  safetensors_parse(struct safetensors **out, const void *p, size_t n, const char *name, struct err *e);
-void safetensors_close(struct safetensors *s);           /* NULL is fine */
+int safetensors_parse(struct safetensors **out, const void *p, size_t n, const char *name,
+                      struct err *e);
+void safetensors_close(struct safetensors *s); /* NULL is fine */
 
 /* Do the first n bytes look like a header? */
 bool safetensors_looks(const void *p, size_t n, uint64_t file_bytes);
 
 size_t safetensors_n_tensors(const struct safetensors *s);
 const struct source_tensor *safetensors_tensor(const struct safetensors *s, size_t i);
-const struct source_tensor *safetensors_find(const struct safetensors *s, struct str name);   /* or NULL */
+const struct source_tensor *safetensors_find(const struct safetensors *s,
+                                             struct str name); /* or NULL */
 
 /* A text of the header's "__metadata__" (of an index: its "metadata"). */
 bool safetensors_meta(const struct safetensors *s, const char *key, struct str *out);

@@ -62,7 +62,8 @@ static void fail(struct safetensorsw *w, int code, const char *fmt, ...)
     err_set(&w->first, code, "%s: %s", w->dir, text);
 }
 
-int safetensorsw_open(struct safetensorsw **out, const char *dir, uint64_t shard_bytes, struct err *e)
+int safetensorsw_open(struct safetensorsw **out, const char *dir, uint64_t shard_bytes,
+                      struct err *e)
 {
     if (!file_is_dir(dir)) return err_set(e, E_NOTFOUND, "%s: is no folder", dir);
     struct safetensorsw *w = mem_new(struct safetensorsw);
@@ -74,8 +75,8 @@ int safetensorsw_open(struct safetensorsw **out, const char *dir, uint64_t shard
 
 void safetensorsw_resume(struct safetensorsw *w) { w->resume = true; }
 
-void safetensorsw_tensor(struct safetensorsw *w, const char *name, enum dtype t, const int64_t *dims,
-                         int n_dims)
+void safetensorsw_tensor(struct safetensorsw *w, const char *name, enum dtype t,
+                         const int64_t *dims, int n_dims)
 {
     struct str key = arena_str(&w->arena, str_c(name));
     const struct dtype_info *info = dtype_info((int)t);
@@ -84,9 +85,9 @@ void safetensorsw_tensor(struct safetensorsw *w, const char *name, enum dtype t,
 
     for (int i = 0; good && i < n_dims; i++)
         good = dims[i] >= 0 && !__builtin_mul_overflow(bytes, (uint64_t)dims[i], &bytes);
-    good = good && !__builtin_mul_overflow(bytes, (uint64_t)info->bytes, &bytes) && bytes < INT64_MAX;
-    if (w->planned)
-        fail(w, E_INTERNAL, "tensor '%.100s' comes after the first data", name);
+    good =
+        good && !__builtin_mul_overflow(bytes, (uint64_t)info->bytes, &bytes) && bytes < INT64_MAX;
+    if (w->planned) fail(w, E_INTERNAL, "tensor '%.100s' comes after the first data", name);
     else if (!good)
         fail(w, E_UNSUPPORTED, "tensor '%.100s': safetensors cannot hold this shape as %s", name,
              dtype_name((int)t));
@@ -135,7 +136,8 @@ static void write_head(struct safetensorsw *w, struct shard *s)
     buf_release(&json);
 }
 
-/* A file of the right length that begins with the very header is one that an earlier run finished. */
+/* A file of the right length that begins with the very header is one that an earlier run finished.
+ */
 static bool is_there(const struct shard *s)
 {
     struct filemap m = { 0 };
@@ -151,10 +153,8 @@ static void name_shard(struct safetensorsw *w, size_t i)
     struct shard *s = &w->shards[i];
     struct buf b = { 0 };
 
-    if (w->n_shards == 1)
-        s->name = arena_printf(&w->arena, "model.safetensors");
-    else
-        s->name = arena_printf(&w->arena, "model-%05zu-of-%05zu.safetensors", i + 1, w->n_shards);
+    if (w->n_shards == 1) s->name = arena_printf(&w->arena, "model.safetensors");
+    else s->name = arena_printf(&w->arena, "model-%05zu-of-%05zu.safetensors", i + 1, w->n_shards);
     s->path = path_join(w->dir, s->name);
     buf_printf(&b, "%s.part-%ld", s->path, (long)getpid());
     buf_cstr(&b);
@@ -190,7 +190,8 @@ static void plan(struct safetensorsw *w)
 
 static void put(struct safetensorsw *w, const void *p, size_t n)
 {
-    if (w->first.code == OK && n && fwrite(p, 1, n, w->f) != n) fail(w, E_IO, "%s", strerror(errno));
+    if (w->first.code == OK && n && fwrite(p, 1, n, w->f) != n)
+        fail(w, E_IO, "%s", strerror(errno));
 }
 
 static void begin_shard(struct safetensorsw *w, struct shard *s)
@@ -214,7 +215,8 @@ static void end_shard(struct safetensorsw *w, struct shard *s)
     if (w->first.code != OK) unlink(s->temp);
 }
 
-/* To the next tensor that takes bytes: opens and ends shards on the way, passes over those that are there. */
+/* To the next tensor that takes bytes: opens and ends shards on the way, passes over those that are
+ * there. */
 static void settle(struct safetensorsw *w)
 {
     while (w->first.code == OK && w->at < w->n) {
@@ -276,11 +278,13 @@ static void write_index(struct safetensorsw *w)
     jsonw_end(&j);
     jsonw_key(&j, "weight_map"), jsonw_obj(&j);
     for (size_t i = 0; i < w->n; i++)
-        jsonw_key(&j, w->tensors[i].name), jsonw_str(&j, str_c(w->shards[w->tensors[i].shard].name));
+        jsonw_key(&j, w->tensors[i].name),
+            jsonw_str(&j, str_c(w->shards[w->tensors[i].shard].name));
     jsonw_end(&j);
     jsonw_end(&j);
     buf_putc(&json, '\n');
-    if (w->n_shards > 1 && file_replace(path, buf_str(&json), &e) != OK) fail(w, e.code, "%s", e.msg);
+    if (w->n_shards > 1 && file_replace(path, buf_str(&json), &e) != OK)
+        fail(w, e.code, "%s", e.msg);
     if (w->n_shards == 1) unlink(path); /* of an earlier run with smaller shards */
     mem_free(path);
     buf_release(&json);

@@ -125,13 +125,12 @@ int source_open(struct source **out, const char *path, struct err *e)
     struct source *s = mem_new(struct source);
     int rc = OK;
 
-    if (modelref_is(str_c(path)) && !file_exists(path)) rc = modelref_resolve(&s->path, str_c(path), e);
+    if (modelref_is(str_c(path)) && !file_exists(path))
+        rc = modelref_resolve(&s->path, str_c(path), e);
     else s->path = mem_strdup(path);
     if (rc == OK) rc = file_is_dir(s->path) ? open_folder(s, e) : open_file(s, e);
-    if (rc == OK)
-        *out = s;
-    else
-        source_close(s);
+    if (rc == OK) *out = s;
+    else source_close(s);
     return rc;
 }
 
@@ -211,12 +210,9 @@ bool value_u64(const struct value *v, uint64_t *out)
 {
     int64_t i;
 
-    if (v->kind == VALUE_UINT)
-        *out = v->u;
-    else if (value_i64(v, &i) && i >= 0)
-        *out = (uint64_t)i;
-    else
-        return false;
+    if (v->kind == VALUE_UINT) *out = v->u;
+    else if (value_i64(v, &i) && i >= 0) *out = (uint64_t)i;
+    else return false;
     return true;
 }
 

@@ -32,12 +32,14 @@ static bool is_end(const struct grammar_spec *spec, int32_t id)
 }
 
 /* Those that end a text can be in it only letter by letter. */
-static void find_specials(struct calls *c, const struct grammar_spec *spec, const struct tokenizer *tok)
+static void find_specials(struct calls *c, const struct grammar_spec *spec,
+                          const struct tokenizer *tok)
 {
     int cap = 0;
 
     for (int32_t id = 0; tok && id < tokenizer_n(tok); id++) {
-        if (!tokenizer_is_special(tok, id) || !tokenizer_piece(tok, id).n || is_end(spec, id)) continue;
+        if (!tokenizer_is_special(tok, id) || !tokenizer_piece(tok, id).n || is_end(spec, id))
+            continue;
         if (c->n_special == cap) {
             cap = cap ? 2 * cap : 64;
             c->special = mem_grow(c->special, (size_t)cap * sizeof *c->special);
@@ -81,7 +83,8 @@ static struct gnode *text_node(struct calls *c, struct str text, int number)
     for (size_t i = 0; i < text.n;) {
         struct str rest = str_skip(text, i);
         const struct special *t = special_at(c, rest);
-        bool is_number = !t && str_starts(rest, STR("{i}")), is_letters = !t && str_starts(rest, STR("{r}"));
+        bool is_number = !t && str_starts(rest, STR("{i}")),
+             is_letters = !t && str_starts(rest, STR("{r}"));
         if (!t && !is_number && !is_letters) {
             i++;
             continue;
@@ -119,7 +122,8 @@ static int form_int(const struct calls *c, const char *key)
 
 static int add_args(struct calls *c, const json_t *schema, struct gnode **out)
 {
-    struct schema_list list = { .until = form_str(c, "until"), .trim = form_int(c, "trim"),
+    struct schema_list list = { .until = form_str(c, "until"),
+                                .trim = form_int(c, "trim"),
                                 .python = form_int(c, "python") };
     int rule, rc;
 
@@ -146,7 +150,7 @@ static int add_tools(struct calls *c, const json_t *tools, int *rules)
     json_t *tool;
     size_t i;
 
-    json_array_foreach((json_t *)tools, i, tool) {
+    json_array_foreach ((json_t *)tools, i, tool) {
         if (add_args(c, json_object_get(tool, "parameters"), &args) != OK)
             return err_wrap(c->e, "tool '%.60s'", json_string_value(json_object_get(tool, "name")));
         rules[i] = grules_add(c->g, "arguments", args);
@@ -160,7 +164,8 @@ static int add_tools(struct calls *c, const json_t *tools, int *rules)
 static struct gnode *name_node(struct calls *c, const json_t *tool)
 {
     const json_t *v = json_object_get(tool, "name");
-    struct str name = str_of(json_string_value(v), json_string_length(v)), before = form_str(c, "before");
+    struct str name = str_of(json_string_value(v), json_string_length(v)),
+               before = form_str(c, "before");
     struct buf b = { 0 };
     struct jsonw w = { .out = &b };
     struct gnode *n;
@@ -178,10 +183,11 @@ static struct gnode *one_call(struct calls *c, const json_t *tools, const int *r
     json_t *tool;
     size_t i;
 
-    json_array_foreach((json_t *)tools, i, tool)
-        gnode_add(c->g, alt, GSEQ(c->g, form_text(c, "before", number), name_node(c, tool),
-                                  form_text(c, "between", number), gnode_ref(c->g, rules[i]),
-                                  form_text(c, "after", number)));
+    json_array_foreach ((json_t *)tools, i, tool)
+        gnode_add(c->g, alt,
+                  GSEQ(c->g, form_text(c, "before", number), name_node(c, tool),
+                       form_text(c, "between", number), gnode_ref(c->g, rules[i]),
+                       form_text(c, "after", number)));
     return alt;
 }
 
@@ -198,17 +204,18 @@ static struct gnode *all_calls(struct calls *c, const json_t *tools, const int *
     struct gnode *more = NULL;
 
     if (min < 1) min = 1;
-    if (is_numbered(c)) {                                /* each one inside what follows the one before */
+    if (is_numbered(c)) { /* each one inside what follows the one before */
         if (!max || max > NUMBERED) max = NUMBERED;
         for (int i = max - 1; i > 0; i--) {
             more = GSEQ(g, form_text(c, "sep", i), one_call(c, tools, rules, i), more);
             if (i >= min) more = gnode_rep(g, more, 0, 1);
         }
-        return GSEQ(g, form_text(c, "open", 0), one_call(c, tools, rules, 0), more, form_text(c, "close", 0));
+        return GSEQ(g, form_text(c, "open", 0), one_call(c, tools, rules, 0), more,
+                    form_text(c, "close", 0));
     }
     call = grules_add(g, "call", one_call(c, tools, rules, 0));
-    more =
-        gnode_rep(g, GSEQ(g, form_text(c, "sep", 0), gnode_ref(g, call)), min - 1, (max ? max : CALLS) - 1);
+    more = gnode_rep(g, GSEQ(g, form_text(c, "sep", 0), gnode_ref(g, call)), min - 1,
+                     (max ? max : CALLS) - 1);
     return GSEQ(g, form_text(c, "open", 0), gnode_ref(g, call), more, form_text(c, "close", 0));
 }
 
@@ -217,9 +224,14 @@ static struct gnode *all_calls(struct calls *c, const json_t *tools, const int *
 /* Any special token but the one a mark begins with. */
 static int add_specials(struct calls *c, struct str mark, struct gnode **out)
 {
-    struct fsm_state states[] = { { 0, 1, 0, 0, false }, { 1, 1, 0, 0, false }, { 2, 1, 0, 0, false },
-                                  { 3, 1, 0, 0, false }, { 4, 0, 0, 0, true } };
-    struct fsm_edge edges[] = { { FSM_TOKEN, FSM_TOKEN, 1 }, { 0, 255, 2 }, { 0, 255, 3 }, { 0, 255, 4 } };
+    struct fsm_state states[] = { { 0, 1, 0, 0, false },
+                                  { 1, 1, 0, 0, false },
+                                  { 2, 1, 0, 0, false },
+                                  { 3, 1, 0, 0, false },
+                                  { 4, 0, 0, 0, true } };
+    struct fsm_edge edges[] = {
+        { FSM_TOKEN, FSM_TOKEN, 1 }, { 0, 255, 2 }, { 0, 255, 3 }, { 0, 255, 4 }
+    };
     const struct fsm any = { .states = states, .edges = edges, .n_states = 5, .n_edges = 4 };
     const struct special *t = special_at(c, mark);
     struct fsm_env env = { .g = c->g, .work = FSM_WORK };
@@ -252,7 +264,8 @@ static int add_between_text(struct calls *c, struct gnode **io)
     if ((rc = gnode_without(&text, g, mark, c->e)) != OK) return rc;
     if ((rc = add_specials(c, mark, &other)) != OK) return rc;
     rule = grules_add(g, "text", GSEQ(g, text, gnode_rep(g, GSEQ(g, other, text), 0, GNODE_MANY)));
-    *io = GSEQ(g, gnode_rep(g, GSEQ(g, gnode_ref(g, rule), *io), 0, GNODE_MANY), gnode_ref(g, rule));
+    *io =
+        GSEQ(g, gnode_rep(g, GSEQ(g, gnode_ref(g, rule), *io), 0, GNODE_MANY), gnode_ref(g, rule));
     return OK;
 }
 
@@ -285,7 +298,8 @@ static struct gnode *white_space(struct grules *g)
     return gnode_rep(g, gnode_class(g, space), 0, 4);
 }
 
-int calls_lead(struct grules *g, const struct grammar_spec *spec, const struct tokenizer *tok, struct err *e)
+int calls_lead(struct grules *g, const struct grammar_spec *spec, const struct tokenizer *tok,
+               struct err *e)
 {
     struct calls c = { .g = g, .e = e };
     struct gnode *think = NULL, *text, *after;
@@ -300,8 +314,9 @@ int calls_lead(struct grules *g, const struct grammar_spec *spec, const struct t
         if (spec->thinking == THINK_MAY)
             think = gnode_rep(g, GSEQ(g, text_node(&c, str_c(spec->think), 0), think), 0, 1);
     }
-    g->root = grules_add(g, "answer", GSEQ(g, think, text_node(&c, str_c(spec->lead ? spec->lead : ""), 0),
-                                           gnode_ref(g, g->root)));
+    g->root = grules_add(g, "answer",
+                         GSEQ(g, think, text_node(&c, str_c(spec->lead ? spec->lead : ""), 0),
+                              gnode_ref(g, g->root)));
 out:
     mem_free(c.special);
     return rc;
@@ -326,7 +341,8 @@ static void put_form(struct jsonw *w, const struct grammar_calls *f)
                   { "is_json", f->is_json }, { "and", f->and },       { "quote", f->quote },
                   { "until", f->until },     { "mark", f->mark } };
 
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) put_text(w, texts[i].key, texts[i].text);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        put_text(w, texts[i].key, texts[i].text);
     put_int(w, "min", f->min);
     put_int(w, "max", f->max);
     put_int(w, "trim", f->trim);

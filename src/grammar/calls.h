@@ -11,5 +11,6 @@
 int calls_add(struct grules *g, const json_t *form, const struct grammar_spec *spec,
               const struct tokenizer *tok, struct err *e);
 /* Puts what may or must stand before the text (reasoning, lead) before the root. */
-int calls_lead(struct grules *g, const struct grammar_spec *spec, const struct tokenizer *tok, struct err *e);
+int calls_lead(struct grules *g, const struct grammar_spec *spec, const struct tokenizer *tok,
+               struct err *e);
 #endif

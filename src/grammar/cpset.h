@@ -1,7 +1,7 @@
 /* cpset.h - sets of characters, and the byte sequences that spell them in UTF-8.
  *
- * Ranges lie in an arena, sorted and apart once cpset_tidy was called. Surrogates are no characters: they
- * drop out when bytes are made. A zeroed set is a valid empty one. */
+ * Ranges lie in an arena, sorted and apart once cpset_tidy was called. Surrogates are no
+ * characters: they drop out when bytes are made. A zeroed set is a valid empty one. */
 #ifndef TERN_GRAMMAR_CPSET_H
 #define TERN_GRAMMAR_CPSET_H
 
@@ -34,5 +34,6 @@ struct utf8_run {
     int n;
 };
 /* Calls fn with every run of a tidy set. */
-void cpset_runs(const struct cpset *s, void (*fn)(void *arg, const struct utf8_run *run), void *arg);
+void cpset_runs(const struct cpset *s, void (*fn)(void *arg, const struct utf8_run *run),
+                void *arg);
 #endif

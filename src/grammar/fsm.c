@@ -56,11 +56,11 @@ struct sets {
     const struct nfa *a;
     struct fsm *out;
     struct arena arena;
-    struct map known;            /* a set, as the bytes of its sorted states → state of out */
-    int32_t **set;               /* [n_states of out] */
+    struct map known; /* a set, as the bytes of its sorted states → state of out */
+    int32_t **set;    /* [n_states of out] */
     int *n_set, cap;
     /* while one is made */
-    int32_t *members, *stack;    /* [nfa states] */
+    int32_t *members, *stack; /* [nfa states] */
     uint32_t *seen, stamp;
     int n_members;
 };
@@ -77,8 +77,8 @@ static void set_begin(struct sets *s)
     s->stamp++;
 }
 
-/* Adds a state with all that follow it for nothing; only those with an edge of their own, or the last,
- * count. */
+/* Adds a state with all that follow it for nothing; only those with an edge of their own, or the
+ * last, count. */
 static void set_add(struct sets *s, int32_t state)
 {
     int n = 0;
@@ -130,7 +130,8 @@ static int32_t set_end(struct sets *s)
     if (s->n_members == 0) return -1;
     qsort(s->members, (size_t)s->n_members, sizeof *s->members, by_number);
     s->a->env->work -= s->n_members;
-    if (map_get(&s->known, str_of((const char *)s->members, (size_t)s->n_members * sizeof *s->members), &id))
+    if (map_get(&s->known,
+                str_of((const char *)s->members, (size_t)s->n_members * sizeof *s->members), &id))
         return (int32_t)id;
     return new_set(s, true);
 }
@@ -157,7 +158,8 @@ static void make_edges(struct sets *s, int32_t id)
                 if (x->kind == NFA_BYTE && x->lo <= from && x->hi >= b - 1) set_add(s, x->to);
             }
         to = set_end(s);
-        if (to >= 0) join_edge(s->out, id, (struct fsm_edge){ (uint8_t)from, (uint8_t)(b - 1), to });
+        if (to >= 0)
+            join_edge(s->out, id, (struct fsm_edge){ (uint8_t)from, (uint8_t)(b - 1), to });
         from = b;
     }
 }
@@ -189,9 +191,10 @@ static void make_calls(struct sets *s, int32_t id)
 
 static int too_complex(struct err *e)
 {
-    return err_set(e, E_INVALID,
-                   "the grammar is too complex: it takes more than %d states, or too long to compile",
-                   FSM_STATES);
+    return err_set(
+        e, E_INVALID,
+        "the grammar is too complex: it takes more than %d states, or too long to compile",
+        FSM_STATES);
 }
 
 static int determinize(struct fsm *out, const struct nfa *a, struct err *e)
@@ -268,13 +271,15 @@ static int32_t pair_state(struct product *p, int32_t x, int32_t y, enum fsm_op o
         p->pair = mem_grow(p->pair, (size_t)p->cap * sizeof *p->pair);
     }
     memcpy(p->pair[id], key, sizeof key);
-    add_state(p->out, (struct fsm_state){ .final = p->x->states[x].final && (op == FSM_AND ? fy : !fy) });
+    add_state(p->out,
+              (struct fsm_state){ .final = p->x->states[x].final && (op == FSM_AND ? fy : !fy) });
     map_put(&p->known, arena_str(&p->arena, str_of((const char *)key, sizeof key)), (uint64_t)id);
     return id;
 }
 
 /* The ways of a pair under one edge of x: cut where y's edges begin and end. */
-static void pair_edges(struct product *p, int32_t id, const struct fsm_edge *ex, int32_t sy, enum fsm_op op)
+static void pair_edges(struct product *p, int32_t id, const struct fsm_edge *ex, int32_t sy,
+                       enum fsm_op op)
 {
     int at = ex->lo, n = sy >= 0 ? p->y->states[sy].n_edges : 0;
 
@@ -285,10 +290,12 @@ static void pair_edges(struct product *p, int32_t id, const struct fsm_edge *ex,
         if (ey && ey->hi < at) continue;
         if (from > at && op == FSM_AND_NOT)
             join_edge(p->out, id,
-                      (struct fsm_edge){ (uint8_t)at, (uint8_t)(from - 1), pair_state(p, ex->to, -1, op) });
+                      (struct fsm_edge){ (uint8_t)at, (uint8_t)(from - 1),
+                                         pair_state(p, ex->to, -1, op) });
         if (ey && from <= to)
-            join_edge(p->out, id,
-                      (struct fsm_edge){ (uint8_t)from, (uint8_t)to, pair_state(p, ex->to, ey->to, op) });
+            join_edge(
+                p->out, id,
+                (struct fsm_edge){ (uint8_t)from, (uint8_t)to, pair_state(p, ex->to, ey->to, op) });
         at = ey && from <= to ? to + 1 : from;
     }
 }
@@ -359,7 +366,7 @@ int fsm_longest(const struct fsm *f)
                 if (d <= far[i]) continue;
                 far[i] = d;
                 changed = true;
-                if (d > f->n_states) goto out;           /* around and around */
+                if (d > f->n_states) goto out; /* around and around */
             }
     }
 out:

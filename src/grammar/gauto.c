@@ -3,8 +3,12 @@
 #include "base/mem.h"
 
 enum {
-    RULES = 8000, COUNTED = 4096, STATES = 120000, EDGES = 1000000,
-    INLINE_SIZE = 16, INLINE_ROUNDS = 4
+    RULES = 8000,
+    COUNTED = 4096,
+    STATES = 120000,
+    EDGES = 1000000,
+    INLINE_SIZE = 16,
+    INLINE_ROUNDS = 4
 };
 
 /* A rule on its way: of the grammar, or made for a repetition. */
@@ -13,17 +17,17 @@ struct pending {
     struct str name;
     int line, column, min, max;
     bool counted, wanted, done;
-    bool called;                 /* the body of a repetition, which has to be a rule of its own */
+    bool called; /* the body of a repetition, which has to be a rule of its own */
 };
 
 struct maker {
     const struct grules *g;
     struct gauto *out;
-    struct pending *rules;          /* [g->n + COUNTED] */
-    bool *nullable, *inlined;    /* likewise */
+    struct pending *rules;    /* [g->n + COUNTED] */
+    bool *nullable, *inlined; /* likewise */
     int *size;
     int n, n_todo, *queue;
-    struct map counted;          /* address of a REP → rule */
+    struct map counted; /* address of a REP → rule */
     struct arena arena;
     struct fsm_env env;
     int cap_states, cap_edges, cap_calls;
@@ -118,19 +122,20 @@ static int left_recursion(struct maker *m, int rule, int by)
 
     if (rule == by)
         return err_set(m->e, E_INVALID,
-                       "line %d, column %d: the rule '%.*s' begins with itself (left recursion)", r->line,
-                       r->column, STR_ARG(str_take(r->name, 80)));
+                       "line %d, column %d: the rule '%.*s' begins with itself (left recursion)",
+                       r->line, r->column, STR_ARG(str_take(r->name, 80)));
     return err_set(m->e, E_INVALID,
                    "line %d, column %d: the rule '%.*s' begins with itself, by way of '%.*s' "
                    "(left recursion)",
-                   r->line, r->column, STR_ARG(str_take(r->name, 80)), STR_ARG(str_take(via->name, 80)));
+                   r->line, r->column, STR_ARG(str_take(r->name, 80)),
+                   STR_ARG(str_take(via->name, 80)));
 }
 
 /* Depth first over "may begin with", without recursion: chains of rules may be long. */
 static int check_left(struct maker *m)
 {
     int n = m->g->n, rc = OK, *from = mem_array((size_t)n + 1, sizeof *from), *path, *at;
-    char *color = mem_array((size_t)n + 1, 1);           /* 1: on the path; 2: done */
+    char *color = mem_array((size_t)n + 1, 1); /* 1: on the path; 2: done */
     struct refs refs = { 0 };
 
     path = mem_array((size_t)n + 1, sizeof *path);
@@ -191,8 +196,9 @@ static int counted_rule(void *arg, const struct gnode *rep)
     int rule;
 
     if (map_get(&m->counted, str_of((const char *)&rep, sizeof rep), &known)) return (int)known;
-    rule = new_rule(m, (struct pending){ .body = rep->kids[0], .counted = true, .min = rep->min,
-                                      .max = rep->max });
+    rule =
+        new_rule(m, (struct pending){
+                        .body = rep->kids[0], .counted = true, .min = rep->min, .max = rep->max });
     if (m->nullable[rule]) m->rules[rule].min = 0;
     key = arena_alloc(&m->arena, sizeof rep);
     memcpy(key, &rep, sizeof rep);
@@ -203,7 +209,7 @@ static int counted_rule(void *arg, const struct gnode *rep)
 static void *room(void *p, int *cap, int n, int more, size_t size)
 {
     if (p && n + more <= *cap) return p;
-    if (*cap == 0) *cap = 256;                           /* there is a table, also where it stays empty */
+    if (*cap == 0) *cap = 256; /* there is a table, also where it stays empty */
     while (n + more > *cap) *cap *= 2;
     return mem_grow(p, (size_t)*cap * size);
 }
@@ -215,7 +221,8 @@ static void append(struct maker *m, int rule, const struct fsm *f)
     int base = a->n_states, n = 0, *id = mem_array((size_t)f->n_states, sizeof *id);
     bool counted = m->rules[rule].counted;
 
-    for (int i = 0; i < f->n_states; i++) id[i] = i && counted && f->states[i].final ? base : base + n++;
+    for (int i = 0; i < f->n_states; i++)
+        id[i] = i && counted && f->states[i].final ? base : base + n++;
     a->states = room(a->states, &m->cap_states, base, n, sizeof *a->states);
     a->edges = room(a->edges, &m->cap_edges, a->n_edges, f->n_edges, sizeof *a->edges);
     a->calls = room(a->calls, &m->cap_calls, a->n_calls, f->n_calls, sizeof *a->calls);
@@ -270,7 +277,8 @@ static int make_rule(struct maker *m, int rule)
     int rc = fsm_make(&f, m->rules[rule].body, &m->env, m->e);
 
     if (rc != OK) {
-        if (m->rules[rule].name.n) err_wrap(m->e, "rule '%.*s'", STR_ARG(str_take(m->rules[rule].name, 80)));
+        if (m->rules[rule].name.n)
+            err_wrap(m->e, "rule '%.*s'", STR_ARG(str_take(m->rules[rule].name, 80)));
         return rc;
     }
     if (m->rules[rule].counted && !has_clear_ends(&f)) one_call(m, rule);
@@ -278,8 +286,8 @@ static int make_rule(struct maker *m, int rule)
     fsm_release(&f);
     if (m->full || m->out->n_states > STATES || m->out->n_edges > EDGES)
         return err_set(m->e, E_INVALID,
-                       "the grammar is too large: it takes more than %d states or %d repetitions", STATES,
-                       COUNTED);
+                       "the grammar is too large: it takes more than %d states or %d repetitions",
+                       STATES, COUNTED);
     return OK;
 }
 
@@ -341,7 +349,8 @@ static void prune(struct gauto *a)
         s->n_edges = n;
         n = 0;
         for (int k = 0; k < s->n_calls; k++)
-            if (dist_to(a, c[k].to) < GAUTO_FAR && a->rules[c[k].rule].least < GAUTO_FAR) c[n++] = c[k];
+            if (dist_to(a, c[k].to) < GAUTO_FAR && a->rules[c[k].rule].least < GAUTO_FAR)
+                c[n++] = c[k];
         s->n_calls = n;
     }
 }
@@ -361,7 +370,7 @@ static bool merge(uint64_t to[4], const uint64_t from[4])
 
 static void find_follow(struct gauto *a)
 {
-    uint64_t (*first)[4] = mem_array((size_t)a->n_states + 1, sizeof *first);
+    uint64_t(*first)[4] = mem_array((size_t)a->n_states + 1, sizeof *first);
     bool changed = true;
 
     for (int i = 0; i < a->n_states; i++)
@@ -373,7 +382,8 @@ static void find_follow(struct gauto *a)
         changed = false;
         for (int i = a->n_states - 1; i >= 0; i--)
             for (int k = 0; k < a->states[i].n_calls; k++)
-                changed |= merge(first[i], first[a->rules[a->calls[a->states[i].call + k].rule].start]);
+                changed |=
+                    merge(first[i], first[a->rules[a->calls[a->states[i].call + k].rule].start]);
     }
     for (changed = true; changed;) {
         changed = false;
@@ -458,7 +468,8 @@ int gauto_make(struct gauto *out, const struct grules *g, struct err *e)
 
     *out = (struct gauto){ 0 };
     if (g->full || g->n > RULES)
-        return err_set(e, E_INVALID, "the grammar is too large: it has more than %d parts or %d rules",
+        return err_set(e, E_INVALID,
+                       "the grammar is too large: it has more than %d parts or %d rules",
                        GRULES_NODES, RULES);
     m.rules = mem_array(n, sizeof *m.rules);
     m.nullable = mem_array(n, sizeof *m.nullable);
@@ -468,8 +479,12 @@ int gauto_make(struct gauto *out, const struct grules *g, struct err *e)
     out->rules = mem_array(n, sizeof *out->rules);
     for (int i = 0; i < g->n; i++)
         m.rules[i] = (struct pending){ .body = g->rules[i].body, .name = g->rules[i].name };
-    m.env = (struct fsm_env){ .g = g, .nullable = m.nullable, .inlined = m.inlined, .counted = counted_rule,
-                              .arg = &m, .work = FSM_WORK };
+    m.env = (struct fsm_env){ .g = g,
+                              .nullable = m.nullable,
+                              .inlined = m.inlined,
+                              .counted = counted_rule,
+                              .arg = &m,
+                              .work = FSM_WORK };
     rc = make(&m);
     map_release(&m.counted);
     arena_release(&m.arena);

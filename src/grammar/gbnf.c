@@ -32,7 +32,8 @@ static void place(const struct gbnf *p, size_t at, int *line, int *column)
     }
 }
 
-static void fail_at(struct gbnf *p, size_t at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void fail_at(struct gbnf *p, size_t at, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 static void fail_at(struct gbnf *p, size_t at, const char *fmt, ...)
 {
     char what[256];
@@ -47,7 +48,10 @@ static void fail_at(struct gbnf *p, size_t at, const char *fmt, ...)
     p->rc = err_set(p->e, E_INVALID, "line %d, column %d: %s", line, column, what);
 }
 
-static int peek(const struct gbnf *p) { return p->at < p->text.n ? (unsigned char)p->text.p[p->at] : -1; }
+static int peek(const struct gbnf *p)
+{
+    return p->at < p->text.n ? (unsigned char)p->text.p[p->at] : -1;
+}
 
 static bool eat(struct gbnf *p, char c)
 {
@@ -128,8 +132,9 @@ static int32_t parse_escape(struct gbnf *p)
     default: break;
     }
     if (c < 0 || c > '~' || c <= ' ' || isalnum(c))
-        fail_at(p, from,
-                "an escape that is not known: after a backslash comes one of n r t x u U, or a sign");
+        fail_at(
+            p, from,
+            "an escape that is not known: after a backslash comes one of n r t x u U, or a sign");
     return c;
 }
 
@@ -153,7 +158,8 @@ static struct gnode *parse_literal(struct gbnf *p)
     char bytes[4];
 
     while (p->rc == OK && !eat(p, '"')) {
-        if (peek(p) < 0 || peek(p) == '\n') fail_at(p, from, "the quote that begins here is not closed");
+        if (peek(p) < 0 || peek(p) == '\n')
+            fail_at(p, from, "the quote that begins here is not closed");
         else {
             int32_t cp = parse_char(p);
             if (p->rc == OK) buf_add(&lit, bytes, (size_t)utf8_put(bytes, cp));
@@ -186,7 +192,7 @@ static struct gnode *parse_class(struct gbnf *p)
         cpset_add(&set, &p->g->arena, lo, hi);
     }
     cpset_tidy(&set);
-    if (not) set = cpset_not(&set, &p->g->arena);
+    if (not ) set = cpset_not(&set, &p->g->arena);
     return gnode_class(p->g, set);
 }
 
@@ -206,7 +212,8 @@ static struct gnode *parse_token(struct gbnf *p)
             fail_at(p, from, "'%.*s' is not the id of a token", STR_ARG(str_take(name, 40)));
     } else {
         if (p->token) id = p->token(p->arg, str_of(p->text.p + from, p->at - from));
-        if (id < 0) fail_at(p, from, "the vocabulary has no token <%.*s>", STR_ARG(str_take(name, 40)));
+        if (id < 0)
+            fail_at(p, from, "the vocabulary has no token <%.*s>", STR_ARG(str_take(name, 40)));
     }
     return gnode_token(p->g, (int32_t)(id < 0 ? 0 : id));
 }
@@ -237,7 +244,8 @@ static struct gnode *parse_group(struct gbnf *p)
     n = parse_alternatives(p, true);
     p->depth--;
     if (p->rc == OK && !eat(p, ')'))
-        fail_at(p, p->at, "expected ')' for the group that was opened, but there is %s", here(p, what));
+        fail_at(p, p->at, "expected ')' for the group that was opened, but there is %s",
+                here(p, what));
     return n;
 }
 
@@ -261,7 +269,8 @@ static int parse_count(struct gbnf *p)
     size_t from = p->at;
     int64_t n = 0;
 
-    while (peek(p) >= 0 && isdigit(peek(p)) && n <= GBNF_REPEAT_MAX) n = n * 10 + (p->text.p[p->at++] - '0');
+    while (peek(p) >= 0 && isdigit(peek(p)) && n <= GBNF_REPEAT_MAX)
+        n = n * 10 + (p->text.p[p->at++] - '0');
     if (p->at == from) return -1;
     if (n > GBNF_REPEAT_MAX) fail_at(p, from, "more than %d repetitions", GBNF_REPEAT_MAX);
     return (int)n;
@@ -280,13 +289,16 @@ static struct gnode *parse_braces(struct gbnf *p, struct gnode *x)
         skip_space(p, false);
         max = parse_count(p);
         if (max < 0) max = GNODE_MANY;
-        if (max == GNODE_MANY && min < 0) fail_at(p, from, "{,} says nothing: write {m}, {m,} or {m,n}");
+        if (max == GNODE_MANY && min < 0)
+            fail_at(p, from, "{,} says nothing: write {m}, {m,} or {m,n}");
         if (min < 0) min = 0;
         skip_space(p, false);
     }
     if (min < 0) fail_at(p, p->at, "expected a number behind '{', but there is %s", here(p, what));
-    if (max != GNODE_MANY && max < min) fail_at(p, from, "{%d,%d}: the larger number comes second", min, max);
-    if (p->rc == OK && !eat(p, '}')) fail_at(p, p->at, "expected '}', but there is %s", here(p, what));
+    if (max != GNODE_MANY && max < min)
+        fail_at(p, from, "{%d,%d}: the larger number comes second", min, max);
+    if (p->rc == OK && !eat(p, '}'))
+        fail_at(p, p->at, "expected '}', but there is %s", here(p, what));
     return p->rc == OK ? gnode_rep(p->g, x, min, max) : x;
 }
 
@@ -352,8 +364,8 @@ static void parse_rule(struct gbnf *p)
     }
     skip_space(p, false);
     if (!str_starts(str_skip(p->text, p->at), STR("::="))) {
-        fail_at(p, p->at, "expected ::= behind '%.*s', but there is %s", STR_ARG(str_take(name, 60)),
-                here(p, what));
+        fail_at(p, p->at, "expected ::= behind '%.*s', but there is %s",
+                STR_ARG(str_take(name, 60)), here(p, what));
         return;
     }
     p->at += 3;
@@ -392,7 +404,8 @@ int gbnf_parse(struct grules *g, struct str text, gbnf_token_fn *token, void *ar
     struct gbnf p = { .g = g, .text = text, .token = token, .arg = arg, .e = e };
 
     if (text.n > TEXT_BYTES)
-        return err_set(e, E_INVALID, "the grammar has %zu bytes, but %d is the most", text.n, TEXT_BYTES);
+        return err_set(e, E_INVALID, "the grammar has %zu bytes, but %d is the most", text.n,
+                       TEXT_BYTES);
     skip_space(&p, true);
     while (p.rc == OK && peek(&p) >= 0) {
         parse_rule(&p);

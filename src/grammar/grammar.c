@@ -27,12 +27,12 @@ static int load_json(json_t **out, struct str text, struct err *e)
     json_error_t je;
 
     if (text.n > SCHEMA_BYTES || str_json_parts(text) > SCHEMA_PARTS)
-        return err_set(e, E_INVALID, "the schema is too large: at most %d bytes and %d parts", SCHEMA_BYTES,
-                       SCHEMA_PARTS);
+        return err_set(e, E_INVALID, "the schema is too large: at most %d bytes and %d parts",
+                       SCHEMA_BYTES, SCHEMA_PARTS);
     *out = json_loadb(text.p, text.n, JSON_DECODE_ANY, &je);
     if (*out) return OK;
-    return err_set(e, E_INVALID, "the schema is not JSON: line %d, column %d: %s", je.line, je.column,
-                   je.text);
+    return err_set(e, E_INVALID, "the schema is not JSON: line %d, column %d: %s", je.line,
+                   je.column, je.text);
 }
 
 static int add_calls(struct grules *g, const struct grammar_spec *spec, const struct tokenizer *tok,
@@ -72,7 +72,7 @@ static int add_choice(struct grules *g, struct str text, struct err *e)
     if (rc == OK && (json_array_size(list) == 0 || json_array_size(list) > CHOICES))
         rc = err_set(e, E_INVALID, "a choice must be a list of 1 to %d strings", CHOICES);
     if (rc == OK)
-        json_array_foreach(list, i, v) {
+        json_array_foreach (list, i, v) {
             if (!json_is_string(v)) {
                 rc = err_set(e, E_INVALID, "choice %zu is not a string", i);
                 break;
@@ -107,8 +107,8 @@ static int add_rules(struct grules *g, const struct grammar_spec *spec, const st
     return err_set(e, E_INTERNAL, "a grammar of no kind");
 }
 
-int grammar_compile(struct grammar **out, const struct grammar_spec *spec, const struct tokenizer *tok,
-                    struct err *e)
+int grammar_compile(struct grammar **out, const struct grammar_spec *spec,
+                    const struct tokenizer *tok, struct err *e)
 {
     struct grammar *g = mem_new(struct grammar);
     struct grules rules;

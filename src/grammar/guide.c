@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 enum {
-    STACKS = 2000,                       /* of one text at once */
-    MOST_BYTES = 96 << 20                /* before what no text stands on is forgotten */
+    STACKS = 2000,        /* of one text at once */
+    MOST_BYTES = 96 << 20 /* before what no text stands on is forgotten */
 };
 
 /* ---- numbers of things ---- */
@@ -90,7 +90,8 @@ int32_t frame_id(struct guide *m, int32_t state, int32_t count, int32_t parent)
         for (size_t at = table_first(&m->frame_ids, h); m->frame_ids.p[at];
              at = table_next(&m->frame_ids, at)) {
             const struct frame *f = &m->frames[m->frame_ids.p[at] - 1];
-            if (f->state == state && f->count == count && f->parent == parent) return m->frame_ids.p[at] - 1;
+            if (f->state == state && f->count == count && f->parent == parent)
+                return m->frame_ids.p[at] - 1;
         }
     if (m->n_frames == m->cap_frames) grow_frames(m);
     if (table_is_tight(&m->frame_ids)) {
@@ -100,8 +101,8 @@ int32_t frame_id(struct guide *m, int32_t state, int32_t count, int32_t parent)
                       frame_hash(m->frames[i].state, m->frames[i].count, m->frames[i].parent), i);
     }
     least = (int64_t)own_least(m->a, state, count) + m->frames[parent].least;
-    m->frames[m->n_frames] = (struct frame){ state, count, parent, least < GAUTO_FAR ? (int)least : GAUTO_FAR,
-                                             UNKNOWN };
+    m->frames[m->n_frames] =
+        (struct frame){ state, count, parent, least < GAUTO_FAR ? (int)least : GAUTO_FAR, UNKNOWN };
     table_put(&m->frame_ids, h, m->n_frames);
     return m->n_frames++;
 }
@@ -229,7 +230,8 @@ static bool is_open(const struct gauto_rule *r, int32_t state, int32_t count)
     return !(r->counted && state == r->start && r->max != GNODE_MANY && count >= r->max);
 }
 
-static bool is_final(const struct gauto *a, const struct gauto_rule *r, int32_t state, int32_t count)
+static bool is_final(const struct gauto *a, const struct gauto_rule *r, int32_t state,
+                     int32_t count)
 {
     return r->counted && state == r->start ? count > 0 && count >= r->min : a->states[state].final;
 }
@@ -247,7 +249,7 @@ static int32_t return_frame(struct guide *m, const struct gauto_rule *r, int32_t
 
 static void close_one(struct guide *m, int32_t id)
 {
-    const struct frame f = m->frames[id];                /* frames move when new ones come */
+    const struct frame f = m->frames[id]; /* frames move when new ones come */
     const struct gauto_state *s = &m->a->states[f.state];
     const struct gauto_rule *r = &m->a->rules[s->rule];
 
@@ -337,8 +339,8 @@ static void mark_live(const struct guide *m, bool *live)
 }
 
 /* Of every text: the items it stands on, as they will be numbered. */
-static void move_match(struct guide *m, struct match *x, const struct conf *old, const int32_t *items,
-                       const int32_t *moved)
+static void move_match(struct guide *m, struct match *x, const struct conf *old,
+                       const int32_t *items, const int32_t *moved)
 {
     m->n_found = 0;
     for (int i = 0; i < old[x->at].n; i++) find(m, moved[items[old[x->at].item + (uint32_t)i]]);
@@ -372,7 +374,8 @@ static void forget(struct guide *m)
     clear(m);
     moved[FRAME_LOCAL] = FRAME_LOCAL;
     for (int i = 2; i < n; i++)
-        if (live[i]) moved[i] = frame_id(m, frames[i].state, frames[i].count, moved[frames[i].parent]);
+        if (live[i])
+            moved[i] = frame_id(m, frames[i].state, frames[i].count, moved[frames[i].parent]);
     for (struct match *x = m->matches; x; x = x->next) move_match(m, x, confs, items, moved);
     mem_free(live);
     mem_free(moved);
@@ -411,7 +414,8 @@ struct guide *guide_open(const struct gauto *a, const struct lexicon *lex)
     m->n_words = (lex->n_ids + 63) / 64;
     for (int b = 255; b >= 0; b--) m->byte_of[a->class_of[b]] = (uint8_t)b;
     grow_frames(m);
-    for (int i = 0; i < 2; i++) m->frames[i] = (struct frame){ .state = -1, .parent = -1, .popped = UNKNOWN };
+    for (int i = 0; i < 2; i++)
+        m->frames[i] = (struct frame){ .state = -1, .parent = -1, .popped = UNKNOWN };
     clear(m);
     return m;
 }
@@ -469,7 +473,8 @@ static int32_t after(struct match *x, struct str bytes)
 {
     int32_t at = x->at;
 
-    for (size_t i = 0; i < bytes.n && at != CONF_DEAD; i++) at = conf_next(x->m, at, (uint8_t)bytes.p[i]);
+    for (size_t i = 0; i < bytes.n && at != CONF_DEAD; i++)
+        at = conf_next(x->m, at, (uint8_t)bytes.p[i]);
     return at;
 }
 

@@ -34,20 +34,22 @@ void lex_trie_make(struct lex_trie *out, struct lex_word *words, int n)
 
 void lex_trie_build(struct lex_trie *out, const struct lex_word *words, int n)
 {
-    uint32_t path[LEXICON_DEPTH + 1];                    /* node of each byte of the word before */
+    uint32_t path[LEXICON_DEPTH + 1]; /* node of each byte of the word before */
     size_t n_nodes = 1;
     int depth = 0;
 
-    for (int i = 0; i < n; i++) n_nodes += (size_t)(words[i].n - (i ? common(&words[i - 1], &words[i]) : 0));
+    for (int i = 0; i < n; i++)
+        n_nodes += (size_t)(words[i].n - (i ? common(&words[i - 1], &words[i]) : 0));
     *out = (struct lex_trie){ .nodes = mem_array(n_nodes, sizeof *out->nodes),
-                              .toks = mem_array((size_t)n + 1, sizeof *out->toks), .n_toks = n };
+                              .toks = mem_array((size_t)n + 1, sizeof *out->toks),
+                              .n_toks = n };
     for (int i = 0; i < n; i++) {
         int same = i ? common(&words[i - 1], &words[i]) : 0;
         while (depth > same) out->nodes[path[depth--]].skip = (uint32_t)out->n_nodes;
         while (depth < words[i].n) {
             path[depth + 1] = (uint32_t)out->n_nodes;
-            out->nodes[out->n_nodes++] = (struct lex_node){ .byte = words[i].p[depth],
-                                                            .depth = (uint8_t)(depth + 1) };
+            out->nodes[out->n_nodes++] =
+                (struct lex_node){ .byte = words[i].p[depth], .depth = (uint8_t)(depth + 1) };
             depth++;
         }
         if (out->nodes[path[depth]].n_toks++ == 0) out->nodes[path[depth]].tok = (uint32_t)i;
@@ -124,7 +126,8 @@ int lexicon_from(struct lexicon **out, const struct str *words, const bool *is_s
     struct buf all = { 0 };
 
     if (!l) return E_NOMEM;
-    for (int32_t id = 0; id < n_ids; id++) put_word(l, &all, id, words[id], is_special && is_special[id]);
+    for (int32_t id = 0; id < n_ids; id++)
+        put_word(l, &all, id, words[id], is_special && is_special[id]);
     finish(l, &all);
     *out = l;
     return OK;
@@ -154,8 +157,8 @@ static bool strips_first(const struct lexicon *l, const struct tokenizer *t)
     return strips;
 }
 
-int lexicon_open(struct lexicon **out, const struct tokenizer *t, int n_ids, const int32_t *ends, int n_ends,
-                 struct err *e)
+int lexicon_open(struct lexicon **out, const struct tokenizer *t, int n_ids, const int32_t *ends,
+                 int n_ends, struct err *e)
 {
     struct lexicon *l = lexicon_new(n_ids, e);
     struct pieces pieces;

@@ -1,4 +1,5 @@
-/* mask.c - which tokens may come: what each top of a stack says of the vocabulary, and of stacks together. */
+/* mask.c - which tokens may come: what each top of a stack says of the vocabulary, and of stacks
+ * together. */
 #include "grammar/guide_impl.h"
 
 #include "base/mem.h"
@@ -7,14 +8,18 @@
 
 enum { SLOTS = 32, BEYOND_LEAST = 1 << 15 };
 
-static inline void set_bit(uint64_t *bits, int32_t id) { bits[id / 64] |= UINT64_C(1) << (id % 64); }
+static inline void set_bit(uint64_t *bits, int32_t id)
+{
+    bits[id / 64] |= UINT64_C(1) << (id % 64);
+}
 
 static inline void set_toks(uint64_t *bits, const struct lex_trie *t, const struct lex_node *n)
 {
     for (int i = 0; i < n->n_toks; i++) set_bit(bits, t->toks[n->tok + (uint32_t)i]);
 }
 
-/* All words of t that the set of stacks `from` can go along with, and after which `most` bytes are enough. */
+/* All words of t that the set of stacks `from` can go along with, and after which `most` bytes are
+ * enough. */
 static void walk(struct guide *m, const struct lex_trie *t, int32_t from, int most, bool strip,
                  uint64_t *bits)
 {
@@ -23,7 +28,7 @@ static void walk(struct guide *m, const struct lex_trie *t, int32_t from, int mo
     at[0] = from;
     for (int i = 0; i < t->n_nodes;) {
         const struct lex_node *n = &t->nodes[i];
-        bool lead = strip && n->depth == 1 && n->byte == ' ';    /* this space will not be written */
+        bool lead = strip && n->depth == 1 && n->byte == ' '; /* this space will not be written */
         int32_t to = lead ? from : conf_next(m, at[n->depth - 1], n->byte);
         if (to == CONF_DEAD) {
             i = (int)n->skip;
@@ -58,24 +63,28 @@ static void add_beyond(struct beyond *b, const struct lexicon *lex, int32_t id, 
     b->words[b->n++] = (struct lex_word){ (const uint8_t *)s.p, (uint16_t)s.n, id };
 }
 
-static bool follows(const uint64_t follow[4], uint8_t byte) { return follow[byte / 64] >> (byte % 64) & 1; }
+static bool follows(const uint64_t follow[4], uint8_t byte)
+{
+    return follow[byte / 64] >> (byte % 64) & 1;
+}
 
-/* As walk, with nothing known below the top: where its rule may be over inside a word, the rest of the word
- * is noted. */
+/* As walk, with nothing known below the top: where its rule may be over inside a word, the rest of
+ * the word is noted. */
 static void walk_top(struct guide *m, int32_t from, const uint64_t follow[4], uint64_t *bits,
                      struct beyond *b)
 {
     const struct lex_trie *t = &m->lex->trie;
     int32_t at[LEXICON_DEPTH + 1];
-    int n_over[LEXICON_DEPTH + 1] = { 0 };               /* of `over`, by depth */
-    uint8_t over[LEXICON_DEPTH + 1];                     /* after how many bytes the rule may be over */
+    int n_over[LEXICON_DEPTH + 1] = { 0 }; /* of `over`, by depth */
+    uint8_t over[LEXICON_DEPTH + 1];       /* after how many bytes the rule may be over */
 
     at[0] = from;
     for (int i = 0; i < t->n_nodes && b->n <= b->most;) {
         const struct lex_node *n = &t->nodes[i];
         int d = n->depth, k = n_over[d - 1];
         int32_t to = conf_next(m, at[d - 1], n->byte);
-        if (d > 1 && m->confs[at[d - 1]].pops && follows(follow, n->byte)) over[k++] = (uint8_t)(d - 1);
+        if (d > 1 && m->confs[at[d - 1]].pops && follows(follow, n->byte))
+            over[k++] = (uint8_t)(d - 1);
         if (to == CONF_DEAD && k == 0) {
             i = (int)n->skip;
             continue;
@@ -85,7 +94,8 @@ static void walk_top(struct guide *m, int32_t from, const uint64_t follow[4], ui
         if (n->n_toks && to != CONF_DEAD) set_toks(bits, t, n);
         else
             for (int j = 0; j < n->n_toks; j++)
-                for (int o = 0; o < k; o++) add_beyond(b, m->lex, t->toks[n->tok + (uint32_t)j], over[o]);
+                for (int o = 0; o < k; o++)
+                    add_beyond(b, m->lex, t->toks[n->tok + (uint32_t)j], over[o]);
         i++;
     }
 }
@@ -102,7 +112,10 @@ static int32_t same_count(const struct guide *m, int32_t state, int32_t count)
     return count;
 }
 
-static uint64_t lmask_hash(int32_t state, int32_t count) { return hash_ints((int32_t[]){ state, count }, 2); }
+static uint64_t lmask_hash(int32_t state, int32_t count)
+{
+    return hash_ints((int32_t[]){ state, count }, 2);
+}
 
 static void lmask_index(struct guide *m)
 {
@@ -135,7 +148,8 @@ static int lmask_of(struct guide *m, int32_t state, int32_t count)
     struct lmask l = { .state = state, .count = count = same_count(m, state, count) };
 
     if (t->p)
-        for (size_t at = table_first(t, lmask_hash(state, count)); t->p[at]; at = table_next(t, at)) {
+        for (size_t at = table_first(t, lmask_hash(state, count)); t->p[at];
+             at = table_next(t, at)) {
             const struct lmask *x = &m->lmasks[t->p[at] - 1];
             if (x->state == state && x->count == count) return t->p[at] - 1;
         }

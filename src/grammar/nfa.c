@@ -106,7 +106,8 @@ static void build_rep(struct nfa *a, const struct gnode *n, int from, int to)
     eps(a, at, to);
 }
 
-/* States by how many members are decided and how many there are, up to where the number does not matter. */
+/* States by how many members are decided and how many there are, up to where the number does not
+ * matter. */
 static void build_list(struct nfa *a, const struct gnode *n, int from, int to)
 {
     const struct glist *l = n->list;
@@ -135,7 +136,7 @@ static void build_list(struct nfa *a, const struct gnode *n, int from, int to)
 
 static void build_fsm(struct nfa *a, const struct fsm *f, int from, int to)
 {
-    int base = a->n_states - 1;                          /* state i of it is base + i, but for the start */
+    int base = a->n_states - 1; /* state i of it is base + i, but for the start */
 
     for (int i = 1; i < f->n_states; i++) new_state(a);
     for (int i = 0; i < f->n_states; i++) {
@@ -203,7 +204,8 @@ int nfa_make(struct nfa *a, const struct gnode *n, struct fsm_env *env, struct e
     new_state(a);
     build(a, n, 0, 1);
     if (a->endless)
-        return err_set(e, E_INVALID, "a rule that calls itself cannot stand here, or it is nested too deep");
+        return err_set(e, E_INVALID,
+                       "a rule that calls itself cannot stand here, or it is nested too deep");
     if (env->work <= 0) return err_set(e, E_INVALID, "the grammar is too large");
     return OK;
 }

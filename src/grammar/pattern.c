@@ -22,7 +22,8 @@ struct pat {
 
 static struct gnode *parse_alt(struct pat *p);
 
-static void fail_at(struct pat *p, size_t at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void fail_at(struct pat *p, size_t at, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 static void fail_at(struct pat *p, size_t at, const char *fmt, ...)
 {
     char what[256];
@@ -35,7 +36,10 @@ static void fail_at(struct pat *p, size_t at, const char *fmt, ...)
     p->rc = err_set(p->e, E_INVALID, "column %zu of the pattern: %s", at + 1, what);
 }
 
-static int peek(const struct pat *p) { return p->at < p->text.n ? (unsigned char)p->text.p[p->at] : -1; }
+static int peek(const struct pat *p)
+{
+    return p->at < p->text.n ? (unsigned char)p->text.p[p->at] : -1;
+}
 
 static bool eat(struct pat *p, const char *s)
 {
@@ -138,10 +142,12 @@ static int32_t parse_u(struct pat *p)
         v = parse_hex(p, 4);
         if (v >= 0xd800 && v < 0xdc00 && eat(p, "\\u")) {
             low = parse_hex(p, 4);
-            v = low >= 0xdc00 && low < 0xe000 ? 0x10000 + ((v - 0xd800) << 10) + (low - 0xdc00) : -1;
+            v = low >= 0xdc00 && low < 0xe000 ? 0x10000 + ((v - 0xd800) << 10) + (low - 0xdc00)
+                                              : -1;
         }
     }
-    if (v < 0 || v > CP_LAST || (v >= 0xd800 && v < 0xe000)) fail_at(p, from, "this is not a character");
+    if (v < 0 || v > CP_LAST || (v >= 0xd800 && v < 0xe000))
+        fail_at(p, from, "this is not a character");
     return v;
 }
 
@@ -168,7 +174,8 @@ static int32_t parse_escape(struct pat *p, bool in_class)
         fail_at(p, from, "\\b (a border of words) is not supported");
         return 0;
     case 'B': fail_at(p, from, "\\B (a border of words) is not supported"); return 0;
-    case 'p': case 'P': fail_at(p, from, "\\%c (Unicode properties) is not supported", c); return 0;
+    case 'p':
+    case 'P': fail_at(p, from, "\\%c (Unicode properties) is not supported", c); return 0;
     case 'k': fail_at(p, from, "\\k (a reference back) is not supported"); return 0;
     default: break;
     }
@@ -232,7 +239,7 @@ static struct gnode *parse_class(struct pat *p)
         if (lo >= 0) cpset_add(&s, &p->g->arena, lo, hi);
     }
     cpset_tidy(&s);
-    if (not) s = without_controls(p, cpset_not(&s, &p->g->arena));
+    if (not ) s = without_controls(p, cpset_not(&s, &p->g->arena));
     return pattern_char(p->g, s, p->as);
 }
 
@@ -263,7 +270,8 @@ static struct gnode *parse_group(struct pat *p)
     struct gnode *n;
 
     if (++p->depth > NESTED) fail_at(p, from, "groups are nested more than %d deep", NESTED);
-    if (eat(p, "?=") || eat(p, "?!")) fail_at(p, from, "looking ahead, (?= or (?!, is not supported");
+    if (eat(p, "?=") || eat(p, "?!"))
+        fail_at(p, from, "looking ahead, (?= or (?!, is not supported");
     else if (eat(p, "?<=") || eat(p, "?<!"))
         fail_at(p, from, "looking behind, (?<= or (?<!, is not supported");
     else if (eat(p, "?<") || eat(p, "?P<")) {
@@ -316,7 +324,8 @@ static int parse_count(struct pat *p)
     size_t from = p->at;
     int64_t n = 0;
 
-    while (peek(p) >= 0 && isdigit(peek(p)) && n <= REPEAT_MAX) n = n * 10 + (p->text.p[p->at++] - '0');
+    while (peek(p) >= 0 && isdigit(peek(p)) && n <= REPEAT_MAX)
+        n = n * 10 + (p->text.p[p->at++] - '0');
     if (n > REPEAT_MAX) fail_at(p, from, "more than %d repetitions", REPEAT_MAX);
     return p->at == from ? -1 : (int)n;
 }
@@ -349,7 +358,7 @@ static bool parse_repeat(struct pat *p, int *min, int *max)
     else if (eat(p, "+")) *min = 1;
     else if (!eat(p, "*") && !parse_braces(p, min, max)) return false;
     if (eat(p, "+")) fail_at(p, p->at - 1, "a possessive repetition is not supported");
-    eat(p, "?");                                         /* lazy: the same texts */
+    eat(p, "?"); /* lazy: the same texts */
     return true;
 }
 
@@ -429,23 +438,26 @@ static struct gnode *drop_anchor(struct pat *p, struct gnode *n, bool begin)
     struct gnode *out;
     int at;
 
-    if (is_anchor(n) && n->min == (begin ? ANCHOR_BEGIN : ANCHOR_END)) return gnode_new(p->g, GN_EMPTY);
+    if (is_anchor(n) && n->min == (begin ? ANCHOR_BEGIN : ANCHOR_END))
+        return gnode_new(p->g, GN_EMPTY);
     if ((n->kind != GN_ALT && n->kind != GN_SEQ) || n->n_kids == 0) return n;
     at = begin ? 0 : n->n_kids - 1;
     out = gnode_new(p->g, n->kind);
     for (int i = 0; i < n->n_kids; i++)
-        gnode_add(p->g, out, n->kind == GN_ALT || i == at ? drop_anchor(p, n->kids[i], begin) : n->kids[i]);
+        gnode_add(p->g, out,
+                  n->kind == GN_ALT || i == at ? drop_anchor(p, n->kids[i], begin) : n->kids[i]);
     return out;
 }
 
-int pattern_parse(struct gnode **out, struct grules *g, struct str pattern, enum pattern_as as, bool whole,
-                  struct err *e)
+int pattern_parse(struct gnode **out, struct grules *g, struct str pattern, enum pattern_as as,
+                  bool whole, struct err *e)
 {
     struct pat p = { .g = g, .text = pattern, .as = as, .e = e };
     struct gnode *n;
 
     if (pattern.n > BYTES_MAX)
-        return err_set(e, E_INVALID, "the pattern has %zu bytes, but %d is the most", pattern.n, BYTES_MAX);
+        return err_set(e, E_INVALID, "the pattern has %zu bytes, but %d is the most", pattern.n,
+                       BYTES_MAX);
     n = parse_alt(&p);
     if (p.rc == OK && p.at < pattern.n) fail_at(&p, p.at, "a ')' that closes nothing");
     if (p.rc != OK) return p.rc;

@@ -65,10 +65,7 @@ bool schema_fsm(struct schema *x, const struct gnode *n, const char *path, struc
 
 /* ---- what every schema shares ---- */
 
-struct gnode *schema_space(struct schema *x)
-{
-    return gnode_rep(x->g, gnode_c(x->g, " "), 0, 1);
-}
+struct gnode *schema_space(struct schema *x) { return gnode_rep(x->g, gnode_c(x->g, " "), 0, 1); }
 
 static struct gnode *hex(struct schema *x, const char *ranges)
 {
@@ -125,16 +122,19 @@ struct gnode *schema_any_string(struct schema *x)
     struct grules *g = x->g;
 
     if (x->string < 0)
-        x->string = shared_rule(x, "string",
-                                GSEQ(g, gnode_c(g, "\""), gnode_rep(g, schema_chars(x), 0, GNODE_MANY),
-                                     gnode_c(g, "\"")));
+        x->string =
+            shared_rule(x, "string",
+                        GSEQ(g, gnode_c(g, "\""), gnode_rep(g, schema_chars(x), 0, GNODE_MANY),
+                             gnode_c(g, "\"")));
     return gnode_ref(g, x->string);
 }
 
-static struct gnode *list_of(struct schema *x, const char *open, struct gnode *item, const char *close)
+static struct gnode *list_of(struct schema *x, const char *open, struct gnode *item,
+                             const char *close)
 {
     struct grules *g = x->g;
-    struct gnode *more = gnode_rep(g, GSEQ(g, gnode_c(g, ","), schema_space(x), item), 0, GNODE_MANY);
+    struct gnode *more =
+        gnode_rep(g, GSEQ(g, gnode_c(g, ","), schema_space(x), item), 0, GNODE_MANY);
 
     return GSEQ(g, gnode_c(g, open), schema_space(x),
                 gnode_rep(g, GSEQ(g, item, more, schema_space(x)), 0, 1), gnode_c(g, close));
@@ -144,7 +144,8 @@ static struct gnode *any_object(struct schema *x, struct gnode *value)
 {
     struct grules *g = x->g;
 
-    return list_of(x, "{", GSEQ(g, schema_any_string(x), gnode_c(g, ":"), schema_space(x), value), "}");
+    return list_of(x, "{", GSEQ(g, schema_any_string(x), gnode_c(g, ":"), schema_space(x), value),
+                   "}");
 }
 
 static void add_words(struct schema *x, struct gnode *alt, unsigned types)
@@ -189,7 +190,7 @@ static bool write_value(struct jsonw *w, const json_t *v, int depth, bool python
     switch (json_typeof(v)) {
     case JSON_OBJECT:
         jsonw_obj(w);
-        json_object_foreach((json_t *)v, key, item) {
+        json_object_foreach ((json_t *)v, key, item) {
             jsonw_key(w, key);
             if (!write_value(w, item, depth + 1, python)) return false;
         }
@@ -197,7 +198,7 @@ static bool write_value(struct jsonw *w, const json_t *v, int depth, bool python
         break;
     case JSON_ARRAY:
         jsonw_arr(w);
-        json_array_foreach(v, i, item)
+        json_array_foreach (v, i, item)
             if (!write_value(w, item, depth + 1, python)) return false;
         jsonw_end(w);
         break;
@@ -230,8 +231,13 @@ static unsigned type_named(struct str name)
         const char *name;
         unsigned bits;
     } names[] = {
-        { "null", T_NULL }, { "boolean", T_BOOL }, { "object", T_OBJECT }, { "array", T_ARRAY },
-        { "string", T_STRING }, { "integer", T_INTEGER }, { "number", T_NUMBER | T_INTEGER },
+        { "null", T_NULL },
+        { "boolean", T_BOOL },
+        { "object", T_OBJECT },
+        { "array", T_ARRAY },
+        { "string", T_STRING },
+        { "integer", T_INTEGER },
+        { "number", T_NUMBER | T_INTEGER },
     };
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -244,9 +250,10 @@ static unsigned type_of(struct schema *x, const struct part *p, const json_t *v)
     unsigned t = json_is_string(v) ? type_named(str_c(json_string_value(v))) : 0;
 
     if (!t)
-        schema_bad(x, p->path,
-                   "'type' must be null, boolean, object, array, string, integer, number, or a list "
-                   "of these");
+        schema_bad(
+            x, p->path,
+            "'type' must be null, boolean, object, array, string, integer, number, or a list "
+            "of these");
     return t;
 }
 
@@ -257,7 +264,8 @@ unsigned schema_types(struct schema *x, const struct part *p)
     size_t i;
 
     if (!v) return T_ALL;
-    if (json_is_array(v)) json_array_foreach(v, i, item) t |= type_of(x, p, item);
+    if (json_is_array(v))
+        json_array_foreach (v, i, item) t |= type_of(x, p, item);
     else t = type_of(x, p, v);
     if (json_is_true(json_object_get(p->s, "nullable"))) t |= T_NULL;
     return t;
@@ -303,13 +311,14 @@ static unsigned implied_types(const struct parts *p)
 /* ---- one conjunction ---- */
 
 /* A list of values that one of the parts names, and all others admit. */
-static struct gnode *values_node(struct schema *x, const struct parts *p, const json_t *list, int from)
+static struct gnode *values_node(struct schema *x, const struct parts *p, const json_t *list,
+                                 int from)
 {
     struct gnode *alt = gnode_new(x->g, GN_ALT);
     size_t i;
     json_t *v;
 
-    json_array_foreach(list, i, v) {
+    json_array_foreach (list, i, v) {
         bool fits = true;
         struct gnode *lit;
         for (int k = 0; k < p->n && fits; k++)
@@ -399,8 +408,16 @@ struct gnode *schema_value(struct schema *x, const struct parts *p)
 
 void schema_init(struct schema *x, struct grules *g, const json_t *root, struct err *e)
 {
-    *x = (struct schema){ .g = g, .root = root, .e = e, .any = -1, .string = -1, .chars = -1, .number = -1,
-                          .integer = -1, .space = -1, .as = PATTERN_JSON };
+    *x = (struct schema){ .g = g,
+                          .root = root,
+                          .e = e,
+                          .any = -1,
+                          .string = -1,
+                          .chars = -1,
+                          .number = -1,
+                          .integer = -1,
+                          .space = -1,
+                          .as = PATTERN_JSON };
     x->env = (struct fsm_env){ .g = g, .work = FSM_WORK };
 }
 

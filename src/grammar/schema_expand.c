@@ -1,5 +1,5 @@
-/* schema_expand.c - what a schema brings along: references, anyOf, oneOf, allOf, into lists of schemas
- * that all have to hold. */
+/* schema_expand.c - what a schema brings along: references, anyOf, oneOf, allOf, into lists of
+ * schemas that all have to hold. */
 #include "grammar/schema_impl.h"
 
 #include <stdio.h>
@@ -10,19 +10,58 @@ enum keyword_kind { KEY_SAYS, KEY_JOINS, KEY_NOTES, KEY_UNKNOWN };
 
 static enum keyword_kind keyword(const char *key)
 {
-    static const char *const says[] = {
-        "type", "enum", "const", "properties", "required", "additionalProperties", "patternProperties",
-        "propertyNames", "minProperties", "maxProperties", "items", "prefixItems", "additionalItems",
-        "minItems", "maxItems", "uniqueItems", "minLength", "maxLength", "pattern", "format",
-        "minimum", "maximum",
-        "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "nullable", NULL
-    };
-    static const char *const joins[] = { "$ref", "allOf", "anyOf", "oneOf", "dependentRequired", NULL };
-    static const char *const notes[] = {
-        "title", "description", "default", "examples", "example", "$schema", "$id", "id", "$comment", "$defs",
-        "definitions", "$anchor", "$vocabulary", "deprecated", "readOnly", "writeOnly", "contentMediaType",
-        "contentEncoding", "contentSchema", "discriminator", "xml", "externalDocs", NULL
-    };
+    static const char *const says[] = { "type",
+                                        "enum",
+                                        "const",
+                                        "properties",
+                                        "required",
+                                        "additionalProperties",
+                                        "patternProperties",
+                                        "propertyNames",
+                                        "minProperties",
+                                        "maxProperties",
+                                        "items",
+                                        "prefixItems",
+                                        "additionalItems",
+                                        "minItems",
+                                        "maxItems",
+                                        "uniqueItems",
+                                        "minLength",
+                                        "maxLength",
+                                        "pattern",
+                                        "format",
+                                        "minimum",
+                                        "maximum",
+                                        "exclusiveMinimum",
+                                        "exclusiveMaximum",
+                                        "multipleOf",
+                                        "nullable",
+                                        NULL };
+    static const char *const joins[] = { "$ref", "allOf", "anyOf", "oneOf", "dependentRequired",
+                                         NULL };
+    static const char *const notes[] = { "title",
+                                         "description",
+                                         "default",
+                                         "examples",
+                                         "example",
+                                         "$schema",
+                                         "$id",
+                                         "id",
+                                         "$comment",
+                                         "$defs",
+                                         "definitions",
+                                         "$anchor",
+                                         "$vocabulary",
+                                         "deprecated",
+                                         "readOnly",
+                                         "writeOnly",
+                                         "contentMediaType",
+                                         "contentEncoding",
+                                         "contentSchema",
+                                         "discriminator",
+                                         "xml",
+                                         "externalDocs",
+                                         NULL };
 
     for (int i = 0; says[i]; i++)
         if (!strcmp(says[i], key)) return KEY_SAYS;
@@ -37,7 +76,7 @@ static enum keyword_kind keyword(const char *key)
 struct pending {
     struct {
         struct part part;
-        bool choice, one;        /* a list: any of it, or exactly one */
+        bool choice, one; /* a list: any of it, or exactly one */
     } p[PENDING];
     int n;
 };
@@ -72,7 +111,7 @@ bool schema_is_only_ref(const json_t *s)
     json_t *v;
 
     if (!json_object_get(s, "$ref")) return false;
-    json_object_foreach((json_t *)s, key, v)
+    json_object_foreach ((json_t *)s, key, v)
         if (strcmp(key, "$ref") && keyword(key) != KEY_NOTES) return false;
     return true;
 }
@@ -100,13 +139,14 @@ static void take_dependent(struct schema *x, const struct part *p, struct pendin
     json_t *list, *all;
 
     if (v && !json_is_object(v)) schema_bad(x, p->path, "'dependentRequired' must be an object");
-    json_object_foreach((json_t *)v, name, list) {
+    json_object_foreach ((json_t *)v, name, list) {
         if (!json_is_array(list)) schema_bad(x, path, "must be lists of names");
         if (x->rc != OK) return;
         all = json_copy(list);
         json_array_append_new(all, json_string(name));
         pend(x, q,
-             (struct part){ keep(x, json_pack("[O,{s:o}]", without(x, name), "required", all)), path },
+             (struct part){ keep(x, json_pack("[O,{s:o}]", without(x, name), "required", all)),
+                            path },
              true, false);
     }
 }
@@ -118,8 +158,9 @@ static const json_t *only_required(const json_t *s)
     const char *key;
     json_t *v;
 
-    json_object_foreach((json_t *)s, key, v)
-        if (strcmp(key, "required") && strcmp(key, "type") && keyword(key) != KEY_NOTES) return NULL;
+    json_object_foreach ((json_t *)s, key, v)
+        if (strcmp(key, "required") && strcmp(key, "type") && keyword(key) != KEY_NOTES)
+            return NULL;
     return json_array_size(list) ? list : NULL;
 }
 
@@ -128,12 +169,13 @@ static bool names_it(const json_t *list, const json_t *name)
     size_t i;
     json_t *v;
 
-    json_array_foreach(list, i, v) if (json_equal(v, name)) return true;
+    json_array_foreach (list, i, v)
+        if (json_equal(v, name)) return true;
     return false;
 }
 
-/* Exactly one of some lists of required names: then of every other list one name is left out. false: it is
- * not that. */
+/* Exactly one of some lists of required names: then of every other list one name is left out.
+ * false: it is not that. */
 static bool pend_others(struct schema *x, const struct part *list, size_t i, struct pending *q)
 {
     const json_t *own = only_required(json_array_get(list->s, i)), *other, *name;
@@ -144,7 +186,9 @@ static bool pend_others(struct schema *x, const struct part *list, size_t i, str
         if (!(other = only_required(json_array_get(list->s, k)))) return false;
         while ((name = json_array_get(other, n)) && names_it(own, name)) n++;
         if (!json_is_string(name)) return false;
-        if (q) pend(x, q, (struct part){ without(x, json_string_value(name)), list->path }, false, false);
+        if (q)
+            pend(x, q, (struct part){ without(x, json_string_value(name)), list->path }, false,
+                 false);
     }
     return own != NULL;
 }
@@ -176,16 +220,17 @@ static void take_schema(struct schema *x, struct part p, struct pending *q, stru
         schema_bad(x, p.path, "a schema must be an object, true or false");
         return;
     }
-    json_object_foreach((json_t *)p.s, key, v) {
+    json_object_foreach ((json_t *)p.s, key, v) {
         enum keyword_kind k = keyword(key);
         if (k == KEY_UNKNOWN) schema_bad(x, p.path, "the keyword '%.60s' is not supported", key);
         says |= k == KEY_SAYS;
     }
     if (says) parts_add(x, acc, p.s, p.path);
     if (json_object_get(p.s, "$ref") && (target = schema_resolve(x, &p)))
-        pend(x, q, (struct part){ target, json_string_value(json_object_get(p.s, "$ref")) }, false, false);
+        pend(x, q, (struct part){ target, json_string_value(json_object_get(p.s, "$ref")) }, false,
+             false);
     if ((list = list_at(x, &p, "allOf")))
-        json_array_foreach(list, i, v) {
+        json_array_foreach (list, i, v) {
             snprintf(at, sizeof at, "allOf/%zu", i);
             pend(x, q, (struct part){ v, schema_path(x, p.path, at) }, false, false);
         }
@@ -203,12 +248,13 @@ static void check_one_of(struct schema *x, const struct part *list)
     if (is_of_required(x, list)) return;
     for (size_t i = 0; i < n && x->rc == OK; i++)
         for (size_t k = 0; k < n; k++)
-            if (i != k && !schema_apart(x, json_array_get(list->s, i), json_array_get(list->s, k), 0)) {
-                schema_bad(x, list->path,
-                           "the schemas %zu and %zu of 'oneOf' may accept the same value, which is not "
-                           "supported: use 'anyOf', or tell them apart by type, const or required",
-                           i < k ? i : k,
-                           i < k ? k : i);
+            if (i != k &&
+                !schema_apart(x, json_array_get(list->s, i), json_array_get(list->s, k), 0)) {
+                schema_bad(
+                    x, list->path,
+                    "the schemas %zu and %zu of 'oneOf' may accept the same value, which is not "
+                    "supported: use 'anyOf', or tell them apart by type, const or required",
+                    i < k ? i : k, i < k ? k : i);
                 break;
             }
 }
@@ -222,7 +268,7 @@ static void expand_choice(struct schema *x, struct pending *q, const struct part
     size_t i;
     char at[24];
 
-    json_array_foreach(list->s, i, v) {
+    json_array_foreach (list->s, i, v) {
         struct pending next = *q;
         if (x->rc != OK) return;
         snprintf(at, sizeof at, "%zu", i);
@@ -254,8 +300,8 @@ static void expand(struct schema *x, struct pending q, struct parts acc, struct 
     }
     if (x->rc != OK) return;
     if (++x->n_alternatives > ALTERNATIVES * 50 || alt->n_kids > ALTERNATIVES)
-        schema_bad(x, acc.n ? acc.p[0].path : "#", "anyOf, oneOf and allOf make more than %d combinations",
-                   ALTERNATIVES);
+        schema_bad(x, acc.n ? acc.p[0].path : "#",
+                   "anyOf, oneOf and allOf make more than %d combinations", ALTERNATIVES);
     else gnode_add(x->g, alt, schema_conjunction(x, &acc));
 }
 

@@ -1,5 +1,5 @@
-/* schema_list.c - the members of an object where they are not written as JSON's: arguments as tags, or as
- * Python and others have them. */
+/* schema_list.c - the members of an object where they are not written as JSON's: arguments as tags,
+ * or as Python and others have them. */
 #include "grammar/schema_impl.h"
 
 #include <ctype.h>
@@ -20,7 +20,7 @@ static bool has_only(const json_t *s, const char *const *keys)
     const char *key;
     json_t *v;
 
-    json_object_foreach((json_t *)s, key, v)
+    json_object_foreach ((json_t *)s, key, v)
         if (!is_in(key, keys) && !is_in(key, notes)) return false;
     return true;
 }
@@ -37,7 +37,9 @@ static bool is_text(const json_t *s)
     size_t i;
 
     if (is_type(type, "string")) return true;
-    if (json_is_array(type)) json_array_foreach(type, i, v) if (is_type(v, "string")) return true;
+    if (json_is_array(type))
+        json_array_foreach (type, i, v)
+            if (is_type(v, "string")) return true;
     return false;
 }
 
@@ -56,7 +58,8 @@ static bool is_list(const json_t *s, const struct schema_list *form)
                                         "strict", NULL };
     static const char *const of_text[] = { "type",   "enum",      "const",     "pattern",
                                            "format", "minLength", "maxLength", NULL };
-    const json_t *props = json_object_get(s, "properties"), *req = json_object_get(s, "required"), *type, *v;
+    const json_t *props = json_object_get(s, "properties"), *req = json_object_get(s, "required"),
+                 *type, *v;
     const char *name;
     json_t *prop;
     size_t i;
@@ -64,11 +67,11 @@ static bool is_list(const json_t *s, const struct schema_list *form)
     if (!json_is_object(s) || !has_only(s, keys)) return false;
     if ((type = json_object_get(s, "type")) && !is_type(type, "object")) return false;
     if ((props && !json_is_object(props)) || (req && !json_is_array(req))) return false;
-    json_object_foreach((json_t *)props, name, prop) {
+    json_object_foreach ((json_t *)props, name, prop) {
         if (!is_name(name) || json_is_false(prop)) return false;
         if (form->until.p && is_text(prop) && !has_only(prop, of_text)) return false;
     }
-    json_array_foreach(req, i, v)
+    json_array_foreach (req, i, v)
         if (!json_object_get(props, json_is_string(v) ? json_string_value(v) : "")) return false;
     return true;
 }
@@ -81,7 +84,8 @@ static bool fits(const struct schema_list *form, struct str s)
     return !form->trim || !s.n || (s.p[0] != '\n' && s.p[s.n - 1] != '\n');
 }
 
-static struct gnode *listed_text(struct schema *x, const struct part *p, const struct schema_list *form)
+static struct gnode *listed_text(struct schema *x, const struct part *p,
+                                 const struct schema_list *form)
 {
     const json_t *list = json_object_get(p->s, "enum"), *one = json_object_get(p->s, "const");
     struct gnode *alt = gnode_new(x->g, GN_ALT);
@@ -90,8 +94,9 @@ static struct gnode *listed_text(struct schema *x, const struct part *p, const s
 
     if (!list && !one) return NULL;
     all = one ? json_pack("[O]", one) : json_incref((json_t *)list);
-    json_array_foreach(all, i, v) {
-        struct str s = json_is_string(v) ? str_of(json_string_value(v), json_string_length(v)) : STR("");
+    json_array_foreach (all, i, v) {
+        struct str s =
+            json_is_string(v) ? str_of(json_string_value(v), json_string_length(v)) : STR("");
         if (json_is_string(v) && fits(form, s) && schema_admits_own(x, p, v))
             gnode_add(x->g, alt, gnode_lit(x->g, s));
     }
@@ -110,7 +115,8 @@ static struct gnode *trimmed(struct grules *g)
     one = gnode_class(g, inner);
     gnode_add(g, alt, gnode_new(g, GN_EMPTY));
     gnode_add(g, alt, one);
-    return gnode_add(g, alt, GSEQ(g, one, gnode_rep(g, gnode_range(g, 0, CP_LAST), 0, GNODE_MANY), one));
+    return gnode_add(g, alt,
+                     GSEQ(g, one, gnode_rep(g, gnode_range(g, 0, CP_LAST), 0, GNODE_MANY), one));
 }
 
 static void meet(struct schema *x, struct fsm *io, const struct gnode *with, const char *path)
@@ -125,7 +131,8 @@ static void meet(struct schema *x, struct fsm *io, const struct gnode *with, con
     *io = both;
 }
 
-static struct gnode *raw_text(struct schema *x, const struct part *p, const struct schema_list *form)
+static struct gnode *raw_text(struct schema *x, const struct part *p,
+                              const struct schema_list *form)
 {
     struct parts one = { .p = { *p }, .n = 1 };
     struct gnode *n = listed_text(x, p, form), *without;
@@ -150,7 +157,8 @@ static struct gnode *raw_text(struct schema *x, const struct part *p, const stru
 /* ---- the list ---- */
 
 /* What stands between the key and it goes by what it is. */
-static struct gnode *value_of(struct schema *x, const struct part *p, const struct schema_list *form)
+static struct gnode *value_of(struct schema *x, const struct part *p,
+                              const struct schema_list *form)
 {
     struct parts one = { .n = 0 };
 
@@ -163,7 +171,8 @@ static struct gnode *value_of(struct schema *x, const struct part *p, const stru
 static struct gnode *members(struct schema *x, const json_t *s, const struct schema_list *form)
 {
     struct grules *g = x->g;
-    const json_t *props = json_object_get(s, "properties"), *req = json_object_get(s, "required"), *v;
+    const json_t *props = json_object_get(s, "properties"), *req = json_object_get(s, "required"),
+                 *v;
     struct gnode *list = gnode_new(g, GN_LIST);
     struct glist *info = arena_new(&g->arena, struct glist);
     bool *needed = arena_array(&g->arena, json_object_size(props) + 1, sizeof *needed);
@@ -173,9 +182,9 @@ static struct gnode *members(struct schema *x, const json_t *s, const struct sch
 
     *info = (struct glist){ .sep = form->sep, .needed = needed, .max = GNODE_MANY };
     list->list = info;
-    json_object_foreach((json_t *)props, name, prop) {
+    json_object_foreach ((json_t *)props, name, prop) {
         struct part p = { prop, schema_path(x, "#/properties", name) };
-        json_array_foreach(req, i, v)
+        json_array_foreach (req, i, v)
             if (is_type(v, name)) needed[list->n_kids] = true;
         gnode_add(g, list, GSEQ(g, form->key, gnode_c(g, name), value_of(x, &p, form), form->end));
     }

@@ -6,16 +6,17 @@
 #include <stdlib.h>
 
 enum {
-    DIGITS = 15,                         /* of a number without bounds: more are not told apart by others */
-    FRACTION = 8, TEXT = 400,
-    MODULO = 1000,                       /* multiples of more than that are listed */
+    DIGITS = 15, /* of a number without bounds: more are not told apart by others */
+    FRACTION = 8,
+    TEXT = 400,
+    MODULO = 1000, /* multiples of more than that are listed */
     LISTED = 6000
 };
 
 /* A number that is not negative, in decimal: "12" and "5" for 12.5. */
 struct decimal {
-    char whole[TEXT], part[TEXT];        /* no zeros before whole, none behind part */
-    bool open;                           /* the bound itself is left out */
+    char whole[TEXT], part[TEXT]; /* no zeros before whole, none behind part */
+    bool open;                    /* the bound itself is left out */
 };
 
 struct range {
@@ -41,12 +42,13 @@ static struct decimal decimal_of(double v, bool open)
     int n = 0, exp, nw = 0, np = 0;
 
     shortest(v, text, sizeof text);
-    exp = atoi(strchr(text, 'e') + 1);                   /* of the first digit */
+    exp = atoi(strchr(text, 'e') + 1); /* of the first digit */
     for (const char *s = text; *s != 'e'; s++)
         if (*s >= '0' && *s <= '9' && n < 30) digits[n++] = *s;
     for (int k = exp > 0 ? exp : 0; k >= 0; k--)
         d.whole[nw++] = exp - k >= 0 && exp - k < n ? digits[exp - k] : '0';
-    for (int k = -1; exp - k < n && np < TEXT - 1; k--) d.part[np++] = exp - k >= 0 ? digits[exp - k] : '0';
+    for (int k = -1; exp - k < n && np < TEXT - 1; k--)
+        d.part[np++] = exp - k >= 0 ? digits[exp - k] : '0';
     while (np > 0 && d.part[np - 1] == '0') np--;
     d.part[np] = 0;
     d.whole[nw] = 0;
@@ -111,8 +113,9 @@ static struct gnode *beside(struct schema *x, const char *s, bool up)
     if (all(s, up ? '9' : '0')) return digits(x, n, n);
     alt = gnode_new(g, GN_ALT);
     gnode_add(g, alt, GSEQ(g, digit(x, s[0], s[0]), beside(x, s + 1, up)));
-    gnode_add(g, alt, GSEQ(g, up ? digit(x, '0', (char)(s[0] - 1)) : digit(x, (char)(s[0] + 1), '9'),
-                           digits(x, n - 1, n - 1)));
+    gnode_add(g, alt,
+              GSEQ(g, up ? digit(x, '0', (char)(s[0] - 1)) : digit(x, (char)(s[0] + 1), '9'),
+                   digits(x, n - 1, n - 1)));
     return alt;
 }
 
@@ -126,7 +129,8 @@ static struct gnode *between(struct schema *x, const char *lo, const char *hi)
     if (lo[0] == hi[0]) return GSEQ(g, digit(x, lo[0], lo[0]), between(x, lo + 1, hi + 1));
     alt = gnode_new(g, GN_ALT);
     gnode_add(g, alt, GSEQ(g, digit(x, lo[0], lo[0]), beside(x, lo + 1, false)));
-    gnode_add(g, alt, GSEQ(g, digit(x, (char)(lo[0] + 1), (char)(hi[0] - 1)), digits(x, n - 1, n - 1)));
+    gnode_add(g, alt,
+              GSEQ(g, digit(x, (char)(lo[0] + 1), (char)(hi[0] - 1)), digits(x, n - 1, n - 1)));
     return gnode_add(g, alt, GSEQ(g, digit(x, hi[0], hi[0]), beside(x, hi + 1, true)));
 }
 
@@ -161,7 +165,9 @@ static struct gnode *part_above(struct schema *x, const char *s, bool open, int 
 
     if (left < 1) left = 1;
     if (!*s && !open) return digits(x, 0, left);
-    if (!*s) return GSEQ(g, gnode_rep(g, gnode_c(g, "0"), 0, left), digit(x, '1', '9'), digits(x, 0, left));
+    if (!*s)
+        return GSEQ(g, gnode_rep(g, gnode_c(g, "0"), 0, left), digit(x, '1', '9'),
+                    digits(x, 0, left));
     alt = gnode_new(g, GN_ALT);
     gnode_add(g, alt, GSEQ(g, digit(x, s[0], s[0]), part_above(x, s + 1, open, left - 1)));
     return gnode_add(g, alt, GSEQ(g, digit(x, (char)(s[0] + 1), '9'), digits(x, 0, left - 1)));
@@ -191,12 +197,13 @@ static struct gnode *part_between(struct schema *x, const char *lo, bool lo_open
     if (!*lo && !lo_open && !first) return part_below(x, hi, hi_open, left, false);
     lo += *lo != 0;
     if (l == hi[0])
-        return GSEQ(g, digit(x, l, l), part_between(x, lo, lo_open, hi + 1, hi_open, left - 1, false));
+        return GSEQ(g, digit(x, l, l),
+                    part_between(x, lo, lo_open, hi + 1, hi_open, left - 1, false));
     if (l > hi[0]) return gnode_new(g, GN_NEVER);
     gnode_add(g, alt, GSEQ(g, digit(x, l, l), part_above(x, lo, lo_open, left - 1)));
     gnode_add(g, alt, GSEQ(g, digit(x, (char)(l + 1), (char)(hi[0] - 1)), digits(x, 0, left - 1)));
-    return gnode_add(g, alt,
-                     GSEQ(g, digit(x, hi[0], hi[0]), part_below(x, hi + 1, hi_open, left - 1, false)));
+    return gnode_add(
+        g, alt, GSEQ(g, digit(x, hi[0], hi[0]), part_below(x, hi + 1, hi_open, left - 1, false)));
 }
 
 /* Digits behind the point, so that all of them together are told apart. */
@@ -224,8 +231,8 @@ static struct gnode *from_edge(struct schema *x, const struct decimal *lo)
     struct grules *g = x->g;
     struct gnode *alt = gnode_new(g, GN_ALT);
     int room = room_behind(lo);
-    struct gnode *part = lo->part[0] || lo->open ? part_above(x, lo->part, lo->open, room)
-                                                 : digits(x, 1, room);
+    struct gnode *part =
+        lo->part[0] || lo->open ? part_above(x, lo->part, lo->open, room) : digits(x, 1, room);
 
     if (!lo->part[0] && !lo->open) gnode_add(g, alt, gnode_new(g, GN_EMPTY));
     return GSEQ(g, gnode_c(g, lo->whole), gnode_add(g, alt, with_point(x, part)));
@@ -255,14 +262,17 @@ static struct gnode *reals(struct schema *x, const struct decimal *lo, const str
         if (!lo->part[0] && !lo->open && (hi->part[0] || !hi->open))
             gnode_add(g, alt, gnode_new(g, GN_EMPTY));
         int room = room_behind(strlen(lo->part) > strlen(hi->part) ? lo : hi);
-        gnode_add(g, alt, with_point(x, part_between(x, lo->part, lo->open, hi->part, hi->open, room, true)));
+        gnode_add(
+            g, alt,
+            with_point(x, part_between(x, lo->part, lo->open, hi->part, hi->open, room, true)));
         return GSEQ(g, gnode_c(g, lo->whole), alt);
     }
     gnode_add(g, alt, from_edge(x, lo));
     plus_one(from.whole);
     if (!hi) return gnode_add(g, alt, GSEQ(g, wholes(x, from.whole, NULL), any_part(x)));
     to = *hi;
-    if (minus_one(to.whole)) gnode_add(g, alt, GSEQ(g, wholes(x, from.whole, to.whole), any_part(x)));
+    if (minus_one(to.whole))
+        gnode_add(g, alt, GSEQ(g, wholes(x, from.whole, to.whole), any_part(x)));
     return gnode_add(g, alt, to_edge(x, hi));
 }
 
@@ -293,8 +303,9 @@ static struct gnode *in_range(struct schema *x, const struct range *r, bool inte
     if (!r->has_lo || r->lo < 0) {
         lo = r->has_hi && r->hi < 0 ? decimal_of(-r->hi, r->hi_open) : above;
         if (r->has_lo) hi = decimal_of(-r->lo, r->lo_open);
-        gnode_add(g, alt,
-                  GSEQ(g, gnode_c(g, "-"), (integer ? integers : reals)(x, &lo, r->has_lo ? &hi : NULL)));
+        gnode_add(
+            g, alt,
+            GSEQ(g, gnode_c(g, "-"), (integer ? integers : reals)(x, &lo, r->has_lo ? &hi : NULL)));
     }
     return alt;
 }
@@ -302,11 +313,12 @@ static struct gnode *in_range(struct schema *x, const struct range *r, bool inte
 /* ---- multiples ---- */
 
 /* Digits whose value is a multiple of m, with or without a minus before them. */
-static bool multiples_fsm(struct schema *x, struct gnode *base, int m, const char *path, struct fsm *out)
+static bool multiples_fsm(struct schema *x, struct gnode *base, int m, const char *path,
+                          struct fsm *out)
 {
     struct fsm mod = { 0 }, in = { 0 };
     struct err e = { 0 };
-    int n = m + 2;                                       /* start, behind the minus, the remainders */
+    int n = m + 2; /* start, behind the minus, the remainders */
     bool ok;
 
     mod.states = arena_array(&x->g->arena, (size_t)n, sizeof *mod.states);
@@ -346,7 +358,8 @@ static struct gnode *listed_multiples(struct schema *x, const struct range *r, d
     int decimals = 0;
     char text[64];
 
-    for (double v = m; decimals < 15 && fabs(v - nearbyint(v)) > 1e-9 * fabs(v); v *= 10) decimals++;
+    for (double v = m; decimals < 15 && fabs(v - nearbyint(v)) > 1e-9 * fabs(v); v *= 10)
+        decimals++;
     for (int i = 0; i <= LISTED; i++) {
         double v;
         snprintf(text, sizeof text, "%.*f", decimals, (from + i) * m);
@@ -366,7 +379,8 @@ static struct gnode *multiples(struct schema *x, const struct range *r, double m
     double unit = 1 / m;
 
     if (m >= 1 && m <= MODULO && nearbyint(m) == m) {
-        if (!multiples_fsm(x, in_range(x, r, true), (int)m, path, &f)) return gnode_new(x->g, GN_NEVER);
+        if (!multiples_fsm(x, in_range(x, r, true), (int)m, path, &f))
+            return gnode_new(x->g, GN_NEVER);
         alt = fsm_trim(&f) ? gnode_fsm(x->g, &f) : gnode_new(x->g, GN_NEVER);
         fsm_release(&f);
         return alt;
@@ -464,8 +478,8 @@ static struct gnode *plain(struct schema *x, bool integer)
         gnode_add(g, alt, GSEQ(g, sign, whole));
         gnode_add(g, alt, gnode_c(g, "0"));
     } else {
-        struct gnode *e = GSEQ(g, gnode_range(g, 'e', 'e'), gnode_rep(g, gnode_c(g, "-"), 0, 1),
-                               digits(x, 1, 2));
+        struct gnode *e =
+            GSEQ(g, gnode_range(g, 'e', 'e'), gnode_rep(g, gnode_c(g, "-"), 0, 1), digits(x, 1, 2));
         gnode_add(g, gnode_add(g, alt, whole), gnode_c(g, "0"));
         alt = GSEQ(g, sign, alt, any_part(x), gnode_rep(g, e, 0, 1));
     }

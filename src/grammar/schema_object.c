@@ -4,7 +4,6 @@
 #include "base/jsonw.h"
 #include "base/mem.h"
 
-
 enum { COUNTED = 64, PATTERNS = 5, MEMBERS = 4000 };
 
 /* ---- what an object may hold ---- */
@@ -50,8 +49,10 @@ static void find_names(struct schema *x, const struct parts *p, struct names *l)
         const json_t *props = json_object_get(p->p[i].s, "properties");
         const char *key;
         json_t *v;
-        if (props && !json_is_object(props)) schema_bad(x, p->p[i].path, "'properties' must be an object");
-        else if (props) json_object_foreach((json_t *)props, key, v) names_add(x, l, key, false);
+        if (props && !json_is_object(props))
+            schema_bad(x, p->p[i].path, "'properties' must be an object");
+        else if (props)
+            json_object_foreach ((json_t *)props, key, v) names_add(x, l, key, false);
     }
     for (int i = 0; i < p->n; i++) {
         const json_t *req = json_object_get(p->p[i].s, "required"), *v;
@@ -59,10 +60,11 @@ static void find_names(struct schema *x, const struct parts *p, struct names *l)
         if (req && !json_is_array(req) &&
             !json_is_boolean(req)) /* draft 3 has a boolean: of the property itself */
             schema_bad(x, p->p[i].path, "'required' must be a list of names");
-        if (json_is_array(req)) json_array_foreach(req, k, v) {
-            if (json_is_string(v)) names_add(x, l, json_string_value(v), true);
-            else schema_bad(x, p->p[i].path, "'required' must be a list of names");
-        }
+        if (json_is_array(req))
+            json_array_foreach (req, k, v) {
+                if (json_is_string(v)) names_add(x, l, json_string_value(v), true);
+                else schema_bad(x, p->p[i].path, "'required' must be a list of names");
+            }
     }
 }
 
@@ -88,20 +90,22 @@ static void find_keys(struct schema *x, const struct parts *p, struct keys *k)
         json_t *v;
         if (list && !json_is_object(list))
             schema_bad(x, p->p[i].path, "'patternProperties' must be an object");
-        if (list) json_object_foreach((json_t *)list, key, v) {
-            struct gnode *n;
-            struct err e = { 0 };
-            if (k->n == PATTERNS)
-                schema_bad(x, p->p[i].path, "more than %d 'patternProperties' are not supported", PATTERNS);
-            if (x->rc != OK) return;
-            if (pattern_parse(&n, x->g, str_c(key), PATTERN_JSON, false, &e) != OK)
-                schema_bad(x, p->p[i].path, "'patternProperties': %s", e.msg);
-            else if (schema_fsm(x, n, p->p[i].path, &k->fsm[k->n])) {
-                k->schema[k->n] = v;
-                k->path[k->n] = schema_path(x, p->p[i].path, "patternProperties");
-                k->part[k->n++] = i;
+        if (list)
+            json_object_foreach ((json_t *)list, key, v) {
+                struct gnode *n;
+                struct err e = { 0 };
+                if (k->n == PATTERNS)
+                    schema_bad(x, p->p[i].path,
+                               "more than %d 'patternProperties' are not supported", PATTERNS);
+                if (x->rc != OK) return;
+                if (pattern_parse(&n, x->g, str_c(key), PATTERN_JSON, false, &e) != OK)
+                    schema_bad(x, p->p[i].path, "'patternProperties': %s", e.msg);
+                else if (schema_fsm(x, n, p->p[i].path, &k->fsm[k->n])) {
+                    k->schema[k->n] = v;
+                    k->path[k->n] = schema_path(x, p->p[i].path, "patternProperties");
+                    k->part[k->n++] = i;
+                }
             }
-        }
     }
 }
 
@@ -118,9 +122,10 @@ static struct str inside(struct schema *x, const char *name)
     return s;
 }
 
-/* What all parts say of the value under a name; matched: bits of keys. false: it must not be there. */
-static bool value_parts(struct schema *x, const struct parts *p, const struct keys *k, const char *name,
-                        unsigned matched, struct parts *out)
+/* What all parts say of the value under a name; matched: bits of keys. false: it must not be there.
+ */
+static bool value_parts(struct schema *x, const struct parts *p, const struct keys *k,
+                        const char *name, unsigned matched, struct parts *out)
 {
     out->n = 0;
     for (int i = 0; i < p->n; i++) {
@@ -128,13 +133,15 @@ static bool value_parts(struct schema *x, const struct parts *p, const struct ke
         const json_t *v = name ? json_object_get(props, name) : NULL;
         const json_t *more = json_object_get(p->p[i].s, "additionalProperties");
         bool found = v != NULL;
-        if (v) parts_add(x, out, v, schema_path(x, schema_path(x, p->p[i].path, "properties"), name));
+        if (v)
+            parts_add(x, out, v, schema_path(x, schema_path(x, p->p[i].path, "properties"), name));
         for (int j = 0; j < k->n; j++)
             if (k->part[j] == i && matched >> j & 1) {
                 parts_add(x, out, k->schema[j], k->path[j]);
                 found = true;
             }
-        if (!found && more) parts_add(x, out, more, schema_path(x, p->p[i].path, "additionalProperties"));
+        if (!found && more)
+            parts_add(x, out, more, schema_path(x, p->p[i].path, "additionalProperties"));
     }
     for (int i = 0; i < out->n; i++)
         if (json_is_false(out->p[i].s)) return false;
@@ -152,7 +159,8 @@ static unsigned match_keys(const struct keys *k, struct str name)
 
 /* ---- keys that are not named ---- */
 
-static bool take(struct schema *x, struct fsm *io, const struct fsm *y, enum fsm_op op, const char *path)
+static bool take(struct schema *x, struct fsm *io, const struct fsm *y, enum fsm_op op,
+                 const char *path)
 {
     struct fsm out = { 0 };
     struct err e = { 0 };
@@ -177,8 +185,8 @@ static bool names_fsm(struct schema *x, const struct names *l, const char *path,
 
 static bool is_for_names(const char *key)
 {
-    static const char *const known[] = { "pattern", "minLength", "maxLength", "format",
-                                         "type", "description", "title" };
+    static const char *const known[] = { "pattern", "minLength",   "maxLength", "format",
+                                         "type",    "description", "title" };
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(known[i], key)) return true;
@@ -197,7 +205,7 @@ static bool all_keys(struct schema *x, const struct parts *p, struct fsm *out, b
         json_t *w;
         if (!v || json_is_true(v)) continue;
         if (!json_is_object(v)) return schema_bad(x, path, "must be an object or true"), false;
-        json_object_foreach((json_t *)v, key, w)
+        json_object_foreach ((json_t *)v, key, w)
             if (!is_for_names(key))
                 return schema_bad(x, path, "the keyword '%.60s' is not supported here", key), false;
         parts_add(x, &rules, v, path);
@@ -206,7 +214,8 @@ static bool all_keys(struct schema *x, const struct parts *p, struct fsm *out, b
     if (*limited || x->rc != OK) return x->rc == OK;
     cpset_add(&any, &x->g->arena, ' ', '~');
     cpset_add(&any, &x->g->arena, 0xa0, CP_LAST);
-    return schema_fsm(x, gnode_rep(x->g, pattern_char(x->g, any, PATTERN_JSON), 1, GNODE_MANY), "#", out);
+    return schema_fsm(x, gnode_rep(x->g, pattern_char(x->g, any, PATTERN_JSON), 1, GNODE_MANY), "#",
+                      out);
 }
 
 static struct gnode *member(struct schema *x, struct gnode *key, const struct parts *value)
@@ -215,8 +224,8 @@ static struct gnode *member(struct schema *x, struct gnode *key, const struct pa
     return GSEQ(g, key, gnode_c(g, ":"), schema_space(x), schema_value(x, value));
 }
 
-/* Members with keys for which exactly these patterns match. NULL: there can be none. first: a bound on how
- * the key begins, or NULL. */
+/* Members with keys for which exactly these patterns match. NULL: there can be none. first: a bound
+ * on how the key begins, or NULL. */
 static struct gnode *open_member(struct schema *x, const struct parts *p, const struct keys *k,
                                  const struct names *l, unsigned matched, const struct gnode *first)
 {
@@ -244,8 +253,8 @@ static struct gnode *open_member(struct schema *x, const struct parts *p, const 
     return key ? member(x, key, &value) : NULL;
 }
 
-/* May there be members that are neither named nor under a pattern? Where properties are named, only if it is
- * said. */
+/* May there be members that are neither named nor under a pattern? Where properties are named, only
+ * if it is said. */
 static bool is_open(const struct parts *p)
 {
     bool named = false, said = false;
@@ -273,11 +282,11 @@ static struct gnode *more_members(struct schema *x, const struct parts *p, const
 struct object {
     struct names names;
     struct keys keys;
-    struct gnode *list;          /* GN_LIST with the named members */
+    struct gnode *list; /* GN_LIST with the named members */
     struct glist *info;
     bool *needed;
     int min, max;
-    bool closed;                 /* a member that must be there must not */
+    bool closed; /* a member that must be there must not */
 };
 
 static void count_members(struct schema *x, const struct parts *p, struct object *o)
@@ -290,7 +299,8 @@ static void count_members(struct schema *x, const struct parts *p, struct object
         if (max != GNODE_MANY && (o->max == GNODE_MANY || max < o->max)) o->max = max;
     }
     if (o->max > COUNTED) o->max = COUNTED;
-    if (o->min > COUNTED) schema_bad(x, p->p[0].path, "'minProperties' above %d is not supported", COUNTED);
+    if (o->min > COUNTED)
+        schema_bad(x, p->p[0].path, "'minProperties' above %d is not supported", COUNTED);
 }
 
 static void add_named(struct schema *x, const struct parts *p, struct object *o)
@@ -321,7 +331,8 @@ static void add_distinct(struct schema *x, const struct parts *p, struct object 
 
     for (int i = 0; i < n_named; i++) o->needed[i] = true;
     if (n > 26)
-        schema_bad(x, p->p[0].path, "'minProperties' asks for %d more than are named: not supported", n);
+        schema_bad(x, p->p[0].path,
+                   "'minProperties' asks for %d more than are named: not supported", n);
     for (int i = 0; i < n && x->rc == OK; i++) {
         struct cpset letters = { 0 };
         struct gnode *m, *rest = gnode_rep(x->g, gnode_range(x->g, 0, CP_LAST), 0, GNODE_MANY);
@@ -329,7 +340,8 @@ static void add_distinct(struct schema *x, const struct parts *p, struct object 
         cpset_add(&letters, &x->g->arena, 'A' + i * 26 / n, 'A' + (i + 1) * 26 / n - 1);
         m = more_members(x, p, &o->keys, &o->names, GSEQ(x->g, gnode_class(x->g, letters), rest));
         if (!m && (is_open(p) || o->keys.n))
-            schema_bad(x, p->p[0].path, "'minProperties' cannot be reached, or only in ways not supported");
+            schema_bad(x, p->p[0].path,
+                       "'minProperties' cannot be reached, or only in ways not supported");
         o->closed |= !m;
         if (m) {
             o->needed[o->list->n_kids] = true;
@@ -361,7 +373,8 @@ static struct gnode *finish_object(struct schema *x, const struct parts *p, stru
 
 struct gnode *schema_object(struct schema *x, const struct parts *p)
 {
-    struct object o = { .list = gnode_new(x->g, GN_LIST), .info = arena_new(&x->g->arena, struct glist) };
+    struct object o = { .list = gnode_new(x->g, GN_LIST),
+                        .info = arena_new(&x->g->arena, struct glist) };
     struct gnode *n = NULL;
 
     o.list->list = o.info;
@@ -369,7 +382,8 @@ struct gnode *schema_object(struct schema *x, const struct parts *p)
     find_names(x, p, &o.names);
     find_keys(x, p, &o.keys);
     if (x->rc == OK) add_named(x, p, &o);
-    if (x->rc == OK && !o.closed && !(o.max != GNODE_MANY && o.max < o.min)) n = finish_object(x, p, &o);
+    if (x->rc == OK && !o.closed && !(o.max != GNODE_MANY && o.max < o.min))
+        n = finish_object(x, p, &o);
     names_release(&o.names);
     keys_release(&o.keys);
     return n && x->rc == OK ? n : gnode_new(x->g, GN_NEVER);

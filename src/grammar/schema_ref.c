@@ -1,5 +1,5 @@
-/* schema_ref.c - what schemas say of each other and of values: references, are two of them apart, is a
- * value fit. */
+/* schema_ref.c - what schemas say of each other and of values: references, are two of them apart,
+ * is a value fit. */
 #include "grammar/schema_impl.h"
 
 #include <ctype.h>
@@ -34,7 +34,8 @@ static const json_t *follow_pointer(const json_t *at, const char *s)
     while (at && *s == '/') {
         size_t n = strcspn(++s, "/");
         unescape(s, n, key, sizeof key);
-        at = json_is_array(at) ? json_array_get(at, strtoul(key, NULL, 10)) : json_object_get(at, key);
+        at = json_is_array(at) ? json_array_get(at, strtoul(key, NULL, 10))
+                               : json_object_get(at, key);
         s += n;
     }
     return *s ? NULL : at;
@@ -42,7 +43,8 @@ static const json_t *follow_pointer(const json_t *at, const char *s)
 
 const json_t *schema_resolve(struct schema *x, const struct part *p)
 {
-    const json_t *v = json_object_get(p->s, "$ref"), *id = json_object_get(x->root, "$id"), *target = NULL;
+    const json_t *v = json_object_get(p->s, "$ref"), *id = json_object_get(x->root, "$id"),
+                 *target = NULL;
     const char *ref = json_is_string(v) ? json_string_value(v) : NULL;
 
     if (ref && json_is_string(id) && json_string_length(id) &&
@@ -54,7 +56,8 @@ const json_t *schema_resolve(struct schema *x, const struct part *p)
     if (!ref) schema_bad(x, p->path, "'$ref' must be a string");
     else if (ref[0] == '#') schema_bad(x, p->path, "'$ref': there is nothing at '%.100s'", ref);
     else
-        schema_bad(x, p->path, "'$ref' to '%.100s': only references within the schema (#/…) are supported",
+        schema_bad(x, p->path,
+                   "'$ref' to '%.100s': only references within the schema (#/…) are supported",
                    ref);
     return NULL;
 }
@@ -69,7 +72,8 @@ static unsigned type_of_value(const json_t *v)
     case JSON_STRING: return T_STRING;
     case JSON_INTEGER: return T_INTEGER | T_NUMBER;
     case JSON_REAL:
-        return json_real_value(v) == nearbyint(json_real_value(v)) ? T_INTEGER | T_NUMBER : T_NUMBER;
+        return json_real_value(v) == nearbyint(json_real_value(v)) ? T_INTEGER | T_NUMBER
+                                                                   : T_NUMBER;
     case JSON_NULL: return T_NULL;
     default: return T_BOOL;
     }
@@ -86,7 +90,8 @@ static bool is_listed(const json_t *list, const json_t *v)
     size_t i;
     json_t *item;
 
-    json_array_foreach(list, i, item) if (same(item, v)) return true;
+    json_array_foreach (list, i, item)
+        if (same(item, v)) return true;
     return false;
 }
 
@@ -125,7 +130,8 @@ static bool admits_string(struct schema *x, const struct part *p, const json_t *
     bool ok;
 
     if (n_chars(v) < (size_t)schema_count(x, p, "minLength", 0)) return false;
-    if (json_object_get(p->s, "maxLength") && n_chars(v) > (size_t)schema_count(x, p, "maxLength", 0))
+    if (json_object_get(p->s, "maxLength") &&
+        n_chars(v) > (size_t)schema_count(x, p, "maxLength", 0))
         return false;
     if (!json_object_get(p->s, "pattern") && !json_object_get(p->s, "format")) return true;
     if (!schema_string_fsm(x, &one, &f)) return x->rc == OK;
@@ -147,13 +153,15 @@ static bool admits_object(struct schema *x, const struct part *p, const json_t *
     const char *key;
     json_t *item;
 
-    if (json_object_get(p->s, "patternProperties") || json_object_get(p->s, "propertyNames")) return n == 0;
+    if (json_object_get(p->s, "patternProperties") || json_object_get(p->s, "propertyNames"))
+        return n == 0;
     if (n < (size_t)schema_count(x, p, "minProperties", 0)) return false;
-    if (json_object_get(p->s, "maxProperties") && n > (size_t)schema_count(x, p, "maxProperties", 0))
+    if (json_object_get(p->s, "maxProperties") &&
+        n > (size_t)schema_count(x, p, "maxProperties", 0))
         return false;
-    json_array_foreach(json_object_get(p->s, "required"), i, name)
+    json_array_foreach (json_object_get(p->s, "required"), i, name)
         if (json_is_string(name) && !json_object_get(v, json_string_value(name))) return false;
-    json_object_foreach((json_t *)v, key, item) {
+    json_object_foreach ((json_t *)v, key, item) {
         const json_t *s = json_object_get(props, key);
         if (!s) s = more;
         if (s && !fits(x, s, item, depth + 1)) return false;
@@ -163,13 +171,15 @@ static bool admits_object(struct schema *x, const struct part *p, const json_t *
 
 static bool admits_array(struct schema *x, const struct part *p, const json_t *v, int depth)
 {
-    const json_t *first = json_object_get(p->s, "prefixItems"), *rest = json_object_get(p->s, "items"), *item;
+    const json_t *first = json_object_get(p->s, "prefixItems"),
+                 *rest = json_object_get(p->s, "items"), *item;
     size_t i, n = json_array_size(v);
 
     if (json_is_array(rest)) first = rest, rest = json_object_get(p->s, "additionalItems");
     if (n < (size_t)schema_count(x, p, "minItems", 0)) return false;
-    if (json_object_get(p->s, "maxItems") && n > (size_t)schema_count(x, p, "maxItems", 0)) return false;
-    json_array_foreach(v, i, item) {
+    if (json_object_get(p->s, "maxItems") && n > (size_t)schema_count(x, p, "maxItems", 0))
+        return false;
+    json_array_foreach (v, i, item) {
         const json_t *s = i < json_array_size(first) ? json_array_get(first, i) : rest;
         if (s && !fits(x, s, item, depth + 1)) return false;
         for (size_t k = 0; json_is_true(json_object_get(p->s, "uniqueItems")) && k < i; k++)
@@ -196,7 +206,10 @@ static bool admits(struct schema *x, const struct part *p, const json_t *v, int 
     return !(list && !is_listed(list, v)) && !(one && !same(one, v)) && admits_own(x, p, v, depth);
 }
 
-bool schema_admits(struct schema *x, const struct part *p, const json_t *v) { return admits(x, p, v, 0); }
+bool schema_admits(struct schema *x, const struct part *p, const json_t *v)
+{
+    return admits(x, p, v, 0);
+}
 
 bool schema_admits_own(struct schema *x, const struct part *p, const json_t *v)
 {
@@ -211,7 +224,7 @@ static size_t n_fit(struct schema *x, const json_t *list, const json_t *v, int d
     size_t i, n = 0;
     json_t *s;
 
-    json_array_foreach(list, i, s) n += fits(x, s, v, depth + 1);
+    json_array_foreach (list, i, s) n += fits(x, s, v, depth + 1);
     return n;
 }
 
@@ -249,7 +262,7 @@ static bool is_required(const json_t *s, const char *name)
     size_t i;
     json_t *v;
 
-    json_array_foreach(json_object_get(s, "required"), i, v)
+    json_array_foreach (json_object_get(s, "required"), i, v)
         if (json_is_string(v) && !strcmp(json_string_value(v), name)) return true;
     return false;
 }
@@ -264,7 +277,8 @@ static bool values_apart(struct schema *x, const json_t *a, const json_t *b)
 
     if (one) return !schema_admits(x, &p, one);
     if (!json_is_array(list)) return false;
-    json_array_foreach(list, i, v) if (schema_admits(x, &p, v)) return false;
+    json_array_foreach (list, i, v)
+        if (schema_admits(x, &p, v)) return false;
     return true;
 }
 
@@ -278,14 +292,16 @@ static bool objects_apart(struct schema *x, const json_t *a, const json_t *b, in
     size_t i;
     json_t *v;
 
-    json_array_foreach(json_object_get(b, "required"), i, v)
+    json_array_foreach (json_object_get(b, "required"), i, v)
         if (closed && json_is_string(v) && !json_object_get(pa, json_string_value(v)) &&
             !is_required(a, json_string_value(v)))
             return true;
-    json_object_foreach((json_t *)pa, key, v) {
+    json_object_foreach ((json_t *)pa, key, v) {
         if (!is_required(a, key)) continue;
-        if (json_object_get(pb, key) && schema_apart(x, v, json_object_get(pb, key), depth + 1)) return true;
-        if (!json_object_get(pb, key) && json_is_false(json_object_get(b, "additionalProperties")) &&
+        if (json_object_get(pb, key) && schema_apart(x, v, json_object_get(pb, key), depth + 1))
+            return true;
+        if (!json_object_get(pb, key) &&
+            json_is_false(json_object_get(b, "additionalProperties")) &&
             !json_object_get(b, "patternProperties"))
             return true;
     }
@@ -313,7 +329,10 @@ static bool is_below(const json_t *a, const json_t *b)
     return hi < lo || (!(hi > lo) && (x || y));
 }
 
-static bool ranges_apart(const json_t *a, const json_t *b) { return is_below(a, b) || is_below(b, a); }
+static bool ranges_apart(const json_t *a, const json_t *b)
+{
+    return is_below(a, b) || is_below(b, a);
+}
 
 /* No count of x can be one of y: by the keywords for least and most. */
 static bool counts_apart(const json_t *a, const json_t *b, const char *least, const char *most)
@@ -322,10 +341,12 @@ static bool counts_apart(const json_t *a, const json_t *b, const char *least, co
 
     if (json_is_number(ha) && json_number_value(ha) < json_number_value(json_object_get(b, least)))
         return true;
-    return json_is_number(hb) && json_number_value(hb) < json_number_value(json_object_get(a, least));
+    return json_is_number(hb) &&
+           json_number_value(hb) < json_number_value(json_object_get(a, least));
 }
 
-/* By their lengths, or because no string matches both patterns. Formats are not held against others. */
+/* By their lengths, or because no string matches both patterns. Formats are not held against
+ * others. */
 static bool strings_apart(struct schema *x, const json_t *a, const json_t *b)
 {
     const json_t *p[2] = { json_object_get(a, "pattern"), json_object_get(b, "pattern") };
@@ -336,7 +357,8 @@ static bool strings_apart(struct schema *x, const json_t *a, const json_t *b)
     if (!json_is_string(p[0]) || !json_is_string(p[1])) return false;
     for (int i = 0; i < 2; i++) {
         struct gnode *n;
-        if (pattern_parse(&n, x->g, str_c(json_string_value(p[i])), PATTERN_JSON, false, NULL) != OK ||
+        if (pattern_parse(&n, x->g, str_c(json_string_value(p[i])), PATTERN_JSON, false, NULL) !=
+                OK ||
             !schema_fsm(x, n, "#", &f[i]))
             goto out;
     }
@@ -353,8 +375,10 @@ static bool arrays_apart(struct schema *x, const json_t *a, const json_t *b, int
     const json_t *ia = json_object_get(a, "items"), *ib = json_object_get(b, "items");
 
     if (counts_apart(a, b, "minItems", "maxItems")) return true;
-    if (json_object_get(a, "prefixItems") || json_object_get(b, "prefixItems") || !ia || !ib) return false;
-    return json_number_value(json_object_get(a, "minItems")) >= 1 && schema_apart(x, ia, ib, depth + 1);
+    if (json_object_get(a, "prefixItems") || json_object_get(b, "prefixItems") || !ia || !ib)
+        return false;
+    return json_number_value(json_object_get(a, "minItems")) >= 1 &&
+           schema_apart(x, ia, ib, depth + 1);
 }
 
 /* The kinds of values made for s. */
@@ -389,11 +413,13 @@ bool schema_apart(struct schema *x, const json_t *a, const json_t *b, int depth)
     if (!json_is_object(a) || !json_is_object(b) || a == b) return false;
     if (values_apart(x, a, b) || values_apart(x, b, a)) return true;
     if ((list = alternatives(a))) {
-        json_array_foreach(list, i, v) if (!schema_apart(x, v, b, depth + 1)) return false;
+        json_array_foreach (list, i, v)
+            if (!schema_apart(x, v, b, depth + 1)) return false;
         return true;
     }
     if ((list = alternatives(b))) {
-        json_array_foreach(list, i, v) if (!schema_apart(x, a, v, depth + 1)) return false;
+        json_array_foreach (list, i, v)
+            if (!schema_apart(x, a, v, depth + 1)) return false;
         return true;
     }
     both = made_types(x, a) & schema_types(x, &(struct part){ b, "#" });

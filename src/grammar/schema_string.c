@@ -3,12 +3,15 @@
 
 #include <stdio.h>
 
-enum { PATTERN_LENGTH = 1000 };          /* characters at most where a length and a pattern meet */
+enum { PATTERN_LENGTH = 1000 }; /* characters at most where a length and a pattern meet */
 
 #define DAY31 "(0[1-9]|[12][0-9]|3[01])"
 #define DAY30 "(0[1-9]|[12][0-9]|30)"
-#define DATE "[12][0-9]{3}-((0[13578]|1[02])-" DAY31 "|(0[469]|11)-" DAY30 "|02-(0[1-9]|1[0-9]|2[0-8]))"
-#define TIME "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+#define DATE \
+    "[12][0-9]{3}-((0[13578]|1[02])-" DAY31 "|(0[469]|11)-" DAY30 "|02-(0[1-9]|1[0-9]|2[0-8]))"
+#define TIME                                                                                       \
+    "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9]" \
+    ")"
 #define OCTET "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 #define LABEL "[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?"
 #define HOST LABEL "(\\." LABEL "){0,3}\\.[a-z]{2,8}"
@@ -46,7 +49,8 @@ struct gnode *schema_format(struct schema *x, const char *path, struct str name)
         { "regex", "\\^?([a-z]|\\[[a-z]-?\\][*+?]?){0,20}\\$?" },
         { "byte", "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?" },
     };
-    static const char *const nothing[] = { "password", "int32", "int64", "float", "double", "textarea" };
+    static const char *const nothing[] = { "password", "int32",  "int64",
+                                           "float",    "double", "textarea" };
     struct gnode *n = NULL;
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -65,7 +69,8 @@ struct gnode *schema_format(struct schema *x, const char *path, struct str name)
 /* What pattern and format of a part ask of the inside of the string. At most two. */
 static int conditions(struct schema *x, const struct part *p, struct gnode *out[2])
 {
-    const json_t *pattern = json_object_get(p->s, "pattern"), *format = json_object_get(p->s, "format");
+    const json_t *pattern = json_object_get(p->s, "pattern"),
+                 *format = json_object_get(p->s, "format");
     struct err e = { 0 };
     int n = 0;
 
@@ -97,7 +102,8 @@ static struct bounds lengths(struct schema *x, const struct parts *p)
     return b;
 }
 
-static struct gnode *all_conditions(struct schema *x, const struct parts *p, struct gnode **list, int *n)
+static struct gnode *all_conditions(struct schema *x, const struct parts *p, struct gnode **list,
+                                    int *n)
 {
     struct gnode *two[2];
 
@@ -144,7 +150,7 @@ static bool join(struct schema *x, struct fsm *io, const struct gnode *with, con
     if (!ok) return false;
     fsm_release(io);
     *io = both;
-    fsm_trim(io);                                        /* what is left may be nothing */
+    fsm_trim(io); /* what is left may be nothing */
     return true;
 }
 
@@ -162,7 +168,7 @@ bool schema_string_fsm(struct schema *x, const struct parts *p, struct fsm *out)
     if (!first) first = so_many(x, b, path);
     if (!schema_fsm(x, first, path, out)) return false;
     for (int i = 1; i < n && x->rc == OK; i++) join(x, out, list[i], path);
-    if (n > 0 && b.max != GNODE_MANY && x->rc == OK) {   /* what is short anyway is not counted */
+    if (n > 0 && b.max != GNODE_MANY && x->rc == OK) { /* what is short anyway is not counted */
         fsm_trim(out);
         if (fsm_longest(out) >= 0 && fsm_longest(out) <= b.max) b.max = GNODE_MANY;
         bounded = b.min > 0 || b.max != GNODE_MANY;
@@ -186,8 +192,8 @@ static struct gnode *bounded_string(struct schema *x, struct bounds b)
     rule = grules_new(g);
     g->rules[rule].name = arena_str(&g->arena, str_c(name));
     g->rules[rule].keep = true;
-    g->rules[rule].body = GSEQ(g, gnode_c(g, "\""), gnode_rep(g, schema_chars(x), b.min, b.max),
-                               gnode_c(g, "\""));
+    g->rules[rule].body =
+        GSEQ(g, gnode_c(g, "\""), gnode_rep(g, schema_chars(x), b.min, b.max), gnode_c(g, "\""));
     map_put(&x->strings, g->rules[rule].name, (uint64_t)rule);
     return gnode_ref(g, rule);
 }

@@ -1,9 +1,9 @@
-/* tally.c - tokens inside a counted repetition of characters: by how many rounds each takes, looked up
- * once.
+/* tally.c - tokens inside a counted repetition of characters: by how many rounds each takes, looked
+ * up once.
  *
- * A string of 50 to 500 characters has another mask at every length near its bounds. They differ only in
- * tokens that are too long, or close too early: so the vocabulary is walked once for a state, whatever the
- * count. */
+ * A string of 50 to 500 characters has another mask at every length near its bounds. They differ
+ * only in tokens that are too long, or close too early: so the vocabulary is walked once for a
+ * state, whatever the count. */
 #include "grammar/guide_impl.h"
 
 #include "base/mem.h"
@@ -16,7 +16,8 @@ static int n_states_of(const struct gauto *a, const struct gauto_rule *r)
 {
     int n = 0;
 
-    while (r->start + n < a->n_states && a->states[r->start + n].rule == a->states[r->start].rule) n++;
+    while (r->start + n < a->n_states && a->states[r->start + n].rule == a->states[r->start].rule)
+        n++;
     return n;
 }
 
@@ -40,7 +41,8 @@ static int16_t *make_table(const struct gauto *a, const struct gauto_rule *r)
     for (int i = 0; i < n; i++)
         for (int k = 0; k < a->states[r->start + i].n_edges; k++) {
             const struct fsm_edge *x = &a->edges[a->states[r->start + i].edge + k];
-            for (int b = x->lo; b <= x->hi; b++) t[i * nc + a->class_of[b]] = (int16_t)(x->to - r->start);
+            for (int b = x->lo; b <= x->hi; b++)
+                t[i * nc + a->class_of[b]] = (int16_t)(x->to - r->start);
         }
     return t;
 }
@@ -48,7 +50,7 @@ static int16_t *make_table(const struct gauto *a, const struct gauto_rule *r)
 struct walk {
     struct guide *m;
     struct tally *t;
-    uint8_t *rounds;             /* [ids] that a token inside takes; 0: it is not */
+    uint8_t *rounds; /* [ids] that a token inside takes; 0: it is not */
     int cap, most;
 };
 
@@ -65,7 +67,8 @@ static void add_over(struct walk *w, int32_t id, int from, int rounds)
         w->cap = w->cap ? 2 * w->cap : 256;
         t->over = mem_grow(t->over, (size_t)w->cap * sizeof *t->over);
     }
-    t->over[t->n_over++] = (struct over){ { (const uint8_t *)s.p, (uint16_t)s.n, id }, (uint8_t)rounds };
+    t->over[t->n_over++] =
+        (struct over){ { (const uint8_t *)s.p, (uint16_t)s.n, id }, (uint8_t)rounds };
 }
 
 static void walk_all(struct walk *w, const int16_t *table, const struct gauto_rule *r, int from)
@@ -81,7 +84,8 @@ static void walk_all(struct walk *w, const int16_t *table, const struct gauto_ru
         const struct lex_node *n = &t->nodes[i];
         int d = n->depth, k = n_over[d - 1], s = at[d - 1];
         int to = s < 0 ? -1 : table[s * a->n_classes + a->class_of[n->byte]];
-        if (d > 1 && s == 0 && r->follow[n->byte / 64] >> (n->byte % 64) & 1) over[k++] = (uint8_t)(d - 1);
+        if (d > 1 && s == 0 && r->follow[n->byte / 64] >> (n->byte % 64) & 1)
+            over[k++] = (uint8_t)(d - 1);
         if (to < 0 && k == 0) {
             i = (int)n->skip;
             continue;
@@ -145,7 +149,8 @@ static struct tally *tally_of(struct guide *m, int32_t state)
     return t;
 }
 
-bool tally_mask(struct guide *m, int32_t state, int32_t count, uint64_t *bits, struct lex_trie *beyond)
+bool tally_mask(struct guide *m, int32_t state, int32_t count, uint64_t *bits,
+                struct lex_trie *beyond)
 {
     const struct tally *t = tally_of(m, state);
     const struct gauto_rule *r = &m->a->rules[m->a->states[state].rule];
@@ -155,11 +160,13 @@ bool tally_mask(struct guide *m, int32_t state, int32_t count, uint64_t *bits, s
 
     if (t->direct) return false;
     memcpy(bits, t->bits, (size_t)m->n_words * sizeof *bits);
-    for (int i = 0; i < t->longer[most]; i++) bits[t->toks[i] / 64] &= ~(UINT64_C(1) << (t->toks[i] % 64));
+    for (int i = 0; i < t->longer[most]; i++)
+        bits[t->toks[i] / 64] &= ~(UINT64_C(1) << (t->toks[i] % 64));
     words = mem_array((size_t)t->n_over + 1, sizeof *words);
     for (int i = 0; i < t->n_over; i++) {
         int32_t id = t->over[i].word.id;
-        if (t->over[i].rounds < least || t->over[i].rounds > most || bits[id / 64] >> (id % 64) & 1) continue;
+        if (t->over[i].rounds < least || t->over[i].rounds > most || bits[id / 64] >> (id % 64) & 1)
+            continue;
         words[n++] = t->over[i].word;
     }
     if (n) lex_trie_build(beyond, words, n);

@@ -8,7 +8,8 @@
 
 /* ---- methods of containers ---- */
 
-static struct jval view(struct render *r, struct jval self, const struct jargs *a, enum jview_kind kind)
+static struct jval view(struct render *r, struct jval self, const struct jargs *a,
+                        enum jview_kind kind)
 {
     struct jview *v = jv_alloc(r, sizeof *v);
     static const char *const none[] = { NULL };
@@ -45,7 +46,7 @@ static struct jval dict_get(struct render *r, struct jval self, const struct jar
 static struct jval copy(struct render *r, struct jval self, const struct jargs *a)
 {
     (void)r, (void)a;
-    return self;                                         /* nothing changes it */
+    return self; /* nothing changes it */
 }
 
 static struct jval list_count(struct render *r, struct jval self, const struct jargs *a)
@@ -74,7 +75,8 @@ static struct jval list_index(struct render *r, struct jval self, const struct j
 static struct jval float_is_integer(struct render *r, struct jval self, const struct jargs *a)
 {
     (void)r, (void)a;
-    return jv_bool(self.kind != J_FLOAT || (self.f - self.f == 0 && self.f == (double)(int64_t)self.f));
+    return jv_bool(self.kind != J_FLOAT ||
+                   (self.f - self.f == 0 && self.f == (double)(int64_t)self.f));
 }
 
 static struct jval cycler_next(struct render *r, struct jval self, const struct jargs *a)
@@ -103,7 +105,8 @@ static const struct jmethod_def list_methods[] = {
 static const struct jmethod_def tuple_methods[] = { { "count", list_count },
                                                     { "index", list_index },
                                                     { NULL, NULL } };
-static const struct jmethod_def number_methods[] = { { "is_integer", float_is_integer }, { NULL, NULL } };
+static const struct jmethod_def number_methods[] = { { "is_integer", float_is_integer },
+                                                     { NULL, NULL } };
 static const struct jmethod_def cycler_methods[] = { { "next", cycler_next },
                                                      { "reset", cycler_reset },
                                                      { NULL, NULL } };
@@ -116,7 +119,8 @@ static bool is_unsafe(struct jval of, struct str name)
                                         "sort",   "extend", "remove", NULL };
     const char *const *names = of.kind == J_DICT ? dict : of.kind == J_LIST ? list : NULL;
 
-    if (name.n > 4 && str_starts(name, STR("__")) && str_ends(name, STR("__")) && of.kind != J_NAMESPACE)
+    if (name.n > 4 && str_starts(name, STR("__")) && str_ends(name, STR("__")) &&
+        of.kind != J_NAMESPACE)
         return true;
     for (; names && *names; names++)
         if (str_is(name, *names)) return true;
@@ -163,7 +167,8 @@ static struct jval macro_arguments(struct render *r, const struct jmacro *m)
 {
     struct jval t = jv_tuple(r, 4);
 
-    for (const struct node *p = jmacro_node(m)->list2; p; p = p->next) jlist_push(r, t.l, jv_str(p->name));
+    for (const struct node *p = jmacro_node(m)->list2; p; p = p->next)
+        jlist_push(r, t.l, jv_str(p->name));
     return t;
 }
 
@@ -188,7 +193,8 @@ static bool find_attr(struct render *r, struct jval of, struct str name, struct 
 
     if (def) return *out = bound(r, of, def), true;
     if (is_unsafe(of, name)) {
-        *out = jv_undef(r, "access to attribute '%.*s' of '%s' object is unsafe", STR_ARG(name), jv_type(of));
+        *out = jv_undef(r, "access to attribute '%.*s' of '%s' object is unsafe", STR_ARG(name),
+                        jv_type(of));
         return true;
     }
     switch (of.kind) {
@@ -217,7 +223,8 @@ static bool find_attr(struct render *r, struct jval of, struct str name, struct 
 
 static struct jval no_attr(struct render *r, struct jval of, struct str name)
 {
-    return jv_undef(r, "'%s object' has no attribute '%.*s'", jv_type(of), STR_ARG(str_take(name, 60)));
+    return jv_undef(r, "'%s object' has no attribute '%.*s'", jv_type(of),
+                    STR_ARG(str_take(name, 60)));
 }
 
 struct jval attr_only(struct render *r, struct jval of, struct str name)
@@ -267,7 +274,8 @@ static bool item_at(struct render *r, struct jval of, int64_t i, struct jval *ou
 {
     size_t n;
 
-    if (of.kind != J_STR && of.kind != J_LIST && of.kind != J_TUPLE && of.kind != J_RANGE) return false;
+    if (of.kind != J_STR && of.kind != J_LIST && of.kind != J_TUPLE && of.kind != J_RANGE)
+        return false;
     jv_len(r, of, &n);
     if (i < 0) i += (int64_t)n;
     if (i < 0 || i >= (int64_t)n) return false;
@@ -332,7 +340,8 @@ static bool bound_of(struct render *r, struct jval v, int64_t n, int64_t step, i
     return true;
 }
 
-static struct jval slice_str(struct render *r, struct jval of, int64_t from, int64_t step, size_t count)
+static struct jval slice_str(struct render *r, struct jval of, int64_t from, int64_t step,
+                             size_t count)
 {
     struct jtext t = { .r = r };
     struct jval chars, out;
@@ -363,7 +372,8 @@ static struct jval slice_range(struct render *r, const struct jrange *of, int64_
     return (struct jval){ .kind = J_RANGE, .range = g };
 }
 
-struct jval attr_slice(struct render *r, struct jval of, struct jval from, struct jval to, struct jval step)
+struct jval attr_slice(struct render *r, struct jval of, struct jval from, struct jval to,
+                       struct jval step)
 {
     int64_t by = 1, begin, end, n;
     struct jval out;

@@ -8,8 +8,8 @@
 
 /* ---- arguments ---- */
 
-static bool by_name(struct render *r, const struct jpair *kw, const char *what, const char *const *names,
-                    struct jval *out)
+static bool by_name(struct render *r, const struct jpair *kw, const char *what,
+                    const char *const *names, struct jval *out)
 {
     for (size_t i = 0; names[i]; i++) {
         if (!str_is(kw->key.s, names[i])) continue;
@@ -18,7 +18,8 @@ static bool by_name(struct render *r, const struct jpair *kw, const char *what, 
         out[i] = kw->value;
         return true;
     }
-    jv_fail(r, "%s got an unexpected keyword argument '%.*s'", what, STR_ARG(str_take(kw->key.s, 60)));
+    jv_fail(r, "%s got an unexpected keyword argument '%.*s'", what,
+            STR_ARG(str_take(kw->key.s, 60)));
     return false;
 }
 
@@ -28,11 +29,13 @@ bool jargs_take(struct render *r, const struct jargs *a, const char *what, const
     size_t n = 0;
 
     for (; names[n]; n++) out[n] = n < a->n ? a->v[n] : (struct jval){ .kind = J_MISSING };
-    if (a->n > n) return jv_fail(r, "%s takes at most %zu arguments (%zu given)", what, n, a->n), false;
+    if (a->n > n)
+        return jv_fail(r, "%s takes at most %zu arguments (%zu given)", what, n, a->n), false;
     for (size_t i = 0; i < a->n_kw; i++)
         if (!by_name(r, &a->kw[i], what, names, out)) return false;
     for (size_t i = 0; i < n_required; i++)
-        if (!jv_given(out[i])) return jv_fail(r, "%s needs the argument '%s'", what, names[i]), false;
+        if (!jv_given(out[i]))
+            return jv_fail(r, "%s needs the argument '%s'", what, names[i]), false;
     return true;
 }
 
@@ -49,7 +52,8 @@ bool jarg_int(struct render *r, struct jval v, int64_t otherwise, int64_t *out)
 
 /* ---- tests ---- */
 
-#define TEST(name) static struct jval test_##name(struct render *r, struct jval v, const struct jargs *a)
+#define TEST(name) \
+    static struct jval test_##name(struct render *r, struct jval v, const struct jargs *a)
 #define UNUSED (void)r, (void)v, (void)a
 
 static bool one_arg(struct render *r, const struct jargs *a, const char *what)
@@ -59,22 +63,86 @@ static bool one_arg(struct render *r, const struct jargs *a, const char *what)
     return false;
 }
 
-TEST(defined) { UNUSED; return jv_bool(!jv_is_undef(v)); }
-TEST(undefined) { UNUSED; return jv_bool(jv_is_undef(v)); }
-TEST(none) { UNUSED; return jv_bool(v.kind == J_NONE); }
-TEST(boolean) { UNUSED; return jv_bool(v.kind == J_BOOL); }
-TEST(false) { UNUSED; return jv_bool(v.kind == J_BOOL && !v.b); }
-TEST(is_true) { UNUSED; return jv_bool(v.kind == J_BOOL && v.b); }
-TEST(integer) { UNUSED; return jv_bool(v.kind == J_INT); }
-TEST(float) { UNUSED; return jv_bool(v.kind == J_FLOAT); }
-TEST(number) { UNUSED; return jv_bool(jv_is_num(v)); }
-TEST(string) { UNUSED; return jv_bool(v.kind == J_STR); }
-TEST(mapping) { UNUSED; return jv_bool(v.kind == J_DICT); }
-TEST(iterable) { UNUSED; return jv_bool(jiter_can(v)); }
-TEST(callable) { UNUSED; return jv_bool(jv_callable(v)); }
-TEST(escaped) { UNUSED; return jv_bool(v.kind == J_STR && v.flags & JV_MARKUP); }
-TEST(filter) { UNUSED; return jv_bool(v.kind == J_STR && filter_find(v.s)); }
-TEST(test) { UNUSED; return jv_bool(v.kind == J_STR && test_find(v.s)); }
+TEST(defined)
+{
+    UNUSED;
+    return jv_bool(!jv_is_undef(v));
+}
+TEST(undefined)
+{
+    UNUSED;
+    return jv_bool(jv_is_undef(v));
+}
+TEST(none)
+{
+    UNUSED;
+    return jv_bool(v.kind == J_NONE);
+}
+TEST(boolean)
+{
+    UNUSED;
+    return jv_bool(v.kind == J_BOOL);
+}
+TEST(false)
+{
+    UNUSED;
+    return jv_bool(v.kind == J_BOOL && !v.b);
+}
+TEST(is_true)
+{
+    UNUSED;
+    return jv_bool(v.kind == J_BOOL && v.b);
+}
+TEST(integer)
+{
+    UNUSED;
+    return jv_bool(v.kind == J_INT);
+}
+TEST(float)
+{
+    UNUSED;
+    return jv_bool(v.kind == J_FLOAT);
+}
+TEST(number)
+{
+    UNUSED;
+    return jv_bool(jv_is_num(v));
+}
+TEST(string)
+{
+    UNUSED;
+    return jv_bool(v.kind == J_STR);
+}
+TEST(mapping)
+{
+    UNUSED;
+    return jv_bool(v.kind == J_DICT);
+}
+TEST(iterable)
+{
+    UNUSED;
+    return jv_bool(jiter_can(v));
+}
+TEST(callable)
+{
+    UNUSED;
+    return jv_bool(jv_callable(v));
+}
+TEST(escaped)
+{
+    UNUSED;
+    return jv_bool(v.kind == J_STR && v.flags & JV_MARKUP);
+}
+TEST(filter)
+{
+    UNUSED;
+    return jv_bool(v.kind == J_STR && filter_find(v.s));
+}
+TEST(test)
+{
+    UNUSED;
+    return jv_bool(v.kind == J_STR && test_find(v.s));
+}
 
 TEST(sequence)
 {
@@ -89,16 +157,32 @@ static struct jval case_test(struct render *r, struct jval v, const char *method
     return value_call(r, attr_only(r, jv_str(jv_text(r, v)), str_c(method)), &none);
 }
 
-TEST(lower) { UNUSED; return case_test(r, v, "islower"); }
-TEST(upper) { UNUSED; return case_test(r, v, "isupper"); }
+TEST(lower)
+{
+    UNUSED;
+    return case_test(r, v, "islower");
+}
+TEST(upper)
+{
+    UNUSED;
+    return case_test(r, v, "isupper");
+}
 
 static struct jval modulo_is(struct render *r, struct jval v, struct jval by, int64_t rest)
 {
     return jv_bool(jv_equal(r, op_binary(r, "%", v, by), jv_int(rest)));
 }
 
-TEST(odd) { UNUSED; return modulo_is(r, v, jv_int(2), 1); }
-TEST(even) { UNUSED; return modulo_is(r, v, jv_int(2), 0); }
+TEST(odd)
+{
+    UNUSED;
+    return modulo_is(r, v, jv_int(2), 1);
+}
+TEST(even)
+{
+    UNUSED;
+    return modulo_is(r, v, jv_int(2), 0);
+}
 TEST(divisibleby)
 {
     static const char *const names[] = { "num", NULL };
@@ -188,16 +272,20 @@ static struct jval call_range(struct render *r, const struct jargs *a)
     struct jrange *g = jv_alloc(r, sizeof *g);
     int64_t v[3] = { 0, 0, 1 };
 
-    if (a->n < 1 || a->n > 3 || a->n_kw) return jv_fail(r, "range expected 1 to 3 arguments, got %zu", a->n);
+    if (a->n < 1 || a->n > 3 || a->n_kw)
+        return jv_fail(r, "range expected 1 to 3 arguments, got %zu", a->n);
     for (size_t i = 0; i < a->n; i++)
         if (!jarg_int(r, a->v[i], 0, &v[i])) return jv_none();
     if (a->n == 1) v[1] = v[0], v[0] = 0;
     if (v[2] == 0) return jv_fail(r, "range() arg 3 must not be zero");
     *g = (struct jrange){ v[0], v[1], v[2], 0 };
     if (v[2] > 0 && v[0] < v[1])
-        g->n = (size_t)(((unsigned __int128)v[1] - (unsigned __int128)v[0] - 1) / (uint64_t)v[2]) + 1;
+        g->n =
+            (size_t)(((unsigned __int128)v[1] - (unsigned __int128)v[0] - 1) / (uint64_t)v[2]) + 1;
     if (v[2] < 0 && v[0] > v[1])
-        g->n = (size_t)(((unsigned __int128)v[0] - (unsigned __int128)v[1] - 1) / (0 - (uint64_t)v[2])) + 1;
+        g->n = (size_t)(((unsigned __int128)v[0] - (unsigned __int128)v[1] - 1) /
+                        (0 - (uint64_t)v[2])) +
+               1;
     if (g->n > MAX_RANGE)
         return jv_fail(r, "Range too big. The sandbox blocks ranges larger than %d", MAX_RANGE);
     return (struct jval){ .kind = J_RANGE, .range = g };
@@ -209,7 +297,8 @@ static void put_pairs(struct render *r, struct jdict *d, struct jval from)
     struct jval pair;
 
     if (from.kind == J_DICT) {
-        for (size_t i = 0; i < from.d->n; i++) jdict_put(r, d, from.d->e[i].key, from.d->e[i].value);
+        for (size_t i = 0; i < from.d->n; i++)
+            jdict_put(r, d, from.d->e[i].key, from.d->e[i].value);
         return;
     }
     if (!jiter_begin(r, &it, from)) return;
@@ -270,7 +359,8 @@ static struct jval call_raise(struct render *r, const struct jargs *a)
 
     if (!jargs_take(r, a, "raise_exception", names, 1, &message)) return jv_none();
     jv_fail(r, "%.*s", STR_ARG(str_take(jv_text(r, message), 380)));
-    if (r->e->code == E_FORMAT) r->e->code = E_INVALID;  /* the template's own word, not a mistake in it */
+    if (r->e->code == E_FORMAT)
+        r->e->code = E_INVALID; /* the template's own word, not a mistake in it */
     return jv_none();
 }
 
@@ -292,8 +382,9 @@ static struct jval call_strftime(struct render *r, const struct jargs *a)
 const struct jfunc *global_find(struct str name)
 {
     static const struct jfunc functions[] = {
-        { "range", call_range },           { "dict", call_dict },     { "namespace", call_namespace },
-        { "cycler", call_cycler },         { "joiner", call_joiner }, { "raise_exception", call_raise },
+        { "range", call_range },           { "dict", call_dict },
+        { "namespace", call_namespace },   { "cycler", call_cycler },
+        { "joiner", call_joiner },         { "raise_exception", call_raise },
         { "strftime_now", call_strftime },
     };
 

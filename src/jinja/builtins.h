@@ -1,5 +1,5 @@
-/* builtins.h - what templates find there: operators, attributes and methods, filters, tests, functions.
- * Inside jinja/ only. */
+/* builtins.h - what templates find there: operators, attributes and methods, filters, tests,
+ * functions. Inside jinja/ only. */
 #ifndef TERN_JINJA_BUILTINS_H
 #define TERN_JINJA_BUILTINS_H
 
@@ -12,7 +12,7 @@ struct jfilter {
     struct jval (*call)(struct render *r, struct jval v, const struct jargs *a);
 };
 
-const struct jfilter *filter_find(struct str name);      /* NULL: there is none */
+const struct jfilter *filter_find(struct str name); /* NULL: there is none */
 const struct jfilter *test_find(struct str name);
 const struct jfunc *global_find(struct str name);
 bool test_true(struct render *r, const struct jfilter *test, struct jval v, const struct jargs *a);
@@ -41,10 +41,11 @@ bool op_compare(struct render *r, const char *op, struct jval a, struct jval b);
 
 /* ---- attributes, items, slices, calls ---- */
 
-struct jval attr_get(struct render *r, struct jval of, struct str name);         /* of.name */
-struct jval attr_item(struct render *r, struct jval of, struct jval key);        /* of[key] */
-struct jval attr_slice(struct render *r, struct jval of, struct jval from, struct jval to, struct jval step);
-struct jval attr_only(struct render *r, struct jval of, struct str name);        /* getattr(), no items */
+struct jval attr_get(struct render *r, struct jval of, struct str name);  /* of.name */
+struct jval attr_item(struct render *r, struct jval of, struct jval key); /* of[key] */
+struct jval attr_slice(struct render *r, struct jval of, struct jval from, struct jval to,
+                       struct jval step);
+struct jval attr_only(struct render *r, struct jval of, struct str name); /* getattr(), no items */
 struct jval value_call(struct render *r, struct jval f, const struct jargs *a);
 /* "a.b.0": what map and its like take for an attribute. */
 struct jval attr_path(struct render *r, struct jval of, struct jval path, struct jval otherwise);
@@ -53,21 +54,23 @@ extern const struct jmethod_def str_methods[], str_case_methods[], str_split_met
 
 /* ---- texts ---- */
 
-struct jval text_escape(struct render *r, struct jval v);                        /* HTML: gives Markup */
-struct str  text_strip(struct str s, const struct jval *chars, bool left, bool right);
+struct jval text_escape(struct render *r, struct jval v); /* HTML: gives Markup */
+struct str text_strip(struct str s, const struct jval *chars, bool left, bool right);
 struct jval text_upper(struct render *r, struct str s);
 struct jval text_lower(struct render *r, struct str s);
 struct jval text_capitalize(struct render *r, struct str s);
-struct jval text_replace(struct render *r, struct str s, struct str old, struct str with, int64_t max);
+struct jval text_replace(struct render *r, struct str s, struct str old, struct str with,
+                         int64_t max);
 struct jval text_splitlines(struct render *r, struct str s, bool keep);
 struct jval text_center(struct render *r, struct str s, int64_t width, struct str fill);
 /* Bytes of the first n code points. */
 size_t text_offset(struct str s, size_t n);
 
-struct jval format_percent(struct render *r, struct str fmt, struct jval args, bool markup); /* fmt % args */
+struct jval format_percent(struct render *r, struct str fmt, struct jval args,
+                           bool markup); /* fmt % args */
 struct jval format_braces(struct render *r, struct str fmt, const struct jargs *a,
-                          struct jval map);                                      /* fmt.format() */
-void format_number_spec(struct jtext *t, struct jval v, struct str spec);        /* format(v, spec) */
+                          struct jval map);                               /* fmt.format() */
+void format_number_spec(struct jtext *t, struct jval v, struct str spec); /* format(v, spec) */
 
 /* json.dumps, as transformers' tojson calls it. */
 struct jval json_dump(struct render *r, struct jval v, const struct jargs *a);

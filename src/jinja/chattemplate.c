@@ -6,18 +6,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct form {                    /* one template, and what it takes */
+struct form { /* one template, and what it takes */
     struct jinja *t;
     struct str text;
-    bool parts;                  /* contents as lists of parts */
-    bool only_parts;             /* and no other way */
-    bool text_args;              /* arguments of tool calls as texts */
+    bool parts;      /* contents as lists of parts */
+    bool only_parts; /* and no other way */
+    bool text_args;  /* arguments of tool calls as texts */
 };
 
 struct chat {
     struct arena arena;
-    struct form plain, tools;    /* tools.t NULL: the plain one is for both */
-    json_t *tokens;              /* bos_token and its like */
+    struct form plain, tools; /* tools.t NULL: the plain one is for both */
+    json_t *tokens;           /* bos_token and its like */
 };
 
 /* ---- trying a template out ---- */
@@ -33,8 +33,8 @@ static bool finds(const struct chat *c, const struct form *f, json_t *messages, 
 
     json_object_set_new(vars, "messages", messages);
     json_object_set_new(vars, "add_generation_prompt", json_true());
-    found = jinja_render(f->t, vars, NULL, &out, NULL) == OK && str_find(buf_str(&out), what) >= 0 &&
-            (!never.n || str_find(buf_str(&out), never) < 0);
+    found = jinja_render(f->t, vars, NULL, &out, NULL) == OK &&
+            str_find(buf_str(&out), what) >= 0 && (!never.n || str_find(buf_str(&out), never) < 0);
     buf_release(&out);
     json_decref(vars);
     return found;
@@ -42,26 +42,28 @@ static bool finds(const struct chat *c, const struct form *f, json_t *messages, 
 
 static void try_contents(const struct chat *c, struct form *f)
 {
-    bool text =
-        finds(c, f, json_pack("[{s:s, s:s}]", "role", "user", "content", needle), str_c(needle), STR(""));
+    bool text = finds(c, f, json_pack("[{s:s, s:s}]", "role", "user", "content", needle),
+                      str_c(needle), STR(""));
 
-    f->parts = finds(
-        c, f, json_pack("[{s:s, s:[{s:s, s:s}]}]", "role", "user", "content", "type", "text", "text", needle),
-        str_c(needle), STR("'type'"));
-    if (f->parts)                                        /* written out as JSON is not understood either */
-        f->parts = finds(
-            c, f,
-            json_pack("[{s:s, s:[{s:s, s:s}]}]", "role", "user", "content", "type", "text", "text", needle),
-            str_c(needle), STR("\"type\""));
+    f->parts = finds(c, f,
+                     json_pack("[{s:s, s:[{s:s, s:s}]}]", "role", "user", "content", "type", "text",
+                               "text", needle),
+                     str_c(needle), STR("'type'"));
+    if (f->parts) /* written out as JSON is not understood either */
+        f->parts = finds(c, f,
+                         json_pack("[{s:s, s:[{s:s, s:s}]}]", "role", "user", "content", "type",
+                                   "text", "text", needle),
+                         str_c(needle), STR("\"type\""));
     f->only_parts = f->parts && !text;
 }
 
 static json_t *call_talk(json_t *arguments)
 {
-    return json_pack("[{s:s, s:s}, {s:s, s:s, s:[{s:s, s:s, s:{s:s, s:o}}]}, {s:s, s:s, s:s, s:s}]", "role",
-                     "user", "content", "hi", "role", "assistant", "content", "", "tool_calls", "id",
-                     "call00001", "type", "function", "function", "name", "f", "arguments", arguments, "role",
-                     "tool", "content", "x", "tool_call_id", "call00001", "name", "f");
+    return json_pack("[{s:s, s:s}, {s:s, s:s, s:[{s:s, s:s, s:{s:s, s:o}}]}, {s:s, s:s, s:s, s:s}]",
+                     "role", "user", "content", "hi", "role", "assistant", "content", "",
+                     "tool_calls", "id", "call00001", "type", "function", "function", "name", "f",
+                     "arguments", arguments, "role", "tool", "content", "x", "tool_call_id",
+                     "call00001", "name", "f");
 }
 
 /* As objects, which most take, unless it is only right as text. */
@@ -77,7 +79,8 @@ static void try_arguments(const struct chat *c, struct form *f)
 
 /* ---- opening ---- */
 
-static int open_form(struct chat *c, struct form *f, struct str text, const char *name, struct err *e)
+static int open_form(struct chat *c, struct form *f, struct str text, const char *name,
+                     struct err *e)
 {
     int rc = jinja_open(&f->t, text, name, e);
 
@@ -133,7 +136,10 @@ static const struct form *form_for(const struct chat *c, bool tools)
 }
 
 struct str chat_text(const struct chat *c, bool tools) { return form_for(c, tools)->text; }
-bool chat_takes_tools(const struct chat *c) { return jinja_mentions(form_for(c, true)->t, "tools"); }
+bool chat_takes_tools(const struct chat *c)
+{
+    return jinja_mentions(form_for(c, true)->t, "tools");
+}
 
 /* ---- messages as the template takes them ---- */
 
@@ -144,7 +150,7 @@ static json_t *joined(const json_t *parts)
     json_t *part, *out = NULL;
     size_t i;
 
-    json_array_foreach((json_t *)parts, i, part) {
+    json_array_foreach ((json_t *)parts, i, part) {
         const json_t *text = json_object_get(part, "text");
         if (!json_is_string(text)) goto out;
         buf_add(&all, json_string_value(text), json_string_length(text));
@@ -167,7 +173,8 @@ static void fit_content(const struct form *f, json_t *msg)
 
 static void fit_arguments(const struct form *f, json_t *call)
 {
-    json_t *fn = json_object_get(call, "function"), *args = json_object_get(fn, "arguments"), *other = NULL;
+    json_t *fn = json_object_get(call, "function"), *args = json_object_get(fn, "arguments"),
+           *other = NULL;
     char *text;
 
     if (json_is_string(args) && !f->text_args) {
@@ -184,9 +191,9 @@ static json_t *fitted(const struct form *f, const json_t *messages)
     json_t *all = json_deep_copy(messages), *msg, *call;
     size_t i, k;
 
-    json_array_foreach(all, i, msg) {
+    json_array_foreach (all, i, msg) {
         fit_content(f, msg);
-        json_array_foreach(json_object_get(msg, "tool_calls"), k, call) fit_arguments(f, call);
+        json_array_foreach (json_object_get(msg, "tool_calls"), k, call) fit_arguments(f, call);
     }
     return all;
 }
@@ -198,17 +205,20 @@ static json_t *variables(const struct chat *c, const struct form *f, const struc
     json_t *vars = json_deep_copy(c->tokens);
 
     json_object_set_new(vars, "messages", fitted(f, ask->messages));
-    json_object_set_new(vars, "tools", ask->tools ? json_incref((json_t *)ask->tools) : json_null());
+    json_object_set_new(vars, "tools",
+                        ask->tools ? json_incref((json_t *)ask->tools) : json_null());
     json_object_set_new(vars, "documents",
                         ask->documents ? json_incref((json_t *)ask->documents) : json_null());
-    json_object_set_new(vars, "add_generation_prompt", json_boolean(!ask->no_prompt && !ask->go_on));
+    json_object_set_new(vars, "add_generation_prompt",
+                        json_boolean(!ask->no_prompt && !ask->go_on));
     if (ask->kwargs) json_object_update(vars, (json_t *)ask->kwargs);
     return vars;
 }
 
 static struct str last_text(const json_t *messages)
 {
-    const json_t *v = json_object_get(json_array_get(messages, json_array_size(messages) - 1), "content");
+    const json_t *v =
+        json_object_get(json_array_get(messages, json_array_size(messages) - 1), "content");
 
     for (size_t i = json_array_size(v); json_is_array(v) && i-- > 0;) {
         const json_t *text = json_object_get(json_array_get(v, i), "text");
@@ -220,25 +230,28 @@ static struct str last_text(const json_t *messages)
 /* Leaves off what the template wrote behind the last message. */
 static int cut_end(const json_t *messages, struct buf *out, size_t from, struct err *e)
 {
-    struct str text = last_text(messages), trimmed = str_trim(text), seen = str_skip(buf_str(out), from);
+    struct str text = last_text(messages), trimmed = str_trim(text),
+               seen = str_skip(buf_str(out), from);
     size_t at = seen.n, lead = (size_t)(trimmed.p - text.p);
 
-    if (!trimmed.n) return err_set(e, E_INVALID, "the last message is empty, so it cannot be gone on with");
+    if (!trimmed.n)
+        return err_set(e, E_INVALID, "the last message is empty, so it cannot be gone on with");
     for (at = seen.n - (seen.n < trimmed.n ? seen.n : trimmed.n);; at--) {
         if (str_starts(str_skip(seen, at), trimmed)) break;
         if (at == 0)
-            return err_set(e, E_INVALID,
-                           "the chat template changes the last message, so it cannot be gone on with");
+            return err_set(
+                e, E_INVALID,
+                "the chat template changes the last message, so it cannot be gone on with");
     }
     out->n = from + at + trimmed.n;
     if (str_starts(str_skip(seen, at), str_skip(text, lead))) out->n = from + at + text.n - lead;
     return OK;
 }
 
-/* As transformers has it, what is not given is None; a template that only works where it is not there at all
- * is helped. */
-static int render_vars(const struct form *f, const struct chat_ask *ask, json_t *vars, struct buf *out,
-                       struct err *e)
+/* As transformers has it, what is not given is None; a template that only works where it is not
+ * there at all is helped. */
+static int render_vars(const struct form *f, const struct chat_ask *ask, json_t *vars,
+                       struct buf *out, struct err *e)
 {
     int rc = jinja_render(f->t, vars, NULL, out, e);
 

@@ -11,28 +11,28 @@
 struct chat;
 
 struct chat_source {
-    struct str text;             /* the template */
-    struct str tools;            /* another one for talks with tools; empty: the same */
-    struct str bos, eos, unk, pad;       /* special tokens by name; p NULL: none */
-    const char *name;            /* in errors; NULL is fine */
+    struct str text;               /* the template */
+    struct str tools;              /* another one for talks with tools; empty: the same */
+    struct str bos, eos, unk, pad; /* special tokens by name; p NULL: none */
+    const char *name;              /* in errors; NULL is fine */
 };
 
 /* E_NOTFOUND: there is no template in it. */
-int  chat_open(struct chat **out, const struct chat_source *src, struct err *e);
-void chat_close(struct chat *c);                         /* NULL is fine */
+int chat_open(struct chat **out, const struct chat_source *src, struct err *e);
+void chat_close(struct chat *c); /* NULL is fine */
 
 struct chat_ask {
-    const json_t *messages;      /* as the API has them: role, content, tool_calls, ... */
-    const json_t *tools;         /* or NULL */
-    const json_t *documents;     /* or NULL */
-    const json_t *kwargs;        /* an object of more variables, over all others; or NULL */
-    bool no_prompt;              /* no opening of the assistant's turn */
-    bool go_on;                  /* the last message is not over: its end is left off */
+    const json_t *messages;  /* as the API has them: role, content, tool_calls, ... */
+    const json_t *tools;     /* or NULL */
+    const json_t *documents; /* or NULL */
+    const json_t *kwargs;    /* an object of more variables, over all others; or NULL */
+    bool no_prompt;          /* no opening of the assistant's turn */
+    bool go_on;              /* the last message is not over: its end is left off */
 };
 
 /* Adds the prompt to out. What the template does not take is E_INVALID, with its own words. */
-int  chat_render(const struct chat *c, const struct chat_ask *ask, struct buf *out, struct err *e);
+int chat_render(const struct chat *c, const struct chat_ask *ask, struct buf *out, struct err *e);
 
-struct str chat_text(const struct chat *c, bool tools);  /* the template that would be used */
-bool chat_takes_tools(const struct chat *c);             /* it has a place for them */
+struct str chat_text(const struct chat *c, bool tools); /* the template that would be used */
+bool chat_takes_tools(const struct chat *c);            /* it has a place for them */
 #endif

@@ -9,12 +9,13 @@ static enum flow exec_list(struct render *r, struct activation *act, const struc
 
 /* ---- scopes ---- */
 
-static struct activation *new_activation(struct render *r, const struct frame_fn *fn, struct activation *up)
+static struct activation *new_activation(struct render *r, const struct frame_fn *fn,
+                                         struct activation *up)
 {
     struct activation *act = jv_alloc(r, sizeof *act + (size_t)fn->n_slots * sizeof *act->v);
 
     act->up = up;
-    return act;                                          /* zeroed: all are missing */
+    return act; /* zeroed: all are missing */
 }
 
 static struct jval resolve(struct render *r, struct str name)
@@ -64,7 +65,8 @@ static void unpack(struct render *r, struct activation *act, const struct node *
         assign(r, act, i, item);
     if (jv_failed(r)) return;
     if (got < want) jv_fail(r, "not enough values to unpack (expected %zu, got %zu)", want, got);
-    else if (jiter_next(r, &it, &item)) jv_fail(r, "too many values to unpack (expected %zu)", want);
+    else if (jiter_next(r, &it, &item))
+        jv_fail(r, "too many values to unpack (expected %zu)", want);
 }
 
 static void assign(struct render *r, struct activation *act, const struct node *to, struct jval v)
@@ -79,8 +81,8 @@ static void assign(struct render *r, struct activation *act, const struct node *
     if (to->type == NODE_NAME) *at = v;
     else if (at->kind == J_NAMESPACE) jdict_put(r, at->d, jv_str(to->attr), v);
     else
-        r->at = to->at,
-        jv_fail(r, "cannot assign to an attribute of what is no namespace: '%.*s'", STR_ARG(to->name));
+        r->at = to->at, jv_fail(r, "cannot assign to an attribute of what is no namespace: '%.*s'",
+                                STR_ARG(to->name));
 }
 
 static void export(struct render *r, struct activation *act, const struct node *to)
@@ -111,7 +113,8 @@ static void emit(struct render *r, struct jval v)
 }
 
 /* What the statements write, as a text. */
-static struct jval capture(struct render *r, struct activation *act, const struct node *body, enum flow *flow)
+static struct jval capture(struct render *r, struct activation *act, const struct node *body,
+                           enum flow *flow)
 {
     struct jtext text = { .r = r }, *out = r->out;
 
@@ -150,7 +153,7 @@ static enum flow exec_captured(struct render *r, struct activation *act, const s
 
 /* ---- loops ---- */
 
-struct loop_filter {             /* "for x in xs if ...": the test, item by item */
+struct loop_filter { /* "for x in xs if ...": the test, item by item */
     const struct node *n;
     struct activation *act;
 };
@@ -168,7 +171,8 @@ static bool next_filtered(struct render *r, struct jiter *it, struct jval *out)
     return false;
 }
 
-static struct jval filtered(struct render *r, struct activation *act, const struct node *n, struct jval over)
+static struct jval filtered(struct render *r, struct activation *act, const struct node *n,
+                            struct jval over)
 {
     struct loop_filter *f = jv_alloc(r, sizeof *f);
     struct jval v;
@@ -180,8 +184,8 @@ static struct jval filtered(struct render *r, struct activation *act, const stru
 }
 
 /* Goes through `over`; the loop object is there where the body looks at it. */
-static void run_loop(struct render *r, struct activation *act, const struct node *n, struct jval over,
-                     struct jloop *loop)
+static void run_loop(struct render *r, struct activation *act, const struct node *n,
+                     struct jval over, struct jloop *loop)
 {
     bool none = true;
     enum flow flow = FLOW_ON;
@@ -191,12 +195,14 @@ static void run_loop(struct render *r, struct activation *act, const struct node
     if (n->c) over = filtered(r, act, n, over);
     if (loop) jloop_init(r, loop, over);
     else jiter_begin(r, &it, over);
-    while (flow != FLOW_BREAK && !jv_failed(r) && (loop ? jloop_next(r, loop, &v) : jiter_next(r, &it, &v))) {
+    while (flow != FLOW_BREAK && !jv_failed(r) &&
+           (loop ? jloop_next(r, loop, &v) : jiter_next(r, &it, &v))) {
         assign(r, act, n->a, v);
         if (loop) *slot_at(act, n->ref) = (struct jval){ .kind = J_LOOP, .loop = loop };
         enter_frame(r, act, n->frame);
         flow = exec_list(r, act, n->list);
-        if (flow == FLOW_ON) none = false; /* as jinja2: an iteration that was left does not count */
+        if (flow == FLOW_ON)
+            none = false; /* as jinja2: an iteration that was left does not count */
         r->at = n->at;
     }
     leave_frame(act, n->frame);
@@ -260,8 +266,8 @@ static bool is_param(const struct node *n, struct str name, size_t from)
 }
 
 /* Named arguments that no parameter takes. */
-static void bind_rest(struct render *r, struct activation *act, const struct node *n, const struct jargs *a,
-                      size_t n_params)
+static void bind_rest(struct render *r, struct activation *act, const struct node *n,
+                      const struct jargs *a, size_t n_params)
 {
     struct jval rest = jv_dict(r, 0), more;
 
@@ -279,7 +285,8 @@ static void bind_rest(struct render *r, struct activation *act, const struct nod
     if (n->kwargs.slot >= 0) *slot_at(act, n->kwargs) = rest;
     if (n->varargs.slot < 0) {
         if (a->n > n_params)
-            jv_fail(r, "macro '%.*s' takes not more than %zu argument(s)", STR_ARG(n->name), n_params);
+            jv_fail(r, "macro '%.*s' takes not more than %zu argument(s)", STR_ARG(n->name),
+                    n_params);
         return;
     }
     more = jv_tuple(r, 0);
@@ -287,7 +294,8 @@ static void bind_rest(struct render *r, struct activation *act, const struct nod
     *slot_at(act, n->varargs) = more;
 }
 
-static void bind_params(struct render *r, struct activation *act, const struct node *n, const struct jargs *a)
+static void bind_params(struct render *r, struct activation *act, const struct node *n,
+                        const struct jargs *a)
 {
     const struct jval *v;
     size_t i = 0;
@@ -317,7 +325,8 @@ struct jval macro_call(struct render *r, const struct jmacro *m, const struct ja
     for (const struct node *p = n->list2; p && !jv_failed(r); p = p->next) {
         struct jval *at = slot_at(act, p->ref);
         if (at->kind != J_MISSING) continue;
-        *at = p->a ? eval(r, act, p->a) : jv_undef(r, "parameter '%.*s' was not provided", STR_ARG(p->name));
+        *at = p->a ? eval(r, act, p->a)
+                   : jv_undef(r, "parameter '%.*s' was not provided", STR_ARG(p->name));
     }
     if (!jv_failed(r)) text = capture(r, act, n->list, &flow);
     jv_leave(r);
@@ -345,7 +354,7 @@ static void exec_call_block(struct render *r, struct activation *act, const stru
     struct jval caller = new_macro(r, act, n), f, dict;
     struct jargs a = { 0 };
 
-    if (!n->a) {                                         /* {% generation %} */
+    if (!n->a) { /* {% generation %} */
         emit(r, value_call(r, caller, &a));
         return;
     }

@@ -16,7 +16,8 @@ static void push_keyword(struct render *r, struct jval dict, struct jval key, st
 {
     if (key.kind != J_STR) jv_fail(r, "keywords must be strings");
     else if (has_keyword(dict.d->e, dict.d->n, key.s))
-        jv_fail(r, "got multiple values for the keyword argument '%.*s'", STR_ARG(str_take(key.s, 60)));
+        jv_fail(r, "got multiple values for the keyword argument '%.*s'",
+                STR_ARG(str_take(key.s, 60)));
     else jdict_append(r, dict.d, key, value);
 }
 
@@ -26,7 +27,8 @@ static void push_mapping(struct render *r, struct jval dict, struct jval from)
     else if (from.kind != J_DICT)
         jv_fail(r, "the argument after ** must be a mapping, not %s", jv_type(from));
     else
-        for (size_t i = 0; i < from.d->n; i++) push_keyword(r, dict, from.d->e[i].key, from.d->e[i].value);
+        for (size_t i = 0; i < from.d->n; i++)
+            push_keyword(r, dict, from.d->e[i].key, from.d->e[i].value);
 }
 
 static void push_all(struct render *r, struct jval list, struct jval from)
@@ -98,7 +100,8 @@ static struct jval eval_call(struct render *r, struct activation *act, const str
     return jv_failed(r) ? jv_none() : value_call(r, f, &a);
 }
 
-struct jval eval_filter(struct render *r, struct activation *act, const struct node *n, struct jval over)
+struct jval eval_filter(struct render *r, struct activation *act, const struct node *n,
+                        struct jval over)
 {
     const struct jfilter *f = n->def;
     struct jargs a;
@@ -129,7 +132,8 @@ static struct jval eval_name(struct render *r, struct activation *act, const str
 {
     struct jval v = *slot_at(act, n->ref);
 
-    return v.kind != J_MISSING ? v : jv_undef(r, "'%.*s' is undefined", STR_ARG(str_take(n->name, 80)));
+    return v.kind != J_MISSING ? v
+                               : jv_undef(r, "'%.*s' is undefined", STR_ARG(str_take(n->name, 80)));
 }
 
 static struct jval eval_items(struct render *r, struct activation *act, const struct node *n)

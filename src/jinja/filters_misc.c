@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define FILTER(name) static struct jval f_##name(struct render *r, struct jval v, const struct jargs *a)
+#define FILTER(name) \
+    static struct jval f_##name(struct render *r, struct jval v, const struct jargs *a)
 
 /* ---- texts to numbers ---- */
 
@@ -136,7 +137,8 @@ static struct jval round_int(struct render *r, int64_t v, int64_t precision)
     rest = v % unit;
     if (rest < 0) rest += unit;
     v -= rest;
-    if (rest > unit / 2 || (rest == unit / 2 && v / unit % 2)) return op_add(r, jv_int(v), jv_int(unit));
+    if (rest > unit / 2 || (rest == unit / 2 && v / unit % 2))
+        return op_add(r, jv_int(v), jv_int(unit));
     return jv_int(v);
 }
 
@@ -172,7 +174,8 @@ FILTER(round)
     unit = op_binary(r, "**", jv_int(10), jv_int(precision));
     scaled = op_binary(r, "*", v, unit);
     if (jv_failed(r)) return v;
-    if (scaled.kind == J_FLOAT) scaled.f = str_is(arg[1].s, "ceil") ? ceil(scaled.f) : floor(scaled.f);
+    if (scaled.kind == J_FLOAT)
+        scaled.f = str_is(arg[1].s, "ceil") ? ceil(scaled.f) : floor(scaled.f);
     return op_binary(r, "/", scaled, unit);
 }
 
@@ -194,7 +197,8 @@ FILTER(attr)
     struct jval name;
 
     if (!jargs_take(r, a, "attr", names, 1, &name)) return v;
-    if (name.kind != J_STR) return jv_fail(r, "attribute name must be string, not '%s'", jv_type(name));
+    if (name.kind != J_STR)
+        return jv_fail(r, "attribute name must be string, not '%s'", jv_type(name));
     return attr_only(r, v, name.s);
 }
 
@@ -216,7 +220,8 @@ FILTER(format)
 {
     struct jval args;
 
-    if (a->n && a->n_kw) return jv_fail(r, "can't handle positional and keyword arguments at the same time");
+    if (a->n && a->n_kw)
+        return jv_fail(r, "can't handle positional and keyword arguments at the same time");
     args = a->n_kw ? jv_dict(r, a->n_kw) : jv_tuple(r, a->n);
     for (size_t i = 0; i < a->n_kw; i++) jdict_append(r, args.d, a->kw[i].key, a->kw[i].value);
     for (size_t i = 0; i < a->n; i++) jlist_push(r, args.l, a->v[i]);
@@ -240,7 +245,8 @@ FILTER(filesizeformat)
     }
     for (unit = base * base; i < 7 && bytes >= unit; i++) unit *= base;
     jtext_printf(&t, "%.1f %c%s", base * bytes / unit,
-                 base > 1000 ? toupper((unsigned char)units[i]) : units[i], base > 1000 ? "iB" : "B");
+                 base > 1000 ? toupper((unsigned char)units[i]) : units[i],
+                 base > 1000 ? "iB" : "B");
     return jtext_done(&t);
 }
 
@@ -250,10 +256,12 @@ FILTER(pprint)
     return pprint(r, v);
 }
 
-const struct jfilter filters_misc[] = { { "tojson", json_dump }, { "default", f_default },
-                                        { "d", f_default },      { "string", f_string },
-                                        { "safe", f_safe },      { "int", f_int },
-                                        { "float", f_float },    { "abs", f_abs },
-                                        { "round", f_round },    { "attr", f_attr },
-                                        { "format", f_format },  { "filesizeformat", f_filesizeformat },
-                                        { "pprint", f_pprint },  { NULL, NULL } };
+const struct jfilter filters_misc[] = {
+    { "tojson", json_dump }, { "default", f_default },
+    { "d", f_default },      { "string", f_string },
+    { "safe", f_safe },      { "int", f_int },
+    { "float", f_float },    { "abs", f_abs },
+    { "round", f_round },    { "attr", f_attr },
+    { "format", f_format },  { "filesizeformat", f_filesizeformat },
+    { "pprint", f_pprint },  { NULL, NULL }
+};

@@ -3,7 +3,8 @@
 #include "jinja/iter.h"
 #include "jinja/render.h"
 
-#define FILTER(name) static struct jval f_##name(struct render *r, struct jval v, const struct jargs *a)
+#define FILTER(name) \
+    static struct jval f_##name(struct render *r, struct jval v, const struct jargs *a)
 
 static bool no_args(struct render *r, const struct jargs *a, const char *what)
 {
@@ -100,7 +101,8 @@ struct keyed {
     struct jval key, value;
 };
 
-static void merge(struct render *r, struct keyed *v, struct keyed *tmp, size_t mid, size_t n, bool reverse)
+static void merge(struct render *r, struct keyed *v, struct keyed *tmp, size_t mid, size_t n,
+                  bool reverse)
 {
     size_t i = 0, j = mid;
 
@@ -137,7 +139,8 @@ static struct jval sorted(struct render *r, struct jval list, struct jval keys, 
 }
 
 /* "a,b.c": the values of several attributes, as a list. */
-static struct jval multi_key(struct render *r, struct jval item, struct jval attr, bool case_sensitive)
+static struct jval multi_key(struct render *r, struct jval item, struct jval attr,
+                             bool case_sensitive)
 {
     struct jval key = jv_list(r, 1), part = attr;
     struct str rest = attr.s;
@@ -209,9 +212,11 @@ FILTER(groupby)
     for (size_t i = 0; i < list.l->n && !jv_failed(r); i++) {
         if (i == 0 || !jv_equal(r, sorted_keys.l->v[i], sorted_keys.l->v[i - 1])) {
             group = jv_list(r, 4);
-            jlist_push(r, out.l,
-                       jv_tuple2(r, exact ? sorted_keys.l->v[i] : attr_path(r, list.l->v[i], arg[0], arg[1]),
-                                 group));
+            jlist_push(
+                r, out.l,
+                jv_tuple2(r,
+                          exact ? sorted_keys.l->v[i] : attr_path(r, list.l->v[i], arg[0], arg[1]),
+                          group));
             out.l->v[out.l->n - 1].flags = JV_GROUP;
         }
         jlist_push(r, group.l, list.l->v[i]);
@@ -293,7 +298,8 @@ static bool next_map(struct render *r, struct jiter *it, struct jval *out)
     }
     name = it->args->v[0];
     f = name.kind == J_STR ? filter_find(name.s) : NULL;
-    if (!f) return jv_fail(r, "No filter named %.*s", STR_ARG(str_take(jv_repr(r, name), 60))), false;
+    if (!f)
+        return jv_fail(r, "No filter named %.*s", STR_ARG(str_take(jv_repr(r, name), 60))), false;
     *out = f->call(r, *out, &rest);
     return true;
 }
@@ -308,7 +314,8 @@ static bool selected(struct render *r, struct jiter *it, struct jval item)
     if (it->args->n <= it->by_attr) return jv_truth(r, item) != it->negated;
     name = it->args->v[it->by_attr];
     test = name.kind == J_STR ? test_find(name.s) : NULL;
-    if (!test) return jv_fail(r, "No test named %.*s", STR_ARG(str_take(jv_repr(r, name), 60))), false;
+    if (!test)
+        return jv_fail(r, "No test named %.*s", STR_ARG(str_take(jv_repr(r, name), 60))), false;
     return test_true(r, test, item, &rest) != it->negated;
 }
 
@@ -316,7 +323,8 @@ static bool next_select(struct render *r, struct jiter *it, struct jval *out)
 {
     if (!it->begun && !jv_truth(r, it->src0)) return false;
     it->begun = true;
-    if (it->by_attr && !it->args->n) return jv_fail(r, "Missing parameter for attribute name"), false;
+    if (it->by_attr && !it->args->n)
+        return jv_fail(r, "Missing parameter for attribute name"), false;
     while (jiter_source(r, it, out)) {
         if (selected(r, it, *out)) return true;
         if (jv_failed(r)) return false;
@@ -346,7 +354,7 @@ static bool next_unique(struct render *r, struct jiter *it, struct jval *out)
     struct jval arg[2], key;
 
     if (!jargs_take(r, it->args, "unique", names, 0, arg)) return false;
-    if (!it->begun) it->src = jv_list(r, 8);             /* keys seen */
+    if (!it->begun) it->src = jv_list(r, 8); /* keys seen */
     it->begun = true;
     while (jiter_source(r, it, out)) {
         key = attr_path(r, *out, arg[1], jv_none());
@@ -368,9 +376,10 @@ static bool next_batch(struct render *r, struct jiter *it, struct jval *out)
     struct jval arg[2], item;
     int64_t n;
 
-    if (!jargs_take(r, it->args, "batch", names, 1, arg) || !jarg_int(r, arg[0], 1, &n)) return false;
+    if (!jargs_take(r, it->args, "batch", names, 1, arg) || !jarg_int(r, arg[0], 1, &n))
+        return false;
     *out = jv_list(r, 8);
-    if (it->begun) jlist_push(r, out->l, it->src);       /* read ahead */
+    if (it->begun) jlist_push(r, out->l, it->src); /* read ahead */
     it->begun = false;
     while (jiter_source(r, it, &item)) {
         if ((int64_t)out->l->n == n) {
@@ -381,7 +390,8 @@ static bool next_batch(struct render *r, struct jiter *it, struct jval *out)
         jlist_push(r, out->l, item);
     }
     if (out->l->n == 0) return false;
-    while (jv_some(arg[1]) && (int64_t)out->l->n < n && jv_step(r, 1)) jlist_push(r, out->l, arg[1]);
+    while (jv_some(arg[1]) && (int64_t)out->l->n < n && jv_step(r, 1))
+        jlist_push(r, out->l, arg[1]);
     return true;
 }
 
@@ -393,7 +403,8 @@ static bool next_slice(struct render *r, struct jiter *it, struct jval *out)
     struct jval arg[2];
     int64_t slices, n, k = (int64_t)it->at, extra, from, to;
 
-    if (!jargs_take(r, it->args, "slice", names, 1, arg) || !jarg_int(r, arg[0], 1, &slices)) return false;
+    if (!jargs_take(r, it->args, "slice", names, 1, arg) || !jarg_int(r, arg[0], 1, &slices))
+        return false;
     if (!it->begun) it->src = jv_to_list(r, it->src0);
     it->begun = true;
     n = (int64_t)it->src.l->n;
@@ -413,7 +424,8 @@ FILTER(slice) { return jiter_new(r, next_slice, v, a); }
 static bool next_item(struct render *r, struct jiter *it, struct jval *out)
 {
     if (jv_is_undef(it->src0)) return false;
-    if (it->src0.kind != J_DICT) return jv_fail(r, "Can only get item pairs from a mapping."), false;
+    if (it->src0.kind != J_DICT)
+        return jv_fail(r, "Can only get item pairs from a mapping."), false;
     if (it->at >= it->src0.d->n) return false;
     *out = jv_tuple2(r, it->src0.d->e[it->at].key, it->src0.d->e[it->at].value);
     it->at++;

@@ -8,7 +8,8 @@
 #include <ctype.h>
 #include <stdlib.h>
 
-#define FILTER(name) static struct jval f_##name(struct render *r, struct jval v, const struct jargs *a)
+#define FILTER(name) \
+    static struct jval f_##name(struct render *r, struct jval v, const struct jargs *a)
 
 /* str() of what is no str; what is safe stays so. */
 static struct jval soft(struct render *r, struct jval v)
@@ -24,11 +25,26 @@ static struct jval as_safe(struct jval v, struct jval from)
 
 /* ---- case ---- */
 
-FILTER(upper) { (void)a; return as_safe(text_upper(r, soft(r, v).s), v); }
-FILTER(lower) { (void)a; return as_safe(text_lower(r, soft(r, v).s), v); }
-FILTER(capitalize) { (void)a; return as_safe(text_capitalize(r, soft(r, v).s), v); }
+FILTER(upper)
+{
+    (void)a;
+    return as_safe(text_upper(r, soft(r, v).s), v);
+}
+FILTER(lower)
+{
+    (void)a;
+    return as_safe(text_lower(r, soft(r, v).s), v);
+}
+FILTER(capitalize)
+{
+    (void)a;
+    return as_safe(text_capitalize(r, soft(r, v).s), v);
+}
 
-static bool begins_word(int32_t cp) { return uni_space(cp) || (cp < 0x80 && strchr("-({[<", cp) && cp); }
+static bool begins_word(int32_t cp)
+{
+    return uni_space(cp) || (cp < 0x80 && strchr("-({[<", cp) && cp);
+}
 
 FILTER(title)
 {
@@ -82,8 +98,16 @@ struct jval text_escape(struct render *r, struct jval v)
     return v;
 }
 
-FILTER(escape) { (void)a; return text_escape(r, v); }
-FILTER(forceescape) { (void)a; return text_escape(r, jv_str(jv_text(r, v))); }
+FILTER(escape)
+{
+    (void)a;
+    return text_escape(r, v);
+}
+FILTER(forceescape)
+{
+    (void)a;
+    return text_escape(r, jv_str(jv_text(r, v)));
+}
 
 /* One entity behind '&'; how much of s it takes, 0: it is none. */
 static size_t entity(struct str s, int32_t *cp)
@@ -104,7 +128,8 @@ static size_t entity(struct str s, int32_t *cp)
     memcpy(text, s.p, s.n < 11 ? s.n : 11);
     if (*digits == 'x' || *digits == 'X') digits++;
     v = strtol(digits, &end, digits == text + 1 ? 10 : 16);
-    if (end == digits || *end != ';' || v <= 0 || v > 0x10ffff || (v >= 0xd800 && v < 0xe000)) return 0;
+    if (end == digits || *end != ';' || v <= 0 || v > 0x10ffff || (v >= 0xd800 && v < 0xe000))
+        return 0;
     *cp = (int32_t)v;
     return (size_t)(end - text) + 1;
 }
@@ -232,7 +257,8 @@ FILTER(replace)
 
     if (!jargs_take(r, a, "replace", names, 2, arg)) return v;
     if (jv_some(arg[2]) && !jarg_int(r, arg[2], -1, &max)) return v;
-    return text_replace(r, jv_text(r, v), jv_text(r, arg[0]), jv_text(r, arg[1]), max < 0 ? -1 : max);
+    return text_replace(r, jv_text(r, v), jv_text(r, arg[0]), jv_text(r, arg[1]),
+                        max < 0 ? -1 : max);
 }
 
 FILTER(center)
@@ -281,10 +307,12 @@ FILTER(truncate)
     struct jtext t = { .r = r };
     struct str head;
 
-    if (!jargs_take(r, a, "truncate", names, 0, arg) || !jarg_int(r, arg[0], 255, &length)) return v;
+    if (!jargs_take(r, a, "truncate", names, 0, arg) || !jarg_int(r, arg[0], 255, &length))
+        return v;
     if (jv_some(arg[3]) ? !jarg_int(r, arg[3], 5, &leeway) : (leeway = 5, false)) return v;
     end = jv_given(arg[2]) ? arg[2] : jv_str(STR("..."));
-    if (v.kind != J_STR || end.kind != J_STR) return jv_fail(r, "truncate takes a str, not %s", jv_type(v));
+    if (v.kind != J_STR || end.kind != J_STR)
+        return jv_fail(r, "truncate takes a str, not %s", jv_type(v));
     keep = length - (int64_t)jstr_len(end.s);
     if (keep < 0 || leeway < 0)
         return jv_fail(r, "truncate: expected length >= %zu and leeway >= 0", jstr_len(end.s));
@@ -405,12 +433,13 @@ static void wrap_line(struct wrap *w, struct str s)
 
 FILTER(wordwrap)
 {
-    static const char *const names[] = { "width", "break_long_words", "wrapstring", "break_on_hyphens",
-                                         NULL };
+    static const char *const names[] = { "width", "break_long_words", "wrapstring",
+                                         "break_on_hyphens", NULL };
     struct wrap w = { .r = r, .t = { .r = r }, .between = STR("\n") };
     struct jval arg[4], lines;
 
-    if (!jargs_take(r, a, "wordwrap", names, 0, arg) || !jarg_int(r, arg[0], 79, &w.width)) return v;
+    if (!jargs_take(r, a, "wordwrap", names, 0, arg) || !jarg_int(r, arg[0], 79, &w.width))
+        return v;
     if (v.kind != J_STR) return jv_fail(r, "wordwrap takes a str, not %s", jv_type(v));
     if (w.width <= 0) return jv_fail(r, "invalid width %lld (must be > 0)", (long long)w.width);
     w.break_long = !jv_given(arg[1]) || jv_truth(r, arg[1]);

@@ -12,10 +12,10 @@ enum { MAX_PRECISION = 300, MAX_WIDTH = 1 << 20 };
 
 /* One field, of either kind of format. */
 struct field {
-    struct str fill;             /* one character */
+    struct str fill; /* one character */
     char align, sign, type, group;
     bool alt, zero;
-    int width, precision;        /* -1: none */
+    int width, precision; /* -1: none */
 };
 
 /* ---- numbers ---- */
@@ -79,8 +79,9 @@ static void put_number(struct jtext *t, const struct field *f, bool negative, co
                               : "",
              radix);
     if (f->group)
-        group_digits(&body, digits, f->group,
-                     *radix || strchr("xXob", f->type) ? (f->type && strchr("xXob", f->type) ? 4 : 3) : 3);
+        group_digits(
+            &body, digits, f->group,
+            *radix || strchr("xXob", f->type) ? (f->type && strchr("xXob", f->type) ? 4 : 3) : 3);
     else jtext_add(&body, digits);
     put_padded(t, f, str_c(prefix), jtext_done(&body).s, '>');
 }
@@ -98,7 +99,7 @@ static void put_int_field(struct jtext *t, const struct field *f, int64_t v)
 
     put_unsigned(digits, v < 0 ? 0 - (uint64_t)v : (uint64_t)v, base, f->type == 'X');
     n = strlen(digits);
-    if (f->precision > (int)n) {                         /* of %: at least so many digits */
+    if (f->precision > (int)n) { /* of %: at least so many digits */
         memmove(digits + f->precision - n, digits, n + 1);
         memset(digits, '0', (size_t)f->precision - n);
     }
@@ -141,7 +142,7 @@ static void put_text_field(struct jtext *t, const struct field *f, struct str s)
 struct percent {
     struct jtext t;
     struct str fmt;
-    size_t at, next;             /* next: of a tuple's items */
+    size_t at, next; /* next: of a tuple's items */
     struct jval args;
     bool used, markup;
 };
@@ -219,7 +220,8 @@ static void percent_int(struct percent *p, struct field *f, struct jval v)
     if (jv_is_undef(v)) jv_fail_undef(r, v);
     else if (!jv_is_num(v) || (v.kind == J_FLOAT && strchr("oxX", f->type)))
         jv_fail(r, "%%%c format: a real number is required, not %s", f->type, jv_type(v));
-    else if (v.kind == J_FLOAT && !(fabs(v.f) < 9e18)) jv_fail(r, "a number too large for %%%c", f->type);
+    else if (v.kind == J_FLOAT && !(fabs(v.f) < 9e18))
+        jv_fail(r, "a number too large for %%%c", f->type);
     else if (f->precision > MAX_PRECISION) jv_fail(r, "a precision of more than %d", MAX_PRECISION);
     else put_int_field(&p->t, f, v.kind == J_FLOAT ? (int64_t)v.f : jv_as_int(v));
 }
@@ -228,7 +230,8 @@ static void percent_float(struct percent *p, struct field *f, struct jval v)
 {
     if (jv_is_undef(v)) jv_fail_undef(p->t.r, v);
     else if (!jv_is_num(v)) jv_fail(p->t.r, "must be real number, not %s", jv_type(v));
-    else if (f->precision > MAX_PRECISION) jv_fail(p->t.r, "a precision of more than %d", MAX_PRECISION);
+    else if (f->precision > MAX_PRECISION)
+        jv_fail(p->t.r, "a precision of more than %d", MAX_PRECISION);
     else put_float_field(&p->t, f, jv_as_float(v));
 }
 
@@ -269,7 +272,8 @@ static void percent_field(struct percent *p)
         return;
     }
     if (!strchr("diuoxXeEfFgGcrsa", f.type)) {
-        jv_fail(p->t.r, "unsupported format character '%c'", isprint((unsigned char)f.type) ? f.type : '?');
+        jv_fail(p->t.r, "unsupported format character '%c'",
+                isprint((unsigned char)f.type) ? f.type : '?');
         return;
     }
     if (v.kind == J_MISSING) v = percent_arg(p);
@@ -283,7 +287,8 @@ static void percent_field(struct percent *p)
 struct jval format_percent(struct render *r, struct str fmt, struct jval args, bool markup)
 {
     struct percent p = { .t = { .r = r }, .fmt = fmt, .args = args, .markup = markup };
-    bool mapping = args.kind == J_DICT || args.kind == J_LIST || args.kind == J_UNDEF || args.kind == J_RANGE;
+    bool mapping =
+        args.kind == J_DICT || args.kind == J_LIST || args.kind == J_UNDEF || args.kind == J_RANGE;
     struct jval out;
 
     while (p.at < fmt.n && jv_step(r, 1)) {
@@ -355,13 +360,15 @@ void format_number_spec(struct jtext *t, struct jval v, struct str spec)
     } else if (v.kind == J_STR) {
         if (f.type && f.type != 's')
             jv_fail(t->r, "Unknown format code '%c' for object of type 'str'", f.type);
-        else if (f.align == '=') jv_fail(t->r, "'=' alignment not allowed in string format specifier");
+        else if (f.align == '=')
+            jv_fail(t->r, "'=' alignment not allowed in string format specifier");
         else {
             if (f.zero && !f.align) f.align = '<', f.fill = STR("0");
             put_text_field(t, &f, v.s);
         }
     } else if (jv_is_int(v) && f.type == 'c') {
-        if (jv_as_int(v) < 0 || jv_as_int(v) > 0x10ffff) jv_fail(t->r, "%%c arg not in range(0x110000)");
+        if (jv_as_int(v) < 0 || jv_as_int(v) > 0x10ffff)
+            jv_fail(t->r, "%%c arg not in range(0x110000)");
         else put_padded(t, &f, STR(""), str_of(c, (size_t)utf8_put(c, (int32_t)jv_as_int(v))), '<');
     } else if (v.kind == J_BOOL && !f.type) {
         put_int_field(t, &f, v.b);
@@ -394,8 +401,9 @@ static struct jval braces_first(struct braces *b, struct str name)
 
     if (!name.n || str_to_i64(name, &i)) {
         if (name.n ? b->automatic : b->numbered)
-            return jv_fail(b->r,
-                           "cannot switch between automatic field numbering and manual field specification");
+            return jv_fail(
+                b->r,
+                "cannot switch between automatic field numbering and manual field specification");
         if (name.n) b->numbered = true;
         else b->automatic = true, i = (int64_t)b->next++;
         if (i < 0 || (size_t)i >= b->a->n)
@@ -422,8 +430,9 @@ static struct jval braces_value(struct braces *b, struct str field)
         bool item = field.p[0] == '[';
         struct str name;
         int64_t i;
-        for (n = 1; n < field.n && (item ? field.p[n] != ']' : field.p[n] != '.' && field.p[n] != '['); n++) {
-        }
+        for (n = 1;
+             n < field.n && (item ? field.p[n] != ']' : field.p[n] != '.' && field.p[n] != '[');
+             n++) {}
         name = str_of(field.p + 1, n - 1);
         if ((item && n == field.n) || !name.n)
             return jv_fail(b->r, "Missing ']' or attribute in format string");
@@ -487,7 +496,8 @@ static void braces_text(struct braces *b, struct jtext *t, struct str fmt, int d
             jv_fail(b->r, "Single '}' encountered in format string");
             return;
         }
-        for (; end < fmt.n && open > 0; end++) open += fmt.p[end] == '{' ? 1 : fmt.p[end] == '}' ? -1 : 0;
+        for (; end < fmt.n && open > 0; end++)
+            open += fmt.p[end] == '{' ? 1 : fmt.p[end] == '}' ? -1 : 0;
         if (open) {
             jv_fail(b->r, from == fmt.n ? "Single '{' encountered in format string"
                                         : "expected '}' before end of string");

@@ -42,7 +42,8 @@ static bool next_range(struct render *r, struct jiter *it, struct jval *out)
     return true;
 }
 
-static bool view_at(struct render *r, enum jview_kind kind, const struct jdict *d, size_t i, struct jval *out)
+static bool view_at(struct render *r, enum jview_kind kind, const struct jdict *d, size_t i,
+                    struct jval *out)
 {
     if (i >= d->n) return false;
     if (kind == VIEW_KEYS) *out = d->e[i].key;
@@ -133,21 +134,23 @@ bool jiter_next(struct render *r, struct jiter *it, struct jval *out)
     return !it->done;
 }
 
-struct jval jiter_new(struct render *r, bool (*next)(struct render *, struct jiter *, struct jval *),
+struct jval jiter_new(struct render *r,
+                      bool (*next)(struct render *, struct jiter *, struct jval *),
                       struct jval over, const struct jargs *args)
 {
     struct jiter *it = jv_alloc(r, sizeof *it);
 
     it->next = next;
     it->src = it->src0 = over;
-    if (args) {                                          /* the caller's may be gone before the first item */
+    if (args) { /* the caller's may be gone before the first item */
         struct jargs *keep = jv_alloc(r, sizeof *keep);
         *keep = *args;
         if (args->n)
-            keep->v = memcpy(jv_alloc(r, args->n * sizeof *args->v), args->v, args->n * sizeof *args->v);
+            keep->v =
+                memcpy(jv_alloc(r, args->n * sizeof *args->v), args->v, args->n * sizeof *args->v);
         if (args->n_kw)
-            keep->kw =
-                memcpy(jv_alloc(r, args->n_kw * sizeof *args->kw), args->kw, args->n_kw * sizeof *args->kw);
+            keep->kw = memcpy(jv_alloc(r, args->n_kw * sizeof *args->kw), args->kw,
+                              args->n_kw * sizeof *args->kw);
         it->args = keep;
     }
     it->shows = "generator object";
@@ -175,7 +178,8 @@ struct jval jv_to_list(struct render *r, struct jval over)
 
 struct jval jv_reversed(struct render *r, struct jval v, bool *can)
 {
-    *can = v.kind == J_LIST || v.kind == J_TUPLE || v.kind == J_DICT || v.kind == J_RANGE || v.kind == J_VIEW;
+    *can = v.kind == J_LIST || v.kind == J_TUPLE || v.kind == J_DICT || v.kind == J_RANGE ||
+           v.kind == J_VIEW;
     if (!*can) return v;
     v = jiter_new(r, next_reversed, v, NULL);
     v.iter->shows = "list_reverseiterator object";
@@ -256,7 +260,8 @@ static struct jval method(struct render *r, struct jloop *l, const struct jmetho
 
 bool jloop_attr(struct render *r, struct jloop *l, struct str name, struct jval *out)
 {
-    static const struct jmethod_def cycle = { "cycle", loop_cycle }, changed = { "changed", loop_changed };
+    static const struct jmethod_def cycle = { "cycle", loop_cycle },
+                                    changed = { "changed", loop_changed };
 
     if (str_is(name, "index")) *out = jv_int(l->index0 + 1);
     else if (str_is(name, "index0")) *out = jv_int(l->index0);
@@ -269,7 +274,8 @@ bool jloop_attr(struct render *r, struct jloop *l, struct str name, struct jval 
     else if (str_is(name, "depth0")) *out = jv_int(l->depth0);
     else if (str_is(name, "previtem"))
         *out = l->index0 == 0 ? jv_undef(r, "there is no previous item") : l->before;
-    else if (str_is(name, "nextitem")) *out = peek(r, l) ? l->after : jv_undef(r, "there is no next item");
+    else if (str_is(name, "nextitem"))
+        *out = peek(r, l) ? l->after : jv_undef(r, "there is no next item");
     else if (str_is(name, "cycle")) *out = method(r, l, &cycle);
     else if (str_is(name, "changed")) *out = method(r, l, &changed);
     else return false;

@@ -11,8 +11,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define MAX_STEPS  UINT64_C(20000000)
-#define MAX_BYTES  ((size_t)256 << 20)
+#define MAX_STEPS UINT64_C(20000000)
+#define MAX_BYTES ((size_t)256 << 20)
 #define MAX_OUTPUT ((size_t)64 << 20)
 
 /* ---- templates ---- */
@@ -22,8 +22,8 @@ static int read_source(struct jinja *t, struct str source, struct err *e)
     ptrdiff_t bad = utf8_bad(source);
 
     if (source.n > JINJA_MAX_SOURCE)
-        return err_set(e, E_FORMAT, "%s: %zu bytes, but a template has at most %u", t->name, source.n,
-                       JINJA_MAX_SOURCE);
+        return err_set(e, E_FORMAT, "%s: %zu bytes, but a template has at most %u", t->name,
+                       source.n, JINJA_MAX_SOURCE);
     t->source = lex_source(&t->arena, source);
     if (bad >= 0) return lex_error(source, t->name, (uint32_t)bad, e, "a byte that is not UTF-8");
     return OK;
@@ -141,12 +141,12 @@ static bool set_now(struct render *r, const json_t *vars)
 
     if (json_is_string(v)) {
         const char *s = json_string_value(v);
-        if (sscanf(s, "%d-%d-%d%*1[ T]%d:%d:%d", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour, &t.tm_min,
-                   &t.tm_sec) < 3)
+        if (sscanf(s, "%d-%d-%d%*1[ T]%d:%d:%d", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour,
+                   &t.tm_min, &t.tm_sec) < 3)
             return false;
         t.tm_year -= 1900;
         t.tm_mon -= 1;
-        now = timegm(&t);                                /* the day of the week and of the year */
+        now = timegm(&t); /* the day of the week and of the year */
         return gmtime_r(&now, &r->now) != NULL;
     }
     now = time(NULL);
@@ -161,7 +161,7 @@ static void load_vars(struct render *r, const json_t *vars)
 
     r->vars = dict.d;
     r->exported = jv_dict(r, 0).d;
-    json_object_foreach((json_t *)vars, key, v) {
+    json_object_foreach ((json_t *)vars, key, v) {
         if (!strcmp(key, "strftime_now") && json_is_string(v)) continue;
         jdict_append(r, dict.d, jv_str(str_c(key)), json_load(r, v));
     }
@@ -171,18 +171,22 @@ int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_l
                  struct buf *out, struct err *e)
 {
     struct jinja_limits l = limits ? *limits : (struct jinja_limits){ 0 };
-    struct render r = { .t = t, .steps_left = l.max_steps ? l.max_steps : MAX_STEPS,
+    struct render r = { .t = t,
+                        .steps_left = l.max_steps ? l.max_steps : MAX_STEPS,
                         .max_bytes = l.max_bytes ? l.max_bytes : MAX_BYTES,
-                        .max_output = l.max_output ? l.max_output : MAX_OUTPUT, .dice = clock_ns() };
+                        .max_output = l.max_output ? l.max_output : MAX_OUTPUT,
+                        .dice = clock_ns() };
     struct jtext text = { .r = &r };
     struct err own;
     int rc = OK;
 
     r.e = e ? e : &own;
     r.out = &text;
-    if (!json_is_object(vars)) return err_set(e, E_INVALID, "%s: the variables are not an object", t->name);
+    if (!json_is_object(vars))
+        return err_set(e, E_INVALID, "%s: the variables are not an object", t->name);
     if (!set_now(&r, vars))
-        return err_set(e, E_INVALID, "%s: strftime_now is not a time as \"2026-01-31 23:59:59\"", t->name);
+        return err_set(e, E_INVALID, "%s: strftime_now is not a time as \"2026-01-31 23:59:59\"",
+                       t->name);
     load_vars(&r, vars);
     eval_template(&r);
     if (r.failed) rc = r.e->code;

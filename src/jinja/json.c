@@ -134,7 +134,9 @@ static void dump_key(struct dump *d, struct jval key)
     case J_BOOL: jtext_puts(&t, key.b ? "true" : "false"); break;
     case J_INT: jtext_printf(&t, "%lld", (long long)key.i); break;
     case J_FLOAT: dump_float(&t, key.f); break;
-    default: jv_fail(d->t.r, "keys must be str, int, float, bool or None, not %s", jv_type(key)); return;
+    default:
+        jv_fail(d->t.r, "keys must be str, int, float, bool or None, not %s", jv_type(key));
+        return;
     }
     dump_str(d, jtext_done(&t).s);
 }
@@ -215,7 +217,8 @@ static bool take_indent(struct render *r, struct dump *d, struct jval v)
 
 struct jval json_dump(struct render *r, struct jval v, const struct jargs *a)
 {
-    static const char *const names[] = { "ensure_ascii", "indent", "separators", "sort_keys", NULL };
+    static const char *const names[] = { "ensure_ascii", "indent", "separators", "sort_keys",
+                                         NULL };
     struct dump d = { .t = { .r = r }, .comma = STR(", "), .colon = STR(": ") };
     struct jval arg[4];
 

@@ -20,8 +20,8 @@ struct lexer {
     const char *name;
     struct err *e;
     size_t at;
-    bool line_starting;          /* what was read last ended a line */
-    char closers[256];           /* of the brackets that are open */
+    bool line_starting; /* what was read last ended a line */
+    char closers[256];  /* of the brackets that are open */
     int n_open;
     struct token *v;
     size_t n, cap;
@@ -51,7 +51,8 @@ int lex_error(struct str source, const char *name, uint32_t at, struct err *e, c
     return err_set(e, E_FORMAT, "%s: line %d, column %d: %s", name, line, column, text);
 }
 
-#define FAIL(x, at, ...) ((x)->rc = lex_error((x)->src, (x)->name, (uint32_t)(at), (x)->e, __VA_ARGS__))
+#define FAIL(x, at, ...) \
+    ((x)->rc = lex_error((x)->src, (x)->name, (uint32_t)(at), (x)->e, __VA_ARGS__))
 
 struct str lex_source(struct arena *a, struct str raw)
 {
@@ -144,9 +145,13 @@ static char sign_at(const struct lexer *x, size_t at)
     return c == '-' || c == '+' ? c : 0;
 }
 
-static void line_ended(struct lexer *x) { x->line_starting = x->at > 0 && x->src.p[x->at - 1] == '\n'; }
+static void line_ended(struct lexer *x)
+{
+    x->line_starting = x->at > 0 && x->src.p[x->at - 1] == '\n';
+}
 
-/* The end of a tag at `at`: "%}" and the newline behind it, "-%}" and all white space, "+%}". 0: none there. */
+/* The end of a tag at `at`: "%}" and the newline behind it, "-%}" and all white space, "+%}". 0:
+ * none there. */
 static size_t tag_end(const struct lexer *x, size_t at, const char *close, bool trim, bool plus)
 {
     char sign = sign_at(x, at);
@@ -160,7 +165,7 @@ static size_t tag_end(const struct lexer *x, size_t at, const char *close, bool 
 
 static void lex_comment(struct lexer *x, size_t begin)
 {
-    if (x->at >= x->src.n) return;                       /* as jinja2: nothing is left to be missed */
+    if (x->at >= x->src.n) return; /* as jinja2: nothing is left to be missed */
     for (size_t at = x->at, end; at < x->src.n; at++) {
         if (!(end = tag_end(x, at, "#}", true, true))) continue;
         x->at = end;
@@ -219,7 +224,8 @@ static bool digit_run(const struct lexer *x, size_t *at, int base)
     return any;
 }
 
-static size_t strip_underscores(const struct lexer *x, size_t from, size_t end, char *out, size_t cap)
+static size_t strip_underscores(const struct lexer *x, size_t from, size_t end, char *out,
+                                size_t cap)
 {
     size_t n = 0;
 
@@ -245,7 +251,8 @@ static size_t float_end(const struct lexer *x)
     if (exp < x->src.n && tolower((unsigned char)x->src.p[exp]) == 'e') {
         exp++;
         if (exp < x->src.n && (x->src.p[exp] == '+' || x->src.p[exp] == '-')) exp++;
-        if (exp < x->src.n && isdigit((unsigned char)x->src.p[exp]) && digit_run(x, &exp, 10)) return exp;
+        if (exp < x->src.n && isdigit((unsigned char)x->src.p[exp]) && digit_run(x, &exp, 10))
+            return exp;
     }
     return fraction ? at : 0;
 }
@@ -253,7 +260,9 @@ static size_t float_end(const struct lexer *x)
 static void lex_int(struct lexer *x)
 {
     size_t begin = x->at, at = begin + 2;
-    int c = begin + 1 < x->src.n && x->src.p[begin] == '0' ? tolower((unsigned char)x->src.p[begin + 1]) : 0;
+    int c = begin + 1 < x->src.n && x->src.p[begin] == '0'
+                ? tolower((unsigned char)x->src.p[begin + 1])
+                : 0;
     int base = c == 'x' ? 16 : c == 'o' ? 8 : c == 'b' ? 2 : 10;
     char text[80];
     long long v;
@@ -267,8 +276,8 @@ static void lex_int(struct lexer *x)
     errno = 0;
     v = strtoll(text, NULL, base);
     if (errno || at - begin > 70) {
-        FAIL(x, begin, "the number %.*s is larger than 64 bits", (int)(at - begin > 40 ? 40 : at - begin),
-             x->src.p + begin);
+        FAIL(x, begin, "the number %.*s is larger than 64 bits",
+             (int)(at - begin > 40 ? 40 : at - begin), x->src.p + begin);
         return;
     }
     push(x, TOK_INT, begin, str_of(x->src.p + begin, at - begin));
@@ -338,8 +347,8 @@ static size_t unescape_hex(struct str s, char *out, size_t *n)
     int cp = hex_digits(str_skip(s, 1), digits), low;
 
     if (cp < 0) return 0;
-    if (digits == 4 && cp >= 0xd800 && cp < 0xdc00 && s.n >= 11 && s.p[5] == '\\' && s.p[6] == 'u' &&
-        (low = hex_digits(str_skip(s, 7), 4)) >= 0xdc00 && low < 0xe000) {
+    if (digits == 4 && cp >= 0xd800 && cp < 0xdc00 && s.n >= 11 && s.p[5] == '\\' &&
+        s.p[6] == 'u' && (low = hex_digits(str_skip(s, 7), 4)) >= 0xdc00 && low < 0xe000) {
         *n += (size_t)put_cp(out + *n, 0x10000 + ((cp - 0xd800) << 10) + (low - 0xdc00));
         return 11;
     }
@@ -363,7 +372,7 @@ static size_t unescape(struct str s, char *out, size_t *n)
     if (read) return *n += (size_t)put_cp(out + *n, v), read;
     if (s.p[0] == 'N') return 0;
     out[(*n)++] = '\\';
-    if ((unsigned char)s.p[0] >= 0x80) {                 /* as Python's detour over ASCII has it */
+    if ((unsigned char)s.p[0] >= 0x80) { /* as Python's detour over ASCII has it */
         int32_t cp;
         read = (size_t)utf8_next(s, &cp);
         *n += (size_t)snprintf(out + *n, 12,
@@ -487,7 +496,8 @@ static void lex_part(struct lexer *x)
     bool variable;
     char sign;
 
-    while (at + 1 < x->src.n && !(x->src.p[at] == '{' && strchr("{%#", x->src.p[at + 1]) && x->src.p[at + 1]))
+    while (at + 1 < x->src.n &&
+           !(x->src.p[at] == '{' && strchr("{%#", x->src.p[at + 1]) && x->src.p[at + 1]))
         at++;
     if (at + 1 >= x->src.n) {
         push_text(x, from, x->src.n);

@@ -8,16 +8,16 @@
 
 enum token_type {
     TOK_EOF,
-    TOK_DATA,            /* text: between the tags */
+    TOK_DATA, /* text: between the tags */
     TOK_VAR_BEGIN,
     TOK_VAR_END,
     TOK_BLOCK_BEGIN,
     TOK_BLOCK_END,
-    TOK_NAME,            /* text */
-    TOK_STRING,          /* value */
-    TOK_INT,             /* value */
-    TOK_FLOAT,           /* value */
-    TOK_OP               /* text */
+    TOK_NAME,   /* text */
+    TOK_STRING, /* value */
+    TOK_INT,    /* value */
+    TOK_FLOAT,  /* value */
+    TOK_OP      /* text */
 };
 
 struct token {
@@ -28,7 +28,7 @@ struct token {
 };
 
 struct tokens {
-    struct token *v;     /* the last is TOK_EOF */
+    struct token *v; /* the last is TOK_EOF */
     size_t n;
 };
 

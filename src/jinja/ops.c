@@ -5,11 +5,15 @@
 
 #include <math.h>
 
-static struct jval too_large(struct render *r) { return jv_fail(r, "an integer is larger than 64 bits"); }
+static struct jval too_large(struct render *r)
+{
+    return jv_fail(r, "an integer is larger than 64 bits");
+}
 
 static struct jval wrong(struct render *r, const char *op, struct jval a, struct jval b)
 {
-    return jv_fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", op, jv_type(a), jv_type(b));
+    return jv_fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", op, jv_type(a),
+                   jv_type(b));
 }
 
 /* ---- sequences ---- */
@@ -63,7 +67,10 @@ static struct jval repeat(struct render *r, struct jval s, int64_t times)
     return out;
 }
 
-static bool is_seq(struct jval v) { return v.kind == J_STR || v.kind == J_LIST || v.kind == J_TUPLE; }
+static bool is_seq(struct jval v)
+{
+    return v.kind == J_STR || v.kind == J_LIST || v.kind == J_TUPLE;
+}
 
 struct jval op_add(struct render *r, struct jval a, struct jval b)
 {
@@ -76,8 +83,10 @@ struct jval op_add(struct render *r, struct jval a, struct jval b)
     if (jv_is_undef(a)) return jv_fail_undef(r, a);
     if (jv_is_undef(b)) return jv_fail_undef(r, b);
     if (a.kind == b.kind && (a.kind == J_LIST || a.kind == J_TUPLE)) return add_lists(r, a, b);
-    if (a.kind == J_STR) return jv_fail(r, "can only concatenate str (not \"%s\") to str", jv_type(b));
-    if (a.kind == J_LIST) return jv_fail(r, "can only concatenate list (not \"%s\") to list", jv_type(b));
+    if (a.kind == J_STR)
+        return jv_fail(r, "can only concatenate str (not \"%s\") to str", jv_type(b));
+    if (a.kind == J_LIST)
+        return jv_fail(r, "can only concatenate list (not \"%s\") to list", jv_type(b));
     return wrong(r, "+", a, b);
 }
 
@@ -99,7 +108,8 @@ static struct jval int_div(struct render *r, int64_t a, int64_t b, bool mod)
 {
     int64_t q, m;
 
-    if (b == 0) return jv_fail(r, mod ? "integer modulo by zero" : "integer division or modulo by zero");
+    if (b == 0)
+        return jv_fail(r, mod ? "integer modulo by zero" : "integer division or modulo by zero");
     if (b == -1) return mod ? jv_int(0) : a == INT64_MIN ? too_large(r) : jv_int(-a);
     q = a / b, m = a % b;
     if (m != 0 && (m < 0) != (b < 0)) q--, m += b;
@@ -132,7 +142,8 @@ static struct jval op_divide(struct render *r, const char *op, struct jval a, st
         return float_div(r, jv_as_float(a), jv_as_float(b), mod);
     }
     if (!jv_truth(r, b))
-        return jv_fail(r, jv_is_int(a) && jv_is_int(b) ? "division by zero" : "float division by zero");
+        return jv_fail(r, jv_is_int(a) && jv_is_int(b) ? "division by zero"
+                                                       : "float division by zero");
     return jv_float(jv_as_float(a) / jv_as_float(b));
 }
 
@@ -153,7 +164,8 @@ static struct jval op_pow(struct render *r, struct jval a, struct jval b)
         return jv_float(f);
     }
     base = jv_as_int(a), exp = jv_as_int(b);
-    if (base == 1 || base == 0 || base == -1) return jv_int(base == -1 && exp % 2 == 0 ? 1 : exp ? base : 1);
+    if (base == 1 || base == 0 || base == -1)
+        return jv_int(base == -1 && exp % 2 == 0 ? 1 : exp ? base : 1);
     for (; exp > 0; exp--)
         if (__builtin_mul_overflow(out, base, &out)) return too_large(r);
     return jv_int(out);

@@ -19,7 +19,10 @@ void parse_next(struct parser *p)
     if (p->at + 1 < p->tokens.n) p->at++;
 }
 
-bool parse_is_op(const struct token *t, const char *op) { return t->type == TOK_OP && str_is(t->text, op); }
+bool parse_is_op(const struct token *t, const char *op)
+{
+    return t->type == TOK_OP && str_is(t->text, op);
+}
 bool parse_is_name(const struct token *t, const char *name)
 {
     return t->type == TOK_NAME && str_is(t->text, name);
@@ -109,7 +112,8 @@ static void deepen(struct parser *p, struct node *n, const struct node *child)
         parse_fail(p, n->at, "an expression of more than %d operations in a row", MAX_TREE);
 }
 
-struct node *parse_node(struct parser *p, enum node_type type, uint32_t at, struct node *a, struct node *b)
+struct node *parse_node(struct parser *p, enum node_type type, uint32_t at, struct node *a,
+                        struct node *b)
 {
     struct node *n = arena_new(p->arena, struct node);
 
@@ -149,8 +153,8 @@ static bool at_end_of(const struct parser *p, const char *ends)
     return false;
 }
 
-/* Text and tags up to one of the names in `ends` (words; NULL: to the end), which is left as the current
- * token. */
+/* Text and tags up to one of the names in `ends` (words; NULL: to the end), which is left as the
+ * current token. */
 static struct node *parse_body(struct parser *p, const char *ends)
 {
     struct node *first = NULL, **tail = &first, *n;
@@ -165,7 +169,8 @@ static struct node *parse_body(struct parser *p, const char *ends)
             n = parse_node(p, NODE_OUTPUT, t->at, parse_tuple(p, true, NULL, false), NULL);
             if (parse_cur(p)->type != TOK_VAR_END) {
                 char got[64];
-                parse_fail(p, parse_cur(p)->at, "expected '}}', got %s", describe(parse_cur(p), got));
+                parse_fail(p, parse_cur(p)->at, "expected '}}', got %s",
+                           describe(parse_cur(p), got));
             }
             parse_next(p);
         } else {
@@ -173,7 +178,7 @@ static struct node *parse_body(struct parser *p, const char *ends)
             n = parse_statement(p);
             expect_end(p);
         }
-        while (*tail) tail = &(*tail)->next;             /* print gives several */
+        while (*tail) tail = &(*tail)->next; /* print gives several */
         *tail = n;
     }
     return first;
@@ -354,7 +359,8 @@ static struct node *parse_block(struct parser *p, uint32_t at)
     if (parse_skip_name(p, "required"))
         parse_fail(p, at, "a required block, but nothing extends this template");
     for (const struct node *i = p->blocks; i; i = i->other)
-        if (str_eq(i->name, n->name)) parse_fail(p, at, "the block '%.*s' is there twice", STR_ARG(n->name));
+        if (str_eq(i->name, n->name))
+            parse_fail(p, at, "the block '%.*s' is there twice", STR_ARG(n->name));
     n->other = p->blocks;
     p->blocks = n;
     n->list = parse_function_body(p, "endblock");
@@ -401,9 +407,16 @@ static struct node *parse_statement(struct parser *p)
         const char *name;
         struct node *(*parse)(struct parser *p, uint32_t at);
     } tags[] = {
-        { "for", parse_for }, { "if", parse_if }, { "set", parse_set }, { "macro", parse_macro },
-        { "with", parse_with }, { "call", parse_call_block }, { "filter", parse_filter_block },
-        { "generation", parse_generation }, { "print", parse_print }, { "block", parse_block },
+        { "for", parse_for },
+        { "if", parse_if },
+        { "set", parse_set },
+        { "macro", parse_macro },
+        { "with", parse_with },
+        { "call", parse_call_block },
+        { "filter", parse_filter_block },
+        { "generation", parse_generation },
+        { "print", parse_print },
+        { "block", parse_block },
     };
     const struct token *t = parse_cur(p);
     char got[64];

@@ -14,7 +14,7 @@ struct parser {
     struct tokens tokens;
     size_t at;
     int depth, n_loops;
-    struct node *blocks;         /* the last of them, linked by other */
+    struct node *blocks; /* the last of them, linked by other */
     struct err *e;
     int rc;
 };
@@ -33,11 +33,13 @@ bool parse_skip_op(struct parser *p, const char *op);
 bool parse_skip_name(struct parser *p, const char *name);
 void parse_expect_op(struct parser *p, const char *op);
 struct str parse_expect_name(struct parser *p);
-void parse_fail(struct parser *p, uint32_t at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void parse_fail(struct parser *p, uint32_t at, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Keeps the recursion within bounds; false: too deep. Every true one is followed by p->depth--. */
 bool parse_enter(struct parser *p);
 
-struct node *parse_node(struct parser *p, enum node_type type, uint32_t at, struct node *a, struct node *b);
+struct node *parse_node(struct parser *p, enum node_type type, uint32_t at, struct node *a,
+                        struct node *b);
 /* Puts item at the end of a list that `tail` points into; returns the new tail. */
 struct node **parse_append(struct node *owner, struct node **tail, struct node *item);
 

@@ -23,7 +23,8 @@ static struct node *parse_argument(struct parser *p, bool *stars, bool *named)
         *stars = true;
         return parse_node(p, NODE_STAR, at, parse_expression(p, true), NULL);
     }
-    if (parse_skip_op(p, "**")) return parse_node(p, NODE_STARSTAR, at, parse_expression(p, true), NULL);
+    if (parse_skip_op(p, "**"))
+        return parse_node(p, NODE_STARSTAR, at, parse_expression(p, true), NULL);
     if (!starts_keyword(p)) {
         if (*stars || *named) parse_fail(p, at, "a positional argument behind named ones");
         return parse_expression(p, true);
@@ -71,7 +72,8 @@ static struct node *parse_subscribed(struct parser *p, struct node *of, uint32_t
     }
     parse_expect_op(p, ":");
     n = parse_node(p, NODE_SLICE, at, of, from);
-    if (!parse_is_op(parse_cur(p), ":") && !parse_is_op(parse_cur(p), "]") && !parse_is_op(parse_cur(p), ","))
+    if (!parse_is_op(parse_cur(p), ":") && !parse_is_op(parse_cur(p), "]") &&
+        !parse_is_op(parse_cur(p), ","))
         n->c = parse_expression(p, true);
     if (parse_skip_op(p, ":") && !parse_is_op(parse_cur(p), "]") && !parse_is_op(parse_cur(p), ","))
         n->d = parse_expression(p, true);
@@ -99,7 +101,7 @@ static struct node *parse_subscript(struct parser *p, struct node *of)
     }
     parse_expect_op(p, "[");
     n = parse_subscribed(p, of, at);
-    if (parse_is_op(parse_cur(p), ",")) {                /* x[a, b]: by a tuple */
+    if (parse_is_op(parse_cur(p), ",")) { /* x[a, b]: by a tuple */
         if (n->type == NODE_SLICE) return parse_fail(p, at, "a slice among several indexes"), n;
         tuple = parse_node(p, NODE_TUPLE, at, NULL, NULL);
         tail = parse_append(tuple, &tuple->list, n->b);
@@ -160,8 +162,8 @@ static bool begins_test_argument(const struct parser *p)
 
     if (t->type == TOK_NAME)
         return !parse_is_name(t, "else") && !parse_is_name(t, "or") && !parse_is_name(t, "and");
-    return t->type == TOK_STRING || t->type == TOK_INT || t->type == TOK_FLOAT || parse_is_op(t, "[") ||
-           parse_is_op(t, "{");
+    return t->type == TOK_STRING || t->type == TOK_INT || t->type == TOK_FLOAT ||
+           parse_is_op(t, "[") || parse_is_op(t, "{");
 }
 
 static struct node *parse_test(struct parser *p, struct node *over)
@@ -170,7 +172,7 @@ static struct node *parse_test(struct parser *p, struct node *over)
     bool negated;
     struct node *n;
 
-    parse_next(p);                                       /* is */
+    parse_next(p); /* is */
     negated = parse_skip_name(p, "not");
     n = parse_node(p, NODE_TEST, at, over, NULL);
     n->name = dotted_name(p);
@@ -299,8 +301,9 @@ static struct node *parse_primary(struct parser *p, bool with_namespace)
     }
     if (parse_is_op(t, "[")) return parse_list(p);
     if (parse_is_op(t, "{")) return parse_dict(p);
-    parse_fail(p, t->at, "expected an expression, got %s%.*s%s", t->type == TOK_EOF ? "the end" : "'",
-               STR_ARG(str_take(t->text, 40)), t->type == TOK_EOF ? "" : "'");
+    parse_fail(p, t->at, "expected an expression, got %s%.*s%s",
+               t->type == TOK_EOF ? "the end" : "'", STR_ARG(str_take(t->text, 40)),
+               t->type == TOK_EOF ? "" : "'");
     return parse_node(p, NODE_CONST, t->at, NULL, NULL);
 }
 
@@ -429,7 +432,8 @@ static struct node *parse_and(struct parser *p)
 {
     struct node *n = parse_not(p);
 
-    for (uint32_t at = parse_cur(p)->at; p->rc == OK && parse_skip_name(p, "and"); at = parse_cur(p)->at)
+    for (uint32_t at = parse_cur(p)->at; p->rc == OK && parse_skip_name(p, "and");
+         at = parse_cur(p)->at)
         n = parse_node(p, NODE_AND, at, n, parse_not(p));
     return n;
 }
@@ -438,7 +442,8 @@ static struct node *parse_or(struct parser *p)
 {
     struct node *n = parse_and(p);
 
-    for (uint32_t at = parse_cur(p)->at; p->rc == OK && parse_skip_name(p, "or"); at = parse_cur(p)->at)
+    for (uint32_t at = parse_cur(p)->at; p->rc == OK && parse_skip_name(p, "or");
+         at = parse_cur(p)->at)
         n = parse_node(p, NODE_OR, at, n, parse_and(p));
     return n;
 }
@@ -447,7 +452,8 @@ static struct node *parse_cond(struct parser *p)
 {
     struct node *n = parse_or(p), *test;
 
-    for (uint32_t at = parse_cur(p)->at; p->rc == OK && parse_skip_name(p, "if"); at = parse_cur(p)->at) {
+    for (uint32_t at = parse_cur(p)->at; p->rc == OK && parse_skip_name(p, "if");
+         at = parse_cur(p)->at) {
         test = parse_or(p);
         n = parse_node(p, NODE_COND, at, n, test);
         if (parse_skip_name(p, "else")) {
@@ -480,7 +486,8 @@ static bool tuple_ends(const struct parser *p, const char *end)
 
 struct node *parse_tuple(struct parser *p, bool with_cond, const char *end, bool brackets)
 {
-    struct node *tuple = parse_node(p, NODE_TUPLE, parse_cur(p)->at, NULL, NULL), **tail = &tuple->list;
+    struct node *tuple = parse_node(p, NODE_TUPLE, parse_cur(p)->at, NULL, NULL),
+                **tail = &tuple->list;
     bool is_tuple = false;
 
     while (p->rc == OK && !tuple_ends(p, end)) {
@@ -508,7 +515,8 @@ static void check_target(struct parser *p, struct node *n)
 
 struct node *parse_target(struct parser *p, const char *end, bool with_namespace)
 {
-    struct node *tuple = parse_node(p, NODE_TUPLE, parse_cur(p)->at, NULL, NULL), **tail = &tuple->list, *n;
+    struct node *tuple = parse_node(p, NODE_TUPLE, parse_cur(p)->at, NULL, NULL),
+                **tail = &tuple->list, *n;
     bool is_tuple = false;
 
     while (p->rc == OK && !tuple_ends(p, end)) {

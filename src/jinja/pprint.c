@@ -41,7 +41,8 @@ static struct jval ordered(struct render *r, struct jval v)
         out = in_order(r, v);
         if (out.d == v.d) {
             out = jv_dict(r, v.d->n);
-            for (size_t i = 0; i < v.d->n; i++) jdict_append(r, out.d, v.d->e[i].key, v.d->e[i].value);
+            for (size_t i = 0; i < v.d->n; i++)
+                jdict_append(r, out.d, v.d->e[i].key, v.d->e[i].value);
         }
         for (size_t i = 0; i < out.d->n; i++) out.d->e[i].value = ordered(r, out.d->e[i].value);
     } else {
@@ -58,7 +59,8 @@ static void new_line(struct printer *p, int64_t indent)
     jtext_fill(&p->t, STR(" "), indent);
 }
 
-static void put_items(struct printer *p, const struct jlist *l, int64_t indent, int64_t allowance, int level)
+static void put_items(struct printer *p, const struct jlist *l, int64_t indent, int64_t allowance,
+                      int level)
 {
     for (size_t i = 0; i < l->n && jv_step(p->r, 1); i++) {
         if (i) jtext_putc(&p->t, ','), new_line(p, indent + 1);
@@ -66,14 +68,16 @@ static void put_items(struct printer *p, const struct jlist *l, int64_t indent, 
     }
 }
 
-static void put_dict(struct printer *p, const struct jdict *d, int64_t indent, int64_t allowance, int level)
+static void put_dict(struct printer *p, const struct jdict *d, int64_t indent, int64_t allowance,
+                     int level)
 {
     for (size_t i = 0; i < d->n && jv_step(p->r, 1); i++) {
         struct str key = jv_repr(p->r, d->e[i].key);
         if (i) jtext_putc(&p->t, ','), new_line(p, indent + 1);
         jtext_add(&p->t, key);
         jtext_puts(&p->t, ": ");
-        put(p, d->e[i].value, indent + 1 + (int64_t)jstr_len(key) + 2, i + 1 == d->n ? allowance : 1, level);
+        put(p, d->e[i].value, indent + 1 + (int64_t)jstr_len(key) + 2,
+            i + 1 == d->n ? allowance : 1, level);
     }
 }
 
@@ -93,7 +97,10 @@ static size_t word_end(struct str s)
     return at;
 }
 
-static int64_t repr_len(struct render *r, struct str s) { return (int64_t)jstr_len(jv_repr(r, jv_str(s))); }
+static int64_t repr_len(struct render *r, struct str s)
+{
+    return (int64_t)jstr_len(jv_repr(r, jv_str(s)));
+}
 
 static void split_line(struct printer *p, struct jval chunks, struct str line, int64_t width,
                        int64_t allowance, bool last)
@@ -122,7 +129,8 @@ static void put_str(struct printer *p, struct jval v, int64_t indent, int64_t al
     for (size_t i = 0; i < lines.l->n; i++) {
         struct str line = lines.l->v[i].s;
         bool last = i + 1 == lines.l->n;
-        if (repr_len(p->r, line) <= width - (last ? allowance : 0)) jlist_push(p->r, chunks.l, jv_str(line));
+        if (repr_len(p->r, line) <= width - (last ? allowance : 0))
+            jlist_push(p->r, chunks.l, jv_str(line));
         else split_line(p, chunks, line, width, allowance, last);
     }
     if (level == 1 && chunks.l->n > 1) jtext_putc(&p->t, '(');

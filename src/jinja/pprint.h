@@ -1,4 +1,5 @@
-/* pprint.h - values over several lines, as Python's pprint.pformat lays them out. Inside jinja/ only. */
+/* pprint.h - values over several lines, as Python's pprint.pformat lays them out. Inside jinja/
+ * only. */
 #ifndef TERN_JINJA_PPRINT_H
 #define TERN_JINJA_PPRINT_H
 

@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "jinja/lex.h"
 
-enum { MAX_NAMES = 1000 };       /* of one scope */
+enum { MAX_NAMES = 1000 }; /* of one scope */
 
 /* ---- symbols of a scope ---- */
 
@@ -12,7 +12,7 @@ struct slot_key {
     struct str name;
 };
 
-struct fn_scope {                /* a function while it is built */
+struct fn_scope { /* a function while it is built */
     struct fn_scope *up;
     int depth;
     struct frame_fn *fn;
@@ -20,7 +20,7 @@ struct fn_scope {                /* a function while it is built */
     size_t n, cap;
 };
 
-struct outer {                   /* a variable, wherever it is */
+struct outer { /* a variable, wherever it is */
     const struct fn_scope *fn;
     int slot;
 };
@@ -43,13 +43,14 @@ struct symbols {
 
 struct scope { /* where statements are: symbols, and whether errors may wait until they run */
     struct symbols *sym;
-    bool soft, top;              /* top: of the template, not of anything inside it */
+    bool soft, top; /* top: of the template, not of anything inside it */
 };
 
 static void fail(struct scoping *s, uint32_t at, const char *what, struct str name)
 {
     if (s->rc == OK)
-        s->rc = lex_error(s->source, s->name, at, s->e, "%s '%.*s'", what, STR_ARG(str_take(name, 60)));
+        s->rc =
+            lex_error(s->source, s->name, at, s->e, "%s '%.*s'", what, STR_ARG(str_take(name, 60)));
 }
 
 static int slot_of(struct scoping *s, struct fn_scope *fn, int level, struct str name)
@@ -86,7 +87,8 @@ static bool find_ref(const struct symbols *y, struct str name, struct outer *out
     return false;
 }
 
-static struct symbol *define(struct scoping *s, struct symbols *y, struct str name, enum load_kind load)
+static struct symbol *define(struct scoping *s, struct symbols *y, struct str name,
+                             enum load_kind load)
 {
     struct symbol *at = own(y, name);
 
@@ -155,7 +157,8 @@ static void merge(struct scoping *s, struct symbols *y, const struct symbols bra
         struct symbol *at = &y->v[i], *was = own(&before, at->name);
         struct outer ref;
         if (!at->stored || (was && was->stored)) continue;
-        if (y->parent && find_ref(y->parent, at->name, &ref)) at->load = LOAD_ALIAS, at->alias = ref;
+        if (y->parent && find_ref(y->parent, at->name, &ref))
+            at->load = LOAD_ALIAS, at->alias = ref;
         else at->load = LOAD_RESOLVE;
     }
     mem_free(before.v);
@@ -184,7 +187,8 @@ static void visit_if(struct scoping *s, struct symbols *y, const struct node *n)
     for (int i = 0; i < 3; i++) mem_free(branches[i].v);
 }
 
-static void visit_children(struct scoping *s, struct symbols *y, const struct node *n, bool as_param)
+static void visit_children(struct scoping *s, struct symbols *y, const struct node *n,
+                           bool as_param)
 {
     const struct node *one[] = { n->a, n->b, n->c, n->d };
 
@@ -357,7 +361,8 @@ static void scope_for(struct scoping *s, struct scope at, struct node *n)
     struct scope in = { &body, false, false };
 
     n->extended = n->recursive || mentions(n->list, "loop") > 0;
-    if (sets(n->a, "loop") || sets(n->list, "loop")) fail(s, n->at, "a loop cannot set", STR("loop"));
+    if (sets(n->a, "loop") || sets(n->list, "loop"))
+        fail(s, n->at, "a loop cannot set", STR("loop"));
     if (n->extended) declare_param(s, &body, STR("loop"));
     visit(s, &body, n->a, true);
     visit_list(s, &body, n->list, false);

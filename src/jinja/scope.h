@@ -8,7 +8,7 @@
 
 #include "jinja/ast.h"
 
-struct scope_names {             /* asked of the caller, each once */
+struct scope_names { /* asked of the caller, each once */
     struct str *v;
     size_t n, cap;
 };

@@ -93,7 +93,8 @@ static bool no_args(struct render *r, const struct jargs *a)
     return false;
 }
 
-#define METHOD(name) static struct jval m_##name(struct render *r, struct jval self, const struct jargs *a)
+#define METHOD(name) \
+    static struct jval m_##name(struct render *r, struct jval self, const struct jargs *a)
 
 METHOD(upper) { return no_args(r, a) ? text_upper(r, self.s) : self; }
 METHOD(lower) { return no_args(r, a) ? text_lower(r, self.s) : self; }
@@ -104,7 +105,8 @@ METHOD(casefold)
     struct jtext t = { .r = r };
 
     if (!no_args(r, a)) return self;
-    for (size_t i = 0; i < self.s.n && jv_step(r, 1);) put_mapped(&t, next_cp(self.s, &i), uni_to_fold);
+    for (size_t i = 0; i < self.s.n && jv_step(r, 1);)
+        put_mapped(&t, next_cp(self.s, &i), uni_to_fold);
     return jtext_done(&t);
 }
 
@@ -140,8 +142,8 @@ METHOD(swapcase)
 }
 
 /* All of a text that is not empty. */
-static struct jval all(struct render *r, struct jval self, const struct jargs *a, bool (*is)(int32_t),
-                       bool empty)
+static struct jval all(struct render *r, struct jval self, const struct jargs *a,
+                       bool (*is)(int32_t), bool empty)
 {
     if (!no_args(r, a)) return self;
     jv_step(r, self.s.n / 16);

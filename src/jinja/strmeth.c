@@ -4,9 +4,11 @@
 #include "jinja/iter.h"
 #include "jinja/render.h"
 
-#define METHOD(name) static struct jval m_##name(struct render *r, struct jval self, const struct jargs *a)
+#define METHOD(name) \
+    static struct jval m_##name(struct render *r, struct jval self, const struct jargs *a)
 
-static bool str_arg(struct render *r, const struct jargs *a, size_t i, const char *what, struct str *out)
+static bool str_arg(struct render *r, const struct jargs *a, size_t i, const char *what,
+                    struct str *out)
 {
     if (i < a->n && a->v[i].kind == J_STR) {
         *out = a->v[i].s;
@@ -19,8 +21,10 @@ static bool str_arg(struct render *r, const struct jargs *a, size_t i, const cha
 
 /* ---- searching ---- */
 
-/* The part [start, end) of a text, of the arguments behind the first; *at: its offset in code points. */
-static bool window(struct render *r, struct str s, const struct jargs *a, struct str *out, int64_t *at)
+/* The part [start, end) of a text, of the arguments behind the first; *at: its offset in code
+ * points. */
+static bool window(struct render *r, struct str s, const struct jargs *a, struct str *out,
+                   int64_t *at)
 {
     int64_t n = (int64_t)jstr_len(s), from = 0, to = n;
 
@@ -31,7 +35,7 @@ static bool window(struct render *r, struct str s, const struct jargs *a, struct
     if (to < 0 && (to += n) < 0) to = 0;
     if (to > n) to = n;
     *at = from;
-    if (from > to) return *out = (struct str){ 0 }, true;         /* not even the empty text is in there */
+    if (from > to) return *out = (struct str){ 0 }, true; /* not even the empty text is in there */
     *out = str_skip(s, text_offset(s, (size_t)from));
     *out = str_take(*out, text_offset(*out, (size_t)(to - from)));
     if (!out->p) out->p = "";
@@ -47,7 +51,8 @@ static ptrdiff_t find_in(struct str in, struct str what, bool last)
     return -1;
 }
 
-static struct jval find(struct render *r, struct jval self, const struct jargs *a, bool last, bool must)
+static struct jval find(struct render *r, struct jval self, const struct jargs *a, bool last,
+                        bool must)
 {
     struct str what, in;
     ptrdiff_t found;
@@ -71,7 +76,8 @@ METHOD(count)
 
     if (!str_arg(r, a, 0, "count()", &what) || !window(r, self.s, a, &in, &at)) return self;
     if (!what.n) return jv_int(in.p ? (int64_t)jstr_len(in) + 1 : 0);
-    for (ptrdiff_t i; in.p && (i = str_find(in, what)) >= 0; in = str_skip(in, (size_t)i + what.n)) n++;
+    for (ptrdiff_t i; in.p && (i = str_find(in, what)) >= 0; in = str_skip(in, (size_t)i + what.n))
+        n++;
     return jv_int(n);
 }
 
@@ -88,7 +94,8 @@ static struct jval begins(struct render *r, struct jval self, const struct jargs
     if (!window(r, self.s, a, &in, &at)) return self;
     for (size_t i = 0; i < (what.kind == J_STR ? 1 : what.l->n); i++) {
         one = what.kind == J_STR ? what : what.l->v[i];
-        if (one.kind != J_STR) return jv_fail(r, "a tuple of str is needed, not of %s", jv_type(one));
+        if (one.kind != J_STR)
+            return jv_fail(r, "a tuple of str is needed, not of %s", jv_type(one));
         if (in.p && (ends ? str_ends(in, one.s) : str_starts(in, one.s))) return jv_bool(true);
     }
     return jv_bool(false);
@@ -116,7 +123,8 @@ static struct jval replace_nothing(struct render *r, struct str s, struct str wi
     return jtext_done(&t);
 }
 
-struct jval text_replace(struct render *r, struct str s, struct str old, struct str with, int64_t max)
+struct jval text_replace(struct render *r, struct str s, struct str old, struct str with,
+                         int64_t max)
 {
     struct jtext t = { .r = r };
     ptrdiff_t at;
@@ -172,7 +180,8 @@ METHOD(expandtabs)
     struct jval arg;
     int64_t size, column = 0;
 
-    if (!jargs_take(r, a, "expandtabs()", names, 0, &arg) || !jarg_int(r, arg, 8, &size)) return self;
+    if (!jargs_take(r, a, "expandtabs()", names, 0, &arg) || !jarg_int(r, arg, 8, &size))
+        return self;
     for (size_t i = 0; i < self.s.n && !jv_failed(r); i++) {
         char c = self.s.p[i];
         if (c == '\t') {
@@ -197,7 +206,8 @@ METHOD(join)
     struct jval v;
     bool first = true, markup = self.flags & JV_MARKUP;
 
-    if (a->n != 1 || a->n_kw) return jv_fail(r, "join() takes exactly one argument (%zu given)", a->n);
+    if (a->n != 1 || a->n_kw)
+        return jv_fail(r, "join() takes exactly one argument (%zu given)", a->n);
     if (!jiter_begin(r, &it, a->v[0])) return self;
     for (size_t i = 0; jiter_next(r, &it, &v); i++) {
         if (v.kind != J_STR)
@@ -234,7 +244,8 @@ static bool pad_args(struct render *r, struct jval self, const struct jargs *a, 
     int64_t width;
 
     *fill = STR(" ");
-    if (a->n < 1 || a->n > 2 || a->n_kw) return jv_fail(r, "expected 1 or 2 arguments, got %zu", a->n), false;
+    if (a->n < 1 || a->n > 2 || a->n_kw)
+        return jv_fail(r, "expected 1 or 2 arguments, got %zu", a->n), false;
     if (!jarg_int(r, a->v[0], 0, &width)) return false;
     if (a->n == 2 && !str_arg(r, a, 1, "the fill character", fill)) return false;
     if (jstr_len(*fill) != 1)
@@ -271,7 +282,8 @@ METHOD(zfill)
     bool sign = self.s.n && (self.s.p[0] == '-' || self.s.p[0] == '+');
     int64_t width;
 
-    if (a->n != 1 || !jarg_int(r, a->v[0], 0, &width)) return jv_fail(r, "zfill() takes exactly one number");
+    if (a->n != 1 || !jarg_int(r, a->v[0], 0, &width))
+        return jv_fail(r, "zfill() takes exactly one number");
     if (sign) jtext_putc(&t, self.s.p[0]);
     jtext_fill(&t, STR("0"), width - (int64_t)jstr_len(self.s));
     jtext_add(&t, str_skip(self.s, sign));

@@ -4,7 +4,8 @@
 #include "jinja/render.h"
 #include "jinja/unicode.h"
 
-#define METHOD(name) static struct jval m_##name(struct render *r, struct jval self, const struct jargs *a)
+#define METHOD(name) \
+    static struct jval m_##name(struct render *r, struct jval self, const struct jargs *a)
 
 /* ---- strip ---- */
 
@@ -22,7 +23,8 @@ static bool strips(struct str chars, int32_t cp, struct str raw)
 
 struct str text_strip(struct str s, const struct jval *by, bool left, bool right)
 {
-    struct str chars = by && by->kind == J_STR ? str_of(by->s.n ? by->s.p : "", by->s.n) : (struct str){ 0 };
+    struct str chars =
+        by && by->kind == J_STR ? str_of(by->s.n ? by->s.p : "", by->s.n) : (struct str){ 0 };
     int32_t cp;
 
     while (left && s.n) {
@@ -40,9 +42,11 @@ struct str text_strip(struct str s, const struct jval *by, bool left, bool right
     return s;
 }
 
-static struct jval strip(struct render *r, struct jval self, const struct jargs *a, bool left, bool right)
+static struct jval strip(struct render *r, struct jval self, const struct jargs *a, bool left,
+                         bool right)
 {
-    if (a->n > 1 || a->n_kw) return jv_fail(r, "strip expected at most 1 argument, got %zu", a->n + a->n_kw);
+    if (a->n > 1 || a->n_kw)
+        return jv_fail(r, "strip expected at most 1 argument, got %zu", a->n + a->n_kw);
     if (a->n && a->v[0].kind != J_STR && a->v[0].kind != J_NONE)
         return jv_fail(r, "strip arg must be None or str");
     jv_step(r, self.s.n / 64);

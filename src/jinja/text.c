@@ -130,7 +130,8 @@ static void put_quoted_cp(struct jtext *t, int32_t cp, char quote, struct str ra
     else if (cp == '\r') jtext_puts(t, "\\r");
     else if (cp == '\t') jtext_puts(t, "\\t");
     else if (cp >= 0 && uni_printable(cp)) jtext_add(t, raw);
-    else if (cp < 0x100) jtext_printf(t, "\\x%02x", cp < 0 ? (unsigned char)raw.p[0] : (unsigned)cp);
+    else if (cp < 0x100)
+        jtext_printf(t, "\\x%02x", cp < 0 ? (unsigned char)raw.p[0] : (unsigned)cp);
     else if (cp < 0x10000) jtext_printf(t, "\\u%04x", (unsigned)cp);
     else jtext_printf(t, "\\U%08x", (unsigned)cp);
 }
@@ -205,7 +206,8 @@ static void put_object(struct jtext *t, struct jval v)
         jtext_putc(t, '>');
         break;
     case J_LOOP:
-        jtext_printf(t, "<LoopContext %lld/%zu>", (long long)v.loop->index0 + 1, jloop_length(t->r, v.loop));
+        jtext_printf(t, "<LoopContext %lld/%zu>", (long long)v.loop->index0 + 1,
+                     jloop_length(t->r, v.loop));
         break;
     case J_METHOD:
         jtext_printf(t, "<built-in method %s of %s object at 0x0>", v.method->def->name,

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 bool uni_space(int32_t cp);
-bool uni_line_end(int32_t cp);           /* where splitlines() splits; "\r\n" is one */
+bool uni_line_end(int32_t cp); /* where splitlines() splits; "\r\n" is one */
 bool uni_printable(int32_t cp);
 bool uni_alpha(int32_t cp);
 bool uni_decimal(int32_t cp);
@@ -17,7 +17,7 @@ bool uni_lower(int32_t cp);
 bool uni_title(int32_t cp);
 bool uni_cased(int32_t cp);
 bool uni_case_ignorable(int32_t cp);
-bool uni_word(int32_t cp);               /* \w of Python's re */
+bool uni_word(int32_t cp); /* \w of Python's re */
 
 /* Full case mappings: 1 to 3 code points; how many. */
 int uni_to_upper(int32_t cp, int32_t out[3]);

@@ -118,13 +118,25 @@ void jdict_put(struct render *r, struct jdict *d, struct jval key, struct jval v
 const char *jv_type(struct jval v)
 {
     static const char *const views[] = { "dict_keys", "dict_values", "dict_items" };
-    static const char *const names[] = {
-        [J_MISSING] = "missing", [J_UNDEF] = "Undefined", [J_NONE] = "NoneType", [J_BOOL] = "bool",
-        [J_INT] = "int", [J_FLOAT] = "float", [J_STR] = "str", [J_LIST] = "list", [J_TUPLE] = "tuple",
-        [J_DICT] = "dict", [J_RANGE] = "range", [J_ITER] = "generator", [J_NAMESPACE] = "Namespace",
-        [J_MACRO] = "Macro", [J_LOOP] = "LoopContext", [J_METHOD] = "builtin_function_or_method",
-        [J_FUNC] = "function", [J_CYCLER] = "Cycler", [J_JOINER] = "Joiner"
-    };
+    static const char *const names[] = { [J_MISSING] = "missing",
+                                         [J_UNDEF] = "Undefined",
+                                         [J_NONE] = "NoneType",
+                                         [J_BOOL] = "bool",
+                                         [J_INT] = "int",
+                                         [J_FLOAT] = "float",
+                                         [J_STR] = "str",
+                                         [J_LIST] = "list",
+                                         [J_TUPLE] = "tuple",
+                                         [J_DICT] = "dict",
+                                         [J_RANGE] = "range",
+                                         [J_ITER] = "generator",
+                                         [J_NAMESPACE] = "Namespace",
+                                         [J_MACRO] = "Macro",
+                                         [J_LOOP] = "LoopContext",
+                                         [J_METHOD] = "builtin_function_or_method",
+                                         [J_FUNC] = "function",
+                                         [J_CYCLER] = "Cycler",
+                                         [J_JOINER] = "Joiner" };
 
     if (v.kind == J_VIEW) return views[v.view->kind];
     if (v.kind == J_STR && v.flags & JV_MARKUP) return "Markup";
@@ -187,7 +199,10 @@ bool jv_len(struct render *r, struct jval v, size_t *n)
     *n = 0;
     switch (v.kind) {
     case J_UNDEF: return true;
-    case J_STR: *n = jstr_len(v.s); jv_step(r, v.s.n / 64); return true;
+    case J_STR:
+        *n = jstr_len(v.s);
+        jv_step(r, v.s.n / 64);
+        return true;
     case J_LIST:
     case J_TUPLE: *n = v.l->n; return true;
     case J_DICT: *n = v.d->n; return true;
@@ -226,9 +241,10 @@ bool jv_same(struct jval a, struct jval b)
     case J_NONE: return true;
     case J_UNDEF: return a.u == b.u;
     case J_BOOL: return a.b == b.b;
-    case J_INT: return a.i == b.i && a.i >= -5 && a.i <= 256;    /* Python keeps one of each of these */
+    case J_INT:
+        return a.i == b.i && a.i >= -5 && a.i <= 256; /* Python keeps one of each of these */
     case J_FLOAT: return false;
-    case J_STR: return str_eq(a.s, b.s);                 /* Python keeps one of most that templates compare */
+    case J_STR: return str_eq(a.s, b.s); /* Python keeps one of most that templates compare */
     default: return a.l == b.l;
     }
 }
@@ -273,7 +289,7 @@ bool jv_equal(struct render *r, struct jval a, struct jval b)
 
 /* ---- order ---- */
 
-static int compare_str(struct str a, struct str b)       /* UTF-8 sorts as its code points do */
+static int compare_str(struct str a, struct str b) /* UTF-8 sorts as its code points do */
 {
     size_t n = a.n < b.n ? a.n : b.n;
     int c = n ? memcmp(a.p, b.p, n) : 0;
@@ -281,7 +297,8 @@ static int compare_str(struct str a, struct str b)       /* UTF-8 sorts as its c
     return c ? c : (a.n > b.n) - (a.n < b.n);
 }
 
-static int compare_lists(struct render *r, const struct jlist *a, const struct jlist *b, const char *op)
+static int compare_lists(struct render *r, const struct jlist *a, const struct jlist *b,
+                         const char *op)
 {
     for (size_t i = 0; i < a->n && i < b->n; i++) {
         if (jv_failed(r)) return 0;
@@ -301,7 +318,8 @@ int jv_compare(struct render *r, struct jval a, struct jval b, const char *op)
     if (jv_is_num(a) && jv_is_num(b))
         return (jv_as_float(a) > jv_as_float(b)) - (jv_as_float(a) < jv_as_float(b));
     if (a.kind == b.kind && a.kind == J_STR) return compare_str(a.s, b.s);
-    if (a.kind == b.kind && (a.kind == J_LIST || a.kind == J_TUPLE) && jv_step(r, 1) && jv_enter(r)) {
+    if (a.kind == b.kind && (a.kind == J_LIST || a.kind == J_TUPLE) && jv_step(r, 1) &&
+        jv_enter(r)) {
         c = compare_lists(r, a.l, b.l, op);
         jv_leave(r);
         return c;
@@ -326,7 +344,9 @@ bool jv_contains(struct render *r, struct jval in, struct jval what)
     case J_STR:
         jv_step(r, in.s.n / 64);
         if (what.kind != J_STR)
-            return jv_fail(r, "'in <string>' requires string as left operand, not %s", jv_type(what)), false;
+            return jv_fail(r, "'in <string>' requires string as left operand, not %s",
+                           jv_type(what)),
+                   false;
         return str_find(in.s, what.s) >= 0;
     case J_DICT:
         if (!jv_hashable(what)) return jv_fail(r, "unhashable type: '%s'", jv_type(what)), false;

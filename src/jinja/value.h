@@ -14,7 +14,7 @@
 #include "base/str.h"
 
 enum jkind {
-    J_MISSING,           /* a slot nothing was put into; never seen by a template */
+    J_MISSING, /* a slot nothing was put into; never seen by a template */
     J_UNDEF,
     J_NONE,
     J_BOOL,
@@ -25,18 +25,18 @@ enum jkind {
     J_TUPLE,
     J_DICT,
     J_RANGE,
-    J_VIEW,              /* dict.keys(), .values(), .items() */
-    J_ITER,              /* a generator or an iterator: gone through once */
+    J_VIEW, /* dict.keys(), .values(), .items() */
+    J_ITER, /* a generator or an iterator: gone through once */
     J_NAMESPACE,
     J_MACRO,
     J_LOOP,
-    J_METHOD,            /* of a value: bound */
-    J_FUNC,              /* of tern: range, raise_exception, ... */
+    J_METHOD, /* of a value: bound */
+    J_FUNC,   /* of tern: range, raise_exception, ... */
     J_CYCLER,
     J_JOINER
 };
 
-enum { JV_MARKUP = 1, JV_GROUP = 2 };    /* flags: a str that is safe; a tuple of groupby */
+enum { JV_MARKUP = 1, JV_GROUP = 2 }; /* flags: a str that is safe; a tuple of groupby */
 
 struct jval {
     uint8_t kind, flags;
@@ -45,9 +45,9 @@ struct jval {
         int64_t i;
         double f;
         struct str s;
-        struct jlist *l;                 /* also of tuples */
-        struct jdict *d;                 /* also of namespaces */
-        struct jundef *u;                /* NULL: nothing is known about it */
+        struct jlist *l;  /* also of tuples */
+        struct jdict *d;  /* also of namespaces */
+        struct jundef *u; /* NULL: nothing is known about it */
         struct jrange *range;
         struct jview *view;
         struct jiter *iter;
@@ -68,13 +68,13 @@ struct jpair {
     struct jval key, value;
 };
 
-struct jdict {                           /* in order of insertion */
+struct jdict { /* in order of insertion */
     size_t n, cap;
     struct jpair *e;
 };
 
 struct jundef {
-    struct str what;                     /* the sentence of the error */
+    struct str what; /* the sentence of the error */
 };
 
 struct jrange {
@@ -89,7 +89,7 @@ struct jview {
 };
 
 struct jcycler {
-    struct jlist *items;                 /* of a joiner: the separator */
+    struct jlist *items; /* of a joiner: the separator */
     size_t at;
 };
 
@@ -131,7 +131,7 @@ static inline struct jval jv_func(const struct jfunc *f)
 }
 
 struct jval jv_undef(struct render *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-struct jval jv_list(struct render *r, size_t cap);       /* empty, with room for cap */
+struct jval jv_list(struct render *r, size_t cap); /* empty, with room for cap */
 struct jval jv_tuple(struct render *r, size_t cap);
 struct jval jv_tuple2(struct render *r, struct jval a, struct jval b);
 struct jval jv_dict(struct render *r, size_t cap);
@@ -139,8 +139,9 @@ void jlist_push(struct render *r, struct jlist *l, struct jval v);
 /* Python's d[key] = value; a key that cannot be one fails. */
 void jdict_put(struct render *r, struct jdict *d, struct jval key, struct jval value);
 void jdict_append(struct render *r, struct jdict *d, struct jval key,
-                  struct jval value);                                                   /* known to be new */
-const struct jval *jdict_get(struct render *r, const struct jdict *d, struct jval key); /* NULL: not there */
+                  struct jval value); /* known to be new */
+const struct jval *jdict_get(struct render *r, const struct jdict *d,
+                             struct jval key); /* NULL: not there */
 const struct jval *jdict_get_str(const struct jdict *d, struct str key);
 
 /* ---- asking them ---- */
@@ -149,15 +150,18 @@ static inline bool jv_is_undef(struct jval v) { return v.kind == J_UNDEF; }
 static inline bool jv_is_int(struct jval v) { return v.kind == J_INT || v.kind == J_BOOL; }
 static inline bool jv_is_num(struct jval v) { return jv_is_int(v) || v.kind == J_FLOAT; }
 static inline int64_t jv_as_int(struct jval v) { return v.kind == J_BOOL ? v.b : v.i; }
-static inline double jv_as_float(struct jval v) { return v.kind == J_FLOAT ? v.f : (double)jv_as_int(v); }
+static inline double jv_as_float(struct jval v)
+{
+    return v.kind == J_FLOAT ? v.f : (double)jv_as_int(v);
+}
 
-const char *jv_type(struct jval v);                      /* "str", "list", as Python names it */
+const char *jv_type(struct jval v); /* "str", "list", as Python names it */
 bool jv_truth(struct render *r, struct jval v);
 bool jv_equal(struct render *r, struct jval a, struct jval b);
-bool jv_same(struct jval a, struct jval b);              /* Python's "is", as near as it makes sense */
+bool jv_same(struct jval a, struct jval b); /* Python's "is", as near as it makes sense */
 bool jv_hashable(struct jval v);
 /* Below 0, 0, above 0; what has no order fails and gives 0. `op` is named in the failure. */
-int  jv_compare(struct render *r, struct jval a, struct jval b, const char *op);
+int jv_compare(struct render *r, struct jval a, struct jval b, const char *op);
 /* a < b, with Python's rules for NaN. */
 bool jv_less(struct render *r, struct jval a, struct jval b);
 /* len(): false and a failure where it has none. */
@@ -168,7 +172,7 @@ bool jv_callable(struct jval v);
 
 /* ---- texts of them ---- */
 
-struct jtext {                           /* text that grows in the rendering's arena */
+struct jtext { /* text that grows in the rendering's arena */
     struct render *r;
     char *p;
     size_t n, cap;
@@ -180,22 +184,25 @@ void jtext_puts(struct jtext *t, const char *s);
 void jtext_put_cp(struct jtext *t, int32_t cp);
 void jtext_fill(struct jtext *t, struct str s, int64_t times);
 void jtext_printf(struct jtext *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void jtext_put_value(struct jtext *t, struct jval v);    /* str() of it */
+void jtext_put_value(struct jtext *t, struct jval v); /* str() of it */
 void jtext_put_repr(struct jtext *t, struct jval v);
-void jtext_put_float(struct jtext *t, double f);         /* as repr() does */
-static inline struct jval jtext_done(struct jtext *t) { return jv_str(str_of(t->p ? t->p : "", t->n)); }
+void jtext_put_float(struct jtext *t, double f); /* as repr() does */
+static inline struct jval jtext_done(struct jtext *t)
+{
+    return jv_str(str_of(t->p ? t->p : "", t->n));
+}
 
-struct str jv_text(struct render *r, struct jval v);     /* str(): "" of undefined */
+struct str jv_text(struct render *r, struct jval v); /* str(): "" of undefined */
 struct str jv_repr(struct render *r, struct jval v);
-size_t jstr_len(struct str s);                           /* in code points */
+size_t jstr_len(struct str s); /* in code points */
 
 /* ---- a rendering, as values see it ---- */
 
-void *jv_alloc(struct render *r, size_t n);              /* small: never NULL */
-bool jv_room(struct render *r, size_t n);                /* false and a failure: not so much */
-bool jv_step(struct render *r, size_t n);                /* n steps more; false: it failed, stop */
+void *jv_alloc(struct render *r, size_t n); /* small: never NULL */
+bool jv_room(struct render *r, size_t n);   /* false and a failure: not so much */
+bool jv_step(struct render *r, size_t n);   /* n steps more; false: it failed, stop */
 bool jv_failed(const struct render *r);
-bool jv_enter(struct render *r);                         /* a level deeper; false: too deep */
+bool jv_enter(struct render *r); /* a level deeper; false: too deep */
 void jv_leave(struct render *r);
 struct jval jv_fail(struct render *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The failure that using an undefined value is. */

@@ -20,8 +20,8 @@ static void own_folder(char *out, size_t size)
     else out[0] = 0;
 }
 
-/* The library beside the program, in its lib folder, or where TERN_CUDA_LIB says. It stays open: CUDA leaves
- * things behind that run when the process ends. */
+/* The library beside the program, in its lib folder, or where TERN_CUDA_LIB says. It stays open:
+ * CUDA leaves things behind that run when the process ends. */
 static int open_library(void **lib, struct err *e)
 {
     const char *named = getenv("TERN_CUDA_LIB");
@@ -42,7 +42,8 @@ static int open_library(void **lib, struct err *e)
         break;
     }
     if (!*lib && rc == OK)
-        rc = err_set(e, E_UNSUPPORTED, "no library for CUDA: looked for %s; `make cuda` builds it", buf_cstr(&looked));
+        rc = err_set(e, E_UNSUPPORTED, "no library for CUDA: looked for %s; `make cuda` builds it",
+                     buf_cstr(&looked));
     buf_release(&places[0]);
     buf_release(&places[1]);
     buf_release(&looked);
@@ -61,15 +62,19 @@ static int cuda_open(struct backend **out, const struct backend_opt *opt, struct
     return open(out, opt, backend_layout(), e);
 }
 
-/* Kinds of devices that people have and tern has no backend for: named, so that nobody looks for a typing mistake. */
+/* Kinds of devices that people have and tern has no backend for: named, so that nobody looks for a
+ * typing mistake. */
 static const char *foreign(const char *device)
 {
-    static const char *const kinds[][2] = { { "metal", "Metal" }, { "rocm", "ROCm" }, { "hip", "ROCm" }, { "vulkan", "Vulkan" },
-                                            { "sycl", "SYCL" },   { "xpu", "SYCL" }, { "mps", "Metal" } };
+    static const char *const kinds[][2] = { { "metal", "Metal" }, { "rocm", "ROCm" },
+                                            { "hip", "ROCm" },    { "vulkan", "Vulkan" },
+                                            { "sycl", "SYCL" },   { "xpu", "SYCL" },
+                                            { "mps", "Metal" } };
 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         size_t n = strlen(kinds[i][0]);
-        if (strncmp(device, kinds[i][0], n) == 0 && (device[n] == 0 || device[n] == ':')) return kinds[i][1];
+        if (strncmp(device, kinds[i][0], n) == 0 && (device[n] == 0 || device[n] == ':'))
+            return kinds[i][1];
     }
     return NULL;
 }
@@ -79,11 +84,14 @@ int backend_open(struct backend **out, const struct backend_opt *opt, struct err
     const char *device = opt->device ? opt->device : "cpu";
 
     if (strcmp(device, "cpu") == 0) return cpu_open(out, opt, e);
-    if (strncmp(device, "cuda", 4) == 0 && (device[4] == 0 || device[4] == ':')) return cuda_open(out, opt, e);
+    if (strncmp(device, "cuda", 4) == 0 && (device[4] == 0 || device[4] == ':'))
+        return cuda_open(out, opt, e);
     if (foreign(device))
-        return err_set(e, E_UNSUPPORTED, "device \"%s\": tern has no backend for %s; there are \"cpu\" and \"cuda\"", device,
-                       foreign(device));
-    return err_set(e, E_UNSUPPORTED, "device \"%s\": there are \"cpu\" and \"cuda\", \"cuda:1\" and so on", device);
+        return err_set(e, E_UNSUPPORTED,
+                       "device \"%s\": tern has no backend for %s; there are \"cpu\" and \"cuda\"",
+                       device, foreign(device));
+    return err_set(e, E_UNSUPPORTED,
+                   "device \"%s\": there are \"cpu\" and \"cuda\", \"cuda:1\" and so on", device);
 }
 
 void backend_close(struct backend *be)

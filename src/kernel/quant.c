@@ -74,21 +74,27 @@ static float f8_e4m3_to_f32(uint8_t b)
 
 struct codec {
     void (*decode)(const void *block, float *y);
-    void (*encode)(const float *x, void *block);         /* NULL: tern does not write these */
+    void (*encode)(const float *x, void *block); /* NULL: tern does not write these */
 };
 
-#define BOTH(name) { quant_##name##_decode, quant_##name##_encode }
-#define READ(name) { quant_##name##_decode, NULL }
+#define BOTH(name)                                   \
+    {                                                \
+        quant_##name##_decode, quant_##name##_encode \
+    }
+#define READ(name)                  \
+    {                               \
+        quant_##name##_decode, NULL \
+    }
 
 static const struct codec codecs[DT_COUNT] = {
-    [DT_Q4_0] = BOTH(q4_0),       [DT_Q4_1] = BOTH(q4_1),       [DT_Q5_0] = BOTH(q5_0),
-    [DT_Q5_1] = BOTH(q5_1),       [DT_Q8_0] = BOTH(q8_0),       [DT_Q8_1] = BOTH(q8_1),
-    [DT_Q2_K] = BOTH(q2_k),       [DT_Q3_K] = BOTH(q3_k),       [DT_Q4_K] = BOTH(q4_k),
-    [DT_Q5_K] = BOTH(q5_k),       [DT_Q6_K] = BOTH(q6_k),       [DT_Q8_K] = BOTH(q8_k),
-    [DT_IQ1_S] = READ(iq1_s),     [DT_IQ1_M] = READ(iq1_m),     [DT_IQ2_XXS] = READ(iq2_xxs),
-    [DT_IQ2_XS] = READ(iq2_xs),   [DT_IQ2_S] = READ(iq2_s),     [DT_IQ3_XXS] = READ(iq3_xxs),
-    [DT_IQ3_S] = READ(iq3_s),     [DT_IQ4_NL] = BOTH(iq4_nl),   [DT_IQ4_XS] = BOTH(iq4_xs),
-    [DT_TQ1_0] = BOTH(tq1_0),     [DT_TQ2_0] = BOTH(tq2_0),     [DT_MXFP4] = BOTH(mxfp4),
+    [DT_Q4_0] = BOTH(q4_0),     [DT_Q4_1] = BOTH(q4_1),     [DT_Q5_0] = BOTH(q5_0),
+    [DT_Q5_1] = BOTH(q5_1),     [DT_Q8_0] = BOTH(q8_0),     [DT_Q8_1] = BOTH(q8_1),
+    [DT_Q2_K] = BOTH(q2_k),     [DT_Q3_K] = BOTH(q3_k),     [DT_Q4_K] = BOTH(q4_k),
+    [DT_Q5_K] = BOTH(q5_k),     [DT_Q6_K] = BOTH(q6_k),     [DT_Q8_K] = BOTH(q8_k),
+    [DT_IQ1_S] = READ(iq1_s),   [DT_IQ1_M] = READ(iq1_m),   [DT_IQ2_XXS] = READ(iq2_xxs),
+    [DT_IQ2_XS] = READ(iq2_xs), [DT_IQ2_S] = READ(iq2_s),   [DT_IQ3_XXS] = READ(iq3_xxs),
+    [DT_IQ3_S] = READ(iq3_s),   [DT_IQ4_NL] = BOTH(iq4_nl), [DT_IQ4_XS] = BOTH(iq4_xs),
+    [DT_TQ1_0] = BOTH(tq1_0),   [DT_TQ2_0] = BOTH(tq2_0),   [DT_MXFP4] = BOTH(mxfp4),
 };
 
 static bool plain_can_decode(enum dtype t)
@@ -104,16 +110,16 @@ bool quant_can_decode(enum dtype t)
 
 bool quant_can_encode(enum dtype t)
 {
-    return t >= 0 && t < DT_COUNT && (codecs[t].encode || t == DT_F32 || t == DT_F16 || t == DT_BF16 ||
-                                         t == DT_F8_E4M3);
+    return t >= 0 && t < DT_COUNT &&
+           (codecs[t].encode || t == DT_F32 || t == DT_F16 || t == DT_BF16 || t == DT_F8_E4M3);
 }
 
 /* Element i of numbers that a file may have put at any address. */
-#define LOAD(type, src, i)                                                                                 \
-    ({                                                                                                     \
-        type v_;                                                                                           \
-        memcpy(&v_, (const char *)(src) + (i) * (int64_t)sizeof v_, sizeof v_);                            \
-        v_;                                                                                                \
+#define LOAD(type, src, i)                                                      \
+    ({                                                                          \
+        type v_;                                                                \
+        memcpy(&v_, (const char *)(src) + (i) * (int64_t)sizeof v_, sizeof v_); \
+        v_;                                                                     \
     })
 
 static void plain_decode(enum dtype t, const void *src, float *y, int64_t n)
@@ -121,14 +127,30 @@ static void plain_decode(enum dtype t, const void *src, float *y, int64_t n)
     const uint8_t *b = src;
     switch (t) {
     case DT_F32: memcpy(y, src, (size_t)n * 4); break;
-    case DT_F16: for (int64_t i = 0; i < n; i++) y[i] = half_to_float(LOAD(uint16_t, src, i)); break;
-    case DT_BF16: for (int64_t i = 0; i < n; i++) y[i] = bf16_to_f32(LOAD(uint16_t, src, i)); break;
-    case DT_F64: for (int64_t i = 0; i < n; i++) y[i] = (float)LOAD(double, src, i); break;
-    case DT_I8: for (int64_t i = 0; i < n; i++) y[i] = (float)(int8_t)b[i]; break;
-    case DT_U8: for (int64_t i = 0; i < n; i++) y[i] = (float)b[i]; break;
-    case DT_BOOL: for (int64_t i = 0; i < n; i++) y[i] = b[i] != 0; break;
-    case DT_F8_E4M3: for (int64_t i = 0; i < n; i++) y[i] = f8_e4m3_to_f32(b[i]); break;
-    case DT_F8_E5M2: for (int64_t i = 0; i < n; i++) y[i] = half_to_float((uint16_t)(b[i] << 8)); break;
+    case DT_F16:
+        for (int64_t i = 0; i < n; i++) y[i] = half_to_float(LOAD(uint16_t, src, i));
+        break;
+    case DT_BF16:
+        for (int64_t i = 0; i < n; i++) y[i] = bf16_to_f32(LOAD(uint16_t, src, i));
+        break;
+    case DT_F64:
+        for (int64_t i = 0; i < n; i++) y[i] = (float)LOAD(double, src, i);
+        break;
+    case DT_I8:
+        for (int64_t i = 0; i < n; i++) y[i] = (float)(int8_t)b[i];
+        break;
+    case DT_U8:
+        for (int64_t i = 0; i < n; i++) y[i] = (float)b[i];
+        break;
+    case DT_BOOL:
+        for (int64_t i = 0; i < n; i++) y[i] = b[i] != 0;
+        break;
+    case DT_F8_E4M3:
+        for (int64_t i = 0; i < n; i++) y[i] = f8_e4m3_to_f32(b[i]);
+        break;
+    case DT_F8_E5M2:
+        for (int64_t i = 0; i < n; i++) y[i] = half_to_float((uint16_t)(b[i] << 8));
+        break;
     default: assert(!"a type that can be decoded");
     }
 }
@@ -144,8 +166,7 @@ void quant_decode(enum dtype t, const void *src, float *dst, int64_t n)
     const struct dtype_info *d = dtype_info(t);
     const char *p = src;
     assert(n % d->block == 0);
-    for (int64_t i = 0; i < n; i += d->block, p += d->bytes)
-        decode(p, dst + i);
+    for (int64_t i = 0; i < n; i += d->block, p += d->bytes) decode(p, dst + i);
 }
 
 /* Whole words with a constant count, so that compilers do them many at once. */
@@ -155,7 +176,7 @@ static bool is_finite(const float *x, int n)
     for (int i = 0; i < n; i += 32)
         for (int j = 0; j < 32; j++) {
             uint32_t mag = bits_of(x[i + j]) & 0x7fffffffu;
-            bad |= 0x7f7fffffu - mag;                    /* wraps for Inf and NaN only */
+            bad |= 0x7f7fffffu - mag; /* wraps for Inf and NaN only */
         }
     return !(bad >> 31);
 }
@@ -169,8 +190,7 @@ static void blocks_encode(enum dtype t, const float *x, char *dst, int64_t n)
             codecs[t].encode(x + i, dst);
         } else {
             float clean[QK_K];
-            for (int j = 0; j < d->block; j++)
-                clean[j] = isfinite(x[i + j]) ? x[i + j] : 0;
+            for (int j = 0; j < d->block; j++) clean[j] = isfinite(x[i + j]) ? x[i + j] : 0;
             codecs[t].encode(clean, dst);
         }
     }
@@ -183,9 +203,15 @@ void quant_encode(enum dtype t, const float *src, void *dst, int64_t n)
     uint8_t *b = dst;
     switch (t) {
     case DT_F32: memcpy(dst, src, (size_t)n * 4); break;
-    case DT_F8_E4M3: for (int64_t i = 0; i < n; i++) b[i] = f32_to_f8_e4m3(src[i]); break;
-    case DT_F16: for (int64_t i = 0; i < n; i++) h[i] = float_to_half(src[i]); break;
-    case DT_BF16: for (int64_t i = 0; i < n; i++) h[i] = f32_to_bf16(src[i]); break;
+    case DT_F8_E4M3:
+        for (int64_t i = 0; i < n; i++) b[i] = f32_to_f8_e4m3(src[i]);
+        break;
+    case DT_F16:
+        for (int64_t i = 0; i < n; i++) h[i] = float_to_half(src[i]);
+        break;
+    case DT_BF16:
+        for (int64_t i = 0; i < n; i++) h[i] = f32_to_bf16(src[i]);
+        break;
     default: blocks_encode(t, src, dst, n);
     }
 }

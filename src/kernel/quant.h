@@ -14,8 +14,8 @@ bool quant_can_decode(enum dtype t);
 void quant_encode(enum dtype t, const float *src, void *dst, int64_t n);
 bool quant_can_encode(enum dtype t);
 
-float    f16_to_f32(uint16_t h);
-uint16_t f32_to_f16(float f);                            /* nearest, ties to even */
+float f16_to_f32(uint16_t h);
+uint16_t f32_to_f16(float f); /* nearest, ties to even */
 static inline float bf16_to_f32(uint16_t h)
 {
     uint32_t u = (uint32_t)h << 16;
@@ -27,15 +27,15 @@ static inline uint16_t f32_to_bf16(float f)
 {
     uint32_t u;
     memcpy(&u, &f, 4);
-    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 64);   /* a NaN stays one */
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 64); /* a NaN stays one */
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
 
-/* E4M3: nearest, ties to even; beyond 448 it is 448, a NaN stays one. Without branches, so that compilers
- * do many at once. */
+/* E4M3: nearest, ties to even; beyond 448 it is 448, a NaN stays one. Without branches, so that
+ * compilers do many at once. */
 static inline uint8_t f32_to_f8_e4m3(float f)
 {
-    const uint32_t top = 0x43e00000u, least = 0x3c800000u, unit = 0x46800000u;   /* 448, 2^-6, 2^14 */
+    const uint32_t top = 0x43e00000u, least = 0x3c800000u, unit = 0x46800000u; /* 448, 2^-6, 2^14 */
     uint32_t u, mag, cut, normal, tiny;
     float small;
 
@@ -44,7 +44,7 @@ static inline uint8_t f32_to_f8_e4m3(float f)
     cut = mag < top ? mag : top;
     normal = (cut + 0x7ffffu + (cut >> 20 & 1)) >> 20;
     memcpy(&small, &cut, 4);
-    small += 0x1p14f;                                    /* whose last bit is 2^-9, the least of F8 */
+    small += 0x1p14f; /* whose last bit is 2^-9, the least of F8 */
     memcpy(&tiny, &small, 4);
     normal = cut < least ? tiny - unit : normal - (120u << 3);
     return (uint8_t)((u >> 24 & 0x80) | (mag > 0x7f800000u ? 0x7f : normal));

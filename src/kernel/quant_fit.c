@@ -20,7 +20,10 @@ static inline v4 load(const float *p)
     return v;
 }
 static inline v4 all(float f) { return (v4){ f, f, f, f }; }
-static inline v4 pick(v4i mask, v4 yes, v4 no) { return (v4)((mask & (v4i)yes) | (~mask & (v4i)no)); }
+static inline v4 pick(v4i mask, v4 yes, v4 no)
+{
+    return (v4)((mask & (v4i)yes) | (~mask & (v4i)no));
+}
 static inline float sum(v4 v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 
 /* Nearest whole number for |v| < 2^22: above 2^23 floats have no fraction. */
@@ -35,11 +38,9 @@ static inline v4 clamp(v4 v, float lo, float hi)
 static void importance(const float *x, int n, float *w)
 {
     v4 xx = { 0 };
-    for (int i = 0; i < n; i += 4)
-        xx += load(x + i) * load(x + i);
+    for (int i = 0; i < n; i += 4) xx += load(x + i) * load(x + i);
     float rms = sqrtf(sum(xx) / (float)n);
-    for (int i = 0; i < n; i++)
-        w[i] = rms + fabsf(x[i]);
+    for (int i = 0; i < n; i++) w[i] = rms + fabsf(x[i]);
 }
 
 /* Squares of such numbers would leave the range of floats; those blocks do without a search. */
@@ -74,7 +75,8 @@ struct sums {
     float w, x, xx, q, qq, xq;
 };
 
-static void sums_add_q(struct sums *s, const float *x, const float *w, int n, float top, float min, float id)
+static void sums_add_q(struct sums *s, const float *x, const float *w, int n, float top, float min,
+                       float id)
 {
     v4 q1 = { 0 }, q2 = { 0 }, xq = { 0 };
     for (int i = 0; i < n; i += 4) {
@@ -165,8 +167,7 @@ void quant_round_levels(const float *x, float id, int *q)
     for (int i = 0; i < QK; i += 4) {
         v4 v = load(x + i) * id;
         v4i n = { 0 };
-        for (int l = 0; l < 15; l++)
-            n -= v > 0.5f * (float)(iq4_levels[l] + iq4_levels[l + 1]);
+        for (int l = 0; l < 15; l++) n -= v > 0.5f * (float)(iq4_levels[l] + iq4_levels[l + 1]);
         memcpy(q + i, &n, sizeof n);
     }
 }

@@ -16,7 +16,9 @@
 
 #define QUANT_DECODER(name) void quant_##name##_decode(const void *block, float *y)
 #define QUANT_ENCODER(name) void quant_##name##_encode(const float *x, void *block)
-#define QUANT_CODEC(name) QUANT_DECODER(name); QUANT_ENCODER(name)
+#define QUANT_CODEC(name) \
+    QUANT_DECODER(name);  \
+    QUANT_ENCODER(name)
 
 QUANT_CODEC(q4_0);
 QUANT_CODEC(q4_1);
@@ -65,10 +67,7 @@ static inline uint16_t quant_scale(float d)
 }
 
 /* 1/d, or 0 where that is no number: the whole block is then 0. */
-static inline float quant_inverse(float d)
-{
-    return fabsf(d) > 1e-38f ? 1.0f / d : 0.0f;
-}
+static inline float quant_inverse(float d) { return fabsf(d) > 1e-38f ? 1.0f / d : 0.0f; }
 
 /* Nearest, halves away from zero; in plain C so that compilers can do many at once. |x| < 2^31. */
 static inline int quant_round(float x)

@@ -1,4 +1,5 @@
-/* quant_iq.c - the IQ formats, whose numbers index a lattice or a table of levels, and the ternary ones. */
+/* quant_iq.c - the IQ formats, whose numbers index a lattice or a table of levels, and the ternary
+ * ones. */
 #include "kernel/quant_impl.h"
 
 #include "kernel/iq_grid.h"
@@ -14,14 +15,12 @@ static uint32_t load32(const void *p)
 /* Eight elements: magnitudes of the lattice, signs as bits. */
 static void put8(float *y, float d, const uint8_t *mag, int signs)
 {
-    for (int j = 0; j < 8; j++)
-        y[j] = d * (float)mag[j] * (signs >> j & 1 ? -1.0f : 1.0f);
+    for (int j = 0; j < 8; j++) y[j] = d * (float)mag[j] * (signs >> j & 1 ? -1.0f : 1.0f);
 }
 
 static void put4(float *y, float d, const uint8_t *mag, int signs)
 {
-    for (int j = 0; j < 4; j++)
-        y[j] = d * (float)mag[j] * (signs >> j & 1 ? -1.0f : 1.0f);
+    for (int j = 0; j < 4; j++) y[j] = d * (float)mag[j] * (signs >> j & 1 ? -1.0f : 1.0f);
 }
 
 /* Of each 32: four bytes of index, then four times seven signs and a four-bit scale. */
@@ -34,7 +33,8 @@ QUANT_DECODER(iq2_xxs)
         uint32_t index = load32(b->qs + i * 4), rest = load32(b->qs + i * 4 + 2);
         float scale = d * (0.5f + (float)(rest >> 28)) * 0.25f;
         for (int l = 0; l < 4; l++)
-            put8(y + i * 32 + l * 8, scale, g->iq2_xxs[index >> 8 * l & 255], g->signs[rest >> 7 * l & 127]);
+            put8(y + i * 32 + l * 8, scale, g->iq2_xxs[index >> 8 * l & 255],
+                 g->signs[rest >> 7 * l & 127]);
     }
 }
 
@@ -91,8 +91,7 @@ QUANT_DECODER(iq3_s)
 /* Ternary lattice points, all moved up or down by an eighth. */
 static void put8_ternary(float *y, float d, const int8_t *point, bool down)
 {
-    for (int j = 0; j < 8; j++)
-        y[j] = d * ((float)point[j] + (down ? -0.125f : 0.125f));
+    for (int j = 0; j < 8; j++) y[j] = d * ((float)point[j] + (down ? -0.125f : 0.125f));
 }
 
 QUANT_DECODER(iq1_s)
@@ -147,8 +146,7 @@ static void levels_pack(uint8_t *qs, const float *x, float id)
     int q[QK];
     uint8_t small[QK];
     quant_round_levels(x, id, q);
-    for (int j = 0; j < QK; j++)
-        small[j] = (uint8_t)q[j];
+    for (int j = 0; j < QK; j++) small[j] = (uint8_t)q[j];
     pack_nibbles(qs, small);
 }
 
@@ -164,8 +162,7 @@ QUANT_ENCODER(iq4_xs)
     struct block_iq4_xs *b = block;
     float s[8];
     int sc[8];
-    for (int i = 0; i < 8; i++)
-        s[i] = quant_fit_levels(x + i * 32);
+    for (int i = 0; i < 8; i++) s[i] = quant_fit_levels(x + i * 32);
     b->d = quant_scale(quant_extreme(s, 8) / -32.0f);
     float d = f16_to_f32(b->d), id = quant_inverse(d);
     for (int i = 0; i < 8; i++) {
@@ -214,7 +211,7 @@ QUANT_ENCODER(tq1_0)
         int v = 0;
         for (int n = 0; n < 5; n++)
             v = v * 3 + (n < tq1_digits(j) ? quant_round(x[tq1_at(j, n)] * id) + 1 : 0);
-        uint8_t frac = (uint8_t)((v * 256 + 242) / 243);         /* upwards: the digits survive */
+        uint8_t frac = (uint8_t)((v * 256 + 242) / 243); /* upwards: the digits survive */
         if (j < 48) b->qs[j] = frac;
         else b->qh[j - 48] = frac;
     }

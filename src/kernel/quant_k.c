@@ -1,4 +1,5 @@
-/* quant_k.c - the K formats: super-blocks of 256, whose sub-blocks have small scales of their own. */
+/* quant_k.c - the K formats: super-blocks of 256, whose sub-blocks have small scales of their own.
+ */
 #include "kernel/quant_impl.h"
 #include "kernel/quant_pack.h"
 
@@ -61,7 +62,8 @@ QUANT_DECODER(q6_k)
     const struct block_q6_k *b = block;
     float d = f16_to_f32(b->d);
     for (int j = 0; j < 16; j++) {
-        const uint8_t *low = b->ql + j / 8 * 64 + j % 4 * 16, *high = b->qh + j / 8 * 32 + j % 2 * 16;
+        const uint8_t *low = b->ql + j / 8 * 64 + j % 4 * 16,
+                      *high = b->qh + j / 8 * 32 + j % 2 * 16;
         float scale = d * (float)b->scales[j];
         for (int l = 0; l < 16; l++) {
             int q = (low[l] >> (j % 8 / 4 * 4) & 15) | (high[l] >> (j / 2 % 4 * 2) & 3) << 4;
@@ -73,15 +75,11 @@ QUANT_DECODER(q6_k)
 QUANT_DECODER(q8_k)
 {
     const struct block_q8_k *b = block;
-    for (int i = 0; i < QK_K; i++)
-        y[i] = b->d * (float)b->qs[i];
+    for (int i = 0; i < QK_K; i++) y[i] = b->d * (float)b->qs[i];
 }
 
 /* Sub-block scales as small whole multiples of one d: their largest magnitude becomes `top`. */
-static float scales_step(const float *s, int n, float top)
-{
-    return quant_extreme(s, n) / top;
-}
+static float scales_step(const float *s, int n, float top) { return quant_extreme(s, n) / top; }
 
 /* What the sub-blocks of Q2_K, Q4_K and Q5_K come to: whole numbers, and two F16 to multiply by. */
 struct affine_block {
@@ -90,7 +88,8 @@ struct affine_block {
     uint8_t q[QK_K];
 };
 
-static void affine_block_fit(struct affine_block *b, const float *x, int sub, int top, int scale_top)
+static void affine_block_fit(struct affine_block *b, const float *x, int sub, int top,
+                             int scale_top)
 {
     float s[16], m[16];
     int n = QK_K / sub;
@@ -108,13 +107,13 @@ static void affine_block_fit(struct affine_block *b, const float *x, int sub, in
         b->m[j] = quant_clamp(quant_round(fminf(m[j] * idmin, 255.0f)), 0, scale_top);
         float step = quant_inverse(d * (float)b->sc[j]), min = dmin * (float)b->m[j];
         for (int i = j * sub; i < (j + 1) * sub; i++)
-            b->q[i] =
-                (uint8_t)quant_clamp(quant_round(fmaxf(fminf((x[i] + min) * step, 255.0f), -1.0f)), 0, top);
+            b->q[i] = (uint8_t)quant_clamp(
+                quant_round(fmaxf(fminf((x[i] + min) * step, 255.0f), -1.0f)), 0, top);
     }
 }
 
-/* The same for Q3_K and Q6_K: no minimum, numbers from -top to top - 1 (q: moved up by top), scales of
- * both signs. */
+/* The same for Q3_K and Q6_K: no minimum, numbers from -top to top - 1 (q: moved up by top), scales
+ * of both signs. */
 struct signed_block {
     uint16_t d;
     int sc[16];
@@ -124,8 +123,7 @@ struct signed_block {
 static void signed_block_fit(struct signed_block *b, const float *x, int top, int scale_top)
 {
     float s[16];
-    for (int j = 0; j < 16; j++)
-        s[j] = quant_fit_signed(x + j * 16, 16, top);
+    for (int j = 0; j < 16; j++) s[j] = quant_fit_signed(x + j * 16, 16, top);
     b->d = quant_scale(scales_step(s, 16, (float)-scale_top));
     float d = f16_to_f32(b->d), id = quant_inverse(d);
     for (int j = 0; j < 16; j++) {
@@ -146,8 +144,7 @@ QUANT_ENCODER(q2_k)
     affine_block_fit(&f, x, 16, 3, 15);
     b->d = f.d;
     b->dmin = f.dmin;
-    for (int j = 0; j < 16; j++)
-        b->scales[j] = (uint8_t)(f.sc[j] | f.m[j] << 4);
+    for (int j = 0; j < 16; j++) b->scales[j] = (uint8_t)(f.sc[j] | f.m[j] << 4);
     pack_pairs(b->qs, f.q);
 }
 
@@ -191,8 +188,7 @@ QUANT_ENCODER(q6_k)
     struct signed_block f;
     signed_block_fit(&f, x, 32, 128);
     b->d = f.d;
-    for (int j = 0; j < 16; j++)
-        b->scales[j] = (int8_t)f.sc[j];
+    for (int j = 0; j < 16; j++) b->scales[j] = (int8_t)f.sc[j];
     pack_sixes(b->ql, b->qh, f.q);
 }
 
@@ -204,8 +200,7 @@ QUANT_ENCODER(q8_k)
         b->qs[i] = (int8_t)quant_clamp(quant_round(x[i] * id), -128, 127);
     for (int j = 0; j < 16; j++) {
         int sum = 0;
-        for (int i = 0; i < 16; i++)
-            sum += b->qs[j * 16 + i];
+        for (int i = 0; i < 16; i++) sum += b->qs[j * 16 + i];
         b->bsums[j] = (int16_t)sum;
     }
     b->d = quant_inverse(id);

@@ -31,7 +31,8 @@ PACK void pack_pairs(uint8_t *restrict qs, const uint8_t *restrict q)
     for (int h = 0; h < 2; h++)
         for (int l = 0; l < 32; l++) {
             const uint8_t *p = q + h * 128 + l;
-            qs[h * 32 + l] = (uint8_t)((p[0] & 3) | (p[32] & 3) << 2 | (p[64] & 3) << 4 | (p[96] & 3) << 6);
+            qs[h * 32 + l] =
+                (uint8_t)((p[0] & 3) | (p[32] & 3) << 2 | (p[64] & 3) << 4 | (p[96] & 3) << 6);
         }
 }
 
@@ -57,10 +58,11 @@ PACK void pack_sixes(uint8_t *restrict ql, uint8_t *restrict qh, const uint8_t *
 {
     for (int h = 0; h < 2; h++) {
         const uint8_t *p = q + h * 128;
-        for (int l = 0; l < 64; l++) ql[h * 64 + l] = (uint8_t)((p[l] & 15) | (p[l + 64] & 15) << 4);
+        for (int l = 0; l < 64; l++)
+            ql[h * 64 + l] = (uint8_t)((p[l] & 15) | (p[l + 64] & 15) << 4);
         for (int l = 0; l < 32; l++)
-            qh[h * 32 + l] =
-                (uint8_t)(p[l] >> 4 | p[l + 32] >> 4 << 2 | p[l + 64] >> 4 << 4 | p[l + 96] >> 4 << 6);
+            qh[h * 32 + l] = (uint8_t)(p[l] >> 4 | p[l + 32] >> 4 << 2 | p[l + 64] >> 4 << 4 |
+                                       p[l + 96] >> 4 << 6);
     }
 }
 

@@ -39,8 +39,7 @@ QUANT_DECODER(q5_0)
     float d = f16_to_f32(b->d);
     int q[QK];
     fives_unpack(b->qh, b->qs, q);
-    for (int j = 0; j < QK; j++)
-        y[j] = (float)(q[j] - 16) * d;
+    for (int j = 0; j < QK; j++) y[j] = (float)(q[j] - 16) * d;
 }
 
 QUANT_DECODER(q5_1)
@@ -49,24 +48,21 @@ QUANT_DECODER(q5_1)
     float d = f16_to_f32(b->d), m = f16_to_f32(b->m);
     int q[QK];
     fives_unpack(b->qh, b->qs, q);
-    for (int j = 0; j < QK; j++)
-        y[j] = (float)q[j] * d + m;
+    for (int j = 0; j < QK; j++) y[j] = (float)q[j] * d + m;
 }
 
 QUANT_DECODER(q8_0)
 {
     const struct block_q8_0 *b = block;
     float d = f16_to_f32(b->d);
-    for (int j = 0; j < QK; j++)
-        y[j] = (float)b->qs[j] * d;
+    for (int j = 0; j < QK; j++) y[j] = (float)b->qs[j] * d;
 }
 
 QUANT_DECODER(q8_1)
 {
     const struct block_q8_1 *b = block;
     float d = f16_to_f32(b->d);
-    for (int j = 0; j < QK; j++)
-        y[j] = (float)b->qs[j] * d;
+    for (int j = 0; j < QK; j++) y[j] = (float)b->qs[j] * d;
 }
 
 QUANT_DECODER(iq4_nl)
@@ -157,7 +153,7 @@ QUANT_ENCODER(q5_1)
 /* Eight bits to both sides of zero; returns the scale. */
 static float round_eight(const float *x, int8_t *q)
 {
-    int32_t top = 0;                                     /* magnitudes compare like their bits */
+    int32_t top = 0; /* magnitudes compare like their bits */
     for (int j = 0; j < QK; j++) {
         int32_t u;
         memcpy(&u, x + j, 4);
@@ -167,8 +163,7 @@ static float round_eight(const float *x, int8_t *q)
     float amax;
     memcpy(&amax, &top, 4);
     float d = amax / 127.0f, id = quant_inverse(d);
-    for (int j = 0; j < QK; j++)
-        q[j] = (int8_t)quant_round(x[j] * id);
+    for (int j = 0; j < QK; j++) q[j] = (int8_t)quant_round(x[j] * id);
     return d;
 }
 
@@ -183,8 +178,7 @@ QUANT_ENCODER(q8_1)
     struct block_q8_1 *b = block;
     float d = round_eight(x, b->qs);
     int sum = 0;
-    for (int j = 0; j < QK; j++)
-        sum += b->qs[j];
+    for (int j = 0; j < QK; j++) sum += b->qs[j];
     b->d = quant_scale(d);
     b->s = quant_scale((float)sum * d);
 }
@@ -196,15 +190,15 @@ QUANT_ENCODER(mxfp4)
     float amax = fabsf(quant_extreme(x, QK));
     uint8_t q[QK];
     int exp;
-    frexpf(amax, &exp);                                  /* amax = [0.5, 1) 2^exp */
+    frexpf(amax, &exp); /* amax = [0.5, 1) 2^exp */
     b->e = (uint8_t)(amax > 0 ? quant_clamp(exp - 1 - 2 + 127, 0, 254) : 0);
-    float id = ldexpf(1.0f, -(b->e - 128) / 2), id2 = ldexpf(1.0f, -(b->e - 128) - -(b->e - 128) / 2);
+    float id = ldexpf(1.0f, -(b->e - 128) / 2),
+          id2 = ldexpf(1.0f, -(b->e - 128) - -(b->e - 128) / 2);
     for (int j = 0; j < QK; j++) {
         static const float between[7] = { 0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10 };
-        float mag = fabsf(x[j]) * id * id2;              /* in two steps: 2^128 is no float */
+        float mag = fabsf(x[j]) * id * id2; /* in two steps: 2^128 is no float */
         int level = 0;
-        for (int l = 0; l < 7; l++)
-            level += mag > between[l];
+        for (int l = 0; l < 7; l++) level += mag > between[l];
         q[j] = (uint8_t)(x[j] < 0 && level ? level | 8 : level);
     }
     pack_nibbles(b->qs, q);

@@ -6,9 +6,9 @@
 
 /* Rows of activations in a backend's memory: one row a token (or a head of a token). */
 struct tensor {
-    enum dtype type;         /* DT_F32 on the CPU */
+    enum dtype type; /* DT_F32 on the CPU */
     int rows, cols;
-    size_t stride;           /* elements from one row to the next, >= cols */
+    size_t stride; /* elements from one row to the next, >= cols */
     void *data;
 };
 
@@ -16,7 +16,11 @@ static inline struct tensor tensor_f32(float *data, int rows, int cols)
 {
     return (struct tensor){ DT_F32, rows, cols, (size_t)cols, data };
 }
-static inline struct tensor tensor_rows(struct tensor t, int rows) { t.rows = rows; return t; }
+static inline struct tensor tensor_rows(struct tensor t, int rows)
+{
+    t.rows = rows;
+    return t;
+}
 /* Columns [first, first+n) of every row. F32 only. */
 static inline struct tensor tensor_cols(struct tensor t, int first, int n)
 {
@@ -24,7 +28,10 @@ static inline struct tensor tensor_cols(struct tensor t, int first, int n)
     t.cols = n;
     return t;
 }
-static inline float *tensor_row(const struct tensor *t, int r) { return (float *)t->data + (size_t)r * t->stride; }
+static inline float *tensor_row(const struct tensor *t, int r)
+{
+    return (float *)t->data + (size_t)r * t->stride;
+}
 
 /* A matrix of weights, y = W x with W [rows = out][cols = in], in its file's format. n > 1: that
  * many matrices of this shape behind each other (experts). `data` borrows the mapped file until
@@ -32,9 +39,9 @@ static inline float *tensor_row(const struct tensor *t, int r) { return (float *
 struct weight {
     enum dtype type;
     int rows, cols, n;
-    const void *data;        /* rows of dtype_row_bytes(type, cols), no gaps */
-    void *packed;            /* the backend's own copy or layout; NULL: it reads data */
+    const void *data; /* rows of dtype_row_bytes(type, cols), no gaps */
+    void *packed;     /* the backend's own copy or layout; NULL: it reads data */
     size_t packed_bytes;
-    int layout;              /* the backend's own */
+    int layout; /* the backend's own */
 };
 #endif

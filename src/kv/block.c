@@ -13,7 +13,7 @@ struct block_pool {
     int n_regions;
     struct kvlayer *layers;
     int n_layers, n, n_free;
-    int32_t *free;               /* a stack: the next id to hand out is on top */
+    int32_t *free; /* a stack: the next id to hand out is on top */
     int32_t *refs;
     bool *watched;
     void (*changed)(void *arg, int id, bool idle);
@@ -50,15 +50,16 @@ uint64_t block_bytes(const struct kvshape *layers, int n_layers, enum dtype type
     return sum;
 }
 
-/* Sizes of the region's layers, and the bytes of all: each array of blocks begins at a whole cache line. */
-static int measure(struct block_pool *p, struct region *r, const struct kvshape *layers, struct err *e)
+/* Sizes of the region's layers, and the bytes of all: each array of blocks begins at a whole cache
+ * line. */
+static int measure(struct block_pool *p, struct region *r, const struct kvshape *layers,
+                   struct err *e)
 {
     uint64_t sum = 0;
     for (int l = r->first; l < r->end; l++) {
         const struct kvshape *s = &layers[l];
         uint64_t k, v, part;
-        if (!part_bytes(s->n_kv_heads, s->head_dim, p->type, &k) ||
-            !values_bytes(s, p->type, &v))
+        if (!part_bytes(s->n_kv_heads, s->head_dim, p->type, &k) || !values_bytes(s, p->type, &v))
             return err_set(e, E_UNSUPPORTED,
                            "layer %d: %d numbers of a head do not make whole blocks of %s", l,
                            s->head_dim, dtype_name((int)p->type));
@@ -92,8 +93,8 @@ static int take(struct block_pool *p, struct region *r, struct err *e)
     int rc = region_take(r, &why);
 
     if (rc != OK)
-        return err_set(e, rc, "no memory for %zu bytes of KV cache (%d blocks of %d tokens): %s", r->bytes, p->n,
-                       KV_BLOCK, why.msg);
+        return err_set(e, rc, "no memory for %zu bytes of KV cache (%d blocks of %d tokens): %s",
+                       r->bytes, p->n, KV_BLOCK, why.msg);
     at = r->mem;
     for (int l = r->first; l < r->end; l++) {
         p->layers[l].k = place(&at, p->layers[l].k_block_bytes, p->n);
@@ -140,7 +141,8 @@ out:
 int block_pool_open(struct block_pool **out, struct backend *be, const struct kvshape *layers,
                     int n_layers, enum dtype type, int n_blocks, struct err *e)
 {
-    return block_pool_open_over(out, &(struct backend_share){ be, n_layers }, 1, layers, type, n_blocks, e);
+    return block_pool_open_over(out, &(struct backend_share){ be, n_layers }, 1, layers, type,
+                                n_blocks, e);
 }
 
 void block_pool_close(struct block_pool *p)
@@ -180,7 +182,8 @@ void block_unref(struct block_pool *p, int id)
     }
 }
 
-void block_set_watcher(struct block_pool *p, void (*changed)(void *arg, int id, bool idle), void *arg)
+void block_set_watcher(struct block_pool *p, void (*changed)(void *arg, int id, bool idle),
+                       void *arg)
 {
     p->changed = changed;
     p->changed_arg = arg;

@@ -6,7 +6,7 @@
 
 struct chain {
     int32_t *blocks;
-    int n, cap;                              /* cap is set once, by chain_init */
+    int n, cap; /* cap is set once, by chain_init */
 };
 
 void chain_init(struct chain *c, int max_tokens);
@@ -19,5 +19,5 @@ bool chain_reserve(struct chain *c, struct block_pool *p, int n_tokens);
 void chain_truncate(struct chain *c, struct block_pool *p, int n_tokens);
 /* `to` (initialised, empty) shares from's whole blocks of the first n_tokens; returns how many
  * tokens that is. */
-int  chain_fork(struct chain *to, const struct chain *from, struct block_pool *p, int n_tokens);
+int chain_fork(struct chain *to, const struct chain *from, struct block_pool *p, int n_tokens);
 #endif

@@ -12,23 +12,24 @@
 /* What is known of a block, at its id. The parent's id is as good as its identity: a parent does
  * not go before its children. */
 struct node {
-    uint64_t hash;               /* of salt, parent and tokens */
+    uint64_t hash; /* of salt, parent and tokens */
     uint64_t salt;
-    int32_t parent;              /* NONE: the first of a prompt */
-    int32_t next;                /* in its bucket */
-    int32_t older, newer;        /* among the idle */
-    int32_t n_kids, n_busy;      /* children known; of those, not idle */
+    int32_t parent;         /* NONE: the first of a prompt */
+    int32_t next;           /* in its bucket */
+    int32_t older, newer;   /* among the idle */
+    int32_t n_kids, n_busy; /* children known; of those, not idle */
     bool known, idle;
     int32_t ids[KV_BLOCK];
 };
 
-/* Idle are blocks that only the index refers to, and below which all are idle. Since a block turns idle
- * after the last of its children did, children always stand before their parent in the list of the
- * idle: its oldest end is a leaf, and going from there evicts least recently used leaves first. */
+/* Idle are blocks that only the index refers to, and below which all are idle. Since a block turns
+ * idle after the last of its children did, children always stand before their parent in the list of
+ * the idle: its oldest end is a leaf, and going from there evicts least recently used leaves first.
+ */
 struct prefix {
     struct block_pool *pool;
-    struct node *nodes;          /* [block_n(pool)] */
-    int32_t *buckets;            /* [mask + 1] */
+    struct node *nodes; /* [block_n(pool)] */
+    int32_t *buckets;   /* [mask + 1] */
     uint32_t mask;
     uint64_t seed, hash_mask;
     int32_t oldest, newest;
@@ -58,8 +59,8 @@ static void list_newest(struct prefix *p, int id)
     p->n_idle++;
 }
 
-/* References or children of id changed: is it idle now? What changes goes up. While a sequence gives
- * its blocks back, last one first, each parent is still its own and this stops at once. */
+/* References or children of id changed: is it idle now? What changes goes up. While a sequence
+ * gives its blocks back, last one first, each parent is still its own and this stops at once. */
 static void settle(struct prefix *p, int id)
 {
     while (id != NONE) {
@@ -86,8 +87,11 @@ int prefix_open(struct prefix **out, struct block_pool *pool, struct err *e)
     int rc = OK;
 
     while (n_buckets < n) n_buckets *= 2;
-    *p = (struct prefix){ .pool = pool, .mask = (uint32_t)(n_buckets - 1), .hash_mask = UINT64_MAX,
-                          .oldest = NONE, .newest = NONE };
+    *p = (struct prefix){ .pool = pool,
+                          .mask = (uint32_t)(n_buckets - 1),
+                          .hash_mask = UINT64_MAX,
+                          .oldest = NONE,
+                          .newest = NONE };
     p->nodes = mem_try_array(n, sizeof *p->nodes);
     p->buckets = mem_try_array(n_buckets, sizeof *p->buckets);
     if (!p->nodes || !p->buckets) {
@@ -148,7 +152,8 @@ static bool is_block_of(const struct node *x, uint64_t salt, const int32_t *ids)
     return x->known && x->salt == salt && memcmp(x->ids, ids, sizeof x->ids) == 0;
 }
 
-static int find(const struct prefix *p, uint64_t hash, int parent, uint64_t salt, const int32_t *ids)
+static int find(const struct prefix *p, uint64_t hash, int parent, uint64_t salt,
+                const int32_t *ids)
 {
     int id = p->buckets[hash & p->mask];
     while (id != NONE) {
@@ -192,11 +197,14 @@ int prefix_probe(const struct prefix *p, uint64_t salt, const int32_t *ids, int 
     return prefix_look(p, salt, ids, n, NULL);
 }
 
-static void insert(struct prefix *p, int id, uint64_t hash, int parent, uint64_t salt, const int32_t *ids)
+static void insert(struct prefix *p, int id, uint64_t hash, int parent, uint64_t salt,
+                   const int32_t *ids)
 {
     struct node *x = &p->nodes[id];
     int32_t *bucket = &p->buckets[hash & p->mask];
-    *x = (struct node){ .hash = hash, .salt = salt, .parent = parent, .next = *bucket, .known = true };
+    *x = (struct node){
+        .hash = hash, .salt = salt, .parent = parent, .next = *bucket, .known = true
+    };
     memcpy(x->ids, ids, sizeof x->ids);
     *bucket = id;
     p->n++;
@@ -208,7 +216,8 @@ static void insert(struct prefix *p, int id, uint64_t hash, int parent, uint64_t
     settle(p, parent);
 }
 
-void prefix_add(struct prefix *p, uint64_t salt, const int32_t *ids, int n, int from, const struct chain *c)
+void prefix_add(struct prefix *p, uint64_t salt, const int32_t *ids, int n, int from,
+                const struct chain *c)
 {
     int end = n / KV_BLOCK, i = from / KV_BLOCK, parent = NONE;
     if (end > c->n) end = c->n;
@@ -223,7 +232,7 @@ void prefix_add(struct prefix *p, uint64_t salt, const int32_t *ids, int n, int 
         int id = find(p, hash, parent, salt, at);
         if (id == NONE) {
             id = c->blocks[i];
-            if (p->nodes[id].known) return;              /* as something else: the caller's mistake */
+            if (p->nodes[id].known) return; /* as something else: the caller's mistake */
             insert(p, id, hash, parent, salt, at);
         }
         parent = id;
@@ -235,7 +244,7 @@ int prefix_n_idle(const struct prefix *p) { return p->n_idle; }
 
 int prefix_n_gain(const struct prefix *p, const struct chain *c)
 {
-    int gain = 0, freed = NONE;          /* freed: the parent that has one busy child less */
+    int gain = 0, freed = NONE; /* freed: the parent that has one busy child less */
     for (int i = c->n - 1; i >= 0; i--) {
         const struct node *x = &p->nodes[c->blocks[i]];
         int others = block_refs(p->pool, c->blocks[i]) - 1 - x->known;

@@ -20,4 +20,7 @@ void regions_close(struct region *r, int n)
     mem_free(r);
 }
 
-int region_take(struct region *r, struct err *e) { return r->be->alloc(r->be, &r->mem, r->bytes, MEM_KV, e); }
+int region_take(struct region *r, struct err *e)
+{
+    return r->be->alloc(r->be, &r->mem, r->bytes, MEM_KV, e);
+}

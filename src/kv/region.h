@@ -7,16 +7,16 @@
 #include "kernel/backend.h"
 
 struct region {
-    struct backend *be;          /* borrowed */
+    struct backend *be; /* borrowed */
     void *mem;
     size_t bytes;
-    int first, end;              /* its layers */
+    int first, end; /* its layers */
 };
 
 /* One for each share, in order; *n_layers: of all together. */
 struct region *regions_open(const struct backend_share *shares, int n_shares, int *n_layers);
-void regions_close(struct region *r, int n);             /* NULL is fine */
+void regions_close(struct region *r, int n); /* NULL is fine */
 
 /* Takes r->bytes of the device's KV memory. */
-int  region_take(struct region *r, struct err *e);
+int region_take(struct region *r, struct err *e);
 #endif

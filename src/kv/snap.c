@@ -6,15 +6,15 @@
 #include <string.h>
 
 struct one {
-    int slot;                    /* -1: empty */
+    int slot; /* -1: empty */
     uint64_t salt, used;
-    int32_t *ids;                /* [max_tokens] */
+    int32_t *ids; /* [max_tokens] */
     int n;
 };
 
 struct snaps {
     struct state_pool *pool;
-    struct one *all;             /* [n] */
+    struct one *all; /* [n] */
     int n, max_tokens;
     uint64_t clock;
 };
@@ -73,7 +73,8 @@ int snaps_look(const struct snaps *s, uint64_t salt, const int32_t *ids, int n)
     return best;
 }
 
-void snaps_take(struct snaps *s, uint64_t salt, const int32_t *ids, int n, struct state_pool *to, int slot)
+void snaps_take(struct snaps *s, uint64_t salt, const int32_t *ids, int n, struct state_pool *to,
+                int slot)
 {
     struct one *x = find(s, salt, ids, n);
 
@@ -82,7 +83,8 @@ void snaps_take(struct snaps *s, uint64_t salt, const int32_t *ids, int n, struc
     state_copy_from(to, slot, s->pool, x->slot);
 }
 
-void snaps_keep(struct snaps *s, uint64_t salt, const int32_t *ids, int n, struct state_pool *from, int slot)
+void snaps_keep(struct snaps *s, uint64_t salt, const int32_t *ids, int n, struct state_pool *from,
+                int slot)
 {
     struct one *x = find(s, salt, ids, n), *oldest = &s->all[0];
 

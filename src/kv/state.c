@@ -12,7 +12,7 @@ struct state_pool {
     int n_regions;
     struct statelayer *layers;
     int n_layers, n, n_free;
-    int32_t *free;               /* a stack: the next slot to hand out is on top */
+    int32_t *free; /* a stack: the next slot to hand out is on top */
     bool *taken;
 };
 
@@ -51,7 +51,8 @@ static void place(struct state_pool *p, const struct region *r, const struct sta
     }
 }
 
-static int take(struct state_pool *p, struct region *r, const struct stateshape *layers, struct err *e)
+static int take(struct state_pool *p, struct region *r, const struct stateshape *layers,
+                struct err *e)
 {
     struct err why;
     int rc;
@@ -59,7 +60,8 @@ static int take(struct state_pool *p, struct region *r, const struct stateshape 
     r->bytes = (size_t)state_bytes(layers + r->first, r->end - r->first) * (size_t)p->n;
     if (r->bytes == 0) return OK;
     if ((rc = region_take(r, &why)) != OK)
-        return err_set(e, rc, "no memory for the recurrent state of %d sequences: %s", p->n, why.msg);
+        return err_set(e, rc, "no memory for the recurrent state of %d sequences: %s", p->n,
+                       why.msg);
     place(p, r, layers);
     return OK;
 }
@@ -138,8 +140,8 @@ void state_copy_from(struct state_pool *p, int to, const struct state_pool *q, i
             const struct statelayer *y = &p->layers[l], *x = &q->layers[l];
             copy(p->regions[i].be, y->conv + (size_t)to * y->conv_floats,
                  x->conv + (size_t)from * x->conv_floats, y->conv_floats);
-            copy(p->regions[i].be, y->rec + (size_t)to * y->rec_floats, x->rec + (size_t)from * x->rec_floats,
-                 y->rec_floats);
+            copy(p->regions[i].be, y->rec + (size_t)to * y->rec_floats,
+                 x->rec + (size_t)from * x->rec_floats, y->rec_floats);
         }
 }
 

@@ -13,13 +13,13 @@ struct load_client {
     struct load_target *target;
     struct load_calls calls;
     void *arg;
-    struct bufferevent *bev;     /* NULL: no connection */
-    bool up;                     /* connected */
-    bool busy;                   /* a request is under way */
-    bool kept;                   /* it went out on a connection that had carried one before */
-    bool inside;                 /* within load_http_feed */
-    bool left, reset;            /* load_client_leave was called inside */
-    struct buf out;              /* the request, for sending it again */
+    struct bufferevent *bev; /* NULL: no connection */
+    bool up;                 /* connected */
+    bool busy;               /* a request is under way */
+    bool kept;               /* it went out on a connection that had carried one before */
+    bool inside;             /* within load_http_feed */
+    bool left, reset;        /* load_client_leave was called inside */
+    struct buf out;          /* the request, for sending it again */
     struct load_http http;
 };
 
@@ -32,7 +32,8 @@ static void on_data(void *arg, struct str data)
     c->calls.event(c->arg, data);
 }
 
-struct load_client *load_client_open(struct load_target *t, const struct load_calls *calls, void *arg)
+struct load_client *load_client_open(struct load_target *t, const struct load_calls *calls,
+                                     void *arg)
 {
     struct load_client *c = mem_new(struct load_client);
 
@@ -77,7 +78,7 @@ static void finish(struct load_client *c, enum load_end end)
 {
     if (end != END_REPLY || !c->http.keep) hang_up(c, false);
     c->busy = false;
-    c->calls.done(c->arg, end);                          /* may send the next one: c is not touched after */
+    c->calls.done(c->arg, end); /* may send the next one: c is not touched after */
 }
 
 static void put(struct load_client *c)
@@ -124,7 +125,8 @@ void load_client_send(struct load_client *c, const char *path, const char *heade
     buf_clear(&c->out);
     buf_printf(&c->out, "%s %s%s HTTP/1.1\r\nHost: %s\r\nUser-Agent: tern-load/%s\r\n%s%s",
                body.p ? "POST" : "GET", t->prefix, path, t->host, TERN_VERSION, t->auth, headers);
-    if (body.p) buf_printf(&c->out, "Content-Type: application/json\r\nContent-Length: %zu\r\n", body.n);
+    if (body.p)
+        buf_printf(&c->out, "Content-Type: application/json\r\nContent-Length: %zu\r\n", body.n);
     buf_puts(&c->out, "\r\n");
     if (body.p) buf_put_str(&c->out, body);
     c->busy = true;
@@ -156,7 +158,7 @@ static void on_read(struct bufferevent *bev, void *arg)
         evbuffer_drain(in, n);
     }
     if (c->http.state < HTTP_DONE) return;
-    if (!c->busy || evbuffer_get_length(in)) c->http.keep = false;       /* bytes that nobody asked for */
+    if (!c->busy || evbuffer_get_length(in)) c->http.keep = false; /* bytes that nobody asked for */
     if (!c->busy) hang_up(c, false);
     else finish(c, c->http.state == HTTP_DONE ? END_REPLY : END_BAD);
 }
@@ -175,7 +177,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
         hang_up(c, false);
     } else if (!c->up) {
         finish(c, END_CONNECT);
-    } else if (c->kept && !c->http.any) {                /* closed while idle: not this request's fault */
+    } else if (c->kept && !c->http.any) { /* closed while idle: not this request's fault */
         hang_up(c, false);
         start(c);
     } else {

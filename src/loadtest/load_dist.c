@@ -15,14 +15,20 @@ static bool two_numbers(struct str s, char between, double *a, double *b)
 
 static bool parse(struct load_dist *d, struct str s)
 {
-    static const struct { struct str name; enum load_dist_kind kind; } named[] = {
-        { STR("exp:"), DIST_EXP }, { STR("normal:"), DIST_NORMAL }, { STR("lognormal:"), DIST_LOGNORMAL },
+    static const struct {
+        struct str name;
+        enum load_dist_kind kind;
+    } named[] = {
+        { STR("exp:"), DIST_EXP },
+        { STR("normal:"), DIST_NORMAL },
+        { STR("lognormal:"), DIST_LOGNORMAL },
     };
     for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
         if (!str_starts(s, named[i].name)) continue;
         s = str_skip(s, named[i].name.n);
         d->kind = named[i].kind;
-        return d->kind == DIST_EXP ? str_to_f64(s, &d->a) : two_numbers(s, ',', &d->a, &d->b) && d->b >= 0;
+        return d->kind == DIST_EXP ? str_to_f64(s, &d->a)
+                                   : two_numbers(s, ',', &d->a, &d->b) && d->b >= 0;
     }
     d->kind = DIST_FIXED;
     if (str_to_f64(s, &d->a)) return true;
@@ -34,8 +40,9 @@ int load_dist_parse(struct load_dist *d, const char *text, struct err *e)
 {
     *d = (struct load_dist){ 0 };
     if (parse(d, str_c(text)) && d->a >= 1 && d->a <= LOAD_DIST_MAX) return OK;
-    return err_set(e, E_INVALID,
-                   "'%s' is no length: write 64, 16-512, exp:128, normal:128,20 or lognormal:128,0.6", text);
+    return err_set(
+        e, E_INVALID,
+        "'%s' is no length: write 64, 16-512, exp:128, normal:128,20 or lognormal:128,0.6", text);
 }
 
 int load_dist_draw(const struct load_dist *d, struct rng *r)
@@ -73,7 +80,7 @@ double load_gap_draw(struct rng *r, double shape) { return gamma_draw(r, shape) 
 
 double load_due(double x, double rate, double ramp_s)
 {
-    double within = rate * ramp_s / 2;                   /* arrivals while it rises */
+    double within = rate * ramp_s / 2; /* arrivals while it rises */
 
     if (x < within) return sqrt(2 * x * ramp_s / rate);
     return ramp_s + (x - within) / rate;

@@ -14,10 +14,12 @@
 static const char head[] =
     "<!doctype html><html lang=en><meta charset=utf-8>"
     "<meta name=viewport content='width=device-width'><title>tern load</title><style>"
-    ":root{--ink:#1d232b;--dim:#66707d;--line:#d9dee5;--bg:#fff;--a:#2166ac;--b:#c2541b;--c:#2f8f4e;"
+    ":root{--ink:#1d232b;--dim:#66707d;--line:#d9dee5;--bg:#fff;--a:#2166ac;--b:#c2541b;--c:#"
+    "2f8f4e;"
     "--bad:#b3261e}@media(prefers-color-scheme:dark){:root{--ink:#e7ebf0;--dim:#98a3b0;"
     "--line:#333c47;--bg:#12161b;--a:#6fb0ef;--b:#f0955f;--c:#6ccf8a;--bad:#ff8a80}}"
-    "body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--bg);max-width:1360px;"
+    "body{font:15px/1.5 "
+    "system-ui,sans-serif;color:var(--ink);background:var(--bg);max-width:1360px;"
     "margin:2rem auto;padding:0 1rem}h1{font-size:1.4rem;margin:0}h2{font-size:1rem;"
     "margin:1.2rem 0 .3rem}p{color:var(--dim);margin:.2rem 0}.tiles{display:flex;flex-wrap:wrap;"
     "gap:.6rem;margin:1rem 0}.tiles div{border:1px solid var(--line);border-radius:8px;"
@@ -74,7 +76,8 @@ static void short_number(char out[24], double v)
 
 static void open_svg(struct buf *out, const char *title)
 {
-    buf_printf(out, "<div><h2>%s</h2><svg viewBox='0 0 %d %d' role=img aria-label='%s'>", title, W, H, title);
+    buf_printf(out, "<div><h2>%s</h2><svg viewBox='0 0 %d %d' role=img aria-label='%s'>", title, W,
+               H, title);
 }
 
 static void x_tick(struct buf *out, const struct axis *a, double v, const char *unit)
@@ -82,8 +85,9 @@ static void x_tick(struct buf *out, const struct axis *a, double v, const char *
     char text[24];
 
     short_number(text, v);
-    buf_printf(out, "<line class=grid x1='%.1f' y1='%d' x2='%.1f' y2='%d'/><text x='%.1f' y='%d' "
-                    "text-anchor=middle>%s%s</text>",
+    buf_printf(out,
+               "<line class=grid x1='%.1f' y1='%d' x2='%.1f' y2='%d'/><text x='%.1f' y='%d' "
+               "text-anchor=middle>%s%s</text>",
                px(a, v), TOP, px(a, v), H - BOTTOM, px(a, v), H - 12, text, unit);
 }
 
@@ -94,20 +98,23 @@ static void y_ticks(struct buf *out, const struct axis *a, bool right, const cha
         char text[24];
         short_number(text, v);
         if (!right)
-            buf_printf(out, "<line class=grid x1='%d' y1='%.1f' x2='%d' y2='%.1f'/>",
-                       LEFT, py(a, v), W - RIGHT, py(a, v));
+            buf_printf(out, "<line class=grid x1='%d' y1='%.1f' x2='%d' y2='%.1f'/>", LEFT,
+                       py(a, v), W - RIGHT, py(a, v));
         buf_printf(out, "<text x='%d' y='%.1f' text-anchor=%s>%s%s</text>",
-                   right ? W - RIGHT + 5 : LEFT - 5, py(a, v) + 4, right ? "start" : "end", text, unit);
+                   right ? W - RIGHT + 5 : LEFT - 5, py(a, v) + 4, right ? "start" : "end", text,
+                   unit);
     }
 }
 
-/* Decades, with 2 and 5 between where there are few; five even steps where there is not even one. */
+/* Decades, with 2 and 5 between where there are few; five even steps where there is not even one.
+ */
 static void ms_ticks(struct buf *out, const struct axis *a)
 {
     static const double steps[] = { 1, 2, 5 };
     bool few = a->high / a->low < 300;
 
-    for (int i = 0; i <= 4 && !a->log; i++) x_tick(out, a, a->low + (a->high - a->low) * i / 4, " ms");
+    for (int i = 0; i <= 4 && !a->log; i++)
+        x_tick(out, a, a->low + (a->high - a->low) * i / 4, " ms");
     for (int k = -3; k < 7 && a->log; k++)
         for (int i = 0; i < (few ? 3 : 1); i++) {
             double v = steps[i] * pow(10, k);
@@ -151,8 +158,10 @@ static void cdf(struct buf *out, const char *title, struct load_series *s)
     for (int i = 0; i < 3; i++) {
         static const double qs[] = { 0.5, 0.95, 0.99 };
         double v = load_series_at(s, qs[i]);
-        buf_printf(out, "<circle cx='%.1f' cy='%.1f' r=3.5 class=bar><title>p%.0f: %.2f ms</title></circle>",
-                   px(&x, v), py(&y, 100 * qs[i]), 100 * qs[i], v);
+        buf_printf(
+            out,
+            "<circle cx='%.1f' cy='%.1f' r=3.5 class=bar><title>p%.0f: %.2f ms</title></circle>",
+            px(&x, v), py(&y, 100 * qs[i]), 100 * qs[i], v);
     }
     buf_puts(out, "</svg></div>");
 }
@@ -189,7 +198,8 @@ static void histogram(struct buf *out, const char *title, struct load_series *s)
 static void timeline(struct buf *out, const struct load_stats *s)
 {
     size_t step = s->n_seconds / 300 + 1, n = (s->n_seconds + step - 1) / step;
-    struct axis x = { 0, (double)s->n_seconds, false }, tokens = { 0, 0, false }, running = { 0, 0, false };
+    struct axis x = { 0, (double)s->n_seconds, false }, tokens = { 0, 0, false },
+                running = { 0, 0, false };
     struct buf a = { 0 }, b = { 0 };
 
     if (s->n_seconds < 2) return;
@@ -213,7 +223,8 @@ static void timeline(struct buf *out, const struct load_stats *s)
     for (int i = 0; i <= 4; i++) x_tick(out, &x, x.high * i / 4, " s");
     y_ticks(out, &tokens, false, "");
     y_ticks(out, &running, true, "");
-    buf_printf(out, "<path class=b d='%s'/><path class=a d='%s'/></svg></div>", buf_cstr(&b), buf_cstr(&a));
+    buf_printf(out, "<path class=b d='%s'/><path class=a d='%s'/></svg></div>", buf_cstr(&b),
+               buf_cstr(&a));
     buf_release(&a);
     buf_release(&b);
 }
@@ -226,7 +237,8 @@ static void row(struct buf *out, const char *what, struct load_series *s)
 
     if (!s->n) return;
     buf_printf(out, "<tr><td>%s<td>%zu<td>%.2f", what, s->n, load_series_mean(s));
-    for (size_t i = 0; i < sizeof qs / sizeof *qs; i++) buf_printf(out, "<td>%.2f", load_series_at(s, qs[i]));
+    for (size_t i = 0; i < sizeof qs / sizeof *qs; i++)
+        buf_printf(out, "<td>%.2f", load_series_at(s, qs[i]));
 }
 
 static void tiles(struct buf *out, struct load_stats *s)

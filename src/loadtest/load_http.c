@@ -29,7 +29,7 @@ static void sse_line(struct load_http *h, struct str s)
         buf_put_str(&h->data, s);
         h->data_any = true;
         if (h->data.n > MAX_EVENT) bad(h, "an event is too large");
-    }                                                    /* comments, names and ids say nothing to us */
+    } /* comments, names and ids say nothing to us */
 }
 
 /* Lines end with LF, CR or CRLF, as the standard has it. */
@@ -81,7 +81,10 @@ static void status_line(struct load_http *h, struct str s)
     h->state = HTTP_HEADERS;
 }
 
-static bool is(struct str a, const char *b) { return a.n == strlen(b) && strncasecmp(a.p, b, a.n) == 0; }
+static bool is(struct str a, const char *b)
+{
+    return a.n == strlen(b) && strncasecmp(a.p, b, a.n) == 0;
+}
 
 static void header_line(struct load_http *h, struct str s)
 {
@@ -116,7 +119,7 @@ static void header_line(struct load_http *h, struct str s)
 
 static void headers_end(struct load_http *h)
 {
-    if (h->status < 200) h->state = HTTP_STATUS;         /* 100 Continue: the real one follows */
+    if (h->status < 200) h->state = HTTP_STATUS; /* 100 Continue: the real one follows */
     else if (h->status == 204 || h->status == 304) h->state = HTTP_DONE;
     else if (h->chunked) h->state = HTTP_SIZE;
     else if (h->left < 0) h->state = HTTP_CLOSE, h->keep = false;
@@ -156,7 +159,7 @@ static void take_line(struct load_http *h, struct str s)
         else h->state = HTTP_SIZE;
         break;
     default:
-        if (!s.n) h->state = HTTP_DONE;                  /* trailers are skipped */
+        if (!s.n) h->state = HTTP_DONE; /* trailers are skipped */
     }
 }
 
@@ -210,8 +213,12 @@ void load_http_reset(struct load_http *h)
 {
     struct load_http old = *h;
 
-    *h = (struct load_http){ .event = old.event, .arg = old.arg, .head = old.head, .line = old.line,
-                             .body = old.body, .data = old.data };
+    *h = (struct load_http){ .event = old.event,
+                             .arg = old.arg,
+                             .head = old.head,
+                             .line = old.line,
+                             .body = old.body,
+                             .data = old.data };
     buf_clear(&h->head);
     buf_clear(&h->line);
     buf_clear(&h->body);

@@ -18,13 +18,13 @@ struct load_job {
     struct load_ask ask;
     struct load_rec rec;
     uint64_t start_ns, sent_ns, last_ns, cancel_ns;
-    bool open, cancelling;       /* the stream, the cancel: under way */
-    bool marked;                 /* [DONE] has come */
-    bool answered;               /* the cancel was */
+    bool open, cancelling; /* the stream, the cancel: under way */
+    bool marked;           /* [DONE] has come */
+    bool answered;         /* the cancel was */
     enum load_end end;
     size_t n_missed;
-    char id[80];                 /* what the server calls it */
-    char fail[80];               /* an error inside the stream */
+    char id[80];   /* what the server calls it */
+    char fail[80]; /* an error inside the stream */
 };
 
 static double ms_between(uint64_t a, uint64_t b) { return (double)(b - a) / 1e6; }
@@ -77,7 +77,8 @@ static void whole_reply(struct load_job *j, const struct load_http *h, char *kin
     json_t *root = json_loadb(h->body.p ? h->body.p : "", h->body.n, JSON_ALLOW_NUL, NULL);
 
     if (h->status != 200) error_kind(kind, cap, h->status, root);
-    else if (!json_is_array(json_object_get(root, "choices"))) snprintf(kind, cap, "not a completion");
+    else if (!json_is_array(json_object_get(root, "choices")))
+        snprintf(kind, cap, "not a completion");
     else take_usage(j, root);
     json_decref(root);
 }
@@ -98,7 +99,11 @@ static void judge(struct load_job *j)
     if (!j->rec.n_out) j->rec.n_out = j->rec.n_events;
     cut = j->cancel_ns && (*kind || j->rec.n_out < j->ask.n_output);
     if (!cut) j->rec.cancel_ms = 0;
-    end(j, cut ? LOAD_CANCELLED : *kind ? LOAD_FAILED : LOAD_OK, cut ? "" : kind, *kind && !cut ? 50 : 0);
+    end(j,
+        cut     ? LOAD_CANCELLED
+        : *kind ? LOAD_FAILED
+                : LOAD_OK,
+        cut ? "" : kind, *kind && !cut ? 50 : 0);
 }
 
 static void stream_done(void *arg, enum load_end how)
@@ -250,8 +255,8 @@ void load_job_start(struct load_job *j, int64_t index)
     j->open = true;
     j->start_ns = clock_ns();
     if (p->timeout_ms) load_arm(j->timeout, p->timeout_ms);
-    load_client_send(j->client, p->completions ? "/v1/completions" : "/v1/chat/completions", headers,
-                     buf_str(&j->ask.body));
+    load_client_send(j->client, p->completions ? "/v1/completions" : "/v1/chat/completions",
+                     headers, buf_str(&j->ask.body));
 }
 
 struct load_job *load_job_open(struct load_target *t, const struct load_plan *p,

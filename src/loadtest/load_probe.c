@@ -62,7 +62,8 @@ static void tokens_per_word(struct load_target *t, struct load_plan *p)
     p->tokens_per_word = 1;
     if (ask(t, "/tokenize", buf_str(&body), &json) == 200) {
         n = json_array_size(json_object_get(json, "tokens"));
-        if (n >= SAMPLE_WORDS / 4 && n <= 20 * SAMPLE_WORDS) p->tokens_per_word = (double)n / SAMPLE_WORDS;
+        if (n >= SAMPLE_WORDS / 4 && n <= 20 * SAMPLE_WORDS)
+            p->tokens_per_word = (double)n / SAMPLE_WORDS;
     }
     json_decref(json);
     buf_release(&body);
@@ -78,9 +79,11 @@ int load_probe(struct load_target *t, struct load_plan *p, struct err *e)
     if (status == 0)
         rc = err_set(e, E_IO, "%s: no HTTP server answers there%s", p->url,
                      t->tls ? ", or its certificate is not to be trusted (--insecure)" : "");
-    else if (status == 401 || status == 403) rc = err_set(e, E_DENIED, "%s: wants another --api-key", p->url);
+    else if (status == 401 || status == 403)
+        rc = err_set(e, E_DENIED, "%s: wants another --api-key", p->url);
     if (rc == OK && !*p->model) {
-        id = json_string_value(json_object_get(json_array_get(json_object_get(json, "data"), 0), "id"));
+        id = json_string_value(
+            json_object_get(json_array_get(json_object_get(json, "data"), 0), "id"));
         if (id) snprintf(p->model, sizeof p->model, "%s", id);
     }
     json_decref(json);

@@ -37,8 +37,14 @@ static void value(struct buf *out, const char *what, double v)
 
 static void latency(struct buf *out, const char *title, const char *name, struct load_series *s)
 {
-    static const struct { const char *word; double q; } at[] = {
-        { "Median", 0.5 }, { "P95", 0.95 }, { "P99", 0.99 }, { "Max", 1 },
+    static const struct {
+        const char *word;
+        double q;
+    } at[] = {
+        { "Median", 0.5 },
+        { "P95", 0.95 },
+        { "P99", 0.99 },
+        { "Max", 1 },
     };
     char label[64];
 
@@ -81,9 +87,11 @@ void load_report_text(struct buf *out, const struct load_plan *p, struct load_st
     count(out, "Total input tokens:", s->tokens_in);
     count(out, "Total generated tokens:", s->tokens_out);
     value(out, "Request throughput (req/s):", per_second(s, (double)s->n[LOAD_OK]));
-    if (has_goals(&p->goals)) value(out, "Request goodput (req/s):", per_second(s, (double)s->n_good));
+    if (has_goals(&p->goals))
+        value(out, "Request goodput (req/s):", per_second(s, (double)s->n_good));
     value(out, "Output token throughput (tok/s):", per_second(s, (double)s->tokens_out));
-    value(out, "Total token throughput (tok/s):", per_second(s, (double)(s->tokens_in + s->tokens_out)));
+    value(out,
+          "Total token throughput (tok/s):", per_second(s, (double)(s->tokens_in + s->tokens_out)));
     count(out, "Peak concurrent requests:", s->running_max);
     latency(out, "Time to First Token", "TTFT", &s->ttft);
     latency(out, "Time per Output Token (excl. 1st token)", "TPOT", &s->tpot);
@@ -101,15 +109,21 @@ void load_report_text(struct buf *out, const struct load_plan *p, struct load_st
 
 /* ---- JSON ---- */
 
-static void number(struct jsonw *w, const char *key, double v) { jsonw_key(w, key), jsonw_num(w, v); }
-static void whole(struct jsonw *w, const char *key, int64_t v) { jsonw_key(w, key), jsonw_int(w, v); }
+static void number(struct jsonw *w, const char *key, double v)
+{
+    jsonw_key(w, key), jsonw_num(w, v);
+}
+static void whole(struct jsonw *w, const char *key, int64_t v)
+{
+    jsonw_key(w, key), jsonw_int(w, v);
+}
 static void text(struct jsonw *w, const char *key, const char *v)
 {
     jsonw_key(w, key), jsonw_str(w, str_c(v));
 }
 
-
-/* Steps of 1, 2, 5 from 0.1 ms to 500 s, each with how many were at most that, above the step before. */
+/* Steps of 1, 2, 5 from 0.1 ms to 500 s, each with how many were at most that, above the step
+ * before. */
 static void histogram(struct jsonw *w, struct load_series *s)
 {
     static const double steps[] = { 1, 2, 5 };
@@ -137,16 +151,20 @@ static void histogram(struct jsonw *w, struct load_series *s)
 
 static void series(struct jsonw *w, const char *key, struct load_series *s)
 {
-    static const struct { const char *name; double q; } at[] = {
-        { "min", 0 }, { "p10", 0.1 }, { "p25", 0.25 }, { "median", 0.5 }, { "p75", 0.75 }, { "p90", 0.9 },
-        { "p95", 0.95 }, { "p99", 0.99 }, { "p999", 0.999 }, { "max", 1 },
+    static const struct {
+        const char *name;
+        double q;
+    } at[] = {
+        { "min", 0 },   { "p10", 0.1 },  { "p25", 0.25 }, { "median", 0.5 }, { "p75", 0.75 },
+        { "p90", 0.9 }, { "p95", 0.95 }, { "p99", 0.99 }, { "p999", 0.999 }, { "max", 1 },
     };
 
     jsonw_key(w, key), jsonw_obj(w);
     whole(w, "n", (int64_t)s->n);
     if (s->n) {
         number(w, "mean", load_series_mean(s));
-        for (size_t i = 0; i < sizeof at / sizeof *at; i++) number(w, at[i].name, load_series_at(s, at[i].q));
+        for (size_t i = 0; i < sizeof at / sizeof *at; i++)
+            number(w, at[i].name, load_series_at(s, at[i].q));
         histogram(w, s);
     }
     jsonw_end(w);

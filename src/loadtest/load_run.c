@@ -18,12 +18,12 @@ struct run {
     struct load_job **jobs, *idle;
     int n_jobs;
     struct rng rng;
-    bool warming, stopped;       /* warm-ups first; no more are started */
+    bool warming, stopped; /* warm-ups first; no more are started */
     int64_t n_warm_started, n_warm_done, n_started, n_waiting;
     int n_warm_jobs, n_warm_idle;
     int running;
     uint64_t begin_ns, last_end_ns;
-    double arrivals;             /* drawn so far, at rate 1 */
+    double arrivals; /* drawn so far, at rate 1 */
     struct event *arrival, *tick, *over, *interrupt;
     /* for the line on the terminal */
     bool progress;
@@ -35,7 +35,10 @@ struct run {
 static void begin(struct run *r);
 static struct load_job *job_new(struct run *r);
 
-static double seconds(const struct run *r, uint64_t now) { return (double)(now - r->begin_ns) / 1e9; }
+static double seconds(const struct run *r, uint64_t now)
+{
+    return (double)(now - r->begin_ns) / 1e9;
+}
 
 static void finish_if_idle(struct run *r)
 {
@@ -46,7 +49,8 @@ static void finish_if_idle(struct run *r)
 
 static bool all_started(const struct run *r)
 {
-    return r->stopped || (r->plan->n_requests && r->n_started + r->n_waiting >= r->plan->n_requests);
+    return r->stopped ||
+           (r->plan->n_requests && r->n_started + r->n_waiting >= r->plan->n_requests);
 }
 
 static struct load_job *job_take(struct run *r)
@@ -226,11 +230,12 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     r->shown_tokens = r->n_tokens;
     r->shown_ns = now;
     if (r->warming)
-        fprintf(stderr, "\r\033[Kwarming up: %lld of %d", (long long)r->n_warm_done, r->plan->n_warmup);
+        fprintf(stderr, "\r\033[Kwarming up: %lld of %d", (long long)r->n_warm_done,
+                r->plan->n_warmup);
     else
-        fprintf(stderr, "\r\033[K%6.1f s   done %zu   running %d   %.1f tok/s   errors %zu", seconds(r, now),
-                s->n[LOAD_OK] + s->n[LOAD_CANCELLED] + s->n[LOAD_LEFT], r->running, r->shown_rate,
-                s->n[LOAD_FAILED]);
+        fprintf(stderr, "\r\033[K%6.1f s   done %zu   running %d   %.1f tok/s   errors %zu",
+                seconds(r, now), s->n[LOAD_OK] + s->n[LOAD_CANCELLED] + s->n[LOAD_LEFT], r->running,
+                r->shown_rate, s->n[LOAD_FAILED]);
     fflush(stderr);
 }
 
@@ -243,8 +248,8 @@ static void raise_file_limit(void)
     setrlimit(RLIMIT_NOFILE, &lim);
 }
 
-int load_run(struct load_target *t, const struct load_plan *p, bool progress, struct load_stats *out,
-             struct err *e)
+int load_run(struct load_target *t, const struct load_plan *p, bool progress,
+             struct load_stats *out, struct err *e)
 {
     struct run r = { .target = t, .plan = p, .stats = out, .warming = true, .progress = progress };
     int n = p->n_clients && p->n_clients < p->n_warmup ? p->n_clients : p->n_warmup;

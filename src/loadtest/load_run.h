@@ -9,7 +9,8 @@
  * Fails if there is no server, or it wants another key. */
 int load_probe(struct load_target *t, struct load_plan *p, struct err *e);
 
-/* Until all is done, the duration has passed or SIGINT came. progress: a line on stderr that lives. */
-int load_run(struct load_target *t, const struct load_plan *p, bool progress, struct load_stats *out,
-             struct err *e);
+/* Until all is done, the duration has passed or SIGINT came. progress: a line on stderr that lives.
+ */
+int load_run(struct load_target *t, const struct load_plan *p, bool progress,
+             struct load_stats *out, struct err *e);
 #endif

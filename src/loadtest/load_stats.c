@@ -126,9 +126,12 @@ double load_stats_error_rate(const struct load_stats *s)
 
 static bool goal_set(struct load_goals *g, struct str name, double ms)
 {
-    double *to = str_is(name, "ttft") ? &g->ttft_ms : str_is(name, "tpot") ? &g->tpot_ms :
-                 str_is(name, "itl") ? &g->itl_ms : str_is(name, "gap") ? &g->gap_ms :
-                 str_is(name, "e2e") || str_is(name, "e2el") ? &g->e2e_ms : NULL;
+    double *to = str_is(name, "ttft")                          ? &g->ttft_ms
+                 : str_is(name, "tpot")                        ? &g->tpot_ms
+                 : str_is(name, "itl")                         ? &g->itl_ms
+                 : str_is(name, "gap")                         ? &g->gap_ms
+                 : str_is(name, "e2e") || str_is(name, "e2el") ? &g->e2e_ms
+                                                               : NULL;
     if (!to || ms <= 0) return false;
     *to = ms;
     return true;
@@ -152,7 +155,8 @@ bool load_goals_parse(struct load_goals *g, const char *text)
 
 void load_stats_release(struct load_stats *s)
 {
-    struct load_series *all[] = { &s->ttft, &s->tpot, &s->itl, &s->e2e, &s->gap, &s->cancel, &s->connect };
+    struct load_series *all[] = { &s->ttft, &s->tpot,   &s->itl,    &s->e2e,
+                                  &s->gap,  &s->cancel, &s->connect };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) load_series_release(all[i]);
     mem_free(s->seconds);

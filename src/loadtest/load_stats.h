@@ -1,4 +1,5 @@
-/* load_stats.h - what a load run saw: a record for each request, percentiles, a line for each second. */
+/* load_stats.h - what a load run saw: a record for each request, percentiles, a line for each
+ * second. */
 #ifndef TERN_LOADTEST_LOAD_STATS_H
 #define TERN_LOADTEST_LOAD_STATS_H
 
@@ -13,23 +14,23 @@ struct load_series {
     bool sorted;
 };
 
-void   load_series_add(struct load_series *s, double v);
-double load_series_mean(const struct load_series *s);    /* 0: empty; so the next */
-double load_series_at(struct load_series *s, double q);  /* between ranks by proportion; sorts */
-void   load_series_release(struct load_series *s);
+void load_series_add(struct load_series *s, double v);
+double load_series_mean(const struct load_series *s);   /* 0: empty; so the next */
+double load_series_at(struct load_series *s, double q); /* between ranks by proportion; sorts */
+void load_series_release(struct load_series *s);
 
 enum load_outcome { LOAD_OK, LOAD_FAILED, LOAD_CANCELLED, LOAD_LEFT, N_LOAD_OUTCOME };
 
 struct load_rec {
     enum load_outcome outcome;
-    double start_s;              /* since the run began */
+    double start_s; /* since the run began */
     double connect_ms;
-    double ttft_ms, e2e_ms;      /* from just before the request was written; ttft 0: no content event */
-    double gap_max_ms;           /* the longest between two content events */
+    double ttft_ms, e2e_ms; /* from just before the request was written; ttft 0: no content event */
+    double gap_max_ms;      /* the longest between two content events */
     double gap_sum_ms;
-    double cancel_ms;            /* cancel sent → stream ended; 0: none */
-    int n_in, n_out, n_events;   /* prompt and generated tokens, content events */
-    int n_late;                  /* content events after the cancel was answered */
+    double cancel_ms;          /* cancel sent → stream ended; 0: none */
+    int n_in, n_out, n_events; /* prompt and generated tokens, content events */
+    int n_late;                /* content events after the cancel was answered */
 };
 
 struct load_second {
@@ -37,7 +38,7 @@ struct load_second {
 };
 
 struct load_kind {
-    char name[80];               /* "429 queue_full", "connect", "timeout", "truncated stream" */
+    char name[80]; /* "429 queue_full", "connect", "timeout", "truncated stream" */
     size_t n;
 };
 
@@ -49,7 +50,7 @@ struct load_goals {
 struct load_stats {
     struct load_goals goals;
     size_t n[N_LOAD_OUTCOME], n_good, n_late;
-    size_t n_missed;             /* cancels of requests that the server did not know (any more) */
+    size_t n_missed; /* cancels of requests that the server did not know (any more) */
     int64_t tokens_in, tokens_out;
     double duration_s;
     int running_max;
@@ -63,7 +64,7 @@ struct load_stats {
 void load_stats_add(struct load_stats *s, const struct load_rec *r);
 void load_stats_kind(struct load_stats *s, const char *name);
 struct load_second *load_stats_second(struct load_stats *s, double at_s);
-double load_stats_error_rate(const struct load_stats *s);        /* of all that were not given up by us */
+double load_stats_error_rate(const struct load_stats *s); /* of all that were not given up by us */
 /* "ttft:500,itl:50,e2e:3000": false if it is not that. tpot and gap (the longest) are known too. */
 bool load_goals_parse(struct load_goals *g, const char *text);
 void load_stats_release(struct load_stats *s);

@@ -32,7 +32,8 @@ static int unix_addr(struct load_target *t, struct str path, struct err *e)
     return OK;
 }
 
-/* A name may have several addresses and the server listen on one: "localhost" is both ::1 and 127.0.0.1. */
+/* A name may have several addresses and the server listen on one: "localhost" is both ::1 and
+ * 127.0.0.1. */
 static const struct addrinfo *first_that_answers(const struct addrinfo *all)
 {
     for (const struct addrinfo *a = all; all->ai_next && a; a = a->ai_next) {
@@ -77,20 +78,22 @@ static int tcp_addr(struct load_target *t, struct str s, const char *port, struc
         port = digits;
         host = str_take(host, skip + (size_t)colon);
     }
-    if (skip) host = str_of(host.p + 1, host.n >= 2 ? host.n - 2 : 0);   /* [::1] */
+    if (skip) host = str_of(host.p + 1, host.n >= 2 ? host.n - 2 : 0); /* [::1] */
     if (!host.n || host.n >= sizeof t->name) return err_set(e, E_INVALID, "the URL has no host");
     snprintf(t->name, sizeof t->name, "%.*s", STR_ARG(host));
     return resolve(t, port, e);
 }
 
-int load_target_open(struct load_target *t, const char *url, const char *key, bool insecure, struct err *e)
+int load_target_open(struct load_target *t, const char *url, const char *key, bool insecure,
+                     struct err *e)
 {
     struct str s = str_c(url);
     int rc;
 
     *t = (struct load_target){ 0 };
     if (key && *key) {
-        if (strlen(key) > 512 || strpbrk(key, "\r\n")) return err_set(e, E_INVALID, "--api-key is not a key");
+        if (strlen(key) > 512 || strpbrk(key, "\r\n"))
+            return err_set(e, E_INVALID, "--api-key is not a key");
         snprintf(t->auth, sizeof t->auth, "Authorization: Bearer %s\r\n", key);
     }
     if (str_starts(s, STR("unix:"))) {
@@ -100,7 +103,8 @@ int load_target_open(struct load_target *t, const char *url, const char *key, bo
     } else if (str_starts(s, STR("http://"))) {
         rc = tcp_addr(t, str_skip(s, 7), "80", e);
     } else {
-        rc = err_set(e, E_INVALID, "'%s' is no URL: write http://host:port, https://host or unix:/path", url);
+        rc = err_set(e, E_INVALID,
+                     "'%s' is no URL: write http://host:port, https://host or unix:/path", url);
     }
     if (rc != OK) return rc;
     t->base = event_base_new();

@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const struct arch *const tables[] = { archs_llama, archs_gpt, archs_moe, archs_state, archs_encoder };
+static const struct arch *const tables[] = { archs_llama, archs_gpt, archs_moe, archs_state,
+                                             archs_encoder };
 #define N_TABLES (sizeof tables / sizeof tables[0])
 
 const struct arch *arch_by_gguf(struct str name)
@@ -23,7 +24,10 @@ const struct arch *arch_by_hf(struct str model_type)
     return NULL;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
 const char *arch_list(bool hf)
 {
@@ -33,12 +37,13 @@ const char *arch_list(bool hf)
 
     if (lists[hf][0]) return lists[hf];
     for (size_t t = 0; t < N_TABLES; t++)
-        for (const struct arch *a = tables[t]; a->gguf && n < 256; a++) names[n++] = hf ? a->hf[0] : a->gguf;
+        for (const struct arch *a = tables[t]; a->gguf && n < 256; a++)
+            names[n++] = hf ? a->hf[0] : a->gguf;
     qsort(names, n, sizeof *names, by_name);
     for (size_t i = 0; i < n && len < sizeof lists[hf]; last = names[i++])
         if (strcmp(names[i], last) != 0)
-            len +=
-                (size_t)snprintf(lists[hf] + len, sizeof lists[hf] - len, "%s%s", len ? ", " : "", names[i]);
+            len += (size_t)snprintf(lists[hf] + len, sizeof lists[hf] - len, "%s%s",
+                                    len ? ", " : "", names[i]);
     return lists[hf];
 }
 
@@ -55,12 +60,17 @@ static const struct {
     const char *name;
     enum act act;
 } acts[] = {
-    { "silu", ACT_SILU },           { "swish", ACT_SILU },
-    { "gelu", ACT_GELU },           { "gelu_python", ACT_GELU },
-    { "gelu_pytorch_tanh", ACT_GELU_TANH }, { "gelu_new", ACT_GELU_TANH },
-    { "gelu_fast", ACT_GELU_TANH }, { "gelu_accurate", ACT_GELU_TANH },
+    { "silu", ACT_SILU },
+    { "swish", ACT_SILU },
+    { "gelu", ACT_GELU },
+    { "gelu_python", ACT_GELU },
+    { "gelu_pytorch_tanh", ACT_GELU_TANH },
+    { "gelu_new", ACT_GELU_TANH },
+    { "gelu_fast", ACT_GELU_TANH },
+    { "gelu_accurate", ACT_GELU_TANH },
     { "gelu_python_tanh", ACT_GELU_TANH },
-    { "relu", ACT_RELU },           { "relu2", ACT_RELU2 },
+    { "relu", ACT_RELU },
+    { "relu2", ACT_RELU2 },
     { "quick_gelu", ACT_GELU_QUICK },
 };
 

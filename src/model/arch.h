@@ -11,17 +11,41 @@
 #include "model/mix.h"
 
 enum dim {
-    DIM_NONE, DIM_EMBD, DIM_Q, DIM_K, DIM_V, DIM_QKV, DIM_O, DIM_FF, DIM_2FF, DIM_HEAD, DIM_VOCAB,
+    DIM_NONE,
+    DIM_EMBD,
+    DIM_Q,
+    DIM_K,
+    DIM_V,
+    DIM_QKV,
+    DIM_O,
+    DIM_FF,
+    DIM_2FF,
+    DIM_HEAD,
+    DIM_VOCAB,
     DIM_ONE,
-    DIM_WORD,                /* width of the embedding's rows: n_embd, but for projected ones */
-    DIM_POS,                 /* rows of learned positions, with those that are skipped */
-    DIM_HEADS, DIM_KV_HEADS,
-    DIM_EXPERTS, DIM_EXP_FF, DIM_EXP_2FF,
-    DIM_TYPES,               /* of tokens, which encoders add to their embeddings */
-    /* of a mixer (model/mix.h): its projections, channels and taps of its convolution, what it makes of a low rank,
-     * that rank, numbers of state, heads and one of them, the latent, what a head's keys and values are made by */
-    DIM_2Q, DIM_MIX_IN, DIM_MIX_CONV, DIM_MIX_TAPS, DIM_MIX_LOW, DIM_MIX_RANK, DIM_MIX_STATE, DIM_MIX_HEADS,
-    DIM_MIX_HEAD, DIM_MIX_LATENT, DIM_MIX_UP, DIM_MIX_NOPE
+    DIM_WORD, /* width of the embedding's rows: n_embd, but for projected ones */
+    DIM_POS,  /* rows of learned positions, with those that are skipped */
+    DIM_HEADS,
+    DIM_KV_HEADS,
+    DIM_EXPERTS,
+    DIM_EXP_FF,
+    DIM_EXP_2FF,
+    DIM_TYPES, /* of tokens, which encoders add to their embeddings */
+    /* of a mixer (model/mix.h): its projections, channels and taps of its convolution, what it
+     * makes of a low rank, that rank, numbers of state, heads and one of them, the latent, what a
+     * head's keys and values are made by */
+    DIM_2Q,
+    DIM_MIX_IN,
+    DIM_MIX_CONV,
+    DIM_MIX_TAPS,
+    DIM_MIX_LOW,
+    DIM_MIX_RANK,
+    DIM_MIX_STATE,
+    DIM_MIX_HEADS,
+    DIM_MIX_HEAD,
+    DIM_MIX_LATENT,
+    DIM_MIX_UP,
+    DIM_MIX_NOPE
 };
 
 /* How a tensor lies in struct layer: whole, or in parts of which `at` is the first and the others
@@ -29,24 +53,25 @@ enum dim {
  * count, an array of them. */
 enum row_kind {
     ROW_WHOLE,
-    ROW_QKV,                 /* rows of q, k, v: into wq, wk, wv */
-    ROW_GATE_UP,             /* rows of gate and up */
-    ROW_SCALE,               /* float: one number that multiplies a product */
-    ROW_PLANE,               /* a matrix of plain numbers that is kept as a vector, columns first */
-    ROW_FLAT,                /* a vector that GGUF files have in groups */
-    ROW_Q_GATE,              /* rows of queries and their gates, head by head: into wq and wg */
-    ROW_QKVZ,                /* rows of q, k, v and gate, key head by key head: into mix.in and mix.z */
-    ROW_BETA_ALPHA,          /* rows of beta and alpha, key head by key head */
-    ROW_KV_B,                /* rows of a head's keys and values by the latent: into mix.k_b, turned, and mix.v_b */
-    ROW_EACH_HEAD,           /* a matrix a head: one weight of `count` */
-    ROW_Q_WHOLE              /* queries, where they are of no low rank */
+    ROW_QKV,        /* rows of q, k, v: into wq, wk, wv */
+    ROW_GATE_UP,    /* rows of gate and up */
+    ROW_SCALE,      /* float: one number that multiplies a product */
+    ROW_PLANE,      /* a matrix of plain numbers that is kept as a vector, columns first */
+    ROW_FLAT,       /* a vector that GGUF files have in groups */
+    ROW_Q_GATE,     /* rows of queries and their gates, head by head: into wq and wg */
+    ROW_QKVZ,       /* rows of q, k, v and gate, key head by key head: into mix.in and mix.z */
+    ROW_BETA_ALPHA, /* rows of beta and alpha, key head by key head */
+    ROW_KV_B, /* rows of a head's keys and values by the latent: into mix.k_b, turned, and mix.v_b
+               */
+    ROW_EACH_HEAD, /* a matrix a head: one weight of `count` */
+    ROW_Q_WHOLE    /* queries, where they are of no low rank */
 };
 
 enum {
     ROW_OPTIONAL = 1 << 0, /* there or not, as the file has it */
     ROW_NORM = 1 << 1,     /* a norm's weight: stored as w - 1 by architectures with ARCH_NORM1 */
-    ROW_HEAD = 1 << 2,     /* the lm head: has a prefix of its own; its matrix is not there when tied */
-    ROW_PERM_Q = 1 << 3,   /* rows change their order between the worlds when GGUF turns pairs */
+    ROW_HEAD = 1 << 2, /* the lm head: has a prefix of its own; its matrix is not there when tied */
+    ROW_PERM_Q = 1 << 3, /* rows change their order between the worlds when GGUF turns pairs */
     ROW_PERM_K = 1 << 4,
     ROW_RESIDUAL = 1 << 5, /* a bias that is added to the residual: takes its multiplier */
     /* there when hparams.bias has the bit */
@@ -60,10 +85,12 @@ enum {
     ROW_SHARED = 1 << 12, /* and with an expert that every token asks */
     ROW_QK = 1 << 13,     /* models that norm q and k */
     ROW_AFFINE = 1 << 14, /* models whose norms have weights */
-    ROW_ONE = 1 << 15,    /* parallel attention and feed-forward that share a norm, or one behind the other */
-    ROW_TWO = 1 << 16,    /* parallel with a norm each */
-    ROW_SEQ = 1 << 17,    /* one behind the other */
-    ROW_PROJ = 1 << 18,   /* embeddings of another width than the layers */
+    ROW_ONE =
+        1
+        << 15, /* parallel attention and feed-forward that share a norm, or one behind the other */
+    ROW_TWO = 1 << 16,  /* parallel with a norm each */
+    ROW_SEQ = 1 << 17,  /* one behind the other */
+    ROW_PROJ = 1 << 18, /* embeddings of another width than the layers */
     /* how Hugging Face stores it; GGUF files have [out, in] and rows in order */
     ROW_TURNED = 1 << 19,    /* [in, out] */
     ROW_GROUPS = 1 << 20,    /* rows of q, k, v by KV head: its queries, its key, its value */
@@ -72,11 +99,11 @@ enum {
     ROW_F32 = 1 << 23,       /* a matrix that stays F32 in files we write: routers, positions */
     ROW_LAST_NORM = 1 << 24, /* models with a norm behind the last layer */
     ROW_FIRST = 1 << 25,     /* of no layer, and read before the first one: lies on its device */
-    ROW_MX = 1 << 26,        /* folders whose experts are MXFP4: nibbles here, scales in "…_scales" */
-    ROW_NO_MX = 1 << 27,     /* and those where they are plain numbers */
-    ROW_MIXER = 1 << 28,     /* layers whose mixer is not attention */
-    ROW_ATTN = 1 << 29,      /* layers whose mixer is */
-    ROW_LOG = 1 << 30,       /* Hugging Face stores the logarithm of what is below 0 */
+    ROW_MX = 1 << 26,    /* folders whose experts are MXFP4: nibbles here, scales in "…_scales" */
+    ROW_NO_MX = 1 << 27, /* and those where they are plain numbers */
+    ROW_MIXER = 1 << 28, /* layers whose mixer is not attention */
+    ROW_ATTN = 1 << 29,  /* layers whose mixer is */
+    ROW_LOG = 1 << 30,   /* Hugging Face stores the logarithm of what is below 0 */
     ROW_BIASES = ROW_BIAS_QKV | ROW_BIAS_O | ROW_BIAS_MLP | ROW_BIAS_HEAD
 };
 
@@ -86,31 +113,31 @@ struct tensor_row {
     const char *gguf, *hf;
     enum row_kind kind;
     unsigned flags;
-    size_t at;               /* of the member in struct layer, or in struct model without a '*' */
-    enum dim rows, cols;     /* cols is DIM_NONE for vectors */
-    enum dim count;          /* DIM_NONE: one of it */
+    size_t at;           /* of the member in struct layer, or in struct model without a '*' */
+    enum dim rows, cols; /* cols is DIM_NONE for vectors */
+    enum dim count;      /* DIM_NONE: one of it */
 };
 /* A tensor that is packed in one world and not in the other has rows for each: hf NULL in those of
  * GGUF, gguf NULL in those of Hugging Face, the same members. */
 
 enum {
-    ARCH_NORM1 = 1 << 0,         /* Hugging Face stores norms as w - 1; GGUF files hold w */
-    ARCH_EMBD_SQRT = 1 << 1,     /* embeddings times sqrt(n_embd) */
-    ARCH_QK_WHOLE = 1 << 2,      /* q and k are normed over all heads together */
-    ARCH_PARTIAL_ROPE = 1 << 3,  /* partial_rotary_factor counts; arch.partial where it is missing */
-    ARCH_TWO_ROPES = 1 << 4,     /* layers with a window turn by a base of their own */
-    ARCH_WINDOW = 1 << 5,        /* every layer has sliding_window; layer_types is not looked at */
-    ARCH_LAYER_TYPES = 1 << 6,   /* sliding_window where layer_types says so */
-    ARCH_USE_WINDOW = 1 << 7,    /* no window at all unless use_sliding_window */
-    ARCH_QUERY_SCALAR = 1 << 8,  /* scores are scaled by query_pre_attn_scalar ^ -1/2 */
-    ARCH_ATTN_CAP = 1 << 9,      /* attn_logit_softcapping */
-    ARCH_LOGIT_CAP = 1 << 10,    /* final_logit_softcapping */
-    ARCH_MULTIPLIERS = 1 << 11,  /* embedding, attention, residual multipliers, logits_scaling */
-    ARCH_NO_ROPE = 1 << 12,      /* some layers do not turn: no_rope_layers */
-    ARCH_LONGROPE = 1 << 13,     /* its scalings "su" and "yarn" mean longrope */
-    ARCH_USE_RULE = 1 << 14,     /* use_sliding_window counts only where layer_types is missing */
-    ARCH_ROPELESS = 1 << 15,     /* nothing turns */
-    ARCH_ROPE_PAIRS = 1 << 16,   /* Hugging Face's weights turn pairs (2i, 2i + 1) */
+    ARCH_NORM1 = 1 << 0,        /* Hugging Face stores norms as w - 1; GGUF files hold w */
+    ARCH_EMBD_SQRT = 1 << 1,    /* embeddings times sqrt(n_embd) */
+    ARCH_QK_WHOLE = 1 << 2,     /* q and k are normed over all heads together */
+    ARCH_PARTIAL_ROPE = 1 << 3, /* partial_rotary_factor counts; arch.partial where it is missing */
+    ARCH_TWO_ROPES = 1 << 4,    /* layers with a window turn by a base of their own */
+    ARCH_WINDOW = 1 << 5,       /* every layer has sliding_window; layer_types is not looked at */
+    ARCH_LAYER_TYPES = 1 << 6,  /* sliding_window where layer_types says so */
+    ARCH_USE_WINDOW = 1 << 7,   /* no window at all unless use_sliding_window */
+    ARCH_QUERY_SCALAR = 1 << 8, /* scores are scaled by query_pre_attn_scalar ^ -1/2 */
+    ARCH_ATTN_CAP = 1 << 9,     /* attn_logit_softcapping */
+    ARCH_LOGIT_CAP = 1 << 10,   /* final_logit_softcapping */
+    ARCH_MULTIPLIERS = 1 << 11, /* embedding, attention, residual multipliers, logits_scaling */
+    ARCH_NO_ROPE = 1 << 12,     /* some layers do not turn: no_rope_layers */
+    ARCH_LONGROPE = 1 << 13,    /* its scalings "su" and "yarn" mean longrope */
+    ARCH_USE_RULE = 1 << 14,    /* use_sliding_window counts only where layer_types is missing */
+    ARCH_ROPELESS = 1 << 15,    /* nothing turns */
+    ARCH_ROPE_PAIRS = 1 << 16,  /* Hugging Face's weights turn pairs (2i, 2i + 1) */
     ARCH_ROPE_SLIDING = 1 << 17, /* only layers with a window turn */
     ARCH_ROPE_ALL = 1 << 18,     /* with it: all do where no layer has a window */
     ARCH_MHA = 1 << 19,          /* as many KV heads as heads, whatever num_key_value_heads says */
@@ -121,7 +148,8 @@ enum {
     ARCH_QK_EACH = 1 << 24,      /* every head has its own weights */
     ARCH_BARE_NORM = 1 << 25,    /* norms have no weights */
     ARCH_PARALLEL = 1 << 26,     /* attention and feed-forward both read the layer's input */
-    ARCH_PARALLEL_KEY = 1 << 27, /* when use_parallel_residual says so (ARCH_PARALLEL: when it is missing) */
+    ARCH_PARALLEL_KEY =
+        1 << 27, /* when use_parallel_residual says so (ARCH_PARALLEL: when it is missing) */
     ARCH_WINDOW_KEYED = 1 << 28, /* GGUF files name the window or have none */
     ARCH_OWN_KEYS = 1 << 29      /* has keys that hparams_own.c reads */
 };
@@ -130,9 +158,9 @@ enum norm_kind { NORM_RMS, NORM_LAYER };
 
 /* Which layers have the window where layer_types is missing. */
 enum window_rule {
-    WINDOW_EVERY,            /* all but every window_every-th */
-    WINDOW_FROM,             /* from max_window_layers on */
-    WINDOW_ODD               /* every other one, before max_window_layers */
+    WINDOW_EVERY, /* all but every window_every-th */
+    WINDOW_FROM,  /* from max_window_layers on */
+    WINDOW_ODD    /* every other one, before max_window_layers */
 };
 
 enum { BIAS_QKV = 1, BIAS_O = 2, BIAS_MLP = 4, BIAS_HEAD = 8, BIAS_ALL = 7 };
@@ -140,51 +168,51 @@ enum { BIAS_QKV = 1, BIAS_O = 2, BIAS_MLP = 4, BIAS_HEAD = 8, BIAS_ALL = 7 };
 /* Experts, where a configuration leaves it out. */
 struct arch_moe {
     enum route_kind route;
-    bool norm;               /* weights of the chosen sum to 1; a key may say otherwise */
-    bool norm_fixed;         /* no key does */
-    bool gguf_norm;          /* what GGUF files without the key mean */
-    bool dense_ff;           /* intermediate_size is of the dense layers; experts have their own */
-    bool shared_gate;        /* the shared expert's output is weighed by a gate */
-    float scale;             /* of the weights; 0: 1 */
-    bool greedy;             /* groups count only where topk_method says so */
+    bool norm;        /* weights of the chosen sum to 1; a key may say otherwise */
+    bool norm_fixed;  /* no key does */
+    bool gguf_norm;   /* what GGUF files without the key mean */
+    bool dense_ff;    /* intermediate_size is of the dense layers; experts have their own */
+    bool shared_gate; /* the shared expert's output is weighed by a gate */
+    float scale;      /* of the weights; 0: 1 */
+    bool greedy;      /* groups count only where topk_method says so */
 };
 
 struct arch {
-    const char *gguf;                        /* general.architecture */
-    const char *hf[3];                       /* model_type, the first for writing */
-    enum mixer mix;                          /* what stands in attention's place, in some or all layers */
-    bool encoder;                            /* looks both ways, has no head */
+    const char *gguf;  /* general.architecture */
+    const char *hf[3]; /* model_type, the first for writing */
+    enum mixer mix;    /* what stands in attention's place, in some or all layers */
+    bool encoder;      /* looks both ways, has no head */
     unsigned flags;
-    enum rope_style gguf_rope;               /* order of the rotary pairs in GGUF files */
-    const struct tensor_row *const *rows;    /* NULL-terminated list of tables; the embedding first */
+    enum rope_style gguf_rope;            /* order of the rotary pairs in GGUF files */
+    const struct tensor_row *const *rows; /* NULL-terminated list of tables; the embedding first */
     enum norm_kind norm;
     /* what its library takes when the configuration has no such key */
-    double eps, theta, theta_window;         /* theta 0: 10000 */
+    double eps, theta, theta_window; /* theta 0: 10000 */
     double partial;
     int n_ctx, orig_ctx, window;
-    int n_heads;                             /* the one shape that tensors do not tell; 0: must be said */
-    int window_every;                        /* n > 0: all but every n-th layer have the window */
+    int n_heads;      /* the one shape that tensors do not tell; 0: must be said */
+    int window_every; /* n > 0: all but every n-th layer have the window */
     enum window_rule window_rule;
     float attn_cap, logit_cap, logit_scale;
     enum act act;
     bool tied;
     /* keys it spells its own way */
-    const char *act_key;                     /* NULL: hidden_act; "": it has none */
-    const char *eps_key;                     /* NULL: rms_norm_eps or layer_norm_eps; "": none */
-    const char *bias_key;                    /* NULL: attention_bias */
-    const char *qk_key;                      /* ROW_QK rows are there when it says so; NULL: always */
-    unsigned bias_always, bias_keyed;        /* BIAS_*: there in any case, and when bias_key says so */
-    bool bias_default;                       /* when bias_key is missing */
+    const char *act_key;              /* NULL: hidden_act; "": it has none */
+    const char *eps_key;              /* NULL: rms_norm_eps or layer_norm_eps; "": none */
+    const char *bias_key;             /* NULL: attention_bias */
+    const char *qk_key;               /* ROW_QK rows are there when it says so; NULL: always */
+    unsigned bias_always, bias_keyed; /* BIAS_*: there in any case, and when bias_key says so */
+    bool bias_default;                /* when bias_key is missing */
     struct arch_moe moe;
-    int gguf_wide;           /* GGUF files with so many layers scale scores by n_embd / n_heads */
-    bool gguf_silu;          /* GGUF files of this name mean silu unless they say otherwise */
+    int gguf_wide;  /* GGUF files with so many layers scale scores by n_embd / n_heads */
+    bool gguf_silu; /* GGUF files of this name mean silu unless they say otherwise */
 };
 
 /* The table, in several files; each ends with an entry without names. */
 extern const struct arch archs_llama[], archs_gpt[], archs_moe[], archs_state[], archs_encoder[];
 
-const struct arch *arch_by_gguf(struct str name);        /* NULL: not known */
-const struct arch *arch_by_hf(struct str model_type);    /* NULL: not known */
+const struct arch *arch_by_gguf(struct str name);     /* NULL: not known */
+const struct arch *arch_by_hf(struct str model_type); /* NULL: not known */
 /* "bitnet, gemma, …": names in the given world, for messages. Static memory. */
 const char *arch_list(bool hf);
 
@@ -199,6 +227,6 @@ static inline bool row_is_vector(const struct tensor_row *r)
     return (r->cols == DIM_NONE && r->kind != ROW_SCALE) || r->kind == ROW_PLANE;
 }
 
-bool act_by_name(struct str name, enum act *out);        /* as config.json spells them */
+bool act_by_name(struct str name, enum act *out); /* as config.json spells them */
 const char *act_name(enum act a);
 #endif

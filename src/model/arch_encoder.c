@@ -2,9 +2,10 @@
 #include "model/arch_rows.h"
 
 static const struct tensor_row rows_bert[] = {
-    MAT("token_embd.weight", "embeddings.word_embeddings.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
-    MAT("position_embd.weight", "embeddings.position_embeddings.weight", ROW_FIRST | ROW_F32, M(positions),
-        DIM_POS, DIM_EMBD),
+    MAT("token_embd.weight", "embeddings.word_embeddings.weight", ROW_FIRST, M(embd), DIM_VOCAB,
+        DIM_WORD),
+    MAT("position_embd.weight", "embeddings.position_embeddings.weight", ROW_FIRST | ROW_F32,
+        M(positions), DIM_POS, DIM_EMBD),
     MAT("token_types.weight", "embeddings.token_type_embeddings.weight", ROW_FIRST | ROW_F32,
         M(token_types), DIM_TYPES, DIM_EMBD),
     VEC("token_embd_norm.weight", "embeddings.LayerNorm.weight", ROW_FIRST, M(embd_norm), DIM_EMBD),
@@ -20,8 +21,10 @@ static const struct tensor_row rows_bert[] = {
     VEC(B("attn_output.bias"), H("attention.output.dense.bias"), ROW_BIAS_O, L(bo), DIM_EMBD),
     { B("attn_qkv.weight"), NULL, ROW_QKV, ROW_OPTIONAL, L(wq), DIM_QKV, DIM_EMBD, DIM_NONE },
     { B("attn_qkv.bias"), NULL, ROW_QKV, ROW_OPTIONAL, L(bq), DIM_QKV, DIM_NONE, DIM_NONE },
-    VEC(B("attn_output_norm.weight"), H("attention.output.LayerNorm.weight"), 0, L(attn_norm), DIM_EMBD),
-    VEC(B("attn_output_norm.bias"), H("attention.output.LayerNorm.bias"), 0, L(attn_norm_b), DIM_EMBD),
+    VEC(B("attn_output_norm.weight"), H("attention.output.LayerNorm.weight"), 0, L(attn_norm),
+        DIM_EMBD),
+    VEC(B("attn_output_norm.bias"), H("attention.output.LayerNorm.bias"), 0, L(attn_norm_b),
+        DIM_EMBD),
     MAT(B("ffn_up.weight"), H("intermediate.dense.weight"), 0, L(up), DIM_FF, DIM_EMBD),
     VEC(B("ffn_up.bias"), H("intermediate.dense.bias"), ROW_BIAS_MLP, L(b_up), DIM_FF),
     MAT(B("ffn_down.weight"), H("output.dense.weight"), 0, L(down), DIM_EMBD, DIM_FF),
@@ -33,14 +36,16 @@ static const struct tensor_row rows_bert[] = {
 };
 
 static const struct tensor_row rows_nomic[] = {
-    MAT("token_embd.weight", "embeddings.word_embeddings.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
-    MAT("token_types.weight", "embeddings.token_type_embeddings.weight", ROW_FIRST | ROW_F32 | ROW_OPTIONAL,
-        M(token_types), DIM_TYPES, DIM_EMBD),
+    MAT("token_embd.weight", "embeddings.word_embeddings.weight", ROW_FIRST, M(embd), DIM_VOCAB,
+        DIM_WORD),
+    MAT("token_types.weight", "embeddings.token_type_embeddings.weight",
+        ROW_FIRST | ROW_F32 | ROW_OPTIONAL, M(token_types), DIM_TYPES, DIM_EMBD),
     VEC("token_embd_norm.weight", "emb_ln.weight", ROW_FIRST, M(embd_norm), DIM_EMBD),
     VEC("token_embd_norm.bias", "emb_ln.bias", ROW_FIRST, M(embd_norm_b), DIM_EMBD),
 #define H(name) "encoder.layers.*." name
     { B("attn_qkv.weight"), H("attn.Wqkv.weight"), ROW_QKV, 0, L(wq), DIM_QKV, DIM_EMBD, DIM_NONE },
-    { B("attn_qkv.bias"), H("attn.Wqkv.bias"), ROW_QKV, ROW_BIAS_QKV, L(bq), DIM_QKV, DIM_NONE, DIM_NONE },
+    { B("attn_qkv.bias"), H("attn.Wqkv.bias"), ROW_QKV, ROW_BIAS_QKV, L(bq), DIM_QKV, DIM_NONE,
+      DIM_NONE },
     MAT(B("attn_output.weight"), H("attn.out_proj.weight"), 0, L(wo), DIM_EMBD, DIM_O),
     VEC(B("attn_output.bias"), H("attn.out_proj.bias"), ROW_BIAS_QKV, L(bo), DIM_EMBD),
     VEC(B("attn_output_norm.weight"), H("norm1.weight"), 0, L(attn_norm), DIM_EMBD),
@@ -59,22 +64,27 @@ static const struct tensor_row rows_nomic[] = {
 
 /* The first layer has no norm of its own: the embedding's is before it. */
 static const struct tensor_row rows_modern[] = {
-    MAT("token_embd.weight", "embeddings.tok_embeddings.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
+    MAT("token_embd.weight", "embeddings.tok_embeddings.weight", ROW_FIRST, M(embd), DIM_VOCAB,
+        DIM_WORD),
     VEC("token_embd_norm.weight", "embeddings.norm.weight", ROW_FIRST, M(embd_norm), DIM_EMBD),
-    VEC("token_embd_norm.bias", "embeddings.norm.bias", ROW_FIRST | ROW_OPTIONAL, M(embd_norm_b), DIM_EMBD),
+    VEC("token_embd_norm.bias", "embeddings.norm.bias", ROW_FIRST | ROW_OPTIONAL, M(embd_norm_b),
+        DIM_EMBD),
     VEC("output_norm.weight", "final_norm.weight", 0, M(out_norm), DIM_EMBD),
     VEC("output_norm.bias", "final_norm.bias", ROW_OPTIONAL, M(out_norm_b), DIM_EMBD),
 #define H(name) "layers.*." name
     VEC(B("attn_norm.weight"), H("attn_norm.weight"), ROW_OPTIONAL, L(attn_norm), DIM_EMBD),
     VEC(B("attn_norm.bias"), H("attn_norm.bias"), ROW_OPTIONAL, L(attn_norm_b), DIM_EMBD),
     { B("attn_qkv.weight"), H("attn.Wqkv.weight"), ROW_QKV, 0, L(wq), DIM_QKV, DIM_EMBD, DIM_NONE },
-    { B("attn_qkv.bias"), H("attn.Wqkv.bias"), ROW_QKV, ROW_BIAS_QKV, L(bq), DIM_QKV, DIM_NONE, DIM_NONE },
+    { B("attn_qkv.bias"), H("attn.Wqkv.bias"), ROW_QKV, ROW_BIAS_QKV, L(bq), DIM_QKV, DIM_NONE,
+      DIM_NONE },
     MAT(B("attn_output.weight"), H("attn.Wo.weight"), 0, L(wo), DIM_EMBD, DIM_O),
     VEC(B("attn_output.bias"), H("attn.Wo.bias"), ROW_BIAS_O, L(bo), DIM_EMBD),
     VEC(B("ffn_norm.weight"), H("mlp_norm.weight"), 0, L(ffn_norm), DIM_EMBD),
     VEC(B("ffn_norm.bias"), H("mlp_norm.bias"), ROW_OPTIONAL, L(ffn_norm_b), DIM_EMBD),
-    { B("ffn_up.weight"), H("mlp.Wi.weight"), ROW_GATE_UP, 0, L(gate), DIM_2FF, DIM_EMBD, DIM_NONE },
-    { B("ffn_up.bias"), H("mlp.Wi.bias"), ROW_GATE_UP, ROW_BIAS_MLP, L(b_gate), DIM_2FF, DIM_NONE, DIM_NONE },
+    { B("ffn_up.weight"), H("mlp.Wi.weight"), ROW_GATE_UP, 0, L(gate), DIM_2FF, DIM_EMBD,
+      DIM_NONE },
+    { B("ffn_up.bias"), H("mlp.Wi.bias"), ROW_GATE_UP, ROW_BIAS_MLP, L(b_gate), DIM_2FF, DIM_NONE,
+      DIM_NONE },
     MAT(B("ffn_down.weight"), H("mlp.Wo.weight"), 0, L(down), DIM_EMBD, DIM_FF),
     VEC(B("ffn_down.bias"), H("mlp.Wo.bias"), ROW_BIAS_MLP, L(b_down), DIM_EMBD),
 #undef H

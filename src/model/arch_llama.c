@@ -1,5 +1,5 @@
-/* Llama and its kin without experts. Several Hugging Face names may share one GGUF name; the first of
- * them reads such GGUF files. */
+/* Llama and its kin without experts. Several Hugging Face names may share one GGUF name; the first
+ * of them reads such GGUF files. */
 #include "model/arch_rows.h"
 
 const struct arch archs_llama[] = {
@@ -95,8 +95,8 @@ const struct arch archs_llama[] = {
     { .gguf = "gemma2",
       .hf = { "gemma2" },
       .gguf_rope = ROPE_HALF,
-      .flags =
-          ARCH_NORM1 | ARCH_EMBD_SQRT | ARCH_LAYER_TYPES | ARCH_QUERY_SCALAR | ARCH_ATTN_CAP | ARCH_LOGIT_CAP,
+      .flags = ARCH_NORM1 | ARCH_EMBD_SQRT | ARCH_LAYER_TYPES | ARCH_QUERY_SCALAR | ARCH_ATTN_CAP |
+               ARCH_LOGIT_CAP,
       .rows = ROWS(rows_ends, rows_attn, rows_mlp, rows_norm_around, rows_norm_after),
       .eps = 1e-6,
       .n_ctx = 8192,
@@ -207,7 +207,8 @@ const struct arch archs_llama[] = {
     { .gguf = "cohere2",
       .hf = { "cohere2" },
       .gguf_rope = ROPE_PAIR,
-      .flags = ARCH_ROPE_PAIRS | ARCH_PARALLEL | ARCH_LOGIT_SCALE | ARCH_LAYER_TYPES | ARCH_ROPE_SLIDING,
+      .flags =
+          ARCH_ROPE_PAIRS | ARCH_PARALLEL | ARCH_LOGIT_SCALE | ARCH_LAYER_TYPES | ARCH_ROPE_SLIDING,
       .rows = ROWS(rows_ends, rows_attn, rows_mlp, rows_norm_one),
       .norm = NORM_LAYER,
       .eps = 1e-5,
@@ -234,7 +235,8 @@ const struct arch archs_llama[] = {
       .hf = { "stablelm" },
       .gguf_rope = ROPE_HALF,
       .flags = ARCH_PARTIAL_ROPE | ARCH_PARALLEL_KEY | ARCH_QK_LAYER | ARCH_QK_EACH,
-      .rows = ROWS(rows_ends_bias, rows_attn, rows_mlp, rows_norm_one_b, rows_norm_seq_b, rows_qk_norm_heads),
+      .rows = ROWS(rows_ends_bias, rows_attn, rows_mlp, rows_norm_one_b, rows_norm_seq_b,
+                   rows_qk_norm_heads),
       .norm = NORM_LAYER,
       .eps = 1e-5,
       .partial = 0.25,

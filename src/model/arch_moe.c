@@ -16,7 +16,8 @@ const struct arch archs_moe[] = {
       .hf = { "qwen2_moe" },
       .gguf_rope = ROPE_HALF,
       .flags = ARCH_LAYER_TYPES | ARCH_USE_WINDOW,
-      .rows = ROWS(rows_ends, rows_attn, rows_mlp, rows_norm_before, rows_experts, rows_shared_gate),
+      .rows =
+          ROWS(rows_ends, rows_attn, rows_mlp, rows_norm_before, rows_experts, rows_shared_gate),
       .eps = 1e-6,
       .n_ctx = 32768,
       .window = 4096,

@@ -3,6 +3,7 @@
 
 #define H(name) "layers.*." name
 
+/* clang-format off */
 const struct tensor_row rows_ends[] = {
     MAT("token_embd.weight", "embed_tokens.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
     VEC("output_norm.weight", "norm.weight", ROW_NORM, M(out_norm), DIM_EMBD),
@@ -341,3 +342,4 @@ const struct tensor_row rows_choice_bias[] = {
     VEC(B("exp_probs_b.bias"), H("mlp.gate.e_score_correction_bias"), ROW_MOE, L(choice_bias), DIM_EXPERTS),
     END
 };
+/* clang-format on */

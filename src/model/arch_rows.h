@@ -11,51 +11,65 @@
 #define M(member) offsetof(struct model, member)
 #define L(member) offsetof(struct layer, member)
 #define B(name) "blk.*." name
-#define VEC(gguf, hf, flags, at, n) { gguf, hf, ROW_WHOLE, flags, at, n, DIM_NONE, DIM_NONE }
-#define MAT(gguf, hf, flags, at, rows, cols) { gguf, hf, ROW_WHOLE, flags, at, rows, cols, DIM_NONE }
-#define END { 0 }
+#define VEC(gguf, hf, flags, at, n)                           \
+    {                                                         \
+        gguf, hf, ROW_WHOLE, flags, at, n, DIM_NONE, DIM_NONE \
+    }
+#define MAT(gguf, hf, flags, at, rows, cols)                 \
+    {                                                        \
+        gguf, hf, ROW_WHOLE, flags, at, rows, cols, DIM_NONE \
+    }
+#define END \
+    {       \
+        0   \
+    }
 #define ROWS(...) ((const struct tensor_row *const[]){ __VA_ARGS__, NULL })
 
 /* the ends: embedding, last norm, head */
 extern const struct tensor_row rows_ends[];
-extern const struct tensor_row rows_ends_bias[];         /* the last norm has a bias */
-extern const struct tensor_row rows_ends_gpt[];          /* wte, ln_f */
-extern const struct tensor_row rows_ends_bloom[], rows_ends_falcon[], rows_ends_neox[], rows_ends_mpt[];
+extern const struct tensor_row rows_ends_bias[]; /* the last norm has a bias */
+extern const struct tensor_row rows_ends_gpt[];  /* wte, ln_f */
+extern const struct tensor_row rows_ends_bloom[], rows_ends_falcon[], rows_ends_neox[],
+    rows_ends_mpt[];
 extern const struct tensor_row rows_ends_opt[], rows_ends_phi[], rows_ends_bare[];
-extern const struct tensor_row rows_positions[];         /* learned: wpe */
+extern const struct tensor_row rows_positions[]; /* learned: wpe */
 
 /* attention */
 extern const struct tensor_row rows_attn[], rows_attn_packed[];
-extern const struct tensor_row rows_attn_gpt2[], rows_attn_bigcode[], rows_attn_neo[], rows_attn_gptj[];
-extern const struct tensor_row rows_attn_neox[], rows_attn_bloom[], rows_attn_mpt[], rows_attn_opt[];
+extern const struct tensor_row rows_attn_gpt2[], rows_attn_bigcode[], rows_attn_neo[],
+    rows_attn_gptj[];
+extern const struct tensor_row rows_attn_neox[], rows_attn_bloom[], rows_attn_mpt[],
+    rows_attn_opt[];
 extern const struct tensor_row rows_attn_phi[];
 extern const struct tensor_row rows_sinks[];
 extern const struct tensor_row rows_qk_norm[], rows_qk_norm_whole[];
-extern const struct tensor_row rows_qk_norm_keyed[];     /* there when a key says so */
-extern const struct tensor_row rows_qk_norm_each[];      /* every head its own */
-extern const struct tensor_row rows_qk_norm_heads[];     /* and a tensor a head in a folder */
+extern const struct tensor_row rows_qk_norm_keyed[]; /* there when a key says so */
+extern const struct tensor_row rows_qk_norm_each[];  /* every head its own */
+extern const struct tensor_row rows_qk_norm_heads[]; /* and a tensor a head in a folder */
 extern const struct tensor_row rows_qk_norm_phi[], rows_qk_norm_hunyuan[];
 
 /* feed-forward */
 extern const struct tensor_row rows_mlp[], rows_mlp_packed[], rows_mlp_plain[];
 extern const struct tensor_row rows_mlp_gpt2[], rows_mlp_gpt[], rows_mlp_gptj[], rows_mlp_4h[],
     rows_mlp_neox[];
-extern const struct tensor_row rows_mlp_mpt[], rows_mlp_opt[], rows_mlp_phi[], rows_mlp_starcoder2[];
+extern const struct tensor_row rows_mlp_mpt[], rows_mlp_opt[], rows_mlp_phi[],
+    rows_mlp_starcoder2[];
 
 /* norms */
 extern const struct tensor_row rows_norm_before[], rows_norm_before_b[], rows_norm_after[],
     rows_norm_around[];
-extern const struct tensor_row rows_norm_one[], rows_norm_one_b[];       /* one for both blocks */
-extern const struct tensor_row rows_norm_seq_b[];        /* a second one where they are not parallel */
-extern const struct tensor_row rows_norm_late[];         /* GGUF calls the second post_attention_norm */
+extern const struct tensor_row rows_norm_one[], rows_norm_one_b[]; /* one for both blocks */
+extern const struct tensor_row rows_norm_seq_b[]; /* a second one where they are not parallel */
+extern const struct tensor_row rows_norm_late[];  /* GGUF calls the second post_attention_norm */
 extern const struct tensor_row rows_norm_glm4[];
-extern const struct tensor_row rows_norm_gpt[], rows_norm_gptj[], rows_norm_bloom[], rows_norm_falcon[];
+extern const struct tensor_row rows_norm_gpt[], rows_norm_gptj[], rows_norm_bloom[],
+    rows_norm_falcon[];
 extern const struct tensor_row rows_norm_neox[], rows_norm_mpt[], rows_norm_opt[];
 extern const struct tensor_row rows_sub_norm[], rows_scale[];
 
 /* experts */
-extern const struct tensor_row rows_experts[];           /* mlp.experts.#.gate_proj */
-extern const struct tensor_row rows_experts_w123[];      /* block_sparse_moe.experts.#.w1 */
+extern const struct tensor_row rows_experts[];      /* mlp.experts.#.gate_proj */
+extern const struct tensor_row rows_experts_w123[]; /* block_sparse_moe.experts.#.w1 */
 extern const struct tensor_row rows_experts_granite[], rows_experts_oss[];
 extern const struct tensor_row rows_shared[], rows_shared_gate[];
 extern const struct tensor_row rows_choice_bias[];

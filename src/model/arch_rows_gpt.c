@@ -5,6 +5,7 @@
 
 /* ---- the ends ---- */
 
+/* clang-format off */
 const struct tensor_row rows_ends_gpt[] = {
     MAT("token_embd.weight", "wte.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
     VEC("output_norm.weight", "ln_f.weight", 0, M(out_norm), DIM_EMBD),
@@ -206,3 +207,4 @@ const struct tensor_row rows_norm_falcon[] = {
     NORM("attn_norm", T("ln_mlp"), ROW_TWO, ffn_norm),
     END
 };
+/* clang-format on */

@@ -5,20 +5,23 @@
 #define H(name) "layers.*." name
 #define X(member) L(mix.member)
 /* Kept as F32, turned. */
-#define PLANE(gguf, hf, flags, at, rows, cols) { gguf, hf, ROW_PLANE, flags, at, rows, cols, DIM_NONE }
+#define PLANE(gguf, hf, flags, at, rows, cols)               \
+    {                                                        \
+        gguf, hf, ROW_PLANE, flags, at, rows, cols, DIM_NONE \
+    }
 
 static const struct tensor_row rows_ends_mamba[] = {
     MAT("token_embd.weight", "embeddings.weight", ROW_FIRST, M(embd), DIM_VOCAB, DIM_WORD),
     VEC("output_norm.weight", "norm_f.weight", 0, M(out_norm), DIM_EMBD),
-    MAT("output.weight", "lm_head.weight", ROW_HEAD, M(head), DIM_VOCAB, DIM_EMBD),
-    END
+    MAT("output.weight", "lm_head.weight", ROW_HEAD, M(head), DIM_VOCAB, DIM_EMBD), END
 };
 
 static const struct tensor_row rows_mamba_both[] = {
     VEC(B("attn_norm.weight"), H("norm.weight"), 0, L(attn_norm), DIM_EMBD),
     MAT(B("ssm_in.weight"), H("mixer.in_proj.weight"), 0, X(in), DIM_MIX_IN, DIM_EMBD),
     VEC(B("ssm_in.bias"), H("mixer.in_proj.bias"), ROW_BIAS_QKV, X(in_b), DIM_MIX_IN),
-    PLANE(B("ssm_conv1d.weight"), H("mixer.conv1d.weight"), 0, X(conv_w), DIM_MIX_CONV, DIM_MIX_TAPS),
+    PLANE(B("ssm_conv1d.weight"), H("mixer.conv1d.weight"), 0, X(conv_w), DIM_MIX_CONV,
+          DIM_MIX_TAPS),
     VEC(B("ssm_conv1d.bias"), H("mixer.conv1d.bias"), ROW_OPTIONAL, X(conv_b), DIM_MIX_CONV),
     MAT(B("ssm_out.weight"), H("mixer.out_proj.weight"), 0, L(wo), DIM_EMBD, DIM_O),
     VEC(B("ssm_out.bias"), H("mixer.out_proj.bias"), ROW_BIAS_O, L(bo), DIM_EMBD),
@@ -38,7 +41,8 @@ static const struct tensor_row rows_mamba2[] = {
     VEC(B("ssm_dt.bias"), H("mixer.dt_bias"), 0, X(dt_b), DIM_MIX_HEADS),
     PLANE(B("ssm_a"), H("mixer.A_log"), ROW_LOG, X(a), DIM_MIX_HEADS, DIM_ONE),
     PLANE(B("ssm_d"), H("mixer.D"), 0, X(d), DIM_MIX_HEADS, DIM_ONE),
-    { B("ssm_norm.weight"), H("mixer.norm.weight"), ROW_FLAT, 0, X(norm), DIM_O, DIM_NONE, DIM_NONE },
+    { B("ssm_norm.weight"), H("mixer.norm.weight"), ROW_FLAT, 0, X(norm), DIM_O, DIM_NONE,
+      DIM_NONE },
     END
 };
 
@@ -48,12 +52,18 @@ static const struct tensor_row rows_lfm2[] = {
     MAT("output.weight", "lm_head.weight", ROW_HEAD, M(head), DIM_VOCAB, DIM_EMBD),
     VEC(B("attn_norm.weight"), H("operator_norm.weight"), 0, L(attn_norm), DIM_EMBD),
     VEC(B("ffn_norm.weight"), H("ffn_norm.weight"), 0, L(ffn_norm), DIM_EMBD),
-    MAT(B("shortconv.in_proj.weight"), H("conv.in_proj.weight"), ROW_MIXER, X(in), DIM_MIX_IN, DIM_EMBD),
-    VEC(B("shortconv.in_proj.bias"), H("conv.in_proj.bias"), ROW_MIXER | ROW_BIAS_QKV, X(in_b), DIM_MIX_IN),
-    PLANE(B("shortconv.conv.weight"), H("conv.conv.weight"), ROW_MIXER, X(conv_w), DIM_EMBD, DIM_MIX_TAPS),
-    VEC(B("shortconv.conv.bias"), H("conv.conv.bias"), ROW_MIXER | ROW_BIAS_QKV, X(conv_b), DIM_EMBD),
-    MAT(B("shortconv.out_proj.weight"), H("conv.out_proj.weight"), ROW_MIXER, L(wo), DIM_EMBD, DIM_O),
-    VEC(B("shortconv.out_proj.bias"), H("conv.out_proj.bias"), ROW_MIXER | ROW_BIAS_O, L(bo), DIM_EMBD),
+    MAT(B("shortconv.in_proj.weight"), H("conv.in_proj.weight"), ROW_MIXER, X(in), DIM_MIX_IN,
+        DIM_EMBD),
+    VEC(B("shortconv.in_proj.bias"), H("conv.in_proj.bias"), ROW_MIXER | ROW_BIAS_QKV, X(in_b),
+        DIM_MIX_IN),
+    PLANE(B("shortconv.conv.weight"), H("conv.conv.weight"), ROW_MIXER, X(conv_w), DIM_EMBD,
+          DIM_MIX_TAPS),
+    VEC(B("shortconv.conv.bias"), H("conv.conv.bias"), ROW_MIXER | ROW_BIAS_QKV, X(conv_b),
+        DIM_EMBD),
+    MAT(B("shortconv.out_proj.weight"), H("conv.out_proj.weight"), ROW_MIXER, L(wo), DIM_EMBD,
+        DIM_O),
+    VEC(B("shortconv.out_proj.bias"), H("conv.out_proj.bias"), ROW_MIXER | ROW_BIAS_O, L(bo),
+        DIM_EMBD),
     MAT(B("attn_q.weight"), H("self_attn.q_proj.weight"), ROW_ATTN, L(wq), DIM_Q, DIM_EMBD),
     MAT(B("attn_k.weight"), H("self_attn.k_proj.weight"), ROW_ATTN, L(wk), DIM_K, DIM_EMBD),
     MAT(B("attn_v.weight"), H("self_attn.v_proj.weight"), ROW_ATTN, L(wv), DIM_V, DIM_EMBD),
@@ -68,18 +78,20 @@ static const struct tensor_row rows_lfm2[] = {
 
 /* Queries have their gates beside them, head by head, in both worlds. */
 static const struct tensor_row rows_attn_gated[] = {
-    { B("attn_q.weight"), H("self_attn.q_proj.weight"), ROW_Q_GATE, ROW_ATTN, L(wq), DIM_2Q, DIM_EMBD,
-      DIM_NONE },
+    { B("attn_q.weight"), H("self_attn.q_proj.weight"), ROW_Q_GATE, ROW_ATTN, L(wq), DIM_2Q,
+      DIM_EMBD, DIM_NONE },
     MAT(B("attn_k.weight"), H("self_attn.k_proj.weight"), ROW_ATTN, L(wk), DIM_K, DIM_EMBD),
     MAT(B("attn_v.weight"), H("self_attn.v_proj.weight"), ROW_ATTN, L(wv), DIM_V, DIM_EMBD),
     MAT(B("attn_output.weight"), H("self_attn.o_proj.weight"), ROW_ATTN, L(wo), DIM_EMBD, DIM_O),
-    { B("attn_q.bias"), H("self_attn.q_proj.bias"), ROW_Q_GATE, ROW_ATTN | ROW_BIAS_QKV, L(bq), DIM_2Q,
-      DIM_NONE, DIM_NONE },
+    { B("attn_q.bias"), H("self_attn.q_proj.bias"), ROW_Q_GATE, ROW_ATTN | ROW_BIAS_QKV, L(bq),
+      DIM_2Q, DIM_NONE, DIM_NONE },
     VEC(B("attn_k.bias"), H("self_attn.k_proj.bias"), ROW_ATTN | ROW_BIAS_QKV, L(bk), DIM_K),
     VEC(B("attn_v.bias"), H("self_attn.v_proj.bias"), ROW_ATTN | ROW_BIAS_QKV, L(bv), DIM_V),
     VEC(B("attn_output.bias"), H("self_attn.o_proj.bias"), ROW_ATTN | ROW_BIAS_O, L(bo), DIM_EMBD),
-    VEC(B("attn_q_norm.weight"), H("self_attn.q_norm.weight"), ROW_ATTN | ROW_NORM, L(q_norm), DIM_HEAD),
-    VEC(B("attn_k_norm.weight"), H("self_attn.k_norm.weight"), ROW_ATTN | ROW_NORM, L(k_norm), DIM_HEAD),
+    VEC(B("attn_q_norm.weight"), H("self_attn.q_norm.weight"), ROW_ATTN | ROW_NORM, L(q_norm),
+        DIM_HEAD),
+    VEC(B("attn_k_norm.weight"), H("self_attn.k_norm.weight"), ROW_ATTN | ROW_NORM, L(k_norm),
+        DIM_HEAD),
     END
 };
 
@@ -88,10 +100,10 @@ static const struct tensor_row rows_delta[] = {
       DIM_NONE },
     MAT(B("attn_qkv.weight"), NULL, ROW_MIXER, X(in), DIM_MIX_CONV, DIM_EMBD),
     MAT(B("attn_gate.weight"), NULL, ROW_MIXER, X(z), DIM_O, DIM_EMBD),
-    { B("ssm_ba.weight"), H("linear_attn.in_proj_ba.weight"), ROW_BETA_ALPHA, ROW_MIXER, X(ba), DIM_MIX_LOW,
-      DIM_EMBD, DIM_NONE },
-    PLANE(B("ssm_conv1d.weight"), H("linear_attn.conv1d.weight"), ROW_MIXER, X(conv_w), DIM_MIX_CONV,
-          DIM_MIX_TAPS),
+    { B("ssm_ba.weight"), H("linear_attn.in_proj_ba.weight"), ROW_BETA_ALPHA, ROW_MIXER, X(ba),
+      DIM_MIX_LOW, DIM_EMBD, DIM_NONE },
+    PLANE(B("ssm_conv1d.weight"), H("linear_attn.conv1d.weight"), ROW_MIXER, X(conv_w),
+          DIM_MIX_CONV, DIM_MIX_TAPS),
     VEC(B("ssm_dt.bias"), H("linear_attn.dt_bias"), ROW_MIXER, X(dt_b), DIM_MIX_HEADS),
     VEC(B("ssm_a"), H("linear_attn.A_log"), ROW_MIXER | ROW_LOG, X(a), DIM_MIX_HEADS),
     VEC(B("ssm_norm.weight"), H("linear_attn.norm.weight"), ROW_MIXER, X(norm), DIM_MIX_HEAD),
@@ -100,16 +112,23 @@ static const struct tensor_row rows_delta[] = {
 };
 
 static const struct tensor_row rows_mla[] = {
-    { B("attn_q.weight"), H("self_attn.q_proj.weight"), ROW_Q_WHOLE, 0, L(wq), DIM_Q, DIM_EMBD, DIM_NONE },
+    { B("attn_q.weight"), H("self_attn.q_proj.weight"), ROW_Q_WHOLE, 0, L(wq), DIM_Q, DIM_EMBD,
+      DIM_NONE },
     MAT(B("attn_q_a.weight"), H("self_attn.q_a_proj.weight"), 0, X(q_a), DIM_MIX_RANK, DIM_EMBD),
     VEC(B("attn_q_a.bias"), H("self_attn.q_a_proj.bias"), ROW_BIAS_QKV, X(q_a_b), DIM_MIX_RANK),
-    VEC(B("attn_q_a_norm.weight"), H("self_attn.q_a_layernorm.weight"), 0, X(q_a_norm), DIM_MIX_RANK),
+    VEC(B("attn_q_a_norm.weight"), H("self_attn.q_a_layernorm.weight"), 0, X(q_a_norm),
+        DIM_MIX_RANK),
     MAT(B("attn_q_b.weight"), H("self_attn.q_b_proj.weight"), 0, L(wq), DIM_Q, DIM_MIX_RANK),
-    MAT(B("attn_kv_a_mqa.weight"), H("self_attn.kv_a_proj_with_mqa.weight"), 0, X(kv_a), DIM_K, DIM_EMBD),
-    VEC(B("attn_kv_a_mqa.bias"), H("self_attn.kv_a_proj_with_mqa.bias"), ROW_BIAS_QKV, X(kv_a_b), DIM_K),
-    VEC(B("attn_kv_a_norm.weight"), H("self_attn.kv_a_layernorm.weight"), 0, X(kv_a_norm), DIM_MIX_LATENT),
-    { NULL, H("self_attn.kv_b_proj.weight"), ROW_KV_B, 0, X(k_b), DIM_MIX_UP, DIM_MIX_LATENT, DIM_NONE },
-    { B("attn_kv_b.weight"), NULL, ROW_KV_B, ROW_OPTIONAL, X(k_b), DIM_MIX_UP, DIM_MIX_LATENT, DIM_NONE },
+    MAT(B("attn_kv_a_mqa.weight"), H("self_attn.kv_a_proj_with_mqa.weight"), 0, X(kv_a), DIM_K,
+        DIM_EMBD),
+    VEC(B("attn_kv_a_mqa.bias"), H("self_attn.kv_a_proj_with_mqa.bias"), ROW_BIAS_QKV, X(kv_a_b),
+        DIM_K),
+    VEC(B("attn_kv_a_norm.weight"), H("self_attn.kv_a_layernorm.weight"), 0, X(kv_a_norm),
+        DIM_MIX_LATENT),
+    { NULL, H("self_attn.kv_b_proj.weight"), ROW_KV_B, 0, X(k_b), DIM_MIX_UP, DIM_MIX_LATENT,
+      DIM_NONE },
+    { B("attn_kv_b.weight"), NULL, ROW_KV_B, ROW_OPTIONAL, X(k_b), DIM_MIX_UP, DIM_MIX_LATENT,
+      DIM_NONE },
     { B("attn_k_b.weight"), NULL, ROW_EACH_HEAD, ROW_OPTIONAL, X(k_b), DIM_MIX_LATENT, DIM_MIX_NOPE,
       DIM_HEADS },
     { B("attn_v_b.weight"), NULL, ROW_EACH_HEAD, ROW_OPTIONAL, X(v_b), DIM_MIX_HEAD, DIM_MIX_LATENT,

@@ -7,37 +7,41 @@
 
 enum {
     LEAST_ADJUST = 256,
-    AHEAD = 2,                       /* pieces that a device is given before it is done with the first */
-    PIECE_TOKENS = 512               /* tokens times layers of a piece: fewer do not outlast their launch */
+    AHEAD = 2,         /* pieces that a device is given before it is done with the first */
+    PIECE_TOKENS = 512 /* tokens times layers of a piece: fewer do not outlast their launch */
 };
 
 struct decoder {
     struct model *m;
     struct block_pool *pool;
-    struct state_pool *states;       /* NULL: the model has no recurrent state */
-    struct state_run *runs;          /* [max_seqs] of this batch */
+    struct state_pool *states; /* NULL: the model has no recurrent state */
+    struct state_run *runs;    /* [max_seqs] of this batch */
     int n_runs;
     struct decoder_opt opt;
     struct pass passes[MODEL_PARTS];
     int n_passes;
-    int32_t *seq_end;                /* [max_seqs] tokens each sequence has after this batch */
-    int32_t *n_of;                   /* [max_seqs] and how many of them are in it */
+    int32_t *seq_end; /* [max_seqs] tokens each sequence has after this batch */
+    int32_t *n_of;    /* [max_seqs] and how many of them are in it */
     struct crossing {
-        float *x;                    /* [max_tokens][n_embd] on the host, from one device to the next */
+        float *x; /* [max_tokens][n_embd] on the host, from one device to the next */
         size_t bytes;
-        struct backend *owner;       /* NULL: plain memory */
-    } cross[MODEL_PARTS];            /* before each pass but the first */
+        struct backend *owner; /* NULL: plain memory */
+    } cross[MODEL_PARTS];      /* before each pass but the first */
     /* what was started */
     struct batch b;
     bool gathered;
-    int at;                          /* the pass it is in */
-    bool begun, asked;               /* that pass was begun; all of it was asked for */
-    int layer;                       /* the next one to ask for */
+    int at;            /* the pass it is in */
+    bool begun, asked; /* that pass was begun; all of it was asked for */
+    int layer;         /* the next one to ask for */
 };
 
-static struct pass *last_pass(const struct decoder *d) { return (struct pass *)&d->passes[d->n_passes - 1]; }
+static struct pass *last_pass(const struct decoder *d)
+{
+    return (struct pass *)&d->passes[d->n_passes - 1];
+}
 
-static int open_crossing(struct crossing *c, const struct decoder *d, struct backend *to, struct err *e)
+static int open_crossing(struct crossing *c, const struct decoder *d, struct backend *to,
+                         struct err *e)
 {
     c->bytes = (size_t)d->opt.max_tokens * (size_t)d->m->hp.n_embd * sizeof(float);
     if (to->host_alloc) {
@@ -65,7 +69,8 @@ static int open_states(struct decoder *d, struct err *e)
     }
     if (!model_has_state(d->m)) return OK;
     d->runs = mem_array((size_t)d->opt.max_seqs, sizeof *d->runs);
-    return state_pool_open(&d->states, shares, d->m->n_parts, model_stateshape(d->m), d->opt.max_seqs, e);
+    return state_pool_open(&d->states, shares, d->m->n_parts, model_stateshape(d->m),
+                           d->opt.max_seqs, e);
 }
 
 struct state_pool *decoder_states(struct decoder *d) { return d->states; }
@@ -91,7 +96,9 @@ int decoder_open(struct decoder **out, struct model *m, struct block_pool *kv,
         goto out;
     for (int i = 0; i < m->n_parts && !m->onnx; i++) {
         struct pass *p = &d->passes[d->n_passes++];
-        *p = (struct pass){ .m = m, .part = &m->parts[i], .be = m->parts[i].be, .seq_end = d->seq_end };
+        *p = (struct pass){
+            .m = m, .part = &m->parts[i], .be = m->parts[i].be, .seq_end = d->seq_end
+        };
         block_view(kv, &p->kv);
         state_view(d->states, &p->st);
         if ((rc = scratch_init(&p->s, m, p->part, opt, e)) != OK) goto out;
@@ -131,8 +138,9 @@ static int check_token(struct decoder *d, const struct batch *b, int t, struct e
                        "token %d at position %d of sequence %d is outside the batch's table", t,
                        pos, seq);
     if (d->m->positions.rows && pos >= d->m->positions.rows)
-        return err_set(e, E_INVALID, "position %d of sequence %d is beyond the %d that the model knows", pos,
-                       seq, d->m->positions.rows);
+        return err_set(e, E_INVALID,
+                       "position %d of sequence %d is beyond the %d that the model knows", pos, seq,
+                       d->m->positions.rows);
     block = b->table[(size_t)seq * (size_t)b->table_stride + (size_t)(pos / KV_BLOCK)];
     if (block < 0 || block >= block_n(d->pool))
         return err_set(e, E_INVALID, "position %d of sequence %d lies in block %d of %d", pos, seq,
@@ -145,18 +153,19 @@ static int check_picks(struct decoder *d, const struct batch *b, struct err *e)
 {
     int n_vocab = d->m->hp.n_vocab;
     bool good = decoder_can_pick(d) && b->n_picks <= b->n_out && b->n_adjust >= 0 &&
-                b->n_adjust <= decoder_max_adjust(d) && b->n_pick_from > 0 && b->n_pick_from <= n_vocab &&
-                b->picked;
+                b->n_adjust <= decoder_max_adjust(d) && b->n_pick_from > 0 &&
+                b->n_pick_from <= n_vocab && b->picked;
 
     for (int i = 0; good && i < b->n_picks; i++) {
         const struct pick *p = &b->picks[i];
-        good = p->row > (i ? p[-1].row : -1) && p->row < b->n_out && p->adjust >= 0 && p->n_adjust >= 0 &&
-               p->n_adjust <= b->n_adjust - p->adjust;
+        good = p->row > (i ? p[-1].row : -1) && p->row < b->n_out && p->adjust >= 0 &&
+               p->n_adjust >= 0 && p->n_adjust <= b->n_adjust - p->adjust;
     }
-    for (int i = 0; good && i < b->n_adjust; i++) good = b->adjust[i].id >= 0 && b->adjust[i].id < n_vocab;
-    return good
-               ? OK
-               : err_set(e, E_INVALID, "%d picks of %d outputs do not fit the batch", b->n_picks, b->n_out);
+    for (int i = 0; good && i < b->n_adjust; i++)
+        good = b->adjust[i].id >= 0 && b->adjust[i].id < n_vocab;
+    return good ? OK
+                : err_set(e, E_INVALID, "%d picks of %d outputs do not fit the batch", b->n_picks,
+                          b->n_out);
 }
 
 /* State goes from token to token: those of a sequence must follow each other. */
@@ -173,10 +182,12 @@ static int check_runs(struct decoder *d, const struct batch *b, struct err *e)
         }
         for (int i = 0; i < d->n_runs; i++)
             if (d->runs[i].slot == slot)
-                return err_set(e, E_INVALID, "token %d: the tokens of sequence %d do not follow each other",
-                               t, seq);
+                return err_set(e, E_INVALID,
+                               "token %d: the tokens of sequence %d do not follow each other", t,
+                               seq);
         if (slot < 0 || slot >= state_n(d->states))
-            return err_set(e, E_INVALID, "sequence %d has slot %d of %d", seq, slot, state_n(d->states));
+            return err_set(e, E_INVALID, "sequence %d has slot %d of %d", seq, slot,
+                           state_n(d->states));
         d->runs[d->n_runs++] = (struct state_run){ slot, t, 1, b->pos[t] == 0 };
     }
     return OK;
@@ -190,7 +201,8 @@ static int check_encoder(struct decoder *d, const struct batch *b, struct err *e
     for (int t = 0; t < b->n_tokens; t++) d->n_of[b->seq[t]]++;
     for (int i = 0; i < b->n_seqs; i++)
         if (d->n_of[i] && d->n_of[i] != d->seq_end[i])
-            return err_set(e, E_INVALID, "%d of %d tokens of sequence %d: an encoder needs all at once",
+            return err_set(e, E_INVALID,
+                           "%d of %d tokens of sequence %d: an encoder needs all at once",
                            d->n_of[i], d->seq_end[i], i);
     return OK;
 }
@@ -216,7 +228,8 @@ static int check(struct decoder *d, const struct batch *b, struct err *e)
             return err_set(e, E_INVALID, "output row %d is not one of %d tokens", b->out_rows[i],
                            b->n_tokens);
     for (int i = 0; i < b->n_hidden; i++)
-        if (b->hidden_rows[i] <= (i ? b->hidden_rows[i - 1] : -1) || b->hidden_rows[i] >= b->n_tokens)
+        if (b->hidden_rows[i] <= (i ? b->hidden_rows[i - 1] : -1) ||
+            b->hidden_rows[i] >= b->n_tokens)
             return err_set(e, E_INVALID, "hidden row %d is not one of %d tokens, or out of order",
                            b->hidden_rows[i], b->n_tokens);
     if (d->m->hp.encoder && (rc = check_encoder(d, b, e)) != OK) return rc;
@@ -259,7 +272,7 @@ static void put_batch(struct pass *d, const struct decoder *all, const struct ba
     d->out_rows = stage(d, &used, b->out_rows, (size_t)b->n_out);
     if (picks) d->picks = stage_structs(d, &used, b->picks, b->n_picks, sizeof *b->picks);
     d->kv.table = stage(d, &used, b->table, (size_t)b->n_seqs * (size_t)b->table_stride);
-    if (d->m->token_types.rows) {                        /* all of the first type */
+    if (d->m->token_types.rows) { /* all of the first type */
         d->types = d->s.ints + used;
         memset(d->s.ints_host + used, 0, n * sizeof(int32_t));
         used += n;
@@ -300,7 +313,8 @@ static void varying_table(struct pass *d, const struct batch *b, int kind)
     for (int t = 0, end; t < b->n_tokens; t = end, run++) {
         int seq = b->seq[t];
         bool is_long = rotary_is_long(r, d->seq_end[seq]);
-        const float *freq = is_long ? s->freq + base + (size_t)seq * half : d->part->rope_freq[kind];
+        const float *freq =
+            is_long ? s->freq + base + (size_t)seq * half : d->part->rope_freq[kind];
         for (end = t + 1; end < b->n_tokens; end++) {
             bool other = rotary_is_long(r, d->seq_end[b->seq[end]]);
             if (other != is_long || (is_long && b->seq[end] != seq)) break;
@@ -332,7 +346,7 @@ static void one_layer(struct pass *d, int l, const struct batch *b, bool gathere
     bool last = l == d->m->hp.n_layers - 1;
 
     blocks_attention(d, l, !last || n_out > 0);
-    if (last && n_out == 0) return;                      /* nobody reads on: the KV is all that was wanted */
+    if (last && n_out == 0) return; /* nobody reads on: the KV is all that was wanted */
     blocks_attend(d, l);
     if (last && gathered) {
         be->gather(be, &p->tx, &p->x, d->out_rows);
@@ -341,8 +355,14 @@ static void one_layer(struct pass *d, int l, const struct batch *b, bool gathere
     blocks_rest(d, l);
 }
 
-bool decoder_can_pick(const struct decoder *d) { return !d->m->onnx && last_pass(d)->s.picked != NULL; }
-int decoder_max_adjust(const struct decoder *d) { return d->m->onnx ? 0 : last_pass(d)->s.max_adjust; }
+bool decoder_can_pick(const struct decoder *d)
+{
+    return !d->m->onnx && last_pass(d)->s.picked != NULL;
+}
+int decoder_max_adjust(const struct decoder *d)
+{
+    return d->m->onnx ? 0 : last_pass(d)->s.max_adjust;
+}
 
 /* Rows that nobody picks from, neighbours in one go. */
 static void get_logits(struct pass *d, const struct batch *b)
@@ -423,7 +443,8 @@ static void begin_pass(struct decoder *d)
     d->begun = true;
     d->asked = false;
     d->layer = p->part->first;
-    scratch_plan(&p->s, d->m, d->b.n_tokens, d->b.n_hidden ? d->b.n_tokens : d->b.n_out, d->b.n_out, d->gathered);
+    scratch_plan(&p->s, d->m, d->b.n_tokens, d->b.n_hidden ? d->b.n_tokens : d->b.n_out, d->b.n_out,
+                 d->gathered);
     put_batch(p, d, &d->b);
     if (d->at == 0) blocks_embed(p);
     else p->be->put(p->be, p->s.x, d->cross[d->at].x, cross_bytes(d));
@@ -460,7 +481,7 @@ int decoder_start(struct decoder *d, const struct batch *b, struct err *e)
     if (rc != OK) return rc;
     d->b = *b;
     if (d->m->onnx) return OK;
-    d->gathered = !b->n_hidden && !is_all(b);            /* hidden states: all tokens go on to the end */
+    d->gathered = !b->n_hidden && !is_all(b); /* hidden states: all tokens go on to the end */
     d->at = 0;
     d->begun = d->asked = false;
     if (!be->flush) return OK;

@@ -6,9 +6,10 @@
 
 #include <math.h>
 
-#define L2_EPS 1e-6f             /* queries and keys are x / sqrt(sum of squares + this) */
+#define L2_EPS 1e-6f /* queries and keys are x / sqrt(sum of squares + this) */
 
-void delta_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l, int n)
+void delta_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l,
+                int n)
 {
     const struct mix_hp *h = &m->hp.layers[l].mix;
     const struct mix_weights *w = &m->layers[l].mix;
@@ -23,15 +24,22 @@ void delta_plan(struct layer_step *p, const struct mix_memory *mem, const struct
     s->jobs[0] = (struct linear){ .out = s->conv, .w = &w->in };
     s->jobs[1] = (struct linear){ .out = s->z, .w = &w->z };
     s->jobs[2] = (struct linear){ .out = s->low, .w = &w->ba };
-    s->conv_opt =
-        (struct conv_opt){ .w = w->conv_w, .bias = w->conv_b, .k = h->taps, .silu = m->hp.act == ACT_SILU };
-    s->delta_in = (struct delta_in){ .q = tensor_cols(s->mid, 0, keys), .k = tensor_cols(s->mid, keys, keys),
+    s->conv_opt = (struct conv_opt){
+        .w = w->conv_w, .bias = w->conv_b, .k = h->taps, .silu = m->hp.act == ACT_SILU
+    };
+    s->delta_in = (struct delta_in){ .q = tensor_cols(s->mid, 0, keys),
+                                     .k = tensor_cols(s->mid, keys, keys),
                                      .v = tensor_cols(s->mid, 2 * keys, values),
                                      .beta = tensor_cols(s->low, 0, h->n_heads),
                                      .alpha = tensor_cols(s->low, h->n_heads, h->n_heads) };
-    s->delta = (struct delta_opt){ .n_heads = h->n_heads, .n_k_heads = h->n_k_heads, .dim_k = h->k_dim,
-                                   .dim_v = h->head_dim, .a = w->a, .dt_bias = w->dt_b,
-                                   .k_scale = 1 / sqrtf((float)h->k_dim), .q_scale = 1 / (float)h->k_dim };
+    s->delta = (struct delta_opt){ .n_heads = h->n_heads,
+                                   .n_k_heads = h->n_k_heads,
+                                   .dim_k = h->k_dim,
+                                   .dim_v = h->head_dim,
+                                   .a = w->a,
+                                   .dt_bias = w->dt_b,
+                                   .k_scale = 1 / sqrtf((float)h->k_dim),
+                                   .q_scale = 1 / (float)h->k_dim };
 }
 
 /* A norm to length 1 is one to mean square 1, divided by sqrt(k_dim): the scales above. */

@@ -30,8 +30,10 @@ bool hparams_has(const struct hparams *hp, const struct tensor_row *r, int l)
     if (w && (f & ROW_DENSE) && w->moe) return false;
     if (w && (f & ROW_MOE) && !w->moe) return false;
     if (w && (f & ROW_SHARED) && !w->n_ff) return false;
-    if (w && (f & (ROW_MIXER | ROW_ATTN)) && ((f & ROW_ATTN) != 0) != (w->mix.kind == MIX_ATTN)) return false;
-    if (w && w->mix.kind == MIX_MLA && !w->mix.q_rank && (r->rows == DIM_MIX_RANK || r->cols == DIM_MIX_RANK))
+    if (w && (f & (ROW_MIXER | ROW_ATTN)) && ((f & ROW_ATTN) != 0) != (w->mix.kind == MIX_ATTN))
+        return false;
+    if (w && w->mix.kind == MIX_MLA && !w->mix.q_rank &&
+        (r->rows == DIM_MIX_RANK || r->cols == DIM_MIX_RANK))
         return false;
     if (w && r->kind == ROW_Q_WHOLE && w->mix.q_rank) return false;
     if (f & ROW_QK && !hp->qk_norm) return false;
@@ -103,11 +105,13 @@ uint64_t hparams_step_row(const struct hparams *hp)
     uint64_t row = 0, embd = (uint64_t)hp->n_embd, ff = (uint64_t)hp->moe.n_ff;
 
     for (int l = 0; l < hp->n_layers; l++) {
-        uint64_t n = 3 * embd + (uint64_t)hparams_dim(hp, DIM_QKV, l) + 2 * (uint64_t)hparams_dim(hp, DIM_O, l) +
+        uint64_t n = 3 * embd + (uint64_t)hparams_dim(hp, DIM_QKV, l) +
+                     2 * (uint64_t)hparams_dim(hp, DIM_O, l) +
                      2 * (uint64_t)hparams_dim(hp, DIM_FF, l);
         struct mix_width mix = mix_width(hp, l);
         n += (uint64_t)mix.in + (uint64_t)mix.mid + (uint64_t)mix.low;
-        if (hp->layers[l].moe) n += (uint64_t)hp->moe.n + (uint64_t)hp->moe.n_used * (2 * embd + 2 * ff + 4);
+        if (hp->layers[l].moe)
+            n += (uint64_t)hp->moe.n + (uint64_t)hp->moe.n_used * (2 * embd + 2 * ff + 4);
         if (n > row) row = n;
     }
     return row;
@@ -160,7 +164,8 @@ static int check_layer(const struct hparams *hp, int l, const char *path, struct
         return err_set(e, E_FORMAT, "%s: layer %d: a feed-forward width of %d makes no sense", path,
                        l, w->n_ff);
     if (!isfinite(w->attn_scale))
-        return err_set(e, E_FORMAT, "%s: layer %d: the scale of scores is not a finite number", path, l);
+        return err_set(e, E_FORMAT, "%s: layer %d: the scale of scores is not a finite number",
+                       path, l);
     if (w->rope >= 0) {
         int n_rot = hp->rope[w->rope].n_rot;
         if (n_rot < 2 || n_rot % 2 != 0 || n_rot > w->head_dim)
@@ -191,17 +196,21 @@ static int check_moe(const struct moe_hp *m, const char *path, struct err *e)
     if (!m->n) return OK;
     if (m->n < 1 || m->n > MOE_MAX_EXPERTS || m->n_groups > MOE_MAX_GROUPS || m->n_used < 1 ||
         m->n_used > m->n || m->n_used > MOE_MAX_USED)
-        return err_set(e, E_FORMAT, "%s: %d of %d experts make no sense (at most %d)", path, m->n_used, m->n,
-                       MOE_MAX_USED);
-    if (m->n_ff < 1 || m->n_ff > 1 << 24 || !positive(m->scale) || !(m->jitter >= 0 && isfinite(m->jitter)))
-        return err_set(e, E_FORMAT, "%s: experts of width %d, their weights times %g, make no sense", path,
+        return err_set(e, E_FORMAT, "%s: %d of %d experts make no sense (at most %d)", path,
+                       m->n_used, m->n, MOE_MAX_USED);
+    if (m->n_ff < 1 || m->n_ff > 1 << 24 || !positive(m->scale) ||
+        !(m->jitter >= 0 && isfinite(m->jitter)))
+        return err_set(e, E_FORMAT,
+                       "%s: experts of width %d, their weights times %g, make no sense", path,
                        m->n_ff, (double)m->scale);
-    if (m->n_groups && (m->n % m->n_groups || m->n_groups_used < 1 || m->n_groups_used > m->n_groups ||
-                        m->group_top < 1 || m->group_top > size || m->n_used > m->n_groups_used * size))
-        return err_set(e, E_FORMAT, "%s: %d of %d groups of %d experts make no sense", path, m->n_groups_used,
-                       m->n_groups, m->n);
+    if (m->n_groups &&
+        (m->n % m->n_groups || m->n_groups_used < 1 || m->n_groups_used > m->n_groups ||
+         m->group_top < 1 || m->group_top > size || m->n_used > m->n_groups_used * size))
+        return err_set(e, E_FORMAT, "%s: %d of %d groups of %d experts make no sense", path,
+                       m->n_groups_used, m->n_groups, m->n);
     if (m->route == ROUTE_SPARSEMIXER && m->n_used != 2)
-        return err_set(e, E_UNSUPPORTED, "%s: sparsemixer chooses 2 experts, not %d", path, m->n_used);
+        return err_set(e, E_UNSUPPORTED, "%s: sparsemixer chooses 2 experts, not %d", path,
+                       m->n_used);
     return OK;
 }
 
@@ -233,10 +242,13 @@ int hparams_read(struct hparams *hp, struct arena *a, const struct source *src, 
 {
     int rc;
     if (source_onnx(src)) return hparams_from_onnx(hp, a, src, e);
-    *hp = (struct hparams){
-        .from = source_kind(src), .embd_scale = 1, .residual_scale = 1, .logit_scale = 1, .alibi_scale = 1,
-        .last_norm = true, .moe = { .scale = 1 }
-    };
+    *hp = (struct hparams){ .from = source_kind(src),
+                            .embd_scale = 1,
+                            .residual_scale = 1,
+                            .logit_scale = 1,
+                            .alibi_scale = 1,
+                            .last_norm = true,
+                            .moe = { .scale = 1 } };
     rc =
         hp->from == SOURCE_GGUF ? hparams_from_gguf(hp, a, src, e) : hparams_from_hf(hp, a, src, e);
     if (rc == OK) rc = hparams_pooling(hp, src, e);

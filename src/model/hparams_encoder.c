@@ -1,4 +1,5 @@
-/* hparams_encoder.c - what encoders have of their own, and how a text's hidden states become one vector. */
+/* hparams_encoder.c - what encoders have of their own, and how a text's hidden states become one
+ * vector. */
 #include "model/config.h"
 
 #include <math.h>
@@ -51,7 +52,8 @@ static int nomic(const struct config *c, struct hparams *hp, struct err *e)
         return refuse(c, "only a rotary_emb_fraction of 1 is supported", e);
     if (config_bool(c, "rotary_emb_interleaved", false) || config_bool(c, "prenorm", false) ||
         config_bool(c, "use_rms_norm", false) || config_bool(c, "causal", false))
-        return refuse(c, "rotary_emb_interleaved, prenorm, use_rms_norm and causal must be false", e);
+        return refuse(c, "rotary_emb_interleaved, prenorm, use_rms_norm and causal must be false",
+                      e);
     if (config_str(c, "", "activation_function", &act) && !str_is(act, "swiglu"))
         return refuse(c, "only the activation_function swiglu is supported", e);
     if (config_f64(c, "", "rotary_emb_base", &v)) hp->rope[0].theta = v;
@@ -104,7 +106,8 @@ void hparams_encoder_gguf(struct hparams *hp, const struct source *src)
     hp->encoder = true;
     hp->tied = true;
     hp->bare_norm = false;
-    hp->n_types = types && types->n_dims == 2 && types->dims[0] < INT32_MAX ? (int)types->dims[0] : 1;
+    hp->n_types =
+        types && types->n_dims == 2 && types->dims[0] < INT32_MAX ? (int)types->dims[0] : 1;
     if (is(hp, "modern-bert")) return;
     hp->norm_after = true;
     hp->last_norm = false;
@@ -117,7 +120,8 @@ void hparams_encoder_gguf_rest(struct hparams *hp, const struct source *src)
     int window = 0;
 
     hp->tied = true;
-    if (!is(hp, "modern-bert") || !source_i64(src, "modern-bert.attention.sliding_window_pattern", &every))
+    if (!is(hp, "modern-bert") ||
+        !source_i64(src, "modern-bert.attention.sliding_window_pattern", &every))
         return;
     for (int l = 0; l < hp->n_layers; l++)
         if (hp->layers[l].window) window = hp->layers[l].window;
@@ -147,7 +151,8 @@ int hparams_pooling(struct hparams *hp, const struct source *src, struct err *e)
     snprintf(key, sizeof key, "%s.pooling_type", hp->arch);
     if (source_i64(src, key, &type)) {
         if (type > 3)
-            return err_set(e, E_UNSUPPORTED, "%s: the key %s is %lld, which is no pooling that is known",
+            return err_set(e, E_UNSUPPORTED,
+                           "%s: the key %s is %lld, which is no pooling that is known",
                            source_path(src), key, (long long)type);
         if (type > 0) hp->pooling = type == 1 ? POOL_MEAN : type == 2 ? POOL_CLS : POOL_LAST;
         return OK;

@@ -95,8 +95,8 @@ static int read_route(const struct meta *m, struct moe_hp *x, int n_layers, stru
         return OK;
     }
     if (func > 3)
-        return err_set(e, E_UNSUPPORTED, "%s: the key %s is %d, which is not known", source_path(m->src),
-                       key_of(m, "expert_gating_func").s, func);
+        return err_set(e, E_UNSUPPORTED, "%s: the key %s is %d, which is not known",
+                       source_path(m->src), key_of(m, "expert_gating_func").s, func);
     if (x->route != ROUTE_SPARSEMIXER) x->route = routes[func - 1];
     return OK;
 }
@@ -138,8 +138,9 @@ static void read_kind(const struct meta *m, struct hparams *hp)
     unsigned f = m->arch->flags;
     const struct source_tensor *pos = source_find(m->src, "position_embd.weight");
     const struct source_tensor *embd = source_find(m->src, "token_embd.weight");
-    bool second = find_in(m, 0, "ffn_norm.weight"), any = second || find_in(m, 0, "attn_norm.weight") ||
-                find_in(m, 0, "post_attention_norm.weight");
+    bool second = find_in(m, 0, "ffn_norm.weight"),
+         any = second || find_in(m, 0, "attn_norm.weight") ||
+               find_in(m, 0, "post_attention_norm.weight");
 
     hp->norm = m->arch->norm;
     hp->rope_style = m->arch->gguf_rope;
@@ -148,9 +149,11 @@ static void read_kind(const struct meta *m, struct hparams *hp)
     hp->two_norms = find_in(m, 0, "attn_norm_2.weight");
     hp->parallel = f & ARCH_PARALLEL && (f & ARCH_PARALLEL_KEY || !second);
     if (f & ARCH_PARALLEL_KEY && !(f & ARCH_PARALLEL)) hp->parallel = !second;
-    else if (f & ARCH_PARALLEL_KEY) source_bool(m->src, key_of(m, "use_parallel_residual").s, &hp->parallel);
+    else if (f & ARCH_PARALLEL_KEY)
+        source_bool(m->src, key_of(m, "use_parallel_residual").s, &hp->parallel);
     hp->bare_norm = f & ARCH_BARE_NORM || !any;
-    hp->last_norm = f & ARCH_BARE_NORM || source_find(m->src, "output_norm.weight") || hp->bare_norm;
+    hp->last_norm =
+        f & ARCH_BARE_NORM || source_find(m->src, "output_norm.weight") || hp->bare_norm;
     source_bool(m->src, key_of(m, "norm_after").s, &hp->norm_after);
     if (hp->norm_after) hp->last_norm = false;
     source_bool(m->src, key_of(m, "last_norm").s, &hp->last_norm);
@@ -167,7 +170,8 @@ static int read_shapes(const struct meta *m, struct hparams *hp, struct arena *a
     int rc, extra = 0;
     if ((rc = need_int(m, "block_count", 0, &hp->n_layers, e)) != OK) return rc;
     /* Layers that only guess ahead come last and are not run. */
-    if (get_int(m, "nextn_predict_layers", 0, &extra) && extra < hp->n_layers) hp->n_layers -= extra;
+    if (get_int(m, "nextn_predict_layers", 0, &extra) && extra < hp->n_layers)
+        hp->n_layers -= extra;
     if ((rc = need_int(m, "embedding_length", 0, &hp->n_embd, e)) != OK) return rc;
     if ((rc = need_int(m, "context_length", 0, &hp->n_ctx, e)) != OK) return rc;
     if (hp->n_layers > 65536)
@@ -307,12 +311,11 @@ static int read_rope(const struct meta *m, struct hparams *hp, struct arena *a, 
     if (m->arch->flags & ARCH_TWO_ROPES) {
         double theta = m->arch->flags & ARCH_WINDOW_KEYED ? r->theta : m->arch->theta_window;
         hp->n_rope = 2;
-        hp->rope[1] =
-            (struct rope_hp){ .theta = f64_or(m, "rope.freq_base_swa", theta),
-                              .n_rot = r->n_rot,
-                              .factor = 1,
-                              .attn_factor = 1,
-                              .max_ctx = hp->n_ctx };
+        hp->rope[1] = (struct rope_hp){ .theta = f64_or(m, "rope.freq_base_swa", theta),
+                                        .n_rot = r->n_rot,
+                                        .factor = 1,
+                                        .attn_factor = 1,
+                                        .max_ctx = hp->n_ctx };
     }
     return OK;
 }
@@ -321,7 +324,8 @@ static int read_rope(const struct meta *m, struct hparams *hp, struct arena *a, 
 static void read_alibi(const struct meta *m, struct hparams *hp)
 {
     hp->alibi = (float)f64_or(m, "attention.max_alibi_bias", m->arch->flags & ARCH_ALIBI ? 8 : 0);
-    if (str_is(str_c(m->arch->gguf), "falcon")) hp->alibi_scale = 1 / sqrtf((float)hp->layers[0].head_dim);
+    if (str_is(str_c(m->arch->gguf), "falcon"))
+        hp->alibi_scale = 1 / sqrtf((float)hp->layers[0].head_dim);
     hp->clip_qkv = (float)f64_or(m, "attention.clamp_kqv", 0);
 }
 
@@ -334,7 +338,8 @@ static void read_attn_scale(const struct meta *m, struct hparams *hp)
     if (!source_key(m->src, key_of(m, "attention.scale").s, &list)) return;
     if (value_f64(&list, &f) && f != 0) hp->attn_scale = (float)f;
     for (int l = 0; l < hp->n_layers; l++)
-        if (value_at(&list, (size_t)l, &v) && value_f64(&v, &f)) hp->layers[l].attn_scale = (float)f;
+        if (value_at(&list, (size_t)l, &v) && value_f64(&v, &f))
+            hp->layers[l].attn_scale = (float)f;
 }
 
 static void read_scales(const struct meta *m, struct hparams *hp)
@@ -349,7 +354,7 @@ static void read_scales(const struct meta *m, struct hparams *hp)
     if (m->arch->flags & ARCH_LOGIT_SCALE)
         hp->logit_scale = (float)f64_or(m, "logit_scale", m->arch->logit_scale);
     if (m->arch->flags & ARCH_MULTIPLIERS && get_f64(m, "logit_scale", &v) && v != 0)
-        hp->logit_scale = (float)(1 / v);                    /* granite's divides */
+        hp->logit_scale = (float)(1 / v); /* granite's divides */
     if (m->arch->flags & ARCH_ATTN_CAP)
         hp->attn_softcap = (float)f64_or(m, "attn_logit_softcapping", m->arch->attn_cap);
     if (m->arch->flags & ARCH_LOGIT_CAP)

@@ -5,12 +5,16 @@
 #include <math.h>
 #include <stdio.h>
 
-static const char *const k_layers[] = { "num_hidden_layers", "n_layer", "num_layers", "n_layers", NULL };
+static const char *const k_layers[] = { "num_hidden_layers", "n_layer", "num_layers", "n_layers",
+                                        NULL };
 static const char *const k_embd[] = { "hidden_size", "n_embd", "d_model", "n_embed", NULL };
-static const char *const k_heads[] = { "num_attention_heads", "n_head", "num_heads", "n_heads", NULL };
-static const char *const k_ff[] = { "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", NULL };
-static const char *const k_ctx[] = { "max_position_embeddings", "n_positions", "max_seq_len", "n_ctx",
-                                     "seq_length", NULL };
+static const char *const k_heads[] = { "num_attention_heads", "n_head", "num_heads", "n_heads",
+                                       NULL };
+static const char *const k_ff[] = { "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size",
+                                    NULL };
+static const char *const k_ctx[] = {
+    "max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length", NULL
+};
 
 /* ---- which architecture, where its tensors are ---- */
 
@@ -32,8 +36,16 @@ static int find_arch(struct config *c, struct err *e)
 static void find_prefix(const struct config *c, struct hparams *hp)
 {
     static const char *const prefixes[][2] = {
-        { "model.", "" }, { "", "" }, { "transformer.", "" }, { "gpt_neox.", "" }, { "model.decoder.", "" },
-        { "decoder.", "" }, { "backbone.", "" }, { "bert.", "" }, { "roberta.", "" }, { "model.language_model.", "" },
+        { "model.", "" },
+        { "", "" },
+        { "transformer.", "" },
+        { "gpt_neox.", "" },
+        { "model.decoder.", "" },
+        { "decoder.", "" },
+        { "backbone.", "" },
+        { "bert.", "" },
+        { "roberta.", "" },
+        { "model.language_model.", "" },
         { "language_model.model.", "language_model." },
     };
     char name[256];
@@ -43,7 +55,8 @@ static void find_prefix(const struct config *c, struct hparams *hp)
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
         hp->prefix = prefixes[i][0];
         hp->head_prefix = prefixes[i][1];
-        if (hparams_name(hp, embd, 0, 0, SOURCE_HF, name, sizeof name) && source_find(c->src, name)) return;
+        if (hparams_name(hp, embd, 0, 0, SOURCE_HF, name, sizeof name) && source_find(c->src, name))
+            return;
     }
     hp->prefix = prefixes[0][0];
     hp->head_prefix = prefixes[0][1];
@@ -136,7 +149,8 @@ static void read_scales(const struct config *c, struct hparams *hp)
         hp->attn_softcap = (float)config_or(c, "attn_logit_softcapping", c->arch->attn_cap);
     if (f & ARCH_LOGIT_CAP)
         hp->logit_softcap = (float)config_or(c, "final_logit_softcapping", c->arch->logit_cap);
-    if (f & ARCH_LOGIT_SCALE) hp->logit_scale = (float)config_or(c, "logit_scale", c->arch->logit_scale);
+    if (f & ARCH_LOGIT_SCALE)
+        hp->logit_scale = (float)config_or(c, "logit_scale", c->arch->logit_scale);
     if (f & ARCH_ALIBI) hp->alibi = 8;
     if (f & ARCH_MULTIPLIERS) {
         hp->embd_scale = (float)config_or(c, "embedding_multiplier", 1);
@@ -154,7 +168,8 @@ static bool read_tied(const struct config *c, const struct hparams *hp)
     int it = 0;
     const struct tensor_row *r;
 
-    if (config_has(c, "", "tie_word_embeddings")) return config_bool(c, "tie_word_embeddings", c->arch->tied);
+    if (config_has(c, "", "tie_word_embeddings"))
+        return config_bool(c, "tie_word_embeddings", c->arch->tied);
     if (source_bool(c->src, "tie_word_embeddings", &tied)) return tied;
     for (r = arch_row(c->arch, &it); r; r = arch_row(c->arch, &it))
         if (r->flags & ROW_HEAD && !row_is_vector(r)) break;
@@ -168,14 +183,16 @@ static int read_quantized(const struct config *c, struct hparams *hp, struct err
     struct str method;
     int it = 0;
 
-    if (!config_has(c, "", "quantization_config") && !config_has(c, "quantization_config.", "quant_method"))
+    if (!config_has(c, "", "quantization_config") &&
+        !config_has(c, "quantization_config.", "quant_method"))
         return OK;
     if (config_str(c, "quantization_config.", "quant_method", &method) && str_is(method, "mxfp4"))
         for (const struct tensor_row *r = arch_row(c->arch, &it); r; r = arch_row(c->arch, &it))
             hp->mxfp4 |= r->flags & ROW_MX;
     if (hp->mxfp4) return OK;
     if (!config_str(c, "quantization_config.", "quant_method", &method)) method = STR("?");
-    return err_set(e, E_UNSUPPORTED, "%s: config.json: weights quantized by \"%.*s\" are not supported",
+    return err_set(e, E_UNSUPPORTED,
+                   "%s: config.json: weights quantized by \"%.*s\" are not supported",
                    source_path(c->src), STR_ARG(str_take(method, 64)));
 }
 
@@ -194,12 +211,14 @@ static void read_kind(const struct config *c, struct hparams *hp)
 /* Keys that make another model of any family. */
 static int refuse_others(const struct config *c, struct err *e)
 {
-    const char *key = config_bool(c, "use_bidirectional_attention", false) ? "use_bidirectional_attention"
-                      : config_has(c, "", "per_layer_config")              ? "per_layer_config"
-                                                                           : NULL;
+    const char *key = config_bool(c, "use_bidirectional_attention", false)
+                          ? "use_bidirectional_attention"
+                      : config_has(c, "", "per_layer_config") ? "per_layer_config"
+                                                              : NULL;
 
     if (!key) return OK;
-    return err_set(e, E_UNSUPPORTED, "%s: config.json: %s is not supported", source_path(c->src), key);
+    return err_set(e, E_UNSUPPORTED, "%s: config.json: %s is not supported", source_path(c->src),
+                   key);
 }
 
 int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e)

@@ -60,7 +60,8 @@ int hparams_hf_moe(const struct config *c, struct hparams *hp, struct err *e)
     else m->n_ff = hp->layers[0].n_ff;
     m->scale = (float)config_or(c, "routed_scaling_factor", a->scale != 0 ? (double)a->scale : 1);
     read_groups(c, m);
-    if (has_rows(c->arch, ROW_SHARED) && !config_int(c, "shared_expert_intermediate_size", &shared)) {
+    if (has_rows(c->arch, ROW_SHARED) &&
+        !config_int(c, "shared_expert_intermediate_size", &shared)) {
         config_int(c, "n_shared_experts", &n_shared);
         shared = n_shared * m->n_ff;
     }

@@ -51,8 +51,10 @@ static int check_types(const struct config *c, const struct hparams *hp, struct 
 
     for (int l = 0; c->arch->flags & ARCH_LAYER_TYPES && l < hp->n_layers; l++) {
         snprintf(key, sizeof key, "layer_types.%d", l);
-        if (config_str(c, "", key, &s) && !str_is(s, "full_attention") && !str_is(s, "sliding_attention"))
-            return err_set(e, E_UNSUPPORTED, "%s: config.json: layer_types has \"%.*s\", which is not known",
+        if (config_str(c, "", key, &s) && !str_is(s, "full_attention") &&
+            !str_is(s, "sliding_attention"))
+            return err_set(e, E_UNSUPPORTED,
+                           "%s: config.json: layer_types has \"%.*s\", which is not known",
                            source_path(c->src), STR_ARG(str_take(s, 64)));
     }
     return OK;
@@ -90,7 +92,7 @@ void hparams_hf_windows(const struct config *c, struct hparams *hp)
 static bool layer_slides(const struct config *c, const struct hparams *hp, int l)
 {
     return config_has(c, "", "layer_types.0") ? layer_type_is(c, l, "sliding_attention")
-                                       : sliding_by_rule(c, hp, l);
+                                              : sliding_by_rule(c, hp, l);
 }
 
 /* ---- rotary ---- */
@@ -101,8 +103,7 @@ static const float *read_factors(const struct config *c, struct arena *a, const 
     struct value list, v;
     float *out;
     double f;
-    if (!config_value(c, dict, name, &list) || list.kind != VALUE_LIST ||
-        list.n != (size_t)n)
+    if (!config_value(c, dict, name, &list) || list.kind != VALUE_LIST || list.n != (size_t)n)
         return NULL;
     out = arena_array(a, (size_t)n, sizeof *out);
     for (int i = 0; i < n; i++) {
@@ -116,8 +117,7 @@ static int read_scaling_type(const struct config *c, struct rope_hp *r, const ch
                              struct err *e)
 {
     struct str type = STR("default");
-    if (!config_str(c, dict, "rope_type", &type))
-        config_str(c, dict, "type", &type);
+    if (!config_str(c, dict, "rope_type", &type)) config_str(c, dict, "type", &type);
     if (c->arch->flags & ARCH_LONGROPE && (str_is(type, "su") || str_is(type, "yarn")))
         type = STR("longrope");
     if (!rope_scaling_by_name(type, &r->scaling))
@@ -169,7 +169,8 @@ static int read_rope(const struct config *c, struct hparams *hp, struct arena *a
 
     r->theta = theta;
     config_f64(c, dict, "rope_theta", &r->theta);
-    if (c->arch->flags & ARCH_PARTIAL_ROPE && !config_f64(c, dict, "partial_rotary_factor", &partial) &&
+    if (c->arch->flags & ARCH_PARTIAL_ROPE &&
+        !config_f64(c, dict, "partial_rotary_factor", &partial) &&
         !config_f64(c, "", "partial_rotary_factor", &partial))
         config_f64(c, "", "rotary_pct", &partial);
     if (!(partial > 0 && partial <= 1))
@@ -201,8 +202,8 @@ static int read_rope(const struct config *c, struct hparams *hp, struct arena *a
 
 static bool is_dict(const struct config *c, const char *dict)
 {
-    return config_has(c, dict, "rope_type") || config_has(c, dict, "type") || config_has(c, dict, "factor") ||
-           config_has(c, dict, "rope_theta");
+    return config_has(c, dict, "rope_type") || config_has(c, dict, "type") ||
+           config_has(c, dict, "factor") || config_has(c, dict, "rope_theta");
 }
 
 static void read_no_rope(const struct config *c, struct hparams *hp)
@@ -228,7 +229,8 @@ int hparams_hf_ropes(const struct config *c, struct hparams *hp, struct arena *a
     if (rc != OK) return rc;
     if (!config_f64(c, "", "rotary_emb_base", &theta) && !str_is(str_c(c->arch->hf[0]), "gpt_neox"))
         config_f64(c, "", "rope_theta", &theta);
-    for (int l = 0; c->arch->flags & ARCH_ROPELESS && l < hp->n_layers; l++) hp->layers[l].rope = -1;
+    for (int l = 0; c->arch->flags & ARCH_ROPELESS && l < hp->n_layers; l++)
+        hp->layers[l].rope = -1;
     if (c->arch->flags & ARCH_ROPELESS) return OK;
     if (c->arch->flags & ARCH_NO_ROPE) read_no_rope(c, hp);
     if (!(c->arch->flags & ARCH_TWO_ROPES)) {

@@ -5,7 +5,8 @@
 
 #include <stdio.h>
 
-bool hparams_covered(const struct hparams *hp, const struct source *src, const struct tensor_row *r, int l)
+bool hparams_covered(const struct hparams *hp, const struct source *src, const struct tensor_row *r,
+                     int l)
 {
     size_t size = r->cols == DIM_NONE || r->count ? sizeof(void *) : sizeof(struct weight);
     char name[256];
@@ -14,8 +15,8 @@ bool hparams_covered(const struct hparams *hp, const struct source *src, const s
     for (const struct tensor_row *g = arch_row(hp->info, &it); r->flags & ROW_SPLIT && g;
          g = arch_row(hp->info, &it)) {
         size_t parts = g->kind == ROW_QKV ? 3 : g->kind == ROW_GATE_UP ? 2 : 1;
-        if (g != r && g->flags & ROW_OPTIONAL && row_in_layer(g) == row_in_layer(r) && g->at <= r->at &&
-            r->at < g->at + parts * size && hparams_has(hp, g, l) &&
+        if (g != r && g->flags & ROW_OPTIONAL && row_in_layer(g) == row_in_layer(r) &&
+            g->at <= r->at && r->at < g->at + parts * size && hparams_has(hp, g, l) &&
             hparams_name(hp, g, l, 0, hp->from, name, sizeof name) && source_find(src, name))
             return true;
     }
@@ -23,19 +24,21 @@ bool hparams_covered(const struct hparams *hp, const struct source *src, const s
 }
 
 struct seen {
-    const struct tensor_row *row;            /* who it would be; NULL: the architecture has no such tensor */
-    const struct source_tensor *t;           /* NULL: not in the file */
-    int64_t rows, cols;                      /* of the matrix; of each, where there are several */
+    const struct tensor_row *row;  /* who it would be; NULL: the architecture has no such tensor */
+    const struct source_tensor *t; /* NULL: not in the file */
+    int64_t rows, cols;            /* of the matrix; of each, where there are several */
 };
 
-/* The matrix that fills the member at `at` of layer l, as the first row of the table that is in the file. */
+/* The matrix that fills the member at `at` of layer l, as the first row of the table that is in the
+ * file. */
 static struct seen probe(const struct hparams *hp, const struct source *src, size_t at, int l)
 {
     struct seen s = { 0 };
     char name[256];
     int it = 0;
 
-    for (const struct tensor_row *r = arch_row(hp->info, &it); r && !s.t; r = arch_row(hp->info, &it)) {
+    for (const struct tensor_row *r = arch_row(hp->info, &it); r && !s.t;
+         r = arch_row(hp->info, &it)) {
         const struct source_tensor *t;
         bool turned = r->flags & ROW_TURNED && hp->from == SOURCE_HF;
         if (!row_in_layer(r) || r->at != at || r->cols == DIM_NONE || !hparams_has(hp, r, l) ||
@@ -53,7 +56,8 @@ static struct seen probe(const struct hparams *hp, const struct source *src, siz
 
 static int small(int64_t v) { return v > 0 && v < (1 << 24) ? (int)v : 0; }
 
-/* GGUF files of some families say four times the width whatever there is: two tensors that agree know better. */
+/* GGUF files of some families say four times the width whatever there is: two tensors that agree
+ * know better. */
 static void infer_ff(struct hparams *hp, const struct source *src, int l)
 {
     struct layer_hp *w = &hp->layers[l];
@@ -74,11 +78,13 @@ static void infer_layer(struct hparams *hp, const struct source *src, int l)
     if (!w->head_dim && w->n_heads && n_q % w->n_heads == 0) w->head_dim = small(n_q / w->n_heads);
     if (!w->head_dim_v) w->head_dim_v = w->head_dim;
     if (!w->n_kv_heads && w->head_dim) {
-        int64_t n_kv = packed ? (q.rows - n_q) / 2 : probe(hp, src, offsetof(struct layer, wk), l).rows;
+        int64_t n_kv =
+            packed ? (q.rows - n_q) / 2 : probe(hp, src, offsetof(struct layer, wk), l).rows;
         if (n_kv % w->head_dim == 0) w->n_kv_heads = small(n_kv / w->head_dim);
     }
     if (!w->moe) infer_ff(hp, src, l);
-    if (w->moe && !hp->moe.n_ff) hp->moe.n_ff = small(probe(hp, src, offsetof(struct layer, x_down), l).cols);
+    if (w->moe && !hp->moe.n_ff)
+        hp->moe.n_ff = small(probe(hp, src, offsetof(struct layer, x_down), l).cols);
 }
 
 /* The embedding is [vocab, hidden], or [hidden, vocab] in a file of the other habit. */
@@ -104,8 +110,8 @@ static int not_inferred(const struct hparams *hp, const struct source *src, int 
     bool attends = w->mix.kind == MIX_ATTN || w->mix.kind == MIX_MLA;
     size_t at = attends && !w->head_dim     ? offsetof(struct layer, wq)
                 : attends && !w->n_kv_heads ? offsetof(struct layer, wk)
-                : w->moe         ? offsetof(struct layer, x_down)
-                                 : offsetof(struct layer, down);
+                : w->moe                    ? offsetof(struct layer, x_down)
+                                            : offsetof(struct layer, down);
     struct seen s = probe(hp, src, at, l);
     char name[256];
 
@@ -116,8 +122,8 @@ static int not_inferred(const struct hparams *hp, const struct source *src, int 
                    source_path(src), l,
                    attends && !w->head_dim     ? "the size of a head"
                    : attends && !w->n_kv_heads ? "the number of KV heads"
-                   : w->moe         ? "the width of the experts"
-                                    : "the width of the feed-forward block");
+                   : w->moe                    ? "the width of the experts"
+                                               : "the width of the feed-forward block");
 }
 
 int hparams_infer(struct hparams *hp, const struct source *src, struct err *e)

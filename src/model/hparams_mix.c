@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#define MOST (1 << 20)           /* of any of them */
-#define MOST_TAPS 64             /* what kernels take */
+#define MOST (1 << 20) /* of any of them */
+#define MOST_TAPS 64   /* what kernels take */
 
 int hparams_mix_dim(const struct hparams *hp, enum dim d, int l)
 {
@@ -42,15 +42,16 @@ static bool good(const struct hparams *hp, int l)
         return taps && fair(h->inner) && fair(h->n_state) && fair(h->dt_rank) &&
                (int64_t)h->inner * h->n_state < 1 << 28;
     case MIX_MAMBA2:
-        return taps && fair(h->inner) && fair(h->n_state) && fair(h->n_heads) && fair(h->head_dim) &&
-               fair(h->n_groups) && fair(h->norm_groups) && (int64_t)h->n_heads * h->head_dim == h->inner &&
-               h->n_heads % h->n_groups == 0 && h->inner % h->norm_groups == 0 &&
-               (int64_t)h->inner * h->n_state < 1 << 28 && (int64_t)h->n_groups * h->n_state < MOST &&
-               h->dt_min >= 0 && h->dt_max >= h->dt_min;
+        return taps && fair(h->inner) && fair(h->n_state) && fair(h->n_heads) &&
+               fair(h->head_dim) && fair(h->n_groups) && fair(h->norm_groups) &&
+               (int64_t)h->n_heads * h->head_dim == h->inner && h->n_heads % h->n_groups == 0 &&
+               h->inner % h->norm_groups == 0 && (int64_t)h->inner * h->n_state < 1 << 28 &&
+               (int64_t)h->n_groups * h->n_state < MOST && h->dt_min >= 0 && h->dt_max >= h->dt_min;
     case MIX_SHORTCONV: return taps;
     case MIX_DELTA:
-        return taps && fair(h->n_heads) && fair(h->n_k_heads) && fair(h->head_dim) && fair(h->k_dim) &&
-               h->n_heads % h->n_k_heads == 0 && (int64_t)h->n_heads * h->head_dim < MOST &&
+        return taps && fair(h->n_heads) && fair(h->n_k_heads) && fair(h->head_dim) &&
+               fair(h->k_dim) && h->n_heads % h->n_k_heads == 0 &&
+               (int64_t)h->n_heads * h->head_dim < MOST &&
                (int64_t)h->n_k_heads * h->k_dim < MOST &&
                (int64_t)h->n_heads * h->head_dim * h->k_dim < 1 << 28;
     case MIX_MLA:
@@ -73,11 +74,12 @@ int hparams_mix_check(const struct hparams *hp, int l, const char *path, struct 
     const struct mix_hp *h = &hp->layers[l].mix;
 
     if (good(hp, l)) return OK;
-    return err_set(e, E_FORMAT,
-                   "%s: layer %d: a %s of these numbers makes no sense: %d taps, %d channels, state %d, "
-                   "%d heads of %d in %d groups, latent %d",
-                   path, l, names[h->kind], h->taps, h->inner, h->n_state, h->n_heads, h->head_dim,
-                   h->n_groups, h->kv_rank);
+    return err_set(
+        e, E_FORMAT,
+        "%s: layer %d: a %s of these numbers makes no sense: %d taps, %d channels, state %d, "
+        "%d heads of %d in %d groups, latent %d",
+        path, l, names[h->kind], h->taps, h->inner, h->n_state, h->n_heads, h->head_dim,
+        h->n_groups, h->kv_rank);
 }
 
 /* ---- config.json ---- */
@@ -98,7 +100,8 @@ static int read_rank(const struct config *c, struct hparams *hp, int *rank, stru
     struct str text;
 
     *rank = (hp->n_embd + 15) / 16;
-    if (!config_has(c, "", "time_step_rank") || config_str(c, "", "time_step_rank", &text)) return OK;
+    if (!config_has(c, "", "time_step_rank") || config_str(c, "", "time_step_rank", &text))
+        return OK;
     return need(c, "time_step_rank", rank, e);
 }
 
@@ -235,11 +238,12 @@ int hparams_mix_shapes(const struct config *c, struct hparams *hp, struct err *e
 static void deepseek_scale(const struct config *c, struct hparams *hp)
 {
     const struct mix_hp *h = &hp->layers[0].mix;
-    const char *dict = config_has(c, "rope_scaling.", "factor") ? "rope_scaling." : "rope_parameters.";
+    const char *dict =
+        config_has(c, "rope_scaling.", "factor") ? "rope_scaling." : "rope_parameters.";
     double all = 0, mscale = 1;
 
-    if (hp->rope[0].scaling != ROPE_NONE && config_f64(c, dict, "mscale_all_dim", &all) && all != 0 &&
-        hp->rope[0].factor > 1)
+    if (hp->rope[0].scaling != ROPE_NONE && config_f64(c, dict, "mscale_all_dim", &all) &&
+        all != 0 && hp->rope[0].factor > 1)
         mscale = 0.1 * all * log(hp->rope[0].factor) + 1;
     hp->attn_scale = (float)(mscale * mscale / sqrt(h->nope + h->rope));
     hp->rope[0].n_rot = h->rope;

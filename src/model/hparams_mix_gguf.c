@@ -34,8 +34,8 @@ static bool get_f64(const struct meta *m, const char *name, double *out)
 static int need(const struct meta *m, const char *name, int *out, struct err *e)
 {
     if (get(m, name, 0, out) && *out > 0) return OK;
-    return err_set(e, E_FORMAT, "%s: the key %s.%s is missing or no positive number", source_path(m->src),
-                   m->arch, name);
+    return err_set(e, E_FORMAT, "%s: the key %s.%s is missing or no positive number",
+                   source_path(m->src), m->arch, name);
 }
 
 static const struct source_tensor *find(const struct meta *m, int l, const char *name)
@@ -62,7 +62,8 @@ static int mamba(const struct meta *m, struct hparams *hp, struct err *e)
     get(m, "ssm.norm_group_count", 0, &h.norm_groups);
     if (get_f64(m, "ssm.time_step_min", &limit)) h.dt_min = (float)limit;
     if (get_f64(m, "ssm.time_step_max", &limit)) h.dt_max = (float)limit;
-    for (int l = 0; l < hp->n_layers; l++) hp->layers[l] = (struct layer_hp){ .mix = h, .rope = -1 };
+    for (int l = 0; l < hp->n_layers; l++)
+        hp->layers[l] = (struct layer_hp){ .mix = h, .rope = -1 };
     return OK;
 }
 
@@ -72,7 +73,7 @@ static int lfm2(const struct meta *m, struct hparams *hp, struct err *e)
     struct mix_hp h = { .kind = MIX_SHORTCONV };
     int rc = need(m, "shortconv.l_cache", &h.taps, e);
 
-    hp->last_norm = true;            /* by another name */
+    hp->last_norm = true; /* by another name */
     for (int l = 0; l < hp->n_layers && rc == OK; l++) {
         struct layer_hp *w = &hp->layers[l];
         if (!w->head_dim && w->n_heads > 0) w->head_dim = hp->n_embd / w->n_heads;
@@ -142,7 +143,8 @@ int hparams_mix_gguf(struct hparams *hp, const struct source *src, struct err *e
     return OK;
 }
 
-/* cos and sin are not scaled; scores are, by yarn's factor twice. The key holds a tenth of mscale_all_dim. */
+/* cos and sin are not scaled; scores are, by yarn's factor twice. The key holds a tenth of
+ * mscale_all_dim. */
 static void deepseek_scale(const struct meta *m, struct hparams *hp)
 {
     const struct mix_hp *h = &hp->layers[0].mix;
@@ -166,6 +168,7 @@ void hparams_mix_gguf_rest(struct hparams *hp, const struct source *src)
     struct meta m = { src, hp->arch };
 
     for (int l = 0; l < hp->n_layers; l++)
-        if (hp->layers[l].mix.kind != MIX_ATTN && hp->layers[l].mix.kind != MIX_MLA) hp->layers[l].rope = -1;
+        if (hp->layers[l].mix.kind != MIX_ATTN && hp->layers[l].mix.kind != MIX_MLA)
+            hp->layers[l].rope = -1;
     if (hp->info->mix == MIX_MLA) deepseek_scale(&m, hp);
 }

@@ -27,8 +27,10 @@ static int gpt2(const struct config *c, struct hparams *hp, struct err *e)
         return refuse(c, "add_cross_attention", "is not supported", e);
     for (int l = 0; l < hp->n_layers; l++) {
         struct layer_hp *w = &hp->layers[l];
-        w->attn_scale = config_bool(c, "scale_attn_weights", true) ? 1 / sqrtf((float)w->head_dim) : 1;
-        if (config_bool(c, "scale_attn_by_inverse_layer_idx", false)) w->attn_scale /= (float)(l + 1);
+        w->attn_scale =
+            config_bool(c, "scale_attn_weights", true) ? 1 / sqrtf((float)w->head_dim) : 1;
+        if (config_bool(c, "scale_attn_by_inverse_layer_idx", false))
+            w->attn_scale /= (float)(l + 1);
     }
     return OK;
 }
@@ -61,7 +63,8 @@ static int neo(const struct config *c, struct hparams *hp, struct err *e)
     }
     for (int i = 0; !typed && i < hp->n_layers; i++) hp->layers[i].window = i % 2 ? window : 0;
     if (typed && l < hp->n_layers)
-        return err_set(e, E_FORMAT, "%s: config.json: attention_types tells of %d layers, expected %d",
+        return err_set(e, E_FORMAT,
+                       "%s: config.json: attention_types tells of %d layers, expected %d",
                        source_path(c->src), l, hp->n_layers);
     return OK;
 }
@@ -81,7 +84,8 @@ static int gptj(const struct config *c, struct hparams *hp, struct err *e)
 
 static int falcon_shapes(const struct config *c, struct hparams *hp, struct err *e)
 {
-    bool fresh = config_bool(c, "new_decoder_architecture", false), mq = config_bool(c, "multi_query", true);
+    bool fresh = config_bool(c, "new_decoder_architecture", false),
+         mq = config_bool(c, "multi_query", true);
     int n = hp->layers[0].n_heads, kv = n, norms = fresh ? 2 : 1;
 
     if (fresh && !config_int(c, "num_kv_heads", &kv)) config_int(c, "n_head_kv", &kv);
@@ -152,11 +156,13 @@ static int hunyuan(const struct config *c, struct hparams *hp)
     return OK;
 }
 
-/* Its longrope names the factor of cos and sin for each regime; its library turns by the short factors in both. */
+/* Its longrope names the factor of cos and sin for each regime; its library turns by the short
+ * factors in both. */
 static int phimoe(const struct config *c, struct hparams *hp)
 {
     struct rope_hp *r = &hp->rope[0];
-    const char *dict = config_has(c, "rope_scaling.", "short_mscale") ? "rope_scaling." : "rope_parameters.";
+    const char *dict =
+        config_has(c, "rope_scaling.", "short_mscale") ? "rope_scaling." : "rope_parameters.";
 
     hp->moe.jitter = (float)config_or(c, "router_jitter_noise", 0.01);
     if (r->scaling == ROPE_NONE) return OK;
@@ -205,6 +211,7 @@ int hparams_own(const struct config *c, struct hparams *hp, struct err *e)
     if (str_is(type, "hunyuan_v1_dense")) return hunyuan(c, hp);
     if (str_is(type, "phimoe")) return phimoe(c, hp);
     if (str_is(type, "gpt_oss")) return gpt_oss(c, hp);
-    if (str_is(type, "olmo") || str_is(type, "olmoe")) hp->clip_qkv = (float)config_or(c, "clip_qkv", 0);
+    if (str_is(type, "olmo") || str_is(type, "olmoe"))
+        hp->clip_qkv = (float)config_or(c, "clip_qkv", 0);
     return OK;
 }

@@ -42,11 +42,14 @@ static void set_order(struct layout *y, const struct hparams *hp, const struct t
     case ROW_BETA_ALPHA: y->order = ORDER_HEADS, y->each = per; break;
     case ROW_QKVZ:
         y->order = ORDER_QKVZ, y->each = h->k_dim, y->values = per * h->head_dim;
-        y->n_parts = 2, y->part[1] = (int64_t)h->n_heads * h->head_dim, y->part[0] = y->rows - y->part[1];
+        y->n_parts = 2, y->part[1] = (int64_t)h->n_heads * h->head_dim,
+        y->part[0] = y->rows - y->part[1];
         break;
     case ROW_KV_B:
-        y->order = ORDER_KV_B, y->each = h->nope, y->values = w->head_dim_v, y->per_weight = w->n_heads;
-        y->n_parts = 2, y->part[0] = (int64_t)w->n_heads * h->kv_rank, y->part[1] = w->n_heads * y->values;
+        y->order = ORDER_KV_B, y->each = h->nope, y->values = w->head_dim_v,
+        y->per_weight = w->n_heads;
+        y->n_parts = 2, y->part[0] = (int64_t)w->n_heads * h->kv_rank,
+        y->part[1] = w->n_heads * y->values;
         break;
     case ROW_EACH_HEAD:
         y->per_weight = y->count, y->part[0] = y->rows *= y->count, y->count = 1;
@@ -64,8 +67,12 @@ void layout_of(struct layout *y, const struct hparams *hp, const struct tensor_r
     bool many = name && strchr(name, '#');
     unsigned f = world == SOURCE_HF ? r->flags : 0;
 
-    *y = (struct layout){ .count = many ? 1 : n, .tensors = many ? n : 1, .rows = hparams_dim(hp, r->rows, l),
-                          .vector = r->cols == DIM_NONE, .heads = w->n_heads, .kv_heads = w->n_kv_heads };
+    *y = (struct layout){ .count = many ? 1 : n,
+                          .tensors = many ? n : 1,
+                          .rows = hparams_dim(hp, r->rows, l),
+                          .vector = r->cols == DIM_NONE,
+                          .heads = w->n_heads,
+                          .kv_heads = w->n_kv_heads };
     y->cols = y->vector ? 1 : hparams_dim(hp, r->cols, l);
     y->turned = f & ROW_TURNED && !y->vector;
     y->mx = f & ROW_MX;
@@ -127,8 +134,8 @@ bool layout_fits(const struct layout *y, const struct source_tensor *t, bool *fl
     /* Vectors, and matrices of one row, may have fewer or more dimensions of 1. */
     if (y->vector && (t->n_dims < 2 || n == 1)) return true;
     if (y->rows == 1 && y->count == 1 && t->n_dims == 1) return true;
-    *flipped = t->n_dims == 2 && y->n_dims == 2 && t->dims[0] == y->dims[1] && t->dims[1] == y->dims[0] &&
-               !dtype_info((int)t->type)->quantized;
+    *flipped = t->n_dims == 2 && y->n_dims == 2 && t->dims[0] == y->dims[1] &&
+               t->dims[1] == y->dims[0] && !dtype_info((int)t->type)->quantized;
     return *flipped;
 }
 
@@ -155,7 +162,8 @@ static int64_t grouped(const struct layout *y, int64_t r)
 /* Row r of q, k, v one behind the other, or of the gates. */
 static int64_t by_key_head(const struct layout *y, int part, int64_t r)
 {
-    int64_t group = 2 * y->each + 2 * y->values, heads = y->part[1] / y->values, keys = heads * y->each;
+    int64_t group = 2 * y->each + 2 * y->values, heads = y->part[1] / y->values,
+            keys = heads * y->each;
 
     if (part == 1) return r / y->values * group + 2 * y->each + y->values + r % y->values;
     if (r < 2 * keys) return r % keys / y->each * group + r / keys * y->each + r % y->each;
@@ -173,7 +181,8 @@ int64_t layout_row(const struct layout *y, int part, int64_t r)
     switch (y->order) {
     case ORDER_PLANE: return r % y->each * (y->rows / y->each) + r / y->each;
     case ORDER_QKVZ: return by_key_head(y, part, r);
-    case ORDER_KV_B: return r / y->values * (y->each + y->values) + y->each + r % y->values; /* of values */
+    case ORDER_KV_B:
+        return r / y->values * (y->each + y->values) + y->each + r % y->values; /* of values */
     case ORDER_HEADS:
         if (y->n_parts == 1) part = (int)(r / (y->rows / 2)), r %= y->rows / 2;
         return r / y->each * 2 * y->each + part * y->each + r % y->each;
@@ -184,7 +193,10 @@ int64_t layout_row(const struct layout *y, int part, int64_t r)
     return y->order == ORDER_GROUPS ? grouped(y, r) : r;
 }
 
-bool layout_in_place(const struct layout *y) { return y->order == ORDER_PLAIN && !y->turned && !y->mx; }
+bool layout_in_place(const struct layout *y)
+{
+    return y->order == ORDER_PLAIN && !y->turned && !y->mx;
+}
 
 /* Folders put number 2j and 2j + 1 into a byte, GGUF's blocks j and j + 16. */
 static void mx_block(struct block_mxfp4 *out, uint8_t scale, const uint8_t *in)
@@ -196,8 +208,8 @@ static void mx_block(struct block_mxfp4 *out, uint8_t scale, const uint8_t *in)
     for (int j = 0; j < MX_BLOCK / 2; j++) out->qs[j] = (uint8_t)(q[j] | q[j + MX_BLOCK / 2] << 4);
 }
 
-static void read_mx(const struct layout *y, const struct source_tensor *t, size_t row, enum dtype to,
-                    void *dst, float *tmp)
+static void read_mx(const struct layout *y, const struct source_tensor *t, size_t row,
+                    enum dtype to, void *dst, float *tmp)
 {
     size_t n = (size_t)y->cols / MX_BLOCK;
     const uint8_t *q = (const uint8_t *)t->data + row * n * (MX_BLOCK / 2);
@@ -213,25 +225,27 @@ static void read_mx(const struct layout *y, const struct source_tensor *t, size_
 }
 
 /* A row that lies across the stored ones. */
-static void read_turned(const struct layout *y, const struct source_tensor *t, const char *data, int64_t row,
-                        float *out)
+static void read_turned(const struct layout *y, const struct source_tensor *t, const char *data,
+                        int64_t row, float *out)
 {
     size_t size = (size_t)dtype_info((int)t->type)->bytes;
 
     for (int64_t c = 0; c < y->cols; c++)
-        quant_decode(t->type, data + ((size_t)c * (size_t)y->rows + (size_t)row) * size, &out[c], 1);
+        quant_decode(t->type, data + ((size_t)c * (size_t)y->rows + (size_t)row) * size, &out[c],
+                     1);
 }
 
 /* Row r of keys, turned: a head's numbers at one place of the latent. */
-static void read_keys(const struct layout *y, const struct source_tensor *t, int64_t r, enum dtype to,
-                      void *dst, float *tmp)
+static void read_keys(const struct layout *y, const struct source_tensor *t, int64_t r,
+                      enum dtype to, void *dst, float *tmp)
 {
     int64_t head = r / y->cols, at = r % y->cols;
     uint64_t bytes = 0, size = 0;
 
     dtype_row_bytes(t->type, (uint64_t)y->cols, &bytes);
     for (int64_t c = 0; c < y->each; c++) {
-        const char *row = (const char *)t->data + (size_t)(head * (y->each + y->values) + c) * bytes;
+        const char *row =
+            (const char *)t->data + (size_t)(head * (y->each + y->values) + c) * bytes;
         if (dtype_row_bytes(t->type, 1, &size)) {
             quant_decode(t->type, row + (size_t)at * size, &tmp[c], 1);
         } else {
@@ -254,7 +268,8 @@ void layout_read(const struct layout *y, const struct source_tensor *t, int i, i
         return;
     }
     if (y->turned) {
-        data += (size_t)i * (size_t)y->rows * (size_t)y->cols * (size_t)dtype_info((int)t->type)->bytes;
+        data +=
+            (size_t)i * (size_t)y->rows * (size_t)y->cols * (size_t)dtype_info((int)t->type)->bytes;
         read_turned(y, t, data, row, tmp);
         quant_encode(to, tmp, dst, y->cols);
         return;
@@ -294,8 +309,8 @@ static void read_turned_rows(const struct layout *y, const struct source_tensor 
     }
 }
 
-void layout_read_rows(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r,
-                      int n, enum dtype to, void *dst, size_t row_bytes, float *tmp)
+void layout_read_rows(const struct layout *y, const struct source_tensor *t, int i, int part,
+                      int64_t r, int n, enum dtype to, void *dst, size_t row_bytes, float *tmp)
 {
     if (y->turned && y->order != ORDER_GROUPS) {
         read_turned_rows(y, t, i, part, r, n, tmp);

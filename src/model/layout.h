@@ -13,28 +13,29 @@ enum row_order {
     ORDER_ALTERNATE, /* parts in turn */
     ORDER_PLANE,     /* numbers of a matrix, columns first */
     ORDER_HEADS,     /* parts in turn, so many rows (`each`) of each at a time */
-    ORDER_QKVZ, /* by key head: q, k, its values, its gates; parts: q, k, v one behind the other; gates */
+    ORDER_QKVZ, /* by key head: q, k, its values, its gates; parts: q, k, v one behind the other;
+                   gates */
     ORDER_KV_B  /* by head: rows of keys, of values; parts: keys turned, values */
 };
 
 struct layout {
-    int n_dims;              /* as stored, slowest first */
+    int n_dims; /* as stored, slowest first */
     int64_t dims[4];
-    int count;               /* matrices (or vectors) in one tensor */
-    int tensors;             /* of the name with '#': so many of them */
-    int64_t rows, cols;      /* of a matrix as it is used, all parts; a vector has cols 1 */
+    int count;          /* matrices (or vectors) in one tensor */
+    int tensors;        /* of the name with '#': so many of them */
+    int64_t rows, cols; /* of a matrix as it is used, all parts; a vector has cols 1 */
     bool turned, vector;
-    bool mx;                 /* nibbles of MXFP4, their scales in a tensor of their own: */
-    const struct source_tensor *scales;      /* filled by layout_scales */
-    bool loose;              /* dimensions of 1 may stand between, rows may be in groups */
+    bool mx; /* nibbles of MXFP4, their scales in a tensor of their own: */
+    const struct source_tensor *scales; /* filled by layout_scales */
+    bool loose; /* dimensions of 1 may stand between, rows may be in groups */
     enum row_order order;
     int n_parts;
-    int64_t part[3];         /* rows of each */
-    int heads, kv_heads;     /* ORDER_GROUPS */
-    int64_t
-        each; /* ORDER_HEADS; ORDER_PLANE: rows of the matrix; ORDER_QKVZ: of a key; ORDER_KV_B: of keys */
-    int64_t values;          /* ORDER_QKVZ, ORDER_KV_B: of a head's values */
-    int per_weight;          /* matrices that make one weight */
+    int64_t part[3];     /* rows of each */
+    int heads, kv_heads; /* ORDER_GROUPS */
+    int64_t each; /* ORDER_HEADS; ORDER_PLANE: rows of the matrix; ORDER_QKVZ: of a key; ORDER_KV_B:
+                     of keys */
+    int64_t values; /* ORDER_QKVZ, ORDER_KV_B: of a head's values */
+    int per_weight; /* matrices that make one weight */
 };
 
 /* The row must be there in that world (hparams_has, a name). */
@@ -57,18 +58,19 @@ void layout_plain(struct layout *y, const struct hparams *hp, const struct tenso
 
 /* Where row r of a part is among the stored rows. */
 int64_t layout_row(const struct layout *y, int part, int64_t r);
-/* Are the parts where they are used: whole rows behind each other? Then nothing has to be copied. */
+/* Are the parts where they are used: whole rows behind each other? Then nothing has to be copied.
+ */
 bool layout_in_place(const struct layout *y);
 
 static inline size_t layout_room(const struct layout *y) { return (size_t)(y->cols + y->each); }
-/* Reads row r of a part of matrix i as type `to`; tmp has room for layout_room numbers (and dst is no part
- * of it, but for F32). The tensor fits y. */
+/* Reads row r of a part of matrix i as type `to`; tmp has room for layout_room numbers (and dst is
+ * no part of it, but for F32). The tensor fits y. */
 void layout_read(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r,
                  enum dtype to, void *dst, float *tmp);
-/* The same for rows [r, r + n) of a part, into rows of row_bytes each; tmp has room for layout_tmp numbers.
- * Turned tensors are much faster to read so. */
-enum { LAYOUT_ROWS = 32 };       /* n at most */
+/* The same for rows [r, r + n) of a part, into rows of row_bytes each; tmp has room for layout_tmp
+ * numbers. Turned tensors are much faster to read so. */
+enum { LAYOUT_ROWS = 32 }; /* n at most */
 size_t layout_tmp(const struct layout *y);
-void layout_read_rows(const struct layout *y, const struct source_tensor *t, int i, int part, int64_t r,
-                      int n, enum dtype to, void *dst, size_t row_bytes, float *tmp);
+void layout_read_rows(const struct layout *y, const struct source_tensor *t, int i, int part,
+                      int64_t r, int n, enum dtype to, void *dst, size_t row_bytes, float *tmp);
 #endif

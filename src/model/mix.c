@@ -9,13 +9,17 @@ struct mix_width mix_width(const struct hparams *hp, int l)
 {
     const struct layer_hp *lh = &hp->layers[l];
     const struct mix_hp *h = &lh->mix;
-    int keys = h->n_k_heads * h->k_dim, values = h->n_heads * h->head_dim, bc = h->n_groups * h->n_state;
+    int keys = h->n_k_heads * h->k_dim, values = h->n_heads * h->head_dim,
+        bc = h->n_groups * h->n_state;
 
     switch (h->kind) {
-    case MIX_MAMBA: return (struct mix_width){ 2 * h->inner, h->inner, h->dt_rank + 2 * h->n_state };
-    case MIX_MAMBA2: return (struct mix_width){ 2 * h->inner + 2 * bc + h->n_heads, h->inner + 2 * bc, 0 };
+    case MIX_MAMBA:
+        return (struct mix_width){ 2 * h->inner, h->inner, h->dt_rank + 2 * h->n_state };
+    case MIX_MAMBA2:
+        return (struct mix_width){ 2 * h->inner + 2 * bc + h->n_heads, h->inner + 2 * bc, 0 };
     case MIX_SHORTCONV: return (struct mix_width){ 3 * hp->n_embd, hp->n_embd, 0 };
-    case MIX_DELTA: return (struct mix_width){ 2 * keys + 2 * values, 2 * keys + values, 2 * h->n_heads };
+    case MIX_DELTA:
+        return (struct mix_width){ 2 * keys + 2 * values, 2 * keys + values, 2 * h->n_heads };
     case MIX_MLA:
         return (struct mix_width){ lh->n_heads * (h->kv_rank + h->rope), lh->n_heads * h->kv_rank,
                                    max_int(h->q_rank, 1) };
@@ -44,7 +48,8 @@ struct stateshape mix_stateshape(const struct hparams *hp, int l)
     switch (h->kind) {
     case MIX_MAMBA: return (struct stateshape){ rows, h->inner, h->inner * h->n_state };
     case MIX_MAMBA2:
-        return (struct stateshape){ rows, h->inner + 2 * h->n_groups * h->n_state, h->inner * h->n_state };
+        return (struct stateshape){ rows, h->inner + 2 * h->n_groups * h->n_state,
+                                    h->inner * h->n_state };
     case MIX_SHORTCONV: return (struct stateshape){ rows, hp->n_embd, 0 };
     case MIX_DELTA:
         return (struct stateshape){ rows, 2 * h->n_k_heads * h->k_dim + h->n_heads * h->head_dim,
@@ -58,19 +63,22 @@ struct kvshape mix_kvshape(const struct hparams *hp, int l)
     const struct layer_hp *lh = &hp->layers[l];
     switch (lh->mix.kind) {
     case MIX_ATTN: return (struct kvshape){ lh->n_kv_heads, lh->head_dim, lh->head_dim_v, false };
-    case MIX_MLA: return (struct kvshape){ 1, lh->mix.kv_rank + lh->mix.rope, lh->mix.kv_rank, true };
+    case MIX_MLA:
+        return (struct kvshape){ 1, lh->mix.kv_rank + lh->mix.rope, lh->mix.kv_rank, true };
     default: return (struct kvshape){ 0 };
     }
 }
 
-static void plan_gate(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l, int n)
+static void plan_gate(struct layer_step *p, const struct mix_memory *mem, const struct model *m,
+                      int l, int n)
 {
     if (!m->hp.layers[l].mix.gate) return;
     p->g = tensor_f32(mem->in, n, mix_out(&m->hp, l));
     p->qkv[3] = (struct linear){ .out = p->g, .w = &m->layers[l].wg, .bias = m->layers[l].bg };
 }
 
-void mix_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l, int n)
+void mix_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l,
+              int n)
 {
     switch (m->hp.layers[l].mix.kind) {
     case MIX_MAMBA: mamba_plan(p, mem, m, l, n); break;
@@ -98,9 +106,11 @@ static const char *lacking(enum mixer kind, const struct backend *be)
 {
     switch (kind) {
     case MIX_MAMBA:
-    case MIX_MAMBA2: return !be->conv ? "a causal convolution" : !be->scan ? "a selective scan" : NULL;
+    case MIX_MAMBA2:
+        return !be->conv ? "a causal convolution" : !be->scan ? "a selective scan" : NULL;
     case MIX_SHORTCONV: return !be->conv ? "a causal convolution" : NULL;
-    case MIX_DELTA: return !be->conv ? "a causal convolution" : !be->delta ? "the gated delta rule" : NULL;
+    case MIX_DELTA:
+        return !be->conv ? "a causal convolution" : !be->delta ? "the gated delta rule" : NULL;
     case MIX_MLA: return !be->heads ? "attention over a latent" : NULL;
     case MIX_ATTN: break;
     }
@@ -112,9 +122,10 @@ int mix_check(const struct hparams *hp, const struct backend *be, int first, int
     for (int l = first; l < end; l++) {
         const char *what = lacking(hp->layers[l].mix.kind, be);
         if (what)
-            return err_set(e, E_UNSUPPORTED,
-                           "layer %d of this %s model needs %s, which %s does not have; the CPU does", l,
-                           hp->arch, what, be->name);
+            return err_set(
+                e, E_UNSUPPORTED,
+                "layer %d of this %s model needs %s, which %s does not have; the CPU does", l,
+                hp->arch, what, be->name);
     }
     return OK;
 }

@@ -1,14 +1,14 @@
 /* mla.c - attention over a latent: a token leaves kv_rank numbers and one turned key for all heads.
  *
- * Keys and values would be products of the latent with a matrix a head. Those products are absorbed: queries
- * are brought to the latent instead, attention weighs latents, and what comes out is brought to values. So
- * only the latent is kept, and decode reads nothing else of the past. */
+ * Keys and values would be products of the latent with a matrix a head. Those products are
+ * absorbed: queries are brought to the latent instead, attention weighs latents, and what comes out
+ * is brought to values. So only the latent is kept, and decode reads nothing else of the past. */
 #include "model/mix.h"
 
 #include "model/model.h"
 #include "model/scratch.h"
 
-#define LATENT_EPS 1e-6f         /* of the norms in the middle, whatever the model's own is */
+#define LATENT_EPS 1e-6f /* of the norms in the middle, whatever the model's own is */
 
 static void plan_products(struct mix_step *s, struct layer_step *p, const struct mix_memory *mem,
                           const struct model *m, int l, int n)
@@ -19,12 +19,14 @@ static void plan_products(struct mix_step *s, struct layer_step *p, const struct
     s->low = tensor_f32(mem->low, n, h->q_rank);
     s->latent = p->k;
     s->jobs[0] = (struct linear){ .out = p->k, .w = &w->mix.kv_a, .bias = w->mix.kv_a_b };
-    s->jobs[1] = h->q_rank ? (struct linear){ .out = s->low, .w = &w->mix.q_a, .bias = w->mix.q_a_b }
-                           : (struct linear){ .out = p->q, .w = &w->wq, .bias = w->bq };
+    s->jobs[1] = h->q_rank
+                     ? (struct linear){ .out = s->low, .w = &w->mix.q_a, .bias = w->mix.q_a_b }
+                     : (struct linear){ .out = p->q, .w = &w->wq, .bias = w->bq };
     s->up = (struct linear){ .out = p->q, .w = &w->wq, .bias = w->bq };
 }
 
-void mla_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l, int n)
+void mla_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l,
+              int n)
 {
     const struct layer_hp *lh = &m->hp.layers[l];
     const struct mix_hp *h = &lh->mix;
@@ -39,8 +41,10 @@ void mla_plan(struct layer_step *p, const struct mix_memory *mem, const struct m
     s->q_rot = tensor_cols(p->q, h->nope, lh->n_heads * head - h->nope);
     s->q = tensor_f32(mem->in, n, lh->n_heads * key);
     s->mid = tensor_f32(mem->mid, n, lh->n_heads * h->kv_rank);
-    s->to_latent = (struct heads_opt){ .w = &w->k_b, .x_step = head, .out_step = key, .tail = h->rope };
-    s->from_latent = (struct heads_opt){ .w = &w->v_b, .x_step = h->kv_rank, .out_step = lh->head_dim_v };
+    s->to_latent =
+        (struct heads_opt){ .w = &w->k_b, .x_step = head, .out_step = key, .tail = h->rope };
+    s->from_latent =
+        (struct heads_opt){ .w = &w->v_b, .x_step = h->kv_rank, .out_step = lh->head_dim_v };
     p->attend.n_kv_heads = 1;
     p->attend.head_dim = key;
     p->attend.head_dim_v = h->kv_rank;
@@ -62,7 +66,8 @@ void mla_run(const struct mix *x, bool wanted)
         be->rmsnorm(be, &s->low, &s->low, x->w->mix.q_a_norm, LATENT_EPS);
         be->linear(be, &s->low, &s->up, 1);
     }
-    be->rope(be, &s->q_rot, x->lh->n_heads, h->nope + h->rope, h->rope, x->table, x->hp->rope_style);
+    be->rope(be, &s->q_rot, x->lh->n_heads, h->nope + h->rope, h->rope, x->table,
+             x->hp->rope_style);
     be->heads(be, &s->q, &p->q, &s->to_latent);
     be->attend(be, &s->mid, &s->q, x->kv, x->l, &p->attend);
     be->heads(be, &p->a, &s->mid, &s->from_latent);

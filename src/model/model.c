@@ -20,7 +20,8 @@ static int share_out(struct model *m, const struct backend_share *shares, int n,
     int at = 0;
 
     for (int i = 0; i < n && i < MODEL_PARTS; i++) {
-        m->parts[i] = (struct part){ .be = shares[i].be, .first = at, .end = at + shares[i].n_layers };
+        m->parts[i] =
+            (struct part){ .be = shares[i].be, .first = at, .end = at + shares[i].n_layers };
         at += shares[i].n_layers;
         if (shares[i].n_layers < 1) at = -1 - m->hp.n_layers;
     }
@@ -76,8 +77,8 @@ int model_open(struct model **out, const struct source *src, struct backend *be,
     return open_model(out, src, be, NULL, 1, e);
 }
 
-int model_open_over(struct model **out, const struct source *src, const struct backend_share *shares,
-                    int n_shares, struct err *e)
+int model_open_over(struct model **out, const struct source *src,
+                    const struct backend_share *shares, int n_shares, struct err *e)
 {
     return open_model(out, src, NULL, shares, n_shares, e);
 }

@@ -14,14 +14,15 @@ struct plan {
     struct arena *arena;
     struct gguf_item *items;
     int n;
-    struct map used;                 /* names of the folder that have a place */
+    struct map used; /* names of the folder that have a place */
 };
 
 static int missing(const struct plan *p, const char *name, const struct layout *y, struct err *e)
 {
     char want[64];
     layout_text(y, want, sizeof want);
-    return err_set(e, E_NOTFOUND, "%s: tensor %s is missing, expected %s", source_path(p->src), name, want);
+    return err_set(e, E_NOTFOUND, "%s: tensor %s is missing, expected %s", source_path(p->src),
+                   name, want);
 }
 
 static int check_one(struct plan *p, const struct source_tensor *t, struct layout *y, struct err *e)
@@ -31,8 +32,8 @@ static int check_one(struct plan *p, const struct source_tensor *t, struct layou
 
     if (!layout_fits(y, t, &flipped) || flipped) {
         layout_text(y, want, sizeof want);
-        return err_set(e, E_FORMAT, "%s: tensor %.*s has another shape, expected %s", source_path(p->src),
-                       STR_ARG(t->name), want);
+        return err_set(e, E_FORMAT, "%s: tensor %.*s has another shape, expected %s",
+                       source_path(p->src), STR_ARG(t->name), want);
     }
     if (!layout_scales(y, p->src, t))
         return err_set(e, E_FORMAT, "%s: tensor %.*s has no scales of its shape beside it",
@@ -56,7 +57,8 @@ static int find_row(struct plan *p, const struct tensor_row *r, int l, struct la
     for (int i = 0; i < y->tensors; i++) {
         hparams_name(p->hp, r, l, i, SOURCE_HF, name, sizeof name);
         list[i] = source_find(p->src, name);
-        if (!list[i] && i == 0 && (!hparams_needs(p->hp, r, l) || hparams_covered(p->hp, p->src, r, l)))
+        if (!list[i] && i == 0 &&
+            (!hparams_needs(p->hp, r, l) || hparams_covered(p->hp, p->src, r, l)))
             return OK;
         if (!list[i]) return missing(p, name, y, e);
         if ((rc = check_one(p, list[i], y, e)) != OK) return rc;
@@ -67,20 +69,22 @@ static int find_row(struct plan *p, const struct tensor_row *r, int l, struct la
 }
 
 /* GGUF's own row for a part that a folder has packed with others. */
-static const struct tensor_row *row_of_part(const struct plan *p, const struct tensor_row *r, int l, int part)
+static const struct tensor_row *row_of_part(const struct plan *p, const struct tensor_row *r, int l,
+                                            int part)
 {
     size_t size = r->cols == DIM_NONE || r->count ? sizeof(void *) : sizeof(struct weight);
     int it = 0;
 
     for (const struct tensor_row *g = arch_row(p->hp->info, &it); g; g = arch_row(p->hp->info, &it))
-        if (g->gguf && (g->kind == ROW_WHOLE || g->kind == ROW_EACH_HEAD) && g->at == r->at + (size_t)part * size &&
-            row_in_layer(g) == row_in_layer(r) && hparams_has(p->hp, g, l))
+        if (g->gguf && (g->kind == ROW_WHOLE || g->kind == ROW_EACH_HEAD) &&
+            g->at == r->at + (size_t)part * size && row_in_layer(g) == row_in_layer(r) &&
+            hparams_has(p->hp, g, l))
             return g;
     return NULL;
 }
 
-static void add_item(struct plan *p, const struct tensor_row *r, const struct tensor_row *g, int l, int part,
-                     const struct layout *y, const struct source_tensor **from)
+static void add_item(struct plan *p, const struct tensor_row *r, const struct tensor_row *g, int l,
+                     int part, const struct layout *y, const struct source_tensor **from)
 {
     struct gguf_item *it = &p->items[p->n++];
     int count = y->count * y->tensors;
@@ -94,7 +98,8 @@ static void add_item(struct plan *p, const struct tensor_row *r, const struct te
     if (r->count) it->dims[it->n_dims++] = count;
     if (y->per_weight) it->dims[it->n_dims++] = y->per_weight, rows /= y->per_weight;
     if (r->kind == ROW_FLAT && p->hp->layers[l].mix.n_groups > 1)
-        it->dims[it->n_dims++] = p->hp->layers[l].mix.n_groups, rows /= p->hp->layers[l].mix.n_groups;
+        it->dims[it->n_dims++] = p->hp->layers[l].mix.n_groups,
+        rows /= p->hp->layers[l].mix.n_groups;
     it->dims[it->n_dims++] = rows;
     if (!y->vector) it->dims[it->n_dims++] = it->cols;
     it->keep_f32 = y->vector || r->kind == ROW_PLANE || g->flags & ROW_F32;
@@ -123,15 +128,15 @@ static int plan_row(struct plan *p, const struct tensor_row *r, int l, struct er
     for (int i = 0; i < y.n_parts; i++) {
         const struct tensor_row *g = row_of_part(p, r, l, i);
         if (!g)
-            return err_set(e, E_UNSUPPORTED, "%s: no GGUF name is known for '%s'", source_path(p->src),
-                           r->hf);
+            return err_set(e, E_UNSUPPORTED, "%s: no GGUF name is known for '%s'",
+                           source_path(p->src), r->hf);
         add_item(p, r, g, l, i, &y, from);
     }
     return OK;
 }
 
-/* Tensors without a place that are no loss: buffers, tied heads, layers that only guess ahead, parts that see
- * pictures. */
+/* Tensors without a place that are no loss: buffers, tied heads, layers that only guess ahead,
+ * parts that see pictures. */
 static bool no_loss(const struct hparams *hp, struct str name)
 {
     char prefix[128];
@@ -143,8 +148,8 @@ static bool no_loss(const struct hparams *hp, struct str name)
         str_ends(name, STR(".attn.bias")) || str_ends(name, STR(".attention.bias")) ||
         (hp->tied && (str_is(name, "lm_head.weight") || str_is(name, "embed_out.weight"))))
         return true;
-    if (hp->prefix && strstr(hp->prefix, "language_model.") && str_find(name, STR("language_model.")) < 0 &&
-        !str_starts(name, STR("lm_head.")))
+    if (hp->prefix && strstr(hp->prefix, "language_model.") &&
+        str_find(name, STR("language_model.")) < 0 && !str_starts(name, STR("lm_head.")))
         return true;
     snprintf(prefix, sizeof prefix, "%slayers.", hp->prefix ? hp->prefix : "");
     if (!str_starts(name, str_c(prefix))) return false;
@@ -153,8 +158,8 @@ static bool no_loss(const struct hparams *hp, struct str name)
     return str_to_i64(str_take(rest, digits), &l) && l >= hp->n_layers && hp->moe.n > 0;
 }
 
-int naming_plan(const struct hparams *hp, const struct source *src, struct arena *a, struct gguf_item **items,
-                int *n, struct err *e)
+int naming_plan(const struct hparams *hp, const struct source *src, struct arena *a,
+                struct gguf_item **items, int *n, struct err *e)
 {
     struct plan p = { .hp = hp, .src = src, .arena = a };
     size_t n_tensors = source_n_tensors(src), n_rows = 0;
@@ -162,13 +167,15 @@ int naming_plan(const struct hparams *hp, const struct source *src, struct arena
     int it = 0, rc = OK;
 
     if (hp->n_rope > 1 && hp->rope[1].scaling != ROPE_NONE)
-        return err_set(e, E_UNSUPPORTED, "%s: no GGUF key is known for %s scaling in layers with a window",
+        return err_set(e, E_UNSUPPORTED,
+                       "%s: no GGUF key is known for %s scaling in layers with a window",
                        source_path(src), rope_scaling_name(hp->rope[1].scaling));
     while (arch_row(hp->info, &it)) n_rows++;
     p.items = arena_array(a, 3 * n_rows * (size_t)(hp->n_layers + 1), sizeof *p.items);
     for (int l = -1; l < hp->n_layers; l++)
         for (it = 0, r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
-            if (row_in_layer(r) == (l >= 0) && (rc = plan_row(&p, r, l < 0 ? 0 : l, e)) != OK) goto out;
+            if (row_in_layer(r) == (l >= 0) && (rc = plan_row(&p, r, l < 0 ? 0 : l, e)) != OK)
+                goto out;
     for (size_t i = 0; i < n_tensors && rc == OK; i++) {
         struct str name = source_tensor(src, i)->name;
         uint64_t one;
@@ -195,10 +202,12 @@ void naming_row(const struct gguf_item *it, int64_t r, enum dtype to, void *dst,
     if (it->part < 0)
         for (; in >= it->lay.part[part]; part++) in -= it->lay.part[part];
     if (it->add == 0 && !it->neg_exp) {
-        layout_read(&it->lay, it->from[i / it->lay.count], (int)(i % it->lay.count), part, in, to, dst, tmp);
+        layout_read(&it->lay, it->from[i / it->lay.count], (int)(i % it->lay.count), part, in, to,
+                    dst, tmp);
         return;
     }
-    layout_read(&it->lay, it->from[i / it->lay.count], (int)(i % it->lay.count), part, in, DT_F32, tmp, tmp);
+    layout_read(&it->lay, it->from[i / it->lay.count], (int)(i % it->lay.count), part, in, DT_F32,
+                tmp, tmp);
     for (int64_t k = 0; k < it->cols; k++) tmp[k] = it->neg_exp ? -expf(tmp[k]) : tmp[k] + it->add;
     quant_encode(to, tmp, dst, it->cols);
 }

@@ -68,12 +68,14 @@ static void put_rope(struct keys *k)
     put_int(k, "rope.scaling.original_context_length", (int)r->orig_ctx);
     if (r->scaling == ROPE_LONGROPE) {
         put_f32(k, "rope.scaling.attn_factor", r->attn_factor);
-        if (r->attn_factor_long != 0) put_f32(k, "rope.scaling.attn_factor_long", r->attn_factor_long);
+        if (r->attn_factor_long != 0)
+            put_f32(k, "rope.scaling.attn_factor_long", r->attn_factor_long);
         if (r->always_short) ggufw_bool(k->w, key(k, "rope.scaling.always_short"), true);
         return;
     }
     if (k->hp->info->mix != MIX_MLA)
-        put_f32(k, "rope.scaling.attn_factor", r->attn_factor / rotary_yarn_factor(r->factor, 0, 0));
+        put_f32(k, "rope.scaling.attn_factor",
+                r->attn_factor / rotary_yarn_factor(r->factor, 0, 0));
     put_f32(k, "rope.scaling.yarn_beta_fast", r->beta_fast);
     put_f32(k, "rope.scaling.yarn_beta_slow", r->beta_slow);
     ggufw_bool(k->w, key(k, "rope.scaling.yarn_truncate"), r->truncate);
@@ -100,8 +102,9 @@ static void put_attn_scale(struct keys *k)
 
 static void put_moe(struct keys *k)
 {
-    static const int func[] = { [ROUTE_SOFTMAX] = 1, [ROUTE_SIGMOID] = 2, [ROUTE_TOP_SOFTMAX] = 3,
-                                [ROUTE_SPARSEMIXER] = 1 };
+    static const int func[] = {
+        [ROUTE_SOFTMAX] = 1, [ROUTE_SIGMOID] = 2, [ROUTE_TOP_SOFTMAX] = 3, [ROUTE_SPARSEMIXER] = 1
+    };
     const struct moe_hp *m = &k->hp->moe;
     const struct layer_hp *last = &k->hp->layers[k->hp->n_layers - 1];
     int dense = 0;
@@ -131,7 +134,8 @@ static void put_kind(struct keys *k)
 {
     const struct hparams *hp = k->hp;
 
-    if (hp->info->flags & ARCH_PARALLEL_KEY) ggufw_bool(k->w, key(k, "use_parallel_residual"), hp->parallel);
+    if (hp->info->flags & ARCH_PARALLEL_KEY)
+        ggufw_bool(k->w, key(k, "use_parallel_residual"), hp->parallel);
     if (hp->alibi != 0) put_f32(k, "attention.max_alibi_bias", hp->alibi);
     if (hp->clip_qkv != 0) put_f32(k, "attention.clamp_kqv", hp->clip_qkv);
     if (hp->norm_after) ggufw_bool(k->w, key(k, "norm_after"), true);
@@ -186,7 +190,8 @@ void naming_keys(const struct hparams *hp, struct ggufw *w)
         put_int(&k, "attention.value_length", first->head_dim_v);
     }
     if (hp->norm == NORM_LAYER) put_f32(&k, "attention.layer_norm_epsilon", hp->norm_eps);
-    if (hp->norm == NORM_RMS || hp->moe.n) put_f32(&k, "attention.layer_norm_rms_epsilon", hp->norm_eps);
+    if (hp->norm == NORM_RMS || hp->moe.n)
+        put_f32(&k, "attention.layer_norm_rms_epsilon", hp->norm_eps);
     put_int(&k, "vocab_size", hp->n_vocab);
     put_rope(&k);
     put_windows(&k);

@@ -16,7 +16,10 @@ static const char *key(struct keys *k, const char *name)
     return k->buf;
 }
 
-static void put(struct keys *k, const char *name, int v) { ggufw_u32(k->w, key(k, name), (uint32_t)v); }
+static void put(struct keys *k, const char *name, int v)
+{
+    ggufw_u32(k->w, key(k, name), (uint32_t)v);
+}
 
 static const struct layer_hp *first_of(const struct hparams *hp, bool attends)
 {
@@ -107,8 +110,10 @@ static void put_mla(struct keys *k, const struct layer_hp *w)
     put(k, "attention.kv_lora_rank", h->kv_rank);
     if (k->hp->rope_style == ROPE_HALF) ggufw_bool(k->w, key(k, "rope.half"), true);
     if (r->scaling != ROPE_YARN || !(r->factor > 1)) return;
-    ggufw_f32(k->w, key(k, "rope.scaling.yarn_log_multiplier"), (float)((mscale - 1) / log(r->factor)));
-    if (r->attn_factor != 1) ggufw_f32(k->w, key(k, "rope.scaling.yarn_mscale_ratio"), (float)r->attn_factor);
+    ggufw_f32(k->w, key(k, "rope.scaling.yarn_log_multiplier"),
+              (float)((mscale - 1) / log(r->factor)));
+    if (r->attn_factor != 1)
+        ggufw_f32(k->w, key(k, "rope.scaling.yarn_mscale_ratio"), (float)r->attn_factor);
 }
 
 void naming_mix_keys(const struct hparams *hp, struct ggufw *w)

@@ -135,7 +135,8 @@ int onnxpass_plan(struct onnxpass *p, int max_tokens, int max_seqs, int n_ctx, s
     p->len = mem_array((size_t)max_seqs, sizeof *p->len);
     p->slot = mem_array((size_t)max_seqs, sizeof *p->slot);
     for (int i = 0; i < p->max_tokens; i++) put(p, CARD_MASK, (size_t)i, 1);
-    for (int i = 0; i < p->max_tokens; i++) put(p, CARD_POSITIONS, (size_t)i, i % len + p->card.first_pos);
+    for (int i = 0; i < p->max_tokens; i++)
+        put(p, CARD_POSITIONS, (size_t)i, i % len + p->card.first_pos);
     set_inputs(p, batch, len);
     if ((rc = onnx_run_plan(p->run, &shape, e)) != OK) return rc;
     count(p, MEM_SCRATCH, onnx_run_bytes(p->run));

@@ -1,7 +1,7 @@
 #include "model/pass.h"
 
-static void norm(struct pass *d, const struct tensor *out, const struct tensor *x,
-                 const float *w, const float *bias)
+static void norm(struct pass *d, const struct tensor *out, const struct tensor *x, const float *w,
+                 const float *bias)
 {
     const struct hparams *hp = &d->m->hp;
     if (hp->norm == NORM_LAYER) d->be->layernorm(d->be, out, x, w, bias, hp->norm_eps);
@@ -67,8 +67,8 @@ void blocks_head(struct pass *d, const struct tensor *x)
 
 /* ---- attention ---- */
 
-static void qk_norm(struct pass *d, const struct tensor *x, int n_heads, int head_dim, const float *w,
-                    const float *b)
+static void qk_norm(struct pass *d, const struct tensor *x, int n_heads, int head_dim,
+                    const float *w, const float *b)
 {
     const struct hparams *hp = &d->m->hp;
     unsigned f = hp->info->flags;
@@ -76,7 +76,8 @@ static void qk_norm(struct pass *d, const struct tensor *x, int n_heads, int hea
 
     if (!w) return;
     if (hp->qk_norm_whole) head_dim *= n_heads, n_heads = 1;
-    if (f & ARCH_QK_LAYER) d->be->headnorm_layer(d->be, x, n_heads, head_dim, w, b, stride, hp->norm_eps);
+    if (f & ARCH_QK_LAYER)
+        d->be->headnorm_layer(d->be, x, n_heads, head_dim, w, b, stride, hp->norm_eps);
     else d->be->headnorm(d->be, x, n_heads, head_dim, w, stride, hp->norm_eps);
 }
 
@@ -99,7 +100,8 @@ static void turn(struct pass *d, int l)
     const struct tensor *table = &d->s.table_t[lh->rope];
 
     be->rope(be, &p->q, lh->n_heads, lh->head_dim, hp->rope[lh->rope].n_rot, table, hp->rope_style);
-    be->rope(be, &p->k, lh->n_kv_heads, lh->head_dim, hp->rope[lh->rope].n_rot, table, hp->rope_style);
+    be->rope(be, &p->k, lh->n_kv_heads, lh->head_dim, hp->rope[lh->rope].n_rot, table,
+             hp->rope_style);
 }
 
 static void mix(struct pass *d, int l, bool wanted)
@@ -205,7 +207,7 @@ static void feed_forward(struct pass *d, int l)
     const float *weight = w->ffn_norm, *bias = w->ffn_norm_b;
     const struct tensor *x;
 
-    if (!w->up.rows && !w->router.rows) return;          /* mamba has none */
+    if (!w->up.rows && !w->router.rows) return; /* mamba has none */
     if (!weight && d->m->hp.parallel) weight = w->attn_norm, bias = w->attn_norm_b;
     x = normed(d, &p->th, &p->tx, weight, bias);
     if (w->up.rows) dense(d, l, x);
@@ -229,7 +231,8 @@ void blocks_rest(struct pass *d, int l)
 
 static int lacks(const struct backend *be, const char *what, struct err *e)
 {
-    return err_set(e, E_UNSUPPORTED, "%s has no operation for %s: run this model on the CPU", be->name, what);
+    return err_set(e, E_UNSUPPORTED, "%s has no operation for %s: run this model on the CPU",
+                   be->name, what);
 }
 
 int blocks_check(const struct hparams *hp, const struct backend *be, struct err *e)
@@ -242,7 +245,8 @@ int blocks_check(const struct hparams *hp, const struct backend *be, struct err 
         return lacks(be, "layer norms of heads", e);
     if (hp->act == ACT_SWIGLU_CLIP && !be->experts) return lacks(be, "its activation", e);
     for (const struct tensor_row *r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
-        if (r->at == offsetof(struct layer, shared_gate) && row_in_layer(r) && hp->moe.n && !be->gate_rows)
+        if (r->at == offsetof(struct layer, shared_gate) && row_in_layer(r) && hp->moe.n &&
+            !be->gate_rows)
             return lacks(be, "gated shared experts", e);
     return OK;
 }

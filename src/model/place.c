@@ -3,11 +3,15 @@
 #include "base/log.h"
 #include "model/layout.h"
 
-static bool is_gpu(const struct backend_opt *b) { return b->device && strncmp(b->device, "cuda", 4) == 0; }
+static bool is_gpu(const struct backend_opt *b)
+{
+    return b->device && strncmp(b->device, "cuda", 4) == 0;
+}
 
 /* ---- what fits ---- */
 
-static uint64_t tensor_bytes(const struct hparams *hp, const struct source *src, const struct tensor_row *r, int l)
+static uint64_t tensor_bytes(const struct hparams *hp, const struct source *src,
+                             const struct tensor_row *r, int l)
 {
     const struct source_tensor *t;
     struct layout y;
@@ -35,7 +39,8 @@ static uint64_t end_bytes(const struct hparams *hp, const struct source *src, bo
     return sum;
 }
 
-static uint64_t layer_bytes(const struct place_opt *o, const struct hparams *hp, const struct source *src, int l)
+static uint64_t layer_bytes(const struct place_opt *o, const struct hparams *hp,
+                            const struct source *src, int l)
 {
     struct kvshape kv = mix_kvshape(hp, l);
     struct stateshape st = mix_stateshape(hp, l);
@@ -53,7 +58,8 @@ static uint64_t scratch_bytes(const struct place_opt *o, const struct hparams *h
 {
     uint64_t row = hparams_step_row(hp);
 
-    return 2 * sizeof(float) * ((uint64_t)o->max_tokens * row + (uint64_t)o->max_out * (uint64_t)hp->n_vocab);
+    return 2 * sizeof(float) *
+           ((uint64_t)o->max_tokens * row + (uint64_t)o->max_out * (uint64_t)hp->n_vocab);
 }
 
 int place_fit(const uint64_t *bytes, int n_layers, uint64_t fixed, uint64_t room)
@@ -61,19 +67,21 @@ int place_fit(const uint64_t *bytes, int n_layers, uint64_t fixed, uint64_t room
     int n = 0;
 
     if (fixed > room) return 0;
-    for (room -= fixed; n < n_layers && bytes[n_layers - 1 - n] <= room; n++) room -= bytes[n_layers - 1 - n];
+    for (room -= fixed; n < n_layers && bytes[n_layers - 1 - n] <= room; n++)
+        room -= bytes[n_layers - 1 - n];
     return n;
 }
 
 static unsigned long long mib(uint64_t n) { return (unsigned long long)((n + 0xfffff) >> 20); }
 
 /* As many layers as there is room for; all of them with vram_only. */
-static int fit_layers(int *n, const struct backend *be, const struct place_opt *o, const struct source *src,
-                      const struct hparams *hp, struct err *e)
+static int fit_layers(int *n, const struct backend *be, const struct place_opt *o,
+                      const struct source *src, const struct hparams *hp, struct err *e)
 {
     struct arena a = { 0 };
     uint64_t *bytes = arena_array(&a, (size_t)hp->n_layers, sizeof *bytes), all = 0;
-    uint64_t fixed = end_bytes(hp, src, false) + scratch_bytes(o, hp), first = end_bytes(hp, src, true);
+    uint64_t fixed = end_bytes(hp, src, false) + scratch_bytes(o, hp),
+             first = end_bytes(hp, src, true);
     uint64_t room = be->room((struct backend *)be);
     int rc = OK;
 
@@ -81,15 +89,18 @@ static int fit_layers(int *n, const struct backend *be, const struct place_opt *
     *n = hp->n_layers;
     if (all + fixed + first > room) {
         *n = place_fit(bytes, hp->n_layers, fixed, room);
-        if (*n == hp->n_layers) --*n;                    /* only the embedding is too much */
+        if (*n == hp->n_layers) --*n; /* only the embedding is too much */
         if (*n == 0 || o->backend.vram_only)
             rc = err_set(e, E_NOMEM,
-                         "%s: %s has no room for %s of %d: needed are %llu MiB for layers and their KV, %llu for the "
+                         "%s: %s has no room for %s of %d: needed are %llu MiB for layers and "
+                         "their KV, %llu for the "
                          "ends and scratch, free are %llu%s",
-                         source_path(src), be->name, *n ? "all layers" : "a single layer", hp->n_layers, mib(all),
-                         mib(fixed + first), mib(room), *n ? " (and vram-only forbids the CPU)" : "");
+                         source_path(src), be->name, *n ? "all layers" : "a single layer",
+                         hp->n_layers, mib(all), mib(fixed + first), mib(room),
+                         *n ? " (and vram-only forbids the CPU)" : "");
         else
-            log_warn("%s: %d of %d layers fit on %s (%llu MiB free), the others and the embedding run on the CPU",
+            log_warn("%s: %d of %d layers fit on %s (%llu MiB free), the others and the embedding "
+                     "run on the CPU",
                      source_path(src), *n, hp->n_layers, be->name, mib(room));
     }
     arena_release(&a);
@@ -140,8 +151,8 @@ static int open_devices(struct place *p, const struct place_opt *o, const struct
     return rc;
 }
 
-int place_model(struct place *p, struct model **out, const struct place_opt *o, const struct source *src,
-                struct err *e)
+int place_model(struct place *p, struct model **out, const struct place_opt *o,
+                const struct source *src, struct err *e)
 {
     struct arena arena = { 0 };
     struct hparams hp;

@@ -5,7 +5,7 @@
 #define PI 3.14159265358979323846
 
 struct ramp {
-    double low, high;        /* dimensions where yarn begins and ends to interpolate */
+    double low, high; /* dimensions where yarn begins and ends to interpolate */
 };
 
 /* The dimension that turns n times over the original context. */
@@ -79,7 +79,8 @@ void rotary_freq(const struct rope_hp *r, int seq_len, float *freq)
 
 double rotary_factor(const struct rope_hp *r, int seq_len)
 {
-    return r->attn_factor_long != 0 && rotary_is_long(r, seq_len) ? r->attn_factor_long : r->attn_factor;
+    return r->attn_factor_long != 0 && rotary_is_long(r, seq_len) ? r->attn_factor_long
+                                                                  : r->attn_factor;
 }
 
 double rotary_yarn_factor(double factor, double mscale, double mscale_all_dim)

@@ -25,7 +25,8 @@ static struct widths widths_of(const struct hparams *hp)
         w.o = max_int(w.o, hparams_dim(hp, DIM_O, l));
         w.ff = max_int(w.ff, hparams_dim(hp, DIM_FF, l));
         struct mix_width x = mix_width(hp, l);
-        w.mix = (struct mix_width){ max_int(w.mix.in, x.in), max_int(w.mix.mid, x.mid), max_int(w.mix.low, x.low) };
+        w.mix = (struct mix_width){ max_int(w.mix.in, x.in), max_int(w.mix.mid, x.mid),
+                                    max_int(w.mix.low, x.low) };
         w.moe |= hp->layers[l].moe;
     }
     for (int i = 0; i < hp->n_rope; i++) {
@@ -117,9 +118,11 @@ static int reserve(const struct scratch *s, const struct hparams *hp, const stru
         .max_tokens = s->opt.max_tokens,
         .max_seqs = s->opt.max_seqs,
         .max_out = s->opt.max_out,
-        .max_cols = max_int(max_int(max_int(max_int(w->embd, w->word), w->o), w->ff), max_int(w->mix.mid, w->mix.low)),
-        .max_rows = max_int(max_int(max_int(max_int(w->embd, w->word), w->ff), max_int(w->q, max_int(w->k, w->v))),
-                            w->mix.in),
+        .max_cols = max_int(max_int(max_int(max_int(w->embd, w->word), w->o), w->ff),
+                            max_int(w->mix.mid, w->mix.low)),
+        .max_rows = max_int(
+            max_int(max_int(max_int(w->embd, w->word), w->ff), max_int(w->q, max_int(w->k, w->v))),
+            w->mix.in),
         .n_vocab = hp->n_vocab,
         .max_adjust = s->max_adjust,
     };
@@ -133,7 +136,8 @@ static int reserve(const struct scratch *s, const struct hparams *hp, const stru
     return s->be->reserve(s->be, &lim, e);
 }
 
-/* What the picks of the largest batch take of its arrays, each part beginning where any number may lie. */
+/* What the picks of the largest batch take of its arrays, each part beginning where any number may
+ * lie. */
 static uint64_t pick_ints(const struct scratch *s)
 {
     uint64_t bytes = (uint64_t)s->opt.max_out * sizeof(struct pick) +
@@ -147,23 +151,29 @@ static int alloc_chosen(struct scratch *s, const struct hparams *hp, struct err 
     int rc;
 
     s->chosen_bytes = (3 * n + (size_t)hp->moe.n + 1) * sizeof *s->chosen;
-    if ((rc = s->be->alloc(s->be, (void **)&s->chosen, s->chosen_bytes, MEM_SCRATCH, e)) != OK) return rc;
+    if ((rc = s->be->alloc(s->be, (void **)&s->chosen, s->chosen_bytes, MEM_SCRATCH, e)) != OK)
+        return rc;
     s->order = s->chosen + n;
     return OK;
 }
 
-int scratch_init(struct scratch *s, const struct model *m, const struct part *part, struct decoder_opt opt,
-                 struct err *e)
+int scratch_init(struct scratch *s, const struct model *m, const struct part *part,
+                 struct decoder_opt opt, struct err *e)
 {
     const struct hparams *hp = &m->hp;
     struct widths w = widths_of(hp);
-    uint64_t n_ints = 4 * (uint64_t)opt.max_tokens + (uint64_t)opt.max_out + 5 * (uint64_t)opt.max_seqs + STAGE_ALIGN +
-                      (uint64_t)opt.max_seqs * (uint64_t)opt.max_table, picked = 0;
+    uint64_t n_ints = 4 * (uint64_t)opt.max_tokens + (uint64_t)opt.max_out +
+                      5 * (uint64_t)opt.max_seqs + STAGE_ALIGN +
+                      (uint64_t)opt.max_seqs * (uint64_t)opt.max_table,
+             picked = 0;
     int rc;
 
-    *s = (struct scratch){ .opt = opt, .part = part, .be = part->be, .last = part->end == hp->n_layers };
+    *s = (struct scratch){
+        .opt = opt, .part = part, .be = part->be, .last = part->end == hp->n_layers
+    };
     if (s->be->sample && s->last) {
-        s->max_adjust = opt.max_out < ADJUST_MAX / ADJUST_EACH ? opt.max_out * ADJUST_EACH : ADJUST_MAX;
+        s->max_adjust =
+            opt.max_out < ADJUST_MAX / ADJUST_EACH ? opt.max_out * ADJUST_EACH : ADJUST_MAX;
         picked = n_ints += pick_ints(s);
         n_ints += (uint64_t)opt.max_out;
     }
@@ -260,13 +270,15 @@ static void plan_tail(struct layer_step *p, const struct scratch *s, const struc
     p->gate_up[0] =
         (struct linear){ .out = p->gate, .w = &w->gate, .bias = w->b_gate, .scale = w->s_gate };
     if (!w->gate.rows)
-        p->gate_up[0] = (struct linear){ .out = p->gate, .w = &w->up, .bias = w->b_up, .scale = w->s_up };
+        p->gate_up[0] =
+            (struct linear){ .out = p->gate, .w = &w->up, .bias = w->b_up, .scale = w->s_up };
     p->gate_up[1] = (struct linear){ .out = p->up, .w = &w->up, .bias = w->b_up, .scale = w->s_up };
     p->down = residual(p, m, &w->down, w->b_down, w->s_down, w->ffn_post_norm != NULL);
 }
 
 /* tx, tt and the dense block are planned: experts add to what that one left. */
-static void plan_experts(struct layer_step *p, const struct scratch *s, const struct model *m, int l, int n)
+static void plan_experts(struct layer_step *p, const struct scratch *s, const struct model *m,
+                         int l, int n)
 {
     const struct hparams *hp = &m->hp;
     const struct moe_hp *x = &hp->moe;
@@ -275,11 +287,17 @@ static void plan_experts(struct layer_step *p, const struct scratch *s, const st
     bool post = w->ffn_post_norm;
 
     p->weigh = (struct linear){ .out = tensor_f32(s->weigh, n, 1), .w = &w->shared_gate };
-    p->router =
-        (struct linear){ .out = tensor_f32(s->scores, n, x->n), .w = &w->router, .bias = w->b_router };
-    p->route = (struct route_opt){ .route = x->route, .n_used = x->n_used, .norm = x->norm, .scale = x->scale,
-                                   .bias = w->choice_bias, .n_groups = x->n_groups,
-                                   .n_groups_used = x->n_groups_used, .group_top = x->group_top,
+    p->router = (struct linear){ .out = tensor_f32(s->scores, n, x->n),
+                                 .w = &w->router,
+                                 .bias = w->b_router };
+    p->route = (struct route_opt){ .route = x->route,
+                                   .n_used = x->n_used,
+                                   .norm = x->norm,
+                                   .scale = x->scale,
+                                   .bias = w->choice_bias,
+                                   .n_groups = x->n_groups,
+                                   .n_groups_used = x->n_groups_used,
+                                   .group_top = x->group_top,
                                    .jitter = x->jitter };
     p->experts = (struct experts_opt){
         .n = x->n,
@@ -301,7 +319,8 @@ static void plan_experts(struct layer_step *p, const struct scratch *s, const st
     };
 }
 
-void scratch_plan(struct scratch *s, const struct model *m, int n, int n_tail, int n_out, bool gathered)
+void scratch_plan(struct scratch *s, const struct model *m, int n, int n_tail, int n_out,
+                  bool gathered)
 {
     const struct hparams *hp = &m->hp;
     for (int l = s->part->first; l < s->part->end; l++) {

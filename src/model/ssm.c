@@ -15,13 +15,16 @@ static void conv(const struct mix *x, const struct tensor *out, const struct ten
 static struct conv_opt conv_of(const struct model *m, int l)
 {
     const struct mix_weights *w = &m->layers[l].mix;
-    return (struct conv_opt){ .w = w->conv_w, .bias = w->conv_b, .k = m->hp.layers[l].mix.taps,
+    return (struct conv_opt){ .w = w->conv_w,
+                              .bias = w->conv_b,
+                              .k = m->hp.layers[l].mix.taps,
                               .silu = m->hp.act == ACT_SILU };
 }
 
 /* ---- mamba ---- */
 
-void mamba_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l, int n)
+void mamba_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l,
+                int n)
 {
     const struct mix_hp *h = &m->hp.layers[l].mix;
     const struct mix_weights *w = &m->layers[l].mix;
@@ -33,16 +36,25 @@ void mamba_plan(struct layer_step *p, const struct mix_memory *mem, const struct
     s->conv = tensor_cols(s->in, 0, h->inner);
     s->mid = tensor_f32(mem->mid, n, h->inner);
     s->low = tensor_f32(mem->low, n, h->dt_rank + 2 * h->n_state);
-    dt = s->conv;                    /* the convolution is through with it */
+    dt = s->conv; /* the convolution is through with it */
     s->jobs[0] = (struct linear){ .out = s->in, .w = &w->in, .bias = w->in_b };
     s->up = (struct linear){ .out = s->low, .w = &w->x };
     s->dt = (struct linear){ .out = dt, .w = &w->dt };
     s->q = tensor_cols(s->low, 0, h->dt_rank);
     s->conv_opt = conv_of(m, l);
-    s->scan_in = (struct scan_in){ .x = s->mid, .dt = dt, .b = tensor_cols(s->low, h->dt_rank, h->n_state),
+    s->scan_in = (struct scan_in){ .x = s->mid,
+                                   .dt = dt,
+                                   .b = tensor_cols(s->low, h->dt_rank, h->n_state),
                                    .c = tensor_cols(s->low, h->dt_rank + h->n_state, h->n_state) };
-    s->scan = (struct scan_opt){ .n_heads = h->inner, .head_dim = 1, .n_groups = 1, .n_state = h->n_state,
-                                 .wide = true, .a = w->a, .d = w->d, .dt_bias = w->dt_b, .dt_min = h->dt_min,
+    s->scan = (struct scan_opt){ .n_heads = h->inner,
+                                 .head_dim = 1,
+                                 .n_groups = 1,
+                                 .n_state = h->n_state,
+                                 .wide = true,
+                                 .a = w->a,
+                                 .d = w->d,
+                                 .dt_bias = w->dt_b,
+                                 .dt_min = h->dt_min,
                                  .dt_max = h->dt_max };
 }
 
@@ -61,7 +73,8 @@ void mamba_run(const struct mix *x)
 
 /* ---- mamba 2 ---- */
 
-void mamba2_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l, int n)
+void mamba2_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l,
+                 int n)
 {
     const struct mix_hp *h = &m->hp.layers[l].mix;
     const struct mix_weights *w = &m->layers[l].mix;
@@ -78,9 +91,15 @@ void mamba2_plan(struct layer_step *p, const struct mix_memory *mem, const struc
                                    .dt = tensor_cols(s->in, h->inner + wide, h->n_heads),
                                    .b = tensor_cols(s->mid, h->inner, bc),
                                    .c = tensor_cols(s->mid, h->inner + bc, bc) };
-    s->scan = (struct scan_opt){ .n_heads = h->n_heads, .head_dim = h->head_dim, .n_groups = h->n_groups,
-                                 .n_state = h->n_state, .a = w->a, .d = w->d, .dt_bias = w->dt_b,
-                                 .dt_min = h->dt_min, .dt_max = h->dt_max };
+    s->scan = (struct scan_opt){ .n_heads = h->n_heads,
+                                 .head_dim = h->head_dim,
+                                 .n_groups = h->n_groups,
+                                 .n_state = h->n_state,
+                                 .a = w->a,
+                                 .d = w->d,
+                                 .dt_bias = w->dt_b,
+                                 .dt_min = h->dt_min,
+                                 .dt_max = h->dt_max };
 }
 
 void mamba2_run(const struct mix *x)
@@ -98,15 +117,16 @@ void mamba2_run(const struct mix *x)
 
 /* ---- short convolution ---- */
 
-void shortconv_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m, int l, int n)
+void shortconv_plan(struct layer_step *p, const struct mix_memory *mem, const struct model *m,
+                    int l, int n)
 {
     const struct mix_weights *w = &m->layers[l].mix;
     int wide = m->hp.n_embd;
     struct mix_step *s = &p->mix;
 
     s->in = tensor_f32(mem->in, n, 3 * wide);
-    s->q = tensor_cols(s->in, 0, wide);                  /* b: gates what goes in */
-    s->z = tensor_cols(s->in, wide, wide);               /* c: gates what comes out */
+    s->q = tensor_cols(s->in, 0, wide);    /* b: gates what goes in */
+    s->z = tensor_cols(s->in, wide, wide); /* c: gates what comes out */
     s->conv = tensor_cols(s->in, 2 * wide, wide);
     s->mid = tensor_f32(mem->mid, n, wide);
     s->jobs[0] = (struct linear){ .out = s->in, .w = &w->in, .bias = w->in_b };

@@ -22,7 +22,7 @@ struct found {
     const struct source_tensor *t;
     const struct tensor_row *r;
     int layer;
-    int index;                   /* of those with a '#' in their name */
+    int index; /* of those with a '#' in their name */
     struct layout lay;
 };
 
@@ -32,7 +32,7 @@ struct loader {
     struct arena arena;
     struct found *found;
     int n_found, n_bad;
-    float *stage;                /* the vectors, before they go to the backend */
+    float *stage; /* the vectors, before they go to the backend */
     size_t n_stage;
 };
 
@@ -74,17 +74,19 @@ static int find_row(struct loader *ld, const struct tensor_row *r, int l, struct
     char name[256], want[64];
     int rc;
 
-    if (!hparams_has(hp, r, l) || !hparams_name(hp, r, l, 0, hp->from, name, sizeof name)) return OK;
+    if (!hparams_has(hp, r, l) || !hparams_name(hp, r, l, 0, hp->from, name, sizeof name))
+        return OK;
     layout_of(&f.lay, hp, r, l, hp->from);
     for (struct layout y = f.lay; f.index < y.tensors; f.index++, f.lay = y) {
         hparams_name(hp, r, l, f.index, hp->from, name, sizeof name);
         f.t = source_find(ld->src, name);
-        if (!f.t && f.index == 0 && (!hparams_needs(hp, r, l) || hparams_covered(hp, ld->src, r, l)))
+        if (!f.t && f.index == 0 &&
+            (!hparams_needs(hp, r, l) || hparams_covered(hp, ld->src, r, l)))
             return OK;
         if (!f.t) {
             layout_text(&f.lay, want, sizeof want);
-            return err_set(e, E_NOTFOUND, "%s: tensor %s is missing, expected %s", source_path(ld->src), name,
-                           want);
+            return err_set(e, E_NOTFOUND, "%s: tensor %s is missing, expected %s",
+                           source_path(ld->src), name, want);
         }
         if ((rc = check_found(ld, &f, name, e)) != OK) return rc;
         ld->found[ld->n_found++] = f;
@@ -102,8 +104,9 @@ static int find_all(struct loader *ld, struct err *e)
     int it = 0, rc;
 
     while (arch_row(hp->info, &it)) n_rows++;
-    ld->found = arena_array(&ld->arena, n_rows * (size_t)(hp->n_layers + 1) + source_n_tensors(ld->src),
-                            sizeof *ld->found);
+    ld->found =
+        arena_array(&ld->arena, n_rows * (size_t)(hp->n_layers + 1) + source_n_tensors(ld->src),
+                    sizeof *ld->found);
     for (int l = -1; l < hp->n_layers; l++)
         for (it = 0, r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
             if (row_in_layer(r) == (l >= 0) && (rc = find_row(ld, r, l < 0 ? 0 : l, e)) != OK)
@@ -169,16 +172,16 @@ static void *own(struct model *m, size_t n)
     return p;
 }
 
-/* A part's own copy: rows in order, in a type the backend can read (its own, else F16 of blocks, F32 of plain
- * numbers). */
+/* A part's own copy: rows in order, in a type the backend can read (its own, else F16 of blocks,
+ * F32 of plain numbers). */
 static int copy_part(struct loader *ld, const struct found *f, int i, int part, struct weight *w,
                      struct err *e)
 {
     struct backend *be = part_of(ld->m, f)->be;
-    enum dtype from = layout_type(&f->lay, f->t), to = be->weight_can(be, from) && quant_can_encode(from)
-                                                           ? from
-                                                       : dtype_info((int)from)->quantized ? DT_F16
-                                                                                          : DT_F32;
+    enum dtype from = layout_type(&f->lay, f->t),
+               to = be->weight_can(be, from) && quant_can_encode(from) ? from
+                    : dtype_info((int)from)->quantized                 ? DT_F16
+                                                                       : DT_F32;
     int64_t rows = f->lay.part[part], cols = layout_cols(&f->lay, part);
     uint64_t bytes = 0;
     float *tmp = mem_try_array(layout_tmp(&f->lay), sizeof *tmp);
@@ -186,7 +189,8 @@ static int copy_part(struct loader *ld, const struct found *f, int i, int part, 
 
     if (f->lay.order == ORDER_KV_B && dtype_info((int)from)->quantized)
         to = DT_F16; /* turned: by the number */
-    if (!dtype_row_bytes(to, (uint64_t)cols, &bytes)) to = DT_F32, bytes = (uint64_t)cols * sizeof *tmp;
+    if (!dtype_row_bytes(to, (uint64_t)cols, &bytes))
+        to = DT_F32, bytes = (uint64_t)cols * sizeof *tmp;
     if (tmp) dst = own(ld->m, (size_t)rows * bytes);
     for (int64_t r = 0; dst && r < rows; r += LAYOUT_ROWS) {
         int n = rows - r < LAYOUT_ROWS ? (int)(rows - r) : LAYOUT_ROWS;
@@ -194,9 +198,9 @@ static int copy_part(struct loader *ld, const struct found *f, int i, int part, 
     }
     mem_free(tmp);
     if (!dst)
-        return err_set(e, E_NOMEM, "%s: no memory for %llu bytes of tensor %.*s as %s", source_path(ld->src),
-                       (unsigned long long)((uint64_t)rows * bytes), STR_ARG(f->t->name),
-                       dtype_name((int)to));
+        return err_set(e, E_NOMEM, "%s: no memory for %llu bytes of tensor %.*s as %s",
+                       source_path(ld->src), (unsigned long long)((uint64_t)rows * bytes),
+                       STR_ARG(f->t->name), dtype_name((int)to));
     w->type = to;
     w->data = dst;
     return OK;
@@ -241,9 +245,10 @@ static int load_matrix(struct loader *ld, const struct found *f, struct err *e)
             struct weight *w = place(ld->m, f, i, p);
             int64_t first = i * y->rows + layout_row(y, p, 0);
             int n = y->per_weight ? y->per_weight : 1;
-            *w = (struct weight){
-                .type = f->t->type, .rows = (int)(y->part[p] / n), .cols = (int)layout_cols(y, p), .n = n
-            };
+            *w = (struct weight){ .type = f->t->type,
+                                  .rows = (int)(y->part[p] / n),
+                                  .cols = (int)layout_cols(y, p),
+                                  .n = n };
             w->data = (const char *)f->t->data + (size_t)first * row_bytes;
             if (copy && (rc = copy_part(ld, f, i, p, w, e)) != OK) return rc;
         }
@@ -292,7 +297,8 @@ static void load_vector(struct loader *ld, const struct found *f, const struct p
             if (f->r->flags & ROW_LOG && hp->from == SOURCE_HF) v[k] = -expf(v[k]);
         }
         if (f->r->kind == ROW_Q_GATE && p == 1) ld->m->layers[f->layer].bg = there;
-        else if (f->index == 0) memcpy(base + f->r->at + (size_t)p * sizeof there, &there, sizeof there);
+        else if (f->index == 0)
+            memcpy(base + f->r->at + (size_t)p * sizeof there, &there, sizeof there);
         if (f->index == y->tensors - 1) ld->n_stage += padded(all);
     }
 }
@@ -302,7 +308,8 @@ static size_t vector_room(const struct found *f)
     size_t n = 0;
 
     if (!row_is_vector(f->r) || f->index > 0) return 0;
-    for (int p = 0; p < f->lay.n_parts; p++) n += padded(f->lay.part[p] * f->lay.count * f->lay.tensors);
+    for (int p = 0; p < f->lay.n_parts; p++)
+        n += padded(f->lay.part[p] * f->lay.count * f->lay.tensors);
     return n;
 }
 
@@ -402,9 +409,10 @@ static int each_weight(struct model *m, weight_fn *fn, struct err *e)
     for (int l = 0; m->layers && l < m->hp.n_layers && rc == OK; l++) {
         struct layer *y = &m->layers[l];
         struct mix_weights *x = &y->mix;
-        struct weight *all[] = { &y->wq,   &y->wk,     &y->wv,          &y->wo,  &y->wg, &y->gate, &y->up,
-                                 &y->down, &y->router, &y->shared_gate, &x->in,  &x->z,  &x->ba,   &x->x,
-                                 &x->dt,   &x->q_a,    &x->kv_a,        &x->k_b, &x->v_b };
+        struct weight *all[] = { &y->wq,   &y->wk,   &y->wv,   &y->wo,     &y->wg,
+                                 &y->gate, &y->up,   &y->down, &y->router, &y->shared_gate,
+                                 &x->in,   &x->z,    &x->ba,   &x->x,      &x->dt,
+                                 &x->q_a,  &x->kv_a, &x->k_b,  &x->v_b };
         for (size_t i = 0; i < sizeof all / sizeof all[0] && rc == OK; i++)
             if (all[i]->rows) rc = fn(model_part(m, l)->be, all[i], e);
         if (rc == OK) rc = each_expert(m, l, fn, e);
@@ -432,9 +440,12 @@ static int check_latent(const struct loader *ld, struct err *e)
     const struct model *m = ld->m;
 
     for (int l = 0; l < m->hp.n_layers; l++)
-        if (m->hp.layers[l].mix.kind == MIX_MLA && (!m->layers[l].mix.k_b.rows || !m->layers[l].mix.v_b.rows))
-            return err_set(e, E_NOTFOUND, "%s: layer %d has neither attn_k_b.weight and attn_v_b.weight nor "
-                           "attn_kv_b.weight", source_path(ld->src), l);
+        if (m->hp.layers[l].mix.kind == MIX_MLA &&
+            (!m->layers[l].mix.k_b.rows || !m->layers[l].mix.v_b.rows))
+            return err_set(e, E_NOTFOUND,
+                           "%s: layer %d has neither attn_k_b.weight and attn_v_b.weight nor "
+                           "attn_kv_b.weight",
+                           source_path(ld->src), l);
     return OK;
 }
 

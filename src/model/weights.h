@@ -7,6 +7,6 @@
 
 #include "model/model.h"
 
-int  weights_load(struct model *m, const struct source *src, struct err *e);
-void weights_drop(struct model *m);                      /* whatever was loaded, also half of it */
+int weights_load(struct model *m, const struct source *src, struct err *e);
+void weights_drop(struct model *m); /* whatever was loaded, also half of it */
 #endif

@@ -15,11 +15,12 @@
 #include <unistd.h>
 
 enum {
-    READ_AHEAD = 64 << 10,       /* of requests behind the one in hand */
-    LOOK_MS = 100,               /* how often a full connection is asked whether its client left */
-    LINGER_BYTES = 128 << 20,    /* a refused upload is taken so far, so that its sender gets to our answer */
+    READ_AHEAD = 64 << 10, /* of requests behind the one in hand */
+    LOOK_MS = 100,         /* how often a full connection is asked whether its client left */
+    LINGER_BYTES =
+        128 << 20, /* a refused upload is taken so far, so that its sender gets to our answer */
     LINGER_MS = 5000,
-    REFUSING = 64                /* connections over the limit that are told so at a time */
+    REFUSING = 64 /* connections over the limit that are told so at a time */
 };
 
 static void set_timer(struct http_req *c, int ms)
@@ -54,7 +55,7 @@ static void unlink_conn(struct http_req *c)
 static void drop_socket(struct http_req *c)
 {
     if (!c->bev) return;
-    drop_event(&c->closed);                              /* before its fd closes */
+    drop_event(&c->closed); /* before its fd closes */
     bufferevent_free(c->bev);
     c->bev = NULL;
     c->h->stats.conns--;
@@ -87,7 +88,7 @@ void conn_cut(struct http_req *c, const char *why)
     drop_socket(c);
     evtimer_del(c->timer);
     c->tell_gone = true;
-    later(c);                                            /* never from inside a call of the handler's */
+    later(c); /* never from inside a call of the handler's */
 }
 
 void conn_detach(struct http_req *c)
@@ -98,7 +99,7 @@ void conn_detach(struct http_req *c)
     drop_socket(c);
     unlink_conn(c);
     c->tell_gone = false;
-    drop_event(&c->timer);                               /* the loop may end before the request does */
+    drop_event(&c->timer); /* the loop may end before the request does */
     drop_event(&c->soon);
     if (!held) conn_free(c);
     else if (untold && c->gone) c->gone(c->gone_arg);
@@ -126,7 +127,8 @@ static void put(struct http_req *c, const struct iovec *v, int n)
     for (int i = 0; i < n; i++) {
         size_t skip = sent < v[i].iov_len ? sent : v[i].iov_len;
         sent -= skip;
-        if (v[i].iov_len > skip) bufferevent_write(c->bev, (char *)v[i].iov_base + skip, v[i].iov_len - skip);
+        if (v[i].iov_len > skip)
+            bufferevent_write(c->bev, (char *)v[i].iov_base + skip, v[i].iov_len - skip);
     }
 }
 
@@ -145,14 +147,30 @@ static const char *reason_of(int status)
         int status;
         const char *text;
     } all[] = {
-        { 200, "OK" }, { 202, "Accepted" }, { 204, "No Content" }, { 304, "Not Modified" },
-        { 400, "Bad Request" }, { 401, "Unauthorized" }, { 403, "Forbidden" }, { 404, "Not Found" },
-        { 405, "Method Not Allowed" }, { 408, "Request Timeout" }, { 409, "Conflict" },
-        { 411, "Length Required" }, { 413, "Content Too Large" }, { 414, "URI Too Long" },
-        { 415, "Unsupported Media Type" }, { 417, "Expectation Failed" }, { 429, "Too Many Requests" },
-        { 431, "Request Header Fields Too Large" }, { 499, "Client Closed Request" },
-        { 500, "Internal Server Error" }, { 501, "Not Implemented" }, { 503, "Service Unavailable" },
-        { 504, "Gateway Timeout" }, { 505, "HTTP Version Not Supported" },
+        { 200, "OK" },
+        { 202, "Accepted" },
+        { 204, "No Content" },
+        { 304, "Not Modified" },
+        { 400, "Bad Request" },
+        { 401, "Unauthorized" },
+        { 403, "Forbidden" },
+        { 404, "Not Found" },
+        { 405, "Method Not Allowed" },
+        { 408, "Request Timeout" },
+        { 409, "Conflict" },
+        { 411, "Length Required" },
+        { 413, "Content Too Large" },
+        { 414, "URI Too Long" },
+        { 415, "Unsupported Media Type" },
+        { 417, "Expectation Failed" },
+        { 429, "Too Many Requests" },
+        { 431, "Request Header Fields Too Large" },
+        { 499, "Client Closed Request" },
+        { 500, "Internal Server Error" },
+        { 501, "Not Implemented" },
+        { 503, "Service Unavailable" },
+        { 504, "Gateway Timeout" },
+        { 505, "HTTP Version Not Supported" },
     };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -191,7 +209,8 @@ static void write_head(struct http_req *c, int status, const char *type, ptrdiff
     buf_printf(b, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, reason_of(status), date_of(c->h));
     if (type && status != 204 && status != 304) buf_printf(b, "Content-Type: %s\r\n", type);
     if (c->chunked) buf_puts(b, "Transfer-Encoding: chunked\r\n");
-    else if (length >= 0 && status != 204 && status != 304) buf_printf(b, "Content-Length: %td\r\n", length);
+    else if (length >= 0 && status != 204 && status != 304)
+        buf_printf(b, "Content-Length: %td\r\n", length);
     if (c->close_after) buf_puts(b, "Connection: close\r\n");
     else if (c->msg.minor == 0) buf_puts(b, "Connection: keep-alive\r\n");
     buf_put_str(b, buf_str(&c->headers));
@@ -201,7 +220,7 @@ static void write_head(struct http_req *c, int status, const char *type, ptrdiff
 static void linger(struct http_req *c)
 {
     c->state = CONN_LINGERING;
-    if (c->tls) {                                        /* says that nothing was cut off behind it */
+    if (c->tls) { /* says that nothing was cut off behind it */
         SSL_shutdown(bufferevent_openssl_get_ssl(c->bev));
         ERR_clear_error();
     }
@@ -214,7 +233,7 @@ static void linger(struct http_req *c)
 static void close_soon(struct http_req *c)
 {
     c->state = CONN_CLOSING;
-    evtimer_del(c->timer);                               /* write_ms watches over what is left */
+    evtimer_del(c->timer); /* write_ms watches over what is left */
     bufferevent_enable(c->bev, EV_READ);
     if (pending(c) == 0) linger(c);
 }
@@ -231,7 +250,7 @@ static void request_over(struct http_req *c)
     if (!c->bev) {
         c->gone = NULL;
         c->state = CONN_CLOSING;
-        if (!c->tell_gone) conn_free(c);                 /* else we may be inside its reading: it goes soon */
+        if (!c->tell_gone) conn_free(c); /* else we may be inside its reading: it goes soon */
         return;
     }
     drop_event(&c->closed);
@@ -348,10 +367,11 @@ static void feed(struct http_req *c, const char *p, size_t n, size_t *used)
         set_timer(c, c->h->opt.header_ms);
     }
     *used = httpmsg_feed(&c->msg, p, n);
-    if (!httpmsg_begun(&c->msg)) set_timer(c, c->h->opt.idle_ms);      /* an empty line: nothing yet */
+    if (!httpmsg_begun(&c->msg)) set_timer(c, c->h->opt.idle_ms); /* an empty line: nothing yet */
     if (before == HTTPMSG_HEAD && c->msg.state == HTTPMSG_BODY) {
         set_timer(c, c->h->opt.body_ms);
-        if (c->msg.expects_continue) put(c, &(struct iovec){ "HTTP/1.1 100 Continue\r\n\r\n", 25 }, 1);
+        if (c->msg.expects_continue)
+            put(c, &(struct iovec){ "HTTP/1.1 100 Continue\r\n\r\n", 25 }, 1);
     }
 }
 
@@ -383,12 +403,10 @@ static void read_input(struct http_req *c)
         if (!c->bev) return;
         evbuffer_drain(in, used);
         count_body(c, c->msg.body.n);
-        if (c->msg.state == HTTPMSG_BAD)
-            refuse(c, c->msg.status, c->msg.why);
+        if (c->msg.state == HTTPMSG_BAD) refuse(c, c->msg.status, c->msg.why);
         else if (c->h->bodies_bytes > c->h->opt.max_bodies_bytes)
             refuse(c, 503, "too many long requests at once");
-        else if (c->msg.state == HTTPMSG_DONE)
-            handle(c);                                   /* c may be answered when this returns */
+        else if (c->msg.state == HTTPMSG_DONE) handle(c); /* c may be answered when this returns */
     }
 }
 
@@ -408,7 +426,8 @@ static void do_soon(evutil_socket_t fd, short what, void *arg)
     read_input(c);
 }
 
-/* A connection that is not read is not watched for errors either, or it would be ready all the time. */
+/* A connection that is not read is not watched for errors either, or it would be ready all the
+ * time. */
 static void look_from_time_to_time(struct http_req *c)
 {
     bufferevent_disable(c->bev, EV_READ);
@@ -456,7 +475,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     } else if (c->state == CONN_READING) {
         c->ended = true;
         read_input(c);
-    } else if (c->state != CONN_CLOSING) {               /* closing: the last bytes go out, or fail to */
+    } else if (c->state != CONN_CLOSING) { /* closing: the last bytes go out, or fail to */
         conn_cut(c, "closed");
     }
 }
@@ -476,7 +495,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
                c->msg.state == HTTPMSG_BODY ? "the body did not come in time"
                                             : "the headers did not come in time");
     } else if (c->state == CONN_READING && pending(c) > 0) {
-        set_timer(c, c->h->opt.idle_ms);                 /* it still reads the reply */
+        set_timer(c, c->h->opt.idle_ms); /* it still reads the reply */
     } else {
         conn_cut(c, "closed");
     }
@@ -490,15 +509,16 @@ static struct bufferevent *wrap(struct http *h, int fd, bool tls)
 
     if (!tls) return bufferevent_socket_new(h->base, fd, BEV_OPT_CLOSE_ON_FREE);
     if (!(ssl = SSL_new(h->tls))) return NULL;
-    struct bufferevent *b =
-        bufferevent_openssl_socket_new(h->base, fd, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
+    struct bufferevent *b = bufferevent_openssl_socket_new(
+        h->base, fd, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
     if (b) bufferevent_openssl_set_allow_dirty_shutdown(b, 1);
     return b;
 }
 
 void conn_open(struct http *h, int fd, const char *peer, bool tls)
 {
-    struct timeval write = { .tv_sec = h->opt.write_ms / 1000, .tv_usec = h->opt.write_ms % 1000 * 1000 };
+    struct timeval write = { .tv_sec = h->opt.write_ms / 1000,
+                             .tv_usec = h->opt.write_ms % 1000 * 1000 };
     struct bufferevent *bev = NULL;
     struct http_req *c;
     int one = 1;
@@ -511,7 +531,9 @@ void conn_open(struct http *h, int fd, const char *peer, bool tls)
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     c = mem_new(struct http_req);
-    *c = (struct http_req){ .h = h, .bev = bev, .fd = fd, .tls = tls, .next = h->conns, .why_gone = "" };
+    *c = (struct http_req){
+        .h = h, .bev = bev, .fd = fd, .tls = tls, .next = h->conns, .why_gone = ""
+    };
     if (h->conns) h->conns->prev = c;
     h->conns = c;
     h->stats.conns++;
@@ -528,7 +550,7 @@ void conn_open(struct http *h, int fd, const char *peer, bool tls)
     if (h->stats.conns > h->opt.max_conns) {
         h->stats.refused++;
         refuse(c, 503, "the server has as many connections as it takes");
-        if (c->bev && c->state == CONN_CLOSING) set_timer(c, LINGER_MS);         /* TLS may never begin */
+        if (c->bev && c->state == CONN_CLOSING) set_timer(c, LINGER_MS); /* TLS may never begin */
     }
 }
 
@@ -538,7 +560,10 @@ enum http_method http_method(const struct http_req *q) { return q->msg.method; }
 struct str http_method_name(const struct http_req *q) { return httpmsg_method_name(&q->msg); }
 struct str http_path(const struct http_req *q) { return httpmsg_path(&q->msg); }
 struct str http_query(const struct http_req *q) { return httpmsg_query(&q->msg); }
-struct str http_header(const struct http_req *q, const char *name) { return httpmsg_header(&q->msg, name); }
+struct str http_header(const struct http_req *q, const char *name)
+{
+    return httpmsg_header(&q->msg, name);
+}
 struct str http_body(const struct http_req *q) { return buf_str(&q->msg.body); }
 const char *http_peer(const struct http_req *q) { return q->peer; }
 uint64_t http_start_ns(const struct http_req *q) { return q->start_ns; }
@@ -551,6 +576,6 @@ void http_on_gone(struct http_req *q, void (*fn)(void *arg), void *arg)
     q->gone = fn;
     q->gone_arg = arg;
     if (!fn || q->bev || q->tell_gone || !q->soon) return;
-    q->tell_gone = true;                                 /* it left before anybody wanted to know */
+    q->tell_gone = true; /* it left before anybody wanted to know */
     later(q);
 }

@@ -65,7 +65,8 @@ int http_open(struct http **out, struct loop *l, const struct http_opt *opt, str
         rc = err_set(e, E_INVALID, "TLS needs a certificate and a key, both");
     if (rc != OK) goto out;
     if (opt->tls_cert && (rc = tls_open(&h->tls, opt->tls_cert, opt->tls_key, e)) != OK) goto out;
-    if (opt->host && (rc = listen_tcp(&h->tcp, l, opt->host, opt->port, accept_tcp, h, e)) != OK) goto out;
+    if (opt->host && (rc = listen_tcp(&h->tcp, l, opt->host, opt->port, accept_tcp, h, e)) != OK)
+        goto out;
     if (opt->socket_path &&
         (rc = listen_unix(&h->local, l, opt->socket_path, accept_local, h, e)) != OK)
         goto out;
@@ -83,7 +84,7 @@ void http_stop_listening(struct http *h)
     listener_close(h->tcp);
     listener_close(h->local);
     h->tcp = h->local = NULL;
-    for (struct http_req *c = h->conns; c; c = c->next)  /* nobody waits for anything there */
+    for (struct http_req *c = h->conns; c; c = c->next) /* nobody waits for anything there */
         if (conn_is_idle(c)) conn_cut(c, "closed");
 }
 

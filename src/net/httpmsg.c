@@ -6,12 +6,20 @@
 
 enum {
     MAX_FIELDS = 128,
-    MAX_BLANK = 2,               /* empty lines before a request */
-    MAX_EXT = 256,               /* bytes of one chunk's extensions */
-    KEEP_BYTES = 16 << 10        /* buffers up to here wait for the next request */
+    MAX_BLANK = 2,        /* empty lines before a request */
+    MAX_EXT = 256,        /* bytes of one chunk's extensions */
+    KEEP_BYTES = 16 << 10 /* buffers up to here wait for the next request */
 };
 
-enum { CHUNK_SIZE, CHUNK_EXT, CHUNK_SIZE_LF, CHUNK_DATA, CHUNK_DATA_CR, CHUNK_DATA_LF, CHUNK_TRAILER };
+enum {
+    CHUNK_SIZE,
+    CHUNK_EXT,
+    CHUNK_SIZE_LF,
+    CHUNK_DATA,
+    CHUNK_DATA_CR,
+    CHUNK_DATA_LF,
+    CHUNK_TRAILER
+};
 
 static void bad(struct httpmsg *m, int status, const char *why)
 {
@@ -39,7 +47,8 @@ static int hex_value(char c)
 static bool is_token(struct str s)
 {
     for (size_t i = 0; i < s.n; i++)
-        if (!is_digit(s.p[i]) && !is_alpha(s.p[i]) && !is_one_of(s.p[i], "!#$%&'*+-.^_`|~")) return false;
+        if (!is_digit(s.p[i]) && !is_alpha(s.p[i]) && !is_one_of(s.p[i], "!#$%&'*+-.^_`|~"))
+            return false;
     return s.n > 0;
 }
 
@@ -73,8 +82,8 @@ static enum http_method method_of(struct str s)
     static const struct {
         const char *name;
         enum http_method method;
-    } known[] = { { "GET", HTTP_GET },   { "HEAD", HTTP_HEAD },     { "POST", HTTP_POST },
-                  { "PUT", HTTP_PUT },   { "DELETE", HTTP_DELETE }, { "OPTIONS", HTTP_OPTIONS } };
+    } known[] = { { "GET", HTTP_GET }, { "HEAD", HTTP_HEAD },     { "POST", HTTP_POST },
+                  { "PUT", HTTP_PUT }, { "DELETE", HTTP_DELETE }, { "OPTIONS", HTTP_OPTIONS } };
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (str_is(s, known[i].name)) return known[i].method;
@@ -90,7 +99,7 @@ static bool skip_authority(struct str *target)
     size_t i = scheme;
 
     while (i < target->n && !is_one_of(target->p[i], "/?")) {
-        if (target->p[i] == '@') return false;           /* nobody logs in this way */
+        if (target->p[i] == '@') return false; /* nobody logs in this way */
         i++;
     }
     *target = str_skip(*target, i);
@@ -141,12 +150,12 @@ static void parse_target(struct httpmsg *m, struct str s)
 
 static void parse_version(struct httpmsg *m, struct str s)
 {
-    if (s.n != 8 || !str_starts(s, STR("HTTP/")) || !is_digit(s.p[5]) || s.p[6] != '.' || !is_digit(s.p[7]))
+    if (s.n != 8 || !str_starts(s, STR("HTTP/")) || !is_digit(s.p[5]) || s.p[6] != '.' ||
+        !is_digit(s.p[7]))
         bad(m, 400, "the request line does not end with an HTTP version");
     else if (s.p[5] != '1' || s.p[7] > '1')
         bad(m, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
-    else
-        m->minor = s.p[7] - '0';
+    else m->minor = s.p[7] - '0';
 }
 
 static void parse_request_line(struct httpmsg *m, struct str line)
@@ -168,10 +177,8 @@ static void parse_request_line(struct httpmsg *m, struct str line)
     m->has_line = true;
     parse_version(m, str_of(b + 1, (size_t)(end - b) - 1));
     if (m->state == HTTPMSG_BAD) return;
-    if (str_is(method, "CONNECT"))
-        bad(m, 501, "this is not a proxy");
-    else
-        parse_target(m, str_of(a + 1, (size_t)(b - a) - 1));
+    if (str_is(method, "CONNECT")) bad(m, 501, "this is not a proxy");
+    else parse_target(m, str_of(a + 1, (size_t)(b - a) - 1));
 }
 
 /* ---- headers ---- */
@@ -187,12 +194,10 @@ static void take_length(struct httpmsg *m, struct str v)
         }
         n = n > (UINT64_MAX - 10) / 10 ? HTTPMSG_NO_LENGTH - 1 : n * 10 + (uint64_t)(v.p[i] - '0');
     }
-    if (v.n == 0)
-        bad(m, 400, "Content-Length is not a number");
+    if (v.n == 0) bad(m, 400, "Content-Length is not a number");
     else if (m->length != HTTPMSG_NO_LENGTH && m->length != n)
         bad(m, 400, "Content-Length is given twice, with different values");
-    else
-        m->length = n;
+    else m->length = n;
 }
 
 static void take_host(struct httpmsg *m, struct str v)
@@ -207,12 +212,10 @@ static void take_host(struct httpmsg *m, struct str v)
 
 static void take_coding(struct httpmsg *m, struct str v)
 {
-    if (m->n_codings++ || v.n == 0)
-        bad(m, 400, "Transfer-Encoding must be given once");
+    if (m->n_codings++ || v.n == 0) bad(m, 400, "Transfer-Encoding must be given once");
     else if (!is_name(v, "chunked"))
         bad(m, 501, "the only Transfer-Encoding taken here is chunked");
-    else
-        m->chunked = true;
+    else m->chunked = true;
 }
 
 static void take_connection(struct httpmsg *m, struct str v)
@@ -230,10 +233,8 @@ static void take_connection(struct httpmsg *m, struct str v)
 static void take_expect(struct httpmsg *m, struct str v)
 {
     if (m->minor == 0) return;
-    if (is_name(v, "100-continue"))
-        m->expects_continue = true;
-    else
-        bad(m, 417, "the only Expect known here is 100-continue");
+    if (is_name(v, "100-continue")) m->expects_continue = true;
+    else bad(m, 417, "the only Expect known here is 100-continue");
 }
 
 static void keep_field(struct httpmsg *m, struct str name, struct str value)
@@ -251,14 +252,10 @@ static void parse_field(struct httpmsg *m, struct str line)
     struct str name = str_take(line, colon ? (size_t)(colon - line.p) : 0);
     struct str value = trim(str_skip(line, name.n + 1));
 
-    if (line.p[0] == ' ' || line.p[0] == '\t')
-        bad(m, 400, "a header is folded over two lines");
-    else if (!is_token(name))
-        bad(m, 400, "a header line is not 'Name: value'");
-    else if (m->n_fields == MAX_FIELDS)
-        bad(m, 431, "too many headers");
-    else
-        keep_field(m, name, value);
+    if (line.p[0] == ' ' || line.p[0] == '\t') bad(m, 400, "a header is folded over two lines");
+    else if (!is_token(name)) bad(m, 400, "a header line is not 'Name: value'");
+    else if (m->n_fields == MAX_FIELDS) bad(m, 431, "too many headers");
+    else keep_field(m, name, value);
     if (m->state == HTTPMSG_BAD) return;
     if (is_name(name, "Content-Length")) take_length(m, value);
     if (is_name(name, "Host")) take_host(m, value);
@@ -270,12 +267,10 @@ static void parse_field(struct httpmsg *m, struct str line)
 static void end_head(struct httpmsg *m)
 {
     m->keep_alive = !m->closes && (m->minor == 1 || m->keeps);
-    if (m->minor == 1 && m->n_hosts == 0)
-        bad(m, 400, "the Host header is missing");
+    if (m->minor == 1 && m->n_hosts == 0) bad(m, 400, "the Host header is missing");
     else if (m->chunked && m->length != HTTPMSG_NO_LENGTH)
         bad(m, 400, "both Content-Length and Transfer-Encoding are given");
-    else if (m->chunked && m->minor == 0)
-        bad(m, 400, "HTTP/1.0 has no Transfer-Encoding");
+    else if (m->chunked && m->minor == 0) bad(m, 400, "HTTP/1.0 has no Transfer-Encoding");
     else if (m->length != HTTPMSG_NO_LENGTH && m->length > m->lim.body_bytes)
         bad(m, 413, "the body is larger than this server takes");
     if (m->state == HTTPMSG_BAD) return;
@@ -308,10 +303,8 @@ static bool has_room(struct httpmsg *m)
     bool in_line = m->state == HTTPMSG_HEAD && !m->has_line;
 
     if (m->taken >= (in_line ? m->lim.line_bytes : m->lim.head_bytes)) {
-        if (in_line)
-            bad(m, 414, "the request line is too long");
-        else
-            bad(m, 431, "the headers are too long");
+        if (in_line) bad(m, 414, "the request line is too long");
+        else bad(m, 431, "the headers are too long");
         return false;
     }
     m->taken++;
@@ -331,10 +324,8 @@ static bool is_text(struct httpmsg *m, unsigned char c, bool *ended)
     }
     m->after_cr = c == '\r';
     if (m->after_cr) return false;
-    if (c == '\n')
-        bad(m, 400, "a line feed without a carriage return");
-    else if (is_control(c))
-        bad(m, 400, "control bytes in the head of the request");
+    if (c == '\n') bad(m, 400, "a line feed without a carriage return");
+    else if (is_control(c)) bad(m, 400, "control bytes in the head of the request");
     return m->state != HTTPMSG_BAD;
 }
 
@@ -379,16 +370,15 @@ static void chunk_size(struct httpmsg *m, char c)
         m->step = c == ';' ? CHUNK_EXT : CHUNK_SIZE_LF;
         m->n_digits = 0;
         m->ext_bytes = 0;
-        if (m->left > m->lim.body_bytes - m->body.n) bad(m, 413, "the body is larger than this server takes");
+        if (m->left > m->lim.body_bytes - m->body.n)
+            bad(m, 413, "the body is larger than this server takes");
     }
 }
 
 static void chunk_ext(struct httpmsg *m, char c)
 {
-    if (c == '\r')
-        m->step = CHUNK_SIZE_LF;
-    else if (is_control((unsigned char)c))
-        bad(m, 400, "control bytes in a chunk's extensions");
+    if (c == '\r') m->step = CHUNK_SIZE_LF;
+    else if (is_control((unsigned char)c)) bad(m, 400, "control bytes in a chunk's extensions");
     else if (++m->ext_bytes > MAX_EXT || ++m->all_ext_bytes > m->lim.head_bytes)
         bad(m, 400, "a chunk's extensions are too long");
 }
@@ -400,7 +390,7 @@ static void chunk_trailer(struct httpmsg *m, char c)
     if (is_text(m, (unsigned char)c, &ended)) {
         if (m->ext_bytes == 0 && !is_token(str_of(&c, 1)))
             bad(m, 400, "a trailer line is not 'Name: value'");
-        m->ext_bytes++;                                  /* of this line */
+        m->ext_bytes++; /* of this line */
     }
     if (!ended) return;
     if (m->ext_bytes == 0) m->state = HTTPMSG_DONE;
@@ -464,8 +454,10 @@ static void trim_buf(struct buf *b)
 
 void httpmsg_init(struct httpmsg *m, struct httpmsg_limits lim)
 {
-    *m = (struct httpmsg){ .lim = lim, .length = HTTPMSG_NO_LENGTH, .method = HTTP_OTHER, .minor = 1 };
-    if (m->lim.head_bytes > 1u << 30) m->lim.head_bytes = 1u << 30;      /* spans are 32 bits */
+    *m = (struct httpmsg){
+        .lim = lim, .length = HTTPMSG_NO_LENGTH, .method = HTTP_OTHER, .minor = 1
+    };
+    if (m->lim.head_bytes > 1u << 30) m->lim.head_bytes = 1u << 30; /* spans are 32 bits */
     if (m->lim.line_bytes > m->lim.head_bytes) m->lim.line_bytes = m->lim.head_bytes;
 }
 

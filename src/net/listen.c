@@ -25,12 +25,13 @@ struct listener {
     listen_fn *fn;
     void *arg;
     int port;
-    char *path;                  /* of a Unix socket, with its inode: only our own is removed */
+    char *path; /* of a Unix socket, with its inode: only our own is removed */
     dev_t dev;
     ino_t ino;
 };
 
-static void on_accept(struct evconnlistener *on, evutil_socket_t fd, struct sockaddr *from, int n, void *arg)
+static void on_accept(struct evconnlistener *on, evutil_socket_t fd, struct sockaddr *from, int n,
+                      void *arg)
 {
     struct listener *s = arg;
 
@@ -128,7 +129,8 @@ int listen_tcp(struct listener **out, struct loop *l, const char *host, int port
     int rc, why = 0;
 
     if (port < 0 || port > 65535) {
-        rc = err_set(e, E_INVALID, "cannot listen on %s port %d: ports go from 0 to 65535", host, port);
+        rc = err_set(e, E_INVALID, "cannot listen on %s port %d: ports go from 0 to 65535", host,
+                     port);
         goto out;
     }
     snprintf(service, sizeof service, "%d", port);
@@ -160,7 +162,8 @@ static int clear_path(const struct sockaddr_un *a, struct err *e)
     int fd, rc, why;
 
     if (lstat(a->sun_path, &st) != 0)
-        return errno == ENOENT ? OK : err_set(e, E_IO, "socket %s: %s", a->sun_path, strerror(errno));
+        return errno == ENOENT ? OK
+                               : err_set(e, E_IO, "socket %s: %s", a->sun_path, strerror(errno));
     if (!S_ISSOCK(st.st_mode))
         return err_set(e, E_INVALID, "socket %s: a file that is no socket is there", a->sun_path);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -171,7 +174,8 @@ static int clear_path(const struct sockaddr_un *a, struct err *e)
     if (why == 0 || why == EAGAIN)
         return err_set(e, E_IO, "socket %s: another server listens there", a->sun_path);
     if (why != ECONNREFUSED) return err_set(e, E_IO, "socket %s: %s", a->sun_path, strerror(why));
-    if (unlink(a->sun_path) != 0) return err_set(e, E_IO, "socket %s: %s", a->sun_path, strerror(errno));
+    if (unlink(a->sun_path) != 0)
+        return err_set(e, E_IO, "socket %s: %s", a->sun_path, strerror(errno));
     return OK;
 }
 
@@ -184,7 +188,8 @@ int listen_unix(struct listener **out, struct loop *l, const char *path, listen_
     int rc, fd = -1;
 
     if (path[0] == 0 || strlen(path) >= sizeof a.sun_path) {
-        rc = err_set(e, E_INVALID, "socket %s: a path has 1 to %zu bytes", path, sizeof a.sun_path - 1);
+        rc = err_set(e, E_INVALID, "socket %s: a path has 1 to %zu bytes", path,
+                     sizeof a.sun_path - 1);
         goto out;
     }
     memcpy(a.sun_path, path, strlen(path) + 1);
@@ -219,7 +224,8 @@ void listener_close(struct listener *s)
     if (!s) return;
     for (int i = 0; i < s->n; i++) evconnlistener_free(s->on[i]);
     loop_timer_close(s->pause);
-    if (s->path && lstat(s->path, &st) == 0 && st.st_dev == s->dev && st.st_ino == s->ino) unlink(s->path);
+    if (s->path && lstat(s->path, &st) == 0 && st.st_dev == s->dev && st.st_ino == s->ino)
+        unlink(s->path);
     mem_free(s->path);
     mem_free(s);
 }

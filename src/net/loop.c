@@ -19,7 +19,7 @@ struct loop_signal {
 
 struct loop {
     struct event_base *base;
-    int fd;                      /* eventfd: readable while a wake-up is under way */
+    int fd; /* eventfd: readable while a wake-up is under way */
     struct event *woken;
     loop_fn *fn;
     void *arg;
@@ -39,11 +39,11 @@ static void ring(struct loop *l)
     ssize_t n;
 
     do n = write(l->fd, &one, sizeof one);
-    while (n < 0 && errno == EINTR);                     /* EAGAIN: it is readable already */
+    while (n < 0 && errno == EINTR); /* EAGAIN: it is readable already */
 }
 
-/* The flag falls before fn runs, so that whatever is pushed during fn rings again. Both sides exchange:
- * one that finds it up knows that fn has yet to run and will see what it wrote. */
+/* The flag falls before fn runs, so that whatever is pushed during fn rings again. Both sides
+ * exchange: one that finds it up knows that fn has yet to run and will see what it wrote. */
 static void on_ring(evutil_socket_t fd, short what, void *arg)
 {
     struct loop *l = arg;
@@ -52,7 +52,8 @@ static void on_ring(evutil_socket_t fd, short what, void *arg)
     (void)what;
     while (read(fd, &n, sizeof n) < 0 && errno == EINTR) continue;
     if (atomic_load_explicit(&l->stop, memory_order_acquire)) event_base_loopbreak(l->base);
-    if (atomic_exchange_explicit(&l->under_way, false, memory_order_acq_rel) && l->fn) l->fn(l->arg);
+    if (atomic_exchange_explicit(&l->under_way, false, memory_order_acq_rel) && l->fn)
+        l->fn(l->arg);
 }
 
 /* Connections are watched edge by edge, and for the peer's end: that is epoll. */

@@ -19,7 +19,8 @@ int tls_open(SSL_CTX **out, const char *cert, const char *key, struct err *e)
 
     if (!ctx) return err_set(e, E_NOMEM, "no memory for TLS");
     SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
-    SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_IGNORE_UNEXPECTED_EOF);
+    SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
+                                 SSL_OP_IGNORE_UNEXPECTED_EOF);
     if (SSL_CTX_use_certificate_chain_file(ctx, cert) != 1)
         rc = refuse(e, cert, "not a certificate chain in PEM form");
     else if (SSL_CTX_use_PrivateKey_file(ctx, key, SSL_FILETYPE_PEM) != 1)

@@ -323,8 +323,7 @@ static void read_labels(const struct reader *r, const char *fmt)
         snprintf(key, sizeof key, fmt, i);
         if (source_str(r->src, key, &r->c->labels[i]))
             r->c->labels[i] = arena_str(r->a, r->c->labels[i]);
-        else
-            r->c->labels[i] = str_c(arena_printf(r->a, "LABEL_%d", i));
+        else r->c->labels[i] = str_c(arena_printf(r->a, "LABEL_%d", i));
     }
 }
 

@@ -29,8 +29,8 @@ struct card {
     int width;          /* numbers of an embedding; labels */
     struct str *labels; /* [width] of a classifier */
     int n_ctx, n_vocab, pad;
-    int first_pos;       /* of a text's first token, for graphs that are told positions */
-    int inputs[CARD_INPUTS];        /* which of the graph's; -1: it has none */
+    int first_pos;           /* of a text's first token, for graphs that are told positions */
+    int inputs[CARD_INPUTS]; /* which of the graph's; -1: it has none */
     int64_t fixed_batch, fixed_len; /* that the graph was exported with; -1: any */
 };
 

@@ -367,10 +367,8 @@ static int open_bytes(struct onnx **out, struct onnx *m, struct str bytes, struc
 
     r.e->code = OK;
     rc = read_model(&r, bytes);
-    if (rc == OK)
-        *out = m;
-    else
-        onnx_close(m);
+    if (rc == OK) *out = m;
+    else onnx_close(m);
     return rc;
 }
 

@@ -14,8 +14,7 @@ static void pack_floats(float *to, const void *b, int64_t k, int64_t cols, int64
     const char *p = b; /* a file's floats may stand anywhere */
 
     for (int64_t i = 0; i < k; i++, to += OP_PANEL, p += bk * (int64_t)sizeof(float)) {
-        if (bn == 1)
-            memcpy(to, p, (size_t)cols * sizeof(float));
+        if (bn == 1) memcpy(to, p, (size_t)cols * sizeof(float));
         else
             for (int64_t c = 0; c < cols; c++)
                 memcpy(to + c, p + c * bn * (int64_t)sizeof(float), sizeof(float));
@@ -85,12 +84,9 @@ static void one_tile(const struct job *j, int64_t batch, int64_t panel, int64_t 
         p.k = (int)rows;
         p.add = k > 0 && !g->c64;
         p.b = packed;
-        if (g->packed)
-            p.b = g->packed + (panel * g->k + k) * OP_PANEL;
-        else if (g->b8)
-            pack_bytes(g, packed, b_at + k * g->bk, rows, col, cols);
-        else
-            pack_floats(packed, g->b + b_at + k * g->bk + col * g->bn, rows, cols, g->bk, g->bn);
+        if (g->packed) p.b = g->packed + (panel * g->k + k) * OP_PANEL;
+        else if (g->b8) pack_bytes(g, packed, b_at + k * g->bk, rows, col, cols);
+        else pack_floats(packed, g->b + b_at + k * g->bk + col * g->bn, rows, cols, g->bk, g->bn);
         j->vec->panel(&p);
         if (g->c64) add_whole(g->c64 + c_at, part, p.m, p.n, g->n, k > 0);
     }

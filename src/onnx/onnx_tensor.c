@@ -1,4 +1,5 @@
-/* onnx_tensor.c - tensors of an ONNX file: in place where they can be, else turned into what runs. */
+/* onnx_tensor.c - tensors of an ONNX file: in place where they can be, else turned into what runs.
+ */
 #include "base/mem.h"
 #include "kernel/quant.h"
 #include "onnx/graph_impl.h"
@@ -102,12 +103,9 @@ static void read_entry(struct raw *w, struct str bytes)
         if (m.field == 1 && m.wire == PB_BYTES) key = m.bytes;
         if (m.field == 2 && m.wire == PB_BYTES) value = m.bytes;
     }
-    if (str_is(key, "location"))
-        w->location = value;
-    else if (str_is(key, "offset") && !str_to_i64(value, &w->offset))
-        w->offset = -1;
-    else if (str_is(key, "length") && !str_to_i64(value, &w->length))
-        w->length = -2;
+    if (str_is(key, "location")) w->location = value;
+    else if (str_is(key, "offset") && !str_to_i64(value, &w->offset)) w->offset = -1;
+    else if (str_is(key, "length") && !str_to_i64(value, &w->length)) w->length = -2;
 }
 
 static int add_dim(const struct raw *w, struct onnx_tensor *t, uint64_t v, struct err *e)
@@ -139,10 +137,8 @@ static int read_fields(struct raw *w, struct str bytes, struct onnx_tensor *t, s
         bool is_bytes = m.wire == PB_BYTES;
         for (int i = 0; i < 4; i++) {
             if (m.field != list_fields[i].field) continue;
-            if (!is_bytes || w->lists[i].p)
-                w->pieces = true;
-            else
-                w->lists[i] = m.bytes;
+            if (!is_bytes || w->lists[i].p) w->pieces = true;
+            else w->lists[i] = m.bytes;
         }
         switch (m.field) {
         case 1: rc = read_dims(w, t, &m, e); break;
@@ -176,11 +172,9 @@ static int map_external(const struct raw *w, struct str *out, struct err *e)
     if ((rc = path_under(&path, p->dir, w->location, e)) != OK)
         return err_wrap(e, "%s: tensor '%.*s': external data", w->m->path,
                         STR_ARG(str_take(w->name, 120)));
-    for (i = 0; i < p->n_files && strcmp(p->files[i].path, path) != 0; i++) {
-    }
+    for (i = 0; i < p->n_files && strcmp(p->files[i].path, path) != 0; i++) {}
     if (i == p->n_files) {
-        if (i == ONNX_FILES)
-            rc = fail(w, e, E_UNSUPPORTED, "external data in more than 64 files");
+        if (i == ONNX_FILES) rc = fail(w, e, E_UNSUPPORTED, "external data in more than 64 files");
         else if ((rc = filemap_open(&p->files[i].map, path, e)) == OK) {
             p->files[p->n_files++].path = path;
             path = NULL;
@@ -211,11 +205,11 @@ static int find_bytes(struct raw *w, size_t bytes, struct err *e)
 
 /* ---- turning them into what runs ---- */
 
-#define EACH(ctype, to, expr)                                                                      \
-    for (size_t i = 0; i < n; i++) {                                                               \
-        ctype v;                                                                                   \
-        memcpy(&v, p + i * sizeof v, sizeof v);                                                    \
-        ((to *)out)[i] = (to)(expr);                                                               \
+#define EACH(ctype, to, expr)                   \
+    for (size_t i = 0; i < n; i++) {            \
+        ctype v;                                \
+        memcpy(&v, p + i * sizeof v, sizeof v); \
+        ((to *)out)[i] = (to)(expr);            \
     }
 
 static void widen(int64_t type, const char *p, size_t n, void *out)

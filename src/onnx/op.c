@@ -104,10 +104,8 @@ bool op_skips(const struct onnx_run *r, const struct onnx_tensor *t)
 void op_rows(struct onnx_run *r, int64_t rows, int64_t work, onnx_rows_fn *fn, const void *arg)
 {
     if (rows <= 0) return;
-    if (r->host.rows)
-        r->host.rows(r->host.team, (int)rows, work, fn, arg);
-    else
-        fn(arg, 0, (int)rows);
+    if (r->host.rows) r->host.rows(r->host.team, (int)rows, work, fn, arg);
+    else fn(arg, 0, (int)rows);
 }
 
 /* ---- checks ---- */

@@ -41,11 +41,11 @@ struct each {
     float low, high; /* of clip; alpha and beta of others */
 };
 
-#define EACH(expr)                                                                                 \
-    for (int64_t i = 0; i < n; i++) {                                                              \
-        float v = x[i];                                                                            \
-        out[i] = (expr);                                                                           \
-    }                                                                                              \
+#define EACH(expr)                    \
+    for (int64_t i = 0; i < n; i++) { \
+        float v = x[i];               \
+        out[i] = (expr);              \
+    }                                 \
     break
 
 static void each_piece(const void *arg, int64_t at, const int64_t from[3], const int64_t step[3],

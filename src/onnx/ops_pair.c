@@ -34,11 +34,11 @@ struct pair {
     void *out;
 };
 
-#define PAIR(expr)                                                                                 \
-    for (int64_t i = 0; i < n; i++) {                                                              \
-        const float x = a[i * sa], y = b[i * sb];                                                  \
-        out[i] = (expr);                                                                           \
-    }                                                                                              \
+#define PAIR(expr)                                \
+    for (int64_t i = 0; i < n; i++) {             \
+        const float x = a[i * sa], y = b[i * sb]; \
+        out[i] = (expr);                          \
+    }                                             \
     break
 
 /* As Python has it: the sign of the divisor. */
@@ -52,10 +52,8 @@ static void pair_float(const struct pair *p, float *out, const float *a, int64_t
                        int64_t sb, int64_t n)
 {
     if (p->op <= B_DIV && sa == 1) {
-        if (sb == 1)
-            p->vec->bin[p->op](out, a, b, (int)n);
-        else
-            p->vec->bin1[p->op](out, a, *b, (int)n);
+        if (sb == 1) p->vec->bin[p->op](out, a, b, (int)n);
+        else p->vec->bin1[p->op](out, a, *b, (int)n);
         return;
     }
     switch (p->op) {
@@ -115,27 +113,23 @@ static int64_t of_ints(enum binary op, int64_t x, int64_t y)
     }
 }
 
-#define COMPARE(ctype)                                                                             \
-    for (int64_t i = 0; i < n; i++) {                                                              \
-        ctype x = ((const ctype *)a)[i * sa], y = ((const ctype *)b)[i * sb];                      \
-        out[i] = op == B_EQ   ? x == y                                                             \
-                 : op == B_LT ? x < y                                                              \
-                 : op == B_GT ? x > y                                                              \
-                 : op == B_LE ? x <= y                                                             \
-                              : x >= y;                                                            \
+#define COMPARE(ctype)                                                        \
+    for (int64_t i = 0; i < n; i++) {                                         \
+        ctype x = ((const ctype *)a)[i * sa], y = ((const ctype *)b)[i * sb]; \
+        out[i] = op == B_EQ   ? x == y                                        \
+                 : op == B_LT ? x < y                                         \
+                 : op == B_GT ? x > y                                         \
+                 : op == B_LE ? x <= y                                        \
+                              : x >= y;                                       \
     }
 
 static void compare(enum binary op, enum onnx_type type, uint8_t *out, const void *a, int64_t sa,
                     const void *b, int64_t sb, int64_t n)
 {
-    if (type == ONNX_F32)
-        COMPARE(float)
-    else if (type == ONNX_I64)
-        COMPARE(int64_t)
-    else if (type == ONNX_I8)
-        COMPARE(int8_t)
-    else
-        COMPARE(uint8_t)
+    if (type == ONNX_F32) COMPARE(float)
+    else if (type == ONNX_I64) COMPARE(int64_t)
+    else if (type == ONNX_I8) COMPARE(int8_t)
+    else COMPARE(uint8_t)
 }
 
 static void logic(enum binary op, uint8_t *out, const uint8_t *a, int64_t sa, const uint8_t *b,
@@ -276,10 +270,8 @@ static int many(struct onnx_run *r, const struct onnx_node *n, const struct onnx
     heap_ref(&r->heap, sum.block);
     for (int i = 1; i < n->n_in && rc == OK; i++) {
         const struct onnx_tensor *ab[2] = { &sum, in[i] };
-        if (!in[i])
-            rc = op_fail(r, n, "input %d is not given", i);
-        else
-            rc = two(r, n, op, ab, &next);
+        if (!in[i]) rc = op_fail(r, n, "input %d is not given", i);
+        else rc = two(r, n, op, ab, &next);
         heap_unref(&r->heap, sum.block);
         sum = next;
         next = (struct onnx_tensor){ .block = -1 };
@@ -311,9 +303,9 @@ struct choose {
     void *out;
 };
 
-#define CHOOSE(ctype)                                                                              \
-    for (int64_t i = 0; i < n; i++)                                                                \
-    ((ctype *)p->out)[at + i] = c[i * step[0]] ? ((const ctype *)p->a)[from[1] + i * step[1]]      \
+#define CHOOSE(ctype)                                                                         \
+    for (int64_t i = 0; i < n; i++)                                                           \
+    ((ctype *)p->out)[at + i] = c[i * step[0]] ? ((const ctype *)p->a)[from[1] + i * step[1]] \
                                                : ((const ctype *)p->b)[from[2] + i * step[2]]
 
 static void choose_piece(const void *arg, int64_t at, const int64_t from[3], const int64_t step[3],
@@ -322,12 +314,9 @@ static void choose_piece(const void *arg, int64_t at, const int64_t from[3], con
     const struct choose *p = arg;
     const uint8_t *c = (const uint8_t *)p->c + from[0];
 
-    if (p->size == 4)
-        CHOOSE(float);
-    else if (p->size == 8)
-        CHOOSE(int64_t);
-    else
-        CHOOSE(uint8_t);
+    if (p->size == 4) CHOOSE(float);
+    else if (p->size == 8) CHOOSE(int64_t);
+    else CHOOSE(uint8_t);
 }
 
 static int where(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,

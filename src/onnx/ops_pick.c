@@ -248,10 +248,8 @@ static int constant_of_shape(struct onnx_run *r, const struct onnx_node *n,
     if (a && (a->kind != 4 || a->t.n != 1)) return op_fail(r, n, "the value is not one number");
     if ((rc = op_new(r, out[0], type, nd, dims)) != OK || op_skips(r, out[0])) return rc;
     for (size_t i = 0; i < out[0]->n; i++) {
-        if (a)
-            memcpy((char *)out[0]->data + i * size, a->t.data, size);
-        else
-            ((float *)out[0]->data)[i] = 0;
+        if (a) memcpy((char *)out[0]->data + i * size, a->t.data, size);
+        else ((float *)out[0]->data)[i] = 0;
     }
     return OK;
 }
@@ -275,8 +273,7 @@ static int range(struct onnx_run *r, const struct onnx_node *n, const struct onn
     len = count > 0 ? (int64_t)count : 0;
     if ((rc = op_new(r, out[0], in[0]->type, 1, &len)) != OK) return rc;
     for (int64_t i = 0; i < len; i++) {
-        if (in[0]->type == ONNX_F32)
-            ((float *)out[0]->data)[i] = (float)(v[0] + (double)i * v[2]);
+        if (in[0]->type == ONNX_F32) ((float *)out[0]->data)[i] = (float)(v[0] + (double)i * v[2]);
         else
             ((int64_t *)out[0]->data)[i] =
                 (int64_t)((uint64_t)op_i64(in[0])[0] + (uint64_t)i * (uint64_t)op_i64(in[2])[0]);

@@ -178,12 +178,14 @@ static int mat_mul_integer(struct onnx_run *r, const struct onnx_node *n,
 /* The scale of a tensor, or its zero; there is one. */
 static float one_of(const struct onnx_tensor *t)
 {
-    return t->type == ONNX_F32 ? op_f32(t)[0] : t->type == ONNX_I8 ? *(const int8_t *)t->data : op_u8(t)[0];
+    return t->type == ONNX_F32  ? op_f32(t)[0]
+           : t->type == ONNX_I8 ? *(const int8_t *)t->data
+                                : op_u8(t)[0];
 }
 
 /* a, its scale and zero, b with its own, then those of the product. */
-static int qlinear_mat_mul(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                           struct onnx_tensor **out)
+static int qlinear_mat_mul(struct onnx_run *r, const struct onnx_node *n,
+                           const struct onnx_tensor **in, struct onnx_tensor **out)
 {
     static const int ones[] = { 1, 4, 6, 2, 7 };
     const struct onnx_tensor *ints[4] = { in[0], in[3], in[2], in[5] };
@@ -193,7 +195,8 @@ static int qlinear_mat_mul(struct onnx_run *r, const struct onnx_node *n, const 
     int rc;
 
     for (int i = 0; i < 5; i++)
-        if (in[ones[i]]->n != 1) return op_fail(r, n, "scales of rows or columns are not supported");
+        if (in[ones[i]]->n != 1)
+            return op_fail(r, n, "scales of rows or columns are not supported");
     for (int i = 0; i < 3; i++)
         if ((rc = op_want(r, n, in[ones[i]], ONNX_F32)) != OK) return rc;
     if (!is_bytes(in[7])) return op_fail(r, n, "the product is not in bytes");

@@ -71,10 +71,8 @@ static void put_byte(struct onnx_tensor *out, size_t i, float v)
 
     v = rintf(v);
     v = isnan(v) || v < low ? low : v > high ? high : v;
-    if (out->type == ONNX_I8)
-        ((int8_t *)out->data)[i] = (int8_t)v;
-    else
-        ((uint8_t *)out->data)[i] = (uint8_t)v;
+    if (out->type == ONNX_I8) ((int8_t *)out->data)[i] = (int8_t)v;
+    else ((uint8_t *)out->data)[i] = (uint8_t)v;
 }
 
 static int quantize(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,

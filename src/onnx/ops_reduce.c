@@ -61,8 +61,7 @@ static void reduce_rows(const void *arg, int begin, int end)
         }
         if (j->op == R_MEAN) sum /= (double)j->count;
         if (j->op == R_L2) sum = sqrt(sum);
-        if (j->type == ONNX_F32)
-            ((float *)j->out)[i] = (float)sum;
+        if (j->type == ONNX_F32) ((float *)j->out)[i] = (float)sum;
         else
             ((int64_t *)j->out)[i] = sum >= 0x1p63                 ? INT64_MAX
                                      : sum < -0x1p63 || isnan(sum) ? INT64_MIN
@@ -154,10 +153,8 @@ static void soft_rows(const void *arg, int begin, int end)
 
     for (int64_t i = begin; i < end; i++) {
         int64_t at = i / j->inner * j->len * j->inner + i % j->inner;
-        if (j->inner == 1 && !j->log)
-            j->vec->softmax(j->out + at, j->x + at, (int)j->len);
-        else
-            soft_far(j, j->x + at, j->out + at);
+        if (j->inner == 1 && !j->log) j->vec->softmax(j->out + at, j->x + at, (int)j->len);
+        else soft_far(j, j->x + at, j->out + at);
     }
 }
 
@@ -313,8 +310,7 @@ static int top_k(struct onnx_run *r, const struct onnx_node *n, const struct onn
         for (int64_t m = 0; m < k; m++, to += inner) {
             if (in[0]->type == ONNX_F32)
                 ((float *)out[0]->data)[to] = op_f32(in[0])[from + rank[m].at * inner];
-            else
-                ((int64_t *)out[0]->data)[to] = op_i64(in[0])[from + rank[m].at * inner];
+            else ((int64_t *)out[0]->data)[to] = op_i64(in[0])[from + rank[m].at * inner];
             ((int64_t *)out[1]->data)[to] = rank[m].at;
         }
     }
@@ -346,10 +342,8 @@ static int cum_sum(struct onnx_run *r, const struct onnx_node *n, const struct o
             bool is_float = in[0]->type == ONNX_F32;
             double v = is_float ? (double)op_f32(in[0])[at] : 0;
             uint64_t w = is_float ? 0 : (uint64_t)op_i64(in[0])[at];
-            if (is_float)
-                ((float *)out[0]->data)[at] = (float)(after ? sum : sum + v);
-            else
-                ((int64_t *)out[0]->data)[at] = (int64_t)(after ? whole : whole + w);
+            if (is_float) ((float *)out[0]->data)[at] = (float)(after ? sum : sum + v);
+            else ((int64_t *)out[0]->data)[at] = (int64_t)(after ? whole : whole + w);
             sum += v;
             whole += w;
         }

@@ -44,12 +44,10 @@ static int reshape(struct onnx_run *r, const struct onnx_node *n, const struct o
         }
         if (to[d] < -1 || to[d] > INT32_MAX || (to[d] == -1 && open >= 0))
             return op_fail(r, n, "dimension %d is to be %lld", d, (long long)to[d]);
-        if (to[d] == -1)
-            open = d;
+        if (to[d] == -1) open = d;
         else if (known > INT64_MAX / (INT32_MAX + INT64_C(1)))
             return op_fail(r, n, "too many numbers");
-        else
-            known *= to[d];
+        else known *= to[d];
     }
     if (open >= 0) to[open] = known ? (int64_t)in[0]->n / known : 0;
     if ((open >= 0 ? known * to[open] : known) != (int64_t)in[0]->n)
@@ -240,14 +238,10 @@ static int slice_axis(struct onnx_run *r, const struct onnx_node *n, int64_t siz
         if (step == 0) return op_fail(r, n, "a step of 0");
         step = step < 0 ? -INT32_MAX : INT32_MAX;
     }
-    if (*start < 0)
-        *start = *start < -size ? -1 : *start + size;
-    else if (*start > size)
-        *start = size;
-    if (end < 0)
-        end = end < -size ? -1 : end + size;
-    else if (end > size)
-        end = size;
+    if (*start < 0) *start = *start < -size ? -1 : *start + size;
+    else if (*start > size) *start = size;
+    if (end < 0) end = end < -size ? -1 : end + size;
+    else if (end > size) end = size;
     if (step > 0) {
         *start = clamp(*start, 0, size);
         end = clamp(end, 0, size);

@@ -452,7 +452,7 @@ int onnx_run_plan(struct onnx_run *r, struct onnx_tensor *shape, struct err *e)
     size_t peak, room = r->max_bytes;
 
     heap_release(&r->heap);
-    do rc = heap_open(&r->heap, room, max_blocks, e);    /* a process may be kept to less */
+    do rc = heap_open(&r->heap, room, max_blocks, e); /* a process may be kept to less */
     while (rc != OK && (room /= 4) > LEAST_BYTES);
     if (rc != OK) return rc;
     r->dry = true;

@@ -11,7 +11,8 @@ static uint64_t blocks_for(uint64_t tokens) { return (tokens + KV_BLOCK - 1) / K
 static uint64_t kv_bytes(const struct hparams *hp, const struct engine_opt *o, uint64_t n_ctx)
 {
     enum dtype type = o->kv_type == DT_NONE ? (o->backend.reference ? DT_F32 : DT_F16) : o->kv_type;
-    uint64_t n = blocks_for(max_u64(or_default(o->kv_tokens, 4 * n_ctx), n_ctx)) + 1, bytes = 0, state = 0, slots;
+    uint64_t n = blocks_for(max_u64(or_default(o->kv_tokens, 4 * n_ctx), n_ctx)) + 1, bytes = 0,
+             state = 0, slots;
 
     for (int l = 0; l < hp->n_layers; l++) {
         struct kvshape kv = mix_kvshape(hp, l);
@@ -57,10 +58,10 @@ int budget_check(const struct budget *b, uint64_t taken, uint64_t limit, struct 
     const double mib = 1024.0 * 1024.0;
 
     if (limit == 0 || taken + budget_total(b) <= limit) return OK;
-    return err_set(
-        e, E_MEMORY,
-        "it needs %.1f MiB (weights %.1f, KV %.1f, scratch %.1f), other models take %.1f, and memory-limit "
-        "is %.1f: a smaller ctx, kv-tokens or max-batch needs less",
-        (double)budget_total(b) / mib, (double)b->weights / mib, (double)b->kv / mib,
-        (double)b->scratch / mib, (double)taken / mib, (double)limit / mib);
+    return err_set(e, E_MEMORY,
+                   "it needs %.1f MiB (weights %.1f, KV %.1f, scratch %.1f), other models take "
+                   "%.1f, and memory-limit "
+                   "is %.1f: a smaller ctx, kv-tokens or max-batch needs less",
+                   (double)budget_total(b) / mib, (double)b->weights / mib, (double)b->kv / mib,
+                   (double)b->scratch / mib, (double)taken / mib, (double)limit / mib);
 }

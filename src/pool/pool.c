@@ -14,14 +14,14 @@
 #include <sys/stat.h>
 
 struct pool {
-    struct pool_model *models;   /* [n] */
+    struct pool_model *models; /* [n] */
     int n;
     struct pool_opt opt;
     pthread_t thread;
     bool has_thread;
-    atomic_bool stop;            /* load no more */
+    atomic_bool stop; /* load no more */
     atomic_bool draining, aborting;
-    uint64_t taken_bytes;        /* of models loaded; the loading thread's */
+    uint64_t taken_bytes; /* of models loaded; the loading thread's */
 };
 
 /* "m-00001-of-00003" → "m": a model in several files has one name. */
@@ -29,11 +29,13 @@ static size_t without_part(const char *s, size_t n)
 {
     if (n < 16 || s[n - 15] != '-' || strncmp(s + n - 9, "-of-", 4) != 0) return n;
     for (size_t i = 0; i < 5; i++)
-        if (!isdigit((unsigned char)s[n - 14 + i]) || !isdigit((unsigned char)s[n - 5 + i])) return n;
+        if (!isdigit((unsigned char)s[n - 14 + i]) || !isdigit((unsigned char)s[n - 5 + i]))
+            return n;
     return n - 15;
 }
 
-/* x/onnx/model.onnx is x, x/model_quantized.onnx is x_quantized. NULL: no such name. From mem_alloc. */
+/* x/onnx/model.onnx is x, x/model_quantized.onnx is x_quantized. NULL: no such name. From
+ * mem_alloc. */
 static char *onnx_id(char *path)
 {
     char *base = (char *)path_base(path), *id;
@@ -54,7 +56,8 @@ static char *onnx_id(char *path)
     return id;
 }
 
-/* File or folder name; a folder's may have dots, so only what we know is taken off. From mem_alloc. */
+/* File or folder name; a folder's may have dots, so only what we know is taken off. From mem_alloc.
+ */
 static char *id_of(const char *path)
 {
     static const char *const ends[] = { ".gguf", ".safetensors", ".onnx" };
@@ -94,7 +97,8 @@ static int name_models(struct pool *p, struct err *e)
         m->created = (int64_t)st.st_mtime;
         for (int j = 0; j < i; j++)
             if (strcmp(p->models[j].id, m->id) == 0)
-                return err_set(e, E_INVALID, "models '%s' and '%s' are both called '%s': give one an alias",
+                return err_set(e, E_INVALID,
+                               "models '%s' and '%s' are both called '%s': give one an alias",
                                p->models[j].path, m->path, m->id);
     }
     return OK;
@@ -226,8 +230,8 @@ static int no_model(struct pool *p, struct str id, struct err *e)
     int rc;
 
     for (int i = 0; i < p->n; i++) buf_printf(&b, "%s'%s'", i ? ", " : "", p->models[i].id);
-    rc = err_set(e, E_NOTFOUND, "there is no model '%.*s' here; there is %s", STR_ARG(str_take(id, 100)),
-                 buf_cstr(&b));
+    rc = err_set(e, E_NOTFOUND, "there is no model '%.*s' here; there is %s",
+                 STR_ARG(str_take(id, 100)), buf_cstr(&b));
     buf_release(&b);
     return rc;
 }
@@ -241,9 +245,7 @@ int pool_find(struct pool *p, struct str id, struct pool_model **out, struct err
         if (str_is(id, p->models[i].id)) m = &p->models[i];
     if (!m) return no_model(p, id, e);
     switch (state_of(m)) {
-    case POOL_READY:
-        *out = m;
-        return OK;
+    case POOL_READY: *out = m; return OK;
     case POOL_FAILED:
         if (e) *e = m->err;
         return m->err.code ? m->err.code : E_INTERNAL;
@@ -288,6 +290,7 @@ void pool_abort(struct pool *p)
 bool pool_is_idle(struct pool *p)
 {
     for (int i = 0; i < p->n; i++)
-        if (state_of(&p->models[i]) == POOL_READY && !engine_is_idle(p->models[i].engine)) return false;
+        if (state_of(&p->models[i]) == POOL_READY && !engine_is_idle(p->models[i].engine))
+            return false;
     return true;
 }

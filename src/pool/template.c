@@ -10,9 +10,12 @@ static struct str piece(const struct tokenizer *t, int32_t id)
 
 int template_open(struct chat **out, const struct tokenizer *t, const char *file, struct err *e)
 {
-    struct chat_source src = { .text = tokenizer_chat_template(t), .tools = tokenizer_tool_template(t),
-                               .bos = piece(t, tokenizer_bos(t)), .eos = piece(t, tokenizer_eos(t)),
-                               .unk = piece(t, tokenizer_unk(t)), .pad = piece(t, tokenizer_pad(t)) };
+    struct chat_source src = { .text = tokenizer_chat_template(t),
+                               .tools = tokenizer_tool_template(t),
+                               .bos = piece(t, tokenizer_bos(t)),
+                               .eos = piece(t, tokenizer_eos(t)),
+                               .unk = piece(t, tokenizer_unk(t)),
+                               .pad = piece(t, tokenizer_pad(t)) };
     bool given = file && *file;
     struct buf text = { 0 };
     struct err why = { 0 };

@@ -5,9 +5,9 @@
 #include "jinja/chattemplate.h"
 #include "token/tokenizer.h"
 
-/* The one the model carries, or that of `file` (NULL or "": none) in its place. A file that is wrong is an
- * error; a model without a template, or with one that tern cannot read, gives OK and *out NULL (and, for
- * the latter, a line in the log): its chat form is then guessed. */
+/* The one the model carries, or that of `file` (NULL or "": none) in its place. A file that is
+ * wrong is an error; a model without a template, or with one that tern cannot read, gives OK and
+ * *out NULL (and, for the latter, a line in the log): its chat form is then guessed. */
 int template_open(struct chat **out, const struct tokenizer *t, const char *file, struct err *e);
 
 /* Adds the ids of a rendered talk to out: special tokens are matched, none is added. */

@@ -24,7 +24,9 @@ struct imatrix_entry *imatrix_entry(struct imatrix *m, struct str name, int64_t 
         m->entries = mem_grow(m->entries, (size_t)m->cap * sizeof *m->entries);
     }
     struct imatrix_entry *en = &m->entries[m->n];
-    *en = (struct imatrix_entry){ .name = arena_str(&m->arena, name), .n_mats = n_mats, .cols = cols };
+    *en = (struct imatrix_entry){ .name = arena_str(&m->arena, name),
+                                  .n_mats = n_mats,
+                                  .cols = cols };
     en->sums = arena_array(&m->arena, (size_t)n_mats * (size_t)cols, sizeof *en->sums);
     en->counts = arena_array(&m->arena, (size_t)n_mats, sizeof *en->counts);
     map_put(&m->by_name, en->name, (uint64_t)m->n++);
@@ -48,8 +50,10 @@ static bool all_good(const float *v, size_t n)
     return true;
 }
 
-/* n, then n times: name, calls, values (already times calls). Then the chunks and the text's name. */
-static int parse_old_entry(struct imatrix *m, struct cursor *c, int i, const char *name, struct err *e)
+/* n, then n times: name, calls, values (already times calls). Then the chunks and the text's name.
+ */
+static int parse_old_entry(struct imatrix *m, struct cursor *c, int i, const char *name,
+                           struct err *e)
 {
     uint32_t len = cursor_u32(c);
     const char *p = len <= MAX_NAME ? cursor_take(c, len) : NULL;
@@ -57,8 +61,8 @@ static int parse_old_entry(struct imatrix *m, struct cursor *c, int i, const cha
     const void *values = cursor_take(c, (uint64_t)n * 4);
 
     if (!p || c->bad || len == 0 || n == 0 || calls > INT32_MAX)
-        return err_set(e, E_FORMAT, "%s: entry %d is cut short or makes no sense (byte %zu)", name, i,
-                       cursor_at(c));
+        return err_set(e, E_FORMAT, "%s: entry %d is cut short or makes no sense (byte %zu)", name,
+                       i, cursor_at(c));
     if (map_get(&m->by_name, str_of(p, len), &(uint64_t){ 0 }))
         return err_set(e, E_FORMAT, "%s: '%.*s' is in it twice", name, (int)len, p);
     struct imatrix_entry *en = imatrix_entry(m, str_of(p, len), n, 1);
@@ -66,8 +70,8 @@ static int parse_old_entry(struct imatrix *m, struct cursor *c, int i, const cha
     en->counts[0] = calls ? (float)calls : 1;
     return all_good(en->sums, n)
                ? OK
-               : err_set(e, E_FORMAT, "%s: '%.*s' holds a number that is no mean of squares", name, (int)len,
-                         p);
+               : err_set(e, E_FORMAT, "%s: '%.*s' holds a number that is no mean of squares", name,
+                         (int)len, p);
 }
 
 static int parse_old(struct imatrix *m, struct str bytes, const char *name, struct err *e)
@@ -77,7 +81,8 @@ static int parse_old(struct imatrix *m, struct str bytes, const char *name, stru
     int rc = OK;
 
     if (c.bad || n == 0 || n > bytes.n / 12)
-        return err_set(e, E_FORMAT, "%s: is no importance matrix (neither GGUF nor the older form)", name);
+        return err_set(e, E_FORMAT, "%s: is no importance matrix (neither GGUF nor the older form)",
+                       name);
     for (uint32_t i = 0; i < n && rc == OK; i++) rc = parse_old_entry(m, &c, (int)i, name, e);
     if (rc != OK || cursor_left(&c) < 8) return rc;
     m->n_chunks = (int)(cursor_u32(&c) & INT32_MAX);
@@ -98,10 +103,11 @@ static int parse_pair(struct imatrix *m, const struct gguf *g, const struct sour
     snprintf(key, sizeof key, "%.*s.counts", STR_ARG(str_take(base, MAX_NAME - 16)));
     counts = gguf_find(g, str_c(key));
     for (int d = 0; d + 1 < sums->n_dims; d++) mats *= sums->dims[d];
-    if (sums->type != DT_F32 || !counts || counts->type != DT_F32 || counts->bytes != (uint64_t)mats * 4 ||
-        base.n == 0 || mats > INT32_MAX)
-        return err_set(e, E_FORMAT, "%s: '%.*s' lacks F32 sums, or counts for each of its %lld matrices",
-                       name, STR_ARG(str_take(base, 100)), (long long)mats);
+    if (sums->type != DT_F32 || !counts || counts->type != DT_F32 ||
+        counts->bytes != (uint64_t)mats * 4 || base.n == 0 || mats > INT32_MAX)
+        return err_set(e, E_FORMAT,
+                       "%s: '%.*s' lacks F32 sums, or counts for each of its %lld matrices", name,
+                       STR_ARG(str_take(base, 100)), (long long)mats);
     struct imatrix_entry *en = imatrix_entry(m, base, cols, (int)mats);
     memcpy(en->sums, sums->data, sums->bytes);
     memcpy(en->counts, counts->data, counts->bytes);
@@ -126,12 +132,14 @@ static int parse_gguf(struct imatrix *m, struct str bytes, const char *name, str
         if (str_ends(t->name, STR(".in_sum2"))) rc = parse_pair(m, g, t, name, e);
     }
     if (rc == OK && m->n == 0)
-        rc = err_set(e, E_FORMAT, "%s: is a GGUF file without sums (*.in_sum2), no importance matrix", name);
+        rc = err_set(e, E_FORMAT,
+                     "%s: is a GGUF file without sums (*.in_sum2), no importance matrix", name);
     if (gguf_key(g, STR("imatrix.chunk_count"), &v) && value_u64(&v, &u) && u < INT32_MAX)
         m->n_chunks = (int)u;
     if (gguf_key(g, STR("imatrix.chunk_size"), &v) && value_u64(&v, &u) && u < INT32_MAX)
         m->chunk_tokens = (int)u;
-    if (gguf_key(g, STR("imatrix.datasets"), &v) && value_at(&v, 0, &first) && first.kind == VALUE_STR)
+    if (gguf_key(g, STR("imatrix.datasets"), &v) && value_at(&v, 0, &first) &&
+        first.kind == VALUE_STR)
         m->dataset = arena_cstr(&m->arena, first.s);
 out:
     gguf_close(g);
@@ -143,7 +151,8 @@ int imatrix_parse(struct imatrix *m, struct str bytes, const char *name, struct 
 {
     m->path = arena_cstr(&m->arena, str_c(name));
     m->dataset = "";
-    return str_starts(bytes, STR("GGUF")) ? parse_gguf(m, bytes, name, e) : parse_old(m, bytes, name, e);
+    return str_starts(bytes, STR("GGUF")) ? parse_gguf(m, bytes, name, e)
+                                          : parse_old(m, bytes, name, e);
 }
 
 int imatrix_read(struct imatrix *m, const char *path, struct err *e)
@@ -179,7 +188,8 @@ static int write_old(const struct imatrix *m, const char *path, struct err *e)
         add_u32(&b, calls);
         add_u32(&b, (uint32_t)(en->n_mats * en->cols));
         for (int64_t k = 0; k < en->n_mats * en->cols; k++) {
-            float n = en->counts[k / en->cols], v = n > 0 ? en->sums[k] / n * (float)calls : (float)calls;
+            float n = en->counts[k / en->cols],
+                  v = n > 0 ? en->sums[k] / n * (float)calls : (float)calls;
             buf_add(&b, &v, 4);
         }
     }
@@ -220,8 +230,8 @@ int imatrix_write(const struct imatrix *m, const char *path, struct err *e)
 
 /* ---- use ---- */
 
-int imatrix_weights(const struct imatrix *m, struct arena *a, struct str name, int64_t cols, int n_mats,
-                    const float **out, struct err *e)
+int imatrix_weights(const struct imatrix *m, struct arena *a, struct str name, int64_t cols,
+                    int n_mats, const float **out, struct err *e)
 {
     uint64_t i;
 
@@ -231,16 +241,16 @@ int imatrix_weights(const struct imatrix *m, struct arena *a, struct str name, i
     int64_t has = en->n_mats * en->cols, want = cols * n_mats;
     if (has != want && has != cols)
         return err_set(e, E_FORMAT,
-                       "%s: '%.*s' has %lld columns, expected %lld: it was made for another model", m->path,
-                       STR_ARG(name), (long long)has, (long long)want);
+                       "%s: '%.*s' has %lld columns, expected %lld: it was made for another model",
+                       m->path, STR_ARG(name), (long long)has, (long long)want);
     float *w = arena_array(a, (size_t)want, sizeof *w);
     for (int64_t mat = 0; mat < n_mats; mat++) {
         int64_t from = has == want ? mat * cols : 0;
         float count = en->counts[from / en->cols];
         double mean = 0;
         for (int64_t k = 0; k < cols; k++) {
-            float v =
-                count > 0 ? fminf(en->sums[from + k] / count, 1e30f) : 1; /* 1: an expert nobody chose */
+            float v = count > 0 ? fminf(en->sums[from + k] / count, 1e30f)
+                                : 1; /* 1: an expert nobody chose */
             w[mat * cols + k] = v;
             mean += (double)v / (double)cols;
         }

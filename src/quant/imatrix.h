@@ -39,8 +39,9 @@ void imatrix_release(struct imatrix *m);
 /* The entry of that name, made (zeroed) if there is none and cols > 0; NULL otherwise. */
 struct imatrix_entry *imatrix_entry(struct imatrix *m, struct str name, int64_t cols, int n_mats);
 
-/* Weights for a matrix of n_mats times cols columns in a's memory: means, scaled to 1 on the average,
- * none of them 0. NULL: the imatrix says nothing of it. E_FORMAT, by name, if it says it of another shape. */
-int imatrix_weights(const struct imatrix *m, struct arena *a, struct str name, int64_t cols, int n_mats,
-                    const float **out, struct err *e);
+/* Weights for a matrix of n_mats times cols columns in a's memory: means, scaled to 1 on the
+ * average, none of them 0. NULL: the imatrix says nothing of it. E_FORMAT, by name, if it says it
+ * of another shape. */
+int imatrix_weights(const struct imatrix *m, struct arena *a, struct str name, int64_t cols,
+                    int n_mats, const float **out, struct err *e);
 #endif

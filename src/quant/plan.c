@@ -12,15 +12,18 @@
 #include <stdio.h>
 
 static const struct plan_mix mixes[] = {
-    { "Q2_K", DT_Q2_K, 10, "2.6 bits and up; attn_v, ffn_down and attn_output in three: for the desperate" },
+    { "Q2_K", DT_Q2_K, 10,
+      "2.6 bits and up; attn_v, ffn_down and attn_output in three: for the desperate" },
     { "Q2_K_S", DT_Q2_K, 21, "2.6 bits, the first ffn_down in Q4_K" },
     { "Q3_K_S", DT_Q3_K, 11, "3.4 bits" },
     { "Q3_K_M", DT_Q3_K, 12, "3.4 bits, attn_v, ffn_down and attn_output in Q4_K" },
     { "Q3_K_L", DT_Q3_K, 13, "3.4 bits, attn_v, ffn_down and attn_output in Q5_K" },
     { "Q4_K_S", DT_Q4_K, 14, "4.5 bits, the first attn_v and ffn_down in Q5_K" },
-    { "Q4_K_M", DT_Q4_K, 15, "4.5 bits, half of attn_v and ffn_down in Q6_K: what most people take" },
+    { "Q4_K_M", DT_Q4_K, 15,
+      "4.5 bits, half of attn_v and ffn_down in Q6_K: what most people take" },
     { "Q5_K_S", DT_Q5_K, 16, "5.5 bits" },
-    { "Q5_K_M", DT_Q5_K, 17, "5.5 bits, half of attn_v and ffn_down in Q6_K: hardly to be told from F16" },
+    { "Q5_K_M", DT_Q5_K, 17,
+      "5.5 bits, half of attn_v and ffn_down in Q6_K: hardly to be told from F16" },
     { "Q6_K", DT_Q6_K, 18, "6.6 bits" },
     { "Q8_0", DT_Q8_0, 7, "8.5 bits: as good as F16" },
     { "Q4_0", DT_Q4_0, 2, "4.5 bits, the oldest format: everything reads it" },
@@ -85,12 +88,13 @@ int plan_rule_add(struct plan_rule **list, const char *text, struct err *e)
     enum dtype type = dtype_by_name(str_c(eq + 1));
     if (type == DT_NONE || !rtn_can(type))
         return err_set(e, E_INVALID, "--tensor-type %s: tern writes no type '%s'", text, eq + 1);
-    pcre2_code *re = pcre2_compile((PCRE2_SPTR)text, (PCRE2_SIZE)(eq - text), PCRE2_NEVER_BACKSLASH_C, &code,
-                                   &where, NULL);
+    pcre2_code *re = pcre2_compile((PCRE2_SPTR)text, (PCRE2_SIZE)(eq - text),
+                                   PCRE2_NEVER_BACKSLASH_C, &code, &where, NULL);
     if (!re) {
         PCRE2_UCHAR why[120] = { 0 };
         pcre2_get_error_message(code, why, sizeof why);
-        return err_set(e, E_INVALID, "--tensor-type %s: %s at %zu", text, (const char *)why, (size_t)where);
+        return err_set(e, E_INVALID, "--tensor-type %s: %s at %zu", text, (const char *)why,
+                       (size_t)where);
     }
     while (*at) at = &(*at)->next;
     r = mem_new(struct plan_rule);
@@ -143,7 +147,10 @@ static struct str part_of(struct str name, int *layer)
     return str_skip(name, n + 1);
 }
 
-static bool is_v(struct str part) { return str_is(part, "attn_v.weight") || str_is(part, "attn_qkv.weight"); }
+static bool is_v(struct str part)
+{
+    return str_is(part, "attn_v.weight") || str_is(part, "attn_qkv.weight");
+}
 static bool is_down(struct str part)
 {
     return str_starts(part, STR("ffn_down")) && str_ends(part, STR(".weight"));
@@ -188,13 +195,15 @@ static enum dtype choose_down(const struct shape *s, enum dtype t, int i)
 
     if (mix_is(s, "Q2_K")) return DT_Q3_K;
     if (mix_is(s, "Q2_K_S")) return early ? DT_Q4_K : t;
-    if (mix_is(s, "Q3_K_M")) return i < n / 16 ? DT_Q5_K : !s->m->falcon || more ? DT_Q4_K : DT_Q3_K;
+    if (mix_is(s, "Q3_K_M"))
+        return i < n / 16 ? DT_Q5_K : !s->m->falcon || more ? DT_Q4_K : DT_Q3_K;
     if (mix_is(s, "Q3_K_L")) return s->m->falcon ? DT_Q4_K : DT_Q5_K;
     if (mix_is(s, "Q4_K_M") && s->m->falcon) return i < n / 16 ? DT_Q6_K : more ? DT_Q5_K : DT_Q4_K;
     if (mix_is(s, "Q4_K_M Q5_K_M")) return more ? DT_Q6_K : t;
     if (mix_is(s, "IQ4_NL IQ4_XS")) return early && !s->opt->has_imatrix ? DT_Q5_K : t;
     if (mix_is(s, "Q4_K_S")) return early && !s->m->falcon ? DT_Q5_K : t;
-    if (mix_is(s, "Q4_0 Q5_0") && early && s->opt->has_imatrix) return t == DT_Q4_0 ? DT_Q4_1 : DT_Q5_1;
+    if (mix_is(s, "Q4_0 Q5_0") && early && s->opt->has_imatrix)
+        return t == DT_Q4_0 ? DT_Q4_1 : DT_Q5_1;
     return t;
 }
 
@@ -203,11 +212,15 @@ static enum dtype choose_attn_out(const struct shape *s, enum dtype t)
     if (s->m->falcon) return mix_is(s, "Q3_K_L") ? DT_Q4_K : t;
     if (s->m->n_experts == 8)
         return mix_is(s, "Q2_K Q3_K_S Q3_K_M IQ4_NL Q4_K_S Q4_K_M IQ4_XS") ? DT_Q5_K : t;
-    return mix_is(s, "Q2_K") ? DT_Q3_K : mix_is(s, "Q3_K_M") ? DT_Q4_K : mix_is(s, "Q3_K_L") ? DT_Q5_K : t;
+    return mix_is(s, "Q2_K")     ? DT_Q3_K
+           : mix_is(s, "Q3_K_M") ? DT_Q4_K
+           : mix_is(s, "Q3_K_L") ? DT_Q5_K
+                                 : t;
 }
 
 /* rank: how many of its kind come in layers before. */
-static enum dtype choose(const struct shape *s, const struct plan_item *it, int rank, const char **why)
+static enum dtype choose(const struct shape *s, const struct plan_item *it, int rank,
+                         const char **why)
 {
     enum dtype t = s->opt->mix->type;
     int layer;
@@ -215,8 +228,10 @@ static enum dtype choose(const struct shape *s, const struct plan_item *it, int 
     bool experts = it->from->n_dims == 3 && it->from->dims[0] > 1;
 
     *why = "";
-    if (s->opt->output != DT_NONE && str_is(name, "output.weight")) return *why = "asked for", s->opt->output;
-    if (s->opt->embd != DT_NONE && str_is(name, "token_embd.weight")) return *why = "asked for", s->opt->embd;
+    if (s->opt->output != DT_NONE && str_is(name, "output.weight"))
+        return *why = "asked for", s->opt->output;
+    if (s->opt->embd != DT_NONE && str_is(name, "token_embd.weight"))
+        return *why = "asked for", s->opt->embd;
     if (s->opt->pure || !dtype_info((int)t)->quantized) return t;
     if (str_is(name, "output.weight") || (s->tied && str_is(name, "token_embd.weight")))
         return choose_output(s, t, it, why);
@@ -257,9 +272,10 @@ static enum dtype fallback(enum dtype t, int64_t cols)
 /* Small and sensitive, or not multiplied with at all. */
 static bool stays(struct str name, int n_dims)
 {
-    static const char *const kept[] = { "_norm.weight", "ffn_gate_inp",  "ssm_conv1d",  "shortconv.conv",
-                                        "ssm_x",        "ssm_dt",        "time_mix_",   "attn_rel_b",
-                                        "pos_embd",     "position_embd", "token_types", "rope_freqs",
+    static const char *const kept[] = { "_norm.weight",   "ffn_gate_inp", "ssm_conv1d",
+                                        "shortconv.conv", "ssm_x",        "ssm_dt",
+                                        "time_mix_",      "attn_rel_b",   "pos_embd",
+                                        "position_embd",  "token_types",  "rope_freqs",
                                         "rope_factors" };
     if (n_dims < 2 || !str_ends(name, STR("weight"))) return true;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
@@ -281,21 +297,20 @@ static int plan_one(const struct shape *s, struct plan_item *it, int rank, struc
     if (stays(t->name, t->n_dims)) return OK;
     rule = rule_for(s->opt->rules, t->name);
     want = rule ? rule->type : choose(s, it, rank, &it->why);
-    if (rule)
-        it->why = "asked for";
-    else if (want == s->opt->mix->type)
-        it->why = "";
+    if (rule) it->why = "asked for";
+    else if (want == s->opt->mix->type) it->why = "";
     it->type = fallback(want, it->cols);
     if (it->type != want) it->why = "rows do not fit";
     if (it->type == t->type) return OK;
     if (!quant_can_decode(t->type))
-        return err_set(e, E_UNSUPPORTED, "%s: tensor '%.*s' is %s, which is no weight type", s->m->path,
-                       STR_ARG(t->name), dtype_name((int)t->type));
-    if (was_quantized && dtype_info((int)it->type)->quantized && !s->opt->requantize)
-        return err_set(e, E_INVALID,
-                       "%s: tensor '%.*s' is %s already; from it another quantization is worse than from the "
-                       "original (--requantize does it all the same)",
+        return err_set(e, E_UNSUPPORTED, "%s: tensor '%.*s' is %s, which is no weight type",
                        s->m->path, STR_ARG(t->name), dtype_name((int)t->type));
+    if (was_quantized && dtype_info((int)it->type)->quantized && !s->opt->requantize)
+        return err_set(
+            e, E_INVALID,
+            "%s: tensor '%.*s' is %s already; from it another quantization is worse than from the "
+            "original (--requantize does it all the same)",
+            s->m->path, STR_ARG(t->name), dtype_name((int)t->type));
     return OK;
 }
 
@@ -338,7 +353,8 @@ static int rank_of(const struct plan *p, int i)
 }
 
 int plan_make(struct plan *out, struct arena *a, const struct plan_model *m,
-              const struct source_tensor *const *list, int n, const struct plan_opt *opt, struct err *e)
+              const struct source_tensor *const *list, int n, const struct plan_opt *opt,
+              struct err *e)
 {
     struct shape s = { .m = m, .opt = opt, .mix = opt->mix->name };
     int rc = OK;
@@ -358,7 +374,8 @@ int plan_make(struct plan *out, struct arena *a, const struct plan_model *m,
         uint64_t row = 0;
         rc = plan_one(&s, it, rank_of(out, i), e);
         if (rc == OK && !dtype_row_bytes(it->type, (uint64_t)it->cols, &row))
-            rc = err_set(e, E_INTERNAL, "rows of %lld as %s", (long long)it->cols, dtype_name((int)it->type));
+            rc = err_set(e, E_INTERNAL, "rows of %lld as %s", (long long)it->cols,
+                         dtype_name((int)it->type));
         it->bytes = row * (uint64_t)it->rows;
         out->bytes += it->bytes;
         out->from_bytes += it->from->bytes;
@@ -366,8 +383,8 @@ int plan_make(struct plan *out, struct arena *a, const struct plan_model *m,
     return rc;
 }
 
-int plan_gguf(struct plan *out, struct arena *a, const struct source *src, const struct plan_opt *opt,
-              struct err *e)
+int plan_gguf(struct plan *out, struct arena *a, const struct source *src,
+              const struct plan_opt *opt, struct err *e)
 {
     int n = (int)source_n_tensors(src), heads, kv;
     const struct source_tensor **list = arena_array(a, (size_t)n + 1, sizeof *list);

@@ -57,11 +57,13 @@ struct plan_model {
 int plan_rule_add(struct plan_rule **list, const char *text, struct err *e);
 void plan_rules_free(struct plan_rule *list); /* NULL is fine */
 
-/* Of tensors by their GGUF names; in a's memory. What cannot be done is E_UNSUPPORTED or E_INVALID, by name.
+/* Of tensors by their GGUF names; in a's memory. What cannot be done is E_UNSUPPORTED or E_INVALID,
+ * by name.
  */
 int plan_make(struct plan *out, struct arena *a, const struct plan_model *m,
-              const struct source_tensor *const *list, int n, const struct plan_opt *opt, struct err *e);
-/* Of all tensors of a GGUF file. */
-int plan_gguf(struct plan *out, struct arena *a, const struct source *src, const struct plan_opt *opt,
+              const struct source_tensor *const *list, int n, const struct plan_opt *opt,
               struct err *e);
+/* Of all tensors of a GGUF file. */
+int plan_gguf(struct plan *out, struct arena *a, const struct source *src,
+              const struct plan_opt *opt, struct err *e);
 #endif

@@ -67,7 +67,8 @@ static uint64_t sum_of(const void *p, size_t n, uint64_t row)
 static void note_bad(struct job *j, int64_t row)
 {
     int64_t now = atomic_load(&j->bad_row);
-    while ((now < 0 || row < now) && !atomic_compare_exchange_weak(&j->bad_row, &now, row)) continue;
+    while ((now < 0 || row < now) && !atomic_compare_exchange_weak(&j->bad_row, &now, row))
+        continue;
 }
 
 static void measure(struct job *j, int t, const void *row)
@@ -96,10 +97,8 @@ static void encode_row(struct job *j, int t, int i)
     unsigned char *to = j->to + (uint64_t)i * j->to_bytes;
     const float *w = j->weights ? j->weights + row / j->rows_per_mat * it->cols : NULL;
 
-    if (it->from->data)
-        j->rtn->decode(it->from->type, from, j->x[t], it->cols);
-    else
-        j->opt->read(j->opt->source_arg, j->at, row, DT_F32, j->x[t], j->y[t]);
+    if (it->from->data) j->rtn->decode(it->from->type, from, j->x[t], it->cols);
+    else j->opt->read(j->opt->source_arg, j->at, row, DT_F32, j->x[t], j->y[t]);
     if (!j->rtn->is_finite(j->x[t], it->cols)) {
         note_bad(j, row);
         return;
@@ -110,7 +109,10 @@ static void encode_row(struct job *j, int t, int i)
 }
 
 /* Rows that go into the file from where they are. */
-static bool is_copy(const struct plan_item *it) { return it->type == it->from->type && it->from->data; }
+static bool is_copy(const struct plan_item *it)
+{
+    return it->type == it->from->type && it->from->data;
+}
 
 static void read_row(struct job *j, int t, int i)
 {
@@ -129,12 +131,11 @@ static void work(void *arg, int t, int n_threads)
     if (t == 0 && j->pending_bytes) ggufw_data(j->w, j->pending, j->pending_bytes);
     while (par_next(j->par, j->n_rows, j->step, &a, &b))
         for (int i = a; i < b; i++) {
-            if (j->it->type == j->it->from->type && !j->it->from->data)
-                read_row(j, t, i);
-            else if (!is_copy(j->it))
-                encode_row(j, t, i);
+            if (j->it->type == j->it->from->type && !j->it->from->data) read_row(j, t, i);
+            else if (!is_copy(j->it)) encode_row(j, t, i);
             else
-                j->sum[t] += sum_of(j->to + (uint64_t)i * j->to_bytes, j->to_bytes, (uint64_t)(j->row0 + i));
+                j->sum[t] +=
+                    sum_of(j->to + (uint64_t)i * j->to_bytes, j->to_bytes, (uint64_t)(j->row0 + i));
         }
 }
 
@@ -168,7 +169,8 @@ static int run_piece(struct job *j, struct err *e)
         j->piece[j->turn] = mem_try_aligned(n);
         j->piece_bytes[j->turn] = j->piece[j->turn] ? n : 0;
         if (!j->piece[j->turn])
-            return err_set(e, E_NOMEM, "no memory for %zu bytes of '%.*s'", n, STR_ARG(j->it->from->name));
+            return err_set(e, E_NOMEM, "no memory for %zu bytes of '%.*s'", n,
+                           STR_ARG(j->it->from->name));
     }
     if (!is_copy(j->it)) j->to = j->piece[j->turn];
     par_run(j->par, work, j);
@@ -177,10 +179,11 @@ static int run_piece(struct job *j, struct err *e)
     j->turn ^= !is_copy(j->it);
     j->done_bytes += (uint64_t)j->n_rows * j->from_bytes;
     if (atomic_load(&j->bad_row) >= 0)
-        return err_set(e, E_FORMAT,
-                       "%s: tensor '%.*s', row %lld: holds a NaN or an infinity, which no %s can say",
-                       source_path(j->opt->src), STR_ARG(j->it->from->name),
-                       (long long)atomic_load(&j->bad_row), dtype_name((int)j->it->type));
+        return err_set(
+            e, E_FORMAT,
+            "%s: tensor '%.*s', row %lld: holds a NaN or an infinity, which no %s can say",
+            source_path(j->opt->src), STR_ARG(j->it->from->name),
+            (long long)atomic_load(&j->bad_row), dtype_name((int)j->it->type));
     return tell(j, e);
 }
 
@@ -200,14 +203,16 @@ static int begin_item(struct job *j, int at, struct err *e)
     arena_reset(&j->arena);
     if (is_copy(it)) return OK;
     if (j->opt->imatrix && dtype_info((int)it->type)->quantized)
-        rc = imatrix_weights(j->opt->imatrix, &j->arena, it->from->name, it->cols, n_mats, &j->weights, e);
+        rc = imatrix_weights(j->opt->imatrix, &j->arena, it->from->name, it->cols, n_mats,
+                             &j->weights, e);
     j->out->n_weighted += j->weights != NULL;
     for (int t = 0; t < par_n(j->par) && rc == OK; t++) {
         mem_free(j->x[t]);
         mem_free(j->y[t]);
         j->x[t] = mem_try_array((size_t)it->cols, sizeof(float));
         j->y[t] = mem_try_array((size_t)it->cols + j->opt->read_room, sizeof(float));
-        if (!j->x[t] || !j->y[t]) rc = err_set(e, E_NOMEM, "no memory for rows of %lld", (long long)it->cols);
+        if (!j->x[t] || !j->y[t])
+            rc = err_set(e, E_NOMEM, "no memory for rows of %lld", (long long)it->cols);
     }
     return rc;
 }
@@ -257,12 +262,15 @@ static int put_keys(struct job *j, struct err *e)
     int rc = j->opt->keys ? j->opt->keys(j->opt->source_arg, j->w, e) : OK;
 
     for (size_t i = 0; !j->opt->keys && i < source_n_keys(src); i++)
-        if (!is_rewritten(str_c(source_key_name(src, i)))) ggufw_copy(j->w, src, source_key_name(src, i));
+        if (!is_rewritten(str_c(source_key_name(src, i))))
+            ggufw_copy(j->w, src, source_key_name(src, i));
     ggufw_u32(j->w, "general.quantization_version", 2);
-    if (j->opt->mix->file_type >= 0) ggufw_u32(j->w, "general.file_type", (uint32_t)j->opt->mix->file_type);
+    if (j->opt->mix->file_type >= 0)
+        ggufw_u32(j->w, "general.file_type", (uint32_t)j->opt->mix->file_type);
     if (!im) return rc;
     ggufw_str(j->w, "quantize.imatrix.file", str_c(path_base(im->path)));
-    if (im->dataset && *im->dataset) ggufw_str(j->w, "quantize.imatrix.dataset", str_c(im->dataset));
+    if (im->dataset && *im->dataset)
+        ggufw_str(j->w, "quantize.imatrix.dataset", str_c(im->dataset));
     ggufw_u32(j->w, "quantize.imatrix.entries_count", (uint32_t)im->n);
     ggufw_u32(j->w, "quantize.imatrix.chunks_count", (uint32_t)im->n_chunks);
     return rc;
@@ -336,7 +344,8 @@ static int write_parts(struct job *j, struct err *e)
     int n = 0, part = 0, rc = OK;
 
     for (int at = 0; at < j->opt->plan->n; n++) at = part_end(j->opt, at);
-    if (n > 9999) return err_set(e, E_INVALID, "%d parts are too many: take a larger --split-size", n);
+    if (n > 9999)
+        return err_set(e, E_INVALID, "%d parts are too many: take a larger --split-size", n);
     for (int at = 0; at < j->opt->plan->n && rc == OK; part++) {
         int end = part_end(j->opt, at);
         rc = write_part(j, part, n, at, end, e);
@@ -361,8 +370,8 @@ static void sum_rows(void *arg, int t, int n_threads)
     (void)n_threads;
     while (par_next(j->par, j->n_rows, j->step, &a, &b))
         for (int i = a; i < b; i++)
-            j->sum[t] +=
-                sum_of((const char *)j->pending + (uint64_t)i * j->to_bytes, j->to_bytes, (uint64_t)i);
+            j->sum[t] += sum_of((const char *)j->pending + (uint64_t)i * j->to_bytes, j->to_bytes,
+                                (uint64_t)i);
 }
 
 static bool came_back(struct job *j, const struct source_tensor *t, int i)
@@ -371,7 +380,8 @@ static bool came_back(struct job *j, const struct source_tensor *t, int i)
     uint64_t sum = 0;
 
     if (!t || t->type != it->type || t->n_dims != it->from->n_dims || t->bytes != it->bytes ||
-        memcmp(t->dims, it->from->dims, (size_t)t->n_dims * sizeof t->dims[0]) != 0 || it->rows > INT32_MAX)
+        memcmp(t->dims, it->from->dims, (size_t)t->n_dims * sizeof t->dims[0]) != 0 ||
+        it->rows > INT32_MAX)
         return false;
     j->pending = t->data;
     j->n_rows = (int)it->rows;
@@ -393,7 +403,8 @@ static int read_back(struct job *j, struct err *e)
         const struct source_tensor *from = j->opt->plan->items[i].from;
         const struct gguf *g = source_gguf(s);
         if (!came_back(j, g ? gguf_find(g, from->name) : NULL, i))
-            rc = err_set(e, E_IO, "%s: '%.*s' did not come back as written", first, STR_ARG(from->name));
+            rc = err_set(e, E_IO, "%s: '%.*s' did not come back as written", first,
+                         STR_ARG(from->name));
     }
     for (int i = 0; i < j->out->n_files; i++) {
         char *name = rewrite_part_name(j->opt->dst, i, j->out->n_files);
@@ -442,13 +453,16 @@ static void release(struct job *j)
 
 int rewrite_run(const struct rewrite_opt *opt, struct rewrite_result *out, struct err *e)
 {
-    struct job j = { .opt = opt, .out = out, .rtn = rtn_best(), .start_ns = clock_ns(), .bad_row = -1 };
+    struct job j = {
+        .opt = opt, .out = out, .rtn = rtn_best(), .start_ns = clock_ns(), .bad_row = -1
+    };
     size_t n;
     int rc;
 
     *out = (struct rewrite_result){ 0 };
     if ((rc = rewrite_room(opt->dst, opt->plan->bytes, e)) != OK) return rc;
-    if ((rc = par_open(&j.par, (struct par_opt){ .n_threads = opt->n_threads }, e)) != OK) return rc;
+    if ((rc = par_open(&j.par, (struct par_opt){ .n_threads = opt->n_threads }, e)) != OK)
+        return rc;
     n = (size_t)par_n(j.par);
     j.x = mem_array(n, sizeof *j.x);
     j.y = mem_array(n, sizeof *j.y);

@@ -28,8 +28,8 @@ struct rewrite_opt {
     int n_threads;
     uint64_t split_bytes; /* of tensors in a part at most; 0: one file */
     bool measure;         /* fill what is lost by tensor */
-    /* Row of the plan's item i, whose tensor has no data, as `to`; tmp has room for a row as F32 and
-     * read_room numbers more. */
+    /* Row of the plan's item i, whose tensor has no data, as `to`; tmp has room for a row as F32
+     * and read_room numbers more. */
     void (*read)(void *arg, int i, int64_t row, enum dtype to, void *dst, float *tmp);
     int (*keys)(void *arg, struct ggufw *w, struct err *e); /* NULL: those of src */
     void *source_arg;

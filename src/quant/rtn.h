@@ -2,7 +2,8 @@
  *
  * What kernel/quant does in plain C one block at a time, searched further and many blocks at
  * once: a candidate scale is tried on as many sub-blocks as a vector has lanes. One table an
- * instruction set; `any` runs everywhere. Tables are constant: any number of threads may use one. */
+ * instruction set; `any` runs everywhere. Tables are constant: any number of threads may use one.
+ */
 #ifndef TERN_QUANT_RTN_H
 #define TERN_QUANT_RTN_H
 

@@ -40,11 +40,12 @@ INLINE void panel_store(uint8_t *to, const vf *q, int n)
 /* 1/v, or 0 where that is no number of use: the sub-block is then 0. */
 INLINE vf v_inverse(vf v)
 {
-    return v_sel_gt(v_abs(v), v_set(1e-30f), v_set(1) / v_sel_gt(v_abs(v), v_set(1e-30f), v, v_set(1)),
-                    v_set(0));
+    return v_sel_gt(v_abs(v), v_set(1e-30f),
+                    v_set(1) / v_sel_gt(v_abs(v), v_set(1e-30f), v, v_set(1)), v_set(0));
 }
 
-/* Floats this large have no fraction: adding it rounds, taking it off again leaves the whole number. */
+/* Floats this large have no fraction: adding it rounds, taking it off again leaves the whole
+ * number. */
 #define MAGIC 0x1.8p23f
 
 /* ---- with a minimum: x = s q - m, q from 0 to top ---- */
@@ -78,7 +79,8 @@ INLINE void affine_sums(struct sums *t, const struct panel *p, int n, float top,
 
 #define WORST 3e38f
 
-/* The best s and m for these q (m not negative unless `free`), where they leave less than *error. */
+/* The best s and m for these q (m not negative unless `free`), where they leave less than *error.
+ */
 INLINE void affine_solve(const struct sums *t, bool free, struct affine *best, vf *error)
 {
     vf det = t->w * t->qq - t->q * t->q, idet = v_inverse(det);

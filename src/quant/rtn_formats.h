@@ -3,22 +3,22 @@
 typedef void encode_fn(const float *x, const float *w, void *dst, int64_t n);
 
 /* Super-blocks of a row: `fit` on a chunk, then `put` for each block that it holds. */
-#define ENCODE_K(name, sub, fit, put)                                                                        \
-    static void encode_##name(const float *x, const float *w, void *dst, int64_t n)                          \
-    {                                                                                                        \
-        struct block_##name *b = dst;                                                                        \
-        struct chunk c;                                                                                      \
-        for (int64_t at = 0; at < n; at += CHUNK(sub)) {                                                     \
-            chunk_fill(&c, x + at, w ? w + at : NULL, n - at, CHUNK(sub), sub, QK_K);                        \
-            fit;                                                                                             \
-            for (int k = 0; k < CHUNK(sub) / QK_K && at + k * QK_K < n; k++, b++) {                          \
-                const uint8_t *q = c.q + k * QK_K;                                                           \
-                const int *sc = c.sc + k * (QK_K / sub), *mc = c.mc + k * (QK_K / sub);                      \
-                (void)mc;                                                                                    \
-                b->d = c.d[k];                                                                               \
-                put;                                                                                         \
-            }                                                                                                \
-        }                                                                                                    \
+#define ENCODE_K(name, sub, fit, put)                                                   \
+    static void encode_##name(const float *x, const float *w, void *dst, int64_t n)     \
+    {                                                                                   \
+        struct block_##name *b = dst;                                                   \
+        struct chunk c;                                                                 \
+        for (int64_t at = 0; at < n; at += CHUNK(sub)) {                                \
+            chunk_fill(&c, x + at, w ? w + at : NULL, n - at, CHUNK(sub), sub, QK_K);   \
+            fit;                                                                        \
+            for (int k = 0; k < CHUNK(sub) / QK_K && at + k * QK_K < n; k++, b++) {     \
+                const uint8_t *q = c.q + k * QK_K;                                      \
+                const int *sc = c.sc + k * (QK_K / sub), *mc = c.mc + k * (QK_K / sub); \
+                (void)mc;                                                               \
+                b->d = c.d[k];                                                          \
+                put;                                                                    \
+            }                                                                           \
+        }                                                                               \
     }
 
 static void put_q2_k(struct block_q2_k *b, const uint8_t *q, const int *sc, const int *mc)
@@ -104,20 +104,20 @@ INLINE void small_affine(struct small *s, float top)
     panel_store(s->c.q, q, 32);
 }
 
-#define ENCODE_SMALL(name, fit, put)                                                                         \
-    static void encode_##name(const float *x, const float *w, void *dst, int64_t n)                          \
-    {                                                                                                        \
-        struct block_##name *b = dst;                                                                        \
-        struct small s;                                                                                      \
-        for (int64_t at = 0; at < n; at += W * QK) {                                                         \
-            chunk_fill(&s.c, x + at, w ? w + at : NULL, n - at, W * QK, QK, QK);                             \
-            fit;                                                                                             \
-            for (int k = 0; k < W && at + k * QK < n; k++, b++) {                                            \
-                const uint8_t *q = s.c.q + k * QK;                                                           \
-                b->d = s.d[k];                                                                               \
-                put;                                                                                         \
-            }                                                                                                \
-        }                                                                                                    \
+#define ENCODE_SMALL(name, fit, put)                                                \
+    static void encode_##name(const float *x, const float *w, void *dst, int64_t n) \
+    {                                                                               \
+        struct block_##name *b = dst;                                               \
+        struct small s;                                                             \
+        for (int64_t at = 0; at < n; at += W * QK) {                                \
+            chunk_fill(&s.c, x + at, w ? w + at : NULL, n - at, W * QK, QK, QK);    \
+            fit;                                                                    \
+            for (int k = 0; k < W && at + k * QK < n; k++, b++) {                   \
+                const uint8_t *q = s.c.q + k * QK;                                  \
+                b->d = s.d[k];                                                      \
+                put;                                                                \
+            }                                                                       \
+        }                                                                           \
     }
 
 ENCODE_SMALL(q4_0, small_signed(&s, 8), pack_nibbles(b->qs, q))
@@ -150,7 +150,8 @@ static float ternary_scale(const float *x, const float *w)
     float amax = 0, best = 0, best_gain = 0;
     for (int i = 0; i < QK_K; i++) amax = fmaxf(amax, fabsf(x[i]));
     for (int k = 0; k < 14; k++) {
-        vf from = v_set(k < 12 ? amax * (0.04f + 0.08f * (float)k) : best / 2), sx = v_set(0), sw = v_set(0);
+        vf from = v_set(k < 12 ? amax * (0.04f + 0.08f * (float)k) : best / 2), sx = v_set(0),
+           sw = v_set(0);
         for (int i = 0; i < QK_K; i += W) {
             vf a = v_abs(v_load(x + i)), u = w ? v_load(w + i) : v_set(1);
             u = v_sel_gt(a, from, u, v_set(0));
@@ -168,7 +169,8 @@ static void encode_ternary(enum dtype t, const float *x, const float *w, void *d
     char *to = dst;
     for (int64_t at = 0; at < n; at += QK_K, to += dtype_info((int)t)->bytes) {
         float y[QK_K], d = f16_to_f32(as_f16(ternary_scale(x + at, w ? w + at : NULL)));
-        for (int i = 0; i < QK_K; i++) y[i] = fabsf(x[at + i]) <= d / 2 ? 0 : x[at + i] < 0 ? -d : d;
+        for (int i = 0; i < QK_K; i++)
+            y[i] = fabsf(x[at + i]) <= d / 2 ? 0 : x[at + i] < 0 ? -d : d;
         quant_encode(t, y, to, QK_K);
     }
 }
@@ -188,7 +190,8 @@ static float mx_error(const float *x, const float *w, int e, uint8_t *q)
         vf r = v_fma(level, d, -v_abs(v));
         vf u = w ? v_load(w + i) : v_set(1);
         sum = v_fma(u * r, r, sum);
-        v_store_i8((int8_t *)q + i, v_sel_gt(v_set(0), v, v_sel_gt(n, v_set(0), n + v_set(8), n), n));
+        v_store_i8((int8_t *)q + i,
+                   v_sel_gt(v_set(0), v, v_sel_gt(n, v_set(0), n + v_set(8), n), n));
     }
     return v_sum(sum);
 }
@@ -244,16 +247,11 @@ static void encode(enum dtype t, const float *x, const float *w, void *dst, int6
         [DT_MXFP4] = encode_mxfp4,
     };
 
-    if (of[t])
-        of[t](x, w, dst, n);
-    else if (t == DT_TQ1_0 || t == DT_TQ2_0)
-        encode_ternary(t, x, w, dst, n);
-    else if (t == DT_F16)
-        encode_f16(x, dst, n);
-    else if (t == DT_BF16)
-        encode_bf16(x, dst, n);
-    else
-        quant_encode(t, x, dst, n);
+    if (of[t]) of[t](x, w, dst, n);
+    else if (t == DT_TQ1_0 || t == DT_TQ2_0) encode_ternary(t, x, w, dst, n);
+    else if (t == DT_F16) encode_f16(x, dst, n);
+    else if (t == DT_BF16) encode_bf16(x, dst, n);
+    else quant_encode(t, x, dst, n);
 }
 
 static void decode(enum dtype t, const void *src, float *dst, int64_t n)

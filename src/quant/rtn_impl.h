@@ -1,5 +1,5 @@
-/* rtn_impl.h - the encoders, on whatever vectors the file that includes this has (kernel/cpu/simd.h,
- * or the same names of its own). RTN names the table.
+/* rtn_impl.h - the encoders, on whatever vectors the file that includes this has
+ * (kernel/cpu/simd.h, or the same names of its own). RTN names the table.
  *
  * A row goes through in chunks: as many numbers as make W sub-blocks, and whole super-blocks. The
  * last chunk of a row is filled up with zeros that count nothing. */
@@ -52,8 +52,8 @@ static void weigh(struct chunk *c, const float *w, int n, int sub, int span)
 }
 
 /* The next numbers of a row; span: of a block. */
-static void chunk_fill(struct chunk *c, const float *x, const float *w, int64_t left, int total, int sub,
-                       int span)
+static void chunk_fill(struct chunk *c, const float *x, const float *w, int64_t left, int total,
+                       int sub, int span)
 {
     int n = left < total ? (int)left : total;
     for (int i = 0; i < n; i += W)
@@ -66,7 +66,10 @@ static void chunk_fill(struct chunk *c, const float *x, const float *w, int64_t 
 
 INLINE uint16_t as_f16(float v) { return f32_to_f16(fminf(fmaxf(v, -65504.0f), 65504.0f)); }
 INLINE float inverse(float v) { return fabsf(v) > 1e-30f ? 1 / v : 0; }
-INLINE int whole(float v, int lo, int hi) { return (int)fminf(fmaxf(rintf(v), (float)lo), (float)hi); }
+INLINE int whole(float v, int lo, int hi)
+{
+    return (int)fminf(fmaxf(rintf(v), (float)lo), (float)hi);
+}
 
 /* The same d for every sub-block of a super-block, as lanes want it. */
 INLINE void spread(float *to, const uint16_t *d, int n_subs, int n)
@@ -77,8 +80,8 @@ INLINE void spread(float *to, const uint16_t *d, int n_subs, int n)
 /* ---- Q2_K, Q4_K, Q5_K: x = d sc q - dmin mc ---- */
 
 /* Whole scales and minima around the first guess, tried with what numbers they then round to. */
-INLINE void affine_refine(struct chunk *c, const struct panel *p, int at, int n, float top, float scale_top,
-                          const float *d, const float *dmin)
+INLINE void affine_refine(struct chunk *c, const struct panel *p, int at, int n, float top,
+                          float scale_top, const float *d, const float *dmin)
 {
     float f[2][W];
     for (int j = 0; j < W; j++) f[0][j] = (float)c->sc[at + j], f[1][j] = (float)c->mc[at + j];
@@ -102,8 +105,8 @@ struct pair_sums {
     float aa[32], ab[32], bb[32], ax[32], bx[32];
 };
 
-INLINE void affine_pair_sums(struct pair_sums *t, struct chunk *c, const struct panel *p, int at, int n,
-                             float top, const float *d, const float *dmin)
+INLINE void affine_pair_sums(struct pair_sums *t, struct chunk *c, const struct panel *p, int at,
+                             int n, float top, const float *d, const float *dmin)
 {
     float f[2][W];
     for (int j = 0; j < W; j++) f[0][j] = (float)c->sc[at + j], f[1][j] = (float)c->mc[at + j];
@@ -148,8 +151,8 @@ static void affine_resolve(struct chunk *c, const struct pair_sums *t, int k, in
         c->d[k] = d, c->dmin[k] = m;
 }
 
-INLINE void affine_codes(struct chunk *c, const struct panel *p, int at, int n, float top, const float *d,
-                         const float *dmin)
+INLINE void affine_codes(struct chunk *c, const struct panel *p, int at, int n, float top,
+                         const float *d, const float *dmin)
 {
     float f[2][W];
     vf q[32];
@@ -163,7 +166,8 @@ INLINE void affine_codes(struct chunk *c, const struct panel *p, int at, int n, 
 static void affine_scales(struct chunk *c, int k, int subs, int scale_top)
 {
     float max = 0, max_m = 0;
-    for (int j = k * subs; j < (k + 1) * subs; j++) max = fmaxf(max, c->s[j]), max_m = fmaxf(max_m, c->m[j]);
+    for (int j = k * subs; j < (k + 1) * subs; j++)
+        max = fmaxf(max, c->s[j]), max_m = fmaxf(max_m, c->m[j]);
     c->d[k] = as_f16(max / (float)scale_top);
     c->dmin[k] = as_f16(max_m / (float)scale_top);
     float id = inverse(f16_to_f32(c->d[k])), im = inverse(f16_to_f32(c->dmin[k]));
@@ -207,7 +211,8 @@ INLINE vf signed_code(vf x, vf id, float top)
     if (top != 0) return signed_round(x, id, top) + v_set(top);
     vf v = x * id, n = v_set(0);
     for (int l = 0; l < 15; l++)
-        n = v_sel_gt(v, v_set(0.5f * (float)(iq4_levels[l] + iq4_levels[l + 1])), v_set((float)(l + 1)), n);
+        n = v_sel_gt(v, v_set(0.5f * (float)(iq4_levels[l] + iq4_levels[l + 1])),
+                     v_set((float)(l + 1)), n);
     return n;
 }
 
@@ -226,8 +231,8 @@ INLINE vf lanes_of(const int *v)
 }
 
 /* Also leaves the sums from which the best d follows. */
-INLINE void signed_refine(struct chunk *c, const struct panel *p, int at, int n, float top, float scale_top,
-                          const float *d, float *ax, float *aa)
+INLINE void signed_refine(struct chunk *c, const struct panel *p, int at, int n, float top,
+                          float scale_top, const float *d, float *ax, float *aa)
 {
     vf sc = lanes_of(c->sc + at), best = sc, error = v_set(WORST), dv = v_load(d + at);
     float f[W];
@@ -252,10 +257,12 @@ INLINE void signed_refine(struct chunk *c, const struct panel *p, int at, int n,
 static void signed_scales(struct chunk *c, int k, int subs, int scale_top)
 {
     float max = 0;
-    for (int j = k * subs; j < (k + 1) * subs; j++) max = fabsf(c->s[j]) > fabsf(max) ? c->s[j] : max;
+    for (int j = k * subs; j < (k + 1) * subs; j++)
+        max = fabsf(c->s[j]) > fabsf(max) ? c->s[j] : max;
     c->d[k] = as_f16(max / (float)-scale_top);
     float id = inverse(f16_to_f32(c->d[k]));
-    for (int j = k * subs; j < (k + 1) * subs; j++) c->sc[j] = whole(c->s[j] * id, -scale_top, scale_top - 1);
+    for (int j = k * subs; j < (k + 1) * subs; j++)
+        c->sc[j] = whole(c->s[j] * id, -scale_top, scale_top - 1);
 }
 
 static void signed_resolve(struct chunk *c, int k, int subs, const float *ax, const float *aa)

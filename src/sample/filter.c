@@ -5,7 +5,7 @@
 #include <string.h>
 
 #ifdef __clang__
-#pragma STDC FP_CONTRACT OFF        /* gcc's -std=c11 says so already */
+#pragma STDC FP_CONTRACT OFF /* gcc's -std=c11 says so already */
 #endif
 
 enum { LANES = 4, SMALL = 24, BIG = 2048, BUCKETS = 1024 };
@@ -66,7 +66,7 @@ float filter_max(const float *x, int n, float *block_max)
 /* exp by 2^k times a polynomial on [-ln2/2, ln2/2]; k from the magic number's low bits. */
 static inline vfloat exp_core(vfloat x)
 {
-    const vfloat magic = all(12582912.0f);               /* 1.5 * 2^23 */
+    const vfloat magic = all(12582912.0f); /* 1.5 * 2^23 */
     vfloat t = x * 1.44269504f + magic, k = t - magic;
     vfloat r = (x - k * 0.693145752f) - k * 1.42860677e-6f;
     vfloat p = r * 1.98756915e-4f + 1.39819995e-3f;
@@ -76,19 +76,19 @@ static inline vfloat exp_core(vfloat x)
     p = p * r + 1.66666657e-1f;
     p = p * r + 0.5f;
     p = p * r * r + r + 1.0f;
-    return p * (vfloat)(((vint)t << 23) + 0x3f800000);   /* 2^k; the magic's own bits fall out */
+    return p * (vfloat)(((vint)t << 23) + 0x3f800000); /* 2^k; the magic's own bits fall out */
 }
 
 static inline vfloat exp_safe(vfloat x)
 {
-    vint inside = x > all(-87.0f);                       /* not so for NaN */
+    vint inside = x > all(-87.0f); /* not so for NaN */
     return choose(inside, exp_core(choose(inside, x, all(0))), all(0));
 }
 
 float filter_exp(float x) { return exp_safe(all(x))[0]; }
 
-/* The same numbers on wider registers, added up in the same order: without fused products every lane
- * rounds as the narrow ones do. */
+/* The same numbers on wider registers, added up in the same order: without fused products every
+ * lane rounds as the narrow ones do. */
 #if defined(__x86_64__)
 #define WIDE 16
 #define WIDE_CODE __attribute__((target("avx512f,avx512dq")))
@@ -122,7 +122,10 @@ WIDE_CODE static double exp_block_wide(const float *x, float max, float scale, f
     return (double)((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-static bool has_wide(void) { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"); }
+static bool has_wide(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+}
 #else
 static bool has_wide(void) { return false; }
 #define exp_block_wide exp_block
@@ -145,7 +148,8 @@ double filter_exp_all(const float *x, int n, float max, float scale, float *w)
     double sum = 0;
     int i = 0;
 
-    for (; i + FILTER_BLOCK <= n; i += FILTER_BLOCK) sum += block(x + i, max, scale, w ? w + i : NULL);
+    for (; i + FILTER_BLOCK <= n; i += FILTER_BLOCK)
+        sum += block(x + i, max, scale, w ? w + i : NULL);
     for (; i < n; i++) {
         float v = filter_exp((x[i] - max) * scale);
         if (w) w[i] = v;
@@ -201,14 +205,15 @@ float filter_least(const float *x, int n, float max, double want)
         count[at < BUCKETS - 1 ? (int)at : BUCKETS - 1]++;
     }
     for (int b = 0; b < BUCKETS - 1; b++) {
-        float down = (float)(b + 1) / PER_UNIT;          /* none in the bucket is further below max */
+        float down = (float)(b + 1) / PER_UNIT; /* none in the bucket is further below max */
         mass += (double)count[b] * (double)filter_exp(-down);
         if (mass > want * 1.0001) return max - down - 0.001f;
     }
     return -FLT_MAX;
 }
 
-int filter_above(const float *x, int n, const float *block_max, float least, float max, struct cand *c)
+int filter_above(const float *x, int n, const float *block_max, float least, float max,
+                 struct cand *c)
 {
     int n_c = 0, n_blocks = filter_n_blocks(n);
 
@@ -260,7 +265,7 @@ static int split(struct cand *c, int lo, int hi)
 
     if (before(&c[mid], &c[lo])) swap(&c[mid], &c[lo]);
     if (before(&c[hi - 1], &c[lo])) swap(&c[hi - 1], &c[lo]);
-    if (before(&c[mid], &c[hi - 1])) swap(&c[mid], &c[hi - 1]);    /* the median is last now */
+    if (before(&c[mid], &c[hi - 1])) swap(&c[mid], &c[hi - 1]); /* the median is last now */
     for (int i = lo; i < hi - 1; i++)
         if (before(&c[i], &c[hi - 1])) swap(&c[i], &c[at++]);
     swap(&c[at], &c[hi - 1]);
@@ -325,7 +330,8 @@ static struct scale scale_of(const struct cand *c, int n)
 static inline int bucket_of(struct scale s, float key)
 {
     float at = (key - s.least) * s.per_unit;
-    return at < BUCKETS - 1 ? (int)at : BUCKETS - 1;     /* the last one also for what is not a number */
+    return at < BUCKETS - 1 ? (int)at
+                            : BUCKETS - 1; /* the last one also for what is not a number */
 }
 
 /* Moves those of bucket `b` (`below`: of all before it) to the front. */

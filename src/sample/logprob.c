@@ -5,11 +5,11 @@
 #include <math.h>
 #include <stddef.h>
 
-enum { BLOCKS = 64 };            /* block maxima that are looked at together */
+enum { BLOCKS = 64 }; /* block maxima that are looked at together */
 
 /* The best so far, best first. Ids come in rising order, so an equal one goes behind. */
 struct list {
-    struct top *v;               /* logprob holds the logit meanwhile */
+    struct top *v; /* logprob holds the logit meanwhile */
     int n, max;
 };
 
@@ -42,7 +42,8 @@ static float search(const float *x, int n, struct list *l)
         float m = filter_max(x + at, len, block_max);
         if (m > max) max = m;
         for (int b = 0; l->max && b < filter_n_blocks(len); b++) {
-            int from = b * FILTER_BLOCK, left = len - from < FILTER_BLOCK ? len - from : FILTER_BLOCK;
+            int from = b * FILTER_BLOCK,
+                left = len - from < FILTER_BLOCK ? len - from : FILTER_BLOCK;
             if (block_max[b] > list_least(l)) block_search(l, x + at + from, left, at + from);
         }
     }

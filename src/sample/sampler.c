@@ -12,30 +12,35 @@ enum { REPEAT_LAST_MAX = 1 << 20, WIDEN = 512 };
 
 struct seen {
     int32_t id;
-    int n;                       /* how often in the window of the repetition's penalty */
-    int made;                    /* how often in the answer */
+    int n;    /* how often in the window of the repetition's penalty */
+    int made; /* how often in the answer */
 };
 
 struct sampler {
-    struct sample_opt opt;       /* bias: our copy */
+    struct sample_opt opt; /* bias: our copy */
     int n_vocab;
     struct rng rng;
-    bool repeats, counts;        /* a penalty for repetition; for frequency or presence */
-    int32_t *ring;               /* [repeat_last] the window of the first; NULL: everything counts */
+    bool repeats, counts; /* a penalty for repetition; for frequency or presence */
+    int32_t *ring;        /* [repeat_last] the window of the first; NULL: everything counts */
     int ring_n, ring_at;
-    int32_t *slot;               /* [n_vocab] where in seen, plus one; 0: not there */
-    struct seen *seen;           /* [n_vocab]: never more than that are different */
+    int32_t *slot;     /* [n_vocab] where in seen, plus one; 0: not there */
+    struct seen *seen; /* [n_vocab]: never more than that are different */
     int n_seen;
     /* for one pick; pages that are never touched cost nothing */
-    float *x;                    /* [n_vocab] logits after bias and penalties, or weights */
-    float *block_max, *tmp;      /* [n_blocks] */
-    struct cand *cands;          /* [n_vocab] */
+    float *x;               /* [n_vocab] logits after bias and penalties, or weights */
+    float *block_max, *tmp; /* [n_blocks] */
+    struct cand *cands;     /* [n_vocab] */
 };
 
 struct sample_opt sample_defaults(void)
 {
-    return (struct sample_opt){ .temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .typical = 1,
-                                .repeat_penalty = 1, .repeat_last = 64 };
+    return (struct sample_opt){ .temp = 0.8f,
+                                .top_k = 40,
+                                .top_p = 0.95f,
+                                .min_p = 0.05f,
+                                .typical = 1,
+                                .repeat_penalty = 1,
+                                .repeat_last = 64 };
 }
 
 static int bad(struct err *e, const char *name, double v, const char *range)
@@ -45,7 +50,8 @@ static int bad(struct err *e, const char *name, double v, const char *range)
 
 int sample_check(const struct sample_opt *o, int n_vocab, struct err *e)
 {
-    if (!(o->temp >= 0 && o->temp <= 2)) return bad(e, "temp", (double)o->temp, "from 0 (greedy) to 2");
+    if (!(o->temp >= 0 && o->temp <= 2))
+        return bad(e, "temp", (double)o->temp, "from 0 (greedy) to 2");
     if (o->top_k < 0) return bad(e, "top_k", o->top_k, "0 (all) or more");
     if (!(o->top_p > 0 && o->top_p <= 1))
         return bad(e, "top_p", (double)o->top_p, "above 0 and at most 1 (all)");
@@ -69,7 +75,8 @@ int sample_check(const struct sample_opt *o, int n_vocab, struct err *e)
             return err_set(e, E_INVALID, "logit bias for token %d, but the vocabulary has %d",
                            o->bias[i].id, n_vocab);
         if (isnan(o->bias[i].bias))
-            return err_set(e, E_INVALID, "the logit bias of token %d is not a number", o->bias[i].id);
+            return err_set(e, E_INVALID, "the logit bias of token %d is not a number",
+                           o->bias[i].id);
     }
     return OK;
 }
@@ -228,7 +235,7 @@ static int gather(struct sampler *s, const float *x, float max, double *total)
         least = filter_least(x, s->n_vocab, max, (double)o->top_p * *total);
         return filter_above(x, s->n_vocab, s->block_max, least, max, s->cands);
     }
-    if (o->typical == 1 && o->top_p == 1) {              /* only min-p; exactly so further down */
+    if (o->typical == 1 && o->top_p == 1) { /* only min-p; exactly so further down */
         n = filter_above(x, s->n_vocab, s->block_max, max + logf(o->min_p) - 0.01f, max, s->cands);
         return n;
     }
@@ -244,7 +251,7 @@ static int keep_typical(struct sampler *s, int n, double *total)
     double mean = 0;
 
     for (int i = 0; i < n; i++) mean += (double)c[i].p * (double)c[i].d;
-    mean /= *total;                                      /* surprise - entropy = mean - d */
+    mean /= *total; /* surprise - entropy = mean - d */
     for (int i = 0; i < n; i++) c[i].key = (float)fabs(mean - (double)c[i].d);
     n = filter_mass(c, n, (double)s->opt.typical * *total);
     for (int i = 0; i < n; i++) c[i].key = -c[i].d;
@@ -307,7 +314,8 @@ static int32_t pick_random(struct sampler *s, const float *x, float max)
     int n;
 
     if (all && 1 / o->temp <= FLT_MAX) return draw_all(s, x, max);
-    n = all ? filter_above(x, s->n_vocab, s->block_max, max, max, s->cands) : gather(s, x, max, &total);
+    n = all ? filter_above(x, s->n_vocab, s->block_max, max, max, s->cands)
+            : gather(s, x, max, &total);
     if (o->typical < 1) n = keep_typical(s, n, &total);
     if (o->top_p < 1) n = filter_mass(s->cands, n, (double)o->top_p * total);
     if (o->min_p > 0) n = keep_min_p(s->cands, n, o->min_p);
@@ -329,7 +337,7 @@ int sampler_draw(struct sampler *s, const float *logits, int32_t *id, struct err
     } else {
         float max = filter_max(x, s->n_vocab, s->block_max);
         if (max == -INFINITY) goto none;
-        if (max > FLT_MAX) {                             /* infinite ones are equals, and the largest */
+        if (max > FLT_MAX) { /* infinite ones are equals, and the largest */
             for (int i = 0; i < s->n_vocab; i++) s->x[i] = x[i] > FLT_MAX ? FLT_MAX : x[i];
             x = s->x;
             max = filter_max(x, s->n_vocab, s->block_max);
@@ -360,15 +368,16 @@ static int ban(struct pick_adjust *a, int n, int max, int32_t id)
     return i < n ? n : n + 1;
 }
 
-int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct pick *p, struct pick_adjust *a,
-                 int max)
+int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct pick *p,
+                 struct pick_adjust *a, int max)
 {
     const struct sample_opt *o = &s->opt;
     int n = s->n_seen;
 
     if (o->typical < 1 || n > max) return -1;
     for (int i = 0; i < n; i++)
-        a[i] = (struct pick_adjust){ s->seen[i].id, 0, repeat_of(s, &s->seen[i]), minus_of(s, &s->seen[i]) };
+        a[i] = (struct pick_adjust){ s->seen[i].id, 0, repeat_of(s, &s->seen[i]),
+                                     minus_of(s, &s->seen[i]) };
     for (int i = 0; i < o->n_bias; i++) {
         if (s->slot && s->slot[o->bias[i].id]) {
             a[s->slot[o->bias[i].id] - 1].add = o->bias[i].bias;
@@ -403,7 +412,7 @@ int32_t sample_greedy(const float *logits, int n)
         filter_max(logits + i, len, &m);
         if (m > max) max = m, at = i;
     }
-    if (at < 0) {                                        /* -Inf at best */
+    if (at < 0) { /* -Inf at best */
         for (int i = 0; i < n; i++)
             if (logits[i] == -INFINITY) return i;
         return -1;

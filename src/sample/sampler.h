@@ -4,7 +4,8 @@
  * greedy: the largest logit after bias and penalties, the smaller id when two are equal. The
  * same logits, history and seed give the same token on every machine.
  *
- * A device that has the logits may draw itself: sampler_plan says how, sampler_take is told what came. */
+ * A device that has the logits may draw itself: sampler_plan says how, sampler_take is told what
+ * came. */
 #ifndef TERN_SAMPLE_SAMPLER_H
 #define TERN_SAMPLE_SAMPLER_H
 
@@ -21,16 +22,16 @@ struct logit_bias {
 };
 
 struct sample_opt {
-    float temp;                  /* 0 (greedy) to 2 */
-    int top_k;                   /* 0: all */
-    float top_p;                 /* (0, 1]; 1: all */
-    float min_p;                 /* [0, 1); 0: all */
-    float typical;               /* (0, 1]; 1: off */
-    float repeat_penalty;        /* of what the prompt and the answer hold; > 0; 1: off */
-    int repeat_last;             /* tokens it looks back on; 0: off, -1: all */
-    float freq_penalty, presence_penalty;    /* of what the answer holds, all of it; [-2, 2]; 0: off */
+    float temp;                           /* 0 (greedy) to 2 */
+    int top_k;                            /* 0: all */
+    float top_p;                          /* (0, 1]; 1: all */
+    float min_p;                          /* [0, 1); 0: all */
+    float typical;                        /* (0, 1]; 1: off */
+    float repeat_penalty;                 /* of what the prompt and the answer hold; > 0; 1: off */
+    int repeat_last;                      /* tokens it looks back on; 0: off, -1: all */
+    float freq_penalty, presence_penalty; /* of what the answer holds, all of it; [-2, 2]; 0: off */
     uint64_t seed;
-    const struct logit_bias *bias;           /* copied by sampler_open */
+    const struct logit_bias *bias; /* copied by sampler_open */
     int n_bias;
 };
 
@@ -40,25 +41,25 @@ struct sample_opt sample_defaults(void);
 int sample_check(const struct sample_opt *o, int n_vocab, struct err *e);
 
 struct sampler;
-int  sampler_open(struct sampler **out, const struct sample_opt *o, int n_vocab, struct err *e);
-void sampler_close(struct sampler *s);                   /* NULL is fine */
+int sampler_open(struct sampler **out, const struct sample_opt *o, int n_vocab, struct err *e);
+void sampler_close(struct sampler *s); /* NULL is fine */
 
 /* For the penalties: a token of the prompt; one of the answer. */
 void sampler_prompt(struct sampler *s, int32_t id);
 void sampler_accept(struct sampler *s, int32_t id);
 /* Picks and accepts. Allocates nothing. NaN logits never win; all NaN is E_DEVICE. */
-int  sampler_pick(struct sampler *s, const float *logits, int32_t *id, struct err *e);
+int sampler_pick(struct sampler *s, const float *logits, int32_t *id, struct err *e);
 
 /* The same without accepting. */
-int  sampler_draw(struct sampler *s, const float *logits, int32_t *id, struct err *e);
+int sampler_draw(struct sampler *s, const float *logits, int32_t *id, struct err *e);
 
-/* For a device: p but for its row and place, and its adjustments (max of them at most); bans are tokens
- * that must not win. How many adjustments there are; -1: only sampler_pick can do this. Takes what a pick
- * takes of the seed. */
-int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct pick *p, struct pick_adjust *a,
-                 int max);
+/* For a device: p but for its row and place, and its adjustments (max of them at most); bans are
+ * tokens that must not win. How many adjustments there are; -1: only sampler_pick can do this.
+ * Takes what a pick takes of the seed. */
+int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct pick *p,
+                 struct pick_adjust *a, int max);
 /* What came of it; below 0: E_DEVICE as with sampler_pick. */
-int  sampler_take(struct sampler *s, int32_t id, struct err *e);
+int sampler_take(struct sampler *s, int32_t id, struct err *e);
 
-int32_t sample_greedy(const float *logits, int n);       /* -1: nothing but NaN */
+int32_t sample_greedy(const float *logits, int n); /* -1: nothing but NaN */
 #endif

@@ -1,4 +1,5 @@
-/* access.c - who came, what they got: correlation ids, replies of the server itself, access lines. */
+/* access.c - who came, what they got: correlation ids, replies of the server itself, access lines.
+ */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -51,7 +52,8 @@ static bool is_traceparent(struct str s)
 {
     if (s.n < 55 || s.n > 63) return false;
     for (size_t i = 0; i < s.n; i++)
-        if (!((s.p[i] >= '0' && s.p[i] <= '9') || (s.p[i] >= 'a' && s.p[i] <= 'f') || s.p[i] == '-'))
+        if (!((s.p[i] >= '0' && s.p[i] <= '9') || (s.p[i] >= 'a' && s.p[i] <= 'f') ||
+              s.p[i] == '-'))
             return false;
     return s.p[2] == '-' && s.p[35] == '-' && s.p[52] == '-';
 }
@@ -64,7 +66,8 @@ void visit_begin(struct visit *t, struct server *v, struct http_req *q)
     find_correlation(q, t->who.correlation);
     t->who.name = "";
     snprintf(t->peer, sizeof t->peer, "%s", http_peer(q));
-    snprintf(t->path, sizeof t->path, "%.*s", (int)(path.n < 150 ? path.n : 150), path.p ? path.p : "");
+    snprintf(t->path, sizeof t->path, "%.*s", (int)(path.n < 150 ? path.n : 150),
+             path.p ? path.p : "");
     snprintf(t->method, sizeof t->method, "%.*s", (int)(method.n < 15 ? method.n : 15),
              method.p ? method.p : "");
 }
@@ -101,7 +104,8 @@ static void set_common(struct visit *t)
 
     if (t->v->s->cors) {
         http_set_header(t->q, "Access-Control-Allow-Origin", "*");
-        http_set_header(t->q, "Access-Control-Expose-Headers", "X-Correlation-Id, x-request-id, Retry-After");
+        http_set_header(t->q, "Access-Control-Expose-Headers",
+                        "X-Correlation-Id, x-request-id, Retry-After");
     }
     if (is_traceparent(trace)) {
         char copy[64];
@@ -123,8 +127,11 @@ void visit_reply(struct visit *t, int status, const char *type, struct str body)
 /* The envelope, its code and status, are the API's. */
 void visit_fail(struct visit *t, const struct err *e)
 {
-    static const struct { int err, status; const char *code; } shown[] = {
-        { E_DENIED, 401, "unauthorized" },      { E_RATE, 429, "rate_limited" },
+    static const struct {
+        int err, status;
+        const char *code;
+    } shown[] = {
+        { E_DENIED, 401, "unauthorized" },           { E_RATE, 429, "rate_limited" },
         { E_CONCURRENCY, 429, "concurrency_limit" }, { E_SHUTDOWN, 503, "shutting_down" },
         { E_INVALID, 400, "invalid_request" },
     };

@@ -9,7 +9,13 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-enum { FILE_MAX = 1 << 20, KEY_MAX = 512, KEYS_MAX = 10000, PRIORITY_OPEN = 100, PRIORITY_KEY = 10 };
+enum {
+    FILE_MAX = 1 << 20,
+    KEY_MAX = 512,
+    KEYS_MAX = 10000,
+    PRIORITY_OPEN = 100,
+    PRIORITY_KEY = 10
+};
 
 struct key {
     unsigned char sha[SHA256_DIGEST_LENGTH];
@@ -24,9 +30,9 @@ struct keys {
 struct auth {
     struct keys keys;
     char *key, *file;
-    char **names;                /* [n_names] by index; only ever grows */
+    char **names; /* [n_names] by index; only ever grows */
     uint32_t n_names;
-    struct tenant everybody;     /* when there are no keys */
+    struct tenant everybody; /* when there are no keys */
 };
 
 /* The index of a tenant's name, new or known. */
@@ -49,7 +55,7 @@ static bool is_key(struct str s)
 
 static bool is_name(struct str s)
 {
-    if (s.n == 0 || s.n >= sizeof ((struct tenant *)0)->name) return false;
+    if (s.n == 0 || s.n >= sizeof((struct tenant *)0)->name) return false;
     for (size_t i = 0; i < s.n; i++)
         if (!((s.p[i] >= 'a' && s.p[i] <= 'z') || (s.p[i] >= 'A' && s.p[i] <= 'Z') ||
               (s.p[i] >= '0' && s.p[i] <= '9') || memchr("._-@:", s.p[i], 5)))
@@ -123,20 +129,27 @@ static int parse_word(struct tenant *t, struct str word, struct err *e)
         return OK;
     }
     if (eq >= 0 && str_is(name, "rate"))
-        return parse_rate(value, &t->rate_per_min) ? OK :
-               err_set(e, E_INVALID, "rate is '%.*s': it takes N/min or N/s, N from 0 (no limit) to 10000000",
-                       STR_ARG(str_take(value, 80)));
+        return parse_rate(value, &t->rate_per_min)
+                   ? OK
+                   : err_set(
+                         e, E_INVALID,
+                         "rate is '%.*s': it takes N/min or N/s, N from 0 (no limit) to 10000000",
+                         STR_ARG(str_take(value, 80)));
     if (eq >= 0 && str_is(name, "concurrency"))
-        return parse_count(value, 0, 1000000, &t->concurrency) ? OK :
-               err_set(e, E_INVALID, "concurrency is '%.*s': it takes a number from 0 (no limit) to 1000000",
-                       STR_ARG(str_take(value, 80)));
+        return parse_count(value, 0, 1000000, &t->concurrency)
+                   ? OK
+                   : err_set(
+                         e, E_INVALID,
+                         "concurrency is '%.*s': it takes a number from 0 (no limit) to 1000000",
+                         STR_ARG(str_take(value, 80)));
     if (eq >= 0 && str_is(name, "priority"))
         return parse_count(value, -100, 100, &t->priority_max)
                    ? OK
                    : err_set(e, E_INVALID, "priority is '%.*s': it takes a number from -100 to 100",
                              STR_ARG(str_take(value, 80)));
     /* Not shown: it may be a key that was split by mistake. */
-    return err_set(e, E_INVALID, "a word that is none of name=, rate=, concurrency=, priority=, admin");
+    return err_set(e, E_INVALID,
+                   "a word that is none of name=, rate=, concurrency=, priority=, admin");
 }
 
 static struct str next_word(struct str *rest)
@@ -155,7 +168,8 @@ static int parse_line(struct keys *keys, struct str line, int number, struct err
     struct str rest = line, key = next_word(&rest), word;
     int rc;
 
-    if (!is_key(key)) return err_set(e, E_INVALID, "a key takes 1 to %d visible ASCII characters", KEY_MAX);
+    if (!is_key(key))
+        return err_set(e, E_INVALID, "a key takes 1 to %d visible ASCII characters", KEY_MAX);
     snprintf(t.name, sizeof t.name, "line-%d", number);
     while ((word = next_word(&rest)).n)
         if ((rc = parse_word(&t, word, e)) != OK) return rc;
@@ -212,7 +226,8 @@ static int read_flag(struct keys *keys, const char *list, struct err *e)
         if (++number == 1) snprintf(t.name, sizeof t.name, "api-key");
         else snprintf(t.name, sizeof t.name, "api-key-%d", number);
         if (!is_key(key))
-            rc = err_set(e, E_INVALID, "api-key: a key takes 1 to %d visible ASCII characters", KEY_MAX);
+            rc = err_set(e, E_INVALID, "api-key: a key takes 1 to %d visible ASCII characters",
+                         KEY_MAX);
         else if ((rc = add_key(keys, key, &t, e)) != OK) err_wrap(e, "api-key");
     }
     return rc;
@@ -241,8 +256,11 @@ int auth_open(struct auth **out, const char *key, const char *file, struct err *
 
     a->key = key ? mem_strdup(key) : NULL;
     a->file = file ? mem_strdup(file) : NULL;
-    a->everybody = (struct tenant){ .name = "default", .rate_per_min = -1, .concurrency = -1,
-                                    .priority_max = PRIORITY_OPEN, .admin = true };
+    a->everybody = (struct tenant){ .name = "default",
+                                    .rate_per_min = -1,
+                                    .concurrency = -1,
+                                    .priority_max = PRIORITY_OPEN,
+                                    .admin = true };
     name_index(a, "default");
     if ((rc = auth_reload(a, e)) != OK) {
         auth_close(a);
@@ -266,7 +284,10 @@ void auth_close(struct auth *a)
 
 bool auth_is_open(const struct auth *a) { return a->keys.n == 0; }
 int auth_n_keys(const struct auth *a) { return a->keys.n; }
-const char *auth_name(const struct auth *a, uint32_t i) { return i < a->n_names ? a->names[i] : NULL; }
+const char *auth_name(const struct auth *a, uint32_t i)
+{
+    return i < a->n_names ? a->names[i] : NULL;
+}
 
 bool auth_has_admin(const struct auth *a)
 {
@@ -278,7 +299,8 @@ bool auth_has_admin(const struct auth *a)
 /* The K of "Bearer K"; .p NULL: another scheme. */
 static struct str bearer(struct str header)
 {
-    if (header.n < 7 || strncasecmp(header.p, "bearer", 6) != 0 || header.p[6] != ' ') return str_of(NULL, 0);
+    if (header.n < 7 || strncasecmp(header.p, "bearer", 6) != 0 || header.p[6] != ' ')
+        return str_of(NULL, 0);
     return str_trim(str_skip(header, 7));
 }
 
@@ -289,7 +311,7 @@ int auth_check(const struct auth *a, struct str authorization, struct str x_api_
     unsigned char sha[SHA256_DIGEST_LENGTH];
     const struct tenant *found = NULL;
 
-    if (a->keys.n == 0) {                                /* whatever key a client insists on sending */
+    if (a->keys.n == 0) { /* whatever key a client insists on sending */
         *out = &a->everybody;
         return OK;
     }
@@ -298,10 +320,11 @@ int auth_check(const struct auth *a, struct str authorization, struct str x_api_
         if (!key.p) return err_set(e, E_DENIED, "the Authorization header must read 'Bearer KEY'");
     }
     if (key.n == 0)
-        return err_set(e, E_DENIED,
-                       "an API key is needed: send 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
+        return err_set(
+            e, E_DENIED,
+            "an API key is needed: send 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
     hash(key, sha);
-    for (int i = 0; i < a->keys.n; i++)                  /* all of them: time tells nothing */
+    for (int i = 0; i < a->keys.n; i++) /* all of them: time tells nothing */
         if (CRYPTO_memcmp(a->keys.p[i].sha, sha, sizeof sha) == 0) found = &a->keys.p[i].tenant;
     if (!found) return err_set(e, E_DENIED, "this API key is not known here");
     *out = found;

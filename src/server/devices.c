@@ -1,12 +1,13 @@
 /* devices.c - what the devices of all models tell of themselves, in /status and /metrics.
  *
- * The CPU is no device here: its memory is the process's. Models on the same device are summed up. */
+ * The CPU is no device here: its memory is the process's. Models on the same device are summed up.
+ */
 #include "base/jsonw.h"
 #include "server/metrics.h"
 
 struct device {
     const char *name, *detail;
-    struct backend_stats s;              /* bytes and counts: of all its models; init: of the first */
+    struct backend_stats s; /* bytes and counts: of all its models; init: of the first */
 };
 
 enum { DEVICES_MAX = SETTINGS_MODELS };
@@ -72,7 +73,8 @@ static double utilization(struct server *v, int n_devices)
 }
 
 enum { KINDS = 8 };
-static const char *const kinds[KINDS] = { "weights", "kv", "scratch", "graphs", "libraries", "other", "free", "total" };
+static const char *const kinds[KINDS] = { "weights",   "kv",    "scratch", "graphs",
+                                          "libraries", "other", "free",    "total" };
 
 static void by_kind(const struct backend_stats *s, uint64_t out[KINDS])
 {
@@ -84,7 +86,7 @@ static void by_kind(const struct backend_stats *s, uint64_t out[KINDS])
     out[3] = s->graph_bytes;
     out[4] = s->library_bytes;
     for (int i = 0; i < 5; i++) ours += out[i];
-    out[5] = used > ours ? used - ours : 0;              /* contexts, code, other programs */
+    out[5] = used > ours ? used - ours : 0; /* contexts, code, other programs */
     out[6] = s->free_bytes;
     out[7] = s->total_bytes;
 }
@@ -144,8 +146,8 @@ void devices_metrics(struct server *v, struct buf *out)
 
     for (int i = 0; i < n; i++) init_ms += (double)d[i].s.init_ns / 1e6;
     stat_gauge(out, "tern_cuda_init_duration_ms", "", "Opening CUDA; 0: it is not used", init_ms);
-    stat_gauge(out, "tern_cuda_stream_utilization", "", "Share of time CUDA streams were busy; 0: not used",
-               utilization(v, n));
+    stat_gauge(out, "tern_cuda_stream_utilization", "",
+               "Share of time CUDA streams were busy; 0: not used", utilization(v, n));
     print_memory(d, n, out);
     gpus_metrics(v->gpus, out);
 }

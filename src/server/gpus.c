@@ -12,8 +12,12 @@
 #define EVERY_S 1
 
 /* The few names of the library that are used; 0 is success everywhere. */
-struct nvml_rates { unsigned gpu, memory; };
-struct nvml_memory { unsigned long long total, free, used; };
+struct nvml_rates {
+    unsigned gpu, memory;
+};
+struct nvml_memory {
+    unsigned long long total, free, used;
+};
 
 struct nvml {
     int (*init)(void);
@@ -22,7 +26,8 @@ struct nvml {
     int (*handle)(unsigned index, void **device);
     int (*name)(void *device, char *name, unsigned size);
     int (*memory)(void *device, struct nvml_memory *out);
-    int (*rates)(void *device, struct nvml_rates *out);          /* this one and those below may be missing */
+    int (*rates)(void *device,
+                 struct nvml_rates *out); /* this one and those below may be missing */
     int (*temperature)(void *device, int sensor, unsigned *celsius);
     int (*power)(void *device, unsigned *milliwatts);
 };
@@ -33,7 +38,7 @@ struct gpus {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t news;
-    bool has_thread, quit;                   /* under lock, with what follows */
+    bool has_thread, quit; /* under lock, with what follows */
     struct gpu gpu[GPUS_MAX];
     int n;
     int64_t n_asked;
@@ -42,7 +47,11 @@ struct gpus {
 static bool find_names(struct gpus *g)
 {
     struct nvml *v = &g->nvml;
-    const struct { void *to; const char *name; bool must; } names[] = {
+    const struct {
+        void *to;
+        const char *name;
+        bool must;
+    } names[] = {
         { &v->init, "nvmlInit_v2", true },
         { &v->shutdown, "nvmlShutdown", true },
         { &v->count, "nvmlDeviceGetCount_v2", true },
@@ -69,11 +78,15 @@ static bool ask_one(const struct nvml *v, unsigned index, struct gpu *out)
     unsigned n = 0;
     void *d = NULL;
 
-    *out = (struct gpu){ .utilization = -1, .memory_utilization = -1, .temperature_c = -1, .power_mw = -1 };
+    *out = (struct gpu){
+        .utilization = -1, .memory_utilization = -1, .temperature_c = -1, .power_mw = -1
+    };
     if (v->handle(index, &d) != 0) return false;
-    if (v->name(d, out->name, sizeof out->name - 1) != 0) snprintf(out->name, sizeof out->name, "GPU %u", index);
+    if (v->name(d, out->name, sizeof out->name - 1) != 0)
+        snprintf(out->name, sizeof out->name, "GPU %u", index);
     if (v->memory(d, &m) == 0) out->used_bytes = m.used, out->total_bytes = m.total;
-    if (v->rates && v->rates(d, &r) == 0) out->utilization = (int)r.gpu, out->memory_utilization = (int)r.memory;
+    if (v->rates && v->rates(d, &r) == 0)
+        out->utilization = (int)r.gpu, out->memory_utilization = (int)r.memory;
     if (v->temperature && v->temperature(d, 0, &n) == 0) out->temperature_c = (int)n;
     if (v->power && v->power(d, &n) == 0) out->power_mw = (int64_t)n;
     return true;
@@ -134,7 +147,8 @@ struct gpus *gpus_open(const char *library)
     pthread_cond_init(&g->news, &attr);
     pthread_condattr_destroy(&attr);
     g->lib = dlopen(library ? library : LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    if (g->lib && find_names(g)) g->has_thread = pthread_create(&g->thread, NULL, gpus_main, g) == 0;
+    if (g->lib && find_names(g))
+        g->has_thread = pthread_create(&g->thread, NULL, gpus_main, g) == 0;
     if (g->has_thread) {
         pthread_setname_np(g->thread, "tern-gpus");
         return g;
@@ -220,7 +234,9 @@ static double value_of(const struct gpu *u, int metric)
 
 void gpus_metrics(struct gpus *g, struct buf *out)
 {
-    static const struct { const char *name, *help; } metrics[] = {
+    static const struct {
+        const char *name, *help;
+    } metrics[] = {
         { "tern_gpu_utilization", "Share of time the GPU had a kernel to run, as NVML tells" },
         { "tern_gpu_memory_used_bytes", "Memory of the GPU in use, by whomever" },
         { "tern_gpu_memory_total_bytes", "Memory of the GPU" },

@@ -1,7 +1,8 @@
-/* health.c - GET /health, GET /ready: answered from what was found out before, without asking an engine.
+/* health.c - GET /health, GET /ready: answered from what was found out before, without asking an
+ * engine.
  *
- * A timer looks at every engine's signs of life once a second; what changes in between (a model came,
- * the server drains) is written down when it happens. */
+ * A timer looks at every engine's signs of life once a second; what changes in between (a model
+ * came, the server drains) is written down when it happens. */
 #include "base/clock.h"
 #include "base/jsonw.h"
 #include "base/log.h"
@@ -57,7 +58,8 @@ const struct sums *history_before(const struct history *h, int seconds)
 /* How long the engine of model i has been silent with work to do, in ms; 0: it is fine. */
 static double silent_ms(const struct engine_stats *s, uint64_t now)
 {
-    uint64_t begun = (uint64_t)gauge_get(&s->step_begin_ns), beat = (uint64_t)gauge_get(&s->beat_ns);
+    uint64_t begun = (uint64_t)gauge_get(&s->step_begin_ns),
+             beat = (uint64_t)gauge_get(&s->beat_ns);
 
     if (begun && begun < now) return (double)(now - begun) / 1e6;
     if (gauge_get(&s->waiting) > 0 && beat && beat < now) return (double)(now - beat) / 1e6;
@@ -78,13 +80,16 @@ static void watch(struct server *v)
         ms = silent_ms(s, now);
         if (v->s->watchdog_ms > 0 && ms > (double)v->s->watchdog_ms) {
             if (!*stalled)
-                log_error("model '%s': no sign of life for %.0f ms (watchdog %lld ms): %lld running, %lld "
+                log_error("model '%s': no sign of life for %.0f ms (watchdog %lld ms): %lld "
+                          "running, %lld "
                           "waiting, step %llu",
                           id, ms, (long long)v->s->watchdog_ms, (long long)gauge_get(&s->running),
-                          (long long)gauge_get(&s->waiting), (unsigned long long)counter_get(&s->steps));
+                          (long long)gauge_get(&s->waiting),
+                          (unsigned long long)counter_get(&s->steps));
             *stalled = true;
         } else if (*stalled) {
-            log_warn("model '%s': it goes on, at step %llu", id, (unsigned long long)counter_get(&s->steps));
+            log_warn("model '%s': it goes on, at step %llu", id,
+                     (unsigned long long)counter_get(&s->steps));
             *stalled = false;
         }
     }

@@ -7,14 +7,14 @@
 
 /* The bucket holds a minute's worth: a tenant may use it at once, then as fast as it fills. */
 struct bucket {
-    double left;                 /* requests it may make now */
-    uint64_t at_ns;              /* when that was so; 0: never asked */
-    int rate;                    /* it was filled by */
+    double left;    /* requests it may make now */
+    uint64_t at_ns; /* when that was so; 0: never asked */
+    int rate;       /* it was filled by */
     int running;
 };
 
 struct limit {
-    struct bucket *b;            /* [n] by tenant */
+    struct bucket *b; /* [n] by tenant */
     uint32_t n;
 };
 
@@ -83,4 +83,7 @@ void limit_give(struct limit *l, uint32_t tenant)
     l->b[tenant].running--;
 }
 
-int limit_running(const struct limit *l, uint32_t tenant) { return tenant < l->n ? l->b[tenant].running : 0; }
+int limit_running(const struct limit *l, uint32_t tenant)
+{
+    return tenant < l->n ? l->b[tenant].running : 0;
+}

@@ -17,11 +17,14 @@ static const struct metric per_model[] = {
     METRIC("tern_kv_blocks_used", GAUGE, kv_used, "KV blocks held by sequences"),
     METRIC("tern_kv_blocks_idle", GAUGE, kv_idle, "KV blocks kept for prefixes nobody uses now"),
     METRIC("tern_kv_blocks_total", GAUGE, kv_total, "KV blocks"),
-    METRIC("tern_prefix_cache_queried_tokens_total", COUNTER, prefix_queried, "Prompt tokens looked up"),
+    METRIC("tern_prefix_cache_queried_tokens_total", COUNTER, prefix_queried,
+           "Prompt tokens looked up"),
     METRIC("tern_prefix_cache_hit_tokens_total", COUNTER, prefix_hit, "Prompt tokens found"),
     METRIC("tern_preemptions_total", COUNTER, preemptions, "Sequences that gave their blocks back"),
-    METRIC("tern_prompt_tokens_total", COUNTER, prompt_tokens, "Prompt tokens of requests that began"),
-    METRIC("tern_prompt_tokens_cached_total", COUNTER, cached_tokens, "Prompt tokens not computed again"),
+    METRIC("tern_prompt_tokens_total", COUNTER, prompt_tokens,
+           "Prompt tokens of requests that began"),
+    METRIC("tern_prompt_tokens_cached_total", COUNTER, cached_tokens,
+           "Prompt tokens not computed again"),
     METRIC("tern_generated_tokens_total", COUNTER, generated_tokens, "Tokens made"),
     METRIC("tern_generated_after_cancel_tokens_total", COUNTER, after_cancel,
            "Tokens made after a cancel was seen"),
@@ -36,8 +39,10 @@ static const struct metric per_model[] = {
     METRIC("tern_request_prompt_tokens", HIST, prompt_len, "Prompt tokens of a request"),
     METRIC("tern_request_generated_tokens", HIST, output_len, "Tokens made for a request"),
     METRIC("tern_step_size_tokens", HIST, step_size, "Tokens of a step"),
-    METRIC("tern_cancellation_detection_latency_ms", HIST, cancel_ms, "Cancel asked to out of the engine"),
-    METRIC("tern_client_disconnect_detection_ms", HIST, gone_ms, "Client gone to out of the engine"),
+    METRIC("tern_cancellation_detection_latency_ms", HIST, cancel_ms,
+           "Cancel asked to out of the engine"),
+    METRIC("tern_client_disconnect_detection_ms", HIST, gone_ms,
+           "Client gone to out of the engine"),
     METRIC("tern_deadline_check_duration_us", HIST, deadline_check_us, "Looking at one deadline"),
     METRIC("tern_per_token_emission_latency_us", HIST, emit_us, "Token picked to handed out"),
 };
@@ -54,7 +59,8 @@ static void print_one(struct buf *out, const struct metric *m, const struct engi
     }
 }
 
-void metrics_table(struct server *v, const struct metric *table, size_t n, label_fn *labels, struct buf *out)
+void metrics_table(struct server *v, const struct metric *table, size_t n, label_fn *labels,
+                   struct buf *out)
 {
     struct buf b = { 0 };
 
@@ -100,22 +106,28 @@ static void print_words(struct server *v, struct buf *out, const char *name, con
 
 static void print_outcomes(struct server *v, struct buf *out)
 {
-    static const char *const finishes[] = { NULL, "stop", "length", "cancelled", "deadline", "error" };
-    static const char *const rejects[N_REJECT] = { "context_exceeded", "queue_full", "memory_admission",
-                                                   "deadline_exceeded", "shutting_down", "invalid_request" };
-    static const char *const turned[N_TURNED] = { "rate_limited", "concurrency_limit", "unauthorized",
-                                                  "foreign_origin", "model_loading" };
+    static const char *const finishes[] = {
+        NULL, "stop", "length", "cancelled", "deadline", "error"
+    };
+    static const char *const rejects[N_REJECT] = { "context_exceeded", "queue_full",
+                                                   "memory_admission", "deadline_exceeded",
+                                                   "shutting_down",    "invalid_request" };
+    static const char *const turned[N_TURNED] = { "rate_limited", "concurrency_limit",
+                                                  "unauthorized", "foreign_origin",
+                                                  "model_loading" };
     const char *help = "Requests turned away by the server, before any engine saw them";
     struct buf b = { 0 };
 
-    print_words(v, out, "tern_requests_total", "Requests that ended in the engine, by outcome", "outcome",
-                finishes, FINISH_ERROR + 1, offsetof(struct engine_stats, finished));
-    print_words(v, out, "tern_admission_rejections_total", "Requests the engine did not take, by reason",
-                "reason", rejects, N_REJECT, offsetof(struct engine_stats, rejected));
+    print_words(v, out, "tern_requests_total", "Requests that ended in the engine, by outcome",
+                "outcome", finishes, FINISH_ERROR + 1, offsetof(struct engine_stats, finished));
+    print_words(v, out, "tern_admission_rejections_total",
+                "Requests the engine did not take, by reason", "reason", rejects, N_REJECT,
+                offsetof(struct engine_stats, rejected));
     for (int i = 0; i < N_TURNED; i++, help = NULL) {
         buf_clear(&b);
         stat_label(&b, "reason", str_c(turned[i]));
-        stat_counter(out, "tern_server_rejections_total", buf_cstr(&b), help, counter_get(&v->turned[i]));
+        stat_counter(out, "tern_server_rejections_total", buf_cstr(&b), help,
+                     counter_get(&v->turned[i]));
     }
     buf_release(&b);
 }
@@ -123,7 +135,8 @@ static void print_outcomes(struct server *v, struct buf *out)
 static void print_models(struct server *v, struct buf *out)
 {
     static const char *const kinds[] = { "weights", "kv", "scratch", "gpu" };
-    static const char *const times[] = { "tern_model_load_duration_ms", "tern_model_warm_duration_ms" };
+    static const char *const times[] = { "tern_model_load_duration_ms",
+                                         "tern_model_warm_duration_ms" };
     const char *help = "Memory by kind";
     struct buf b = { 0 };
 
@@ -132,7 +145,8 @@ static void print_models(struct server *v, struct buf *out)
         uint64_t bytes[4];
         if (!server_stats(v, k)) continue;
         engine_info(pool_at(v->pool, k)->engine, &info);
-        bytes[0] = info.weight_bytes, bytes[1] = info.kv_bytes, bytes[2] = info.scratch_bytes, bytes[3] = 0;
+        bytes[0] = info.weight_bytes, bytes[1] = info.kv_bytes, bytes[2] = info.scratch_bytes,
+        bytes[3] = 0;
         for (int i = 0; i < MEM_KINDS; i++) bytes[3] += info.device.bytes[i];
         for (int i = 0; i < 4; i++, help = NULL) {
             buf_clear(&b);
@@ -161,7 +175,8 @@ static void print_models(struct server *v, struct buf *out)
 static void print_phases(struct server *v, struct buf *out)
 {
     static const char *const phases[] = { "read", "repack", "upload" };
-    const char *help = "Taking weights over: out of the file, into the device's order, to the device";
+    const char *help =
+        "Taking weights over: out of the file, into the device's order, to the device";
     struct buf b = { 0 };
 
     for (int k = 0; k < pool_n(v->pool); k++) {
@@ -199,11 +214,13 @@ static void print_http(struct server *v, struct buf *out)
     http_stats(v->http, &h);
     stat_gauge(out, "tern_connections", "", "Open connections", h.conns);
     stat_counter(out, "tern_connections_accepted_total", "", "Connections accepted", h.accepted);
-    stat_counter(out, "tern_connections_refused_total", "", "Connections over the limit", h.refused);
-    stat_counter(out, "tern_bad_requests_total", "", "Requests that were not HTTP, too large or too slow",
-                 h.bad);
+    stat_counter(out, "tern_connections_refused_total", "", "Connections over the limit",
+                 h.refused);
+    stat_counter(out, "tern_bad_requests_total", "",
+                 "Requests that were not HTTP, too large or too slow", h.bad);
     stat_counter(out, "tern_slow_readers_total", "", "Readers that were cut off", h.cut_off);
-    stat_gauge(out, "tern_worker_connection_reuse_rate", "", "Share of requests on a connection used before",
+    stat_gauge(out, "tern_worker_connection_reuse_rate", "",
+               "Share of requests on a connection used before",
                h.requests ? (double)h.reused / (double)h.requests : 0);
     buf_release(&b);
 }
@@ -220,7 +237,7 @@ static double queue_mean(const struct history *h)
 static int open_files(void)
 {
     DIR *d = opendir("/proc/self/fd");
-    int n = -3;                                          /* ".", ".." and the folder itself */
+    int n = -3; /* ".", ".." and the folder itself */
 
     if (!d) return 0;
     while (readdir(d)) n++;
@@ -240,12 +257,14 @@ static void print_process(struct server *v, struct buf *out)
     stat_gauge(out, "tern_graceful_shutdown_duration_ms", "",
                "How long it has been shutting down; 0: it is not",
                v->life == LIFE_RUN ? 0 : clock_ms_since(v->drain_ns));
-    stat_gauge(out, "tern_preflight_cache_hit_rate", "", "Share of health answers from cached state",
-               v->health.n_asked ? 1 : 0);
+    stat_gauge(out, "tern_preflight_cache_hit_rate", "",
+               "Share of health answers from cached state", v->health.n_asked ? 1 : 0);
     devices_metrics(v, out);
-    stat_gauge(out, "tern_model_switch_latency_ms", "", "The last change of models; 0: there was none", 0);
+    stat_gauge(out, "tern_model_switch_latency_ms", "",
+               "The last change of models; 0: there was none", 0);
     stat_counter(out, "tern_restarts_total", "", "Workers started again", 0);
-    stat_gauge(out, "process_start_time_seconds", "", "Start, since 1970", (double)v->start_ms / 1e3);
+    stat_gauge(out, "process_start_time_seconds", "", "Start, since 1970",
+               (double)v->start_ms / 1e3);
     stat_gauge(out, "process_resident_memory_bytes", "", "Resident memory", (double)process_rss());
     stat_gauge(out, "process_open_fds", "", "Open files", open_files());
     stat_gauge(out, "process_cpu_seconds_total", "", "CPU time, user and system",

@@ -1,14 +1,20 @@
-/* metrics_compat.c - the same numbers under other servers' names, for dashboards that know those. */
+/* metrics_compat.c - the same numbers under other servers' names, for dashboards that know those.
+ */
 #include "server/metrics.h"
 
 static const struct metric vllm[] = {
-    METRIC("vllm:num_requests_running", GAUGE, running, "Number of requests in model execution batches."),
-    METRIC("vllm:num_requests_waiting", GAUGE, waiting, "Number of requests waiting to be processed."),
-    METRIC("vllm:prefix_cache_queries_total", COUNTER, prefix_queried, "Prefix cache queries, in tokens."),
+    METRIC("vllm:num_requests_running", GAUGE, running,
+           "Number of requests in model execution batches."),
+    METRIC("vllm:num_requests_waiting", GAUGE, waiting,
+           "Number of requests waiting to be processed."),
+    METRIC("vllm:prefix_cache_queries_total", COUNTER, prefix_queried,
+           "Prefix cache queries, in tokens."),
     METRIC("vllm:prefix_cache_hits_total", COUNTER, prefix_hit, "Prefix cache hits, in tokens."),
     METRIC("vllm:num_preemptions_total", COUNTER, preemptions, "Cumulative number of preemptions."),
-    METRIC("vllm:prompt_tokens_total", COUNTER, prompt_tokens, "Number of prefill tokens processed."),
-    METRIC("vllm:prompt_tokens_cached_total", COUNTER, cached_tokens, "Number of cached prompt tokens."),
+    METRIC("vllm:prompt_tokens_total", COUNTER, prompt_tokens,
+           "Number of prefill tokens processed."),
+    METRIC("vllm:prompt_tokens_cached_total", COUNTER, cached_tokens,
+           "Number of cached prompt tokens."),
     METRIC("vllm:generation_tokens_total", COUNTER, generated_tokens,
            "Number of generation tokens processed."),
     METRIC("vllm:time_to_first_token_seconds", HIST, ttft, "Time to first token in seconds."),
@@ -17,8 +23,10 @@ static const struct metric vllm[] = {
     METRIC("vllm:request_queue_time_seconds", HIST, queue, "Time spent waiting."),
     METRIC("vllm:request_prefill_time_seconds", HIST, prefill, "Time spent in prefill."),
     METRIC("vllm:request_decode_time_seconds", HIST, decode, "Time spent in decode."),
-    METRIC("vllm:request_prompt_tokens", HIST, prompt_len, "Number of prefill tokens of a request."),
-    METRIC("vllm:request_generation_tokens", HIST, output_len, "Number of generation tokens of a request."),
+    METRIC("vllm:request_prompt_tokens", HIST, prompt_len,
+           "Number of prefill tokens of a request."),
+    METRIC("vllm:request_generation_tokens", HIST, output_len,
+           "Number of generation tokens of a request."),
     METRIC("vllm:iteration_tokens_total", HIST, step_size, "Number of tokens per engine step."),
 };
 
@@ -39,7 +47,10 @@ static double kv_share(const struct engine_stats *s)
 
 static void vllm_success(struct server *v, struct buf *out)
 {
-    static const struct { const char *word; enum finish finish[2]; } reasons[] = {
+    static const struct {
+        const char *word;
+        enum finish finish[2];
+    } reasons[] = {
         { "stop", { FINISH_STOP, FINISH_STOP } },
         { "length", { FINISH_LENGTH, FINISH_LENGTH } },
         { "abort", { FINISH_CANCELLED, FINISH_DEADLINE } },
@@ -69,7 +80,7 @@ static void vllm_cache(struct server *v, struct buf *out)
     const char *help;
     struct buf b = { 0 };
 
-    for (int i = 0; i < 2; i++) {                        /* the second is what older boards ask for */
+    for (int i = 0; i < 2; i++) { /* the second is what older boards ask for */
         help = "KV-cache usage. 1 means 100 percent usage.";
         for (int k = 0; k < pool_n(v->pool); k++) {
             const struct engine_stats *s = server_stats(v, k);
@@ -87,10 +98,11 @@ static void vllm_cache(struct server *v, struct buf *out)
         engine_info(pool_at(v->pool, k)->engine, &info);
         buf_clear(&b);
         vllm_labels(v, k, &b);
-        buf_printf(
-            &b, ",block_size=\"%d\",num_gpu_blocks=\"%d\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\"",
-            KV_BLOCK, info.n_blocks, dtype_name((int)info.opt.kv_type),
-            info.opt.no_prefix ? "False" : "True");
+        buf_printf(&b,
+                   ",block_size=\"%d\",num_gpu_blocks=\"%d\",cache_dtype=\"%s\",enable_prefix_"
+                   "caching=\"%s\"",
+                   KV_BLOCK, info.n_blocks, dtype_name((int)info.opt.kv_type),
+                   info.opt.no_prefix ? "False" : "True");
         stat_gauge(out, "vllm:cache_config_info", buf_cstr(&b), help, 1);
         help = NULL;
     }
@@ -121,23 +133,26 @@ static void llamacpp(struct server *v, struct buf *out)
     }
     stat_counter(out, "llamacpp:prompt_tokens_total", "", "Number of prompt tokens processed.",
                  prompt > cached ? prompt - cached : 0);
-    stat_counter(out, "llamacpp:prompt_tokens_cached_total", "", "Number of prompt tokens from the cache.",
-                 cached);
+    stat_counter(out, "llamacpp:prompt_tokens_cached_total", "",
+                 "Number of prompt tokens from the cache.", cached);
     stat_gauge(out, "llamacpp:prompt_seconds_total", "", "Prompt process time", prompt_s);
-    stat_counter(out, "llamacpp:tokens_predicted_total", "", "Number of generation tokens processed.", made);
+    stat_counter(out, "llamacpp:tokens_predicted_total", "",
+                 "Number of generation tokens processed.", made);
     stat_gauge(out, "llamacpp:tokens_predicted_seconds_total", "", "Predict process time", made_s);
     stat_counter(out, "llamacpp:n_decode_total", "", "Total number of decode calls", steps);
     stat_gauge(out, "llamacpp:n_busy_slots_per_decode", "", "Average tokens a decode call",
                steps ? (double)tokens / (double)steps : 0);
     stat_gauge(out, "llamacpp:prompt_tokens_seconds", "", "Average prompt throughput in tokens/s.",
                prompt_s > 0 ? (double)(prompt - cached) / prompt_s : 0);
-    stat_gauge(out, "llamacpp:predicted_tokens_seconds", "", "Average generation throughput in tokens/s.",
+    stat_gauge(out, "llamacpp:predicted_tokens_seconds", "",
+               "Average generation throughput in tokens/s.",
                made_s > 0 ? (double)made / made_s : 0);
     stat_gauge(out, "llamacpp:requests_processing", "", "Number of requests processing.",
                (double)now.running);
-    stat_gauge(out, "llamacpp:requests_deferred", "", "Number of requests deferred.", (double)now.waiting);
-    stat_gauge(out, "llamacpp:kv_cache_usage_ratio", "", "KV-cache usage. 1 means 100 percent usage.",
-               total > 0 ? used / total : 0);
+    stat_gauge(out, "llamacpp:requests_deferred", "", "Number of requests deferred.",
+               (double)now.waiting);
+    stat_gauge(out, "llamacpp:kv_cache_usage_ratio", "",
+               "KV-cache usage. 1 means 100 percent usage.", total > 0 ? used / total : 0);
 }
 
 void metrics_compat(struct server *v, const char *dialects, struct buf *out)

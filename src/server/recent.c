@@ -17,7 +17,7 @@ void recent_add(struct recent *r, const struct api_end *end)
     put(r, RECENT_QUEUE, end->queue_ms);
     put(r, RECENT_PREFILL, end->prefill_ms);
     put(r, RECENT_DECODE, end->decode_ms);
-    if (each > 1) put(r, RECENT_ITL, end->decode_ms / (each - 1));       /* the mean gap of a request */
+    if (each > 1) put(r, RECENT_ITL, end->decode_ms / (each - 1)); /* the mean gap of a request */
 }
 
 static int by_size(const void *a, const void *b)

@@ -11,10 +11,10 @@ enum who { EVERYBODY, WITH_KEY, ADMIN };
 
 struct route_row {
     enum http_method method;
-    const char *path;            /* a part in braces is anything, also with slashes */
+    const char *path; /* a part in braces is anything, also with slashes */
     enum who who;
-    bool limited;                /* it generates: rate and concurrency of its tenant */
-    bool quiet;                  /* asked all the time: logged at level debug */
+    bool limited; /* it generates: rate and concurrency of its tenant */
+    bool quiet;   /* asked all the time: logged at level debug */
     void (*own)(struct visit *t);
     void (*api)(struct api *a, struct http_req *q, const struct api_who *who);
 };
@@ -84,7 +84,8 @@ static int match(struct str path, enum http_method method, struct buf *allow)
     for (int i = 0; i < N_ROUTES; i++) {
         if (!is_path(routes[i].path, path)) continue;
         if (routes[i].method == method && found < 0) found = i;
-        buf_printf(allow, "%s%s", allow->n ? ", " : "", routes[i].method == HTTP_GET ? "GET, HEAD" : "POST");
+        buf_printf(allow, "%s%s", allow->n ? ", " : "",
+                   routes[i].method == HTTP_GET ? "GET, HEAD" : "POST");
     }
     return found;
 }
@@ -127,7 +128,8 @@ static bool is_foreign(const struct visit *t)
     ptrdiff_t at;
 
     if (t->v->s->cors || origin.n == 0) return false;
-    if ((at = str_find(origin, STR("://"))) < 0) return true;    /* "null": a file, a sandboxed frame */
+    if ((at = str_find(origin, STR("://"))) < 0)
+        return true; /* "null": a file, a sandboxed frame */
     origin = str_skip(origin, (size_t)at + 3);
     return !(origin.n == host.n && strncasecmp(origin.p, host.p, host.n) == 0);
 }
@@ -152,8 +154,7 @@ static bool send_file(struct visit *t)
     http_set_header(t->q, "X-Content-Type-Options", "nosniff");
     http_set_header(t->q, "Referrer-Policy", "no-referrer");
     http_set_header(t->q, "Content-Security-Policy", WEB_POLICY);
-    if (known.n && str_find(known, str_c(f->etag)) >= 0)
-        visit_reply(t, 304, f->type, STR(""));
+    if (known.n && str_find(known, str_c(f->etag)) >= 0) visit_reply(t, 304, f->type, STR(""));
     else visit_reply(t, 200, f->type, str_of((const char *)f->data, f->n));
     return true;
 }
@@ -163,7 +164,8 @@ static bool send_file(struct visit *t)
 static int check_key(struct visit *t, enum who who, const struct tenant **out, struct err *e)
 {
     struct server *v = t->v;
-    int rc = auth_check(v->auth, http_header(t->q, "Authorization"), http_header(t->q, "x-api-key"), out, e);
+    int rc = auth_check(v->auth, http_header(t->q, "Authorization"), http_header(t->q, "x-api-key"),
+                        out, e);
 
     if (rc == OK) {
         t->who.name = auth_name(v->auth, (*out)->index);
@@ -242,10 +244,13 @@ void routes_handle(void *arg, struct http_req *q)
 void routes_fail(void *arg, int status, const char *msg, struct buf *out)
 {
     struct server *v = arg;
-    const char *code = status == 413 ? "request_too_large" : status == 503 ? "queue_full" : "invalid_request";
+    const char *code = status == 413   ? "request_too_large"
+                       : status == 503 ? "queue_full"
+                                       : "invalid_request";
     char id[72];
 
     access_make_correlation(id);
-    api_fail_body(out, status == 503 ? "server_error" : "invalid_request_error", code, msg, NULL, id);
+    api_fail_body(out, status == 503 ? "server_error" : "invalid_request_error", code, msg, NULL,
+                  id);
     if (v->s->access_log) log_info("request %s was refused with %d: %s", id, status, msg);
 }

@@ -9,11 +9,18 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { TICK_MS = 1000, ENDING_MS = 5, FLUSH_MS = 2000, SETTLE_MS = 500, HARD_END_S = 5, CALLS_MIN = 4096 };
+enum {
+    TICK_MS = 1000,
+    ENDING_MS = 5,
+    FLUSH_MS = 2000,
+    SETTLE_MS = 500,
+    HARD_END_S = 5,
+    CALLS_MIN = 4096
+};
 
 /* ---- models coming ---- */
 
-static void on_pool_change(void *arg)                    /* the pool's thread */
+static void on_pool_change(void *arg) /* the pool's thread */
 {
     struct server *v = arg;
 
@@ -27,7 +34,8 @@ static void stop_if_all_failed(struct server *v)
     const struct pool_model *m = pool_at(v->pool, 0);
 
     for (int i = 0; i < pool_n(v->pool); i++)
-        if (atomic_load_explicit(&pool_at(v->pool, i)->state, memory_order_acquire) != POOL_FAILED) return;
+        if (atomic_load_explicit(&pool_at(v->pool, i)->state, memory_order_acquire) != POOL_FAILED)
+            return;
     v->failed = m->err;
     loop_stop(v->loop);
 }
@@ -86,8 +94,8 @@ static void abort_all(struct server *v, const char *why)
     enter(v, LIFE_ABORT);
 }
 
-/* Connections that are open may wait for a request that never comes, or for the rest of a reply: the
- * system sends what it holds, so only a reader far behind needs this time. */
+/* Connections that are open may wait for a request that never comes, or for the rest of a reply:
+ * the system sends what it holds, so only a reader far behind needs this time. */
 static bool is_flushed(const struct server *v)
 {
     struct http_stats h;
@@ -106,7 +114,7 @@ static void on_ending(void *arg)
         abort_all(v, "the drain timeout is over");
     if (v->life != LIFE_FLUSH && is_idle(v)) enter(v, LIFE_FLUSH);
     if (v->life == LIFE_FLUSH && is_flushed(v)) {
-        alarm(HARD_END_S);                               /* also for a load that is under way */
+        alarm(HARD_END_S); /* also for a load that is under way */
         loop_stop(v->loop);
         return;
     }
@@ -118,8 +126,8 @@ static void on_end_signal(void *arg)
     struct server *v = arg;
 
     if (v->life == LIFE_RUN) {
-        log_info("shutting down: %d calls are in flight, up to %.1f s for them", api_n_calls(v->api),
-                 (double)v->s->drain_timeout_ms / 1e3);
+        log_info("shutting down: %d calls are in flight, up to %.1f s for them",
+                 api_n_calls(v->api), (double)v->s->drain_timeout_ms / 1e3);
         v->drain_ns = clock_ns();
         enter(v, LIFE_DRAIN);
         health_update(v);
@@ -144,8 +152,11 @@ static void on_reload(void *arg)
     struct buf changed = { 0 };
     struct err e = { 0 };
 
-    if (settings_reload(v->s, &changed, &e) != OK) log_error("settings stay as they are: %s", e.msg);
-    else log_info("settings were read again; changed: %s", changed.n ? buf_cstr(&changed) : "nothing");
+    if (settings_reload(v->s, &changed, &e) != OK)
+        log_error("settings stay as they are: %s", e.msg);
+    else
+        log_info("settings were read again; changed: %s",
+                 changed.n ? buf_cstr(&changed) : "nothing");
     set_log_level(v->s);
     if (auth_reload(v->auth, &e) != OK) log_error("API keys stay as they are: %s", e.msg);
     else log_info("API keys were read again: %d", auth_n_keys(v->auth));
@@ -157,8 +168,8 @@ static void on_reload(void *arg)
 
 static bool is_loopback(const char *host)
 {
-    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "[::1]") == 0 ||
-           strcasecmp(host, "localhost") == 0;
+    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+           strcmp(host, "[::1]") == 0 || strcasecmp(host, "localhost") == 0;
 }
 
 static int check_open(const struct server *v, struct err *e)
@@ -179,27 +190,34 @@ static int open_pool(struct server *v, struct err *e)
 {
     const struct settings *s = v->s;
     const char *aliases[SETTINGS_MODELS] = { 0 };
-    struct pool_opt o = { .paths = s->models, .aliases = aliases, .n = s->n_models, .warm = s->warm,
+    struct pool_opt o = { .paths = s->models,
+                          .aliases = aliases,
+                          .n = s->n_models,
+                          .warm = s->warm,
                           .chat_template = s->chat_template,
-                          .memory_limit = (uint64_t)s->memory_limit, .changed = on_pool_change, .arg = v };
+                          .memory_limit = (uint64_t)s->memory_limit,
+                          .changed = on_pool_change,
+                          .arg = v };
 
     for (int i = 0; i < s->n_aliases; i++) aliases[i] = s->aliases[i];
-    o.engine = (struct engine_opt){ .backend = { .device = s->gpu_layers == 0 && !s->vram_only ? "cpu" : s->device,
-                                                 .n_threads = (int)s->threads,
-                                                 .gpu_layers = s->gpu_layers > 0 ? (int)s->gpu_layers : 0,
-                                                 .vram_only = s->vram_only },
-                                    .n_ctx = (int)s->ctx,
-                                    .kv_tokens = (int)s->kv_tokens,
-                                    .max_batch = (int)s->max_batch,
-                                    .max_seqs = (int)s->max_seqs,
-                                    .max_requests = (int)s->max_requests,
-                                    .max_queue_tokens = (int)s->max_queue_tokens,
-                                    .kv_type = dtype_by_name(str_c(s->kv_type)),
-                                    .kv_overcommit = s->kv_overcommit,
-                                    .step_ms = (int)s->step_ms,
-                                    .stretch = s->stretch,
-                                    .age_ms = (int)s->age_ms,
-                                    .no_prefix = !s->prefix_cache };
+    o.engine = (struct engine_opt){
+        .backend = { .device = s->gpu_layers == 0 && !s->vram_only ? "cpu" : s->device,
+                     .n_threads = (int)s->threads,
+                     .gpu_layers = s->gpu_layers > 0 ? (int)s->gpu_layers : 0,
+                     .vram_only = s->vram_only },
+        .n_ctx = (int)s->ctx,
+        .kv_tokens = (int)s->kv_tokens,
+        .max_batch = (int)s->max_batch,
+        .max_seqs = (int)s->max_seqs,
+        .max_requests = (int)s->max_requests,
+        .max_queue_tokens = (int)s->max_queue_tokens,
+        .kv_type = dtype_by_name(str_c(s->kv_type)),
+        .kv_overcommit = s->kv_overcommit,
+        .step_ms = (int)s->step_ms,
+        .stretch = s->stretch,
+        .age_ms = (int)s->age_ms,
+        .no_prefix = !s->prefix_cache
+    };
     return pool_open(&v->pool, &o, e);
 }
 
@@ -226,13 +244,22 @@ static const char *or_null(const char *s) { return *s ? s : NULL; }
 static int open_http(struct server *v, struct err *e)
 {
     const struct settings *s = v->s;
-    struct http_opt o = { .host = or_null(s->host), .port = (int)s->port, .socket_path = or_null(s->socket),
-                          .tls_cert = or_null(s->tls_cert), .tls_key = or_null(s->tls_key),
-                          .max_body_bytes = (size_t)s->max_body, .max_header_bytes = (size_t)s->max_header,
-                          .max_unread_bytes = (size_t)s->max_unread, .max_conns = (int)s->max_connections,
-                          .header_ms = (int)s->header_timeout_ms, .body_ms = (int)s->body_timeout_ms,
-                          .idle_ms = (int)s->idle_timeout_ms, .write_ms = (int)s->write_timeout_ms,
-                          .handler = routes_handle, .fail = routes_fail, .arg = v };
+    struct http_opt o = { .host = or_null(s->host),
+                          .port = (int)s->port,
+                          .socket_path = or_null(s->socket),
+                          .tls_cert = or_null(s->tls_cert),
+                          .tls_key = or_null(s->tls_key),
+                          .max_body_bytes = (size_t)s->max_body,
+                          .max_header_bytes = (size_t)s->max_header,
+                          .max_unread_bytes = (size_t)s->max_unread,
+                          .max_conns = (int)s->max_connections,
+                          .header_ms = (int)s->header_timeout_ms,
+                          .body_ms = (int)s->body_timeout_ms,
+                          .idle_ms = (int)s->idle_timeout_ms,
+                          .write_ms = (int)s->write_timeout_ms,
+                          .handler = routes_handle,
+                          .fail = routes_fail,
+                          .arg = v };
     int rc = http_open(&v->http, v->loop, &o, e);
 
     v->listen_ms = clock_ms_since(v->start_ns);
@@ -287,7 +314,7 @@ static int server_open(struct server *v, struct err *e)
 static void server_close(struct server *v)
 {
     gpus_close(v->gpus);
-    pool_close(v->pool);                                 /* nobody tells the API of news any more */
+    pool_close(v->pool); /* nobody tells the API of news any more */
     api_close(v->api);
     http_close(v->http);
     loop_timer_close(v->tick);
@@ -306,7 +333,7 @@ int server_run(struct settings *s, struct err *e)
 
     if ((rc = server_open(&v, e)) != OK) goto out;
     plan_listening(&v);
-    on_wake(&v);                                         /* what loaded meanwhile */
+    on_wake(&v); /* what loaded meanwhile */
     loop_run(v.loop);
     if (v.failed.code != OK) {
         *e = v.failed;

@@ -14,7 +14,8 @@ void knob_env(const struct knob *k, char out[64])
 {
     int n = snprintf(out, 64, "TERN_%s", k->name);
 
-    for (int i = 0; i < n && i < 63; i++) out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
+    for (int i = 0; i < n && i < 63; i++)
+        out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
 }
 
 /* a is ours, b may have underscores. */
@@ -43,8 +44,9 @@ static bool has_alt(const struct knob *k, struct str name, bool dashes)
 const struct knob *knob_find(struct str name, bool dashes)
 {
     for (const struct knob *k = settings_knobs; k->name; k++) {
-        bool is = dashes ? str_starts(name, STR("--")) && same_name(str_c(k->name), str_skip(name, 2))
-                         : same_name(str_c(k->name), name);
+        bool is = dashes
+                      ? str_starts(name, STR("--")) && same_name(str_c(k->name), str_skip(name, 2))
+                      : same_name(str_c(k->name), name);
         if (is || has_alt(k, name, dashes)) return k;
     }
     return NULL;
@@ -89,7 +91,8 @@ static int unknown_flag(struct str name, struct err *e)
     const struct knob *near = knob_near(name);
 
     if (near)
-        return err_set(e, E_INVALID, "unknown flag '%.*s'; did you mean --%s?", STR_ARG(name), near->name);
+        return err_set(e, E_INVALID, "unknown flag '%.*s'; did you mean --%s?", STR_ARG(name),
+                       near->name);
     return err_set(e, E_INVALID, "unknown flag '%.*s'", STR_ARG(name));
 }
 
@@ -174,8 +177,9 @@ static int set_env(struct settings *s, struct err *e)
 
         knob_env(k, name);
         if (!(v = getenv(name)) || !*v) continue;
-        rc = k->kind == KNOB_LIST ? set_list(s, k, str_c(v), true, (struct knob_source){ FROM_ENV, name }, e)
-                                  : knob_set(s, k, str_c(v), (struct knob_source){ FROM_ENV, name }, e);
+        rc = k->kind == KNOB_LIST
+                 ? set_list(s, k, str_c(v), true, (struct knob_source){ FROM_ENV, name }, e)
+                 : knob_set(s, k, str_c(v), (struct knob_source){ FROM_ENV, name }, e);
         if (rc != OK) return rc;
     }
     return OK;
@@ -196,7 +200,8 @@ static void warn_mistyped_env(void)
             name[n++] = (*v)[i] == '_' ? '-' : (char)tolower((unsigned char)(*v)[i]);
         name[n] = 0;
         if (knob_find(str_c(name), false) || !(near = knob_near(str_c(name)))) continue;
-        log_warn("%.*s in the environment is no setting; did you mean --%s?", (int)eq, *v, near->name);
+        log_warn("%.*s in the environment is no setting; did you mean --%s?", (int)eq, *v,
+                 near->name);
     }
 }
 
@@ -218,14 +223,17 @@ static int check_together(const struct settings *s, struct err *e)
         return err_set(e, E_INVALID, "alias '%s' has no model: %d aliases for %d models",
                        s->aliases[s->n_aliases - 1], s->n_aliases, s->n_models ? s->n_models : 1);
     if (!*s->tls_cert != !*s->tls_key)
-        return err_set(e, E_INVALID, "tls-cert is '%s' and tls-key is '%s': TLS needs both", s->tls_cert,
-                       s->tls_key);
+        return err_set(e, E_INVALID, "tls-cert is '%s' and tls-key is '%s': TLS needs both",
+                       s->tls_cert, s->tls_key);
     if (!*s->host && !*s->socket)
-        return err_set(e, E_INVALID, "host and socket are both '': the server would listen nowhere");
+        return err_set(e, E_INVALID,
+                       "host and socket are both '': the server would listen nowhere");
     if (*s->tls_cert && !*s->host)
-        return err_set(e, E_INVALID, "tls-cert is '%s', but host is '': TLS is for TCP", s->tls_cert);
+        return err_set(e, E_INVALID, "tls-cert is '%s', but host is '': TLS is for TCP",
+                       s->tls_cert);
     if (s->ctx == 1)
-        return err_set(e, E_INVALID, "ctx is 1: a context holds at least 2 tokens (0: the model's)");
+        return err_set(e, E_INVALID,
+                       "ctx is 1: a context holds at least 2 tokens (0: the model's)");
     return OK;
 }
 
@@ -271,15 +279,18 @@ void settings_json(const struct settings *s, struct buf *out)
 
 int settings_add_model(struct settings *s, const char *path, struct err *e)
 {
-    return knob_set(s, &settings_knobs[0], str_c(path), (struct knob_source){ FROM_DEFAULT, "model" }, e);
+    return knob_set(s, &settings_knobs[0], str_c(path),
+                    (struct knob_source){ FROM_DEFAULT, "model" }, e);
 }
 
 /* Not taken up, but told: whoever changed it should know that it waits. */
 static void say_waits(const struct settings *s, const struct settings *fresh, const struct knob *k,
                       struct buf *out)
 {
-    if (fresh->from[knob_index(k)] == FROM_DEFAULT && s->from[knob_index(k)] == FROM_DEFAULT) return;
-    if (!knob_same(s, fresh, k)) buf_printf(out, "%s%s (waits for a restart)", out->n ? ", " : "", k->name);
+    if (fresh->from[knob_index(k)] == FROM_DEFAULT && s->from[knob_index(k)] == FROM_DEFAULT)
+        return;
+    if (!knob_same(s, fresh, k))
+        buf_printf(out, "%s%s (waits for a restart)", out->n ? ", " : "", k->name);
 }
 
 int settings_reload(struct settings *s, struct buf *changed, struct err *e)

@@ -6,9 +6,12 @@
 static const char about[] =
     "usage: tern serve [-m MODEL]... [flags]\n"
     "\n"
-    "Serves models over HTTP with OpenAI's API, a chat page at / and metrics at /metrics. Without -m, the\n"
-    "model that ships is served. Every flag is also a variable, TERN_ and its name in capitals with\n"
-    "underscores, and a key of the YAML file --config names; a flag wins over a variable, a variable over\n"
+    "Serves models over HTTP with OpenAI's API, a chat page at / and metrics at /metrics. Without "
+    "-m, the\n"
+    "model that ships is served. Every flag is also a variable, TERN_ and its name in capitals "
+    "with\n"
+    "underscores, and a key of the YAML file --config names; a flag wins over a variable, a "
+    "variable over\n"
     "the file. SIGTERM lets running requests end, then stops; SIGHUP reads keys and limits again.\n"
     "\n"
     "examples:\n"
@@ -52,7 +55,8 @@ static void print_knob(FILE *f, const struct knob *k)
         fputs(": ", f);
         for (const char *c = k->choices; *c; c++) fputs(*c == '|' ? ", " : (char[]){ *c, 0 }, f);
     }
-    fprintf(f, "\n      [%s%s%s]\n", env, k->dflt && *k->dflt ? "; default: " : "", k->dflt ? k->dflt : "");
+    fprintf(f, "\n      [%s%s%s]\n", env, k->dflt && *k->dflt ? "; default: " : "",
+            k->dflt ? k->dflt : "");
 }
 
 void settings_help(FILE *f, struct str word)
@@ -65,8 +69,8 @@ void settings_help(FILE *f, struct str word)
     for (const struct knob *k = settings_knobs; k->name; k++) {
         if (k->group) group = k->group;
         knob_env(k, env);
-        if (word.n && !mentions(k->name, word) && !mentions(k->help, word) && !mentions(k->alt, word) &&
-            !mentions(group, word) && !mentions(env, word))
+        if (word.n && !mentions(k->name, word) && !mentions(k->help, word) &&
+            !mentions(k->alt, word) && !mentions(group, word) && !mentions(env, word))
             continue;
         if (group != printed) fprintf(f, "%s%s:\n", n || word.n == 0 ? "\n" : "", group);
         printed = group;
@@ -75,6 +79,8 @@ void settings_help(FILE *f, struct str word)
     }
     if (word.n && n == 0) fprintf(f, "no flag has to do with '%.*s'\n", STR_ARG(word));
     if (word.n == 0)
-        fputs("\nother:\n  --print-config\n      print the settings as they would be, as JSON, and exit\n"
-              "  -h, --help, --help=WORD\n      this help, or the part that has to do with WORD\n", f);
+        fputs("\nother:\n  --print-config\n      print the settings as they would be, as JSON, and "
+              "exit\n"
+              "  -h, --help, --help=WORD\n      this help, or the part that has to do with WORD\n",
+              f);
 }

@@ -10,6 +10,7 @@
 #define MINUTE 60e3
 #define DAY (24 * 60 * MINUTE)
 
+/* clang-format off */
 const struct knob settings_knobs[] = {
     { .group = "models", .name = "model", .alt = "-m|--models", .kind = KNOB_LIST, .at = AT(models),
       .help = "GGUF or ONNX file, or Hugging Face folder; may be given several times (the first is the default)" },
@@ -163,5 +164,7 @@ const struct knob settings_knobs[] = {
       .help = "repeat metrics under these programs' names" },
     { .name = NULL }
 };
+/* clang-format on */
 
-_Static_assert(sizeof settings_knobs / sizeof *settings_knobs <= SETTINGS_KNOBS, "from is too short");
+_Static_assert(sizeof settings_knobs / sizeof *settings_knobs <= SETTINGS_KNOBS,
+               "from is too short");

@@ -21,7 +21,9 @@ static bool split_number(struct str s, double *v, struct str *unit)
 {
     size_t n = 0;
 
-    while (n < s.n && ((s.p[n] >= '0' && s.p[n] <= '9') || s.p[n] == '.' || (n == 0 && s.p[n] == '-'))) n++;
+    while (n < s.n &&
+           ((s.p[n] >= '0' && s.p[n] <= '9') || s.p[n] == '.' || (n == 0 && s.p[n] == '-')))
+        n++;
     *unit = str_trim(str_skip(s, n));
     return n > 0 && str_to_f64(str_take(s, n), v);
 }
@@ -44,7 +46,10 @@ static bool parse_size(struct str s, double *out)
 
 static bool parse_time(const struct knob *k, struct str s, double *ms)
 {
-    static const struct { const char *unit; double ms; } units[] = {
+    static const struct {
+        const char *unit;
+        double ms;
+    } units[] = {
         { "ms", 1 }, { "s", 1e3 }, { "m", 60e3 }, { "min", 60e3 }, { "h", 3600e3 },
     };
     struct str unit;
@@ -101,7 +106,8 @@ static bool is_set(const char *choices, struct str list)
 
 static void put_limit(struct buf *out, const struct knob *k, double v)
 {
-    if (k->kind == KNOB_TIME) buf_printf(out, "%.10g%s", in_ms(k) ? v : v / 1e3, in_ms(k) ? " ms" : " s");
+    if (k->kind == KNOB_TIME)
+        buf_printf(out, "%.10g%s", in_ms(k) ? v : v / 1e3, in_ms(k) ? " ms" : " s");
     else if (k->kind == KNOB_SIZE && v >= 1024 && fmod(v, 1024) == 0) {
         int i = -1;
         while (v >= 1024 && fmod(v, 1024) == 0 && i < 3) v /= 1024, i++;
@@ -137,7 +143,8 @@ void knob_allowed(const struct knob *k, struct buf *out)
     put_limit(out, k, k->least);
     buf_puts(out, " to ");
     put_limit(out, k, k->most);
-    if (k->kind == KNOB_TIME) buf_printf(out, " (a bare number: %s)", in_ms(k) ? "milliseconds" : "seconds");
+    if (k->kind == KNOB_TIME)
+        buf_printf(out, " (a bare number: %s)", in_ms(k) ? "milliseconds" : "seconds");
 }
 
 static int refuse(const struct knob *k, struct str value, struct knob_source src, struct err *e)
@@ -147,8 +154,8 @@ static int refuse(const struct knob *k, struct str value, struct knob_source src
 
     knob_allowed(k, &b);
     if (k->secret) value = STR("(hidden)");
-    rc = err_set(e, E_INVALID, "%s is '%.*s': it takes %s", src.name, (int)(value.n < 80 ? value.n : 80),
-                 value.p, buf_cstr(&b));
+    rc = err_set(e, E_INVALID, "%s is '%.*s': it takes %s", src.name,
+                 (int)(value.n < 80 ? value.n : 80), value.p, buf_cstr(&b));
     buf_release(&b);
     return rc;
 }
@@ -170,8 +177,8 @@ static char *text_of(struct str v)
     return p;
 }
 
-static int set_number(struct settings *s, const struct knob *k, struct str v, struct knob_source src,
-                      struct err *e)
+static int set_number(struct settings *s, const struct knob *k, struct str v,
+                      struct knob_source src, struct err *e)
 {
     double f = 0;
     int64_t i = 0;
@@ -184,7 +191,7 @@ static int set_number(struct settings *s, const struct knob *k, struct str v, st
         good = parse_size(v, &f);
     } else if (k->kind == KNOB_TIME) {
         good = parse_time(k, v, &f);
-        f = ceil(f);                                     /* a fraction of a ms is not nothing */
+        f = ceil(f); /* a fraction of a ms is not nothing */
     } else {
         good = str_to_f64(v, &f);
     }
@@ -225,7 +232,8 @@ static int list_add(struct settings *s, const struct knob *k, struct str v, stru
     return OK;
 }
 
-int knob_set(struct settings *s, const struct knob *k, struct str v, struct knob_source src, struct err *e)
+int knob_set(struct settings *s, const struct knob *k, struct str v, struct knob_source src,
+             struct err *e)
 {
     char **text = where(s, k);
     bool b;
@@ -304,10 +312,8 @@ void knob_copy(struct settings *to, const struct settings *from, const struct kn
     case KNOB_TIME: *(int64_t *)where(to, k) = *(int64_t *)where(from, k); break;
     case KNOB_FLOAT: *(double *)where(to, k) = *(double *)where(from, k); break;
     case KNOB_BOOL: *(bool *)where(to, k) = *(bool *)where(from, k); break;
-    case KNOB_LIST: break;                               /* models stay as they are */
-    default:
-        mem_free(*text);
-        *text = mem_strdup(*(char **)where(from, k));
+    case KNOB_LIST: break; /* models stay as they are */
+    default: mem_free(*text); *text = mem_strdup(*(char **)where(from, k));
     }
 }
 

@@ -1,7 +1,7 @@
 /* settings_yaml.c - settings from a YAML file: one flat mapping, read event by event.
  *
- * `models` may be a list of paths or of {path, alias}; everything else is a scalar (or, for lists and
- * sets, a list of scalars). Anchors are not followed, so a file costs what it is long. */
+ * `models` may be a list of paths or of {path, alias}; everything else is a scalar (or, for lists
+ * and sets, a list of scalars). Anchors are not followed, so a file costs what it is long. */
 #include "base/file.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -13,11 +13,11 @@ enum { FILE_MAX = 1 << 20 };
 
 struct reader {
     struct settings *s;
-    const char *name;            /* of the file */
+    const char *name; /* of the file */
     yaml_parser_t parser;
     yaml_event_t ev;
     bool has_ev;
-    struct map seen;             /* keys → line; the bytes are in the table of knobs */
+    struct map seen; /* keys → line; the bytes are in the table of knobs */
     struct err *e;
 };
 
@@ -33,8 +33,8 @@ static int next(struct reader *r)
                        r->parser.problem ? r->parser.problem : "not YAML");
     r->has_ev = true;
     if (r->ev.type == YAML_ALIAS_EVENT)
-        return err_set(r->e, E_INVALID, "%s:%d: '*%.64s': references are not followed here", r->name,
-                       line_of(r), (const char *)r->ev.data.alias.anchor);
+        return err_set(r->e, E_INVALID, "%s:%d: '*%.64s': references are not followed here",
+                       r->name, line_of(r), (const char *)r->ev.data.alias.anchor);
     return OK;
 }
 
@@ -48,7 +48,8 @@ static bool is_null(const struct reader *r)
 {
     struct str v = scalar(r);
     return r->ev.data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
-           (v.n == 0 || str_is(v, "~") || str_is(v, "null") || str_is(v, "Null") || str_is(v, "NULL"));
+           (v.n == 0 || str_is(v, "~") || str_is(v, "null") || str_is(v, "Null") ||
+            str_is(v, "NULL"));
 }
 
 static int set(struct reader *r, const struct knob *k, struct str v)
@@ -65,8 +66,8 @@ static int wrong_shape(struct reader *r, const struct knob *k, const char *found
     int rc;
 
     knob_allowed(k, &b);
-    rc = err_set(r->e, E_INVALID, "%s:%d: %s is %s: it takes %s", r->name, line_of(r), k->name, found,
-                 buf_cstr(&b));
+    rc = err_set(r->e, E_INVALID, "%s:%d: %s is %s: it takes %s", r->name, line_of(r), k->name,
+                 found, buf_cstr(&b));
     buf_release(&b);
     return rc;
 }
@@ -89,10 +90,11 @@ static int read_model(struct reader *r)
     while ((rc = next(r)) == OK && r->ev.type == YAML_SCALAR_EVENT) {
         bool is_path = str_is(scalar(r), "path"), is_alias = str_is(scalar(r), "alias");
         if (!is_path && !is_alias)
-            return err_set(r->e, E_INVALID, "%s:%d: '%.*s' of a model: it has path and alias", r->name,
-                           line_of(r), STR_ARG(str_take(scalar(r), 80)));
+            return err_set(r->e, E_INVALID, "%s:%d: '%.*s' of a model: it has path and alias",
+                           r->name, line_of(r), STR_ARG(str_take(scalar(r), 80)));
         if ((rc = next(r)) != OK) return rc;
-        if (r->ev.type != YAML_SCALAR_EVENT) return wrong_shape(r, is_path ? model : alias, "not a text");
+        if (r->ev.type != YAML_SCALAR_EVENT)
+            return wrong_shape(r, is_path ? model : alias, "not a text");
         if (is_alias) {
             pad_aliases(r->s, before);
             if (r->s->from[0] <= FROM_FILE) rc = set(r, alias, scalar(r));
@@ -102,7 +104,8 @@ static int read_model(struct reader *r)
         }
         if (rc != OK) return rc;
     }
-    if (rc == OK && !have_path) rc = err_set(r->e, E_INVALID, "%s:%d: a model without path", r->name, line);
+    if (rc == OK && !have_path)
+        rc = err_set(r->e, E_INVALID, "%s:%d: a model without path", r->name, line);
     return rc;
 }
 
@@ -114,7 +117,8 @@ static int read_list(struct reader *r, const struct knob *k)
 
     while ((rc = next(r)) == OK && r->ev.type != YAML_SEQUENCE_END_EVENT) {
         if (r->ev.type == YAML_MAPPING_START_EVENT && k == &settings_knobs[0]) rc = read_model(r);
-        else if (r->ev.type != YAML_SCALAR_EVENT) rc = wrong_shape(r, k, "a list of something else");
+        else if (r->ev.type != YAML_SCALAR_EVENT)
+            rc = wrong_shape(r, k, "a list of something else");
         else if (k->kind == KNOB_LIST) rc = set(r, k, scalar(r));
         else {
             if (set_of.n) buf_putc(&set_of, ',');
@@ -139,14 +143,15 @@ static int read_pair(struct reader *r)
     key = str_take(scalar(r), 80);
     if (!(k = knob_find(key, false))) {
         near = knob_near(key);
-        return err_set(r->e, E_INVALID, "%s:%d: unknown key '%.*s'%s%s%s", r->name, line_of(r), STR_ARG(key),
-                       near ? "; did you mean " : "", near ? near->name : "", near ? "?" : "");
+        return err_set(r->e, E_INVALID, "%s:%d: unknown key '%.*s'%s%s%s", r->name, line_of(r),
+                       STR_ARG(key), near ? "; did you mean " : "", near ? near->name : "",
+                       near ? "?" : "");
     }
     if (strcmp(k->name, "config") == 0)
         return err_set(r->e, E_INVALID, "%s:%d: config inside a config file", r->name, line_of(r));
     if (map_get(&r->seen, str_c(k->name), &before))
-        return err_set(r->e, E_INVALID, "%s:%d: %s was given in line %d already", r->name, line_of(r),
-                       k->name, (int)before);
+        return err_set(r->e, E_INVALID, "%s:%d: %s was given in line %d already", r->name,
+                       line_of(r), k->name, (int)before);
     map_put(&r->seen, str_c(k->name), (uint64_t)line_of(r));
     if ((rc = next(r)) != OK) return rc;
     if (r->ev.type == YAML_SEQUENCE_START_EVENT && (k->kind == KNOB_LIST || k->kind == KNOB_SET))
@@ -162,9 +167,10 @@ static int read_document(struct reader *r)
     int rc;
 
     if ((rc = next(r)) != OK) return rc;
-    if (r->ev.type == YAML_SCALAR_EVENT && is_null(r)) return next(r);   /* only comments */
+    if (r->ev.type == YAML_SCALAR_EVENT && is_null(r)) return next(r); /* only comments */
     if (r->ev.type != YAML_MAPPING_START_EVENT)
-        return err_set(r->e, E_INVALID, "%s:%d: settings are a mapping: `port: 8080`", r->name, line_of(r));
+        return err_set(r->e, E_INVALID, "%s:%d: settings are a mapping: `port: 8080`", r->name,
+                       line_of(r));
     while ((rc = next(r)) == OK && r->ev.type != YAML_MAPPING_END_EVENT)
         if ((rc = read_pair(r)) != OK) return rc;
     return rc == OK ? next(r) : rc;
@@ -176,7 +182,8 @@ int settings_yaml(struct settings *s, struct str text, const char *name, struct 
     bool had = false;
     int rc;
 
-    if (!yaml_parser_initialize(&r.parser)) return err_set(e, E_NOMEM, "%s: no memory to read it", name);
+    if (!yaml_parser_initialize(&r.parser))
+        return err_set(e, E_NOMEM, "%s: no memory to read it", name);
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text.p, text.n);
     while ((rc = next(&r)) == OK && r.ev.type != YAML_STREAM_END_EVENT) {
         if (r.ev.type != YAML_DOCUMENT_START_EVENT) continue;

@@ -23,8 +23,14 @@ uint64_t process_rss_peak(void)
     return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
 }
 
-static void put_int(struct jsonw *w, const char *key, int64_t v) { jsonw_key(w, key), jsonw_int(w, v); }
-static void put_num(struct jsonw *w, const char *key, double v) { jsonw_key(w, key), jsonw_num(w, v); }
+static void put_int(struct jsonw *w, const char *key, int64_t v)
+{
+    jsonw_key(w, key), jsonw_int(w, v);
+}
+static void put_num(struct jsonw *w, const char *key, double v)
+{
+    jsonw_key(w, key), jsonw_num(w, v);
+}
 static void put_text(struct jsonw *w, const char *key, const char *v)
 {
     jsonw_key(w, key), jsonw_str(w, str_c(v));
@@ -90,7 +96,8 @@ static void put_quantiles(struct jsonw *w, const char *key, struct server *v, en
     put_num(w, "p99", rounded(q.p99));
     jsonw_end(w);
 }
-#define QUANTILES(w, key, v, what, field) put_quantiles(w, key, v, what, offsetof(struct engine_stats, field))
+#define QUANTILES(w, key, v, what, field) \
+    put_quantiles(w, key, v, what, offsetof(struct engine_stats, field))
 
 /* ---- parts ---- */
 
@@ -234,10 +241,12 @@ static void put_scheduler(struct jsonw *w, struct server *v)
 
 static void put_requests(struct jsonw *w, struct server *v)
 {
-    static const char *const rejects[N_REJECT] = { "context_exceeded", "queue_full", "memory_admission",
-                                                   "deadline_exceeded", "shutting_down", "invalid_request" };
-    static const char *const turned[N_TURNED] = { "rate_limited", "concurrency_limit", "unauthorized",
-                                                  "foreign_origin", "model_loading" };
+    static const char *const rejects[N_REJECT] = { "context_exceeded", "queue_full",
+                                                   "memory_admission", "deadline_exceeded",
+                                                   "shutting_down",    "invalid_request" };
+    static const char *const turned[N_TURNED] = { "rate_limited", "concurrency_limit",
+                                                  "unauthorized", "foreign_origin",
+                                                  "model_loading" };
 
     put_obj(w, "requests");
     put_int(w, "submitted", TOTAL(v, submitted));
@@ -342,7 +351,9 @@ static void put_series(struct jsonw *w, const struct history *h, const char *key
                           *b = &h->at[(h->n - i) % (HISTORY + 1)];
         double s = (double)(b->at_ns - a->at_ns) / 1e9;
         switch (what) {
-        case S_GENERATED: jsonw_num(w, rounded(ratio((double)(b->generated - a->generated), s))); break;
+        case S_GENERATED:
+            jsonw_num(w, rounded(ratio((double)(b->generated - a->generated), s)));
+            break;
         case S_PROMPT: jsonw_num(w, rounded(ratio((double)(b->prompt - a->prompt), s))); break;
         case S_RUNNING: jsonw_int(w, b->running); break;
         case S_WAITING: jsonw_int(w, b->waiting); break;

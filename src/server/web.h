@@ -5,18 +5,20 @@
 #include "base/str.h"
 
 struct web_file {
-    const char *path;            /* "/app.js" */
-    const char *type;            /* for Content-Type */
+    const char *path; /* "/app.js" */
+    const char *type; /* for Content-Type */
     const unsigned char *data;
     size_t n;
-    const char *etag;            /* of its content, quoted as the header wants it */
+    const char *etag; /* of its content, quoted as the header wants it */
 };
 
-/* For Content-Security-Policy of every page: nothing from elsewhere, no inline code, no frame around it. */
-#define WEB_POLICY                                                                                   \
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "  \
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "                                  \
+/* For Content-Security-Policy of every page: nothing from elsewhere, no inline code, no frame
+ * around it. */
+#define WEB_POLICY                                                                          \
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src " \
+    "'self'; "                                                                              \
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "                         \
     "require-trusted-types-for 'script'; trusted-types 'none'"
 
-const struct web_file *web_find(struct str path);        /* "/" is the page; NULL: there is none */
+const struct web_file *web_find(struct str path); /* "/" is the page; NULL: there is none */
 #endif

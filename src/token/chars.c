@@ -71,12 +71,9 @@ void char_put(struct buf *out, int32_t cp)
 
 void char_put_lower(struct buf *out, int32_t cp)
 {
-    if (cp < 0x80)
-        buf_putc(out, (char)(cp >= 'A' && cp <= 'Z' ? cp + 32 : cp));
-    else if (cp == 0x130)
-        buf_puts(out, "i\xcc\x87");
-    else
-        char_put(out, utf8proc_tolower(cp));
+    if (cp < 0x80) buf_putc(out, (char)(cp >= 'A' && cp <= 'Z' ? cp + 32 : cp));
+    else if (cp == 0x130) buf_puts(out, "i\xcc\x87");
+    else char_put(out, utf8proc_tolower(cp));
 }
 
 /* Bytes of the longest beginning of a character that is broken off at s. */
@@ -148,9 +145,7 @@ void text_put_bytes(struct buf *out, struct str s)
     buf_reserve(out, s.n * 2);
     for (size_t i = 0; i < s.n; i++) {
         int32_t c = byte_char((unsigned char)s.p[i]);
-        if (c < 0x80)
-            out->p[out->n++] = (char)c;
-        else
-            out->n += (size_t)utf8_put(out->p + out->n, c);
+        if (c < 0x80) out->p[out->n++] = (char)c;
+        else out->n += (size_t)utf8_put(out->p + out->n, c);
     }
 }

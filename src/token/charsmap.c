@@ -88,10 +88,8 @@ static void put_grapheme(const struct charsmap *m, struct str g, struct buf *out
     }
     for (size_t i = 0, n; i < g.n; i += n) {
         n = (size_t)utf8_next(str_skip(g, i), &cp);
-        if (find(m, str_of(g.p + i, n), false, &text))
-            buf_put_str(out, text);
-        else
-            buf_add(out, g.p + i, n);
+        if (find(m, str_of(g.p + i, n), false, &text)) buf_put_str(out, text);
+        else buf_add(out, g.p + i, n);
     }
 }
 

@@ -1,4 +1,5 @@
-/* charsmap.h - sentencepiece's precompiled map of replacements: a double-array trie and its texts. */
+/* charsmap.h - sentencepiece's precompiled map of replacements: a double-array trie and its texts.
+ */
 #ifndef TERN_TOKEN_CHARSMAP_H
 #define TERN_TOKEN_CHARSMAP_H
 

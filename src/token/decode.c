@@ -100,8 +100,7 @@ static int named_byte(struct str s)
 static void end_bytes(struct texts *out, struct buf *bytes, bool stream)
 {
     if (!bytes->n) return;
-    if (stream || utf8_bad(buf_str(bytes)) < 0)
-        texts_push(out, buf_str(bytes));
+    if (stream || utf8_bad(buf_str(bytes)) < 0) texts_push(out, buf_str(bytes));
     else
         for (size_t i = 0; i < bytes->n; i++) texts_push(out, STR("\xef\xbf\xbd"));
     buf_clear(bytes);
@@ -167,15 +166,11 @@ static void put_wordpiece(const struct decode_step *s, struct str piece, bool fi
     struct str prefix = str_of(s->text, s->n_text);
     struct buf word = { 0 };
 
-    if (!first && str_starts(piece, prefix))
-        piece = str_skip(piece, prefix.n);
-    else if (!first)
-        buf_putc(&word, ' ');
+    if (!first && str_starts(piece, prefix)) piece = str_skip(piece, prefix.n);
+    else if (!first) buf_putc(&word, ' ');
     buf_put_str(&word, piece);
-    if (s->cleanup)
-        cleanup(buf_str(&word), out);
-    else
-        buf_put_str(out, buf_str(&word));
+    if (s->cleanup) cleanup(buf_str(&word), out);
+    else buf_put_str(out, buf_str(&word));
     buf_release(&word);
 }
 

@@ -8,22 +8,25 @@
 #include "token/normal.h"
 
 enum decode_kind {
-    DECODE_BYTES,        /* byte-level characters to bytes, all in one */
-    DECODE_METASPACE, DECODE_WORDPIECE,
-    DECODE_FALLBACK,     /* <0x0A> to the byte */
-    DECODE_FUSE, DECODE_STRIP, DECODE_REPLACE,
-    DECODE_SUFFIX,       /* the end of a word to a space */
-    DECODE_JOIN          /* spaces between pieces: when a model names no decoder */
+    DECODE_BYTES, /* byte-level characters to bytes, all in one */
+    DECODE_METASPACE,
+    DECODE_WORDPIECE,
+    DECODE_FALLBACK, /* <0x0A> to the byte */
+    DECODE_FUSE,
+    DECODE_STRIP,
+    DECODE_REPLACE,
+    DECODE_SUFFIX, /* the end of a word to a space */
+    DECODE_JOIN    /* spaces between pieces: when a model names no decoder */
 };
 
 struct decode_step {
     enum decode_kind kind;
-    struct normal_step replace;          /* REPLACE */
-    char *text;                          /* METASPACE, WORDPIECE, STRIP, SUFFIX */
+    struct normal_step replace; /* REPLACE */
+    char *text;                 /* METASPACE, WORDPIECE, STRIP, SUFFIX */
     size_t n_text;
-    int start, stop;                     /* STRIP: characters at most */
-    bool keep_first;                     /* METASPACE: spaces of the first piece stay */
-    bool cleanup;                        /* WORDPIECE: no space before punctuation */
+    int start, stop; /* STRIP: characters at most */
+    bool keep_first; /* METASPACE: spaces of the first piece stay */
+    bool cleanup;    /* WORDPIECE: no space before punctuation */
 };
 
 struct decode {
@@ -31,7 +34,7 @@ struct decode {
     int n_steps;
 };
 
-void decode_add(struct decode *d, struct decode_step s);         /* what it points to is handed over */
+void decode_add(struct decode *d, struct decode_step s); /* what it points to is handed over */
 void decode_release(struct decode *d);
 
 /* A list of texts, one behind the other. A zeroed one is empty. */

@@ -32,10 +32,8 @@ static int32_t *decompose(struct str text, unsigned flags, size_t *n_out)
         }
         utf8proc_ssize_t got =
             utf8proc_decompose_char(cp, v + n, (utf8proc_ssize_t)(cap - n), options, &bound);
-        if (got <= 0 || got > MAX_EXPANSION)
-            v[n++] = cp;
-        else
-            n += (size_t)got;
+        if (got <= 0 || got > MAX_EXPANSION) v[n++] = cp;
+        else n += (size_t)got;
     }
     *n_out = n;
     return v;
@@ -87,10 +85,8 @@ int form_put(struct str text, unsigned flags, struct buf *out, struct err *e)
     if (flags & FORM_COMPOSE) {
         utf8proc_ssize_t m =
             utf8proc_normalize_utf32(v, (utf8proc_ssize_t)n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-        if (m < 0)
-            rc = err_set(e, E_INTERNAL, "utf8proc: %s", utf8proc_errmsg(m));
-        else
-            n = (size_t)m;
+        if (m < 0) rc = err_set(e, E_INTERNAL, "utf8proc: %s", utf8proc_errmsg(m));
+        else n = (size_t)m;
     }
     for (size_t i = 0; rc == OK && i < n; i++) {
         char c[4];

@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-enum { FORM_COMPOSE = 1, FORM_COMPAT = 2 };              /* NFD is 0, NFKC both */
+enum { FORM_COMPOSE = 1, FORM_COMPAT = 2 }; /* NFD is 0, NFKC both */
 
-int form_put(struct str text, unsigned flags, struct buf *out, struct err *e);   /* appends */
+int form_put(struct str text, unsigned flags, struct buf *out, struct err *e); /* appends */
 #endif

@@ -7,7 +7,7 @@
 enum { MERGER_BATCH = 32 };
 
 struct merger {
-    struct bpe *bpe;             /* initialized, its prefix set */
+    struct bpe *bpe; /* initialized, its prefix set */
     bool note_cuts;
     /* its own: */
     struct merger_pair {
@@ -16,13 +16,13 @@ struct merger {
         int32_t ids[2], whole;
     } pairs[MERGER_BATCH];
     size_t n;
-    uint32_t rank;               /* of pairs[0] */
-    int32_t last;                /* what the last pair became */
-    char why[160];               /* it failed */
+    uint32_t rank; /* of pairs[0] */
+    int32_t last;  /* what the last pair became */
+    char why[160]; /* it failed */
 };
 
-/* The next pair, by rank. Its text must live until merger_flush. false: a pair names, or makes, a piece
- * that is not in the vocabulary; m->why says which. */
+/* The next pair, by rank. Its text must live until merger_flush. false: a pair names, or makes, a
+ * piece that is not in the vocabulary; m->why says which. */
 bool merger_add(struct merger *m, struct str left, struct str right);
 bool merger_flush(struct merger *m);
 #endif

@@ -150,8 +150,7 @@ static void put_nmt(struct str text, struct buf *out)
             (cp >= 0x200b && cp <= 0x200f) || cp == 0x2028 || cp == 0x2029 || cp == 0x2581 ||
             cp == 0xfeff || cp == 0xfffd)
             buf_putc(out, ' ');
-        else
-            buf_add(out, text.p + i, n);
+        else buf_add(out, text.p + i, n);
     }
 }
 
@@ -182,14 +181,12 @@ static void put_cleaned(const struct normal_step *s, struct str text, struct buf
         if (s->clean && (cp == 0 || cp == 0xfffd ||
                          (char_is_other(cp) && cp != '\t' && cp != '\n' && cp != '\r')))
             continue;
-        if (s->clean && blank)
-            buf_putc(out, ' ');
+        if (s->clean && blank) buf_putc(out, ' ');
         else if (s->cjk && char_is_cjk(cp)) {
             buf_putc(out, ' ');
             buf_add(out, text.p + i, n);
             buf_putc(out, ' ');
-        } else
-            buf_add(out, text.p + i, n);
+        } else buf_add(out, text.p + i, n);
     }
 }
 
@@ -204,10 +201,8 @@ static int put_bert(const struct normal_step *s, struct str text, struct buf *ou
         buf_clear(&a);
         put_without(buf_str(&b), char_is_nonspacing, &a);
     }
-    if (s->lower)
-        put_lower(buf_str(&a), out);
-    else
-        buf_put_str(out, buf_str(&a));
+    if (s->lower) put_lower(buf_str(&a), out);
+    else buf_put_str(out, buf_str(&a));
 out:
     buf_release(&a);
     buf_release(&b);
@@ -241,7 +236,8 @@ static void put_wordpiece(const struct normal_step *s, struct str text, struct b
             buf_putc(out, ' ');
             continue;
         }
-        if (cp == 0 || cp == 0xfffd || char_is_other(cp) || (s->accents && char_is_nonspacing(cp))) continue;
+        if (cp == 0 || cp == 0xfffd || char_is_other(cp) || (s->accents && char_is_nonspacing(cp)))
+            continue;
         if (alone) buf_putc(out, ' ');
         char_put(out, s->lower ? utf8proc_tolower(cp) : cp);
         if (alone) buf_putc(out, ' ');

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SPACES                                                                                     \
-    "\\t-\\r "                                                                                     \
+#define SPACES \
+    "\\t-\\r " \
     "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define WORDS "\\p{L}\\p{M}\\p{Nd}\\p{Pc}"
 #define HEXES "0-9a-fA-F"
@@ -141,18 +141,14 @@ static void put_property(struct buf *out, struct str name)
             buf_puts(out, properties[i].items);
             return;
         }
-    if (n <= 2)
-        buf_printf(out, "\\p{%c%s}", toupper((unsigned char)key[0]), n > 1 ? key + 1 : "");
-    else
-        buf_printf(out, is_script(raw) ? "\\p{sc:%s}" : "\\p{%s}", raw);
+    if (n <= 2) buf_printf(out, "\\p{%c%s}", toupper((unsigned char)key[0]), n > 1 ? key + 1 : "");
+    else buf_printf(out, is_script(raw) ? "\\p{sc:%s}" : "\\p{%s}", raw);
 }
 
 static void add_items(struct set *s, const char *items, bool negative)
 {
-    if (negative)
-        buf_printf(&s->more, "|[^%s]", items);
-    else
-        buf_puts(&s->flat, items);
+    if (negative) buf_printf(&s->more, "|[^%s]", items);
+    else buf_puts(&s->flat, items);
 }
 
 /* Behind \p or \P: {Name}, {^Name} or one letter. */
@@ -174,8 +170,7 @@ static void read_property(struct reader *r, bool negative, struct set *s)
         while (peek(r, 0) >= 0 && peek(r, 0) != '}') {
             if (!isalnum(peek(r, 0)) && !strchr(" _-&", peek(r, 0)))
                 fail(r, "a strange name of a property");
-            else
-                r->i++;
+            else r->i++;
         }
         if (peek(r, 0) != '}') {
             fail(r, "\\p{ without an end");
@@ -231,10 +226,8 @@ static bool read_set_escape(struct reader *r, struct set *s)
     r->i++;
     switch (tolower(c)) {
     case 's':
-        if (negative)
-            buf_puts(&s->flat, "\\P{White_Space}");
-        else
-            buf_puts(&s->flat, SPACES);
+        if (negative) buf_puts(&s->flat, "\\P{White_Space}");
+        else buf_puts(&s->flat, SPACES);
         break;
     case 'd': buf_puts(&s->flat, negative ? "\\P{Nd}" : "\\p{Nd}"); break;
     case 'w': add_items(s, WORDS, negative); break;
@@ -268,8 +261,7 @@ static int32_t read_char_escape(struct reader *r)
 
 static void put_literal(struct buf *out, int32_t cp)
 {
-    if (cp < 0x80 && !isalnum(cp))
-        buf_printf(out, "\\x{%x}", (unsigned)cp);
+    if (cp < 0x80 && !isalnum(cp)) buf_printf(out, "\\x{%x}", (unsigned)cp);
     else {
         char c[4];
         buf_add(out, c, (size_t)utf8_put(c, cp < 0 ? 0xfffd : cp));
@@ -289,14 +281,10 @@ static void set_release(struct set *s)
 /* One character of the set, as an expression. */
 static void put_set(struct buf *out, struct set *s)
 {
-    if (!s->more.n && s->flat.n)
-        buf_printf(out, "[%s]", buf_cstr(&s->flat));
-    else if (s->flat.n)
-        buf_printf(out, "(?:[%s]%s)", buf_cstr(&s->flat), buf_cstr(&s->more));
-    else if (s->more.n)
-        buf_printf(out, "(?:%s)", buf_cstr(&s->more) + 1);
-    else
-        buf_puts(out, "(?!)");
+    if (!s->more.n && s->flat.n) buf_printf(out, "[%s]", buf_cstr(&s->flat));
+    else if (s->flat.n) buf_printf(out, "(?:[%s]%s)", buf_cstr(&s->flat), buf_cstr(&s->more));
+    else if (s->more.n) buf_printf(out, "(?:%s)", buf_cstr(&s->more) + 1);
+    else buf_puts(out, "(?!)");
 }
 
 static bool read_posix(struct reader *r, struct set *s)
@@ -308,8 +296,7 @@ static bool read_posix(struct reader *r, struct set *s)
     if (peek(r, 0) != '[' || peek(r, 1) != ':') return false;
     negative = peek(r, 2) == '^';
     from += negative;
-    for (end = from; end < r->in.n && isalpha((unsigned char)r->in.p[end]); end++) {
-    }
+    for (end = from; end < r->in.n && isalpha((unsigned char)r->in.p[end]); end++) {}
     if (end == from || !str_starts(str_skip(r->in, end), STR(":]"))) return false;
     put_property(&items, str_of(r->in.p + from, end - from));
     add_items(s, buf_cstr(&items), negative);
@@ -327,10 +314,8 @@ static bool read_single(struct reader *r, struct set *s, int32_t *cp)
     }
     r->i++;
     if (read_set_escape(r, s)) return false;
-    if (peek(r, 0) == 'b')
-        *cp = 8, r->i++;
-    else if ((*cp = read_char_escape(r)) < 0)
-        *cp = r->i < r->in.n ? take_char(r) : 0;
+    if (peek(r, 0) == 'b') *cp = 8, r->i++;
+    else if ((*cp = read_char_escape(r)) < 0) *cp = r->i < r->in.n ? take_char(r) : 0;
     return true;
 }
 
@@ -383,11 +368,9 @@ static void read_class(struct reader *r, struct buf *out, struct set *into)
     r->depth--;
 
     bool plain = !first.n && !s.more.n && s.flat.n;
-    if (into && plain && !negative)
-        buf_put_str(&into->flat, buf_str(&s.flat));
+    if (into && plain && !negative) buf_put_str(&into->flat, buf_str(&s.flat));
     else {
-        if (plain && negative)
-            buf_printf(&expr, "[^%s]", buf_cstr(&s.flat));
+        if (plain && negative) buf_printf(&expr, "[^%s]", buf_cstr(&s.flat));
         else {
             if (negative) buf_puts(&expr, "(?:(?!");
             if (first.n) buf_puts(&expr, "(?:");
@@ -422,14 +405,10 @@ static void read_escape(struct reader *r, struct buf *out)
         put_literal(out, cp);
     } else if ((c = peek(r, 0)) > 0) {
         r->i++;
-        if (c == 'O')
-            buf_puts(out, "(?s:.)");
-        else if (c == 'N')
-            buf_puts(out, "[^\\n]");
-        else if (isdigit(c) || strchr("AzZbBGKRXkg", c))
-            buf_printf(out, "\\%c", c);
-        else
-            put_literal(out, c);
+        if (c == 'O') buf_puts(out, "(?s:.)");
+        else if (c == 'N') buf_puts(out, "[^\\n]");
+        else if (isdigit(c) || strchr("AzZbBGKRXkg", c)) buf_printf(out, "\\%c", c);
+        else put_literal(out, c);
     }
     set_release(&s);
 }
@@ -471,10 +450,8 @@ static void read_repeat(struct reader *r, struct buf *out, size_t atom)
         memmove(out->p + atom + 3, out->p + atom, out->n - 3 - atom);
         memcpy(out->p + atom, "(?:", 3);
     }
-    if (max < 0)
-        buf_printf(out, "{%d,}", min);
-    else
-        buf_printf(out, "{%d,%d}", min, max);
+    if (max < 0) buf_printf(out, "{%d,}", min);
+    else buf_printf(out, "{%d,%d}", min, max);
     if (again) buf_putc(out, ')');
 }
 
@@ -517,25 +494,17 @@ int onig_translate(struct buf *out, struct str pattern, struct err *e)
             buf_putc(out, (char)c);
             r.i++;
         } else if (c == '(') {
-            if (depth == MAX_DEPTH)
-                fail(&r, "groups nested too deeply");
-            else
-                groups[depth++] = out->n, read_open(&r, out);
+            if (depth == MAX_DEPTH) fail(&r, "groups nested too deeply");
+            else groups[depth++] = out->n, read_open(&r, out);
         } else if (c == ')') {
-            if (depth == 0)
-                fail(&r, "a ')' too many");
-            else
-                atom = groups[--depth], buf_putc(out, ')'), r.i++;
+            if (depth == 0) fail(&r, "a ')' too many");
+            else atom = groups[--depth], buf_putc(out, ')'), r.i++;
         } else {
             atom = out->n;
-            if (c == '[')
-                read_class(&r, out, NULL);
-            else if (c == '\\')
-                read_escape(&r, out);
-            else if (c > ' ' && c < 0x80)
-                buf_putc(out, (char)c), r.i++;
-            else
-                put_literal(out, take_char(&r));
+            if (c == '[') read_class(&r, out, NULL);
+            else if (c == '\\') read_escape(&r, out);
+            else if (c > ' ' && c < 0x80) buf_putc(out, (char)c), r.i++;
+            else put_literal(out, take_char(&r));
         }
     }
     return r.rc;

@@ -25,12 +25,12 @@ enum { N_SCRATCH = 8, MAX_POST = 16 };
 
 struct tokenizer {
     struct arena arena;
-    struct source *source;               /* opened by us; pieces may be borrowed from it */
-    struct vocab vocab;                  /* the model's own pieces */
-    struct str *pieces;                  /* [n] with added tokens in place: the vocabulary's, or ... */
-    struct str *own_pieces;              /* ... these, where tokens were added behind it */
+    struct source *source;  /* opened by us; pieces may be borrowed from it */
+    struct vocab vocab;     /* the model's own pieces */
+    struct str *pieces;     /* [n] with added tokens in place: the vocabulary's, or ... */
+    struct str *own_pieces; /* ... these, where tokens were added behind it */
     int n;
-    bool *special;                       /* [n] */
+    bool *special; /* [n] */
 
     struct added_token *added;
     int n_added;
@@ -41,29 +41,29 @@ struct tokenizer {
     enum token_model model;
     struct bpe bpe;
     struct spm spm;
-    struct wordpiece wordpiece;          /* WORDLEVEL uses its unk too */
-    double *scores;                      /* [vocab.n] or NULL */
+    struct wordpiece wordpiece; /* WORDLEVEL uses its unk too */
+    double *scores;             /* [vocab.n] or NULL */
     struct decode decode;
 
-    int32_t before[MAX_POST], after[MAX_POST];   /* by the post-processor */
+    int32_t before[MAX_POST], after[MAX_POST]; /* by the post-processor */
     int n_before, n_after;
-    struct pair_form {                   /* of two texts: front A mid B end */
-        bool known;                      /* the post-processor has it */
+    struct pair_form { /* of two texts: front A mid B end */
+        bool known;    /* the post-processor has it */
         int32_t front[MAX_POST], mid[MAX_POST], end[MAX_POST];
         int n_front, n_mid, n_end;
-        int second;                      /* tokens of mid that are of the first type; -1: all there is */
+        int second; /* tokens of mid that are of the first type; -1: all there is */
     } pair;
     int32_t bos, eos, unk, pad;
     struct str chat_template, tool_template;
 
     /* for export, made when first asked for */
-    const char *pre;                     /* GGUF's name of the splitting, NULL: none known */
-    struct str *export_pieces;           /* [n] */
-    struct str *merges;                  /* "a b" */
+    const char *pre;           /* GGUF's name of the splitting, NULL: none known */
+    struct str *export_pieces; /* [n] */
+    struct str *merges;        /* "a b" */
     int n_merges;
-    int32_t *types;                      /* [n] GGUF's token types */
-    float *export_scores;                /* [n] or NULL */
-    bool space_prefix;                   /* a space is put before text */
+    int32_t *types;       /* [n] GGUF's token types */
+    float *export_scores; /* [n] or NULL */
+    bool space_prefix;    /* a space is put before text */
 
     _Atomic(struct scratch *) idle[N_SCRATCH];
 };
@@ -72,7 +72,8 @@ struct tokenizer {
 int tokenizer_finish(struct tokenizer *t, struct err *e);
 
 /* The two builders; t is zeroed but for -1 in its ids. */
-int tokjson_build(struct tokenizer *t, struct str json, struct str config, const char *name, struct err *e);
+int tokjson_build(struct tokenizer *t, struct str json, struct str config, const char *name,
+                  struct err *e);
 int tokgguf_build(struct tokenizer *t, const struct source *src, struct err *e);
 
 #endif

@@ -22,10 +22,10 @@ static const unsigned char kinds[256] = {
 #define SMALL "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LEAD "[^\\r\\n\\p{L}\\p{N}]?"
 #define SPACE_TAIL "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define CL100K(start, digits)                                                                      \
+#define CL100K(start, digits) \
     start "|" LEAD "\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" SPACE_TAIL
-#define O200K(tail, digits, ends)                                                                  \
-    LEAD CASED "*" SMALL "+" tail "|" LEAD CASED "+" SMALL "*" tail "|" digits                     \
+#define O200K(tail, digits, ends)                                              \
+    LEAD CASED "*" SMALL "+" tail "|" LEAD CASED "+" SMALL "*" tail "|" digits \
                "| ?[^\\s\\p{L}\\p{N}]+[" ends "]*" SPACE_TAIL
 #define ANY_CASE "(?i:" SUFFIXES ")"
 #define BOTH_CASES "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
@@ -82,10 +82,8 @@ static size_t spaces(const unsigned char *p, size_t n, bool lines)
 
     for (; i < n; i++) {
         int k = kinds[p[i]];
-        if (k == R)
-            line_end = i + 1;
-        else if (k != S)
-            break;
+        if (k == R) line_end = i + 1;
+        else if (k != S) break;
     }
     if (i < n && kinds[p[i]] == H) return 0;
     if (lines && line_end) return line_end;
@@ -121,8 +119,7 @@ static size_t next_rest(const struct scan *s, const unsigned char *p, size_t n)
     int k = kinds[p[0]];
 
     if (k == N) {
-        for (i = 1; i < n && i < (size_t)s->max_digits && kinds[p[i]] == N; i++) {
-        }
+        for (i = 1; i < n && i < (size_t)s->max_digits && kinds[p[i]] == N; i++) {}
         return i < n && i < (size_t)s->max_digits && kinds[p[i]] == H ? 0 : i;
     }
     k = KIND(q);
@@ -165,8 +162,7 @@ static size_t next_o200k(const struct scan *s, const unsigned char *p, size_t n)
     } else if (!is_letter(k)) {
         return next_rest(s, p, n);
     }
-    for (i = from; i < n && kinds[p[i]] == U; i++) {
-    }
+    for (i = from; i < n && kinds[p[i]] == U; i++) {}
     j = run(p, n, i, L, L); /* capitals, then small letters: either may lack */
     if (!j || !s->contractions || j >= n || p[j] != '\'') return j;
     if (j + 1 < n && kinds[p[j + 1]] == H) return 0;

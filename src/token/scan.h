@@ -1,7 +1,7 @@
 /* scan.h - the patterns most models split with, followed by hand over plain ASCII.
  *
- * PCRE2 defines what a pattern matches; this only knows the few whose matches inside ASCII are simple,
- * and says "undecided" wherever another byte could have a say. */
+ * PCRE2 defines what a pattern matches; this only knows the few whose matches inside ASCII are
+ * simple, and says "undecided" wherever another byte could have a say. */
 #ifndef TERN_TOKEN_SCAN_H
 #define TERN_TOKEN_SCAN_H
 
@@ -12,9 +12,9 @@ enum scan_style { SCAN_GPT2, SCAN_CL100K, SCAN_O200K };
 struct scan {
     bool known;
     enum scan_style style;
-    int max_digits;              /* in one match */
-    bool slash;                  /* O200K: '/' may follow punctuation as line ends may */
-    bool contractions;           /* O200K: words take 's with them */
+    int max_digits;    /* in one match */
+    bool slash;        /* O200K: '/' may follow punctuation as line ends may */
+    bool contractions; /* O200K: words take 's with them */
 };
 
 extern const char scan_gpt2_pattern[];

@@ -143,9 +143,7 @@ void scripts_pattern(struct buf *out)
                   "\\x{30fc} ]*");
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
         /* a space and the long vowel mark are Common too */
-        if (i == 0)
-            buf_puts(out, "|(?! )(?:(?!\\x{30fc})[\\p{Common} ])+");
-        else
-            buf_printf(out, "|\\p{%s}[\\p{%s} ]*", scripts[i], scripts[i]);
+        if (i == 0) buf_puts(out, "|(?! )(?:(?!\\x{30fc})[\\p{Common} ])+");
+        else buf_printf(out, "|\\p{%s}[\\p{%s} ]*", scripts[i], scripts[i]);
     }
 }

@@ -4,7 +4,7 @@
 
 #include "base/buf.h"
 
-/* Appends a pattern whose matches are the runs of one script; spaces go with what is before them, and
- * kana counts as Han. */
+/* Appends a pattern whose matches are the runs of one script; spaces go with what is before them,
+ * and kana counts as Han. */
 void scripts_pattern(struct buf *out);
 #endif

@@ -11,32 +11,38 @@
 
 enum split_kind {
     SPLIT_REGEX,
-    SPLIT_TEXT,          /* at a fixed text */
-    SPLIT_CLASS,         /* at characters of a class */
-    SPLIT_CHAR,          /* at one character */
+    SPLIT_TEXT,  /* at a fixed text */
+    SPLIT_CLASS, /* at characters of a class */
+    SPLIT_CHAR,  /* at one character */
     SPLIT_METASPACE,
-    SPLIT_BYTES,         /* every byte as a character of the byte-level alphabet */
+    SPLIT_BYTES, /* every byte as a character of the byte-level alphabet */
     SPLIT_LENGTH
 };
 
 /* What becomes of a match: the delimiter. */
-enum split_behavior { SPLIT_REMOVED, SPLIT_ISOLATED, SPLIT_WITH_PREVIOUS, SPLIT_WITH_NEXT, SPLIT_CONTIGUOUS };
+enum split_behavior {
+    SPLIT_REMOVED,
+    SPLIT_ISOLATED,
+    SPLIT_WITH_PREVIOUS,
+    SPLIT_WITH_NEXT,
+    SPLIT_CONTIGUOUS
+};
 
 enum split_prepend { PREPEND_NEVER, PREPEND_FIRST, PREPEND_ALWAYS };
 
 struct split_step {
     enum split_kind kind;
     enum split_behavior behavior;
-    bool invert;                 /* what does not match is the delimiter */
-    struct regex *regex;         /* REGEX; BYTES: or NULL */
-    char *text;                  /* TEXT; METASPACE: what stands for a space */
+    bool invert;         /* what does not match is the delimiter */
+    struct regex *regex; /* REGEX; BYTES: or NULL */
+    char *text;          /* TEXT; METASPACE: what stands for a space */
     size_t n_text;
     char_class *in_class;
     int32_t ch;
-    int length;                  /* LENGTH: characters of a piece */
-    enum split_prepend prepend;  /* METASPACE */
-    bool cut;                    /* METASPACE: split, not only replace */
-    bool prefix_space;           /* BYTES */
+    int length;                 /* LENGTH: characters of a piece */
+    enum split_prepend prepend; /* METASPACE */
+    bool cut;                   /* METASPACE: split, not only replace */
+    bool prefix_space;          /* BYTES */
 };
 
 struct split {
@@ -45,13 +51,13 @@ struct split {
 };
 
 void split_add(struct split *s, struct split_step step);
-void split_release(struct split *s);                     /* a zeroed chain is fine */
+void split_release(struct split *s); /* a zeroed chain is fine */
 
 struct split_result {
-    struct str text;             /* the pieces lie in it */
+    struct str text; /* the pieces lie in it */
     struct piece *pieces;
     size_t n;
-    bool raw;                    /* byte-level, but still plain bytes: the last step left that to the model */
+    bool raw; /* byte-level, but still plain bytes: the last step left that to the model */
 };
 
 /* at_start: text begins where the whole text began. The result lives in w until the next call. */

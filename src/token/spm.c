@@ -40,8 +40,7 @@ static bool put_unknown(const struct spm *s, struct str text, struct ids *out)
     for (size_t i = 0; bytes && i < text.n; i++) bytes = s->fallback[(unsigned char)text.p[i]] >= 0;
     if (bytes)
         for (size_t i = 0; i < text.n; i++) ids_push(out, s->fallback[(unsigned char)text.p[i]]);
-    else if (s->unk >= 0)
-        ids_push(out, s->unk);
+    else if (s->unk >= 0) ids_push(out, s->unk);
     return bytes || s->unk >= 0;
 }
 
@@ -92,8 +91,7 @@ int spm_unigram(const struct spm *s, struct scratch *w, struct str text, struct 
             to = (size_t)w->next[--i];
         struct str part = str_of(text.p + from, to - from);
         int32_t id = w->ids[to] == s->unk ? vocab_find(s->vocab, part) : w->ids[to];
-        if (id >= 0)
-            ids_push(out, id);
+        if (id >= 0) ids_push(out, id);
         else if (!put_unknown(s, part, out))
             return err_set(
                 e, E_FORMAT,
@@ -162,9 +160,7 @@ void spm_merge(const struct spm *s, struct scratch *w, struct str text, struct i
     for (int32_t i = text.n ? 0 : -1; i >= 0; i = w->next[i]) {
         struct str part = str_of(text.p + i, (size_t)(w->ids[i] - i));
         int32_t id = vocab_find(s->vocab, part);
-        if (id >= 0)
-            ids_push(out, id);
-        else
-            put_unknown(s, part, out);
+        if (id >= 0) ids_push(out, id);
+        else put_unknown(s, part, out);
     }
 }

@@ -13,12 +13,12 @@
 
 struct spm {
     const struct vocab *vocab;
-    const double *scores;        /* [vocab->n]; borrowed */
+    const double *scores; /* [vocab->n]; borrowed */
     double unk_score;
-    int32_t unk;                 /* -1: none */
+    int32_t unk; /* -1: none */
     bool byte_fallback;
-    int32_t fallback[256];       /* <0x00> ... <0xFF>, -1: none */
-    struct trie trie;            /* of the pieces; unigram only */
+    int32_t fallback[256]; /* <0x00> ... <0xFF>, -1: none */
+    struct trie trie;      /* of the pieces; unigram only */
 };
 
 /* After vocab, scores, unk and byte_fallback are set. */
@@ -26,6 +26,7 @@ void spm_finish(struct spm *s, bool unigram);
 void spm_release(struct spm *s);
 
 /* Appends the ids of text, which has no piece longer than 2^31 bytes. */
-int  spm_unigram(const struct spm *s, struct scratch *w, struct str text, struct ids *out, struct err *e);
+int spm_unigram(const struct spm *s, struct scratch *w, struct str text, struct ids *out,
+                struct err *e);
 void spm_merge(const struct spm *s, struct scratch *w, struct str text, struct ids *out);
 #endif

@@ -26,16 +26,11 @@ static size_t skip_value(struct str s, size_t i)
 
     while (i < s.n) {
         char c = s.p[i];
-        if (c == '"')
-            i = skip_string(s, i);
-        else if (c == '{' || c == '[')
-            depth++, i++;
-        else if ((c == '}' || c == ']') && depth)
-            depth--, i++;
-        else if (!depth && (c == ',' || c == '}' || c == ']'))
-            break;
-        else
-            i++;
+        if (c == '"') i = skip_string(s, i);
+        else if (c == '{' || c == '[') depth++, i++;
+        else if ((c == '}' || c == ']') && depth) depth--, i++;
+        else if (!depth && (c == ',' || c == '}' || c == ']')) break;
+        else i++;
         if (!depth && (c == '"' || c == '}' || c == ']')) break;
     }
     return i;
@@ -274,10 +269,8 @@ static size_t count_merges(struct str s)
     size_t n = 0;
 
     for (size_t i = 1; i < s.n; i++) {
-        if (s.p[i] == '"')
-            i = skip_string(s, i) - 1, n++;
-        else if (s.p[i] == '[')
-            n--; /* two strings in it are one merge */
+        if (s.p[i] == '"') i = skip_string(s, i) - 1, n++;
+        else if (s.p[i] == '[') n--; /* two strings in it are one merge */
     }
     return n;
 }

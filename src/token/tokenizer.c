@@ -133,15 +133,13 @@ static int from_folder(struct tokenizer **out, const char *dir, struct err *e)
     char *config = path_join(dir, "tokenizer_config.json");
     int rc;
 
-    if (file_exists(json))
-        rc = from_files(out, json, config, e);
-    else if (file_exists(gz))
-        rc = from_files(out, gz, config, e);
-    else
-        rc = err_set(e, E_NOTFOUND, "%s: there is no tokenizer.json", dir);
+    if (file_exists(json)) rc = from_files(out, json, config, e);
+    else if (file_exists(gz)) rc = from_files(out, gz, config, e);
+    else rc = err_set(e, E_NOTFOUND, "%s: there is no tokenizer.json", dir);
     if (rc == OK) {
         read_template(*out, dir, "chat_template.jinja", &(*out)->chat_template);
-        read_template(*out, dir, "additional_chat_templates/tool_use.jinja", &(*out)->tool_template);
+        read_template(*out, dir, "additional_chat_templates/tool_use.jinja",
+                      &(*out)->tool_template);
     }
     mem_free(json);
     mem_free(gz);

@@ -46,13 +46,10 @@ static void fill_pieces(struct tokenizer *t)
     t->export_pieces = mem_array((size_t)t->n + 1, sizeof *t->export_pieces);
     for (int i = 0; i < t->n; i++) {
         struct str s = t->pieces[i];
-        if (!s.p)
-            s = str_c(arena_printf(&t->arena, "[PAD%d]", i));
+        if (!s.p) s = str_c(arena_printf(&t->arena, "[PAD%d]", i));
         else if (t->model == MODEL_WORDPIECE && inside.n && t->types[i] == TYPE_NORMAL) {
-            if (str_starts(s, inside))
-                s = str_skip(s, inside.n);
-            else
-                s = str_c(arena_printf(&t->arena, MARK "%.*s", STR_ARG(s)));
+            if (str_starts(s, inside)) s = str_skip(s, inside.n);
+            else s = str_c(arena_printf(&t->arena, MARK "%.*s", STR_ARG(s)));
         }
         t->export_pieces[i] = s;
     }
@@ -97,10 +94,8 @@ static int model_name(const struct tokenizer *t, const char **name, struct err *
     *name = NULL;
     switch (t->model) {
     case MODEL_BPE:
-        if (!is_bytelevel(t))
-            *name = "llama";
-        else if (t->pre)
-            *name = "gpt2";
+        if (!is_bytelevel(t)) *name = "llama";
+        else if (t->pre) *name = "gpt2";
         else
             return err_set(e, E_UNSUPPORTED,
                            "GGUF has no name for the way this tokenizer splits text");
@@ -136,7 +131,8 @@ static void fill_normal(const struct tokenizer *t, struct token_export *out)
         out->lower |= s->kind == NORMAL_LOWER || s->lower;
         out->accents |= s->kind == NORMAL_STRIP_ACCENTS || s->accents;
     }
-    for (int i = 0; i < t->split.n_steps; i++) out->squeeze |= t->split.steps[i].kind == SPLIT_CLASS;
+    for (int i = 0; i < t->split.n_steps; i++)
+        out->squeeze |= t->split.steps[i].kind == SPLIT_CLASS;
     out->squeeze = out->squeeze && t->model == MODEL_UNIGRAM;
 }
 
@@ -151,10 +147,8 @@ int tokenizer_export(const struct tokenizer *ct, struct token_export *out, struc
     if (!t->types) fill_types(t, !gpt2);
     if (!t->export_pieces) {
         fill_pieces(t);
-        if (gpt2)
-            fill_merges(t);
-        else if (t->model != MODEL_WORDPIECE)
-            fill_scores(t);
+        if (gpt2) fill_merges(t);
+        else if (t->model != MODEL_WORDPIECE) fill_scores(t);
     }
     *out = (struct token_export){
         .model = model,

@@ -207,10 +207,8 @@ static void add_marks(struct tokenizer *t, bool prefix)
 
     t->space_prefix = prefix;
     mark.text = dup_mark(&mark.n_text);
-    if (prefix)
-        normal_add(&t->normal, mark);
-    else
-        mem_free(mark.text);
+    if (prefix) normal_add(&t->normal, mark);
+    else mem_free(mark.text);
     spaces.find = mem_dup(" ", 1);
     spaces.text = dup_mark(&spaces.n_text);
     normal_add(&t->normal, spaces);
@@ -281,8 +279,7 @@ static int read_charsmap(struct reader *r)
         normal_add(&r->t->normal,
                    (struct normal_step){
                        .kind = NORMAL_CHARSMAP, .text = map.p, .n_text = map.n, .longest = true });
-    else
-        buf_release(&map);
+    else buf_release(&map);
     return rc;
 }
 

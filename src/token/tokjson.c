@@ -163,7 +163,8 @@ static void read_template(struct tokenizer *t, json_t *v)
     for (size_t i = 0; i < json_array_size(v); i++) {
         json_t *x = json_array_get(v, i), *name = json_object_get(x, "name");
         if (!pick || (json_is_string(name) && str_is(json_text(name), "default"))) pick = x;
-        if (json_is_string(name) && str_is(json_text(name), "tool_use") && json_is_string(json_object_get(x, "template")))
+        if (json_is_string(name) && str_is(json_text(name), "tool_use") &&
+            json_is_string(json_object_get(x, "template")))
             t->tool_template = arena_str(&t->arena, json_text(json_object_get(x, "template")));
     }
     if (pick) v = json_object_get(pick, "template");
@@ -182,7 +183,8 @@ static void read_config(struct tokenizer *t, json_t *config)
     if (t->bos < 0 && !config && t->n_before) t->bos = t->before[0];
     if (t->eos < 0) t->eos = first_known(t, ends);
     /* Its own library makes the template anew by these: what it says no to goes. */
-    if (json_is_false(json_object_get(config, "add_bos_token")) && t->n_before && t->before[0] == t->bos)
+    if (json_is_false(json_object_get(config, "add_bos_token")) && t->n_before &&
+        t->before[0] == t->bos)
         memmove(t->before, t->before + 1, (size_t)--t->n_before * sizeof *t->before);
     if (json_is_false(json_object_get(config, "add_eos_token"))) t->n_after = 0;
     if (t->bos >= 0 && t->n_before == 0 && json_is_true(json_object_get(config, "add_bos_token")))

@@ -57,13 +57,11 @@ static int read_pattern(json_t *o, char **text, size_t *n_text, struct regex **r
     *text = NULL;
     *regex = NULL;
     if (json_is_string(v)) s = v;
-    if (json_is_string(s))
-        *text = dup_text(json_text(s), n_text);
+    if (json_is_string(s)) *text = dup_text(json_text(s), n_text);
     else if (json_is_string(re)) {
         if ((rc = regex_open(regex, json_text(re), e)) != OK)
             return err_wrap(e, "%s: %s", p->file, q.path);
-    } else
-        return place_fail(&q, e, "neither a String nor a Regex");
+    } else return place_fail(&q, e, "neither a String nor a Regex");
     return OK;
 }
 
@@ -113,8 +111,7 @@ static int read_charsmap(struct tokenizer *t, json_t *o, const struct place *p, 
     if (rc == OK && map.n)
         normal_add(&t->normal,
                    (struct normal_step){ .kind = NORMAL_CHARSMAP, .text = map.p, .n_text = map.n });
-    else
-        buf_release(&map);
+    else buf_release(&map);
     return rc;
 }
 

@@ -1,7 +1,7 @@
 /* tokscratch.h - memory one encoding works in, kept from text to text.
  *
- * A tokenizer keeps a few; each belongs to one thread at a time. All texts in it can be read 64 bytes
- * past their end. */
+ * A tokenizer keeps a few; each belongs to one thread at a time. All texts in it can be read 64
+ * bytes past their end. */
 #ifndef TERN_TOKEN_TOKSCRATCH_H
 #define TERN_TOKEN_TOKSCRATCH_H
 
@@ -21,16 +21,16 @@ struct pieces {
 /* Words met before, with their ids. */
 enum { WORD_BYTES = 32, WORD_IDS = 7, WORD_SLOTS = 1 << 15 };
 struct word {
-    uint64_t key[WORD_BYTES / 8];        /* filled up with zeros */
+    uint64_t key[WORD_BYTES / 8]; /* filled up with zeros */
     int32_t ids[WORD_IDS];
-    uint8_t n, n_ids;                    /* n 0: free */
+    uint8_t n, n_ids; /* n 0: free */
     uint16_t mode;
 };
 
 struct scratch {
-    struct buf text;                     /* the text as it came, made valid */
-    struct buf normal[2];                /* while it is normalized */
-    struct buf split[2];                 /* while it is split */
+    struct buf text;      /* the text as it came, made valid */
+    struct buf normal[2]; /* while it is normalized */
+    struct buf split[2];  /* while it is split */
     struct buf tmp;
     struct pieces pieces[2];
     struct matcher *matcher;
@@ -46,7 +46,7 @@ struct scratch {
 };
 
 struct scratch *scratch_open(void);
-void scratch_close(struct scratch *s);                   /* NULL is fine */
+void scratch_close(struct scratch *s); /* NULL is fine */
 
 void pieces_grow(struct pieces *v);
 static inline void pieces_push(struct pieces *v, size_t at, size_t n)
@@ -61,9 +61,9 @@ void scratch_scores(struct scratch *s, size_t n);
 
 /* A heap of numbers, the smallest on top. */
 void heap_push(struct scratch *s, uint64_t v);
-void heap_append(struct scratch *s, uint64_t v);         /* in no order: heap_make afterwards */
+void heap_append(struct scratch *s, uint64_t v); /* in no order: heap_make afterwards */
 void heap_make(struct scratch *s);
-uint64_t heap_pop(struct scratch *s);                    /* n_heap > 0 */
+uint64_t heap_pop(struct scratch *s); /* n_heap > 0 */
 
 /* Room for n more ids. */
 void ids_reserve(struct ids *v, size_t n);

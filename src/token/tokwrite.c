@@ -18,7 +18,8 @@ static void put_added(struct tokwriter *o)
         jsonw_obj(w);
         jsonw_key(w, "id"), jsonw_int(w, i);
         jsonw_key(w, "content"), jsonw_str(w, o->x.pieces[i]);
-        key_bool(w, "single_word", false), key_bool(w, "lstrip", false), key_bool(w, "rstrip", false);
+        key_bool(w, "single_word", false), key_bool(w, "lstrip", false),
+            key_bool(w, "rstrip", false);
         key_bool(w, "normalized", false), key_bool(w, "special", t != 4);
         jsonw_end(w);
     }
@@ -119,10 +120,8 @@ static void put_bpe_head(struct tokwriter *o, const char *unk, bool fallback)
     struct jsonw *w = &o->w;
 
     key_null(w, "dropout");
-    if (unk)
-        key_str(w, "unk_token", unk);
-    else
-        key_null(w, "unk_token");
+    if (unk) key_str(w, "unk_token", unk);
+    else key_null(w, "unk_token");
     key_null(w, "continuing_subword_prefix"), key_null(w, "end_of_word_suffix");
     key_bool(w, "fuse_unk", fallback), key_bool(w, "byte_fallback", fallback);
     key_bool(w, "ignore_merges", o->t->bpe.ignore_merges);
@@ -197,7 +196,8 @@ static int by_score(const void *a, const void *b)
 
     if (x->score != y->score) return x->score > y->score ? -1 : 1;
     if (x->whole != y->whole) return x->whole < y->whole ? -1 : 1;
-    return x->left != y->left ? (x->left < y->left ? -1 : 1) : (x->right > y->right) - (x->right < y->right);
+    return x->left != y->left ? (x->left < y->left ? -1 : 1)
+                              : (x->right > y->right) - (x->right < y->right);
 }
 
 /* The scores say which pair goes first; tokenizer.json wants the pairs themselves. */
@@ -210,7 +210,8 @@ static size_t find_pairs(const struct tokwriter *o, struct pair **out)
         struct str s = o->x.pieces[i];
         int32_t cp;
         if (o->x.types[i] != 1 && o->x.types[i] != 4) continue;
-        for (size_t at = (size_t)utf8_next(s, &cp); at < s.n; at += (size_t)utf8_next(str_skip(s, at), &cp)) {
+        for (size_t at = (size_t)utf8_next(s, &cp); at < s.n;
+             at += (size_t)utf8_next(str_skip(s, at), &cp)) {
             int32_t left = tokenizer_find(o->t, str_take(s, at)),
                     right = tokenizer_find(o->t, str_skip(s, at));
             if (left < 0 || right < 0) continue;
@@ -281,14 +282,10 @@ int tokenizer_to_json(const struct tokenizer *t, struct buf *out, struct err *e)
     jsonw_obj(&o.w);
     key_str(&o.w, "version", "1.0"), key_null(&o.w, "truncation"), key_null(&o.w, "padding");
     put_added(&o);
-    if (t->model == MODEL_WORDPIECE)
-        tokwrite_wordpiece(&o);
-    else if (t->model == MODEL_UNIGRAM)
-        tokwrite_unigram(&o);
-    else if (str_is(str_c(o.x.model), "gpt2"))
-        put_bytes_bpe(&o);
-    else
-        put_spm(&o);
+    if (t->model == MODEL_WORDPIECE) tokwrite_wordpiece(&o);
+    else if (t->model == MODEL_UNIGRAM) tokwrite_unigram(&o);
+    else if (str_is(str_c(o.x.model), "gpt2")) put_bytes_bpe(&o);
+    else put_spm(&o);
     jsonw_end(&o.w);
     buf_putc(out, '\n');
     arena_release(&o.arena);

@@ -18,7 +18,10 @@ static inline void key_str(struct jsonw *w, const char *key, const char *v)
 {
     jsonw_key(w, key), jsonw_str(w, str_c(v));
 }
-static inline void key_bool(struct jsonw *w, const char *key, bool v) { jsonw_key(w, key), jsonw_bool(w, v); }
+static inline void key_bool(struct jsonw *w, const char *key, bool v)
+{
+    jsonw_key(w, key), jsonw_bool(w, v);
+}
 static inline void key_null(struct jsonw *w, const char *key) { jsonw_key(w, key), jsonw_null(w); }
 /* Begins an object of that type. */
 static inline void tokwrite_type(struct jsonw *w, const char *name)
@@ -27,7 +30,8 @@ static inline void tokwrite_type(struct jsonw *w, const char *name)
     key_str(w, "type", name);
 }
 
-/* Steps that several kinds have: parts of normalizers, the post-processor, sentencepiece's decoder. */
+/* Steps that several kinds have: parts of normalizers, the post-processor, sentencepiece's decoder.
+ */
 void tokwrite_replace(struct jsonw *w, const char *kind, const char *from, const char *to);
 void tokwrite_prepend(struct jsonw *w);
 void tokwrite_post(struct tokwriter *o);

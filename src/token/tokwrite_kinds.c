@@ -16,7 +16,8 @@ static const char *bert_piece(struct tokwriter *o, int i)
     struct str s = o->x.pieces[i], mark = STR(TOKWRITE_MARK);
     bool named = s.n > 2 && s.p[0] == '[' && s.p[s.n - 1] == ']';
 
-    if (o->x.types[i] == 1 && str_starts(s, mark)) return arena_cstr(&o->arena, str_skip(s, mark.n));
+    if (o->x.types[i] == 1 && str_starts(s, mark))
+        return arena_cstr(&o->arena, str_skip(s, mark.n));
     if (o->x.types[i] != 1 || named) return arena_cstr(&o->arena, s);
     return arena_printf(&o->arena, "##%.*s", STR_ARG(s));
 }
@@ -37,7 +38,8 @@ void tokwrite_wordpiece(struct tokwriter *o)
     key_str(w, "prefix", "##"), key_bool(w, "cleanup", true);
     jsonw_end(w);
     jsonw_key(w, "model"), tokwrite_type(w, "WordPiece");
-    key_str(w, "unk_token", o->t->unk >= 0 ? arena_cstr(&o->arena, o->x.pieces[o->t->unk]) : "[UNK]");
+    key_str(w, "unk_token",
+            o->t->unk >= 0 ? arena_cstr(&o->arena, o->x.pieces[o->t->unk]) : "[UNK]");
     key_str(w, "continuing_subword_prefix", "##");
     jsonw_key(w, "max_input_chars_per_word"), jsonw_int(w, 100);
     jsonw_key(w, "vocab"), jsonw_obj(w);
@@ -57,7 +59,8 @@ static struct str base64(struct arena *a, struct str s)
     for (size_t i = 0; i < s.n; i += 3) {
         uint32_t v = 0;
         for (size_t k = 0; k < 3; k++) v = v << 8 | (i + k < s.n ? (unsigned char)s.p[i + k] : 0);
-        for (size_t k = 0; k < 4; k++) out[n++] = i + k > s.n ? '=' : digits[v >> (18 - 6 * k) & 63];
+        for (size_t k = 0; k < 4; k++)
+            out[n++] = i + k > s.n ? '=' : digits[v >> (18 - 6 * k) & 63];
     }
     return str_of(out, n);
 }
@@ -71,11 +74,13 @@ static void put_normalizer(struct tokwriter *o)
     jsonw_key(w, "normalizers"), jsonw_arr(w);
     if (map) {
         tokwrite_type(w, "Precompiled");
-        jsonw_key(w, "precompiled_charsmap"), jsonw_str(w, base64(&o->arena, str_of(map->text, map->n_text)));
+        jsonw_key(w, "precompiled_charsmap"),
+            jsonw_str(w, base64(&o->arena, str_of(map->text, map->n_text)));
         jsonw_end(w);
     }
     if (o->x.squeeze) {
-        tokwrite_type(w, "Strip"), key_bool(w, "strip_left", true), key_bool(w, "strip_right", true);
+        tokwrite_type(w, "Strip"), key_bool(w, "strip_left", true),
+            key_bool(w, "strip_right", true);
         jsonw_end(w);
         tokwrite_replace(w, "Regex", " {2,}", " ");
     }

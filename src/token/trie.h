@@ -5,14 +5,14 @@
 #include "base/str.h"
 
 struct trie {
-    uint64_t *edges;             /* (node << 8 | byte) + 1 << 32 | child; 0: free */
+    uint64_t *edges; /* (node << 8 | byte) + 1 << 32 | child; 0: free */
     size_t mask, n_edges;
-    int32_t *values;             /* [n_nodes], -1: no string ends here */
+    int32_t *values; /* [n_nodes], -1: no string ends here */
     size_t n_nodes, cap_nodes;
 };
 
-void trie_reserve(struct trie *t, size_t n_bytes);       /* of all strings together, at most */
-bool trie_add(struct trie *t, struct str key, int32_t value);    /* false: it was there, and stays */
+void trie_reserve(struct trie *t, size_t n_bytes);            /* of all strings together, at most */
+bool trie_add(struct trie *t, struct str key, int32_t value); /* false: it was there, and stays */
 void trie_release(struct trie *t);
 
 enum { TRIE_ROOT = 0 };

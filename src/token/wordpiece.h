@@ -1,4 +1,5 @@
-/* wordpiece.h - BERT's pieces: the longest piece a word begins with, then the longest of the rest. */
+/* wordpiece.h - BERT's pieces: the longest piece a word begins with, then the longest of the rest.
+ */
 #ifndef TERN_TOKEN_WORDPIECE_H
 #define TERN_TOKEN_WORDPIECE_H
 
@@ -7,10 +8,11 @@
 
 struct wordpiece {
     const struct vocab *vocab;
-    struct str first, inside;    /* put before the beginning of a word, before the rest; borrowed */
-    int max_chars;               /* a longer word is unknown; 0: no limit */
+    struct str first, inside; /* put before the beginning of a word, before the rest; borrowed */
+    int max_chars;            /* a longer word is unknown; 0: no limit */
     int32_t unk;
 };
 
-void wordpiece_encode(const struct wordpiece *p, struct scratch *w, struct str word, struct ids *out);
+void wordpiece_encode(const struct wordpiece *p, struct scratch *w, struct str word,
+                      struct ids *out);
 #endif

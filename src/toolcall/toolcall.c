@@ -49,7 +49,7 @@ static bool member(struct str obj, const char *key, struct str *out)
     while (at < obj.n && obj.p[at] == '"') {
         size_t n = json_string_span(str_skip(obj, at)), value, len;
         bool is = n == want.n + 2 && !memcmp(obj.p + at + 1, want.p, want.n);
-        value = spaces(obj, spaces(obj, at + n) + 1);    /* behind ':' */
+        value = spaces(obj, spaces(obj, at + n) + 1); /* behind ':' */
         len = json_value_span(str_skip(obj, value));
         if (!n || !len) return false;
         if (is) return *out = str_of(obj.p + value, len), true;
@@ -82,8 +82,9 @@ static bool first_member(struct str obj, const char *const *keys, size_t n, stru
 
 static json_t *text_of(struct str raw)
 {
-    json_t *v =
-        raw.n && raw.p[0] == '"' ? json_loadb(raw.p, raw.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
+    json_t *v = raw.n && raw.p[0] == '"'
+                    ? json_loadb(raw.p, raw.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL)
+                    : NULL;
 
     return v;
 }
@@ -118,7 +119,7 @@ static bool send_object(struct str obj, const struct tool_sink *sink)
     if (first_member(obj, name_keys, 3, &raw)) name = text_of(raw);
     if (name) first_member(obj, args_keys, 3, &args);
     else if (!sole_member(obj, &name, &args)) goto out;
-    if (args.p[0] == '"') {                              /* arguments as a text that holds JSON */
+    if (args.p[0] == '"') { /* arguments as a text that holds JSON */
         text = text_of(args);
         args = str_json(text);
     }
@@ -155,7 +156,8 @@ static size_t skip_fence(struct str text, size_t at)
 
     if (str_starts(str_c(fences[0]), str_skip(text, at))) return text.n;
     for (size_t i = 0; i < 2; i++)
-        if (str_starts(str_skip(text, at), str_c(fences[i]))) return spaces(text, at + strlen(fences[i]));
+        if (str_starts(str_skip(text, at), str_c(fences[i])))
+            return spaces(text, at + strlen(fences[i]));
     return at;
 }
 
@@ -173,7 +175,8 @@ static ptrdiff_t read_json(struct str text, const struct tool_sink *sink)
     for (int send = 0; send < 2; send++) {
         for (from = at + list; from < at + n;) {
             struct str one;
-            while (from < at + n && (isspace((unsigned char)text.p[from]) || text.p[from] == ',')) from++;
+            while (from < at + n && (isspace((unsigned char)text.p[from]) || text.p[from] == ','))
+                from++;
             if (text.p[from] == ']') break;
             one = str_of(text.p + from, json_value_span(str_skip(text, from)));
             if (!one.n || (send ? !send_object(one, sink) && !list : !is_callable(one))) return -1;
@@ -212,7 +215,7 @@ static ptrdiff_t read_mistral(struct str text, const struct tool_sink *sink)
     if (at >= text.n) return 0;
     if (text.p[at] == '[' || text.p[at] == '{') return read_json(text, sink);
     while (n < text.n && text.p[n] != '[' && text.p[n] != '{') n++;
-    if (n - at > 256) return -1;                         /* no name is that long */
+    if (n - at > 256) return -1; /* no name is that long */
     if (n >= text.n) return 0;
     name = str_of(text.p + at, n - at);
     rest = str_skip(text, n);
@@ -258,8 +261,8 @@ static bool send_body(const struct tool_family *f, struct str body, const json_t
     }
 }
 
-ptrdiff_t toolcall_read(const struct tool_family *f, struct str text, bool over, const json_t *tools,
-                        const struct tool_sink *sink)
+ptrdiff_t toolcall_read(const struct tool_family *f, struct str text, bool over,
+                        const json_t *tools, const struct tool_sink *sink)
 {
     struct str rest = text;
     size_t at = 0;
@@ -271,7 +274,9 @@ ptrdiff_t toolcall_read(const struct tool_family *f, struct str text, bool over,
     while ((end = str_find(rest, str_c(f->close))) >= 0) {
         at += (size_t)end;
         if (!toolcall_inside_value(f, str_take(text, at), tools))
-            return send_body(f, str_take(text, at), tools, sink) ? (ptrdiff_t)(at + strlen(f->close)) : -1;
+            return send_body(f, str_take(text, at), tools, sink)
+                       ? (ptrdiff_t)(at + strlen(f->close))
+                       : -1;
         at += strlen(f->close);
         rest = str_skip(text, at);
     }

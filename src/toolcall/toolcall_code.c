@@ -72,7 +72,8 @@ static size_t python_value(struct str s, struct buf *out, int depth)
     if (!s.n || depth > 32) return 0;
     if (s.p[0] == '"' || s.p[0] == '\'') return python_text(s, out);
     for (size_t i = 0; i < 3; i++)
-        if (str_starts(s, str_c(words[i].from))) return buf_puts(out, words[i].to), strlen(words[i].from);
+        if (str_starts(s, str_c(words[i].from)))
+            return buf_puts(out, words[i].to), strlen(words[i].from);
     if (s.p[0] == '[' || s.p[0] == '{') {
         char close = s.p[0] == '[' ? ']' : '}';
         buf_putc(out, s.p[0]);
@@ -112,7 +113,7 @@ static size_t send_python_one(struct str s, const struct tool_sink *sink)
 
     if (!n || n >= s.n || s.p[n] != '(') return 0;
     at = spaces(s, at);
-    if (at < s.n && s.p[at] == '{') {                    /* all of them as one object */
+    if (at < s.n && s.p[at] == '{') { /* all of them as one object */
         value = json_span(str_skip(s, at));
         key = spaces(s, at + value);
         if (!value || key >= s.n || s.p[key] != ')') return 0;
@@ -146,7 +147,8 @@ bool toolcall_python(struct str body, const struct tool_sink *sink)
     bool any = false;
 
     body = str_trim(body);
-    if (body.n > 1 && body.p[0] == '[' && body.p[body.n - 1] == ']') body = str_of(body.p + 1, body.n - 2);
+    if (body.n > 1 && body.p[0] == '[' && body.p[body.n - 1] == ']')
+        body = str_of(body.p + 1, body.n - 2);
     while ((body = str_trim(body)).n) {
         size_t n;
         if (body.p[0] == ',') {
@@ -170,7 +172,7 @@ struct gemma {
     int depth;
 };
 
-static bool gemma_text(struct gemma *g)                  /* behind the opening quote */
+static bool gemma_text(struct gemma *g) /* behind the opening quote */
 {
     struct str rest = str_skip(g->s, g->at);
     ptrdiff_t end = str_find(rest, g->quote);
@@ -189,7 +191,7 @@ static bool gemma_quoted(struct gemma *g)
     return true;
 }
 
-static bool gemma_string(struct gemma *g)                /* JSON's own */
+static bool gemma_string(struct gemma *g) /* JSON's own */
 {
     struct str rest = str_skip(g->s, g->at);
     size_t n = rest.n && rest.p[0] == '"' ? json_string_span(rest) : 0;
@@ -272,8 +274,9 @@ bool toolcall_gemma(struct str body, const char *quote, const struct tool_sink *
     if (brace > 0) {
         struct str rest = str_skip(g.s, (size_t)brace + 1);
         size_t span = rest.n && rest.p[0] == '{' ? json_span(rest) : 0;
-        if (span && str_is(str_trim(str_skip(rest, span)), "}"))     /* all of them as one object */
-            return toolcall_named(str_take(g.s, (size_t)brace), str_take(rest, span), STR(""), sink);
+        if (span && str_is(str_trim(str_skip(rest, span)), "}")) /* all of them as one object */
+            return toolcall_named(str_take(g.s, (size_t)brace), str_take(rest, span), STR(""),
+                                  sink);
         g.at = (size_t)brace + 1;
         if (gemma_items(&g, '}'))
             sent = toolcall_named(str_take(g.s, (size_t)brace), buf_str(&json), STR(""), sink);

@@ -13,8 +13,8 @@ static inline size_t spaces(struct str s, size_t at)
     return at;
 }
 
-size_t json_string_span(struct str s);   /* of the string that s begins with; 0: not complete */
-size_t json_value_span(struct str s);    /* of any value that s begins with; 0: not complete */
+size_t json_string_span(struct str s); /* of the string that s begins with; 0: not complete */
+size_t json_value_span(struct str s);  /* of any value that s begins with; 0: not complete */
 
 /* Sends a call whose arguments are JSON (or empty); false: they are not, or there is no name. */
 bool toolcall_named(struct str name, struct str args, struct str id, const struct tool_sink *sink);

@@ -29,10 +29,10 @@ static bool send_deepseek(struct str body, const char *sep, const struct tool_si
     if (at < 0) return false;
     left = str_take(body, (size_t)at);
     right = str_skip(body, (size_t)at + strlen(sep));
-    if ((str_trim(right).n == 0 || str_trim(right).p[0] != '{') && str_find(right, STR("```")) >= 0 &&
-        (line = str_find(right, STR("\n"))) >= 0)
-        return toolcall_named(str_take(right, (size_t)line), unfenced(str_skip(right, (size_t)line)), STR(""),
-                              sink);
+    if ((str_trim(right).n == 0 || str_trim(right).p[0] != '{') &&
+        str_find(right, STR("```")) >= 0 && (line = str_find(right, STR("\n"))) >= 0)
+        return toolcall_named(str_take(right, (size_t)line),
+                              unfenced(str_skip(right, (size_t)line)), STR(""), sink);
     return toolcall_named(left, right, STR(""), sink);
 }
 
@@ -59,9 +59,9 @@ static bool send_solar(struct str body, const char *sep, const struct tool_sink 
     ptrdiff_t at = str_find(body, str_c(mark)), args = str_find(body, str_c(sep));
 
     if (at < 0 || args < at) return false;
-    return toolcall_named(str_of(body.p + at + sizeof mark - 1, (size_t)(args - at) - (sizeof mark - 1)),
-                          str_skip(body, (size_t)args + strlen(sep)), str_trim(str_take(body, (size_t)at)),
-                          sink);
+    return toolcall_named(
+        str_of(body.p + at + sizeof mark - 1, (size_t)(args - at) - (sizeof mark - 1)),
+        str_skip(body, (size_t)args + strlen(sep)), str_trim(str_take(body, (size_t)at)), sink);
 }
 
 bool toolcall_separated(const struct tool_family *f, struct str body, const struct tool_sink *sink)
@@ -78,12 +78,12 @@ static const json_t *schema_of(const json_t *tools, struct str name, struct str 
     json_t *tool;
     size_t i;
 
-    json_array_foreach((json_t *)tools, i, tool) {
+    json_array_foreach ((json_t *)tools, i, tool) {
         const json_t *fn = json_object_get(tool, "function");
         const char *is = json_string_value(json_object_get(fn, "name"));
         if (!is || !str_is(name, is)) continue;
-        return json_object_getn(json_object_get(json_object_get(fn, "parameters"), "properties"), key.p,
-                                key.n);
+        return json_object_getn(json_object_get(json_object_get(fn, "parameters"), "properties"),
+                                key.p, key.n);
     }
     return NULL;
 }
@@ -100,7 +100,7 @@ static bool wants_text(const json_t *schema)
     return false;
 }
 
-struct tagged {                  /* an object of arguments on its way */
+struct tagged { /* an object of arguments on its way */
     struct buf json;
     struct jsonw w;
     const json_t *tools;
@@ -115,7 +115,8 @@ static enum said said_of(struct str attributes)
     if (str_find(attributes, STR("string=\"true\"")) >= 0 ||
         str_find(attributes, STR("type=\"string\"")) >= 0)
         return SAYS_TEXT;
-    if (str_find(attributes, STR("string=\"false\"")) >= 0 || str_find(attributes, STR("type=\"")) >= 0)
+    if (str_find(attributes, STR("string=\"false\"")) >= 0 ||
+        str_find(attributes, STR("type=\"")) >= 0)
         return SAYS_JSON;
     return SAYS_NOTHING;
 }
@@ -123,7 +124,8 @@ static enum said said_of(struct str attributes)
 /* A text where the model or the tool says so or it is nothing else; JSON where it is JSON. */
 static void put_arg(struct tagged *t, struct str key, struct str value, enum said said)
 {
-    bool text = said == SAYS_TEXT || (said == SAYS_NOTHING && wants_text(schema_of(t->tools, t->name, key)));
+    bool text = said == SAYS_TEXT ||
+                (said == SAYS_NOTHING && wants_text(schema_of(t->tools, t->name, key)));
     struct str trimmed = str_trim(value);
     char name[256];
 
@@ -161,10 +163,11 @@ struct params_at {
     const json_t *tools;
     struct str name, rest, key, value;
     enum said said;
-    bool cut;                    /* the value has no end */
+    bool cut; /* the value has no end */
 };
 
-/* Behind a value: where its closing mark stands. What must be JSON may hold that mark in its strings. */
+/* Behind a value: where its closing mark stands. What must be JSON may hold that mark in its
+ * strings. */
 static ptrdiff_t value_end(const struct params_at *a)
 {
     size_t at = spaces(a->rest, 0), n, end;
@@ -211,7 +214,8 @@ static bool next_param(struct params_at *a)
 }
 
 /* The name, and what stands behind it; false: there is none. */
-static bool split_tagged(const struct tool_tags *g, struct str body, struct str *name, struct str *rest)
+static bool split_tagged(const struct tool_tags *g, struct str body, struct str *name,
+                         struct str *rest)
 {
     ptrdiff_t at;
     size_t n = 0;

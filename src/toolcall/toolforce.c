@@ -6,14 +6,15 @@
 
 #define NAMED "{\"name\": \"", "\", \"arguments\": ", "}"
 
-#define DSML \
+#define DSML                                                                                 \
     .before = "<｜DSML｜invoke name=\"", .between = "\">\n", .after = "</｜DSML｜invoke>\n", \
-    .key = "<｜DSML｜parameter name=\"", .is = "\" string=\"true\">", .is_json = "\" string=\"false\">", \
-    .end = "</｜DSML｜parameter>\n", .until = "</｜DSML｜parameter>"
+    .key = "<｜DSML｜parameter name=\"", .is = "\" string=\"true\">",                        \
+    .is_json = "\" string=\"false\">", .end = "</｜DSML｜parameter>\n",                      \
+    .until = "</｜DSML｜parameter>"
 
 /* before, between and after of a call, and what stands around all of them. */
 static const struct form {
-    const char *family, *sign;   /* sign: in the template too; NULL: any */
+    const char *family, *sign; /* sign: in the template too; NULL: any */
     struct grammar_calls how;
 } forms[] = {
     { "deepseek",
@@ -169,7 +170,9 @@ static const struct form {
         .between = "\", \"arguments\": ",
         .after = "}",
         .max = 1 } },
-    { "llama4", NULL, { .before = "{\"name\": \"", .between = "\", \"parameters\": ", .after = "}" } },
+    { "llama4",
+      NULL,
+      { .before = "{\"name\": \"", .between = "\", \"parameters\": ", .after = "}" } },
     { "functionary",
       NULL,
       { .before = "<function=", .between = ">", .after = "</function>", .mark = "<function=" } },
@@ -249,7 +252,9 @@ static const struct form {
         .mark = "<|tools_prefix|>" } },
     { "nemotron", NULL, { "<TOOLCALL>[", NAMED, ", ", "]</TOOLCALL>", .mark = "<TOOLCALL>" } },
     { "apriel", NULL, { "<tool_calls>[", NAMED, ", ", "]</tool_calls>", .mark = "<tool_calls>" } },
-    { "phi4-mini", NULL, { "<|tool_call|>[", NAMED, ", ", "]<|/tool_call|>", .mark = "<|tool_call|>" } },
+    { "phi4-mini",
+      NULL,
+      { "<|tool_call|>[", NAMED, ", ", "]<|/tool_call|>", .mark = "<|tool_call|>" } },
     { "hermes",
       NULL,
       { .before = "<tool_call>\n{\"name\": \"",
@@ -258,7 +263,9 @@ static const struct form {
         .sep = "\n",
         .mark = "<tool_call>" } },
     { "granite", NULL, { "<|tool_call|>[", NAMED, ", ", "]", .mark = "<|tool_call|>" } },
-    { "mistral", "[ARGS]", { .before = "[TOOL_CALLS]", .between = "[ARGS]", .mark = "[TOOL_CALLS]" } },
+    { "mistral",
+      "[ARGS]",
+      { .before = "[TOOL_CALLS]", .between = "[ARGS]", .mark = "[TOOL_CALLS]" } },
     { "mistral", NULL, { "[TOOL_CALLS][", NAMED, ", ", "]", .mark = "[TOOL_CALLS]" } },
     { "granite-fc",
       NULL,
@@ -287,12 +294,17 @@ static const struct form {
 
 /* Channels: one call ends a turn, and reasoning has a channel of its own. */
 static const struct grammar_calls harmony = {
-    .before = "<|channel|>commentary to=functions.", .between = " <|constrain|>json<|message|>", .max = 1,
+    .before = "<|channel|>commentary to=functions.",
+    .between = " <|constrain|>json<|message|>",
+    .max = 1,
 };
 
 /* The header may come in more than one order; from the name on there is one. */
 static const struct grammar_calls harmony_lazy = {
-    .before = "to=functions.", .between = " <|constrain|>json<|message|>", .max = 1, .mark = "to=functions.",
+    .before = "to=functions.",
+    .between = " <|constrain|>json<|message|>",
+    .max = 1,
+    .mark = "to=functions.",
 };
 
 static const struct grammar_calls *form_of(const struct toolforce *f)
@@ -328,8 +340,8 @@ static void set_thinking(const struct toolforce *f, struct grammar_spec *io)
     io->thinking = str_ends(prompt, str_c(f->think->open)) ? THINK_BEGUN : THINK_MAY;
 }
 
-void toolforce_lead(const struct tool_family *calls, const struct think_family *think, struct str prompt,
-                    struct grammar_spec *io)
+void toolforce_lead(const struct tool_family *calls, const struct think_family *think,
+                    struct str prompt, struct grammar_spec *io)
 {
     if (calls && calls->payload == PAYLOAD_HARMONY) {
         set_channels(io);
@@ -347,7 +359,8 @@ static struct str parameters_of(const json_t *fn, bool lazy)
     const json_t *schema = json_object_get(fn, "parameters");
     char *text;
 
-    if (!json_is_object(schema) || (lazy && !json_is_true(json_object_get(fn, "strict")))) return STR("");
+    if (!json_is_object(schema) || (lazy && !json_is_true(json_object_get(fn, "strict"))))
+        return STR("");
     text = json_dumps(schema, JSON_COMPACT);
     return text ? str_c(text) : STR("");
 }

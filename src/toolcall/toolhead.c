@@ -4,8 +4,10 @@
 bool toolcall_is_known(const json_t *tools, struct str name)
 {
     for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *is = json_object_get(json_object_get(json_array_get(tools, i), "function"), "name");
-        if (json_is_string(is) && str_eq(str_of(json_string_value(is), json_string_length(is)), name))
+        const json_t *is =
+            json_object_get(json_object_get(json_array_get(tools, i), "function"), "name");
+        if (json_is_string(is) &&
+            str_eq(str_of(json_string_value(is), json_string_length(is)), name))
             return true;
     }
     return false;
@@ -18,7 +20,8 @@ static bool is_one(struct str s, const char *const *names)
     return false;
 }
 
-/* Where the arguments begin: at a '{' behind white space. 1, 0: not known yet, -1: there is none. */
+/* Where the arguments begin: at a '{' behind white space. 1, 0: not known yet, -1: there is none.
+ */
 static int find_args(struct str text, size_t at, struct tool_head *h)
 {
     h->args = spaces(text, at);
@@ -28,7 +31,8 @@ static int find_args(struct str text, size_t at, struct tool_head *h)
 
 /* ---- {"name": ..., "arguments": { ---- */
 
-/* The string at `at`, without its quotes and escapes; 0: it is not complete, -1: it is none, or has some. */
+/* The string at `at`, without its quotes and escapes; 0: it is not complete, -1: it is none, or has
+ * some. */
 static int plain_string(struct str text, size_t *at, struct str *out)
 {
     size_t n;
@@ -46,12 +50,13 @@ static int skip_value(struct str text, size_t *at)
 {
     size_t n = json_value_span(str_skip(text, *at));
 
-    if (!n || *at + n >= text.n) return 0;               /* a number may go on */
+    if (!n || *at + n >= text.n) return 0; /* a number may go on */
     *at += n;
     return 1;
 }
 
-static int read_member(struct str text, size_t *at, struct str key, const json_t *tools, struct tool_head *h)
+static int read_member(struct str text, size_t *at, struct str key, const json_t *tools,
+                       struct tool_head *h)
 {
     static const char *const names[] = { "name", "tool_name", "function", NULL },
                              *const ids[] = { "id", "tool_call_id", NULL },
@@ -66,7 +71,8 @@ static int read_member(struct str text, size_t *at, struct str key, const json_t
     if (is_one(key, ids) && text_value) return (rc = plain_string(text, at, &h->id)) > 0 ? 2 : rc;
     if (is_one(key, names) || text.p[*at] == '[') return -1;
     if (text.p[*at] != '{') return is_one(key, args) ? -1 : skip_value(text, at) ? 2 : 0;
-    if (!h->name.n && !is_one(key, args) && toolcall_is_known(tools, key)) h->name = key;   /* {"f": {...}} */
+    if (!h->name.n && !is_one(key, args) && toolcall_is_known(tools, key))
+        h->name = key; /* {"f": {...}} */
     else if (!h->name.n || !is_one(key, args)) return -1;
     h->args = *at;
     return 1;
@@ -120,7 +126,8 @@ static int read_mistral(struct str text, bool in_list, const json_t *tools, stru
     ptrdiff_t end;
 
     if (at >= text.n) return 0;
-    if (in_list || text.p[at] == '[' || text.p[at] == '{') return read_json(text, in_list, tools, h);
+    if (in_list || text.p[at] == '[' || text.p[at] == '{')
+        return read_json(text, in_list, tools, h);
     while (n < text.n && text.p[n] != '[' && text.p[n] != '{') n++;
     if (n - at > 256) return -1;
     if (n >= text.n) return 0;
@@ -133,7 +140,8 @@ static int read_mistral(struct str text, bool in_list, const json_t *tools, stru
         return find_args(text, n + (size_t)end + 6, h);
     }
     if (text.p[n] == '[') {
-        if (rest.n < 9 && (str_starts(STR("[ARGS]"), rest) || str_starts(STR("[CALL_ID]"), rest))) return 0;
+        if (rest.n < 9 && (str_starts(STR("[ARGS]"), rest) || str_starts(STR("[CALL_ID]"), rest)))
+            return 0;
         if (!str_starts(rest, STR("[ARGS]"))) return -1;
         n += 6;
     }
@@ -141,7 +149,8 @@ static int read_mistral(struct str text, bool in_list, const json_t *tools, stru
 }
 
 /* name SEP {, or type SEP name \n ```json { */
-static int read_named(struct str left, struct str text, size_t at, const json_t *tools, struct tool_head *h)
+static int read_named(struct str left, struct str text, size_t at, const json_t *tools,
+                      struct tool_head *h)
 {
     static const char *const fences[] = { "```json", "```" };
     struct str right = str_skip(text, at), rest;
@@ -193,7 +202,8 @@ static int read_separated(const struct tool_family *f, struct str text, const js
 }
 
 /* A JSON object where arguments could stand between tags. */
-static int read_tagged(const struct tool_tags *g, struct str text, const json_t *tools, struct tool_head *h)
+static int read_tagged(const struct tool_tags *g, struct str text, const json_t *tools,
+                       struct tool_head *h)
 {
     ptrdiff_t at = g->name_end ? str_find(text, str_c(g->name_end)) : -1, skip = 0;
     size_t behind;
@@ -204,7 +214,8 @@ static int read_tagged(const struct tool_tags *g, struct str text, const json_t 
     if (!toolcall_is_known(tools, h->name)) return -1;
     behind = (size_t)at + strlen(g->name_end);
     if (g->name_skip) {
-        if ((skip = str_find(str_skip(text, behind), str_c(g->name_skip))) < 0) return text.n > 512 ? -1 : 0;
+        if ((skip = str_find(str_skip(text, behind), str_c(g->name_skip))) < 0)
+            return text.n > 512 ? -1 : 0;
         behind += (size_t)skip + strlen(g->name_skip);
     }
     return find_args(text, behind, h);

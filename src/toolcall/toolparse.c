@@ -61,7 +61,8 @@ static void tell_call(void *arg, const struct tool_call *call)
 
 #define MARKS (TOOLS_DROP + 4)
 
-/* The first of the marks in what is held, and where; -1: none. *keep: bytes at the end that may begin one. */
+/* The first of the marks in what is held, and where; -1: none. *keep: bytes at the end that may
+ * begin one. */
 static int find_mark(const struct toolparse *p, const char *const *marks, size_t *at, size_t *keep)
 {
     struct str held = buf_str(&p->held);
@@ -71,8 +72,8 @@ static int find_mark(const struct toolparse *p, const char *const *marks, size_t
     for (int i = 0; marks[i]; i++) {
         struct str mark = str_c(marks[i]);
         ptrdiff_t here = str_find(held, mark);
-        if (here >= 0 &&
-            (found < 0 || (size_t)here < *at || ((size_t)here == *at && mark.n > strlen(marks[found])))) {
+        if (here >= 0 && (found < 0 || (size_t)here < *at ||
+                          ((size_t)here == *at && mark.n > strlen(marks[found])))) {
             found = i;
             *at = (size_t)here;
         }
@@ -107,7 +108,8 @@ static bool begins_think(const struct toolparse *p)
     return str_starts(held, mark) || str_starts(mark, held);
 }
 
-/* A list of what may come in a text: the call's mark first, then reasoning's, then what is dropped. */
+/* A list of what may come in a text: the call's mark first, then reasoning's, then what is dropped.
+ */
 static int text_marks(const struct toolparse *p, const char *marks[MARKS])
 {
     int n = 0;
@@ -115,7 +117,8 @@ static int text_marks(const struct toolparse *p, const char *marks[MARKS])
     if (p->calls && p->calls->open) marks[n++] = p->calls->open;
     if (begins_think(p)) marks[n++] = p->think->open;
     if (p->calls && p->calls->close) marks[n++] = p->calls->close;
-    for (int i = 0; p->calls && i < TOOLS_DROP && p->calls->drop[i]; i++) marks[n++] = p->calls->drop[i];
+    for (int i = 0; p->calls && i < TOOLS_DROP && p->calls->drop[i]; i++)
+        marks[n++] = p->calls->drop[i];
     marks[n] = NULL;
     return n;
 }
@@ -192,7 +195,8 @@ static int another_bare(struct toolparse *p)
 {
     size_t i = 0;
 
-    while (i < p->held.n && (is_space(p->held.p[i]) || p->held.p[i] == ';' || p->held.p[i] == ',')) i++;
+    while (i < p->held.n && (is_space(p->held.p[i]) || p->held.p[i] == ';' || p->held.p[i] == ','))
+        i++;
     if (i == p->held.n) return -1;
     if (p->held.p[i] != '{' && p->held.p[i] != '[') return 0;
     drop_held(p, i);
@@ -252,7 +256,8 @@ static bool step_call(struct toolparse *p, bool over)
     ptrdiff_t n;
     int more;
 
-    if (!p->head.list && p->calls->payload == PAYLOAD_BARE && p->n_calls && (more = another_bare(p)) != 1) {
+    if (!p->head.list && p->calls->payload == PAYLOAD_BARE && p->n_calls &&
+        (more = another_bare(p)) != 1) {
         if (more < 0) return false;
         p->state = PARSE_TEXT;
         return true;
@@ -302,7 +307,12 @@ static void give_args(struct toolparse *p, struct str s)
             continue;
         }
         if (i > from) p->out.args(p->out.arg, str_of(s.p + from, i - from));
-        snprintf(code, sizeof code, c == '\n' ? "\\n" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : "\\u%04x", c);
+        snprintf(code, sizeof code,
+                 c == '\n'   ? "\\n"
+                 : c == '\t' ? "\\t"
+                 : c == '\r' ? "\\r"
+                             : "\\u%04x",
+                 c);
         p->out.args(p->out.arg, str_c(code));
         from = i + 1;
     }
@@ -331,7 +341,7 @@ static bool step_args(struct toolparse *p)
     give_args(p, str_take(buf_str(&p->held), n));
     drop_held(p, n);
     if (!over) return false;
-    p->json = (struct json_at){ .depth = 1 };            /* the object around them */
+    p->json = (struct json_at){ .depth = 1 }; /* the object around them */
     if (p->head.tail == TAIL_BODY) p->state = PARSE_BODY;
     else if (p->head.tail == TAIL_NONE) end_call(p);
     else p->state = PARSE_TAIL;
@@ -413,7 +423,7 @@ static bool step_header(struct toolparse *p)
     p->is_think = p->told = false;
     p->to[0] = 0;
     if (!begins_header(held) || (end < 0 && held.n >= LONGEST)) {
-        p->state = PARSE_BODY;                           /* no header at all: plain text */
+        p->state = PARSE_BODY; /* no header at all: plain text */
         return true;
     }
     if (end < 0) return false;
@@ -483,15 +493,14 @@ static bool begins_body_args(struct toolparse *p)
 
 static bool step_body(struct toolparse *p)
 {
-    static const char *const marks[] = {
-        "<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>", NULL
-    };
+    static const char *const marks[] = { "<|end|>",   "<|call|>",    "<|return|>",
+                                         "<|start|>", "<|channel|>", NULL };
     size_t at, keep;
     int found;
 
     if (begins_body_args(p)) return true;
     found = find_mark(p, marks, &at, &keep);
-    if (found < 0 && p->to[0] && !p->told && !p->body.n) {      /* white space first */
+    if (found < 0 && p->to[0] && !p->told && !p->body.n) { /* white space first */
         for (size_t i = 0; i < p->held.n && is_space(p->held.p[i]);)
             if (++i == p->held.n) return false;
     }
@@ -522,8 +531,9 @@ static bool step(struct toolparse *p)
     }
 }
 
-void toolparse_init(struct toolparse *p, const struct tool_family *calls, const struct think_family *think,
-                    const json_t *tools, struct str prompt, const struct toolparse_out *out)
+void toolparse_init(struct toolparse *p, const struct tool_family *calls,
+                    const struct think_family *think, const json_t *tools, struct str prompt,
+                    const struct toolparse_out *out)
 {
     *p = (struct toolparse){ .calls = calls, .think = think, .tools = tools, .out = *out };
     prompt = str_trim(prompt);

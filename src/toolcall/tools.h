@@ -8,43 +8,43 @@
 
 #include <jansson.h>
 
-enum payload {                   /* what stands behind `open` */
-    PAYLOAD_JSON,                /* {"name": ..., "arguments": {...}}, or a list of them */
-    PAYLOAD_BARE,                /* the same, and an answer that begins with '{' or '[' is one */
-    PAYLOAD_MISTRAL,             /* a list of them, or name[ARGS]{...} */
-    PAYLOAD_NAMED,               /* name SEP {...}, or type SEP name ```json {...} ``` */
-    PAYLOAD_KIMI,                /* functions.name:0 SEP {...} */
-    PAYLOAD_SOLAR,               /* id MARK name SEP {...} */
-    PAYLOAD_TAGS,                /* a name, then arguments between tags (struct tool_tags), or {...} */
-    PAYLOAD_PYTHON,              /* [name(k="v", ...), ...] */
-    PAYLOAD_GEMMA,               /* call:name{key:SEPtextSEP, ...} */
-    PAYLOAD_HARMONY              /* channels: the whole answer is made of them */
+enum payload {                  /* what stands behind `open` */
+               PAYLOAD_JSON,    /* {"name": ..., "arguments": {...}}, or a list of them */
+               PAYLOAD_BARE,    /* the same, and an answer that begins with '{' or '[' is one */
+               PAYLOAD_MISTRAL, /* a list of them, or name[ARGS]{...} */
+               PAYLOAD_NAMED,   /* name SEP {...}, or type SEP name ```json {...} ``` */
+               PAYLOAD_KIMI,    /* functions.name:0 SEP {...} */
+               PAYLOAD_SOLAR,   /* id MARK name SEP {...} */
+               PAYLOAD_TAGS, /* a name, then arguments between tags (struct tool_tags), or {...} */
+               PAYLOAD_PYTHON, /* [name(k="v", ...), ...] */
+               PAYLOAD_GEMMA,  /* call:name{key:SEPtextSEP, ...} */
+               PAYLOAD_HARMONY /* channels: the whole answer is made of them */
 };
 
 /* NAME name_end  key K key_end … value V end  key K … */
 struct tool_tags {
-    const char *name_end;        /* NULL: the name ends with its line, or where an argument begins */
-    const char *name_skip;       /* behind that, up to where the arguments begin; NULL: nothing */
+    const char *name_end;  /* NULL: the name ends with its line, or where an argument begins */
+    const char *name_skip; /* behind that, up to where the arguments begin; NULL: nothing */
     const char *key, *key_end;
-    const char *value;           /* what stands before it may say which type it is; "": it is right there */
+    const char *value; /* what stands before it may say which type it is; "": it is right there */
     const char *end;
-    bool lines;                  /* a newline at either end of a value is not its own */
+    bool lines; /* a newline at either end of a value is not its own */
 };
 
 #define TOOLS_DROP 5
 
 struct tool_family {
     const char *name;
-    const char *signs[2];        /* in the template: all of them */
+    const char *signs[2]; /* in the template: all of them */
     enum payload payload;
-    const char *open, *close;    /* close NULL: the payload ends itself */
+    const char *open, *close; /* close NULL: the payload ends itself */
     const char *sep;
     const char *drop[TOOLS_DROP]; /* around calls, and no text */
     const struct tool_tags *tags;
 };
 
 struct think_family {
-    const char *sign;            /* in the template */
+    const char *sign; /* in the template */
     const char *open, *close;
 };
 
@@ -54,5 +54,6 @@ const struct think_family *tools_think(struct str template);
 
 /* Texts that must be seen although they may be special tokens of the vocabulary: ends with NULL. */
 #define TOOLS_MARKS 16
-void tools_marks(const struct tool_family *f, const struct think_family *t, const char *out[TOOLS_MARKS]);
+void tools_marks(const struct tool_family *f, const struct think_family *t,
+                 const char *out[TOOLS_MARKS]);
 #endif

@@ -1,5 +1,5 @@
-/* A request body from anywhere, read as each kind there is. The target links readers of files only, so
- * what reads bodies is compiled in. */
+/* A request body from anywhere, read as each kind there is. The target links readers of files only,
+ * so what reads bodies is compiled in. */
 #include "api/body.c"
 #include "api/deadline.c"
 #include "api/params.c"
@@ -37,7 +37,7 @@ static void touch_all(const struct params *p)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static const enum body_kind kinds[] = { BODY_CHAT, BODY_TEXT, BODY_TOKENIZE, BODY_DETOKENIZE };
-    char *copy = mem_dup(data, n);                       /* exactly so many bytes: reading past them shows */
+    char *copy = mem_dup(data, n); /* exactly so many bytes: reading past them shows */
     int64_t ms;
     int priority;
 
@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         int rc = params_read(&p, kinds[i], str_of(copy, n), &e);
         if (rc == OK) touch_all(&p);
         else if (rc != E_INVALID || e.code != E_INVALID || !e.msg[0]) __builtin_trap();
-        for (size_t k = 0; k < p.ignored.n; k++)         /* it goes into a header */
+        for (size_t k = 0; k < p.ignored.n; k++) /* it goes into a header */
             if (p.ignored.p[k] < ' ' || p.ignored.p[k] > '~') __builtin_trap();
         params_release(&p);
     }

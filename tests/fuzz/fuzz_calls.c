@@ -1,15 +1,29 @@
-/* The schema of a tool from anywhere, forced in the way of each family. What is refused says so; of what is taken the
- * shortest call is made, and read back it is one call, whose arguments keep to the schema. */
+/* The schema of a tool from anywhere, forced in the way of each family. What is refused says so; of
+ * what is taken the shortest call is made, and read back it is one call, whose arguments keep to
+ * the schema. */
 #include "toolcall/toolforce.h"
 #include "toolcall/toolparse.h"
 #include "base/mem.h"
 #include "bytes.h"
 
 static const char *const templates[] = {
-    "<tool_call>", "<tool_call> <arg_key>", "<function= <parameter=", "<invoke name= minimax:tool_call",
-    "<|tool_call_start|>", "<|start|> <|channel|>", "<|START_ACTION|>", "<|tools_prefix|>", "<|tool_call>call:",
-    "<start_function_call>", "func_name1(", "DSML invoke name=", "tool_call hy_eos", "<|open|> <|close|>",
-    "<function name= <param name=", "<｜tool▁call▁begin｜> <｜tool▁sep｜> ```json", "[TOOL_CALLS] [ARGS]",
+    "<tool_call>",
+    "<tool_call> <arg_key>",
+    "<function= <parameter=",
+    "<invoke name= minimax:tool_call",
+    "<|tool_call_start|>",
+    "<|start|> <|channel|>",
+    "<|START_ACTION|>",
+    "<|tools_prefix|>",
+    "<|tool_call>call:",
+    "<start_function_call>",
+    "func_name1(",
+    "DSML invoke name=",
+    "tool_call hy_eos",
+    "<|open|> <|close|>",
+    "<function name= <param name=",
+    "<｜tool▁call▁begin｜> <｜tool▁sep｜> ```json",
+    "[TOOL_CALLS] [ARGS]",
 };
 
 /* false: it is too long. */
@@ -24,7 +38,8 @@ static bool make_shortest(const struct gauto *a, struct buf *text)
         const uint64_t *mask = match_closing(&x, match_least(&x) - 1);
         int32_t id = 255;
         while (id >= 0 && !(mask[id / 64] >> (id % 64) & 1)) id--;
-        if (id < 0 || !match_accept(&x, id)) __builtin_trap();   /* there is always a way to the end */
+        if (id < 0 || !match_accept(&x, id))
+            __builtin_trap(); /* there is always a way to the end */
         buf_putc(text, (char)id);
     }
     over = match_least(&x) == 0;
@@ -41,7 +56,7 @@ struct seen {
 static void on_text(void *arg, struct str text)
 {
     (void)arg;
-    if (text.n) __builtin_trap();                        /* there is nothing but the call */
+    if (text.n) __builtin_trap(); /* there is nothing but the call */
 }
 
 static void on_call(void *arg, struct str name, struct str id)
@@ -51,7 +66,10 @@ static void on_call(void *arg, struct str name, struct str id)
     if (!str_is(name, "f")) __builtin_trap();
 }
 
-static void on_args(void *arg, struct str piece) { buf_put_str(&((struct seen *)arg)->args, piece); }
+static void on_args(void *arg, struct str piece)
+{
+    buf_put_str(&((struct seen *)arg)->args, piece);
+}
 
 static void read_back(struct str template, const json_t *tools, const struct buf *text)
 {
@@ -69,9 +87,12 @@ static void read_back(struct str template, const json_t *tools, const struct buf
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    struct str template = str_c(templates[n ? data[0] % (sizeof templates / sizeof *templates) : 0]);
+    struct str template =
+        str_c(templates[n ? data[0] % (sizeof templates / sizeof *templates) : 0]);
     json_t *schema = n > 1 ? json_loadb((const char *)data + 1, n - 1, 0, NULL) : NULL, *tools;
-    struct toolforce f = { .calls = tools_family(template), .template = template, .prompt = STR(""), .max = 1 };
+    struct toolforce f = {
+        .calls = tools_family(template), .template = template, .prompt = STR(""), .max = 1
+    };
     struct buf text = { 0 }, call = { 0 };
     struct grammar_spec spec;
     struct grammar *g = NULL;
@@ -82,7 +103,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         json_decref(schema);
         return 0;
     }
-    f.tools = tools = json_pack("[{s:s, s:{s:s, s:o}}]", "type", "function", "function", "name", "f", "parameters", schema);
+    f.tools = tools = json_pack("[{s:s, s:{s:s, s:o}}]", "type", "function", "function", "name",
+                                "f", "parameters", schema);
     if (!toolforce_put(&f, &text, &spec)) __builtin_trap();
     rc = grammar_compile(&g, &spec, NULL, &e);
     if (rc == OK && make_shortest(grammar_auto(g), &call)) read_back(template, tools, &call);

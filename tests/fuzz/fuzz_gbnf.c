@@ -1,5 +1,5 @@
-/* A grammar from anywhere, and a text held against it. What is refused says so; what is taken can be walked, and
- * its masks let in just what can be written. */
+/* A grammar from anywhere, and a text held against it. What is refused says so; what is taken can
+ * be walked, and its masks let in just what can be written. */
 #include "base/mem.h"
 #include "grammar/grammar.h"
 #include "grammar/guide.h"
@@ -29,7 +29,8 @@ static void walk(const struct gauto *a, struct str text)
         uint64_t copy[5];
         memcpy(copy, mask, sizeof copy);
         for (int32_t id = 0; id < 264; id++)
-            if ((copy[id / 64] >> (id % 64) & 1) != (match_least_after(&x, id) < GAUTO_FAR)) __builtin_trap();
+            if ((copy[id / 64] >> (id % 64) & 1) != (match_least_after(&x, id) < GAUTO_FAR))
+                __builtin_trap();
         if (match_is_over(&x)) break;
         if (!match_accept(&x, (int32_t)((unsigned char)text.p[i]))) {
             int32_t id = 0;
@@ -51,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct err e = { 0 };
     int rc;
 
-    if (n && (data[0] == '/' || data[0] == '[')) {       /* the same with patterns and choices */
+    if (n && (data[0] == '/' || data[0] == '[')) { /* the same with patterns and choices */
         spec.kind = data[0] == '/' ? GRAMMAR_REGEX : GRAMMAR_CHOICE;
         if (data[0] == '/') spec.text = str_skip(spec.text, 1);
     }

@@ -1,6 +1,6 @@
 /* A config.json from anywhere beside tensors of several families, or a GGUF file from anywhere:
- * hyper-parameters are read, and where they make sense every tensor of the table is looked for and both its
- * ends are read. */
+ * hyper-parameters are read, and where they make sense every tensor of the table is looked for and
+ * both its ends are read. */
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const struct { const char *name; int rows, cols;
+static const struct {
+    const char *name;
+    int rows, cols;
 } tensors[] = {
     { "model.embed_tokens.weight", 16, 8 },
     { "model.norm.weight", 8, 0 },
@@ -63,8 +65,9 @@ static void begin(void)
         int cols = tensors[i].cols, count = tensors[i].rows * (cols ? cols : 1);
         char shape[32] = "";
         if (cols) snprintf(shape, sizeof shape, ",%d", cols);
-        buf_printf(&head, "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[%d%s],\"data_offsets\":[%zu,%zu]}",
-                   i ? ',' : '{', tensors[i].name, tensors[i].rows, shape, at, at + (size_t)count * 2);
+        buf_printf(
+            &head, "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[%d%s],\"data_offsets\":[%zu,%zu]}",
+            i ? ',' : '{', tensors[i].name, tensors[i].rows, shape, at, at + (size_t)count * 2);
         at += (size_t)count * 2;
     }
     buf_putc(&head, '}');

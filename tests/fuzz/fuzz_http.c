@@ -1,4 +1,5 @@
-/* Any bytes, cut anywhere, as HTTP requests: limits hold, and where the cuts are makes no difference. */
+/* Any bytes, cut anywhere, as HTTP requests: limits hold, and where the cuts are makes no
+ * difference. */
 #include "net/httpmsg.h"
 
 #include <stdint.h>
@@ -24,7 +25,7 @@ static struct outcome run(struct httpmsg *m, const char *p, size_t n, size_t pie
 
     while (o.used < n && m->state != HTTPMSG_DONE && m->state != HTTPMSG_BAD) {
         size_t k = n - o.used < piece ? n - o.used : piece, took;
-        char *copy = malloc(k);                          /* so that a look past the end is seen */
+        char *copy = malloc(k); /* so that a look past the end is seen */
         memcpy(copy, p + o.used, k);
         took = httpmsg_feed(m, copy, k);
         free(copy);
@@ -55,11 +56,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t piece;
 
     if (size < 3) return 0;
-    lim = (struct httpmsg_limits){ 64 + (size_t)data[0] * 4, 64 + (size_t)data[0] * 16, (size_t)data[1] * 8 };
+    lim = (struct httpmsg_limits){ 64 + (size_t)data[0] * 4, 64 + (size_t)data[0] * 16,
+                                   (size_t)data[1] * 8 };
     piece = 1 + data[2];
     httpmsg_init(&a, lim);
     httpmsg_init(&b, lim);
-    for (size_t n = size - 3; n > 0;) {                  /* one behind the other, as on a connection */
+    for (size_t n = size - 3; n > 0;) { /* one behind the other, as on a connection */
         struct outcome x = run(&a, p, n, n), y = run(&b, p, n, piece);
         if (x.state != y.state || x.status != y.status || x.used != y.used ||
             x.n_body != y.n_body || x.sum != y.sum || x.n_path != y.n_path ||

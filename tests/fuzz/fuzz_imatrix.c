@@ -1,4 +1,5 @@
-/* An importance matrix from anywhere, in either form: parse it, then ask for weights of every entry. */
+/* An importance matrix from anywhere, in either form: parse it, then ask for weights of every
+ * entry. */
 #include "quant/imatrix.h"
 
 static volatile double sink;
@@ -13,7 +14,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         for (int i = 0; i < m.n; i++) {
             const struct imatrix_entry *en = &m.entries[i];
             const float *w;
-            if (imatrix_weights(&m, &a, en->name, en->cols, en->n_mats, &w, &e) != OK || !w) __builtin_trap();
+            if (imatrix_weights(&m, &a, en->name, en->cols, en->n_mats, &w, &e) != OK || !w)
+                __builtin_trap();
             for (int64_t k = 0; k < en->cols * en->n_mats; k++) {
                 if (!(w[k] > 0)) __builtin_trap();
                 sink += (double)w[k];

@@ -1,4 +1,5 @@
-/* A template from anywhere, rendered over variables from anywhere: up to a NUL the source, behind it JSON. */
+/* A template from anywhere, rendered over variables from anywhere: up to a NUL the source, behind
+ * it JSON. */
 #include "base/mem.h"
 #include "jinja/jinja.h"
 
@@ -10,15 +11,17 @@ static json_t *variables(struct str text)
 
     if (vars && json_is_object(vars)) return vars;
     json_decref(vars);
-    return json_pack("{s:s, s:[i,i,i], s:{s:i, s:[s]}, s:f, s:[{s:s, s:s}], s:b}", "s", "Te\xc3\xa4xt", "l",
-                     3, 1, 2, "d", "a", 1, "b", "x", "f", 2.5, "messages", "role", "user", "content", "hi",
-                     "t", 1);
+    return json_pack("{s:s, s:[i,i,i], s:{s:i, s:[s]}, s:f, s:[{s:s, s:s}], s:b}", "s",
+                     "Te\xc3\xa4xt", "l", 3, 1, 2, "d", "a", 1, "b", "x", "f", 2.5, "messages",
+                     "role", "user", "content", "hi", "t", 1);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    struct jinja_limits limits = { .max_steps = 200000, .max_bytes = 32 << 20, .max_output = 1 << 20 };
-    char *copy = mem_dup(data, n);                       /* exactly so many bytes: reading past them shows */
+    struct jinja_limits limits = { .max_steps = 200000,
+                                   .max_bytes = 32 << 20,
+                                   .max_output = 1 << 20 };
+    char *copy = mem_dup(data, n); /* exactly so many bytes: reading past them shows */
     const char *nul = n ? memchr(copy, 0, n) : NULL;
     struct str source = str_of(copy, nul ? (size_t)(nul - copy) : n),
                rest = str_skip(str_of(copy, n), source.n + 1);
@@ -29,7 +32,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 
     if (jinja_open(&t, source, "fuzz", &e) == OK) {
         vars = variables(rest);
-        if (jinja_render(t, vars, &limits, &out, &e) != OK && (!e.msg[0] || out.n)) __builtin_trap();
+        if (jinja_render(t, vars, &limits, &out, &e) != OK && (!e.msg[0] || out.n))
+            __builtin_trap();
         json_decref(vars);
     } else if (!e.msg[0]) {
         __builtin_trap();

@@ -1,4 +1,5 @@
-/* An ONNX file from anywhere: read, planned and run in little memory, with small inputs of any type. */
+/* An ONNX file from anywhere: read, planned and run in little memory, with small inputs of any
+ * type. */
 #include "base/mem.h"
 #include "onnx/run.h"
 
@@ -27,7 +28,9 @@ static void set_inputs(struct onnx_run *r, const struct onnx *m, void *room)
 static void run(struct onnx *m, int output)
 {
     static int64_t room[1024] = { 1, 0, 2, 1, 1, -1 };
-    struct onnx_run_opt opt = { .host = { .vec = &vec_ref }, .output = output, .max_bytes = 1 << 20 };
+    struct onnx_run_opt opt = { .host = { .vec = &vec_ref },
+                                .output = output,
+                                .max_bytes = 1 << 20 };
     const struct onnx_tensor *out;
     struct onnx_tensor shape;
     struct onnx_run *r = NULL;

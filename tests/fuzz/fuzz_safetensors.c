@@ -27,8 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 
     if (n && data[0] == '{')
         rc = safetensors_open_index(&s, "/nonexistent", str_of(copy, n), "fuzz", &e);
-    else
-        rc = safetensors_parse(&s, copy, n, "fuzz", &e);
+    else rc = safetensors_parse(&s, copy, n, "fuzz", &e);
     if (rc == OK) touch(s);
     safetensors_close(s);
     mem_free(copy);

@@ -1,5 +1,5 @@
-/* A JSON schema from anywhere. What is refused says so; from what is taken a text is made by its shortest way, and
- * that is JSON. */
+/* A JSON schema from anywhere. What is refused says so; from what is taken a text is made by its
+ * shortest way, and that is JSON. */
 #include "base/mem.h"
 #include "grammar/grammar.h"
 #include "bytes.h"
@@ -18,7 +18,8 @@ static void make_shortest(const struct gauto *a)
         const uint64_t *mask = match_closing(&x, match_least(&x) - 1);
         int32_t id = 255;
         while (id >= 0 && !(mask[id / 64] >> (id % 64) & 1)) id--;
-        if (id < 0 || !match_accept(&x, id)) __builtin_trap();   /* there is always a way to the end */
+        if (id < 0 || !match_accept(&x, id))
+            __builtin_trap(); /* there is always a way to the end */
         buf_putc(&text, (char)id);
     }
     if (match_least(&x) == 0) {

@@ -34,7 +34,7 @@ static const char *const templates[] = {
 
 static void add(struct buf *b, char kind, struct str text)
 {
-    if (!b->n || b->p[0] != kind) {                      /* the kind of the last piece is kept in front */
+    if (!b->n || b->p[0] != kind) { /* the kind of the last piece is kept in front */
         buf_putc(b, '\n');
         buf_putc(b, kind);
         b->p[0] = kind;
@@ -58,17 +58,19 @@ static void on_call(void *arg, struct str name, struct str id)
 
 static void on_args(void *arg, struct str piece)
 {
-    if (((struct buf *)arg)->p[0] != 'c') __builtin_trap();      /* arguments of no call */
+    if (((struct buf *)arg)->p[0] != 'c') __builtin_trap(); /* arguments of no call */
     buf_put_str(arg, piece);
 }
 
-static void run(const char *template, struct str text, size_t chunk, const json_t *tools, struct buf *out)
+static void run(const char *template, struct str text, size_t chunk, const json_t *tools,
+                struct buf *out)
 {
     const struct toolparse_out o = { on_text, on_think, on_call, on_args, out };
     struct toolparse p;
 
     buf_putc(out, ' ');
-    toolparse_init(&p, tools_family(str_c(template)), tools_think(str_c(template)), tools, STR(""), &o);
+    toolparse_init(&p, tools_family(str_c(template)), tools_think(str_c(template)), tools, STR(""),
+                   &o);
     while (text.n) {
         toolparse_push(&p, str_take(text, chunk));
         text = str_skip(text, chunk);
@@ -79,9 +81,11 @@ static void run(const char *template, struct str text, size_t chunk, const json_
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    const char *template = n ? templates[data[0] % (sizeof templates / sizeof *templates)] : templates[0];
-    json_t *tools = json_pack("[{s:{s:s, s:{s:{s:{s:s}, s:{s:s}}}}}]", "function", "name", "f", "parameters",
-                              "properties", "a", "type", "string", "b", "type", "integer");
+    const char *template =
+        n ? templates[data[0] % (sizeof templates / sizeof *templates)] : templates[0];
+    json_t *tools =
+        json_pack("[{s:{s:s, s:{s:{s:{s:s}, s:{s:s}}}}}]", "function", "name", "f", "parameters",
+                  "properties", "a", "type", "string", "b", "type", "integer");
     struct buf whole = { 0 }, parts = { 0 };
     char *copy;
 

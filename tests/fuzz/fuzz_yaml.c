@@ -15,7 +15,8 @@ static void check(const struct settings *s)
             double v = (double)*(const int64_t *)p;
             if (v < k->least || v > k->most) abort();
         }
-        if (k->kind == KNOB_FLOAT && !(*(const double *)p >= k->least && *(const double *)p <= k->most))
+        if (k->kind == KNOB_FLOAT &&
+            !(*(const double *)p >= k->least && *(const double *)p <= k->most))
             abort();
     }
     if (s->n_models > SETTINGS_MODELS || s->n_aliases > SETTINGS_MODELS) abort();

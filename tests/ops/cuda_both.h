@@ -1,4 +1,5 @@
-/* cuda_both.h - tensors that lie on the GPU and beside the reference, and what both made of them. */
+/* cuda_both.h - tensors that lie on the GPU and beside the reference, and what both made of them.
+ */
 #ifndef TERN_TESTS_OPS_CUDA_BOTH_H
 #define TERN_TESTS_OPS_CUDA_BOTH_H
 
@@ -6,14 +7,22 @@
 
 #define EACH(i, list) for (size_t i = 0; i < sizeof list / sizeof *list; i++)
 
-static const struct backend_limits limits = { .max_tokens = 512, .max_seqs = 16, .max_out = 512, .max_cols = 4096,
-                                              .max_rows = 4096, .n_vocab = 4096, .n_heads = 32, .head_dim = 256 };
+static const struct backend_limits limits = { .max_tokens = 512,
+                                              .max_seqs = 16,
+                                              .max_out = 512,
+                                              .max_cols = 4096,
+                                              .max_rows = 4096,
+                                              .n_vocab = 4096,
+                                              .n_heads = 32,
+                                              .head_dim = 256 };
 
 static struct backend *gpu, *ref;
 static struct rng rng;
 
 /* A tensor here and there. Rows are further apart than they are long where gap says so. */
-struct both { struct tensor c, g; };
+struct both {
+    struct tensor c, g;
+};
 
 static inline size_t n_of(const struct tensor *t) { return (size_t)t->rows * t->stride; }
 
@@ -35,7 +44,8 @@ static inline void both_free(struct both *b)
     mem_free(b->c.data);
 }
 
-/* Gaps too: an operation that writes between rows is caught. least: how large numbers are expected to be. */
+/* Gaps too: an operation that writes between rows is caught. least: how large numbers are expected
+ * to be. */
 static inline double both_error_of(const struct both *b, double least)
 {
     float *got = mem_array(n_of(&b->c), sizeof(float));
@@ -46,7 +56,8 @@ static inline double both_error_of(const struct both *b, double least)
     for (int r = 0; r < b->c.rows; r++) {
         const float *w = tensor_row(&b->c, r), *g = got + (size_t)r * b->c.stride;
         worst = fmax(worst, error_of(g, w, (size_t)b->c.cols, least));
-        if (memcmp(g + b->c.cols, w + b->c.cols, (b->c.stride - (size_t)b->c.cols) * sizeof(float)) != 0)
+        if (memcmp(g + b->c.cols, w + b->c.cols,
+                   (b->c.stride - (size_t)b->c.cols) * sizeof(float)) != 0)
             worst = INFINITY;
     }
     mem_free(got);
@@ -59,17 +70,23 @@ static inline void check(const char *what, const struct both *b, double tol)
 {
     double e = both_error(b);
     if (!(e <= tol))
-        fail_msg("%s, %d x %d apart %zu: error %g, allowed %g", what, b->c.rows, b->c.cols, b->c.stride, e, tol);
+        fail_msg("%s, %d x %d apart %zu: error %g, allowed %g", what, b->c.rows, b->c.cols,
+                 b->c.stride, e, tol);
 }
 
-struct ints { int32_t c[1024], *g; };
+struct ints {
+    int32_t c[1024], *g;
+};
 
 static inline void ints_put(struct ints *x, int n)
 {
     x->g = device_copy(gpu, x->c, (size_t)n * sizeof(int32_t));
 }
 
-static inline void ints_free(struct ints *x, int n) { gpu->free(gpu, x->g, (size_t)n * sizeof(int32_t), MEM_SCRATCH); }
+static inline void ints_free(struct ints *x, int n)
+{
+    gpu->free(gpu, x->g, (size_t)n * sizeof(int32_t), MEM_SCRATCH);
+}
 
 static inline int open_all(void **state)
 {

@@ -16,31 +16,49 @@ struct cache {
 };
 
 /* latent: values are in the keys. */
-static inline void cache_open_as(struct cache *k, enum dtype type, int heads, int dim, int dim_v, bool latent)
+static inline void cache_open_as(struct cache *k, enum dtype type, int heads, int dim, int dim_v,
+                                 bool latent)
 {
     uint64_t kb = 0, vb = 0;
     int next = 0, perm[N_BLOCKS];
 
-    assert_true(dtype_row_bytes(type, (uint64_t)dim, &kb) && dtype_row_bytes(type, (uint64_t)dim_v, &vb));
+    assert_true(dtype_row_bytes(type, (uint64_t)dim, &kb) &&
+                dtype_row_bytes(type, (uint64_t)dim_v, &vb));
     kb *= (uint64_t)heads * KV_BLOCK, vb *= latent ? 0 : (uint64_t)heads * KV_BLOCK;
     k->k_bytes = kb * N_BLOCKS, k->v_bytes = vb * N_BLOCKS;
-    k->lc = (struct kvlayer){ mem_alloc(k->k_bytes), latent ? NULL : mem_alloc(k->v_bytes), heads, dim, dim_v, kb, vb,
+    k->lc = (struct kvlayer){ mem_alloc(k->k_bytes),
+                              latent ? NULL : mem_alloc(k->v_bytes),
+                              heads,
+                              dim,
+                              dim_v,
+                              kb,
+                              vb,
                               latent };
     memset(k->lc.k, 0xff, k->k_bytes);
     if (!latent) memset(k->lc.v, 0xff, k->v_bytes);
     k->lg = k->lc;
     k->lg.k = device_copy(gpu, k->lc.k, k->k_bytes);
     if (!latent) k->lg.v = device_copy(gpu, k->lc.v, k->v_bytes);
-    for (int i = 0; i < N_BLOCKS; i++) perm[i] = i * 37 % N_BLOCKS;      /* 37 is odd: each once */
+    for (int i = 0; i < N_BLOCKS; i++) perm[i] = i * 37 % N_BLOCKS; /* 37 is odd: each once */
     for (int s = 0; s < N_SEQS; s++)
         for (int b = 0; b < STRIDE; b++)
-            k->table.c[s * STRIDE + b] = b < (lens[s] + KV_BLOCK - 1) / KV_BLOCK ? perm[next++] : -1;
+            k->table.c[s * STRIDE + b] =
+                b < (lens[s] + KV_BLOCK - 1) / KV_BLOCK ? perm[next++] : -1;
     memcpy(k->end.c, lens, sizeof lens);
-    ints_put(&k->table, N_SEQS * STRIDE), ints_put(&k->seq, 1024), ints_put(&k->pos, 1024), ints_put(&k->end, N_SEQS);
-    k->c = (struct kvview){ .type = type, .layers = &k->lc, .n_layers = 1, .table = k->table.c, .table_stride = STRIDE,
-                            .seq = k->seq.c, .pos = k->pos.c, .n_seqs = N_SEQS, .seq_end = k->end.c };
+    ints_put(&k->table, N_SEQS * STRIDE), ints_put(&k->seq, 1024), ints_put(&k->pos, 1024),
+        ints_put(&k->end, N_SEQS);
+    k->c = (struct kvview){ .type = type,
+                            .layers = &k->lc,
+                            .n_layers = 1,
+                            .table = k->table.c,
+                            .table_stride = STRIDE,
+                            .seq = k->seq.c,
+                            .pos = k->pos.c,
+                            .n_seqs = N_SEQS,
+                            .seq_end = k->end.c };
     k->g = k->c;
-    k->g.layers = &k->lg, k->g.table = k->table.g, k->g.seq = k->seq.g, k->g.pos = k->pos.g, k->g.seq_end = k->end.g;
+    k->g.layers = &k->lg, k->g.table = k->table.g, k->g.seq = k->seq.g, k->g.pos = k->pos.g,
+    k->g.seq_end = k->end.g;
 }
 
 static inline void cache_open(struct cache *k, enum dtype type, int heads, int dim, int dim_v)
@@ -52,7 +70,8 @@ static inline void cache_batch(struct cache *k, int seq, int from, int to, bool 
 {
     int n = first ? 0 : k->c.n_tokens, top = first ? 0 : k->c.max_pos;
 
-    for (int p = from; p < to; p++, n++) k->seq.c[n] = seq, k->pos.c[n] = p, top = p > top ? p : top;
+    for (int p = from; p < to; p++, n++)
+        k->seq.c[n] = seq, k->pos.c[n] = p, top = p > top ? p : top;
     k->c.n_tokens = k->g.n_tokens = n, k->c.max_pos = k->g.max_pos = top;
 }
 
@@ -87,7 +106,8 @@ static inline void cache_close(struct cache *k)
     mem_free(k->lc.k), mem_free(k->lc.v);
 }
 
-/* Decode of one and of all, a piece and a whole of a prompt, all of it mixed; whole sequences, short and long. */
+/* Decode of one and of all, a piece and a whole of a prompt, all of it mixed; whole sequences,
+ * short and long. */
 static inline void cache_shape(struct cache *k, int shape)
 {
     cache_batch(k, 0, 299, 300, true);
@@ -99,12 +119,15 @@ static inline void cache_shape(struct cache *k, int shape)
     if (shape == 5) cache_batch(k, 2, 20, 27, true);
     if (shape == 6) cache_batch(k, 1, 0, 1, true);
     if (shape >= 7) cache_batch(k, 2, 0, 37, true);
-    if (shape == 8) cache_batch(k, 0, 0, 300, false), cache_batch(k, 1, 0, 1, false), cache_batch(k, 3, 0, 64, false);
+    if (shape == 8)
+        cache_batch(k, 0, 0, 300, false), cache_batch(k, 1, 0, 1, false),
+            cache_batch(k, 3, 0, 64, false);
     cache_send(k);
 }
 
 /* Both ways: of whole sequences; else of any. */
-static inline double compare_attend(struct cache *k, const struct attend_opt *oc, const struct attend_opt *og)
+static inline double compare_attend(struct cache *k, const struct attend_opt *oc,
+                                    const struct attend_opt *og)
 {
     double worst = 0;
 
@@ -117,8 +140,8 @@ static inline double compare_attend(struct cache *k, const struct attend_opt *oc
         double e = both_error(&out);
         if (!(e < 5e-3))
             print_message("attend %s, %d of %d heads of %d and %d, shape %d, window %d: error %g\n",
-                          dtype_name((int)k->c.type), oc->n_kv_heads, oc->n_heads, oc->head_dim, oc->head_dim_v, shape,
-                          oc->window, e);
+                          dtype_name((int)k->c.type), oc->n_kv_heads, oc->n_heads, oc->head_dim,
+                          oc->head_dim_v, shape, oc->window, e);
         worst = fmax(worst, e);
         both_free(&q), both_free(&out);
     }

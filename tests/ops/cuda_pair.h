@@ -6,7 +6,10 @@
 #include "random_blocks.h"
 
 /* The same bytes twice. */
-struct pair { struct weight c, g; char *bytes; };
+struct pair {
+    struct weight c, g;
+    char *bytes;
+};
 
 static inline char *pair_bytes(int which, int rows, int cols)
 {
@@ -27,16 +30,20 @@ static inline char *pair_bytes(int which, int rows, int cols)
     return bytes;
 }
 
-/* c and g stay where they are: a backend remembers where a weight is until it is ready. Returns the bytes. */
+/* c and g stay where they are: a backend remembers where a weight is until it is ready. Returns the
+ * bytes. */
 static inline char *pair_put(struct weight *c, struct weight *g, int which, int rows, int cols)
 {
     char *bytes = pair_bytes(which, rows, cols);
     struct err e = { 0 };
 
-    *c = (struct weight){ .type = halves[which].type, .rows = rows, .cols = cols, .n = 1, .data = bytes };
+    *c = (struct weight){
+        .type = halves[which].type, .rows = rows, .cols = cols, .n = 1, .data = bytes
+    };
     *g = *c;
     assert_int_equal(ref->weight_put(ref, c, &e), OK);
-    if (gpu->weight_put(gpu, g, &e) != OK || ref->weights_ready(ref, &e) != OK) fail_msg("%s", e.msg);
+    if (gpu->weight_put(gpu, g, &e) != OK || ref->weights_ready(ref, &e) != OK)
+        fail_msg("%s", e.msg);
     return bytes;
 }
 

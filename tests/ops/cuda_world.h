@@ -50,7 +50,8 @@ static inline struct backend *reference_open(void)
     struct backend *be = NULL;
     struct err e = { 0 };
 
-    if (backend_open(&be, &(struct backend_opt){ .reference = true }, &e) != OK) fail_msg("%s", e.msg);
+    if (backend_open(&be, &(struct backend_opt){ .reference = true }, &e) != OK)
+        fail_msg("%s", e.msg);
     return be;
 }
 
@@ -71,8 +72,8 @@ static inline void *device_copy(struct backend *be, const void *src, size_t byte
     return p;
 }
 
-/* The relative error of whole vectors, of numbers that are not much smaller than `least`; infinite where one is
- * no number. */
+/* The relative error of whole vectors, of numbers that are not much smaller than `least`; infinite
+ * where one is no number. */
 static inline double error_of(const float *got, const float *want, size_t n, double least)
 {
     double d = 0, w = (double)n * least * least;

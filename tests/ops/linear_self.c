@@ -1,5 +1,5 @@
-/* linear_self.c - the kernels against isa_ref with nothing but themselves: no test library, no threads,
- * so that it also runs statically linked under an emulator. Exit status 0: all agree. */
+/* linear_self.c - the kernels against isa_ref with nothing but themselves: no test library, no
+ * threads, so that it also runs statically linked under an emulator. Exit status 0: all agree. */
 #include "base/rng.h"
 #include "kernel/cpu/isa.h"
 #include "kernel/quant.h"
@@ -27,8 +27,15 @@ static double worst(int tokens, double size)
 
 static double compare(const struct isa *isa, enum dtype t, int cols, int tokens)
 {
-    struct gemv g = { .type = t, .cols = cols, .n_rows = ROWS, .n_tokens = tokens, .w = w, .x = x,
-                      .x_stride = sizeof x[0], .out = want[0], .out_stride = ROWS };
+    struct gemv g = { .type = t,
+                      .cols = cols,
+                      .n_rows = ROWS,
+                      .n_tokens = tokens,
+                      .w = w,
+                      .x = x,
+                      .x_stride = sizeof x[0],
+                      .out = want[0],
+                      .out_stride = ROWS };
     int f = isa->gemv[t].form;
     uint64_t row = 0;
     double size = 0;
@@ -40,7 +47,8 @@ static double compare(const struct isa *isa, enum dtype t, int cols, int tokens)
     if (f) {
         g.x = formed;
         g.x_stride = isa->form[f].bytes(cols);
-        for (int i = 0; i < tokens; i++) isa->form[f].make(formed + (size_t)i * g.x_stride, x[i], cols);
+        for (int i = 0; i < tokens; i++)
+            isa->form[f].make(formed + (size_t)i * g.x_stride, x[i], cols);
     }
     isa->gemv[t].fn(&g);
     for (int i = 0; i < cols; i++) size += (double)plain[i] * plain[i];

@@ -12,19 +12,35 @@
 #define OFF(name, field) (int)offsetof(struct block_##name, field)
 
 /* Where the F16s of a block lie: everything else in it may be any bits at all. */
-static const struct { enum dtype type; int d, more; } halves[] = {
-    { DT_Q4_0, OFF(q4_0, d), -1 },       { DT_Q4_1, OFF(q4_1, d), OFF(q4_1, m) },
-    { DT_Q5_0, OFF(q5_0, d), -1 },       { DT_Q5_1, OFF(q5_1, d), OFF(q5_1, m) },
-    { DT_Q8_0, OFF(q8_0, d), -1 },       { DT_Q2_K, OFF(q2_k, d), OFF(q2_k, dmin) },
-    { DT_Q3_K, OFF(q3_k, d), -1 },       { DT_Q4_K, OFF(q4_k, d), OFF(q4_k, dmin) },
-    { DT_Q5_K, OFF(q5_k, d), OFF(q5_k, dmin) }, { DT_Q6_K, OFF(q6_k, d), -1 },
-    { DT_IQ2_XXS, OFF(iq2_xxs, d), -1 }, { DT_IQ2_XS, OFF(iq2_xs, d), -1 },
-    { DT_IQ2_S, OFF(iq2_s, d), -1 },     { DT_IQ3_XXS, OFF(iq3_xxs, d), -1 },
-    { DT_IQ3_S, OFF(iq3_s, d), -1 },     { DT_IQ1_S, OFF(iq1_s, d), -1 },
-    { DT_IQ4_NL, OFF(iq4_nl, d), -1 },   { DT_IQ4_XS, OFF(iq4_xs, d), -1 },
-    { DT_TQ1_0, OFF(tq1_0, d), -1 },     { DT_TQ2_0, OFF(tq2_0, d), -1 },
-    { DT_IQ1_M, -1, -1 },                { DT_MXFP4, -1, -1 },
-    { DT_F32, -1, -1 },                  { DT_F16, -1, -1 },  { DT_BF16, -1, -1 },
+static const struct {
+    enum dtype type;
+    int d, more;
+} halves[] = {
+    { DT_Q4_0, OFF(q4_0, d), -1 },
+    { DT_Q4_1, OFF(q4_1, d), OFF(q4_1, m) },
+    { DT_Q5_0, OFF(q5_0, d), -1 },
+    { DT_Q5_1, OFF(q5_1, d), OFF(q5_1, m) },
+    { DT_Q8_0, OFF(q8_0, d), -1 },
+    { DT_Q2_K, OFF(q2_k, d), OFF(q2_k, dmin) },
+    { DT_Q3_K, OFF(q3_k, d), -1 },
+    { DT_Q4_K, OFF(q4_k, d), OFF(q4_k, dmin) },
+    { DT_Q5_K, OFF(q5_k, d), OFF(q5_k, dmin) },
+    { DT_Q6_K, OFF(q6_k, d), -1 },
+    { DT_IQ2_XXS, OFF(iq2_xxs, d), -1 },
+    { DT_IQ2_XS, OFF(iq2_xs, d), -1 },
+    { DT_IQ2_S, OFF(iq2_s, d), -1 },
+    { DT_IQ3_XXS, OFF(iq3_xxs, d), -1 },
+    { DT_IQ3_S, OFF(iq3_s, d), -1 },
+    { DT_IQ1_S, OFF(iq1_s, d), -1 },
+    { DT_IQ4_NL, OFF(iq4_nl, d), -1 },
+    { DT_IQ4_XS, OFF(iq4_xs, d), -1 },
+    { DT_TQ1_0, OFF(tq1_0, d), -1 },
+    { DT_TQ2_0, OFF(tq2_0, d), -1 },
+    { DT_IQ1_M, -1, -1 },
+    { DT_MXFP4, -1, -1 },
+    { DT_F32, -1, -1 },
+    { DT_F16, -1, -1 },
+    { DT_BF16, -1, -1 },
 };
 enum { N_TYPES = sizeof halves / sizeof *halves };
 
@@ -42,10 +58,11 @@ static void random_blocks(int which, char *p, size_t n, struct rng *rng)
 
     for (size_t i = 0; i < n; i++) p[i] = (char)rng_u64(rng);
     for (char *b = p; b < p + n; b += step) {
-        if (halves[which].d >= 0) put_half(b + halves[which].d, 0.003f * (1 + (float)rng_unit(rng)));
+        if (halves[which].d >= 0)
+            put_half(b + halves[which].d, 0.003f * (1 + (float)rng_unit(rng)));
         if (halves[which].more >= 0) put_half(b + halves[which].more, 0.002f * rng_normal(rng));
         if (t == DT_MXFP4) *b = (char)(118 + rng_u64(rng) % 8);
-        if (t == DT_IQ1_M) b[55] = (char)((b[55] & 15) | 0x20);          /* the exponent of its scale */
+        if (t == DT_IQ1_M) b[55] = (char)((b[55] & 15) | 0x20); /* the exponent of its scale */
     }
 }
 #endif

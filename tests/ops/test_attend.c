@@ -16,7 +16,7 @@ enum { MAX_SEQS = 8, MAX_TOKENS = 700 };
 
 static struct rng rng;
 static struct backend *ref;
-static bool values_in_keys;      /* worlds keep no values of their own */
+static bool values_in_keys; /* worlds keep no values of their own */
 static const enum dtype types[] = { DT_F16, DT_F32, DT_BF16, DT_Q8_0, DT_F8_E4M3 };
 enum { N_TYPES = sizeof types / sizeof *types };
 static const char *const sets[] = { "avx2", "avx512", "amx", "neon" };
@@ -28,7 +28,7 @@ struct world {
     struct kvview kv;
     int n_seqs, len[MAX_SEQS], n_blocks;
     int32_t *table, seq[MAX_TOKENS], pos[MAX_TOKENS];
-    float *k, *v;                /* all tokens of all sequences, as they were put */
+    float *k, *v; /* all tokens of all sequences, as they were put */
     struct tensor q, want, got;
     float sinks[128], slopes[128];
 };
@@ -50,7 +50,8 @@ static void check(struct backend *be)
 }
 
 /* Puts tokens [first, len) of every sequence with `be`, a batch for each. */
-static void put_all(struct world *w, struct backend *be, struct tensor *k, struct tensor *v, int chunk)
+static void put_all(struct world *w, struct backend *be, struct tensor *k, struct tensor *v,
+                    int chunk)
 {
     for (int s = 0, row = 0; s < w->n_seqs; row += w->len[s++]) {
         for (int p = 0; p < w->len[s]; p += chunk) {
@@ -99,13 +100,26 @@ static void world_open(struct world *w, struct attend_opt opt, enum dtype type, 
     assert_true(dtype_row_bytes(type, (uint64_t)opt.head_dim, &kb) &&
                 dtype_row_bytes(type, (uint64_t)opt.head_dim_v, &vb));
     kb *= KV_BLOCK * (uint64_t)opt.n_kv_heads, vb *= KV_BLOCK * (uint64_t)opt.n_kv_heads;
-    w->layer = (struct kvlayer){ mem_alloc(kb * (uint64_t)w->n_blocks), mem_alloc(vb * (uint64_t)w->n_blocks),
-                                 opt.n_kv_heads, opt.head_dim, opt.head_dim_v, kb, vb, values_in_keys };
+    w->layer = (struct kvlayer){ mem_alloc(kb * (uint64_t)w->n_blocks),
+                                 mem_alloc(vb * (uint64_t)w->n_blocks),
+                                 opt.n_kv_heads,
+                                 opt.head_dim,
+                                 opt.head_dim_v,
+                                 kb,
+                                 vb,
+                                 values_in_keys };
     /* Not a number, in every type but Q8_0's bytes. */
     memset(w->layer.k, 0xff, kb * (uint64_t)w->n_blocks);
     memset(w->layer.v, 0xff, vb * (uint64_t)w->n_blocks);
-    w->kv = (struct kvview){ .type = type, .layers = &w->layer, .n_layers = 1, .table = w->table,
-                             .table_stride = stride, .seq = w->seq, .pos = w->pos, .n_seqs = w->n_seqs, .seq_end = w->len };
+    w->kv = (struct kvview){ .type = type,
+                             .layers = &w->layer,
+                             .n_layers = 1,
+                             .table = w->table,
+                             .table_stride = stride,
+                             .seq = w->seq,
+                             .pos = w->pos,
+                             .n_seqs = w->n_seqs,
+                             .seq_end = w->len };
     for (int i = 0; i < opt.n_heads; i++)
         w->sinks[i] = rng_normal(&rng), w->slopes[i] = 0.02f * (float)(i + 1);
     struct tensor k = tensor_new(total, opt.n_kv_heads * opt.head_dim, 3, 1.5f);
@@ -142,7 +156,8 @@ static void world_close(struct world *w)
     mem_free(w->q.data), mem_free(w->want.data), mem_free(w->got.data);
 }
 
-/* Largest difference beside the size of the numbers. The gaps between rows count: nobody writes there. */
+/* Largest difference beside the size of the numbers. The gaps between rows count: nobody writes
+ * there. */
 static double rel_err(const struct tensor *a, const struct tensor *b)
 {
     const float *x = a->data, *y = b->data;
@@ -161,7 +176,8 @@ static struct backend *open_backend(const char *set, int threads)
     struct backend *be = NULL;
     struct err e = { 0 };
 
-    if (backend_open(&be, &(struct backend_opt){ .n_threads = threads, .reference = !set }, &e) != OK)
+    if (backend_open(&be, &(struct backend_opt){ .n_threads = threads, .reference = !set }, &e) !=
+        OK)
         fail_msg("%s", e.msg);
     if (set) {
         struct cpu *c = cpu_of(be);
@@ -188,8 +204,8 @@ static void compare(struct world *w, struct backend *be, const char *what)
     memcpy(w->got.data, w->want.data, (size_t)w->want.rows * w->want.stride * sizeof(float));
 }
 
-#define EACH_SET(set)                                                                                      \
-    for (size_t set_ = 0; set_ < sizeof sets / sizeof *sets; set_++)                                       \
+#define EACH_SET(set)                                                \
+    for (size_t set_ = 0; set_ < sizeof sets / sizeof *sets; set_++) \
         for (const char *set = flash_by_name(sets[set_]) ? sets[set_] : NULL; set; set = NULL)
 
 /* Decode of one sequence, then of all; prefill of a piece, of a whole; all of it mixed. */
@@ -202,7 +218,8 @@ static void compare_batches(struct attend_opt opt, enum dtype type)
         struct world w;
         world_open(&w, opt, type, lens);
         if (shape == 0) batch_add(&w, 0, 106, 107);
-        if (shape == 1) for (int s = 4; s >= 0; s--) batch_add(&w, s, lens[s] - 1, lens[s]);
+        if (shape == 1)
+            for (int s = 4; s >= 0; s--) batch_add(&w, s, lens[s] - 1, lens[s]);
         if (shape == 2) batch_add(&w, 0, 50, 90);
         if (shape == 3) batch_add(&w, 0, 0, 107);
         if (shape == 4) {
@@ -210,10 +227,11 @@ static void compare_batches(struct attend_opt opt, enum dtype type)
             batch_add(&w, 3, 7, 9), batch_add(&w, 4, 15, 16), batch_add(&w, 3, 9, 12);
         }
         batch_ready(&w);
-        EACH_SET(set) for (int threads = 1; threads <= 3; threads++) {
+        EACH_SET(set) for (int threads = 1; threads <= 3; threads++)
+        {
             struct backend *be = open_backend(set, threads);
-            snprintf(what, sizeof what, "%s, %d threads, shape %d, heads %d/%d of %d/%d, window %d", set,
-                     threads, shape, opt.n_heads, opt.n_kv_heads, opt.head_dim, opt.head_dim_v,
+            snprintf(what, sizeof what, "%s, %d threads, shape %d, heads %d/%d of %d/%d, window %d",
+                     set, threads, shape, opt.n_heads, opt.n_kv_heads, opt.head_dim, opt.head_dim_v,
                      opt.window);
             compare(&w, be, what);
             backend_close(be);
@@ -224,30 +242,33 @@ static void compare_batches(struct attend_opt opt, enum dtype type)
 
 static void all_types_and_head_sizes_agree(void **state)
 {
-    static const int dims[][2] = { { 64, 64 }, { 16, 16 }, { 24, 24 }, { 32, 32 }, { 80, 80 },  { 96, 96 },
-                                   { 128, 128 }, { 256, 256 }, { 5, 7 }, { 192, 128 }, { 33, 65 } };
+    static const int dims[][2] = { { 64, 64 }, { 16, 16 },   { 24, 24 },   { 32, 32 },
+                                   { 80, 80 }, { 96, 96 },   { 128, 128 }, { 256, 256 },
+                                   { 5, 7 },   { 192, 128 }, { 33, 65 } };
     (void)state;
 
-    for (int t = 0; t < N_TYPES; t++) for (int i = t % THIN; i < 11; i += THIN) {
+    for (int t = 0; t < N_TYPES; t++)
+        for (int i = t % THIN; i < 11; i += THIN) {
             struct attend_opt opt = {
                 .n_heads = 4, .n_kv_heads = 2, .head_dim = dims[i][0], .head_dim_v = dims[i][1]
             };
             if (types[t] == DT_Q8_0 && (dims[i][0] % 32 || dims[i][1] % 32)) continue;
             compare_batches(opt, types[t]);
-    }
+        }
 }
 
 static void all_group_sizes_agree(void **state)
 {
-    static const int heads[][2] = { { 1, 1 }, { 3, 3 }, { 2, 1 }, { 6, 2 }, { 5, 1 }, { 12, 2 }, { 7, 1 },
-                                    { 8, 1 }, { 16, 1 }, { 71, 1 } };
+    static const int heads[][2] = { { 1, 1 },  { 3, 3 }, { 2, 1 }, { 6, 2 },  { 5, 1 },
+                                    { 12, 2 }, { 7, 1 }, { 8, 1 }, { 16, 1 }, { 71, 1 } };
     (void)state;
 
     for (int i = 0; i < 10; i++)
-        compare_batches(
-            (struct attend_opt){
-                .n_heads = heads[i][0], .n_kv_heads = heads[i][1], .head_dim = 32, .head_dim_v = 32 },
-            DT_F16);
+        compare_batches((struct attend_opt){ .n_heads = heads[i][0],
+                                             .n_kv_heads = heads[i][1],
+                                             .head_dim = 32,
+                                             .head_dim_v = 32 },
+                        DT_F16);
 }
 
 static void windows_caps_sinks_and_slopes_agree(void **state)
@@ -274,26 +295,30 @@ static double plain_error(const struct world *w)
     int kd = o->n_kv_heads * o->head_dim + 3, vd = o->n_kv_heads * o->head_dim_v + 3;
     double worst = 0;
 
-    for (int t = 0; t < w->kv.n_tokens; t++) for (int h = 0; h < o->n_heads; h++) {
-        int row0 = 0, head = h / (o->n_heads / o->n_kv_heads), len = w->len[w->seq[t]];
-        double sum = 0, out[64] = { 0 };
-        for (int s = 0; s < w->seq[t]; s++) row0 += w->len[s];
-        for (int p = 0; p < len; p++) {
-            const float *k = w->k + (size_t)(row0 + p) * (size_t)kd + head * o->head_dim, *v;
-            const float *q = tensor_row(&w->q, t) + h * o->head_dim;
-            double s = 0;
-            int away = p > w->pos[t] ? p - w->pos[t] : w->pos[t] - p;
-            if (o->both_ways ? o->window && away > o->window / 2 : p > w->pos[t] || (o->window && away >= o->window))
-                continue;
-            v = values_in_keys ? k : w->v + (size_t)(row0 + p) * (size_t)vd + head * o->head_dim_v;
-            for (int i = 0; i < o->head_dim; i++) s += (double)q[i] * k[i];
-            s = exp(s * o->scale);
-            sum += s;
-            for (int i = 0; i < o->head_dim_v; i++) out[i] += s * v[i];
+    for (int t = 0; t < w->kv.n_tokens; t++)
+        for (int h = 0; h < o->n_heads; h++) {
+            int row0 = 0, head = h / (o->n_heads / o->n_kv_heads), len = w->len[w->seq[t]];
+            double sum = 0, out[64] = { 0 };
+            for (int s = 0; s < w->seq[t]; s++) row0 += w->len[s];
+            for (int p = 0; p < len; p++) {
+                const float *k = w->k + (size_t)(row0 + p) * (size_t)kd + head * o->head_dim, *v;
+                const float *q = tensor_row(&w->q, t) + h * o->head_dim;
+                double s = 0;
+                int away = p > w->pos[t] ? p - w->pos[t] : w->pos[t] - p;
+                if (o->both_ways ? o->window && away > o->window / 2
+                                 : p > w->pos[t] || (o->window && away >= o->window))
+                    continue;
+                v = values_in_keys ? k
+                                   : w->v + (size_t)(row0 + p) * (size_t)vd + head * o->head_dim_v;
+                for (int i = 0; i < o->head_dim; i++) s += (double)q[i] * k[i];
+                s = exp(s * o->scale);
+                sum += s;
+                for (int i = 0; i < o->head_dim_v; i++) out[i] += s * v[i];
+            }
+            for (int i = 0; i < o->head_dim_v; i++)
+                worst = fmax(worst, fabs(out[i] / sum -
+                                         (double)tensor_row(&w->want, t)[h * o->head_dim_v + i]));
         }
-        for (int i = 0; i < o->head_dim_v; i++)
-            worst = fmax(worst, fabs(out[i] / sum - (double)tensor_row(&w->want, t)[h * o->head_dim_v + i]));
-    }
     return worst;
 }
 
@@ -314,7 +339,11 @@ static void attention_both_ways_sees_what_comes(void **state)
     (void)state;
 
     for (int i = 0; i < 5; i++) {
-        struct attend_opt opt = { .n_heads = 4, .n_kv_heads = 2, .head_dim = 32, .head_dim_v = 32, .both_ways = true,
+        struct attend_opt opt = { .n_heads = 4,
+                                  .n_kv_heads = 2,
+                                  .head_dim = 32,
+                                  .head_dim_v = 32,
+                                  .both_ways = true,
                                   .window = i * i * 7 };
         the_reference_is_what_plain_loops_say(opt);
         compare_batches(opt, types[i % 4]);
@@ -327,13 +356,16 @@ static void values_may_be_the_first_numbers_of_keys(void **state)
     (void)state;
 
     values_in_keys = true;
-    for (int i = 0; i < 4; i++) for (int t = 0; t < 4; t++) {
-        struct attend_opt opt = { .n_heads = dims[i][2], .n_kv_heads = 1, .head_dim = dims[i][0],
-                                  .head_dim_v = dims[i][1] };
-        if (types[t] == DT_Q8_0 && (dims[i][0] % 32 || dims[i][1] % 32)) continue;
-        if (opt.head_dim_v <= 64) the_reference_is_what_plain_loops_say(opt);
-        compare_batches(opt, types[t]);
-    }
+    for (int i = 0; i < 4; i++)
+        for (int t = 0; t < 4; t++) {
+            struct attend_opt opt = { .n_heads = dims[i][2],
+                                      .n_kv_heads = 1,
+                                      .head_dim = dims[i][0],
+                                      .head_dim_v = dims[i][1] };
+            if (types[t] == DT_Q8_0 && (dims[i][0] % 32 || dims[i][1] % 32)) continue;
+            if (opt.head_dim_v <= 64) the_reference_is_what_plain_loops_say(opt);
+            compare_batches(opt, types[t]);
+        }
     values_in_keys = false;
 }
 
@@ -343,39 +375,45 @@ static void long_contexts_are_split_among_threads(void **state)
     static const float yes[1];
     (void)state;
 
-    for (int sinks = 0; sinks < 2; sinks++) for (int window = 0; window < 2; window++) {
-        struct world w;
-        world_open(&w,
-                   (struct attend_opt){ .n_heads = 2,
-                                        .n_kv_heads = 1,
-                                        .head_dim = 64,
-                                        .head_dim_v = 48,
-                                        .sinks = sinks ? yes : NULL,
-                                        .window = window * 1500 },
-                   DT_F16, lens);
-        batch_add(&w, 0, 2997, 3001);
-        batch_add(&w, 1, 499, 500);
-        batch_ready(&w);
-        EACH_SET(set) for (int threads = 1; threads <= 3; threads++) {
-            struct backend *be = open_backend(set, threads);
-            compare(&w, be, "split");
-            backend_close(be);
+    for (int sinks = 0; sinks < 2; sinks++)
+        for (int window = 0; window < 2; window++) {
+            struct world w;
+            world_open(&w,
+                       (struct attend_opt){ .n_heads = 2,
+                                            .n_kv_heads = 1,
+                                            .head_dim = 64,
+                                            .head_dim_v = 48,
+                                            .sinks = sinks ? yes : NULL,
+                                            .window = window * 1500 },
+                       DT_F16, lens);
+            batch_add(&w, 0, 2997, 3001);
+            batch_add(&w, 1, 499, 500);
+            batch_ready(&w);
+            EACH_SET(set) for (int threads = 1; threads <= 3; threads++)
+            {
+                struct backend *be = open_backend(set, threads);
+                compare(&w, be, "split");
+                backend_close(be);
+            }
+            world_close(&w);
         }
-        world_close(&w);
-    }
 }
 
-/* The same numbers, however a prompt is cut into steps: caches are put by the backend under test. */
+/* The same numbers, however a prompt is cut into steps: caches are put by the backend under test.
+ */
 static void a_prompt_in_chunks_equals_a_prompt_at_once(void **state)
 {
     static const int lens[] = { 300, 0 }, chunks[] = { 300, 64, 17, 1 };
     (void)state;
 
-    EACH_SET(set) for (int t = 0; t < N_TYPES; t++) {
+    EACH_SET(set) for (int t = 0; t < N_TYPES; t++)
+    {
         struct world w;
         struct backend *be = open_backend(set, 2);
-        world_open(&w, (struct attend_opt){ .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .head_dim_v = 64 },
-                   types[t], lens);
+        world_open(
+            &w,
+            (struct attend_opt){ .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .head_dim_v = 64 },
+            types[t], lens);
         struct tensor k = { DT_F32, 300, 128, 131, w.k }, v = { DT_F32, 300, 128, 131, w.v };
         put_all(&w, be, &k, &v, 300);
         w.kv.n_tokens = 0;
@@ -403,7 +441,8 @@ static void a_prompt_in_chunks_equals_a_prompt_at_once(void **state)
     }
 }
 
-/* Three bits behind the point: each number is off by a sixteenth at most, and a mean of many by less. */
+/* Three bits behind the point: each number is off by a sixteenth at most, and a mean of many by
+ * less. */
 static void f8_stays_near_f16(void **state)
 {
     static const int lens[] = { 200, 0 };
@@ -440,10 +479,13 @@ static void a_step_takes_no_memory(void **state)
     struct world w;
     (void)state;
 
-    EACH_SET(set) {
+    EACH_SET(set)
+    {
         struct backend *be = open_backend(set, 2);
-        world_open(&w, (struct attend_opt){ .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .head_dim_v = 64 },
-                   DT_F16, lens);
+        world_open(
+            &w,
+            (struct attend_opt){ .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .head_dim_v = 64 },
+            DT_F16, lens);
         batch_add(&w, 0, 0, 300), batch_add(&w, 1, 199, 200);
         batch_ready(&w);
         compare(&w, be, "first");
@@ -464,9 +506,9 @@ static void shapes_that_do_not_fit_are_refused(void **state)
     struct err e = { 0 };
     (void)state;
 
-    world_open(&w,
-               (struct attend_opt){ .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .head_dim_v = 64 },
-               DT_F16, lens);
+    world_open(
+        &w, (struct attend_opt){ .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .head_dim_v = 64 },
+        DT_F16, lens);
     batch_add(&w, 0, 0, 20);
     batch_ready(&w);
     w.opt.n_heads = 5;

@@ -1,4 +1,5 @@
-/* Every operation of the GPU against the reference, over odd shapes; its memory. Skipped without a GPU. */
+/* Every operation of the GPU against the reference, over odd shapes; its memory. Skipped without a
+ * GPU. */
 #include "cuda_pair.h"
 
 /* ---- rows ---- */
@@ -10,11 +11,14 @@ static void norms_are_the_references(void **state)
 {
     (void)state;
     need_gpu();
-    EACH(i, widths) EACH(k, counts) for (int gap = 0; gap < 4; gap += 3) {
+    EACH(i, widths) EACH(k, counts) for (int gap = 0; gap < 4; gap += 3)
+    {
         if (!our_turn()) continue;
-        struct both x = both_new(counts[k], widths[i], gap, 2), out = both_new(counts[k], widths[i], gap, 1);
+        struct both x = both_new(counts[k], widths[i], gap, 2),
+                    out = both_new(counts[k], widths[i], gap, 1);
         struct both w = both_new(1, widths[i], 0, 1), b = both_new(1, widths[i], 0, 1);
-        ref->rmsnorm(ref, &out.c, &x.c, w.c.data, 1e-5f), gpu->rmsnorm(gpu, &out.g, &x.g, w.g.data, 1e-5f);
+        ref->rmsnorm(ref, &out.c, &x.c, w.c.data, 1e-5f),
+            gpu->rmsnorm(gpu, &out.g, &x.g, w.g.data, 1e-5f);
         check("rmsnorm", &out, 1e-5);
         ref->rmsnorm(ref, &out.c, &x.c, NULL, 1e-6f), gpu->rmsnorm(gpu, &out.g, &x.g, NULL, 1e-6f);
         check("rmsnorm without weight", &out, 1e-5);
@@ -22,7 +26,8 @@ static void norms_are_the_references(void **state)
             ref->layernorm(ref, &out.c, &x.c, w.c.data, b.c.data, 1e-5f);
             gpu->layernorm(gpu, &out.g, &x.g, w.g.data, b.g.data, 1e-5f);
             check("layernorm", &out, 1e-4);
-            ref->layernorm(ref, &x.c, &x.c, NULL, NULL, 1e-5f), gpu->layernorm(gpu, &x.g, &x.g, NULL, NULL, 1e-5f);
+            ref->layernorm(ref, &x.c, &x.c, NULL, NULL, 1e-5f),
+                gpu->layernorm(gpu, &x.g, &x.g, NULL, NULL, 1e-5f);
             check("layernorm in place", &x, 1e-4);
         }
         both_free(&x), both_free(&out), both_free(&w), both_free(&b);
@@ -34,13 +39,16 @@ static void heads_are_normed_and_turned(void **state)
     static const int dims[] = { 16, 64, 80, 96, 128, 256 };
     (void)state;
     need_gpu();
-    EACH(i, dims) EACH(k, counts) for (int style = 0; style < 2; style++) {
+    EACH(i, dims) EACH(k, counts) for (int style = 0; style < 2; style++)
+    {
         int dim = dims[i], n = counts[k], heads = 1 + (int)i, n_rot = style ? dim : dim / 2;
-        struct both x = both_new(n, heads * dim, style ? 0 : 5, 2), w = both_new(1, heads * dim, 0, 1);
+        struct both x = both_new(n, heads * dim, style ? 0 : 5, 2),
+                    w = both_new(1, heads * dim, 0, 1);
         struct both table = both_new(n, n_rot, 0, 1), freq = both_new(1, n_rot / 2, 0, 0);
         struct ints pos;
         for (int j = 0; j < n; j++) pos.c[j] = (int32_t)(rng_u64(&rng) % 30000);
-        for (int j = 0; j < n_rot / 2; j++) ((float *)freq.c.data)[j] = powf(10000, -2.0f * (float)j / (float)n_rot);
+        for (int j = 0; j < n_rot / 2; j++)
+            ((float *)freq.c.data)[j] = powf(10000, -2.0f * (float)j / (float)n_rot);
         gpu->put(gpu, freq.g.data, freq.c.data, (size_t)(n_rot / 2) * sizeof(float));
         ints_put(&pos, n);
         ref->headnorm(ref, &x.c, heads, dim, w.c.data, style ? dim : 0, 1e-6f);
@@ -67,9 +75,11 @@ static void elementwise_operations_agree(void **state)
 {
     (void)state;
     need_gpu();
-    EACH(i, widths) EACH(k, counts) for (int gap = 0; gap < 4; gap += 3) {
+    EACH(i, widths) EACH(k, counts) for (int gap = 0; gap < 4; gap += 3)
+    {
         if (!our_turn()) continue;
-        struct both x = both_new(counts[k], widths[i], gap, 2), y = both_new(counts[k], widths[i], gap, 2);
+        struct both x = both_new(counts[k], widths[i], gap, 2),
+                    y = both_new(counts[k], widths[i], gap, 2);
         struct both out = both_new(counts[k], widths[i], gap, 1);
         ref->add(ref, &x.c, &y.c, 0.7f), gpu->add(gpu, &x.g, &y.g, 0.7f);
         check("add", &x, 1e-6);
@@ -78,13 +88,15 @@ static void elementwise_operations_agree(void **state)
         ref->softcap(ref, &x.c, 3), gpu->softcap(gpu, &x.g, 3);
         check("softcap", &x, 1e-5);
         for (int a = ACT_SILU; a <= ACT_SWIGLU_CLIP; a++) {
-            ref->act(ref, &out.c, &x.c, &y.c, (enum act)a), gpu->act(gpu, &out.g, &x.g, &y.g, (enum act)a);
+            ref->act(ref, &out.c, &x.c, &y.c, (enum act)a),
+                gpu->act(gpu, &out.g, &x.g, &y.g, (enum act)a);
             check("act", &out, 1e-5);
         }
         ref->act(ref, &x.c, &x.c, NULL, ACT_GELU), gpu->act(gpu, &x.g, &x.g, NULL, ACT_GELU);
         check("act alone, in place", &x, 1e-5);
         ref->scale(ref, &x.c, 5), gpu->scale(gpu, &x.g, 5);
-        ref->act(ref, &out.c, &x.c, NULL, ACT_SWIGLU_CLIP), gpu->act(gpu, &out.g, &x.g, NULL, ACT_SWIGLU_CLIP);
+        ref->act(ref, &out.c, &x.c, NULL, ACT_SWIGLU_CLIP),
+            gpu->act(gpu, &out.g, &x.g, NULL, ACT_SWIGLU_CLIP);
         check("clipped act alone", &out, 1e-5);
         ref->clamp(ref, &x.c, 1.5f), gpu->clamp(gpu, &x.g, 1.5f);
         check("clamp", &x, 1e-5);
@@ -103,7 +115,9 @@ static int cols_of(int which, int i)
 {
     static const int odd[] = { 33, 100, 256, 1023, 2048 }, blocks[] = { 1, 3, 8, 5, 16 };
     int block = dtype_info((int)halves[which].type)->block;
-    return block == 1 ? odd[i] : block == 32 ? 32 * blocks[i] * (i == 4 ? 4 : 1) : 256 * (i == 4 ? 8 : i + 1);
+    return block == 1    ? odd[i]
+           : block == 32 ? 32 * blocks[i] * (i == 4 ? 4 : 1)
+                         : 256 * (i == 4 ? 8 : i + 1);
 }
 
 static void rows_of_every_type_are_embedded(void **state)
@@ -125,7 +139,8 @@ static void rows_of_every_type_are_embedded(void **state)
             ref->embed(ref, &out.c, &w.c, ids.c, 1.5f), gpu->embed(gpu, &out.g, &w.g, ids.g, 1.5f);
             check(name_of(t), &out, 1e-3);
             gpu->put(gpu, out.g.data, out.c.data, n_of(&out.c) * sizeof(float));
-            ref->gather(ref, &some.c, &out.c, picked.c), gpu->gather(gpu, &some.g, &out.g, picked.g);
+            ref->gather(ref, &some.c, &out.c, picked.c),
+                gpu->gather(gpu, &some.g, &out.g, picked.g);
             check("gather", &some, 0);
             ints_free(&ids, n), ints_free(&picked, 2);
             both_free(&out), both_free(&some), pair_free(&w);
@@ -133,8 +148,8 @@ static void rows_of_every_type_are_embedded(void **state)
     }
 }
 
-/* How large a product with numbers near 1 is to be expected: one that is much smaller is what terms left of
- * each other, and so are its errors. */
+/* How large a product with numbers near 1 is to be expected: one that is much smaller is what terms
+ * left of each other, and so are its errors. */
 static double product_size(const struct pair *p)
 {
     size_t n = (size_t)p->c.rows * (size_t)p->c.cols;
@@ -160,30 +175,37 @@ static void products_of_every_type_agree(void **state)
     for (int t = 0; t < N_TYPES; t++) {
         double few = 0, many = 0;
         if (skips(t)) continue;
-        for (int i = 0; i < 5; i++) EACH(k, tokens) {
-            if (!our_turn()) continue;
-            int n = tokens[k], cols = cols_of(t, i), r = rows[(i + (int)k) % 5], gap = (i + (int)k) % 2 * 4;
-            struct pair w, w2;
-            pair_init(&w, t, r, cols), pair_init(&w2, t, rows[i], cols);
-            struct both x = both_new(n, cols, gap, 1), out = both_new(n, r, gap, 1), out2 = both_new(n, rows[i], 0, 1);
-            struct both bias = both_new(1, r, 0, 1);
-            ready();
-            struct linear c[2] = { { out.c, &w.c, i % 2 ? bias.c.data : NULL, k % 2, k % 3 ? 0 : 0.5f },
-                                   { out2.c, &w2.c, NULL, false, 0 } };
-            struct linear g[2] = { { out.g, &w.g, i % 2 ? bias.g.data : NULL, k % 2, k % 3 ? 0 : 0.5f },
-                                   { out2.g, &w2.g, NULL, false, 0 } };
-            ref->linear(ref, &x.c, c, 2), gpu->linear(gpu, &x.g, g, 2);
-            double *worst = n <= 8 ? &few : &many;
-            double e1 = both_error_of(&out, product_size(&w)), e2 = both_error_of(&out2, product_size(&w2));
-            *worst = fmax(*worst, fmax(e1, e2));
-            if (!(e1 < product_tol(t)) || !(e2 < product_tol(t)))
-                print_message("%s: %d tokens, %d and %d x %d, gap %d: errors %g %g\n", name_of(t), n, r, rows[i], cols,
-                              gap, e1, e2);
-            both_free(&x), both_free(&out), both_free(&out2), both_free(&bias), pair_free(&w), pair_free(&w2);
-        }
+        for (int i = 0; i < 5; i++) EACH(k, tokens)
+            {
+                if (!our_turn()) continue;
+                int n = tokens[k], cols = cols_of(t, i), r = rows[(i + (int)k) % 5],
+                    gap = (i + (int)k) % 2 * 4;
+                struct pair w, w2;
+                pair_init(&w, t, r, cols), pair_init(&w2, t, rows[i], cols);
+                struct both x = both_new(n, cols, gap, 1), out = both_new(n, r, gap, 1),
+                            out2 = both_new(n, rows[i], 0, 1);
+                struct both bias = both_new(1, r, 0, 1);
+                ready();
+                struct linear c[2] = { { out.c, &w.c, i % 2 ? bias.c.data : NULL, k % 2,
+                                         k % 3 ? 0 : 0.5f },
+                                       { out2.c, &w2.c, NULL, false, 0 } };
+                struct linear g[2] = { { out.g, &w.g, i % 2 ? bias.g.data : NULL, k % 2,
+                                         k % 3 ? 0 : 0.5f },
+                                       { out2.g, &w2.g, NULL, false, 0 } };
+                ref->linear(ref, &x.c, c, 2), gpu->linear(gpu, &x.g, g, 2);
+                double *worst = n <= 8 ? &few : &many;
+                double e1 = both_error_of(&out, product_size(&w)),
+                       e2 = both_error_of(&out2, product_size(&w2));
+                *worst = fmax(*worst, fmax(e1, e2));
+                if (!(e1 < product_tol(t)) || !(e2 < product_tol(t)))
+                    print_message("%s: %d tokens, %d and %d x %d, gap %d: errors %g %g\n",
+                                  name_of(t), n, r, rows[i], cols, gap, e1, e2);
+                both_free(&x), both_free(&out), both_free(&out2), both_free(&bias), pair_free(&w),
+                    pair_free(&w2);
+            }
         bool right = few < product_tol(t) && many < product_tol(t);
-        print_message("product %-8s worst error: few tokens %.2e, many %.2e%s\n", name_of(t), few, many,
-                      right ? "" : "  TOO FAR OFF");
+        print_message("product %-8s worst error: few tokens %.2e, many %.2e%s\n", name_of(t), few,
+                      many, right ? "" : "  TOO FAR OFF");
         bad += !right;
     }
     assert_int_equal(bad, 0);
@@ -199,16 +221,21 @@ static void a_block_in_one_go_is_its_parts(void **state)
     for (int t = 0; t < N_TYPES; t++) {
         double worst = 0;
         if (!gpu->weight_can(gpu, halves[t].type)) continue;
-        EACH(k, tokens) for (int layer = 0; layer < 2; layer++) {
+        EACH(k, tokens) for (int layer = 0; layer < 2; layer++)
+        {
             if (!our_turn()) continue;
             int n = tokens[k], cols = 512, r = k % 2 ? 384 : 640;
             struct pair gate, up;
             pair_init(&gate, t, r, cols), pair_init(&up, t, r, cols);
-            struct both x = both_new(n, cols, 0, 3), h = both_new(n, cols, 0, 1), nw = both_new(1, cols, 0, 1);
-            struct both a = both_new(n, r, 0, 1), b = both_new(n, r, 0, 1), bias = both_new(1, r, 0, 1);
+            struct both x = both_new(n, cols, 0, 3), h = both_new(n, cols, 0, 1),
+                        nw = both_new(1, cols, 0, 1);
+            struct both a = both_new(n, r, 0, 1), b = both_new(n, r, 0, 1),
+                        bias = both_new(1, r, 0, 1);
             ready();
-            struct linear c[2] = { { a.c, &gate.c, layer ? bias.c.data : NULL, false, 0 }, { b.c, &up.c, NULL, false, 0 } };
-            struct linear g[2] = { { a.g, &gate.g, layer ? bias.g.data : NULL, false, 0 }, { b.g, &up.g, NULL, false, 0 } };
+            struct linear c[2] = { { a.c, &gate.c, layer ? bias.c.data : NULL, false, 0 },
+                                   { b.c, &up.c, NULL, false, 0 } };
+            struct linear g[2] = { { a.g, &gate.g, layer ? bias.g.data : NULL, false, 0 },
+                                   { b.g, &up.g, NULL, false, 0 } };
             if (layer) {
                 ref->layernorm(ref, &h.c, &x.c, nw.c.data, NULL, 1e-5f);
                 gpu->layernorm(gpu, &h.g, &x.g, nw.g.data, NULL, 1e-5f);
@@ -219,9 +246,11 @@ static void a_block_in_one_go_is_its_parts(void **state)
             ref->linear(ref, &h.c, c, 2), gpu->linear(gpu, &h.g, g, 2);
             ref->act(ref, &a.c, &a.c, &b.c, ACT_SILU), gpu->act(gpu, &a.g, &a.g, &b.g, ACT_SILU);
             double e = both_error(&a);
-            if (!(e < 2e-2)) print_message("%s: %d tokens, layer %d: error %g\n", name_of(t), n, layer, e);
+            if (!(e < 2e-2))
+                print_message("%s: %d tokens, layer %d: error %g\n", name_of(t), n, layer, e);
             worst = fmax(worst, e);
-            both_free(&x), both_free(&h), both_free(&nw), both_free(&a), both_free(&b), both_free(&bias);
+            both_free(&x), both_free(&h), both_free(&nw), both_free(&a), both_free(&b),
+                both_free(&bias);
             pair_free(&gate), pair_free(&up);
         }
         print_message("norm, product, act %-8s worst error %.2e%s\n", name_of(t), worst,
@@ -231,8 +260,9 @@ static void a_block_in_one_go_is_its_parts(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* A token's feed-forward block and what reads it: products that lie behind each other leave their results as the next
- * one wants them, and both x and what comes of it must be what they are one by one. */
+/* A token's feed-forward block and what reads it: products that lie behind each other leave their
+ * results as the next one wants them, and both x and what comes of it must be what they are one by
+ * one. */
 static void products_behind_each_other_take_what_is_left(void **state)
 {
     int bad = 0;
@@ -242,13 +272,18 @@ static void products_behind_each_other_take_what_is_left(void **state)
         double worst = 0;
         if (!gpu->weight_can(gpu, halves[t].type)) continue;
         for (int k = 0; k < 4; k++) {
-            int cols = 512, ff = k % 2 ? 768 : 2304, rows = 100;     /* k 2: nothing is normed before the last one */
+            int cols = 512, ff = k % 2 ? 768 : 2304,
+                rows = 100; /* k 2: nothing is normed before the last one */
             struct pair gate, up, down, last;
-            pair_init(&gate, t, ff, cols), pair_init(&up, t, ff, cols), pair_init(&down, t, cols, ff);
+            pair_init(&gate, t, ff, cols), pair_init(&up, t, ff, cols),
+                pair_init(&down, t, cols, ff);
             pair_init(&last, k == 3 ? (t + 1) % N_TYPES : t, rows, cols);
-            struct both x = both_new(1, cols, 0, 3), h = both_new(1, cols, 0, 1), nw = both_new(1, cols, 0, 1);
-            struct both a = both_new(1, ff, 0, 1), b = both_new(1, ff, 0, 1), out = both_new(1, rows, 0, 1);
-            float small = (float)(0.1 / product_size(&down) / product_size(&gate) / product_size(&up));
+            struct both x = both_new(1, cols, 0, 3), h = both_new(1, cols, 0, 1),
+                        nw = both_new(1, cols, 0, 1);
+            struct both a = both_new(1, ff, 0, 1), b = both_new(1, ff, 0, 1),
+                        out = both_new(1, rows, 0, 1);
+            float small =
+                (float)(0.1 / product_size(&down) / product_size(&gate) / product_size(&up));
             ready();
             for (int i = 0; i < 2; i++) {
                 struct backend *be = i ? gpu : ref;
@@ -269,7 +304,8 @@ static void products_behind_each_other_take_what_is_left(void **state)
             double e = fmax(both_error(&x), both_error_of(&out, product_size(&last)));
             if (!(e < 2e-2)) print_message("%s, %d: error %g\n", name_of(t), k, e);
             worst = fmax(worst, e);
-            both_free(&x), both_free(&h), both_free(&nw), both_free(&a), both_free(&b), both_free(&out);
+            both_free(&x), both_free(&h), both_free(&nw), both_free(&a), both_free(&b),
+                both_free(&out);
             pair_free(&gate), pair_free(&up), pair_free(&down), pair_free(&last);
         }
         print_message("products in a row %-8s worst error %.2e%s\n", name_of(t), worst,
@@ -361,10 +397,13 @@ static void memory_freed_twice_is_freed_once(void **state)
 /* Over the staging memory's end, and back. */
 static void large_copies_come_back_as_they_went(void **state)
 {
-    static const size_t sizes[] = { 1, 255, 4097, (size_t)8 << 20, ((size_t)8 << 20) + 3, (size_t)20 << 20 };
+    static const size_t sizes[] = {
+        1, 255, 4097, (size_t)8 << 20, ((size_t)8 << 20) + 3, (size_t)20 << 20
+    };
     (void)state;
     need_gpu();
-    EACH(i, sizes) {
+    EACH(i, sizes)
+    {
         unsigned char *a = mem_alloc(sizes[i]), *b = mem_alloc(sizes[i]);
         struct err e = { 0 };
         void *p = NULL, *pinned = NULL;
@@ -374,7 +413,7 @@ static void large_copies_come_back_as_they_went(void **state)
         gpu->put(gpu, p, a, sizes[i]);
         gpu->get(gpu, b, p, sizes[i]);
         gpu->get(gpu, pinned, p, sizes[i]);
-        memset(a, 0, 1);                                 /* put took it already */
+        memset(a, 0, 1); /* put took it already */
         done(gpu);
         assert_int_equal(b[0], 3);
         a[0] = 3;
@@ -405,10 +444,13 @@ static void devices_that_are_not_there_are_named(void **state)
     struct err e = { 0 };
     (void)state;
     need_gpu();
-    assert_int_equal(backend_open(&be, &(struct backend_opt){ .device = "cuda:99" }, &e), E_NOTFOUND);
+    assert_int_equal(backend_open(&be, &(struct backend_opt){ .device = "cuda:99" }, &e),
+                     E_NOTFOUND);
     assert_non_null(strstr(e.msg, "cuda:99"));
     assert_int_equal(backend_open(&be, &(struct backend_opt){ .device = "cuda:x" }, &e), E_INVALID);
-    assert_int_equal(backend_open(&be, &(struct backend_opt){ .device = "cuda", .reference = true }, &e), E_INVALID);
+    assert_int_equal(
+        backend_open(&be, &(struct backend_opt){ .device = "cuda", .reference = true }, &e),
+        E_INVALID);
 }
 
 /* An argument picks tests by name: '*memory*'. */

@@ -1,4 +1,5 @@
-/* The engine on the GPU, of models that keep a state and of those that make vectors. Skipped without a GPU. */
+/* The engine on the GPU, of models that keep a state and of those that make vectors. Skipped
+ * without a GPU. */
 #include "cuda_world.h"
 #include "encoder_world.h"
 
@@ -6,7 +7,10 @@
 
 static struct engine *open_on(const char *device, const char *path)
 {
-    struct engine_opt o = { .backend = { .device = device }, .n_ctx = 64, .max_seqs = 8, .kv_type = DT_NONE,
+    struct engine_opt o = { .backend = { .device = device },
+                            .n_ctx = 64,
+                            .max_seqs = 8,
+                            .kv_type = DT_NONE,
                             .manual = true };
     struct engine *g = NULL;
     struct err e = { 0 };
@@ -46,7 +50,8 @@ static int answer(struct engine *g, int n, int32_t out[12])
     return cached;
 }
 
-/* The second time the prompt's state is there: the rest of it and the answer are the same calls as before. */
+/* The second time the prompt's state is there: the rest of it and the answer are the same calls as
+ * before. */
 static void the_engine_goes_on_from_a_state_it_kept(void **state)
 {
     static const char *const models[] = { "tests/golden/hf/mamba2", "tests/golden/hf/qwen3_next" };

@@ -1,7 +1,8 @@
-/* Engines on a GPU, from outside: they leave no byte behind, a cancel does not wait for a large step, and what the
- * device tells of itself is true.
+/* Engines on a GPU, from outside: they leave no byte behind, a cancel does not wait for a large
+ * step, and what the device tells of itself is true.
  *
- * TERN_LOAD_MODEL names another model than the one that ships, TERN_LOAD_CYCLES how often it is loaded. */
+ * TERN_LOAD_MODEL names another model than the one that ships, TERN_LOAD_CYCLES how often it is
+ * loaded. */
 #include "cuda_world.h"
 
 #include "base/clock.h"
@@ -17,8 +18,12 @@ static const char *model(void)
 
 static struct engine_opt options(void)
 {
-    return (struct engine_opt){ .backend = { .device = "cuda" }, .n_ctx = 4096, .kv_tokens = 8192, .max_seqs = 4,
-                                .kv_type = DT_NONE, .no_prefix = true };
+    return (struct engine_opt){ .backend = { .device = "cuda" },
+                                .n_ctx = 4096,
+                                .kv_tokens = 8192,
+                                .max_seqs = 4,
+                                .kv_type = DT_NONE,
+                                .no_prefix = true };
 }
 
 static struct engine *open_engine(struct engine_opt o)
@@ -61,8 +66,14 @@ static enum finish wait_end(struct request *r)
 /* A backend that does nothing but look how much of the device is free. */
 static uint64_t free_now(struct backend *watcher)
 {
-    struct backend_limits none = { .max_tokens = 1, .max_seqs = 1, .max_out = 1, .max_cols = 32, .max_rows = 32,
-                                   .n_vocab = 32, .n_heads = 1, .head_dim = 32 };
+    struct backend_limits none = { .max_tokens = 1,
+                                   .max_seqs = 1,
+                                   .max_out = 1,
+                                   .max_cols = 32,
+                                   .max_rows = 32,
+                                   .n_vocab = 32,
+                                   .n_heads = 1,
+                                   .head_dim = 32 };
     struct backend_stats s;
     struct err e = { 0 };
 
@@ -109,7 +120,10 @@ static void models_come_and_go_and_leave_no_byte(void **state)
 
 /* ---- cancelling ---- */
 
-struct times { double most, sum; int n; };
+struct times {
+    double most, sum;
+    int n;
+};
 
 /* A prompt of n tokens, cancelled after_us behind its beginning; how long its end took then. */
 static void cancel_one(struct engine *g, int n_prompt, long after_us, struct times *t)
@@ -148,15 +162,16 @@ static void a_cancel_does_not_wait_for_a_large_step(void **state)
     if (engine_warm(g, &e) != OK) fail_msg("%s", e.msg);
     for (int i = 0; i < 20; i++) cancel_one(g, 4000, 500 + 3700 * i % 40000, &t);
     assert_true(t.n > 0);
-    print_message("%d cancels of a prompt of 4000 tokens: %.2f ms in the mean, %.2f at most\n", t.n, t.sum / t.n,
-                  t.most);
+    print_message("%d cancels of a prompt of 4000 tokens: %.2f ms in the mean, %.2f at most\n", t.n,
+                  t.sum / t.n, t.most);
     assert_true(t.most < 20);
     assert_int_equal(counter_get(&engine_stats(g)->after_cancel), 0);
     load_and_use();
     engine_close(g);
 }
 
-/* One of a batch is cancelled in the middle of a step; the others say what they would have said alone. */
+/* One of a batch is cancelled in the middle of a step; the others say what they would have said
+ * alone. */
 static void the_others_of_a_step_go_on(void **state)
 {
     struct engine *g;
@@ -185,7 +200,8 @@ static void the_others_of_a_step_go_on(void **state)
         for (n = 0, ev.finish = FINISH_NONE; ev.finish == FINISH_NONE;) {
             if (!request_next(r[i], &ev)) continue;
             got = ev.id;
-            if (got >= 0 && i != 1 && n < 8 && want[n] != got) fail_msg("token %d of %d is another", n, i);
+            if (got >= 0 && i != 1 && n < 8 && want[n] != got)
+                fail_msg("token %d of %d is another", n, i);
             n += got >= 0;
         }
         if (i != 1) assert_int_equal(n, 8);
@@ -212,7 +228,8 @@ static void the_device_tells_what_it_does(void **state)
     engine_info(g, &info);
     a = info.device;
     assert_true(a.init_ns > 0 && a.read_ns + a.pack_ns + a.upload_ns > 0);
-    assert_true(a.bytes[MEM_WEIGHTS] > 0 && a.bytes[MEM_KV] == info.kv_bytes && a.bytes[MEM_SCRATCH] > 0);
+    assert_true(a.bytes[MEM_WEIGHTS] > 0 && a.bytes[MEM_KV] == info.kv_bytes &&
+                a.bytes[MEM_SCRATCH] > 0);
     assert_true(a.total_bytes > a.free_bytes && a.free_bytes > 0);
     r = ask(512, 64);
     start = clock_ns();
@@ -221,13 +238,14 @@ static void the_device_tells_what_it_does(void **state)
     start = clock_ns() - start;
     engine_info(g, &info);
     b = info.device;
-    print_message("init %.0f ms; load: read %.0f, repack %.0f, upload %.0f ms; busy %.1f%% of %.1f ms; %llu steps, %llu "
+    print_message("init %.0f ms; load: read %.0f, repack %.0f, upload %.0f ms; busy %.1f%% of %.1f "
+                  "ms; %llu steps, %llu "
                   "graphs of %llu KiB, %llu replays; libraries %llu MiB\n",
-                  (double)b.init_ns / 1e6, (double)b.read_ns / 1e6, (double)b.pack_ns / 1e6, (double)b.upload_ns / 1e6,
-                  100 * (double)(b.busy_ns - a.busy_ns) / (double)start, (double)start / 1e6,
-                  (unsigned long long)b.n_steps, (unsigned long long)b.n_graphs,
-                  (unsigned long long)b.graph_bytes >> 10, (unsigned long long)b.n_replays,
-                  (unsigned long long)b.library_bytes >> 20);
+                  (double)b.init_ns / 1e6, (double)b.read_ns / 1e6, (double)b.pack_ns / 1e6,
+                  (double)b.upload_ns / 1e6, 100 * (double)(b.busy_ns - a.busy_ns) / (double)start,
+                  (double)start / 1e6, (unsigned long long)b.n_steps,
+                  (unsigned long long)b.n_graphs, (unsigned long long)b.graph_bytes >> 10,
+                  (unsigned long long)b.n_replays, (unsigned long long)b.library_bytes >> 20);
     assert_true(b.busy_ns > a.busy_ns && b.busy_ns - a.busy_ns <= start);
     assert_true(b.n_steps >= 64 && b.n_replays > 0 && b.n_graphs > 0);
     request_unref(r);

@@ -1,4 +1,5 @@
-/* Recurrent layers, attention over a latent and both ways on the GPU against the reference. Skipped without a GPU. */
+/* Recurrent layers, attention over a latent and both ways on the GPU against the reference. Skipped
+ * without a GPU. */
 #include "cuda_cache.h"
 #include "cuda_pair.h"
 
@@ -35,7 +36,8 @@ static void world_open(struct world *w, struct stateshape shape)
     struct err e = { 0 };
 
     *w = (struct world){ 0 };
-    if (state_pool_open(&w->pc, &(struct backend_share){ ref, 2 }, 1, layers, TEXTS + 1, &e) != OK ||
+    if (state_pool_open(&w->pc, &(struct backend_share){ ref, 2 }, 1, layers, TEXTS + 1, &e) !=
+            OK ||
         state_pool_open(&w->pg, &(struct backend_share){ gpu, 2 }, 1, layers, TEXTS + 1, &e) != OK)
         fail_msg("%s", e.msg);
     state_view(w->pc, &w->c), state_view(w->pg, &w->g);
@@ -44,7 +46,8 @@ static void world_open(struct world *w, struct stateshape shape)
         assert_int_equal(state_get(w->pg), w->slot[s]);
     }
     if (shape.rec) poison(gpu, w->g.layers[1].rec, w->g.layers[1].rec_floats * (TEXTS + 1));
-    if (w->g.layers[1].conv) poison(gpu, w->g.layers[1].conv, w->g.layers[1].conv_floats * (TEXTS + 1));
+    if (w->g.layers[1].conv)
+        poison(gpu, w->g.layers[1].conv, w->g.layers[1].conv_floats * (TEXTS + 1));
     w->there = device_copy(gpu, w->runs, sizeof w->runs);
     w->c.runs = w->runs, w->g.runs = w->there;
 }
@@ -56,7 +59,8 @@ static bool next_batch(struct world *w, bool one)
     bool left = false;
 
     for (int i = 0; i < TEXTS; i++) {
-        int s = (i + turn) % TEXTS, rest = texts[s] - w->done[s], n = one || below(2) ? 1 : 1 + below(60);
+        int s = (i + turn) % TEXTS, rest = texts[s] - w->done[s],
+            n = one || below(2) ? 1 : 1 + below(60);
         left |= rest > 0;
         if (rest == 0 || (!one && below(4) == 0)) continue;
         if (n > rest) n = rest;
@@ -78,7 +82,8 @@ static void check_state(const char *what, float *c, const float *g, size_t float
 
     gpu->get(gpu, got, g, floats * sizeof *got);
     done(gpu);
-    if (!((e = error_of(got, c, floats, 0.1)) <= tol)) fail_msg("%s: error %g of the state", what, e);
+    if (!((e = error_of(got, c, floats, 0.1)) <= tol))
+        fail_msg("%s: error %g of the state", what, e);
     mem_free(got);
 }
 
@@ -87,8 +92,12 @@ static void world_close(struct world *w, const char *what, int conv, int rec, do
     for (int s = 0; s < TEXTS; s++) {
         const struct statelayer *c = &w->c.layers[1], *g = &w->g.layers[1];
         size_t at = (size_t)w->slot[s];
-        if (conv) check_state(what, c->conv + at * c->conv_floats, g->conv + at * g->conv_floats, (size_t)conv, tol);
-        if (rec) check_state(what, c->rec + at * c->rec_floats, g->rec + at * g->rec_floats, (size_t)rec, tol);
+        if (conv)
+            check_state(what, c->conv + at * c->conv_floats, g->conv + at * g->conv_floats,
+                        (size_t)conv, tol);
+        if (rec)
+            check_state(what, c->rec + at * c->rec_floats, g->rec + at * g->rec_floats, (size_t)rec,
+                        tol);
     }
     gpu->free(gpu, w->there, sizeof w->runs, MEM_SCRATCH);
     state_pool_close(w->pc), state_pool_close(w->pg);
@@ -98,21 +107,29 @@ static void world_close(struct world *w, const char *what, int conv, int rec, do
 
 static void a_convolution_goes_on_over_chunks_and_neighbours(void **state)
 {
-    static const int shapes[][2] = { { 1, 5 }, { 2, 16 }, { 3, 64 }, { 4, 67 }, { 4, 160 }, { 7, 130 }, { 5, 129 } };
+    static const int shapes[][2] = { { 1, 5 },   { 2, 16 },  { 3, 64 }, { 4, 67 },
+                                     { 4, 160 }, { 7, 130 }, { 5, 129 } };
     (void)state;
     need_gpu();
-    EACH(i, shapes) for (int one = 0; one < 2; one++) {
+    EACH(i, shapes) for (int one = 0; one < 2; one++)
+    {
         if (!our_turn()) continue;
         int k = shapes[i][0], cols = shapes[i][1];
         struct both w = both_new(k, cols, 0, 0.5f), b = both_new(1, cols, 0, 1);
-        struct conv_opt oc = { .w = w.c.data, .bias = i % 2 ? b.c.data : NULL, .k = k, .silu = i % 3 != 0 }, og = oc;
+        struct conv_opt oc = { .w = w.c.data,
+                               .bias = i % 2 ? b.c.data : NULL,
+                               .k = k,
+                               .silu = i % 3 != 0 },
+                        og = oc;
         struct world world;
         og.w = w.g.data, og.bias = i % 2 ? b.g.data : NULL;
         world_open(&world, (struct stateshape){ k - 1, cols, 1 });
         while (next_batch(&world, one)) {
             if (world.c.n_tokens == 0) continue;
-            struct both x = both_new(world.c.n_tokens, cols, 3, 1), out = both_new(world.c.n_tokens, cols, 5, 1);
-            ref->conv(ref, &out.c, &x.c, &world.c, 1, &oc), gpu->conv(gpu, &out.g, &x.g, &world.g, 1, &og);
+            struct both x = both_new(world.c.n_tokens, cols, 3, 1),
+                        out = both_new(world.c.n_tokens, cols, 5, 1);
+            ref->conv(ref, &out.c, &x.c, &world.c, 1, &oc),
+                gpu->conv(gpu, &out.g, &x.g, &world.g, 1, &og);
             check("conv", &out, 1e-6);
             both_free(&x), both_free(&out);
         }
@@ -135,7 +152,8 @@ static void below_zero(struct both *a)
 static void scan_batch(struct world *w, const struct scan_opt *oc, const struct scan_opt *og)
 {
     int n = w->c.n_tokens, cols = oc->n_heads * oc->head_dim, nb = oc->n_groups * oc->n_state;
-    struct both x = both_new(n, cols, 3, 1), dt = both_new(n, oc->n_heads, 2, 2), b = both_new(n, nb, 1, 1);
+    struct both x = both_new(n, cols, 3, 1), dt = both_new(n, oc->n_heads, 2, 2),
+                b = both_new(n, nb, 1, 1);
     struct both c = both_new(n, nb, 0, 1), out = both_new(n, cols, 4, 1);
     struct scan_in in = { x.c, dt.c, b.c, c.c }, ing = { x.g, dt.g, b.g, c.g };
 
@@ -149,20 +167,42 @@ static void a_scan_goes_on_over_chunks_and_neighbours(void **state)
     static const struct scan_opt shapes[] = {
         { .n_heads = 1, .head_dim = 3, .n_groups = 1, .n_state = 5, .dt_max = INFINITY },
         { .n_heads = 8, .head_dim = 16, .n_groups = 1, .n_state = 16, .dt_max = INFINITY },
-        { .n_heads = 6, .head_dim = 20, .n_groups = 3, .n_state = 33, .dt_min = 0.1f, .dt_max = 0.7f },
+        { .n_heads = 6,
+          .head_dim = 20,
+          .n_groups = 3,
+          .n_state = 33,
+          .dt_min = 0.1f,
+          .dt_max = 0.7f },
         { .n_heads = 2, .head_dim = 64, .n_groups = 2, .n_state = 128, .dt_max = INFINITY },
         { .n_heads = 3, .head_dim = 40, .n_groups = 1, .n_state = 200, .dt_max = INFINITY },
-        { .n_heads = 7, .head_dim = 1, .n_groups = 1, .n_state = 3, .wide = true, .dt_max = INFINITY },
-        { .n_heads = 128, .head_dim = 1, .n_groups = 1, .n_state = 16, .wide = true, .dt_max = INFINITY },
+        { .n_heads = 7,
+          .head_dim = 1,
+          .n_groups = 1,
+          .n_state = 3,
+          .wide = true,
+          .dt_max = INFINITY },
+        { .n_heads = 128,
+          .head_dim = 1,
+          .n_groups = 1,
+          .n_state = 16,
+          .wide = true,
+          .dt_max = INFINITY },
         { .n_heads = 150, .head_dim = 1, .n_groups = 1, .n_state = 41, .wide = true, .dt_max = 1 },
-        { .n_heads = 33, .head_dim = 1, .n_groups = 1, .n_state = 100, .wide = true, .dt_max = INFINITY },
+        { .n_heads = 33,
+          .head_dim = 1,
+          .n_groups = 1,
+          .n_state = 100,
+          .wide = true,
+          .dt_max = INFINITY },
     };
     (void)state;
     need_gpu();
-    EACH(i, shapes) for (int one = 0; one < 2; one++) {
+    EACH(i, shapes) for (int one = 0; one < 2; one++)
+    {
         if (!our_turn()) continue;
         struct scan_opt oc = shapes[i], og = oc;
-        struct both a = both_new(oc.wide ? oc.n_state : 1, oc.n_heads, 0, 1), d = both_new(1, oc.n_heads, 0, 1);
+        struct both a = both_new(oc.wide ? oc.n_state : 1, oc.n_heads, 0, 1),
+                    d = both_new(1, oc.n_heads, 0, 1);
         struct both bias = both_new(1, oc.n_heads, 0, 1);
         int rec = oc.n_heads * oc.head_dim * oc.n_state;
         struct world w;
@@ -185,11 +225,13 @@ static void delta_batch(struct world *w, const struct delta_opt *oc, const struc
     struct both q = both_new(n, nk, 3, 1), k = both_new(n, nk, 0, 1), v = both_new(n, nv, 1, 1);
     struct both alpha = both_new(n, oc->n_heads, 2, 2), beta = both_new(n, oc->n_heads, 0, 2);
     struct both out = both_new(n, nv, 4, 1);
-    struct delta_in in = { q.c, k.c, v.c, alpha.c, beta.c }, ing = { q.g, k.g, v.g, alpha.g, beta.g };
+    struct delta_in in = { q.c, k.c, v.c, alpha.c, beta.c },
+                    ing = { q.g, k.g, v.g, alpha.g, beta.g };
 
     ref->delta(ref, &out.c, &in, &w->c, 1, oc), gpu->delta(gpu, &out.g, &ing, &w->g, 1, og);
     check("delta", &out, 5e-5);
-    both_free(&q), both_free(&k), both_free(&v), both_free(&alpha), both_free(&beta), both_free(&out);
+    both_free(&q), both_free(&k), both_free(&v), both_free(&alpha), both_free(&beta),
+        both_free(&out);
 }
 
 static void the_delta_rule_goes_on_over_chunks_and_neighbours(void **state)
@@ -203,7 +245,8 @@ static void the_delta_rule_goes_on_over_chunks_and_neighbours(void **state)
     };
     (void)state;
     need_gpu();
-    EACH(i, shapes) for (int one = 0; one < 2; one++) {
+    EACH(i, shapes) for (int one = 0; one < 2; one++)
+    {
         if (!our_turn()) continue;
         struct delta_opt oc = shapes[i], og;
         struct both a = both_new(1, oc.n_heads, 0, 1), bias = both_new(1, oc.n_heads, 0, 1);
@@ -234,7 +277,8 @@ static void a_state_is_copied_on_the_device(void **state)
     struct err e = { 0 };
     (void)state;
     need_gpu();
-    if (state_pool_open(&p, &(struct backend_share){ gpu, 1 }, 1, &shape, 3, &e) != OK) fail_msg("%s", e.msg);
+    if (state_pool_open(&p, &(struct backend_share){ gpu, 1 }, 1, &shape, 3, &e) != OK)
+        fail_msg("%s", e.msg);
     state_view(p, &v);
     for (int i = 0; i < CONV; i++) conv[i] = rng_normal(&rng);
     for (int i = 0; i < REC; i++) rec[i] = rng_normal(&rng);
@@ -254,7 +298,9 @@ static void a_state_is_copied_on_the_device(void **state)
 static void a_state_that_does_not_fit_is_told_of(void **state)
 {
     struct both x = { 0 };
-    struct scan_opt o = { .n_heads = 2, .head_dim = 4, .n_groups = 1, .n_state = 300, .dt_max = INFINITY };
+    struct scan_opt o = {
+        .n_heads = 2, .head_dim = 4, .n_groups = 1, .n_state = 300, .dt_max = INFINITY
+    };
     struct scan_in in;
     struct err e = { 0 };
     struct world w;
@@ -280,20 +326,29 @@ static void heads_of(int which, int n, int rows, int cols, int tail)
     static const int tokens[] = { 1, 3, 8, 9, 70 };
     struct err e = { 0 };
     char *bytes = pair_bytes(which, n * rows, cols);
-    struct weight c = { .type = halves[which].type, .rows = rows, .cols = cols, .n = n, .data = bytes }, g = c;
+    struct weight c = { .type = halves[which].type,
+                        .rows = rows,
+                        .cols = cols,
+                        .n = n,
+                        .data = bytes },
+                  g = c;
 
-    if (ref->weight_put(ref, &c, &e) != OK || ref->weights_ready(ref, &e) != OK || gpu->weight_put(gpu, &g, &e) != OK)
+    if (ref->weight_put(ref, &c, &e) != OK || ref->weights_ready(ref, &e) != OK ||
+        gpu->weight_put(gpu, &g, &e) != OK)
         fail_msg("%s", e.msg);
     ready();
-    EACH(t, tokens) {
+    EACH(t, tokens)
+    {
         if (!our_turn()) continue;
         int x_step = cols + tail + (t % 2 ? 3 : 0), out_step = rows + tail + (t % 2 ? 1 : 0);
-        struct both x = both_new(tokens[t], n * x_step, t % 3, 1), out = both_new(tokens[t], n * out_step, t % 2, 1);
+        struct both x = both_new(tokens[t], n * x_step, t % 3, 1),
+                    out = both_new(tokens[t], n * out_step, t % 2, 1);
         struct heads_opt oc = { &c, x_step, out_step, tail }, og = { &g, x_step, out_step, tail };
         ref->heads(ref, &out.c, &x.c, &oc), gpu->heads(gpu, &out.g, &x.g, &og);
         double err = both_error(&out);
         if (!(err <= 2e-3))
-            fail_msg("heads of %s, %d of %d x %d, %d tokens: error %g", name_of(which), n, rows, cols, tokens[t], err);
+            fail_msg("heads of %s, %d of %d x %d, %d tokens: error %g", name_of(which), n, rows,
+                     cols, tokens[t], err);
         both_free(&x), both_free(&out);
     }
     gpu->weight_drop(gpu, &g), ref->weight_drop(ref, &c);
@@ -319,56 +374,77 @@ static const enum dtype kv_types[] = { DT_F16, DT_F32, DT_BF16, DT_Q8_0, DT_F8_E
 
 static void attention_over_wide_heads_and_latents_agrees(void **state)
 {
-    static const struct { int heads, kv, dim, dim_v; bool latent; } shapes[] = {
-        { 16, 1, 576, 512, true }, { 5, 1, 288, 256, true }, { 4, 1, 24, 16, true }, { 3, 1, 96, 64, true },
-        { 128, 1, 192, 128, true }, { 4, 2, 512, 512, false }, { 2, 1, 300, 40, false },
+    static const struct {
+        int heads, kv, dim, dim_v;
+        bool latent;
+    } shapes[] = {
+        { 16, 1, 576, 512, true }, { 5, 1, 288, 256, true },   { 4, 1, 24, 16, true },
+        { 3, 1, 96, 64, true },    { 128, 1, 192, 128, true }, { 4, 2, 512, 512, false },
+        { 2, 1, 300, 40, false },
     };
     (void)state;
     need_gpu();
-    EACH(t, kv_types) {
+    EACH(t, kv_types)
+    {
         double worst = 0;
-        EACH(s, shapes) {
+        EACH(s, shapes)
+        {
             int dim = shapes[s].dim, dim_v = shapes[s].dim_v;
             if (kv_types[t] == DT_Q8_0 && (dim % 32 || dim_v % 32)) continue;
             struct cache k;
             cache_open_as(&k, kv_types[t], shapes[s].kv, dim, dim_v, shapes[s].latent);
             cache_fill(&k);
             for (int how = 0; how < 2; how++) {
-                struct attend_opt o = { .n_heads = shapes[s].heads, .n_kv_heads = shapes[s].kv, .head_dim = dim,
-                                        .head_dim_v = dim_v, .scale = 1 / sqrtf((float)dim), .window = how ? 25 : 0 };
+                struct attend_opt o = { .n_heads = shapes[s].heads,
+                                        .n_kv_heads = shapes[s].kv,
+                                        .head_dim = dim,
+                                        .head_dim_v = dim_v,
+                                        .scale = 1 / sqrtf((float)dim),
+                                        .window = how ? 25 : 0 };
                 worst = fmax(worst, compare_attend(&k, &o, &o));
             }
             cache_close(&k);
         }
-        print_message("wide heads and latents over %-5s worst error %.2e\n", dtype_name((int)kv_types[t]), worst);
+        print_message("wide heads and latents over %-5s worst error %.2e\n",
+                      dtype_name((int)kv_types[t]), worst);
         if (!(worst < 5e-3)) fail_msg("%s: too far off", dtype_name((int)kv_types[t]));
     }
 }
 
 static void attention_both_ways_agrees(void **state)
 {
-    static const struct { int heads, kv, dim; } shapes[] = { { 3, 3, 8 }, { 12, 12, 64 }, { 8, 2, 128 }, { 5, 5, 40 },
-                                                             { 2, 1, 256 }, { 2, 2, 320 } };
+    static const struct {
+        int heads, kv, dim;
+    } shapes[] = { { 3, 3, 8 },  { 12, 12, 64 }, { 8, 2, 128 },
+                   { 5, 5, 40 }, { 2, 1, 256 },  { 2, 2, 320 } };
     static const int windows[] = { 0, 1, 6, 25, 128, 1000 };
     (void)state;
     need_gpu();
-    EACH(t, kv_types) {
+    EACH(t, kv_types)
+    {
         double worst = 0;
-        EACH(s, shapes) {
+        EACH(s, shapes)
+        {
             int dim = shapes[s].dim;
             if (kv_types[t] == DT_Q8_0 && dim % 32) continue;
             struct cache k;
             cache_open(&k, kv_types[t], shapes[s].kv, dim, dim);
             cache_fill(&k);
-            EACH(w, windows) {
-                struct attend_opt o = { .n_heads = shapes[s].heads, .n_kv_heads = shapes[s].kv, .head_dim = dim,
-                                        .head_dim_v = dim, .scale = 1 / sqrtf((float)dim), .window = windows[w],
+            EACH(w, windows)
+            {
+                struct attend_opt o = { .n_heads = shapes[s].heads,
+                                        .n_kv_heads = shapes[s].kv,
+                                        .head_dim = dim,
+                                        .head_dim_v = dim,
+                                        .scale = 1 / sqrtf((float)dim),
+                                        .window = windows[w],
                                         .both_ways = true };
                 worst = fmax(worst, compare_attend(&k, &o, &o));
             }
             cache_close(&k);
         }
-        print_message("both ways over %-5s worst error %.2e\n", dtype_name((int)kv_types[t]), worst);
+        print_message("both ways over %-5s worst error %.2e\n", dtype_name((int)kv_types[t]),
+                      worst);
         if (!(worst < 5e-3)) fail_msg("%s: too far off", dtype_name((int)kv_types[t]));
     }
 }

@@ -1,5 +1,5 @@
-/* Whole models on the GPU: the CPU's logits and vectors, graphs that are what they were taken of, no memory in a
- * step. */
+/* Whole models on the GPU: the CPU's logits and vectors, graphs that are what they were taken of,
+ * no memory in a step. */
 #include "cuda_world.h"
 #include "encoder_world.h"
 
@@ -21,8 +21,8 @@ struct world {
 };
 
 /* Half of the layers on the host, where there is one. */
-static int share_out(struct backend_share out[2], struct backend *be, struct backend *host, const struct source *src,
-                     struct err *e)
+static int share_out(struct backend_share out[2], struct backend *be, struct backend *host,
+                     const struct source *src, struct err *e)
 {
     struct arena a = { 0 };
     struct hparams hp;
@@ -51,7 +51,8 @@ static bool world_open(struct world *w, const char *path, struct backend *be, st
         source_close(w->src);
         return false;
     }
-    if (block_pool_open_over(&w->pool, shares, n, model_kvshape(w->m), DT_F16, N_BLOCKS, &e) != OK ||
+    if (block_pool_open_over(&w->pool, shares, n, model_kvshape(w->m), DT_F16, N_BLOCKS, &e) !=
+            OK ||
         decoder_open(&w->dec, w->m, w->pool, opt, &e) != OK)
         fail_msg("%s: %s", path, e.msg);
     for (int i = 0; i < MAX_SEQS; i++) {
@@ -72,11 +73,18 @@ static void world_close(struct world *w)
     source_close(w->src);
 }
 
-/* So many new tokens of each sequence, ids from seed; logits of all of them. again: the last step once more. */
+/* So many new tokens of each sequence, ids from seed; logits of all of them. again: the last step
+ * once more. */
 static const float *step(struct world *w, const int n[MAX_SEQS], uint64_t seed, bool again)
 {
-    int32_t ids[MAX_TOKENS], pos[MAX_TOKENS], seq[MAX_TOKENS], rows[MAX_TOKENS], table[MAX_SEQS * TABLE];
-    struct batch b = { .ids = ids, .pos = pos, .seq = seq, .n_seqs = MAX_SEQS, .table = table, .table_stride = TABLE,
+    int32_t ids[MAX_TOKENS], pos[MAX_TOKENS], seq[MAX_TOKENS], rows[MAX_TOKENS],
+        table[MAX_SEQS * TABLE];
+    struct batch b = { .ids = ids,
+                       .pos = pos,
+                       .seq = seq,
+                       .n_seqs = MAX_SEQS,
+                       .table = table,
+                       .table_stride = TABLE,
                        .out_rows = rows };
     const float *logits = NULL;
     struct err e = { 0 };
@@ -102,18 +110,20 @@ static int count(const int n[MAX_SEQS]) { return n[0] + n[1] + n[2] + n[3]; }
 
 /* Prefill of one, decode, all of them with prompts and tokens mixed, decode of all. */
 static const int steps[][MAX_SEQS] = {
-    { 40, 0, 0, 0 }, { 1, 0, 0, 0 }, { 1, 0, 0, 0 }, { 1, 0, 0, 0 }, { 1, 30, 0, 0 }, { 1, 1, 70, 3 },
-    { 1, 1, 1, 1 },  { 1, 1, 1, 1 }, { 1, 1, 1, 1 }, { 4, 0, 5, 0 }, { 0, 0, 0, 1 },  { 100, 1, 1, 1 },
+    { 40, 0, 0, 0 }, { 1, 0, 0, 0 },  { 1, 0, 0, 0 }, { 1, 0, 0, 0 },
+    { 1, 30, 0, 0 }, { 1, 1, 70, 3 }, { 1, 1, 1, 1 }, { 1, 1, 1, 1 },
+    { 1, 1, 1, 1 },  { 4, 0, 5, 0 },  { 0, 0, 0, 1 }, { 100, 1, 1, 1 },
 };
 enum { N_STEPS = sizeof steps / sizeof *steps };
 
 /* ---- choices that are nearly ties ---- */
 
-#define TIE 2e-3                 /* of scores: what F16 may turn round */
+#define TIE 2e-3 /* of scores: what F16 may turn round */
 
-static void (*plain_route)(struct backend *be, int32_t *ids, float *weights, const struct tensor *logits,
-                           const struct route_opt *opt);
-static double lead[MAX_TOKENS];  /* of the last one chosen before the first one not, of this step's tokens, at least */
+static void (*plain_route)(struct backend *be, int32_t *ids, float *weights,
+                           const struct tensor *logits, const struct route_opt *opt);
+static double lead[MAX_TOKENS]; /* of the last one chosen before the first one not, of this step's
+                                   tokens, at least */
 
 static int larger_first(const void *a, const void *b)
 {
@@ -130,12 +140,14 @@ static double gap(double *x, int n_all, int n)
 
 static double lead_of(const float *logits, int n, const struct route_opt *o)
 {
-    double score[MOE_MAX_EXPERTS], group[MOE_MAX_GROUPS], some[MOE_MAX_EXPERTS], least = INFINITY, last;
+    double score[MOE_MAX_EXPERTS], group[MOE_MAX_GROUPS], some[MOE_MAX_EXPERTS], least = INFINITY,
+                                                                                 last;
     int each = o->n_groups > 1 ? n / o->n_groups : n;
 
     for (int i = 0; i < n; i++)
-        score[i] = o->route != ROUTE_SIGMOID ? (double)logits[i]
-                                             : 1 / (1 + exp(-(double)logits[i])) + (o->bias ? (double)o->bias[i] : 0);
+        score[i] = o->route != ROUTE_SIGMOID
+                       ? (double)logits[i]
+                       : 1 / (1 + exp(-(double)logits[i])) + (o->bias ? (double)o->bias[i] : 0);
     for (int i = 0; i < n / each && o->n_groups > 1; i++) {
         group[i] = 0;
         memcpy(some, score + i * each, (size_t)each * sizeof *some);
@@ -152,23 +164,26 @@ static double lead_of(const float *logits, int n, const struct route_opt *o)
     return fmin(least, gap(score, n, o->n_used));
 }
 
-static void watch_route(struct backend *be, int32_t *ids, float *weights, const struct tensor *logits,
-                        const struct route_opt *opt)
+static void watch_route(struct backend *be, int32_t *ids, float *weights,
+                        const struct tensor *logits, const struct route_opt *opt)
 {
-    for (int r = 0; r < logits->rows; r++) lead[r] = fmin(lead[r], lead_of(tensor_row(logits, r), logits->cols, opt));
+    for (int r = 0; r < logits->rows; r++)
+        lead[r] = fmin(lead[r], lead_of(tensor_row(logits, r), logits->cols, opt));
     plain_route(be, ids, weights, logits, opt);
 }
 
 /* ---- logits ---- */
 
-/* What lies behind a choice that may fall either way may be off: its sequence has other keys from there on. */
+/* What lies behind a choice that may fall either way may be off: its sequence has other keys from
+ * there on. */
 struct verdict {
     double worst;
     int n_forgiven, n_all;
     bool doubted[MAX_SEQS];
 };
 
-static void judge(struct verdict *v, const char *path, int i, const float *want, const float *got, int vocab)
+static void judge(struct verdict *v, const char *path, int i, const float *want, const float *got,
+                  int vocab)
 {
     for (int s = 0, t = 0; s < MAX_SEQS; s++)
         for (int k = 0; k < steps[i][s]; k++, t++) {
@@ -181,7 +196,8 @@ static void judge(struct verdict *v, const char *path, int i, const float *want,
                 continue;
             }
             if (!(e < 5e-3) && v->worst < 5e-3)
-                print_message("%s: step %d, token %d of %d: error %g\n", path, i, t, count(steps[i]), e);
+                print_message("%s: step %d, token %d of %d: error %g\n", path, i, t,
+                              count(steps[i]), e);
             v->worst = fmax(v->worst, e);
         }
 }
@@ -206,7 +222,8 @@ static double compare(const char *path, bool split, bool *known)
             judge(&v, path, i, want, got, c.m->hp.n_vocab);
         }
         world_close(&g), world_close(&c);
-        if (v.n_forgiven) print_message("%s: %d of %d tokens off, behind a tie\n", path, v.n_forgiven, v.n_all);
+        if (v.n_forgiven)
+            print_message("%s: %d of %d tokens off, behind a tie\n", path, v.n_forgiven, v.n_all);
         if (3 * v.n_forgiven > v.n_all) v.worst = INFINITY;
     }
     backend_close(gpu), backend_close(cpu);
@@ -259,9 +276,16 @@ static void logits_of_every_model_are_the_cpus(void **state)
 /* Texts of n tokens each, whole, as an encoder wants them; what is left of every token. */
 static void texts(struct world *w, const int n[MAX_SEQS], uint64_t seed, float *hidden)
 {
-    int32_t ids[MAX_TOKENS], pos[MAX_TOKENS], seq[MAX_TOKENS], rows[MAX_TOKENS], table[MAX_SEQS * TABLE];
-    struct batch b = { .ids = ids, .pos = pos, .seq = seq, .n_seqs = MAX_SEQS, .table = table, .table_stride = TABLE,
-                       .hidden_rows = rows, .hidden = hidden };
+    int32_t ids[MAX_TOKENS], pos[MAX_TOKENS], seq[MAX_TOKENS], rows[MAX_TOKENS],
+        table[MAX_SEQS * TABLE];
+    struct batch b = { .ids = ids,
+                       .pos = pos,
+                       .seq = seq,
+                       .n_seqs = MAX_SEQS,
+                       .table = table,
+                       .table_stride = TABLE,
+                       .hidden_rows = rows,
+                       .hidden = hidden };
     const float *logits = NULL;
     struct err e = { 0 };
     struct rng r;
@@ -282,8 +306,9 @@ static void texts(struct world *w, const int n[MAX_SEQS], uint64_t seed, float *
 
 static double compare_texts(const char *path, bool split)
 {
-    static const int steps[][MAX_SEQS] = { { 33, 1, 7, 20 }, { 1, 0, 0, 0 }, { 33, 1, 7, 20 }, { 70, 40, 2, 9 },
-                                           { 33, 1, 7, 20 }, { 0, 33, 20, 0 }, { 12, 9, 20, 20 } };
+    static const int steps[][MAX_SEQS] = { { 33, 1, 7, 20 }, { 1, 0, 0, 0 },   { 33, 1, 7, 20 },
+                                           { 70, 40, 2, 9 }, { 33, 1, 7, 20 }, { 0, 33, 20, 0 },
+                                           { 12, 9, 20, 20 } };
     struct backend *gpu = cuda_open(), *cpu = reference_open();
     static float want[MAX_TOKENS * E], got[MAX_TOKENS * E];
     struct world g, c;
@@ -321,8 +346,8 @@ static void vectors_of_encoders_are_the_cpus(void **state)
 static void layers_shared_with_the_cpu_give_the_cpus_logits(void **state)
 {
     /* tied heads, two rotaries, scales, experts, state, a latent */
-    static const char *const names[] = { "qwen2", "gemma3_text", "bitnet", "glm4_moe", "mamba2", "qwen3_next",
-                                         "deepseek_v3" };
+    static const char *const names[] = { "qwen2",  "gemma3_text", "bitnet",     "glm4_moe",
+                                         "mamba2", "qwen3_next",  "deepseek_v3" };
     bool known;
     (void)state;
     need_gpu();
@@ -362,9 +387,11 @@ static void replay(const char *path)
     float *first = mem_alloc(bytes);
     for (int i = 0; i < 12; i++) {
         memcpy(first, step(&a, one, (uint64_t)i, false), bytes);
-        assert_true(error_of(step(&b, one, (uint64_t)i, false), first, bytes / sizeof(float), 0) < 2e-3);
-        for (int k = 0; k < 3; k++)                      /* launched, taken, replayed: the same numbers */
-            assert_true(error_of(step(&a, one, (uint64_t)i, true), first, bytes / sizeof(float), 0) < 1e-5);
+        assert_true(error_of(step(&b, one, (uint64_t)i, false), first, bytes / sizeof(float), 0) <
+                    2e-3);
+        for (int k = 0; k < 3; k++) /* launched, taken, replayed: the same numbers */
+            assert_true(
+                error_of(step(&a, one, (uint64_t)i, true), first, bytes / sizeof(float), 0) < 1e-5);
     }
     mem_free(first);
     close_both(&a, &b);
@@ -381,8 +408,9 @@ static void a_replayed_step_is_the_step(void **state)
 /* State goes on from step to step: a graph finds other sequences in the same places. */
 static void replay_state(const char *path)
 {
-    static const int prompt[MAX_SEQS] = { 20, 9, 30, 1 }, who[][MAX_SEQS] = { { 1, 1, 1, 0 }, { 0, 1, 1, 1 },
-                                                                             { 1, 0, 1, 1 }, { 2, 1, 0, 0 } };
+    static const int prompt[MAX_SEQS] = { 20, 9, 30, 1 }, who[][MAX_SEQS] = {
+        { 1, 1, 1, 0 }, { 0, 1, 1, 1 }, { 1, 0, 1, 1 }, { 2, 1, 0, 0 }
+    };
     struct backend_stats stats = { 0 };
     struct world a, b;
 
@@ -411,7 +439,8 @@ static void a_replayed_step_finds_its_states(void **state)
 static void many_kinds_of_steps_take_turns(void **state)
 {
     enum { KINDS = 78, ROUNDS = 4 };
-    static const int prompt[MAX_SEQS] = { 100, 13, 0, 0 };       /* three times: over and under 256 positions */
+    static const int prompt[MAX_SEQS] = { 100, 13, 0,
+                                          0 }; /* three times: over and under 256 positions */
     struct backend *be;
     struct world w;
     double first[KINDS];
@@ -426,7 +455,7 @@ static void many_kinds_of_steps_take_turns(void **state)
             const float *x = step(&w, n, (uint64_t)i, true);
             double sum = 0;
             for (int k = 0; k < count(n) * w.m->hp.n_vocab; k++) sum += fabs((double)x[k]);
-            if (round <= 1) first[i] = sum;              /* what each leaves, the next round reads */
+            if (round <= 1) first[i] = sum; /* what each leaves, the next round reads */
             if (!(fabs(sum - first[i]) <= 1e-5 * first[i]))
                 fail_msg("round %d, kind %d: %g, first %g", round, i, sum, first[i]);
         }

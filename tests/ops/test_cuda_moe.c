@@ -1,14 +1,18 @@
-/* Mixtures of experts on the GPU against the reference: the choice, and the blocks that were chosen. */
+/* Mixtures of experts on the GPU against the reference: the choice, and the blocks that were
+ * chosen. */
 #include "cuda_pair.h"
 
 /* ---- the choice ---- */
 
-static const char *const kinds[] = { "softmax", "softmax of the largest", "sigmoid", "sparsemixer" };
+static const char *const kinds[] = { "softmax", "softmax of the largest", "sigmoid",
+                                     "sparsemixer" };
 
 /* What a token's choice goes by. */
 static double rank_of(const struct route_opt *o, const float *x, int i)
 {
-    return o->route == ROUTE_SIGMOID ? 1 / (1 + exp(-(double)x[i])) + (o->bias ? (double)o->bias[i] : 0) : (double)x[i];
+    return o->route == ROUTE_SIGMOID
+               ? 1 / (1 + exp(-(double)x[i])) + (o->bias ? (double)o->bias[i] : 0)
+               : (double)x[i];
 }
 
 static void choose(int tokens, int n, const struct route_opt *opt, int gap)
@@ -28,8 +32,10 @@ static void choose(int tokens, int n, const struct route_opt *opt, int gap)
     for (size_t i = 0; i < n_ids; i++) {
         const float *row = tensor_row(&x.c, (int)i / opt->n_used);
         assert_in_range(got[i], 0, n - 1);
-        if (fabs(rank_of(&c, row, got[i]) - rank_of(&c, row, want[i])) > 1e-6)          /* equal as far as F32 goes */
-            fail_msg("%s of %d, choice %zu: expert %d instead of %d", kinds[opt->route], n, i, got[i], want[i]);
+        if (fabs(rank_of(&c, row, got[i]) - rank_of(&c, row, want[i])) >
+            1e-6) /* equal as far as F32 goes */
+            fail_msg("%s of %d, choice %zu: expert %d instead of %d", kinds[opt->route], n, i,
+                     got[i], want[i]);
     }
     check(kinds[opt->route], &w, 1e-5);
     gpu->free(gpu, there, n_ids * sizeof *got, MEM_SCRATCH);
@@ -44,27 +50,41 @@ static void tokens_choose_as_on_the_cpu(void **state)
     static const float some;
     (void)state;
     need_gpu();
-    EACH(i, sizes) EACH(k, used) EACH(t, tokens) for (int how = 0; how < 16; how++) {
+    EACH(i, sizes) EACH(k, used) EACH(t, tokens) for (int how = 0; how < 16; how++)
+    {
         if (!our_turn()) continue;
-        struct route_opt o = { .route = (enum route_kind)(how % 3), .n_used = used[k], .norm = how & 1,
-                               .scale = how & 2 ? 2.5f : 1, .bias = how % 3 == 2 && how & 4 ? &some : NULL };
+        struct route_opt o = { .route = (enum route_kind)(how % 3),
+                               .n_used = used[k],
+                               .norm = how & 1,
+                               .scale = how & 2 ? 2.5f : 1,
+                               .bias = how % 3 == 2 && how & 4 ? &some : NULL };
         if (used[k] <= sizes[i]) choose(tokens[t], sizes[i], &o, how & 8 ? 3 : 0);
     }
-    EACH(i, sizes) EACH(t, tokens)
-        choose(tokens[t], sizes[i], &(struct route_opt){ .route = ROUTE_SPARSEMIXER, .n_used = 2, .scale = 1,
-                                                         .jitter = 0.1f }, 0);
+    EACH(i, sizes)
+    EACH(t, tokens)
+    choose(
+        tokens[t], sizes[i],
+        &(struct route_opt){ .route = ROUTE_SPARSEMIXER, .n_used = 2, .scale = 1, .jitter = 0.1f },
+        0);
 }
 
 static void only_the_best_groups_are_open(void **state)
 {
-    static const int shapes[][4] = { { 16, 4, 2, 2 }, { 60, 6, 1, 1 }, { 256, 8, 4, 2 }, { 128, 64, 10, 2 },
-                                     { 9, 1, 1, 2 } };
+    static const int shapes[][4] = {
+        { 16, 4, 2, 2 }, { 60, 6, 1, 1 }, { 256, 8, 4, 2 }, { 128, 64, 10, 2 }, { 9, 1, 1, 2 }
+    };
     static const float some;
     (void)state;
     need_gpu();
-    EACH(i, shapes) for (int kind = ROUTE_SOFTMAX; kind <= ROUTE_SIGMOID; kind += ROUTE_SIGMOID) {
-        struct route_opt o = { .route = (enum route_kind)kind, .n_used = 4, .scale = 1, .bias = kind ? &some : NULL,
-                               .n_groups = shapes[i][1], .n_groups_used = shapes[i][2], .group_top = shapes[i][3] };
+    EACH(i, shapes) for (int kind = ROUTE_SOFTMAX; kind <= ROUTE_SIGMOID; kind += ROUTE_SIGMOID)
+    {
+        struct route_opt o = { .route = (enum route_kind)kind,
+                               .n_used = 4,
+                               .scale = 1,
+                               .bias = kind ? &some : NULL,
+                               .n_groups = shapes[i][1],
+                               .n_groups_used = shapes[i][2],
+                               .group_top = shapes[i][3] };
         choose(33, shapes[i][0], &o, 0);
     }
 }
@@ -97,8 +117,8 @@ static void role_free(struct role *r)
 
 struct shape {
     int tokens, n, n_used, embd, wide;
-    int gate[MAX_EXPERTS], up[MAX_EXPERTS], down[MAX_EXPERTS];   /* types */
-    bool gated, biased, add, crowd;      /* crowd: most tokens want the same expert */
+    int gate[MAX_EXPERTS], up[MAX_EXPERTS], down[MAX_EXPERTS]; /* types */
+    bool gated, biased, add, crowd; /* crowd: most tokens want the same expert */
     enum act act;
 };
 
@@ -132,9 +152,19 @@ static double run(const struct shape *s)
     ready();
     pick_ids(&ids, s);
     ints_put(&ids, rows);
-    struct experts_opt c = { .n = s->n, .n_used = s->n_used, .gate = s->gated ? gate.c : NULL, .up = up.c,
-                             .down = down.c, .act = s->act, .scale = 0.7f, .add = s->add, .xs = xs.c, .hs = hs.c,
-                             .us = us.c, .ys = ys.c, .order = order_c };
+    struct experts_opt c = { .n = s->n,
+                             .n_used = s->n_used,
+                             .gate = s->gated ? gate.c : NULL,
+                             .up = up.c,
+                             .down = down.c,
+                             .act = s->act,
+                             .scale = 0.7f,
+                             .add = s->add,
+                             .xs = xs.c,
+                             .hs = hs.c,
+                             .us = us.c,
+                             .ys = ys.c,
+                             .order = order_c };
     struct experts_opt g = c;
     g.gate = s->gated ? gate.g : NULL, g.up = up.g, g.down = down.g;
     g.xs = xs.g, g.hs = hs.g, g.us = us.g, g.ys = ys.g, g.order = order_g;
@@ -160,12 +190,20 @@ static double run(const struct shape *s)
 
 static struct shape shape_of(int t, int tokens, int k)
 {
-    static const int plain[] = { 33, 100, 64, 129 }, small[] = { 32, 96, 160, 64 }, large[] = { 256, 512, 256, 768 };
+    static const int plain[] = { 33, 100, 64, 129 }, small[] = { 32, 96, 160, 64 },
+                     large[] = { 256, 512, 256, 768 };
     int block = dtype_info((int)halves[t].type)->block;
     const int *dims = block == 1 ? plain : block == 32 ? small : large;
-    struct shape s = { .tokens = tokens, .n = 3 + k % 7, .n_used = 1 + k % 3, .embd = dims[k % 4],
-                       .wide = dims[(k + 1) % 4], .gated = k % 4 != 3, .biased = k % 2, .add = k % 3 == 1,
-                       .crowd = k % 5 == 2, .act = k % 3 ? ACT_SILU : ACT_GELU_TANH };
+    struct shape s = { .tokens = tokens,
+                       .n = 3 + k % 7,
+                       .n_used = 1 + k % 3,
+                       .embd = dims[k % 4],
+                       .wide = dims[(k + 1) % 4],
+                       .gated = k % 4 != 3,
+                       .biased = k % 2,
+                       .add = k % 3 == 1,
+                       .crowd = k % 5 == 2,
+                       .act = k % 3 ? ACT_SILU : ACT_GELU_TANH };
 
     if (s.gated && k % 6 == 1) s.act = ACT_SWIGLU_CLIP;
     for (int e = 0; e < s.n; e++) s.gate[e] = s.up[e] = s.down[e] = t;
@@ -175,8 +213,8 @@ static struct shape shape_of(int t, int tokens, int k)
 static bool far_off(const char *what, const struct shape *s, double e)
 {
     if (e < 5e-3) return false;
-    print_message("%s: %d tokens, %d of %d experts, %d x %d%s: error %g\n", what, s->tokens, s->n_used, s->n, s->wide,
-                  s->embd, s->gated ? " gated" : "", e);
+    print_message("%s: %d tokens, %d of %d experts, %d x %d%s: error %g\n", what, s->tokens,
+                  s->n_used, s->n, s->wide, s->embd, s->gated ? " gated" : "", e);
     return true;
 }
 
@@ -189,14 +227,16 @@ static void experts_of_every_type_agree(void **state)
     for (int t = 0; t < N_TYPES; t++) {
         double worst = 0;
         if (skips(t)) continue;
-        EACH(i, tokens) for (int k = (int)i; k < (int)i + 3; k++) {
+        EACH(i, tokens) for (int k = (int)i; k < (int)i + 3; k++)
+        {
             if (!our_turn()) continue;
             struct shape s = shape_of(t, tokens[i], k);
             double e = run(&s);
             bad += far_off(name_of(t), &s, e);
             worst = fmax(worst, e);
         }
-        print_message("experts %-8s worst error %.2e%s\n", name_of(t), worst, worst < 5e-3 ? "" : "  TOO FAR OFF");
+        print_message("experts %-8s worst error %.2e%s\n", name_of(t), worst,
+                      worst < 5e-3 ? "" : "  TOO FAR OFF");
     }
     assert_int_equal(bad, 0);
 }
@@ -214,8 +254,15 @@ static void few_tokens_of_large_experts_agree(void **state)
     static const enum dtype types[] = { DT_BF16, DT_F16, DT_Q4_0 };
     (void)state;
     need_gpu();
-    EACH(i, types) for (int tokens = 1; tokens < 4; tokens++) {
-        struct shape s = { .tokens = tokens, .n = 3, .n_used = 2, .embd = 64, .wide = 9024, .gated = true, .biased = true,
+    EACH(i, types) for (int tokens = 1; tokens < 4; tokens++)
+    {
+        struct shape s = { .tokens = tokens,
+                           .n = 3,
+                           .n_used = 2,
+                           .embd = 64,
+                           .wide = 9024,
+                           .gated = true,
+                           .biased = true,
                            .act = ACT_SILU };
         for (int e = 0; e < s.n; e++) s.gate[e] = s.up[e] = s.down[e] = type_at(types[i]);
         assert_false(far_off("large", &s, run(&s)));
@@ -225,16 +272,24 @@ static void few_tokens_of_large_experts_agree(void **state)
 /* Gate of another type than up; some experts of another type than the rest. */
 static void experts_may_differ_in_type(void **state)
 {
-    static const enum dtype kinds_of[][3] = { { DT_Q4_K, DT_Q6_K, DT_F16 }, { DT_F32, DT_Q8_0, DT_BF16 },
+    static const enum dtype kinds_of[][3] = { { DT_Q4_K, DT_Q6_K, DT_F16 },
+                                              { DT_F32, DT_Q8_0, DT_BF16 },
                                               { DT_BF16, DT_BF16, DT_Q4_0 } };
     static const int tokens[] = { 1, 3, 17, 150 };
     int bad = 0;
     (void)state;
     need_gpu();
-    EACH(i, kinds_of) EACH(k, tokens) for (int mixed = 0; mixed < 2; mixed++) {
+    EACH(i, kinds_of) EACH(k, tokens) for (int mixed = 0; mixed < 2; mixed++)
+    {
         if (!our_turn()) continue;
-        struct shape s = { .tokens = tokens[k], .n = 6, .n_used = 2, .embd = 256, .wide = 512, .gated = true,
-                           .biased = true, .act = ACT_SILU };
+        struct shape s = { .tokens = tokens[k],
+                           .n = 6,
+                           .n_used = 2,
+                           .embd = 256,
+                           .wide = 512,
+                           .gated = true,
+                           .biased = true,
+                           .act = ACT_SILU };
         for (int e = 0; e < s.n; e++) {
             s.gate[e] = type_at(kinds_of[i][mixed && e > 3 ? 1 : 0]);
             s.up[e] = type_at(kinds_of[i][1]);
@@ -252,7 +307,8 @@ static void scores_are_exact(void **state)
     static const int tokens[] = { 1, 4, 9, 130 }, rows[] = { 4, 60, 129 };
     (void)state;
     need_gpu();
-    EACH(i, types) EACH(k, tokens) EACH(r, rows) {
+    EACH(i, types) EACH(k, tokens) EACH(r, rows)
+    {
         if (!our_turn()) continue;
         struct pair w;
         struct both x = both_new(tokens[k], 515, 2, 1), out = both_new(tokens[k], rows[r], 1, 1);

@@ -1,4 +1,5 @@
-/* Tokens that the GPU draws are the host's, through the table, through a decoder's steps and through the engine. */
+/* Tokens that the GPU draws are the host's, through the table, through a decoder's steps and
+ * through the engine. */
 #include "cuda_world.h"
 
 #include "engine/engine.h"
@@ -32,12 +33,19 @@ static void *take(struct backend *be, size_t bytes)
 
 static void world_open(struct world *w, struct backend *be, int n)
 {
-    struct backend_limits lim = { .max_tokens = ROWS, .max_seqs = ROWS, .max_out = ROWS, .max_cols = 256,
-                                  .max_rows = 256, .n_vocab = n, .n_heads = 1, .head_dim = 64,
+    struct backend_limits lim = { .max_tokens = ROWS,
+                                  .max_seqs = ROWS,
+                                  .max_out = ROWS,
+                                  .max_cols = 256,
+                                  .max_rows = 256,
+                                  .n_vocab = n,
+                                  .n_heads = 1,
+                                  .head_dim = 64,
                                   .max_adjust = MAX_ADJUST };
     struct err e = { 0 };
 
-    *w = (struct world){ .be = be, .n = n, .x = mem_array((size_t)ROWS * (size_t)n, sizeof(float)) };
+    *w =
+        (struct world){ .be = be, .n = n, .x = mem_array((size_t)ROWS * (size_t)n, sizeof(float)) };
     if (be->reserve(be, &lim, &e) != OK) fail_msg("%s", e.msg);
     w->d_x = take(be, (size_t)ROWS * (size_t)n * sizeof(float));
     w->d_picks = take(be, ROWS * sizeof(struct pick));
@@ -60,7 +68,7 @@ static void fill(struct world *w, int kind)
 
     for (size_t i = 0; i < (size_t)ROWS * (size_t)w->n; i++) {
         w->x[i] = rng_normal(&rng) * size[kind];
-        if (kind == 3) w->x[i] = rintf(w->x[i] * 2) / 2;                 /* many are equal */
+        if (kind == 3) w->x[i] = rintf(w->x[i] * 2) / 2; /* many are equal */
         if (kind == 5 && below(3) == 0) w->x[i] = below(2) ? NAN : below(9) ? -INFINITY : INFINITY;
     }
     w->be->put(w->be, w->d_x, w->x, (size_t)ROWS * (size_t)w->n * sizeof(float));
@@ -71,9 +79,14 @@ static struct sample_opt any_opt(int row, struct logit_bias bias[4], int n)
 {
     static const float top_p[] = { 1, 0.95f, 0.5f, 0.999f }, min_p[] = { 0, 0, 0.05f };
     static const int top_k[] = { 0, 40, 1, 700, 5000 };
-    struct sample_opt o = { .temp = row % 6 ? 0.3f + 0.2f * (float)below(8) : 0, .top_k = top_k[below(5)],
-                            .top_p = top_p[below(4)], .min_p = min_p[below(3)], .typical = 1, .repeat_penalty = 1,
-                            .repeat_last = 64, .seed = rng_u64(&rng) };
+    struct sample_opt o = { .temp = row % 6 ? 0.3f + 0.2f * (float)below(8) : 0,
+                            .top_k = top_k[below(5)],
+                            .top_p = top_p[below(4)],
+                            .min_p = min_p[below(3)],
+                            .typical = 1,
+                            .repeat_penalty = 1,
+                            .repeat_last = 64,
+                            .seed = rng_u64(&rng) };
 
     if (row % 3 == 1) o.repeat_penalty = 1.3f, o.freq_penalty = 0.2f, o.presence_penalty = 0.4f;
     if (row % 4 == 1) {
@@ -143,7 +156,7 @@ static void draws_are_the_hosts(void **state)
             fill(&w, kind);
             n_differ += differ(&w, 8);
             n += 8 * ROWS;
-            be->get(be, back, w.d_x, bytes);             /* adjusted, and put back */
+            be->get(be, back, w.d_x, bytes); /* adjusted, and put back */
             done(be);
             assert_memory_equal(back, w.x, bytes);
             mem_free(back);
@@ -164,11 +177,14 @@ static void rows_without_a_number_say_so(void **state)
     (void)state;
     be = cuda_open();
     world_open(&w, be, 1000);
-    for (int i = 0; i < ROWS * 1000; i++) w.x[i] = i / 1000 % 2 ? NAN : i % 1000 == 7 ? 1.f : -INFINITY;
+    for (int i = 0; i < ROWS * 1000; i++)
+        w.x[i] = i / 1000 % 2 ? NAN : i % 1000 == 7 ? 1.f : -INFINITY;
     for (int i = 4000; i < 5000; i++) w.x[i] = -INFINITY;
     be->put(be, w.d_x, w.x, ROWS * 1000 * sizeof(float));
     for (int r = 0; r < ROWS; r++)
-        picks[r] = (struct pick){ .row = r, .temp = r % 4 < 2 ? 0 : 1, .top_p = r % 3 ? 1 : 0.9f, .u = 0.5 };
+        picks[r] = (struct pick){
+            .row = r, .temp = r % 4 < 2 ? 0 : 1, .top_p = r % 3 ? 1 : 0.9f, .u = 0.5
+        };
     be->put(be, w.d_picks, picks, sizeof picks);
     struct tensor logits = tensor_f32(w.d_x, ROWS, 1000);
     be->sample(be, w.d_ids, &logits, w.d_picks, ROWS, w.d_adjust);
@@ -223,12 +239,17 @@ static void run(struct engine *g, struct asked *a, int n)
     }
 }
 
-/* Who wants logprobs is picked for by the host, from logits; side by side both get the same tokens. */
+/* Who wants logprobs is picked for by the host, from logits; side by side both get the same tokens.
+ */
 static void the_engine_gives_the_tokens_the_host_would_pick(void **state)
 {
     enum { PAIRS = 8 };
-    struct engine_opt o = { .backend = { .device = "cuda" }, .n_ctx = 256, .max_seqs = 16, .kv_type = DT_NONE,
-                            .no_prefix = true, .manual = true };
+    struct engine_opt o = { .backend = { .device = "cuda" },
+                            .n_ctx = 256,
+                            .max_seqs = 16,
+                            .kv_type = DT_NONE,
+                            .no_prefix = true,
+                            .manual = true };
     struct engine *g = NULL;
     struct err e = { 0 };
     struct asked a[2 * PAIRS], b[PAIRS];
@@ -248,7 +269,7 @@ static void the_engine_gives_the_tokens_the_host_would_pick(void **state)
         same += memcmp(a[2 * i].out, b[i].out, 40 * sizeof(int32_t)) == 0;
     }
     print_message("%d of %d are the same to the last token\n", same, 2 * PAIRS);
-    assert_true(same >= 2 * PAIRS - 3);                  /* logits may round otherwise beside other rows */
+    assert_true(same >= 2 * PAIRS - 3); /* logits may round otherwise beside other rows */
     engine_close(g);
 }
 

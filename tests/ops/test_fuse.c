@@ -29,10 +29,16 @@ static void world_open(struct world *w)
     *w = (struct world){ 0 };
     assert_int_equal(record_init(&w->r, 256, 64, NULL), OK);
     w->wq = weight_of(HEADS * DIM, EMBD), w->wk = w->wv = weight_of(KV_HEADS * DIM, EMBD);
-    w->wo = weight_of(EMBD, HEADS * DIM), w->wg = w->wu = weight_of(FF, EMBD), w->wd = weight_of(EMBD, FF);
+    w->wo = weight_of(EMBD, HEADS * DIM), w->wg = w->wu = weight_of(FF, EMBD),
+    w->wd = weight_of(EMBD, FF);
     w->layer = (struct kvlayer){ w->v, w->k, KV_HEADS, DIM, DIM, 1, 1, false };
-    w->kv = (struct kvview){ .type = DT_F16, .layers = &w->layer, .n_layers = 1, .pos = w->pos, .n_tokens = TOKENS,
-                             .n_seqs = 1, .max_pos = 7 };
+    w->kv = (struct kvview){ .type = DT_F16,
+                             .layers = &w->layer,
+                             .n_layers = 1,
+                             .pos = w->pos,
+                             .n_tokens = TOKENS,
+                             .n_seqs = 1,
+                             .max_pos = 7 };
 }
 
 static void world_close(struct world *w) { record_release(&w->r); }
@@ -48,22 +54,30 @@ static void norm_to(struct world *w, void *out, void *x)
     record_norm(&w->r, OP_NORM_RMS, &o, &i, w->norm, NULL, 1e-5f);
 }
 
-struct how { bool headnorm, whole, norope; };
+struct how {
+    bool headnorm, whole, norope;
+};
 
 static void attention(struct world *w, struct how how)
 {
-    struct tensor h = tensor_of(w->h, EMBD), q = tensor_of(w->q, HEADS * DIM), k = tensor_of(w->k, KV_HEADS * DIM);
-    struct tensor v = tensor_of(w->v, KV_HEADS * DIM), t = tensor_of(w->table, DIM), a = tensor_of(w->a, HEADS * DIM);
+    struct tensor h = tensor_of(w->h, EMBD), q = tensor_of(w->q, HEADS * DIM),
+                  k = tensor_of(w->k, KV_HEADS * DIM);
+    struct tensor v = tensor_of(w->v, KV_HEADS * DIM), t = tensor_of(w->table, DIM),
+                  a = tensor_of(w->a, HEADS * DIM);
     struct tensor x = tensor_of(w->x, EMBD);
     struct linear qkv[3] = { job(q, &w->wq, false), job(k, &w->wk, false), job(v, &w->wv, false) };
     struct linear o = job(x, &w->wo, true);
-    struct attend_opt opt = { .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .head_dim_v = DIM };
+    struct attend_opt opt = {
+        .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .head_dim_v = DIM
+    };
 
     norm_to(w, w->h, w->x);
     record_linear(&w->r, &h, qkv, 3);
     if (how.headnorm) {
-        record_headnorm(&w->r, &q, how.whole ? 1 : HEADS, how.whole ? HEADS * DIM : DIM, w->head_norm, 0, 1e-5f);
-        record_headnorm(&w->r, &k, how.whole ? 1 : KV_HEADS, how.whole ? KV_HEADS * DIM : DIM, w->head_norm, 0, 1e-5f);
+        record_headnorm(&w->r, &q, how.whole ? 1 : HEADS, how.whole ? HEADS * DIM : DIM,
+                        w->head_norm, 0, 1e-5f);
+        record_headnorm(&w->r, &k, how.whole ? 1 : KV_HEADS, how.whole ? KV_HEADS * DIM : DIM,
+                        w->head_norm, 0, 1e-5f);
     }
     if (!how.norope) {
         record_rope(&w->r, &q, HEADS, DIM, DIM, &t, ROPE_HALF);
@@ -78,7 +92,8 @@ static void feed_forward(struct world *w)
 {
     struct tensor h = tensor_of(w->h, EMBD), g = tensor_of(w->gate, FF), u = tensor_of(w->up, FF);
     struct tensor x = tensor_of(w->x, EMBD);
-    struct linear gu[2] = { job(g, &w->wg, false), job(u, &w->wu, false) }, down = job(x, &w->wd, true);
+    struct linear gu[2] = { job(g, &w->wg, false), job(u, &w->wu, false) },
+                  down = job(x, &w->wd, true);
 
     norm_to(w, w->h, w->x);
     record_linear(&w->r, &h, gu, 2);
@@ -98,10 +113,10 @@ static void assert_kinds(const struct world *w, const enum op_kind *want, int n)
     }
     assert_int_equal(at, n);
 }
-#define KINDS(w, ...)                                                                                      \
-    do {                                                                                                   \
-        const enum op_kind want_[] = { __VA_ARGS__ };                                                      \
-        assert_kinds(w, want_, (int)(sizeof want_ / sizeof *want_));                                       \
+#define KINDS(w, ...)                                                \
+    do {                                                             \
+        const enum op_kind want_[] = { __VA_ARGS__ };                \
+        assert_kinds(w, want_, (int)(sizeof want_ / sizeof *want_)); \
     } while (0)
 
 static const struct op *left(const struct world *w, int nth)
@@ -121,7 +136,8 @@ static void a_layer_is_six_operations(void **state)
         feed_forward(&w);
         record_fuse(&w.r, true);
         KINDS(&w, OP_LINEAR, OP_ROPE_KV, OP_ATTEND, OP_LINEAR, OP_LINEAR, OP_LINEAR);
-        const struct op *qkv = left(&w, 0), *rope = left(&w, 1), *o = left(&w, 3), *gate = left(&w, 4);
+        const struct op *qkv = left(&w, 0), *rope = left(&w, 1), *o = left(&w, 3),
+                        *gate = left(&w, 4);
         assert_int_equal(qkv->u.linear.norm, OP_NORM_RMS);
         assert_ptr_equal(qkv->u.linear.x.data, w.x);
         assert_ptr_equal(qkv->u.linear.norm_w, w.norm);
@@ -150,7 +166,7 @@ static void one_token_is_turned_by_its_attention(void **state)
     assert_ptr_equal(w.r.ops[rope].u.rope_kv.table, w.table);
     world_close(&w);
 
-    world_open(&w);                                      /* whose q somebody wants to see */
+    world_open(&w); /* whose q somebody wants to see */
     w.kv.n_tokens = 1;
     attention(&w, (struct how){ 0 });
     record_copy(&w.r, OP_GET, host, w.q, sizeof host);
@@ -178,20 +194,21 @@ static void what_is_read_later_is_kept(void **state)
     struct world w;
     float host[TOKENS][EMBD];
     (void)state;
-    world_open(&w);                                      /* h comes out by a get */
+    world_open(&w); /* h comes out by a get */
     attention(&w, (struct how){ 0 });
     record_copy(&w.r, OP_GET, host, w.h[1], sizeof host[0]);
     record_fuse(&w.r, true);
     KINDS(&w, OP_NORM, OP_LINEAR, OP_ROPE_KV, OP_ATTEND, OP_LINEAR, OP_GET);
     world_close(&w);
 
-    world_open(&w);                                      /* so does up, and k */
+    world_open(&w); /* so does up, and k */
     attention(&w, (struct how){ 0 });
     feed_forward(&w);
     record_copy(&w.r, OP_GET, host, w.up, 4);
     record_copy(&w.r, OP_GET, host, w.k, 4);
     record_fuse(&w.r, true);
-    KINDS(&w, OP_LINEAR, OP_ROPE, OP_ROPE, OP_KV_PUT, OP_ATTEND, OP_LINEAR, OP_LINEAR, OP_ACT, OP_LINEAR, OP_GET, OP_GET);
+    KINDS(&w, OP_LINEAR, OP_ROPE, OP_ROPE, OP_KV_PUT, OP_ATTEND, OP_LINEAR, OP_LINEAR, OP_ACT,
+          OP_LINEAR, OP_GET, OP_GET);
     world_close(&w);
 }
 
@@ -205,7 +222,7 @@ static void nothing_is_dead_where_a_record_goes_on(void **state)
     record_fuse(&w.r, false);
     KINDS(&w, OP_NORM, OP_LINEAR, OP_ACT, OP_LINEAR);
     world_close(&w);
-    world_open(&w);                                      /* but what the record overwrites itself is */
+    world_open(&w); /* but what the record overwrites itself is */
     feed_forward(&w), feed_forward(&w);
     record_fuse(&w.r, false);
     KINDS(&w, OP_LINEAR, OP_LINEAR, OP_NORM, OP_LINEAR, OP_ACT, OP_LINEAR);
@@ -231,26 +248,26 @@ static void other_shapes_stay_apart(void **state)
 {
     struct world w;
     (void)state;
-    world_open(&w);                                      /* a norm over all heads at once */
+    world_open(&w); /* a norm over all heads at once */
     attention(&w, (struct how){ .headnorm = true, .whole = true });
     record_fuse(&w.r, true);
     KINDS(&w, OP_LINEAR, OP_HEADNORM, OP_HEADNORM, OP_ROPE_KV, OP_ATTEND, OP_LINEAR);
     world_close(&w);
 
-    world_open(&w);                                      /* neither norm nor rope: only kv_put */
+    world_open(&w); /* neither norm nor rope: only kv_put */
     attention(&w, (struct how){ .norope = true });
     record_fuse(&w.r, true);
     KINDS(&w, OP_LINEAR, OP_KV_PUT, OP_ATTEND, OP_LINEAR);
     world_close(&w);
 
-    world_open(&w);                                      /* norm without rope */
+    world_open(&w); /* norm without rope */
     attention(&w, (struct how){ .headnorm = true, .norope = true });
     record_fuse(&w.r, true);
     KINDS(&w, OP_LINEAR, OP_ROPE_KV, OP_ATTEND, OP_LINEAR);
     assert_null(left(&w, 1)->u.rope_kv.table);
     world_close(&w);
 
-    world_open(&w);                                      /* an up that is added to what was there */
+    world_open(&w); /* an up that is added to what was there */
     struct tensor h = tensor_of(w.h, EMBD), g = tensor_of(w.gate, FF), u = tensor_of(w.up, FF);
     struct linear gu[2] = { job(g, &w.wg, false), job(u, &w.wu, true) };
     record_linear(&w.r, &h, gu, 2);
@@ -263,7 +280,8 @@ static void other_shapes_stay_apart(void **state)
 static void mixture(struct world *w, const struct experts_opt *opt, float scale)
 {
     static int32_t ids[TOKENS];
-    struct tensor h = tensor_of(w->h, EMBD), x = tensor_of(w->x, EMBD), scores = tensor_of(w->gate, 2);
+    struct tensor h = tensor_of(w->h, EMBD), x = tensor_of(w->x, EMBD),
+                  scores = tensor_of(w->gate, 2);
     struct linear router = job(scores, &w->wg, false);
     struct route_opt o = { .n_used = 1, .scale = scale };
 
@@ -314,7 +332,7 @@ static void experts_keep_what_they_read(void **state)
     assert_ptr_equal(left(&w, 3)->u.experts.opt.up, up);
     world_close(&w);
 
-    world_open(&w);                                      /* an up that is read by experts before it is written over */
+    world_open(&w); /* an up that is read by experts before it is written over */
     struct tensor u = tensor_of(w.up, FF), x = tensor_of(w.x, EMBD);
     feed_forward(&w);
     record_experts(&w.r, &x, &u, w.pos, w.v[0], &opt);
@@ -369,7 +387,9 @@ static void recurrent(struct world *w, const struct stateview *st, float limit)
     struct linear in = job(g, &w->wg, false), out = job(x, &w->wd, true);
     struct conv_opt conv = { .w = small, .k = 4, .silu = true };
     struct scan_in from = { .x = u, .dt = g, .b = g, .c = g };
-    struct scan_opt scan = { .n_heads = FF, .head_dim = 1, .n_groups = 1, .n_state = 4, .dt_max = limit };
+    struct scan_opt scan = {
+        .n_heads = FF, .head_dim = 1, .n_groups = 1, .n_state = 4, .dt_max = limit
+    };
 
     norm_to(w, w->h, w->x);
     record_linear(&w->r, &h, &in, 1);
@@ -391,11 +411,12 @@ static void recurrent_layers_keep_what_they_read(void **state)
     world_open(&w);
     recurrent(&w, &st, 1);
     record_fuse(&w.r, true);
-    KINDS(&w, OP_LINEAR, OP_CONV, OP_SCAN, OP_LINEAR);           /* the norm is the first product's */
+    KINDS(&w, OP_LINEAR, OP_CONV, OP_SCAN, OP_LINEAR); /* the norm is the first product's */
     world_close(&w);
 
-    world_open(&w);                                      /* a norm whose result is also put through a convolution */
-    struct tensor h = tensor_of(w.h, EMBD), g = tensor_of(w.gate, FF), x = tensor_of(w.x, EMBD), k = tensor_of(w.k, 32);
+    world_open(&w); /* a norm whose result is also put through a convolution */
+    struct tensor h = tensor_of(w.h, EMBD), g = tensor_of(w.gate, FF), x = tensor_of(w.x, EMBD),
+                  k = tensor_of(w.k, 32);
     struct linear in = job(g, &w.wg, false);
     struct conv_opt conv = { .w = memory, .k = 2 };
     struct delta_in din = { .q = k, .k = k, .v = g, .alpha = h, .beta = k };
@@ -406,7 +427,7 @@ static void recurrent_layers_keep_what_they_read(void **state)
         record_linear(&w.r, &h, &in, 1);
         if (i == 0) record_conv(&w.r, &x, &h, &st, 0, &conv);
         if (i == 1) record_delta(&w.r, &g, &din, &st, 0, &delta);
-        if (i == 2) record_heads(&w.r, &x, &g, &heads);          /* reads another: the norm is not missed */
+        if (i == 2) record_heads(&w.r, &x, &g, &heads); /* reads another: the norm is not missed */
     }
     record_fuse(&w.r, true);
     KINDS(&w, OP_NORM, OP_LINEAR, OP_CONV, OP_NORM, OP_LINEAR, OP_DELTA, OP_LINEAR, OP_HEADS);
@@ -420,7 +441,7 @@ static void recurrent_layers_keep_what_they_read(void **state)
         if (i == 4) layer.rec++;
         recurrent(&w, &st, i == 5 ? 2 : 1);
         key[i] = record_hash(&w.r);
-        if (i == 0) runs[0].slot = 7;                    /* who is in a batch is found on the device */
+        if (i == 0) runs[0].slot = 7; /* who is in a batch is found on the device */
     }
     assert_true(key[0] == key[1]);
     for (int i = 2; i < 6; i++) assert_true(key[i] != key[i - 1]);
@@ -436,9 +457,12 @@ static void a_latent_is_put_alone(void **state)
 
     world_open(&w);
     w.layer.v_in_k = true, w.layer.v = NULL;
-    struct tensor q = tensor_of(w.q, HEADS * DIM), k = tensor_of(w.k, KV_HEADS * DIM), t = tensor_of(w.table, DIM);
+    struct tensor q = tensor_of(w.q, HEADS * DIM), k = tensor_of(w.k, KV_HEADS * DIM),
+                  t = tensor_of(w.table, DIM);
     struct tensor a = tensor_of(w.a, HEADS * DIM);
-    struct attend_opt opt = { .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .head_dim_v = DIM };
+    struct attend_opt opt = {
+        .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .head_dim_v = DIM
+    };
     for (int i = 0; i < 3; i++) {
         record_clear(&w.r);
         record_rope(&w.r, &q, HEADS, DIM, DIM, &t, ROPE_HALF);
@@ -471,7 +495,7 @@ static void equal_steps_have_one_key(void **state)
     world_open(&w);
     uint64_t a = hash_of(&w, 7, 1e-5f);
     assert_true(hash_of(&w, 7, 1e-5f) == a);
-    assert_true(hash_of(&w, 255, 1e-5f) == a);           /* one graph serves 256 positions, then 512 */
+    assert_true(hash_of(&w, 255, 1e-5f) == a); /* one graph serves 256 positions, then 512 */
     assert_true(hash_of(&w, 256, 1e-5f) != a);
     assert_true(hash_of(&w, 300, 1e-5f) == hash_of(&w, 511, 1e-5f));
     assert_true(hash_of(&w, 7, 2e-5f) != a);
@@ -480,7 +504,7 @@ static void equal_steps_have_one_key(void **state)
     w.wq.packed = NULL;
     w.layer.k = NULL;
     assert_true(hash_of(&w, 7, 1e-5f) != a);
-    w.r.few = 1;                                         /* a larger step keeps its own end */
+    w.r.few = 1; /* a larger step keeps its own end */
     assert_true(hash_of(&w, 7, 1e-5f) != hash_of(&w, 8, 1e-5f));
     world_close(&w);
 }

@@ -17,7 +17,7 @@
 #define BOUND_PLAIN 1e-4
 #define RMS_PLAIN 2e-5
 
-#define BOUND_EIGHT 6e-2              /* tokens in 8 bits, a scale for 256 */
+#define BOUND_EIGHT 6e-2 /* tokens in 8 bits, a scale for 256 */
 #define RMS_EIGHT 9e-3
 
 static const enum dtype types[] = {
@@ -66,8 +66,7 @@ static void random_rows(enum dtype t, unsigned char *p, int64_t n, struct rng *r
             for (int i = 0; i < 4; i++)
                 p[48 + 2 * i + 1] =
                     (unsigned char)((p[48 + 2 * i + 1] & 15) | (half >> 4 * i & 15) << 4);
-        else
-            memcpy(p + (t == DT_TQ1_0 ? 52 : t == DT_TQ2_0 ? 64 : 0), &half, 2);
+        else memcpy(p + (t == DT_TQ1_0 ? 52 : t == DT_TQ2_0 ? 64 : 0), &half, 2);
     }
 }
 
@@ -135,10 +134,8 @@ static void gemm_run(const struct gemm *g, const struct world *m, const struct s
             int per = ((n + unit - 1) / unit + s->n_threads - 1) / s->n_threads * unit;
             int a = i * per < n ? i * per : n, b = a + per < n ? a + per : n;
             if (a >= b) continue;
-            if (pass == 0)
-                g->pack(s->type, xp, &x, a, b);
-            else
-                g->rows(&job, xp, a, b, scratch);
+            if (pass == 0) g->pack(s->type, xp, &x, a, b);
+            else g->rows(&job, xp, a, b, scratch);
         }
     mem_free_aligned(xp, xn);
     mem_free_aligned(scratch, sn);
@@ -179,7 +176,8 @@ static void check(const struct gemm *g, struct shape s)
             sum_norm += norm * norm;
         }
     double rms = sqrt(sum_err / sum_norm), bound = quantized ? BOUND_QUANTIZED : BOUND_PLAIN;
-    double rms_bound = quantized ? RMS_QUANTIZED : RMS_PLAIN, few = 1 + 3 / sqrt((double)s.rows * s.tokens);
+    double rms_bound = quantized ? RMS_QUANTIZED : RMS_PLAIN,
+           few = 1 + 3 / sqrt((double)s.rows * s.tokens);
     if (getenv("VERBOSE"))
         printf("%-8s %4d x %4d, %3d tokens: worst %.2e, rms %.2e\n", dtype_name(s.type), s.rows,
                s.cols, s.tokens, worst, rms);
@@ -222,10 +220,11 @@ static void few_tokens_in_eight_bits_agree(void **state)
     for (int i = 0; i < N_TYPES; i++) {
         if (!g->can(types[i])) continue;
         bool small = dtype_info((int)types[i])->block <= 32;
-        int cols[] = { small ? 32 : 256, small ? 96 : 512, small ? 896 : 768, small ? 288 : 256, 2048 };
+        int cols[] = { small ? 32 : 256, small ? 96 : 512, small ? 896 : 768, small ? 288 : 256,
+                       2048 };
         for (int j = i % THIN; j < 35; j += THIN, n++)
-            check(g, (struct shape){ types[i], rows[j % 6], cols[j % 5], tokens[j % 7], j % 4 == 1, j % 4 == 2,
-                                     j % 3 ? 1 : 0.25f, 1 + j % 2 });
+            check(g, (struct shape){ types[i], rows[j % 6], cols[j % 5], tokens[j % 7], j % 4 == 1,
+                                     j % 4 == 2, j % 3 ? 1 : 0.25f, 1 + j % 2 });
     }
     assert_true(n >= 10 * 35 / THIN - 10);
 }

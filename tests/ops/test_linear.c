@@ -12,7 +12,7 @@
 struct matrix {
     struct weight w;
     char *bytes;
-    float *plain;                /* decoded, [rows][cols] */
+    float *plain; /* decoded, [rows][cols] */
 };
 
 static struct matrix matrix_make(int which, int rows, int cols, struct rng *rng)
@@ -78,7 +78,8 @@ static struct world world_open(const struct isa *isa, const struct gemm *gemm, i
     struct world w = { 0 };
     struct err e;
     assert_int_equal(par_open(&w.par, (struct par_opt){ .n_threads = n_threads }, &e), OK);
-    assert_int_equal(matmul_open(&w.mm, w.par, (struct matmul_opt){ .isa = isa, .gemm = gemm }, &e), OK);
+    assert_int_equal(matmul_open(&w.mm, w.par, (struct matmul_opt){ .isa = isa, .gemm = gemm }, &e),
+                     OK);
     return w;
 }
 
@@ -95,21 +96,24 @@ static double dot(const float *w, const float *x, int n)
     return s;
 }
 
-static void check(const struct matrix *m, const struct tensor *x, const struct tensor *out, const char *isa,
-                  double slack)
+static void check(const struct matrix *m, const struct tensor *x, const struct tensor *out,
+                  const char *isa, double slack)
 {
     for (int t = 0; t < x->rows; t++)
         for (int r = 0; r < m->w.rows; r++) {
             const float *w = m->plain + (size_t)r * (size_t)m->w.cols, *a = tensor_row(x, t);
             double want = dot(w, a, m->w.cols), got = tensor_row(out, t)[r];
-            double may = slack + allowed(w, a, m->w.cols, is_plain(m->w.type) || strcmp(isa, "ref") == 0);
+            double may =
+                slack + allowed(w, a, m->w.cols, is_plain(m->w.type) || strcmp(isa, "ref") == 0);
             if (!(fabs(got - want) <= may))
                 fail_msg("%s %s %dx%d: row %d, token %d of %d: %g, not %g (may differ by %g)", isa,
-                         dtype_name(m->w.type), m->w.rows, m->w.cols, r, t, x->rows, got, want, may);
+                         dtype_name(m->w.type), m->w.rows, m->w.cols, r, t, x->rows, got, want,
+                         may);
         }
 }
 
-static void one_product(struct world *w, const struct isa *isa, int which, int rows, int cols, int tokens)
+static void one_product(struct world *w, const struct isa *isa, int which, int rows, int cols,
+                        int tokens)
 {
     struct rng rng;
     rng_seed(&rng, (uint64_t)(which * 1000003 + rows * 10007 + cols * 101 + tokens));
@@ -166,7 +170,8 @@ static void plain_numbers_take_any_width(void **state)
 static void jobs_share_x_and_keep_to_their_columns(void **state)
 {
     enum { COLS = 512, R0 = 300, R1 = 41, R2 = 7, WIDE = R0 + R1 + R2 + 10 };
-    static const int types[3] = { 9 /* Q6_K */, 0 /* Q4_0 */, 23 /* F16 */ }, rows[3] = { R0, R1, R2 };
+    static const int types[3] = { 9 /* Q6_K */, 0 /* Q4_0 */, 23 /* F16 */ },
+                     rows[3] = { R0, R1, R2 };
     (void)state;
     for (int i = 0; isa_at(i); i++)
         for (int threads = 1; threads <= 3; threads++)
@@ -177,7 +182,8 @@ static void jobs_share_x_and_keep_to_their_columns(void **state)
                 float *x = mem_array((size_t)tokens * (COLS + 5), sizeof *x), bias[R0];
                 float *y = mem_array((size_t)tokens * WIDE, sizeof *y),
                       *z = mem_array((size_t)tokens * R0, sizeof *z);
-                struct tensor xt = { DT_F32, tokens, COLS, COLS + 5, x }, wide = tensor_f32(y, tokens, WIDE);
+                struct tensor xt = { DT_F32, tokens, COLS, COLS + 5, x },
+                              wide = tensor_f32(y, tokens, WIDE);
                 struct linear jobs[3];
 
                 rng_seed(&rng, (uint64_t)(threads * 100 + tokens));
@@ -186,22 +192,26 @@ static void jobs_share_x_and_keep_to_their_columns(void **state)
                 for (int t = 0; t < tokens * WIDE; t++) y[t] = 1000;
                 for (int j = 0, at = 0; j < 3; at += rows[j++]) {
                     m[j] = matrix_make(types[j], rows[j], COLS, &rng);
-                    jobs[j] = (struct linear){ .out = tensor_cols(wide, at, rows[j]), .w = &m[j].w,
-                                               .scale = j == 0 ? 0.5f : 0, .bias = j == 0 ? bias : NULL,
+                    jobs[j] = (struct linear){ .out = tensor_cols(wide, at, rows[j]),
+                                               .w = &m[j].w,
+                                               .scale = j == 0 ? 0.5f : 0,
+                                               .bias = j == 0 ? bias : NULL,
                                                .add = j < 2 };
                 }
                 assert_int_equal(cpu_linear(w.mm, w.par, &xt, jobs, 3), OK);
-                for (int j = 0; j < 2; j++) {            /* undo what was asked for, compare the product */
+                for (int j = 0; j < 2; j++) { /* undo what was asked for, compare the product */
                     struct tensor back = tensor_f32(z, tokens, rows[j]);
                     for (int t = 0; t < tokens; t++)
                         for (int r = 0; r < rows[j]; r++)
-                            tensor_row(&back, t)[r] = (tensor_row(&jobs[j].out, t)[r] - 1000 -
-                                                       (j == 0 ? bias[r] : 0)) * (j == 0 ? 2 : 1);
+                            tensor_row(&back, t)[r] =
+                                (tensor_row(&jobs[j].out, t)[r] - 1000 - (j == 0 ? bias[r] : 0)) *
+                                (j == 0 ? 2 : 1);
                     check(&m[j], &xt, &back, isa_at(i)->name, 1e-3);
                 }
                 check(&m[2], &xt, &jobs[2].out, isa_at(i)->name, 0);
                 for (int t = 0; t < tokens; t++)
-                    for (int c = R0 + R1 + R2; c < WIDE; c++) assert_true(tensor_row(&wide, t)[c] == 1000);
+                    for (int c = R0 + R1 + R2; c < WIDE; c++)
+                        assert_true(tensor_row(&wide, t)[c] == 1000);
                 for (int j = 0; j < 3; j++) matrix_free(&m[j]);
                 mem_free(x);
                 mem_free(y);
@@ -227,7 +237,8 @@ static void many_tokens_go_through_the_gemm(void **state)
         rng_seed(&rng, (uint64_t)k);
         struct matrix m = matrix_make(k, 77, 512, &rng);
         int tokens = gemm->min_tokens(DT_Q4_K) + 21;
-        float *x = mem_array((size_t)tokens * 512, sizeof *x), *y = mem_array((size_t)tokens * 77, sizeof *y);
+        float *x = mem_array((size_t)tokens * 512, sizeof *x),
+              *y = mem_array((size_t)tokens * 77, sizeof *y);
         struct tensor xt = tensor_f32(x, tokens, 512);
         struct linear job = { .out = tensor_f32(y, tokens, 77), .w = &m.w };
         fill(x, tokens * 512, &rng);
@@ -235,14 +246,15 @@ static void many_tokens_go_through_the_gemm(void **state)
         for (int t = 0; t < tokens; t++)
             for (int r = 0; r < 77; r++) {
                 double size = 0, want = dot(m.plain + r * 512, x + t * 512, 512);
-                for (int c = 0; c < 512; c++) size += fabs((double)m.plain[r * 512 + c] * x[t * 512 + c]);
-                assert_true(fabs(y[t * 77 + r] - want) <= 4e-3 * size);      /* bf16: 8 bits */
+                for (int c = 0; c < 512; c++)
+                    size += fabs((double)m.plain[r * 512 + c] * x[t * 512 + c]);
+                assert_true(fabs(y[t * 77 + r] - want) <= 4e-3 * size); /* bf16: 8 bits */
             }
         mem_free(x);
         mem_free(y);
         matrix_free(&m);
     }
-    assert_true(matmul_bytes(w.mm) == held);             /* what was reserved was enough */
+    assert_true(matmul_bytes(w.mm) == held); /* what was reserved was enough */
     world_close(&w);
 }
 

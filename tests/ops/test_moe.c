@@ -18,19 +18,22 @@ static void fill(float *x, size_t n, float scale)
 static struct backend *open_cpu(bool reference)
 {
     struct backend *be = NULL;
-    assert_int_equal(backend_open(&be, &(struct backend_opt){ .n_threads = 2, .reference = reference }, NULL),
-                     OK);
+    assert_int_equal(
+        backend_open(&be, &(struct backend_opt){ .n_threads = 2, .reference = reference }, NULL),
+        OK);
     return be;
 }
 
-static void assert_close(const char *what, const float *got, const float *want, size_t n, double tol)
+static void assert_close(const char *what, const float *got, const float *want, size_t n,
+                         double tol)
 {
     double diff = 0, size = 0;
     for (size_t i = 0; i < n; i++) {
         diff += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
         size += (double)want[i] * want[i];
     }
-    if (!(sqrt(diff) <= tol * sqrt(size))) fail_msg("%s: off by %g of its size", what, sqrt(diff / size));
+    if (!(sqrt(diff) <= tol * sqrt(size)))
+        fail_msg("%s: off by %g of its size", what, sqrt(diff / size));
 }
 
 /* ---- routing ---- */
@@ -63,7 +66,8 @@ static void softmax_before_and_after_the_choice(void **state)
     assert_true(r.ids[0] == 1 && r.ids[1] == 2);
     assert_float_equal(r.w[0], e3 / all, 1e-6);
     assert_float_equal(r.w[1], e2 / all, 1e-6);
-    r = route(x, 4, (struct route_opt){ .route = ROUTE_SOFTMAX, .n_used = 2, .norm = true, .scale = 2 });
+    r = route(x, 4,
+              (struct route_opt){ .route = ROUTE_SOFTMAX, .n_used = 2, .norm = true, .scale = 2 });
     assert_float_equal(r.w[0], 2 * e3 / (e3 + e2), 1e-6);
     r = route(x, 4, (struct route_opt){ .route = ROUTE_TOP_SOFTMAX, .n_used = 2 });
     assert_float_equal(r.w[0], e3 / (e3 + e2), 1e-6);
@@ -110,7 +114,7 @@ static void sparsemixer_weighs_each_against_those_not_far_behind(void **state)
     (void)state;
     assert_true(r.ids[0] == 0 && r.ids[1] == 1);
     assert_float_equal(r.w[0], 1 / (1 + exp(1.99 - 2.0)), 1e-5);
-    assert_float_equal(r.w[1], 1, 1e-6);                 /* the first is gone, the third too far behind */
+    assert_float_equal(r.w[1], 1, 1e-6); /* the first is gone, the third too far behind */
 }
 
 /* ---- the blocks ---- */
@@ -124,7 +128,7 @@ struct mix {
 
 struct weights {
     struct weight *w;
-    float *plain;                /* [n][rows][cols], as the weights decode to */
+    float *plain; /* [n][rows][cols], as the weights decode to */
 };
 
 static struct weights make(int n, int rows, int cols, enum dtype type)
@@ -157,7 +161,8 @@ static void drop(struct weights *m, int n)
     mem_free(m->plain);
 }
 
-static void product(double *out, const float *w, const double *x, const float *b, int rows, int cols)
+static void product(double *out, const float *w, const double *x, const float *b, int rows,
+                    int cols)
 {
     for (int r = 0; r < rows; r++) {
         double s = b ? b[r] : 0;
@@ -185,10 +190,12 @@ static void plain_loops(const struct mix *m, float *out, const float *x, const i
         for (int k = 0; k < m->used; k++) {
             int e = ids[t * m->used + k], in_out = m->in * m->wide;
             if (m->gated)
-                product(h, w[0].plain + e * in_out, in, b[0] ? b[0] + e * m->wide : NULL, m->wide, m->in);
-            product(m->gated ? u : h, w[1].plain + e * in_out, in, b[1] ? b[1] + e * m->wide : NULL, m->wide,
-                    m->in);
-            for (int i = 0; i < m->wide; i++) h[i] = act_of(m->act, h[i], m->gated ? u[i] : 0, m->gated);
+                product(h, w[0].plain + e * in_out, in, b[0] ? b[0] + e * m->wide : NULL, m->wide,
+                        m->in);
+            product(m->gated ? u : h, w[1].plain + e * in_out, in, b[1] ? b[1] + e * m->wide : NULL,
+                    m->wide, m->in);
+            for (int i = 0; i < m->wide; i++)
+                h[i] = act_of(m->act, h[i], m->gated ? u[i] : 0, m->gated);
             product(y, w[2].plain + e * in_out, h, b[2] ? b[2] + e * m->in : NULL, m->in, m->wide);
             for (int i = 0; i < m->in; i++)
                 out[t * m->in + i] += (float)(0.5 * share[t * m->used + k] * y[i]);
@@ -202,7 +209,8 @@ static void check_mix(const struct mix *m, bool reference, bool hide, double tol
 {
     struct backend *be = open_cpu(reference);
     int n_all = m->tokens * m->used;
-    struct weights w[3] = { make(m->n, m->wide, m->in, m->type), make(m->n, m->wide, m->in, m->type),
+    struct weights w[3] = { make(m->n, m->wide, m->in, m->type),
+                            make(m->n, m->wide, m->in, m->type),
                             make(m->n, m->in, m->wide, m->type) };
     float *b[3] = { 0 }, *x = mem_array((size_t)m->tokens * m->in, sizeof *x),
           *out = mem_array((size_t)m->tokens * m->in, sizeof *out),
@@ -214,8 +222,15 @@ static void check_mix(const struct mix *m, bool reference, bool hide, double tol
             *order = mem_array((size_t)(2 * n_all + m->n + 1), sizeof *order);
     const void *kept[3][MAX_N];
     bool chosen[MAX_N] = { false };
-    struct experts_opt o = { .n = m->n, .n_used = m->used, .gate = m->gated ? w[0].w : NULL, .up = w[1].w,
-                             .down = w[2].w, .act = m->act, .scale = 0.5f, .add = m->add, .order = order };
+    struct experts_opt o = { .n = m->n,
+                             .n_used = m->used,
+                             .gate = m->gated ? w[0].w : NULL,
+                             .up = w[1].w,
+                             .down = w[2].w,
+                             .act = m->act,
+                             .scale = 0.5f,
+                             .add = m->add,
+                             .order = order };
     struct tensor tx = tensor_f32(x, m->tokens, m->in), to = tensor_f32(out, m->tokens, m->in);
 
     for (int i = 0; i < 3 && m->biased; i++) {
@@ -231,7 +246,8 @@ static void check_mix(const struct mix *m, bool reference, bool hide, double tol
         fill(share, (size_t)n_all, 1);
     memcpy(want, out, (size_t)m->tokens * m->in * sizeof *out);
     for (int t = 0; t < m->tokens; t++)
-        for (int k = 0, e = (int)(rng_u64(&rng) % (unsigned)m->n); k < m->used; k++, e = (e + 1) % m->n)
+        for (int k = 0, e = (int)(rng_u64(&rng) % (unsigned)m->n); k < m->used;
+             k++, e = (e + 1) % m->n)
             ids[t * m->used + k] = e, chosen[e] = true;
     plain_loops(m, want, x, ids, share, w, b);
     for (int i = 0; i < 3; i++)
@@ -296,7 +312,8 @@ static void heads_are_normed_each_by_its_weights(void **state)
             for (int i = 0; i < DIM; i++) var += (in[i] - mean) * (in[i] - mean) / DIM;
             for (int i = 0; i < DIM; i++) {
                 int at = h % HEADS * stride + i;
-                want[h * DIM + i] = (float)((in[i] - mean) / sqrt(var + 1e-5) * w[at] + (biased ? b[at] : 0));
+                want[h * DIM + i] =
+                    (float)((in[i] - mean) / sqrt(var + 1e-5) * w[at] + (biased ? b[at] : 0));
             }
         }
         be->headnorm_layer(be, &t, HEADS, DIM, w, biased ? b : NULL, stride, 1e-5f);
@@ -318,7 +335,8 @@ static void numbers_are_held_within_a_limit_and_rows_gated(void **state)
     assert_memory_equal(x, clamped, sizeof x);
     be->gate_rows(be, &t, &g);
     assert_int_equal(be->sync(be, NULL), OK);
-    for (int i = 0; i < 6; i++) assert_float_equal(x[i], clamped[i] / (1 + exp(i < 3 ? 0 : -2)), 1e-6);
+    for (int i = 0; i < 6; i++)
+        assert_float_equal(x[i], clamped[i] / (1 + exp(i < 3 ? 0 : -2)), 1e-6);
     backend_close(be);
 }
 

@@ -9,18 +9,18 @@
 
 #include <math.h>
 
-#define N 300                    /* longest row */
-#define GUARD 12345.0f           /* stands behind every row and must stay */
+#define N 300          /* longest row */
+#define GUARD 12345.0f /* stands behind every row and must stay */
 
 static const char *const sets[] = { "reference", "avx2", "avx512", "neon" };
 static const int lengths[] = { 1,  2,  3,  5,  7,  8,  15, 16,  17,  24,  31,
                                32, 33, 48, 63, 64, 80, 96, 100, 127, 256, 299 };
 
-#define EACH_SET(v)                                                                                        \
-    for (size_t set_ = 0; set_ < sizeof sets / sizeof *sets; set_++)                                       \
+#define EACH_SET(v)                                                  \
+    for (size_t set_ = 0; set_ < sizeof sets / sizeof *sets; set_++) \
         for (const struct vec *v = vec_by_name(sets[set_]); v; v = NULL)
-#define EACH_LENGTH(n)                                                                                     \
-    for (size_t len_ = 0; len_ < sizeof lengths / sizeof *lengths; len_++)                                 \
+#define EACH_LENGTH(n)                                                     \
+    for (size_t len_ = 0; len_ < sizeof lengths / sizeof *lengths; len_++) \
         for (int n = lengths[len_], once_ = 1; once_; once_ = 0)
 
 static struct rng rng;
@@ -43,7 +43,8 @@ static void assert_near(const char *what, const float *got, const float *want, i
     for (int i = 0; i < n; i++) {
         double diff = fabs((double)got[i] - want[i]), size = fmax(fabs((double)want[i]), floor);
         if (diff <= tol * size) continue;
-        fail_msg("%s: number %d of %d is %.9g, should be %.9g", what, i, n, (double)got[i], (double)want[i]);
+        fail_msg("%s: number %d of %d is %.9g, should be %.9g", what, i, n, (double)got[i],
+                 (double)want[i]);
     }
 }
 
@@ -52,7 +53,8 @@ static void norms_agree_on_all_lengths(void **state)
     float x[N + 1], w[N + 1], b[N + 1], want[N + 1], got[N + 1];
     (void)state;
 
-    EACH_SET(v) EACH_LENGTH(n) for (int kind = 0; kind < 3; kind++) {
+    EACH_SET(v) EACH_LENGTH(n) for (int kind = 0; kind < 3; kind++)
+    {
         row(x, n, 3), row(w, n, 1), row(b, n, 1), row(got, n, 0);
         const float *ww = kind ? w : NULL, *bb = kind > 1 ? b : NULL;
         vec_ref.rmsnorm(want, x, ww, n, 1e-5f);
@@ -63,7 +65,7 @@ static void norms_agree_on_all_lengths(void **state)
         vec_ref.layernorm(want, x, ww, bb, n, 1e-5f);
         v->layernorm(got, x, ww, bb, n, 1e-5f);
         assert_near("layernorm", got, want, n, 1e-5, 0.1);
-        v->layernorm(x, x, ww, bb, n, 1e-5f);            /* in place */
+        v->layernorm(x, x, ww, bb, n, 1e-5f); /* in place */
         assert_memory_equal(x, got, (size_t)n * sizeof *x);
         assert_true(got[n] == GUARD && x[n] == GUARD);
     }
@@ -71,12 +73,15 @@ static void norms_agree_on_all_lengths(void **state)
 
 static void activations_are_exact_to_a_few_ulp(void **state)
 {
-    static const char *const names[N_ACTS] = { "silu", "gelu", "gelu_tanh", "relu", "relu2", "gelu_quick",
+    static const char *const names[N_ACTS] = { "silu",    "gelu",        "gelu_tanh",
+                                               "relu",    "relu2",       "gelu_quick",
                                                "sigmoid", "swiglu_clip", "none" };
     float x[N + 1], up[N + 1], want[N + 1], got[N + 1];
     (void)state;
 
-    EACH_SET(v) EACH_LENGTH(n) for (int act = 0; act < N_ACTS; act++) for (int kind = 0; kind < 4; kind++) {
+    EACH_SET(v)
+    EACH_LENGTH(n) for (int act = 0; act < N_ACTS; act++) for (int kind = 0; kind < 4; kind++)
+    {
         row(x, n, kind == 1 ? 20 : kind == 2 ? 1e-3f : 2), row(up, n, 1);
         vec_ref.act[act](want, x, kind == 3 ? NULL : up, n);
         v->act[act](x, x, kind == 3 ? NULL : up, n);
@@ -84,7 +89,8 @@ static void activations_are_exact_to_a_few_ulp(void **state)
         assert_near(names[act], x, want, n, 2e-6, 1e-3);
         assert_true(x[n] == GUARD);
     }
-    EACH_SET(v) for (int act = 0; act < N_ACTS; act++) {
+    EACH_SET(v) for (int act = 0; act < N_ACTS; act++)
+    {
         const float far[4] = { -1e4f, 1e4f, 0, -200 };
         vec_ref.act[act](want, far, NULL, 4);
         v->act[act](got, far, NULL, 4);
@@ -97,7 +103,8 @@ static void add_scale_softcap_agree(void **state)
     float x[N + 1], y[N + 1], want[N + 1];
     (void)state;
 
-    EACH_SET(v) EACH_LENGTH(n) for (int kind = 0; kind < 3; kind++) {
+    EACH_SET(v) EACH_LENGTH(n) for (int kind = 0; kind < 3; kind++)
+    {
         row(x, n, 1), row(y, n, 1);
         memcpy(want, x, sizeof x);
         vec_ref.add(want, y, 0.7f, n), v->add(x, y, 0.7f, n);
@@ -117,13 +124,15 @@ static void both_rotary_styles_turn_only_n_rot_numbers(void **state)
     float x[N + 1], t[N + 1], want[N + 1];
     (void)state;
 
-    EACH_SET(v) for (int style = 0; style < 2; style++) for (int n = 2; n <= 256; n += n < 40 ? 2 : 18) {
-        row(x, n, 1), row(t, n, 1);
-        memcpy(want, x, sizeof x);
-        vec_ref.rope[style](want, t, n), v->rope[style](x, t, n);
-        assert_near("rope", x, want, n, 1e-6, 0.5);
-        assert_true(x[n] == GUARD);
-    }
+    EACH_SET(v)
+    for (int style = 0; style < 2; style++)
+        for (int n = 2; n <= 256; n += n < 40 ? 2 : 18) {
+            row(x, n, 1), row(t, n, 1);
+            memcpy(want, x, sizeof x);
+            vec_ref.rope[style](want, t, n), v->rope[style](x, t, n);
+            assert_near("rope", x, want, n, 1e-6, 0.5);
+            assert_true(x[n] == GUARD);
+        }
 }
 
 static void kv_types_round_as_quant_does(void **state)
@@ -133,7 +142,8 @@ static void kv_types_round_as_quant_does(void **state)
     unsigned char a[4 * N + 8], b[4 * N + 8];
     (void)state;
 
-    EACH_SET(v) EACH_LENGTH(n) for (int i = 0; i < 5; i++) {
+    EACH_SET(v) EACH_LENGTH(n) for (int i = 0; i < 5; i++)
+    {
         uint64_t bytes;
         if (!dtype_row_bytes(types[i], (uint64_t)n, &bytes)) continue;
         row(x, n, 2);
@@ -146,7 +156,10 @@ static void kv_types_round_as_quant_does(void **state)
         assert_memory_equal(got, want, (size_t)n * sizeof *got);
         assert_true(got[n] == GUARD);
         assert_near(dtype_name(types[i]), got, x, n,
-                    types[i] == DT_Q8_0 ? 6e-3 : types[i] == DT_F8_E4M3 ? 0.0625 : 4e-3, 8);
+                    types[i] == DT_Q8_0      ? 6e-3
+                    : types[i] == DT_F8_E4M3 ? 0.0625
+                                             : 4e-3,
+                    8);
     }
 }
 
@@ -157,7 +170,8 @@ static void every_byte_of_f8_loads_as_quant_says(void **state)
     (void)state;
 
     for (int i = 0; i < 256; i++) all[i] = (uint8_t)i;
-    EACH_SET(v) {
+    EACH_SET(v)
+    {
         vec_ref.load(DT_F8_E4M3, want, all, 256), v->load(DT_F8_E4M3, got, all, 256);
         for (int i = 0; i < 256; i++)
             if (isnan(want[i]) ? !isnan(got[i]) : memcmp(&want[i], &got[i], 4) != 0)
@@ -170,7 +184,8 @@ static struct backend *open_backend(bool reference, int threads)
     struct backend *be = NULL;
     struct err e = { 0 };
 
-    if (backend_open(&be, &(struct backend_opt){ .n_threads = threads, .reference = reference }, &e) != OK)
+    if (backend_open(&be, &(struct backend_opt){ .n_threads = threads, .reference = reference },
+                     &e) != OK)
         fail_msg("%s", e.msg);
     return be;
 }
@@ -194,7 +209,8 @@ static struct tensor same(const struct tensor *t)
 }
 
 /* All of it, gaps too: an operation that writes between rows is caught. */
-static void assert_same(const char *what, const struct tensor *got, const struct tensor *want, double tol)
+static void assert_same(const char *what, const struct tensor *got, const struct tensor *want,
+                        double tol)
 {
     assert_near(what, got->data, want->data, (int)((size_t)got->rows * got->stride), tol, 0.1);
 }
@@ -233,24 +249,26 @@ static void a_chain_of_operations_agrees_for_all_shapes_and_threads(void **state
     (void)state;
 
     for (int threads = 1; threads <= 3; threads++) {
-        struct world a = { .be = open_backend(true, 1) }, b = { .be = open_backend(false, threads) };
-        for (int i = 0; i < 5; i++) for (int j = 0; j < 6; j++) {
-            int heads = j % 3 + 1, dim = dims[j], n_rot = j % 2 ? dim : dim / 2 & ~1;
-            a.x = strided(rows[i], heads * dim, 1), a.y = strided(rows[i], heads * dim, 1);
-            a.table = strided(rows[i], n_rot, 0);
-            a.w = mem_array((size_t)(heads * dim), sizeof(float));
-            a.freq = mem_array((size_t)n_rot / 2, sizeof(float));
-            fill(a.w, heads * dim, 1);
-            for (int k = 0; k < n_rot / 2; k++) a.freq[k] = (float)pow(10000, -2.0 * k / n_rot);
-            for (int k = 0; k < rows[i]; k++) a.pos[k] = k * 37;
-            struct backend *keep = b.be;
-            b = a, b.be = keep, b.x = same(&a.x), b.table = same(&a.table);
-            chain_of_ops(&a, heads, dim, n_rot), chain_of_ops(&b, heads, dim, n_rot);
-            assert_same("table", &b.table, &a.table, 1e-6);
-            assert_same("chain", &b.x, &a.x, 2e-4);
-            mem_free(a.x.data), mem_free(b.x.data), mem_free(a.y.data), mem_free(a.table.data);
-            mem_free(b.table.data), mem_free(a.w), mem_free(a.freq);
-        }
+        struct world a = { .be = open_backend(true, 1) },
+                     b = { .be = open_backend(false, threads) };
+        for (int i = 0; i < 5; i++)
+            for (int j = 0; j < 6; j++) {
+                int heads = j % 3 + 1, dim = dims[j], n_rot = j % 2 ? dim : dim / 2 & ~1;
+                a.x = strided(rows[i], heads * dim, 1), a.y = strided(rows[i], heads * dim, 1);
+                a.table = strided(rows[i], n_rot, 0);
+                a.w = mem_array((size_t)(heads * dim), sizeof(float));
+                a.freq = mem_array((size_t)n_rot / 2, sizeof(float));
+                fill(a.w, heads * dim, 1);
+                for (int k = 0; k < n_rot / 2; k++) a.freq[k] = (float)pow(10000, -2.0 * k / n_rot);
+                for (int k = 0; k < rows[i]; k++) a.pos[k] = k * 37;
+                struct backend *keep = b.be;
+                b = a, b.be = keep, b.x = same(&a.x), b.table = same(&a.table);
+                chain_of_ops(&a, heads, dim, n_rot), chain_of_ops(&b, heads, dim, n_rot);
+                assert_same("table", &b.table, &a.table, 1e-6);
+                assert_same("chain", &b.x, &a.x, 2e-4);
+                mem_free(a.x.data), mem_free(b.x.data), mem_free(a.y.data), mem_free(a.table.data);
+                mem_free(b.table.data), mem_free(a.w), mem_free(a.freq);
+            }
         backend_close(a.be), backend_close(b.be);
     }
 }
@@ -326,7 +344,8 @@ static void an_unknown_device_is_named(void **state)
     struct err e = { 0 };
     (void)state;
 
-    assert_int_equal(backend_open(&be, &(struct backend_opt){ .device = "tpu:3" }, &e), E_UNSUPPORTED);
+    assert_int_equal(backend_open(&be, &(struct backend_opt){ .device = "tpu:3" }, &e),
+                     E_UNSUPPORTED);
     assert_non_null(strstr(e.msg, "tpu:3"));
     assert_null(be);
 }

@@ -1,5 +1,5 @@
-/* Recurrent operations: every instruction set against plain loops, sequences alone against sequences in mixed
- * batches of chunks. */
+/* Recurrent operations: every instruction set against plain loops, sequences alone against
+ * sequences in mixed batches of chunks. */
 #include "support.h"
 
 #include "base/mem.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define SEQS 4
-#define LEN 90                   /* tokens of the longest sequence */
+#define LEN 90 /* tokens of the longest sequence */
 
 static const char *const sets[] = { "reference", "avx2", "avx512", "neon" };
 static const int lens[SEQS] = { LEN, 1, 17, 70 };
@@ -46,7 +46,7 @@ struct world {
     struct stateview view;
     int slot[SEQS], done[SEQS];
     struct state_run runs[SEQS];
-    int seq[SEQS];               /* of each run */
+    int seq[SEQS]; /* of each run */
 };
 
 static void world_open(struct world *w, const char *set, int n_threads, struct stateshape shape)
@@ -64,7 +64,8 @@ static void world_open(struct world *w, const char *set, int n_threads, struct s
     for (int s = 0; s < SEQS; s++) {
         w->slot[s] = state_get(w->pool);
         if (shape.rec)
-            memset(w->view.layers[1].rec + (size_t)w->slot[s] * w->view.layers[1].rec_floats, 0x55, 64);
+            memset(w->view.layers[1].rec + (size_t)w->slot[s] * w->view.layers[1].rec_floats, 0x55,
+                   64);
     }
     w->view.runs = w->runs;
 }
@@ -89,7 +90,8 @@ static bool next_batch(struct world *w)
         n = below(2) ? 1 : 1 + below(40);
         if (n > left) n = left;
         w->seq[w->view.n_runs] = s;
-        w->runs[w->view.n_runs++] = (struct state_run){ w->slot[s], w->view.n_tokens, n, w->done[s] == 0 };
+        w->runs[w->view.n_runs++] =
+            (struct state_run){ w->slot[s], w->view.n_tokens, n, w->done[s] == 0 };
         w->view.n_tokens += n;
     }
     for (int s = 0; s < SEQS; s++)
@@ -97,7 +99,8 @@ static bool next_batch(struct world *w)
     return false;
 }
 
-/* Rows of the batch from each sequence's own tokens ([SEQS][LEN][cols]), with a gap behind every row. */
+/* Rows of the batch from each sequence's own tokens ([SEQS][LEN][cols]), with a gap behind every
+ * row. */
 static struct tensor gather(const struct world *w, const float *all, int cols)
 {
     struct tensor t = { DT_F32, w->view.n_tokens, cols, (size_t)cols + 3, NULL };
@@ -107,7 +110,8 @@ static struct tensor gather(const struct world *w, const float *all, int cols)
     for (int r = 0; r < w->view.n_runs; r++)
         for (int i = 0; i < w->runs[r].n; i++)
             memcpy(tensor_row(&t, w->runs[r].first + i),
-                   all + ((size_t)w->seq[r] * LEN + (size_t)(w->done[w->seq[r]] + i)) * (size_t)cols,
+                   all +
+                       ((size_t)w->seq[r] * LEN + (size_t)(w->done[w->seq[r]] + i)) * (size_t)cols,
                    (size_t)cols * sizeof *data);
     return t;
 }
@@ -116,7 +120,8 @@ static void scatter(const struct world *w, const struct tensor *t, float *all)
 {
     for (int r = 0; r < w->view.n_runs; r++)
         for (int i = 0; i < w->runs[r].n; i++)
-            memcpy(all + ((size_t)w->seq[r] * LEN + (size_t)(w->done[w->seq[r]] + i)) * (size_t)t->cols,
+            memcpy(all + ((size_t)w->seq[r] * LEN + (size_t)(w->done[w->seq[r]] + i)) *
+                             (size_t)t->cols,
                    tensor_row(t, w->runs[r].first + i), (size_t)t->cols * sizeof(float));
 }
 
@@ -155,29 +160,31 @@ static void conv_plain(float *out, const float *x, const struct conv_opt *o, int
 
 static void a_convolution_goes_on_over_chunks_and_neighbours(void **state)
 {
-    static const int shapes[][2] = { { 1, 5 }, { 2, 16 }, { 3, 64 }, { 4, 67 }, { 4, 160 }, { 7, 130 } };
+    static const int shapes[][2] = { { 1, 5 },  { 2, 16 },  { 3, 64 },
+                                     { 4, 67 }, { 4, 160 }, { 7, 130 } };
     (void)state;
 
-    for (size_t set = 0; set < 4; set++) for (size_t i = 0; i < 6 && recur_by_name(sets[set]); i++) {
-        int k = shapes[i][0], cols = shapes[i][1], n = SEQS * LEN * cols;
-        float *x = numbers(n, 1), *w = numbers(k * cols, 0.5f), *b = numbers(cols, 1), *want = numbers(n, 0),
-              *got = numbers(n, 0);
-        struct conv_opt o = { .w = w, .bias = i % 2 ? b : NULL, .k = k, .silu = i % 3 != 0 };
-        struct world world;
+    for (size_t set = 0; set < 4; set++)
+        for (size_t i = 0; i < 6 && recur_by_name(sets[set]); i++) {
+            int k = shapes[i][0], cols = shapes[i][1], n = SEQS * LEN * cols;
+            float *x = numbers(n, 1), *w = numbers(k * cols, 0.5f), *b = numbers(cols, 1),
+                  *want = numbers(n, 0), *got = numbers(n, 0);
+            struct conv_opt o = { .w = w, .bias = i % 2 ? b : NULL, .k = k, .silu = i % 3 != 0 };
+            struct world world;
 
-        world_open(&world, sets[set], 1 + (int)(i % 2), (struct stateshape){ k - 1, cols, 1 });
-        conv_plain(want, x, &o, cols);
-        while (next_batch(&world)) {
-            struct tensor in = gather(&world, x, cols), out = gather(&world, x, cols);
-            world.be->conv(world.be, &out, &in, &world.view, 1, &o);
-            scatter(&world, &out, got);
-            pass(&world);
-            mem_free(in.data), mem_free(out.data);
+            world_open(&world, sets[set], 1 + (int)(i % 2), (struct stateshape){ k - 1, cols, 1 });
+            conv_plain(want, x, &o, cols);
+            while (next_batch(&world)) {
+                struct tensor in = gather(&world, x, cols), out = gather(&world, x, cols);
+                world.be->conv(world.be, &out, &in, &world.view, 1, &o);
+                scatter(&world, &out, got);
+                pass(&world);
+                mem_free(in.data), mem_free(out.data);
+            }
+            near_all("conv", got, want, cols, 1e-6);
+            world_close(&world);
+            mem_free(x), mem_free(w), mem_free(b), mem_free(want), mem_free(got);
         }
-        near_all("conv", got, want, cols, 1e-6);
-        world_close(&world);
-        mem_free(x), mem_free(w), mem_free(b), mem_free(want), mem_free(got);
-    }
 }
 
 /* ---- selective scan ---- */
@@ -200,13 +207,14 @@ static void scan_plain(const struct scan_world *w, const struct scan_opt *o)
                 size_t row = (size_t)(s * LEN + t);
                 int head = i / o->head_dim, g = head / (o->n_heads / o->n_groups);
                 double x = w->x[row * (size_t)cols + (size_t)i], y = (double)o->d[head] * x;
-                double dt =
-                    softplus((double)w->dt[row * (size_t)o->n_heads + (size_t)head] + o->dt_bias[head]);
+                double dt = softplus((double)w->dt[row * (size_t)o->n_heads + (size_t)head] +
+                                     o->dt_bias[head]);
                 dt = fmin(fmax(dt, (double)o->dt_min), (double)o->dt_max);
                 for (int n = 0; n < o->n_state; n++) {
                     double a = o->wide ? o->a[n * o->n_heads + head] : o->a[head],
                            *hn = h + i * o->n_state + n;
-                    *hn = exp(dt * a) * *hn + dt * x * w->b[row * (size_t)nb + (size_t)(g * o->n_state + n)];
+                    *hn = exp(dt * a) * *hn +
+                          dt * x * w->b[row * (size_t)nb + (size_t)(g * o->n_state + n)];
                     y += *hn * w->c[row * (size_t)nb + (size_t)(g * o->n_state + n)];
                 }
                 w->want[row * (size_t)cols + (size_t)i] = (float)y;
@@ -245,8 +253,8 @@ static void scan_batches(struct world *w, struct scan_world *s, const struct sca
     int nb = o->n_groups * o->n_state, cols = o->n_heads * o->head_dim;
 
     while (next_batch(w)) {
-        struct scan_in in = { gather(w, s->x, cols), gather(w, s->dt, o->n_heads), gather(w, s->b, nb),
-                              gather(w, s->c, nb) };
+        struct scan_in in = { gather(w, s->x, cols), gather(w, s->dt, o->n_heads),
+                              gather(w, s->b, nb), gather(w, s->c, nb) };
         struct tensor out = gather(w, s->x, cols);
         w->be->scan(w->be, &out, &in, &w->view, 1, o);
         scatter(w, &out, s->got);
@@ -261,10 +269,25 @@ static void a_scan_goes_on_over_chunks_and_neighbours(void **state)
     static const struct scan_opt shapes[] = {
         { .n_heads = 1, .head_dim = 3, .n_groups = 1, .n_state = 5, .dt_max = INFINITY },
         { .n_heads = 8, .head_dim = 16, .n_groups = 1, .n_state = 16, .dt_max = INFINITY },
-        { .n_heads = 6, .head_dim = 20, .n_groups = 3, .n_state = 33, .dt_min = 0.1f, .dt_max = 0.7f },
+        { .n_heads = 6,
+          .head_dim = 20,
+          .n_groups = 3,
+          .n_state = 33,
+          .dt_min = 0.1f,
+          .dt_max = 0.7f },
         { .n_heads = 2, .head_dim = 64, .n_groups = 2, .n_state = 128, .dt_max = INFINITY },
-        { .n_heads = 7, .head_dim = 1, .n_groups = 1, .n_state = 3, .wide = true, .dt_max = INFINITY },
-        { .n_heads = 128, .head_dim = 1, .n_groups = 1, .n_state = 16, .wide = true, .dt_max = INFINITY },
+        { .n_heads = 7,
+          .head_dim = 1,
+          .n_groups = 1,
+          .n_state = 3,
+          .wide = true,
+          .dt_max = INFINITY },
+        { .n_heads = 128,
+          .head_dim = 1,
+          .n_groups = 1,
+          .n_state = 16,
+          .wide = true,
+          .dt_max = INFINITY },
         { .n_heads = 150, .head_dim = 1, .n_groups = 1, .n_state = 41, .wide = true, .dt_max = 1 },
     };
     (void)state;
@@ -296,25 +319,32 @@ static void delta_plain(const struct delta_world *w, const struct delta_opt *o)
     int nk = o->n_k_heads * o->dim_k, nv = o->n_heads * o->dim_v;
     double *h = mem_array((size_t)(o->dim_k * o->dim_v), sizeof *h);
 
-    for (int s = 0; s < SEQS; s++) for (int head = 0; head < o->n_heads; head++) {
-        memset(h, 0, (size_t)(o->dim_k * o->dim_v) * sizeof *h);
-        for (int t = 0; t < lens[s]; t++) {
-            size_t row = (size_t)(s * LEN + t);
-            const float *q = w->q + row * (size_t)nk + head / (o->n_heads / o->n_k_heads) * o->dim_k;
-            const float *k = w->k + row * (size_t)nk + head / (o->n_heads / o->n_k_heads) * o->dim_k;
-            double g = exp(o->a[head] * softplus((double)w->alpha[row * (size_t)o->n_heads + (size_t)head] +
-                                                 o->dt_bias[head]));
-            double beta = 1 / (1 + exp(-(double)w->beta[row * (size_t)o->n_heads + (size_t)head]));
-            for (int i = 0; i < o->dim_v; i++) {
-                double known = 0, y = 0, add;
-                for (int j = 0; j < o->dim_k; j++) known += (h[j * o->dim_v + i] *= g) * k[j] * o->k_scale;
-                add = beta * ((double)w->v[row * (size_t)nv + (size_t)(head * o->dim_v + i)] - known);
-                for (int j = 0; j < o->dim_k; j++)
-                    y += (h[j * o->dim_v + i] += k[j] * o->k_scale * add) * q[j] * o->q_scale;
-                w->want[row * (size_t)nv + (size_t)(head * o->dim_v + i)] = (float)y;
+    for (int s = 0; s < SEQS; s++)
+        for (int head = 0; head < o->n_heads; head++) {
+            memset(h, 0, (size_t)(o->dim_k * o->dim_v) * sizeof *h);
+            for (int t = 0; t < lens[s]; t++) {
+                size_t row = (size_t)(s * LEN + t);
+                const float *q =
+                    w->q + row * (size_t)nk + head / (o->n_heads / o->n_k_heads) * o->dim_k;
+                const float *k =
+                    w->k + row * (size_t)nk + head / (o->n_heads / o->n_k_heads) * o->dim_k;
+                double g = exp(o->a[head] *
+                               softplus((double)w->alpha[row * (size_t)o->n_heads + (size_t)head] +
+                                        o->dt_bias[head]));
+                double beta =
+                    1 / (1 + exp(-(double)w->beta[row * (size_t)o->n_heads + (size_t)head]));
+                for (int i = 0; i < o->dim_v; i++) {
+                    double known = 0, y = 0, add;
+                    for (int j = 0; j < o->dim_k; j++)
+                        known += (h[j * o->dim_v + i] *= g) * k[j] * o->k_scale;
+                    add = beta *
+                          ((double)w->v[row * (size_t)nv + (size_t)(head * o->dim_v + i)] - known);
+                    for (int j = 0; j < o->dim_k; j++)
+                        y += (h[j * o->dim_v + i] += k[j] * o->k_scale * add) * q[j] * o->q_scale;
+                    w->want[row * (size_t)nv + (size_t)(head * o->dim_v + i)] = (float)y;
+                }
             }
         }
-    }
     mem_free(h);
 }
 
@@ -414,7 +444,8 @@ static void softplus_is_exact_to_a_few_ulp(void **state)
             for (int i = 0; i < n; i++) {
                 double w = softplus((double)(x[i] + bias[i]));
                 if (fabs((double)got[i] - w) > 4e-6 * w)
-                    fail_msg("softplus(%g) is %.9g, not %.9g", (double)x[i] + bias[i], (double)got[i], w);
+                    fail_msg("softplus(%g) is %.9g, not %.9g", (double)x[i] + bias[i],
+                             (double)got[i], w);
             }
         }
     }

@@ -12,7 +12,10 @@ static uint64_t sim_mix(uint64_t h, uint64_t w)
     return h ^ h >> 31;
 }
 
-static uint64_t sim_key(uint64_t before, int32_t token) { return sim_mix(before + 1, (uint64_t)token); }
+static uint64_t sim_key(uint64_t before, int32_t token)
+{
+    return sim_mix(before + 1, (uint64_t)token);
+}
 static uint64_t sim_weigh(uint64_t key, int pos) { return key * (2 * (uint64_t)pos + 1); }
 static int32_t sim_pick(uint64_t sum) { return (int32_t)(sim_mix(sum, 77) % 50000); }
 
@@ -30,8 +33,7 @@ static void sim_compute(struct sim *s, struct sim_seq *q, int n)
     q->n_kv += n;
     q->n_computed += n;
     s->n_computed += n;
-    if (s->prefix)
-        prefix_add(s->prefix, q->req.salt, q->tokens, q->n_kv, q->n_kv - n, &q->chain);
+    if (s->prefix) prefix_add(s->prefix, q->req.salt, q->tokens, q->n_kv, q->n_kv - n, &q->chain);
 }
 
 static int32_t sim_attend(const struct sim *s, const struct sim_seq *q)
@@ -63,8 +65,8 @@ struct sim *sim_open(struct sim_opt opt)
     if (!opt.step_tokens) s->opt.step_tokens = 512;
     if (!opt.max_seqs) s->opt.max_seqs = 16;
     if (opt.cost.step_ns <= 0) s->opt.cost = (struct sched_cost){ 10e6, 0.5e6, 1e6 };
-    assert_int_equal(backend_open(&s->be, &(struct backend_opt){ .n_threads = 1, .reference = true },
-                                  NULL), OK);
+    assert_int_equal(
+        backend_open(&s->be, &(struct backend_opt){ .n_threads = 1, .reference = true }, NULL), OK);
     assert_int_equal(block_pool_open(&s->pool, s->be, shape, 1, DT_F32, s->opt.n_blocks, NULL), OK);
     if (!opt.no_prefix) assert_int_equal(prefix_open(&s->prefix, s->pool, NULL), OK);
     block_view(s->pool, &s->kv);
@@ -200,7 +202,7 @@ static void sim_check_once(const struct sim *s)
         assert_int_equal(seen[p->begin[i]], 0);
         seen[p->begin[i]] = 2;
     }
-    for (int i = 0; i < p->n_run; i++) {         /* runs and was not preempted, or just began */
+    for (int i = 0; i < p->n_run; i++) { /* runs and was not preempted, or just began */
         const struct sched_seq *v = &s->view[p->run[i].seq];
         assert_int_equal(seen[p->run[i].seq], v->waiting ? 2 : 0);
         seen[p->run[i].seq] = 3;
@@ -228,7 +230,7 @@ static void sim_check(struct sim *s, int room)
         else s->n_prefill += p->run[i].n;
     }
     if (room >= n_due && s->opt.step_tokens >= s->opt.max_seqs)
-        assert_int_equal(s->n_decodes, n_due);           /* nobody who decodes is left out */
+        assert_int_equal(s->n_decodes, n_due); /* nobody who decodes is left out */
     assert_int_equal(n_tokens, p->n_tokens);
     assert_true(n_tokens <= s->opt.step_tokens);
     assert_true(n_running <= s->opt.max_seqs);
@@ -276,7 +278,8 @@ static void sim_carry_out(struct sim *s, const int *who, const struct sched_plan
     const struct sched_cost *c = &s->opt.cost;
     for (int i = 0; i < p->n_preempt; i++) sim_preempt(s, who[p->preempt[i]]);
     for (int i = 0; i < p->n_begin; i++) sim_begin(s, who[p->begin[i]]);
-    s->step_ns = (uint64_t)(c->step_ns + s->n_decodes * c->decode_ns + s->n_prefill * c->prefill_ns);
+    s->step_ns =
+        (uint64_t)(c->step_ns + s->n_decodes * c->decode_ns + s->n_prefill * c->prefill_ns);
     s->now_ns += s->step_ns;
     for (int i = 0; i < p->n_run; i++) {
         struct sim_seq *q = &s->seqs[who[p->run[i].seq]];

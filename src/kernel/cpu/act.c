@@ -9,7 +9,7 @@ struct each {
     const struct tensor *out, *x, *y;
     enum act act;
     float scale;
-    int per_row;                 /* pieces in a row */
+    int per_row; /* pieces in a row */
     void (*piece)(const struct each *a, float *out, const float *x, const float *y, int n);
 };
 
@@ -39,8 +39,8 @@ static void act_piece(const struct each *a, float *out, const float *x, const fl
     a->vec->act[a->act](out, x, y, n);
 }
 
-void cpu_act(struct backend *be, const struct tensor *out, const struct tensor *gate, const struct tensor *up,
-             enum act act)
+void cpu_act(struct backend *be, const struct tensor *out, const struct tensor *gate,
+             const struct tensor *up, enum act act)
 {
     each_run(be, &(struct each){ .out = out, .x = gate, .y = up, .act = act, .piece = act_piece });
 }

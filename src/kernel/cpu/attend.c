@@ -6,25 +6,25 @@
 
 #include <math.h>
 
-#define LEAST_KEYS 128           /* a split of the keys is worth it from here on */
-#define PER_THREAD 4             /* pieces a thread should have, so that all end together */
-#define WORTH_SHARING 100000     /* products that take as long as waking the team */
+#define LEAST_KEYS 128       /* a split of the keys is worth it from here on */
+#define PER_THREAD 4         /* pieces a thread should have, so that all end together */
+#define WORTH_SHARING 100000 /* products that take as long as waking the team */
 
 /* Tokens of one sequence that are looked up together, and all keys that one of them sees. */
 struct tile {
     int token, n_tokens, key0, key1;
 };
 
-struct grown {                   /* a buffer that only grows */
+struct grown { /* a buffer that only grows */
     void *p;
     size_t n;
 };
 
 struct attn {
     struct par *par;
-    const struct flash *flash;   /* NULL: attend_ref */
+    const struct flash *flash; /* NULL: attend_ref */
     struct grown scratch, tiles, parts;
-    size_t stride;               /* floats of scratch a thread has */
+    size_t stride; /* floats of scratch a thread has */
 };
 
 /* One call: pieces are numbered by KV head, then tile (the last, longest first), then split. */
@@ -84,8 +84,8 @@ static float *scratch_of(const struct attn *a, int thread)
     return (float *)a->scratch.p + (size_t)thread * a->stride;
 }
 
-static bool rows_of(struct cpu *c, struct kvrows *r, enum dtype type, void *base, size_t block_bytes,
-                    int heads, int dim)
+static bool rows_of(struct cpu *c, struct kvrows *r, enum dtype type, void *base,
+                    size_t block_bytes, int heads, int dim)
 {
     uint64_t row;
     bool known = type == DT_F32 || type == DT_F16 || type == DT_BF16 || type == DT_Q8_0 ||
@@ -103,13 +103,16 @@ static bool rows_of(struct cpu *c, struct kvrows *r, enum dtype type, void *base
     return false;
 }
 
-static bool layer_of(struct cpu *c, struct kvrows *k, struct kvrows *v, const struct kvview *kv, int layer)
+static bool layer_of(struct cpu *c, struct kvrows *k, struct kvrows *v, const struct kvview *kv,
+                     int layer)
 {
     const struct kvlayer *l = &kv->layers[layer];
 
     if (!rows_of(c, k, kv->type, l->k, l->k_block_bytes, l->n_kv_heads, l->head_dim)) return false;
-    if (!l->v_in_k) return rows_of(c, v, kv->type, l->v, l->v_block_bytes, l->n_kv_heads, l->head_dim_v);
-    if (!rows_of(c, v, kv->type, l->k, l->k_block_bytes, l->n_kv_heads, l->head_dim_v)) return false;
+    if (!l->v_in_k)
+        return rows_of(c, v, kv->type, l->v, l->v_block_bytes, l->n_kv_heads, l->head_dim_v);
+    if (!rows_of(c, v, kv->type, l->k, l->k_block_bytes, l->n_kv_heads, l->head_dim_v))
+        return false;
     v->head_bytes = k->head_bytes;
     v->row_bytes = k->row_bytes;
     return true;
@@ -120,7 +123,7 @@ struct put {
     const struct kvview *kv;
     struct kvrows rows[2];
     const struct tensor *x[2];
-    int heads, n;                /* n: keys and values, or keys alone */
+    int heads, n; /* n: keys and values, or keys alone */
 };
 
 static void put_tokens(const void *arg, int begin, int end)
@@ -143,7 +146,10 @@ void cpu_kv_put(struct backend *be, const struct kvview *kv, int layer, const st
                 const struct tensor *v)
 {
     struct cpu *c = cpu_of(be);
-    struct put a = { .vec = c->vec, .kv = kv, .x = { k, v }, .heads = kv->layers[layer].n_kv_heads,
+    struct put a = { .vec = c->vec,
+                     .kv = kv,
+                     .x = { k, v },
+                     .heads = kv->layers[layer].n_kv_heads,
                      .n = kv->layers[layer].v_in_k ? 1 : 2 };
 
     if (!layer_of(c, &a.rows[0], &a.rows[1], kv, layer)) return;
@@ -179,7 +185,8 @@ static void ref_run(void *arg, int thread, int n_threads)
 
     (void)n_threads;
     while (par_next(c->a->par, c->j->kv->n_tokens * heads, 4, &begin, &end))
-        for (int i = begin; i < end; i++) attend_ref(c->j, i / heads, i % heads, scratch_of(c->a, thread));
+        for (int i = begin; i < end; i++)
+            attend_ref(c->j, i / heads, i % heads, scratch_of(c->a, thread));
 }
 
 /* Tokens of a tile: as many rows as scratch holds, fewer when threads would go without. */
@@ -214,7 +221,8 @@ static void cut_tiles(struct call *c)
 /* Few heads and sequences but long ones: their keys are split, so that all threads have work. */
 static int splits(const struct call *c)
 {
-    int base = c->n_tiles * c->j->opt->n_kv_heads, want = PER_THREAD * par_n(c->a->par), longest = 0, n;
+    int base = c->n_tiles * c->j->opt->n_kv_heads, want = PER_THREAD * par_n(c->a->par),
+        longest = 0, n;
 
     if (par_n(c->a->par) == 1 || base >= want) return 1;
     for (int i = 0; i < c->n_tiles; i++) {
@@ -230,8 +238,9 @@ static void run_piece(const struct call *c, int i, float *scratch)
 {
     int split = i % c->n_splits, tile = c->n_tiles - 1 - i / c->n_splits % c->n_tiles;
     const struct tile *t = &c->tiles[tile];
-    struct flash_piece p = { t->token,   t->n_tokens, i / c->n_splits / c->n_tiles, t->key0, t->key1,
-                             split == 0, NULL };
+    struct flash_piece p = { t->token, t->n_tokens, i / c->n_splits / c->n_tiles,
+                             t->key0,  t->key1,     split == 0,
+                             NULL };
 
     if (c->n_splits > 1) {
         par_share(t->key1 - t->key0, FLASH_KEYS, split, c->n_splits, &p.key0, &p.key1);
@@ -243,7 +252,8 @@ static void run_piece(const struct call *c, int i, float *scratch)
 }
 
 /* One query row of a split tile: parts weighed by their maxima. */
-static void merge_row(const struct call *c, const struct tile *t, const float *part, int row, int head)
+static void merge_row(const struct call *c, const struct tile *t, const float *part, int row,
+                      int head)
 {
     int rows = t->n_tokens * c->j->group, dim = c->j->opt->head_dim_v;
     float *out = tensor_row(c->j->out, t->token + row / c->j->group) +
@@ -275,7 +285,8 @@ static void flash_run(void *arg, int thread, int n_threads)
     int begin, end;
 
     (void)n_threads;
-    while (par_next(c->a->par, c->n_pieces, 1, &begin, &end)) run_piece(c, begin, scratch_of(c->a, thread));
+    while (par_next(c->a->par, c->n_pieces, 1, &begin, &end))
+        run_piece(c, begin, scratch_of(c->a, thread));
 }
 
 static void merge_run(void *arg, int thread, int n_threads)
@@ -298,7 +309,8 @@ static bool plan(struct call *c)
     c->n_splits = splits(c);
     c->n_pieces = c->n_tiles * o->n_kv_heads * c->n_splits;
     c->part_floats = (flash_part_floats(c->max_rows, o->head_dim_v) + 15) & ~(size_t)15;
-    if (c->n_splits > 1 && !grow(&c->a->parts, (size_t)c->n_pieces * c->part_floats * sizeof(float)))
+    if (c->n_splits > 1 &&
+        !grow(&c->a->parts, (size_t)c->n_pieces * c->part_floats * sizeof(float)))
         return false;
     return scratch_reserve(c->a,
                            flash_scratch_floats(c->j->group > FLASH_ROWS ? c->j->group : FLASH_ROWS,
@@ -311,8 +323,8 @@ static bool worth_sharing(const struct call *c)
     long long work = 0;
 
     for (int i = 0; i < c->n_tiles && work < WORTH_SHARING; i++)
-        work += (long long)c->tiles[i].n_tokens * (c->tiles[i].key1 - c->tiles[i].key0) * o->n_heads *
-                (o->head_dim + o->head_dim_v);
+        work += (long long)c->tiles[i].n_tokens * (c->tiles[i].key1 - c->tiles[i].key0) *
+                o->n_heads * (o->head_dim + o->head_dim_v);
     return work >= WORTH_SHARING;
 }
 
@@ -325,8 +337,8 @@ static int furthest(const struct attend_job *j)
     return end;
 }
 
-void cpu_attend(struct backend *be, const struct tensor *out, const struct tensor *q, const struct kvview *kv,
-                int layer, const struct attend_opt *opt)
+void cpu_attend(struct backend *be, const struct tensor *out, const struct tensor *q,
+                const struct kvview *kv, int layer, const struct attend_opt *opt)
 {
     struct cpu *cpu = cpu_of(be);
     struct attend_job j = { .opt = opt, .out = out, .q = q, .kv = kv, .vec = cpu->vec };
@@ -344,6 +356,7 @@ void cpu_attend(struct backend *be, const struct tensor *out, const struct tenso
     }
     if (!c.a->flash) par_run_any(cpu->par, ref_run, &c);
     else if (c.n_splits > 1 || worth_sharing(&c)) par_run_any(cpu->par, flash_run, &c);
-    else for (int i = 0; i < c.n_pieces; i++) run_piece(&c, i, scratch_of(c.a, 0));
+    else
+        for (int i = 0; i < c.n_pieces; i++) run_piece(&c, i, scratch_of(c.a, 0));
     if (c.n_splits > 1) par_run_any(cpu->par, merge_run, &c);
 }

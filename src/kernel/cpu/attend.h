@@ -16,10 +16,11 @@ struct kvrows {
     int dim;
 };
 
-static inline const void *kvrows_at(const struct kvrows *k, const int32_t *blocks, int head, int pos)
+static inline const void *kvrows_at(const struct kvrows *k, const int32_t *blocks, int head,
+                                    int pos)
 {
-    return k->base + (size_t)blocks[pos / KV_BLOCK] * k->block_bytes + (size_t)head * k->head_bytes +
-           (size_t)(pos % KV_BLOCK) * k->row_bytes;
+    return k->base + (size_t)blocks[pos / KV_BLOCK] * k->block_bytes +
+           (size_t)head * k->head_bytes + (size_t)(pos % KV_BLOCK) * k->row_bytes;
 }
 
 /* A call of attend, checked. */
@@ -29,7 +30,7 @@ struct attend_job {
     const struct kvview *kv;
     const struct vec *vec;
     struct kvrows k, v;
-    int group;                   /* query heads that share a KV head */
+    int group; /* query heads that share a KV head */
 };
 
 static inline const int32_t *attend_blocks(const struct attend_job *j, int seq)
@@ -51,11 +52,12 @@ static inline int attend_end(const struct attend_job *j, int t)
     return w > 0 && pos + w / 2 + 1 < end ? pos + w / 2 + 1 : end;
 }
 
-/* Plan and scratch, kept between calls; they grow at first need. flash NULL: attend_ref does the work. */
+/* Plan and scratch, kept between calls; they grow at first need. flash NULL: attend_ref does the
+ * work. */
 struct attn;
 struct flash;
 struct attn *attn_open(struct par *par, const struct flash *flash);
-void attn_close(struct attn *a);                         /* NULL is fine */
+void attn_close(struct attn *a); /* NULL is fine */
 const struct flash *attn_flash(const struct attn *a);
 
 /* The definition: one query head of one token; scores has room for its position + 1. */

@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-static float score(const struct attend_job *j, const float *q, const int32_t *blocks, int head, int pos,
-                   int key)
+static float score(const struct attend_job *j, const float *q, const int32_t *blocks, int head,
+                   int pos, int key)
 {
     const struct attend_opt *o = j->opt;
     float k[MAX_HEAD_DIM];

@@ -10,7 +10,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Numbers an operation must touch before it is worth the microseconds that waking the team takes. */
+/* Numbers an operation must touch before it is worth the microseconds that waking the team takes.
+ */
 #define WORTH_SHARING 16384
 
 void cpu_fail(struct cpu *c, int code, const char *fmt, ...)
@@ -54,14 +55,16 @@ void cpu_rows(struct cpu *c, int rows, long long work, cpu_rows_fn *fn, const vo
     }
 }
 
-static int cpu_alloc(struct backend *be, void **out, size_t bytes, enum mem_kind kind, struct err *e)
+static int cpu_alloc(struct backend *be, void **out, size_t bytes, enum mem_kind kind,
+                     struct err *e)
 {
     static const char *const what[MEM_KINDS] = { "weights", "keys and values", "scratch" };
     void *p = mem_try_aligned(bytes);
 
     if (!p)
-        return err_set(e, E_NOMEM, "cpu: no memory for %zu MiB of %s (%zu MiB are in use)", bytes >> 20,
-                       what[kind], (be->used_bytes[0] + be->used_bytes[1] + be->used_bytes[2]) >> 20);
+        return err_set(e, E_NOMEM, "cpu: no memory for %zu MiB of %s (%zu MiB are in use)",
+                       bytes >> 20, what[kind],
+                       (be->used_bytes[0] + be->used_bytes[1] + be->used_bytes[2]) >> 20);
     be->used_bytes[kind] += bytes;
     be->n_allocs++;
     *out = p;
@@ -103,10 +106,11 @@ static int cpu_weight_put(struct backend *be, struct weight *w, struct err *e)
     uint64_t row_bytes;
 
     if (!cpu_weight_can(be, w->type))
-        return err_set(e, E_UNSUPPORTED, "cpu: no kernels for weights of type %s", dtype_name(w->type));
-    if (w->rows <= 0 || !dtype_row_bytes(w->type, (uint64_t)w->cols, &row_bytes))
-        return err_set(e, E_FORMAT, "cpu: %d rows of %d numbers are no matrix of type %s", w->rows, w->cols,
+        return err_set(e, E_UNSUPPORTED, "cpu: no kernels for weights of type %s",
                        dtype_name(w->type));
+    if (w->rows <= 0 || !dtype_row_bytes(w->type, (uint64_t)w->cols, &row_bytes))
+        return err_set(e, E_FORMAT, "cpu: %d rows of %d numbers are no matrix of type %s", w->rows,
+                       w->cols, dtype_name(w->type));
     return OK;
 }
 
@@ -123,12 +127,14 @@ static void cpu_weight_drop(struct backend *be, struct weight *w)
     (void)w;
 }
 
-static void linear(struct backend *be, const struct tensor *x, const struct linear *jobs, int n_jobs)
+static void linear(struct backend *be, const struct tensor *x, const struct linear *jobs,
+                   int n_jobs)
 {
     struct cpu *c = cpu_of(be);
     int rc = cpu_linear(c->matmul, c->par, x, jobs, n_jobs);
 
-    if (rc != OK) cpu_fail(c, rc, "linear: a product of %d tokens and %d columns failed", x->rows, x->cols);
+    if (rc != OK)
+        cpu_fail(c, rc, "linear: a product of %d tokens and %d columns failed", x->rows, x->cols);
 }
 
 static void cpu_close(struct backend *be)
@@ -191,11 +197,12 @@ int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e)
     c->reference = opt->reference;
     c->vec = opt->reference ? &vec_ref : vec_best();
     c->recur = opt->reference ? &recur_ref : recur_best();
-    if ((rc = par_open(&c->par, (struct par_opt){ .n_threads = opt->n_threads }, e)) != OK) goto out;
+    if ((rc = par_open(&c->par, (struct par_opt){ .n_threads = opt->n_threads }, e)) != OK)
+        goto out;
     if ((rc = matmul_open(&c->matmul, c->par, mm, e)) != OK) goto out;
     c->attn = attn_open(c->par, opt->reference ? NULL : flash_best());
-    snprintf(c->be.detail, sizeof c->be.detail, "%s, %d thread%s", matmul_name(c->matmul), par_n(c->par),
-             par_n(c->par) == 1 ? "" : "s");
+    snprintf(c->be.detail, sizeof c->be.detail, "%s, %d thread%s", matmul_name(c->matmul),
+             par_n(c->par), par_n(c->par) == 1 ? "" : "s");
     *out = &c->be;
     c = NULL;
 out:

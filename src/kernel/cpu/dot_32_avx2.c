@@ -19,7 +19,7 @@ static void x8_block(struct x8 *o, const float *x)
     __m256i q[4];
     for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], up));
     __m256i a = _mm256_packs_epi32(q[0], q[1]), b = _mm256_packs_epi32(q[2], q[3]);
-    a = _mm256_packs_epi16(a, b);                        /* fours of q[0] q[1] q[2] q[3], then again */
+    a = _mm256_packs_epi16(a, b); /* fours of q[0] q[1] q[2] q[3], then again */
     a = _mm256_permutevar8x32_epi32(a, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256((__m256i *)o->q, a);
     o->d = most / 127;
@@ -46,8 +46,12 @@ INLINE bool is_signed(const int kind) { return kind == Q8_0 || kind == IQ4_NL ||
 
 INLINE int block_bytes(const int kind)
 {
-    return kind == Q4_0 || kind == IQ4_NL ? 18 : kind == Q4_1 ? 20 : kind == Q5_0 ? 22 : kind == Q5_1 ? 24 :
-           kind == Q8_0 ? 34 : 17;
+    return kind == Q4_0 || kind == IQ4_NL ? 18
+           : kind == Q4_1                 ? 20
+           : kind == Q5_0                 ? 22
+           : kind == Q5_1                 ? 24
+           : kind == Q8_0                 ? 34
+                                          : 17;
 }
 
 INLINE float half_at(const char *p)
@@ -69,7 +73,8 @@ INLINE __m256i fifth_bits(const char *p)
 {
     int32_t bits;
     memcpy(&bits, p, 4);
-    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i spread =
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
     __m256i v = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), spread), bit);
     return _mm256_and_si256(_mm256_cmpeq_epi8(v, bit), _mm256_set1_epi8(16));
@@ -80,7 +85,7 @@ INLINE float scale_mxfp4(const char *p)
     uint32_t e = (uint32_t)(uint8_t)*p << 23;
     float f;
     memcpy(&f, &e, 4);
-    return f * 0.5f;                                     /* the levels are twice the values */
+    return f * 0.5f; /* the levels are twice the values */
 }
 
 INLINE struct w32 load_w32(const char *p, __m256i table, const int kind)
@@ -108,8 +113,10 @@ INLINE void row_32(const struct gemv *g, int r, int t0, const int T, const int k
     __m128 corr[4];
     __m256i table = _mm256_setzero_si256();
 
-    if (kind == IQ4_NL) table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)iq4_levels));
-    if (kind == MXFP4) table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)mxfp4_levels));
+    if (kind == IQ4_NL)
+        table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)iq4_levels));
+    if (kind == MXFP4)
+        table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)mxfp4_levels));
     UNROLL
     for (int t = 0; t < T; t++) {
         x[t] = gemv_x(g, t0 + t);

@@ -16,7 +16,8 @@ void x32_make(void *dst, const float *x, int cols)
         int i = b % 4, left = cols - b * 32;
         __mmask16 k0 = left >= 16 ? 0xffff : left > 0 ? (__mmask16)((1u << left) - 1) : 0;
         __mmask16 k1 = left >= 32 ? 0xffff : left > 16 ? (__mmask16)((1u << (left - 16)) - 1) : 0;
-        __m512 a = _mm512_maskz_loadu_ps(k0, x + b * 32), c = _mm512_maskz_loadu_ps(k1, x + b * 32 + 16);
+        __m512 a = _mm512_maskz_loadu_ps(k0, x + b * 32),
+               c = _mm512_maskz_loadu_ps(k1, x + b * 32 + 16);
         float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(c)));
         __m512 up = _mm512_set1_ps(top > 0 ? 127 / top : 0);
         __m128i lo = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(a, up)));
@@ -33,7 +34,7 @@ void x32_make(void *dst, const float *x, int cols)
 
 /* Four blocks of weights, unsigned: value = d * (q - offset) + m. */
 struct w32 {
-    __m512i lo, hi;              /* the first halves of the blocks, the second halves */
+    __m512i lo, hi; /* the first halves of the blocks, the second halves */
     __m512 d, m;
 };
 
@@ -41,8 +42,13 @@ enum { Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4, IQ4_XS };
 
 INLINE int block_bytes(const int kind)
 {
-    return kind == Q4_0 || kind == IQ4_NL ? 18 : kind == Q4_1 ? 20 : kind == Q5_0 ? 22 : kind == Q5_1 ? 24 :
-           kind == Q8_0 ? 34 : kind == MXFP4 ? 17 : 17;
+    return kind == Q4_0 || kind == IQ4_NL ? 18
+           : kind == Q4_1                 ? 20
+           : kind == Q5_0                 ? 22
+           : kind == Q5_1                 ? 24
+           : kind == Q8_0                 ? 34
+           : kind == MXFP4                ? 17
+                                          : 17;
 }
 
 /* log2 of the offset */
@@ -69,7 +75,8 @@ INLINE __m512 halves(__m512i v, const int a, const int b, const int c, const int
 }
 
 /* The same with words past the first 64 bytes: those in `k` (of four each) come from v1. */
-INLINE __m512 halves2(__m512i v0, __m512i v1, __mmask32 k, const int a, const int b, const int c, const int d)
+INLINE __m512 halves2(__m512i v0, __m512i v1, __mmask32 k, const int a, const int b, const int c,
+                      const int d)
 {
     const __m512i at = _mm512_zextsi256_si512(_mm256_setr_epi16(
         (short)a, (short)a, (short)a, (short)a, (short)b, (short)b, (short)b, (short)b, (short)c,
@@ -83,11 +90,13 @@ INLINE __m512 scales(const char *p, const int kind)
 {
     __m512i v = _mm512_loadu_si512(p);
     switch (kind) {
-    case Q4_0: case IQ4_NL: return halves(v, 0, 9, 18, 27);
+    case Q4_0:
+    case IQ4_NL: return halves(v, 0, 9, 18, 27);
     case Q4_1: return halves(v, 0, 10, 20, 30);
     case Q5_0: return halves2(v, _mm512_loadu_si512(p + 24), 0xf000, 0, 11, 22, 33 - 12);
     case Q5_1: return halves2(v, _mm512_loadu_si512(p + 32), 0xf000, 0, 12, 24, 36 - 16);
-    default: return halves2(v, _mm512_loadu_si512(p + 64), 0xff00, 0, 17, 34 - 32, 51 - 32);   /* Q8_0 */
+    default:
+        return halves2(v, _mm512_loadu_si512(p + 64), 0xff00, 0, 17, 34 - 32, 51 - 32); /* Q8_0 */
     }
 }
 
@@ -101,7 +110,8 @@ INLINE __m512 minima(const char *p, const int kind)
 /* 2^(e - 128): levels are twice the values. */
 INLINE __m512 scales_mxfp4(const char *p)
 {
-    const __m512i at = _mm512_setr_epi32(0, 0, 0, 0, 17, 17, 17, 17, 34, 34, 34, 34, 51, 51, 51, 51);
+    const __m512i at =
+        _mm512_setr_epi32(0, 0, 0, 0, 17, 17, 17, 17, 34, 34, 34, 34, 51, 51, 51, 51);
     __m512i e = _mm512_maskz_permutexvar_epi8(0x1111111111111111u, at, _mm512_loadu_si512(p));
     return _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(e, 23)), _mm512_set1_ps(0.5f));
 }
@@ -113,11 +123,13 @@ INLINE __m512i fifth_bits(const char *p, const int step, const int qh, const int
     /* bytes of qh under each of the eight elements they serve; the last block lies past 64 bytes */
     const long long a = (long long)(w0 * 0x0101010101010101u),
                     b = (long long)((w0 + 1) * 0x0101010101010101u);
-    const long long n = (long long)(s * 0x0101010101010101u), back = (long long)(24 * 0x0101010101010101u);
+    const long long n = (long long)(s * 0x0101010101010101u),
+                    back = (long long)(24 * 0x0101010101010101u);
     const __m512i at = _mm512_setr_epi64(a, b, a + n, b + n, a + 2 * n, b + 2 * n, a + 3 * n - back,
                                          b + 3 * n - back);
     __m512i bytes = _mm512_permutexvar_epi8(at, _mm512_loadu_si512(p));
-    bytes = _mm512_mask_permutexvar_epi8(bytes, 0xffff000000000000u, at, _mm512_loadu_si512(p + 24));
+    bytes =
+        _mm512_mask_permutexvar_epi8(bytes, 0xffff000000000000u, at, _mm512_loadu_si512(p + 24));
     __mmask64 k = _mm512_test_epi8_mask(bytes, _mm512_set1_epi64((long long)0x8040201008040201u));
     return _mm512_maskz_mov_epi8(k, _mm512_set1_epi8(16));
 }
@@ -174,8 +186,9 @@ INLINE __m512 dot_w32(__m512 acc, struct w32 w, const struct x32 *x, const int k
 INLINE void tile_32(const struct gemv *g, int r0, const int R, int t0, const int T, const int kind)
 {
     const int bytes = 4 * block_bytes(kind);
-    const __m512i table = kind == IQ4_NL ? levels(iq4_levels, 7) : kind == MXFP4 ? levels(mxfp4_levels, 4) :
-                          _mm512_setzero_si512();
+    const __m512i table = kind == IQ4_NL  ? levels(iq4_levels, 7)
+                          : kind == MXFP4 ? levels(mxfp4_levels, 4)
+                                          : _mm512_setzero_si512();
     const int n = g->cols / 128, rest = g->cols % 128 / 32;
     const char *w[4];
     const struct x32 *x[8];
@@ -197,15 +210,15 @@ INLINE void tile_32(const struct gemv *g, int r0, const int R, int t0, const int
             for (int t = 0; t < T; t++) acc[r * T + t] = dot_w32(acc[r * T + t], v, x[t] + c, kind);
         }
     }
-    if (rest)                    /* blocks that are no four: zeros beside them */
+    if (rest) /* blocks that are no four: zeros beside them */
         UNROLL
-        for (int r = 0; r < R; r++) {
-            char end[4 * 34] = { 0 };
-            memcpy(end, w[r] + (size_t)n * (size_t)bytes, (size_t)(rest * block_bytes(kind)));
-            struct w32 v = load_w32(end, table, kind);
-            UNROLL
-            for (int t = 0; t < T; t++) acc[r * T + t] = dot_w32(acc[r * T + t], v, x[t] + n, kind);
-        }
+    for (int r = 0; r < R; r++) {
+        char end[4 * 34] = { 0 };
+        memcpy(end, w[r] + (size_t)n * (size_t)bytes, (size_t)(rest * block_bytes(kind)));
+        struct w32 v = load_w32(end, table, kind);
+        UNROLL
+        for (int t = 0; t < T; t++) acc[r * T + t] = dot_w32(acc[r * T + t], v, x[t] + n, kind);
+    }
     gemv_store(g, r0, R, t0, T, acc);
 }
 
@@ -226,15 +239,18 @@ INLINE void load_iq4_xs(struct w32 w[2], const struct block_iq4_xs *b, __m512i t
     memcpy(&l, b->scales_l, 4);
     const __m256i at4 = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
     const __m256i at2 = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
-    __m256i sl = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32((int)l), at4), _mm256_set1_epi32(15));
-    __m256i sh =
-        _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(b->scales_h), at2), _mm256_set1_epi32(3));
-    __m256i sc = _mm256_sub_epi32(_mm256_or_si256(sl, _mm256_slli_epi32(sh, 4)), _mm256_set1_epi32(32));
+    __m256i sl =
+        _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32((int)l), at4), _mm256_set1_epi32(15));
+    __m256i sh = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(b->scales_h), at2),
+                                  _mm256_set1_epi32(3));
+    __m256i sc =
+        _mm256_sub_epi32(_mm256_or_si256(sl, _mm256_slli_epi32(sh, 4)), _mm256_set1_epi32(32));
     __m256 d = _mm256_mul_ps(_mm256_cvtepi32_ps(sc), _mm256_set1_ps(_cvtsh_ss(b->d)));
 
     for (int i = 0; i < 2; i++) {
-        const __m512i at = _mm512_add_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
-                                            _mm512_set1_epi32(4 * i));
+        const __m512i at =
+            _mm512_add_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
+                             _mm512_set1_epi32(4 * i));
         __m512i q = _mm512_loadu_si512(b->qs + 64 * i);
         w[i].lo = _mm512_shuffle_epi8(table, _mm512_and_si512(q, low));
         w[i].hi = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(q, 4), low));
@@ -243,7 +259,8 @@ INLINE void load_iq4_xs(struct w32 w[2], const struct block_iq4_xs *b, __m512i t
     }
 }
 
-INLINE void tile_iq4_xs(const struct gemv *g, int r0, const int R, int t0, const int T, const int kind)
+INLINE void tile_iq4_xs(const struct gemv *g, int r0, const int R, int t0, const int T,
+                        const int kind)
 {
     const __m512i table = levels(iq4_levels, 7);
     const struct block_iq4_xs *w[4];

@@ -13,7 +13,8 @@ static void x8_block(struct x8 *o, const float *x)
     o->pad = 0;
     for (int h = 0; h < 2; h++) {
         int32x4_t q[4];
-        for (int i = 0; i < 4; i++) q[i] = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + 16 * h + 4 * i), up));
+        for (int i = 0; i < 4; i++)
+            q[i] = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + 16 * h + 4 * i), up));
         int16x8_t a = vcombine_s16(vmovn_s32(q[0]), vmovn_s32(q[1]));
         int16x8_t b = vcombine_s16(vmovn_s32(q[2]), vmovn_s32(q[3]));
         int8x16_t v = vcombine_s8(vmovn_s16(a), vmovn_s16(b));
@@ -58,7 +59,7 @@ INLINE float scale_mxfp4(uint8_t e)
     uint32_t u = (uint32_t)e << 23;
     float f;
     memcpy(&f, &u, 4);
-    return f * 0.5f;                                     /* the levels are twice the values */
+    return f * 0.5f; /* the levels are twice the values */
 }
 
 INLINE struct w32 load_w32(const char *p, int8x16_t table, const int kind)
@@ -81,7 +82,8 @@ INLINE struct w32 load_w32(const char *p, int8x16_t table, const int kind)
             w.q[h] = vorrq_s8(w.q[h], fifth_bits((const uint8_t *)p + 2 + 2 * h));
             w.q[h] = vsubq_s8(w.q[h], vdupq_n_s8(16));
         }
-        if (kind == IQ4_NL || kind == MXFP4) w.q[h] = vqtbl1q_s8(table, vreinterpretq_u8_s8(w.q[h]));
+        if (kind == IQ4_NL || kind == MXFP4)
+            w.q[h] = vqtbl1q_s8(table, vreinterpretq_u8_s8(w.q[h]));
     }
     if (kind == Q4_1) w.m[0] = w.m[1] = half_at(p + 2);
     return w;

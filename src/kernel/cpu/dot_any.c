@@ -1,8 +1,9 @@
-/* dot_any.c - types without a kernel of their own: decoded piece by piece, then multiplied as F32. */
+/* dot_any.c - types without a kernel of their own: decoded piece by piece, then multiplied as F32.
+ */
 #include "kernel/cpu/isa.h"
 #include "kernel/quant.h"
 
-enum { PIECE = 1024 };           /* decoded at once: whole blocks of every type, and small in the cache */
+enum { PIECE = 1024 }; /* decoded at once: whole blocks of every type, and small in the cache */
 
 void gemv_decoded(const struct gemv *g, gemv_fn *f32)
 {
@@ -15,12 +16,19 @@ void gemv_decoded(const struct gemv *g, gemv_fn *f32)
         for (int c = 0; c < g->cols; c += PIECE) {
             int n = g->cols - c < PIECE ? g->cols - c : PIECE;
             quant_decode(g->type, row + (size_t)(c / d->block) * (size_t)d->bytes, w, n);
-            struct gemv p = { .type = DT_F32, .cols = n, .n_rows = 1, .n_tokens = g->n_tokens, .w = w,
-                              .x = (const float *)g->x + c, .x_stride = g->x_stride, .out = part,
+            struct gemv p = { .type = DT_F32,
+                              .cols = n,
+                              .n_rows = 1,
+                              .n_tokens = g->n_tokens,
+                              .w = w,
+                              .x = (const float *)g->x + c,
+                              .x_stride = g->x_stride,
+                              .out = part,
                               .out_stride = 1 };
             f32(&p);
             for (int t = 0; t < g->n_tokens; t++) sum[t] += part[t];
         }
-        for (int t = 0; t < g->n_tokens; t++) g->out[(size_t)t * g->out_stride + (size_t)r] = sum[t];
+        for (int t = 0; t < g->n_tokens; t++)
+            g->out[(size_t)t * g->out_stride + (size_t)r] = sum[t];
     }
 }

@@ -17,27 +17,30 @@ INLINE float sum8(__m256 v)
 struct w32 {
     __m256i q;
     __m256 d;
-    __m128 m;                    /* two lanes: what a unit of each half's sum adds */
+    __m128 m; /* two lanes: what a unit of each half's sum adds */
 };
 
-INLINE void dot_w32(__m256 *acc, __m128 *corr, const struct w32 *w, const struct x8 *x, const bool is_signed,
-                    const bool has_min)
+INLINE void dot_w32(__m256 *acc, __m128 *corr, const struct w32 *w, const struct x8 *x,
+                    const bool is_signed, const bool has_min)
 {
     __m256i v = _mm256_loadu_si256((const __m256i *)x->q), p;
     if (is_signed) p = _mm256_maddubs_epi16(_mm256_abs_epi8(w->q), _mm256_sign_epi8(v, w->q));
     else p = _mm256_maddubs_epi16(w->q, v);
     p = _mm256_madd_epi16(p, _mm256_set1_epi16(1));
-    *acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(p), _mm256_mul_ps(w->d, _mm256_broadcast_ss(&x->d)), *acc);
-    if (has_min) *corr = _mm_fmadd_ps(w->m, _mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)x->s)), *corr);
+    *acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(p), _mm256_mul_ps(w->d, _mm256_broadcast_ss(&x->d)),
+                           *acc);
+    if (has_min)
+        *corr = _mm_fmadd_ps(w->m, _mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)x->s)), *corr);
 }
 
 /* dot_32_avx2.c */
 void x8_make_avx2(void *dst, const float *x, int cols);
-gemv_fn gemv_q4_0_avx2, gemv_q4_1_avx2, gemv_q5_0_avx2, gemv_q5_1_avx2, gemv_q8_0_avx2, gemv_iq4_nl_avx2,
-    gemv_mxfp4_avx2;
+gemv_fn gemv_q4_0_avx2, gemv_q4_1_avx2, gemv_q5_0_avx2, gemv_q5_1_avx2, gemv_q8_0_avx2,
+    gemv_iq4_nl_avx2, gemv_mxfp4_avx2;
 
 /* dot_k_avx2.c */
-gemv_fn gemv_q2_k_avx2, gemv_q3_k_avx2, gemv_q4_k_avx2, gemv_q5_k_avx2, gemv_q6_k_avx2, gemv_iq4_xs_avx2;
+gemv_fn gemv_q2_k_avx2, gemv_q3_k_avx2, gemv_q4_k_avx2, gemv_q5_k_avx2, gemv_q6_k_avx2,
+    gemv_iq4_xs_avx2;
 
 /* dot_f_avx2.c */
 gemv_fn gemv_f32_avx2, gemv_f16_avx2, gemv_bf16_avx2, gemv_any_avx2;

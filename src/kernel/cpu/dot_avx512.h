@@ -13,15 +13,15 @@
  * second ones. */
 struct x32 {
     int8_t q[2][64];
-    float d[16];                 /* each block's scale four times */
-    int32_t n[16];               /* minus the sum of what meets in a lane of q */
+    float d[16];   /* each block's scale four times */
+    int32_t n[16]; /* minus the sum of what meets in a lane of q */
 };
 
 /* Form 2, for super-blocks of 256: q[i] holds groups i, i + 4, i + 8, i + 12 of 16 numbers. */
 struct x256 {
     int8_t q[4][64];
-    float d[8], s[8];            /* of each 32: scale, scale * sum */
-    float s16[16];               /* of each 16: scale * sum */
+    float d[8], s[8]; /* of each 32: scale, scale * sum */
+    float s16[16];    /* of each 16: scale * sum */
 };
 
 enum { FORM_F32, FORM_32, FORM_256 };
@@ -43,7 +43,8 @@ INLINE const void *gemv_x(const struct gemv *g, int t)
 }
 
 /* Fetches what a row after row stream needs soon, and from memory what it needs later: the L1's
- * few fill buffers alone do not cover the way to memory. `bytes` of weights are read with each call. */
+ * few fill buffers alone do not cover the way to memory. `bytes` of weights are read with each
+ * call. */
 enum { NEAR_BYTES = 2048, FAR_BYTES = 16384 };
 INLINE void fetch_ahead(const char *p, const int bytes)
 {
@@ -55,32 +56,41 @@ INLINE void fetch_ahead(const char *p, const int bytes)
 }
 
 /* out[t0 .. t0+T)[r0 .. r0+R) from the sums of lanes. */
-INLINE void gemv_store(const struct gemv *g, int r0, const int R, int t0, const int T, const __m512 *acc)
+INLINE void gemv_store(const struct gemv *g, int r0, const int R, int t0, const int T,
+                       const __m512 *acc)
 {
     UNROLL
-    for (int t = 0; t < T; t++)
-        UNROLL
-        for (int r = 0; r < R; r++)
-            g->out[(size_t)(t0 + t) * g->out_stride + (size_t)(r0 + r)] =
-                _mm512_reduce_add_ps(acc[r * T + t]);
+    for (int t = 0; t < T; t++) UNROLL
+    for (int r = 0; r < R; r++)
+        g->out[(size_t)(t0 + t) * g->out_stride + (size_t)(r0 + r)] =
+            _mm512_reduce_add_ps(acc[r * T + t]);
 }
 
 /* Cuts a gemv into tiles of rows × tokens with constant sizes: TILE(g, r0, R, t0, T, kind). */
-#define GEMV_ROWS(TILE, g, R, t0, T, kind)                                                                 \
-    do {                                                                                                   \
-        int r_ = 0;                                                                                        \
-        for (; r_ + (R) <= (g)->n_rows; r_ += (R)) TILE(g, r_, R, t0, T, kind);                            \
-        if ((R) > 1)                                                                                       \
-            for (; r_ < (g)->n_rows; r_++) TILE(g, r_, 1, t0, T, kind);                                    \
+#define GEMV_ROWS(TILE, g, R, t0, T, kind)                                      \
+    do {                                                                        \
+        int r_ = 0;                                                             \
+        for (; r_ + (R) <= (g)->n_rows; r_ += (R)) TILE(g, r_, R, t0, T, kind); \
+        if ((R) > 1)                                                            \
+            for (; r_ < (g)->n_rows; r_++) TILE(g, r_, 1, t0, T, kind);         \
     } while (0)
 
-#define GEMV_TILES(TILE, g, kind, R1, R2, R4, R8)                                                          \
-    do {                                                                                                   \
-        int t_ = 0, n_ = (g)->n_tokens;                                                                    \
-        if (n_ - t_ >= 8) { GEMV_ROWS(TILE, g, R8, t_, 8, kind); t_ += 8; }                                \
-        if (n_ - t_ >= 4) { GEMV_ROWS(TILE, g, R4, t_, 4, kind); t_ += 4; }                                \
-        if (n_ - t_ >= 2) { GEMV_ROWS(TILE, g, R2, t_, 2, kind); t_ += 2; }                                \
-        if (n_ - t_ >= 1) GEMV_ROWS(TILE, g, R1, t_, 1, kind);                                             \
+#define GEMV_TILES(TILE, g, kind, R1, R2, R4, R8)              \
+    do {                                                       \
+        int t_ = 0, n_ = (g)->n_tokens;                        \
+        if (n_ - t_ >= 8) {                                    \
+            GEMV_ROWS(TILE, g, R8, t_, 8, kind);               \
+            t_ += 8;                                           \
+        }                                                      \
+        if (n_ - t_ >= 4) {                                    \
+            GEMV_ROWS(TILE, g, R4, t_, 4, kind);               \
+            t_ += 4;                                           \
+        }                                                      \
+        if (n_ - t_ >= 2) {                                    \
+            GEMV_ROWS(TILE, g, R2, t_, 2, kind);               \
+            t_ += 2;                                           \
+        }                                                      \
+        if (n_ - t_ >= 1) GEMV_ROWS(TILE, g, R1, t_, 1, kind); \
     } while (0)
 
 /* dot_32_avx512.c */
@@ -99,8 +109,8 @@ gemv_fn gemv_q2_k_avx512, gemv_q3_k_avx512, gemv_q4_k_avx512, gemv_q5_k_avx512, 
 gemv_fn gemv_iq2_xxs_avx512;
 
 /* dot_iq_avx512.c */
-gemv_fn gemv_iq2_xs_avx512, gemv_iq2_s_avx512, gemv_iq3_xxs_avx512, gemv_iq3_s_avx512, gemv_iq1_s_avx512,
-    gemv_iq1_m_avx512, gemv_tq1_0_avx512;
+gemv_fn gemv_iq2_xs_avx512, gemv_iq2_s_avx512, gemv_iq3_xxs_avx512, gemv_iq3_s_avx512,
+    gemv_iq1_s_avx512, gemv_iq1_m_avx512, gemv_tq1_0_avx512;
 
 /* dot_f_avx512.c */
 gemv_fn gemv_f32_avx512, gemv_f16_avx512, gemv_bf16_avx512, gemv_any_avx512;

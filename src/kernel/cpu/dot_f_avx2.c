@@ -14,7 +14,7 @@ INLINE void row_f(const struct gemv *g, int r, int t0, const int T, const enum d
     const size_t size = type == DT_F32 ? 4 : 2;
     const char *w = gemv_row(g, r);
     const float *x[4];
-    __m256 acc[8];               /* two for each token, so that no sum waits for itself */
+    __m256 acc[8]; /* two for each token, so that no sum waits for itself */
     int c = 0;
 
     UNROLL

@@ -10,8 +10,8 @@ INLINE __m512 load_f(const char *row, int c, __mmask16 k, const enum dtype t)
 }
 
 /* acc += the products of R rows × T tokens in columns [c, c + 16), those in k. */
-INLINE void step_f(__m512 *acc, const char *const *w, const int R, const float *const *x, const int T, int c,
-                   __mmask16 k, const enum dtype type)
+INLINE void step_f(__m512 *acc, const char *const *w, const int R, const float *const *x,
+                   const int T, int c, __mmask16 k, const enum dtype type)
 {
     __m512 v[4];
     UNROLL
@@ -24,11 +24,12 @@ INLINE void step_f(__m512 *acc, const char *const *w, const int R, const float *
     }
 }
 
-INLINE void tile_f(const struct gemv *g, int r0, const int R, int t0, const int T, const enum dtype type)
+INLINE void tile_f(const struct gemv *g, int r0, const int R, int t0, const int T,
+                   const enum dtype type)
 {
     const char *w[4];
     const float *x[8];
-    __m512 acc[16], more[4];     /* a second set where R * T alone would wait for itself */
+    __m512 acc[16], more[4]; /* a second set where R * T alone would wait for itself */
     int c = 0;
 
     UNROLL

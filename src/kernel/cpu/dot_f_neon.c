@@ -14,7 +14,7 @@ INLINE void row_f(const struct gemv *g, int r, int t0, const int T, const enum d
     const size_t size = type == DT_F32 ? 4 : 2;
     const char *w = gemv_row(g, r);
     const float *x[4];
-    float32x4_t acc[8];          /* two for each token, so that no sum waits for itself */
+    float32x4_t acc[8]; /* two for each token, so that no sum waits for itself */
     int c = 0;
 
     UNROLL
@@ -22,7 +22,8 @@ INLINE void row_f(const struct gemv *g, int r, int t0, const int T, const enum d
     UNROLL
     for (int i = 0; i < 2 * T; i++) acc[i] = vdupq_n_f32(0);
     for (; c + 8 <= g->cols; c += 8) {
-        float32x4_t a = load_f(w + (size_t)c * size, type), b = load_f(w + (size_t)(c + 4) * size, type);
+        float32x4_t a = load_f(w + (size_t)c * size, type),
+                    b = load_f(w + (size_t)(c + 4) * size, type);
         UNROLL
         for (int t = 0; t < T; t++) {
             acc[2 * t] = vfmaq_f32(acc[2 * t], a, vld1q_f32(x[t] + c));

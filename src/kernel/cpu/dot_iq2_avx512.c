@@ -7,9 +7,10 @@
 #include <pthread.h>
 
 static struct {
-    uint16_t point[256] __attribute__((aligned(64)));    /* coordinate j in bits 2j: 0, 1, 2 for 8, 25, 43 */
+    uint16_t point[256]
+        __attribute__((aligned(64))); /* coordinate j in bits 2j: 0, 1, 2 for 8, 25, 43 */
     uint8_t signs[128] __attribute__((aligned(64)));
-    uint8_t signs_at[4][64] __attribute__((aligned(64)));    /* the byte of signs over each number */
+    uint8_t signs_at[4][64] __attribute__((aligned(64))); /* the byte of signs over each number */
     uint16_t point_at[4][32]
         __attribute__((aligned(64))); /* the word of eight numbers, low in each qword */
 } tab;
@@ -24,9 +25,10 @@ static void tab_make(void)
     for (int i = 0; i < 128; i++) tab.signs[i] = g->signs[i];
     for (int k = 0; k < 4; k++)
         for (int e = 0; e < 8; e++) { /* eights of register k: groups k, k + 4, k + 8, k + 12 */
-            int word = 2 * (k + e / 2 * 4) + e % 2;      /* of the block's 32, four to each 32 numbers */
+            int word = 2 * (k + e / 2 * 4) + e % 2; /* of the block's 32, four to each 32 numbers */
             tab.point_at[k][4 * e] = (uint16_t)word;
-            for (int j = 0; j < 8; j++) tab.signs_at[k][8 * e + j] = (uint8_t)(8 * (word / 4) + word % 4);
+            for (int j = 0; j < 8; j++)
+                tab.signs_at[k][8 * e + j] = (uint8_t)(8 * (word / 4) + word % 4);
         }
 }
 
@@ -37,7 +39,7 @@ struct tables {
 struct w256 {
     __m512i q[4];
     __mmask64 neg[4];
-    __m512 d;                    /* of each 16 */
+    __m512 d; /* of each 16 */
 };
 
 INLINE __m512i lookup_points(__m512i at, const struct tables *t)
@@ -55,13 +57,15 @@ INLINE __m512i lookup_points(__m512i at, const struct tables *t)
 
 INLINE struct w256 load_iq2_xxs(const struct block_iq2_xxs *b, const struct tables *t)
 {
-    /* Of each qword, bytes 0 to 3 are indices; from bit 32 on four times seven signs and a scale. */
-    const __m512i index = _mm512_setr_epi64(0x0003000200010000, 0x000b000a00090008, 0x0013001200110010,
-        0x001b001a00190018, 0x0023002200210020, 0x002b002a00290028, 0x0033003200310030, 0x003b003a00390038);
-    const __m512i sevens = _mm512_set1_epi64(0x352e2720);        /* bits 32, 39, 46, 53 */
+    /* Of each qword, bytes 0 to 3 are indices; from bit 32 on four times seven signs and a scale.
+     */
+    const __m512i index = _mm512_setr_epi64(
+        0x0003000200010000, 0x000b000a00090008, 0x0013001200110010, 0x001b001a00190018,
+        0x0023002200210020, 0x002b002a00290028, 0x0033003200310030, 0x003b003a00390038);
+    const __m512i sevens = _mm512_set1_epi64(0x352e2720); /* bits 32, 39, 46, 53 */
     const __m512i twos = _mm512_set1_epi64(0x0e0c0a0806040200);
     const __m512i bit = _mm512_set1_epi64((long long)0x8040201008040201u);
-    const __m512i levels = _mm512_set1_epi32(0x082b1908);        /* 8, 25, 43 by the lowest two bits */
+    const __m512i levels = _mm512_set1_epi32(0x082b1908); /* 8, 25, 43 by the lowest two bits */
     float d = _cvtsh_ss(b->d);
     __m512i v = _mm512_loadu_si512(b->qs);
     __m512i points = lookup_points(_mm512_maskz_permutexvar_epi8(0x5555555555555555u, index, v), t);
@@ -77,7 +81,8 @@ INLINE struct w256 load_iq2_xxs(const struct block_iq2_xxs *b, const struct tabl
         w.neg[k] = _mm512_test_epi8_mask(
             _mm512_permutexvar_epi8(_mm512_load_si512(tab.signs_at[k]), signs), bit);
     }
-    w.d = _mm512_fmadd_ps(_mm512_cvtepi32_ps(scale), _mm512_set1_ps(d * 0.25f), _mm512_set1_ps(d * 0.125f));
+    w.d = _mm512_fmadd_ps(_mm512_cvtepi32_ps(scale), _mm512_set1_ps(d * 0.25f),
+                          _mm512_set1_ps(d * 0.125f));
     return w;
 }
 
@@ -88,7 +93,7 @@ INLINE __m512 dot_iq2(__m512 acc, const struct w256 *w, const struct x256 *x)
     __m512 p = _mm512_mul_ps(w->d, _mm512_permutexvar_ps(twice, _mm512_load_ps(x->d)));
 
     UNROLL
-    for (int k = 0; k < 4; k += 2) {                     /* two registers under the same four scales */
+    for (int k = 0; k < 4; k += 2) { /* two registers under the same four scales */
         const __m512i at =
             _mm512_add_epi32(_mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12),
                              _mm512_set1_epi32(k));

@@ -16,7 +16,7 @@ INLINE bool has_signs(const int kind) { return kind <= IQ3_S; }
 struct spread {
     uint8_t q[4][64] __attribute__((aligned(64)));
     uint16_t neg[4][4];
-    float d[16] __attribute__((aligned(64)));            /* of each 16 */
+    float d[16] __attribute__((aligned(64))); /* of each 16 */
     float m[16] __attribute__((aligned(64)));
 };
 
@@ -29,7 +29,10 @@ INLINE void put4(struct spread *s, int g, int h, const void *four)
 {
     memcpy(s->q[g % 4] + 16 * (g / 4) + 4 * h, four, 4);
 }
-INLINE void put_signs(struct spread *s, int g, unsigned bits) { s->neg[g % 4][g / 4] = (uint16_t)bits; }
+INLINE void put_signs(struct spread *s, int g, unsigned bits)
+{
+    s->neg[g % 4][g / 4] = (uint16_t)bits;
+}
 
 INLINE uint32_t load32(const void *p)
 {
@@ -77,7 +80,8 @@ INLINE void spread_iq3_xxs(struct spread *s, const struct block_iq3_xxs *b, cons
         UNROLL
         for (int l = 0; l < 8; l++) put4(s, 2 * i + l / 4, l % 4, g->iq3_xxs[b->qs[i * 8 + l]]);
         put_signs(s, 2 * i, g->signs[rest & 127] | (unsigned)g->signs[rest >> 7 & 127] << 8);
-        put_signs(s, 2 * i + 1, g->signs[rest >> 14 & 127] | (unsigned)g->signs[rest >> 21 & 127] << 8);
+        put_signs(s, 2 * i + 1,
+                  g->signs[rest >> 14 & 127] | (unsigned)g->signs[rest >> 21 & 127] << 8);
         s->d[2 * i] = s->d[2 * i + 1] = d * (0.5f + (float)(rest >> 28));
     }
 }
@@ -89,7 +93,8 @@ INLINE void spread_iq3_s(struct spread *s, const struct block_iq3_s *b, const st
     for (int j = 0; j < 16; j++) {
         unsigned high = (unsigned)b->qh[j / 2] >> (j % 2 * 4);
         UNROLL
-        for (int l = 0; l < 4; l++) put4(s, j, l, g->iq3_s[b->qs[4 * j + l] | (high >> l & 1) << 8]);
+        for (int l = 0; l < 4; l++)
+            put4(s, j, l, g->iq3_s[b->qs[4 * j + l] | (high >> l & 1) << 8]);
         put_signs(s, j, b->signs[2 * j] | (unsigned)b->signs[2 * j + 1] << 8);
         s->d[j] = d * (float)(1 + 2 * (b->scales[j / 4] >> (j / 2 % 2 * 4) & 15));
     }
@@ -101,7 +106,7 @@ INLINE void put8_ternary(struct spread *s, int g, int h, const int8_t *point, bo
     const uint64_t ones = 0x0101010101010101u, top = ones << 7;
     uint64_t v;
     memcpy(&v, point, 8);
-    v = ((v & ~top) + ones) ^ (v & top);                 /* 0, 1, 2 */
+    v = ((v & ~top) + ones) ^ (v & top); /* 0, 1, 2 */
     v = v << 3 | (down ? 0 : ones << 1);
     put8(s, g, h, &v);
 }
@@ -156,7 +161,8 @@ INLINE void spread_tq1_0(struct spread *s, const struct block_tq1_0 *b)
     for (int i = 0; i < 3; i++) {
         __m256i v = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(b->qs + 16 * i)));
         UNROLL
-        for (int n = 0; n < 5; n++) put_digits(s, i < 2 ? 2 * n + i : 10 + n, v, _mm256_set1_epi16(power[n]));
+        for (int n = 0; n < 5; n++)
+            put_digits(s, i < 2 ? 2 * n + i : 10 + n, v, _mm256_set1_epi16(power[n]));
     }
     put_digits(s, 15, _mm256_cvtepu8_epi16(_mm_set1_epi32((int)load32(b->qh))),
                _mm256_setr_epi16(1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27));
@@ -179,8 +185,13 @@ INLINE void spread_block(struct spread *s, const char *p, const struct iq_grid *
 
 INLINE int block_bytes(const int kind)
 {
-    return kind == IQ2_XS ? 74 : kind == IQ2_S ? 82 : kind == IQ3_XXS ? 98 :
-           kind == IQ3_S ? 110 : kind == IQ1_S ? 50 : kind == IQ1_M ? 56 : 54;
+    return kind == IQ2_XS    ? 74
+           : kind == IQ2_S   ? 82
+           : kind == IQ3_XXS ? 98
+           : kind == IQ3_S   ? 110
+           : kind == IQ1_S   ? 50
+           : kind == IQ1_M   ? 56
+                             : 54;
 }
 
 INLINE __m512 dot_spread(__m512 acc, const struct spread *s, const struct x256 *x, const int kind)
@@ -188,7 +199,8 @@ INLINE __m512 dot_spread(__m512 acc, const struct spread *s, const struct x256 *
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
     const __m512i group = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12);
     const __m512i zero = _mm512_setzero_si512();
-    __m512 p = _mm512_mul_ps(_mm512_load_ps(s->d), _mm512_permutexvar_ps(twice, _mm512_load_ps(x->d)));
+    __m512 p =
+        _mm512_mul_ps(_mm512_load_ps(s->d), _mm512_permutexvar_ps(twice, _mm512_load_ps(x->d)));
 
     if (!has_signs(kind)) acc = _mm512_fmadd_ps(_mm512_load_ps(s->m), _mm512_load_ps(x->s16), acc);
     UNROLL
@@ -211,7 +223,7 @@ INLINE void tile_iq(const struct gemv *g, int r0, const int R, int t0, const int
     const struct iq_grid *grid = kind == TQ1_0 ? NULL : iq_grid();
     const struct x256 *x[8];
     const char *w[4];
-    struct spread s[4];          /* of each row, so that one is read while the next is written */
+    struct spread s[4]; /* of each row, so that one is read while the next is written */
     __m512 acc[16];
 
     UNROLL
@@ -224,9 +236,9 @@ INLINE void tile_iq(const struct gemv *g, int r0, const int R, int t0, const int
         UNROLL
         for (int r = 0; r < R; r++) spread_block(&s[r], w[r] + c * block_bytes(kind), grid, kind);
         UNROLL
-        for (int r = 0; r < R; r++)
-            UNROLL
-            for (int t = 0; t < T; t++) acc[r * T + t] = dot_spread(acc[r * T + t], &s[r], x[t] + c, kind);
+        for (int r = 0; r < R; r++) UNROLL
+        for (int t = 0; t < T; t++)
+            acc[r * T + t] = dot_spread(acc[r * T + t], &s[r], x[t] + c, kind);
     }
     gemv_store(g, r0, R, t0, T, acc);
 }

@@ -8,8 +8,8 @@
 enum { Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS };
 
 struct w256 {
-    __m256i q[8];                /* 32 each, in order */
-    float d[16], m[16];          /* of each 16: value = d * q + m */
+    __m256i q[8];       /* 32 each, in order */
+    float d[16], m[16]; /* of each 16: value = d * q + m */
 };
 
 INLINE __m256i load32(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
@@ -61,7 +61,8 @@ INLINE void load_q6_k(struct w256 *w, const struct block_q6_k *b)
     float d = _cvtsh_ss(b->d);
     UNROLL
     for (int i = 0; i < 2; i++) {
-        __m256i l0 = load32(b->ql + 64 * i), l1 = load32(b->ql + 64 * i + 32), h = load32(b->qh + 32 * i);
+        __m256i l0 = load32(b->ql + 64 * i), l1 = load32(b->ql + 64 * i + 32),
+                h = load32(b->qh + 32 * i);
         w->q[4 * i] = _mm256_or_si256(bits(l0, 0, 4, 0), bits(h, 0, 2, 4));
         w->q[4 * i + 1] = _mm256_or_si256(bits(l1, 0, 4, 0), bits(h, 2, 2, 4));
         w->q[4 * i + 2] = _mm256_or_si256(bits(l0, 4, 4, 0), bits(h, 4, 2, 4));
@@ -90,7 +91,8 @@ INLINE void load_q3_k(struct w256 *w, const struct block_q3_k *b)
     __m256i h = load32(b->hmask);
     UNROLL
     for (int i = 0; i < 8; i++)
-        w->q[i] = _mm256_or_si256(bits(load32(b->qs + 32 * (i / 4)), 2 * (i % 4), 2, 0), bits(h, i, 1, 2));
+        w->q[i] = _mm256_or_si256(bits(load32(b->qs + 32 * (i / 4)), 2 * (i % 4), 2, 0),
+                                  bits(h, i, 1, 2));
     for (int j = 0; j < 16; j++) {
         w->d[j] = d * (float)quant_k3_scale(b->scales, j);
         w->m[j] = -4 * w->d[j];
@@ -103,7 +105,8 @@ INLINE void load_iq4_xs(struct w256 *w, const struct block_iq4_xs *b)
     float d = _cvtsh_ss(b->d);
     for (int j = 0; j < 8; j++) {
         __m128i v = _mm_loadu_si128((const __m128i *)(b->qs + 16 * j));
-        __m256i n = _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
+        __m256i n =
+            _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
         int sc = (b->scales_l[j / 2] >> 4 * (j % 2) & 15) | (b->scales_h >> 2 * j & 3) << 4;
         w->q[j] = _mm256_shuffle_epi8(table, n);
         w->d[2 * j] = w->d[2 * j + 1] = d * (float)(sc - 32);

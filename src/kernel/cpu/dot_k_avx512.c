@@ -9,11 +9,13 @@ void x256_make(void *dst, const float *x, int cols)
 
     for (int b = 0; b < cols / 32; b++) {
         struct x256 *o = &out[b / 8];
-        int j = b % 8, g = 2 * j;                        /* g, g + 1: its groups of 16 */
+        int j = b % 8, g = 2 * j; /* g, g + 1: its groups of 16 */
         __m512 a = _mm512_loadu_ps(x + b * 32), c = _mm512_loadu_ps(x + b * 32 + 16);
-        float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(c))), d = top / 127;
+        float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(c))),
+              d = top / 127;
         __m512 up = _mm512_set1_ps(top > 0 ? 127 / top : 0);
-        __m512i ia = _mm512_cvtps_epi32(_mm512_mul_ps(a, up)), ic = _mm512_cvtps_epi32(_mm512_mul_ps(c, up));
+        __m512i ia = _mm512_cvtps_epi32(_mm512_mul_ps(a, up)),
+                ic = _mm512_cvtps_epi32(_mm512_mul_ps(c, up));
         float s0 = (float)_mm512_reduce_add_epi32(ia), s1 = (float)_mm512_reduce_add_epi32(ic);
 
         _mm_store_si128((__m128i *)(o->q[g % 4] + 16 * (g / 4)), _mm512_cvtepi32_epi8(ia));
@@ -38,7 +40,7 @@ INLINE __m512 dot_w32s(__m512 acc, const struct w256 *w, const struct x256 *x)
     const __m512i even = _mm512_setr_epi32(0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6);
     const __m512i odd = _mm512_setr_epi32(1, 1, 1, 1, 3, 3, 3, 3, 5, 5, 5, 5, 7, 7, 7, 7);
     const __m512i zero = _mm512_setzero_si512();
-    __m512 p = _mm512_mul_ps(w->d, _mm512_load_ps(x->d));        /* {d scale[8], -minimum s[8]} */
+    __m512 p = _mm512_mul_ps(w->d, _mm512_load_ps(x->d)); /* {d scale[8], -minimum s[8]} */
     __m512i a = dot(dot(zero, w->q[0], x->q[0]), w->q[1], x->q[1]);
     __m512i b = dot(dot(zero, w->q[2], x->q[2]), w->q[3], x->q[3]);
 
@@ -58,7 +60,8 @@ INLINE __m512 dot_w16s(__m512 acc, const struct w256 *w, const struct x256 *x)
     UNROLL
     for (int i = 0; i < 4; i++) {
         __m512 s = _mm512_permutexvar_ps(_mm512_add_epi32(group, _mm512_set1_epi32(i)), p);
-        acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot(_mm512_setzero_si512(), w->q[i], x->q[i])), s, acc);
+        acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot(_mm512_setzero_si512(), w->q[i], x->q[i])), s,
+                              acc);
     }
     return acc;
 }
@@ -67,8 +70,12 @@ INLINE bool scale_for_32(const int kind) { return kind == Q4_K || kind == Q5_K |
 
 INLINE int block_bytes(const int kind)
 {
-    return kind == Q2_K ? 84 : kind == Q3_K ? 110 : kind == Q4_K ? 144 : kind == Q5_K ? 176 :
-           kind == Q6_K ? 210 : 66;
+    return kind == Q2_K   ? 84
+           : kind == Q3_K ? 110
+           : kind == Q4_K ? 144
+           : kind == Q5_K ? 176
+           : kind == Q6_K ? 210
+                          : 66;
 }
 
 INLINE struct w256 load_w256(const char *p, const int kind)

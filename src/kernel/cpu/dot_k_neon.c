@@ -6,8 +6,8 @@
 enum { Q4_K, Q5_K, Q6_K, IQ4_XS };
 
 struct w256 {
-    int8x16_t q[16];             /* 16 each, in order */
-    float d[16], m[16];          /* value = d * q + m */
+    int8x16_t q[16];    /* 16 each, in order */
+    float d[16], m[16]; /* value = d * q + m */
 };
 
 /* Bits [at, at + n) of every byte, moved to `to`. */
@@ -32,7 +32,7 @@ INLINE void scales_45(struct w256 *w, const void *d16, const void *min16, const 
 INLINE void load_45(struct w256 *w, const uint8_t *qs, const uint8_t *qh)
 {
     UNROLL
-    for (int i = 0; i < 8; i++) {                        /* 16 bytes: half i % 2 of blocks 2j and 2j + 1 */
+    for (int i = 0; i < 8; i++) { /* 16 bytes: half i % 2 of blocks 2j and 2j + 1 */
         const int j = i / 2, h = i % 2;
         uint8x16_t v = vld1q_u8(qs + 16 * i), lo = bits(v, 0, 4, 0), hi = bits(v, 4, 4, 0);
         if (qh) {
@@ -114,7 +114,9 @@ INLINE void row_k(const struct gemv *g, int r, int t0, const int T, const int ki
         for (int i = 0; i < block_bytes(kind); i += 64) __builtin_prefetch(p + 1024 + i);
         UNROLL
         for (int i = 0; i < 8; i++) {
-            struct w32 v = { { w.q[2 * i], w.q[2 * i + 1] }, { w.d[2 * i], w.d[2 * i + 1] }, { 0 } };
+            struct w32 v = { { w.q[2 * i], w.q[2 * i + 1] },
+                             { w.d[2 * i], w.d[2 * i + 1] },
+                             { 0 } };
             if (has_min) v.m[0] = w.m[2 * i], v.m[1] = w.m[2 * i + 1];
             UNROLL
             for (int t = 0; t < T; t++)

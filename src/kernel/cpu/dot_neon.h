@@ -37,7 +37,8 @@ INLINE void dot_w32(float32x4_t *acc, float *corr, const struct w32 *w, const st
 
 /* dot_32_neon.c */
 void x8_make_neon(void *dst, const float *x, int cols);
-gemv_fn gemv_q4_0_neon, gemv_q4_1_neon, gemv_q5_0_neon, gemv_q8_0_neon, gemv_iq4_nl_neon, gemv_mxfp4_neon;
+gemv_fn gemv_q4_0_neon, gemv_q4_1_neon, gemv_q5_0_neon, gemv_q8_0_neon, gemv_iq4_nl_neon,
+    gemv_mxfp4_neon;
 
 /* dot_k_neon.c */
 gemv_fn gemv_q4_k_neon, gemv_q5_k_neon, gemv_q6_k_neon, gemv_iq4_xs_neon;

@@ -8,7 +8,7 @@
 struct x8 {
     int8_t q[32];
     float d;
-    float s[2];                  /* d * sum of each half */
+    float s[2]; /* d * sum of each half */
     float pad;
 };
 
@@ -36,11 +36,14 @@ INLINE const void *gemv_x(const struct gemv *g, int t)
 }
 
 /* Cuts a gemv into rows × 4, 2 and 1 tokens, constants all: ROW(g, r, t0, T, kind). */
-#define GEMV_EACH_ROW(ROW, g, kind)                                                                        \
-    for (int r_ = 0; r_ < (g)->n_rows; r_++) {                                                             \
-        int t_ = 0, n_ = (g)->n_tokens;                                                                    \
-        for (; n_ - t_ >= 4; t_ += 4) ROW(g, r_, t_, 4, kind);                                             \
-        if (n_ - t_ >= 2) { ROW(g, r_, t_, 2, kind); t_ += 2; }                                            \
-        if (n_ - t_ >= 1) ROW(g, r_, t_, 1, kind);                                                         \
+#define GEMV_EACH_ROW(ROW, g, kind)                            \
+    for (int r_ = 0; r_ < (g)->n_rows; r_++) {                 \
+        int t_ = 0, n_ = (g)->n_tokens;                        \
+        for (; n_ - t_ >= 4; t_ += 4) ROW(g, r_, t_, 4, kind); \
+        if (n_ - t_ >= 2) {                                    \
+            ROW(g, r_, t_, 2, kind);                           \
+            t_ += 2;                                           \
+        }                                                      \
+        if (n_ - t_ >= 1) ROW(g, r_, t_, 1, kind);             \
     }
 #endif

@@ -21,18 +21,18 @@ static void embed_rows(const void *arg, int begin, int end)
         const char *src = (const char *)a->w->data + (uint64_t)a->ids[r] * a->row_bytes;
         float *out = tensor_row(a->out, r);
         switch (a->w->type) {
-        case DT_F32: case DT_F16: case DT_BF16: case DT_Q8_0:
-            a->vec->load(a->w->type, out, src, a->w->cols);
-            break;
-        default:
-            quant_decode(a->w->type, src, out, a->w->cols);
+        case DT_F32:
+        case DT_F16:
+        case DT_BF16:
+        case DT_Q8_0: a->vec->load(a->w->type, out, src, a->w->cols); break;
+        default: quant_decode(a->w->type, src, out, a->w->cols);
         }
         if (a->scale != 1) a->vec->scale(out, out, a->scale, a->w->cols);
     }
 }
 
-void cpu_embed(struct backend *be, const struct tensor *out, const struct weight *w, const int32_t *ids,
-               float scale)
+void cpu_embed(struct backend *be, const struct tensor *out, const struct weight *w,
+               const int32_t *ids, float scale)
 {
     struct cpu *c = cpu_of(be);
     struct lookup a = { .vec = c->vec, .out = out, .w = w, .ids = ids, .scale = scale };
@@ -44,7 +44,8 @@ void cpu_embed(struct backend *be, const struct tensor *out, const struct weight
     }
     for (int i = 0; i < out->rows; i++) {
         if (ids[i] >= 0 && ids[i] < w->rows) continue;
-        cpu_fail(c, E_INVALID, "embed: token %d is not in a vocabulary of %d", (int)ids[i], w->rows);
+        cpu_fail(c, E_INVALID, "embed: token %d is not in a vocabulary of %d", (int)ids[i],
+                 w->rows);
         return;
     }
     cpu_rows(c, out->rows, 4ll * out->rows * w->cols, embed_rows, &a);
@@ -55,10 +56,12 @@ static void gather_rows(const void *arg, int begin, int end)
     const struct lookup *a = arg;
 
     for (int r = begin; r < end; r++)
-        memcpy(tensor_row(a->out, r), tensor_row(a->x, a->ids[r]), (size_t)a->out->cols * sizeof(float));
+        memcpy(tensor_row(a->out, r), tensor_row(a->x, a->ids[r]),
+               (size_t)a->out->cols * sizeof(float));
 }
 
-void cpu_gather(struct backend *be, const struct tensor *out, const struct tensor *x, const int32_t *rows)
+void cpu_gather(struct backend *be, const struct tensor *out, const struct tensor *x,
+                const int32_t *rows)
 {
     struct lookup a = { .out = out, .x = x, .ids = rows };
 

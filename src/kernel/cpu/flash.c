@@ -16,7 +16,9 @@ const struct flash *flash_by_name(const char *name)
 {
     static const struct flash *const all[] = {
 #if defined(__x86_64__)
-        &flash_avx2, &flash_avx512, &flash_amx,
+        &flash_avx2,
+        &flash_avx512,
+        &flash_amx,
 #elif defined(__aarch64__)
         &flash_neon,
 #endif

@@ -9,15 +9,15 @@
 #include "kernel/cpu/attend.h"
 
 #define FLASH_KEYS 64
-#define FLASH_ROWS 256           /* query rows (tokens x heads) of a piece; one token's if those are more */
-#define FLASH_PANEL 6            /* query rows that go through a tile of keys together */
+#define FLASH_ROWS 256 /* query rows (tokens x heads) of a piece; one token's if those are more */
+#define FLASH_PANEL 6  /* query rows that go through a tile of keys together */
 
 struct flash_piece {
-    int token, n_tokens;         /* of the batch, all of one sequence */
-    int head;                    /* KV head */
-    int key0, key1;              /* key0 is a multiple of KV_BLOCK */
-    bool first;                  /* of the pieces these rows are split into: it counts the sinks */
-    float *part;                 /* NULL: these are all keys, write to out; else flash_part_floats */
+    int token, n_tokens; /* of the batch, all of one sequence */
+    int head;            /* KV head */
+    int key0, key1;      /* key0 is a multiple of KV_BLOCK */
+    bool first;          /* of the pieces these rows are split into: it counts the sinks */
+    float *part;         /* NULL: these are all keys, write to out; else flash_part_floats */
 };
 
 typedef void flash_fn(const struct attend_job *j, const struct flash_piece *p, float *scratch);
@@ -27,7 +27,8 @@ struct flash {
     flash_fn *run;
 };
 
-extern const struct flash flash_avx2, flash_avx512, flash_amx, flash_neon;     /* where they are built */
+extern const struct flash flash_avx2, flash_avx512, flash_amx,
+    flash_neon; /* where they are built */
 /* The best this machine runs; NULL: none, the reference it is. */
 const struct flash *flash_best(void);
 const struct flash *flash_by_name(const char *name);
@@ -49,6 +50,10 @@ static inline size_t flash_scratch_floats(int rows, int dim, int dim_v)
            flash_extra_floats(rows, dim);
 }
 
-/* A part: [rows] maxima (as powers of two), [rows] sums, [rows][dim_v] weighted values, not yet divided. */
-static inline size_t flash_part_floats(int rows, int dim_v) { return (size_t)rows * ((size_t)dim_v + 2); }
+/* A part: [rows] maxima (as powers of two), [rows] sums, [rows][dim_v] weighted values, not yet
+ * divided. */
+static inline size_t flash_part_floats(int rows, int dim_v)
+{
+    return (size_t)rows * ((size_t)dim_v + 2);
+}
 #endif

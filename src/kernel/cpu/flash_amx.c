@@ -9,10 +9,11 @@
 #include "kernel/cpu/gemm.h"
 
 #define TILE 1024
-#define MANY 32                  /* fewer query rows: bringing keys into tiles costs more than it saves */
+#define MANY 32 /* fewer query rows: bringing keys into tiles costs more than it saves */
 
-/* Two parts of 32 numbers: hi is rounded, lo is what it lacks. The 16 of a and the 16 of b alternate;
- * what stands beside each other is only ever summed, so left and right need but agree. */
+/* Two parts of 32 numbers: hi is rounded, lo is what it lacks. The 16 of a and the 16 of b
+ * alternate; what stands beside each other is only ever summed, so left and right need but agree.
+ */
 struct parts {
     __m512i hi, lo;
 };
@@ -22,7 +23,10 @@ INLINE __m512i round_hi(vf x)
 {
     return upper(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
 }
-INLINE __m512i alternate(__m512i a, __m512i b) { return _mm512_or_si512(_mm512_srli_epi32(a, 16), upper(b)); }
+INLINE __m512i alternate(__m512i a, __m512i b)
+{
+    return _mm512_or_si512(_mm512_srli_epi32(a, 16), upper(b));
+}
 
 INLINE struct parts split(vf a, vf b)
 {
@@ -43,10 +47,10 @@ static char *query_tile(const struct work *w, int r0)
 
 /* 16 query rows on their way past a tile of keys. */
 struct pass {
-    int r0, c0, c1;              /* c0, c1: multiples of 32, the keys that one of the rows sees */
+    int r0, c0, c1; /* c0, c1: multiples of 32, the keys that one of the rows sees */
     struct sight see;
-    float *s;                    /* [16][KEYS] scores */
-    char *tiles;                 /* left tiles of weights: [key / 32][hi, lo] */
+    float *s;    /* [16][KEYS] scores */
+    char *tiles; /* left tiles of weights: [key / 32][hi, lo] */
     float alpha[16];
 };
 
@@ -54,7 +58,7 @@ static void split_queries(struct work *w)
 {
     int padded = (w->rows + 15) & ~15;
 
-    for (int r = w->rows; r < padded; r++) {             /* rows that see nothing */
+    for (int r = w->rows; r < padded; r++) { /* rows that see nothing */
         memset(w->q + (size_t)r * w->ldq, 0, (size_t)w->ldq * sizeof *w->q);
         memset(w->o + (size_t)r * w->ldo, 0, (size_t)w->ldo * sizeof *w->o);
         memset(w->sum + (size_t)r * W, 0, W * sizeof *w->sum);
@@ -65,8 +69,8 @@ static void split_queries(struct work *w)
     for (int r = 0; r < padded; r++) {
         char *to = query_tile(w, r) + r % 16 * 64;
         for (int d = 0; d < w->ldq; d += 32, to += 2 * TILE) {
-            struct parts p =
-                split(v_load(w->q + (size_t)r * w->ldq + d), v_load(w->q + (size_t)r * w->ldq + d + 16));
+            struct parts p = split(v_load(w->q + (size_t)r * w->ldq + d),
+                                   v_load(w->q + (size_t)r * w->ldq + d + 16));
             _mm512_store_si512(to, p.hi);
             _mm512_store_si512(to + TILE, p.lo);
         }
@@ -90,7 +94,8 @@ static void store_turned(char *to, __m512i *rows)
     for (int i = 0; i < 16; i++) v_store((float *)to + 16 * i, r[i]);
 }
 
-/* Right tiles of keys: [key / 16][dim / 32][hi, lo]; a pair of dimensions is turned as one number. */
+/* Right tiles of keys: [key / 16][dim / 32][hi, lo]; a pair of dimensions is turned as one number.
+ */
 INLINE void split_keys(const enum dtype t, const struct work *w, int key, int n)
 {
     char *to = (char *)w->kt;
@@ -101,8 +106,8 @@ INLINE void split_keys(const enum dtype t, const struct work *w, int key, int n)
             __m512i hi[16], lo[16];
             for (int i = 0; i < 16; i++) {
                 const char *row = block + (size_t)i * w->j->k.row_bytes;
-                struct parts p =
-                    split(load_some(t, row, d, w->j->k.dim), load_some(t, row, d + 16, w->j->k.dim));
+                struct parts p = split(load_some(t, row, d, w->j->k.dim),
+                                       load_some(t, row, d + 16, w->j->k.dim));
                 hi[i] = p.hi, lo[i] = p.lo;
             }
             store_turned(to, hi);
@@ -111,8 +116,8 @@ INLINE void split_keys(const enum dtype t, const struct work *w, int key, int n)
     }
 }
 
-/* Right tiles of values: [key / 32][dim / 16][hi, lo], keys x and x + 16 beside each other as in the
- * weights; keys from n on are 0. */
+/* Right tiles of values: [key / 32][dim / 16][hi, lo], keys x and x + 16 beside each other as in
+ * the weights; keys from n on are 0. */
 INLINE void split_values(const enum dtype t, const struct work *w, int key, int n)
 {
     for (int x = 0; x < n; x = x % 32 == 15 ? x + 17 : x + 1) {
@@ -149,17 +154,17 @@ static void split_tile(const struct work *w, int key, int n)
 
 /* Left tile `a` times right tiles of neighbouring columns: a sum is ready for the next product to
  * be added only after three others. */
-#define PRODUCTS(four, a, right, column)                                                                   \
-    do {                                                                                                   \
-        _tile_loadd(6, right, 64);                                                                         \
-        _tile_dpbf16ps(0, a, 6);                                                                           \
-        _tile_loadd(7, (right) + (column), 64);                                                            \
-        _tile_dpbf16ps(1, a, 7);                                                                           \
-        if (!(four)) break;                                                                                \
-        _tile_loadd(6, (right) + 2 * (column), 64);                                                        \
-        _tile_dpbf16ps(2, a, 6);                                                                           \
-        _tile_loadd(7, (right) + 3 * (column), 64);                                                        \
-        _tile_dpbf16ps(3, a, 7);                                                                           \
+#define PRODUCTS(four, a, right, column)            \
+    do {                                            \
+        _tile_loadd(6, right, 64);                  \
+        _tile_dpbf16ps(0, a, 6);                    \
+        _tile_loadd(7, (right) + (column), 64);     \
+        _tile_dpbf16ps(1, a, 7);                    \
+        if (!(four)) break;                         \
+        _tile_loadd(6, (right) + 2 * (column), 64); \
+        _tile_dpbf16ps(2, a, 6);                    \
+        _tile_loadd(7, (right) + 3 * (column), 64); \
+        _tile_dpbf16ps(3, a, 7);                    \
     } while (0)
 
 /* Sums 0 to 3 += left [steps tiles] times four columns of right tiles, or two: `step` bytes from 32

@@ -7,7 +7,7 @@
 #include "kernel/cpu/flash_rows.h"
 
 #define PANEL FLASH_PANEL
-#define FEW (2 * PANEL)          /* up to so many rows, transposing keys costs more than it saves */
+#define FEW (2 * PANEL) /* up to so many rows, transposing keys costs more than it saves */
 
 /* c [mr][nv vectors] = or *= alpha and += a [mr][k] b [k][nv vectors]. */
 INLINE void product(const int mr, const int nv, const float *a, int lda, const float *b, int ldb,
@@ -41,44 +41,44 @@ INLINE void product(const int mr, const int nv, const float *a, int lda, const f
     }
 }
 
-INLINE void product_cols(const int mr, int n_vecs, const float *a, int lda, const float *b, int ldb, float *c,
-                         int ldc, const float *alpha, int k)
+INLINE void product_cols(const int mr, int n_vecs, const float *a, int lda, const float *b, int ldb,
+                         float *c, int ldc, const float *alpha, int k)
 {
     int n = 0;
 
-    for (; n + NV <= n_vecs; n += NV) product(mr, NV, a, lda, b + n * W, ldb, c + n * W, ldc, alpha, k);
+    for (; n + NV <= n_vecs; n += NV)
+        product(mr, NV, a, lda, b + n * W, ldb, c + n * W, ldc, alpha, k);
     for (; n < n_vecs; n++) product(mr, 1, a, lda, b + n * W, ldb, c + n * W, ldc, alpha, k);
 }
 
 /* A switch makes the number of rows a constant of each call. */
-#define BY_ROWS(mr, f, ...)                                                                                \
-    switch (mr) {                                                                                          \
-    case 1: f(1, __VA_ARGS__); break;                                                                      \
-    case 2: f(2, __VA_ARGS__); break;                                                                      \
-    case 3: f(3, __VA_ARGS__); break;                                                                      \
-    case 4: f(4, __VA_ARGS__); break;                                                                      \
-    case 5: f(5, __VA_ARGS__); break;                                                                      \
-    default: f(6, __VA_ARGS__);                                                                            \
+#define BY_ROWS(mr, f, ...)           \
+    switch (mr) {                     \
+    case 1: f(1, __VA_ARGS__); break; \
+    case 2: f(2, __VA_ARGS__); break; \
+    case 3: f(3, __VA_ARGS__); break; \
+    case 4: f(4, __VA_ARGS__); break; \
+    case 5: f(5, __VA_ARGS__); break; \
+    default: f(6, __VA_ARGS__);       \
     }
-#define BY_TYPE(t, f, ...)                                                                                 \
-    switch (t) {                                                                                           \
-    case DT_F32: f(DT_F32, __VA_ARGS__); break;                                                            \
-    case DT_F16: f(DT_F16, __VA_ARGS__); break;                                                            \
-    case DT_BF16: f(DT_BF16, __VA_ARGS__); break;                                                          \
-    case DT_F8_E4M3: f(DT_F8_E4M3, __VA_ARGS__); break;                                                    \
-    default: f(DT_Q8_0, __VA_ARGS__);                                                                      \
+#define BY_TYPE(t, f, ...)                              \
+    switch (t) {                                        \
+    case DT_F32: f(DT_F32, __VA_ARGS__); break;         \
+    case DT_F16: f(DT_F16, __VA_ARGS__); break;         \
+    case DT_BF16: f(DT_BF16, __VA_ARGS__); break;       \
+    case DT_F8_E4M3: f(DT_F8_E4M3, __VA_ARGS__); break; \
+    default: f(DT_Q8_0, __VA_ARGS__);                   \
     }
 
-static void scores_product(int mr, int n_vecs, const float *q, int ldq, const float *kt, float *s, int dim)
+static void scores_product(int mr, int n_vecs, const float *q, int ldq, const float *kt, float *s,
+                           int dim)
 {
     BY_ROWS(mr, product_cols, n_vecs, q, ldq, kt, KEYS, s, KEYS, NULL, dim)
 }
 
 static void values_product(int mr, int n_vecs, const float *p, const float *v, int ldo, float *o,
-                           const float *alpha, int keys)
-{
-    BY_ROWS(mr, product_cols, n_vecs, p, KEYS, v, ldo, o, ldo, alpha, keys)
-}
+                           const float *alpha, int keys){ BY_ROWS(mr, product_cols, n_vecs, p, KEYS,
+                                                                  v, ldo, o, ldo, alpha, keys) }
 
 /* Keys [key, key + n) to kt, dimensions down and keys across; n rounded up to W. */
 INLINE void transpose_keys(const enum dtype t, const struct work *w, int key, int n)
@@ -117,11 +117,9 @@ INLINE void spread_values(const enum dtype t, const struct work *w, int key, int
     }
 }
 
-static void load_tile(const struct work *w, int key, int n)
-{
-    BY_TYPE(w->j->k.type, transpose_keys, w, key, n)
-    BY_TYPE(w->j->v.type, spread_values, w, key, n)
-}
+static void load_tile(const struct work *w, int key,
+                      int n){ BY_TYPE(w->j->k.type, transpose_keys, w, key, n)
+                                  BY_TYPE(w->j->v.type, spread_values, w, key, n) }
 
 /* s [mr][KV_BLOCK] of a block of keys where it lies. */
 INLINE void dot_block(const int mr, const enum dtype t, const struct work *w, const char *k,
@@ -154,17 +152,19 @@ INLINE void dot_block(const int mr, const enum dtype t, const struct work *w, co
     }
 }
 
-/* o [mr][nv vectors] = alpha o + p [mr][n] times n rows of values where they lie; `last`: numbers in
- * the last vector. */
-INLINE void weigh(const int mr, const enum dtype t, const int nv, const struct work *w, const char *v, int d,
-                  int last, const float *p, int n, float *o, const float *alpha)
+/* o [mr][nv vectors] = alpha o + p [mr][n] times n rows of values where they lie; `last`: numbers
+ * in the last vector. */
+INLINE void weigh(const int mr, const enum dtype t, const int nv, const struct work *w,
+                  const char *v, int d, int last, const float *p, int n, float *o,
+                  const float *alpha)
 {
     vf sum[PANEL][NV];
 
     UNROLL
     for (int r = 0; r < mr; r++) {
         UNROLL
-        for (int i = 0; i < nv; i++) sum[r][i] = v_load(o + r * w->ldo + d + i * W) * v_set(alpha[r]);
+        for (int i = 0; i < nv; i++)
+            sum[r][i] = v_load(o + r * w->ldo + d + i * W) * v_set(alpha[r]);
     }
     for (int x = 0; x < n; x++, v += w->j->v.row_bytes) {
         vf row[NV];
@@ -205,8 +205,8 @@ static void scores_direct(const struct work *w, int mr, const char *k, const flo
     BY_TYPE(w->j->k.type, DOT, mr, w, k, q, s)
 }
 
-static void values_direct(const struct work *w, int mr, const char *v, const float *p, int n, float *o,
-                          const float *alpha)
+static void values_direct(const struct work *w, int mr, const char *v, const float *p, int n,
+                          float *o, const float *alpha)
 {
     BY_TYPE(w->j->v.type, WEIGH, mr, w, v, p, n, o, alpha)
 }
@@ -239,10 +239,11 @@ static void panel_run(const struct work *w, int r0, int mr, int key, int n)
     look(w, &see, r0, mr, key, n);
     if (see.first >= see.end) return;
     int c0 = see.first / W * W, c1 = (see.end + W - 1) / W * W;
-    scores_product(mr, (c1 - c0) / W, w->q + (size_t)r0 * w->ldq, w->ldq, w->kt + c0, w->s + c0, w->j->k.dim);
+    scores_product(mr, (c1 - c0) / W, w->q + (size_t)r0 * w->ldq, w->ldq, w->kt + c0, w->s + c0,
+                   w->j->k.dim);
     soften(w, &see, r0, mr, key, c0, c1, alpha);
-    values_product(mr, (w->j->v.dim + W - 1) / W, w->s + see.first, w->v + (size_t)see.first * w->ldo,
-                   w->ldo, o, alpha, see.end - see.first);
+    values_product(mr, (w->j->v.dim + W - 1) / W, w->s + see.first,
+                   w->v + (size_t)see.first * w->ldo, w->ldo, o, alpha, see.end - see.first);
 }
 
 /* A head's rows of a block are too short a stretch for the hardware to run ahead. */
@@ -272,7 +273,8 @@ static void panel_direct(const struct work *w, int r0, int mr, int key, int n)
     for (int c = see.first, end; c < see.end; c = end) {
         end = (c / KV_BLOCK + 1) * KV_BLOCK < see.end ? (c / KV_BLOCK + 1) * KV_BLOCK : see.end;
         if (r0 == 0) fetch_block(w, &j->v, key + c + KEYS);
-        values_direct(w, mr, kvrows_at(&j->v, w->blocks, w->p->head, key + c), w->s + c, end - c, o, alpha);
+        values_direct(w, mr, kvrows_at(&j->v, w->blocks, w->p->head, key + c), w->s + c, end - c, o,
+                      alpha);
         for (int i = 0; i < mr; i++) alpha[i] = 1;
     }
 }
@@ -288,7 +290,7 @@ static void run(const struct attend_job *j, const struct flash_piece *p, float *
     for (int key = p->key0; key < p->key1; key += KEYS) {
         int n = p->key1 - key < KEYS ? p->key1 - key : KEYS;
         if (w.rows > FEW) load_tile(&w, key, n);
-        for (int i = 0; i < panels; i++) {               /* of even height */
+        for (int i = 0; i < panels; i++) { /* of even height */
             int r0 = w.rows * i / panels, mr = w.rows * (i + 1) / panels - r0;
             if (w.rows > FEW) panel_run(&w, r0, mr, key, n);
             else panel_direct(&w, r0, mr, key, n);

@@ -10,19 +10,19 @@
 #include <math.h>
 
 #define KEYS FLASH_KEYS
-#define LOG2E 1.44269504f        /* scores are kept in powers of two: exp2 is cheaper */
+#define LOG2E 1.44269504f /* scores are kept in powers of two: exp2 is cheaper */
 
 struct work {
     const struct attend_job *j;
     const struct flash_piece *p;
     const int32_t *blocks;
     int rows, ldq, ldo;
-    float *q, *o;                /* [rows][ldq] scaled, [rows][ldo] */
-    float *max, *sum;            /* [rows], [rows][W]: a sum for every lane */
-    int *pos, *end;              /* [rows] */
-    float *kt, *v;               /* a tile of keys and values, as the products want them */
-    float *s;                    /* [16][KEYS] scores, then weights */
-    float *extra;                /* flash_extra_floats, for products that need more */
+    float *q, *o;     /* [rows][ldq] scaled, [rows][ldo] */
+    float *max, *sum; /* [rows], [rows][W]: a sum for every lane */
+    int *pos, *end;   /* [rows] */
+    float *kt, *v;    /* a tile of keys and values, as the products want them */
+    float *s;         /* [16][KEYS] scores, then weights */
+    float *extra;     /* flash_extra_floats, for products that need more */
 };
 
 static void work_init(struct work *w, float *scratch)
@@ -47,7 +47,8 @@ static void work_init(struct work *w, float *scratch)
     w->extra = scratch;
 }
 
-/* Query rows side by side, scaled, with zeros up to whole vectors; sums empty, or with the sinks. */
+/* Query rows side by side, scaled, with zeros up to whole vectors; sums empty, or with the sinks.
+ */
 static void load_queries(struct work *w)
 {
     const struct attend_opt *o = w->j->opt;
@@ -56,7 +57,8 @@ static void load_queries(struct work *w)
     memset(w->o, 0, (size_t)w->rows * (size_t)w->ldo * sizeof *w->o);
     memset(w->sum, 0, (size_t)w->rows * W * sizeof *w->sum);
     for (int r = 0; r < w->rows; r++) {
-        int token = w->p->token + r / w->j->group, head = w->p->head * w->j->group + r % w->j->group;
+        int token = w->p->token + r / w->j->group,
+            head = w->p->head * w->j->group + r % w->j->group;
         const float *from = tensor_row(w->j->q, token) + (size_t)head * o->head_dim;
         float *to = w->q + (size_t)r * w->ldq;
         for (int i = 0; i < w->ldq; i += W) {
@@ -71,10 +73,11 @@ static void load_queries(struct work *w)
     }
 }
 
-/* What the rows of a panel see of the n keys from `key` on: [lo, hi) of each, empty when lo >= hi. */
+/* What the rows of a panel see of the n keys from `key` on: [lo, hi) of each, empty when lo >= hi.
+ */
 struct sight {
     int lo[16], hi[16];
-    int first, end;              /* of all of them */
+    int first, end; /* of all of them */
 };
 
 static void look(const struct work *w, struct sight *see, int r0, int mr, int key, int n)
@@ -110,8 +113,8 @@ static void bend_row(const struct work *w, int r, int key, float *s, int c0, int
 
 /* The running maximum of up to 16 rows with scores [c0, c1), what a row does not see set to -inf.
  * top: what to subtract from the scores; alpha: what earlier sums shrink by. */
-static void raise_tops(const struct work *w, const struct sight *see, int r0, int mr, int key, int c0, int c1,
-                       float top[16], float alpha[16])
+static void raise_tops(const struct work *w, const struct sight *see, int r0, int mr, int key,
+                       int c0, int c1, float top[16], float alpha[16])
 {
     const struct attend_opt *o = w->j->opt;
     float shrink[16] = { 0 };
@@ -125,7 +128,7 @@ static void raise_tops(const struct work *w, const struct sight *see, int r0, in
         for (int c = c0 + W; c < c1; c += W) m = v_max(m, v_load(s + c));
         float now = v_hmax(m);
         w->max[r0 + i] = now = now > old ? now : old;
-        top[i] = now > -INFINITY ? now : 0;              /* nothing seen yet: all weights are to be 0 */
+        top[i] = now > -INFINITY ? now : 0; /* nothing seen yet: all weights are to be 0 */
         shrink[i] = old - top[i];
     }
     for (int i = 0; i < 16; i += W) v_store(alpha + i, v_exp2(v_load(shrink + i)));
@@ -135,7 +138,8 @@ static void store_rows(const struct work *w)
     int dim = w->j->opt->head_dim_v;
 
     for (int r = 0; r < w->rows; r++) {
-        int token = w->p->token + r / w->j->group, head = w->p->head * w->j->group + r % w->j->group;
+        int token = w->p->token + r / w->j->group,
+            head = w->p->head * w->j->group + r % w->j->group;
         float sum = v_sum(v_load(w->sum + (size_t)r * W));
         const float *o = w->o + (size_t)r * w->ldo;
         float *to = w->p->part ? w->p->part + 2 * w->rows + (size_t)r * dim

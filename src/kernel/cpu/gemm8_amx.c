@@ -1,8 +1,9 @@
 /* gemm8_amx.c - few tokens on tiles of 8 bits.
  *
- * Weights stay the whole numbers they are and tokens are rounded to 8 bits with a scale for 256. A tile product covers what shares a scale, 16 rows × 32 columns (or 16)
- * × 16 tokens; its whole sums go through memory and are scaled and added up as F32, tokens in lanes.
- * So a step costs the same for 1 token as for 16, and what it costs is hidden behind reading weights.
+ * Weights stay the whole numbers they are and tokens are rounded to 8 bits with a scale for 256. A
+ * tile product covers what shares a scale, 16 rows × 32 columns (or 16) × 16 tokens; its whole sums
+ * go through memory and are scaled and added up as F32, tokens in lanes. So a step costs the same
+ * for 1 token as for 16, and what it costs is hidden behind reading weights.
  *
  *     for 16 rows
  *         for 256 columns                 unpacked two such blocks ahead: tiles wait for stores
@@ -13,8 +14,8 @@
 
 enum { TOKENS = 16, MOST = 32, MOST_TILES = MOST / TOKENS, QUAD = 4, PANELS = 3 };
 
-/* 256 columns of 16 tokens: bytes as a tile's right operand wants them (four columns of a token beside
- * each other), the scale, and each 32 columns' sum. */
+/* 256 columns of 16 tokens: bytes as a tile's right operand wants them (four columns of a token
+ * beside each other), the scale, and each 32 columns' sum. */
 struct x8 {
     _Alignas(64) int8_t q[256 * TOKENS];
     float s[8][TOKENS];
@@ -38,7 +39,9 @@ static float range_of(const float *p, int n, float *d)
     int i = 0;
 
     for (; i + 16 <= n; i += 16) top = _mm512_max_ps(top, _mm512_abs_ps(_mm512_loadu_ps(p + i)));
-    if (i < n) top = _mm512_max_ps(top, _mm512_abs_ps(_mm512_maskz_loadu_ps((__mmask16)((1u << (n - i)) - 1), p + i)));
+    if (i < n)
+        top = _mm512_max_ps(
+            top, _mm512_abs_ps(_mm512_maskz_loadu_ps((__mmask16)((1u << (n - i)) - 1), p + i)));
     float t = _mm512_reduce_max_ps(top);
     *d = t / 127;
     return t > 0 ? 127 / t : 0;
@@ -62,13 +65,15 @@ INLINE __m512i round_64(const float *p, int n, float scale)
 }
 
 /* 64 columns of 16 tokens. */
-static void pack_64(const struct tensor *x, int token, int col, const float up[TOKENS], struct x8 *to, int at)
+static void pack_64(const struct tensor *x, int token, int col, const float up[TOKENS],
+                    struct x8 *to, int at)
 {
     __m512i v[16];
 
     for (int i = 0; i < TOKENS; i++) {
         v[i] = _mm512_setzero_si512();
-        if (token + i < x->rows) v[i] = round_64(tensor_row(x, token + i) + col, x->cols - col, up[i]);
+        if (token + i < x->rows)
+            v[i] = round_64(tensor_row(x, token + i) + col, x->cols - col, up[i]);
     }
     transpose16(v);
     for (int i = 0; i < 2; i++) {
@@ -104,22 +109,23 @@ static void pack(enum dtype w, void *xp, const struct tensor *x, int token0, int
 
 /* ---- one thread's work ---- */
 
-struct quad {                        /* whole sums that wait for their scales */
-    const struct panel8 *panel;      /* NULL: none do */
+struct quad {                   /* whole sums that wait for their scales */
+    const struct panel8 *panel; /* NULL: none do */
     const struct x8 *x;
-    float *acc;                      /* [16 rows][16 tokens] */
-    int sub;                         /* the first of the four */
-    int row, n_rows, token;          /* token >= 0: these were the last ones, acc goes to out */
+    float *acc;             /* [16 rows][16 tokens] */
+    int sub;                /* the first of the four */
+    int row, n_rows, token; /* token >= 0: these were the last ones, acc goes to out */
 };
 
 struct work {
     struct panel8 panel[PANELS];
-    _Alignas(64) int32_t sums[2][QUAD + 2][256];     /* not 4 KiB apart: what is read would wait for what is stored */
+    _Alignas(64) int32_t
+        sums[2][QUAD + 2][256]; /* not 4 KiB apart: what is read would wait for what is stored */
     _Alignas(64) float acc[2][MOST_TILES][256];
     struct quad wait;
-    int turn;                        /* which of sums */
-    const char *ahead;               /* what the next 16 rows will read, fetched bit by bit */
-    int lines;                       /* of it with each product */
+    int turn;          /* which of sums */
+    const char *ahead; /* what the next 16 rows will read, fetched bit by bit */
+    int lines;         /* of it with each product */
 };
 
 static size_t scratch_bytes(enum dtype w, int cols)
@@ -133,18 +139,18 @@ static size_t scratch_bytes(enum dtype w, int cols)
 INLINE void settle(void) { __asm__ volatile("" ::: "memory"); }
 
 /* Sums of sub i of the quad; the tile changes, so that they do not wait for each other. */
-INLINE void product(const struct kind8 k, const int i, const struct panel8 *p, const struct x8 *x, int sub,
-                    int32_t *sums)
+INLINE void product(const struct kind8 k, const int i, const struct panel8 *p, const struct x8 *x,
+                    int sub, int32_t *sums)
 {
     const int8_t *a = &p->q[0][sub_at(k.type, sub)], *b = x->q + sub * (256 / k.subs) * TOKENS;
 
-#define PRODUCT(c, l, r)                                                                                   \
-    do {                                                                                                   \
-        _tile_zero(c);                                                                                     \
-        _tile_loadd(r, b, 64);                                                                             \
-        _tile_loadd(l, a, P8_STRIDE);                                                                      \
-        _tile_dpbssd(c, l, r);                                                                             \
-        _tile_stored(c, sums, 64);                                                                         \
+#define PRODUCT(c, l, r)              \
+    do {                              \
+        _tile_zero(c);                \
+        _tile_loadd(r, b, 64);        \
+        _tile_loadd(l, a, P8_STRIDE); \
+        _tile_dpbssd(c, l, r);        \
+        _tile_stored(c, sums, 64);    \
     } while (0)
     if (i == 0) PRODUCT(0, 4, 6);
     if (i == 1) PRODUCT(1, 5, 7);
@@ -153,7 +159,8 @@ INLINE void product(const struct kind8 k, const int i, const struct panel8 *p, c
 #undef PRODUCT
 }
 
-INLINE void scale_sub(const struct kind8 k, __m512 acc[16], const struct quad *q, const int32_t *sums, int sub)
+INLINE void scale_sub(const struct kind8 k, __m512 acc[16], const struct quad *q,
+                      const int32_t *sums, int sub)
 {
     const float *s = &q->panel->s[0][sub];
     __m512 xs = _mm512_load_ps(q->x->s[sub * 8 / k.subs]);
@@ -167,7 +174,8 @@ INLINE void scale_sub(const struct kind8 k, __m512 acc[16], const struct quad *q
 }
 
 /* Four products, and the scales of the four before them. */
-INLINE void quad_run(const struct kind8 k, struct work *w, const struct gemm_job *j, struct quad next)
+INLINE void quad_run(const struct kind8 k, struct work *w, const struct gemm_job *j,
+                     struct quad next)
 {
     struct quad q = w->wait;
     __m512 acc[16];
@@ -208,7 +216,8 @@ INLINE void unpack(const struct kind8 k, const struct gemm_job *j, struct at at,
 {
     const int bytes = k.block == 256 ? k.block_bytes : 8 * k.block_bytes;
     size_t row_bytes = (size_t)(j->cols / k.block) * (size_t)k.block_bytes;
-    const char *src = (const char *)j->data + (size_t)at.row * row_bytes + (size_t)at.block * (size_t)bytes;
+    const char *src =
+        (const char *)j->data + (size_t)at.row * row_bytes + (size_t)at.block * (size_t)bytes;
     int left = (j->cols - at.block * 256) / 32, n = left < 8 ? left : 8;
 
     for (int r = 0; r < at.n_rows; r++, src += row_bytes) {
@@ -219,8 +228,8 @@ INLINE void unpack(const struct kind8 k, const struct gemm_job *j, struct at at,
     for (int r = at.n_rows; r < P8_ROWS; r++) memset(p->s[r], 0, sizeof p->s[r]);
 }
 
-INLINE void rows_run(const struct kind8 k, const struct gemm_job *j, const struct x8 *x, int row0, int row1,
-                     struct work *w)
+INLINE void rows_run(const struct kind8 k, const struct gemm_job *j, const struct x8 *x, int row0,
+                     int row1, struct work *w)
 {
     int blocks = n_blocks(j->cols), tiles = (j->tokens + TOKENS - 1) / TOKENS;
     int n = (row1 - row0 + P8_ROWS - 1) / P8_ROWS * blocks;
@@ -232,7 +241,7 @@ INLINE void rows_run(const struct kind8 k, const struct gemm_job *j, const struc
     for (int u = 0; u < 2 && u < n; u++) unpack(k, j, at_of(u, blocks, row0, row1), &w->panel[u]);
     for (int u = 0; u < n; u++) {
         struct at at = at_of(u, blocks, row0, row1);
-        float (*acc)[256] = w->acc[u / blocks % 2];
+        float(*acc)[256] = w->acc[u / blocks % 2];
         int left = (j->cols - at.block * 256) / 32, subs = (left < 8 ? left : 8) * k.subs / 8;
         if (at.block == 0) {
             memset(acc, 0, (size_t)tiles * sizeof *acc);
@@ -240,9 +249,16 @@ INLINE void rows_run(const struct kind8 k, const struct gemm_job *j, const struc
         }
         for (int t = 0; t < tiles; t++)
             for (int s = 0; s < subs; s += QUAD)
-                quad_run(k, w, j, (struct quad){ .panel = &w->panel[u % PANELS], .x = x + t * blocks + at.block,
-                         .acc = acc[t], .sub = s, .row = at.row, .n_rows = at.n_rows,
-                         .token = at.block + 1 == blocks && s + QUAD >= subs ? t * TOKENS : -1 });
+                quad_run(k, w, j,
+                         (struct quad){ .panel = &w->panel[u % PANELS],
+                                        .x = x + t * blocks + at.block,
+                                        .acc = acc[t],
+                                        .sub = s,
+                                        .row = at.row,
+                                        .n_rows = at.n_rows,
+                                        .token = at.block + 1 == blocks && s + QUAD >= subs
+                                                     ? t * TOKENS
+                                                     : -1 });
         if (u + 2 < n) unpack(k, j, at_of(u + 2, blocks, row0, row1), &w->panel[(u + 2) % PANELS]);
     }
     quad_run(k, w, j, (struct quad){ .panel = NULL });
@@ -250,13 +266,17 @@ INLINE void rows_run(const struct kind8 k, const struct gemm_job *j, const struc
 
 /* ---- the formats ---- */
 
-typedef void run_fn(const struct gemm_job *j, const struct x8 *x, int row0, int row1, struct work *w);
+typedef void run_fn(const struct gemm_job *j, const struct x8 *x, int row0, int row1,
+                    struct work *w);
 
-#define KIND(name, t, bytes, cols, n, min)                                                                 \
-    static void run_##name(const struct gemm_job *j, const struct x8 *x, int row0, int row1, struct work *w) \
-    {                                                                                                      \
-        const struct kind8 k = { .type = t, .block_bytes = bytes, .block = cols, .subs = n, .minima = min }; \
-        rows_run(k, j, x, row0, row1, w);                                                                  \
+#define KIND(name, t, bytes, cols, n, min)                                                   \
+    static void run_##name(const struct gemm_job *j, const struct x8 *x, int row0, int row1, \
+                           struct work *w)                                                   \
+    {                                                                                        \
+        const struct kind8 k = {                                                             \
+            .type = t, .block_bytes = bytes, .block = cols, .subs = n, .minima = min         \
+        };                                                                                   \
+        rows_run(k, j, x, row0, row1, w);                                                    \
     }
 KIND(q4_0, DT_Q4_0, 18, 32, 8, false)
 KIND(q4_1, DT_Q4_1, 20, 32, 8, true)
@@ -270,7 +290,8 @@ KIND(iq4_xs, DT_IQ4_XS, 136, 256, 8, false)
 KIND(q6_k, DT_Q6_K, 210, 256, 16, false)
 KIND(q3_k, DT_Q3_K, 110, 256, 16, false)
 
-/* Not Q8_0: its weights are finer than tokens with a scale for 256, so bf16 is the better company. */
+/* Not Q8_0: its weights are finer than tokens with a scale for 256, so bf16 is the better company.
+ */
 static run_fn *find(enum dtype t)
 {
     switch (t) {
@@ -306,7 +327,10 @@ static int min_tokens(enum dtype t)
     return 9;
 }
 
-static int max_tokens(enum dtype t) { return t == DT_Q4_K || t == DT_Q6_K || t == DT_Q3_K ? TOKENS : MOST; }
+static int max_tokens(enum dtype t)
+{
+    return t == DT_Q4_K || t == DT_Q6_K || t == DT_Q3_K ? TOKENS : MOST;
+}
 
 const struct gemm *gemm8_amx(void)
 {

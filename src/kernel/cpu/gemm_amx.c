@@ -14,14 +14,14 @@
  *                 for 32 rows                unpack them
  *                     for 32 tokens          2 × 2 tiles over the columns of the block
  *
- * With few tokens unpacking is most of the work, and it leaves the tile unit idle: there the products
- * of one panel are done in between the rows of the next one (feed).
+ * With few tokens unpacking is most of the work, and it leaves the tile unit idle: there the
+ * products of one panel are done in between the rows of the next one (feed).
  *
  * Plain numbers take more than one product: BF16 and F8 weights are exact and meet the tokens in
  * two parts, x = hi + lo; F16 and F32 have two parts themselves. */
 
 enum { TOKENS = 512, ROWS = 256, TILE = 1024 };
-enum { FEW = 2 * 16 };           /* tokens whose sums stay in tiles from the first column to the last */
+enum { FEW = 2 * 16 }; /* tokens whose sums stay in tiles from the first column to the last */
 enum { T_ROWS = 16, T_COLS = 32 }; /* of a tile of weights */
 
 struct plan {
@@ -33,7 +33,7 @@ static struct plan plan_of(enum dtype t, int tokens)
 {
     if (t == DT_BF16 || t == DT_F8_E4M3 || t == DT_F8_E5M2) return (struct plan){ 2, 1, 2, 512 };
     if (t == DT_F16 || t == DT_F32) return (struct plan){ 2, 2, 3, 256 };
-    return (struct plan){ 1, 1, 1, tokens <= FEW ? 256 : 512 };      /* few: two panels at a time */
+    return (struct plan){ 1, 1, 1, tokens <= FEW ? 256 : 512 }; /* few: two panels at a time */
 }
 
 /* Columns [begin, end) of block b, counted in steps of 32. */
@@ -239,10 +239,8 @@ static void panel_run(const struct work *w, int b, int row, int n_rows, float *s
         for (int i = 0; i < p.n_products; i++) { /* (w, x): hi hi, hi lo, lo hi */
             const char *a = w->panel + (i == 2 ? panel_bytes(p) : 0);
             const char *x = w->xp + x_at(k, w->n_tiles, t, p.x_parts, i == 1);
-            if (two)
-                product_2x2(a, stride, x, x + (size_t)(steps * p.x_parts) * TILE, steps);
-            else
-                product_2x1(a, stride, x, steps);
+            if (two) product_2x2(a, stride, x, x + (size_t)(steps * p.x_parts) * TILE, steps);
+            else product_2x1(a, stride, x, steps);
         }
         sums_store(sums);
         if (b + 1 == w->n_blocks) put_sums(w->job, sums, two, row, n_rows, t * T_ROWS);
@@ -260,9 +258,9 @@ static const char *weights_at(const struct work *w, int row, int b)
 
 struct feed {
     const struct work *w;
-    const char *panel;               /* being multiplied */
-    int block, row, n_rows;          /* where it is from */
-    int step, steps;                 /* 32 columns each */
+    const char *panel;      /* being multiplied */
+    int block, row, n_rows; /* where it is from */
+    int step, steps;        /* 32 columns each */
 };
 
 static void feed_begin(struct feed *f, const char *panel, int block, int row, int n_rows)
@@ -293,7 +291,7 @@ static void feed_step(struct feed *f)
 /* One panel into its place, and the one before it past the tokens. */
 static void feed_panel(struct feed *f, struct unpack *u, char *panel)
 {
-    enum { AT_ONCE = 2 };            /* rows */
+    enum { AT_ONCE = 2 }; /* rows */
     int rows = u->rows;
 
     for (int r = 0; r < rows; r += AT_ONCE) {
@@ -317,8 +315,12 @@ static void few_run(const struct work *w, int row0, int row1)
             struct span k = span_of(w->job->cols, w->plan.block, b);
             int end = k.end * T_COLS < w->job->cols ? k.end * T_COLS : w->job->cols;
             char *panel = w->panel + (turn ? panel_bytes(w->plan) : 0);
-            struct unpack u = { .type = w->job->type, .src = weights_at(w, r, b), .row_bytes = w->row_bytes,
-                                .rows = n, .cols = end - k.begin * T_COLS, .stride = stride };
+            struct unpack u = { .type = w->job->type,
+                                .src = weights_at(w, r, b),
+                                .row_bytes = w->row_bytes,
+                                .rows = n,
+                                .cols = end - k.begin * T_COLS,
+                                .stride = stride };
             if (b + 1 < w->n_blocks) u.next = weights_at(w, r, b + 1);
             else if (r + UNPACK_ROWS < row1) u.next = weights_at(w, r + UNPACK_ROWS, 0);
             feed_panel(&f, &u, panel);
@@ -348,12 +350,9 @@ static void chunk_run(const struct work *w, int row0, int row1, int row_end)
                                 .cols = end - k.begin * T_COLS,
                                 .stride = panel_stride(w->plan),
                                 .rest = panel_bytes(w->plan) };
-            if (r + UNPACK_ROWS < row1)
-                u.next = weights_at(w, r + UNPACK_ROWS, b);
-            else if (b + 1 < w->n_blocks)
-                u.next = weights_at(w, row0, b + 1);
-            else if (r + UNPACK_ROWS < row_end)
-                u.next = weights_at(w, r + UNPACK_ROWS, 0);
+            if (r + UNPACK_ROWS < row1) u.next = weights_at(w, r + UNPACK_ROWS, b);
+            else if (b + 1 < w->n_blocks) u.next = weights_at(w, row0, b + 1);
+            else if (r + UNPACK_ROWS < row_end) u.next = weights_at(w, r + UNPACK_ROWS, 0);
             w->unpack(&u, w->panel);
             panel_run(w, b, r, n, sums);
         }
@@ -365,9 +364,10 @@ static void amx_enter(void) { tiles_enter(TILES_BF16); }
 static void amx_rows(const struct gemm_job *job, const void *xp, int row0, int row1, void *scratch)
 {
     const struct dtype_info *d = dtype_info((int)job->type);
-    struct work w = {
-        .job = job, .plan = plan_of(job->type, job->tokens), .xp = xp, .unpack = unpack_find(job->type)
-    };
+    struct work w = { .job = job,
+                      .plan = plan_of(job->type, job->tokens),
+                      .xp = xp,
+                      .unpack = unpack_find(job->type) };
     /* With few tokens the weights come from memory: read them in order. */
     int rows = job->tokens <= 64 ? UNPACK_ROWS : ROWS;
 
@@ -397,12 +397,15 @@ static bool amx_can(enum dtype w)
     return number || (d && d->quantized && quant_can_decode(w));
 }
 
-/* Measured with bench/kernels -x: vectors multiply plain numbers one by one, and have to spread two bits
- * to eight as the tiles have to sixteen. */
+/* Measured with bench/kernels -x: vectors multiply plain numbers one by one, and have to spread two
+ * bits to eight as the tiles have to sixteen. */
 static int amx_min_tokens(enum dtype w)
 {
     switch (w) {
-    case DT_F32: case DT_F16: case DT_BF16: case DT_TQ2_0: return 6;
+    case DT_F32:
+    case DT_F16:
+    case DT_BF16:
+    case DT_TQ2_0: return 6;
     case DT_Q2_K: return 8;
     default: return 9;
     }

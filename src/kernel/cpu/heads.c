@@ -1,12 +1,13 @@
-/* Products of each head with a matrix of its own: what latent attention absorbs its projections by. */
+/* Products of each head with a matrix of its own: what latent attention absorbs its projections by.
+ */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/matmul.h"
 
 #include <string.h>
 
-#define FEW 8                    /* tokens; more go through linear, head by head */
-#define ROWS 64                  /* of a piece */
-#define FORM_BYTES 16384         /* room for activations in a kernel's form */
+#define FEW 8            /* tokens; more go through linear, head by head */
+#define ROWS 64          /* of a piece */
+#define FORM_BYTES 16384 /* room for activations in a kernel's form */
 
 struct heads {
     const struct isa *isa;
@@ -14,7 +15,7 @@ struct heads {
     const struct heads_opt *o;
     const struct weight *w;
     size_t row_bytes;
-    int per_head;                /* pieces in a head */
+    int per_head; /* pieces in a head */
 };
 
 static const char *matrix(const struct heads *a, int head)
@@ -27,8 +28,12 @@ static void head_piece(const struct heads *a, int head, int row)
 {
     _Alignas(64) char formed[FORM_BYTES];
     int f = a->isa->gemv[a->w->type].form, n = a->w->rows - row < ROWS ? a->w->rows - row : ROWS;
-    struct gemv g = { .type = a->w->type, .cols = a->w->cols, .n_rows = n, .n_tokens = a->x->rows,
-                      .w = matrix(a, head) + (size_t)row * a->row_bytes, .w_stride = a->row_bytes,
+    struct gemv g = { .type = a->w->type,
+                      .cols = a->w->cols,
+                      .n_rows = n,
+                      .n_tokens = a->x->rows,
+                      .w = matrix(a, head) + (size_t)row * a->row_bytes,
+                      .w_stride = a->row_bytes,
                       .x = tensor_row(a->x, 0) + (size_t)head * (size_t)a->o->x_step,
                       .x_stride = a->x->stride * sizeof(float),
                       .out = tensor_row(a->out, 0) + (size_t)head * (size_t)a->o->out_step + row,
@@ -37,8 +42,8 @@ static void head_piece(const struct heads *a, int head, int row)
     if (f) {
         size_t bytes = a->isa->form[f].bytes(a->w->cols);
         for (int t = 0; t < a->x->rows; t++)
-            a->isa->form[f].make(formed + (size_t)t * bytes, (const float *)g.x + (size_t)t * a->x->stride,
-                                 g.cols);
+            a->isa->form[f].make(formed + (size_t)t * bytes,
+                                 (const float *)g.x + (size_t)t * a->x->stride, g.cols);
         g.x = formed;
         g.x_stride = bytes;
     }
@@ -54,7 +59,8 @@ static void head_pieces(const void *arg, int begin, int end)
 static bool is_small(const struct heads *a)
 {
     int f = a->isa->gemv[a->w->type].form;
-    return a->x->rows <= FEW && (!f || a->isa->form[f].bytes(a->w->cols) * (size_t)a->x->rows <= FORM_BYTES);
+    return a->x->rows <= FEW &&
+           (!f || a->isa->form[f].bytes(a->w->cols) * (size_t)a->x->rows <= FORM_BYTES);
 }
 
 /* One head after the other, each product shared out over the team. */
@@ -63,8 +69,9 @@ static int each_linear(struct cpu *c, const struct heads *a)
     int rc = OK;
 
     for (int h = 0; h < a->w->n && rc == OK; h++) {
-        struct weight w = { .type = a->w->type, .rows = a->w->rows, .cols = a->w->cols, .n = 1,
-                            .data = matrix(a, h) };
+        struct weight w = {
+            .type = a->w->type, .rows = a->w->rows, .cols = a->w->cols, .n = 1, .data = matrix(a, h)
+        };
         struct linear job = { .out = tensor_cols(*a->out, h * a->o->out_step, w.rows), .w = &w };
         struct tensor x = tensor_cols(*a->x, h * a->o->x_step, w.cols);
         rc = cpu_linear(c->matmul, c->par, &x, &job, 1);
@@ -88,15 +95,21 @@ void cpu_heads(struct backend *be, const struct tensor *out, const struct tensor
 {
     struct cpu *c = cpu_of(be);
     const struct weight *w = opt->w;
-    struct heads a = { .isa = matmul_isa(c->matmul), .out = out, .x = x, .o = opt, .w = w,
+    struct heads a = { .isa = matmul_isa(c->matmul),
+                       .out = out,
+                       .x = x,
+                       .o = opt,
+                       .w = w,
                        .per_head = (w->rows + ROWS - 1) / ROWS };
     uint64_t row_bytes = 0;
 
     dtype_row_bytes(w->type, (uint64_t)w->cols, &row_bytes);
     a.row_bytes = (size_t)row_bytes;
     if (is_small(&a))
-        cpu_rows(c, w->n * a.per_head, (long long)x->rows * w->n * w->rows * w->cols / 8, head_pieces, &a);
+        cpu_rows(c, w->n * a.per_head, (long long)x->rows * w->n * w->rows * w->cols / 8,
+                 head_pieces, &a);
     else if (each_linear(c, &a) != OK)
-        cpu_fail(c, E_NOMEM, "heads: a product of %d tokens and %d columns failed", x->rows, w->cols);
+        cpu_fail(c, E_NOMEM, "heads: a product of %d tokens and %d columns failed", x->rows,
+                 w->cols);
     if (opt->tail) cpu_rows(c, x->rows, (long long)x->rows * w->n * opt->tail, pass_tails, &a);
 }

@@ -21,24 +21,27 @@ static bool has_avx2(void)
 {
     unsigned a, b, c, d;
     if (!saves(0x6) || !__get_cpuid(1, &a, &b, &c, &d)) return false;
-    if (!(c >> 12 & 1) || !(c >> 29 & 1)) return false;                 /* FMA, F16C */
+    if (!(c >> 12 & 1) || !(c >> 29 & 1)) return false; /* FMA, F16C */
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-    return (b >> 5 & 1) && (b >> 8 & 1);                                /* AVX2, BMI2 */
+    return (b >> 5 & 1) && (b >> 8 & 1); /* AVX2, BMI2 */
 }
 
 static bool has_avx512(void)
 {
     unsigned a, b, c, d;
     if (!has_avx2() || !saves(0xe6) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-    unsigned need_b = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;        /* F, DQ, BW, VL */
-    unsigned need_c = 1u << 1 | 1u << 11;                               /* VBMI, VNNI */
+    unsigned need_b = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* F, DQ, BW, VL */
+    unsigned need_c = 1u << 1 | 1u << 11;                        /* VBMI, VNNI */
     return (b & need_b) == need_b && (c & need_c) == need_c;
 }
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 
 /* Dot products (bit 20) and arithmetic on halves (bit 10) of HWCAP. */
-static bool has_neon(void) { return (getauxval(AT_HWCAP) & (1u << 20 | 1u << 10)) == (1u << 20 | 1u << 10); }
+static bool has_neon(void)
+{
+    return (getauxval(AT_HWCAP) & (1u << 20 | 1u << 10)) == (1u << 20 | 1u << 10);
+}
 #endif
 
 /* Asked once: under a hypervisor every CPUID is a trap. */

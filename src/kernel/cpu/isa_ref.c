@@ -1,9 +1,10 @@
-/* isa_ref.c - every dtype through quant_decode, sums in double: what the faster ones are held to. */
+/* isa_ref.c - every dtype through quant_decode, sums in double: what the faster ones are held to.
+ */
 #include "kernel/cpu/isa.h"
 
 #include "kernel/quant.h"
 
-enum { PIECE = 1024 };           /* whole blocks of every type */
+enum { PIECE = 1024 }; /* whole blocks of every type */
 
 static void gemv_ref(const struct gemv *g)
 {
@@ -22,7 +23,8 @@ static void gemv_ref(const struct gemv *g)
                 for (int i = 0; i < n; i++) sum[t] += (double)w[i] * (double)x[i];
             }
         }
-        for (int t = 0; t < g->n_tokens; t++) g->out[(size_t)t * g->out_stride + (size_t)r] = (float)sum[t];
+        for (int t = 0; t < g->n_tokens; t++)
+            g->out[(size_t)t * g->out_stride + (size_t)r] = (float)sum[t];
     }
 }
 

@@ -7,7 +7,7 @@
 #include "kernel/cpu/simd.h"
 #include "kernel/quant.h"
 
-#define Q8 32                    /* numbers in a block of Q8_0: an F16 scale, then so many bytes */
+#define Q8 32 /* numbers in a block of Q8_0: an F16 scale, then so many bytes */
 #define Q8_BYTES (2 + Q8)
 
 INLINE vf kv_q8(const char *row, int i)

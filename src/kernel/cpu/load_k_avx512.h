@@ -1,8 +1,8 @@
 /* load_k_avx512.h - a super-block of 256 as unsigned numbers in four registers, with its scales.
  *
- * The i-th register holds groups i, i + 4, i + 8 and i + 12 of 16: so the four lanes of 128 bits always
- * differ by the same step in the bits they are taken from, and formats with a scale for 32 may add
- * registers 0 and 1, 2 and 3. */
+ * The i-th register holds groups i, i + 4, i + 8 and i + 12 of 16: so the four lanes of 128 bits
+ * always differ by the same step in the bits they are taken from, and formats with a scale for 32
+ * may add registers 0 and 1, 2 and 3. */
 #ifndef TERN_KERNEL_CPU_LOAD_K_AVX512_H
 #define TERN_KERNEL_CPU_LOAD_K_AVX512_H
 
@@ -26,7 +26,8 @@ INLINE __m512i lanes(const long long a, const long long b, const long long c, co
 /* The bits of `mask` in v rotated right by n bits in every lane, joined to `low`. */
 INLINE __m512i join(__m512i low, __m512i v, __m512i n, const int mask)
 {
-    return _mm512_ternarylogic_epi64(low, _mm512_rorv_epi64(v, n), _mm512_set1_epi8((char)mask), 0xf8);
+    return _mm512_ternarylogic_epi64(low, _mm512_rorv_epi64(v, n), _mm512_set1_epi8((char)mask),
+                                     0xf8);
 }
 
 /* d in lanes 0-7, -dmin in lanes 8-15, of two F16 that lie side by side */
@@ -41,15 +42,16 @@ INLINE __m512 d_dmin(const uint16_t *p)
 /* The 6-bit scales and minima of Q4_K and Q5_K, behind d and dmin: lanes {sc[8], m[8]}. */
 INLINE __m512 scales_45(const uint16_t *p)
 {
-    /* Bytes of the 16 at p, zeros above them: scales begin at 4. Low bits are a's, bits 4 and 5 of the
-     * latter four b's. */
+    /* Bytes of the 16 at p, zeros above them: scales begin at 4. Low bits are a's, bits 4 and 5 of
+     * the latter four b's. */
     const int z = (int)0x80808000u, no = (int)0x80808080u;
     const __m512i at_a =
         _mm512_setr_epi32(z | 4, z | 5, z | 6, z | 7, z | 12, z | 13, z | 14, z | 15, z | 8, z | 9,
                           z | 10, z | 11, z | 12, z | 13, z | 14, z | 15);
-    const __m512i at_b = _mm512_setr_epi32(no, no, no, no, z | 4, z | 5, z | 6, z | 7, no, no, no, no,
-                                           z | 8, z | 9, z | 10, z | 11);
-    const __m512i cut = _mm512_setr_epi32(63, 63, 63, 63, 15, 15, 15, 15, 63, 63, 63, 63, 15, 15, 15, 15);
+    const __m512i at_b = _mm512_setr_epi32(no, no, no, no, z | 4, z | 5, z | 6, z | 7, no, no, no,
+                                           no, z | 8, z | 9, z | 10, z | 11);
+    const __m512i cut =
+        _mm512_setr_epi32(63, 63, 63, 63, 15, 15, 15, 15, 63, 63, 63, 63, 15, 15, 15, 15);
     const __m512i down = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4);
     __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p));
     __m512i a = _mm512_shuffle_epi8(v, at_a);
@@ -139,7 +141,8 @@ INLINE struct w256 load_q2_k(const struct block_q2_k *b)
     pairs_23(w.q, b->qs);
     w.d = _mm512_cvtepi32_ps(_mm512_and_si512(s, _mm512_set1_epi32(15)));
     w.d = _mm512_mul_ps(w.d, _mm512_set1_ps(_cvtsh_ss(b->d)));
-    w.m = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srli_epi32(s, 4)), _mm512_set1_ps(-_cvtsh_ss(b->dmin)));
+    w.m = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srli_epi32(s, 4)),
+                        _mm512_set1_ps(-_cvtsh_ss(b->dmin)));
     return w;
 }
 

@@ -12,13 +12,13 @@ const struct gemm *gemm8_amx(void) { return NULL; }
 #endif
 
 enum {
-    JOBS = 32,                   /* products shared out together */
-    ROWS = 256,                  /* rows of a piece at most */
-    PIECE_BYTES = 256 << 10,      /* of weights: long enough to stream, short enough to end together */
-    OWN_TOKENS = 2               /* up to so many, each thread quantizes for itself: dearer is a barrier */
+    JOBS = 32,               /* products shared out together */
+    ROWS = 256,              /* rows of a piece at most */
+    PIECE_BYTES = 256 << 10, /* of weights: long enough to stream, short enough to end together */
+    OWN_TOKENS = 2 /* up to so many, each thread quantizes for itself: dearer is a barrier */
 };
 
-struct grown {                   /* a buffer that only grows */
+struct grown { /* a buffer that only grows */
     void *p;
     size_t n;
 };
@@ -28,22 +28,22 @@ struct matmul {
     const struct gemm *gemms[2]; /* the first that takes a product has it */
     int n_threads;
     char name[48];
-    struct grown x[ISA_FORMS];   /* quantized activations: shared, or one part a thread */
-    struct grown gx;             /* activations in the gemm's layout */
-    struct grown scratch;        /* the gemm's, one part a thread */
-    struct taken *taken;         /* [n_threads] */
-    struct grown out;            /* [n_threads][ISA_TOKENS][ROWS] products before bias and add */
+    struct grown x[ISA_FORMS]; /* quantized activations: shared, or one part a thread */
+    struct grown gx;           /* activations in the gemm's layout */
+    struct grown scratch;      /* the gemm's, one part a thread */
+    struct taken *taken;       /* [n_threads] */
+    struct grown out;          /* [n_threads][ISA_TOKENS][ROWS] products before bias and add */
 };
 
 /* Products of one pass, cut into pieces that are numbered through. */
 struct pass {
     const struct linear *job[JOBS];
-    int rows[JOBS];              /* of a piece */
-    int first[JOBS + 1];         /* number of a job's first piece */
+    int rows[JOBS];      /* of a piece */
+    int first[JOBS + 1]; /* number of a job's first piece */
     int n;
 };
 
-struct taken {                   /* pieces of a thread's run that someone has taken */
+struct taken { /* pieces of a thread's run that someone has taken */
     _Alignas(64) atomic_int n;
 };
 
@@ -51,12 +51,12 @@ struct call {
     struct matmul *m;
     struct par *par;
     const struct tensor *x;
-    struct pass gemv, gemm;      /* gemm: all of one type */
-    const struct gemm *g;        /* who does them */
-    bool form[ISA_FORMS];        /* the forms x is wanted in */
-    bool own;                    /* every thread has its own quantized x */
-    size_t scratch_bytes;        /* of a thread */
-    struct taken *taken;         /* [n_threads] */
+    struct pass gemv, gemm; /* gemm: all of one type */
+    const struct gemm *g;   /* who does them */
+    bool form[ISA_FORMS];   /* the forms x is wanted in */
+    bool own;               /* every thread has its own quantized x */
+    size_t scratch_bytes;   /* of a thread */
+    struct taken *taken;    /* [n_threads] */
 };
 
 static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
@@ -82,13 +82,16 @@ static const struct gemm *gemm_for(const struct matmul *m, enum dtype t, int tok
 {
     for (int i = 0; i < 2; i++) {
         const struct gemm *g = m->gemms[i];
-        if (g && g->can(t) && tokens >= g->min_tokens(t) && (!g->max_tokens || tokens <= g->max_tokens(t))) return g;
+        if (g && g->can(t) && tokens >= g->min_tokens(t) &&
+            (!g->max_tokens || tokens <= g->max_tokens(t)))
+            return g;
     }
     return NULL;
 }
 
 /* Everything a thread touches in gemv for this x: forms of x, room for products. */
-static int reserve_gemv(struct matmul *m, const bool form[ISA_FORMS], int tokens, int cols, struct err *e)
+static int reserve_gemv(struct matmul *m, const bool form[ISA_FORMS], int tokens, int cols,
+                        struct err *e)
 {
     int copies = tokens <= OWN_TOKENS ? m->n_threads : 1, rc;
 
@@ -99,7 +102,8 @@ static int reserve_gemv(struct matmul *m, const bool form[ISA_FORMS], int tokens
     return OK;
 }
 
-static int reserve_gemm(struct matmul *m, const struct gemm *g, enum dtype t, int tokens, int cols, struct err *e)
+static int reserve_gemm(struct matmul *m, const struct gemm *g, enum dtype t, int tokens, int cols,
+                        struct err *e)
 {
     int rc = grow(&m->gx, g->x_bytes(t, tokens, cols), e);
     if (rc != OK) return rc;
@@ -131,7 +135,8 @@ int matmul_reserve(struct matmul *m, int max_tokens, int max_cols, struct err *e
     if ((rc = reserve_gemv(m, all, OWN_TOKENS, max_cols, e)) != OK) return rc;
     if ((rc = reserve_gemv(m, all, max_tokens, max_cols, e)) != OK) return rc;
     for (int t = 0; t < DT_COUNT; t++)
-        if (dtype_info(t) && (rc = reserve_gemms(m, (enum dtype)t, max_tokens, max_cols, e)) != OK) return rc;
+        if (dtype_info(t) && (rc = reserve_gemms(m, (enum dtype)t, max_tokens, max_cols, e)) != OK)
+            return rc;
     return OK;
 }
 
@@ -151,8 +156,9 @@ int matmul_open(struct matmul **out, struct par *par, struct matmul_opt opt, str
     }
     snprintf(m->name, sizeof m->name, "%s%s%s", m->isa->name, opt.gemm ? "+" : "",
              opt.gemm ? opt.gemm->name : "");
-    iq_grid();                                           /* made here, not by many threads at once */
-    if ((rc = grow(&m->out, (size_t)m->n_threads * ISA_TOKENS * ROWS * sizeof(float), e)) != OK) goto out;
+    iq_grid(); /* made here, not by many threads at once */
+    if ((rc = grow(&m->out, (size_t)m->n_threads * ISA_TOKENS * ROWS * sizeof(float), e)) != OK)
+        goto out;
     *out = m;
     m = NULL;
 out:
@@ -178,7 +184,10 @@ size_t matmul_bytes(const struct matmul *m)
     return n;
 }
 
-bool matmul_can(const struct matmul *m, enum dtype t) { return dtype_info((int)t) && m->isa->gemv[t].fn; }
+bool matmul_can(const struct matmul *m, enum dtype t)
+{
+    return dtype_info((int)t) && m->isa->gemv[t].fn;
+}
 
 const char *matmul_name(const struct matmul *m) { return m->name; }
 const struct isa *matmul_isa(const struct matmul *m) { return m->isa; }
@@ -243,7 +252,8 @@ static void run_forms(void *arg, int thread, int n_threads)
     while (par_next(c->par, c->x->rows, 1, &t0, &t1)) make_forms(c, thread, t0, t1);
 }
 
-static void epilogue(const struct linear *job, const float *y, int t0, int n_tokens, int r0, int n_rows)
+static void epilogue(const struct linear *job, const float *y, int t0, int n_tokens, int r0,
+                     int n_rows)
 {
     float scale = job->scale != 0 ? job->scale : 1;
 
@@ -264,7 +274,9 @@ static void gemv_piece(const struct call *c, const struct linear *job, int r0, i
     int f = m->isa->gemv[w->type].form;
     bool plain = !job->bias && !job->add && (job->scale == 0 || job->scale == 1);
     float *y = (float *)m->out.p + (size_t)thread * ISA_TOKENS * ROWS;
-    struct gemv g = { .type = w->type, .cols = w->cols, .n_rows = r1 - r0, .w_stride = row_bytes(w) };
+    struct gemv g = {
+        .type = w->type, .cols = w->cols, .n_rows = r1 - r0, .w_stride = row_bytes(w)
+    };
 
     g.w = (const char *)weight_rows(w) + (size_t)r0 * g.w_stride;
     g.x_stride = f ? m->isa->form[f].bytes(w->cols) : c->x->stride * sizeof(float);
@@ -333,18 +345,24 @@ static void run_gemm(void *arg, int thread, int n_threads)
     while (par_next(c->par, c->gemm.first[c->gemm.n], 1, &i, &end)) {
         const struct linear *job = pass_piece(&c->gemm, i, &a, &b);
         struct gemm_job g = {
-            .type = job->w->type, .data = weight_rows(job->w), .rows = job->w->rows, .cols = job->w->cols,
-            .tokens = c->x->rows, .out = &job->out, .bias = job->bias, .add = job->add,
+            .type = job->w->type,
+            .data = weight_rows(job->w),
+            .rows = job->w->rows,
+            .cols = job->w->cols,
+            .tokens = c->x->rows,
+            .out = &job->out,
+            .bias = job->bias,
+            .add = job->add,
             .scale = job->scale != 0 ? job->scale : 1,
         };
         gemm->rows(&g, m->gx.p, a, b, scratch);
     }
 }
 
-/* Takes those jobs of [0, n) that `type` names into p: one type's for the gemm, or (DT_NONE) all that
- * go to the kernels. */
-static void pass_fill(struct pass *p, const struct matmul *m, const struct linear *jobs, int n, int tokens,
-                      enum dtype type)
+/* Takes those jobs of [0, n) that `type` names into p: one type's for the gemm, or (DT_NONE) all
+ * that go to the kernels. */
+static void pass_fill(struct pass *p, const struct matmul *m, const struct linear *jobs, int n,
+                      int tokens, enum dtype type)
 {
     p->n = 0;
     for (int j = 0; j < n; j++) {
@@ -372,7 +390,8 @@ static int linear_gemv(struct call *c, const struct linear *jobs, int n_jobs)
     c->own = c->x->rows <= OWN_TOKENS;
     if ((rc = reserve_gemv(m, c->form, c->x->rows, c->x->cols, NULL)) != OK) return rc;
     pass_cut(&c->gemv, m->n_threads, 4, PIECE_BYTES);
-    for (int t = 0; t < m->n_threads; t++) atomic_store_explicit(&m->taken[t].n, 0, memory_order_relaxed);
+    for (int t = 0; t < m->n_threads; t++)
+        atomic_store_explicit(&m->taken[t].n, 0, memory_order_relaxed);
     if (!c->own && any_form(c)) par_run_any(c->par, run_forms, c);
     par_run_any(c->par, run_gemv, c);
     return OK;

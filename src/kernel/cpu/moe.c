@@ -1,5 +1,5 @@
-/* Mixtures of experts: who answers a token, and the answers. Tokens are sorted by expert, so that each
- * expert's weights are read once a step, and those nobody chose not at all. */
+/* Mixtures of experts: who answers a token, and the answers. Tokens are sorted by expert, so that
+ * each expert's weights are read once a step, and those nobody chose not at all. */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/matmul.h"
 
@@ -54,9 +54,10 @@ static void close_groups(const struct route_opt *o, const float *score, bool *ta
     for (int i = 0; i < n; i++) taken[i] = !open[i / size];
 }
 
-/* Each of two is weighed against those whose score is not far behind its own: closer than 2 jitter, relative
- * to the larger of the two sizes. The second does not see the first. */
-static void sparsemixer(const struct route_opt *o, const float *score, int n, int32_t *ids, float *weights)
+/* Each of two is weighed against those whose score is not far behind its own: closer than 2 jitter,
+ * relative to the larger of the two sizes. The second does not see the first. */
+static void sparsemixer(const struct route_opt *o, const float *score, int n, int32_t *ids,
+                        float *weights)
 {
     bool taken[MOE_MAX_EXPERTS] = { false };
 
@@ -75,7 +76,8 @@ static void sparsemixer(const struct route_opt *o, const float *score, int n, in
     }
 }
 
-static void route_row(const struct route_opt *o, const float *logits, int n, int32_t *ids, float *weights)
+static void route_row(const struct route_opt *o, const float *logits, int n, int32_t *ids,
+                      float *weights)
 {
     bool taken[MOE_MAX_EXPERTS] = { false };
     float score[MOE_MAX_EXPERTS], rank[MOE_MAX_EXPERTS], sum = 0;
@@ -116,8 +118,8 @@ void cpu_route(struct backend *be, int32_t *ids, float *weights, const struct te
     struct choice a = { logits, opt, ids, weights };
 
     if (logits->cols > MOE_MAX_EXPERTS || opt->n_groups > MOE_MAX_GROUPS) {
-        cpu_fail(cpu_of(be), E_UNSUPPORTED, "route: %d experts in %d groups, at most %d in %d", logits->cols,
-                 opt->n_groups, MOE_MAX_EXPERTS, MOE_MAX_GROUPS);
+        cpu_fail(cpu_of(be), E_UNSUPPORTED, "route: %d experts in %d groups, at most %d in %d",
+                 logits->cols, opt->n_groups, MOE_MAX_EXPERTS, MOE_MAX_GROUPS);
         return;
     }
     cpu_rows(cpu_of(be), logits->rows, (long long)logits->rows * logits->cols * 32, route_rows, &a);
@@ -125,7 +127,8 @@ void cpu_route(struct backend *be, int32_t *ids, float *weights, const struct te
 
 /* ---- the blocks ---- */
 
-/* order: [first of expert 0 … first of expert n], then where each choice went, then who stands where. */
+/* order: [first of expert 0 … first of expert n], then where each choice went, then who stands
+ * where. */
 static int32_t *sort_choices(const struct experts_opt *o, const int32_t *ids, int n)
 {
     int32_t *first = o->order, *place = first + o->n + 1, *who = place + n;
@@ -173,7 +176,8 @@ static void sum_rows(const void *arg, int begin, int end)
         if (!a->o->add) memset(out, 0, (size_t)a->out->cols * sizeof *out);
         for (int k = 0; k < a->o->n_used; k++) {
             size_t i = (size_t)r * (size_t)a->o->n_used + (size_t)k;
-            a->vec->add(out, tensor_row(&a->o->ys, a->place[i]), a->weights[i] * a->o->scale, a->out->cols);
+            a->vec->add(out, tensor_row(&a->o->ys, a->place[i]), a->weights[i] * a->o->scale,
+                        a->out->cols);
         }
     }
 }
@@ -198,16 +202,18 @@ static int widen(const struct experts_opt *o, int e, int a, int b, struct linear
     int n = 0;
 
     if (o->gate)
-        jobs[n++] = (struct linear){ .out = rows_of(&o->hs, a, b - a), .w = &o->gate[e],
+        jobs[n++] = (struct linear){ .out = rows_of(&o->hs, a, b - a),
+                                     .w = &o->gate[e],
                                      .bias = bias_of(o->b_gate, e, o->gate[e].rows) };
-    jobs[n++] = (struct linear){ .out = rows_of(o->gate ? &o->us : &o->hs, a, b - a), .w = &o->up[e],
+    jobs[n++] = (struct linear){ .out = rows_of(o->gate ? &o->us : &o->hs, a, b - a),
+                                 .w = &o->up[e],
                                  .bias = bias_of(o->b_up, e, o->up[e].rows) };
     return n;
 }
 
 /* One token: all its experts read the same row, in one go. */
-static int widen_one(struct cpu *c, const struct experts_opt *o, const struct tensor *x, const int32_t *ids,
-                     const int32_t *who)
+static int widen_one(struct cpu *c, const struct experts_opt *o, const struct tensor *x,
+                     const int32_t *ids, const int32_t *who)
 {
     struct linear jobs[2 * MOE_MAX_USED];
     int n = 0;
@@ -236,15 +242,16 @@ static int narrow_all(struct cpu *c, const struct experts_opt *o)
     for (int e = 0; e < o->n && rc == OK; e++) {
         int a = o->order[e], b = o->order[e + 1];
         struct tensor h = rows_of(&o->hs, a, b - a);
-        struct linear job = { .out = rows_of(&o->ys, a, b - a), .w = &o->down[e],
+        struct linear job = { .out = rows_of(&o->ys, a, b - a),
+                              .w = &o->down[e],
                               .bias = bias_of(o->b_down, e, o->down[e].rows) };
         if (a < b) rc = cpu_linear(c->matmul, c->par, &h, &job, 1);
     }
     return rc;
 }
 
-void cpu_experts(struct backend *be, const struct tensor *out, const struct tensor *x, const int32_t *ids,
-                 const float *weights, const struct experts_opt *o)
+void cpu_experts(struct backend *be, const struct tensor *out, const struct tensor *x,
+                 const int32_t *ids, const float *weights, const struct experts_opt *o)
 {
     struct cpu *c = cpu_of(be);
     int n = x->rows * o->n_used, rc;

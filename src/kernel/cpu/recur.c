@@ -1,5 +1,5 @@
-/* Operations of recurrent layers, cut into pieces: a run of tokens and some of its channels, or one head.
- * Runs change fastest, so that the pieces of a long one go to all threads. */
+/* Operations of recurrent layers, cut into pieces: a run of tokens and some of its channels, or one
+ * head. Runs change fastest, so that the pieces of a long one go to all threads. */
 #include "kernel/cpu/recur.h"
 
 #include "kernel/cpu/cpu.h"
@@ -7,15 +7,16 @@
 #include <math.h>
 #include <string.h>
 
-#define CHANNELS 64              /* of a piece where channels are each their own */
-#define CHUNK 64                 /* tokens whose gates are made together */
+#define CHANNELS 64 /* of a piece where channels are each their own */
+#define CHUNK 64    /* tokens whose gates are made together */
 
 const struct recur *recur_by_name(const char *name)
 {
     static const struct recur *const all[] = {
         &recur_ref,
 #if defined(__x86_64__)
-        &recur_avx2, &recur_avx512,
+        &recur_avx2,
+        &recur_avx512,
 #elif defined(__aarch64__)
         &recur_neon,
 #endif
@@ -35,10 +36,12 @@ const struct recur *recur_best(void)
     return &recur_ref;
 }
 
-static bool check_state(struct cpu *c, const float *base, size_t have, size_t need, const char *what)
+static bool check_state(struct cpu *c, const float *base, size_t have, size_t need,
+                        const char *what)
 {
     if (need == 0 || (base && have >= need)) return true;
-    cpu_fail(c, E_INVALID, "%s: the state of a sequence has %zu numbers, %zu are needed", what, have, need);
+    cpu_fail(c, E_INVALID, "%s: the state of a sequence has %zu numbers, %zu are needed", what,
+             have, need);
     return false;
 }
 
@@ -50,11 +53,12 @@ struct conv {
     const struct stateview *st;
     const struct statelayer *layer;
     const struct conv_opt *o;
-    int n_blocks;                /* of CHANNELS */
+    int n_blocks; /* of CHANNELS */
 };
 
 /* The last inputs of a run become the state; row i of it is behind what it is made of. */
-static void conv_keep(const struct conv *a, const struct state_run *run, float *state, int col, int n)
+static void conv_keep(const struct conv *a, const struct state_run *run, float *state, int col,
+                      int n)
 {
     int back = a->o->k - 1;
 
@@ -82,7 +86,8 @@ static void conv_piece(const struct conv *a, const struct state_run *run, int co
             rows[j] = from >= 0 ? tensor_row(a->x, run->first + from) + col
                                 : state + (size_t)(t + j) * (size_t)a->x->cols + col;
         }
-        a->c->recur->conv(out, rows, o->w + col, (size_t)a->x->cols, o->bias ? o->bias + col : NULL, o->k, n);
+        a->c->recur->conv(out, rows, o->w + col, (size_t)a->x->cols, o->bias ? o->bias + col : NULL,
+                          o->k, n);
         if (o->silu) a->c->vec->act[ACT_SILU](out, out, NULL, n);
     }
     conv_keep(a, run, state, col, n);
@@ -102,7 +107,12 @@ void cpu_conv(struct backend *be, const struct tensor *out, const struct tensor 
               const struct stateview *st, int layer, const struct conv_opt *opt)
 {
     struct cpu *c = cpu_of(be);
-    struct conv a = { .c = c, .out = out, .x = x, .st = st, .layer = &st->layers[layer], .o = opt,
+    struct conv a = { .c = c,
+                      .out = out,
+                      .x = x,
+                      .st = st,
+                      .layer = &st->layers[layer],
+                      .o = opt,
                       .n_blocks = (x->cols + CHANNELS - 1) / CHANNELS };
 
     if (opt->k < 1 || opt->k > CONV_MAX) {
@@ -112,7 +122,8 @@ void cpu_conv(struct backend *be, const struct tensor *out, const struct tensor 
     if (!check_state(c, a.layer->conv, a.layer->conv_floats, (size_t)(opt->k - 1) * (size_t)x->cols,
                      "conv"))
         return;
-    cpu_rows(c, a.n_blocks * st->n_runs, (long long)st->n_tokens * x->cols * opt->k, conv_pieces, &a);
+    cpu_rows(c, a.n_blocks * st->n_runs, (long long)st->n_tokens * x->cols * opt->k, conv_pieces,
+             &a);
 }
 
 /* ---- selective scan ---- */
@@ -213,7 +224,9 @@ void cpu_scan(struct backend *be, const struct tensor *out, const struct scan_in
               const struct stateview *st, int layer, const struct scan_opt *opt)
 {
     struct cpu *c = cpu_of(be);
-    struct scan a = { .c = c, .out = out, .in = in, .st = st, .layer = &st->layers[layer], .o = opt };
+    struct scan a = {
+        .c = c, .out = out, .in = in, .st = st, .layer = &st->layers[layer], .o = opt
+    };
     size_t need = (size_t)opt->n_heads * (size_t)opt->head_dim * (size_t)opt->n_state;
     int pieces = opt->wide ? (opt->n_heads + CHANNELS - 1) / CHANNELS : opt->n_heads;
 
@@ -239,14 +252,16 @@ static void alpha_rows(const void *arg, int begin, int end)
     const struct delta *a = arg;
 
     for (int r = begin; r < end; r++)
-        a->c->recur->softplus(tensor_row(&a->in->alpha, r), a->o->dt_bias, a->o->n_heads, 0, INFINITY);
+        a->c->recur->softplus(tensor_row(&a->in->alpha, r), a->o->dt_bias, a->o->n_heads, 0,
+                              INFINITY);
 }
 
 static void delta_head(const struct delta *a, const struct state_run *run, int head)
 {
     const struct delta_in *in = a->in;
     const struct delta_opt *o = a->o;
-    size_t group = (size_t)(head / (o->n_heads / o->n_k_heads)), floats = (size_t)o->dim_k * (size_t)o->dim_v;
+    size_t group = (size_t)(head / (o->n_heads / o->n_k_heads)),
+           floats = (size_t)o->dim_k * (size_t)o->dim_v;
     float decay[CHUNK], beta[CHUNK];
     struct delta_piece p = { .dim_k = o->dim_k,
                              .dim_v = o->dim_v,
@@ -281,14 +296,17 @@ static void delta_heads(const void *arg, int begin, int end)
 {
     const struct delta *a = arg;
 
-    for (int i = begin; i < end; i++) delta_head(a, &a->st->runs[i % a->st->n_runs], i / a->st->n_runs);
+    for (int i = begin; i < end; i++)
+        delta_head(a, &a->st->runs[i % a->st->n_runs], i / a->st->n_runs);
 }
 
 void cpu_delta(struct backend *be, const struct tensor *out, const struct delta_in *in,
                const struct stateview *st, int layer, const struct delta_opt *opt)
 {
     struct cpu *c = cpu_of(be);
-    struct delta a = { .c = c, .out = out, .in = in, .st = st, .layer = &st->layers[layer], .o = opt };
+    struct delta a = {
+        .c = c, .out = out, .in = in, .st = st, .layer = &st->layers[layer], .o = opt
+    };
     size_t need = (size_t)opt->n_heads * (size_t)opt->dim_k * (size_t)opt->dim_v;
 
     if (!check_state(c, a.layer->rec, a.layer->rec_floats, need, "delta")) return;

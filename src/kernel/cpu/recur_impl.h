@@ -1,15 +1,16 @@
 /* recur_impl.h - recur.h's pieces on whatever vectors simd.h gives. Included by recur_avx2.c,
  * recur_avx512.c and recur_neon.c, which name the table.
  *
- * Channels lie side by side in a vector, so that no sum crosses lanes. A tile of the state (some of its
- * rows, one vector of channels) stays in registers while all tokens of a chunk go through it. */
+ * Channels lie side by side in a vector, so that no sum crosses lanes. A tile of the state (some of
+ * its rows, one vector of channels) stays in registers while all tokens of a chunk go through it.
+ */
 #include "kernel/cpu/recur.h"
 #include "kernel/cpu/simd.h"
 
 #include <math.h>
 
-#define TILE (W == 16 ? 16 : 8)  /* rows of state in registers */
-#define CHUNK 64                 /* tokens between two looks at the state's memory */
+#define TILE (W == 16 ? 16 : 8) /* rows of state in registers */
+#define CHUNK 64                /* tokens between two looks at the state's memory */
 
 INLINE vf load(const float *p, int lanes) { return lanes == W ? v_load(p) : v_load_n(p, lanes); }
 INLINE void store(float *p, vf v, int lanes)
@@ -43,8 +44,8 @@ static void softplus(float *x, const float *bias, int n, float lo, float hi)
     }
 }
 
-static void conv(float *out, const float *const *rows, const float *w, size_t w_stride, const float *bias,
-                 int k, int n)
+static void conv(float *out, const float *const *rows, const float *w, size_t w_stride,
+                 const float *bias, int k, int n)
 {
     for (int i = 0; i < n; i += W) {
         int lanes = n - i < W ? n - i : W;
@@ -58,8 +59,8 @@ static void conv(float *out, const float *const *rows, const float *w, size_t w_
 /* ---- one dt and a for all channels ---- */
 
 /* m rows of the state from row `row` on, one vector of channels from i on, through n tokens. */
-INLINE void scan_tile(const struct scan_piece *p, const float *decay, int t0, int n, int row, int m, int i,
-                      int lanes)
+INLINE void scan_tile(const struct scan_piece *p, const float *decay, int t0, int n, int row, int m,
+                      int i, int lanes)
 {
     float *h0 = p->h + (size_t)row * p->h_stride + i;
     vf h[TILE];
@@ -67,7 +68,8 @@ INLINE void scan_tile(const struct scan_piece *p, const float *decay, int t0, in
     UNROLL
     for (int r = 0; r < m; r++) h[r] = load(h0 + (size_t)r * p->h_stride, lanes);
     for (int t = t0; t < t0 + n; t++) {
-        const float *b = p->b + (size_t)t * p->b_stride + row, *c = p->c + (size_t)t * p->c_stride + row;
+        const float *b = p->b + (size_t)t * p->b_stride + row,
+                    *c = p->c + (size_t)t * p->c_stride + row;
         float *out = p->out + (size_t)t * p->out_stride + i;
         vf x = load(p->x + (size_t)t * p->x_stride + i, lanes);
         vf y = x * v_set(*p->d), even = v_set(0);
@@ -85,13 +87,14 @@ INLINE void scan_tile(const struct scan_piece *p, const float *decay, int t0, in
     for (int r = 0; r < m; r++) store(h0 + (size_t)r * p->h_stride, h[r], lanes);
 }
 
-static void scan_narrow(const struct scan_piece *p, const float *decay, int t0, int n, int row, int i,
-                        int lanes)
+static void scan_narrow(const struct scan_piece *p, const float *decay, int t0, int n, int row,
+                        int i, int lanes)
 {
     scan_tile(p, decay, t0, n, row, TILE, i, lanes);
 }
 
-static void scan_row(const struct scan_piece *p, const float *decay, int t0, int n, int row, int i, int lanes)
+static void scan_row(const struct scan_piece *p, const float *decay, int t0, int n, int row, int i,
+                     int lanes)
 {
     scan_tile(p, decay, t0, n, row, 1, i, lanes);
 }
@@ -125,7 +128,8 @@ INLINE void wide_tile(const struct scan_piece *p, int row, int m, int i, int lan
     UNROLL
     for (int r = 0; r < m; r++) h[r] = load(h0 + (size_t)r * p->h_stride, lanes);
     for (int t = 0; t < p->n; t++) {
-        const float *b = p->b + (size_t)t * p->b_stride + row, *c = p->c + (size_t)t * p->c_stride + row;
+        const float *b = p->b + (size_t)t * p->b_stride + row,
+                    *c = p->c + (size_t)t * p->c_stride + row;
         float *out = p->out + (size_t)t * p->out_stride + i;
         vf x = load(p->x + (size_t)t * p->x_stride + i, lanes);
         vf dt = load(p->dt + (size_t)t * p->dt_stride + i, lanes), dx = dt * x;
@@ -166,8 +170,9 @@ static void scan_wide(const struct scan_piece *p)
 
 /* ---- the gated delta rule ---- */
 
-/* nv vectors of the state's columns from i on, all of them lanes wide, one token. What the state knows of k
- * and says to q comes out of one pass over it, the rest follows: q h' = decay q h + (q k) add. */
+/* nv vectors of the state's columns from i on, all of them lanes wide, one token. What the state
+ * knows of k and says to q comes out of one pass over it, the rest follows: q h' = decay q h + (q
+ * k) add. */
 INLINE void delta_token(const struct delta_piece *p, int t, float qk, int i, int nv, int lanes)
 {
     const float *q = p->q + (size_t)t * p->q_stride, *k = p->k + (size_t)t * p->k_stride;

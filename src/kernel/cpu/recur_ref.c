@@ -12,8 +12,8 @@ static void softplus(float *x, const float *bias, int n, float lo, float hi)
     }
 }
 
-static void conv(float *out, const float *const *rows, const float *w, size_t w_stride, const float *bias,
-                 int k, int n)
+static void conv(float *out, const float *const *rows, const float *w, size_t w_stride,
+                 const float *bias, int k, int n)
 {
     for (int i = 0; i < n; i++) {
         double sum = bias ? (double)bias[i] : 0;
@@ -23,8 +23,8 @@ static void conv(float *out, const float *const *rows, const float *w, size_t w_
 }
 
 /* h = e^(dt a) h + dt b x; out = c h + d x */
-static void step(const struct scan_piece *p, int t, int i, double dt, const float *a, size_t a_stride,
-                 double d)
+static void step(const struct scan_piece *p, int t, int i, double dt, const float *a,
+                 size_t a_stride, double d)
 {
     const float *b = p->b + (size_t)t * p->b_stride, *c = p->c + (size_t)t * p->c_stride;
     double x = p->x[(size_t)t * p->x_stride + (size_t)i], y = d * x;
@@ -48,8 +48,8 @@ static void scan_wide(const struct scan_piece *p)
 {
     for (int t = 0; t < p->n; t++)
         for (int i = 0; i < p->channels; i++)
-            step(p, t, i, (double)p->dt[(size_t)t * p->dt_stride + (size_t)i], p->a + i, p->a_stride,
-                 (double)p->d[i]);
+            step(p, t, i, (double)p->dt[(size_t)t * p->dt_stride + (size_t)i], p->a + i,
+                 p->a_stride, (double)p->d[i]);
 }
 
 /* One column of the state: h = decay h; h += k beta (v - k h); out = q h */

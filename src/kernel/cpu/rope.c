@@ -30,8 +30,8 @@ static void table_rows(const void *arg, int begin, int end)
     }
 }
 
-void cpu_rope_table(struct backend *be, const struct tensor *table, const int32_t *pos, const float *freq,
-                    int n_rot, float mscale)
+void cpu_rope_table(struct backend *be, const struct tensor *table, const int32_t *pos,
+                    const float *freq, int n_rot, float mscale)
 {
     struct turn a = { .table = table, .pos = pos, .freq = freq, .n_rot = n_rot, .mscale = mscale };
 
@@ -54,8 +54,13 @@ void cpu_rope(struct backend *be, const struct tensor *x, int n_heads, int head_
               const struct tensor *table, enum rope_style style)
 {
     struct cpu *c = cpu_of(be);
-    struct turn a = { .vec = c->vec, .x = x, .table = table, .n_heads = n_heads, .head_dim = head_dim,
-                      .n_rot = n_rot, .style = style };
+    struct turn a = { .vec = c->vec,
+                      .x = x,
+                      .table = table,
+                      .n_heads = n_heads,
+                      .head_dim = head_dim,
+                      .n_rot = n_rot,
+                      .style = style };
 
     cpu_rows(c, x->rows, (long long)x->rows * n_heads * n_rot, turn_rows, &a);
 }

@@ -2,7 +2,7 @@
 #include <arm_neon.h>
 
 #define W 4
-#define NV 4                     /* 6 x 4 sums, 32 registers */
+#define NV 4 /* 6 x 4 sums, 32 registers */
 #define SIMD_NAME "neon"
 typedef float32x4_t vf;
 
@@ -49,20 +49,25 @@ INLINE float f16_scale(uint16_t h)
 }
 INLINE vf v_load_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 INLINE void v_store_f16(uint16_t *p, vf v) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v))); }
-INLINE vf v_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
-INLINE void v_store_bf16(uint16_t *p, vf v)              /* finite numbers */
+INLINE vf v_load_bf16(const uint16_t *p)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
+}
+INLINE void v_store_bf16(uint16_t *p, vf v) /* finite numbers */
 {
     uint32x4_t u = vreinterpretq_u32_f32(v);
     uint32x4_t odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
     vst1_u16(p, vshrn_n_u32(vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7fff))), 16));
 }
-/* E4M3 is a F16 with fewer bits and an exponent that counts from 2^8; all ones are no number in both. */
+/* E4M3 is a F16 with fewer bits and an exponent that counts from 2^8; all ones are no number in
+ * both. */
 INLINE vf v_load_f8(const uint8_t *p)
 {
     uint32_t raw;
     memcpy(&raw, p, sizeof raw);
     uint16x4_t b = vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(raw))));
-    uint16x4_t m = vand_u16(b, vdup_n_u16(0x7f)), sign = vshl_n_u16(vbic_u16(b, vdup_n_u16(0x7f)), 8);
+    uint16x4_t m = vand_u16(b, vdup_n_u16(0x7f)),
+               sign = vshl_n_u16(vbic_u16(b, vdup_n_u16(0x7f)), 8);
     uint16x4_t nan = vand_u16(vadd_u16(m, vdup_n_u16(1)), vdup_n_u16(0x80));
     uint16x4_t h = vorr_u16(sign, vshl_n_u16(vorr_u16(m, nan), 7));
     return vcvt_f32_f16(vreinterpret_f16_u16(h)) * v_set(256);
@@ -74,7 +79,7 @@ INLINE vf v_load_i8(const int8_t *p)
     int16x8_t h = vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(raw)));
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(h)));
 }
-INLINE void v_store_i8(int8_t *p, vf v)                  /* whole numbers in range */
+INLINE void v_store_i8(int8_t *p, vf v) /* whole numbers in range */
 {
     int16x4_t h = vmovn_s32(vcvtnq_s32_f32(v));
     int32_t raw = vget_lane_s32(vreinterpret_s32_s8(vmovn_s16(vcombine_s16(h, h))), 0);

@@ -2,7 +2,7 @@
 #include <immintrin.h>
 
 #define W 8
-#define NV 2                     /* 6 x 2 sums, 16 registers */
+#define NV 2 /* 6 x 2 sums, 16 registers */
 #define SIMD_NAME "avx2"
 typedef __m256 vf;
 
@@ -30,7 +30,10 @@ INLINE float v_hmax(vf a)
     x = _mm_max_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_max_ps(x, _mm_movehdup_ps(x)));
 }
-INLINE vf v_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+INLINE vf v_round(vf a)
+{
+    return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 /* n from -128 to 127; 2^n counts as 0 below -126. */
 INLINE vf v_pow2(vf x, vf n)
 {
@@ -49,7 +52,10 @@ INLINE vf v_copysign(vf mag, vf sign)
 INLINE vf v_iota(void) { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }
 
 INLINE float f16_scale(uint16_t h) { return _cvtsh_ss(h); }
-INLINE vf v_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p)); }
+INLINE vf v_load_f16(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p));
+}
 INLINE void v_store_f16(uint16_t *p, vf v)
 {
     _mm_storeu_si128((void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -64,17 +70,19 @@ INLINE void store_low16(uint16_t *p, __m256i u)
     u = _mm256_permute4x64_epi64(_mm256_packus_epi32(u, u), 0x08);
     _mm_storeu_si128((void *)p, _mm256_castsi256_si128(u));
 }
-INLINE void v_store_bf16(uint16_t *p, vf v)              /* finite numbers */
+INLINE void v_store_bf16(uint16_t *p, vf v) /* finite numbers */
 {
     __m256i u = _mm256_castps_si256(v);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
     u = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
     store_low16(p, _mm256_srli_epi32(u, 16));
 }
-/* E4M3 is a F16 with fewer bits and an exponent that counts from 2^8; all ones are no number in both. */
+/* E4M3 is a F16 with fewer bits and an exponent that counts from 2^8; all ones are no number in
+ * both. */
 INLINE vf v_load_f8(const uint8_t *p)
 {
-    __m128i b = _mm_cvtepu8_epi16(_mm_loadl_epi64((const void *)p)), m = _mm_and_si128(b, _mm_set1_epi16(0x7f));
+    __m128i b = _mm_cvtepu8_epi16(_mm_loadl_epi64((const void *)p)),
+            m = _mm_and_si128(b, _mm_set1_epi16(0x7f));
     __m128i sign = _mm_slli_epi16(_mm_andnot_si128(_mm_set1_epi16(0x7f), b), 8);
     __m128i nan = _mm_and_si128(_mm_add_epi16(m, _mm_set1_epi16(1)), _mm_set1_epi16(0x80));
     __m128i h = _mm_or_si128(sign, _mm_slli_epi16(_mm_or_si128(m, nan), 7));
@@ -84,7 +92,7 @@ INLINE vf v_load_i8(const int8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
 }
-INLINE void v_store_i8(int8_t *p, vf v)                  /* whole numbers in range */
+INLINE void v_store_i8(int8_t *p, vf v) /* whole numbers in range */
 {
     __m256i u = _mm256_cvtps_epi32(v);
     __m128i h = _mm_packs_epi32(_mm256_castsi256_si128(u), _mm256_extracti128_si256(u, 1));

@@ -2,7 +2,7 @@
 #include <immintrin.h>
 
 #define W 16
-#define NV 4                     /* vectors side by side in a product: 6 x 4 sums, 32 registers */
+#define NV 4 /* vectors side by side in a product: 6 x 4 sums, 32 registers */
 #define SIMD_NAME "avx512"
 typedef __m512 vf;
 
@@ -17,7 +17,10 @@ INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 INLINE float v_sum(vf a) { return _mm512_reduce_add_ps(a); }
 INLINE float v_hmax(vf a) { return _mm512_reduce_max_ps(a); }
-INLINE vf v_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+INLINE vf v_round(vf a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 /* x 2^n; n below -126 counts as 2^n = 0: a denormal result would cost a hundred cycles. */
 INLINE vf v_pow2(vf x, vf n)
 {
@@ -32,32 +35,42 @@ INLINE vf v_copysign(vf mag, vf sign)
     __m512i s = _mm512_and_si512(_mm512_castps_si512(sign), _mm512_set1_epi32(INT32_MIN));
     return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(mag), s));
 }
-INLINE vf v_iota(void) { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
+INLINE vf v_iota(void)
+{
+    return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
 
 INLINE float f16_scale(uint16_t h) { return _cvtsh_ss(h); }
-INLINE vf v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
+INLINE vf v_load_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p));
+}
 INLINE void v_store_f16(uint16_t *p, vf v)
 {
-    _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm256_storeu_si256((void *)p,
+                        _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 INLINE vf v_load_bf16(const uint16_t *p)
 {
     __m512i u = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
 }
-INLINE void v_store_bf16(uint16_t *p, vf v)              /* finite numbers */
+INLINE void v_store_bf16(uint16_t *p, vf v) /* finite numbers */
 {
     __m512i u = _mm512_castps_si512(v);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
     u = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(u, 16)));
 }
-/* E4M3 is a F16 with fewer bits and an exponent that counts from 2^8; all ones are no number in both. */
+/* E4M3 is a F16 with fewer bits and an exponent that counts from 2^8; all ones are no number in
+ * both. */
 INLINE vf v_load_f8(const uint8_t *p)
 {
-    __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p)), m = _mm256_and_si256(b, _mm256_set1_epi16(0x7f));
+    __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p)),
+            m = _mm256_and_si256(b, _mm256_set1_epi16(0x7f));
     __m256i sign = _mm256_slli_epi16(_mm256_andnot_si256(_mm256_set1_epi16(0x7f), b), 8);
-    __m256i nan = _mm256_and_si256(_mm256_add_epi16(m, _mm256_set1_epi16(1)), _mm256_set1_epi16(0x80));
+    __m256i nan =
+        _mm256_and_si256(_mm256_add_epi16(m, _mm256_set1_epi16(1)), _mm256_set1_epi16(0x80));
     __m256i h = _mm256_or_si256(sign, _mm256_slli_epi16(_mm256_or_si256(m, nan), 7));
     return _mm512_cvtph_ps(h) * v_set(256);
 }
@@ -65,7 +78,7 @@ INLINE vf v_load_i8(const int8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
 }
-INLINE void v_store_i8(int8_t *p, vf v)                  /* whole numbers in range */
+INLINE void v_store_i8(int8_t *p, vf v) /* whole numbers in range */
 {
     _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
 }

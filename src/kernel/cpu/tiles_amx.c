@@ -10,9 +10,21 @@ static const struct {
     uint16_t row_bytes[16];
     uint8_t rows[16];
 } shapes[] = {
-    [TILES_BF16] = { 1, 0, { 0 }, { 64, 64, 64, 64, 64, 64, 64, 64 }, { 16, 16, 16, 16, 16, 16, 16, 16 } },
-    [TILES_32] = { 1, 0, { 0 }, { 64, 64, 64, 64, 32, 32, 64, 64 }, { 16, 16, 16, 16, 16, 16, 8, 8 } },
-    [TILES_16] = { 1, 0, { 0 }, { 64, 64, 64, 64, 16, 16, 64, 64 }, { 16, 16, 16, 16, 16, 16, 4, 4 } },
+    [TILES_BF16] = { 1,
+                     0,
+                     { 0 },
+                     { 64, 64, 64, 64, 64, 64, 64, 64 },
+                     { 16, 16, 16, 16, 16, 16, 16, 16 } },
+    [TILES_32] = { 1,
+                   0,
+                   { 0 },
+                   { 64, 64, 64, 64, 32, 32, 64, 64 },
+                   { 16, 16, 16, 16, 16, 16, 8, 8 } },
+    [TILES_16] = { 1,
+                   0,
+                   { 0 },
+                   { 64, 64, 64, 64, 16, 16, 64, 64 },
+                   { 16, 16, 16, 16, 16, 16, 4, 4 } },
 };
 
 void tiles_enter(enum tiles shape)
@@ -27,12 +39,19 @@ void tiles_enter(enum tiles shape)
 /* The CPU has tiles, the OS keeps them, and lets this process use them. */
 static bool look(void)
 {
-    enum { BF16 = 1 << 22, TILES = 1 << 24, INT8 = 1 << 25, AVX512_BF16 = 1 << 5, OSXSAVE = 1 << 27 };
+    enum {
+        BF16 = 1 << 22,
+        TILES = 1 << 24,
+        INT8 = 1 << 25,
+        AVX512_BF16 = 1 << 5,
+        OSXSAVE = 1 << 27
+    };
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
     unsigned a, b, c, d, state = 0x600e6, lo, hi;
 
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & OSXSAVE)) return false;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (BF16 | TILES | INT8)) != (BF16 | TILES | INT8))
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) ||
+        (d & (BF16 | TILES | INT8)) != (BF16 | TILES | INT8))
         return false;
     if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & AVX512_BF16)) return false;
     __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));

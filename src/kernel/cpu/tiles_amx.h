@@ -8,12 +8,12 @@
 
 #include <immintrin.h>
 
-/* Sums (tiles 0 to 3) are always 16 x 16 of 4 bytes. The operands (left 4 and 5, right 6 and 7) have
- * 64 bytes of a row, or 32, or 16: all that shares a scale. */
+/* Sums (tiles 0 to 3) are always 16 x 16 of 4 bytes. The operands (left 4 and 5, right 6 and 7)
+ * have 64 bytes of a row, or 32, or 16: all that shares a scale. */
 enum tiles { TILES_NONE, TILES_BF16, TILES_32, TILES_16 };
 
-bool tiles_here(void);               /* this machine has them, of bf16 and of 8 bits */
-void tiles_enter(enum tiles shape);  /* of this thread, from now on */
+bool tiles_here(void);              /* this machine has them, of bf16 and of 8 bits */
+void tiles_enter(enum tiles shape); /* of this thread, from now on */
 
 static inline __attribute__((always_inline)) void transpose16(__m512i r[16])
 {
@@ -41,8 +41,8 @@ static inline __attribute__((always_inline)) void transpose16(__m512i r[16])
 }
 
 /* 16 rows × 16 tokens of sums to out[token][row]. */
-static inline void put_tile(const struct gemm_job *j, const float *c, int row, int n_rows, int token,
-                     int n_tokens)
+static inline void put_tile(const struct gemm_job *j, const float *c, int row, int n_rows,
+                            int token, int n_tokens)
 {
     __m512i v[16];
     __mmask16 live = (__mmask16)(n_rows < 16 ? (1u << n_rows) - 1 : 0xffff);
@@ -59,10 +59,8 @@ static inline void put_tile(const struct gemm_job *j, const float *c, int row, i
     for (int i = 0; i < 16 && i < n_tokens; i++, out += stride) {
         __m512 y = _mm512_fmadd_ps(_mm512_castsi512_ps(v[i]), scale, bias);
         if (j->add) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(live, out));
-        if (past)
-            _mm512_stream_ps(out, y);
-        else
-            _mm512_mask_storeu_ps(out, live, y);
+        if (past) _mm512_stream_ps(out, y);
+        else _mm512_mask_storeu_ps(out, live, y);
     }
 }
 

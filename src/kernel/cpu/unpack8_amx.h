@@ -1,14 +1,17 @@
 /* unpack8_amx.h - 256 columns of 16 rows of weights as signed bytes and their scales.
  *
- * value = s[sub] * q (+ s[8 + sub] where the format has minima), sub by sub of 32 columns; formats with
- * a scale for 16 have 16 of them and no minima. Where a sub's bytes begin in a row of the panel is the
- * format's own affair (sub_at): nobody needs them in order. */
+ * value = s[sub] * q (+ s[8 + sub] where the format has minima), sub by sub of 32 columns; formats
+ * with a scale for 16 have 16 of them and no minima. Where a sub's bytes begin in a row of the
+ * panel is the format's own affair (sub_at): nobody needs them in order. */
 #ifndef TERN_KERNEL_CPU_UNPACK8_AMX_H
 #define TERN_KERNEL_CPU_UNPACK8_AMX_H
 
 #include "kernel/cpu/load_k_avx512.h"
 
-enum { P8_ROWS = 16, P8_STRIDE = 256 + 64 };     /* a line more, or rows would share few sets of the cache */
+enum {
+    P8_ROWS = 16,
+    P8_STRIDE = 256 + 64
+}; /* a line more, or rows would share few sets of the cache */
 
 struct panel8 {
     _Alignas(64) int8_t q[P8_ROWS][P8_STRIDE];
@@ -18,9 +21,9 @@ struct panel8 {
 /* How a format is taken apart. */
 struct kind8 {
     enum dtype type;
-    int block_bytes;                 /* of what holds the columns below */
-    int block;                       /* columns: 256, or 32 */
-    int subs;                        /* of 256 columns: 8 or 16 */
+    int block_bytes; /* of what holds the columns below */
+    int block;       /* columns: 256, or 32 */
+    int subs;        /* of 256 columns: 8 or 16 */
     bool minima;
 };
 
@@ -56,7 +59,8 @@ INLINE void p8_q5_k(const struct block_q5_k *b, int8_t *q, float *s)
     for (int i = 0; i < 2; i++) {
         __m512i v = _mm512_loadu_si512(b->qs + 64 * i);
         p8_put(q, 128 * i, join(_mm512_and_si512(v, low), h, even[i], 16));
-        p8_put(q, 128 * i + 64, join(_mm512_and_si512(_mm512_srli_epi16(v, 4), low), h, odd[i], 16));
+        p8_put(q, 128 * i + 64,
+               join(_mm512_and_si512(_mm512_srli_epi16(v, 4), low), h, odd[i], 16));
     }
     _mm512_store_ps(s, scales_45(&b->d));
 }
@@ -64,7 +68,8 @@ INLINE void p8_q5_k(const struct block_q5_k *b, int8_t *q, float *s)
 INLINE void p8_w256(struct w256 w, const int zero, int8_t *q, float *s)
 {
     UNROLL
-    for (int i = 0; i < 4; i++) p8_put(q, 64 * i, _mm512_sub_epi8(w.q[i], _mm512_set1_epi8((char)zero)));
+    for (int i = 0; i < 4; i++)
+        p8_put(q, 64 * i, _mm512_sub_epi8(w.q[i], _mm512_set1_epi8((char)zero)));
     _mm512_store_ps(s, w.d);
 }
 
@@ -73,9 +78,12 @@ INLINE void p8_w256(struct w256 w, const int zero, int8_t *q, float *s)
 /* The first four bytes of each; 0 for those that are not there. */
 INLINE __m256i p8_heads(const char *p, const int bytes, int n)
 {
-    const __m256i at = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(bytes));
-    __m256i live = _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    return _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), (const int *)(const void *)p, at, live, 1);
+    const __m256i at =
+        _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(bytes));
+    __m256i live =
+        _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    return _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), (const int *)(const void *)p, at,
+                                       live, 1);
 }
 INLINE __m256 p8_f16(__m256i v) { return _mm256_cvtph_ps(_mm256_cvtepi32_epi16(v)); }
 INLINE void p8_scales(float *s, __m256 d, __m256 m)
@@ -99,7 +107,8 @@ INLINE __m256i p8_fifth(__m256i v, const void *qh)
 }
 INLINE __m256i p8_table(__m256i v, const enum dtype t)
 {
-    const __m128i iq4 = _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+    const __m128i iq4 =
+        _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
     const __m128i fp4 = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(t == DT_MXFP4 ? fp4 : iq4), v);
 }
@@ -122,7 +131,7 @@ INLINE void p8_small(const enum dtype t, const int bytes, const char *p, int n, 
     __m256 d = p8_f16(h), m = _mm256_setzero_ps();
 
     if (t == DT_Q4_1 || t == DT_Q5_1) m = p8_f16(_mm256_srli_epi32(h, 16));
-    if (t == DT_MXFP4) {                                 /* half of 2^(e - 127): the table is doubled */
+    if (t == DT_MXFP4) { /* half of 2^(e - 127): the table is doubled */
         h = _mm256_and_si256(h, _mm256_set1_epi32(255));
         d = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(h, 23)), _mm256_set1_ps(0.5f));
     }
@@ -136,14 +145,17 @@ INLINE void p8_iq4_xs(const struct block_iq4_xs *b, int8_t *q, float *s)
     uint32_t low, high = b->scales_h;
     const __m256i nib = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
     memcpy(&low, b->scales_l, 4);
-    __m256i l = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32((int)low), nib), _mm256_set1_epi32(15));
+    __m256i l = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32((int)low), nib),
+                                 _mm256_set1_epi32(15));
     __m256i h = _mm256_srlv_epi32(_mm256_set1_epi32((int)high), _mm256_srli_epi32(nib, 1));
     h = _mm256_slli_epi32(_mm256_and_si256(h, _mm256_set1_epi32(3)), 4);
     l = _mm256_sub_epi32(_mm256_or_si256(l, h), _mm256_set1_epi32(32));
-    p8_scales(s, _mm256_mul_ps(_mm256_cvtepi32_ps(l), _mm256_set1_ps(_cvtsh_ss(b->d))), _mm256_setzero_ps());
+    p8_scales(s, _mm256_mul_ps(_mm256_cvtepi32_ps(l), _mm256_set1_ps(_cvtsh_ss(b->d))),
+              _mm256_setzero_ps());
     UNROLL
     for (int i = 0; i < 8; i++)
-        _mm256_store_si256((__m256i *)(q + 32 * i), p8_table(p8_nibbles(b->qs + 16 * i), DT_IQ4_XS));
+        _mm256_store_si256((__m256i *)(q + 32 * i),
+                           p8_table(p8_nibbles(b->qs + 16 * i), DT_IQ4_XS));
 }
 
 /* One row's part; n: blocks of 32 that are there, for the formats that have such. */

@@ -80,19 +80,19 @@ INLINE void fetch(const struct unpack *u, int row, size_t bytes)
 }
 
 /* A panel's loop over rows; seg is the bytes of a row that it reads. */
-#define PANEL(name, call)                                                                          \
-    static void name(const struct unpack *u, char *panel)                                          \
-    {                                                                                              \
-        const struct dtype_info *info = dtype_info((int)u->type);                                  \
-        size_t seg = (size_t)(u->cols / info->block) * (size_t)info->bytes;                        \
-        int n = u->cols / 32;                                                                      \
-        (void)n;                                                                                   \
-        for (int r = 0; r < u->rows; r++) {                                                        \
-            const char *src = u->src + (size_t)r * u->row_bytes;                                   \
-            char *dst = panel + (size_t)r * u->stride;                                             \
-            fetch(u, r, seg);                                                                      \
-            call;                                                                                  \
-        }                                                                                          \
+#define PANEL(name, call)                                                   \
+    static void name(const struct unpack *u, char *panel)                   \
+    {                                                                       \
+        const struct dtype_info *info = dtype_info((int)u->type);           \
+        size_t seg = (size_t)(u->cols / info->block) * (size_t)info->bytes; \
+        int n = u->cols / 32;                                               \
+        (void)n;                                                            \
+        for (int r = 0; r < u->rows; r++) {                                 \
+            const char *src = u->src + (size_t)r * u->row_bytes;            \
+            char *dst = panel + (size_t)r * u->stride;                      \
+            fetch(u, r, seg);                                               \
+            call;                                                           \
+        }                                                                   \
     }
 
 /* The formats of unpack_iq_amx.c; NULL: not one of them. */

@@ -4,12 +4,13 @@
 
 #include <string.h>
 
-/* On x86 not by isa_by_name: under a hypervisor each question to the CPU takes tens of microseconds, and
- * the compiler's start-up code has asked them all already. */
+/* On x86 not by isa_by_name: under a hypervisor each question to the CPU takes tens of
+ * microseconds, and the compiler's start-up code has asked them all already. */
 bool vec_runs(const char *set)
 {
 #if defined(__x86_64__)
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                __builtin_cpu_supports("bmi2");
     if (strcmp(set, "avx2") == 0) return avx2;
     return strcmp(set, "avx512") == 0 && avx2 && __builtin_cpu_supports("avx512f") &&
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -25,7 +26,8 @@ const struct vec *vec_by_name(const char *name)
     static const struct vec *const all[] = {
         &vec_ref,
 #if defined(__x86_64__)
-        &vec_avx2, &vec_avx512,
+        &vec_avx2,
+        &vec_avx512,
 #elif defined(__aarch64__)
         &vec_neon,
 #endif

@@ -25,11 +25,12 @@ struct vec {
     const char *name;
     void (*rmsnorm)(float *out, const float *x, const float *w, int n, float eps);
     void (*layernorm)(float *out, const float *x, const float *w, const float *b, int n, float eps);
-    void (*act[N_ACTS])(float *out, const float *gate, const float *up, int n);   /* up may be NULL */
+    void (*act[N_ACTS])(float *out, const float *gate, const float *up, int n); /* up may be NULL */
     void (*add)(float *x, const float *y, float scale, int n);
     void (*scale)(float *out, const float *x, float scale, int n);
     void (*softcap)(float *x, float cap, int n);
-    void (*rope[2])(float *x, const float *table, int n_rot);   /* by style; table: (cos, sin) pairs */
+    void (*rope[2])(float *x, const float *table,
+                    int n_rot); /* by style; table: (cos, sin) pairs */
     /* The types of a KV cache, in and out. Q8_0: n is whole blocks. */
     void (*load)(enum dtype t, float *dst, const void *src, int n);
     void (*store)(enum dtype t, void *dst, const float *src, int n);
@@ -43,10 +44,11 @@ struct vec {
     void (*panel)(const struct vec_panel *p);
 };
 
-extern const struct vec vec_ref, vec_avx2, vec_avx512, vec_neon;   /* the last three where they are built */
+extern const struct vec vec_ref, vec_avx2, vec_avx512,
+    vec_neon; /* the last three where they are built */
 
 /* Does this machine run that instruction set? */
 bool vec_runs(const char *set);
 const struct vec *vec_best(void);
-const struct vec *vec_by_name(const char *name);         /* NULL: unknown, or not on this machine */
+const struct vec *vec_by_name(const char *name); /* NULL: unknown, or not on this machine */
 #endif

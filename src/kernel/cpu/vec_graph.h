@@ -1,17 +1,17 @@
 /* vec_graph.h - vec.h's operations of graphs. Included by vec_impl.h only. */
 
-#define BIN(name, op)                                                                                      \
-    static void name(float *out, const float *a, const float *b, int n)                                    \
-    {                                                                                                      \
-        int i = 0;                                                                                         \
-        for (; i + W <= n; i += W) v_store(out + i, v_load(a + i) op v_load(b + i));                       \
-        for (; i < n; i++) out[i] = a[i] op b[i];                                                          \
-    }                                                                                                      \
-    static void name##1(float *out, const float *a, float b, int n)                                        \
-    {                                                                                                      \
-        int i = 0;                                                                                         \
-        for (; i + W <= n; i += W) v_store(out + i, v_load(a + i) op v_set(b));                            \
-        for (; i < n; i++) out[i] = a[i] op b;                                                             \
+#define BIN(name, op)                                                                \
+    static void name(float *out, const float *a, const float *b, int n)              \
+    {                                                                                \
+        int i = 0;                                                                   \
+        for (; i + W <= n; i += W) v_store(out + i, v_load(a + i) op v_load(b + i)); \
+        for (; i < n; i++) out[i] = a[i] op b[i];                                    \
+    }                                                                                \
+    static void name##1(float *out, const float *a, float b, int n)                  \
+    {                                                                                \
+        int i = 0;                                                                   \
+        for (; i + W <= n; i += W) v_store(out + i, v_load(a + i) op v_set(b));      \
+        for (; i < n; i++) out[i] = a[i] op b;                                       \
     }
 BIN(bin_add, +)
 BIN(bin_sub, -)
@@ -40,12 +40,12 @@ static void softmax(float *out, const float *x, int n)
 INLINE vf erf_of(vf x) { return v_copysign(v_set(1) - v_erfc(v_abs(x)), x); }
 INLINE vf tanh_of(vf x) { return v_tanh(x); }
 
-#define EACH(name)                                                                                         \
-    static void name##_row(float *out, const float *x, int n)                                              \
-    {                                                                                                      \
-        int i = 0;                                                                                         \
-        for (; i + W <= n; i += W) v_store(out + i, name##_of(v_load(x + i)));                             \
-        if (i < n) v_store_n(out + i, name##_of(v_load_n(x + i, n - i)), n - i);                           \
+#define EACH(name)                                                               \
+    static void name##_row(float *out, const float *x, int n)                    \
+    {                                                                            \
+        int i = 0;                                                               \
+        for (; i + W <= n; i += W) v_store(out + i, name##_of(v_load(x + i)));   \
+        if (i < n) v_store_n(out + i, name##_of(v_load_n(x + i, n - i)), n - i); \
     }
 EACH(erf)
 EACH(tanh)

@@ -64,7 +64,7 @@ INLINE vf gelu(vf x)
     vf half = x * v_set(0.5f), tail = half * v_erfc(v_abs(x) * v_set(0.70710678118654752f));
     return v_sel_gt(x, v_set(0), x - tail, tail);
 }
-INLINE vf gelu_tanh(vf x)                                /* (1 + tanh u) / 2 = sigmoid 2u */
+INLINE vf gelu_tanh(vf x) /* (1 + tanh u) / 2 = sigmoid 2u */
 {
     vf u = v_fma(x * x * x, v_set(0.044715f), x);
     return x * sigmoid(u * v_set(2 * 0.79788456080286536f));
@@ -90,10 +90,10 @@ INLINE void act_row(vf (*f)(vf), float *out, const float *gate, const float *up,
     }
 }
 
-#define ROW(f)                                                                                             \
-    static void f##_row(float *out, const float *gate, const float *up, int n)                             \
-    {                                                                                                      \
-        act_row(f, out, gate, up, n);                                                                      \
+#define ROW(f)                                                                 \
+    static void f##_row(float *out, const float *gate, const float *up, int n) \
+    {                                                                          \
+        act_row(f, out, gate, up, n);                                          \
     }
 ROW(silu)
 ROW(gelu)
@@ -115,9 +115,12 @@ static void swiglu_clip_row(float *out, const float *gate, const float *up, int 
 {
     int i = 0;
 
-    for (; i + W <= n; i += W) v_store(out + i, swiglu_clip(v_load(gate + i), up ? v_load(up + i) : v_set(0)));
+    for (; i + W <= n; i += W)
+        v_store(out + i, swiglu_clip(v_load(gate + i), up ? v_load(up + i) : v_set(0)));
     if (i < n)
-        v_store_n(out + i, swiglu_clip(v_load_n(gate + i, n - i), up ? v_load_n(up + i, n - i) : v_set(0)), n - i);
+        v_store_n(out + i,
+                  swiglu_clip(v_load_n(gate + i, n - i), up ? v_load_n(up + i, n - i) : v_set(0)),
+                  n - i);
 }
 
 static void add(float *x, const float *y, float scale, int n)
@@ -172,7 +175,8 @@ static void rope_pair(float *x, const float *table, int n_rot)
     n_rot &= ~1;
     for (; i + W <= n_rot; i += W) v_store(x + i, v_turn(v_load(x + i), v_load(table + i)));
     if (i < n_rot)
-        v_store_n(x + i, v_turn(v_load_n(x + i, n_rot - i), v_load_n(table + i, n_rot - i)), n_rot - i);
+        v_store_n(x + i, v_turn(v_load_n(x + i, n_rot - i), v_load_n(table + i, n_rot - i)),
+                  n_rot - i);
 }
 
 static void store_q8(char *dst, const float *src, int n)
@@ -181,14 +185,15 @@ static void store_q8(char *dst, const float *src, int n)
         vf most = v_set(0);
         for (int k = 0; k < Q8; k += W) most = v_max(most, v_abs(v_load(src + i + k)));
         float d = v_hmax(most) / 127;
-        if (!(d < 500)) {                                /* past F16, or not a number */
+        if (!(d < 500)) { /* past F16, or not a number */
             quant_encode(DT_Q8_0, src + i, dst, Q8);
             continue;
         }
         uint16_t h = f32_to_f16(d);
         vf inv = v_set(d > 0 ? 1 / d : 0);
         memcpy(dst, &h, sizeof h);
-        for (int k = 0; k < Q8; k += W) v_store_i8((int8_t *)dst + 2 + k, v_round(v_load(src + i + k) * inv));
+        for (int k = 0; k < Q8; k += W)
+            v_store_i8((int8_t *)dst + 2 + k, v_round(v_load(src + i + k) * inv));
     }
 }
 
@@ -231,8 +236,12 @@ static void store(enum dtype t, void *dst, const float *src, int n)
     case DT_F32: memcpy(dst, src, (size_t)n * sizeof *src); return;
     case DT_Q8_0: store_q8(dst, src, n); return;
     case DT_F8_E4M3: store_f8(dst, src, n); return;
-    case DT_F16: for (; i + W <= n; i += W) v_store_f16(h + i, v_load(src + i)); break;
-    case DT_BF16: for (; i + W <= n; i += W) v_store_bf16(h + i, v_load(src + i)); break;
+    case DT_F16:
+        for (; i + W <= n; i += W) v_store_f16(h + i, v_load(src + i));
+        break;
+    case DT_BF16:
+        for (; i + W <= n; i += W) v_store_bf16(h + i, v_load(src + i));
+        break;
     default: break;
     }
     if (i < n) quant_encode(t, src + i, h + i, n - i);
@@ -244,9 +253,15 @@ const struct vec VEC = {
     .name = SIMD_NAME,
     .rmsnorm = rmsnorm,
     .layernorm = layernorm,
-    .act = { [ACT_SILU] = silu_row, [ACT_GELU] = gelu_row, [ACT_GELU_TANH] = gelu_tanh_row,
-             [ACT_RELU] = relu_row, [ACT_RELU2] = relu2_row, [ACT_GELU_QUICK] = gelu_quick_row,
-             [ACT_SIGMOID] = sigmoid_row, [ACT_SWIGLU_CLIP] = swiglu_clip_row, [ACT_NONE] = none_row },
+    .act = { [ACT_SILU] = silu_row,
+             [ACT_GELU] = gelu_row,
+             [ACT_GELU_TANH] = gelu_tanh_row,
+             [ACT_RELU] = relu_row,
+             [ACT_RELU2] = relu2_row,
+             [ACT_GELU_QUICK] = gelu_quick_row,
+             [ACT_SIGMOID] = sigmoid_row,
+             [ACT_SWIGLU_CLIP] = swiglu_clip_row,
+             [ACT_NONE] = none_row },
     .add = add,
     .scale = scale,
     .softcap = softcap,

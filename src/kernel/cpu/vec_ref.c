@@ -40,10 +40,10 @@ static double relu(double x) { return x > 0 ? x : 0; }
 static double relu2(double x) { return relu(x) * relu(x); }
 static double none(double x) { return x; }
 
-#define ROW(f)                                                                                             \
-    static void f##_row(float *out, const float *gate, const float *up, int n)                             \
-    {                                                                                                      \
-        for (int i = 0; i < n; i++) out[i] = (float)f((double)gate[i]) * (up ? up[i] : 1);                 \
+#define ROW(f)                                                                             \
+    static void f##_row(float *out, const float *gate, const float *up, int n)             \
+    {                                                                                      \
+        for (int i = 0; i < n; i++) out[i] = (float)f((double)gate[i]) * (up ? up[i] : 1); \
     }
 ROW(silu)
 ROW(gelu)
@@ -96,16 +96,19 @@ static void rope_pair(float *x, const float *table, int n_rot)
 }
 
 static void load(enum dtype t, float *dst, const void *src, int n) { quant_decode(t, src, dst, n); }
-static void store(enum dtype t, void *dst, const float *src, int n) { quant_encode(t, src, dst, n); }
+static void store(enum dtype t, void *dst, const float *src, int n)
+{
+    quant_encode(t, src, dst, n);
+}
 
-#define BIN(name, op)                                                                                      \
-    static void name(float *out, const float *a, const float *b, int n)                                    \
-    {                                                                                                      \
-        for (int i = 0; i < n; i++) out[i] = a[i] op b[i];                                                 \
-    }                                                                                                      \
-    static void name##1(float *out, const float *a, float b, int n)                                        \
-    {                                                                                                      \
-        for (int i = 0; i < n; i++) out[i] = a[i] op b;                                                    \
+#define BIN(name, op)                                                   \
+    static void name(float *out, const float *a, const float *b, int n) \
+    {                                                                   \
+        for (int i = 0; i < n; i++) out[i] = a[i] op b[i];              \
+    }                                                                   \
+    static void name##1(float *out, const float *a, float b, int n)     \
+    {                                                                   \
+        for (int i = 0; i < n; i++) out[i] = a[i] op b;                 \
     }
 BIN(bin_add, +)
 BIN(bin_sub, -)
@@ -139,7 +142,8 @@ static void panel(const struct vec_panel *p)
             float *c = &p->c[(size_t)i * p->ldc + (size_t)j];
             double sum = p->add ? (double)*c : 0;
             for (int k = 0; k < p->k; k++)
-                sum += (double)p->a[(size_t)i * p->lda + (size_t)k] * (double)p->b[k * VEC_PANEL + j];
+                sum +=
+                    (double)p->a[(size_t)i * p->lda + (size_t)k] * (double)p->b[k * VEC_PANEL + j];
             *c = (float)sum;
         }
 }
@@ -148,9 +152,15 @@ const struct vec vec_ref = {
     .name = "reference",
     .rmsnorm = rmsnorm,
     .layernorm = layernorm,
-    .act = { [ACT_SILU] = silu_row, [ACT_GELU] = gelu_row, [ACT_GELU_TANH] = gelu_tanh_row,
-             [ACT_RELU] = relu_row, [ACT_RELU2] = relu2_row, [ACT_GELU_QUICK] = gelu_quick_row,
-             [ACT_SIGMOID] = sigmoid_row, [ACT_SWIGLU_CLIP] = swiglu_clip_row, [ACT_NONE] = none_row },
+    .act = { [ACT_SILU] = silu_row,
+             [ACT_GELU] = gelu_row,
+             [ACT_GELU_TANH] = gelu_tanh_row,
+             [ACT_RELU] = relu_row,
+             [ACT_RELU2] = relu2_row,
+             [ACT_GELU_QUICK] = gelu_quick_row,
+             [ACT_SIGMOID] = sigmoid_row,
+             [ACT_SWIGLU_CLIP] = swiglu_clip_row,
+             [ACT_NONE] = none_row },
     .add = add,
     .scale = scale,
     .softcap = softcap,

@@ -1,8 +1,9 @@
 /* attend_latent.cu - consecutive tokens of one sequence over its latents, 32 at a time.
  *
- * As attend_tile.cuh has it, for rows so wide that a warp holds the sums of half of them only: a tile has 64 rows and
- * eight warps, two for every 16 rows. Both make all scores of their rows, and each sums its half of the values. Those
- * are in the keys, so that what was brought serves twice. */
+ * As attend_tile.cuh has it, for rows so wide that a warp holds the sums of half of them only: a
+ * tile has 64 rows and eight warps, two for every 16 rows. Both make all scores of their rows, and
+ * each sums its half of the values. Those are in the keys, so that what was brought serves twice.
+ */
 #include "kernel/cuda/attend_tile.cuh"
 
 #define DIM LATENT_DIM
@@ -16,7 +17,8 @@ static_assert(2 * HALF >= LATENT_DIM_V && DIM % 64 == 0, "two warps have all val
 
 /* Pieces of 8 numbers that no row has become zeros, as do rows past the last position. */
 template <bool F16>
-static __device__ __forceinline__ void latent_bring(const attend_dev &a, const tile_place &w, uint32_t to, int key)
+static __device__ __forceinline__ void latent_bring(const attend_dev &a, const tile_place &w,
+                                                    uint32_t to, int key)
 {
     constexpr int pieces = DIM / 8;
     const kv_rows &r = a.kv.k;
@@ -30,21 +32,25 @@ static __device__ __forceinline__ void latent_bring(const attend_dev &a, const t
         if constexpr (F16) {
             copy16(to + piece_at<DIM>(row, piece), src + (valid ? piece * 16 : 0), valid ? 16 : 0);
         } else {
-            uint4 x = valid ? kv_eight(a.kv.type, a.kv.whole, src, piece * 8, r.dim) : make_uint4(0, 0, 0, 0);
-            asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + piece_at<DIM>(row, piece)), "r"(x.x),
-                         "r"(x.y), "r"(x.z), "r"(x.w)
-                         : "memory");
+            uint4 x = valid ? kv_eight(a.kv.type, a.kv.whole, src, piece * 8, r.dim)
+                            : make_uint4(0, 0, 0, 0);
+            asm volatile(
+                "st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + piece_at<DIM>(row, piece)),
+                "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                : "memory");
         }
     }
 }
 
 /* Grid: (KV head, part of its heads), tiles. */
 template <bool F16>
-static __global__ void __launch_bounds__(THREADS, 1) attend_latent(const __grid_constant__ attend_dev a)
+static __global__ void __launch_bounds__(THREADS, 1)
+    attend_latent(const __grid_constant__ attend_dev a)
 {
     extern __shared__ __align__(128) char smem[];
     uint32_t q = smem_at(smem), k = q + ROWS * DIM * 2;
-    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row0 = (warp & 3) * 16, dim0 = (warp >> 2) * HALF;
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row0 = (warp & 3) * 16,
+        dim0 = (warp >> 2) * HALF;
     int g = lane >> 2, t = lane & 3, stage = 0;
     tile_place w;
     tile_state<HALF, 1> st = {};
@@ -78,7 +84,8 @@ static size_t latent_smem(void) { return ROWS * DIM * 2 + 2 * STAGE; }
 
 bool attend_latent_can(const struct cuda *c, const struct attend_dev *a)
 {
-    return a->kv.v_in_k && a->dk <= DIM && a->dv <= LATENT_DIM_V && !a->seq_end && c->smem_max >= latent_smem();
+    return a->kv.v_in_k && a->dk <= DIM && a->dv <= LATENT_DIM_V && !a->seq_end &&
+           c->smem_max >= latent_smem();
 }
 
 template <bool F16>
@@ -86,8 +93,11 @@ static void latent_launch(struct cuda *c, const struct attend_dev *a, dim3 grid,
 {
     static bool allowed;
 
-    if (!allowed && cu_check(c, cudaFuncSetAttribute(attend_latent<F16>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                     (int)latent_smem()), name) != OK)
+    if (!allowed && cu_check(c,
+                             cudaFuncSetAttribute(attend_latent<F16>,
+                                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                  (int)latent_smem()),
+                             name) != OK)
         return;
     allowed = true;
     cu_launch(c, name, attend_latent<F16>, grid, dim3(THREADS), latent_smem(), *a);

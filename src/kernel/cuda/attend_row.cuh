@@ -1,9 +1,10 @@
 /* attend_row.cuh - one token's query heads against its sequence's keys, shared out among warps.
  *
- * A warp takes pages of 16 keys. It computes scores transposed (16 keys by 8 heads) and sums transposed
- * (dimensions by 8 heads), so a KV head's group fills the narrow side of the matrix units, and both K and V
- * come from memory as they lie: a thread's 16 bytes of a row are its share of the fragment, because the order
- * of the summed dimension is free as long as q keeps the same one. */
+ * A warp takes pages of 16 keys. It computes scores transposed (16 keys by 8 heads) and sums
+ * transposed (dimensions by 8 heads), so a KV head's group fills the narrow side of the matrix
+ * units, and both K and V come from memory as they lie: a thread's 16 bytes of a row are its share
+ * of the fragment, because the order of the summed dimension is free as long as q keeps the same
+ * one. */
 #ifndef TERN_KERNEL_CUDA_ATTEND_ROW_CUH
 #define TERN_KERNEL_CUDA_ATTEND_ROW_CUH
 
@@ -12,11 +13,12 @@
 
 /* Grid: splits, (KV head, tile of heads, slice of values), rows. */
 template <int KD, int VD, class L, bool LONG>
-__global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1) attend_row(const __grid_constant__ attend_dev a)
+__global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1)
+    attend_row(const __grid_constant__ attend_dev a)
 {
     extern __shared__ __align__(16) char smem[];
-    uint4 *qs = (uint4 *)smem;                                       /* [KD / 32][32] */
-    float2 *q_sums = (float2 *)(qs + KD);                            /* [KD / 32][ROW_HEADS / 2] */
+    uint4 *qs = (uint4 *)smem;            /* [KD / 32][32] */
+    float2 *q_sums = (float2 *)(qs + KD); /* [KD / 32][ROW_HEADS / 2] */
     char *work = (char *)(q_sums + KD / 32 * (ROW_HEADS / 2));
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_warps = blockDim.x >> 5;
     __shared__ uint64_t bars[ROW_WARPS][ROW_STAGES];
@@ -26,7 +28,8 @@ __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1) attend_row(
     if (!a.early) cu_wait();
     int n_rows = a.row_list ? *a.n_rows : a.n_tokens;
     for (int row = blockIdx.z; row < n_rows; row += gridDim.z) {
-        bool own = row < (int)gridDim.z;     /* later rows are not split: their parts would have no place */
+        bool own =
+            row < (int)gridDim.z; /* later rows are not split: their parts would have no place */
         row_place w;
         row_state<VD> st = {};
         int slice = blockIdx.y % a.n_slices, tile = blockIdx.y / a.n_slices % a.head_tiles;
@@ -41,9 +44,12 @@ __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1) attend_row(
         w.pos = a.kv.pos[w.token];
         w.first = attend_first(a, w.pos);
         if constexpr (!L::ahead) w.last = attend_last(a, w.pos, seq);
-        int page0 = a.window > 0 ? w.first / KV_BLOCK : 0, pages = row_last<L>(w) / KV_BLOCK + 1 - page0;
-        int n_splits = own ? a.n_splits : 1, split = blockIdx.x, page = page0 + split * n_warps + warp;
-        int id = page < a.kv.table_stride ? w.blocks[page] : 0;      /* perhaps none of ours: not to wait for pos */
+        int page0 = a.window > 0 ? w.first / KV_BLOCK : 0,
+            pages = row_last<L>(w) / KV_BLOCK + 1 - page0;
+        int n_splits = own ? a.n_splits : 1, split = blockIdx.x,
+            page = page0 + split * n_warps + warp;
+        int id = page < a.kv.table_stride ? w.blocks[page]
+                                          : 0; /* perhaps none of ours: not to wait for pos */
         int n_active = min(n_splits, (pages + n_warps - 1) / n_warps);
         if (split >= n_active) {
             if (a.early) cu_wait();
@@ -56,7 +62,8 @@ __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1) attend_row(
             int stride = a.dk;
             if constexpr (L::ahead && KD <= TURN_DIM) {
                 if (turned) {
-                    row_turn<L>(a, w, turned, (pages - 1) % step / n_warps == split, warp, n_warps, lane);
+                    row_turn<L>(a, w, turned, (pages - 1) % step / n_warps == split, warp, n_warps,
+                                lane);
                     __syncthreads();
                     q = turned->q[0];
                     stride = TURN_DIM;
@@ -67,7 +74,8 @@ __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1) attend_row(
                 qs[c * 32 + lane] = f;
                 if constexpr (L::staged) {
                     float sum = quad_sum(f);
-                    if ((lane & 3) == 0) ((float *)q_sums)[c * ROW_HEADS + (lane >> 2)] = -1152.f * sum;
+                    if ((lane & 3) == 0)
+                        ((float *)q_sums)[c * ROW_HEADS + (lane >> 2)] = -1152.f * sum;
                 }
             }
             __syncthreads();
@@ -75,28 +83,30 @@ __global__ void __launch_bounds__(ROW_WARPS * 32, VD <= 128 ? 2 : 1) attend_row(
         st.m[0] = st.m[1] = -INFINITY;
         if constexpr (L::staged)
             row_pages_staged<KD, VD, L>(a, w, st, qs, q_sums,
-                                        work + warp * 2 * (a.kv.k.head_bytes + a.kv.v.head_bytes), page, id, end, step,
-                                        lane, stage_q);
+                                        work + warp * 2 * (a.kv.k.head_bytes + a.kv.v.head_bytes),
+                                        page, id, end, step, lane, stage_q);
         else if constexpr (LONG)
             row_pages_bulk<KD, VD, L>(a, w, st, qs, turned,
-                                      work + warp * a.n_stages * (a.kv.k.head_bytes + a.kv.v.head_bytes), bars[warp],
-                                      page, end, step, lane, stage_q);
+                                      work + warp * a.n_stages *
+                                                 (a.kv.k.head_bytes + a.kv.v.head_bytes),
+                                      bars[warp], page, end, step, lane, stage_q);
         else if constexpr (L::ahead && KD <= 128)
             row_pages_ahead<KD, VD, L>(a, w, st, qs, turned, page, id, end, step, lane, stage_q);
-        else
-            row_pages<KD, VD, L>(a, w, st, qs, page, id, end, step, lane, stage_q);
+        else row_pages<KD, VD, L>(a, w, st, qs, page, id, end, step, lane, stage_q);
         row_finish<VD, L>(a, w, st, (float *)work, row * gridDim.y + blockIdx.y, split, n_active);
         __syncthreads();
     }
 }
 
 template <int KD, int VD, class L, bool LONG = false>
-static void row_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps, const char *name)
+static void row_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps,
+                       const char *name)
 {
     int pages = L::staged ? 2 : a->n_stages;
     size_t stage = (size_t)pages * (size_t)(a->kv.k.head_bytes + a->kv.v.head_bytes);
     size_t sums = (size_t)ROW_HEADS * (VD + 2) * sizeof(float), each = stage > sums ? stage : sums;
-    size_t most = c->smem_max - 1024, smem = KD * sizeof(uint4) + KD / 32 * ROW_HEADS * sizeof(float);
+    size_t most = c->smem_max - 1024,
+           smem = KD * sizeof(uint4) + KD / 32 * ROW_HEADS * sizeof(float);
     size_t turned = a->rope.pad ? sizeof(struct row_turned) : 0;
     struct attend_dev b = *a;
     static bool allowed;
@@ -106,8 +116,10 @@ static void row_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, in
     b.turned_at = (int)smem;
     smem += turned;
     if (smem > 48 * 1024 && !allowed) {
-        if (cu_check(c, cudaFuncSetAttribute(attend_row<KD, VD, L, LONG>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             (int)most), name) != OK)
+        if (cu_check(c,
+                     cudaFuncSetAttribute(attend_row<KD, VD, L, LONG>,
+                                          cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most),
+                     name) != OK)
             return;
         allowed = true;
     }
@@ -116,7 +128,8 @@ static void row_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, in
 
 /* Any heads; types of which few are kept so have two kernels only. */
 template <class L>
-static void row_dispatch(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps, const char *name)
+static void row_dispatch(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps,
+                         const char *name)
 {
     int d = a->dk > a->dv ? a->dk : a->dv;
 
@@ -127,9 +140,12 @@ static void row_dispatch(struct cuda *c, const struct attend_dev *a, dim3 grid, 
         if (d <= 128) return row_launch<128, 128, L>(c, a, grid, warps, name);
     }
     if constexpr (L::staged) {
-        if (a->dk == 64 && a->dv == 64) return row_launch<64, 64, row_q8_exact>(c, a, grid, warps, name);
-        if (a->dk == 128 && a->dv == 128) return row_launch<128, 128, row_q8_exact>(c, a, grid, warps, name);
-        if (a->dk == 256 && a->dv == 256) return row_launch<256, 256, row_q8_exact>(c, a, grid, warps, name);
+        if (a->dk == 64 && a->dv == 64)
+            return row_launch<64, 64, row_q8_exact>(c, a, grid, warps, name);
+        if (a->dk == 128 && a->dv == 128)
+            return row_launch<128, 128, row_q8_exact>(c, a, grid, warps, name);
+        if (a->dk == 256 && a->dv == 256)
+            return row_launch<256, 256, row_q8_exact>(c, a, grid, warps, name);
     }
     if (a->dk <= 256) row_launch<256, 256, L>(c, a, grid, warps, name);
     else row_launch<1024, 256, L>(c, a, grid, warps, name);

@@ -1,6 +1,8 @@
-/* attend_row_bulk.cuh - a warp's pages where they are many: through a ring in shared memory, several under way.
+/* attend_row_bulk.cuh - a warp's pages where they are many: through a ring in shared memory,
+ * several under way.
  *
- * A page of a head is one piece of memory for its keys and one for its values, so that two instructions bring it. */
+ * A page of a head is one piece of memory for its keys and one for its values, so that two
+ * instructions bring it. */
 #ifndef TERN_KERNEL_CUDA_ATTEND_ROW_BULK_CUH
 #define TERN_KERNEL_CUDA_ATTEND_ROW_BULK_CUH
 
@@ -9,14 +11,15 @@
 
 #if HAS_BULK
 /* One page of keys and one of values, by one lane of a whole warp. */
-__device__ __forceinline__ void bulk_page(uint32_t dst, const char *k, int k_bytes, const char *v, int v_bytes,
-                                          uint32_t bar)
+__device__ __forceinline__ void bulk_page(uint32_t dst, const char *k, int k_bytes, const char *v,
+                                          int v_bytes, uint32_t bar)
 {
 #define PAGE_COPY "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
     asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
-                 "@p mbarrier.arrive.expect_tx.shared.b64 _, [%6], %7;\n"
-                 PAGE_COPY "[%0], [%1], %2, [%6];\n" PAGE_COPY "[%3], [%4], %5, [%6];\n}" ::"r"(dst), "l"(k),
-                 "r"(k_bytes), "r"(dst + k_bytes), "l"(v), "r"(v_bytes), "r"(bar), "r"(k_bytes + v_bytes)
+                 "@p mbarrier.arrive.expect_tx.shared.b64 _, [%6], %7;\n" PAGE_COPY
+                 "[%0], [%1], %2, [%6];\n" PAGE_COPY "[%3], [%4], %5, [%6];\n}" ::"r"(dst),
+                 "l"(k), "r"(k_bytes), "r"(dst + k_bytes), "l"(v), "r"(v_bytes), "r"(bar),
+                 "r"(k_bytes + v_bytes)
                  : "memory");
 #undef PAGE_COPY
 }
@@ -31,8 +34,9 @@ __device__ __forceinline__ void row_patch(char *page, const uint4 *row, int byte
 
 /* A page's products, from shared memory. */
 template <int KD, int VD, class L>
-__device__ __forceinline__ void row_page(const attend_dev &a, const row_place &w, row_state<VD> &st, const uint4 *qs,
-                                         const char *kp, const char *vp, int key, const float slope[2], int lane)
+__device__ __forceinline__ void row_page(const attend_dev &a, const row_place &w, row_state<VD> &st,
+                                         const uint4 *qs, const char *kp, const char *vp, int key,
+                                         const float slope[2], int lane)
 {
     typedef typename L::raw raw;
     constexpr int size = sizeof(raw) / 8;
@@ -73,28 +77,33 @@ __device__ __forceinline__ void row_page(const attend_dev &a, const row_place &w
 
 /* As row_pages_ahead; bars: a.n_stages of this warp, buf as many pages. A block calls it once. */
 template <int KD, int VD, class L, class Q>
-__device__ __forceinline__ void row_pages_bulk(const attend_dev &a, const row_place &w, row_state<VD> &st,
-                                               const uint4 *qs, const struct row_turned *turned, char *buf,
-                                               uint64_t *bars, int page, int end, int step, int lane, Q stage_q)
+__device__ __forceinline__ void row_pages_bulk(const attend_dev &a, const row_place &w,
+                                               row_state<VD> &st, const uint4 *qs,
+                                               const struct row_turned *turned, char *buf,
+                                               uint64_t *bars, int page, int end, int step,
+                                               int lane, Q stage_q)
 {
 #if HAS_BULK
-    int k_bytes = a.kv.k.head_bytes, v_bytes = a.kv.v.head_bytes, n = page < end ? (end - page + step - 1) / step : 0;
-    int ids = lane < n ? w.blocks[page + lane * step] : 0, under_way = 0, stage = 0, first = min(n, a.n_stages);
+    int k_bytes = a.kv.k.head_bytes, v_bytes = a.kv.v.head_bytes,
+        n = page < end ? (end - page + step - 1) / step : 0;
+    int ids = lane < n ? w.blocks[page + lane * step] : 0, under_way = 0, stage = 0,
+        first = min(n, a.n_stages);
     uint32_t bar = smem_at(bars), phase = 0;
     float slope[2];
 
     auto bring = [&](int i) {
         if (i && i % 32 == 0) ids = i + lane < n ? w.blocks[page + (i + lane) * step] : 0;
         int id = __shfl_sync(~0u, ids, i % 32), at = i % a.n_stages;
-        bulk_page(smem_at(buf) + at * (k_bytes + v_bytes), kv_head_at(a.kv.k, id, w.kv_head), k_bytes,
-                  kv_head_at(a.kv.v, id, w.kv_head), v_bytes, bar + 8 * at);
+        bulk_page(smem_at(buf) + at * (k_bytes + v_bytes), kv_head_at(a.kv.k, id, w.kv_head),
+                  k_bytes, kv_head_at(a.kv.v, id, w.kv_head), v_bytes, bar + 8 * at);
     };
     if (lane == 0) {
         for (int i = 0; i < a.n_stages; i++) bar_open(bar + 8 * i);
         bar_opened();
     }
     __syncwarp();
-    for (; under_way < first && (turned || row_is_old(a, w, page + under_way * step)); under_way++) bring(under_way);
+    for (; under_way < first && (turned || row_is_old(a, w, page + under_way * step)); under_way++)
+        bring(under_way);
     if (a.early) cu_wait();
     for (; under_way < first; under_way++) bring(under_way);
     row_slopes(a, w, lane & 3, slope);

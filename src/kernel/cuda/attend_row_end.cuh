@@ -4,17 +4,20 @@
 
 #include "kernel/cuda/attend_row_type.cuh"
 
-/* Parts (of warps, or of splits) with their maxima m and weights l, [part][ROW_HEADS], 2 * 32 at most: m becomes
- * the factor of each part, total[head] the weight of all, with the sink's if that is due, and top[head] the maximum
- * of all. A warp has a head, its lanes the parts. All threads call it. */
-__device__ __forceinline__ void row_factors(const attend_dev &a, const row_place &w, float *m, const float *l,
-                                            float *total, float *top, int n, bool sink)
+/* Parts (of warps, or of splits) with their maxima m and weights l, [part][ROW_HEADS], 2 * 32 at
+ * most: m becomes the factor of each part, total[head] the weight of all, with the sink's if that
+ * is due, and top[head] the maximum of all. A warp has a head, its lanes the parts. All threads
+ * call it. */
+__device__ __forceinline__ void row_factors(const attend_dev &a, const row_place &w, float *m,
+                                            const float *l, float *total, float *top, int n,
+                                            bool sink)
 {
     int warp = threadIdx.x >> 5, n_warps = blockDim.x >> 5, lane = threadIdx.x & 31;
 
     for (int h = warp; h < ROW_HEADS; h += n_warps) {
         bool has = sink && a.sinks && h < w.n_heads;
-        float s = has ? a.sinks[w.head0 + h] * LOG2E : -INFINITY, sum = has && lane == 0 ? 1.f : 0.f;
+        float s = has ? a.sinks[w.head0 + h] * LOG2E : -INFINITY,
+              sum = has && lane == 0 ? 1.f : 0.f;
         float x = lane < n ? m[lane * ROW_HEADS + h] : -INFINITY;
         float y = lane + 32 < n ? m[(lane + 32) * ROW_HEADS + h] : -INFINITY;
         float t = fmaxf(warp_max(fmaxf(x, y)), s), base = t == -INFINITY ? 0.f : t;
@@ -39,17 +42,19 @@ __device__ __forceinline__ void row_factors(const attend_dev &a, const row_place
 }
 
 template <class L>
-__device__ __forceinline__ void row_store(const attend_dev &a, const row_place &w, int item, float4 o,
-                                          const float *total)
+__device__ __forceinline__ void row_store(const attend_dev &a, const row_place &w, int item,
+                                          float4 o, const float *total)
 {
-    int j = item >> 5, g = item >> 2 & 7, head = 2 * (item & 3), d = w.dim0 + v_dim<L>(j >> 2, g, j & 3);
+    int j = item >> 5, g = item >> 2 & 7, head = 2 * (item & 3),
+        d = w.dim0 + v_dim<L>(j >> 2, g, j & 3);
     float x[4] = { o.x, o.y, o.z, o.w };
 
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         int h = head + (i & 1), dim = d + (i >> 1);
         if (h < w.n_heads && dim < a.dv)
-            a.out[(size_t)w.token * a.out_stride + (size_t)(w.head0 + h) * a.dv + dim] = x[i] / total[h];
+            a.out[(size_t)w.token * a.out_stride + (size_t)(w.head0 + h) * a.dv + dim] =
+                x[i] / total[h];
     }
 }
 
@@ -61,14 +66,16 @@ __device__ __forceinline__ void add_scaled(float4 *o, float4 x, float2 f)
     o->w += f.y * x.w;
 }
 
-/* The end of a block's work on a unit: its warps together, and if there are other splits, all of them together by
- * whichever comes last. */
+/* The end of a block's work on a unit: its warps together, and if there are other splits, all of
+ * them together by whichever comes last. */
 template <int VD, class L>
-__device__ __forceinline__ void row_finish(const attend_dev &a, const row_place &w, row_state<VD> &st, float *smem,
-                                           int unit, int split, int n_active)
+__device__ __forceinline__ void row_finish(const attend_dev &a, const row_place &w,
+                                           row_state<VD> &st, float *smem, int unit, int split,
+                                           int n_active)
 {
-    constexpr int items = VD / 16 * 32;      /* fours of sums */
-    int warp = threadIdx.x >> 5, n_warps = blockDim.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    constexpr int items = VD / 16 * 32; /* fours of sums */
+    int warp = threadIdx.x >> 5, n_warps = blockDim.x >> 5, lane = threadIdx.x & 31, g = lane >> 2,
+        t = lane & 3;
     float4 *so = (float4 *)smem;
     float *sm = smem + n_warps * items * 4, *sl = sm + n_warps * ROW_HEADS;
     __shared__ float total[ROW_HEADS], top[ROW_HEADS];
@@ -86,7 +93,8 @@ __device__ __forceinline__ void row_finish(const attend_dev &a, const row_place 
     }
 #pragma unroll
     for (int j = 0; j < VD / 16; j++)
-        so[(warp * (VD / 16) + j) * 32 + lane] = make_float4(st.o[j][0], st.o[j][1], st.o[j][2], st.o[j][3]);
+        so[(warp * (VD / 16) + j) * 32 + lane] =
+            make_float4(st.o[j][0], st.o[j][1], st.o[j][2], st.o[j][3]);
     __syncthreads();
     row_factors(a, w, sm, sl, total, top, n_warps, n_active == 1);
 
@@ -106,14 +114,16 @@ __device__ __forceinline__ void row_finish(const attend_dev &a, const row_place 
     }
     __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) last = atomicInc(a.done + unit, (unsigned)n_active - 1) == (unsigned)n_active - 1;
+    if (threadIdx.x == 0)
+        last = atomicInc(a.done + unit, (unsigned)n_active - 1) == (unsigned)n_active - 1;
     __syncthreads();
     if (!last) return;
     __threadfence();
     sm = smem;
     sl = sm + n_active * ROW_HEADS;
     for (int i = threadIdx.x; i < n_active * ROW_HEADS; i += blockDim.x) {
-        const float *from = part + (size_t)(i / ROW_HEADS) * ROW_PART + ROW_PART - 2 * ROW_HEADS + i % ROW_HEADS;
+        const float *from =
+            part + (size_t)(i / ROW_HEADS) * ROW_PART + ROW_PART - 2 * ROW_HEADS + i % ROW_HEADS;
         sm[i] = __ldcg(from);
         sl[i] = __ldcg(from + ROW_HEADS);
     }

@@ -6,21 +6,24 @@
 
 #include <type_traits>
 
-__device__ __forceinline__ void row_slopes(const attend_dev &a, const row_place &w, int t, float slope[2])
+__device__ __forceinline__ void row_slopes(const attend_dev &a, const row_place &w, int t,
+                                           float slope[2])
 {
 #pragma unroll
     for (int i = 0; i < 2; i++)
         slope[i] = a.slopes && 2 * t + i < w.n_heads ? a.slopes[w.head0 + 2 * t + i] * LOG2E : 0.f;
 }
 
-/* Does a page hold no key of this step? Without `early` it does not matter: all kernels before are done. */
+/* Does a page hold no key of this step? Without `early` it does not matter: all kernels before are
+ * done. */
 __device__ __forceinline__ bool row_is_old(const attend_dev &a, const row_place &w, int page)
 {
     return !a.early || (page + 1) * KV_BLOCK <= w.pos + 1 - a.n_tokens;
 }
 
 /* A page on its way to the L2 cache. */
-__device__ __forceinline__ void row_prefetch(const attend_dev &a, const row_place &w, int block, int lane)
+__device__ __forceinline__ void row_prefetch(const attend_dev &a, const row_place &w, int block,
+                                             int lane)
 {
     const char *k = kv_head_at(a.kv.k, block, w.kv_head), *v = kv_head_at(a.kv.v, block, w.kv_head);
 
@@ -30,12 +33,13 @@ __device__ __forceinline__ void row_prefetch(const attend_dev &a, const row_plac
         asm volatile("prefetch.global.L2 [%0];" ::"l"(v + i));
 }
 
-/* The pages of a warp, `page` and every step-th after it, straight from memory with the next one under way.
- * turned: this step's key and value, NULL: in their places. stage_q brings the queries to qs while those are under way,
- * and waits for all threads. */
+/* The pages of a warp, `page` and every step-th after it, straight from memory with the next one
+ * under way. turned: this step's key and value, NULL: in their places. stage_q brings the queries
+ * to qs while those are under way, and waits for all threads. */
 template <int KD, int VD, class L, class Q>
-__device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_place &w, row_state<VD> &st,
-                                                const uint4 *qs, const struct row_turned *turned, int page, int id,
+__device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_place &w,
+                                                row_state<VD> &st, const uint4 *qs,
+                                                const struct row_turned *turned, int page, int id,
                                                 int end, int step, int lane, Q stage_q)
 {
     int g = lane >> 2, t = lane & 3, id_next = 0;
@@ -119,8 +123,9 @@ __device__ __forceinline__ void row_pages_ahead(const attend_dev &a, const row_p
 
 /* The same where registers do not suffice for that. */
 template <int KD, int VD, class L, class Q>
-__device__ __forceinline__ void row_pages(const attend_dev &a, const row_place &w, row_state<VD> &st, const uint4 *qs,
-                                          int page, int id, int end, int step, int lane, Q stage_q)
+__device__ __forceinline__ void row_pages(const attend_dev &a, const row_place &w,
+                                          row_state<VD> &st, const uint4 *qs, int page, int id,
+                                          int end, int step, int lane, Q stage_q)
 {
     int g = lane >> 2, t = lane & 3;
     float slope[2];
@@ -159,8 +164,9 @@ __device__ __forceinline__ void row_pages(const attend_dev &a, const row_place &
 
 /* A page of Q8_0 in shared memory. */
 template <int KD, int VD>
-__device__ __forceinline__ void q8_page(const attend_dev &a, const row_place &w, row_state<VD> &st, const uint4 *qs,
-                                        const char *k, const char *v, int key, const float slope[2], int lane)
+__device__ __forceinline__ void q8_page(const attend_dev &a, const row_place &w, row_state<VD> &st,
+                                        const uint4 *qs, const char *k, const char *v, int key,
+                                        const float slope[2], int lane)
 {
     typedef row_q8 L;
     int g = lane >> 2, t = lane & 3;
@@ -190,18 +196,19 @@ __device__ __forceinline__ void q8_page(const attend_dev &a, const row_place &w,
 }
 
 /* Four bytes at `at`, which lies on 2 (odd) or 4 bytes, with 128 added to each. */
-template <bool ODD>
-__device__ __forceinline__ uint32_t q8_word(const char *at)
+template <bool ODD> __device__ __forceinline__ uint32_t q8_word(const char *at)
 {
     const uint32_t *w = (const uint32_t *)(ODD ? at - 2 : at);
     return (ODD ? __funnelshift_r(w[0], w[1], 16) : w[0]) ^ 0x80808080u;
 }
 
-/* The same, its heads known exactly. Keys' numbers stay 1152 too large (1024 for the exponent, 128 for the sign): the
- * first product begins at -1152 times q's sum instead, and scales come after it. */
+/* The same, its heads known exactly. Keys' numbers stay 1152 too large (1024 for the exponent, 128
+ * for the sign): the first product begins at -1152 times q's sum instead, and scales come after it.
+ */
 template <int KD, int VD>
-__device__ __forceinline__ void q8_page_exact(const attend_dev &a, const row_place &w, row_state<VD> &st,
-                                              const uint4 *qs, const float2 *q_sums, const char *k, const char *v,
+__device__ __forceinline__ void q8_page_exact(const attend_dev &a, const row_place &w,
+                                              row_state<VD> &st, const uint4 *qs,
+                                              const float2 *q_sums, const char *k, const char *v,
                                               int key, const float slope[2], int lane)
 {
     typedef row_q8_exact L;
@@ -237,8 +244,9 @@ __device__ __forceinline__ void q8_page_exact(const attend_dev &a, const row_pla
     }
     row_weights<VD, L>(a, w, st, s, key, slope, g, pt);
 #pragma unroll
-    for (int b = 0; b < VD / 32; b++) {              /* w of row_sum, two at a time: 4g..4g + 3 of 32 dimensions */
-        uint32_t n[2][4];                            /* [pair of keys][dimension] */
+    for (int b = 0; b < VD / 32;
+         b++) {           /* w of row_sum, two at a time: 4g..4g + 3 of 32 dimensions */
+        uint32_t n[2][4]; /* [pair of keys][dimension] */
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             uint32_t u[2], mixed[2];
@@ -256,7 +264,8 @@ __device__ __forceinline__ void q8_page_exact(const attend_dev &a, const row_pla
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 uint32_t x = __byte_perm(mixed[i >> 1], 0x64646464u, i & 1 ? 0x4342 : 0x4140);
-                __half2 y = __hmul2(__hsub2(*reinterpret_cast<__half2 *>(&x), bias), __halves2half2(d[0], d[1]));
+                __half2 y = __hmul2(__hsub2(*reinterpret_cast<__half2 *>(&x), bias),
+                                    __halves2half2(d[0], d[1]));
                 n[j][i] = *reinterpret_cast<uint32_t *>(&y);
             }
         }
@@ -267,8 +276,9 @@ __device__ __forceinline__ void q8_page_exact(const attend_dev &a, const row_pla
 
 /* Pages that pass through shared memory: two of K and V each at buf, the next one under way. */
 template <int KD, int VD, class L, class Q>
-__device__ __forceinline__ void row_pages_staged(const attend_dev &a, const row_place &w, row_state<VD> &st,
-                                                 const uint4 *qs, const float2 *q_sums, char *buf, int page, int id,
+__device__ __forceinline__ void row_pages_staged(const attend_dev &a, const row_place &w,
+                                                 row_state<VD> &st, const uint4 *qs,
+                                                 const float2 *q_sums, char *buf, int page, int id,
                                                  int end, int step, int lane, Q stage_q)
 {
     int t = lane & 3, stage = 0;
@@ -276,7 +286,8 @@ __device__ __forceinline__ void row_pages_staged(const attend_dev &a, const row_
     float slope[2];
 
     auto bring = [&](int at, int block) {
-        const char *k = kv_head_at(a.kv.k, block, w.kv_head), *v = kv_head_at(a.kv.v, block, w.kv_head);
+        const char *k = kv_head_at(a.kv.k, block, w.kv_head),
+                   *v = kv_head_at(a.kv.v, block, w.kv_head);
         uint32_t to = smem_at(buf + at * (k_bytes + v_bytes));
         for (int i = lane * 16; i < k_bytes; i += 512) copy16(to + i, k + i, 16);
         for (int i = lane * 16; i < v_bytes; i += 512) copy16(to + k_bytes + i, v + i, 16);
@@ -299,8 +310,7 @@ __device__ __forceinline__ void row_pages_staged(const attend_dev &a, const row_
         const char *k = buf + stage * (k_bytes + v_bytes), *v = k + k_bytes;
         if constexpr (std::is_same<L, row_q8_exact>::value)
             q8_page_exact<KD, VD>(a, w, st, qs, q_sums, k, v, page * KV_BLOCK, slope, lane);
-        else
-            q8_page<KD, VD>(a, w, st, qs, k, v, page * KV_BLOCK, slope, lane);
+        else q8_page<KD, VD>(a, w, st, qs, k, v, page * KV_BLOCK, slope, lane);
         __syncwarp();
         id_next = after;
     }

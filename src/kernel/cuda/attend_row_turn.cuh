@@ -1,26 +1,27 @@
-/* attend_row_turn.cuh - one token's queries, key and value on their way into its attention: head norms, rotation, and
- * key and value to their block, as rope_kv.cuh does it, but by a warp with a head in its registers.
+/* attend_row_turn.cuh - one token's queries, key and value on their way into its attention: head
+ * norms, rotation, and key and value to their block, as rope_kv.cuh does it, but by a warp with a
+ * head in its registers.
  *
- * The block that has the newest page finds the new rows in shared memory: what it fetched of them while the kernels
- * before it still ran is not what they will be. */
+ * The block that has the newest page finds the new rows in shared memory: what it fetched of them
+ * while the kernels before it still ran is not what they will be. */
 #ifndef TERN_KERNEL_CUDA_ATTEND_ROW_TURN_CUH
 #define TERN_KERNEL_CUDA_ATTEND_ROW_TURN_CUH
 
 #include "kernel/cuda/attend_row_type.cuh"
 
-#define TURN_DIM 128             /* of a head at most */
+#define TURN_DIM 128 /* of a head at most */
 
-struct row_turned {              /* in shared memory */
+struct row_turned { /* in shared memory */
     float q[ROW_HEADS][TURN_DIM];
-    uint4 k[TURN_DIM * 2 / 16], v[TURN_DIM * 2 / 16];    /* as they are kept */
+    uint4 k[TURN_DIM * 2 / 16], v[TURN_DIM * 2 / 16]; /* as they are kept */
 };
 
 /* Can it be done here? Fours of numbers stay together. */
 static inline bool row_turn_can(const struct rope_dev *r)
 {
     int whole = r->style == ROPE_PAIR ? 4 : 8;
-    return r->dk <= TURN_DIM && r->dv <= TURN_DIM && r->kv.whole && r->q_fours && r->k_fours && r->v_fours &&
-           (!r->table || (r->n_rot % whole == 0 && (uintptr_t)r->table % 16 == 0)) &&
+    return r->dk <= TURN_DIM && r->dv <= TURN_DIM && r->kv.whole && r->q_fours && r->k_fours &&
+           r->v_fours && (!r->table || (r->n_rot % whole == 0 && (uintptr_t)r->table % 16 == 0)) &&
            ((uintptr_t)r->q_norm | (uintptr_t)r->k_norm) % 16 == 0;
 }
 
@@ -29,15 +30,19 @@ __device__ __forceinline__ float4 four_at(const float *p, int lane, int n)
 {
     return 4 * lane < n ? __ldcg((const float4 *)p + lane) : make_float4(0.f, 0.f, 0.f, 0.f);
 }
-__device__ __forceinline__ bool four_is_bad(float4 v) { return isnan(v.x) || isnan(v.y) || isnan(v.z) || isnan(v.w); }
+__device__ __forceinline__ bool four_is_bad(float4 v)
+{
+    return isnan(v.x) || isnan(v.y) || isnan(v.z) || isnan(v.w);
+}
 
 /* Numbers 4 lane .. of a head, normed and turned. */
-__device__ __forceinline__ float4 four_turn(const rope_dev &r, const float *head, const float *norm, int token,
-                                            int lane)
+__device__ __forceinline__ float4 four_turn(const rope_dev &r, const float *head, const float *norm,
+                                            int token, int lane)
 {
     float4 x = four_at(head, lane, r.dk), c0 = {}, c1 = {}, w = {};
     const float *cs = r.table + (size_t)token * r.n_rot;
-    int half = r.n_rot / 8, first = lane < half ? lane : lane - half;    /* lanes of a half, where they are two */
+    int half = r.n_rot / 8,
+        first = lane < half ? lane : lane - half; /* lanes of a half, where they are two */
 
     if (r.table && 4 * lane < r.n_rot) {
         c0 = ((const float4 *)cs)[r.style == ROPE_PAIR ? lane : 2 * first];
@@ -45,13 +50,15 @@ __device__ __forceinline__ float4 four_turn(const rope_dev &r, const float *head
     }
     if (norm) {
         w = four_at(norm, lane, r.dk);
-        float s = 1.f / sqrtf(warp_sum(x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w) / (float)r.dk + r.eps);
+        float s =
+            1.f /
+            sqrtf(warp_sum(x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w) / (float)r.dk + r.eps);
         x = make_float4(x.x * s * w.x, x.y * s * w.y, x.z * s * w.z, x.w * s * w.w);
     }
     if (!r.table) return x;
     if (r.style == ROPE_PAIR) {
-        float4 y = make_float4(x.x * c0.x - x.y * c0.y, x.x * c0.y + x.y * c0.x, x.z * c0.z - x.w * c0.w,
-                               x.z * c0.w + x.w * c0.z);
+        float4 y = make_float4(x.x * c0.x - x.y * c0.y, x.x * c0.y + x.y * c0.x,
+                               x.z * c0.z - x.w * c0.w, x.z * c0.w + x.w * c0.z);
         return 4 * lane < r.n_rot ? y : x;
     }
     int other = lane < half ? lane + half : lane - half;
@@ -60,8 +67,8 @@ __device__ __forceinline__ float4 four_turn(const rope_dev &r, const float *head
     o.z = __shfl_sync(~0u, x.z, other), o.w = __shfl_sync(~0u, x.w, other);
     if (4 * lane >= r.n_rot) return x;
     float sign = lane < half ? -1.f : 1.f;
-    return make_float4(x.x * c0.x + sign * o.x * c0.y, x.y * c0.z + sign * o.y * c0.w, x.z * c1.x + sign * o.z * c1.y,
-                       x.w * c1.z + sign * o.w * c1.w);
+    return make_float4(x.x * c0.x + sign * o.x * c0.y, x.y * c0.z + sign * o.y * c0.w,
+                       x.z * c1.x + sign * o.z * c1.y, x.w * c1.z + sign * o.w * c1.w);
 }
 
 /* Four numbers to `raw` and to `kept` as L keeps them. */
@@ -74,10 +81,12 @@ __device__ __forceinline__ void four_keep(uint4 *raw, char *kept, float4 v, int 
     ((typename L::four *)kept)[lane] = f;
 }
 
-/* Heads are shared out among the warps; newest: this block also has the key and the value. After it comes a barrier. */
+/* Heads are shared out among the warps; newest: this block also has the key and the value. After it
+ * comes a barrier. */
 template <class L>
-__device__ __forceinline__ void row_turn(const attend_dev &a, const row_place &w, struct row_turned *to, bool newest,
-                                         int warp, int n_warps, int lane)
+__device__ __forceinline__ void row_turn(const attend_dev &a, const row_place &w,
+                                         struct row_turned *to, bool newest, int warp, int n_warps,
+                                         int lane)
 {
     const rope_dev &r = a.rope;
     const float *q = a.q + (size_t)w.token * a.q_stride + (size_t)w.head0 * a.dk;
@@ -93,16 +102,18 @@ __device__ __forceinline__ void row_turn(const attend_dev &a, const row_place &w
         if (!newest) continue;
         int block = w.blocks[w.pos / KV_BLOCK], row = w.pos % KV_BLOCK;
         float4 x = four_at(v, lane, r.dv);
-        bool bad = __any_sync(~0u, four_is_bad(x));      /* see keep() */
+        bool bad = __any_sync(~0u, four_is_bad(x)); /* see keep() */
         if (task == 1) {
             if (bad)
-                x = make_float4(isnan(x.x) ? 0.f : x.x, isnan(x.y) ? 0.f : x.y, isnan(x.z) ? 0.f : x.z,
-                                isnan(x.w) ? 0.f : x.w);
-            four_keep<L>(to->v, kv_head_at(r.kv.v, block, w.kv_head) + row * r.kv.v.row_bytes, x, lane, r.dv);
+                x = make_float4(isnan(x.x) ? 0.f : x.x, isnan(x.y) ? 0.f : x.y,
+                                isnan(x.z) ? 0.f : x.z, isnan(x.w) ? 0.f : x.w);
+            four_keep<L>(to->v, kv_head_at(r.kv.v, block, w.kv_head) + row * r.kv.v.row_bytes, x,
+                         lane, r.dv);
         } else {
             x = four_turn(r, k, r.k_norm, w.token, lane);
             if (bad && lane == 0) x.x = NAN;
-            four_keep<L>(to->k, kv_head_at(r.kv.k, block, w.kv_head) + row * r.kv.k.row_bytes, x, lane, r.dk);
+            four_keep<L>(to->k, kv_head_at(r.kv.k, block, w.kv_head) + row * r.kv.k.row_bytes, x,
+                         lane, r.dk);
         }
     }
 }

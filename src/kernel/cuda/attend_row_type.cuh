@@ -1,17 +1,21 @@
-/* attend_row_type.cuh - types of keys and values as fragments, and what a warp does with a page of them. */
+/* attend_row_type.cuh - types of keys and values as fragments, and what a warp does with a page of
+ * them. */
 #ifndef TERN_KERNEL_CUDA_ATTEND_ROW_TYPE_CUH
 #define TERN_KERNEL_CUDA_ATTEND_ROW_TYPE_CUH
 
 #include "kernel/cuda/cu_attend.cuh"
 
-/* How a type's rows become fragments. raw: what lies in registers until it is needed; half8: those as eight halves;
- * pack: four numbers as they are kept. ahead: enough registers to have the next page under way. A thread owns eight
- * numbers of each chunk of 32 dimensions of K (thread t of four) and of each pass of 64 dimensions of V (thread g of
- * eight). */
+/* How a type's rows become fragments. raw: what lies in registers until it is needed; half8: those
+ * as eight halves; pack: four numbers as they are kept. ahead: enough registers to have the next
+ * page under way. A thread owns eight numbers of each chunk of 32 dimensions of K (thread t of
+ * four) and of each pass of 64 dimensions of V (thread g of eight). */
 struct row_f16 {
     typedef uint4 raw;
     typedef uint2 four;
-    static __device__ __forceinline__ four pack(float4 v) { return make_uint2(kv_half2(v.x, v.y), kv_half2(v.z, v.w)); }
+    static __device__ __forceinline__ four pack(float4 v)
+    {
+        return make_uint2(kv_half2(v.x, v.y), kv_half2(v.z, v.w));
+    }
     static constexpr bool staged = false, split = false, ahead = true;
     static __device__ __forceinline__ raw fetch(const attend_dev &, const char *row, int dim, int n)
     {
@@ -45,7 +49,9 @@ struct row_f8 {
     static __device__ __forceinline__ four pack(float4 v)
     {
         uint32_t lo = __nv_cvt_float2_to_fp8x2(make_float2(v.x, v.y), __NV_SATFINITE, __NV_E4M3);
-        return lo | (uint32_t)__nv_cvt_float2_to_fp8x2(make_float2(v.z, v.w), __NV_SATFINITE, __NV_E4M3) << 16;
+        return lo |
+               (uint32_t)__nv_cvt_float2_to_fp8x2(make_float2(v.z, v.w), __NV_SATFINITE, __NV_E4M3)
+                   << 16;
     }
     static constexpr bool staged = false, split = false, ahead = true;
     static __device__ __forceinline__ raw fetch(const attend_dev &, const char *row, int dim, int n)
@@ -54,7 +60,8 @@ struct row_f8 {
     }
     static __device__ __forceinline__ uint4 half8(raw r)
     {
-        return make_uint4(kv_f8x2(r.x & 0xffff), kv_f8x2(r.x >> 16), kv_f8x2(r.y & 0xffff), kv_f8x2(r.y >> 16));
+        return make_uint4(kv_f8x2(r.x & 0xffff), kv_f8x2(r.x >> 16), kv_f8x2(r.y & 0xffff),
+                          kv_f8x2(r.y >> 16));
     }
 };
 
@@ -62,45 +69,44 @@ struct row_f8 {
 struct row_any {
     typedef uint4 raw;
     static constexpr bool staged = false, split = false, ahead = false;
-    static __device__ __forceinline__ raw fetch(const attend_dev &a, const char *row, int dim, int n)
+    static __device__ __forceinline__ raw fetch(const attend_dev &a, const char *row, int dim,
+                                                int n)
     {
         return kv_eight(a.kv.type, a.kv.whole, row, dim, n);
     }
     static __device__ __forceinline__ uint4 half8(raw r) { return r; }
 };
 
-/* Q8_0 blocks begin on 2 bytes, so pages go through shared memory as they are. A thread's eight numbers are
- * four and four, 16 dimensions apart in keys and 32 in values: fewer lanes meet in a bank. */
+/* Q8_0 blocks begin on 2 bytes, so pages go through shared memory as they are. A thread's eight
+ * numbers are four and four, 16 dimensions apart in keys and 32 in values: fewer lanes meet in a
+ * bank. */
 struct row_q8 {
     typedef uint4 raw;
     static constexpr bool staged = true, split = true, ahead = false;
 };
 
 /* Heads of KD and VD numbers exactly, 64, 128 or 256: then where words begin is known. */
-struct row_q8_exact : row_q8 {};
+struct row_q8_exact : row_q8 {
+};
 
-/* Which key of a page row g + 8 h of the first product is. Q8_0 rows of 128 numbers lie 34 words apart: every second
- * one of them, read by four threads each, is a bank of its own. */
-template <class L>
-__device__ __forceinline__ int row_key(int g, int h)
+/* Which key of a page row g + 8 h of the first product is. Q8_0 rows of 128 numbers lie 34 words
+ * apart: every second one of them, read by four threads each, is a bank of its own. */
+template <class L> __device__ __forceinline__ int row_key(int g, int h)
 {
     return L::split ? 2 * g + h : g + 8 * h;
 }
 /* The keys of a thread in the second product: rows 2t, 2t + 1, 2t + 8, 2t + 9 of the first. */
-template <class L>
-__device__ __forceinline__ int v_key(int t, int i)
+template <class L> __device__ __forceinline__ int v_key(int t, int i)
 {
     return row_key<L>(2 * t + (i & 1), i >> 1);
 }
 
 /* Dimension of the first of word w's two numbers: keys by chunk and t, values by pass and g. */
-template <class L>
-__device__ __forceinline__ int k_dim(int c, int t, int w)
+template <class L> __device__ __forceinline__ int k_dim(int c, int t, int w)
 {
     return L::split ? 32 * c + 16 * (w >> 1) + 4 * t + 2 * (w & 1) : 32 * c + 8 * t + 2 * w;
 }
-template <class L>
-__device__ __forceinline__ int v_dim(int p, int g, int w)
+template <class L> __device__ __forceinline__ int v_dim(int p, int g, int w)
 {
     return L::split ? 64 * p + 32 * (w >> 1) + 4 * g + 2 * (w & 1) : 64 * p + 8 * g + 2 * w;
 }
@@ -127,30 +133,29 @@ __device__ __forceinline__ uint32_t turn_8x8(uint32_t x)
 }
 
 /* What a warp keeps: heads 2t and 2t + 1 of its eight, for the dimensions of its threads' rows. */
-template <int VD>
-struct row_state {
+template <int VD> struct row_state {
     float o[VD / 16][4], m[2], l[2];
 };
 
 /* Where a block works. */
 struct row_place {
-    int token, head0, n_heads;   /* first query head and how many of ROW_HEADS are there */
-    int kv_head, dim0;           /* first dimension of the values' slice */
-    int pos, first, last;        /* keys [first, last]; see row_last */
+    int token, head0, n_heads; /* first query head and how many of ROW_HEADS are there */
+    int kv_head, dim0;         /* first dimension of the values' slice */
+    int pos, first, last;      /* keys [first, last]; see row_last */
     const int32_t *blocks;
 };
 
-/* The last key of a row. Kernels with the next page under way have no register to spare, and look back only. */
-template <class L>
-__device__ __forceinline__ int row_last(const row_place &w)
+/* The last key of a row. Kernels with the next page under way have no register to spare, and look
+ * back only. */
+template <class L> __device__ __forceinline__ int row_last(const row_place &w)
 {
     return L::ahead ? w.pos : w.last;
 }
 
 /* q: of the block's first head, the next one `stride` further. */
 template <int KD, class L>
-__device__ __forceinline__ uint4 q_fragment(const attend_dev &a, const row_place &w, const float *q, int stride, int c,
-                                            int g, int t)
+__device__ __forceinline__ uint4 q_fragment(const attend_dev &a, const row_place &w, const float *q,
+                                            int stride, int c, int g, int t)
 {
     uint32_t r[4];
 
@@ -158,7 +163,8 @@ __device__ __forceinline__ uint4 q_fragment(const attend_dev &a, const row_place
     for (int i = 0; i < 4; i++) {
         int d = k_dim<L>(c, t, i);
         const float *at = q + g * stride + d;
-        float x = g < w.n_heads && d < a.dk ? at[0] : 0.f, y = g < w.n_heads && d + 1 < a.dk ? at[1] : 0.f;
+        float x = g < w.n_heads && d < a.dk ? at[0] : 0.f,
+              y = g < w.n_heads && d + 1 < a.dk ? at[1] : 0.f;
         r[i] = kv_half2(x, y);
     }
     return make_uint4(r[0], r[1], r[2], r[3]);
@@ -179,10 +185,12 @@ __device__ __forceinline__ float quad_sum(uint4 q)
     return sum + __shfl_xor_sync(~0u, sum, 2);
 }
 
-/* 16 scores by 8 heads, the softmax's step, and their weights as the fragment of the second product. */
+/* 16 scores by 8 heads, the softmax's step, and their weights as the fragment of the second
+ * product. */
 template <int VD, class L>
-__device__ __forceinline__ void row_weights(const attend_dev &a, const row_place &w, row_state<VD> &st, float s[4],
-                                            int key, const float slope[2], int g, uint32_t pt[2])
+__device__ __forceinline__ void row_weights(const attend_dev &a, const row_place &w,
+                                            row_state<VD> &st, float s[4], int key,
+                                            const float slope[2], int g, uint32_t pt[2])
 {
     float top[2], p[4];
 

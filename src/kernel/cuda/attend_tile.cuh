@@ -1,9 +1,9 @@
 /* attend_tile.cuh - consecutive tokens of one sequence against its keys, 64 at a time.
  *
- * A row of a tile is one query head of one token; all query heads of a KV head lie in the same tile. Four
- * warps have MT times 16 rows each. K and V pass through shared memory in F16, double buffered; their 16-byte
- * pieces are stored at places exclusive-or'ed with the row's low bits, so that eight rows of one column lie
- * in different banks. */
+ * A row of a tile is one query head of one token; all query heads of a KV head lie in the same
+ * tile. Four warps have MT times 16 rows each. K and V pass through shared memory in F16, double
+ * buffered; their 16-byte pieces are stored at places exclusive-or'ed with the row's low bits, so
+ * that eight rows of one column lie in different banks. */
 #ifndef TERN_KERNEL_CUDA_ATTEND_TILE_CUH
 #define TERN_KERNEL_CUDA_ATTEND_TILE_CUH
 
@@ -11,8 +11,7 @@
 
 #define TILE_THREADS 128
 
-template <int D>
-__device__ __forceinline__ uint32_t piece_at(int row, int piece)
+template <int D> __device__ __forceinline__ uint32_t piece_at(int row, int piece)
 {
     return (uint32_t)(row * (D / 8) + (piece ^ (row & 7))) * 16;
 }
@@ -31,8 +30,10 @@ __device__ __forceinline__ void load_4x8x8_turned(uint32_t r[4], uint32_t at)
 }
 
 struct tile_place {
-    int token, n_rows, kv_head, head0, heads;    /* row r: token + r / heads, query head head0 + r % heads */
-    int pos, tail, last, end;                    /* of the first and the last token; last key; tokens of the sequence */
+    int token, n_rows, kv_head, head0,
+        heads; /* row r: token + r / heads, query head head0 + r % heads */
+    int pos, tail, last,
+        end; /* of the first and the last token; last key; tokens of the sequence */
     const int32_t *blocks;
 };
 
@@ -42,13 +43,15 @@ __device__ __forceinline__ int tile_last(const attend_dev &a, int pos, int end)
     return !a.seq_end ? pos : a.window > 0 ? min(end - 1, pos + a.window - 1) : end - 1;
 }
 
-/* 64 rows of keys or values from position key on into shared memory; rows past the last position become zeros.
- * ids: the four pages. */
+/* 64 rows of keys or values from position key on into shared memory; rows past the last position
+ * become zeros. ids: the four pages. */
 template <int D, bool F16>
-__device__ __forceinline__ void tile_bring(const attend_dev &a, const kv_rows &r, const tile_place &w, uint32_t to,
-                                           const int ids[4], int key)
+__device__ __forceinline__ void tile_bring(const attend_dev &a, const kv_rows &r,
+                                           const tile_place &w, uint32_t to, const int ids[4],
+                                           int key)
 {
-    constexpr int per_pass = TILE_THREADS / (D / 8), passes = TILE_KEYS / per_pass, at_once = F16 ? passes : 4;
+    constexpr int per_pass = TILE_THREADS / (D / 8), passes = TILE_KEYS / per_pass,
+                  at_once = F16 ? passes : 4;
     int piece = threadIdx.x % (D / 8), row0 = threadIdx.x / (D / 8);
 
     if (piece * 8 >= r.dim) return;
@@ -61,10 +64,12 @@ __device__ __forceinline__ void tile_bring(const attend_dev &a, const kv_rows &r
         if constexpr (F16) {
             copy16(to + piece_at<D>(row, piece), src + piece * 16, valid ? 16 : 0);
         } else {
-            uint4 x = valid ? kv_eight(a.kv.type, a.kv.whole, src, piece * 8, r.dim) : make_uint4(0, 0, 0, 0);
-            asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + piece_at<D>(row, piece)), "r"(x.x),
-                         "r"(x.y), "r"(x.z), "r"(x.w)
-                         : "memory");
+            uint4 x = valid ? kv_eight(a.kv.type, a.kv.whole, src, piece * 8, r.dim)
+                            : make_uint4(0, 0, 0, 0);
+            asm volatile(
+                "st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + piece_at<D>(row, piece)),
+                "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                : "memory");
         }
     }
 }
@@ -97,21 +102,20 @@ __device__ __forceinline__ void tile_queries(const attend_dev &a, const tile_pla
                     h[j] = kv_half2(2 * j < n ? q[2 * j] : 0.f, 2 * j + 1 < n ? q[2 * j + 1] : 0.f);
             }
         }
-        asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + piece_at<KD>(row, piece)), "r"(h[0]),
-                     "r"(h[1]), "r"(h[2]), "r"(h[3])
+        asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + piece_at<KD>(row, piece)),
+                     "r"(h[0]), "r"(h[1]), "r"(h[2]), "r"(h[3])
                      : "memory");
     }
 }
 
-template <int MT, int KEYS = TILE_KEYS>
-struct tile_scores {
+template <int MT, int KEYS = TILE_KEYS> struct tile_scores {
     float s[MT][KEYS / 8][4];
 };
 
 /* s = q k^T for a warp's rows. */
 template <int KD, int MT, int KEYS = TILE_KEYS>
-__device__ __forceinline__ void tile_scores_of(tile_scores<MT, KEYS> &x, uint32_t q, uint32_t k, int row0, int lane,
-                                               int dk)
+__device__ __forceinline__ void tile_scores_of(tile_scores<MT, KEYS> &x, uint32_t q, uint32_t k,
+                                               int row0, int lane, int dk)
 {
     int r = lane & 7, mi = lane >> 3;
 
@@ -127,7 +131,8 @@ __device__ __forceinline__ void tile_scores_of(tile_scores<MT, KEYS> &x, uint32_
         if (ks * 16 >= dk) break;
 #pragma unroll
         for (int m = 0; m < MT; m++)
-            load_4x8x8(fa[m], q + piece_at<KD>(row0 + m * 16 + (mi & 1) * 8 + r, ks * 2 + (mi >> 1)));
+            load_4x8x8(fa[m],
+                       q + piece_at<KD>(row0 + m * 16 + (mi & 1) * 8 + r, ks * 2 + (mi >> 1)));
 #pragma unroll
         for (int n = 0; n < KEYS / 16; n++) {
             load_4x8x8(fb, k + piece_at<KD>(n * 16 + (mi >> 1) * 8 + r, ks * 2 + (mi & 1)));
@@ -141,16 +146,16 @@ __device__ __forceinline__ void tile_scores_of(tile_scores<MT, KEYS> &x, uint32_
 }
 
 /* What a thread keeps of its rows g and g + 8 of each 16. */
-template <int VD, int MT>
-struct tile_state {
+template <int VD, int MT> struct tile_state {
     float o[MT][VD / 8][4], m[MT][2], l[MT][2], slope[MT][2];
     int pos[MT][2];
 };
 
 /* Scores to weights; masked: some row of the tile does not see all of these keys. */
 template <int VD, int MT, int KEYS = TILE_KEYS>
-__device__ __forceinline__ void tile_weights(const attend_dev &a, tile_state<VD, MT> &st, tile_scores<MT, KEYS> &x,
-                                             int key, int end, bool masked, int t)
+__device__ __forceinline__ void tile_weights(const attend_dev &a, tile_state<VD, MT> &st,
+                                             tile_scores<MT, KEYS> &x, int key, int end,
+                                             bool masked, int t)
 {
     bool plain = a.softcap <= 0.f && !a.slopes;
 
@@ -175,7 +180,7 @@ __device__ __forceinline__ void tile_weights(const attend_dev &a, tile_state<VD,
                 best = fmaxf(best, fmaxf(x.s[m][n][2 * h], x.s[m][n][2 * h + 1]));
             best = fmaxf(best, __shfl_xor_sync(~0u, best, 1));
             best = fmaxf(best, __shfl_xor_sync(~0u, best, 2));
-            top = fmaxf(top, best * scale);                  /* scales are positive */
+            top = fmaxf(top, best * scale); /* scales are positive */
             float base = top == -INFINITY ? 0.f : top, f = power2(st.m[m][h] - base);
             st.m[m][h] = top;
 #pragma unroll
@@ -204,8 +209,8 @@ __device__ __forceinline__ uint32_t tile_half2(float a, float b)
 
 /* o += weights v, of the numbers from dim0 on of rows of D. */
 template <int VD, int MT, int KEYS = TILE_KEYS, int D = VD>
-__device__ __forceinline__ void tile_sum(tile_state<VD, MT> &st, const tile_scores<MT, KEYS> &x, uint32_t v, int lane,
-                                         int dv, int dim0 = 0)
+__device__ __forceinline__ void tile_sum(tile_state<VD, MT> &st, const tile_scores<MT, KEYS> &x,
+                                         uint32_t v, int lane, int dv, int dim0 = 0)
 {
     int r = lane & 7, mi = lane >> 3;
 
@@ -222,7 +227,8 @@ __device__ __forceinline__ void tile_sum(tile_state<VD, MT> &st, const tile_scor
 #pragma unroll
         for (int n = 0; n < VD / 16; n++) {
             if (dim0 + n * 16 >= dv) break;
-            load_4x8x8_turned(fb, v + piece_at<D>(kk * 16 + (mi & 1) * 8 + r, dim0 / 8 + n * 2 + (mi >> 1)));
+            load_4x8x8_turned(
+                fb, v + piece_at<D>(kk * 16 + (mi & 1) * 8 + r, dim0 / 8 + n * 2 + (mi >> 1)));
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 mma_f16(st.o[m][2 * n], p[m][0], p[m][1], p[m][2], p[m][3], fb[0], fb[1]);
@@ -233,8 +239,8 @@ __device__ __forceinline__ void tile_sum(tile_state<VD, MT> &st, const tile_scor
 }
 
 template <int VD, int MT>
-__device__ __forceinline__ void tile_store(const attend_dev &a, const tile_place &w, tile_state<VD, MT> &st, int row0,
-                                           int lane, int dim0 = 0)
+__device__ __forceinline__ void tile_store(const attend_dev &a, const tile_place &w,
+                                           tile_state<VD, MT> &st, int row0, int lane, int dim0 = 0)
 {
     int g = lane >> 2, t = lane & 3;
 
@@ -245,12 +251,14 @@ __device__ __forceinline__ void tile_store(const attend_dev &a, const tile_place
             int row = row0 + m * 16 + h * 8 + g, head = w.head0 + row % w.heads;
             float l = quad_sum(st.l[m][h]);
             if (row >= w.n_rows) continue;
-            float *out = a.out + (size_t)(w.token + row / w.heads) * a.out_stride + (size_t)head * a.dv;
+            float *out =
+                a.out + (size_t)(w.token + row / w.heads) * a.out_stride + (size_t)head * a.dv;
             float over = row_over(a, head, st.m[m][h], l);
             bool pair = (((uintptr_t)out | (uintptr_t)(a.dv * 4)) & 7) == 0;
 #pragma unroll
             for (int n = 0; n < VD / 8; n++)
-                put_pair(out, dim0 + n * 8 + 2 * t, a.dv, pair, st.o[m][n][2 * h] * over, st.o[m][n][2 * h + 1] * over);
+                put_pair(out, dim0 + n * 8 + 2 * t, a.dv, pair, st.o[m][n][2 * h] * over,
+                         st.o[m][n][2 * h + 1] * over);
         }
 }
 
@@ -273,8 +281,8 @@ __device__ __forceinline__ void tile_find(const attend_dev &a, tile_place &w)
 }
 
 template <int VD, int MT>
-__device__ __forceinline__ void tile_begin(const attend_dev &a, const tile_place &w, tile_state<VD, MT> &st, int row0,
-                                           int g)
+__device__ __forceinline__ void tile_begin(const attend_dev &a, const tile_place &w,
+                                           tile_state<VD, MT> &st, int row0, int g)
 {
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -289,10 +297,12 @@ __device__ __forceinline__ void tile_begin(const attend_dev &a, const tile_place
 
 /* Grid: (KV head, part of its heads), tiles. */
 template <int KD, int VD, int MT, bool F16>
-__global__ void __launch_bounds__(TILE_THREADS, KD <= 128 ? 2 : 1) attend_tile(const __grid_constant__ attend_dev a)
+__global__ void __launch_bounds__(TILE_THREADS, KD <= 128 ? 2 : 1)
+    attend_tile(const __grid_constant__ attend_dev a)
 {
     constexpr int rows = 64 * MT;
-    constexpr uint32_t k_bytes = TILE_KEYS * KD * 2, v_bytes = TILE_KEYS * VD * 2, q_bytes = rows * KD * 2;
+    constexpr uint32_t k_bytes = TILE_KEYS * KD * 2, v_bytes = TILE_KEYS * VD * 2,
+                       q_bytes = rows * KD * 2;
     extern __shared__ __align__(128) char smem[];
     uint32_t q = smem_at(smem), kv = q + q_bytes;
     int lane = threadIdx.x & 31, row0 = (threadIdx.x >> 5) * MT * 16, g = lane >> 2, t = lane & 3;
@@ -306,7 +316,7 @@ __global__ void __launch_bounds__(TILE_THREADS, KD <= 128 ? 2 : 1) attend_tile(c
     tile_find(a, w);
     int key = attend_first(a, w.pos) / TILE_KEYS * TILE_KEYS;
     tile_ids(w, key, ids);
-    if (a.dk < KD || a.dv < VD) {            /* what no row fills must be zeros, not what lay there */
+    if (a.dk < KD || a.dv < VD) { /* what no row fills must be zeros, not what lay there */
         for (uint32_t i = threadIdx.x * 16; i < 2 * (k_bytes + v_bytes); i += TILE_THREADS * 16)
             asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(kv + i), "r"(0) : "memory");
         __syncthreads();
@@ -319,7 +329,8 @@ __global__ void __launch_bounds__(TILE_THREADS, KD <= 128 ? 2 : 1) attend_tile(c
     tile_begin<VD, MT>(a, w, st, row0, g);
     for (; key <= w.last; key += TILE_KEYS, stage ^= 1) {
         tile_scores<MT> x;
-        uint32_t at = kv + stage * (k_bytes + v_bytes), other = kv + (stage ^ 1) * (k_bytes + v_bytes);
+        uint32_t at = kv + stage * (k_bytes + v_bytes),
+                 other = kv + (stage ^ 1) * (k_bytes + v_bytes);
         bool masked = key + TILE_KEYS - 1 > tile_last(a, w.pos, w.end) ||
                       (a.window > 0 && key < attend_first(a, w.tail));
         copy_wait<0>();
@@ -344,8 +355,10 @@ static void tile_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, c
     static bool allowed;
 
     if (!allowed && smem > 48 * 1024) {
-        if (cu_check(c, cudaFuncSetAttribute(attend_tile<KD, VD, MT, F16>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             (int)smem), name) != OK)
+        if (cu_check(c,
+                     cudaFuncSetAttribute(attend_tile<KD, VD, MT, F16>,
+                                          cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
+                     name) != OK)
             return;
         allowed = true;
     }

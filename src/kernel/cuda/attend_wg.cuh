@@ -1,10 +1,11 @@
 /* attend_wg.cuh - tiles of attention by warpgroups: Hopper's way of attend_tile.cuh.
  *
- * Two warpgroups of a block have 64 rows of a tile each, a third brings keys and values, 128 at a time, as F16 in
- * the order the matrix units read: rows of 128 bytes (64 dimensions), 16-byte pieces exclusive-or'ed with the
- * row's low bits. While the weights of one step are being made, the product of the step before is under way.
- * Blocks stay: each takes the next tile that nobody has, and the third warpgroup is a tile ahead of the others.
- * Steps are counted over all tiles of a block; that is where the barriers' turns come from. */
+ * Two warpgroups of a block have 64 rows of a tile each, a third brings keys and values, 128 at a
+ * time, as F16 in the order the matrix units read: rows of 128 bytes (64 dimensions), 16-byte
+ * pieces exclusive-or'ed with the row's low bits. While the weights of one step are being made, the
+ * product of the step before is under way. Blocks stay: each takes the next tile that nobody has,
+ * and the third warpgroup is a tile ahead of the others. Steps are counted over all tiles of a
+ * block; that is where the barriers' turns come from. */
 #ifndef TERN_KERNEL_CUDA_ATTEND_WG_CUH
 #define TERN_KERNEL_CUDA_ATTEND_WG_CUH
 
@@ -13,9 +14,9 @@
 #define WG_KEYS 128
 #define WG_ROWS 128
 #define WG_THREADS 384
-#define WG_ANY (-1)              /* any type, rows anyhow */
+#define WG_ANY (-1) /* any type, rows anyhow */
 #define WG_STAGES 3
-#define WG_ITEMS 2               /* tiles that the third warpgroup has announced */
+#define WG_ITEMS 2 /* tiles that the third warpgroup has announced */
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 /* ---- the hardware ---- */
@@ -38,27 +39,37 @@ __device__ __forceinline__ void bar_wait(uint32_t bar, int parity)
     asm volatile("{\n\t.reg .pred p;\n"
                  "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
                  "@p bra done;\n\tbra again;\n"
-                 "done:\n\t}" ::"r"(bar), "r"(parity)
+                 "done:\n\t}" ::"r"(bar),
+                 "r"(parity)
                  : "memory");
 }
-__device__ __forceinline__ void fence_async(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void fence_async(void)
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 
-/* Matrices in shared memory, swizzled over 128 bytes. Rows along the summed dimension (K): groups of eight rows lie
- * 1024 bytes apart. The other way round (V): halves of 64 dimensions lie `apart` bytes from each other. */
+/* Matrices in shared memory, swizzled over 128 bytes. Rows along the summed dimension (K): groups
+ * of eight rows lie 1024 bytes apart. The other way round (V): halves of 64 dimensions lie `apart`
+ * bytes from each other. */
 __device__ __forceinline__ uint64_t wg_matrix(uint32_t at, uint32_t apart)
 {
-    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(apart >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
+    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(apart >> 4) << 16 |
+           (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
 }
-__device__ __forceinline__ void wg_begin(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void wg_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int N>
-__device__ __forceinline__ void wg_wait(void)
+__device__ __forceinline__ void wg_begin(void)
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wg_commit(void)
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int N> __device__ __forceinline__ void wg_wait(void)
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 /* Keeps the compiler from using registers before the units are done with them. */
-template <int N>
-__device__ __forceinline__ void wg_hold(float (&d)[N])
+template <int N> __device__ __forceinline__ void wg_hold(float (&d)[N])
 {
 #pragma unroll
     for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
@@ -66,31 +77,36 @@ __device__ __forceinline__ void wg_hold(float (&d)[N])
 
 #define F4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define F16(i) F4(i), F4(i + 4), F4(i + 8), F4(i + 12)
-#define R32                                                                                                           \
-    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"   \
+#define R32                                                                                       \
+    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%" \
+    "25,%26,%27,%28,%29,"                                                                         \
     "%30,%31"
-#define R64                                                                                                           \
-    R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,"    \
+#define R64                                                                                      \
+    R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%" \
+        "53,%54,%55,%56,%57,"                                                                    \
         "%58,%59,%60,%61,%62,%63"
 
 /* d (64 rows by 128) = or += a b^T, both in shared memory with rows along the summed dimension. */
 __device__ __forceinline__ void wg_scores(float (&d)[64], uint64_t a, uint64_t b, int add)
 {
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\t"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" R64 "}, %64, %65, p, 1, 1, 0, 0;\n\t}"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" R64
+                 "}, %64, %65, p, 1, 1, 0, 0;\n\t}"
                  : F16(0), F16(16), F16(32), F16(48)
                  : "l"(a), "l"(b), "r"(add));
 }
 /* d += a b, a in registers, b with rows across the summed dimension. */
 __device__ __forceinline__ void wg_sums(float (&d)[64], const uint32_t *a, uint64_t b)
 {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" R64 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" R64
+                 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
                  : F16(0), F16(16), F16(32), F16(48)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 __device__ __forceinline__ void wg_sums(float (&d)[32], const uint32_t *a, uint64_t b)
 {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" R32 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" R32
+                 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
                  : F16(0), F16(16)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
@@ -102,12 +118,13 @@ __device__ __forceinline__ void wg_sums(float (&d)[32], const uint32_t *a, uint6
 /* ---- a block's place ---- */
 
 struct wg_place {
-    int token, n_rows, kv_head, head0, heads;    /* row r: token + r / heads, query head head0 + r % heads */
+    int token, n_rows, kv_head, head0,
+        heads; /* row r: token + r / heads, query head head0 + r % heads */
     int pos, last, key0, n_steps;
     const int32_t *blocks;
 };
 
-struct wg_smem {                                 /* addresses in shared memory */
+struct wg_smem { /* addresses in shared memory */
     uint32_t q, k, v, full_k, full_v, empty_k, empty_v, item_full, item_empty;
     volatile int *item;
 };
@@ -138,19 +155,23 @@ __device__ __forceinline__ uint32_t wg_piece(int row, int piece)
 
 __device__ __forceinline__ void put_16(uint32_t to, uint4 x)
 {
-    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z),
+                 "r"(x.w)
+                 : "memory");
 }
 
 /* ---- the third warpgroup: keys and values ---- */
 
-/* 128 rows from position key on; rows past the last position and dimensions past the last become zeros. */
+/* 128 rows from position key on; rows past the last position and dimensions past the last become
+ * zeros. */
 template <int D, int T>
-__device__ __forceinline__ void wg_bring(const attend_dev &a, const kv_rows &r, const wg_place &w, uint32_t to, int key,
-                                         int thread)
+__device__ __forceinline__ void wg_bring(const attend_dev &a, const kv_rows &r, const wg_place &w,
+                                         uint32_t to, int key, int thread)
 {
     constexpr int pieces = D / 8, per_pass = 128 / pieces, passes = WG_KEYS / per_pass;
     constexpr int at_once = T == DT_F16 ? passes : T == WG_ANY ? 2 : 8;
-    int piece = thread % pieces, row0 = thread / pieces, page = key / KV_BLOCK, end = w.last / KV_BLOCK;
+    int piece = thread % pieces, row0 = thread / pieces, page = key / KV_BLOCK,
+        end = w.last / KV_BLOCK;
 
 #pragma unroll(at_once)
     for (int i = 0; i < passes; i++) {
@@ -162,14 +183,13 @@ __device__ __forceinline__ void wg_bring(const attend_dev &a, const kv_rows &r, 
             copy16(to + wg_piece(row, piece), valid ? src + piece * 16 : src, valid ? 16 : 0);
         else
             put_16(to + wg_piece(row, piece),
-                   kv_eight(T == WG_ANY ? a.kv.type : T, T == WG_ANY ? a.kv.whole : true, src, piece * 8,
-                            valid ? r.dim : 0));
+                   kv_eight(T == WG_ANY ? a.kv.type : T, T == WG_ANY ? a.kv.whole : true, src,
+                            piece * 8, valid ? r.dim : 0));
     }
 }
 
 /* Says that K or V of a step is there once it is. */
-template <int T>
-__device__ __forceinline__ void wg_brought(uint32_t bar)
+template <int T> __device__ __forceinline__ void wg_brought(uint32_t bar)
 {
     if constexpr (T == DT_F16) {
         bar_arrive_copied(bar);
@@ -183,7 +203,8 @@ template <int D, int T>
 __device__ __forceinline__ void wg_producer(const attend_dev &a, const wg_smem &s, int thread)
 {
     constexpr uint32_t bytes = WG_KEYS * D * 2;
-    int parts = (a.group + a.tile_heads - 1) / a.tile_heads, n_items = *a.n_tiles * a.kv.n_kv_heads * parts;
+    int parts = (a.group + a.tile_heads - 1) / a.tile_heads,
+        n_items = *a.n_tiles * a.kv.n_kv_heads * parts;
 
     for (int i = 0, step = 0;; i++) {
         int slot = i % WG_ITEMS, item;
@@ -214,7 +235,8 @@ __device__ __forceinline__ void wg_producer(const attend_dev &a, const wg_smem &
 /* ---- the first two: rows ---- */
 
 template <int D>
-__device__ __forceinline__ void wg_queries(const attend_dev &a, const wg_place &w, uint32_t to, int group, int thread)
+__device__ __forceinline__ void wg_queries(const attend_dev &a, const wg_place &w, uint32_t to,
+                                           int group, int thread)
 {
     for (int i = thread; i < 64 * (D / 8); i += 128) {
         int row = group * 64 + i / (D / 8), piece = i % (D / 8);
@@ -237,14 +259,14 @@ __device__ __forceinline__ void wg_queries(const attend_dev &a, const wg_place &
     }
 }
 
-struct wg_rows {                                 /* a thread's rows g and g + 8 of its warp's 16 */
+struct wg_rows { /* a thread's rows g and g + 8 of its warp's 16 */
     float m[2], l[2], slope[2];
     int pos[2];
 };
 
 /* Scores to weights, in place; factor: what the sums so far are to be multiplied by. */
-__device__ __forceinline__ void wg_weights(const attend_dev &a, wg_rows &st, float (&s)[64], int key, bool masked,
-                                           int t, float factor[2])
+__device__ __forceinline__ void wg_weights(const attend_dev &a, wg_rows &st, float (&s)[64],
+                                           int key, bool masked, int t, float factor[2])
 {
     bool plain = a.softcap <= 0.f && !a.slopes;
     float scale = plain ? a.scale : 1.f;
@@ -304,13 +326,15 @@ __device__ __forceinline__ void wg_store(const attend_dev &a, const wg_place &w,
         bool pair = (((uintptr_t)out | (uintptr_t)(a.dv * 4)) & 7) == 0;
 #pragma unroll
         for (int n = 0; n < D / 8; n++)
-            put_pair(out, n * 8 + 2 * t, a.dv, pair, o[n * 4 + 2 * h] * over, o[n * 4 + 2 * h + 1] * over);
+            put_pair(out, n * 8 + 2 * t, a.dv, pair, o[n * 4 + 2 * h] * over,
+                     o[n * 4 + 2 * h + 1] * over);
     }
 }
 
 /* One tile; its first step is number `step` of the block's. */
 template <int D>
-__device__ __forceinline__ void wg_tile(const attend_dev &a, const wg_place &w, const wg_smem &sm, int group, int step)
+__device__ __forceinline__ void wg_tile(const attend_dev &a, const wg_place &w, const wg_smem &sm,
+                                        int group, int step)
 {
     constexpr uint32_t bytes = WG_KEYS * D * 2, half = WG_KEYS * 128;
     int thread = threadIdx.x & 127, lane = thread & 31, g = lane >> 2, t = lane & 3;
@@ -319,7 +343,8 @@ __device__ __forceinline__ void wg_tile(const attend_dev &a, const wg_place &w, 
     uint32_t p[32];
     wg_rows st;
 
-    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");       /* all are done with the queries before */
+    asm volatile("bar.sync %0, 128;" ::"r"(group + 1)
+                 : "memory"); /* all are done with the queries before */
     wg_queries<D>(a, w, sm.q, group, thread);
     fence_async();
     asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
@@ -341,8 +366,8 @@ __device__ __forceinline__ void wg_tile(const attend_dev &a, const wg_place &w, 
 #pragma unroll
         for (int ks = 0; ks < D / 16; ks++) {
             uint32_t at = (uint32_t)(ks / 4) * half + ks % 4 * 32;
-            wg_scores(s, wg_matrix(sm.q + group * 64 * 128 + at, 0), wg_matrix(sm.k + i % WG_STAGES * bytes + at, 0),
-                      ks > 0);
+            wg_scores(s, wg_matrix(sm.q + group * 64 * 128 + at, 0),
+                      wg_matrix(sm.k + i % WG_STAGES * bytes + at, 0), ks > 0);
         }
         wg_commit();
     };
@@ -404,7 +429,8 @@ __device__ __forceinline__ void wg_consumer(const attend_dev &a, const wg_smem &
 }
 #endif
 
-/* As many blocks as multiprocessors. T: the type of keys and values, their rows on 16 bytes; F16 is copied as it is. */
+/* As many blocks as multiprocessors. T: the type of keys and values, their rows on 16 bytes; F16 is
+ * copied as it is. */
 template <int D, int T>
 __global__ void __launch_bounds__(WG_THREADS, 1) attend_wg(const __grid_constant__ attend_dev a)
 {
@@ -454,11 +480,14 @@ __global__ void __launch_bounds__(WG_THREADS, 1) attend_wg(const __grid_constant
 template <int D, int T>
 static void wg_launch(struct cuda *c, const struct attend_dev *a, const char *name)
 {
-    const size_t smem = 1024 + WG_ROWS * D * 2 + 2 * WG_STAGES * WG_KEYS * D * 2 + 4 * WG_STAGES * 8 + WG_ITEMS * 20;
+    const size_t smem = 1024 + WG_ROWS * D * 2 + 2 * WG_STAGES * WG_KEYS * D * 2 +
+                        4 * WG_STAGES * 8 + WG_ITEMS * 20;
     static bool allowed;
 
     if (!allowed) {
-        if (cu_check(c, cudaFuncSetAttribute(attend_wg<D, T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
+        if (cu_check(c,
+                     cudaFuncSetAttribute(attend_wg<D, T>,
+                                          cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
                      name) != OK)
             return;
         allowed = true;

@@ -1,4 +1,5 @@
-/* bulk.cuh - copies to shared memory that one instruction asks for and that end at a barrier (Hopper and later). */
+/* bulk.cuh - copies to shared memory that one instruction asks for and that end at a barrier
+ * (Hopper and later). */
 #ifndef TERN_KERNEL_CUDA_BULK_CUH
 #define TERN_KERNEL_CUDA_BULK_CUH
 
@@ -28,52 +29,65 @@ __device__ __forceinline__ void bar_opened(void)
 }
 __device__ __forceinline__ void bar_expect(uint32_t bar, int bytes)
 {
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
+                 : "memory");
 }
-__device__ __forceinline__ void bulk_copy(uint32_t dst, const void *src, int bytes, uint32_t bar, uint64_t policy)
+__device__ __forceinline__ void bulk_copy(uint32_t dst, const void *src, int bytes, uint32_t bar,
+                                          uint64_t policy)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-                 "[%0], [%1], %2, [%3], %4;" ::"r"(dst), "l"(src), "r"(bytes), "r"(bar), "l"(policy)
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(dst),
+                 "l"(src), "r"(bytes), "r"(bar), "l"(policy)
                  : "memory");
 }
 /* Both, by one lane of a whole warp. */
-__device__ __forceinline__ void bulk_whole(uint32_t dst, const void *src, int bytes, uint32_t bar, uint64_t policy)
+__device__ __forceinline__ void bulk_whole(uint32_t dst, const void *src, int bytes, uint32_t bar,
+                                           uint64_t policy)
 {
-    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
-                 "@p mbarrier.arrive.expect_tx.shared.b64 _, [%3], %2;\n"
-                 "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-                 "[%0], [%1], %2, [%3], %4;\n}" ::"r"(dst), "l"(src), "r"(bytes), "r"(bar), "l"(policy)
-                 : "memory");
+    asm volatile(
+        "{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
+        "@p mbarrier.arrive.expect_tx.shared.b64 _, [%3], %2;\n"
+        "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1], %2, [%3], %4;\n}" ::"r"(dst),
+        "l"(src), "r"(bytes), "r"(bar), "l"(policy)
+        : "memory");
 }
-/* By one lane of a whole warp; others will read it too. Who waits has been told how many bytes will come. */
+/* By one lane of a whole warp; others will read it too. Who waits has been told how many bytes will
+ * come. */
 __device__ __forceinline__ void bulk_take(uint32_t dst, const void *src, int bytes, uint32_t bar)
 {
     asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
-                 "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n}"
-                 ::"r"(dst), "l"(src), "r"(bytes), "r"(bar)
+                 "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], "
+                 "%2, [%3];\n}" ::"r"(dst),
+                 "l"(src), "r"(bytes), "r"(bar)
                  : "memory");
 }
 /* As bulk_whole, of N lines. */
 template <int N, int LINE>
-__device__ __forceinline__ void bulk_rows(uint32_t dst, const uint8_t *src, int n, size_t stride, int bytes,
-                                             uint32_t bar, uint64_t policy)
+__device__ __forceinline__ void bulk_rows(uint32_t dst, const uint8_t *src, int n, size_t stride,
+                                          int bytes, uint32_t bar, uint64_t policy)
 {
     static_assert(N == 4, "written for four");
-    const uint8_t *s1 = src + (n > 1 ? stride : 0), *s2 = s1 + (n > 2 ? stride : 0), *s3 = s2 + (n > 3 ? stride : 0);
-#define LINE_COPY "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+    const uint8_t *s1 = src + (n > 1 ? stride : 0), *s2 = s1 + (n > 2 ? stride : 0),
+                  *s3 = s2 + (n > 3 ? stride : 0);
+#define LINE_COPY \
+    "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
     asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
-                 "@p mbarrier.arrive.expect_tx.shared.b64 _, [%9], %8;\n"
-                 LINE_COPY "[%0], [%4], %10, [%9], %11;\n" LINE_COPY "[%1], [%5], %10, [%9], %11;\n"
-                 LINE_COPY "[%2], [%6], %10, [%9], %11;\n" LINE_COPY "[%3], [%7], %10, [%9], %11;\n}" ::"r"(dst),
-                 "r"(dst + LINE), "r"(dst + 2 * LINE), "r"(dst + 3 * LINE), "l"(src), "l"(s1), "l"(s2), "l"(s3),
-                 "r"(N * bytes), "r"(bar), "r"(bytes), "l"(policy)
+                 "@p mbarrier.arrive.expect_tx.shared.b64 _, [%9], %8;\n" LINE_COPY
+                 "[%0], [%4], %10, [%9], %11;\n" LINE_COPY "[%1], [%5], %10, [%9], %11;\n" LINE_COPY
+                 "[%2], [%6], %10, [%9], %11;\n" LINE_COPY
+                 "[%3], [%7], %10, [%9], %11;\n}" ::"r"(dst),
+                 "r"(dst + LINE), "r"(dst + 2 * LINE), "r"(dst + 3 * LINE), "l"(src), "l"(s1),
+                 "l"(s2), "l"(s3), "r"(N * bytes), "r"(bar), "r"(bytes), "l"(policy)
                  : "memory");
 #undef LINE_COPY
 }
 __device__ __forceinline__ void bar_wait(uint32_t bar, uint32_t phase)
 {
     asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n"
-                 "@!p bra again;\n}" ::"r"(bar), "r"(phase) : "memory");
+                 "@!p bra again;\n}" ::"r"(bar),
+                 "r"(phase)
+                 : "memory");
 }
 #endif
 #endif

@@ -5,18 +5,25 @@
 #include "kernel/cuda/cu.cuh"
 
 #ifdef __CUDACC__
-__device__ __forceinline__ uint32_t smem_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+__device__ __forceinline__ uint32_t smem_at(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
 
 /* 16 bytes, the ones from n on zeros. */
 __device__ __forceinline__ void copy16(uint32_t dst, const void *src, int n)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(n) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(n)
+                 : "memory");
 }
 __device__ __forceinline__ void copy8(uint32_t dst, const void *src)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(dst), "l"(src) : "memory");
 }
-__device__ __forceinline__ void copy_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void copy_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
 
 /* Until at most N of the latest groups are under way. */
 template <int N> __device__ __forceinline__ void copy_wait(void)
@@ -37,6 +44,9 @@ __device__ __forceinline__ void copy_wait(int n)
     default: copy_wait<0>();
     }
 }
-__device__ __forceinline__ void copy_wait_all(void) { asm volatile("cp.async.wait_all;" ::: "memory"); }
+__device__ __forceinline__ void copy_wait_all(void)
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
 #endif
 #endif

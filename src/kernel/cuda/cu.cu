@@ -31,7 +31,8 @@ void cu_shape(struct cuda *c, const void *kernel)
     for (unsigned tries = 0; c->shaped[i] && tries < n; tries++, i = (i + 1) % n)
         if (c->shaped[i] == kernel) return;
     c->shaped[i] = kernel;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                         cudaSharedmemCarveoutMaxShared);
 }
 
 void cu_begin(struct cuda *c, const char *name)

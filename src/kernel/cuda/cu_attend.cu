@@ -3,20 +3,22 @@
 
 #define MAX_DIM 1024
 #define MAX_SPLITS 64
-#define PART_SLOTS 2048          /* parts of rows in scratch */
+#define PART_SLOTS 2048 /* parts of rows in scratch */
 #define CUT_THREADS 1024
-#define ROW_ALONE 16             /* pages that are sooner done than parts of them are put together */
+#define ROW_ALONE 16 /* pages that are sooner done than parts of them are put together */
 
 /* ---- keys and values ---- */
 
-static bool rows_of(struct cuda *c, struct kv_rows *r, enum dtype type, void *base, size_t block_bytes, int heads,
-                    int dim)
+static bool rows_of(struct cuda *c, struct kv_rows *r, enum dtype type, void *base,
+                    size_t block_bytes, int heads, int dim)
 {
-    bool known = type == DT_F32 || type == DT_F16 || type == DT_BF16 || type == DT_Q8_0 || type == DT_F8_E4M3;
+    bool known = type == DT_F32 || type == DT_F16 || type == DT_BF16 || type == DT_Q8_0 ||
+                 type == DT_F8_E4M3;
     uint64_t row;
 
     if (!known || !dtype_row_bytes(type, (uint64_t)dim, &row)) {
-        cu_fail(c, E_UNSUPPORTED, "keys and values of type %s with heads of %d numbers", dtype_name(type), dim);
+        cu_fail(c, E_UNSUPPORTED, "keys and values of type %s with heads of %d numbers",
+                dtype_name(type), dim);
         return false;
     }
     *r = { (char *)base, block_bytes, (int)row * KV_BLOCK, (int)row, dim };
@@ -44,8 +46,8 @@ bool kv_dev_of(struct cuda *c, struct kv_dev *out, const struct kvview *kv, int 
     out->n_kv_heads = l->n_kv_heads;
     out->v_in_k = l->v_in_k;
     if (!rows_of(c, &out->k, kv->type, l->k, l->k_block_bytes, l->n_kv_heads, l->head_dim) ||
-        !rows_of(c, &out->v, kv->type, l->v_in_k ? l->k : l->v, l->v_in_k ? l->k_block_bytes : l->v_block_bytes,
-                 l->n_kv_heads, l->head_dim_v))
+        !rows_of(c, &out->v, kv->type, l->v_in_k ? l->k : l->v,
+                 l->v_in_k ? l->k_block_bytes : l->v_block_bytes, l->n_kv_heads, l->head_dim_v))
         return false;
     if (l->v_in_k) {
         out->v.head_bytes = out->k.head_bytes;
@@ -63,7 +65,8 @@ bool kv_dev_of(struct cuda *c, struct kv_dev *out, const struct kvview *kv, int 
 
 struct cut {
     const int32_t *seq, *pos;
-    int n_tokens, tile_tokens, max_tiles, least;     /* least: consecutive tokens that are worth a tile */
+    int n_tokens, tile_tokens, max_tiles,
+        least; /* least: consecutive tokens that are worth a tile */
     int2 *tile;
     int *row, *n_tiles, *n_rows;
     unsigned *next_tile;
@@ -88,15 +91,17 @@ static __global__ void __launch_bounds__(CUT_THREADS) attend_cut(const struct cu
     cu_next();
     if (threadIdx.x == 0) n_tiles = n_rows = 0;
     for (int i = threadIdx.x; i < (p.n_tokens + 31) / 32 * 32; i += CUT_THREADS) {
-        bool start = i < p.n_tokens && (i == 0 || p.seq[i] != p.seq[i - 1] || p.pos[i] != p.pos[i - 1] + 1);
+        bool start =
+            i < p.n_tokens && (i == 0 || p.seq[i] != p.seq[i - 1] || p.pos[i] != p.pos[i - 1] + 1);
         uint32_t w = __ballot_sync(~0u, start);
         if (i % 32 == 0) starts[i / 32] = w;
     }
-    cu_wait();                   /* what came by a copy could be read before, as in cu_attend */
+    cu_wait(); /* what came by a copy could be read before, as in cu_attend */
     __syncthreads();
     for (int i = threadIdx.x; i < p.n_tokens; i += CUT_THREADS) {
         if (!(starts[i / 32] >> i % 32 & 1)) continue;
-        int end = i + 1 < p.n_tokens ? next_start(starts, i + 1, p.n_tokens) : p.n_tokens, n = end - i;
+        int end = i + 1 < p.n_tokens ? next_start(starts, i + 1, p.n_tokens) : p.n_tokens,
+            n = end - i;
         int tiles = (n + p.tile_tokens - 1) / p.tile_tokens, at = -1;
         if (n >= p.least) {
             at = atomicAdd(&n_tiles, tiles);
@@ -129,7 +134,6 @@ struct layout_of_scratch {
     size_t done, counts, tiles, rows, parts, bytes;
 };
 
-
 static struct layout_of_scratch scratch_of(int max_tokens)
 {
     struct layout_of_scratch s;
@@ -159,7 +163,7 @@ bool attend_made(const float *x) { return x == last_out; }
 
 static void rows_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, int warps)
 {
-    bool whole = a->kv.whole && !a->seq_end;     /* those that are the fastest look back only */
+    bool whole = a->kv.whole && !a->seq_end; /* those that are the fastest look back only */
 
     if (a->kv.type == DT_F16 && whole) attend_rows_f16(c, a, grid, warps);
     else if (a->kv.type == DT_BF16 && whole) attend_rows_bf16(c, a, grid, warps);
@@ -168,9 +172,10 @@ static void rows_launch(struct cuda *c, const struct attend_dev *a, dim3 grid, i
     else attend_rows_any(c, a, grid, warps);
 }
 
-/* Few rows: one block on every multiprocessor, its keys split, and room beside it for the product that comes next.
- * Many: small blocks, several on each, so that one begins while another ends. */
-static void attend_rows(struct cuda *c, struct attend_dev *a, int rows, int likely_rows, int max_pos)
+/* Few rows: one block on every multiprocessor, its keys split, and room beside it for the product
+ * that comes next. Many: small blocks, several on each, so that one begins while another ends. */
+static void attend_rows(struct cuda *c, struct attend_dev *a, int rows, int likely_rows,
+                        int max_pos)
 {
     int d = a->dk > a->dv ? a->dk : a->dv, keys = max_pos + 1, splits;
 
@@ -181,16 +186,17 @@ static void attend_rows(struct cuda *c, struct attend_dev *a, int rows, int like
     int y = a->kv.n_kv_heads * a->head_tiles * a->n_slices, units = likely_rows * y;
     int pages = (keys + KV_BLOCK - 1) / KV_BLOCK, slots = 4 * c->n_sm, most;
     int type = a->kv.type;
-    bool plain = a->kv.whole && !a->seq_end && d <= 128 && (type == DT_F16 || type == DT_BF16 || type == DT_F8_E4M3);
+    bool plain = a->kv.whole && !a->seq_end && d <= 128 &&
+                 (type == DT_F16 || type == DT_BF16 || type == DT_F8_E4M3);
     bool many = c->cc >= 90 && plain && units <= c->n_sm && pages > ROW_LONG && !a->row_list;
     int warps = units > c->n_sm || many ? 4 : 8;
     a->n_stages = many ? ROW_STAGES : 0;
     if (units <= c->n_sm) {
         splits = c->n_sm / units;
-        most = pages <= ROW_ALONE ? 1 : (pages + warps - 1) / warps;     /* a page for each warp */
+        most = pages <= ROW_ALONE ? 1 : (pages + warps - 1) / warps; /* a page for each warp */
     } else {
         splits = units < slots ? slots / units : pages / 64;
-        most = pages / 16;                           /* four for each */
+        most = pages / 16; /* four for each */
     }
     if (splits > most) splits = most;
     if (splits > PART_SLOTS / (rows * y)) splits = PART_SLOTS / (rows * y);
@@ -200,10 +206,12 @@ static void attend_rows(struct cuda *c, struct attend_dev *a, int rows, int like
     rows_launch(c, a, dim3(a->n_splits, y, rows), warps);
 }
 
-/* So many heads that one token fills tiles of latents, and so many tokens that their keys need not be split. */
+/* So many heads that one token fills tiles of latents, and so many tokens that their keys need not
+ * be split. */
 static bool is_tiles(const struct cuda *c, const struct attend_dev *a)
 {
-    return a->kv.v_in_k && a->group >= LATENT_ROWS && 3 * a->n_tokens * (a->group / LATENT_ROWS) >= c->n_sm;
+    return a->kv.v_in_k && a->group >= LATENT_ROWS &&
+           3 * a->n_tokens * (a->group / LATENT_ROWS) >= c->n_sm;
 }
 
 static void attend_mixed(struct cuda *c, struct attend_dev *a, const struct kvview *kv)
@@ -212,8 +220,8 @@ static void attend_mixed(struct cuda *c, struct attend_dev *a, const struct kvvi
     struct layout_of_scratch at = scratch_of(c->lim.max_tokens);
     bool latent = a->kv.v_in_k;
     int d = a->dk > a->dv ? a->dk : a->dv, rows = latent ? LATENT_ROWS : d <= 128 ? 128 : 64;
-    int n_tokens = kv->n_tokens, few = n_tokens < kv->n_seqs * (TILE_LEAST - 1) ? n_tokens
-                                                                               : kv->n_seqs * (TILE_LEAST - 1);
+    int n_tokens = kv->n_tokens,
+        few = n_tokens < kv->n_seqs * (TILE_LEAST - 1) ? n_tokens : kv->n_seqs * (TILE_LEAST - 1);
     bool wg = c->cc == 90 && d <= 128 && !a->seq_end && !latent;
     bool alone = wg ? kv->n_seqs == 1 : latent && a->group >= rows;
     struct cut p = {};
@@ -226,7 +234,7 @@ static void attend_mixed(struct cuda *c, struct attend_dev *a, const struct kvvi
     p.least = alone ? 1 : TILE_LEAST;
     p.max_tiles = n_tokens;
     if (!wg && (n_tokens + p.tile_tokens - 1) / p.tile_tokens + kv->n_seqs < n_tokens)
-        p.max_tiles = (n_tokens + p.tile_tokens - 1) / p.tile_tokens + kv->n_seqs;       /* the grid's */
+        p.max_tiles = (n_tokens + p.tile_tokens - 1) / p.tile_tokens + kv->n_seqs; /* the grid's */
     p.tile = (int2 *)(s + at.tiles);
     p.row = (int *)(s + at.rows);
     p.n_tiles = (int *)(s + at.counts);
@@ -250,14 +258,16 @@ static void attend_mixed(struct cuda *c, struct attend_dev *a, const struct kvvi
 static bool check(struct cuda *c, const struct attend_opt *o, const struct kvlayer *l)
 {
     if (o->head_dim > MAX_DIM || o->head_dim_v > MAX_DIM) {
-        cu_fail(c, E_UNSUPPORTED, "attention heads of %d and %d numbers: at most %d", o->head_dim, o->head_dim_v,
-                MAX_DIM);
+        cu_fail(c, E_UNSUPPORTED, "attention heads of %d and %d numbers: at most %d", o->head_dim,
+                o->head_dim_v, MAX_DIM);
         return false;
     }
     if (o->n_kv_heads < 1 || o->n_heads % o->n_kv_heads || l->n_kv_heads != o->n_kv_heads ||
         l->head_dim != o->head_dim || l->head_dim_v != o->head_dim_v) {
-        cu_fail(c, E_INVALID, "attention of %d heads over %d of %d and %d numbers; kept are %d of %d and %d",
-                o->n_heads, o->n_kv_heads, o->head_dim, o->head_dim_v, l->n_kv_heads, l->head_dim, l->head_dim_v);
+        cu_fail(c, E_INVALID,
+                "attention of %d heads over %d of %d and %d numbers; kept are %d of %d and %d",
+                o->n_heads, o->n_kv_heads, o->head_dim, o->head_dim_v, l->n_kv_heads, l->head_dim,
+                l->head_dim_v);
         return false;
     }
     return true;
@@ -268,7 +278,8 @@ static bool turn_here(struct cuda *c, struct attend_dev *a, const struct cu_rope
 {
     enum dtype t = rope->kv->type;
 
-    if (rope->kv->n_tokens != 1 || a->seq_end || (t != DT_F16 && t != DT_BF16 && t != DT_F8_E4M3)) return false;
+    if (rope->kv->n_tokens != 1 || a->seq_end || (t != DT_F16 && t != DT_BF16 && t != DT_F8_E4M3))
+        return false;
     if (!rope_dev_of(c, &a->rope, rope)) return false;
     if (a->q_whole && row_turn_can(&a->rope)) {
         kv_is_put(&a->rope, 1);
@@ -278,13 +289,15 @@ static bool turn_here(struct cuda *c, struct attend_dev *a, const struct cu_rope
     return false;
 }
 
-void cu_attend(struct cuda *c, const struct tensor *out, const struct tensor *q, const struct kvview *kv, int layer,
-               const struct attend_opt *opt, const struct cu_rope_kv *rope)
+void cu_attend(struct cuda *c, const struct tensor *out, const struct tensor *q,
+               const struct kvview *kv, int layer, const struct attend_opt *opt,
+               const struct cu_rope_kv *rope)
 {
     char *s = (char *)c->scratch[CU_ATTEND];
     struct attend_dev a = {};
 
-    if (kv->n_tokens == 0 || !check(c, opt, &kv->layers[layer]) || !kv_dev_of(c, &a.kv, kv, layer)) return;
+    if (kv->n_tokens == 0 || !check(c, opt, &kv->layers[layer]) || !kv_dev_of(c, &a.kv, kv, layer))
+        return;
     a.q = (const float *)q->data;
     a.out = (float *)out->data;
     a.q_stride = q->stride;
@@ -307,8 +320,9 @@ void cu_attend(struct cuda *c, const struct tensor *out, const struct tensor *q,
     bool wide = a.kv.v_in_k ? !attend_latent_can(c, &a) : a.dk > 256 || a.dv > 256;
     bool rows = kv->n_tokens <= TILE_LEAST || kv->n_tokens == kv->n_seqs;
     if (wide || (rows && !is_tiles(c, &a)) || kv->n_tokens > PLAN_TOKENS) {
-        /* Positions and tables came by a copy, which kernels of this step do not overlap, and keys of former steps
-         * lie where they lay: these may be read while the kernel before still writes this step's. */
+        /* Positions and tables came by a copy, which kernels of this step do not overlap, and keys
+         * of former steps lie where they lay: these may be read while the kernel before still
+         * writes this step's. */
         if (rope && !turn_here(c, &a, rope)) cu_rope_kv(c, rope);
         a.early = !opt->both_ways && kv_just_put(kv, layer);
         attend_rows(c, &a, kv->n_tokens, kv->n_tokens, kv->max_pos);

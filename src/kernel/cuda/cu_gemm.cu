@@ -7,7 +7,7 @@
 
 #define MIB ((size_t)1 << 20)
 #define LT_WORK (32 * MIB)
-#define SLOT_BYTES ((size_t)128 << 10)       /* of a tile's sums, the largest */
+#define SLOT_BYTES ((size_t)128 << 10) /* of a tile's sums, the largest */
 
 /* What is kept between products. */
 struct gemm {
@@ -46,19 +46,24 @@ void cu_gemm_tune(struct cuda *c, uint64_t types)
 {
     struct cu_profile *profile = c->profile;
 
-    c->profile = NULL;               /* nobody asked how long this takes */
+    c->profile = NULL; /* nobody asked how long this takes */
     if (gemm_of(c)->lt) gemm_tune(c, &gemm_of(c)->tuned, types);
     c->profile = profile;
 }
 
-const char *gemm_library(struct cuda *c, char *buf, size_t n) { return lt_version(gemm_of(c)->lt, buf, n); }
+const char *gemm_library(struct cuda *c, char *buf, size_t n)
+{
+    return lt_version(gemm_of(c)->lt, buf, n);
+}
 void gemm_set_way(struct cuda *c, enum gemm_way way) { gemm_of(c)->way = way; }
 void gemm_set_choice(struct cuda *c, int choice) { lt_choose(gemm_of(c)->lt, choice); }
 
 /* ---- memory ---- */
 
 /* Pieces of the scratch: where they begin. */
-struct space { size_t x, act, up, w, w_bytes, part, n_slots, work, end; };
+struct space {
+    size_t x, act, up, w, w_bytes, part, n_slots, work, end;
+};
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 static int over(int a, int b) { return (a + b - 1) / b; }
@@ -77,25 +82,31 @@ static struct space space_of(const struct cuda *c, const struct backend_limits *
     s.w_bytes = least(192 * MIB, (size_t)l->max_rows * cols * 2);
     if (s.w_bytes < 256 * cols * 2) s.w_bytes = 256 * cols * 2;
     s.part = s.w + round_up(s.w_bytes);
-    s.n_slots = (size_t)c->n_sm + 2 * GEMM_JOBS + least(640, (2 * most / 128 + 8) * (size_t)over(l->max_tokens, 256));
+    s.n_slots = (size_t)c->n_sm + 2 * GEMM_JOBS +
+                least(640, (2 * most / 128 + 8) * (size_t)over(l->max_tokens, 256));
     s.work = s.part + s.n_slots * SLOT_BYTES;
     s.end = s.work + LT_WORK;
     return s;
 }
 
-size_t cu_gemm_bytes(const struct cuda *c, const struct backend_limits *lim) { return space_of(c, lim).end; }
+size_t cu_gemm_bytes(const struct cuda *c, const struct backend_limits *lim)
+{
+    return space_of(c, lim).end;
+}
 
 static void *scratch(struct cuda *c, size_t at) { return (char *)c->scratch[CU_GEMM] + at; }
 
 /* ---- activations ---- */
 
-static const __half *x_get(struct cuda *c, const struct space *s, const struct cu_product *p, int nt)
+static const __half *x_get(struct cuda *c, const struct space *s, const struct cu_product *p,
+                           int nt)
 {
     struct gemm *g = gemm_of(c);
     __half *xh = (__half *)scratch(c, s->x);
 
-    if (g->act_out && g->act_out == p->x.data && g->act_rows == p->x.rows && g->act_cols == p->x.cols &&
-        g->act_stride == p->x.stride && g->act_nt == nt && p->norm.kind == CU_NORM_NONE)
+    if (g->act_out && g->act_out == p->x.data && g->act_rows == p->x.rows &&
+        g->act_cols == p->x.cols && g->act_stride == p->x.stride && g->act_nt == nt &&
+        p->norm.kind == CU_NORM_NONE)
         return g->act_x;
     gemm_x(c, xh, &p->x, &p->norm, nt);
     return xh;
@@ -123,7 +134,8 @@ static float scale_of(const struct linear *j) { return j->scale != 0 ? j->scale 
 static int f16_stride(const struct weight *w) { return (int)layout_stride(DT_F16, w->cols); }
 
 /* Rows [r0, r0 + n) as F16 rows of f16_stride, in place or in the scratch; n may be made less. */
-static const __half *w_get(struct cuda *c, const struct space *s, const struct weight *w, int r0, int *n)
+static const __half *w_get(struct cuda *c, const struct space *s, const struct weight *w, int r0,
+                           int *n)
 {
     int ld = f16_stride(w), most = (int)least((size_t)w->rows, s->w_bytes / ((size_t)ld * 2));
     __half *to = (__half *)scratch(c, s->w);
@@ -137,15 +149,18 @@ static const __half *w_get(struct cuda *c, const struct space *s, const struct w
 
 /* ---- the first way ---- */
 
-int mid_launch(struct cuda *c, enum dtype t, enum dtype t2, int nt, int blocks, const struct mid_args *p)
+int mid_launch(struct cuda *c, enum dtype t, enum dtype t2, int nt, int blocks,
+               const struct mid_args *p)
 {
-#define LAUNCH(T, T2, name) if (t == DT_##T && t2 == DT_##T2) return mid_run_##name(c, nt, blocks, p);
+#define LAUNCH(T, T2, name) \
+    if (t == DT_##T && t2 == DT_##T2) return mid_run_##name(c, nt, blocks, p);
     MID_PAIRS(LAUNCH)
 #undef LAUNCH
     if (t != t2) return 0;
     switch ((int)t) {
-#define LAUNCH(T, name) case DT_##T: return mid_run_##name(c, nt, blocks, p);
-    MID_TYPES(LAUNCH)
+#define LAUNCH(T, name) \
+    case DT_##T: return mid_run_##name(c, nt, blocks, p);
+        MID_TYPES(LAUNCH)
 #undef LAUNCH
     default: return 0;
     }
@@ -171,19 +186,23 @@ static int mid_tokens(struct cuda *c, const struct cu_product *p)
 
 /* A run of products over rows of one type: what both kernels are told. */
 struct mid_run {
-    enum dtype type, type2;          /* type2: type, or the other one of a pair */
-    int nt, rows;                    /* of a tile */
+    enum dtype type, type2; /* type2: type, or the other one of a pair */
+    int nt, rows;           /* of a tile */
     struct mid_args a;
     struct finish_args f;
 };
 
-static void run_add(struct mid_run *r, const struct linear *j, const void *w, int w_rows, int w_r0, int r0, int r1)
+static void run_add(struct mid_run *r, const struct linear *j, const void *w, int w_rows, int w_r0,
+                    int r0, int r1)
 {
     int k = r->a.n_jobs++;
 
     r->f.n_jobs++;
-    r->a.job[k] = { w, w_rows, j->w->cols, r->a.row_tiles, w_r0, r->type != r->type2 && j->w->type == r->type2 };
-    r->f.job[k] = { (float *)j->out.data, j->bias, j->out.stride, r1, r->a.row_tiles, r0, scale_of(j), j->add };
+    r->a.job[k] = { w,          w_rows,
+                    j->w->cols, r->a.row_tiles,
+                    w_r0,       r->type != r->type2 && j->w->type == r->type2 };
+    r->f.job[k] = { (float *)j->out.data, j->bias, j->out.stride, r1,
+                    r->a.row_tiles,       r0,      scale_of(j),   j->add };
     r->a.row_tiles += over(r1 - r0, r->rows);
 }
 
@@ -203,8 +222,8 @@ static void run_go(struct cuda *c, struct mid_run *r)
     r->a.n_jobs = r->a.row_tiles = r->f.n_jobs = 0;
 }
 
-static struct mid_run run_of(struct cuda *c, const struct space *s, const struct cu_product *p, const __half *xh,
-                             int nt, enum dtype type)
+static struct mid_run run_of(struct cuda *c, const struct space *s, const struct cu_product *p,
+                             const __half *xh, int nt, enum dtype type)
 {
     struct mid_run r = {};
 
@@ -232,7 +251,8 @@ static int rows_at_once(struct cuda *c, const struct space *s, const struct mid_
 }
 
 /* One product in pieces, as many rows at a time as there is memory for. */
-static void mid_pieces(struct cuda *c, const struct space *s, struct mid_run *r, const struct linear *j)
+static void mid_pieces(struct cuda *c, const struct space *s, struct mid_run *r,
+                       const struct linear *j)
 {
     const struct weight *w = j->w;
     int most = rows_at_once(c, s, r, 1);
@@ -250,7 +270,10 @@ static void mid_pieces(struct cuda *c, const struct space *s, struct mid_run *r,
     }
 }
 
-static bool is_as_is(struct cuda *c, const struct weight *w) { return mid_type(c, w) == layout_type(w->type); }
+static bool is_as_is(struct cuda *c, const struct weight *w)
+{
+    return mid_type(c, w) == layout_type(w->type);
+}
 
 /* Whether a product of type t may join the run: one more type, where there is a kernel for both. */
 static bool run_takes(struct cuda *c, struct mid_run *r, enum dtype t)
@@ -262,7 +285,8 @@ static bool run_takes(struct cuda *c, struct mid_run *r, enum dtype t)
 }
 
 /* Neighbours go together where there is a kernel for their types and room for all their sums. */
-static void mid_linear(struct cuda *c, const struct space *s, const struct cu_product *p, const __half *xh, int nt)
+static void mid_linear(struct cuda *c, const struct space *s, const struct cu_product *p,
+                       const __half *xh, int nt)
 {
     for (int i = 0, n; i < p->n_jobs; i += n) {
         struct mid_run r = run_of(c, s, p, xh, nt, mid_type(c, p->jobs[i].w));
@@ -270,7 +294,8 @@ static void mid_linear(struct cuda *c, const struct space *s, const struct cu_pr
         for (n = 0; i + n < p->n_jobs && n < GEMM_JOBS; n++) {
             const struct linear *j = &p->jobs[i + n];
             int tall = over(j->w->rows, r.rows) * r.rows;
-            if (!is_as_is(c, j->w) || rows + tall > most || !run_takes(c, &r, mid_type(c, j->w))) break;
+            if (!is_as_is(c, j->w) || rows + tall > most || !run_takes(c, &r, mid_type(c, j->w)))
+                break;
             rows += tall;
         }
         for (int k = 0; k < n; k++)
@@ -282,18 +307,21 @@ static void mid_linear(struct cuda *c, const struct space *s, const struct cu_pr
 }
 
 /* gate and up in one go; false: their types or sizes forbid it. */
-static bool mid_act(struct cuda *c, const struct space *s, const struct cu_product *p, const __half *xh, int nt)
+static bool mid_act(struct cuda *c, const struct space *s, const struct cu_product *p,
+                    const __half *xh, int nt)
 {
     struct mid_run r = run_of(c, s, p, xh, nt, mid_type(c, p->jobs[0].w));
     int rows = p->jobs[0].w->rows;
 
     for (int i = 0; i < p->n_jobs; i++) {
         const struct weight *w = p->jobs[i].w;
-        if (p->n_jobs > 2 || !is_as_is(c, w) || mid_type(c, w) != r.type || w->rows != rows) return false;
+        if (p->n_jobs > 2 || !is_as_is(c, w) || mid_type(c, w) != r.type || w->rows != rows)
+            return false;
         if (p->jobs[i].add) return false;
     }
     if (rows > rows_at_once(c, s, &r, p->n_jobs)) return false;
-    for (int i = 0; i < p->n_jobs; i++) run_add(&r, &p->jobs[i], p->jobs[i].w->packed, rows, 0, 0, rows);
+    for (int i = 0; i < p->n_jobs; i++)
+        run_add(&r, &p->jobs[i], p->jobs[i].w->packed, rows, 0, 0, rows);
     r.f.act = (int)p->act;
     r.f.xh = (__half *)scratch(c, s->act);
     run_go(c, &r);
@@ -301,7 +329,8 @@ static bool mid_act(struct cuda *c, const struct space *s, const struct cu_produ
     return true;
 }
 
-static void product_mid(struct cuda *c, const struct space *s, const struct cu_product *p, int first)
+static void product_mid(struct cuda *c, const struct space *s, const struct cu_product *p,
+                        int first)
 {
     struct cu_product rest = *p;
     int nt = mid_tokens(c, p);
@@ -313,13 +342,14 @@ static void product_mid(struct cuda *c, const struct space *s, const struct cu_p
     rest.n_jobs -= first;
     mid_linear(c, s, &rest, xh, nt);
     if (p->fuse_act)
-        cu_act(c, &p->jobs[0].out, &p->jobs[0].out, p->n_jobs == 2 ? &p->jobs[1].out : NULL, p->act);
+        cu_act(c, &p->jobs[0].out, &p->jobs[0].out, p->n_jobs == 2 ? &p->jobs[1].out : NULL,
+               p->act);
 }
 
 /* ---- the second way ---- */
 
-static bool lt_linear(struct cuda *c, const struct space *s, const struct linear *j, const __half *xh, int tokens,
-                      __half *to_half)
+static bool lt_linear(struct cuda *c, const struct space *s, const struct linear *j,
+                      const __half *xh, int tokens, __half *to_half)
 {
     const struct weight *w = j->w;
 
@@ -344,12 +374,14 @@ static bool lt_linear(struct cuda *c, const struct space *s, const struct linear
     return true;
 }
 
-static bool lt_act(struct cuda *c, const struct space *s, const struct cu_product *p, const __half *xh)
+static bool lt_act(struct cuda *c, const struct space *s, const struct cu_product *p,
+                   const __half *xh)
 {
     __half *gate = (__half *)scratch(c, s->act), *up = (__half *)scratch(c, s->up);
     const struct linear *j = p->jobs;
 
-    if (p->n_jobs > 2 || j[0].bias || j[0].add || j[0].w->rows > gemm_pad(c->lim.max_rows)) return false;
+    if (p->n_jobs > 2 || j[0].bias || j[0].add || j[0].w->rows > gemm_pad(c->lim.max_rows))
+        return false;
     if (p->n_jobs == 2 && (j[1].bias || j[1].add || j[1].w->rows != j[0].w->rows)) return false;
     if (!lt_linear(c, s, &j[0], xh, p->x.rows, gate)) return false;
     if (p->n_jobs == 2 && !lt_linear(c, s, &j[1], xh, p->x.rows, up)) return false;
@@ -370,18 +402,21 @@ static void product_lt(struct cuda *c, const struct space *s, const struct cu_pr
             return;
         }
     if (p->fuse_act)
-        cu_act(c, &p->jobs[0].out, &p->jobs[0].out, p->n_jobs == 2 ? &p->jobs[1].out : NULL, p->act);
+        cu_act(c, &p->jobs[0].out, &p->jobs[0].out, p->n_jobs == 2 ? &p->jobs[1].out : NULL,
+               p->act);
 }
 
 /* ---- which ---- */
 
-/* Up to some tokens weights are read as they are. What has to be made F16 first is left to the library. */
+/* Up to some tokens weights are read as they are. What has to be made F16 first is left to the
+ * library. */
 static bool is_mid(struct cuda *c, const struct cu_product *p)
 {
     struct gemm *g = gemm_of(c);
     int t = layout_type(p->jobs[0].w->type), most = g->tuned.most[t][p->n_jobs > 2];
 
-    if (!most) most = t == DT_F16 ? (p->n_jobs > 2 ? 64 : 40) : t == DT_BF16 ? 256 : 768;     /* an H200's */
+    if (!most)
+        most = t == DT_F16 ? (p->n_jobs > 2 ? 64 : 40) : t == DT_BF16 ? 256 : 768; /* an H200's */
     if (!g->lt || g->way == GEMM_MID) return true;
     if (g->way == GEMM_LT || p->x.rows > most) return false;
     for (int i = 0; i < p->n_jobs; i++)
@@ -394,8 +429,10 @@ void cu_gemm(struct cuda *c, const struct cu_product *p)
     struct space s = space_of(c, &c->lim);
 
     if (p->x.rows < 1 || p->n_jobs < 1) return;
-    if (p->x.rows > c->lim.max_tokens || p->x.cols > c->lim.max_cols || s.end > c->scratch_bytes[CU_GEMM]) {
-        cu_fail(c, E_INTERNAL, "%s: a product of %d tokens and %d columns is over what was reserved", c->be.name,
+    if (p->x.rows > c->lim.max_tokens || p->x.cols > c->lim.max_cols ||
+        s.end > c->scratch_bytes[CU_GEMM]) {
+        cu_fail(c, E_INTERNAL,
+                "%s: a product of %d tokens and %d columns is over what was reserved", c->be.name,
                 p->x.rows, p->x.cols);
         return;
     }

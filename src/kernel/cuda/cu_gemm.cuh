@@ -1,12 +1,13 @@
 /* cu_gemm.cuh - what the files of the gemm share.
  *
- * Two ways. Up to some hundred tokens: kernels of our own that read weights as they are stored (gemm_mid.cuh).
- * Each of them leaves sums of parts of the columns, which gemm_finish adds up, scales and writes. Beyond that:
- * cuBLASLt on weights as F16, where there is one (gemm_lt.cu).
+ * Two ways. Up to some hundred tokens: kernels of our own that read weights as they are stored
+ * (gemm_mid.cuh). Each of them leaves sums of parts of the columns, which gemm_finish adds up,
+ * scales and writes. Beyond that: cuBLASLt on weights as F16, where there is one (gemm_lt.cu).
  *
- * Both take activations as F16. For the first way they are "mixed": blocks of nt tokens by 64 columns, block after
- * block along the columns, as they shall lie in shared memory. A token has 128 bytes of a block; in these, columns
- * are exchanged within every 16 as layout_slot has it, and pieces of 16 bytes by the token's last three bits. */
+ * Both take activations as F16. For the first way they are "mixed": blocks of nt tokens by 64
+ * columns, block after block along the columns, as they shall lie in shared memory. A token has 128
+ * bytes of a block; in these, columns are exchanged within every 16 as layout_slot has it, and
+ * pieces of 16 bytes by the token's last three bits. */
 #ifndef TERN_KERNEL_CUDA_CU_GEMM_CUH
 #define TERN_KERNEL_CUDA_CU_GEMM_CUH
 
@@ -16,15 +17,16 @@ extern "C" {
 #include "kernel/cuda/tuned.h"
 }
 
-#define GEMM_JOBS 4                  /* of one launch */
-#define GEMM_CHUNK 64                /* columns a block takes at once */
-#define GEMM_THREADS 256             /* two warpgroups */
+#define GEMM_JOBS 4      /* of one launch */
+#define GEMM_CHUNK 64    /* columns a block takes at once */
+#define GEMM_THREADS 256 /* two warpgroups */
 
 static inline int gemm_pad(int cols) { return (cols + GEMM_CHUNK - 1) / GEMM_CHUNK * GEMM_CHUNK; }
 
 /* ---- which way (gemm_tune.cu) ---- */
 
-/* For types by number, those of a model: what is not known yet is measured. The scratch is there and nothing runs. */
+/* For types by number, those of a model: what is not known yet is measured. The scratch is there
+ * and nothing runs. */
 void gemm_tune(struct cuda *c, struct tuned *t, uint64_t types);
 
 /* ---- for tests and measurements (gemm.cu) ---- */
@@ -36,11 +38,12 @@ const char *gemm_library(struct cuda *c, char *buf, size_t n);
 
 /* ---- activations (gemm_x.cu) ---- */
 
-/* xh [x.rows][gemm_pad(x.cols)] from x, normed where asked, zeros behind; nt: mixed, in blocks of so many tokens. */
+/* xh [x.rows][gemm_pad(x.cols)] from x, normed where asked, zeros behind; nt: mixed, in blocks of
+ * so many tokens. */
 void gemm_x(struct cuda *c, __half *xh, const struct tensor *x, const struct cu_norm *n, int nt);
 /* gate and up as F16 rows of ld: out = act(gate) * up (up NULL: act(gate)), and the same to xh. */
-void gemm_act(struct cuda *c, const struct tensor *out, __half *xh, const __half *gate, const __half *up, int ld,
-              enum act act);
+void gemm_act(struct cuda *c, const struct tensor *out, __half *xh, const __half *gate,
+              const __half *up, int ld, enum act act);
 /* F16 rows of ld from a weight's plain rows (F16, BF16, F32): zeros from cols to ld. */
 void gemm_plain(struct cuda *c, __half *out, int ld, const struct weight *w, int r0, int n_rows);
 
@@ -48,10 +51,11 @@ void gemm_plain(struct cuda *c, __half *out, int ld, const struct weight *w, int
 template <auto KERNEL, typename... A>
 static void gemm_launch_small(struct cuda *c, const char *name, dim3 grid, dim3 block, A... args)
 {
-    static bool told[64];            /* by device */
+    static bool told[64]; /* by device */
 
     if (!told[c->device & 63]) {
-        cudaFuncSetAttribute(KERNEL, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+        cudaFuncSetAttribute(KERNEL, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared);
         told[c->device & 63] = true;
     }
     cu_launch(c, name, KERNEL, grid, block, 0, args...);
@@ -83,37 +87,41 @@ __device__ __forceinline__ size_t mixed_at(int t, int col, int nt, int n_chunks)
 /* ---- the first way (gemm_mid*.cu) ---- */
 
 struct mid_job {
-    const void *w;                   /* the matrix in its layout */
+    const void *w; /* the matrix in its layout */
     int rows, cols;
-    int tile0;                       /* its first tile of rows */
-    int r0;                          /* that tile's first row */
-    bool second;                     /* of the second type of the two */
+    int tile0;   /* its first tile of rows */
+    int r0;      /* that tile's first row */
+    bool second; /* of the second type of the two */
 };
 
 struct mid_args {
     struct mid_job job[GEMM_JOBS];
     int n_jobs;
-    const __half *x;                 /* mixed */
-    int n_chunks;                    /* of 64 columns */
+    const __half *x; /* mixed */
+    int n_chunks;    /* of 64 columns */
     int row_tiles, token_tiles;
     int stages;
-    bool made;                       /* the weights were made by the kernel before: wait for it */
-    float *part;                     /* a tile each for blocks + tiles */
+    bool made;   /* the weights were made by the kernel before: wait for it */
+    float *part; /* a tile each for blocks + tiles */
 };
 
-/* How sums of a tile lie, by tokens of a tile (16, 32, 64, 128 or 256): each of `threads` threads has ms times 16
- * rows of a warp. Hopper's kernel for weights in tiles has more threads. */
-struct mid_shape { int threads, ms; };
+/* How sums of a tile lie, by tokens of a tile (16, 32, 64, 128 or 256): each of `threads` threads
+ * has ms times 16 rows of a warp. Hopper's kernel for weights in tiles has more threads. */
+struct mid_shape {
+    int threads, ms;
+};
 static inline struct mid_shape mid_shape_of(const struct cuda *c, enum dtype t, int nt)
 {
-    if (c->cc == 90 && t != DT_F16 && t != DT_BF16) return { nt <= 64 ? 512 : 256, nt == 128 ? 2 : 1 };
+    if (c->cc == 90 && t != DT_F16 && t != DT_BF16)
+        return { nt <= 64 ? 512 : 256, nt == 128 ? 2 : 1 };
     return { GEMM_THREADS, nt <= 64 ? 2 : 1 };
 }
 static inline int mid_rows(struct mid_shape s) { return s.threads / 2 * s.ms; }
 
-/* Launches it; t2: the second type, or t. p NULL: says into units of how many columns it would cut the work; 0: it
- * cannot. */
-int  mid_launch(struct cuda *c, enum dtype t, enum dtype t2, int nt, int blocks, const struct mid_args *p);
+/* Launches it; t2: the second type, or t. p NULL: says into units of how many columns it would cut
+ * the work; 0: it cannot. */
+int mid_launch(struct cuda *c, enum dtype t, enum dtype t2, int nt, int blocks,
+               const struct mid_args *p);
 
 /* What becomes of the sums. */
 struct finish_job {
@@ -127,10 +135,10 @@ struct finish_job {
 struct finish_args {
     struct finish_job job[GEMM_JOBS];
     int n_jobs;
-    int tokens, units, row_tiles, token_tiles, blocks;    /* units: of a tile */
+    int tokens, units, row_tiles, token_tiles, blocks; /* units: of a tile */
     const float *part;
-    __half *xh;                      /* the result once more, mixed; NULL: not wanted */
-    int act;                         /* -1: none; else jobs are gate and up, or gate alone */
+    __half *xh; /* the result once more, mixed; NULL: not wanted */
+    int act;    /* -1: none; else jobs are gate and up, or gate alone */
     int nt;
     struct mid_shape shape;
 };
@@ -142,12 +150,12 @@ struct lt;
 /* NULL: there is no such library. */
 struct lt *lt_open(void);
 void lt_close(struct lt *l);
-void lt_choose(struct lt *l, int choice);    /* of the library's proposals; 0 is its best guess */
+void lt_choose(struct lt *l, int choice); /* of the library's proposals; 0 is its best guess */
 const char *lt_version(const struct lt *l, char *buf, size_t n);
 
 struct lt_job {
-    const __half *w, *x;             /* [rows][ldw], [tokens][ldx] */
-    void *out;                       /* [tokens][ldo], F32 or F16 */
+    const __half *w, *x; /* [rows][ldw], [tokens][ldx] */
+    void *out;           /* [tokens][ldo], F32 or F16 */
     const float *bias;
     int rows, cols, tokens;
     int ldw, ldx;

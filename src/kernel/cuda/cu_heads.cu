@@ -1,25 +1,27 @@
-/* cu_heads.cu - products of each head with a matrix of its own: what latent attention absorbs its projections by.
+/* cu_heads.cu - products of each head with a matrix of its own: what latent attention absorbs its
+ * projections by.
  *
- * Weights are the left factor of the tensor cores, as the experts' are (moe_run.cuh); a warp has 32 rows of a head and
- * up to 8 GROUPS tokens, which it takes from F32 straight to registers. */
+ * Weights are the left factor of the tensor cores, as the experts' are (moe_run.cuh); a warp has 32
+ * rows of a head and up to 8 GROUPS tokens, which it takes from F32 straight to registers. */
 #include "kernel/cuda/moe_run.cuh"
 
 #define WARPS 4
 
 struct heads_dev {
     const uint8_t *w;
-    size_t step;                 /* bytes from one head's matrix to the next's */
+    size_t step; /* bytes from one head's matrix to the next's */
     int rows, cols, n_tokens;
     const float *x;
     float *out;
     size_t x_stride, out_stride;
     int x_step, out_step, tail;
-    bool vec;                    /* x is read 16 bytes at a time */
+    bool vec; /* x is read 16 bytes at a time */
 };
 
-/* Rows r and on of a token: one of a tile's two sums for each of its rows g, g + 8 and tokens 2t, 2t + 1. */
-static __device__ __forceinline__ void heads_store(const heads_dev &a, float *out, const float (&s)[4], int row,
-                                                   int token)
+/* Rows r and on of a token: one of a tile's two sums for each of its rows g, g + 8 and tokens 2t,
+ * 2t + 1. */
+static __device__ __forceinline__ void heads_store(const heads_dev &a, float *out,
+                                                   const float (&s)[4], int row, int token)
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -29,7 +31,8 @@ static __device__ __forceinline__ void heads_store(const heads_dev &a, float *ou
 }
 
 /* What stands behind a head's numbers, of the block's tokens. */
-static __device__ __forceinline__ void heads_tail(const heads_dev &a, const float *x, float *out, int token0, int n)
+static __device__ __forceinline__ void heads_tail(const heads_dev &a, const float *x, float *out,
+                                                  int token0, int n)
 {
     for (int i = threadIdx.x; i < n * a.tail; i += blockDim.x) {
         int t = token0 + i / a.tail, c = i % a.tail;
@@ -38,7 +41,8 @@ static __device__ __forceinline__ void heads_tail(const heads_dev &a, const floa
 }
 
 /* The sums of all warps into the first one's. */
-static __device__ __forceinline__ void heads_join(float (&s0)[4], float (&s1)[4], int warp, int lane)
+static __device__ __forceinline__ void heads_join(float (&s0)[4], float (&s1)[4], int warp,
+                                                  int lane)
 {
     __shared__ float part[WARPS - 1][8][32];
 
@@ -48,14 +52,17 @@ static __device__ __forceinline__ void heads_join(float (&s0)[4], float (&s1)[4]
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        for (int w = 0; w < WARPS - 1 && warp == 0; w++) (i < 4 ? s0[i & 3] : s1[i & 3]) += part[w][i][lane];
+        for (int w = 0; w < WARPS - 1 && warp == 0; w++)
+            (i < 4 ? s0[i & 3] : s1[i & 3]) += part[w][i][lane];
 }
 
-/* Grid: rows, heads, tokens. SPLIT: a block's warps share out the columns of the same rows, for few tokens. */
+/* Grid: rows, heads, tokens. SPLIT: a block's warps share out the columns of the same rows, for few
+ * tokens. */
 template <class W, int GROUPS, bool SPLIT>
 static __global__ void __launch_bounds__(32 * WARPS) heads_run(const __grid_constant__ heads_dev a)
 {
-    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, head = blockIdx.y, token0 = blockIdx.z * 8 * GROUPS;
+    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, head = blockIdx.y,
+        token0 = blockIdx.z * 8 * GROUPS;
     int warp = threadIdx.x >> 5, t0 = 2 * (SPLIT ? blockIdx.x : blockIdx.x * WARPS + warp);
     int units = (a.cols + W::UNIT - 1) / W::UNIT, end = SPLIT ? units * (warp + 1) / WARPS : units;
     int n = min(8 * GROUPS, a.n_tokens - token0);
@@ -73,15 +80,16 @@ static __global__ void __launch_bounds__(32 * WARPS) heads_run(const __grid_cons
     w1.open(w, a.rows, a.cols, t0 + 1, lane);
 #pragma unroll(W::UNIT == 32 && GROUPS == 1 ? 4 : 1)
     for (int u = SPLIT ? units * warp / WARPS : 0; u < end; u++)
-        W::unit(w0, w1, u, lane, [&](int c, const uint32_t (&a0)[2][4], const uint32_t (&a1)[2][4]) {
+        W::unit(w0, w1, u, lane, [&](int c, const uint32_t(&a0)[2][4], const uint32_t(&a1)[2][4]) {
 #pragma unroll
             for (int j = 0; j < GROUPS; j++) {
                 if (8 * j >= n) break;
                 const float *row = x + (size_t)(token0 + min(8 * j + g, n - 1)) * a.x_stride;
                 float4 lo = moe_load4(row, c + (W::NATURAL ? 8 * t : 4 * t), a.cols, a.vec);
-                float4 hi = moe_load4(row, c + (W::NATURAL ? 8 * t + 4 : 4 * t + 16), a.cols, a.vec);
-                uint32_t b[4] = { moe_half2(lo.x, lo.y), moe_half2(lo.z, lo.w), moe_half2(hi.x, hi.y),
-                                  moe_half2(hi.z, hi.w) };
+                float4 hi =
+                    moe_load4(row, c + (W::NATURAL ? 8 * t + 4 : 4 * t + 16), a.cols, a.vec);
+                uint32_t b[4] = { moe_half2(lo.x, lo.y), moe_half2(lo.z, lo.w),
+                                  moe_half2(hi.x, hi.y), moe_half2(hi.z, hi.w) };
                 moe_mma(s0[j], a0[0], b[0], b[1]);
                 moe_mma(s1[j], a1[0], b[0], b[1]);
                 moe_mma(s0[j], a0[1], b[2], b[3]);
@@ -99,8 +107,7 @@ static __global__ void __launch_bounds__(32 * WARPS) heads_run(const __grid_cons
     }
 }
 
-template <class W>
-static void heads_launch(struct cuda *c, const struct heads_dev *a, int n_heads)
+template <class W> static void heads_launch(struct cuda *c, const struct heads_dev *a, int n_heads)
 {
     int tiles = (a->rows + 2 * TILE_ROWS - 1) / (2 * TILE_ROWS);
     dim3 grid((tiles + WARPS - 1) / WARPS, n_heads), block(32 * WARPS);
@@ -116,7 +123,8 @@ static void heads_launch(struct cuda *c, const struct heads_dev *a, int n_heads)
     }
 }
 
-void cu_heads(struct cuda *c, const struct tensor *out, const struct tensor *x, const struct heads_opt *opt)
+void cu_heads(struct cuda *c, const struct tensor *out, const struct tensor *x,
+              const struct heads_opt *opt)
 {
     const struct weight *w = opt->w;
     struct heads_dev a = {};

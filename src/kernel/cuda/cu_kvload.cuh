@@ -1,7 +1,8 @@
-/* cu_kvload.cuh - keys and values in their blocks: where a row lies, and its numbers to and from F16.
+/* cu_kvload.cuh - keys and values in their blocks: where a row lies, and its numbers to and from
+ * F16.
  *
- * The matrix units take F16, so every type becomes that on its way in: a number beyond F16's range becomes
- * the largest in it, what is no number stays none. */
+ * The matrix units take F16, so every type becomes that on its way in: a number beyond F16's range
+ * becomes the largest in it, what is no number stays none. */
 #ifndef TERN_KERNEL_CUDA_CU_KVLOAD_CUH
 #define TERN_KERNEL_CUDA_CU_KVLOAD_CUH
 
@@ -21,14 +22,15 @@ struct kv_dev {
     struct kv_rows k, v;
     const int32_t *table, *seq, *pos;
     int table_stride, type, n_kv_heads;
-    bool whole;                  /* rows begin and end on 16 bytes of numbers: eight can be read at once */
-    bool v_in_k;                 /* v is a part of k: there is nothing to put */
+    bool whole;  /* rows begin and end on 16 bytes of numbers: eight can be read at once */
+    bool v_in_k; /* v is a part of k: there is nothing to put */
 };
 
 /* Checks a layer and fills out; false: c has been told why not. */
 bool kv_dev_of(struct cuda *c, struct kv_dev *out, const struct kvview *kv, int layer);
 
-/* Was this batch's the last write to the layer's keys and values? Then all others are of former steps. */
+/* Was this batch's the last write to the layer's keys and values? Then all others are of former
+ * steps. */
 bool kv_just_put(const struct kvview *kv, int layer);
 
 #ifdef __CUDACC__
@@ -62,7 +64,7 @@ __device__ __forceinline__ uint32_t kv_f8x2(uint32_t w)
 /* Four signed bytes as halves, exactly: with bit 10's exponent a byte is the low end of a half. */
 __device__ __forceinline__ uint2 kv_bytes4(uint32_t w)
 {
-    const __half2 bias = __half2half2(__ushort_as_half(0x6480));     /* 1024 + 128 */
+    const __half2 bias = __half2half2(__ushort_as_half(0x6480)); /* 1024 + 128 */
     uint32_t u = w ^ 0x80808080u;
     uint32_t lo = __byte_perm(u, 0x64646464u, 0x4140), hi = __byte_perm(u, 0x64646464u, 0x4342);
     __half2 a = __hsub2(*reinterpret_cast<__half2 *>(&lo), bias);
@@ -97,7 +99,8 @@ __device__ __forceinline__ uint4 kv_q8_eight(const char *row, int dim)
     unsigned shift = (at & 2) * 8;
     uint32_t w0 = w[0], w1 = w[1], w2 = shift ? w[2] : 0;
     __half2 d = __half2half2(*(const __half *)block);
-    uint2 x = kv_bytes4(__funnelshift_r(w0, w1, shift)), y = kv_bytes4(__funnelshift_r(w1, w2, shift));
+    uint2 x = kv_bytes4(__funnelshift_r(w0, w1, shift)),
+          y = kv_bytes4(__funnelshift_r(w1, w2, shift));
     return make_uint4(kv_scaled(x.x, d), kv_scaled(x.y, d), kv_scaled(y.x, d), kv_scaled(y.y, d));
 }
 
@@ -128,7 +131,8 @@ __device__ __forceinline__ uint4 kv_eight_plain(int type, const char *row, int d
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         int d = dim + 2 * i;
-        w[i] = kv_half2(d < n ? kv_number(type, row, d) : 0.f, d + 1 < n ? kv_number(type, row, d + 1) : 0.f);
+        w[i] = kv_half2(d < n ? kv_number(type, row, d) : 0.f,
+                        d + 1 < n ? kv_number(type, row, d + 1) : 0.f);
     }
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
@@ -145,12 +149,15 @@ __device__ __forceinline__ uint4 kv_eight(int type, bool whole, const char *row,
         return make_uint4(kv_bf16x2(r.x), kv_bf16x2(r.y), kv_bf16x2(r.z), kv_bf16x2(r.w));
     }
     case DT_F32: {
-        float4 a = __ldcg((const float4 *)(row + 4 * dim)), b = __ldcg((const float4 *)(row + 4 * dim) + 1);
-        return make_uint4(kv_half2(a.x, a.y), kv_half2(a.z, a.w), kv_half2(b.x, b.y), kv_half2(b.z, b.w));
+        float4 a = __ldcg((const float4 *)(row + 4 * dim)),
+               b = __ldcg((const float4 *)(row + 4 * dim) + 1);
+        return make_uint4(kv_half2(a.x, a.y), kv_half2(a.z, a.w), kv_half2(b.x, b.y),
+                          kv_half2(b.z, b.w));
     }
     case DT_F8_E4M3: {
         uint2 r = __ldcg((const uint2 *)(row + dim));
-        return make_uint4(kv_f8x2(r.x & 0xffff), kv_f8x2(r.x >> 16), kv_f8x2(r.y & 0xffff), kv_f8x2(r.y >> 16));
+        return make_uint4(kv_f8x2(r.x & 0xffff), kv_f8x2(r.x >> 16), kv_f8x2(r.y & 0xffff),
+                          kv_f8x2(r.y >> 16));
     }
     case DT_Q8_0: return kv_q8_eight(row, dim);
     }
@@ -159,13 +166,14 @@ __device__ __forceinline__ uint4 kv_eight(int type, bool whole, const char *row,
 
 /* ---- the matrix units ---- */
 
-__device__ __forceinline__ void mma_f16(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                                        uint32_t b1)
+__device__ __forceinline__ void mma_f16(float c[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                        uint32_t a3, uint32_t b0, uint32_t b1)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 #endif
 #endif

@@ -23,8 +23,10 @@ static size_t plain_row_bytes(enum dtype t, int cols)
 int cu_pack_planes(const struct weight *w, int i, int r0, int r1, struct cu_plane out[4])
 {
     struct layout l = layout_of(w->type);
-    size_t base = (size_t)i * layout_matrix_bytes(w->type, w->rows, w->cols), rows = (size_t)(r1 - r0), at = (size_t)r0;
-    size_t bytes = l.cols ? (size_t)(w->cols / l.cols) * (size_t)l.bytes : plain_row_bytes(w->type, w->cols);
+    size_t base = (size_t)i * layout_matrix_bytes(w->type, w->rows, w->cols),
+           rows = (size_t)(r1 - r0), at = (size_t)r0;
+    size_t bytes =
+        l.cols ? (size_t)(w->cols / l.cols) * (size_t)l.bytes : plain_row_bytes(w->type, w->cols);
     if (l.cols) {
         at /= TILE_ROWS;
         rows = (rows + TILE_ROWS - 1) / TILE_ROWS;
@@ -45,16 +47,24 @@ static inline uint32_t load32(const uint8_t *p)
 static inline void store32(uint8_t *p, uint32_t v) { memcpy(p, &v, 4); }
 static inline uint32_t move(uint32_t v, int by) { return by >= 0 ? v << by : v >> -by; }
 
-/* u: a number in each byte, those of pairs 0 and 1; v: of pairs 2 and 3. Pair k goes to bits p_k and odd + p_k. */
-static inline uint32_t place(uint32_t u, uint32_t v, uint32_t m, int odd, int p0, int p1, int p2, int p3)
+/* u: a number in each byte, those of pairs 0 and 1; v: of pairs 2 and 3. Pair k goes to bits p_k
+ * and odd + p_k. */
+static inline uint32_t place(uint32_t u, uint32_t v, uint32_t m, int odd, int p0, int p1, int p2,
+                             int p3)
 {
     return move(u & m, p0) | move(u & m << 8, p0 + odd - 8) | move(u & m << 16, p1 - 16) |
            move(u & m << 24, p1 + odd - 24) | move(v & m, p2) | move(v & m << 8, p2 + odd - 8) |
            move(v & m << 16, p3 - 16) | move(v & m << 24, p3 + odd - 24);
 }
 static inline uint32_t place_4(uint32_t u, uint32_t v) { return place(u, v, 15, 16, 0, 4, 8, 12); }
-static inline uint32_t place_e2m1(uint32_t u, uint32_t v) { return place(u, v, 15, 16, 12, 8, 4, 0); }
-static inline uint32_t place_iq4(uint32_t u, uint32_t v) { return place(u, v, 15, 4, 0, 8, 16, 24); }
+static inline uint32_t place_e2m1(uint32_t u, uint32_t v)
+{
+    return place(u, v, 15, 16, 12, 8, 4, 0);
+}
+static inline uint32_t place_iq4(uint32_t u, uint32_t v)
+{
+    return place(u, v, 15, 4, 0, 8, 16, 24);
+}
 static inline uint32_t place_5th(uint32_t u, uint32_t v) { return place(u, v, 1, 16, 4, 8, 5, 9); }
 static inline uint32_t place_6th(uint32_t u, uint32_t v) { return place(u, v, 3, 16, 4, 8, 6, 10); }
 static inline uint32_t place_2(uint32_t u, uint32_t v) { return place(u, v, 3, 16, 0, 2, 4, 6); }
@@ -112,8 +122,8 @@ static void pack_fives(uint8_t *tile, const uint8_t *qs, const uint8_t *qh, int 
         uint32_t q = load32(qs + 4 * t), u = h >> 4 * t, v = h >> (16 + 4 * t);
         store32(tile + lane_at(r, t, 8) + r / 8 * 4, place_4(q, q >> 4));
         tile[256 + lane_at(r, t, 2) + r / 8] =
-            (uint8_t)((u & 1) | (v & 1) << 1 | (u & 4) | (v & 4) << 1 | (u & 2) << 3 | (v & 2) << 4 | (u & 8) << 3 |
-                      (v & 8) << 4);
+            (uint8_t)((u & 1) | (v & 1) << 1 | (u & 4) | (v & 4) << 1 | (u & 2) << 3 |
+                      (v & 2) << 4 | (u & 8) << 3 | (v & 8) << 4);
     }
 }
 static void pack_q5_0(uint8_t *tile, const void *block, int r)
@@ -163,7 +173,8 @@ static void pack_q5_k(uint8_t *tile, const void *block, int r)
     pack_k_nibbles(tile, b->qs, r);
     for (int g = 0; g < 8; g++) {
         for (int t = 0; t < 4; t++) {
-            uint32_t v = place_5th(load32(b->qh + 4 * t) >> g, load32(b->qh + 16 + 4 * t) >> g) << 2 * (g & 1);
+            uint32_t v = place_5th(load32(b->qh + 4 * t) >> g, load32(b->qh + 16 + 4 * t) >> g)
+                         << 2 * (g & 1);
             or32(tile + 2048 + lane_at(r, t, 16) + g / 4 * 8 + r / 8 * 4, g & 2 ? turn8(v) : v);
         }
     }
@@ -177,11 +188,13 @@ static void pack_q6_k(uint8_t *tile, const void *block, int r)
         int shift = g % 4 / 2 * 4;
         for (int t = 0; t < 4; t++) {
             uint32_t u = load32(low + 4 * t) >> shift, v = load32(low + 16 + 4 * t) >> shift;
-            store32(tile + 512 * (g / 2) + lane_at(r, t, 16) + g % 2 * 8 + r / 8 * 4, place_4(u, v));
+            store32(tile + 512 * (g / 2) + lane_at(r, t, 16) + g % 2 * 8 + r / 8 * 4,
+                    place_4(u, v));
             u = load32(high + 4 * t) >> 2 * (g & 3);
             v = load32(high + 16 + 4 * t) >> 2 * (g & 3);
             v = place_6th(u, v);
-            or32(tile + 2048 + 512 * (g / 4) + lane_at(r, t, 16) + g / 2 % 2 * 8 + r / 8 * 4, g & 1 ? turn8(v) : v);
+            or32(tile + 2048 + 512 * (g / 4) + lane_at(r, t, 16) + g / 2 % 2 * 8 + r / 8 * 4,
+                 g & 1 ? turn8(v) : v);
         }
     }
     memcpy(tile + 3072 + 16 * r, b->scales, 16);
@@ -195,7 +208,8 @@ static void pack_twos(uint8_t *tile, const uint8_t *qs, int r)
         const uint8_t *low = qs + g / 4 * 32;
         int shift = 2 * (g & 3);
         for (int t = 0; t < 4; t++) {
-            uint32_t v = place_2(load32(low + 4 * t) >> shift, load32(low + 16 + 4 * t) >> shift) << 8 * (g & 1);
+            uint32_t v = place_2(load32(low + 4 * t) >> shift, load32(low + 16 + 4 * t) >> shift)
+                         << 8 * (g & 1);
             or32(tile + 512 * (g / 4) + lane_at(r, t, 16) + g / 2 % 2 * 8 + r / 8 * 4, v);
         }
     }
@@ -213,7 +227,9 @@ static void pack_q3_k(uint8_t *tile, const void *block, int r)
     pack_twos(tile, b->qs, r);
     for (int g = 0; g < 8; g++) {
         for (int t = 0; t < 4; t++) {
-            uint32_t v = place_3rd(load32(b->hmask + 4 * t) >> g, load32(b->hmask + 16 + 4 * t) >> g) << (g & 1);
+            uint32_t v =
+                place_3rd(load32(b->hmask + 4 * t) >> g, load32(b->hmask + 16 + 4 * t) >> g)
+                << (g & 1);
             or32(tile + 1024 + lane_at(r, t, 16) + g / 4 * 8 + r / 8 * 4, g & 2 ? turn8(v) : v);
         }
     }
@@ -226,7 +242,8 @@ static void pack_iq4_xs(uint8_t *tile, const void *block, int r)
     for (int g = 0; g < 8; g++) {
         for (int t = 0; t < 4; t++) {
             uint32_t q = load32(b->qs + 16 * g + 4 * t);
-            store32(tile + 512 * (g / 2) + lane_at(r, t, 16) + g % 2 * 8 + r / 8 * 4, place_iq4(q, q >> 4));
+            store32(tile + 512 * (g / 2) + lane_at(r, t, 16) + g % 2 * 8 + r / 8 * 4,
+                    place_iq4(q, q >> 4));
         }
     }
     memcpy(tile + 2048 + 8 * r, b, 8);

@@ -1,28 +1,30 @@
 /* cu_layout.cuh - how weights lie in device memory.
  *
- * Plain types (F16, BF16, F32) keep their rows, each begun at a multiple of 16 bytes: layout_stride. Types
- * without a layout of their own are decoded to F16 when they are loaded.
+ * Plain types (F16, BF16, F32) keep their rows, each begun at a multiple of 16 bytes:
+ * layout_stride. Types without a layout of their own are decoded to F16 when they are loaded.
  *
- * Block formats lie in tiles: 16 rows by one block of columns (32, or 256 for the K formats), tile after tile
- * along the columns, then the next 16 rows; rows that fill up the last 16 are zero. A tile takes 16 times a
- * block's bytes, always a multiple of 16, so anything in it can be fetched in coalesced pieces of 16 bytes.
- * Inside, the numbers come first and in the order in which the tensor cores take the left factor: of every
- * 32 columns, lane l = 4 g + t holds rows g and g + 8, and of each row the columns
+ * Block formats lie in tiles: 16 rows by one block of columns (32, or 256 for the K formats), tile
+ * after tile along the columns, then the next 16 rows; rows that fill up the last 16 are zero. A
+ * tile takes 16 times a block's bytes, always a multiple of 16, so anything in it can be fetched in
+ * coalesced pieces of 16 bytes. Inside, the numbers come first and in the order in which the tensor
+ * cores take the left factor: of every 32 columns, lane l = 4 g + t holds rows g and g + 8, and of
+ * each row the columns
  *
  *     pair 0: 4t, 4t + 1     pair 1: 4t + 2, 4t + 3     pair 2, 3: the same + 16
  *
- * Pairs 0 and 1 of both rows are the registers of one m16n8k16 (columns 0..15), pairs 2 and 3 those of the
- * next: a[0] = row g pair 0, a[1] = row g + 8 pair 0, a[2] = row g pair 1, a[3] = row g + 8 pair 1. So column
- * c of a group of 16 takes place layout_slot(c) of the product's 16, and the right factor is ordered likewise.
+ * Pairs 0 and 1 of both rows are the registers of one m16n8k16 (columns 0..15), pairs 2 and 3 those
+ * of the next: a[0] = row g pair 0, a[1] = row g + 8 pair 0, a[2] = row g pair 1, a[3] = row g + 8
+ * pair 1. So column c of a group of 16 takes place layout_slot(c) of the product's 16, and the
+ * right factor is ordered likewise.
  *
- * tile<T>::load unpacks to F16 pairs that are still `bias(pair)` too large: bits are put under an exponent,
- * not converted. What a number is worth:
+ * tile<T>::load unpacks to F16 pairs that are still `bias(pair)` too large: bits are put under an
+ * exponent, not converted. What a number is worth:
  *
  *     x = scale * (pair - bias) - minimum
  *     scale = head.d[h] * small(head, h, b, s)      minimum = head.m[h] * small_min(head, h, b, s)
  *
- * with h = 0, 1 for rows g, g + 8; b the group of 32 in the tile; s = 0, 1 the half of it (SUB 16; with SUB 32
- * both are alike). Every function reads a tile in shared or global memory. */
+ * with h = 0, 1 for rows g, g + 8; b the group of 32 in the tile; s = 0, 1 the half of it (SUB 16;
+ * with SUB 32 both are alike). Every function reads a tile in shared or global memory. */
 #ifndef TERN_KERNEL_CUDA_CU_LAYOUT_CUH
 #define TERN_KERNEL_CUDA_CU_LAYOUT_CUH
 
@@ -31,7 +33,9 @@
 #define TILE_ROWS 16
 
 /* Columns and bytes of a tile; 0 for plain types. */
-struct layout { int cols, bytes; };
+struct layout {
+    int cols, bytes;
+};
 
 __host__ __device__ constexpr struct layout layout_of(int t)
 {
@@ -70,15 +74,18 @@ __host__ __device__ constexpr size_t layout_matrix_bytes(int t, int rows, int co
     return (size_t)((rows + TILE_ROWS - 1) / TILE_ROWS) * (size_t)(cols / l.cols) * (size_t)l.bytes;
 }
 /* The tile of rows [16 tile, ...) and block kb of columns, of the matrix that begins at base. */
-__host__ __device__ inline const uint8_t *layout_tile(int t, const void *base, int cols, int tile, int kb)
+__host__ __device__ inline const uint8_t *layout_tile(int t, const void *base, int cols, int tile,
+                                                      int kb)
 {
     struct layout l = layout_of(t);
-    return (const uint8_t *)base + ((size_t)tile * (size_t)(cols / l.cols) + (size_t)kb) * (size_t)l.bytes;
+    return (const uint8_t *)base +
+           ((size_t)tile * (size_t)(cols / l.cols) + (size_t)kb) * (size_t)l.bytes;
 }
 /* Which of the 16 places of a product's step column c (0..15) of a group takes. */
 __host__ __device__ constexpr int layout_slot(int c) { return c / 4 * 2 + c % 2 + c % 4 / 2 * 8; }
 
-/* ---- bits to F16 pairs: w holds the eight numbers of a lane and row; shared by host and device ---- */
+/* ---- bits to F16 pairs: w holds the eight numbers of a lane and row; shared by host and device
+ * ---- */
 
 __host__ __device__ __forceinline__ uint32_t bits_rotate8(uint32_t v) { return v >> 8 | v << 24; }
 
@@ -136,8 +143,7 @@ __host__ __device__ __forceinline__ void bits_e2m1(uint32_t w, uint32_t a[4])
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-    for (int p = 0; p < 4; p++, w <<= 4)
-        a[p] = (w & 0x80008000) | (w & 0x70007000) >> 3;
+    for (int p = 0; p < 4; p++, w <<= 4) a[p] = (w & 0x80008000) | (w & 0x70007000) >> 3;
 }
 
 #ifdef __CUDACC__
@@ -159,7 +165,10 @@ __device__ __forceinline__ void bits_iq4(uint32_t w, uint32_t a[4])
     }
 }
 
-__device__ __forceinline__ float half_at(const uint8_t *p) { return __half2float(*(const __half *)p); }
+__device__ __forceinline__ float half_at(const uint8_t *p)
+{
+    return __half2float(*(const __half *)p);
+}
 /* Byte i of the words w: put under the exponent of 2^23. i must be known to the compiler. */
 __device__ __forceinline__ float byte_of(const uint32_t *w, int i)
 {
@@ -167,7 +176,8 @@ __device__ __forceinline__ float byte_of(const uint32_t *w, int i)
 }
 __device__ __forceinline__ float sbyte_of(const uint32_t *w, int i)
 {
-    return __uint_as_float(__byte_perm(w[i / 4] ^ 0x80808080, 0x4b000000, 0x7540 + i % 4)) - 8388736.f;
+    return __uint_as_float(__byte_perm(w[i / 4] ^ 0x80808080, 0x4b000000, 0x7540 + i % 4)) -
+           8388736.f;
 }
 /* Two bytes as an F16 pair: those that pick (a selector of __byte_perm) takes from v, u. */
 __device__ __forceinline__ uint32_t pair_of(uint32_t u, uint32_t v, uint32_t pick)
@@ -179,13 +189,16 @@ __device__ __forceinline__ uint32_t pair_of(uint32_t u, uint32_t v, uint32_t pic
 
 /* ---- the formats ---- */
 
-/* min_pair: small_min of sub-blocks 2t + 8i and 2t + 8i + 1 as an F16 pair, a left factor for sums of x (K formats).
- * GROUP: how many groups of 32 one load unpacks; load j of a tile holds groups j GROUP ... */
+/* min_pair: small_min of sub-blocks 2t + 8i and 2t + 8i + 1 as an F16 pair, a left factor for sums
+ * of x (K formats). GROUP: how many groups of 32 one load unpacks; load j of a tile holds groups j
+ * GROUP ... */
 template <int T> struct tile;
 
-struct tile_small {                  /* blocks of 32: one scale, and where MIN one offset, a row */
+struct tile_small { /* blocks of 32: one scale, and where MIN one offset, a row */
     static constexpr int COLS = 32, SUB = 32, GROUP = 1;
-    struct head { float d[2], m[2]; };
+    struct head {
+        float d[2], m[2];
+    };
     static __device__ __forceinline__ float small(const head &, int, int, int) { return 1.f; }
     static __device__ __forceinline__ float small_min(const head &, int, int, int) { return 1.f; }
     static __device__ __forceinline__ head head_d(const uint8_t *d, int lane)
@@ -203,7 +216,8 @@ struct tile_small {                  /* blocks of 32: one scale, and where MIN o
 
 /* 256 bytes of nibbles, lane l's eight bytes at 8 l: rows g and g + 8. */
 struct tile_nibbles : tile_small {
-    static __device__ __forceinline__ void load(uint32_t a[1][2][4], const uint8_t *p, int lane, int)
+    static __device__ __forceinline__ void load(uint32_t a[1][2][4], const uint8_t *p, int lane,
+                                                int)
     {
         uint2 w = *(const uint2 *)(p + 8 * lane);
         bits_4(w.x, a[0][0]);
@@ -214,17 +228,24 @@ struct tile_nibbles : tile_small {
 template <> struct tile<DT_Q4_0> : tile_nibbles {
     static constexpr bool MIN = false;
     static __host__ __device__ constexpr float bias(int p) { return p & 1 ? 72.f : 1032.f; }
-    static __device__ __forceinline__ head open(const uint8_t *p, int lane) { return head_d(p + 256, lane); }
+    static __device__ __forceinline__ head open(const uint8_t *p, int lane)
+    {
+        return head_d(p + 256, lane);
+    }
 };
 template <> struct tile<DT_Q4_1> : tile_nibbles {
     static constexpr bool MIN = true;
     static __host__ __device__ constexpr float bias(int p) { return p & 1 ? 64.f : 1024.f; }
-    static __device__ __forceinline__ head open(const uint8_t *p, int lane) { return head_dm(p + 256, lane); }
+    static __device__ __forceinline__ head open(const uint8_t *p, int lane)
+    {
+        return head_dm(p + 256, lane);
+    }
 };
 
 /* And 64 bytes of fifth bits, lane l's two at 2 l. */
 struct tile_fives : tile_small {
-    static __device__ __forceinline__ void load(uint32_t a[1][2][4], const uint8_t *p, int lane, int j)
+    static __device__ __forceinline__ void load(uint32_t a[1][2][4], const uint8_t *p, int lane,
+                                                int j)
     {
         tile_nibbles::load(a, p, lane, j);
         uint32_t h = *(const uint16_t *)(p + 256 + 2 * lane);
@@ -235,20 +256,30 @@ struct tile_fives : tile_small {
 template <> struct tile<DT_Q5_0> : tile_fives {
     static constexpr bool MIN = false;
     static __host__ __device__ constexpr float bias(int p) { return p & 1 ? 80.f : 1040.f; }
-    static __device__ __forceinline__ head open(const uint8_t *p, int lane) { return head_d(p + 320, lane); }
+    static __device__ __forceinline__ head open(const uint8_t *p, int lane)
+    {
+        return head_d(p + 320, lane);
+    }
 };
 template <> struct tile<DT_Q5_1> : tile_fives {
     static constexpr bool MIN = true;
     static __host__ __device__ constexpr float bias(int p) { return p & 1 ? 64.f : 1024.f; }
-    static __device__ __forceinline__ head open(const uint8_t *p, int lane) { return head_dm(p + 320, lane); }
+    static __device__ __forceinline__ head open(const uint8_t *p, int lane)
+    {
+        return head_dm(p + 320, lane);
+    }
 };
 
 /* 512 bytes, each 128 too large: lane l's sixteen at 16 l, row g's eight first. */
 template <> struct tile<DT_Q8_0> : tile_small {
     static constexpr bool MIN = false;
     static __host__ __device__ constexpr float bias(int) { return 1152.f; }
-    static __device__ __forceinline__ head open(const uint8_t *p, int lane) { return head_d(p + 512, lane); }
-    static __device__ __forceinline__ void load(uint32_t a[1][2][4], const uint8_t *p, int lane, int)
+    static __device__ __forceinline__ head open(const uint8_t *p, int lane)
+    {
+        return head_d(p + 512, lane);
+    }
+    static __device__ __forceinline__ void load(uint32_t a[1][2][4], const uint8_t *p, int lane,
+                                                int)
     {
         uint4 w = *(const uint4 *)(p + 16 * lane);
         bits_8(w.x, a[0][0]);
@@ -261,8 +292,12 @@ template <> struct tile<DT_Q8_0> : tile_small {
 template <> struct tile<DT_IQ4_NL> : tile_small {
     static constexpr bool MIN = false;
     static __host__ __device__ constexpr float bias(int) { return 1152.f; }
-    static __device__ __forceinline__ head open(const uint8_t *p, int lane) { return head_d(p + 256, lane); }
-    static __device__ __forceinline__ void load(uint32_t a[1][2][4], const uint8_t *p, int lane, int)
+    static __device__ __forceinline__ head open(const uint8_t *p, int lane)
+    {
+        return head_d(p + 256, lane);
+    }
+    static __device__ __forceinline__ void load(uint32_t a[1][2][4], const uint8_t *p, int lane,
+                                                int)
     {
         uint2 w = *(const uint2 *)(p + 8 * lane);
         bits_iq4(w.x, a[0][0]);
@@ -274,13 +309,17 @@ template <> struct tile<DT_IQ4_NL> : tile_small {
 template <> struct tile<DT_MXFP4> : tile_small {
     static constexpr bool MIN = false;
     static __host__ __device__ constexpr float bias(int) { return 0.f; }
-    static __device__ __forceinline__ float power(uint32_t e) { return __uint_as_float(min(e + 14, 255u) << 23); }
+    static __device__ __forceinline__ float power(uint32_t e)
+    {
+        return __uint_as_float(min(e + 14, 255u) << 23);
+    }
     static __device__ __forceinline__ head open(const uint8_t *p, int lane)
     {
         int g = lane >> 2;
         return { { power(p[256 + g]), power(p[264 + g]) }, { 0.f, 0.f } };
     }
-    static __device__ __forceinline__ void load(uint32_t a[1][2][4], const uint8_t *p, int lane, int)
+    static __device__ __forceinline__ void load(uint32_t a[1][2][4], const uint8_t *p, int lane,
+                                                int)
     {
         uint2 w = *(const uint2 *)(p + 8 * lane);
         bits_e2m1(w.x, a[0][0]);
@@ -288,10 +327,12 @@ template <> struct tile<DT_MXFP4> : tile_small {
     }
 };
 
-/* Four pieces of 512 bytes of nibbles, 16 bytes a lane: rows g and g + 8 of group 2j, then of group 2j + 1. */
+/* Four pieces of 512 bytes of nibbles, 16 bytes a lane: rows g and g + 8 of group 2j, then of group
+ * 2j + 1. */
 struct tile_k {
     static constexpr int COLS = 256, GROUP = 2;
-    static __device__ __forceinline__ void load_4(uint32_t a[2][2][4], const uint8_t *p, int lane, int j)
+    static __device__ __forceinline__ void load_4(uint32_t a[2][2][4], const uint8_t *p, int lane,
+                                                  int j)
     {
         uint4 w = *(const uint4 *)(p + 512 * j + 16 * lane);
         bits_4(w.x, a[0][0]);
@@ -305,7 +346,10 @@ struct tile_k {
 struct tile_k4 : tile_k {
     static constexpr int SUB = 32;
     static constexpr bool MIN = true;
-    struct head { float d[2], m[2]; uint32_t sc[2][2], mn[2][2]; };
+    struct head {
+        float d[2], m[2];
+        uint32_t sc[2][2], mn[2][2];
+    };
     static __host__ __device__ constexpr float bias(int p) { return p & 1 ? 64.f : 1024.f; }
     static __device__ __forceinline__ head open_k4(const uint8_t *p, int lane)
     {
@@ -323,26 +367,40 @@ struct tile_k4 : tile_k {
         }
         return r;
     }
-    static __device__ __forceinline__ float small(const head &r, int h, int b, int) { return byte_of(r.sc[h], b); }
-    static __device__ __forceinline__ float small_min(const head &r, int h, int b, int) { return byte_of(r.mn[h], b); }
+    static __device__ __forceinline__ float small(const head &r, int h, int b, int)
+    {
+        return byte_of(r.sc[h], b);
+    }
+    static __device__ __forceinline__ float small_min(const head &r, int h, int b, int)
+    {
+        return byte_of(r.mn[h], b);
+    }
     static __device__ __forceinline__ uint32_t min_pair(const head &r, int h, int t, int)
     {
         return pair_of(r.mn[h][0], r.mn[h][1], 0x10 + 0x22 * t);
     }
 };
 template <> struct tile<DT_Q4_K> : tile_k4 {
-    static __device__ __forceinline__ head open(const uint8_t *p, int lane) { return open_k4(p + 2048, lane); }
-    static __device__ __forceinline__ void load(uint32_t a[2][2][4], const uint8_t *p, int lane, int j)
+    static __device__ __forceinline__ head open(const uint8_t *p, int lane)
+    {
+        return open_k4(p + 2048, lane);
+    }
+    static __device__ __forceinline__ void load(uint32_t a[2][2][4], const uint8_t *p, int lane,
+                                                int j)
     {
         load_4(a, p, lane, j);
     }
 };
 
-/* High bits: 512 bytes, 16 a lane, a word for rows g and g + 8 of groups 0..3, then of 4..7. Group b's bits are
- * 2 (b & 1) above where bits_5 wants them, those of b & 2 turned left by 8 besides. */
+/* High bits: 512 bytes, 16 a lane, a word for rows g and g + 8 of groups 0..3, then of 4..7. Group
+ * b's bits are 2 (b & 1) above where bits_5 wants them, those of b & 2 turned left by 8 besides. */
 template <> struct tile<DT_Q5_K> : tile_k4 {
-    static __device__ __forceinline__ head open(const uint8_t *p, int lane) { return open_k4(p + 2560, lane); }
-    static __device__ __forceinline__ void load(uint32_t a[2][2][4], const uint8_t *p, int lane, int j)
+    static __device__ __forceinline__ head open(const uint8_t *p, int lane)
+    {
+        return open_k4(p + 2560, lane);
+    }
+    static __device__ __forceinline__ void load(uint32_t a[2][2][4], const uint8_t *p, int lane,
+                                                int j)
     {
         load_4(a, p, lane, j);
         uint2 v = *(const uint2 *)(p + 2048 + 16 * lane + 8 * (j >> 1));
@@ -354,16 +412,21 @@ template <> struct tile<DT_Q5_K> : tile_k4 {
     }
 };
 
-/* High bits: two pieces of 512 bytes, 16 a lane: words for rows g and g + 8 of groups 4i, 4i + 1, then of 4i + 2,
- * 4i + 3; the odd group's turned left by 8. Then 16 scales a row, then d. */
+/* High bits: two pieces of 512 bytes, 16 a lane: words for rows g and g + 8 of groups 4i, 4i + 1,
+ * then of 4i + 2, 4i + 3; the odd group's turned left by 8. Then 16 scales a row, then d. */
 template <> struct tile<DT_Q6_K> : tile_k {
     static constexpr int SUB = 16;
     static constexpr bool MIN = false;
-    struct head { float d[2], m[2]; uint32_t sc[2][4]; };
+    struct head {
+        float d[2], m[2];
+        uint32_t sc[2][4];
+    };
     static __host__ __device__ constexpr float bias(int p) { return p & 1 ? 96.f : 1056.f; }
     static __device__ __forceinline__ head open(const uint8_t *p, int lane)
     {
-        head r = { { half_at(p + 3328 + 2 * (lane >> 2)), half_at(p + 3344 + 2 * (lane >> 2)) }, { 0.f, 0.f }, {} };
+        head r = { { half_at(p + 3328 + 2 * (lane >> 2)), half_at(p + 3344 + 2 * (lane >> 2)) },
+                   { 0.f, 0.f },
+                   {} };
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             uint4 v = *(const uint4 *)(p + 3072 + 16 * (lane >> 2) + 128 * h);
@@ -371,7 +434,8 @@ template <> struct tile<DT_Q6_K> : tile_k {
         }
         return r;
     }
-    static __device__ __forceinline__ void load(uint32_t a[2][2][4], const uint8_t *p, int lane, int j)
+    static __device__ __forceinline__ void load(uint32_t a[2][2][4], const uint8_t *p, int lane,
+                                                int j)
     {
         load_4(a, p, lane, j);
         uint2 v = *(const uint2 *)(p + 2048 + 512 * (j >> 1) + 16 * lane + 8 * (j & 1));
@@ -387,11 +451,12 @@ template <> struct tile<DT_Q6_K> : tile_k {
     static __device__ __forceinline__ float small_min(const head &, int, int, int) { return 0.f; }
 };
 
-/* Two bits: two pieces of 512 bytes, 16 a lane: a word for rows g and g + 8 of groups 4i, 4i + 1, then of 4i + 2,
- * 4i + 3; the odd group's 8 bits higher. */
+/* Two bits: two pieces of 512 bytes, 16 a lane: a word for rows g and g + 8 of groups 4i, 4i + 1,
+ * then of 4i + 2, 4i + 3; the odd group's 8 bits higher. */
 struct tile_twos : tile_k {
     static constexpr int SUB = 16;
-    static __device__ __forceinline__ void load_2(uint32_t a[2][2][4], const uint8_t *p, int lane, int j)
+    static __device__ __forceinline__ void load_2(uint32_t a[2][2][4], const uint8_t *p, int lane,
+                                                  int j)
     {
         uint2 w = *(const uint2 *)(p + 512 * (j >> 1) + 16 * lane + 8 * (j & 1));
         bits_2(w.x, a[0][0]);
@@ -402,7 +467,10 @@ struct tile_twos : tile_k {
 };
 template <> struct tile<DT_Q2_K> : tile_twos {
     static constexpr bool MIN = true;
-    struct head { float d[2], m[2]; uint32_t sc[2][4]; };
+    struct head {
+        float d[2], m[2];
+        uint32_t sc[2][4];
+    };
     static __host__ __device__ constexpr float bias(int p)
     {
         return p == 0 ? 1024.f : p == 1 ? 256.f : p == 2 ? 64.f : 16.f;
@@ -420,7 +488,8 @@ template <> struct tile<DT_Q2_K> : tile_twos {
         }
         return r;
     }
-    static __device__ __forceinline__ void load(uint32_t a[2][2][4], const uint8_t *p, int lane, int j)
+    static __device__ __forceinline__ void load(uint32_t a[2][2][4], const uint8_t *p, int lane,
+                                                int j)
     {
         load_2(a, p, lane, j);
     }
@@ -434,31 +503,39 @@ template <> struct tile<DT_Q2_K> : tile_twos {
     }
     static __device__ __forceinline__ uint32_t min_pair(const head &r, int h, int t, int i)
     {
-        return pair_of(r.sc[h][2 * i] >> 4 & 0x0f0f0f0f, r.sc[h][2 * i + 1] >> 4 & 0x0f0f0f0f, 0x10 + 0x22 * t);
+        return pair_of(r.sc[h][2 * i] >> 4 & 0x0f0f0f0f, r.sc[h][2 * i + 1] >> 4 & 0x0f0f0f0f,
+                       0x10 + 0x22 * t);
     }
 };
-/* Third bits like Q5_K's fifth ones, but 1 (b & 1) above where bits_3 wants them. Then 12 bytes of scales a row,
- * as the file has them, then d. */
+/* Third bits like Q5_K's fifth ones, but 1 (b & 1) above where bits_3 wants them. Then 12 bytes of
+ * scales a row, as the file has them, then d. */
 template <> struct tile<DT_Q3_K> : tile_twos {
     static constexpr bool MIN = false;
-    struct head { float d[2], m[2]; uint32_t sc[2][4]; };
+    struct head {
+        float d[2], m[2];
+        uint32_t sc[2][4];
+    };
     static __host__ __device__ constexpr float bias(int p)
     {
         return p == 0 ? 1028.f : p == 1 ? 260.f : p == 2 ? 68.f : 20.f;
     }
     static __device__ __forceinline__ head open(const uint8_t *p, int lane)
     {
-        head r = { { half_at(p + 1728 + 2 * (lane >> 2)), half_at(p + 1744 + 2 * (lane >> 2)) }, { 0.f, 0.f }, {} };
+        head r = { { half_at(p + 1728 + 2 * (lane >> 2)), half_at(p + 1744 + 2 * (lane >> 2)) },
+                   { 0.f, 0.f },
+                   {} };
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const uint32_t *v = (const uint32_t *)(p + 1536 + 12 * (lane >> 2) + 96 * h);
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                r.sc[h][i] = (v[i & 1] >> (i < 2 ? 0 : 4) & 0x0f0f0f0f) | (v[2] >> 2 * i & 0x03030303) << 4;
+                r.sc[h][i] =
+                    (v[i & 1] >> (i < 2 ? 0 : 4) & 0x0f0f0f0f) | (v[2] >> 2 * i & 0x03030303) << 4;
         }
         return r;
     }
-    static __device__ __forceinline__ void load(uint32_t a[2][2][4], const uint8_t *p, int lane, int j)
+    static __device__ __forceinline__ void load(uint32_t a[2][2][4], const uint8_t *p, int lane,
+                                                int j)
     {
         load_2(a, p, lane, j);
         uint2 v = *(const uint2 *)(p + 1024 + 16 * lane + 8 * (j >> 1));
@@ -479,7 +556,10 @@ template <> struct tile<DT_Q3_K> : tile_twos {
 template <> struct tile<DT_IQ4_XS> : tile_k {
     static constexpr int SUB = 32;
     static constexpr bool MIN = false;
-    struct head { float d[2], m[2]; uint32_t high[2], low[2]; };
+    struct head {
+        float d[2], m[2];
+        uint32_t high[2], low[2];
+    };
     static __host__ __device__ constexpr float bias(int) { return 1152.f; }
     static __device__ __forceinline__ head open(const uint8_t *p, int lane)
     {
@@ -494,7 +574,8 @@ template <> struct tile<DT_IQ4_XS> : tile_k {
         }
         return r;
     }
-    static __device__ __forceinline__ void load(uint32_t a[2][2][4], const uint8_t *p, int lane, int j)
+    static __device__ __forceinline__ void load(uint32_t a[2][2][4], const uint8_t *p, int lane,
+                                                int j)
     {
         uint4 w = *(const uint4 *)(p + 512 * j + 16 * lane);
         bits_iq4(w.x, a[0][0]);
@@ -511,10 +592,12 @@ template <> struct tile<DT_IQ4_XS> : tile_k {
 
 /* ---- finished numbers ---- */
 
-/* Load j of a tile as F16 pairs that are what they should be: rounded once, like the product of two F16. */
+/* Load j of a tile as F16 pairs that are what they should be: rounded once, like the product of two
+ * F16. */
 template <int T>
-__device__ __forceinline__ void tile_f16(uint32_t a[tile<T>::GROUP][2][4], const typename tile<T>::head &head,
-                                         const uint8_t *p, int lane, int j)
+__device__ __forceinline__ void tile_f16(uint32_t a[tile<T>::GROUP][2][4],
+                                         const typename tile<T>::head &head, const uint8_t *p,
+                                         int lane, int j)
 {
     tile<T>::load(a, p, lane, j);
 #pragma unroll
@@ -527,7 +610,7 @@ __device__ __forceinline__ void tile_f16(uint32_t a[tile<T>::GROUP][2][4], const
                 float sc = head.d[h] * tile<T>::small(head, h, b, k / 2);
                 float mn = tile<T>::MIN ? head.m[h] * tile<T>::small_min(head, h, b, k / 2) : 0.f;
                 __half2 v = *(__half2 *)&a[i][h][k];
-                v = __hsub2(v, __float2half2_rn(tile<T>::bias(k)));          /* exact */
+                v = __hsub2(v, __float2half2_rn(tile<T>::bias(k))); /* exact */
                 float2 f = __half22float2(v);
                 v = __halves2half2(half_sat(fmaf(sc, f.x, -mn)), half_sat(fmaf(sc, f.y, -mn)));
                 a[i][h][k] = *(uint32_t *)&v;

@@ -1,6 +1,7 @@
 /* cu_mem.cu - device memory: one owner for each allocation, and a ledger of all of them.
  *
- * With TERN_CUDA_DEBUG=1 guards stand before and behind every block and are looked at when it is freed. */
+ * With TERN_CUDA_DEBUG=1 guards stand before and behind every block and are looked at when it is
+ * freed. */
 #include "kernel/cuda/cu.cuh"
 
 extern "C" {
@@ -10,11 +11,11 @@ extern "C" {
 
 #include <stdlib.h>
 
-#define GUARD_BYTES 256              /* a multiple of what kernels want blocks aligned to */
+#define GUARD_BYTES 256 /* a multiple of what kernels want blocks aligned to */
 #define GUARD 0xa5
 
 struct block {
-    void *p;                         /* what the owner has */
+    void *p; /* what the owner has */
     size_t bytes;
     enum mem_kind kind;
     const char *owner;
@@ -71,19 +72,21 @@ size_t cu_mem_look(struct cuda *c)
     return free_bytes;
 }
 
-static int no_room(struct cuda *c, size_t bytes, enum mem_kind kind, const char *owner, struct err *e)
+static int no_room(struct cuda *c, size_t bytes, enum mem_kind kind, const char *owner,
+                   struct err *e)
 {
     const size_t *used = c->be.used_bytes;
     size_t free_bytes, total;
 
-    cudaGetLastError();                                  /* not to be seen by the next launch */
+    cudaGetLastError(); /* not to be seen by the next launch */
     free_bytes = cu_mem_look(c);
     total = (size_t)c->stats.total_bytes;
-    return err_set(e, E_NOMEM,
-                   "%s: no room for %zu MiB of %s (%s): %zu of %zu MiB are free; in use here: weights %zu, "
-                   "keys and values %zu, scratch %zu MiB",
-                   c->be.name, (bytes + 0xfffff) >> 20, kind_name[kind], owner, free_bytes >> 20, total >> 20,
-                   used[MEM_WEIGHTS] >> 20, used[MEM_KV] >> 20, used[MEM_SCRATCH] >> 20);
+    return err_set(
+        e, E_NOMEM,
+        "%s: no room for %zu MiB of %s (%s): %zu of %zu MiB are free; in use here: weights %zu, "
+        "keys and values %zu, scratch %zu MiB",
+        c->be.name, (bytes + 0xfffff) >> 20, kind_name[kind], owner, free_bytes >> 20, total >> 20,
+        used[MEM_WEIGHTS] >> 20, used[MEM_KV] >> 20, used[MEM_SCRATCH] >> 20);
 }
 
 static void note(struct cu_mem *m, struct block b)
@@ -95,7 +98,8 @@ static void note(struct cu_mem *m, struct block b)
     m->blocks[m->n++] = b;
 }
 
-int cu_mem_get(struct cuda *c, void **out, size_t bytes, enum mem_kind kind, const char *owner, struct err *e)
+int cu_mem_get(struct cuda *c, void **out, size_t bytes, enum mem_kind kind, const char *owner,
+               struct err *e)
 {
     struct cu_mem *m = c->mem;
     size_t guard = m->guarded ? GUARD_BYTES : 0, all = (bytes ? bytes : 1) + 2 * guard;
@@ -104,8 +108,8 @@ int cu_mem_get(struct cuda *c, void **out, size_t bytes, enum mem_kind kind, con
 
     if (rc == cudaErrorMemoryAllocation) return no_room(c, bytes, kind, owner, e);
     if (rc != cudaSuccess)
-        return err_set(e, E_DEVICE, "%s: cannot take %zu bytes of %s: %s", c->be.name, bytes, kind_name[kind],
-                       cudaGetErrorString(rc));
+        return err_set(e, E_DEVICE, "%s: cannot take %zu bytes of %s: %s", c->be.name, bytes,
+                       kind_name[kind], cudaGetErrorString(rc));
     if (guard) {
         cudaMemset(p, GUARD, guard);
         cudaMemset((char *)p + guard + bytes, GUARD, guard);
@@ -123,7 +127,8 @@ static bool guard_is_whole(const void *at)
 {
     unsigned char g[GUARD_BYTES];
 
-    if (cudaMemcpy(g, at, sizeof g, cudaMemcpyDeviceToHost) != cudaSuccess) return true;   /* told elsewhere */
+    if (cudaMemcpy(g, at, sizeof g, cudaMemcpyDeviceToHost) != cudaSuccess)
+        return true; /* told elsewhere */
     for (size_t i = 0; i < sizeof g; i++)
         if (g[i] != GUARD) return false;
     return true;
@@ -132,11 +137,11 @@ static bool guard_is_whole(const void *at)
 static void look_at_guards(struct cuda *c, const struct block *b)
 {
     if (!guard_is_whole((const char *)b->p - GUARD_BYTES))
-        log_error("%s: something wrote before %s of %s, %zu bytes", c->be.name, b->owner, kind_name[b->kind],
-                  b->bytes);
+        log_error("%s: something wrote before %s of %s, %zu bytes", c->be.name, b->owner,
+                  kind_name[b->kind], b->bytes);
     if (!guard_is_whole((const char *)b->p + b->bytes))
-        log_error("%s: something wrote behind %s of %s, %zu bytes", c->be.name, b->owner, kind_name[b->kind],
-                  b->bytes);
+        log_error("%s: something wrote behind %s of %s, %zu bytes", c->be.name, b->owner,
+                  kind_name[b->kind], b->bytes);
 }
 
 void cu_mem_put(struct cuda *c, void *p, size_t bytes, enum mem_kind kind)
@@ -148,7 +153,8 @@ void cu_mem_put(struct cuda *c, void *p, size_t bytes, enum mem_kind kind)
     while (i > 0 && m->blocks[i - 1].p != p) i--;
     if (i == 0 || m->blocks[i - 1].bytes != bytes || m->blocks[i - 1].kind != kind) {
         m->bad_frees++;
-        log_error("%s: %zu bytes of %s freed twice, or never taken", c->be.name, bytes, kind_name[kind]);
+        log_error("%s: %zu bytes of %s freed twice, or never taken", c->be.name, bytes,
+                  kind_name[kind]);
         return;
     }
     if (m->guarded) look_at_guards(c, &m->blocks[i - 1]);

@@ -1,11 +1,12 @@
-/* cu_moe.cu - experts: choices sorted by expert, which products are launched, the sum of what they give.
+/* cu_moe.cu - experts: choices sorted by expert, which products are launched, the sum of what they
+ * give.
  *
- * Nothing comes back to the host: launches are the same whatever was chosen, and blocks that have nothing to do
- * end at once. So a step with experts is captured like any other. */
+ * Nothing comes back to the host: launches are the same whatever was chosen, and blocks that have
+ * nothing to do end at once. So a step with experts is captured like any other. */
 #include "kernel/cuda/cu_moe.cuh"
 
-#define FEW_TOKENS 4                 /* up to these each choice is a product of its own */
-#define SMALL 16                     /* choices of an expert up to which as many are taken at a time */
+#define FEW_TOKENS 4 /* up to these each choice is a product of its own */
+#define SMALL 16     /* choices of an expert up to which as many are taken at a time */
 #define SORT_THREADS 1024
 #define SUM_THREADS 256
 
@@ -13,7 +14,8 @@ static_assert(MOE_MAX_EXPERTS <= SORT_THREADS, "an expert a thread");
 
 /* ---- order ---- */
 
-/* first [n + 1]: where each expert's choices begin; place [n_choices]: where each went; who: who stands where. */
+/* first [n + 1]: where each expert's choices begin; place [n_choices]: where each went; who: who
+ * stands where. */
 struct sort_args {
     const int32_t *ids;
     int32_t *first, *place, *who;
@@ -83,7 +85,7 @@ static __global__ void __launch_bounds__(SUM_THREADS) moe_half(const half_args a
 struct sum_args {
     float *out;
     const float *y, *weights;
-    const int32_t *place;            /* NULL: choices are where they were */
+    const int32_t *place; /* NULL: choices are where they were */
     size_t out_stride, y_stride;
     int cols, n_used;
     float scale;
@@ -113,10 +115,10 @@ struct moe {
     const struct experts_opt *o;
     const struct tensor *x;
     const int32_t *ids;
-    int32_t *first, *place, *who;    /* NULL where choices are taken one by one */
+    int32_t *first, *place, *who; /* NULL where choices are taken one by one */
     int n_choices;
-    bool wide;                       /* rows are long enough for it */
-    enum moe_order xh;               /* in which xs holds x as F16; MOE_F32: not yet */
+    bool wide;         /* rows are long enough for it */
+    enum moe_order xh; /* in which xs holds x as F16; MOE_F32: not yet */
 };
 
 /* Weights of one role for all experts, and a bias each. */
@@ -155,12 +157,14 @@ static size_t step_of(const struct weight *w, int n, int e)
 static bool fits(const struct weight *w, int n, int e0, int e)
 {
     return layout_type(w[e].type) == layout_type(w[e0].type) &&
-           (const char *)w[e].packed == (const char *)w[e0].packed + (size_t)(e - e0) * step_of(w, n, e0);
+           (const char *)w[e].packed ==
+               (const char *)w[e0].packed + (size_t)(e - e0) * step_of(w, n, e0);
 }
 
-/* Where the run of experts ends that have one type, lie at one distance, and hand on in one order: nearly always
- * all. next: who reads what they make, or NULL. */
-static int run_end(const struct moe *m, const struct role *r, int n_roles, const struct weight *next, int e0)
+/* Where the run of experts ends that have one type, lie at one distance, and hand on in one order:
+ * nearly always all. next: who reads what they make, or NULL. */
+static int run_end(const struct moe *m, const struct role *r, int n_roles,
+                   const struct weight *next, int e0)
 {
     int n = m->o->n, e = e0 + 1;
 
@@ -170,9 +174,11 @@ static int run_end(const struct moe *m, const struct role *r, int n_roles, const
     return e;
 }
 
-static void launch(const struct moe *m, const struct moe_kernel *k, const struct moe_args *a, bool wide)
+static void launch(const struct moe *m, const struct moe_kernel *k, const struct moe_args *a,
+                   bool wide)
 {
-    int tiles = over(a->out_pad, TILE_ROWS), items = a->pair ? tiles : over(tiles, 2), each = m->n_choices / m->o->n;
+    int tiles = over(a->out_pad, TILE_ROWS), items = a->pair ? tiles : over(tiles, 2),
+        each = m->n_choices / m->o->n;
     int units = over(a->cols, k->unit), warps = units < MOE_WARPS ? units : MOE_WARPS;
 
     if (is_few(m)) {
@@ -199,10 +205,14 @@ static void make_half(struct moe *m, enum moe_order order)
     a.cols = m->x->cols;
     a.pad = moe_pad(order, a.cols);
     a.order = order;
-    cu_launch(m->c, "experts x", moe_half, dim3(rows, over(a.pad, SUM_THREADS)), dim3(SUM_THREADS), 0, a);
+    cu_launch(m->c, "experts x", moe_half, dim3(rows, over(a.pad, SUM_THREADS)), dim3(SUM_THREADS),
+              0, a);
 }
 
-static bool by_four(const void *p, size_t stride) { return (uintptr_t)p % 16 == 0 && stride % 4 == 0; }
+static bool by_four(const void *p, size_t stride)
+{
+    return (uintptr_t)p % 16 == 0 && stride % 4 == 0;
+}
 
 /* What goes in: the tokens, or what became of them. */
 static void take_x(struct moe *m, struct moe_args *a, enum moe_order order, const struct tensor *h)
@@ -219,8 +229,8 @@ static void take_x(struct moe *m, struct moe_args *a, enum moe_order order, cons
     a->vec = by_four(a->x, a->x_stride);
 }
 
-/* The products of one role, or of gate and up at once; a has what becomes of them. h: what goes in, NULL: x.
- * next: who reads the result as F16, NULL: nobody. */
+/* The products of one role, or of gate and up at once; a has what becomes of them. h: what goes in,
+ * NULL: x. next: who reads the result as F16, NULL: nobody. */
 static void product(struct moe *m, const struct role *r, int n_roles, const struct tensor *h,
                     const struct weight *next, struct moe_args a)
 {
@@ -304,7 +314,8 @@ static void add_up(const struct moe *m, const struct tensor *out, const float *w
     a.n_used = m->o->n_used;
     a.scale = m->o->scale;
     a.add = m->o->add;
-    cu_launch(m->c, "experts sum", moe_sum, dim3(out->rows, over(a.cols, SUM_THREADS)), dim3(SUM_THREADS), 0, a);
+    cu_launch(m->c, "experts sum", moe_sum, dim3(out->rows, over(a.cols, SUM_THREADS)),
+              dim3(SUM_THREADS), 0, a);
 }
 
 static void sort(struct moe *m)
@@ -324,13 +335,16 @@ static void sort(struct moe *m)
 static bool has_room(const struct moe *m, enum moe_order order)
 {
     const struct experts_opt *o = m->o;
-    size_t x = (size_t)m->x->rows * (size_t)moe_pad(order, m->x->cols), wide = (size_t)moe_pad(order, o->up->rows);
+    size_t x = (size_t)m->x->rows * (size_t)moe_pad(order, m->x->cols),
+           wide = (size_t)moe_pad(order, o->up->rows);
 
     return x * sizeof(__half) <= (size_t)o->xs.rows * o->xs.stride * sizeof(float) &&
-           (size_t)m->n_choices * wide * sizeof(__half) <= (size_t)o->hs.rows * o->hs.stride * sizeof(float);
+           (size_t)m->n_choices * wide * sizeof(__half) <=
+               (size_t)o->hs.rows * o->hs.stride * sizeof(float);
 }
 
-/* One by one, or sorted. Plain numbers come faster through shared memory once that fills the card. */
+/* One by one, or sorted. Plain numbers come faster through shared memory once that fills the card.
+ */
 static bool takes_few(const struct moe *m)
 {
     const struct moe_kernel *k = kernel_of(m->o->up);
@@ -339,8 +353,8 @@ static bool takes_few(const struct moe *m)
     return m->x->rows <= FEW_TOKENS && !(k->wide && k->many && fills);
 }
 
-void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x, const int32_t *ids,
-                const float *weights, const struct experts_opt *o)
+void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x,
+                const int32_t *ids, const float *weights, const struct experts_opt *o)
 {
     struct moe m = {};
 
@@ -350,14 +364,15 @@ void cu_experts(struct cuda *c, const struct tensor *out, const struct tensor *x
     m.ids = ids;
     m.n_choices = x->rows * o->n_used;
     if (o->n > MOE_MAX_EXPERTS || (o->gate && o->gate->rows != o->up->rows)) {
-        cu_fail(c, E_UNSUPPORTED, "%s: %d experts, at most %d, and gate and up of one size", c->be.name, o->n,
-                MOE_MAX_EXPERTS);
+        cu_fail(c, E_UNSUPPORTED, "%s: %d experts, at most %d, and gate and up of one size",
+                c->be.name, o->n, MOE_MAX_EXPERTS);
         return;
     }
     if (!takes_few(&m)) {
         m.wide = has_room(&m, MOE_STEPS);
         if (!has_room(&m, MOE_LANES)) {
-            cu_fail(c, E_INVALID, "%s: experts of %d by %d numbers are too small", c->be.name, o->up->rows, x->cols);
+            cu_fail(c, E_INVALID, "%s: experts of %d by %d numbers are too small", c->be.name,
+                    o->up->rows, x->cols);
             return;
         }
         sort(&m);

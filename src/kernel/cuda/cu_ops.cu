@@ -1,4 +1,5 @@
-/* cu_ops.cu - operations that touch each number once: activations, sums, scales, rows picked by number, rotation. */
+/* cu_ops.cu - operations that touch each number once: activations, sums, scales, rows picked by
+ * number, rotation. */
 #include "kernel/cuda/cu.cuh"
 
 #define THREADS 256
@@ -6,18 +7,17 @@
 /* Up to three tensors of one shape, in units of 1 or 4 numbers. */
 struct each {
     float *out;
-    const float *x, *y;          /* y NULL: none */
+    const float *x, *y; /* y NULL: none */
     size_t out_stride, x_stride, y_stride;
-    int rows, cols;              /* cols in units */
-    const int32_t *pick;         /* rows of x by number; NULL: as they come */
+    int rows, cols;      /* cols in units */
+    const int32_t *pick; /* rows of x by number; NULL: as they come */
     enum act act;
     float scale;
 };
 
 enum op { OP_ACT, OP_ADD, OP_SCALE, OP_SOFTCAP, OP_CLAMP, OP_GATE, OP_GATHER };
 
-template <enum op OP>
-static __device__ __forceinline__ float one(const each &e, float x, float y)
+template <enum op OP> static __device__ __forceinline__ float one(const each &e, float x, float y)
 {
     switch (OP) {
     case OP_ACT: return e.y ? act_pair(e.act, x, y) : act_of(e.act, x);
@@ -33,7 +33,8 @@ static __device__ __forceinline__ float one(const each &e, float x, float y)
 template <enum op OP>
 static __device__ __forceinline__ float4 one(const each &e, float4 x, float4 y)
 {
-    return make_float4(one<OP>(e, x.x, y.x), one<OP>(e, x.y, y.y), one<OP>(e, x.z, y.z), one<OP>(e, x.w, y.w));
+    return make_float4(one<OP>(e, x.x, y.x), one<OP>(e, x.y, y.y), one<OP>(e, x.z, y.z),
+                       one<OP>(e, x.w, y.w));
 }
 
 static __device__ __forceinline__ void all(float &v, float s) { v = s; }
@@ -58,10 +59,12 @@ static __global__ void __launch_bounds__(THREADS) op_each(const each e)
     }
 }
 
-static bool by_four(const void *p, size_t stride) { return (uintptr_t)p % 16 == 0 && stride % 4 == 0; }
+static bool by_four(const void *p, size_t stride)
+{
+    return (uintptr_t)p % 16 == 0 && stride % 4 == 0;
+}
 
-template <enum op OP>
-static void each_run(struct cuda *c, struct each *e, const char *name)
+template <enum op OP> static void each_run(struct cuda *c, struct each *e, const char *name)
 {
     bool four = e->cols % 4 == 0 && by_four(e->out, e->out_stride) && by_four(e->x, e->x_stride) &&
                 (!e->y || OP == OP_GATE || by_four(e->y, e->y_stride));
@@ -73,7 +76,8 @@ static void each_run(struct cuda *c, struct each *e, const char *name)
     else cu_launch(c, name, op_each<OP, float>, grid, dim3(THREADS), 0, *e);
 }
 
-static struct each each_of(const struct tensor *out, const struct tensor *x, const struct tensor *y, float scale)
+static struct each each_of(const struct tensor *out, const struct tensor *x, const struct tensor *y,
+                           float scale)
 {
     struct each e = {};
 
@@ -91,7 +95,8 @@ static struct each each_of(const struct tensor *out, const struct tensor *x, con
     return e;
 }
 
-void cu_act(struct cuda *c, const struct tensor *out, const struct tensor *gate, const struct tensor *up, enum act act)
+void cu_act(struct cuda *c, const struct tensor *out, const struct tensor *gate,
+            const struct tensor *up, enum act act)
 {
     struct each e = each_of(out, gate, up, 1.f);
 
@@ -134,7 +139,8 @@ void cu_gate_rows(struct cuda *c, const struct tensor *x, const struct tensor *s
     each_run<OP_GATE>(c, &e, "gate rows");
 }
 
-void cu_gather(struct cuda *c, const struct tensor *out, const struct tensor *x, const int32_t *rows)
+void cu_gather(struct cuda *c, const struct tensor *out, const struct tensor *x,
+               const int32_t *rows)
 {
     struct each e = each_of(out, x, NULL, 1.f);
 
@@ -156,7 +162,8 @@ struct turn {
     enum rope_style style;
 };
 
-/* The angle is rounded to a float, as the definition has it; its sine and cosine are those of that float. */
+/* The angle is rounded to a float, as the definition has it; its sine and cosine are those of that
+ * float. */
 static __global__ void __launch_bounds__(THREADS) rope_table(const turn a)
 {
     int i = blockIdx.x * THREADS + threadIdx.x, row = i / a.half, j = i % a.half;
@@ -181,15 +188,16 @@ static __global__ void __launch_bounds__(THREADS) rope_turn(const turn a)
     for (int row = blockIdx.y; row < a.rows; row += gridDim.y) {
         float *x = a.x + (size_t)row * a.stride + (size_t)head * a.head_dim;
         const float *cs = a.table + (size_t)row * a.table_stride + 2 * j;
-        float *p = a.style == ROPE_HALF ? x + j : x + 2 * j, *q = a.style == ROPE_HALF ? p + a.half : p + 1;
+        float *p = a.style == ROPE_HALF ? x + j : x + 2 * j,
+              *q = a.style == ROPE_HALF ? p + a.half : p + 1;
         float u = *p, v = *q, c = cs[0], s = cs[1];
         *p = u * c - v * s;
         *q = u * s + v * c;
     }
 }
 
-void cu_rope_table(struct cuda *c, const struct tensor *table, const int32_t *pos, const float *freq, int n_rot,
-                   float mscale)
+void cu_rope_table(struct cuda *c, const struct tensor *table, const int32_t *pos,
+                   const float *freq, int n_rot, float mscale)
 {
     struct turn a = {};
     long long n = (long long)table->rows * (n_rot / 2);
@@ -201,11 +209,13 @@ void cu_rope_table(struct cuda *c, const struct tensor *table, const int32_t *po
     a.pos = pos;
     a.freq = freq;
     a.mscale = mscale;
-    if (n) cu_launch(c, "rope table", rope_table, dim3((unsigned)((n + THREADS - 1) / THREADS)), dim3(THREADS), 0, a);
+    if (n)
+        cu_launch(c, "rope table", rope_table, dim3((unsigned)((n + THREADS - 1) / THREADS)),
+                  dim3(THREADS), 0, a);
 }
 
-void cu_rope(struct cuda *c, const struct tensor *x, int n_heads, int head_dim, int n_rot, const struct tensor *table,
-             enum rope_style style)
+void cu_rope(struct cuda *c, const struct tensor *x, int n_heads, int head_dim, int n_rot,
+             const struct tensor *table, enum rope_style style)
 {
     struct turn a = {};
     int pairs = n_heads * (n_rot / 2);

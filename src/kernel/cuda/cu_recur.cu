@@ -1,7 +1,8 @@
-/* cu_recur.cu - operations of recurrent layers: convolutions, selective scans, the gated delta rule.
+/* cu_recur.cu - operations of recurrent layers: convolutions, selective scans, the gated delta
+ * rule.
  *
- * How many tokens a run has is known on the device only: launches are the same for every step with as many runs
- * and tokens, so that one graph serves them all. */
+ * How many tokens a run has is known on the device only: launches are the same for every step with
+ * as many runs and tokens, so that one graph serves them all. */
 #include "kernel/cuda/cu.cuh"
 
 extern "C" {
@@ -11,7 +12,7 @@ extern "C" {
 /* ---- convolution ---- */
 
 #define CONV_THREADS 128
-#define CONV_TOKENS 8            /* of a block where there are many */
+#define CONV_TOKENS 8 /* of a block where there are many */
 #define CONV_FEW 64
 
 struct conv_dev {
@@ -37,8 +38,8 @@ static __device__ __forceinline__ int run_at(const struct state_run *runs, int n
 }
 
 /* Number c of what went in `from` tokens after the run's first: before that it is in the state. */
-static __device__ __forceinline__ float conv_input(const conv_dev &a, const struct state_run &run, const float *state,
-                                                   int from, int c)
+static __device__ __forceinline__ float conv_input(const conv_dev &a, const struct state_run &run,
+                                                   const float *state, int from, int c)
 {
     if (from >= 0) return a.x[(size_t)(run.first + from) * a.x_stride + c];
     return run.fresh ? 0.f : state[(size_t)(a.k - 1 + from) * a.cols + c];
@@ -46,8 +47,8 @@ static __device__ __forceinline__ float conv_input(const conv_dev &a, const stru
 
 /* Tokens [t, end) of a run. K: how many taps there are, so that each input is read once; 0: any. */
 template <int K>
-static __device__ __forceinline__ void conv_tokens(const conv_dev &a, const struct state_run &run, const float *state,
-                                                   int t, int end, int c)
+static __device__ __forceinline__ void conv_tokens(const conv_dev &a, const struct state_run &run,
+                                                   const float *state, int t, int end, int c)
 {
     int keep = a.k - 1;
     float bias = a.bias ? a.bias[c] : 0.f, w[K ? K : 1], x[K ? K : 1];
@@ -68,14 +69,15 @@ static __device__ __forceinline__ void conv_tokens(const conv_dev &a, const stru
             for (int j = 0; j < K; j++) sum = fmaf(w[j], x[j], sum);
         } else {
             for (int j = 0; j < a.k; j++)
-                sum = fmaf(a.w[(size_t)j * a.cols + c], conv_input(a, run, state, t - keep + j, c), sum);
+                sum = fmaf(a.w[(size_t)j * a.cols + c], conv_input(a, run, state, t - keep + j, c),
+                           sum);
         }
         a.out[(size_t)(run.first + t) * a.out_stride + c] = a.silu ? act_of(ACT_SILU, sum) : sum;
     }
 }
 
-/* A thread has a channel. The block where a run begins also has all its tokens that look into the state, and leaves
- * the new one when it is through with them. Grid: channels, tokens. */
+/* A thread has a channel. The block where a run begins also has all its tokens that look into the
+ * state, and leaves the new one when it is through with them. Grid: channels, tokens. */
 template <int K>
 static __global__ void __launch_bounds__(CONV_THREADS) conv(const __grid_constant__ conv_dev a)
 {
@@ -92,13 +94,14 @@ static __global__ void __launch_bounds__(CONV_THREADS) conv(const __grid_constan
         int t = owner ? 0 : max(t0 - run.first, keep), end = min(t1 - run.first, run.n);
         if (owner) end = max(end, min(keep, run.n));
         conv_tokens<K>(a, run, state, t, end, c);
-        for (int i = 0; owner && i < keep; i++)          /* row i is behind those that are still to be read */
+        for (int i = 0; owner && i < keep;
+             i++) /* row i is behind those that are still to be read */
             state[(size_t)i * a.cols + c] = conv_input(a, run, state, run.n - keep + i, c);
     }
 }
 
-void cu_conv(struct cuda *c, const struct tensor *out, const struct tensor *x, const struct op_state *st,
-             const struct conv_opt *opt)
+void cu_conv(struct cuda *c, const struct tensor *out, const struct tensor *x,
+             const struct op_state *st, const struct conv_opt *opt)
 {
     struct conv_dev a = {};
 
@@ -117,7 +120,8 @@ void cu_conv(struct cuda *c, const struct tensor *out, const struct tensor *x, c
     a.k = opt->k;
     a.silu = opt->silu;
     a.per_block = st->n_tokens <= CONV_FEW ? 1 : CONV_TOKENS;
-    dim3 grid((a.cols + CONV_THREADS - 1) / CONV_THREADS, (a.n_tokens + a.per_block - 1) / a.per_block);
+    dim3 grid((a.cols + CONV_THREADS - 1) / CONV_THREADS,
+              (a.n_tokens + a.per_block - 1) / a.per_block);
     if (a.k == 4) cu_launch(c, "conv", conv<4>, grid, dim3(CONV_THREADS), 0, a);
     else if (a.k == 3) cu_launch(c, "conv", conv<3>, grid, dim3(CONV_THREADS), 0, a);
     else cu_launch(c, "conv", conv<0>, grid, dim3(CONV_THREADS), 0, a);
@@ -125,21 +129,22 @@ void cu_conv(struct cuda *c, const struct tensor *out, const struct tensor *x, c
 
 /* ---- what scans and the delta rule share ----
  *
- * A state is [rows][columns], and columns know nothing of each other. A block has COLUMNS of one head of one run: four
- * threads share a column, thread `part` has of every 16 rows those from 4 part on, in registers. What all columns
- * read, a chunk of tokens at a time, passes through shared memory. */
+ * A state is [rows][columns], and columns know nothing of each other. A block has COLUMNS of one
+ * head of one run: four threads share a column, thread `part` has of every 16 rows those from 4
+ * part on, in registers. What all columns read, a chunk of tokens at a time, passes through shared
+ * memory. */
 
 #define COLUMNS 32
 #define PARTS 4
 #define THREADS (COLUMNS * PARTS)
-#define STAGED 4096              /* numbers of each kind */
-#define MAX_CHUNK 32             /* tokens */
+#define STAGED 4096  /* numbers of each kind */
+#define MAX_CHUNK 32 /* tokens */
 
 bool cu_recur_can(int dim, bool wide) { return dim >= 1 && dim <= (wide ? 128 : 256); }
 
 /* n rows of `cols` numbers to rows of `pad`; zeros fill them up. */
-static __device__ __forceinline__ void bring(float *to, const float *from, size_t stride, int n, int cols, int pad,
-                                             float scale)
+static __device__ __forceinline__ void bring(float *to, const float *from, size_t stride, int n,
+                                             int cols, int pad, float scale)
 {
 #pragma unroll 4
     for (int i = threadIdx.x; i < n * pad; i += THREADS) {
@@ -148,9 +153,13 @@ static __device__ __forceinline__ void bring(float *to, const float *from, size_
     }
 }
 
-static __device__ __forceinline__ float soft_plus(float x) { return x > 20.f ? x : log1pf(expf(x)); }
+static __device__ __forceinline__ float soft_plus(float x)
+{
+    return x > 20.f ? x : log1pf(expf(x));
+}
 
-/* Of the four threads of a column, which have four sums each: a single one would wait for itself. */
+/* Of the four threads of a column, which have four sums each: a single one would wait for itself.
+ */
 static __device__ __forceinline__ float column_sum(const float (&s)[4])
 {
     float v = (s[0] + s[1]) + (s[2] + s[3]);
@@ -160,12 +169,15 @@ static __device__ __forceinline__ float column_sum(const float (&s)[4])
 }
 
 /* Row of the state that is number i of a thread's. */
-static __device__ __forceinline__ int state_row(int part, int i) { return i / 4 * 16 + 4 * part + i % 4; }
+static __device__ __forceinline__ int state_row(int part, int i)
+{
+    return i / 4 * 16 + 4 * part + i % 4;
+}
 
 /* h: of the thread's column, in rows of `stride`; none: it is past the last column. */
 template <int S>
-static __device__ __forceinline__ void state_load(float (&h)[S], const float *from, size_t stride, int rows, int part,
-                                                  bool none)
+static __device__ __forceinline__ void state_load(float (&h)[S], const float *from, size_t stride,
+                                                  int rows, int part, bool none)
 {
 #pragma unroll
     for (int i = 0; i < S; i++) {
@@ -174,7 +186,8 @@ static __device__ __forceinline__ void state_load(float (&h)[S], const float *fr
     }
 }
 template <int S>
-static __device__ __forceinline__ void state_store(float *to, const float (&h)[S], size_t stride, int rows, int part)
+static __device__ __forceinline__ void state_store(float *to, const float (&h)[S], size_t stride,
+                                                   int rows, int part)
 {
 #pragma unroll
     for (int i = 0; i < S; i++) {
@@ -184,19 +197,19 @@ static __device__ __forceinline__ void state_store(float *to, const float (&h)[S
 }
 
 /* Of threads that share a column and a block's columns, and the chunk that fits. */
-template <int S>
-struct shape {
-    static constexpr int PAD = PARTS * S, CHUNK = STAGED / PAD < MAX_CHUNK ? STAGED / PAD : MAX_CHUNK;
+template <int S> struct shape {
+    static constexpr int PAD = PARTS * S,
+                         CHUNK = STAGED / PAD < MAX_CHUNK ? STAGED / PAD : MAX_CHUNK;
 };
 
 struct recur_dev {
-    const float *x, *b, *c, *dt, *beta;          /* scan: x, b, c, dt; delta: v, k, q, alpha, beta */
+    const float *x, *b, *c, *dt, *beta; /* scan: x, b, c, dt; delta: v, k, q, alpha, beta */
     size_t x_stride, b_stride, c_stride, dt_stride, beta_stride;
     float *out, *state;
     size_t out_stride, state_floats;
     const struct state_run *runs;
-    int dim, rows;                               /* columns and rows of a head's state */
-    int heads_each;                              /* heads that share b and c */
+    int dim, rows;  /* columns and rows of a head's state */
+    int heads_each; /* heads that share b and c */
     int n_heads;
     const float *a, *d, *dt_bias;
     float dt_min, dt_max, b_scale, c_scale;
@@ -205,8 +218,7 @@ struct recur_dev {
 /* ---- selective scan ---- */
 
 /* What a token's step multiplies by. wide: every column is a head. */
-template <int S, bool WIDE>
-struct scan_shared {
+template <int S, bool WIDE> struct scan_shared {
     __align__(16) float b[shape<S>::CHUNK * shape<S>::PAD], c[shape<S>::CHUNK * shape<S>::PAD];
     float x[shape<S>::CHUNK][COLUMNS];
     float dt[shape<S>::CHUNK][WIDE ? COLUMNS : 1], decay[shape<S>::CHUNK];
@@ -214,20 +226,23 @@ struct scan_shared {
 
 /* x is 0 past the last column. head: the block's first. */
 template <int S, bool WIDE>
-static __device__ __forceinline__ void scan_bring(scan_shared<S, WIDE> &sh, const recur_dev &p, int token, int n,
-                                                  int head, int column0)
+static __device__ __forceinline__ void scan_bring(scan_shared<S, WIDE> &sh, const recur_dev &p,
+                                                  int token, int n, int head, int column0)
 {
     constexpr int W = WIDE ? COLUMNS : 1;
     int group = head / p.heads_each, columns = p.dim - column0;
     const float *x = p.x + (size_t)token * p.x_stride + (size_t)(WIDE ? 0 : head) * p.dim + column0;
 
-    bring(sh.b, p.b + (size_t)token * p.b_stride + (size_t)group * p.rows, p.b_stride, n, p.rows, shape<S>::PAD, 1.f);
-    bring(sh.c, p.c + (size_t)token * p.c_stride + (size_t)group * p.rows, p.c_stride, n, p.rows, shape<S>::PAD, 1.f);
+    bring(sh.b, p.b + (size_t)token * p.b_stride + (size_t)group * p.rows, p.b_stride, n, p.rows,
+          shape<S>::PAD, 1.f);
+    bring(sh.c, p.c + (size_t)token * p.c_stride + (size_t)group * p.rows, p.c_stride, n, p.rows,
+          shape<S>::PAD, 1.f);
     bring(sh.x[0], x, p.x_stride, n, columns, COLUMNS, 1.f);
     for (int i = threadIdx.x; i < n * W; i += THREADS) {
         int row = i / W, of = (WIDE ? column0 : head) + i % W;
         float dt = 0.f;
-        if (i % W < columns) dt = soft_plus(p.dt[(size_t)(token + row) * p.dt_stride + of] + p.dt_bias[of]);
+        if (i % W < columns)
+            dt = soft_plus(p.dt[(size_t)(token + row) * p.dt_stride + of] + p.dt_bias[of]);
         dt = fminf(fmaxf(dt, p.dt_min), p.dt_max);
         sh.dt[row][i % W] = dt;
         if (!WIDE) sh.decay[row] = expf(dt * p.a[of]);
@@ -259,7 +274,8 @@ static __global__ void __launch_bounds__(THREADS) scan(const __grid_constant__ r
         __syncthreads();
 #pragma unroll(WIDE ? 1 : 2)
         for (int t = 0; t < n; t++) {
-            float x = sh.x[t][column], dt = sh.dt[t][WIDE ? column : 0], decay = WIDE ? 0.f : sh.decay[t];
+            float x = sh.x[t][column], dt = sh.dt[t][WIDE ? column : 0],
+                  decay = WIDE ? 0.f : sh.decay[t];
             float y[4] = { 0.f, 0.f, 0.f, 0.f }, dtx = dt * x;
 #pragma unroll
             for (int i = 0; i < S; i += 4) {
@@ -276,7 +292,8 @@ static __global__ void __launch_bounds__(THREADS) scan(const __grid_constant__ r
             }
             float sum = column_sum(y);
             if (part == 0 && !none)
-                p.out[(size_t)(run.first + t0 + t) * p.out_stride + (size_t)head * p.dim + at] = fmaf(d, x, sum);
+                p.out[(size_t)(run.first + t0 + t) * p.out_stride + (size_t)head * p.dim + at] =
+                    fmaf(d, x, sum);
         }
     }
     if (!none) state_store<S>(state, h, p.dim, p.rows, part);
@@ -284,22 +301,23 @@ static __global__ void __launch_bounds__(THREADS) scan(const __grid_constant__ r
 
 /* ---- gated delta rule ---- */
 
-template <int S>
-struct delta_shared {
+template <int S> struct delta_shared {
     __align__(16) float k[shape<S>::CHUNK * shape<S>::PAD], q[shape<S>::CHUNK * shape<S>::PAD];
     float v[shape<S>::CHUNK][COLUMNS], decay[shape<S>::CHUNK], beta[shape<S>::CHUNK];
 };
 
 template <int S>
-static __device__ __forceinline__ void delta_bring(delta_shared<S> &sh, const recur_dev &p, int token, int n, int head,
-                                                   int column0)
+static __device__ __forceinline__ void delta_bring(delta_shared<S> &sh, const recur_dev &p,
+                                                   int token, int n, int head, int column0)
 {
     size_t group = (size_t)(head / p.heads_each) * p.rows;
 
-    bring(sh.k, p.b + (size_t)token * p.b_stride + group, p.b_stride, n, p.rows, shape<S>::PAD, p.b_scale);
-    bring(sh.q, p.c + (size_t)token * p.c_stride + group, p.c_stride, n, p.rows, shape<S>::PAD, p.c_scale);
-    bring(sh.v[0], p.x + (size_t)token * p.x_stride + (size_t)head * p.dim + column0, p.x_stride, n, p.dim - column0,
-          COLUMNS, 1.f);
+    bring(sh.k, p.b + (size_t)token * p.b_stride + group, p.b_stride, n, p.rows, shape<S>::PAD,
+          p.b_scale);
+    bring(sh.q, p.c + (size_t)token * p.c_stride + group, p.c_stride, n, p.rows, shape<S>::PAD,
+          p.c_scale);
+    bring(sh.v[0], p.x + (size_t)token * p.x_stride + (size_t)head * p.dim + column0, p.x_stride, n,
+          p.dim - column0, COLUMNS, 1.f);
     for (int i = threadIdx.x; i < n; i += THREADS) {
         float alpha = p.dt[(size_t)(token + i) * p.dt_stride + head] + p.dt_bias[head];
         sh.decay[i] = expf(p.a[head] * soft_plus(alpha));
@@ -330,7 +348,8 @@ static __global__ void __launch_bounds__(THREADS) delta(const __grid_constant__ 
         __syncthreads();
         for (int t = 0; t < n; t++) {
             const float *k = sh.k + t * shape<S>::PAD, *q = sh.q + t * shape<S>::PAD;
-            float decay = sh.decay[t], known[4] = { 0.f, 0.f, 0.f, 0.f }, y[4] = { 0.f, 0.f, 0.f, 0.f };
+            float decay = sh.decay[t], known[4] = { 0.f, 0.f, 0.f, 0.f },
+                  y[4] = { 0.f, 0.f, 0.f, 0.f };
 #pragma unroll
             for (int i = 0; i < S; i += 4) {
                 float4 f = *(const float4 *)(k + state_row(part, i));
@@ -342,7 +361,8 @@ static __global__ void __launch_bounds__(THREADS) delta(const __grid_constant__ 
             float add = (sh.v[t][column] - decay * column_sum(known)) * sh.beta[t];
 #pragma unroll
             for (int i = 0; i < S; i += 4) {
-                float4 f = *(const float4 *)(k + state_row(part, i)), g = *(const float4 *)(q + state_row(part, i));
+                float4 f = *(const float4 *)(k + state_row(part, i)),
+                       g = *(const float4 *)(q + state_row(part, i));
                 h[i] = fmaf(h[i], decay, f.x * add);
                 h[i + 1] = fmaf(h[i + 1], decay, f.y * add);
                 h[i + 2] = fmaf(h[i + 2], decay, f.z * add);
@@ -354,7 +374,8 @@ static __global__ void __launch_bounds__(THREADS) delta(const __grid_constant__ 
             }
             float sum = column_sum(y);
             if (part == 0 && !none)
-                p.out[(size_t)(run.first + t0 + t) * p.out_stride + (size_t)head * p.dim + at] = sum;
+                p.out[(size_t)(run.first + t0 + t) * p.out_stride + (size_t)head * p.dim + at] =
+                    sum;
         }
     }
     if (!none) state_store<S>(state, h, p.dim, p.rows, part);
@@ -362,8 +383,9 @@ static __global__ void __launch_bounds__(THREADS) delta(const __grid_constant__ 
 
 /* ---- the calls ---- */
 
-static struct recur_dev recur_of(const struct tensor *out, const struct tensor *x, const struct tensor *b,
-                                 const struct tensor *c, const struct tensor *dt, const struct op_state *st)
+static struct recur_dev recur_of(const struct tensor *out, const struct tensor *x,
+                                 const struct tensor *b, const struct tensor *c,
+                                 const struct tensor *dt, const struct op_state *st)
 {
     struct recur_dev p = {};
 
@@ -388,8 +410,8 @@ static dim3 recur_grid(const struct recur_dev *p, const struct op_state *st)
     return dim3((p->dim + COLUMNS - 1) / COLUMNS, p->n_heads, st->n_runs);
 }
 
-void cu_scan(struct cuda *c, const struct tensor *out, const struct scan_in *in, const struct op_state *st,
-             const struct scan_opt *opt)
+void cu_scan(struct cuda *c, const struct tensor *out, const struct scan_in *in,
+             const struct op_state *st, const struct scan_opt *opt)
 {
     struct recur_dev p = recur_of(out, &in->x, &in->b, &in->c, &in->dt, st);
 
@@ -404,7 +426,8 @@ void cu_scan(struct cuda *c, const struct tensor *out, const struct scan_in *in,
     p.dt_max = opt->dt_max;
     dim3 grid = recur_grid(&p, st), block(THREADS);
     if (opt->wide && p.rows <= 16) cu_launch(c, "scan wide", scan<4, true>, grid, block, 0, p);
-    else if (opt->wide && p.rows <= 64) cu_launch(c, "scan wide", scan<16, true>, grid, block, 0, p);
+    else if (opt->wide && p.rows <= 64)
+        cu_launch(c, "scan wide", scan<16, true>, grid, block, 0, p);
     else if (opt->wide) cu_launch(c, "scan wide", scan<32, true>, grid, block, 0, p);
     else if (p.rows <= 16) cu_launch(c, "scan", scan<4, false>, grid, block, 0, p);
     else if (p.rows <= 64) cu_launch(c, "scan", scan<16, false>, grid, block, 0, p);
@@ -412,8 +435,8 @@ void cu_scan(struct cuda *c, const struct tensor *out, const struct scan_in *in,
     else cu_launch(c, "scan", scan<64, false>, grid, block, 0, p);
 }
 
-void cu_delta(struct cuda *c, const struct tensor *out, const struct delta_in *in, const struct op_state *st,
-              const struct delta_opt *opt)
+void cu_delta(struct cuda *c, const struct tensor *out, const struct delta_in *in,
+              const struct op_state *st, const struct delta_opt *opt)
 {
     struct recur_dev p = recur_of(out, &in->v, &in->k, &in->q, &in->alpha, st);
 

@@ -1,7 +1,8 @@
 /* cuda.cu - the GPU's table, opened by backend_open through tern_cuda_open.
  *
- * Operations are written down; sync carries them out. For finding faults: TERN_CUDA_GRAPHS=0 and TERN_CUDA_FUSE=0
- * launch everything by itself, TERN_CUDA_DEBUG=1 guards memory, TERN_CUDA_PROFILE=1 times operations. */
+ * Operations are written down; sync carries them out. For finding faults: TERN_CUDA_GRAPHS=0 and
+ * TERN_CUDA_FUSE=0 launch everything by itself, TERN_CUDA_DEBUG=1 guards memory,
+ * TERN_CUDA_PROFILE=1 times operations. */
 #include "kernel/cuda/record.cuh"
 
 extern "C" {
@@ -13,7 +14,7 @@ extern "C" {
 #include <stdio.h>
 #include <stdlib.h>
 
-struct gpu {                         /* struct cuda and the memory of its name */
+struct gpu { /* struct cuda and the memory of its name */
     struct cuda c;
     char name[16];
     bool has_gemm;
@@ -48,8 +49,10 @@ static int t_alloc(struct backend *be, void **out, size_t bytes, enum mem_kind k
     int rc;
 
     on_device(cu_of(be));
-    if ((rc = cu_mem_get(cu_of(be), out, bytes, kind, owner[kind], e)) != OK || kind != MEM_KV) return rc;
-    /* Keys are read in whole blocks, also those that nothing was put to yet; such scores count for nothing. */
+    if ((rc = cu_mem_get(cu_of(be), out, bytes, kind, owner[kind], e)) != OK || kind != MEM_KV)
+        return rc;
+    /* Keys are read in whole blocks, also those that nothing was put to yet; such scores count for
+     * nothing. */
     if (cudaMemsetAsync(*out, 0, bytes, cu_of(be)->stream) == cudaSuccess) return OK;
     cu_mem_put(cu_of(be), *out, bytes, kind);
     return err_set(e, E_DEVICE, "%s: cannot clear keys and values", be->name);
@@ -151,7 +154,8 @@ static void t_stats(const struct backend *be, struct backend_stats *out)
     const uint64_t *from = (const uint64_t *)&((const struct cuda *)be->self)->stats;
     uint64_t *to = (uint64_t *)out;
 
-    for (size_t i = 0; i < sizeof *out / sizeof *to; i++) to[i] = __atomic_load_n(from + i, __ATOMIC_RELAXED);
+    for (size_t i = 0; i < sizeof *out / sizeof *to; i++)
+        to[i] = __atomic_load_n(from + i, __ATOMIC_RELAXED);
 }
 
 static int max_int(int a, int b) { return a > b ? a : b; }
@@ -210,7 +214,8 @@ static int t_reserve(struct backend *be, const struct backend_limits *lim, struc
         c->scratch_bytes[i] = bytes;
         cudaMemset(c->scratch[i], 0, bytes);
     }
-    if (cudaDeviceSynchronize() != cudaSuccess) return err_set(e, E_DEVICE, "%s: cannot clear scratch", be->name);
+    if (cudaDeviceSynchronize() != cudaSuccess)
+        return err_set(e, E_DEVICE, "%s: cannot clear scratch", be->name);
     cu_gemm_tune(c, c->types);
     cu_mem_look(c);
     return OK;
@@ -244,46 +249,49 @@ static bool t_weight_can(struct backend *be, enum dtype t)
 
 /* ---- operations ---- */
 
-static void t_embed(struct backend *be, const struct tensor *out, const struct weight *w, const int32_t *ids,
-                    float scale)
+static void t_embed(struct backend *be, const struct tensor *out, const struct weight *w,
+                    const int32_t *ids, float scale)
 {
     if (out->rows > 0) record_embed(rec(be, 0), out, w, ids, scale);
 }
 
-static void t_gather(struct backend *be, const struct tensor *out, const struct tensor *x, const int32_t *rows)
+static void t_gather(struct backend *be, const struct tensor *out, const struct tensor *x,
+                     const int32_t *rows)
 {
     if (out->rows > 0) record_gather(rec(be, 0), out, x, rows);
 }
 
-static void t_rmsnorm(struct backend *be, const struct tensor *out, const struct tensor *x, const float *w, float eps)
+static void t_rmsnorm(struct backend *be, const struct tensor *out, const struct tensor *x,
+                      const float *w, float eps)
 {
     if (x->rows > 0) record_norm(rec(be, 0), OP_NORM_RMS, out, x, w, NULL, eps);
 }
 
-static void t_layernorm(struct backend *be, const struct tensor *out, const struct tensor *x, const float *w,
-                        const float *b, float eps)
+static void t_layernorm(struct backend *be, const struct tensor *out, const struct tensor *x,
+                        const float *w, const float *b, float eps)
 {
     if (x->rows > 0) record_norm(rec(be, 0), OP_NORM_LAYER, out, x, w, b, eps);
 }
 
-static void t_headnorm(struct backend *be, const struct tensor *x, int n_heads, int head_dim, const float *w,
-                       int w_stride, float eps)
+static void t_headnorm(struct backend *be, const struct tensor *x, int n_heads, int head_dim,
+                       const float *w, int w_stride, float eps)
 {
     if (x->rows > 0) record_headnorm(rec(be, 0), x, n_heads, head_dim, w, w_stride, eps);
 }
 
-static void t_linear(struct backend *be, const struct tensor *x, const struct linear *jobs, int n_jobs)
+static void t_linear(struct backend *be, const struct tensor *x, const struct linear *jobs,
+                     int n_jobs)
 {
     struct cuda *c = cu_of(be);
 
     if (c->lim.max_tokens < x->rows)
-        cu_fail(c, E_INVALID, "%s: a product of %d tokens, and memory was reserved for %d", be->name, x->rows,
-                c->lim.max_tokens);
+        cu_fail(c, E_INVALID, "%s: a product of %d tokens, and memory was reserved for %d",
+                be->name, x->rows, c->lim.max_tokens);
     else if (x->rows > 0 && n_jobs > 0) record_linear(rec(be, n_jobs), x, jobs, n_jobs);
 }
 
-static void t_rope_table(struct backend *be, const struct tensor *table, const int32_t *pos, const float *freq,
-                         int n_rot, float mscale)
+static void t_rope_table(struct backend *be, const struct tensor *table, const int32_t *pos,
+                         const float *freq, int n_rot, float mscale)
 {
     if (table->rows > 0) record_rope_table(rec(be, 0), table, pos, freq, n_rot, mscale);
 }
@@ -300,21 +308,22 @@ static void t_kv_put(struct backend *be, const struct kvview *kv, int layer, con
     if (k->rows > 0) record_kv_put(rec(be, 0), kv, layer, k, v);
 }
 
-static void t_attend(struct backend *be, const struct tensor *out, const struct tensor *q, const struct kvview *kv,
-                     int layer, const struct attend_opt *opt)
+static void t_attend(struct backend *be, const struct tensor *out, const struct tensor *q,
+                     const struct kvview *kv, int layer, const struct attend_opt *opt)
 {
     struct cuda *c = cu_of(be);
 
     if (c->lim.max_tokens < q->rows)
-        cu_fail(c, E_INVALID, "%s: attention of %d tokens, and memory was reserved for %d", be->name, q->rows,
-                c->lim.max_tokens);
+        cu_fail(c, E_INVALID, "%s: attention of %d tokens, and memory was reserved for %d",
+                be->name, q->rows, c->lim.max_tokens);
     else if (opt->both_ways && !kv->seq_end)
-        cu_fail(c, E_INVALID, "%s: attention both ways of sequences whose ends are not known", be->name);
+        cu_fail(c, E_INVALID, "%s: attention both ways of sequences whose ends are not known",
+                be->name);
     else if (q->rows > 0) record_attend(rec(be, 0), out, q, kv, layer, opt);
 }
 
-static void t_act(struct backend *be, const struct tensor *out, const struct tensor *gate, const struct tensor *up,
-                  enum act act)
+static void t_act(struct backend *be, const struct tensor *out, const struct tensor *gate,
+                  const struct tensor *up, enum act act)
 {
     if (gate->rows > 0) record_act(rec(be, 0), out, gate, up, act);
 }
@@ -334,8 +343,8 @@ static void t_softcap(struct backend *be, const struct tensor *x, float cap)
     if (x->rows > 0) record_add(rec(be, 0), OP_SOFTCAP, x, NULL, cap);
 }
 
-static void t_headnorm_layer(struct backend *be, const struct tensor *x, int n_heads, int head_dim, const float *w,
-                             const float *b, int w_stride, float eps)
+static void t_headnorm_layer(struct backend *be, const struct tensor *x, int n_heads, int head_dim,
+                             const float *w, const float *b, int w_stride, float eps)
 {
     if (x->rows > 0) record_headnorm_layer(rec(be, 0), x, n_heads, head_dim, w, b, w_stride, eps);
 }
@@ -355,41 +364,46 @@ static void t_route(struct backend *be, int32_t *ids, float *weights, const stru
 {
     struct cuda *c = cu_of(be);
 
-    if (logits->cols > MOE_MAX_EXPERTS || opt->n_groups > MOE_MAX_GROUPS || opt->n_used > MOE_MAX_USED)
-        cu_fail(c, E_UNSUPPORTED, "%s: %d of %d experts in %d groups, at most %d of %d in %d", be->name, opt->n_used,
-                logits->cols, opt->n_groups, MOE_MAX_USED, MOE_MAX_EXPERTS, MOE_MAX_GROUPS);
+    if (logits->cols > MOE_MAX_EXPERTS || opt->n_groups > MOE_MAX_GROUPS ||
+        opt->n_used > MOE_MAX_USED)
+        cu_fail(c, E_UNSUPPORTED, "%s: %d of %d experts in %d groups, at most %d of %d in %d",
+                be->name, opt->n_used, logits->cols, opt->n_groups, MOE_MAX_USED, MOE_MAX_EXPERTS,
+                MOE_MAX_GROUPS);
     else if (logits->rows > 0) record_route(rec(be, 0), ids, weights, logits, opt);
 }
 
-static void t_experts(struct backend *be, const struct tensor *out, const struct tensor *x, const int32_t *ids,
-                      const float *weights, const struct experts_opt *opt)
+static void t_experts(struct backend *be, const struct tensor *out, const struct tensor *x,
+                      const int32_t *ids, const float *weights, const struct experts_opt *opt)
 {
     if (x->rows > 0) record_experts(rec(be, 0), out, x, ids, weights, opt);
 }
 
-static void t_heads(struct backend *be, const struct tensor *out, const struct tensor *x, const struct heads_opt *opt)
+static void t_heads(struct backend *be, const struct tensor *out, const struct tensor *x,
+                    const struct heads_opt *opt)
 {
     if (x->rows > 0) record_heads(rec(be, 0), out, x, opt);
 }
 
 /* A sequence's state as it is kept, and as an operation would have it. */
-static bool has_state(struct backend *be, const float *base, size_t have, size_t need, const char *what)
+static bool has_state(struct backend *be, const float *base, size_t have, size_t need,
+                      const char *what)
 {
     if (need == 0 || (base && have >= need)) return true;
-    cu_fail(cu_of(be), E_INVALID, "%s: %s: the state of a sequence has %zu numbers, %zu are needed", be->name, what,
-            have, need);
+    cu_fail(cu_of(be), E_INVALID, "%s: %s: the state of a sequence has %zu numbers, %zu are needed",
+            be->name, what, have, need);
     return false;
 }
 
 static bool has_rows(struct backend *be, int rows, bool wide, const char *what)
 {
     if (cu_recur_can(rows, wide)) return true;
-    cu_fail(cu_of(be), E_UNSUPPORTED, "%s: %s: a state of %d rows is more than its kernels hold", be->name, what, rows);
+    cu_fail(cu_of(be), E_UNSUPPORTED, "%s: %s: a state of %d rows is more than its kernels hold",
+            be->name, what, rows);
     return false;
 }
 
-static void t_conv(struct backend *be, const struct tensor *out, const struct tensor *x, const struct stateview *st,
-                   int layer, const struct conv_opt *opt)
+static void t_conv(struct backend *be, const struct tensor *out, const struct tensor *x,
+                   const struct stateview *st, int layer, const struct conv_opt *opt)
 {
     const struct statelayer *y = &st->layers[layer];
 
@@ -399,8 +413,8 @@ static void t_conv(struct backend *be, const struct tensor *out, const struct te
         record_conv(rec(be, 0), out, x, st, layer, opt);
 }
 
-static void t_scan(struct backend *be, const struct tensor *out, const struct scan_in *in, const struct stateview *st,
-                   int layer, const struct scan_opt *opt)
+static void t_scan(struct backend *be, const struct tensor *out, const struct scan_in *in,
+                   const struct stateview *st, int layer, const struct scan_opt *opt)
 {
     const struct statelayer *y = &st->layers[layer];
     size_t need = (size_t)opt->n_heads * (size_t)opt->head_dim * (size_t)opt->n_state;
@@ -410,8 +424,8 @@ static void t_scan(struct backend *be, const struct tensor *out, const struct sc
         record_scan(rec(be, 0), out, in, st, layer, opt);
 }
 
-static void t_delta(struct backend *be, const struct tensor *out, const struct delta_in *in, const struct stateview *st,
-                    int layer, const struct delta_opt *opt)
+static void t_delta(struct backend *be, const struct tensor *out, const struct delta_in *in,
+                    const struct stateview *st, int layer, const struct delta_opt *opt)
 {
     const struct statelayer *y = &st->layers[layer];
     size_t need = (size_t)opt->n_heads * (size_t)opt->dim_k * (size_t)opt->dim_v;
@@ -421,8 +435,8 @@ static void t_delta(struct backend *be, const struct tensor *out, const struct d
         record_delta(rec(be, 0), out, in, st, layer, opt);
 }
 
-static void t_sample(struct backend *be, int32_t *ids, const struct tensor *logits, const struct pick *picks,
-                     int n_picks, const struct pick_adjust *adjust)
+static void t_sample(struct backend *be, int32_t *ids, const struct tensor *logits,
+                     const struct pick *picks, int n_picks, const struct pick_adjust *adjust)
 {
     if (n_picks > 0) record_sample(rec(be, 0), ids, logits, picks, n_picks, adjust);
 }
@@ -436,12 +450,14 @@ static void t_close(struct backend *be)
     on_device(c);
     if (c->stream) cudaStreamSynchronize(c->stream);
     if (c->record && (c->record->n_captures || c->record->n_replays))
-        log_debug("%s: %llu steps, %llu captured, %llu replayed", be->name, (unsigned long long)c->record->n_steps,
-                  (unsigned long long)c->record->n_captures, (unsigned long long)c->record->n_replays);
+        log_debug("%s: %llu steps, %llu captured, %llu replayed", be->name,
+                  (unsigned long long)c->record->n_steps, (unsigned long long)c->record->n_captures,
+                  (unsigned long long)c->record->n_replays);
     profile_close(c);
     if (((struct gpu *)c)->has_gemm) cu_gemm_close(c);
     if (c->mem)
-        for (int i = 0; i < CU_PARTS; i++) cu_mem_put(c, c->scratch[i], c->scratch_bytes[i], MEM_SCRATCH);
+        for (int i = 0; i < CU_PARTS; i++)
+            cu_mem_put(c, c->scratch[i], c->scratch_bytes[i], MEM_SCRATCH);
     upload_close(c);
     cu_record_close(c);
     cu_mem_close(c);
@@ -479,13 +495,16 @@ static int pick_device(const char *name, int *device, struct err *e)
     if (name[4] == ':' && (!str_to_i64(str_c(name + 5), &want) || want < 0 || want > 1023))
         return err_set(e, E_INVALID, "device \"%s\": a number comes behind \"cuda:\"", name);
     rc = cudaGetDeviceCount(&n);
-    if (rc == cudaErrorInsufficientDriver || rc == cudaErrorInitializationError || rc == cudaErrorSystemDriverMismatch)
-        return err_set(e, E_DEVICE, "device \"%s\": there is no NVIDIA driver here, or it is too old: %s", name,
+    if (rc == cudaErrorInsufficientDriver || rc == cudaErrorInitializationError ||
+        rc == cudaErrorSystemDriverMismatch)
+        return err_set(e, E_DEVICE,
+                       "device \"%s\": there is no NVIDIA driver here, or it is too old: %s", name,
                        cudaGetErrorString(rc));
     if (rc != cudaSuccess && rc != cudaErrorNoDevice)
         return err_set(e, E_DEVICE, "device \"%s\": %s", name, cudaGetErrorString(rc));
     if (want >= n)
-        return err_set(e, E_NOTFOUND, "device \"%s\" is not there: this machine has %d CUDA device%s", name, n,
+        return err_set(e, E_NOTFOUND,
+                       "device \"%s\" is not there: this machine has %d CUDA device%s", name, n,
                        n == 1 ? "" : "s");
     *device = (int)want;
     return OK;
@@ -505,20 +524,20 @@ static int read_device(struct gpu *g, struct err *e)
     if (rc != cudaSuccess) return err_set(e, E_DEVICE, "%s: %s", g->name, cudaGetErrorString(rc));
     c->cc = p.major * 10 + p.minor;
     if (c->cc < 80)
-        return err_set(e, E_UNSUPPORTED, "%s: %s has compute capability %d.%d, tern needs 8.0", g->name, p.name,
-                       p.major, p.minor);
+        return err_set(e, E_UNSUPPORTED, "%s: %s has compute capability %d.%d, tern needs 8.0",
+                       g->name, p.name, p.major, p.minor);
     c->n_sm = p.multiProcessorCount;
     c->smem_max = p.sharedMemPerBlockOptin;
     c->l2_bytes = (size_t)p.l2CacheSize;
     cudaRuntimeGetVersion(&version);
-    snprintf(c->be.detail, sizeof c->be.detail, "%.40s, %d SMs, %zu GiB, CUDA %d.%d", p.name, c->n_sm,
-             p.totalGlobalMem >> 30, version / 1000, version % 1000 / 10);
+    snprintf(c->be.detail, sizeof c->be.detail, "%.40s, %d SMs, %zu GiB, CUDA %d.%d", p.name,
+             c->n_sm, p.totalGlobalMem >> 30, version / 1000, version % 1000 / 10);
     return OK;
 }
 
 extern "C" __attribute__((visibility("default"))) int tern_cuda_open(struct backend **out,
-                                                                     const struct backend_opt *opt, uint64_t layout,
-                                                                     struct err *e)
+                                                                     const struct backend_opt *opt,
+                                                                     uint64_t layout, struct err *e)
 {
     uint64_t start = clock_ns();
     struct gpu *g;
@@ -527,8 +546,11 @@ extern "C" __attribute__((visibility("default"))) int tern_cuda_open(struct back
     int rc, device = 0;
 
     if (layout != backend_layout())
-        return err_set(e, E_UNSUPPORTED, "tern-cuda.so is of another version of tern: `make cuda` again");
-    if (opt->reference) return err_set(e, E_INVALID, "device \"%s\": the reference kernels are the CPU's", opt->device);
+        return err_set(e, E_UNSUPPORTED,
+                       "tern-cuda.so is of another version of tern: `make cuda` again");
+    if (opt->reference)
+        return err_set(e, E_INVALID, "device \"%s\": the reference kernels are the CPU's",
+                       opt->device);
     if ((rc = pick_device(opt->device, &device, e)) != OK) return rc;
 
     g = mem_new(struct gpu);

@@ -3,7 +3,8 @@
 
 /* A warp a tile; rows before r0 or behind r1 of its 16 are passed over. */
 template <int T>
-static __global__ void dequant_tiles(__half *out, const uint8_t *w, int cols, int r0, int r1, int n_tiles)
+static __global__ void dequant_tiles(__half *out, const uint8_t *w, int cols, int r0, int r1,
+                                     int n_tiles)
 {
     constexpr int GROUP = tile<T>::GROUP;
     cu_next();
@@ -23,7 +24,8 @@ static __global__ void dequant_tiles(__half *out, const uint8_t *w, int cols, in
             for (int h = 0; h < 2; h++) {
                 int r = t * TILE_ROWS + (lane >> 2) + 8 * h;
                 if (r < r0 || r >= r1) continue;
-                __half *to = out + (size_t)(r - r0) * cols + kb * tile<T>::COLS + (j * GROUP + b) * 32 + 4 * (lane & 3);
+                __half *to = out + (size_t)(r - r0) * cols + kb * tile<T>::COLS +
+                             (j * GROUP + b) * 32 + 4 * (lane & 3);
                 *(uint2 *)to = make_uint2(a[b][h][0], a[b][h][1]);
                 *(uint2 *)(to + 16) = make_uint2(a[b][h][2], a[b][h][3]);
             }
@@ -33,7 +35,10 @@ static __global__ void dequant_tiles(__half *out, const uint8_t *w, int cols, in
 
 template <typename E> static __device__ __forceinline__ __half to_half(E v);
 template <> __device__ __forceinline__ __half to_half(__half v) { return v; }
-template <> __device__ __forceinline__ __half to_half(__nv_bfloat16 v) { return half_sat(__bfloat162float(v)); }
+template <> __device__ __forceinline__ __half to_half(__nv_bfloat16 v)
+{
+    return half_sat(__bfloat162float(v));
+}
 template <> __device__ __forceinline__ __half to_half(float v) { return half_sat(v); }
 
 template <typename E>
@@ -46,15 +51,18 @@ static __global__ void dequant_rows(__half *out, const E *w, int cols, size_t st
 }
 
 template <int T>
-static void dequant_of(struct cuda *c, __half *out, const uint8_t *m, const struct weight *w, int r0, int n_rows)
+static void dequant_of(struct cuda *c, __half *out, const uint8_t *m, const struct weight *w,
+                       int r0, int n_rows)
 {
     int n = ((r0 + n_rows - 1) / TILE_ROWS - r0 / TILE_ROWS + 1) * (w->cols / tile<T>::COLS);
-    cu_launch(c, "dequant", dequant_tiles<T>, dim3((n + 7) / 8), dim3(256), 0, out, m, w->cols, r0, r0 + n_rows, n);
+    cu_launch(c, "dequant", dequant_tiles<T>, dim3((n + 7) / 8), dim3(256), 0, out, m, w->cols, r0,
+              r0 + n_rows, n);
 }
 
 void cu_dequant(struct cuda *c, __half *out, const struct weight *w, int i, int r0, int n_rows)
 {
-    const uint8_t *m = (const uint8_t *)w->packed + (size_t)i * layout_matrix_bytes(w->type, w->rows, w->cols);
+    const uint8_t *m =
+        (const uint8_t *)w->packed + (size_t)i * layout_matrix_bytes(w->type, w->rows, w->cols);
     size_t stride = layout_stride(w->type, w->cols);
     dim3 grid((unsigned)n_rows, w->cols > 2048 ? 4 : 1), block(256);
     if (n_rows < 1) return;
@@ -77,11 +85,11 @@ void cu_dequant(struct cuda *c, __half *out, const struct weight *w, int i, int 
                   (const __nv_bfloat16 *)m + (size_t)r0 * stride, w->cols, stride);
         break;
     case DT_F32:
-        cu_launch(c, "dequant", dequant_rows<float>, grid, block, 0, out, (const float *)m + (size_t)r0 * stride,
-                  w->cols, stride);
+        cu_launch(c, "dequant", dequant_rows<float>, grid, block, 0, out,
+                  (const float *)m + (size_t)r0 * stride, w->cols, stride);
         break;
     default:
-        cu_launch(c, "dequant", dequant_rows<__half>, grid, block, 0, out, (const __half *)m + (size_t)r0 * stride,
-                  w->cols, stride);
+        cu_launch(c, "dequant", dequant_rows<__half>, grid, block, 0, out,
+                  (const __half *)m + (size_t)r0 * stride, w->cols, stride);
     }
 }

@@ -1,10 +1,12 @@
 /* fuse.c - which operations of a record one kernel does together.
  *
- * What is left out must not be missed: a result is only left out when the next operation that touches its
- * memory writes over all of it, or when nothing does until the step ends. */
+ * What is left out must not be missed: a result is only left out when the next operation that
+ * touches its memory writes over all of it, or when nothing does until the step ends. */
 #include "kernel/cuda/record.h"
 
-struct range { const char *at, *end; };          /* empty: at == end */
+struct range {
+    const char *at, *end;
+}; /* empty: at == end */
 
 static struct range bytes_at(const void *p, size_t n)
 {
@@ -13,7 +15,9 @@ static struct range bytes_at(const void *p, size_t n)
 
 static struct range range_of(const struct tensor *t)
 {
-    size_t n = t->data && t->rows > 0 ? ((size_t)(t->rows - 1) * t->stride + (size_t)t->cols) * sizeof(float) : 0;
+    size_t n = t->data && t->rows > 0
+                   ? ((size_t)(t->rows - 1) * t->stride + (size_t)t->cols) * sizeof(float)
+                   : 0;
     return bytes_at(t->data, n);
 }
 
@@ -21,7 +25,10 @@ static bool overlaps(struct range a, struct range b) { return a.at < b.end && b.
 static bool covers(struct range a, struct range b) { return a.at <= b.at && b.end <= a.end; }
 
 /* Rows without gaps: writing them writes the whole range. */
-static bool is_whole(const struct tensor *t) { return t->rows <= 1 || t->stride == (size_t)t->cols; }
+static bool is_whole(const struct tensor *t)
+{
+    return t->rows <= 1 || t->stride == (size_t)t->cols;
+}
 
 static bool same_tensor(const struct tensor *a, const struct tensor *b)
 {
@@ -84,7 +91,8 @@ static enum touch heads_touch(const struct op *o, struct range m)
 static enum touch scan_touches(const struct op *o, struct range m)
 {
     const struct scan_in *in = &o->u.scan.in;
-    enum touch t = first_of(reads(&in->x, m), reads(&in->dt, m), reads(&in->b, m), reads(&in->c, m));
+    enum touch t =
+        first_of(reads(&in->x, m), reads(&in->dt, m), reads(&in->b, m), reads(&in->c, m));
 
     return t ? t : writes(&o->u.scan.out, m);
 }
@@ -92,7 +100,8 @@ static enum touch scan_touches(const struct op *o, struct range m)
 static enum touch delta_touches(const struct op *o, struct range m)
 {
     const struct delta_in *in = &o->u.delta.in;
-    enum touch t = first_of(reads(&in->q, m), reads(&in->k, m), reads(&in->v, m), reads(&in->alpha, m));
+    enum touch t =
+        first_of(reads(&in->q, m), reads(&in->k, m), reads(&in->v, m), reads(&in->alpha, m));
 
     return first_of(t, reads(&in->beta, m), writes(&o->u.delta.out, m), TOUCH_NONE);
 }
@@ -100,33 +109,50 @@ static enum touch delta_touches(const struct op *o, struct range m)
 static enum touch touches(const struct record *r, const struct op *o, struct range m)
 {
     switch (o->kind) {
-    case OP_PUT: return covers(bytes_at(o->u.copy.dst, o->u.copy.bytes), m) ? TOUCH_OVERWRITE : TOUCH_NONE;
-    case OP_GET: return overlaps(bytes_at(o->u.copy.src, o->u.copy.bytes), m) ? TOUCH_READ : TOUCH_NONE;
+    case OP_PUT:
+        return covers(bytes_at(o->u.copy.dst, o->u.copy.bytes), m) ? TOUCH_OVERWRITE : TOUCH_NONE;
+    case OP_GET:
+        return overlaps(bytes_at(o->u.copy.src, o->u.copy.bytes), m) ? TOUCH_READ : TOUCH_NONE;
     case OP_COPY:
         if (overlaps(bytes_at(o->u.copy.src, o->u.copy.bytes), m)) return TOUCH_READ;
         return covers(bytes_at(o->u.copy.dst, o->u.copy.bytes), m) ? TOUCH_OVERWRITE : TOUCH_NONE;
     case OP_EMBED: return writes(&o->u.embed.out, m);
-    case OP_GATHER: return first_of(reads(&o->u.gather.x, m), writes(&o->u.gather.out, m), TOUCH_NONE, TOUCH_NONE);
-    case OP_NORM: return first_of(reads(&o->u.norm.x, m), writes(&o->u.norm.out, m), TOUCH_NONE, TOUCH_NONE);
-    case OP_HEADNORM: case OP_HEADNORM_LAYER: return reads(&o->u.headnorm.x, m);
+    case OP_GATHER:
+        return first_of(reads(&o->u.gather.x, m), writes(&o->u.gather.out, m), TOUCH_NONE,
+                        TOUCH_NONE);
+    case OP_NORM:
+        return first_of(reads(&o->u.norm.x, m), writes(&o->u.norm.out, m), TOUCH_NONE, TOUCH_NONE);
+    case OP_HEADNORM:
+    case OP_HEADNORM_LAYER: return reads(&o->u.headnorm.x, m);
     case OP_LINEAR: return linear_touches(r, o, m);
     case OP_ROPE_TABLE: return writes(&o->u.rope_table.table, m);
-    case OP_ROPE: return first_of(reads(&o->u.rope.x, m), reads(&o->u.rope.table, m), TOUCH_NONE, TOUCH_NONE);
-    case OP_KV_PUT: return first_of(reads(&o->u.kv_put.k, m), reads(&o->u.kv_put.v, m), TOUCH_NONE, TOUCH_NONE);
-    case OP_ATTEND: return first_of(reads(&o->u.attend.q, m), writes(&o->u.attend.out, m), TOUCH_NONE, TOUCH_NONE);
+    case OP_ROPE:
+        return first_of(reads(&o->u.rope.x, m), reads(&o->u.rope.table, m), TOUCH_NONE, TOUCH_NONE);
+    case OP_KV_PUT:
+        return first_of(reads(&o->u.kv_put.k, m), reads(&o->u.kv_put.v, m), TOUCH_NONE, TOUCH_NONE);
+    case OP_ATTEND:
+        return first_of(reads(&o->u.attend.q, m), writes(&o->u.attend.out, m), TOUCH_NONE,
+                        TOUCH_NONE);
     case OP_ACT:
-        return first_of(reads(&o->u.act.gate, m), reads(&o->u.act.up, m), writes(&o->u.act.out, m), TOUCH_NONE);
-    case OP_ADD: case OP_SCALE: case OP_SOFTCAP: case OP_CLAMP: case OP_GATE_ROWS:
+        return first_of(reads(&o->u.act.gate, m), reads(&o->u.act.up, m), writes(&o->u.act.out, m),
+                        TOUCH_NONE);
+    case OP_ADD:
+    case OP_SCALE:
+    case OP_SOFTCAP:
+    case OP_CLAMP:
+    case OP_GATE_ROWS:
         return first_of(reads(&o->u.add.x, m), reads(&o->u.add.y, m), TOUCH_NONE, TOUCH_NONE);
     case OP_ROUTE: return reads(&o->u.route.logits, m);
     case OP_EXPERTS: return experts_touch(o, m);
     case OP_SAMPLE: return reads(&o->u.sample.logits, m);
     case OP_HEADS: return heads_touch(o, m);
-    case OP_CONV: return first_of(reads(&o->u.conv.x, m), writes(&o->u.conv.out, m), TOUCH_NONE, TOUCH_NONE);
+    case OP_CONV:
+        return first_of(reads(&o->u.conv.x, m), writes(&o->u.conv.out, m), TOUCH_NONE, TOUCH_NONE);
     case OP_SCAN: return scan_touches(o, m);
     case OP_DELTA: return delta_touches(o, m);
     case OP_ROPE_KV:
-        return first_of(reads(&o->u.rope_kv.q, m), reads(&o->u.rope_kv.k, m), reads(&o->u.rope_kv.v, m), TOUCH_NONE);
+        return first_of(reads(&o->u.rope_kv.q, m), reads(&o->u.rope_kv.k, m),
+                        reads(&o->u.rope_kv.v, m), TOUCH_NONE);
     }
     return TOUCH_READ;
 }
@@ -145,12 +171,14 @@ static bool is_dead(const struct record *r, int from, const struct tensor *t, bo
 
 /* ---- what goes together ---- */
 
-/* norm, linear of its result. The product reads the norm's input, which it must not write meanwhile. */
+/* norm, linear of its result. The product reads the norm's input, which it must not write
+ * meanwhile. */
 static void fuse_norm(struct record *r, int i, bool last)
 {
     struct op *n = &r->ops[i], *l = &r->ops[i + 1];
 
-    if (l->kind != OP_LINEAR || l->u.linear.exact || !same_tensor(&n->u.norm.out, &l->u.linear.x)) return;
+    if (l->kind != OP_LINEAR || l->u.linear.exact || !same_tensor(&n->u.norm.out, &l->u.linear.x))
+        return;
     if (n->u.norm.x.rows != l->u.linear.x.rows || n->u.norm.x.cols != l->u.linear.x.cols) return;
     for (int j = 0; j < l->u.linear.n_jobs; j++)
         if (overlaps(range_of(&r->jobs[l->u.linear.job + j].out), range_of(&n->u.norm.x))) return;
@@ -158,7 +186,8 @@ static void fuse_norm(struct record *r, int i, bool last)
         /* A product of its own may still have overwritten it. */
         bool over = false;
         for (int j = 0; j < l->u.linear.n_jobs; j++)
-            over |= writes(&r->jobs[l->u.linear.job + j].out, range_of(&n->u.norm.out)) == TOUCH_OVERWRITE;
+            over |= writes(&r->jobs[l->u.linear.job + j].out, range_of(&n->u.norm.out)) ==
+                    TOUCH_OVERWRITE;
         if (!over) return;
     }
     l->u.linear.x = n->u.norm.x;
@@ -177,8 +206,10 @@ static void fuse_act(struct record *r, int i, bool last)
     int want = a->kind == OP_ACT && a->u.act.up.data ? 2 : 1;
 
     if (a->kind != OP_ACT || l->u.linear.exact || l->u.linear.n_jobs != want) return;
-    if (a->u.act.act == ACT_SWIGLU_CLIP) return;           /* of up there is more to do than a product */
-    if (!same_tensor(&j[0].out, &a->u.act.gate) || !same_tensor(&j[0].out, &a->u.act.out) || j[0].add) return;
+    if (a->u.act.act == ACT_SWIGLU_CLIP) return; /* of up there is more to do than a product */
+    if (!same_tensor(&j[0].out, &a->u.act.gate) || !same_tensor(&j[0].out, &a->u.act.out) ||
+        j[0].add)
+        return;
     if (want == 2) {
         if (!same_tensor(&j[1].out, &a->u.act.up) || j[1].add) return;
         if (j[0].w->rows != j[1].w->rows || !is_dead(r, i + 2, &j[1].out, last)) return;
@@ -191,7 +222,7 @@ static void fuse_act(struct record *r, int i, bool last)
 /* What stands before a kv_put: headnorm of q and k, rope of q and k, each pair optional. */
 struct rope_run {
     const struct op *q_norm, *k_norm, *q_rope, *k_rope, *put;
-    int end;                         /* index of put */
+    int end; /* index of put */
 };
 
 static const struct op *take(const struct record *r, int *i, enum op_kind kind)
@@ -223,9 +254,10 @@ static bool ropes_fit(const struct rope_run *f, int n_kv_heads, int head_dim)
     const struct op *q = f->q_rope, *k = f->k_rope;
 
     if (!k || !same_tensor(&k->u.rope.x, &f->put->u.kv_put.k)) return false;
-    return q->u.rope.head_dim == head_dim && k->u.rope.head_dim == head_dim && k->u.rope.n_heads == n_kv_heads &&
-           q->u.rope.n_rot == k->u.rope.n_rot && q->u.rope.style == k->u.rope.style &&
-           q->u.rope.x.rows == k->u.rope.x.rows && same_tensor(&q->u.rope.table, &k->u.rope.table) &&
+    return q->u.rope.head_dim == head_dim && k->u.rope.head_dim == head_dim &&
+           k->u.rope.n_heads == n_kv_heads && q->u.rope.n_rot == k->u.rope.n_rot &&
+           q->u.rope.style == k->u.rope.style && q->u.rope.x.rows == k->u.rope.x.rows &&
+           same_tensor(&q->u.rope.table, &k->u.rope.table) &&
            q->u.rope.table.stride == (size_t)q->u.rope.n_rot;
 }
 
@@ -274,8 +306,10 @@ static void fuse_rope_kv(struct record *r, int i, bool last)
         o.u.rope_kv.n_rot = f.q_rope->u.rope.n_rot;
         o.u.rope_kv.style = f.q_rope->u.rope.style;
     }
-    if (f.q_norm) o.u.rope_kv.q_norm = f.q_norm->u.headnorm.w, o.u.rope_kv.eps = f.q_norm->u.headnorm.eps;
-    if (f.k_norm) o.u.rope_kv.k_norm = f.k_norm->u.headnorm.w, o.u.rope_kv.eps = f.k_norm->u.headnorm.eps;
+    if (f.q_norm)
+        o.u.rope_kv.q_norm = f.q_norm->u.headnorm.w, o.u.rope_kv.eps = f.q_norm->u.headnorm.eps;
+    if (f.k_norm)
+        o.u.rope_kv.k_norm = f.k_norm->u.headnorm.w, o.u.rope_kv.eps = f.k_norm->u.headnorm.eps;
     for (int j = i; j < f.end; j++) r->ops[j].gone = true;
     r->ops[f.end] = o;
 }
@@ -288,7 +322,8 @@ static void fuse_attend(struct record *r, int i, bool last)
 
     if (a->kind != OP_ATTEND || a->gone) return;
     if (a->u.attend.view != k->u.rope_kv.view || a->u.attend.layer != k->u.rope_kv.layer) return;
-    if (r->views[a->u.attend.view].n_tokens != 1 || !same_tensor(&a->u.attend.q, &k->u.rope_kv.q)) return;
+    if (r->views[a->u.attend.view].n_tokens != 1 || !same_tensor(&a->u.attend.q, &k->u.rope_kv.q))
+        return;
     out = range_of(&a->u.attend.out);
     if (overlaps(out, range_of(&k->u.rope_kv.q)) || overlaps(out, range_of(&k->u.rope_kv.k)) ||
         overlaps(out, range_of(&k->u.rope_kv.v)) || !is_dead(r, i + 2, &a->u.attend.q, last))

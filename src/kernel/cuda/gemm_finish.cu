@@ -1,5 +1,5 @@
-/* gemm_finish.cu - adds up what the blocks of a product left of each tile, always in the order of columns, and
- * writes it. */
+/* gemm_finish.cu - adds up what the blocks of a product left of each tile, always in the order of
+ * columns, and writes it. */
 #include "kernel/cuda/cu_gemm.cuh"
 
 /* The block that has unit u: block b begins at unit b * units / blocks. */
@@ -30,11 +30,13 @@ __device__ __forceinline__ float one(const struct finish_job &j, float v, int r)
     return v * j.scale + (j.bias ? j.bias[r] : 0);
 }
 
-/* Four numbers of a tile: rows g and g + 8 of two tokens. act: tile is gate's, up's is found from it. */
+/* Four numbers of a tile: rows g and g + 8 of two tokens. act: tile is gate's, up's is found from
+ * it. */
 __device__ __forceinline__ void finish_place(const struct finish_args &p, int tile, int place)
 {
     int row_tile = tile / p.token_tiles, k = 0, ms = p.shape.ms;
-    int thread = place % p.shape.threads, piece = place / p.shape.threads, warp = thread / 32, lane = thread % 32;
+    int thread = place % p.shape.threads, piece = place / p.shape.threads, warp = thread / 32,
+        lane = thread % 32;
 
     while (p.act < 0 && k + 1 < p.n_jobs && row_tile >= p.job[k + 1].tile0) k++;
     const struct finish_job &j = p.job[k];
@@ -44,8 +46,8 @@ __device__ __forceinline__ void finish_place(const struct finish_args &p, int ti
 
     float lo[2][2] = { { v.x, v.y }, { v.z, v.w } }, up[2][2] = { { u.x, u.y }, { u.z, u.w } };
     int t0 = tile % p.token_tiles * p.nt + piece % (p.nt / 8) * 8 + lane % 4 * 2;
-    int r0 = j.r0 + (row_tile - j.tile0) * (p.shape.threads / 2 * ms) + (warp / 4 * ms + piece / (p.nt / 8)) * 64 +
-             warp % 4 * 16 + lane / 4;
+    int r0 = j.r0 + (row_tile - j.tile0) * (p.shape.threads / 2 * ms) +
+             (warp / 4 * ms + piece / (p.nt / 8)) * 64 + warp % 4 * 16 + lane / 4;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         int r = r0 + i / 2 * 8, t = t0 + i % 2;
@@ -58,10 +60,12 @@ __device__ __forceinline__ void finish_place(const struct finish_args &p, int ti
             if (j.add) y += *out;
             *out = y;
         }
-        if (p.xh && t < p.tokens && r / 64 < chunks) p.xh[mixed_at(t, r, p.nt, chunks)] = half_sat(y);
+        if (p.xh && t < p.tokens && r / 64 < chunks)
+            p.xh[mixed_at(t, r, p.nt, chunks)] = half_sat(y);
     }
 }
-static __global__ void __launch_bounds__(GEMM_THREADS) finish_kernel(const __grid_constant__ struct finish_args p)
+static __global__ void __launch_bounds__(GEMM_THREADS)
+    finish_kernel(const __grid_constant__ struct finish_args p)
 {
     cu_next();
     cu_wait();
@@ -74,5 +78,6 @@ void gemm_finish(struct cuda *c, const struct finish_args *p)
     int tiles = p->row_tiles * p->token_tiles, places = p->shape.threads * p->shape.ms * p->nt / 8;
 
     if (p->act >= 0 && p->n_jobs == 2) tiles /= 2;
-    gemm_launch_small<finish_kernel>(c, "gemm finish", dim3(tiles, places / GEMM_THREADS), dim3(GEMM_THREADS), *p);
+    gemm_launch_small<finish_kernel>(c, "gemm finish", dim3(tiles, places / GEMM_THREADS),
+                                     dim3(GEMM_THREADS), *p);
 }

@@ -1,4 +1,5 @@
-/* gemm_lt.cu - cuBLASLt, opened at run time: nothing links it, and without it the kernels of gemm_mid.cuh do. */
+/* gemm_lt.cu - cuBLASLt, opened at run time: nothing links it, and without it the kernels of
+ * gemm_mid.cuh do. */
 #include "kernel/cuda/cu_gemm.cuh"
 
 #include <stdio.h>
@@ -15,7 +16,7 @@
 struct lt_plan {
     int rows, cols, tokens, ldw, ldx;
     size_t ldo, work_bytes;
-    int align;                       /* of the output: 16 or less */
+    int align; /* of the output: 16 or less */
     bool add, bias, to_half;
     bool made, bad;
     cublasLtMatmulDesc_t desc;
@@ -28,12 +29,15 @@ struct lt {
     cublasLtHandle_t h;
     cublasLtMatmulPreference_t pref;
     struct lt_plan plan[LT_PLANS];
-    int next;                        /* the oldest one, to be replaced */
-    int choice;                      /* which of the library's proposals, from the best on */
+    int next;   /* the oldest one, to be replaced */
+    int choice; /* which of the library's proposals, from the best on */
+/* clang-format off */
 #define LT_CALLS(X) \
-    X(Create) X(Destroy) X(GetVersion) X(MatmulDescCreate) X(MatmulDescDestroy) X(MatmulDescSetAttribute) \
-    X(MatrixLayoutCreate) X(MatrixLayoutDestroy) X(MatmulPreferenceCreate) X(MatmulPreferenceDestroy) \
-    X(MatmulPreferenceSetAttribute) X(MatmulAlgoGetHeuristic) X(Matmul)
+    X(Create) X(Destroy) X(GetVersion) X(MatmulDescCreate) X(MatmulDescDestroy) \
+    X(MatmulDescSetAttribute) X(MatrixLayoutCreate) X(MatrixLayoutDestroy) \
+    X(MatmulPreferenceCreate) X(MatmulPreferenceDestroy) X(MatmulPreferenceSetAttribute) \
+    X(MatmulAlgoGetHeuristic) X(Matmul)
+/* clang-format on */
 #define LT_FIELD(name) decltype(&cublasLt##name) name;
     LT_CALLS(LT_FIELD)
 #undef LT_FIELD
@@ -111,8 +115,9 @@ const char *lt_version(const struct lt *l, char *buf, size_t n)
 static bool plan_same(const struct lt_plan *a, const struct lt_plan *b)
 {
     return a->rows == b->rows && a->cols == b->cols && a->tokens == b->tokens && a->ldw == b->ldw &&
-           a->ldx == b->ldx && a->ldo == b->ldo && a->work_bytes == b->work_bytes && a->align == b->align &&
-           a->add == b->add && a->bias == b->bias && a->to_half == b->to_half;
+           a->ldx == b->ldx && a->ldo == b->ldo && a->work_bytes == b->work_bytes &&
+           a->align == b->align && a->add == b->add && a->bias == b->bias &&
+           a->to_half == b->to_half;
 }
 
 static bool pref_set(struct lt *l, cublasLtMatmulPreferenceAttributes_t what, uint32_t v)
@@ -120,7 +125,8 @@ static bool pref_set(struct lt *l, cublasLtMatmulPreferenceAttributes_t what, ui
     return l->MatmulPreferenceSetAttribute(l->pref, what, &v, sizeof v) == CUBLAS_STATUS_SUCCESS;
 }
 
-/* In the library's terms, columns first: out [rows x tokens] = w' [rows x cols] x [cols x tokens]. */
+/* In the library's terms, columns first: out [rows x tokens] = w' [rows x cols] x [cols x tokens].
+ */
 static bool plan_describe(struct lt *l, struct lt_plan *p)
 {
     cublasOperation_t trans = CUBLAS_OP_T;
@@ -128,14 +134,20 @@ static bool plan_describe(struct lt *l, struct lt_plan *p)
     cudaDataType_t out = p->to_half ? CUDA_R_16F : CUDA_R_32F, f32 = CUDA_R_32F;
 
     if (l->MatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) != CUBLAS_STATUS_SUCCESS ||
-        l->MatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &trans, sizeof trans) != CUBLAS_STATUS_SUCCESS)
+        l->MatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &trans, sizeof trans) !=
+            CUBLAS_STATUS_SUCCESS)
         return false;
-    if (p->bias && (l->MatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &with_bias, sizeof with_bias) ||
-                    l->MatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &f32, sizeof f32)))
+    if (p->bias &&
+        (l->MatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &with_bias,
+                                   sizeof with_bias) ||
+         l->MatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &f32, sizeof f32)))
         return false;
-    return l->MatrixLayoutCreate(&p->w, CUDA_R_16F, p->cols, p->rows, p->ldw) == CUBLAS_STATUS_SUCCESS &&
-           l->MatrixLayoutCreate(&p->x, CUDA_R_16F, p->cols, p->tokens, p->ldx) == CUBLAS_STATUS_SUCCESS &&
-           l->MatrixLayoutCreate(&p->out, out, p->rows, p->tokens, (int64_t)p->ldo) == CUBLAS_STATUS_SUCCESS;
+    return l->MatrixLayoutCreate(&p->w, CUDA_R_16F, p->cols, p->rows, p->ldw) ==
+               CUBLAS_STATUS_SUCCESS &&
+           l->MatrixLayoutCreate(&p->x, CUDA_R_16F, p->cols, p->tokens, p->ldx) ==
+               CUBLAS_STATUS_SUCCESS &&
+           l->MatrixLayoutCreate(&p->out, out, p->rows, p->tokens, (int64_t)p->ldo) ==
+               CUBLAS_STATUS_SUCCESS;
 }
 
 static bool plan_make(struct lt *l, struct lt_plan *p)
@@ -144,13 +156,15 @@ static bool plan_make(struct lt *l, struct lt_plan *p)
     int n = 0;
 
     if (!plan_describe(l, p)) return false;
-    if (l->MatmulPreferenceSetAttribute(l->pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &p->work_bytes,
+    if (l->MatmulPreferenceSetAttribute(l->pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                        &p->work_bytes,
                                         sizeof p->work_bytes) != CUBLAS_STATUS_SUCCESS ||
         !pref_set(l, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)p->align) ||
         !pref_set(l, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)p->align))
         return false;
-    if (l->MatmulAlgoGetHeuristic(l->h, p->desc, p->w, p->x, p->out, p->out, l->pref, l->choice + 1, found, &n) !=
-            CUBLAS_STATUS_SUCCESS || n < 1)
+    if (l->MatmulAlgoGetHeuristic(l->h, p->desc, p->w, p->x, p->out, p->out, l->pref, l->choice + 1,
+                                  found, &n) != CUBLAS_STATUS_SUCCESS ||
+        n < 1)
         return false;
     p->algo = found[l->choice < n ? l->choice : n - 1].algo;
     return true;
@@ -185,12 +199,12 @@ bool lt_run(struct cuda *c, struct lt *l, const struct lt_job *j, void *work, si
     want.add = j->add, want.bias = j->bias != NULL, want.to_half = j->to_half;
     struct lt_plan *p = plan_get(l, &want);
     if (p->bad) return false;
-    if (j->bias && l->MatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &j->bias, sizeof j->bias) !=
-                       CUBLAS_STATUS_SUCCESS)
+    if (j->bias && l->MatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &j->bias,
+                                             sizeof j->bias) != CUBLAS_STATUS_SUCCESS)
         return false;
     cu_begin(c, "gemm cublaslt");
-    cublasStatus_t rc = l->Matmul(l->h, p->desc, &j->scale, j->w, p->w, j->x, p->x, &beta, j->out, p->out, j->out,
-                                  p->out, &p->algo, work, work_bytes, c->stream);
+    cublasStatus_t rc = l->Matmul(l->h, p->desc, &j->scale, j->w, p->w, j->x, p->x, &beta, j->out,
+                                  p->out, j->out, p->out, &p->algo, work, work_bytes, c->stream);
     cu_end(c);
     if (rc != CUBLAS_STATUS_SUCCESS) p->bad = true;
     return rc == CUBLAS_STATUS_SUCCESS;

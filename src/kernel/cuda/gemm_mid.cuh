@@ -1,9 +1,10 @@
 /* gemm_mid.cuh - a product for some tokens, weights read as they are stored.
  *
- * The work is cut into tiles (rows x tokens) and these into chunks of 64 columns; all chunks, in order, are shared
- * out evenly over the blocks. So a block may begin and end in the middle of a tile: what it has of one goes to
- * `part`, place block + tile, which no two share, in the order of its registers. Each way to store weights is a
- * type W (gemm_w.cuh): how many bytes a chunk takes in shared memory, how it gets there, fragments from it. */
+ * The work is cut into tiles (rows x tokens) and these into chunks of 64 columns; all chunks, in
+ * order, are shared out evenly over the blocks. So a block may begin and end in the middle of a
+ * tile: what it has of one goes to `part`, place block + tile, which no two share, in the order of
+ * its registers. Each way to store weights is a type W (gemm_w.cuh): how many bytes a chunk takes
+ * in shared memory, how it gets there, fragments from it. */
 #ifndef TERN_KERNEL_CUDA_GEMM_MID_CUH
 #define TERN_KERNEL_CUDA_GEMM_MID_CUH
 
@@ -11,7 +12,9 @@
 #include "kernel/cuda/gemm_mma.cuh"
 
 /* Where a block is: a tile and a chunk of it. */
-struct mid_at { int tile, chunk; };
+struct mid_at {
+    int tile, chunk;
+};
 
 __device__ __forceinline__ void mid_forward(struct mid_at *a, int n_chunks)
 {
@@ -26,14 +29,17 @@ __device__ __forceinline__ int mid_find(const struct mid_args &p, int row_tile)
 }
 
 template <class W, int M>
-__device__ __forceinline__ void mid_load_w(const struct mid_args &p, struct mid_at a, uint32_t to, bool first)
+__device__ __forceinline__ void mid_load_w(const struct mid_args &p, struct mid_at a, uint32_t to,
+                                           bool first)
 {
     int row_tile = a.tile / p.token_tiles;
     const struct mid_job &j = p.job[mid_find(p, row_tile)];
-    W::template load<M>(to, j, j.r0 + (row_tile - j.tile0) * M, a.chunk, first || a.chunk % W::HEAD == 0);
+    W::template load<M>(to, j, j.r0 + (row_tile - j.tile0) * M, a.chunk,
+                        first || a.chunk % W::HEAD == 0);
 }
 
-template <int NT> __device__ __forceinline__ void mid_load_x(const struct mid_args &p, struct mid_at a, uint32_t to)
+template <int NT>
+__device__ __forceinline__ void mid_load_x(const struct mid_args &p, struct mid_at a, uint32_t to)
 {
     const __half *x = p.x + ((size_t)(a.tile % p.token_tiles) * p.n_chunks + a.chunk) * NT * 64;
 #pragma unroll
@@ -51,12 +57,13 @@ __device__ __forceinline__ void mid_store(float (&d)[MS][NT / 8][4], float *to)
             *at = make_float4(d[m][j][0], d[m][j][1], d[m][j][2], d[m][j][3]);
 }
 
-/* A chunk: fragments are made while the tensor cores still work on the ones before. Two sets of registers take
- * turns: of one row's 64 columns each where a warp has two times 16 rows, of 32 columns where it has 16. */
+/* A chunk: fragments are made while the tensor cores still work on the ones before. Two sets of
+ * registers take turns: of one row's 64 columns each where a warp has two times 16 rows, of 32
+ * columns where it has 16. */
 template <class W, int MS, int NT>
 __device__ __forceinline__ void mid_chunk(float (&d)[MS][NT / 8][4], uint32_t (&a)[2][2 * MS][4],
-                                          typename W::head (&head)[MS], const uint8_t *w, uint32_t x, int chunk,
-                                          bool first, bool add)
+                                          typename W::head (&head)[MS], const uint8_t *w,
+                                          uint32_t x, int chunk, bool first, bool add)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     typename W::raw raw;
@@ -67,11 +74,13 @@ __device__ __forceinline__ void mid_chunk(float (&d)[MS][NT / 8][4], uint32_t (&
         if (first && (MS == 2 || set == 0)) W::template open<128 * MS>(&head[m], w, tile, lane);
         if (MS == 2 || set == 0) W::template fetch<128 * MS>(&raw, w, tile, lane);
 #pragma unroll
-        for (int i = 0; i < MS; i++) W::expand(a[set] + 2 * i, raw, head[m], MS == 2 ? i : set, chunk);
+        for (int i = 0; i < MS; i++)
+            W::expand(a[set] + 2 * i, raw, head[m], MS == 2 ? i : set, chunk);
         mma_begin();
 #pragma unroll
         for (int s = 0; s < 2 * MS; s++)
-            mma_step<NT>(d[m], a[set][s], x, MS == 2 ? s : set * 2 + s, add || s || (MS == 1 && set));
+            mma_step<NT>(d[m], a[set][s], x, MS == 2 ? s : set * 2 + s,
+                         add || s || (MS == 1 && set));
         mma_commit();
         mma_wait<1>();
     }
@@ -84,7 +93,8 @@ template <class W, int NT> __device__ __forceinline__ void mid_body(const struct
     extern __shared__ uint8_t smem[];
     uint32_t start = smem_at(smem), base = (start + 1023) / 1024 * 1024;
     int64_t units = (int64_t)p.row_tiles * p.token_tiles * p.n_chunks;
-    int u0 = (int)(units * blockIdx.x / gridDim.x), n = (int)(units * (blockIdx.x + 1) / gridDim.x) - u0;
+    int u0 = (int)(units * blockIdx.x / gridDim.x),
+        n = (int)(units * (blockIdx.x + 1) / gridDim.x) - u0;
     struct mid_at at = { u0 / p.n_chunks, u0 % p.n_chunks }, ahead = at;
     int first = min(n, p.stages - 2);
     float d[MS][NT / 8][4];
@@ -94,7 +104,7 @@ template <class W, int NT> __device__ __forceinline__ void mid_body(const struct
 
     cu_next();
     if (p.made) cu_wait();
-    for (int i = 0; i < first; i++, mid_forward(&ahead, p.n_chunks)) 
+    for (int i = 0; i < first; i++, mid_forward(&ahead, p.n_chunks))
         mid_load_w<W, M>(p, ahead, base + i * STAGE, i == 0);
     cu_wait();
     ahead = at;
@@ -133,17 +143,18 @@ template <class W, int NT> __device__ __forceinline__ void mid_body(const struct
 
 /* Where Hopper has a kernel of its own, this one is empty there. */
 template <class W, int NT>
-__global__ void __launch_bounds__(GEMM_THREADS, 1) mid_kernel(const __grid_constant__ struct mid_args p)
+__global__ void __launch_bounds__(GEMM_THREADS, 1)
+    mid_kernel(const __grid_constant__ struct mid_args p)
 {
     if constexpr (!GEMM_WGMMA || !W::TILES) mid_body<W, NT>(p);
 }
 
-template <class W, int NT> static int mid_launch_old(struct cuda *c, const char *name, int blocks,
-                                                     const struct mid_args *m)
+template <class W, int NT>
+static int mid_launch_old(struct cuda *c, const char *name, int blocks, const struct mid_args *m)
 {
     constexpr int M = NT <= 64 ? 256 : 128;
     constexpr int STAGE = (W::template BYTES<M> + 1023) / 1024 * 1024 + NT * 128;
-    static bool raised[64];          /* by device */
+    static bool raised[64]; /* by device */
     struct mid_args p;
     int stages = ((int)c->smem_max - 1024) / STAGE;
 
@@ -152,12 +163,16 @@ template <class W, int NT> static int mid_launch_old(struct cuda *c, const char 
     p = *m;
     p.stages = stages < 8 ? stages : 8;
     if (!raised[c->device & 63]) {
-        if (cu_check(c, cudaFuncSetAttribute(mid_kernel<W, NT>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             (int)c->smem_max), name) != OK)
+        if (cu_check(c,
+                     cudaFuncSetAttribute(mid_kernel<W, NT>,
+                                          cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          (int)c->smem_max),
+                     name) != OK)
             return 0;
         raised[c->device & 63] = true;
     }
-    cu_launch(c, name, mid_kernel<W, NT>, dim3(blocks), dim3(GEMM_THREADS), 1024 + p.stages * STAGE, p);
+    cu_launch(c, name, mid_kernel<W, NT>, dim3(blocks), dim3(GEMM_THREADS), 1024 + p.stages * STAGE,
+              p);
     return GEMM_CHUNK;
 }
 #endif

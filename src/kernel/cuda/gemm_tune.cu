@@ -1,5 +1,5 @@
-/* gemm_tune.cu - where the library's products overtake our own: measured on this card for the types of a model, when its
- * memory is reserved, and kept for the next time (tuned.h). */
+/* gemm_tune.cu - where the library's products overtake our own: measured on this card for the types
+ * of a model, when its memory is reserved, and kept for the next time (tuned.h). */
 extern "C" {
 #include "base/buf.h"
 #include "base/log.h"
@@ -11,8 +11,9 @@ extern "C" {
 #include <stdio.h>
 #include <stdlib.h>
 
-#define LEAST_ROWS 1024              /* of a model that this is done for: one that is smaller has no time to win */
-#define SIZE 4096                    /* rows and columns that are measured, at most */
+#define LEAST_ROWS \
+    1024          /* of a model that this is done for: one that is smaller has no time to win */
+#define SIZE 4096 /* rows and columns that are measured, at most */
 #define MATRICES 32
 #define ROUNDS 3
 
@@ -27,7 +28,7 @@ struct trial {
     int n_w, n_jobs;
     int rows, cols, max_tokens;
     size_t w_bytes, bytes;
-    char *mem;                       /* matrices, x, out */
+    char *mem; /* matrices, x, out */
     float *x, *out;
     cudaEvent_t begin, end;
 };
@@ -51,7 +52,8 @@ static bool trial_open(struct trial *t, struct cuda *c, enum dtype type, int n_j
     x_bytes = (size_t)t->max_tokens * (size_t)t->cols * sizeof(float);
     out_bytes = (size_t)t->max_tokens * (size_t)t->rows * (size_t)n_jobs * sizeof(float);
     t->bytes = t->w_bytes + x_bytes + out_bytes;
-    if (cu_mem_get(c, (void **)&t->mem, t->bytes, MEM_SCRATCH, "measuring products", &e) != OK) return false;
+    if (cu_mem_get(c, (void **)&t->mem, t->bytes, MEM_SCRATCH, "measuring products", &e) != OK)
+        return false;
     cudaMemsetAsync(t->mem, 0, t->bytes, c->stream);
     t->x = (float *)(t->mem + t->w_bytes);
     t->out = (float *)(t->mem + t->w_bytes + x_bytes);
@@ -76,14 +78,16 @@ static float trial_run(struct trial *t, int tokens, enum gemm_way way)
     float best = FLT_MAX;
 
     gemm_set_way(t->c, way);
-    for (int round = 0; round <= ROUNDS; round++) {      /* the first one is for what is made at first use */
+    for (int round = 0; round <= ROUNDS;
+         round++) { /* the first one is for what is made at first use */
         float ms = 0;
         cudaEventRecord(t->begin, t->c->stream);
         for (int i = 0; i < t->n_w; i++) {
             struct linear jobs[3] = {};
             struct cu_product p = {};
             for (int k = 0; k < t->n_jobs; k++) {
-                jobs[k].out = tensor_f32(t->out + (size_t)k * (size_t)t->max_tokens * (size_t)t->rows, tokens, t->rows);
+                jobs[k].out = tensor_f32(
+                    t->out + (size_t)k * (size_t)t->max_tokens * (size_t)t->rows, tokens, t->rows);
                 jobs[k].w = &t->w[i][k];
             }
             p.x = tensor_f32(t->x, tokens, t->cols);
@@ -92,14 +96,16 @@ static float trial_run(struct trial *t, int tokens, enum gemm_way way)
             cu_gemm(t->c, &p);
         }
         cudaEventRecord(t->end, t->c->stream);
-        if (cudaEventSynchronize(t->end) != cudaSuccess || cudaEventElapsedTime(&ms, t->begin, t->end) != cudaSuccess)
+        if (cudaEventSynchronize(t->end) != cudaSuccess ||
+            cudaEventElapsedTime(&ms, t->begin, t->end) != cudaSuccess)
             return FLT_MAX;
         if (round > 0 && ms < best) best = ms;
     }
     return best;
 }
 
-/* The largest size at which our own was not slower; a size that falls out of line does not end it. */
+/* The largest size at which our own was not slower; a size that falls out of line does not end it.
+ */
 static int most_tokens(struct trial *t)
 {
     int most = sizes[0], lost = 0;
@@ -134,7 +140,8 @@ static void key_of(struct cuda *c, char *key, size_t n)
     int driver = 0;
 
     cudaDriverGetVersion(&driver);
-    snprintf(key, n, "%s|%d|%s|%s", c->be.detail, driver, gemm_library(c, library, sizeof library), TERN_VERSION);
+    snprintf(key, n, "%s|%d|%s|%s", c->be.detail, driver, gemm_library(c, library, sizeof library),
+             TERN_VERSION);
 }
 
 void gemm_tune(struct cuda *c, struct tuned *t, uint64_t types)
@@ -144,8 +151,8 @@ void gemm_tune(struct cuda *c, struct tuned *t, uint64_t types)
     char key[256];
     int n = 0;
 
-    if ((off && strcmp(off, "0") == 0) || c->lim.max_rows < LEAST_ROWS || c->lim.max_cols < LEAST_ROWS ||
-        c->lim.max_tokens < sizes[0])
+    if ((off && strcmp(off, "0") == 0) || c->lim.max_rows < LEAST_ROWS ||
+        c->lim.max_cols < LEAST_ROWS || c->lim.max_tokens < sizes[0])
         return;
     key_of(c, key, sizeof key);
     tuned_path(&path, key);
@@ -157,11 +164,13 @@ void gemm_tune(struct cuda *c, struct tuned *t, uint64_t types)
             t->most[type][0] = t->most[type][1] = 0;
             continue;
         }
-        log_info("%s: products of %s are our own up to %d tokens (%d where three share x), the library's beyond", c->be.name,
-                 dtype_name(type), t->most[type][0], t->most[type][1]);
+        log_info("%s: products of %s are our own up to %d tokens (%d where three share x), the "
+                 "library's beyond",
+                 c->be.name, dtype_name(type), t->most[type][0], t->most[type][1]);
         n++;
     }
     if (n && path.n && !tuned_write(t, buf_cstr(&path)))
-        log_info("%s: cannot write %s: products are measured again next time", c->be.name, buf_cstr(&path));
+        log_info("%s: cannot write %s: products are measured again next time", c->be.name,
+                 buf_cstr(&path));
     buf_release(&path);
 }

@@ -4,14 +4,17 @@
 
 #include "kernel/cuda/cu_gemm.cuh"
 
-#define MID_TYPES(X)                                                                                    \
-    X(F16, f16) X(BF16, bf16) X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1) X(Q8_0, q8_0)     \
-    X(IQ4_NL, iq4_nl) X(MXFP4, mxfp4) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k)
+/* clang-format off */
+#define MID_TYPES(X) \
+    X(F16, f16) X(BF16, bf16) X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1) \
+    X(Q8_0, q8_0) X(IQ4_NL, iq4_nl) X(MXFP4, mxfp4) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k)
+/* clang-format on */
 
 #define MID_PAIRS(X) X(Q4_K, Q6_K, q46_k) X(Q5_K, Q6_K, q56_k)
 
 /* As mid_launch; pairs: two types in one launch, on Hopper. */
-#define MID_DECLARE(T, name) int mid_run_##name(struct cuda *c, int nt, int blocks, const struct mid_args *p);
+#define MID_DECLARE(T, name) \
+    int mid_run_##name(struct cuda *c, int nt, int blocks, const struct mid_args *p);
 #define MID_DECLARE_PAIR(T, T2, name) MID_DECLARE(T, name)
 MID_TYPES(MID_DECLARE)
 MID_PAIRS(MID_DECLARE_PAIR)
@@ -41,10 +44,10 @@ static int mid_run(struct cuda *c, const char *name, int nt, int blocks, const s
     }
 }
 
-#define MID_TYPE(name, ...)                                                              \
-    int mid_run_##name(struct cuda *c, int nt, int blocks, const struct mid_args *p)     \
-    {                                                                                    \
-        return mid_run<__VA_ARGS__>(c, "gemm " #name, nt, blocks, p);                    \
+#define MID_TYPE(name, ...)                                                          \
+    int mid_run_##name(struct cuda *c, int nt, int blocks, const struct mid_args *p) \
+    {                                                                                \
+        return mid_run<__VA_ARGS__>(c, "gemm " #name, nt, blocks, p);                \
     }
 #endif
 #endif

@@ -2,10 +2,9 @@
  *
  *     TILES     weights lie in tiles of 16 rows
  *     BYTES<M>  of shared memory for 64 columns of M rows
- *     HEAD      chunks that one head serves; it comes with the first of them, and with a block's first chunk
- *     load      copies a chunk of the rows from r0 on (a multiple of 16) to `to`
- *     open      the head of tile `tile` (16 rows)
- *     fetch     a lane's numbers of 64 columns of that tile, still packed
+ *     HEAD      chunks that one head serves; it comes with the first of them, and with a block's
+ * first chunk load      copies a chunk of the rows from r0 on (a multiple of 16) to `to` open the
+ * head of tile `tile` (16 rows) fetch     a lane's numbers of 64 columns of that tile, still packed
  *     expand    32 columns of them (half 0, 1), two steps: a[step][register] */
 #ifndef TERN_KERNEL_CUDA_GEMM_W_CUH
 #define TERN_KERNEL_CUDA_GEMM_W_CUH
@@ -13,20 +12,25 @@
 #include "kernel/cuda/gemm_mid.cuh"
 #include "kernel/cuda/cu_layout.cuh"
 
-struct mid_none {};
+struct mid_none {
+};
 
 /* ---- numbers ---- */
 
-/* A chunk is rows of 128 bytes, whose pieces of 16 are exchanged by the row, against bank conflicts. */
+/* A chunk is rows of 128 bytes, whose pieces of 16 are exchanged by the row, against bank
+ * conflicts. */
 struct mid_plain {
     static constexpr bool TILES = false;
     template <int M> static constexpr int BYTES = M * 128;
     static constexpr int HEAD = 1;
     using head = mid_none;
-    struct raw { uint2 v[2][4]; };   /* rows g, g + 8; steps */
+    struct raw {
+        uint2 v[2][4];
+    }; /* rows g, g + 8; steps */
 
     template <int M>
-    static __device__ __forceinline__ void load(uint32_t to, const struct mid_job &j, int r0, int chunk, bool)
+    static __device__ __forceinline__ void load(uint32_t to, const struct mid_job &j, int r0,
+                                                int chunk, bool)
     {
         int piece = threadIdx.x % 8, col = chunk * GEMM_CHUNK + piece * 8;
         int n = max(0, min(16, (j.cols - col) * 2));
@@ -35,23 +39,28 @@ struct mid_plain {
 #pragma unroll
         for (int i = 0; i < M * 8 / GEMM_THREADS; i++) {
             int row = (i * GEMM_THREADS + threadIdx.x) / 8;
-            copy16(to + row * 128 + (piece ^ (row & 3) << 1) * 16, src + min(r0 + row, j.rows - 1) * stride, n);
+            copy16(to + row * 128 + (piece ^ (row & 3) << 1) * 16,
+                   src + min(r0 + row, j.rows - 1) * stride, n);
         }
     }
-    template <int M> static __device__ __forceinline__ void open(head *, const uint8_t *, int, int) {}
-    template <int M> static __device__ __forceinline__ void fetch(raw *r, const uint8_t *w, int tile, int lane)
+    template <int M> static __device__ __forceinline__ void open(head *, const uint8_t *, int, int)
+    {
+    }
+    template <int M>
+    static __device__ __forceinline__ void fetch(raw *r, const uint8_t *w, int tile, int lane)
     {
         int row = tile * 16 + lane / 4;
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            r->v[i / 4][i % 4] =
-                *(const uint2 *)(w + (row + i / 4 * 8) * 128 + (i % 4 ^ (row & 3)) * 32 + lane % 4 * 8);
+            r->v[i / 4][i % 4] = *(const uint2 *)(w + (row + i / 4 * 8) * 128 +
+                                                  (i % 4 ^ (row & 3)) * 32 + lane % 4 * 8);
     }
 };
 
 /* A type's words become F16 on the way to the product's registers. */
 template <class T> struct mid_words : mid_plain {
-    static __device__ __forceinline__ void expand(uint32_t (*a)[4], const raw &r, const head &, int half, int)
+    static __device__ __forceinline__ void expand(uint32_t (*a)[4], const raw &r, const head &,
+                                                  int half, int)
     {
         pairs(a, r.v, half);
     }
@@ -74,7 +83,8 @@ struct mid_f16 : mid_words<mid_f16> {
 struct mid_bf16 : mid_words<mid_bf16> {
     static __device__ __forceinline__ uint32_t to_f16(uint32_t v)
     {
-        __half2 r = __halves2half2(half_sat(__uint_as_float(v << 16)), half_sat(__uint_as_float(v & 0xffff0000u)));
+        __half2 r = __halves2half2(half_sat(__uint_as_float(v << 16)),
+                                   half_sat(__uint_as_float(v & 0xffff0000u)));
         return *(uint32_t *)&r;
     }
 };
@@ -83,8 +93,8 @@ struct mid_bf16 : mid_words<mid_bf16> {
 
 /* Pairs v of row g (h 0) or g + 8 to what they are worth; scales of columns 0..15 and 16..31. */
 template <int T>
-__device__ __forceinline__ void mid_scaled(uint32_t (*a)[4], int h, const uint32_t (&v)[4], const float (&scale)[2],
-                                           const float (&low)[2])
+__device__ __forceinline__ void mid_scaled(uint32_t (*a)[4], int h, const uint32_t (&v)[4],
+                                           const float (&scale)[2], const float (&low)[2])
 {
 #pragma unroll
     for (int k = 0; k < 4; k++) {
@@ -101,10 +111,14 @@ template <int T> struct mid_small {
     static constexpr int TILE = layout_of(T).bytes, PIECES = 2 * TILE / 16, HEAD = 1;
     template <int M> static constexpr int BYTES = M / 16 * 2 * TILE;
     using head = mid_none;
-    struct raw { const uint8_t *at; int lane; };
+    struct raw {
+        const uint8_t *at;
+        int lane;
+    };
 
     template <int M>
-    static __device__ __forceinline__ void load(uint32_t to, const struct mid_job &j, int r0, int chunk, bool)
+    static __device__ __forceinline__ void load(uint32_t to, const struct mid_job &j, int r0,
+                                                int chunk, bool)
     {
         int blocks = j.cols / 32, last = (j.rows + 15) / 16 - 1;
         const uint8_t *w = (const uint8_t *)j.w + (size_t)chunk * 2 * TILE;
@@ -116,13 +130,17 @@ template <int T> struct mid_small {
             copy16(to + i * 16, row + (piece < pieces ? piece : 0) * 16, piece < pieces ? 16 : 0);
         }
     }
-    template <int M> static __device__ __forceinline__ void open(head *, const uint8_t *, int, int) {}
-    template <int M> static __device__ __forceinline__ void fetch(raw *r, const uint8_t *w, int tile, int lane)
+    template <int M> static __device__ __forceinline__ void open(head *, const uint8_t *, int, int)
+    {
+    }
+    template <int M>
+    static __device__ __forceinline__ void fetch(raw *r, const uint8_t *w, int tile, int lane)
     {
         r->at = w + tile * 2 * TILE;
         r->lane = lane;
     }
-    static __device__ __forceinline__ void expand(uint32_t (*a)[4], const raw &r, const head &, int half, int)
+    static __device__ __forceinline__ void expand(uint32_t (*a)[4], const raw &r, const head &,
+                                                  int half, int)
     {
         unpack(a, r.at + half * TILE, r.lane);
     }
@@ -140,19 +158,27 @@ template <int T> struct mid_small {
     }
 };
 
-/* Blocks of 256: a chunk is a quarter. NIBBLES: 512 bytes of a tile in each; HIGH: 8 more of every lane. */
+/* Blocks of 256: a chunk is a quarter. NIBBLES: 512 bytes of a tile in each; HIGH: 8 more of every
+ * lane. */
 template <int T> struct mid_k {
     static constexpr bool TILES = true;
     static constexpr int TILE = layout_of(T).bytes, HEAD = 4;
     static constexpr bool HIGH = T != DT_Q4_K;
     static constexpr int EACH = HIGH ? 768 : 512;
-    static constexpr int HEAD_AT = T == DT_Q4_K ? 2048 : T == DT_Q5_K ? 2560 : 3072, HEAD_BYTES = TILE - HEAD_AT;
+    static constexpr int HEAD_AT = T == DT_Q4_K   ? 2048
+                                   : T == DT_Q5_K ? 2560
+                                                  : 3072,
+                         HEAD_BYTES = TILE - HEAD_AT;
     template <int M> static constexpr int BYTES = M / 16 * (EACH + HEAD_BYTES);
     using head = typename tile<T>::head;
-    struct raw { uint4 low; uint2 high; };
+    struct raw {
+        uint4 low;
+        uint2 high;
+    };
 
     template <int M>
-    static __device__ __forceinline__ void load(uint32_t to, const struct mid_job &j, int r0, int chunk, bool first)
+    static __device__ __forceinline__ void load(uint32_t to, const struct mid_job &j, int r0,
+                                                int chunk, bool first)
     {
         int blocks = j.cols / 256, last = (j.rows + 15) / 16 - 1, q = chunk % 4;
         const uint8_t *w = (const uint8_t *)j.w + (size_t)(chunk / 4) * TILE;
@@ -173,16 +199,19 @@ template <int T> struct mid_k {
             copy16(to + M / 16 * EACH + i * 16, src + HEAD_AT + piece * 16, 16);
         }
     }
-    template <int M> static __device__ __forceinline__ void open(head *h, const uint8_t *w, int t, int lane)
+    template <int M>
+    static __device__ __forceinline__ void open(head *h, const uint8_t *w, int t, int lane)
     {
         *h = tile<T>::open(w + M / 16 * EACH + t * HEAD_BYTES - HEAD_AT, lane);
     }
-    template <int M> static __device__ __forceinline__ void fetch(raw *r, const uint8_t *w, int t, int lane)
+    template <int M>
+    static __device__ __forceinline__ void fetch(raw *r, const uint8_t *w, int t, int lane)
     {
         r->low = *(const uint4 *)(w + t * EACH + lane * 16);
         if (HIGH) r->high = *(const uint2 *)(w + t * EACH + 512 + lane * 8);
     }
-    static __device__ __forceinline__ void expand(uint32_t (*a)[4], const raw &r, const head &head, int half, int chunk)
+    static __device__ __forceinline__ void expand(uint32_t (*a)[4], const raw &r, const head &head,
+                                                  int half, int chunk)
     {
         int q = chunk % 4;
 #pragma unroll
@@ -197,18 +226,20 @@ template <int T> struct mid_k {
         }
     }
     /* Of group 2q + half. */
-    static __device__ __forceinline__ void scales(const head &r, int h, int half, int q, float (&scale)[2],
-                                                  float (&low)[2])
+    static __device__ __forceinline__ void scales(const head &r, int h, int half, int q,
+                                                  float (&scale)[2], float (&low)[2])
     {
         if constexpr (T == DT_Q6_K) {
-            uint32_t w = q & 2 ? (q & 1 ? r.sc[h][3] : r.sc[h][2]) : (q & 1 ? r.sc[h][1] : r.sc[h][0]);
+            uint32_t w =
+                q & 2 ? (q & 1 ? r.sc[h][3] : r.sc[h][2]) : (q & 1 ? r.sc[h][1] : r.sc[h][0]);
             for (int s = 0; s < 2; s++) {
                 scale[s] = r.d[h] * (float)(int8_t)(w >> (half * 2 + s) * 8);
                 low[s] = 0;
             }
         } else {
             int shift = (q & 1) * 16 + half * 8;
-            scale[0] = scale[1] = r.d[h] * (float)(uint8_t)((q & 2 ? r.sc[h][1] : r.sc[h][0]) >> shift);
+            scale[0] = scale[1] =
+                r.d[h] * (float)(uint8_t)((q & 2 ? r.sc[h][1] : r.sc[h][0]) >> shift);
             low[0] = low[1] = r.m[h] * (float)(uint8_t)((q & 2 ? r.mn[h][1] : r.mn[h][0]) >> shift);
         }
     }

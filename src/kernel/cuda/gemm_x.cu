@@ -8,22 +8,29 @@ __device__ __forceinline__ void read8(float (&v)[8], const float *p, int n, bool
 {
     if (wide && n >= 8) {
         float4 a = *(const float4 *)p, b = *(const float4 *)(p + 4);
-        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z,
+        v[7] = b.w;
     } else
         for (int i = 0; i < 8; i++) v[i] = i < n ? p[i] : 0;
 }
 
-__device__ __forceinline__ __half2 pair(float a, float b) { return __halves2half2(half_sat(a), half_sat(b)); }
+__device__ __forceinline__ __half2 pair(float a, float b)
+{
+    return __halves2half2(half_sat(a), half_sat(b));
+}
 
 /* Columns 8i .. 8i + 7 of token t, rows of ld. */
-__device__ __forceinline__ void write8(__half *out, int t, int i, const float (&v)[8], int ld, int nt)
+__device__ __forceinline__ void write8(__half *out, int t, int i, const float (&v)[8], int ld,
+                                       int nt)
 {
     if (nt) {
-        __align__(16) __half2 h[4] = { pair(v[0], v[1]), pair(v[4], v[5]), pair(v[2], v[3]), pair(v[6], v[7]) };
+        __align__(16) __half2 h[4] = { pair(v[0], v[1]), pair(v[4], v[5]), pair(v[2], v[3]),
+                                       pair(v[6], v[7]) };
         *(uint2 *)(out + mixed_at(t, 8 * i, nt, ld / 64)) = *(uint2 *)h;
         *(uint2 *)(out + mixed_at(t, 8 * i + 2, nt, ld / 64)) = *(uint2 *)(h + 2);
     } else {
-        __align__(16) __half2 h[4] = { pair(v[0], v[1]), pair(v[2], v[3]), pair(v[4], v[5]), pair(v[6], v[7]) };
+        __align__(16) __half2 h[4] = { pair(v[0], v[1]), pair(v[2], v[3]), pair(v[4], v[5]),
+                                       pair(v[6], v[7]) };
         *(uint4 *)(out + (size_t)t * ld + 8 * i) = *(uint4 *)h;
     }
 }
@@ -70,7 +77,8 @@ template <int KEEP> static __global__ void __launch_bounds__(1024) x_kernel(cons
 #pragma unroll
         for (int k = 0; k < KEEP; k++)
             for (int e = 0; e < 8; e++)
-                if ((k * blockDim.x + threadIdx.x) * 8 + e < p.cols) sum += (v[k][e] - mean) * (v[k][e] - mean);
+                if ((k * blockDim.x + threadIdx.x) * 8 + e < p.cols)
+                    sum += (v[k][e] - mean) * (v[k][e] - mean);
         scale = rsqrtf(block_sum(sum, shared) / (float)p.cols + p.norm.eps);
     }
 #pragma unroll
@@ -81,7 +89,8 @@ template <int KEEP> static __global__ void __launch_bounds__(1024) x_kernel(cons
             float w[8] = { 1, 1, 1, 1, 1, 1, 1, 1 }, b[8] = {};
             if (p.norm.w) read8(w, p.norm.w + i * 8, n, p.wide);
             if (p.norm.b) read8(b, p.norm.b + i * 8, n, p.wide);
-            for (int e = 0; e < 8; e++) v[k][e] = e < n ? (v[k][e] - mean) * scale * w[e] + b[e] : 0;
+            for (int e = 0; e < 8; e++)
+                v[k][e] = e < n ? (v[k][e] - mean) * scale * w[e] + b[e] : 0;
         }
         write8(p.out, blockIdx.x, i, v[k], p.ld, p.nt);
     }
@@ -124,7 +133,8 @@ static __global__ void act_kernel(const struct act_args p)
     cu_next();
     cu_wait();
     if (n <= 0) return;
-    uint4 g4 = *(const uint4 *)(p.gate + at), u4 = p.up ? *(const uint4 *)(p.up + at) : make_uint4(0, 0, 0, 0);
+    uint4 g4 = *(const uint4 *)(p.gate + at),
+          u4 = p.up ? *(const uint4 *)(p.up + at) : make_uint4(0, 0, 0, 0);
     const __half *g = (const __half *)&g4, *u = (const __half *)&u4;
     for (int k = 0; k < 8; k++) {
         float a = act_of(p.act, fminf(fmaxf(__half2float(g[k]), -65504.f), 65504.f));
@@ -139,18 +149,22 @@ static __global__ void act_kernel(const struct act_args p)
         for (int k = 0; k < min(n, 8); k++) out[k] = v[k];
 }
 
-void gemm_act(struct cuda *c, const struct tensor *out, __half *xh, const __half *gate, const __half *up, int ld,
-              enum act act)
+void gemm_act(struct cuda *c, const struct tensor *out, __half *xh, const __half *gate,
+              const __half *up, int ld, enum act act)
 {
-    struct act_args p = { (float *)out->data, out->stride, xh, gate, up, out->cols, ld, false, act };
+    struct act_args p = {
+        (float *)out->data, out->stride, xh, gate, up, out->cols, ld, false, act
+    };
 
     p.wide = is_wide(out->data) && out->stride % 4 == 0;
-    gemm_launch_small<act_kernel>(c, "gemm act", dim3(out->rows, (out->cols + 2047) / 2048), dim3(256), p);
+    gemm_launch_small<act_kernel>(c, "gemm act", dim3(out->rows, (out->cols + 2047) / 2048),
+                                  dim3(256), p);
 }
 
 /* ---- plain weights ---- */
 
-static __global__ void plain_kernel(__half *out, int ld, const void *w, int type, int cols, int stride)
+static __global__ void plain_kernel(__half *out, int ld, const void *w, int type, int cols,
+                                    int stride)
 {
     size_t row = (size_t)blockIdx.x * stride;
     int i = blockIdx.y * blockDim.x + threadIdx.x, n = cols - i * 8;
@@ -163,7 +177,9 @@ static __global__ void plain_kernel(__half *out, int ld, const void *w, int type
     if (type == DT_F32) read8(v, (const float *)w + row + i * 8, n, true);
     else if (n > 0) *(uint4 *)two = *(const uint4 *)((const uint16_t *)w + row + i * 8);
     for (int k = 0; k < 8 && type != DT_F32; k++)
-        v[k] = k >= n ? 0 : type == DT_F16 ? __half2float(__ushort_as_half(two[k])) : __uint_as_float(two[k] << 16);
+        v[k] = k >= n           ? 0
+               : type == DT_F16 ? __half2float(__ushort_as_half(two[k]))
+                                : __uint_as_float(two[k] << 16);
     write8(out, blockIdx.x, i, v, ld, 0);
 }
 
@@ -173,6 +189,6 @@ void gemm_plain(struct cuda *c, __half *out, int ld, const struct weight *w, int
     size_t stride = layout_stride(w->type, w->cols);
     const char *from = (const char *)w->packed + (size_t)r0 * stride * (type == DT_F32 ? 4 : 2);
 
-    cu_launch(c, "gemm plain", plain_kernel, dim3(n_rows, (ld / 8 + 255) / 256), dim3(256), 0, out, ld,
-              (const void *)from, type, w->cols, (int)stride);
+    cu_launch(c, "gemm plain", plain_kernel, dim3(n_rows, (ld / 8 + 255) / 256), dim3(256), 0, out,
+              ld, (const void *)from, type, w->cols, (int)stride);
 }

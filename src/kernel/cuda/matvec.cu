@@ -1,4 +1,5 @@
-/* matvec.cu - products of a few tokens: jobs put together into launches, and what each launch is told. */
+/* matvec.cu - products of a few tokens: jobs put together into launches, and what each launch is
+ * told. */
 #include "kernel/cuda/cu_attend.cuh"
 #include "kernel/cuda/matvec.cuh"
 
@@ -8,18 +9,21 @@ extern "C" {
 
 #include <string.h>
 
-#define MV_ROUND 32                  /* tiles whose sums a block keeps at a time */
-#define MV_STATIC 3072               /* shared memory that kernels have besides */
+#define MV_ROUND 32    /* tiles whose sums a block keeps at a time */
+#define MV_STATIC 3072 /* shared memory that kernels have besides */
 
 static int up_to(int v, int m) { return (v + m - 1) / m * m; }
 
 bool cu_matvec_can(enum dtype t) { return quant_can_decode(t); }
 
-/* What a product leaves to the next: x as that wants it, in units of LEFT_UNIT bytes at most, and its squares. One is
- * read while another is written. */
+/* What a product leaves to the next: x as that wants it, in units of LEFT_UNIT bytes at most, and
+ * its squares. One is read while another is written. */
 #define LEFT_UNIT 1088
 static size_t left_x_bytes(int cols) { return (size_t)cols / ONE_UNIT * LEFT_UNIT; }
-static size_t left_bytes(int cols) { return left_x_bytes(cols) + (size_t)cols / TILE_ROWS * sizeof(float); }
+static size_t left_bytes(int cols)
+{
+    return left_x_bytes(cols) + (size_t)cols / TILE_ROWS * sizeof(float);
+}
 
 size_t cu_matvec_bytes(const struct cuda *, const struct backend_limits *lim)
 {
@@ -66,14 +70,15 @@ static struct mv_kernel *mv_one(int a, int b)
     return k ? k : mv_one_plain(a, b);
 }
 
-/* Shared memory behind the ring for `pieces` pieces of x; fills in where things lie, counted from there. */
+/* Shared memory behind the ring for `pieces` pieces of x; fills in where things lie, counted from
+ * there. */
 static int mv_lay(struct mv_args *a, const struct mv_kernel *k, int pieces)
 {
     int at = 0;
     a->piece = up_to((a->cols + pieces - 1) / pieces, k->unit);
     a->n_pieces = (a->cols + a->piece - 1) / a->piece;
     int pad = up_to(a->n_pieces > 1 ? a->piece : a->cols, k->pad);
-    a->x_row = up_to(pad - 32, 64) + 32;                 /* an odd number of half lines: tokens in other banks */
+    a->x_row = up_to(pad - 32, 64) + 32; /* an odd number of half lines: tokens in other banks */
     a->at_x = at;
     a->at_low = at += a->x_row * 2 * a->tokens;
     if (k->x_bytes == 4) at += a->x_row * 2 * a->tokens;
@@ -94,25 +99,27 @@ static int mv_lay(struct mv_args *a, const struct mv_kernel *k, int pieces)
 static size_t mv_share(struct mv_args *a, const struct mv_kernel *k, int most)
 {
     int stage = k->warps * k->stage, rest, pieces = 1;
-    while ((rest = most - 128 - mv_lay(a, k, pieces)) < 2 * stage && a->piece > k->unit)
-        pieces++;
+    while ((rest = most - 128 - mv_lay(a, k, pieces)) < 2 * stage && a->piece > k->unit) pieces++;
     a->stages = rest / stage;
     if (a->stages > MV_STAGES) a->stages = MV_STAGES;
     if (a->stages < 1) a->stages = 1;
     int ring = up_to(a->stages * stage, 128);
-    for (int *at : { &a->at_x, &a->at_low, &a->at_init[0], &a->at_init[1], &a->at_min[0], &a->at_min[1], &a->at_part })
+    for (int *at : { &a->at_x, &a->at_low, &a->at_init[0], &a->at_init[1], &a->at_min[0],
+                     &a->at_min[1], &a->at_part })
         *at += ring;
     a->at_kept += ring;
     return (size_t)(most - 128 - rest + ring);
 }
 
-/* The same for one token; 0: there is no room for it. On Hopper this kernel's block and the next one's are to fit at a
- * time, but no two of one kernel, or some multiprocessors would get two of its blocks and others none: so every second
- * kernel takes a little more than half. */
-static size_t mv_share_one(const struct cuda *c, struct mv_args *a, const struct mv_kernel *k, int tiles)
+/* The same for one token; 0: there is no room for it. On Hopper this kernel's block and the next
+ * one's are to fit at a time, but no two of one kernel, or some multiprocessors would get two of
+ * its blocks and others none: so every second kernel takes a little more than half. */
+static size_t mv_share_one(const struct cuda *c, struct mv_args *a, const struct mv_kernel *k,
+                           int tiles)
 {
     static thread_local bool second;
-    int most = (int)c->smem_max - MV_STATIC, half = ((int)c->smem_max + 1024) / 2 - 1024 - MV_STATIC, at = 0;
+    int most = (int)c->smem_max - MV_STATIC,
+        half = ((int)c->smem_max + 1024) / 2 - 1024 - MV_STATIC, at = 0;
     int units = (a->cols + ONE_UNIT - 1) / ONE_UNIT + 1, stage = ONE_WARPS * k->stage;
     a->at_x = at;
     a->at_part = at += units * k->x_unit;
@@ -129,9 +136,10 @@ static size_t mv_share_one(const struct cuda *c, struct mv_args *a, const struct
     return (size_t)(shared && second ? half + 1024 : ring + at);
 }
 
-/* What the launch before has left for this one. One thread drives a backend, and device pointers are its own. */
+/* What the launch before has left for this one. One thread drives a backend, and device pointers
+ * are its own. */
 static thread_local struct mv_left {
-    const float *of;                 /* NULL: nothing */
+    const float *of; /* NULL: nothing */
     int cols;
     bool normed;
     struct mv_then then;
@@ -143,7 +151,9 @@ void cu_matvec_begin(void) { left.of = NULL; }
 static void mv_take(struct mv_args *a, const struct mv_kernel *k)
 {
     if (left.of != a->x || left.cols != a->cols || left.then.kind != k->x_kind) return;
-    if (a->norm == CU_NORM_LAYER || left.normed != (a->norm == CU_NORM_RMS) || left.then.norm_w != a->norm_w) return;
+    if (a->norm == CU_NORM_LAYER || left.normed != (a->norm == CU_NORM_RMS) ||
+        left.then.norm_w != a->norm_w)
+        return;
     a->ready = left.then.x;
     a->ready_sq = left.then.sq;
 }
@@ -157,17 +167,23 @@ static void mv_leave(const struct cuda *c, struct mv_args *a, const struct cu_pr
     struct mv_kernel *k;
 
     left.of = NULL;
-    if (c->cc < 90 || !p || p->x.rows != 1 || p->x.data != j->out || p->x.cols != cols || cols % ONE_UNIT) return;
-    if ((a->n_jobs > 1 && !a->pairs) || p->norm.kind == CU_NORM_LAYER || !(k = mv_one(t, t))) return;
+    if (c->cc < 90 || !p || p->x.rows != 1 || p->x.data != j->out || p->x.cols != cols ||
+        cols % ONE_UNIT)
+        return;
+    if ((a->n_jobs > 1 && !a->pairs) || p->norm.kind == CU_NORM_LAYER || !(k = mv_one(t, t)))
+        return;
     if (2 * left_bytes(cols) > c->scratch_bytes[CU_MATVEC]) return;
     uint8_t *at = (uint8_t *)c->scratch[CU_MATVEC] + turn++ % 2 * (c->scratch_bytes[CU_MATVEC] / 2);
     bool normed = p->norm.kind == CU_NORM_RMS;
-    a->then = { k->x_kind, at, normed ? (float *)(at + left_x_bytes(cols)) : NULL, normed ? p->norm.w : NULL };
+    a->then = { k->x_kind, at, normed ? (float *)(at + left_x_bytes(cols)) : NULL,
+                normed ? p->norm.w : NULL };
     left = { j->out, cols, normed, a->then };
 }
 
-/* t, u: the jobs' types. then: what comes next and reads what this makes, NULL: that is not known. */
-static void mv_launch(struct cuda *c, struct mv_args *a, int t, int u, const struct cu_product *then)
+/* t, u: the jobs' types. then: what comes next and reads what this makes, NULL: that is not known.
+ */
+static void mv_launch(struct cuda *c, struct mv_args *a, int t, int u,
+                      const struct cu_product *then)
 {
     const char *name = mv_name(t);
     int most = (int)c->smem_max - MV_STATIC, items = a->pairs ? a->n_tiles / 2 : a->n_tiles;
@@ -190,7 +206,10 @@ static void mv_launch(struct cuda *c, struct mv_args *a, int t, int u, const str
         smem = mv_share(a, k, most);
     }
     if (!(k->ready >> c->device & 1)) {
-        if (cu_check(c, cudaFuncSetAttribute(k->run, cudaFuncAttributeMaxDynamicSharedMemorySize, most), name)) return;
+        if (cu_check(
+                c, cudaFuncSetAttribute(k->run, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
+                name))
+            return;
         k->ready |= 1ull << c->device;
     }
     cu_launch(c, name, k->run, dim3((unsigned)grid), dim3(32 * (unsigned)k->warps), smem, *a);
@@ -289,5 +308,6 @@ void cu_matvec(struct cuda *c, const struct cu_product *p)
         for (int i = 0; i < rest.n_jobs; i++)
             if (!done[i]) mv_some(c, &rest, done);
     }
-    if (p->fuse_act && p->n_jobs == 2) cu_act(c, &p->jobs[0].out, &p->jobs[0].out, &p->jobs[1].out, p->act);
+    if (p->fuse_act && p->n_jobs == 2)
+        cu_act(c, &p->jobs[0].out, &p->jobs[0].out, &p->jobs[1].out, p->act);
 }

@@ -1,31 +1,39 @@
 /* matvec_bytes.cuh - block formats as bytes: the left factor of products in whole numbers.
  *
- * bytes<T>::load makes of the tiles of layout.cuh what an m16n8k32 takes: of a group of 32 columns, a[0] and a[2] of
- * row g, a[1] and a[3] of row g + 8, four columns each. Which ones is ORDER's matter; the right factor is put in the
- * same order. A byte is BIAS too large.
+ * bytes<T>::load makes of the tiles of layout.cuh what an m16n8k32 takes: of a group of 32 columns,
+ * a[0] and a[2] of row g, a[1] and a[3] of row g + 8, four columns each. Which ones is ORDER's
+ * matter; the right factor is put in the same order. A byte is BIAS too large.
  *
- * Of the scales a lane gets those of the 16 columns that its sums are of: t, t + 4, t + 8 and t + 12 of the sixteen
- * sixteens of 256 columns. A number is worth d * sc * (byte - BIAS) - m * mn. */
+ * Of the scales a lane gets those of the 16 columns that its sums are of: t, t + 4, t + 8 and t +
+ * 12 of the sixteen sixteens of 256 columns. A number is worth d * sc * (byte - BIAS) - m * mn. */
 #ifndef TERN_KERNEL_CUDA_MATVEC_BYTES_CUH
 #define TERN_KERNEL_CUDA_MATVEC_BYTES_CUH
 
 #include "kernel/cuda/cu_layout.cuh"
 
-/* Which of a lane's eight numbers (columns 4t..4t + 3 and those 16 further) is byte i of its two words. */
+/* Which of a lane's eight numbers (columns 4t..4t + 3 and those 16 further) is byte i of its two
+ * words. */
 enum bytes_order { BYTES_PLAIN, BYTES_NIBBLES, BYTES_E2M1 };
 __host__ __device__ constexpr int bytes_at(int order, int i)
 {
-    return order == BYTES_NIBBLES ? i % 2 * 4 + i / 2 : order == BYTES_E2M1 ? 6 - i % 4 * 2 + i / 4 : i;
+    return order == BYTES_NIBBLES ? i % 2 * 4 + i / 2
+           : order == BYTES_E2M1  ? 6 - i % 4 * 2 + i / 4
+                                  : i;
 }
 
 #ifdef __CUDACC__
-struct lane_scales { float d[2], m[2], sc[2][4], mn[2][4]; };      /* [row g or g + 8][sixteen] */
+struct lane_scales {
+    float d[2], m[2], sc[2][4], mn[2][4];
+}; /* [row g or g + 8][sixteen] */
 
 /* The sub-block of 32 columns that sixteen i of a lane lies in. */
 __device__ __forceinline__ int lane_sub(int lane, int i) { return 2 * i + (lane >> 1 & 1); }
 
 /* A number of less than 23 bits. */
-__device__ __forceinline__ float small_f(uint32_t v) { return __uint_as_float(v | 0x4b000000) - 8388608.f; }
+__device__ __forceinline__ float small_f(uint32_t v)
+{
+    return __uint_as_float(v | 0x4b000000) - 8388608.f;
+}
 
 /* a[row] and a[2 + row] of eight nibbles. */
 __device__ __forceinline__ void bytes_4(uint32_t w, uint32_t *a)
@@ -77,7 +85,7 @@ struct bytes_small {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             int b = lane_sub(lane, i);
-            if (b >= n) continue;                        /* what lies there is no scale */
+            if (b >= n) continue; /* what lies there is no scale */
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 float2 v = f(p + b * BYTES, (lane >> 2) + 8 * h);
@@ -196,7 +204,8 @@ template <> struct bytes<DT_MXFP4> : bytes_small {
 
 struct bytes_k {
     static constexpr int ORDER = BYTES_NIBBLES;
-    static __device__ __forceinline__ void load_4(uint32_t a[2][4], const uint8_t *p, int lane, int j)
+    static __device__ __forceinline__ void load_4(uint32_t a[2][4], const uint8_t *p, int lane,
+                                                  int j)
     {
         uint4 w = *(const uint4 *)(p + 512 * j + 16 * lane);
         bytes_4(w.x, a[0]);
@@ -204,7 +213,8 @@ struct bytes_k {
         bytes_4(w.z, a[1]);
         bytes_4(w.w, a[1] + 1);
     }
-    static __device__ __forceinline__ void load_2(uint32_t a[2][4], const uint8_t *p, int lane, int j)
+    static __device__ __forceinline__ void load_2(uint32_t a[2][4], const uint8_t *p, int lane,
+                                                  int j)
     {
         uint2 w = *(const uint2 *)(p + 512 * (j >> 1) + 16 * lane + 8 * (j & 1));
         bytes_2(w.x, a[0]);
@@ -218,9 +228,12 @@ struct bytes_k {
         return __uint_as_float(__byte_perm(w, 0x4b000000, 0x7540 + t)) - (8388608.f + off);
     }
 };
-/* Scales are whole numbers: times what they scale they still are. Minima are of whole sub-blocks: of two lanes that share
- * four, the even one has the first two. */
-struct k4_scales { float d[2], m[2], mn[2][2]; int sc[2][4]; };
+/* Scales are whole numbers: times what they scale they still are. Minima are of whole sub-blocks:
+ * of two lanes that share four, the even one has the first two. */
+struct k4_scales {
+    float d[2], m[2], mn[2][2];
+    int sc[2][4];
+};
 struct bytes_k4 : bytes_k {
     static constexpr int BIAS = 0;
     typedef k4_scales scales;
@@ -247,14 +260,20 @@ struct bytes_k4 : bytes_k {
     }
 };
 template <> struct bytes<DT_Q4_K> : bytes_k4 {
-    static __device__ __forceinline__ scales open(const uint8_t *p, int, int lane) { return open_k4(p + 2048, lane); }
+    static __device__ __forceinline__ scales open(const uint8_t *p, int, int lane)
+    {
+        return open_k4(p + 2048, lane);
+    }
     static __device__ __forceinline__ void load(uint32_t a[2][4], const uint8_t *p, int lane, int j)
     {
         load_4(a, p, lane, j);
     }
 };
 template <> struct bytes<DT_Q5_K> : bytes_k4 {
-    static __device__ __forceinline__ scales open(const uint8_t *p, int, int lane) { return open_k4(p + 2560, lane); }
+    static __device__ __forceinline__ scales open(const uint8_t *p, int, int lane)
+    {
+        return open_k4(p + 2560, lane);
+    }
     static __device__ __forceinline__ void load(uint32_t a[2][4], const uint8_t *p, int lane, int j)
     {
         uint2 v = *(const uint2 *)(p + 2048 + 16 * lane + 8 * (j >> 1));
@@ -336,7 +355,8 @@ template <> struct bytes<DT_Q3_K> : bytes_k {
             r.m[h] = 0.f;
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                uint32_t w = (u[i & 1] >> (i < 2 ? 0 : 4) & 0x0f0f0f0f) | (u[2] >> 2 * i & 0x03030303) << 4;
+                uint32_t w =
+                    (u[i & 1] >> (i < 2 ? 0 : 4) & 0x0f0f0f0f) | (u[2] >> 2 * i & 0x03030303) << 4;
                 r.sc[h][i] = byte_t(w, lane & 3, 32.f);
                 r.mn[h][i] = 0.f;
             }

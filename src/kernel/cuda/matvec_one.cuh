@@ -1,14 +1,15 @@
 /* matvec_one.cuh - one token against all rows of some weights.
  *
- * In block formats weights stay the whole numbers they are (matvec_bytes.cuh), and x becomes ones of 16 bits beside a
- * scale for every 16 columns: a high and a low byte. The tensor cores multiply 16 rows by 32 columns of weights with
- * eight columns of a right factor, of which only the four that hold high and low bytes of these two sixteens are not
- * zero. So the sums of four sixteens come out side by side and exact, and every lane scales its own. Plain weights are
- * multiplied in F32, lane by lane along their rows.
+ * In block formats weights stay the whole numbers they are (matvec_bytes.cuh), and x becomes ones
+ * of 16 bits beside a scale for every 16 columns: a high and a low byte. The tensor cores multiply
+ * 16 rows by 32 columns of weights with eight columns of a right factor, of which only the four
+ * that hold high and low bytes of these two sixteens are not zero. So the sums of four sixteens
+ * come out side by side and exact, and every lane scales its own. Plain weights are multiplied in
+ * F32, lane by lane along their rows.
  *
- * A block's tiles times their units (256 columns, of plain weights four rows) are one row of work, cut into equal parts
- * for its warps, each with a ring of its own (matvec_ring.cuh). A block takes half of a multiprocessor, so that the
- * next kernel's already waits there with its ring full. */
+ * A block's tiles times their units (256 columns, of plain weights four rows) are one row of work,
+ * cut into equal parts for its warps, each with a ring of its own (matvec_ring.cuh). A block takes
+ * half of a multiprocessor, so that the next kernel's already waits there with its ring full. */
 #ifndef TERN_KERNEL_CUDA_MATVEC_ONE_CUH
 #define TERN_KERNEL_CUDA_MATVEC_ONE_CUH
 
@@ -16,7 +17,8 @@
 
 __device__ __forceinline__ void one_mma(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
@@ -27,7 +29,7 @@ struct __align__(16) one_words { uint32_t w[4]; };
 
 /* The right factor's words of group b: zero in lanes whose column is another sixteen's. */
 struct one_right {
-    uint32_t pick[2][2];             /* which bytes, in even groups and in odd ones */
+    uint32_t pick[2][2]; /* which bytes, in even groups and in odd ones */
 };
 /* Those of half h in word w. */
 __host__ __device__ constexpr uint32_t one_pick(int order, int h, int w)
@@ -51,10 +53,12 @@ template <class P> __device__ __forceinline__ void one_right_open(struct one_rig
     }
 }
 
-/* The sums d of four sixteens with their scales, added to acc; scale: x's, sums: x's sixteens in all. */
+/* The sums d of four sixteens with their scales, added to acc; scale: x's, sums: x's sixteens in
+ * all. */
 template <bool MIN, int BIAS>
 __device__ __forceinline__ void one_scaled(float acc[2], const lane_scales &s, const int d[4][4],
-                                           const struct one_words &scale, const uint8_t *sums, int lane)
+                                           const struct one_words &scale, const uint8_t *sums,
+                                           int lane)
 {
     struct one_words sum = *(const struct one_words *)(sums + (lane & 3) * 16);
 #pragma unroll
@@ -73,7 +77,8 @@ __device__ __forceinline__ void one_scaled(float acc[2], const lane_scales &s, c
 }
 template <bool MIN, int BIAS>
 __device__ __forceinline__ void one_scaled(float acc[2], const k4_scales &s, const int d[4][4],
-                                           const struct one_words &scale, const uint8_t *sums, int lane)
+                                           const struct one_words &scale, const uint8_t *sums,
+                                           int lane)
 {
     const float2 *at = (const float2 *)(sums + (lane & 2) * 16 + (lane & 1) * 8);
     float2 lo = at[0], hi = at[2];
@@ -93,8 +98,8 @@ __device__ __forceinline__ void one_scaled(float acc[2], const k4_scales &s, con
 
 /* Rows g and g + 8 of a unit at p, whose last tiles may be missing (n are there), added to acc. */
 template <class P>
-__device__ __forceinline__ void one_unit(float acc[2], const uint8_t *p, int n, const struct one_right &right,
-                                         const uint8_t *x, int lane)
+__device__ __forceinline__ void one_unit(float acc[2], const uint8_t *p, int n,
+                                         const struct one_right &right, const uint8_t *x, int lane)
 {
     constexpr int GROUP = P::Q::GROUP;
     int d[4][4] = {};
@@ -107,7 +112,8 @@ __device__ __forceinline__ void one_unit(float acc[2], const uint8_t *p, int n, 
         for (int i = 0; i < GROUP; i++) {
             int b = j * GROUP + i;
             uint32_t w = xs.w[b / 2];
-            one_mma(d[b / 2], a[i], __byte_perm(w, 0, right.pick[b % 2][0]), __byte_perm(w, 0, right.pick[b % 2][1]));
+            one_mma(d[b / 2], a[i], __byte_perm(w, 0, right.pick[b % 2][0]),
+                    __byte_perm(w, 0, right.pick[b % 2][1]));
         }
     }
     struct one_words scale = *(const struct one_words *)(x + P::X + (lane & 3) * 16);
@@ -119,15 +125,15 @@ __device__ __forceinline__ void one_unit(float acc[2], const uint8_t *p, int n, 
 /* What a block knows of its work, and a warp of its part. A tile is RUNS times n_x units. */
 struct one_work {
     int t0, n_tiles, n_x, n_units;
-    int left, tile, run, u;          /* the part: so many units from here on */
+    int left, tile, run, u; /* the part: so many units from here on */
 };
 
 /* What a warp asks for next. */
 struct one_ahead {
-    const uint8_t *src;              /* NULL: a run begins */
+    const uint8_t *src; /* NULL: a run begins */
     int left, tile, run, u;
-    int n;                           /* rows of this run */
-    bool second;                     /* of the two types */
+    int n;       /* rows of this run */
+    bool second; /* of the two types */
 };
 template <class A, class B, class R>
 __device__ __forceinline__ void one_fetch(const struct mv_args &a, R &ring, struct one_ahead &in,
@@ -139,7 +145,8 @@ __device__ __forceinline__ void one_fetch(const struct mv_args &a, R &ring, stru
             const struct mv_job &job = a.jobs[p.job];
             in.second = A::TYPE != B::TYPE && job.second;
             in.n = A::count(job, p.tile, in.run);
-            in.src = in.second ? B::at(a, job, p.tile, in.run, in.u, lane) : A::at(a, job, p.tile, in.run, in.u, lane);
+            in.src = in.second ? B::at(a, job, p.tile, in.run, in.u, lane)
+                               : A::at(a, job, p.tile, in.run, in.u, lane);
         }
         if (in.second) B::fetch(ring, a, in.src, in.n, in.u, lane);
         else A::fetch(ring, a, in.src, in.n, in.u, lane);
@@ -156,8 +163,9 @@ __device__ __forceinline__ void one_fetch(const struct mv_args &a, R &ring, stru
 
 /* The units of a warp, and its sum of every tile it meets to `part`. */
 template <class A, class B, class R>
-__device__ __forceinline__ void one_loop(const struct mv_args &a, uint8_t *mem, R &ring, struct one_ahead &in,
-                                         struct one_work w, int warp, int lane)
+__device__ __forceinline__ void one_loop(const struct mv_args &a, uint8_t *mem, R &ring,
+                                         struct one_ahead &in, struct one_work w, int warp,
+                                         int lane)
 {
     float *part = (float *)(mem + a.at_part), acc[2] = { 0.f, 0.f };
     struct one_right ra, rb;
@@ -169,8 +177,7 @@ __device__ __forceinline__ void one_loop(const struct mv_args &a, uint8_t *mem, 
         const uint8_t *p = ring.get();
         if (A::TYPE == B::TYPE || !second)
             one_unit<A>(acc, p, A::count(a, w.u), ra, mem + a.at_x + w.u * A::X_UNIT, lane);
-        else
-            one_unit<B>(acc, p, B::count(a, w.u), rb, mem + a.at_x + w.u * B::X_UNIT, lane);
+        else one_unit<B>(acc, p, B::count(a, w.u), rb, mem + a.at_x + w.u * B::X_UNIT, lane);
         ring.drop();
         one_fetch<A, B>(a, ring, in, w, lane);
         if (++w.u < w.n_x && w.left > 1) continue;
@@ -183,7 +190,8 @@ __device__ __forceinline__ void one_loop(const struct mv_args &a, uint8_t *mem, 
         }
         w.u = 0;
         w.tile++;
-        if (A::TYPE != B::TYPE && w.left > 1) second = a.jobs[mv_place_of(a, w.t0, w.tile).job].second;
+        if (A::TYPE != B::TYPE && w.left > 1)
+            second = a.jobs[mv_place_of(a, w.t0, w.tile).job].second;
     }
 }
 
@@ -194,15 +202,18 @@ template <int T> __device__ __forceinline__ void eight_f(float f[8], uint4 v)
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         float2 p = T == DT_F16 ? __half22float2(*(const __half2 *)(w + i))
-                               : make_float2(__uint_as_float(w[i] << 16), __uint_as_float(w[i] & 0xffff0000));
+                               : make_float2(__uint_as_float(w[i] << 16),
+                                             __uint_as_float(w[i] & 0xffff0000));
         f[2 * i] = p.x, f[2 * i + 1] = p.y;
     }
 }
 
-/* The same of plain weights. `part` is zero to begin with: a warp need not meet all rows of a tile. */
+/* The same of plain weights. `part` is zero to begin with: a warp need not meet all rows of a tile.
+ */
 template <class P, class R>
-__device__ __forceinline__ void one_loop_plain(const struct mv_args &a, uint8_t *mem, R &ring, struct one_ahead &in,
-                                               struct one_work w, int warp, int lane)
+__device__ __forceinline__ void one_loop_plain(const struct mv_args &a, uint8_t *mem, R &ring,
+                                               struct one_ahead &in, struct one_work w, int warp,
+                                               int lane)
 {
     float *part = (float *)(mem + a.at_part), acc[P::ROWS] = {};
 #pragma unroll 1
@@ -210,7 +221,9 @@ __device__ __forceinline__ void one_loop_plain(const struct mv_args &a, uint8_t 
         const uint8_t *p = ring.get() + lane * 16, *at = mem + a.at_x + w.u * P::X_UNIT;
         float x[8], one = *(const float *)(at + one_scale_at<P::KIND>(lane / 2));
         if (P::X == 512) eight_f<DT_F16>(x, *(const uint4 *)(at + lane * 16));
-        else ((float4 *)x)[0] = ((const float4 *)at)[2 * lane], ((float4 *)x)[1] = ((const float4 *)at)[2 * lane + 1];
+        else
+            ((float4 *)x)[0] = ((const float4 *)at)[2 * lane],
+                     ((float4 *)x)[1] = ((const float4 *)at)[2 * lane + 1];
 #pragma unroll
         for (int r = 0; r < P::ROWS; r++) {
             float v[8], sum = 0.f;
@@ -233,24 +246,27 @@ __device__ __forceinline__ void one_loop_plain(const struct mv_args &a, uint8_t 
     }
 }
 
-/* Output i of the block: where it goes (NULL: nowhere), its row, and which warps have parts of it (of a pair, 16 bits
- * further, which of the up's). */
+/* Output i of the block: where it goes (NULL: nowhere), its row, and which warps have parts of it
+ * (of a pair, 16 bits further, which of the up's). */
 struct one_slot {
     float *out;
-    int job, r, at;                  /* at: of warp 0's part */
+    int job, r, at; /* at: of warp 0's part */
     uint32_t warps;
 };
-__device__ __forceinline__ struct one_slot one_slot_of(const struct mv_args &a, const struct one_work &w, int i)
+__device__ __forceinline__ struct one_slot one_slot_of(const struct mv_args &a,
+                                                       const struct one_work &w, int i)
 {
     int item = i / TILE_ROWS, k = a.pairs ? 2 * item : item, total = w.n_tiles * w.n_units;
     struct mv_place p = mv_place_of(a, w.t0, k);
-    struct one_slot s = { NULL, p.job, p.tile * TILE_ROWS + i % TILE_ROWS, k * TILE_ROWS + i % TILE_ROWS, 0 };
+    struct one_slot s = { NULL, p.job, p.tile * TILE_ROWS + i % TILE_ROWS,
+                          k * TILE_ROWS + i % TILE_ROWS, 0 };
     if (s.r < a.jobs[p.job].rows) s.out = a.jobs[p.job].out + s.r;
 #pragma unroll
     for (int v = 0; v < ONE_WARPS; v++) {
         int lo = total * v / ONE_WARPS, hi = total * (v + 1) / ONE_WARPS;
         if (lo < hi && lo < (k + 1) * w.n_units && hi > k * w.n_units) s.warps |= 1u << v;
-        if (lo < hi && lo < (k + 2) * w.n_units && hi > (k + 1) * w.n_units) s.warps |= 0x10000u << v;
+        if (lo < hi && lo < (k + 2) * w.n_units && hi > (k + 1) * w.n_units)
+            s.warps |= 0x10000u << v;
     }
     return s;
 }
@@ -265,8 +281,8 @@ __device__ __forceinline__ float one_total(const float *part, uint32_t warps)
     return s;
 }
 
-__device__ __forceinline__ float one_end(const struct mv_args &a, const float *part, const struct one_slot &s,
-                                         float last, float old)
+__device__ __forceinline__ float one_end(const struct mv_args &a, const float *part,
+                                         const struct one_slot &s, float last, float old)
 {
     const struct mv_job &job = a.jobs[s.job];
     float y = mv_finish(job, last * one_total(part + s.at, s.warps), s.r);
@@ -282,16 +298,18 @@ __device__ __forceinline__ float one_end(const struct mv_args &a, const float *p
     return y;
 }
 
-/* An RMS norm's factor, by a whole warp: from the squares' sums that were taken over, of this lane. */
+/* An RMS norm's factor, by a whole warp: from the squares' sums that were taken over, of this lane.
+ */
 __device__ __forceinline__ float one_factor(const struct mv_args &a, float sq)
 {
     return rsqrtf(__fdividef(sq, (float)a.cols) + a.eps);
 }
 
-/* hasty: the next kernel may begin at once, and its weights are on their way while this one still waits for x. Behind
- * attention it may not: two kernels' weights would be in attention's way. */
+/* hasty: the next kernel may begin at once, and its weights are on their way while this one still
+ * waits for x. Behind attention it may not: two kernels' weights would be in attention's way. */
 template <class A, class B>
-__global__ void __launch_bounds__(32 * ONE_WARPS, 2) mv_one(const __grid_constant__ struct mv_args a)
+__global__ void __launch_bounds__(32 * ONE_WARPS, 2)
+    mv_one(const __grid_constant__ struct mv_args a)
 {
     constexpr int STAGE = A::STAGE > B::STAGE ? A::STAGE : B::STAGE;
     extern __shared__ __align__(128) uint8_t mem[];
@@ -314,7 +332,7 @@ __global__ void __launch_bounds__(32 * ONE_WARPS, 2) mv_one(const __grid_constan
     struct one_ahead in = { NULL, w.left, w.tile, w.run, w.u, 0, false };
     mv_ring<STAGE, true> ring;
     ring.open(mem, bars, a.stages, warp, lane);
-    if (A::PLAIN && a.cols % ONE_UNIT) ring.clear(lane);             /* behind the last column x is 0 */
+    if (A::PLAIN && a.cols % ONE_UNIT) ring.clear(lane); /* behind the last column x is 0 */
 #pragma unroll 1
     for (int i = 0; i < a.stages; i++) one_fetch<A, B>(a, ring, in, w, lane);
     int outs = (a.pairs ? w.n_tiles / 2 : w.n_tiles) * TILE_ROWS;
@@ -322,7 +340,8 @@ __global__ void __launch_bounds__(32 * ONE_WARPS, 2) mv_one(const __grid_constan
     if ((int)threadIdx.x < outs) slot = one_slot_of(a, w, threadIdx.x);
     float then_w = slot.out && a.then.norm_w ? __ldg(a.then.norm_w + slot.r) : 1.f;
     if (A::PLAIN)
-        for (int i = threadIdx.x; i < (ONE_WARPS + w.n_tiles) * TILE_ROWS; i += 32 * ONE_WARPS) part[i] = 0.f;
+        for (int i = threadIdx.x; i < (ONE_WARPS + w.n_tiles) * TILE_ROWS; i += 32 * ONE_WARPS)
+            part[i] = 0.f;
 
     float sq = 0.f, last = 1.f;
     if (a.ready) {

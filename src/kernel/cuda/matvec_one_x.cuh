@@ -1,40 +1,50 @@
-/* matvec_one_x.cuh - one token's x in shared memory, beside weights in block formats and beside plain ones.
+/* matvec_one_x.cuh - one token's x in shared memory, beside weights in block formats and beside
+ * plain ones.
  *
- * 256 columns are a unit: their numbers, of 16 bits (whole ones in two bytes, or F16) or F32, then a scale for every 16
- * columns, a power of two, and beside block formats the sum of those 16. An RMS norm's factor waits for the end of the
- * products. Nothing in a unit depends on the type of the weights beyond that, so that the product that makes x can
- * write it as the next one wants it (one_hand): that one only copies it. */
+ * 256 columns are a unit: their numbers, of 16 bits (whole ones in two bytes, or F16) or F32, then
+ * a scale for every 16 columns, a power of two, and beside block formats the sum of those 16. An
+ * RMS norm's factor waits for the end of the products. Nothing in a unit depends on the type of the
+ * weights beyond that, so that the product that makes x can write it as the next one wants it
+ * (one_hand): that one only copies it. */
 #ifndef TERN_KERNEL_CUDA_MATVEC_ONE_X_CUH
 #define TERN_KERNEL_CUDA_MATVEC_ONE_X_CUH
 
 #include "kernel/cuda/matvec_bytes.cuh"
 #include "kernel/cuda/matvec_run.cuh"
 
-#define ONE_MAGIC 0x4b400000         /* 1.5 * 2^23: what is added to it comes out as a whole number in the low bits */
+#define ONE_MAGIC \
+    0x4b400000 /* 1.5 * 2^23: what is added to it comes out as a whole number in the low bits */
 
-/* Block formats. A unit of x: 16 bytes a lane, X in all, then scales and sums in the order in which lanes want them. */
+/* Block formats. A unit of x: 16 bytes a lane, X in all, then scales and sums in the order in which
+ * lanes want them. */
 template <int T> struct one_tiles {
     using Q = tile<T>;
     using N = bytes<T>;
-    static constexpr int TYPE = T, BYTES = layout_of(T).bytes, TILES = ONE_UNIT / Q::COLS, STAGE = TILES * BYTES;
+    static constexpr int TYPE = T, BYTES = layout_of(T).bytes, TILES = ONE_UNIT / Q::COLS,
+                         STAGE = TILES * BYTES;
     static constexpr int X = 512, X_UNIT = X + 128, RUNS = 1, KIND = MV_X_WHOLE;
-    static constexpr int STEP = STAGE;           /* bytes from a unit to the next of a run */
+    static constexpr int STEP = STAGE; /* bytes from a unit to the next of a run */
     static constexpr bool PLAIN = false;
 
-    static __device__ __forceinline__ int count(const struct mv_job &, int, int) { return TILE_ROWS; }    /* rows */
-    static __device__ __forceinline__ int count(const struct mv_args &a, int u)                          /* tiles */
+    static __device__ __forceinline__ int count(const struct mv_job &, int, int)
+    {
+        return TILE_ROWS;
+    }                                                                           /* rows */
+    static __device__ __forceinline__ int count(const struct mv_args &a, int u) /* tiles */
     {
         return TILES == 1 ? 1 : min(TILES, a.cols / Q::COLS - u * TILES);
     }
-    /* Unit u of tile t, and its bytes to the ring. Units that follow each other in a run do so in memory. */
-    static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a, const struct mv_job &job, int t, int,
-                                                        int u, int)
+    /* Unit u of tile t, and its bytes to the ring. Units that follow each other in a run do so in
+     * memory. */
+    static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a,
+                                                        const struct mv_job &job, int t, int, int u,
+                                                        int)
     {
         return job.w + ((size_t)t * (a.cols / Q::COLS) + u * TILES) * BYTES;
     }
     template <class R>
-    static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a, const uint8_t *src, int, int u,
-                                                 int lane)
+    static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a,
+                                                 const uint8_t *src, int, int u, int lane)
     {
         ring.put(src, count(a, u) * BYTES, lane);
     }
@@ -42,13 +52,15 @@ template <int T> struct one_tiles {
 
 /* F16 and BF16: four rows are a unit, RUNS of them a tile. x is F16 beside F16, F32 beside BF16. */
 template <int T> struct one_rows {
-    static constexpr int TYPE = T, LINE = 2 * ONE_UNIT, ROWS = 4, STAGE = ROWS * LINE, RUNS = TILE_ROWS / ROWS;
+    static constexpr int TYPE = T, LINE = 2 * ONE_UNIT, ROWS = 4, STAGE = ROWS * LINE,
+                         RUNS = TILE_ROWS / ROWS;
     static constexpr int X = T == DT_F16 ? 512 : 1024, X_UNIT = X + 64, STEP = LINE;
     static constexpr int KIND = T == DT_F16 ? MV_X_HALF : MV_X_FLOAT;
     static constexpr bool PLAIN = true;
 
-    static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a, const struct mv_job &job, int t,
-                                                        int run, int u, int)
+    static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a,
+                                                        const struct mv_job &job, int t, int run,
+                                                        int u, int)
     {
         int row = min(t * TILE_ROWS + run * ROWS, job.rows - 1);
         return job.w + ((size_t)row * layout_stride(T, a.cols) + (size_t)u * ONE_UNIT) * 2;
@@ -59,8 +71,8 @@ template <int T> struct one_rows {
         return max(1, min(ROWS, job.rows - t * TILE_ROWS - run * ROWS));
     }
     template <class R>
-    static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a, const uint8_t *src, int n, int u,
-                                                 int lane)
+    static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a,
+                                                 const uint8_t *src, int n, int u, int lane)
     {
         size_t stride = layout_stride(T, a.cols) * 2;
         ring.template put_rows<ROWS, LINE>(src, n, stride, min(LINE, (int)stride - u * LINE), lane);
@@ -74,25 +86,31 @@ __device__ __forceinline__ uint32_t one_pack(int a, int b, int c, int d, int k)
     return __byte_perm(__byte_perm(a, b, pick), __byte_perm(c, d, pick), 0x5410);
 }
 
-/* By what 16 numbers are multiplied, of which the largest without its sign is top, and their scale afterwards. */
-struct one_scale { float by, back; };
+/* By what 16 numbers are multiplied, of which the largest without its sign is top, and their scale
+ * afterwards. */
+struct one_scale {
+    float by, back;
+};
 template <int KIND> __device__ __forceinline__ struct one_scale one_scale_of(uint32_t top)
 {
-    constexpr uint32_t BITS = KIND == MV_X_WHOLE ? 13 : 8;               /* whole numbers below 2^14, F16 below 2^9 */
+    constexpr uint32_t BITS =
+        KIND == MV_X_WHOLE ? 13 : 8; /* whole numbers below 2^14, F16 below 2^9 */
     uint32_t e = top >> 23;
     if (KIND == MV_X_FLOAT) return { 1.f, 1.f };
-    if (top < 0x0d800000) return { 0.f, 0.f };                           /* below 2^-100 */
-    if (top >= 0x7e800000) return { 0.f, NAN };                          /* no number, or beyond 2^126 */
+    if (top < 0x0d800000) return { 0.f, 0.f };  /* below 2^-100 */
+    if (top >= 0x7e800000) return { 0.f, NAN }; /* no number, or beyond 2^126 */
     return { __uint_as_float((254 + BITS - e) << 23), __uint_as_float((e - BITS) << 23) };
 }
 
 /* Where a unit has the scale of its sixteen i; the sum of whole numbers stands 64 bytes further. */
 template <int KIND> __device__ __forceinline__ int one_scale_at(int i)
 {
-    return KIND == MV_X_FLOAT ? 1024 + 4 * i : KIND == MV_X_HALF ? 512 + 4 * i : 512 + (i % 4 * 4 + i / 4) * 4;
+    return KIND == MV_X_FLOAT  ? 1024 + 4 * i
+           : KIND == MV_X_HALF ? 512 + 4 * i
+                               : 512 + (i % 4 * 4 + i / 4) * 4;
 }
-/* Where four whole numbers have their high bytes, in a group b of 32 columns, half h of it, fours t of that. Their low
- * bytes stand 64 bytes further. */
+/* Where four whole numbers have their high bytes, in a group b of 32 columns, half h of it, fours t
+ * of that. Their low bytes stand 64 bytes further. */
 __device__ __forceinline__ int one_four_at(int b, int h, int t)
 {
     return 256 * (b & 1) + 128 * h + 16 * t + (b >> 1) * 4;
@@ -100,7 +118,8 @@ __device__ __forceinline__ int one_four_at(int b, int h, int t)
 
 /* The eight numbers f of this lane to unit x: lane 4b + t has four of either half of group b. */
 template <class P>
-__device__ __forceinline__ void one_store(uint8_t *x, const float f[8], const uint32_t top[2], int lane)
+__device__ __forceinline__ void one_store(uint8_t *x, const float f[8], const uint32_t top[2],
+                                          int lane)
 {
     int b = lane >> 2, t = lane & 3;
 #pragma unroll
@@ -111,8 +130,10 @@ __device__ __forceinline__ void one_store(uint8_t *x, const float f[8], const ui
         if (P::KIND == MV_X_FLOAT) {
             *(float4 *)(x + (32 * b + 16 * h + 4 * t) * 4) = make_float4(v[0], v[1], v[2], v[3]);
         } else if (P::KIND == MV_X_HALF) {
-            __half2 lo = __floats2half2_rn(v[0] * s.by, v[1] * s.by), hi = __floats2half2_rn(v[2] * s.by, v[3] * s.by);
-            *(uint2 *)(x + (32 * b + 16 * h + 4 * t) * 2) = make_uint2(*(uint32_t *)&lo, *(uint32_t *)&hi);
+            __half2 lo = __floats2half2_rn(v[0] * s.by, v[1] * s.by),
+                    hi = __floats2half2_rn(v[2] * s.by, v[3] * s.by);
+            *(uint2 *)(x + (32 * b + 16 * h + 4 * t) * 2) =
+                make_uint2(*(uint32_t *)&lo, *(uint32_t *)&hi);
         } else {
             int q[4], n = 0;
 #pragma unroll
@@ -133,14 +154,15 @@ __device__ __forceinline__ void one_store(uint8_t *x, const float f[8], const ui
 
 /* Two units at a time: neither waits for the other. f is zero behind the last column. */
 template <class P>
-__device__ __forceinline__ void one_units_x(const struct mv_args &a, uint8_t *mem, const float f[2][8], const int u[2],
-                                            int lane)
+__device__ __forceinline__ void one_units_x(const struct mv_args &a, uint8_t *mem,
+                                            const float f[2][8], const int u[2], int lane)
 {
     uint32_t top[2][2] = {};
 #pragma unroll
     for (int k = 0; k < 2; k++)
 #pragma unroll
-        for (int i = 0; i < 8; i++) top[k][i / 4] = max(top[k][i / 4], __float_as_uint(f[k][i]) & 0x7fffffff);
+        for (int i = 0; i < 8; i++)
+            top[k][i / 4] = max(top[k][i / 4], __float_as_uint(f[k][i]) & 0x7fffffff);
 #pragma unroll
     for (int m = 1; m < 4; m <<= 1)
 #pragma unroll
@@ -152,8 +174,9 @@ __device__ __forceinline__ void one_units_x(const struct mv_args &a, uint8_t *me
     for (int k = 0; k < 2; k++) one_store<P>(mem + a.at_x + u[k] * P::X_UNIT, f[k], top[k], lane);
 }
 
-/* A half warp has 16 columns of the next product's x, this lane column c (below 0: there are none). y times w, its
- * norm's weight, goes to where it will be taken from, and beside it the sum of y's squares. All lanes call it. */
+/* A half warp has 16 columns of the next product's x, this lane column c (below 0: there are none).
+ * y times w, its norm's weight, goes to where it will be taken from, and beside it the sum of y's
+ * squares. All lanes call it. */
 __device__ __forceinline__ void one_hand(const struct mv_args &a, float y, float w, int c, int lane)
 {
     const struct mv_then &to = a.then;
@@ -168,9 +191,10 @@ __device__ __forceinline__ void one_hand(const struct mv_args &a, float y, float
     }
     if (to.kind == MV_X_WHOLE) {
         struct one_scale s = one_scale_of<MV_X_WHOLE>(top);
-        int q = __float_as_int(fmaf(v, s.by, __int_as_float(ONE_MAGIC))) - ONE_MAGIC, n = __reduce_add_sync(half, q);
+        int q = __float_as_int(fmaf(v, s.by, __int_as_float(ONE_MAGIC))) - ONE_MAGIC,
+            n = __reduce_add_sync(half, q);
         uint32_t p = (uint32_t)((q + 128) >> 8 & 255) << 16 | (uint32_t)(q & 255);
-        p |= __shfl_down_sync(~0u, p, 1) << 8;           /* of even lanes: low, low, high, high */
+        p |= __shfl_down_sync(~0u, p, 1) << 8; /* of even lanes: low, low, high, high */
         uint32_t more = __shfl_down_sync(~0u, p, 2);
         uint8_t *x = to.x + u * (512 + 128);
         if (c < 0) return;
@@ -195,17 +219,21 @@ __device__ __forceinline__ void one_hand(const struct mv_args &a, float y, float
     }
 }
 
-struct one_eight { float4 v[2]; };   /* columns c..c + 3 and those 16 further */
+struct one_eight {
+    float4 v[2];
+}; /* columns c..c + 3 and those 16 further */
 __device__ __forceinline__ struct one_eight one_load(const float *p, int c, int cols)
 {
     struct one_eight r = {};
-    if (c < cols) r.v[0] = __ldcg((const float4 *)(p + c)), r.v[1] = __ldcg((const float4 *)(p + c + 16));
+    if (c < cols)
+        r.v[0] = __ldcg((const float4 *)(p + c)), r.v[1] = __ldcg((const float4 *)(p + c + 16));
     return r;
 }
 
-/* What the norm makes of them before its factor. early: that is known already, and so is the mean. */
-__device__ __forceinline__ void one_norm(const struct mv_args &a, const struct mv_state &st, float f[8],
-                                         const struct one_eight &w, int c, bool early)
+/* What the norm makes of them before its factor. early: that is known already, and so is the mean.
+ */
+__device__ __forceinline__ void one_norm(const struct mv_args &a, const struct mv_state &st,
+                                         float f[8], const struct one_eight &w, int c, bool early)
 {
     const float *g = (const float *)&w;
     float mean = early ? st.mean[0] : 0.f, by = early ? st.rs[0] : 1.f;
@@ -217,11 +245,11 @@ __device__ __forceinline__ void one_norm(const struct mv_args &a, const struct m
     for (int i = 0; i < 8; i++) f[i] += ((const float *)&b)[i];
 }
 
-/* All of x, units shared out among the warps; waits for it. There is room for one unit more than there are. The next
- * kernel may begin when x is on its way if it could not sooner. */
+/* All of x, units shared out among the warps; waits for it. There is room for one unit more than
+ * there are. The next kernel may begin when x is on its way if it could not sooner. */
 template <class P, bool NORMED>
-__device__ __forceinline__ void one_fill(const struct mv_args &a, struct mv_state &st, uint8_t *mem, int n_x, int warp,
-                                         int lane)
+__device__ __forceinline__ void one_fill(const struct mv_args &a, struct mv_state &st, uint8_t *mem,
+                                         int n_x, int warp, int lane)
 {
     constexpr int AHEAD = NORMED ? 2 : 4, STEP = ONE_WARPS * ONE_UNIT;
     bool early = NORMED && a.norm == CU_NORM_LAYER;
@@ -253,7 +281,8 @@ __device__ __forceinline__ void one_fill(const struct mv_args &a, struct mv_stat
                 if (c + k * STEP < a.cols) one_norm(a, st, f[k], w[k], c + k * STEP, early);
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
-            x[i] = i + 2 < AHEAD ? x[(i + 2) % AHEAD] : one_load(a.x, c + (AHEAD + i % 2) * STEP, a.cols);
+            x[i] = i + 2 < AHEAD ? x[(i + 2) % AHEAD]
+                                 : one_load(a.x, c + (AHEAD + i % 2) * STEP, a.cols);
         if (NORMED && a.norm_w)
 #pragma unroll
             for (int i = 0; i < 2; i++) w[i] = one_load(a.norm_w, c + (2 + i) * STEP, a.cols);
@@ -266,7 +295,8 @@ __device__ __forceinline__ void one_fill(const struct mv_args &a, struct mv_stat
 
 /* The same where it lies ready: asks for it, and waits. */
 template <class P>
-__device__ __forceinline__ void one_take(const struct mv_args &a, uint8_t *mem, uint64_t *bar, int n_x, int warp)
+__device__ __forceinline__ void one_take(const struct mv_args &a, uint8_t *mem, uint64_t *bar,
+                                         int n_x, int warp)
 {
 #if HAS_BULK
     int lo = n_x * warp / ONE_WARPS, n = n_x * (warp + 1) / ONE_WARPS - lo;
@@ -277,7 +307,9 @@ __device__ __forceinline__ void one_take(const struct mv_args &a, uint8_t *mem, 
     }
     __syncthreads();
     cu_wait();
-    if (n) bulk_take(smem_at(mem + a.at_x + lo * P::X_UNIT), a.ready + lo * P::X_UNIT, n * P::X_UNIT, smem_at(bar));
+    if (n)
+        bulk_take(smem_at(mem + a.at_x + lo * P::X_UNIT), a.ready + lo * P::X_UNIT, n * P::X_UNIT,
+                  smem_at(bar));
     cu_next();
 #endif
 }

@@ -36,7 +36,8 @@ static __global__ void __launch_bounds__(256) mv_run_f32(const __grid_constant__
             float4 v = mv_load4(a.x + tok * a.x_stride, c, a.cols, a.vec);
             if (a.norm != CU_NORM_NONE) {
                 float4 one = make_float4(1.f, 1.f, 1.f, 1.f);
-                v = mv_normed(a, st, v, a.norm_w ? mv_load4(a.norm_w, c, a.cols, a.vec) : one, c, tok, true);
+                v = mv_normed(a, st, v, a.norm_w ? mv_load4(a.norm_w, c, a.cols, a.vec) : one, c,
+                              tok, true);
             }
             sum[tok] += f.x * v.x + f.y * v.y + f.z * v.z + f.w * v.w;
         }
@@ -55,5 +56,6 @@ static __global__ void __launch_bounds__(256) mv_run_f32(const __grid_constant__
 
 void mv_f32(struct cuda *c, const struct mv_args *a)
 {
-    cu_launch(c, "matvec f32", mv_run_f32, dim3((unsigned)(a->jobs[0].rows + 7) / 8), dim3(256), 0, *a);
+    cu_launch(c, "matvec f32", mv_run_f32, dim3((unsigned)(a->jobs[0].rows + 7) / 8), dim3(256), 0,
+              *a);
 }

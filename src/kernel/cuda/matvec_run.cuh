@@ -1,8 +1,9 @@
 /* matvec_run.cuh - the kernel: up to 8 tokens against all rows of some weights.
  *
- * A block's tiles times their units of columns form one row of work, which its warps cut into equal parts: each
- * streams its part through a ring of its own and keeps a sum for every tile it meets. The sums of a tile are
- * added up in the order of warps. The first weights are asked for before x is known. */
+ * A block's tiles times their units of columns form one row of work, which its warps cut into equal
+ * parts: each streams its part through a ring of its own and keeps a sum for every tile it meets.
+ * The sums of a tile are added up in the order of warps. The first weights are asked for before x
+ * is known. */
 #ifndef TERN_KERNEL_CUDA_MATVEC_RUN_CUH
 #define TERN_KERNEL_CUDA_MATVEC_RUN_CUH
 
@@ -10,8 +11,10 @@
 
 /* Of the kernel for two types. */
 template <class A, class B> struct mv_shape {
-    static_assert(A::WARPS == B::WARPS && A::UNIT == B::UNIT && A::BULK == B::BULK, "types that go together");
-    static constexpr int WARPS = A::WARPS, THREADS = 32 * WARPS, STAGE = A::STAGE > B::STAGE ? A::STAGE : B::STAGE;
+    static_assert(A::WARPS == B::WARPS && A::UNIT == B::UNIT && A::BULK == B::BULK,
+                  "types that go together");
+    static constexpr int WARPS = A::WARPS, THREADS = 32 * WARPS,
+                         STAGE = A::STAGE > B::STAGE ? A::STAGE : B::STAGE;
 };
 
 /* First tile of block b: shares of equal cost. */
@@ -31,21 +34,22 @@ __device__ __forceinline__ int mv_first(const struct mv_args &a, int b)
 }
 
 /* Tile t of a block whose first is t0: of which job, and which of its tiles. */
-struct mv_place { int job, tile; };
+struct mv_place {
+    int job, tile;
+};
 __device__ __forceinline__ struct mv_place mv_place_of(const struct mv_args &a, int t0, int t)
 {
     if (a.pairs) return { t & 1, (t0 + t) >> 1 };
     int j = a.n_jobs - 1;
-    while (a.jobs[j].first > t0 + t)
-        j--;
+    while (a.jobs[j].first > t0 + t) j--;
     return { j, t0 + t - a.jobs[j].first };
 }
 
 /* A warp's way through its units: phase after phase, in each a run of units. */
 template <int UNIT, int WARPS> struct mv_walk {
-    int t0, n_tiles, n_units;        /* of the block, of a row */
+    int t0, n_tiles, n_units; /* of the block, of a row */
     int phase, n_phases;
-    int left, tile, u, u0, nu;       /* tile counts from t0; u from u0 */
+    int left, tile, u, u0, nu; /* tile counts from t0; u from u0 */
     struct mv_place place;
 
     __device__ __forceinline__ void open(const struct mv_args &a, int first, int n)
@@ -86,22 +90,29 @@ template <int UNIT, int WARPS> struct mv_walk {
     }
 };
 
-/* The sum of a tile's parts: row of tile t (of the phase, of n tiles of nu units each), token tok. */
+/* The sum of a tile's parts: row of tile t (of the phase, of n tiles of nu units each), token tok.
+ */
 template <int WARPS>
-__device__ __forceinline__ float mv_total(const float *part, int t, int n, int nu, int row, int tok, int tokens)
+__device__ __forceinline__ float mv_total(const float *part, int t, int n, int nu, int row, int tok,
+                                          int tokens)
 {
     float s = 0.f;
     int total = n * nu;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
         int lo = total * w / WARPS, hi = total * (w + 1) / WARPS;
-        if (lo < hi && lo < (t + 1) * nu && hi > t * nu) s += part[((w + t) * tokens + tok) * TILE_ROWS + row];
+        if (lo < hi && lo < (t + 1) * nu && hi > t * nu)
+            s += part[((w + t) * tokens + tok) * TILE_ROWS + row];
     }
     return s;
 }
 
-/* Output i of a round that begins with tile t0: of 16 rows each token, of a tile or a pair. NULL: no such row. */
-struct mv_slot { float *out; int item, row, tok, job, r; };
+/* Output i of a round that begins with tile t0: of 16 rows each token, of a tile or a pair. NULL:
+ * no such row. */
+struct mv_slot {
+    float *out;
+    int item, row, tok, job, r;
+};
 __device__ __forceinline__ struct mv_slot mv_slot_of(const struct mv_args &a, int t0, int i)
 {
     struct mv_slot s;
@@ -123,18 +134,20 @@ __device__ __forceinline__ float mv_finish(const struct mv_job &job, float y, in
 
 /* Asks for the next unit's weights, and remembers where the one after lies. */
 template <class A, class B, class R, class W>
-__device__ __forceinline__ void mv_fetch(const struct mv_args &a, R &ring, W &in, const uint8_t *&src, int lane)
+__device__ __forceinline__ void mv_fetch(const struct mv_args &a, R &ring, W &in,
+                                         const uint8_t *&src, int lane)
 {
     if (in.left == 0 && in.phase < in.n_phases) {
-        while (in.left == 0 && in.phase < in.n_phases)
-            in.enter(a, in.phase + 1);
+        while (in.left == 0 && in.phase < in.n_phases) in.enter(a, in.phase + 1);
         src = NULL;
     }
     if (in.left) {
         const struct mv_job &job = a.jobs[in.place.job];
         bool second = A::TYPE != B::TYPE && job.second;
         int u = in.u0 + in.u;
-        if (!src) src = second ? B::at(a, job, in.place.tile, u, lane) : A::at(a, job, in.place.tile, u, lane);
+        if (!src)
+            src = second ? B::at(a, job, in.place.tile, u, lane)
+                         : A::at(a, job, in.place.tile, u, lane);
         if (second) B::fetch(ring, a, job, src, in.place.tile, u, lane);
         else A::fetch(ring, a, job, src, in.place.tile, u, lane);
         src = in.step(a) ? NULL : src + (second ? B::STEP : A::STEP);
@@ -143,7 +156,8 @@ __device__ __forceinline__ void mv_fetch(const struct mv_args &a, R &ring, W &in
 }
 
 template <class A, class B>
-__global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1) mv_run(const __grid_constant__ struct mv_args a)
+__global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1)
+    mv_run(const __grid_constant__ struct mv_args a)
 {
     using S = mv_shape<A, B>;
     extern __shared__ __align__(128) uint8_t mem[];
@@ -159,18 +173,18 @@ __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1) mv_run(const __gri
     const uint8_t *src = NULL;
     if (threadIdx.x < CU_FEW) st.seen[threadIdx.x] = 0;
     ring.open(mem, bars, a.stages, warp, lane);
-    if (ring.bulk && A::NATURAL && a.cols % A::UNIT) ring.clear(lane);   /* behind the last column x is 0 */
+    if (ring.bulk && A::NATURAL && a.cols % A::UNIT)
+        ring.clear(lane); /* behind the last column x is 0 */
     in.open(a, t0, n_tiles);
     at = in;
 #pragma unroll 1
-    for (int i = 0; i < a.stages; i++)
-        mv_fetch<A, B>(a, ring, in, src, lane);
+    for (int i = 0; i < a.stages; i++) mv_fetch<A, B>(a, ring, in, src, lane);
     __syncthreads();
     cu_wait();
     mv_prepare<A, B>(a, st, mem);
     __syncthreads();
 
-    float old = 0.f;                 /* what this thread will add to, where it is one number: asked for early */
+    float old = 0.f; /* what this thread will add to, where it is one number: asked for early */
     bool early = at.n_phases == 1 && !a.active && n_tiles * TILE_ROWS * tokens <= S::THREADS;
     if (early && (int)threadIdx.x < n_tiles * TILE_ROWS * tokens) {
         struct mv_slot s = mv_slot_of(a, t0, threadIdx.x);
@@ -193,7 +207,7 @@ __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1) mv_run(const __gri
         float acc[4] = { 0.f, 0.f, 0.f, 0.f };
         if (ph && a.n_pieces > 1) {
             mv_refill<A, B>(a, st, mem, piece * a.piece, min(a.piece, a.cols - piece * a.piece),
-                                 a.norm != CU_NORM_NONE);
+                            a.norm != CU_NORM_NONE);
             __syncthreads();
         }
         at.enter(a, ph);
@@ -201,9 +215,11 @@ __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1) mv_run(const __gri
             const uint8_t *p = ring.get();
             int u = at.u, tile = at.tile - r0;
             if (A::TYPE == B::TYPE || !a.jobs[at.place.job].second)
-                A::template unit<ring.bulk>(acc, p, A::count(a, at.u0 + u), v[0], u * A::UNIT, lane);
+                A::template unit<ring.bulk>(acc, p, A::count(a, at.u0 + u), v[0], u * A::UNIT,
+                                            lane);
             else
-                B::template unit<ring.bulk>(acc, p, B::count(a, at.u0 + u), v[1], u * B::UNIT, lane);
+                B::template unit<ring.bulk>(acc, p, B::count(a, at.u0 + u), v[1], u * B::UNIT,
+                                            lane);
             ring.drop();
             mv_fetch<A, B>(a, ring, in, src, lane);
             if (!at.step(a)) continue;
@@ -232,7 +248,8 @@ __global__ void __launch_bounds__(mv_shape<A, B>::THREADS, 1) mv_run(const __gri
             int k = a.pairs ? 2 * s.item : s.item, at_k = (k * tokens + s.tok) * TILE_ROWS + s.row;
             if (!s.out) continue;
             const struct mv_job &job = a.jobs[s.job];
-            float y = mv_total<S::WARPS>(part, k, n, at.nu, s.row, s.tok, tokens) + (piece ? kept[at_k] : 0.f);
+            float y = mv_total<S::WARPS>(part, k, n, at.nu, s.row, s.tok, tokens) +
+                      (piece ? kept[at_k] : 0.f);
             y = mv_finish(job, y * st.last[s.tok], s.r);
             if (a.pairs) {
                 float up = mv_total<S::WARPS>(part, k + 1, n, at.nu, s.row, s.tok, tokens);
@@ -254,8 +271,17 @@ template <class A, class B> struct mv_kernel *mv_kernel_of(void)
     using S = mv_shape<A, B>;
     constexpr bool TWO = A::TYPE != B::TYPE;
     static struct mv_kernel k = {
-        mv_run<A, B>, S::WARPS, A::UNIT, S::STAGE, A::LOW ? 4 : 2, A::PAD, { A::SUB, TWO ? B::SUB : 0 },
-        { A::MIN_BYTES, TWO ? B::MIN_BYTES : 0 }, 0, MV_X_NONE, 0,
+        mv_run<A, B>,
+        S::WARPS,
+        A::UNIT,
+        S::STAGE,
+        A::LOW ? 4 : 2,
+        A::PAD,
+        { A::SUB, TWO ? B::SUB : 0 },
+        { A::MIN_BYTES, TWO ? B::MIN_BYTES : 0 },
+        0,
+        MV_X_NONE,
+        0,
     };
     return &k;
 }

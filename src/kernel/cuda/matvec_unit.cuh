@@ -1,26 +1,31 @@
-/* matvec_unit.cuh - the products of one unit: 16 rows by some columns of a weight, against up to 8 tokens.
+/* matvec_unit.cuh - the products of one unit: 16 rows by some columns of a weight, against up to 8
+ * tokens.
  *
- * The tensor cores do them, 16 rows by 8 tokens; x is F16 in shared memory and every 32 columns' numbers stand
- * as the lanes take them. Lane 4 g + t ends up with acc[0..1]: row g, tokens 2t, 2t + 1; acc[2..3]: row g + 8.
+ * The tensor cores do them, 16 rows by 8 tokens; x is F16 in shared memory and every 32 columns'
+ * numbers stand as the lanes take them. Lane 4 g + t ends up with acc[0..1]: row g, tokens 2t, 2t +
+ * 1; acc[2..3]: row g + 8.
  *
- * Block formats are multiplied with their bias (layout.cuh); the sums begin at minus what that will come to, which
- * stands beside x for every SUB columns. Minima are a small product of their own, with sums of x. */
+ * Block formats are multiplied with their bias (layout.cuh); the sums begin at minus what that will
+ * come to, which stands beside x for every SUB columns. Minima are a small product of their own,
+ * with sums of x. */
 #ifndef TERN_KERNEL_CUDA_MATVEC_UNIT_CUH
 #define TERN_KERNEL_CUDA_MATVEC_UNIT_CUH
 
 #include "kernel/cuda/matvec_ring.cuh"
 
-__device__ __forceinline__ void mv_mma(float d[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                                       uint32_t b1)
+__device__ __forceinline__ void mv_mma(float d[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                       uint32_t a3, uint32_t b0, uint32_t b1)
 {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-__device__ __forceinline__ void mv_mma_bf16(float d[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                                            uint32_t b0, uint32_t b1)
+__device__ __forceinline__ void mv_mma_bf16(float d[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                            uint32_t a3, uint32_t b0, uint32_t b1)
 {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
@@ -34,19 +39,21 @@ struct mv_view {
 template <int T> struct mv_tiles {
     using Q = tile<T>;
     static constexpr int TYPE = T, BYTES = layout_of(T).bytes, WARPS = 16;
-    static constexpr int UNIT = T == DT_Q8_0 ? 128 : 256, TILES = UNIT / Q::COLS, STAGE = TILES * BYTES;
+    static constexpr int UNIT = T == DT_Q8_0 ? 128 : 256, TILES = UNIT / Q::COLS,
+                         STAGE = TILES * BYTES;
     static constexpr int SUB = Q::SUB, PAD = 32;
-    static constexpr bool BULK = true, NATURAL = false, LOW = false, MIN = Q::MIN, UNIT_K = Q::COLS == 256;
-    /* Minima: of one token and 32 columns, a F32 sum for blocks of 32; else F16 pairs, high parts and low, of sums
-     * over MIN_PART. */
+    static constexpr bool BULK = true, NATURAL = false, LOW = false, MIN = Q::MIN,
+                          UNIT_K = Q::COLS == 256;
+    /* Minima: of one token and 32 columns, a F32 sum for blocks of 32; else F16 pairs, high parts
+     * and low, of sums over MIN_PART. */
     static constexpr int MIN_BYTES = !MIN ? 0 : Q::COLS == 32 || SUB == 32 ? 4 : 8;
 
     static constexpr float MIN_PART = 32.f;
 
     static __device__ __forceinline__ float bias(int p) { return Q::bias(p); }
     /* This lane's bytes of unit u of tile t, and from one unit to the next. */
-    static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a, const struct mv_job &job, int t, int u,
-                                                        int)
+    static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a,
+                                                        const struct mv_job &job, int t, int u, int)
     {
         return job.w + ((size_t)t * (a.cols / Q::COLS) + u * TILES) * BYTES;
     }
@@ -55,8 +62,9 @@ template <int T> struct mv_tiles {
         return TILES == 1 ? 1 : min(TILES, a.cols / Q::COLS - u * TILES);
     }
     template <class R>
-    static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a, const struct mv_job &,
-                                                 const uint8_t *src, int, int u, int lane)
+    static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a,
+                                                 const struct mv_job &, const uint8_t *src, int,
+                                                 int u, int lane)
     {
         ring.put(src, count(a, u) * BYTES, lane);
     }
@@ -67,8 +75,8 @@ template <int T> struct mv_tiles {
     static __device__ __forceinline__ int min_at(int c) { return c / 32 * CU_FEW * MIN_BYTES; }
 
     /* One group of 32: its sums, for both halves where SUB is 16. */
-    static __device__ __forceinline__ void group(float c[2][4], const uint32_t a[2][4], const uint8_t *x,
-                                                 const uint8_t *init)
+    static __device__ __forceinline__ void group(float c[2][4], const uint32_t a[2][4],
+                                                 const uint8_t *x, const uint8_t *init)
     {
         constexpr int N = SUB == 16 ? 2 : 1;
         uint4 v = *(const uint4 *)x;
@@ -82,7 +90,8 @@ template <int T> struct mv_tiles {
     }
 
     /* The minima of a super-block times the sums of x. */
-    static __device__ __forceinline__ void minima(float m[4], const typename Q::head &head, const uint8_t *p, int t)
+    static __device__ __forceinline__ void minima(float m[4], const typename Q::head &head,
+                                                  const uint8_t *p, int t)
     {
         m[0] = m[1] = m[2] = m[3] = 0.f;
         if constexpr (MIN && Q::COLS == 256) {
@@ -101,11 +110,12 @@ template <int T> struct mv_tiles {
 
     /* n tiles at p, which begin at column c of x. */
     template <bool>
-    static __device__ __forceinline__ void unit(float acc[4], const uint8_t *p, int n, const struct mv_view &view,
-                                                int c, int lane)
+    static __device__ __forceinline__ void unit(float acc[4], const uint8_t *p, int n,
+                                                const struct mv_view &view, int c, int lane)
     {
         constexpr int GROUPS = Q::COLS / 32, N = SUB == 16 ? 2 : 1;
-        const uint8_t *x = view.x + 2 * c, *init = view.init + init_at(c), *mins = view.min + min_at(c);
+        const uint8_t *x = view.x + 2 * c, *init = view.init + init_at(c),
+                      *mins = view.min + min_at(c);
 #pragma unroll 4
         for (int k = 0; k < (TILES == 1 ? 1 : n); k++, p += BYTES) {
             typename Q::head head = Q::open(p, lane);
@@ -147,29 +157,34 @@ template <int T> struct mv_tiles {
     }
 };
 
-/* F16 and BF16 in rows: every row of a unit is one copy, and in a stage rows stand half a line further than they are
- * long, so that neighbours are in other banks. Before Hopper a lane copies the 16 bytes it will use: 8 columns of
- * rows g and g + 8 each. With BF16, x is the sum of a high and a low part. */
+/* F16 and BF16 in rows: every row of a unit is one copy, and in a stage rows stand half a line
+ * further than they are long, so that neighbours are in other banks. Before Hopper a lane copies
+ * the 16 bytes it will use: 8 columns of rows g and g + 8 each. With BF16, x is the sum of a high
+ * and a low part. */
 template <int T> struct mv_rows {
     static constexpr int TYPE = T, UNIT = 128, LINE = 2 * UNIT + 64, PAD = UNIT, WARPS = 16;
     static constexpr int SUB = 0, MIN_BYTES = 0, STEP = 2 * UNIT;
     static constexpr int STAGE = TILE_ROWS * LINE;
-    static constexpr bool BULK = true, NATURAL = true, LOW = T == DT_BF16, MIN = false, UNIT_K = false;
+    static constexpr bool BULK = true, NATURAL = true, LOW = T == DT_BF16, MIN = false,
+                          UNIT_K = false;
 
     static __device__ __forceinline__ float bias(int) { return 0.f; }
     static __device__ __forceinline__ int count(const struct mv_args &, int) { return 1; }
-    static __device__ __forceinline__ const uint8_t *row(const struct mv_args &a, const struct mv_job &job, int r)
+    static __device__ __forceinline__ const uint8_t *row(const struct mv_args &a,
+                                                         const struct mv_job &job, int r)
     {
         return job.w + (size_t)min(r, job.rows - 1) * layout_stride(T, a.cols) * 2;
     }
-    static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a, const struct mv_job &job, int t, int u,
+    static __device__ __forceinline__ const uint8_t *at(const struct mv_args &a,
+                                                        const struct mv_job &job, int t, int u,
                                                         int lane)
     {
         return row(a, job, t * TILE_ROWS + (lane & 15)) + 2 * u * UNIT;
     }
     template <class R>
-    static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a, const struct mv_job &job,
-                                                 const uint8_t *src, int t, int u, int lane)
+    static __device__ __forceinline__ void fetch(R &ring, const struct mv_args &a,
+                                                 const struct mv_job &job, const uint8_t *src,
+                                                 int t, int u, int lane)
     {
         int n = (int)layout_stride(T, a.cols);
         if (R::bulk) {
@@ -191,15 +206,16 @@ template <int T> struct mv_rows {
     static __device__ __forceinline__ int min_at(int) { return 0; }
 
     template <bool LINES>
-    static __device__ __forceinline__ void unit(float acc[4], const uint8_t *p, int, const struct mv_view &view, int c,
-                                                int lane)
+    static __device__ __forceinline__ void unit(float acc[4], const uint8_t *p, int,
+                                                const struct mv_view &view, int c, int lane)
     {
         const uint8_t *p0 = LINES ? p + (lane >> 2) * LINE + (lane & 3) * 16 : p + lane * 16;
         const uint8_t *p1 = LINES ? p0 + 8 * LINE : p0 + 512, *x = view.x + 2 * c;
         float more[4] = { 0.f, 0.f, 0.f, 0.f };
 #pragma unroll
         for (int k = 0; k < UNIT / 32; k++, p0 += LINES ? 64 : 1024, p1 += LINES ? 64 : 1024) {
-            uint4 w0 = *(const uint4 *)p0, w1 = *(const uint4 *)p1, v = *(const uint4 *)(x + k * 64);
+            uint4 w0 = *(const uint4 *)p0, w1 = *(const uint4 *)p1,
+                  v = *(const uint4 *)(x + k * 64);
             if (!LOW) {
                 mv_mma(acc, w0.x, w1.x, w0.y, w1.y, v.x, v.y);
                 mv_mma(more, w0.z, w1.z, w0.w, w1.w, v.z, v.w);
@@ -212,8 +228,7 @@ template <int T> struct mv_rows {
             mv_mma_bf16(more, w0.z, w1.z, w0.w, w1.w, l.z, l.w);
         }
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-            acc[e] += more[e];
+        for (int e = 0; e < 4; e++) acc[e] += more[e];
     }
 };
 #endif

@@ -1,8 +1,8 @@
 /* matvec_x.cuh - x into shared memory, as F16: normed, and with the sums that block formats need.
  *
- * An RMS norm's factor waits for the end of the products, so x is read once. Numbers too large for F16, or all
- * so small that it would round them badly, are found on the way; then x is read again and scaled by a power
- * of two. */
+ * An RMS norm's factor waits for the end of the products, so x is read once. Numbers too large for
+ * F16, or all so small that it would round them badly, are found on the way; then x is read again
+ * and scaled by a power of two. */
 #ifndef TERN_KERNEL_CUDA_MATVEC_X_CUH
 #define TERN_KERNEL_CUDA_MATVEC_X_CUH
 
@@ -10,11 +10,11 @@
 
 enum { MV_SEEN_LARGE = 1, MV_SEEN_FAIR = 2 };
 
-struct mv_state {                    /* of a block, in shared memory */
-    float sum[CU_FEW][MV_WARPS], sq[CU_FEW][MV_WARPS], top[CU_FEW][MV_WARPS];    /* of each warp */
-    float mean[CU_FEW], rs[CU_FEW];  /* applied to x where known */
-    float factor[CU_FEW];            /* of x */
-    float last[CU_FEW];              /* of the product */
+struct mv_state { /* of a block, in shared memory */
+    float sum[CU_FEW][MV_WARPS], sq[CU_FEW][MV_WARPS], top[CU_FEW][MV_WARPS]; /* of each warp */
+    float mean[CU_FEW], rs[CU_FEW]; /* applied to x where known */
+    float factor[CU_FEW];           /* of x */
+    float last[CU_FEW];             /* of the product */
     unsigned seen[CU_FEW];
 };
 
@@ -25,9 +25,10 @@ __device__ __forceinline__ float4 mv_load4(const float *p, int c, int n, bool ve
                        c + 2 < n ? __ldcg(p + c + 2) : 0.f, c + 3 < n ? __ldcg(p + c + 3) : 0.f);
 }
 
-/* What the norm makes of x before its factor (early: the factor is known already); w: its weights. */
-__device__ __forceinline__ float4 mv_normed(const struct mv_args &a, const struct mv_state &st, float4 v, float4 w,
-                                            int c, int tok, bool early)
+/* What the norm makes of x before its factor (early: the factor is known already); w: its weights.
+ */
+__device__ __forceinline__ float4 mv_normed(const struct mv_args &a, const struct mv_state &st,
+                                            float4 v, float4 w, int c, int tok, bool early)
 {
     if (early) {
         float m = st.mean[tok], r = st.rs[tok];
@@ -41,13 +42,16 @@ __device__ __forceinline__ float4 mv_normed(const struct mv_args &a, const struc
     return v;
 }
 
-/* Four numbers f from column c of what is in shared memory: summed with their neighbours' for P's formats. */
+/* Four numbers f from column c of what is in shared memory: summed with their neighbours' for P's
+ * formats. */
 template <class P>
-__device__ __forceinline__ void mv_sum4(uint8_t *init, uint8_t *mins, const float f[4], int c, int tok)
+__device__ __forceinline__ void mv_sum4(uint8_t *init, uint8_t *mins, const float f[4], int c,
+                                        int tok)
 {
     if constexpr (P::SUB != 0) {
         bool high = c & 16;
-        float k = (high ? P::bias(2) : P::bias(0)) * (f[0] + f[1]) + (high ? P::bias(3) : P::bias(1)) * (f[2] + f[3]);
+        float k = (high ? P::bias(2) : P::bias(0)) * (f[0] + f[1]) +
+                  (high ? P::bias(3) : P::bias(1)) * (f[2] + f[3]);
         float s = f[0] + f[1] + f[2] + f[3];
         unsigned mask = 0xffu << (threadIdx.x & 24);
 #pragma unroll
@@ -62,11 +66,12 @@ __device__ __forceinline__ void mv_sum4(uint8_t *init, uint8_t *mins, const floa
         if constexpr (P::MIN && P::Q::COLS == 32) {
             *(float *)(mins + P::min_at(c) + 4 * tok) = s;
         } else if constexpr (P::MIN) {
-            constexpr int N = P::MIN_BYTES;              /* 4: pairs high, low; 8: high, high, low, low */
+            constexpr int N = P::MIN_BYTES; /* 4: pairs high, low; 8: high, high, low, low */
             int i = c % 256 / P::SUB;
-            __half hi = __float2half_rn(s / P::MIN_PART), lo = __float2half_rn(s / P::MIN_PART - __half2float(hi));
-            uint8_t *p = mins + P::min_at(c & ~255) + tok * 8 * N + i % 8 / 2 * 2 * N +
-                         i / 8 * 4 + i % 2 * 2;
+            __half hi = __float2half_rn(s / P::MIN_PART),
+                   lo = __float2half_rn(s / P::MIN_PART - __half2float(hi));
+            uint8_t *p = mins + P::min_at(c & ~255) + tok * 8 * N + i % 8 / 2 * 2 * N + i / 8 * 4 +
+                         i % 2 * 2;
             *(__half *)p = hi;
             *(__half *)(p + N) = lo;
         }
@@ -74,7 +79,8 @@ __device__ __forceinline__ void mv_sum4(uint8_t *init, uint8_t *mins, const floa
 }
 
 template <class A, class B>
-__device__ __forceinline__ void mv_store4(const struct mv_args &a, uint8_t *mem, float4 v, int c, int tok)
+__device__ __forceinline__ void mv_store4(const struct mv_args &a, uint8_t *mem, float4 v, int c,
+                                          int tok)
 {
     int at = A::NATURAL ? c : (c & ~31) | (c & 12) << 1 | (c & 16) >> 2;
     uint8_t *to = mem + a.at_x + (tok * a.x_row + at) * 2;
@@ -95,14 +101,16 @@ __device__ __forceinline__ void mv_store4(const struct mv_args &a, uint8_t *mem,
     if (A::TYPE != B::TYPE) mv_sum4<B>(mem + a.at_init[1], mem + a.at_min[1], f, c, tok);
 }
 
-/* Columns [c0, c0 + n) of every token, tokens shared out among the warps; n is filled up with zeros. early: mean and
- * rs are known. first: keeps the sum of squares and what was seen. scaled: times factor. */
+/* Columns [c0, c0 + n) of every token, tokens shared out among the warps; n is filled up with
+ * zeros. early: mean and rs are known. first: keeps the sum of squares and what was seen. scaled:
+ * times factor. */
 template <class A, class B>
-__device__ __forceinline__ void mv_fill(const struct mv_args &a, struct mv_state &st, uint8_t *mem, int c0, int n,
-                                        bool early, bool first, bool scaled)
+__device__ __forceinline__ void mv_fill(const struct mv_args &a, struct mv_state &st, uint8_t *mem,
+                                        int c0, int n, bool early, bool first, bool scaled)
 {
-    constexpr int BATCH = 4;                             /* loads under way at a time */
-    int padded = (n + A::PAD - 1) / A::PAD * A::PAD, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    constexpr int BATCH = 4; /* loads under way at a time */
+    int padded = (n + A::PAD - 1) / A::PAD * A::PAD, warp = threadIdx.x >> 5,
+        lane = threadIdx.x & 31;
     int parts = A::WARPS / a.tokens, tok = warp / parts;
     int part = warp - tok * parts;
     if (tok >= a.tokens) return;
@@ -144,15 +152,16 @@ __device__ __forceinline__ void mv_fill(const struct mv_args &a, struct mv_state
 
 /* The same a second time, where that is rare. */
 template <class A, class B>
-__device__ __noinline__ void mv_refill(const struct mv_args &a, struct mv_state &st, uint8_t *mem, int c0, int n,
-                                       bool early)
+__device__ __noinline__ void mv_refill(const struct mv_args &a, struct mv_state &st, uint8_t *mem,
+                                       int c0, int n, bool early)
 {
     mv_fill<A, B>(a, st, mem, c0, n, early, false, true);
 }
 
-/* Sum, sum of squares and largest magnitude of every token: mean, rs and factor. The magnitude is that of what
- * goes into shared memory. Whole block; ends with a barrier. */
-static __device__ __noinline__ void mv_measure(const struct mv_args &a, struct mv_state &st, bool early)
+/* Sum, sum of squares and largest magnitude of every token: mean, rs and factor. The magnitude is
+ * that of what goes into shared memory. Whole block; ends with a barrier. */
+static __device__ __noinline__ void mv_measure(const struct mv_args &a, struct mv_state &st,
+                                               bool early)
 {
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, warps = blockDim.x >> 5;
     for (int tok = 0; tok < a.tokens; tok++) {
@@ -180,19 +189,21 @@ static __device__ __noinline__ void mv_measure(const struct mv_args &a, struct m
             top = fmaxf(top, st.top[tok][w]);
         }
         st.mean[tok] = a.norm == CU_NORM_LAYER ? sum / a.cols : 0.f;
-        int e = (int)(__float_as_uint(top) >> 23) - 127;             /* 2^e <= top */
-        bool plain = early || e < -126 || e > 127;                   /* a norm's numbers are near 1 */
-        st.factor[tok] = plain ? 1.f : __uint_as_float((uint32_t)(max(min(4 - e, 126), -126) + 127) << 23);
+        int e = (int)(__float_as_uint(top) >> 23) - 127; /* 2^e <= top */
+        bool plain = early || e < -126 || e > 127;       /* a norm's numbers are near 1 */
+        st.factor[tok] =
+            plain ? 1.f : __uint_as_float((uint32_t)(max(min(4 - e, 126), -126) + 127) << 23);
     }
     __syncthreads();
     if (!early) return;
-    for (int tok = 0; tok < a.tokens; tok++) {                       /* around the mean: no cancellation */
+    for (int tok = 0; tok < a.tokens; tok++) { /* around the mean: no cancellation */
         const float *x = a.x + tok * a.x_stride;
         float sq = 0.f, m = st.mean[tok];
         for (int c = 4 * threadIdx.x; c < a.cols; c += 4 * blockDim.x) {
             float4 v = mv_load4(x, c, a.cols, a.vec);
             sq += (v.x - m) * (v.x - m) + (c + 1 < a.cols ? (v.y - m) * (v.y - m) : 0.f) +
-                  (c + 2 < a.cols ? (v.z - m) * (v.z - m) : 0.f) + (c + 3 < a.cols ? (v.w - m) * (v.w - m) : 0.f);
+                  (c + 2 < a.cols ? (v.z - m) * (v.z - m) : 0.f) +
+                  (c + 3 < a.cols ? (v.w - m) * (v.w - m) : 0.f);
         }
         sq = warp_sum(sq);
         if (lane == 0) st.sq[tok][warp] = sq;
@@ -200,26 +211,26 @@ static __device__ __noinline__ void mv_measure(const struct mv_args &a, struct m
     __syncthreads();
     if (threadIdx.x < a.tokens) {
         float sq = 0.f;
-        for (int w = 0; w < warps; w++)
-            sq += st.sq[threadIdx.x][w];
+        for (int w = 0; w < warps; w++) sq += st.sq[threadIdx.x][w];
         st.rs[threadIdx.x] = rsqrtf(sq / a.cols + a.eps);
     }
     __syncthreads();
 }
 
-/* x as a whole, or its first piece; and what the products are to be multiplied by. Whole block; after it comes a
- * barrier. */
+/* x as a whole, or its first piece; and what the products are to be multiplied by. Whole block;
+ * after it comes a barrier. */
 template <class A, class B>
-__device__ __forceinline__ void mv_prepare(const struct mv_args &a, struct mv_state &st, uint8_t *mem)
+__device__ __forceinline__ void mv_prepare(const struct mv_args &a, struct mv_state &st,
+                                           uint8_t *mem)
 {
-    bool split = a.n_pieces > 1, early = a.norm == CU_NORM_LAYER || (a.norm == CU_NORM_RMS && split), bad = false;
+    bool split = a.n_pieces > 1,
+         early = a.norm == CU_NORM_LAYER || (a.norm == CU_NORM_RMS && split), bad = false;
     int tok = threadIdx.x, n = min(a.piece, a.cols), parts = A::WARPS / a.tokens;
     if (early || split) mv_measure(a, st, early);
     mv_fill<A, B>(a, st, mem, 0, n, early, !early && !split, split);
     __syncthreads();
     if (!early && !split && !A::LOW) {
-        for (int i = 0; i < a.tokens; i++)
-            bad |= st.seen[i] != MV_SEEN_FAIR;
+        for (int i = 0; i < a.tokens; i++) bad |= st.seen[i] != MV_SEEN_FAIR;
         if (bad) {
             mv_measure(a, st, false);
             mv_refill<A, B>(a, st, mem, 0, n, false);
@@ -229,8 +240,7 @@ __device__ __forceinline__ void mv_prepare(const struct mv_args &a, struct mv_st
         float last = split || bad ? 1.f / st.factor[tok] : 1.f;
         if (a.norm == CU_NORM_RMS && !early) {
             float sq = 0.f;
-            for (int w = 0; w < parts; w++)
-                sq += st.sq[tok][w];
+            for (int w = 0; w < parts; w++) sq += st.sq[tok][w];
             last *= rsqrtf(sq / a.cols + a.eps);
         }
         st.last[tok] = last;

@@ -1,7 +1,7 @@
 /* moe_run.cuh - the experts' products that read weights straight into registers.
  *
- * Weights are the left factor of the tensor cores' m16n8k16, 16 rows a tile, and go from device memory to registers;
- * a warp has two tiles, so that every fragment of x serves twice. */
+ * Weights are the left factor of the tensor cores' m16n8k16, 16 rows a tile, and go from device
+ * memory to registers; a warp has two tiles, so that every fragment of x serves twice. */
 #ifndef TERN_KERNEL_CUDA_MOE_RUN_CUH
 #define TERN_KERNEL_CUDA_MOE_RUN_CUH
 
@@ -9,9 +9,11 @@
 #include "kernel/cuda/cu_moe.cuh"
 
 /* d += a x the two registers b0, b1 of x. */
-__device__ __forceinline__ void moe_mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+__device__ __forceinline__ void moe_mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                        uint32_t b1)
 {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
@@ -22,7 +24,8 @@ __device__ __forceinline__ uint32_t moe_half2(float x, float y)
     return *(uint32_t *)&h;
 }
 
-/* ---- weights: open a tile of 16 rows, then units of UNIT columns of two tiles, 32 columns at a time ---- */
+/* ---- weights: open a tile of 16 rows, then units of UNIT columns of two tiles, 32 columns at a
+ * time ---- */
 
 /* Block formats. */
 template <int T> struct moe_tiles {
@@ -50,7 +53,8 @@ template <int T> struct moe_tiles {
         }
     }
     template <class F>
-    static __device__ __forceinline__ void unit(const moe_tiles &t0, const moe_tiles &t1, int u, int lane, F body)
+    static __device__ __forceinline__ void unit(const moe_tiles &t0, const moe_tiles &t1, int u,
+                                                int lane, F body)
     {
         const uint8_t *p0 = t0.p + (size_t)u * BYTES, *p1 = t1.p + (size_t)u * BYTES;
         typename Q::head h0 = Q::open(p0, lane), h1 = Q::open(p1, lane);
@@ -95,7 +99,8 @@ template <int T> struct moe_rows {
                               mid_bf16::to_f16(v.w));
         float4 f = *(float4 *)&v, g = make_float4(0.f, 0.f, 0.f, 0.f);
         if (c + 4 < stride) g = *(const float4 *)(p + (size_t)(c + 4) * SIZE);
-        return make_uint4(moe_half2(f.x, f.y), moe_half2(f.z, f.w), moe_half2(g.x, g.y), moe_half2(g.z, g.w));
+        return make_uint4(moe_half2(f.x, f.y), moe_half2(f.z, f.w), moe_half2(g.x, g.y),
+                          moe_half2(g.z, g.w));
     }
     __device__ __forceinline__ void fragment(uint32_t (&a)[2][4], int c) const
     {
@@ -107,7 +112,8 @@ template <int T> struct moe_rows {
         }
     }
     template <class F>
-    static __device__ __forceinline__ void unit(const moe_rows &t0, const moe_rows &t1, int u, int lane, F body)
+    static __device__ __forceinline__ void unit(const moe_rows &t0, const moe_rows &t1, int u,
+                                                int lane, F body)
     {
         uint32_t a0[2][4], a1[2][4];
         t0.fragment(a0, 32 * u + 8 * (lane & 3));
@@ -128,18 +134,22 @@ __device__ __forceinline__ void moe_store(const struct moe_args &a, int at, int 
 {
     if (r >= a.out_pad) return;
     if (a.kind == MOE_F32) ((float *)a.out)[at * a.out_stride + r] = y;
-    else ((__half *)a.out)[at * a.out_stride + moe_place(a.kind, r)] = half_sat(r < a.rows ? y : 0.f);
+    else
+        ((__half *)a.out)[at * a.out_stride + moe_place(a.kind, r)] =
+            half_sat(r < a.rows ? y : 0.f);
 }
 
 /* Sums of a row of gate and of up, or of a row of one weight. */
-__device__ __forceinline__ void moe_pair(const struct moe_args &a, int e, int at, int r, float gate, float up)
+__device__ __forceinline__ void moe_pair(const struct moe_args &a, int e, int at, int r, float gate,
+                                         float up)
 {
     moe_store(a, at, r, act_pair(a.act, moe_biased(a, 0, e, r, gate), moe_biased(a, 1, e, r, up)));
 }
 __device__ __forceinline__ void moe_one(const struct moe_args &a, int e, int at, int r, float y)
 {
     y = moe_biased(a, 0, e, r, y);
-    if (a.active && a.gate) y = act_pair(a.act, r < a.rows ? a.gate[at * a.gate_stride + r] : 0.f, y);
+    if (a.active && a.gate)
+        y = act_pair(a.act, r < a.rows ? a.gate[at * a.gate_stride + r] : 0.f, y);
     else if (a.active) y = act_of(a.act, y);
     moe_store(a, at, r, y);
 }
@@ -149,16 +159,18 @@ __device__ __forceinline__ void moe_one(const struct moe_args &a, int e, int at,
 __device__ __forceinline__ float4 moe_load4(const float *x, int c, int cols, bool vec)
 {
     if (vec && c + 4 <= cols) return *(const float4 *)(x + c);
-    return make_float4(c < cols ? x[c] : 0.f, c + 1 < cols ? x[c + 1] : 0.f, c + 2 < cols ? x[c + 2] : 0.f,
-                       c + 3 < cols ? x[c + 3] : 0.f);
+    return make_float4(c < cols ? x[c] : 0.f, c + 1 < cols ? x[c + 1] : 0.f,
+                       c + 2 < cols ? x[c + 2] : 0.f, c + 3 < cols ? x[c + 3] : 0.f);
 }
 
 /* All eight columns of the product are the one token. */
 template <class W>
-static __global__ void __launch_bounds__(32 * MOE_WARPS) moe_few(const __grid_constant__ struct moe_args a)
+static __global__ void __launch_bounds__(32 * MOE_WARPS)
+    moe_few(const __grid_constant__ struct moe_args a)
 {
     __shared__ float part[MOE_WARPS][2 * TILE_ROWS];
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5, choice = blockIdx.y;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5,
+        choice = blockIdx.y;
     int g = lane >> 2, t = lane & 3, t0 = a.pair ? blockIdx.x : 2 * blockIdx.x;
 
     cu_next();
@@ -176,7 +188,7 @@ static __global__ void __launch_bounds__(32 * MOE_WARPS) moe_few(const __grid_co
     float s0[4] = {}, s1[4] = {};
 #pragma unroll(W::UNIT == 32 ? 4 : 1)
     for (int u = units * warp / warps; u < end; u++)
-        W::unit(w0, w1, u, lane, [&](int c, const uint32_t (&a0)[2][4], const uint32_t (&a1)[2][4]) {
+        W::unit(w0, w1, u, lane, [&](int c, const uint32_t(&a0)[2][4], const uint32_t(&a1)[2][4]) {
             float4 lo = moe_load4(x, c + (W::NATURAL ? 8 * t : 4 * t), a.cols, a.vec);
             float4 hi = moe_load4(x, c + (W::NATURAL ? 8 * t + 4 : 4 * t + 16), a.cols, a.vec);
             uint32_t b[4] = { moe_half2(lo.x, lo.y), moe_half2(lo.z, lo.w), moe_half2(hi.x, hi.y),
@@ -201,7 +213,8 @@ static __global__ void __launch_bounds__(32 * MOE_WARPS) moe_few(const __grid_co
 
 /* ---- many ---- */
 
-/* Sums go through shared memory, [tokens][rows of both tiles], so that neighbours write neighbours. */
+/* Sums go through shared memory, [tokens][rows of both tiles], so that neighbours write neighbours.
+ */
 #define MOE_LINE (2 * TILE_ROWS + 1)
 
 template <int GROUPS>
@@ -219,16 +232,18 @@ __device__ __forceinline__ void moe_stash(float *mine, const float (*s0)[4], con
     __syncwarp();
 }
 
-/* n tokens of what was stashed: choices from at on, rows from r0 on of one tile and from r1 on of the other. */
-__device__ __forceinline__ void moe_emit(const struct moe_args &a, const float *mine, int e, int at, int n, int r0,
-                                         int r1)
+/* n tokens of what was stashed: choices from at on, rows from r0 on of one tile and from r1 on of
+ * the other. */
+__device__ __forceinline__ void moe_emit(const struct moe_args &a, const float *mine, int e, int at,
+                                         int n, int r0, int r1)
 {
     int lane = threadIdx.x & 31, row = lane & 15, r = lane < 16 || a.pair ? r0 + row : r1 + row;
 
     if (a.pair) {
 #pragma unroll 1
         for (int i = lane / 16; i < n; i += 2)
-            moe_pair(a, e, at + i, r, mine[i * MOE_LINE + row], mine[i * MOE_LINE + row + TILE_ROWS]);
+            moe_pair(a, e, at + i, r, mine[i * MOE_LINE + row],
+                     mine[i * MOE_LINE + row + TILE_ROWS]);
     } else {
 #pragma unroll 1
         for (int i = 0; i < n; i++) moe_one(a, e, at + i, r, mine[i * MOE_LINE + lane]);
@@ -236,13 +251,15 @@ __device__ __forceinline__ void moe_emit(const struct moe_args &a, const float *
 }
 
 template <class W>
-static __global__ void __launch_bounds__(32 * MOE_BLOCK) moe_many(const __grid_constant__ struct moe_args a)
+static __global__ void __launch_bounds__(32 * MOE_BLOCK)
+    moe_many(const __grid_constant__ struct moe_args a)
 {
     constexpr int GROUPS = MOE_TOKENS / 8;
     __shared__ float sums[MOE_BLOCK][MOE_TOKENS * MOE_LINE];
     float *mine = sums[threadIdx.x >> 5];
     int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-    int item = (int)blockIdx.x / a.splits * MOE_BLOCK + (threadIdx.x >> 5), t0 = a.pair ? item : 2 * item;
+    int item = (int)blockIdx.x / a.splits * MOE_BLOCK + (threadIdx.x >> 5),
+        t0 = a.pair ? item : 2 * item;
     int e = a.e0 + (int)blockIdx.y, units = (a.cols + W::UNIT - 1) / W::UNIT;
     const uint8_t *w = a.w[0] + (size_t)blockIdx.y * a.step[0];
     const uint4 *x = (const uint4 *)a.x + t;
@@ -258,27 +275,29 @@ static __global__ void __launch_bounds__(32 * MOE_BLOCK) moe_many(const __grid_c
 
     for (int at = (int)blockIdx.x % a.splits * MOE_TOKENS; at < n; at += a.splits * MOE_TOKENS) {
         int some = min(MOE_TOKENS, n - at), groups = (some + 7) / 8;
-        unsigned from[GROUPS];       /* in units of 16 bytes */
+        unsigned from[GROUPS]; /* in units of 16 bytes */
         float s0[GROUPS][4] = {}, s1[GROUPS][4] = {};
 #pragma unroll
         for (int j = 0; j < GROUPS; j++) {
-            int pos = begin + at + min(8 * j + g, some - 1), row = a.who ? a.who[pos] / a.x_each : pos;
+            int pos = begin + at + min(8 * j + g, some - 1),
+                row = a.who ? a.who[pos] / a.x_each : pos;
             from[j] = (unsigned)row * (unsigned)(a.x_stride / 8);
         }
         for (int u = 0; u < units; u++)
-            W::unit(w0, w1, u, lane, [&](int c, const uint32_t (&a0)[2][4], const uint32_t (&a1)[2][4]) {
-                uint4 v[GROUPS];
+            W::unit(w0, w1, u, lane,
+                    [&](int c, const uint32_t(&a0)[2][4], const uint32_t(&a1)[2][4]) {
+                        uint4 v[GROUPS];
 #pragma unroll
-                for (int j = 0; j < GROUPS; j++) v[j] = x[from[j] + c / 8];
+                        for (int j = 0; j < GROUPS; j++) v[j] = x[from[j] + c / 8];
 #pragma unroll
-                for (int j = 0; j < GROUPS; j++) {
-                    if (j >= groups) break;
-                    moe_mma(s0[j], a0[0], v[j].x, v[j].y);
-                    moe_mma(s1[j], a1[0], v[j].x, v[j].y);
-                    moe_mma(s0[j], a0[1], v[j].z, v[j].w);
-                    moe_mma(s1[j], a1[1], v[j].z, v[j].w);
-                }
-            });
+                        for (int j = 0; j < GROUPS; j++) {
+                            if (j >= groups) break;
+                            moe_mma(s0[j], a0[0], v[j].x, v[j].y);
+                            moe_mma(s1[j], a1[0], v[j].x, v[j].y);
+                            moe_mma(s0[j], a0[1], v[j].z, v[j].w);
+                            moe_mma(s1[j], a1[1], v[j].z, v[j].w);
+                        }
+                    });
         moe_stash<GROUPS>(mine, s0, s1);
         moe_emit(a, mine, e, begin + at, some, t0 * TILE_ROWS, (t0 + 1) * TILE_ROWS);
     }
@@ -287,8 +306,9 @@ static __global__ void __launch_bounds__(32 * MOE_BLOCK) moe_many(const __grid_c
 /* W: few, and many where there is no wide way. */
 template <class W> static const struct moe_kernel *moe_kernel_of(const char *name)
 {
-    static const struct moe_kernel k = { moe_few<W>, moe_many<W>, NULL, W::UNIT,
-                                         W::NATURAL ? MOE_ROWS : MOE_LANES, name };
+    static const struct moe_kernel k = {
+        moe_few<W>, moe_many<W>, NULL, W::UNIT, W::NATURAL ? MOE_ROWS : MOE_LANES, name
+    };
     return &k;
 }
 #endif

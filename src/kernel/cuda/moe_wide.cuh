@@ -1,20 +1,24 @@
-/* moe_wide.cuh - experts' products for sorted choices, NT of them at a time, weights read as they are stored.
+/* moe_wide.cuh - experts' products for sorted choices, NT of them at a time, weights read as they
+ * are stored.
  *
- * A block has 128 rows of gate and of up, or 256 of one weight; a warp has 16 of each half. Chunks of 64 columns of
- * weights and x come through a ring of stages in shared memory, one row of work over all tokens of the block, so that
- * the next tokens' first chunks are under way while the last ones are written. How weights are read: gemm_w.cuh. */
+ * A block has 128 rows of gate and of up, or 256 of one weight; a warp has 16 of each half. Chunks
+ * of 64 columns of weights and x come through a ring of stages in shared memory, one row of work
+ * over all tokens of the block, so that the next tokens' first chunks are under way while the last
+ * ones are written. How weights are read: gemm_w.cuh. */
 #ifndef TERN_KERNEL_CUDA_MOE_WIDE_CUH
 #define TERN_KERNEL_CUDA_MOE_WIDE_CUH
 
 #include "kernel/cuda/moe_run.cuh"
 
-#define MOE_HALF 128                 /* rows of a half of a block */
-#define MOE_PASS 16                  /* tokens that are written at once */
+#define MOE_HALF 128 /* rows of a half of a block */
+#define MOE_PASS 16  /* tokens that are written at once */
 
 template <class W, int NT> struct moe_stage {
-    static constexpr int PIECE = W::template BYTES<MOE_HALF>, WEIGHTS = (2 * PIECE + 1023) / 1024 * 1024;
+    static constexpr int PIECE = W::template BYTES<MOE_HALF>,
+                         WEIGHTS = (2 * PIECE + 1023) / 1024 * 1024;
     static constexpr int BYTES = WEIGHTS + NT * 128, TILES = NT / 8;
-    static constexpr int OUT = GEMM_THREADS / 32 * MOE_PASS * MOE_LINE * 4;      /* of sums on their way out */
+    static constexpr int OUT =
+        GEMM_THREADS / 32 * MOE_PASS * MOE_LINE * 4; /* of sums on their way out */
 };
 
 /* A block's place: an expert's choices [begin, begin + n), of which it has every splits-th NT. */
@@ -36,8 +40,12 @@ __device__ __forceinline__ struct moe_work moe_work_of(const struct moe_args &a,
     w.n_all = tiles > w.split ? (tiles - w.split + a.splits - 1) / a.splits * w.n_chunks : 0;
     for (int i = 0; i < 2; i++) {
         int of = a.pair ? i : 0;
-        w.job[i] = { a.w[of] + (size_t)blockIdx.y * a.step[of], a.rows, a.cols, 0,
-                     a.pair ? row_tile * MOE_HALF : (2 * row_tile + i) * MOE_HALF, false };
+        w.job[i] = { a.w[of] + (size_t)blockIdx.y * a.step[of],
+                     a.rows,
+                     a.cols,
+                     0,
+                     a.pair ? row_tile * MOE_HALF : (2 * row_tile + i) * MOE_HALF,
+                     false };
     }
     return w;
 }
@@ -47,26 +55,29 @@ template <class W, int NT> struct moe_ahead {
     using S = moe_stage<W, NT>;
     static constexpr int EACH = (NT * 8 + GEMM_THREADS - 1) / GEMM_THREADS;
     int i, chunk, tile;
-    const uint8_t *from[EACH];       /* NULL: no such token */
+    const uint8_t *from[EACH]; /* NULL: no such token */
 
     __device__ __forceinline__ void enter(const struct moe_args &a, const struct moe_work &w)
     {
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
-            int tok = (k * GEMM_THREADS + threadIdx.x) / 8, pos = (w.split + tile * a.splits) * NT + tok;
+            int tok = (k * GEMM_THREADS + threadIdx.x) / 8,
+                pos = (w.split + tile * a.splits) * NT + tok;
             from[k] = NULL;
             if (tok >= NT || pos >= w.n) continue;
             int row = a.who ? a.who[w.begin + pos] / a.x_each : w.begin + pos;
             from[k] = (const uint8_t *)a.x + ((size_t)row * a.x_stride + threadIdx.x % 8 * 8) * 2;
         }
     }
-    __device__ __forceinline__ void load(const struct moe_args &a, const struct moe_work &w, uint32_t to)
+    __device__ __forceinline__ void load(const struct moe_args &a, const struct moe_work &w,
+                                         uint32_t to)
     {
         if (i >= w.n_all) return;
         if (chunk == 0) enter(a, w);
 #pragma unroll
         for (int h = 0; h < 2; h++)
-            W::template load<MOE_HALF>(to + h * S::PIECE, w.job[h], w.job[h].r0, chunk, chunk % W::HEAD == 0);
+            W::template load<MOE_HALF>(to + h * S::PIECE, w.job[h], w.job[h].r0, chunk,
+                                       chunk % W::HEAD == 0);
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
             int tok = (k * GEMM_THREADS + threadIdx.x) / 8;
@@ -81,7 +92,8 @@ template <class W, int NT> struct moe_ahead {
 
 template <class W, int NT>
 __device__ __forceinline__ void moe_chunk(float (&d)[2][NT / 8][4], uint32_t (&a)[2][4][4],
-                                          typename W::head (&head)[2], const uint8_t *w, uint32_t x, int chunk)
+                                          typename W::head (&head)[2], const uint8_t *w, uint32_t x,
+                                          int chunk)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     typename W::raw raw;
@@ -102,8 +114,8 @@ __device__ __forceinline__ void moe_chunk(float (&d)[2][NT / 8][4], uint32_t (&a
 
 /* The sums of NT tokens from choice at on, of which n are there. */
 template <int NT>
-__device__ __forceinline__ void moe_write(const struct moe_args &a, const struct moe_work &w, float *mine,
-                                          float (&d)[2][NT / 8][4], int at, int n)
+__device__ __forceinline__ void moe_write(const struct moe_args &a, const struct moe_work &w,
+                                          float *mine, float (&d)[2][NT / 8][4], int at, int n)
 {
     int r = threadIdx.x / 32 * TILE_ROWS;
 
@@ -111,8 +123,8 @@ __device__ __forceinline__ void moe_write(const struct moe_args &a, const struct
     for (int p = 0; p < NT / MOE_PASS; p++) {
         if (p * MOE_PASS >= n) break;
         moe_stash<MOE_PASS / 8>(mine, &d[0][p * MOE_PASS / 8], &d[1][p * MOE_PASS / 8]);
-        moe_emit(a, mine, a.e0 + (int)blockIdx.y, at + p * MOE_PASS, min(MOE_PASS, n - p * MOE_PASS), w.job[0].r0 + r,
-                 w.job[1].r0 + r);
+        moe_emit(a, mine, a.e0 + (int)blockIdx.y, at + p * MOE_PASS,
+                 min(MOE_PASS, n - p * MOE_PASS), w.job[0].r0 + r, w.job[1].r0 + r);
     }
 }
 
@@ -122,12 +134,14 @@ static __global__ void __launch_bounds__(GEMM_THREADS, NT <= 16 ? 2 : 1)
 {
     using S = moe_stage<W, NT>;
     extern __shared__ uint8_t smem[];
-    uint32_t start = smem_at(smem), base = (start + 1023) / 1024 * 1024, end = base + stages * S::BYTES;
+    uint32_t start = smem_at(smem), base = (start + 1023) / 1024 * 1024,
+             end = base + stages * S::BYTES;
     float *mine = (float *)(smem + (end - start)) + threadIdx.x / 32 * MOE_PASS * MOE_LINE;
     float d[2][NT / 8][4];
     uint32_t frag[2][4][4];
     typename W::head head[2];
-    struct moe_ahead<W, NT> ahead = {};
+    struct moe_ahead<W, NT> ahead = {
+    };
 
     cu_next();
     cu_wait();
@@ -157,19 +171,24 @@ static __global__ void __launch_bounds__(GEMM_THREADS, NT <= 16 ? 2 : 1)
 }
 
 /* Few tokens: two blocks an SM where they fit, else one; never fewer than three stages. */
-template <class W, int NT> static bool moe_wide_of(struct cuda *c, const char *name, const struct moe_args *a)
+template <class W, int NT>
+static bool moe_wide_of(struct cuda *c, const char *name, const struct moe_args *a)
 {
     using S = moe_stage<W, NT>;
-    static bool raised[64];          /* by device */
+    static bool raised[64]; /* by device */
     int room = (int)c->smem_max - 1024 - S::OUT, half = (int)c->smem_max / 2 - 2048 - S::OUT;
     int stages = NT <= 16 && half / S::BYTES >= 3 ? half / S::BYTES : room / S::BYTES;
-    int items = (a->kind == MOE_F32 ? a->rows : a->out_pad) + (a->pair ? MOE_HALF : 2 * MOE_HALF) - 1;
+    int items =
+        (a->kind == MOE_F32 ? a->rows : a->out_pad) + (a->pair ? MOE_HALF : 2 * MOE_HALF) - 1;
 
     if (stages < 3) return false;
     if (stages > 8) stages = 8;
     if (!raised[c->device & 63]) {
-        if (cu_check(c, cudaFuncSetAttribute(moe_wide<W, NT>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             (int)c->smem_max), name) != OK)
+        if (cu_check(c,
+                     cudaFuncSetAttribute(moe_wide<W, NT>,
+                                          cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          (int)c->smem_max),
+                     name) != OK)
             return true;
         raised[c->device & 63] = true;
     }
@@ -179,7 +198,8 @@ template <class W, int NT> static bool moe_wide_of(struct cuda *c, const char *n
     return true;
 }
 
-template <class W> static bool moe_wide_run(struct cuda *c, const char *name, const struct moe_args *a, int nt)
+template <class W>
+static bool moe_wide_run(struct cuda *c, const char *name, const struct moe_args *a, int nt)
 {
     return nt <= 16 ? moe_wide_of<W, 16>(c, name, a) : moe_wide_of<W, 64>(c, name, a);
 }

@@ -12,12 +12,13 @@ struct embed_dev {
     float scale;
 };
 
-/* What a group of 32 columns is worth to thread t of four: columns 4t..4t + 3 and those 16 further. */
+/* What a group of 32 columns is worth to thread t of four: columns 4t..4t + 3 and those 16 further.
+ */
 template <int T>
 static __device__ __forceinline__ void embed_tile(const embed_dev &e, float *out, int id)
 {
     typedef tile<T> L;
-    constexpr int loads = L::COLS / 32 / L::GROUP;               /* of a tile */
+    constexpr int loads = L::COLS / 32 / L::GROUP; /* of a tile */
     int work = e.cols / L::COLS * loads * 4, h = id % TILE_ROWS / 8;
 
     for (int i = threadIdx.x; i < work; i += THREADS) {
@@ -34,7 +35,8 @@ static __device__ __forceinline__ void embed_tile(const embed_dev &e, float *out
             for (int k = 0; k < 4; k++) {
                 uint32_t pair = h ? a[g][1][k] : a[g][0][k];
                 float2 f = __half22float2(*(__half2 *)&pair);
-                float d = h ? head.d[1] * L::small(head, 1, b, k / 2) : head.d[0] * L::small(head, 0, b, k / 2);
+                float d = h ? head.d[1] * L::small(head, 1, b, k / 2)
+                            : head.d[0] * L::small(head, 0, b, k / 2);
                 float m = 0.f;
                 if (L::MIN && h) m = head.m[1] * L::small_min(head, 1, b, k / 2);
                 else if (L::MIN) m = head.m[0] * L::small_min(head, 0, b, k / 2);
@@ -88,7 +90,8 @@ static __global__ void __launch_bounds__(THREADS) embed(const embed_dev e)
     }
 }
 
-void cu_embed(struct cuda *c, const struct tensor *out, const struct weight *w, const int32_t *ids, float scale)
+void cu_embed(struct cuda *c, const struct tensor *out, const struct weight *w, const int32_t *ids,
+              float scale)
 {
     struct embed_dev e = {};
 

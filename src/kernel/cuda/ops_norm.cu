@@ -1,7 +1,7 @@
 /* ops_norm.cu - RMS and layer norms of rows, and of heads inside rows. */
 #include "kernel/cuda/cu.cuh"
 
-#define MOST 1024                /* threads of a block */
+#define MOST 1024 /* threads of a block */
 #define SHORT_THREADS 256
 
 /* A row is head `head` of row `row`: block number = row * heads + head. */
@@ -23,7 +23,7 @@ static __device__ __forceinline__ float block_sum(float v, float *part)
     if (lane == 0) part[threadIdx.x >> 5] = v;
     __syncthreads();
     v = warp_sum(lane < warps ? part[lane] : 0.f);
-    __syncthreads();                         /* part is used again */
+    __syncthreads(); /* part is used again */
     return v;
 }
 
@@ -32,16 +32,18 @@ static __device__ __forceinline__ float norm_part(bool plain, float4 v)
     return plain ? v.x + v.y + v.z + v.w : v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
 }
 
-static __device__ __forceinline__ float4 norm_end(float4 v, float s, const float4 *w, const float4 *b, int c)
+static __device__ __forceinline__ float4 norm_end(float4 v, float s, const float4 *w,
+                                                  const float4 *b, int c)
 {
-    float4 f = w ? w[c] : make_float4(1.f, 1.f, 1.f, 1.f), a = b ? b[c] : make_float4(0.f, 0.f, 0.f, 0.f);
+    float4 f = w ? w[c] : make_float4(1.f, 1.f, 1.f, 1.f),
+           a = b ? b[c] : make_float4(0.f, 0.f, 0.f, 0.f);
 
-    return make_float4(v.x * s * f.x + a.x, v.y * s * f.y + a.y, v.z * s * f.z + a.z, v.w * s * f.w + a.w);
+    return make_float4(v.x * s * f.x + a.x, v.y * s * f.y + a.y, v.z * s * f.z + a.z,
+                       v.w * s * f.w + a.w);
 }
 
 /* V fours of a row a thread: the row stays in registers. */
-template <int V>
-static __global__ void __launch_bounds__(MOST) norm_fours(const norm_dev n)
+template <int V> static __global__ void __launch_bounds__(MOST) norm_fours(const norm_dev n)
 {
     __shared__ float part[32];
     int row = blockIdx.x / n.heads, head = blockIdx.x % n.heads, fours = n.cols / 4;
@@ -125,7 +127,8 @@ static __global__ void __launch_bounds__(MOST) norm_any(const norm_dev n)
     int row = blockIdx.x / n.heads, head = blockIdx.x % n.heads;
     const float *x = n.x + (size_t)row * n.x_stride + (size_t)head * n.cols;
     float *out = n.out + (size_t)row * n.out_stride + (size_t)head * n.cols;
-    const float *w = n.w ? n.w + (size_t)head * n.w_stride : NULL, *b = n.b ? n.b + (size_t)head * n.w_stride : NULL;
+    const float *w = n.w ? n.w + (size_t)head * n.w_stride : NULL,
+                *b = n.b ? n.b + (size_t)head * n.w_stride : NULL;
     float sum = 0.f, mean = 0.f;
 
     cu_next();
@@ -141,7 +144,10 @@ static __global__ void __launch_bounds__(MOST) norm_any(const norm_dev n)
         out[c] = (x[c] - mean) * s * (w ? w[c] : 1.f) + (b ? b[c] : 0.f);
 }
 
-static bool by_four(const void *p, size_t stride) { return (uintptr_t)p % 16 == 0 && stride % 4 == 0; }
+static bool by_four(const void *p, size_t stride)
+{
+    return (uintptr_t)p % 16 == 0 && stride % 4 == 0;
+}
 
 /* Few rows get as many threads as they have fours; many get fewer and longer-lived ones. */
 static void run(struct cuda *c, const struct norm_dev *n, const char *name)
@@ -169,7 +175,8 @@ static void run(struct cuda *c, const struct norm_dev *n, const char *name)
     else cu_launch(c, name, norm_any, grid, block, 0, *n);
 }
 
-void cu_norm_rows(struct cuda *c, const struct tensor *out, const struct tensor *x, const struct cu_norm *norm)
+void cu_norm_rows(struct cuda *c, const struct tensor *out, const struct tensor *x,
+                  const struct cu_norm *norm)
 {
     struct norm_dev n = {};
 
@@ -187,8 +194,8 @@ void cu_norm_rows(struct cuda *c, const struct tensor *out, const struct tensor 
     run(c, &n, n.layer ? "layernorm" : "rmsnorm");
 }
 
-void cu_headnorm(struct cuda *c, const struct tensor *x, int n_heads, int head_dim, const struct cu_norm *norm,
-                 int w_stride)
+void cu_headnorm(struct cuda *c, const struct tensor *x, int n_heads, int head_dim,
+                 const struct cu_norm *norm, int w_stride)
 {
     struct norm_dev n = {};
 

@@ -10,7 +10,7 @@ extern "C" {
 #include <stdlib.h>
 
 #define MAX_NAMES 256
-#define MAX_PAIRS 8192               /* launches between two syncs that are timed; more are only counted */
+#define MAX_PAIRS 8192 /* launches between two syncs that are timed; more are only counted */
 
 struct timed {
     char name[48];
@@ -23,9 +23,9 @@ struct profile {
     struct timed by[MAX_NAMES];
     int n_by;
     cudaEvent_t start[MAX_PAIRS], end[MAX_PAIRS];
-    int which[MAX_PAIRS];            /* index in by */
+    int which[MAX_PAIRS]; /* index in by */
     int n_events, n;
-    bool open;                       /* between begin and end of a timed launch */
+    bool open; /* between begin and end of a timed launch */
     uint64_t n_untimed;
 };
 
@@ -50,7 +50,9 @@ static void time_begin(struct cuda *c, const char *name)
         return;
     }
     if (p->n == p->n_events) {
-        if (cudaEventCreate(&p->start[p->n]) != cudaSuccess || cudaEventCreate(&p->end[p->n]) != cudaSuccess) return;
+        if (cudaEventCreate(&p->start[p->n]) != cudaSuccess ||
+            cudaEventCreate(&p->end[p->n]) != cudaSuccess)
+            return;
         p->n_events++;
     }
     p->which[p->n] = find(p, name);
@@ -106,12 +108,15 @@ void profile_close(struct cuda *c)
     if (!p) return;
     for (int i = 0; i < p->n_by; i++) sum += p->by[i].ms;
     qsort(p->by, (size_t)p->n_by, sizeof p->by[0], by_time);
-    log_warn("%s: %.3f ms in kernels, by operation (launches, ms, share, us each):", c->be.name, sum);
+    log_warn("%s: %.3f ms in kernels, by operation (launches, ms, share, us each):", c->be.name,
+             sum);
     for (int i = 0; i < p->n_by; i++)
-        log_warn("  %-36s %8llu %10.3f %5.1f%% %9.2f", p->by[i].name, (unsigned long long)p->by[i].n, p->by[i].ms,
-                 sum > 0 ? 100 * p->by[i].ms / sum : 0, p->by[i].n ? 1e3 * p->by[i].ms / (double)p->by[i].n : 0);
+        log_warn("  %-36s %8llu %10.3f %5.1f%% %9.2f", p->by[i].name,
+                 (unsigned long long)p->by[i].n, p->by[i].ms, sum > 0 ? 100 * p->by[i].ms / sum : 0,
+                 p->by[i].n ? 1e3 * p->by[i].ms / (double)p->by[i].n : 0);
     if (p->n_untimed) log_warn("  %llu launches were not timed", (unsigned long long)p->n_untimed);
-    for (int i = 0; i < p->n_events; i++) cudaEventDestroy(p->start[i]), cudaEventDestroy(p->end[i]);
+    for (int i = 0; i < p->n_events; i++)
+        cudaEventDestroy(p->start[i]), cudaEventDestroy(p->end[i]);
     mem_free(p);
     c->profile = NULL;
 }

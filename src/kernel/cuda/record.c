@@ -3,10 +3,11 @@
 #include "base/mem.h"
 
 #define JOBS_PER_OP 2
-#define LEAST_KEYS 256           /* of a view that many steps share */
-#define EXACT_ROWS 4             /* up to these F32 weights are multiplied exactly anyway */
-#define EXACT_WORK (1 << 24)     /* multiplications of a product that is cheap enough in F32 */
-#define FEW_WEIGHTS (1 << 16)    /* numbers of a matrix that is sooner multiplied than a kernel begins */
+#define LEAST_KEYS 256       /* of a view that many steps share */
+#define EXACT_ROWS 4         /* up to these F32 weights are multiplied exactly anyway */
+#define EXACT_WORK (1 << 24) /* multiplications of a product that is cheap enough in F32 */
+#define FEW_WEIGHTS \
+    (1 << 16) /* numbers of a matrix that is sooner multiplied than a kernel begins */
 
 int record_init(struct record *r, int cap, int few, struct err *e)
 {
@@ -62,7 +63,8 @@ void record_copy(struct record *r, enum op_kind kind, void *dst, const void *src
     o->u.copy.bytes = bytes;
 }
 
-void record_embed(struct record *r, const struct tensor *out, const struct weight *w, const int32_t *ids, float scale)
+void record_embed(struct record *r, const struct tensor *out, const struct weight *w,
+                  const int32_t *ids, float scale)
 {
     struct op *o = next(r, OP_EMBED);
 
@@ -73,7 +75,8 @@ void record_embed(struct record *r, const struct tensor *out, const struct weigh
     note_rows(r, out);
 }
 
-void record_gather(struct record *r, const struct tensor *out, const struct tensor *x, const int32_t *rows)
+void record_gather(struct record *r, const struct tensor *out, const struct tensor *x,
+                   const int32_t *rows)
 {
     struct op *o = next(r, OP_GATHER);
 
@@ -83,8 +86,8 @@ void record_gather(struct record *r, const struct tensor *out, const struct tens
     note_rows(r, x);
 }
 
-void record_norm(struct record *r, enum op_norm kind, const struct tensor *out, const struct tensor *x, const float *w,
-                 const float *b, float eps)
+void record_norm(struct record *r, enum op_norm kind, const struct tensor *out,
+                 const struct tensor *x, const float *w, const float *b, float eps)
 {
     struct op *o = next(r, OP_NORM);
 
@@ -97,8 +100,8 @@ void record_norm(struct record *r, enum op_norm kind, const struct tensor *out, 
     note_rows(r, x);
 }
 
-void record_headnorm(struct record *r, const struct tensor *x, int n_heads, int head_dim, const float *w, int w_stride,
-                     float eps)
+void record_headnorm(struct record *r, const struct tensor *x, int n_heads, int head_dim,
+                     const float *w, int w_stride, float eps)
 {
     struct op *o = next(r, OP_HEADNORM);
 
@@ -112,8 +115,8 @@ void record_headnorm(struct record *r, const struct tensor *x, int n_heads, int 
     note_rows(r, x);
 }
 
-void record_headnorm_layer(struct record *r, const struct tensor *x, int n_heads, int head_dim, const float *w,
-                           const float *b, int w_stride, float eps)
+void record_headnorm_layer(struct record *r, const struct tensor *x, int n_heads, int head_dim,
+                           const float *w, const float *b, int w_stride, float eps)
 {
     record_headnorm(r, x, n_heads, head_dim, w, w_stride, eps);
     r->ops[r->n - 1].kind = OP_HEADNORM_LAYER;
@@ -126,7 +129,8 @@ static bool is_exact(const struct tensor *x, const struct linear *jobs, int n)
     for (int i = 0; i < n; i++) {
         const struct weight *w = jobs[i].w;
         int64_t n = (int64_t)w->rows * w->cols;
-        bool few = n <= FEW_WEIGHTS && (w->type == DT_F32 || w->type == DT_F16 || w->type == DT_BF16);
+        bool few =
+            n <= FEW_WEIGHTS && (w->type == DT_F32 || w->type == DT_F16 || w->type == DT_BF16);
         if (!few && (w->type != DT_F32 || x->rows * n > EXACT_WORK)) return false;
     }
     return x->rows > EXACT_ROWS;
@@ -150,8 +154,8 @@ void record_linear(struct record *r, const struct tensor *x, const struct linear
     note_rows(r, x);
 }
 
-void record_rope_table(struct record *r, const struct tensor *table, const int32_t *pos, const float *freq, int n_rot,
-                       float mscale)
+void record_rope_table(struct record *r, const struct tensor *table, const int32_t *pos,
+                       const float *freq, int n_rot, float mscale)
 {
     struct op *o = next(r, OP_ROPE_TABLE);
 
@@ -189,9 +193,10 @@ static int shared_max_pos(const struct record *r, const struct kvview *kv)
 
 static bool same_view(const struct kvview *a, const struct kvview *b)
 {
-    return a->type == b->type && a->layers == b->layers && a->n_layers == b->n_layers && a->table == b->table &&
-           a->table_stride == b->table_stride && a->seq == b->seq && a->pos == b->pos && a->n_tokens == b->n_tokens &&
-           a->n_seqs == b->n_seqs && a->max_pos == b->max_pos && a->seq_end == b->seq_end;
+    return a->type == b->type && a->layers == b->layers && a->n_layers == b->n_layers &&
+           a->table == b->table && a->table_stride == b->table_stride && a->seq == b->seq &&
+           a->pos == b->pos && a->n_tokens == b->n_tokens && a->n_seqs == b->n_seqs &&
+           a->max_pos == b->max_pos && a->seq_end == b->seq_end;
 }
 
 static int view_of(struct record *r, const struct kvview *kv)
@@ -204,7 +209,8 @@ static int view_of(struct record *r, const struct kvview *kv)
     return r->n_views++;
 }
 
-void record_kv_put(struct record *r, const struct kvview *kv, int layer, const struct tensor *k, const struct tensor *v)
+void record_kv_put(struct record *r, const struct kvview *kv, int layer, const struct tensor *k,
+                   const struct tensor *v)
 {
     struct op *o = next(r, OP_KV_PUT);
 
@@ -216,8 +222,8 @@ void record_kv_put(struct record *r, const struct kvview *kv, int layer, const s
     note_rows(r, k);
 }
 
-void record_attend(struct record *r, const struct tensor *out, const struct tensor *q, const struct kvview *kv,
-                   int layer, const struct attend_opt *opt)
+void record_attend(struct record *r, const struct tensor *out, const struct tensor *q,
+                   const struct kvview *kv, int layer, const struct attend_opt *opt)
 {
     struct op *o = next(r, OP_ATTEND);
 
@@ -230,8 +236,8 @@ void record_attend(struct record *r, const struct tensor *out, const struct tens
     note_rows(r, q);
 }
 
-void record_act(struct record *r, const struct tensor *out, const struct tensor *gate, const struct tensor *up,
-                enum act act)
+void record_act(struct record *r, const struct tensor *out, const struct tensor *gate,
+                const struct tensor *up, enum act act)
 {
     struct op *o = next(r, OP_ACT);
 
@@ -243,7 +249,8 @@ void record_act(struct record *r, const struct tensor *out, const struct tensor 
     note_rows(r, gate);
 }
 
-void record_add(struct record *r, enum op_kind kind, const struct tensor *x, const struct tensor *y, float by)
+void record_add(struct record *r, enum op_kind kind, const struct tensor *x, const struct tensor *y,
+                float by)
 {
     struct op *o = next(r, kind);
 
@@ -268,8 +275,8 @@ void record_route(struct record *r, int32_t *ids, float *weights, const struct t
     note_rows(r, logits);
 }
 
-void record_experts(struct record *r, const struct tensor *out, const struct tensor *x, const int32_t *ids,
-                    const float *weights, const struct experts_opt *opt)
+void record_experts(struct record *r, const struct tensor *out, const struct tensor *x,
+                    const int32_t *ids, const float *weights, const struct experts_opt *opt)
 {
     struct op *o = next(r, OP_EXPERTS);
 
@@ -281,8 +288,8 @@ void record_experts(struct record *r, const struct tensor *out, const struct ten
     note_rows(r, x);
 }
 
-void record_sample(struct record *r, int32_t *ids, const struct tensor *logits, const struct pick *picks, int n,
-                   const struct pick_adjust *adjust)
+void record_sample(struct record *r, int32_t *ids, const struct tensor *logits,
+                   const struct pick *picks, int n, const struct pick_adjust *adjust)
 {
     struct op *o = next(r, OP_SAMPLE);
 
@@ -294,7 +301,8 @@ void record_sample(struct record *r, int32_t *ids, const struct tensor *logits, 
     note_rows(r, logits);
 }
 
-void record_heads(struct record *r, const struct tensor *out, const struct tensor *x, const struct heads_opt *opt)
+void record_heads(struct record *r, const struct tensor *out, const struct tensor *x,
+                  const struct heads_opt *opt)
 {
     struct op *o = next(r, OP_HEADS);
 
@@ -309,8 +317,8 @@ static struct op_state state_of(const struct stateview *st, float *base, size_t 
     return (struct op_state){ base, floats, st->runs, st->n_runs, st->n_tokens };
 }
 
-void record_conv(struct record *r, const struct tensor *out, const struct tensor *x, const struct stateview *st,
-                 int layer, const struct conv_opt *opt)
+void record_conv(struct record *r, const struct tensor *out, const struct tensor *x,
+                 const struct stateview *st, int layer, const struct conv_opt *opt)
 {
     struct op *o = next(r, OP_CONV);
 
@@ -321,8 +329,8 @@ void record_conv(struct record *r, const struct tensor *out, const struct tensor
     note_rows(r, x);
 }
 
-void record_scan(struct record *r, const struct tensor *out, const struct scan_in *in, const struct stateview *st,
-                 int layer, const struct scan_opt *opt)
+void record_scan(struct record *r, const struct tensor *out, const struct scan_in *in,
+                 const struct stateview *st, int layer, const struct scan_opt *opt)
 {
     struct op *o = next(r, OP_SCAN);
 
@@ -333,8 +341,8 @@ void record_scan(struct record *r, const struct tensor *out, const struct scan_i
     note_rows(r, &in->x);
 }
 
-void record_delta(struct record *r, const struct tensor *out, const struct delta_in *in, const struct stateview *st,
-                  int layer, const struct delta_opt *opt)
+void record_delta(struct record *r, const struct tensor *out, const struct delta_in *in,
+                  const struct stateview *st, int layer, const struct delta_opt *opt)
 {
     struct op *o = next(r, OP_DELTA);
 
@@ -348,7 +356,9 @@ void record_delta(struct record *r, const struct tensor *out, const struct delta
 /* ---- the key of a step ---- */
 
 /* Member by member: what lies between members of a struct is nobody's. */
-struct key { uint64_t a, b; };
+struct key {
+    uint64_t a, b;
+};
 
 static inline void mix(struct key *h, uint64_t v)
 {
@@ -359,7 +369,10 @@ static inline void mix(struct key *h, uint64_t v)
 }
 
 static void mix_p(struct key *h, const void *p) { mix(h, (uint64_t)(uintptr_t)p); }
-static void mix_ii(struct key *h, int a, int b) { mix(h, (uint64_t)(uint32_t)a << 32 | (uint32_t)b); }
+static void mix_ii(struct key *h, int a, int b)
+{
+    mix(h, (uint64_t)(uint32_t)a << 32 | (uint32_t)b);
+}
 
 static void mix_f(struct key *h, float f)
 {
@@ -374,12 +387,14 @@ static uint64_t turn(uint64_t v, int by) { return v << by | v >> (64 - by); }
 /* Three in one: their products do not wait for each other. */
 static void mix3(struct key *h, uint64_t a, uint64_t b, uint64_t c)
 {
-    mix(h, a * 0xbf58476d1ce4e5b9u ^ turn(b * 0x94d049bb133111ebu, 21) ^ turn(c * 0xff51afd7ed558ccdu, 43));
+    mix(h, a * 0xbf58476d1ce4e5b9u ^ turn(b * 0x94d049bb133111ebu, 21) ^
+               turn(c * 0xff51afd7ed558ccdu, 43));
 }
 
 static void mix_t(struct key *h, const struct tensor *t)
 {
-    mix3(h, (uint64_t)(uintptr_t)t->data, t->stride, (uint64_t)(uint32_t)t->rows << 32 | (uint32_t)t->cols);
+    mix3(h, (uint64_t)(uintptr_t)t->data, t->stride,
+         (uint64_t)(uint32_t)t->rows << 32 | (uint32_t)t->cols);
 }
 
 static void mix_w(struct key *h, const struct weight *w)
@@ -501,43 +516,52 @@ static void mix_op(struct key *h, const struct record *r, const struct op *o)
 {
     mix(h, o->kind);
     switch (o->kind) {
-    case OP_PUT: case OP_GET: case OP_COPY:
-        mix_p(h, o->u.copy.dst), mix_p(h, o->u.copy.src), mix(h, o->u.copy.bytes);
-        break;
+    case OP_PUT:
+    case OP_GET:
+    case OP_COPY: mix_p(h, o->u.copy.dst), mix_p(h, o->u.copy.src), mix(h, o->u.copy.bytes); break;
     case OP_EMBED:
-        mix_t(h, &o->u.embed.out), mix_w(h, o->u.embed.w), mix_p(h, o->u.embed.ids), mix_f(h, o->u.embed.scale);
+        mix_t(h, &o->u.embed.out), mix_w(h, o->u.embed.w), mix_p(h, o->u.embed.ids),
+            mix_f(h, o->u.embed.scale);
         break;
     case OP_GATHER:
         mix_t(h, &o->u.gather.out), mix_t(h, &o->u.gather.x), mix_p(h, o->u.gather.rows);
         break;
     case OP_NORM:
-        mix_t(h, &o->u.norm.out), mix_t(h, &o->u.norm.x), mix_p(h, o->u.norm.w), mix_p(h, o->u.norm.b);
+        mix_t(h, &o->u.norm.out), mix_t(h, &o->u.norm.x), mix_p(h, o->u.norm.w),
+            mix_p(h, o->u.norm.b);
         mix_f(h, o->u.norm.eps), mix(h, o->u.norm.kind);
         break;
-    case OP_HEADNORM: case OP_HEADNORM_LAYER:
-        mix_t(h, &o->u.headnorm.x), mix_p(h, o->u.headnorm.w), mix_f(h, o->u.headnorm.eps), mix_p(h, o->u.headnorm.b);
-        mix_ii(h, o->u.headnorm.n_heads, o->u.headnorm.head_dim), mix(h, (uint64_t)o->u.headnorm.w_stride);
+    case OP_HEADNORM:
+    case OP_HEADNORM_LAYER:
+        mix_t(h, &o->u.headnorm.x), mix_p(h, o->u.headnorm.w), mix_f(h, o->u.headnorm.eps),
+            mix_p(h, o->u.headnorm.b);
+        mix_ii(h, o->u.headnorm.n_heads, o->u.headnorm.head_dim),
+            mix(h, (uint64_t)o->u.headnorm.w_stride);
         break;
     case OP_LINEAR:
         mix_t(h, &o->u.linear.x), mix_jobs(h, r->jobs + o->u.linear.job, o->u.linear.n_jobs);
         break;
     case OP_ROPE_TABLE:
-        mix_t(h, &o->u.rope_table.table), mix_p(h, o->u.rope_table.pos), mix_p(h, o->u.rope_table.freq);
+        mix_t(h, &o->u.rope_table.table), mix_p(h, o->u.rope_table.pos),
+            mix_p(h, o->u.rope_table.freq);
         mix(h, (uint64_t)o->u.rope_table.n_rot), mix_f(h, o->u.rope_table.mscale);
         break;
     case OP_ROPE:
-        mix_t(h, &o->u.rope.x), mix_t(h, &o->u.rope.table), mix_ii(h, o->u.rope.n_heads, o->u.rope.head_dim);
+        mix_t(h, &o->u.rope.x), mix_t(h, &o->u.rope.table),
+            mix_ii(h, o->u.rope.n_heads, o->u.rope.head_dim);
         mix_ii(h, o->u.rope.n_rot, (int)o->u.rope.style);
         break;
     case OP_KV_PUT:
-        mix_t(h, &o->u.kv_put.k), mix_t(h, &o->u.kv_put.v), mix_kv(h, r, o->u.kv_put.view, o->u.kv_put.layer);
+        mix_t(h, &o->u.kv_put.k), mix_t(h, &o->u.kv_put.v),
+            mix_kv(h, r, o->u.kv_put.view, o->u.kv_put.layer);
         break;
     case OP_ATTEND:
         mix_t(h, &o->u.attend.out), mix_t(h, &o->u.attend.q), mix_opt(h, &o->u.attend.opt);
         mix_kv(h, r, o->u.attend.view, o->u.attend.layer);
         break;
     case OP_ACT:
-        mix_t(h, &o->u.act.out), mix_t(h, &o->u.act.gate), mix_t(h, &o->u.act.up), mix(h, o->u.act.act);
+        mix_t(h, &o->u.act.out), mix_t(h, &o->u.act.gate), mix_t(h, &o->u.act.up),
+            mix(h, o->u.act.act);
         break;
     case OP_ROUTE:
         mix_t(h, &o->u.route.logits), mix_p(h, o->u.route.ids), mix_p(h, o->u.route.weights);
@@ -547,7 +571,11 @@ static void mix_op(struct key *h, const struct record *r, const struct op *o)
         mix_t(h, &o->u.experts.out), mix_t(h, &o->u.experts.x), mix_p(h, o->u.experts.ids);
         mix_p(h, o->u.experts.weights), mix_experts(h, &o->u.experts.opt);
         break;
-    case OP_ADD: case OP_SCALE: case OP_SOFTCAP: case OP_CLAMP: case OP_GATE_ROWS:
+    case OP_ADD:
+    case OP_SCALE:
+    case OP_SOFTCAP:
+    case OP_CLAMP:
+    case OP_GATE_ROWS:
         mix_t(h, &o->u.add.x), mix_t(h, &o->u.add.y), mix_f(h, o->u.add.scale);
         break;
     case OP_SAMPLE:
@@ -558,16 +586,18 @@ static void mix_op(struct key *h, const struct record *r, const struct op *o)
         mix_t(h, &o->u.heads.out), mix_t(h, &o->u.heads.x), mix_heads(h, &o->u.heads.opt);
         break;
     case OP_CONV:
-        mix_t(h, &o->u.conv.out), mix_t(h, &o->u.conv.x), mix_state(h, &o->u.conv.st), mix_conv(h, &o->u.conv.opt);
+        mix_t(h, &o->u.conv.out), mix_t(h, &o->u.conv.x), mix_state(h, &o->u.conv.st),
+            mix_conv(h, &o->u.conv.opt);
         break;
     case OP_SCAN:
-        mix_t(h, &o->u.scan.out), mix_state(h, &o->u.scan.st), mix_scan(h, &o->u.scan.in, &o->u.scan.opt);
+        mix_t(h, &o->u.scan.out), mix_state(h, &o->u.scan.st),
+            mix_scan(h, &o->u.scan.in, &o->u.scan.opt);
         break;
     case OP_DELTA:
-        mix_t(h, &o->u.delta.out), mix_state(h, &o->u.delta.st), mix_delta(h, &o->u.delta.in, &o->u.delta.opt);
+        mix_t(h, &o->u.delta.out), mix_state(h, &o->u.delta.st),
+            mix_delta(h, &o->u.delta.in, &o->u.delta.opt);
         break;
-    case OP_ROPE_KV:
-        break;
+    case OP_ROPE_KV: break;
     }
 }
 

@@ -1,4 +1,5 @@
-/* record.cu - a record carried out: launched operation by operation, or replayed as the graph of an equal one. */
+/* record.cu - a record carried out: launched operation by operation, or replayed as the graph of an
+ * equal one. */
 #include "kernel/cuda/record.cuh"
 
 extern "C" {
@@ -11,7 +12,8 @@ extern "C" {
 /* Beyond these the tensor cores are faster, though matvec could. */
 #define MATVEC_TOKENS 4
 static_assert(MATVEC_TOKENS <= CU_FEW, "matvec takes no more");
-static_assert((int)OP_NORM_RMS == CU_NORM_RMS && (int)OP_NORM_LAYER == CU_NORM_LAYER, "one numbering");
+static_assert((int)OP_NORM_RMS == CU_NORM_RMS && (int)OP_NORM_LAYER == CU_NORM_LAYER,
+              "one numbering");
 
 static bool is_on(const char *name)
 {
@@ -31,7 +33,8 @@ int cu_record_open(struct cuda *c, struct err *e)
     if (cudaMallocHost((void **)&r->stage, STAGE_BYTES) != cudaSuccess ||
         cudaMallocHost((void **)&r->back, STAGE_BYTES) != cudaSuccess) {
         cudaGetLastError();
-        return err_set(e, E_NOMEM, "%s: no %zu MiB of pinned memory", c->be.name, 2 * STAGE_BYTES >> 20);
+        return err_set(e, E_NOMEM, "%s: no %zu MiB of pinned memory", c->be.name,
+                       2 * STAGE_BYTES >> 20);
     }
     for (int i = -1; i < MAX_AHEAD; i++)
         if (cudaEventCreate(i < 0 ? &r->begun : &r->done[i]) != cudaSuccess) {
@@ -141,8 +144,8 @@ static void run_attend(struct cuda *c, const struct record *r, const struct op *
     struct cu_rope_kv k = {};
 
     if (rope) k = rope_kv_of(r, &r->ops[o->u.attend.rope]);
-    cu_attend(c, &o->u.attend.out, &o->u.attend.q, &r->views[o->u.attend.view], o->u.attend.layer, &o->u.attend.opt,
-              rope ? &k : NULL);
+    cu_attend(c, &o->u.attend.out, &o->u.attend.q, &r->views[o->u.attend.view], o->u.attend.layer,
+              &o->u.attend.opt, rope ? &k : NULL);
 }
 
 static void run_norm(struct cuda *c, const struct op *o)
@@ -154,16 +157,18 @@ static void run_norm(struct cuda *c, const struct op *o)
 
 static void run_headnorm(struct cuda *c, const struct op *o)
 {
-    struct cu_norm n = { o->kind == OP_HEADNORM ? CU_NORM_RMS : CU_NORM_LAYER, o->u.headnorm.w, o->u.headnorm.b,
-                         o->u.headnorm.eps };
+    struct cu_norm n = { o->kind == OP_HEADNORM ? CU_NORM_RMS : CU_NORM_LAYER, o->u.headnorm.w,
+                         o->u.headnorm.b, o->u.headnorm.eps };
 
-    cu_headnorm(c, &o->u.headnorm.x, o->u.headnorm.n_heads, o->u.headnorm.head_dim, &n, o->u.headnorm.w_stride);
+    cu_headnorm(c, &o->u.headnorm.x, o->u.headnorm.n_heads, o->u.headnorm.head_dim, &n,
+                o->u.headnorm.w_stride);
 }
 
 static void run_copy(struct cuda *c, const struct op *o, enum cudaMemcpyKind way, const char *name)
 {
     cu_begin(c, name);
-    cu_check(c, cudaMemcpyAsync(o->u.copy.dst, o->u.copy.src, o->u.copy.bytes, way, c->stream), name);
+    cu_check(c, cudaMemcpyAsync(o->u.copy.dst, o->u.copy.src, o->u.copy.bytes, way, c->stream),
+             name);
     cu_end(c);
 }
 
@@ -172,25 +177,30 @@ static void run_op(struct cuda *c, const struct record *r, const struct op *o)
     switch (o->kind) {
     case OP_PUT: run_copy(c, o, cudaMemcpyHostToDevice, "put"); break;
     case OP_GET: run_copy(c, o, cudaMemcpyDeviceToHost, "get"); break;
-    case OP_EMBED: cu_embed(c, &o->u.embed.out, o->u.embed.w, o->u.embed.ids, o->u.embed.scale); break;
+    case OP_EMBED:
+        cu_embed(c, &o->u.embed.out, o->u.embed.w, o->u.embed.ids, o->u.embed.scale);
+        break;
     case OP_GATHER: cu_gather(c, &o->u.gather.out, &o->u.gather.x, o->u.gather.rows); break;
     case OP_NORM: run_norm(c, o); break;
-    case OP_HEADNORM: case OP_HEADNORM_LAYER: run_headnorm(c, o); break;
+    case OP_HEADNORM:
+    case OP_HEADNORM_LAYER: run_headnorm(c, o); break;
     case OP_LINEAR: run_linear(c, r, o); break;
     case OP_ROPE_TABLE:
-        cu_rope_table(c, &o->u.rope_table.table, o->u.rope_table.pos, o->u.rope_table.freq, o->u.rope_table.n_rot,
-                      o->u.rope_table.mscale);
+        cu_rope_table(c, &o->u.rope_table.table, o->u.rope_table.pos, o->u.rope_table.freq,
+                      o->u.rope_table.n_rot, o->u.rope_table.mscale);
         break;
     case OP_ROPE:
-        cu_rope(c, &o->u.rope.x, o->u.rope.n_heads, o->u.rope.head_dim, o->u.rope.n_rot, &o->u.rope.table,
-                o->u.rope.style);
+        cu_rope(c, &o->u.rope.x, o->u.rope.n_heads, o->u.rope.head_dim, o->u.rope.n_rot,
+                &o->u.rope.table, o->u.rope.style);
         break;
     case OP_KV_PUT:
-        cu_kv_put(c, &r->views[o->u.kv_put.view], o->u.kv_put.layer, &o->u.kv_put.k, &o->u.kv_put.v);
+        cu_kv_put(c, &r->views[o->u.kv_put.view], o->u.kv_put.layer, &o->u.kv_put.k,
+                  &o->u.kv_put.v);
         break;
     case OP_ATTEND: run_attend(c, r, o); break;
     case OP_ACT:
-        cu_act(c, &o->u.act.out, &o->u.act.gate, o->u.act.up.data ? &o->u.act.up : NULL, o->u.act.act);
+        cu_act(c, &o->u.act.out, &o->u.act.gate, o->u.act.up.data ? &o->u.act.up : NULL,
+               o->u.act.act);
         break;
     case OP_ADD: cu_add(c, &o->u.add.x, &o->u.add.y, o->u.add.scale); break;
     case OP_SCALE: cu_scale(c, &o->u.add.x, o->u.add.scale); break;
@@ -201,16 +211,20 @@ static void run_op(struct cuda *c, const struct record *r, const struct op *o)
         cu_route(c, o->u.route.ids, o->u.route.weights, &o->u.route.logits, &o->u.route.opt);
         break;
     case OP_EXPERTS:
-        cu_experts(c, &o->u.experts.out, &o->u.experts.x, o->u.experts.ids, o->u.experts.weights, &o->u.experts.opt);
+        cu_experts(c, &o->u.experts.out, &o->u.experts.x, o->u.experts.ids, o->u.experts.weights,
+                   &o->u.experts.opt);
         break;
     case OP_SAMPLE:
-        cu_sample(c, o->u.sample.ids, &o->u.sample.logits, o->u.sample.picks, o->u.sample.n, o->u.sample.adjust);
+        cu_sample(c, o->u.sample.ids, &o->u.sample.logits, o->u.sample.picks, o->u.sample.n,
+                  o->u.sample.adjust);
         break;
     case OP_COPY: run_copy(c, o, cudaMemcpyDeviceToDevice, "copy"); break;
     case OP_HEADS: cu_heads(c, &o->u.heads.out, &o->u.heads.x, &o->u.heads.opt); break;
     case OP_CONV: cu_conv(c, &o->u.conv.out, &o->u.conv.x, &o->u.conv.st, &o->u.conv.opt); break;
     case OP_SCAN: cu_scan(c, &o->u.scan.out, &o->u.scan.in, &o->u.scan.st, &o->u.scan.opt); break;
-    case OP_DELTA: cu_delta(c, &o->u.delta.out, &o->u.delta.in, &o->u.delta.st, &o->u.delta.opt); break;
+    case OP_DELTA:
+        cu_delta(c, &o->u.delta.out, &o->u.delta.in, &o->u.delta.st, &o->u.delta.opt);
+        break;
     case OP_ROPE_KV: run_rope_kv(c, r, o); break;
     }
 }
@@ -242,8 +256,8 @@ static bool was_seen(struct cu_record *r, uint64_t key)
     return false;
 }
 
-/* The emptiest place: none in it, or used longest ago. NULL: all are in use, and one that goes would soon be
- * wanted again; taking a graph costs more than launching. */
+/* The emptiest place: none in it, or used longest ago. NULL: all are in use, and one that goes
+ * would soon be wanted again; taking a graph costs more than launching. */
 static struct cu_graph *place(struct cu_record *r)
 {
     struct cu_graph *best = &r->graph[0];
@@ -256,7 +270,8 @@ static struct cu_graph *place(struct cu_record *r)
     return best;
 }
 
-/* Launches into a graph instead of the device. NULL: this step cannot be one, and nothing was launched. */
+/* Launches into a graph instead of the device. NULL: this step cannot be one, and nothing was
+ * launched. */
 static struct cu_graph *capture(struct cuda *c, uint64_t key, struct cu_graph *at)
 {
     struct cu_record *r = c->record;
@@ -282,8 +297,9 @@ static struct cu_graph *capture(struct cuda *c, uint64_t key, struct cu_graph *a
     }
     cudaGetLastError();
     if (r->n_refused++ == 0)
-        log_warn("%s: a step was not taken as a graph: %s", c->be.name, c->rc != OK ? c->msg : cudaGetErrorString(rc));
-    if (r->n_refused == 3) r->graphs = false;            /* this device or driver does not take them */
+        log_warn("%s: a step was not taken as a graph: %s", c->be.name,
+                 c->rc != OK ? c->msg : cudaGetErrorString(rc));
+    if (r->n_refused == 3) r->graphs = false; /* this device or driver does not take them */
     c->rc = OK;
     return NULL;
 }
@@ -313,7 +329,8 @@ void cu_record_run(struct cuda *c, enum cu_run how)
     struct cu_record *r = c->record;
 
     if (r->rec.n > 0 && c->rc == OK && !r->dead) {
-        bool whole = how == RUN_STEP && !r->partial && r->rec.n >= GRAPH_OPS && r->rec.n_tokens <= GRAPH_TOKENS;
+        bool whole = how == RUN_STEP && !r->partial && r->rec.n >= GRAPH_OPS &&
+                     r->rec.n_tokens <= GRAPH_TOKENS;
         if (how == RUN_STEP) {
             r->n_steps++;
             cu_note(&c->stats.n_steps, r->n_steps);
@@ -345,7 +362,8 @@ static void count_busy(struct cuda *c)
     float ms = 0;
 
     if (r->n_parts == 0) return;
-    if (cudaEventElapsedTime(&ms, r->begun, r->done[(r->n_parts - 1) % MAX_AHEAD]) == cudaSuccess && ms > 0)
+    if (cudaEventElapsedTime(&ms, r->begun, r->done[(r->n_parts - 1) % MAX_AHEAD]) == cudaSuccess &&
+        ms > 0)
         cu_count(&c->stats.busy_ns, (uint64_t)((double)ms * 1e6));
     else cudaGetLastError();
     r->n_parts = 0;
@@ -370,7 +388,8 @@ void cu_record_wait(struct cuda *c, enum cu_run how)
     if (!r->dead) cu_check(c, cudaStreamSynchronize(c->stream), "step");
     if (!r->dead) count_busy(c);
     if (c->rc == OK)
-        for (int i = 0; i < r->n_late; i++) memcpy(r->late[i].dst, r->late[i].from, r->late[i].bytes);
+        for (int i = 0; i < r->n_late; i++)
+            memcpy(r->late[i].dst, r->late[i].from, r->late[i].bytes);
     r->n_late = 0;
     r->stage_used = r->back_used = 0;
     if (c->profile && !r->dead) profile_collect(c);
@@ -383,8 +402,8 @@ static void make_room(struct cuda *c)
     if (!record_has_room(&c->record->rec, 0)) cu_record_run(c, RUN_ROOM);
 }
 
-/* The source may change as soon as this returns: it is copied to pinned memory, which a step of the same calls
- * finds at the same place. */
+/* The source may change as soon as this returns: it is copied to pinned memory, which a step of the
+ * same calls finds at the same place. */
 void cu_record_put(struct cuda *c, void *dst, const void *src, size_t bytes)
 {
     struct cu_record *r = c->record;

@@ -1,4 +1,5 @@
-/* record.cuh - carrying a record out: the copies' pinned memory, the graphs of steps seen before. */
+/* record.cuh - carrying a record out: the copies' pinned memory, the graphs of steps seen before.
+ */
 #ifndef TERN_KERNEL_CUDA_RECORD_CUH
 #define TERN_KERNEL_CUDA_RECORD_CUH
 
@@ -9,22 +10,22 @@ extern "C" {
 }
 
 #define RECORD_OPS 4096
-#define GRAPH_TOKENS 64              /* larger steps keep the device busy longer than launching takes */
-#define GRAPH_OPS 16                 /* nor are a few operations worth one */
+#define GRAPH_TOKENS 64 /* larger steps keep the device busy longer than launching takes */
+#define GRAPH_OPS 16    /* nor are a few operations worth one */
 #define MAX_GRAPHS 64
-#define GRAPH_REST 512               /* steps that a graph was not used for before another takes its place */
+#define GRAPH_REST 512 /* steps that a graph was not used for before another takes its place */
 #define MAX_SEEN 256
 #define MAX_LATE 64
 #define MAX_PINNED 16
 #define STAGE_BYTES ((size_t)8 << 20)
-#define MAX_AHEAD 4                  /* parts of a step whose end is known of */
+#define MAX_AHEAD 4 /* parts of a step whose end is known of */
 
 struct cu_graph {
-    uint64_t key, used;              /* used: the step when last */
-    cudaGraphExec_t exec;            /* NULL: an empty place */
+    uint64_t key, used;   /* used: the step when last */
+    cudaGraphExec_t exec; /* NULL: an empty place */
 };
 
-struct cu_late {                     /* what a get brings to memory that is not pinned */
+struct cu_late { /* what a get brings to memory that is not pinned */
     void *dst;
     const char *from;
     size_t bytes;
@@ -40,29 +41,29 @@ struct cu_upload;
 struct cu_record {
     struct record rec;
     bool fuse, graphs, profiled;
-    bool partial;                    /* a part of this step was launched already */
-    char *stage, *back;              /* pinned, STAGE_BYTES each: for put and get */
+    bool partial;       /* a part of this step was launched already */
+    char *stage, *back; /* pinned, STAGE_BYTES each: for put and get */
     size_t stage_used, back_used;
     struct cu_late late[MAX_LATE];
     int n_late;
     struct cu_pinned pinned[MAX_PINNED];
     int n_pinned;
     struct cu_graph graph[MAX_GRAPHS];
-    uint64_t seen[MAX_SEEN];         /* a ring of keys that came once */
+    uint64_t seen[MAX_SEEN]; /* a ring of keys that came once */
     int n_seen;
     uint64_t n_replays, n_captures, n_steps;
     /* what is under way since the last wait: it began, its parts ended */
     cudaEvent_t begun, done[MAX_AHEAD];
     int n_parts;
-    int n_refused;                   /* captures that failed */
-    bool dead;                       /* the device fails for this process from now on */
+    int n_refused; /* captures that failed */
+    bool dead;     /* the device fails for this process from now on */
     struct cu_upload *upload;
 };
 
-int  cu_record_open(struct cuda *c, struct err *e);
+int cu_record_open(struct cuda *c, struct err *e);
 void cu_record_close(struct cuda *c);
-/* Launches everything recorded. RUN_ROOM: there is no room for more of it; RUN_PART: what comes does not read
- * intermediates of this; RUN_STEP: and it is the end of the step. */
+/* Launches everything recorded. RUN_ROOM: there is no room for more of it; RUN_PART: what comes
+ * does not read intermediates of this; RUN_STEP: and it is the end of the step. */
 enum cu_run { RUN_ROOM, RUN_PART, RUN_STEP };
 void cu_record_run(struct cuda *c, enum cu_run how);
 void cu_record_put(struct cuda *c, void *dst, const void *src, size_t bytes);
@@ -74,16 +75,16 @@ void cu_record_pace(struct cuda *c, int ahead);
 /* Graphs hold addresses of scratch: gone when that moves. */
 void cu_record_forget(struct cuda *c);
 
-int  upload_put(struct cuda *c, struct weight *w, struct err *e);
-int  upload_ready(struct cuda *c, struct err *e);
+int upload_put(struct cuda *c, struct weight *w, struct err *e);
+int upload_ready(struct cuda *c, struct err *e);
 void upload_drop(struct cuda *c, struct weight *w);
 void upload_close(struct cuda *c);
 
-struct cu_profile {                  /* the first member of profile.cu's own */
+struct cu_profile { /* the first member of profile.cu's own */
     void (*begin)(struct cuda *c, const char *name);
     void (*end)(struct cuda *c);
 };
-void profile_open(struct cuda *c, bool wanted);  /* or where TERN_CUDA_PROFILE says so */
-void profile_collect(struct cuda *c);                    /* after a sync */
+void profile_open(struct cuda *c, bool wanted); /* or where TERN_CUDA_PROFILE says so */
+void profile_collect(struct cuda *c);           /* after a sync */
 void profile_close(struct cuda *c);
 #endif

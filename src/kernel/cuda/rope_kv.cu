@@ -1,4 +1,5 @@
-/* rope_kv.cu - head norms, rotation, and keys and values into their blocks. A warp has one head of one token. */
+/* rope_kv.cu - head norms, rotation, and keys and values into their blocks. A warp has one head of
+ * one token. */
 #include "kernel/cuda/rope_kv.cuh"
 
 #define WARPS 4
@@ -7,7 +8,8 @@
 static __global__ void __launch_bounds__(WARPS * 32) rope_kv(const __grid_constant__ rope_dev r)
 {
     extern __shared__ __align__(16) float rows[];
-    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, token = blockIdx.x, head = blockIdx.y * WARPS + warp;
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, token = blockIdx.x,
+        head = blockIdx.y * WARPS + warp;
     int n_q = r.q ? r.n_heads : 0;
     float *row = rows + warp * r.pad;
 
@@ -26,7 +28,10 @@ static __global__ void __launch_bounds__(WARPS * 32) rope_kv(const __grid_consta
 }
 
 /* One thread drives a backend, and device pointers are its own. */
-static thread_local struct { const void *k, *pos; int n_tokens; } last;
+static thread_local struct {
+    const void *k, *pos;
+    int n_tokens;
+} last;
 
 bool kv_just_put(const struct kvview *kv, int layer)
 {
@@ -38,7 +43,10 @@ static bool by_four(const void *p, size_t stride, int dim)
     return (uintptr_t)p % 16 == 0 && stride % 4 == 0 && dim % 4 == 0;
 }
 
-void kv_is_put(const struct rope_dev *r, int n_tokens) { last = { r->kv.k.base, r->kv.pos, n_tokens }; }
+void kv_is_put(const struct rope_dev *r, int n_tokens)
+{
+    last = { r->kv.k.base, r->kv.pos, n_tokens };
+}
 
 /* What follows from the rest of r. */
 static bool settle(struct cuda *c, struct rope_dev *r)
@@ -67,9 +75,12 @@ bool rope_dev_of(struct cuda *c, struct rope_dev *r, const struct cu_rope_kv *p)
 {
     *r = {};
     if (p->kv->n_tokens == 0 || !kv_dev_of(c, &r->kv, p->kv, p->layer)) return false;
-    if (r->kv.n_kv_heads != p->n_kv_heads || r->kv.k.dim != p->head_dim || r->kv.v.dim != p->head_dim_v) {
-        cu_fail(c, E_INVALID, "keys and values of %d heads of %d and %d numbers; kept are %d of %d and %d",
-                p->n_kv_heads, p->head_dim, p->head_dim_v, r->kv.n_kv_heads, r->kv.k.dim, r->kv.v.dim);
+    if (r->kv.n_kv_heads != p->n_kv_heads || r->kv.k.dim != p->head_dim ||
+        r->kv.v.dim != p->head_dim_v) {
+        cu_fail(c, E_INVALID,
+                "keys and values of %d heads of %d and %d numbers; kept are %d of %d and %d",
+                p->n_kv_heads, p->head_dim, p->head_dim_v, r->kv.n_kv_heads, r->kv.k.dim,
+                r->kv.v.dim);
         return false;
     }
     r->q = p->table || p->q_norm ? (float *)p->q.data : NULL;
@@ -97,7 +108,8 @@ void cu_rope_kv(struct cuda *c, const struct cu_rope_kv *p)
     if (rope_dev_of(c, &r, p)) launch(c, &r, p->kv->n_tokens, "rope kv");
 }
 
-void cu_kv_put(struct cuda *c, const struct kvview *kv, int layer, const struct tensor *k, const struct tensor *v)
+void cu_kv_put(struct cuda *c, const struct kvview *kv, int layer, const struct tensor *k,
+               const struct tensor *v)
 {
     struct rope_dev r = {};
 

@@ -1,20 +1,21 @@
-/* rope_kv.cuh - what stands between a layer's products and its attention, for a warp with one head of one token: head
- * norms, rotation, and keys and values into their blocks. */
+/* rope_kv.cuh - what stands between a layer's products and its attention, for a warp with one head
+ * of one token: head norms, rotation, and keys and values into their blocks. */
 #ifndef TERN_KERNEL_CUDA_ROPE_KV_CUH
 #define TERN_KERNEL_CUDA_ROPE_KV_CUH
 
 #include "kernel/cuda/cu_kvload.cuh"
 
 struct rope_dev {
-    float *q;                    /* NULL: as they are */
+    float *q; /* NULL: as they are */
     const float *k, *v;
     size_t q_stride, k_stride, v_stride;
-    int n_heads, dk, dv, n_rot, pad;         /* pad: floats of a warp's row in shared memory; 0: nothing is asked for */
+    int n_heads, dk, dv, n_rot,
+        pad; /* pad: floats of a warp's row in shared memory; 0: nothing is asked for */
     const float *q_norm, *k_norm, *table;
     float eps;
     enum rope_style style;
     struct kv_dev kv;
-    bool q_fours, k_fours, v_fours;          /* heads in 16 bytes */
+    bool q_fours, k_fours, v_fours; /* heads in 16 bytes */
 };
 
 /* Checks p and fills r; false: c has been told why not, or there are no tokens. */
@@ -45,7 +46,7 @@ __device__ __forceinline__ float row_load(float *row, const float *x, int n, boo
 
 /* A head to shared memory, normed and turned. */
 __device__ __forceinline__ void head_turn(const rope_dev &r, float *row, const float *x, bool fours,
-                                                 const float *norm, int token, int lane)
+                                          const float *norm, int token, int lane)
 {
     float sum = row_load(row, x, r.dk, fours, lane);
 
@@ -84,7 +85,8 @@ __device__ __forceinline__ void store_q8(char *to, float x, int lane)
     if (lane == 0) ((struct block_q8_0 *)to)->d = __half_as_ushort(half_sat(d));
 }
 
-__device__ __forceinline__ void store_row(int type, bool whole, char *to, const float *x, int n, int lane)
+__device__ __forceinline__ void store_row(int type, bool whole, char *to, const float *x, int n,
+                                          int lane)
 {
     if (type == DT_F16 && whole) {
         for (int i = lane; i < n / 4; i += 32) {
@@ -98,14 +100,16 @@ __device__ __forceinline__ void store_row(int type, bool whole, char *to, const 
         case DT_F32: ((float *)to)[i] = x[i]; break;
         case DT_F16: ((__half *)to)[i] = kv_half(x[i]); break;
         case DT_BF16: ((__nv_bfloat16 *)to)[i] = __float2bfloat16_rn(x[i]); break;
-        case DT_F8_E4M3: ((uint8_t *)to)[i] = __nv_cvt_float_to_fp8(x[i], __NV_SATFINITE, __NV_E4M3); break;
+        case DT_F8_E4M3:
+            ((uint8_t *)to)[i] = __nv_cvt_float_to_fp8(x[i], __NV_SATFINITE, __NV_E4M3);
+            break;
         case DT_Q8_0: store_q8(to + (i >> 5) * sizeof(struct block_q8_0), x[i], lane); break;
         }
     }
 }
 
-/* Values that are no numbers are kept as zeros and make their key no number instead: a token that may not see a
- * key still multiplies its value by zero. */
+/* Values that are no numbers are kept as zeros and make their key no number instead: a token that
+ * may not see a key still multiplies its value by zero. */
 __device__ __forceinline__ void keep(const rope_dev &r, float *row, int token, int head, int lane)
 {
     int pos = r.kv.pos[token];
@@ -125,7 +129,8 @@ __device__ __forceinline__ void keep(const rope_dev &r, float *row, int token, i
         store_row(r.kv.type, r.kv.whole, v, row, r.dv, lane);
         __syncwarp();
     }
-    head_turn(r, row, r.k + (size_t)token * r.k_stride + (size_t)head * r.dk, r.k_fours, r.k_norm, token, lane);
+    head_turn(r, row, r.k + (size_t)token * r.k_stride + (size_t)head * r.dk, r.k_fours, r.k_norm,
+              token, lane);
     if (bad && lane == 0) row[0] = NAN;
     __syncwarp();
     store_row(r.kv.type, r.kv.whole, k, row, r.dk, lane);

@@ -1,11 +1,12 @@
-/* route.cu - which experts a token gets: the product that scores them (or another one in F32), and the choice. */
+/* route.cu - which experts a token gets: the product that scores them (or another one in F32), and
+ * the choice. */
 #include "kernel/cuda/cu_layout.cuh"
 
 /* ---- scores, in F32 throughout ---- */
 
-#define TILE 64                      /* tokens and rows of a block */
-#define DEEP 16                      /* columns at a time */
-#define FEW 8                        /* tokens up to which a warp has one number */
+#define TILE 64 /* tokens and rows of a block */
+#define DEEP 16 /* columns at a time */
+#define FEW 8   /* tokens up to which a warp has one number */
 
 struct exact_dev {
     const float *x, *bias;
@@ -44,7 +45,8 @@ template <typename E> static __global__ void __launch_bounds__(128) exact_few(co
 template <typename E> static __global__ void __launch_bounds__(256) exact_many(const exact_dev a)
 {
     __shared__ float xs[DEEP][TILE + 4], ws[DEEP][TILE + 4];
-    int r0 = blockIdx.x * TILE, t0 = blockIdx.y * TILE, i = threadIdx.x % 16 * 4, j = threadIdx.x / 16 * 4;
+    int r0 = blockIdx.x * TILE, t0 = blockIdx.y * TILE, i = threadIdx.x % 16 * 4,
+        j = threadIdx.x / 16 * 4;
     const E *w = (const E *)a.w + (size_t)r0 * a.w_stride;
     float sum[4][4] = {};
 
@@ -54,7 +56,8 @@ template <typename E> static __global__ void __launch_bounds__(256) exact_many(c
         for (int k = threadIdx.x; k < TILE * DEEP; k += 256) {
             int at = k / DEEP, c = c0 + k % DEEP;
             bool in = c < a.cols;
-            xs[k % DEEP][at] = in && t0 + at < a.tokens ? a.x[(size_t)(t0 + at) * a.x_stride + c] : 0.f;
+            xs[k % DEEP][at] =
+                in && t0 + at < a.tokens ? a.x[(size_t)(t0 + at) * a.x_stride + c] : 0.f;
             ws[k % DEEP][at] = in && r0 + at < a.rows ? (float)w[(size_t)at * a.w_stride + c] : 0.f;
         }
         __syncthreads();
@@ -63,7 +66,8 @@ template <typename E> static __global__ void __launch_bounds__(256) exact_many(c
             float4 u = *(const float4 *)&ws[k][i], v = *(const float4 *)&xs[k][j];
             float wv[4] = { u.x, u.y, u.z, u.w }, xv[4] = { v.x, v.y, v.z, v.w };
 #pragma unroll
-            for (int n = 0; n < 16; n++) sum[n / 4][n % 4] = fmaf(xv[n / 4], wv[n % 4], sum[n / 4][n % 4]);
+            for (int n = 0; n < 16; n++)
+                sum[n / 4][n % 4] = fmaf(xv[n / 4], wv[n % 4], sum[n / 4][n % 4]);
         }
         __syncthreads();
     }
@@ -76,7 +80,8 @@ template <typename E> static void exact_of(struct cuda *c, const exact_dev &a)
 {
     dim3 tiles((a.rows + TILE - 1) / TILE, (a.tokens + TILE - 1) / TILE);
 
-    if (a.tokens <= FEW) cu_launch(c, "exact", exact_few<E>, dim3((a.rows + 3) / 4, a.tokens), dim3(128), 0, a);
+    if (a.tokens <= FEW)
+        cu_launch(c, "exact", exact_few<E>, dim3((a.rows + 3) / 4, a.tokens), dim3(128), 0, a);
     else cu_launch(c, "exact", exact_many<E>, tiles, dim3(256), 0, a);
 }
 
@@ -138,7 +143,7 @@ static __device__ __forceinline__ int best(const float *score, const bool *taken
         float ov = __shfl_xor_sync(~0u, v, m);
         if (ob < n && (b == n || ov > v || (!(v > ov) && ob < b))) b = ob, v = ov;
     }
-    b = __shfl_sync(~0u, b, 0);      /* one answer, even of what is no number */
+    b = __shfl_sync(~0u, b, 0); /* one answer, even of what is no number */
     return b < n ? b : 0;
 }
 
@@ -191,8 +196,8 @@ static __device__ void close_groups(const route_opt &o, const float *rank, bool 
 }
 
 /* Each of two against those not far behind it; the second does not see the first. */
-static __device__ void sparsemixer(const route_opt &o, const float *score, bool *taken, int n, int32_t *ids,
-                                   float *weights)
+static __device__ void sparsemixer(const route_opt &o, const float *score, bool *taken, int n,
+                                   int32_t *ids, float *weights)
 {
     int lane = threadIdx.x & 31;
 
@@ -256,7 +261,8 @@ static __global__ void __launch_bounds__(32 * WARPS) route(const __grid_constant
     weigh(o, w, a.weights + (size_t)row * o.n_used);
 }
 
-void cu_route(struct cuda *c, int32_t *ids, float *weights, const struct tensor *logits, const struct route_opt *opt)
+void cu_route(struct cuda *c, int32_t *ids, float *weights, const struct tensor *logits,
+              const struct route_opt *opt)
 {
     struct route_dev a = {};
     size_t smem = (size_t)WARPS * (size_t)logits->cols * (2 * sizeof(float) + 1);

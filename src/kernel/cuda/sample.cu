@@ -1,25 +1,29 @@
 /* sample.cu - tokens drawn from logits, one block a row, so that only ids leave the device.
  *
- * Numbers are weighed by the host's own exponential and added up in double precision in a fixed order, and what
- * atomics count is whole: the same row gives the same token every time, and the host's token.
+ * Numbers are weighed by the host's own exponential and added up in double precision in a fixed
+ * order, and what atomics count is whole: the same row gives the same token every time, and the
+ * host's token.
  *
- * Candidates for top-k and top-p come from a histogram of how far below the largest a logit is. Where they are few,
- * they are put in order (take_listed); else those around the border are (cut_listed), or it is found by halving the
- * range (cut). Rows are adjusted in place and put back: nobody else reads them meanwhile. */
+ * Candidates for top-k and top-p come from a histogram of how far below the largest a logit is.
+ * Where they are few, they are put in order (take_listed); else those around the border are
+ * (cut_listed), or it is found by halving the range (cut). Rows are adjusted in place and put back:
+ * nobody else reads them meanwhile. */
 #include "kernel/cuda/cu.cuh"
 
 #include <float.h>
 
 #define THREADS 1024
 #define WARPS (THREADS / 32)
-#define LIST (2 * THREADS)           /* candidates that are put in order: two a thread */
-#define BUCKETS THREADS              /* 128 for each doubling of the distance + 1: up to 255 below the largest */
+#define LIST (2 * THREADS) /* candidates that are put in order: two a thread */
+#define BUCKETS                                                                       \
+    THREADS /* 128 for each doubling of the distance + 1: up to 255 below the largest \
+             */
 #define ALL 0x7fffffff
 #define NO_LIST (-2)
 
 typedef unsigned long long u64;
 
-struct room {                        /* a block's shared memory */
+struct room { /* a block's shared memory */
     uint32_t count[BUCKETS];
     u64 list[LIST];
     double part[WARPS];
@@ -31,7 +35,7 @@ struct room {                        /* a block's shared memory */
 struct row {
     const float *x;
     int n;
-    float max, temp, min_p, scale;   /* scale: 1 / temp where nothing is filtered, else 0 */
+    float max, temp, min_p, scale; /* scale: 1 / temp where nothing is filtered, else 0 */
 };
 
 /* The first ones in order: those above t, and of equals those up to id. */
@@ -42,13 +46,16 @@ struct border {
 
 /* ---- numbers ---- */
 
-__device__ static uint32_t rank_of(float x)              /* in the order of the floats */
+__device__ static uint32_t rank_of(float x) /* in the order of the floats */
 {
     uint32_t u = __float_as_uint(x);
     return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 
-__device__ static float of_rank(uint32_t r) { return __uint_as_float(r & 0x80000000u ? r & 0x7fffffffu : ~r); }
+__device__ static float of_rank(uint32_t r)
+{
+    return __uint_as_float(r & 0x80000000u ? r & 0x7fffffffu : ~r);
+}
 
 /* Infinite ones are equals and the largest; one zero. */
 __device__ static float tidy(float x) { return x > FLT_MAX ? FLT_MAX : __fadd_rn(x, 0.f); }
@@ -58,7 +65,8 @@ __device__ static float weight_of(float x)
 {
     const float magic = 12582912.f;
     bool inside = x > -87.f;
-    float v = inside ? x : 0.f, t = __fadd_rn(__fmul_rn(v, 1.44269504f), magic), k = __fsub_rn(t, magic);
+    float v = inside ? x : 0.f, t = __fadd_rn(__fmul_rn(v, 1.44269504f), magic),
+          k = __fsub_rn(t, magic);
     float r = __fsub_rn(__fsub_rn(v, __fmul_rn(k, 0.693145752f)), __fmul_rn(k, 1.42860677e-6f));
     float p = __fadd_rn(__fmul_rn(r, 1.98756915e-4f), 1.39819995e-3f);
 
@@ -77,7 +85,10 @@ __device__ static float draw_weight(const struct row *w, float d)
     return weight_of(w->scale != 0.f ? __fmul_rn(d, w->scale) : __fdiv_rn(d, w->temp));
 }
 
-__device__ static bool is_before(struct border b, int i, float x) { return x > b.t || (x == b.t && i <= b.id); }
+__device__ static bool is_before(struct border b, int i, float x)
+{
+    return x > b.t || (x == b.t && i <= b.id);
+}
 
 /* BUCKETS and more: too far below to weigh anything. */
 __device__ static int bucket_of(float max, float x)
@@ -86,7 +97,10 @@ __device__ static int bucket_of(float max, float x)
     return d < 1e6f ? (int)(__float_as_uint(__fadd_rn(1.f, d)) >> 16) - 0x3f80 : BUCKETS;
 }
 
-__device__ static float bucket_begin(int b) { return __uint_as_float(0x3f800000u + ((uint32_t)b << 16)) - 1.f; }
+__device__ static float bucket_begin(int b)
+{
+    return __uint_as_float(0x3f800000u + ((uint32_t)b << 16)) - 1.f;
+}
 
 /* ---- a block together ---- */
 
@@ -185,7 +199,7 @@ __device__ static void block_sort(u64 *v, int n)
                 u64 lo = v[a], hi = v[a + j];
                 if ((lo > hi) == ((a & k) == 0)) v[a] = hi, v[a + j] = lo;
             }
-            next = j > 1 ? j / 2 : k;                    /* a warp has 64 of them to itself */
+            next = j > 1 ? j / 2 : k; /* a warp has 64 of them to itself */
             if (j > 32 || next > 32) __syncthreads();
             else __syncwarp();
         }
@@ -240,7 +254,8 @@ __device__ static int draw_listed(struct room *r, const struct row *w, int n, do
     if (threadIdx.x == 0) r->at = 0;
     block_sort(r->list, n);
     for (int k = 0; k < 2; k++)
-        p[k] = i + k < n && r->list[i + k] != ~0ull ? __uint_as_float((uint32_t)r->list[i + k]) : 0.f;
+        p[k] =
+            i + k < n && r->list[i + k] != ~0ull ? __uint_as_float((uint32_t)r->list[i + k]) : 0.f;
     before = block_before(r->part, (double)p[0] + (double)p[1], &sum);
     u *= sum;
     if (p[1] > 0.f && before + (double)p[0] <= u) atomicMax(&r->at, i + 1);
@@ -249,10 +264,10 @@ __device__ static int draw_listed(struct room *r, const struct row *w, int n, do
     return (int)(r->list[r->at] >> 32);
 }
 
-/* n candidates in buckets up to `last` hold all that stay: `total` is the mass that top-p is of, where it is the
- * whole row's. NO_LIST: they do not reach it. */
-__device__ static int take_listed(struct room *r, const struct row *w, const struct pick *p, int last, int n, int top_k,
-                                  double total)
+/* n candidates in buckets up to `last` hold all that stay: `total` is the mass that top-p is of,
+ * where it is the whole row's. NO_LIST: they do not reach it. */
+__device__ static int take_listed(struct room *r, const struct row *w, const struct pick *p,
+                                  int last, int n, int top_k, double total)
 {
     int i = 2 * threadIdx.x, kept = top_k && top_k < n ? top_k : n;
     double before, sum;
@@ -261,7 +276,9 @@ __device__ static int take_listed(struct room *r, const struct row *w, const str
     list_best(r, w, last, n);
     if (p->top_p < 1.f) {
         for (int k = 0; k < 2; k++)
-            v[k] = i + k < kept ? weight_of(__fsub_rn(of_rank(~(uint32_t)(r->list[i + k] >> 32)), w->max)) : 0.f;
+            v[k] = i + k < kept
+                       ? weight_of(__fsub_rn(of_rank(~(uint32_t)(r->list[i + k] >> 32)), w->max))
+                       : 0.f;
         before = block_before(r->part, (double)v[0] + (double)v[1], &sum);
         int at = find_mass(r, before, v, (double)p->top_p * (top_k ? sum : total));
         if (at == ALL && !top_k) return NO_LIST;
@@ -273,19 +290,22 @@ __device__ static int take_listed(struct room *r, const struct row *w, const str
 /* ---- many candidates: only the border ---- */
 
 /* How many lie before both borders, or what they weigh. */
-__device__ static double measure(struct room *r, const struct row *w, struct border a, struct border b, bool by_mass)
+__device__ static double measure(struct room *r, const struct row *w, struct border a,
+                                 struct border b, bool by_mass)
 {
     double sum = 0;
 
     each(w->x, w->n, [&](int i, float x) {
         x = tidy(x);
-        if (is_before(a, i, x) && is_before(b, i, x)) sum += by_mass ? (double)weight_of(__fsub_rn(x, w->max)) : 1.;
+        if (is_before(a, i, x) && is_before(b, i, x))
+            sum += by_mass ? (double)weight_of(__fsub_rn(x, w->max)) : 1.;
     });
     return block_sum(r, sum);
 }
 
 /* The equals of t: before the first one, and the last. */
-__device__ static void find_equals(struct room *r, const struct row *w, float t, int *first, int *last)
+__device__ static void find_equals(struct room *r, const struct row *w, float t, int *first,
+                                   int *last)
 {
     if (threadIdx.x == 0) r->at = ALL, r->n = -1;
     __syncthreads();
@@ -299,7 +319,8 @@ __device__ static void find_equals(struct room *r, const struct row *w, float t,
 }
 
 /* As few as have the count or the mass `want`, of those before `in`. */
-__device__ static struct border cut(struct room *r, const struct row *w, struct border in, bool by_mass, double want)
+__device__ static struct border cut(struct room *r, const struct row *w, struct border in,
+                                    bool by_mass, double want)
 {
     uint32_t lo = rank_of(-FLT_MAX), hi = rank_of(w->max) + 1;
     struct border b = { 0, ALL };
@@ -314,7 +335,7 @@ __device__ static struct border cut(struct room *r, const struct row *w, struct 
     }
     b.t = of_rank(lo);
     find_equals(r, w, b.t, &first, &last);
-    while (last - first > 1) {                           /* the smaller ids */
+    while (last - first > 1) { /* the smaller ids */
         b.id = first + (last - first) / 2;
         if (measure(r, w, in, b, by_mass) >= want) last = b.id;
         else first = b.id;
@@ -323,9 +344,10 @@ __device__ static struct border cut(struct room *r, const struct row *w, struct 
     return b;
 }
 
-/* The same of the whole row, if the border lies in bucket `near` or close to it: those there are put in order. */
-__device__ static bool cut_listed(struct room *r, const struct row *w, int near, bool by_mass, double want,
-                                  struct border *b)
+/* The same of the whole row, if the border lies in bucket `near` or close to it: those there are
+ * put in order. */
+__device__ static bool cut_listed(struct room *r, const struct row *w, int near, bool by_mass,
+                                  double want, struct border *b)
 {
     int from = near, to = near, n = (int)r->count[near], i = 2 * threadIdx.x;
     double own = 0, less, sum;
@@ -348,7 +370,8 @@ __device__ static bool cut_listed(struct room *r, const struct row *w, int near,
     less = block_sum(r, own);
     if (!(less < want)) return false;
     block_sort(r->list, n);
-    for (int k = 0; k < 2; k++) v[k] = i + k < n ? weight(of_rank(~(uint32_t)(r->list[i + k] >> 32))) : 0.f;
+    for (int k = 0; k < 2; k++)
+        v[k] = i + k < n ? weight(of_rank(~(uint32_t)(r->list[i + k] >> 32))) : 0.f;
     own = block_before(r->part, (double)v[0] + (double)v[1], &sum);
     i = find_mass(r, less + own, v, want);
     if (i >= n) return false;
@@ -357,10 +380,12 @@ __device__ static bool cut_listed(struct room *r, const struct row *w, int near,
     return true;
 }
 
-/* Drawn from all before the border, in the order of ids: a warp's piece first, then the place in it. */
+/* Drawn from all before the border, in the order of ids: a warp's piece first, then the place in
+ * it. */
 __device__ static int draw_row(struct room *r, const struct row *w, struct border b, double u)
 {
-    int piece = (w->n + WARPS - 1) / WARPS, lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin, end;
+    int piece = (w->n + WARPS - 1) / WARPS, lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin,
+        end;
     double own = 0, before, all;
 
     auto weight = [&](int i) {
@@ -428,7 +453,8 @@ __device__ static double count_buckets(struct room *r, const struct row *w, bool
     return 0;
 }
 
-/* The first bucket with which so many are reached, and how many are in it and before (*n) and only before it
+/* The first bucket with which so many are reached, and how many are in it and before (*n) and only
+ * before it
  * (*less): fewer where there are no more. */
 __device__ static int last_bucket(struct room *r, int want, int *n, int *less)
 {
@@ -445,8 +471,8 @@ __device__ static int last_bucket(struct room *r, int want, int *n, int *less)
     return t;
 }
 
-/* How many it takes to have the mass and a little more, by the middles of the buckets, LIST at most; *near: the
- * bucket where it is reached. */
+/* How many it takes to have the mass and a little more, by the middles of the buckets, LIST at
+ * most; *near: the bucket where it is reached. */
 __device__ static int guess_count(struct room *r, double want, double total, int *near)
 {
     int t = threadIdx.x, own = (int)r->count[t], all, before = block_before(r->whole, own, &all);
@@ -465,7 +491,8 @@ __device__ static int guess_count(struct room *r, double want, double total, int
     return t < LIST ? t : LIST;
 }
 
-__device__ static int draw_filtered(struct room *r, const struct row *w, const struct pick *p, int top_k)
+__device__ static int draw_filtered(struct room *r, const struct row *w, const struct pick *p,
+                                    int top_k)
 {
     struct border b = { -FLT_MAX, ALL };
     double total = count_buckets(r, w, !top_k);
@@ -503,8 +530,8 @@ __device__ static int choose(struct room *r, const float *x, int n, const struct
 }
 
 __global__ static void __launch_bounds__(THREADS, 1)
-sample_rows(int32_t *ids, float *logits, size_t stride, int n, const struct pick *picks,
-            const struct pick_adjust *adjust, float *was)
+    sample_rows(int32_t *ids, float *logits, size_t stride, int n, const struct pick *picks,
+                const struct pick_adjust *adjust, float *was)
 {
     __shared__ struct room room;
 
@@ -537,9 +564,10 @@ size_t cu_sample_bytes(const struct cuda *c, const struct backend_limits *lim)
     return (size_t)lim->max_adjust * sizeof(float);
 }
 
-void cu_sample(struct cuda *c, int32_t *ids, const struct tensor *logits, const struct pick *picks, int n_picks,
-               const struct pick_adjust *adjust)
+void cu_sample(struct cuda *c, int32_t *ids, const struct tensor *logits, const struct pick *picks,
+               int n_picks, const struct pick_adjust *adjust)
 {
-    cu_launch(c, "sample", sample_rows, dim3((unsigned)n_picks), dim3(THREADS), 0, ids, (float *)logits->data,
-              logits->stride, logits->cols, picks, adjust, (float *)c->scratch[CU_SAMPLE]);
+    cu_launch(c, "sample", sample_rows, dim3((unsigned)n_picks), dim3(THREADS), 0, ids,
+              (float *)logits->data, logits->stride, logits->cols, picks, adjust,
+              (float *)c->scratch[CU_SAMPLE]);
 }

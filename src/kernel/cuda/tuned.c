@@ -17,8 +17,10 @@ void tuned_path(struct buf *path, const char *of)
 
     buf_clear(path);
     for (const char *p = of; *p; p++) key = (key ^ (unsigned char)*p) * 1099511628211u;
-    if (xdg && xdg[0] == '/') buf_printf(path, "%s/tern/products-%016llx", xdg, (unsigned long long)key);
-    else if (home && home[0] == '/') buf_printf(path, "%s/.cache/tern/products-%016llx", home, (unsigned long long)key);
+    if (xdg && xdg[0] == '/')
+        buf_printf(path, "%s/tern/products-%016llx", xdg, (unsigned long long)key);
+    else if (home && home[0] == '/')
+        buf_printf(path, "%s/.cache/tern/products-%016llx", home, (unsigned long long)key);
 }
 
 /* "Q4_K 768 512" */
@@ -82,7 +84,8 @@ bool tuned_write(const struct tuned *t, const char *path)
     make_folders(name.p);
     if ((f = fopen(buf_cstr(&name), "wbe"))) {
         for (int i = 0; i < DT_COUNT; i++)
-            if (t->most[i][0]) fprintf(f, "%s %d %d\n", dtype_name(i), t->most[i][0], t->most[i][1]);
+            if (t->most[i][0])
+                fprintf(f, "%s %d %d\n", dtype_name(i), t->most[i][0], t->most[i][1]);
         good = !ferror(f);
         good = fclose(f) == 0 && good && rename(buf_cstr(&name), path) == 0;
         if (!good) unlink(buf_cstr(&name));

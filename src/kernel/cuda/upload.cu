@@ -1,7 +1,8 @@
-/* upload.cu - weights onto the device: one block for all that came together, packed by several threads.
+/* upload.cu - weights onto the device: one block for all that came together, packed by several
+ * threads.
  *
- * Each thread takes the next piece of rows, packs it into one of its pinned buffers and sends it off on its own
- * stream, so that reading the file, packing and the bus work at once. */
+ * Each thread takes the next piece of rows, packs it into one of its pinned buffers and sends it
+ * off on its own stream, so that reading the file, packing and the bus work at once. */
 #include "kernel/cuda/record.cuh"
 
 extern "C" {
@@ -16,19 +17,19 @@ extern "C" {
 #include <unistd.h>
 
 #define MAX_READERS 8
-#define BUFFERS 3                    /* of a thread */
+#define BUFFERS 3 /* of a thread */
 #define BUFFER_BYTES ((size_t)4 << 20)
-#define ROW_UNIT 64                  /* pieces begin at multiples: layouts may lay rows out in groups */
+#define ROW_UNIT 64 /* pieces begin at multiples: layouts may lay rows out in groups */
 #define ALIGN 256
 
-struct slab {                        /* one block, and how many weights lie in it */
+struct slab { /* one block, and how many weights lie in it */
     char *p;
     size_t bytes;
     int n_weights;
 };
 
 struct cu_upload {
-    struct weight **noted;           /* since the last ready */
+    struct weight **noted; /* since the last ready */
     int n_noted, cap_noted;
     struct slab *slabs;
     int n_slabs;
@@ -45,9 +46,9 @@ struct shared_work {
     struct cuda *c;
     struct piece *pieces;
     int n;
-    int next;                        /* taken by __atomic_fetch_add */
-    int failed;                      /* a cudaError_t, the first */
-    uint64_t spent[PHASES];          /* of all threads together, in ns */
+    int next;               /* taken by __atomic_fetch_add */
+    int failed;             /* a cudaError_t, the first */
+    uint64_t spent[PHASES]; /* of all threads together, in ns */
 };
 
 struct reader {
@@ -78,10 +79,11 @@ int upload_put(struct cuda *c, struct weight *w, struct err *e)
     int n = w->n ? w->n : 1;
 
     if (w->rows <= 0 || w->cols <= 0 || row_bytes_of(w) == 0)
-        return err_set(e, E_FORMAT, "%s: %d rows of %d numbers are no matrix of type %s", c->be.name, w->rows, w->cols,
-                       dtype_name(w->type));
+        return err_set(e, E_FORMAT, "%s: %d rows of %d numbers are no matrix of type %s",
+                       c->be.name, w->rows, w->cols, dtype_name(w->type));
     if (!cu_matvec_can(w->type) || cu_weight_bytes(w->type, w->rows, w->cols, n) == 0)
-        return err_set(e, E_UNSUPPORTED, "%s: no kernels for weights of type %s", c->be.name, dtype_name(w->type));
+        return err_set(e, E_UNSUPPORTED, "%s: no kernels for weights of type %s", c->be.name,
+                       dtype_name(w->type));
     if (w->packed) return err_set(e, E_INVALID, "%s: a weight was put twice", c->be.name);
     if (u->n_noted == u->cap_noted) {
         u->cap_noted = u->cap_noted ? 2 * u->cap_noted : 256;
@@ -110,7 +112,8 @@ static int count_or_cut(const struct cu_upload *u, struct piece *out)
         int step = rows_of_piece(w);
         for (int m = 0; m < (w->n ? w->n : 1); m++)
             for (int r = 0; r < w->rows; r += step, n++)
-                if (out) out[n] = (struct piece){ w, m, r, r + step < w->rows ? r + step : w->rows };
+                if (out)
+                    out[n] = (struct piece){ w, m, r, r + step < w->rows ? r + step : w->rows };
     }
     return n;
 }
@@ -118,14 +121,16 @@ static int count_or_cut(const struct cu_upload *u, struct piece *out)
 static const char *source_of(const struct piece *p)
 {
     size_t row = row_bytes_of(p->w);
-    return (const char *)p->w->data + ((size_t)p->matrix * (size_t)p->w->rows + (size_t)p->r0) * row;
+    return (const char *)p->w->data +
+           ((size_t)p->matrix * (size_t)p->w->rows + (size_t)p->r0) * row;
 }
 
 /* Pages that lie in memory are mapped in one call instead of a fault each. */
 static void map_pages(const char *p, size_t n)
 {
 #ifdef MADV_POPULATE_READ
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = (size_t)p / page * page, end = (size_t)p + n;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = (size_t)p / page * page,
+           end = (size_t)p + n;
     madvise((void *)begin, end - begin, MADV_POPULATE_READ);
 #else
     (void)p;
@@ -171,8 +176,8 @@ static cudaError_t send_piece(struct reader *r, const struct piece *p, int k)
     spend(r, PHASE_PACK, &at_ns);
     for (int i = 0; i < n && rc == cudaSuccess; i++)
         if (plane[i].bytes)
-            rc = cudaMemcpyAsync((char *)p->w->packed + plane[i].at, dst[i], plane[i].bytes, cudaMemcpyHostToDevice,
-                                 r->stream);
+            rc = cudaMemcpyAsync((char *)p->w->packed + plane[i].at, dst[i], plane[i].bytes,
+                                 cudaMemcpyHostToDevice, r->stream);
     if (rc == cudaSuccess) rc = cudaEventRecord(r->sent[k], r->stream);
     if (own) {
         cudaStreamSynchronize(r->stream);
@@ -189,16 +194,19 @@ static void *read_pieces(void *arg)
     cudaError_t rc = cudaSetDevice(s->c->device);
     int expected = 0;
 
-    for (int i, k = 0; rc == cudaSuccess && !__atomic_load_n(&s->failed, __ATOMIC_RELAXED); k = (k + 1) % BUFFERS) {
+    for (int i, k = 0; rc == cudaSuccess && !__atomic_load_n(&s->failed, __ATOMIC_RELAXED);
+         k = (k + 1) % BUFFERS) {
         if ((i = __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED)) >= s->n) break;
         rc = send_piece(r, &s->pieces[i], k);
     }
     uint64_t at_ns = clock_ns();
     if (rc == cudaSuccess) rc = cudaStreamSynchronize(r->stream);
     spend(r, PHASE_SEND, &at_ns);
-    for (int i = 0; i < PHASES; i++) __atomic_fetch_add(&s->spent[i], r->spent[i], __ATOMIC_RELAXED);
+    for (int i = 0; i < PHASES; i++)
+        __atomic_fetch_add(&s->spent[i], r->spent[i], __ATOMIC_RELAXED);
     if (rc != cudaSuccess)
-        __atomic_compare_exchange_n(&s->failed, &expected, (int)rc, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+        __atomic_compare_exchange_n(&s->failed, &expected, (int)rc, false, __ATOMIC_RELAXED,
+                                    __ATOMIC_RELAXED);
     return NULL;
 }
 
@@ -234,9 +242,10 @@ static cudaError_t run_readers(struct shared_work *s)
     if (n > s->n) n = s->n;
     for (; ready < n; ready++)
         if ((rc = reader_init(&readers[ready], s)) != cudaSuccess) break;
-    if (ready > 0) rc = cudaSuccess;                     /* fewer do it too */
+    if (ready > 0) rc = cudaSuccess; /* fewer do it too */
     for (int i = 1; i < ready; i++)
-        readers[i].started = pthread_create(&readers[i].thread, NULL, read_pieces, &readers[i]) == 0;
+        readers[i].started =
+            pthread_create(&readers[i].thread, NULL, read_pieces, &readers[i]) == 0;
     if (ready > 0) read_pieces(&readers[0]);
     for (int i = 1; i < ready; i++)
         if (readers[i].started) pthread_join(readers[i].thread, NULL);
@@ -282,7 +291,8 @@ static void count_phases(struct cuda *c, const struct shared_work *s, uint64_t a
     double sum = 0, each[PHASES];
 
     for (int i = 0; i < PHASES; i++) sum += (double)s->spent[i];
-    for (int i = 0; i < PHASES; i++) each[i] = sum > 0 ? (double)all_ns * (double)s->spent[i] / sum : 0;
+    for (int i = 0; i < PHASES; i++)
+        each[i] = sum > 0 ? (double)all_ns * (double)s->spent[i] / sum : 0;
     cu_count(&c->stats.read_ns, (uint64_t)each[PHASE_READ]);
     cu_count(&c->stats.pack_ns, (uint64_t)each[PHASE_PACK]);
     cu_count(&c->stats.upload_ns, (uint64_t)each[PHASE_SEND]);
@@ -303,15 +313,15 @@ int upload_ready(struct cuda *c, struct err *e)
     s.n = count_or_cut(u, NULL);
     s.pieces = (struct piece *)mem_array((size_t)s.n, sizeof *s.pieces);
     count_or_cut(u, s.pieces);
-    rc = cudaMemset(slab.p, 0, slab.bytes);              /* what lies between layouts is read, not used */
+    rc = cudaMemset(slab.p, 0, slab.bytes); /* what lies between layouts is read, not used */
     if (rc == cudaSuccess) rc = cudaDeviceSynchronize();
     if (rc == cudaSuccess) rc = run_readers(&s);
     count_phases(c, &s, clock_ns() - start);
     mem_free(s.pieces);
     if (rc != cudaSuccess) {
         cudaGetLastError();
-        code = err_set(e, rc == cudaErrorMemoryAllocation ? E_NOMEM : E_DEVICE, "%s: weights: %s", c->be.name,
-                       cudaGetErrorString(rc));
+        code = err_set(e, rc == cudaErrorMemoryAllocation ? E_NOMEM : E_DEVICE, "%s: weights: %s",
+                       c->be.name, cudaGetErrorString(rc));
         goto out;
     }
     u->slabs = (struct slab *)mem_grow(u->slabs, (size_t)(u->n_slabs + 1) * sizeof *u->slabs);

@@ -5,7 +5,8 @@ void attend_wgs(struct cuda *c, const struct attend_dev *a)
 {
     bool small = a->dk <= 64 && a->dv <= 64;
 
-    if (a->kv.type == DT_F16 && a->kv.whole && small) wg_launch<64, DT_F16>(c, a, "attend tiles f16");
+    if (a->kv.type == DT_F16 && a->kv.whole && small)
+        wg_launch<64, DT_F16>(c, a, "attend tiles f16");
     else if (a->kv.type == DT_F16 && a->kv.whole) wg_launch<128, DT_F16>(c, a, "attend tiles f16");
     else attend_wgs_turned(c, a);
 }

@@ -1,4 +1,5 @@
-/* gemm_mid_kk.cu - products with weights of two types side by side: files of mixed types have such. */
+/* gemm_mid_kk.cu - products with weights of two types side by side: files of mixed types have such.
+ */
 #include "kernel/cuda/gemm_hop.cuh"
 #include "kernel/cuda/gemm_types.cuh"
 

@@ -1,7 +1,8 @@
-/* matvec_k.cu - the formats with super-blocks that are met most, alone and mixed as files mix them. */
+/* matvec_k.cu - the formats with super-blocks that are met most, alone and mixed as files mix them.
+ */
 #include "kernel/cuda/matvec_run.cuh"
 
-#define PAIR(t, u)                                                                                                 \
+#define PAIR(t, u) \
     if (a == DT_##t && b == DT_##u) return mv_kernel_of<mv_tiles<DT_##t>, mv_tiles<DT_##u>>();
 
 struct mv_kernel *mv_kernel_k(int a, int b)

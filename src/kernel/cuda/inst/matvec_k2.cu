@@ -1,7 +1,7 @@
 /* matvec_k2.cu - the other formats with super-blocks. */
 #include "kernel/cuda/matvec_run.cuh"
 
-#define PAIR(t, u)                                                                                                 \
+#define PAIR(t, u) \
     if (a == DT_##t && b == DT_##u) return mv_kernel_of<mv_tiles<DT_##t>, mv_tiles<DT_##u>>();
 
 struct mv_kernel *mv_kernel_k2(int a, int b)

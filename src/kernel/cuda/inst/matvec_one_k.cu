@@ -1,7 +1,7 @@
 /* matvec_one_k.cu - one token: the formats with super-blocks, alone and mixed as files mix them. */
 #include "kernel/cuda/matvec_one.cuh"
 
-#define PAIR(t, u)                                                                                                 \
+#define PAIR(t, u) \
     if (a == DT_##t && b == DT_##u) return mv_one_of<one_tiles<DT_##t>, one_tiles<DT_##u>>();
 
 struct mv_kernel *mv_one_k(int a, int b)

@@ -1,7 +1,7 @@
 /* matvec_one_small.cu - one token: the formats with blocks of 32. */
 #include "kernel/cuda/matvec_one.cuh"
 
-#define ALONE(t)                                                                                                   \
+#define ALONE(t) \
     case DT_##t: return mv_one_of<one_tiles<DT_##t>, one_tiles<DT_##t>>();
 
 struct mv_kernel *mv_one_small(int a, int b)

@@ -1,7 +1,7 @@
 /* matvec_small2.cu - the other formats with blocks of 32. */
 #include "kernel/cuda/matvec_run.cuh"
 
-#define ALONE(t)                                                                                                   \
+#define ALONE(t) \
     case DT_##t: return mv_kernel_of<mv_tiles<DT_##t>, mv_tiles<DT_##t>>();
 
 struct mv_kernel *mv_kernel_small2(int a, int b)

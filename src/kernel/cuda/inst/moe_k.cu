@@ -3,8 +3,8 @@
 
 template <int T> static const struct moe_kernel *k_of(const char *name)
 {
-    static const struct moe_kernel k = { moe_few<moe_tiles<T>>, NULL, moe_wide_run<mid_k<T>>, moe_tiles<T>::UNIT,
-                                         MOE_LANES, name };
+    static const struct moe_kernel k = { moe_few<moe_tiles<T>>, NULL,      moe_wide_run<mid_k<T>>,
+                                         moe_tiles<T>::UNIT,    MOE_LANES, name };
     return &k;
 }
 

@@ -3,8 +3,12 @@
 
 template <int T, class W> static const struct moe_kernel *plain_of(const char *name)
 {
-    static const struct moe_kernel k = { moe_few<moe_rows<T>>, moe_many<moe_rows<T>>, moe_wide_run<W>,
-                                         moe_rows<T>::UNIT, MOE_ROWS, name };
+    static const struct moe_kernel k = { moe_few<moe_rows<T>>,
+                                         moe_many<moe_rows<T>>,
+                                         moe_wide_run<W>,
+                                         moe_rows<T>::UNIT,
+                                         MOE_ROWS,
+                                         name };
     return &k;
 }
 

@@ -3,8 +3,9 @@
 
 template <int T> static const struct moe_kernel *small_of(const char *name)
 {
-    static const struct moe_kernel k = { moe_few<moe_tiles<T>>, NULL, moe_wide_run<mid_small<T>>, moe_tiles<T>::UNIT,
-                                         MOE_LANES, name };
+    static const struct moe_kernel k = {
+        moe_few<moe_tiles<T>>, NULL, moe_wide_run<mid_small<T>>, moe_tiles<T>::UNIT, MOE_LANES, name
+    };
     return &k;
 }
 
