@@ -49,7 +49,7 @@ static void run_part(void *arg, int thread, int n_threads)
 
 static void *need(size_t n)
 {
-    void *p = mem_try_aligned(n);
+    void *p = mem_aligned(n);
     if (!p) {
         fprintf(stderr, "gemm: no memory\n");
         exit(1);

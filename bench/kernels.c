@@ -210,7 +210,7 @@ int main(int argc, char **argv)
         goto out;
     if ((rc = open_alone(&b.few, &b, opt.few, &few, &e)) != OK) goto out;
     if ((rc = open_alone(&b.many, &b, opt.gemm, &many, &e)) != OK) goto out;
-    b.set = mem_try_aligned(SET_BYTES);
+    b.set = mem_aligned(SET_BYTES);
     b.x = mem_array(512 * (size_t)b.cols, sizeof *b.x);
     b.y = mem_array(512 * (size_t)b.rows, sizeof *b.y);
     if (!b.set) {

@@ -431,7 +431,7 @@ int tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs
         if (!msgs[i].role || !msgs[i].content)
             return invalid("tern_submit_chat", "a message needs role and content");
     if (!(t = need_tokenizer(m))) return last.code;
-    if (!(copy = mem_try_array(n, sizeof *copy)))
+    if (!(copy = mem_array(n, sizeof *copy)))
         return err_set(&last, E_NOMEM, "no memory for %zu messages", n);
     for (size_t i = 0; i < n; i++)
         copy[i] = (struct chat_msg){ str_c(msgs[i].role), str_c(msgs[i].content) };

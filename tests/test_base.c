@@ -46,9 +46,9 @@ static void sizes_that_overflow_give_null(void **state)
 {
     size_t out;
     (void)state;
-    assert_null(mem_try_array(SIZE_MAX / 2, 3));
-    assert_null(mem_try((size_t)PTRDIFF_MAX + 1));
-    assert_null(mem_try_aligned(SIZE_MAX - 10));
+    assert_null(mem_array(SIZE_MAX / 2, 3));
+    assert_null(mem_alloc((size_t)PTRDIFF_MAX + 1));
+    assert_null(mem_aligned(SIZE_MAX - 10));
     assert_false(mem_mul(SIZE_MAX, 2, &out));
     assert_false(mem_add(SIZE_MAX, 1, &out));
 }
@@ -57,7 +57,7 @@ static void aligned_blocks_are_aligned(void **state)
 {
     (void)state;
     for (size_t n = 1; n < 10u << 20; n = n * 7 + 1) {
-        void *p = mem_try_aligned(n);
+        void *p = mem_aligned(n);
         assert_non_null(p);
         assert_int_equal((uintptr_t)p % 64, 0);
         memset(p, 1, n);

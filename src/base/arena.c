@@ -21,7 +21,7 @@ static struct arena_chunk *chunk_for(struct arena *a, size_t n)
     if (c && c->cap - c->used >= n) return c;
     if (cap > (1u << 20)) cap = 1u << 20;
     if (cap < n) cap = n;
-    c = mem_alloc(sizeof *c + cap);
+    if (n > SIZE_MAX / 2 || !(c = mem_alloc(sizeof *c + cap))) return NULL;
     c->cap = cap;
     c->next = a->head;
     a->head = c;
@@ -33,8 +33,11 @@ void *arena_alloc(struct arena *a, size_t n)
     struct arena_chunk *c;
     void *p;
 
-    n = n > SIZE_MAX - 15 ? SIZE_MAX : (n + 15) & ~(size_t)15; /* SIZE_MAX dies in mem_alloc */
-    c = chunk_for(a, n);
+    n = n > SIZE_MAX - 15 ? SIZE_MAX : (n + 15) & ~(size_t)15;
+    if (!(c = chunk_for(a, n))) {
+        a->failed = true;
+        return NULL;
+    }
     p = c->data + c->used;
     c->used += n;
     a->used_bytes += n;
@@ -50,11 +53,15 @@ void *arena_array(struct arena *a, size_t n, size_t size)
 char *arena_cstr(struct arena *a, struct str s)
 {
     char *p = arena_alloc(a, s.n + 1);
-    if (s.n) memcpy(p, s.p, s.n);
+    if (p && s.n) memcpy(p, s.p, s.n);
     return p;
 }
 
-struct str arena_str(struct arena *a, struct str s) { return str_of(arena_cstr(a, s), s.n); }
+struct str arena_str(struct arena *a, struct str s)
+{
+    char *p = arena_cstr(a, s);
+    return str_of(p, p ? s.n : 0);
+}
 
 char *arena_printf(struct arena *a, const char *fmt, ...)
 {
@@ -67,15 +74,21 @@ char *arena_printf(struct arena *a, const char *fmt, ...)
     n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
     p = arena_alloc(a, (size_t)(n < 0 ? 0 : n) + 1);
-    vsnprintf(p, (size_t)(n < 0 ? 0 : n) + 1, fmt, again);
+    if (p) vsnprintf(p, (size_t)(n < 0 ? 0 : n) + 1, fmt, again);
     va_end(again);
     return p;
+}
+
+int arena_check(const struct arena *a, struct err *e)
+{
+    return a->failed ? err_nomem(e, "many small objects") : OK;
 }
 
 void arena_reset(struct arena *a)
 {
     struct arena_chunk *keep = a->head;
 
+    a->failed = false;
     if (!keep) return;
     while (keep->next) {
         struct arena_chunk *next = keep->next;
@@ -85,6 +98,7 @@ void arena_reset(struct arena *a)
     memset(keep->data, 0, keep->used);
     keep->used = 0;
     a->used_bytes = 0;
+    a->failed = false;
 }
 
 void arena_release(struct arena *a)
@@ -95,4 +109,5 @@ void arena_release(struct arena *a)
         a->head = next;
     }
     a->used_bytes = 0;
+    a->failed = false;
 }

@@ -3,25 +3,21 @@
 #include "base/mem.h"
 
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 
-void buf_reserve(struct buf *b, size_t more)
+bool buf_reserve(struct buf *b, size_t more)
 {
-    size_t need, cap = b->cap ? b->cap : 64;
+    size_t need;
 
-    if (!mem_add(b->n, more, &need) || need > PTRDIFF_MAX) need = SIZE_MAX; /* dies in mem_grow */
-    if (need <= b->cap) return;
-    while (cap < need && cap < SIZE_MAX / 2) cap *= 2;
-    if (cap < need) cap = need;
-    b->p = mem_grow(b->p, cap);
-    b->cap = cap;
+    if (b->failed || !mem_add(b->n, more, &need)) return !(b->failed = true);
+    if (need <= b->cap) return true;
+    if (need < 64) need = 64;
+    return !(b->failed = !mem_ensure(b->p, b->cap, need));
 }
 
 void buf_add(struct buf *b, const void *p, size_t n)
 {
-    if (n == 0) return;
-    buf_reserve(b, n);
+    if (n == 0 || !buf_reserve(b, n)) return;
     memcpy(b->p + b->n, p, n);
     b->n += n;
 }
@@ -39,8 +35,7 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     va_copy(again, ap);
     n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
-    if (n > 0) {
-        buf_reserve(b, (size_t)n + 1);
+    if (n > 0 && buf_reserve(b, (size_t)n + 1)) {
         vsnprintf(b->p + b->n, (size_t)n + 1, fmt, again);
         b->n += (size_t)n;
     }
@@ -49,9 +44,14 @@ void buf_printf(struct buf *b, const char *fmt, ...)
 
 const char *buf_cstr(struct buf *b)
 {
-    buf_reserve(b, 1);
+    if (!buf_reserve(b, 1)) return "";
     b->p[b->n] = 0;
     return b->p;
+}
+
+int buf_check(const struct buf *b, struct err *e)
+{
+    return b->failed ? err_nomem(e, "a text") : OK;
 }
 
 void buf_release(struct buf *b)

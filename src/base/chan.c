@@ -21,7 +21,7 @@ int chan_open(struct chan **out, int cap, struct err *e)
     void **items;
 
     if (cap < 1) return err_set(e, E_INVALID, "a channel of %d items makes no sense", cap);
-    if (!(items = mem_try_array((size_t)cap, sizeof *items)))
+    if (!(items = mem_array((size_t)cap, sizeof *items)))
         return err_set(e, E_NOMEM, "no memory for a channel of %d items", cap);
     c = mem_new(struct chan);
     *c = (struct chan){ .items = items, .cap = cap };

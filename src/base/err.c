@@ -16,6 +16,11 @@ int err_set(struct err *e, int code, const char *fmt, ...)
     return code;
 }
 
+int err_nomem(struct err *e, const char *what)
+{
+    return err_set(e, E_NOMEM, "out of memory: no room for %s", what);
+}
+
 int err_wrap(struct err *e, const char *fmt, ...)
 {
     char old[sizeof e->msg];

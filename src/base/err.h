@@ -36,6 +36,9 @@ struct err {
 /* Writes the sentence and returns the code, so that it can be returned in one line. */
 int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* E_NOMEM: "out of memory: no room for WHAT". */
+int err_nomem(struct err *e, const char *what);
+
 /* Puts "what: " before the sentence that is there already; returns e's code. */
 int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -52,18 +52,23 @@ static struct map_slot *find(const struct map *m, struct str key, uint64_t hash)
     }
 }
 
-void map_reserve(struct map *m, size_t n)
+bool map_reserve(struct map *m, size_t n)
 {
     struct map old = *m;
     size_t cap = 16;
 
+    if (n > SIZE_MAX / 8) return false;
     while (cap < n * 2) cap *= 2;
-    if (cap <= m->cap) return;
-    m->slots = mem_array(cap, sizeof *m->slots);
+    if (cap <= m->cap) return true;
+    if (!(m->slots = mem_array(cap, sizeof *m->slots))) {
+        m->slots = old.slots;
+        return false;
+    }
     m->cap = cap;
     for (size_t i = 0; i < old.cap; i++)
         if (old.slots[i].key.p) *find(m, old.slots[i].key, old.slots[i].hash) = old.slots[i];
     mem_free(old.slots);
+    return true;
 }
 
 bool map_get(const struct map *m, struct str key, uint64_t *value)
@@ -78,13 +83,13 @@ bool map_get(const struct map *m, struct str key, uint64_t *value)
     return true;
 }
 
-bool map_put(struct map *m, struct str key, uint64_t value)
+int map_put(struct map *m, struct str key, uint64_t value)
 {
     uint64_t hash = map_hash(key);
     struct map_slot *s;
 
     if (!key.p) key.p = "";
-    map_reserve(m, m->n + 1);
+    if (!map_reserve(m, m->n + 1)) return E_NOMEM;
     s = find(m, key, hash);
     bool fresh = !s->key.p;
     if (fresh) {
@@ -93,7 +98,7 @@ bool map_put(struct map *m, struct str key, uint64_t value)
         m->n++;
     }
     s->value = value;
-    return fresh;
+    return fresh ? MAP_ADDED : MAP_REPLACED;
 }
 
 void map_release(struct map *m)

@@ -5,6 +5,7 @@
 #ifndef TERN_BASE_MAP_H
 #define TERN_BASE_MAP_H
 
+#include "base/err.h"
 #include "base/str.h"
 
 struct map_slot;
@@ -13,9 +14,11 @@ struct map {
     size_t n, cap;
 };
 
-void map_reserve(struct map *m, size_t n);
+bool map_reserve(struct map *m, size_t n); /* room for n keys in all; false: no memory */
 bool map_get(const struct map *m, struct str key, uint64_t *value);
-bool map_put(struct map *m, struct str key, uint64_t value); /* false: it was there, now replaced */
+enum { MAP_REPLACED = 0, MAP_ADDED = 1 };
+/* MAP_ADDED, MAP_REPLACED (the key was there, its value is now this one), or E_NOMEM. */
+int map_put(struct map *m, struct str key, uint64_t value);
 void map_release(struct map *m);
 
 uint64_t map_hash(struct str key);

@@ -1,56 +1,45 @@
 #include "base/mem.h"
 
+#include <limits.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-#define HUGE ((size_t)2 << 20)
-
-static void *or_die(void *p)
-{
-    static const char msg[] = "tern: out of memory\n";
-    if (p) return p;
-    if (write(2, msg, sizeof msg - 1) < 0) { /* nothing left to tell it with */
-    }
-    _exit(1);
-}
+#define HUGE_PAGE ((size_t)2 << 20)
 
 bool mem_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
 bool mem_add(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
 
-void *mem_try(size_t n) { return n > PTRDIFF_MAX ? NULL : calloc(1, n ? n : 1); }
+void *mem_alloc(size_t n) { return n > PTRDIFF_MAX ? NULL : calloc(1, n ? n : 1); }
 
-void *mem_try_array(size_t n, size_t size)
+void *mem_array(size_t n, size_t size)
 {
     size_t bytes;
-    return mem_mul(n, size, &bytes) ? mem_try(bytes) : NULL;
+    return mem_mul(n, size, &bytes) ? mem_alloc(bytes) : NULL;
 }
 
-void *mem_alloc(size_t n) { return or_die(mem_try(n)); }
-void *mem_array(size_t n, size_t size) { return or_die(mem_try_array(n, size)); }
-void *mem_grow(void *p, size_t n) { return or_die(realloc(p, n ? n : 1)); }
+void *mem_grow(void *p, size_t n) { return n > PTRDIFF_MAX ? NULL : realloc(p, n ? n : 1); }
 
 void *mem_dup(const void *p, size_t n)
 {
-    void *q = or_die(malloc(n ? n : 1));
-    if (n) memcpy(q, p, n);
+    void *q = n > PTRDIFF_MAX ? NULL : malloc(n ? n : 1);
+    if (q && n) memcpy(q, p, n);
     return q;
 }
 
 char *mem_strdup(const char *s) { return mem_dup(s, strlen(s) + 1); }
 void mem_free(void *p) { free(p); }
 
-void *mem_try_aligned(size_t n)
+void *mem_aligned(size_t n)
 {
-    size_t align = n >= 2 * HUGE ? HUGE : 64;
+    size_t align = n >= 2 * HUGE_PAGE ? HUGE_PAGE : 64;
     void *p;
 
-    if (n > PTRDIFF_MAX - HUGE) return NULL;
+    if (n > PTRDIFF_MAX - HUGE_PAGE) return NULL;
     n = (n + 63) & ~(size_t)63;
     if (posix_memalign(&p, align, n ? n : 64) != 0) return NULL;
-    if (align == HUGE) madvise(p, n & ~(HUGE - 1), MADV_HUGEPAGE);
+    if (align == HUGE_PAGE) madvise(p, n & ~(HUGE_PAGE - 1), MADV_HUGEPAGE);
     return p;
 }
 
@@ -58,4 +47,29 @@ void mem_free_aligned(void *p, size_t n)
 {
     (void)n;
     free(p);
+}
+
+bool mem_ensure_size(void *pp, size_t *cap, size_t need, size_t size)
+{
+    size_t more = *cap ? *cap : 8, bytes;
+    void *p;
+
+    if (need <= *cap) return true;
+    while (more < need && more <= SIZE_MAX / 2) more *= 2;
+    if (more < need) more = need;
+    memcpy(&p, pp, sizeof p);
+    if (!mem_mul(more, size, &bytes) || !(p = mem_grow(p, bytes))) return false;
+    memcpy(pp, &p, sizeof p);
+    *cap = more;
+    return true;
+}
+
+bool mem_ensure_int(void *pp, int *cap, int need, size_t size)
+{
+    size_t wide = (size_t)*cap;
+
+    if (need <= *cap) return true;
+    if (!mem_ensure_size(pp, &wide, (size_t)need, size)) return false;
+    *cap = wide > INT_MAX ? INT_MAX : (int)wide;
+    return true;
 }

@@ -1,33 +1,47 @@
-/* mem.h - allocation that cannot fail quietly.
+/* mem.h - memory allocation. Every call can fail, and failing ends one operation, never the
+ * process.
  *
- * Small allocations do not fail: if the system has none left, the process says
- * so in one line and ends with exit code 1. Sizes that come from a file, a flag
- * or a client go through mem_try*, which return NULL and leave the decision to
- * the caller. */
+ * A NULL result means that the system has no memory left, or that the size does not fit into a
+ * size_t. The caller releases what it has built so far and returns E_NOMEM (err_nomem in err.h
+ * writes the message). Code that builds something in many small steps uses an object that remembers
+ * the first failure (struct buf, struct arena, struct ids) and is asked once at the end. */
 #ifndef TERN_BASE_MEM_H
 #define TERN_BASE_MEM_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-void *mem_alloc(size_t n);              /* zeroed; never NULL */
-void *mem_array(size_t n, size_t size); /* zeroed; never NULL; n * size is checked */
-void *mem_grow(void *p, size_t n);      /* realloc; never NULL; new bytes are not zeroed */
-void *mem_dup(const void *p, size_t n);
-char *mem_strdup(const char *s);
-void mem_free(void *p); /* NULL is fine */
+#define MEM_CHECKED __attribute__((warn_unused_result))
 
-void *mem_try(size_t n);                    /* zeroed, or NULL */
-void *mem_try_array(size_t n, size_t size); /* zeroed, or NULL, also when n * size overflows */
+MEM_CHECKED void *mem_alloc(size_t n);              /* n zeroed bytes, or NULL */
+MEM_CHECKED void *mem_array(size_t n, size_t size); /* n zeroed items, or NULL */
+/* Resizes the allocation p to n bytes. New bytes are not zeroed. NULL: p is still valid and has its
+ * old size. */
+MEM_CHECKED void *mem_grow(void *p, size_t n);
+MEM_CHECKED void *mem_dup(const void *p, size_t n); /* a copy of n bytes, or NULL */
+MEM_CHECKED char *mem_strdup(const char *s);
+void mem_free(void *p); /* NULL is allowed */
 
-/* Blocks aligned to 64 bytes (2 MiB and huge pages from 4 MiB on), not zeroed;
- * NULL when there is no memory. Freed with mem_free_aligned only. */
-void *mem_try_aligned(size_t n);
+/* Blocks aligned to 64 bytes (2 MiB and huge pages from 4 MiB on), not zeroed, or NULL. Freed with
+ * mem_free_aligned only. */
+MEM_CHECKED void *mem_aligned(size_t n);
 void mem_free_aligned(void *p, size_t n);
 
 #define mem_new(type) ((type *)mem_alloc(sizeof(type)))
 
-/* Overflow-checked size arithmetic: false when the result does not fit. */
+/* Grows the array that the pointer variable at `pp` names to at least `need` items of `size` bytes,
+ * at least doubling it, and updates *cap. false: no memory; array and *cap are unchanged. */
+MEM_CHECKED bool mem_ensure_size(void *pp, size_t *cap, size_t need, size_t size);
+MEM_CHECKED bool mem_ensure_int(void *pp, int *cap, int need, size_t size);
+
+#ifndef __cplusplus
+/* mem_ensure(v->items, v->cap, v->n + 1): room for one more item. cap is an int or a size_t. */
+#define mem_ensure(p, cap, need) \
+    _Generic(&(cap), int * : mem_ensure_int, size_t * : mem_ensure_size)(&(p), &(cap), (need), \
+                                                                         sizeof *(p))
+#endif
+
+/* Overflow-checked size arithmetic. false: the result does not fit. */
 bool mem_mul(size_t a, size_t b, size_t *out);
 bool mem_add(size_t a, size_t b, size_t *out);
 #endif

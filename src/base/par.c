@@ -239,7 +239,7 @@ int par_open(struct par **out, struct par_opt opt, struct err *e)
         return err_set(e, E_INVALID, "%d threads: between 1 and %d are possible", opt.n_threads,
                        MAX_THREADS);
     cores = cores_find();
-    if (!(p = mem_try_aligned(sizeof *p)))
+    if (!(p = mem_aligned(sizeof *p)))
         return err_set(e, E_NOMEM, "no memory for a team of threads");
     memset(p, 0, sizeof *p);
     p->n = opt.n_threads ? opt.n_threads : cores->n;

@@ -275,7 +275,7 @@ static double bandwidth(const struct bench *b)
     double best = 0;
     void *p = NULL;
 
-    while (bytes >= (size_t)1 << 26 && !(p = mem_try_aligned(bytes))) bytes /= 2;
+    while (bytes >= (size_t)1 << 26 && !(p = mem_aligned(bytes))) bytes /= 2;
     if (!p || par_open(&par, (struct par_opt){ b->n_threads, true }, NULL) != OK) {
         mem_free_aligned(p, bytes);
         return 0;

@@ -80,7 +80,7 @@ static int write_item(struct job *j, const struct item *it, struct err *e)
     if (per_piece > it->to->rows) per_piece = (int)it->to->rows;
     j->item = it;
     j->row_bytes = row_bytes;
-    j->piece = mem_try_array((size_t)per_piece, row_bytes);
+    j->piece = mem_array((size_t)per_piece, row_bytes);
     for (int t = 0; t < par_n(j->par); t++)
         j->rows_f32[t] = mem_array(layout_room(&it->to->lay), sizeof(float));
     if (!j->piece)

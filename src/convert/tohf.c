@@ -45,7 +45,7 @@ static void encode_rows(void *arg, int t, int n_threads)
 
 static int write_turned(struct job *j, struct tohf_item *it, struct err *e)
 {
-    unsigned char *all = mem_try(it->bytes);
+    unsigned char *all = mem_alloc(it->bytes);
     int rc = all ? tohf_turned(it, all, e) : err_set(e, E_NOMEM, "%s: no memory for it", it->name);
 
     if (rc == OK) {
@@ -66,7 +66,7 @@ static int write_item(struct job *j, struct tohf_item *it, struct err *e)
     per_piece = (int64_t)PIECE_BYTES / j->row_bytes;
     if (per_piece < 1) per_piece = 1;
     if (per_piece > rows) per_piece = rows;
-    j->piece = mem_try_array((size_t)per_piece, (size_t)j->row_bytes);
+    j->piece = mem_array((size_t)per_piece, (size_t)j->row_bytes);
     if (!j->piece) return err_set(e, E_NOMEM, "%s: no memory for its rows", it->name);
     for (int t = 0; t < par_n(j->par); t++) j->x[t] = mem_array((size_t)it->y.cols, sizeof(float));
     it->crc = (uint32_t)crc32(0, NULL, 0);

@@ -550,7 +550,7 @@ int tohf_turned(const struct tohf_item *it, void *dst, struct err *e)
 {
     size_t rows = (size_t)it->y.rows, cols = (size_t)it->y.cols,
            size = (size_t)dtype_info((int)it->type)->bytes;
-    float *x = mem_try_array(cols, sizeof *x), *all = mem_try_array(rows * cols, sizeof *all);
+    float *x = mem_array(cols, sizeof *x), *all = mem_array(rows * cols, sizeof *all);
 
     for (int64_t m = 0; x && all && m < it->y.count; m++) {
         for (size_t w = 0; w < rows; w++) {

@@ -143,13 +143,13 @@ static int open_memory(struct engine *g, struct err *e)
                            .pooling = g->model->hp.pooling };
     if ((rc = step_init(&g->step, s, e)) != OK) return rc;
     if ((rc = chan_open(&g->in, g->max_live, e)) != OK) return rc;
-    g->live = mem_try_array(n, sizeof *g->live);
-    g->untold = mem_try_array((size_t)o->max_seqs, sizeof *g->untold);
-    g->view = mem_try_array(n, sizeof *g->view);
-    g->order = mem_try_array(n, sizeof *g->order);
-    g->plan.run = mem_try_array(n, sizeof *g->plan.run);
-    g->plan.begin = mem_try_array(n, sizeof *g->plan.begin);
-    g->plan.preempt = mem_try_array(n, sizeof *g->plan.preempt);
+    g->live = mem_array(n, sizeof *g->live);
+    g->untold = mem_array((size_t)o->max_seqs, sizeof *g->untold);
+    g->view = mem_array(n, sizeof *g->view);
+    g->order = mem_array(n, sizeof *g->order);
+    g->plan.run = mem_array(n, sizeof *g->plan.run);
+    g->plan.begin = mem_array(n, sizeof *g->plan.begin);
+    g->plan.preempt = mem_array(n, sizeof *g->plan.preempt);
     if (!g->live || !g->untold || !g->view || !g->order || !g->plan.run || !g->plan.begin ||
         !g->plan.preempt)
         return err_set(e, E_NOMEM, "no memory for %zu requests", n);

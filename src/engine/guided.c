@@ -152,7 +152,7 @@ int guided_begin(struct guided *d, struct match *x, struct grammar *g, bool at_s
 {
     struct guide_use *u;
 
-    if (!d->logits && !(d->logits = mem_try_array((size_t)d->n_pick, sizeof *d->logits)))
+    if (!d->logits && !(d->logits = mem_array((size_t)d->n_pick, sizeof *d->logits)))
         return err_set(e, E_NOMEM, "no memory for the logits of %d tokens", d->n_pick);
     u = use_of(d, g);
     u->n++;

@@ -62,7 +62,7 @@ int seq_open(struct seq **out, struct request *r, struct seq_limits lim,
     s->untold = -1;
     if (r->max_tokens > 0 && (size_t)r->max_tokens < n_new) n_new = (size_t)r->max_tokens;
     s->n_max = (int)(r->prompt.n + n_new);
-    s->tokens.p = mem_try_array((size_t)s->n_max, sizeof *s->tokens.p);
+    s->tokens.p = mem_array((size_t)s->n_max, sizeof *s->tokens.p);
     if (!s->tokens.p) {
         rc = err_set(e, E_NOMEM, "no memory for a sequence of %d tokens", s->n_max);
         goto out;

@@ -14,27 +14,27 @@ int step_init(struct step *st, struct step_opt o, struct err *e)
                          .max_adjust = o.max_adjust,
                          .n_pick_from = o.n_pick_from,
                          .has_state = o.has_state };
-    st->ids = mem_try_array(nt, sizeof *st->ids);
-    st->pos = mem_try_array(nt, sizeof *st->pos);
-    st->row = mem_try_array(nt, sizeof *st->row);
-    st->table = mem_try_array(cells, sizeof *st->table);
-    st->slots = mem_try_array(ns, sizeof *st->slots);
+    st->ids = mem_array(nt, sizeof *st->ids);
+    st->pos = mem_array(nt, sizeof *st->pos);
+    st->row = mem_array(nt, sizeof *st->row);
+    st->table = mem_array(cells, sizeof *st->table);
+    st->slots = mem_array(ns, sizeof *st->slots);
     st->n_embd = o.n_embd;
     st->pooling = o.pooling;
     st->max_hidden = o.pooling == POOL_MEAN ? o.max_tokens : o.max_seqs;
-    st->hidden_rows = mem_try_array((size_t)st->max_hidden, sizeof *st->hidden_rows);
-    st->hidden = mem_try_array((size_t)st->max_hidden * (size_t)o.n_embd, sizeof *st->hidden);
-    st->n_hidden_of = mem_try_array(ns, sizeof *st->n_hidden_of);
-    st->out_rows = mem_try_array(ns, sizeof *st->out_rows);
-    st->seqs = mem_try_array(ns, sizeof *st->seqs);
-    st->n_new = mem_try_array(ns, sizeof *st->n_new);
-    st->out = mem_try_array(ns, sizeof *st->out);
-    st->seq_len = mem_try_array(ns, sizeof *st->seq_len);
-    st->second = mem_try_array(ns, sizeof *st->second);
-    st->pick = mem_try_array(ns, sizeof *st->pick);
-    st->picks = mem_try_array(ns, sizeof *st->picks);
-    st->picked = mem_try_array(ns, sizeof *st->picked);
-    st->adjust = mem_try_array((size_t)o.max_adjust + 1, sizeof *st->adjust);
+    st->hidden_rows = mem_array((size_t)st->max_hidden, sizeof *st->hidden_rows);
+    st->hidden = mem_array((size_t)st->max_hidden * (size_t)o.n_embd, sizeof *st->hidden);
+    st->n_hidden_of = mem_array(ns, sizeof *st->n_hidden_of);
+    st->out_rows = mem_array(ns, sizeof *st->out_rows);
+    st->seqs = mem_array(ns, sizeof *st->seqs);
+    st->n_new = mem_array(ns, sizeof *st->n_new);
+    st->out = mem_array(ns, sizeof *st->out);
+    st->seq_len = mem_array(ns, sizeof *st->seq_len);
+    st->second = mem_array(ns, sizeof *st->second);
+    st->pick = mem_array(ns, sizeof *st->pick);
+    st->picks = mem_array(ns, sizeof *st->picks);
+    st->picked = mem_array(ns, sizeof *st->picked);
+    st->adjust = mem_array((size_t)o.max_adjust + 1, sizeof *st->adjust);
     if (st->ids && st->pos && st->row && st->table && st->slots && st->hidden_rows && st->hidden &&
         st->n_hidden_of && st->out_rows && st->seqs && st->n_new && st->out && st->seq_len &&
         st->second && st->pick && st->picks && st->picked && st->adjust)

@@ -193,7 +193,7 @@ static int align_tensors(struct safetensors *s, struct err *e)
         struct source_tensor *t = &s->tensors[i];
         if ((uintptr_t)t->data % (size_t)dtype_info((int)t->type)->bytes == 0) continue;
         struct aligned *a = arena_new(&s->arena, struct aligned);
-        *a = (struct aligned){ s->copies, t->bytes, mem_try_aligned(t->bytes) };
+        *a = (struct aligned){ s->copies, t->bytes, mem_aligned(t->bytes) };
         if (!a->p)
             return err_set(e, E_NOMEM,
                            "%s: tensor '%.100s': no memory for an aligned copy of %zu bytes",

@@ -112,7 +112,7 @@ static struct lexicon *lexicon_new(int n_ids, struct err *e)
     struct lexicon *l = mem_new(struct lexicon);
 
     l->n_ids = n_ids;
-    l->at = mem_try_array((size_t)n_ids + 1, sizeof *l->at);
+    l->at = mem_array((size_t)n_ids + 1, sizeof *l->at);
     if (l->at) return l;
     err_set(e, E_NOMEM, "no memory for the bytes of %d tokens", n_ids);
     lexicon_close(l);

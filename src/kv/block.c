@@ -120,9 +120,9 @@ int block_pool_open_over(struct block_pool **out, const struct backend_share *sh
     p->layers = mem_array((size_t)p->n_layers, sizeof *p->layers);
     for (int i = 0; i < n_shares && rc == OK; i++) rc = measure(p, &p->regions[i], layers, e);
     if (rc != OK) goto out;
-    p->free = mem_try_array((size_t)n_blocks, sizeof *p->free);
-    p->refs = mem_try_array((size_t)n_blocks, sizeof *p->refs);
-    p->watched = mem_try_array((size_t)n_blocks, sizeof *p->watched);
+    p->free = mem_array((size_t)n_blocks, sizeof *p->free);
+    p->refs = mem_array((size_t)n_blocks, sizeof *p->refs);
+    p->watched = mem_array((size_t)n_blocks, sizeof *p->watched);
     if (!p->free || !p->refs || !p->watched) {
         rc = err_set(e, E_NOMEM, "no memory to keep account of %d KV blocks", n_blocks);
         goto out;

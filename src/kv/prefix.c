@@ -92,8 +92,8 @@ int prefix_open(struct prefix **out, struct block_pool *pool, struct err *e)
                           .hash_mask = UINT64_MAX,
                           .oldest = NONE,
                           .newest = NONE };
-    p->nodes = mem_try_array(n, sizeof *p->nodes);
-    p->buckets = mem_try_array(n_buckets, sizeof *p->buckets);
+    p->nodes = mem_array(n, sizeof *p->nodes);
+    p->buckets = mem_array(n_buckets, sizeof *p->buckets);
     if (!p->nodes || !p->buckets) {
         rc = err_set(e, E_NOMEM, "no memory for an index of %zu blocks", n);
         goto out;

@@ -30,7 +30,7 @@ int snaps_open(struct snaps **out, const struct backend_share *shares, int n_sha
     if ((rc = state_pool_open(&s->pool, shares, n_shares, layers, n, e)) != OK) goto out;
     for (int i = 0; i < n; i++) {
         s->all[i].slot = -1;
-        s->all[i].ids = mem_try_array((size_t)max_tokens, sizeof *s->all[i].ids);
+        s->all[i].ids = mem_array((size_t)max_tokens, sizeof *s->all[i].ids);
         if (s->all[i].ids) continue;
         rc = err_set(e, E_NOMEM, "no memory for snapshots of texts of %d tokens", max_tokens);
         goto out;

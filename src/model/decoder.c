@@ -48,7 +48,7 @@ static int open_crossing(struct crossing *c, const struct decoder *d, struct bac
         c->owner = to;
         return to->host_alloc(to, (void **)&c->x, c->bytes, e);
     }
-    c->x = mem_try_aligned(c->bytes);
+    c->x = mem_aligned(c->bytes);
     return c->x ? OK : err_set(e, E_NOMEM, "no memory for %zu bytes between two devices", c->bytes);
 }
 
@@ -84,7 +84,7 @@ int decoder_open(struct decoder **out, struct model *m, struct block_pool *kv,
     d->m = m;
     d->pool = kv;
     d->opt = opt;
-    d->seq_end = mem_try_array(opt.max_seqs > 0 ? (size_t)opt.max_seqs : 1, sizeof *d->seq_end);
+    d->seq_end = mem_array(opt.max_seqs > 0 ? (size_t)opt.max_seqs : 1, sizeof *d->seq_end);
     d->n_of = mem_array(opt.max_seqs > 0 ? (size_t)opt.max_seqs : 1, sizeof *d->n_of);
     if (!d->seq_end) {
         rc = err_set(e, E_NOMEM, "no memory for %d sequences", opt.max_seqs);

@@ -129,7 +129,7 @@ int onnxpass_plan(struct onnxpass *p, int max_tokens, int max_seqs, int n_ctx, s
     p->max_seqs = max_seqs;
     for (int k = 0; k < CARD_INPUTS; k++)
         if (p->card.inputs[k] >= 0 &&
-            !(p->data[k] = mem_try_array((size_t)p->max_tokens, sizeof(int64_t))))
+            !(p->data[k] = mem_array((size_t)p->max_tokens, sizeof(int64_t))))
             return err_set(e, E_NOMEM, "no memory for %d tokens", p->max_tokens);
     p->first = mem_array((size_t)max_seqs, sizeof *p->first);
     p->len = mem_array((size_t)max_seqs, sizeof *p->len);

@@ -91,11 +91,10 @@ static int alloc_host(struct scratch *s, const struct hparams *hp, const struct 
 {
     size_t n = (size_t)s->opt.max_tokens, n_seqs = (size_t)s->opt.max_seqs;
     s->steps = mem_array((size_t)hp->n_layers, sizeof *s->steps);
-    s->ints_host = mem_try(s->int_bytes);
+    s->ints_host = mem_alloc(s->int_bytes);
     if (w->varies) {
-        s->freq_host =
-            mem_try_array((size_t)hp->n_rope * n_seqs, (size_t)w->rot / 2 * sizeof(float));
-        s->runs = mem_try_array(2 * n, sizeof *s->runs);
+        s->freq_host = mem_array((size_t)hp->n_rope * n_seqs, (size_t)w->rot / 2 * sizeof(float));
+        s->runs = mem_array(2 * n, sizeof *s->runs);
     }
     if (!s->ints_host || (w->varies && (!s->freq_host || !s->runs)))
         return err_set(e, E_NOMEM, "no memory for a step of %zu tokens", n);
@@ -104,7 +103,7 @@ static int alloc_host(struct scratch *s, const struct hparams *hp, const struct 
     s->logits_bytes = (size_t)s->opt.max_out * (size_t)hp->n_vocab * sizeof(float);
     if (s->be->host_alloc)
         return s->be->host_alloc(s->be, (void **)&s->logits_host, s->logits_bytes, e);
-    s->logits_host = mem_try_aligned(s->logits_bytes);
+    s->logits_host = mem_aligned(s->logits_bytes);
     return s->logits_host
                ? OK
                : err_set(e, E_NOMEM, "no memory for %zu bytes of logits", s->logits_bytes);

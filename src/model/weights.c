@@ -147,7 +147,7 @@ static void look_for_nan(struct loader *ld, const struct found *f)
     if (!dtype_row_bytes(f->t->type, (uint64_t)cols, &row_bytes)) return;
     for (int i = 0; i + 1 < f->t->n_dims; i++) rows *= f->t->dims[i];
     n = whole ? rows : rows < 3 ? rows : 3;
-    row = mem_try_array((size_t)cols, sizeof *row);
+    row = mem_array((size_t)cols, sizeof *row);
     for (int64_t i = 0; row && i < n; i++) {
         int64_t r = whole || n < 3 ? i : i * (rows - 1) / 2;
         quant_decode(f->t->type, (const char *)f->t->data + (size_t)r * row_bytes, row, cols);
@@ -164,7 +164,7 @@ static void look_for_nan(struct loader *ld, const struct found *f)
 static void *own(struct model *m, size_t n)
 {
     struct owned *o;
-    void *p = mem_try_aligned(n);
+    void *p = mem_aligned(n);
     if (!p) return NULL;
     o = arena_new(&m->arena, struct owned);
     *o = (struct owned){ m->owned, p, n };
@@ -184,7 +184,7 @@ static int copy_part(struct loader *ld, const struct found *f, int i, int part, 
                                                                        : DT_F32;
     int64_t rows = f->lay.part[part], cols = layout_cols(&f->lay, part);
     uint64_t bytes = 0;
-    float *tmp = mem_try_array(layout_tmp(&f->lay), sizeof *tmp);
+    float *tmp = mem_array(layout_tmp(&f->lay), sizeof *tmp);
     char *dst = NULL;
 
     if (f->lay.order == ORDER_KV_B && dtype_info((int)from)->quantized)
@@ -347,7 +347,7 @@ static int load_vectors(struct loader *ld, struct part *p, struct err *e)
 
     mem_free(ld->stage);
     ld->n_stage = 0;
-    ld->stage = mem_try_array(n ? n : 1, sizeof(float));
+    ld->stage = mem_array(n ? n : 1, sizeof(float));
     if (!ld->stage)
         return err_set(e, E_NOMEM, "no memory for %zu bytes of norms and biases",
                        n * sizeof(float));

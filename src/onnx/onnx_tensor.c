@@ -70,7 +70,7 @@ static void *own(struct onnx *m, size_t bytes)
     struct onnx_owned *o = mem_new(struct onnx_owned);
 
     o->bytes = bytes ? bytes : 1;
-    o->p = mem_try_aligned(o->bytes);
+    o->p = mem_aligned(o->bytes);
     if (!o->p) {
         mem_free(o);
         return NULL;

@@ -48,8 +48,7 @@ void *op_keep(struct onnx_run *r, size_t bytes)
     struct op_kept *k;
     void *p;
 
-    if (bytes > r->max_bytes - r->kept_bytes || !(p = mem_try_aligned(bytes ? bytes : 1)))
-        return NULL;
+    if (bytes > r->max_bytes - r->kept_bytes || !(p = mem_aligned(bytes ? bytes : 1))) return NULL;
     k = mem_new(struct op_kept);
     *k = (struct op_kept){ r->kept, p, bytes ? bytes : 1 };
     r->kept = k;

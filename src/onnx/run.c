@@ -250,7 +250,7 @@ static int pack_bytes(struct onnx_run *r, struct onnx_node *n)
     if (zero && (!stays(r, n->in[3]) || zero->type != b->type ||
                  (zero->n != 1 && (int64_t)zero->n != b->dims[1])))
         return OK;
-    if (!(wide = mem_try_array(b->n, sizeof *wide)))
+    if (!(wide = mem_array(b->n, sizeof *wide)))
         return err_set(r->e, E_NOMEM, "%s: no memory for its matrices", r->m->path);
     for (size_t i = 0; i < b->n; i++) {
         const uint8_t *z = zero ? op_u8(zero) + (zero->n > 1 ? i % zero->n : 0) : NULL;

@@ -166,7 +166,7 @@ static int run_piece(struct job *j, struct err *e)
         j->to = (unsigned char *)j->it->from->data + (uint64_t)j->row0 * j->to_bytes;
     } else if (j->piece_bytes[j->turn] < n) {
         mem_free_aligned(j->piece[j->turn], j->piece_bytes[j->turn]);
-        j->piece[j->turn] = mem_try_aligned(n);
+        j->piece[j->turn] = mem_aligned(n);
         j->piece_bytes[j->turn] = j->piece[j->turn] ? n : 0;
         if (!j->piece[j->turn])
             return err_set(e, E_NOMEM, "no memory for %zu bytes of '%.*s'", n,
@@ -209,8 +209,8 @@ static int begin_item(struct job *j, int at, struct err *e)
     for (int t = 0; t < par_n(j->par) && rc == OK; t++) {
         mem_free(j->x[t]);
         mem_free(j->y[t]);
-        j->x[t] = mem_try_array((size_t)it->cols, sizeof(float));
-        j->y[t] = mem_try_array((size_t)it->cols + j->opt->read_room, sizeof(float));
+        j->x[t] = mem_array((size_t)it->cols, sizeof(float));
+        j->y[t] = mem_array((size_t)it->cols + j->opt->read_room, sizeof(float));
         if (!j->x[t] || !j->y[t])
             rc = err_set(e, E_NOMEM, "no memory for rows of %lld", (long long)it->cols);
     }

@@ -120,16 +120,16 @@ int sampler_open(struct sampler **out, const struct sample_opt *o, int n_vocab, 
     rc = err_set(e, E_NOMEM, "no memory to sample from %d tokens", n_vocab);
     if (s->repeats || s->counts) {
         if (s->repeats && o->repeat_last > 0 &&
-            !(s->ring = mem_try_array((size_t)o->repeat_last, sizeof *s->ring)))
+            !(s->ring = mem_array((size_t)o->repeat_last, sizeof *s->ring)))
             goto out;
-        if (!(s->slot = mem_try_array((size_t)n_vocab, sizeof *s->slot))) goto out;
-        if (!(s->seen = mem_try_array((size_t)n_vocab, sizeof *s->seen))) goto out;
+        if (!(s->slot = mem_array((size_t)n_vocab, sizeof *s->slot))) goto out;
+        if (!(s->seen = mem_array((size_t)n_vocab, sizeof *s->seen))) goto out;
     }
-    if (!(s->x = mem_try_array((size_t)n_vocab, sizeof *s->x))) goto out;
-    if (!(s->block_max = mem_try_array((size_t)filter_n_blocks(n_vocab), sizeof *s->block_max)))
+    if (!(s->x = mem_array((size_t)n_vocab, sizeof *s->x))) goto out;
+    if (!(s->block_max = mem_array((size_t)filter_n_blocks(n_vocab), sizeof *s->block_max)))
         goto out;
-    if (!(s->tmp = mem_try_array((size_t)filter_n_blocks(n_vocab), sizeof *s->tmp))) goto out;
-    if (!(s->cands = mem_try_array((size_t)n_vocab, sizeof *s->cands))) goto out;
+    if (!(s->tmp = mem_array((size_t)filter_n_blocks(n_vocab), sizeof *s->tmp))) goto out;
+    if (!(s->cands = mem_array((size_t)n_vocab, sizeof *s->cands))) goto out;
     rc = OK;
     if (e) *e = (struct err){ 0 };
     *out = s;

@@ -22,7 +22,7 @@ int bpe_init(struct bpe *b, const struct vocab *v, size_t n_merges, struct err *
     b->mask = cap - 1;
     b->n_ranks = n_merges;
     b->bytes = cap * sizeof *b->slots + (n_merges + 1) * sizeof *b->merged;
-    b->slots = mem_try_aligned(b->bytes);
+    b->slots = mem_aligned(b->bytes);
     if (!b->slots) return err_set(e, E_NOMEM, "no memory for %zu merges", n_merges);
     memset(b->slots, 0xff, b->bytes);
     b->merged = (int32_t *)(b->slots + cap);

@@ -7,6 +7,7 @@
 #ifndef TERN_TOKEN_TOKENIZER_H
 #define TERN_TOKEN_TOKENIZER_H
 
+#include "base/ids.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "format/source.h"
@@ -27,13 +28,6 @@ enum {
     ENCODE_SPECIAL = 1, /* add BOS/EOS as the model's own post-processor does */
     ENCODE_PLAIN = 2    /* special tokens written in the text are text */
 };
-
-struct ids {
-    int32_t *p;
-    size_t n, cap;
-};
-void ids_push(struct ids *v, int32_t id);
-void ids_release(struct ids *v);
 
 /* Appends to out. */
 int tokenizer_encode(const struct tokenizer *t, struct str text, unsigned flags, struct ids *out,

@@ -119,23 +119,3 @@ uint64_t heap_pop(struct scratch *s)
     if (s->n_heap) sift(s->heap, s->n_heap, 0);
     return top;
 }
-
-void ids_reserve(struct ids *v, size_t n)
-{
-    if (v->cap - v->n >= n) return;
-    size_t cap = v->cap * 2 > v->n + n ? v->cap * 2 : v->n + n;
-    v->cap = cap < 64 ? 64 : cap;
-    v->p = mem_grow(v->p, v->cap * sizeof *v->p);
-}
-
-void ids_push(struct ids *v, int32_t id)
-{
-    if (v->n == v->cap) ids_reserve(v, 1);
-    v->p[v->n++] = id;
-}
-
-void ids_release(struct ids *v)
-{
-    mem_free(v->p);
-    *v = (struct ids){ 0 };
-}

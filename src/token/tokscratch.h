@@ -66,5 +66,4 @@ void heap_make(struct scratch *s);
 uint64_t heap_pop(struct scratch *s); /* n_heap > 0 */
 
 /* Room for n more ids. */
-void ids_reserve(struct ids *v, size_t n);
 #endif

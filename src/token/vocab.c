@@ -41,7 +41,7 @@ int vocab_init(struct vocab *v, int n_ids, int n_pieces, struct err *e)
     *v = (struct vocab){ .n = n_ids, .mask = cap - 1 };
     /* one block, so that it is large enough for huge pages: opening is all cache and TLB misses */
     v->bytes = cap * sizeof *v->slots + ((size_t)n_ids + 1) * sizeof *v->pieces;
-    v->slots = mem_try_aligned(v->bytes);
+    v->slots = mem_aligned(v->bytes);
     if (!v->slots) return err_set(e, E_NOMEM, "no memory for a vocabulary of %d pieces", n_pieces);
     memset(v->slots, 0, v->bytes);
     v->pieces = (struct str *)(v->slots + cap);

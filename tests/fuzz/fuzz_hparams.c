@@ -82,8 +82,8 @@ static void begin(void)
 
 static void read_ends(const struct gguf_item *it)
 {
-    float *row = mem_try_array((size_t)it->cols, sizeof *row),
-          *tmp = mem_try_array((size_t)it->cols, sizeof *tmp);
+    float *row = mem_array((size_t)it->cols, sizeof *row),
+          *tmp = mem_array((size_t)it->cols, sizeof *tmp);
 
     if (row && tmp && it->rows > 0) {
         naming_row(it, 0, DT_F32, row, tmp);

@@ -121,7 +121,7 @@ static void gemm_run(const struct gemm *g, const struct world *m, const struct s
         s->type, m->w, s->rows, s->cols, s->tokens, out, s->bias ? m->bias : NULL, s->scale, s->add
     };
     size_t xn = g->x_bytes(s->type, s->tokens, s->cols), sn = g->scratch_bytes(s->type, s->cols);
-    void *xp = mem_try_aligned(xn), *scratch = mem_try_aligned(sn);
+    void *xp = mem_aligned(xn), *scratch = mem_aligned(sn);
 
     assert_non_null(xp);
     assert_non_null(scratch);

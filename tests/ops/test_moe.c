@@ -138,7 +138,7 @@ static struct weights make(int n, int rows, int cols, enum dtype type)
     uint64_t bytes;
     assert_true(dtype_row_bytes(type, (uint64_t)cols, &bytes));
     for (int e = 0; e < n; e++) {
-        char *data = mem_try_aligned((size_t)rows * bytes);
+        char *data = mem_aligned((size_t)rows * bytes);
         for (int r = 0; r < rows; r++) {
             float *row = m.plain + ((size_t)e * rows + r) * cols;
             fill(row, (size_t)cols, 0.2f);

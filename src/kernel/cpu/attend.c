@@ -50,7 +50,7 @@ static bool grow(struct grown *g, size_t n)
     void *p;
 
     if (n <= g->n) return true;
-    if (!(p = mem_try_aligned(n))) return false;
+    if (!(p = mem_aligned(n))) return false;
     if (g->p) mem_free_aligned(g->p, g->n);
     *g = (struct grown){ p, n };
     return true;

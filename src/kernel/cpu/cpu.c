@@ -59,7 +59,7 @@ static int cpu_alloc(struct backend *be, void **out, size_t bytes, enum mem_kind
                      struct err *e)
 {
     static const char *const what[MEM_KINDS] = { "weights", "keys and values", "scratch" };
-    void *p = mem_try_aligned(bytes);
+    void *p = mem_aligned(bytes);
 
     if (!p)
         return err_set(e, E_NOMEM, "cpu: no memory for %zu MiB of %s (%zu MiB are in use)",

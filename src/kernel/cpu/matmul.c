@@ -64,7 +64,7 @@ static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
 static int grow(struct grown *g, size_t n, struct err *e)
 {
     if (n <= g->n) return OK;
-    void *p = mem_try_aligned(n);
+    void *p = mem_aligned(n);
     if (!p) return err_set(e, E_NOMEM, "no memory for %zu bytes of activations", n);
     mem_free_aligned(g->p, g->n);
     *g = (struct grown){ p, n };
@@ -149,7 +149,7 @@ int matmul_open(struct matmul **out, struct par *par, struct matmul_opt opt, str
     m->gemms[0] = opt.few;
     m->gemms[1] = opt.gemm;
     m->n_threads = par_n(par);
-    m->taken = mem_try_aligned((size_t)m->n_threads * sizeof *m->taken);
+    m->taken = mem_aligned((size_t)m->n_threads * sizeof *m->taken);
     if (!m->taken) {
         rc = err_set(e, E_NOMEM, "no memory for %d threads", m->n_threads);
         goto out;

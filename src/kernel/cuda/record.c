@@ -12,9 +12,9 @@
 int record_init(struct record *r, int cap, int few, struct err *e)
 {
     *r = (struct record){ .cap = cap, .cap_jobs = cap * JOBS_PER_OP, .cap_views = cap, .few = few };
-    r->ops = mem_try_array((size_t)r->cap, sizeof *r->ops);
-    r->jobs = mem_try_array((size_t)r->cap_jobs, sizeof *r->jobs);
-    r->views = mem_try_array((size_t)r->cap_views, sizeof *r->views);
+    r->ops = mem_array((size_t)r->cap, sizeof *r->ops);
+    r->jobs = mem_array((size_t)r->cap_jobs, sizeof *r->jobs);
+    r->views = mem_array((size_t)r->cap_views, sizeof *r->views);
     if (r->ops && r->jobs && r->views) return OK;
     record_release(r);
     return err_set(e, E_NOMEM, "no memory for a record of %d operations", cap);
