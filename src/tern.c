@@ -15,7 +15,7 @@ struct tern_model {
     struct engine *engine;
     struct engine_info info;
     enum chat_form form;
-    struct chat *chat; /* NULL: the model has no template, its form is guessed */
+    struct chat_template *chat; /* NULL: the model has no template, its form is guessed */
     char *name, *device;
     const char *dtype;
     atomic_int n_refs;    /* the model's own and its requests' */
@@ -93,7 +93,7 @@ static char *model_name(const struct source *src, const char *path)
 static void model_unref(struct tern_model *m)
 {
     if (!m || atomic_fetch_sub_explicit(&m->n_refs, 1, memory_order_acq_rel) != 1) return;
-    chat_close(m->chat);
+    chat_template_close(m->chat);
     engine_close(m->engine);
     pthread_cond_destroy(&m->news);
     pthread_mutex_destroy(&m->lock);
@@ -364,7 +364,7 @@ static bool is_role(struct str role)
 static int encode_chat(const struct tern_model *m, const struct tokenizer *t,
                        const struct chat_msg *msgs, size_t n, struct ids *out, struct err *e)
 {
-    struct chat_ask ask = { 0 };
+    struct chat_template_input ask = { 0 };
     json_t *list;
     int rc;
 

@@ -7,18 +7,20 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct chat *open_text(const char *text)
+static struct chat_template *open_text(const char *text)
 {
-    struct chat_source src = { .text = str_c(text), .bos = STR("<s>"), .eos = STR("</s>") };
-    struct chat *c = NULL;
+    struct chat_template_source src = { .text = str_c(text),
+                                        .bos = STR("<s>"),
+                                        .eos = STR("</s>") };
+    struct chat_template *c = NULL;
     struct err e = { 0 };
 
-    if (chat_open(&c, &src, &e) != OK) fail_msg("%s", e.msg);
+    if (chat_template_open(&c, &src, &e) != OK) fail_msg("%s", e.msg);
     return c;
 }
 
-static void assert_prompt(const struct chat *c, const char *messages, struct chat_ask ask,
-                          const char *want)
+static void assert_prompt(const struct chat_template *c, const char *messages,
+                          struct chat_template_input ask, const char *want)
 {
     json_t *list = json_loads(messages, 0, NULL);
     struct buf out = { 0 };
@@ -26,7 +28,7 @@ static void assert_prompt(const struct chat *c, const char *messages, struct cha
 
     assert_non_null(list);
     ask.messages = list;
-    if (chat_render(c, &ask, &out, &e) != OK) fail_msg("%s: %s", messages, e.msg);
+    if (chat_template_render(c, &ask, &out, &e) != OK) fail_msg("%s: %s", messages, e.msg);
     assert_string_equal(buf_cstr(&out), want);
     buf_release(&out);
     json_decref(list);
@@ -38,16 +40,18 @@ static void assert_prompt(const struct chat *c, const char *messages, struct cha
 
 static void tokens_and_flags_are_there(void **state)
 {
-    struct chat *c = open_text("{{ bos_token }}{{ eos_token }}{{ unk_token }}{{ tools is none }}{{ "
-                               "add_generation_prompt }}{{ mood }}");
+    struct chat_template *c =
+        open_text("{{ bos_token }}{{ eos_token }}{{ unk_token }}{{ tools is none }}{{ "
+                  "add_generation_prompt }}{{ mood }}");
     json_t *kwargs = json_pack("{s:s, s:s}", "mood", "good", "bos_token", "B");
 
     (void)state;
-    assert_prompt(c, "[]", (struct chat_ask){ 0 }, "<s></s>TrueTrue");
-    assert_prompt(c, "[]", (struct chat_ask){ .no_prompt = true, .kwargs = kwargs },
+    assert_prompt(c, "[]", (struct chat_template_input){ 0 }, "<s></s>TrueTrue");
+    assert_prompt(c, "[]",
+                  (struct chat_template_input){ .no_generation_prompt = true, .kwargs = kwargs },
                   "B</s>TrueFalsegood");
     json_decref(kwargs);
-    chat_close(c);
+    chat_template_close(c);
 }
 
 static void contents_come_as_the_template_takes_them(void **state)
@@ -56,25 +60,27 @@ static void contents_come_as_the_template_takes_them(void **state)
     static const char parts[] =
         "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{"
         "\"type\":\"text\",\"text\":\"b\"}]}]";
-    struct chat *plain = open_text(LOOP("{{ m.content }}"));
-    struct chat *listed = open_text(LOOP("{% for p in m.content %}({{ p.text }}){% endfor %}"));
-    struct chat *either = open_text(LOOP("{% if m.content is string %}{{ m.content }}{% else %}{% "
-                                         "for p in m.content %}({{ p.text }})"
-                                         "{% endfor %}{% endif %}"));
-    struct chat *dumped = open_text(LOOP("{{ m.content | tojson }}"));
+    struct chat_template *plain = open_text(LOOP("{{ m.content }}"));
+    struct chat_template *listed =
+        open_text(LOOP("{% for p in m.content %}({{ p.text }}){% endfor %}"));
+    struct chat_template *either =
+        open_text(LOOP("{% if m.content is string %}{{ m.content }}{% else %}{% "
+                       "for p in m.content %}({{ p.text }})"
+                       "{% endfor %}{% endif %}"));
+    struct chat_template *dumped = open_text(LOOP("{{ m.content | tojson }}"));
 
     (void)state;
-    assert_prompt(plain, text, (struct chat_ask){ 0 }, "<s>[user]a[assistant]");
-    assert_prompt(plain, parts, (struct chat_ask){ 0 }, "<s>[user]ab[assistant]");
-    assert_prompt(listed, text, (struct chat_ask){ 0 }, "<s>[user](a)[assistant]");
-    assert_prompt(listed, parts, (struct chat_ask){ 0 }, "<s>[user](a)(b)[assistant]");
-    assert_prompt(either, text, (struct chat_ask){ 0 }, "<s>[user]a[assistant]");
-    assert_prompt(either, parts, (struct chat_ask){ 0 }, "<s>[user](a)(b)[assistant]");
-    assert_prompt(dumped, parts, (struct chat_ask){ 0 }, "<s>[user]\"ab\"[assistant]");
-    chat_close(plain);
-    chat_close(listed);
-    chat_close(either);
-    chat_close(dumped);
+    assert_prompt(plain, text, (struct chat_template_input){ 0 }, "<s>[user]a[assistant]");
+    assert_prompt(plain, parts, (struct chat_template_input){ 0 }, "<s>[user]ab[assistant]");
+    assert_prompt(listed, text, (struct chat_template_input){ 0 }, "<s>[user](a)[assistant]");
+    assert_prompt(listed, parts, (struct chat_template_input){ 0 }, "<s>[user](a)(b)[assistant]");
+    assert_prompt(either, text, (struct chat_template_input){ 0 }, "<s>[user]a[assistant]");
+    assert_prompt(either, parts, (struct chat_template_input){ 0 }, "<s>[user](a)(b)[assistant]");
+    assert_prompt(dumped, parts, (struct chat_template_input){ 0 }, "<s>[user]\"ab\"[assistant]");
+    chat_template_close(plain);
+    chat_template_close(listed);
+    chat_template_close(either);
+    chat_template_close(dumped);
 }
 
 static void arguments_come_as_the_template_takes_them(void **state)
@@ -83,35 +89,36 @@ static void arguments_come_as_the_template_takes_them(void **state)
         "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{"
         "\"name\":\"f\",\"arguments\":"
         "\"{\\\"a\\\": [1, 2.5]}\"}}]}]";
-    struct chat *object = open_text(
+    struct chat_template *object = open_text(
         LOOP("{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}"));
-    struct chat *text =
+    struct chat_template *text =
         open_text(LOOP("{% for c in m.tool_calls %}{{ '' + c.function.arguments }}{% endfor %}"));
-    struct chat *printed =
+    struct chat_template *printed =
         open_text(LOOP("{% for c in m.tool_calls %}{{ c.function.arguments }}{% endfor %}"));
-    struct chat *items = open_text(LOOP(
+    struct chat_template *items = open_text(LOOP(
         "{% for c in m.tool_calls %}{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}"
         "{% endfor %}{% endfor %}"));
 
     (void)state;
-    assert_prompt(object, talk, (struct chat_ask){ .no_prompt = true },
+    assert_prompt(object, talk, (struct chat_template_input){ .no_generation_prompt = true },
                   "<s>[assistant]{\"a\": [1, 2.5]}");
-    assert_prompt(text, talk, (struct chat_ask){ .no_prompt = true },
+    assert_prompt(text, talk, (struct chat_template_input){ .no_generation_prompt = true },
                   "<s>[assistant]{\"a\": [1, 2.5]}");
-    assert_prompt(printed, talk, (struct chat_ask){ .no_prompt = true },
+    assert_prompt(printed, talk, (struct chat_template_input){ .no_generation_prompt = true },
                   "<s>[assistant]{\"a\": [1, 2.5]}");
-    assert_prompt(items, talk, (struct chat_ask){ .no_prompt = true }, "<s>[assistant]a=[1, 2.5]");
-    chat_close(object);
-    chat_close(text);
-    chat_close(printed);
-    chat_close(items);
+    assert_prompt(items, talk, (struct chat_template_input){ .no_generation_prompt = true },
+                  "<s>[assistant]a=[1, 2.5]");
+    chat_template_close(object);
+    chat_template_close(text);
+    chat_template_close(printed);
+    chat_template_close(items);
 }
 
 static void a_last_message_is_gone_on_with(void **state)
 {
-    struct chat *c = open_text(LOOP("{{ m.content }}<end>")),
-                *trims = open_text(LOOP("{{ m.content | trim }}<end>"));
-    struct chat *hides = open_text(LOOP("x<end>"));
+    struct chat_template *c = open_text(LOOP("{{ m.content }}<end>")),
+                         *trims = open_text(LOOP("{{ m.content | trim }}<end>"));
+    struct chat_template *hides = open_text(LOOP("x<end>"));
     json_t *list = json_pack("[{s:s, s:s}]", "role", "assistant", "content", "Sure");
     struct buf out = { 0 };
     struct err e = { 0 };
@@ -120,64 +127,70 @@ static void a_last_message_is_gone_on_with(void **state)
     assert_prompt(c,
                   "[{\"role\":\"user\",\"content\":\"Sure\"},{\"role\":\"assistant\",\"content\":"
                   "\"Sure, \"}]",
-                  (struct chat_ask){ .go_on = true }, "<s>[user]Sure<end>[assistant]Sure, ");
+                  (struct chat_template_input){ .continue_final = true },
+                  "<s>[user]Sure<end>[assistant]Sure, ");
     assert_prompt(trims, "[{\"role\":\"assistant\",\"content\":\" Sure, \"}]",
-                  (struct chat_ask){ .go_on = true }, "<s>[assistant]Sure,");
-    assert_int_equal(
-        chat_render(hides, &(struct chat_ask){ .messages = list, .go_on = true }, &out, &e),
-        E_INVALID);
+                  (struct chat_template_input){ .continue_final = true }, "<s>[assistant]Sure,");
+    assert_int_equal(chat_template_render(
+                         hides,
+                         &(struct chat_template_input){ .messages = list, .continue_final = true },
+                         &out, &e),
+                     E_INVALID);
     assert_int_equal(out.n, 0);
     buf_release(&out);
     json_decref(list);
-    chat_close(c);
-    chat_close(trims);
-    chat_close(hides);
+    chat_template_close(c);
+    chat_template_close(trims);
+    chat_template_close(hides);
 }
 
 static void tools_have_a_template_of_their_own(void **state)
 {
-    struct chat_source src = { .text = STR("plain"),
-                               .tools =
-                                   STR("{% for t in tools %}{{ t.function.name }};{% endfor %}") };
+    struct chat_template_source src = {
+        .text = STR("plain"), .tools = STR("{% for t in tools %}{{ t.function.name }};{% endfor %}")
+    };
     json_t *tools = json_pack("[{s:s, s:{s:s}}]", "type", "function", "function", "name", "f");
-    struct chat *c = NULL;
+    struct chat_template *c = NULL;
     struct err e = { 0 };
 
     (void)state;
-    assert_int_equal(chat_open(&c, &src, &e), OK);
-    assert_prompt(c, "[]", (struct chat_ask){ 0 }, "plain");
-    assert_prompt(c, "[]", (struct chat_ask){ .tools = tools }, "f;");
-    assert_true(chat_takes_tools(c));
-    assert_true(str_is(chat_text(c, false), "plain"));
-    chat_close(c);
+    assert_int_equal(chat_template_open(&c, &src, &e), OK);
+    assert_prompt(c, "[]", (struct chat_template_input){ 0 }, "plain");
+    assert_prompt(c, "[]", (struct chat_template_input){ .tools = tools }, "f;");
+    assert_true(chat_template_takes_tools(c));
+    assert_true(str_is(chat_template_text(c, false), "plain"));
+    chat_template_close(c);
     c = open_text("plain");
-    assert_false(chat_takes_tools(c));
-    chat_close(c);
+    assert_false(chat_template_takes_tools(c));
+    chat_template_close(c);
     json_decref(tools);
-    src = (struct chat_source){ .text = STR("") };
-    assert_int_equal(chat_open(&c, &src, &e), E_NOTFOUND);
+    src = (struct chat_template_source){ .text = STR("") };
+    assert_int_equal(chat_template_open(&c, &src, &e), E_NOTFOUND);
     src.text = STR("{% if %}");
-    assert_int_equal(chat_open(&c, &src, &e), E_FORMAT);
+    assert_int_equal(chat_template_open(&c, &src, &e), E_FORMAT);
 }
 
 static void refusals_are_the_callers_to_fix(void **state)
 {
-    struct chat *c = open_text("{{ raise_exception('System role not supported') }}"),
-                *wrong = open_text("{{ messages[0].x.y }}");
+    struct chat_template *c = open_text("{{ raise_exception('System role not supported') }}"),
+                         *wrong = open_text("{{ messages[0].x.y }}");
     json_t *list = json_pack("[{s:s, s:s}]", "role", "system", "content", "S");
     struct buf out = { 0 };
     struct err e = { 0 };
 
     (void)state;
-    assert_int_equal(chat_render(c, &(struct chat_ask){ .messages = list }, &out, &e), E_INVALID);
+    assert_int_equal(
+        chat_template_render(c, &(struct chat_template_input){ .messages = list }, &out, &e),
+        E_INVALID);
     assert_non_null(strstr(e.msg, "System role not supported"));
-    assert_int_equal(chat_render(wrong, &(struct chat_ask){ .messages = list }, &out, &e),
-                     E_INVALID);
+    assert_int_equal(
+        chat_template_render(wrong, &(struct chat_template_input){ .messages = list }, &out, &e),
+        E_INVALID);
     assert_int_equal(e.code, E_INVALID);
     buf_release(&out);
     json_decref(list);
-    chat_close(c);
-    chat_close(wrong);
+    chat_template_close(c);
+    chat_template_close(wrong);
 }
 
 /* The way of the API gives what the template alone gives, for every fixture without an error. */
@@ -196,29 +209,30 @@ static void real_models_are_asked_as_they_were_trained(void **state)
     vars = json_pack("{s:s}", "strftime_now", "2026-01-02 03:04:05");
     json_object_foreach (json_object_get(all, "expected"), name, expected) {
         char path[300];
-        struct chat *c = NULL;
+        struct chat_template *c = NULL;
         snprintf(path, sizeof path, "fixtures/chat/%s.jinja", name);
         buf_clear(&source);
         assert_int_equal(file_read(&source, shared(path), JINJA_MAX_SOURCE, &e), OK);
-        struct chat_source src = { .text = buf_str(&source),
-                                   .bos = STR("<s>"),
-                                   .eos = STR("</s>"),
-                                   .unk = STR("<unk>"),
-                                   .pad = STR("<pad>") };
-        assert_int_equal(chat_open(&c, &src, &e), OK);
+        struct chat_template_source src = { .text = buf_str(&source),
+                                            .bos = STR("<s>"),
+                                            .eos = STR("</s>"),
+                                            .unk = STR("<unk>"),
+                                            .pad = STR("<pad>") };
+        assert_int_equal(chat_template_open(&c, &src, &e), OK);
         json_object_foreach (expected, key, want) {
             json_t *talk = json_object_get(json_object_get(all, "cases"), key),
                    *kwargs = json_copy(vars);
             const char *flags[] = { "enable_thinking" };
-            struct chat_ask ask = { .messages = json_object_get(talk, "messages"),
-                                    .tools = json_object_get(talk, "tools"),
-                                    .kwargs = kwargs,
-                                    .no_prompt = !json_is_true(
-                                        json_object_get(talk, "add_generation_prompt")) };
+            struct chat_template_input ask = { .messages = json_object_get(talk, "messages"),
+                                               .tools = json_object_get(talk, "tools"),
+                                               .kwargs = kwargs,
+                                               .no_generation_prompt =
+                                                   !json_is_true(json_object_get(
+                                                       talk, "add_generation_prompt")) };
             struct buf out = { 0 };
             if (json_object_get(talk, flags[0]))
                 json_object_set(kwargs, flags[0], json_object_get(talk, flags[0]));
-            if (chat_render(c, &ask, &out, &e) == OK && json_object_get(want, "text")) {
+            if (chat_template_render(c, &ask, &out, &e) == OK && json_object_get(want, "text")) {
                 if (strcmp(buf_cstr(&out), json_string_value(json_object_get(want, "text"))))
                     fail_msg("%s, %s:\n%s", name, key, buf_cstr(&out));
                 n++;
@@ -228,7 +242,7 @@ static void real_models_are_asked_as_they_were_trained(void **state)
             buf_release(&out);
             json_decref(kwargs);
         }
-        chat_close(c);
+        chat_template_close(c);
     }
     assert_true(n > 110);
     json_decref(all);
@@ -264,7 +278,7 @@ static void templates_are_found_where_models_keep_them(void **state)
 static void the_model_that_ships_has_one(void **state)
 {
     struct tokenizer *t = NULL;
-    struct chat *c = NULL;
+    struct chat_template *c = NULL;
     struct err e = { 0 };
     struct ids ids = { 0 };
     json_t *list = json_pack("[{s:s, s:s}]", "role", "user", "content", "Hi");
@@ -275,13 +289,14 @@ static void the_model_that_ships_has_one(void **state)
     assert_int_equal(tokenizer_open(&t, repo("models/tern-tales.gguf"), &e), OK);
     assert_int_equal(template_open(&c, t, NULL, &e), OK);
     assert_non_null(c);
-    assert_int_equal(template_encode(c, t, &(struct chat_ask){ .messages = list }, &ids, &e), OK);
+    assert_int_equal(
+        template_encode(c, t, &(struct chat_template_input){ .messages = list }, &ids, &e), OK);
     assert_int_equal(ids.p[0], tokenizer_bos(t));
     assert_int_not_equal(ids.p[1], tokenizer_bos(t));
-    chat_close(c);
+    chat_template_close(c);
     assert_int_equal(template_open(&c, t, file, &e), OK);
-    assert_true(str_is(chat_text(c, false), "{{ messages[0].content }}!"));
-    chat_close(c);
+    assert_true(str_is(chat_template_text(c, false), "{{ messages[0].content }}!"));
+    chat_template_close(c);
     assert_int_equal(template_open(&c, t, bad, &e), E_FORMAT);
     assert_null(c);
     assert_int_equal(template_open(&c, t, "nowhere.jinja", &e), E_NOTFOUND);

@@ -126,16 +126,17 @@ static json_t *filled_tools(const json_t *tools)
 }
 
 /* Some templates ask for what a tool need not have: then they get it, empty. */
-static int render(const struct call *c, struct chat_ask *ask, struct buf *text, struct err *e)
+static int render(const struct call *c, struct chat_template_input *ask, struct buf *text,
+                  struct err *e)
 {
-    int rc = chat_render(c->model->chat, ask, text, e);
+    int rc = chat_template_render(c->model->chat, ask, text, e);
     json_t *filled = rc != OK && ask->tools ? filled_tools(ask->tools) : NULL;
     struct err again = { 0 };
 
     if (!filled) return rc;
     buf_clear(text);
     ask->tools = filled;
-    if (chat_render(c->model->chat, ask, text, &again) == OK) rc = OK;
+    if (chat_template_render(c->model->chat, ask, text, &again) == OK) rc = OK;
     json_decref(filled);
     return rc;
 }
@@ -214,21 +215,21 @@ static void set_parsing(struct call *c, struct str template, struct str prompt)
 
 static int encode_by_template(struct call *c, struct ids *ids, struct err *e)
 {
-    const struct chat *chat = c->model->chat;
+    const struct chat_template *chat = c->model->chat;
     const struct tokenizer *t = engine_tokenizer(c->model->engine);
-    struct str template = chat_text(chat, c->p.tools != NULL);
+    struct str template = chat_template_text(chat, c->p.tools != NULL);
     json_t *messages = messages_for(c, template), *tools = tools_for(c),
            *vars = variables_for(c, tools_family(template));
-    struct chat_ask ask = { .messages = messages,
-                            .tools = tools,
-                            .documents = c->p.documents,
-                            .kwargs = vars,
-                            .no_prompt = !c->p.add_prompt,
-                            .go_on = c->p.go_on };
+    struct chat_template_input ask = { .messages = messages,
+                                       .tools = tools,
+                                       .documents = c->p.documents,
+                                       .kwargs = vars,
+                                       .no_generation_prompt = !c->p.add_prompt,
+                                       .continue_final = c->p.go_on };
     struct buf text = { 0 };
     int rc;
 
-    if (tools && !chat_takes_tools(chat) && !tools_family(template)) {
+    if (tools && !chat_template_takes_tools(chat) && !tools_family(template)) {
         rc = refuse(c, e, "tools", "the chat template of this model has no place for them");
     } else if ((rc = render(c, &ask, &text, e)) != OK) {
         snprintf(c->p.param, sizeof c->p.param, "messages");

@@ -14,7 +14,7 @@ struct form { /* one template, and what it takes */
     bool text_args;  /* arguments of tool calls as texts */
 };
 
-struct chat {
+struct chat_template {
     struct arena arena;
     struct form plain, tools; /* tools.t NULL: the plain one is for both */
     json_t *tokens;           /* bos_token and its like */
@@ -24,8 +24,8 @@ struct chat {
 
 static const char needle[] = "needle3141";
 
-static bool finds(const struct chat *c, const struct form *f, json_t *messages, struct str what,
-                  struct str never)
+static bool finds(const struct chat_template *c, const struct form *f, json_t *messages,
+                  struct str what, struct str never)
 {
     json_t *vars = json_deep_copy(c->tokens);
     struct buf out = { 0 };
@@ -40,7 +40,7 @@ static bool finds(const struct chat *c, const struct form *f, json_t *messages, 
     return found;
 }
 
-static void try_contents(const struct chat *c, struct form *f)
+static void try_contents(const struct chat_template *c, struct form *f)
 {
     bool text = finds(c, f, json_pack("[{s:s, s:s}]", "role", "user", "content", needle),
                       str_c(needle), STR(""));
@@ -67,7 +67,7 @@ static json_t *call_talk(json_t *arguments)
 }
 
 /* As objects, which most take, unless it is only right as text. */
-static void try_arguments(const struct chat *c, struct form *f)
+static void try_arguments(const struct chat_template *c, struct form *f)
 {
     struct str quoted = STR("{'needle3141'");
     char text[64];
@@ -79,7 +79,7 @@ static void try_arguments(const struct chat *c, struct form *f)
 
 /* ---- opening ---- */
 
-static int open_form(struct chat *c, struct form *f, struct str text, const char *name,
+static int open_form(struct chat_template *c, struct form *f, struct str text, const char *name,
                      struct err *e)
 {
     int rc = jinja_open(&f->t, text, name, e);
@@ -96,9 +96,10 @@ static void put_token(json_t *to, const char *name, struct str piece)
     if (piece.p) json_object_set_new(to, name, json_stringn(piece.p, piece.n));
 }
 
-int chat_open(struct chat **out, const struct chat_source *src, struct err *e)
+int chat_template_open(struct chat_template **out, const struct chat_template_source *src,
+                       struct err *e)
 {
-    struct chat *c = mem_new(struct chat);
+    struct chat_template *c = mem_new(struct chat_template);
     const char *name = src->name ? src->name : "chat template";
     int rc;
 
@@ -116,11 +117,11 @@ int chat_open(struct chat **out, const struct chat_source *src, struct err *e)
     *out = c;
     c = NULL;
 out:
-    chat_close(c);
+    chat_template_close(c);
     return rc;
 }
 
-void chat_close(struct chat *c)
+void chat_template_close(struct chat_template *c)
 {
     if (!c) return;
     jinja_close(c->plain.t);
@@ -130,13 +131,16 @@ void chat_close(struct chat *c)
     mem_free(c);
 }
 
-static const struct form *form_for(const struct chat *c, bool tools)
+static const struct form *form_for(const struct chat_template *c, bool tools)
 {
     return tools && c->tools.t ? &c->tools : &c->plain;
 }
 
-struct str chat_text(const struct chat *c, bool tools) { return form_for(c, tools)->text; }
-bool chat_takes_tools(const struct chat *c)
+struct str chat_template_text(const struct chat_template *c, bool tools)
+{
+    return form_for(c, tools)->text;
+}
+bool chat_template_takes_tools(const struct chat_template *c)
 {
     return jinja_mentions(form_for(c, true)->t, "tools");
 }
@@ -200,7 +204,8 @@ static json_t *fitted(const struct form *f, const json_t *messages)
 
 /* ---- rendering ---- */
 
-static json_t *variables(const struct chat *c, const struct form *f, const struct chat_ask *ask)
+static json_t *variables(const struct chat_template *c, const struct form *f,
+                         const struct chat_template_input *ask)
 {
     json_t *vars = json_deep_copy(c->tokens);
 
@@ -210,7 +215,7 @@ static json_t *variables(const struct chat *c, const struct form *f, const struc
     json_object_set_new(vars, "documents",
                         ask->documents ? json_incref((json_t *)ask->documents) : json_null());
     json_object_set_new(vars, "add_generation_prompt",
-                        json_boolean(!ask->no_prompt && !ask->go_on));
+                        json_boolean(!ask->no_generation_prompt && !ask->continue_final));
     if (ask->kwargs) json_object_update(vars, (json_t *)ask->kwargs);
     return vars;
 }
@@ -250,7 +255,7 @@ static int cut_end(const json_t *messages, struct buf *out, size_t from, struct 
 
 /* As transformers has it, what is not given is None; a template that only works where it is not
  * there at all is helped. */
-static int render_vars(const struct form *f, const struct chat_ask *ask, json_t *vars,
+static int render_vars(const struct form *f, const struct chat_template_input *ask, json_t *vars,
                        struct buf *out, struct err *e)
 {
     int rc = jinja_render(f->t, vars, NULL, out, e);
@@ -261,14 +266,15 @@ static int render_vars(const struct form *f, const struct chat_ask *ask, json_t 
     return jinja_render(f->t, vars, NULL, out, NULL) == OK ? OK : rc;
 }
 
-int chat_render(const struct chat *c, const struct chat_ask *ask, struct buf *out, struct err *e)
+int chat_template_render(const struct chat_template *c, const struct chat_template_input *ask,
+                         struct buf *out, struct err *e)
 {
     const struct form *f = form_for(c, ask->tools != NULL);
     json_t *vars = variables(c, f, ask);
     size_t from = out->n;
     int rc = render_vars(f, ask, vars, out, e);
 
-    if (rc == OK && ask->go_on) rc = cut_end(ask->messages, out, from, e);
+    if (rc == OK && ask->continue_final) rc = cut_end(ask->messages, out, from, e);
     if (rc != OK && rc != E_INVALID) {
         if (e) e->code = E_INVALID;
         rc = E_INVALID;

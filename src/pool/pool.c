@@ -150,7 +150,7 @@ static int load(struct pool *p, struct pool_model *m, struct err *e)
     m->warm_ms = clock_ms_since(start);
 out:
     if (rc != OK) {
-        chat_close(m->chat);
+        chat_template_close(m->chat);
         m->chat = NULL;
         engine_close(m->engine);
         m->engine = NULL;
@@ -207,7 +207,7 @@ void pool_close(struct pool *p)
     atomic_store(&p->stop, true);
     if (p->has_thread) pthread_join(p->thread, NULL);
     for (int i = 0; i < p->n && p->models; i++) {
-        chat_close(p->models[i].chat);
+        chat_template_close(p->models[i].chat);
         engine_close(p->models[i].engine);
         mem_free((char *)p->models[i].id);
         mem_free((char *)p->models[i].path);

@@ -19,7 +19,8 @@ struct pool_model {
     const char *path;
     _Atomic int state;     /* enum pool_state: READY is stored after the rest is written */
     struct engine *engine; /* READY only */
-    struct chat *chat;     /* its template; NULL: it has none, `form` is what it is taken for */
+    struct chat_template
+        *chat; /* its template; NULL: it has none, `form` is what it is taken for */
     enum chat_form form;
     struct sample_opt sample; /* defaults the model's makers recommend, over sample_defaults */
     struct err err;           /* FAILED only */

@@ -8,14 +8,15 @@ static struct str piece(const struct tokenizer *t, int32_t id)
     return id >= 0 ? tokenizer_piece(t, id) : (struct str){ 0 };
 }
 
-int template_open(struct chat **out, const struct tokenizer *t, const char *file, struct err *e)
+int template_open(struct chat_template **out, const struct tokenizer *t, const char *file,
+                  struct err *e)
 {
-    struct chat_source src = { .text = tokenizer_chat_template(t),
-                               .tools = tokenizer_tool_template(t),
-                               .bos = piece(t, tokenizer_bos(t)),
-                               .eos = piece(t, tokenizer_eos(t)),
-                               .unk = piece(t, tokenizer_unk(t)),
-                               .pad = piece(t, tokenizer_pad(t)) };
+    struct chat_template_source src = { .text = tokenizer_chat_template(t),
+                                        .tools = tokenizer_tool_template(t),
+                                        .bos = piece(t, tokenizer_bos(t)),
+                                        .eos = piece(t, tokenizer_eos(t)),
+                                        .unk = piece(t, tokenizer_unk(t)),
+                                        .pad = piece(t, tokenizer_pad(t)) };
     bool given = file && *file;
     struct buf text = { 0 };
     struct err why = { 0 };
@@ -30,7 +31,7 @@ int template_open(struct chat **out, const struct tokenizer *t, const char *file
     }
     if (!src.text.n && src.tools.n) src.text = src.tools;
     if (!src.text.n && !given) goto out;
-    rc = chat_open(out, &src, given ? e : &why);
+    rc = chat_template_open(out, &src, given ? e : &why);
     if (rc != OK && !given) {
         log_warn("the model's chat template cannot be used, so its form is guessed: %s", why.msg);
         rc = OK;
@@ -40,11 +41,11 @@ out:
     return rc;
 }
 
-int template_encode(const struct chat *c, const struct tokenizer *t, const struct chat_ask *ask,
-                    struct ids *out, struct err *e)
+int template_encode(const struct chat_template *c, const struct tokenizer *t,
+                    const struct chat_template_input *ask, struct ids *out, struct err *e)
 {
     struct buf text = { 0 };
-    int rc = chat_render(c, ask, &text, e);
+    int rc = chat_template_render(c, ask, &text, e);
 
     if (rc == OK) rc = tokenizer_encode(t, buf_str(&text), 0, out, e);
     buf_release(&text);
