@@ -13,10 +13,12 @@
 /* clang-format off */
 const struct knob settings_knobs[] = {
     { .group = "models", .name = "model", .alt = "-m|--models", .kind = KNOB_LIST, .at = AT(models),
-      .help = "GGUF or ONNX file, or Hugging Face folder; may be given several times (the first is the default)" },
+      .help = "GGUF or ONNX file, or Hugging Face folder; may be given several times (the first is the "
+              "default)" },
     { .name = "alias", .alt = "-a|--served-model-name", .kind = KNOB_LIST, .at = AT(aliases),
       .help = "name of a model in the API, in the order of the models; default: its file or folder name" },
-    { .name = "chat-template", .alt = "--chat-template-file", .kind = KNOB_TEXT, .at = AT(chat_template), .dflt = "",
+    { .name = "chat-template", .alt = "--chat-template-file", .kind = KNOB_TEXT, .at = AT(chat_template),
+      .dflt = "",
       .help = "file with a Jinja chat template to use in place of the models' own" },
     { .name = "config", .kind = KNOB_TEXT, .at = AT(config), .dflt = "",
       .help = "YAML file with any of these names as keys; flags and environment win over it" },
@@ -79,7 +81,8 @@ const struct knob settings_knobs[] = {
       .help = "what computes: cpu, cuda, cuda:1" },
     { .name = "gpu-layers", .alt = "-ngl|--n-gpu-layers", .kind = KNOB_INT, .at = AT(gpu_layers), .least = -1,
       .most = 65536, .dflt = "-1",
-      .help = "the last so many layers of a model lie on the GPU, the others on the CPU; -1: as many as fit" },
+      .help = "the last so many layers of a model lie on the GPU, the others on the CPU; -1: as "
+              "many as fit" },
     { .name = "vram-only", .kind = KNOB_BOOL, .at = AT(vram_only), .dflt = "false",
       .help = "a model that does not fit on the GPU with all its layers is refused" },
     { .name = "threads", .alt = "-t", .kind = KNOB_INT, .at = AT(threads), .least = 0, .most = 1024,
