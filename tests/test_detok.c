@@ -2,7 +2,7 @@
 #include "support.h"
 
 #include "base/utf8.h"
-#include "token/detok.h"
+#include "token/tokenizer.h"
 
 #include <jansson.h>
 #include <stdio.h>

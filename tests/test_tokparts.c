@@ -4,8 +4,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "token/chars.h"
-#include "token/forms.h"
-#include "token/normal.h"
+#include "token/normalizer.h"
 #include "token/tokenizer.h"
 
 #include <stdio.h>

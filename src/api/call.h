@@ -11,7 +11,7 @@
 
 #include "api/api.h"
 #include "api/params.h"
-#include "token/pieces.h"
+#include "token/tokenizer.h"
 #include "api/reply.h"
 #include "toolcall/toolparse.h"
 #include "base/chan.h"

@@ -6,7 +6,7 @@
 #ifndef TERN_ENGINE_STREAM_H
 #define TERN_ENGINE_STREAM_H
 
-#include "token/detok.h"
+#include "token/tokenizer.h"
 
 struct stream {
     struct detok detok; /* t NULL: no tokenizer, no text */

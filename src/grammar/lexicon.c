@@ -2,7 +2,6 @@
 
 #include "base/mem.h"
 #include "grammar/fsm.h"
-#include "token/pieces.h"
 
 #include <stdlib.h>
 

@@ -1,195 +1,251 @@
 #include "token/pretok.h"
 
-#include "base/log.h"
-#include "token/scan.h"
+#include "base/mem.h"
+#include "base/utf8.h"
 
-enum { MAX_PATTERNS = 6 };
-
-#define ENDINGS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define ENDINGS_BOTH "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
-#define LEAD "[^\\r\\n\\p{L}\\p{N}]?"
-#define SPACE_TAIL "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-#define CL100K(digits) \
-    ENDINGS_BOTH "|" LEAD "\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" SPACE_TAIL
-#define BIG(more) "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}" more "]"
-#define SMALL(more) "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}" more "]"
-#define CASED(end, more) \
-    LEAD BIG(more) "*" SMALL(more) "+" end "|" LEAD BIG(more) "+" SMALL(more) "*" end
-#define O200K(end, digits) CASED(end, "") "|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPACE_TAIL
-#define NOT_HAN "&&[^\\p{Han}]"
-#define BLOOM \
-    " ?[^(\\s|.,!?\xe2\x80\xa6\xe3\x80\x82\xef\xbc\x8c\xe3\x80\x81\xe0\xa5\xa4\xdb\x94\xd8\x8c)]+"
-#define DEEPSEEK3_WORDS                                                               \
-    "[!\"#$%&'()*+,\\-./"                                                             \
-    ":;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|" \
-    " ?[\\p{P}\\p{S}]+[\\r\\n]*" SPACE_TAIL
-/* clang-format off */
-#define YOUTU_SCRIPTS \
-    "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\\x{3040}-ゟ゠-ヿ]+"
-/* clang-format on */
-#define HAN_KANA "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"
-#define CJK_HANGUL "[\\x{4e00}-\\x{9fa5}\\x{0800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+"
-/* The alphabets DeepSeek-LLM counts as letters. */
-#define DEEPSEEK_LETTERS                                                                        \
-    "\\s?[A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}"         \
-    "\\x{1c4}-\\x{293}\\x{295}-\\x{2af}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37b}-\\x{37d}"      \
-    "\\x{37f}\\x{386}\\x{388}-\\x{38a}\\x{38c}\\x{38e}-\\x{3a1}\\x{3a3}-\\x{3f5}"               \
-    "\\x{3f7}-\\x{481}\\x{48a}-\\x{52f}\\x{531}-\\x{556}\\x{10a0}-\\x{10c5}\\x{13a0}-\\x{13f5}" \
-    "\\x{13f8}-\\x{13fd}\\x{1c90}-\\x{1cba}\\x{1cbd}-\\x{1cbf}\\x{1d00}-\\x{1d2b}"              \
-    "\\x{1d6b}-\\x{1d77}\\x{1d79}-\\x{1d9a}\\x{1e00}-\\x{1f15}\\x{1f18}-\\x{1f1d}"              \
-    "\\x{1f20}-\\x{1f45}\\x{1f48}-\\x{1f4d}\\x{1f50}-\\x{1f57}\\x{1f59}\\x{1f5b}\\x{1f5d}"      \
-    "\\x{1f5f}-\\x{1f7d}\\x{1f80}-\\x{1fb4}\\x{1fb6}-\\x{1fbc}\\x{1fbe}\\x{1fc2}-\\x{1fc4}"     \
-    "\\x{1fc6}-\\x{1fcc}\\x{1fd0}-\\x{1fd3}\\x{1fd6}-\\x{1fdb}\\x{1fe0}-\\x{1fec}"              \
-    "\\x{1ff2}-\\x{1ff4}\\x{1ff6}-\\x{1ffc}\\x{2102}\\x{2107}\\x{210a}-\\x{2113}\\x{2115}"      \
-    "\\x{2119}-\\x{211d}\\x{2124}\\x{2126}\\x{2128}\\x{212a}-\\x{212d}\\x{212f}-\\x{2134}"      \
-    "\\x{2139}\\x{213c}-\\x{213f}\\x{2145}-\\x{2149}\\x{214e}\\x{2183}\\x{2184}"                \
-    "\\x{2c00}-\\x{2c7b}\\x{2c7e}-\\x{2ce4}\\x{2ceb}-\\x{2cee}\\x{2cf2}\\x{2cf3}"               \
-    "\\x{a640}-\\x{a66d}\\x{a680}-\\x{a69b}\\x{a722}-\\x{a76f}\\x{a771}-\\x{a787}"              \
-    "\\x{a78b}-\\x{a78e}\\x{ab70}-\\x{abbf}\\x{fb00}-\\x{fb06}\\x{fb13}-\\x{fb17}"              \
-    "\\x{ff21}-\\x{ff3a}\\x{ff41}-\\x{ff5a}\\x{10400}-\\x{1044f}\\x{104b0}-\\x{104d3}"          \
-    "\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}-\\x{10cf2}\\x{118a0}-\\x{118df}"      \
-    "\\x{1e900}-\\x{1e943}]+"
-
-static const struct style {
-    const char *names; /* with a space before and behind each */
-    bool ignore_merges;
-    const char *patterns[MAX_PATTERNS];
-} styles[] = {
-    { " default ", false, { "[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]" } },
-    { " llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano ",
-      true,
-      { CL100K("\\p{N}{1,3}") } },
-    { " dbrx smaug-bpe chatglm-bpe glm4 minimax-m2 cl100k ", false, { CL100K("\\p{N}{1,3}") } },
-    { " qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan solar-open grok-2 ",
-      false,
-      { CL100K("\\p{N}") } },
-    { " qwen35 ",
-      false,
-      { ENDINGS_BOTH "|" LEAD
-                     "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" SPACE_TAIL } },
-    { " gpt-2 gpt2 phi-2 jina-es jina-de jina-v2-es jina-v2-de jina-v1-en jina-v2-code roberta-bpe "
-      "gigachat a.x-4.0"
-      " mellum modern-bert mpt olmo jais exaone4 trillion granite-docling ",
-      false,
-      { GPT2 } },
-    { " starcoder refact command-r smollm codeshell exaone minerva-7b granite ",
-      false,
-      { "\\p{N}", GPT2 } },
-    { " falcon ", false, { "[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]" } },
-    { " deepseek-llm ",
-      false,
-      { "[\\r\\n]", DEEPSEEK_LETTERS,
-        "\\s?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+",
-        "\\s+$", CJK_HANGUL, "\\p{N}+" } },
-    { " deepseek-coder ",
-      false,
-      { "[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", CJK_HANGUL, "\\p{N}" } },
-    { " deepseek-v3 hunyuan-dense joyai-llm ",
-      false,
-      { "\\p{N}{1,3}", HAN_KANA, DEEPSEEK3_WORDS } },
-    { " youtu ", false, { YOUTU_SCRIPTS, O200K(ENDINGS "?", "\\p{N}") } },
-    { " bloom poro-chat gpt3-finnish ", false, { BLOOM } },
-    { " viking ", false, { BLOOM, "\\p{N}" } },
-    { " tekken ", true, { O200K("", "\\p{N}") } },
-    { " gpt-4o llama4 kanana2 o200k ", true, { O200K(ENDINGS "?", "\\p{N}{1,3}") } },
-    { " superbpe ", false, { "\\p{N}+", "(?=(\\d{3})+(?!\\d))" } },
-    { " bailingmoe bailingmoe2 llada-moe ",
-      false,
-      { "'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|" LEAD
-        "\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]|"
-        "\\s+(?!\\S)|\\s+" } },
-    { " seed-coder ",
-      false,
-      { ENDINGS_BOTH "|" LEAD "\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+" SPACE_TAIL } },
-    { " kimi-k2 ",
-      true,
-      { "[\\p{Han}]+|" CASED(ENDINGS "?",
-                             NOT_HAN) "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" SPACE_TAIL } },
-    { " jais-2 ",
-      false,
-      { ENDINGS_BOTH
-        "|" LEAD "\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s{512}(?!\\S)|"
-        "\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)"
-        "|\\s{4}(?!\\S)|"
-        "\\s{1,2}(?!\\S)|\\s{1}" } },
-};
-
-static const struct style *find_style(struct str name)
+void split_add(struct split *s, struct split_step step)
 {
-    char key[64];
-
-    if (!name.n || name.n > sizeof key - 3 || memchr(name.p, ' ', name.n) ||
-        memchr(name.p, 0, name.n))
-        return NULL;
-    key[0] = ' ';
-    memcpy(key + 1, name.p, name.n);
-    memcpy(key + 1 + name.n, " ", 2);
-    for (size_t i = 0; i < sizeof styles / sizeof *styles; i++)
-        if (strstr(styles[i].names, key)) return &styles[i];
-    return NULL;
+    s->steps = mem_grow(s->steps, (size_t)(s->n_steps + 1) * sizeof step);
+    s->steps[s->n_steps++] = step;
 }
 
-int pretok_add(struct split *s, struct str name, bool *ignore_merges, struct err *e)
+void split_release(struct split *s)
 {
-    const struct style *style = find_style(name);
+    for (int i = 0; i < s->n_steps; i++) {
+        mem_free(s->steps[i].text);
+        regex_close(s->steps[i].regex);
+    }
+    mem_free(s->steps);
+    *s = (struct split){ 0 };
+}
+
+/* ---- what becomes of matches ---- */
+
+/* Stretches of one piece come in, match and not match in turn as they lie; pieces go out. */
+struct sink {
+    struct span_list *out;
+    enum split_behavior behavior;
+    bool invert;
+    size_t start, end; /* one that may still grow */
+    bool open, last_match;
+};
+
+static void sink_flush(struct sink *k)
+{
+    if (k->open && k->end > k->start) spans_push(k->out, k->start, k->end - k->start);
+    k->open = false;
+}
+
+static void sink_put(struct sink *k, size_t start, size_t end, bool match)
+{
+    bool joins = false;
+
+    match ^= k->invert;
+    switch (k->behavior) {
+    case SPLIT_REMOVED:
+        if (!match && end > start) spans_push(k->out, start, end - start);
+        return;
+    case SPLIT_ISOLATED:
+        if (end > start) spans_push(k->out, start, end - start);
+        return;
+    case SPLIT_CONTIGUOUS: joins = match == k->last_match; break;
+    case SPLIT_WITH_PREVIOUS: joins = match && !k->last_match; break;
+    case SPLIT_WITH_NEXT: joins = !match && k->last_match; break;
+    }
+    if (!k->open || !joins) {
+        sink_flush(k);
+        k->start = start;
+        k->open = true;
+    }
+    k->end = end;
+    k->last_match = match;
+}
+
+/* ---- steps that only cut ---- */
+
+static int cut_regex(const struct split_step *s, struct scratch *w, struct str text, size_t base,
+                     struct sink *k, struct err *e)
+{
+    struct regex_walk walk = { .r = s->regex, .m = w->matcher, .text = text };
+    size_t done = 0, start, end;
+
+    while (regex_next(&walk, &start, &end)) {
+        if (done != start) sink_put(k, base + done, base + start, false);
+        sink_put(k, base + start, base + end, true);
+        done = end;
+    }
+    if (done != text.n) sink_put(k, base + done, base + text.n, false);
+    return walk.rc == OK
+               ? OK
+               : err_set(e, walk.rc, "a pattern of the pre-tokenizer takes too long on this text");
+}
+
+static void cut_text(struct str text, struct str at, size_t base, struct sink *k)
+{
+    size_t done = 0;
+
+    while (at.n) {
+        ptrdiff_t found = str_find(str_skip(text, done), at);
+        if (found < 0) break;
+        if (found) sink_put(k, base + done, base + done + (size_t)found, false);
+        done += (size_t)found;
+        sink_put(k, base + done, base + done + at.n, true);
+        done += at.n;
+    }
+    if (done != text.n) sink_put(k, base + done, base + text.n, false);
+}
+
+static void cut_class(const struct split_step *s, struct str text, size_t base, struct sink *k)
+{
+    size_t done = 0;
+
+    for (size_t i = 0, n; i < text.n; i += n) {
+        int32_t cp = (unsigned char)text.p[i];
+        n = 1;
+        if (cp >= 0x80) n = (size_t)utf8_next(str_skip(text, i), &cp);
+        if (s->kind == SPLIT_CHAR ? cp != s->ch : !s->in_class(cp)) continue;
+        if (done < i) sink_put(k, base + done, base + i, false);
+        sink_put(k, base + i, base + i + n, true);
+        done = i + n;
+    }
+    if (done < text.n) sink_put(k, base + done, base + text.n, false);
+}
+
+static void cut_length(const struct split_step *s, struct str text, size_t base, struct sink *k)
+{
+    size_t done = 0;
+    int chars = 0;
+
+    for (size_t i = 0; i < text.n; i++) {
+        if (((unsigned char)text.p[i] & 0xc0) == 0x80 || chars++ < s->length) continue;
+        sink_put(k, base + done, base + i, true);
+        done = i;
+        chars = 1;
+    }
+    if (done < text.n) sink_put(k, base + done, base + text.n, true);
+}
+
+/* ---- the chain ---- */
+
+struct run {
+    struct scratch *w;
+    struct str text;
+    int side, text_side; /* which of the two the pieces, and the next text, go to */
+    bool at_start;       /* the first piece begins where the whole text began */
+};
+
+static int cut_step(const struct split_step *s, struct run *r, struct err *e)
+{
+    const struct span_list *in = &r->w->pieces[r->side];
+    struct span_list *out = &r->w->pieces[!r->side];
     int rc = OK;
 
-    if (!style) {
-        log_warn("tokenizer.ggml.pre '%.*s' is not known: text is split in the default way, ids "
-                 "may differ",
-                 STR_ARG(str_take(name, 60)));
-        style = &styles[0];
+    out->n = 0;
+    for (size_t i = 0; i < in->n && rc == OK; i++) {
+        struct span p = in->p[i];
+        struct str text = str_of(r->text.p + p.at, p.n);
+        struct sink k = { .out = out, .behavior = s->behavior, .invert = s->invert };
+        switch (s->kind) {
+        case SPLIT_REGEX:
+        case SPLIT_BYTES: rc = cut_regex(s, r->w, text, p.at, &k, e); break;
+        case SPLIT_TEXT:
+        case SPLIT_METASPACE: cut_text(text, str_of(s->text, s->n_text), p.at, &k); break;
+        case SPLIT_LENGTH: cut_length(s, text, p.at, &k); break;
+        case SPLIT_CLASS:
+        case SPLIT_CHAR: cut_class(s, text, p.at, &k); break;
+        }
+        sink_flush(&k);
     }
-    *ignore_merges = style->ignore_merges;
-    for (int i = 0; i < MAX_PATTERNS && style->patterns[i] && rc == OK; i++) {
-        struct split_step step = { .kind = SPLIT_REGEX, .behavior = SPLIT_ISOLATED };
-        rc = regex_open(&step.regex, str_c(style->patterns[i]), e);
-        if (rc == OK) split_add(s, step);
-    }
-    if (rc == OK)
-        split_add(s, (struct split_step){ .kind = SPLIT_BYTES, .behavior = SPLIT_ISOLATED });
+    if (r->at_start) r->at_start = in->n && out->n && out->p[0].at == in->p[0].at;
+    r->side = !r->side;
     return rc;
 }
 
-bool pretok_composes(struct str name)
+typedef void rewrite_fn(const struct split_step *s, const struct run *r, struct str piece,
+                        bool first, struct buf *out);
+
+/* Every piece written anew, into another text. */
+static int rewrite_step(const struct split_step *s, struct run *r, rewrite_fn *fn, struct err *e)
 {
-    return str_is(name, "qwen2") || str_is(name, "qwen35") || str_is(name, "command-r") ||
-           str_is(name, "olmo") || str_is(name, "mpt");
+    const struct span_list *in = &r->w->pieces[r->side];
+    struct span_list *out = &r->w->pieces[!r->side];
+    struct buf *to = &r->w->split[r->text_side];
+
+    out->n = 0;
+    buf_clear(to);
+    for (size_t i = 0; i < in->n; i++) {
+        size_t at = to->n;
+        fn(s, r, str_of(r->text.p + in->p[i].at, in->p[i].n), i == 0, to);
+        if (to->n > UINT32_MAX / 2)
+            return err_set(e, E_INVALID, "the text is too long to tokenize in one go");
+        if (to->n > at) spans_push(out, at, to->n - at);
+    }
+    buf_reserve(to, 64);
+    r->text = buf_str(to);
+    r->side = !r->side;
+    r->text_side = !r->text_side;
+    return OK;
 }
 
-/* ---- and back ---- */
-
-static bool is_class(const struct split_step *s, char_class *c)
+static void put_metaspace(const struct split_step *s, const struct run *r, struct str p, bool first,
+                          struct buf *out)
 {
-    return s->kind == SPLIT_CLASS && s->in_class == c;
+    struct str mark = str_of(s->text, s->n_text);
+    bool wants =
+        s->prepend == PREPEND_ALWAYS || (s->prepend == PREPEND_FIRST && first && r->at_start);
+
+    if (wants && !str_starts(p, mark) && !(p.n && p.p[0] == ' ')) buf_put_str(out, mark);
+    for (size_t i = 0; i < p.n;) {
+        const char *space = memchr(p.p + i, ' ', p.n - i);
+        size_t end = space ? (size_t)(space - p.p) : p.n;
+        buf_add(out, p.p + i, end - i);
+        if (space) buf_put_str(out, mark);
+        i = end + (space != NULL);
+    }
 }
 
-static bool is_gpt2(const struct split_step *s)
+static void put_prefixed(const struct split_step *s, const struct run *r, struct str p, bool first,
+                         struct buf *out)
 {
-    return s->kind == SPLIT_BYTES && s->regex && !s->prefix_space;
+    (void)s, (void)r, (void)first;
+    if (p.n && p.p[0] != ' ') buf_putc(out, ' ');
+    buf_put_str(out, p);
 }
 
-const char *pretok_name(const struct split *s, bool ignore_merges)
+static void put_mapped(const struct split_step *s, const struct run *r, struct str p, bool first,
+                       struct buf *out)
 {
-    const struct split_step *v = s->steps;
-    struct scan scan;
+    (void)s, (void)r, (void)first;
+    text_put_bytes(out, p);
+}
 
-    if (s->n_steps == 1 && is_gpt2(v)) return "gpt-2";
-    if (s->n_steps == 2 && is_class(v, char_is_digit) && v->behavior == SPLIT_ISOLATED &&
-        is_gpt2(v + 1))
-        return "smollm";
-    if (s->n_steps == 4 && is_class(v, char_is_punct) && is_gpt2(v + 1)) return "falcon";
-    if (s->n_steps == 4 && v->kind == SPLIT_REGEX && v[2].kind == SPLIT_REGEX &&
-        str_is(regex_pattern(v->regex), "\\p{N}{1,3}") &&
-        str_starts(regex_pattern(v[2].regex), STR("[!\"#$%")))
-        return "deepseek-v3";
-    if (s->n_steps != 2 || v->kind != SPLIT_REGEX || v[1].kind != SPLIT_BYTES || v[1].regex)
-        return NULL;
-    scan = scan_for(regex_pattern(v->regex));
-    if (!scan.known) return NULL;
-    if (scan.style == SCAN_CL100K)
-        return scan.max_digits == 1 ? "qwen2" : ignore_merges ? "llama-bpe" : "dbrx";
-    if (scan.style == SCAN_O200K) return scan.contractions ? "gpt-4o" : "tekken";
-    return "gpt-2";
+static int run_step(const struct split_step *s, struct run *r, bool last, struct err *e)
+{
+    int rc = OK;
+
+    switch (s->kind) {
+    case SPLIT_METASPACE:
+        rc = rewrite_step(s, r, put_metaspace, e);
+        return rc == OK && s->cut ? cut_step(s, r, e) : rc;
+    case SPLIT_BYTES:
+        if (s->prefix_space) rc = rewrite_step(s, r, put_prefixed, e);
+        if (rc == OK && s->regex) rc = cut_step(s, r, e);
+        return rc == OK && !last ? rewrite_step(s, r, put_mapped, e) : rc;
+    default: return cut_step(s, r, e);
+    }
+}
+
+int split_run(const struct split *s, struct scratch *w, struct str text, bool at_start,
+              struct split_result *out, struct err *e)
+{
+    struct run r = { .w = w, .text = text, .at_start = at_start };
+    int rc = OK;
+
+    w->pieces[0].n = 0;
+    if (text.n) spans_push(&w->pieces[0], 0, text.n);
+    for (int i = 0; i < s->n_steps && rc == OK; i++)
+        rc = run_step(&s->steps[i], &r, i == s->n_steps - 1, e);
+    *out = (struct split_result){ r.text, w->pieces[r.side].p, w->pieces[r.side].n,
+                                  s->n_steps && s->steps[s->n_steps - 1].kind == SPLIT_BYTES };
+    return rc;
 }

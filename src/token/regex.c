@@ -2,8 +2,6 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "token/onig.h"
-#include "token/scan.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

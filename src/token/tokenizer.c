@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "token/parts.h"
+#include "token/tokenizer_impl.h"
 
 enum {
     MAX_JSON_BYTES = 512 << 20,

@@ -7,9 +7,9 @@
 #ifndef TERN_TOKEN_TOKENIZER_H
 #define TERN_TOKEN_TOKENIZER_H
 
-#include "base/ids.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/ids.h"
 #include "format/source.h"
 
 struct tokenizer;
@@ -81,4 +81,35 @@ struct token_export {
 int tokenizer_export(const struct tokenizer *t, struct token_export *out, struct err *e);
 /* The same as the text of a tokenizer.json. E_UNSUPPORTED where tokenizer_export is. */
 int tokenizer_to_json(const struct tokenizer *t, struct buf *out, struct err *e);
+
+/* detok.h - ids → text as it streams: never half a character, never a space too many.
+ *
+ * Feeding ids one by one gives, put together, exactly what tokenizer_decode gives for all of
+ * them, except that bytes which can not become a character any more come out as U+FFFD. */
+struct detok {
+    const struct tokenizer *t;
+    bool skip_special;
+    struct ids ids; /* those whose text is not settled */
+    size_t given;   /* bytes of their text that are out already */
+    struct buf text;
+};
+
+void detok_init(struct detok *d, const struct tokenizer *t, bool skip_special);
+/* After these ids text was written already: context for the first piece. */
+void detok_prime(struct detok *d, const int32_t *ids, size_t n);
+void detok_push(struct detok *d, int32_t id, struct buf *out); /* appends whole characters */
+void detok_flush(struct detok *d, struct buf *out);            /* what is held back, at the end */
+void detok_release(struct detok *d);
+
+/* pieces.h - the bytes a token stands for inside a text, half characters included. */
+struct pieces {
+    struct detok detok;
+    int32_t anchor; /* stands before: the first of a text may lose its space; -1: none */
+    size_t anchor_bytes;
+    bool bytes; /* a character of a piece is a byte, whatever stands before it */
+};
+
+void pieces_init(struct pieces *p, const struct tokenizer *t);
+void pieces_release(struct pieces *p);              /* a zeroed one is fine */
+struct str pieces_of(struct pieces *p, int32_t id); /* lives until the next call */
 #endif

@@ -6,6 +6,7 @@
 #ifndef TERN_TOKEN_VOCAB_H
 #define TERN_TOKEN_VOCAB_H
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/str.h"
 
@@ -45,4 +46,56 @@ uint64_t vocab_hash(struct str piece);
 void vocab_prefetch(const struct vocab *v, uint64_t hash);
 int32_t vocab_guess(const struct vocab *v, uint64_t hash); /* fetches what to compare with, ahead */
 int32_t vocab_find_guessed(const struct vocab *v, struct str piece, uint64_t hash, int32_t guess);
+
+/* trie.h - byte strings to numbers, walked a byte at a time. A zeroed trie is a valid empty one. */
+struct trie {
+    uint64_t *edges; /* (node << 8 | byte) + 1 << 32 | child; 0: free */
+    size_t mask, n_edges;
+    int32_t *values; /* [n_nodes], -1: no string ends here */
+    size_t n_nodes, cap_nodes;
+};
+
+void trie_reserve(struct trie *t, size_t n_bytes);            /* of all strings together, at most */
+bool trie_add(struct trie *t, struct str key, int32_t value); /* false: it was there, and stays */
+void trie_release(struct trie *t);
+
+enum { TRIE_ROOT = 0 };
+/* The child of node by byte, or 0: there is none. */
+uint32_t trie_step(const struct trie *t, uint32_t node, unsigned char byte);
+/* The longest string of the trie that text begins with: its length, 0 if none. */
+size_t trie_longest(const struct trie *t, struct str text, int32_t *value);
+
+/* added.h - tokens that are found in the text itself, before any splitting: special ones and those
+ * added to a vocabulary by hand.
+ *
+ * Those marked `normalized` are looked for in normalized text, the others in the text as it came.
+ */
+struct added_token {
+    struct str content; /* borrowed */
+    int32_t id;
+    bool special, lstrip, rstrip, normalized, single_word;
+};
+
+/* One of the two sets. The tokens belong to the tokenizer. */
+struct added {
+    struct trie trie; /* content → index into tokens */
+    const struct added_token *tokens;
+    bool first[256]; /* can a token begin with this byte? */
+    int n_first;
+    unsigned char only_first; /* where there is just one */
+};
+
+void added_put(struct added *a, struct str content,
+               int index); /* the first of equal contents stays */
+void added_release(struct added *a);
+
+/* A walk over the tokens in a text, leftmost and longest first. */
+struct added_walk {
+    const struct added *a;
+    struct str text;
+    bool plain;        /* special ones are text */
+    size_t from, done; /* where to look next; up to where text is spoken for */
+};
+/* The next token: text before it is [*before, *start), it ends at w->done. NULL: no more. */
+const struct added_token *added_next(struct added_walk *w, size_t *before, size_t *start);
 #endif

@@ -2,7 +2,7 @@
  * stream. */
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "token/detok.h"
+#include "token/tokenizer.h"
 
 #include <stdlib.h>
 

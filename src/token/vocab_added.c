@@ -1,0 +1,104 @@
+#include "token/vocab.h"
+
+#include "base/utf8.h"
+#include "token/chars.h"
+
+void added_put(struct added *a, struct str content, int index)
+{
+    unsigned char c;
+
+    if (!content.n) return;
+    trie_add(&a->trie, content, index);
+    c = (unsigned char)content.p[0];
+    if (!a->first[c]) a->n_first++;
+    a->first[c] = true;
+    a->only_first = c;
+}
+
+void added_release(struct added *a)
+{
+    trie_release(&a->trie);
+    *a = (struct added){ 0 };
+}
+
+static size_t skip_to_first(const struct added *a, struct str text, size_t i)
+{
+    if (a->n_first == 1) {
+        const char *p = i < text.n ? memchr(text.p + i, a->only_first, text.n - i) : NULL;
+        return p ? (size_t)(p - text.p) : text.n;
+    }
+    while (i < text.n && !a->first[(unsigned char)text.p[i]]) i++;
+    return i;
+}
+
+static size_t last_char(struct str s, int32_t *cp)
+{
+    size_t at = s.n - 1;
+
+    while (at && ((unsigned char)s.p[at] & 0xc0) == 0x80) at--;
+    utf8_next(str_skip(s, at), cp);
+    return at;
+}
+
+static bool stands_alone(struct str text, size_t start, size_t end)
+{
+    int32_t cp;
+
+    if (start) {
+        last_char(str_take(text, start), &cp);
+        if (char_is_word(cp)) return false;
+    }
+    if (end < text.n) {
+        utf8_next(str_skip(text, end), &cp);
+        if (char_is_word(cp)) return false;
+    }
+    return true;
+}
+
+static size_t before_spaces(struct str text, size_t at, size_t least)
+{
+    int32_t cp;
+
+    while (at > least) {
+        size_t prev = last_char(str_take(text, at), &cp);
+        if (!char_is_space(cp)) break;
+        at = prev;
+    }
+    return at > least ? at : least;
+}
+
+static size_t behind_spaces(struct str text, size_t at)
+{
+    while (at < text.n) {
+        int32_t cp;
+        int n = utf8_next(str_skip(text, at), &cp);
+        if (!char_is_space(cp)) break;
+        at += (size_t)n;
+    }
+    return at;
+}
+
+const struct added_token *added_next(struct added_walk *w, size_t *before, size_t *start)
+{
+    if (!w->a->n_first) return NULL;
+    while ((w->from = skip_to_first(w->a, w->text, w->from)) < w->text.n) {
+        int32_t index;
+        size_t n = trie_longest(&w->a->trie, str_skip(w->text, w->from), &index), s = w->from,
+               end = s + n;
+        if (!n) {
+            w->from++;
+            continue;
+        }
+        const struct added_token *t = &w->a->tokens[index];
+        w->from = end;
+        if (w->plain && t->special) continue;
+        if (t->single_word && !stands_alone(w->text, s, end)) continue;
+        if (t->lstrip) s = before_spaces(w->text, s, w->done);
+        if (t->rstrip) end = behind_spaces(w->text, end);
+        *before = w->done;
+        *start = s > w->done ? s : w->done;
+        w->done = end;
+        return t;
+    }
+    return NULL;
+}
