@@ -20,7 +20,7 @@ SERVE_LIBS := $(shell pkg-config --libs $(SERVE_PKGS) 2>/dev/null)
 
 SAN     ?=
 OPT     ?= -O2 -g
-CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -Wall -Wextra -Werror -fno-math-errno -pthread -Isrc -Iinclude -Itests -I$(B) \
+CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -Wall -Wextra -Werror -fno-math-errno -pthread -Isrc -Iinclude -Itests -Itests/fault -I$(B) \
            -DTERN_VERSION='"$(VERSION)"' $(PKG_CFLAGS) $(SAN) $(EXTRA_CFLAGS)
 LDFLAGS := -pthread $(SAN) $(EXTRA_LDFLAGS)
 LDLIBS  := $(PKG_LIBS) -lm
@@ -46,6 +46,8 @@ CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
 
 TEST_SRC := $(wildcard tests/test_*.c tests/ops/test_*.c)
 TESTS    := $(TEST_SRC:%.c=$(B)/%)
+FAULT_SRC := $(wildcard tests/fault/fault_*.c)
+FAULTS   := $(FAULT_SRC:%.c=$(B)/%)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZERS  := $(FUZZ_SRC:%.c=$(B)/%)
 TOOL_SRC := $(wildcard tools/*.c)
@@ -57,7 +59,7 @@ BENCHES  := $(BENCH_SRC:%.c=$(B)/%)
 Q   := $(if $(V),,@)
 SAY := @$(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),:,echo)
 
-.PHONY: all test unit clients soak asan tsan fuzz layers gates cuda cuda-bench bench install clean tests tools fuzzers benches clang arm64
+.PHONY: all test unit fault clients soak asan tsan fuzz layers gates cuda cuda-bench bench install clean tests tools fuzzers benches clang arm64
 
 all: $(B)/tern
 
@@ -84,13 +86,22 @@ $(B)/web.inc: $(wildcard web/*) tools/embed.sh
 	$(Q)tools/embed.sh web >$@.new && mv $@.new $@
 $(B)/src/server/web.o: $(B)/web.inc
 
-tests: $(TESTS)
+tests: $(TESTS) $(FAULTS)
 tools: $(TOOLS)
 benches: $(BENCHES)
 
 $(TESTS): $(B)/%: $(B)/%.o $(B)/libserve.a $(B)/libtern.a $(B)/tests/support.o
 	$(SAY) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/support.o $(B)/libserve.a $(B)/libtern.a $(SERVE_LIBS) $(LDLIBS) -lcmocka
+
+# Fault injection: calls of our own code to these pass through tests/fault/fault.c.
+, := ,
+FAULT_CALLS := malloc calloc realloc posix_memalign free read open mmap pthread_create
+FAULT_LDFLAGS := $(foreach f,$(FAULT_CALLS),-Wl$(,)--wrap=$(f)) -rdynamic
+$(FAULTS): $(B)/%: $(B)/%.o $(B)/tests/fault/fault.o $(B)/libserve.a $(B)/libtern.a $(B)/tests/support.o
+	$(SAY) LD $@
+	$(Q)$(CC) $(LDFLAGS) $(FAULT_LDFLAGS) -o $@ $< $(B)/tests/fault/fault.o $(B)/tests/support.o $(B)/libserve.a $(B)/libtern.a \
+	  $(SERVE_LIBS) $(LDLIBS) -lcmocka
 
 # A library that one test opens by name.
 $(B)/tests/test_gpus: | $(B)/tests/fake_nvml.so
@@ -104,7 +115,7 @@ $(TOOLS) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libtern.a
 
 # Unit tests, then the program from outside. tests/run prints 'N passed, N failed' last.
 test: all tests tools
-	TERN_BUILD=$(B) tests/run tests/api/run tests/cli/*.sh $(TESTS) tests/soak/run tests/soak/chaos
+	TERN_BUILD=$(B) tests/run tests/api/run tests/cli/*.sh $(TESTS) $(FAULTS) tests/soak/run tests/soak/chaos
 
 # The server under people's own clients, and the page in a browser: Node, npm packages, Chromium.
 clients: all
@@ -116,7 +127,10 @@ soak: all
 	TERN_BUILD=$(B) tests/soak/chaos 10000
 
 unit: tests
-	TERN_BUILD=$(B) tests/run $(TESTS)
+	TERN_BUILD=$(B) tests/run $(TESTS) $(FAULTS)
+
+fault: $(FAULTS)
+	TERN_BUILD=$(B) tests/run $(FAULTS)
 
 asan:
 	$(MAKE) B=build/asan OPT='-O1 -g -Wno-format-truncation' SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
@@ -164,7 +178,6 @@ gates:
 	tools/gates
 
 # The GPU's kernels as a library that the program opens when it is asked for. CUDA_ARCH=90a: for one card only.
-, := ,
 NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
 CUDA_ARCH ?= all
 CUDA_SRC := $(wildcard src/kernel/cuda/*.cu src/kernel/cuda/inst/*.cu)
@@ -222,5 +235,5 @@ install: all
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(SERVE_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d) $(TOOL_SRC:%.c=$(B)/%.d) $(BENCH_SRC:%.c=$(B)/%.d) \
+-include $(LIB_OBJ:.o=.d) $(SERVE_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d) $(FAULT_SRC:%.c=$(B)/%.d) $(FUZZ_SRC:%.c=$(B)/%.d) $(B)/tests/support.d $(B)/tests/fault/fault.d $(TOOL_SRC:%.c=$(B)/%.d) $(BENCH_SRC:%.c=$(B)/%.d) \
          $(CUDA_OBJ:.o=.d)
