@@ -9,11 +9,13 @@
 
 struct arena_chunk {
     struct arena_chunk *next;
-    size_t used, cap;
+    size_t used, cap; /* bytes of data */
     _Alignas(16) char data[];
 };
 
-static struct arena_chunk *chunk_for(struct arena *a, size_t n)
+/* The newest chunk if n more bytes fit into it, otherwise a new one; NULL: no memory. The rest of
+ * the old chunk stays unused. */
+static struct arena_chunk *find_or_add_chunk(struct arena *a, size_t n)
 {
     struct arena_chunk *c = a->head;
     size_t cap = c ? c->cap * 2 : 4096;
@@ -34,7 +36,7 @@ void *arena_alloc(struct arena *a, size_t n)
     void *p;
 
     n = n > SIZE_MAX - 15 ? SIZE_MAX : (n + 15) & ~(size_t)15;
-    if (!(c = chunk_for(a, n))) {
+    if (!(c = find_or_add_chunk(a, n))) {
         a->failed = true;
         return NULL;
     }
@@ -86,19 +88,18 @@ int arena_check(const struct arena *a, struct err *e)
 
 void arena_reset(struct arena *a)
 {
-    struct arena_chunk *keep = a->head;
+    struct arena_chunk *newest = a->head;
 
     a->failed = false;
-    if (!keep) return;
-    while (keep->next) {
-        struct arena_chunk *next = keep->next;
-        keep->next = next->next;
-        mem_free(next);
+    if (!newest) return;
+    while (newest->next) {
+        struct arena_chunk *old = newest->next;
+        newest->next = old->next;
+        mem_free(old);
     }
-    memset(keep->data, 0, keep->used);
-    keep->used = 0;
+    memset(newest->data, 0, newest->used); /* arena_alloc promises zeroed bytes */
+    newest->used = 0;
     a->used_bytes = 0;
-    a->failed = false;
 }
 
 void arena_release(struct arena *a)

@@ -35,7 +35,7 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     va_copy(again, ap);
     n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
-    if (n > 0 && buf_reserve(b, (size_t)n + 1)) {
+    if (n > 0 && buf_reserve(b, (size_t)n + 1)) { /* vsnprintf writes a NUL behind the text */
         vsnprintf(b->p + b->n, (size_t)n + 1, fmt, again);
         b->n += (size_t)n;
     }
@@ -51,7 +51,7 @@ const char *buf_cstr(struct buf *b)
 
 int buf_check(const struct buf *b, struct err *e)
 {
-    return b->failed ? err_nomem(e, "a text") : OK;
+    return b->failed ? err_nomem(e, "a byte buffer") : OK;
 }
 
 void buf_release(struct buf *b)

@@ -4,34 +4,58 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <string.h>
 #include <time.h>
+
+#define NS_PER_S ((uint64_t)1000000000)
 
 struct chan {
     pthread_mutex_t lock;
-    pthread_cond_t news;
-    void **items; /* [cap], a ring */
-    int cap, first, n;
-    bool poked;
+    pthread_cond_t news; /* an item arrived, or chan_poke was called */
+    void **items;        /* [cap], a ring buffer */
+    int cap, first, n;   /* the n items begin at `first` */
+    bool poked;          /* chan_poke was called since the last chan_wait */
 };
+
+/* A condition variable on the monotonic clock: a timed wait must not jump when the date is set. */
+static int init_monotonic_cond(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+    int rc = pthread_condattr_init(&attr);
+
+    if (rc != 0) return rc;
+    rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    if (rc == 0) rc = pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+    return rc;
+}
+
+static int init_locks(struct chan *c, struct err *e)
+{
+    int rc = pthread_mutex_init(&c->lock, NULL);
+
+    if (rc == 0 && (rc = init_monotonic_cond(&c->news)) != 0) pthread_mutex_destroy(&c->lock);
+    return rc == 0 ? OK : err_set(e, E_NOMEM, "cannot make a queue's lock: %s", strerror(rc));
+}
 
 int chan_open(struct chan **out, int cap, struct err *e)
 {
     struct chan *c;
-    pthread_condattr_t attr;
-    void **items;
+    int rc;
 
-    if (cap < 1) return err_set(e, E_INVALID, "a channel of %d items makes no sense", cap);
-    if (!(items = mem_array((size_t)cap, sizeof *items)))
-        return err_set(e, E_NOMEM, "no memory for a channel of %d items", cap);
-    c = mem_new(struct chan);
-    *c = (struct chan){ .items = items, .cap = cap };
-    pthread_mutex_init(&c->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->news, &attr);
-    pthread_condattr_destroy(&attr);
-    *out = c;
-    return OK;
+    if (cap < 1) return err_set(e, E_INVALID, "a queue of %d items: must be at least 1", cap);
+    if (!(c = mem_new(struct chan))) return err_nomem(e, "a queue between threads");
+    c->cap = cap;
+    if (!(c->items = mem_array((size_t)cap, sizeof *c->items)))
+        rc = err_nomem(e, "a queue between threads");
+    else rc = init_locks(c, e);
+    if (rc == OK) {
+        *out = c;
+        return OK;
+    }
+    mem_free(c->items);
+    mem_free(c);
+    return rc;
 }
 
 void chan_close(struct chan *c)
@@ -51,7 +75,7 @@ bool chan_push(struct chan *c, void *item)
     room = c->n < c->cap;
     if (room) {
         c->items[(c->first + c->n++) % c->cap] = item;
-        if (c->n == 1) pthread_cond_signal(&c->news);
+        if (c->n == 1) pthread_cond_signal(&c->news); /* one reader, and it only waits when empty */
     }
     pthread_mutex_unlock(&c->lock);
     return room;
@@ -77,10 +101,10 @@ void chan_wait(struct chan *c, uint64_t timeout_ns)
     int rc = 0;
 
     clock_gettime(CLOCK_MONOTONIC, &end);
-    if (timeout_ns > (uint64_t)1000000000 * 86400) timeout_ns = (uint64_t)1000000000 * 86400;
-    end.tv_sec += (time_t)(timeout_ns / 1000000000);
-    end.tv_nsec += (long)(timeout_ns % 1000000000);
-    if (end.tv_nsec >= 1000000000) end.tv_sec++, end.tv_nsec -= 1000000000;
+    if (timeout_ns > NS_PER_S * 86400) timeout_ns = NS_PER_S * 86400; /* tv_sec cannot overflow */
+    end.tv_sec += (time_t)(timeout_ns / NS_PER_S);
+    end.tv_nsec += (long)(timeout_ns % NS_PER_S);
+    if (end.tv_nsec >= (long)NS_PER_S) end.tv_sec++, end.tv_nsec -= (long)NS_PER_S;
 
     pthread_mutex_lock(&c->lock);
     while (c->n == 0 && !c->poked && rc != ETIMEDOUT)

@@ -1,10 +1,11 @@
-/* clock.h - monotonic time. */
+/* clock.h - monotonic time: for durations and deadlines, not for dates. */
 #ifndef TERN_BASE_CLOCK_H
 #define TERN_BASE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
+/* Nanoseconds since an arbitrary start; never goes back. */
 static inline uint64_t clock_ns(void)
 {
     struct timespec t;

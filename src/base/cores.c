@@ -1,6 +1,5 @@
 #include "base/cores.h"
 
-#include "base/mem.h"
 #include "base/par.h"
 
 #include <hwloc.h>
@@ -16,27 +15,24 @@
 static struct cores found;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Asking the CPU takes a microsecond, hwloc milliseconds: most small machines have no siblings. */
+/* Two logical processors may share a core. CPUID answers in a microsecond, hwloc in milliseconds,
+ * and most virtual machines have no SMT: this saves them the time at start-up. */
 static bool may_have_smt(void)
 {
 #if defined(__x86_64__)
     unsigned a, b, c, d;
-    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 15 & 1) return true; /* hybrid: ask hwloc */
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 15 & 1)
+        return true; /* hybrid: differs from core to core */
     if (__get_cpuid_count(11, 0, &a, &b, &c, &d) && (c >> 8 & 255) == 1) return (b & 0xffff) > 1;
 #endif
     return true;
 }
 
-static void add_home(int cpu)
-{
-    CPU_ZERO(&found.home[found.n_home]);
-    CPU_SET((unsigned)cpu, &found.home[found.n_home]);
-    found.n_home++;
-}
+static void add_home(int cpu) { found.home[found.n_home++] = cpu; }
 
-/* One processor of every core that shares one with `mine`; false if the topology is not to be had.
- */
-static bool homes_by_hwloc(const cpu_set_t *mine)
+/* Adds one allowed processor of every physical core. false: hwloc cannot read the topology or has
+ * no memory, and nothing was added. */
+static bool add_homes_by_hwloc(const cpu_set_t *mine)
 {
     hwloc_topology_t topo;
     hwloc_cpuset_t allowed;
@@ -49,7 +45,12 @@ static bool homes_by_hwloc(const cpu_set_t *mine)
         return false;
     }
     allowed = hwloc_bitmap_alloc();
-    hwloc_cpuset_from_glibc_sched_affinity(topo, allowed, mine, sizeof *mine);
+    if (!allowed ||
+        hwloc_cpuset_from_glibc_sched_affinity(topo, allowed, mine, sizeof *mine) != 0) {
+        hwloc_bitmap_free(allowed);
+        hwloc_topology_destroy(topo);
+        return false;
+    }
     for (hwloc_obj_t core = NULL;
          (core = hwloc_get_next_obj_by_type(topo, HWLOC_OBJ_CORE, core)) != NULL;) {
         int cpu = -1;
@@ -62,15 +63,16 @@ static bool homes_by_hwloc(const cpu_set_t *mine)
     return found.n_home > 0;
 }
 
-/* Whole processors that "QUOTA PERIOD" in this file grants; 0: no bound. */
-static int quota_of(const char *path, const char *period_path)
+/* The CPU quota of one cgroup in processors, rounded down, at least 1; 0: no quota. path holds
+ * "QUOTA PERIOD" in microseconds (cgroup v2) or QUOTA alone, with PERIOD in period_path (v1). */
+static int read_quota(const char *path, const char *period_path)
 {
     long long quota = 0, period = 0;
     FILE *f = fopen(path, "re");
     int n;
 
     if (!f) return 0;
-    n = fscanf(f, "%lld %lld", &quota, &period); /* "max 100000" reads as nothing */
+    n = fscanf(f, "%lld %lld", &quota, &period); /* "max 100000" (no quota) gives 0 */
     fclose(f);
     if (n == 1 && period_path && (f = fopen(period_path, "re"))) {
         if (fscanf(f, "%lld", &period) != 1) period = 0;
@@ -80,22 +82,22 @@ static int quota_of(const char *path, const char *period_path)
     return quota < period ? 1 : quota / period > 1 << 20 ? 0 : (int)(quota / period);
 }
 
-/* The least quota of our cgroup and its parents; 0: none. Rounded down, since threads that are
- * throttled in the middle of a step hold up all others. */
-static int cgroup_quota(void)
+/* The smallest quota of our cgroup and its ancestors; 0: none. Rounded down, because the other
+ * threads of a step wait for one that is throttled in the middle of it. */
+static int find_cgroup_quota(void)
 {
     char line[1024], path[1200];
     int least =
-        quota_of("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+        read_quota("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us");
     FILE *f = fopen("/proc/self/cgroup", "re");
 
     if (!f) return least;
     while (fgets(line, sizeof line, f)) {
-        if (strncmp(line, "0::/", 4) != 0) continue;
+        if (strncmp(line, "0::/", 4) != 0) continue; /* v2 has one line: "0::/path/of/the/group" */
         line[strcspn(line, "\n")] = 0;
         for (char *group = line + 3, *slash;; *slash = 0) {
             snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", group);
-            int n = quota_of(path, NULL);
+            int n = read_quota(path, NULL);
             if (n && (!least || n < least)) least = n;
             if (!(slash = strrchr(group, '/'))) break;
         }
@@ -104,7 +106,7 @@ static int cgroup_quota(void)
     return least;
 }
 
-static void find(void)
+static void find_cores(void)
 {
     cpu_set_t mine;
     int quota;
@@ -112,18 +114,17 @@ static void find(void)
     CPU_ZERO(&mine);
     if (sched_getaffinity(0, sizeof mine, &mine) != 0 || CPU_COUNT(&mine) == 0) CPU_SET(0, &mine);
     found.n_cpus = CPU_COUNT(&mine);
-    found.home = mem_array((size_t)found.n_cpus, sizeof *found.home);
-    if (found.n_cpus == 1 || !may_have_smt() || !homes_by_hwloc(&mine)) {
+    if (found.n_cpus == 1 || !may_have_smt() || !add_homes_by_hwloc(&mine)) {
         for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
             if (CPU_ISSET((unsigned)cpu, &mine)) add_home(cpu);
     }
-    quota = cgroup_quota();
+    quota = find_cgroup_quota();
     found.n = quota && quota < found.n_home ? quota : found.n_home;
 }
 
 const struct cores *cores_find(void)
 {
-    pthread_once(&once, find);
+    pthread_once(&once, find_cores);
     return &found;
 }
 

@@ -1,7 +1,9 @@
-/* dtype.h - number formats of tensors: their names, block sizes and bytes.
+/* dtype.h - data types of tensor elements: names, block sizes and bytes.
  *
- * The first ones carry GGUF's numbers, because files do. Formats read these without
- * knowing any arithmetic; encoding and decoding is kernel/quant's. */
+ * Numbers below 48 are ggml's type numbers, as GGUF files store them. Quantized types store
+ * elements in blocks: `block` consecutive elements of a row share scales and take `bytes` bytes.
+ * This header has sizes only, for the file formats; the layout inside a block and its arithmetic
+ * are in kernel/quantblocks.h and kernel/quant.h. */
 #ifndef TERN_BASE_DTYPE_H
 #define TERN_BASE_DTYPE_H
 
@@ -40,7 +42,7 @@ enum dtype {
     DT_TQ1_0 = 34,
     DT_TQ2_0 = 35,
     DT_MXFP4 = 39,
-    /* what only safetensors has */
+    /* Types that only safetensors has; the numbers are tern's. */
     DT_F8_E4M3 = 48,
     DT_F8_E5M2 = 49,
     DT_U8 = 50,
@@ -53,17 +55,18 @@ enum dtype {
 };
 
 struct dtype_info {
-    const char *name; /* "Q4_K"; NULL: no such type */
-    int block;        /* elements in a block */
-    int bytes;        /* bytes of a block */
-    bool quantized;   /* blocks with scales, not plain numbers */
+    const char *name; /* "Q4_K"; NULL: the number is not in use */
+    int block;        /* elements per block; 1 for plain types */
+    int bytes;        /* bytes per block */
+    bool quantized;   /* elements share scales in blocks */
 };
 
-/* NULL for a number that is no type. */
+/* NULL: no type has this number. */
 const struct dtype_info *dtype_info(int type);
-const char *dtype_name(int type);          /* "type 77" becomes "unknown" */
-enum dtype dtype_by_name(struct str name); /* any case, F8 and FP8 for F8_E4M3; DT_NONE: none */
+const char *dtype_name(int type);          /* "unknown" where no type has this number */
+enum dtype dtype_by_name(struct str name); /* any case; "F8" and "FP8" are F8_E4M3; or DT_NONE */
 
-/* Bytes of one row of n elements; false if n is not whole blocks or overflows. */
+/* Bytes of one row of n elements. false: n is not a multiple of the block, or the result
+ * overflows. */
 bool dtype_row_bytes(enum dtype t, uint64_t n, uint64_t *bytes);
 #endif

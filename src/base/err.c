@@ -33,6 +33,7 @@ int err_wrap(struct err *e, const char *fmt, ...)
     n = vsnprintf(e->msg, sizeof e->msg, fmt, ap);
     va_end(ap);
     if (n < 0) n = 0;
+    /* Appended byte by byte and cut at the end of msg: snprintf of "%s: %s" warns of truncation. */
     for (const char *p = ": "; (size_t)n + 1 < sizeof e->msg && *p; p++) e->msg[n++] = *p;
     for (const char *p = old; (size_t)n + 1 < sizeof e->msg && *p; p++) e->msg[n++] = *p;
     e->msg[(size_t)n < sizeof e->msg ? (size_t)n : sizeof e->msg - 1] = 0;

@@ -1,47 +1,50 @@
-/* err.h - an error is a code to act on and a sentence to read.
+/* err.h - errors: a code for the program to act on and a message for a person to read.
  *
- * Functions that can fail return OK or a code and fill the struct err they were
- * handed; NULL is fine where only the code matters. */
+ * A function that can fail returns OK (0) or one of the negative codes below, and writes the
+ * message into the struct err its caller passes. Callers that need only the code pass NULL. A
+ * struct err lives on the caller's stack and owns nothing. The message is cut at 511 bytes, so
+ * reporting an error never allocates. */
 #ifndef TERN_BASE_ERR_H
 #define TERN_BASE_ERR_H
 
 enum {
     OK = 0,
-    E_INVALID = -1,     /* what was asked makes no sense: a flag, a parameter */
-    E_IO = -2,          /* the operating system said no: open, read, write, map */
-    E_FORMAT = -3,      /* foreign bytes that are not what they claim to be */
-    E_NOMEM = -4,       /* memory, host or device */
-    E_UNSUPPORTED = -5, /* well formed, but not something tern runs */
-    E_NOTFOUND = -6,    /* a tensor, key, model or file that is not there */
-    E_CONTEXT = -7,     /* more tokens than the context holds */
-    E_CANCELLED = -8,
-    E_DEVICE = -9,       /* a device failed in the middle of its work */
-    E_QUEUE_FULL = -10,  /* admission: as much waits as may wait */
-    E_MEMORY = -11,      /* admission: no room for it in the memory budget */
-    E_CONCURRENCY = -12, /* admission: this tenant, or all, run as much as they may */
-    E_RATE = -13,        /* admission: this tenant asks too often */
-    E_SHUTDOWN = -14,    /* not taken any more */
-    E_LOADING = -15,     /* the model is not there yet */
-    E_DEADLINE = -16,    /* it passed, or cannot be kept */
-    E_DENIED = -17,      /* no key, or not this one's to ask */
-    E_INTERNAL = -99
+    E_INVALID = -1,      /* a flag, setting or request parameter has a value that is not allowed */
+    E_IO = -2,           /* a system call failed: open, read, write, mmap, socket */
+    E_FORMAT = -3,       /* malformed input: a file or message violates its format */
+    E_NOMEM = -4,        /* allocation failed, on the host or on a device; also threads */
+    E_UNSUPPORTED = -5,  /* well-formed input that tern has no code for */
+    E_NOTFOUND = -6,     /* no tensor, key, model or file of this name */
+    E_CONTEXT = -7,      /* the request has more tokens than the context window */
+    E_CANCELLED = -8,    /* the client or an operator cancelled the request */
+    E_DEVICE = -9,       /* a device reported an error while computing */
+    E_QUEUE_FULL = -10,  /* admission: the queue has its maximum length */
+    E_MEMORY = -11,      /* admission: the request does not fit into the memory budget */
+    E_CONCURRENCY = -12, /* admission: the concurrency limit of the tenant or server is reached */
+    E_RATE = -13,        /* admission: the tenant exceeds its rate limit */
+    E_SHUTDOWN = -14,    /* the server is draining and accepts no new requests */
+    E_LOADING = -15,     /* the model is still loading */
+    E_DEADLINE = -16,    /* the request's deadline has passed or cannot be met */
+    E_DENIED = -17,      /* no API key, or a key without permission for this */
+    E_INTERNAL = -99     /* a bug in tern */
 };
 
 struct err {
     int code;
-    int retry_ms; /* asking again makes sense after so long; 0: unknown or never */
-    char msg[512];
+    int retry_ms;  /* the client may retry after this many milliseconds; 0: unknown or never */
+    char msg[512]; /* NUL-terminated, without a final newline */
 };
 
-/* Writes the sentence and returns the code, so that it can be returned in one line. */
+/* Writes code and message into e (NULL: nowhere) and returns code, for use in a return statement.
+ */
 int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* E_NOMEM: "out of memory: no room for WHAT". */
+/* Sets E_NOMEM with the message "out of memory: no room for WHAT". */
 int err_nomem(struct err *e, const char *what);
 
-/* Puts "what: " before the sentence that is there already; returns e's code. */
+/* Prefixes the message already in e with the formatted text and ": "; returns e's code. */
 int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* A short stable name: "format", "not_found". */
+/* A short name that stays stable across versions: "format", "not_found". For logs and the API. */
 const char *err_name(int code);
 #endif

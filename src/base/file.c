@@ -4,28 +4,36 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
+/* The error of a failed system call on path, with the text of errno. */
+static int fail_errno(const char *path, struct err *e)
+{
+    return err_set(e, errno == ENOMEM ? E_NOMEM : E_IO, "%s: %s", path, strerror(errno));
+}
+
+/* Opens a regular file. Devices and pipes are refused: their size is unknown and reading may block
+ * forever. */
 static int open_regular(int *fd, size_t *size, const char *path, struct err *e)
 {
     struct stat st;
+    int rc = OK;
 
     *fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (*fd < 0)
-        return err_set(e, errno == ENOENT ? E_NOTFOUND : E_IO, "%s: %s", path, strerror(errno));
-    if (fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        close(*fd);
-        return err_set(e, E_IO, "%s: %s", path,
-                       S_ISDIR(st.st_mode) ? "is a directory, expected a file"
-                                           : "is not a regular file");
-    }
-    *size = (size_t)st.st_size;
-    return OK;
+    if (*fd < 0 && errno == ENOENT) return err_set(e, E_NOTFOUND, "%s: %s", path, strerror(errno));
+    if (*fd < 0) return fail_errno(path, e);
+    if (fstat(*fd, &st) != 0) rc = fail_errno(path, e);
+    else if (S_ISDIR(st.st_mode))
+        rc = err_set(e, E_IO, "%s: is a directory, expected a file", path);
+    else if (!S_ISREG(st.st_mode)) rc = err_set(e, E_IO, "%s: is not a regular file", path);
+    if (rc != OK) close(*fd);
+    else *size = (size_t)st.st_size;
+    return rc;
 }
 
 int filemap_open(struct filemap *m, const char *path, struct err *e)
@@ -52,7 +60,9 @@ void filemap_release(struct filemap *m)
     *m = (struct filemap){ 0 };
 }
 
-static void advise(const void *p, size_t n, int advice, bool inside)
+/* madvise works on whole pages. inside: only pages that lie entirely in the range, because
+ * neighbouring bytes may still be needed. A refusal by the kernel costs speed only. */
+static void advise_pages(const void *p, size_t n, int advice, bool inside)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE) - 1, a = (uintptr_t)p, b = a + n;
 
@@ -61,17 +71,18 @@ static void advise(const void *p, size_t n, int advice, bool inside)
     if (b > a) madvise((void *)a, b - a, advice);
 }
 
-void filemap_need(const void *p, size_t n) { advise(p, n, MADV_WILLNEED, false); }
-void filemap_drop(const void *p, size_t n) { advise(p, n, MADV_DONTNEED, true); }
+void filemap_need(const void *p, size_t n) { advise_pages(p, n, MADV_WILLNEED, false); }
+void filemap_drop(const void *p, size_t n) { advise_pages(p, n, MADV_DONTNEED, true); }
 
 static int read_all(int fd, struct buf *out, size_t size, const char *path, struct err *e)
 {
-    buf_reserve(out, size + 1);
+    if (!buf_reserve(out, size + 1)) /* one more for buf_cstr */
+        return err_set(e, E_NOMEM, "%s: out of memory: no room for %zu bytes", path, size);
     while (out->n < size) {
         ssize_t got = read(fd, out->p + out->n, size - out->n);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return err_set(e, E_IO, "%s: %s", path, strerror(errno));
-        if (got == 0) break;
+        if (got < 0) return fail_errno(path, e);
+        if (got == 0) break; /* the file was truncated after fstat: the caller sees what is left */
         out->n += (size_t)got;
     }
     return OK;
@@ -90,23 +101,35 @@ int file_read(struct buf *out, const char *path, size_t max_bytes, struct err *e
     return rc;
 }
 
+/* Decompresses one gzip member. zlib counts in 32 bits, so the input is limited to 4 GiB and each
+ * call's output to 1 GiB. */
 static int gunzip(struct buf *out, struct str in, size_t max_bytes, const char *path, struct err *e)
 {
     z_stream z = { .next_in = (Bytef *)in.p, .avail_in = (uInt)in.n };
-    int rc = OK, st = inflateInit2(&z, 16 + MAX_WBITS);
+    int rc = OK, st;
 
+    if (in.n > UINT_MAX)
+        return err_set(e, E_FORMAT, "%s: %zu bytes of gzip data: at most %u are supported", path,
+                       in.n, UINT_MAX);
+    if ((st = inflateInit2(&z, 16 + MAX_WBITS)) != Z_OK)
+        return err_set(e, E_NOMEM, "%s: cannot start decompression: out of memory", path);
     while (rc == OK && st == Z_OK) {
-        buf_reserve(out, 1 << 20);
+        if (!buf_reserve(out, 1 << 20)) {
+            rc = err_set(e, E_NOMEM, "%s: out of memory while decompressing", path);
+            break;
+        }
         z.next_out = (Bytef *)out->p + out->n;
         z.avail_out = (uInt)(out->cap - out->n > (1u << 30) ? 1u << 30 : out->cap - out->n);
         uInt room = z.avail_out;
         st = inflate(&z, Z_NO_FLUSH);
         out->n += room - z.avail_out;
         if (out->n > max_bytes)
-            rc = err_set(e, E_FORMAT, "%s: unpacks to more than %zu bytes", path, max_bytes);
-        if (st == Z_OK && z.avail_in == 0 && z.avail_out) break;
+            rc = err_set(e, E_FORMAT, "%s: decompresses to more than %zu bytes", path, max_bytes);
+        if (st == Z_OK && z.avail_in == 0 && z.avail_out) break; /* the data ends too early */
     }
-    if (rc == OK && st != Z_STREAM_END)
+    if (rc == OK && st == Z_MEM_ERROR)
+        rc = err_set(e, E_NOMEM, "%s: out of memory while decompressing", path);
+    else if (rc == OK && st != Z_STREAM_END)
         rc = err_set(e, E_FORMAT, "%s: damaged gzip data after %lu bytes", path, z.total_in);
     inflateEnd(&z);
     return rc;
@@ -128,25 +151,37 @@ int file_read_gz(struct buf *out, const char *path, size_t max_bytes, struct err
     return rc;
 }
 
+static int write_all(int fd, struct str data)
+{
+    while (data.n > 0) {
+        ssize_t n = write(fd, data.p, data.n);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return -1;
+        data = str_skip(data, (size_t)n);
+    }
+    return 0;
+}
+
 int file_replace(const char *path, struct str data, struct err *e)
 {
-    struct buf tmp = { 0 };
-    FILE *f;
-    int rc = OK;
+    struct buf name = { 0 };
+    const char *tmp;
+    int fd, rc;
 
-    buf_printf(&tmp, "%s.part-%ld", path, (long)getpid());
-    f = fopen(buf_cstr(&tmp), "wbe");
-    if (!f) {
-        rc = err_set(e, E_IO, "%s: %s", path, strerror(errno));
-    } else {
-        bool good = fwrite(data.p, 1, data.n, f) == data.n;
-        good = fclose(f) == 0 && good;
-        if (!good || rename(buf_cstr(&tmp), path) != 0) {
-            rc = err_set(e, E_IO, "%s: %s", path, strerror(errno));
-            unlink(buf_cstr(&tmp));
-        }
+    buf_printf(&name, "%s.part-%ld", path, (long)getpid());
+    tmp = buf_cstr(&name);
+    if ((rc = buf_check(&name, e)) != OK) goto out;
+    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        rc = fail_errno(path, e);
+        goto out;
     }
-    buf_release(&tmp);
+    if (write_all(fd, data) != 0) rc = fail_errno(path, e);
+    if (close(fd) != 0 && rc == OK) rc = fail_errno(path, e); /* NFS reports a full disk here */
+    if (rc == OK && rename(tmp, path) != 0) rc = fail_errno(path, e);
+    if (rc != OK) unlink(tmp);
+out:
+    buf_release(&name);
     return rc;
 }
 
@@ -160,12 +195,14 @@ bool file_exists(const char *path) { return access(path, F_OK) == 0; }
 
 char *path_join(const char *dir, const char *name)
 {
-    size_t n = strlen(dir);
-    struct buf b = { 0 };
+    size_t n = strlen(dir), more = strlen(name), slash = n && dir[n - 1] != '/';
+    char *p = mem_alloc(n + slash + more + 1);
 
-    buf_printf(&b, "%s%s%s", dir, n && dir[n - 1] != '/' ? "/" : "", name);
-    buf_cstr(&b);
-    return b.p;
+    if (!p) return NULL;
+    memcpy(p, dir, n);
+    if (slash) p[n] = '/';
+    memcpy(p + n + slash, name, more);
+    return p;
 }
 
 const char *path_base(const char *path)
@@ -176,7 +213,7 @@ const char *path_base(const char *path)
 
 int path_under(char **out, const char *dir, struct str name, struct err *e)
 {
-    struct buf b = { 0 };
+    char *text;
     bool bad = name.n == 0 || name.p[0] == '/' || memchr(name.p, 0, name.n);
 
     for (size_t i = 0; i < name.n && !bad; i++) {
@@ -185,11 +222,11 @@ int path_under(char **out, const char *dir, struct str name, struct err *e)
         bad = start && str_starts(rest, STR("..")) && (rest.n == 2 || rest.p[2] == '/');
     }
     if (bad)
-        return err_set(e, E_INVALID,
-                       "%s: a file name here must stay inside the folder, found '%.*s'", dir,
-                       (int)(name.n > 100 ? 100 : name.n), name.p);
-    buf_put_str(&b, name);
-    *out = path_join(dir, buf_cstr(&b));
-    buf_release(&b);
-    return OK;
+        return err_set(e, E_INVALID, "%s: a file name must stay inside the folder, found '%.*s'",
+                       dir, (int)(name.n > 100 ? 100 : name.n), name.p);
+    if (!(text = mem_alloc(name.n + 1))) return err_nomem(e, "a path");
+    memcpy(text, name.p, name.n);
+    *out = path_join(dir, text);
+    mem_free(text);
+    return *out ? OK : err_nomem(e, "a path");
 }

@@ -1,41 +1,49 @@
-/* file.h - map a file, read one whole, replace one safely.
+/* file.h - map a file, read a whole file, replace a file atomically; paths.
  *
- * Errors name the path. Paths with a NUL inside cannot be expressed here; callers that
- * hold a struct str check before they make a C string of it. */
+ * Every failure is a typed error whose message begins with the path: E_NOTFOUND (no such file),
+ * E_IO (the system call failed), E_NOMEM, or E_FORMAT (the contents are not as promised). Paths are
+ * C strings; callers that hold a struct str reject NUL bytes first (path_under does). */
 #ifndef TERN_BASE_FILE_H
 #define TERN_BASE_FILE_H
 
 #include "base/buf.h"
 #include "base/err.h"
 
+/* A file mapped into memory, read-only. If another process truncates the file, reading the lost
+ * pages raises SIGBUS: model files must not be changed in place while they are in use. */
 struct filemap {
-    const unsigned char *p; /* read-only */
+    const unsigned char *p; /* NULL for an empty file */
     size_t n;
 };
 
-/* Maps a regular file. An empty file maps to n == 0. */
+/* Maps a regular file. On failure *m is unchanged. */
 int filemap_open(struct filemap *m, const char *path, struct err *e);
-void filemap_release(struct filemap *m); /* a zeroed map is fine */
-/* Tell the kernel that [p, p+n) will be read soon, or is not needed any more. */
+void filemap_release(struct filemap *m); /* a zeroed filemap is allowed */
+/* Advice to the kernel about the bytes [p, p+n) of a map: they will be read soon (read ahead), or
+ * are not needed any more (drop the pages; they are read again from the file on access). */
 void filemap_need(const void *p, size_t n);
 void filemap_drop(const void *p, size_t n);
 
-/* Reads at most max_bytes; a larger file is E_FORMAT. */
+/* Reads the whole file into `out`, which must be empty. A file of more than max_bytes is E_FORMAT.
+ * On failure out may hold a part of the file; the caller releases it either way. */
 int file_read(struct buf *out, const char *path, size_t max_bytes, struct err *e);
-/* Like file_read; a file that begins as gzip does is unpacked, max_bytes bounding the result. */
+/* Like file_read, but decompresses a file that begins with the gzip magic number. max_bytes bounds
+ * the file and the decompressed size. */
 int file_read_gz(struct buf *out, const char *path, size_t max_bytes, struct err *e);
 
-/* Writes next to path and renames over it, so that a reader sees the old or the new whole. */
+/* Writes data to "PATH.part-PID" and renames it to path, so that a reader sees either the old or
+ * the new contents. On failure the old file is untouched and the temporary file is removed. */
 int file_replace(const char *path, struct str data, struct err *e);
 
 bool file_is_dir(const char *path);
-bool file_exists(const char *path);
+bool file_exists(const char *path); /* a file or folder of this name */
 
-/* "dir/name" with the separator where one is missing; from mem_alloc. */
+/* "dir/name", with a separator only where dir does not end in one. Freed with mem_free; NULL: no
+ * memory. */
 char *path_join(const char *dir, const char *name);
-/* The part behind the last '/', never empty unless path is. */
+/* The part after the last '/', or all of path if that part is empty. Borrowed from path. */
 const char *path_base(const char *path);
-/* Joins name under dir only if it stays there: no absolute path, no "..", no NUL; else E_INVALID.
- */
+/* path_join for a name from an untrusted file: E_INVALID if name is empty, absolute, contains NUL
+ * or has a ".." component, so that *out stays inside dir. */
 int path_under(char **out, const char *dir, struct str name, struct err *e);
 #endif

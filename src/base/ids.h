@@ -1,8 +1,8 @@
 /* ids.h - a growing array of 32-bit integers, in practice token ids. A zeroed one is valid and
  * empty.
  *
- * Like a buf it remembers its first failed allocation: from then on additions do nothing, and
- * ids_check tells. */
+ * Like a buf it remembers its first failed allocation: from then on additions do nothing and
+ * ids_check returns E_NOMEM. */
 #ifndef TERN_BASE_IDS_H
 #define TERN_BASE_IDS_H
 
@@ -13,9 +13,9 @@
 #include <stdint.h>
 
 struct ids {
-    int32_t *p;
-    size_t n, cap;
-    bool failed; /* an addition found no memory; the array is incomplete */
+    int32_t *p;    /* owned; valid until the next addition */
+    size_t n, cap; /* ids used and allocated */
+    bool failed;   /* an addition found no memory; the array is incomplete */
 };
 
 bool ids_reserve(struct ids *v, size_t more); /* room for `more` ids; false: failed */

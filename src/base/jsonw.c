@@ -7,24 +7,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void before(struct jsonw *w)
+/* The comma before a key or value, unless it is the first of its level or follows its key. */
+static void write_comma(struct jsonw *w)
 {
     if (w->comma && !w->key) buf_putc(w->out, ',');
     w->comma = true;
     w->key = false;
 }
 
-static void open_with(struct jsonw *w, char c, char close)
+static void open_level(struct jsonw *w, char c, char close)
 {
     assert(w->depth < (int)sizeof w->close);
-    before(w);
+    write_comma(w);
     buf_putc(w->out, c);
     w->close[w->depth++] = close;
     w->comma = false;
 }
 
-void jsonw_obj(struct jsonw *w) { open_with(w, '{', '}'); }
-void jsonw_arr(struct jsonw *w) { open_with(w, '[', ']'); }
+void jsonw_obj(struct jsonw *w) { open_level(w, '{', '}'); }
+void jsonw_arr(struct jsonw *w) { open_level(w, '[', ']'); }
 
 void jsonw_end(struct jsonw *w)
 {
@@ -33,7 +34,8 @@ void jsonw_end(struct jsonw *w)
     w->comma = true;
 }
 
-static void quoted(struct buf *b, struct str s)
+/* DEL is escaped too: it is valid JSON but disturbs terminals that show logs. */
+static void write_quoted(struct buf *b, struct str s)
 {
     buf_putc(b, '"');
     for (size_t i = 0; i < s.n;) {
@@ -54,21 +56,21 @@ static void quoted(struct buf *b, struct str s)
 
 void jsonw_key(struct jsonw *w, const char *key)
 {
-    before(w);
-    quoted(w->out, str_c(key));
+    write_comma(w);
+    write_quoted(w->out, str_c(key));
     buf_putc(w->out, ':');
     w->key = true;
 }
 
 void jsonw_str(struct jsonw *w, struct str s)
 {
-    before(w);
-    quoted(w->out, s);
+    write_comma(w);
+    write_quoted(w->out, s);
 }
 
 void jsonw_int(struct jsonw *w, int64_t v)
 {
-    before(w);
+    write_comma(w);
     buf_printf(w->out, "%lld", (long long)v);
 }
 
@@ -76,12 +78,12 @@ void jsonw_num(struct jsonw *w, double v)
 {
     char text[40];
 
-    before(w);
+    write_comma(w);
     if (!isfinite(v)) {
         buf_puts(w->out, "null");
         return;
     }
-    for (int digits = 6; digits <= 17; digits++) {
+    for (int digits = 6; digits <= 17; digits++) { /* 17 always suffice for a double */
         snprintf(text, sizeof text, "%.*g", digits, v);
         if (strtod(text, NULL) == v) break;
     }
@@ -90,18 +92,18 @@ void jsonw_num(struct jsonw *w, double v)
 
 void jsonw_bool(struct jsonw *w, bool v)
 {
-    before(w);
+    write_comma(w);
     buf_puts(w->out, v ? "true" : "false");
 }
 
 void jsonw_null(struct jsonw *w)
 {
-    before(w);
+    write_comma(w);
     buf_puts(w->out, "null");
 }
 
 void jsonw_raw(struct jsonw *w, struct str json)
 {
-    before(w);
+    write_comma(w);
     buf_put_str(w->out, json);
 }

@@ -9,11 +9,16 @@
 #include <time.h>
 #include <unistd.h>
 
-static int threshold = LOG_WARN, format = LOG_PLAIN;
+/* JSON writes a control character as six bytes (\u001f), so a line of log_line has at most
+ * LINE_BYTES bytes. */
+#define MSG_BYTES 1024
+#define LINE_BYTES (6 * MSG_BYTES + 128)
+
+static int threshold = LOG_WARN, format = LOG_PLAIN; /* atomic: set at start-up, read anywhere */
 static const char *const names[] = { "debug", "info", "warning", "error" };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned long n_dropped; /* under lock */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* one writer; guards n_dropped */
+static unsigned long n_dropped;
 
 void log_set_level(enum log_level least)
 {
@@ -35,7 +40,7 @@ bool log_level_by_name(struct str name, enum log_level *out)
     return false;
 }
 
-/* "2026-11-15T06:31:40.123Z" */
+/* UTC with milliseconds, ISO 8601: "2026-11-15T06:31:40.123Z" */
 static const char *now_text(char out[32])
 {
     struct timespec t;
@@ -49,8 +54,13 @@ static const char *now_text(char out[32])
     return out;
 }
 
-/* Up to where the level and the text go. */
-static void put_head(struct buf *b, enum log_level level, enum log_format f, struct str msg)
+static enum log_format current_format(void)
+{
+    return (enum log_format)__atomic_load_n(&format, __ATOMIC_RELAXED);
+}
+
+/* Time, level and message. A JSON object stays open for more members. */
+static void write_head(struct buf *b, enum log_level level, enum log_format f, struct str msg)
 {
     struct jsonw w = { .out = b };
     char time[32];
@@ -67,51 +77,58 @@ static void put_head(struct buf *b, enum log_level level, enum log_format f, str
     }
 }
 
-/* Linux says a pipe can be written when a page of it is free: a line fits into that. */
-static bool has_room(void)
+/* poll reports a pipe as writable when PIPE_BUF bytes (4 KiB on Linux) are free, so a line of up
+ * to that size does not block. Longer lines are rare and may block for a moment. */
+static bool stderr_has_room(void)
 {
     struct pollfd p = { .fd = 2, .events = POLLOUT };
     return poll(&p, 1, 0) == 1 && (p.revents & POLLOUT);
 }
 
-static bool put_line(const struct buf *b)
+static bool write_line(const struct buf *b, enum log_format f)
 {
-    ssize_t n;
-
-    if (!has_room()) return false;
-    n = write(2, b->p, b->n);
-    return n == (ssize_t)b->n;
+    if (b->failed || (f != LOG_PLAIN && !stderr_has_room())) return false;
+    return write(2, b->p, b->n) == (ssize_t)b->n;
 }
 
-static void tell_dropped(enum log_format f)
+/* Under lock. */
+static void report_dropped(enum log_format f)
 {
-    struct buf b = { 0 };
-    char msg[64];
+    char space[256], msg[96];
+    struct buf b = { .p = space,
+                     .cap = sizeof space }; /* large enough: never grows, not released */
 
-    snprintf(msg, sizeof msg, "%lu log lines were dropped: nobody read them", n_dropped);
-    put_head(&b, LOG_WARN, f, str_c(msg));
+    snprintf(msg, sizeof msg, "%lu log lines were dropped: stderr was not read or memory was short",
+             n_dropped);
+    write_head(&b, LOG_WARN, f, str_c(msg));
     buf_puts(&b, f == LOG_JSON ? "}\n" : "\n");
-    if (put_line(&b)) n_dropped = 0;
-    buf_release(&b);
+    if (write_line(&b, f)) n_dropped = 0;
 }
 
-static void put(const struct buf *b, enum log_format f)
+static void write_or_drop(const struct buf *b, enum log_format f)
 {
-    if (f == LOG_PLAIN) {
-        if (write(2, b->p, b->n) < 0) return;
-        return;
-    }
     pthread_mutex_lock(&lock);
-    if (n_dropped > 0) tell_dropped(f);
-    if (n_dropped > 0 || !put_line(b)) n_dropped++;
+    if (n_dropped > 0) report_dropped(f);
+    if (n_dropped > 0 || !write_line(b, f)) n_dropped++;
     pthread_mutex_unlock(&lock);
+}
+
+unsigned long log_n_dropped(void)
+{
+    unsigned long n;
+
+    pthread_mutex_lock(&lock);
+    n = n_dropped;
+    pthread_mutex_unlock(&lock);
+    return n;
 }
 
 void log_line(enum log_level level, const char *fmt, ...)
 {
-    enum log_format f = (enum log_format)__atomic_load_n(&format, __ATOMIC_RELAXED);
-    char msg[1024];
-    struct buf b = { 0 };
+    enum log_format f = current_format();
+    char msg[MSG_BYTES], space[LINE_BYTES];
+    struct buf b = { .p = space,
+                     .cap = sizeof space }; /* large enough: never grows, not released */
     va_list ap;
     int n;
 
@@ -121,63 +138,60 @@ void log_line(enum log_level level, const char *fmt, ...)
     va_end(ap);
     if (n < 0) return;
     for (char *c = msg; f == LOG_TEXT && *c; c++)
-        if ((unsigned char)*c < ' ') *c = ' '; /* what strangers sent stays in its line */
-    put_head(&b, level, f, str_of(msg, (size_t)n < sizeof msg ? (size_t)n : sizeof msg - 1));
+        if ((unsigned char)*c < ' ') *c = ' '; /* text from a client must not forge a second line */
+    write_head(&b, level, f, str_of(msg, (size_t)n < sizeof msg ? (size_t)n : sizeof msg - 1));
     buf_puts(&b, f == LOG_JSON ? "}\n" : "\n");
-    put(&b, f);
-    buf_release(&b);
+    write_or_drop(&b, f);
 }
 
-void log_begin(struct log_event *ev, enum log_level level, const char *what)
+void log_begin(struct log_event *ev, enum log_level level, const char *text)
 {
-    enum log_format f = (enum log_format)__atomic_load_n(&format, __ATOMIC_RELAXED);
-
-    *ev = (struct log_event){ .level = level, .json = f == LOG_JSON, .on = log_is_on(level) };
-    if (ev->on) put_head(&ev->b, level, f, str_c(what));
+    *ev = (struct log_event){ .format = current_format(), .on = log_is_on(level) };
+    if (ev->on) write_head(&ev->b, level, ev->format, str_c(text));
 }
 
-static void put_key(struct log_event *ev, const char *key)
+static void write_key(struct log_event *ev, const char *key)
 {
     struct jsonw w = { .out = &ev->b, .comma = true };
 
-    if (ev->json) jsonw_key(&w, key);
+    if (ev->format == LOG_JSON) jsonw_key(&w, key);
     else buf_printf(&ev->b, " %s=", key);
 }
 
 void log_str(struct log_event *ev, const char *key, struct str v)
 {
     struct jsonw w = { .out = &ev->b };
-    bool plain = v.n > 0;
+    bool bare = v.n > 0; /* readable without quotes */
 
     if (!ev->on) return;
-    put_key(ev, key);
+    write_key(ev, key);
     for (size_t i = 0; i < v.n; i++)
         if ((unsigned char)v.p[i] <= ' ' || v.p[i] == '"' || v.p[i] == '=' ||
             (unsigned char)v.p[i] >= 0x7f)
-            plain = false;
-    if (ev->json || !plain) jsonw_str(&w, v);
+            bare = false;
+    if (ev->format == LOG_JSON || !bare) jsonw_str(&w, v);
     else buf_put_str(&ev->b, v);
 }
 
 void log_int(struct log_event *ev, const char *key, int64_t v)
 {
     if (!ev->on) return;
-    put_key(ev, key);
+    write_key(ev, key);
     buf_printf(&ev->b, "%lld", (long long)v);
 }
 
 void log_ms(struct log_event *ev, const char *key, double v)
 {
     if (!ev->on) return;
-    put_key(ev, key);
+    write_key(ev, key);
     buf_printf(&ev->b, "%.3f", v);
 }
 
 void log_end(struct log_event *ev)
 {
     if (ev->on) {
-        buf_puts(&ev->b, ev->json ? "}\n" : "\n");
-        put(&ev->b, (enum log_format)__atomic_load_n(&format, __ATOMIC_RELAXED));
+        buf_puts(&ev->b, ev->format == LOG_JSON ? "}\n" : "\n");
+        write_or_drop(&ev->b, ev->format);
     }
     buf_release(&ev->b);
 }

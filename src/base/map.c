@@ -5,11 +5,12 @@
 #include <sys/random.h>
 
 struct map_slot {
-    struct str key; /* p NULL: free */
+    struct str key; /* p NULL: the slot is free */
     uint64_t hash, value;
 };
 
-static uint64_t seed(void)
+/* Drawn at first use. Threads that race agree on the value the first one stores. */
+static uint64_t hash_seed(void)
 {
     static uint64_t s;
     uint64_t v = __atomic_load_n(&s, __ATOMIC_RELAXED);
@@ -17,13 +18,14 @@ static uint64_t seed(void)
     if (v) return v;
     if (getrandom(&v, sizeof v, 0) != sizeof v) v = 0x9e3779b97f4a7c15u;
     uint64_t none = 0;
-    v |= 1;
+    v |= 1; /* 0 stands for "not drawn yet" */
     return __atomic_compare_exchange_n(&s, &none, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
                ? v
                : none;
 }
 
-static uint64_t mix(uint64_t a, uint64_t b)
+/* The multiply-and-fold step of wyhash (Wang Yi), with two of its constants. */
+static uint64_t mix_words(uint64_t a, uint64_t b)
 {
     __uint128_t r = (__uint128_t)(a ^ 0xa0761d6478bd642fu) * (b ^ 0xe7037ed1a0b428dbu);
     return (uint64_t)r ^ (uint64_t)(r >> 64);
@@ -31,20 +33,21 @@ static uint64_t mix(uint64_t a, uint64_t b)
 
 uint64_t map_hash(struct str key)
 {
-    uint64_t h = seed() ^ key.n, w;
+    uint64_t h = hash_seed() ^ key.n, w;
     const char *p = key.p;
     size_t n = key.n;
 
     for (; n >= 8; n -= 8, p += 8) {
         memcpy(&w, p, 8);
-        h = mix(h, w);
+        h = mix_words(h, w);
     }
     w = 0;
     if (n) memcpy(&w, p, n);
-    return mix(h, w);
+    return mix_words(h, w);
 }
 
-static struct map_slot *find(const struct map *m, struct str key, uint64_t hash)
+/* The slot of key, or the free slot where it belongs. Ends because half the slots are free. */
+static struct map_slot *find_slot(const struct map *m, struct str key, uint64_t hash)
 {
     for (size_t i = hash & (m->cap - 1);; i = (i + 1) & (m->cap - 1)) {
         struct map_slot *s = &m->slots[i];
@@ -66,7 +69,7 @@ bool map_reserve(struct map *m, size_t n)
     }
     m->cap = cap;
     for (size_t i = 0; i < old.cap; i++)
-        if (old.slots[i].key.p) *find(m, old.slots[i].key, old.slots[i].hash) = old.slots[i];
+        if (old.slots[i].key.p) *find_slot(m, old.slots[i].key, old.slots[i].hash) = old.slots[i];
     mem_free(old.slots);
     return true;
 }
@@ -77,7 +80,7 @@ bool map_get(const struct map *m, struct str key, uint64_t *value)
 
     if (m->n == 0) return false;
     if (!key.p) key.p = "";
-    s = find(m, key, map_hash(key));
+    s = find_slot(m, key, map_hash(key));
     if (!s->key.p) return false;
     if (value) *value = s->value;
     return true;
@@ -90,7 +93,7 @@ int map_put(struct map *m, struct str key, uint64_t value)
 
     if (!key.p) key.p = "";
     if (!map_reserve(m, m->n + 1)) return E_NOMEM;
-    s = find(m, key, hash);
+    s = find_slot(m, key, hash);
     bool fresh = !s->key.p;
     if (fresh) {
         s->key = key;

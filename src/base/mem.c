@@ -8,6 +8,10 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
+/* Sizes above PTRDIFF_MAX are refused before malloc sees them: pointer differences inside such a
+ * block would overflow, and gcc and ASan warn about the call. A size of 0 allocates one byte, so
+ * that NULL always means failure. */
+
 bool mem_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
 bool mem_add(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
 
@@ -33,6 +37,9 @@ void mem_free(void *p) { free(p); }
 
 void *mem_aligned(size_t n)
 {
+    /* 64 bytes is a cache line and an AVX-512 vector. Weights and KV caches are large and read
+     * sequentially: on 2 MiB pages they need far fewer TLB entries. The kernel may ignore the
+     * advice, which costs speed only. */
     size_t align = n >= 2 * HUGE_PAGE ? HUGE_PAGE : 64;
     void *p;
 
@@ -55,6 +62,7 @@ bool mem_ensure_size(void *pp, size_t *cap, size_t need, size_t size)
     void *p;
 
     if (need <= *cap) return true;
+    /* pp points to a pointer of any object type; memcpy reads and writes it without aliasing. */
     while (more < need && more <= SIZE_MAX / 2) more *= 2;
     if (more < need) more = need;
     memcpy(&p, pp, sizeof p);

@@ -4,7 +4,9 @@
  * A NULL result means that the system has no memory left, or that the size does not fit into a
  * size_t. The caller releases what it has built so far and returns E_NOMEM (err_nomem in err.h
  * writes the message). Code that builds something in many small steps uses an object that remembers
- * the first failure (struct buf, struct arena, struct ids) and is asked once at the end. */
+ * the first failure (struct buf, struct arena, struct ids) and checks it once at the end.
+ *
+ * Every function here may be called from any thread. */
 #ifndef TERN_BASE_MEM_H
 #define TERN_BASE_MEM_H
 

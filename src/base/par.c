@@ -1,3 +1,13 @@
+/* par.c - the worker threads behind par.h.
+ *
+ * A run is started by counting up the gate `start`. Its 64-bit ticket says which run may be joined
+ * and how many threads are inside: a worker joins by compare-and-swap, so a worker that wakes up
+ * late finds the run closed or a later one begun and does not touch fn and arg. This makes
+ * par_run_any safe: the caller may return while workers have not even woken up.
+ *
+ * Threads wait in two stages, because the operations of a step follow each other within
+ * microseconds and a futex wake-up takes longer than that: first spin on the value, then sleep in
+ * a futex. */
 #include "base/par.h"
 
 #include "base/clock.h"
@@ -17,18 +27,19 @@
 #define MAX_THREADS 1024
 #define LINE _Alignas(64)
 
-/* How long a waiting thread looks before it sleeps. A step's calls follow each other within
- * microseconds; between steps the sampler runs. With more threads than cores, whoever spins
- * keeps away the one it waits for. */
+/* How long a waiting thread spins before it sleeps: long enough to bridge the sampling between two
+ * steps. With more threads than processors a spinning thread keeps the processor from the thread
+ * it waits for, so there the time is short. */
 #define SPIN_NS 100000u
 #define SPIN_CROWDED_NS 1000u
 
-/* The lower half of a ticket. */
-#define IN ((1u << 30) - 1) /* threads that have begun and not ended */
-#define ALL (1u << 30)      /* every worker counts as having begun: par_run */
-#define CLOSED (1u << 31)   /* nobody begins any more */
+/* The lower 32 bits of a ticket. */
+#define INSIDE ((1u << 30) - 1) /* number of workers that have joined the run and not left it */
+#define ALL (1u << 30)          /* par_run: every worker counts as inside from the start */
+#define CLOSED (1u << 31)       /* no further worker may join */
 
-/* A number that threads wait on until it changes. */
+/* A number that threads wait on until it changes. On a cache line of its own, so that waiting
+ * threads do not disturb those that work. */
 struct gate {
     LINE atomic_uint value;
     LINE atomic_uint sleepers;
@@ -41,23 +52,24 @@ struct worker {
 };
 
 struct par {
-    int n, n_started; /* threads of the team with the caller; workers that run */
-    uint64_t spin_ns;
-    struct worker *workers; /* [n], 0 unused: the caller */
-    atomic_bool quit;       /* written before the gate opens */
-    par_fn *fn;             /* with arg: only for those who have begun */
+    int n;                  /* threads of the team, including the caller */
+    int n_started;          /* worker threads that exist: n - 1 once par_open has succeeded */
+    uint64_t spin_ns;       /* before sleeping */
+    struct worker *workers; /* [n]; element 0 stands for the caller and is unused */
+    atomic_bool quit;       /* set by par_close before it opens the gate `start` */
+    par_fn *fn;             /* of the current run; read only by threads inside it */
     void *arg;
 
-    struct gate start;         /* the number of the run: one more for each */
-    struct gate done;          /* one more when the caller waits and the last worker ends */
-    struct gate barrier;       /* one more by the last to arrive */
-    LINE atomic_ullong ticket; /* number of the run << 32, and who takes part in it */
-    LINE atomic_int n_arrived;
-    LINE atomic_llong next;
-    char pad[64];
+    struct gate start;         /* number of the current run */
+    struct gate done;          /* counted up when the last worker leaves a closed run */
+    struct gate barrier;       /* counted up by the last thread to arrive at a barrier */
+    LINE atomic_ullong ticket; /* number of the run << 32 | ALL, CLOSED and INSIDE */
+    LINE atomic_int n_arrived; /* at the barrier */
+    LINE atomic_llong next;    /* par_next: first index not handed out */
+    char pad[64];              /* keeps foreign data off the line of `next` */
 };
 
-static inline void relax(void)
+static inline void spin_pause(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -83,13 +95,13 @@ static unsigned gate_seen(struct gate *g)
 
 static void gate_open(struct gate *g)
 {
-    /* Sequentially consistent with gate_wait: either it sees the new value or we see the sleeper.
-     */
+    /* Sequentially consistent, as in gate_wait: either the waiting thread sees the new value, or
+     * this thread sees that it sleeps and wakes it. */
     atomic_fetch_add(&g->value, 1);
     if (atomic_load(&g->sleepers)) futex_wake_all(&g->value);
 }
 
-/* Returns what it has become. */
+/* Waits until the value is not `seen` any more and returns the new value. */
 static unsigned gate_wait(struct gate *g, unsigned seen, uint64_t spin_ns)
 {
     uint64_t end = 0;
@@ -97,8 +109,8 @@ static unsigned gate_wait(struct gate *g, unsigned seen, uint64_t spin_ns)
 
     for (unsigned i = 1;; i++) {
         if ((v = atomic_load_explicit(&g->value, memory_order_acquire)) != seen) return v;
-        relax();
-        if (i % 32) continue;
+        spin_pause();
+        if (i % 32) continue; /* reading the clock costs more than spinning */
         uint64_t now = clock_ns();
         if (!end) end = now + spin_ns;
         else if (now > end) break;
@@ -109,8 +121,8 @@ static unsigned gate_wait(struct gate *g, unsigned seen, uint64_t spin_ns)
     return v;
 }
 
-/* A worker that comes too late finds the run closed or another one begun, and leaves fn alone. */
-static bool begin(struct par *p, unsigned run)
+/* Joins the run as a worker. false: the run is closed or over, and fn and arg must not be read. */
+static bool join_run(struct par *p, unsigned run)
 {
     unsigned long long t = atomic_load_explicit(&p->ticket, memory_order_acquire);
 
@@ -124,11 +136,12 @@ static bool begin(struct par *p, unsigned run)
     }
 }
 
-static void end(struct par *p)
+/* The last worker to leave a closed run wakes the caller. */
+static void leave_run(struct par *p)
 {
     unsigned long long t = atomic_fetch_sub_explicit(&p->ticket, 1, memory_order_acq_rel);
 
-    if ((t & (CLOSED | IN)) == (CLOSED | 1)) gate_open(&p->done);
+    if ((t & (CLOSED | INSIDE)) == (CLOSED | 1)) gate_open(&p->done);
 }
 
 static void *worker_main(void *arg)
@@ -139,13 +152,14 @@ static void *worker_main(void *arg)
     for (unsigned run = 0;;) {
         run = gate_wait(&p->start, run, p->spin_ns);
         if (atomic_load_explicit(&p->quit, memory_order_relaxed)) return NULL;
-        if (!begin(p, run)) continue;
+        if (!join_run(p, run)) continue;
         p->fn(p->arg, w->index, p->n);
-        end(p);
+        leave_run(p);
     }
 }
 
-static void run(struct par *p, par_fn *fn, void *arg, unsigned who)
+/* inside: the lower half of the ticket: 0 (workers join as they come), or that of par_run. */
+static void run_team(struct par *p, par_fn *fn, void *arg, unsigned inside)
 {
     unsigned long long number = gate_seen(&p->start) + 1u;
     unsigned done = gate_seen(&p->done);
@@ -157,21 +171,23 @@ static void run(struct par *p, par_fn *fn, void *arg, unsigned who)
     }
     p->fn = fn;
     p->arg = arg;
-    atomic_store_explicit(&p->ticket, (number & UINT32_MAX) << 32 | who, memory_order_release);
+    atomic_store_explicit(&p->ticket, (number & UINT32_MAX) << 32 | inside, memory_order_release);
     gate_open(&p->start);
     fn(arg, 0, p->n);
-    /* The gate opens if it was closed with someone inside, so that is when to wait for it. */
-    if (who == 0 && !(atomic_fetch_or_explicit(&p->ticket, CLOSED, memory_order_acq_rel) & IN))
+    /* leave_run opens `done` only if the run was closed while a worker was inside. With nobody
+     * inside at this moment there is nothing to wait for. */
+    if (inside == 0 &&
+        !(atomic_fetch_or_explicit(&p->ticket, CLOSED, memory_order_acq_rel) & INSIDE))
         return;
     gate_wait(&p->done, done, p->spin_ns);
 }
 
 void par_run(struct par *p, par_fn *fn, void *arg)
 {
-    run(p, fn, arg, CLOSED | ALL | (unsigned)(p->n - 1));
+    run_team(p, fn, arg, CLOSED | ALL | (unsigned)(p->n - 1));
 }
 
-void par_run_any(struct par *p, par_fn *fn, void *arg) { run(p, fn, arg, 0); }
+void par_run_any(struct par *p, par_fn *fn, void *arg) { run_team(p, fn, arg, 0); }
 
 void par_barrier(struct par *p)
 {
@@ -198,21 +214,36 @@ bool par_next(struct par *p, int n, int chunk, int *begin, int *end)
 
 int par_n(const struct par *p) { return p->n; }
 
-static int start_worker(struct par *p, int i, const cpu_set_t *home, struct err *e)
+/* cpu: the processor the thread stays on, or -1. Returns an errno value. */
+static int create_thread(struct worker *w, int cpu)
+{
+    pthread_attr_t attr;
+    cpu_set_t set;
+    int rc = pthread_attr_init(&attr);
+
+    if (rc != 0) return rc;
+    if (cpu >= 0) {
+        CPU_ZERO(&set);
+        CPU_SET((unsigned)cpu, &set);
+        rc = pthread_attr_setaffinity_np(&attr, sizeof set, &set);
+    }
+    if (rc == 0) rc = pthread_create(&w->thread, &attr, worker_main, w);
+    pthread_attr_destroy(&attr);
+    return rc;
+}
+
+static int start_worker(struct par *p, int i, int cpu, struct err *e)
 {
     struct worker *w = &p->workers[i];
-    pthread_attr_t attr;
     char name[16];
     int rc;
 
     *w = (struct worker){ .team = p, .index = i };
-    pthread_attr_init(&attr);
-    if (home) pthread_attr_setaffinity_np(&attr, sizeof *home, home);
-    rc = pthread_create(&w->thread, &attr, worker_main, w);
-    pthread_attr_destroy(&attr);
-    if (rc != 0)
-        return err_set(e, E_NOMEM, "cannot start worker thread %d of %d: %s", i + 1, p->n,
-                       strerror(rc));
+    if ((rc = create_thread(w, cpu)) != 0)
+        return err_set(e, E_NOMEM,
+                       "cannot start worker thread %d of %d: %s; ask for fewer threads or raise "
+                       "the limit on processes (ulimit -u)",
+                       i + 1, p->n, strerror(rc));
     snprintf(name, sizeof name, "tern-%d", i % MAX_THREADS);
     pthread_setname_np(w->thread, name);
     p->n_started++;
@@ -236,17 +267,17 @@ int par_open(struct par **out, struct par_opt opt, struct err *e)
     int rc = OK;
 
     if (opt.n_threads < 0 || opt.n_threads > MAX_THREADS)
-        return err_set(e, E_INVALID, "%d threads: between 1 and %d are possible", opt.n_threads,
-                       MAX_THREADS);
+        return err_set(e, E_INVALID, "%d threads: must be between 1 and %d, or 0 for one per core",
+                       opt.n_threads, MAX_THREADS);
     cores = cores_find();
-    if (!(p = mem_aligned(sizeof *p)))
-        return err_set(e, E_NOMEM, "no memory for a team of threads");
+    if (!(p = mem_aligned(sizeof *p))) return err_nomem(e, "a team of threads");
     memset(p, 0, sizeof *p);
     p->n = opt.n_threads ? opt.n_threads : cores->n;
     p->spin_ns = p->n > cores->n_cpus ? SPIN_CROWDED_NS : SPIN_NS;
-    p->workers = mem_array((size_t)p->n, sizeof *p->workers);
+    if (!(p->workers = mem_array((size_t)p->n, sizeof *p->workers)))
+        rc = err_nomem(e, "a team of threads");
     for (int i = 1; i < p->n && rc == OK; i++)
-        rc = start_worker(p, i, opt.pin ? &cores->home[i % cores->n_home] : NULL, e);
+        rc = start_worker(p, i, opt.pin ? cores->home[i % cores->n_home] : -1, e);
     if (rc != OK) goto out;
     *out = p;
     p = NULL;

@@ -1,4 +1,7 @@
-/* rng.h - seeded random numbers, the same on every machine (xoshiro256**). */
+/* rng.h - seeded pseudo-random numbers: xoshiro256** (Blackman, Vigna), the same on every machine.
+ *
+ * Sampling uses one struct rng per request, so a seed gives the same tokens again. Not for
+ * secrets. */
 #ifndef TERN_BASE_RNG_H
 #define TERN_BASE_RNG_H
 
@@ -11,7 +14,7 @@ struct rng {
 
 static inline void rng_seed(struct rng *r, uint64_t seed)
 {
-    for (int i = 0; i < 4; i++) { /* splitmix64 */
+    for (int i = 0; i < 4; i++) { /* splitmix64 spreads the seed over the state */
         uint64_t z = (seed += 0x9e3779b97f4a7c15u);
         z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
         z = (z ^ z >> 27) * 0x94d049bb133111ebu;
@@ -31,11 +34,10 @@ static inline uint64_t rng_u64(struct rng *r)
     return out;
 }
 
-static inline double rng_unit(struct rng *r)
-{
-    return (double)(rng_u64(r) >> 11) * 0x1p-53;
-} /* [0, 1) */
+/* Uniform in [0, 1), with 53 random bits. */
+static inline double rng_unit(struct rng *r) { return (double)(rng_u64(r) >> 11) * 0x1p-53; }
 
+/* Standard normal, by the Box-Muller transform; 1 - u keeps the logarithm finite. */
 static inline float rng_normal(struct rng *r)
 {
     double u = 1.0 - rng_unit(r), v = rng_unit(r);

@@ -30,7 +30,7 @@ void hist_add(struct hist *h, double v)
 {
     int i = 0;
 
-    if (!(v > 0)) v = 0; /* a clock that went back, NaN */
+    if (!(v > 0)) v = 0; /* negative or NaN */
     while (i < h->n_bounds && v > h->bounds[i]) i++;
     atomic_fetch_add_explicit(&h->bucket[i], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&h->count, 1, memory_order_relaxed);
@@ -46,7 +46,7 @@ static uint64_t bucket_get(const struct hist *h, int i)
 double hist_quantile(const struct hist *h, double q)
 {
     uint64_t n[HIST_MAX + 1], total = 0;
-    double want, below = 0;
+    double want, below = 0; /* rank to find; values in the buckets before */
 
     for (int i = 0; i <= h->n_bounds; i++) total += n[i] = bucket_get(h, i);
     if (total == 0) return 0;
@@ -57,10 +57,10 @@ double hist_quantile(const struct hist *h, double q)
             return lo + (hi - lo) * (want - below) / (double)n[i];
         below += (double)n[i];
     }
-    return h->bounds[h->n_bounds - 1]; /* above all bounds: nothing better is known */
+    return h->bounds[h->n_bounds - 1]; /* in the open last bucket: its lower bound */
 }
 
-/* Whole numbers plainly, others as short as reads back. */
+/* Integers without exponent, other values with the fewest digits that parse to the same double. */
 static void put_number(struct buf *out, double v)
 {
     char text[40];
@@ -76,6 +76,7 @@ static void put_number(struct buf *out, double v)
     buf_puts(out, text);
 }
 
+/* Escaping of the Prometheus text format; quote: also double quotes, inside label values. */
 static void put_escaped(struct buf *out, struct str s, bool quote)
 {
     for (size_t i = 0; i < s.n;) {
@@ -93,7 +94,7 @@ static void put_escaped(struct buf *out, struct str s, bool quote)
 
 void stat_label(struct buf *out, const char *name, struct str value)
 {
-    if (out->n && out->p[out->n - 1] == '"') buf_putc(out, ','); /* behind another label */
+    if (out->n && out->p[out->n - 1] == '"') buf_putc(out, ','); /* after another label */
     buf_puts(out, name);
     buf_puts(out, "=\"");
     put_escaped(out, value, true);
@@ -108,38 +109,39 @@ static void put_help(struct buf *out, const char *name, const char *help, const 
     buf_printf(out, "\n# TYPE %s %s\n", name, type);
 }
 
-static void put_line(struct buf *out, const char *name, const char *labels, double v)
+/* One sample line: name and suffix, labels, value. */
+static void put_sample(struct buf *out, const char *name, const char *suffix, const char *labels,
+                       double v)
 {
-    buf_puts(out, name);
-    if (*labels) buf_printf(out, "{%s}", labels);
-    buf_putc(out, ' ');
+    buf_printf(out, *labels ? "%s%s{%s} " : "%s%s%s ", name, suffix, labels);
     put_number(out, v);
     buf_putc(out, '\n');
 }
 
-static void put_count(struct buf *out, const char *name, const char *labels, uint64_t v)
+/* put_sample of an integer: a double would lose digits above 2^53. */
+static void put_count(struct buf *out, const char *name, const char *suffix, const char *labels,
+                      uint64_t v)
 {
-    if (*labels) buf_printf(out, "%s{%s} %llu\n", name, labels, (unsigned long long)v);
-    else buf_printf(out, "%s %llu\n", name, (unsigned long long)v);
+    buf_printf(out, *labels ? "%s%s{%s} %llu\n" : "%s%s%s %llu\n", name, suffix, labels,
+               (unsigned long long)v);
 }
 
 void stat_counter(struct buf *out, const char *name, const char *labels, const char *help,
                   uint64_t v)
 {
     put_help(out, name, help, "counter");
-    put_count(out, name, labels, v);
+    put_count(out, name, "", labels, v);
 }
 
 void stat_gauge(struct buf *out, const char *name, const char *labels, const char *help, double v)
 {
     put_help(out, name, help, "gauge");
-    put_line(out, name, labels, v);
+    put_sample(out, name, "", labels, v);
 }
 
 void stat_hist(struct buf *out, const char *name, const char *labels, const char *help,
                const struct hist *h)
 {
-    struct buf sub = { 0 };
     uint64_t n = 0;
 
     put_help(out, name, help, "histogram");
@@ -150,11 +152,8 @@ void stat_hist(struct buf *out, const char *name, const char *labels, const char
         else buf_puts(out, "+Inf");
         buf_printf(out, "\"} %llu\n", (unsigned long long)n);
     }
-    buf_printf(&sub, "%s_sum", name);
-    put_line(out, buf_cstr(&sub), labels,
-             (double)atomic_load_explicit(&h->sum_micro, memory_order_relaxed) / 1e6);
-    buf_clear(&sub);
-    buf_printf(&sub, "%s_count", name);
-    put_count(out, buf_cstr(&sub), labels, n); /* the sum of what was printed: they agree */
-    buf_release(&sub);
+    put_sample(out, name, "_sum", labels,
+               (double)atomic_load_explicit(&h->sum_micro, memory_order_relaxed) / 1e6);
+    /* The sum of the buckets printed above, not h->count: another thread may have added since. */
+    put_count(out, name, "_count", labels, n);
 }

@@ -1,7 +1,8 @@
-/* stat.h - counters and histograms that any thread may add to and any may read.
+/* stat.h - counters, gauges and histograms, and their Prometheus text form.
  *
- * Adding is one or two relaxed atomic operations. A reader sees each number whole; numbers read one
- * after the other may be a moment apart. */
+ * Any thread may add and any may read, without locks. Adding is one to three relaxed atomic
+ * operations. Each number that a reader sees is consistent by itself; two numbers read one after
+ * the other may differ by additions in between. */
 #ifndef TERN_BASE_STAT_H
 #define TERN_BASE_STAT_H
 
@@ -9,11 +10,13 @@
 
 #include <stdatomic.h>
 
-#define HIST_MAX 24
+#define HIST_MAX 24 /* bounds of a histogram */
 
+/* Only grows. */
 struct counter {
     _Atomic uint64_t n;
 };
+/* Goes up and down. */
 struct gauge {
     _Atomic int64_t n;
 };
@@ -39,33 +42,34 @@ static inline int64_t gauge_get(const struct gauge *g)
     return atomic_load_explicit(&g->n, memory_order_relaxed);
 }
 
-/* Values in whatever unit the bounds have. */
+/* Counts values by bucket. Values have the unit of the bounds; negative ones count as 0. */
 struct hist {
-    const double *bounds;                  /* [n_bounds] upper, ascending; borrowed */
-    int n_bounds;                          /* at most HIST_MAX */
-    _Atomic uint64_t bucket[HIST_MAX + 1]; /* the last: above all bounds */
+    const double *bounds; /* [n_bounds] upper bounds, inclusive, ascending; borrowed */
+    int n_bounds;         /* at most HIST_MAX */
+    _Atomic uint64_t bucket[HIST_MAX + 1]; /* [n_bounds] is above all bounds */
     _Atomic uint64_t count;
     _Atomic uint64_t sum_micro; /* sum in millionths of the unit */
 };
 
 void hist_init(struct hist *h, const double *bounds, int n_bounds);
 void hist_add(struct hist *h, double v);
-double hist_quantile(const struct hist *h, double q); /* within a bucket by proportion; 0: empty */
+double hist_quantile(const struct hist *h, double q); /* interpolates linearly; 0: empty */
 
-/* Bounds that dashboards expect: time to first token, between tokens, whole requests (seconds). */
+/* Bounds in seconds that dashboards for inference servers expect: time to first token, inter-token
+ * latency, end-to-end latency. */
 extern const double hist_ttft[22], hist_itl[19], hist_e2e[21];
-/* 1, 2, 5, 10, ... : tokens of a request. */
+/* 1, 2, 5, 10, ...: tokens per request. */
 extern const double hist_tokens[16];
-/* 1, 2, 5, ... in microseconds or milliseconds: short durations. */
+/* 1, 2, 5, ...: short durations in microseconds or milliseconds. */
 extern const double hist_short[15];
 
-/* The Prometheus text form. `labels` is "" or `a="b",c="d"`. help may be NULL (no HELP and TYPE
- * lines: a second series of the same name). */
+/* Append one metric in the Prometheus text format. labels: "" or `a="b",c="d"` (stat_label builds
+ * it). help NULL: without HELP and TYPE lines, for a further series of the same name. */
 void stat_counter(struct buf *out, const char *name, const char *labels, const char *help,
                   uint64_t v);
 void stat_gauge(struct buf *out, const char *name, const char *labels, const char *help, double v);
 void stat_hist(struct buf *out, const char *name, const char *labels, const char *help,
                const struct hist *h);
-/* Appends `name="value"` with the value quoted as the format asks. */
+/* Appends `name="value"` with the value escaped, and a comma before it after another label. */
 void stat_label(struct buf *out, const char *name, struct str value);
 #endif

@@ -3,6 +3,7 @@
 int utf8_next(struct str s, int32_t *cp)
 {
     const unsigned char *p = (const unsigned char *)s.p;
+    /* Length by the first byte; 0: not a first byte (0xc0 and 0xc1 would be overlong). */
     int n = p[0] < 0x80   ? 1
             : p[0] < 0xc2 ? 0
             : p[0] < 0xe0 ? 2
@@ -70,7 +71,8 @@ int utf8_partial(struct str s)
         int need = c >= 0xf0 && c < 0xf5 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 1;
         if ((c & 0xc0) == 0x80) continue;
         if (c >= 0xf5 || need <= back) return 0;
-        if (back > 1) { /* the second byte can already be impossible */
+        if (back >
+            1) { /* the second byte already rules out overlong forms, surrogates and > U+10FFFF */
             unsigned char d = (unsigned char)s.p[s.n - (size_t)back + 1];
             if ((c == 0xe0 && d < 0xa0) || (c == 0xed && d > 0x9f) || (c == 0xf0 && d < 0x90) ||
                 (c == 0xf4 && d > 0x8f))
