@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "net/loop.h"
 
 #include <jansson.h>
 #include <pthread.h>

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "net/http.h"
+#include "net/loop.h"
 #include "net/sse.h"
 
 #include <arpa/inet.h>
@@ -84,6 +85,15 @@ static void world_unlock(struct world *w)
         assert_true(holds_);                                        \
     } while (0)
 
+/* The invariants of all connections hold. On the loop's thread, between two events. */
+static void check_conns(struct world *w)
+{
+    const char *violated = http_check(w->http);
+
+    if (violated) fprintf(stderr, "connections: %s\n", violated);
+    assert(!violated);
+}
+
 static void world_woken(void *arg)
 {
     struct world *w = arg;
@@ -93,7 +103,9 @@ static void world_woken(void *arg)
     job = w->job;
     world_unlock(w);
     if (!job) return;
+    check_conns(w);
     job(w, w->job_arg);
+    check_conns(w);
     world_lock(w);
     w->job = NULL;
     world_unlock(w);
@@ -257,6 +269,7 @@ static inline void world_stop(struct world *w)
 static void world_close(struct world *w)
 {
     world_stop(w);
+    check_conns(w);
     http_close(w->http);
     for (int i = 0; i < w->n_held; i++)
         if (w->held[i].q) http_end(w->held[i].q);

@@ -4,6 +4,7 @@
 #include "base/jsonw.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "net/loop.h"
 
 #include <stdio.h>
 

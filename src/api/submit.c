@@ -4,6 +4,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "engine/compile.h"
+#include "net/loop.h"
 
 #include <stdio.h>
 #include <sys/random.h>

@@ -1,75 +1,132 @@
-/* conn.h - one connection: a request at a time, read, handled, answered. Seen by net/ only.
+/* conn.h - one HTTP connection and the request it currently carries. Private to src/net.
  *
- * A connection outlives its client while a handler still holds its request: it is then `gone`, its
- * socket closed, and goes when the request ends. */
+ * A connection carries one request at a time, so struct http_req is both. Its states:
+ *
+ *     READING ──request complete──► HANDLING ──reply sent──► READING (keep-alive)
+ *        │                              └──────last reply──► CLOSING ──all sent──► LINGERING ──►
+ * freed └──bad request, refused with an error──────────────────┘
+ *
+ * The socket can close in any state; bev is then NULL ("gone"). A gone connection in HANDLING stays
+ * allocated until its handler ends the request; in every other state it is freed by the `soon`
+ * event (not at once: the caller may be one of its own callbacks).
+ *
+ * Invariants, verified by conn_check:
+ *   - bev NULL: no timer runs and `closed` is NULL; unless the state is HANDLING, `soon` is
+ * pending.
+ *   - READING: the timer runs (header, body or idle limit); no gone callback, no reply in progress.
+ *   - HANDLING: the message is complete; EV_CLOSED is watched, or the timer polls for the close.
+ *   - CLOSING: bytes are unsent (the write timeout of the bufferevent limits it).
+ *   - LINGERING: nothing is unsent, the timer runs, at most LINGER_BYTES were discarded.
+ *   - body_bytes is the length of the body held, and http.bodies_bytes is the sum over connections;
+ *     http.stats.conns is the number of connections with a socket.
+ *
+ * With -DTERN_HARD every socket is read one byte at a time and written in pieces of a few bytes,
+ * and all invariants are verified after every event. */
 #ifndef TERN_NET_CONN_H
 #define TERN_NET_CONN_H
 
 #include "net/http.h"
 #include "net/httpmsg.h"
-#include "net/listen.h"
 
 #include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <openssl/ssl.h>
+#include <sys/uio.h>
+#include <time.h>
 
-enum conn_state {
-    CONN_READING,  /* between requests, or in one that is not whole */
-    CONN_HANDLING, /* a handler has it */
-    CONN_CLOSING,  /* the last bytes go out */
-    CONN_LINGERING /* what the client still sends is thrown away for a moment */
+#ifdef TERN_HARD
+enum { CONN_READ_BYTES = 1, CONN_WRITE_BYTES = 7 };
+#else
+enum { CONN_READ_BYTES = 0, CONN_WRITE_BYTES = 0 }; /* 0: no limit */
+#endif
+
+enum {
+    LINGER_BYTES = 128 << 20, /* of a refused upload, read and discarded before the close */
+    REFUSING = 64             /* connections above max_conns that are answered 503 at a time */
 };
 
-struct http_req { /* a connection is its request */
-    struct http *h;
-    struct http_req *prev, *next;
+enum conn_state {
+    CONN_READING,  /* between requests, or inside one that is incomplete */
+    CONN_HANDLING, /* the handler owns the request */
+    CONN_CLOSING,  /* the last reply is being sent */
+    CONN_LINGERING /* sent all and shut down for writing; input is discarded until the client closes
+                    */
+};
+
+struct listener;
+
+struct http_req {
+    struct http *h;               /* NULL after conn_detach */
+    struct http_req *prev, *next; /* in http.conns */
     enum conn_state state;
-    struct bufferevent *bev; /* NULL: gone */
+    struct bufferevent *bev; /* owns fd; NULL: the socket is closed */
     int fd;
     bool tls;
     struct httpmsg msg;
-    size_t body_bytes; /* of it, as counted in http.bodies_bytes */
+    size_t body_bytes; /* of msg.body, as counted in http.bodies_bytes */
     char peer[80];
-    uint64_t start_ns;
-    int n_requests;
+    uint64_t start_ns; /* first byte of the request */
+    int n_requests;    /* handled on this connection so far */
 
-    struct event *timer;     /* of the phase it is in; of the next look at a full connection */
-    struct event *closed;    /* EV_CLOSED while a handler has it */
-    struct event *soon;      /* work for the next turn of the loop */
-    bool tell_gone, read_on; /* that work */
-    bool ended;              /* the client sends no more; what came before is still answered */
+    struct event *timer;  /* time limit of the state, or of the next poll for a close */
+    struct event *closed; /* EV_CLOSED while HANDLING; NULL: the timer polls instead */
+    struct event *soon;   /* runs what is scheduled for the next turn of the loop: */
+    bool gone_pending;    /*   call the gone callback, or free the connection */
+    bool read_pending;    /*   read the next request from the input */
+    bool peer_ended;      /* the client sends no more; requests read before are still answered */
 
     /* of the request: */
-    void (*gone)(void *arg);
+    void (*gone)(void *arg); /* http_on_gone */
     void *gone_arg;
-    const char *why_gone; /* "" while the client is there */
-    struct buf headers;   /* set by the handler */
-    struct buf out;       /* heads and chunk frames are written here */
+    const char *gone_reason; /* "" while the socket is open */
+    struct buf headers;      /* lines set by the handler, each with CR LF */
+    struct buf out;          /* scratch: the head of the reply */
     int status;
+    bool begun; /* http_begin sent the head of a streamed reply */
     bool chunked, no_body, close_after;
-    size_t n_lingered;
+    size_t n_lingered; /* bytes discarded while LINGERING */
 };
 
 struct http {
     struct event_base *base;
-    struct http_opt opt;
+    struct http_opt opt; /* defaults filled in */
     struct listener *tcp, *local;
     int port;
     SSL_CTX *tls;
     struct http_req *conns;
-    size_t bodies_bytes;
+    size_t bodies_bytes; /* request bodies held by all connections */
     struct http_stats stats;
     bool draining;
-    time_t date_at;
+    time_t date_at; /* second that `date` was formatted for */
     char date[40];
 };
 
+/* ---- conn.c: life and input ---- */
+/* Takes over fd. Without memory fd is closed and counted. */
 void conn_open(struct http *h, int fd, const char *peer, bool tls);
-void conn_cut(struct http_req *c, const char *why); /* the socket goes; a handler is told soon */
-bool conn_is_idle(const struct http_req *c);        /* between requests, all replies taken */
-void conn_detach(
-    struct http_req *c); /* out of its http: cut, told at once, gone when its request ends */
+/* Closes the socket now. The gone callback runs, or the connection is freed, in the next turn of
+ * the loop. reason: a literal. */
+void conn_drop(struct http_req *c, const char *reason);
+void conn_drop_nomem(struct http_req *c); /* the same for want of memory; counts it */
+/* Removes c from its http: closes the socket and calls the gone callback at once. It is freed when
+ * its request ends, or here if it has none. */
+void conn_detach(struct http_req *c);
+bool conn_is_idle(const struct http_req *c); /* between requests, all replies taken */
+void conn_end_request(struct http_req *c);   /* the reply is complete: next request, or close */
+size_t conn_unsent(const struct http_req *c);
+const char *conn_check(const struct http_req *c); /* conn_check.c; NULL: the invariants hold */
 
-/* tls.c */
+#ifdef TERN_HARD
+void conn_verify(const struct http *h); /* stops the program if an invariant is violated */
+#else
+static inline void conn_verify(const struct http *h) { (void)h; }
+#endif
+
+/* ---- conn_send.c: output ---- */
+/* Sends now what the socket takes and queues the rest. false: no memory to queue it, and the
+ * connection was dropped if part of it was sent. c->bev must be there. */
+bool conn_send(struct http_req *c, const struct iovec *v, int n);
+
+/* ---- tls.c ---- */
 int tls_open(SSL_CTX **out, const char *cert, const char *key, struct err *e);
 #endif

@@ -4,7 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-static enum gone of_errno(int err) { return err == ETIMEDOUT ? GONE_SLOW : GONE_RESET; }
+static enum gone gone_of_errno(int err) { return err == ETIMEDOUT ? GONE_SLOW : GONE_RESET; }
 
 enum gone gone_poll(int fd)
 {
@@ -15,7 +15,7 @@ enum gone gone_poll(int fd)
     if (poll(&p, 1, 0) <= 0) return GONE_NOT;
     if (p.revents & POLLERR) {
         getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &n);
-        return of_errno(err);
+        return gone_of_errno(err);
     }
     return p.revents & (POLLRDHUP | POLLHUP) ? GONE_CLOSED : GONE_NOT;
 }

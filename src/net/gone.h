@@ -1,11 +1,11 @@
-/* gone.h - has the client left? Asked of the socket, whatever lies unread in it. */
+/* gone.h - has the client closed its connection? Asks the socket, without reading its input. */
 #ifndef TERN_NET_GONE_H
 #define TERN_NET_GONE_H
 
 enum gone { GONE_NOT, GONE_CLOSED, GONE_RESET, GONE_SLOW };
 
-/* One poll() without waiting. A peer that closed only its sending side counts as gone; so does one
- * that the kernel gave up on, which is GONE_SLOW. */
+/* One poll() that does not block. A peer that closed only its sending side counts as GONE_CLOSED; a
+ * peer whose kernel stopped acknowledging (ETIMEDOUT) is GONE_SLOW. */
 enum gone gone_poll(int fd);
-const char *gone_name(enum gone g); /* "closed", "reset", "slow reader"; "" */
+const char *gone_name(enum gone g); /* "closed", "reset", "slow reader"; "" for GONE_NOT */
 #endif

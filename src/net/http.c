@@ -1,6 +1,8 @@
+/* http.c - the server: its options, listeners and the list of its connections. */
 #include "net/conn.h"
 
 #include "base/mem.h"
+#include "net/listen.h"
 
 #include <arpa/inet.h>
 #include <signal.h>
@@ -42,7 +44,8 @@ static void accept_local(void *arg, int fd, const struct sockaddr *from)
     conn_open(arg, fd, "unix", false);
 }
 
-/* libevent and OpenSSL write plainly: a client that left must not end the process. */
+/* libevent and OpenSSL write without MSG_NOSIGNAL: a write to a closed connection would end the
+ * process by SIGPIPE. A handler that the program installed itself is left alone. */
 static void ignore_sigpipe(void)
 {
     struct sigaction sa;
@@ -55,14 +58,15 @@ int http_open(struct http **out, struct loop *l, const struct http_opt *opt, str
     struct http *h = mem_new(struct http);
     int rc = OK;
 
+    if (!h) return err_nomem(e, "the HTTP server");
     h->base = loop_base(l);
     h->opt = *opt;
     set_defaults(&h->opt);
     ignore_sigpipe();
     if (!opt->host && !opt->socket_path)
-        rc = err_set(e, E_INVALID, "neither a host nor a socket to listen on");
+        rc = err_set(e, E_INVALID, "no address to listen on: neither a host nor a socket is given");
     else if (!opt->tls_cert != !opt->tls_key)
-        rc = err_set(e, E_INVALID, "TLS needs a certificate and a key, both");
+        rc = err_set(e, E_INVALID, "TLS needs both a certificate and a key");
     if (rc != OK) goto out;
     if (opt->tls_cert && (rc = tls_open(&h->tls, opt->tls_cert, opt->tls_key, e)) != OK) goto out;
     if (opt->host && (rc = listen_tcp(&h->tcp, l, opt->host, opt->port, accept_tcp, h, e)) != OK)
@@ -84,8 +88,8 @@ void http_stop_listening(struct http *h)
     listener_close(h->tcp);
     listener_close(h->local);
     h->tcp = h->local = NULL;
-    for (struct http_req *c = h->conns; c; c = c->next) /* nobody waits for anything there */
-        if (conn_is_idle(c)) conn_cut(c, "closed");
+    for (struct http_req *c = h->conns; c; c = c->next)
+        if (conn_is_idle(c)) conn_drop(c, "closed"); /* its client waits for no reply */
 }
 
 void http_close(struct http *h)

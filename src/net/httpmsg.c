@@ -1,3 +1,5 @@
+/* httpmsg.c - the request parser: a byte-wise state machine for the head, chunk framing and
+ * trailers; body data is copied in blocks (RFC 9112). */
 #include "net/httpmsg.h"
 
 #include "base/mem.h"
@@ -5,12 +7,13 @@
 #include <strings.h>
 
 enum {
-    MAX_FIELDS = 128,
+    MAX_FIELDS = 128,     /* headers */
     MAX_BLANK = 2,        /* empty lines before a request */
     MAX_EXT = 256,        /* bytes of one chunk's extensions */
-    KEEP_BYTES = 16 << 10 /* buffers up to here wait for the next request */
+    KEEP_BYTES = 16 << 10 /* larger buffers are freed between requests */
 };
 
+/* httpmsg.step: what the next byte of a chunked body belongs to. */
 enum {
     CHUNK_SIZE,
     CHUNK_EXT,
@@ -21,11 +24,16 @@ enum {
     CHUNK_TRAILER
 };
 
-static void bad(struct httpmsg *m, int status, const char *why)
+static void set_bad(struct httpmsg *m, int status, const char *why)
 {
     m->state = HTTPMSG_BAD;
     m->status = status;
     m->why = why;
+}
+
+static void set_nomem(struct httpmsg *m)
+{
+    set_bad(m, 503, "out of memory: no room for the request");
 }
 
 /* ---- characters ---- */
@@ -52,13 +60,13 @@ static bool is_token(struct str s)
     return s.n > 0;
 }
 
-static bool is_name(struct str s, const char *name)
+static bool is_header(struct str s, const char *name)
 {
     return s.n == strlen(name) && strncasecmp(s.p, name, s.n) == 0;
 }
 
-/* Spaces and tabs only: other white space is no longer here. */
-static struct str trim(struct str s)
+/* Spaces and tabs only: other white space was refused as a control byte. */
+static struct str trim_blanks(struct str s)
 {
     while (s.n && (s.p[0] == ' ' || s.p[0] == '\t')) s = str_skip(s, 1);
     while (s.n && (s.p[s.n - 1] == ' ' || s.p[s.n - 1] == '\t')) s.n--;
@@ -77,7 +85,7 @@ static struct str text_of(const struct httpmsg *m, struct httpmsg_span s)
 
 /* ---- the request line ---- */
 
-static enum http_method method_of(struct str s)
+static enum http_method find_method(struct str s)
 {
     static const struct {
         const char *name;
@@ -90,7 +98,7 @@ static enum http_method method_of(struct str s)
     return HTTP_OTHER;
 }
 
-/* "http://host/path?query" to "/path?query"; false if it is not that. */
+/* Turns "http://host/path?query" into "/path?query"; false: not an absolute URL. */
 static bool skip_authority(struct str *target)
 {
     size_t scheme = target->n >= 7 && strncasecmp(target->p, "http://", 7) == 0    ? 7
@@ -99,16 +107,17 @@ static bool skip_authority(struct str *target)
     size_t i = scheme;
 
     while (i < target->n && !is_one_of(target->p[i], "/?")) {
-        if (target->p[i] == '@') return false; /* nobody logs in this way */
+        if (target->p[i] == '@') return false; /* user information is not supported */
         i++;
     }
     *target = str_skip(*target, i);
     return scheme > 0 && i > scheme;
 }
 
+/* Percent-decodes into m->path; false: bad encoding. */
 static bool decode_path(struct httpmsg *m, struct str s)
 {
-    buf_reserve(&m->path, s.n + 1);
+    if (!buf_reserve(&m->path, s.n + 1)) return set_nomem(m), true;
     if (s.n == 0) buf_putc(&m->path, '/');
     for (size_t i = 0; i < s.n; i++) {
         int c = (unsigned char)s.p[i];
@@ -131,30 +140,31 @@ static void parse_target(struct httpmsg *m, struct str s)
 
     for (size_t i = 0; i < s.n; i++)
         if (s.p[i] <= ' ' || s.p[i] == '#' || (unsigned char)s.p[i] > 0x7e) {
-            bad(m, 400, "the request target has bytes that must be percent-encoded");
+            set_bad(m, 400, "the request target contains bytes that must be percent-encoded");
             return;
         }
     if (str_is(s, "*") && m->method == HTTP_OPTIONS) {
         buf_putc(&m->path, '*');
+        if (m->path.failed) set_nomem(m);
         return;
     }
     if (s.n == 0 || (s.p[0] != '/' && !skip_authority(&s))) {
-        bad(m, 400, "the request target is neither a path nor a URL");
+        set_bad(m, 400, "the request target is neither a path nor a URL");
         return;
     }
     mark = memchr(s.p, '?', s.n);
     if (mark) m->query = span_of(m, str_skip(s, (size_t)(mark - s.p) + 1));
     if (!decode_path(m, mark ? str_take(s, (size_t)(mark - s.p)) : s))
-        bad(m, 400, "bad percent-encoding in the path");
+        set_bad(m, 400, "the path contains an invalid percent-encoding");
 }
 
 static void parse_version(struct httpmsg *m, struct str s)
 {
     if (s.n != 8 || !str_starts(s, STR("HTTP/")) || !is_digit(s.p[5]) || s.p[6] != '.' ||
         !is_digit(s.p[7]))
-        bad(m, 400, "the request line does not end with an HTTP version");
+        set_bad(m, 400, "the request line does not end with an HTTP version");
     else if (s.p[5] != '1' || s.p[7] > '1')
-        bad(m, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+        set_bad(m, 505, "unsupported HTTP version: use HTTP/1.1 or HTTP/1.0");
     else m->minor = s.p[7] - '0';
 }
 
@@ -164,26 +174,27 @@ static void parse_request_line(struct httpmsg *m, struct str line)
     struct str method = str_of(line.p, a ? (size_t)(a - line.p) : 0);
 
     if (!is_token(method)) {
-        bad(m, 400, "the request line does not begin with a method");
+        set_bad(m, 400, "the request line does not begin with a method");
         return;
     }
     b = memrchr(a, ' ', (size_t)(end - a));
     if (b == a) {
-        bad(m, 400, "the request line is not 'METHOD target HTTP/1.1'");
+        set_bad(m, 400, "the request line is not 'METHOD target HTTP/1.1'");
         return;
     }
     m->method_name = span_of(m, method);
-    m->method = method_of(method);
+    m->method = find_method(method);
     m->has_line = true;
     parse_version(m, str_of(b + 1, (size_t)(end - b) - 1));
     if (m->state == HTTPMSG_BAD) return;
-    if (str_is(method, "CONNECT")) bad(m, 501, "this is not a proxy");
+    if (str_is(method, "CONNECT"))
+        set_bad(m, 501, "the method CONNECT is not supported: this server is not a proxy");
     else parse_target(m, str_of(a + 1, (size_t)(b - a) - 1));
 }
 
 /* ---- headers ---- */
 
-static void take_length(struct httpmsg *m, struct str v)
+static void read_length(struct httpmsg *m, struct str v)
 {
     uint64_t n = 0;
 
@@ -194,54 +205,55 @@ static void take_length(struct httpmsg *m, struct str v)
         }
         n = n > (UINT64_MAX - 10) / 10 ? HTTPMSG_NO_LENGTH - 1 : n * 10 + (uint64_t)(v.p[i] - '0');
     }
-    if (v.n == 0) bad(m, 400, "Content-Length is not a number");
+    if (v.n == 0) set_bad(m, 400, "Content-Length is not a number");
     else if (m->length != HTTPMSG_NO_LENGTH && m->length != n)
-        bad(m, 400, "Content-Length is given twice, with different values");
+        set_bad(m, 400, "two Content-Length headers have different values");
     else m->length = n;
 }
 
-static void take_host(struct httpmsg *m, struct str v)
+static void read_host(struct httpmsg *m, struct str v)
 {
     for (size_t i = 0; i < v.n; i++)
         if (!is_digit(v.p[i]) && !is_alpha(v.p[i]) && !is_one_of(v.p[i], "-._~%!$&'()*+,;=:[]")) {
-            bad(m, 400, "Host is not a host name");
+            set_bad(m, 400, "the Host header contains characters that no host name has");
             return;
         }
-    if (m->n_hosts++) bad(m, 400, "Host is given twice");
+    if (m->n_hosts++) set_bad(m, 400, "more than one Host header");
 }
 
-static void take_coding(struct httpmsg *m, struct str v)
+static void read_coding(struct httpmsg *m, struct str v)
 {
-    if (m->n_codings++ || v.n == 0) bad(m, 400, "Transfer-Encoding must be given once");
-    else if (!is_name(v, "chunked"))
-        bad(m, 501, "the only Transfer-Encoding taken here is chunked");
+    if (m->n_codings++ || v.n == 0)
+        set_bad(m, 400, "Transfer-Encoding must be given exactly once and not be empty");
+    else if (!is_header(v, "chunked"))
+        set_bad(m, 501, "unsupported Transfer-Encoding: only chunked is supported");
     else m->chunked = true;
 }
 
-static void take_connection(struct httpmsg *m, struct str v)
+static void read_connection(struct httpmsg *m, struct str v)
 {
     while (v.n) {
         const char *comma = memchr(v.p, ',', v.n);
         size_t n = comma ? (size_t)(comma - v.p) : v.n;
-        struct str word = trim(str_take(v, n));
-        m->closes |= is_name(word, "close");
-        m->keeps |= is_name(word, "keep-alive");
+        struct str word = trim_blanks(str_take(v, n));
+        m->closes |= is_header(word, "close");
+        m->keeps |= is_header(word, "keep-alive");
         v = str_skip(v, comma ? n + 1 : n);
     }
 }
 
-static void take_expect(struct httpmsg *m, struct str v)
+static void read_expect(struct httpmsg *m, struct str v)
 {
     if (m->minor == 0) return;
-    if (is_name(v, "100-continue")) m->expects_continue = true;
-    else bad(m, 417, "the only Expect known here is 100-continue");
+    if (is_header(v, "100-continue")) m->expects_continue = true;
+    else set_bad(m, 417, "unsupported Expect header: only 100-continue is supported");
 }
 
-static void keep_field(struct httpmsg *m, struct str name, struct str value)
+static void add_field(struct httpmsg *m, struct str name, struct str value)
 {
-    if (m->n_fields == m->cap_fields) {
-        m->cap_fields = m->cap_fields ? m->cap_fields * 2 : 16;
-        m->fields = mem_grow(m->fields, (size_t)m->cap_fields * sizeof *m->fields);
+    if (!mem_ensure(m->fields, m->cap_fields, m->n_fields + 1)) {
+        set_nomem(m);
+        return;
     }
     m->fields[m->n_fields++] = (struct httpmsg_field){ span_of(m, name), span_of(m, value) };
 }
@@ -250,29 +262,31 @@ static void parse_field(struct httpmsg *m, struct str line)
 {
     const char *colon = memchr(line.p, ':', line.n);
     struct str name = str_take(line, colon ? (size_t)(colon - line.p) : 0);
-    struct str value = trim(str_skip(line, name.n + 1));
+    struct str value = trim_blanks(str_skip(line, name.n + 1));
 
-    if (line.p[0] == ' ' || line.p[0] == '\t') bad(m, 400, "a header is folded over two lines");
-    else if (!is_token(name)) bad(m, 400, "a header line is not 'Name: value'");
-    else if (m->n_fields == MAX_FIELDS) bad(m, 431, "too many headers");
-    else keep_field(m, name, value);
+    if (line.p[0] == ' ' || line.p[0] == '\t')
+        set_bad(m, 400, "a header continues on a second line, which HTTP/1.1 no longer allows");
+    else if (!is_token(name)) set_bad(m, 400, "a header line is not 'Name: value'");
+    else if (m->n_fields == MAX_FIELDS) set_bad(m, 431, "more than 128 headers");
+    else add_field(m, name, value);
     if (m->state == HTTPMSG_BAD) return;
-    if (is_name(name, "Content-Length")) take_length(m, value);
-    if (is_name(name, "Host")) take_host(m, value);
-    if (is_name(name, "Transfer-Encoding")) take_coding(m, value);
-    if (is_name(name, "Connection")) take_connection(m, value);
-    if (is_name(name, "Expect")) take_expect(m, value);
+    if (is_header(name, "Content-Length")) read_length(m, value);
+    if (is_header(name, "Host")) read_host(m, value);
+    if (is_header(name, "Transfer-Encoding")) read_coding(m, value);
+    if (is_header(name, "Connection")) read_connection(m, value);
+    if (is_header(name, "Expect")) read_expect(m, value);
 }
 
 static void end_head(struct httpmsg *m)
 {
     m->keep_alive = !m->closes && (m->minor == 1 || m->keeps);
-    if (m->minor == 1 && m->n_hosts == 0) bad(m, 400, "the Host header is missing");
+    if (m->minor == 1 && m->n_hosts == 0) set_bad(m, 400, "the Host header is missing");
     else if (m->chunked && m->length != HTTPMSG_NO_LENGTH)
-        bad(m, 400, "both Content-Length and Transfer-Encoding are given");
-    else if (m->chunked && m->minor == 0) bad(m, 400, "HTTP/1.0 has no Transfer-Encoding");
+        set_bad(m, 400, "Content-Length and Transfer-Encoding must not both be given");
+    else if (m->chunked && m->minor == 0)
+        set_bad(m, 400, "Transfer-Encoding is not allowed in HTTP/1.0");
     else if (m->length != HTTPMSG_NO_LENGTH && m->length > m->lim.body_bytes)
-        bad(m, 413, "the body is larger than this server takes");
+        set_bad(m, 413, "the request body is larger than the server accepts");
     if (m->state == HTTPMSG_BAD) return;
     m->left = m->chunked || m->length == HTTPMSG_NO_LENGTH ? 0 : m->length;
     m->state = m->chunked || m->left ? HTTPMSG_BODY : HTTPMSG_DONE;
@@ -286,7 +300,7 @@ static void end_line(struct httpmsg *m)
 
     if (!m->has_line && line.n == 0) {
         m->taken = 0;
-        if (++m->n_blank > MAX_BLANK) bad(m, 400, "empty lines where a request should begin");
+        if (++m->n_blank > MAX_BLANK) set_bad(m, 400, "more than two empty lines before a request");
     } else if (!m->has_line) {
         parse_request_line(m, line);
     } else if (line.n == 0) {
@@ -297,35 +311,35 @@ static void end_line(struct httpmsg *m)
     m->line_at = m->head.n;
 }
 
-/* Counts one more byte of the head or of the trailers. */
-static bool has_room(struct httpmsg *m)
+/* Counts one more byte of the head or of the trailers against its limit. */
+static bool count_byte(struct httpmsg *m)
 {
     bool in_line = m->state == HTTPMSG_HEAD && !m->has_line;
 
     if (m->taken >= (in_line ? m->lim.line_bytes : m->lim.head_bytes)) {
-        if (in_line) bad(m, 414, "the request line is too long");
-        else bad(m, 431, "the headers are too long");
+        if (in_line) set_bad(m, 414, "the request line is too long");
+        else set_bad(m, 431, "the request headers are too long");
         return false;
     }
     m->taken++;
     return true;
 }
 
-/* Line ends and control bytes are the same for headers and trailers. True: a byte of text. */
+/* One byte of a header or trailer line. true: it is text; *ended: it completes the line. */
 static bool is_text(struct httpmsg *m, unsigned char c, bool *ended)
 {
     *ended = false;
-    if (!has_room(m)) return false;
+    if (!count_byte(m)) return false;
     if (m->after_cr) {
         m->after_cr = false;
         *ended = c == '\n';
-        if (c != '\n') bad(m, 400, "a carriage return without a line feed");
+        if (c != '\n') set_bad(m, 400, "a carriage return without a line feed");
         return false;
     }
     m->after_cr = c == '\r';
     if (m->after_cr) return false;
-    if (c == '\n') bad(m, 400, "a line feed without a carriage return");
-    else if (is_control(c)) bad(m, 400, "control bytes in the head of the request");
+    if (c == '\n') set_bad(m, 400, "a line feed without a carriage return");
+    else if (is_control(c)) set_bad(m, 400, "a control byte in the request line or headers");
     return m->state != HTTPMSG_BAD;
 }
 
@@ -334,11 +348,15 @@ static size_t feed_head(struct httpmsg *m, const char *p, size_t n)
     size_t i = 0;
     bool ended;
 
-    buf_reserve(&m->head, n < 1024 ? n : 1024);
+    /* Appended byte by byte below, without a call: most of the time of parsing is spent here. */
+    if (!buf_reserve(&m->head, n < 1024 ? n : 1024)) set_nomem(m);
     while (i < n && m->state == HTTPMSG_HEAD) {
         char c = p[i++];
         if (is_text(m, (unsigned char)c, &ended)) {
-            if (m->head.n == m->head.cap) buf_reserve(&m->head, 1);
+            if (m->head.n == m->head.cap && !buf_reserve(&m->head, 1)) {
+                set_nomem(m);
+                break;
+            }
             m->head.p[m->head.n++] = c;
         }
         if (ended) end_line(m);
@@ -348,16 +366,17 @@ static size_t feed_head(struct httpmsg *m, const char *p, size_t n)
 
 /* ---- the body ---- */
 
-static size_t feed_data(struct httpmsg *m, const char *p, size_t n)
+static size_t add_body(struct httpmsg *m, const char *p, size_t n)
 {
     size_t take = n < m->left ? n : (size_t)m->left;
 
     buf_add(&m->body, p, take);
+    if (m->body.failed) set_nomem(m);
     m->left -= take;
     return take;
 }
 
-static void chunk_size(struct httpmsg *m, char c)
+static void feed_chunk_size(struct httpmsg *m, char c)
 {
     int d = hex_value(c);
 
@@ -365,55 +384,56 @@ static void chunk_size(struct httpmsg *m, char c)
         m->n_digits++;
         m->left = m->left << 4 | (uint64_t)d;
     } else if (m->n_digits == 0 || (c != ';' && c != '\r')) {
-        bad(m, 400, "a chunk does not begin with its size");
+        set_bad(m, 400, "a chunk does not begin with its size in hexadecimal");
     } else {
         m->step = c == ';' ? CHUNK_EXT : CHUNK_SIZE_LF;
         m->n_digits = 0;
         m->ext_bytes = 0;
         if (m->left > m->lim.body_bytes - m->body.n)
-            bad(m, 413, "the body is larger than this server takes");
+            set_bad(m, 413, "the request body is larger than the server accepts");
     }
 }
 
-static void chunk_ext(struct httpmsg *m, char c)
+static void feed_chunk_ext(struct httpmsg *m, char c)
 {
     if (c == '\r') m->step = CHUNK_SIZE_LF;
-    else if (is_control((unsigned char)c)) bad(m, 400, "control bytes in a chunk's extensions");
+    else if (is_control((unsigned char)c))
+        set_bad(m, 400, "a control byte in the extensions of a chunk");
     else if (++m->ext_bytes > MAX_EXT || ++m->all_ext_bytes > m->lim.head_bytes)
-        bad(m, 400, "a chunk's extensions are too long");
+        set_bad(m, 400, "the extensions of chunks are too long");
 }
 
-static void chunk_trailer(struct httpmsg *m, char c)
+static void feed_trailer(struct httpmsg *m, char c)
 {
     bool ended;
 
     if (is_text(m, (unsigned char)c, &ended)) {
         if (m->ext_bytes == 0 && !is_token(str_of(&c, 1)))
-            bad(m, 400, "a trailer line is not 'Name: value'");
-        m->ext_bytes++; /* of this line */
+            set_bad(m, 400, "a trailer line is not 'Name: value'");
+        m->ext_bytes++;
     }
     if (!ended) return;
     if (m->ext_bytes == 0) m->state = HTTPMSG_DONE;
     m->ext_bytes = 0;
 }
 
-static void chunk_byte(struct httpmsg *m, char c)
+static void feed_framing(struct httpmsg *m, char c)
 {
     switch (m->step) {
-    case CHUNK_SIZE: chunk_size(m, c); break;
-    case CHUNK_EXT: chunk_ext(m, c); break;
+    case CHUNK_SIZE: feed_chunk_size(m, c); break;
+    case CHUNK_EXT: feed_chunk_ext(m, c); break;
     case CHUNK_SIZE_LF:
         m->step = m->left ? CHUNK_DATA : CHUNK_TRAILER;
         m->ext_bytes = 0;
-        if (c != '\n') bad(m, 400, "the line of a chunk's size does not end with CR LF");
+        if (c != '\n') set_bad(m, 400, "the size of a chunk is not followed by CR LF");
         break;
     case CHUNK_DATA_CR:
     case CHUNK_DATA_LF:
         if (c != (m->step == CHUNK_DATA_CR ? '\r' : '\n'))
-            bad(m, 400, "a chunk is longer than its size says");
+            set_bad(m, 400, "a chunk is not followed by CR LF where its size says it ends");
         m->step = m->step == CHUNK_DATA_CR ? CHUNK_DATA_LF : CHUNK_SIZE;
         break;
-    default: chunk_trailer(m, c); break;
+    default: feed_trailer(m, c); break;
     }
 }
 
@@ -423,13 +443,13 @@ static size_t feed_body(struct httpmsg *m, const char *p, size_t n)
 
     while (i < n && m->state == HTTPMSG_BODY) {
         if (!m->chunked) {
-            i += feed_data(m, p + i, n - i);
-            if (m->left == 0) m->state = HTTPMSG_DONE;
+            i += add_body(m, p + i, n - i);
+            if (m->left == 0 && m->state == HTTPMSG_BODY) m->state = HTTPMSG_DONE;
         } else if (m->step == CHUNK_DATA) {
-            i += feed_data(m, p + i, n - i);
+            i += add_body(m, p + i, n - i);
             if (m->left == 0) m->step = CHUNK_DATA_CR;
         } else {
-            chunk_byte(m, p[i++]);
+            feed_framing(m, p[i++]);
         }
     }
     return i;
@@ -446,7 +466,7 @@ size_t httpmsg_feed(struct httpmsg *m, const void *p, size_t n)
 
 /* ---- life ---- */
 
-static void trim_buf(struct buf *b)
+static void shrink_buf(struct buf *b)
 {
     if (b->cap > KEEP_BYTES) buf_release(b);
     buf_clear(b);
@@ -465,9 +485,9 @@ void httpmsg_reset(struct httpmsg *m)
 {
     struct httpmsg old = *m;
 
-    trim_buf(&old.head);
-    trim_buf(&old.body);
-    trim_buf(&old.path);
+    shrink_buf(&old.head);
+    shrink_buf(&old.body);
+    shrink_buf(&old.path);
     httpmsg_init(m, old.lim);
     m->head = old.head;
     m->body = old.body;
@@ -494,6 +514,6 @@ struct str httpmsg_query(const struct httpmsg *m) { return text_of(m, m->query);
 struct str httpmsg_header(const struct httpmsg *m, const char *name)
 {
     for (int i = 0; i < m->n_fields; i++)
-        if (is_name(text_of(m, m->fields[i].name), name)) return text_of(m, m->fields[i].value);
+        if (is_header(text_of(m, m->fields[i].name), name)) return text_of(m, m->fields[i].value);
     return str_of(NULL, 0);
 }

@@ -1,3 +1,7 @@
+/* listen.c - listening sockets over libevent's evconnlistener.
+ *
+ * When accept fails (out of descriptors, out of kernel memory) the listening socket stays readable,
+ * and the loop would spin on it. All sockets of the listener are then paused for PAUSE_MS. */
 #include "net/listen.h"
 
 #include "base/log.h"
@@ -15,17 +19,21 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { MAX_ADDRS = 8, BACKLOG = 1024, PAUSE_MS = 100 };
+enum {
+    MAX_ADDRS = 8, /* addresses of one host name that are listened on */
+    BACKLOG = 1024,
+    PAUSE_MS = 100
+};
 
 struct listener {
     struct loop *loop;
     struct evconnlistener *on[MAX_ADDRS];
-    int n;
-    struct loop_timer *pause;
+    int n;                    /* of `on` */
+    struct loop_timer *pause; /* runs while accepting is paused */
     listen_fn *fn;
     void *arg;
     int port;
-    char *path; /* of a Unix socket, with its inode: only our own is removed */
+    char *path; /* of a Unix socket; only the inode created here is removed at the end */
     dev_t dev;
     ino_t ino;
 };
@@ -39,34 +47,42 @@ static void on_accept(struct evconnlistener *on, evutil_socket_t fd, struct sock
     s->fn(s->arg, fd, from);
 }
 
-/* Out of descriptors: the listener would be ready all the time, so it rests. */
-static void on_error(struct evconnlistener *on, void *arg)
+static void on_accept_error(struct evconnlistener *on, void *arg)
 {
     struct listener *s = arg;
 
     (void)on;
-    log_warn("accept: %s; listening again in %d ms", strerror(errno), PAUSE_MS);
+    log_warn("accept: %s; accepting again in %d ms", strerror(errno), PAUSE_MS);
+    if (!loop_timer_set(s->pause, PAUSE_MS)) return; /* no memory: better to spin than to stop */
     for (int i = 0; i < s->n; i++) evconnlistener_disable(s->on[i]);
-    loop_timer_set(s->pause, PAUSE_MS);
 }
 
 static void on_pause_over(void *arg)
 {
     struct listener *s = arg;
-    for (int i = 0; i < s->n; i++) evconnlistener_enable(s->on[i]);
+    bool all = true;
+
+    for (int i = 0; i < s->n; i++) all &= evconnlistener_enable(s->on[i]) == 0;
+    if (!all) loop_timer_set(s->pause, PAUSE_MS);
 }
 
-static struct listener *listener_new(struct loop *l, listen_fn *fn, void *arg)
+static int listener_new(struct listener **out, struct loop *l, listen_fn *fn, void *arg,
+                        struct err *e)
 {
     struct listener *s = mem_new(struct listener);
 
+    if (!s) return err_nomem(e, "a listener");
     *s = (struct listener){ .loop = l, .fn = fn, .arg = arg };
-    s->pause = loop_timer(l, on_pause_over, s);
-    return s;
+    if (!(s->pause = loop_timer(l, on_pause_over, s))) {
+        mem_free(s);
+        return err_nomem(e, "a listener");
+    }
+    *out = s;
+    return OK;
 }
 
-/* Takes the bound fd; false (errno set) if it cannot listen. */
-static bool listener_add(struct listener *s, int fd)
+/* Owns the bound fd from now on; false (errno set) if it cannot listen. */
+static bool add_socket(struct listener *s, int fd)
 {
     struct evconnlistener *on = NULL;
 
@@ -79,7 +95,7 @@ static bool listener_add(struct listener *s, int fd)
         errno = saved;
         return false;
     }
-    evconnlistener_set_error_cb(on, on_error);
+    evconnlistener_set_error_cb(on, on_accept_error);
     s->on[s->n++] = on;
     return true;
 }
@@ -94,8 +110,9 @@ static int bound_port(int fd)
                                          : ((struct sockaddr_in *)&a)->sin_port);
 }
 
-/* One of several addresses keeps to its own family; a lone "::" takes IPv4 too. */
-static bool add_tcp(struct listener *s, const struct addrinfo *a, bool alone)
+/* alone: the only address of the host name. "::" then accepts IPv4 as well; next to other addresses
+ * it is IPv6 only, or the two would collide. */
+static bool add_address(struct listener *s, const struct addrinfo *a, bool alone)
 {
     int one = 1, only = !alone, fd;
     struct sockaddr_storage addr;
@@ -116,7 +133,7 @@ static bool add_tcp(struct listener *s, const struct addrinfo *a, bool alone)
         return false;
     }
     if (!s->port) s->port = bound_port(fd);
-    return listener_add(s, fd);
+    return add_socket(s, fd);
 }
 
 int listen_tcp(struct listener **out, struct loop *l, const char *host, int port, listen_fn *fn,
@@ -124,12 +141,13 @@ int listen_tcp(struct listener **out, struct loop *l, const char *host, int port
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV },
                     *list = NULL;
-    struct listener *s = listener_new(l, fn, arg);
+    struct listener *s = NULL;
     char service[16];
     int rc, why = 0;
 
+    if ((rc = listener_new(&s, l, fn, arg, e)) != OK) return rc;
     if (port < 0 || port > 65535) {
-        rc = err_set(e, E_INVALID, "cannot listen on %s port %d: ports go from 0 to 65535", host,
+        rc = err_set(e, E_INVALID, "cannot listen on %s port %d: a port is from 0 to 65535", host,
                      port);
         goto out;
     }
@@ -140,8 +158,8 @@ int listen_tcp(struct listener **out, struct loop *l, const char *host, int port
         goto out;
     }
     for (struct addrinfo *a = list; a && s->n < MAX_ADDRS; a = a->ai_next)
-        if (!add_tcp(s, a, !list->ai_next) && (why == 0 || errno == EADDRINUSE)) why = errno;
-    /* A name may have an address that this machine does not; a port that is taken is taken. */
+        if (!add_address(s, a, !list->ai_next) && (why == 0 || errno == EADDRINUSE)) why = errno;
+    /* Not every address of a name need be one of this machine. A port in use is an error. */
     if (s->n == 0 || why == EADDRINUSE) {
         rc = err_set(e, E_IO, "cannot listen on %s port %d: %s", host, port, strerror(why));
         goto out;
@@ -155,8 +173,8 @@ out:
     return rc;
 }
 
-/* Makes way for a new socket at that path. */
-static int clear_path(const struct sockaddr_un *a, struct err *e)
+/* Removes a stale socket from that path. Connecting tells whether a server listens on it. */
+static int remove_stale(const struct sockaddr_un *a, struct err *e)
 {
     struct stat st;
     int fd, rc, why;
@@ -165,14 +183,15 @@ static int clear_path(const struct sockaddr_un *a, struct err *e)
         return errno == ENOENT ? OK
                                : err_set(e, E_IO, "socket %s: %s", a->sun_path, strerror(errno));
     if (!S_ISSOCK(st.st_mode))
-        return err_set(e, E_INVALID, "socket %s: a file that is no socket is there", a->sun_path);
+        return err_set(e, E_INVALID, "socket %s: a file that is not a socket exists there",
+                       a->sun_path);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return err_set(e, E_IO, "socket %s: %s", a->sun_path, strerror(errno));
     rc = connect(fd, (const struct sockaddr *)a, sizeof *a);
     why = rc == 0 ? 0 : errno;
     close(fd);
     if (why == 0 || why == EAGAIN)
-        return err_set(e, E_IO, "socket %s: another server listens there", a->sun_path);
+        return err_set(e, E_IO, "socket %s: another server is listening on it", a->sun_path);
     if (why != ECONNREFUSED) return err_set(e, E_IO, "socket %s: %s", a->sun_path, strerror(why));
     if (unlink(a->sun_path) != 0)
         return err_set(e, E_IO, "socket %s: %s", a->sun_path, strerror(errno));
@@ -182,29 +201,34 @@ static int clear_path(const struct sockaddr_un *a, struct err *e)
 int listen_unix(struct listener **out, struct loop *l, const char *path, listen_fn *fn, void *arg,
                 struct err *e)
 {
-    struct listener *s = listener_new(l, fn, arg);
+    struct listener *s = NULL;
     struct sockaddr_un a = { .sun_family = AF_UNIX };
     struct stat st;
     int rc, fd = -1;
 
+    if ((rc = listener_new(&s, l, fn, arg, e)) != OK) return rc;
     if (path[0] == 0 || strlen(path) >= sizeof a.sun_path) {
-        rc = err_set(e, E_INVALID, "socket %s: a path has 1 to %zu bytes", path,
+        rc = err_set(e, E_INVALID, "socket %s: the path must have 1 to %zu bytes", path,
                      sizeof a.sun_path - 1);
         goto out;
     }
     memcpy(a.sun_path, path, strlen(path) + 1);
-    if ((rc = clear_path(&a, e)) != OK) goto out;
+    if ((rc = remove_stale(&a, e)) != OK) goto out;
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    /* The mode is set before the path exists, so that nobody else gets in between. */
+    /* The mode is set before the path exists, so that no other user can connect in between. */
     if (fd < 0 || fchmod(fd, 0600) != 0 || bind(fd, (struct sockaddr *)&a, sizeof a) != 0 ||
         stat(path, &st) != 0) {
         rc = err_set(e, E_IO, "socket %s: %s", path, strerror(errno));
         goto out;
     }
-    s->path = mem_strdup(path);
+    if (!(s->path = mem_strdup(path))) {
+        unlink(path);
+        rc = err_nomem(e, "the path of a socket");
+        goto out;
+    }
     s->dev = st.st_dev;
     s->ino = st.st_ino;
-    if (!listener_add(s, fd)) rc = err_set(e, E_IO, "socket %s: %s", path, strerror(errno));
+    if (!add_socket(s, fd)) rc = err_set(e, E_IO, "socket %s: %s", path, strerror(errno));
     fd = -1;
     if (rc != OK) goto out;
     *out = s;

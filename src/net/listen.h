@@ -1,4 +1,4 @@
-/* listen.h - listening sockets on a loop: TCP by name or address, and a path. */
+/* listen.h - listening sockets on a loop: TCP by host name or address, and Unix sockets. */
 #ifndef TERN_NET_LISTEN_H
 #define TERN_NET_LISTEN_H
 
@@ -8,16 +8,16 @@
 
 struct listener;
 
-/* fd does not block and is the callee's now. */
+/* Called for each accepted connection. fd is non-blocking and owned by the callee. */
 typedef void listen_fn(void *arg, int fd, const struct sockaddr *from);
 
-/* On every address the name has; port 0: any free one, the same for all. */
+/* Listens on every address the host name resolves to. port 0: any free one, the same for all. */
 int listen_tcp(struct listener **out, struct loop *l, const char *host, int port, listen_fn *fn,
                void *arg, struct err *e);
-/* Mode 0600. A socket that nobody listens on is replaced; one in use, or another file, is an error.
- */
+/* The socket has mode 0600. A stale socket at the path is replaced; one that a server listens on,
+ * or a file of another kind, is an error. */
 int listen_unix(struct listener **out, struct loop *l, const char *path, listen_fn *fn, void *arg,
                 struct err *e);
 int listener_port(const struct listener *s);
-void listener_close(struct listener *s); /* NULL is fine; removes its path */
+void listener_close(struct listener *s); /* NULL is allowed; removes the socket's path */
 #endif

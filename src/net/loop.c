@@ -1,3 +1,4 @@
+/* loop.c - struct loop over libevent: an event base, an eventfd for wake-ups, signal events. */
 #include "net/loop.h"
 
 #include "base/mem.h"
@@ -19,12 +20,13 @@ struct loop_signal {
 
 struct loop {
     struct event_base *base;
-    int fd; /* eventfd: readable while a wake-up is under way */
-    struct event *woken;
-    loop_fn *fn;
+    int fd;              /* eventfd: readable while a wake-up or a stop is pending */
+    struct event *woken; /* watches fd */
+    loop_fn *fn;         /* wake-up callback; NULL: none */
     void *arg;
     struct loop_signal *signals;
-    atomic_bool under_way, stop;
+    atomic_bool wake_pending; /* loop_wake was called and fn has not run since */
+    atomic_bool stop;
 };
 
 struct loop_timer {
@@ -33,18 +35,19 @@ struct loop_timer {
     void *arg;
 };
 
-static void ring(struct loop *l)
+static void signal_eventfd(struct loop *l)
 {
     uint64_t one = 1;
     ssize_t n;
 
     do n = write(l->fd, &one, sizeof one);
-    while (n < 0 && errno == EINTR); /* EAGAIN: it is readable already */
+    while (n < 0 && errno == EINTR); /* EAGAIN: the eventfd is readable already */
 }
 
-/* The flag falls before fn runs, so that whatever is pushed during fn rings again. Both sides
- * exchange: one that finds it up knows that fn has yet to run and will see what it wrote. */
-static void on_ring(evutil_socket_t fd, short what, void *arg)
+/* The flag is cleared before fn runs, so that a loop_wake during fn causes another run. Both sides
+ * use an atomic exchange: a caller of loop_wake that finds the flag set knows that fn has yet to
+ * run and will see everything the caller wrote before. */
+static void on_eventfd(evutil_socket_t fd, short what, void *arg)
 {
     struct loop *l = arg;
     uint64_t n;
@@ -52,12 +55,13 @@ static void on_ring(evutil_socket_t fd, short what, void *arg)
     (void)what;
     while (read(fd, &n, sizeof n) < 0 && errno == EINTR) continue;
     if (atomic_load_explicit(&l->stop, memory_order_acquire)) event_base_loopbreak(l->base);
-    if (atomic_exchange_explicit(&l->under_way, false, memory_order_acq_rel) && l->fn)
+    if (atomic_exchange_explicit(&l->wake_pending, false, memory_order_acq_rel) && l->fn)
         l->fn(l->arg);
 }
 
-/* Connections are watched edge by edge, and for the peer's end: that is epoll. */
-static struct event_base *new_base(void)
+/* Edge-triggered events and EV_CLOSED (a peer's close that is seen without reading) need epoll. The
+ * base needs no lock: only its thread uses it. */
+static struct event_base *make_base(void)
 {
     struct event_config *cfg = event_config_new();
     struct event_base *base = NULL;
@@ -74,20 +78,20 @@ int loop_open(struct loop **out, struct err *e)
     struct loop *l = mem_new(struct loop);
     int rc = OK;
 
+    if (!l) return err_nomem(e, "the event loop");
     l->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (l->fd < 0) {
         rc = err_set(e, E_IO, "event loop: eventfd: %s", strerror(errno));
         goto out;
     }
-    l->base = new_base();
+    l->base = make_base();
     if (!l->base) {
-        rc = err_set(e, E_IO, "event loop: this system has no epoll, or no room for one more: %s",
-                     strerror(errno));
+        rc = err_set(e, E_IO, "event loop: cannot create an epoll instance: %s", strerror(errno));
         goto out;
     }
-    l->woken = event_new(l->base, l->fd, EV_READ | EV_PERSIST, on_ring, l);
+    l->woken = event_new(l->base, l->fd, EV_READ | EV_PERSIST, on_eventfd, l);
     if (!l->woken || event_add(l->woken, NULL) != 0) {
-        rc = err_set(e, E_IO, "event loop: cannot watch an eventfd");
+        rc = err_set(e, E_IO, "event loop: cannot watch the eventfd: %s", strerror(errno));
         goto out;
     }
     *out = l;
@@ -122,7 +126,7 @@ void loop_run(struct loop *l)
 void loop_stop(struct loop *l)
 {
     atomic_store_explicit(&l->stop, true, memory_order_release);
-    ring(l);
+    signal_eventfd(l);
 }
 
 void loop_on_wake(struct loop *l, loop_fn *fn, void *arg)
@@ -133,7 +137,7 @@ void loop_on_wake(struct loop *l, loop_fn *fn, void *arg)
 
 void loop_wake(struct loop *l)
 {
-    if (!atomic_exchange_explicit(&l->under_way, true, memory_order_acq_rel)) ring(l);
+    if (!atomic_exchange_explicit(&l->wake_pending, true, memory_order_acq_rel)) signal_eventfd(l);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
@@ -149,14 +153,17 @@ struct loop_timer *loop_timer(struct loop *l, loop_fn *fn, void *arg)
 {
     struct loop_timer *t = mem_new(struct loop_timer);
 
+    if (!t) return NULL;
     *t = (struct loop_timer){ event_new(l->base, -1, 0, on_timer, t), fn, arg };
-    return t;
+    if (t->ev) return t;
+    mem_free(t);
+    return NULL;
 }
 
-void loop_timer_set(struct loop_timer *t, uint64_t ms)
+bool loop_timer_set(struct loop_timer *t, uint64_t ms)
 {
     struct timeval tv = { (time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000) };
-    event_add(t->ev, &tv);
+    return event_add(t->ev, &tv) == 0;
 }
 
 void loop_timer_stop(struct loop_timer *t) { event_del(t->ev); }
@@ -181,11 +188,12 @@ int loop_on_signal(struct loop *l, int sig, loop_fn *fn, void *arg, struct err *
 {
     struct loop_signal *s = mem_new(struct loop_signal);
 
+    if (!s) return err_nomem(e, "a signal handler");
     *s = (struct loop_signal){ l->signals, evsignal_new(l->base, sig, on_signal, s), fn, arg };
     if (!s->ev || event_add(s->ev, NULL) != 0) {
         if (s->ev) event_free(s->ev);
         mem_free(s);
-        return err_set(e, E_IO, "cannot watch signal %d (%s)", sig, strsignal(sig));
+        return err_set(e, E_IO, "cannot handle signal %d (%s)", sig, strsignal(sig));
     }
     l->signals = s;
     return OK;

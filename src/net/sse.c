@@ -1,35 +1,37 @@
+/* sse.c - server-sent events (text/event-stream) over http_begin and http_write. */
 #include "net/sse.h"
 
-void sse_begin(struct http_req *q)
+bool sse_begin(struct http_req *q)
 {
     http_set_header(q, "Cache-Control", "no-cache");
     http_set_header(q, "X-Accel-Buffering", "no");
-    http_begin(q, 200, "text/event-stream; charset=utf-8");
+    return http_begin(q, 200, "text/event-stream; charset=utf-8");
 }
 
 void sse_open_data(struct buf *b) { buf_puts(b, "data: "); }
 
 bool sse_send(struct http_req *q, struct buf *b)
 {
-    bool there;
+    bool open;
 
     buf_puts(b, "\n\n");
-    there = http_write(q, b->p, b->n);
+    if (b->failed) http_drop_nomem(q);
+    open = http_write(q, b->p, b->n);
     buf_clear(b);
-    return there;
+    return open;
 }
 
 bool sse_event(struct http_req *q, const char *name, struct str json)
 {
     struct buf b = { 0 };
-    bool there;
+    bool open;
 
     if (name) buf_printf(&b, "event: %s\n", name);
     sse_open_data(&b);
     buf_put_str(&b, json);
-    there = sse_send(q, &b);
+    open = sse_send(q, &b);
     buf_release(&b);
-    return there;
+    return open;
 }
 
 bool sse_data(struct http_req *q, struct str json) { return sse_event(q, NULL, json); }

@@ -1,8 +1,10 @@
+/* tls.c - the TLS context of a server: TLS 1.2 and later, a PEM certificate chain and its key. */
 #include "net/conn.h"
 
 #include <openssl/err.h>
 
-static int refuse(struct err *e, const char *file, const char *what)
+/* E_FORMAT with OpenSSL's reason appended. */
+static int fail_with_reason(struct err *e, const char *file, const char *what)
 {
     char why[200] = "";
     unsigned long code = ERR_peek_last_error();
@@ -17,16 +19,20 @@ int tls_open(SSL_CTX **out, const char *cert, const char *key, struct err *e)
     SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
     int rc = OK;
 
-    if (!ctx) return err_set(e, E_NOMEM, "no memory for TLS");
-    SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
+    if (!ctx) {
+        ERR_clear_error();
+        return err_nomem(e, "the TLS context");
+    }
     SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                  SSL_OP_IGNORE_UNEXPECTED_EOF);
-    if (SSL_CTX_use_certificate_chain_file(ctx, cert) != 1)
-        rc = refuse(e, cert, "not a certificate chain in PEM form");
+    if (SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION) != 1)
+        rc = fail_with_reason(e, "TLS", "cannot require TLS 1.2");
+    else if (SSL_CTX_use_certificate_chain_file(ctx, cert) != 1)
+        rc = fail_with_reason(e, cert, "no certificate chain in PEM format");
     else if (SSL_CTX_use_PrivateKey_file(ctx, key, SSL_FILETYPE_PEM) != 1)
-        rc = refuse(e, key, "not a private key in PEM form");
+        rc = fail_with_reason(e, key, "no private key in PEM format");
     else if (SSL_CTX_check_private_key(ctx) != 1)
-        rc = refuse(e, key, "the key does not belong to the certificate");
+        rc = fail_with_reason(e, key, "the private key does not match the certificate");
     if (rc == OK) *out = ctx;
     else SSL_CTX_free(ctx);
     return rc;

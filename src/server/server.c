@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "net/loop.h"
 #include "server/server_impl.h"
 
 #include <signal.h>

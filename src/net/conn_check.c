@@ -1,0 +1,97 @@
+/* conn_check.c - verifies the invariants of connections that conn.h lists. */
+#include "net/conn.h"
+
+#include "base/log.h"
+
+#include <assert.h>
+#include <event2/buffer.h>
+#include <stdlib.h>
+
+static bool is_pending(const struct event *ev)
+{
+    return ev && event_pending(ev, EV_TIMEOUT | EV_CLOSED, NULL) != 0;
+}
+
+static const char *check_gone(const struct http_req *c)
+{
+    if (c->closed) return "a connection without a socket watches it";
+    if (is_pending(c->timer)) return "a connection without a socket has a timer running";
+    if (c->gone_reason[0] == 0) return "a connection was closed without a reason";
+    if (c->state != CONN_HANDLING && !c->gone_pending)
+        return "a connection without a socket and a request is never freed";
+    return NULL;
+}
+
+static const char *check_reading(const struct http_req *c)
+{
+    if (!is_pending(c->timer)) return "reading without a time limit";
+    if (c->closed || c->gone) return "a gone callback between requests";
+    if (c->begun || c->chunked || c->no_body || c->status)
+        return "a reply is in progress between requests";
+    if (c->msg.state == HTTPMSG_DONE || c->msg.state == HTTPMSG_BAD)
+        return "a parsed request is not handled";
+    return NULL;
+}
+
+static const char *check_handling(const struct http_req *c)
+{
+    if (c->msg.state != HTTPMSG_DONE) return "a request is handled before it is complete";
+    if (!is_pending(c->closed) && !is_pending(c->timer))
+        return "a close of the client would not be noticed";
+    if (c->begun && !c->status) return "a streamed reply has no status";
+    return NULL;
+}
+
+static const char *check_closing(const struct http_req *c)
+{
+    if (c->closed || c->gone) return "a gone callback after the last reply";
+    if (c->body_bytes || httpmsg_begun(&c->msg)) return "a request is kept after the last reply";
+    if (c->state == CONN_CLOSING) return conn_unsent(c) ? NULL : "closing with nothing to send";
+    if (conn_unsent(c)) return "lingering before everything was sent";
+    if (c->n_lingered > LINGER_BYTES) return "lingering without end";
+    return is_pending(c->timer) ? NULL : "lingering without a time limit";
+}
+
+const char *conn_check(const struct http_req *c)
+{
+    if (!c->h) return NULL; /* detached: it only waits for its handler */
+    if (!c->bev) return check_gone(c);
+    if (c->gone_reason[0]) return "an open connection has a reason for being closed";
+    if (c->gone_pending) return "an open connection is reported as closed";
+    if (c->state != CONN_CLOSING && c->state != CONN_LINGERING && c->body_bytes != c->msg.body.n)
+        return "body_bytes is not the length of the body";
+    switch (c->state) {
+    case CONN_READING: return check_reading(c);
+    case CONN_HANDLING: return check_handling(c);
+    default: return check_closing(c);
+    }
+}
+
+const char *http_check(const struct http *h)
+{
+    const struct http_req *prev = NULL;
+    size_t bodies = 0;
+    int open = 0;
+
+    for (const struct http_req *c = h->conns; c; prev = c, c = c->next) {
+        const char *violated = conn_check(c);
+        if (violated) return violated;
+        if (c->h != h || c->prev != prev) return "the list of connections is broken";
+        bodies += c->body_bytes;
+        open += c->bev != NULL;
+    }
+    if (open != h->stats.conns) return "stats.conns is not the number of open connections";
+    if (bodies != h->bodies_bytes) return "bodies_bytes is not the sum over connections";
+    if (open > h->opt.max_conns + REFUSING) return "more connections than the limit";
+    return NULL;
+}
+
+#ifdef TERN_HARD
+void conn_verify(const struct http *h)
+{
+    const char *violated = h ? http_check(h) : NULL;
+
+    if (violated) log_error("net: %s", violated);
+    assert(!violated);
+}
+#endif

@@ -1,0 +1,235 @@
+/* conn_send.c - replies: the head, bodies and chunks, sent at once or queued.
+ *
+ * A plain socket with nothing queued is written to directly, so most replies are never copied and
+ * need no memory beyond their head. What the socket does not take is queued in the bufferevent.
+ * Streamed replies are limited to opt.max_unread_bytes in that queue; whole replies are not. */
+#include "net/conn.h"
+
+#include <event2/buffer.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+/* Bytes the socket took; 0 on an error, which the bufferevent then meets and reports. */
+static size_t send_now(struct http_req *c, const struct iovec *v, int n)
+{
+    struct iovec piece = v[0];
+    struct msghdr m = { .msg_iov = (struct iovec *)v, .msg_iovlen = (size_t)n };
+    ssize_t k;
+
+    if (CONN_WRITE_BYTES) {
+        if (piece.iov_len > (size_t)CONN_WRITE_BYTES) piece.iov_len = (size_t)CONN_WRITE_BYTES;
+        m.msg_iov = &piece;
+        m.msg_iovlen = 1;
+    }
+    k = sendmsg(c->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return k > 0 ? (size_t)k : 0;
+}
+
+bool conn_send(struct http_req *c, const struct iovec *v, int n)
+{
+    struct evbuffer *out = bufferevent_get_output(c->bev);
+    bool was_empty = evbuffer_get_length(out) == 0, some_out;
+    size_t sent = was_empty && !c->tls ? send_now(c, v, n) : 0;
+
+    some_out = sent > 0;
+    for (int i = 0; i < n; i++) {
+        size_t skip = sent < v[i].iov_len ? sent : v[i].iov_len;
+        sent -= skip;
+        if (v[i].iov_len == skip) continue;
+        if (evbuffer_add(out, (char *)v[i].iov_base + skip, v[i].iov_len - skip) != 0) goto nomem;
+        some_out = true;
+    }
+    /* libevent starts writing by itself, but does not report when it finds no memory for that. */
+    if (was_empty && evbuffer_get_length(out) > 0 && bufferevent_enable(c->bev, EV_WRITE) != 0)
+        goto nomem;
+    return true;
+nomem:
+    if (some_out) conn_drop_nomem(c); /* the client would wait for the rest */
+    return false;
+}
+
+/* Sends a part of a streamed reply. A client that reads too slowly is disconnected: its queue would
+ * grow without end. */
+static void send_piece(struct http_req *c, const struct iovec *v, int n)
+{
+    if (!conn_send(c, v, n)) conn_drop_nomem(c);
+    if (!c->bev || conn_unsent(c) <= c->h->opt.max_unread_bytes) return;
+    c->h->stats.cut_off++;
+    conn_drop(c, "slow reader");
+}
+
+/* ---- the head of a reply ---- */
+
+static const char *reason_phrase(int status)
+{
+    static const struct {
+        int status;
+        const char *text;
+    } all[] = {
+        { 200, "OK" },
+        { 202, "Accepted" },
+        { 204, "No Content" },
+        { 304, "Not Modified" },
+        { 400, "Bad Request" },
+        { 401, "Unauthorized" },
+        { 403, "Forbidden" },
+        { 404, "Not Found" },
+        { 405, "Method Not Allowed" },
+        { 408, "Request Timeout" },
+        { 409, "Conflict" },
+        { 411, "Length Required" },
+        { 413, "Content Too Large" },
+        { 414, "URI Too Long" },
+        { 415, "Unsupported Media Type" },
+        { 417, "Expectation Failed" },
+        { 429, "Too Many Requests" },
+        { 431, "Request Header Fields Too Large" },
+        { 499, "Client Closed Request" },
+        { 500, "Internal Server Error" },
+        { 501, "Not Implemented" },
+        { 503, "Service Unavailable" },
+        { 504, "Gateway Timeout" },
+        { 505, "HTTP Version Not Supported" },
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].status == status) return all[i].text;
+    return "Status";
+}
+
+/* The value of the Date header, formatted once a second. */
+static const char *current_date(struct http *h)
+{
+    time_t now = time(NULL);
+    struct tm tm;
+
+    if (now != h->date_at) {
+        gmtime_r(&now, &tm);
+        strftime(h->date, sizeof h->date, "%a, %d %b %Y %H:%M:%S GMT", &tm);
+        h->date_at = now;
+    }
+    return h->date;
+}
+
+static bool has_no_body(const struct http_req *c, int status)
+{
+    return c->msg.method == HTTP_HEAD || status == 204 || status == 304;
+}
+
+/* Writes status line and headers into c->out. length < 0: a streamed reply. false: no memory. */
+static bool format_head(struct http_req *c, int status, const char *type, ptrdiff_t length)
+{
+    struct buf *b = &c->out;
+
+    c->close_after = !c->msg.keep_alive || c->h->draining;
+    c->chunked = length < 0 && c->msg.minor == 1;
+    if (length < 0 && !c->chunked) c->close_after = true;
+    buf_clear(b);
+    buf_printf(b, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, reason_phrase(status),
+               current_date(c->h));
+    if (type && status != 204 && status != 304) buf_printf(b, "Content-Type: %s\r\n", type);
+    if (c->chunked) buf_puts(b, "Transfer-Encoding: chunked\r\n");
+    else if (length >= 0 && status != 204 && status != 304)
+        buf_printf(b, "Content-Length: %td\r\n", length);
+    if (c->close_after) buf_puts(b, "Connection: close\r\n");
+    else if (c->msg.minor == 0) buf_puts(b, "Connection: keep-alive\r\n");
+    buf_put_str(b, buf_str(&c->headers));
+    buf_puts(b, "\r\n");
+    return !b->failed && !c->headers.failed;
+}
+
+/* ---- http.h: the reply ---- */
+
+void http_set_header(struct http_req *q, const char *name, const char *value)
+{
+    size_t at;
+
+    buf_printf(&q->headers, "%s: ", name);
+    at = q->headers.n;
+    buf_puts(&q->headers, value);
+    for (; at < q->headers.n; at++)
+        if (q->headers.p[at] == '\r' || q->headers.p[at] == '\n') q->headers.p[at] = ' ';
+    buf_puts(&q->headers, "\r\n");
+}
+
+int http_reply(struct http_req *q, int status, const char *type, const void *body, size_t n)
+{
+    if (q->bev) {
+        struct iovec v[2];
+        if (!format_head(q, status, type, (ptrdiff_t)n)) return http_reply_nomem(q);
+        v[0] = (struct iovec){ q->out.p, q->out.n };
+        v[1] = (struct iovec){ (void *)body, n };
+        if (!conn_send(q, v, n && !has_no_body(q, status) ? 2 : 1) && q->bev)
+            return http_reply_nomem(q);
+    }
+    q->status = status;
+    conn_end_request(q);
+    return status;
+}
+
+/* Composes the 503 on the stack. Headers that were set before are sent along if they are complete.
+ */
+static bool send_nomem(struct http_req *c)
+{
+    const char *body = c->h->opt.nomem_body ? c->h->opt.nomem_body : "{}";
+    struct str set = c->headers.failed ? STR("") : buf_str(&c->headers);
+    const char *retry = str_find(set, STR("Retry-After:")) < 0 ? "Retry-After: 1\r\n" : "";
+    char head[320];
+    int n = snprintf(head, sizeof head,
+                     "HTTP/1.1 503 %s\r\nDate: %s\r\nContent-Type: application/json\r\n"
+                     "Content-Length: %zu\r\n%sConnection: close\r\n",
+                     reason_phrase(503), current_date(c->h), strlen(body), retry);
+    struct iovec v[] = { { head, (size_t)n },
+                         { (void *)set.p, set.n },
+                         { "\r\n", 2 },
+                         { (void *)body, c->msg.method == HTTP_HEAD ? 0 : strlen(body) } };
+
+    return conn_send(c, v, 4);
+}
+
+int http_reply_nomem(struct http_req *q)
+{
+    q->status = 503;
+    q->close_after = true;
+    if (q->bev && !q->begun && send_nomem(q)) q->h->stats.no_memory++;
+    else conn_drop_nomem(q);
+    conn_end_request(q);
+    return 503;
+}
+
+bool http_begin(struct http_req *q, int status, const char *type)
+{
+    if (q->bev && !format_head(q, status, type, -1)) {
+        q->chunked = false;
+        return false;
+    }
+    q->status = status;
+    if (!q->bev) return true; /* http_write reports that the client is gone */
+    q->no_body = has_no_body(q, status);
+    q->begun = true;
+    send_piece(q, &(struct iovec){ q->out.p, q->out.n }, 1);
+    return true;
+}
+
+bool http_write(struct http_req *q, const void *p, size_t n)
+{
+    char size[24];
+
+    if (!q->bev) return false;
+    if (n == 0 || q->no_body) return true;
+    if (q->chunked) {
+        struct iovec v[3] = { { size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n) },
+                              { (void *)p, n },
+                              { "\r\n", 2 } };
+        send_piece(q, v, 3);
+    } else {
+        send_piece(q, &(struct iovec){ (void *)p, n }, 1);
+    }
+    return q->bev != NULL;
+}
+
+void http_end(struct http_req *q)
+{
+    if (q->bev && q->chunked && !q->no_body) send_piece(q, &(struct iovec){ "0\r\n\r\n", 5 }, 1);
+    conn_end_request(q);
+}
