@@ -216,7 +216,7 @@ static void a_large_pass_is_begun_in_pieces_and_a_small_one_whole(void **state)
     assert_int_equal(decoder_run(w.dec, &b, &logits, &e), OK);
     want = mem_dup(logits, bytes);
 
-    w.be->flush = count_flush, w.be->pace = count_pace, w.be->whole_tokens = 64;
+    w.be->flush = count_flush, w.be->throttle = count_pace, w.be->whole_tokens = 64;
     assert_int_equal(decoder_start(w.dec, &b, &e), OK);
     assert_int_equal(n_parts, 2); /* and no more before somebody waits */
     assert_int_equal(decoder_wait(w.dec, &logits, &e), OK);
@@ -281,12 +281,12 @@ static void a_batch_over_the_limits_is_refused(void **state)
 
 /* A backend that draws: the largest after what is adjusted. */
 static void draw_largest(struct backend *be, int32_t *ids, const struct tensor *logits,
-                         const struct pick *picks, int n, const struct pick_adjust *adjust)
+                         const struct sample_row *picks, int n, const struct logit_adjust *adjust)
 {
     (void)be;
     for (int i = 0; i < n; i++) {
         float *x = tensor_row(logits, picks[i].row);
-        const struct pick_adjust *a = adjust + picks[i].adjust;
+        const struct logit_adjust *a = adjust + picks[i].adjust;
         float aside[8];
         for (int k = 0; k < picks[i].n_adjust; k++) aside[k] = x[a[k].id], x[a[k].id] += a[k].add;
         ids[i] = best(x, logits->cols);
@@ -298,10 +298,10 @@ static void a_backend_that_draws_gives_tokens_and_the_other_rows_their_logits(vo
 {
     enum { N = 6 };
     int32_t ids[N] = { 1, 9, 17, 4, 33, 2 }, pos[N], seq[N] = { 0 }, rows[N], picked[N], want[N];
-    struct pick picks[3] = { { .row = 0 },
-                             { .row = 2, .n_adjust = 1 },
-                             { .row = 5, .adjust = 1, .n_adjust = 1 } };
-    struct pick_adjust adjust[2];
+    struct sample_row picks[3] = { { .row = 0 },
+                                   { .row = 2, .n_adjust = 1 },
+                                   { .row = 5, .adjust = 1, .n_adjust = 1 } };
+    struct logit_adjust adjust[2];
     struct world w = open_world(repo("tests/golden/hf/qwen2"), true);
     struct chain c;
     struct batch b = { .n_tokens = N,
@@ -340,8 +340,8 @@ static void a_backend_that_draws_gives_tokens_and_the_other_rows_their_logits(vo
     };
     assert_int_equal(decoder_open(&w.dec, w.m, w.pool, opt, &e), OK);
     assert_true(decoder_can_pick(w.dec) && decoder_max_adjust(w.dec) >= 2);
-    adjust[0] = (struct pick_adjust){ want[2], -INFINITY, 1, 0 };
-    adjust[1] = (struct pick_adjust){ 3, 1e6f, 1, 0 };
+    adjust[0] = (struct logit_adjust){ want[2], -INFINITY, 1, 0 };
+    adjust[1] = (struct logit_adjust){ 3, 1e6f, 1, 0 };
     if (decoder_run(w.dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
     assert_int_equal(picked[0], want[0]);
     assert_int_not_equal(picked[1], want[2]);

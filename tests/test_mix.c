@@ -99,7 +99,7 @@ static void a_device_without_the_operation_is_refused_by_its_name(void **state)
             fail_msg("%s", e.msg);
         w.be->scan = NULL;
         w.be->delta = NULL;
-        w.be->heads = NULL;
+        w.be->linear_heads = NULL;
         assert_int_equal(model_open(&w.m, w.src, w.be, &e), E_UNSUPPORTED);
         assert_non_null(strstr(e.msg, models[i][1]));
         assert_non_null(strstr(e.msg, "layer"));

@@ -481,9 +481,9 @@ static void only_repetition_looks_at_the_prompt(void **state)
 {
     static const float x[3] = { 1.0f, 0.9f, 0.85f };
     struct sample_opt o = plain();
-    struct pick_adjust a[4];
+    struct logit_adjust a[4];
     struct sampler *s;
-    struct pick p;
+    struct sample_row p;
 
     (void)state;
     o.temp = 0, o.repeat_last = 1, o.freq_penalty = 0.12f, o.presence_penalty = 0.01f;
@@ -561,8 +561,8 @@ static void a_wide_flat_vocabulary_is_drawn_evenly(void **state)
 }
 
 /* What a device would do with a plan, said plainly. */
-static int32_t carry_out(const struct pick *p, const struct pick_adjust *a, const float *logits,
-                         int n)
+static int32_t carry_out(const struct sample_row *p, const struct logit_adjust *a,
+                         const float *logits, int n)
 {
     float *x = mem_dup(logits, (size_t)n * sizeof *x);
     struct sample_opt o = { .temp = p->temp,
@@ -601,7 +601,7 @@ static void a_plan_leads_to_the_token_that_would_be_picked(void **state)
     float x[N];
     struct logit_bias bias[] = { { 5, 2 }, { 7, -3 }, { 5, 1 }, { 200, 4 } };
     struct sample_opt o = sample_defaults();
-    struct pick_adjust a[N];
+    struct logit_adjust a[N];
     struct rng r;
     int same = 0;
     (void)state;
@@ -613,7 +613,7 @@ static void a_plan_leads_to_the_token_that_would_be_picked(void **state)
         struct sampler *host = open_sampler(o, N), *dev = open_sampler(o, N);
         for (int t = 0; t < 10; t++) sampler_prompt(host, 11 * t), sampler_prompt(dev, 11 * t);
         for (int t = 0; t < STEPS; t++) {
-            struct pick p;
+            struct sample_row p;
             struct err e;
             for (int i = 0; i < N; i++) x[i] = rng_normal(&r) * 2;
             int n = sampler_plan(dev, NULL, 0, &p, a, N);
@@ -633,9 +633,9 @@ static void bans_go_over_everything_and_what_does_not_fit_is_refused(void **stat
     struct sample_opt o = plain();
     struct logit_bias bias = { 0, 10 };
     const int32_t bans[] = { 0, 1, 99 }; /* the last one is no token that is sampled */
-    struct pick_adjust a[8];
+    struct logit_adjust a[8];
     struct sampler *s;
-    struct pick p;
+    struct sample_row p;
     struct err e;
     (void)state;
     o.temp = 0, o.bias = &bias, o.n_bias = 1, o.presence_penalty = 1, o.repeat_last = 8;

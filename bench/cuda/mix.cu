@@ -129,7 +129,7 @@ static void time_heads(enum dtype type, int rows, int cols, int tokens)
     size_t bytes = layout_matrix_bytes(type, rows, cols) * (size_t)n;
     struct weight w = { type, rows, cols, n, NULL, device(bytes), bytes, 0 };
     struct tensor x = rows_of(tokens, n * cols), out = rows_of(tokens, n * rows);
-    struct heads_opt o = { &w, cols, rows, 0 };
+    struct linear_heads_opt o = { &w, cols, rows, 0 };
     float us = time_of([&] { cu_heads(&cu, &out, &x, &o); });
 
     printf("%d heads of %3d x %3d %-5s %5d tokens %9.1f us %6.0f GB/s %6.1f TFLOP/s\n", n, rows,
@@ -165,7 +165,7 @@ static void time_attend(const char *what, struct attend_opt o, bool latent, int 
     struct tensor q = rows_of(n, o.n_heads * o.head_dim),
                   out = rows_of(n, o.n_heads * o.head_dim_v);
     float us = time_of([&] { cu_attend(&cu, &out, &q, &kv, 0, &o, NULL); });
-    double keys = o.both_ways ? past + each : past + each / 2.0;
+    double keys = o.bidirectional ? past + each : past + each / 2.0;
     printf("%-28s %3d x %4d tokens after %5d %9.1f us %6.1f TFLOP/s\n", what, n_seqs, each, past,
            us, 2.0 * n * keys * o.n_heads * (o.head_dim + o.head_dim_v) / us / 1e6);
     cudaFree(l.k), cudaFree(l.v);
@@ -181,13 +181,13 @@ static bool reserve(void)
            ok(cudaDeviceSynchronize(), "scratch");
 }
 
-static struct attend_opt attend_of(int heads, int kv_heads, int dim, int dim_v, bool both_ways)
+static struct attend_opt attend_of(int heads, int kv_heads, int dim, int dim_v, bool bidirectional)
 {
     struct attend_opt o = {};
 
     o.n_heads = heads, o.n_kv_heads = kv_heads, o.head_dim = dim, o.head_dim_v = dim_v,
     o.scale = 0.1f;
-    o.both_ways = both_ways;
+    o.bidirectional = bidirectional;
     return o;
 }
 

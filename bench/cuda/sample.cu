@@ -32,8 +32,8 @@ template <class T> static T *device(size_t n)
 enum { ROWS = 64, MAX_ADJUST = ROWS * 512, MAX_VOCAB = 262144 };
 
 static float *d_x;
-static struct pick *d_picks;
-static struct pick_adjust *d_adjust;
+static struct sample_row *d_picks;
+static struct logit_adjust *d_adjust;
 static int32_t *d_ids;
 
 enum shape { NORMAL, FLAT, SHARP, TIES, HOLES, EQUAL, FAR, INFINITE, SHAPES };
@@ -80,8 +80,8 @@ struct tally {
 static void compare(int n, enum shape shape, int set, struct tally *t)
 {
     std::vector<float> x((size_t)ROWS * n), back(x.size());
-    std::vector<struct pick> picks(ROWS);
-    std::vector<struct pick_adjust> adjust(MAX_ADJUST);
+    std::vector<struct sample_row> picks(ROWS);
+    std::vector<struct logit_adjust> adjust(MAX_ADJUST);
     struct sampler *host[ROWS], *dev[ROWS];
     struct err e = {};
 
@@ -123,9 +123,10 @@ static void compare(int n, enum shape shape, int set, struct tally *t)
             picks[r].row = r, picks[r].adjust = n_adjust;
             n_adjust += k;
         }
-        ok(cudaMemcpy(d_picks, picks.data(), ROWS * sizeof(struct pick), cudaMemcpyHostToDevice),
+        ok(cudaMemcpy(d_picks, picks.data(), ROWS * sizeof(struct sample_row),
+                      cudaMemcpyHostToDevice),
            "picks");
-        ok(cudaMemcpy(d_adjust, adjust.data(), (size_t)n_adjust * sizeof(struct pick_adjust),
+        ok(cudaMemcpy(d_adjust, adjust.data(), (size_t)n_adjust * sizeof(struct logit_adjust),
                       cudaMemcpyHostToDevice),
            "adjust");
         struct tensor logits = tensor_f32(d_x, ROWS, n);
@@ -182,7 +183,7 @@ static void check_distribution(void)
     float x[N];
     double w[N], sum = 0, chi = 0;
     long count[N] = {};
-    std::vector<struct pick> picks(ROWS);
+    std::vector<struct sample_row> picks(ROWS);
     std::vector<float> rows((size_t)ROWS * N);
 
     for (int i = 0; i < N; i++) sum += w[i] = exp((double)(x[i] = normal()));
@@ -192,7 +193,8 @@ static void check_distribution(void)
         int32_t ids[ROWS];
         struct tensor logits = tensor_f32(d_x, ROWS, N);
         for (int r = 0; r < ROWS; r++) picks[r] = { r, 0, 1, 1, 0, 0, 0, 0, rng_unit(dice()) };
-        ok(cudaMemcpy(d_picks, picks.data(), ROWS * sizeof(struct pick), cudaMemcpyHostToDevice),
+        ok(cudaMemcpy(d_picks, picks.data(), ROWS * sizeof(struct sample_row),
+                      cudaMemcpyHostToDevice),
            "picks");
         cu_sample(&cu, d_ids, &logits, d_picks, ROWS, d_adjust);
         ok(cudaStreamSynchronize(cu.stream), "sample");
@@ -226,8 +228,8 @@ static void time_one(const struct load *l, int rows, int n)
 {
     size_t each = (size_t)rows * n, room = (size_t)1 << 26; /* numbers: 256 MB */
     int copies = (int)(room / each), reps = 20;
-    std::vector<struct pick> picks(rows);
-    std::vector<struct pick_adjust> adjust((size_t)rows * 64);
+    std::vector<struct sample_row> picks(rows);
+    std::vector<struct logit_adjust> adjust((size_t)rows * 64);
     cudaEvent_t begin, end;
     float ms = 0;
 
@@ -244,9 +246,9 @@ static void time_one(const struct load *l, int rows, int n)
         for (int i = 0; i < l->n_adjust; i++)
             adjust[(size_t)(r * l->n_adjust + i)] = { (r + i * 331) % n, 0, 1.1f, 0.1f };
     }
-    ok(cudaMemcpy(d_picks, picks.data(), rows * sizeof(struct pick), cudaMemcpyHostToDevice),
+    ok(cudaMemcpy(d_picks, picks.data(), rows * sizeof(struct sample_row), cudaMemcpyHostToDevice),
        "picks");
-    ok(cudaMemcpy(d_adjust, adjust.data(), adjust.size() * sizeof(struct pick_adjust),
+    ok(cudaMemcpy(d_adjust, adjust.data(), adjust.size() * sizeof(struct logit_adjust),
                   cudaMemcpyHostToDevice),
        "adjust");
     cudaEventCreate(&begin), cudaEventCreate(&end);
@@ -289,8 +291,8 @@ int main(void)
     for (int i = 0; i < 1000003; i++) normals::pool.push_back(normal());
     cu.scratch[CU_SAMPLE] = device<float>(MAX_ADJUST);
     d_x = device<float>((size_t)ROWS * MAX_VOCAB);
-    d_picks = device<struct pick>(1024);
-    d_adjust = device<struct pick_adjust>(MAX_ADJUST);
+    d_picks = device<struct sample_row>(1024);
+    d_adjust = device<struct logit_adjust>(MAX_ADJUST);
     d_ids = device<int32_t>(1024);
     time_all();
     compare_all();

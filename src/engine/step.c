@@ -116,7 +116,7 @@ void step_add(struct step *st, struct seq *s, int n)
 
 void step_pick(struct step *st, int i, const int32_t *bans, int n_bans)
 {
-    struct pick *p = &st->picks[st->n_picks];
+    struct sample_row *p = &st->picks[st->n_picks];
     int n;
 
     if (st->max_adjust == 0 || st->out[i] < 0) return;

@@ -26,10 +26,10 @@ struct step {
     int32_t *second;   /* [max_seqs] where its second text begins */
     int32_t *seq_len;  /* [max_seqs] tokens it has by now, in KV or not */
     /* where the decoder picks; the rest is picked from logits */
-    int *pick;                  /* [max_seqs] which of the picks is its own, or -1 */
-    struct pick *picks;         /* [max_seqs] */
-    struct pick_adjust *adjust; /* [max_adjust] */
-    int32_t *picked;            /* [max_seqs] by pick, after the run */
+    int *pick;                   /* [max_seqs] which of the picks is its own, or -1 */
+    struct sample_row *picks;    /* [max_seqs] */
+    struct logit_adjust *adjust; /* [max_adjust] */
+    int32_t *picked;             /* [max_seqs] by pick, after the run */
     int n_picks, n_adjust, max_adjust, n_pick_from;
     bool has_state;
 };

@@ -12,7 +12,7 @@
 
 #include "base/err.h"
 #include "kernel/kvview.h"
-#include "kernel/pick.h"
+#include "kernel/samplerow.h"
 #include "kernel/stateview.h"
 #include "kernel/tensor.h"
 
@@ -49,10 +49,10 @@ struct linear {
 struct attend_opt {
     int n_heads, n_kv_heads, head_dim, head_dim_v;
     float scale;
-    float softcap;  /* 0: none; else cap * tanh(score / cap) */
-    int window;     /* 0: none; else only the last `window` positions, itself included */
-    bool both_ways; /* not causal: a token sees its whole sequence (kvview.seq_end), with a window
-                     * those at most window / 2 away */
+    float softcap;       /* 0: none; else cap * tanh(score / cap) */
+    int window;          /* 0: none; else only the last `window` positions, itself included */
+    bool bidirectional;  /* not causal: a token sees its whole sequence (kvview.seq_end), with a
+                          * window  those at most window / 2 away */
     const float *sinks;  /* [n_heads] or NULL: an extra logit that takes weight and gives nothing */
     const float *slopes; /* [n_heads] or NULL: ALiBi, slope * (key pos - query pos) */
 };
@@ -94,7 +94,7 @@ struct experts_opt {
 
 /* out[:, h * out_step ...] = W[h] x[:, h * x_step ...] for each of w->n heads; behind it, `tail`
  * numbers that stand behind those multiplied are passed on. */
-struct heads_opt {
+struct linear_heads_opt {
     const struct weight *w;
     int x_step, out_step, tail;
 };
@@ -181,7 +181,7 @@ struct backend {
     void (*flush)(struct backend *be, bool whole);
     /* Waits until no more than so many (at most 3) of the flushes since the last sync are under
      * way. With flush. */
-    void (*pace)(struct backend *be, int ahead);
+    void (*throttle)(struct backend *be, int ahead);
     int whole_tokens; /* with flush: steps of up to so many tokens are best flushed whole */
     /* Any thread, at any time. NULL: it has nothing to tell. */
     void (*stats)(const struct backend *be, struct backend_stats *out);
@@ -192,15 +192,16 @@ struct backend {
     int (*reserve)(struct backend *be, const struct backend_limits *lim, struct err *e);
     /* Bytes that could still be taken, less a margin that others may need. NULL: as many as the
      * machine has. */
-    uint64_t (*room)(struct backend *be);
+    uint64_t (*available_bytes)(struct backend *be);
     void (*close)(struct backend *be);
 
     /* Takes a weight over: uploads it, repacks it, or keeps reading the mapped file. May be
-     * called for many weights before one weights_ready, which does the work in parallel. */
+     * called for many weights before one weights_finish, which does the work in parallel. */
     int (*weight_put)(struct backend *be, struct weight *w, struct err *e);
-    int (*weights_ready)(struct backend *be, struct err *e);
+    int (*weights_finish)(struct backend *be, struct err *e);
     void (*weight_drop)(struct backend *be, struct weight *w);
-    bool (*weight_can)(struct backend *be, enum dtype t); /* can linear and embed read this type? */
+    bool (*weight_supported)(struct backend *be,
+                             enum dtype t); /* can linear and embed read this type? */
 
     /* rows: out[i] = W[ids[i]] * scale */
     void (*embed)(struct backend *be, const struct tensor *out, const struct weight *w,
@@ -240,7 +241,7 @@ struct backend {
     /* k [n_tokens][n_kv_heads * head_dim], v likewise, into their blocks. */
     void (*kv_put)(struct backend *be, const struct kvview *kv, int layer, const struct tensor *k,
                    const struct tensor *v);
-    /* out [n_tokens][n_heads * head_dim_v]; causal, unless both_ways: each token sees its own
+    /* out [n_tokens][n_heads * head_dim_v]; causal, unless bidirectional: each token sees its own
      * sequence up to its position. */
     void (*attend)(struct backend *be, const struct tensor *out, const struct tensor *q,
                    const struct kvview *kv, int layer, const struct attend_opt *opt);
@@ -268,8 +269,8 @@ struct backend {
                     const int32_t *ids, const float *weights, const struct experts_opt *opt);
 
     /* Each head's product with a matrix of its own. NULL: no model that needs it runs. */
-    void (*heads)(struct backend *be, const struct tensor *out, const struct tensor *x,
-                  const struct heads_opt *opt);
+    void (*linear_heads)(struct backend *be, const struct tensor *out, const struct tensor *x,
+                         const struct linear_heads_opt *opt);
     /* Operations of recurrent layers, each on its state of `layer`. A backend that has none of one
      * (NULL) runs no model that needs it. out is none of the inputs. */
     void (*conv)(struct backend *be, const struct tensor *out, const struct tensor *x,
@@ -283,7 +284,7 @@ struct backend {
      * may be drawn; -1: none of them is a number. All in the backend's memory. NULL: the host
      * draws, from logits that it gets. */
     void (*sample)(struct backend *be, int32_t *ids, const struct tensor *logits,
-                   const struct pick *picks, int n_picks, const struct pick_adjust *adjust);
+                   const struct sample_row *picks, int n_picks, const struct logit_adjust *adjust);
 };
 
 struct backend_opt {
@@ -315,16 +316,18 @@ typedef int backend_open_fn(struct backend **out, const struct backend_opt *opt,
                             struct err *e);
 static inline uint64_t backend_layout(void)
 {
-    uint64_t sizes[] = {
-        sizeof(struct backend),   sizeof(struct backend_opt), sizeof(struct backend_limits),
-        sizeof(struct linear),    sizeof(struct attend_opt),  sizeof(struct tensor),
-        sizeof(struct weight),    sizeof(struct kvview),      sizeof(struct kvlayer),
-        sizeof(struct err),       sizeof(struct pick),        sizeof(struct pick_adjust),
-        sizeof(struct route_opt), sizeof(struct experts_opt), sizeof(struct backend_stats),
-        sizeof(struct heads_opt), sizeof(struct conv_opt),    sizeof(struct scan_in),
-        sizeof(struct scan_opt),  sizeof(struct delta_in),    sizeof(struct delta_opt),
-        sizeof(struct stateview), sizeof(struct statelayer),  sizeof(struct state_run)
-    };
+    uint64_t sizes[] = { sizeof(struct backend),        sizeof(struct backend_opt),
+                         sizeof(struct backend_limits), sizeof(struct linear),
+                         sizeof(struct attend_opt),     sizeof(struct tensor),
+                         sizeof(struct weight),         sizeof(struct kvview),
+                         sizeof(struct kvlayer),        sizeof(struct err),
+                         sizeof(struct sample_row),     sizeof(struct logit_adjust),
+                         sizeof(struct route_opt),      sizeof(struct experts_opt),
+                         sizeof(struct backend_stats),  sizeof(struct linear_heads_opt),
+                         sizeof(struct conv_opt),       sizeof(struct scan_in),
+                         sizeof(struct scan_opt),       sizeof(struct delta_in),
+                         sizeof(struct delta_opt),      sizeof(struct stateview),
+                         sizeof(struct statelayer),     sizeof(struct state_run) };
     uint64_t h = BACKEND_VERSION;
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) h = h * 1000003 + sizes[i];

@@ -5,7 +5,7 @@
 #ifndef TERN_MODEL_BATCH_H
 #define TERN_MODEL_BATCH_H
 
-#include "kernel/pick.h"
+#include "kernel/samplerow.h"
 
 #include <stdbool.h>
 
@@ -30,8 +30,8 @@ struct batch {
     /* Outputs of which only a token is wanted, where the decoder can pick (decoder_can_pick): `row`
      * is one of the n_out, rising. The logits of these do not come back. */
     int n_picks;
-    const struct pick *picks; /* [n_picks] */
-    const struct pick_adjust *adjust;
+    const struct sample_row *picks; /* [n_picks] */
+    const struct logit_adjust *adjust;
     int n_adjust;
     int n_pick_from; /* the first so many ids may be drawn */
     int32_t *picked; /* [n_picks] what came; -1: no logit was a number */

@@ -157,7 +157,7 @@ static int check_picks(struct decoder *d, const struct batch *b, struct err *e)
                 b->n_pick_from <= n_vocab && b->picked;
 
     for (int i = 0; good && i < b->n_picks; i++) {
-        const struct pick *p = &b->picks[i];
+        const struct sample_row *p = &b->picks[i];
         good = p->row > (i ? p[-1].row : -1) && p->row < b->n_out && p->adjust >= 0 &&
                p->n_adjust >= 0 && p->n_adjust <= b->n_adjust - p->adjust;
     }
@@ -500,7 +500,7 @@ static int finish_pass(struct decoder *d, struct err *e)
 
     if (!d->begun) begin_pass(d);
     while (!d->asked) {
-        if (be->flush) be->pace(be, AHEAD - 1);
+        if (be->flush) be->throttle(be, AHEAD - 1);
         if (is_unwanted(d)) {
             rc = be->sync(be, e);
             return rc != OK ? rc : stopped(e);

@@ -111,7 +111,7 @@ static const char *lacking(enum mixer kind, const struct backend *be)
     case MIX_SHORTCONV: return !be->conv ? "a causal convolution" : NULL;
     case MIX_DELTA:
         return !be->conv ? "a causal convolution" : !be->delta ? "the gated delta rule" : NULL;
-    case MIX_MLA: return !be->heads ? "attention over a latent" : NULL;
+    case MIX_MLA: return !be->linear_heads ? "attention over a latent" : NULL;
     case MIX_ATTN: break;
     }
     return NULL;

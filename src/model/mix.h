@@ -60,7 +60,7 @@ struct mix_step {
     struct scan_opt scan;
     struct delta_in delta_in;
     struct delta_opt delta;
-    struct heads_opt to_latent, from_latent;
+    struct linear_heads_opt to_latent, from_latent;
     struct tensor latent, k_rot, q_rot;
 };
 

@@ -42,9 +42,9 @@ void mla_plan(struct layer_step *p, const struct mix_memory *mem, const struct m
     s->q = tensor_f32(mem->in, n, lh->n_heads * key);
     s->mid = tensor_f32(mem->mid, n, lh->n_heads * h->kv_rank);
     s->to_latent =
-        (struct heads_opt){ .w = &w->k_b, .x_step = head, .out_step = key, .tail = h->rope };
+        (struct linear_heads_opt){ .w = &w->k_b, .x_step = head, .out_step = key, .tail = h->rope };
     s->from_latent =
-        (struct heads_opt){ .w = &w->v_b, .x_step = h->kv_rank, .out_step = lh->head_dim_v };
+        (struct linear_heads_opt){ .w = &w->v_b, .x_step = h->kv_rank, .out_step = lh->head_dim_v };
     p->attend.n_kv_heads = 1;
     p->attend.head_dim = key;
     p->attend.head_dim_v = h->kv_rank;
@@ -68,7 +68,7 @@ void mla_run(const struct mix *x, bool wanted)
     }
     be->rope(be, &s->q_rot, x->lh->n_heads, h->nope + h->rope, h->rope, x->table,
              x->hp->rope_style);
-    be->heads(be, &s->q, &p->q, &s->to_latent);
+    be->linear_heads(be, &s->q, &p->q, &s->to_latent);
     be->attend(be, &s->mid, &s->q, x->kv, x->l, &p->attend);
-    be->heads(be, &p->a, &s->mid, &s->from_latent);
+    be->linear_heads(be, &p->a, &s->mid, &s->from_latent);
 }

@@ -17,8 +17,8 @@ struct pass {
     const int32_t *seq_end;        /* the decoder's */
     const int32_t *ids, *out_rows; /* of this batch, in the backend's memory */
     const int32_t *types;          /* of tokens, where the model has them */
-    const struct pick *picks;
-    const struct pick_adjust *adjust;
+    const struct sample_row *picks;
+    const struct logit_adjust *adjust;
 };
 
 /* Embeddings and what is added to them, into the first layer's x. */

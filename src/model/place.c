@@ -82,7 +82,7 @@ static int fit_layers(int *n, const struct backend *be, const struct place_opt *
     uint64_t *bytes = arena_array(&a, (size_t)hp->n_layers, sizeof *bytes), all = 0;
     uint64_t fixed = end_bytes(hp, src, false) + scratch_bytes(o, hp),
              first = end_bytes(hp, src, true);
-    uint64_t room = be->room((struct backend *)be);
+    uint64_t room = be->available_bytes((struct backend *)be);
     int rc = OK;
 
     for (int l = 0; l < hp->n_layers; l++) all += bytes[l] = layer_bytes(o, hp, src, l);
@@ -146,7 +146,7 @@ static int open_devices(struct place *p, const struct place_opt *o, const struct
     p->n_shares = 1;
     be = p->shares[0].be;
     if (b->gpu_layers > 0) n = b->gpu_layers < n ? b->gpu_layers : n;
-    else if (be->room) rc = fit_layers(&n, be, o, src, hp, e);
+    else if (be->available_bytes) rc = fit_layers(&n, be, o, src, hp, e);
     if (rc == OK && is_gpu(b) && n < hp->n_layers) rc = open_host(p, o, hp->n_layers - n, e);
     return rc;
 }

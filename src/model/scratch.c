@@ -139,8 +139,8 @@ static int reserve(const struct scratch *s, const struct hparams *hp, const stru
  * lie. */
 static uint64_t pick_ints(const struct scratch *s)
 {
-    uint64_t bytes = (uint64_t)s->opt.max_out * sizeof(struct pick) +
-                     (uint64_t)s->max_adjust * sizeof(struct pick_adjust);
+    uint64_t bytes = (uint64_t)s->opt.max_out * sizeof(struct sample_row) +
+                     (uint64_t)s->max_adjust * sizeof(struct logit_adjust);
     return bytes / sizeof(int32_t) + 2 * STAGE_ALIGN;
 }
 
@@ -233,7 +233,7 @@ static void plan_attention(struct layer_step *p, const struct scratch *s, const 
                                        : 1 / sqrtf((float)lh->head_dim),
         .softcap = hp->attn_softcap,
         .window = lh->window,
-        .both_ways = hp->encoder,
+        .bidirectional = hp->encoder,
         .sinks = w->sinks,
         .slopes = s->part->slopes,
     };

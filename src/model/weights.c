@@ -179,9 +179,9 @@ static int copy_part(struct loader *ld, const struct found *f, int i, int part, 
 {
     struct backend *be = part_of(ld->m, f)->be;
     enum dtype from = layout_type(&f->lay, f->t),
-               to = be->weight_can(be, from) && quant_can_encode(from) ? from
-                    : dtype_info((int)from)->quantized                 ? DT_F16
-                                                                       : DT_F32;
+               to = be->weight_supported(be, from) && quant_can_encode(from) ? from
+                    : dtype_info((int)from)->quantized                       ? DT_F16
+                                                                             : DT_F32;
     int64_t rows = f->lay.part[part], cols = layout_cols(&f->lay, part);
     uint64_t bytes = 0;
     float *tmp = mem_array(layout_tmp(&f->lay), sizeof *tmp);
@@ -233,7 +233,8 @@ static int load_matrix(struct loader *ld, const struct found *f, struct err *e)
 {
     struct backend *be = part_of(ld->m, f)->be;
     const struct layout *y = &f->lay;
-    bool copy = !be->weight_can(be, layout_type(y, f->t)) || !aligned(f->t) || !layout_in_place(y);
+    bool copy =
+        !be->weight_supported(be, layout_type(y, f->t)) || !aligned(f->t) || !layout_in_place(y);
     uint64_t row_bytes = 0;
     int rc;
 
@@ -429,7 +430,7 @@ static int put_weights(struct model *m, struct err *e)
     if (!m->head.rows && m->n_parts > 1) m->head = m->embd;
     if ((rc = each_weight(m, put_weight, e)) != OK) return rc;
     for (int i = 0; i < m->n_parts; i++)
-        if ((rc = m->parts[i].be->weights_ready(m->parts[i].be, e)) != OK) return rc;
+        if ((rc = m->parts[i].be->weights_finish(m->parts[i].be, e)) != OK) return rc;
     m->put_ms = clock_ms_since(start);
     return OK;
 }

@@ -358,37 +358,37 @@ int sampler_pick(struct sampler *s, const float *logits, int32_t *id, struct err
 }
 
 /* A ban goes over what else there is for its token. */
-static int ban(struct pick_adjust *a, int n, int max, int32_t id)
+static int ban(struct logit_adjust *a, int n, int max, int32_t id)
 {
     int i = 0;
 
     while (i < n && a[i].id != id) i++;
     if (i == max) return -1;
-    a[i] = (struct pick_adjust){ id, -INFINITY, 1, 0 };
+    a[i] = (struct logit_adjust){ id, -INFINITY, 1, 0 };
     return i < n ? n : n + 1;
 }
 
-int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct pick *p,
-                 struct pick_adjust *a, int max)
+int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct sample_row *p,
+                 struct logit_adjust *a, int max)
 {
     const struct sample_opt *o = &s->opt;
     int n = s->n_seen;
 
     if (o->typical < 1 || n > max) return -1;
     for (int i = 0; i < n; i++)
-        a[i] = (struct pick_adjust){ s->seen[i].id, 0, repeat_of(s, &s->seen[i]),
-                                     minus_of(s, &s->seen[i]) };
+        a[i] = (struct logit_adjust){ s->seen[i].id, 0, repeat_of(s, &s->seen[i]),
+                                      minus_of(s, &s->seen[i]) };
     for (int i = 0; i < o->n_bias; i++) {
         if (s->slot && s->slot[o->bias[i].id]) {
             a[s->slot[o->bias[i].id] - 1].add = o->bias[i].bias;
             continue;
         }
         if (n == max) return -1;
-        a[n++] = (struct pick_adjust){ o->bias[i].id, o->bias[i].bias, 1, 0 };
+        a[n++] = (struct logit_adjust){ o->bias[i].id, o->bias[i].bias, 1, 0 };
     }
     for (int i = 0; i < n_bans; i++)
         if (bans[i] < s->n_vocab && (n = ban(a, n, max, bans[i])) < 0) return -1;
-    *p = (struct pick){
+    *p = (struct sample_row){
         .top_k = o->top_k, .temp = o->temp, .top_p = o->top_p, .min_p = o->min_p, .n_adjust = n
     };
     if (o->temp != 0) p->u = rng_unit(&s->rng);

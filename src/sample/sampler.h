@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 #include "base/rng.h"
-#include "kernel/pick.h"
+#include "kernel/samplerow.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -56,8 +56,8 @@ int sampler_draw(struct sampler *s, const float *logits, int32_t *id, struct err
 /* For a device: p but for its row and place, and its adjustments (max of them at most); bans are
  * tokens that must not win. How many adjustments there are; -1: only sampler_pick can do this.
  * Takes what a pick takes of the seed. */
-int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct pick *p,
-                 struct pick_adjust *a, int max);
+int sampler_plan(struct sampler *s, const int32_t *bans, int n_bans, struct sample_row *p,
+                 struct logit_adjust *a, int max);
 /* What came of it; below 0: E_DEVICE as with sampler_pick. */
 int sampler_take(struct sampler *s, int32_t id, struct err *e);
 

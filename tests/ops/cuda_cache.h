@@ -131,7 +131,7 @@ static inline double compare_attend(struct cache *k, const struct attend_opt *oc
 {
     double worst = 0;
 
-    for (int shape = oc->both_ways ? 6 : 0; shape < (oc->both_ways ? 9 : 6); shape++) {
+    for (int shape = oc->bidirectional ? 6 : 0; shape < (oc->bidirectional ? 9 : 6); shape++) {
         if (!our_turn()) continue;
         cache_shape(k, shape);
         struct both q = both_new(k->c.n_tokens, oc->n_heads * oc->head_dim, 4, 1.5f);

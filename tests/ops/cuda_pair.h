@@ -42,7 +42,7 @@ static inline char *pair_put(struct weight *c, struct weight *g, int which, int 
     };
     *g = *c;
     assert_int_equal(ref->weight_put(ref, c, &e), OK);
-    if (gpu->weight_put(gpu, g, &e) != OK || ref->weights_ready(ref, &e) != OK)
+    if (gpu->weight_put(gpu, g, &e) != OK || ref->weights_finish(ref, &e) != OK)
         fail_msg("%s", e.msg);
     return bytes;
 }
@@ -62,12 +62,12 @@ static inline void pair_free(struct pair *p)
 static inline void ready(void)
 {
     struct err e = { 0 };
-    if (gpu->weights_ready(gpu, &e) != OK) fail_msg("%s", e.msg);
+    if (gpu->weights_finish(gpu, &e) != OK) fail_msg("%s", e.msg);
 }
 
 static inline bool skips(int which)
 {
-    if (gpu->weight_can(gpu, halves[which].type)) return false;
+    if (gpu->weight_supported(gpu, halves[which].type)) return false;
     print_message("%s: not read by the GPU\n", dtype_name((int)halves[which].type));
     return true;
 }

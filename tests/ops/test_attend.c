@@ -305,8 +305,8 @@ static double plain_error(const struct world *w)
                 const float *q = tensor_row(&w->q, t) + h * o->head_dim;
                 double s = 0;
                 int away = p > w->pos[t] ? p - w->pos[t] : w->pos[t] - p;
-                if (o->both_ways ? o->window && away > o->window / 2
-                                 : p > w->pos[t] || (o->window && away >= o->window))
+                if (o->bidirectional ? o->window && away > o->window / 2
+                                     : p > w->pos[t] || (o->window && away >= o->window))
                     continue;
                 v = values_in_keys ? k
                                    : w->v + (size_t)(row0 + p) * (size_t)vd + head * o->head_dim_v;
@@ -334,7 +334,7 @@ static void the_reference_is_what_plain_loops_say(struct attend_opt opt)
     world_close(&w);
 }
 
-static void attention_both_ways_sees_what_comes(void **state)
+static void bidirectional_attention_sees_later_tokens(void **state)
 {
     (void)state;
 
@@ -343,7 +343,7 @@ static void attention_both_ways_sees_what_comes(void **state)
                                   .n_kv_heads = 2,
                                   .head_dim = 32,
                                   .head_dim_v = 32,
-                                  .both_ways = true,
+                                  .bidirectional = true,
                                   .window = i * i * 7 };
         the_reference_is_what_plain_loops_say(opt);
         compare_batches(opt, types[i % 4]);
@@ -543,7 +543,7 @@ int main(void)
         cmocka_unit_test(all_types_and_head_sizes_agree),
         cmocka_unit_test(all_group_sizes_agree),
         cmocka_unit_test(windows_caps_sinks_and_slopes_agree),
-        cmocka_unit_test(attention_both_ways_sees_what_comes),
+        cmocka_unit_test(bidirectional_attention_sees_later_tokens),
         cmocka_unit_test(values_may_be_the_first_numbers_of_keys),
         cmocka_unit_test(long_contexts_are_split_among_threads),
         cmocka_unit_test(a_prompt_in_chunks_equals_a_prompt_at_once),

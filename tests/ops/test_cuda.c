@@ -220,7 +220,7 @@ static void a_block_in_one_go_is_its_parts(void **state)
     need_gpu();
     for (int t = 0; t < N_TYPES; t++) {
         double worst = 0;
-        if (!gpu->weight_can(gpu, halves[t].type)) continue;
+        if (!gpu->weight_supported(gpu, halves[t].type)) continue;
         EACH(k, tokens) for (int layer = 0; layer < 2; layer++)
         {
             if (!our_turn()) continue;
@@ -270,7 +270,7 @@ static void products_behind_each_other_take_what_is_left(void **state)
     need_gpu();
     for (int t = 0; t < N_TYPES; t++) {
         double worst = 0;
-        if (!gpu->weight_can(gpu, halves[t].type)) continue;
+        if (!gpu->weight_supported(gpu, halves[t].type)) continue;
         for (int k = 0; k < 4; k++) {
             int cols = 512, ff = k % 2 ? 768 : 2304,
                 rows = 100; /* k 2: nothing is normed before the last one */
@@ -366,7 +366,7 @@ static void a_model_too_large_leaves_nothing_behind(void **state)
     (void)state;
     need_gpu();
     assert_int_equal(gpu->weight_put(gpu, &w, &e), OK);
-    assert_int_equal(gpu->weights_ready(gpu, &e), E_NOMEM);
+    assert_int_equal(gpu->weights_finish(gpu, &e), E_NOMEM);
     assert_non_null(strstr(e.msg, "weights"));
     assert_int_equal(gpu->used_bytes[MEM_WEIGHTS], 0);
     gpu->weight_drop(gpu, &w);

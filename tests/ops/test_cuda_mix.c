@@ -333,7 +333,7 @@ static void heads_of(int which, int n, int rows, int cols, int tail)
                         .data = bytes },
                   g = c;
 
-    if (ref->weight_put(ref, &c, &e) != OK || ref->weights_ready(ref, &e) != OK ||
+    if (ref->weight_put(ref, &c, &e) != OK || ref->weights_finish(ref, &e) != OK ||
         gpu->weight_put(gpu, &g, &e) != OK)
         fail_msg("%s", e.msg);
     ready();
@@ -343,8 +343,9 @@ static void heads_of(int which, int n, int rows, int cols, int tail)
         int x_step = cols + tail + (t % 2 ? 3 : 0), out_step = rows + tail + (t % 2 ? 1 : 0);
         struct both x = both_new(tokens[t], n * x_step, t % 3, 1),
                     out = both_new(tokens[t], n * out_step, t % 2, 1);
-        struct heads_opt oc = { &c, x_step, out_step, tail }, og = { &g, x_step, out_step, tail };
-        ref->heads(ref, &out.c, &x.c, &oc), gpu->heads(gpu, &out.g, &x.g, &og);
+        struct linear_heads_opt oc = { &c, x_step, out_step, tail },
+                                og = { &g, x_step, out_step, tail };
+        ref->linear_heads(ref, &out.c, &x.c, &oc), gpu->linear_heads(gpu, &out.g, &x.g, &og);
         double err = both_error(&out);
         if (!(err <= 2e-3))
             fail_msg("heads of %s, %d of %d x %d, %d tokens: error %g", name_of(which), n, rows,
@@ -411,7 +412,7 @@ static void attention_over_wide_heads_and_latents_agrees(void **state)
     }
 }
 
-static void attention_both_ways_agrees(void **state)
+static void bidirectional_attention_agrees(void **state)
 {
     static const struct {
         int heads, kv, dim;
@@ -438,7 +439,7 @@ static void attention_both_ways_agrees(void **state)
                                         .head_dim_v = dim,
                                         .scale = 1 / sqrtf((float)dim),
                                         .window = windows[w],
-                                        .both_ways = true };
+                                        .bidirectional = true };
                 worst = fmax(worst, compare_attend(&k, &o, &o));
             }
             cache_close(&k);
@@ -460,7 +461,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_state_that_does_not_fit_is_told_of),
         cmocka_unit_test(each_head_has_its_matrix),
         cmocka_unit_test(attention_over_wide_heads_and_latents_agrees),
-        cmocka_unit_test(attention_both_ways_agrees),
+        cmocka_unit_test(bidirectional_attention_agrees),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, open_all, close_all);

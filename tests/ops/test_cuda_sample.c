@@ -17,8 +17,8 @@ struct world {
     struct backend *be;
     int n;
     float *x, *d_x;
-    struct pick *d_picks;
-    struct pick_adjust *d_adjust;
+    struct sample_row *d_picks;
+    struct logit_adjust *d_adjust;
     int32_t *d_ids;
 };
 
@@ -48,16 +48,16 @@ static void world_open(struct world *w, struct backend *be, int n)
         (struct world){ .be = be, .n = n, .x = mem_array((size_t)ROWS * (size_t)n, sizeof(float)) };
     if (be->reserve(be, &lim, &e) != OK) fail_msg("%s", e.msg);
     w->d_x = take(be, (size_t)ROWS * (size_t)n * sizeof(float));
-    w->d_picks = take(be, ROWS * sizeof(struct pick));
-    w->d_adjust = take(be, MAX_ADJUST * sizeof(struct pick_adjust));
+    w->d_picks = take(be, ROWS * sizeof(struct sample_row));
+    w->d_adjust = take(be, MAX_ADJUST * sizeof(struct logit_adjust));
     w->d_ids = take(be, ROWS * sizeof(int32_t));
 }
 
 static void world_close(struct world *w)
 {
     w->be->free(w->be, w->d_x, (size_t)ROWS * (size_t)w->n * sizeof(float), MEM_SCRATCH);
-    w->be->free(w->be, w->d_picks, ROWS * sizeof(struct pick), MEM_SCRATCH);
-    w->be->free(w->be, w->d_adjust, MAX_ADJUST * sizeof(struct pick_adjust), MEM_SCRATCH);
+    w->be->free(w->be, w->d_picks, ROWS * sizeof(struct sample_row), MEM_SCRATCH);
+    w->be->free(w->be, w->d_adjust, MAX_ADJUST * sizeof(struct logit_adjust), MEM_SCRATCH);
     w->be->free(w->be, w->d_ids, ROWS * sizeof(int32_t), MEM_SCRATCH);
     mem_free(w->x);
 }
@@ -100,8 +100,8 @@ static struct sample_opt any_opt(int row, struct logit_bias bias[4], int n)
 static int differ(struct world *w, int steps)
 {
     struct sampler *host[ROWS], *dev[ROWS];
-    static struct pick_adjust adjust[MAX_ADJUST];
-    struct pick picks[ROWS];
+    static struct logit_adjust adjust[MAX_ADJUST];
+    struct sample_row picks[ROWS];
     struct err e = { 0 };
     int n_differ = 0;
 
@@ -172,7 +172,7 @@ static void rows_without_a_number_say_so(void **state)
 {
     struct backend *be;
     struct world w;
-    struct pick picks[ROWS];
+    struct sample_row picks[ROWS];
     int32_t ids[ROWS];
     (void)state;
     be = cuda_open();
@@ -182,7 +182,7 @@ static void rows_without_a_number_say_so(void **state)
     for (int i = 4000; i < 5000; i++) w.x[i] = -INFINITY;
     be->put(be, w.d_x, w.x, ROWS * 1000 * sizeof(float));
     for (int r = 0; r < ROWS; r++)
-        picks[r] = (struct pick){
+        picks[r] = (struct sample_row){
             .row = r, .temp = r % 4 < 2 ? 0 : 1, .top_p = r % 3 ? 1 : 0.9f, .u = 0.5
         };
     be->put(be, w.d_picks, picks, sizeof picks);

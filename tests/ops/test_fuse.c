@@ -421,7 +421,7 @@ static void recurrent_layers_keep_what_they_read(void **state)
     struct conv_opt conv = { .w = memory, .k = 2 };
     struct delta_in din = { .q = k, .k = k, .v = g, .alpha = h, .beta = k };
     struct delta_opt delta = { .n_heads = 1 };
-    struct heads_opt heads = { .w = &w.wd, .x_step = FF, .out_step = EMBD };
+    struct linear_heads_opt heads = { .w = &w.wd, .x_step = FF, .out_step = EMBD };
     for (int i = 0; i < 3; i++) {
         norm_to(&w, w.h, w.x);
         record_linear(&w.r, &h, &in, 1);
@@ -468,7 +468,7 @@ static void a_latent_is_put_alone(void **state)
         record_rope(&w.r, &q, HEADS, DIM, DIM, &t, ROPE_HALF);
         record_rope(&w.r, &k, KV_HEADS, DIM, DIM, &t, ROPE_HALF);
         record_kv_put(&w.r, &w.kv, 0, &k, NULL);
-        opt.both_ways = i > 0;
+        opt.bidirectional = i > 0;
         if (i == 2) w.kv.seq_end = w.pos;
         record_attend(&w.r, &a, &q, &w.kv, 0, &opt);
         key[i] = record_hash(&w.r);

@@ -345,7 +345,7 @@ void cpu_attend(struct backend *be, const struct tensor *out, const struct tenso
     struct call c = { .a = cpu->attn, .j = &j };
 
     if (kv->n_tokens == 0 || !job_init(cpu, &j, layer)) return;
-    if (opt->both_ways && !kv->seq_end) {
+    if (opt->bidirectional && !kv->seq_end) {
         cpu_fail(cpu, E_INVALID, "attention both ways of sequences whose ends are not known");
         return;
     }

@@ -40,14 +40,14 @@ static inline const int32_t *attend_blocks(const struct attend_job *j, int seq)
 /* The first position that a query at pos sees. */
 static inline int attend_first(const struct attend_job *j, int pos)
 {
-    int w = j->opt->window, back = j->opt->both_ways ? w / 2 : w - 1;
+    int w = j->opt->window, back = j->opt->bidirectional ? w / 2 : w - 1;
     return w > 0 && pos > back ? pos - back : 0;
 }
 /* One past the last position that token t of the batch sees. */
 static inline int attend_end(const struct attend_job *j, int t)
 {
     int pos = j->kv->pos[t], w = j->opt->window, end;
-    if (!j->opt->both_ways) return pos + 1;
+    if (!j->opt->bidirectional) return pos + 1;
     end = j->kv->seq_end[j->kv->seq[t]];
     return w > 0 && pos + w / 2 + 1 < end ? pos + w / 2 + 1 : end;
 }

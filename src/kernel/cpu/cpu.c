@@ -95,7 +95,7 @@ static int cpu_sync(struct backend *be, struct err *e)
     return rc;
 }
 
-static bool cpu_weight_can(struct backend *be, enum dtype t)
+static bool cpu_weight_supported(struct backend *be, enum dtype t)
 {
     return quant_can_decode(t) && matmul_can(cpu_of(be)->matmul, t);
 }
@@ -105,7 +105,7 @@ static int cpu_weight_put(struct backend *be, struct weight *w, struct err *e)
 {
     uint64_t row_bytes;
 
-    if (!cpu_weight_can(be, w->type))
+    if (!cpu_weight_supported(be, w->type))
         return err_set(e, E_UNSUPPORTED, "cpu: no kernels for weights of type %s",
                        dtype_name(w->type));
     if (w->rows <= 0 || !dtype_row_bytes(w->type, (uint64_t)w->cols, &row_bytes))
@@ -114,7 +114,7 @@ static int cpu_weight_put(struct backend *be, struct weight *w, struct err *e)
     return OK;
 }
 
-static int cpu_weights_ready(struct backend *be, struct err *e)
+static int cpu_weights_finish(struct backend *be, struct err *e)
 {
     (void)be;
     (void)e;
@@ -156,9 +156,9 @@ static const struct backend table = {
     .sync = cpu_sync,
     .close = cpu_close,
     .weight_put = cpu_weight_put,
-    .weights_ready = cpu_weights_ready,
+    .weights_finish = cpu_weights_finish,
     .weight_drop = cpu_weight_drop,
-    .weight_can = cpu_weight_can,
+    .weight_supported = cpu_weight_supported,
     .embed = cpu_embed,
     .gather = cpu_gather,
     .rmsnorm = cpu_rmsnorm,
@@ -178,7 +178,7 @@ static const struct backend table = {
     .gate_rows = cpu_gate_rows,
     .route = cpu_route,
     .experts = cpu_experts,
-    .heads = cpu_heads,
+    .linear_heads = cpu_linear_heads,
     .conv = cpu_conv,
     .scan = cpu_scan,
     .delta = cpu_delta,

@@ -61,8 +61,8 @@ void cpu_route(struct backend *be, int32_t *ids, float *weights, const struct te
 void cpu_experts(struct backend *be, const struct tensor *out, const struct tensor *x,
                  const int32_t *ids, const float *weights, const struct experts_opt *opt);
 
-void cpu_heads(struct backend *be, const struct tensor *out, const struct tensor *x,
-               const struct heads_opt *opt);
+void cpu_linear_heads(struct backend *be, const struct tensor *out, const struct tensor *x,
+                      const struct linear_heads_opt *opt);
 void cpu_conv(struct backend *be, const struct tensor *out, const struct tensor *x,
               const struct stateview *st, int layer, const struct conv_opt *opt);
 void cpu_scan(struct backend *be, const struct tensor *out, const struct scan_in *in,

@@ -267,12 +267,12 @@ void cu_scan(struct cuda *c, const struct tensor *out, const struct scan_in *in,
 void cu_delta(struct cuda *c, const struct tensor *out, const struct delta_in *in,
               const struct op_state *st, const struct delta_opt *opt);
 void cu_heads(struct cuda *c, const struct tensor *out, const struct tensor *x,
-              const struct heads_opt *opt);
+              const struct linear_heads_opt *opt);
 
 /* ---- tokens (sample.cu) ---- */
 size_t cu_sample_bytes(const struct cuda *c, const struct backend_limits *lim);
-void cu_sample(struct cuda *c, int32_t *ids, const struct tensor *logits, const struct pick *picks,
-               int n_picks, const struct pick_adjust *adjust);
+void cu_sample(struct cuda *c, int32_t *ids, const struct tensor *logits,
+               const struct sample_row *picks, int n_picks, const struct logit_adjust *adjust);
 
 /* ---- device memory (mem.cu) ---- */
 int cu_mem_open(struct cuda *c, struct err *e);

@@ -309,8 +309,8 @@ void cu_attend(struct cuda *c, const struct tensor *out, const struct tensor *q,
     a.softcap = opt->softcap;
     a.scale = opt->softcap > 0.f ? opt->scale / opt->softcap : opt->scale * LOG2E;
     a.cap_log2 = opt->softcap * LOG2E;
-    a.window = opt->both_ways && opt->window > 0 ? opt->window / 2 + 1 : opt->window;
-    a.seq_end = opt->both_ways ? kv->seq_end : NULL;
+    a.window = opt->bidirectional && opt->window > 0 ? opt->window / 2 + 1 : opt->window;
+    a.seq_end = opt->bidirectional ? kv->seq_end : NULL;
     a.one_seq = kv->n_seqs == 1;
     a.sinks = opt->sinks;
     a.slopes = opt->slopes;
@@ -324,7 +324,7 @@ void cu_attend(struct cuda *c, const struct tensor *out, const struct tensor *q,
          * of former steps lie where they lay: these may be read while the kernel before still
          * writes this step's. */
         if (rope && !turn_here(c, &a, rope)) cu_rope_kv(c, rope);
-        a.early = !opt->both_ways && kv_just_put(kv, layer);
+        a.early = !opt->bidirectional && kv_just_put(kv, layer);
         attend_rows(c, &a, kv->n_tokens, kv->n_tokens, kv->max_pos);
     } else {
         if (rope) cu_rope_kv(c, rope);

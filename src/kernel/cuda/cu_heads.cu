@@ -124,7 +124,7 @@ template <class W> static void heads_launch(struct cuda *c, const struct heads_d
 }
 
 void cu_heads(struct cuda *c, const struct tensor *out, const struct tensor *x,
-              const struct heads_opt *opt)
+              const struct linear_heads_opt *opt)
 {
     const struct weight *w = opt->w;
     struct heads_dev a = {};

@@ -229,7 +229,7 @@ static int t_weight_put(struct backend *be, struct weight *w, struct err *e)
     return upload_put(cu_of(be), w, e);
 }
 
-static int t_weights_ready(struct backend *be, struct err *e)
+static int t_weights_finish(struct backend *be, struct err *e)
 {
     on_device(cu_of(be));
     return upload_ready(cu_of(be), e);
@@ -241,7 +241,7 @@ static void t_weight_drop(struct backend *be, struct weight *w)
     upload_drop(cu_of(be), w);
 }
 
-static bool t_weight_can(struct backend *be, enum dtype t)
+static bool t_weight_supported(struct backend *be, enum dtype t)
 {
     (void)be;
     return cu_matvec_can(t);
@@ -316,7 +316,7 @@ static void t_attend(struct backend *be, const struct tensor *out, const struct 
     if (c->lim.max_tokens < q->rows)
         cu_fail(c, E_INVALID, "%s: attention of %d tokens, and memory was reserved for %d",
                 be->name, q->rows, c->lim.max_tokens);
-    else if (opt->both_ways && !kv->seq_end)
+    else if (opt->bidirectional && !kv->seq_end)
         cu_fail(c, E_INVALID, "%s: attention both ways of sequences whose ends are not known",
                 be->name);
     else if (q->rows > 0) record_attend(rec(be, 0), out, q, kv, layer, opt);
@@ -379,7 +379,7 @@ static void t_experts(struct backend *be, const struct tensor *out, const struct
 }
 
 static void t_heads(struct backend *be, const struct tensor *out, const struct tensor *x,
-                    const struct heads_opt *opt)
+                    const struct linear_heads_opt *opt)
 {
     if (x->rows > 0) record_heads(rec(be, 0), out, x, opt);
 }
@@ -436,7 +436,7 @@ static void t_delta(struct backend *be, const struct tensor *out, const struct d
 }
 
 static void t_sample(struct backend *be, int32_t *ids, const struct tensor *logits,
-                     const struct pick *picks, int n_picks, const struct pick_adjust *adjust)
+                     const struct sample_row *picks, int n_picks, const struct logit_adjust *adjust)
 {
     if (n_picks > 0) record_sample(rec(be, 0), ids, logits, picks, n_picks, adjust);
 }
@@ -469,11 +469,12 @@ static void fill_table(struct backend *be)
 {
     be->alloc = t_alloc, be->free = t_free, be->put = t_put, be->get = t_get, be->sync = t_sync;
     be->copy = t_copy;
-    be->flush = t_flush, be->pace = t_pace, be->whole_tokens = GRAPH_TOKENS, be->stats = t_stats;
+    be->flush = t_flush, be->throttle = t_pace, be->whole_tokens = GRAPH_TOKENS,
+    be->stats = t_stats;
     be->host_alloc = t_host_alloc, be->host_free = t_host_free;
-    be->reserve = t_reserve, be->room = t_room, be->close = t_close;
-    be->weight_put = t_weight_put, be->weights_ready = t_weights_ready;
-    be->weight_drop = t_weight_drop, be->weight_can = t_weight_can;
+    be->reserve = t_reserve, be->available_bytes = t_room, be->close = t_close;
+    be->weight_put = t_weight_put, be->weights_finish = t_weights_finish;
+    be->weight_drop = t_weight_drop, be->weight_supported = t_weight_supported;
     be->embed = t_embed, be->gather = t_gather;
     be->rmsnorm = t_rmsnorm, be->layernorm = t_layernorm, be->headnorm = t_headnorm;
     be->linear = t_linear, be->rope_table = t_rope_table, be->rope = t_rope;
@@ -481,7 +482,7 @@ static void fill_table(struct backend *be)
     be->act = t_act, be->add = t_add, be->scale = t_scale, be->softcap = t_softcap;
     be->headnorm_layer = t_headnorm_layer, be->clamp = t_clamp, be->gate_rows = t_gate_rows;
     be->route = t_route, be->experts = t_experts;
-    be->heads = t_heads, be->conv = t_conv, be->scan = t_scan, be->delta = t_delta;
+    be->linear_heads = t_heads, be->conv = t_conv, be->scan = t_scan, be->delta = t_delta;
     be->sample = t_sample;
 }
 

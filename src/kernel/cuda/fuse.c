@@ -81,7 +81,7 @@ static enum touch experts_touch(const struct op *o, struct range m)
 /* Between its heads' results there may be gaps, which are not written. */
 static enum touch heads_touch(const struct op *o, struct range m)
 {
-    const struct heads_opt *h = &o->u.heads.opt;
+    const struct linear_heads_opt *h = &o->u.heads.opt;
     enum touch t = reads(&o->u.heads.x, m);
 
     return t || h->out_step != h->w->rows + h->tail ? t : writes(&o->u.heads.out, m);

@@ -289,7 +289,7 @@ void record_experts(struct record *r, const struct tensor *out, const struct ten
 }
 
 void record_sample(struct record *r, int32_t *ids, const struct tensor *logits,
-                   const struct pick *picks, int n, const struct pick_adjust *adjust)
+                   const struct sample_row *picks, int n, const struct logit_adjust *adjust)
 {
     struct op *o = next(r, OP_SAMPLE);
 
@@ -302,7 +302,7 @@ void record_sample(struct record *r, int32_t *ids, const struct tensor *logits,
 }
 
 void record_heads(struct record *r, const struct tensor *out, const struct tensor *x,
-                  const struct heads_opt *opt)
+                  const struct linear_heads_opt *opt)
 {
     struct op *o = next(r, OP_HEADS);
 
@@ -443,7 +443,7 @@ static void mix_opt(struct key *h, const struct attend_opt *o)
     mix_ii(h, o->head_dim, o->head_dim_v);
     mix_f(h, o->scale);
     mix_f(h, o->softcap);
-    mix_ii(h, o->window, o->both_ways);
+    mix_ii(h, o->window, o->bidirectional);
     mix_p(h, o->sinks);
     mix_p(h, o->slopes);
 }
@@ -474,7 +474,7 @@ static void mix_experts(struct key *h, const struct experts_opt *o)
     mix_p(h, o->order);
 }
 
-static void mix_heads(struct key *h, const struct heads_opt *o)
+static void mix_heads(struct key *h, const struct linear_heads_opt *o)
 {
     mix_w(h, o->w);
     mix_ii(h, o->w->n, o->x_step);

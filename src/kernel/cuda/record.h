@@ -135,8 +135,8 @@ struct op {
         struct {
             struct tensor logits;
             int32_t *ids;
-            const struct pick *picks;
-            const struct pick_adjust *adjust;
+            const struct sample_row *picks;
+            const struct logit_adjust *adjust;
             int n;
         } sample;
         struct {
@@ -148,7 +148,7 @@ struct op {
         } rope_kv;
         struct {
             struct tensor out, x;
-            struct heads_opt opt;
+            struct linear_heads_opt opt;
         } heads;
         struct {
             struct tensor out, x;
@@ -217,10 +217,10 @@ void record_experts(struct record *r, const struct tensor *out, const struct ten
 void record_add(struct record *r, enum op_kind kind, const struct tensor *x, const struct tensor *y,
                 float by);
 void record_sample(struct record *r, int32_t *ids, const struct tensor *logits,
-                   const struct pick *picks, int n, const struct pick_adjust *adjust);
+                   const struct sample_row *picks, int n, const struct logit_adjust *adjust);
 
 void record_heads(struct record *r, const struct tensor *out, const struct tensor *x,
-                  const struct heads_opt *opt);
+                  const struct linear_heads_opt *opt);
 void record_conv(struct record *r, const struct tensor *out, const struct tensor *x,
                  const struct stateview *st, int layer, const struct conv_opt *opt);
 void record_scan(struct record *r, const struct tensor *out, const struct scan_in *in,

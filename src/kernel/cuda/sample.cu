@@ -266,7 +266,7 @@ __device__ static int draw_listed(struct room *r, const struct row *w, int n, do
 
 /* n candidates in buckets up to `last` hold all that stay: `total` is the mass that top-p is of,
  * where it is the whole row's. NO_LIST: they do not reach it. */
-__device__ static int take_listed(struct room *r, const struct row *w, const struct pick *p,
+__device__ static int take_listed(struct room *r, const struct row *w, const struct sample_row *p,
                                   int last, int n, int top_k, double total)
 {
     int i = 2 * threadIdx.x, kept = top_k && top_k < n ? top_k : n;
@@ -491,7 +491,7 @@ __device__ static int guess_count(struct room *r, double want, double total, int
     return t < LIST ? t : LIST;
 }
 
-__device__ static int draw_filtered(struct room *r, const struct row *w, const struct pick *p,
+__device__ static int draw_filtered(struct room *r, const struct row *w, const struct sample_row *p,
                                     int top_k)
 {
     struct border b = { -FLT_MAX, ALL };
@@ -514,7 +514,7 @@ __device__ static int draw_filtered(struct room *r, const struct row *w, const s
     return draw_row(r, w, b, p->u);
 }
 
-__device__ static int choose(struct room *r, const float *x, int n, const struct pick *p)
+__device__ static int choose(struct room *r, const float *x, int n, const struct sample_row *p)
 {
     u64 best = block_best(r, x, n);
     int top_k = p->top_k < n ? p->top_k : 0;
@@ -530,20 +530,20 @@ __device__ static int choose(struct room *r, const float *x, int n, const struct
 }
 
 __global__ static void __launch_bounds__(THREADS, 1)
-    sample_rows(int32_t *ids, float *logits, size_t stride, int n, const struct pick *picks,
-                const struct pick_adjust *adjust, float *was)
+    sample_rows(int32_t *ids, float *logits, size_t stride, int n, const struct sample_row *picks,
+                const struct logit_adjust *adjust, float *was)
 {
     __shared__ struct room room;
 
     cu_next();
     cu_wait();
-    struct pick p = picks[blockIdx.x];
+    struct sample_row p = picks[blockIdx.x];
     float *x = logits + (size_t)p.row * stride;
 
     adjust += p.adjust;
     was += p.adjust;
     for (int i = threadIdx.x; i < p.n_adjust; i += THREADS) {
-        struct pick_adjust a = adjust[i];
+        struct logit_adjust a = adjust[i];
         float v = x[a.id];
         was[i] = v;
         v = __fadd_rn(v, a.add);
@@ -564,8 +564,8 @@ size_t cu_sample_bytes(const struct cuda *c, const struct backend_limits *lim)
     return (size_t)lim->max_adjust * sizeof(float);
 }
 
-void cu_sample(struct cuda *c, int32_t *ids, const struct tensor *logits, const struct pick *picks,
-               int n_picks, const struct pick_adjust *adjust)
+void cu_sample(struct cuda *c, int32_t *ids, const struct tensor *logits,
+               const struct sample_row *picks, int n_picks, const struct logit_adjust *adjust)
 {
     cu_launch(c, "sample", sample_rows, dim3((unsigned)n_picks), dim3(THREADS), 0, ids,
               (float *)logits->data, logits->stride, logits->cols, picks, adjust,

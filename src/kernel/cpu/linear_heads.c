@@ -12,7 +12,7 @@
 struct heads {
     const struct isa *isa;
     const struct tensor *out, *x;
-    const struct heads_opt *o;
+    const struct linear_heads_opt *o;
     const struct weight *w;
     size_t row_bytes;
     int per_head; /* pieces in a head */
@@ -90,8 +90,8 @@ static void pass_tails(const void *arg, int begin, int end)
                    (size_t)a->o->tail * sizeof(float));
 }
 
-void cpu_heads(struct backend *be, const struct tensor *out, const struct tensor *x,
-               const struct heads_opt *opt)
+void cpu_linear_heads(struct backend *be, const struct tensor *out, const struct tensor *x,
+                      const struct linear_heads_opt *opt)
 {
     struct cpu *c = cpu_of(be);
     const struct weight *w = opt->w;

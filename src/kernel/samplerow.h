@@ -2,12 +2,12 @@
  *
  * What the numbers mean and in which order they apply is said in sample/sampler.h; what is drawn is
  * what sampler_pick would have drawn, but for roundings at a border. */
-#ifndef TERN_KERNEL_PICK_H
-#define TERN_KERNEL_PICK_H
+#ifndef TERN_KERNEL_SAMPLEROW_H
+#define TERN_KERNEL_SAMPLEROW_H
 
 #include <stdint.h>
 
-struct pick {
+struct sample_row {
     int32_t row;   /* of the logits; no other pick of the same call has it */
     int32_t top_k; /* 0: all */
     float temp, top_p, min_p;
@@ -17,7 +17,7 @@ struct pick {
 };
 
 /* x += add; x divided by repeat where it is above 0, else multiplied; x -= sub */
-struct pick_adjust {
+struct logit_adjust {
     int32_t id;
     float add, repeat, sub;
 };
