@@ -4,6 +4,7 @@
 
 B       ?= build
 CC      ?= gcc
+OBJCOPY ?= objcopy
 ifeq ($(origin CC),default)
 CC      := gcc
 endif
@@ -11,16 +12,26 @@ PREFIX  ?= /usr/local
 VERSION := 0.1.0
 ARCH    := $(shell $(CC) -dumpmachine | cut -d- -f1)
 
-PKGS    := jansson libpcre2-8 libutf8proc zlib hwloc libedit
+PKGS    := jansson libpcre2-8 libutf8proc zlib hwloc
+# Line editing, for the commands alone.
+CLI_PKGS := libedit
 # What only the server stands on: libtern has no network in it.
 SERVE_PKGS := libevent_core libevent_extra libevent_openssl openssl yaml-0.1
-PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) $(SERVE_PKGS) 2>/dev/null)
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) $(SERVE_PKGS) $(CLI_PKGS) 2>/dev/null)
 PKG_LIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 SERVE_LIBS := $(shell pkg-config --libs $(SERVE_PKGS) 2>/dev/null)
+CLI_LIBS   := $(shell pkg-config --libs $(CLI_PKGS) 2>/dev/null)
+
+MISSING := $(shell for p in $(PKGS) $(SERVE_PKGS) $(CLI_PKGS); do pkg-config --exists $$p 2>/dev/null || echo $$p; done)
+ifneq ($(MISSING),)
+ifneq ($(filter-out clean layers gates format fuzz-list,$(or $(MAKECMDGOALS),all)),)
+$(error pkg-config does not find: $(MISSING). 'tools/deps build' installs the Debian packages)
+endif
+endif
 
 SAN     ?=
 OPT     ?= -O2 -g
-CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -Wall -Wextra -Werror -fno-math-errno -pthread -Isrc -Iinclude -Itests -Itests/fault -I$(B) \
+CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) -Wall -Wextra -Werror -fno-math-errno -fPIC -fvisibility=hidden -pthread -Isrc -Iinclude -Itests -Itests/fault -I$(B) \
            -DTERN_VERSION='"$(VERSION)"' $(PKG_CFLAGS) $(SAN) $(EXTRA_CFLAGS)
 LDFLAGS := -pthread $(SAN) $(EXTRA_LDFLAGS)
 LDLIBS  := $(PKG_LIBS) -lm
@@ -59,23 +70,52 @@ BENCHES  := $(BENCH_SRC:%.c=$(B)/%)
 Q   := $(if $(V),,@)
 SAY := @$(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),:,echo)
 
-.PHONY: all test unit fault clients soak asan tsan fuzz layers gates cuda cuda-bench bench install clean tests tools fuzzers benches clang arm64
+.DEFAULT_GOAL := all
+FORCE:
+.PHONY: FORCE all test unit fault clients soak asan tsan fuzz layers gates format cuda cuda-bench bench lib install uninstall clean tests tools fuzzers benches clang arm64
 
 all: $(B)/tern
 
-$(B)/tern: $(CLI_OBJ) $(B)/libserve.a $(B)/libtern.a
+$(B)/tern: $(CLI_OBJ) $(B)/libserve.a $(B)/libcore.a
 	$(SAY) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(CLI_OBJ) $(B)/libserve.a $(B)/libtern.a $(SERVE_LIBS) $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(CLI_OBJ) $(B)/libserve.a $(B)/libcore.a $(SERVE_LIBS) $(CLI_LIBS) $(LDLIBS)
 
-$(B)/libtern.a: $(LIB_OBJ)
+$(B)/libcore.a: $(LIB_OBJ)
 	@rm -f $@
 	$(Q)ar rcs $@ $(LIB_OBJ)
+
+# The library for others: one object that exports the names of tests/abi/symbols.txt and nothing else, as an
+# archive and as a shared object.
+ABI := $(firstword $(subst ., ,$(VERSION)))
+LIBTERN_SO := libtern.so.$(VERSION)
+$(B)/lib/tern.o: $(LIB_OBJ)
+	@mkdir -p $(@D)
+	$(SAY) LD $@
+	$(Q)$(LD) -r -o $@.new $(LIB_OBJ)
+	$(Q)$(OBJCOPY) --localize-hidden $@.new
+	$(Q)mv $@.new $@
+$(B)/lib/libtern.a: $(B)/lib/tern.o
+	@rm -f $@
+	$(Q)ar rcs $@ $<
+$(B)/lib/$(LIBTERN_SO): $(LIB_OBJ)
+	@mkdir -p $(@D)
+	$(SAY) LD $@
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libtern.so.$(ABI) -Wl,--no-undefined -o $@ $(LIB_OBJ) $(LDLIBS)
+	$(Q)ln -sf $(LIBTERN_SO) $(B)/lib/libtern.so.$(ABI)
+	$(Q)ln -sf libtern.so.$(ABI) $(B)/lib/libtern.so
+lib: $(B)/lib/libtern.a $(B)/lib/$(LIBTERN_SO)
 
 $(B)/libserve.a: $(SERVE_OBJ)
 	@rm -f $@
 	$(Q)ar rcs $@ $(SERVE_OBJ)
 
-$(B)/%.o: %.c
+# What everything was compiled with last: other flags, or another version, compile it again.
+FLAGS_USED := $(filter-out ccache,$(CC)) $(CFLAGS) $(FLAGS_amx) $(FLAGS_neon)
+$(B)/flags: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(subst ','\'',$(FLAGS_USED))' | cmp -s - $@ || printf '%s\n' '$(subst ','\'',$(FLAGS_USED))' >$@
+
+$(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(SAY) CC $@
 	$(Q)$(CC) $(CFLAGS) $(call isa_flags,$(notdir $<)) -MMD -MP -c -o $@ $<
@@ -90,17 +130,17 @@ tests: $(TESTS) $(FAULTS)
 tools: $(TOOLS)
 benches: $(BENCHES)
 
-$(TESTS): $(B)/%: $(B)/%.o $(B)/libserve.a $(B)/libtern.a $(B)/tests/support.o
+$(TESTS): $(B)/%: $(B)/%.o $(B)/libserve.a $(B)/libcore.a $(B)/tests/support.o
 	$(SAY) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/support.o $(B)/libserve.a $(B)/libtern.a $(SERVE_LIBS) $(LDLIBS) -lcmocka
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/support.o $(B)/libserve.a $(B)/libcore.a $(SERVE_LIBS) $(LDLIBS) -lcmocka
 
 # Fault injection: calls of our own code to these pass through tests/fault/fault.c.
 , := ,
 FAULT_CALLS := malloc calloc realloc posix_memalign free read open mmap pthread_create
 FAULT_LDFLAGS := $(foreach f,$(FAULT_CALLS),-Wl$(,)--wrap=$(f)) -rdynamic
-$(FAULTS): $(B)/%: $(B)/%.o $(B)/tests/fault/fault.o $(B)/libserve.a $(B)/libtern.a $(B)/tests/support.o
+$(FAULTS): $(B)/%: $(B)/%.o $(B)/tests/fault/fault.o $(B)/libserve.a $(B)/libcore.a $(B)/tests/support.o
 	$(SAY) LD $@
-	$(Q)$(CC) $(LDFLAGS) $(FAULT_LDFLAGS) -o $@ $< $(B)/tests/fault/fault.o $(B)/tests/support.o $(B)/libserve.a $(B)/libtern.a \
+	$(Q)$(CC) $(LDFLAGS) $(FAULT_LDFLAGS) -o $@ $< $(B)/tests/fault/fault.o $(B)/tests/support.o $(B)/libserve.a $(B)/libcore.a \
 	  $(SERVE_LIBS) $(LDLIBS) -lcmocka
 
 # A library that one test opens by name.
@@ -109,13 +149,13 @@ $(B)/tests/fake_nvml.so: tests/fake_nvml.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O1 -Wall -Wextra -Werror -shared -fPIC -o $@ $<
 
-$(TOOLS) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libtern.a
+$(TOOLS) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libcore.a
 	$(SAY) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/libtern.a $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/libcore.a $(LDLIBS)
 
 # Unit tests, then the program from outside. tests/run prints 'N passed, N failed' last.
-test: all tests tools
-	TERN_BUILD=$(B) tests/run tests/api/run tests/cli/*.sh $(TESTS) $(FAULTS) tests/soak/run tests/soak/chaos
+test: all tests tools $(if $(SAN),,lib)
+	TERN_BUILD=$(B) tests/run tests/api/run $(if $(SAN),,tests/abi/run) tests/cli/*.sh $(TESTS) $(FAULTS) tests/soak/run tests/soak/chaos
 
 # The server under people's own clients, and the page in a browser: Node, npm packages, Chromium.
 clients: all
@@ -174,6 +214,9 @@ fuzz: fuzzers
 layers:
 	tools/layers
 
+format:
+	tools/format
+
 gates:
 	tools/gates
 
@@ -212,12 +255,12 @@ $(B)/cuda/arch: FORCE
 	@mkdir -p $(@D)
 	@echo '{ global: tern_cuda_open; local: *; };' >$(B)/cuda/export.map
 	@echo $(CUDA_ARCH) | cmp -s - $@ || echo $(CUDA_ARCH) >$@
-.PHONY: FORCE cuda-bench
+.PHONY: cuda-bench
 $(CUDA_DIR)/%.cu.o: src/kernel/cuda/%.cu
 	@mkdir -p $(@D)
 	$(SAY) NVCC $@
 	$(Q)$(NVCC) $(CUDA_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
-$(B)/cuda/c/%.o: src/%.c
+$(B)/cuda/c/%.o: src/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(SAY) CC $@
 	$(Q)$(CC) $(CFLAGS) -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
@@ -225,12 +268,22 @@ $(B)/cuda/c/%.o: src/%.c
 bench: all tools
 	bench/vs-llama-cpp
 
-install: all
+install: all lib
 	install -D -m 755 $(B)/tern $(DESTDIR)$(PREFIX)/bin/tern
 	install -D -m 644 include/tern.h $(DESTDIR)$(PREFIX)/include/tern.h
-	install -D -m 644 $(B)/libtern.a $(DESTDIR)$(PREFIX)/lib/libtern.a
+	install -D -m 644 $(B)/lib/libtern.a $(DESTDIR)$(PREFIX)/lib/libtern.a
+	install -D -m 644 $(B)/lib/$(LIBTERN_SO) $(DESTDIR)$(PREFIX)/lib/$(LIBTERN_SO)
+	ln -sf $(LIBTERN_SO) $(DESTDIR)$(PREFIX)/lib/libtern.so.$(ABI)
+	ln -sf libtern.so.$(ABI) $(DESTDIR)$(PREFIX)/lib/libtern.so
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed -e 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@REQUIRES@|$(PKGS)|' tools/tern.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/tern.pc
 	$(if $(wildcard $(B)/tern-cuda.so),install -D -m 755 $(B)/tern-cuda.so $(DESTDIR)$(PREFIX)/lib/tern/tern-cuda.so)
 	install -D -m 644 models/tern-tales.gguf $(DESTDIR)$(PREFIX)/share/tern/models/tern-tales.gguf
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/tern include/tern.h lib/libtern.a lib/$(LIBTERN_SO) lib/libtern.so.$(ABI) \
+	  lib/libtern.so lib/pkgconfig/tern.pc lib/tern/tern-cuda.so share/tern/models/tern-tales.gguf)
+	-rmdir $(addprefix $(DESTDIR)$(PREFIX)/,lib/tern share/tern/models share/tern) 2>/dev/null
 
 clean:
 	rm -rf build

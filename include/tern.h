@@ -17,6 +17,13 @@ extern "C" {
 
 #define TERN_ABI 1
 
+/* Everything else in the library is hidden. */
+#if defined(__GNUC__) && !defined(TERN_API)
+#define TERN_API __attribute__((visibility("default")))
+#elif !defined(TERN_API)
+#define TERN_API
+#endif
+
 enum {
     TERN_OK = 0,
     TERN_E_INVALID = -1,
@@ -66,8 +73,7 @@ typedef struct {
     int raw;                 /* the prompt as it is: no chat form; BOS as the tokenizer adds it */
     int ignore_eos;          /* go on behind the model's end tokens */
     const char *const *stop; /* NULL-terminated list, or NULL */
-    /* What the text must look like, one of the two or neither; callers of before may leave them
-     * out. */
+    /* A grammar that the text must match: one of the two, or neither. */
     const char *grammar;     /* GBNF */
     const char *json_schema; /* "{}": any JSON */
 } tern_params;
@@ -102,41 +108,64 @@ typedef struct {
     double load_ms, pack_ms;
 } tern_model_info;
 
-const char *tern_version(void);
-const char *tern_error(void); /* never NULL; "" before any failure */
-const char *tern_code_name(int code);
+TERN_API const char *tern_version(void);
+TERN_API const char *tern_error(void); /* never NULL; "" before any failure */
+TERN_API const char *tern_code_name(int code);
 
-void tern_options_init(tern_options *o);
-int tern_open(tern_model **out, const char *path, const tern_options *o);
-void tern_close(tern_model *m); /* NULL is fine; open requests keep it alive */
-int tern_info(const tern_model *m, tern_model_info *out);
+TERN_API void tern_options_init_sized(tern_options *o, size_t size);
+TERN_API int tern_open(tern_model **out, const char *path, const tern_options *o);
+TERN_API void tern_close(tern_model *m); /* NULL is fine; open requests keep it alive */
+TERN_API int tern_info_sized(const tern_model *m, tern_model_info *out, size_t size);
 
 /* The settings the model's makers recommend, where its files say so; m may be NULL. */
-void tern_params_init(tern_params *p, const tern_model *m);
+TERN_API void tern_params_init_sized(tern_params *p, size_t size, const tern_model *m);
 
 /* ids in *out, freed with tern_free. special: tokens are added as the tokenizer does, and their
  * names in the text are matched; 0: all of it is text. A model without a tokenizer is
  * TERN_E_UNSUPPORTED. */
-int tern_tokenize(tern_model *m, const char *text, size_t n, int special, int32_t **out,
-                  size_t *n_out);
-int tern_detokenize(tern_model *m, const int32_t *ids, size_t n, char **out, size_t *n_out);
-void tern_free(void *p);
+TERN_API int tern_tokenize(tern_model *m, const char *text, size_t n, int special, int32_t **out,
+                           size_t *n_out);
+TERN_API int tern_detokenize(tern_model *m, const int32_t *ids, size_t n, char **out,
+                             size_t *n_out);
+TERN_API void tern_free(void *p);
 
 /* A prompt, a talk (in the model's chat form), or ids. Whole blocks of 16 tokens that are still in
  * the KV cache and begin the new one alike are not computed again. */
-int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n,
-                const tern_params *p);
-int tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs, size_t n,
-                     const tern_params *p);
-int tern_submit_ids(tern_request **out, tern_model *m, const int32_t *ids, size_t n,
-                    const tern_params *p);
+TERN_API int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n,
+                         const tern_params *p);
+TERN_API int tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs, size_t n,
+                              const tern_params *p);
+TERN_API int tern_submit_ids(tern_request **out, tern_model *m, const int32_t *ids, size_t n,
+                             const tern_params *p);
 
 /* Waits until there is a token (or the end); fills the event. The last event has a finish, the id
  * -1 and what text was held back; calling again gives it again, without text. */
-int tern_next(tern_request *r, tern_event *ev);
-void tern_cancel(tern_request *r); /* the next tern_next says TERN_FINISH_CANCELLED */
-int tern_request_stats(const tern_request *r, tern_stats *out); /* whole after the last event */
-void tern_request_close(tern_request *r);                       /* NULL is fine */
+TERN_API int tern_next_sized(tern_request *r, tern_event *ev, size_t size);
+TERN_API void tern_cancel(tern_request *r); /* the next tern_next says TERN_FINISH_CANCELLED */
+/* The numbers are complete after the last event. */
+TERN_API int tern_request_stats_sized(const tern_request *r, tern_stats *out, size_t size);
+TERN_API void tern_request_close(tern_request *r); /* NULL is fine */
+
+/* The structs above may grow at their end in later versions. These functions tell the library how
+ * large the caller's are: a smaller one is read or filled as far as it goes, and the fields it does
+ * not have take their defaults. (tern_message does not grow: it is passed in arrays.) */
+static inline void tern_options_init(tern_options *o) { tern_options_init_sized(o, sizeof *o); }
+static inline void tern_params_init(tern_params *p, const tern_model *m)
+{
+    tern_params_init_sized(p, sizeof *p, m);
+}
+static inline int tern_info(const tern_model *m, tern_model_info *out)
+{
+    return tern_info_sized(m, out, sizeof *out);
+}
+static inline int tern_next(tern_request *r, tern_event *ev)
+{
+    return tern_next_sized(r, ev, sizeof *ev);
+}
+static inline int tern_request_stats(const tern_request *r, tern_stats *out)
+{
+    return tern_request_stats_sized(r, out, sizeof *out);
+}
 
 #ifdef __cplusplus
 }

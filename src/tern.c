@@ -50,9 +50,41 @@ const char *tern_error(void) { return last.msg; }
 const char *tern_code_name(int code) { return err_name(code); }
 void tern_free(void *p) { mem_free(p); }
 
-void tern_options_init(tern_options *o)
+/* ---- structs that callers of another version have in another size ---- */
+
+enum { SIZE_LEAST = sizeof(size_t) };
+
+/* Fills as much of the caller's struct as it has. */
+static void write_sized(void *to, size_t size, const void *from, size_t ours)
 {
-    if (o) *o = (tern_options){ .size = sizeof *o };
+    memcpy(to, from, size < ours ? size : ours);
+}
+
+/* Copies the caller's struct, whose first field is its size, over the defaults in `to`. A caller of
+ * a later version may have fields that this one does not know, as long as they are zero. */
+static int read_sized(const char *call, void *to, size_t ours, const void *from, size_t size)
+{
+    const unsigned char *p = from;
+
+    if (size < SIZE_LEAST)
+        return err_set(&last, E_INVALID,
+                       "%s: size is %zu: set it with tern_options_init or tern_params_init", call,
+                       size);
+    for (size_t i = ours; i < size; i++)
+        if (p[i])
+            return err_set(&last, E_UNSUPPORTED,
+                           "%s: byte %zu of a struct of %zu bytes is set, but this version of the "
+                           "library knows %zu bytes",
+                           call, i, size, ours);
+    memcpy(to, from, size < ours ? size : ours);
+    return OK;
+}
+
+void tern_options_init_sized(tern_options *o, size_t size)
+{
+    tern_options full = { .size = size };
+
+    if (o && size >= SIZE_LEAST) write_sized(o, size, &full, sizeof full);
 }
 
 /* The number format most of the weights' bytes are in. */
@@ -114,11 +146,7 @@ int tern_open(tern_model **out, const char *path, const tern_options *o)
     if (!out || !path) return invalid("tern_open", "out and path are needed");
     *out = NULL;
     tern_options_init(&opt);
-    if (o) {
-        if (o->size != sizeof opt)
-            return invalid("tern_open", "options have another size: use tern_options_init");
-        opt = *o;
-    }
+    if (o && (rc = read_sized("tern_open", &opt, sizeof opt, o, o->size)) != OK) return rc;
     if (opt.threads < 0) return invalid("tern_open", "threads must be 0 or more");
     if (opt.gpu_layers < 0)
         return invalid("tern_open", "gpu_layers must be 0 (as many as fit) or more");
@@ -161,13 +189,14 @@ void tern_close(tern_model *m) { model_unref(m); }
 
 static bool has_chat(const struct tern_model *m) { return m->chat || m->form != CHAT_NONE; }
 
-int tern_info(const tern_model *m, tern_model_info *out)
+int tern_info_sized(const tern_model *m, tern_model_info *out, size_t size)
 {
     const struct tokenizer *tok;
+    tern_model_info full;
 
     if (!m || !out) return invalid("tern_info", "the model and out are needed");
     tok = engine_tokenizer(m->engine);
-    *out = (tern_model_info){
+    full = (tern_model_info){
         .name = m->name,
         .arch = m->info.model->hp.arch,
         .device = m->device,
@@ -182,25 +211,29 @@ int tern_info(const tern_model *m, tern_model_info *out)
         .load_ms = m->info.open_ms,
         .pack_ms = m->info.model->put_ms,
     };
+    write_sized(out, size, &full, sizeof full);
     return TERN_OK;
 }
 
-void tern_params_init(tern_params *p, const tern_model *m)
+void tern_params_init_sized(tern_params *p, size_t size, const tern_model *m)
 {
     struct sample_opt d = sample_defaults();
+    tern_params full;
 
-    if (!p) return;
+    if (!p || size < SIZE_LEAST) return;
     if (m) sample_recommended(&d, m->info.source);
-    *p = (tern_params){ .size = sizeof *p,
-                        .temp = d.temp,
-                        .top_p = d.top_p,
-                        .min_p = d.min_p,
-                        .typical = d.typical,
-                        .repeat_penalty = d.repeat_penalty,
-                        .top_k = d.top_k,
-                        .repeat_last = d.repeat_last };
-    if (getrandom(&p->seed, sizeof p->seed, 0) != (ssize_t)sizeof p->seed) p->seed = clock_ns();
-    p->seed >>= 32; /* short enough to be typed again */
+    full = (tern_params){ .size = size,
+                          .temp = d.temp,
+                          .top_p = d.top_p,
+                          .min_p = d.min_p,
+                          .typical = d.typical,
+                          .repeat_penalty = d.repeat_penalty,
+                          .top_k = d.top_k,
+                          .repeat_last = d.repeat_last };
+    if (getrandom(&full.seed, sizeof full.seed, 0) != (ssize_t)sizeof full.seed)
+        full.seed = clock_ns();
+    full.seed >>= 32; /* short enough for a person to type again */
+    write_sized(p, size, &full, sizeof full);
 }
 
 static const struct tokenizer *need_tokenizer(const tern_model *m)
@@ -279,18 +312,6 @@ static void tell(struct request *r)
     request_unref(r);
 }
 
-/* Params as large as they are now or were before grammars; false: neither. */
-static bool copy_params(tern_params *to, const tern_params *p)
-{
-    if (p->size != sizeof *to && p->size != offsetof(tern_params, grammar)) {
-        invalid("tern_submit", "params have another size: use tern_params_init");
-        return false;
-    }
-    *to = (tern_params){ 0 };
-    memcpy(to, p, p->size);
-    return true;
-}
-
 static bool set_grammar(struct tern_request *r, const tern_params *p)
 {
     struct grammar_spec spec = { .kind = p->grammar ? GRAMMAR_GBNF : GRAMMAR_SCHEMA,
@@ -314,8 +335,8 @@ static struct tern_request *request_new(tern_model *m, const tern_params *p, boo
     tern_params params;
     struct tern_request *r;
 
-    if (!p) tern_params_init(&params, m);
-    else if (!copy_params(&params, p)) return NULL;
+    tern_params_init(&params, m);
+    if (p && read_sized("tern_submit", &params, sizeof params, p, p->size) != OK) return NULL;
     r = mem_new(struct tern_request);
     r->m = m;
     r->r = request_open();
@@ -401,7 +422,7 @@ int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n,
         return invalid("tern_submit", "out, the model and the prompt are needed");
     *out = NULL;
     if (!(t = need_tokenizer(m))) return last.code;
-    chat = has_chat(m) && !(p && p->size >= offsetof(tern_params, grammar) && p->raw);
+    chat = has_chat(m) && !(p && p->size > offsetof(tern_params, raw) && p->raw);
     if (!(r = request_new(m, p, chat))) return last.code;
     if (chat) {
         rc = encode_chat(m, t, &msg, 1, &r->r->prompt, &e);
@@ -480,9 +501,12 @@ static tern_finish finish_of(enum finish f)
     }
 }
 
-static int emit(struct tern_request *r, tern_event *ev, int32_t id)
+static int write_event(struct tern_request *r, tern_event *ev, size_t size, int32_t id)
 {
-    *ev = (tern_event){ .text = buf_cstr(&r->text), .n = r->text.n, .id = id, .finish = r->finish };
+    tern_event full = { .text = buf_cstr(&r->text), .n = r->text.n, .id = id, .finish = r->finish };
+
+    write_sized(ev, size, &full, sizeof full);
+    if (buf_check(&r->text, &last) != OK) return last.code;
     return TERN_OK;
 }
 
@@ -503,24 +527,25 @@ static void wait_event(struct tern_request *r, struct event *ev)
     }
 }
 
-int tern_next(tern_request *r, tern_event *ev)
+int tern_next_sized(tern_request *r, tern_event *ev, size_t size)
 {
+    const tern_event none = { .text = "", .id = -1 };
     struct event got;
 
     if (!r || !ev) return invalid("tern_next", "the request and the event are needed");
-    *ev = (tern_event){ .text = "", .id = -1 };
+    write_sized(ev, size, &none, sizeof none);
     buf_clear(&r->text);
     if (r->failed) return fail(&r->r->err);
-    if (r->finish != TERN_FINISH_NONE) return emit(r, ev, -1);
+    if (r->finish != TERN_FINISH_NONE) return write_event(r, ev, size, -1);
     do { /* a cancelled request says nothing more */
         wait_event(r, &got);
     } while (got.finish == FINISH_NONE && atomic_load(&r->r->cancel) != CANCEL_NO);
     buf_put_str(&r->text, got.text);
-    if (got.finish == FINISH_NONE) return emit(r, ev, got.id);
+    if (got.finish == FINISH_NONE) return write_event(r, ev, size, got.id);
     r->failed = got.finish == FINISH_ERROR || got.finish == FINISH_DEADLINE;
     if (r->failed) return fail(&r->r->err);
     r->finish = finish_of((enum finish)got.finish);
-    return emit(r, ev, -1);
+    return write_event(r, ev, size, -1);
 }
 
 void tern_cancel(tern_request *r)
@@ -528,21 +553,25 @@ void tern_cancel(tern_request *r)
     if (r) request_cancel(r->r, CANCEL_ASKED);
 }
 
-int tern_request_stats(const tern_request *r, tern_stats *out)
+int tern_request_stats_sized(const tern_request *r, tern_stats *out, size_t size)
 {
     const struct request *q;
+    tern_stats full;
 
     if (!r || !out) return invalid("tern_request_stats", "the request and out are needed");
     q = r->r;
-    *out = (tern_stats){ .prompt_tokens = (int)q->prompt.n };
-    if (r->finish == TERN_FINISH_NONE && !r->failed)
-        return TERN_OK; /* the rest is the engine's until the end */
-    out->cached_tokens = q->n_cached;
-    out->tokens = q->n_out;
-    if (q->n_out == 0) return TERN_OK;
-    out->prompt_ms = (double)(q->first_ns - q->start_ns) / 1e6;
-    out->decode_ms = (double)(q->end_ns - q->first_ns) / 1e6;
-    out->first_token_ms = (double)(q->first_ns - q->submit_ns) / 1e6;
+    full = (tern_stats){ .prompt_tokens = (int)q->prompt.n };
+    /* The other numbers belong to the engine's thread until the request has ended. */
+    if (r->finish != TERN_FINISH_NONE || r->failed) {
+        full.cached_tokens = q->n_cached;
+        full.tokens = q->n_out;
+    }
+    if (full.tokens > 0) {
+        full.prompt_ms = (double)(q->first_ns - q->start_ns) / 1e6;
+        full.decode_ms = (double)(q->end_ns - q->first_ns) / 1e6;
+        full.first_token_ms = (double)(q->first_ns - q->submit_ns) / 1e6;
+    }
+    write_sized(out, size, &full, sizeof full);
     return TERN_OK;
 }
 

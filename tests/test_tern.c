@@ -95,6 +95,51 @@ static void a_struct_nobody_initialised_is_refused(void **state)
     tern_close(m);
 }
 
+/* Callers that were compiled against an earlier or a later tern.h. */
+static void structs_of_another_version_are_read_as_far_as_they_go(void **state)
+{
+    struct {
+        tern_options o;
+        uint64_t later;
+    } o = { .o = { .size = sizeof o } };
+    struct {
+        tern_event ev;
+        unsigned char guard[8];
+    } ev;
+    tern_params p;
+    tern_model *m = NULL;
+    tern_request *r = NULL;
+    const int32_t ids[1] = { 1 };
+    (void)state;
+    tern_options_init_sized(&o.o, offsetof(tern_options, batch));
+    assert_int_equal(o.o.size, offsetof(tern_options, batch));
+    o.o.context = 64;
+    o.o.batch = -7; /* behind the end of what that caller has */
+    assert_int_equal(tern_open(&m, repo(TALES), &o.o), TERN_OK);
+    tern_close(m);
+    o.o = (tern_options){ .size = sizeof o, .context = 64 };
+    assert_int_equal(tern_open(&m, repo(TALES), &o.o), TERN_OK);
+    tern_close(m);
+    o.later = 1;
+    assert_int_equal(tern_open(&m, repo(TALES), &o.o), TERN_E_UNSUPPORTED);
+    assert_non_null(strstr(tern_error(), "this version"));
+
+    m = open_model(repo(TALES), 64);
+    tern_params_init_sized(&p, offsetof(tern_params, temp), m);
+    p.max_tokens = 1;
+    assert_int_equal(tern_submit_ids(&r, m, ids, 1, &p), TERN_OK);
+    memset(&ev, 0xee, sizeof ev);
+    do {
+        assert_int_equal(tern_next_sized(r, &ev.ev, offsetof(tern_event, id)), TERN_OK);
+        assert_int_equal(ev.ev.id, (int32_t)0xeeeeeeee);
+        assert_non_null(ev.ev.text);
+    } while (tern_next(r, &ev.ev) == TERN_OK && ev.ev.finish == TERN_FINISH_NONE &&
+             memset(&ev, 0xee, sizeof ev));
+    assert_int_equal(ev.guard[0], 0xee);
+    tern_request_close(r);
+    tern_close(m);
+}
+
 static void a_model_that_is_not_there_is_named(void **state)
 {
     tern_model *m = (tern_model *)1;
@@ -379,6 +424,7 @@ int main(void)
         cmocka_unit_test(texts_keep_to_a_grammar_or_a_schema),
         cmocka_unit_test(missing_arguments_are_errors_not_crashes),
         cmocka_unit_test(a_struct_nobody_initialised_is_refused),
+        cmocka_unit_test(structs_of_another_version_are_read_as_far_as_they_go),
         cmocka_unit_test(a_model_that_is_not_there_is_named),
         cmocka_unit_test(greedy_texts_are_the_expected_ones),
         cmocka_unit_test(a_chat_model_answers_and_the_next_turn_reuses_the_past),
