@@ -1,12 +1,23 @@
-/* backend.h - a device as a table of operations over whole batches.
+/* backend.h - a compute device as a table of operations over whole batches.
  *
- * Calls are in order and may be asynchronous: none of them returns a result to the host.
- * Host arrays go in by `put`, results come out by `get`, both valid for the host only after
- * `sync`, which also tells the first failure of any call since the last one. A step
- * allocates nothing: memory comes from `alloc` when an engine opens.
+ * Two backends exist: the CPU (kernel/cpu) and CUDA (kernel/cuda, a library that is loaded at run
+ * time). model/decoder.c writes a forward pass as calls of this table and does not know which
+ * device executes it.
  *
- * One thread drives a backend. Everything a call is handed (tensors, weights, views) must
- * stay in place until the next sync. */
+ * Execution. Calls are executed in order and may be asynchronous; none of them returns a result to
+ * the host. Data goes to the device by `put` and comes back by `get`, and the host may read it only
+ * after `sync`. An operation that fails records the error; `sync` returns the first one since the
+ * last sync. Until the next sync all arguments of a call (tensors, weights, views, option structs)
+ * must stay in place and unchanged.
+ *
+ * Memory. Everything is allocated through `alloc` and `reserve` when an engine opens; a step
+ * allocates nothing. Pointers inside tensors and views are device memory; option structs and
+ * struct tensor itself are host memory.
+ *
+ * Threads. One thread at a time drives a backend. Only `stats` may be called from any thread.
+ *
+ * Notation: n_tokens is the number of rows of a batch; x[n][m] is row-major; activations are F32.
+ * An entry may be NULL where its comment says so. */
 #ifndef TERN_KERNEL_BACKEND_H
 #define TERN_KERNEL_BACKEND_H
 
@@ -18,261 +29,299 @@
 
 struct backend;
 
+/* What memory is for: accounting only. */
 enum mem_kind { MEM_WEIGHTS, MEM_KV, MEM_SCRATCH, MEM_KINDS };
 
+/* Activation functions of the feed-forward block. */
 enum act {
-    ACT_SILU,
-    ACT_GELU,
-    ACT_GELU_TANH,
-    ACT_RELU,
-    ACT_RELU2,
-    ACT_GELU_QUICK,
-    ACT_SIGMOID,
-    ACT_SWIGLU_CLIP, /* quick gelu of a gate of at most 7, times up in [-7, 7] plus 1 (gpt-oss) */
-    ACT_NONE         /* x itself: of gates that multiply as they are */
+    ACT_SILU,        /* x * sigmoid(x) */
+    ACT_GELU,        /* exact, with erf */
+    ACT_GELU_TANH,   /* tanh approximation */
+    ACT_RELU,        /* max(x, 0) */
+    ACT_RELU2,       /* max(x, 0)^2 */
+    ACT_GELU_QUICK,  /* x * sigmoid(1.702 x) */
+    ACT_SIGMOID,     /* 1 / (1 + e^-x) */
+    ACT_SWIGLU_CLIP, /* gpt-oss: quick GELU of min(gate, 7), times (clamp(up, -7, 7) + 1) */
+    ACT_NONE         /* identity: act(gate) * up is then the plain product */
 };
 
+/* Which two elements of a head form a pair that the rotary embedding rotates. */
 enum rope_style {
-    ROPE_HALF, /* pairs (i, i + n/2): Hugging Face's order, GGUF calls it neox */
-    ROPE_PAIR  /* pairs (2i, 2i + 1): GGUF's order for llama */
+    ROPE_HALF, /* (i, i + n/2): Hugging Face's order; GGUF calls it neox */
+    ROPE_PAIR  /* (2i, 2i + 1): the order of the RoPE paper, and of GGUF's llama */
 };
 
-/* One product of a `linear` call: out = W x + bias, or out += W x + bias. */
+/* One matrix product of a `linear` call: out = scale * W x + bias, or out += the same.
+ * W is [w->rows][w->cols]; x is [n_tokens][w->cols]; out is [n_tokens][w->rows]. */
 struct linear {
     struct tensor out;
     const struct weight *w;
     const float *bias; /* [w->rows] or NULL */
-    bool add;
-    float scale; /* of the product before adding; 0 means 1 */
+    bool add;          /* accumulate into out: the residual connection */
+    float scale;       /* of W x, not of the bias; 0 means 1 */
 };
 
 struct attend_opt {
-    int n_heads, n_kv_heads, head_dim, head_dim_v;
-    float scale;
-    float softcap;       /* 0: none; else cap * tanh(score / cap) */
-    int window;          /* 0: none; else only the last `window` positions, itself included */
-    bool bidirectional;  /* not causal: a token sees its whole sequence (kvview.seq_end), with a
-                          * window  those at most window / 2 away */
-    const float *sinks;  /* [n_heads] or NULL: an extra logit that takes weight and gives nothing */
-    const float *slopes; /* [n_heads] or NULL: ALiBi, slope * (key pos - query pos) */
+    int n_heads, n_kv_heads; /* grouped-query attention: n_heads / n_kv_heads queries share a key */
+    int head_dim, head_dim_v; /* of queries and keys; of values */
+    float scale;              /* of the scores q.k, usually 1 / sqrt(head_dim) */
+    float softcap;            /* 0: none; else score = cap * tanh(score / cap) */
+    int window;               /* sliding window: the last `window` positions including the token's
+                               * own; 0: none */
+    bool bidirectional;       /* not causal: a token attends to its whole sequence (kvview.seq_end
+                               * must be set); with a window, to positions at most window / 2 away */
+    const float *sinks;       /* [n_heads] or NULL: attention sinks, an extra score per head that
+                               * takes part in the softmax and contributes no value (gpt-oss) */
+    const float *slopes;      /* [n_heads] or NULL: ALiBi, score += slope * (key pos - query pos) */
 };
 
-/* How a token's experts are chosen from its scores (logits), and what weight each gets. */
+/* Router of a mixture of experts: how the n_used experts of a token are selected from the router's
+ * logits and weighted. */
 enum route_kind {
-    ROUTE_SOFTMAX,     /* softmax of all; the largest; their shares */
-    ROUTE_TOP_SOFTMAX, /* the largest; softmax of those */
-    ROUTE_SIGMOID,     /* sigmoid of each; the largest, bias added for the choice only */
-    ROUTE_SPARSEMIXER  /* two; each a softmax of those not far behind it (phimoe) */
+    ROUTE_SOFTMAX,     /* softmax over all experts, then the largest; weight = probability */
+    ROUTE_TOP_SOFTMAX, /* the largest logits, then softmax over those only */
+    ROUTE_SIGMOID,     /* sigmoid of each logit; selection by sigmoid + bias, weight without bias */
+    ROUTE_SPARSEMIXER /* phimoe: two experts, each weighted by a softmax over logits near its own */
 };
 
-/* What a model may have at most. */
+/* Limits that the loader checks. */
 enum { MOE_MAX_USED = 64, MOE_MAX_EXPERTS = 1024, MOE_MAX_GROUPS = 64 };
 
 struct route_opt {
     enum route_kind route;
-    int n_used;
-    bool norm;                   /* weights divided by their sum */
-    float scale;                 /* then times this */
-    const float *bias;           /* [experts] or NULL: counts in the choice, not in the weight */
-    int n_groups, n_groups_used; /* 0: none; else only experts of the best groups can be chosen, */
-    int group_top;               /* where a group counts as the sum of its so many best */
-    float jitter;                /* sparsemixer */
+    int n_used;        /* experts per token */
+    bool norm;         /* divide the weights by their sum */
+    float scale;       /* multiplies the weights, after norm */
+    const float *bias; /* [experts] or NULL: added for the selection, not in the weight */
+    /* Group-limited routing (DeepSeek): experts form n_groups equal groups; only those of the best
+     * n_groups_used groups can be selected. A group's score is the sum of its group_top best
+     * experts. n_groups 0: no groups. */
+    int n_groups, n_groups_used;
+    int group_top;
+    float jitter; /* ROUTE_SPARSEMIXER: its epsilon */
 };
 
-/* Feed-forward blocks of which each token has a few. The scratch is the caller's: a row for every
- * choice. */
+/* The feed-forward blocks of a mixture of experts. Token rows are copied once per selected expert
+ * and sorted by expert, so that the weights of an expert are read once per step. The scratch
+ * memory is the caller's, one row per selection. */
 struct experts_opt {
-    int n, n_used;
-    const struct weight *gate, *up, *down; /* [n] each; gate NULL: plain blocks */
-    const float *b_gate, *b_up, *b_down;   /* [n][rows], or NULL */
+    int n, n_used;                         /* experts, and experts per token */
+    const struct weight *gate, *up, *down; /* [n] each; gate NULL: blocks without a gate */
+    const float *b_gate, *b_up, *b_down;   /* [n][rows] biases, or NULL */
     enum act act;
-    float scale;                  /* of the sum */
-    bool add;                     /* out += instead of out = */
-    struct tensor xs, hs, us, ys; /* [tokens * n_used][in, wide, wide, out] */
-    int32_t *order;               /* [2 * tokens * n_used + n + 1] */
+    float scale; /* of the weighted sum */
+    bool add;    /* out += instead of out = */
+    /* Scratch, [n_tokens * n_used] rows each: inputs, gate (then hidden), up, outputs. */
+    struct tensor xs, hs, us, ys;
+    int32_t *order; /* scratch, [2 * n_tokens * n_used + n + 1] */
 };
 
-/* out[:, h * out_step ...] = W[h] x[:, h * x_step ...] for each of w->n heads; behind it, `tail`
- * numbers that stand behind those multiplied are passed on. */
+/* One matrix product per head: out[:, h * out_step ..] = W[h] x[:, h * x_step ..] for each of the
+ * w->n heads. `tail` further elements of each head, those after the multiplied ones, are copied
+ * from x to out unchanged. Multi-head latent attention uses it to absorb its projections. */
 struct linear_heads_opt {
-    const struct weight *w;
-    int x_step, out_step, tail;
+    const struct weight *w;     /* w->n matrices [w->rows][w->cols] */
+    int x_step, out_step, tail; /* in elements */
 };
 
-/* A causal convolution over the tokens of each run, channel by channel. */
+/* A depthwise causal convolution over the tokens of each sequence (Mamba's conv1d). */
 struct conv_opt {
-    const float *w;    /* [k][cols], the oldest token's row first */
+    const float *w;    /* [k][cols], the row of the oldest token first */
     const float *bias; /* [cols] or NULL */
-    int k;             /* taps; k - 1 inputs are kept in the state */
-    bool silu;         /* of the result */
+    int k;             /* kernel size; the state holds the last k - 1 inputs */
+    bool silu;         /* apply SiLU to the result */
 };
 
-/* A selective scan: for every head, h = e^(dt a) h + dt b x and y = c h + d x, token by token. */
+/* The selective scan of Mamba: for every head and token in order,
+ *     h = e^(dt a) h + dt b x,  y = c h + d x,  with dt = clamp(softplus(dt + dt_bias)). */
 struct scan_in {
     struct tensor x;    /* [n_tokens][n_heads * head_dim] */
-    struct tensor dt;   /* [n_tokens][n_heads], before bias and softplus; not kept */
+    struct tensor dt;   /* [n_tokens][n_heads] before bias and softplus; overwritten */
     struct tensor b, c; /* [n_tokens][n_groups * n_state] */
 };
 struct scan_opt {
     int n_heads, head_dim, n_groups, n_state;
-    bool wide;      /* a has a number for every row of the state; head_dim and n_groups are 1 */
-    const float *a; /* below 0: [n_heads]; wide: [n_state][n_heads] */
+    bool wide;      /* Mamba 1: `a` differs for every state element; head_dim and n_groups are 1 */
+    const float *a; /* negative: [n_heads], or wide: [n_state][n_heads] */
     const float *d, *dt_bias; /* [n_heads] */
-    float dt_min, dt_max;     /* what softplus(dt + dt_bias) is kept between */
+    float dt_min, dt_max;     /* bounds of softplus(dt + dt_bias) */
 };
 
-/* The gated delta rule: for every head, h = e^g h; h += k beta (v - k h) and y = q h, token by
- * token, with g = a softplus(alpha + dt_bias), beta = sigmoid(beta). Heads share the queries and
- * keys of n_k_heads. */
+/* The gated delta rule (Gated DeltaNet): for every head and token in order,
+ *     h = e^g h,  h += k (x) beta (v - k h),  y = q h,
+ * with g = a softplus(alpha + dt_bias) and beta = sigmoid(beta). n_heads / n_k_heads heads share
+ * queries and keys. */
 struct delta_in {
     struct tensor q, k;        /* [n_tokens][n_k_heads * dim_k] */
     struct tensor v;           /* [n_tokens][n_heads * dim_v] */
-    struct tensor alpha, beta; /* [n_tokens][n_heads]; not kept */
+    struct tensor alpha, beta; /* [n_tokens][n_heads]; overwritten */
 };
 struct delta_opt {
     int n_heads, n_k_heads, dim_k, dim_v;
-    const float *a, *dt_bias; /* [n_heads]; a is below 0 */
-    float q_scale, k_scale;   /* of queries and keys */
+    const float *a, *dt_bias; /* [n_heads]; a is negative */
+    float q_scale, k_scale;   /* multiply queries and keys */
 };
 
-/* The largest step that will come: what a backend takes its own memory for. */
+/* The largest step an engine will run; a backend sizes its own memory by it. */
 struct backend_limits {
-    int max_tokens, max_seqs, max_out;
-    int max_cols, max_rows; /* the widest input and output of any product but the head's */
+    int max_tokens, max_seqs, max_out; /* rows of a batch, sequences in it, rows of logits */
+    int max_cols, max_rows; /* widest input and output of any matrix product but the output head */
     int n_vocab;
-    int n_heads, head_dim; /* the largest of any layer, keys' and values' */
-    int max_adjust;        /* adjustments of all picks of a step */
+    int n_heads, head_dim; /* the largest of any layer; head_dim covers keys and values */
+    int max_adjust;        /* logit adjustments of all sampled rows of a step together */
 };
 
-/* What a device tells of itself; 0: nothing, or not known. */
+/* Counters of a device; 0: zero or not known. */
 struct backend_stats {
-    uint64_t init_ns; /* to open it */
-    uint64_t read_ns, pack_ns,
-        upload_ns;             /* to take weights over: out of the file, into its order, to it */
-    uint64_t busy_ns;          /* it worked so long in all */
-    uint64_t bytes[MEM_KINDS]; /* of its memory, by who asked */
-    uint64_t graph_bytes,
-        library_bytes; /* what graphs of steps and what libraries took for themselves */
-    uint64_t free_bytes, total_bytes; /* of the whole device, when last looked at */
-    uint64_t n_steps, n_graphs,
-        n_replays; /* so far: steps, those kept as graphs, those that were one */
+    uint64_t init_ns; /* time to open the device */
+    /* Time to load weights: reading the file, packing into the device's layout, uploading. */
+    uint64_t read_ns, pack_ns, upload_ns;
+    uint64_t busy_ns;                      /* time the device has computed, in total */
+    uint64_t bytes[MEM_KINDS];             /* device memory by purpose */
+    uint64_t graph_bytes;                  /* memory of captured graphs of steps */
+    uint64_t library_bytes;                /* memory of libraries such as cuBLAS */
+    uint64_t free_bytes, total_bytes;      /* of the whole device, at the last measurement */
+    uint64_t n_steps, n_graphs, n_replays; /* steps run, graphs captured, steps run as a graph */
 };
 
 struct backend {
     const char *name; /* "cpu", "cuda:0" */
     char detail[96];  /* "avx512+vnni+amx, 2 threads" */
-    void *self;
+    void *self;       /* the backend's own state */
     size_t used_bytes[MEM_KINDS];
-    uint64_t n_allocs; /* times memory was taken: a step adds none */
+    uint64_t n_allocs; /* number of allocations so far: tests check that a step adds none */
 
-    /* memory: 64-byte aligned at least; NULL never comes without an error */
+    /* ---- memory and execution ---- */
+
+    /* Device memory, aligned to at least 64 bytes, not zeroed. On failure *out is unchanged. */
     int (*alloc)(struct backend *be, void **out, size_t bytes, enum mem_kind kind, struct err *e);
-    void (*free)(struct backend *be, void *p, size_t bytes, enum mem_kind kind);
+    void (*free)(struct backend *be, void *p, size_t bytes, enum mem_kind kind); /* p may be NULL */
+    /* Copies host to device, and device to host. */
     void (*put)(struct backend *be, void *dst, const void *src, size_t bytes);
     void (*get)(struct backend *be, void *dst, const void *src, size_t bytes);
-    /* From its own memory to its own. NULL: put does that too. */
+    /* Copies device to device. NULL: put does that too. */
     void (*copy)(struct backend *be, void *dst, const void *src, size_t bytes);
-    /* A result that only an operation of the same step was to read (what a norm hands a product,
-     * the up of an activation) may never be written: read such memory before sync or not at all. */
+    /* Waits until all calls are executed; returns the first error since the last sync. A backend
+     * may fuse operations: an intermediate result that only a later operation of the same step
+     * reads (the output of a norm, the `up` of an activation) may then never be written. Such
+     * memory can be read by `get` calls before the sync, but not after it. */
     int (*sync)(struct backend *be, struct err *e);
-    /* Begins what was asked for so far and does not wait for it; whole: that is a step and all of
-     * it. What was said of results that are not written is true from here on too. NULL: operations
-     * are carried out when asked for. */
+    /* Starts executing the calls made so far, without waiting. whole: they are one complete step,
+     * which a backend may capture as a graph and replay. The rule about intermediate results in
+     * `sync` applies from here on. NULL: calls are executed as they are made. */
     void (*flush)(struct backend *be, bool whole);
-    /* Waits until no more than so many (at most 3) of the flushes since the last sync are under
-     * way. With flush. */
+    /* Waits until at most `ahead` (0 to 3) of the flushes since the last sync are still executing,
+     * so that a step can be cancelled between flushes. Not NULL where flush is not. */
     void (*throttle)(struct backend *be, int ahead);
-    int whole_tokens; /* with flush: steps of up to so many tokens are best flushed whole */
-    /* Any thread, at any time. NULL: it has nothing to tell. */
+    int whole_tokens; /* with flush: steps of up to this many tokens run best as one whole flush */
+    /* Any thread, at any time. NULL: the backend keeps no counters. */
     void (*stats)(const struct backend *be, struct backend_stats *out);
-    /* Host memory that get fills fastest. NULL: any is as good. */
+    /* Page-locked host memory, the fastest source and target of copies. NULL: any memory is. */
     int (*host_alloc)(struct backend *be, void **out, size_t bytes, struct err *e);
     void (*host_free)(struct backend *be, void *p, size_t bytes);
-    /* Before the first step, and once: memory for the largest. NULL: it needs none of its own. */
+    /* Allocates the backend's own scratch memory for the largest step. Called once, before the
+     * first step. NULL: it needs none, or grows it on demand. */
     int (*reserve)(struct backend *be, const struct backend_limits *lim, struct err *e);
-    /* Bytes that could still be taken, less a margin that others may need. NULL: as many as the
-     * machine has. */
+    /* Device memory still free, less a safety margin. NULL: the limit is host memory. */
     uint64_t (*available_bytes)(struct backend *be);
     void (*close)(struct backend *be);
 
-    /* Takes a weight over: uploads it, repacks it, or keeps reading the mapped file. May be
-     * called for many weights before one weights_finish, which does the work in parallel. */
+    /* ---- weights ---- */
+
+    /* Registers a weight: the backend uploads it, repacks it, or keeps reading the mapped file.
+     * May be called for many weights; weights_finish then does the work in parallel, and only
+     * after it may the weights be used. */
     int (*weight_put)(struct backend *be, struct weight *w, struct err *e);
     int (*weights_finish)(struct backend *be, struct err *e);
-    void (*weight_drop)(struct backend *be, struct weight *w);
-    bool (*weight_supported)(struct backend *be,
-                             enum dtype t); /* can linear and embed read this type? */
+    void (*weight_drop)(struct backend *be, struct weight *w);  /* frees the device's copy */
+    bool (*weight_supported)(struct backend *be, enum dtype t); /* by linear and embed */
 
-    /* rows: out[i] = W[ids[i]] * scale */
+    /* ---- rows ---- */
+
+    /* Token embedding: out[i] = W[ids[i]] * scale, out [n][w->cols]. */
     void (*embed)(struct backend *be, const struct tensor *out, const struct weight *w,
                   const int32_t *ids, float scale);
-    /* out[i] = x[rows[i]] for out->rows rows */
+    /* out[i] = x[rows[i]] for each of the out->rows rows. */
     void (*gather)(struct backend *be, const struct tensor *out, const struct tensor *x,
                    const int32_t *rows);
 
-    /* out = x / rms(x) * w, in rows of x->cols; w NULL: no weight. Heads: reshape the tensor. */
+    /* ---- normalization ---- */
+
+    /* RMSNorm of each row: out = x / sqrt(mean(x^2) + eps) * w; w [x->cols], NULL: all ones. */
     void (*rmsnorm)(struct backend *be, const struct tensor *out, const struct tensor *x,
                     const float *w, float eps);
-    /* out = (x - mean) / std * w + b; w, b may be NULL */
+    /* LayerNorm of each row: out = (x - mean) / sqrt(var + eps) * w + b; w and b may be NULL. */
     void (*layernorm)(struct backend *be, const struct tensor *out, const struct tensor *x,
                       const float *w, const float *b, float eps);
-    /* The same for n_heads heads of head_dim inside every row of x, in place, one weight for all
-     * heads (w_stride 0) or each its own (w_stride = head_dim). */
+    /* RMSNorm of each of the n_heads heads of head_dim elements in every row of x, in place. One
+     * weight for all heads (w_stride 0) or one per head (w_stride = head_dim). */
     void (*headnorm)(struct backend *be, const struct tensor *x, int n_heads, int head_dim,
                      const float *w, int w_stride, float eps);
-
-    /* Layer norm of each head, w and b [head_dim] (w_stride 0) or each head its own; b may be NULL.
-     * NULL: it has none, and models that need one are refused. */
+    /* LayerNorm of each head, as headnorm; b may be NULL. Entry NULL: models with it are refused.
+     */
     void (*headnorm_layer)(struct backend *be, const struct tensor *x, int n_heads, int head_dim,
                            const float *w, const float *b, int w_stride, float eps);
 
-    /* All products share x; the backend quantizes it once. */
+    /* ---- matrix products and attention ---- */
+
+    /* n_jobs matrix products of the same x, which is quantized once for all of them. */
     void (*linear)(struct backend *be, const struct tensor *x, const struct linear *jobs,
                    int n_jobs);
 
-    /* table[i] = n_rot/2 pairs (cos, sin) * mscale of pos[i] * freq[j]; made once a step per rotary
-     * kind */
+    /* Angles of the rotary embedding: table[i][2j], [2j+1] = cos, sin of pos[i] * freq[j], times
+     * mscale. table [n_tokens][n_rot], freq [n_rot / 2]. Computed once per step and kind of rotary
+     * embedding. */
     void (*rope_table)(struct backend *be, const struct tensor *table, const int32_t *pos,
                        const float *freq, int n_rot, float mscale);
-    /* Turns the first n_rot numbers of each of n_heads heads in every row, in place. */
+    /* Rotates the first n_rot elements of each of the n_heads heads in every row, in place. */
     void (*rope)(struct backend *be, const struct tensor *x, int n_heads, int head_dim, int n_rot,
                  const struct tensor *table, enum rope_style style);
 
-    /* k [n_tokens][n_kv_heads * head_dim], v likewise, into their blocks. */
+    /* Writes the batch's k [n_tokens][n_kv_heads * head_dim] and v into the KV cache. v is NULL for
+     * a layer whose values are part of its keys (kvlayer.v_in_k). */
     void (*kv_put)(struct backend *be, const struct kvview *kv, int layer, const struct tensor *k,
                    const struct tensor *v);
-    /* out [n_tokens][n_heads * head_dim_v]; causal, unless bidirectional: each token sees its own
-     * sequence up to its position. */
+    /* Attention over the KV cache: q [n_tokens][n_heads * head_dim], out
+     * [n_tokens][n_heads * head_dim_v]. Causal: a token attends to its own sequence up to its own
+     * position; see attend_opt for the exceptions. */
     void (*attend)(struct backend *be, const struct tensor *out, const struct tensor *q,
                    const struct kvview *kv, int layer, const struct attend_opt *opt);
 
-    /* out = act(gate) * up; up NULL: out = act(gate). out may be one of them. */
+    /* ---- element by element ---- */
+
+    /* out = act(gate) * up; up NULL: out = act(gate). out may be gate or up. */
     void (*act)(struct backend *be, const struct tensor *out, const struct tensor *gate,
                 const struct tensor *up, enum act act);
-    void (*add)(struct backend *be, const struct tensor *x, const struct tensor *y,
-                float scale); /* x += scale * y */
+    /* x += scale * y */
+    void (*add)(struct backend *be, const struct tensor *x, const struct tensor *y, float scale);
+    /* x *= scale */
     void (*scale)(struct backend *be, const struct tensor *x, float scale);
-    void (*softcap)(struct backend *be, const struct tensor *x,
-                    float cap); /* x = cap * tanh(x / cap) */
-    /* The rest may be NULL: models that need them are refused. */
-    void (*clamp)(struct backend *be, const struct tensor *x,
-                  float limit); /* x into [-limit, limit] */
-    void (*gate_rows)(struct backend *be, const struct tensor *x,
-                      const struct tensor *s); /* row *= sigmoid(s[row]) */
+    /* x = cap * tanh(x / cap) */
+    void (*softcap)(struct backend *be, const struct tensor *x, float cap);
 
-    /* ids and weights [tokens][n_used]: each token's experts by its row of logits, the best first.
-     */
+    /* All entries from here on may be NULL; models that need a missing one are refused. */
+
+    /* x = clamp(x, -limit, limit) */
+    void (*clamp)(struct backend *be, const struct tensor *x, float limit);
+    /* Every row r of x is multiplied by sigmoid(s[r]); s [n_tokens][1]. */
+    void (*gate_rows)(struct backend *be, const struct tensor *x, const struct tensor *s);
+
+    /* ---- mixture of experts ---- */
+
+    /* Selects experts: ids and weights [n_tokens][n_used], the best first, from logits
+     * [n_tokens][experts]. */
     void (*route)(struct backend *be, int32_t *ids, float *weights, const struct tensor *logits,
                   const struct route_opt *opt);
-    /* out = (+) scale * sum over the token's experts of weight * down(act(gate x) * up x) */
+    /* out = scale * sum over the token's experts of weight * down(act(gate x) * up x), or += . */
     void (*experts)(struct backend *be, const struct tensor *out, const struct tensor *x,
                     const int32_t *ids, const float *weights, const struct experts_opt *opt);
 
-    /* Each head's product with a matrix of its own. NULL: no model that needs it runs. */
+    /* ---- latent attention and recurrent layers ---- */
+
     void (*linear_heads)(struct backend *be, const struct tensor *out, const struct tensor *x,
                          const struct linear_heads_opt *opt);
-    /* Operations of recurrent layers, each on its state of `layer`. A backend that has none of one
-     * (NULL) runs no model that needs it. out is none of the inputs. */
+    /* Each reads and updates the state of `layer` for every sequence of the batch. out must not
+     * overlap the inputs. */
     void (*conv)(struct backend *be, const struct tensor *out, const struct tensor *x,
                  const struct stateview *st, int layer, const struct conv_opt *opt);
     void (*scan)(struct backend *be, const struct tensor *out, const struct scan_in *in,
@@ -280,37 +329,42 @@ struct backend {
     void (*delta)(struct backend *be, const struct tensor *out, const struct delta_in *in,
                   const struct stateview *st, int layer, const struct delta_opt *opt);
 
-    /* ids[i] = the token that picks[i] draws of its row of logits, whose cols are the tokens that
-     * may be drawn; -1: none of them is a number. All in the backend's memory. NULL: the host
-     * draws, from logits that it gets. */
+    /* ---- sampling ---- */
+
+    /* Samples one token from each of n_rows rows of logits: ids[i] is the token sampled from row
+     * rows[i].row, or -1 if all its logits are NaN. logits->cols tokens can be sampled. All arrays
+     * are device memory. NULL: the host samples, from logits it copies back. */
     void (*sample)(struct backend *be, int32_t *ids, const struct tensor *logits,
-                   const struct sample_row *picks, int n_picks, const struct logit_adjust *adjust);
+                   const struct sample_row *rows, int n_rows, const struct logit_adjust *adjust);
 };
 
 struct backend_opt {
     const char *device; /* NULL or "cpu"; "cuda", "cuda:1": by tern-cuda.so */
-    int n_threads;      /* 0: physical cores */
-    bool reference;     /* plain C kernels, F32 throughout: the definition */
-    bool profile;       /* a GPU: tell at the end which operation took how long */
-    int gpu_layers;     /* a GPU: the last so many layers lie there; 0: as many as fit. See
-                           model/place.h */
-    bool vram_only;     /* a GPU: all of them, or it does not open */
+    int n_threads;      /* CPU: 0: one per physical core */
+    bool reference;     /* CPU: plain C kernels, F32 throughout: the definition of the results */
+    bool profile;       /* CUDA: log at the end how long each operation took */
+    int gpu_layers;     /* CUDA: this many of the last layers lie on the GPU, the others on the CPU;
+                         * 0: as many as fit. See model/place.h */
+    bool vram_only;     /* CUDA: all layers on the GPU, or opening fails */
 };
 
-/* A device's share of a model: so many of its layers, in order. */
+/* A device's share of a model: n_layers consecutive layers. */
 struct backend_share {
     struct backend *be;
     int n_layers;
 };
 
+/* Opens the device that opt names. E_UNSUPPORTED: tern has no backend for it, or the CUDA library
+ * is missing or does not match this program. */
 int backend_open(struct backend **out, const struct backend_opt *opt, struct err *e);
-void backend_close(struct backend *be); /* NULL is fine */
+void backend_close(struct backend *be); /* NULL is allowed */
 
-/* The CPU's table; backend_open calls it. */
+/* The CPU backend; called by backend_open. */
 int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e);
 
-/* What tern-cuda.so exports. layout is backend_layout() of the caller: a library of another build,
- * whose structs may lie differently, refuses. */
+/* The function tern-cuda.so exports as tern_cuda_open. layout is the caller's backend_layout(): a
+ * hash of the sizes of all structs that cross the boundary. A library from another build, with
+ * another layout, refuses to open. Raise BACKEND_VERSION when a struct changes but not its size. */
 #define BACKEND_VERSION 5
 typedef int backend_open_fn(struct backend **out, const struct backend_opt *opt, uint64_t layout,
                             struct err *e);

@@ -1,11 +1,13 @@
+/* iq_grid.c - the lattice tables of ggml's IQ formats, stored as bit sets. */
 #include "kernel/iq_grid.h"
 
 #include <assert.h>
 #include <pthread.h>
 
-/* Each grid is a set of points with a few levels in every coordinate, numbered in ascending
- * order of the point read as a number: its first coordinate is the lowest digit. So a bit
- * for every possible point says it all: 3^8 of them for IQ1 and IQ2, 8^4 for IQ3. */
+/* A grid is a set of points whose coordinates take one of 3 (or 8) levels. Its points are numbered
+ * in ascending order of the point read as a base-3 (or base-8) number with the first coordinate as
+ * the lowest digit. A bit for each possible point therefore describes the grid: 3^8 bits for IQ1
+ * and IQ2, 8^4 bits for IQ3. This is an eighth of the size of ggml's tables. */
 #define WORDS_3_8 103
 #define WORDS_8_4 64
 
@@ -174,8 +176,9 @@ const int8_t mxfp4_levels[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6
 
 static struct iq_grid grid;
 
-static void spread(void *out, int n, int dims, const uint64_t *points, int n_words,
-                   const uint8_t *levels, int base)
+/* Writes the n points of `dims` coordinates whose bits are set. */
+static void expand_points(void *out, int n, int dims, const uint64_t *points, int n_words,
+                          const uint8_t *levels, int base)
 {
     uint8_t *p = out;
     for (int i = 0; i < n_words * 64; i++) {
@@ -186,20 +189,20 @@ static void spread(void *out, int n, int dims, const uint64_t *points, int n_wor
     (void)n;
 }
 
-static void make(void)
+static void make_grid(void)
 {
-    spread(grid.iq2_xxs, 256, 8, iq2_xxs_points, WORDS_3_8, levels_iq2, 3);
-    spread(grid.iq2_xs, 512, 8, iq2_xs_points, WORDS_3_8, levels_iq2, 3);
-    spread(grid.iq2_s, 1024, 8, iq2_s_points, WORDS_3_8, levels_iq2, 3);
-    spread(grid.iq1, 2048, 8, iq1_points, WORDS_3_8, levels_iq1, 3);
-    spread(grid.iq3_xxs, 256, 4, iq3_xxs_points, WORDS_8_4, levels_iq3_xxs, 8);
-    spread(grid.iq3_s, 512, 4, iq3_s_points, WORDS_8_4, levels_iq3_s, 8);
+    expand_points(grid.iq2_xxs, 256, 8, iq2_xxs_points, WORDS_3_8, levels_iq2, 3);
+    expand_points(grid.iq2_xs, 512, 8, iq2_xs_points, WORDS_3_8, levels_iq2, 3);
+    expand_points(grid.iq2_s, 1024, 8, iq2_s_points, WORDS_3_8, levels_iq2, 3);
+    expand_points(grid.iq1, 2048, 8, iq1_points, WORDS_3_8, levels_iq1, 3);
+    expand_points(grid.iq3_xxs, 256, 4, iq3_xxs_points, WORDS_8_4, levels_iq3_xxs, 8);
+    expand_points(grid.iq3_s, 512, 4, iq3_s_points, WORDS_8_4, levels_iq3_s, 8);
     for (int i = 0; i < 128; i++) grid.signs[i] = (uint8_t)(i | __builtin_parity((unsigned)i) << 7);
 }
 
 const struct iq_grid *iq_grid(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make);
+    pthread_once(&once, make_grid);
     return &grid;
 }

@@ -1,3 +1,4 @@
+/* quant.c - the table of block codecs, and the plain element types (F16, BF16, F8, integers). */
 #include "kernel/quant.h"
 
 #include "kernel/quant_impl.h"
@@ -41,7 +42,8 @@ static inline uint16_t float_to_half(float f)
     return h;
 }
 #else
-/* The exponent moves by one multiplication, which brings subnormals along. A NaN becomes quiet. */
+/* Multiplying by 2^112 moves the exponent from F16's bias to F32's and also normalizes subnormals.
+ * A signalling NaN becomes a quiet one. */
 static inline float half_to_float(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, mag = h & 0x7fff;
@@ -63,7 +65,7 @@ static inline uint16_t float_to_half(float f)
 float f16_to_f32(uint16_t h) { return half_to_float(h); }
 uint16_t f32_to_f16(float f) { return float_to_half(f); }
 
-/* E4M3 has no infinity: only 0x7f and 0xff are not numbers. */
+/* E4M3 (OCP FP8) has no infinity: 0x7f and 0xff are NaN, all other codes are finite. */
 static float f8_e4m3_to_f32(uint8_t b)
 {
     int e = b >> 3 & 15, m = b & 7;
@@ -72,9 +74,10 @@ static float f8_e4m3_to_f32(uint8_t b)
     return b & 0x80 ? -v : v;
 }
 
+/* Functions on one block. */
 struct codec {
     void (*decode)(const void *block, float *y);
-    void (*encode)(const float *x, void *block); /* NULL: tern does not write these */
+    void (*encode)(const float *x, void *block); /* NULL: tern cannot encode this format */
 };
 
 #define BOTH(name)                                   \
@@ -97,7 +100,7 @@ static const struct codec codecs[DT_COUNT] = {
     [DT_TQ1_0] = BOTH(tq1_0),   [DT_TQ2_0] = BOTH(tq2_0),   [DT_MXFP4] = BOTH(mxfp4),
 };
 
-static bool plain_can_decode(enum dtype t)
+static bool can_decode_plain(enum dtype t)
 {
     return t == DT_F32 || t == DT_F16 || t == DT_BF16 || t == DT_F64 || t == DT_I8 || t == DT_U8 ||
            t == DT_BOOL || t == DT_F8_E4M3 || t == DT_F8_E5M2;
@@ -105,7 +108,7 @@ static bool plain_can_decode(enum dtype t)
 
 bool quant_can_decode(enum dtype t)
 {
-    return t >= 0 && t < DT_COUNT && (codecs[t].decode || plain_can_decode(t));
+    return t >= 0 && t < DT_COUNT && (codecs[t].decode || can_decode_plain(t));
 }
 
 bool quant_can_encode(enum dtype t)
@@ -114,7 +117,7 @@ bool quant_can_encode(enum dtype t)
            (codecs[t].encode || t == DT_F32 || t == DT_F16 || t == DT_BF16 || t == DT_F8_E4M3);
 }
 
-/* Element i of numbers that a file may have put at any address. */
+/* Element i of an array at any alignment: tensors in a file may start at any byte. */
 #define LOAD(type, src, i)                                                      \
     ({                                                                          \
         type v_;                                                                \
@@ -122,7 +125,7 @@ bool quant_can_encode(enum dtype t)
         v_;                                                                     \
     })
 
-static void plain_decode(enum dtype t, const void *src, float *y, int64_t n)
+static void decode_plain(enum dtype t, const void *src, float *y, int64_t n)
 {
     const uint8_t *b = src;
     switch (t) {
@@ -160,7 +163,7 @@ void quant_decode(enum dtype t, const void *src, float *dst, int64_t n)
     assert(quant_can_decode(t));
     void (*decode)(const void *, float *) = codecs[t].decode;
     if (!decode) {
-        plain_decode(t, src, dst, n);
+        decode_plain(t, src, dst, n);
         return;
     }
     const struct dtype_info *d = dtype_info(t);
@@ -169,7 +172,8 @@ void quant_decode(enum dtype t, const void *src, float *dst, int64_t n)
     for (int64_t i = 0; i < n; i += d->block, p += d->bytes) decode(p, dst + i);
 }
 
-/* Whole words with a constant count, so that compilers do them many at once. */
+/* n is a multiple of 32. The inner loop has a constant count and no branch, so that compilers
+ * vectorize it. */
 static bool is_finite(const float *x, int n)
 {
     uint32_t bad = 0;
@@ -181,7 +185,7 @@ static bool is_finite(const float *x, int n)
     return !(bad >> 31);
 }
 
-static void blocks_encode(enum dtype t, const float *x, char *dst, int64_t n)
+static void encode_blocks(enum dtype t, const float *x, char *dst, int64_t n)
 {
     const struct dtype_info *d = dtype_info(t);
     assert(n % d->block == 0);
@@ -212,6 +216,6 @@ void quant_encode(enum dtype t, const float *src, void *dst, int64_t n)
     case DT_BF16:
         for (int64_t i = 0; i < n; i++) h[i] = f32_to_bf16(src[i]);
         break;
-    default: blocks_encode(t, src, dst, n);
+    default: encode_blocks(t, src, dst, n);
     }
 }

@@ -1,21 +1,26 @@
-/* quant.h - block formats, encoded and decoded in plain C. The definition of every format:
- * faster code is tested against this. */
+/* quant.h - conversion between float and every data type of base/dtype.h, in plain C.
+ *
+ * This is tern's definition of the formats: the kernels of kernel/cpu and kernel/cuda and the
+ * faster encoders of src/quant are tested against it. Layouts are in kernel/quantblocks.h. The
+ * results are the same bits on every machine: no fused multiply-add, no reordered sums. No function
+ * allocates; all may be called from any thread. */
 #ifndef TERN_KERNEL_QUANT_H
 #define TERN_KERNEL_QUANT_H
 
 #include "base/dtype.h"
 
-/* n elements (whole blocks) to floats. Every type of dtype.h but the integers above 8 bits. */
+/* Decodes n elements, a multiple of the block size. All types except integers wider than 8 bits;
+ * t must satisfy quant_can_decode. src needs no alignment. */
 void quant_decode(enum dtype t, const void *src, float *dst, int64_t n);
 bool quant_can_decode(enum dtype t);
 
-/* n floats (whole blocks) to the format, rounding to nearest. NaN and Inf are taken as 0 in
- * quantized types; F8 has no Inf and takes its largest number. */
+/* Encodes n floats, a multiple of the block size. NaN and Inf become 0 in quantized types; in
+ * F8_E4M3 Inf becomes the largest value, 448. t must satisfy quant_can_encode. */
 void quant_encode(enum dtype t, const float *src, void *dst, int64_t n);
 bool quant_can_encode(enum dtype t);
 
 float f16_to_f32(uint16_t h);
-uint16_t f32_to_f16(float f); /* nearest, ties to even */
+uint16_t f32_to_f16(float f); /* round to nearest, ties to even */
 static inline float bf16_to_f32(uint16_t h)
 {
     uint32_t u = (uint32_t)h << 16;
@@ -27,12 +32,12 @@ static inline uint16_t f32_to_bf16(float f)
 {
     uint32_t u;
     memcpy(&u, &f, 4);
-    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 64); /* a NaN stays one */
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 64); /* a NaN stays a NaN */
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
 
-/* E4M3: nearest, ties to even; beyond 448 it is 448, a NaN stays one. Without branches, so that
- * compilers do many at once. */
+/* F8_E4M3: round to nearest, ties to even; values beyond 448 become 448, a NaN stays a NaN. Without
+ * branches, so that compilers vectorize loops over it. */
 static inline uint8_t f32_to_f8_e4m3(float f)
 {
     const uint32_t top = 0x43e00000u, least = 0x3c800000u, unit = 0x46800000u; /* 448, 2^-6, 2^14 */
@@ -44,7 +49,7 @@ static inline uint8_t f32_to_f8_e4m3(float f)
     cut = mag < top ? mag : top;
     normal = (cut + 0x7ffffu + (cut >> 20 & 1)) >> 20;
     memcpy(&small, &cut, 4);
-    small += 0x1p14f; /* whose last bit is 2^-9, the least of F8 */
+    small += 0x1p14f; /* its last mantissa bit is 2^-9, the smallest subnormal of E4M3 */
     memcpy(&tiny, &small, 4);
     normal = cut < least ? tiny - unit : normal - (120u << 3);
     return (uint8_t)((u >> 24 & 0x80) | (mag > 0x7f800000u ? 0x7f : normal));

@@ -1,6 +1,7 @@
-/* quant_impl.h - between the files of quant: one block of each format, decoded or encoded.
+/* quant_impl.h - shared by the files of quant: decoder and encoder of one block of each format.
  *
- * Floats handed to an encoder are finite. */
+ * quant_X_decode(block, y) writes the block's elements to y; quant_X_encode(x, block) encodes them.
+ * The floats passed to an encoder are finite: quant_encode replaces others. */
 #ifndef TERN_KERNEL_QUANT_IMPL_H
 #define TERN_KERNEL_QUANT_IMPL_H
 
@@ -9,7 +10,8 @@
 
 #include <math.h>
 
-/* A definition gives the same bits everywhere: no fused multiply-adds. */
+/* The same bits on every machine: no fused multiply-add. (gcc: -ffp-contract is off by default in
+ * ISO C mode.) */
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF
 #endif
@@ -47,29 +49,31 @@ QUANT_CODEC(iq4_xs);
 QUANT_CODEC(tq1_0);
 QUANT_CODEC(tq2_0);
 
-/* The s for which s * q is nearest to n numbers, q from -top to top - 1. n is 16 or 32. */
+/* The scale s that minimizes the weighted squared error of s * q against n elements (16 or 32),
+ * with q in [-top, top - 1]. See quant_fit.c. */
 float quant_fit_signed(const float *x, int n, int top);
 
-/* The s and m >= 0 for which s * q - m is, q from 0 to top. */
+/* The scale s and minimum m >= 0 that do the same for s * q - m, with q in [0, top]. */
 struct quant_affine {
     float s, m;
 };
 struct quant_affine quant_fit_affine(const float *x, int n, int top);
 
-/* The s for which s * iq4_levels[q] is nearest to 32 numbers; and those q for 1/s = id. */
+/* The scale s that does the same for s * iq4_levels[q] and 32 elements; and the q for 1/s = id. */
 float quant_fit_levels(const float *x);
 void quant_round_levels(const float *x, float id, int *q);
 
-/* A scale as F16: one too large becomes the largest, not infinity. */
+/* A scale as F16; beyond the range it becomes the largest finite F16, not infinity. */
 static inline uint16_t quant_scale(float d)
 {
     return f32_to_f16(fminf(fmaxf(d, -65504.0f), 65504.0f));
 }
 
-/* 1/d, or 0 where that is no number: the whole block is then 0. */
+/* 1/d, or 0 if d is so small that 1/d overflows: all q of the block are then 0. */
 static inline float quant_inverse(float d) { return fabsf(d) > 1e-38f ? 1.0f / d : 0.0f; }
 
-/* Nearest, halves away from zero; in plain C so that compilers can do many at once. |x| < 2^31. */
+/* Rounds to nearest, ties away from zero, for |x| < 2^31. Plain C that compilers vectorize; roundf
+ * is a library call. */
 static inline int quant_round(float x)
 {
     int i = (int)x;
@@ -79,7 +83,7 @@ static inline int quant_round(float x)
 
 static inline int quant_clamp(int v, int lo, int hi) { return v < lo ? lo : v > hi ? hi : v; }
 
-/* The element of largest magnitude, with its sign; the first of equals. */
+/* The element of largest magnitude, with its sign; the first one if several are equal. */
 static inline float quant_extreme(const float *x, int n)
 {
     float amax = 0, max = 0;

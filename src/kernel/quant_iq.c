@@ -1,5 +1,7 @@
-/* quant_iq.c - the IQ formats, whose numbers index a lattice or a table of levels, and the ternary
- * ones. */
+/* quant_iq.c - the IQ formats (indices into lattices or tables of levels) and the ternary formats.
+ *
+ * The lattice formats (IQ1, IQ2, IQ3) are decoded only: encoding them needs a nearest-point search
+ * that is not implemented. IQ4_NL, IQ4_XS and the ternary formats are also encoded. */
 #include "kernel/quant_impl.h"
 
 #include "kernel/iq_grid.h"
@@ -12,18 +14,18 @@ static uint32_t load32(const void *p)
     return v;
 }
 
-/* Eight elements: magnitudes of the lattice, signs as bits. */
-static void put8(float *y, float d, const uint8_t *mag, int signs)
+/* Eight elements: magnitudes from the lattice point, signs as bits. */
+static void decode_point8(float *y, float d, const uint8_t *mag, int signs)
 {
     for (int j = 0; j < 8; j++) y[j] = d * (float)mag[j] * (signs >> j & 1 ? -1.0f : 1.0f);
 }
 
-static void put4(float *y, float d, const uint8_t *mag, int signs)
+static void decode_point4(float *y, float d, const uint8_t *mag, int signs)
 {
     for (int j = 0; j < 4; j++) y[j] = d * (float)mag[j] * (signs >> j & 1 ? -1.0f : 1.0f);
 }
 
-/* Of each 32: four bytes of index, then four times seven signs and a four-bit scale. */
+/* For each 32 elements: four index bytes, then 4 x 7 sign bits and a four-bit scale. */
 QUANT_DECODER(iq2_xxs)
 {
     const struct block_iq2_xxs *b = block;
@@ -33,12 +35,12 @@ QUANT_DECODER(iq2_xxs)
         uint32_t index = load32(b->qs + i * 4), rest = load32(b->qs + i * 4 + 2);
         float scale = d * (0.5f + (float)(rest >> 28)) * 0.25f;
         for (int l = 0; l < 4; l++)
-            put8(y + i * 32 + l * 8, scale, g->iq2_xxs[index >> 8 * l & 255],
-                 g->signs[rest >> 7 * l & 127]);
+            decode_point8(y + i * 32 + l * 8, scale, g->iq2_xxs[index >> 8 * l & 255],
+                          g->signs[rest >> 7 * l & 127]);
     }
 }
 
-/* Nine bits of index and seven signs for eight elements; a four-bit scale for 16. */
+/* For each 8 elements: a nine-bit index and seven sign bits; a four-bit scale for 16. */
 QUANT_DECODER(iq2_xs)
 {
     const struct block_iq2_xs *b = block;
@@ -46,7 +48,7 @@ QUANT_DECODER(iq2_xs)
     float d = f16_to_f32(b->d);
     for (int i = 0; i < 32; i++) {
         float scale = d * (0.5f + (float)(b->scales[i / 4] >> (i / 2 % 2 * 4) & 15)) * 0.25f;
-        put8(y + i * 8, scale, g->iq2_xs[b->qs[i] & 511], g->signs[b->qs[i] >> 9]);
+        decode_point8(y + i * 8, scale, g->iq2_xs[b->qs[i] & 511], g->signs[b->qs[i] >> 9]);
     }
 }
 
@@ -58,7 +60,7 @@ QUANT_DECODER(iq2_s)
     for (int i = 0; i < 32; i++) {
         float scale = d * (0.5f + (float)(b->scales[i / 4] >> (i / 2 % 2 * 4) & 15)) * 0.25f;
         int index = b->qs[i] | (b->qh[i / 4] >> (i % 4 * 2) & 3) << 8;
-        put8(y + i * 8, scale, g->iq2_s[index], b->signs[i]);
+        decode_point8(y + i * 8, scale, g->iq2_s[index], b->signs[i]);
     }
 }
 
@@ -71,8 +73,8 @@ QUANT_DECODER(iq3_xxs)
         uint32_t rest = load32(b->signs + i * 4);
         float scale = d * (0.5f + (float)(rest >> 28)) * 0.5f;
         for (int l = 0; l < 8; l++)
-            put4(y + i * 32 + l * 4, scale, g->iq3_xxs[b->qs[i * 8 + l]],
-                 g->signs[rest >> 7 * (l / 2) & 127] >> (l % 2 * 4));
+            decode_point4(y + i * 32 + l * 4, scale, g->iq3_xxs[b->qs[i * 8 + l]],
+                          g->signs[rest >> 7 * (l / 2) & 127] >> (l % 2 * 4));
     }
 }
 
@@ -84,12 +86,12 @@ QUANT_DECODER(iq3_s)
     for (int i = 0; i < 64; i++) {
         float scale = d * (float)(1 + 2 * (b->scales[i / 16] >> (i / 8 % 2 * 4) & 15));
         int index = b->qs[i] | (b->qh[i / 8] >> i % 8 & 1) << 8;
-        put4(y + i * 4, scale, g->iq3_s[index], b->signs[i / 2] >> (i % 2 * 4));
+        decode_point4(y + i * 4, scale, g->iq3_s[index], b->signs[i / 2] >> (i % 2 * 4));
     }
 }
 
-/* Ternary lattice points, all moved up or down by an eighth. */
-static void put8_ternary(float *y, float d, const int8_t *point, bool down)
+/* Eight elements of a ternary lattice point, all shifted up or down by 1/8. */
+static void decode_ternary8(float *y, float d, const int8_t *point, bool down)
 {
     for (int j = 0; j < 8; j++) y[j] = d * ((float)point[j] + (down ? -0.125f : 0.125f));
 }
@@ -104,26 +106,26 @@ QUANT_DECODER(iq1_s)
         float scale = d * (float)(2 * (qh >> 12 & 7) + 1);
         for (int l = 0; l < 4; l++) {
             int index = b->qs[i * 4 + l] | (qh >> 3 * l & 7) << 8;
-            put8_ternary(y + i * 32 + l * 8, scale, g->iq1[index], qh >> 15);
+            decode_ternary8(y + i * 32 + l * 8, scale, g->iq1[index], qh >> 15);
         }
     }
 }
 
-/* The block's scale is spread over the top nibbles of its four words of small ones. */
+/* The F16 scale of the block is spread over the top nibbles of the four 16-bit words of scales. */
 QUANT_DECODER(iq1_m)
 {
     const struct block_iq1_m *b = block;
     const struct iq_grid *g = iq_grid();
-    int sc[4], whole = 0;
+    int sc[4], d_bits = 0;
     for (int j = 0; j < 4; j++) {
         sc[j] = b->scales[2 * j] | b->scales[2 * j + 1] << 8;
-        whole |= sc[j] >> 12 << 4 * j;
+        d_bits |= sc[j] >> 12 << 4 * j;
     }
-    float d = f16_to_f32((uint16_t)whole);
+    float d = f16_to_f32((uint16_t)d_bits);
     for (int i = 0; i < 32; i++) {
         float scale = d * (float)(2 * (sc[i / 8] >> (i / 2 % 4 * 3) & 7) + 1);
         int qh = b->qh[i / 2] >> (i % 2 * 4);
-        put8_ternary(y + i * 8, scale, g->iq1[b->qs[i] | (qh & 7) << 8], qh >> 3 & 1);
+        decode_ternary8(y + i * 8, scale, g->iq1[b->qs[i] | (qh & 7) << 8], qh >> 3 & 1);
     }
 }
 
@@ -141,7 +143,7 @@ QUANT_DECODER(iq4_xs)
     }
 }
 
-static void levels_pack(uint8_t *qs, const float *x, float id)
+static void pack_levels(uint8_t *qs, const float *x, float id)
 {
     int q[QK];
     uint8_t small[QK];
@@ -154,7 +156,7 @@ QUANT_ENCODER(iq4_nl)
 {
     struct block_iq4_nl *b = block;
     b->d = quant_scale(quant_fit_levels(x));
-    levels_pack(b->qs, x, quant_inverse(f16_to_f32(b->d)));
+    pack_levels(b->qs, x, quant_inverse(f16_to_f32(b->d)));
 }
 
 QUANT_ENCODER(iq4_xs)
@@ -167,20 +169,21 @@ QUANT_ENCODER(iq4_xs)
     float d = f16_to_f32(b->d), id = quant_inverse(d);
     for (int i = 0; i < 8; i++) {
         sc[i] = quant_clamp(quant_round(fmaxf(fminf(s[i] * id, 255.0f), -255.0f)), -32, 31);
-        levels_pack(b->qs + i * 16, x + i * 32, quant_inverse(d * (float)sc[i]));
+        pack_levels(b->qs + i * 16, x + i * 32, quant_inverse(d * (float)sc[i]));
     }
     pack_xs_scales(b, sc);
 }
 
-/* Where the n-th digit of byte j of a TQ1_0 block goes, and how many digits it has. The bytes
- * come in runs of 32, 16 (five digits each) and 4 (four). */
-static int tq1_at(int j, int n)
+/* TQ1_0: the element that digit n of byte j stands for, and the number of digits of byte j. The 52
+ * bytes are 32 and 16 bytes of five digits, and 4 bytes of four. */
+static int tq1_index(int j, int n)
 {
     return j < 32 ? n * 32 + j : j < 48 ? 160 + n * 16 + j - 32 : 240 + n * 4 + j - 48;
 }
 static int tq1_digits(int j) { return j < 48 ? 5 : 4; }
 
-/* A byte is a fraction of 256; multiplying by 3 brings digit after digit over the point. */
+/* A byte is a base-3 fraction of 256; multiplying by 3 moves one digit after the other above the
+ * point. */
 QUANT_DECODER(tq1_0)
 {
     const struct block_tq1_0 *b = block;
@@ -188,7 +191,7 @@ QUANT_DECODER(tq1_0)
     for (int j = 0; j < 52; j++) {
         uint8_t frac = j < 48 ? b->qs[j] : b->qh[j - 48];
         for (int n = 0; n < tq1_digits(j); n++) {
-            y[tq1_at(j, n)] = (float)((frac * 3 >> 8) - 1) * d;
+            y[tq1_index(j, n)] = (float)((frac * 3 >> 8) - 1) * d;
             frac = (uint8_t)(frac * 3);
         }
     }
@@ -210,8 +213,9 @@ QUANT_ENCODER(tq1_0)
     for (int j = 0; j < 52; j++) {
         int v = 0;
         for (int n = 0; n < 5; n++)
-            v = v * 3 + (n < tq1_digits(j) ? quant_round(x[tq1_at(j, n)] * id) + 1 : 0);
-        uint8_t frac = (uint8_t)((v * 256 + 242) / 243); /* upwards: the digits survive */
+            v = v * 3 + (n < tq1_digits(j) ? quant_round(x[tq1_index(j, n)] * id) + 1 : 0);
+        uint8_t frac = (uint8_t)((v * 256 + 242) /
+                                 243); /* rounded up, so that decoding gives the same digits */
         if (j < 48) b->qs[j] = frac;
         else b->qh[j - 48] = frac;
     }

@@ -1,5 +1,8 @@
-/* quant_k.c - the K formats: super-blocks of 256, whose sub-blocks have small scales of their own.
- */
+/* quant_k.c - the K formats: super-blocks of 256 elements with sub-blocks of 16 or 32. Each
+ * sub-block has its own integer scale (and minimum), a multiple of one F16 per super-block.
+ *
+ * Encoding: quant_fit.c finds a real scale for every sub-block; these are rounded to integers; then
+ * the elements are rounded again with the scales as stored. */
 #include "kernel/quant_impl.h"
 #include "kernel/quant_pack.h"
 
@@ -78,17 +81,18 @@ QUANT_DECODER(q8_k)
     for (int i = 0; i < QK_K; i++) y[i] = b->d * (float)b->qs[i];
 }
 
-/* Sub-block scales as small whole multiples of one d: their largest magnitude becomes `top`. */
-static float scales_step(const float *s, int n, float top) { return quant_extreme(s, n) / top; }
+/* The d of which the sub-block scales are integer multiples: the largest becomes `top`. */
+static float find_scale_step(const float *s, int n, float top) { return quant_extreme(s, n) / top; }
 
-/* What the sub-blocks of Q2_K, Q4_K and Q5_K come to: whole numbers, and two F16 to multiply by. */
+/* A super-block of Q2_K, Q4_K or Q5_K before packing: x = d sc q - dmin m. */
 struct affine_block {
     uint16_t d, dmin;
     int sc[16], m[16];
     uint8_t q[QK_K];
 };
 
-static void affine_block_fit(struct affine_block *b, const float *x, int sub, int top,
+/* sub: elements of a sub-block; top, scale_top: largest q, and largest sc and m. */
+static void fit_affine_block(struct affine_block *b, const float *x, int sub, int top,
                              int scale_top)
 {
     float s[16], m[16];
@@ -98,8 +102,8 @@ static void affine_block_fit(struct affine_block *b, const float *x, int sub, in
         s[j] = a.s;
         m[j] = a.m;
     }
-    b->d = quant_scale(scales_step(s, n, (float)scale_top));
-    b->dmin = quant_scale(scales_step(m, n, (float)scale_top));
+    b->d = quant_scale(find_scale_step(s, n, (float)scale_top));
+    b->dmin = quant_scale(find_scale_step(m, n, (float)scale_top));
     float d = f16_to_f32(b->d), dmin = f16_to_f32(b->dmin);
     float id = quant_inverse(d), idmin = quant_inverse(dmin);
     for (int j = 0; j < n; j++) {
@@ -112,19 +116,19 @@ static void affine_block_fit(struct affine_block *b, const float *x, int sub, in
     }
 }
 
-/* The same for Q3_K and Q6_K: no minimum, numbers from -top to top - 1 (q: moved up by top), scales
- * of both signs. */
+/* A super-block of Q3_K or Q6_K before packing: x = d sc (q - top), 16 sub-blocks of 16, scales of
+ * both signs. */
 struct signed_block {
     uint16_t d;
     int sc[16];
     uint8_t q[QK_K];
 };
 
-static void signed_block_fit(struct signed_block *b, const float *x, int top, int scale_top)
+static void fit_signed_block(struct signed_block *b, const float *x, int top, int scale_top)
 {
     float s[16];
     for (int j = 0; j < 16; j++) s[j] = quant_fit_signed(x + j * 16, 16, top);
-    b->d = quant_scale(scales_step(s, 16, (float)-scale_top));
+    b->d = quant_scale(find_scale_step(s, 16, (float)-scale_top));
     float d = f16_to_f32(b->d), id = quant_inverse(d);
     for (int j = 0; j < 16; j++) {
         float sc = fmaxf(fminf(s[j] * id, 255.0f), -255.0f);
@@ -141,7 +145,7 @@ QUANT_ENCODER(q2_k)
 {
     struct block_q2_k *b = block;
     struct affine_block f;
-    affine_block_fit(&f, x, 16, 3, 15);
+    fit_affine_block(&f, x, 16, 3, 15);
     b->d = f.d;
     b->dmin = f.dmin;
     for (int j = 0; j < 16; j++) b->scales[j] = (uint8_t)(f.sc[j] | f.m[j] << 4);
@@ -152,7 +156,7 @@ QUANT_ENCODER(q3_k)
 {
     struct block_q3_k *b = block;
     struct signed_block f;
-    signed_block_fit(&f, x, 4, 32);
+    fit_signed_block(&f, x, 4, 32);
     b->d = f.d;
     pack_k3_scales(b->scales, f.sc);
     pack_tops(b->hmask, f.q, 2);
@@ -163,7 +167,7 @@ QUANT_ENCODER(q4_k)
 {
     struct block_q4_k *b = block;
     struct affine_block f;
-    affine_block_fit(&f, x, 32, 15, 63);
+    fit_affine_block(&f, x, 32, 15, 63);
     b->d = f.d;
     b->dmin = f.dmin;
     pack_k4_scales(b->scales, f.sc, f.m);
@@ -174,7 +178,7 @@ QUANT_ENCODER(q5_k)
 {
     struct block_q5_k *b = block;
     struct affine_block f;
-    affine_block_fit(&f, x, 32, 31, 63);
+    fit_affine_block(&f, x, 32, 31, 63);
     b->d = f.d;
     b->dmin = f.dmin;
     pack_k4_scales(b->scales, f.sc, f.m);
@@ -186,7 +190,7 @@ QUANT_ENCODER(q6_k)
 {
     struct block_q6_k *b = block;
     struct signed_block f;
-    signed_block_fit(&f, x, 32, 128);
+    fit_signed_block(&f, x, 32, 128);
     b->d = f.d;
     for (int j = 0; j < 16; j++) b->scales[j] = (int8_t)f.sc[j];
     pack_sixes(b->ql, b->qh, f.q);

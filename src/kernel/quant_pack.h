@@ -1,7 +1,8 @@
-/* quant_pack.h - numbers already rounded, put where the block formats keep them.
+/* quant_pack.h - packs quantized integers into the bit layouts of the block formats.
  *
- * q counts from 0: a format whose numbers have signs is handed them moved up. In C that
- * compilers do many at once, for whoever includes it with what instruction set it has. */
+ * q holds one unsigned integer per element; signed formats pass q with their offset added. The
+ * functions are static inline, in C that compilers vectorize: the reference encoders (quant_*.c)
+ * and the encoders of src/quant each compile them for their own instruction set. */
 #ifndef TERN_KERNEL_QUANT_PACK_H
 #define TERN_KERNEL_QUANT_PACK_H
 
@@ -11,7 +12,7 @@
 
 #define PACK static inline __attribute__((unused))
 
-/* 32 nibbles, and 32 numbers of five bits. */
+/* 32 elements of four bits, and of five bits. */
 PACK void pack_nibbles(uint8_t *restrict qs, const uint8_t *restrict q)
 {
     for (int j = 0; j < 16; j++) qs[j] = (uint8_t)((q[j] & 15) | (q[j + 16] & 15) << 4);
@@ -25,7 +26,7 @@ PACK void pack_fives(uint8_t *restrict qh, uint8_t *restrict qs, const uint8_t *
     memcpy(qh, &high, 4);
 }
 
-/* The low two bits of 256 numbers, as Q2_K, Q3_K and TQ2_0 keep them. */
+/* The low two bits of 256 elements, in the order of Q2_K, Q3_K and TQ2_0. */
 PACK void pack_pairs(uint8_t *restrict qs, const uint8_t *restrict q)
 {
     for (int h = 0; h < 2; h++)
@@ -36,7 +37,7 @@ PACK void pack_pairs(uint8_t *restrict qs, const uint8_t *restrict q)
         }
 }
 
-/* The top bit of eight runs of 32 numbers, `shift` bits up in each: Q3_K's and Q5_K's. */
+/* Bit `shift` of 256 elements, one byte for each position in 32: the high bits of Q3_K and Q5_K. */
 PACK void pack_tops(uint8_t *restrict qh, const uint8_t *restrict q, int shift)
 {
     for (int l = 0; l < 32; l++) {
@@ -46,7 +47,7 @@ PACK void pack_tops(uint8_t *restrict qh, const uint8_t *restrict q, int shift)
     }
 }
 
-/* 256 nibbles, as Q4_K and Q5_K keep them. */
+/* The low four bits of 256 elements, in the order of Q4_K and Q5_K. */
 PACK void pack_k_nibbles(uint8_t *restrict qs, const uint8_t *restrict q)
 {
     for (int p = 0; p < 4; p++)
@@ -54,6 +55,7 @@ PACK void pack_k_nibbles(uint8_t *restrict qs, const uint8_t *restrict q)
             qs[p * 32 + l] = (uint8_t)((q[p * 64 + l] & 15) | (q[p * 64 + 32 + l] & 15) << 4);
 }
 
+/* 256 elements of six bits: Q6_K. */
 PACK void pack_sixes(uint8_t *restrict ql, uint8_t *restrict qh, const uint8_t *restrict q)
 {
     for (int h = 0; h < 2; h++) {
@@ -66,7 +68,7 @@ PACK void pack_sixes(uint8_t *restrict ql, uint8_t *restrict qh, const uint8_t *
     }
 }
 
-/* Six bits for each of eight scales and minima in twelve bytes; see quant_k4_scale. */
+/* Eight scales and eight minima of six bits in twelve bytes; quant_k4_scale reads them. */
 PACK void pack_k4_scales(uint8_t *out, const int *sc, const int *m)
 {
     for (int j = 0; j < 4; j++) {
@@ -76,7 +78,7 @@ PACK void pack_k4_scales(uint8_t *out, const int *sc, const int *m)
     }
 }
 
-/* Sixteen scales from -32 to 31; see quant_k3_scale. */
+/* Sixteen scales in [-32, 31], six bits each; quant_k3_scale reads them. */
 PACK void pack_k3_scales(uint8_t *out, const int *sc)
 {
     memset(out, 0, 12);
@@ -87,7 +89,7 @@ PACK void pack_k3_scales(uint8_t *out, const int *sc)
     }
 }
 
-/* Eight scales from -32 to 31 of an IQ4_XS block. */
+/* The eight scales of an IQ4_XS block, in [-32, 31]. */
 PACK void pack_xs_scales(struct block_iq4_xs *b, const int *sc)
 {
     b->scales_h = 0;

@@ -1,4 +1,6 @@
-/* quant_small.c - formats with one scale for 32 elements. */
+/* quant_small.c - formats with one scale for 32 elements: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1,
+ * IQ4_NL (decoding), MXFP4. Encoders round with the scale given by the largest element, as ggml's
+ * reference quantizers do. */
 #include "kernel/quant_impl.h"
 
 #include "kernel/iq_grid.h"
@@ -24,8 +26,8 @@ QUANT_DECODER(q4_1)
     }
 }
 
-/* The 32 five-bit numbers of a Q5 block. */
-static void fives_unpack(const uint8_t *qh, const uint8_t *qs, int *q)
+/* The 32 five-bit integers of a Q5 block. */
+static void unpack_fives(const uint8_t *qh, const uint8_t *qs, int *q)
 {
     for (int j = 0; j < 16; j++) {
         q[j] = (qs[j] & 15) | (qh[j / 8] >> j % 8 & 1) << 4;
@@ -38,7 +40,7 @@ QUANT_DECODER(q5_0)
     const struct block_q5_0 *b = block;
     float d = f16_to_f32(b->d);
     int q[QK];
-    fives_unpack(b->qh, b->qs, q);
+    unpack_fives(b->qh, b->qs, q);
     for (int j = 0; j < QK; j++) y[j] = (float)(q[j] - 16) * d;
 }
 
@@ -47,7 +49,7 @@ QUANT_DECODER(q5_1)
     const struct block_q5_1 *b = block;
     float d = f16_to_f32(b->d), m = f16_to_f32(b->m);
     int q[QK];
-    fives_unpack(b->qh, b->qs, q);
+    unpack_fives(b->qh, b->qs, q);
     for (int j = 0; j < QK; j++) y[j] = (float)q[j] * d + m;
 }
 
@@ -75,7 +77,8 @@ QUANT_DECODER(iq4_nl)
     }
 }
 
-/* The levels are doubled, so the scale is halved: 2^(e - 128). */
+/* mxfp4_levels holds doubled E2M1 values, so that they are integers; the scale is halved for it:
+ * 2^(e - 128). */
 static float mxfp4_half_scale(uint8_t e) { return ldexpf(1.0f, e - 128); }
 
 QUANT_DECODER(mxfp4)
@@ -88,8 +91,9 @@ QUANT_DECODER(mxfp4)
     }
 }
 
-/* Symmetric around `middle`: the extreme element lands on the lowest level, which has no partner
- * above. x is shifted so that cutting off the fraction rounds. */
+/* Rounds to levels 0 .. 2 * middle - 1 around `middle` and returns the scale. The element of
+ * largest magnitude becomes level 0, because the range below the middle has one level more than the
+ * range above. x is shifted to be positive, so that truncation rounds. */
 static float round_signed(const float *x, uint8_t *q, int middle)
 {
     float d = quant_extreme(x, QK) / (float)-middle, id = quant_inverse(d);
@@ -98,6 +102,7 @@ static float round_signed(const float *x, uint8_t *q, int middle)
     return d;
 }
 
+/* Rounds to levels 0 .. top from the minimum, and returns the scale. */
 static float round_from_min(const float *x, uint8_t *q, int top, float *min_out)
 {
     float min = x[0], max = x[0];
@@ -105,7 +110,7 @@ static float round_from_min(const float *x, uint8_t *q, int top, float *min_out)
         min = x[j] < min ? x[j] : min;
         max = x[j] > max ? x[j] : max;
     }
-    /* The difference of two finite floats may not be: then halve before, not after. */
+    /* max - min may overflow although both are finite: then divide before subtracting. */
     float d = isfinite(max - min) ? (max - min) / (float)top : max / (float)top - min / (float)top;
     float id = quant_inverse(d);
     for (int j = 0; j < QK; j++)
@@ -150,10 +155,10 @@ QUANT_ENCODER(q5_1)
     pack_fives(b->qh, b->qs, q);
 }
 
-/* Eight bits to both sides of zero; returns the scale. */
-static float round_eight(const float *x, int8_t *q)
+/* Rounds to [-127, 127] and returns the scale. */
+static float round_to_int8(const float *x, int8_t *q)
 {
-    int32_t top = 0; /* magnitudes compare like their bits */
+    int32_t top = 0; /* the bits of non-negative floats compare as the floats do */
     for (int j = 0; j < QK; j++) {
         int32_t u;
         memcpy(&u, x + j, 4);
@@ -170,20 +175,20 @@ static float round_eight(const float *x, int8_t *q)
 QUANT_ENCODER(q8_0)
 {
     struct block_q8_0 *b = block;
-    b->d = quant_scale(round_eight(x, b->qs));
+    b->d = quant_scale(round_to_int8(x, b->qs));
 }
 
 QUANT_ENCODER(q8_1)
 {
     struct block_q8_1 *b = block;
-    float d = round_eight(x, b->qs);
+    float d = round_to_int8(x, b->qs);
     int sum = 0;
     for (int j = 0; j < QK; j++) sum += b->qs[j];
     b->d = quant_scale(d);
     b->s = quant_scale((float)sum * d);
 }
 
-/* The largest element gets an exponent at which it stays below 8, so 4 or 6 are its neighbours. */
+/* The block exponent brings the largest element into [4, 8); E2M1 ends at 6. */
 QUANT_ENCODER(mxfp4)
 {
     struct block_mxfp4 *b = block;
@@ -196,7 +201,7 @@ QUANT_ENCODER(mxfp4)
           id2 = ldexpf(1.0f, -(b->e - 128) - -(b->e - 128) / 2);
     for (int j = 0; j < QK; j++) {
         static const float between[7] = { 0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10 };
-        float mag = fabsf(x[j]) * id * id2; /* in two steps: 2^128 is no float */
+        float mag = fabsf(x[j]) * id * id2; /* in two steps: 2^128 does not fit a float */
         int level = 0;
         for (int l = 0; l < 7; l++) level += mag > between[l];
         q[j] = (uint8_t)(x[j] < 0 && level ? level | 8 : level);

@@ -1,14 +1,17 @@
-/* tensor.h - what an operation works on: activations and weights. */
+/* tensor.h - operands of the backend's operations: activations and weights.
+ *
+ * Both structs describe memory and do not own it. A struct tensor is a view that is copied freely:
+ * a range of rows or columns of another tensor is a tensor again. */
 #ifndef TERN_KERNEL_TENSOR_H
 #define TERN_KERNEL_TENSOR_H
 
 #include "base/dtype.h"
 
-/* Rows of activations in a backend's memory: one row a token (or a head of a token). */
+/* Activations [rows][cols] in device memory, one row per token. */
 struct tensor {
-    enum dtype type; /* DT_F32 on the CPU */
+    enum dtype type; /* DT_F32 */
     int rows, cols;
-    size_t stride; /* elements from one row to the next, >= cols */
+    size_t stride; /* elements from one row to the next; >= cols */
     void *data;
 };
 
@@ -16,12 +19,13 @@ static inline struct tensor tensor_f32(float *data, int rows, int cols)
 {
     return (struct tensor){ DT_F32, rows, cols, (size_t)cols, data };
 }
+/* The first `rows` rows. */
 static inline struct tensor tensor_rows(struct tensor t, int rows)
 {
     t.rows = rows;
     return t;
 }
-/* Columns [first, first+n) of every row. F32 only. */
+/* Columns [first, first + n) of every row; the stride stays. */
 static inline struct tensor tensor_cols(struct tensor t, int first, int n)
 {
     t.data = (float *)t.data + first;
@@ -33,15 +37,15 @@ static inline float *tensor_row(const struct tensor *t, int r)
     return (float *)t->data + (size_t)r * t->stride;
 }
 
-/* A matrix of weights, y = W x with W [rows = out][cols = in], in its file's format. n > 1: that
- * many matrices of this shape behind each other (experts). `data` borrows the mapped file until
- * a backend's weight_put takes the weight over. */
+/* A weight matrix W [rows = outputs][cols = inputs] of y = W x, in the data type of its file.
+ * n > 1: n matrices of this shape, one after the other (experts, heads). */
 struct weight {
     enum dtype type;
     int rows, cols, n;
-    const void *data; /* rows of dtype_row_bytes(type, cols), no gaps */
-    void *packed;     /* the backend's own copy or layout; NULL: it reads data */
+    const void *data; /* rows of dtype_row_bytes(type, cols) without gaps; borrowed, usually from
+                       * the mapped file */
+    void *packed;     /* the backend's copy in its own layout; NULL: it reads data */
     size_t packed_bytes;
-    int layout; /* the backend's own */
+    int layout; /* which layout `packed` has; meaning private to the backend */
 };
 #endif
