@@ -48,8 +48,8 @@ skip_isa     := $(filter-out $(ISA_$(ARCH)),avx2 avx512 amx neon)
 
 SRC_ALL := $(shell find src -name '*.c' | LC_ALL=C sort)
 SRC     := $(filter-out $(foreach i,$(skip_isa),%_$(i).c),$(SRC_ALL))
-CLI_SRC := $(filter src/cli/% src/convert/% src/loadtest/%,$(SRC))
-SERVE_SRC := $(filter src/net/% src/api/% src/server/%,$(SRC))
+CLI_SRC := $(filter src/cli/%,$(SRC))
+SERVE_SRC := $(filter src/net/% src/api/% src/server/% src/loadtest/%,$(SRC))
 LIB_SRC := $(filter-out $(CLI_SRC) $(SERVE_SRC),$(SRC))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 SERVE_OBJ := $(SERVE_SRC:%.c=$(B)/%.o)
@@ -125,6 +125,13 @@ $(B)/web.inc: $(wildcard web/*) tools/embed.sh
 	@mkdir -p $(@D)
 	$(Q)tools/embed.sh web >$@.new && mv $@.new $@
 $(B)/src/server/web.o: $(B)/web.inc
+
+# The git commit, for --version. Written only when it changes.
+COMMIT := $(or $(if $(wildcard .git),$(shell git rev-parse --short HEAD 2>/dev/null)),unknown)
+$(B)/commit.inc: FORCE
+	@mkdir -p $(@D)
+	@echo '"$(COMMIT)"' | cmp -s - $@ || echo '"$(COMMIT)"' >$@
+$(B)/src/cli/version.o: $(B)/commit.inc
 
 tests: $(TESTS) $(FAULTS)
 tools: $(TOOLS)

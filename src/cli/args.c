@@ -6,7 +6,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-static const struct arg *find(const struct arg *table, struct str name)
+static const struct arg *find_arg(const struct arg *table, struct str name)
 {
     for (const struct arg *a = table; a->name; a++)
         if (str_is(name, a->name) || (a->alt && str_is(name, a->alt))) return a;
@@ -21,7 +21,7 @@ static bool parse_u64(const char *s, uint64_t *out)
     return !errno && *end == 0 && end != s && *s != '-';
 }
 
-static int store(const struct arg *a, const char *value, struct err *e)
+static int store_value(const struct arg *a, const char *value, struct err *e)
 {
     struct arg_list *list;
     int64_t i;
@@ -32,31 +32,30 @@ static int store(const struct arg *a, const char *value, struct err *e)
     case ARG_STR: *(const char **)a->to = value; return OK;
     case ARG_INT:
         if (!str_to_i64(str_c(value), &i) || i < INT_MIN || i > INT_MAX)
-            return err_set(e, E_INVALID, "%s takes a whole number, found '%s'", a->name, value);
+            return err_set(e, E_INVALID, "%s %s: must be an integer", a->name, value);
         *(int *)a->to = (int)i;
         return OK;
     case ARG_U64:
         if (!parse_u64(value, a->to))
-            return err_set(e, E_INVALID, "%s takes a whole number from 0 on, found '%s'", a->name,
-                           value);
+            return err_set(e, E_INVALID, "%s %s: must be an integer of 0 or more", a->name, value);
         return OK;
     case ARG_FLOAT:
         if (!str_to_f64(str_c(value), &f))
-            return err_set(e, E_INVALID, "%s takes a number, found '%s'", a->name, value);
+            return err_set(e, E_INVALID, "%s %s: must be a number", a->name, value);
         *(float *)a->to = (float)f;
         return OK;
     case ARG_LIST:
         list = a->to;
         if (list->n == ARG_LIST_MAX)
-            return err_set(e, E_INVALID, "%s is given more than %d times", a->name, ARG_LIST_MAX);
+            return err_set(e, E_INVALID, "%s may be given at most %d times", a->name, ARG_LIST_MAX);
         list->at[list->n++] = value;
         return OK;
     }
-    return err_set(e, E_INTERNAL, "%s: an argument of no kind", a->name);
+    return err_set(e, E_INTERNAL, "%s has no kind in its table", a->name);
 }
 
-/* A flag at argv[*i]; moves *i past the value it takes. */
-static int take_flag(const struct arg *table, int argc, char **argv, int *i, struct err *e)
+/* Parses the flag at argv[*i]; moves *i to the value if that is a word of its own. */
+static int parse_flag(const struct arg *table, int argc, char **argv, int *i, struct err *e)
 {
     struct str word = str_c(argv[*i]), name = word;
     ptrdiff_t eq = str_starts(word, STR("--")) ? str_find(word, STR("=")) : -1;
@@ -64,14 +63,14 @@ static int take_flag(const struct arg *table, int argc, char **argv, int *i, str
     const struct arg *a;
 
     if (eq >= 0) name = str_take(word, (size_t)eq), value = word.p + eq + 1;
-    a = find(table, name);
+    a = find_arg(table, name);
     if (!a) return err_set(e, E_INVALID, "unknown flag '%.*s'", STR_ARG(name));
     if (a->kind == ARG_FLAG && value) return err_set(e, E_INVALID, "%s takes no value", a->name);
     if (a->kind != ARG_FLAG && !value) {
-        if (*i + 1 >= argc) return err_set(e, E_INVALID, "%s needs a value: %s", a->name, a->meta);
+        if (*i + 1 >= argc) return err_set(e, E_INVALID, "%s needs a value (%s)", a->name, a->meta);
         value = argv[++*i];
     }
-    return store(a, value, e);
+    return store_value(a, value, e);
 }
 
 int args_parse(const struct verb *v, const struct arg *table, int argc, char **argv,
@@ -92,7 +91,7 @@ int args_parse(const struct verb *v, const struct arg *table, int argc, char **a
         if (flags && str_is(str_c(w), "--")) {
             flags = false;
         } else if (flags && w[0] == '-' && w[1]) {
-            if ((rc = take_flag(table, argc, argv, &i, e)) != OK) return rc;
+            if ((rc = parse_flag(table, argc, argv, &i, e)) != OK) return rc;
         } else {
             if (*n_pos == max_pos) return err_set(e, E_INVALID, "unexpected argument '%s'", w);
             pos[(*n_pos)++] = w;

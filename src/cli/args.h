@@ -1,7 +1,8 @@
-/* args.h - flags as a table: name, kind, where it goes, help line.
+/* args.h - command-line flags as a table: name, kind, destination, help line.
  *
- * "--name value", "--name=value", "-n value"; "--" ends flags; anything else is positional.
- * Unknown flags, missing values and values out of kind are E_INVALID and name the flag. */
+ * Accepted forms: "--name value", "--name=value", "-n value". "--" ends the flags; every other word
+ * is a positional argument. Unknown flags, missing values and values of another kind are E_INVALID,
+ * and the message names the flag. Texts are borrowed from argv. */
 #ifndef TERN_CLI_ARGS_H
 #define TERN_CLI_ARGS_H
 
@@ -17,7 +18,7 @@ enum arg_kind {
     ARG_U64,   /* uint64_t * */
     ARG_FLOAT, /* float * */
     ARG_STR,   /* const char ** */
-    ARG_LIST   /* struct arg_list *: a text each time it is given */
+    ARG_LIST   /* struct arg_list *: one text for each time it is given */
 };
 
 #define ARG_LIST_MAX 64
@@ -32,18 +33,18 @@ struct arg {
     const char *alt;  /* "-t" or another long form, or NULL */
     enum arg_kind kind;
     void *to;
-    const char *meta; /* what stands for the value in help: "N"; NULL for flags */
-    const char *help; /* one line, with the default */
+    const char *meta; /* the value's placeholder in the help: "N"; NULL for flags */
+    const char *help; /* one line, with the default in parentheses */
 };
 
 struct verb {
     const char *name;  /* "tokenize" */
     const char *usage; /* "tern tokenize -m MODEL [--file F]" */
-    const char *about; /* a few lines that teach, with an example */
+    const char *about; /* a few lines of description, with examples */
 };
 
-/* Fills what the table points to; positional arguments go to pos[0..max_pos). -h and --help print
- * help on stdout and set *helped. */
+/* Stores the values where the table points, positional arguments in pos[0..max_pos). -h and --help
+ * print the help on stdout and set *helped. */
 int args_parse(const struct verb *v, const struct arg *table, int argc, char **argv,
                const char **pos, int max_pos, int *n_pos, bool *helped, struct err *e);
 void args_help(FILE *f, const struct verb *v, const struct arg *table);

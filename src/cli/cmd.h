@@ -1,5 +1,7 @@
-/* cmd.h - the verbs of the program. Each takes its own arguments (argv[0] is the verb) and returns
- * the exit code: 0 done, 1 it failed (one line on stderr says why), 2 wrong usage. */
+/* cmd.h - the commands of the program, and helpers that they share.
+ *
+ * A command takes its own arguments (argv[0] is its name) and returns the exit code: 0 success, 1
+ * failure (one line on stderr gives the reason), 2 wrong usage. */
 #ifndef TERN_CLI_CMD_H
 #define TERN_CLI_CMD_H
 
@@ -9,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
 
 int cmd_serve(int argc, char **argv);
 int cmd_run(int argc, char **argv);
@@ -26,22 +28,30 @@ int cmd_template(int argc, char **argv);
 int cmd_quantize(int argc, char **argv);
 int cmd_imatrix(int argc, char **argv);
 
-/* "tern: sentence" on stderr; returns EXIT_FAILED, or EXIT_USAGE for E_INVALID arguments. */
+/* "tern: MESSAGE" on stderr; returns EXIT_FAILED. */
 int cmd_fail(const struct err *e);
+/* The same with a pointer to the command's help; returns EXIT_USAGE. */
 int cmd_usage(const char *verb, const struct err *e);
+/* EXIT_OK for rc OK, else cmd_fail. */
+int cmd_result(int rc, const struct err *e);
 
-/* The type of keys and values that --kv-type names; E_INVALID: none of those there are. */
+/* "0.1.0 (d73277e)": the version and the git commit it was built from, or "unknown". */
+const char *cmd_version(void);
+
+/* The KV cache type that --kv-type names; E_INVALID for any other. */
 int cmd_kv_type(enum dtype *out, const char *name, struct err *e);
 
-/* The model that ships: $TERN_MODEL, models/tern-tales.gguf beside the program's build folder, or
- * the installed one; NULL if none of them is there. Static memory. */
-const char *cmd_default_model(void);
-
-/* "500M", "2G", "1048576" as bytes (of 1000); false: none of that kind. */
+/* "500M", "2G", "1048576" as bytes, with decimal units; false: not a size. */
 bool cmd_size(const char *s, uint64_t *out);
 
-/* What a person named with -m or as an argument: an alias of the settings file ($TERN_CONFIG, or
- * tern.yaml in ~/.config/tern) becomes the path it stands for; hf: and file: names become paths; a
- * path stays. The result lives as long as the program. */
+/* The model that ships with tern: $TERN_MODEL, models/tern-tales.gguf beside the build folder, or
+ * the installed one; NULL: none of them exists. Static memory. */
+const char *cmd_default_model(void);
+/* Sets *model to the default where none was named; E_INVALID where there is none either. */
+int cmd_need_model(const char **model, struct err *e);
+
+/* Turns the user's name of a model into a path: an alias of the settings file ($TERN_CONFIG, or
+ * tern.yaml in ~/.config/tern) becomes its path, hf: and file: names are resolved, a path stays.
+ * The result lives as long as the program. */
 int cmd_model(const char **model, struct err *e);
 #endif

@@ -1,29 +1,30 @@
-/* tern convert: a Hugging Face folder to GGUF, and back. */
+/* cmd_convert.c - tern convert: a Hugging Face folder to GGUF, and back. The work is src/convert;
+ * here are the flags, the progress bar and the report. */
 #include "base/file.h"
 #include "base/jsonw.h"
 #include "base/mem.h"
 #include "cli/args.h"
-#include "cli/bar.h"
+#include "cli/cliio.h"
 #include "cli/cmd.h"
-#include "convert/convert.h"
+#include "cli/progress.h"
 #include "convert/sums.h"
+#include "convert/togguf.h"
 #include "convert/tohf.h"
 
-#include <stdio.h>
-#include <unistd.h>
+#include <string.h>
+
+#define DEFAULT_SHARD_BYTES 5000000000u
 
 static const struct verb verb = {
     "convert",
     "tern convert FOLDER FILE.gguf | FILE.gguf FOLDER   [--type F32|F16|BF16|Q8_0]",
-    "Writes the Hugging Face folder (config.json, *.safetensors, tokenizer.json) as a GGUF file, "
-    "with\n"
-    "tokenizer, chat template and sampling settings inside; or a GGUF file as such a folder, its "
-    "numbers\n"
-    "as they are (quantized ones as F16 unless --type says otherwise). There and back again gives "
-    "the same\n"
-    "bytes where the types allow it. Results appear whole or not at all and are read back; their "
-    "SHA-256\n"
-    "is printed, and kept in a folder as SHA256SUMS.\n\n"
+    "Converts a Hugging Face folder (config.json, *.safetensors, tokenizer.json) to a GGUF file\n"
+    "with tokenizer, chat template and sampling settings inside, or a GGUF file to such a folder.\n"
+    "To a folder, values keep their type; quantized ones become F16 unless --type names another.\n"
+    "Converting there and back gives the same bytes where the types allow it. Files appear when\n"
+    "they are complete and are read back. The SHA-256 is printed; a folder also gets a SHA256SUMS\n"
+    "file.\n\n"
+    "examples:\n"
     "  tern convert Llama-3.2-1B/ llama-3.2-1b-q8_0.gguf --type Q8_0\n"
     "  tern convert llama-3.2-1b-q8_0.gguf Llama-3.2-1B-again/ --type BF16 --shard-size 2G",
 };
@@ -32,111 +33,139 @@ struct convert_flags {
     const char *src, *dst, *type, *shard;
     int threads;
     bool json, resume, bare, quiet;
-    /* what came of it */
+};
+
+struct convert_report {
     int n_tensors;
     size_t n_files;
     uint64_t bytes;
     double seconds;
-    char sum[65];
+    char sum[65]; /* SHA-256 of the file, or of the folder's SHA256SUMS */
     bool no_tokenizer;
 };
 
-static void show(void *arg, uint64_t done, uint64_t total, const char *name)
+static void on_progress(void *arg, uint64_t done, uint64_t total, const char *name)
 {
-    bar_show(arg, done, total, name);
+    progress_show(arg, done, total, name);
 }
 
-static int to_gguf(struct convert_flags *f, enum dtype type, struct err *e)
+static int convert_to_gguf(const struct convert_flags *f, enum dtype type, struct convert_report *r,
+                           struct err *e)
 {
-    struct convert_opt opt = { .src = f->src,
-                               .dst = f->dst,
-                               .type = type,
-                               .n_threads = f->threads,
-                               .bare = f->bare,
-                               .progress = isatty(2) && !f->quiet };
-    struct convert_result r = { 0 };
-    int rc = convert_to_gguf(&opt, &r, e);
+    struct progress bar;
+    struct togguf_opt opt = { .src = f->src,
+                              .dst = f->dst,
+                              .type = type,
+                              .n_threads = f->threads,
+                              .bare = f->bare,
+                              .progress = on_progress,
+                              .progress_arg = &bar };
+    struct togguf_result out;
+    int rc;
 
-    f->n_tensors = r.n_tensors, f->bytes = r.bytes, f->seconds = r.seconds, f->n_files = 1;
-    return rc == OK ? sums_file(f->dst, f->sum, e) : rc;
+    progress_begin(&bar, true, f->quiet);
+    rc = togguf_run(&opt, &out, e);
+    progress_end(&bar);
+    *r = (struct convert_report){
+        .n_tensors = out.n_tensors, .bytes = out.bytes, .seconds = out.seconds, .n_files = 1
+    };
+    return rc == OK ? sums_hash_file(f->dst, r->sum, e) : rc;
 }
 
-static int to_hf(struct convert_flags *f, enum dtype type, uint64_t shard_bytes, struct err *e)
+static int write_sums(const char *dir, char sum[65], struct err *e)
 {
-    struct bar bar;
+    char *path = cli_need(path_join(dir, "SHA256SUMS"));
+    int rc = sums_write_folder(dir, e);
+
+    if (rc == OK) rc = sums_hash_file(path, sum, e);
+    mem_free(path);
+    return rc;
+}
+
+static int convert_to_folder(const struct convert_flags *f, enum dtype type, uint64_t shard_bytes,
+                             struct convert_report *r, struct err *e)
+{
+    struct progress bar;
     struct tohf_opt opt = { .src = f->src,
                             .dst = f->dst,
                             .type = type,
                             .shard_bytes = shard_bytes,
                             .n_threads = f->threads,
                             .resume = f->resume,
-                            .progress = show,
-                            .arg = &bar };
-    struct tohf_result r = { 0 };
+                            .progress = on_progress,
+                            .progress_arg = &bar };
+    struct tohf_result out;
     int rc;
 
-    bar_begin(&bar, true, f->quiet);
-    rc = tohf_run(&opt, &r, e);
-    bar_end(&bar);
-    f->n_tensors = r.n_tensors, f->bytes = r.bytes, f->seconds = r.seconds, f->n_files = r.n_files;
-    f->no_tokenizer = r.no_tokenizer;
-    if (rc == OK) rc = sums_folder(f->dst, e);
-    if (rc == OK) {
-        char *path = path_join(f->dst, "SHA256SUMS");
-        rc = sums_file(path, f->sum, e);
-        mem_free(path);
-    }
-    return rc;
+    progress_begin(&bar, true, f->quiet);
+    rc = tohf_run(&opt, &out, e);
+    progress_end(&bar);
+    *r = (struct convert_report){ .n_tensors = out.n_tensors,
+                                  .bytes = out.bytes,
+                                  .seconds = out.seconds,
+                                  .n_files = out.n_files,
+                                  .no_tokenizer = out.no_tokenizer };
+    return rc == OK ? write_sums(f->dst, r->sum, e) : rc;
 }
 
-static int check(const struct convert_flags *f, int n_pos, bool gguf, enum dtype *type,
-                 uint64_t *shard, struct err *e)
+static int check_flags(const struct convert_flags *f, int n_pos, bool from_gguf, enum dtype *type,
+                       uint64_t *shard_bytes, struct err *e)
 {
-    *type = f->type ? dtype_by_name(str_c(f->type)) : gguf ? DT_NONE : DT_Q8_0;
-    *shard = 5000000000u;
+    *type = f->type ? dtype_by_name(str_c(f->type)) : from_gguf ? DT_NONE : DT_Q8_0;
+    *shard_bytes = DEFAULT_SHARD_BYTES;
     if (n_pos != 2)
-        return err_set(e, E_INVALID, "takes a folder and a file to write, or a file and a folder");
+        return err_set(e, E_INVALID,
+                       "two arguments are needed: a folder and the GGUF file to write, or a GGUF "
+                       "file and the folder to write");
     if (f->type && *type != DT_F32 && *type != DT_F16 && *type != DT_BF16 &&
-        (*type != DT_Q8_0 || gguf))
-        return err_set(e, E_INVALID, "--type takes F32, F16%s, found '%s'",
-                       gguf ? " or BF16" : ", BF16 or Q8_0", f->type);
-    if (f->shard && !cmd_size(f->shard, shard))
-        return err_set(e, E_INVALID, "--shard-size takes bytes such as 2G or 500M, found '%s'",
+        (*type != DT_Q8_0 || from_gguf))
+        return err_set(e, E_INVALID, "--type %s: must be F32, F16%s", f->type,
+                       from_gguf ? " or BF16" : ", BF16 or Q8_0");
+    if (f->shard && !cmd_size(f->shard, shard_bytes))
+        return err_set(e, E_INVALID, "--shard-size %s: must be a size such as 2G or 500M",
                        f->shard);
-    if (!gguf && file_is_dir(f->dst))
-        return err_set(e, E_INVALID, "%s is a folder, expected a file name", f->dst);
-    if (gguf && str_ends(str_c(f->dst), STR(".gguf")))
-        return err_set(e, E_INVALID, "%s is GGUF already: tern quantize changes its number format",
-                       f->src);
+    if (!from_gguf && file_is_dir(f->dst))
+        return err_set(e, E_INVALID, "%s is a folder; name the GGUF file to write", f->dst);
+    if (from_gguf && str_ends(str_c(f->dst), STR(".gguf")))
+        return err_set(e, E_INVALID,
+                       "%s is already a GGUF file; use tern quantize to change its types", f->src);
     return OK;
 }
 
-static void tell(const struct convert_flags *f, const char *type)
+static void add_json(struct buf *out, const struct convert_flags *f, const struct convert_report *r,
+                     const char *type)
 {
-    struct buf out = { 0 };
-    struct jsonw w = { .out = &out };
+    struct jsonw w = { .out = out };
 
-    if (f->no_tokenizer)
-        fprintf(
-            stderr,
-            "tern: its kind of tokenizer cannot be told as tokenizer.json: the folder has none\n");
-    if (!f->json) {
-        fprintf(stderr, "%s: %d tensors, %.1f MiB of weights, %s, %.1f s, read back\nsha256 %s%s\n",
-                f->dst, f->n_tensors, (double)f->bytes / 1048576, type, f->seconds, f->sum,
-                f->n_files != 1 || file_is_dir(f->dst) ? " (of SHA256SUMS)" : "");
-        return;
-    }
     jsonw_obj(&w);
     jsonw_key(&w, "path"), jsonw_str(&w, str_c(f->dst));
     jsonw_key(&w, "type"), jsonw_str(&w, str_c(type));
-    jsonw_key(&w, "tensors"), jsonw_int(&w, f->n_tensors);
-    jsonw_key(&w, "files"), jsonw_int(&w, (int64_t)f->n_files);
-    jsonw_key(&w, "bytes"), jsonw_int(&w, (int64_t)f->bytes);
-    jsonw_key(&w, "seconds"), jsonw_num(&w, f->seconds);
-    jsonw_key(&w, "sha256"), jsonw_str(&w, str_c(f->sum));
+    jsonw_key(&w, "tensors"), jsonw_int(&w, r->n_tensors);
+    jsonw_key(&w, "files"), jsonw_int(&w, (int64_t)r->n_files);
+    jsonw_key(&w, "bytes"), jsonw_int(&w, (int64_t)r->bytes);
+    jsonw_key(&w, "seconds"), jsonw_num(&w, r->seconds);
+    jsonw_key(&w, "sha256"), jsonw_str(&w, str_c(r->sum));
     jsonw_end(&w);
-    puts(buf_cstr(&out));
+    buf_putc(out, '\n');
+}
+
+static int print_report(const struct convert_flags *f, const struct convert_report *r,
+                        const char *type, struct err *e)
+{
+    struct buf out = { 0 };
+    int rc;
+
+    if (r->no_tokenizer)
+        fprintf(stderr, "tern: warning: this kind of tokenizer has no tokenizer.json form; the "
+                        "folder has no tokenizer\n");
+    if (f->json) add_json(&out, f, r, type);
+    else
+        buf_printf(&out, "%s: %d tensors, %.1f MiB of weights, %s, %.1f s, verified\nsha256 %s%s\n",
+                   f->dst, r->n_tensors, (double)r->bytes / 1048576, type, r->seconds, r->sum,
+                   file_is_dir(f->dst) ? " (of SHA256SUMS)" : "");
+    rc = cli_write(f->json ? stdout : stderr, &out, e);
     buf_release(&out);
+    return rc;
 }
 
 static bool is_gguf(const char *path)
@@ -152,35 +181,37 @@ static bool is_gguf(const char *path)
 int cmd_convert(int argc, char **argv)
 {
     struct convert_flags f = { 0 };
+    struct convert_report r = { 0 };
     const char *pos[2] = { 0 };
-    bool helped, gguf;
+    bool helped, from_gguf;
     const struct arg table[] = {
         { "--type", NULL, ARG_STR, &f.type, "T",
-          "number format of the matrices: F32 F16 BF16 Q8_0 (to GGUF: Q8_0)" },
+          "type of the matrices: F32, F16, BF16, Q8_0 (to GGUF: Q8_0)" },
         { "--shard-size", NULL, ARG_STR, &f.shard, "SIZE",
-          "folder: files of at most so much (5G)" },
+          "to a folder: largest .safetensors file (5G)" },
         { "--resume", NULL, ARG_FLAG, &f.resume, NULL,
-          "folder: keep whole shards of an earlier run" },
+          "to a folder: keep complete shards of an earlier run" },
         { "--bare", NULL, ARG_FLAG, &f.bare, NULL,
-          "to GGUF: without the copies of config.json and tokenizer.json that only tern reads" },
-        { "--threads", "-t", ARG_INT, &f.threads, "N", "threads (default: physical cores)" },
-        { "--json", NULL, ARG_FLAG, &f.json, NULL, "the result as a JSON line" },
-        { "--quiet", "-q", ARG_FLAG, &f.quiet, NULL, "no progress" },
+          "to GGUF: leave out the copies of config.json and tokenizer.json that only tern reads" },
+        { "--threads", "-t", ARG_INT, &f.threads, "N", "threads (physical cores)" },
+        { "--json", NULL, ARG_FLAG, &f.json, NULL, "print the result as one JSON line" },
+        { "--quiet", "-q", ARG_FLAG, &f.quiet, NULL, "no progress bar" },
         { 0 },
     };
     struct err e = { 0 };
     enum dtype type;
     uint64_t shard;
-    int n_pos;
+    int n_pos, rc;
 
     if (args_parse(&verb, table, argc, argv, pos, 2, &n_pos, &helped, &e) != OK)
         return cmd_usage("convert", &e);
     if (helped) return EXIT_OK;
     f.src = pos[0], f.dst = pos[1];
     if (n_pos > 0 && cmd_model(&f.src, &e) != OK) return cmd_fail(&e);
-    gguf = n_pos > 0 && is_gguf(f.src);
-    if (check(&f, n_pos, gguf, &type, &shard, &e) != OK) return cmd_usage("convert", &e);
-    if ((gguf ? to_hf(&f, type, shard, &e) : to_gguf(&f, type, &e)) != OK) return cmd_fail(&e);
-    tell(&f, type == DT_NONE ? "as they are" : dtype_name((int)type));
-    return EXIT_OK;
+    from_gguf = n_pos > 0 && is_gguf(f.src);
+    if (check_flags(&f, n_pos, from_gguf, &type, &shard, &e) != OK) return cmd_usage("convert", &e);
+    rc = from_gguf ? convert_to_folder(&f, type, shard, &r, &e) : convert_to_gguf(&f, type, &r, &e);
+    if (rc == OK)
+        rc = print_report(&f, &r, type == DT_NONE ? "types unchanged" : dtype_name((int)type), &e);
+    return cmd_result(rc, &e);
 }

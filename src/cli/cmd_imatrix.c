@@ -2,7 +2,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "cli/args.h"
-#include "cli/bar.h"
+#include "cli/progress.h"
 #include "cli/cmd.h"
 #include "cli/evalmodel.h"
 #include "quant/imatrix.h"
@@ -41,7 +41,7 @@ struct collect {
     void (*experts)(struct backend *be, const struct tensor *out, const struct tensor *x,
                     const int32_t *ids, const float *weights, const struct experts_opt *opt);
     double *squares; /* [max cols] of the call under way */
-    struct bar bar;
+    struct progress bar;
     int n_windows;
 };
 
@@ -189,7 +189,7 @@ static int on_scored(void *arg, int n, int of, struct err *e)
     (void)e;
     c->n_windows = n;
     snprintf(text, sizeof text, "window %d of %d", n, of);
-    bar_show(&c->bar, (uint64_t)n, (uint64_t)of, text);
+    progress_show(&c->bar, (uint64_t)n, (uint64_t)of, text);
     return OK;
 }
 
@@ -253,9 +253,9 @@ int cmd_imatrix(int argc, char **argv)
     else if (o.n_ctx < 2 || o.n_ctx > 1 << 20 || o.n_chunks < 0)
         err_set(&e, E_INVALID, "--ctx takes 2 to 1048576, --chunks 0 or more");
     if (e.code != OK) return cmd_usage("imatrix", &e);
-    bar_begin(&c.bar, false, quiet);
+    progress_begin(&c.bar, false, quiet);
     rc = eval_ppl_run(&o, &r, &e);
-    bar_end(&c.bar);
+    progress_end(&c.bar);
     if (rc == OK) rc = write_out(&c, &o, out, &e);
     release(&c);
     return rc == OK ? EXIT_OK : cmd_fail(&e);

@@ -2,7 +2,7 @@
 #include "cli/repl.h"
 #include "cli/cmd.h"
 #include "cli/gen.h"
-#include "cli/report.h"
+#include "cli/answer.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,12 +1,11 @@
-/* main.c - the table of verbs; help is printed from it. */
-#include "base/file.h"
+/* main.c - the table of commands; the help is printed from it. */
 #include "base/log.h"
+#include "base/str.h"
 #include "cli/cmd.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 struct entry {
     const char *name;
@@ -15,34 +14,35 @@ struct entry {
 };
 
 static const struct entry verbs[] = {
-    { "serve", cmd_serve, "models over HTTP, with OpenAI's API and a chat page" },
-    { "run", cmd_run, "a prompt, streamed to stdout as text" },
-    { "chat", cmd_chat, "a talk in the terminal" },
-    { "inspect", cmd_inspect, "what a model file holds" },
-    { "tokenize", cmd_tokenize, "text to ids and back" },
-    { "embed", cmd_embed, "texts to vectors" },
-    { "classify", cmd_classify, "texts to classes" },
-    { "template", cmd_template, "what a chat template makes of messages" },
-    { "eval", cmd_eval, "agreement with golden logits; perplexity" },
-    { "bench", cmd_bench, "tokens/s, GB/s, share of the machine's bandwidth" },
-    { "load", cmd_load, "clients against a server: first token, gaps, throughput" },
-    { "convert", cmd_convert, "a Hugging Face folder to GGUF, and back" },
-    { "quantize", cmd_quantize, "weights in fewer bits" },
-    { "imatrix", cmd_imatrix, "which weights matter, by a text: for quantize" },
+    { "serve", cmd_serve, "serve models over HTTP: the OpenAI API and a chat page" },
+    { "run", cmd_run, "generate text for one prompt" },
+    { "chat", cmd_chat, "chat with a model in the terminal" },
+    { "inspect", cmd_inspect, "show the contents of a model file" },
+    { "tokenize", cmd_tokenize, "turn text into token ids, and back" },
+    { "embed", cmd_embed, "turn texts into embedding vectors" },
+    { "classify", cmd_classify, "classify texts with an ONNX classifier" },
+    { "template", cmd_template, "render a chat template" },
+    { "eval", cmd_eval, "measure perplexity, or agreement with reference logits" },
+    { "bench", cmd_bench, "measure tokens/s, GB/s and share of the memory bandwidth" },
+    { "load", cmd_load, "load-test a server: time to first token, gaps, throughput" },
+    { "convert", cmd_convert, "convert a Hugging Face folder to GGUF, or back" },
+    { "quantize", cmd_quantize, "write a model with quantized weights" },
+    { "imatrix", cmd_imatrix, "compute an importance matrix for quantize" },
 };
 
-static void help(FILE *f)
+static void print_help(FILE *f)
 {
-    fprintf(f,
-            "tern %s - run language models\n\nusage: tern VERB [flags]     (tern VERB --help "
-            "teaches it)\n\n",
-            TERN_VERSION);
+    fprintf(f, "tern %s - run and serve language models\n\n", cmd_version());
+    fputs("usage: tern COMMAND [flags]\n\n", f);
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         fprintf(f, "  %-10s %s\n", verbs[i].name, verbs[i].help);
-    fprintf(f, "\nfirst steps:\n"
-               "  tern run -p \"Tell me a story about a frog.\"     with the model that ships\n"
-               "  tern run -m model.gguf -p \"Hello\" -n 64\n"
-               "  tern chat -m folder-from-hugging-face/\n");
+    fputs(
+        "\nEach command has its own --help. tern --version prints the version.\n"
+        "\nexamples:\n"
+        "  tern run -p \"Tell me a story about a frog.\"     uses the model that ships with tern\n"
+        "  tern run -m model.gguf -p \"Hello\" -n 64\n"
+        "  tern chat -m hugging-face-folder/\n",
+        f);
 }
 
 int cmd_fail(const struct err *e)
@@ -53,39 +53,15 @@ int cmd_fail(const struct err *e)
 
 int cmd_usage(const char *verb, const struct err *e)
 {
-    fprintf(stderr, "tern %s: %s (tern %s --help teaches it)\n", verb, e->msg, verb);
+    fprintf(stderr, "tern %s: %s (see tern %s --help)\n", verb, e->msg, verb);
     return EXIT_USAGE;
 }
 
-int cmd_kv_type(enum dtype *out, const char *name, struct err *e)
+int cmd_result(int rc, const struct err *e) { return rc == OK ? EXIT_OK : cmd_fail(e); }
+
+static bool is_one_of(const char *word, const char *a, const char *b, const char *c)
 {
-    static const enum dtype known[] = { DT_F16, DT_BF16, DT_Q8_0, DT_F8_E4M3, DT_F32 };
-    enum dtype t = dtype_by_name(str_c(name));
-
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (known[i] == t) return *out = t, OK;
-    return err_set(e, E_INVALID, "--kv-type takes f16, bf16, q8_0, f8 or f32, found '%s'", name);
-}
-
-const char *cmd_default_model(void)
-{
-    static const char *const places[] = { "models/tern-tales.gguf", "../models/tern-tales.gguf",
-                                          "../../models/tern-tales.gguf",
-                                          "../share/tern/models/tern-tales.gguf" };
-    static char path[4096];
-    const char *named = getenv("TERN_MODEL");
-    char exe[3500];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-
-    if (named && *named) return named;
-    if (n <= 0) return NULL;
-    exe[n] = 0;
-    exe[path_base(exe) - exe] = 0;
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        snprintf(path, sizeof path, "%s%s", exe, places[i]);
-        if (file_exists(path)) return path;
-    }
-    return NULL;
+    return str_is(str_c(word), a) || str_is(str_c(word), b) || str_is(str_c(word), c);
 }
 
 int main(int argc, char **argv)
@@ -93,20 +69,19 @@ int main(int argc, char **argv)
     const char *verb = argc > 1 ? argv[1] : "";
     const char *level = getenv("TERN_LOG");
 
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of write */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of write(), not the end of the process */
     if (level && *level)
         log_set_level(*level == 'd' ? LOG_DEBUG : *level == 'i' ? LOG_INFO : LOG_WARN);
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (str_is(str_c(verb), verbs[i].name)) return verbs[i].run(argc - 1, argv + 1);
-    if (str_is(str_c(verb), "--version") || str_is(str_c(verb), "version")) {
-        printf("tern %s\n", TERN_VERSION);
+    if (is_one_of(verb, "--version", "-V", "version")) {
+        printf("tern %s\n", cmd_version());
         return EXIT_OK;
     }
-    if (argc < 2 || str_is(str_c(verb), "--help") || str_is(str_c(verb), "-h") ||
-        str_is(str_c(verb), "help")) {
-        help(stdout);
+    if (argc < 2 || is_one_of(verb, "--help", "-h", "help")) {
+        print_help(stdout);
         return argc < 2 ? EXIT_USAGE : EXIT_OK;
     }
-    fprintf(stderr, "tern: no verb '%s' (tern --help lists them)\n", verb);
+    fprintf(stderr, "tern: unknown command '%s' (tern --help lists the commands)\n", verb);
     return EXIT_USAGE;
 }

@@ -1,14 +1,17 @@
-/* tohf_config.c - config.json from what a GGUF file says. */
+/* tohf_config.c - config.json from GGUF hyper-parameters: shapes, norms, biases, rotary embedding.
+ *
+ * A GGUF file that `tern convert` made holds the original text, which is used unchanged. For others
+ * the result means the same model, but may spell it in other ways. */
 #include "convert/tohf_config.h"
 
+#include "convert/hfkeys.h"
 #include "model/rotary.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* GGUF has floats of 32 bits: the shortest text that is the same one, so that 1e-05 stays that. */
-double config_nice(double v)
+double config_shortest(double v)
 {
     char text[40];
 
@@ -19,8 +22,15 @@ double config_nice(double v)
     return strtod(text, NULL);
 }
 
-/* "qwen2" → "Qwen2ForCausalLM". */
-static const char *class_of(const char *model_type)
+bool config_has_tensor(const struct config_out *c, const char *end)
+{
+    for (size_t i = 0; i < source_n_tensors(c->src); i++)
+        if (str_ends(source_tensor(c->src, i)->name, str_c(end))) return true;
+    return false;
+}
+
+/* The class name in transformers: "qwen2" → "Qwen2ForCausalLM". */
+static const char *format_class(const char *model_type, char *out, size_t cap)
 {
     static const char *const names[][2] = {
         { "llama", "Llama" },
@@ -75,8 +85,6 @@ static const char *class_of(const char *model_type)
         { "mamba2", "Mamba2" },
         { "lfm2", "Lfm2" },
     };
-    static char out[64];
-
     static const char *const whole[][2] = {
         { "gpt2", "GPT2LMHeadModel" },        { "bert", "BertModel" },
         { "xlm-roberta", "XLMRobertaModel" }, { "nomic_bert", "NomicBertModel" },
@@ -85,15 +93,14 @@ static const char *class_of(const char *model_type)
 
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         if (strcmp(whole[i][0], model_type) == 0) return whole[i][1];
-    snprintf(out, sizeof out, "%sForCausalLM", model_type);
+    snprintf(out, cap, "%sForCausalLM", model_type);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i][0], model_type) == 0)
-            snprintf(out, sizeof out, "%sForCausalLM", names[i][1]);
+        if (strcmp(names[i][0], model_type) == 0) snprintf(out, cap, "%sForCausalLM", names[i][1]);
     return out;
 }
 
-/* Keys as the family's own library spells them. */
-static const char *spelled(const struct config_out *c, const char *key)
+/* The architecture's own spelling of a key: "hidden_size" is "n_embd" for gpt2. */
+static const char *spell_key(const struct config_out *c, const char *key)
 {
     static const char *const other[][3] = {
         { "gpt2 gpt_bigcode gptj nomic_bert", "hidden_size", "n_embd" },
@@ -124,28 +131,23 @@ static const char *spelled(const struct config_out *c, const char *key)
     return key;
 }
 
-static bool has_window(const struct hparams *hp, bool *all)
-{
-    int n = 0;
-    for (int l = 0; l < hp->n_layers; l++) n += hp->layers[l].window > 0;
-    *all = n == hp->n_layers;
-    return n > 0;
-}
-
+/* Sliding windows, and which layers have them and a rotary embedding. */
 static void put_layers(struct config_out *c)
 {
     const struct hparams *hp = c->hp;
-    bool all, some = has_window(hp, &all), still = hp->n_rope > 0;
+    bool some = false, no_rope = hp->n_rope > 0;
     int window = c->arch->window;
 
     for (int l = 0; l < hp->n_layers; l++) {
-        if (hp->layers[l].window) window = hp->layers[l].window;
-        still = still && hp->layers[l].rope < 0;
+        if (hp->layers[l].window) some = true, window = hp->layers[l].window;
+        no_rope = no_rope && hp->layers[l].rope < 0;
     }
-    if (some || (still && c->arch->flags & ARCH_ROPE_ALL)) /* without one, all would turn */
+    /* With ARCH_ROPE_ALL a model without sliding_window rotates in every layer, so one that rotates
+     * in none must have the key. */
+    if (some || (no_rope && c->arch->flags & ARCH_ROPE_ALL))
         config_put_int(c, "sliding_window", window);
     else if (c->arch->flags & (ARCH_WINDOW | ARCH_LAYER_TYPES))
-        jsonw_key(&c->w, "sliding_window"), jsonw_null(&c->w);
+        config_put_null(c, "sliding_window");
     if (c->arch->flags & ARCH_USE_WINDOW) config_put_bool(c, "use_sliding_window", some);
     if (c->arch->flags & ARCH_LAYER_TYPES) {
         jsonw_key(&c->w, "layer_types"), jsonw_arr(&c->w);
@@ -162,10 +164,10 @@ static void put_layers(struct config_out *c)
     }
 }
 
-/* ---- rotary ---- */
+/* ---- rotary embedding ---- */
 
-/* Divisors of frequencies are what llama 3's scaling comes to; its numbers are found again by
- * trying those that models use. */
+/* GGUF stores Llama 3's rope scaling as one divisor per frequency. config.json wants its four
+ * parameters; those that released models use are tried until the divisors agree. */
 static bool find_llama3(const struct hparams *hp, struct rope_hp *out)
 {
     static const double old[] = { 8192, 4096, 2048, 16384, 32768, 65536, 131072, 64, 128, 32, 16 };
@@ -198,7 +200,7 @@ static bool find_llama3(const struct hparams *hp, struct rope_hp *out)
 static void put_factors(struct config_out *c, const char *key, const float *f, int n)
 {
     jsonw_key(&c->w, key), jsonw_arr(&c->w);
-    for (int i = 0; i < n; i++) jsonw_num(&c->w, config_nice((double)f[i]));
+    for (int i = 0; i < n; i++) jsonw_num(&c->w, config_shortest((double)f[i]));
     jsonw_end(&c->w);
 }
 
@@ -208,7 +210,7 @@ static int put_scaling(struct config_out *c, struct err *e)
 
     if (r.freq_factors && r.scaling == ROPE_NONE && !find_llama3(c->hp, &r))
         return err_set(e, E_UNSUPPORTED,
-                       "%s: rope_freqs.weight is none of the scalings that config.json can tell",
+                       "%s: rope_freqs.weight matches no rope_scaling that config.json can express",
                        source_path(c->src));
     if (r.scaling == ROPE_NONE) return OK;
     jsonw_key(&c->w, "rope_scaling"), jsonw_obj(&c->w);
@@ -222,7 +224,8 @@ static int put_scaling(struct config_out *c, struct err *e)
     if (r.scaling == ROPE_YARN) {
         config_put_num(c, "beta_fast", r.beta_fast), config_put_num(c, "beta_slow", r.beta_slow);
         config_put_num(c, "attention_factor", r.attn_factor);
-        if (config_mscale(c->hp) != 0) config_put_num(c, "mscale_all_dim", config_mscale(c->hp));
+        double mscale = config_mscale_all_dim(c->hp);
+        if (mscale != 0) config_put_num(c, "mscale_all_dim", mscale);
         config_put_int(c, "original_max_position_embeddings", (int64_t)r.orig_ctx);
         if (!r.truncate) config_put_bool(c, "truncate", false);
     }
@@ -244,20 +247,21 @@ static int put_rope(struct config_out *c, struct err *e)
     const struct hparams *hp = c->hp;
 
     if (hp->n_rope == 0 || hp->encoder) return OK;
-    config_put_num(c, spelled(c, "rope_theta"), hp->rope[0].theta);
+    config_put_num(c, spell_key(c, "rope_theta"), hp->rope[0].theta);
     if (hp->n_rope > 1) config_put_num(c, "rope_local_base_freq", hp->rope[1].theta);
     if (c->arch->flags & ARCH_PARTIAL_ROPE)
-        config_put_num(c, spelled(c, "partial_rotary_factor"),
+        config_put_num(c, spell_key(c, "partial_rotary_factor"),
                        (double)hp->rope[0].n_rot / hp->layers[0].head_dim);
     return put_scaling(c, e);
 }
 
 /* ---- the rest ---- */
 
-static void config_put_cap(struct config_out *c, const char *key, float cap)
+/* A soft cap; null: off. */
+static void put_cap(struct config_out *c, const char *key, float cap)
 {
     if (cap != 0) config_put_num(c, key, (double)cap);
-    else jsonw_key(&c->w, key), jsonw_null(&c->w);
+    else config_put_null(c, key);
 }
 
 static void put_scales(struct config_out *c)
@@ -270,8 +274,8 @@ static void put_scales(struct config_out *c)
                                        : hp->layers[0].head_dim;
         config_put_num(c, "query_pre_attn_scalar", round(s * 1000) / 1000);
     }
-    if (f & ARCH_ATTN_CAP) config_put_cap(c, "attn_logit_softcapping", hp->attn_softcap);
-    if (f & ARCH_LOGIT_CAP) config_put_cap(c, "final_logit_softcapping", hp->logit_softcap);
+    if (f & ARCH_ATTN_CAP) put_cap(c, "attn_logit_softcapping", hp->attn_softcap);
+    if (f & ARCH_LOGIT_CAP) put_cap(c, "final_logit_softcapping", hp->logit_softcap);
     if (f & ARCH_LOGIT_SCALE) config_put_num(c, "logit_scale", hp->logit_scale);
     if (f & ARCH_MULTIPLIERS) {
         config_put_num(c, "embedding_multiplier", hp->embd_scale),
@@ -283,7 +287,7 @@ static void put_scales(struct config_out *c)
     }
 }
 
-static void put_ids(struct config_out *c)
+static void put_token_ids(struct config_out *c)
 {
     static const char *const keys[][2] = { { "bos_token_id", "tokenizer.ggml.bos_token_id" },
                                            { "eos_token_id", "tokenizer.ggml.eos_token_id" },
@@ -291,30 +295,24 @@ static void put_ids(struct config_out *c)
     uint64_t id;
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (c->hp->encoder && c->hp->pos_skip && i == 2)
+        if (c->hp->encoder && c->hp->pos_skip && i == 2) /* positions begin behind the padding id */
             config_put_int(c, keys[i][0], c->hp->pos_skip - 1);
         else if (source_u64(c->src, keys[i][1], &id)) config_put_int(c, keys[i][0], (int64_t)id);
 }
 
-static bool has_tensor(const struct source *src, const char *end)
-{
-    for (size_t i = 0; i < source_n_tensors(src); i++)
-        if (str_ends(source_tensor(src, i)->name, str_c(end))) return true;
-    return false;
-}
-
-/* Which biases there are, told by the keys that the architecture has for them. */
+/* Which biases the model has, by the keys that the architecture has for them. */
 static void put_biases(struct config_out *c)
 {
     const struct arch *a = c->arch;
     unsigned has = 0;
 
-    if (has_tensor(c->src, ".attn_q.bias") || has_tensor(c->src, ".attn_qkv.bias") ||
-        has_tensor(c->src, ".ssm_in.bias") || has_tensor(c->src, ".shortconv.in_proj.bias") ||
-        has_tensor(c->src, ".attn_kv_a_mqa.bias"))
+    if (config_has_tensor(c, ".attn_q.bias") || config_has_tensor(c, ".attn_qkv.bias") ||
+        config_has_tensor(c, ".ssm_in.bias") || config_has_tensor(c, ".shortconv.in_proj.bias") ||
+        config_has_tensor(c, ".attn_kv_a_mqa.bias"))
         has |= BIAS_QKV;
-    if (has_tensor(c->src, ".attn_output.bias")) has |= BIAS_O;
-    if (has_tensor(c->src, ".ffn_down.bias") || has_tensor(c->src, ".ffn_up.bias")) has |= BIAS_MLP;
+    if (config_has_tensor(c, ".attn_output.bias")) has |= BIAS_O;
+    if (config_has_tensor(c, ".ffn_down.bias") || config_has_tensor(c, ".ffn_up.bias"))
+        has |= BIAS_MLP;
     has &= ~a->bias_always;
     if (a->bias_keyed)
         config_put_bool(c, a->bias_key ? a->bias_key : "attention_bias", has & a->bias_keyed);
@@ -338,8 +336,8 @@ static void put_norms(struct config_out *c)
     if (a->flags & ARCH_PARALLEL_KEY) config_put_bool(c, "use_parallel_residual", c->hp->parallel);
 }
 
-/* The first layer that attends, or the first. */
-static const struct layer_hp *attending(const struct hparams *hp)
+/* The first layer with attention, or the first layer. */
+static const struct layer_hp *find_attention_layer(const struct hparams *hp)
 {
     for (int l = 0; l < hp->n_layers; l++)
         if (hp->layers[l].mix.kind == MIX_ATTN) return &hp->layers[l];
@@ -349,7 +347,7 @@ static const struct layer_hp *attending(const struct hparams *hp)
 static void put_shapes(struct config_out *c)
 {
     const struct hparams *hp = c->hp;
-    const struct layer_hp *l = attending(hp);
+    const struct layer_hp *l = find_attention_layer(hp);
     int n_ff = c->arch->moe.dense_ff || !hp->moe.n ? l->n_ff : hp->moe.n_ff;
 
     for (int i = 0; i < hp->n_layers && c->arch->moe.dense_ff; i++)
@@ -357,22 +355,22 @@ static void put_shapes(struct config_out *c)
             n_ff = hp->layers[i].n_ff;
             break;
         }
-    config_put_int(c, spelled(c, "hidden_size"), hp->n_embd),
-        config_put_int(c, spelled(c, "num_hidden_layers"), hp->n_layers);
+    config_put_int(c, spell_key(c, "hidden_size"), hp->n_embd),
+        config_put_int(c, spell_key(c, "num_hidden_layers"), hp->n_layers);
     config_put_int(c, "vocab_size", hp->n_vocab);
     if (mix_is_alone(c->arch->mix)) return;
-    config_put_int(c, spelled(c, "max_position_embeddings"),
+    config_put_int(c, spell_key(c, "max_position_embeddings"),
                    hp->n_ctx + (hp->encoder ? hp->pos_skip : 0));
-    config_put_int(c, spelled(c, "num_attention_heads"), l->n_heads);
+    config_put_int(c, spell_key(c, "num_attention_heads"), l->n_heads);
     if (c->arch->mix == MIX_MLA) config_put_int(c, "num_key_value_heads", l->n_heads);
     else if (!(c->arch->flags & ARCH_MHA)) config_put_int(c, "num_key_value_heads", l->n_kv_heads);
     if (c->arch->mix != MIX_MLA && !hp->encoder && strcmp(c->arch->hf[0], "falcon") != 0 &&
         (l->head_dim * l->n_heads != hp->n_embd || hp->n_rope))
         config_put_int(c, "head_dim", l->head_dim);
-    config_put_int(c, spelled(c, "intermediate_size"), n_ff);
+    config_put_int(c, spell_key(c, "intermediate_size"), n_ff);
 }
 
-static const char *dtype_word(enum dtype t)
+static const char *name_torch_dtype(enum dtype t)
 {
     return t == DT_F32 ? "float32" : t == DT_BF16 ? "bfloat16" : "float16";
 }
@@ -382,16 +380,17 @@ int tohf_config(const struct source *src, const struct hparams *hp, enum dtype t
 {
     struct config_out c = { .src = src, .hp = hp, .arch = hp->info, .w = { .out = out } };
     const char *act = c.arch->act_key ? c.arch->act_key : "hidden_act";
-    struct str kept;
+    char class[64];
+    struct str original;
     int rc;
 
-    if (source_str(src, TOHF_CONFIG, &kept)) {
-        buf_put_str(out, kept);
+    if (source_str(src, HFKEY_CONFIG, &original)) {
+        buf_put_str(out, original);
         return OK;
     }
     jsonw_obj(&c.w);
     jsonw_key(&c.w, "architectures"), jsonw_arr(&c.w),
-        jsonw_str(&c.w, str_c(class_of(c.arch->hf[0]))), jsonw_end(&c.w);
+        jsonw_str(&c.w, str_c(format_class(c.arch->hf[0], class, sizeof class))), jsonw_end(&c.w);
     config_put_str(&c, "model_type", c.arch->hf[0]);
     put_shapes(&c);
     put_norms(&c);
@@ -399,14 +398,14 @@ int tohf_config(const struct source *src, const struct hparams *hp, enum dtype t
     config_put_bool(&c, "tie_word_embeddings", hp->tied);
     put_biases(&c);
     if ((rc = put_rope(&c, e)) != OK) return rc;
-    if (hp->encoder) config_encoder(&c);
+    if (hp->encoder) config_put_encoder(&c);
     else put_layers(&c);
     put_scales(&c);
-    config_moe(&c);
-    if ((rc = config_mix(&c, e)) != OK) return rc;
-    if ((rc = config_own(&c, e)) != OK) return rc;
-    put_ids(&c);
-    config_put_str(&c, "torch_dtype", dtype_word(type));
+    config_put_moe(&c);
+    if ((rc = config_put_mixer(&c, e)) != OK) return rc;
+    if ((rc = config_put_special(&c, e)) != OK) return rc;
+    put_token_ids(&c);
+    config_put_str(&c, "torch_dtype", name_torch_dtype(type));
     jsonw_end(&c.w);
     buf_putc(out, '\n');
     return OK;

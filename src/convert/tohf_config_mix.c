@@ -1,21 +1,10 @@
-/* tohf_config_mix.c - config.json of models with mixers (state spaces, short convolutions, gated
- * delta nets, attention over a latent) and of encoders. */
+/* tohf_config_mix.c - config.json keys of sequence mixers other than plain attention (Mamba, LFM2's
+ * short convolution, gated delta net, multi-head latent attention) and of encoders. */
 #include "convert/tohf_config.h"
 
 #include <math.h>
 
-static bool is(const struct config_out *c, const char *type)
-{
-    return strcmp(c->arch->hf[0], type) == 0;
-}
-
-static bool has_tensor(const struct config_out *c, const char *end)
-{
-    for (size_t i = 0; i < source_n_tensors(c->src); i++)
-        if (str_ends(source_tensor(c->src, i)->name, str_c(end))) return true;
-    return false;
-}
-
+/* layer_types: "full_attention", or the name of the other mixer. */
 static void put_layer_types(struct config_out *c, const char *other)
 {
     jsonw_key(&c->w, "layer_types"), jsonw_arr(&c->w);
@@ -24,19 +13,19 @@ static void put_layer_types(struct config_out *c, const char *other)
     jsonw_end(&c->w);
 }
 
-static int mamba(struct config_out *c, struct err *e)
+static int put_mamba(struct config_out *c, struct err *e)
 {
     const struct mix_hp *h = &c->hp->layers[0].mix;
     bool two = h->kind == MIX_MAMBA2;
 
     if (two && h->n_groups > 1 && h->norm_groups != 1)
         return err_set(e, E_UNSUPPORTED,
-                       "%s: config.json of mamba2 cannot tell of a norm in %d groups",
+                       "%s: config.json of mamba2 cannot express a norm in %d groups",
                        source_path(c->src), h->norm_groups);
     config_put_int(c, "state_size", h->n_state);
     config_put_int(c, "conv_kernel", h->taps);
     config_put_num(c, "expand", (double)h->inner / c->hp->n_embd);
-    config_put_bool(c, "use_conv_bias", has_tensor(c, ".ssm_conv1d.bias"));
+    config_put_bool(c, "use_conv_bias", config_has_tensor(c, ".ssm_conv1d.bias"));
     if (!two) {
         config_put_int(c, "time_step_rank", h->dt_rank);
         return OK;
@@ -45,21 +34,21 @@ static int mamba(struct config_out *c, struct err *e)
     config_put_int(c, "n_groups", h->n_groups);
     if (h->dt_min > 0 || isfinite(h->dt_max)) {
         jsonw_key(&c->w, "time_step_limit"), jsonw_arr(&c->w);
-        jsonw_num(&c->w, config_nice((double)h->dt_min));
-        jsonw_num(&c->w, isfinite(h->dt_max) ? config_nice((double)h->dt_max) : 3e38);
+        jsonw_num(&c->w, config_shortest((double)h->dt_min));
+        jsonw_num(&c->w, isfinite(h->dt_max) ? config_shortest((double)h->dt_max) : 3e38);
         jsonw_end(&c->w);
     }
     return OK;
 }
 
-static void lfm2(struct config_out *c, const struct mix_hp *h)
+static void put_lfm2(struct config_out *c, const struct mix_hp *h)
 {
     config_put_int(c, "conv_L_cache", h->taps);
-    config_put_bool(c, "block_auto_adjust_ff_dim", false); /* intermediate_size is what there is */
+    config_put_bool(c, "block_auto_adjust_ff_dim", false); /* intermediate_size is final */
     put_layer_types(c, "conv");
 }
 
-static void qwen3_next(struct config_out *c, const struct mix_hp *h)
+static void put_qwen3_next(struct config_out *c, const struct mix_hp *h)
 {
     config_put_int(c, "linear_conv_kernel_dim", h->taps);
     config_put_int(c, "linear_num_key_heads", h->n_k_heads);
@@ -69,16 +58,16 @@ static void qwen3_next(struct config_out *c, const struct mix_hp *h)
     put_layer_types(c, "linear_attention");
 }
 
-static void deepseek(struct config_out *c, const struct layer_hp *w)
+static void put_deepseek(struct config_out *c, const struct layer_hp *w)
 {
     const struct mix_hp *h = &w->mix;
 
     config_put_int(c, "kv_lora_rank", h->kv_rank);
     if (h->q_rank) config_put_int(c, "q_lora_rank", h->q_rank);
-    else jsonw_key(&c->w, "q_lora_rank"), jsonw_null(&c->w);
+    else config_put_null(c, "q_lora_rank");
     config_put_int(c, "qk_nope_head_dim", h->nope), config_put_int(c, "qk_rope_head_dim", h->rope);
     config_put_int(c, "v_head_dim", w->head_dim_v);
-    if (is(c, "deepseek_v3")) {
+    if (config_is(c, "deepseek_v3")) {
         config_put_bool(c, "rope_interleave", c->hp->rope_style == ROPE_PAIR);
         config_put_str(c, "scoring_func", "sigmoid"), config_put_str(c, "topk_method", "noaux_tc");
     } else {
@@ -86,7 +75,8 @@ static void deepseek(struct config_out *c, const struct layer_hp *w)
     }
 }
 
-double config_mscale(const struct hparams *hp)
+/* The inverse of attn_scale = (0.1 mscale log(factor) + 1)^2 / sqrt(head_dim). */
+double config_mscale_all_dim(const struct hparams *hp)
 {
     const struct mix_hp *h = &hp->layers[0].mix;
     const struct rope_hp *r = &hp->rope[0];
@@ -97,17 +87,17 @@ double config_mscale(const struct hparams *hp)
     return fabs(all) > 1e-5 ? round(all * 1e5) / 1e5 : 0;
 }
 
-int config_mix(struct config_out *c, struct err *e)
+int config_put_mixer(struct config_out *c, struct err *e)
 {
     const struct layer_hp *w = &c->hp->layers[0];
 
     for (int l = 0; l < c->hp->n_layers && w->mix.kind == MIX_ATTN; l++) w = &c->hp->layers[l];
     switch (c->arch->mix) {
     case MIX_MAMBA:
-    case MIX_MAMBA2: return mamba(c, e);
-    case MIX_SHORTCONV: lfm2(c, &w->mix); break;
-    case MIX_DELTA: qwen3_next(c, &w->mix); break;
-    case MIX_MLA: deepseek(c, w); break;
+    case MIX_MAMBA2: return put_mamba(c, e);
+    case MIX_SHORTCONV: put_lfm2(c, &w->mix); break;
+    case MIX_DELTA: put_qwen3_next(c, &w->mix); break;
+    case MIX_MLA: put_deepseek(c, w); break;
     case MIX_ATTN: break;
     }
     return OK;
@@ -115,7 +105,7 @@ int config_mix(struct config_out *c, struct err *e)
 
 /* ---- encoders ---- */
 
-static void nomic(struct config_out *c)
+static void put_nomic(struct config_out *c)
 {
     config_put_num(c, "layer_norm_epsilon", c->hp->norm_eps);
     config_put_num(c, "rotary_emb_base", c->hp->rope[0].theta);
@@ -124,11 +114,11 @@ static void nomic(struct config_out *c)
     config_put_str(c, "activation_function", "swiglu");
     config_put_bool(c, "prenorm", false), config_put_bool(c, "use_rms_norm", false);
     config_put_bool(c, "causal", false);
-    config_put_bool(c, "mlp_fc1_bias", has_tensor(c, ".ffn_up.bias"));
-    config_put_bool(c, "mlp_fc2_bias", has_tensor(c, ".ffn_down.bias"));
+    config_put_bool(c, "mlp_fc1_bias", config_has_tensor(c, ".ffn_up.bias"));
+    config_put_bool(c, "mlp_fc2_bias", config_has_tensor(c, ".ffn_down.bias"));
 }
 
-static void modern(struct config_out *c)
+static void put_modernbert(struct config_out *c)
 {
     const struct hparams *hp = c->hp;
     int window = c->arch->window;
@@ -145,13 +135,13 @@ static void modern(struct config_out *c)
     config_put_num(c, "local_rope_theta", hp->rope[1].theta);
 }
 
-void config_encoder(struct config_out *c)
+void config_put_encoder(struct config_out *c)
 {
-    if (is(c, "modernbert")) {
-        modern(c);
+    if (config_is(c, "modernbert")) {
+        put_modernbert(c);
         return;
     }
     config_put_int(c, "type_vocab_size", c->hp->n_types);
-    if (is(c, "nomic_bert")) nomic(c);
+    if (config_is(c, "nomic_bert")) put_nomic(c);
     else config_put_str(c, "position_embedding_type", "absolute");
 }

@@ -1,30 +1,38 @@
-/* tohf_files.c - what lies beside config.json: the tokenizer and how to sample. */
+/* tohf_files.c - the JSON files beside config.json: the tokenizer and the sampling settings.
+ *
+ * Each is restored from the key of hfkeys.h that holds its text; without that key it is written
+ * from the GGUF keys. */
 #include "base/file.h"
 #include "base/jsonw.h"
 #include "base/mem.h"
+#include "convert/hfkeys.h"
 #include "convert/tohf.h"
 #include "token/tokenizer.h"
+
+#include <math.h>
 
 static int write_text(const char *dir, const char *name, struct str text, struct err *e)
 {
     char *path = path_join(dir, name);
-    int rc = file_replace(path, text, e);
+    int rc = path ? file_replace(path, text, e) : err_nomem(e, "a file's path");
 
     mem_free(path);
     return rc;
 }
 
-/* As the folder had it: true if the file kept it. */
-static bool write_kept(const struct source *src, const char *key, const char *dir, const char *name,
-                       int *rc, struct err *e)
+/* Writes the file's text that the key holds. true: the key is there (*rc says how the write went).
+ * Does nothing after an earlier failure in *rc. */
+static bool restore_file(const struct source *src, const char *key, const char *dir,
+                         const char *name, int *rc, struct err *e)
 {
-    struct str kept;
+    struct str text;
 
-    if (*rc != OK || !source_str(src, key, &kept)) return false;
-    *rc = write_text(dir, name, kept, e);
+    if (*rc != OK || !source_str(src, key, &text)) return false;
+    *rc = write_text(dir, name, text, e);
     return true;
 }
 
+/* A special token by its text; nothing for an id outside the vocabulary. */
 static void put_token(struct jsonw *w, const char *key, const struct token_export *x, int32_t id)
 {
     if (id < 0 || id >= x->n) return;
@@ -54,7 +62,8 @@ static int write_tokenizer_config(const struct tokenizer *t, const struct hparam
     jsonw_key(&w, "tokenizer_class"), jsonw_str(&w, STR("PreTrainedTokenizerFast"));
     jsonw_end(&w);
     buf_putc(&out, '\n');
-    rc = write_text(dir, "tokenizer_config.json", buf_str(&out), e);
+    rc = buf_check(&out, e);
+    if (rc == OK) rc = write_text(dir, "tokenizer_config.json", buf_str(&out), e);
     buf_release(&out);
     return rc;
 }
@@ -83,34 +92,38 @@ static int write_generation(const struct source *src, const char *dir, struct er
     }
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (source_f64(src, numbers[i][1], &v)) {
-            jsonw_key(&w, numbers[i][0]), jsonw_num(&w, (double)(int64_t)(v * 1e6 + 0.5) / 1e6);
+            /* rounded, so that an F32 0.7 is written as 0.7 */
+            jsonw_key(&w, numbers[i][0]), jsonw_num(&w, round(v * 1e6) / 1e6);
             sample = true;
         }
     if (sample) jsonw_key(&w, "do_sample"), jsonw_bool(&w, true);
     jsonw_end(&w);
     buf_putc(&out, '\n');
-    rc = write_text(dir, "generation_config.json", buf_str(&out), e);
+    rc = buf_check(&out, e);
+    if (rc == OK) rc = write_text(dir, "generation_config.json", buf_str(&out), e);
     buf_release(&out);
     return rc;
 }
 
 static int write_tokenizer(const struct source *src, const struct hparams *hp, const char *dir,
-                           bool *none, struct err *e)
+                           bool *no_tokenizer, struct err *e)
 {
     struct tokenizer *t = NULL;
     struct buf json = { 0 };
     int rc = OK;
-    bool json_kept = write_kept(src, TOHF_TOKENIZER, dir, "tokenizer.json", &rc, e);
-    bool config_kept = write_kept(src, TOHF_TOKENIZER_CONFIG, dir, "tokenizer_config.json", &rc, e);
+    bool json_restored = restore_file(src, HFKEY_TOKENIZER, dir, "tokenizer.json", &rc, e);
+    bool config_restored =
+        restore_file(src, HFKEY_TOKENIZER_CONFIG, dir, "tokenizer_config.json", &rc, e);
 
-    if (rc != OK || (json_kept && config_kept)) return rc;
+    if (rc != OK || (json_restored && config_restored)) return rc;
     if ((rc = tokenizer_from_source(&t, src, e)) != OK) return rc;
-    if (!json_kept) {
+    if (!json_restored) {
         rc = tokenizer_to_json(t, &json, e);
+        if (rc == OK) rc = buf_check(&json, e);
         if (rc == OK) rc = write_text(dir, "tokenizer.json", buf_str(&json), e);
-        else if (rc == E_UNSUPPORTED) *none = true, rc = OK;
+        else if (rc == E_UNSUPPORTED) *no_tokenizer = true, rc = OK;
     }
-    if (rc == OK && !config_kept && !*none) rc = write_tokenizer_config(t, hp, dir, e);
+    if (rc == OK && !config_restored && !*no_tokenizer) rc = write_tokenizer_config(t, hp, dir, e);
     buf_release(&json);
     tokenizer_close(t);
     return rc;
@@ -125,7 +138,7 @@ int tohf_files(const struct source *src, const struct hparams *hp, const char *d
     *no_tokenizer = false;
     if (source_str(src, "tokenizer.ggml.model", &model))
         rc = write_tokenizer(src, hp, dir, no_tokenizer, e);
-    if (rc == OK && !write_kept(src, TOHF_GENERATION, dir, "generation_config.json", &rc, e) &&
+    if (rc == OK && !restore_file(src, HFKEY_GENERATION, dir, "generation_config.json", &rc, e) &&
         rc == OK && source_str(src, "tokenizer.ggml.model", &model))
         rc = write_generation(src, dir, e);
     return rc;

@@ -2,11 +2,11 @@
 . tests/cli/lib.inc
 M=models/tern-tales.gguf
 "$TERN" >"$TMP/out" 2>&1
-[ $? -eq 2 ] && grep -q 'tern VERB' "$TMP/out" && ok "no verb: help and exit 2" || not_ok "no verb"
+[ $? -eq 2 ] && grep -q 'usage: tern COMMAND' "$TMP/out" && ok "no verb: help and exit 2" || not_ok "no verb"
 "$TERN" frobnicate >"$TMP/out" 2>&1
 [ $? -eq 2 ] && grep -q frobnicate "$TMP/out" && ok "an unknown verb is named, exit 2" || not_ok "unknown verb"
 for v in run chat inspect tokenize embed classify eval bench convert; do
-  "$TERN" $v --help >"$TMP/out" 2>&1 && grep -q "usage: tern $v" "$TMP/out" && ok "$v --help teaches" || not_ok "$v --help"
+  "$TERN" $v --help >"$TMP/out" 2>&1 && grep -q "usage: tern $v" "$TMP/out" && ok "$v --help" || not_ok "$v --help"
   "$TERN" $v --no-such-flag >"$TMP/out" 2>&1 </dev/null
   [ $? -eq 2 ] && grep -q -- '--no-such-flag' "$TMP/out" && ok "$v: an unknown flag is named, exit 2" || not_ok "$v: unknown flag"
 done

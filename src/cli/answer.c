@@ -1,4 +1,4 @@
-#include "cli/report.h"
+#include "cli/answer.h"
 
 #include "base/jsonw.h"
 #include "base/mem.h"

@@ -1,21 +1,17 @@
-/* tohf_config_own.c - config.json: experts, and keys that only one architecture has. */
+/* tohf_config_arch.c - config.json keys of mixtures of experts, and keys that only one architecture
+ * has. */
 #include "convert/tohf_config.h"
 
 #include <math.h>
 
-static bool is(const struct config_out *c, const char *type)
-{
-    return strcmp(c->arch->hf[0], type) == 0;
-}
-
-/* Layers before the first with experts; and those without behind it, as a list. */
+/* Which layers have no experts: as the number of them at the start, or as a list. */
 static void put_dense_layers(struct config_out *c)
 {
     const struct hparams *hp = c->hp;
     int first = 0;
 
     while (first < hp->n_layers && !hp->layers[first].moe) first++;
-    if (is(c, "glm4_moe") || is(c, "deepseek_v2") || is(c, "deepseek_v3")) {
+    if (config_is(c, "glm4_moe") || config_is(c, "deepseek_v2") || config_is(c, "deepseek_v3")) {
         config_put_int(c, "first_k_dense_replace", first);
         return;
     }
@@ -26,7 +22,8 @@ static void put_dense_layers(struct config_out *c)
     jsonw_end(&c->w);
 }
 
-static void put_shared(struct config_out *c)
+/* Width or number of the shared experts. */
+static void put_shared_experts(struct config_out *c)
 {
     const struct hparams *hp = c->hp;
     int n_ff = 0;
@@ -34,16 +31,18 @@ static void put_shared(struct config_out *c)
     for (int l = 0; l < hp->n_layers; l++)
         if (hp->layers[l].moe && hp->layers[l].n_ff) n_ff = hp->layers[l].n_ff;
     if (!n_ff) return;
-    if (is(c, "qwen2_moe") || is(c, "qwen3_next"))
+    if (config_is(c, "qwen2_moe") || config_is(c, "qwen3_next"))
         config_put_int(c, "shared_expert_intermediate_size", n_ff);
     else if (hp->moe.n_ff) config_put_int(c, "n_shared_experts", n_ff / hp->moe.n_ff);
 }
 
-void config_moe(struct config_out *c)
+void config_put_moe(struct config_out *c)
 {
     const struct moe_hp *m = &c->hp->moe;
-    bool routed = is(c, "glm4_moe") || is(c, "deepseek_v2") || is(c, "deepseek_v3");
-    bool local = is(c, "mixtral") || is(c, "phimoe") || is(c, "granitemoe") || is(c, "gpt_oss");
+    bool routed =
+        config_is(c, "glm4_moe") || config_is(c, "deepseek_v2") || config_is(c, "deepseek_v3");
+    bool local = config_is(c, "mixtral") || config_is(c, "phimoe") || config_is(c, "granitemoe") ||
+                 config_is(c, "gpt_oss");
 
     if (!m->n) return;
     config_put_int(c,
@@ -63,37 +62,39 @@ void config_moe(struct config_out *c)
             config_put_int(c, "topk_group", m->n_groups_used);
     else if (routed) config_put_int(c, "n_group", 1), config_put_int(c, "topk_group", 1);
     if (m->route == ROUTE_SPARSEMIXER) config_put_num(c, "router_jitter_noise", m->jitter);
-    put_shared(c);
+    put_shared_experts(c);
 }
 
-/* ---- one by one ---- */
+/* ---- one architecture each ---- */
 
-/* The scale of scores in layer l; 0: the usual one. */
-static float config_scale(const struct hparams *hp, int l)
+/* The scale of attention scores in layer l; 0: the default 1 / sqrt(head_dim). */
+static float read_attn_scale(const struct hparams *hp, int l)
 {
     return hp->layers[l].attn_scale != 0 ? hp->layers[l].attn_scale : hp->attn_scale;
 }
 
-static int gpt2(struct config_out *c, struct err *e)
+static int put_gpt2(struct config_out *c, struct err *e)
 {
     const struct hparams *hp = c->hp;
-    float first = config_scale(hp, 0), usual = 1 / sqrtf((float)hp->layers[0].head_dim);
-    bool scaled = first == 0 || fabsf(first / usual - 1)<1e-5f, by_layer = hp->n_layers> 1;
+    float first = read_attn_scale(hp, 0), usual = 1 / sqrtf((float)hp->layers[0].head_dim);
+    bool scaled = first == 0 || fabsf(first / usual - 1) < 1e-5f;
+    bool by_layer = hp->n_layers > 1;
 
     for (int l = 1; l < hp->n_layers; l++)
         by_layer = by_layer && first != 0 &&
-                   fabsf(config_scale(hp, l) * (float)(l + 1) / first - 1) < 1e-5f;
+                   fabsf(read_attn_scale(hp, l) * (float)(l + 1) / first - 1) < 1e-5f;
     if (!scaled && fabsf(first - 1) > 1e-6f)
         return err_set(e, E_UNSUPPORTED,
-                       "%s: its scale of scores is none that config.json can tell",
+                       "%s: config.json of gpt2 cannot express its scale of attention scores",
                        source_path(c->src));
     config_put_bool(c, "scale_attn_weights", scaled);
     config_put_bool(c, "scale_attn_by_inverse_layer_idx", by_layer);
-    if (is(c, "gpt_bigcode")) config_put_bool(c, "multi_query", hp->layers[0].n_kv_heads == 1);
+    if (config_is(c, "gpt_bigcode"))
+        config_put_bool(c, "multi_query", hp->layers[0].n_kv_heads == 1);
     return OK;
 }
 
-static void neo(struct config_out *c)
+static void put_gpt_neo(struct config_out *c)
 {
     int window = c->arch->window;
 
@@ -106,21 +107,21 @@ static void neo(struct config_out *c)
     config_put_int(c, "window_size", window);
 }
 
-static void falcon(struct config_out *c)
+static void put_falcon(struct config_out *c)
 {
     const struct hparams *hp = c->hp;
     const struct layer_hp *l = &hp->layers[0];
-    bool fresh = hp->two_norms || (l->n_kv_heads > 1 && l->n_kv_heads < l->n_heads);
+    bool new_arch = hp->two_norms || (l->n_kv_heads > 1 && l->n_kv_heads < l->n_heads);
 
-    config_put_bool(c, "new_decoder_architecture", fresh);
+    config_put_bool(c, "new_decoder_architecture", new_arch);
     config_put_bool(c, "multi_query", l->n_kv_heads == 1);
     config_put_int(c, "num_kv_heads", l->n_kv_heads);
     config_put_bool(c, "parallel_attn", hp->parallel);
-    if (fresh) config_put_int(c, "num_ln_in_parallel_attn", hp->two_norms ? 2 : 1);
+    if (new_arch) config_put_int(c, "num_ln_in_parallel_attn", hp->two_norms ? 2 : 1);
     config_put_bool(c, "alibi", hp->alibi != 0);
 }
 
-static void mpt(struct config_out *c)
+static void put_mpt(struct config_out *c)
 {
     const struct hparams *hp = c->hp;
 
@@ -130,11 +131,11 @@ static void mpt(struct config_out *c)
     config_put_bool(c, "alibi", true);
     config_put_str(c, "attn_type", "multihead_attention");
     if (hp->clip_qkv != 0) config_put_num(c, "clip_qkv", hp->clip_qkv);
-    if (config_scale(hp, 0) != 0) config_put_num(c, "softmax_scale", config_scale(hp, 0));
+    if (read_attn_scale(hp, 0) != 0) config_put_num(c, "softmax_scale", read_attn_scale(hp, 0));
     jsonw_end(&c->w);
 }
 
-static void opt(struct config_out *c)
+static void put_opt(struct config_out *c)
 {
     const struct hparams *hp = c->hp;
 
@@ -144,17 +145,17 @@ static void opt(struct config_out *c)
     config_put_int(c, "word_embed_proj_dim", hp->n_word);
 }
 
-int config_own(struct config_out *c, struct err *e)
+int config_put_special(struct config_out *c, struct err *e)
 {
-    if (is(c, "gpt2") || is(c, "gpt_bigcode")) return gpt2(c, e);
-    if (is(c, "gpt_neo")) neo(c);
-    if (is(c, "gptj")) config_put_int(c, "rotary_dim", c->hp->rope[0].n_rot);
-    if (is(c, "falcon")) falcon(c);
-    if (is(c, "mpt")) mpt(c);
-    if (is(c, "opt")) opt(c);
-    if (is(c, "bloom"))
+    if (config_is(c, "gpt2") || config_is(c, "gpt_bigcode")) return put_gpt2(c, e);
+    if (config_is(c, "gpt_neo")) put_gpt_neo(c);
+    if (config_is(c, "gptj")) config_put_int(c, "rotary_dim", c->hp->rope[0].n_rot);
+    if (config_is(c, "falcon")) put_falcon(c);
+    if (config_is(c, "mpt")) put_mpt(c);
+    if (config_is(c, "opt")) put_opt(c);
+    if (config_is(c, "bloom"))
         config_put_bool(c, "apply_residual_connection_post_layernorm", c->hp->norm_residual);
-    if ((is(c, "olmo") || is(c, "olmoe")) && c->hp->clip_qkv != 0)
+    if ((config_is(c, "olmo") || config_is(c, "olmoe")) && c->hp->clip_qkv != 0)
         config_put_num(c, "clip_qkv", c->hp->clip_qkv);
     return OK;
 }
