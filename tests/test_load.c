@@ -1,17 +1,16 @@
-/* The parts of `tern load` that can be told right from wrong without a server. Verbs are not in the
- * library, so their sources are taken in here. */
+/* The parts of `tern load` that need no server: percentiles, the HTTP reply parser, distributions,
+ * goals and the bodies of requests. */
 #include "support.h"
 
-#include "loadtest/load_dist.c"
-#include "loadtest/load_http.c"
-#include "loadtest/load_plan.c"
-#include "loadtest/load_stats.c"
+#include "loadtest/load_http.h"
+#include "loadtest/load_plan.h"
 
 #include <jansson.h>
+#include <math.h>
 
 /* ---- percentiles ---- */
 
-static void percentiles_lie_between_ranks_by_proportion(void **state)
+static void quantiles_are_interpolated_between_ranks(void **state)
 {
     static const double unsorted[] = { 4, 1, 3, 2 };
     struct load_series s = { 0 };
@@ -32,7 +31,7 @@ static void percentiles_lie_between_ranks_by_proportion(void **state)
     load_series_release(&s);
 }
 
-static void percentiles_of_a_hundred_are_what_tables_say(void **state)
+static void quantiles_of_a_hundred_values_are_exact(void **state)
 {
     struct load_series s = { 0 };
 
@@ -89,7 +88,7 @@ static void feed_cut(struct load_http *h, const char *p, size_t n, size_t a, siz
     }
 }
 
-static void a_stream_reads_the_same_wherever_it_is_cut(void **state)
+static void a_stream_parses_the_same_wherever_it_is_cut(void **state)
 {
     struct seen seen = { 0 };
     struct load_http h = { .event = see, .arg = &seen };
@@ -106,13 +105,13 @@ static void a_stream_reads_the_same_wherever_it_is_cut(void **state)
                 fail_msg("cut at %zu and %zu: %s", a, b, buf_cstr(&seen.text));
             assert_int_equal(h.status, 200);
             assert_string_equal(h.request_id, "r-17");
-            assert_true(h.keep && h.sse);
+            assert_true(h.keep_alive && h.sse);
         }
     load_http_release(&h);
     buf_release(&seen.text);
 }
 
-static void byte_by_byte_is_the_same_too(void **state)
+static void a_stream_parses_the_same_byte_by_byte(void **state)
 {
     struct seen seen = { 0 };
     struct load_http h = { .event = see, .arg = &seen };
@@ -126,7 +125,7 @@ static void byte_by_byte_is_the_same_too(void **state)
     buf_release(&seen.text);
 }
 
-static void a_stream_cut_short_is_told_from_a_whole_one(void **state)
+static void a_truncated_stream_is_not_taken_for_a_complete_one(void **state)
 {
     struct load_http h = { 0 };
 
@@ -139,7 +138,7 @@ static void a_stream_cut_short_is_told_from_a_whole_one(void **state)
     load_http_release(&h);
 }
 
-static void bodies_end_by_length_by_chunks_or_by_closing(void **state)
+static void bodies_end_by_length_by_chunks_or_with_the_connection(void **state)
 {
     static const struct {
         const char *text;
@@ -166,13 +165,13 @@ static void bodies_end_by_length_by_chunks_or_by_closing(void **state)
             assert_int_equal(h.status, 404);
             assert_int_equal(h.retry_after_s, 3);
             assert_true(str_is(buf_str(&h.body), "hello"));
-            assert_int_equal(h.keep, cases[i].keep);
+            assert_int_equal(h.keep_alive, cases[i].keep);
         }
     }
     load_http_release(&h);
 }
 
-static void the_next_reply_is_left_alone(void **state)
+static void bytes_of_the_next_reply_are_not_consumed(void **state)
 {
     struct load_http h = { 0 };
     const char one[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -184,7 +183,7 @@ static void the_next_reply_is_left_alone(void **state)
     load_http_release(&h);
 }
 
-static void what_is_not_http_is_refused(void **state)
+static void bytes_that_are_not_http_are_rejected(void **state)
 {
     static const char *const bad_ones[] = {
         "SSH-2.0-OpenSSH\r\n",
@@ -210,7 +209,7 @@ static void what_is_not_http_is_refused(void **state)
     load_http_release(&h);
 }
 
-static void foreign_bytes_do_no_harm(void **state)
+static void random_bytes_do_not_crash_the_parser(void **state)
 {
     struct seen seen = { 0 };
     struct load_http h = { .event = see, .arg = &seen };
@@ -237,7 +236,7 @@ static void see_and_stop(void *arg, struct str data)
     h->stop = true;
 }
 
-static void a_reader_that_leaves_sees_nothing_more(void **state)
+static void no_event_arrives_after_stop(void **state)
 {
     struct load_http h = { .event = see_and_stop };
     size_t took;
@@ -252,7 +251,7 @@ static void a_reader_that_leaves_sees_nothing_more(void **state)
 
 /* ---- lengths and arrivals ---- */
 
-static void lengths_have_the_spread_that_was_asked_for(void **state)
+static void lengths_have_the_requested_distribution(void **state)
 {
     static const struct {
         const char *text;
@@ -275,7 +274,7 @@ static void lengths_have_the_spread_that_was_asked_for(void **state)
         if (load_dist_parse(&d, cases[i].text, &e) != OK) fail_msg("%s", e.msg);
         rng_seed(&r, 1);
         for (int k = 0; k < 50000; k++) {
-            int v = load_dist_draw(&d, &r);
+            int v = load_dist_sample(&d, &r);
             sum += v;
             low = v < low ? v : low;
             high = v > high ? v : high;
@@ -288,7 +287,7 @@ static void lengths_have_the_spread_that_was_asked_for(void **state)
     }
 }
 
-static void lengths_that_make_no_sense_are_refused(void **state)
+static void invalid_lengths_are_rejected(void **state)
 {
     static const char *const wrong[] = { "",
                                          "x",
@@ -314,7 +313,7 @@ static void lengths_that_make_no_sense_are_refused(void **state)
     }
 }
 
-static void gaps_have_mean_one_and_the_burstiness_asked_for(void **state)
+static void gaps_have_mean_one_and_the_requested_burstiness(void **state)
 {
     static const double shapes[] = { 0.25, 0.5, 1, 4 };
 
@@ -325,7 +324,7 @@ static void gaps_have_mean_one_and_the_burstiness_asked_for(void **state)
         int n = 200000;
         rng_seed(&r, 3);
         for (int k = 0; k < n; k++) {
-            double g = load_gap_draw(&r, shapes[i]);
+            double g = load_gap_sample(&r, shapes[i]);
             assert_true(g >= 0);
             sum += g;
             square += g * g;
@@ -338,19 +337,20 @@ static void gaps_have_mean_one_and_the_burstiness_asked_for(void **state)
     }
 }
 
-static void a_ramp_rises_to_the_rate_and_stays(void **state)
+static void a_ramp_rises_to_the_rate_and_stays_there(void **state)
 {
     (void)state;
-    assert_true(fabs(load_due(10, 5, 0) - 2) < 1e-9);
-    assert_true(fabs(load_due(25, 5, 10) - 10) < 1e-9); /* half the full rate on average */
-    assert_true(fabs(load_due(6.25, 5, 10) - 5) < 1e-9);
-    assert_true(fabs(load_due(30, 5, 10) - 11) < 1e-9);
-    for (double x = 0; x < 60; x += 0.5) assert_true(load_due(x + 0.5, 5, 10) > load_due(x, 5, 10));
+    assert_true(fabs(load_arrival_time(10, 5, 0) - 2) < 1e-9);
+    assert_true(fabs(load_arrival_time(25, 5, 10) - 10) < 1e-9); /* half the full rate on average */
+    assert_true(fabs(load_arrival_time(6.25, 5, 10) - 5) < 1e-9);
+    assert_true(fabs(load_arrival_time(30, 5, 10) - 11) < 1e-9);
+    for (double x = 0; x < 60; x += 0.5)
+        assert_true(load_arrival_time(x + 0.5, 5, 10) > load_arrival_time(x, 5, 10));
 }
 
 /* ---- counting ---- */
 
-static void good_requests_keep_every_goal(void **state)
+static void good_requests_meet_every_goal(void **state)
 {
     struct load_stats s = { 0 };
     struct load_rec r = { .outcome = LOAD_OK,
@@ -384,7 +384,7 @@ static void good_requests_keep_every_goal(void **state)
     load_stats_release(&s);
 }
 
-static void kinds_of_errors_are_counted_and_bounded(void **state)
+static void kinds_of_errors_are_counted_up_to_a_limit(void **state)
 {
     struct load_stats s = { 0 };
     char name[32];
@@ -393,8 +393,8 @@ static void kinds_of_errors_are_counted_and_bounded(void **state)
     (void)state;
     for (int i = 0; i < 100; i++) {
         snprintf(name, sizeof name, "kind %d", i);
-        load_stats_kind(&s, name);
-        load_stats_kind(&s, "timeout");
+        load_stats_add_kind(&s, name);
+        load_stats_add_kind(&s, "timeout");
     }
     for (int i = 0; i < s.n_kinds; i++) all += s.kinds[i].n;
     assert_int_equal(all, 200);
@@ -421,10 +421,10 @@ static struct load_plan plan(void)
 
 static json_t *body(const struct load_plan *p, int64_t i)
 {
-    struct load_ask a = { 0 };
+    struct load_request a = { 0 };
     json_t *j;
 
-    load_plan_ask(p, i, &a);
+    assert_int_equal(load_plan_make(p, i, &a, NULL), OK);
     j = json_loadb(a.body.p, a.body.n, 0, NULL);
     assert_non_null(j);
     assert_int_equal(json_integer_value(json_object_get(j, "max_tokens")), a.n_output);
@@ -432,7 +432,7 @@ static json_t *body(const struct load_plan *p, int64_t i)
     return j;
 }
 
-static void a_request_follows_from_seed_and_number(void **state)
+static void a_request_depends_on_seed_and_index_only(void **state)
 {
     struct load_plan p = plan();
     json_t *a = body(&p, 3), *b = body(&p, 3), *c = body(&p, 4);
@@ -449,7 +449,7 @@ static void a_request_follows_from_seed_and_number(void **state)
     json_decref(c);
 }
 
-static void a_shared_prefix_is_the_same_in_every_prompt(void **state)
+static void the_shared_prefix_is_equal_in_all_prompts(void **state)
 {
     struct load_plan p = plan();
     json_t *first, *second, *a, *b;
@@ -472,27 +472,27 @@ static void a_shared_prefix_is_the_same_in_every_prompt(void **state)
     json_decref(second);
 }
 
-static void cuts_come_as_often_as_asked_and_in_every_state(void **state)
+static void aborts_have_the_planned_rates_in_every_phase_of_a_request(void **state)
 {
     struct load_plan p = plan();
-    struct load_ask a = { 0 };
+    struct load_request a = { 0 };
     int n[4] = { 0 }, at_once = 0, by_time = 0, by_event = 0;
 
     (void)state;
     p.cancel = 0.2, p.disconnect = 0.3;
     for (int i = 0; i < 20000; i++) {
-        load_plan_ask(&p, i, &a);
-        n[a.cut]++;
-        if (a.cut == CUT_NONE) continue;
-        assert_in_range(a.cut_events, 0, a.n_output - 1);
-        if (a.cut_events) by_event++;
-        else if (a.cut_ms > 0) by_time++;
+        assert_int_equal(load_plan_make(&p, i, &a, NULL), OK);
+        n[a.abort]++;
+        if (a.abort == ABORT_NONE) continue;
+        assert_in_range(a.abort_events, 0, a.n_output - 1);
+        if (a.abort_events) by_event++;
+        else if (a.abort_ms > 0) by_time++;
         else at_once++;
     }
     buf_release(&a.body);
-    assert_in_range(n[CUT_CANCEL], 3700, 4300);
-    assert_in_range(n[CUT_LEAVE], 2700, 3300);
-    assert_in_range(n[CUT_RESET], 2700, 3300);
+    assert_in_range(n[ABORT_CANCEL], 3700, 4300);
+    assert_in_range(n[ABORT_CLOSE], 2700, 3300);
+    assert_in_range(n[ABORT_RESET], 2700, 3300);
     assert_in_range(at_once, 3000, 3700);
     assert_in_range(by_time, 3000, 3700);
     assert_in_range(by_event, 3000, 3700);
@@ -501,25 +501,25 @@ static void cuts_come_as_often_as_asked_and_in_every_state(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(percentiles_lie_between_ranks_by_proportion),
-        cmocka_unit_test(percentiles_of_a_hundred_are_what_tables_say),
-        cmocka_unit_test(a_stream_reads_the_same_wherever_it_is_cut),
-        cmocka_unit_test(byte_by_byte_is_the_same_too),
-        cmocka_unit_test(a_stream_cut_short_is_told_from_a_whole_one),
-        cmocka_unit_test(bodies_end_by_length_by_chunks_or_by_closing),
-        cmocka_unit_test(the_next_reply_is_left_alone),
-        cmocka_unit_test(what_is_not_http_is_refused),
-        cmocka_unit_test(foreign_bytes_do_no_harm),
-        cmocka_unit_test(a_reader_that_leaves_sees_nothing_more),
-        cmocka_unit_test(lengths_have_the_spread_that_was_asked_for),
-        cmocka_unit_test(lengths_that_make_no_sense_are_refused),
-        cmocka_unit_test(gaps_have_mean_one_and_the_burstiness_asked_for),
-        cmocka_unit_test(a_ramp_rises_to_the_rate_and_stays),
-        cmocka_unit_test(good_requests_keep_every_goal),
-        cmocka_unit_test(kinds_of_errors_are_counted_and_bounded),
-        cmocka_unit_test(a_request_follows_from_seed_and_number),
-        cmocka_unit_test(a_shared_prefix_is_the_same_in_every_prompt),
-        cmocka_unit_test(cuts_come_as_often_as_asked_and_in_every_state),
+        cmocka_unit_test(quantiles_are_interpolated_between_ranks),
+        cmocka_unit_test(quantiles_of_a_hundred_values_are_exact),
+        cmocka_unit_test(a_stream_parses_the_same_wherever_it_is_cut),
+        cmocka_unit_test(a_stream_parses_the_same_byte_by_byte),
+        cmocka_unit_test(a_truncated_stream_is_not_taken_for_a_complete_one),
+        cmocka_unit_test(bodies_end_by_length_by_chunks_or_with_the_connection),
+        cmocka_unit_test(bytes_of_the_next_reply_are_not_consumed),
+        cmocka_unit_test(bytes_that_are_not_http_are_rejected),
+        cmocka_unit_test(random_bytes_do_not_crash_the_parser),
+        cmocka_unit_test(no_event_arrives_after_stop),
+        cmocka_unit_test(lengths_have_the_requested_distribution),
+        cmocka_unit_test(invalid_lengths_are_rejected),
+        cmocka_unit_test(gaps_have_mean_one_and_the_requested_burstiness),
+        cmocka_unit_test(a_ramp_rises_to_the_rate_and_stays_there),
+        cmocka_unit_test(good_requests_meet_every_goal),
+        cmocka_unit_test(kinds_of_errors_are_counted_up_to_a_limit),
+        cmocka_unit_test(a_request_depends_on_seed_and_index_only),
+        cmocka_unit_test(the_shared_prefix_is_equal_in_all_prompts),
+        cmocka_unit_test(aborts_have_the_planned_rates_in_every_phase_of_a_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

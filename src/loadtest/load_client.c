@@ -14,12 +14,12 @@ struct load_client {
     struct load_calls calls;
     void *arg;
     struct bufferevent *bev; /* NULL: no connection */
-    bool up;                 /* connected */
-    bool busy;               /* a request is under way */
-    bool kept;               /* it went out on a connection that had carried one before */
-    bool inside;             /* within load_http_feed */
-    bool left, reset;        /* load_client_leave was called inside */
-    struct buf out;          /* the request, for sending it again */
+    bool connected;
+    bool busy;           /* a request is in progress */
+    bool reused;         /* on a connection that carried a request before */
+    bool feeding;        /* inside load_http_feed: bev must not be freed */
+    bool aborted, reset; /* load_client_abort was called while feeding */
+    struct buf out;      /* the request, kept for sending it again */
     struct load_http http;
 };
 
@@ -37,6 +37,7 @@ struct load_client *load_client_open(struct load_target *t, const struct load_ca
 {
     struct load_client *c = mem_new(struct load_client);
 
+    if (!c) return NULL;
     c->target = t;
     c->calls = *calls;
     c->arg = arg;
@@ -45,7 +46,7 @@ struct load_client *load_client_open(struct load_target *t, const struct load_ca
     return c;
 }
 
-static void hang_up(struct load_client *c, bool reset)
+static void drop_connection(struct load_client *c, bool reset)
 {
     struct linger now = { .l_onoff = 1, .l_linger = 0 };
 
@@ -53,69 +54,79 @@ static void hang_up(struct load_client *c, bool reset)
     if (reset) setsockopt(bufferevent_getfd(c->bev), SOL_SOCKET, SO_LINGER, &now, sizeof now);
     bufferevent_free(c->bev);
     c->bev = NULL;
-    c->up = false;
+    c->connected = false;
 }
 
 void load_client_close(struct load_client *c)
 {
     if (!c) return;
-    hang_up(c, false);
+    drop_connection(c, false);
     buf_release(&c->out);
     load_http_release(&c->http);
     mem_free(c);
 }
 
-void load_client_forget(struct load_client *c)
+void load_client_disconnect(struct load_client *c)
 {
-    if (!c->busy) hang_up(c, false);
+    if (!c->busy) drop_connection(c, false);
 }
 
 const struct load_http *load_client_reply(const struct load_client *c) { return &c->http; }
 
-bool load_client_kept(const struct load_client *c) { return c->kept; }
+bool load_client_reused(const struct load_client *c) { return c->reused; }
 
-static void finish(struct load_client *c, enum load_end end)
+/* `done` may send the next request: the caller must not touch c afterwards. */
+static void finish_request(struct load_client *c, enum load_end end)
 {
-    if (end != END_REPLY || !c->http.keep) hang_up(c, false);
+    if (end != LOAD_END_REPLY || !c->http.keep_alive) drop_connection(c, false);
     c->busy = false;
-    c->calls.done(c->arg, end); /* may send the next one: c is not touched after */
+    c->calls.done(c->arg, end);
 }
 
-static void put(struct load_client *c)
+static void write_request(struct load_client *c)
 {
     int one = 1;
 
     setsockopt(bufferevent_getfd(c->bev), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     if (c->calls.sent) c->calls.sent(c->arg);
-    bufferevent_write(c->bev, c->out.p, c->out.n);
+    if (bufferevent_write(c->bev, c->out.p, c->out.n) != 0) finish_request(c, LOAD_END_NOMEM);
 }
 
-static bool dial(struct load_client *c)
+static struct bufferevent *new_tls_socket(struct load_target *t)
+{
+    SSL *ssl = SSL_new(t->tls);
+    struct bufferevent *bev = NULL;
+
+    if (ssl && SSL_set_tlsext_host_name(ssl, t->name) && SSL_set1_host(ssl, t->name))
+        bev = bufferevent_openssl_socket_new(t->base, -1, ssl, BUFFEREVENT_SSL_CONNECTING,
+                                             BEV_OPT_CLOSE_ON_FREE);
+    if (!bev && ssl) SSL_free(ssl);
+    return bev;
+}
+
+static bool open_connection(struct load_client *c)
 {
     struct load_target *t = c->target;
-    int opt = BEV_OPT_CLOSE_ON_FREE;
 
-    if (t->tls) {
-        SSL *ssl = SSL_new(t->tls);
-        SSL_set_tlsext_host_name(ssl, t->name);
-        SSL_set1_host(ssl, t->name);
-        c->bev = bufferevent_openssl_socket_new(t->base, -1, ssl, BUFFEREVENT_SSL_CONNECTING, opt);
-    } else {
-        c->bev = bufferevent_socket_new(t->base, -1, opt);
-    }
+    c->bev =
+        t->tls ? new_tls_socket(t) : bufferevent_socket_new(t->base, -1, BEV_OPT_CLOSE_ON_FREE);
     if (!c->bev) return false;
     bufferevent_setcb(c->bev, on_read, NULL, on_event, c);
     bufferevent_enable(c->bev, EV_READ | EV_WRITE);
     return bufferevent_socket_connect(c->bev, (struct sockaddr *)&t->addr, t->addr_len) == 0;
 }
 
-static void start(struct load_client *c)
+static void start_request(struct load_client *c)
 {
     load_http_reset(&c->http);
-    c->left = false;
-    c->kept = c->bev && c->up;
-    if (c->kept) put(c);
-    else if (hang_up(c, false), !dial(c)) finish(c, END_CONNECT);
+    c->aborted = false;
+    c->reused = c->bev && c->connected;
+    if (c->reused) {
+        write_request(c);
+        return;
+    }
+    drop_connection(c, false);
+    if (!open_connection(c)) finish_request(c, LOAD_END_CONNECT);
 }
 
 void load_client_send(struct load_client *c, const char *path, const char *headers, struct str body)
@@ -130,14 +141,15 @@ void load_client_send(struct load_client *c, const char *path, const char *heade
     buf_puts(&c->out, "\r\n");
     if (body.p) buf_put_str(&c->out, body);
     c->busy = true;
-    start(c);
+    if (c->out.failed) finish_request(c, LOAD_END_NOMEM);
+    else start_request(c);
 }
 
-void load_client_leave(struct load_client *c, bool reset)
+void load_client_abort(struct load_client *c, bool reset)
 {
     c->busy = false;
-    if (c->inside) c->left = true, c->reset = reset, c->http.stop = true;
-    else hang_up(c, reset);
+    if (c->feeding) c->aborted = true, c->reset = reset, c->http.stop = true;
+    else drop_connection(c, reset);
 }
 
 static void on_read(struct bufferevent *bev, void *arg)
@@ -148,19 +160,20 @@ static void on_read(struct bufferevent *bev, void *arg)
 
     while (c->http.state < HTTP_DONE && evbuffer_peek(in, -1, NULL, &v, 1) > 0) {
         size_t n;
-        c->inside = true;
+        c->feeding = true;
         n = load_http_feed(&c->http, v.iov_base, v.iov_len);
-        c->inside = false;
-        if (c->left) {
-            hang_up(c, c->reset);
+        c->feeding = false;
+        if (c->aborted) {
+            drop_connection(c, c->reset);
             return;
         }
         evbuffer_drain(in, n);
     }
     if (c->http.state < HTTP_DONE) return;
-    if (!c->busy || evbuffer_get_length(in)) c->http.keep = false; /* bytes that nobody asked for */
-    if (!c->busy) hang_up(c, false);
-    else finish(c, c->http.state == HTTP_DONE ? END_REPLY : END_BAD);
+    /* Bytes behind the reply belong to no request: the connection cannot be reused. */
+    if (!c->busy || evbuffer_get_length(in)) c->http.keep_alive = false;
+    if (!c->busy) drop_connection(c, false);
+    else finish_request(c, c->http.state == HTTP_DONE ? LOAD_END_REPLY : LOAD_END_BAD);
 }
 
 static void on_event(struct bufferevent *bev, short what, void *arg)
@@ -169,18 +182,17 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 
     (void)bev;
     if (what & BEV_EVENT_CONNECTED) {
-        c->up = true;
-        put(c);
-        return;
-    }
-    if (!c->busy) {
-        hang_up(c, false);
-    } else if (!c->up) {
-        finish(c, END_CONNECT);
-    } else if (c->kept && !c->http.any) { /* closed while idle: not this request's fault */
-        hang_up(c, false);
-        start(c);
+        c->connected = true;
+        write_request(c);
+    } else if (!c->busy) {
+        drop_connection(c, false);
+    } else if (!c->connected) {
+        finish_request(c, LOAD_END_CONNECT);
+    } else if (c->reused && !c->http.any) {
+        /* The server closed the idle connection before it saw the request: not a failure. */
+        drop_connection(c, false);
+        start_request(c);
     } else {
-        finish(c, load_http_eof(&c->http) ? END_REPLY : END_CUT);
+        finish_request(c, load_http_eof(&c->http) ? LOAD_END_REPLY : LOAD_END_TRUNCATED);
     }
 }

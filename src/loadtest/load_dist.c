@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-/* "A" or "A,B" behind the kind's name. */
-static bool two_numbers(struct str s, char between, double *a, double *b)
+/* "A,B" or "A-B". A sign of A is skipped: the separator is looked for from the second byte on. */
+static bool parse_pair(struct str s, char between, double *a, double *b)
 {
     for (size_t i = 1; i < s.n; i++)
         if (s.p[i] == between)
@@ -13,7 +13,7 @@ static bool two_numbers(struct str s, char between, double *a, double *b)
     return false;
 }
 
-static bool parse(struct load_dist *d, struct str s)
+static bool parse_dist(struct load_dist *d, struct str s)
 {
     static const struct {
         struct str name;
@@ -28,24 +28,25 @@ static bool parse(struct load_dist *d, struct str s)
         s = str_skip(s, named[i].name.n);
         d->kind = named[i].kind;
         return d->kind == DIST_EXP ? str_to_f64(s, &d->a)
-                                   : two_numbers(s, ',', &d->a, &d->b) && d->b >= 0;
+                                   : parse_pair(s, ',', &d->a, &d->b) && d->b >= 0;
     }
     d->kind = DIST_FIXED;
     if (str_to_f64(s, &d->a)) return true;
     d->kind = DIST_UNIFORM;
-    return two_numbers(s, '-', &d->a, &d->b) && d->b >= d->a && d->b <= LOAD_DIST_MAX;
+    return parse_pair(s, '-', &d->a, &d->b) && d->b >= d->a && d->b <= LOAD_DIST_MAX;
 }
 
 int load_dist_parse(struct load_dist *d, const char *text, struct err *e)
 {
     *d = (struct load_dist){ 0 };
-    if (parse(d, str_c(text)) && d->a >= 1 && d->a <= LOAD_DIST_MAX) return OK;
+    if (parse_dist(d, str_c(text)) && d->a >= 1 && d->a <= LOAD_DIST_MAX) return OK;
     return err_set(
         e, E_INVALID,
-        "'%s' is no length: write 64, 16-512, exp:128, normal:128,20 or lognormal:128,0.6", text);
+        "'%s' is not a length: write 64, 16-512, exp:128, normal:128,20 or lognormal:128,0.6",
+        text);
 }
 
-int load_dist_draw(const struct load_dist *d, struct rng *r)
+int load_dist_sample(const struct load_dist *d, struct rng *r)
 {
     double v = d->a;
 
@@ -60,12 +61,12 @@ int load_dist_draw(const struct load_dist *d, struct rng *r)
     return v < 1 ? 1 : v > LOAD_DIST_MAX ? LOAD_DIST_MAX : (int)v;
 }
 
-/* Marsaglia and Tsang's method; below shape 1 by way of shape + 1. */
-static double gamma_draw(struct rng *r, double shape)
+/* The method of Marsaglia and Tsang (2000). A shape below 1 uses a sample of shape + 1. */
+static double sample_gamma(struct rng *r, double shape)
 {
     double d, c;
 
-    if (shape < 1) return gamma_draw(r, shape + 1) * pow(1 - rng_unit(r), 1 / shape);
+    if (shape < 1) return sample_gamma(r, shape + 1) * pow(1 - rng_unit(r), 1 / shape);
     d = shape - 1.0 / 3;
     c = 1 / sqrt(9 * d);
     for (;;) {
@@ -76,11 +77,11 @@ static double gamma_draw(struct rng *r, double shape)
     }
 }
 
-double load_gap_draw(struct rng *r, double shape) { return gamma_draw(r, shape) / shape; }
+double load_gap_sample(struct rng *r, double shape) { return sample_gamma(r, shape) / shape; }
 
-double load_due(double x, double rate, double ramp_s)
+double load_arrival_time(double x, double rate, double ramp_s)
 {
-    double within = rate * ramp_s / 2; /* arrivals while it rises */
+    double within = rate * ramp_s / 2; /* arrivals during the ramp */
 
     if (x < within) return sqrt(2 * x * ramp_s / rate);
     return ramp_s + (x - within) / rate;

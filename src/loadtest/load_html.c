@@ -1,9 +1,11 @@
-/* load_html.c - a load run as one page: tiles, distributions, a timeline; inline SVG, no script. */
+/* load_html.c - a load run as one HTML page: key figures, a timeline, distributions as inline SVG.
+ */
 #include "loadtest/load_report.h"
 
 #include <math.h>
 #include <stdio.h>
 
+/* A chart and its margins, in SVG units. */
 #define W 640
 #define H 240
 #define LEFT 52
@@ -32,7 +34,7 @@ static const char head[] =
     ".c{stroke:var(--c);fill:none}.grid{stroke:var(--line)}.bar{fill:var(--a)}.bad{fill:var(--bad)}"
     "path{stroke-width:2;stroke-linejoin:round}</style>";
 
-static void escaped(struct buf *out, const char *s)
+static void add_escaped(struct buf *out, const char *s)
 {
     for (; *s; s++) {
         if (*s == '<') buf_puts(out, "&lt;");
@@ -41,7 +43,7 @@ static void escaped(struct buf *out, const char *s)
     }
 }
 
-static void tile(struct buf *out, const char *what, const char *fmt, double v)
+static void add_tile(struct buf *out, const char *what, const char *fmt, double v)
 {
     char text[40];
 
@@ -56,7 +58,7 @@ struct axis {
     bool log;
 };
 
-static double place(const struct axis *a, double v, double from, double to)
+static double scale_value(const struct axis *a, double v, double from, double to)
 {
     double lo = a->low, hi = a->high;
 
@@ -64,10 +66,11 @@ static double place(const struct axis *a, double v, double from, double to)
     return hi > lo ? from + (to - from) * (v - lo) / (hi - lo) : from;
 }
 
-static double px(const struct axis *a, double v) { return place(a, v, LEFT, W - RIGHT); }
-static double py(const struct axis *a, double v) { return place(a, v, H - BOTTOM, TOP); }
+/* Axis value to SVG coordinate. */
+static double px(const struct axis *a, double v) { return scale_value(a, v, LEFT, W - RIGHT); }
+static double py(const struct axis *a, double v) { return scale_value(a, v, H - BOTTOM, TOP); }
 
-static void short_number(char out[24], double v)
+static void format_short(char out[24], double v)
 {
     if (v >= 10000) snprintf(out, 24, "%.0fk", v / 1000);
     else if (v >= 10 || v == floor(v)) snprintf(out, 24, "%.0f", v);
@@ -80,23 +83,23 @@ static void open_svg(struct buf *out, const char *title)
                H, title);
 }
 
-static void x_tick(struct buf *out, const struct axis *a, double v, const char *unit)
+static void add_x_tick(struct buf *out, const struct axis *a, double v, const char *unit)
 {
     char text[24];
 
-    short_number(text, v);
+    format_short(text, v);
     buf_printf(out,
                "<line class=grid x1='%.1f' y1='%d' x2='%.1f' y2='%d'/><text x='%.1f' y='%d' "
                "text-anchor=middle>%s%s</text>",
                px(a, v), TOP, px(a, v), H - BOTTOM, px(a, v), H - 12, text, unit);
 }
 
-static void y_ticks(struct buf *out, const struct axis *a, bool right, const char *unit)
+static void add_y_ticks(struct buf *out, const struct axis *a, bool right, const char *unit)
 {
     for (int i = 0; i <= 4; i++) {
         double v = a->low + (a->high - a->low) * i / 4;
         char text[24];
-        short_number(text, v);
+        format_short(text, v);
         if (!right)
             buf_printf(out, "<line class=grid x1='%d' y1='%.1f' x2='%d' y2='%.1f'/>", LEFT,
                        py(a, v), W - RIGHT, py(a, v));
@@ -106,23 +109,23 @@ static void y_ticks(struct buf *out, const struct axis *a, bool right, const cha
     }
 }
 
-/* Decades, with 2 and 5 between where there are few; five even steps where there is not even one.
- */
-static void ms_ticks(struct buf *out, const struct axis *a)
+/* Logarithmic axis: powers of ten, with 2 and 5 between where those are few. Linear axis: five even
+ * steps. */
+static void add_ms_ticks(struct buf *out, const struct axis *a)
 {
     static const double steps[] = { 1, 2, 5 };
     bool few = a->high / a->low < 300;
 
     for (int i = 0; i <= 4 && !a->log; i++)
-        x_tick(out, a, a->low + (a->high - a->low) * i / 4, " ms");
+        add_x_tick(out, a, a->low + (a->high - a->low) * i / 4, " ms");
     for (int k = -3; k < 7 && a->log; k++)
         for (int i = 0; i < (few ? 3 : 1); i++) {
             double v = steps[i] * pow(10, k);
-            if (v >= a->low * 0.999 && v <= a->high * 1.001) x_tick(out, a, v, " ms");
+            if (v >= a->low * 0.999 && v <= a->high * 1.001) add_x_tick(out, a, v, " ms");
         }
 }
 
-static struct axis ms_axis(struct load_series *s)
+static struct axis make_ms_axis(struct load_series *s)
 {
     double low = fmax(load_series_at(s, 0), 0.01) / 1.05;
     double high = fmax(load_series_at(s, 1) * 1.05, low * 1.2);
@@ -130,6 +133,7 @@ static struct axis ms_axis(struct load_series *s)
     return (struct axis){ low, high, high / low > 5 };
 }
 
+/* To 1, 2, 4, 5 or 8 times a power of ten. */
 static double round_up(double v)
 {
     static const double steps[] = { 1, 2, 4, 5, 8, 10 };
@@ -142,15 +146,16 @@ static double round_up(double v)
 
 /* ---- charts ---- */
 
-static void cdf(struct buf *out, const char *title, struct load_series *s)
+/* Cumulative distribution, with dots at p50, p95 and p99. */
+static void add_cdf(struct buf *out, const char *title, struct load_series *s)
 {
     struct axis x, y = { 0, 100, false };
 
     if (s->n < 2) return;
-    x = ms_axis(s);
+    x = make_ms_axis(s);
     open_svg(out, title);
-    ms_ticks(out, &x);
-    y_ticks(out, &y, false, "%");
+    add_ms_ticks(out, &x);
+    add_y_ticks(out, &y, false, "%");
     buf_printf(out, "<path class=a d='M%.1f %.1f", px(&x, load_series_at(s, 0)), py(&y, 0));
     for (int i = 1; i <= 400; i++)
         buf_printf(out, "L%.1f %.1f", px(&x, load_series_at(s, i / 400.0)), py(&y, i / 4.0));
@@ -168,23 +173,23 @@ static void cdf(struct buf *out, const char *title, struct load_series *s)
 
 #define BINS 40
 
-static void histogram(struct buf *out, const char *title, struct load_series *s)
+static void add_histogram(struct buf *out, const char *title, struct load_series *s)
 {
     struct axis x, y = { 0, 0, false };
     int bins[BINS] = { 0 };
     double most = 0;
 
     if (s->n < 2) return;
-    x = ms_axis(s);
+    x = make_ms_axis(s);
     for (size_t i = 0; i < s->n; i++) {
-        int b = (int)place(&x, s->v[i], 0, BINS);
+        int b = (int)scale_value(&x, s->v[i], 0, BINS);
         b = b < 0 ? 0 : b >= BINS ? BINS - 1 : b;
         most = fmax(most, ++bins[b]);
     }
     y.high = round_up(most);
     open_svg(out, title);
-    ms_ticks(out, &x);
-    y_ticks(out, &y, false, "");
+    add_ms_ticks(out, &x);
+    add_y_ticks(out, &y, false, "");
     for (int i = 0; i < BINS; i++) {
         double w = (double)(W - LEFT - RIGHT) / BINS, top = py(&y, bins[i]);
         if (bins[i])
@@ -194,8 +199,10 @@ static void histogram(struct buf *out, const char *title, struct load_series *s)
     buf_puts(out, "</svg></div>");
 }
 
-/* Long runs are drawn in steps of several seconds. */
-static void timeline(struct buf *out, const struct load_stats *s)
+/* Tokens per second and running requests over time; long runs are drawn in steps of several
+ * seconds.
+ */
+static void add_timeline(struct buf *out, const struct load_stats *s)
 {
     size_t step = s->n_seconds / 300 + 1, n = (s->n_seconds + step - 1) / step;
     struct axis x = { 0, (double)s->n_seconds, false }, tokens = { 0, 0, false },
@@ -219,19 +226,20 @@ static void timeline(struct buf *out, const struct load_stats *s)
                 buf_printf(&b, "%c%.1f %.1f", i ? 'L' : 'M', px(&x, at), py(&running, most));
             }
         }
-    open_svg(out, "Tokens a second (left), running requests (right)");
-    for (int i = 0; i <= 4; i++) x_tick(out, &x, x.high * i / 4, " s");
-    y_ticks(out, &tokens, false, "");
-    y_ticks(out, &running, true, "");
+    open_svg(out, "Tokens per second (left), running requests (right)");
+    for (int i = 0; i <= 4; i++) add_x_tick(out, &x, x.high * i / 4, " s");
+    add_y_ticks(out, &tokens, false, "");
+    add_y_ticks(out, &running, true, "");
     buf_printf(out, "<path class=b d='%s'/><path class=a d='%s'/></svg></div>", buf_cstr(&b),
                buf_cstr(&a));
+    out->failed |= a.failed || b.failed;
     buf_release(&a);
     buf_release(&b);
 }
 
 /* ---- the page ---- */
 
-static void row(struct buf *out, const char *what, struct load_series *s)
+static void add_row(struct buf *out, const char *what, struct load_series *s)
 {
     static const double qs[] = { 0.5, 0.9, 0.95, 0.99, 1 };
 
@@ -241,19 +249,22 @@ static void row(struct buf *out, const char *what, struct load_series *s)
         buf_printf(out, "<td>%.2f", load_series_at(s, qs[i]));
 }
 
-static void tiles(struct buf *out, struct load_stats *s)
+static void add_tiles(struct buf *out, struct load_stats *s)
 {
     double t = s->duration_s > 0 ? s->duration_s : 1;
 
     buf_puts(out, "<div class=tiles>");
-    tile(out, "requests done", "%.0f", (double)s->n[LOAD_OK]);
-    tile(out, "failed", "%.0f", (double)s->n[LOAD_FAILED]);
-    tile(out, "seconds", "%.1f", s->duration_s);
-    tile(out, "requests/s", "%.2f", (double)s->n[LOAD_OK] / t);
-    tile(out, "output tokens/s", "%.1f", (double)s->tokens_out / t);
-    if (s->ttft.n) tile(out, "first token, p95 ms", "%.1f", load_series_at(&s->ttft, 0.95));
-    if (s->itl.n) tile(out, "between tokens, p95 ms", "%.1f", load_series_at(&s->itl, 0.95));
-    if (s->e2e.n) tile(out, "whole request, p95 ms", "%.1f", load_series_at(&s->e2e, 0.95));
+    add_tile(out, "requests completed", "%.0f", (double)s->n[LOAD_OK]);
+    add_tile(out, "failed", "%.0f", (double)s->n[LOAD_FAILED]);
+    add_tile(out, "seconds", "%.1f", s->duration_s);
+    add_tile(out, "requests/s", "%.2f", (double)s->n[LOAD_OK] / t);
+    add_tile(out, "output tokens/s", "%.1f", (double)s->tokens_out / t);
+    if (s->ttft.n)
+        add_tile(out, "time to first token, p95 ms", "%.1f", load_series_at(&s->ttft, 0.95));
+    if (s->itl.n)
+        add_tile(out, "inter-token latency, p95 ms", "%.1f", load_series_at(&s->itl, 0.95));
+    if (s->e2e.n)
+        add_tile(out, "end-to-end latency, p95 ms", "%.1f", load_series_at(&s->e2e, 0.95));
     buf_puts(out, "</div>");
 }
 
@@ -261,33 +272,33 @@ void load_report_html(struct buf *out, const struct load_plan *p, struct load_st
 {
     buf_puts(out, head);
     buf_puts(out, "<h1>tern load</h1><p>");
-    escaped(out, p->url);
+    add_escaped(out, p->url);
     buf_puts(out, " · ");
-    escaped(out, *p->model ? p->model : "default model");
-    if (p->rate > 0) buf_printf(out, " · %g requests/s arriving", p->rate);
+    add_escaped(out, *p->model ? p->model : "default model");
+    if (p->rate > 0) buf_printf(out, " · %g requests/s", p->rate);
     else buf_printf(out, " · %d clients", p->n_clients);
     buf_puts(out, "</p>");
-    tiles(out, s);
+    add_tiles(out, s);
     buf_puts(out, "<div class=charts>");
-    timeline(out, s);
-    cdf(out, "Time to first token, share of requests", &s->ttft);
-    cdf(out, "Between tokens, share of gaps", &s->itl);
-    cdf(out, "Whole request, share of requests", &s->e2e);
-    histogram(out, "Time to first token, requests", &s->ttft);
-    histogram(out, "Between tokens, gaps", &s->itl);
+    add_timeline(out, s);
+    add_cdf(out, "Time to first token, cumulative share of requests", &s->ttft);
+    add_cdf(out, "Inter-token latency, cumulative share of gaps", &s->itl);
+    add_cdf(out, "End-to-end latency, cumulative share of requests", &s->e2e);
+    add_histogram(out, "Time to first token, requests", &s->ttft);
+    add_histogram(out, "Inter-token latency, gaps", &s->itl);
     buf_puts(out, "</div><h2>Milliseconds</h2><table>"
                   "<tr><th><th>n<th>mean<th>p50<th>p90<th>p95<th>p99<th>max");
-    row(out, "time to first token", &s->ttft);
-    row(out, "time per output token", &s->tpot);
-    row(out, "between tokens", &s->itl);
-    row(out, "longest gap of a stream", &s->gap);
-    row(out, "whole request", &s->e2e);
-    row(out, "cancel to end of stream", &s->cancel);
+    add_row(out, "time to first token", &s->ttft);
+    add_row(out, "time per output token", &s->tpot);
+    add_row(out, "inter-token latency", &s->itl);
+    add_row(out, "longest gap in a stream", &s->gap);
+    add_row(out, "end-to-end latency", &s->e2e);
+    add_row(out, "cancel sent to stream ended", &s->cancel);
     buf_puts(out, "</table>");
     if (s->n_kinds) buf_puts(out, "<h2>Errors by kind</h2><table>");
     for (int i = 0; i < s->n_kinds; i++) {
         buf_puts(out, "<tr><td>");
-        escaped(out, s->kinds[i].name);
+        add_escaped(out, s->kinds[i].name);
         buf_printf(out, "<td>%zu", s->kinds[i].n);
     }
     if (s->n_kinds) buf_puts(out, "</table>");

@@ -6,34 +6,38 @@
 #define MAX_EVENT (16 << 20)
 #define MAX_BODY (64 << 20)
 
-static void bad(struct load_http *h, const char *why)
+static void fail_reply(struct load_http *h, const char *why)
 {
     h->state = HTTP_BAD;
     h->why = why;
 }
 
+/* ---- event streams ---- */
+
 static void end_event(struct load_http *h)
 {
-    if (h->data_any && h->event) h->event(h->arg, buf_str(&h->data));
+    if (h->data.failed) fail_reply(h, "out of memory");
+    else if (h->has_data && h->event) h->event(h->arg, buf_str(&h->data));
     buf_clear(&h->data);
-    h->data_any = false;
+    h->has_data = false;
 }
 
-static void sse_line(struct load_http *h, struct str s)
+/* Comments, event names and ids are ignored: the OpenAI API sends data lines only. */
+static void parse_event_line(struct load_http *h, struct str s)
 {
     if (!s.n) {
         end_event(h);
     } else if (str_starts(s, STR("data:"))) {
         s = str_skip(s, str_starts(s, STR("data: ")) ? 6 : 5);
-        if (h->data_any) buf_putc(&h->data, '\n');
+        if (h->has_data) buf_putc(&h->data, '\n');
         buf_put_str(&h->data, s);
-        h->data_any = true;
-        if (h->data.n > MAX_EVENT) bad(h, "an event is too large");
-    } /* comments, names and ids say nothing to us */
+        h->has_data = true;
+        if (h->data.n > MAX_EVENT) fail_reply(h, "an event is too large");
+    }
 }
 
-/* Lines end with LF, CR or CRLF, as the standard has it. */
-static size_t sse_feed(struct load_http *h, const char *p, size_t n)
+/* Lines end with LF, CR or CRLF (WHATWG HTML, server-sent events). */
+static size_t feed_events(struct load_http *h, const char *p, size_t n)
 {
     size_t i = 0;
 
@@ -48,85 +52,90 @@ static size_t sse_feed(struct load_http *h, const char *p, size_t n)
             if ((lf = memchr(p + i, '\n', m)) != NULL) m = (size_t)(lf - (p + i));
             buf_add(&h->line, p + i - 1, m + 1);
             i += m;
-            if (h->line.n > MAX_EVENT) bad(h, "an event is too large");
+            if (h->line.n > MAX_EVENT) fail_reply(h, "an event is too large");
+            if (h->line.failed) fail_reply(h, "out of memory");
             continue;
         }
-        sse_line(h, buf_str(&h->line));
+        parse_event_line(h, buf_str(&h->line));
         buf_clear(&h->line);
     }
     return i;
 }
 
-static size_t body_feed(struct load_http *h, const char *p, size_t n)
+static size_t feed_body(struct load_http *h, const char *p, size_t n)
 {
-    if (h->sse) return sse_feed(h, p, n);
-    if (h->body.n + n > MAX_BODY) bad(h, "a reply is too large");
+    if (h->sse) return feed_events(h, p, n);
+    if (h->body.n + n > MAX_BODY) fail_reply(h, "the reply is too large");
     else buf_add(&h->body, p, n);
+    if (h->body.failed) fail_reply(h, "out of memory");
     return n;
 }
 
-static void status_line(struct load_http *h, struct str s)
+/* ---- header and chunk size lines ---- */
+
+static void parse_status_line(struct load_http *h, struct str s)
 {
     int64_t code;
 
     if (s.n < 12 || !str_starts(s, STR("HTTP/1.")) || s.p[8] != ' ' ||
         !str_to_i64(str_of(s.p + 9, 3), &code) || code < 100 || (s.n > 12 && s.p[12] != ' ')) {
-        bad(h, "the reply is not HTTP/1");
+        fail_reply(h, "the reply is not HTTP/1");
         return;
     }
     h->status = (int)code;
-    h->keep = s.p[7] == '1';
+    h->keep_alive = s.p[7] == '1';
     h->left = -1;
     h->retry_after_s = -1;
     h->state = HTTP_HEADERS;
 }
 
-static bool is(struct str a, const char *b)
+static bool is_word(struct str a, const char *b)
 {
     return a.n == strlen(b) && strncasecmp(a.p, b, a.n) == 0;
 }
 
-static void header_line(struct load_http *h, struct str s)
+static void parse_header(struct load_http *h, struct str s)
 {
     ptrdiff_t colon = str_find(s, STR(":"));
     struct str name, value;
     int64_t v;
 
     if (colon <= 0) {
-        bad(h, "a header line has no name");
+        fail_reply(h, "a header line has no name");
         return;
     }
     name = str_take(s, (size_t)colon);
     value = str_trim(str_skip(s, (size_t)colon + 1));
-    if (is(name, "content-length")) {
+    if (is_word(name, "content-length")) {
         if (str_to_i64(value, &v) && v >= 0) h->left = v;
-        else bad(h, "Content-Length is not a number");
-    } else if (is(name, "transfer-encoding")) {
-        if (is(value, "chunked")) h->chunked = true;
-        else bad(h, "an unknown Transfer-Encoding");
-    } else if (is(name, "connection")) {
-        h->keep = is(value, "keep-alive") || (h->keep && !is(value, "close"));
-    } else if (is(name, "content-type")) {
+        else fail_reply(h, "Content-Length is not a number");
+    } else if (is_word(name, "transfer-encoding")) {
+        if (is_word(value, "chunked")) h->chunked = true;
+        else fail_reply(h, "an unknown Transfer-Encoding");
+    } else if (is_word(name, "connection")) {
+        h->keep_alive = is_word(value, "keep-alive") || (h->keep_alive && !is_word(value, "close"));
+    } else if (is_word(name, "content-type")) {
         h->sse = str_starts(value, STR("text/event-stream"));
-    } else if (is(name, "x-request-id")) {
+    } else if (is_word(name, "x-request-id")) {
         size_t n = value.n < sizeof h->request_id - 1 ? value.n : sizeof h->request_id - 1;
         memcpy(h->request_id, value.p, n);
         h->request_id[n] = 0;
-    } else if (is(name, "retry-after") && str_to_i64(value, &v) && v >= 0 && v < 1000000) {
+    } else if (is_word(name, "retry-after") && str_to_i64(value, &v) && v >= 0 && v < 1000000) {
         h->retry_after_s = (int)v;
     }
 }
 
-static void headers_end(struct load_http *h)
+/* Decides by the headers how the body is delimited. */
+static void end_headers(struct load_http *h)
 {
-    if (h->status < 200) h->state = HTTP_STATUS; /* 100 Continue: the real one follows */
+    if (h->status < 200) h->state = HTTP_STATUS; /* 100 Continue: the reply follows */
     else if (h->status == 204 || h->status == 304) h->state = HTTP_DONE;
     else if (h->chunked) h->state = HTTP_SIZE;
-    else if (h->left < 0) h->state = HTTP_CLOSE, h->keep = false;
+    else if (h->left < 0) h->state = HTTP_CLOSE, h->keep_alive = false;
     else h->state = h->left ? HTTP_LENGTH : HTTP_DONE;
 }
 
-static void size_line(struct load_http *h, struct str s)
+static void parse_chunk_size(struct load_http *h, struct str s)
 {
     int64_t v = 0;
     size_t i = 0;
@@ -138,44 +147,45 @@ static void size_line(struct load_http *h, struct str s)
         else break;
     }
     if (i == 0 || (i < s.n && s.p[i] != ';' && s.p[i] != ' ')) {
-        bad(h, "a chunk has no size");
+        fail_reply(h, "a chunk has no size");
         return;
     }
     h->left = v;
     h->state = v ? HTTP_CHUNK : HTTP_TRAILERS;
 }
 
-static void take_line(struct load_http *h, struct str s)
+static void parse_line(struct load_http *h, struct str s)
 {
     switch (h->state) {
-    case HTTP_STATUS: status_line(h, s); break;
+    case HTTP_STATUS: parse_status_line(h, s); break;
     case HTTP_HEADERS:
-        if (s.n) header_line(h, s);
-        else headers_end(h);
+        if (s.n) parse_header(h, s);
+        else end_headers(h);
         break;
-    case HTTP_SIZE: size_line(h, s); break;
+    case HTTP_SIZE: parse_chunk_size(h, s); break;
     case HTTP_CHUNK_END:
-        if (s.n) bad(h, "a chunk is longer than its size");
+        if (s.n) fail_reply(h, "a chunk is longer than its size");
         else h->state = HTTP_SIZE;
         break;
     default:
-        if (!s.n) h->state = HTTP_DONE; /* trailers are skipped */
+        if (!s.n) h->state = HTTP_DONE; /* trailers are ignored */
     }
 }
 
-/* The head, and the lines between chunks. */
-static size_t line_feed(struct load_http *h, const char *p, size_t n)
+/* Consumes up to the end of a header or chunk size line. */
+static size_t feed_line(struct load_http *h, const char *p, size_t n)
 {
     const char *lf = memchr(p, '\n', n);
     size_t m = lf ? (size_t)(lf - p) + 1 : n;
     struct str s;
 
     buf_add(&h->head, p, m);
-    if (h->head.n > MAX_LINE) bad(h, "a header line is too long");
+    if (h->head.n > MAX_LINE) fail_reply(h, "a header line is too long");
+    if (h->head.failed) fail_reply(h, "out of memory");
     if (!lf || h->state == HTTP_BAD) return m;
     s = str_of(h->head.p, h->head.n - 1);
     if (s.n && s.p[s.n - 1] == '\r') s.n--;
-    take_line(h, s);
+    parse_line(h, s);
     buf_clear(&h->head);
     return m;
 }
@@ -190,13 +200,13 @@ size_t load_http_feed(struct load_http *h, const char *p, size_t n)
         case HTTP_LENGTH:
         case HTTP_CHUNK:
             m = n - i < (size_t)h->left ? n - i : (size_t)h->left;
-            m = body_feed(h, p + i, m);
+            m = feed_body(h, p + i, m);
             h->left -= (int64_t)m;
             if (h->left == 0 && h->state == HTTP_CHUNK) h->state = HTTP_CHUNK_END;
             else if (h->left == 0 && h->state == HTTP_LENGTH) h->state = HTTP_DONE;
             break;
-        case HTTP_CLOSE: m = body_feed(h, p + i, n - i); break;
-        default: m = line_feed(h, p + i, n - i);
+        case HTTP_CLOSE: m = feed_body(h, p + i, n - i); break;
+        default: m = feed_line(h, p + i, n - i);
         }
         i += m;
     }

@@ -11,11 +11,11 @@ static double per_second(const struct load_stats *s, double n)
     return s->duration_s > 0 ? n / s->duration_s : 0;
 }
 
-/* ---- the block ---- */
+/* ---- text ---- */
 
-#define WIDTH 50
+#define WIDTH 50 /* columns of a heading */
 
-static void heading(struct buf *out, const char *text, char fill)
+static void add_heading(struct buf *out, const char *text, char fill)
 {
     int n = (int)strlen(text), left = (WIDTH - n) / 2;
 
@@ -25,17 +25,17 @@ static void heading(struct buf *out, const char *text, char fill)
     buf_putc(out, '\n');
 }
 
-static void count(struct buf *out, const char *what, long long n)
+static void add_count(struct buf *out, const char *what, long long n)
 {
     buf_printf(out, "%-40s %-10lld\n", what, n);
 }
 
-static void value(struct buf *out, const char *what, double v)
+static void add_value(struct buf *out, const char *what, double v)
 {
     buf_printf(out, "%-40s %-10.2f\n", what, v);
 }
 
-static void latency(struct buf *out, const char *title, const char *name, struct load_series *s)
+static void add_latency(struct buf *out, const char *title, const char *name, struct load_series *s)
 {
     static const struct {
         const char *word;
@@ -49,23 +49,23 @@ static void latency(struct buf *out, const char *title, const char *name, struct
     char label[64];
 
     if (!s->n) return;
-    heading(out, title, '-');
+    add_heading(out, title, '-');
     snprintf(label, sizeof label, "Mean %s (ms):", name);
-    value(out, label, load_series_mean(s));
+    add_value(out, label, load_series_mean(s));
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
         snprintf(label, sizeof label, "%s %s (ms):", at[i].word, name);
-        value(out, label, load_series_at(s, at[i].q));
+        add_value(out, label, load_series_at(s, at[i].q));
     }
 }
 
-static void errors(struct buf *out, const struct load_stats *s)
+static void add_errors(struct buf *out, const struct load_stats *s)
 {
     if (!s->n[LOAD_FAILED]) return;
-    heading(out, "Errors by Kind", '-');
+    add_heading(out, "Errors by Kind", '-');
     for (int i = 0; i < s->n_kinds; i++) {
         char label[96];
         snprintf(label, sizeof label, "%s:", s->kinds[i].name);
-        count(out, label, (long long)s->kinds[i].n);
+        add_count(out, label, (long long)s->kinds[i].n);
     }
 }
 
@@ -76,55 +76,56 @@ static bool has_goals(const struct load_goals *g)
 
 void load_report_text(struct buf *out, const struct load_plan *p, struct load_stats *s)
 {
-    heading(out, " Serving Benchmark Result ", '=');
-    count(out, "Successful requests:", (long long)s->n[LOAD_OK]);
-    count(out, "Failed requests:", (long long)s->n[LOAD_FAILED]);
-    if (p->cancel > 0) count(out, "Cancelled requests:", (long long)s->n[LOAD_CANCELLED]);
-    if (p->disconnect > 0) count(out, "Disconnected requests:", (long long)s->n[LOAD_LEFT]);
-    if (p->rate > 0) value(out, "Request rate configured (RPS):", p->rate);
-    if (p->n_clients) count(out, "Maximum request concurrency:", p->n_clients);
-    value(out, "Benchmark duration (s):", s->duration_s);
-    count(out, "Total input tokens:", s->tokens_in);
-    count(out, "Total generated tokens:", s->tokens_out);
-    value(out, "Request throughput (req/s):", per_second(s, (double)s->n[LOAD_OK]));
+    add_heading(out, " Serving Benchmark Result ", '=');
+    add_count(out, "Successful requests:", (long long)s->n[LOAD_OK]);
+    add_count(out, "Failed requests:", (long long)s->n[LOAD_FAILED]);
+    if (p->cancel > 0) add_count(out, "Cancelled requests:", (long long)s->n[LOAD_CANCELLED]);
+    if (p->disconnect > 0)
+        add_count(out, "Disconnected requests:", (long long)s->n[LOAD_DISCONNECTED]);
+    if (p->rate > 0) add_value(out, "Request rate configured (RPS):", p->rate);
+    if (p->n_clients) add_count(out, "Maximum request concurrency:", p->n_clients);
+    add_value(out, "Benchmark duration (s):", s->duration_s);
+    add_count(out, "Total input tokens:", s->tokens_in);
+    add_count(out, "Total generated tokens:", s->tokens_out);
+    add_value(out, "Request throughput (req/s):", per_second(s, (double)s->n[LOAD_OK]));
     if (has_goals(&p->goals))
-        value(out, "Request goodput (req/s):", per_second(s, (double)s->n_good));
-    value(out, "Output token throughput (tok/s):", per_second(s, (double)s->tokens_out));
-    value(out,
-          "Total token throughput (tok/s):", per_second(s, (double)(s->tokens_in + s->tokens_out)));
-    count(out, "Peak concurrent requests:", s->running_max);
-    latency(out, "Time to First Token", "TTFT", &s->ttft);
-    latency(out, "Time per Output Token (excl. 1st token)", "TPOT", &s->tpot);
-    latency(out, "Inter-token Latency", "ITL", &s->itl);
-    latency(out, "Longest Gap of a Stream", "gap", &s->gap);
-    latency(out, "End-to-end Latency", "E2EL", &s->e2e);
-    latency(out, "Cancel Sent to Stream Ended", "cancel", &s->cancel);
+        add_value(out, "Request goodput (req/s):", per_second(s, (double)s->n_good));
+    add_value(out, "Output token throughput (tok/s):", per_second(s, (double)s->tokens_out));
+    add_value(out, "Total token throughput (tok/s):",
+              per_second(s, (double)(s->tokens_in + s->tokens_out)));
+    add_count(out, "Peak concurrent requests:", s->running_max);
+    add_latency(out, "Time to First Token", "TTFT", &s->ttft);
+    add_latency(out, "Time per Output Token (excl. 1st token)", "TPOT", &s->tpot);
+    add_latency(out, "Inter-token Latency", "ITL", &s->itl);
+    add_latency(out, "Longest Gap of a Stream", "gap", &s->gap);
+    add_latency(out, "End-to-end Latency", "E2EL", &s->e2e);
+    add_latency(out, "Cancel Sent to Stream Ended", "cancel", &s->cancel);
     if (p->cancel > 0) {
-        count(out, "Cancels that came too late:", (long long)s->n_missed);
-        count(out, "Tokens after an answered cancel:", (long long)s->n_late);
+        add_count(out, "Cancels that came too late:", (long long)s->n_missed);
+        add_count(out, "Tokens after an answered cancel:", (long long)s->n_late);
     }
-    errors(out, s);
-    heading(out, "", '=');
+    add_errors(out, s);
+    add_heading(out, "", '=');
 }
 
 /* ---- JSON ---- */
 
-static void number(struct jsonw *w, const char *key, double v)
+static void put_number(struct jsonw *w, const char *key, double v)
 {
     jsonw_key(w, key), jsonw_num(w, v);
 }
-static void whole(struct jsonw *w, const char *key, int64_t v)
+static void put_int(struct jsonw *w, const char *key, int64_t v)
 {
     jsonw_key(w, key), jsonw_int(w, v);
 }
-static void text(struct jsonw *w, const char *key, const char *v)
+static void put_text(struct jsonw *w, const char *key, const char *v)
 {
     jsonw_key(w, key), jsonw_str(w, str_c(v));
 }
 
-/* Steps of 1, 2, 5 from 0.1 ms to 500 s, each with how many were at most that, above the step
- * before. */
-static void histogram(struct jsonw *w, struct load_series *s)
+/* Buckets with upper bounds 1, 2, 5 times powers of ten from 0.1 ms to 500 s; "n" counts the values
+ * of that bucket alone, and empty buckets are left out. le null: above all bounds. */
+static void put_histogram(struct jsonw *w, struct load_series *s)
 {
     static const double steps[] = { 1, 2, 5 };
     size_t i = 0;
@@ -136,20 +137,20 @@ static void histogram(struct jsonw *w, struct load_series *s)
         while (i < s->n && s->v[i] <= le) i++;
         if (i == from) continue;
         jsonw_obj(w);
-        number(w, "le", le);
-        whole(w, "n", (int64_t)(i - from));
+        put_number(w, "le", le);
+        put_int(w, "n", (int64_t)(i - from));
         jsonw_end(w);
     }
     if (i < s->n) {
         jsonw_obj(w);
         jsonw_key(w, "le"), jsonw_null(w);
-        whole(w, "n", (int64_t)(s->n - i));
+        put_int(w, "n", (int64_t)(s->n - i));
         jsonw_end(w);
     }
     jsonw_end(w);
 }
 
-static void series(struct jsonw *w, const char *key, struct load_series *s)
+static void put_series(struct jsonw *w, const char *key, struct load_series *s)
 {
     static const struct {
         const char *name;
@@ -160,83 +161,83 @@ static void series(struct jsonw *w, const char *key, struct load_series *s)
     };
 
     jsonw_key(w, key), jsonw_obj(w);
-    whole(w, "n", (int64_t)s->n);
+    put_int(w, "n", (int64_t)s->n);
     if (s->n) {
-        number(w, "mean", load_series_mean(s));
+        put_number(w, "mean", load_series_mean(s));
         for (size_t i = 0; i < sizeof at / sizeof *at; i++)
-            number(w, at[i].name, load_series_at(s, at[i].q));
-        histogram(w, s);
+            put_number(w, at[i].name, load_series_at(s, at[i].q));
+        put_histogram(w, s);
     }
     jsonw_end(w);
 }
 
-static void dist(struct jsonw *w, const char *key, const struct load_dist *d)
+static void put_dist(struct jsonw *w, const char *key, const struct load_dist *d)
 {
     static const char *const names[] = { "fixed", "uniform", "exp", "normal", "lognormal" };
 
     jsonw_key(w, key), jsonw_obj(w);
-    text(w, "kind", names[d->kind]);
-    number(w, "a", d->a);
-    if (d->b != 0) number(w, "b", d->b);
+    put_text(w, "kind", names[d->kind]);
+    put_number(w, "a", d->a);
+    if (d->b != 0) put_number(w, "b", d->b);
     jsonw_end(w);
 }
 
-static void config(struct jsonw *w, const struct load_plan *p)
+static void put_config(struct jsonw *w, const struct load_plan *p)
 {
     jsonw_key(w, "config"), jsonw_obj(w);
-    text(w, "url", p->url);
-    text(w, "model", p->model);
-    text(w, "endpoint", p->completions ? "/v1/completions" : "/v1/chat/completions");
-    whole(w, "clients", p->n_clients);
-    number(w, "rate", p->rate);
-    number(w, "burstiness", p->burstiness);
-    number(w, "ramp_s", p->ramp_s);
-    number(w, "duration_s", p->duration_s);
-    whole(w, "requests", p->n_requests);
-    whole(w, "warmup", p->n_warmup);
-    dist(w, "prompt_tokens", &p->prompt);
-    dist(w, "output_tokens", &p->output);
-    whole(w, "shared_prefix", p->n_shared);
-    number(w, "prefix_share", p->share);
-    number(w, "tokens_per_word", p->tokens_per_word);
+    put_text(w, "url", p->url);
+    put_text(w, "model", p->model);
+    put_text(w, "endpoint", p->completions ? "/v1/completions" : "/v1/chat/completions");
+    put_int(w, "clients", p->n_clients);
+    put_number(w, "rate", p->rate);
+    put_number(w, "burstiness", p->burstiness);
+    put_number(w, "ramp_s", p->ramp_s);
+    put_number(w, "duration_s", p->duration_s);
+    put_int(w, "requests", p->n_requests);
+    put_int(w, "warmup", p->n_warmup);
+    put_dist(w, "prompt_tokens", &p->prompt);
+    put_dist(w, "output_tokens", &p->output);
+    put_int(w, "shared_prefix", p->n_shared);
+    put_number(w, "prefix_share", p->share);
+    put_number(w, "tokens_per_word", p->tokens_per_word);
     jsonw_key(w, "ids"), jsonw_bool(w, p->id_high > 0);
     jsonw_key(w, "stream"), jsonw_bool(w, !p->no_stream);
     jsonw_key(w, "ignore_eos"), jsonw_bool(w, !p->stop_at_eos);
-    number(w, "temperature", p->temperature >= 0 ? p->temperature : NAN);
-    whole(w, "seed", (int64_t)p->seed);
-    number(w, "cancel_rate", p->cancel);
-    number(w, "disconnect_rate", p->disconnect);
-    whole(w, "deadline_ms", p->deadline_ms);
-    whole(w, "timeout_ms", p->timeout_ms);
+    put_number(w, "temperature", p->temperature >= 0 ? p->temperature : NAN);
+    put_int(w, "seed", (int64_t)p->seed);
+    put_number(w, "cancel_rate", p->cancel);
+    put_number(w, "disconnect_rate", p->disconnect);
+    put_int(w, "deadline_ms", p->deadline_ms);
+    put_int(w, "timeout_ms", p->timeout_ms);
     jsonw_end(w);
 }
 
-static void timeline(struct jsonw *w, const struct load_stats *s)
+static void put_seconds(struct jsonw *w, const struct load_stats *s)
 {
     jsonw_key(w, "seconds"), jsonw_arr(w);
     for (size_t i = 0; i < s->n_seconds; i++) {
         jsonw_obj(w);
-        whole(w, "tokens", s->seconds[i].tokens);
-        whole(w, "done", s->seconds[i].done);
-        whole(w, "failed", s->seconds[i].failed);
-        whole(w, "running", s->seconds[i].running_max);
+        put_int(w, "tokens", s->seconds[i].tokens);
+        put_int(w, "done", s->seconds[i].done);
+        put_int(w, "failed", s->seconds[i].failed);
+        put_int(w, "running", s->seconds[i].running_max);
         jsonw_end(w);
     }
     jsonw_end(w);
 }
 
-static void goodput(struct jsonw *w, const struct load_plan *p, const struct load_stats *s)
+static void put_goodput(struct jsonw *w, const struct load_plan *p, const struct load_stats *s)
 {
     const struct load_goals *g = &p->goals;
 
     jsonw_key(w, "goodput"), jsonw_obj(w);
-    if (g->ttft_ms > 0) number(w, "ttft_ms", g->ttft_ms);
-    if (g->tpot_ms > 0) number(w, "tpot_ms", g->tpot_ms);
-    if (g->itl_ms > 0) number(w, "itl_ms", g->itl_ms);
-    if (g->gap_ms > 0) number(w, "gap_ms", g->gap_ms);
-    if (g->e2e_ms > 0) number(w, "e2e_ms", g->e2e_ms);
-    whole(w, "good", (int64_t)s->n_good);
-    number(w, "per_s", per_second(s, (double)s->n_good));
+    if (g->ttft_ms > 0) put_number(w, "ttft_ms", g->ttft_ms);
+    if (g->tpot_ms > 0) put_number(w, "tpot_ms", g->tpot_ms);
+    if (g->itl_ms > 0) put_number(w, "itl_ms", g->itl_ms);
+    if (g->gap_ms > 0) put_number(w, "gap_ms", g->gap_ms);
+    if (g->e2e_ms > 0) put_number(w, "e2e_ms", g->e2e_ms);
+    put_int(w, "good", (int64_t)s->n_good);
+    put_number(w, "per_s", per_second(s, (double)s->n_good));
     jsonw_end(w);
 }
 
@@ -249,34 +250,34 @@ void load_report_json(struct buf *out, const struct load_plan *p, struct load_st
 
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
     jsonw_obj(&w);
-    text(&w, "tern", TERN_VERSION);
-    text(&w, "date", date);
-    config(&w, p);
-    whole(&w, "completed", (int64_t)s->n[LOAD_OK]);
-    whole(&w, "failed", (int64_t)s->n[LOAD_FAILED]);
-    whole(&w, "cancelled", (int64_t)s->n[LOAD_CANCELLED]);
-    whole(&w, "disconnected", (int64_t)s->n[LOAD_LEFT]);
-    whole(&w, "cancels_too_late", (int64_t)s->n_missed);
-    whole(&w, "tokens_after_cancel", (int64_t)s->n_late);
-    number(&w, "error_rate", load_stats_error_rate(s));
-    number(&w, "duration_s", s->duration_s);
-    whole(&w, "input_tokens", s->tokens_in);
-    whole(&w, "output_tokens", s->tokens_out);
-    number(&w, "request_throughput", per_second(s, (double)s->n[LOAD_OK]));
-    number(&w, "output_throughput", per_second(s, (double)s->tokens_out));
-    whole(&w, "running_max", s->running_max);
-    goodput(&w, p, s);
-    series(&w, "connect_ms", &s->connect);
-    series(&w, "ttft_ms", &s->ttft);
-    series(&w, "tpot_ms", &s->tpot);
-    series(&w, "itl_ms", &s->itl);
-    series(&w, "gap_max_ms", &s->gap);
-    series(&w, "e2e_ms", &s->e2e);
-    series(&w, "cancel_ms", &s->cancel);
+    put_text(&w, "tern", TERN_VERSION);
+    put_text(&w, "date", date);
+    put_config(&w, p);
+    put_int(&w, "completed", (int64_t)s->n[LOAD_OK]);
+    put_int(&w, "failed", (int64_t)s->n[LOAD_FAILED]);
+    put_int(&w, "cancelled", (int64_t)s->n[LOAD_CANCELLED]);
+    put_int(&w, "disconnected", (int64_t)s->n[LOAD_DISCONNECTED]);
+    put_int(&w, "cancels_too_late", (int64_t)s->n_missed);
+    put_int(&w, "tokens_after_cancel", (int64_t)s->n_late);
+    put_number(&w, "error_rate", load_stats_error_rate(s));
+    put_number(&w, "duration_s", s->duration_s);
+    put_int(&w, "input_tokens", s->tokens_in);
+    put_int(&w, "output_tokens", s->tokens_out);
+    put_number(&w, "request_throughput", per_second(s, (double)s->n[LOAD_OK]));
+    put_number(&w, "output_throughput", per_second(s, (double)s->tokens_out));
+    put_int(&w, "running_max", s->running_max);
+    put_goodput(&w, p, s);
+    put_series(&w, "connect_ms", &s->connect);
+    put_series(&w, "ttft_ms", &s->ttft);
+    put_series(&w, "tpot_ms", &s->tpot);
+    put_series(&w, "itl_ms", &s->itl);
+    put_series(&w, "gap_max_ms", &s->gap);
+    put_series(&w, "e2e_ms", &s->e2e);
+    put_series(&w, "cancel_ms", &s->cancel);
     jsonw_key(&w, "errors"), jsonw_obj(&w);
-    for (int i = 0; i < s->n_kinds; i++) whole(&w, s->kinds[i].name, (int64_t)s->kinds[i].n);
+    for (int i = 0; i < s->n_kinds; i++) put_int(&w, s->kinds[i].name, (int64_t)s->kinds[i].n);
     jsonw_end(&w);
-    timeline(&w, s);
+    put_seconds(&w, s);
     jsonw_end(&w);
     buf_putc(out, '\n');
 }

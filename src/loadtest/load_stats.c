@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_SECONDS (7 * 86400)
+#define MAX_SECONDS (7 * 86400) /* rows; a longer run adds to the last one */
 
 void load_series_add(struct load_series *s, double v)
 {
-    if (s->n == s->cap) {
-        s->cap = s->cap ? 2 * s->cap : 256;
-        s->v = mem_grow(s->v, s->cap * sizeof *s->v);
+    if (s->n == s->cap && !mem_ensure(s->v, s->cap, s->n + 256)) {
+        s->failed = true;
+        return;
     }
     s->v[s->n++] = v;
     s->sorted = false;
@@ -27,7 +27,7 @@ double load_series_mean(const struct load_series *s)
     return s->n ? sum / (double)s->n : 0;
 }
 
-static int by_value(const void *a, const void *b)
+static int compare_values(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -39,7 +39,7 @@ double load_series_at(struct load_series *s, double q)
     size_t i;
 
     if (!s->n) return 0;
-    if (!s->sorted) qsort(s->v, s->n, sizeof *s->v, by_value);
+    if (!s->sorted) qsort(s->v, s->n, sizeof *s->v, compare_values);
     s->sorted = true;
     if (at <= 0) return s->v[0];
     i = (size_t)at;
@@ -54,19 +54,21 @@ void load_series_release(struct load_series *s)
     *s = (struct load_series){ 0 };
 }
 
+/* Time per output token without the first one; 0: fewer than two tokens. */
 static double tpot(const struct load_rec *r)
 {
     return r->n_out > 1 && r->ttft_ms > 0 ? (r->e2e_ms - r->ttft_ms) / (r->n_out - 1) : 0;
 }
 
-static bool keeps(double goal, double v) { return goal <= 0 || v <= goal; }
+static bool within(double limit, double v) { return limit <= 0 || v <= limit; }
 
-static bool is_good(const struct load_goals *g, const struct load_rec *r)
+static bool meets_goals(const struct load_goals *g, const struct load_rec *r)
 {
     double itl = r->n_events > 1 ? r->gap_sum_ms / (r->n_events - 1) : 0;
 
-    return keeps(g->ttft_ms, r->ttft_ms) && keeps(g->tpot_ms, tpot(r)) && keeps(g->itl_ms, itl) &&
-           keeps(g->gap_ms, r->gap_max_ms) && keeps(g->e2e_ms, r->e2e_ms);
+    return within(g->ttft_ms, r->ttft_ms) && within(g->tpot_ms, tpot(r)) &&
+           within(g->itl_ms, itl) && within(g->gap_ms, r->gap_max_ms) &&
+           within(g->e2e_ms, r->e2e_ms);
 }
 
 void load_stats_add(struct load_stats *s, const struct load_rec *r)
@@ -82,21 +84,21 @@ void load_stats_add(struct load_stats *s, const struct load_rec *r)
     s->tokens_in += r->n_in;
     load_series_add(&s->e2e, r->e2e_ms);
     if (tpot(r) > 0) load_series_add(&s->tpot, tpot(r));
-    s->n_good += is_good(&s->goals, r);
+    s->n_good += meets_goals(&s->goals, r);
 }
 
-void load_stats_kind(struct load_stats *s, const char *name)
+void load_stats_add_kind(struct load_stats *s, const char *name)
 {
-    int most = (int)(sizeof s->kinds / sizeof *s->kinds);
+    int max = (int)(sizeof s->kinds / sizeof *s->kinds);
 
     for (int i = 0; i < s->n_kinds; i++) {
         if (strcmp(s->kinds[i].name, name) != 0) continue;
         s->kinds[i].n++;
         return;
     }
-    if (s->n_kinds == most - 1) name = "other";
-    if (s->n_kinds == most) {
-        s->kinds[most - 1].n++;
+    if (s->n_kinds == max - 1) name = "other";
+    if (s->n_kinds == max) {
+        s->kinds[max - 1].n++;
         return;
     }
     snprintf(s->kinds[s->n_kinds].name, sizeof s->kinds[0].name, "%s", name);
@@ -105,16 +107,18 @@ void load_stats_kind(struct load_stats *s, const char *name)
 
 struct load_second *load_stats_second(struct load_stats *s, double at_s)
 {
+    static struct load_second unreported;
     size_t i = at_s > 0 ? (size_t)at_s : 0;
 
     if (i >= MAX_SECONDS) i = MAX_SECONDS - 1;
-    if (i >= s->cap_seconds) {
-        size_t cap = 2 * i + 64;
-        s->seconds = mem_grow(s->seconds, cap * sizeof *s->seconds);
-        memset(s->seconds + s->cap_seconds, 0, (cap - s->cap_seconds) * sizeof *s->seconds);
-        s->cap_seconds = cap;
+    if (i >= s->cap_seconds && !mem_ensure(s->seconds, s->cap_seconds, i + 64)) {
+        s->failed = true;
+        return &unreported;
     }
-    if (i >= s->n_seconds) s->n_seconds = i + 1;
+    if (i >= s->n_seconds) { /* mem_ensure does not zero */
+        memset(s->seconds + s->n_seconds, 0, (i + 1 - s->n_seconds) * sizeof *s->seconds);
+        s->n_seconds = i + 1;
+    }
     return &s->seconds[i];
 }
 
@@ -124,7 +128,7 @@ double load_stats_error_rate(const struct load_stats *s)
     return all ? (double)s->n[LOAD_FAILED] / (double)all : 0;
 }
 
-static bool goal_set(struct load_goals *g, struct str name, double ms)
+static bool set_goal(struct load_goals *g, struct str name, double ms)
 {
     double *to = str_is(name, "ttft")                          ? &g->ttft_ms
                  : str_is(name, "tpot")                        ? &g->tpot_ms
@@ -147,10 +151,16 @@ bool load_goals_parse(struct load_goals *g, const char *text)
         double ms;
         colon = str_find(one, STR(":"));
         if (colon < 0 || !str_to_f64(str_skip(one, (size_t)colon + 1), &ms)) return false;
-        if (!goal_set(g, str_take(one, (size_t)colon), ms)) return false;
+        if (!set_goal(g, str_take(one, (size_t)colon), ms)) return false;
         s = str_skip(s, comma < 0 ? s.n : (size_t)comma + 1);
     }
     return true;
+}
+
+bool load_stats_complete(const struct load_stats *s)
+{
+    return !s->failed && !s->ttft.failed && !s->tpot.failed && !s->itl.failed && !s->e2e.failed &&
+           !s->gap.failed && !s->cancel.failed && !s->connect.failed;
 }
 
 void load_stats_release(struct load_stats *s)

@@ -1,4 +1,4 @@
-/* load_target.c - where the server under load is: the URL, resolved once. */
+/* load_target.c - the server under test: its URL parsed and its name resolved, once. */
 #include "loadtest/load_client.h"
 
 #include <netdb.h>
@@ -8,23 +8,28 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static int tls_open(struct load_target *t, bool insecure, struct err *e)
+static int open_tls(struct load_target *t, bool insecure, struct err *e)
 {
     SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
 
-    if (!ctx) return err_set(e, E_IO, "no TLS: %s", ERR_error_string(ERR_get_error(), NULL));
-    SSL_CTX_set_default_verify_paths(ctx);
+    if (!ctx)
+        return err_set(e, E_IO, "cannot set up TLS: %s", ERR_error_string(ERR_get_error(), NULL));
+    if (!SSL_CTX_set_default_verify_paths(ctx) && !insecure) {
+        SSL_CTX_free(ctx);
+        return err_set(e, E_IO, "cannot load the system's TLS certificates; --insecure skips them");
+    }
     SSL_CTX_set_verify(ctx, insecure ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
     t->tls = ctx;
     return OK;
 }
 
-static int unix_addr(struct load_target *t, struct str path, struct err *e)
+static int set_unix_addr(struct load_target *t, struct str path, struct err *e)
 {
     struct sockaddr_un *un = (struct sockaddr_un *)&t->addr;
 
     if (!path.n || path.n >= sizeof un->sun_path)
-        return err_set(e, E_INVALID, "'%.*s' is no path of a socket", STR_ARG(path));
+        return err_set(e, E_INVALID, "unix:%.*s: the path of the socket must have 1 to %zu bytes",
+                       STR_ARG(path), sizeof un->sun_path - 1);
     un->sun_family = AF_UNIX;
     memcpy(un->sun_path, path.p, path.n);
     t->addr_len = (int)sizeof *un;
@@ -32,9 +37,9 @@ static int unix_addr(struct load_target *t, struct str path, struct err *e)
     return OK;
 }
 
-/* A name may have several addresses and the server listen on one: "localhost" is both ::1 and
- * 127.0.0.1. */
-static const struct addrinfo *first_that_answers(const struct addrinfo *all)
+/* A name may have several addresses while the server listens on one: "localhost" is both ::1 and
+ * 127.0.0.1. Returns the first that accepts a connection, else the first. */
+static const struct addrinfo *find_listening(const struct addrinfo *all)
 {
     for (const struct addrinfo *a = all; all->ai_next && a; a = a->ai_next) {
         int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -45,22 +50,22 @@ static const struct addrinfo *first_that_answers(const struct addrinfo *all)
     return all;
 }
 
-static int resolve(struct load_target *t, const char *port, struct err *e)
+static int resolve_name(struct load_target *t, const char *port, struct err *e)
 {
     struct addrinfo want = { .ai_socktype = SOCK_STREAM }, *found = NULL;
     const struct addrinfo *use;
     int rc = getaddrinfo(t->name, port, &want, &found);
 
-    if (rc != 0) return err_set(e, E_IO, "%s: %s", t->name, gai_strerror(rc));
-    use = first_that_answers(found);
+    if (rc != 0) return err_set(e, E_IO, "cannot resolve %s: %s", t->name, gai_strerror(rc));
+    use = find_listening(found);
     memcpy(&t->addr, use->ai_addr, use->ai_addrlen);
     t->addr_len = (int)use->ai_addrlen;
     freeaddrinfo(found);
     return OK;
 }
 
-/* "host:port/prefix/v1" behind the scheme. */
-static int tcp_addr(struct load_target *t, struct str s, const char *port, struct err *e)
+/* s: "host:port/prefix/v1", the URL without its scheme. */
+static int set_tcp_addr(struct load_target *t, struct str s, const char *port, struct err *e)
 {
     ptrdiff_t slash = str_find(s, STR("/")), colon;
     struct str host = slash < 0 ? s : str_take(s, (size_t)slash);
@@ -79,9 +84,10 @@ static int tcp_addr(struct load_target *t, struct str s, const char *port, struc
         host = str_take(host, skip + (size_t)colon);
     }
     if (skip) host = str_of(host.p + 1, host.n >= 2 ? host.n - 2 : 0); /* [::1] */
-    if (!host.n || host.n >= sizeof t->name) return err_set(e, E_INVALID, "the URL has no host");
+    if (!host.n || host.n >= sizeof t->name)
+        return err_set(e, E_INVALID, "the URL has no host name");
     snprintf(t->name, sizeof t->name, "%.*s", STR_ARG(host));
-    return resolve(t, port, e);
+    return resolve_name(t, port, e);
 }
 
 int load_target_open(struct load_target *t, const char *url, const char *key, bool insecure,
@@ -93,22 +99,22 @@ int load_target_open(struct load_target *t, const char *url, const char *key, bo
     *t = (struct load_target){ 0 };
     if (key && *key) {
         if (strlen(key) > 512 || strpbrk(key, "\r\n"))
-            return err_set(e, E_INVALID, "--api-key is not a key");
+            return err_set(e, E_INVALID, "--api-key: must be at most 512 bytes, without line ends");
         snprintf(t->auth, sizeof t->auth, "Authorization: Bearer %s\r\n", key);
     }
     if (str_starts(s, STR("unix:"))) {
-        rc = unix_addr(t, str_skip(s, 5), e);
+        rc = set_unix_addr(t, str_skip(s, 5), e);
     } else if (str_starts(s, STR("https://"))) {
-        if ((rc = tls_open(t, insecure, e)) == OK) rc = tcp_addr(t, str_skip(s, 8), "443", e);
+        if ((rc = open_tls(t, insecure, e)) == OK) rc = set_tcp_addr(t, str_skip(s, 8), "443", e);
     } else if (str_starts(s, STR("http://"))) {
-        rc = tcp_addr(t, str_skip(s, 7), "80", e);
+        rc = set_tcp_addr(t, str_skip(s, 7), "80", e);
     } else {
         rc = err_set(e, E_INVALID,
-                     "'%s' is no URL: write http://host:port, https://host or unix:/path", url);
+                     "'%s' is not a URL: write http://host:port, https://host or unix:/path", url);
     }
     if (rc != OK) return rc;
     t->base = event_base_new();
-    return t->base ? OK : err_set(e, E_IO, "no event base");
+    return t->base ? OK : err_set(e, E_IO, "libevent could not make an event base");
 }
 
 void load_target_release(struct load_target *t)
