@@ -594,7 +594,7 @@ static void nfc_in_places_is_nfc_of_the_whole(void **state)
     static const int32_t marks[] = { 'a',    'e',    0x301,  0x316,  0x327, 0x344,  0xf73,  0x1100,
                                      0x1161, 0x11a8, 0xac00, 0x9be,  0x9c7, 0x212b, 0x2126, 0x3099,
                                      0x304b, 0x41,   0x30a,  0x1e9b, 0x323, 0xfb1d, 0x4e2d };
-    struct normal chain = { 0 };
+    struct normalizer chain = { 0 };
     struct matcher *m = matcher_open();
     struct buf text = { 0 }, whole = { 0 }, bufs[2] = { 0 };
     struct rng rng;
@@ -602,17 +602,18 @@ static void nfc_in_places_is_nfc_of_the_whole(void **state)
 
     (void)state;
     rng_seed(&rng, 3);
-    normal_add(&chain, (struct normal_step){ .kind = NORMAL_NFC });
+    assert_int_equal(
+        normalizer_add_step(&chain, (struct normalizer_step){ .kind = NORMAL_NFC }, NULL), OK);
     for (int round = 0; round < 2000; round++) {
         buf_clear(&text);
         buf_clear(&whole);
         for (int i = 0; i < 24; i++)
             char_put(&text, marks[rng_u64(&rng) % (sizeof marks / sizeof *marks)]);
         assert_int_equal(form_put(buf_str(&text), FORM_COMPOSE, &whole, NULL), OK);
-        assert_int_equal(normal_run(&chain, m, buf_str(&text), bufs, &got, NULL), OK);
+        assert_int_equal(normalizer_apply(&chain, m, buf_str(&text), bufs, &got, NULL), OK);
         assert_true(str_eq(got, buf_str(&whole)));
     }
-    normal_release(&chain);
+    normalizer_release(&chain);
     matcher_close(m);
     for (int i = 0; i < 2; i++) buf_release(&bufs[i]);
     buf_release(&text);

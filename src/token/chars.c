@@ -1,3 +1,7 @@
+/* chars.c - character classes by code point ranges and utf8proc categories.
+ *
+ * The classes follow the reference libraries (Hugging Face tokenizers, BERT), not one Unicode
+ * property each: char_is_word is Rust regex's \w, char_is_cjk is the list in BERT's tokenizer. */
 #include "token/chars.h"
 
 #include "base/utf8.h"
@@ -76,15 +80,17 @@ void char_put_lower(struct buf *out, int32_t cp)
     else char_put(out, utf8proc_tolower(cp));
 }
 
-/* Bytes of the longest beginning of a character that is broken off at s. */
-static size_t broken_part(struct str s)
+/* s begins with bytes that are not UTF-8. Bytes of the maximal ill-formed sequence at its start: as
+ * many as are the beginning of some character, at least one. */
+static size_t count_broken_bytes(struct str s)
 {
     for (size_t n = s.n < 3 ? s.n : 3; n > 1; n--)
         if ((size_t)utf8_partial(str_take(s, n)) == n) return n;
     return 1;
 }
 
-static size_t ascii_run(struct str s)
+/* Bytes of s before its first byte that is not ASCII; eight at a time, since most text is ASCII. */
+static size_t count_ascii(struct str s)
 {
     size_t i = 0;
     uint64_t w;
@@ -99,19 +105,18 @@ static size_t ascii_run(struct str s)
 
 void text_put_valid(struct buf *out, struct str s)
 {
-    size_t from = 0, i = 0;
+    size_t from = 0, i = 0; /* s[from, i) is valid and not copied yet */
 
-    buf_reserve(out, s.n + 64);
-    if (!s.n) return;
+    if (!buf_reserve(out, s.n + 64) || !s.n) return;
     while (i < s.n) {
         int32_t cp;
-        i += ascii_run(str_skip(s, i));
+        i += count_ascii(str_skip(s, i));
         if (i == s.n) break;
         int n = utf8_next(str_skip(s, i), &cp);
         if (cp < 0) {
             buf_add(out, s.p + from, i - from);
             buf_puts(out, "\xef\xbf\xbd");
-            from = i + broken_part(str_skip(s, i));
+            from = i + count_broken_bytes(str_skip(s, i));
             i = from;
         } else {
             i += (size_t)n;
@@ -120,6 +125,7 @@ void text_put_valid(struct buf *out, struct str s)
     buf_add(out, s.p + from, s.n - from);
 }
 
+/* Does the byte stand for itself, that is, is it a printable Latin-1 character? */
 static bool is_plain_byte(int b)
 {
     return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
@@ -128,7 +134,7 @@ static bool is_plain_byte(int b)
 int32_t byte_char(unsigned char b)
 {
     if (is_plain_byte(b)) return b;
-    if (b <= 32) return 256 + b; /* 33 of them, then 127 to 160, then 173 */
+    if (b <= 32) return 256 + b; /* 0 to 32, then 127 to 160, then 173, in this order */
     return b == 173 ? 256 + 67 : 256 + 33 + (b - 127);
 }
 
@@ -142,7 +148,7 @@ int char_byte(int32_t cp)
 
 void text_put_bytes(struct buf *out, struct str s)
 {
-    buf_reserve(out, s.n * 2);
+    if (!buf_reserve(out, s.n * 2)) return; /* a character of the alphabet has at most 2 bytes */
     for (size_t i = 0; i < s.n; i++) {
         int32_t c = byte_char((unsigned char)s.p[i]);
         if (c < 0x80) out->p[out->n++] = (char)c;

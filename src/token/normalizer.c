@@ -1,3 +1,11 @@
+/* normalizer.c - the steps of a normalizer.
+ *
+ * Two buffers take turns: each step reads one text and appends its result to the other buffer.
+ * Steps that would not change a text are skipped (is_unchanged), so plain text is not copied at
+ * all.
+ *
+ * Functions named put_x append to a buf and report a failed allocation through it; the chain checks
+ * the buf after each step. */
 #include "token/normalizer.h"
 
 #include "base/mem.h"
@@ -6,27 +14,39 @@
 
 #include <utf8proc.h>
 
-void normal_add(struct normal *n, struct normal_step s)
+void normalizer_step_release(struct normalizer_step *s)
 {
-    n->steps = mem_grow(n->steps, (size_t)(n->n_steps + 1) * sizeof s);
-    n->steps[n->n_steps++] = s;
+    mem_free(s->text);
+    mem_free(s->find);
+    regex_close(s->regex);
+    *s = (struct normalizer_step){ 0 };
 }
 
-void normal_release(struct normal *n)
+int normalizer_add_step(struct normalizer *n, struct normalizer_step s, struct err *e)
 {
-    for (int i = 0; i < n->n_steps; i++) {
-        mem_free(n->steps[i].text);
-        mem_free(n->steps[i].find);
-        regex_close(n->steps[i].regex);
+    struct normalizer_step *steps = mem_grow(n->steps, (size_t)(n->n_steps + 1) * sizeof s);
+
+    if (!steps) {
+        normalizer_step_release(&s);
+        return err_nomem(e, "a normalizer");
     }
-    mem_free(n->steps);
-    *n = (struct normal){ 0 };
+    n->steps = steps;
+    n->steps[n->n_steps++] = s;
+    return OK;
 }
 
-/* ---- Unicode's normal forms ---- */
+void normalizer_release(struct normalizer *n)
+{
+    for (int i = 0; i < n->n_steps; i++) normalizer_step_release(&n->steps[i]);
+    mem_free(n->steps);
+    *n = (struct normalizer){ 0 };
+}
 
-/* Can stand in NFC text without a look at its neighbours; false only costs time. */
-static bool is_settled(int32_t cp)
+/* ---- Unicode normal forms ---- */
+
+/* Is NFC certain to leave this character alone, whatever stands beside it, and does it start a new
+ * segment? The ranges cover common scripts; a character outside only costs time. */
+static bool is_stable(int32_t cp)
 {
     if (cp < 0x300) return true;
     if (cp < 0x530) return (cp >= 0x400 && cp <= 0x482) || cp >= 0x48a;
@@ -38,36 +58,35 @@ static bool is_settled(int32_t cp)
            (cp >= 0x1f300 && cp <= 0x1f64f);
 }
 
-/* The first character from i on that is not settled; text.n if there is none. *before: the one
- * ahead of it. */
-static size_t next_unsettled(struct str text, size_t i, size_t *before)
+/* The first character from i on that is not stable, or text.n. *before: the character before it. */
+static size_t find_unstable(struct str text, size_t i, size_t *before)
 {
     *before = i;
     while (i < text.n) {
         int32_t cp = (unsigned char)text.p[i];
         int n = 1;
         if (cp >= 0x80) n = utf8_next(str_skip(text, i), &cp);
-        if (!is_settled(cp)) return i;
+        if (!is_stable(cp)) return i;
         *before = i;
         i += (size_t)n;
     }
     return i;
 }
 
-/* NFC works only where it must: a settled character, those behind it that are not, up to the next.
- */
+/* Composes only where it can matter: from the stable character before one that is not stable up to
+ * the next stable one. The rest is copied. */
 static int put_nfc(struct str text, struct buf *out, struct err *e)
 {
     size_t done = 0, i = 0, before;
     int rc = OK;
 
-    while (rc == OK && (i = next_unsettled(text, i, &before)) < text.n) {
+    while (rc == OK && (i = find_unstable(text, i, &before)) < text.n) {
         int32_t cp = 0;
         int n = 0;
         if (before < done) before = done;
         for (; i < text.n; i += (size_t)n) {
             n = utf8_next(str_skip(text, i), &cp);
-            if (is_settled(cp)) break;
+            if (is_stable(cp)) break;
         }
         buf_add(out, text.p + done, before - done);
         rc = form_put(str_of(text.p + before, i - before), FORM_COMPOSE, out, e);
@@ -85,11 +104,12 @@ static int put_normal_form(enum normal_kind kind, struct str text, struct buf *o
         out, e);
 }
 
-static bool is_settled_text(enum normal_kind kind, struct str text)
+/* Is the text certainly in this normal form already? */
+static bool is_normal_form(enum normal_kind kind, struct str text)
 {
     size_t before;
 
-    if (kind == NORMAL_NFC) return next_unsettled(text, 0, &before) == text.n;
+    if (kind == NORMAL_NFC) return find_unstable(text, 0, &before) == text.n;
     for (size_t i = 0; i < text.n; i++)
         if (text.p[i] & 0x80) return false;
     return true;
@@ -101,7 +121,7 @@ static bool is_settled_text(enum normal_kind kind, struct str text)
     for (size_t i = 0, n; i < (text).n && ((n = (size_t)utf8_next(str_skip(text, i), &cp)), true); \
          i += n)
 
-static void put_strip(const struct normal_step *s, struct str text, struct buf *out)
+static void put_stripped(const struct normalizer_step *s, struct str text, struct buf *out)
 {
     size_t from = 0, to = 0;
     bool any = false;
@@ -135,6 +155,8 @@ static void put_lower(struct str text, struct buf *out)
     EACH_CHAR(text, i, n, cp) char_put_lower(out, cp);
 }
 
+/* The rules of SentencePiece's nmt_nfkc: control characters go, separators, zero-width characters
+ * and the replacement character become spaces. */
 static void put_nmt(struct str text, struct buf *out)
 {
     int32_t cp;
@@ -169,7 +191,7 @@ static void put_squeezed(struct str text, struct buf *out)
 
 /* ---- BERT ---- */
 
-static void put_cleaned(const struct normal_step *s, struct str text, struct buf *out)
+static void put_cleaned(const struct normalizer_step *s, struct str text, struct buf *out)
 {
     int32_t cp;
 
@@ -188,16 +210,19 @@ static void put_cleaned(const struct normal_step *s, struct str text, struct buf
     }
 }
 
-static int put_bert(const struct normal_step *s, struct str text, struct buf *out, struct err *e)
+static int put_bert(const struct normalizer_step *s, struct str text, struct buf *out,
+                    struct err *e)
 {
     struct buf a = { 0 }, b = { 0 };
     int rc = OK;
 
     put_cleaned(s, text, &a);
+    if ((rc = buf_check(&a, e)) != OK) goto out;
     if (s->accents) {
         if ((rc = form_put(buf_str(&a), 0, &b, e)) != OK) goto out;
         buf_clear(&a);
         put_without(buf_str(&b), char_is_nonspacing, &a);
+        if ((rc = buf_check(&a, e)) != OK) goto out;
     }
     if (s->lower) put_lower(buf_str(&a), out);
     else buf_put_str(out, buf_str(&a));
@@ -207,8 +232,8 @@ out:
     return rc;
 }
 
-/* The first character of cp's canonical decomposition. */
-static int32_t base_char(int32_t cp)
+/* The first character of the canonical decomposition of cp: the letter without its accents. */
+static int32_t find_base_char(int32_t cp)
 {
     utf8proc_int32_t d[8];
     int boundclass = 0;
@@ -219,13 +244,15 @@ static int32_t base_char(int32_t cp)
                : cp;
 }
 
-static void put_wordpiece(const struct normal_step *s, struct str text, struct buf *out)
+/* Spaces around every punctuation character and ideograph, and a space for all white space. The
+ * split that follows removes the spaces, so more than one does no harm. */
+static void put_wordpiece(const struct normalizer_step *s, struct str text, struct buf *out)
 {
     int32_t cp;
 
     EACH_CHAR(text, i, n, cp)
     {
-        if (s->accents) cp = base_char(cp);
+        if (s->accents) cp = find_base_char(cp);
         int c = utf8proc_category(cp);
         bool symbol = c >= UTF8PROC_CATEGORY_SM && c <= UTF8PROC_CATEGORY_SO;
         bool alone = (c >= UTF8PROC_CATEGORY_PC && c <= UTF8PROC_CATEGORY_PO) ||
@@ -244,7 +271,7 @@ static void put_wordpiece(const struct normal_step *s, struct str text, struct b
 
 /* ---- replacement ---- */
 
-static void replace_text(const struct normal_step *s, struct str text, struct buf *out)
+static void replace_text(const struct normalizer_step *s, struct str text, struct buf *out)
 {
     struct str find = str_of(s->find, s->n_find);
 
@@ -258,8 +285,8 @@ static void replace_text(const struct normal_step *s, struct str text, struct bu
     buf_put_str(out, text);
 }
 
-int normal_replace(const struct normal_step *s, struct matcher *m, struct str text, struct buf *out,
-                   struct err *e)
+int normalizer_replace(const struct normalizer_step *s, struct matcher *m, struct str text,
+                       struct buf *out, struct err *e)
 {
     struct regex_walk w = { .r = s->regex, .m = m, .text = text };
     size_t done = 0, start, end;
@@ -274,28 +301,27 @@ int normal_replace(const struct normal_step *s, struct matcher *m, struct str te
         done = end;
     }
     buf_add(out, text.p + done, text.n - done);
-    return w.rc == OK ? OK
-                      : err_set(e, w.rc, "a pattern of the normalizer takes too long on this text");
+    return regex_walk_check(&w, "normalizer", e);
 }
 
 /* ---- the chain ---- */
 
-/* True: this step leaves this text alone. */
-static bool is_idle(const struct normal_step *s, struct str text)
+/* Is the step certain to leave this text unchanged? */
+static bool is_unchanged(const struct normalizer_step *s, struct str text)
 {
     switch (s->kind) {
     case NORMAL_NFC:
     case NORMAL_NFD:
     case NORMAL_NFKC:
-    case NORMAL_NFKD: return is_settled_text(s->kind, text);
+    case NORMAL_NFKD: return is_normal_form(s->kind, text);
     case NORMAL_REPLACE:
         return !s->regex && s->n_find && str_find(text, str_of(s->find, s->n_find)) < 0;
     default: return false;
     }
 }
 
-static int run_step(const struct normal_step *s, struct matcher *m, struct str text,
-                    struct buf *out, struct err *e)
+static int apply_step(const struct normalizer_step *s, struct matcher *m, struct str text,
+                      struct buf *out, struct err *e)
 {
     switch (s->kind) {
     case NORMAL_NFC:
@@ -303,37 +329,37 @@ static int run_step(const struct normal_step *s, struct matcher *m, struct str t
     case NORMAL_NFKC:
     case NORMAL_NFKD: return put_normal_form(s->kind, text, out, e);
     case NORMAL_LOWER: put_lower(text, out); break;
-    case NORMAL_STRIP: put_strip(s, text, out); break;
+    case NORMAL_STRIP: put_stripped(s, text, out); break;
     case NORMAL_STRIP_ACCENTS: put_without(text, char_is_mark, out); break;
     case NORMAL_PREPEND:
         if (text.n) buf_add(out, s->text, s->n_text);
         buf_put_str(out, text);
         break;
-    case NORMAL_REPLACE: return normal_replace(s, m, text, out, e);
+    case NORMAL_REPLACE: return normalizer_replace(s, m, text, out, e);
     case NORMAL_BERT: return put_bert(s, text, out, e);
     case NORMAL_NMT: put_nmt(text, out); break;
     case NORMAL_BYTES: text_put_bytes(out, text); break;
-    case NORMAL_CHARSMAP: charsmap_put(str_of(s->text, s->n_text), s->longest, text, out); break;
+    case NORMAL_CHARSMAP: charsmap_apply(str_of(s->text, s->n_text), s->longest, text, out); break;
     case NORMAL_SQUEEZE: put_squeezed(text, out); break;
     case NORMAL_WORDPIECE: put_wordpiece(s, text, out); break;
     }
     return OK;
 }
 
-int normal_check_charsmap(struct str map, struct err *e) { return charsmap_check(map, e); }
-
-int normal_run(const struct normal *n, struct matcher *m, struct str text, struct buf bufs[2],
-               struct str *out, struct err *e)
+int normalizer_apply(const struct normalizer *n, struct matcher *m, struct str text,
+                     struct buf bufs[2], struct str *out, struct err *e)
 {
     int side = 0, rc;
 
     for (int i = 0; i < n->n_steps; i++) {
-        if (is_idle(&n->steps[i], text)) continue;
-        buf_clear(&bufs[side]);
-        buf_reserve(&bufs[side], text.n + 64);
-        if ((rc = run_step(&n->steps[i], m, text, &bufs[side], e)) != OK) return rc;
-        buf_reserve(&bufs[side], 64); /* readers may look 64 bytes past the end */
-        text = buf_str(&bufs[side]);
+        struct buf *to = &bufs[side];
+        if (is_unchanged(&n->steps[i], text)) continue;
+        buf_clear(to);
+        buf_reserve(to, text.n + 64);
+        if ((rc = apply_step(&n->steps[i], m, text, to, e)) != OK) return rc;
+        buf_reserve(to, 64);
+        if ((rc = buf_check(to, e)) != OK) return rc;
+        text = buf_str(to);
         side = !side;
     }
     *out = text;

@@ -1,7 +1,9 @@
-/* normal.h - normalizers: text to text, before it is split.
+/* normalizer.h - text to text, before the text is split.
  *
- * A chain is a list of steps in the order they run. Strings and patterns of a step belong to the
- * chain. Texts are UTF-8 and stay so. */
+ * A normalizer is a list of steps, applied in order: Unicode normal forms, lower case,
+ * replacements, a prefix, SentencePiece's charsmap, BERT's cleaning. Texts are valid UTF-8 and stay
+ * so. The steps are added while the tokenizer is opened; afterwards any number of threads may apply
+ * them. */
 #ifndef TERN_TOKEN_NORMALIZER_H
 #define TERN_TOKEN_NORMALIZER_H
 
@@ -15,60 +17,66 @@ enum normal_kind {
     NORMAL_NFKC,
     NORMAL_NFKD,
     NORMAL_LOWER,
-    NORMAL_STRIP,
-    NORMAL_STRIP_ACCENTS,
-    NORMAL_PREPEND,
+    NORMAL_STRIP,         /* removes white space at the ends */
+    NORMAL_STRIP_ACCENTS, /* removes combining marks */
+    NORMAL_PREPEND,       /* a text before a text that is not empty */
     NORMAL_REPLACE,
     NORMAL_BERT,
-    NORMAL_NMT,
-    NORMAL_BYTES,
-    NORMAL_CHARSMAP,
-    NORMAL_SQUEEZE,  /* sentencepiece: spaces at the ends go, runs become one */
-    NORMAL_WORDPIECE /* GGUF's BERT: words and punctuation with spaces between */
+    NORMAL_NMT,      /* SentencePiece's nmt rules: controls go, unusual spaces become spaces */
+    NORMAL_BYTES,    /* every byte to its character of the byte-level alphabet */
+    NORMAL_CHARSMAP, /* SentencePiece's precompiled map of replacements */
+    NORMAL_SQUEEZE,  /* SentencePiece: removes spaces at the ends, runs of spaces become one */
+    NORMAL_WORDPIECE /* BERT as GGUF files mean it: spaces around punctuation and ideographs */
 };
 
-struct normal_step {
+/* Texts and the pattern belong to the step. */
+struct normalizer_step {
     enum normal_kind kind;
-    bool left, right;                /* STRIP */
-    bool clean, cjk, accents, lower; /* BERT */
-    bool longest;                    /* CHARSMAP: the longest match, not Hugging Face's graphemes */
-    char *text;                      /* PREPEND, REPLACE: what is put in; CHARSMAP: the map */
+    bool left, right; /* STRIP: at which ends */
+    bool clean, cjk;  /* BERT: remove controls, put spaces around ideographs */
+    bool accents;     /* BERT, WORDPIECE: remove combining marks */
+    bool lower;       /* BERT, WORDPIECE: lower case */
+    bool longest;     /* CHARSMAP: matches as charsmap_apply says */
+    char *text;       /* PREPEND: the prefix; REPLACE: the replacement; CHARSMAP: the map */
     size_t n_text;
-    char *find; /* REPLACE: this text, or the pattern */
+    char *find; /* REPLACE: the text to replace, where there is no regex */
     size_t n_find;
-    struct regex *regex;
+    struct regex *regex; /* REPLACE: the pattern to replace, or NULL */
 };
 
-struct normal {
-    struct normal_step *steps;
+struct normalizer {
+    struct normalizer_step *steps;
     int n_steps;
 };
 
-/* Appends a step; what it points to is handed over. */
-void normal_add(struct normal *n, struct normal_step s);
-void normal_release(struct normal *n); /* a zeroed chain is fine */
+/* Appends a step and takes over what it points to; on E_NOMEM that is released. */
+int normalizer_add_step(struct normalizer *n, struct normalizer_step s, struct err *e);
+void normalizer_release(struct normalizer *n); /* a zeroed normalizer is allowed */
+void normalizer_step_release(struct normalizer_step *s);
 
-/* sentencepiece's map: checked once, here. */
-int normal_check_charsmap(struct str map, struct err *e);
+/* Applies all steps. *out is `text` itself if no step changed it; otherwise it is in one of the
+ * bufs and 64 more bytes can be read after its end. */
+int normalizer_apply(const struct normalizer *n, struct matcher *m, struct str text,
+                     struct buf bufs[2], struct str *out, struct err *e);
 
-/* Runs text through the chain. *out is text itself if nothing changed, or lies in one of the bufs.
- */
-int normal_run(const struct normal *n, struct matcher *m, struct str text, struct buf bufs[2],
-               struct str *out, struct err *e);
+/* Appends text with every match of a REPLACE step replaced; decoders use it, too. m may be NULL
+ * where the step has no regex. */
+int normalizer_replace(const struct normalizer_step *s, struct matcher *m, struct str text,
+                       struct buf *out, struct err *e);
 
-/* One replacement of all that matches, for decoders too. */
-int normal_replace(const struct normal_step *s, struct matcher *m, struct str text, struct buf *out,
-                   struct err *e);
+/* ---- Unicode normal forms (normalizer_forms.c) ---- */
 
-/* forms.h - Unicode's normal forms of any text, in time linear in it. */
-enum { FORM_COMPOSE = 1, FORM_COMPAT = 2 }; /* NFD is 0, NFKC both */
+enum { FORM_COMPOSE = 1, FORM_COMPAT = 2 }; /* NFD: 0, NFC: COMPOSE, NFKD: COMPAT, NFKC: both */
 
-int form_put(struct str text, unsigned flags, struct buf *out, struct err *e); /* appends */
+/* Appends the normal form of text, in time linear in its length. */
+int form_put(struct str text, unsigned flags, struct buf *out, struct err *e);
 
-/* charsmap.h - sentencepiece's precompiled map of replacements: a double-array trie and its texts.
- */
+/* ---- SentencePiece's charsmap (normalizer_charsmap.c) ---- */
+
+/* Checks a map from a model file. charsmap_apply must only see a map that passed. */
 int charsmap_check(struct str map, struct err *e);
-/* longest: the longest key at each place is replaced, as sentencepiece does; otherwise grapheme by
- * grapheme, then character by character, each by its shortest key, as Hugging Face does. */
-void charsmap_put(struct str map, bool longest, struct str text, struct buf *out);
+/* Appends text with its keys replaced. longest: the longest key at each position, as SentencePiece
+ * does. Otherwise whole graphemes, then single characters, each by its shortest key, as Hugging
+ * Face does; the results differ for some texts. */
+void charsmap_apply(struct str map, bool longest, struct str text, struct buf *out);
 #endif

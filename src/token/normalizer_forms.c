@@ -1,3 +1,8 @@
+/* normalizer_forms.c - Unicode normal forms NFC, NFD, NFKC and NFKD in linear time.
+ *
+ * utf8proc decomposes and composes characters. Its canonical ordering is a bubble sort, quadratic
+ * in the length of a run of combining marks, and a text may be one long run; so the ordering is
+ * done here, with a counting sort over the 256 combining classes for long runs. */
 #include "token/normalizer.h"
 
 #include "base/mem.h"
@@ -5,14 +10,18 @@
 
 #include <utf8proc.h>
 
-enum { MAX_EXPANSION = 32, SHORT_RUN = 16 };
+enum {
+    MAX_EXPANSION = 32, /* characters one character decomposes to at most; Unicode has 18 */
+    SHORT_RUN = 16      /* characters; insertion sort is faster up to here */
+};
 
-static int class_of(int32_t cp)
+static int find_combining_class(int32_t cp)
 {
     return cp < 0x300 ? 0 : utf8proc_get_property(cp)->combining_class;
 }
 
-static int32_t *decompose(struct str text, unsigned flags, size_t *n_out)
+/* The decomposition of text as code points, from mem_alloc; NULL: no memory. */
+static int32_t *decompose_text(struct str text, unsigned flags, size_t *n_out)
 {
     int options =
         UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (flags & FORM_COMPAT ? UTF8PROC_COMPAT : 0);
@@ -20,11 +29,12 @@ static int32_t *decompose(struct str text, unsigned flags, size_t *n_out)
     int32_t *v = mem_array(cap, sizeof *v), cp;
     int bound = 0;
 
+    if (!v) return NULL;
     for (size_t i = 0; i < text.n;) {
         i += (size_t)utf8_next(str_skip(text, i), &cp);
-        if (cap - n < MAX_EXPANSION) {
-            cap *= 2;
-            v = mem_grow(v, cap * sizeof *v);
+        if (!mem_ensure(v, cap, n + MAX_EXPANSION)) {
+            mem_free(v);
+            return NULL;
         }
         if (cp < 0x80) {
             v[n++] = cp;
@@ -39,49 +49,57 @@ static int32_t *decompose(struct str text, unsigned flags, size_t *n_out)
     return v;
 }
 
-/* Marks in the order of their classes, those of one class as they stood. */
-static void order_run(int32_t *v, size_t n)
+/* Sorts a run of combining marks by class; marks of one class keep their order. false: no memory.
+ */
+static bool sort_run(int32_t *v, size_t n)
 {
     size_t at[256] = { 0 }, sum = 0;
     int32_t *copy;
 
     if (n <= SHORT_RUN) {
         for (size_t i = 1; i < n; i++)
-            for (size_t j = i; j && class_of(v[j - 1]) > class_of(v[j]); j--) {
+            for (size_t j = i; j && find_combining_class(v[j - 1]) > find_combining_class(v[j]);
+                 j--) {
                 int32_t c = v[j];
                 v[j] = v[j - 1];
                 v[j - 1] = c;
             }
-        return;
+        return true;
     }
-    copy = mem_dup(v, n * sizeof *v);
-    for (size_t i = 0; i < n; i++) at[class_of(v[i])]++;
+    if (!(copy = mem_dup(v, n * sizeof *v))) return false;
+    for (size_t i = 0; i < n; i++) at[find_combining_class(v[i])]++;
     for (int c = 0; c < 256; c++) {
         size_t count = at[c];
         at[c] = sum;
         sum += count;
     }
-    for (size_t i = 0; i < n; i++) v[at[class_of(copy[i])]++] = copy[i];
+    for (size_t i = 0; i < n; i++) v[at[find_combining_class(copy[i])]++] = copy[i];
     mem_free(copy);
+    return true;
 }
 
-static void order(int32_t *v, size_t n)
+/* Canonical ordering: sorts every run of characters whose class is not 0. false: no memory. */
+static bool sort_marks(int32_t *v, size_t n)
 {
     for (size_t i = 0; i < n;) {
         size_t end = i;
-        while (end < n && class_of(v[end])) end++;
-        if (end - i > 1) order_run(v + i, end - i);
+        while (end < n && find_combining_class(v[end])) end++;
+        if (end - i > 1 && !sort_run(v + i, end - i)) return false;
         i = end + 1;
     }
+    return true;
 }
 
 int form_put(struct str text, unsigned flags, struct buf *out, struct err *e)
 {
-    size_t n;
-    int32_t *v = decompose(text, flags, &n);
+    size_t n = 0;
+    int32_t *v = decompose_text(text, flags, &n);
     int rc = OK;
 
-    order(v, n);
+    if (!v || !sort_marks(v, n)) {
+        mem_free(v);
+        return err_nomem(e, "a normalized text");
+    }
     if (flags & FORM_COMPOSE) {
         utf8proc_ssize_t m =
             utf8proc_normalize_utf32(v, (utf8proc_ssize_t)n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
@@ -93,5 +111,5 @@ int form_put(struct str text, unsigned flags, struct buf *out, struct err *e)
         buf_add(out, c, (size_t)utf8_put(c, v[i]));
     }
     mem_free(v);
-    return rc;
+    return rc == OK ? buf_check(out, e) : rc;
 }

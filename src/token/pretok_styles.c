@@ -1,10 +1,16 @@
+/* pretok_styles.c - the pre-tokenizers that GGUF files name in tokenizer.ggml.pre.
+ *
+ * A GGUF file does not hold the splitting pattern of a model, only the name of a style. Names and
+ * patterns are those of llama.cpp, which defines the key; each pattern is written as the model's
+ * own tokenizer.json has it, so that regex_scan.c recognizes it. "default" is first and stands in
+ * for unknown names. */
 #include "token/pretok.h"
 
 #include "base/log.h"
-#include "token/regex.h"
 
-enum { MAX_PATTERNS = 6 };
+enum { MAX_PATTERNS = 6 }; /* of one style */
 
+/* Building blocks of the patterns; names as OpenAI's tiktoken has them where it has them. */
 #define ENDINGS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define ENDINGS_BOTH "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 #define LEAD "[^\\r\\n\\p{L}\\p{N}]?"
@@ -30,7 +36,7 @@ enum { MAX_PATTERNS = 6 };
 /* clang-format on */
 #define HAN_KANA "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"
 #define CJK_HANGUL "[\\x{4e00}-\\x{9fa5}\\x{0800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+"
-/* The alphabets DeepSeek-LLM counts as letters. */
+/* Letters of cased alphabets, as DeepSeek-LLM lists them. */
 #define DEEPSEEK_LETTERS                                                                        \
     "\\s?[A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}"         \
     "\\x{1c4}-\\x{293}\\x{295}-\\x{2af}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37b}-\\x{37d}"      \
@@ -52,9 +58,9 @@ enum { MAX_PATTERNS = 6 };
     "\\x{1e900}-\\x{1e943}]+"
 
 static const struct style {
-    const char *names; /* with a space before and behind each */
+    const char *names; /* with a space before and after each */
     bool ignore_merges;
-    const char *patterns[MAX_PATTERNS];
+    const char *patterns[MAX_PATTERNS]; /* one PRETOK_REGEX step each, in this order */
 } styles[] = {
     { " default ", false, { "[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]" } },
     { " llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano ",
@@ -130,61 +136,66 @@ static const struct style *find_style(struct str name)
     return NULL;
 }
 
-int pretok_add(struct split *s, struct str name, bool *ignore_merges, struct err *e)
+int pretok_add_style(struct pretok *p, struct str name, bool *ignore_merges, struct err *e)
 {
     const struct style *style = find_style(name);
     int rc = OK;
 
     if (!style) {
-        log_warn("tokenizer.ggml.pre '%.*s' is not known: text is split in the default way, ids "
-                 "may differ",
+        log_warn("tokenizer.ggml.pre '%.*s' is not known: the default pre-tokenizer is used, token "
+                 "ids may differ from the model's own",
                  STR_ARG(str_take(name, 60)));
         style = &styles[0];
     }
     *ignore_merges = style->ignore_merges;
     for (int i = 0; i < MAX_PATTERNS && style->patterns[i] && rc == OK; i++) {
-        struct split_step step = { .kind = SPLIT_REGEX, .behavior = SPLIT_ISOLATED };
+        struct pretok_step step = { .kind = PRETOK_REGEX, .behavior = SPLIT_ISOLATED };
         rc = regex_open(&step.regex, str_c(style->patterns[i]), e);
-        if (rc == OK) split_add(s, step);
+        if (rc == OK) rc = pretok_add_step(p, step, e);
     }
-    if (rc == OK)
-        split_add(s, (struct split_step){ .kind = SPLIT_BYTES, .behavior = SPLIT_ISOLATED });
-    return rc;
+    if (rc != OK) return rc;
+    return pretok_add_step(
+        p, (struct pretok_step){ .kind = PRETOK_BYTES, .behavior = SPLIT_ISOLATED }, e);
 }
 
-bool pretok_composes(struct str name)
+bool pretok_style_composes(struct str name)
 {
     return str_is(name, "qwen2") || str_is(name, "qwen35") || str_is(name, "command-r") ||
            str_is(name, "olmo") || str_is(name, "mpt");
 }
 
-/* ---- and back ---- */
+/* ---- from steps to a name ---- */
 
-static bool is_class(const struct split_step *s, char_class *c)
+static bool is_class_step(const struct pretok_step *s, char_class *c)
 {
-    return s->kind == SPLIT_CLASS && s->in_class == c;
+    return s->kind == PRETOK_CLASS && s->in_class == c;
 }
 
-static bool is_gpt2(const struct split_step *s)
+/* ByteLevel with its own pattern, which is GPT-2's. */
+static bool is_gpt2_step(const struct pretok_step *s)
 {
-    return s->kind == SPLIT_BYTES && s->regex && !s->prefix_space;
+    return s->kind == PRETOK_BYTES && s->regex && !s->prefix_space;
 }
 
-const char *pretok_name(const struct split *s, bool ignore_merges)
+static bool is_deepseek3(const struct pretok_step *v)
 {
-    const struct split_step *v = s->steps;
+    return v[0].kind == PRETOK_REGEX && v[2].kind == PRETOK_REGEX &&
+           str_is(regex_pattern(v[0].regex), "\\p{N}{1,3}") &&
+           str_starts(regex_pattern(v[2].regex), STR("[!\"#$%"));
+}
+
+const char *pretok_find_style(const struct pretok *p, bool ignore_merges)
+{
+    const struct pretok_step *v = p->steps;
     struct scan scan;
 
-    if (s->n_steps == 1 && is_gpt2(v)) return "gpt-2";
-    if (s->n_steps == 2 && is_class(v, char_is_digit) && v->behavior == SPLIT_ISOLATED &&
-        is_gpt2(v + 1))
+    if (p->n_steps == 1 && is_gpt2_step(v)) return "gpt-2";
+    if (p->n_steps == 2 && is_class_step(v, char_is_digit) && v->behavior == SPLIT_ISOLATED &&
+        is_gpt2_step(v + 1))
         return "smollm";
-    if (s->n_steps == 4 && is_class(v, char_is_punct) && is_gpt2(v + 1)) return "falcon";
-    if (s->n_steps == 4 && v->kind == SPLIT_REGEX && v[2].kind == SPLIT_REGEX &&
-        str_is(regex_pattern(v->regex), "\\p{N}{1,3}") &&
-        str_starts(regex_pattern(v[2].regex), STR("[!\"#$%")))
-        return "deepseek-v3";
-    if (s->n_steps != 2 || v->kind != SPLIT_REGEX || v[1].kind != SPLIT_BYTES || v[1].regex)
+    if (p->n_steps == 4 && is_class_step(v, char_is_punct) && is_gpt2_step(v + 1)) return "falcon";
+    if (p->n_steps == 4 && is_deepseek3(v)) return "deepseek-v3";
+    if (p->n_steps != 2 || v->kind != PRETOK_REGEX || v[1].kind != PRETOK_BYTES || v[1].regex)
         return NULL;
     scan = scan_for(regex_pattern(v->regex));
     if (!scan.known) return NULL;

@@ -1,7 +1,11 @@
-/* regex.h - one pattern of a tokenizer, run by PCRE2.
+/* regex.h - the patterns of normalizers and pre-tokenizers, matched by PCRE2.
  *
- * A pattern is checked when it is opened and compiled to machine code when it is first needed; it
- * may be used by any number of threads, each with a matcher of its own. */
+ * tokenizer.json writes patterns in the dialect of Oniguruma. regex_open translates the pattern
+ * (regex_onig.c) and compiles it. The few patterns that most models split text with also have a
+ * hand-written scanner for plain ASCII (regex_scan.c); PCRE2 decides everything else.
+ *
+ * A struct regex is immutable for its users: any number of threads may match with it at once, each
+ * with a matcher of its own. Machine code (PCRE2's JIT) is generated at the first match. */
 #ifndef TERN_TOKEN_REGEX_H
 #define TERN_TOKEN_REGEX_H
 
@@ -10,53 +14,55 @@
 #include "base/str.h"
 
 struct regex;
-struct matcher;
+struct matcher; /* PCRE2's working memory for one thread */
 
-int regex_open(struct regex **out, struct str pattern, struct err *e); /* Oniguruma's dialect */
-void regex_close(struct regex *r);                                     /* NULL is fine */
-struct str regex_pattern(const struct regex *r);                       /* as it was given */
+/* pattern: Oniguruma, Ruby syntax. E_FORMAT: not a pattern; E_NOMEM. */
+int regex_open(struct regex **out, struct str pattern, struct err *e);
+void regex_close(struct regex *r);               /* NULL is allowed */
+struct str regex_pattern(const struct regex *r); /* the pattern as given to regex_open */
 
-struct matcher *matcher_open(void);
-void matcher_close(struct matcher *m); /* NULL is fine */
+struct matcher *matcher_open(void);    /* NULL: no memory */
+void matcher_close(struct matcher *m); /* NULL is allowed */
 
-/* A walk over all matches in text (valid UTF-8), left to right, as onig's find_iter walks. */
+/* An iteration over the matches in a text (valid UTF-8), left to right and without overlap, in the
+ * way of Oniguruma's find_iter. The caller sets the first three fields and zeroes the rest. */
 struct regex_walk {
     const struct regex *r;
     struct matcher *m;
     struct str text;
-    size_t from, last_end;
-    bool any;
-    int rc; /* not OK: the pattern needs more work or memory than we give it */
+    size_t from;     /* byte where the next search starts */
+    size_t last_end; /* end of the last match, where there was one */
+    bool any;        /* there was a match */
+    int rc;          /* after the last match: OK, E_FORMAT (match limit exceeded), E_NOMEM */
 };
+/* The next match is text[*start, *end). false: no more matches, or w->rc says why not. */
 bool regex_next(struct regex_walk *w, size_t *start, size_t *end);
+/* w->rc as an error; where: "normalizer", "pre-tokenizer". */
+int regex_walk_check(const struct regex_walk *w, const char *where, struct err *e);
 
-/* onig.h - patterns as tokenizer.json writes them, in the words of PCRE2.
+/* regex_onig.c: appends the pattern in PCRE2's syntax to out.
  *
- * The dialect is Oniguruma's with Ruby's syntax. What differs and is translated: \s \d \w \h and
- * their opposites, names of properties and scripts, \u, classes inside classes and &&, {n,m}+ (a
- * repeat of a repeat there, not possessive), {,m}, (?m). */
-/* Appends the translation of pattern (UTF-8) to out. */
+ * Translated are \s \d \w \h and their complements, names of properties and scripts, \u, nested
+ * classes and &&, {n,m}+ (in Oniguruma a repetition of a repetition, not a possessive one), {,m},
+ * and the option (?m). */
 int onig_translate(struct buf *out, struct str pattern, struct err *e);
 
-/* scan.h - the patterns most models split with, followed by hand over plain ASCII.
- *
- * PCRE2 defines what a pattern matches; this only knows the few whose matches inside ASCII are
- * simple, and says "undecided" wherever another byte could have a say. */
+/* regex_scan.c: scanners for the patterns of GPT-2, cl100k and o200k over ASCII text. */
 enum scan_style { SCAN_GPT2, SCAN_CL100K, SCAN_O200K };
 
 struct scan {
-    bool known;
+    bool known; /* false: no scanner for this pattern, the other fields are unused */
     enum scan_style style;
-    int max_digits;    /* in one match */
-    bool slash;        /* O200K: '/' may follow punctuation as line ends may */
-    bool contractions; /* O200K: words take 's with them */
+    int max_digits;    /* of one match */
+    bool slash;        /* O200K: '/' continues punctuation as line ends do */
+    bool contractions; /* O200K: a word includes a following 's, 't, 'll ... */
 };
 
-extern const char scan_gpt2_pattern[];
+extern const char scan_gpt2_pattern[]; /* the pattern of ByteLevel pre-tokenizers */
 
-/* The scan for a pattern (as tokenizer.json writes it); not known for most. */
 struct scan scan_for(struct str pattern);
 
-/* Length of the match at p[0], n > 0 bytes before the end of the text; 0: ask PCRE2. */
+/* Length of the match that starts at p[0], with n > 0 bytes of text left. 0: not decided here, ask
+ * PCRE2; that is so wherever a byte that is not ASCII could change the match. */
 size_t scan_next(const struct scan *s, const unsigned char *p, size_t n);
 #endif

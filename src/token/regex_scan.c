@@ -1,6 +1,15 @@
+/* regex_scan.c - scanners for the best-known splitting patterns, over ASCII text.
+ *
+ * Most models split text by one of three patterns, and most text is ASCII. There a match depends on
+ * a few kinds of bytes, and a loop over a table finds it several times faster than PCRE2's machine
+ * code. PCRE2 defines what a pattern matches: wherever a byte that is not ASCII follows or could
+ * take part in the match, the scanner returns 0 and PCRE2 decides. test_tokparts compares both.
+ *
+ * The alternatives of a pattern are tried in its order; comments name the alternative. */
 #include "token/regex.h"
 
-/* punctuation, lower and upper case, digit, space, line end, not ASCII */
+/* Kinds of bytes: other (punctuation, controls), lower and upper case letter, digit, space, line
+ * end, not ASCII. */
 enum { P, L, U, N, S, R, H };
 
 /* clang-format off */
@@ -17,6 +26,7 @@ static const unsigned char kinds[256] = {
 };
 /* clang-format on */
 
+/* Building blocks of the patterns, as tokenizer.json files write them. */
 #define SUFFIXES "'s|'t|'re|'ve|'m|'ll|'d"
 #define CASED "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define SMALL "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
@@ -35,7 +45,7 @@ const char scan_gpt2_pattern[] =
 
 static const struct {
     const char *pattern;
-    struct scan scan;
+    struct scan scan; /* known, style, max_digits, slash, contractions */
 } known[] = {
     { scan_gpt2_pattern, { true, SCAN_GPT2, 0, false, false } },
     { CL100K(ANY_CASE, "\\p{N}"), { true, SCAN_CL100K, 1, false, false } },
@@ -53,12 +63,12 @@ struct scan scan_for(struct str pattern)
     return (struct scan){ 0 };
 }
 
-#define KIND(i) (size_t)(i) < n ? kinds[p[i]] : P + 16 /* behind the end: of no kind */
+#define KIND(i) (size_t)(i) < n ? kinds[p[i]] : P + 16 /* at the end of the text: of no kind */
 
 static inline bool is_letter(int k) { return k == L || k == U; }
 
-/* Length of 's 't 're 've 'm 'll 'd at p, in lower case only if told so; 0: none. */
-static size_t suffix(const unsigned char *p, size_t n, bool any_case)
+/* Length of the contraction 's 't 're 've 'm 'll 'd at p; 0: none. any_case: also 'S 'T ... */
+static size_t match_suffix(const unsigned char *p, size_t n, bool any_case)
 {
     unsigned fold = any_case ? 0x20 : 0;
 
@@ -75,8 +85,9 @@ static size_t suffix(const unsigned char *p, size_t n, bool any_case)
     return 0;
 }
 
-/* \s+(?!\S)|\s+ , and before it \s*[\r\n]+ where the pattern has that. */
-static size_t spaces(const unsigned char *p, size_t n, bool lines)
+/* \s+(?!\S)|\s+ , and with `lines` before it \s*[\r\n]+ . The last space of a run before other
+ * text belongs to that text. */
+static size_t match_spaces(const unsigned char *p, size_t n, bool lines)
 {
     size_t i = 0, line_end = 0;
 
@@ -90,8 +101,8 @@ static size_t spaces(const unsigned char *p, size_t n, bool lines)
     return i < n && i > 1 ? i - 1 : i;
 }
 
-/* A run of kind a or b from i on; where it ends, or 0 if something else than ASCII ends it. */
-static inline size_t run(const unsigned char *p, size_t n, size_t i, int a, int b)
+/* The end of the run of kinds a and b that starts at i; 0: a byte that is not ASCII follows it. */
+static inline size_t match_run(const unsigned char *p, size_t n, size_t i, int a, int b)
 {
     int k = -1;
 
@@ -99,23 +110,23 @@ static inline size_t run(const unsigned char *p, size_t n, size_t i, int a, int 
     return i < n && k == H ? 0 : i;
 }
 
-static size_t next_gpt2(const unsigned char *p, size_t n)
+static size_t match_gpt2(const unsigned char *p, size_t n)
 {
-    size_t q = p[0] == ' ', s;
+    size_t q = p[0] == ' ', s; /* q: after the optional space */
     int k = KIND(q);
 
-    if (is_letter(k)) return run(p, n, q, L, U);
+    if (is_letter(k)) return match_run(p, n, q, L, U);
     if (k == H) return 0;
-    if ((s = suffix(p, n, false))) return s;
-    if (k == N) return run(p, n, q, N, N);
-    if (k == P) return run(p, n, q, P, P);
-    return spaces(p, n, false);
+    if ((s = match_suffix(p, n, false))) return s;
+    if (k == N) return match_run(p, n, q, N, N);
+    if (k == P) return match_run(p, n, q, P, P);
+    return match_spaces(p, n, false);
 }
 
-/* What CL100K and O200K share: digits, punctuation, spaces. */
-static size_t next_rest(const struct scan *s, const unsigned char *p, size_t n)
+/* The alternatives that CL100K and O200K share: digits, punctuation, spaces. */
+static size_t match_common(const struct scan *s, const unsigned char *p, size_t n)
 {
-    size_t q = p[0] == ' ', i;
+    size_t q = p[0] == ' ', i; /* q: after the optional space */
     int k = kinds[p[0]];
 
     if (k == N) {
@@ -124,57 +135,57 @@ static size_t next_rest(const struct scan *s, const unsigned char *p, size_t n)
     }
     k = KIND(q);
     if (k == H) return 0;
-    if (k != P) return spaces(p, n, true);
-    i = run(p, n, q, P, P);
+    if (k != P) return match_spaces(p, n, true);
+    i = match_run(p, n, q, P, P);
     if (i)
         while (i < n && (kinds[p[i]] == R || (s->slash && p[i] == '/'))) i++;
     return i;
 }
 
-static size_t next_cl100k(const struct scan *s, const unsigned char *p, size_t n)
+static size_t match_cl100k(const struct scan *s, const unsigned char *p, size_t n)
 {
     int k = kinds[p[0]], k1 = KIND(1);
     size_t len;
 
-    if (is_letter(k)) return run(p, n, 1, L, U);
+    if (is_letter(k)) return match_run(p, n, 1, L, U);
     if (k == H) return 0;
     if (p[0] == '\'') {
-        if (k1 == H) return 0; /* a long s is an s too */
-        if ((len = suffix(p, n, true))) return len;
+        if (k1 == H) return 0; /* (?i:'s) matches U+017F, the long s, too */
+        if ((len = match_suffix(p, n, true))) return len;
     }
     if (k == P || k == S) {
-        if (is_letter(k1)) return run(p, n, 2, L, U);
+        if (is_letter(k1)) return match_run(p, n, 2, L, U);
         if (k1 == H) return 0;
     }
-    return next_rest(s, p, n);
+    return match_common(s, p, n);
 }
 
-static size_t next_o200k(const struct scan *s, const unsigned char *p, size_t n)
+static size_t match_o200k(const struct scan *s, const unsigned char *p, size_t n)
 {
     int k = kinds[p[0]], k1 = KIND(1);
-    size_t from = 0, i, j;
+    size_t from = 0, i, j; /* from: after the optional leading character */
 
     if (k == H) return 0;
     if (k == P || k == S) {
         if (k1 == H) return 0;
         from = is_letter(k1);
-        if (!from) return next_rest(s, p, n);
+        if (!from) return match_common(s, p, n);
     } else if (!is_letter(k)) {
-        return next_rest(s, p, n);
+        return match_common(s, p, n);
     }
     for (i = from; i < n && kinds[p[i]] == U; i++) {}
-    j = run(p, n, i, L, L); /* capitals, then small letters: either may lack */
+    j = match_run(p, n, i, L, L); /* upper case, then lower case; either may be empty */
     if (!j || !s->contractions || j >= n || p[j] != '\'') return j;
     if (j + 1 < n && kinds[p[j + 1]] == H) return 0;
-    return j + suffix(p + j, n - j, true);
+    return j + match_suffix(p + j, n - j, true);
 }
 
 size_t scan_next(const struct scan *s, const unsigned char *p, size_t n)
 {
     switch (s->style) {
-    case SCAN_GPT2: return next_gpt2(p, n);
-    case SCAN_CL100K: return next_cl100k(s, p, n);
-    case SCAN_O200K: return next_o200k(s, p, n);
+    case SCAN_GPT2: return match_gpt2(p, n);
+    case SCAN_CL100K: return match_cl100k(s, p, n);
+    case SCAN_O200K: return match_o200k(s, p, n);
     }
     return 0;
 }

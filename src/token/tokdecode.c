@@ -1,3 +1,8 @@
+/* tokdecode.c - the steps of a decoder.
+ *
+ * Each step reads one list of texts and writes another; the two lists swap roles from step to step.
+ * Failed allocations are collected in the buf of the output list: a step that uses a temporary
+ * buffer hands its failure on (pass_failure). */
 #include "token/tokdecode.h"
 
 #include "base/mem.h"
@@ -6,48 +11,59 @@
 
 #include <ctype.h>
 
-void decode_add(struct decode *d, struct decode_step s)
+void decode_step_release(struct decode_step *s)
 {
-    d->steps = mem_grow(d->steps, (size_t)(d->n_steps + 1) * sizeof s);
+    mem_free(s->text);
+    normalizer_step_release(&s->replace);
+    *s = (struct decode_step){ 0 };
+}
+
+int decoder_add_step(struct decoder *d, struct decode_step s, struct err *e)
+{
+    struct decode_step *steps = mem_grow(d->steps, (size_t)(d->n_steps + 1) * sizeof s);
+
+    if (!steps) {
+        decode_step_release(&s);
+        return err_nomem(e, "a decoder");
+    }
+    d->steps = steps;
     d->steps[d->n_steps++] = s;
+    return OK;
 }
 
-void decode_release(struct decode *d)
+void decoder_release(struct decoder *d)
 {
-    for (int i = 0; i < d->n_steps; i++) {
-        mem_free(d->steps[i].text);
-        mem_free(d->steps[i].replace.text);
-        mem_free(d->steps[i].replace.find);
-        regex_close(d->steps[i].replace.regex);
-    }
+    for (int i = 0; i < d->n_steps; i++) decode_step_release(&d->steps[i]);
     mem_free(d->steps);
-    *d = (struct decode){ 0 };
+    *d = (struct decoder){ 0 };
 }
 
-/* Ends the text that is being written at the end of the list. */
-static void texts_end(struct texts *l)
+/* ---- lists of texts ---- */
+
+/* Ends the text that is being appended to l->text. */
+static void end_text(struct text_list *l)
 {
-    if (l->n == l->cap) {
-        l->cap = l->cap ? l->cap * 2 : 16;
-        l->ends = mem_grow(l->ends, l->cap * sizeof *l->ends);
-    }
-    l->ends[l->n++] = l->text.n;
+    if (!mem_ensure(l->ends, l->cap, l->n + 1)) l->text.failed = true;
+    if (!l->text.failed) l->ends[l->n++] = l->text.n;
 }
 
-void texts_push(struct texts *l, struct str s)
+void text_list_add(struct text_list *l, struct str s)
 {
     buf_put_str(&l->text, s);
-    texts_end(l);
+    end_text(l);
 }
 
-void texts_release(struct texts *l)
+void text_list_release(struct text_list *l)
 {
     buf_release(&l->text);
     mem_free(l->ends);
-    *l = (struct texts){ 0 };
+    *l = (struct text_list){ 0 };
 }
 
-static struct str text_at(const struct texts *l, size_t i)
+/* out got the bytes of a temporary buffer. */
+static void pass_failure(struct buf *out, const struct buf *temp) { out->failed |= temp->failed; }
+
+static struct str text_at(const struct text_list *l, size_t i)
 {
     size_t from = i ? l->ends[i - 1] : 0;
     return str_of(l->text.p + from, l->ends[i] - from);
@@ -55,14 +71,14 @@ static struct str text_at(const struct texts *l, size_t i)
 
 /* ---- byte-level ---- */
 
-static void put_bytes(struct str piece, struct buf *out)
+void decode_put_bytes(struct buf *out, struct str piece)
 {
     size_t before = out->n;
 
     for (size_t i = 0; i < piece.n;) {
         int32_t cp;
         int n = utf8_next(str_skip(piece, i), &cp), b = cp < 0 ? -1 : char_byte(cp);
-        if (b < 0) { /* not of the alphabet: the piece is plain text */
+        if (b < 0) {
             out->n = before;
             buf_put_str(out, piece);
             return;
@@ -72,58 +88,63 @@ static void put_bytes(struct str piece, struct buf *out)
     }
 }
 
-static void run_bytes(const struct texts *in, struct texts *out, bool stream)
+static void apply_bytes(const struct text_list *in, struct text_list *out, bool stream)
 {
     struct buf raw = { 0 };
     struct buf *to = stream ? &out->text : &raw;
 
-    for (size_t i = 0; i < in->n; i++) put_bytes(text_at(in, i), to);
+    for (size_t i = 0; i < in->n; i++) decode_put_bytes(to, text_at(in, i));
     if (!stream) text_put_valid(&out->text, buf_str(&raw));
-    texts_end(out);
+    pass_failure(&out->text, &raw);
+    end_text(out);
     buf_release(&raw);
 }
 
-/* ---- bytes by name ---- */
+/* ---- byte fallback ---- */
 
-static int named_byte(struct str s)
+/* The byte that "<0x0A>" names; -1: not such a piece. */
+static int parse_named_byte(struct str s)
 {
     static const char hex[] = "0123456789abcdef";
 
     if (s.n != 6 || !str_starts(s, STR("<0x")) || s.p[5] != '>') return -1;
-    if (s.p[3] == '+' && isxdigit((unsigned char)s.p[4])) /* a sign is allowed there */
+    if (s.p[3] == '+' &&
+        isxdigit((unsigned char)s.p[4])) /* "<0x+A>": Rust's from_str_radix takes a sign */
         return (int)(strchr(hex, tolower((unsigned char)s.p[4])) - hex);
     if (!isxdigit((unsigned char)s.p[3]) || !isxdigit((unsigned char)s.p[4])) return -1;
     return (int)(strchr(hex, tolower((unsigned char)s.p[3])) - hex) * 16 +
            (int)(strchr(hex, tolower((unsigned char)s.p[4])) - hex);
 }
 
-static void end_bytes(struct texts *out, struct buf *bytes, bool stream)
+/* Ends a run of named bytes: as they are, or one U+FFFD per byte if they are not UTF-8. */
+static void flush_bytes(struct text_list *out, struct buf *bytes, bool stream)
 {
     if (!bytes->n) return;
-    if (stream || utf8_bad(buf_str(bytes)) < 0) texts_push(out, buf_str(bytes));
+    if (stream || utf8_bad(buf_str(bytes)) < 0) text_list_add(out, buf_str(bytes));
     else
-        for (size_t i = 0; i < bytes->n; i++) texts_push(out, STR("\xef\xbf\xbd"));
-    buf_clear(bytes);
+        for (size_t i = 0; i < bytes->n; i++) text_list_add(out, STR("\xef\xbf\xbd"));
+    bytes->n = 0; /* a failure stays noted */
 }
 
-static void run_fallback(const struct texts *in, struct texts *out, bool stream)
+static void apply_fallback(const struct text_list *in, struct text_list *out, bool stream)
 {
     struct buf bytes = { 0 };
 
     for (size_t i = 0; i < in->n; i++) {
-        int b = named_byte(text_at(in, i));
+        int b = parse_named_byte(text_at(in, i));
         if (b >= 0) {
             buf_putc(&bytes, (char)b);
             continue;
         }
-        end_bytes(out, &bytes, stream);
-        texts_push(out, text_at(in, i));
+        flush_bytes(out, &bytes, stream);
+        text_list_add(out, text_at(in, i));
     }
-    end_bytes(out, &bytes, stream);
+    flush_bytes(out, &bytes, stream);
+    pass_failure(&out->text, &bytes);
     buf_release(&bytes);
 }
 
-/* ---- piece by piece ---- */
+/* ---- text by text ---- */
 
 static void replace_all(struct str text, struct str find, struct str with, struct buf *out)
 {
@@ -137,7 +158,9 @@ static void replace_all(struct str text, struct str find, struct str with, struc
     buf_put_str(out, text);
 }
 
-static void cleanup(struct str text, struct buf *out)
+/* BERT's clean_up_tokenization: removes the spaces of English tokenization, pair by pair in this
+ * order. */
+static void put_cleaned_up(struct str text, struct buf *out)
 {
     static const char *const pairs[][2] = {
         { " .", "." },   { " ?", "?" },     { " !", "!" },     { " ,", "," },
@@ -150,12 +173,14 @@ static void cleanup(struct str text, struct buf *out)
     buf_put_str(&a, text);
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         struct buf t = a;
-        buf_clear(&b);
+        b.n = 0;
         replace_all(buf_str(&a), str_c(pairs[i][0]), str_c(pairs[i][1]), &b);
         a = b;
         b = t;
     }
     buf_put_str(out, buf_str(&a));
+    pass_failure(out, &a);
+    pass_failure(out, &b);
     buf_release(&a);
     buf_release(&b);
 }
@@ -169,8 +194,9 @@ static void put_wordpiece(const struct decode_step *s, struct str piece, bool fi
     if (!first && str_starts(piece, prefix)) piece = str_skip(piece, prefix.n);
     else if (!first) buf_putc(&word, ' ');
     buf_put_str(&word, piece);
-    if (s->cleanup) cleanup(buf_str(&word), out);
+    if (s->cleanup) put_cleaned_up(buf_str(&word), out);
     else buf_put_str(out, buf_str(&word));
+    pass_failure(out, &word);
     buf_release(&word);
 }
 
@@ -183,49 +209,61 @@ static void put_stripped(const struct decode_step *s, struct str piece, struct b
     buf_put_str(out, piece);
 }
 
-static void run_each(const struct decode_step *s, const struct texts *in, struct texts *out)
+static void put_step(const struct decode_step *s, struct matcher *m, struct str piece, bool first,
+                     bool last, struct buf *out)
 {
-    struct matcher *m = s->replace.regex ? matcher_open() : NULL;
     struct str mark = str_of(s->text, s->n_text);
 
+    switch (s->kind) {
+    case DECODE_METASPACE:
+        replace_all(piece, mark, first && !s->keep_first ? STR("") : STR(" "), out);
+        break;
+    case DECODE_WORDPIECE: put_wordpiece(s, piece, first, out); break;
+    case DECODE_STRIP: put_stripped(s, piece, out); break;
+    case DECODE_REPLACE: /* a pattern that takes too long leaves the rest of the text as it is */
+        if (normalizer_replace(&s->replace, m, piece, out, NULL) == E_NOMEM) out->failed = true;
+        break;
+    case DECODE_SUFFIX: replace_all(piece, mark, last ? STR("") : STR(" "), out); break;
+    default:
+        if (!first) buf_putc(out, ' ');
+        buf_put_str(out, piece);
+    }
+}
+
+static void apply_each(const struct decode_step *s, const struct text_list *in,
+                       struct text_list *out)
+{
+    struct matcher *m = s->replace.regex ? matcher_open() : NULL;
+
+    if (s->replace.regex && !m) {
+        out->text.failed = true;
+        return;
+    }
     for (size_t i = 0; i < in->n; i++) {
-        struct str piece = text_at(in, i);
-        bool first = i == 0, last = i + 1 == in->n;
-        switch (s->kind) {
-        case DECODE_METASPACE:
-            replace_all(piece, mark, first && !s->keep_first ? STR("") : STR(" "), &out->text);
-            break;
-        case DECODE_WORDPIECE: put_wordpiece(s, piece, first, &out->text); break;
-        case DECODE_STRIP: put_stripped(s, piece, &out->text); break;
-        case DECODE_REPLACE: normal_replace(&s->replace, m, piece, &out->text, NULL); break;
-        case DECODE_SUFFIX: replace_all(piece, mark, last ? STR("") : STR(" "), &out->text); break;
-        default:
-            if (!first) buf_putc(&out->text, ' ');
-            buf_put_str(&out->text, piece);
-        }
-        texts_end(out);
+        put_step(s, m, text_at(in, i), i == 0, i + 1 == in->n, &out->text);
+        end_text(out);
     }
     matcher_close(m);
 }
 
-void decode_run(const struct decode *d, struct texts *l, bool stream)
+void decoder_apply(const struct decoder *d, struct text_list *l, bool stream)
 {
-    struct texts other = { 0 };
+    struct text_list other = { 0 };
 
     buf_reserve(&l->text, 1); /* an empty text has an address, too */
-    for (int i = 0; i < d->n_steps; i++) {
+    for (int i = 0; i < d->n_steps && !l->text.failed; i++) {
         buf_clear(&other.text);
         buf_reserve(&other.text, 1);
         other.n = 0;
         switch (d->steps[i].kind) {
-        case DECODE_BYTES: run_bytes(l, &other, stream); break;
-        case DECODE_FALLBACK: run_fallback(l, &other, stream); break;
-        case DECODE_FUSE: texts_push(&other, buf_str(&l->text)); break;
-        default: run_each(&d->steps[i], l, &other);
+        case DECODE_BYTES: apply_bytes(l, &other, stream); break;
+        case DECODE_FALLBACK: apply_fallback(l, &other, stream); break;
+        case DECODE_FUSE: text_list_add(&other, buf_str(&l->text)); break;
+        default: apply_each(&d->steps[i], l, &other);
         }
-        struct texts t = *l;
+        struct text_list t = *l;
         *l = other;
         other = t;
     }
-    texts_release(&other);
+    text_list_release(&other);
 }

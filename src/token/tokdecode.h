@@ -1,6 +1,9 @@
-/* decode.h - decoders: the pieces of ids to text.
+/* tokdecode.h - the decoder: from the pieces of token ids back to text.
  *
- * A chain of steps, each of which rewrites the list of pieces; at the end they are put together. */
+ * A decoder is a list of steps. Each step rewrites a list of texts, which starts as one text per
+ * token; in the end the texts are concatenated. The streaming detokenizer (struct detok in
+ * tokenizer.h, tokdecode_stream.c) runs the same steps over a small window of ids. Steps are added
+ * while the tokenizer is opened; afterwards any number of threads may apply them. */
 #ifndef TERN_TOKEN_TOKDECODE_H
 #define TERN_TOKEN_TOKDECODE_H
 
@@ -8,45 +11,54 @@
 #include "token/normalizer.h"
 
 enum decode_kind {
-    DECODE_BYTES, /* byte-level characters to bytes, all in one */
-    DECODE_METASPACE,
-    DECODE_WORDPIECE,
-    DECODE_FALLBACK, /* <0x0A> to the byte */
-    DECODE_FUSE,
-    DECODE_STRIP,
+    DECODE_BYTES,     /* characters of the byte-level alphabet to bytes; joins all texts */
+    DECODE_METASPACE, /* marks to spaces */
+    DECODE_WORDPIECE, /* spaces before texts that do not have the prefix ("##") */
+    DECODE_FALLBACK,  /* "<0x0A>" to the byte */
+    DECODE_FUSE,      /* joins all texts */
+    DECODE_STRIP,     /* removes a character at the ends of each text */
     DECODE_REPLACE,
-    DECODE_SUFFIX, /* the end of a word to a space */
-    DECODE_JOIN    /* spaces between pieces: when a model names no decoder */
+    DECODE_SUFFIX, /* the suffix of a word ("</w>") to a space */
+    DECODE_JOIN    /* spaces between texts; for a model that has no decoder */
 };
 
+/* What a step points to belongs to it. */
 struct decode_step {
     enum decode_kind kind;
-    struct normal_step replace; /* REPLACE */
-    char *text;                 /* METASPACE, WORDPIECE, STRIP, SUFFIX */
+    struct normalizer_step replace; /* REPLACE */
+    char *text;                     /* METASPACE, STRIP, SUFFIX: what to find; WORDPIECE: prefix */
     size_t n_text;
-    int start, stop; /* STRIP: characters at most */
-    bool keep_first; /* METASPACE: spaces of the first piece stay */
-    bool cleanup;    /* WORDPIECE: no space before punctuation */
+    int start, stop; /* STRIP: how often at most, at the start and at the end */
+    bool keep_first; /* METASPACE: marks of the first text become spaces, too, and do not vanish */
+    bool cleanup;    /* WORDPIECE: remove spaces before punctuation and contractions */
 };
 
-struct decode {
+struct decoder {
     struct decode_step *steps;
     int n_steps;
 };
 
-void decode_add(struct decode *d, struct decode_step s); /* what it points to is handed over */
-void decode_release(struct decode *d);
+/* Appends a step and takes over what it points to; on E_NOMEM that is released. */
+int decoder_add_step(struct decoder *d, struct decode_step s, struct err *e);
+void decode_step_release(struct decode_step *s);
+void decoder_release(struct decoder *d); /* a zeroed decoder is allowed */
 
-/* A list of texts, one behind the other. A zeroed one is empty. */
-struct texts {
+/* Texts, concatenated. A zeroed list is valid and empty. A failed allocation sets text.failed: then
+ * additions do nothing. */
+struct text_list {
     struct buf text;
-    size_t *ends;
+    size_t *ends; /* [n] where each text ends in `text` */
     size_t n, cap;
 };
-void texts_push(struct texts *l, struct str s);
-void texts_release(struct texts *l);
+void text_list_add(struct text_list *l, struct str s);
+void text_list_release(struct text_list *l);
 
-/* Turns pieces into text, in place: the list is left with it in l->text. stream: bytes that are not
- * (yet) UTF-8 come out as they are; otherwise as the model's own decoder shows them. */
-void decode_run(const struct decode *d, struct texts *l, bool stream);
+/* Decodes the texts of l in place: the result is l->text. stream: bytes that are not (or not yet)
+ * UTF-8 stay as they are; otherwise they become U+FFFD as in the model's own decoder. A failed
+ * allocation sets l->text.failed. */
+void decoder_apply(const struct decoder *d, struct text_list *l, bool stream);
+
+/* Appends the bytes of a byte-level piece. A piece with a character outside the alphabet is plain
+ * text, and is appended unchanged. */
+void decode_put_bytes(struct buf *out, struct str piece);
 #endif

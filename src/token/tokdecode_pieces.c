@@ -1,8 +1,10 @@
-#include "token/tokenizer.h"
+/* tokdecode_pieces.c - the bytes that single tokens contribute to a text.
+ *
+ * Some decoders strip the space of the first piece of a text. So a token is decoded after an
+ * anchor, an ordinary token whose text is then cut off. Byte-level pieces need no neighbour. */
+#include "token/tokenizer_impl.h"
 
-#include "base/utf8.h"
-#include "token/chars.h"
-
+/* "a", or else the first ordinary token; -1: there is none. */
 static int32_t find_anchor(const struct tokenizer *t)
 {
     int32_t id = tokenizer_find(t, STR("a"));
@@ -14,13 +16,12 @@ static int32_t find_anchor(const struct tokenizer *t)
 
 void pieces_init(struct pieces *p, const struct tokenizer *t)
 {
+    *p = (struct pieces){ .bytes = tokenizer_is_byte_level(t), .anchor = find_anchor(t) };
     detok_init(&p->detok, t, false);
-    p->bytes = tokenizer_is_byte_level(t);
-    p->anchor = find_anchor(t);
-    p->anchor_bytes = 0;
     if (p->anchor < 0) return;
     detok_prime(&p->detok, &p->anchor, 1);
     p->anchor_bytes = p->detok.text.n;
+    p->failed = p->detok.text.failed;
 }
 
 void pieces_release(struct pieces *p)
@@ -29,29 +30,20 @@ void pieces_release(struct pieces *p)
     *p = (struct pieces){ 0 };
 }
 
-/* What the step to bytes makes of it: a piece with other characters is text. */
-static struct str bytes_of(struct pieces *p, struct str piece)
-{
-    struct buf *out = &p->detok.text;
-
-    buf_clear(out);
-    buf_reserve(out, 1);
-    for (size_t i = 0; i < piece.n;) {
-        int32_t cp;
-        int n = utf8_next(str_skip(piece, i), &cp), b = cp < 0 ? -1 : char_byte(cp);
-        if (b < 0) return piece;
-        buf_putc(out, (char)b);
-        i += (size_t)n;
-    }
-    return buf_str(out);
-}
-
 struct str pieces_of(struct pieces *p, int32_t id)
 {
     int32_t two[2] = { p->anchor, id };
     bool alone = p->anchor < 0;
+    struct buf *text = &p->detok.text;
 
-    if (p->bytes) return bytes_of(p, tokenizer_piece(p->detok.t, id));
-    detok_prime(&p->detok, two + alone, 2 - (size_t)alone);
-    return str_skip(buf_str(&p->detok.text), p->anchor_bytes);
+    if (p->bytes) {
+        buf_clear(text);
+        buf_reserve(text, 1); /* an empty text has an address, too */
+        decode_put_bytes(text, tokenizer_piece(p->detok.t, id));
+    } else {
+        detok_prime(&p->detok, two + alone, 2 - (size_t)alone);
+    }
+    p->failed |= text->failed;
+    if (p->failed) return STR("");
+    return p->bytes ? buf_str(text) : str_skip(buf_str(text), p->anchor_bytes);
 }

@@ -1,7 +1,5 @@
-/* parts.h - what a tokenizer is made of: for tokenizer.c, and for those who build one from a file.
- *
- * A text goes through: added tokens in the raw text; normalizer; added tokens in what that gives;
- * pre-tokenizer; the model, piece by piece; and what the post-processor puts at both ends. */
+/* tokenizer_impl.h - struct tokenizer: what src/token/tokenizer*.c, the decoder and the readers and
+ * writers of files share. */
 #ifndef TERN_TOKEN_TOKENIZER_IMPL_H
 #define TERN_TOKEN_TOKENIZER_IMPL_H
 
@@ -13,62 +11,70 @@
 #include "token/tokenizer.h"
 #include "token/tokmodel.h"
 #include "token/vocab.h"
+
 #include <stdatomic.h>
 
 enum token_model { MODEL_BPE, MODEL_UNIGRAM, MODEL_SPM, MODEL_WORDPIECE, MODEL_WORDLEVEL };
 
-enum { N_SCRATCH = 8, MAX_POST = 16 };
+enum {
+    N_SCRATCH = 8, /* scratch memories that wait for the next text */
+    MAX_POST = 16  /* tokens that the post-processor adds on one side */
+};
+
+struct encode_scratch; /* tokenizer_encode.c */
 
 struct tokenizer {
-    struct arena arena;
-    struct source *source;  /* opened by us; pieces may be borrowed from it */
-    struct vocab vocab;     /* the model's own pieces */
-    struct str *pieces;     /* [n] with added tokens in place: the vocabulary's, or ... */
-    struct str *own_pieces; /* ... these, where tokens were added behind it */
+    struct arena arena; /* texts of pieces, templates and options, where they are not borrowed */
+    struct source
+        *source;        /* where tokenizer_open opened a GGUF file; pieces are borrowed from it */
+    struct vocab vocab; /* the pieces of the model */
+    struct str *pieces; /* [n] with added tokens: vocab.pieces, or ... */
+    struct str *own_pieces; /* ... this array, where tokens were added after the last piece */
     int n;
     bool *special; /* [n] */
 
-    struct added_token *added;
+    struct added_token *added; /* [n_added] */
     int n_added;
-    struct added in_raw, in_normal;
+    struct added in_raw, in_normal; /* the same tokens, by the text they are searched in */
 
-    struct normal normal;
-    struct split split;
+    struct normalizer normalizer;
+    struct pretok pretok;
     enum token_model model;
-    struct bpe bpe;
-    struct spm spm;
-    struct wordpiece wordpiece; /* WORDLEVEL uses its unk too */
+    struct bpe bpe;             /* SPM uses its cuts, too */
+    struct spm spm;             /* SPM and UNIGRAM */
+    struct wordpiece wordpiece; /* WORDLEVEL uses its unk, too */
     double *scores;             /* [vocab.n] or NULL */
-    struct decode decode;
+    struct decoder decoder;
 
-    int32_t before[MAX_POST], after[MAX_POST]; /* by the post-processor */
+    int32_t before[MAX_POST], after[MAX_POST]; /* what the post-processor adds to one text */
     int n_before, n_after;
-    struct pair_form { /* of two texts: front A mid B end */
-        bool known;    /* the post-processor has it */
+    struct pair_form { /* a pair of texts: front A mid B end */
+        bool known;    /* the post-processor has such a form */
         int32_t front[MAX_POST], mid[MAX_POST], end[MAX_POST];
         int n_front, n_mid, n_end;
-        int second; /* tokens of mid that are of the first type; -1: all there is */
+        int second; /* how many tokens of mid have token type 0; -1: all tokens have */
     } pair;
-    int32_t bos, eos, unk, pad;
+    int32_t bos, eos, unk, pad; /* -1: none */
     struct str chat_template, tool_template;
 
-    /* for export, made when first asked for */
-    const char *pre;           /* GGUF's name of the splitting, NULL: none known */
+    /* for export: made by the first tokenizer_export */
+    const char *pre;           /* GGUF's name of the pre-tokenizer style, NULL: none */
     struct str *export_pieces; /* [n] */
-    struct str *merges;        /* "a b" */
+    struct str *merges;        /* [n_merges] "left right" */
     int n_merges;
-    int32_t *types;       /* [n] GGUF's token types */
+    int32_t *types;       /* [n] GGUF's token types; set while a GGUF file is read */
     float *export_scores; /* [n] or NULL */
-    bool space_prefix;    /* a space is put before text */
+    bool space_prefix;    /* a space is put before every text */
 
-    _Atomic(struct scratch *) idle[N_SCRATCH];
+    _Atomic(struct encode_scratch *) idle[N_SCRATCH]; /* lent to a thread while it encodes */
 };
 
-/* Added tokens to where they are looked for, after all are known; fills pieces and special. */
+/* Completes a tokenizer after its vocabulary, steps and added tokens are known: fills n, pieces and
+ * special, and sorts the added tokens into in_raw and in_normal. */
 int tokenizer_finish(struct tokenizer *t, struct err *e);
 
-/* The two builders; t is zeroed but for -1 in its ids. */
-int tokjson_build(struct tokenizer *t, struct str json, struct str config, const char *name,
-                  struct err *e);
-int tokgguf_build(struct tokenizer *t, const struct source *src, struct err *e);
+/* tokenizer_encode.c: takes the waiting scratch memories, when the tokenizer is closed. */
+void tokenizer_release_scratch(struct tokenizer *t);
+/* Adds one added token to in_raw, or in its normalized form to in_normal. */
+int tokenizer_index_added(struct tokenizer *t, int i, struct err *e);
 #endif

@@ -1,23 +1,17 @@
-/* tokexport.c - what a GGUF file would say of a tokenizer. */
+/* tokfile_export.c - a tokenizer as the keys of a GGUF file.
+ *
+ * The tables are made at the first call and belong to the tokenizer. They replace nothing that
+ * encoding reads, so other threads may go on encoding. */
+#include "token/tokfile.h"
+
 #include "base/mem.h"
-#include "base/utf8.h"
-#include "token/tokenizer_impl.h"
+#include "token/chars.h"
 
-#define MARK "\xe2\x96\x81"
-
-enum {
-    TYPE_NORMAL = 1,
-    TYPE_UNKNOWN = 2,
-    TYPE_CONTROL = 3,
-    TYPE_USER = 4,
-    TYPE_UNUSED = 5,
-    TYPE_BYTE = 6
-};
-
-static bool is_bytelevel(const struct tokenizer *t)
+static bool has_bytes_step(const struct tokenizer *t)
 {
-    for (int i = 0; i < t->split.n_steps; i++) /* falcon splits numbers behind it */
-        if (t->split.steps[i].kind == SPLIT_BYTES) return true;
+    for (int i = 0; i < t->pretok.n_steps;
+         i++) /* not only the last: falcon splits digits after it */
+        if (t->pretok.steps[i].kind == PRETOK_BYTES) return true;
     return false;
 }
 
@@ -26,9 +20,10 @@ static bool is_byte_piece(struct str s)
     return s.n == 6 && str_starts(s, STR("<0x")) && s.p[5] == '>';
 }
 
-static void fill_types(struct tokenizer *t, bool bytes)
+/* bytes: pieces like "<0x0A>" are bytes. false: no memory. */
+static bool make_types(struct tokenizer *t, bool bytes)
 {
-    t->types = mem_array((size_t)t->n + 1, sizeof *t->types);
+    if (!(t->types = mem_array((size_t)t->n + 1, sizeof *t->types))) return false;
     for (int i = 0; i < t->n; i++)
         t->types[i] = !t->pieces[i].p                        ? TYPE_UNUSED
                       : bytes && is_byte_piece(t->pieces[i]) ? TYPE_BYTE
@@ -36,120 +31,156 @@ static void fill_types(struct tokenizer *t, bool bytes)
     for (int i = 0; i < t->n_added; i++)
         t->types[t->added[i].id] = t->added[i].special ? TYPE_CONTROL : TYPE_USER;
     if (t->unk >= 0 && t->unk < t->n) t->types[t->unk] = TYPE_UNKNOWN;
+    return true;
 }
 
-/* Pieces as GGUF writes them: every id has one; WordPiece marks beginnings, not insides. */
-static void fill_pieces(struct tokenizer *t)
+/* Pieces as GGUF writes them: every id has one, and WordPiece marks the starts of words, not their
+ * insides. NULL: no memory. */
+static struct str *make_pieces(struct tokenizer *t)
 {
     struct str inside = t->wordpiece.inside;
+    struct str *pieces = mem_array((size_t)t->n + 1, sizeof *pieces);
 
-    t->export_pieces = mem_array((size_t)t->n + 1, sizeof *t->export_pieces);
-    for (int i = 0; i < t->n; i++) {
+    for (int i = 0; pieces && i < t->n; i++) {
         struct str s = t->pieces[i];
         if (!s.p) s = str_c(arena_printf(&t->arena, "[PAD%d]", i));
         else if (t->model == MODEL_WORDPIECE && inside.n && t->types[i] == TYPE_NORMAL) {
             if (str_starts(s, inside)) s = str_skip(s, inside.n);
-            else s = str_c(arena_printf(&t->arena, MARK "%.*s", STR_ARG(s)));
+            else s = str_c(arena_printf(&t->arena, SPACE_MARK "%.*s", STR_ARG(s)));
         }
-        t->export_pieces[i] = s;
+        pieces[i] = s;
     }
+    return pieces;
 }
 
-/* "left right" in the order of ranks. */
-static void fill_merges(struct tokenizer *t)
+/* "left right"; p is NULL without memory. */
+static struct str join_merge(struct arena *a, struct str left, struct str right)
+{
+    char *text = arena_alloc(a, left.n + right.n + 1);
+
+    if (!text) return str_of(NULL, 0);
+    memcpy(text, left.p, left.n);
+    text[left.n] = ' ';
+    memcpy(text + left.n + 1, right.p, right.n);
+    return str_of(text, left.n + right.n + 1);
+}
+
+/* The merges by rank, from the hash table of the model. false: no memory. */
+static bool make_merges(struct tokenizer *t)
 {
     const struct bpe *b = &t->bpe;
 
-    t->merges = mem_array(b->n_ranks + 1, sizeof *t->merges);
+    if (!(t->merges = mem_array(b->n_ranks + 1, sizeof *t->merges))) return false;
     for (size_t i = 0; i <= b->mask; i++) {
-        if (b->slots[i] == UINT64_MAX) continue;
-        struct str left = t->pieces[b->slots[i] >> 44],
-                   right = t->pieces[b->slots[i] >> 24 & 0xfffff];
-        char *text = arena_alloc(&t->arena, left.n + right.n + 1);
-        memcpy(text, left.p, left.n);
-        text[left.n] = ' ';
-        memcpy(text + left.n + 1, right.p, right.n);
-        t->merges[b->slots[i] & 0xffffff] = str_of(text, left.n + right.n + 1);
+        uint64_t s = b->slots[i];
+        if (s != UINT64_MAX)
+            t->merges[s & 0xffffff] =
+                join_merge(&t->arena, t->pieces[s >> 44], t->pieces[s >> 24 & 0xfffff]);
     }
     t->n_merges = 0;
-    for (size_t i = 0; i < b->n_ranks; i++) /* a pair listed twice left a gap */
+    for (size_t i = 0; i < b->n_ranks; i++) /* a pair that was listed twice left a gap */
         if (t->merges[i].p) t->merges[t->n_merges++] = t->merges[i];
+    return true;
 }
 
-/* The earlier a piece is merged, the better its score; what no merge makes comes last. */
-static void fill_scores(struct tokenizer *t)
+/* The scores of the model, or of a BPE model scores that merge in the same order: minus the rank,
+ * and far below for pieces that no merge makes. false: no memory. */
+static bool make_scores(struct tokenizer *t)
 {
-    t->export_scores = mem_array((size_t)t->n + 1, sizeof *t->export_scores);
+    if (!(t->export_scores = mem_array((size_t)t->n + 1, sizeof *t->export_scores))) return false;
     if (t->scores) {
         for (int i = 0; i < t->vocab.n; i++) t->export_scores[i] = (float)t->scores[i];
-        return;
+        return true;
     }
     for (int i = 0; i < t->n; i++) t->export_scores[i] = t->types[i] == TYPE_NORMAL ? -1e9f : 0;
     for (size_t i = t->bpe.n_ranks; i-- > 0;)
         if (t->bpe.merged[i] >= 0) t->export_scores[t->bpe.merged[i]] = -(float)i;
+    return true;
 }
 
-static int model_name(const struct tokenizer *t, const char **name, struct err *e)
+/* Makes all tables, once. export_pieces is set last and says that all are complete; a failed call
+ * takes the others back, so that a later one can try again. */
+static int make_tables(struct tokenizer *t, bool gpt2, struct err *e)
+{
+    struct str *pieces = NULL;
+    bool done = true;
+
+    if (t->export_pieces) return OK;
+    if (!t->types) done = make_types(t, !gpt2);
+    if (done && gpt2) done = make_merges(t);
+    else if (done && t->model != MODEL_WORDPIECE) done = make_scores(t);
+    if (done) pieces = make_pieces(t);
+    if (pieces && !t->arena.failed) {
+        t->export_pieces = pieces;
+        return OK;
+    }
+    mem_free(pieces);
+    mem_free(t->merges);
+    mem_free(t->export_scores);
+    t->merges = NULL;
+    t->export_scores = NULL;
+    t->arena.failed = false;
+    return err_nomem(e, "the tables of a tokenizer");
+}
+
+/* tokenizer.ggml.model. */
+static int find_model_name(const struct tokenizer *t, const char **name, struct err *e)
 {
     *name = NULL;
     switch (t->model) {
     case MODEL_BPE:
-        if (!is_bytelevel(t)) *name = "llama";
+        if (!has_bytes_step(t)) *name = "llama";
         else if (t->pre) *name = "gpt2";
         else
             return err_set(e, E_UNSUPPORTED,
-                           "GGUF has no name for the way this tokenizer splits text");
+                           "GGUF has no name for the pre-tokenizer of this model");
         break;
     case MODEL_SPM: *name = "llama"; break;
     case MODEL_UNIGRAM: *name = "t5"; break;
     case MODEL_WORDPIECE: *name = "bert"; break;
     case MODEL_WORDLEVEL: break;
     }
-    return *name ? OK : err_set(e, E_UNSUPPORTED, "GGUF has no such kind of tokenizer");
+    return *name ? OK : err_set(e, E_UNSUPPORTED, "GGUF has no word-level tokenizers");
 }
 
-/* Is something put before every text: by the normalizer, or by the splitting? */
+/* Is a space put before every text, by the normalizer or by the pre-tokenizer? */
 static bool has_space_prefix(const struct tokenizer *t)
 {
     if (t->space_prefix) return true;
-    for (int i = 0; i < t->normal.n_steps; i++)
-        if (t->normal.steps[i].kind == NORMAL_PREPEND) return true;
-    for (int i = 0; i < t->split.n_steps; i++)
-        if (t->split.steps[i].kind == SPLIT_METASPACE && t->split.steps[i].prepend != PREPEND_NEVER)
+    for (int i = 0; i < t->normalizer.n_steps; i++)
+        if (t->normalizer.steps[i].kind == NORMAL_PREPEND) return true;
+    for (int i = 0; i < t->pretok.n_steps; i++)
+        if (t->pretok.steps[i].kind == PRETOK_METASPACE &&
+            t->pretok.steps[i].prepend != PREPEND_NEVER)
             return true;
     return false;
 }
 
-/* What normalizers and splitting do that GGUF has keys for. */
-static void fill_normal(const struct tokenizer *t, struct token_export *out)
+/* The options of the normalizer that GGUF has keys for. */
+static void fill_normalizer_keys(const struct tokenizer *t, struct token_export *out)
 {
-    for (int i = 0; i < t->normal.n_steps; i++) {
-        const struct normal_step *s = &t->normal.steps[i];
+    for (int i = 0; i < t->normalizer.n_steps; i++) {
+        const struct normalizer_step *s = &t->normalizer.steps[i];
         if (s->kind == NORMAL_CHARSMAP) out->charsmap = str_of(s->text, s->n_text);
         out->squeeze |= s->kind == NORMAL_SQUEEZE;
         out->nfc |= s->kind == NORMAL_NFC;
         out->lower |= s->kind == NORMAL_LOWER || s->lower;
         out->accents |= s->kind == NORMAL_STRIP_ACCENTS || s->accents;
     }
-    for (int i = 0; i < t->split.n_steps; i++)
-        out->squeeze |= t->split.steps[i].kind == SPLIT_CLASS;
+    for (int i = 0; i < t->pretok.n_steps; i++)
+        out->squeeze |= t->pretok.steps[i].kind == PRETOK_CLASS;
     out->squeeze = out->squeeze && t->model == MODEL_UNIGRAM;
 }
 
 int tokenizer_export(const struct tokenizer *ct, struct token_export *out, struct err *e)
 {
-    struct tokenizer *t = (struct tokenizer *)ct; /* tables are made once and kept */
+    struct tokenizer *t = (struct tokenizer *)ct; /* for the tables */
     const char *model;
-    int rc = model_name(t, &model, e);
+    int rc = find_model_name(t, &model, e);
 
     if (rc != OK) return rc;
     bool gpt2 = str_is(str_c(model), "gpt2");
-    if (!t->types) fill_types(t, !gpt2);
-    if (!t->export_pieces) {
-        fill_pieces(t);
-        if (gpt2) fill_merges(t);
-        else if (t->model != MODEL_WORDPIECE) fill_scores(t);
-    }
+    if ((rc = make_tables(t, gpt2, e)) != OK) return rc;
     *out = (struct token_export){
         .model = model,
         .pre = gpt2                                             ? t->pre
@@ -171,6 +202,6 @@ int tokenizer_export(const struct tokenizer *ct, struct token_export *out, struc
         .add_eos = t->n_after && t->after[0] == t->eos,
         .add_space_prefix = has_space_prefix(t),
     };
-    fill_normal(t, out);
+    fill_normalizer_keys(t, out);
     return OK;
 }

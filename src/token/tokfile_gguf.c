@@ -1,143 +1,158 @@
-/* tokgguf.c - a tokenizer from GGUF's tokenizer.* keys. */
+/* tokfile_gguf.c - reads a tokenizer from the tokenizer.* keys of a GGUF file.
+ *
+ * Pieces are not copied: they stay in the mapped file. The keys hold a vocabulary with types, and
+ * merges or scores; normalizer, pre-tokenizer and decoder follow from tokenizer.ggml.model and the
+ * defaults of llama.cpp, which defines these keys. */
+#include "token/tokfile.h"
+
 #include "base/log.h"
 #include "base/mem.h"
-#include "token/tokmodel.h"
-#include "token/tokenizer_impl.h"
-#include "token/pretok.h"
+#include "token/chars.h"
 
 #define KEY(name) "tokenizer.ggml." name
-#define MARK "\xe2\x96\x81"
 
-enum {
-    TYPE_NORMAL = 1,
-    TYPE_UNKNOWN = 2,
-    TYPE_CONTROL = 3,
-    TYPE_USER = 4,
-    TYPE_UNUSED = 5,
-    TYPE_BYTE = 6
-};
-
-struct reader {
+struct gguf_reader {
     struct tokenizer *t;
     const struct source *src;
     struct err *e;
 };
 
-static int fail_at(const struct reader *r, const char *key, const char *what)
+static int fail_key(const struct gguf_reader *r, const char *key, const char *what)
 {
     return err_set(r->e, E_FORMAT, "%s: %s %s", source_path(r->src), key, what);
 }
 
 /* ---- the vocabulary ---- */
 
-static int read_tokens(struct reader *r)
+static int read_tokens(struct gguf_reader *r)
 {
     struct tokenizer *t = r->t;
     struct value list, v;
     int rc;
 
     if (!source_key(r->src, KEY("tokens"), &list) || list.kind != VALUE_LIST || list.n == 0)
-        return fail_at(r, KEY("tokens"),
-                       "is missing, empty or no list: the file has no vocabulary");
+        return fail_key(r, KEY("tokens"),
+                        "is missing, empty or not a list: the file has no vocabulary");
     if (list.n > VOCAB_MAX_ID)
-        return fail_at(r, KEY("tokens"), "has more tokens than are supported");
+        return fail_key(r, KEY("tokens"), "has more tokens than tern supports (2^20)");
     if ((rc = vocab_init(&t->vocab, (int)list.n, (int)list.n, r->e)) != OK) return rc;
     for (size_t i = 0; i < list.n; i++) {
         if (!value_at(&list, i, &v) || v.kind != VALUE_STR)
-            return fail_at(r, KEY("tokens"), "holds something but text");
-        vocab_put(&t->vocab, v.s, (int32_t)i);
+            return fail_key(r, KEY("tokens"), "has an item that is not a string");
+        if (!vocab_add(&t->vocab, v.s, (int32_t)i)) return err_nomem(r->e, "the vocabulary");
     }
     return OK;
 }
 
-static int read_types(struct reader *r)
+static int read_types(struct gguf_reader *r)
 {
     struct tokenizer *t = r->t;
     struct value list, v;
     int64_t type;
 
-    t->types = mem_array((size_t)t->vocab.n, sizeof *t->types);
+    if (!(t->types = mem_array((size_t)t->vocab.n, sizeof *t->types)))
+        return err_nomem(r->e, "the types of tokens");
     for (int i = 0; i < t->vocab.n; i++) t->types[i] = TYPE_NORMAL;
     if (!source_key(r->src, KEY("token_type"), &list)) return OK;
     if (list.kind != VALUE_LIST || list.n != (size_t)t->vocab.n)
-        return fail_at(r, KEY("token_type"), "has not one type for each token");
+        return fail_key(r, KEY("token_type"), "does not have one type for each token");
     for (size_t i = 0; i < list.n; i++) {
         if (!value_at(&list, i, &v) || !value_i64(&v, &type))
-            return fail_at(r, KEY("token_type"), "holds no numbers");
+            return fail_key(r, KEY("token_type"), "has an item that is not a number");
         t->types[i] = type >= TYPE_NORMAL && type <= TYPE_BYTE ? (int32_t)type : TYPE_NORMAL;
     }
     return OK;
 }
 
-static int read_scores(struct reader *r)
+static int read_scores(struct gguf_reader *r)
 {
     struct tokenizer *t = r->t;
     struct value list, v;
 
     if (!source_key(r->src, KEY("scores"), &list) || list.kind != VALUE_LIST ||
         list.n != (size_t)t->vocab.n)
-        return fail_at(r, KEY("scores"), "has not one score for each token");
-    t->scores = mem_array(list.n + 1, sizeof *t->scores);
+        return fail_key(r, KEY("scores"), "does not have one score for each token");
+    if (!(t->scores = mem_array(list.n + 1, sizeof *t->scores)))
+        return err_nomem(r->e, "the scores of a vocabulary");
     for (size_t i = 0; i < list.n; i++)
         if (!value_at(&list, i, &v) || !value_f64(&v, &t->scores[i]))
-            return fail_at(r, KEY("scores"), "holds no numbers");
+            return fail_key(r, KEY("scores"), "has an item that is not a number");
     return OK;
 }
 
-/* User-defined tokens are found in any text, control tokens unless they are to be text. */
-static void read_added(struct tokenizer *t)
+/* Is a token of this type searched for in the text? */
+static bool is_added_type(int32_t type)
 {
+    return type == TYPE_USER || type == TYPE_CONTROL || type == TYPE_UNKNOWN;
+}
+
+/* User-defined tokens are recognized in every text; control tokens and the unknown token, unless
+ * special tokens are to be plain text. */
+static int read_added(struct gguf_reader *r)
+{
+    struct tokenizer *t = r->t;
     int n = 0;
 
-    for (int i = 0; i < t->vocab.n; i++)
-        n += t->types[i] == TYPE_USER || t->types[i] == TYPE_CONTROL || t->types[i] == TYPE_UNKNOWN;
-    t->added = mem_array((size_t)n + 1, sizeof *t->added);
+    for (int i = 0; i < t->vocab.n; i++) n += is_added_type(t->types[i]);
+    if (!(t->added = mem_array((size_t)n + 1, sizeof *t->added)))
+        return err_nomem(r->e, "the added tokens");
     for (int i = 0; i < t->vocab.n; i++) {
-        int32_t type = t->types[i];
-        if (type != TYPE_USER && type != TYPE_CONTROL && type != TYPE_UNKNOWN) continue;
-        if (!t->vocab.pieces[i].n) continue;
+        if (!is_added_type(t->types[i]) || !t->vocab.pieces[i].n) continue;
         t->added[t->n_added++] = (struct added_token){ .content = t->vocab.pieces[i],
                                                        .id = i,
-                                                       .special = type != TYPE_USER };
+                                                       .special = t->types[i] != TYPE_USER };
     }
+    return OK;
 }
 
 /* ---- merges ---- */
 
-static int read_merges(struct reader *r)
+/* The merges of the list, each "left right"; a piece may begin with a space. */
+static int load_merges(struct gguf_reader *r, struct merge_loader *m, const struct value *list)
 {
-    struct merger m = { .bpe = &r->t->bpe };
-    struct value list, v;
-    bool known = true;
+    struct value v;
+    int rc = OK;
+
+    for (size_t i = 0; i < list->n && rc == OK; i++) {
+        const char *space = NULL;
+        if (value_at(list, i, &v) && v.kind == VALUE_STR && v.s.n > 1)
+            space = memchr(v.s.p + 1, ' ', v.s.n - 1);
+        if (!space) return fail_key(r, KEY("merges"), "has an item that is not a pair of pieces");
+        size_t n = (size_t)(space - v.s.p);
+        rc = merge_loader_add(m, str_take(v.s, n), str_skip(v.s, n + 1));
+    }
+    if (rc == OK) rc = merge_loader_flush(m);
+    if (rc == E_NOMEM) return err_nomem(r->e, "the merges");
+    if (rc == OK) return OK;
+    return err_set(r->e, E_FORMAT, "%s: %s: %s", source_path(r->src), KEY("merges"), m->why);
+}
+
+static int read_merges(struct gguf_reader *r)
+{
+    struct merge_loader m = { .bpe = &r->t->bpe };
+    struct value list;
     int rc;
 
     if (!source_key(r->src, KEY("merges"), &list) || list.kind != VALUE_LIST)
-        return fail_at(r, KEY("merges"), "is missing or no list");
+        return fail_key(r, KEY("merges"), "is missing or not a list");
     if (list.n > BPE_MAX_MERGES)
-        return fail_at(r, KEY("merges"), "has more merges than are supported");
+        return fail_key(r, KEY("merges"), "has more merges than tern supports (2^24 - 1)");
     if ((rc = bpe_init(&r->t->bpe, &r->t->vocab, list.n, r->e)) != OK) return rc;
-    for (size_t i = 0; i < list.n && known; i++) {
-        const char *space = NULL;
-        if (value_at(&list, i, &v) && v.kind == VALUE_STR && v.s.n > 1)
-            space = memchr(v.s.p + 1, ' ', v.s.n - 1);
-        if (!space) return fail_at(r, KEY("merges"), "holds something but pairs of pieces");
-        size_t n = (size_t)(space - v.s.p);
-        known = merger_add(&m, str_take(v.s, n), str_skip(v.s, n + 1));
-    }
-    if (known) known = merger_flush(&m);
-    if (known) return OK;
-    return err_set(r->e, E_FORMAT, "%s: %s: %s", source_path(r->src), KEY("merges"), m.why);
+    rc = load_merges(r, &m, &list);
+    merge_loader_release(&m);
+    return rc;
 }
 
 /* ---- ids and flags ---- */
 
-static int read_id(struct reader *r, const char *key, int32_t def, int32_t *out)
+/* An id of a special token; def where the key is missing, -1: none. */
+static int read_id(struct gguf_reader *r, const char *key, int32_t def, int32_t *out)
 {
     uint64_t id;
 
     *out = def < r->t->vocab.n ? def : -1;
     if (!source_u64(r->src, key, &id)) return OK;
-    if (id == UINT32_MAX) { /* written so where there is none */
+    if (id == UINT32_MAX) { /* some writers mean "none" by it */
         *out = -1;
         return OK;
     }
@@ -148,19 +163,19 @@ static int read_id(struct reader *r, const char *key, int32_t def, int32_t *out)
     return OK;
 }
 
-static bool flag(const struct reader *r, const char *key, bool def)
+static bool read_flag(const struct gguf_reader *r, const char *key, bool def)
 {
     bool v = def;
     return source_bool(r->src, key, &v) ? v : def;
 }
 
-/* What each kind of model has where the file is silent. */
+/* Values for keys that are missing, by kind of model. */
 struct defaults {
     int32_t bos, eos, unk;
     bool add_bos, add_eos;
 };
 
-static int read_ids(struct reader *r, struct defaults d)
+static int read_ids(struct gguf_reader *r, struct defaults d)
 {
     struct tokenizer *t = r->t;
     int rc;
@@ -170,51 +185,70 @@ static int read_ids(struct reader *r, struct defaults d)
         (rc = read_id(r, KEY("unknown_token_id"), d.unk, &t->unk)) != OK ||
         (rc = read_id(r, KEY("padding_token_id"), -1, &t->pad)) != OK)
         return rc;
-    if (flag(r, KEY("add_bos_token"), d.add_bos) && t->bos >= 0) t->before[t->n_before++] = t->bos;
-    if (flag(r, KEY("add_eos_token"), d.add_eos) && t->eos >= 0) t->after[t->n_after++] = t->eos;
+    if (read_flag(r, KEY("add_bos_token"), d.add_bos) && t->bos >= 0)
+        t->before[t->n_before++] = t->bos;
+    if (read_flag(r, KEY("add_eos_token"), d.add_eos) && t->eos >= 0)
+        t->after[t->n_after++] = t->eos;
     return OK;
 }
 
-/* ---- the kinds ---- */
+/* ---- kinds of models ---- */
 
-static char *dup_mark(size_t *n)
+/* A step that replaces `find` by `text`. */
+static int make_replace(struct normalizer_step *out, const char *find, const char *text,
+                        struct err *e)
 {
-    *n = sizeof MARK - 1;
-    return mem_dup(MARK, *n);
+    struct normalizer_step s = { .kind = NORMAL_REPLACE,
+                                 .find = mem_strdup(find),
+                                 .n_find = strlen(find),
+                                 .text = mem_strdup(text),
+                                 .n_text = strlen(text) };
+
+    if (!s.find || !s.text) {
+        normalizer_step_release(&s);
+        return err_nomem(e, "a normalizer");
+    }
+    *out = s;
+    return OK;
 }
 
-static void add_decoders(struct tokenizer *t, bool bytes, bool strip)
+/* Marks to spaces; bytes: byte fallback; strip: remove the space that the encoder put first. */
+static int add_decoders(struct gguf_reader *r, bool bytes, bool strip)
 {
-    struct decode_step mark = { .kind = DECODE_REPLACE,
-                                .replace = { .kind = NORMAL_REPLACE, .n_text = 1 } };
+    struct decoder *d = &r->t->decoder;
+    struct decode_step mark = { .kind = DECODE_REPLACE },
+                       space = { .kind = DECODE_STRIP, .n_text = 1, .start = 1 };
+    int rc;
 
-    mark.replace.text = mem_dup(" ", 1);
-    mark.replace.find = dup_mark(&mark.replace.n_find);
-    decode_add(&t->decode, mark);
-    if (bytes) decode_add(&t->decode, (struct decode_step){ .kind = DECODE_FALLBACK });
-    decode_add(&t->decode, (struct decode_step){ .kind = DECODE_FUSE });
-    if (strip)
-        decode_add(&t->decode,
-                   (struct decode_step){
-                       .kind = DECODE_STRIP, .text = mem_dup(" ", 1), .n_text = 1, .start = 1 });
+    if ((rc = make_replace(&mark.replace, SPACE_MARK, " ", r->e)) != OK ||
+        (rc = decoder_add_step(d, mark, r->e)) != OK)
+        return rc;
+    if (bytes &&
+        (rc = decoder_add_step(d, (struct decode_step){ .kind = DECODE_FALLBACK }, r->e)) != OK)
+        return rc;
+    rc = decoder_add_step(d, (struct decode_step){ .kind = DECODE_FUSE }, r->e);
+    if (rc != OK || !strip) return rc;
+    if (!(space.text = mem_strdup(" "))) return err_nomem(r->e, "a decoder");
+    return decoder_add_step(d, space, r->e);
 }
 
-/* A mark before the text, and one for each space in it. */
-static void add_marks(struct tokenizer *t, bool prefix)
+/* A mark before the text (prefix), and one for each space in it. */
+static int add_marks(struct gguf_reader *r, bool prefix)
 {
-    struct normal_step mark = { .kind = NORMAL_PREPEND },
-                       spaces = { .kind = NORMAL_REPLACE, .n_find = 1 };
+    struct tokenizer *t = r->t;
+    struct normalizer_step mark = { .kind = NORMAL_PREPEND, .n_text = strlen(SPACE_MARK) }, spaces;
+    int rc;
 
     t->space_prefix = prefix;
-    mark.text = dup_mark(&mark.n_text);
-    if (prefix) normal_add(&t->normal, mark);
-    else mem_free(mark.text);
-    spaces.find = mem_dup(" ", 1);
-    spaces.text = dup_mark(&spaces.n_text);
-    normal_add(&t->normal, spaces);
+    if (prefix) {
+        if (!(mark.text = mem_strdup(SPACE_MARK))) return err_nomem(r->e, "a normalizer");
+        if ((rc = normalizer_add_step(&t->normalizer, mark, r->e)) != OK) return rc;
+    }
+    if ((rc = make_replace(&spaces, " ", SPACE_MARK, r->e)) != OK) return rc;
+    return normalizer_add_step(&t->normalizer, spaces, r->e);
 }
 
-static int build_bpe(struct reader *r)
+static int build_bpe(struct gguf_reader *r)
 {
     struct tokenizer *t = r->t;
     struct str pre = STR("default");
@@ -222,45 +256,49 @@ static int build_bpe(struct reader *r)
     int rc;
 
     if (!source_str(r->src, KEY("pre"), &pre))
-        log_warn(
-            "%s: tokenizer.ggml.pre is missing: text is split in the default way, ids may differ",
-            source_path(r->src));
+        log_warn("%s: tokenizer.ggml.pre is missing: the default pre-tokenizer is used, token ids "
+                 "may differ from the model's own",
+                 source_path(r->src));
     t->model = MODEL_BPE;
-    t->pre = arena_cstr(&t->arena, pre);
-    if ((rc = pretok_add(&t->split, pre, &ignore_merges, r->e)) != OK ||
+    if (!(t->pre = arena_cstr(&t->arena, pre))) return err_nomem(r->e, "a tokenizer");
+    if ((rc = pretok_add_style(&t->pretok, pre, &ignore_merges, r->e)) != OK ||
         (rc = read_merges(r)) != OK)
         return rc;
     t->bpe.ignore_merges = ignore_merges;
-    if (flag(r, KEY("normalizer.nfc"), pretok_composes(pre)))
-        normal_add(&t->normal, (struct normal_step){ .kind = NORMAL_NFC });
+    if (read_flag(r, KEY("normalizer.nfc"), pretok_style_composes(pre)) &&
+        (rc = normalizer_add_step(&t->normalizer, (struct normalizer_step){ .kind = NORMAL_NFC },
+                                  r->e)) != OK)
+        return rc;
     bpe_finish(&t->bpe, false);
-    decode_add(&t->decode, (struct decode_step){ .kind = DECODE_BYTES });
+    rc = decoder_add_step(&t->decoder, (struct decode_step){ .kind = DECODE_BYTES }, r->e);
+    if (rc != OK) return rc;
     return read_ids(r, (struct defaults){
                            -1, -1, -1, str_is(pre, "llama-bpe") || str_is(pre, "llama3"), false });
 }
 
-static int build_spm(struct reader *r)
+static int build_spm(struct gguf_reader *r)
 {
     struct tokenizer *t = r->t;
-    int rc = read_scores(r);
+    int rc;
 
-    if (rc != OK) return rc;
     t->model = MODEL_SPM;
-    add_marks(t, flag(r, KEY("add_space_prefix"), true));
+    if ((rc = read_scores(r)) != OK ||
+        (rc = add_marks(r, read_flag(r, KEY("add_space_prefix"), true))) != OK)
+        return rc;
     if ((rc = read_ids(r, (struct defaults){ 1, 2, 0, true, false })) != OK) return rc;
     if ((rc = bpe_init(&t->bpe, &t->vocab, 0, r->e)) != OK) return rc;
     for (int i = 0; i < t->vocab.n; i++)
-        if (t->types[i] != TYPE_CONTROL) bpe_note_cuts(&t->bpe, t->vocab.pieces[i]);
+        if (t->types[i] != TYPE_CONTROL) bpe_note_inner_marks(&t->bpe, t->vocab.pieces[i]);
     bpe_finish(&t->bpe, false);
     t->spm = (struct spm){
         .vocab = &t->vocab, .scores = t->scores, .unk = t->unk, .byte_fallback = true
     };
-    spm_finish(&t->spm, false);
-    add_decoders(t, true, t->space_prefix);
-    return OK;
+    if ((rc = spm_finish(&t->spm, false, r->e)) != OK) return rc;
+    return add_decoders(r, true, t->space_prefix);
 }
 
-static int read_charsmap(struct reader *r)
+/* precompiled_charsmap is a list of bytes. */
+static int read_charsmap(struct gguf_reader *r)
 {
     struct value list, v;
     struct buf map = { 0 };
@@ -274,35 +312,39 @@ static int read_charsmap(struct reader *r)
         if (!value_at(&list, i, &v) || !value_i64(&v, &byte)) break;
         buf_putc(&map, (char)byte);
     }
-    rc = normal_check_charsmap(buf_str(&map), r->e);
+    rc = buf_check(&map, r->e);
+    if (rc == OK) rc = charsmap_check(buf_str(&map), r->e);
     if (rc == OK)
-        normal_add(&r->t->normal,
-                   (struct normal_step){
-                       .kind = NORMAL_CHARSMAP, .text = map.p, .n_text = map.n, .longest = true });
-    else buf_release(&map);
+        return normalizer_add_step(
+            &r->t->normalizer,
+            (struct normalizer_step){
+                .kind = NORMAL_CHARSMAP, .text = map.p, .n_text = map.n, .longest = true },
+            r->e);
+    buf_release(&map);
     return rc;
 }
 
-static int build_unigram(struct reader *r)
+static int build_unigram(struct gguf_reader *r)
 {
     struct tokenizer *t = r->t;
     int rc;
 
     if ((rc = read_scores(r)) != OK || (rc = read_charsmap(r)) != OK) return rc;
     t->model = MODEL_UNIGRAM;
-    if (flag(r, KEY("remove_extra_whitespaces"), false))
-        normal_add(&t->normal, (struct normal_step){ .kind = NORMAL_SQUEEZE });
-    add_marks(t, flag(r, KEY("add_space_prefix"), true));
+    if (read_flag(r, KEY("remove_extra_whitespaces"), false) &&
+        (rc = normalizer_add_step(&t->normalizer,
+                                  (struct normalizer_step){ .kind = NORMAL_SQUEEZE }, r->e)) != OK)
+        return rc;
+    if ((rc = add_marks(r, read_flag(r, KEY("add_space_prefix"), true))) != OK) return rc;
     if ((rc = read_ids(r, (struct defaults){ -1, 1, 2, false, true })) != OK) return rc;
     for (int i = 0; i < t->vocab.n; i++)
-        if (t->types[i] == TYPE_USER) t->scores[i] = 0;
+        if (t->types[i] == TYPE_USER) t->scores[i] = 0; /* the best: such a piece is always used */
     t->spm = (struct spm){ .vocab = &t->vocab, .scores = t->scores, .unk = t->unk };
-    spm_finish(&t->spm, true);
-    add_decoders(t, false, t->space_prefix);
-    return OK;
+    if ((rc = spm_finish(&t->spm, true, r->e)) != OK) return rc;
+    return add_decoders(r, false, t->space_prefix);
 }
 
-static int build_wordpiece(struct reader *r)
+static int build_wordpiece(struct gguf_reader *r)
 {
     struct tokenizer *t = r->t;
     int32_t cls, sep;
@@ -311,52 +353,55 @@ static int build_wordpiece(struct reader *r)
     t->model = MODEL_WORDPIECE;
     if ((rc = read_ids(r, (struct defaults){ -1, -1, 100, false, false })) != OK ||
         (rc = read_id(r, KEY("cls_token_id"), t->bos >= 0 ? t->bos : 101, &cls)) != OK ||
-        (rc = read_id(r, KEY("seperator_token_id"), t->eos >= 0 ? t->eos : 102, &sep)) != OK)
+        (rc = read_id(r, KEY("seperator_token_id") /* sic */, t->eos >= 0 ? t->eos : 102, &sep)) !=
+            OK)
         return rc;
     if (t->bos < 0) t->bos = cls;
     if (t->eos < 0) t->eos = sep;
     t->n_before = t->n_after = 0;
     if (cls >= 0) t->before[t->n_before++] = cls;
     if (sep >= 0) t->after[t->n_after++] = sep;
-    bool lower = flag(r, KEY("normalizer.lowercase"), true);
-    normal_add(&t->normal,
-               (struct normal_step){ .kind = NORMAL_WORDPIECE,
+    bool lower = read_flag(r, KEY("normalizer.lowercase"), true);
+    struct normalizer_step clean = { .kind = NORMAL_WORDPIECE,
                                      .lower = lower,
-                                     .accents = flag(r, KEY("normalizer.strip_accents"), lower) });
-    split_add(&t->split,
-              (struct split_step){ .kind = SPLIT_CHAR, .behavior = SPLIT_REMOVED, .ch = ' ' });
-    t->wordpiece = (struct wordpiece){ .vocab = &t->vocab, .first = STR(MARK), .unk = t->unk };
-    add_decoders(t, false, true);
-    return OK;
+                                     .accents =
+                                         read_flag(r, KEY("normalizer.strip_accents"), lower) };
+    struct pretok_step spaces = { .kind = PRETOK_CHAR, .behavior = SPLIT_REMOVED, .ch = ' ' };
+    if ((rc = normalizer_add_step(&t->normalizer, clean, r->e)) != OK ||
+        (rc = pretok_add_step(&t->pretok, spaces, r->e)) != OK)
+        return rc;
+    /* GGUF marks the starts of words, where BERT's own vocabulary marks insides with "##" */
+    t->wordpiece =
+        (struct wordpiece){ .vocab = &t->vocab, .first = STR(SPACE_MARK), .unk = t->unk };
+    return add_decoders(r, false, true);
 }
 
-int tokgguf_build(struct tokenizer *t, const struct source *src, struct err *e)
+int tokfile_read_gguf(struct tokenizer *t, const struct source *src, struct err *e)
 {
     static const struct {
         const char *name;
-        int (*build)(struct reader *);
+        int (*build)(struct gguf_reader *);
     } kinds[] = {
         { "gpt2", build_bpe },
         { "llama", build_spm },
         { "t5", build_unigram },
         { "bert", build_wordpiece },
     };
-    struct reader r = { .t = t, .src = src, .e = e };
+    struct gguf_reader r = { .t = t, .src = src, .e = e };
     size_t i = 0, n = sizeof kinds / sizeof *kinds;
     struct str model;
     int rc;
 
     if (!source_str(src, KEY("model"), &model))
-        return err_set(e, E_NOTFOUND, "%s: there is no tokenizer in it (%s is missing)",
+        return err_set(e, E_NOTFOUND, "%s: the file has no tokenizer (%s is missing)",
                        source_path(src), KEY("model"));
     while (i < n && !str_is(model, kinds[i].name)) i++;
     if (i == n)
-        return err_set(e, E_UNSUPPORTED, "%s: tokenizer '%.*s' is not supported", source_path(src),
-                       STR_ARG(str_take(model, 60)));
+        return err_set(e, E_UNSUPPORTED, "%s: tokenizer.ggml.model '%.*s' is not supported",
+                       source_path(src), STR_ARG(str_take(model, 60)));
     if ((rc = read_tokens(&r)) != OK || (rc = read_types(&r)) != OK ||
-        (rc = kinds[i].build(&r)) != OK)
+        (rc = kinds[i].build(&r)) != OK || (rc = read_added(&r)) != OK)
         return rc;
-    read_added(t);
     source_str(src, "tokenizer.chat_template", &t->chat_template);
     source_str(src, "tokenizer.chat_template.tool_use", &t->tool_template);
     return tokenizer_finish(t, e);

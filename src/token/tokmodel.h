@@ -1,169 +1,159 @@
-/* tokscratch.h - memory one encoding works in, kept from text to text.
+/* tokmodel.h - the models: from a word of text to token ids.
  *
- * A tokenizer keeps a few; each belongs to one thread at a time. All texts in it can be read 64
- * bytes past their end. */
+ *   struct bpe        byte-pair encoding with a list of merges (GPT-2, Llama 3, Qwen, ...)
+ *   struct spm        SentencePiece: unigram (T5, XLM-R), and BPE ordered by scores (Llama 2)
+ *   struct wordpiece  longest match first (BERT)
+ *
+ * The word-level model is one lookup and has no struct. A model is immutable once it is built; any
+ * number of threads may encode with it, each with a scratch of its own. All encode functions append
+ * ids to `out`, which remembers a failed allocation (ids.h), and return false if their scratch
+ * memory could not grow; the ids are then incomplete. */
 #ifndef TERN_TOKEN_TOKMODEL_H
 #define TERN_TOKEN_TOKMODEL_H
 
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/ids.h"
-#include "token/regex.h"
+#include "base/mem.h"
 #include "token/vocab.h"
 
-/* A stretch of the current text. */
-struct span {
-    uint32_t at, n;
-};
-struct span_list {
-    struct span *p;
-    size_t n, cap;
-};
+/* ---- scratch memory (tokmodel_scratch.c) ---- */
 
-/* Words met before, with their ids. */
-enum { WORD_BYTES = 32, WORD_IDS = 7, WORD_SLOTS = 1 << 15 };
-struct word {
-    uint64_t key[WORD_BYTES / 8]; /* filled up with zeros */
-    int32_t ids[WORD_IDS];
-    uint8_t n, n_ids; /* n 0: free */
-    uint16_t mode;
-};
-
-struct scratch {
-    struct buf text;      /* the text as it came, made valid */
-    struct buf normal[2]; /* while it is normalized */
-    struct buf split[2];  /* while it is split */
-    struct buf tmp;
-    struct span_list pieces[2];
-    struct matcher *matcher;
-    struct word *words;
-    /* of one word while it is merged or searched */
+/* Memory that one thread encodes words in, kept from word to word. Arrays have no fixed meaning
+ * between calls. A zeroed one is valid. */
+struct model_scratch {
+    struct buf tmp; /* a piece that is put together to be looked up */
+    bool failed;    /* tmp found no memory; cleared by the caller of the encode functions */
+    /* symbols of the word, [cap_symbols] each */
     int32_t *ids, *next, *prev;
     uint32_t *ranks;
     size_t cap_symbols;
-    uint64_t *heap;
+    uint64_t *heap; /* a min-heap of rank << 32 | symbol */
     size_t n_heap, cap_heap;
-    double *scores;
+    double *scores; /* [cap_scores] */
     size_t cap_scores;
 };
+void model_scratch_release(struct model_scratch *w);
 
-struct scratch *scratch_open(void);
-void scratch_close(struct scratch *s); /* NULL is fine */
+/* Room for n items; the contents are lost. false: no memory. */
+MEM_CHECKED bool model_scratch_reserve_symbols(struct model_scratch *w, size_t n);
+MEM_CHECKED bool model_scratch_reserve_heap(struct model_scratch *w, size_t n);
+MEM_CHECKED bool model_scratch_reserve_scores(struct model_scratch *w, size_t n);
 
-void spans_grow(struct span_list *v);
-static inline void spans_push(struct span_list *v, size_t at, size_t n)
-{
-    if (v->n == v->cap) spans_grow(v);
-    v->p[v->n++] = (struct span){ (uint32_t)at, (uint32_t)n };
-}
+/* The heap holds what was reserved and never grows by itself. */
+void heap_push(struct model_scratch *w, uint64_t v);
+void heap_append(struct model_scratch *w, uint64_t v); /* unordered; heap_order must follow */
+void heap_order(struct model_scratch *w);
+uint64_t heap_pop(struct model_scratch *w); /* the smallest; n_heap > 0 */
 
-/* Room for n symbols in ids, next, prev, ranks; what was there may be lost. */
-void scratch_symbols(struct scratch *s, size_t n);
-void scratch_scores(struct scratch *s, size_t n);
+/* ---- byte-pair encoding (tokmodel_bpe.c) ---- */
 
-/* A heap of numbers, the smallest on top. */
-void heap_push(struct scratch *s, uint64_t v);
-void heap_append(struct scratch *s, uint64_t v); /* in no order: heap_make afterwards */
-void heap_make(struct scratch *s);
-uint64_t heap_pop(struct scratch *s); /* n_heap > 0 */
-
-/* Room for n more ids. */
-
-/* bpe.h - byte-pair merges: of all neighbours that may merge, the pair of the lowest rank does, the
- * leftmost first, until none may.
- *
- * Words are merged symbol by symbol; a symbol is a character, or a byte of byte-level text. */
 #define BPE_MAX_MERGES ((1 << 24) - 1)
 
+/* A word starts as one symbol per character, or per byte of byte-level text. Of all adjacent pairs
+ * in the list of merges the one of the lowest rank is merged, the leftmost first, until no pair is
+ * left. */
 struct bpe {
     const struct vocab *vocab;
-    uint64_t *slots;    /* a hash table: left << 44 | right << 24 | rank; all ones: free */
-    size_t mask, bytes; /* bytes: of slots and merged together */
-    int32_t *merged;    /* [n_ranks] what the pair of this rank becomes */
+    uint64_t *slots;    /* hash table of pairs: left << 44 | right << 24 | rank; all ones: free */
+    size_t mask, bytes; /* slots - 1; size of slots and merged, which are one allocation */
+    int32_t *merged;    /* [n_ranks] the id that the pair of this rank becomes; -1: unused rank */
     size_t n_ranks;
-    int32_t byte_ids[256];  /* byte-level text: the symbol of a byte, -1: none */
-    int32_t ascii_ids[128]; /* a character inside a word */
-    int32_t fallback[256];  /* <0x00> ... <0xFF>, -1: none */
-    bool has_fallback, fuse_unk, ignore_merges;
-    int32_t unk;               /* -1: characters without a symbol vanish */
-    struct str prefix, suffix; /* of symbols inside, and at the end of, a word; borrowed */
-    bool cuts;       /* no token has the mark for a space behind something else, but ... */
-    bool uncut[256]; /* ... behind these bytes: so words can be merged one by one */
+    int32_t byte_ids[256];  /* byte-level text: symbol of a byte; -1: none */
+    int32_t ascii_ids[128]; /* symbol of a character inside a word; -1: none */
+    int32_t fallback[256];  /* <0x00> to <0xFF>, for characters without a symbol; -1: none */
+    bool has_fallback;
+    bool fuse_unk;      /* adjacent unknown characters become one unknown token */
+    bool ignore_merges; /* a word that is in the vocabulary is that token */
+    int32_t unk;        /* token of a character without a symbol; -1: such characters are dropped */
+    struct str prefix;  /* of symbols that do not start a word; borrowed */
+    struct str suffix;  /* of the symbol that ends a word; borrowed */
+    /* Where a text without spaces can be cut before merging, see bpe_find_cut. */
+    bool cuts;        /* the mark U+2581 is a piece, and cutting before it is allowed ... */
+    bool no_cut[256]; /* ... except after these bytes: some token has a mark after them */
 };
 
-/* b is zeroed but for options; n_merges is at most BPE_MAX_MERGES. */
+/* b is zeroed but for prefix and suffix; n_merges <= BPE_MAX_MERGES. */
 int bpe_init(struct bpe *b, const struct vocab *v, size_t n_merges, struct err *e);
 void bpe_release(struct bpe *b);
-/* rank < n_merges, each used once. A pair that is there already gets the new rank. */
-void bpe_put(struct bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id);
+/* Each rank < n_merges once. A pair that is there already gets the new rank. */
+void bpe_add_merge(struct bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id);
 void bpe_prefetch(const struct bpe *b, int32_t left, int32_t right);
-/* After all merges and options: looks the symbols up. */
+/* Looks up the symbols, after all merges and options are set. */
 void bpe_finish(struct bpe *b, bool byte_fallback);
 
-/* Notes that some token holds the mark for a space behind something else. */
-void bpe_note_cuts(struct bpe *b, struct str token);
-/* Bytes of the first part of text that can be merged on its own. */
-size_t bpe_cut(const struct bpe *b, struct str text);
+/* Notes for bpe_find_cut where a token has a mark U+2581 that is not at its start. */
+void bpe_note_inner_marks(struct bpe *b, struct str token);
+/* Bytes of the first part of text that can be encoded on its own: no merge crosses its end. Keeps
+ * words short and cacheable for models without a pre-tokenizer. */
+size_t bpe_find_cut(const struct bpe *b, struct str text);
 
-/* The ids of a word are appended. raw: byte-level text, not mapped to its alphabet yet. */
-void bpe_encode(const struct bpe *b, struct scratch *w, struct str word, bool raw, struct ids *out);
+/* raw: byte-level text that is not mapped to the byte-level alphabet yet. */
+bool bpe_encode(const struct bpe *b, struct model_scratch *w, struct str word, bool raw,
+                struct ids *out);
 
-/* merger.h - filling a bpe with merges that are given as text, many lookups under way at once. */
-enum { MERGER_BATCH = 32 };
+/* ---- loading merges (tokmodel_merges.c) ---- */
 
-struct merger {
-    struct bpe *bpe; /* initialized, its prefix set */
-    bool note_cuts;
-    /* its own: */
-    struct merger_pair {
+enum { MERGE_BATCH = 32 };
+
+/* Adds merges that are given as text to a struct bpe, in batches: a model has up to a million of
+ * them, and each needs three lookups that miss the cache. The caller sets the first two fields and
+ * zeroes the rest. */
+struct merge_loader {
+    struct bpe *bpe;       /* initialized, its prefix set */
+    bool note_inner_marks; /* for the token of every merge */
+    struct merge_pair {
         struct str part[2];
         uint64_t hash[2];
         int32_t ids[2], whole;
-    } pairs[MERGER_BATCH];
+    } pairs[MERGE_BATCH];
     size_t n;
-    uint32_t rank; /* of pairs[0] */
-    int32_t last;  /* what the last pair became */
-    char why[160]; /* it failed */
+    uint32_t rank;   /* of pairs[0] */
+    int32_t last;    /* the id that the last pair became */
+    struct buf text; /* a piece that is put together */
+    char why[160];   /* the message of E_FORMAT */
 };
 
-/* The next pair, by rank. Its text must live until merger_flush. false: a pair names, or makes, a
- * piece that is not in the vocabulary; m->why says which. */
-bool merger_add(struct merger *m, struct str left, struct str right);
-bool merger_flush(struct merger *m);
+/* The pair of the next rank; its text must stay until merge_loader_flush. OK, E_NOMEM, or E_FORMAT
+ * where a pair has or becomes a piece that is not in the vocabulary. */
+int merge_loader_add(struct merge_loader *m, struct str left, struct str right);
+int merge_loader_flush(struct merge_loader *m);
+void merge_loader_release(struct merge_loader *m);
 
-/* spm.h - sentencepiece's two ways from text to pieces.
- *
- * Unigram: of all ways to cut a text into pieces, the one whose scores add up best. Merging: of all
- * neighbours whose text together is a piece, those merge first whose piece has the best score. Both
- * fall back on bytes, or the unknown piece, where there is no piece for a character. */
+/* ---- SentencePiece (tokmodel_spm.c) ---- */
+
 struct spm {
     const struct vocab *vocab;
-    const double *scores; /* [vocab->n]; borrowed */
+    const double *scores; /* [vocab->n] log probabilities; borrowed */
     double unk_score;
-    int32_t unk; /* -1: none */
-    bool byte_fallback;
-    int32_t fallback[256]; /* <0x00> ... <0xFF>, -1: none */
+    int32_t unk;           /* token of a character without a piece; -1: none */
+    bool byte_fallback;    /* such a character becomes its bytes, where all of them have a piece */
+    int32_t fallback[256]; /* <0x00> to <0xFF>; -1: none */
     struct trie trie;      /* of the pieces; unigram only */
 };
 
-/* After vocab, scores, unk and byte_fallback are set. */
-void spm_finish(struct spm *s, bool unigram);
+/* Builds the tables, after vocab, scores, unk and byte_fallback are set. E_NOMEM. */
+int spm_finish(struct spm *s, bool unigram, struct err *e);
 void spm_release(struct spm *s);
 
-/* Appends the ids of text, which has no piece longer than 2^31 bytes. */
-int spm_unigram(const struct spm *s, struct scratch *w, struct str text, struct ids *out,
-                struct err *e);
-void spm_merge(const struct spm *s, struct scratch *w, struct str text, struct ids *out);
+/* Unigram: the segmentation with the greatest sum of scores (Viterbi). *unknown: the text has a
+ * character without a piece, and the model has no unknown token. */
+bool spm_encode_unigram(const struct spm *s, struct model_scratch *w, struct str text,
+                        struct ids *out, bool *unknown);
+/* BPE: of all adjacent symbols that together are a piece, those with the best score merge first. */
+bool spm_encode_bpe(const struct spm *s, struct model_scratch *w, struct str text, struct ids *out);
 
-/* wordpiece.h - BERT's pieces: the longest piece a word begins with, then the longest of the rest.
- */
+/* ---- WordPiece (tokmodel_wordpiece.c) ---- */
+
+/* The longest piece a word starts with, then the longest piece of the rest. A word that is not
+ * covered by pieces is unknown as a whole. */
 struct wordpiece {
     const struct vocab *vocab;
-    struct str first, inside; /* put before the beginning of a word, before the rest; borrowed */
+    struct str first, inside; /* put before the start of a word, before its rest; borrowed */
     int max_chars;            /* a longer word is unknown; 0: no limit */
-    int32_t unk;
+    int32_t unk;              /* -1: an unknown word is dropped */
 };
 
-void wordpiece_encode(const struct wordpiece *p, struct scratch *w, struct str word,
+bool wordpiece_encode(const struct wordpiece *p, struct model_scratch *w, struct str word,
                       struct ids *out);
 #endif

@@ -1,90 +1,89 @@
+/* tokmodel_scratch.c - growing scratch memory, and the heap of pairs that may merge.
+ *
+ * The heap has four children per node: it is half as deep as a binary heap, and the children share
+ * a cache line. */
 #include "token/tokmodel.h"
 
-#include "base/mem.h"
-
-struct scratch *scratch_open(void)
+void model_scratch_release(struct model_scratch *w)
 {
-    struct scratch *s = mem_new(struct scratch);
-
-    s->matcher = matcher_open();
-    s->words = mem_array(WORD_SLOTS, sizeof *s->words);
-    return s;
+    buf_release(&w->tmp);
+    mem_free(w->ids);
+    mem_free(w->next);
+    mem_free(w->prev);
+    mem_free(w->ranks);
+    mem_free(w->heap);
+    mem_free(w->scores);
+    *w = (struct model_scratch){ 0 };
 }
 
-void scratch_close(struct scratch *s)
+/* Resizes the array that the pointer variable at pp names. false: no memory, it is unchanged. */
+static bool resize_array(void *pp, size_t n, size_t size)
 {
-    if (!s) return;
-    buf_release(&s->text);
-    buf_release(&s->tmp);
-    for (int i = 0; i < 2; i++) {
-        buf_release(&s->normal[i]);
-        buf_release(&s->split[i]);
-        mem_free(s->pieces[i].p);
-    }
-    matcher_close(s->matcher);
-    mem_free(s->words);
-    mem_free(s->ids);
-    mem_free(s->next);
-    mem_free(s->prev);
-    mem_free(s->ranks);
-    mem_free(s->heap);
-    mem_free(s->scores);
-    mem_free(s);
+    size_t bytes;
+    void *p;
+
+    memcpy(&p, pp, sizeof p);
+    if (!mem_mul(n, size, &bytes) || !(p = mem_grow(p, bytes))) return false;
+    memcpy(pp, &p, sizeof p);
+    return true;
 }
 
-void spans_grow(struct span_list *v)
+static size_t round_capacity(size_t n) { return n < 256 ? 256 : n + n / 2; }
+
+bool model_scratch_reserve_symbols(struct model_scratch *w, size_t n)
 {
-    v->cap = v->cap ? v->cap * 2 : 256;
-    v->p = mem_grow(v->p, v->cap * sizeof *v->p);
+    size_t cap = round_capacity(n);
+
+    if (n <= w->cap_symbols) return true;
+    /* a failure in the middle leaves arrays that are larger than cap_symbols says */
+    if (!resize_array(&w->ids, cap, sizeof *w->ids) ||
+        !resize_array(&w->next, cap, sizeof *w->next) ||
+        !resize_array(&w->prev, cap, sizeof *w->prev) ||
+        !resize_array(&w->ranks, cap, sizeof *w->ranks))
+        return false;
+    w->cap_symbols = cap;
+    return true;
 }
 
-void scratch_symbols(struct scratch *s, size_t n)
+bool model_scratch_reserve_heap(struct model_scratch *w, size_t n)
 {
-    if (n <= s->cap_symbols) return;
-    s->cap_symbols = n < 256 ? 256 : n + n / 2;
-    s->ids = mem_grow(s->ids, s->cap_symbols * sizeof *s->ids);
-    s->next = mem_grow(s->next, s->cap_symbols * sizeof *s->next);
-    s->prev = mem_grow(s->prev, s->cap_symbols * sizeof *s->prev);
-    s->ranks = mem_grow(s->ranks, s->cap_symbols * sizeof *s->ranks);
+    size_t cap = round_capacity(n);
+
+    if (n <= w->cap_heap) return true;
+    if (!resize_array(&w->heap, cap, sizeof *w->heap)) return false;
+    w->cap_heap = cap;
+    return true;
 }
 
-void scratch_scores(struct scratch *s, size_t n)
+bool model_scratch_reserve_scores(struct model_scratch *w, size_t n)
 {
-    if (n <= s->cap_scores) return;
-    s->cap_scores = n < 256 ? 256 : n + n / 2;
-    s->scores = mem_grow(s->scores, s->cap_scores * sizeof *s->scores);
+    size_t cap = round_capacity(n);
+
+    if (n <= w->cap_scores) return true;
+    if (!resize_array(&w->scores, cap, sizeof *w->scores)) return false;
+    w->cap_scores = cap;
+    return true;
 }
 
-static void heap_room(struct scratch *s)
-{
-    if (s->n_heap < s->cap_heap) return;
-    s->cap_heap = s->cap_heap ? s->cap_heap * 2 : 256;
-    s->heap = mem_grow(s->heap, s->cap_heap * sizeof *s->heap);
-}
+void heap_append(struct model_scratch *w, uint64_t v) { w->heap[w->n_heap++] = v; }
 
-void heap_append(struct scratch *s, uint64_t v)
+void heap_push(struct model_scratch *w, uint64_t v)
 {
-    heap_room(s);
-    s->heap[s->n_heap++] = v;
-}
+    size_t i = w->n_heap++;
 
-/* Four children each: half as deep as with two, and they share a cache line. */
-void heap_push(struct scratch *s, uint64_t v)
-{
-    heap_room(s);
-    size_t i = s->n_heap++;
-    while (i && s->heap[(i - 1) / 4] > v) {
-        s->heap[i] = s->heap[(i - 1) / 4];
+    while (i && w->heap[(i - 1) / 4] > v) {
+        w->heap[i] = w->heap[(i - 1) / 4];
         i = (i - 1) / 4;
     }
-    s->heap[i] = v;
+    w->heap[i] = v;
 }
 
-static inline size_t least(const uint64_t *h, size_t c, size_t n)
+/* The smallest of the children h[c] to h[c + 3]. */
+static inline size_t find_least_child(const uint64_t *h, size_t c, size_t n)
 {
     size_t best = c;
 
-    if (c + 4 <= n) {
+    if (c + 4 <= n) { /* without branches: the order is random */
         size_t a = c + (h[c + 1] < h[c]), b = c + 2 + (h[c + 3] < h[c + 2]);
         return h[b] < h[a] ? b : a;
     }
@@ -93,29 +92,29 @@ static inline size_t least(const uint64_t *h, size_t c, size_t n)
     return best;
 }
 
-static void sift(uint64_t *h, size_t n, size_t i)
+static void sift_down(uint64_t *h, size_t n, size_t i)
 {
     uint64_t v = h[i];
 
     for (size_t c; (c = 4 * i + 1) < n; i = c) {
-        c = least(h, c, n);
+        c = find_least_child(h, c, n);
         if (h[c] >= v) break;
         h[i] = h[c];
     }
     h[i] = v;
 }
 
-void heap_make(struct scratch *s)
+void heap_order(struct model_scratch *w)
 {
-    for (size_t i = s->n_heap / 4 + 1; i-- > 0;)
-        if (i < s->n_heap) sift(s->heap, s->n_heap, i);
+    for (size_t i = w->n_heap / 4 + 1; i-- > 0;)
+        if (i < w->n_heap) sift_down(w->heap, w->n_heap, i);
 }
 
-uint64_t heap_pop(struct scratch *s)
+uint64_t heap_pop(struct model_scratch *w)
 {
-    uint64_t top = s->heap[0];
+    uint64_t top = w->heap[0];
 
-    s->heap[0] = s->heap[--s->n_heap];
-    if (s->n_heap) sift(s->heap, s->n_heap, 0);
+    w->heap[0] = w->heap[--w->n_heap];
+    if (w->n_heap) sift_down(w->heap, w->n_heap, 0);
     return top;
 }

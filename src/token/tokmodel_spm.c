@@ -1,3 +1,7 @@
+/* tokmodel_spm.c - SentencePiece's unigram and BPE models.
+ *
+ * Both give the ids of SentencePiece itself, including its choice among equal scores: unigram keeps
+ * the first best path found from left to right, BPE merges the leftmost of equally good pairs. */
 #include "token/tokmodel.h"
 
 #include "base/utf8.h"
@@ -5,34 +9,43 @@
 #include <math.h>
 #include <stdio.h>
 
-static const double unk_penalty = 10.0;
+static const double unk_penalty = 10.0; /* below the worst score; SentencePiece's kUnkPenalty */
 
-void spm_finish(struct spm *s, bool unigram)
+static int build_trie(struct spm *s, struct err *e)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < s->vocab->n; i++) bytes += s->vocab->pieces[i].n;
+    if (!trie_reserve(&s->trie, bytes / 2)) return err_nomem(e, "the trie of the vocabulary");
+    for (int i = 0; i < s->vocab->n + s->vocab->n_aliases; i++) {
+        int32_t id;
+        struct str piece = vocab_at(s->vocab, i, &id);
+        if (piece.n && trie_add(&s->trie, piece, vocab_find(s->vocab, piece)) < 0)
+            return err_nomem(e, "the trie of the vocabulary");
+    }
+    return OK;
+}
+
+int spm_finish(struct spm *s, bool unigram, struct err *e)
 {
     double least = INFINITY;
-    size_t bytes = 0;
     char text[8];
 
     for (int i = 0; i < 256; i++) {
         snprintf(text, sizeof text, "<0x%02X>", (unsigned)i);
         s->fallback[i] = s->byte_fallback ? vocab_find(s->vocab, str_c(text)) : -1;
     }
-    if (!unigram) return;
+    if (!unigram) return OK;
     for (int i = 0; i < s->vocab->n; i++)
         if (s->vocab->pieces[i].p && s->scores[i] < least) least = s->scores[i];
     s->unk_score = (isinf(least) ? 0 : least) - unk_penalty;
-    for (int i = 0; i < s->vocab->n; i++) bytes += s->vocab->pieces[i].n;
-    trie_reserve(&s->trie, bytes / 2);
-    for (int i = 0; i < s->vocab->n + s->vocab->n_aliases; i++) {
-        int32_t id;
-        struct str piece = vocab_at(s->vocab, i, &id);
-        if (piece.n) trie_add(&s->trie, piece, vocab_find(s->vocab, piece));
-    }
+    return build_trie(s, e);
 }
 
 void spm_release(struct spm *s) { trie_release(&s->trie); }
 
-/* A stretch that is no piece: its bytes if all have one, else the unknown piece. */
+/* Appends the tokens of text that is not a piece: its bytes if all have a piece, else the unknown
+ * token. false: the model has neither. */
 static bool put_unknown(const struct spm *s, struct str text, struct ids *out)
 {
     bool bytes = s->byte_fallback;
@@ -46,7 +59,8 @@ static bool put_unknown(const struct spm *s, struct str text, struct ids *out)
 
 /* ---- unigram ---- */
 
-static void consider(struct scratch *w, size_t from, size_t to, double score, int32_t id)
+/* A path to position `to` whose last piece is text[from, to): keeps it if it is the best so far. */
+static void offer_path(struct model_scratch *w, size_t from, size_t to, double score, int32_t id)
 {
     if (w->prev[to] >= 0 && score <= w->scores[to]) return;
     w->scores[to] = score;
@@ -54,57 +68,58 @@ static void consider(struct scratch *w, size_t from, size_t to, double score, in
     w->ids[to] = id;
 }
 
-/* Best way to each place: scores, where its last piece begins (prev), which piece (ids). */
-static void search(const struct spm *s, struct scratch *w, struct str text)
+/* Viterbi search. For each position that a piece can end at: the best score of a path to it, where
+ * the last piece of the path starts (prev, -1: no path yet) and its id. */
+static void search_paths(const struct spm *s, struct model_scratch *w, struct str text)
 {
     for (size_t i = 0; i <= text.n; i++) w->prev[i] = -1;
     w->scores[0] = 0;
     for (size_t i = 0, len; i < text.n; i += len) {
         uint32_t node = TRIE_ROOT;
-        bool single = false;
+        bool single = false; /* there is a piece of just this character */
         int32_t cp;
         len = (size_t)utf8_next(str_skip(text, i), &cp);
         for (size_t k = i;
              k < text.n && (node = trie_step(&s->trie, node, (unsigned char)text.p[k])); k++) {
             int32_t id = s->trie.values[node];
             if (id < 0) continue;
-            consider(w, i, k + 1, w->scores[i] + s->scores[id], id);
+            offer_path(w, i, k + 1, w->scores[i] + s->scores[id], id);
             single |= k + 1 - i == len;
         }
-        if (!single) consider(w, i, i + len, w->scores[i] + s->unk_score, s->unk);
+        if (!single) offer_path(w, i, i + len, w->scores[i] + s->unk_score, s->unk);
     }
 }
 
-int spm_unigram(const struct spm *s, struct scratch *w, struct str text, struct ids *out,
-                struct err *e)
+bool spm_encode_unigram(const struct spm *s, struct model_scratch *w, struct str text,
+                        struct ids *out, bool *unknown)
 {
     size_t n = 0;
 
-    scratch_symbols(w, text.n + 1);
-    scratch_scores(w, text.n + 1);
-    search(s, w, text);
+    *unknown = false;
+    if (!model_scratch_reserve_symbols(w, text.n + 1) ||
+        !model_scratch_reserve_scores(w, text.n + 1))
+        return false;
+    search_paths(s, w, text);
     for (size_t at = text.n; at; at = (size_t)w->prev[at])
-        w->next[n++] = (int32_t)at; /* from the end */
+        w->next[n++] = (int32_t)at; /* ends of the pieces, from right to left */
     for (size_t i = n, from = 0; i-- > 0;) {
         size_t to = (size_t)w->next[i];
         while (w->ids[to] == s->unk && i && w->ids[w->next[i - 1]] == s->unk)
-            to = (size_t)w->next[--i];
+            to = (size_t)w->next[--i]; /* adjacent unknown characters are one unknown token */
         struct str part = str_of(text.p + from, to - from);
         int32_t id = w->ids[to] == s->unk ? vocab_find(s->vocab, part) : w->ids[to];
         if (id >= 0) ids_push(out, id);
-        else if (!put_unknown(s, part, out))
-            return err_set(
-                e, E_FORMAT,
-                "the text has a character without a piece, and there is no unknown piece");
+        else if (!put_unknown(s, part, out)) *unknown = true;
         from = to;
     }
-    return OK;
+    return true;
 }
 
-/* ---- merging by score ---- */
+/* ---- BPE by scores ---- */
 
-/* Order of a heap that has the best score on top: the smaller number is the better score. */
-static uint32_t order_of(double score)
+/* A score as the rank of a heap entry: the better score is the smaller number. Flips the bits of an
+ * IEEE float so that its order is that of unsigned integers. */
+static uint32_t rank_score(double score)
 {
     float f = (float)score;
     uint32_t u;
@@ -114,19 +129,22 @@ static uint32_t order_of(double score)
     return u & 0x80000000u ? u : ~(u | 0x80000000u);
 }
 
-/* While merging, ids[at] is where the symbol that begins at byte `at` ends (0: it is gone),
- * ranks[at] the order of its pair with the next symbol. */
-static void offer(const struct spm *s, struct scratch *w, struct str text, int32_t at)
+/* While merging, a symbol is named by the byte `at` where it starts: ids[at] is the byte where it
+ * ends (0: it was merged away), ranks[at] the rank of its pair with the next symbol.
+ *
+ * Ranks the pair that starts at symbol `at`, and puts it on the heap if it is a piece. */
+static void push_pair(const struct spm *s, struct model_scratch *w, struct str text, int32_t at)
 {
     int32_t right = w->next[at], id = -1;
     size_t n = right < 0 ? 0 : (size_t)(w->ids[right] - at);
 
     if (right >= 0) id = vocab_find(s->vocab, str_of(text.p + at, n));
-    w->ranks[at] = id < 0 ? UINT32_MAX : order_of(s->scores[id]);
+    w->ranks[at] = id < 0 ? UINT32_MAX : rank_score(s->scores[id]);
     if (id >= 0) heap_push(w, (uint64_t)w->ranks[at] << 32 | (uint32_t)at);
 }
 
-static void first_symbols(struct scratch *w, struct str text)
+/* One symbol per character. */
+static void fill_symbols(struct model_scratch *w, struct str text)
 {
     int32_t last = -1, cp;
 
@@ -140,12 +158,14 @@ static void first_symbols(struct scratch *w, struct str text)
     }
 }
 
-void spm_merge(const struct spm *s, struct scratch *w, struct str text, struct ids *out)
+bool spm_encode_bpe(const struct spm *s, struct model_scratch *w, struct str text, struct ids *out)
 {
-    scratch_symbols(w, text.n + 1);
-    first_symbols(w, text);
+    /* each merge pops an entry and pushes at most two, as in tokmodel_bpe.c */
+    if (!model_scratch_reserve_symbols(w, text.n + 1) || !model_scratch_reserve_heap(w, 2 * text.n))
+        return false;
+    fill_symbols(w, text);
     w->n_heap = 0;
-    for (int32_t i = text.n ? 0 : -1; i >= 0; i = w->next[i]) offer(s, w, text, i);
+    for (int32_t i = text.n ? 0 : -1; i >= 0; i = w->next[i]) push_pair(s, w, text, i);
     while (w->n_heap) {
         uint64_t top = heap_pop(w);
         int32_t at = (int32_t)(uint32_t)top, right = w->next[at];
@@ -154,8 +174,8 @@ void spm_merge(const struct spm *s, struct scratch *w, struct str text, struct i
         w->ids[right] = 0;
         w->next[at] = w->next[right];
         if (w->next[at] >= 0) w->prev[w->next[at]] = at;
-        offer(s, w, text, at);
-        if (w->prev[at] >= 0) offer(s, w, text, w->prev[at]);
+        push_pair(s, w, text, at);
+        if (w->prev[at] >= 0) push_pair(s, w, text, w->prev[at]);
     }
     for (int32_t i = text.n ? 0 : -1; i >= 0; i = w->next[i]) {
         struct str part = str_of(text.p + i, (size_t)(w->ids[i] - i));
@@ -163,4 +183,5 @@ void spm_merge(const struct spm *s, struct scratch *w, struct str text, struct i
         if (id >= 0) ids_push(out, id);
         else put_unknown(s, part, out);
     }
+    return true;
 }

@@ -1,15 +1,19 @@
+/* vocab.c - the hash table of pieces.
+ *
+ * Open addressing with linear probing, at most half full. A slot holds 32 bits of the hash and the
+ * number of an entry, so a probe touches the text of a piece only when its hash agrees. Slots and
+ * the array of pieces are one allocation of several megabytes, which the kernel can back by huge
+ * pages: building the table is bound by cache and TLB misses. */
 #include "token/vocab.h"
 
-#include "base/mem.h"
-
-static uint64_t mix(uint64_t a, uint64_t b)
+static uint64_t mix_words(uint64_t a, uint64_t b)
 {
     __uint128_t r = (__uint128_t)(a ^ 0xa0761d6478bd642fu) * (b ^ 0xe7037ed1a0b428dbu);
     return (uint64_t)r ^ (uint64_t)(r >> 64);
 }
 
-/* Not seeded: the same file gives the same table. A file that piles its pieces up slows only
- * itself. */
+/* Multiply-and-fold over 8-byte words, as wyhash does. Not seeded: the same file gives the same
+ * table, and a file with colliding pieces slows down only its own model. */
 uint64_t vocab_hash(struct str s)
 {
     uint64_t h = s.n, w = 0;
@@ -18,7 +22,7 @@ uint64_t vocab_hash(struct str s)
 
     for (; n > 8; n -= 8, p += 8) {
         memcpy(&w, p, 8);
-        h = mix(h, w);
+        h = mix_words(h, w);
     }
     w = 0;
     if (n >= 4) {
@@ -30,7 +34,7 @@ uint64_t vocab_hash(struct str s)
         w = (uint64_t)(unsigned char)p[0] << 16 | (uint64_t)(unsigned char)p[n / 2] << 8 |
             (unsigned char)p[n - 1];
     }
-    return mix(h, w);
+    return mix_words(h, w);
 }
 
 int vocab_init(struct vocab *v, int n_ids, int n_pieces, struct err *e)
@@ -39,10 +43,9 @@ int vocab_init(struct vocab *v, int n_ids, int n_pieces, struct err *e)
 
     while (cap < (size_t)n_pieces * 2) cap *= 2;
     *v = (struct vocab){ .n = n_ids, .mask = cap - 1 };
-    /* one block, so that it is large enough for huge pages: opening is all cache and TLB misses */
     v->bytes = cap * sizeof *v->slots + ((size_t)n_ids + 1) * sizeof *v->pieces;
     v->slots = mem_aligned(v->bytes);
-    if (!v->slots) return err_set(e, E_NOMEM, "no memory for a vocabulary of %d pieces", n_pieces);
+    if (!v->slots) return err_nomem(e, "the vocabulary");
     memset(v->slots, 0, v->bytes);
     v->pieces = (struct str *)(v->slots + cap);
     return OK;
@@ -61,7 +64,7 @@ struct str vocab_at(const struct vocab *v, int i, int32_t *id)
     return i < v->n ? v->pieces[i] : v->aliases[i - v->n].piece;
 }
 
-/* The slot that holds the piece, or the free one where it belongs. */
+/* The slot that holds the piece, or the free one it would be added to. */
 static uint64_t *find_slot(const struct vocab *v, struct str piece, uint64_t hash)
 {
     uint64_t tag = hash >> 32;
@@ -75,7 +78,7 @@ static uint64_t *find_slot(const struct vocab *v, struct str piece, uint64_t has
     }
 }
 
-void vocab_put(struct vocab *v, struct str piece, int32_t id)
+bool vocab_add(struct vocab *v, struct str piece, int32_t id)
 {
     uint64_t hash = vocab_hash(piece), *slot;
     int at = id;
@@ -86,12 +89,13 @@ void vocab_put(struct vocab *v, struct str piece, int32_t id)
         v->pieces[id] = piece;
     } else {
         at = v->n + v->n_aliases;
-        v->aliases = mem_grow(v->aliases, (size_t)(v->n_aliases + 1) * sizeof *v->aliases);
+        if (!mem_ensure(v->aliases, v->cap_aliases, v->n_aliases + 1)) return false;
         v->aliases[v->n_aliases++] = (struct vocab_alias){ piece, id };
     }
     v->n_pieces += *slot == 0;
     *slot = hash >> 32 << 32 | (uint32_t)(at + 1);
     if (piece.n > v->max_bytes) v->max_bytes = piece.n;
+    return true;
 }
 
 static int32_t find_hashed(const struct vocab *v, struct str piece, uint64_t hash)

@@ -1,101 +1,122 @@
-/* vocab.h - pieces and their ids.
+/* vocab.h - the pieces of a model and the tokens added to them.
  *
- * Text of pieces is borrowed: from the model file, or from the arena of whoever built it. Several
- * pieces may share an id (the first of them is its text); a piece has one id, the last it was
- * given. */
+ * Three structures:
+ *   struct vocab  piece ↔ id, a hash table; every lookup of the models goes through it
+ *   struct trie   pieces walked byte by byte; for the unigram model and for added tokens
+ *   struct added  tokens that are recognized in the text itself, before it is split
+ *
+ * All of them are built once, while the tokenizer is opened, and only read afterwards: then any
+ * number of threads may use them. The text of pieces is borrowed from the model file or from the
+ * arena of the tokenizer, which both outlive them. A zeroed struct is a valid empty one. */
 #ifndef TERN_TOKEN_VOCAB_H
 #define TERN_TOKEN_VOCAB_H
 
-#include "base/buf.h"
 #include "base/err.h"
+#include "base/mem.h"
 #include "base/str.h"
 
-#define VOCAB_MAX_ID (1 << 20)
+/* ---- vocabulary (vocab.c) ---- */
 
-/* A piece whose id belongs to another one too. */
+#define VOCAB_MAX_ID (1 << 20) /* ids are below it: a pair of them fits the keys of struct bpe */
+
+/* A piece whose id is the id of another piece, too. */
 struct vocab_alias {
     struct str piece;
     int32_t id;
 };
 
+/* Several pieces may share an id; the first of them is the text of the id. A piece has one id, the
+ * last one it was added with. */
 struct vocab {
     int n;              /* one more than the largest id */
-    int n_pieces;       /* different ones */
-    struct str *pieces; /* [n]; p is NULL for an id without one */
+    int n_pieces;       /* distinct pieces */
+    struct str *pieces; /* [n]; p is NULL for an id without a piece */
     struct vocab_alias *aliases;
-    int n_aliases;
-    uint64_t *slots;    /* hash tag << 32 | id + 1, or n + alias + 1 */
-    size_t mask, bytes; /* bytes: of slots and pieces together */
-    size_t max_bytes;   /* of a piece */
+    int n_aliases, cap_aliases;
+    uint64_t *slots;    /* the hash table: tag << 32 | entry + 1, see vocab_at; 0: free */
+    size_t mask, bytes; /* slots - 1; size of slots and pieces, which are one allocation */
+    size_t max_bytes;   /* of the longest piece */
 };
 
-/* Room for ids below n_ids and that many pieces. E_NOMEM if there is none. */
+/* Room for ids below n_ids and for n_pieces pieces. E_NOMEM. */
 int vocab_init(struct vocab *v, int n_ids, int n_pieces, struct err *e);
-void vocab_release(struct vocab *v); /* a zeroed vocab is fine */
-/* 0 <= id < n_ids. More pieces than announced is the caller's mistake. */
-void vocab_put(struct vocab *v, struct str piece, int32_t id);
-int32_t vocab_find(const struct vocab *v, struct str piece); /* -1: no such piece */
+void vocab_release(struct vocab *v);
+/* Adds a piece, 0 <= id < n_ids, at most n_pieces of them in all. false: no memory. */
+MEM_CHECKED bool vocab_add(struct vocab *v, struct str piece, int32_t id);
+int32_t vocab_find(const struct vocab *v, struct str piece); /* its id, or -1 */
 
-/* The i-th of all pieces, ids without one among them: those are empty. i < n + n_aliases. */
+/* Entry i < n + n_aliases of the vocabulary: the pieces by id (empty for an id without one), then
+ * the aliases. */
 struct str vocab_at(const struct vocab *v, int i, int32_t *id);
 
-/* The same in steps, so that many can be under way in memory at once: the hash; the id that
- * probably has it (-1: certainly none), which only looks at the table; then vocab_find_guessed
- * compares the text. */
+/* vocab_find in three steps, so that a caller with many pieces can overlap their cache misses:
+ * compute the hash and prefetch its slot; guess the entry by the hash alone and prefetch it; then
+ * compare the text. */
 uint64_t vocab_hash(struct str piece);
 void vocab_prefetch(const struct vocab *v, uint64_t hash);
-int32_t vocab_guess(const struct vocab *v, uint64_t hash); /* fetches what to compare with, ahead */
+int32_t vocab_guess(const struct vocab *v, uint64_t hash); /* -1: certainly not in there */
 int32_t vocab_find_guessed(const struct vocab *v, struct str piece, uint64_t hash, int32_t guess);
 
-/* trie.h - byte strings to numbers, walked a byte at a time. A zeroed trie is a valid empty one. */
+/* ---- trie (vocab_trie.c) ---- */
+
+/* Byte strings to numbers. The edges of all nodes are in one hash table. */
 struct trie {
-    uint64_t *edges; /* (node << 8 | byte) + 1 << 32 | child; 0: free */
+    uint64_t *edges; /* ((node << 8 | byte) + 1) << 32 | child; 0: free */
     size_t mask, n_edges;
-    int32_t *values; /* [n_nodes], -1: no string ends here */
+    int32_t *values; /* [n_nodes]; -1: no string ends at this node */
     size_t n_nodes, cap_nodes;
 };
 
-void trie_reserve(struct trie *t, size_t n_bytes);            /* of all strings together, at most */
-bool trie_add(struct trie *t, struct str key, int32_t value); /* false: it was there, and stays */
+enum { TRIE_PRESENT = 0, TRIE_ADDED = 1 };
+enum { TRIE_ROOT = 0 };
+
+/* Room for strings of n_bytes in all, so that trie_add need not grow the table. false: no memory.
+ */
+MEM_CHECKED bool trie_reserve(struct trie *t, size_t n_bytes);
+/* TRIE_ADDED, TRIE_PRESENT (the string and its old value stay), or E_NOMEM. value >= 0. */
+MEM_CHECKED int trie_add(struct trie *t, struct str key, int32_t value);
 void trie_release(struct trie *t);
 
-enum { TRIE_ROOT = 0 };
-/* The child of node by byte, or 0: there is none. */
-uint32_t trie_step(const struct trie *t, uint32_t node, unsigned char byte);
-/* The longest string of the trie that text begins with: its length, 0 if none. */
+uint32_t trie_step(const struct trie *t, uint32_t node, unsigned char byte); /* child; 0: none */
+/* Length of the longest string in the trie that text starts with, and its value; 0: none. */
 size_t trie_longest(const struct trie *t, struct str text, int32_t *value);
 
-/* added.h - tokens that are found in the text itself, before any splitting: special ones and those
- * added to a vocabulary by hand.
- *
- * Those marked `normalized` are looked for in normalized text, the others in the text as it came.
- */
+/* ---- added tokens (vocab_added.c) ---- */
+
+/* A special token (<|im_end|>) or one that was added to a trained vocabulary. It is recognized in
+ * the text before the text is split. */
 struct added_token {
     struct str content; /* borrowed */
     int32_t id;
-    bool special, lstrip, rstrip, normalized, single_word;
+    bool special;        /* a control token: not part of decoded text, and plain text on request */
+    bool lstrip, rstrip; /* includes the white space to its left, right */
+    bool normalized;     /* is searched for in the normalized text, not in the text as it came */
+    bool single_word;    /* matches only where no word character is beside it */
 };
 
-/* One of the two sets. The tokens belong to the tokenizer. */
+/* One set of added tokens: those in raw text, or those in normalized text. */
 struct added {
-    struct trie trie; /* content → index into tokens */
-    const struct added_token *tokens;
-    bool first[256]; /* can a token begin with this byte? */
+    struct trie trie;                 /* content → index into tokens */
+    const struct added_token *tokens; /* belongs to the tokenizer */
+    bool first[256];                  /* bytes that a token begins with */
     int n_first;
-    unsigned char only_first; /* where there is just one */
+    unsigned char only_first; /* the byte, where there is only one */
 };
 
-void added_put(struct added *a, struct str content,
-               int index); /* the first of equal contents stays */
+/* Of equal contents the first one stays. An empty content is left out. false: no memory. */
+MEM_CHECKED bool added_add(struct added *a, struct str content, int index);
 void added_release(struct added *a);
 
-/* A walk over the tokens in a text, leftmost and longest first. */
+/* An iteration over the tokens in a text: the leftmost first, of those the longest. The caller sets
+ * the first three fields and zeroes the rest. */
 struct added_walk {
     const struct added *a;
     struct str text;
-    bool plain;        /* special ones are text */
-    size_t from, done; /* where to look next; up to where text is spoken for */
+    bool plain;  /* special tokens are plain text */
+    size_t from; /* where the search goes on */
+    size_t done; /* end of the last token, with the white space it includes */
 };
-/* The next token: text before it is [*before, *start), it ends at w->done. NULL: no more. */
+/* The next token; the text between the last one and this one is [*before, *start). NULL: no more
+ * tokens, the text from w->done on has none. */
 const struct added_token *added_next(struct added_walk *w, size_t *before, size_t *start);
 #endif

@@ -1,18 +1,23 @@
+/* vocab_added.c - finding added tokens in a text.
+ *
+ * The search runs over every text twice (raw and normalized), so it first skips to a byte that a
+ * token can begin with: with memchr where all tokens begin with the same byte, mostly '<'. */
 #include "token/vocab.h"
 
 #include "base/utf8.h"
 #include "token/chars.h"
 
-void added_put(struct added *a, struct str content, int index)
+bool added_add(struct added *a, struct str content, int index)
 {
     unsigned char c;
 
-    if (!content.n) return;
-    trie_add(&a->trie, content, index);
+    if (!content.n) return true;
+    if (trie_add(&a->trie, content, index) < 0) return false;
     c = (unsigned char)content.p[0];
     if (!a->first[c]) a->n_first++;
     a->first[c] = true;
     a->only_first = c;
+    return true;
 }
 
 void added_release(struct added *a)
@@ -21,6 +26,7 @@ void added_release(struct added *a)
     *a = (struct added){ 0 };
 }
 
+/* The first byte from i on that a token can begin with. */
 static size_t skip_to_first(const struct added *a, struct str text, size_t i)
 {
     if (a->n_first == 1) {
@@ -31,7 +37,8 @@ static size_t skip_to_first(const struct added *a, struct str text, size_t i)
     return i;
 }
 
-static size_t last_char(struct str s, int32_t *cp)
+/* The last character of s, which is not empty, and where it starts. */
+static size_t find_last_char(struct str s, int32_t *cp)
 {
     size_t at = s.n - 1;
 
@@ -40,12 +47,13 @@ static size_t last_char(struct str s, int32_t *cp)
     return at;
 }
 
-static bool stands_alone(struct str text, size_t start, size_t end)
+/* Is no word character next to text[start, end)? */
+static bool is_single_word(struct str text, size_t start, size_t end)
 {
     int32_t cp;
 
     if (start) {
-        last_char(str_take(text, start), &cp);
+        find_last_char(str_take(text, start), &cp);
         if (char_is_word(cp)) return false;
     }
     if (end < text.n) {
@@ -55,19 +63,21 @@ static bool stands_alone(struct str text, size_t start, size_t end)
     return true;
 }
 
-static size_t before_spaces(struct str text, size_t at, size_t least)
+/* Where the white space that ends at `at` starts, not before `least`. */
+static size_t skip_spaces_left(struct str text, size_t at, size_t least)
 {
     int32_t cp;
 
     while (at > least) {
-        size_t prev = last_char(str_take(text, at), &cp);
+        size_t prev = find_last_char(str_take(text, at), &cp);
         if (!char_is_space(cp)) break;
         at = prev;
     }
     return at > least ? at : least;
 }
 
-static size_t behind_spaces(struct str text, size_t at)
+/* Where the white space that starts at `at` ends. */
+static size_t skip_spaces_right(struct str text, size_t at)
 {
     while (at < text.n) {
         int32_t cp;
@@ -92,9 +102,9 @@ const struct added_token *added_next(struct added_walk *w, size_t *before, size_
         const struct added_token *t = &w->a->tokens[index];
         w->from = end;
         if (w->plain && t->special) continue;
-        if (t->single_word && !stands_alone(w->text, s, end)) continue;
-        if (t->lstrip) s = before_spaces(w->text, s, w->done);
-        if (t->rstrip) end = behind_spaces(w->text, end);
+        if (t->single_word && !is_single_word(w->text, s, end)) continue;
+        if (t->lstrip) s = skip_spaces_left(w->text, s, w->done);
+        if (t->rstrip) end = skip_spaces_right(w->text, end);
         *before = w->done;
         *start = s > w->done ? s : w->done;
         w->done = end;
