@@ -7,10 +7,14 @@
 #include "support.h"
 
 #include "api/api.h"
+#include "api/fail.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "engine/engine.h"
+#include "net/http.h"
 #include "net/loop.h"
+#include "pool/pool.h"
 
 #include <jansson.h>
 #include <pthread.h>
@@ -88,10 +92,10 @@ static void handle(void *arg, struct http_req *q)
         api_status(me->api, &b);
         http_reply(q, 200, "application/json", b.p, b.n);
         buf_release(&b);
-    } else api_fail_status(q, 404, "not_found", "no such path", who.correlation);
+    } else fail_send_status(q, 404, "not_found", "no such path", who.correlation);
 }
 
-static void on_wake(void *arg) { api_wake(((struct world *)arg)->api); }
+static void on_wake(void *arg) { api_process_events(((struct world *)arg)->api); }
 
 static void *run_loop(void *arg)
 {
@@ -110,9 +114,11 @@ static struct world *world_open(struct setup s)
     static int n;
     struct world *me = mem_new(struct world);
     const char *path = repo("models/tern-tales.gguf");
-    struct http_opt ho = {
-        .socket_path = me->path, .handler = handle, .arg = me, .max_unread_bytes = s.max_unread
-    };
+    struct http_opt ho = { .socket_path = me->path,
+                           .handler = handle,
+                           .arg = me,
+                           .max_unread_bytes = s.max_unread,
+                           .nomem_body = FAIL_NOMEM_BODY };
     struct pool_opt po = { .paths = &path, .n = 1, .engine = s.engine };
     struct err e;
 

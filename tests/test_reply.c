@@ -3,6 +3,7 @@
 #include "api/api.h"
 #include "api/fail.h"
 #include "api/reply.h"
+#include "engine/outbox.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -26,7 +27,7 @@ static struct reply head(bool chat, bool usage)
                        .fingerprint = "fp_1",
                        .created = 1700000000,
                        .piece = piece };
-    reply_begin(&y);
+    reply_render_head(&y);
     return y;
 }
 
@@ -61,16 +62,16 @@ static void chat_chunks_byte_for_byte(void **state)
     struct reply y = head(true, false);
 
     (void)state;
-    reply_role(&y, &out, 0);
+    reply_chunk_role(&y, &out, 0);
     assert_out(CHAT_CHUNK
                "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
                "\"finish_reason\":null}]}");
-    reply_delta(&y, &out, 12, STR("a \"b\"\n\xc3\xa9\x01"), NULL);
+    reply_chunk_text(&y, &out, 12, STR("a \"b\"\n\xc3\xa9\x01"), NULL);
     assert_out(
         CHAT_CHUNK
         "{\"index\":12,\"delta\":{\"content\":\"a \\\"b\\\"\\n\xc3\xa9\\u0001\"},\"logprobs\":null,"
         "\"finish_reason\":null}]}");
-    reply_finish(&y, &out, 0, "stop");
+    reply_chunk_finish(&y, &out, 0, "stop");
     assert_out(CHAT_CHUNK
                "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}]}");
     reply_release(&y);
@@ -81,10 +82,10 @@ static void text_chunks_byte_for_byte(void **state)
     struct reply y = head(false, false);
 
     (void)state;
-    reply_delta(&y, &out, 0, STR("x"), NULL);
+    reply_chunk_text(&y, &out, 0, STR("x"), NULL);
     assert_out(TEXT_CHUNK
                "{\"index\":0,\"text\":\"x\",\"logprobs\":null,\"finish_reason\":null}]}");
-    reply_finish(&y, &out, 1, "length");
+    reply_chunk_finish(&y, &out, 1, "length");
     assert_out(TEXT_CHUNK
                "{\"index\":1,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"length\"}]}");
     reply_release(&y);
@@ -101,12 +102,12 @@ static void usage_is_null_until_the_last_chunk(void **state)
                        .decode_ms = 30.5 };
 
     (void)state;
-    reply_delta(&y, &out, 0, STR("x"), NULL);
+    reply_chunk_text(&y, &out, 0, STR("x"), NULL);
     assert_out(
         CHAT_CHUNK
         "{\"index\":0,\"delta\":{\"content\":\"x\"},\"logprobs\":null,\"finish_reason\":null}],"
         "\"usage\":null}");
-    reply_usage(&y, &out, &u);
+    reply_chunk_usage(&y, &out, &u);
     assert_out(CHAT_CHUNK
                "],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"total_tokens\":10,"
                "\"prompt_tokens_details\":{\"cached_tokens\":4},\"tern\":{\"queue_ms\":0.123,"
@@ -121,9 +122,9 @@ static void whole_replies_byte_for_byte(void **state)
 
     (void)state;
     reply_open(&y, &out);
-    reply_choice(&y, &out, 0, STR("hi"), NULL, "stop");
-    reply_choice(&y, &out, 1, STR(""), NULL, "length");
-    reply_close(&y, &out, &u);
+    reply_add_choice(&y, &out, 0, &(struct reply_parts){ .text = STR("hi") }, NULL, "stop");
+    reply_add_choice(&y, &out, 1, &(struct reply_parts){ .text = STR("") }, NULL, "length");
+    reply_close(&out, &u);
     assert_out(
         "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":1700000000,\"model\":"
         "\"tern/tales\","
@@ -139,7 +140,7 @@ static void whole_replies_byte_for_byte(void **state)
     reply_release(&y);
     y = head(false, false);
     reply_open(&y, &out);
-    reply_choice(&y, &out, 0, STR("hi"), NULL, "stop");
+    reply_add_choice(&y, &out, 0, &(struct reply_parts){ .text = STR("hi") }, NULL, "stop");
     buf_puts(&out, "]}");
     assert_out(TEXT_CHUNK
                "{\"index\":0,\"text\":\"hi\",\"logprobs\":null,\"finish_reason\":\"stop\"}]}");
@@ -159,7 +160,7 @@ static void logprobs_of_chat_have_bytes(void **state)
     logprobs_add(&lp, &y, &ev, 0);
     logprobs_add(&lp, &y, &bare, 4);
     assert_int_equal(lp.n, 2);
-    reply_delta(&y, &out, 0, STR(" the\n"), &lp);
+    reply_chunk_text(&y, &out, 0, STR(" the\n"), &lp);
     assert_out(
         CHAT_CHUNK
         "{\"index\":0,\"delta\":{\"content\":\" the\\n\"},\"logprobs\":{\"content\":["
@@ -185,7 +186,7 @@ static void logprobs_of_completions_are_four_lists(void **state)
     logprobs_add(&lp, &y, &a, 0);
     logprobs_add(&lp, &y, &b, 1);
     logprobs_add(&lp, &y, &c, 5);
-    reply_delta(&y, &out, 0, STR("x"), &lp);
+    reply_chunk_text(&y, &out, 0, STR("x"), &lp);
     assert_out(
         TEXT_CHUNK
         "{\"index\":0,\"text\":\"x\",\"logprobs\":{\"tokens\":[\"\\n\",\" the\",\"\\\"q\\\"\"],"
@@ -202,12 +203,12 @@ static void chunks_of_the_steady_state_allocate_nothing(void **state)
     char *at;
 
     (void)state;
-    reply_delta(&y, &out, 0, STR("a longer text than those to come"), NULL);
+    reply_chunk_text(&y, &out, 0, STR("a longer text than those to come"), NULL);
     cap = out.cap;
     at = out.p;
     for (int i = 0; i < 1000; i++) {
         buf_clear(&out);
-        reply_delta(&y, &out, 0, STR("token"), NULL);
+        reply_chunk_text(&y, &out, 0, STR("token"), NULL);
         assert_true(out.p == at && out.cap == cap);
     }
     buf_clear(&out);
@@ -232,7 +233,7 @@ static void every_error_has_its_status_and_code(void **state)
         { E_LOADING, 503, "model_loading", "server_error" },
         { E_DEADLINE, 504, "deadline_exceeded", "timeout_error" },
         { E_CANCELLED, 499, "cancelled", "cancelled_error" },
-        { E_NOMEM, 500, "device_oom", "server_error" },
+        { E_NOMEM, 503, "memory_admission", "server_error" },
         { E_DEVICE, 500, "device_oom", "server_error" },
         { E_IO, 500, "model_load_failed", "server_error" },
         { E_FORMAT, 500, "model_load_failed", "server_error" },
@@ -243,16 +244,16 @@ static void every_error_has_its_status_and_code(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct fail f = fail_of(rows[i].err);
+        struct fail f = fail_lookup(rows[i].err);
         assert_int_equal(f.status, rows[i].status);
         assert_string_equal(f.code, rows[i].code);
         assert_string_equal(f.type, rows[i].type);
     }
-    api_fail_body(&out, "t", "c", "say \"no\"\xff", "messages[0]", "id-1");
+    fail_write_body(&out, "t", "c", "say \"no\"\xff", "messages[0]", "id-1");
     assert_out("{\"error\":{\"message\":\"say "
                "\\\"no\\\"\xef\xbf\xbd\",\"type\":\"t\",\"param\":\"messages[0]\","
                "\"code\":\"c\",\"correlation_id\":\"id-1\"}}");
-    api_fail_body(&out, "t", "c", "m", "", NULL);
+    fail_write_body(&out, "t", "c", "m", "", NULL);
     assert_out("{\"error\":{\"message\":\"m\",\"type\":\"t\",\"param\":null,\"code\":\"c\"}}");
 }
 

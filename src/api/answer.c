@@ -1,60 +1,70 @@
+/* answer.c - from the events of an engine request to the answer: a stream of chunks, or one body.
+ *
+ * The loop reads all events of a choice that are there, collects their chunks in call.out and sends
+ * them in one write. Buffers remember a failed allocation; it is looked for once per round, and the
+ * call then ends with an error. */
 #include "api/call.h"
 
+#include "api/choice.h"
 #include "api/fail.h"
 #include "base/clock.h"
 #include "base/utf8.h"
+#include "engine/engine.h"
+#include "net/http.h"
 #include "net/sse.h"
+#include "pool/pool.h"
 
 #include <stdio.h>
 #include <sys/random.h>
 
 /* ---- the stream ---- */
 
-void answer_open_chunk(struct call *c)
+void answer_begin_chunk(struct call *c)
 {
-    if (c->out.n) buf_puts(&c->out, "\n\n"); /* ends the one before */
+    if (c->out.n) buf_puts(&c->out, "\n\n"); /* ends the chunk before */
     sse_open_data(&c->out);
 }
 
 void answer_flush(struct call *c)
 {
-    if (!c->out.n) return;
     if (c->gone || !c->q) {
         buf_clear(&c->out);
         return;
     }
+    if (!c->out.n) return;
     c->last_ns = clock_ns();
     if (!c->first_ns) c->first_ns = c->last_ns;
-    if (!sse_send(c->q, &c->out)) call_gone(c);
+    if (!sse_send(c->q, &c->out)) call_note_gone(c);
 }
 
-static void send_head(struct call *c)
+/* Sends the head of the stream once. false: no memory, and nothing was sent. */
+static bool send_head(struct call *c)
 {
-    if (c->head_sent) return;
+    if (c->head_sent) return true;
+    fail_set_ids(c->q, c->who.correlation);
+    if (!sse_begin(c->q)) return false;
     c->head_sent = true;
     c->status = 200;
-    fail_set_ids(c->q, c->who.correlation);
-    sse_begin(c->q);
+    return true;
 }
 
-/* Nothing came for a while: proxies and clients on the way should not think it dead. */
-void call_ping(struct call *c, uint64_t now_ns)
+/* Keeps proxies and clients from timing out a stream that waits or computes without output. */
+void call_send_ping(struct call *c, uint64_t now_ns)
 {
     uint64_t last = c->last_ns ? c->last_ns : c->start_ns;
 
-    if (!c->p.stream || !c->q || c->gone || c->n_live == 0 || now_ns < last) return;
+    if (!c->p.stream || !c->q || c->gone || c->n_running == 0 || now_ns < last) return;
     if (now_ns - last < (uint64_t)c->api->opt.ping_ms * 1000000) return;
-    c->busy++;
-    send_head(c);
+    c->holds++;
     c->last_ns = now_ns;
-    if (!sse_ping(c->q)) call_gone(c);
-    c->busy--;
-    call_settle(c);
+    if (send_head(c) && !sse_ping(c->q)) call_note_gone(c); /* no memory: the next ping tries */
+    c->holds--;
+    call_end_if_done(c);
 }
 
-/* ---- the text before the answer ---- */
+/* ---- the beginning of a choice ---- */
 
-static void put_echo(struct choice *ch)
+static void add_echo(struct choice *ch)
 {
     struct call *c = ch->call;
     const struct prompt *p = &c->p.prompts[ch->prompt];
@@ -64,28 +74,190 @@ static void put_echo(struct choice *ch)
     else if (t) tokenizer_decode(t, p->ids, p->n_ids, false, &ch->text);
 }
 
-static void begin(struct choice *ch)
+static int begin_choice(struct choice *ch, struct err *e)
 {
     struct call *c = ch->call;
 
     ch->begun = true;
-    if (c->p.echo) put_echo(ch);
-    if (!c->p.stream) return;
-    send_head(c);
+    if (c->p.echo) add_echo(ch);
+    if (!c->p.stream) return OK;
+    if (!send_head(c)) return err_nomem(e, "the head of the stream");
     if (c->reply.chat) {
-        answer_open_chunk(c);
-        reply_role(&c->reply, &c->out, ch->index);
+        answer_begin_chunk(c);
+        reply_chunk_role(&c->reply, &c->out, ch->index);
     }
     if (ch->text.n) {
-        answer_open_chunk(c);
-        reply_delta(&c->reply, &c->out, ch->index, buf_str(&ch->text), NULL);
-        buf_clear(&ch->text);
+        answer_begin_chunk(c);
+        reply_chunk_text(&c->reply, &c->out, ch->index, buf_str(&ch->text), NULL);
+        ch->text.n = 0; /* keeps `failed` */
+    }
+    return OK;
+}
+
+/* ---- an answer that is split into text, reasoning and tool calls: the parser's callbacks ---- */
+
+/* Logprobs were written into a chunk. A failure stays on record. */
+static void drop_logprobs(struct choice *ch)
+{
+    if (!logprobs_failed(&ch->lp)) logprobs_clear(&ch->lp);
+}
+
+static void emit_text(void *arg, struct str text)
+{
+    struct choice *ch = arg;
+    struct call *c = ch->call;
+
+    if (!c->p.stream) {
+        buf_put_str(&ch->text, text);
+        return;
+    }
+    answer_begin_chunk(c);
+    reply_chunk_text(&c->reply, &c->out, ch->index, text, c->p.n_top >= 0 ? &ch->lp : NULL);
+    drop_logprobs(ch);
+}
+
+static void emit_reasoning(void *arg, struct str text)
+{
+    struct choice *ch = arg;
+    struct call *c = ch->call;
+
+    if (!c->p.stream) {
+        buf_put_str(&ch->reasoning, text);
+        return;
+    }
+    answer_begin_chunk(c);
+    reply_chunk_reasoning(&c->reply, &c->out, ch->index, text);
+}
+
+/* "call_" and 24 letters, as OpenAI's; Mistral's templates accept nine letters and nothing else. */
+static struct str make_call_id(const struct call *c, char out[40])
+{
+    static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    bool nine = c->parsing.calls->payload == PAYLOAD_MISTRAL;
+    unsigned char raw[24];
+    size_t n = 0;
+
+    if (getrandom(raw, sizeof raw, 0) != (ssize_t)sizeof raw)
+        memset(raw, (int)clock_ns(), sizeof raw);
+    if (!nine) n = (size_t)snprintf(out, 40, "call_");
+    for (size_t i = 0; i < (nine ? 9 : sizeof raw); i++)
+        out[n++] = letters[raw[i] % (sizeof letters - 1)];
+    return str_of(out, n);
+}
+
+/* In a body that is not streamed: completes the last tool call. */
+static void close_tool_call(struct choice *ch)
+{
+    if (ch->n_calls && !ch->call->p.stream) reply_close_tool_call(&ch->calls, buf_str(&ch->args));
+    ch->args.n = 0; /* keeps `failed` */
+}
+
+static void emit_call(void *arg, struct str name, struct str id)
+{
+    struct choice *ch = arg;
+    struct call *c = ch->call;
+    char made[40];
+
+    if ((ch->skip_call = c->p.one_call && ch->n_calls)) return;
+    if (!id.n) id = make_call_id(c, made);
+    if (c->p.stream) {
+        answer_begin_chunk(c);
+        reply_chunk_tool_call(&c->reply, &c->out, ch->index, ch->n_calls, id, name);
+    } else {
+        close_tool_call(ch);
+        if (ch->n_calls) buf_putc(&ch->calls, ',');
+        reply_open_tool_call(&ch->calls, -1, id, name);
+    }
+    ch->n_calls++;
+}
+
+static void emit_args(void *arg, struct str piece)
+{
+    struct choice *ch = arg;
+    struct call *c = ch->call;
+
+    if (ch->skip_call || !piece.n) return;
+    if (c->p.stream) {
+        answer_begin_chunk(c);
+        reply_chunk_tool_args(&c->reply, &c->out, ch->index, ch->n_calls - 1, piece);
+    } else {
+        buf_put_str(&ch->args, piece);
     }
 }
 
-/* ---- usage ---- */
+void choice_start_parser(struct choice *ch)
+{
+    const struct parsing *g = &ch->call->parsing;
+    const struct toolparse_out out = { emit_text, emit_reasoning, emit_call, emit_args, ch };
 
-static struct usage usage_of(const struct call *c)
+    toolparse_init(&ch->parse, g->calls, g->think, ch->call->p.tools, g->prompt_end, &out);
+}
+
+/* Emits the text the parser held back, and logprobs of tokens that were not text. */
+static void end_parser(struct choice *ch)
+{
+    toolparse_end(&ch->parse);
+    close_tool_call(ch);
+    if (ch->call->p.stream && ch->lp.n) emit_text(ch, STR(""));
+}
+
+int choice_check(const struct choice *ch, struct err *e)
+{
+    const struct toolparse *p = &ch->parse;
+    bool failed = ch->text.failed || ch->reasoning.failed || ch->calls.failed || ch->args.failed ||
+                  logprobs_failed(&ch->lp) || p->held.failed || p->space.failed || p->body.failed;
+
+    return failed ? err_nomem(e, "the answer") : OK;
+}
+
+/* ---- events ---- */
+
+static size_t count_chars(struct str s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s.n; i++) n += ((unsigned char)s.p[i] & 0xc0) != 0x80;
+    return n;
+}
+
+static void emit_token(struct choice *ch, const struct event *ev)
+{
+    struct call *c = ch->call;
+    bool wanted = c->p.n_top >= 0, token = ev->id >= 0;
+
+    if (token) ch->n_read++;
+    /* The token that ends an answer is not part of it. */
+    if (token && !c->p.ignore_eos && engine_is_end(c->model->engine, ev->id)) token = false;
+    if (wanted && token) logprobs_add(&ch->lp, &c->reply, ev, ch->n_chars);
+    ch->n_chars += count_chars(ev->text);
+    if (c->parsing.on) {
+        toolparse_push(&ch->parse, ev->text);
+        return;
+    }
+    if (!c->p.stream) {
+        buf_put_str(&ch->text, ev->text);
+        return;
+    }
+    if (ev->text.n == 0 && ch->lp.n == 0) return;
+    answer_begin_chunk(c);
+    reply_chunk_text(&c->reply, &c->out, ch->index, ev->text, wanted ? &ch->lp : NULL);
+    drop_logprobs(ch);
+}
+
+/* ---- the end ---- */
+
+/* "tool_calls" where the answer has some and was not cut off. A forced call that was complete
+ * before max_tokens was reached counts as not cut off. */
+static const char *finish_reason(const struct choice *ch)
+{
+    const struct call *c = ch->call;
+    bool complete = ch->finish == FINISH_STOP ||
+                    (ch->finish == FINISH_LENGTH && c->parsing.forced && !ch->parse.cut);
+
+    return ch->n_calls && complete ? "tool_calls" : finish_name(ch->finish);
+}
+
+static struct usage sum_usage(const struct call *c)
 {
     struct usage u = { .queue_ms = c->choices[0]->queue_ms,
                        .prefill_ms = c->choices[0]->prefill_ms,
@@ -99,187 +271,58 @@ static struct usage usage_of(const struct call *c)
     return u;
 }
 
-/* ---- events ---- */
-
-static size_t n_chars(struct str s)
+static void send_body(struct call *c)
 {
-    size_t n = 0;
-
-    for (size_t i = 0; i < s.n; i++) n += ((unsigned char)s.p[i] & 0xc0) != 0x80;
-    return n;
-}
-
-/* ---- an answer taken apart ---- */
-
-static void put_text(void *arg, struct str text)
-{
-    struct choice *ch = arg;
-    struct call *c = ch->call;
-
-    if (!c->p.stream) {
-        buf_put_str(&ch->text, text);
-        return;
-    }
-    answer_open_chunk(c);
-    reply_delta(&c->reply, &c->out, ch->index, text, c->p.n_top >= 0 ? &ch->lp : NULL);
-    logprobs_clear(&ch->lp);
-}
-
-static void put_think(void *arg, struct str text)
-{
-    struct choice *ch = arg;
-    struct call *c = ch->call;
-
-    if (!c->p.stream) {
-        buf_put_str(&ch->think, text);
-        return;
-    }
-    answer_open_chunk(c);
-    reply_think(&c->reply, &c->out, ch->index, text);
-}
-
-/* As OpenAI's; Mistral's templates take nine letters and no others. */
-static struct str new_call_id(const struct call *c, char out[40])
-{
-    static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    bool nine = c->parsing.calls->payload == PAYLOAD_MISTRAL;
-    unsigned char dice[24];
-    size_t n = 0;
-
-    if (getrandom(dice, sizeof dice, 0) != (ssize_t)sizeof dice)
-        memset(dice, (int)clock_ns(), sizeof dice);
-    if (!nine) n = (size_t)snprintf(out, 40, "call_");
-    for (size_t i = 0; i < (nine ? 9 : sizeof dice); i++)
-        out[n++] = letters[dice[i] % (sizeof letters - 1)];
-    return str_of(out, n);
-}
-
-/* Whole replies: the last call is over. */
-static void close_call(struct choice *ch)
-{
-    if (ch->n_calls && !ch->call->p.stream) reply_close_call(&ch->calls, buf_str(&ch->args));
-    buf_clear(&ch->args);
-}
-
-static void put_call(void *arg, struct str name, struct str id)
-{
-    struct choice *ch = arg;
-    struct call *c = ch->call;
-    char own[40];
-
-    if ((ch->skips = c->p.one_call && ch->n_calls)) return;
-    if (!id.n) id = new_call_id(c, own);
-    if (c->p.stream) {
-        answer_open_chunk(c);
-        reply_call(&c->reply, &c->out, ch->index, ch->n_calls, id, name);
-    } else {
-        close_call(ch);
-        if (ch->n_calls) buf_putc(&ch->calls, ',');
-        reply_open_call(&ch->calls, -1, id, name);
-    }
-    ch->n_calls++;
-}
-
-static void put_args(void *arg, struct str piece)
-{
-    struct choice *ch = arg;
-    struct call *c = ch->call;
-
-    if (ch->skips || !piece.n) return;
-    if (c->p.stream) {
-        answer_open_chunk(c);
-        reply_args(&c->reply, &c->out, ch->index, ch->n_calls - 1, piece);
-    } else {
-        buf_put_str(&ch->args, piece);
-    }
-}
-
-void choice_parse(struct choice *ch)
-{
-    const struct parsing *g = &ch->call->parsing;
-    const struct toolparse_out out = { put_text, put_think, put_call, put_args, ch };
-
-    toolparse_init(&ch->parse, g->calls, g->think, ch->call->p.tools, g->prompt_end, &out);
-}
-
-/* Nothing more comes: what was held back, and log probabilities of what was no text. */
-static void end_parse(struct choice *ch)
-{
-    toolparse_end(&ch->parse);
-    close_call(ch);
-    if (ch->call->p.stream && ch->lp.n) put_text(ch, STR(""));
-}
-
-static const char *finish_of(const struct choice *ch)
-{
-    const struct call *c = ch->call;
-    /* A forced call that was closed before the limit of tokens is whole. */
-    bool whole = ch->finish == FINISH_STOP ||
-                 (ch->finish == FINISH_LENGTH && c->parsing.forced && !ch->parse.cut);
-
-    return ch->n_calls && whole ? "tool_calls" : finish_name(ch->finish);
-}
-
-/* A token and the text that came with it. */
-static void put_token(struct choice *ch, const struct event *ev)
-{
-    struct call *c = ch->call;
-    bool wanted = c->p.n_top >= 0, token = ev->id >= 0;
-
-    if (token) ch->n_seen++;
-    /* The token that ends an answer is no part of it. */
-    if (token && !c->p.ignore_eos && engine_is_end(c->model->engine, ev->id)) token = false;
-    if (wanted && token) logprobs_add(&ch->lp, &c->reply, ev, ch->n_chars);
-    ch->n_chars += n_chars(ev->text);
-    if (c->parsing.on) {
-        toolparse_push(&ch->parse, ev->text);
-        return;
-    }
-    if (!c->p.stream) {
-        buf_put_str(&ch->text, ev->text);
-        return;
-    }
-    if (ev->text.n == 0 && ch->lp.n == 0) return;
-    answer_open_chunk(c);
-    reply_delta(&c->reply, &c->out, ch->index, ev->text, wanted ? &ch->lp : NULL);
-    logprobs_clear(&ch->lp);
-}
-
-static void put_whole(struct call *c)
-{
-    struct usage u = usage_of(c);
+    struct usage u = sum_usage(c);
 
     buf_clear(&c->out);
     reply_open(&c->reply, &c->out);
     for (int i = 0; i < c->n_choices; i++) {
         const struct choice *ch = c->choices[i];
-        const struct reply_parts parts = { buf_str(&ch->text), buf_str(&ch->think),
+        const struct reply_parts parts = { buf_str(&ch->text), buf_str(&ch->reasoning),
                                            buf_str(&ch->calls) };
-        reply_message(&c->reply, &c->out, ch->index, &parts, c->p.n_top >= 0 ? &ch->lp : NULL,
-                      finish_of(ch));
+        reply_add_choice(&c->reply, &c->out, ch->index, &parts, c->p.n_top >= 0 ? &ch->lp : NULL,
+                         finish_reason(ch));
     }
-    reply_close(&c->reply, &c->out, &u);
-    call_reply(c, 200, buf_str(&c->out));
+    reply_close(&c->out, &u);
+    call_send_body(c, 200);
 }
 
-static void put_stream_end(struct call *c)
+static int end_stream(struct call *c, struct err *e)
 {
-    struct usage u = usage_of(c);
+    struct usage u = sum_usage(c);
+    int rc;
 
     if (c->p.include_usage) {
-        answer_open_chunk(c);
-        reply_usage(&c->reply, &c->out, &u);
+        answer_begin_chunk(c);
+        reply_chunk_usage(&c->reply, &c->out, &u);
     }
-    answer_open_chunk(c);
+    answer_begin_chunk(c);
     buf_puts(&c->out, "[DONE]");
+    if ((rc = buf_check(&c->out, e)) != OK) return rc;
     answer_flush(c);
-    if (c->gone) return;
+    if (c->gone) return OK;
     http_end(c->q);
     c->q = NULL;
+    return OK;
 }
 
-/* Takes what the engine wrote into the request; it is nobody's afterwards. */
-static void take_end(struct choice *ch, enum finish finish, struct err *e)
+/* The error that an engine request ended with. */
+static void get_error(const struct request *r, enum finish finish, struct err *e)
+{
+    if (finish == FINISH_ERROR || finish == FINISH_DEADLINE) *e = r->err;
+    if (finish == FINISH_DEADLINE && e->code != E_DEADLINE)
+        err_set(e, E_DEADLINE, "the deadline of the request has passed");
+    if (finish == FINISH_ERROR && e->code == OK)
+        err_set(e, E_INTERNAL, "the engine ended the request without a reason");
+    if (finish != FINISH_CANCELLED) return;
+    if (atomic_load(&r->cancel) == CANCEL_SHUTDOWN)
+        err_set(e, E_SHUTDOWN, "the server is shutting down");
+    else err_set(e, E_CANCELLED, "the request was cancelled");
+}
+
+/* Copies the results of the request and gives it back. */
+static void collect_results(struct choice *ch, enum finish finish, struct err *e)
 {
     struct request *r = ch->r;
     uint64_t began = r->start_ns ? r->start_ns : r->end_ns,
@@ -291,82 +334,82 @@ static void take_end(struct choice *ch, enum finish finish, struct err *e)
     if (began > r->submit_ns) ch->queue_ms = (double)(began - r->submit_ns) / 1e6;
     if (first > began) ch->prefill_ms = (double)(first - began) / 1e6;
     if (r->end_ns > first) ch->decode_ms = (double)(r->end_ns - first) / 1e6;
-    if (finish == FINISH_ERROR || finish == FINISH_DEADLINE) *e = r->err;
-    if (finish == FINISH_DEADLINE && e->code != E_DEADLINE)
-        err_set(e, E_DEADLINE, "the deadline passed");
-    if (finish == FINISH_ERROR && e->code == OK)
-        err_set(e, E_INTERNAL, "the engine gave up without a reason");
-    if (finish == FINISH_CANCELLED) {
-        if (atomic_load(&r->cancel) == CANCEL_SHUTDOWN)
-            err_set(e, E_SHUTDOWN, "the server is going down");
-        else err_set(e, E_CANCELLED, "the request was cancelled");
-    }
+    get_error(r, finish, e);
     ch->vec = r->vec;
     r->vec = NULL;
     ch->r = NULL;
     request_unref(r);
-    ch->call->n_live--;
-    ch->api->n_live--;
+    ch->call->n_running--;
+    ch->api->n_running--;
 }
 
-/* One text is through: the next one goes, or that was the last. */
-static void end_embedding(struct call *c)
+/* One vector is there: submits the next input, or sends the answer after the last. */
+static void end_vector(struct call *c)
 {
     struct err e = { 0 };
 
-    if (call_submit_next(c, &e) != OK) call_fail(c, &e, c->p.field);
-    else if (c->n_live == 0 && c->seconds) classify_reply(c);
-    else if (c->n_live == 0) embeddings_reply(c);
+    if (call_submit_next_input(c, &e) != OK) call_fail(c, &e, c->p.field);
+    else if (c->n_running == 0 && c->second_at) classify_send(c);
+    else if (c->n_running == 0) embeddings_send(c);
 }
+
+static int end_text(struct choice *ch, struct err *e)
+{
+    struct call *c = ch->call;
+    int rc;
+
+    if (c->parsing.on) end_parser(ch);
+    if ((rc = choice_check(ch, e)) != OK) return rc;
+    if (c->p.stream) {
+        answer_begin_chunk(c);
+        reply_chunk_finish(&c->reply, &c->out, ch->index, finish_reason(ch));
+    }
+    if (c->n_running > 0) return OK;
+    if (c->p.stream) return end_stream(c, e);
+    send_body(c);
+    return OK;
+}
+
+static bool is_complete(int finish) { return finish == FINISH_STOP || finish == FINISH_LENGTH; }
 
 static void end_choice(struct choice *ch, enum finish finish)
 {
     struct call *c = ch->call;
-    bool whole = finish == FINISH_STOP || finish == FINISH_LENGTH;
     struct err e = { 0 };
 
-    take_end(ch, finish, &e);
+    collect_results(ch, finish, &e);
     if (!c->q || c->gone) return;
-    if (!whole) {
-        call_fail(c, &e, NULL);
-        return;
-    }
-    if (c->embed) {
-        end_embedding(c);
-        return;
-    }
-    if (c->parsing.on) end_parse(ch);
-    if (c->p.stream) {
-        answer_open_chunk(c);
-        reply_finish(&c->reply, &c->out, ch->index, finish_of(ch));
-    }
-    if (c->n_live > 0) return;
-    if (c->p.stream) put_stream_end(c);
-    else put_whole(c);
+    if (!is_complete(finish)) call_fail(c, &e, NULL);
+    else if (c->wants_vector) end_vector(c);
+    else if (end_text(ch, &e) != OK) call_fail(c, &e, NULL);
 }
 
-static void take(struct choice *ch, const struct event *ev)
+static void process_event(struct choice *ch, const struct event *ev)
 {
     struct call *c = ch->call;
-    bool bad =
-        ev->finish != FINISH_NONE && ev->finish != FINISH_STOP && ev->finish != FINISH_LENGTH;
+    bool ended = ev->finish != FINISH_NONE;
+    struct err e = { 0 };
 
     if (c->q && !c->gone) {
-        /* An end without anything before it: the status is still ours to say. */
-        if (!ch->begun && !(bad && ev->text.n == 0)) begin(ch);
-        if (ch->begun) put_token(ch, ev);
+        /* A request that fails before its first token leaves the choice of the status open. */
+        bool only_fails = ended && !is_complete(ev->finish) && ev->text.n == 0;
+        if (!ch->begun && !only_fails && begin_choice(ch, &e) != OK) call_fail(c, &e, NULL);
+        else if (ch->begun) emit_token(ch, ev);
     }
-    if (ev->finish != FINISH_NONE) end_choice(ch, (enum finish)ev->finish);
+    if (ended) end_choice(ch, (enum finish)ev->finish);
 }
 
-void choice_drain(struct choice *ch)
+void choice_read_events(struct choice *ch)
 {
     struct call *c = ch->call;
     struct event ev;
+    struct err e = { 0 };
 
-    c->busy++;
-    while (ch->r && request_next(ch->r, &ev)) take(ch, &ev);
+    c->holds++;
+    while (ch->r && request_next(ch->r, &ev)) process_event(ch, &ev);
+    if (c->q && !c->gone && (choice_check(ch, &e) != OK || buf_check(&c->out, &e) != OK))
+        call_fail(c, &e, NULL);
     answer_flush(c);
-    c->busy--;
-    call_settle(c);
+    c->holds--;
+    call_end_if_done(c);
 }

@@ -1,86 +1,84 @@
-/* api.h - request bodies in, reply bodies out: OpenAI's API over the engines of a pool.
+/* api.h - OpenAI's HTTP API over the engines of a pool.
  *
- * Runs on the server's loop. A call is one HTTP request on its way: parsed, submitted as one engine
- * request a choice, answered whole or event by event, and logged once at its end. Engines tell the
- * API of news through a channel and a wake-up of the loop; api_wake takes them up. */
+ * Everything runs on the server's loop. A call is one HTTP request on its way: its body is parsed,
+ * each choice is submitted as one engine request, the answer is sent whole or event by event, and
+ * opt.ended reports the end once. Engines announce events through a channel and wake the loop,
+ * which calls api_process_events.
+ *
+ * A failed allocation ends its own request: 503 with code "memory_admission", or an error event in
+ * a stream that has begun. */
 #ifndef TERN_API_API_H
 #define TERN_API_API_H
 
-#include "net/http.h"
-#include "pool/pool.h"
+#include "base/err.h"
+#include "base/str.h"
 
 struct api;
-struct call;
+struct buf;
+struct http_req;
+struct loop;
+struct pool;
 
-/* Who asks: found by the server before a handler is called. */
+/* Who sends the request: determined by the server before a handler is called. */
 struct api_who {
-    const char *name; /* "default" where there are no keys */
-    uint32_t tenant;
-    bool admin;           /* may cancel others' requests */
-    int priority_max;     /* higher ones are lowered to it */
-    char correlation[72]; /* accepted or made */
+    const char *name;     /* tenant; "default" where there are no keys */
+    uint32_t tenant;      /* its index */
+    bool admin;           /* may cancel requests of other tenants */
+    int priority_max;     /* higher priorities are lowered to it */
+    char correlation[72]; /* id for logs and headers: the client's or a generated one */
 };
 
+/* A call that ended. All pointers are valid during opt.ended only. */
 struct api_end {
     const struct api_who *who;
     const char *route;  /* "/v1/chat/completions" */
-    const char *model;  /* "" if it was not found */
+    const char *model;  /* "": not found */
     int status;         /* sent; 499: the client was gone before */
-    const char *code;   /* of the error sent, "" if none */
-    const char *finish; /* of the first choice; "" if none */
-    const char *gone;   /* why the client left: "closed", "slow reader", "" */
+    const char *code;   /* of the error that was sent; "": none */
+    const char *finish; /* of the first choice; "": none */
+    const char *gone; /* why the connection closed: "closed", "slow reader", ...; "": it did not */
     bool stream;
     int n_choices, prompt_tokens, cached_tokens, output_tokens;
-    double total_ms, queue_ms, prefill_ms, decode_ms, first_ms;
+    double total_ms, queue_ms, prefill_ms, decode_ms, first_ms; /* first_ms: to the first byte */
     const char *peer;
-    struct str prompt; /* with log_prompts: the beginning of it */
+    struct str prompt; /* with opt.log_prompts: its beginning */
 };
 
 struct api_opt {
     struct loop *loop;
     struct pool *pool;
-    int max_tokens_default; /* 0: what the context leaves */
-    int max_choices;        /* n at most; 0: 16 */
-    int deadline_ms;        /* of requests that bring none; 0: none */
-    int ping_ms;            /* a comment into silent streams; 0: 15000 */
-    int max_calls;          /* at once; room of the channel; 0: 4096 */
-    bool salt_by_tenant;    /* prefixes are shared within a tenant only */
+    int max_tokens_default; /* of requests that give no limit; 0: the rest of the context */
+    int max_choices;        /* largest n; 0: 16 */
+    int deadline_ms;        /* of requests that give none; 0: none */
+    int ping_ms;            /* a comment is sent into streams silent for so long; 0: 15000 */
+    int max_calls;          /* choices in engines at once: capacity of the channel; 0: 4096 */
+    bool salt_by_tenant;    /* the prefix cache is shared within a tenant only */
     bool log_prompts;
-    /* A call ended: for limits, metrics and the access line. Once for every handler called, after
-     * its HTTP request was answered and its engine requests were over. All borrowed for the time of
-     * the call. */
+    /* Called once for every handler call, after its HTTP request was answered and its engine
+     * requests ended. For limits, metrics and the access log. */
     void (*ended)(void *arg, const struct api_end *end);
     void *arg;
 };
 
 int api_open(struct api **out, const struct api_opt *opt, struct err *e);
-/* After the pool was closed (engines tell of ends until then), before HTTP is; what was not
- * answered yet is now. NULL is fine. */
+/* After pool_close (engines report events until then) and before http_close. Calls that are not
+ * answered yet get an error. NULL is allowed. */
 void api_close(struct api *a);
-void api_wake(struct api *a); /* on the loop: news from engines */
-int api_n_calls(const struct api *a);
+void api_process_events(struct api *a);          /* after a wake-up of the loop */
+int api_n_calls(const struct api *a);            /* in flight */
 void api_status(struct api *a, struct buf *out); /* the calls in flight as a JSON array */
 
-/* Handlers: each answers q in the end. */
+/* Handlers. Each ends q, now or later. */
 void api_chat(struct api *a, struct http_req *q, const struct api_who *who);
 void api_completions(struct api *a, struct http_req *q, const struct api_who *who);
 void api_embeddings(struct api *a, struct http_req *q, const struct api_who *who);
 void api_classify(struct api *a, struct http_req *q, const struct api_who *who);
-void api_models(struct api *a, struct http_req *q, const struct api_who *who); /* list */
+void api_models(struct api *a, struct http_req *q, const struct api_who *who); /* the list */
 void api_model(struct api *a, struct http_req *q, const struct api_who *who);  /* /v1/models/{id} */
 void api_tokenize(struct api *a, struct http_req *q, const struct api_who *who);
 void api_detokenize(struct api *a, struct http_req *q, const struct api_who *who);
-/* /v1/requests/{id}/cancel, /cancel */
+/* /v1/requests/{id}/cancel and /cancel */
 void api_cancel(struct api *a, struct http_req *q, const struct api_who *who);
-
-/* Any error as the envelope with its status, Retry-After and x-request-id. param: the field, or
- * NULL. Ends q. */
-void api_fail(struct http_req *q, const struct err *e, const char *param, const char *correlation);
-/* The same for what has a status but no code of ours: 404 path, 405, 413. `code` as in the
- * contract. */
-void api_fail_status(struct http_req *q, int status, const char *code, const char *msg,
-                     const char *correlation);
-/* Only the body. */
-void api_fail_body(struct buf *out, const char *type, const char *code, const char *msg,
-                   const char *param, const char *correlation);
+/* A chat if the body has messages, else a text completion: /v2/execute */
+void api_execute(struct api *a, struct http_req *q, const struct api_who *who);
 #endif

@@ -1,10 +1,12 @@
+/* body.c - parsing with jansson, after checks that jansson does not make. */
 #include "api/body.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Jansson's reader steps over a NUL behind a number; JSON has none anywhere. */
+/* Jansson skips a NUL after a number, but JSON allows no NUL anywhere. */
 static int check_nul(struct str text, struct err *e)
 {
     const char *nul = memchr(text.p, 0, text.n), *line = text.p;
@@ -17,18 +19,31 @@ static int check_nul(struct str text, struct err *e)
                    n_lines, (int)(nul - line) + 1, (int)(nul - text.p) + 1);
 }
 
+/* Jansson reports a failed allocation as a syntax error in places, but leaves malloc's errno. */
+static json_t *load_json(struct str text, json_error_t *je, bool *nomem)
+{
+    json_t *v;
+
+    errno = 0;
+    v = json_loadb(text.p, text.n, JSON_DECODE_ANY, je);
+    *nomem = !v && (errno == ENOMEM || json_error_code(je) == json_error_out_of_memory);
+    return v;
+}
+
 int body_parse(json_t **out, struct str text, struct err *e)
 {
     json_error_t je;
+    bool nomem;
     int rc;
 
     *out = NULL;
     if (text.n == 0)
-        return err_set(e, E_INVALID, "the body is empty, but it must be a JSON object");
+        return err_set(e, E_INVALID, "the request body is empty: it must be a JSON object");
     if ((rc = check_nul(text, e)) != OK) return rc;
     if (str_json_parts(text) > BODY_PARTS)
-        return err_set(e, E_INVALID, "the body has more than %d parts of JSON", BODY_PARTS);
-    *out = json_loadb(text.p, text.n, JSON_DECODE_ANY, &je);
+        return err_set(e, E_INVALID, "the body has more than %d JSON values (parts)", BODY_PARTS);
+    *out = load_json(text, &je, &nomem);
+    if (nomem) return err_nomem(e, "the request body");
     if (!*out)
         return err_set(e, E_INVALID, "the body is not JSON: line %d, column %d (byte %d): %s",
                        je.line, je.column, je.position, je.text);
@@ -39,7 +54,7 @@ int body_parse(json_t **out, struct str text, struct err *e)
     return E_INVALID;
 }
 
-int reader_bad(struct reader *r, const char *param, const char *fmt, ...)
+int body_refuse(struct body_reader *r, const char *param, const char *fmt, ...)
 {
     char text[384];
     va_list ap;
@@ -65,7 +80,7 @@ const char *body_type(const json_t *v)
     }
 }
 
-static bool is_int(const json_t *v, int64_t *out)
+static bool get_int(const json_t *v, int64_t *out)
 {
     double d;
 
@@ -83,34 +98,36 @@ static bool is_int(const json_t *v, int64_t *out)
 
 struct str body_str(const json_t *v) { return str_of(json_string_value(v), json_string_length(v)); }
 
-int body_read_bool(struct reader *r, const char *param, const json_t *v, bool *out)
+int body_read_bool(struct body_reader *r, const char *param, const json_t *v, bool *out)
 {
     if (!json_is_boolean(v))
-        return reader_bad(r, param, "must be true or false, but it is %s", body_type(v));
+        return body_refuse(r, param, "must be true or false, but it is %s", body_type(v));
     *out = json_is_true(v);
     return OK;
 }
 
-int body_read_int(struct reader *r, const char *param, const json_t *v, int64_t least, int64_t most,
-                  int64_t *out)
+int body_read_int(struct body_reader *r, const char *param, const json_t *v, int64_t least,
+                  int64_t most, int64_t *out)
 {
-    if (!is_int(v, out))
-        return reader_bad(r, param, "must be an integer, but it is %s", body_type(v));
+    if (!get_int(v, out))
+        return body_refuse(r, param, "must be an integer, but it is %s", body_type(v));
     if (*out >= least && *out <= most) return OK;
-    return reader_bad(r, param, "must be from %lld to %lld, but it is %lld", (long long)least,
-                      (long long)most, (long long)*out);
+    return body_refuse(r, param, "must be from %lld to %lld, but it is %lld", (long long)least,
+                       (long long)most, (long long)*out);
 }
 
-int body_read_ids(struct reader *r, const char *param, const json_t *v, int32_t **ids, size_t *n)
+int body_read_ids(struct body_reader *r, const char *param, const json_t *v, int32_t **ids,
+                  size_t *n)
 {
     char at[PARAM_MAX];
     int64_t id;
     int rc;
 
     if (!json_is_array(v))
-        return reader_bad(r, param, "must be a list of token ids, but it is %s", body_type(v));
+        return body_refuse(r, param, "must be a list of token ids, but it is %s", body_type(v));
     *n = json_array_size(v);
-    *ids = arena_array(r->arena, *n ? *n : 1, sizeof **ids);
+    if (!(*ids = arena_array(r->arena, *n ? *n : 1, sizeof **ids)))
+        return err_nomem(r->err, "the token ids of the request");
     for (size_t i = 0; i < *n; i++) {
         snprintf(at, sizeof at, "%s[%zu]", param, i);
         if ((rc = body_read_int(r, at, json_array_get(v, i), 0, INT32_MAX, &id)) != OK) return rc;

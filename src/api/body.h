@@ -1,7 +1,8 @@
-/* body.h - the bytes of a request as a JSON object, and its values as checked numbers.
+/* body.h - a request body as a JSON object, and its values as checked C types.
  *
- * A few bytes of text become a hundred of tree, so the parts are counted before. Whatever is wrong
- * with a value is said with the field's name, as one would write it: "messages[2].content". */
+ * A few bytes of JSON text become a hundred bytes of tree, so the values are counted before parsing
+ * and the body is refused above BODY_PARTS. An error about a value names its field as a person
+ * would write it: "messages[2].content". */
 #ifndef TERN_API_BODY_H
 #define TERN_API_BODY_H
 
@@ -11,30 +12,31 @@
 
 #include <jansson.h>
 
-#define BODY_PARTS (1 << 20) /* of JSON at most: some 100 MB of tree */
-#define PARAM_MAX 96         /* a field's name with its path */
+#define BODY_PARTS (1 << 20) /* JSON values of a body at most: about 100 MB of tree */
+#define PARAM_MAX 96         /* bytes of a field's path, with the NUL */
 
-/* Text that is no JSON object is E_INVALID with line, column and byte. *out is the caller's to
- * json_decref. */
+/* *out is the caller's to json_decref. Text that is not a JSON object is E_INVALID with line,
+ * column and byte. */
 int body_parse(json_t **out, struct str text, struct err *e);
 
-/* Where values are read to, and what to say when they are not as they should be. */
-struct reader {
+/* Where values are copied to, and where errors about them are written. */
+struct body_reader {
     struct arena *arena;
     struct err *err;
-    char *param; /* [PARAM_MAX] the field at fault */
+    char *param; /* [PARAM_MAX] receives the path of the field that was refused */
 };
 
-/* "field: sentence"; keeps the field's name. Returns E_INVALID. */
-int reader_bad(struct reader *r, const char *param, const char *fmt, ...)
+/* Writes "PARAM TEXT" and the path of the field. Returns E_INVALID. */
+int body_refuse(struct body_reader *r, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-const char *body_type(const json_t *v); /* in words: "a string", "an empty list" */
+const char *body_type(const json_t *v); /* for messages: "a string", "an empty list" */
 
-/* A whole number, also written as 3.0; false: it is none. */
-struct str body_str(const json_t *v); /* borrowed; v is a string */
-int body_read_bool(struct reader *r, const char *param, const json_t *v, bool *out);
-int body_read_int(struct reader *r, const char *param, const json_t *v, int64_t least, int64_t most,
-                  int64_t *out);
-/* A list of token ids, in the arena. */
-int body_read_ids(struct reader *r, const char *param, const json_t *v, int32_t **ids, size_t *n);
+struct str body_str(const json_t *v); /* borrowed; v is a string, or NULL: empty */
+int body_read_bool(struct body_reader *r, const char *param, const json_t *v, bool *out);
+/* An integer from least to most. 3.0 is accepted as 3. */
+int body_read_int(struct body_reader *r, const char *param, const json_t *v, int64_t least,
+                  int64_t most, int64_t *out);
+/* A list of token ids, allocated in the arena. */
+int body_read_ids(struct body_reader *r, const char *param, const json_t *v, int32_t **ids,
+                  size_t *n);
 #endif

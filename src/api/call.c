@@ -1,14 +1,19 @@
+/* call.c - a call's beginning and end: headers and body, the model, replies and errors. */
 #include "api/call.h"
 
+#include "api/choice.h"
 #include "api/deadline.h"
 #include "api/fail.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/map.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "engine/engine.h"
+#include "net/http.h"
+#include "pool/pool.h"
 
 #include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <sys/random.h>
 
@@ -23,7 +28,11 @@ static void make_id(struct call *c, const char *prefix)
     unsigned char raw[24];
     size_t at;
 
-    if (getrandom(raw, sizeof raw, 0) != (ssize_t)sizeof raw) log_warn("no random bytes for an id");
+    if (getrandom(raw, sizeof raw, 0) != (ssize_t)sizeof raw) {
+        uint64_t now = clock_ns();
+        memset(raw, 0, sizeof raw);
+        memcpy(raw, &now, sizeof now);
+    }
     at = (size_t)snprintf(c->id, sizeof c->id, "%s-", prefix);
     for (size_t i = 0; i < sizeof raw; i++) c->id[at++] = letters[raw[i] & 63];
     c->id[at] = 0;
@@ -33,8 +42,37 @@ static void on_gone(void *arg)
 {
     struct call *c = arg;
 
-    call_gone(c);
-    call_settle(c);
+    call_note_gone(c);
+    call_end_if_done(c);
+}
+
+/* There is no memory even for the call. opt.ended still hears of it: limits are given back there.
+ */
+static void refuse_call(struct api *a, struct http_req *q, const struct api_who *who,
+                        const char *route)
+{
+    struct fail f = fail_lookup(E_NOMEM);
+    struct api_end end = { .who = who,
+                           .route = route,
+                           .model = "",
+                           .code = f.code,
+                           .finish = "",
+                           .gone = "",
+                           .peer = "",
+                           .status = f.status };
+
+    end.total_ms = clock_ms_since(http_start_ns(q));
+    fail_set_ids(q, who->correlation);
+    http_reply_nomem(q);
+    if (a->opt.ended) a->opt.ended(a->opt.arg, &end);
+}
+
+static void link_call(struct api *a, struct call *c)
+{
+    c->next = a->calls;
+    if (a->calls) a->calls->prev = c;
+    a->calls = c;
+    a->n_calls++;
 }
 
 struct call *call_open(struct api *a, struct http_req *q, const struct api_who *who,
@@ -42,19 +80,24 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
 {
     struct call *c = mem_new(struct call);
 
+    if (c) {
+        c->who = *who;
+        c->who.name = arena_cstr(&c->arena, str_c(who->name ? who->name : "default"));
+        c->peer = arena_cstr(&c->arena, str_c(http_peer(q)));
+    }
+    if (!c || c->arena.failed) {
+        if (c) arena_release(&c->arena);
+        mem_free(c);
+        refuse_call(a, q, who, route);
+        return NULL;
+    }
     c->api = a;
     c->q = q;
     c->route = route;
     c->model_id = "";
-    c->who = *who;
-    c->who.name = arena_cstr(&c->arena, str_c(who->name ? who->name : "default"));
-    c->peer = arena_cstr(&c->arena, str_c(http_peer(q)));
     c->start_ns = http_start_ns(q);
-    c->next = a->calls;
-    if (a->calls) a->calls->prev = c;
-    a->calls = c;
-    a->n_calls++;
-    c->busy++; /* until the handler settles it */
+    link_call(a, c);
+    c->holds++; /* until call_end_handler */
     make_id(c, strstr(route, "chat")       ? "chatcmpl"
                : strstr(route, "embed")    ? "embd"
                : strstr(route, "classify") ? "classify"
@@ -65,21 +108,31 @@ struct call *call_open(struct api *a, struct http_req *q, const struct api_who *
 
 /* ---- headers and body ---- */
 
-static int bad_header(struct call *c, const char *name, struct str got, const char *want,
-                      struct err *e)
+void call_blame(struct call *c, const char *fmt, ...)
 {
-    snprintf(c->p.param, sizeof c->p.param, "%s", name);
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(c->p.param, sizeof c->p.param, fmt, ap);
+    va_end(ap);
+}
+
+static int refuse_header(struct call *c, const char *name, struct str got, const char *want,
+                         struct err *e)
+{
+    call_blame(c, "%s", name);
     return err_set(e, E_INVALID, "the header %s is \"%.*s\", but it must be %s", name,
                    STR_ARG(str_take(got, 60)), want);
 }
 
-static int64_t epoch_ms(void)
+static int64_t now_epoch_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+/* The earliest of the deadlines the request gives, in ms from now; INT64_MAX: none. */
 static int read_deadlines(struct call *c, int64_t *ms, struct err *e)
 {
     struct str at = http_header(c->q, "X-Deadline"),
@@ -92,21 +145,21 @@ static int read_deadlines(struct call *c, int64_t *ms, struct err *e)
     if (c->p.has_deadline && c->p.deadline_ms < *ms) *ms = c->p.deadline_ms;
     if (at.p) {
         if (!deadline_parse(at, &v))
-            return bad_header(c, "X-Deadline", at, "RFC 3339 or milliseconds since 1970", e);
+            return refuse_header(c, "X-Deadline", at, "RFC 3339 or milliseconds since 1970", e);
         if (v < 0) v = 0;
-        if (v - epoch_ms() < *ms) *ms = v - epoch_ms();
+        if (v - now_epoch_ms() < *ms) *ms = v - now_epoch_ms();
     }
     if (seconds.p) {
         if (!str_to_f64(seconds, &s) || !(s >= 0 && s < 1e9))
-            return bad_header(c, "x-stainless-timeout", seconds, "a number of seconds", e);
-        if (s < 1) s = 1; /* clients cut the fraction off */
+            return refuse_header(c, "x-stainless-timeout", seconds, "a number of seconds", e);
+        if (s < 1) s = 1; /* OpenAI's clients truncate to seconds */
         if (s * 1000 < (double)*ms) *ms = (int64_t)(s * 1000);
     }
     if (*ms == INT64_MAX && c->api->opt.deadline_ms > 0) *ms = c->api->opt.deadline_ms;
     return OK;
 }
 
-static int find_deadline(struct call *c, struct err *e)
+static int set_deadline(struct call *c, struct err *e)
 {
     const int64_t never_ms = INT64_C(1000) * 86400 * 365;
     int64_t ms;
@@ -118,41 +171,46 @@ static int find_deadline(struct call *c, struct err *e)
     return OK;
 }
 
-static int find_priority(struct call *c, struct err *e)
+static int set_priority(struct call *c, struct err *e)
 {
     struct str header = http_header(c->q, "X-Priority");
 
     c->priority = c->p.has_priority ? c->p.priority : PRIORITY_INTERACTIVE;
-    if (header.p && !c->p.has_priority && !params_priority(header, &c->priority))
-        return bad_header(c, "X-Priority", header, "a number, \"interactive\" or \"batch\"", e);
+    if (header.p && !c->p.has_priority && !params_parse_priority(header, &c->priority))
+        return refuse_header(c, "X-Priority", header, "a number, \"interactive\" or \"batch\"", e);
     if (c->priority > c->who.priority_max) c->priority = c->who.priority_max;
     return OK;
 }
 
-/* A load that failed because something was not found is not a model that nobody knows. */
+/* A model whose load failed with E_NOTFOUND (a file is missing) is not an unknown model. */
+static bool is_failed_model(struct pool *pool, struct str name)
+{
+    for (int i = 0; i < pool_n(pool); i++) {
+        struct pool_model *m = pool_at(pool, i);
+        if ((name.n ? str_is(name, m->id) : i == 0) && atomic_load(&m->state) == POOL_FAILED)
+            return true;
+    }
+    return false;
+}
+
 static int find_model(struct call *c, struct err *e)
 {
-    struct pool *pool = c->api->opt.pool;
-    int rc = pool_find(pool, c->p.model, &c->model, e);
+    int rc = pool_find(c->api->opt.pool, c->p.model, &c->model, e);
 
     if (rc == OK) {
-        c->model_id = arena_cstr(&c->arena, str_c(c->model->id));
+        const char *id = arena_cstr(&c->arena, str_c(c->model->id));
+        if (!id) return err_nomem(e, "the name of the model");
+        c->model_id = id;
         return OK;
     }
     c->model = NULL;
-    for (int i = 0; i < pool_n(pool); i++) {
-        struct pool_model *m = pool_at(pool, i);
-        if ((c->p.model.n ? str_is(c->p.model, m->id) : i == 0) &&
-            atomic_load(&m->state) == POOL_FAILED) {
-            e->code = E_FORMAT;
-            return E_FORMAT;
-        }
-    }
-    if (rc == E_NOTFOUND) snprintf(c->p.param, sizeof c->p.param, "model");
+    if (is_failed_model(c->api->opt.pool, c->p.model)) return e->code = E_FORMAT;
+    if (rc == E_NOTFOUND) call_blame(c, "model");
     return rc;
 }
 
-static void keep_prompt(struct call *c)
+/* The beginning of the prompt, for the access log. */
+static void note_prompt(struct call *c)
 {
     const struct params *p = &c->p;
 
@@ -162,26 +220,26 @@ static void keep_prompt(struct call *c)
     c->prompt_log = str_take(c->prompt_log, PROMPT_LOG_BYTES);
 }
 
-int call_read(struct call *c, enum body_kind kind, struct err *e)
+int call_read_body(struct call *c, enum body_kind kind, struct err *e)
 {
     int rc;
 
     if ((rc = params_read(&c->p, kind, http_body(c->q), e)) != OK) return rc;
     if (c->p.n_ignored) http_set_header(c->q, "x-tern-ignored-fields", buf_cstr(&c->p.ignored));
-    keep_prompt(c);
+    note_prompt(c);
     if (kind & (BODY_CHAT | BODY_TEXT | BODY_EMBED | BODY_CLASSIFY)) {
-        if ((rc = find_priority(c, e)) != OK) return rc;
-        if ((rc = find_deadline(c, e)) != OK) return rc;
+        if ((rc = set_priority(c, e)) != OK) return rc;
+        if ((rc = set_deadline(c, e)) != OK) return rc;
         if (c->p.n > c->api->opt.max_choices) {
-            snprintf(c->p.param, sizeof c->p.param, "n");
-            return err_set(e, E_INVALID, "n is %d, but this server gives at most %d choices",
+            call_blame(c, "n");
+            return err_set(e, E_INVALID, "n is %d, but this server allows at most %d choices",
                            c->p.n, c->api->opt.max_choices);
         }
     }
     return find_model(c, e);
 }
 
-/* Tokens of the first `limit` bytes of the texts. */
+/* The number of tokens in the first `limit` bytes of the texts. */
 static int count_tokens(const struct tokenizer *t, const struct str *texts, int n, size_t limit,
                         size_t *out, struct err *e)
 {
@@ -194,15 +252,20 @@ static int count_tokens(const struct tokenizer *t, const struct str *texts, int 
         part.n -= (size_t)utf8_partial(part);
         rc = tokenizer_encode(t, part, ENCODE_PLAIN, &ids, e);
     }
+    if (rc == OK) rc = ids_check(&ids, e);
     *out = ids.n;
     ids_release(&ids);
     return rc;
 }
 
-int call_check_size(struct call *c, const struct str *texts, int n, const char *param,
-                    struct err *e)
+int call_check_length(struct call *c, const struct str *texts, int n, const char *param,
+                      struct err *e)
 {
-    enum { BYTES = 16, GROW = 4, CUT = 64 }; /* a token at first; then; what a cut may add */
+    enum {
+        BYTES = 16, /* per token of the context: the beginning that is looked at first */
+        GROW = 4,   /* factor between two looks */
+        CUT = 64    /* tokens that cutting a text in the middle may add */
+    };
     size_t all = 0, count;
     struct engine_info info;
     int rc;
@@ -213,84 +276,97 @@ int call_check_size(struct call *c, const struct str *texts, int n, const char *
         rc = count_tokens(engine_tokenizer(c->model->engine), texts, n, limit, &count, e);
         if (rc != OK) return rc;
         if (count < (size_t)info.opt.n_ctx + CUT) continue;
-        snprintf(c->p.param, sizeof c->p.param, "%s", param);
-        return err_set(e, E_CONTEXT,
-                       "%zu of the prompt's %zu bytes are %zu tokens, but the context is %d", limit,
-                       all, count, info.opt.n_ctx);
+        call_blame(c, "%s", param);
+        return err_set(
+            e, E_CONTEXT,
+            "the first %zu of the prompt's %zu bytes are %zu tokens, but the context has "
+            "%d",
+            limit, all, count, info.opt.n_ctx);
     }
     return OK;
 }
 
-/* ---- ends ---- */
+/* ---- answers and errors ---- */
 
-void call_reply(struct call *c, int status, struct str body)
+void call_send_body(struct call *c, int status)
 {
+    struct err e = { 0 };
+
     if (!c->q) return;
-    c->status = status;
+    if (buf_check(&c->out, &e) != OK) {
+        call_fail(c, &e, NULL);
+        return;
+    }
     fail_set_ids(c->q, c->who.correlation);
     c->first_ns = c->first_ns ? c->first_ns : clock_ns();
-    http_reply(c->q, status, "application/json", body.p, body.n);
+    c->status = http_reply(c->q, status, "application/json", c->out.p, c->out.n);
+    if (c->status != status) snprintf(c->code, sizeof c->code, "%s", fail_lookup(E_NOMEM).code);
     c->q = NULL;
 }
 
-static void fail_mid_stream(struct call *c, const struct err *e, const char *param)
+/* The status 200 was sent already. Clients raise an error when they read an "error" event; [DONE]
+ * does not follow, since it would say that the answer is complete. Chunks that were lost for want
+ * of memory are dropped, and the error then needs no memory either. */
+static void send_error_event(struct call *c, const struct err *e, const char *param)
 {
-    struct fail f = fail_of(e->code);
+    static const char nomem[] = "data: " FAIL_NOMEM_BODY "\n\n";
+    struct fail f = fail_lookup(e->code);
 
-    /* The status went out as 200. Clients throw at an "error" chunk; [DONE] does not follow, since
-     * it says that the answer is whole. */
-    answer_open_chunk(c);
-    api_fail_body(&c->out, f.type, f.code, e->msg, param, c->who.correlation);
+    if (c->out.failed) buf_clear(&c->out);
+    answer_begin_chunk(c);
+    fail_write_body(&c->out, f.type, f.code, e->msg, param, c->who.correlation);
+    if (c->out.failed) {
+        buf_clear(&c->out);
+        http_write(c->q, nomem, sizeof nomem - 1);
+    }
     answer_flush(c);
     if (!c->gone) http_end(c->q), c->q = NULL;
 }
 
 void call_fail(struct call *c, const struct err *e, const char *param)
 {
-    struct fail f = fail_of(e->code);
-
-    c->busy++;
+    c->holds++;
     if (c->q && !c->gone) {
-        snprintf(c->code, sizeof c->code, "%s", f.code);
+        snprintf(c->code, sizeof c->code, "%s", fail_lookup(e->code).code);
         if (c->head_sent) {
-            fail_mid_stream(c, e, param);
+            send_error_event(c, e, param);
         } else {
-            c->status = f.status;
-            api_fail(c->q, e, param, c->who.correlation);
+            c->status = fail_send(c->q, e, param, c->who.correlation);
             c->q = NULL;
         }
     }
-    call_cancel(c, CANCEL_ASKED);
-    c->busy--;
+    call_cancel_choices(c, CANCEL_ASKED);
+    c->holds--;
 }
 
-void call_fail_as(struct call *c, int status, const char *code, const char *msg)
+void call_fail_status(struct call *c, int status, const char *code, const char *msg)
 {
     if (!c->q) return;
-    c->status = status;
     snprintf(c->code, sizeof c->code, "%s", code);
-    api_fail_status(c->q, status, code, msg, c->who.correlation);
+    c->status = fail_send_status(c->q, status, code, msg, c->who.correlation);
     c->q = NULL;
 }
 
-bool call_cancel(struct call *c, int why)
+bool call_cancel_choices(struct call *c, int why)
 {
     for (int i = 0; i < c->n_choices; i++)
         if (c->choices[i]->r) request_cancel(c->choices[i]->r, (enum cancel)why);
-    return c->n_live > 0;
+    return c->n_running > 0;
 }
 
-void call_gone(struct call *c)
+void call_note_gone(struct call *c)
 {
     const char *why = c->q ? http_gone_reason(c->q) : "";
 
     if (c->gone || !c->q) return;
     c->gone = true;
-    snprintf(c->gone_why, sizeof c->gone_why, "%s", why[0] ? why : "closed");
-    call_cancel(c, !strcmp(why, "slow reader") ? CANCEL_SLOW : CANCEL_GONE);
+    snprintf(c->gone_reason, sizeof c->gone_reason, "%s", why[0] ? why : "closed");
+    call_cancel_choices(c, !strcmp(why, "slow reader") ? CANCEL_SLOW : CANCEL_GONE);
 }
 
-static void tell_end(struct call *c)
+/* ---- the end ---- */
+
+static void report_end(struct call *c)
 {
     struct api_end end = { .who = &c->who,
                            .route = c->route,
@@ -298,7 +374,7 @@ static void tell_end(struct call *c)
                            .status = c->status,
                            .code = c->code,
                            .finish = "",
-                           .gone = c->gone_why,
+                           .gone = c->gone_reason,
                            .stream = c->p.stream,
                            .n_choices = c->n_choices,
                            .peer = c->peer,
@@ -321,7 +397,7 @@ static void tell_end(struct call *c)
     if (c->api->opt.ended) c->api->opt.ended(c->api->opt.arg, &end);
 }
 
-static void call_close(struct call *c)
+static void call_free(struct call *c)
 {
     struct api *a = c->api;
 
@@ -329,9 +405,9 @@ static void call_close(struct call *c)
     else a->calls = c->next;
     if (c->next) c->next->prev = c->prev;
     a->n_calls--;
-    for (int i = 0; i < c->n_choices; i++) choice_put(c->choices[i]);
+    for (int i = 0; i < c->n_choices; i++) choice_recycle(c->choices[i]);
     for (int i = 0; c->inputs && i < c->p.n_prompts; i++) ids_release(&c->inputs[i]);
-    call_unpark(c);
+    call_release_parked(c);
     grammar_unref(c->grammar);
     reply_release(&c->reply);
     pieces_release(&c->pieces);
@@ -341,23 +417,25 @@ static void call_close(struct call *c)
     mem_free(c);
 }
 
-void call_release(struct call *c)
+void call_end_handler(struct call *c)
 {
-    c->busy--;
-    if (c->q && http_is_gone(c->q)) call_gone(c); /* while it was read */
-    call_settle(c);
+    c->holds--;
+    if (c->q && http_is_gone(c->q)) call_note_gone(c); /* while the handler ran */
+    call_end_if_done(c);
 }
 
-void call_settle(struct call *c)
+void call_end_if_done(struct call *c)
 {
-    if (c->busy || c->n_live > 0 || (c->job && c->q && !c->gone)) return;
-    if (c->q) { /* its client left, but it must end */
+    bool waits_for_grammar = c->job && c->q && !c->gone;
+
+    if (c->holds || c->n_running > 0 || waits_for_grammar) return;
+    if (c->q) { /* the client is gone, but the HTTP request must be ended all the same */
         assert(c->gone);
         if (c->head_sent) http_end(c->q);
         else http_reply(c->q, c->status = 499, "application/json", "", 0);
         c->q = NULL;
     }
-    if (c->n_choices) api_remember(c->api, c);
-    tell_end(c);
-    call_close(c);
+    if (c->n_choices) api_remember_call(c->api, c);
+    report_end(c);
+    call_free(c);
 }

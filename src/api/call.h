@@ -1,47 +1,34 @@
-/* call.h - one HTTP request on its way through the API, and the API that holds them all.
+/* call.h - one HTTP request on its way through the API. Private to src/api.
  *
- * A call is opened by a handler, and ends when its HTTP request was answered and the last event of
- * every choice was read: call_settle then tells opt.ended and frees it. All of it is the loop's.
- *
- * A choice is one engine request. Engines hold its address in request.owner and may tell of news
- * a moment after the last event was read; so choices are never freed, only used again, and one that
- * has another request by then is left alone. */
+ * A handler opens a call. It ends (call_end_if_done) when its HTTP request was answered and the
+ * last event of every choice was read; opt.ended is told, and the call is freed. Functions that may
+ * end a call say so; whoever works on a call over such functions raises `holds` meanwhile. */
 #ifndef TERN_API_CALL_H
 #define TERN_API_CALL_H
 
-#include "api/api.h"
+#include "api/api_impl.h"
 #include "api/params.h"
-#include "token/tokenizer.h"
 #include "api/reply.h"
-#include "toolcall/toolparse.h"
-#include "base/chan.h"
+#include "base/arena.h"
+#include "base/buf.h"
+#include "token/tokenizer.h"
 
-#include <pthread.h>
+struct grammar;
+struct pool_model;
+struct tool_family;
+struct think_family;
 
-#define ID_BYTES 48
 #define SHOWN_MAX 32
 
-struct choice {
-    struct api *api;           /* set once */
-    struct choice *all, *free; /* lists of the api */
-    struct call *call;
-    struct request *r; /* NULL: not submitted, or its last event was read */
-    int index, prompt;
-    bool begun;              /* streams: its first chunk is out */
-    struct buf text;         /* whole replies */
-    struct toolparse parse;  /* with call.parsing.on */
-    struct buf think, calls; /* whole replies: reasoning; calls, rendered */
-    struct buf args;         /* of the last of them, which is still open */
-    int n_calls;
-    bool skips; /* one call was wanted, and this is another */
-    struct logprobs lp;
-    size_t n_chars; /* of text given out */
-    int n_seen;     /* tokens read */
-    /* of the request, when it is over */
-    enum finish finish;
-    float *vec; /* embeddings; from mem_alloc */
-    int n_out, n_cached;
-    double queue_ms, prefill_ms, decode_ms;
+/* How the text of an answer is split into text, reasoning and tool calls. */
+struct parsing {
+    bool on;
+    bool forced; /* a grammar forces a tool call */
+    const struct tool_family *calls;
+    const struct think_family *think;
+    struct str prompt_end;    /* last bytes of the prompt, in the arena */
+    int32_t shown[SHOWN_MAX]; /* special tokens whose text the parser needs to see */
+    int n_shown;
 };
 
 struct call {
@@ -52,126 +39,95 @@ struct call {
     struct arena arena;
     struct params p;
     char id[ID_BYTES]; /* "chatcmpl-..." */
-    const char *route, *peer;
-    struct pool_model *model; /* NULL: not found yet, or gone with the pool */
-    const char *model_id;     /* in the arena; "" */
+    const char *route; /* a literal */
+    const char *peer;
+    struct pool_model *model; /* NULL: not found yet, or the pool is closed */
+    const char *model_id;     /* in the arena; "": none */
     struct reply reply;
-    struct pieces pieces;
+    struct pieces pieces; /* texts of tokens, for logprobs */
     char fingerprint[24];
-    struct choice **choices; /* [n_choices] */
-    int n_choices, n_live;
-    struct grammar *grammar; /* of all choices; NULL: none */
-    struct compile_job *job; /* it is on its way; the prompts wait for it */
+    struct choice **choices;  /* [n_choices] submitted so far */
+    int n_choices, n_running; /* n_running: those whose last event was not read */
+    struct parsing parsing;
+    struct grammar *grammar; /* shared by all choices; NULL: none */
+    struct compile_job *job; /* compiles the grammar; the prompts are parked meanwhile */
     struct ids *parked;      /* [n_prompts] */
     struct str parked_stop;
     int n_prompts;
     int *prompt_tokens; /* [n_prompts] */
-    bool
-        embed; /* embeddings are wanted, of inputs [n_prompts]; the first n_choices are submitted */
-    struct ids *inputs;
-    int *seconds; /* [n_prompts] of classify: where second texts begin; NULL: of embeddings */
-    int n_embd;
-    uint64_t deadline_ns;
+
+    /* embeddings and classify: every input is a choice; those after n_choices are still to submit
+     */
+    bool wants_vector;
+    struct ids *inputs; /* [n_prompts] */
+    int *second_at;     /* [n_prompts] classify: where the second text begins; NULL: embeddings */
+    int n_vec;          /* numbers of a vector: dimensions or classes */
+
+    uint64_t deadline_ns; /* clock_ns; 0: none */
     int priority;
-    struct parsing { /* how answers are taken apart; on: they are */
-        bool on;
-        bool forced; /* a call must come */
-        const struct tool_family *calls;
-        const struct think_family *think;
-        struct str prompt_end;    /* in the arena */
-        int32_t shown[SHOWN_MAX]; /* special tokens it looks for */
-        int n_shown;
-    } parsing;
-    struct buf out; /* stream chunks on their way, reused */
-    bool head_sent, gone;
-    int busy; /* inside: not to be freed now */
-    /* for the end */
-    int status;
-    char code[32], gone_why[24];
-    uint64_t start_ns, first_ns, last_ns; /* came; first bytes of the answer; last ones */
+    struct buf out; /* stream chunks to send, or the body; reused */
+    bool head_sent; /* the stream has begun */
+    bool gone;      /* the connection closed before the answer was complete */
+    int holds;      /* functions that work on the call: it is not freed meanwhile */
+    int status;     /* sent */
+    char code[32];  /* of the error sent */
+    char gone_reason[24];
+    uint64_t start_ns, first_ns, last_ns; /* arrival; first and last bytes of the answer */
     struct str prompt_log;
 };
 
-struct past_call {
-    char id[ID_BYTES], correlation[72];
-    uint32_t tenant;
-};
-
-#define PAST_CALLS 256
-
-struct api {
-    struct api_opt opt; /* no zeros that mean a default */
-    struct chan *news;  /* of requests, each with a reference */
-    atomic_int missed;  /* the channel was full: look at all */
-    pthread_mutex_t compiled_lock;
-    struct compile_job *compiled; /* grammars that calls wait for */
-    struct call *calls;
-    int n_calls, n_live; /* choices in engines */
-    struct choice *all, *free;
-    struct loop_timer *ping;
-    struct past_call past[PAST_CALLS];
-    unsigned past_at;
-};
-
-/* route: a literal. */
+/* ---- call.c ---- */
+/* NULL: no memory; q was answered and opt.ended was called. route: a literal. */
 struct call *call_open(struct api *a, struct http_req *q, const struct api_who *who,
                        const char *route);
-/* Reads the body and finds its model. */
-int call_read(struct call *c, enum body_kind kind, struct err *e);
-/* Submits p.n choices for each of the n prompts, now or when their grammar is compiled; stop:
- * beside those of the body, may be empty, must stay. */
-int call_submit(struct call *c, const struct ids *prompts, int n, struct str stop, struct err *e);
-/* The same for embeddings, at_once of them; each that ends brings the next (call_submit_next). The
- * ids must stay. */
-int call_submit_some(struct call *c, const struct ids *prompts, int n, int at_once, struct err *e);
-int call_submit_next(struct call *c,
-                     struct err *e); /* OK also if there is no room now, or nothing left */
-/* Long texts that cannot fit are refused before the loop spends its time on all of their tokens:
- * E_CONTEXT. param: their field. */
-int call_check_size(struct call *c, const struct str *texts, int n, const char *param,
-                    struct err *e);
-/* A body of texts, each a request of its own (inputs.c). */
-struct inputs {
-    const char *route, *verb; /* literals; "embed" */
-    enum body_kind kind;
-    bool pairs; /* a text may come with a second one */
-    int (*check)(struct call *c,
-                 struct err *e); /* the model, before anything is encoded; sets n_embd */
-};
-void inputs_call(struct api *a, struct http_req *q, const struct api_who *who,
-                 const struct inputs *how);
-/* Answers, whole; body is JSON. */
-void call_reply(struct call *c, int status, struct str body);
-/* Answers with an error: with its status, or into the stream that has begun. What runs is
- * cancelled. */
+/* Reads headers and body and finds the model. */
+int call_read_body(struct call *c, enum body_kind kind, struct err *e);
+/* E_CONTEXT for long texts that cannot fit into the context, found by tokenizing only their
+ * beginning: the loop must not spend its time on all of their tokens. param: their field. */
+int call_check_length(struct call *c, const struct str *texts, int n, const char *param,
+                      struct err *e);
+/* Records the field an error is about, for the envelope. */
+void call_blame(struct call *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Sends c->out as the whole answer: a JSON body, or 503 if it is incomplete for want of memory. */
+void call_send_body(struct call *c, int status);
+/* Answers with an error: its status, or an error event in a stream that has begun. Cancels the
+ * choices that run. */
 void call_fail(struct call *c, const struct err *e, const char *param);
-void call_fail_as(struct call *c, int status, const char *code, const char *msg);
-bool call_cancel(struct call *c, int why); /* enum cancel; true: there was something to */
-void call_gone(struct call *c);            /* the client left */
-void call_release(struct call *c);         /* the handler is through with it */
-void call_settle(struct call *c);          /* if all is done, ends it: c is gone then */
+void call_fail_status(struct call *c, int status, const char *code, const char *msg);
+bool call_cancel_choices(struct call *c, int why); /* enum cancel; true: some were running */
+void call_note_gone(struct call *c);               /* the connection closed: cancels */
+void call_end_handler(struct call *c); /* the handler is done with c, which may end here */
+void call_end_if_done(struct call *c); /* c may end here */
 
-/* The answer, from events (answer.c). */
-void choice_drain(struct choice *ch); /* reads what is there; settles its call */
-void call_ping(struct call *c, uint64_t now_ns);
-/* Chunks pile up in `out`, the last one open; a flush is one write. */
-void answer_open_chunk(struct call *c);
+/* ---- submit.c ---- */
+/* Submits p.n choices for each prompt, at once or after the grammar is compiled. stop: one more
+ * stop string; may be empty, must outlive the call. */
+int call_submit_prompts(struct call *c, const struct ids *prompts, int n, struct str stop,
+                        struct err *e);
+/* Submits the first at_once of c->inputs; each one that ends is followed by the next. */
+int call_submit_inputs(struct call *c, int n, int at_once, struct err *e);
+/* OK also if the queue is full now (others of c run), or no input is left. */
+int call_submit_next_input(struct call *c, struct err *e);
+void call_release_parked(struct call *c); /* the call waits for its grammar no more */
+
+/* ---- answer.c ---- */
+/* Chunks are collected in c->out, the last one open; a flush sends all in one write. */
+void answer_begin_chunk(struct call *c);
 void answer_flush(struct call *c);
-/* Before its request is submitted: its text is taken apart. */
-void choice_parse(struct choice *ch);
+void call_send_ping(struct call *c, uint64_t now_ns); /* c may end here */
 
-/* Embeddings (embeddings.c): all are there. */
-void embeddings_reply(struct call *c);
-/* Classes (classify.c), likewise. */
-void classify_reply(struct call *c);
-
-/* Calls that wait for a grammar (submit.c). */
-void api_compiled(struct api *a); /* those it came for go on */
-void call_unpark(struct call *c); /* it waits no more */
-
-/* Choices (api.c). */
-struct choice *choice_get(struct api *a);
-void choice_put(struct choice *ch);
-void api_news(struct request *r); /* request.notify */
-void api_remember(struct api *a, const struct call *c);
+/* ---- inputs.c, embeddings.c, classify.c ---- */
+/* A body of texts, each submitted as a request of its own. */
+struct inputs_kind {
+    const char *route, *verb; /* literals; verb: "embed" */
+    enum body_kind kind;
+    bool pairs; /* an input may be a pair of texts */
+    /* Checks the model before anything is tokenized, and sets n_vec. */
+    int (*check)(struct call *c, struct err *e);
+};
+void inputs_handle(struct api *a, struct http_req *q, const struct api_who *who,
+                   const struct inputs_kind *kind);
+/* Every vector is there: sends the answer. */
+void embeddings_send(struct call *c);
+void classify_send(struct call *c);
 #endif

@@ -1,14 +1,18 @@
-/* POST /v1/requests/{id}/cancel, or POST /cancel with {"id"}: the completion's or the correlation
- * id. Again is fine. */
+/* cancel.c - POST /v1/requests/{id}/cancel, and POST /cancel with {"id": …}.
+ *
+ * The id is that of the completion or the correlation id. Cancelling is idempotent: a request that
+ * has ended recently is answered with "cancelled": false. */
 #include "api/call.h"
 
 #include "base/jsonw.h"
+#include "engine/request.h"
+#include "net/http.h"
 
-/* From the path, or from the body; "" and no error: nobody has such an id. */
-static int find_id(struct call *c, struct str path, struct str *out, struct err *e)
+/* The id from the path or the body; "": a path without one, which matches no request. */
+static int read_id(struct call *c, struct str path, struct str *out, struct err *e)
 {
     struct str prefix = STR("/v1/requests/"), end = STR("/cancel");
-    struct reader r = { .arena = &c->arena, .err = e, .param = c->p.param };
+    struct body_reader r = { .arena = &c->arena, .err = e, .param = c->p.param };
     const json_t *id;
     int rc;
 
@@ -21,17 +25,17 @@ static int find_id(struct call *c, struct str path, struct str *out, struct err 
     if ((rc = body_parse(&c->p.root, http_body(c->q), e)) != OK) return rc;
     id = json_object_get(c->p.root, "id");
     if (!json_is_string(id))
-        return reader_bad(&r, "id", "is required: the id of a completion or its correlation id");
+        return body_refuse(&r, "id", "is required: the id of a completion or a correlation id");
     *out = body_str(id);
     return OK;
 }
 
-static bool is_asked(struct str id, const char *a, const char *b)
+static bool matches_id(struct str id, const char *a, const char *b)
 {
     return id.n > 0 && (str_is(id, a) || str_is(id, b));
 }
 
-/* What waits for its grammar is in no engine: it is told here. */
+/* A call that waits for its grammar has no engine request: it ends here. */
 static bool cancel_parked(struct call *c)
 {
     struct err e = { 0 };
@@ -42,20 +46,21 @@ static bool cancel_parked(struct call *c)
     return true;
 }
 
-/* Another tenant's calls are as if they were not there, but for an admin. */
-static bool cancel_live(struct api *a, struct str id, const struct api_who *who,
-                        const struct call *self)
+/* Only an admin sees calls of other tenants. */
+static bool cancel_running(struct api *a, struct str id, const struct api_who *who,
+                           const struct call *self)
 {
     bool found = false;
 
     for (struct call *c = a->calls, *next; c; c = next) {
         next = c->next;
-        if (c == self || (!c->n_live && !c->job) || (!who->admin && c->who.tenant != who->tenant) ||
-            !is_asked(id, c->id, c->who.correlation))
+        if (c == self || (!c->n_running && !c->job) ||
+            (!who->admin && c->who.tenant != who->tenant) ||
+            !matches_id(id, c->id, c->who.correlation))
             continue;
-        found |= call_cancel(c, CANCEL_ASKED);
+        found |= call_cancel_choices(c, CANCEL_ASKED);
         found |= cancel_parked(c);
-        call_settle(c);
+        call_end_if_done(c);
     }
     return found;
 }
@@ -65,22 +70,22 @@ static bool is_past(const struct api *a, struct str id, const struct api_who *wh
     for (int i = 0; i < PAST_CALLS; i++) {
         const struct past_call *p = &a->past[i];
         if (p->id[0] && (who->admin || p->tenant == who->tenant) &&
-            is_asked(id, p->id, p->correlation))
+            matches_id(id, p->id, p->correlation))
             return true;
     }
     return false;
 }
 
-static void answer(struct call *c, struct str id, bool live)
+static void send_result(struct call *c, struct str id, bool cancelled)
 {
     struct jsonw w = { .out = &c->out };
 
     jsonw_obj(&w);
     jsonw_key(&w, "id"), jsonw_str(&w, id);
     jsonw_key(&w, "object"), jsonw_str(&w, STR("request.cancel"));
-    jsonw_key(&w, "cancelled"), jsonw_bool(&w, live);
+    jsonw_key(&w, "cancelled"), jsonw_bool(&w, cancelled);
     jsonw_end(&w);
-    call_reply(c, 200, buf_str(&c->out));
+    call_send_body(c, 200);
 }
 
 void api_cancel(struct api *a, struct http_req *q, const struct api_who *who)
@@ -89,16 +94,17 @@ void api_cancel(struct api *a, struct http_req *q, const struct api_who *who)
     struct call *c = call_open(a, q, who, by_path ? "/v1/requests/{id}/cancel" : "/cancel");
     struct err e = { 0 };
     struct str id;
-    bool live;
+    bool cancelled;
 
-    if (find_id(c, http_path(q), &id, &e) != OK) {
+    if (!c) return;
+    if (read_id(c, http_path(q), &id, &e) != OK) {
         call_fail(c, &e, c->p.param);
     } else {
-        live = cancel_live(a, id, who, c);
-        if (live || is_past(a, id, who)) answer(c, id, live);
+        cancelled = cancel_running(a, id, who, c);
+        if (cancelled || is_past(a, id, who)) send_result(c, id, cancelled);
         else
-            call_fail_as(c, 404, "not_found",
-                         "no such request is known: it was never here, or ended long ago");
+            call_fail_status(c, 404, "not_found",
+                             "no request with this id: it is unknown, or ended a while ago");
     }
-    call_release(c);
+    call_end_handler(c);
 }

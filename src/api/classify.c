@@ -1,50 +1,51 @@
-/* POST /v1/classify, of texts and of pairs of texts. */
+/* classify.c - POST /v1/classify: class probabilities of texts, or of pairs of texts. */
 #include "api/call.h"
 
+#include "api/choice.h"
 #include "base/jsonw.h"
+#include "engine/engine.h"
+#include "pool/pool.h"
 
-#include <stdio.h>
-
-static int check_model(struct call *c, struct err *e)
+static int check_labels(struct call *c, struct err *e)
 {
     struct engine_info info;
 
     engine_info(c->model->engine, &info);
-    c->n_embd = info.n_labels;
+    c->n_vec = info.n_labels;
     if (info.labels) return OK;
-    snprintf(c->p.param, sizeof c->p.param, "model");
-    return err_set(e, E_INVALID, "the model %s does not classify: its task is %s", c->model->id,
+    call_blame(c, "model");
+    return err_set(e, E_INVALID, "the model %s cannot classify: its task is %s", c->model->id,
                    info.task);
 }
 
 void api_classify(struct api *a, struct http_req *q, const struct api_who *who)
 {
-    static const struct inputs how = { "/v1/classify", "classify", BODY_CLASSIFY, true,
-                                       check_model };
+    static const struct inputs_kind kind = { "/v1/classify", "classify", BODY_CLASSIFY, true,
+                                             check_labels };
 
-    inputs_call(a, q, who, &how);
+    inputs_handle(a, q, who, &kind);
 }
 
 /* ---- the answer ---- */
 
-static void put_class(struct call *c, struct jsonw *w, int index, const struct engine_info *info)
+static void write_result(struct call *c, struct jsonw *w, int index, const struct engine_info *info)
 {
     const float *v = c->choices[index]->vec;
     int best = 0;
 
-    for (int i = 1; i < c->n_embd; i++)
+    for (int i = 1; i < c->n_vec; i++)
         if (v[i] > v[best]) best = i;
     jsonw_obj(w);
     jsonw_key(w, "index"), jsonw_int(w, index);
     jsonw_key(w, "label"), jsonw_str(w, info->labels[best]);
     jsonw_key(w, "probs"), jsonw_arr(w);
-    for (int i = 0; i < c->n_embd; i++) jsonw_num(w, (double)v[i]);
+    for (int i = 0; i < c->n_vec; i++) jsonw_num(w, (double)v[i]);
     jsonw_end(w);
-    jsonw_key(w, "num_classes"), jsonw_int(w, c->n_embd);
+    jsonw_key(w, "num_classes"), jsonw_int(w, c->n_vec);
     jsonw_end(w);
 }
 
-void classify_reply(struct call *c)
+void classify_send(struct call *c)
 {
     struct jsonw w = { .out = &c->out };
     struct engine_info info;
@@ -52,7 +53,7 @@ void classify_reply(struct call *c)
     int tokens = 0;
 
     if (!c->model) {
-        err_set(&e, E_SHUTDOWN, "the server is going down");
+        err_set(&e, E_SHUTDOWN, "the server is shutting down");
         call_fail(c, &e, NULL);
         return;
     }
@@ -64,7 +65,7 @@ void classify_reply(struct call *c)
     jsonw_key(&w, "created"), jsonw_int(&w, c->reply.created);
     jsonw_key(&w, "model"), jsonw_str(&w, str_c(c->model_id));
     jsonw_key(&w, "data"), jsonw_arr(&w);
-    for (int i = 0; i < c->n_choices; i++) put_class(c, &w, i, &info);
+    for (int i = 0; i < c->n_choices; i++) write_result(c, &w, i, &info);
     jsonw_end(&w);
     for (int i = 0; i < c->n_prompts; i++) tokens += c->prompt_tokens[i];
     jsonw_key(&w, "usage"), jsonw_obj(&w);
@@ -73,5 +74,5 @@ void classify_reply(struct call *c)
     jsonw_key(&w, "completion_tokens"), jsonw_int(&w, 0);
     jsonw_end(&w);
     jsonw_end(&w);
-    call_reply(c, 200, buf_str(&c->out));
+    call_send_body(c, 200);
 }

@@ -1,39 +1,41 @@
-/* POST /v1/completions */
+/* completions.c - POST /v1/completions: the prompts continue as text. */
 #include "api/call.h"
 
 #include "base/mem.h"
+#include "engine/engine.h"
+#include "pool/pool.h"
 
-#include <stdio.h>
-
-static int encode(struct call *c, const struct prompt *p, struct ids *out, struct err *e)
+static int encode_prompt(struct call *c, const struct prompt *p, struct ids *out, struct err *e)
 {
     const struct tokenizer *t = engine_tokenizer(c->model->engine);
     int rc;
 
     if (!p->text.p) {
-        for (size_t i = 0; i < p->n_ids; i++) ids_push(out, p->ids[i]);
-        return OK;
+        ids_add(out, p->ids, p->n_ids);
+        return ids_check(out, e);
     }
-    snprintf(c->p.param, sizeof c->p.param, "prompt");
+    call_blame(c, "prompt");
     if (!t)
         return err_set(e, E_INVALID, "the model %s has no tokenizer: prompt must be token ids",
                        c->model->id);
-    if ((rc = call_check_size(c, &p->text, 1, "prompt", e)) != OK) return rc;
+    if ((rc = call_check_length(c, &p->text, 1, "prompt", e)) != OK) return rc;
     if ((rc = tokenizer_encode(t, p->text, ENCODE_SPECIAL, out, e)) != OK) return rc;
-    c->p.param[0] = 0;
+    if ((rc = ids_check(out, e)) != OK) return rc;
+    call_blame(c, "%s", "");
     return OK;
 }
 
-static int run(struct call *c, struct err *e)
+static int start_completion(struct call *c, struct err *e)
 {
     struct ids *ids = NULL;
-    int rc = call_read(c, BODY_TEXT, e);
+    int rc = call_read_body(c, BODY_TEXT, e);
 
     if (rc != OK) return rc;
-    ids = mem_array((size_t)c->p.n_prompts, sizeof *ids);
+    if (!(ids = mem_array((size_t)c->p.n_prompts, sizeof *ids)))
+        return err_nomem(e, "the prompts of the request");
     for (int i = 0; i < c->p.n_prompts && rc == OK; i++)
-        rc = encode(c, &c->p.prompts[i], &ids[i], e);
-    if (rc == OK) rc = call_submit(c, ids, c->p.n_prompts, STR(""), e);
+        rc = encode_prompt(c, &c->p.prompts[i], &ids[i], e);
+    if (rc == OK) rc = call_submit_prompts(c, ids, c->p.n_prompts, STR(""), e);
     for (int i = 0; i < c->p.n_prompts; i++) ids_release(&ids[i]);
     mem_free(ids);
     return rc;
@@ -44,6 +46,7 @@ void api_completions(struct api *a, struct http_req *q, const struct api_who *wh
     struct call *c = call_open(a, q, who, "/v1/completions");
     struct err e = { 0 };
 
-    if (run(c, &e) != OK) call_fail(c, &e, c->p.param);
-    call_release(c);
+    if (!c) return;
+    if (start_completion(c, &e) != OK) call_fail(c, &e, c->p.param);
+    call_end_handler(c);
 }

@@ -1,4 +1,4 @@
-/* deadline.h - when a caller stops waiting, as headers say it. */
+/* deadline.h - parses the point in time of an X-Deadline header. */
 #ifndef TERN_API_DEADLINE_H
 #define TERN_API_DEADLINE_H
 

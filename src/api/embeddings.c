@@ -1,36 +1,37 @@
-/* POST /v1/embeddings. */
+/* embeddings.c - POST /v1/embeddings: vectors as numbers or base64, optionally shortened. */
 #include "api/call.h"
 
+#include "api/choice.h"
 #include "base/jsonw.h"
-#include "base/mem.h"
+#include "engine/engine.h"
+#include "pool/pool.h"
 
 #include <math.h>
-#include <stdio.h>
 
 static int check_dimensions(struct call *c, struct err *e)
 {
     struct engine_info info;
 
     engine_info(c->model->engine, &info);
-    c->n_embd = info.model->hp.n_embd;
-    if (c->p.dimensions <= c->n_embd) return OK;
-    snprintf(c->p.param, sizeof c->p.param, "dimensions");
-    return err_set(e, E_INVALID, "dimensions is %d, but the model's embeddings have %d",
-                   c->p.dimensions, c->n_embd);
+    c->n_vec = info.model->hp.n_embd;
+    if (c->p.dimensions <= c->n_vec) return OK;
+    call_blame(c, "dimensions");
+    return err_set(e, E_INVALID, "dimensions is %d, but the model's embeddings have only %d",
+                   c->p.dimensions, c->n_vec);
 }
 
 void api_embeddings(struct api *a, struct http_req *q, const struct api_who *who)
 {
-    static const struct inputs how = { "/v1/embeddings", "embed", BODY_EMBED, false,
-                                       check_dimensions };
+    static const struct inputs_kind kind = { "/v1/embeddings", "embed", BODY_EMBED, false,
+                                             check_dimensions };
 
-    inputs_call(a, q, who, &how);
+    inputs_handle(a, q, who, &kind);
 }
 
 /* ---- the answer ---- */
 
-/* The first n numbers, of length 1 again. */
-static void shorten(float *v, int n)
+/* Scales the first n numbers to length 1: a shortened (Matryoshka) embedding. */
+static void renormalize(float *v, int n)
 {
     double sum = 0;
 
@@ -39,8 +40,8 @@ static void shorten(float *v, int n)
     for (int i = 0; i < n; i++) v[i] = (float)(v[i] * sum);
 }
 
-/* The bytes of F32 numbers, little-endian as this machine is. */
-static void put_base64(struct buf *out, const float *v, int n)
+/* The bytes of the F32 numbers, in the byte order of this machine: little-endian. */
+static void append_base64(struct buf *out, const float *v, int n)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const unsigned char *p = (const void *)v;
@@ -59,14 +60,14 @@ static void put_base64(struct buf *out, const float *v, int n)
     buf_putc(out, '=');
 }
 
-static void put_vector(struct call *c, struct choice *ch, struct buf *out)
+static void append_vector(struct call *c, struct choice *ch, struct buf *out)
 {
-    int n = c->p.dimensions ? c->p.dimensions : c->n_embd;
+    int n = c->p.dimensions ? c->p.dimensions : c->n_vec;
 
-    if (n < c->n_embd) shorten(ch->vec, n);
+    if (n < c->n_vec) renormalize(ch->vec, n);
     if (str_is(c->p.encoding, "base64")) {
         buf_putc(out, '"');
-        put_base64(out, ch->vec, n);
+        append_base64(out, ch->vec, n);
         buf_putc(out, '"');
         return;
     }
@@ -75,7 +76,7 @@ static void put_vector(struct call *c, struct choice *ch, struct buf *out)
     buf_putc(out, ']');
 }
 
-void embeddings_reply(struct call *c)
+void embeddings_send(struct call *c)
 {
     int tokens = 0;
 
@@ -84,12 +85,12 @@ void embeddings_reply(struct call *c)
     for (int i = 0; i < c->n_choices; i++) {
         buf_printf(&c->out, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i ? "," : "",
                    i);
-        put_vector(c, c->choices[i], &c->out);
+        append_vector(c, c->choices[i], &c->out);
         buf_putc(&c->out, '}');
     }
     for (int i = 0; i < c->n_prompts; i++) tokens += c->prompt_tokens[i];
     buf_puts(&c->out, "],\"model\":");
     jsonw_str(&(struct jsonw){ .out = &c->out }, str_c(c->model_id));
     buf_printf(&c->out, ",\"usage\":{\"prompt_tokens\":%d,\"total_tokens\":%d}}", tokens, tokens);
-    call_reply(c, 200, buf_str(&c->out));
+    call_send_body(c, 200);
 }

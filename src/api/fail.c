@@ -1,34 +1,38 @@
+/* fail.c - the table of error codes, and error replies. */
 #include "api/fail.h"
 
-#include "api/api.h"
+#include "base/buf.h"
 #include "base/jsonw.h"
+#include "net/http.h"
 
 #include <stdio.h>
 
-struct fail fail_of(int err_code)
+struct fail fail_lookup(int err_code)
 {
+    /* clang-format off */
     static const struct {
         int err;
         struct fail fail;
     } table[] = {
-        { E_INVALID, { 400, "invalid_request_error", "invalid_request" } },
-        { E_CONTEXT, { 400, "invalid_request_error", "context_exceeded" } },
-        { E_DENIED, { 401, "authentication_error", "unauthorized" } },
-        { E_NOTFOUND, { 404, "invalid_request_error", "model_not_found" } },
-        { E_QUEUE_FULL, { 429, "rate_limit_error", "queue_full" } },
-        { E_MEMORY, { 429, "rate_limit_error", "memory_admission" } },
-        { E_CONCURRENCY, { 429, "rate_limit_error", "concurrency_limit" } },
-        { E_RATE, { 429, "rate_limit_error", "rate_limited" } },
-        { E_SHUTDOWN, { 503, "server_error", "shutting_down" } },
-        { E_LOADING, { 503, "server_error", "model_loading" } },
-        { E_DEADLINE, { 504, "timeout_error", "deadline_exceeded" } },
-        { E_CANCELLED, { 499, "cancelled_error", "cancelled" } },
-        { E_NOMEM, { 500, "server_error", "device_oom" } },
-        { E_DEVICE, { 500, "server_error", "device_oom" } },
-        { E_IO, { 500, "server_error", "model_load_failed" } },
-        { E_FORMAT, { 500, "server_error", "model_load_failed" } },
-        { E_UNSUPPORTED, { 500, "server_error", "model_load_failed" } },
+        { E_INVALID,     { 400, "invalid_request_error", "invalid_request" } },
+        { E_CONTEXT,     { 400, "invalid_request_error", "context_exceeded" } },
+        { E_DENIED,      { 401, "authentication_error",  "unauthorized" } },
+        { E_NOTFOUND,    { 404, "invalid_request_error", "model_not_found" } },
+        { E_QUEUE_FULL,  { 429, "rate_limit_error",      "queue_full" } },
+        { E_MEMORY,      { 429, "rate_limit_error",      "memory_admission" } },
+        { E_CONCURRENCY, { 429, "rate_limit_error",      "concurrency_limit" } },
+        { E_RATE,        { 429, "rate_limit_error",      "rate_limited" } },
+        { E_NOMEM,       { 503, "server_error",          "memory_admission" } },
+        { E_SHUTDOWN,    { 503, "server_error",          "shutting_down" } },
+        { E_LOADING,     { 503, "server_error",          "model_loading" } },
+        { E_DEADLINE,    { 504, "timeout_error",         "deadline_exceeded" } },
+        { E_CANCELLED,   { 499, "cancelled_error",       "cancelled" } },
+        { E_DEVICE,      { 500, "server_error",          "device_oom" } },
+        { E_IO,          { 500, "server_error",          "model_load_failed" } },
+        { E_FORMAT,      { 500, "server_error",          "model_load_failed" } },
+        { E_UNSUPPORTED, { 500, "server_error",          "model_load_failed" } },
     };
+    /* clang-format on */
 
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i].err == err_code) return table[i].fail;
@@ -42,8 +46,8 @@ void fail_set_ids(struct http_req *q, const char *correlation)
     http_set_header(q, "x-request-id", correlation);
 }
 
-void api_fail_body(struct buf *out, const char *type, const char *code, const char *msg,
-                   const char *param, const char *correlation)
+void fail_write_body(struct buf *out, const char *type, const char *code, const char *msg,
+                     const char *param, const char *correlation)
 {
     struct jsonw w = { .out = out };
 
@@ -61,20 +65,23 @@ void api_fail_body(struct buf *out, const char *type, const char *code, const ch
     jsonw_end(&w);
 }
 
-static void send_body(struct http_req *q, int status, const char *type, const char *code,
-                      const char *msg, const char *param, const char *correlation)
+static int send_envelope(struct http_req *q, struct fail f, const char *msg, const char *param,
+                         const char *correlation)
 {
     struct buf body = { 0 };
+    int sent;
 
     fail_set_ids(q, correlation);
-    api_fail_body(&body, type, code, msg, param, correlation);
-    http_reply(q, status, "application/json", body.p, body.n);
+    fail_write_body(&body, f.type, f.code, msg, param, correlation);
+    sent = body.failed ? http_reply_nomem(q)
+                       : http_reply(q, f.status, "application/json", body.p, body.n);
     buf_release(&body);
+    return sent;
 }
 
-void api_fail(struct http_req *q, const struct err *e, const char *param, const char *correlation)
+int fail_send(struct http_req *q, const struct err *e, const char *param, const char *correlation)
 {
-    struct fail f = fail_of(e->code);
+    struct fail f = fail_lookup(e->code);
     char after[24];
 
     if (f.status == 429 || f.status == 503) {
@@ -83,17 +90,18 @@ void api_fail(struct http_req *q, const struct err *e, const char *param, const 
         http_set_header(q, "Retry-After", after);
     }
     if (f.status == 401) http_set_header(q, "WWW-Authenticate", "Bearer realm=\"tern\"");
-    /* Clients try again on 504; with a deadline that is over, that is work for nobody. */
+    /* OpenAI's clients retry a 504 by themselves; here the client's own deadline has passed. */
     if (f.status == 504) http_set_header(q, "x-should-retry", "false");
-    send_body(q, f.status, f.type, f.code, e->msg, param, correlation);
+    return send_envelope(q, f, e->msg, param, correlation);
 }
 
-void api_fail_status(struct http_req *q, int status, const char *code, const char *msg,
+int fail_send_status(struct http_req *q, int status, const char *code, const char *msg,
                      const char *correlation)
 {
     const char *type = status == 401   ? "authentication_error"
                        : status == 429 ? "rate_limit_error"
                        : status >= 500 ? "server_error"
                                        : "invalid_request_error";
-    send_body(q, status, type, code, msg, NULL, correlation);
+
+    return send_envelope(q, (struct fail){ status, type, code }, msg, NULL, correlation);
 }

@@ -1,17 +1,39 @@
-/* fail.h - struct err → status, type and code of the error envelope. */
+/* fail.h - errors as HTTP replies: struct err → status, and the JSON envelope of OpenAI's API.
+ *
+ *     {"error":{"message":…,"type":…,"param":…,"code":…,"correlation_id":…}}
+ *
+ * `code` is stable across versions; docs/serving.md lists all. Every function that sends a reply
+ * returns the status that was sent: it is 503 where memory ran out even for the error. */
 #ifndef TERN_API_FAIL_H
 #define TERN_API_FAIL_H
 
 #include "base/err.h"
-#include "net/http.h"
+
+struct buf;
+struct http_req;
 
 struct fail {
     int status;
     const char *type; /* as OpenAI names it */
-    const char *code; /* stable */
+    const char *code;
 };
 
-struct fail fail_of(int err_code);
-/* X-Correlation-Id and x-request-id: every reply has both. */
+/* The body of the 503 that is sent without allocating (http_opt.nomem_body). */
+#define FAIL_NOMEM_BODY                                                                        \
+    "{\"error\":{\"message\":\"out of memory: the server has no memory for this request now; " \
+    "try again later\",\"type\":\"server_error\",\"param\":null,\"code\":\"memory_admission\"}}"
+
+struct fail fail_lookup(int err_code); /* 500 "internal" for a code that has no row */
+/* Sets X-Correlation-Id and x-request-id, which every reply carries. */
 void fail_set_ids(struct http_req *q, const char *correlation);
+
+/* Ends q with the error: its status, Retry-After where it makes sense, and the envelope. param: the
+ * field at fault, or NULL. */
+int fail_send(struct http_req *q, const struct err *e, const char *param, const char *correlation);
+/* The same for errors that are not a struct err: 403, 404 of a path, 405. */
+int fail_send_status(struct http_req *q, int status, const char *code, const char *msg,
+                     const char *correlation);
+/* Appends the envelope alone. */
+void fail_write_body(struct buf *out, const char *type, const char *code, const char *msg,
+                     const char *param, const char *correlation);
 #endif

@@ -1,12 +1,17 @@
-/* inputs.c - bodies whose every text, or pair of texts, is a request of its own to the engine: so
- * many go at once, the others follow as these come back. */
+/* inputs.c - bodies with a list of texts, or pairs of texts, of which each is one engine request.
+ *
+ * At most AT_ONCE requests of a call run at a time, so that a long list does not fill the queue.
+ * Each one that ends is followed by the next. */
 #include "api/call.h"
 
-#include <stdio.h>
+#include "engine/engine.h"
+#include "net/http.h"
+#include "pool/pool.h"
 
 enum { AT_ONCE = 64 };
 
-static int encode(struct call *c, const struct inputs *how, int i, struct ids *out, struct err *e)
+static int encode_input(struct call *c, const struct inputs_kind *kind, int i, struct ids *out,
+                        struct err *e)
 {
     const struct prompt *p = &c->p.prompts[i];
     const struct tokenizer *t = engine_tokenizer(c->model->engine);
@@ -14,43 +19,48 @@ static int encode(struct call *c, const struct inputs *how, int i, struct ids *o
     int rc;
 
     if (!p->text.p) {
-        for (size_t k = 0; k < p->n_ids; k++) ids_push(out, p->ids[k]);
-        return OK;
+        ids_add(out, p->ids, p->n_ids);
+        return ids_check(out, e);
     }
-    snprintf(c->p.param, sizeof c->p.param, "input");
+    call_blame(c, "input");
     if (!t)
         return err_set(e, E_INVALID, "the model %s has no tokenizer: input must be token ids",
                        c->model->id);
-    if ((rc = call_check_size(c, both, p->second.p ? 2 : 1, "input", e)) != OK) return rc;
-    rc = p->second.p ? tokenizer_encode_pair(t, p->text, p->second, out, &c->seconds[i], e)
+    if ((rc = call_check_length(c, both, p->second.p ? 2 : 1, "input", e)) != OK) return rc;
+    rc = p->second.p ? tokenizer_encode_pair(t, p->text, p->second, out, &c->second_at[i], e)
                      : tokenizer_encode(t, p->text, ENCODE_SPECIAL, out, e);
-    if (rc != OK) return rc;
+    if (rc != OK || (rc = ids_check(out, e)) != OK) return rc;
     if (out->n == 0)
-        return err_set(e, E_INVALID, "input[%d] is empty: there is nothing to %s", i, how->verb);
-    c->p.param[0] = 0;
+        return err_set(e, E_INVALID, "input[%d] has no tokens: there is nothing to %s", i,
+                       kind->verb);
+    call_blame(c, "%s", "");
     return OK;
 }
 
-static int run(struct call *c, const struct inputs *how, struct err *e)
+static int start_inputs(struct call *c, const struct inputs_kind *kind, struct err *e)
 {
-    struct ids *ids;
-    int rc = call_read(c, how->kind, e);
+    size_t n;
+    int rc = call_read_body(c, kind->kind, e);
 
-    if (rc != OK || (rc = how->check(c, e)) != OK) return rc;
-    c->embed = true;
+    if (rc != OK || (rc = kind->check(c, e)) != OK) return rc;
+    n = (size_t)c->p.n_prompts;
+    c->wants_vector = true;
     c->p.field = "input";
-    c->inputs = ids = arena_array(&c->arena, (size_t)c->p.n_prompts, sizeof *ids);
-    if (how->pairs) c->seconds = arena_array(&c->arena, (size_t)c->p.n_prompts, sizeof *c->seconds);
-    for (int i = 0; i < c->p.n_prompts && rc == OK; i++) rc = encode(c, how, i, &ids[i], e);
-    return rc == OK ? call_submit_some(c, ids, c->p.n_prompts, AT_ONCE, e) : rc;
+    c->inputs = arena_array(&c->arena, n, sizeof *c->inputs);
+    if (kind->pairs) c->second_at = arena_array(&c->arena, n, sizeof *c->second_at);
+    if ((rc = arena_check(&c->arena, e)) != OK) return rc;
+    for (int i = 0; i < c->p.n_prompts && rc == OK; i++)
+        rc = encode_input(c, kind, i, &c->inputs[i], e);
+    return rc == OK ? call_submit_inputs(c, c->p.n_prompts, AT_ONCE, e) : rc;
 }
 
-void inputs_call(struct api *a, struct http_req *q, const struct api_who *who,
-                 const struct inputs *how)
+void inputs_handle(struct api *a, struct http_req *q, const struct api_who *who,
+                   const struct inputs_kind *kind)
 {
-    struct call *c = call_open(a, q, who, how->route);
+    struct call *c = call_open(a, q, who, kind->route);
     struct err e = { 0 };
 
-    if (run(c, how, &e) != OK) call_fail(c, &e, c->p.param);
-    call_release(c);
+    if (!c) return;
+    if (start_inputs(c, kind, &e) != OK) call_fail(c, &e, c->p.param);
+    call_end_handler(c);
 }

@@ -1,11 +1,12 @@
-/* GET /v1/models, GET /v1/models/{id} */
+/* models.c - GET /v1/models and GET /v1/models/{id}. */
 #include "api/call.h"
 
 #include "base/jsonw.h"
+#include "engine/engine.h"
+#include "net/http.h"
+#include "pool/pool.h"
 
-#include <stdio.h>
-
-static void put_model(struct jsonw *w, struct pool_model *m)
+static void write_model(struct jsonw *w, struct pool_model *m)
 {
     static const char *const states[] = { "loading", "ready", "failed" };
     int state = atomic_load_explicit(&m->state, memory_order_acquire);
@@ -33,36 +34,41 @@ static void put_model(struct jsonw *w, struct pool_model *m)
 void api_models(struct api *a, struct http_req *q, const struct api_who *who)
 {
     struct call *c = call_open(a, q, who, "/v1/models");
-    struct jsonw w = { .out = &c->out };
+    struct jsonw w = { 0 };
 
+    if (!c) return;
+    w.out = &c->out;
     jsonw_obj(&w);
     jsonw_key(&w, "object"), jsonw_str(&w, STR("list"));
     jsonw_key(&w, "data"), jsonw_arr(&w);
-    for (int i = 0; i < pool_n(a->opt.pool); i++) put_model(&w, pool_at(a->opt.pool, i));
+    for (int i = 0; i < pool_n(a->opt.pool); i++) write_model(&w, pool_at(a->opt.pool, i));
     jsonw_end(&w);
     jsonw_end(&w);
-    call_reply(c, 200, buf_str(&c->out));
-    call_release(c);
+    call_send_body(c, 200);
+    call_end_handler(c);
 }
 
 void api_model(struct api *a, struct http_req *q, const struct api_who *who)
 {
     struct str prefix = STR("/v1/models/"), id = http_path(q);
     struct call *c = call_open(a, q, who, "/v1/models/{id}");
-    struct jsonw w = { .out = &c->out };
+    struct jsonw w = { 0 };
     struct err e = { 0 };
 
+    if (!c) return;
+    w.out = &c->out;
     id = str_starts(id, prefix) ? str_skip(id, prefix.n) : STR("");
     for (int i = 0; i < pool_n(a->opt.pool); i++) {
         struct pool_model *m = pool_at(a->opt.pool, i);
         if (!str_is(id, m->id)) continue;
-        put_model(&w, m);
-        call_reply(c, 200, buf_str(&c->out));
+        write_model(&w, m);
+        call_send_body(c, 200);
         goto out;
     }
-    err_set(&e, E_NOTFOUND, "there is no model '%.*s' here; GET /v1/models lists those there are",
+    err_set(&e, E_NOTFOUND,
+            "model '%.*s' not found; GET /v1/models lists the models of this server",
             STR_ARG(str_take(id, 100)));
     call_fail(c, &e, "model");
 out:
-    call_release(c);
+    call_end_handler(c);
 }

@@ -1,4 +1,5 @@
-#include "api/params.h"
+/* params.c - the table of fields, and reading a body by it. */
+#include "api/params_impl.h"
 
 #include "engine/request.h"
 
@@ -8,40 +9,38 @@
 #include <stdio.h>
 
 enum kind {
-    F_INT,     /* int, from least to most */
-    F_FLOAT,   /* float, from least to most */
+    F_INT,     /* int from least to most */
+    F_FLOAT,   /* float from least to most */
     F_SECONDS, /* double, above least */
     F_BOOL,
     F_TEXT,    /* struct str */
-    F_FN,      /* read says how */
-    F_NOTHING, /* known, any value, no effect on the answer */
-    F_REFUSED  /* known, and only its "off" value can be followed */
+    F_FN,      /* read by `read` */
+    F_NOTHING, /* accepted with any value; no effect on the answer */
+    F_REFUSED  /* not supported: only a value that turns it off is accepted */
 };
 
-enum { ABOVE = 1, BELOW = 2 }; /* least or most itself is too far */
-
-typedef int field_fn(struct params *p, struct reader *r, const char *param, const json_t *v);
+enum { ABOVE = 1, BELOW = 2 }; /* the range excludes least, most */
 
 struct field {
     const char *name;
-    unsigned in; /* of body_kind */
+    unsigned in; /* enum body_kind: the bodies that have it */
     enum kind kind;
     size_t at; /* offset in struct params */
     double least, most;
     unsigned open; /* ABOVE, BELOW */
-    field_fn *read;
+    params_fn *read;
 };
 
 #define AT(member) offsetof(struct params, member)
 enum {
-    GEN = BODY_CHAT | BODY_TEXT,
-    RUN = GEN | BODY_EMBED | BODY_CLASSIFY,
+    GEN = BODY_CHAT | BODY_TEXT,            /* bodies that generate text */
+    RUN = GEN | BODY_EMBED | BODY_CLASSIFY, /* bodies that run the model */
     ALL = RUN | BODY_TOKENIZE | BODY_DETOKENIZE
 };
 
-/* ---- fields with a rule of their own ---- */
+/* ---- readers of single fields ---- */
 
-/* Does it ask for nothing: null, false, 0, "", [], {}? */
+/* null, false, 0, "", [] and {} ask for nothing. */
 static bool is_off(const json_t *v)
 {
     switch (json_typeof(v)) {
@@ -55,7 +54,8 @@ static bool is_off(const json_t *v)
     }
 }
 
-static int read_max_tokens(struct params *p, struct reader *r, const char *param, const json_t *v)
+static int read_max_tokens(struct params *p, struct body_reader *r, const char *param,
+                           const json_t *v)
 {
     int64_t n;
     int rc = body_read_int(r, param, v, 1, INT_MAX, &n);
@@ -65,20 +65,21 @@ static int read_max_tokens(struct params *p, struct reader *r, const char *param
     return rc;
 }
 
-static int read_stream_options(struct params *p, struct reader *r, const char *param,
+static int read_stream_options(struct params *p, struct body_reader *r, const char *param,
                                const json_t *v)
 {
     const json_t *usage;
 
     if (!json_is_object(v))
-        return reader_bad(r, param, "must be an object, but it is %s", body_type(v));
+        return body_refuse(r, param, "must be an object, but it is %s", body_type(v));
     usage = json_object_get(v, "include_usage");
     if (!usage || json_is_null(usage)) return OK;
     return body_read_bool(r, "stream_options.include_usage", usage, &p->include_usage);
 }
 
-/* Chat asks with true, completions with a number; each is understood in both. */
-static int read_logprobs(struct params *p, struct reader *r, const char *param, const json_t *v)
+/* Chat uses true, completions a number of alternatives; both are accepted in both. */
+static int read_logprobs(struct params *p, struct body_reader *r, const char *param,
+                         const json_t *v)
 {
     int64_t n;
     int rc;
@@ -88,15 +89,16 @@ static int read_logprobs(struct params *p, struct reader *r, const char *param, 
         return OK;
     }
     if (!json_is_number(v))
-        return reader_bad(r, param, "must be true, false or a number from 0 to %d, but it is %s",
-                          TOP_MAX, body_type(v));
+        return body_refuse(r, param, "must be true, false or a number from 0 to %d, but it is %s",
+                           TOP_MAX, body_type(v));
     if ((rc = body_read_int(r, param, v, 0, TOP_MAX, &n)) != OK) return rc;
     p->logprobs = true;
     if (!p->top_given) p->top_logprobs = (int)n;
     return OK;
 }
 
-static int read_top_logprobs(struct params *p, struct reader *r, const char *param, const json_t *v)
+static int read_top_logprobs(struct params *p, struct body_reader *r, const char *param,
+                             const json_t *v)
 {
     int64_t n;
     int rc = body_read_int(r, param, v, 0, TOP_MAX, &n);
@@ -105,7 +107,7 @@ static int read_top_logprobs(struct params *p, struct reader *r, const char *par
     return rc;
 }
 
-static int read_seed(struct params *p, struct reader *r, const char *param, const json_t *v)
+static int read_seed(struct params *p, struct body_reader *r, const char *param, const json_t *v)
 {
     int rc = body_read_int(r, param, v, INT64_MIN, INT64_MAX, &p->seed);
 
@@ -113,7 +115,8 @@ static int read_seed(struct params *p, struct reader *r, const char *param, cons
     return rc;
 }
 
-static int read_deadline(struct params *p, struct reader *r, const char *param, const json_t *v)
+static int read_deadline(struct params *p, struct body_reader *r, const char *param,
+                         const json_t *v)
 {
     int rc = body_read_int(r, param, v, INT64_MIN, INT64_MAX, &p->deadline_ms);
 
@@ -121,7 +124,7 @@ static int read_deadline(struct params *p, struct reader *r, const char *param, 
     return rc;
 }
 
-bool params_priority(struct str s, int *out)
+bool params_parse_priority(struct str s, int *out)
 {
     int64_t n;
 
@@ -132,14 +135,15 @@ bool params_priority(struct str s, int *out)
     return true;
 }
 
-static int read_priority(struct params *p, struct reader *r, const char *param, const json_t *v)
+static int read_priority(struct params *p, struct body_reader *r, const char *param,
+                         const json_t *v)
 {
     int64_t n;
     int rc;
 
     if (json_is_string(v)) {
-        if (!params_priority(body_str(v), &p->priority))
-            return reader_bad(r, param, "must be a number, \"interactive\" or \"batch\"");
+        if (!params_parse_priority(body_str(v), &p->priority))
+            return body_refuse(r, param, "must be a number, \"interactive\" or \"batch\"");
     } else {
         if ((rc = body_read_int(r, param, v, -1000, 1000, &n)) != OK) return rc;
         p->priority = (int)n;
@@ -148,50 +152,45 @@ static int read_priority(struct params *p, struct reader *r, const char *param, 
     return OK;
 }
 
-static int read_modalities(struct params *p, struct reader *r, const char *param, const json_t *v)
+static int read_modalities(struct params *p, struct body_reader *r, const char *param,
+                           const json_t *v)
 {
     (void)p;
     if (!json_is_array(v))
-        return reader_bad(r, param, "must be a list, but it is %s", body_type(v));
+        return body_refuse(r, param, "must be a list, but it is %s", body_type(v));
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *m = json_array_get(v, i);
         if (!json_is_string(m) || !str_is(body_str(m), "text"))
-            return reader_bad(r, param, "may only hold \"text\": this model writes nothing else");
+            return body_refuse(r, param,
+                               "may only contain \"text\": the model generates nothing else");
     }
     return OK;
 }
 
-static int read_encoding(struct params *p, struct reader *r, const char *param, const json_t *v)
+static int read_encoding(struct params *p, struct body_reader *r, const char *param,
+                         const json_t *v)
 {
     if (json_is_string(v)) p->encoding = body_str(v);
     if (str_is(p->encoding, "float") || str_is(p->encoding, "base64")) return OK;
-    return reader_bad(r, param, "must be \"float\" or \"base64\"");
+    return body_refuse(r, param, "must be \"float\" or \"base64\"");
 }
 
-static int read_tokens(struct params *p, struct reader *r, const char *param, const json_t *v)
+static int read_tokens(struct params *p, struct body_reader *r, const char *param, const json_t *v)
 {
     return body_read_ids(r, param, v, &p->tokens, &p->n_tokens);
 }
 
 /* ---- the table ---- */
 
-#define REFUSED(name)                          \
-    {                                          \
-        name, GEN, F_REFUSED, 0, 0, 0, 0, NULL \
-    }
-#define NOTHING(name)                          \
-    {                                          \
-        name, GEN, F_NOTHING, 0, 0, 0, 0, NULL \
-    }
-#define FN(name, in, fn)               \
-    {                                  \
-        name, in, F_FN, 0, 0, 0, 0, fn \
-    }
+/* clang-format off */
+#define REFUSED(name)    { name, GEN, F_REFUSED, 0, 0, 0, 0, NULL }
+#define NOTHING(name)    { name, GEN, F_NOTHING, 0, 0, 0, 0, NULL }
+#define FN(name, in, fn) { name, in, F_FN, 0, 0, 0, 0, fn }
 
 static const struct field fields[] = {
     { "model", ALL, F_TEXT, AT(model), 0, 0, 0, NULL },
-    FN("messages", BODY_CHAT, read_messages),
-    FN("prompt", BODY_TEXT, read_prompt),
+    FN("messages", BODY_CHAT, params_read_messages),
+    FN("prompt", BODY_TEXT, params_read_prompt),
     FN("max_tokens", GEN, read_max_tokens),
     FN("max_completion_tokens", GEN, read_max_tokens),
     { "min_tokens", GEN, F_INT, AT(min_tokens), 0, INT_MAX, 0, NULL },
@@ -199,7 +198,7 @@ static const struct field fields[] = {
     { "best_of", GEN, F_INT, AT(best_of), 1, 1024, 0, NULL },
     { "stream", GEN, F_BOOL, AT(stream), 0, 0, 0, NULL },
     FN("stream_options", GEN, read_stream_options),
-    FN("stop", GEN, read_stop),
+    FN("stop", GEN, params_read_stop),
     { "echo", BODY_TEXT, F_BOOL, AT(echo), 0, 0, 0, NULL },
     { "ignore_eos", GEN, F_BOOL, AT(ignore_eos), 0, 0, 0, NULL },
     { "logprobs", BODY_CHAT, F_BOOL, AT(logprobs), 0, 0, 0, NULL },
@@ -220,10 +219,10 @@ static const struct field fields[] = {
     { "repeat_last_n", GEN, F_INT, AT(sample.repeat_last), -1, 1 << 20, 0, NULL },
     { "frequency_penalty", GEN, F_FLOAT, AT(sample.freq_penalty), -2, 2, 0, NULL },
     { "presence_penalty", GEN, F_FLOAT, AT(sample.presence_penalty), -2, 2, 0, NULL },
-    FN("logit_bias", GEN, read_logit_bias),
+    FN("logit_bias", GEN, params_read_logit_bias),
 
-    FN("input", BODY_EMBED, read_prompt),
-    FN("input", BODY_CLASSIFY, read_pairs),
+    FN("input", BODY_EMBED, params_read_prompt),
+    FN("input", BODY_CLASSIFY, params_read_pairs),
     { "dimensions", BODY_EMBED, F_INT, AT(dimensions), 1, INT_MAX, 0, NULL },
     FN("encoding_format", BODY_EMBED, read_encoding),
     { "user", BODY_EMBED | BODY_CLASSIFY, F_NOTHING, 0, 0, 0, 0, NULL },
@@ -237,26 +236,26 @@ static const struct field fields[] = {
     { "with_pieces", BODY_TOKENIZE, F_BOOL, AT(with_pieces), 0, 0, 0, NULL },
     FN("tokens", BODY_DETOKENIZE, read_tokens),
 
-    FN("tools", GEN, read_tools),
-    FN("tool_choice", GEN, read_tool_choice),
-    FN("parallel_tool_calls", GEN, read_parallel),
-    FN("chat_template_kwargs", BODY_CHAT, read_template_vars),
-    FN("documents", BODY_CHAT, read_documents),
-    FN("enable_thinking", BODY_CHAT, read_thinking),
+    FN("tools", GEN, params_read_tools),
+    FN("tool_choice", GEN, params_read_tool_choice),
+    FN("parallel_tool_calls", GEN, params_read_parallel),
+    FN("chat_template_kwargs", BODY_CHAT, params_read_template_vars),
+    FN("documents", BODY_CHAT, params_read_documents),
+    FN("enable_thinking", BODY_CHAT, params_read_thinking),
     { "reasoning_effort", BODY_CHAT, F_TEXT, AT(reasoning_effort), 0, 0, 0, NULL },
     { "add_generation_prompt", BODY_CHAT, F_BOOL, AT(add_prompt), 0, 0, 0, NULL },
-    { "continue_final_message", BODY_CHAT, F_BOOL, AT(go_on), 0, 0, 0, NULL },
-    FN("response_format", GEN, read_response_format),
+    { "continue_final_message", BODY_CHAT, F_BOOL, AT(continue_final), 0, 0, 0, NULL },
+    FN("response_format", GEN, params_read_response_format),
     FN("modalities", GEN, read_modalities),
-    FN("structured_outputs", GEN, read_structured),
-    FN("grammar", GEN, read_grammar),
-    FN("json_schema", GEN, read_grammar),
-    FN("guided_json", GEN, read_grammar),
-    FN("guided_regex", GEN, read_grammar),
-    FN("guided_choice", GEN, read_grammar),
-    FN("guided_grammar", GEN, read_grammar),
-    FN("regex", GEN, read_grammar),
-    FN("ebnf", GEN, read_grammar),
+    FN("structured_outputs", GEN, params_read_structured),
+    FN("grammar", GEN, params_read_grammar),
+    FN("json_schema", GEN, params_read_grammar),
+    FN("guided_json", GEN, params_read_grammar),
+    FN("guided_regex", GEN, params_read_grammar),
+    FN("guided_choice", GEN, params_read_grammar),
+    FN("guided_grammar", GEN, params_read_grammar),
+    FN("regex", GEN, params_read_grammar),
+    FN("ebnf", GEN, params_read_grammar),
     REFUSED("functions"),
     REFUSED("function_call"),
     REFUSED("audio"),
@@ -279,11 +278,12 @@ static const struct field fields[] = {
     NOTHING("prompt_cache_key"),
     NOTHING("safety_identifier"),
 };
+/* clang-format on */
 
 enum { N_FIELDS = sizeof fields / sizeof *fields };
-_Static_assert(N_FIELDS <= 128, "a bit for each");
+_Static_assert(N_FIELDS <= 128, "params.given has 128 bits");
 
-/* ---- reading by it ---- */
+/* ---- reading a body by the table ---- */
 
 static bool is_given(const struct params *p, size_t i) { return p->given[i / 64] >> (i % 64) & 1; }
 
@@ -293,28 +293,29 @@ static bool in_range(const struct field *f, double x)
            !((f->open & BELOW) && x >= f->most);
 }
 
-static int read_float(const struct field *f, struct reader *r, const json_t *v, double *out)
+static int read_float(const struct field *f, struct body_reader *r, const json_t *v, double *out)
 {
     if (!json_is_number(v))
-        return reader_bad(r, f->name, "must be a number, but it is %s", body_type(v));
+        return body_refuse(r, f->name, "must be a number, but it is %s", body_type(v));
     *out = json_number_value(v);
     if (in_range(f, *out)) return OK;
-    return reader_bad(r, f->name, "must be %s %g %s %g, but it is %g",
-                      f->open & ABOVE ? "above" : "from", f->least,
-                      f->open & BELOW ? "to below" : "to", f->most, *out);
+    return body_refuse(r, f->name, "must be %s %g %s %g, but it is %g",
+                       f->open & ABOVE ? "above" : "from", f->least,
+                       f->open & BELOW ? "to below" : "to", f->most, *out);
 }
 
-static int read_field(struct params *p, const struct field *f, struct reader *r, const json_t *v)
+static int read_field(struct params *p, const struct field *f, struct body_reader *r,
+                      const json_t *v)
 {
     void *to = (char *)p + f->at;
-    int64_t whole;
+    int64_t i;
     double x;
     int rc = OK;
 
     switch (f->kind) {
     case F_INT:
-        rc = body_read_int(r, f->name, v, (int64_t)f->least, (int64_t)f->most, &whole);
-        if (rc == OK) *(int *)to = (int)whole;
+        rc = body_read_int(r, f->name, v, (int64_t)f->least, (int64_t)f->most, &i);
+        if (rc == OK) *(int *)to = (int)i;
         break;
     case F_FLOAT:
         if ((rc = read_float(f, r, v, &x)) == OK) *(float *)to = (float)x;
@@ -323,21 +324,20 @@ static int read_field(struct params *p, const struct field *f, struct reader *r,
     case F_BOOL: rc = body_read_bool(r, f->name, v, to); break;
     case F_TEXT:
         if (!json_is_string(v))
-            return reader_bad(r, f->name, "must be a string, but it is %s", body_type(v));
+            return body_refuse(r, f->name, "must be a string, but it is %s", body_type(v));
         *(struct str *)to = body_str(v);
         break;
     case F_FN: rc = f->read(p, r, f->name, v); break;
     case F_REFUSED:
         if (!is_off(v))
-            rc = reader_bad(r, f->name,
-                            "is not supported, and the answer would not be what it asks for");
+            rc = body_refuse(r, f->name, "is not supported by this server: leave it out");
         break;
     default: break;
     }
     return rc;
 }
 
-/* Cut and cleaned: it goes into a header. */
+/* Adds the name to the list for the header x-tern-ignored-fields, cut and cleaned. */
 static void note_ignored(struct params *p, const char *name)
 {
     enum { NAMES = 16, NAME_BYTES = 40 };
@@ -358,7 +358,7 @@ static const struct field *find_field(const char *name, enum body_kind kind, siz
     return NULL;
 }
 
-static int read_all(struct params *p, enum body_kind kind, struct reader *r)
+static int read_fields(struct params *p, enum body_kind kind, struct body_reader *r)
 {
     const char *name;
     json_t *v;
@@ -378,36 +378,38 @@ static int read_all(struct params *p, enum body_kind kind, struct reader *r)
     return OK;
 }
 
-/* What one field says of another. */
-static int check_generation(struct params *p, enum body_kind kind, struct reader *r)
+/* Rules between fields, and values that follow from several. */
+static int finish_generation(struct params *p, enum body_kind kind, struct body_reader *r)
 {
-    if (kind == BODY_CHAT && p->n_msgs == 0) return reader_bad(r, "messages", "is required");
-    if (kind == BODY_TEXT && p->n_prompts == 0) return reader_bad(r, "prompt", "is required");
+    int rc;
+
+    if (kind == BODY_CHAT && p->n_msgs == 0) return body_refuse(r, "messages", "is required");
+    if (kind == BODY_TEXT && p->n_prompts == 0) return body_refuse(r, "prompt", "is required");
     if (kind == BODY_TEXT && p->tools && p->tool_choice != TOOL_NONE)
-        return reader_bad(r, "tools", "are for chats: a text completion has no place for them");
-    if (check_tools(p, r) != OK) return E_INVALID;
-    if (p->go_on && json_is_true(json_object_get(p->root, "add_generation_prompt")))
-        return reader_bad(r, "continue_final_message",
-                          "and add_generation_prompt cannot both be true");
+        return body_refuse(r, "tools",
+                           "are supported in chats only: a text completion cannot use them");
+    if ((rc = params_apply_tool_choice(p, r)) != OK) return rc;
+    if (p->continue_final && json_is_true(json_object_get(p->root, "add_generation_prompt")))
+        return body_refuse(r, "continue_final_message",
+                           "and add_generation_prompt cannot both be true");
     if (p->best_of && p->best_of != p->n)
-        return reader_bad(r, "best_of", "is %d, but only n (%d) is supported", p->best_of, p->n);
+        return body_refuse(r, "best_of", "is %d, but it must be equal to n (%d)", p->best_of, p->n);
     if (p->top_given && p->top_logprobs > 0 && !p->logprobs)
-        return reader_bad(r, "top_logprobs", "needs logprobs to be true");
+        return body_refuse(r, "top_logprobs", "needs logprobs to be true");
     if (p->logprobs && p->echo)
-        return reader_bad(r, "logprobs",
-                          "cannot be given for an echoed prompt: leave out echo or logprobs");
+        return body_refuse(r, "logprobs", "cannot be combined with echo: leave out one of the two");
     if (p->logprobs) p->n_top = p->top_logprobs;
     if (kind == BODY_CHAT && p->max_completion_tokens) p->max_tokens = p->max_completion_tokens;
     if (!p->max_tokens) p->max_tokens = p->max_completion_tokens;
     if (p->max_tokens && p->min_tokens > p->max_tokens)
-        return reader_bad(r, "min_tokens", "is %d, but at most %d tokens are asked for",
-                          p->min_tokens, p->max_tokens);
+        return body_refuse(r, "min_tokens", "is %d, but max_tokens is only %d", p->min_tokens,
+                           p->max_tokens);
     return OK;
 }
 
 int params_read(struct params *p, enum body_kind kind, struct str body, struct err *e)
 {
-    struct reader r = { .arena = &p->arena, .err = e, .param = p->param };
+    struct body_reader r = { .arena = &p->arena, .err = e, .param = p->param };
     int rc;
 
     p->n = 1;
@@ -415,12 +417,13 @@ int params_read(struct params *p, enum body_kind kind, struct str body, struct e
     p->parse_special = true;
     p->add_prompt = true;
     if ((rc = body_parse(&p->root, body, e)) != OK) return rc;
-    if ((rc = read_all(p, kind, &r)) != OK) return rc;
-    if (kind & GEN) return check_generation(p, kind, &r);
+    if ((rc = read_fields(p, kind, &r)) != OK) return rc;
+    if ((rc = buf_check(&p->ignored, e)) != OK || (rc = arena_check(&p->arena, e)) != OK) return rc;
+    if (kind & GEN) return finish_generation(p, kind, &r);
     if (kind & (BODY_EMBED | BODY_CLASSIFY) && p->n_prompts == 0)
-        return reader_bad(&r, "input", "is required");
-    if (kind == BODY_TOKENIZE && !p->text.p) return reader_bad(&r, "content", "is required");
-    if (kind == BODY_DETOKENIZE && !p->tokens) return reader_bad(&r, "tokens", "is required");
+        return body_refuse(&r, "input", "is required");
+    if (kind == BODY_TOKENIZE && !p->text.p) return body_refuse(&r, "content", "is required");
+    if (kind == BODY_DETOKENIZE && !p->tokens) return body_refuse(&r, "tokens", "is required");
     return OK;
 }
 
@@ -434,7 +437,7 @@ void params_release(struct params *p)
 
 void params_sample(const struct params *p, struct sample_opt *io)
 {
-    bool repeats = false, window = false;
+    bool repetition = false, window = false; /* repetition_penalty, repeat_last_n were given */
 
     for (size_t i = 0; i < N_FIELDS; i++) {
         const struct field *f = &fields[i];
@@ -442,11 +445,12 @@ void params_sample(const struct params *p, struct sample_opt *io)
         if (!is_given(p, i) || (f->kind != F_INT && f->kind != F_FLOAT)) continue;
         if (f->at < AT(sample) || f->at >= AT(sample) + sizeof p->sample) continue;
         memcpy((char *)io + (f->at - AT(sample)), (const char *)p + f->at, size);
-        repeats |= !strcmp(f->name, "repetition_penalty");
+        repetition |= !strcmp(f->name, "repetition_penalty");
         window |= f->at == AT(sample.repeat_last);
     }
-    if (repeats && !window) io->repeat_last = -1; /* who call it so mean all of prompt and answer */
-    if (io->top_k < 0) io->top_k = 0;             /* -1 is how some say "all" */
-    if (!(io->top_p > 0)) io->top_p = 1e-6f;      /* the smallest set there is: one token */
+    /* Servers with a repetition_penalty (vLLM, TGI) apply it to all of prompt and answer. */
+    if (repetition && !window) io->repeat_last = -1;
+    if (io->top_k < 0) io->top_k = 0;        /* some clients write -1 for "all tokens" */
+    if (!(io->top_p > 0)) io->top_p = 1e-6f; /* 0 leaves the most likely token only */
     if (p->sample.n_bias) io->bias = p->sample.bias, io->n_bias = p->sample.n_bias;
 }

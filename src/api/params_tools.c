@@ -1,5 +1,5 @@
-/* params_tools.c - fields about tools and about the chat template. */
-#include "api/params.h"
+/* params_tools.c - fields for tools and for the chat template. */
+#include "api/params_impl.h"
 
 #include <stdio.h>
 
@@ -7,7 +7,7 @@
 
 /* ---- tools ---- */
 
-static int read_tool(struct reader *r, size_t i, const json_t *tool)
+static int check_tool(struct body_reader *r, size_t i, const json_t *tool)
 {
     const json_t *type = json_object_get(tool, "type"), *fn = json_object_get(tool, "function"),
                  *name, *params;
@@ -15,61 +15,63 @@ static int read_tool(struct reader *r, size_t i, const json_t *tool)
 
     snprintf(at, sizeof at, "tools[%zu]", i);
     if (!json_is_object(tool))
-        return reader_bad(r, at, "must be an object, but it is %s", body_type(tool));
+        return body_refuse(r, at, "must be an object, but it is %s", body_type(tool));
     if (!json_is_string(type) || !str_is(body_str(type), "function")) {
         snprintf(at, sizeof at, "tools[%zu].type", i);
-        return reader_bad(r, at, "must be \"function\"");
+        return body_refuse(r, at, "must be \"function\"");
     }
     snprintf(at, sizeof at, "tools[%zu].function", i);
-    if (!json_is_object(fn)) return reader_bad(r, at, "must be an object");
+    if (!json_is_object(fn)) return body_refuse(r, at, "must be an object");
     name = json_object_get(fn, "name");
     params = json_object_get(fn, "parameters");
     snprintf(at, sizeof at, "tools[%zu].function.name", i);
     if (!json_is_string(name) || !json_string_length(name))
-        return reader_bad(r, at, "must be a string that is not empty");
+        return body_refuse(r, at, "must be a non-empty string");
     snprintf(at, sizeof at, "tools[%zu].function.parameters", i);
     if (params && !json_is_null(params) && !json_is_object(params))
-        return reader_bad(r, at, "must be a JSON schema, but it is %s", body_type(params));
+        return body_refuse(r, at, "must be a JSON schema, but it is %s", body_type(params));
     return OK;
 }
 
-int read_tools(struct params *p, struct reader *r, const char *param, const json_t *v)
+int params_read_tools(struct params *p, struct body_reader *r, const char *param, const json_t *v)
 {
     int rc = OK;
 
     if (!json_is_array(v))
-        return reader_bad(r, param, "must be a list, but it is %s", body_type(v));
+        return body_refuse(r, param, "must be a list, but it is %s", body_type(v));
     if (json_array_size(v) > TOOLS_MAX)
-        return reader_bad(r, param, "holds %zu tools, but %d is the most", json_array_size(v),
-                          TOOLS_MAX);
+        return body_refuse(r, param, "contains %zu tools, but at most %d are allowed",
+                           json_array_size(v), TOOLS_MAX);
     for (size_t i = 0; i < json_array_size(v) && rc == OK; i++)
-        rc = read_tool(r, i, json_array_get(v, i));
+        rc = check_tool(r, i, json_array_get(v, i));
     if (json_array_size(v)) p->tools = v;
     return rc;
 }
 
-int read_tool_choice(struct params *p, struct reader *r, const char *param, const json_t *v)
+int params_read_tool_choice(struct params *p, struct body_reader *r, const char *param,
+                            const json_t *v)
 {
     const json_t *name = json_object_get(json_object_get(v, "function"), "name");
 
     if (json_is_object(v)) {
         if (!json_is_string(name))
-            return reader_bad(r, "tool_choice.function.name", "must be a string");
+            return body_refuse(r, "tool_choice.function.name", "must be a string");
         p->tool_choice = TOOL_NAMED;
         p->tool_name = body_str(name);
         return OK;
     }
     if (!json_is_string(v))
-        return reader_bad(r, param, "must be a string or an object, but it is %s", body_type(v));
+        return body_refuse(r, param, "must be a string or an object, but it is %s", body_type(v));
     if (str_is(body_str(v), "none")) p->tool_choice = TOOL_NONE;
     else if (str_is(body_str(v), "required")) p->tool_choice = TOOL_REQUIRED;
     else if (!str_is(body_str(v), "auto"))
-        return reader_bad(r, param, "is \"%.40s\", but must be none, auto, required or a function",
-                          json_string_value(v));
+        return body_refuse(r, param, "is \"%.40s\", but must be none, auto, required or a function",
+                           json_string_value(v));
     return OK;
 }
 
-int read_parallel(struct params *p, struct reader *r, const char *param, const json_t *v)
+int params_read_parallel(struct params *p, struct body_reader *r, const char *param,
+                         const json_t *v)
 {
     bool parallel = true;
     int rc = body_read_bool(r, param, v, &parallel);
@@ -88,71 +90,75 @@ static bool has_tool(const json_t *tools, struct str name)
     return false;
 }
 
-int check_tools(struct params *p, struct reader *r)
+int params_apply_tool_choice(struct params *p, struct body_reader *r)
 {
     if ((p->tool_choice == TOOL_REQUIRED || p->tool_choice == TOOL_NAMED) && !p->tools)
-        return reader_bad(r, "tool_choice", "asks for a tool call, but there are no tools");
+        return body_refuse(r, "tool_choice", "requires a tool call, but the request has no tools");
     if (p->tool_choice == TOOL_NAMED && !has_tool(p->tools, p->tool_name))
-        return reader_bad(r, "tool_choice", "names \"%.*s\", which is none of the tools",
-                          STR_ARG(str_take(p->tool_name, 60)));
+        return body_refuse(r, "tool_choice",
+                           "names the function \"%.*s\", which is not among the tools",
+                           STR_ARG(str_take(p->tool_name, 60)));
     if ((p->tool_choice == TOOL_REQUIRED || p->tool_choice == TOOL_NAMED) && p->grammar_field)
-        return reader_bad(
+        return body_refuse(
             r, "tool_choice",
-            "asks for a tool call, and %.60s says what the answer must look like: give one of them",
+            "requires a tool call, but %.60s constrains the answer: give only one of them",
             p->grammar_field);
     if (p->tool_choice == TOOL_NONE) p->tools = NULL;
     return OK;
 }
 
-/* ---- calls in messages ---- */
+/* ---- tool calls in messages ---- */
 
-int read_past_calls(struct reader *r, size_t i, const json_t *calls)
+int params_check_past_calls(struct body_reader *r, size_t i, const json_t *calls)
 {
     char at[PARAM_MAX];
 
     snprintf(at, sizeof at, "messages[%zu].tool_calls", i);
     if (!json_is_array(calls))
-        return reader_bad(r, at, "must be a list, but it is %s", body_type(calls));
+        return body_refuse(r, at, "must be a list, but it is %s", body_type(calls));
     for (size_t k = 0; k < json_array_size(calls); k++) {
         const json_t *fn = json_object_get(json_array_get(calls, k), "function"),
                      *args = json_object_get(fn, "arguments");
         snprintf(at, sizeof at, "messages[%zu].tool_calls[%zu].function.name", i, k);
         if (!json_is_string(json_object_get(fn, "name")))
-            return reader_bad(r, at, "must be a string");
+            return body_refuse(r, at, "must be a string");
         snprintf(at, sizeof at, "messages[%zu].tool_calls[%zu].function.arguments", i, k);
         if (args && !json_is_string(args) && !json_is_object(args) && !json_is_null(args))
-            return reader_bad(r, at, "must be a string of JSON, but it is %s", body_type(args));
+            return body_refuse(r, at, "must be a string of JSON, but it is %s", body_type(args));
     }
     return OK;
 }
 
-/* ---- the template's own ---- */
+/* ---- variables of the chat template ---- */
 
-int read_template_vars(struct params *p, struct reader *r, const char *param, const json_t *v)
+int params_read_template_vars(struct params *p, struct body_reader *r, const char *param,
+                              const json_t *v)
 {
-    static const char *const own[] = { "messages", "tools", "chat_template", "tokenize" };
+    static const char *const reserved[] = { "messages", "tools", "chat_template", "tokenize" };
     char at[PARAM_MAX];
 
     if (!json_is_object(v))
-        return reader_bad(r, param, "must be an object, but it is %s", body_type(v));
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (json_object_get(v, own[i])) {
-            snprintf(at, sizeof at, "%.60s.%s", param, own[i]);
-            return reader_bad(r, at, "cannot be given here");
+        return body_refuse(r, param, "must be an object, but it is %s", body_type(v));
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+        if (json_object_get(v, reserved[i])) {
+            snprintf(at, sizeof at, "%.60s.%s", param, reserved[i]);
+            return body_refuse(r, at, "cannot be set here: use the field of the request");
         }
     p->template_vars = v;
     return OK;
 }
 
-int read_documents(struct params *p, struct reader *r, const char *param, const json_t *v)
+int params_read_documents(struct params *p, struct body_reader *r, const char *param,
+                          const json_t *v)
 {
     if (!json_is_array(v))
-        return reader_bad(r, param, "must be a list, but it is %s", body_type(v));
+        return body_refuse(r, param, "must be a list, but it is %s", body_type(v));
     p->documents = v;
     return OK;
 }
 
-int read_thinking(struct params *p, struct reader *r, const char *param, const json_t *v)
+int params_read_thinking(struct params *p, struct body_reader *r, const char *param,
+                         const json_t *v)
 {
     p->has_thinking = true;
     return body_read_bool(r, param, v, &p->thinking);

@@ -1,18 +1,21 @@
+/* reply.c - rendering of chunks and bodies, by appending literals rather than through jsonw: chunks
+ * are made for every token. */
 #include "api/reply.h"
 
 #include "base/jsonw.h"
+#include "engine/outbox.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-static void put_str(struct buf *out, struct str s)
+static void append_str(struct buf *out, struct str s)
 {
     struct jsonw w = { .out = out };
     jsonw_str(&w, s);
 }
 
-static void put_int(struct buf *out, int64_t v)
+static void append_int(struct buf *out, int64_t v)
 {
     char digits[24];
     size_t at = sizeof digits;
@@ -24,27 +27,27 @@ static void put_int(struct buf *out, int64_t v)
     buf_add(out, digits + at, sizeof digits - at);
 }
 
-/* ---- what all chunks and bodies begin with ---- */
+/* ---- the beginning of all chunks and bodies ---- */
 
-static void put_head(const struct reply *y, struct buf *out, const char *object)
+static void append_head(const struct reply *y, struct buf *out, const char *object)
 {
     buf_puts(out, "{\"id\":");
-    put_str(out, str_c(y->id));
+    append_str(out, str_c(y->id));
     buf_puts(out, ",\"object\":\"");
     buf_puts(out, object);
     buf_puts(out, "\",\"created\":");
-    put_int(out, y->created);
+    append_int(out, y->created);
     buf_puts(out, ",\"model\":");
-    put_str(out, str_c(y->model));
+    append_str(out, str_c(y->model));
     buf_puts(out, ",\"system_fingerprint\":");
-    put_str(out, str_c(y->fingerprint));
+    append_str(out, str_c(y->fingerprint));
     buf_puts(out, ",\"choices\":[");
 }
 
-void reply_begin(struct reply *y)
+void reply_render_head(struct reply *y)
 {
     buf_clear(&y->head);
-    put_head(y, &y->head, y->chat ? "chat.completion.chunk" : "text_completion");
+    append_head(y, &y->head, y->chat ? "chat.completion.chunk" : "text_completion");
 }
 
 void reply_release(struct reply *y)
@@ -57,19 +60,26 @@ void reply_release(struct reply *y)
 
 void logprobs_clear(struct logprobs *l)
 {
-    for (int i = 0; i < 4; i++) buf_clear(&l->list[i]);
+    for (int i = 0; i < LOGPROB_LISTS; i++) buf_clear(&l->list[i]);
     l->n = 0;
 }
 
 void logprobs_release(struct logprobs *l)
 {
-    for (int i = 0; i < 4; i++) buf_release(&l->list[i]);
+    for (int i = 0; i < LOGPROB_LISTS; i++) buf_release(&l->list[i]);
     l->n = 0;
 }
 
-/* The shortest text that reads back as the same float. JSON has no -inf: "never" is a number that
- * others write too. */
-static void put_logprob(struct buf *out, float logprob)
+bool logprobs_failed(const struct logprobs *l)
+{
+    for (int i = 0; i < LOGPROB_LISTS; i++)
+        if (l->list[i].failed) return true;
+    return false;
+}
+
+/* The shortest text that parses to the same float. JSON has no -Inf; -9999.0 is what vLLM writes
+ * for it. */
+static void append_logprob(struct buf *out, float logprob)
 {
     char text[32] = "-9999.0";
 
@@ -80,80 +90,85 @@ static void put_logprob(struct buf *out, float logprob)
     buf_puts(out, text);
 }
 
-static void put_token(struct reply *y, struct buf *out, int32_t id, float logprob)
+static void append_token(struct reply *y, struct buf *out, int32_t id, float logprob)
 {
-    struct str bytes = y->piece(y->arg, id);
+    struct str bytes = y->piece(y->piece_arg, id);
 
     buf_puts(out, "{\"token\":");
-    put_str(out, bytes);
+    append_str(out, bytes);
     buf_puts(out, ",\"logprob\":");
-    put_logprob(out, logprob);
+    append_logprob(out, logprob);
     buf_puts(out, ",\"bytes\":[");
     for (size_t i = 0; i < bytes.n; i++) {
         if (i) buf_putc(out, ',');
-        put_int(out, (unsigned char)bytes.p[i]);
+        append_int(out, (unsigned char)bytes.p[i]);
     }
     buf_putc(out, ']');
 }
 
-static void add_chat(struct logprobs *l, struct reply *y, const struct event *ev)
+static void add_chat_logprob(struct logprobs *l, struct reply *y, const struct event *ev)
 {
     struct buf *out = &l->list[0];
 
     if (l->n) buf_putc(out, ',');
-    put_token(y, out, ev->id, ev->logprob);
+    append_token(y, out, ev->id, ev->logprob);
     buf_puts(out, ",\"top_logprobs\":[");
     for (int i = 0; i < ev->n_top; i++) {
         if (i) buf_putc(out, ',');
-        put_token(y, out, ev->top[i].id, ev->top[i].logprob);
+        append_token(y, out, ev->top[i].id, ev->top[i].logprob);
         buf_putc(out, '}');
     }
     buf_puts(out, "]}");
 }
 
-/* One "text":logprob of an object, unless its text is there already: the first is the likelier. */
-static void put_top(struct reply *y, struct buf *out, size_t begin, int32_t id, float logprob)
+/* Appends one "text":logprob to the object that begins at `begin`, unless the text is in it
+ * already: different tokens can have the same text, and the first one is the most likely. */
+static void append_alternative(struct reply *y, struct buf *out, size_t begin, int32_t id,
+                               float logprob)
 {
     size_t at = out->n, n;
 
-    put_str(out, y->piece(y->arg, id));
+    append_str(out, y->piece(y->piece_arg, id));
     buf_putc(out, ':');
     n = out->n - at;
+    if (out->failed) return;
     for (size_t i = begin; i + n <= at; i++) {
         if ((out->p[i - 1] == '{' || out->p[i - 1] == ',') && !memcmp(out->p + i, out->p + at, n)) {
             out->n = at;
             return;
         }
     }
-    put_logprob(out, logprob);
+    append_logprob(out, logprob);
     buf_putc(out, ',');
 }
 
-static void add_text(struct logprobs *l, struct reply *y, const struct event *ev, size_t offset)
+static void add_text_logprob(struct logprobs *l, struct reply *y, const struct event *ev,
+                             size_t offset)
 {
     struct buf *top = &l->list[2];
     size_t begin;
 
     for (int i = 0; l->n && i < 4; i++) buf_putc(&l->list[i], ',');
-    put_str(&l->list[0], y->piece(y->arg, ev->id));
-    put_logprob(&l->list[1], ev->logprob);
+    append_str(&l->list[0], y->piece(y->piece_arg, ev->id));
+    append_logprob(&l->list[1], ev->logprob);
     buf_putc(top, '{');
     begin = top->n;
-    for (int i = 0; i < ev->n_top; i++) put_top(y, top, begin, ev->top[i].id, ev->top[i].logprob);
-    if (ev->n_top) put_top(y, top, begin, ev->id, ev->logprob);
-    if (top->n > begin) top->n--; /* the last comma */
+    for (int i = 0; i < ev->n_top; i++)
+        append_alternative(y, top, begin, ev->top[i].id, ev->top[i].logprob);
+    if (ev->n_top) append_alternative(y, top, begin, ev->id, ev->logprob);
+    if (top->n > begin) top->n--; /* removes the last comma */
     buf_putc(top, '}');
-    put_int(&l->list[3], (int64_t)offset);
+    append_int(&l->list[3], (int64_t)offset);
 }
 
 void logprobs_add(struct logprobs *l, struct reply *y, const struct event *ev, size_t offset)
 {
-    if (y->chat) add_chat(l, y, ev);
-    else add_text(l, y, ev, offset);
+    if (y->chat) add_chat_logprob(l, y, ev);
+    else add_text_logprob(l, y, ev, offset);
     l->n++;
 }
 
-static void put_logprobs(const struct reply *y, struct buf *out, const struct logprobs *l)
+static void append_logprobs(const struct reply *y, struct buf *out, const struct logprobs *l)
 {
     static const char *const names[] = { "{\"tokens\":[", "],\"token_logprobs\":[",
                                          "],\"top_logprobs\":[", "],\"text_offset\":[" };
@@ -176,119 +191,120 @@ static void put_logprobs(const struct reply *y, struct buf *out, const struct lo
 
 /* ---- chunks ---- */
 
-static void put_index(const struct reply *y, struct buf *out, int index)
+static void append_chunk_head(const struct reply *y, struct buf *out, int index)
 {
     buf_put_str(out, buf_str(&y->head));
     buf_puts(out, "{\"index\":");
-    put_int(out, index);
+    append_int(out, index);
 }
 
-static void put_end(const struct reply *y, struct buf *out)
+static void append_chunk_end(const struct reply *y, struct buf *out)
 {
     buf_puts(out, y->usage ? "}],\"usage\":null}" : "}]}");
 }
 
-void reply_role(const struct reply *y, struct buf *out, int index)
+void reply_chunk_role(const struct reply *y, struct buf *out, int index)
 {
-    put_index(y, out, index);
+    append_chunk_head(y, out, index);
     buf_puts(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
     buf_puts(out, ",\"logprobs\":null,\"finish_reason\":null");
-    put_end(y, out);
+    append_chunk_end(y, out);
 }
 
-void reply_delta(const struct reply *y, struct buf *out, int index, struct str text,
-                 const struct logprobs *lp)
+void reply_chunk_text(const struct reply *y, struct buf *out, int index, struct str text,
+                      const struct logprobs *lp)
 {
-    put_index(y, out, index);
+    append_chunk_head(y, out, index);
     buf_puts(out, y->chat ? ",\"delta\":{\"content\":" : ",\"text\":");
-    put_str(out, text);
+    append_str(out, text);
     if (y->chat) buf_putc(out, '}');
-    put_logprobs(y, out, lp);
+    append_logprobs(y, out, lp);
     buf_puts(out, ",\"finish_reason\":null");
-    put_end(y, out);
+    append_chunk_end(y, out);
 }
 
-static void put_nulls(const struct reply *y, struct buf *out)
+static void append_null_end(const struct reply *y, struct buf *out)
 {
     buf_puts(out, ",\"logprobs\":null,\"finish_reason\":null");
-    put_end(y, out);
+    append_chunk_end(y, out);
 }
 
-/* Two names for it are in use among clients. */
-static void put_think(struct buf *out, struct str text)
+/* Clients read it under one of two names. */
+static void append_reasoning(struct buf *out, struct str text)
 {
     buf_puts(out, "\"reasoning_content\":");
-    put_str(out, text);
+    append_str(out, text);
     buf_puts(out, ",\"reasoning\":");
-    put_str(out, text);
+    append_str(out, text);
 }
 
-void reply_think(const struct reply *y, struct buf *out, int index, struct str text)
+void reply_chunk_reasoning(const struct reply *y, struct buf *out, int index, struct str text)
 {
-    put_index(y, out, index);
+    append_chunk_head(y, out, index);
     buf_puts(out, ",\"delta\":{");
-    put_think(out, text);
+    append_reasoning(out, text);
     buf_putc(out, '}');
-    put_nulls(y, out);
+    append_null_end(y, out);
 }
 
-void reply_open_call(struct buf *out, int k, struct str id, struct str name)
+void reply_open_tool_call(struct buf *out, int k, struct str id, struct str name)
 {
     buf_putc(out, '{');
     if (k >= 0) {
         buf_puts(out, "\"index\":");
-        put_int(out, k);
+        append_int(out, k);
         buf_putc(out, ',');
     }
     buf_puts(out, "\"id\":");
-    put_str(out, id);
+    append_str(out, id);
     buf_puts(out, ",\"type\":\"function\",\"function\":{\"name\":");
-    put_str(out, name);
+    append_str(out, name);
     buf_puts(out, ",\"arguments\":");
 }
 
-void reply_close_call(struct buf *out, struct str args)
+void reply_close_tool_call(struct buf *out, struct str args)
 {
-    put_str(out, args);
+    append_str(out, args);
     buf_puts(out, "}}");
 }
 
-void reply_call(const struct reply *y, struct buf *out, int index, int k, struct str id,
-                struct str name)
+void reply_chunk_tool_call(const struct reply *y, struct buf *out, int index, int k, struct str id,
+                           struct str name)
 {
-    put_index(y, out, index);
+    append_chunk_head(y, out, index);
     buf_puts(out, ",\"delta\":{\"tool_calls\":[");
-    reply_open_call(out, k, id, name);
-    reply_close_call(out, STR(""));
+    reply_open_tool_call(out, k, id, name);
+    reply_close_tool_call(out, STR(""));
     buf_puts(out, "]}");
-    put_nulls(y, out);
+    append_null_end(y, out);
 }
 
-void reply_args(const struct reply *y, struct buf *out, int index, int k, struct str piece)
+void reply_chunk_tool_args(const struct reply *y, struct buf *out, int index, int k,
+                           struct str piece)
 {
-    put_index(y, out, index);
+    append_chunk_head(y, out, index);
     buf_puts(out, ",\"delta\":{\"tool_calls\":[{\"index\":");
-    put_int(out, k);
+    append_int(out, k);
     buf_puts(out, ",\"function\":{\"arguments\":");
-    put_str(out, piece);
+    append_str(out, piece);
     buf_puts(out, "}}]}");
-    put_nulls(y, out);
+    append_null_end(y, out);
 }
 
-void reply_finish(const struct reply *y, struct buf *out, int index, const char *finish)
+void reply_chunk_finish(const struct reply *y, struct buf *out, int index, const char *finish)
 {
-    put_index(y, out, index);
+    append_chunk_head(y, out, index);
     buf_puts(out, y->chat ? ",\"delta\":{}" : ",\"text\":\"\"");
     buf_puts(out, ",\"logprobs\":null,\"finish_reason\":");
-    put_str(out, str_c(finish));
-    put_end(y, out);
+    append_str(out, str_c(finish));
+    append_chunk_end(y, out);
 }
 
 /* ---- usage ---- */
 
-static double rounded(double ms) { return round(ms * 1000) / 1000; }
+static double round_ms(double ms) { return round(ms * 1000) / 1000; }
 
-static void put_usage(struct buf *out, const struct usage *u)
+static void append_usage(struct buf *out, const struct usage *u)
 {
     struct jsonw w = { .out = out };
 
@@ -301,75 +317,69 @@ static void put_usage(struct buf *out, const struct usage *u)
     jsonw_key(&w, "cached_tokens"), jsonw_int(&w, u->cached);
     jsonw_end(&w);
     jsonw_key(&w, "tern"), jsonw_obj(&w);
-    jsonw_key(&w, "queue_ms"), jsonw_num(&w, rounded(u->queue_ms));
-    jsonw_key(&w, "prefill_ms"), jsonw_num(&w, rounded(u->prefill_ms));
-    jsonw_key(&w, "decode_ms"), jsonw_num(&w, rounded(u->decode_ms));
+    jsonw_key(&w, "queue_ms"), jsonw_num(&w, round_ms(u->queue_ms));
+    jsonw_key(&w, "prefill_ms"), jsonw_num(&w, round_ms(u->prefill_ms));
+    jsonw_key(&w, "decode_ms"), jsonw_num(&w, round_ms(u->decode_ms));
     jsonw_key(&w, "cached_tokens"), jsonw_int(&w, u->cached);
     jsonw_end(&w);
     jsonw_end(&w);
 }
 
-void reply_usage(const struct reply *y, struct buf *out, const struct usage *u)
+void reply_chunk_usage(const struct reply *y, struct buf *out, const struct usage *u)
 {
     buf_put_str(out, buf_str(&y->head));
     buf_puts(out, "],");
-    put_usage(out, u);
+    append_usage(out, u);
     buf_putc(out, '}');
 }
 
-/* ---- whole replies ---- */
+/* ---- bodies ---- */
 
 void reply_open(const struct reply *y, struct buf *out)
 {
-    put_head(y, out, y->chat ? "chat.completion" : "text_completion");
+    append_head(y, out, y->chat ? "chat.completion" : "text_completion");
 }
 
-static void put_message(struct buf *out, const struct reply_parts *p)
+static void append_message(struct buf *out, const struct reply_parts *p)
 {
     buf_puts(out, ",\"message\":{\"role\":\"assistant\",\"content\":");
-    if (p->calls.n && !p->text.n) buf_puts(out, "null");
-    else put_str(out, p->text);
+    if (p->tool_calls.n && !p->text.n) buf_puts(out, "null");
+    else append_str(out, p->text);
     buf_puts(out, ",\"refusal\":null");
-    if (p->think.n) {
+    if (p->reasoning.n) {
         buf_putc(out, ',');
-        put_think(out, p->think);
+        append_reasoning(out, p->reasoning);
     }
-    if (p->calls.n) {
+    if (p->tool_calls.n) {
         buf_puts(out, ",\"tool_calls\":[");
-        buf_put_str(out, p->calls);
+        buf_put_str(out, p->tool_calls);
         buf_putc(out, ']');
     }
     buf_putc(out, '}');
 }
 
-void reply_message(const struct reply *y, struct buf *out, int index,
-                   const struct reply_parts *parts, const struct logprobs *lp, const char *finish)
+void reply_add_choice(const struct reply *y, struct buf *out, int index,
+                      const struct reply_parts *parts, const struct logprobs *lp,
+                      const char *finish)
 {
-    if (out->p[out->n - 1] == '}') buf_putc(out, ',');
+    if (out->n && out->p[out->n - 1] == '}') buf_putc(out, ',');
     buf_puts(out, "{\"index\":");
-    put_int(out, index);
+    append_int(out, index);
     if (y->chat) {
-        put_message(out, parts);
+        append_message(out, parts);
     } else {
         buf_puts(out, ",\"text\":");
-        put_str(out, parts->text);
+        append_str(out, parts->text);
     }
-    put_logprobs(y, out, lp);
+    append_logprobs(y, out, lp);
     buf_puts(out, ",\"finish_reason\":");
-    put_str(out, str_c(finish));
+    append_str(out, str_c(finish));
     buf_putc(out, '}');
 }
 
-void reply_choice(const struct reply *y, struct buf *out, int index, struct str text,
-                  const struct logprobs *lp, const char *finish)
+void reply_close(struct buf *out, const struct usage *u)
 {
-    reply_message(y, out, index, &(struct reply_parts){ .text = text }, lp, finish);
-}
-
-void reply_close(const struct reply *y, struct buf *out, const struct usage *u)
-{
-    (void)y;
     buf_puts(out, "],");
-    put_usage(out, u);
+    append_usage(out, u);
     buf_putc(out, '}');
 }

@@ -1,16 +1,26 @@
-/* submit.c - a call's choices on their way into an engine. */
+/* submit.c - hands the choices of a call to its engine.
+ *
+ * A call with a grammar that is not compiled yet is parked: its prompts are copied, a compiler
+ * thread works, and the loop submits the choices when the job is done. The job and the call know
+ * each other; whichever ends first clears the link (call_release_parked). */
 #include "api/call.h"
+
+#include "api/choice.h"
 #include "base/clock.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "engine/compile.h"
+#include "engine/engine.h"
 #include "net/loop.h"
+#include "pool/pool.h"
 
 #include <stdio.h>
 #include <sys/random.h>
 #include <time.h>
 
-static const char *field_of(const struct call *c)
+/* ---- checks before anything is submitted ---- */
+
+static const char *prompt_field(const struct call *c)
 {
     return c->p.field ? c->p.field : c->p.n_msgs ? "messages" : "prompt";
 }
@@ -19,27 +29,41 @@ static int check_ids(struct call *c, const struct ids *v, int prompt, int n_voca
 {
     for (size_t i = 0; i < v->n; i++) {
         if (v->p[i] >= 0 && v->p[i] < n_vocab) continue;
-        if (c->n_prompts > 1)
-            snprintf(c->p.param, sizeof c->p.param, "%s[%d][%zu]", field_of(c), prompt, i);
-        else snprintf(c->p.param, sizeof c->p.param, "%s[%zu]", field_of(c), i);
+        if (c->n_prompts > 1) call_blame(c, "%s[%d][%zu]", prompt_field(c), prompt, i);
+        else call_blame(c, "%s[%zu]", prompt_field(c), i);
         return err_set(e, E_INVALID, "%s is %d, but the vocabulary has %d tokens", c->p.param,
                        v->p[i], n_vocab);
     }
     if (v->n > 0) return OK;
-    snprintf(c->p.param, sizeof c->p.param, "%s", field_of(c));
-    return err_set(e, E_INVALID, "%s is empty: there is no token to go on from", c->p.param);
+    call_blame(c, "%s", prompt_field(c));
+    return err_set(e, E_INVALID, "%s has no tokens: the model needs at least one", c->p.param);
 }
 
 static int check_bias(struct call *c, int n_vocab, struct err *e)
 {
     for (int i = 0; i < c->p.sample.n_bias; i++) {
         if (c->p.sample.bias[i].id < n_vocab) continue;
-        snprintf(c->p.param, sizeof c->p.param, "logit_bias.%d", c->p.sample.bias[i].id);
-        return err_set(e, E_INVALID, "%s: the vocabulary has %d tokens", c->p.param, n_vocab);
+        call_blame(c, "logit_bias.%d", c->p.sample.bias[i].id);
+        return err_set(e, E_INVALID, "%s: the vocabulary has only %d tokens", c->p.param, n_vocab);
     }
     return OK;
 }
 
+/* The channel of events has room for opt.max_calls choices. */
+static int check_room(struct call *c, int more, struct err *e)
+{
+    int rc;
+
+    if (more <= c->api->opt.max_calls - c->api->n_running) return OK;
+    rc = err_set(e, E_QUEUE_FULL, "%d choices are running; %d more would exceed the limit of %d",
+                 c->api->n_running, more, c->api->opt.max_calls);
+    e->retry_ms = 1000;
+    return rc;
+}
+
+/* ---- the reply's head ---- */
+
+/* Changes when the answer to the same request may: another model, or another file of it. FNV-1a. */
 static void make_fingerprint(struct call *c, const struct engine_info *info)
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -49,9 +73,9 @@ static void make_fingerprint(struct call *c, const struct engine_info *info)
     snprintf(c->fingerprint, sizeof c->fingerprint, "fp_%010llx", (unsigned long long)(h >> 24));
 }
 
-static struct str piece(void *arg, int32_t id) { return pieces_of(arg, id); }
+static struct str get_piece(void *arg, int32_t id) { return pieces_of(arg, id); }
 
-static void begin_reply(struct call *c, const struct engine_info *info)
+static int prepare_reply(struct call *c, const struct engine_info *info, struct err *e)
 {
     const struct tokenizer *t = engine_tokenizer(c->model->engine);
 
@@ -62,55 +86,163 @@ static void begin_reply(struct call *c, const struct engine_info *info)
                                .model = c->model_id,
                                .fingerprint = c->fingerprint,
                                .created = (int64_t)time(NULL),
-                               .piece = piece,
-                               .arg = &c->pieces };
-    if (!t) c->p.n_top = -1; /* log probabilities are told by text */
+                               .piece = get_piece,
+                               .piece_arg = &c->pieces };
+    if (!t) c->p.n_top = -1; /* logprobs show the text of tokens, which this model has none of */
     if (c->p.n_top >= 0) pieces_init(&c->pieces, t);
-    reply_begin(&c->reply);
+    reply_render_head(&c->reply);
+    return buf_check(&c->reply.head, e);
 }
 
-static struct request *make_request(struct call *c, const struct ids *prompt, int choice,
-                                    uint64_t seed, struct str stop)
+/* ---- one engine request ---- */
+
+static int copy_stops(struct call *c, struct request *r, struct str more, struct err *e)
 {
-    const struct api_opt *o = &c->api->opt;
-    struct request *r = request_open();
     struct str stops[STOPS_MAX + 1];
     int n = 0;
 
     for (; n < c->p.n_stops; n++) stops[n] = c->p.stops[n];
-    if (stop.n) stops[n++] = stop;
-    if (n) request_set_stops(r, stops, n);
-    r->prompt.p = mem_dup(prompt->p, prompt->n * sizeof *prompt->p);
-    r->prompt.n = r->prompt.cap = prompt->n;
-    r->max_tokens = c->p.max_tokens ? c->p.max_tokens : o->max_tokens_default;
+    if (more.n) stops[n++] = more;
+    if (n == 0) return OK;
+    request_set_stops(r, stops, n);
+    return r->stops ? OK : err_nomem(e, "the stop strings");
+}
+
+static int copy_ids(struct ids *out, const struct ids *in, struct err *e)
+{
+    ids_add(out, in->p, in->n);
+    return ids_check(out, e);
+}
+
+/* params_sample leaves a pointer to the body's arena; the request frees its own copy. */
+static int copy_bias(struct request *r, struct err *e)
+{
+    const struct logit_bias *given = r->sample.bias;
+
+    r->sample.bias = NULL;
+    if (r->sample.n_bias == 0) return OK;
+    r->sample.bias = mem_dup(given, (size_t)r->sample.n_bias * sizeof *given);
+    return r->sample.bias ? OK : err_nomem(e, "logit_bias");
+}
+
+static int copy_shown(const struct parsing *g, struct request *r, struct err *e)
+{
+    if (g->n_shown == 0) return OK;
+    if (!(r->shown = mem_dup(g->shown, (size_t)g->n_shown * sizeof *g->shown)))
+        return err_nomem(e, "the special tokens of the request");
+    r->n_shown = g->n_shown;
+    return OK;
+}
+
+static void set_limits(struct call *c, struct request *r)
+{
+    r->max_tokens = c->p.max_tokens ? c->p.max_tokens : c->api->opt.max_tokens_default;
     r->min_tokens = c->p.min_tokens;
     if (r->max_tokens && r->min_tokens > r->max_tokens) r->min_tokens = r->max_tokens;
+    r->ignore_eos = c->p.ignore_eos;
+    r->deadline_ns = c->deadline_ns;
+    r->priority = c->priority;
+}
+
+/* Copies what the engine needs: the request may outlive the call if the client leaves. The sampling
+ * seed of the k-th choice of a prompt is seed + k, so that choices differ. */
+static int fill_request(struct call *c, struct request *r, const struct choice *ch,
+                        const struct ids *prompt, uint64_t seed, struct str stop, struct err *e)
+{
+    int rc;
+
     r->sample = c->model->sample;
     params_sample(&c->p, &r->sample);
-    if (r->sample.n_bias)
-        r->sample.bias = mem_dup(r->sample.bias, (size_t)r->sample.n_bias * sizeof *r->sample.bias);
-    r->sample.seed = seed + (uint64_t)choice;
-    r->ignore_eos = c->p.ignore_eos;
+    r->sample.seed = seed + (uint64_t)(ch->index % c->p.n);
+    if ((rc = copy_bias(r, e)) != OK) return rc;
+    if ((rc = copy_ids(&r->prompt, prompt, e)) != OK) return rc;
+    if ((rc = copy_shown(&c->parsing, r, e)) != OK) return rc;
+    if ((rc = copy_stops(c, r, stop, e)) != OK) return rc;
+    set_limits(c, r);
     r->grammar = grammar_ref(c->grammar);
     r->n_top = c->p.n_top;
-    if (c->parsing.n_shown) {
-        r->shown = mem_dup(c->parsing.shown, (size_t)c->parsing.n_shown * sizeof *r->shown);
-        r->n_shown = c->parsing.n_shown;
-    }
-    r->priority = c->priority;
     r->tenant = c->who.tenant;
-    r->salt = o->salt_by_tenant ? map_hash(str_c(c->who.name)) : 0;
-    r->deadline_ns = c->deadline_ns;
-    r->embed = c->embed;
+    r->salt = c->api->opt.salt_by_tenant ? map_hash(str_c(c->who.name)) : 0;
+    r->embed = c->wants_vector;
     if (r->embed) r->max_tokens = 1;
-    if (c->seconds) {
+    if (c->second_at) {
         r->classify = true;
-        r->second = c->seconds[prompt - c->inputs];
+        r->second = c->second_at[ch->prompt];
     }
     r->continues = c->p.n_msgs == 0;
     snprintf(r->label, sizeof r->label, "%s", c->who.correlation);
-    r->notify = api_news;
-    return r;
+    r->notify = api_notify;
+    return OK;
+}
+
+static int submit_choice(struct call *c, const struct ids *prompt, int index, uint64_t seed,
+                         struct str stop, struct err *e)
+{
+    struct choice *ch = choice_acquire(c->api);
+    struct request *r = ch ? request_open() : NULL;
+    int rc = r ? OK : err_nomem(e, "a choice of the answer");
+
+    if (!ch) return rc;
+    if (rc != OK) goto out;
+    ch->call = c;
+    ch->index = index;
+    ch->prompt = index / c->p.n;
+    if ((rc = fill_request(c, r, ch, prompt, seed, stop, e)) != OK) goto out;
+    r->owner = ch;
+    if (c->parsing.on) choice_start_parser(ch);
+    ch->r = r; /* before it is submitted: the engine may notify at once */
+    if ((rc = engine_submit(c->model->engine, r, e)) != OK) goto out;
+    c->choices[c->n_choices++] = ch;
+    c->n_running++;
+    c->api->n_running++;
+    return OK;
+out:
+    ch->r = NULL;
+    request_unref(r);
+    choice_recycle(ch);
+    return rc;
+}
+
+/* ---- all requests of a call ---- */
+
+/* Checks the prompts and makes room for `total` choices, of which `now` are submitted now. */
+static int prepare_submit(struct call *c, const struct ids *prompts, int n, int total, int now,
+                          struct err *e)
+{
+    struct engine_info info;
+    int rc;
+
+    engine_info(c->model->engine, &info);
+    c->prompt_tokens = arena_array(&c->arena, (size_t)n, sizeof *c->prompt_tokens);
+    c->choices = arena_array(&c->arena, (size_t)total, sizeof *c->choices);
+    if ((rc = arena_check(&c->arena, e)) != OK) return rc;
+    c->n_prompts = n;
+    for (int i = 0; i < n; i++) {
+        c->prompt_tokens[i] = (int)prompts[i].n;
+        if ((rc = check_ids(c, &prompts[i], i, info.model->hp.n_vocab, e)) != OK) return rc;
+    }
+    if ((rc = check_bias(c, info.model->hp.n_vocab, e)) != OK) return rc;
+    if ((rc = check_room(c, now, e)) != OK) return rc;
+    return prepare_reply(c, &info, e);
+}
+
+int call_submit_next_input(struct call *c, struct err *e)
+{
+    int rc;
+
+    if (c->n_choices == c->n_prompts) return OK;
+    rc = submit_choice(c, &c->inputs[c->n_choices], c->n_choices, 0, STR(""), e);
+    return rc == E_QUEUE_FULL && c->n_running > 0 ? OK : rc;
+}
+
+int call_submit_inputs(struct call *c, int n, int at_once, struct err *e)
+{
+    int rc = prepare_submit(c, c->inputs, n, n, 1, e);
+
+    for (int i = 0; i < at_once && rc == OK && c->n_choices == i; i++)
+        rc = call_submit_next_input(c, e);
+    if (rc == E_CONTEXT) call_blame(c, "%s", prompt_field(c));
+    return rc;
 }
 
 static uint64_t random_seed(void)
@@ -120,100 +252,25 @@ static uint64_t random_seed(void)
     return seed;
 }
 
-static int submit_one(struct call *c, const struct ids *prompt, int index, uint64_t seed,
-                      struct str stop, struct err *e)
-{
-    struct choice *ch = choice_get(c->api);
-    struct request *r = make_request(c, prompt, index % c->p.n, seed, stop);
-    int rc;
-
-    ch->call = c;
-    ch->index = index;
-    ch->prompt = index / c->p.n;
-    ch->r = r;
-    r->owner = ch;
-    if (c->parsing.on) choice_parse(ch);
-    if ((rc = engine_submit(c->model->engine, r, e)) != OK) {
-        ch->r = NULL;
-        request_unref(r);
-        choice_put(ch);
-        return rc;
-    }
-    c->choices[c->n_choices++] = ch;
-    c->n_live++;
-    c->api->n_live++;
-    return OK;
-}
-
-static int check_room(struct call *c, int now, struct err *e)
-{
-    int rc;
-
-    if (now <= c->api->opt.max_calls - c->api->n_live) return OK;
-    rc = err_set(e, E_QUEUE_FULL, "%d choices are under way; with %d more they are over %d",
-                 c->api->n_live, now, c->api->opt.max_calls);
-    e->retry_ms = 1000;
-    return rc;
-}
-
-/* Room for `total` choices, of which `now` are submitted now; all ids are checked. */
-static int prepare(struct call *c, const struct ids *prompts, int n, int total, int now,
-                   struct err *e)
-{
-    struct engine_info info;
-    int rc;
-
-    engine_info(c->model->engine, &info);
-    c->n_prompts = n;
-    c->prompt_tokens = arena_array(&c->arena, (size_t)n, sizeof *c->prompt_tokens);
-    c->choices = arena_array(&c->arena, (size_t)total, sizeof *c->choices);
-    for (int i = 0; i < n; i++) {
-        c->prompt_tokens[i] = (int)prompts[i].n;
-        if ((rc = check_ids(c, &prompts[i], i, info.model->hp.n_vocab, e)) != OK) return rc;
-    }
-    if ((rc = check_bias(c, info.model->hp.n_vocab, e)) != OK) return rc;
-    if ((rc = check_room(c, now, e)) != OK) return rc;
-    begin_reply(c, &info);
-    return OK;
-}
-
-int call_submit_next(struct call *c, struct err *e)
-{
-    int rc;
-
-    if (c->n_choices == c->n_prompts) return OK;
-    rc = submit_one(c, &c->inputs[c->n_choices], c->n_choices, 0, STR(""), e);
-    return rc == E_QUEUE_FULL && c->n_live > 0 ? OK : rc;
-}
-
-int call_submit_some(struct call *c, const struct ids *prompts, int n, int at_once, struct err *e)
-{
-    int rc = prepare(c, prompts, n, n, 1, e);
-
-    for (int i = 0; i < at_once && rc == OK && c->n_choices == i; i++) rc = call_submit_next(c, e);
-    if (rc == E_CONTEXT) snprintf(c->p.param, sizeof c->p.param, "%s", field_of(c));
-    return rc;
-}
-
 static int submit_all(struct call *c, const struct ids *prompts, struct str stop, struct err *e)
 {
     uint64_t seed = c->p.has_seed ? (uint64_t)c->p.seed : random_seed();
     int total = c->n_prompts * c->p.n, rc;
 
     for (int i = 0; i < total; i++) {
-        if ((rc = submit_one(c, &prompts[i / c->p.n], i, seed, stop, e)) == OK) continue;
-        if (rc == E_CONTEXT) snprintf(c->p.param, sizeof c->p.param, "%s", field_of(c));
+        if ((rc = submit_choice(c, &prompts[i / c->p.n], i, seed, stop, e)) == OK) continue;
+        if (rc == E_CONTEXT) call_blame(c, "%s", prompt_field(c));
         return rc;
     }
     return OK;
 }
 
-/* ---- grammars: compiled elsewhere, while the call is parked ---- */
+/* ---- calls that wait for their grammar ---- */
 
-static int bad_grammar(struct call *c, struct err *e)
+static void blame_grammar(struct call *c, struct err *e)
 {
-    snprintf(c->p.param, sizeof c->p.param, "%s", c->p.grammar_field);
-    return err_wrap(e, "%s", c->p.grammar_field);
+    call_blame(c, "%s", c->p.grammar_field);
+    err_wrap(e, "%s", c->p.grammar_field);
 }
 
 /* On the compiler's thread. */
@@ -228,17 +285,18 @@ static void on_compiled(struct compile_job *j)
     loop_wake(a->opt.loop);
 }
 
-static void park(struct call *c, const struct ids *prompts, struct str stop)
+static int park_prompts(struct call *c, const struct ids *prompts, struct str stop, struct err *e)
 {
+    int rc = OK;
+
     c->parked = arena_array(&c->arena, (size_t)c->n_prompts, sizeof *c->parked);
-    for (int i = 0; i < c->n_prompts; i++) {
-        c->parked[i].p = mem_dup(prompts[i].p, prompts[i].n * sizeof *prompts[i].p);
-        c->parked[i].n = c->parked[i].cap = prompts[i].n;
-    }
+    if (!c->parked) return err_nomem(e, "the prompts of the request");
+    for (int i = 0; i < c->n_prompts && rc == OK; i++) rc = copy_ids(&c->parked[i], &prompts[i], e);
     c->parked_stop = stop;
+    return rc;
 }
 
-void call_unpark(struct call *c)
+void call_release_parked(struct call *c)
 {
     for (int i = 0; c->parked && i < c->n_prompts; i++) ids_release(&c->parked[i]);
     c->parked = NULL;
@@ -249,26 +307,26 @@ void call_unpark(struct call *c)
     c->job = NULL;
 }
 
-static void go_on(struct call *c, struct compile_job *j)
+static void resume_call(struct call *c, struct compile_job *j)
 {
     int total = c->n_prompts * c->p.n, rc = j->rc;
     struct err e = j->err;
 
-    c->busy++;
+    c->holds++;
     if (rc == OK) {
         c->grammar = grammar_ref(j->g);
         if ((rc = check_room(c, total, &e)) == OK)
             rc = submit_all(c, c->parked, c->parked_stop, &e);
     } else if (rc == E_INVALID) {
-        bad_grammar(c, &e);
+        blame_grammar(c, &e);
     }
-    call_unpark(c);
+    call_release_parked(c);
     if (rc != OK) call_fail(c, &e, c->p.param);
-    c->busy--;
-    call_settle(c);
+    c->holds--;
+    call_end_if_done(c);
 }
 
-void api_compiled(struct api *a)
+void api_resume_compiled(struct api *a)
 {
     struct compile_job *list, *next;
 
@@ -278,21 +336,22 @@ void api_compiled(struct api *a)
     pthread_mutex_unlock(&a->compiled_lock);
     for (; list; list = next) {
         next = list->next;
-        if (list->owner) go_on(list->owner, list);
+        if (list->owner) resume_call(list->owner, list);
         job_unref(list);
     }
 }
 
-int call_submit(struct call *c, const struct ids *prompts, int n, struct str stop, struct err *e)
+int call_submit_prompts(struct call *c, const struct ids *prompts, int n, struct str stop,
+                        struct err *e)
 {
     int total = n * c->p.n, rc;
 
-    if ((rc = prepare(c, prompts, n, total, total, e)) != OK) return rc;
+    if ((rc = prepare_submit(c, prompts, n, total, total, e)) != OK) return rc;
     if (c->p.grammar_field) {
         rc = engine_grammar_soon(c->model->engine, &c->p.grammar, on_compiled, c->api, c,
                                  &c->grammar, &c->job, e);
         if (rc != OK) return rc;
-        if (c->job) return park(c, prompts, stop), OK;
+        if (c->job) return park_prompts(c, prompts, stop, e);
     }
     return submit_all(c, prompts, stop, e);
 }

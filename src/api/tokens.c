@@ -1,21 +1,21 @@
-/* POST /tokenize, POST /detokenize */
+/* tokens.c - POST /tokenize and POST /detokenize. */
 #include "api/call.h"
 
 #include "base/jsonw.h"
 #include "base/utf8.h"
-
-#include <stdio.h>
+#include "engine/engine.h"
+#include "pool/pool.h"
 
 static int find_tokenizer(struct call *c, const struct tokenizer **out, struct err *e)
 {
     *out = engine_tokenizer(c->model->engine);
     if (*out) return OK;
-    snprintf(c->p.param, sizeof c->p.param, "model");
+    call_blame(c, "model");
     return err_set(e, E_INVALID, "the model %s has no tokenizer", c->model->id);
 }
 
-/* Half a character cannot be a JSON string: then it is a list of bytes. */
-static void put_piece(struct jsonw *w, struct str bytes)
+/* A string, or a list of bytes where the piece is not valid UTF-8 (part of a character). */
+static void write_piece(struct jsonw *w, struct str bytes)
 {
     if (utf8_bad(bytes) < 0) {
         jsonw_str(w, bytes);
@@ -26,7 +26,7 @@ static void put_piece(struct jsonw *w, struct str bytes)
     jsonw_end(w);
 }
 
-static void put_tokens(struct call *c, const struct tokenizer *t, const struct ids *ids)
+static void write_tokens(struct call *c, const struct tokenizer *t, const struct ids *ids)
 {
     struct jsonw w = { .out = &c->out };
 
@@ -40,7 +40,7 @@ static void put_tokens(struct call *c, const struct tokenizer *t, const struct i
         }
         jsonw_obj(&w);
         jsonw_key(&w, "id"), jsonw_int(&w, ids->p[i]);
-        jsonw_key(&w, "piece"), put_piece(&w, pieces_of(&c->pieces, ids->p[i]));
+        jsonw_key(&w, "piece"), write_piece(&w, pieces_of(&c->pieces, ids->p[i]));
         jsonw_end(&w);
     }
     jsonw_end(&w);
@@ -48,25 +48,26 @@ static void put_tokens(struct call *c, const struct tokenizer *t, const struct i
     jsonw_end(&w);
 }
 
-static int tokenize(struct call *c, struct err *e)
+static int handle_tokenize(struct call *c, struct err *e)
 {
-    enum { TEXT_MAX = 1 << 20 }; /* the loop waits for it */
+    enum { TEXT_MAX = 1 << 20 }; /* bytes: the loop is blocked meanwhile */
     const struct tokenizer *t;
     struct ids ids = { 0 };
     unsigned flags;
     int rc;
 
-    if ((rc = call_read(c, BODY_TOKENIZE, e)) != OK) return rc;
+    if ((rc = call_read_body(c, BODY_TOKENIZE, e)) != OK) return rc;
     if ((rc = find_tokenizer(c, &t, e)) != OK) return rc;
     if (c->p.text.n > TEXT_MAX) {
-        snprintf(c->p.param, sizeof c->p.param, "content");
-        return err_set(e, E_INVALID, "content has %zu bytes, but %d is the most", c->p.text.n,
-                       TEXT_MAX);
+        call_blame(c, "content");
+        return err_set(e, E_INVALID, "content has %zu bytes, but at most %d are allowed",
+                       c->p.text.n, TEXT_MAX);
     }
     flags = (c->p.add_special ? ENCODE_SPECIAL : 0) | (c->p.parse_special ? 0 : ENCODE_PLAIN);
-    if ((rc = tokenizer_encode(t, c->p.text, flags, &ids, e)) == OK) {
-        put_tokens(c, t, &ids);
-        call_reply(c, 200, buf_str(&c->out));
+    if ((rc = tokenizer_encode(t, c->p.text, flags, &ids, e)) == OK) rc = ids_check(&ids, e);
+    if (rc == OK) {
+        write_tokens(c, t, &ids);
+        call_send_body(c, 200);
     }
     ids_release(&ids);
     return rc;
@@ -77,32 +78,35 @@ void api_tokenize(struct api *a, struct http_req *q, const struct api_who *who)
     struct call *c = call_open(a, q, who, "/tokenize");
     struct err e = { 0 };
 
-    if (tokenize(c, &e) != OK) call_fail(c, &e, c->p.param);
-    call_release(c);
+    if (!c) return;
+    if (handle_tokenize(c, &e) != OK) call_fail(c, &e, c->p.param);
+    call_end_handler(c);
 }
 
-static int detokenize(struct call *c, struct err *e)
+static int handle_detokenize(struct call *c, struct err *e)
 {
     struct jsonw w = { .out = &c->out };
     const struct tokenizer *t;
     struct buf text = { 0 };
     int rc;
 
-    if ((rc = call_read(c, BODY_DETOKENIZE, e)) != OK) return rc;
+    if ((rc = call_read_body(c, BODY_DETOKENIZE, e)) != OK) return rc;
     if ((rc = find_tokenizer(c, &t, e)) != OK) return rc;
     for (size_t i = 0; i < c->p.n_tokens; i++) {
         if (c->p.tokens[i] < tokenizer_n(t)) continue;
-        snprintf(c->p.param, sizeof c->p.param, "tokens[%zu]", i);
+        call_blame(c, "tokens[%zu]", i);
         return err_set(e, E_INVALID, "%s is %d, but the vocabulary has %d tokens", c->p.param,
                        c->p.tokens[i], tokenizer_n(t));
     }
     tokenizer_decode(t, c->p.tokens, c->p.n_tokens, false, &text);
-    jsonw_obj(&w);
-    jsonw_key(&w, "content"), jsonw_str(&w, buf_str(&text));
-    jsonw_end(&w);
-    call_reply(c, 200, buf_str(&c->out));
+    if ((rc = buf_check(&text, e)) == OK) {
+        jsonw_obj(&w);
+        jsonw_key(&w, "content"), jsonw_str(&w, buf_str(&text));
+        jsonw_end(&w);
+        call_send_body(c, 200);
+    }
     buf_release(&text);
-    return OK;
+    return rc;
 }
 
 void api_detokenize(struct api *a, struct http_req *q, const struct api_who *who)
@@ -110,6 +114,7 @@ void api_detokenize(struct api *a, struct http_req *q, const struct api_who *who
     struct call *c = call_open(a, q, who, "/detokenize");
     struct err e = { 0 };
 
-    if (detokenize(c, &e) != OK) call_fail(c, &e, c->p.param);
-    call_release(c);
+    if (!c) return;
+    if (handle_detokenize(c, &e) != OK) call_fail(c, &e, c->p.param);
+    call_end_handler(c);
 }

@@ -1,5 +1,6 @@
 /* access.c - who came, what they got: correlation ids, replies of the server itself, access lines.
  */
+#include "api/fail.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -141,7 +142,7 @@ void visit_fail(struct visit *t, const struct err *e)
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
         if (shown[i].err == e->code) status = shown[i].status, code = shown[i].code;
     set_common(t);
-    api_fail(t->q, e, NULL, t->who.correlation);
+    fail_send(t->q, e, NULL, t->who.correlation);
     count(t->v, t->route, status);
     log_visit(t, status, code);
 }
@@ -149,7 +150,7 @@ void visit_fail(struct visit *t, const struct err *e)
 void visit_fail_status(struct visit *t, int status, const char *code, const char *msg)
 {
     set_common(t);
-    api_fail_status(t->q, status, code, msg, t->who.correlation);
+    fail_send_status(t->q, status, code, msg, t->who.correlation);
     count(t->v, t->route, status);
     log_visit(t, status, code);
 }

@@ -1,10 +1,10 @@
 /* routes.c - the table: method, path, handler, who may. */
+#include "api/fail.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/server_impl.h"
 #include "server/web.h"
 
-#include <jansson.h>
 #include <strings.h>
 
 enum who { EVERYBODY, WITH_KEY, ADMIN };
@@ -19,16 +19,14 @@ struct route_row {
     void (*api)(struct api *a, struct http_req *q, const struct api_who *who);
 };
 
-static void execute(struct api *a, struct http_req *q, const struct api_who *who);
-
 static const struct route_row routes[] = {
     { HTTP_POST, "/v1/chat/completions", WITH_KEY, .limited = true, .api = api_chat },
     { HTTP_POST, "/v1/completions", WITH_KEY, .limited = true, .api = api_completions },
     { HTTP_POST, "/v1/embeddings", WITH_KEY, .limited = true, .api = api_embeddings },
     { HTTP_POST, "/v1/classify", WITH_KEY, .limited = true, .api = api_classify },
     { HTTP_POST, "/classify", WITH_KEY, .limited = true, .api = api_classify },
-    { HTTP_POST, "/v2/execute", WITH_KEY, .limited = true, .api = execute },
-    { HTTP_POST, "/execute", WITH_KEY, .limited = true, .api = execute },
+    { HTTP_POST, "/v2/execute", WITH_KEY, .limited = true, .api = api_execute },
+    { HTTP_POST, "/execute", WITH_KEY, .limited = true, .api = api_execute },
     { HTTP_GET, "/v1/models", WITH_KEY, .api = api_models },
     { HTTP_GET, "/v1/models/{id}", WITH_KEY, .api = api_model },
     { HTTP_POST, "/tokenize", WITH_KEY, .api = api_tokenize },
@@ -88,18 +86,6 @@ static int match(struct str path, enum http_method method, struct buf *allow)
                    routes[i].method == HTTP_GET ? "GET, HEAD" : "POST");
     }
     return found;
-}
-
-/* {"messages"} is a talk, anything else a text; what is wrong with a body, the API says. */
-static void execute(struct api *a, struct http_req *q, const struct api_who *who)
-{
-    struct str body = http_body(q);
-    json_t *root = json_loadb(body.p ? body.p : "", body.n, 0, NULL);
-    bool chat = root && json_object_get(root, "messages");
-
-    json_decref(root);
-    if (chat) api_chat(a, q, who);
-    else api_completions(a, q, who);
 }
 
 /* ---- pages of other origins ---- */
@@ -250,7 +236,7 @@ void routes_fail(void *arg, int status, const char *msg, struct buf *out)
     char id[72];
 
     access_make_correlation(id);
-    api_fail_body(out, status == 503 ? "server_error" : "invalid_request_error", code, msg, NULL,
-                  id);
+    fail_write_body(out, status == 503 ? "server_error" : "invalid_request_error", code, msg, NULL,
+                    id);
     if (v->s->access_log) log_info("request %s was refused with %d: %s", id, status, msg);
 }

@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include "api/fail.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/loop.h"
@@ -58,7 +59,7 @@ static void on_wake(void *arg)
 {
     struct server *v = arg;
 
-    api_wake(v->api);
+    api_process_events(v->api);
     if (!atomic_exchange_explicit(&v->pool_news, false, memory_order_acquire)) return;
     tell_models(v);
     health_update(v);
@@ -258,6 +259,7 @@ static int open_http(struct server *v, struct err *e)
                           .body_ms = (int)s->body_timeout_ms,
                           .idle_ms = (int)s->idle_timeout_ms,
                           .write_ms = (int)s->write_timeout_ms,
+                          .nomem_body = FAIL_NOMEM_BODY,
                           .handler = routes_handle,
                           .fail = routes_fail,
                           .arg = v };

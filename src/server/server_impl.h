@@ -6,6 +6,9 @@
 
 #include "api/api.h"
 #include "base/stat.h"
+#include "engine/engine.h"
+#include "net/http.h"
+#include "pool/pool.h"
 #include "server/auth.h"
 #include "server/gpus.h"
 #include "server/limit.h"

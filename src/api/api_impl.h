@@ -1,0 +1,46 @@
+/* api_impl.h - the API's own state: calls in flight, choices, events from engines. Private to
+ * src/api. All of it belongs to the loop's thread, except `events`, `missed` and `compiled`. */
+#ifndef TERN_API_API_IMPL_H
+#define TERN_API_API_IMPL_H
+
+#include "api/api.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct call;
+struct choice;
+struct compile_job;
+struct request;
+
+#define ID_BYTES 48
+#define PAST_CALLS 256 /* ended calls that a cancel still recognises */
+
+struct past_call {
+    char id[ID_BYTES], correlation[72];
+    uint32_t tenant;
+};
+
+struct api {
+    struct api_opt opt;  /* defaults filled in */
+    struct chan *events; /* requests with unread events, each with a reference; from any thread */
+    atomic_int missed;   /* the channel was full: every choice must be looked at */
+    pthread_mutex_t compiled_lock;
+    struct compile_job *compiled; /* finished jobs that calls wait for; under the lock */
+    struct call *calls;
+    int n_calls;                           /* in `calls` */
+    int n_running;                         /* choices submitted to engines */
+    struct choice *choices, *free_choices; /* all ever made; those not in use */
+    struct loop_timer *ping;
+    struct past_call past[PAST_CALLS]; /* a ring */
+    unsigned past_at;
+};
+
+/* A choice from the free list, or a new one. NULL: no memory. */
+struct choice *choice_acquire(struct api *a);
+void choice_recycle(struct choice *ch);
+void api_notify(struct request *r); /* request.notify, on the engine's thread */
+void api_remember_call(struct api *a, const struct call *c);
+/* Continues the calls whose grammars were compiled (submit.c). */
+void api_resume_compiled(struct api *a);
+#endif
