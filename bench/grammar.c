@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "grammar/grammar.h"
-#include "grammar/guide.h"
+#include "grammar/matcher.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,20 +92,21 @@ static int32_t draw(const uint64_t *mask, int n_words, struct rng *rng)
     return -1;
 }
 
-static void run_text(struct guide *d, const struct lexicon *lex, struct rng *rng, struct times *t)
+static void run_text(struct matcher_cache *d, const struct vocabtrie *lex, struct rng *rng,
+                     struct times *t)
 {
-    struct match x;
+    struct matcher x;
 
-    match_begin(&x, d, false);
-    for (int i = 0; i < TOKENS && !match_is_over(&x); i++) {
+    if (matcher_begin(&x, d, false, NULL) != OK) return;
+    for (int i = 0; i < TOKENS && !matcher_is_complete(&x); i++) {
         uint64_t start = cpu_ns();
-        const uint64_t *mask = match_mask(&x);
+        const uint64_t *mask = matcher_mask(&x);
         int32_t id;
         t->us[t->n++] = (double)(cpu_ns() - start) / 1e3;
         id = draw(mask, (lex->n_ids + 63) / 64, rng);
-        if (id < 0 || !match_accept(&x, id)) break;
+        if (id < 0 || matcher_accept(&x, id) != OK) break;
     }
-    match_end(&x);
+    matcher_end(&x);
 }
 
 static double mean(const struct times *t)
@@ -116,7 +117,7 @@ static double mean(const struct times *t)
     return t->n ? sum / t->n : 0;
 }
 
-static double time_apply(const struct lexicon *lex)
+static double time_apply(const struct vocabtrie *lex)
 {
     float *in = mem_array((size_t)lex->n_ids, sizeof *in),
           *out = mem_array((size_t)lex->n_ids, sizeof *out);
@@ -125,16 +126,16 @@ static double time_apply(const struct lexicon *lex)
 
     rng_seed(&rng, 1);
     for (int i = 0; i < lex->n_ids / 64; i++) mask[i] = rng_u64(&rng) | rng_u64(&rng);
-    mask_apply(mask, in, out, lex->n_ids);
+    matcher_apply_mask(mask, in, out, lex->n_ids);
     start = cpu_ns();
-    for (int i = 0; i < 200; i++) mask_apply(mask, in, out, lex->n_ids);
+    for (int i = 0; i < 200; i++) matcher_apply_mask(mask, in, out, lex->n_ids);
     mem_free(in);
     mem_free(out);
     mem_free(mask);
     return (double)(cpu_ns() - start) / 1e3 / 200;
 }
 
-static int run_case(const char *tokenizer, const struct tokenizer *tok, const struct lexicon *lex,
+static int run_case(const char *tokenizer, const struct tokenizer *tok, const struct vocabtrie *lex,
                     int c, double apply)
 {
     struct grammar_spec spec = { .kind = cases[c].kind, .text = str_c(cases[c].text) };
@@ -143,25 +144,25 @@ static int run_case(const char *tokenizer, const struct tokenizer *tok, const st
     struct grammar *g = NULL;
     struct err e = { 0 };
     struct rng rng;
-    struct guide *d;
+    struct matcher_cache *d;
     uint64_t start = cpu_ns();
     double compile;
 
-    if (grammar_compile(&g, &spec, tok, &e) != OK) {
+    if (grammar_compile(&g, &spec, &(struct grammar_env){ .tok = tok }, &e) != OK) {
         fprintf(stderr, "%s: %s\n", cases[c].name, e.msg);
         return 1;
     }
     compile = (double)(cpu_ns() - start) / 1e3;
     rng_seed(&rng, 3);
-    d = guide_open(grammar_auto(g), lex);
+    if (matcher_cache_open(&d, grammar_pda(g), lex, &e) != OK) return 1;
     run_text(d, lex, &rng, &first);
     for (int i = 0; i < TEXTS; i++) run_text(d, lex, &rng, &later);
     qsort(later.us, (size_t)later.n, sizeof *later.us, by_size);
     printf("%s,%d,%s,%.0f,%.1f,%.2f,%.1f,%.1f,%.1f,%.1f\n", tokenizer, lex->n_ids, cases[c].name,
            compile, mean(&first), mean(&later), later.us[later.n * 99 / 100], later.us[later.n - 1],
-           apply, (double)guide_bytes(d) / 1e6);
+           apply, (double)matcher_cache_bytes(d) / 1e6);
     fflush(stdout);
-    guide_close(d);
+    matcher_cache_close(d);
     grammar_unref(g);
     mem_free(first.us);
     mem_free(later.us);
@@ -178,7 +179,7 @@ int main(int argc, char **argv)
            "megabytes\n");
     for (int i = 1; i < argc; i++) {
         struct tokenizer *t = NULL;
-        struct lexicon *lex = NULL;
+        struct vocabtrie *lex = NULL;
         struct err e = { 0 };
         const char *name = strrchr(argv[i], '/') ? strrchr(argv[i], '/') + 1 : argv[i];
         int32_t end;
@@ -190,13 +191,13 @@ int main(int argc, char **argv)
         }
         end = tokenizer_eos(t);
         start = cpu_ns();
-        if (lexicon_open(&lex, t, tokenizer_n(t), &end, end >= 0, &e) != OK) return 1;
+        if (vocabtrie_open(&lex, t, tokenizer_n(t), &end, end >= 0, &e) != OK) return 1;
         fprintf(stderr, "%s: %d tokens, %d nodes, sorted in %.0f ms\n", name, lex->n_ids,
                 lex->trie.n_nodes, (double)(cpu_ns() - start) / 1e6);
         apply = time_apply(lex);
         for (int c = 0; c < (int)(sizeof cases / sizeof *cases); c++)
             if (run_case(name, t, lex, c, apply)) return 1;
-        lexicon_close(lex);
+        vocabtrie_close(lex);
         tokenizer_close(t);
     }
     return 0;

@@ -8,14 +8,14 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "grammar/grammar.h"
-#include "grammar/guide.h"
+#include "grammar/matcher.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Every byte, common pieces of JSON, and words made up of both. */
-static struct lexicon *make_lexicon(int n, uint64_t seed)
+static struct vocabtrie *make_vocabtrie(int n, uint64_t seed)
 {
     static const char *const parts[] = { "\"",
                                          "\":",
@@ -77,7 +77,7 @@ static struct lexicon *make_lexicon(int n, uint64_t seed)
                                          "_" };
     struct str *words = mem_array((size_t)n, sizeof *words);
     struct arena arena = { 0 };
-    struct lexicon *l = NULL;
+    struct vocabtrie *l = NULL;
     struct rng rng;
 
     rng_seed(&rng, seed);
@@ -89,7 +89,7 @@ static struct lexicon *make_lexicon(int n, uint64_t seed)
         words[i] = arena_str(&arena, buf_str(&b));
         buf_release(&b);
     }
-    assert_int_equal(lexicon_from(&l, words, NULL, n, NULL), OK);
+    assert_int_equal(vocabtrie_from_bytes(&l, words, NULL, n, NULL), OK);
     mem_free(words);
     arena_release(&arena);
     return l;
@@ -109,15 +109,14 @@ static inline struct grammar *compile(enum grammar_kind kind, const char *text)
     return compile_spec(&(struct grammar_spec){ .kind = kind, .text = str_c(text) });
 }
 
-/* The sentence with which it is refused; NULL: it is not. */
-static const char *refusal(enum grammar_kind kind, const char *text)
+/* The message with which a grammar is refused; NULL: it compiles. */
+static const char *spec_refusal(const struct grammar_spec *spec)
 {
     static struct err e;
-    struct grammar_spec spec = { .kind = kind, .text = str_c(text) };
     struct grammar *g = NULL;
 
     e = (struct err){ 0 };
-    if (grammar_compile(&g, &spec, NULL, &e) != OK) {
+    if (grammar_compile(&g, spec, NULL, &e) != OK) {
         assert_int_equal(e.code, E_INVALID);
         return e.msg;
     }
@@ -125,26 +124,51 @@ static const char *refusal(enum grammar_kind kind, const char *text)
     return NULL;
 }
 
-static void assert_refused(enum grammar_kind kind, const char *text, const char *what)
+static inline const char *refusal(enum grammar_kind kind, const char *text)
 {
-    const char *msg = refusal(kind, text);
+    return spec_refusal(&(struct grammar_spec){ .kind = kind, .text = str_c(text) });
+}
 
-    if (!msg) fail_msg("%s was taken", text);
-    if (!strstr(msg, what)) fail_msg("%s is refused with '%s', but not for '%s'", text, msg, what);
+static void assert_spec_refused(const struct grammar_spec *spec, const char *what)
+{
+    const char *msg = spec_refusal(spec);
+
+    if (!msg) fail_msg("%.*s was accepted", STR_ARG(spec->text));
+    if (!strstr(msg, what))
+        fail_msg("%.*s is refused with '%s', but not for '%s'", STR_ARG(spec->text), msg, what);
+}
+
+static inline void assert_refused(enum grammar_kind kind, const char *text, const char *what)
+{
+    assert_spec_refused(&(struct grammar_spec){ .kind = kind, .text = str_c(text) }, what);
+}
+
+static inline struct matcher_cache *open_cache(const struct pda *pda, const struct vocabtrie *vocab)
+{
+    struct matcher_cache *c = NULL;
+
+    assert_int_equal(matcher_cache_open(&c, pda, vocab, NULL), OK);
+    return c;
+}
+
+static inline void begin_text(struct matcher *x, struct matcher_cache *c, bool at_start)
+{
+    assert_int_equal(matcher_begin(x, c, at_start, NULL), OK);
 }
 
 /* Is the text one of the grammar's? */
-static bool takes(const struct grammar *g, const struct lexicon *lex, struct str text)
+static bool takes(const struct grammar *g, const struct vocabtrie *lex, struct str text)
 {
-    struct guide *m = guide_open(grammar_auto(g), lex);
-    struct match x;
+    struct matcher_cache *m = open_cache(grammar_pda(g), lex);
+    struct matcher x;
     bool ok = true;
 
-    match_begin(&x, m, true);
-    for (size_t i = 0; i < text.n && ok; i++) ok = match_write(&x, str_of(text.p + i, 1));
-    ok = ok && match_may_end(&x);
-    match_end(&x);
-    guide_close(m);
+    begin_text(&x, m, true);
+    for (size_t i = 0; i < text.n && ok; i++)
+        ok = matcher_accept_bytes(&x, str_of(text.p + i, 1)) == OK;
+    ok = ok && matcher_may_end(&x);
+    matcher_end(&x);
+    matcher_cache_close(m);
     return ok;
 }
 
@@ -152,27 +176,29 @@ static bool has_bit(const uint64_t *mask, int32_t id) { return mask[id / 64] >> 
 
 /* A random text of the grammar, token by token; it is closed after some tokens. It begins with what
  * is in out. */
-static void make_text(struct guide *m, const struct lexicon *lex, struct rng *rng, int max_tokens,
-                      struct buf *out)
+static void make_text(struct matcher_cache *m, const struct vocabtrie *lex, struct rng *rng,
+                      int max_tokens, struct buf *out)
 {
     int32_t *ids = mem_array((size_t)lex->n_ids, sizeof *ids);
-    struct match x;
+    struct matcher x;
 
-    match_begin(&x, m, true);
-    if (out->n && !match_write(&x, buf_str(out))) fail_msg("no text begins with %s", buf_cstr(out));
-    for (int i = 0; !match_is_over(&x); i++) {
+    begin_text(&x, m, true);
+    if (out->n && matcher_accept_bytes(&x, buf_str(out)) != OK)
+        fail_msg("no text begins with %s", buf_cstr(out));
+    for (int i = 0; !matcher_is_complete(&x); i++) {
         int left = max_tokens - i, n = 0;
-        const uint64_t *mask =
-            left <= match_least(&x) ? match_closing(&x, match_least(&x) - 1) : match_mask(&x);
-        if (match_may_end(&x) && (left <= 0 || rng_u64(rng) % 4 == 0)) break;
+        const uint64_t *mask = left <= matcher_min_bytes(&x)
+                                   ? matcher_closing_mask(&x, matcher_min_bytes(&x) - 1)
+                                   : matcher_mask(&x);
+        if (matcher_may_end(&x) && (left <= 0 || rng_u64(rng) % 4 == 0)) break;
         for (int32_t id = 0; id < lex->n_ids; id++)
             if (has_bit(mask, id)) ids[n++] = id;
         if (n == 0) fail_msg("no token may come after %s", buf_cstr(out));
         n = (int)(rng_u64(rng) % (uint64_t)n);
-        buf_put_str(out, lexicon_word(lex, ids[n]));
-        if (!match_accept(&x, ids[n])) fail_msg("a token of the mask is not taken");
+        buf_put_str(out, vocabtrie_bytes(lex, ids[n]));
+        if (matcher_accept(&x, ids[n]) != OK) fail_msg("a token of the mask is not taken");
     }
-    match_end(&x);
+    matcher_end(&x);
     mem_free(ids);
 }
 #endif

@@ -1,21 +1,21 @@
 #include "grammar_world.h"
 
-#include "grammar/fsm.h"
+#include "grammar/dfa.h"
 #include "grammar/gbnf.h"
 
-static struct lexicon *lex;
+static struct vocabtrie *lex;
 
 static int open_world(void **state)
 {
     (void)state;
-    lex = make_lexicon(3000, 7);
+    lex = make_vocabtrie(3000, 7);
     return 0;
 }
 
 static int close_world(void **state)
 {
     (void)state;
-    lexicon_close(lex);
+    vocabtrie_close(lex);
     return 0;
 }
 
@@ -91,19 +91,19 @@ static void every_error_of_gbnf_names_its_place(void **state)
     assert_refused(GRAMMAR_GBNF, "root ::= [a", "line 1, column 10");
     assert_refused(GRAMMAR_GBNF, "root ::= a\n", "line 1, column 10: there is no rule 'a'");
     assert_refused(GRAMMAR_GBNF, "root ::= \"a\"\nroot ::= \"b\"",
-                   "line 2, column 1: the rule 'root' is there already");
+                   "line 2, column 1: the rule 'root' is defined twice");
     assert_refused(GRAMMAR_GBNF, "root ::= (\"a\"", "expected ')'");
     assert_refused(GRAMMAR_GBNF, "root ::= \"a\")", "line 1, column 13");
-    assert_refused(GRAMMAR_GBNF, "root ::= \"\\q\"", "line 1, column 11: an escape");
+    assert_refused(GRAMMAR_GBNF, "root ::= \"\\q\"", "line 1, column 11: unknown escape");
     assert_refused(GRAMMAR_GBNF, "root ::= \"\\ud800\"", "not a character");
-    assert_refused(GRAMMAR_GBNF, "root ::= \"a\"{3,1}", "the larger number comes second");
+    assert_refused(GRAMMAR_GBNF, "root ::= \"a\"{3,1}", "the maximum is below the minimum");
     assert_refused(GRAMMAR_GBNF, "root ::= \"a\"{9999999}", "more than 1000000 repetitions");
     assert_refused(GRAMMAR_GBNF, "root ::= \"a\"{x}", "expected a number");
-    assert_refused(GRAMMAR_GBNF, "root ::= [z-a]", "runs backwards");
+    assert_refused(GRAMMAR_GBNF, "root ::= [z-a]", "the range is reversed");
     assert_refused(GRAMMAR_GBNF, "root ::= <none>", "no token <none>");
     assert_refused(GRAMMAR_GBNF, "root ::= !<[1]>", "not supported");
     assert_refused(GRAMMAR_GBNF, "root ::= \"\xff\"", "not UTF-8");
-    assert_refused(GRAMMAR_GBNF, "root ::= \"a\"**********", "signs of repetition in a row");
+    assert_refused(GRAMMAR_GBNF, "root ::= \"a\"**********", "repetition operators in a row");
     assert_refused(GRAMMAR_GBNF, "root ::= \"a\" root", "nothing matches");
     assert_refused(GRAMMAR_GBNF, "root ::= []", "nothing matches");
 }
@@ -136,28 +136,28 @@ static const char *const grammars[] = {
 };
 
 /* A walk through the grammar: at every step the mask is what trying each token says. */
-static void check_masks(struct guide *m, struct rng *rng, int steps)
+static void check_masks(struct matcher_cache *m, struct rng *rng, int steps)
 {
     int32_t *ids = mem_array((size_t)lex->n_ids, sizeof *ids);
-    struct match x;
+    struct matcher x;
 
-    match_begin(&x, m, false);
-    for (int i = 0; i < steps && !match_is_over(&x); i++) {
-        const uint64_t *mask = match_mask(&x);
+    begin_text(&x, m, false);
+    for (int i = 0; i < steps && !matcher_is_complete(&x); i++) {
+        const uint64_t *mask = matcher_mask(&x);
         uint64_t *copy = mem_dup(mask, ((size_t)lex->n_ids + 63) / 64 * sizeof *copy);
         int n = 0;
         for (int32_t id = 0; id < lex->n_ids; id++) {
-            bool can = match_least_after(&x, id) < GAUTO_FAR;
+            bool can = matcher_min_bytes_after(&x, id) < PDA_FAR;
             if (can != has_bit(copy, id))
-                fail_msg("token '%.*s' %s", STR_ARG(lexicon_word(lex, id)),
+                fail_msg("token '%.*s' %s", STR_ARG(vocabtrie_bytes(lex, id)),
                          can ? "is left out" : "is let in");
             if (can) ids[n++] = id;
         }
         mem_free(copy);
         assert_true(n > 0);
-        assert_true(match_accept(&x, ids[rng_u64(rng) % (uint64_t)n]));
+        assert_int_equal(matcher_accept(&x, ids[rng_u64(rng) % (uint64_t)n]), OK);
     }
-    match_end(&x);
+    matcher_end(&x);
     mem_free(ids);
 }
 
@@ -168,9 +168,9 @@ static void masks_are_what_trying_every_token_says(void **state)
     rng_seed(&rng, 1);
     for (size_t i = 0; i < sizeof grammars / sizeof *grammars; i++) {
         struct grammar *g = compile(GRAMMAR_GBNF, grammars[i]);
-        struct guide *m = guide_open(grammar_auto(g), lex);
+        struct matcher_cache *m = open_cache(grammar_pda(g), lex);
         for (int k = 0; k < 12; k++) check_masks(m, &rng, 30);
-        guide_close(m);
+        matcher_cache_close(m);
         grammar_unref(g);
     }
 }
@@ -182,17 +182,17 @@ static void forgetting_changes_nothing(void **state)
     rng_seed(&rng, 2);
     for (size_t i = 0; i < sizeof grammars / sizeof *grammars; i++) {
         struct grammar *g = compile(GRAMMAR_GBNF, grammars[i]);
-        struct guide *m = guide_open(grammar_auto(g), lex);
-        struct match other;
+        struct matcher_cache *m = open_cache(grammar_pda(g), lex);
+        struct matcher other;
         int least;
-        guide_bound(m, 1); /* at every step */
-        match_begin(&other, m, true);
-        least = match_least(&other);
+        matcher_cache_limit(m, 1); /* at every step */
+        begin_text(&other, m, true);
+        least = matcher_min_bytes(&other);
         check_masks(m, &rng, 20);
         check_masks(m, &rng, 20);
-        assert_int_equal(match_least(&other), least);
-        match_end(&other);
-        guide_close(m);
+        assert_int_equal(matcher_min_bytes(&other), least);
+        matcher_end(&other);
+        matcher_cache_close(m);
         grammar_unref(g);
     }
 }
@@ -200,40 +200,40 @@ static void forgetting_changes_nothing(void **state)
 static void memory_stays_within_its_bound(void **state)
 {
     struct grammar *g = compile(GRAMMAR_GBNF, grammars[3]);
-    struct guide *m = guide_open(grammar_auto(g), lex);
-    struct match x;
+    struct matcher_cache *m = open_cache(grammar_pda(g), lex);
+    struct matcher x;
     (void)state;
-    guide_bound(m, 1 << 20);
-    match_begin(&x, m, true);
+    matcher_cache_limit(m, 1 << 20);
+    begin_text(&x, m, true);
     for (int i = 0; i < 20000; i++) { /* ever deeper: a stack that only grows */
-        assert_true(match_write(&x, STR("[")));
-        if (i % 100 == 0) match_mask(&x);
+        assert_int_equal(matcher_accept_bytes(&x, STR("[")), OK);
+        if (i % 100 == 0) matcher_mask(&x);
     }
-    assert_true(guide_bytes(m) < 8 << 20);
-    for (int i = 0; i < 20000; i++) assert_true(match_write(&x, STR("]")));
-    assert_true(match_is_over(&x));
-    match_end(&x);
-    guide_close(m);
+    assert_true(matcher_cache_bytes(m) < 8 << 20);
+    for (int i = 0; i < 20000; i++) assert_int_equal(matcher_accept_bytes(&x, STR("]")), OK);
+    assert_true(matcher_is_complete(&x));
+    matcher_end(&x);
+    matcher_cache_close(m);
     grammar_unref(g);
 }
 
 static void large_repetitions_are_counted_not_written_out(void **state)
 {
     struct grammar *g = compile(GRAMMAR_GBNF, "root ::= [a-z]{500,100000} \".\"");
-    struct guide *m = guide_open(grammar_auto(g), lex);
-    struct match x;
+    struct matcher_cache *m = open_cache(grammar_pda(g), lex);
+    struct matcher x;
     (void)state;
-    assert_true(grammar_auto(g)->n_states < 100);
-    match_begin(&x, m, true);
-    assert_int_equal(match_least(&x), 501);
-    for (int i = 0; i < 499; i++) assert_true(match_write(&x, STR("a")));
-    assert_false(match_write(&x, STR(".")));
-    for (int i = 499; i < 100000; i++) assert_true(match_write(&x, STR("b")));
-    assert_false(match_write(&x, STR("a")));
-    assert_true(match_write(&x, STR(".")));
-    assert_true(match_is_over(&x));
-    match_end(&x);
-    guide_close(m);
+    assert_true(grammar_pda(g)->n_states < 100);
+    begin_text(&x, m, true);
+    assert_int_equal(matcher_min_bytes(&x), 501);
+    for (int i = 0; i < 499; i++) assert_int_equal(matcher_accept_bytes(&x, STR("a")), OK);
+    assert_int_equal(matcher_accept_bytes(&x, STR(".")), E_INVALID);
+    for (int i = 499; i < 100000; i++) assert_int_equal(matcher_accept_bytes(&x, STR("b")), OK);
+    assert_int_equal(matcher_accept_bytes(&x, STR("a")), E_INVALID);
+    assert_int_equal(matcher_accept_bytes(&x, STR(".")), OK);
+    assert_true(matcher_is_complete(&x));
+    matcher_end(&x);
+    matcher_cache_close(m);
     grammar_unref(g);
 }
 
@@ -244,7 +244,7 @@ static void a_text_can_be_closed_in_the_bytes_it_takes(void **state)
     rng_seed(&rng, 3);
     for (size_t i = 0; i < sizeof grammars / sizeof *grammars; i++) {
         struct grammar *g = compile(GRAMMAR_GBNF, grammars[i]);
-        struct guide *m = guide_open(grammar_auto(g), lex);
+        struct matcher_cache *m = open_cache(grammar_pda(g), lex);
         for (int k = 0; k < 20; k++) {
             struct buf text = { 0 };
             make_text(m, lex, &rng, k, &text);
@@ -252,7 +252,7 @@ static void a_text_can_be_closed_in_the_bytes_it_takes(void **state)
                 fail_msg("%s was made for %s", buf_cstr(&text), grammars[i]);
             buf_release(&text);
         }
-        guide_close(m);
+        matcher_cache_close(m);
         grammar_unref(g);
     }
 }
@@ -261,25 +261,25 @@ static void a_first_space_that_is_not_written_does_not_count(void **state)
 {
     struct grammar *g = compile(GRAMMAR_GBNF, "root ::= \"name\" \" the\"");
     struct str words[] = { STR(" name"), STR("name"), STR(" the"), STR("the"), STR(" ") };
-    struct lexicon *own = NULL;
-    struct guide *m;
-    struct match x;
+    struct vocabtrie *own = NULL;
+    struct matcher_cache *m;
+    struct matcher x;
     (void)state;
-    assert_int_equal(lexicon_from(&own, words, NULL, 5, NULL), OK);
-    own->strips = true;
-    m = guide_open(grammar_auto(g), own);
-    match_begin(&x, m, true);
-    assert_int_equal(match_mask(&x)[0], 3);
-    assert_true(match_accept(&x, 0));
-    assert_int_equal(match_mask(&x)[0], 4 | 16); /* " the", or " " and then "the" */
-    assert_true(match_accept(&x, 2));
-    assert_true(match_is_over(&x));
-    match_end(&x);
-    match_begin(&x, m, false); /* behind a prompt: the space is written */
-    assert_int_equal(match_mask(&x)[0], 2);
-    match_end(&x);
-    guide_close(m);
-    lexicon_close(own);
+    assert_int_equal(vocabtrie_from_bytes(&own, words, NULL, 5, NULL), OK);
+    own->strips_first = true;
+    m = open_cache(grammar_pda(g), own);
+    begin_text(&x, m, true);
+    assert_int_equal(matcher_mask(&x)[0], 3);
+    assert_int_equal(matcher_accept(&x, 0), OK);
+    assert_int_equal(matcher_mask(&x)[0], 4 | 16); /* " the", or " " and then "the" */
+    assert_int_equal(matcher_accept(&x, 2), OK);
+    assert_true(matcher_is_complete(&x));
+    matcher_end(&x);
+    begin_text(&x, m, false); /* behind a prompt: the space is written */
+    assert_int_equal(matcher_mask(&x)[0], 2);
+    matcher_end(&x);
+    matcher_cache_close(m);
+    vocabtrie_close(own);
     grammar_unref(g);
 }
 
@@ -290,22 +290,22 @@ static void check_words(const char *path)
         "{\"name\": \"Caf\xc3\xa9 \xe6\x97\xa5\xe6\x9c\xac \xf0\x9f\x98\x80\", \"n\": [1, 2.50, "
         "-3e4],\n\t\"t\": \"the end\"}  x";
     struct tokenizer *t = NULL;
-    struct lexicon *own = NULL;
+    struct vocabtrie *own = NULL;
     struct ids ids = { 0 };
     struct buf words = { 0 };
     struct str got;
     struct err e = { 0 };
 
     if (tokenizer_open(&t, path, &e) != OK) fail_msg("%s", e.msg);
-    if (lexicon_open(&own, t, tokenizer_n(t), NULL, 0, &e) != OK) fail_msg("%s", e.msg);
+    if (vocabtrie_open(&own, t, tokenizer_n(t), NULL, 0, &e) != OK) fail_msg("%s", e.msg);
     if (tokenizer_encode(t, str_c(text), ENCODE_PLAIN, &ids, &e) != OK) fail_msg("%s", e.msg);
-    for (size_t i = 0; i < ids.n; i++) buf_put_str(&words, lexicon_word(own, ids.p[i]));
+    for (size_t i = 0; i < ids.n; i++) buf_put_str(&words, vocabtrie_bytes(own, ids.p[i]));
     got = buf_str(&words);
-    if (own->strips && got.n && got.p[0] == ' ') got = str_skip(got, 1);
+    if (own->strips_first && got.n && got.p[0] == ' ') got = str_skip(got, 1);
     if (!str_is(got, text)) fail_msg("%s writes '%.*s'", path, STR_ARG(got));
     ids_release(&ids);
     buf_release(&words);
-    lexicon_close(own);
+    vocabtrie_close(own);
     tokenizer_close(t);
 }
 
@@ -328,21 +328,21 @@ static void special_tokens_come_only_where_they_are_named(void **state)
     struct grammar *g = compile(GRAMMAR_GBNF, "root ::= <[2]> [^x]* <[3]>");
     struct str words[] = { STR("a"), STR("x"), STR(""), STR("") };
     bool special[] = { false, false, true, true };
-    struct lexicon *own = NULL;
-    struct guide *m;
-    struct match x;
+    struct vocabtrie *own = NULL;
+    struct matcher_cache *m;
+    struct matcher x;
     (void)state;
-    assert_int_equal(lexicon_from(&own, words, special, 4, NULL), OK);
-    m = guide_open(grammar_auto(g), own);
-    match_begin(&x, m, true);
-    assert_int_equal(match_mask(&x)[0], 4);
-    assert_true(match_accept(&x, 2));
-    assert_int_equal(match_mask(&x)[0], 1 | 8);
-    assert_true(match_accept(&x, 3));
-    assert_true(match_is_over(&x));
-    match_end(&x);
-    guide_close(m);
-    lexicon_close(own);
+    assert_int_equal(vocabtrie_from_bytes(&own, words, special, 4, NULL), OK);
+    m = open_cache(grammar_pda(g), own);
+    begin_text(&x, m, true);
+    assert_int_equal(matcher_mask(&x)[0], 4);
+    assert_int_equal(matcher_accept(&x, 2), OK);
+    assert_int_equal(matcher_mask(&x)[0], 1 | 8);
+    assert_int_equal(matcher_accept(&x, 3), OK);
+    assert_true(matcher_is_complete(&x));
+    matcher_end(&x);
+    matcher_cache_close(m);
+    vocabtrie_close(own);
     grammar_unref(g);
 }
 
@@ -359,30 +359,74 @@ static void a_grammar_that_is_too_large_is_refused(void **state)
     buf_release(&b);
 }
 
-static void tools_are_called_in_the_form_of_a_family(void **state)
+/* A grammar_build_fn: the text, once or more. */
+static int build_repeated(struct rules *g, struct str text, struct err *e)
 {
-    struct grammar_tool tools[] = {
-        { STR("get_weather"), STR("{\"type\":\"object\",\"properties\":{\"city\":{\"type\":"
-                                  "\"string\"}},\"required\":[\"city\"]}") },
-        { STR("now"), STR("") },
-    };
-    struct grammar_calls form = { .before = "<tool_call>\n{\"name\": \"",
-                                  .between = "\", \"arguments\": ",
-                                  .after = "}\n</tool_call>",
-                                  .sep = "\n",
-                                  .min = 1,
-                                  .max = 2 };
-    struct buf text = { 0 };
+    if (!text.n) return err_set(e, E_INVALID, "there is nothing to repeat");
+    g->root =
+        rules_add(g, STR("root"), rules_repeat(g, rules_literal(g, text), 1, RULES_UNBOUNDED));
+    return OK;
+}
+
+static int build_once(struct rules *g, struct str text, struct err *e)
+{
+    (void)e;
+    g->root = rules_add(g, STR("root"), rules_literal(g, text));
+    return OK;
+}
+
+static void rules_can_be_built_by_a_function(void **state)
+{
+    struct grammar_spec spec = { .kind = GRAMMAR_RULES,
+                                 .build = build_repeated,
+                                 .text = STR("ab") };
+    struct grammar *g = compile_spec(&spec);
     (void)state;
-    grammar_put_calls(&text, tools, 2, &form);
-    check_texts(GRAMMAR_CALLS, buf_cstr(&text),
-                LIST("<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>",
-                     "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": "
-                     "{\"city\":\"Rome\"}}\n</tool_call>\n"
-                     "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a\":1}}\n</tool_call>"),
-                LIST("", "<tool_call>\n{\"name\": \"other\", \"arguments\": {}}\n</tool_call>",
-                     "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {}}\n</tool_call>"));
-    buf_release(&text);
+    assert_true(takes(g, lex, STR("ab")) && takes(g, lex, STR("abab")));
+    assert_false(takes(g, lex, STR("")) || takes(g, lex, STR("aba")));
+    grammar_unref(g);
+    spec.text = STR("");
+    assert_spec_refused(&spec, "there is nothing to repeat");
+}
+
+static void specs_are_equal_when_they_compile_to_the_same(void **state)
+{
+    struct grammar_spec a = { .kind = GRAMMAR_RULES, .build = build_repeated, .text = STR("ab") },
+                        b = a;
+    (void)state;
+    assert_true(grammar_spec_equal(&a, &b));
+    b.build = build_once;
+    assert_false(grammar_spec_equal(&a, &b));
+    b = a;
+    b.text = STR("abc");
+    assert_false(grammar_spec_equal(&a, &b));
+    b = a;
+    b.lead = "";
+    assert_false(grammar_spec_equal(&a, &b));
+    b = a;
+    b.reasoning = REASONING_OPEN;
+    assert_false(grammar_spec_equal(&a, &b));
+}
+
+static void reasoning_and_a_lead_come_before_the_answer(void **state)
+{
+    struct grammar_spec spec = { .kind = GRAMMAR_CHOICE,
+                                 .text = STR("[\"yes\"]"),
+                                 .reasoning = REASONING_OPTIONAL,
+                                 .reasoning_open = "<think>",
+                                 .reasoning_close = "</think>",
+                                 .lead = "Answer: " };
+    struct grammar *g = compile_spec(&spec);
+    (void)state;
+    assert_true(takes(g, lex, STR("Answer: yes")));
+    assert_true(takes(g, lex, STR("<think>a < b</think>\n\nAnswer: yes")));
+    assert_false(takes(g, lex, STR("yes")) || takes(g, lex, STR("<think>Answer: yes")));
+    grammar_unref(g);
+    spec.reasoning = REASONING_OPEN;
+    g = compile_spec(&spec);
+    assert_true(takes(g, lex, STR("x</think>Answer: yes")));
+    assert_false(takes(g, lex, STR("Answer: yes")));
+    grammar_unref(g);
 }
 
 int main(void)
@@ -401,7 +445,9 @@ int main(void)
         cmocka_unit_test(what_tokens_write_is_what_the_text_has),
         cmocka_unit_test(special_tokens_come_only_where_they_are_named),
         cmocka_unit_test(a_grammar_that_is_too_large_is_refused),
-        cmocka_unit_test(tools_are_called_in_the_form_of_a_family),
+        cmocka_unit_test(rules_can_be_built_by_a_function),
+        cmocka_unit_test(specs_are_equal_when_they_compile_to_the_same),
+        cmocka_unit_test(reasoning_and_a_lead_come_before_the_answer),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }

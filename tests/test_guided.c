@@ -249,7 +249,7 @@ static void a_dead_end_ends_its_request_alone(void **state)
     run(g, a, 2);
     assert_int_equal(a[0].finish, FINISH_ERROR);
     assert_int_equal(a[0].r->err.code, E_INVALID);
-    assert_non_null(strstr(a[0].r->err.msg, "the grammar lets no token"));
+    assert_non_null(strstr(a[0].r->err.msg, "the grammar allows no token"));
     assert_int_equal(a[1].finish, FINISH_STOP);
     assert_int_equal(a[1].text.n, 30);
     done(&a[0]);

@@ -3,19 +3,19 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-static struct lexicon *lex;
+static struct vocabtrie *lex;
 
 static int open_world(void **state)
 {
     (void)state;
-    lex = make_lexicon(400, 3);
+    lex = make_vocabtrie(400, 3);
     return 0;
 }
 
 static int close_world(void **state)
 {
     (void)state;
-    lexicon_close(lex);
+    vocabtrie_close(lex);
     return 0;
 }
 
@@ -43,7 +43,7 @@ static void random_text(struct rng *rng, const char *pattern, struct buf *out)
 static void check(const char *pattern)
 {
     struct grammar *g = compile(GRAMMAR_REGEX, pattern);
-    struct guide *d = guide_open(grammar_auto(g), lex);
+    struct matcher_cache *d = open_cache(grammar_pda(g), lex);
     struct buf text = { 0 };
     struct rng rng;
     size_t at;
@@ -54,14 +54,15 @@ static void check(const char *pattern)
     if (!code) fail_msg("PCRE2 does not take %s", pattern);
     rng_seed(&rng, 17);
     for (int i = 0; i < 3000; i++) {
-        struct match x;
+        struct matcher x;
         bool got = true, want;
         random_text(&rng, pattern, &text);
         want = pcre_takes(code, str_of(text.n ? text.p : "", text.n));
-        match_begin(&x, d, false);
-        for (size_t k = 0; k < text.n && got; k++) got = match_write(&x, str_of(text.p + k, 1));
-        got = got && match_may_end(&x);
-        match_end(&x);
+        begin_text(&x, d, false);
+        for (size_t k = 0; k < text.n && got; k++)
+            got = matcher_accept_bytes(&x, str_of(text.p + k, 1)) == OK;
+        got = got && matcher_may_end(&x);
+        matcher_end(&x);
         if (got != want)
             fail_msg("%s: '%s' is %s", pattern, buf_cstr(&text), got ? "taken" : "not taken");
     }
@@ -75,7 +76,7 @@ static void check(const char *pattern)
     assert_int_equal(n_taken, 40);
     pcre2_code_free(code);
     buf_release(&text);
-    guide_close(d);
+    matcher_cache_close(d);
     grammar_unref(g);
 }
 
@@ -122,21 +123,21 @@ static void patterns_take_what_pcre_takes(void **state)
 
 static void what_a_machine_cannot_do_is_refused_by_name(void **state)
 {
-    static const char *const bad[][2] = { { "(?=a)b", "looking ahead" },
-                                          { "(?!a)b", "looking ahead" },
-                                          { "(?<=a)b", "looking behind" },
-                                          { "(?<!a)b", "looking behind" },
-                                          { "(a)\\1", "reference back" },
-                                          { "\\bword\\b", "border of words" },
+    static const char *const bad[][2] = { { "(?=a)b", "lookahead" },
+                                          { "(?!a)b", "lookahead" },
+                                          { "(?<=a)b", "lookbehind" },
+                                          { "(?<!a)b", "lookbehind" },
+                                          { "(a)\\1", "backreference" },
+                                          { "\\bword\\b", "word boundary" },
                                           { "\\p{L}", "Unicode properties" },
                                           { "a++", "possessive" },
                                           { "(?i)a", "kind of group" },
                                           { "a(b", "column 2" },
-                                          { "a)b", "closes nothing" },
-                                          { "[b-a]", "backwards" },
+                                          { "a)b", "closes no group" },
+                                          { "[b-a]", "reversed" },
                                           { "[a", "not closed" },
                                           { "*a", "nothing to repeat" },
-                                          { "a{5,2}", "comes second" },
+                                          { "a{5,2}", "maximum is below" },
                                           { "x^y", "anchor" },
                                           { "(a$)b", "anchor" },
                                           { "a{200000}", "more than" },

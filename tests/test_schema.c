@@ -6,19 +6,19 @@
 #include <jansson.h>
 #include <sys/wait.h>
 
-static struct lexicon *lex;
+static struct vocabtrie *lex;
 
 static int open_world(void **state)
 {
     (void)state;
-    lex = make_lexicon(4000, 11);
+    lex = make_vocabtrie(4000, 11);
     return 0;
 }
 
 static int close_world(void **state)
 {
     (void)state;
-    lexicon_close(lex);
+    vocabtrie_close(lex);
     return 0;
 }
 
@@ -43,12 +43,12 @@ static void make_texts(struct str schema, int index, struct rng *rng, struct buf
 {
     struct grammar_spec spec = { .kind = GRAMMAR_SCHEMA, .text = schema };
     struct grammar *g = NULL;
-    struct guide *m;
+    struct matcher_cache *m;
     struct err e = { 0 };
 
     if (grammar_compile(&g, &spec, NULL, &e) != OK)
         fail_msg("schema %d: %.*s: %s", index, STR_ARG(schema), e.msg);
-    m = guide_open(grammar_auto(g), lex);
+    m = open_cache(grammar_pda(g), lex);
     for (int k = 0; k < 12; k++) {
         struct buf text = { 0 };
         struct jsonw w = { .out = out };
@@ -60,7 +60,7 @@ static void make_texts(struct str schema, int index, struct rng *rng, struct buf
         buf_putc(out, '\n');
         buf_release(&text);
     }
-    guide_close(m);
+    matcher_cache_close(m);
     grammar_unref(g);
 }
 
@@ -166,8 +166,8 @@ static void what_cannot_be_kept_is_refused_with_its_place(void **state)
     }
     REFUSED("{\"type\":\"strng\"}", "#: 'type' must be");
     REFUSED("{\"type\":\"string\",\"format\":\"zip\"}", "the format 'zip'");
-    REFUSED("{\"type\":\"string\",\"pattern\":\"(?=a)\"}", "looking ahead");
-    REFUSED("{\"type\":\"string\",\"pattern\":\"(a)\\\\1\"}", "reference back");
+    REFUSED("{\"type\":\"string\",\"pattern\":\"(?=a)\"}", "lookahead");
+    REFUSED("{\"type\":\"string\",\"pattern\":\"(a)\\\\1\"}", "backreference");
     REFUSED("{\"type\":\"string\",\"pattern\":\"a(\"}", "'pattern': column 2");
     REFUSED("{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"uniqueItems\":true}",
             "'uniqueItems'");
@@ -204,7 +204,7 @@ static void check_range(int lo, int hi, bool has_lo, bool has_hi, int m)
 {
     char schema[160], text[16];
     struct grammar *g;
-    struct guide *d;
+    struct matcher_cache *d;
     int n = snprintf(schema, sizeof schema, "{\"type\":\"integer\"");
 
     if (has_lo) n += snprintf(schema + n, sizeof schema - (size_t)n, ",\"minimum\":%d", lo);
@@ -216,17 +216,17 @@ static void check_range(int lo, int hi, bool has_lo, bool has_hi, int m)
         return;
     }
     g = compile(GRAMMAR_SCHEMA, schema);
-    d = guide_open(grammar_auto(g), lex);
+    d = open_cache(grammar_pda(g), lex);
     for (int v = -1250; v <= 1250; v++) {
         bool want = (!has_lo || v >= lo) && (!has_hi || v <= hi) && (!m || v % m == 0), got;
-        struct match x;
+        struct matcher x;
         snprintf(text, sizeof text, "%d", v);
-        match_begin(&x, d, true);
-        got = match_write(&x, str_c(text)) && match_may_end(&x);
-        match_end(&x);
+        begin_text(&x, d, true);
+        got = matcher_accept_bytes(&x, str_c(text)) == OK && matcher_may_end(&x);
+        matcher_end(&x);
         if (got != want) fail_msg("%s: %d is %s", schema, v, got ? "taken" : "not taken");
     }
-    guide_close(d);
+    matcher_cache_close(d);
     grammar_unref(g);
 }
 
@@ -270,26 +270,26 @@ static void numbers_keep_to_their_bounds(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char schema[160], text[32];
         struct grammar *g;
-        struct guide *d;
+        struct matcher_cache *d;
         snprintf(schema, sizeof schema, "{\"type\":\"number\",%s}", cases[i].schema);
         g = compile(GRAMMAR_SCHEMA, schema);
-        d = guide_open(grammar_auto(g), lex);
+        d = open_cache(grammar_pda(g), lex);
         for (int v = -4000; v <= 4000; v++) {
             double x = strtod((snprintf(text, sizeof text, "%.3f", v / 1000.0), text), NULL);
             bool in = (x > cases[i].lo || (x >= cases[i].lo && !cases[i].lo_open)) &&
                       (x < cases[i].hi || (x <= cases[i].hi && !cases[i].hi_open)),
                  got;
-            struct match at;
+            struct matcher at;
             size_t n = strlen(text);
             while (text[n - 1] == '0') text[--n] = 0; /* 1.500 is written 1.5, and 1.000 is 1 */
             if (text[n - 1] == '.') text[--n] = 0;
             if (!strcmp(text, "-0")) continue;
-            match_begin(&at, d, true);
-            got = match_write(&at, str_c(text)) && match_may_end(&at);
-            match_end(&at);
+            begin_text(&at, d, true);
+            got = matcher_accept_bytes(&at, str_c(text)) == OK && matcher_may_end(&at);
+            matcher_end(&at);
             if (got != in) fail_msg("%s: %s is %s", schema, text, got ? "taken" : "not taken");
         }
-        guide_close(d);
+        matcher_cache_close(d);
         grammar_unref(g);
     }
 }

@@ -2,6 +2,7 @@
 
 #include "toolcall/toolforce.h"
 #include "toolcall/toolparse.h"
+#include "toolcall/toolrules.h"
 
 /* A template of each family, and what its prompts end with. */
 static const struct {
@@ -83,7 +84,7 @@ static const char tools_text[] =
 struct world {
     json_t *tools;
     struct grammar *schemas[N_TOOLS];
-    struct lexicon *lex;
+    struct vocabtrie *lex;
 };
 
 static int open_world(void **state)
@@ -92,7 +93,7 @@ static int open_world(void **state)
 
     w->tools = json_loads(tools_text, 0, NULL);
     assert_non_null(w->tools);
-    w->lex = make_lexicon(1500, 5);
+    w->lex = make_vocabtrie(1500, 5);
     for (size_t i = 0; i < N_TOOLS; i++) {
         const json_t *p =
             json_object_get(json_object_get(json_array_get(w->tools, i), "function"), "parameters");
@@ -109,7 +110,7 @@ static int close_world(void **state)
     struct world *w = *state;
 
     for (size_t i = 0; i < N_TOOLS; i++) grammar_unref(w->schemas[i]);
-    lexicon_close(w->lex);
+    vocabtrie_close(w->lex);
     json_decref(w->tools);
     mem_free(w);
     return 0;
@@ -149,8 +150,8 @@ static void read_back(struct world *w, int family, struct str text, size_t chunk
     struct str t = str_c(families[family].template);
 
     *out = (struct seen){ 0 };
-    toolparse_init(p, tools_family(t), tools_think(t), w->tools, str_c(families[family].prompt),
-                   &o);
+    toolparse_init(p, toolfamily_find(t), toolfamily_find_reasoning(t), w->tools,
+                   str_c(families[family].prompt), &o);
     while (text.n) {
         toolparse_push(p, str_take(text, chunk));
         text = str_skip(text, chunk);
@@ -190,9 +191,9 @@ static struct toolforce force_of(const struct world *w, int family)
 {
     struct str t = str_c(families[family].template);
 
-    assert_non_null(tools_family(t));
-    return (struct toolforce){ .calls = tools_family(t),
-                               .think = tools_think(t),
+    assert_non_null(toolfamily_find(t));
+    return (struct toolforce){ .calls = toolfamily_find(t),
+                               .think = toolfamily_find_reasoning(t),
                                .template = t,
                                .prompt = str_c(families[family].prompt),
                                .tools = w->tools };
@@ -200,7 +201,7 @@ static struct toolforce force_of(const struct world *w, int family)
 
 static bool is_thinking(int family)
 {
-    const struct think_family *t = tools_think(str_c(families[family].template));
+    const struct reasoning_format *t = toolfamily_find_reasoning(str_c(families[family].template));
 
     return t && str_ends(str_trim(str_c(families[family].prompt)), str_c(t->open));
 }
@@ -212,7 +213,7 @@ static void put_begin(const struct toolforce *f, const char *spec, struct buf *o
 
     if (f->calls->payload != PAYLOAD_HARMONY) buf_puts(out, "Let me see. ");
     else buf_puts(out, "<|channel|>commentary ");
-    buf_puts(out, json_string_value(json_object_get(form, "mark")));
+    buf_puts(out, json_string_value(json_object_get(form, "trigger")));
     json_decref(form);
 }
 
@@ -223,16 +224,18 @@ static void check_family(struct world *w, int family, struct toolforce f, int n_
     struct grammar_spec what;
     struct buf spec = { 0 };
     struct grammar *g;
-    struct guide *m;
+    struct matcher_cache *m;
     struct rng rng;
+    struct err e = { 0 };
+    int rc = toolforce_make_spec(&f, &spec, &what, &e);
 
-    if (!toolforce_put(&f, &spec, &what)) {
-        assert_true(f.lazy);
+    if (rc != OK) {
+        assert_true(f.lazy && rc == E_UNSUPPORTED);
         buf_release(&spec);
         return;
     }
     g = compile_spec(&what);
-    m = guide_open(grammar_auto(g), w->lex);
+    m = open_cache(grammar_pda(g), w->lex);
     rng_seed(&rng, (uint64_t)family + 77);
     for (int i = 0; i < n_texts; i++) {
         struct buf text = { 0 };
@@ -259,7 +262,7 @@ static void check_family(struct world *w, int family, struct toolforce f, int n_
         seen_release(&parts);
         buf_release(&text);
     }
-    guide_close(m);
+    matcher_cache_close(m);
     grammar_unref(g);
     buf_release(&spec);
 }
@@ -300,9 +303,8 @@ static void what_a_schema_cannot_have_is_named(void **state)
         struct grammar_spec what;
         struct buf spec = { 0 };
         f.tools = tools;
-        assert_true(toolforce_put(&f, &spec, &what));
-        assert_refused(GRAMMAR_CALLS, buf_cstr(&spec),
-                       "tool 'f': #/properties/a: the keyword 'contains'");
+        assert_int_equal(toolforce_make_spec(&f, &spec, &what, NULL), OK);
+        assert_spec_refused(&what, "tool 'f': #/properties/a: the keyword 'contains'");
         buf_release(&spec);
     }
     json_decref(tools);
@@ -349,12 +351,49 @@ static void a_text_looks_as_the_family_writes_it(void **state)
         struct grammar_spec what;
         struct buf spec = { 0 };
         struct grammar *g;
-        assert_true(toolforce_put(&f, &spec, &what));
+        assert_int_equal(toolforce_make_spec(&f, &spec, &what, NULL), OK);
         g = compile_spec(&what);
         if (!takes(g, w->lex, str_c(want[i].text))) fail_msg("not taken: %s", want[i].text);
         grammar_unref(g);
         buf_release(&spec);
     }
+}
+
+static void tools_are_called_in_the_format_of_a_family(void **state)
+{
+    const struct toolrules_tool tools[] = {
+        { STR("get_weather"), STR("{\"type\":\"object\",\"properties\":{\"city\":{\"type\":"
+                                  "\"string\"}},\"required\":[\"city\"]}") },
+        { STR("now"), STR("") },
+    };
+    const struct toolformat format = { .before = "<tool_call>\n{\"name\": \"",
+                                       .between = "\", \"arguments\": ",
+                                       .after = "}\n</tool_call>",
+                                       .sep = "\n",
+                                       .max = 2 };
+    static const char *const yes[] = {
+        "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": "
+        "{\"city\":\"Rome\"}}\n</tool_call>\n"
+        "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a\":1}}\n</tool_call>"
+    };
+    static const char *const no[] = {
+        "", "<tool_call>\n{\"name\": \"other\", \"arguments\": {}}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {}}\n</tool_call>"
+    };
+    struct world *w = *state;
+    struct buf text = { 0 };
+    struct grammar *g;
+
+    toolrules_write(&text, tools, 2, &format);
+    g = compile_spec(&(struct grammar_spec){
+        .kind = GRAMMAR_RULES, .build = toolrules_build, .text = buf_str(&text) });
+    for (size_t i = 0; i < 2; i++)
+        if (!takes(g, w->lex, str_c(yes[i]))) fail_msg("not taken: %s", yes[i]);
+    for (size_t i = 0; i < 3; i++)
+        if (takes(g, w->lex, str_c(no[i]))) fail_msg("taken: %s", no[i]);
+    grammar_unref(g);
+    buf_release(&text);
 }
 
 int main(void)
@@ -364,6 +403,7 @@ int main(void)
         cmocka_unit_test(one_call_is_one),
         cmocka_unit_test(calls_of_strict_tools_keep_to_their_schemas_wherever_they_stand),
         cmocka_unit_test(what_a_schema_cannot_have_is_named),
+        cmocka_unit_test(tools_are_called_in_the_format_of_a_family),
         cmocka_unit_test(a_text_looks_as_the_family_writes_it),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);

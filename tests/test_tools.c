@@ -72,8 +72,8 @@ static void run(const char *template, const char *prompt, const char *answer, co
     size_t n = strlen(answer);
 
     mine.arg = &seen;
-    toolparse_init(&p, tools_family(str_c(template)), tools_think(str_c(template)), tools,
-                   str_c(prompt), &mine);
+    toolparse_init(&p, toolfamily_find(str_c(template)), toolfamily_find_reasoning(str_c(template)),
+                   tools, str_c(prompt), &mine);
     if (cut < 0) {
         for (size_t i = 0; i < n; i++) toolparse_push(&p, str_of(answer + i, 1));
     } else {
@@ -326,7 +326,7 @@ static void arguments_go_out_before_they_are_whole(void **state)
 
     (void)state;
     mine.arg = &seen;
-    toolparse_init(&p, tools_family(str_c(QWEN)), NULL, tools, STR(""), &mine);
+    toolparse_init(&p, toolfamily_find(str_c(QWEN)), NULL, tools, STR(""), &mine);
     toolparse_push(&p,
                    STR("<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zu"));
     assert_string_equal(buf_cstr(&seen.all), "C:get_weather {\"city\": \"Zu");
@@ -407,15 +407,15 @@ static void real_templates_are_told_apart(void **state)
     (void)state;
     need_shared("fixtures/chat/cases.json");
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        const struct tool_family *f;
-        const struct think_family *t;
+        const struct toolfamily *f;
+        const struct reasoning_format *t;
         struct buf text = { 0 };
         struct err e = { 0 };
         char path[200];
         snprintf(path, sizeof path, "fixtures/chat/%s.jinja", want[i].file);
         if (file_read(&text, shared(path), 1 << 20, &e) != OK) fail_msg("%s", e.msg);
-        f = tools_family(buf_str(&text));
-        t = tools_think(buf_str(&text));
+        f = toolfamily_find(buf_str(&text));
+        t = toolfamily_find_reasoning(buf_str(&text));
         if (strcmp(f ? f->name : "", want[i].family ? want[i].family : "") ||
             strcmp(t ? t->open : "", want[i].think ? want[i].think : ""))
             fail_msg("%s: %s, %s", want[i].file, f ? f->name : "none", t ? t->open : "none");

@@ -15,8 +15,8 @@
 
 struct grammar;
 struct pool_model;
-struct tool_family;
-struct think_family;
+struct toolfamily;
+struct reasoning_format;
 
 #define SHOWN_MAX 32
 
@@ -24,8 +24,8 @@ struct think_family;
 struct parsing {
     bool on;
     bool forced; /* a grammar forces a tool call */
-    const struct tool_family *calls;
-    const struct think_family *think;
+    const struct toolfamily *calls;
+    const struct reasoning_format *think;
     struct str prompt_end;    /* last bytes of the prompt, in the arena */
     int32_t shown[SHOWN_MAX]; /* special tokens whose text the parser needs to see */
     int n_shown;

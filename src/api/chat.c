@@ -90,7 +90,7 @@ static bool set_firefunction(json_t *vars, const json_t *tools)
 
 /* Variables given by fields of the request; chat_template_kwargs override them. false: no memory.
  */
-static bool make_variables(const struct call *c, const struct tool_family *family,
+static bool make_variables(const struct call *c, const struct toolfamily *family,
                            struct template_json *out)
 {
     json_t *vars = out->vars = json_object();
@@ -218,19 +218,19 @@ static int set_tool_grammar(struct call *c, struct str template, const json_t *t
                            .max = c->p.one_call || c->p.tool_choice == TOOL_NAMED,
                            .lazy = !is_forced(c) };
     struct buf text = { 0 };
-    int rc = OK;
+    int rc;
 
-    if (c->p.grammar_field) toolforce_lead(g->calls, g->think, g->prompt_end, &c->p.grammar);
+    if (c->p.grammar_field) toolforce_add_lead(g->calls, g->think, g->prompt_end, &c->p.grammar);
     if (c->p.grammar_field || !g->calls || !tools || (f.lazy && !has_strict(tools))) return OK;
-    if (toolforce_put(&f, &text, &c->p.grammar)) {
+    rc = toolforce_make_spec(&f, &text, &c->p.grammar, e);
+    if (rc == OK) {
         c->p.grammar.text = arena_str(&c->arena, buf_str(&text));
         c->p.grammar_field = "tools";
         c->parsing.forced = !f.lazy;
         rc = arena_check(&c->arena, e);
     }
-    if (rc == OK) rc = buf_check(&text, e);
     buf_release(&text);
-    return rc;
+    return rc == E_UNSUPPORTED ? OK : rc; /* lazy calls of some families are not enforced */
 }
 
 /* Special tokens are not part of an answer's text. Those that a mark of the parser is made of must
@@ -256,16 +256,16 @@ static int set_parsing(struct call *c, struct str template, struct str prompt, s
     enum { END = 64 }; /* bytes of the prompt that can hold an opened reasoning */
     const struct tokenizer *t = engine_tokenizer(c->model->engine);
     struct parsing *g = &c->parsing;
-    const char *marks[TOOLS_MARKS];
+    const char *marks[TOOLFAMILY_MARKS];
 
-    g->calls = tools_family(template);
-    g->think = tools_think(template);
+    g->calls = toolfamily_find(template);
+    g->think = toolfamily_find_reasoning(template);
     if (!g->calls && is_forced(c)) g->calls = toolforce_plain();
     if (g->calls && !c->p.tools && g->calls->payload != PAYLOAD_HARMONY) g->calls = NULL;
     g->on = g->calls || g->think;
     g->prompt_end =
         arena_str(&c->arena, prompt.n > END ? str_skip(prompt, prompt.n - END) : prompt);
-    tools_marks(g->calls, g->think, marks);
+    toolfamily_marks(g->calls, g->think, marks);
     for (int i = 0; marks[i]; i++) show_specials(g, t, str_c(marks[i]));
     return arena_check(&c->arena, e);
 }
@@ -300,7 +300,7 @@ static int encode_by_template(struct call *c, struct ids *ids, struct err *e)
 {
     const struct chat_template *chat = c->model->chat;
     struct str template = chat_template_text(chat, c->p.tools != NULL);
-    const struct tool_family *family = tools_family(template);
+    const struct toolfamily *family = toolfamily_find(template);
     struct template_json j = { 0 };
     int rc;
 

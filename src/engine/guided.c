@@ -24,7 +24,7 @@ static void forget_kept(struct kept *k)
 
 static void close_use(struct guided *d, int i)
 {
-    guide_close(d->uses[i].guide);
+    matcher_cache_close(d->uses[i].cache);
     grammar_unref(d->uses[i].g);
     d->uses[i] = d->uses[--d->n_uses];
 }
@@ -37,7 +37,7 @@ void guided_release(struct guided *d)
         pthread_mutex_destroy(&d->lock);
         pthread_mutex_destroy(&d->warming);
     }
-    lexicon_close(d->lexicon);
+    vocabtrie_close(d->vocab);
     mem_free(d->uses);
     mem_free(d->logits);
     *d = (struct guided){ 0 };
@@ -51,18 +51,9 @@ int guided_warm(struct guided *d, struct err *e)
 
     if (!d->tok) return OK;
     pthread_mutex_lock(&d->warming);
-    if (!d->lexicon) rc = lexicon_open(&d->lexicon, d->tok, d->n_pick, d->ends->ids, d->ends->n, e);
+    if (!d->vocab) rc = vocabtrie_open(&d->vocab, d->tok, d->n_pick, d->ends->ids, d->ends->n, e);
     pthread_mutex_unlock(&d->warming);
     return rc;
-}
-
-static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
-
-static bool same(const struct grammar_spec *a, const struct grammar_spec *b)
-{
-    return a->kind == b->kind && a->thinking == b->thinking && same_text(a->think, b->think) &&
-           same_text(a->think_end, b->think_end) && same_text(a->think_after, b->think_after) &&
-           same_text(a->lead, b->lead) && str_eq(a->text, b->text);
 }
 
 struct grammar *guided_kept(struct guided *d, const struct grammar_spec *spec)
@@ -72,7 +63,7 @@ struct grammar *guided_kept(struct guided *d, const struct grammar_spec *spec)
     pthread_mutex_lock(&d->lock);
     for (int i = 0; i < GUIDED_KEPT && !g; i++) {
         struct kept *k = &d->kept[i];
-        if (!k->g || !same(&k->spec, spec)) continue;
+        if (!k->g || !grammar_spec_equal(&k->spec, spec)) continue;
         k->used = ++d->tick;
         g = grammar_ref(k->g);
     }
@@ -102,7 +93,7 @@ static void keep(struct guided *d, const struct grammar_spec *spec, struct gramm
 int guided_compile(struct guided *d, const struct grammar_spec *spec, struct grammar **out,
                    struct err *e)
 {
-    struct grammar_spec mine = *spec;
+    struct grammar_env env = { .tok = d->tok, .ends = d->ends->ids, .n_ends = d->ends->n };
     int rc;
 
     if (!d->tok)
@@ -110,9 +101,7 @@ int guided_compile(struct guided *d, const struct grammar_spec *spec, struct gra
                        "the model has no tokenizer: its text cannot be held to a grammar");
     if ((rc = guided_warm(d, e)) != OK) return rc;
     if ((*out = guided_kept(d, spec))) return OK;
-    mine.ends = d->ends->ids;
-    mine.n_ends = d->ends->n;
-    if ((rc = grammar_compile(out, &mine, d->tok, e)) == OK) keep(d, spec, *out);
+    if ((rc = grammar_compile(out, spec, &env, e)) == OK) keep(d, spec, *out);
     return rc;
 }
 
@@ -127,7 +116,7 @@ static void tidy(struct guided *d)
         for (int i = 0; i < d->n_uses; i++) {
             if (d->uses[i].n) continue;
             idle++;
-            bytes += guide_bytes(d->uses[i].guide);
+            bytes += matcher_cache_bytes(d->uses[i].cache);
             if (oldest < 0 || d->uses[i].used < d->uses[oldest].used) oldest = i;
         }
         if (oldest < 0 || (idle <= IDLE_GUIDES && bytes <= IDLE_BYTES)) return;
@@ -135,38 +124,43 @@ static void tidy(struct guided *d)
     }
 }
 
-static struct guide_use *use_of(struct guided *d, struct grammar *g)
+/* The matcher cache of a grammar, opened if it is new. NULL: e has the error. */
+static struct matcher_use *use_of(struct guided *d, struct grammar *g, struct err *e)
 {
+    struct matcher_cache *cache;
+
     for (int i = 0; i < d->n_uses; i++)
         if (d->uses[i].g == g) return &d->uses[i];
-    if (d->n_uses == d->cap_uses) {
-        d->cap_uses = d->cap_uses ? 2 * d->cap_uses : 16;
-        d->uses = mem_grow(d->uses, (size_t)d->cap_uses * sizeof *d->uses);
+    if (!mem_ensure(d->uses, d->cap_uses, d->n_uses + 1)) {
+        err_nomem(e, "the state of a grammar");
+        return NULL;
     }
-    d->uses[d->n_uses] =
-        (struct guide_use){ .g = grammar_ref(g), .guide = guide_open(grammar_auto(g), d->lexicon) };
+    if (matcher_cache_open(&cache, grammar_pda(g), d->vocab, e) != OK) return NULL;
+    d->uses[d->n_uses] = (struct matcher_use){ .g = grammar_ref(g), .cache = cache };
     return &d->uses[d->n_uses++];
 }
 
-int guided_begin(struct guided *d, struct match *x, struct grammar *g, bool at_start, struct err *e)
+int guided_begin(struct guided *d, struct matcher *x, struct grammar *g, bool at_start,
+                 struct err *e)
 {
-    struct guide_use *u;
+    struct matcher_use *u;
+    int rc;
 
     if (!d->logits && !(d->logits = mem_array((size_t)d->n_pick, sizeof *d->logits)))
-        return err_set(e, E_NOMEM, "no memory for the logits of %d tokens", d->n_pick);
-    u = use_of(d, g);
+        return err_nomem(e, "the masked logits");
+    if (!(u = use_of(d, g, e))) return E_NOMEM;
+    if ((rc = matcher_begin(x, u->cache, at_start, e)) != OK) return rc;
     u->n++;
     u->used = ++d->n_begun;
-    match_begin(x, u->guide, at_start);
     return OK;
 }
 
-void guided_end(struct guided *d, struct match *x)
+void guided_end(struct guided *d, struct matcher *x)
 {
-    for (int i = 0; i < d->n_uses && x->m; i++)
-        if (d->uses[i].guide == x->m) {
+    for (int i = 0; i < d->n_uses && x->cache; i++)
+        if (d->uses[i].cache == x->cache) {
             d->uses[i].n--;
-            match_end(x);
+            matcher_end(x);
         }
     tidy(d);
 }

@@ -9,7 +9,7 @@
 
 #include "engine/ends.h"
 #include "grammar/grammar.h"
-#include "grammar/guide.h"
+#include "grammar/matcher.h"
 
 #include <pthread.h>
 
@@ -20,8 +20,8 @@ struct guided {
     const struct ends *ends;
     int n_pick;
 
-    pthread_mutex_t warming; /* over the lexicon until it is there */
-    struct lexicon *lexicon; /* NULL: not needed so far */
+    pthread_mutex_t warming; /* over vocab until it is there */
+    struct vocabtrie *vocab; /* NULL: not needed so far */
     pthread_mutex_t lock;    /* over those below; never held for long */
     struct kept {
         struct grammar_spec spec; /* text: owned */
@@ -31,9 +31,9 @@ struct guided {
     uint64_t tick;
 
     /* the engine's thread */
-    struct guide_use {
+    struct matcher_use {
         struct grammar *g;
-        struct guide *guide;
+        struct matcher_cache *cache;
         int n; /* sequences */
         uint64_t used;
     } * uses;
@@ -55,7 +55,7 @@ struct grammar *guided_kept(struct guided *d, const struct grammar_spec *spec);
 int guided_warm(struct guided *d, struct err *e);
 
 /* The engine's thread. at_start: the text is a new one. */
-int guided_begin(struct guided *d, struct match *x, struct grammar *g, bool at_start,
+int guided_begin(struct guided *d, struct matcher *x, struct grammar *g, bool at_start,
                  struct err *e);
-void guided_end(struct guided *d, struct match *x); /* a zeroed one is fine */
+void guided_end(struct guided *d, struct matcher *x); /* a zeroed one is fine */
 #endif

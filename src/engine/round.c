@@ -215,7 +215,8 @@ static int open_seq(struct engine *g, struct request *r, struct err *e)
     int rc = seq_open(&r->seq, r, g->lim, g->tokenizer, e);
 
     if (rc != OK || !r->grammar) return rc;
-    return guided_begin(&g->guided, &r->seq->match, r->grammar, r->seq->stream.detok.ids.n == 0, e);
+    return guided_begin(&g->guided, &r->seq->matcher, r->grammar, r->seq->stream.detok.ids.n == 0,
+                        e);
 }
 
 /* As much of the blocks it was given as there is a state behind. */
@@ -348,48 +349,69 @@ static int pick_one(const struct engine *g, struct seq *s, float *logits, int32_
     return rc;
 }
 
-/* The logits of what the grammar lets in; end tokens where it may end. false: there is none. */
-static bool mask_logits(struct engine *g, struct seq *s, const uint64_t *mask, const float *logits)
+/* Masks the logits: tokens that the grammar allows keep theirs, and end tokens where the text may
+ * end. *any: there is such a token. mask NULL: the matcher was out of memory. */
+static int mask_logits(struct engine *g, struct seq *s, const uint64_t *mask, const float *logits,
+                       bool *any, struct err *e)
 {
     float *out = g->guided.logits;
-    bool any = false;
 
-    mask_apply(mask, logits, out, g->lim.n_pick);
-    for (int i = 0; i < (g->lim.n_pick + 63) / 64 && !any; i++) any = mask[i] != 0;
-    if (!match_may_end(&s->match) || (any && (n_banned(g, s->r) || s->r->ignore_eos))) return any;
+    *any = false;
+    if (!mask) return err_nomem(e, "the state of the grammar");
+    matcher_apply_mask(mask, logits, out, g->lim.n_pick);
+    for (int i = 0; i < (g->lim.n_pick + 63) / 64 && !*any; i++) *any = mask[i] != 0;
+    if (!matcher_may_end(&s->matcher) || (*any && (n_banned(g, s->r) || s->r->ignore_eos)))
+        return OK;
     for (int i = 0; i < g->ends.n; i++)
         if (g->ends.ids[i] < g->lim.n_pick)
-            out[g->ends.ids[i]] = logits[g->ends.ids[i]], any = true;
-    return any;
+            out[g->ends.ids[i]] = logits[g->ends.ids[i]], *any = true;
+    return OK;
 }
 
-/* Picks as the grammar has it. Where the rest of the shortest text would not fit any more behind
- * what was picked, and does now, it is closed instead: every byte may take a token. */
+/* Samples again with only the tokens that leave room to complete the text, if there are any: where
+ * the shortest completion fits now, but not any more after the sampled token. Every byte of it may
+ * take a token. */
+static int close_text(struct engine *g, struct seq *s, const float *logits, int32_t *id,
+                      struct err *e)
+{
+    int left = s->n_max - (int)s->tokens.n - 1, after, rc; /* tokens after this one */
+    bool any;
+
+    if (matcher_min_bytes(&s->matcher) > left + 1) return OK;
+    after = matcher_min_bytes_after(&s->matcher, *id);
+    if (after < 0) return err_nomem(e, "the state of the grammar");
+    if (after <= left) return OK;
+    rc = mask_logits(g, s, matcher_closing_mask(&s->matcher, left), logits, &any, e);
+    if (rc != OK || !any) return rc;
+    s->closed = true;
+    return sampler_draw(s->sampler, g->guided.logits, id, e);
+}
+
+/* Samples a token that the grammar allows. Out of memory ends the request with an error. */
 static int pick_guided(struct engine *g, struct seq *s, const float *logits, int32_t *id,
                        struct err *e)
 {
-    int left = s->n_max - (int)s->tokens.n - 1, rc; /* tokens behind this one */
+    bool any;
+    int rc = mask_logits(g, s, matcher_mask(&s->matcher), logits, &any, e);
 
-    if (!mask_logits(g, s, match_mask(&s->match), logits))
+    if (rc != OK) return rc;
+    if (!any)
         return err_set(e, E_INVALID,
-                       "the grammar lets no token of this vocabulary come after %d tokens",
+                       "the grammar allows no token of this vocabulary after %d tokens",
                        s->r->n_out);
     if ((rc = sampler_draw(s->sampler, g->guided.logits, id, e)) != OK) return rc;
-    if (!ends_has(&g->ends, *id) && match_least(&s->match) <= left + 1 &&
-        match_least_after(&s->match, *id) > left &&
-        mask_logits(g, s, match_closing(&s->match, left), logits)) {
-        s->closed = true;
-        if ((rc = sampler_draw(s->sampler, g->guided.logits, id, e)) != OK) return rc;
-    }
+    if (!ends_has(&g->ends, *id) && (rc = close_text(g, s, logits, id, e)) != OK) return rc;
     sampler_accept(s->sampler, *id);
-    if (!ends_has(&g->ends, *id)) match_accept(&s->match, *id);
+    if (!ends_has(&g->ends, *id) && matcher_accept(&s->matcher, *id) == E_NOMEM)
+        return err_nomem(e, "the state of the grammar");
     return OK;
 }
 
 /* When the grammar is over, so is the text. */
 static enum finish finish_guided(const struct seq *s, enum finish why)
 {
-    if ((why == FINISH_NONE || why == FINISH_LENGTH) && match_is_over(&s->match)) why = FINISH_STOP;
+    if ((why == FINISH_NONE || why == FINISH_LENGTH) && matcher_is_complete(&s->matcher))
+        why = FINISH_STOP;
     return why == FINISH_STOP && s->closed ? FINISH_LENGTH : why;
 }
 
@@ -407,7 +429,7 @@ static enum finish pick(struct engine *g, int i, float *logits, struct untold *u
         err_set(&u->err, E_CANCELLED, "the request was cancelled");
         return FINISH_CANCELLED;
     }
-    if (s->match.m) rc = pick_guided(g, s, logits, &id, &u->err);
+    if (s->matcher.cache) rc = pick_guided(g, s, logits, &id, &u->err);
     else if (g->step.pick[i] < 0) rc = pick_one(g, s, logits, &id, &u->err);
     else rc = sampler_take(s->sampler, id = g->step.picked[g->step.pick[i]], &u->err);
     if (rc != OK) return FINISH_ERROR;
@@ -418,7 +440,7 @@ static enum finish pick(struct engine *g, int i, float *logits, struct untold *u
     u->ev.id = id;
     u->ev.at_ns = clock_ns();
     why = seq_take(s, id, ends_has(&g->ends, id));
-    return s->match.m ? finish_guided(s, why) : why;
+    return s->matcher.cache ? finish_guided(s, why) : why;
 }
 
 static int place_of(const struct engine *g, const struct request *r)

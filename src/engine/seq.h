@@ -9,7 +9,7 @@
 #include "engine/request.h"
 #include "engine/stream.h"
 #include "kv/chain.h"
-#include "grammar/guide.h"
+#include "grammar/matcher.h"
 
 struct seq {
     struct request *r; /* the engine's reference */
@@ -22,12 +22,12 @@ struct seq {
     int slot; /* of recurrent state, while it runs; -1: the model has none */
     struct sampler *sampler;
     struct stream stream;
-    struct match match; /* where its text stands in the grammar; m NULL: it has none */
-    bool closed;        /* the grammar was closed early, so that its text is whole at the limit */
-    struct buf text;    /* of the token taken last */
-    int32_t untold;     /* that token, while its text is still to be made; -1: it is */
-    uint64_t last_ns;   /* when its last token came */
-    double *pool;       /* embed: [n_embd] sum of hidden states so far */
+    struct matcher matcher; /* where its text stands in the grammar; m NULL: it has none */
+    bool closed;      /* the grammar was closed early, so that its text is whole at the limit */
+    struct buf text;  /* of the token taken last */
+    int32_t untold;   /* that token, while its text is still to be made; -1: it is */
+    uint64_t last_ns; /* when its last token came */
+    double *pool;     /* embed: [n_embd] sum of hidden states so far */
 };
 
 struct seq_limits {

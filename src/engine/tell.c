@@ -91,7 +91,7 @@ void engine_end(struct engine *g, struct request *r, enum finish why, const stru
     atomic_store_explicit(&r->state, REQ_DONE, RELAXED);
     push_text(r, &ev, text);
     if (s) {
-        guided_end(&g->guided, &s->match);
+        guided_end(&g->guided, &s->matcher);
         engine_give_slot(g, s);
         seq_close(s, g->pool);
     }

@@ -1,3 +1,5 @@
+/* gbnf.c - a recursive descent parser. The first error is kept in `rc` and ends it: functions
+ * return some node after an error, and nobody looks at it. */
 #include "grammar/gbnf.h"
 
 #include "base/buf.h"
@@ -7,23 +9,29 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { NESTED = 100, REPEATED = 8, TEXT_BYTES = 1 << 20 };
-
-struct gbnf {
-    struct grules *g;
-    struct str text;
-    size_t at;
-    gbnf_token_fn *token;
-    void *arg;
-    struct err *e;
-    int depth, rc;
+enum {
+    MAX_DEPTH = 100,     /* of nested groups */
+    MAX_OPERATORS = 8,   /* of repetition, in a row */
+    MAX_BYTES = 1 << 20, /* of a grammar */
+    NAME_SHOWN = 60      /* bytes of a name in messages */
 };
 
-static struct gnode *parse_alternatives(struct gbnf *p, bool nested);
+struct gbnf {
+    struct rules *g;
+    struct str text;
+    size_t at; /* the next byte */
+    gbnf_token_fn *token;
+    void *arg; /* of token */
+    struct err *e;
+    int depth; /* of groups */
+    int rc;    /* the first error */
+};
 
-/* ---- where we are ---- */
+static struct rule_node *parse_alternatives(struct gbnf *p, bool nested);
 
-static void place(const struct gbnf *p, size_t at, int *line, int *column)
+/* ---- errors and positions ---- */
+
+static void find_position(const struct gbnf *p, size_t at, int *line, int *column)
 {
     *line = *column = 1;
     for (size_t i = 0; i < at && i < p->text.n; i++) {
@@ -41,31 +49,32 @@ static void fail_at(struct gbnf *p, size_t at, const char *fmt, ...)
     va_list ap;
 
     if (p->rc != OK) return;
-    place(p, at, &line, &column);
+    find_position(p, at, &line, &column);
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
     p->rc = err_set(p->e, E_INVALID, "line %d, column %d: %s", line, column, what);
 }
 
-static int peek(const struct gbnf *p)
+static int peek_byte(const struct gbnf *p)
 {
     return p->at < p->text.n ? (unsigned char)p->text.p[p->at] : -1;
 }
 
-static bool eat(struct gbnf *p, char c)
+static bool eat_byte(struct gbnf *p, char c)
 {
-    if (peek(p) != (unsigned char)c) return false;
+    if (peek_byte(p) != (unsigned char)c) return false;
     p->at++;
     return true;
 }
 
-/* Blanks and comments; the ends of lines too, if they do not end the rule. */
+/* Skips blanks and comments, and with `lines` the ends of lines too: outside of groups these end a
+ * rule. */
 static void skip_space(struct gbnf *p, bool lines)
 {
-    for (int c; (c = peek(p)) >= 0; p->at++) {
+    for (int c; (c = peek_byte(p)) >= 0; p->at++) {
         if (c == '#') {
-            while (peek(p) >= 0 && peek(p) != '\n') p->at++;
+            while (peek_byte(p) >= 0 && peek_byte(p) != '\n') p->at++;
             p->at--;
             continue;
         }
@@ -73,10 +82,10 @@ static void skip_space(struct gbnf *p, bool lines)
     }
 }
 
-/* What stands here, to be shown. */
-static const char *here(const struct gbnf *p, char out[24])
+/* The next byte in words, for messages. */
+static const char *describe_next(const struct gbnf *p, char out[24])
 {
-    int c = peek(p);
+    int c = peek_byte(p);
 
     if (c < 0) return "the end";
     if (c == '\n' || c == '\r') return "the end of the line";
@@ -85,13 +94,13 @@ static const char *here(const struct gbnf *p, char out[24])
     return out;
 }
 
-static bool is_word(int c) { return c >= 0 && (isalnum(c) || c == '-' || c == '_'); }
+static bool is_name_byte(int c) { return c >= 0 && (isalnum(c) || c == '-' || c == '_'); }
 
 static struct str parse_name(struct gbnf *p)
 {
     size_t from = p->at;
 
-    while (is_word(peek(p))) p->at++;
+    while (is_name_byte(peek_byte(p))) p->at++;
     return str_of(p->text.p + from, p->at - from);
 }
 
@@ -103,23 +112,23 @@ static int32_t parse_hex(struct gbnf *p, int n)
     int64_t v = 0;
 
     for (int i = 0; i < n; i++) {
-        int c = peek(p);
+        int c = peek_byte(p);
         if (c < 0 || !isxdigit(c)) {
-            fail_at(p, from, "an escape of %d hexadecimal digits is cut short", n);
+            fail_at(p, from, "the escape needs %d hexadecimal digits", n);
             return 0;
         }
         v = v * 16 + (isdigit(c) ? c - '0' : tolower(c) - 'a' + 10);
         p->at++;
     }
-    if (v > CP_LAST || (v >= 0xd800 && v <= 0xdfff))
-        fail_at(p, from, "%llX is not a character", (long long)v);
+    if (v > CHARSET_LAST || (v >= 0xd800 && v <= 0xdfff))
+        fail_at(p, from, "U+%llX is not a character", (long long)v);
     return (int32_t)v;
 }
 
 static int32_t parse_escape(struct gbnf *p)
 {
     size_t from = p->at - 1;
-    int c = peek(p);
+    int c = peek_byte(p);
 
     p->at++;
     switch (c) {
@@ -132,9 +141,8 @@ static int32_t parse_escape(struct gbnf *p)
     default: break;
     }
     if (c < 0 || c > '~' || c <= ' ' || isalnum(c))
-        fail_at(
-            p, from,
-            "an escape that is not known: after a backslash comes one of n r t x u U, or a sign");
+        fail_at(p, from,
+                "unknown escape: a backslash is followed by n, r, t, x, u, U or punctuation");
     return c;
 }
 
@@ -143,69 +151,71 @@ static int32_t parse_char(struct gbnf *p)
     int32_t cp;
     int n;
 
-    if (eat(p, '\\')) return parse_escape(p);
+    if (eat_byte(p, '\\')) return parse_escape(p);
     n = utf8_next(str_skip(p->text, p->at), &cp);
-    if (cp < 0) fail_at(p, p->at, "bytes that are not UTF-8");
+    if (cp < 0) fail_at(p, p->at, "these bytes are not UTF-8");
     p->at += (size_t)n;
     return cp;
 }
 
-static struct gnode *parse_literal(struct gbnf *p)
+static struct rule_node *parse_literal(struct gbnf *p)
 {
     size_t from = p->at - 1;
     struct buf lit = { 0 };
-    struct gnode *n;
+    struct rule_node *n;
     char bytes[4];
 
-    while (p->rc == OK && !eat(p, '"')) {
-        if (peek(p) < 0 || peek(p) == '\n')
-            fail_at(p, from, "the quote that begins here is not closed");
+    while (p->rc == OK && !eat_byte(p, '"')) {
+        if (peek_byte(p) < 0 || peek_byte(p) == '\n')
+            fail_at(p, from, "the literal that begins here is not closed by a quote");
         else {
             int32_t cp = parse_char(p);
             if (p->rc == OK) buf_add(&lit, bytes, (size_t)utf8_put(bytes, cp));
         }
     }
-    n = gnode_lit(p->g, buf_str(&lit));
+    if (p->rc == OK) p->rc = buf_check(&lit, p->e);
+    n = rules_literal(p->g, buf_str(&lit));
     buf_release(&lit);
     return n;
 }
 
-static struct gnode *parse_class(struct gbnf *p)
+static struct rule_node *parse_class(struct gbnf *p)
 {
     size_t from = p->at - 1;
-    struct cpset set = { 0 };
-    bool not = eat(p, '^');
+    struct charset set = { 0 };
+    bool not = eat_byte(p, '^');
 
-    while (p->rc == OK && !eat(p, ']')) {
+    while (p->rc == OK && !eat_byte(p, ']')) {
         size_t at = p->at;
         int32_t lo, hi;
-        if (peek(p) < 0 || peek(p) == '\n') {
-            fail_at(p, from, "the bracket that opens here is not closed");
+        if (peek_byte(p) < 0 || peek_byte(p) == '\n') {
+            fail_at(p, from, "the class that begins here is not closed by ']'");
             break;
         }
         lo = hi = parse_char(p);
-        if (p->rc == OK && peek(p) == '-' && p->at + 1 < p->text.n && p->text.p[p->at + 1] != ']') {
+        if (p->rc == OK && peek_byte(p) == '-' && p->at + 1 < p->text.n &&
+            p->text.p[p->at + 1] != ']') {
             p->at++;
             hi = parse_char(p);
         }
-        if (lo > hi) fail_at(p, at, "a range of characters that runs backwards");
-        cpset_add(&set, &p->g->arena, lo, hi);
+        if (lo > hi) fail_at(p, at, "the range is reversed: the smaller character comes first");
+        charset_add(&set, &p->g->arena, lo, hi);
     }
-    cpset_tidy(&set);
-    if (not ) set = cpset_not(&set, &p->g->arena);
-    return gnode_class(p->g, set);
+    charset_normalize(&set);
+    if (not ) set = charset_complement(&set, &p->g->arena);
+    return rules_class(p->g, set);
 }
 
-/* <name>, <[id]> */
-static struct gnode *parse_token(struct gbnf *p)
+/* <name> or <[id]>, from behind the '<'. */
+static struct rule_node *parse_token(struct gbnf *p)
 {
     size_t from = p->at - 1, start = p->at;
     struct str name;
     int64_t id = -1;
 
-    while (peek(p) >= 0 && peek(p) != '>' && peek(p) != '\n') p->at++;
+    while (peek_byte(p) >= 0 && peek_byte(p) != '>' && peek_byte(p) != '\n') p->at++;
     name = str_of(p->text.p + start, p->at - start);
-    if (!eat(p, '>')) {
+    if (!eat_byte(p, '>')) {
         fail_at(p, from, "the token that begins here is not closed by '>'");
     } else if (name.n > 2 && name.p[0] == '[' && name.p[name.n - 1] == ']') {
         if (!str_to_i64(str_of(name.p + 1, name.n - 2), &id) || id < 0 || id >= 1 << 24)
@@ -215,68 +225,68 @@ static struct gnode *parse_token(struct gbnf *p)
         if (id < 0)
             fail_at(p, from, "the vocabulary has no token <%.*s>", STR_ARG(str_take(name, 40)));
     }
-    return gnode_token(p->g, (int32_t)(id < 0 ? 0 : id));
+    return rules_token(p->g, (int32_t)(id < 0 ? 0 : id));
 }
 
-/* ---- what they make up ---- */
+/* ---- sequences and rules ---- */
 
-static struct gnode *parse_ref(struct gbnf *p)
+static struct rule_node *parse_ref(struct gbnf *p)
 {
     size_t from = p->at;
-    int rule = grules_name(p->g, parse_name(p));
-    struct grule *r = &p->g->rules[rule];
+    int rule = rules_find_or_add(p->g, parse_name(p));
+    struct rule *r = rules_get(p->g, rule);
 
-    if (!r->body && r->line == 0) place(p, from, &r->line, &r->column);
-    return gnode_ref(p->g, rule);
+    if (!r->body && r->line == 0) find_position(p, from, &r->line, &r->column);
+    return rules_ref(p->g, rule);
 }
 
-static struct gnode *parse_group(struct gbnf *p)
+static struct rule_node *parse_group(struct gbnf *p)
 {
     size_t from = p->at - 1;
-    struct gnode *n;
+    struct rule_node *n;
     char what[24];
 
-    if (++p->depth > NESTED) {
-        fail_at(p, from, "groups are nested more than %d deep", NESTED);
-        return gnode_new(p->g, GN_EMPTY);
+    if (++p->depth > MAX_DEPTH) {
+        fail_at(p, from, "groups are nested more than %d deep", MAX_DEPTH);
+        return rules_node(p->g, NODE_EMPTY);
     }
     skip_space(p, true);
     n = parse_alternatives(p, true);
     p->depth--;
-    if (p->rc == OK && !eat(p, ')'))
-        fail_at(p, p->at, "expected ')' for the group that was opened, but there is %s",
-                here(p, what));
+    if (p->rc == OK && !eat_byte(p, ')'))
+        fail_at(p, p->at, "expected ')' at the end of the group, found %s", describe_next(p, what));
     return n;
 }
 
-/* NULL: nothing that could begin a part stands here. */
-static struct gnode *parse_part(struct gbnf *p)
+/* One literal, class, group, token or reference. NULL: none of these begins here. */
+static struct rule_node *parse_part(struct gbnf *p)
 {
-    int c = peek(p);
+    int c = peek_byte(p);
 
     if (c == '"') return p->at++, parse_literal(p);
     if (c == '[') return p->at++, parse_class(p);
     if (c == '(') return p->at++, parse_group(p);
     if (c == '<') return p->at++, parse_token(p);
-    if (c == '.') return p->at++, gnode_range(p->g, 0, CP_LAST);
-    if (is_word(c)) return parse_ref(p);
+    if (c == '.') return p->at++, rules_range(p->g, 0, CHARSET_LAST);
+    if (is_name_byte(c)) return parse_ref(p);
     if (c == '!') fail_at(p, p->at, "'!' before a token is not supported");
     return NULL;
 }
 
+/* -1: no digits. */
 static int parse_count(struct gbnf *p)
 {
     size_t from = p->at;
     int64_t n = 0;
 
-    while (peek(p) >= 0 && isdigit(peek(p)) && n <= GBNF_REPEAT_MAX)
+    while (peek_byte(p) >= 0 && isdigit(peek_byte(p)) && n <= GBNF_REPEAT_MAX)
         n = n * 10 + (p->text.p[p->at++] - '0');
     if (p->at == from) return -1;
     if (n > GBNF_REPEAT_MAX) fail_at(p, from, "more than %d repetitions", GBNF_REPEAT_MAX);
     return (int)n;
 }
 
-static struct gnode *parse_braces(struct gbnf *p, struct gnode *x)
+static struct rule_node *parse_braces(struct gbnf *p, struct rule_node *x)
 {
     size_t from = p->at - 1;
     int min, max;
@@ -285,132 +295,135 @@ static struct gnode *parse_braces(struct gbnf *p, struct gnode *x)
     skip_space(p, false);
     min = max = parse_count(p);
     skip_space(p, false);
-    if (eat(p, ',')) {
+    if (eat_byte(p, ',')) {
         skip_space(p, false);
         max = parse_count(p);
-        if (max < 0) max = GNODE_MANY;
-        if (max == GNODE_MANY && min < 0)
-            fail_at(p, from, "{,} says nothing: write {m}, {m,} or {m,n}");
+        if (max < 0) max = RULES_UNBOUNDED;
+        if (max == RULES_UNBOUNDED && min < 0)
+            fail_at(p, from, "{,} has no bound: write {m}, {m,} or {m,n}");
         if (min < 0) min = 0;
         skip_space(p, false);
     }
-    if (min < 0) fail_at(p, p->at, "expected a number behind '{', but there is %s", here(p, what));
-    if (max != GNODE_MANY && max < min)
-        fail_at(p, from, "{%d,%d}: the larger number comes second", min, max);
-    if (p->rc == OK && !eat(p, '}'))
-        fail_at(p, p->at, "expected '}', but there is %s", here(p, what));
-    return p->rc == OK ? gnode_rep(p->g, x, min, max) : x;
+    if (min < 0) fail_at(p, p->at, "expected a number after '{', found %s", describe_next(p, what));
+    if (max != RULES_UNBOUNDED && max < min)
+        fail_at(p, from, "{%d,%d}: the maximum is below the minimum", min, max);
+    if (p->rc == OK && !eat_byte(p, '}'))
+        fail_at(p, p->at, "expected '}', found %s", describe_next(p, what));
+    return p->rc == OK ? rules_repeat(p->g, x, min, max) : x;
 }
 
-static struct gnode *parse_sequence(struct gbnf *p, bool nested)
+static struct rule_node *parse_sequence(struct gbnf *p, bool nested)
 {
-    struct gnode *seq = gnode_new(p->g, GN_SEQ);
+    struct rule_node *seq = rules_node(p->g, NODE_SEQ);
 
     while (p->rc == OK) {
-        struct gnode *x = parse_part(p);
-        int n_times = 0;
+        struct rule_node *x = parse_part(p);
+        int n_operators = 0;
         if (!x) break;
         while (p->rc == OK) {
             skip_space(p, nested);
-            if (eat(p, '*')) x = gnode_rep(p->g, x, 0, GNODE_MANY);
-            else if (eat(p, '+')) x = gnode_rep(p->g, x, 1, GNODE_MANY);
-            else if (eat(p, '?')) x = gnode_rep(p->g, x, 0, 1);
-            else if (eat(p, '{')) x = parse_braces(p, x);
+            if (eat_byte(p, '*')) x = rules_repeat(p->g, x, 0, RULES_UNBOUNDED);
+            else if (eat_byte(p, '+')) x = rules_repeat(p->g, x, 1, RULES_UNBOUNDED);
+            else if (eat_byte(p, '?')) x = rules_repeat(p->g, x, 0, 1);
+            else if (eat_byte(p, '{')) x = parse_braces(p, x);
             else break;
-            if (++n_times > REPEATED)
-                fail_at(p, p->at, "more than %d signs of repetition in a row", REPEATED);
+            if (++n_operators > MAX_OPERATORS)
+                fail_at(p, p->at, "more than %d repetition operators in a row", MAX_OPERATORS);
         }
-        gnode_add(p->g, seq, x);
+        rules_add_child(p->g, seq, x);
         if (p->g->full)
-            fail_at(p, p->at, "the grammar is too large: it has more than %d parts", GRULES_NODES);
+            fail_at(p, p->at, "the grammar is too large: it has more than %d parts",
+                    RULES_MAX_NODES);
     }
-    return seq->n_kids == 1 ? seq->kids[0] : seq;
+    return seq->n_children == 1 ? seq->children[0] : seq;
 }
 
-/* An alternative may begin on the next line. */
-static bool bar_ahead(struct gbnf *p, bool nested)
+/* Eats the bar before another alternative, which may be on the next line. */
+static bool eat_bar(struct gbnf *p, bool nested)
 {
     size_t was = p->at;
 
     skip_space(p, true);
-    if (eat(p, '|')) return true;
+    if (eat_byte(p, '|')) return true;
     if (!nested) p->at = was;
     return false;
 }
 
-static struct gnode *parse_alternatives(struct gbnf *p, bool nested)
+static struct rule_node *parse_alternatives(struct gbnf *p, bool nested)
 {
-    struct gnode *alt = gnode_new(p->g, GN_ALT);
+    struct rule_node *alt = rules_node(p->g, NODE_ALT);
 
     do {
         skip_space(p, true);
-        gnode_add(p->g, alt, parse_sequence(p, nested));
-    } while (p->rc == OK && bar_ahead(p, nested));
-    return alt->n_kids == 1 ? alt->kids[0] : alt;
+        rules_add_child(p->g, alt, parse_sequence(p, nested));
+    } while (p->rc == OK && eat_bar(p, nested));
+    return alt->n_children == 1 ? alt->children[0] : alt;
 }
 
 static void parse_rule(struct gbnf *p)
 {
     size_t from = p->at;
     struct str name = parse_name(p);
-    struct gnode *body;
-    struct grule *r;
+    struct rule_node *body;
+    struct rule *r;
     int rule, line, column;
     char what[24];
 
     if (name.n == 0) {
-        fail_at(p, p->at, "expected the name of a rule, but there is %s", here(p, what));
+        fail_at(p, p->at, "expected the name of a rule, found %s", describe_next(p, what));
         return;
     }
     skip_space(p, false);
     if (!str_starts(str_skip(p->text, p->at), STR("::="))) {
-        fail_at(p, p->at, "expected ::= behind '%.*s', but there is %s",
-                STR_ARG(str_take(name, 60)), here(p, what));
+        fail_at(p, p->at, "expected ::= after '%.*s', found %s",
+                STR_ARG(str_take(name, NAME_SHOWN)), describe_next(p, what));
         return;
     }
     p->at += 3;
-    rule = grules_name(p->g, name);
+    rule = rules_find_or_add(p->g, name);
+    if ((p->rc = rules_check(p->g, p->e)) != OK) return;
     if (p->g->rules[rule].body) {
-        fail_at(p, from, "the rule '%.*s' is there already", STR_ARG(str_take(name, 60)));
+        fail_at(p, from, "the rule '%.*s' is defined twice", STR_ARG(str_take(name, NAME_SHOWN)));
         return;
     }
     body = parse_alternatives(p, false);
-    place(p, from, &line, &column);
-    r = &p->g->rules[rule];
+    find_position(p, from, &line, &column);
+    r = rules_get(p->g, rule);
     r->body = body;
     r->line = line;
     r->column = column;
-    if (p->rc == OK && peek(p) >= 0 && peek(p) != '\n' && peek(p) != '\r')
-        fail_at(p, p->at, "expected the end of the rule, but there is %s", here(p, what));
+    if (p->rc == OK && peek_byte(p) >= 0 && peek_byte(p) != '\n' && peek_byte(p) != '\r')
+        fail_at(p, p->at, "expected the end of the rule, found %s", describe_next(p, what));
 }
 
-static void check_names(struct gbnf *p)
+static void check_references(struct gbnf *p)
 {
     uint64_t root;
 
     for (int i = 0; i < p->g->n && p->rc == OK; i++) {
-        const struct grule *r = &p->g->rules[i];
+        const struct rule *r = &p->g->rules[i];
         if (!r->body)
             p->rc = err_set(p->e, E_INVALID, "line %d, column %d: there is no rule '%.*s'", r->line,
-                            r->column, STR_ARG(str_take(r->name, 60)));
+                            r->column, STR_ARG(str_take(r->name, NAME_SHOWN)));
     }
     if (p->rc != OK) return;
     if (map_get(&p->g->names, STR("root"), &root)) p->g->root = (int)root;
     else p->rc = err_set(p->e, E_INVALID, "line 1, column 1: there is no rule 'root'");
 }
 
-int gbnf_parse(struct grules *g, struct str text, gbnf_token_fn *token, void *arg, struct err *e)
+int gbnf_parse(struct rules *g, struct str text, gbnf_token_fn *token, void *arg, struct err *e)
 {
     struct gbnf p = { .g = g, .text = text, .token = token, .arg = arg, .e = e };
 
-    if (text.n > TEXT_BYTES)
-        return err_set(e, E_INVALID, "the grammar has %zu bytes, but %d is the most", text.n,
-                       TEXT_BYTES);
+    if (text.n > MAX_BYTES)
+        return err_set(e, E_INVALID, "the grammar has %zu bytes; at most %d are allowed", text.n,
+                       MAX_BYTES);
     skip_space(&p, true);
-    while (p.rc == OK && peek(&p) >= 0) {
+    while (p.rc == OK && peek_byte(&p) >= 0) {
         parse_rule(&p);
         skip_space(&p, true);
     }
-    if (p.rc == OK) check_names(&p);
+    if (p.rc == OK) p.rc = rules_check(g, e);
+    if (p.rc == OK) check_references(&p);
     return p.rc;
 }

@@ -1,71 +1,85 @@
-/* grammar.h - what a text must look like, compiled: from GBNF, a JSON schema, a pattern, or tools
- * to call.
+/* grammar.h - the form that a text must have, compiled to an automaton.
  *
- * Compiling takes a bounded time and a bounded amount of memory, and never fails open: what cannot
- * be kept is E_INVALID with what and where. The result is immutable and counted: any number of
- * threads and texts may use it (grammar/guide.h). */
+ * The way from a description to a token mask (docs/a-grammar.md has an example):
+ *
+ *   description  ── gbnf, pattern, schema, or a build function ──►  rules
+ *   rules        ── nfa: Thompson's construction ──►                NFA of each rule
+ *   NFA          ── dfa: subset construction ──►                    DFA of each rule
+ *   DFAs         ── pda ──►                                         pushdown automaton
+ *   vocabulary   ── vocabtrie ──►                                   prefix trie
+ *   both         ── matcher ──►                                     token bitmask at a position
+ *
+ *   module             content
+ *   grammar            this interface: compile, count references
+ *   gbnf               grammars in the notation of llama.cpp → rules
+ *   pattern            regular expressions (ECMA 262) → syntax trees
+ *   schema, schema_*   JSON schemas → rules
+ *   lead               reasoning and literal text before the answer → rules
+ *   specials           texts that contain names of special tokens → syntax trees
+ *   rules              rules and syntax trees, the common intermediate form
+ *   charset            sets of characters and their UTF-8
+ *   nfa, dfa           finite automata over bytes
+ *   pda                the automata of all rules in one set of tables
+ *   toktrie            prefix tries over tokens
+ *   vocabtrie          the bytes of a vocabulary and their trie
+ *   matcher, matcher_* positions of texts, token masks and their caches
+ *
+ * Compiling takes bounded time and memory. A description that cannot be enforced is E_INVALID, with
+ * what and where; nothing is ignored. Out of memory is E_NOMEM. A compiled grammar is immutable and
+ * counted: any number of threads and matchers may use it. */
 #ifndef TERN_GRAMMAR_GRAMMAR_H
 #define TERN_GRAMMAR_GRAMMAR_H
 
-#include "base/buf.h"
-#include "grammar/gauto.h"
+#include "grammar/pda.h"
 #include "token/tokenizer.h"
 
 enum grammar_kind {
-    GRAMMAR_GBNF,   /* text: the grammar (grammar/gbnf.h) */
-    GRAMMAR_SCHEMA, /* text: a JSON schema (grammar/schema.h) */
+    GRAMMAR_GBNF,   /* text: the grammar (gbnf.h) */
+    GRAMMAR_SCHEMA, /* text: a JSON schema (schema.h) */
     GRAMMAR_OBJECT, /* any JSON object; text: "" */
-    GRAMMAR_REGEX,  /* text: a pattern for all of the answer (grammar/pattern.h) */
-    GRAMMAR_CHOICE, /* text: a JSON list of strings, one of which is the answer */
-    GRAMMAR_CALLS   /* text: as grammar_put_calls writes it */
+    GRAMMAR_REGEX,  /* text: a pattern for the whole answer (pattern.h) */
+    GRAMMAR_CHOICE, /* text: a JSON array of strings, one of which is the answer */
+    GRAMMAR_RULES   /* text: anything that `build` understands */
 };
 
-struct grammar_spec {
-    enum grammar_kind kind;
-    struct str text;
-    /* Before it may stand reasoning: think TEXT think_end think_after; and then `lead`. Literals;
-     * names of special tokens in them stand for the tokens themselves. */
-    enum { THINK_NOT, THINK_MAY, THINK_BEGUN } thinking; /* BEGUN: `think` is behind it */
-    const char *think, *think_end, *think_after; /* think_after NULL: a little white space */
-    const char *lead;                            /* NULL: "" */
-    const int32_t *ends; /* [n_ends] tokens that end a text: they cannot stand in it */
+/* The surroundings of a compilation, the same for all descriptions of an engine. Every stage
+ * reaches it through struct rules. */
+struct grammar_env {
+    const struct tokenizer *tok; /* finds special tokens; NULL: there are none */
+    const int32_t *ends;         /* [n_ends] tokens that end a text: none of them can be inside */
     int n_ends;
 };
 
+/* Adds the rules that the text describes to g and sets g->root. Depends on the text and on g->env
+ * alone: compiled grammars are cached by function and text. */
+typedef int grammar_build_fn(struct rules *g, struct str text, struct err *e);
+
+enum grammar_reasoning {
+    REASONING_NONE,
+    REASONING_OPTIONAL, /* the text may begin with it */
+    REASONING_OPEN      /* the prompt has opened it: the text goes on inside */
+};
+
+/* What a grammar is compiled from, and the key under which it is cached. All texts are borrowed. */
+struct grammar_spec {
+    enum grammar_kind kind;
+    struct str text;
+    grammar_build_fn *build; /* of GRAMMAR_RULES, else NULL */
+    /* Before the answer: reasoning_open TEXT reasoning_close reasoning_after, then `lead`. In these
+     * the name of a special token stands for the token. */
+    enum grammar_reasoning reasoning;
+    const char *reasoning_open, *reasoning_close;
+    const char *reasoning_after; /* NULL: up to four spaces or newlines */
+    const char *lead;            /* NULL: "" */
+};
+
+bool grammar_spec_equal(const struct grammar_spec *a, const struct grammar_spec *b);
+
 struct grammar;
-/* tok names tokens that have no text; NULL is fine. */
+/* env may be NULL: no special tokens. The caller owns a reference to *out. */
 int grammar_compile(struct grammar **out, const struct grammar_spec *spec,
-                    const struct tokenizer *tok, struct err *e);
-struct grammar *grammar_ref(struct grammar *g); /* g itself */
-void grammar_unref(struct grammar *g);          /* NULL is fine */
-const struct gauto *grammar_auto(const struct grammar *g);
-
-/* ---- calls of tools ---- */
-
-struct grammar_tool {
-    struct str name;
-    struct str parameters; /* a JSON schema; empty: any object */
-};
-
-/* How a family of models writes calls: open CALL sep CALL … close, with CALL = before NAME between
- * ARGUMENTS after. In these texts names of special tokens stand for the tokens themselves, {i} for
- * the number of the call and {r} for ten letters. */
-struct grammar_calls {
-    const char *open, *before, *between, *after, *sep, *close; /* NULL: "" */
-    int min, max;                                              /* calls; max 0: any number */
-    /* Arguments as a list: KEY = key NAME is VALUE end, with `and` between; key NULL: one JSON
-     * object. Texts stand in it as they are, between two `quote`, and have no `until` in them;
-     * until NULL: as JSON. What cannot be a list is an object all the same. */
-    const char *key, *is, *end, *and, *quote, *until;
-    const char *is_json; /* in place of `is` before values that are no such text; NULL: the same */
-    bool trim;   /* such a text neither begins nor ends with a newline: they are the marks' */
-    bool python; /* True, False, None */
-    /* Any text may come, and need not hold calls: only behind this mark one must follow. The mark
-     * is what open and before begin with. NULL: calls there must be, and nothing else. */
-    const char *mark;
-};
-
-/* Writes the text of a spec of kind GRAMMAR_CALLS: what to call, and how. */
-void grammar_put_calls(struct buf *out, const struct grammar_tool *tools, int n,
-                       const struct grammar_calls *form);
+                    const struct grammar_env *env, struct err *e);
+struct grammar *grammar_ref(struct grammar *g); /* returns g; NULL is allowed */
+void grammar_unref(struct grammar *g);          /* NULL is allowed */
+const struct pda *grammar_pda(const struct grammar *g);
 #endif

@@ -1,3 +1,8 @@
+/* pattern.c - a recursive descent parser, and the removal of anchors from the tree.
+ *
+ * Anchors are first put into the tree as EMPTY nodes with a mark. An anchor at an end of the
+ * pattern says that no text is before (or after) the match; alternatives without one there get "any
+ * text". An anchor elsewhere is refused. The first error is kept in `rc`. */
 #include "grammar/pattern.h"
 
 #include "base/utf8.h"
@@ -6,25 +11,30 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { NESTED = 100, REPEAT_MAX = 100000, BYTES_MAX = 8192 };
-
-/* Anchors in the tree, until they are taken out: nodes that nothing else makes. */
-enum { ANCHOR_BEGIN = -7, ANCHOR_END = -8 };
-
-struct pat {
-    struct grules *g;
-    struct str text;
-    size_t at;
-    enum pattern_as as;
-    struct err *e;
-    int depth, rc;
+enum {
+    MAX_DEPTH = 100,     /* of nested groups */
+    MAX_REPEAT = 100000, /* in braces */
+    MAX_BYTES = 8192     /* of a pattern */
 };
 
-static struct gnode *parse_alt(struct pat *p);
+/* `min` of an EMPTY node that is an anchor. Other EMPTY nodes have 0 there. */
+enum { ANCHOR_BEGIN = -7, ANCHOR_END = -8 };
 
-static void fail_at(struct pat *p, size_t at, const char *fmt, ...)
+struct pattern_parser {
+    struct rules *g;
+    struct str text;
+    size_t at; /* the next byte */
+    enum pattern_as as;
+    struct err *e;
+    int depth; /* of groups */
+    int rc;    /* the first error */
+};
+
+static struct rule_node *parse_alt(struct pattern_parser *p);
+
+static void fail_at(struct pattern_parser *p, size_t at, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-static void fail_at(struct pat *p, size_t at, const char *fmt, ...)
+static void fail_at(struct pattern_parser *p, size_t at, const char *fmt, ...)
 {
     char what[256];
     va_list ap;
@@ -36,12 +46,12 @@ static void fail_at(struct pat *p, size_t at, const char *fmt, ...)
     p->rc = err_set(p->e, E_INVALID, "column %zu of the pattern: %s", at + 1, what);
 }
 
-static int peek(const struct pat *p)
+static int peek_byte(const struct pattern_parser *p)
 {
     return p->at < p->text.n ? (unsigned char)p->text.p[p->at] : -1;
 }
 
-static bool eat(struct pat *p, const char *s)
+static bool eat_text(struct pattern_parser *p, const char *s)
 {
     if (!str_starts(str_skip(p->text, p->at), str_c(s))) return false;
     p->at += strlen(s);
@@ -50,78 +60,90 @@ static bool eat(struct pat *p, const char *s)
 
 /* ---- characters ---- */
 
-/* In a JSON string some characters are written by their escapes, each in one way. */
-struct gnode *pattern_char(struct grules *g, struct cpset set, enum pattern_as as)
+struct charset pattern_unescaped(struct rules *g)
+{
+    struct charset s = { 0 };
+
+    charset_add(&s, &g->arena, ' ', '!');
+    charset_add(&s, &g->arena, '#', '[');
+    charset_add(&s, &g->arena, ']', '~');
+    charset_add(&s, &g->arena, 0x80, CHARSET_LAST);
+    return s;
+}
+
+/* In a JSON string control characters, the quote and the backslash are escaped, each in one way
+ * only: the parts of a pattern stay unambiguous. */
+struct rule_node *pattern_char(struct rules *g, struct charset set, enum pattern_as as)
 {
     static const char names[] = "\bb\ff\nn\rr\tt\"\"\\\\";
-    struct cpset plain = { 0 }, keep;
-    struct gnode *alt;
+    struct charset plain, unescaped;
+    struct rule_node *alt;
     char esc[8];
 
-    cpset_tidy(&set);
-    if (as == PATTERN_TEXT) return gnode_class(g, set);
-    cpset_add(&plain, &g->arena, ' ', '!');
-    cpset_add(&plain, &g->arena, '#', '[');
-    cpset_add(&plain, &g->arena, ']', '~');
-    cpset_add(&plain, &g->arena, 0x80, CP_LAST);
-    keep = cpset_and(&set, &plain, &g->arena);
-    alt = gnode_add(g, gnode_new(g, GN_ALT), gnode_class(g, keep));
+    charset_normalize(&set);
+    if (as == PATTERN_TEXT) return rules_class(g, set);
+    plain = pattern_unescaped(g);
+    unescaped = charset_intersect(&set, &plain, &g->arena);
+    alt = rules_add_child(g, rules_node(g, NODE_ALT), rules_class(g, unescaped));
     for (int32_t c = 1; c < 0x80; c++) {
         const char *name;
-        if (cpset_has(&plain, c) || !cpset_has(&set, c)) continue;
+        if (charset_has(&plain, c) || !charset_has(&set, c)) continue;
         for (name = names; *name && *name != c; name += 2) {}
         if (*name) snprintf(esc, sizeof esc, "\\%c", name[1]);
         else snprintf(esc, sizeof esc, "\\u%04x", (unsigned)c);
-        gnode_add(g, alt, gnode_c(g, esc));
+        rules_add_child(g, alt, rules_text(g, esc));
     }
-    return alt->n_kids == 1 ? alt->kids[0] : alt;
+    return alt->n_children == 1 ? alt->children[0] : alt;
 }
 
-static void add_digits(struct pat *p, struct cpset *s) { cpset_add(s, &p->g->arena, '0', '9'); }
+static void add_digits(struct pattern_parser *p, struct charset *s)
+{
+    charset_add(s, &p->g->arena, '0', '9');
+}
 
-static void add_word(struct pat *p, struct cpset *s)
+static void add_word_chars(struct pattern_parser *p, struct charset *s)
 {
     add_digits(p, s);
-    cpset_add(s, &p->g->arena, 'a', 'z');
-    cpset_add(s, &p->g->arena, 'A', 'Z');
-    cpset_add(s, &p->g->arena, '_', '_');
+    charset_add(s, &p->g->arena, 'a', 'z');
+    charset_add(s, &p->g->arena, 'A', 'Z');
+    charset_add(s, &p->g->arena, '_', '_');
 }
 
-static void add_space(struct pat *p, struct cpset *s)
+static void add_space_chars(struct pattern_parser *p, struct charset *s)
 {
-    cpset_add(s, &p->g->arena, '\t', '\r');
-    cpset_add(s, &p->g->arena, ' ', ' ');
+    charset_add(s, &p->g->arena, '\t', '\r');
+    charset_add(s, &p->g->arena, ' ', ' ');
 }
 
-/* \d \D \w \W \s \S; false: it is none. */
-static bool add_named(struct pat *p, int c, struct cpset *s)
+/* Adds the set of \d \D \w \W \s \S; false: c names none of them. */
+static bool add_named_class(struct pattern_parser *p, int c, struct charset *s)
 {
-    struct cpset in = { 0 }, ascii = { 0 };
+    struct charset in = { 0 }, ascii = { 0 };
 
     switch (tolower(c)) {
     case 'd': add_digits(p, &in); break;
-    case 'w': add_word(p, &in); break;
-    case 's': add_space(p, &in); break;
+    case 'w': add_word_chars(p, &in); break;
+    case 's': add_space_chars(p, &in); break;
     default: return false;
     }
-    cpset_tidy(&in);
-    if (isupper(c)) { /* what is a word elsewhere may be none here: ASCII only */
-        cpset_add(&ascii, &p->g->arena, ' ', '~');
-        in = cpset_not(&in, &p->g->arena);
-        in = cpset_and(&in, &ascii, &p->g->arena);
+    charset_normalize(&in);
+    if (isupper(c)) { /* dialects disagree on other characters: ASCII only */
+        charset_add(&ascii, &p->g->arena, ' ', '~');
+        in = charset_complement(&in, &p->g->arena);
+        in = charset_intersect(&in, &ascii, &p->g->arena);
     }
-    cpset_add_all(s, &p->g->arena, &in);
+    charset_add_all(s, &p->g->arena, &in);
     return true;
 }
 
-static int32_t parse_hex(struct pat *p, int n)
+static int32_t parse_hex(struct pattern_parser *p, int n)
 {
     int32_t v = 0;
 
     for (int i = 0; i < n; i++) {
-        int c = peek(p);
+        int c = peek_byte(p);
         if (c < 0 || !isxdigit(c)) {
-            fail_at(p, p->at, "an escape of %d hexadecimal digits is cut short", n);
+            fail_at(p, p->at, "the escape needs %d hexadecimal digits", n);
             return 0;
         }
         v = v * 16 + (isdigit(c) ? c - '0' : tolower(c) - 'a' + 10);
@@ -130,31 +152,33 @@ static int32_t parse_hex(struct pat *p, int n)
     return v;
 }
 
-static int32_t parse_u(struct pat *p)
+/* The rest of \uHHHH (with a low surrogate after a high one) or \u{H...}. */
+static int32_t parse_unicode_escape(struct pattern_parser *p)
 {
     size_t from = p->at;
     int32_t v = 0, low;
 
-    if (eat(p, "{")) {
-        while (peek(p) >= 0 && isxdigit(peek(p)) && v <= CP_LAST) v = v * 16 + parse_hex(p, 1);
-        if (!eat(p, "}")) fail_at(p, from, "\\u{ is not closed");
+    if (eat_text(p, "{")) {
+        while (peek_byte(p) >= 0 && isxdigit(peek_byte(p)) && v <= CHARSET_LAST)
+            v = v * 16 + parse_hex(p, 1);
+        if (!eat_text(p, "}")) fail_at(p, from, "\\u{ is not closed");
     } else {
         v = parse_hex(p, 4);
-        if (v >= 0xd800 && v < 0xdc00 && eat(p, "\\u")) {
+        if (v >= 0xd800 && v < 0xdc00 && eat_text(p, "\\u")) {
             low = parse_hex(p, 4);
             v = low >= 0xdc00 && low < 0xe000 ? 0x10000 + ((v - 0xd800) << 10) + (low - 0xdc00)
                                               : -1;
         }
     }
-    if (v < 0 || v > CP_LAST || (v >= 0xd800 && v < 0xe000))
-        fail_at(p, from, "this is not a character");
+    if (v < 0 || v > CHARSET_LAST || (v >= 0xd800 && v < 0xe000))
+        fail_at(p, from, "the escape is not a character");
     return v;
 }
 
-static int32_t parse_escape(struct pat *p, bool in_class)
+static int32_t parse_escape(struct pattern_parser *p, bool in_class)
 {
     size_t from = p->at - 1;
-    int c = peek(p);
+    int c = peek_byte(p);
 
     p->at++;
     switch (c) {
@@ -165,305 +189,317 @@ static int32_t parse_escape(struct pat *p, bool in_class)
     case 'v': return '\v';
     case '0': return 0;
     case 'x': return parse_hex(p, 2);
-    case 'u': return parse_u(p);
+    case 'u': return parse_unicode_escape(p);
     case 'c':
-        if (peek(p) >= 0 && isalpha(peek(p))) return p->text.p[p->at++] & 31;
+        if (peek_byte(p) >= 0 && isalpha(peek_byte(p))) return p->text.p[p->at++] & 31;
         break;
     case 'b':
         if (in_class) return '\b';
-        fail_at(p, from, "\\b (a border of words) is not supported");
+        fail_at(p, from, "\\b (a word boundary) is not supported");
         return 0;
-    case 'B': fail_at(p, from, "\\B (a border of words) is not supported"); return 0;
+    case 'B': fail_at(p, from, "\\B (a word boundary) is not supported"); return 0;
     case 'p':
     case 'P': fail_at(p, from, "\\%c (Unicode properties) is not supported", c); return 0;
-    case 'k': fail_at(p, from, "\\k (a reference back) is not supported"); return 0;
+    case 'k': fail_at(p, from, "\\k (a backreference) is not supported"); return 0;
     default: break;
     }
-    if (c >= '1' && c <= '9') fail_at(p, from, "\\%c (a reference back) is not supported", c);
-    else if (c < ' ' || c > '~' || isalnum(c)) fail_at(p, from, "an escape that is not known");
+    if (c >= '1' && c <= '9') fail_at(p, from, "\\%c (a backreference) is not supported", c);
+    else if (c < ' ' || c > '~' || isalnum(c)) fail_at(p, from, "unknown escape");
     return c;
 }
 
-static int32_t parse_char(struct pat *p)
+static int32_t parse_char(struct pattern_parser *p)
 {
     int32_t cp;
     int n = utf8_next(str_skip(p->text, p->at), &cp);
 
-    if (cp < 0) fail_at(p, p->at, "bytes that are not UTF-8");
+    if (cp < 0) fail_at(p, p->at, "these bytes are not UTF-8");
     p->at += (size_t)n;
     return cp;
 }
 
-/* One member of a class: a character, or a set of them (then -1). */
-static int32_t parse_member(struct pat *p, struct cpset *s)
+/* One member of a class. -1: it was a set of characters, which is added to s. */
+static int32_t parse_member(struct pattern_parser *p, struct charset *s)
 {
-    if (!eat(p, "\\")) return parse_char(p);
-    if (peek(p) >= 0 && add_named(p, peek(p), s)) {
+    if (!eat_text(p, "\\")) return parse_char(p);
+    if (peek_byte(p) >= 0 && add_named_class(p, peek_byte(p), s)) {
         p->at++;
         return -1;
     }
     return parse_escape(p, true);
 }
 
-static struct cpset without_controls(struct pat *p, struct cpset s)
+/* Negated classes contain no control characters but tab and newline. */
+static struct charset without_controls(struct pattern_parser *p, struct charset s)
 {
-    struct cpset in = { 0 };
+    struct charset in = { 0 };
 
-    cpset_add(&in, &p->g->arena, '\t', '\n');
-    cpset_add(&in, &p->g->arena, ' ', '~');
-    cpset_add(&in, &p->g->arena, 0xa0, CP_LAST);
-    return cpset_and(&s, &in, &p->g->arena);
+    charset_add(&in, &p->g->arena, '\t', '\n');
+    charset_add(&in, &p->g->arena, ' ', '~');
+    charset_add(&in, &p->g->arena, 0xa0, CHARSET_LAST);
+    return charset_intersect(&s, &in, &p->g->arena);
 }
 
-static struct gnode *parse_class(struct pat *p)
+static struct rule_node *parse_class(struct pattern_parser *p)
 {
     size_t from = p->at - 1;
-    struct cpset s = { 0 };
-    bool not = eat(p, "^");
+    struct charset s = { 0 };
+    bool not = eat_text(p, "^");
 
-    while (p->rc == OK && !eat(p, "]")) {
+    while (p->rc == OK && !eat_text(p, "]")) {
         size_t at = p->at;
         int32_t lo, hi;
-        if (peek(p) < 0) {
-            fail_at(p, from, "the bracket that opens here is not closed");
+        if (peek_byte(p) < 0) {
+            fail_at(p, from, "the class that begins here is not closed by ']'");
             break;
         }
         lo = hi = parse_member(p, &s);
-        if (p->rc == OK && lo >= 0 && peek(p) == '-' && p->at + 1 < p->text.n &&
+        if (p->rc == OK && lo >= 0 && peek_byte(p) == '-' && p->at + 1 < p->text.n &&
             p->text.p[p->at + 1] != ']') {
             p->at++;
             hi = parse_member(p, &s);
-            if (hi < 0) cpset_add(&s, &p->g->arena, '-', '-'), hi = lo;
+            if (hi < 0) charset_add(&s, &p->g->arena, '-', '-'), hi = lo;
         }
-        if (lo > hi) fail_at(p, at, "a range of characters that runs backwards");
-        if (lo >= 0) cpset_add(&s, &p->g->arena, lo, hi);
+        if (lo > hi) fail_at(p, at, "the range is reversed: the smaller character comes first");
+        if (lo >= 0) charset_add(&s, &p->g->arena, lo, hi);
     }
-    cpset_tidy(&s);
-    if (not ) s = without_controls(p, cpset_not(&s, &p->g->arena));
+    charset_normalize(&s);
+    if (not ) s = without_controls(p, charset_complement(&s, &p->g->arena));
     return pattern_char(p->g, s, p->as);
 }
 
-static struct gnode *any_char(struct pat *p, bool lines)
+/* lines: newlines and tabs too. */
+static struct rule_node *any_char(struct pattern_parser *p, bool lines)
 {
-    struct cpset s = { 0 };
+    struct charset s = { 0 };
 
-    cpset_add(&s, &p->g->arena, lines ? '\t' : ' ', lines ? '\n' : ' ');
-    cpset_add(&s, &p->g->arena, ' ', '~');
-    cpset_add(&s, &p->g->arena, 0xa0, 0x2027);
-    cpset_add(&s, &p->g->arena, 0x202a, CP_LAST);
+    charset_add(&s, &p->g->arena, lines ? '\t' : ' ', lines ? '\n' : ' ');
+    charset_add(&s, &p->g->arena, ' ', '~');
+    charset_add(&s, &p->g->arena, 0xa0, 0x2027);
+    charset_add(&s, &p->g->arena, 0x202a, CHARSET_LAST);
     return pattern_char(p->g, s, p->as);
 }
 
-/* ---- what they make up ---- */
+/* ---- sequences ---- */
 
-static struct gnode *anchor(struct pat *p, int which)
+static struct rule_node *make_anchor(struct pattern_parser *p, int which)
 {
-    struct gnode *n = gnode_new(p->g, GN_EMPTY);
+    struct rule_node *n = rules_node(p->g, NODE_EMPTY);
 
     n->min = which;
     return n;
 }
 
-static struct gnode *parse_group(struct pat *p)
+static struct rule_node *parse_group(struct pattern_parser *p)
 {
     size_t from = p->at - 1;
-    struct gnode *n;
+    struct rule_node *n;
 
-    if (++p->depth > NESTED) fail_at(p, from, "groups are nested more than %d deep", NESTED);
-    if (eat(p, "?=") || eat(p, "?!"))
-        fail_at(p, from, "looking ahead, (?= or (?!, is not supported");
-    else if (eat(p, "?<=") || eat(p, "?<!"))
-        fail_at(p, from, "looking behind, (?<= or (?<!, is not supported");
-    else if (eat(p, "?<") || eat(p, "?P<")) {
-        while (peek(p) >= 0 && peek(p) != '>') p->at++;
-        if (!eat(p, ">")) fail_at(p, from, "the name of a group is not closed by '>'");
-    } else if (eat(p, "?") && !eat(p, ":")) {
-        fail_at(p, from, "a kind of group that is not supported");
+    if (++p->depth > MAX_DEPTH) fail_at(p, from, "groups are nested more than %d deep", MAX_DEPTH);
+    if (eat_text(p, "?=") || eat_text(p, "?!"))
+        fail_at(p, from, "lookahead, (?= or (?!, is not supported");
+    else if (eat_text(p, "?<=") || eat_text(p, "?<!"))
+        fail_at(p, from, "lookbehind, (?<= or (?<!, is not supported");
+    else if (eat_text(p, "?<") || eat_text(p, "?P<")) {
+        while (peek_byte(p) >= 0 && peek_byte(p) != '>') p->at++;
+        if (!eat_text(p, ">")) fail_at(p, from, "the name of a group is not closed by '>'");
+    } else if (eat_text(p, "?") && !eat_text(p, ":")) {
+        fail_at(p, from, "this kind of group is not supported");
     }
-    if (p->rc != OK) return gnode_new(p->g, GN_EMPTY);
+    if (p->rc != OK) return rules_node(p->g, NODE_EMPTY);
     n = parse_alt(p);
-    if (p->rc == OK && !eat(p, ")")) fail_at(p, from, "the group that opens here is not closed");
+    if (p->rc == OK && !eat_text(p, ")"))
+        fail_at(p, from, "the group that begins here is not closed by ')'");
     p->depth--;
     return n;
 }
 
-static struct gnode *one_char(struct pat *p, int32_t cp)
+static struct rule_node *one_char(struct pattern_parser *p, int32_t cp)
 {
-    struct cpset s = { 0 };
+    struct charset s = { 0 };
 
-    cpset_add(&s, &p->g->arena, cp, cp);
+    charset_add(&s, &p->g->arena, cp, cp);
     return pattern_char(p->g, s, p->as);
 }
 
-/* NULL: the sequence ends here. */
-static struct gnode *parse_part(struct pat *p)
+/* One character, class, group or anchor. NULL: the sequence ends here. */
+static struct rule_node *parse_part(struct pattern_parser *p)
 {
-    struct cpset s = { 0 };
-    int c = peek(p);
+    struct charset s = { 0 };
+    int c = peek_byte(p);
 
     if (c < 0 || c == '|' || c == ')') return NULL;
     if (c == '*' || c == '+' || c == '?') {
         fail_at(p, p->at, "there is nothing to repeat before '%c'", c);
         return NULL;
     }
-    if (eat(p, "^")) return anchor(p, ANCHOR_BEGIN);
-    if (eat(p, "$")) return anchor(p, ANCHOR_END);
-    if (eat(p, "(")) return parse_group(p);
-    if (eat(p, "[")) return parse_class(p);
-    if (eat(p, ".")) return any_char(p, false);
-    if (!eat(p, "\\")) return one_char(p, parse_char(p));
-    if (peek(p) >= 0 && add_named(p, peek(p), &s)) {
+    if (eat_text(p, "^")) return make_anchor(p, ANCHOR_BEGIN);
+    if (eat_text(p, "$")) return make_anchor(p, ANCHOR_END);
+    if (eat_text(p, "(")) return parse_group(p);
+    if (eat_text(p, "[")) return parse_class(p);
+    if (eat_text(p, ".")) return any_char(p, false);
+    if (!eat_text(p, "\\")) return one_char(p, parse_char(p));
+    if (peek_byte(p) >= 0 && add_named_class(p, peek_byte(p), &s)) {
         p->at++;
         return pattern_char(p->g, s, p->as);
     }
     return one_char(p, parse_escape(p, false));
 }
 
-static int parse_count(struct pat *p)
+/* -1: no digits. */
+static int parse_count(struct pattern_parser *p)
 {
     size_t from = p->at;
     int64_t n = 0;
 
-    while (peek(p) >= 0 && isdigit(peek(p)) && n <= REPEAT_MAX)
+    while (peek_byte(p) >= 0 && isdigit(peek_byte(p)) && n <= MAX_REPEAT)
         n = n * 10 + (p->text.p[p->at++] - '0');
-    if (n > REPEAT_MAX) fail_at(p, from, "more than %d repetitions", REPEAT_MAX);
+    if (n > MAX_REPEAT) fail_at(p, from, "more than %d repetitions", MAX_REPEAT);
     return p->at == from ? -1 : (int)n;
 }
 
-/* {m}, {m,}, {m,n}; false: braces that are text. */
-static bool parse_braces(struct pat *p, int *min, int *max)
+/* {m}, {m,} or {m,n}. false: there are none, or the braces are literal text. */
+static bool parse_braces(struct pattern_parser *p, int *min, int *max)
 {
     size_t from = p->at;
 
-    if (!eat(p, "{")) return false;
+    if (!eat_text(p, "{")) return false;
     *min = *max = parse_count(p);
-    if (*min >= 0 && eat(p, ",")) {
+    if (*min >= 0 && eat_text(p, ",")) {
         *max = parse_count(p);
-        if (*max < 0) *max = GNODE_MANY;
+        if (*max < 0) *max = RULES_UNBOUNDED;
     }
-    if (*min < 0 || !eat(p, "}")) {
+    if (*min < 0 || !eat_text(p, "}")) {
         p->at = from;
         return false;
     }
-    if (*max != GNODE_MANY && *max < *min)
-        fail_at(p, from, "{%d,%d}: the larger number comes second", *min, *max);
+    if (*max != RULES_UNBOUNDED && *max < *min)
+        fail_at(p, from, "{%d,%d}: the maximum is below the minimum", *min, *max);
     return true;
 }
 
-static bool parse_repeat(struct pat *p, int *min, int *max)
+/* false: no repetition operator comes here. */
+static bool parse_repeat(struct pattern_parser *p, int *min, int *max)
 {
     *min = 0;
-    *max = GNODE_MANY;
-    if (eat(p, "?")) *max = 1;
-    else if (eat(p, "+")) *min = 1;
-    else if (!eat(p, "*") && !parse_braces(p, min, max)) return false;
-    if (eat(p, "+")) fail_at(p, p->at - 1, "a possessive repetition is not supported");
-    eat(p, "?"); /* lazy: the same texts */
+    *max = RULES_UNBOUNDED;
+    if (eat_text(p, "?")) *max = 1;
+    else if (eat_text(p, "+")) *min = 1;
+    else if (!eat_text(p, "*") && !parse_braces(p, min, max)) return false;
+    if (eat_text(p, "+")) fail_at(p, p->at - 1, "a possessive repetition is not supported");
+    eat_text(p, "?"); /* a lazy repetition matches the same texts */
     return true;
 }
 
-static bool is_anchor(const struct gnode *n) { return n->kind == GN_EMPTY && n->min < 0; }
+static bool is_anchor(const struct rule_node *n) { return n->kind == NODE_EMPTY && n->min < 0; }
 
-static struct gnode *parse_seq(struct pat *p)
+static struct rule_node *parse_seq(struct pattern_parser *p)
 {
-    struct gnode *seq = gnode_new(p->g, GN_SEQ), *x;
+    struct rule_node *seq = rules_node(p->g, NODE_SEQ), *x;
     int min, max;
 
     while (p->rc == OK && (x = parse_part(p))) {
         size_t at = p->at;
         if (parse_repeat(p, &min, &max)) {
             if (is_anchor(x)) fail_at(p, at, "an anchor cannot be repeated");
-            else if (p->rc == OK) x = gnode_rep(p->g, x, min, max);
+            else if (p->rc == OK) x = rules_repeat(p->g, x, min, max);
         }
-        gnode_add(p->g, seq, x);
+        rules_add_child(p->g, seq, x);
     }
     return seq;
 }
 
-static struct gnode *parse_alt(struct pat *p)
+static struct rule_node *parse_alt(struct pattern_parser *p)
 {
-    struct gnode *alt = gnode_new(p->g, GN_ALT);
+    struct rule_node *alt = rules_node(p->g, NODE_ALT);
 
-    do gnode_add(p->g, alt, parse_seq(p));
-    while (p->rc == OK && eat(p, "|"));
+    do rules_add_child(p->g, alt, parse_seq(p));
+    while (p->rc == OK && eat_text(p, "|"));
     return alt;
 }
 
-/* ---- anchors out ---- */
+/* ---- removing anchors ---- */
 
-/* Is there an anchor on that end, on any way through? */
-static bool is_held(const struct gnode *n, bool begin)
+/* Does any alternative have an anchor at this end? */
+static bool is_anchored(const struct rule_node *n, bool begin)
 {
-    bool held = is_anchor(n) && n->min == (begin ? ANCHOR_BEGIN : ANCHOR_END);
+    bool anchored = is_anchor(n) && n->min == (begin ? ANCHOR_BEGIN : ANCHOR_END);
 
-    if (n->kind == GN_SEQ && n->n_kids) return is_held(n->kids[begin ? 0 : n->n_kids - 1], begin);
-    for (int i = 0; n->kind == GN_ALT && i < n->n_kids; i++) held |= is_held(n->kids[i], begin);
-    return held;
+    if (n->kind == NODE_SEQ && n->n_children)
+        return is_anchored(n->children[begin ? 0 : n->n_children - 1], begin);
+    for (int i = 0; n->kind == NODE_ALT && i < n->n_children; i++)
+        anchored |= is_anchored(n->children[i], begin);
+    return anchored;
 }
 
-/* What may stand before (or behind) ways without an anchor: any text, once for all of them. */
-static struct gnode *open_end(struct pat *p, struct gnode *n, bool begin)
+/* Removes the anchors of an end, and puts any text before (or after) the alternatives without one.
+ * These are put together first, so that "any text" is there once for all of them. */
+static struct rule_node *add_any_text(struct pattern_parser *p, struct rule_node *n, bool begin)
 {
-    struct gnode *any, *out, *loose;
+    struct rule_node *any, *out, *loose;
     int at;
 
-    if (!is_held(n, begin)) {
-        any = gnode_rep(p->g, any_char(p, true), 0, GNODE_MANY);
-        return begin ? GSEQ(p->g, any, n) : GSEQ(p->g, n, any);
+    if (!is_anchored(n, begin)) {
+        any = rules_repeat(p->g, any_char(p, true), 0, RULES_UNBOUNDED);
+        return begin ? RULES_SEQ(p->g, any, n) : RULES_SEQ(p->g, n, any);
     }
-    if (is_anchor(n)) return gnode_new(p->g, GN_EMPTY);
-    out = gnode_new(p->g, n->kind);
-    loose = gnode_new(p->g, GN_ALT);
-    at = begin ? 0 : n->n_kids - 1;
-    for (int i = 0; i < n->n_kids; i++) {
-        struct gnode *kid = n->kids[i];
-        if (n->kind == GN_ALT && !is_held(kid, begin)) gnode_add(p->g, loose, kid);
-        else gnode_add(p->g, out, n->kind == GN_ALT || i == at ? open_end(p, kid, begin) : kid);
+    if (is_anchor(n)) return rules_node(p->g, NODE_EMPTY);
+    out = rules_node(p->g, n->kind);
+    loose = rules_node(p->g, NODE_ALT);
+    at = begin ? 0 : n->n_children - 1;
+    for (int i = 0; i < n->n_children; i++) {
+        struct rule_node *kid = n->children[i];
+        if (n->kind == NODE_ALT && !is_anchored(kid, begin)) rules_add_child(p->g, loose, kid);
+        else
+            rules_add_child(p->g, out,
+                            n->kind == NODE_ALT || i == at ? add_any_text(p, kid, begin) : kid);
     }
-    if (loose->n_kids) gnode_add(p->g, out, open_end(p, loose, begin));
+    if (loose->n_children) rules_add_child(p->g, out, add_any_text(p, loose, begin));
     return out;
 }
 
-static bool has_anchor(const struct gnode *n)
+static bool has_anchor(const struct rule_node *n)
 {
     if (is_anchor(n)) return true;
-    for (int i = 0; i < n->n_kids; i++)
-        if (has_anchor(n->kids[i])) return true;
+    for (int i = 0; i < n->n_children; i++)
+        if (has_anchor(n->children[i])) return true;
     return false;
 }
 
-/* Takes anchors off an end where they say what is so anyway. */
-static struct gnode *drop_anchor(struct pat *p, struct gnode *n, bool begin)
+/* Removes the anchors of an end of a pattern that describes the whole text anyway. */
+static struct rule_node *drop_anchor(struct pattern_parser *p, struct rule_node *n, bool begin)
 {
-    struct gnode *out;
+    struct rule_node *out;
     int at;
 
     if (is_anchor(n) && n->min == (begin ? ANCHOR_BEGIN : ANCHOR_END))
-        return gnode_new(p->g, GN_EMPTY);
-    if ((n->kind != GN_ALT && n->kind != GN_SEQ) || n->n_kids == 0) return n;
-    at = begin ? 0 : n->n_kids - 1;
-    out = gnode_new(p->g, n->kind);
-    for (int i = 0; i < n->n_kids; i++)
-        gnode_add(p->g, out,
-                  n->kind == GN_ALT || i == at ? drop_anchor(p, n->kids[i], begin) : n->kids[i]);
+        return rules_node(p->g, NODE_EMPTY);
+    if ((n->kind != NODE_ALT && n->kind != NODE_SEQ) || n->n_children == 0) return n;
+    at = begin ? 0 : n->n_children - 1;
+    out = rules_node(p->g, n->kind);
+    for (int i = 0; i < n->n_children; i++)
+        rules_add_child(p->g, out,
+                        n->kind == NODE_ALT || i == at ? drop_anchor(p, n->children[i], begin)
+                                                       : n->children[i]);
     return out;
 }
 
-int pattern_parse(struct gnode **out, struct grules *g, struct str pattern, enum pattern_as as,
+int pattern_parse(struct rule_node **out, struct rules *g, struct str pattern, enum pattern_as as,
                   bool whole, struct err *e)
 {
-    struct pat p = { .g = g, .text = pattern, .as = as, .e = e };
-    struct gnode *n;
+    struct pattern_parser p = { .g = g, .text = pattern, .as = as, .e = e };
+    struct rule_node *n;
 
-    if (pattern.n > BYTES_MAX)
-        return err_set(e, E_INVALID, "the pattern has %zu bytes, but %d is the most", pattern.n,
-                       BYTES_MAX);
+    if (pattern.n > MAX_BYTES)
+        return err_set(e, E_INVALID, "the pattern has %zu bytes; at most %d are allowed", pattern.n,
+                       MAX_BYTES);
     n = parse_alt(&p);
-    if (p.rc == OK && p.at < pattern.n) fail_at(&p, p.at, "a ')' that closes nothing");
+    if (p.rc == OK && p.at < pattern.n) fail_at(&p, p.at, "this ')' closes no group");
     if (p.rc != OK) return p.rc;
-    n = whole ? drop_anchor(&p, n, true) : open_end(&p, n, true);
-    n = whole ? drop_anchor(&p, n, false) : open_end(&p, n, false);
+    n = whole ? drop_anchor(&p, n, true) : add_any_text(&p, n, true);
+    n = whole ? drop_anchor(&p, n, false) : add_any_text(&p, n, false);
     if (has_anchor(n)) fail_at(&p, 0, "an anchor (^ or $) in the middle is not supported");
+    if (p.rc == OK && rules_failed(g)) p.rc = rules_check(g, e);
     *out = n;
     return p.rc;
 }

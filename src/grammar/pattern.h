@@ -1,24 +1,27 @@
-/* pattern.h - regular expressions as JSON schemas have them (ECMA 262), turned into trees.
+/* pattern.h - regular expressions as JSON schemas have them (ECMA 262), parsed into syntax trees.
  *
  * Classes, groups, alternatives, repetitions (lazy ones match the same texts), \d \w \s, escapes,
- * and anchors at both ends. What a finite machine cannot do (looking around, references back, word
- * borders) is refused by name. Classes that leave something out (\W, \S, \D, the dot) keep to
- * characters on which all dialects agree. */
+ * and anchors at both ends are supported. What no finite automaton can do (lookaround,
+ * backreferences, word boundaries) is refused by name. Dialects differ in which characters the
+ * negated classes (\W, \S, \D, [^...], the dot) contain: here they contain only those on which all
+ * agree, so what is generated matches everywhere. */
 #ifndef TERN_GRAMMAR_PATTERN_H
 #define TERN_GRAMMAR_PATTERN_H
 
 #include "base/err.h"
-#include "grammar/gnode.h"
+#include "grammar/rules.h"
 
 enum pattern_as {
-    PATTERN_TEXT, /* the text itself */
-    PATTERN_JSON  /* the inside of a JSON string that stands for it */
+    PATTERN_TEXT, /* characters are written as they are */
+    PATTERN_JSON  /* as inside of a JSON string: some characters are escaped */
 };
 
-/* whole: the pattern is for all of the text; otherwise it may match anywhere in it, unless
- * anchored. *out lies in g's arena. E_INVALID names the column. */
-int pattern_parse(struct gnode **out, struct grules *g, struct str pattern, enum pattern_as as,
+/* whole: the pattern describes the whole text. Otherwise it may match anywhere in it, unless it is
+ * anchored. *out lies in the arena of g. E_INVALID names the column. */
+int pattern_parse(struct rule_node **out, struct rules *g, struct str pattern, enum pattern_as as,
                   bool whole, struct err *e);
-/* One character of a set, the same two ways. */
-struct gnode *pattern_char(struct grules *g, struct cpset set, enum pattern_as as);
+/* One character of a set. */
+struct rule_node *pattern_char(struct rules *g, struct charset set, enum pattern_as as);
+/* The characters that a JSON string contains as they are. Normalized, in the arena of g. */
+struct charset pattern_unescaped(struct rules *g);
 #endif

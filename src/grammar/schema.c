@@ -3,15 +3,34 @@
 #include "base/jsonw.h"
 #include "base/mem.h"
 
-#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { WORK = 4000, LITERAL_DEPTH = 30 };
+enum {
+    MAX_JSON_BYTES = 1 << 20, /* of a text that is parsed */
+    MAX_JSON_PARTS = 100000,  /* values in it */
+    MAX_WORK = 4000,          /* rules of one schema */
+    MAX_LITERAL_DEPTH = 30    /* of a value in enum or const */
+};
 
-/* ---- errors, paths, parts ---- */
+int schema_load(json_t **out, struct str text, const char *what, struct err *e)
+{
+    json_error_t je;
 
-int schema_bad(struct schema *x, const char *path, const char *fmt, ...)
+    if (text.n > MAX_JSON_BYTES || str_json_parts(text) > MAX_JSON_PARTS)
+        return err_set(e, E_INVALID, "%s is too large: at most %d bytes and %d values are allowed",
+                       what, MAX_JSON_BYTES, MAX_JSON_PARTS);
+    *out = json_loadb(text.n ? text.p : "", text.n, JSON_DECODE_ANY, &je);
+    if (*out) return OK;
+    /* jansson leaves the text empty where it is out of memory */
+    if (!je.text[0] || json_error_code(&je) == json_error_out_of_memory) return err_nomem(e, what);
+    return err_set(e, E_INVALID, "%s is not JSON: line %d, column %d: %s", what, je.line, je.column,
+                   je.text);
+}
+
+/* ---- errors, paths, conjunctions ---- */
+
+int schema_fail(struct schema_build *x, const char *path, const char *fmt, ...)
 {
     char what[320];
     va_list ap;
@@ -23,25 +42,39 @@ int schema_bad(struct schema *x, const char *path, const char *fmt, ...)
     return x->rc = err_set(x->e, E_INVALID, "%.150s: %s", path, what);
 }
 
-const char *schema_path(struct schema *x, const char *path, const char *key)
+int schema_nomem(struct schema_build *x)
 {
-    return arena_printf(&x->g->arena, "%.400s/%.80s", path, key);
+    if (x->rc == OK) x->rc = err_nomem(x->e, "the rules of a schema");
+    return x->rc;
 }
 
-bool parts_add(struct schema *x, struct parts *p, const json_t *s, const char *path)
+int schema_fail_with(struct schema_build *x, const char *path, const char *what,
+                     const struct err *e)
 {
-    if (json_is_true(s)) return true;
+    if (e->code == E_NOMEM) return schema_nomem(x);
+    return schema_fail(x, path, "%s%s", what, e->msg);
+}
+
+/* On failure the path is not extended; the arena remembers the failure. */
+const char *schema_path(struct schema_build *x, const char *path, const char *key)
+{
+    const char *longer = arena_printf(&x->g->arena, "%.400s/%.80s", path, key);
+
+    return longer ? longer : path;
+}
+
+void conjunction_add(struct schema_build *x, struct conjunction *p, const json_t *s,
+                     const char *path)
+{
+    if (json_is_true(s)) return;
     for (int i = 0; i < p->n; i++)
-        if (p->p[i].s == s) return true;
-    if (p->n == PARTS_MAX) {
-        schema_bad(x, path, "more than %d schemas have to hold at once", PARTS_MAX);
-        return false;
-    }
-    p->p[p->n++] = (struct part){ s, path };
-    return true;
+        if (p->p[i].s == s) return;
+    if (p->n == CONJUNCTION_MAX)
+        schema_fail(x, path, "more than %d schemas apply to one value", CONJUNCTION_MAX);
+    else p->p[p->n++] = (struct subschema){ s, path };
 }
 
-int schema_count(struct schema *x, const struct part *p, const char *key, int none)
+int schema_read_count(struct schema_build *x, const struct subschema *p, const char *key, int none)
 {
     const json_t *v = json_object_get(p->s, key);
     double d;
@@ -49,144 +82,172 @@ int schema_count(struct schema *x, const struct part *p, const char *key, int no
     if (!v) return none;
     d = json_number_value(v);
     if (!json_is_number(v) || d < 0 || (double)(int64_t)d != d)
-        schema_bad(x, p->path, "'%s' must be a whole number, 0 or more", key);
+        schema_fail(x, p->path, "'%s' must be an integer of 0 or more", key);
     return d > 1e6 ? 1000000 : (int)d;
 }
 
-bool schema_fsm(struct schema *x, const struct gnode *n, const char *path, struct fsm *out)
+/* ---- automata ---- */
+
+bool schema_dfa(struct schema_build *x, const struct rule_node *n, const char *path,
+                struct dfa *out)
 {
     struct err e = { 0 };
 
+    *out = (struct dfa){ 0 };
     if (x->rc != OK) return false;
-    if (fsm_make(out, n, &x->env, &e) == OK) return true;
-    schema_bad(x, path, "%s", e.msg);
+    if (dfa_build(out, n, &x->env, &e) == OK) return true;
+    schema_fail_with(x, path, "", &e);
     return false;
 }
 
-/* ---- what every schema shares ---- */
-
-struct gnode *schema_space(struct schema *x) { return gnode_rep(x->g, gnode_c(x->g, " "), 0, 1); }
-
-static struct gnode *hex(struct schema *x, const char *ranges)
+bool schema_dfa_combine(struct schema_build *x, struct dfa *io, const struct dfa *y, enum dfa_op op,
+                        const char *path)
 {
-    struct cpset s = { 0 };
+    struct dfa out = { 0 };
+    struct err e = { 0 };
 
-    for (; *ranges; ranges += 2) cpset_add(&s, &x->g->arena, ranges[0], ranges[1]);
-    return gnode_class(x->g, s);
+    if (x->rc != OK) return false;
+    if (dfa_product(&out, io, y, op, &x->env, &e) != OK) {
+        schema_fail_with(x, path, "", &e);
+        return false;
+    }
+    dfa_release(io);
+    *io = out;
+    return true;
 }
 
-/* \uHHHH but for the halves of pairs, which are no characters, and for NUL, which few can read. */
-static struct gnode *unicode_escape(struct schema *x)
+bool schema_dfa_intersect(struct schema_build *x, struct dfa *io, const struct rule_node *with,
+                          const char *path)
 {
-    struct grules *g = x->g;
-    struct gnode *alt = gnode_new(g, GN_ALT), *h = hex(x, "09afAF"), *h1 = hex(x, "19afAF"),
-                 *zero = gnode_c(g, "0");
+    struct dfa y;
+    bool ok = schema_dfa(x, with, path, &y) && schema_dfa_combine(x, io, &y, DFA_INTERSECT, path);
 
-    gnode_add(g, alt, GSEQ(g, hex(x, "19acAC"), h, h, h));
-    gnode_add(g, alt, GSEQ(g, hex(x, "efEF"), h, h, h));
-    gnode_add(g, alt, GSEQ(g, hex(x, "ddDD"), hex(x, "07"), h, h));
-    gnode_add(g, alt, GSEQ(g, zero, h1, h, h));
-    gnode_add(g, alt, GSEQ(g, zero, zero, h1, h));
-    gnode_add(g, alt, GSEQ(g, zero, zero, zero, h1));
-    return GSEQ(g, gnode_c(g, "u"), alt);
+    if (ok) dfa_trim(io);
+    dfa_release(&y);
+    return ok;
 }
 
-struct gnode *schema_chars(struct schema *x)
-{
-    struct grules *g = x->g;
-    struct gnode *alt, *esc;
-    struct cpset plain = { 0 };
+/* ---- rules that all schemas share ---- */
 
-    cpset_add(&plain, &g->arena, ' ', '!');
-    cpset_add(&plain, &g->arena, '#', '[');
-    cpset_add(&plain, &g->arena, ']', '~');
-    cpset_add(&plain, &g->arena, 0x80, CP_LAST);
-    alt = gnode_add(g, gnode_new(g, GN_ALT), gnode_class(g, plain));
-    esc = gnode_add(g, gnode_new(g, GN_ALT), hex(x, "\"\"\\\\//bbffnnrrtt"));
-    gnode_add(g, esc, unicode_escape(x));
-    return gnode_add(g, alt, GSEQ(g, gnode_c(g, "\\"), esc));
+struct rule_node *schema_optional_space(struct schema_build *x)
+{
+    return rules_repeat(x->g, rules_text(x->g, " "), 0, 1);
 }
 
-static int shared_rule(struct schema *x, const char *name, struct gnode *body)
+/* One character; ranges: pairs of first and last. */
+static struct rule_node *char_in(struct schema_build *x, const char *ranges)
 {
-    int r = grules_new(x->g);
+    struct charset s = { 0 };
 
-    x->g->rules[r].name = str_c(name);
-    x->g->rules[r].body = body;
-    x->g->rules[r].keep = true;
-    return r;
+    for (; *ranges; ranges += 2) charset_add(&s, &x->g->arena, ranges[0], ranges[1]);
+    return rules_class(x->g, s);
 }
 
-struct gnode *schema_any_string(struct schema *x)
+/* The rest of \uHHHH, without surrogates, which are not characters, and without NUL, which many
+ * readers refuse. */
+static struct rule_node *unicode_escape(struct schema_build *x)
 {
-    struct grules *g = x->g;
+    struct rules *g = x->g;
+    struct rule_node *alt = rules_node(g, NODE_ALT), *h = char_in(x, "09afAF"),
+                     *h1 = char_in(x, "19afAF"), *zero = rules_text(g, "0");
+
+    rules_add_child(g, alt, RULES_SEQ(g, char_in(x, "19acAC"), h, h, h));
+    rules_add_child(g, alt, RULES_SEQ(g, char_in(x, "efEF"), h, h, h));
+    rules_add_child(g, alt, RULES_SEQ(g, char_in(x, "ddDD"), char_in(x, "07"), h, h));
+    rules_add_child(g, alt, RULES_SEQ(g, zero, h1, h, h));
+    rules_add_child(g, alt, RULES_SEQ(g, zero, zero, h1, h));
+    rules_add_child(g, alt, RULES_SEQ(g, zero, zero, zero, h1));
+    return RULES_SEQ(g, rules_text(g, "u"), alt);
+}
+
+struct rule_node *schema_string_char(struct schema_build *x)
+{
+    struct rules *g = x->g;
+    struct rule_node *alt, *esc;
+
+    alt = rules_add_child(g, rules_node(g, NODE_ALT), rules_class(g, pattern_unescaped(g)));
+    esc = rules_add_child(g, rules_node(g, NODE_ALT), char_in(x, "\"\"\\\\//bbffnnrrtt"));
+    rules_add_child(g, esc, unicode_escape(x));
+    return rules_add_child(g, alt, RULES_SEQ(g, rules_text(g, "\\"), esc));
+}
+
+struct rule_node *schema_any_string(struct schema_build *x)
+{
+    struct rules *g = x->g;
 
     if (x->string < 0)
         x->string =
-            shared_rule(x, "string",
-                        GSEQ(g, gnode_c(g, "\""), gnode_rep(g, schema_chars(x), 0, GNODE_MANY),
-                             gnode_c(g, "\"")));
-    return gnode_ref(g, x->string);
+            rules_add_shared(g, STR("string"),
+                             RULES_SEQ(g, rules_text(g, "\""),
+                                       rules_repeat(g, schema_string_char(x), 0, RULES_UNBOUNDED),
+                                       rules_text(g, "\"")));
+    return rules_ref(g, x->string);
 }
 
-static struct gnode *list_of(struct schema *x, const char *open, struct gnode *item,
-                             const char *close)
+/* open ITEM, ITEM ... close, or open close. */
+static struct rule_node *comma_list(struct schema_build *x, const char *open,
+                                    struct rule_node *item, const char *close)
 {
-    struct grules *g = x->g;
-    struct gnode *more =
-        gnode_rep(g, GSEQ(g, gnode_c(g, ","), schema_space(x), item), 0, GNODE_MANY);
+    struct rules *g = x->g;
+    struct rule_node *more = rules_repeat(
+        g, RULES_SEQ(g, rules_text(g, ","), schema_optional_space(x), item), 0, RULES_UNBOUNDED);
 
-    return GSEQ(g, gnode_c(g, open), schema_space(x),
-                gnode_rep(g, GSEQ(g, item, more, schema_space(x)), 0, 1), gnode_c(g, close));
+    return RULES_SEQ(g, rules_text(g, open), schema_optional_space(x),
+                     rules_repeat(g, RULES_SEQ(g, item, more, schema_optional_space(x)), 0, 1),
+                     rules_text(g, close));
 }
 
-static struct gnode *any_object(struct schema *x, struct gnode *value)
+static struct rule_node *any_object(struct schema_build *x, struct rule_node *value)
 {
-    struct grules *g = x->g;
+    struct rules *g = x->g;
 
-    return list_of(x, "{", GSEQ(g, schema_any_string(x), gnode_c(g, ":"), schema_space(x), value),
-                   "}");
+    return comma_list(
+        x, "{",
+        RULES_SEQ(g, schema_any_string(x), rules_text(g, ":"), schema_optional_space(x), value),
+        "}");
 }
 
-static void add_words(struct schema *x, struct gnode *alt, unsigned types)
+static void add_constants(struct schema_build *x, struct rule_node *alt, unsigned types)
 {
-    struct grules *g = x->g;
+    struct rules *g = x->g;
 
-    if (types & T_BOOL) gnode_add(g, alt, gnode_c(g, x->python ? "True" : "true"));
-    if (types & T_BOOL) gnode_add(g, alt, gnode_c(g, x->python ? "False" : "false"));
-    if (types & T_NULL) gnode_add(g, alt, gnode_c(g, x->python ? "None" : "null"));
+    if (types & TYPE_BOOL) rules_add_child(g, alt, rules_text(g, x->python ? "True" : "true"));
+    if (types & TYPE_BOOL) rules_add_child(g, alt, rules_text(g, x->python ? "False" : "false"));
+    if (types & TYPE_NULL) rules_add_child(g, alt, rules_text(g, x->python ? "None" : "null"));
 }
 
-static int any_value(struct schema *x)
+/* The rule of any JSON value. */
+static int any_value(struct schema_build *x)
 {
-    struct grules *g = x->g;
-    struct gnode *alt, *self;
-    struct parts none = { .n = 0 };
+    struct rules *g = x->g;
+    struct rule_node *alt, *self;
+    struct conjunction unbounded = { .n = 0 };
     int object, array;
 
     if (x->any >= 0) return x->any;
-    x->any = shared_rule(x, "value", NULL);
-    self = gnode_ref(g, x->any);
-    object = shared_rule(x, "object", any_object(x, self));
-    array = shared_rule(x, "array", list_of(x, "[", self, "]"));
-    alt = gnode_add(g, gnode_new(g, GN_ALT), gnode_ref(g, object));
-    gnode_add(g, alt, gnode_ref(g, array));
-    gnode_add(g, alt, schema_any_string(x));
-    gnode_add(g, alt, schema_number(x, &none, false));
-    add_words(x, alt, T_BOOL | T_NULL);
-    g->rules[x->any].body = alt;
+    x->any = rules_add_shared(g, STR("value"), NULL);
+    self = rules_ref(g, x->any);
+    object = rules_add_shared(g, STR("object"), any_object(x, self));
+    array = rules_add_shared(g, STR("array"), comma_list(x, "[", self, "]"));
+    alt = rules_add_child(g, rules_node(g, NODE_ALT), rules_ref(g, object));
+    rules_add_child(g, alt, rules_ref(g, array));
+    rules_add_child(g, alt, schema_any_string(x));
+    rules_add_child(g, alt, schema_number(x, &unbounded, false));
+    add_constants(x, alt, TYPE_BOOL | TYPE_NULL);
+    rules_get(g, x->any)->body = alt;
     return x->any;
 }
 
 /* ---- literals ---- */
 
+/* false: it is nested too deep. */
 static bool write_value(struct jsonw *w, const json_t *v, int depth, bool python)
 {
     const char *key;
     json_t *item;
     size_t i;
 
-    if (depth > LITERAL_DEPTH) return false;
+    if (depth > MAX_LITERAL_DEPTH) return false;
     switch (json_typeof(v)) {
     case JSON_OBJECT:
         jsonw_obj(w);
@@ -213,31 +274,34 @@ static bool write_value(struct jsonw *w, const json_t *v, int depth, bool python
     return true;
 }
 
-struct gnode *schema_literal(struct schema *x, const json_t *v)
+struct rule_node *schema_literal(struct schema_build *x, const json_t *v)
 {
     struct buf text = { 0 };
     struct jsonw w = { .out = &text };
-    struct gnode *n = write_value(&w, v, 0, x->python) ? gnode_lit(x->g, buf_str(&text)) : NULL;
+    struct rule_node *n =
+        write_value(&w, v, 0, x->python) ? rules_literal(x->g, buf_str(&text)) : NULL;
 
+    if (text.failed) schema_nomem(x);
     buf_release(&text);
     return n;
 }
 
 /* ---- types ---- */
 
+/* 0: there is no such type. */
 static unsigned type_named(struct str name)
 {
     static const struct {
         const char *name;
         unsigned bits;
     } names[] = {
-        { "null", T_NULL },
-        { "boolean", T_BOOL },
-        { "object", T_OBJECT },
-        { "array", T_ARRAY },
-        { "string", T_STRING },
-        { "integer", T_INTEGER },
-        { "number", T_NUMBER | T_INTEGER },
+        { "null", TYPE_NULL },
+        { "boolean", TYPE_BOOL },
+        { "object", TYPE_OBJECT },
+        { "array", TYPE_ARRAY },
+        { "string", TYPE_STRING },
+        { "integer", TYPE_INTEGER },
+        { "number", TYPE_NUMBER | TYPE_INTEGER },
     };
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -245,183 +309,183 @@ static unsigned type_named(struct str name)
     return 0;
 }
 
-static unsigned type_of(struct schema *x, const struct part *p, const json_t *v)
+static unsigned read_type(struct schema_build *x, const struct subschema *p, const json_t *v)
 {
     unsigned t = json_is_string(v) ? type_named(str_c(json_string_value(v))) : 0;
 
     if (!t)
-        schema_bad(
+        schema_fail(
             x, p->path,
             "'type' must be null, boolean, object, array, string, integer, number, or a list "
             "of these");
     return t;
 }
 
-unsigned schema_types(struct schema *x, const struct part *p)
+unsigned schema_types(struct schema_build *x, const struct subschema *p)
 {
     const json_t *v = json_object_get(p->s, "type"), *item;
     unsigned t = 0;
     size_t i;
 
-    if (!v) return T_ALL;
+    if (!v) return TYPE_ALL;
     if (json_is_array(v))
-        json_array_foreach (v, i, item) t |= type_of(x, p, item);
-    else t = type_of(x, p, v);
-    if (json_is_true(json_object_get(p->s, "nullable"))) t |= T_NULL;
+        json_array_foreach (v, i, item) t |= read_type(x, p, item);
+    else t = read_type(x, p, v);
+    if (json_is_true(json_object_get(p->s, "nullable"))) t |= TYPE_NULL;
     return t;
 }
 
-/* Kinds of values that keywords speak of, where no type is named. */
-static unsigned implied_types(const struct parts *p)
+/* The types to which the keywords of the parts apply, used where no part names a type. */
+static unsigned implied_types(const struct conjunction *p)
 {
     static const struct {
         const char *key;
         unsigned bits;
     } keys[] = {
-        { "properties", T_OBJECT },
-        { "required", T_OBJECT },
-        { "additionalProperties", T_OBJECT },
-        { "patternProperties", T_OBJECT },
-        { "minProperties", T_OBJECT },
-        { "maxProperties", T_OBJECT },
-        { "propertyNames", T_OBJECT },
-        { "items", T_ARRAY },
-        { "prefixItems", T_ARRAY },
-        { "minItems", T_ARRAY },
-        { "maxItems", T_ARRAY },
-        { "uniqueItems", T_ARRAY },
-        { "minLength", T_STRING },
-        { "maxLength", T_STRING },
-        { "pattern", T_STRING },
-        { "format", T_STRING },
-        { "minimum", T_NUMBER },
-        { "maximum", T_NUMBER },
-        { "exclusiveMinimum", T_NUMBER },
-        { "exclusiveMaximum", T_NUMBER },
-        { "multipleOf", T_NUMBER },
+        { "properties", TYPE_OBJECT },
+        { "required", TYPE_OBJECT },
+        { "additionalProperties", TYPE_OBJECT },
+        { "patternProperties", TYPE_OBJECT },
+        { "minProperties", TYPE_OBJECT },
+        { "maxProperties", TYPE_OBJECT },
+        { "propertyNames", TYPE_OBJECT },
+        { "items", TYPE_ARRAY },
+        { "prefixItems", TYPE_ARRAY },
+        { "minItems", TYPE_ARRAY },
+        { "maxItems", TYPE_ARRAY },
+        { "uniqueItems", TYPE_ARRAY },
+        { "minLength", TYPE_STRING },
+        { "maxLength", TYPE_STRING },
+        { "pattern", TYPE_STRING },
+        { "format", TYPE_STRING },
+        { "minimum", TYPE_NUMBER },
+        { "maximum", TYPE_NUMBER },
+        { "exclusiveMinimum", TYPE_NUMBER },
+        { "exclusiveMaximum", TYPE_NUMBER },
+        { "multipleOf", TYPE_NUMBER },
     };
     unsigned t = 0;
 
     for (int i = 0; i < p->n; i++)
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
             if (json_object_get(p->p[i].s, keys[k].key)) t |= keys[k].bits;
-    return t & T_NUMBER ? t | T_INTEGER : t;
+    return t & TYPE_NUMBER ? t | TYPE_INTEGER : t;
 }
 
-/* ---- one conjunction ---- */
+/* ---- conjunctions ---- */
 
-/* A list of values that one of the parts names, and all others admit. */
-static struct gnode *values_node(struct schema *x, const struct parts *p, const json_t *list,
-                                 int from)
+/* Those values of the enum or const of part `from` that all parts accept. list: the enum, or NULL;
+ * one: the const, or NULL. */
+static struct rule_node *values_node(struct schema_build *x, const struct conjunction *p,
+                                     const json_t *list, const json_t *one, int from)
 {
-    struct gnode *alt = gnode_new(x->g, GN_ALT);
-    size_t i;
-    json_t *v;
+    struct rule_node *alt = rules_node(x->g, NODE_ALT), *lit;
+    size_t n = one ? 1 : json_array_size(list);
 
-    json_array_foreach (list, i, v) {
+    for (size_t i = 0; i < n && x->rc == OK; i++) {
+        const json_t *v = one ? one : json_array_get(list, i);
         bool fits = true;
-        struct gnode *lit;
         for (int k = 0; k < p->n && fits; k++)
-            fits = (k == from ? schema_admits_own : schema_admits)(x, &p->p[k], v);
+            fits = (k == from ? schema_accepts_listed : schema_accepts)(x, &p->p[k], v);
         if (!fits) continue;
-        if (!(lit = schema_literal(x, v))) {
-            schema_bad(x, p->p[from].path, "a value is nested more than %d deep", LITERAL_DEPTH);
-            break;
-        }
-        gnode_add(x->g, alt, lit);
+        if ((lit = schema_literal(x, v))) rules_add_child(x->g, alt, lit);
+        else
+            schema_fail(x, p->p[from].path, "a value is nested more than %d deep",
+                        MAX_LITERAL_DEPTH);
     }
     return alt;
 }
 
-static struct gnode *enum_node(struct schema *x, const struct parts *p)
+/* NULL: no part has const or enum. */
+static struct rule_node *enum_node(struct schema_build *x, const struct conjunction *p)
 {
-    struct gnode *n;
-    json_t *one;
-
     for (int i = 0; i < p->n; i++) {
         const json_t *v = json_object_get(p->p[i].s, "const");
-        if (!v) continue;
-        one = json_pack("[O]", v);
-        n = values_node(x, p, one, i);
-        json_decref(one);
-        return n;
+        if (v) return values_node(x, p, NULL, v, i);
     }
     for (int i = 0; i < p->n; i++) {
         const json_t *v = json_object_get(p->p[i].s, "enum");
-        if (v && !json_is_array(v)) schema_bad(x, p->p[i].path, "'enum' must be a list");
-        if (v) return values_node(x, p, v, i);
+        if (v && !json_is_array(v)) schema_fail(x, p->p[i].path, "'enum' must be a list");
+        if (v) return values_node(x, p, v, NULL, i);
     }
     return NULL;
 }
 
-struct gnode *schema_conjunction(struct schema *x, const struct parts *p)
+struct rule_node *schema_conjunction_node(struct schema_build *x, const struct conjunction *p)
 {
-    struct grules *g = x->g;
-    struct gnode *alt, *values;
-    unsigned types = T_ALL, implied;
+    struct rules *g = x->g;
+    struct rule_node *alt, *values;
+    unsigned types = TYPE_ALL, implied;
     bool named = false;
 
     for (int i = 0; i < p->n; i++) {
-        if (json_is_false(p->p[i].s)) return gnode_new(g, GN_NEVER);
+        if (json_is_false(p->p[i].s)) return rules_node(g, NODE_NEVER);
         types &= schema_types(x, &p->p[i]);
         named |= json_object_get(p->p[i].s, "type") != NULL;
     }
-    if (x->rc != OK) return gnode_new(g, GN_NEVER);
+    if (x->rc != OK) return rules_node(g, NODE_NEVER);
     if ((values = enum_node(x, p))) return values;
     implied = implied_types(p);
     if (!named && implied) types = implied;
-    if (types == T_ALL && !implied) return gnode_ref(g, any_value(x));
-    alt = gnode_new(g, GN_ALT);
-    if (types & T_OBJECT) gnode_add(g, alt, schema_object(x, p));
-    if (types & T_ARRAY) gnode_add(g, alt, schema_array(x, p));
-    if (types & T_STRING) gnode_add(g, alt, schema_string(x, p));
-    if (types & (T_NUMBER | T_INTEGER)) gnode_add(g, alt, schema_number(x, p, !(types & T_NUMBER)));
-    add_words(x, alt, types);
-    return alt->n_kids == 1 ? alt->kids[0] : alt;
+    if (types == TYPE_ALL && !implied) return rules_ref(g, any_value(x));
+    alt = rules_node(g, NODE_ALT);
+    if (types & TYPE_OBJECT) rules_add_child(g, alt, schema_object(x, p));
+    if (types & TYPE_ARRAY) rules_add_child(g, alt, schema_array(x, p));
+    if (types & TYPE_STRING) rules_add_child(g, alt, schema_string(x, p));
+    if (types & (TYPE_NUMBER | TYPE_INTEGER))
+        rules_add_child(g, alt, schema_number(x, p, !(types & TYPE_NUMBER)));
+    add_constants(x, alt, types);
+    return alt->n_children == 1 ? alt->children[0] : alt;
 }
 
 /* ---- rules ---- */
 
-struct gnode *schema_value(struct schema *x, const struct parts *p)
+/* Adds a rule to the work list. -1: x has an error. */
+static int add_work(struct schema_build *x, const struct conjunction *p, struct str key)
 {
-    const json_t *key[PARTS_MAX];
+    struct str name = arena_str(&x->g->arena, str_c(p->p[0].path));
+    struct str own_key = arena_str(&x->g->arena, key);
+    int rule = rules_add(x->g, name, NULL);
+
+    if (x->n_work == MAX_WORK)
+        schema_fail(x, p->p[0].path, "the schema has more than %d subschemas", MAX_WORK);
+    else if (rules_failed(x->g) || !mem_ensure(x->work, x->cap_work, x->n_work + 1) ||
+             map_put(&x->rules, own_key, (uint64_t)rule) == E_NOMEM)
+        schema_nomem(x);
+    if (x->rc != OK) return -1;
+    x->work[x->n_work++] = (struct schema_work){ *p, rule };
+    return rule;
+}
+
+struct rule_node *schema_value_ref(struct schema_build *x, const struct conjunction *p)
+{
+    const json_t *key[CONJUNCTION_MAX];
     uint64_t known;
     struct str k;
     int rule;
 
-    if (p->n == 0) return gnode_ref(x->g, any_value(x));
+    if (p->n == 0) return rules_ref(x->g, any_value(x));
     for (int i = 0; i < p->n; i++) key[i] = p->p[i].s;
     k = str_of((const char *)key, (size_t)p->n * sizeof *key);
-    if (map_get(&x->rules, k, &known)) return gnode_ref(x->g, (int)known);
-    rule = grules_new(x->g);
-    if (x->n_work == WORK) schema_bad(x, p->p[0].path, "the schema has more than %d parts", WORK);
-    if (x->rc != OK) return gnode_new(x->g, GN_NEVER);
-    x->g->rules[rule].name = arena_str(&x->g->arena, str_c(p->p[0].path));
-    map_put(&x->rules, arena_str(&x->g->arena, k), (uint64_t)rule);
-    if (x->n_work == x->cap_work) {
-        x->cap_work = x->cap_work ? 2 * x->cap_work : 16;
-        x->work = mem_grow(x->work, (size_t)x->cap_work * sizeof *x->work);
-    }
-    x->work[x->n_work++] = (struct schema_work){ *p, rule };
-    return gnode_ref(x->g, rule);
+    if (map_get(&x->rules, k, &known)) return rules_ref(x->g, (int)known);
+    rule = add_work(x, p, k);
+    return rule >= 0 ? rules_ref(x->g, rule) : rules_node(x->g, NODE_NEVER);
 }
 
-void schema_init(struct schema *x, struct grules *g, const json_t *root, struct err *e)
+void schema_init(struct schema_build *x, struct rules *g, const json_t *root, struct err *e)
 {
-    *x = (struct schema){ .g = g,
-                          .root = root,
-                          .e = e,
-                          .any = -1,
-                          .string = -1,
-                          .chars = -1,
-                          .number = -1,
-                          .integer = -1,
-                          .space = -1,
-                          .as = PATTERN_JSON };
-    x->env = (struct fsm_env){ .g = g, .work = FSM_WORK };
+    *x = (struct schema_build){ .g = g,
+                                .root = root,
+                                .e = e,
+                                .any = -1,
+                                .string = -1,
+                                .number = -1,
+                                .integer = -1,
+                                .as = PATTERN_JSON };
+    x->env = (struct dfa_env){ .g = g, .work = DFA_MAX_WORK };
 }
 
-void schema_release(struct schema *x)
+void schema_release(struct schema_build *x)
 {
     map_release(&x->rules);
     map_release(&x->strings);
@@ -429,55 +493,55 @@ void schema_release(struct schema *x)
     mem_free(x->work);
 }
 
-void schema_finish(struct schema *x)
+void schema_finish(struct schema_build *x)
 {
-    struct grules *g = x->g;
-
     for (int i = 0; i < x->n_work && x->rc == OK; i++) {
-        struct parts p = x->work[i].parts;
-        struct gnode *body = schema_body(x, &p);
-        g->rules[x->work[i].rule].body = body;
-        if (g->full) schema_bad(x, p.p[0].path, "the schema is too large");
+        struct conjunction p = x->work[i].parts; /* a copy: the list moves when it grows */
+        struct rule_node *body = schema_body(x, &p);
+        rules_get(x->g, x->work[i].rule)->body = body;
+        if (x->g->full && !rules_failed(x->g))
+            schema_fail(x, p.p[0].path, "the schema is too large");
     }
+    if (x->rc == OK && rules_failed(x->g)) schema_nomem(x);
 }
 
-static int add(struct grules *g, const json_t *schema, const json_t *also, int *rule, struct err *e)
+/* also: a second schema that has to accept the value, or NULL. */
+static int add_schemas(struct rules *g, const json_t *schema, const json_t *also, int *rule,
+                       struct err *e)
 {
-    struct parts all = { .n = 0 };
-    struct gnode *top;
-    struct schema x;
+    struct conjunction all = { .n = 0 };
+    struct schema_build x;
 
     schema_init(&x, g, schema, e);
-    parts_add(&x, &all, schema, "#");
-    if (also) parts_add(&x, &all, also, "#");
-    top = schema_value(&x, &all);
-    *rule = top->rule;
+    conjunction_add(&x, &all, schema, "#");
+    if (also) conjunction_add(&x, &all, also, "#");
+    *rule = schema_value_ref(&x, &all)->rule;
     schema_finish(&x);
     schema_release(&x);
     return x.rc;
 }
 
-int schema_add(struct grules *g, const json_t *schema, int *rule, struct err *e)
+int schema_add(struct rules *g, const json_t *schema, int *rule, struct err *e)
 {
-    return add(g, schema, NULL, rule, e);
+    return add_schemas(g, schema, NULL, rule, e);
 }
 
-int schema_add_object(struct grules *g, const json_t *schema, int *rule, struct err *e)
+int schema_add_object(struct rules *g, const json_t *schema, int *rule, struct err *e)
 {
     json_t *object = json_pack("{s:s}", "type", "object");
-    int rc = add(g, schema, object, rule, e);
+    int rc = object ? add_schemas(g, schema, object, rule, e) : err_nomem(e, "a schema");
 
     json_decref(object);
     return rc;
 }
 
-int schema_any_object(struct grules *g)
+int schema_any_object(struct rules *g)
 {
-    struct schema x;
+    struct schema_build x;
     int rule;
 
     schema_init(&x, g, NULL, NULL);
-    rule = shared_rule(&x, "root", any_object(&x, gnode_ref(g, any_value(&x))));
+    rule = rules_add_shared(g, STR("root"), any_object(&x, rules_ref(g, any_value(&x))));
     schema_release(&x);
     return rule;
 }

@@ -1,33 +1,42 @@
 /* schema.h - JSON schemas, turned into the rules of a grammar.
  *
- * Texts of the grammar are JSON that the schema accepts, compact or with one space behind { [ , :
- * and before ] }. They are not all of those: properties come in the order of the schema; an object
- * that names properties has no others unless additionalProperties says so; numbers have at most
- * some 15 digits. Whatever constrains and cannot be kept is E_INVALID, with the keyword and where
- * it stands ("#/properties/a"). */
+ * The texts of the grammar are JSON values that the schema accepts, compact or with one space after
+ * { [ , : and before ] }. They are not all such values:
+ * - properties come in the order of the schema;
+ * - an object whose properties are named has no others, unless additionalProperties allows them;
+ * - numbers have at most some 15 digits.
+ * A keyword that constrains and cannot be enforced is E_INVALID, with the keyword and its place
+ * ("#/properties/a"): a schema is never weakened silently. */
 #ifndef TERN_GRAMMAR_SCHEMA_H
 #define TERN_GRAMMAR_SCHEMA_H
 
 #include "base/err.h"
-#include "grammar/gnode.h"
+#include "grammar/rules.h"
 
 #include <jansson.h>
 
-/* Adds the rules to g; *rule is the one for the whole value. */
-int schema_add(struct grules *g, const json_t *schema, int *rule, struct err *e);
-/* Only its objects. */
-int schema_add_object(struct grules *g, const json_t *schema, int *rule, struct err *e);
-/* An object's members as a list of their own kind: key NAME is VALUE end, with sep between. */
+/* Parses JSON of limited size. what: "the schema", for errors. */
+int schema_load(json_t **out, struct str text, const char *what, struct err *e);
+
+/* Adds the rules of a schema to g. *rule is the rule of the whole value. */
+int schema_add(struct rules *g, const json_t *schema, int *rule, struct err *e);
+/* The same, for the objects that the schema accepts. */
+int schema_add_object(struct rules *g, const json_t *schema, int *rule, struct err *e);
+int schema_any_object(struct rules *g); /* the rule of any JSON object */
+
+/* The members of an object in another notation than JSON: key NAME is VALUE end, with sep between
+ * two of them. */
 struct schema_list {
-    struct gnode *key, *is, *end, *sep;
-    struct gnode *is_json; /* in place of `is`, where the value is not a text as it is */
-    struct gnode *quote;   /* around texts */
-    struct str until; /* texts are written as they are, without that in them; p NULL: as JSON */
-    bool trim;        /* they neither begin nor end with a newline */
-    bool python;      /* True, False, None */
+    struct rule_node *key, *is, *end, *sep;
+    struct rule_node *is_json; /* in place of `is`, before a value that is written as JSON */
+    struct rule_node *quote;   /* before and after a raw string; NULL: none */
+    /* Strings are written raw, without escapes, and cannot contain this text. p NULL: strings are
+     * written as JSON. */
+    struct str until;
+    bool trim;   /* a raw string neither begins nor ends with a newline */
+    bool python; /* True, False and None in place of true, false and null */
 };
-/* *out NULL: what the schema asks for cannot be written so. */
-int schema_add_list(struct grules *g, const json_t *schema, const struct schema_list *form,
-                    struct gnode **out, struct err *e);
-int schema_any_object(struct grules *g); /* the rule for any JSON object */
+/* *out NULL: the schema asks for something that this notation cannot express. */
+int schema_add_list(struct rules *g, const json_t *schema, const struct schema_list *form,
+                    struct rule_node **out, struct err *e);
 #endif

@@ -1,17 +1,28 @@
-/* schema_array.c - arrays of a schema: lists, tuples, and lists in which nothing comes twice. */
+/* schema_array.c - arrays of a schema: lists, tuples, and arrays without equal items.
+ *
+ * No finite automaton can tell whether an item was there before. uniqueItems is enforced in three
+ * cases: of a few possible values each is used once, with a rule for each set of used values;
+ * strings of one array begin with different letters, in alphabetical order; and arrays of at most
+ * one item need nothing. Other cases are refused. */
 #include "grammar/schema_impl.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 
-enum { UNIQUE = 9, TUPLE = 200 };
+enum {
+    MAX_UNIQUE = 9, /* values that are told apart, which takes up to 2^9 rules */
+    MAX_TUPLE = 200 /* items with a schema of their own */
+};
 
-struct array {
-    int min, max, n_first; /* n_first: items that have a schema of their own */
+struct array_bounds {
+    int min, max;
+    int n_first; /* items that have a schema of their own */
     bool unique;
 };
 
+/* The schemas of the first items: "prefixItems", or "items" as a list in older drafts. NULL: none.
+ */
 static const json_t *first_items(const json_t *s)
 {
     const json_t *v = json_object_get(s, "prefixItems");
@@ -20,18 +31,19 @@ static const json_t *first_items(const json_t *s)
     return json_is_array(v) ? v : NULL;
 }
 
+/* The schema of the other items. */
 static const json_t *rest_items(const json_t *s)
 {
     const json_t *v = json_object_get(s, "items");
     return json_is_array(v) ? json_object_get(s, "additionalItems") : v;
 }
 
-/* What all parts say of item i; behind those with a schema of their own: n_first. false: there is
- * none. */
-static bool item_parts(struct schema *x, const struct parts *p, int i, bool closed,
-                       struct parts *out)
+/* The schemas of all parts for item i. closed: without one, the item may not be there. false: it
+ * may not be there. */
+static bool find_item_schemas(struct schema_build *x, const struct conjunction *p, int i,
+                              bool closed, struct conjunction *out)
 {
-    bool said = false;
+    bool found = false;
     char at[32];
 
     out->n = 0;
@@ -39,106 +51,124 @@ static bool item_parts(struct schema *x, const struct parts *p, int i, bool clos
         const json_t *first = first_items(p->p[k].s), *rest = rest_items(p->p[k].s);
         snprintf(at, sizeof at, "prefixItems/%d", i);
         if (first && i < (int)json_array_size(first)) {
-            parts_add(x, out, json_array_get(first, (size_t)i), schema_path(x, p->p[k].path, at));
-            said = true;
+            conjunction_add(x, out, json_array_get(first, (size_t)i),
+                            schema_path(x, p->p[k].path, at));
+            found = true;
         } else if (rest) {
-            parts_add(x, out, rest, schema_path(x, p->p[k].path, "items"));
-            said = true;
+            conjunction_add(x, out, rest, schema_path(x, p->p[k].path, "items"));
+            found = true;
         }
     }
     for (int k = 0; k < out->n; k++)
         if (json_is_false(out->p[k].s)) return false;
-    return x->rc == OK && (said || !closed);
+    return x->rc == OK && (found || !closed);
 }
 
-static struct array array_of(struct schema *x, const struct parts *p)
+static struct array_bounds read_bounds(struct schema_build *x, const struct conjunction *p)
 {
-    struct array a = { .max = GNODE_MANY };
+    struct array_bounds a = { .max = RULES_UNBOUNDED };
 
     for (int i = 0; i < p->n; i++) {
-        const struct part *s = &p->p[i];
+        const struct subschema *s = &p->p[i];
         const json_t *first = first_items(s->s), *unique = json_object_get(s->s, "uniqueItems");
-        int min = schema_count(x, s, "minItems", 0),
-            max = schema_count(x, s, "maxItems", GNODE_MANY);
+        int min = schema_read_count(x, s, "minItems", 0),
+            max = schema_read_count(x, s, "maxItems", RULES_UNBOUNDED);
         if (min > a.min) a.min = min;
-        if (max != GNODE_MANY && (a.max == GNODE_MANY || max < a.max)) a.max = max;
+        if (max != RULES_UNBOUNDED && (a.max == RULES_UNBOUNDED || max < a.max)) a.max = max;
         if (first && (int)json_array_size(first) > a.n_first)
             a.n_first = (int)json_array_size(first);
         if (unique && !json_is_boolean(unique))
-            schema_bad(x, s->path, "'uniqueItems' must be true or false");
+            schema_fail(x, s->path, "'uniqueItems' must be true or false");
         a.unique |= json_is_true(unique);
-        if (a.n_first > TUPLE)
-            schema_bad(x, s->path, "more than %d items with schemas of their own", TUPLE);
+        if (a.n_first > MAX_TUPLE)
+            schema_fail(x, s->path, "more than %d items with schemas of their own", MAX_TUPLE);
     }
     return a;
 }
 
-static struct gnode *comma(struct schema *x)
+static struct rule_node *make_comma(struct schema_build *x)
 {
-    return GSEQ(x->g, gnode_c(x->g, ","), schema_space(x));
+    return RULES_SEQ(x->g, rules_text(x->g, ","), schema_optional_space(x));
 }
 
-/* min to max of them, with commas between and, unless it is the first, before. */
-static struct gnode *items_node(struct schema *x, struct gnode *item, int min, int max, bool first)
+/* min to max items with commas between. first: there is no item before them, so no comma either. */
+static struct rule_node *items_node(struct schema_build *x, struct rule_node *item, int min,
+                                    int max, bool first)
 {
-    struct grules *g = x->g;
-    struct gnode *more;
+    struct rules *g = x->g;
+    struct rule_node *more;
 
-    if (max == 0) return gnode_new(g, GN_EMPTY);
-    if (!first) return gnode_rep(g, GSEQ(g, comma(x), item), min, max);
-    more = gnode_rep(g, GSEQ(g, comma(x), item), min > 0 ? min - 1 : 0,
-                     max == GNODE_MANY ? max : max - 1);
-    return gnode_rep(g, GSEQ(g, item, more), min > 0, 1);
+    if (max == 0) return rules_node(g, NODE_EMPTY);
+    if (!first) return rules_repeat(g, RULES_SEQ(g, make_comma(x), item), min, max);
+    more = rules_repeat(g, RULES_SEQ(g, make_comma(x), item), min > 0 ? min - 1 : 0,
+                        max == RULES_UNBOUNDED ? max : max - 1);
+    return rules_repeat(g, RULES_SEQ(g, item, more), min > 0, 1);
 }
 
-/* Items from i on: each only behind the one before it. */
-static struct gnode *tuple_from(struct schema *x, const struct parts *p, const struct array *a,
-                                int i)
+/* Items from number i on. Each is nested in the optional part after the one before it. */
+static struct rule_node *tuple_from(struct schema_build *x, const struct conjunction *p,
+                                    const struct array_bounds *a, int i)
 {
-    struct grules *g = x->g;
-    struct parts item;
-    struct gnode *n;
+    struct rules *g = x->g;
+    struct conjunction item;
+    struct rule_node *n;
 
-    if (a->max != GNODE_MANY && i >= a->max) return gnode_new(g, GN_EMPTY);
-    if (!item_parts(x, p, i, i >= a->n_first && a->n_first > 0, &item))
-        return gnode_new(g, i < a->min ? GN_NEVER : GN_EMPTY);
-    n = schema_value(x, &item);
+    if (a->max != RULES_UNBOUNDED && i >= a->max) return rules_node(g, NODE_EMPTY);
+    if (!find_item_schemas(x, p, i, i >= a->n_first && a->n_first > 0, &item))
+        return rules_node(g, i < a->min ? NODE_NEVER : NODE_EMPTY);
+    n = schema_value_ref(x, &item);
     if (i >= a->n_first)
         return items_node(x, n, a->min > i ? a->min - i : 0,
-                          a->max == GNODE_MANY ? a->max : a->max - i, i == 0);
-    n = GSEQ(g, i ? comma(x) : NULL, n, tuple_from(x, p, a, i + 1));
-    return gnode_rep(g, n, i < a->min, 1);
+                          a->max == RULES_UNBOUNDED ? a->max : a->max - i, i == 0);
+    n = RULES_SEQ(g, i ? make_comma(x) : NULL, n, tuple_from(x, p, a, i + 1));
+    return rules_repeat(g, n, i < a->min, 1);
 }
 
-/* Of a few values each at most once: what is left is a rule. */
-static struct gnode *unique_from(struct schema *x, struct gnode *const *values, int n,
-                                 const struct array *a, unsigned used, int *rules)
+/* The items that can follow when the values in the bit set `used` are there: a rule for each set.
+ */
+static struct rule_node *unique_from(struct schema_build *x, struct rule_node *const *values, int n,
+                                     const struct array_bounds *a, unsigned used, int *rules)
 {
-    struct grules *g = x->g;
-    struct gnode *alt = gnode_new(g, GN_ALT);
+    struct rules *g = x->g;
+    struct rule_node *alt = rules_node(g, NODE_ALT);
     int count = __builtin_popcount(used);
 
+    if (rules_failed(g)) return alt; /* no rule remembers the sets that were visited */
     if (rules[used] < 0) {
-        rules[used] = grules_new(g);
-        g->rules[rules[used]].name = STR("unique");
-        if (count >= a->min) gnode_add(g, alt, gnode_new(g, GN_EMPTY));
-        for (int i = 0; i < n && (a->max == GNODE_MANY || count < a->max); i++)
+        rules[used] = rules_add(g, STR("unique"), NULL);
+        if (count >= a->min) rules_add_child(g, alt, rules_node(g, NODE_EMPTY));
+        for (int i = 0; i < n && (a->max == RULES_UNBOUNDED || count < a->max); i++)
             if (!(used >> i & 1))
-                gnode_add(g, alt,
-                          GSEQ(g, count ? comma(x) : NULL, values[i],
-                               unique_from(x, values, n, a, used | 1u << i, rules)));
-        g->rules[rules[used]].body = alt;
+                rules_add_child(g, alt,
+                                RULES_SEQ(g, count ? make_comma(x) : NULL, values[i],
+                                          unique_from(x, values, n, a, used | 1u << i, rules)));
+        rules_get(g, rules[used])->body = alt;
     }
-    return gnode_ref(g, rules[used]);
+    return rules_ref(g, rules[used]);
 }
 
-/* The values of an item where they are few: an enum, true and false, a short range. NULL: they are
- * not. */
-static json_t *few_values(struct schema *x, const struct parts *item)
+/* The integers from lo to hi. NULL: out of memory. */
+static json_t *make_integers(struct schema_build *x, int lo, int hi)
 {
-    unsigned types = T_ALL;
+    json_t *list = json_array();
+
+    for (int k = lo; k <= hi; k++)
+        if (json_array_append_new(list, json_integer(k)) != 0) {
+            json_decref(list);
+            list = NULL;
+            break;
+        }
+    if (!list) schema_nomem(x);
+    return list;
+}
+
+/* The values of an item where they are few: an enum, true and false, or a short range of integers.
+ * The caller owns the list. NULL: they are not few, or x has an error. */
+static json_t *few_values(struct schema_build *x, const struct conjunction *item)
+{
+    unsigned types = TYPE_ALL;
     double lo = -1e9, hi = 1e9, v;
-    json_t *list = NULL;
+    json_t *list;
 
     for (int i = 0; i < item->n; i++) {
         const json_t *s = item->p[i].s, *values = json_object_get(s, "enum");
@@ -151,109 +181,124 @@ static json_t *few_values(struct schema *x, const struct parts *item)
             json_object_get(s, "maximum"))
             hi = v;
     }
-    if (types == T_BOOL) return json_pack("[b,b]", 0, 1);
-    if (types != T_INTEGER || hi - lo >= UNIQUE) return NULL;
-    list = json_array();
-    for (int k = (int)ceil(lo); k <= (int)floor(hi); k++)
-        json_array_append_new(list, json_integer(k));
-    return list;
+    if (types == TYPE_BOOL) {
+        if (!(list = json_pack("[b,b]", 0, 1))) schema_nomem(x);
+        return list;
+    }
+    if (types != TYPE_INTEGER || hi - lo >= MAX_UNIQUE) return NULL;
+    return make_integers(x, (int)ceil(lo), (int)floor(hi));
 }
 
-/* Strings of a unique list begin with different letters, and come in the order of these. */
-static struct gnode *unique_strings(struct schema *x, const struct parts *item,
-                                    const struct array *a)
+/* The bounds of the strings of an array without equal items. false: the strings are constrained in
+ * other ways too. */
+static bool read_string_bounds(struct schema_build *x, const struct conjunction *item, int *min,
+                               int *max)
+{
+    *min = 1; /* the first letter */
+    *max = RULES_UNBOUNDED;
+    for (int i = 0; i < item->n; i++) {
+        int lo = schema_read_count(x, &item->p[i], "minLength", 0),
+            hi = schema_read_count(x, &item->p[i], "maxLength", RULES_UNBOUNDED);
+        if (json_object_get(item->p[i].s, "pattern") || json_object_get(item->p[i].s, "format"))
+            return false;
+        if (schema_types(x, &item->p[i]) != TYPE_STRING) return false;
+        if (lo > *min) *min = lo;
+        if (hi != RULES_UNBOUNDED && (*max == RULES_UNBOUNDED || hi < *max)) *max = hi;
+    }
+    return item->n > 0 && (*max == RULES_UNBOUNDED || *max >= *min);
+}
+
+/* Strings that begin with different letters, in the order of the letters. NULL: not possible. */
+static struct rule_node *unique_strings(struct schema_build *x, const struct conjunction *item,
+                                        const struct array_bounds *a)
 {
     static const char firsts[] = "0123456789abcdefghijklmnopqrstuvwxyz";
-    struct grules *g = x->g;
-    struct gnode *list = gnode_new(g, GN_LIST), *chars = schema_chars(x);
-    struct glist *info = arena_new(&g->arena, struct glist);
-    int min = 1, max = GNODE_MANY, n = (int)sizeof firsts - 1, rest = grules_new(g);
+    struct rules *g = x->g;
+    struct rule_node *list = rules_node(g, NODE_LIST), *chars;
+    struct rule_list *info = arena_new(&g->arena, struct rule_list);
+    int min, max, n = (int)sizeof firsts - 1, rest;
 
-    for (int i = 0; i < item->n; i++) {
-        int lo = schema_count(x, &item->p[i], "minLength", 0),
-            hi = schema_count(x, &item->p[i], "maxLength", GNODE_MANY);
-        if (json_object_get(item->p[i].s, "pattern") || json_object_get(item->p[i].s, "format"))
-            return NULL;
-        if (schema_types(x, &item->p[i]) != T_STRING) return NULL;
-        if (lo > min) min = lo;
-        if (hi != GNODE_MANY && (max == GNODE_MANY || hi < max)) max = hi;
-    }
-    if (item->n == 0 || a->min > n || (max != GNODE_MANY && max < min)) return NULL;
-    g->rules[rest].name = STR("rest of a string");
-    g->rules[rest].keep = true;
-    g->rules[rest].body =
-        GSEQ(g, gnode_rep(g, chars, min - 1, max == GNODE_MANY ? max : max - 1), gnode_c(g, "\""));
+    if (!read_string_bounds(x, item, &min, &max) || a->min > n) return NULL;
+    chars = rules_repeat(g, schema_string_char(x), min - 1, max == RULES_UNBOUNDED ? max : max - 1);
+    rest = rules_add_shared(g, STR("rest of a string"), RULES_SEQ(g, chars, rules_text(g, "\"")));
     for (int i = 0; i < n; i++) {
-        struct cpset first = { 0 };
-        cpset_add(&first, &g->arena, firsts[i], firsts[i]);
-        cpset_add(&first, &g->arena, toupper(firsts[i]), toupper(firsts[i]));
-        gnode_add(g, list, GSEQ(g, gnode_c(g, "\""), gnode_class(g, first), gnode_ref(g, rest)));
+        struct charset first = { 0 };
+        charset_add(&first, &g->arena, firsts[i], firsts[i]);
+        charset_add(&first, &g->arena, toupper(firsts[i]), toupper(firsts[i]));
+        rules_add_child(
+            g, list, RULES_SEQ(g, rules_text(g, "\""), rules_class(g, first), rules_ref(g, rest)));
     }
+    if (!info) return list; /* the arena has failed */
     info->needed = arena_array(&g->arena, (size_t)n, sizeof *info->needed);
-    info->sep = comma(x);
+    info->sep = make_comma(x);
     info->min = a->min;
-    info->max = a->max != GNODE_MANY && a->max < n ? a->max : GNODE_MANY;
+    info->max = a->max != RULES_UNBOUNDED && a->max < n ? a->max : RULES_UNBOUNDED;
     list->list = info;
     return list;
 }
 
-static struct gnode *unique_values(struct schema *x, const struct parts *p,
-                                   const struct parts *item, const json_t *list,
-                                   const struct array *a)
+/* list: the possible values. Of many, only the first ones are used. */
+static struct rule_node *unique_values(struct schema_build *x, const struct conjunction *p,
+                                       const struct conjunction *item, const json_t *list,
+                                       const struct array_bounds *a)
 {
-    struct gnode *values[UNIQUE], *n;
-    int count = 0, rules[1 << UNIQUE];
+    struct rule_node *values[MAX_UNIQUE], *n;
+    int count = 0, rules[1 << MAX_UNIQUE];
     const json_t *v;
     size_t i;
 
     json_array_foreach (list, i, v) {
         bool fits = true, known = false;
-        for (int k = 0; k < item->n; k++) fits &= schema_admits(x, &item->p[k], v);
+        for (int k = 0; k < item->n; k++) fits &= schema_accepts(x, &item->p[k], v);
         for (size_t k = 0; k < i; k++) known |= json_equal(json_array_get(list, k), v) != 0;
         if (!fits || known) continue;
-        if (count == UNIQUE) break; /* of more than that, the first ones */
+        if (count == MAX_UNIQUE) break;
         if ((n = schema_literal(x, v))) values[count++] = n;
     }
     if (a->min > count) {
-        if (json_array_size(list) > UNIQUE)
-            schema_bad(
+        if (json_array_size(list) > MAX_UNIQUE)
+            schema_fail(
                 x, p->p[0].path,
-                "'uniqueItems' with 'minItems' %d is not supported: %d values are told apart",
-                a->min, UNIQUE);
-        return gnode_new(x->g, GN_NEVER);
+                "'uniqueItems' with 'minItems' %d is not supported: at most %d different values "
+                "can be required",
+                a->min, MAX_UNIQUE);
+        return rules_node(x->g, NODE_NEVER);
     }
-    for (int k = 0; k < 1 << UNIQUE; k++) rules[k] = -1;
+    for (int k = 0; k < 1 << MAX_UNIQUE; k++) rules[k] = -1;
     return unique_from(x, values, count, a, 0, rules);
 }
 
-static struct gnode *unique_items(struct schema *x, const struct parts *p, const struct array *a)
+static struct rule_node *unique_items(struct schema_build *x, const struct conjunction *p,
+                                      const struct array_bounds *a)
 {
-    struct gnode *n = NULL;
-    struct parts item = { .n = 0 };
+    struct rule_node *n = NULL;
+    struct conjunction item = { .n = 0 };
     json_t *list = NULL;
 
-    if (a->n_first == 0 && item_parts(x, p, 0, false, &item)) {
-        for (int i = 0; i < item.n; i++) item.p[i].s = schema_see_through(x, item.p[i].s);
+    if (a->n_first == 0 && find_item_schemas(x, p, 0, false, &item)) {
+        for (int i = 0; i < item.n; i++) item.p[i].s = schema_follow_refs(x, item.p[i].s);
         if ((list = few_values(x, &item))) n = unique_values(x, p, &item, list, a);
         else n = unique_strings(x, &item, a);
     }
     json_decref(list);
     if (n) return n;
-    schema_bad(
+    schema_fail(
         x, p->p[0].path,
         "'uniqueItems' is only supported for strings without a pattern or format, for items with "
         "an 'enum' or a short range, and for at most one item");
-    return gnode_new(x->g, GN_NEVER);
+    return rules_node(x->g, NODE_NEVER);
 }
 
-struct gnode *schema_array(struct schema *x, const struct parts *p)
+struct rule_node *schema_array(struct schema_build *x, const struct conjunction *p)
 {
-    struct grules *g = x->g;
-    struct array a = array_of(x, p);
-    struct gnode *items;
+    struct rules *g = x->g;
+    struct array_bounds a = read_bounds(x, p);
+    struct rule_node *items;
 
-    if (x->rc != OK || (a.max != GNODE_MANY && a.max < a.min)) return gnode_new(g, GN_NEVER);
-    if (a.unique && !(a.max != GNODE_MANY && a.max <= 1)) items = unique_items(x, p, &a);
+    if (x->rc != OK || (a.max != RULES_UNBOUNDED && a.max < a.min))
+        return rules_node(g, NODE_NEVER);
+    if (a.unique && !(a.max != RULES_UNBOUNDED && a.max <= 1)) items = unique_items(x, p, &a);
     else items = tuple_from(x, p, &a, 0);
-    return GSEQ(g, gnode_c(g, "["), schema_space(x), items, schema_space(x), gnode_c(g, "]"));
+    return RULES_SEQ(g, rules_text(g, "["), schema_optional_space(x), items,
+                     schema_optional_space(x), rules_text(g, "]"));
 }

@@ -1,110 +1,122 @@
-/* schema_expand.c - what a schema brings along: references, anyOf, oneOf, allOf, into lists of
- * schemas that all have to hold. */
+/* schema_expand.c - $ref, allOf, anyOf, oneOf and dependentRequired, expanded into alternatives of
+ * conjunctions that contain none of them (disjunctive normal form).
+ *
+ * A schema with a choice is expanded once for each alternative of the choice, with what was found
+ * so far. oneOf is accepted where no value can be accepted by two of its schemas, which must be
+ * certain; then it is the same as anyOf. */
 #include "grammar/schema_impl.h"
 
 #include <stdio.h>
 
-enum { ALTERNATIVES = 400, PENDING = 48 };
+enum {
+    MAX_ALTERNATIVES = 400, /* of one value; of a whole schema 50 times that */
+    MAX_PENDING = 48        /* schemas and choices of one value that wait */
+};
 
-enum keyword_kind { KEY_SAYS, KEY_JOINS, KEY_NOTES, KEY_UNKNOWN };
+enum keyword_kind {
+    KEY_ASSERTION,  /* constrains the value */
+    KEY_APPLICATOR, /* brings in other schemas; expanded here */
+    KEY_ANNOTATION, /* constrains nothing */
+    KEY_UNKNOWN
+};
 
-static enum keyword_kind keyword(const char *key)
+static enum keyword_kind kind_of_keyword(const char *key)
 {
-    static const char *const says[] = { "type",
-                                        "enum",
-                                        "const",
-                                        "properties",
-                                        "required",
-                                        "additionalProperties",
-                                        "patternProperties",
-                                        "propertyNames",
-                                        "minProperties",
-                                        "maxProperties",
-                                        "items",
-                                        "prefixItems",
-                                        "additionalItems",
-                                        "minItems",
-                                        "maxItems",
-                                        "uniqueItems",
-                                        "minLength",
-                                        "maxLength",
-                                        "pattern",
-                                        "format",
-                                        "minimum",
-                                        "maximum",
-                                        "exclusiveMinimum",
-                                        "exclusiveMaximum",
-                                        "multipleOf",
-                                        "nullable",
-                                        NULL };
-    static const char *const joins[] = { "$ref", "allOf", "anyOf", "oneOf", "dependentRequired",
-                                         NULL };
-    static const char *const notes[] = { "title",
-                                         "description",
-                                         "default",
-                                         "examples",
-                                         "example",
-                                         "$schema",
-                                         "$id",
-                                         "id",
-                                         "$comment",
-                                         "$defs",
-                                         "definitions",
-                                         "$anchor",
-                                         "$vocabulary",
-                                         "deprecated",
-                                         "readOnly",
-                                         "writeOnly",
-                                         "contentMediaType",
-                                         "contentEncoding",
-                                         "contentSchema",
-                                         "discriminator",
-                                         "xml",
-                                         "externalDocs",
-                                         NULL };
+    static const char *const assertions[] = { "type",
+                                              "enum",
+                                              "const",
+                                              "properties",
+                                              "required",
+                                              "additionalProperties",
+                                              "patternProperties",
+                                              "propertyNames",
+                                              "minProperties",
+                                              "maxProperties",
+                                              "items",
+                                              "prefixItems",
+                                              "additionalItems",
+                                              "minItems",
+                                              "maxItems",
+                                              "uniqueItems",
+                                              "minLength",
+                                              "maxLength",
+                                              "pattern",
+                                              "format",
+                                              "minimum",
+                                              "maximum",
+                                              "exclusiveMinimum",
+                                              "exclusiveMaximum",
+                                              "multipleOf",
+                                              "nullable",
+                                              NULL };
+    static const char *const applicators[] = {
+        "$ref", "allOf", "anyOf", "oneOf", "dependentRequired", NULL
+    };
+    static const char *const annotations[] = { "title",
+                                               "description",
+                                               "default",
+                                               "examples",
+                                               "example",
+                                               "$schema",
+                                               "$id",
+                                               "id",
+                                               "$comment",
+                                               "$defs",
+                                               "definitions",
+                                               "$anchor",
+                                               "$vocabulary",
+                                               "deprecated",
+                                               "readOnly",
+                                               "writeOnly",
+                                               "contentMediaType",
+                                               "contentEncoding",
+                                               "contentSchema",
+                                               "discriminator",
+                                               "xml",
+                                               "externalDocs",
+                                               NULL };
 
-    for (int i = 0; says[i]; i++)
-        if (!strcmp(says[i], key)) return KEY_SAYS;
-    for (int i = 0; joins[i]; i++)
-        if (!strcmp(joins[i], key)) return KEY_JOINS;
-    for (int i = 0; notes[i]; i++)
-        if (!strcmp(notes[i], key)) return KEY_NOTES;
-    return key[0] == 'x' && key[1] == '-' ? KEY_NOTES : KEY_UNKNOWN;
+    for (int i = 0; assertions[i]; i++)
+        if (!strcmp(assertions[i], key)) return KEY_ASSERTION;
+    for (int i = 0; applicators[i]; i++)
+        if (!strcmp(applicators[i], key)) return KEY_APPLICATOR;
+    for (int i = 0; annotations[i]; i++)
+        if (!strcmp(annotations[i], key)) return KEY_ANNOTATION;
+    return key[0] == 'x' && key[1] == '-' ? KEY_ANNOTATION : KEY_UNKNOWN;
 }
 
-/* Schemas and lists of alternatives that are not looked at yet. */
+/* Schemas and choices between schemas that are not expanded yet; a stack. */
 struct pending {
     struct {
-        struct part part;
-        bool choice, one; /* a list: any of it, or exactly one */
-    } p[PENDING];
+        struct subschema part;
+        bool choice, one; /* part is a list of alternatives; one: exactly one of them may accept */
+    } p[MAX_PENDING];
     int n;
 };
 
-static bool pend(struct schema *x, struct pending *q, struct part part, bool choice, bool one)
+static void push_pending(struct schema_build *x, struct pending *q, struct subschema part,
+                         bool choice, bool one)
 {
-    if (q->n == PENDING) {
-        schema_bad(x, part.path, "more than %d schemas are put together", PENDING);
-        return false;
+    if (q->n == MAX_PENDING) {
+        schema_fail(x, part.path, "more than %d schemas are combined", MAX_PENDING);
+        return;
     }
     q->p[q->n].part = part;
     q->p[q->n].choice = choice;
     q->p[q->n++].one = one;
-    return true;
 }
 
-static const json_t *list_at(struct schema *x, const struct part *p, const char *key)
+static const json_t *read_list(struct schema_build *x, const struct subschema *p, const char *key)
 {
     const json_t *v = json_object_get(p->s, key);
 
     if (v && (!json_is_array(v) || json_array_size(v) == 0)) {
-        schema_bad(x, p->path, "'%s' must be a list of schemas, and not empty", key);
+        schema_fail(x, p->path, "'%s' must be a list of at least one schema", key);
         return NULL;
     }
     return v;
 }
 
-/* Is there nothing in it but a reference? */
 bool schema_is_only_ref(const json_t *s)
 {
     const char *key;
@@ -112,46 +124,59 @@ bool schema_is_only_ref(const json_t *s)
 
     if (!json_object_get(s, "$ref")) return false;
     json_object_foreach ((json_t *)s, key, v)
-        if (strcmp(key, "$ref") && keyword(key) != KEY_NOTES) return false;
+        if (strcmp(key, "$ref") && kind_of_keyword(key) != KEY_ANNOTATION) return false;
     return true;
 }
 
-/* ---- schemas that follow from others ---- */
+/* ---- derived schemas ---- */
 
-static const json_t *keep(struct schema *x, json_t *s)
+/* Gives a new schema to x->made, which owns it until the end. */
+static const json_t *keep_made(struct schema_build *x, json_t *s)
 {
-    if (!x->made) x->made = json_array();
-    json_array_append_new(x->made, s);
-    return s;
+    if (s && !x->made) x->made = json_array();
+    if (s && json_array_append_new(x->made, s) == 0) return s; /* takes s over in any case */
+    schema_nomem(x);
+    return NULL;
 }
 
-/* An object without that property. */
-static const json_t *without(struct schema *x, const char *name)
+/* A schema of objects without this property. */
+static const json_t *make_without(struct schema_build *x, const char *name)
 {
-    return keep(x, json_pack("{s:{s:b}}", "properties", name, 0));
+    return keep_made(x, json_pack("{s:{s:b}}", "properties", name, 0));
 }
 
-/* Who has this property has those too: it is not there, or they are. */
-static void take_dependent(struct schema *x, const struct part *p, struct pending *q)
+/* [{without the property}, {required: the list and the property}]: the two ways to satisfy a member
+ * of dependentRequired. */
+static const json_t *make_dependent(struct schema_build *x, const char *name, const json_t *list)
 {
-    const json_t *v = json_object_get(p->s, "dependentRequired");
-    const char *name, *path = schema_path(x, p->path, "dependentRequired");
-    json_t *list, *all;
+    const json_t *without = make_without(x, name);
+    json_t *all = json_copy((json_t *)list);
 
-    if (v && !json_is_object(v)) schema_bad(x, p->path, "'dependentRequired' must be an object");
+    if (!without || !all || json_array_append_new(all, json_string(name)) != 0) {
+        json_decref(all);
+        schema_nomem(x);
+        return NULL;
+    }
+    return keep_made(x, json_pack("[O,{s:o}]", without, "required", all));
+}
+
+static void expand_dependent(struct schema_build *x, const struct subschema *p, struct pending *q)
+{
+    const json_t *v = json_object_get(p->s, "dependentRequired"), *choice;
+    const char *name, *path;
+    json_t *list;
+
+    if (!v) return;
+    path = schema_path(x, p->path, "dependentRequired");
+    if (!json_is_object(v)) schema_fail(x, p->path, "'dependentRequired' must be an object");
     json_object_foreach ((json_t *)v, name, list) {
-        if (!json_is_array(list)) schema_bad(x, path, "must be lists of names");
-        if (x->rc != OK) return;
-        all = json_copy(list);
-        json_array_append_new(all, json_string(name));
-        pend(x, q,
-             (struct part){ keep(x, json_pack("[O,{s:o}]", without(x, name), "required", all)),
-                            path },
-             true, false);
+        if (!json_is_array(list)) schema_fail(x, path, "must be lists of names");
+        if (x->rc != OK || !(choice = make_dependent(x, name, list))) return;
+        push_pending(x, q, (struct subschema){ choice, path }, true, false);
     }
 }
 
-/* Is there nothing in it but a list of required names? */
+/* The list of required names of a schema that has no other assertion; else NULL. */
 static const json_t *only_required(const json_t *s)
 {
     const json_t *list = json_object_get(s, "required");
@@ -159,12 +184,13 @@ static const json_t *only_required(const json_t *s)
     json_t *v;
 
     json_object_foreach ((json_t *)s, key, v)
-        if (strcmp(key, "required") && strcmp(key, "type") && keyword(key) != KEY_NOTES)
+        if (strcmp(key, "required") && strcmp(key, "type") &&
+            kind_of_keyword(key) != KEY_ANNOTATION)
             return NULL;
     return json_array_size(list) ? list : NULL;
 }
 
-static bool names_it(const json_t *list, const json_t *name)
+static bool contains_name(const json_t *list, const json_t *name)
 {
     size_t i;
     json_t *v;
@@ -174,9 +200,10 @@ static bool names_it(const json_t *list, const json_t *name)
     return false;
 }
 
-/* Exactly one of some lists of required names: then of every other list one name is left out.
- * false: it is not that. */
-static bool pend_others(struct schema *x, const struct part *list, size_t i, struct pending *q)
+/* oneOf over schemas that only require names: alternative i excludes each other alternative by
+ * leaving out a name that the other requires. q NULL: only checks. false: the list is not such. */
+static bool push_exclusions(struct schema_build *x, const struct subschema *list, size_t i,
+                            struct pending *q)
 {
     const json_t *own = only_required(json_array_get(list->s, i)), *other, *name;
 
@@ -184,64 +211,69 @@ static bool pend_others(struct schema *x, const struct part *list, size_t i, str
         size_t n = 0;
         if (k == i) continue;
         if (!(other = only_required(json_array_get(list->s, k)))) return false;
-        while ((name = json_array_get(other, n)) && names_it(own, name)) n++;
+        while ((name = json_array_get(other, n)) && contains_name(own, name)) n++;
         if (!json_is_string(name)) return false;
         if (q)
-            pend(x, q, (struct part){ without(x, json_string_value(name)), list->path }, false,
-                 false);
+            push_pending(x, q,
+                         (struct subschema){ make_without(x, json_string_value(name)), list->path },
+                         false, false);
     }
     return own != NULL;
 }
 
-static bool is_of_required(struct schema *x, const struct part *list)
+/* Can push_exclusions make the alternatives disjoint? */
+static bool is_of_required(struct schema_build *x, const struct subschema *list)
 {
     for (size_t i = 0; i < json_array_size(list->s); i++)
-        if (!pend_others(x, list, i, NULL)) return false;
+        if (!push_exclusions(x, list, i, NULL)) return false;
     return true;
 }
 
-/* ---- taking schemas apart ---- */
+/* ---- expansion ---- */
 
-/* Puts what a schema says into acc, and what it brings along into q. */
-static void take_schema(struct schema *x, struct part p, struct pending *q, struct parts *acc)
+/* Adds the assertions of a schema to acc, and the schemas it brings in to q. */
+static void split_schema(struct schema_build *x, struct subschema p, struct pending *q,
+                         struct conjunction *acc)
 {
     const json_t *list, *target;
-    bool says = false;
+    bool asserts = false;
     const char *key;
     json_t *v;
     size_t i;
     char at[32];
 
     if (json_is_boolean(p.s)) {
-        parts_add(x, acc, p.s, p.path);
+        conjunction_add(x, acc, p.s, p.path);
         return;
     }
     if (!json_is_object(p.s)) {
-        schema_bad(x, p.path, "a schema must be an object, true or false");
+        schema_fail(x, p.path, "a schema must be an object, true or false");
         return;
     }
     json_object_foreach ((json_t *)p.s, key, v) {
-        enum keyword_kind k = keyword(key);
-        if (k == KEY_UNKNOWN) schema_bad(x, p.path, "the keyword '%.60s' is not supported", key);
-        says |= k == KEY_SAYS;
+        enum keyword_kind k = kind_of_keyword(key);
+        if (k == KEY_UNKNOWN) schema_fail(x, p.path, "the keyword '%.60s' is not supported", key);
+        asserts |= k == KEY_ASSERTION;
     }
-    if (says) parts_add(x, acc, p.s, p.path);
+    if (asserts) conjunction_add(x, acc, p.s, p.path);
     if (json_object_get(p.s, "$ref") && (target = schema_resolve(x, &p)))
-        pend(x, q, (struct part){ target, json_string_value(json_object_get(p.s, "$ref")) }, false,
-             false);
-    if ((list = list_at(x, &p, "allOf")))
+        push_pending(x, q,
+                     (struct subschema){ target, json_string_value(json_object_get(p.s, "$ref")) },
+                     false, false);
+    if ((list = read_list(x, &p, "allOf")))
         json_array_foreach (list, i, v) {
             snprintf(at, sizeof at, "allOf/%zu", i);
-            pend(x, q, (struct part){ v, schema_path(x, p.path, at) }, false, false);
+            push_pending(x, q, (struct subschema){ v, schema_path(x, p.path, at) }, false, false);
         }
-    take_dependent(x, &p, q);
-    if ((list = list_at(x, &p, "anyOf")))
-        pend(x, q, (struct part){ list, schema_path(x, p.path, "anyOf") }, true, false);
-    if ((list = list_at(x, &p, "oneOf")))
-        pend(x, q, (struct part){ list, schema_path(x, p.path, "oneOf") }, true, true);
+    expand_dependent(x, &p, q);
+    if ((list = read_list(x, &p, "anyOf")))
+        push_pending(x, q, (struct subschema){ list, schema_path(x, p.path, "anyOf") }, true,
+                     false);
+    if ((list = read_list(x, &p, "oneOf")))
+        push_pending(x, q, (struct subschema){ list, schema_path(x, p.path, "oneOf") }, true, true);
 }
 
-static void check_one_of(struct schema *x, const struct part *list)
+static void check_one_of(struct schema_build *x, const struct subschema *list)
 {
     size_t n = json_array_size(list->s);
 
@@ -249,20 +281,22 @@ static void check_one_of(struct schema *x, const struct part *list)
     for (size_t i = 0; i < n && x->rc == OK; i++)
         for (size_t k = 0; k < n; k++)
             if (i != k &&
-                !schema_apart(x, json_array_get(list->s, i), json_array_get(list->s, k), 0)) {
-                schema_bad(
+                !schema_disjoint(x, json_array_get(list->s, i), json_array_get(list->s, k), 0)) {
+                schema_fail(
                     x, list->path,
                     "the schemas %zu and %zu of 'oneOf' may accept the same value, which is not "
-                    "supported: use 'anyOf', or tell them apart by type, const or required",
+                    "supported: use 'anyOf', or make them disjoint by type, const or required",
                     i < k ? i : k, i < k ? k : i);
                 break;
             }
 }
 
-static void expand(struct schema *x, struct pending q, struct parts acc, struct gnode *alt);
+static void expand(struct schema_build *x, struct pending q, struct conjunction acc,
+                   struct rule_node *alt);
 
-static void expand_choice(struct schema *x, struct pending *q, const struct part *list, bool one,
-                          const struct parts *acc, struct gnode *alt)
+/* q is what remains after the choice. */
+static void expand_choice(struct schema_build *x, struct pending *q, const struct subschema *list,
+                          bool one, const struct conjunction *acc, struct rule_node *alt)
 {
     const json_t *v;
     size_t i;
@@ -272,18 +306,21 @@ static void expand_choice(struct schema *x, struct pending *q, const struct part
         struct pending next = *q;
         if (x->rc != OK) return;
         snprintf(at, sizeof at, "%zu", i);
-        if (one && is_of_required(x, list)) pend_others(x, list, i, &next);
-        pend(x, &next, (struct part){ v, schema_path(x, list->path, at) }, false, false);
+        if (one && is_of_required(x, list)) push_exclusions(x, list, i, &next);
+        push_pending(x, &next, (struct subschema){ v, schema_path(x, list->path, at) }, false,
+                     false);
         expand(x, next, *acc, alt);
     }
 }
 
-static void expand(struct schema *x, struct pending q, struct parts acc, struct gnode *alt)
+/* Adds the alternatives to alt. q and acc are copies: each alternative of a choice has its own. */
+static void expand(struct schema_build *x, struct pending q, struct conjunction acc,
+                   struct rule_node *alt)
 {
     const json_t *target;
 
     while (q.n > 0 && x->rc == OK) {
-        struct part p = q.p[q.n - 1].part;
+        struct subschema p = q.p[q.n - 1].part;
         bool choice = q.p[q.n - 1].choice, one = q.p[--q.n].one;
         if (choice) {
             if (one) check_one_of(x, &p);
@@ -291,26 +328,26 @@ static void expand(struct schema *x, struct pending q, struct parts acc, struct 
             return;
         }
         if (q.n == 0 && acc.n == 0 && schema_is_only_ref(p.s) && (target = schema_resolve(x, &p))) {
-            struct parts alone = { .n = 0 };
-            parts_add(x, &alone, target, json_string_value(json_object_get(p.s, "$ref")));
-            gnode_add(x->g, alt, schema_value(x, &alone));
+            struct conjunction alone = { .n = 0 };
+            conjunction_add(x, &alone, target, json_string_value(json_object_get(p.s, "$ref")));
+            rules_add_child(x->g, alt, schema_value_ref(x, &alone));
             return;
         }
-        take_schema(x, p, &q, &acc);
+        split_schema(x, p, &q, &acc);
     }
     if (x->rc != OK) return;
-    if (++x->n_alternatives > ALTERNATIVES * 50 || alt->n_kids > ALTERNATIVES)
-        schema_bad(x, acc.n ? acc.p[0].path : "#",
-                   "anyOf, oneOf and allOf make more than %d combinations", ALTERNATIVES);
-    else gnode_add(x->g, alt, schema_conjunction(x, &acc));
+    if (++x->n_alternatives > MAX_ALTERNATIVES * 50 || alt->n_children > MAX_ALTERNATIVES)
+        schema_fail(x, acc.n ? acc.p[0].path : "#",
+                    "anyOf, oneOf and allOf make more than %d combinations", MAX_ALTERNATIVES);
+    else rules_add_child(x->g, alt, schema_conjunction_node(x, &acc));
 }
 
-struct gnode *schema_body(struct schema *x, const struct parts *p)
+struct rule_node *schema_body(struct schema_build *x, const struct conjunction *p)
 {
-    struct gnode *alt = gnode_new(x->g, GN_ALT);
+    struct rule_node *alt = rules_node(x->g, NODE_ALT);
     struct pending q = { .n = 0 };
 
-    for (int i = p->n - 1; i >= 0; i--) pend(x, &q, p->p[i], false, false);
-    expand(x, q, (struct parts){ .n = 0 }, alt);
-    return alt->n_kids == 1 ? alt->kids[0] : alt;
+    for (int i = p->n - 1; i >= 0; i--) push_pending(x, &q, p->p[i], false, false);
+    expand(x, q, (struct conjunction){ .n = 0 }, alt);
+    return alt->n_children == 1 ? alt->children[0] : alt;
 }

@@ -1,105 +1,137 @@
-/* schema_impl.h - a schema on its way to rules; seen by schema*.c only. */
+/* schema_impl.h - the state of a schema that is turned into rules; included by schema*.c only.
+ *
+ * The way of a schema: schema_value_ref gives every subschema (or conjunction of several) a rule
+ * and puts it into a work list, so that recursive schemas become recursive rules. schema_finish
+ * makes the bodies: schema_body follows $ref, allOf, anyOf and oneOf until there are only
+ * conjunctions of plain keywords, and schema_conjunction_node makes a node of each: values of enum
+ * and const, or one alternative for each type.
+ *
+ * The first error is kept in `rc`. From then on functions return some node or value that nobody
+ * uses. */
 #ifndef TERN_GRAMMAR_SCHEMA_IMPL_H
 #define TERN_GRAMMAR_SCHEMA_IMPL_H
 
 #include "base/buf.h"
-#include "grammar/fsm.h"
+#include "grammar/dfa.h"
 #include "grammar/pattern.h"
 #include "grammar/schema.h"
 
+/* A set of JSON types. An integer is a number too. */
 enum {
-    T_NULL = 1,
-    T_BOOL = 2,
-    T_OBJECT = 4,
-    T_ARRAY = 8,
-    T_STRING = 16,
-    T_INTEGER = 32,
-    T_NUMBER = 64,
-    T_ALL = 127
+    TYPE_NULL = 1,
+    TYPE_BOOL = 2,
+    TYPE_OBJECT = 4,
+    TYPE_ARRAY = 8,
+    TYPE_STRING = 16,
+    TYPE_INTEGER = 32,
+    TYPE_NUMBER = 64,
+    TYPE_ALL = 127
 };
 
-#define PARTS_MAX 24
+#define CONJUNCTION_MAX 24
 
-/* A schema and where it stands. */
-struct part {
+/* A schema and its place, for errors. Both are borrowed. */
+struct subschema {
     const json_t *s;
-    const char *path;
+    const char *path; /* "#/properties/a"; in the arena of the rules, or a literal */
 };
 
-/* Schemas that all have to hold. */
-struct parts {
-    struct part p[PARTS_MAX];
+/* Schemas that all have to accept a value. An empty one accepts every value. */
+struct conjunction {
+    struct subschema p[CONJUNCTION_MAX];
     int n;
 };
 
+/* A rule whose body is not made yet. */
 struct schema_work {
-    struct parts parts;
+    struct conjunction parts;
     int rule;
 };
 
-struct schema {
-    struct grules *g;
-    const json_t *root;
+struct schema_build {
+    struct rules *g;
+    const json_t *root; /* references (#/...) begin there */
     struct err *e;
     int rc;
-    struct map rules;         /* addresses of schemas → rule */
-    struct map strings;       /* "min max" → rule */
-    struct schema_work *work; /* rules without a body yet */
+    struct map rules;   /* addresses of the schemas of a conjunction → rule */
+    struct map strings; /* "min max" → rule of strings with these lengths */
+    struct schema_work *work;
     int n_work, cap_work;
-    int any, string, chars, number, integer,
-        space; /* rules every schema shares; -1: not made yet */
-    int n_alternatives;
-    enum pattern_as as; /* how strings are written now */
-    bool python;        /* True, False, None */
-    json_t *made;       /* schemas that nobody wrote, kept until the end */
-    struct fsm_env env;
+    int any, string, number, integer; /* rules that all schemas share; -1: not made yet */
+    int n_alternatives;               /* made by anyOf, oneOf and allOf so far */
+    enum pattern_as as;               /* how strings are written */
+    bool python;                      /* True, False, None */
+    json_t *made;                     /* an array that owns derived schemas until the end */
+    struct dfa_env env;
 };
 
-/* "path: sentence", once; returns E_INVALID. */
-int schema_bad(struct schema *x, const char *path, const char *fmt, ...)
+void schema_init(struct schema_build *x, struct rules *g, const json_t *root, struct err *e);
+void schema_finish(struct schema_build *x); /* makes the bodies of all rules in the work list */
+void schema_release(struct schema_build *x);
+
+/* ---- errors ---- */
+
+/* E_INVALID "path: sentence", unless there is an error already. Returns x->rc. */
+int schema_fail(struct schema_build *x, const char *path, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-const char *schema_path(struct schema *x, const char *path,
-                        const char *key); /* path/key, in the arena */
-/* Adds s unless it is true; false: there is no room (x has the error). */
-bool parts_add(struct schema *x, struct parts *p, const json_t *s, const char *path);
+/* An error of another module: E_NOMEM stays E_NOMEM, others are E_INVALID "path: what message". */
+int schema_fail_with(struct schema_build *x, const char *path, const char *what,
+                     const struct err *e);
+int schema_nomem(struct schema_build *x); /* E_NOMEM, unless there is an error already */
 
-/* The body of a rule for what keeps to all parts; of one without references and alternatives. */
-struct gnode *schema_body(struct schema *x, const struct parts *p);
-struct gnode *schema_conjunction(struct schema *x, const struct parts *p);
-/* A value that keeps to all parts: a call of its rule. */
-struct gnode *schema_value(struct schema *x, const struct parts *p);
-void schema_init(struct schema *x, struct grules *g, const json_t *root, struct err *e);
-void schema_finish(struct schema *x); /* the bodies of all rules that were spoken of */
-void schema_release(struct schema *x);
-struct gnode *schema_space(struct schema *x); /* none or one */
-struct gnode *schema_chars(struct schema *x); /* one character of a JSON string */
-struct gnode *schema_any_string(struct schema *x);
-/* The literal JSON of a value; NULL: it is nested too deep. */
-struct gnode *schema_literal(struct schema *x, const json_t *v);
-/* A machine for a tree without rules; false: x has the error. */
-bool schema_fsm(struct schema *x, const struct gnode *n, const char *path, struct fsm *out);
-/* The keyword of a part as a count, or `none`. */
-int schema_count(struct schema *x, const struct part *p, const char *key, int none);
+/* path/key, in the arena. */
+const char *schema_path(struct schema_build *x, const char *path, const char *key);
+/* Adds s, unless it is `true` or there already. */
+void conjunction_add(struct schema_build *x, struct conjunction *p, const json_t *s,
+                     const char *path);
 
-struct gnode *schema_string(struct schema *x, const struct parts *p);
-/* The inside of the string, as a machine; false: any string. Errors are in x. */
-bool schema_string_fsm(struct schema *x, const struct parts *p, struct fsm *out);
-struct gnode *schema_number(struct schema *x, const struct parts *p, bool integer);
-struct gnode *schema_object(struct schema *x, const struct parts *p);
-struct gnode *schema_array(struct schema *x, const struct parts *p);
-struct gnode *schema_format(struct schema *x, const char *path,
-                            struct str name); /* NULL: says nothing */
+/* ---- nodes ---- */
 
-const json_t *schema_resolve(struct schema *x,
-                             const struct part *p); /* of "$ref"; NULL: x has the error */
-const json_t *schema_see_through(struct schema *x,
-                                 const json_t *s); /* what it stands for, if it is only a "$ref" */
-bool schema_is_only_ref(const json_t *s);          /* there is nothing in it but a "$ref" */
-unsigned schema_types(struct schema *x, const struct part *p); /* of "type"; T_ALL if it has none */
-/* Every value that is made for `a` is refused by b; false: not certain. */
-bool schema_apart(struct schema *x, const json_t *a, const json_t *b, int depth);
-/* Does the value keep to what a part says of type, bounds, lengths and values? */
-bool schema_admits(struct schema *x, const struct part *p, const json_t *v);
-bool schema_admits_own(struct schema *x, const struct part *p,
-                       const json_t *v); /* v is of its enum or const */
+/* A reference to the rule of the values that all parts accept. */
+struct rule_node *schema_value_ref(struct schema_build *x, const struct conjunction *p);
+/* The body of that rule. */
+struct rule_node *schema_body(struct schema_build *x, const struct conjunction *p);
+/* The same for parts without references and alternatives. */
+struct rule_node *schema_conjunction_node(struct schema_build *x, const struct conjunction *p);
+struct rule_node *schema_optional_space(struct schema_build *x); /* none or one */
+struct rule_node *schema_string_char(struct schema_build *x);    /* a character inside of JSON "" */
+struct rule_node *schema_any_string(struct schema_build *x);
+/* The JSON text of a value. NULL: it is nested too deep. */
+struct rule_node *schema_literal(struct schema_build *x, const json_t *v);
+
+struct rule_node *schema_string(struct schema_build *x, const struct conjunction *p);
+struct rule_node *schema_number(struct schema_build *x, const struct conjunction *p, bool integer);
+struct rule_node *schema_object(struct schema_build *x, const struct conjunction *p);
+struct rule_node *schema_array(struct schema_build *x, const struct conjunction *p);
+
+/* ---- automata ---- */
+
+/* The DFA of a tree without references. false: x has the error. */
+bool schema_dfa(struct schema_build *x, const struct rule_node *n, const char *path,
+                struct dfa *out);
+/* Replaces *io by its combination with y. false: x has the error, and *io is unchanged. */
+bool schema_dfa_combine(struct schema_build *x, struct dfa *io, const struct dfa *y, enum dfa_op op,
+                        const char *path);
+/* Replaces *io by its intersection with the DFA of a tree, trimmed. */
+bool schema_dfa_intersect(struct schema_build *x, struct dfa *io, const struct rule_node *with,
+                          const char *path);
+/* The inside of the strings that all parts accept. false: any string, or x has an error. */
+bool schema_string_dfa(struct schema_build *x, const struct conjunction *p, struct dfa *out);
+
+/* ---- what schemas say ---- */
+
+/* The value of a keyword as an integer of 0 or more; `none` if it is absent. */
+int schema_read_count(struct schema_build *x, const struct subschema *p, const char *key, int none);
+unsigned schema_types(struct schema_build *x, const struct subschema *p); /* TYPE_ALL: no "type" */
+/* The target of "$ref". NULL: x has the error. */
+const json_t *schema_resolve(struct schema_build *x, const struct subschema *p);
+/* The target of a schema that is nothing but a "$ref"; else the schema. */
+const json_t *schema_follow_refs(struct schema_build *x, const json_t *s);
+bool schema_is_only_ref(const json_t *s); /* apart from annotations */
+/* Does b refuse every value that is generated for a? false: that is not certain. */
+bool schema_disjoint(struct schema_build *x, const json_t *a, const json_t *b, int depth);
+/* Does the part accept the value, as far as its own keywords say? */
+bool schema_accepts(struct schema_build *x, const struct subschema *p, const json_t *v);
+/* The same for a value of the part's own enum or const. */
+bool schema_accepts_listed(struct schema_build *x, const struct subschema *p, const json_t *v);
 #endif

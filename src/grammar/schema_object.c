@@ -1,131 +1,176 @@
-/* schema_object.c - objects of a schema. */
+/* schema_object.c - objects of a schema: named properties, patternProperties, propertyNames,
+ * additionalProperties, and the number of properties.
+ *
+ * An object is a LIST node: the named members in their order, required or not, then members with
+ * other keys if they are allowed. The keys of those are a DFA: all keys that propertyNames accepts,
+ * intersected with the patterns that match and without the patterns that do not, and without the
+ * named keys. There is one alternative for each set of patterns, because a value must satisfy the
+ * schemas of all patterns that match its key. */
 #include "grammar/schema_impl.h"
 
 #include "base/jsonw.h"
 #include "base/mem.h"
 
-enum { COUNTED = 64, PATTERNS = 5, MEMBERS = 4000 };
-
-/* ---- what an object may hold ---- */
-
-struct names {
-    const char **p;
-    bool *needed;
-    int n, cap;
-    struct map at;
+enum {
+    MAX_COUNTED = 64,  /* properties that minProperties and maxProperties count */
+    MAX_PATTERNS = 5,  /* patternProperties: 2^5 sets */
+    MAX_MEMBERS = 4000 /* named properties */
 };
 
-static void names_add(struct schema *x, struct names *l, const char *name, bool needed)
+/* ---- named properties ---- */
+
+struct property {
+    const char *name; /* borrowed from the schema */
+    bool required;
+};
+
+struct property_list {
+    struct property *p;
+    int n, cap;
+    struct map at; /* name → index */
+};
+
+static void add_property(struct schema_build *x, struct property_list *l, const char *name,
+                         bool required)
 {
     uint64_t i;
 
     if (map_get(&l->at, str_c(name), &i)) {
-        l->needed[i] |= needed;
+        l->p[i].required |= required;
         return;
     }
-    if (l->n == MEMBERS) schema_bad(x, "#", "an object has more than %d properties", MEMBERS);
+    if (l->n == MAX_MEMBERS)
+        schema_fail(x, "#", "an object has more than %d properties", MAX_MEMBERS);
     if (x->rc != OK) return;
-    if (l->n == l->cap) {
-        l->cap = l->cap ? 2 * l->cap : 16;
-        l->p = mem_grow(l->p, (size_t)l->cap * sizeof *l->p);
-        l->needed = mem_grow(l->needed, (size_t)l->cap * sizeof *l->needed);
+    if (!mem_ensure(l->p, l->cap, l->n + 1) ||
+        map_put(&l->at, str_c(name), (uint64_t)l->n) == E_NOMEM) {
+        schema_nomem(x);
+        return;
     }
-    l->p[l->n] = name;
-    l->needed[l->n] = needed;
-    map_put(&l->at, str_c(name), (uint64_t)l->n++);
+    l->p[l->n++] = (struct property){ name, required };
 }
 
-static void names_release(struct names *l)
+static void property_list_release(struct property_list *l)
 {
     mem_free(l->p);
-    mem_free(l->needed);
     map_release(&l->at);
 }
 
-/* Properties in the order they are written, then what is only required. */
-static void find_names(struct schema *x, const struct parts *p, struct names *l)
+static void list_required(struct schema_build *x, const struct subschema *s,
+                          struct property_list *l)
+{
+    const json_t *required = json_object_get(s->s, "required"), *v;
+    size_t k;
+
+    /* a boolean is what draft 3 writes into the property itself */
+    if (required && !json_is_array(required) && !json_is_boolean(required))
+        schema_fail(x, s->path, "'required' must be a list of names");
+    if (!json_is_array(required)) return;
+    json_array_foreach (required, k, v) {
+        if (json_is_string(v)) add_property(x, l, json_string_value(v), true);
+        else schema_fail(x, s->path, "'required' must be a list of names");
+    }
+}
+
+/* Properties in the order of the schema, then names that are only required. */
+static void list_properties(struct schema_build *x, const struct conjunction *p,
+                            struct property_list *l)
 {
     for (int i = 0; i < p->n; i++) {
         const json_t *props = json_object_get(p->p[i].s, "properties");
         const char *key;
         json_t *v;
         if (props && !json_is_object(props))
-            schema_bad(x, p->p[i].path, "'properties' must be an object");
+            schema_fail(x, p->p[i].path, "'properties' must be an object");
         else if (props)
-            json_object_foreach ((json_t *)props, key, v) names_add(x, l, key, false);
+            json_object_foreach ((json_t *)props, key, v) add_property(x, l, key, false);
     }
-    for (int i = 0; i < p->n; i++) {
-        const json_t *req = json_object_get(p->p[i].s, "required"), *v;
-        size_t k;
-        if (req && !json_is_array(req) &&
-            !json_is_boolean(req)) /* draft 3 has a boolean: of the property itself */
-            schema_bad(x, p->p[i].path, "'required' must be a list of names");
-        if (json_is_array(req))
-            json_array_foreach (req, k, v) {
-                if (json_is_string(v)) names_add(x, l, json_string_value(v), true);
-                else schema_bad(x, p->p[i].path, "'required' must be a list of names");
-            }
-    }
+    for (int i = 0; i < p->n; i++) list_required(x, &p->p[i], l);
 }
 
-/* The patterns of all parts, as machines over the inside of a key. */
-struct keys {
-    struct fsm fsm[PATTERNS];
-    const json_t *schema[PATTERNS];
-    const char *path[PATTERNS];
-    int part[PATTERNS];
+/* ---- pattern properties ---- */
+
+/* The patternProperties of all parts. A set of them is a bit set of indexes. */
+struct key_patterns {
+    struct key_pattern {
+        struct dfa dfa; /* over the key as it is written in JSON, without quotes */
+        const json_t *schema;
+        const char *path;
+        int part; /* the part it belongs to */
+    } p[MAX_PATTERNS];
     int n;
 };
 
-static void keys_release(struct keys *k)
+static void key_patterns_release(struct key_patterns *k)
 {
-    for (int i = 0; i < k->n; i++) fsm_release(&k->fsm[i]);
+    for (int i = 0; i < k->n; i++) dfa_release(&k->p[i].dfa);
 }
 
-static void find_keys(struct schema *x, const struct parts *p, struct keys *k)
+static void add_key_pattern(struct schema_build *x, const struct subschema *s, int part,
+                            const char *pattern, const json_t *schema, struct key_patterns *k)
+{
+    struct rule_node *n;
+    struct dfa f;
+    struct err e = { 0 };
+
+    if (k->n == MAX_PATTERNS)
+        schema_fail(x, s->path, "more than %d 'patternProperties' are not supported", MAX_PATTERNS);
+    if (x->rc != OK) return;
+    if (pattern_parse(&n, x->g, str_c(pattern), PATTERN_JSON, false, &e) != OK)
+        schema_fail_with(x, s->path, "'patternProperties': ", &e);
+    else if (schema_dfa(x, n, s->path, &f))
+        k->p[k->n++] =
+            (struct key_pattern){ f, schema, schema_path(x, s->path, "patternProperties"), part };
+}
+
+static void list_key_patterns(struct schema_build *x, const struct conjunction *p,
+                              struct key_patterns *k)
 {
     for (int i = 0; i < p->n; i++) {
         const json_t *list = json_object_get(p->p[i].s, "patternProperties");
         const char *key;
         json_t *v;
         if (list && !json_is_object(list))
-            schema_bad(x, p->p[i].path, "'patternProperties' must be an object");
+            schema_fail(x, p->p[i].path, "'patternProperties' must be an object");
         if (list)
-            json_object_foreach ((json_t *)list, key, v) {
-                struct gnode *n;
-                struct err e = { 0 };
-                if (k->n == PATTERNS)
-                    schema_bad(x, p->p[i].path,
-                               "more than %d 'patternProperties' are not supported", PATTERNS);
-                if (x->rc != OK) return;
-                if (pattern_parse(&n, x->g, str_c(key), PATTERN_JSON, false, &e) != OK)
-                    schema_bad(x, p->p[i].path, "'patternProperties': %s", e.msg);
-                else if (schema_fsm(x, n, p->p[i].path, &k->fsm[k->n])) {
-                    k->schema[k->n] = v;
-                    k->path[k->n] = schema_path(x, p->p[i].path, "patternProperties");
-                    k->part[k->n++] = i;
-                }
-            }
+            json_object_foreach ((json_t *)list, key, v) add_key_pattern(x, &p->p[i], i, key, v, k);
     }
 }
 
-/* A key as it stands between its quotes. */
-static struct str inside(struct schema *x, const char *name)
+/* The patterns that match a key. */
+static unsigned match_key(const struct key_patterns *k, struct str key)
+{
+    unsigned bits = 0;
+
+    for (int i = 0; i < k->n; i++)
+        if (dfa_accepts(&k->p[i].dfa, key)) bits |= 1u << i;
+    return bits;
+}
+
+/* A key as JSON writes it, with its quotes; in the arena. */
+static struct str quote_key(struct schema_build *x, const char *name)
 {
     struct buf b = { 0 };
     struct jsonw w = { .out = &b };
     struct str s;
 
     jsonw_str(&w, str_c(name));
-    s = arena_str(&x->g->arena, str_of(b.p + 1, b.n - 2));
+    s = arena_str(&x->g->arena, buf_str(&b));
+    if (b.failed || !s.p) {
+        schema_nomem(x);
+        s = STR("\"\"");
+    }
     buf_release(&b);
     return s;
 }
 
-/* What all parts say of the value under a name; matched: bits of keys. false: it must not be there.
- */
-static bool value_parts(struct schema *x, const struct parts *p, const struct keys *k,
-                        const char *name, unsigned matched, struct parts *out)
+static struct str without_quotes(struct str key) { return str_of(key.p + 1, key.n - 2); }
+
+/* The schemas of all parts for the value of a key. name NULL: the key is not named. matched: the
+ * patterns that match it. false: the key may not be there, or x has an error. */
+static bool find_value_schemas(struct schema_build *x, const struct conjunction *p,
+                               const struct key_patterns *k, const char *name, unsigned matched,
+                               struct conjunction *out)
 {
     out->n = 0;
     for (int i = 0; i < p->n; i++) {
@@ -134,56 +179,34 @@ static bool value_parts(struct schema *x, const struct parts *p, const struct ke
         const json_t *more = json_object_get(p->p[i].s, "additionalProperties");
         bool found = v != NULL;
         if (v)
-            parts_add(x, out, v, schema_path(x, schema_path(x, p->p[i].path, "properties"), name));
+            conjunction_add(x, out, v,
+                            schema_path(x, schema_path(x, p->p[i].path, "properties"), name));
         for (int j = 0; j < k->n; j++)
-            if (k->part[j] == i && matched >> j & 1) {
-                parts_add(x, out, k->schema[j], k->path[j]);
+            if (k->p[j].part == i && matched >> j & 1) {
+                conjunction_add(x, out, k->p[j].schema, k->p[j].path);
                 found = true;
             }
         if (!found && more)
-            parts_add(x, out, more, schema_path(x, p->p[i].path, "additionalProperties"));
+            conjunction_add(x, out, more, schema_path(x, p->p[i].path, "additionalProperties"));
     }
     for (int i = 0; i < out->n; i++)
         if (json_is_false(out->p[i].s)) return false;
     return x->rc == OK;
 }
 
-static unsigned match_keys(const struct keys *k, struct str name)
-{
-    unsigned bits = 0;
-
-    for (int i = 0; i < k->n; i++)
-        if (fsm_accepts(&k->fsm[i], name)) bits |= 1u << i;
-    return bits;
-}
-
 /* ---- keys that are not named ---- */
 
-static bool take(struct schema *x, struct fsm *io, const struct fsm *y, enum fsm_op op,
-                 const char *path)
+static bool named_keys_dfa(struct schema_build *x, const struct property_list *l, const char *path,
+                           struct dfa *out)
 {
-    struct fsm out = { 0 };
-    struct err e = { 0 };
+    struct rule_node *alt = rules_node(x->g, NODE_ALT);
 
-    if (x->rc != OK) return false;
-    if (fsm_product(&out, io, y, op, &x->env, &e) != OK) {
-        schema_bad(x, path, "%s", e.msg);
-        return false;
-    }
-    fsm_release(io);
-    *io = out;
-    return true;
+    for (int i = 0; i < l->n; i++)
+        rules_add_child(x->g, alt, rules_literal(x->g, without_quotes(quote_key(x, l->p[i].name))));
+    return schema_dfa(x, alt, path, out);
 }
 
-static bool names_fsm(struct schema *x, const struct names *l, const char *path, struct fsm *out)
-{
-    struct gnode *alt = gnode_new(x->g, GN_ALT);
-
-    for (int i = 0; i < l->n; i++) gnode_add(x->g, alt, gnode_lit(x->g, inside(x, l->p[i])));
-    return schema_fsm(x, alt, path, out);
-}
-
-static bool is_for_names(const char *key)
+static bool is_name_keyword(const char *key)
 {
     static const char *const known[] = { "pattern", "minLength",   "maxLength", "format",
                                          "type",    "description", "title" };
@@ -193,198 +216,228 @@ static bool is_for_names(const char *key)
     return false;
 }
 
-/* Any key, or what propertyNames leaves of it. *limited: not any string. */
-static bool all_keys(struct schema *x, const struct parts *p, struct fsm *out, bool *limited)
+/* All keys that propertyNames accepts. *limited: these are not all strings. */
+static bool all_keys_dfa(struct schema_build *x, const struct conjunction *p, struct dfa *out,
+                         bool *limited)
 {
-    struct parts rules = { .n = 0 };
-    struct cpset any = { 0 };
+    struct conjunction names = { .n = 0 };
+    struct charset any = { 0 };
 
     for (int i = 0; i < p->n; i++) {
         const json_t *v = json_object_get(p->p[i].s, "propertyNames");
         const char *key, *path = schema_path(x, p->p[i].path, "propertyNames");
         json_t *w;
         if (!v || json_is_true(v)) continue;
-        if (!json_is_object(v)) return schema_bad(x, path, "must be an object or true"), false;
+        if (!json_is_object(v)) return schema_fail(x, path, "must be an object or true"), false;
         json_object_foreach ((json_t *)v, key, w)
-            if (!is_for_names(key))
-                return schema_bad(x, path, "the keyword '%.60s' is not supported here", key), false;
-        parts_add(x, &rules, v, path);
+            if (!is_name_keyword(key))
+                return schema_fail(x, path, "the keyword '%.60s' is not supported here", key),
+                       false;
+        conjunction_add(x, &names, v, path);
     }
-    *limited = rules.n > 0 && schema_string_fsm(x, &rules, out);
+    *limited = names.n > 0 && schema_string_dfa(x, &names, out);
     if (*limited || x->rc != OK) return x->rc == OK;
-    cpset_add(&any, &x->g->arena, ' ', '~');
-    cpset_add(&any, &x->g->arena, 0xa0, CP_LAST);
-    return schema_fsm(x, gnode_rep(x->g, pattern_char(x->g, any, PATTERN_JSON), 1, GNODE_MANY), "#",
-                      out);
+    charset_add(&any, &x->g->arena, ' ', '~');
+    charset_add(&any, &x->g->arena, 0xa0, CHARSET_LAST);
+    return schema_dfa(
+        x, rules_repeat(x->g, pattern_char(x->g, any, PATTERN_JSON), 1, RULES_UNBOUNDED), "#", out);
 }
 
-static struct gnode *member(struct schema *x, struct gnode *key, const struct parts *value)
+/* key: VALUE */
+static struct rule_node *make_member(struct schema_build *x, struct rule_node *key,
+                                     const struct conjunction *value)
 {
-    struct grules *g = x->g;
-    return GSEQ(g, key, gnode_c(g, ":"), schema_space(x), schema_value(x, value));
+    struct rules *g = x->g;
+    return RULES_SEQ(g, key, rules_text(g, ":"), schema_optional_space(x),
+                     schema_value_ref(x, value));
 }
 
-/* Members with keys for which exactly these patterns match. NULL: there can be none. first: a bound
- * on how the key begins, or NULL. */
-static struct gnode *open_member(struct schema *x, const struct parts *p, const struct keys *k,
-                                 const struct names *l, unsigned matched, const struct gnode *first)
+/* Intersects or subtracts the patterns, named keys and first letters from *f. */
+static void limit_keys(struct schema_build *x, const char *path, const struct key_patterns *k,
+                       const struct property_list *l, unsigned matched,
+                       const struct rule_node *first, struct dfa *f)
 {
-    struct grules *g = x->g;
-    struct parts value;
-    struct fsm f = { 0 }, y = { 0 };
-    bool limited = false, some;
-    struct gnode *key;
+    struct dfa named = { 0 };
 
-    if (!value_parts(x, p, k, NULL, matched, &value)) return NULL;
-    if (!all_keys(x, p, &f, &limited)) return NULL;
-    if (!limited && l->n == 0 && k->n == 0 && !first) {
-        fsm_release(&f);
-        return member(x, schema_any_string(x), &value);
-    }
     for (int i = 0; i < k->n; i++)
-        take(x, &f, &k->fsm[i], matched >> i & 1 ? FSM_AND : FSM_AND_NOT, p->p[0].path);
-    if (l->n && names_fsm(x, l, p->p[0].path, &y)) take(x, &f, &y, FSM_AND_NOT, p->p[0].path);
-    fsm_release(&y);
-    if (first && schema_fsm(x, first, p->p[0].path, &y)) take(x, &f, &y, FSM_AND, p->p[0].path);
-    fsm_release(&y);
-    some = x->rc == OK && fsm_trim(&f);
-    key = some ? GSEQ(g, gnode_c(g, "\""), gnode_fsm(g, &f), gnode_c(g, "\"")) : NULL;
-    fsm_release(&f);
-    return key ? member(x, key, &value) : NULL;
+        schema_dfa_combine(x, f, &k->p[i].dfa, matched >> i & 1 ? DFA_INTERSECT : DFA_SUBTRACT,
+                           path);
+    if (l->n && named_keys_dfa(x, l, path, &named))
+        schema_dfa_combine(x, f, &named, DFA_SUBTRACT, path);
+    dfa_release(&named);
+    if (first) schema_dfa_intersect(x, f, first, path);
 }
 
-/* May there be members that are neither named nor under a pattern? Where properties are named, only
- * if it is said. */
-static bool is_open(const struct parts *p)
+/* Members whose keys are not named and match exactly these patterns. first: how the keys begin, or
+ * NULL. NULL: there can be none, or x has an error. */
+static struct rule_node *open_member(struct schema_build *x, const struct conjunction *p,
+                                     const struct key_patterns *k, const struct property_list *l,
+                                     unsigned matched, const struct rule_node *first)
 {
-    bool named = false, said = false;
+    struct rules *g = x->g;
+    struct rule_node *key = NULL;
+    struct conjunction value;
+    struct dfa f = { 0 };
+    bool limited = false;
+
+    if (!find_value_schemas(x, p, k, NULL, matched, &value)) return NULL;
+    if (!all_keys_dfa(x, p, &f, &limited)) return NULL;
+    if (!limited && l->n == 0 && k->n == 0 && !first) {
+        dfa_release(&f);
+        return make_member(x, schema_any_string(x), &value);
+    }
+    limit_keys(x, p->p[0].path, k, l, matched, first, &f);
+    if (x->rc == OK && dfa_trim(&f))
+        key = RULES_SEQ(g, rules_text(g, "\""), dfa_node(g, &f), rules_text(g, "\""));
+    dfa_release(&f);
+    return key ? make_member(x, key, &value) : NULL;
+}
+
+/* May there be members that are neither named nor match a pattern? Where properties are named, only
+ * if additionalProperties is there. */
+static bool is_open(const struct conjunction *p)
+{
+    bool named = false, allowed = false;
 
     for (int i = 0; i < p->n; i++) {
         named |= json_object_size(json_object_get(p->p[i].s, "properties")) > 0 ||
                  json_object_get(p->p[i].s, "patternProperties");
-        said |= json_object_get(p->p[i].s, "additionalProperties") != NULL;
+        allowed |= json_object_get(p->p[i].s, "additionalProperties") != NULL;
     }
-    return said || !named;
+    return allowed || !named;
 }
 
-static struct gnode *more_members(struct schema *x, const struct parts *p, const struct keys *k,
-                                  const struct names *l, const struct gnode *first)
+/* All members with keys that are not named. NULL: there can be none. */
+static struct rule_node *more_members(struct schema_build *x, const struct conjunction *p,
+                                      const struct key_patterns *k, const struct property_list *l,
+                                      const struct rule_node *first)
 {
-    struct gnode *alt = gnode_new(x->g, GN_ALT), *m;
+    struct rule_node *alt = rules_node(x->g, NODE_ALT), *m;
 
     for (unsigned s = 0; s < 1u << k->n && x->rc == OK; s++)
-        if ((s || is_open(p)) && (m = open_member(x, p, k, l, s, first))) gnode_add(x->g, alt, m);
-    return alt->n_kids ? alt : NULL;
+        if ((s || is_open(p)) && (m = open_member(x, p, k, l, s, first)))
+            rules_add_child(x->g, alt, m);
+    return alt->n_children ? alt : NULL;
 }
 
 /* ---- objects ---- */
 
-struct object {
-    struct names names;
-    struct keys keys;
-    struct gnode *list; /* GN_LIST with the named members */
-    struct glist *info;
-    bool *needed;
+struct object_build {
+    struct property_list names;
+    struct key_patterns keys;
+    struct rule_node *list; /* the LIST node with the members so far */
+    struct rule_list *info; /* of that node */
+    bool *needed;           /* [names.n + MAX_COUNTED + 1] */
     int min, max;
-    bool closed; /* a member that must be there must not */
+    bool impossible; /* a required member may not be there */
 };
 
-static void count_members(struct schema *x, const struct parts *p, struct object *o)
+static void read_counts(struct schema_build *x, const struct conjunction *p, struct object_build *o)
 {
-    o->max = GNODE_MANY;
+    o->max = RULES_UNBOUNDED;
     for (int i = 0; i < p->n; i++) {
-        int min = schema_count(x, &p->p[i], "minProperties", 0);
-        int max = schema_count(x, &p->p[i], "maxProperties", GNODE_MANY);
+        int min = schema_read_count(x, &p->p[i], "minProperties", 0);
+        int max = schema_read_count(x, &p->p[i], "maxProperties", RULES_UNBOUNDED);
         if (min > o->min) o->min = min;
-        if (max != GNODE_MANY && (o->max == GNODE_MANY || max < o->max)) o->max = max;
+        if (max != RULES_UNBOUNDED && (o->max == RULES_UNBOUNDED || max < o->max)) o->max = max;
     }
-    if (o->max > COUNTED) o->max = COUNTED;
-    if (o->min > COUNTED)
-        schema_bad(x, p->p[0].path, "'minProperties' above %d is not supported", COUNTED);
+    if (o->max > MAX_COUNTED) o->max = MAX_COUNTED;
+    if (o->min > MAX_COUNTED)
+        schema_fail(x, p->p[0].path, "'minProperties' above %d is not supported", MAX_COUNTED);
 }
 
-static void add_named(struct schema *x, const struct parts *p, struct object *o)
+static void add_named(struct schema_build *x, const struct conjunction *p, struct object_build *o)
 {
-    struct grules *g = x->g;
+    struct rules *g = x->g;
 
-    o->needed = arena_array(&g->arena, (size_t)o->names.n + COUNTED + 1, sizeof *o->needed);
     for (int i = 0; i < o->names.n && x->rc == OK; i++) {
-        struct str in = inside(x, o->names.p[i]);
-        struct parts value;
-        struct buf key = { 0 };
-        if (!value_parts(x, p, &o->keys, o->names.p[i], match_keys(&o->keys, in), &value)) {
-            o->closed |= o->names.needed[i];
+        const struct property *prop = &o->names.p[i];
+        struct str key = quote_key(x, prop->name);
+        unsigned matched = match_key(&o->keys, without_quotes(key));
+        struct conjunction value;
+        if (!find_value_schemas(x, p, &o->keys, prop->name, matched, &value)) {
+            o->impossible |= prop->required;
             continue;
         }
-        buf_printf(&key, "\"%.*s\"", STR_ARG(in));
-        o->needed[o->list->n_kids] = o->names.needed[i];
-        gnode_add(g, o->list, member(x, gnode_lit(g, buf_str(&key)), &value));
-        buf_release(&key);
+        o->needed[o->list->n_children] = prop->required;
+        rules_add_child(g, o->list, make_member(x, rules_literal(g, key), &value));
     }
 }
 
-/* Members that must be there but have no name: so that they are different, each begins with its own
- * letters. */
-static void add_distinct(struct schema *x, const struct parts *p, struct object *o)
+/* Members that minProperties requires beyond the named ones. The first letters of their keys are
+ * disjoint, so that no two have the same key. */
+static void add_distinct(struct schema_build *x, const struct conjunction *p,
+                         struct object_build *o)
 {
-    int n_named = o->list->n_kids, n = o->min - n_named;
+    int n_named = o->list->n_children, n = o->min - n_named;
 
     for (int i = 0; i < n_named; i++) o->needed[i] = true;
     if (n > 26)
-        schema_bad(x, p->p[0].path,
-                   "'minProperties' asks for %d more than are named: not supported", n);
+        schema_fail(
+            x, p->p[0].path,
+            "'minProperties' requires %d more properties than are named; at most 26 are supported",
+            n);
     for (int i = 0; i < n && x->rc == OK; i++) {
-        struct cpset letters = { 0 };
-        struct gnode *m, *rest = gnode_rep(x->g, gnode_range(x->g, 0, CP_LAST), 0, GNODE_MANY);
-        cpset_add(&letters, &x->g->arena, 'a' + i * 26 / n, 'a' + (i + 1) * 26 / n - 1);
-        cpset_add(&letters, &x->g->arena, 'A' + i * 26 / n, 'A' + (i + 1) * 26 / n - 1);
-        m = more_members(x, p, &o->keys, &o->names, GSEQ(x->g, gnode_class(x->g, letters), rest));
+        struct charset letters = { 0 };
+        struct rule_node *m,
+            *rest = rules_repeat(x->g, rules_range(x->g, 0, CHARSET_LAST), 0, RULES_UNBOUNDED);
+        charset_add(&letters, &x->g->arena, 'a' + i * 26 / n, 'a' + (i + 1) * 26 / n - 1);
+        charset_add(&letters, &x->g->arena, 'A' + i * 26 / n, 'A' + (i + 1) * 26 / n - 1);
+        m = more_members(x, p, &o->keys, &o->names,
+                         RULES_SEQ(x->g, rules_class(x->g, letters), rest));
+        if (rules_failed(x->g)) schema_nomem(x);
         if (!m && (is_open(p) || o->keys.n))
-            schema_bad(x, p->p[0].path,
-                       "'minProperties' cannot be reached, or only in ways not supported");
-        o->closed |= !m;
+            schema_fail(
+                x, p->p[0].path,
+                "'minProperties' cannot be reached, or only in ways that are not supported");
+        o->impossible |= !m;
         if (m) {
-            o->needed[o->list->n_kids] = true;
-            gnode_add(x->g, o->list, m);
+            o->needed[o->list->n_children] = true;
+            rules_add_child(x->g, o->list, m);
         }
     }
 }
 
-static struct gnode *finish_object(struct schema *x, const struct parts *p, struct object *o)
+static struct rule_node *finish_object(struct schema_build *x, const struct conjunction *p,
+                                       struct object_build *o)
 {
-    struct grules *g = x->g;
+    struct rules *g = x->g;
     int n_needed = 0;
 
-    if (o->min > o->list->n_kids) {
+    if (o->min > o->list->n_children) {
         add_distinct(x, p, o);
         o->info->more = more_members(x, p, &o->keys, &o->names, NULL);
     } else {
-        for (int i = 0; i < o->list->n_kids; i++) n_needed += o->needed[i];
-        /* Two that were made up may have the same key: they do not help to reach a least number. */
+        for (int i = 0; i < o->list->n_children; i++) n_needed += o->needed[i];
+        /* Two members that are not named may have the same key: they cannot count for the minimum.
+         */
         if (o->min <= n_needed) o->info->more = more_members(x, p, &o->keys, &o->names, NULL);
     }
-    if (o->closed) return NULL;
-    o->info->sep = GSEQ(g, gnode_c(g, ","), schema_space(x));
+    if (o->impossible) return NULL;
+    o->info->sep = RULES_SEQ(g, rules_text(g, ","), schema_optional_space(x));
     o->info->needed = o->needed;
     o->info->min = o->min;
     o->info->max = o->max;
-    return GSEQ(g, gnode_c(g, "{"), schema_space(x), o->list, schema_space(x), gnode_c(g, "}"));
+    return RULES_SEQ(g, rules_text(g, "{"), schema_optional_space(x), o->list,
+                     schema_optional_space(x), rules_text(g, "}"));
 }
 
-struct gnode *schema_object(struct schema *x, const struct parts *p)
+struct rule_node *schema_object(struct schema_build *x, const struct conjunction *p)
 {
-    struct object o = { .list = gnode_new(x->g, GN_LIST),
-                        .info = arena_new(&x->g->arena, struct glist) };
-    struct gnode *n = NULL;
+    struct object_build o = { .list = rules_node(x->g, NODE_LIST),
+                              .info = arena_new(&x->g->arena, struct rule_list) };
+    struct rule_node *n = NULL;
 
     o.list->list = o.info;
-    count_members(x, p, &o);
-    find_names(x, p, &o.names);
-    find_keys(x, p, &o.keys);
+    read_counts(x, p, &o);
+    list_properties(x, p, &o.names);
+    list_key_patterns(x, p, &o.keys);
+    o.needed = arena_array(&x->g->arena, (size_t)o.names.n + MAX_COUNTED + 1, sizeof *o.needed);
+    if (!o.info || !o.needed) schema_nomem(x);
     if (x->rc == OK) add_named(x, p, &o);
-    if (x->rc == OK && !o.closed && !(o.max != GNODE_MANY && o.max < o.min))
+    if (x->rc == OK && !o.impossible && !(o.max != RULES_UNBOUNDED && o.max < o.min))
         n = finish_object(x, p, &o);
-    names_release(&o.names);
-    keys_release(&o.keys);
-    return n && x->rc == OK ? n : gnode_new(x->g, GN_NEVER);
+    property_list_release(&o.names);
+    key_patterns_release(&o.keys);
+    return n && x->rc == OK ? n : rules_node(x->g, NODE_NEVER);
 }

@@ -1,5 +1,9 @@
-/* schema_ref.c - what schemas say of each other and of values: references, are two of them apart,
- * is a value fit. */
+/* schema_ref.c - references within a schema; whether a schema accepts a value; whether two schemas
+ * are disjoint.
+ *
+ * The last two are needed for enum and const beside other keywords, and for oneOf. Both answer "no"
+ * where they are not certain, which refuses the schema or leaves a value out, and never lets a
+ * wrong one in. */
 #include "grammar/schema_impl.h"
 
 #include <ctype.h>
@@ -8,8 +12,14 @@
 
 /* ---- $ref ---- */
 
-/* One part of a pointer: ~0 ~1 and %XX undone. */
-static void unescape(const char *s, size_t n, char *out, size_t cap)
+enum {
+    MAX_DEPTH = 32,         /* of schemas that are followed for a value */
+    MAX_DISJOINT_DEPTH = 8, /* of schemas that are compared */
+    MAX_REFS = 16           /* in a row */
+};
+
+/* One part of a JSON pointer, with ~0, ~1 and %XX decoded. */
+static void decode_pointer_part(const char *s, size_t n, char *out, size_t cap)
 {
     size_t at = 0;
 
@@ -33,7 +43,7 @@ static const json_t *follow_pointer(const json_t *at, const char *s)
 
     while (at && *s == '/') {
         size_t n = strcspn(++s, "/");
-        unescape(s, n, key, sizeof key);
+        decode_pointer_part(s, n, key, sizeof key);
         at = json_is_array(at) ? json_array_get(at, strtoul(key, NULL, 10))
                                : json_object_get(at, key);
         s += n;
@@ -41,7 +51,7 @@ static const json_t *follow_pointer(const json_t *at, const char *s)
     return *s ? NULL : at;
 }
 
-const json_t *schema_resolve(struct schema *x, const struct part *p)
+const json_t *schema_resolve(struct schema_build *x, const struct subschema *p)
 {
     const json_t *v = json_object_get(p->s, "$ref"), *id = json_object_get(x->root, "$id"),
                  *target = NULL;
@@ -53,12 +63,12 @@ const json_t *schema_resolve(struct schema *x, const struct part *p)
     if (ref && ref[0] == '#') target = follow_pointer(x->root, ref + 1);
     else if (ref && !ref[0]) target = x->root;
     if (target) return target;
-    if (!ref) schema_bad(x, p->path, "'$ref' must be a string");
-    else if (ref[0] == '#') schema_bad(x, p->path, "'$ref': there is nothing at '%.100s'", ref);
+    if (!ref) schema_fail(x, p->path, "'$ref' must be a string");
+    else if (ref[0] == '#') schema_fail(x, p->path, "'$ref': there is nothing at '%.100s'", ref);
     else
-        schema_bad(x, p->path,
-                   "'$ref' to '%.100s': only references within the schema (#/…) are supported",
-                   ref);
+        schema_fail(x, p->path,
+                    "'$ref' to '%.100s': only references within the schema (#/…) are supported",
+                    ref);
     return NULL;
 }
 
@@ -67,19 +77,20 @@ const json_t *schema_resolve(struct schema *x, const struct part *p)
 static unsigned type_of_value(const json_t *v)
 {
     switch (json_typeof(v)) {
-    case JSON_OBJECT: return T_OBJECT;
-    case JSON_ARRAY: return T_ARRAY;
-    case JSON_STRING: return T_STRING;
-    case JSON_INTEGER: return T_INTEGER | T_NUMBER;
+    case JSON_OBJECT: return TYPE_OBJECT;
+    case JSON_ARRAY: return TYPE_ARRAY;
+    case JSON_STRING: return TYPE_STRING;
+    case JSON_INTEGER: return TYPE_INTEGER | TYPE_NUMBER;
     case JSON_REAL:
-        return json_real_value(v) == nearbyint(json_real_value(v)) ? T_INTEGER | T_NUMBER
-                                                                   : T_NUMBER;
-    case JSON_NULL: return T_NULL;
-    default: return T_BOOL;
+        return json_real_value(v) == nearbyint(json_real_value(v)) ? TYPE_INTEGER | TYPE_NUMBER
+                                                                   : TYPE_NUMBER;
+    case JSON_NULL: return TYPE_NULL;
+    default: return TYPE_BOOL;
     }
 }
 
-static bool same(const json_t *a, const json_t *b)
+/* 1 and 1.0 are equal. */
+static bool equal_values(const json_t *a, const json_t *b)
 {
     if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
     return json_equal(a, b) != 0;
@@ -91,11 +102,11 @@ static bool is_listed(const json_t *list, const json_t *v)
     json_t *item;
 
     json_array_foreach (list, i, item)
-        if (same(item, v)) return true;
+        if (equal_values(item, v)) return true;
     return false;
 }
 
-static bool admits_number(const json_t *s, double v)
+static bool accepts_number(const json_t *s, double v)
 {
     const json_t *min = json_object_get(s, "minimum"), *max = json_object_get(s, "maximum");
     const json_t *above = json_object_get(s, "exclusiveMinimum"),
@@ -114,7 +125,7 @@ static bool admits_number(const json_t *s, double v)
     return !(m > 0) || v / m == nearbyint(v / m);
 }
 
-static size_t n_chars(const json_t *v)
+static size_t count_chars(const json_t *v)
 {
     size_t n = 0;
 
@@ -122,29 +133,31 @@ static size_t n_chars(const json_t *v)
     return n;
 }
 
-static bool admits_string(struct schema *x, const struct part *p, const json_t *v)
+static bool accepts_string(struct schema_build *x, const struct subschema *p, const json_t *v)
 {
-    struct parts one = { .p = { *p }, .n = 1 };
-    struct gnode *lit;
-    struct fsm f;
-    bool ok;
+    struct conjunction one = { .p = { *p }, .n = 1 };
+    struct rule_node *lit;
+    struct dfa f;
+    bool ok = false;
 
-    if (n_chars(v) < (size_t)schema_count(x, p, "minLength", 0)) return false;
+    if (count_chars(v) < (size_t)schema_read_count(x, p, "minLength", 0)) return false;
     if (json_object_get(p->s, "maxLength") &&
-        n_chars(v) > (size_t)schema_count(x, p, "maxLength", 0))
+        count_chars(v) > (size_t)schema_read_count(x, p, "maxLength", 0))
         return false;
     if (!json_object_get(p->s, "pattern") && !json_object_get(p->s, "format")) return true;
-    if (!schema_string_fsm(x, &one, &f)) return x->rc == OK;
+    if (!schema_string_dfa(x, &one, &f)) return x->rc == OK;
     lit = schema_literal(x, v);
-    ok = fsm_accepts(&f, str_of(lit->lit.p + 1, lit->lit.n - 2));
-    fsm_release(&f);
+    if (lit->lit.n >= 2) ok = dfa_accepts(&f, str_of(lit->lit.p + 1, lit->lit.n - 2));
+    else schema_nomem(x); /* a literal string has its quotes */
+    dfa_release(&f);
     return ok;
 }
 
-static bool fits(struct schema *x, const json_t *s, const json_t *v, int depth);
+static bool accepts_value(struct schema_build *x, const json_t *s, const json_t *v, int depth);
 
-/* Keys under patterns are not looked into: where there are any, no value is certain. */
-static bool admits_object(struct schema *x, const struct part *p, const json_t *v, int depth)
+/* Keys are not compared with patterns: where there are any, only the empty object is certain. */
+static bool accepts_object(struct schema_build *x, const struct subschema *p, const json_t *v,
+                           int depth)
 {
     const json_t *props = json_object_get(p->s, "properties"),
                  *more = json_object_get(p->s, "additionalProperties");
@@ -155,101 +168,108 @@ static bool admits_object(struct schema *x, const struct part *p, const json_t *
 
     if (json_object_get(p->s, "patternProperties") || json_object_get(p->s, "propertyNames"))
         return n == 0;
-    if (n < (size_t)schema_count(x, p, "minProperties", 0)) return false;
+    if (n < (size_t)schema_read_count(x, p, "minProperties", 0)) return false;
     if (json_object_get(p->s, "maxProperties") &&
-        n > (size_t)schema_count(x, p, "maxProperties", 0))
+        n > (size_t)schema_read_count(x, p, "maxProperties", 0))
         return false;
     json_array_foreach (json_object_get(p->s, "required"), i, name)
         if (json_is_string(name) && !json_object_get(v, json_string_value(name))) return false;
     json_object_foreach ((json_t *)v, key, item) {
         const json_t *s = json_object_get(props, key);
         if (!s) s = more;
-        if (s && !fits(x, s, item, depth + 1)) return false;
+        if (s && !accepts_value(x, s, item, depth + 1)) return false;
     }
     return true;
 }
 
-static bool admits_array(struct schema *x, const struct part *p, const json_t *v, int depth)
+static bool accepts_array(struct schema_build *x, const struct subschema *p, const json_t *v,
+                          int depth)
 {
     const json_t *first = json_object_get(p->s, "prefixItems"),
                  *rest = json_object_get(p->s, "items"), *item;
     size_t i, n = json_array_size(v);
 
     if (json_is_array(rest)) first = rest, rest = json_object_get(p->s, "additionalItems");
-    if (n < (size_t)schema_count(x, p, "minItems", 0)) return false;
-    if (json_object_get(p->s, "maxItems") && n > (size_t)schema_count(x, p, "maxItems", 0))
+    if (n < (size_t)schema_read_count(x, p, "minItems", 0)) return false;
+    if (json_object_get(p->s, "maxItems") && n > (size_t)schema_read_count(x, p, "maxItems", 0))
         return false;
     json_array_foreach (v, i, item) {
         const json_t *s = i < json_array_size(first) ? json_array_get(first, i) : rest;
-        if (s && !fits(x, s, item, depth + 1)) return false;
+        if (s && !accepts_value(x, s, item, depth + 1)) return false;
         for (size_t k = 0; json_is_true(json_object_get(p->s, "uniqueItems")) && k < i; k++)
-            if (same(json_array_get(v, k), item)) return false;
+            if (equal_values(json_array_get(v, k), item)) return false;
     }
     return true;
 }
 
-/* All but the list of values. */
-static bool admits_own(struct schema *x, const struct part *p, const json_t *v, int depth)
+/* All keywords of the schema itself but enum and const. */
+static bool accepts_plain(struct schema_build *x, const struct subschema *p, const json_t *v,
+                          int depth)
 {
     if (json_is_boolean(p->s)) return json_is_true(p->s);
     if (!(schema_types(x, p) & type_of_value(v))) return false;
-    if (json_is_number(v)) return admits_number(p->s, json_number_value(v));
-    if (json_is_object(v)) return admits_object(x, p, v, depth);
-    if (json_is_array(v)) return admits_array(x, p, v, depth);
-    return !json_is_string(v) || admits_string(x, p, v);
+    if (json_is_number(v)) return accepts_number(p->s, json_number_value(v));
+    if (json_is_object(v)) return accepts_object(x, p, v, depth);
+    if (json_is_array(v)) return accepts_array(x, p, v, depth);
+    return !json_is_string(v) || accepts_string(x, p, v);
 }
 
-static bool admits(struct schema *x, const struct part *p, const json_t *v, int depth)
+/* All keywords of the schema itself. */
+static bool accepts_keywords(struct schema_build *x, const struct subschema *p, const json_t *v,
+                             int depth)
 {
     const json_t *list = json_object_get(p->s, "enum"), *one = json_object_get(p->s, "const");
 
-    return !(list && !is_listed(list, v)) && !(one && !same(one, v)) && admits_own(x, p, v, depth);
+    return !(list && !is_listed(list, v)) && !(one && !equal_values(one, v)) &&
+           accepts_plain(x, p, v, depth);
 }
 
-bool schema_admits(struct schema *x, const struct part *p, const json_t *v)
+bool schema_accepts(struct schema_build *x, const struct subschema *p, const json_t *v)
 {
-    return admits(x, p, v, 0);
+    return accepts_keywords(x, p, v, 0);
 }
 
-bool schema_admits_own(struct schema *x, const struct part *p, const json_t *v)
+bool schema_accepts_listed(struct schema_build *x, const struct subschema *p, const json_t *v)
 {
     const json_t *list = json_object_get(p->s, "enum"), *one = json_object_get(p->s, "const");
 
-    return !(one && list && !is_listed(list, v)) && admits_own(x, p, v, 0);
+    return !(one && list && !is_listed(list, v)) && accepts_plain(x, p, v, 0);
 }
 
-/* How many of a list of schemas the value keeps to. */
-static size_t n_fit(struct schema *x, const json_t *list, const json_t *v, int depth)
+/* How many schemas of a list accept the value. */
+static size_t count_accepting(struct schema_build *x, const json_t *list, const json_t *v,
+                              int depth)
 {
     size_t i, n = 0;
     json_t *s;
 
-    json_array_foreach (list, i, s) n += fits(x, s, v, depth + 1);
+    json_array_foreach (list, i, s) n += accepts_value(x, s, v, depth + 1);
     return n;
 }
 
-/* The whole schema, with what it refers to. */
-static bool fits(struct schema *x, const json_t *s, const json_t *v, int depth)
+/* The whole schema, with $ref, allOf, anyOf and oneOf. */
+static bool accepts_value(struct schema_build *x, const json_t *s, const json_t *v, int depth)
 {
-    struct part p = { s, "#" };
+    struct subschema p = { s, "#" };
     const json_t *all = json_object_get(s, "allOf"), *any = json_object_get(s, "anyOf"), *to;
     const json_t *one = json_object_get(s, "oneOf");
 
-    if (depth > 32 || x->rc != OK) return false;
-    if (!admits(x, &p, v, depth)) return false;
-    if (json_object_get(s, "$ref") && (!(to = schema_resolve(x, &p)) || !fits(x, to, v, depth + 1)))
+    if (depth > MAX_DEPTH || x->rc != OK) return false;
+    if (!accepts_keywords(x, &p, v, depth)) return false;
+    if (json_object_get(s, "$ref") &&
+        (!(to = schema_resolve(x, &p)) || !accepts_value(x, to, v, depth + 1)))
         return false;
-    if (all && n_fit(x, all, v, depth) < json_array_size(all)) return false;
-    if (any && n_fit(x, any, v, depth) == 0) return false;
-    return !one || n_fit(x, one, v, depth) == 1;
+    if (all && count_accepting(x, all, v, depth) < json_array_size(all)) return false;
+    if (any && count_accepting(x, any, v, depth) == 0) return false;
+    return !one || count_accepting(x, one, v, depth) == 1;
 }
 
 /* ---- two schemas ---- */
 
-const json_t *schema_see_through(struct schema *x, const json_t *s)
+const json_t *schema_follow_refs(struct schema_build *x, const json_t *s)
 {
-    for (int i = 0; i < 16 && schema_is_only_ref(s); i++) {
-        struct part p = { s, "#" };
+    for (int i = 0; i < MAX_REFS && schema_is_only_ref(s); i++) {
+        struct subschema p = { s, "#" };
         const json_t *to = schema_resolve(x, &p);
         if (!to) return s;
         s = to;
@@ -267,23 +287,24 @@ static bool is_required(const json_t *s, const char *name)
     return false;
 }
 
-/* No value of a's list keeps to b. */
-static bool values_apart(struct schema *x, const json_t *a, const json_t *b)
+/* Does b refuse every value of the enum or const of a? */
+static bool values_disjoint(struct schema_build *x, const json_t *a, const json_t *b)
 {
     const json_t *list = json_object_get(a, "enum"), *one = json_object_get(a, "const");
-    struct part p = { b, "#" };
+    struct subschema p = { b, "#" };
     size_t i;
     json_t *v;
 
-    if (one) return !schema_admits(x, &p, one);
+    if (one) return !schema_accepts(x, &p, one);
     if (!json_is_array(list)) return false;
     json_array_foreach (list, i, v)
-        if (schema_admits(x, &p, v)) return false;
+        if (schema_accepts(x, &p, v)) return false;
     return true;
 }
 
-/* Objects made for a lack something b requires, or hold something b refuses. */
-static bool objects_apart(struct schema *x, const json_t *a, const json_t *b, int depth)
+/* Do the objects that are generated for a lack a property that b requires, or have one whose value
+ * b refuses? */
+static bool objects_disjoint(struct schema_build *x, const json_t *a, const json_t *b, int depth)
 {
     const json_t *pa = json_object_get(a, "properties"), *pb = json_object_get(b, "properties");
     const json_t *more = json_object_get(a, "additionalProperties");
@@ -298,7 +319,7 @@ static bool objects_apart(struct schema *x, const json_t *a, const json_t *b, in
             return true;
     json_object_foreach ((json_t *)pa, key, v) {
         if (!is_required(a, key)) continue;
-        if (json_object_get(pb, key) && schema_apart(x, v, json_object_get(pb, key), depth + 1))
+        if (json_object_get(pb, key) && schema_disjoint(x, v, json_object_get(pb, key), depth + 1))
             return true;
         if (!json_object_get(pb, key) &&
             json_is_false(json_object_get(b, "additionalProperties")) &&
@@ -308,7 +329,9 @@ static bool objects_apart(struct schema *x, const json_t *a, const json_t *b, in
     return false;
 }
 
-static bool bound(const json_t *s, const char *key, const char *open, double *out, bool *is_open)
+/* The bound `key` or the exclusive bound `open`. false: there is none. */
+static bool read_bound(const json_t *s, const char *key, const char *open, double *out,
+                       bool *is_open)
 {
     const json_t *v = json_object_get(s, key);
 
@@ -317,116 +340,124 @@ static bool bound(const json_t *s, const char *key, const char *open, double *ou
     return json_is_number(v);
 }
 
-/* All of a is below all of b. */
+/* Are all numbers of a below all numbers of b? */
 static bool is_below(const json_t *a, const json_t *b)
 {
     double lo, hi;
     bool x, y;
 
-    if (!bound(a, "maximum", "exclusiveMaximum", &hi, &x) ||
-        !bound(b, "minimum", "exclusiveMinimum", &lo, &y))
+    if (!read_bound(a, "maximum", "exclusiveMaximum", &hi, &x) ||
+        !read_bound(b, "minimum", "exclusiveMinimum", &lo, &y))
         return false;
     return hi < lo || (!(hi > lo) && (x || y));
 }
 
-static bool ranges_apart(const json_t *a, const json_t *b)
+static bool ranges_disjoint(const json_t *a, const json_t *b)
 {
     return is_below(a, b) || is_below(b, a);
 }
 
-/* No count of x can be one of y: by the keywords for least and most. */
-static bool counts_apart(const json_t *a, const json_t *b, const char *least, const char *most)
+/* Do the keywords for the minimum and the maximum of a count exclude each other? */
+static bool counts_disjoint(const json_t *a, const json_t *b, const char *min, const char *max)
 {
-    const json_t *ha = json_object_get(a, most), *hb = json_object_get(b, most);
+    const json_t *ha = json_object_get(a, max), *hb = json_object_get(b, max);
 
-    if (json_is_number(ha) && json_number_value(ha) < json_number_value(json_object_get(b, least)))
+    if (json_is_number(ha) && json_number_value(ha) < json_number_value(json_object_get(b, min)))
         return true;
-    return json_is_number(hb) &&
-           json_number_value(hb) < json_number_value(json_object_get(a, least));
+    return json_is_number(hb) && json_number_value(hb) < json_number_value(json_object_get(a, min));
 }
 
-/* By their lengths, or because no string matches both patterns. Formats are not held against
- * others. */
-static bool strings_apart(struct schema *x, const json_t *a, const json_t *b)
+/* The DFA of a pattern. false: the pattern is not supported, or x has an error. */
+static bool pattern_dfa(struct schema_build *x, const json_t *pattern, struct dfa *out)
 {
-    const json_t *p[2] = { json_object_get(a, "pattern"), json_object_get(b, "pattern") };
-    struct fsm f[2] = { 0 }, both = { 0 };
-    bool apart = false;
+    struct rule_node *n;
+    struct err e = { 0 };
 
-    if (counts_apart(a, b, "minLength", "maxLength")) return true;
-    if (!json_is_string(p[0]) || !json_is_string(p[1])) return false;
-    for (int i = 0; i < 2; i++) {
-        struct gnode *n;
-        if (pattern_parse(&n, x->g, str_c(json_string_value(p[i])), PATTERN_JSON, false, NULL) !=
-                OK ||
-            !schema_fsm(x, n, "#", &f[i]))
-            goto out;
-    }
-    apart = fsm_product(&both, &f[0], &f[1], FSM_AND, &x->env, NULL) == OK && !fsm_trim(&both);
-out:
-    fsm_release(&both);
-    fsm_release(&f[0]);
-    fsm_release(&f[1]);
-    return apart;
+    *out = (struct dfa){ 0 };
+    if (pattern_parse(&n, x->g, str_c(json_string_value(pattern)), PATTERN_JSON, false, &e) == OK)
+        return schema_dfa(x, n, "#", out);
+    if (e.code == E_NOMEM) schema_nomem(x);
+    return false;
 }
 
-static bool arrays_apart(struct schema *x, const json_t *a, const json_t *b, int depth)
+/* By their lengths, or because no string matches both patterns. Formats are not compared. */
+static bool strings_disjoint(struct schema_build *x, const json_t *a, const json_t *b)
+{
+    const json_t *pa = json_object_get(a, "pattern"), *pb = json_object_get(b, "pattern");
+    struct dfa fa = { 0 }, fb = { 0 }, both = { 0 };
+    struct err e = { 0 };
+    bool disjoint = false;
+
+    if (counts_disjoint(a, b, "minLength", "maxLength")) return true;
+    if (!json_is_string(pa) || !json_is_string(pb)) return false;
+    if (pattern_dfa(x, pa, &fa) && pattern_dfa(x, pb, &fb)) {
+        if (dfa_product(&both, &fa, &fb, DFA_INTERSECT, &x->env, &e) == OK)
+            disjoint = !dfa_trim(&both);
+        else if (e.code == E_NOMEM) schema_nomem(x);
+    }
+    dfa_release(&both);
+    dfa_release(&fa);
+    dfa_release(&fb);
+    return disjoint;
+}
+
+static bool arrays_disjoint(struct schema_build *x, const json_t *a, const json_t *b, int depth)
 {
     const json_t *ia = json_object_get(a, "items"), *ib = json_object_get(b, "items");
 
-    if (counts_apart(a, b, "minItems", "maxItems")) return true;
+    if (counts_disjoint(a, b, "minItems", "maxItems")) return true;
     if (json_object_get(a, "prefixItems") || json_object_get(b, "prefixItems") || !ia || !ib)
         return false;
     return json_number_value(json_object_get(a, "minItems")) >= 1 &&
-           schema_apart(x, ia, ib, depth + 1);
+           schema_disjoint(x, ia, ib, depth + 1);
 }
 
-/* The kinds of values made for s. */
-static unsigned made_types(struct schema *x, const json_t *s)
+/* The types of the values that are generated for s. */
+static unsigned generated_types(struct schema_build *x, const json_t *s)
 {
-    struct part p = { s, "#" };
+    struct subschema p = { s, "#" };
     unsigned t = schema_types(x, &p);
 
     if (json_object_get(s, "type")) return t;
-    if (json_object_get(s, "properties") || json_object_get(s, "required")) return T_OBJECT;
+    if (json_object_get(s, "properties") || json_object_get(s, "required")) return TYPE_OBJECT;
     return t;
 }
 
-/* One of the lists of s that say "one of these", if that is all there is to it. */
-static const json_t *alternatives(const json_t *s)
+/* The list of anyOf or oneOf; NULL: s has neither. */
+static const json_t *alternatives_of(const json_t *s)
 {
     const json_t *v = json_object_get(s, "anyOf");
     return v ? v : json_object_get(s, "oneOf");
 }
 
-bool schema_apart(struct schema *x, const json_t *a, const json_t *b, int depth)
+bool schema_disjoint(struct schema_build *x, const json_t *a, const json_t *b, int depth)
 {
     unsigned both;
     const json_t *list;
     size_t i;
     json_t *v;
 
-    if (depth > 8 || x->rc != OK) return false;
-    a = schema_see_through(x, a);
-    b = schema_see_through(x, b);
+    if (depth > MAX_DISJOINT_DEPTH || x->rc != OK) return false;
+    a = schema_follow_refs(x, a);
+    b = schema_follow_refs(x, b);
     if (json_is_false(a) || json_is_false(b)) return true;
     if (!json_is_object(a) || !json_is_object(b) || a == b) return false;
-    if (values_apart(x, a, b) || values_apart(x, b, a)) return true;
-    if ((list = alternatives(a))) {
+    if (values_disjoint(x, a, b) || values_disjoint(x, b, a)) return true;
+    if ((list = alternatives_of(a))) {
         json_array_foreach (list, i, v)
-            if (!schema_apart(x, v, b, depth + 1)) return false;
+            if (!schema_disjoint(x, v, b, depth + 1)) return false;
         return true;
     }
-    if ((list = alternatives(b))) {
+    if ((list = alternatives_of(b))) {
         json_array_foreach (list, i, v)
-            if (!schema_apart(x, a, v, depth + 1)) return false;
+            if (!schema_disjoint(x, a, v, depth + 1)) return false;
         return true;
     }
-    both = made_types(x, a) & schema_types(x, &(struct part){ b, "#" });
+    both = generated_types(x, a) & schema_types(x, &(struct subschema){ b, "#" });
     if (both == 0) return true;
-    if (both & (T_NULL | T_BOOL)) return false;
-    if (both & T_STRING && !strings_apart(x, a, b)) return false;
-    if (both & T_ARRAY && !arrays_apart(x, a, b, depth)) return false;
-    if (both & (T_INTEGER | T_NUMBER) && !ranges_apart(a, b)) return false;
-    return !(both & T_OBJECT) || objects_apart(x, a, b, depth);
+    if (both & (TYPE_NULL | TYPE_BOOL)) return false;
+    if (both & TYPE_STRING && !strings_disjoint(x, a, b)) return false;
+    if (both & TYPE_ARRAY && !arrays_disjoint(x, a, b, depth)) return false;
+    if (both & (TYPE_INTEGER | TYPE_NUMBER) && !ranges_disjoint(a, b)) return false;
+    return !(both & TYPE_OBJECT) || objects_disjoint(x, a, b, depth);
 }

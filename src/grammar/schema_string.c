@@ -1,9 +1,13 @@
-/* schema_string.c - strings of a schema: lengths, patterns, formats. */
+/* schema_string.c - strings of a schema: read_lengths, patterns, formats.
+ *
+ * A length alone is a counted repetition. Where patterns and formats have to hold together, or a
+ * length with one of them, their DFAs are intersected. A format is a pattern that generates common
+ * values of the format, not all of them. */
 #include "grammar/schema_impl.h"
 
 #include <stdio.h>
 
-enum { PATTERN_LENGTH = 1000 }; /* characters at most where a length and a pattern meet */
+enum { MAX_PATTERN_LENGTH = 1000 }; /* characters, where a length is combined with a pattern */
 
 #define DAY31 "(0[1-9]|[12][0-9]|3[01])"
 #define DAY30 "(0[1-9]|[12][0-9]|30)"
@@ -20,7 +24,8 @@ enum { PATTERN_LENGTH = 1000 }; /* characters at most where a length and a patte
 #define URI "(https?|ftp)://" HOST "(:[1-9][0-9]{1,3})?" URI_TAIL
 #define HEX4 "[0-9a-f]{1,4}"
 
-struct gnode *schema_format(struct schema *x, const char *path, struct str name)
+/* NULL: the format constrains unconstrained, or x has the error. */
+static struct rule_node *format_node(struct schema_build *x, const char *path, struct str name)
 {
     static const struct {
         const char *name, *pattern;
@@ -49,172 +54,162 @@ struct gnode *schema_format(struct schema *x, const char *path, struct str name)
         { "regex", "\\^?([a-z]|\\[[a-z]-?\\][*+?]?){0,20}\\$?" },
         { "byte", "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?" },
     };
-    static const char *const nothing[] = { "password", "int32",  "int64",
-                                           "float",    "double", "textarea" };
-    struct gnode *n = NULL;
+    static const char *const unconstrained[] = { "password", "int32",  "int64",
+                                                 "float",    "double", "textarea" };
+    struct rule_node *n = NULL;
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (str_is(name, known[i].name)) {
             struct err e = { 0 };
             if (pattern_parse(&n, x->g, str_c(known[i].pattern), x->as, true, &e) != OK)
-                schema_bad(x, path, "%s", e.msg);
+                schema_fail_with(x, path, "", &e);
             return n;
         }
-    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++)
-        if (str_is(name, nothing[i])) return NULL;
-    schema_bad(x, path, "the format '%.*s' is not supported", STR_ARG(str_take(name, 40)));
+    for (size_t i = 0; i < sizeof unconstrained / sizeof *unconstrained; i++)
+        if (str_is(name, unconstrained[i])) return NULL;
+    schema_fail(x, path, "the format '%.*s' is not supported", STR_ARG(str_take(name, 40)));
     return NULL;
 }
 
-/* What pattern and format of a part ask of the inside of the string. At most two. */
-static int conditions(struct schema *x, const struct part *p, struct gnode *out[2])
+/* The pattern and the format of a part, for the inside of the string. Returns how many there are.
+ */
+static int read_conditions(struct schema_build *x, const struct subschema *p,
+                           struct rule_node *out[2])
 {
     const json_t *pattern = json_object_get(p->s, "pattern"),
                  *format = json_object_get(p->s, "format");
     struct err e = { 0 };
     int n = 0;
 
-    if (pattern && !json_is_string(pattern)) schema_bad(x, p->path, "'pattern' must be a string");
+    if (pattern && !json_is_string(pattern)) schema_fail(x, p->path, "'pattern' must be a string");
     else if (pattern) {
         struct str text = str_of(json_string_value(pattern), json_string_length(pattern));
         if (pattern_parse(&out[n], x->g, text, x->as, false, &e) == OK) n++;
-        else schema_bad(x, p->path, "'pattern': %s", e.msg);
+        else schema_fail_with(x, p->path, "'pattern': ", &e);
     }
-    if (format && !json_is_string(format)) schema_bad(x, p->path, "'format' must be a string");
-    else if (format && (out[n] = schema_format(x, p->path, str_c(json_string_value(format))))) n++;
+    if (format && !json_is_string(format)) schema_fail(x, p->path, "'format' must be a string");
+    else if (format && (out[n] = format_node(x, p->path, str_c(json_string_value(format))))) n++;
     return n;
 }
 
-struct bounds {
-    int min, max;
+struct length_bounds {
+    int min, max; /* characters; max may be RULES_UNBOUNDED */
 };
 
-static struct bounds lengths(struct schema *x, const struct parts *p)
+static struct length_bounds read_lengths(struct schema_build *x, const struct conjunction *p)
 {
-    struct bounds b = { 0, GNODE_MANY };
+    struct length_bounds b = { 0, RULES_UNBOUNDED };
 
     for (int i = 0; i < p->n; i++) {
-        int min = schema_count(x, &p->p[i], "minLength", 0),
-            max = schema_count(x, &p->p[i], "maxLength", GNODE_MANY);
+        int min = schema_read_count(x, &p->p[i], "minLength", 0),
+            max = schema_read_count(x, &p->p[i], "maxLength", RULES_UNBOUNDED);
         if (min > b.min) b.min = min;
-        if (max != GNODE_MANY && (b.max == GNODE_MANY || max < b.max)) b.max = max;
+        if (max != RULES_UNBOUNDED && (b.max == RULES_UNBOUNDED || max < b.max)) b.max = max;
     }
     return b;
 }
 
-static struct gnode *all_conditions(struct schema *x, const struct parts *p, struct gnode **list,
-                                    int *n)
+/* The conditions of all parts. Returns the first, or NULL. */
+static struct rule_node *list_conditions(struct schema_build *x, const struct conjunction *p,
+                                         struct rule_node **list, int *n)
 {
-    struct gnode *two[2];
+    struct rule_node *two[2];
 
     *n = 0;
     for (int i = 0; i < p->n; i++) {
-        int k = conditions(x, &p->p[i], two);
-        for (int j = 0; j < k && *n < 2 * PARTS_MAX; j++) list[(*n)++] = two[j];
+        int k = read_conditions(x, &p->p[i], two);
+        for (int j = 0; j < k && *n < 2 * CONJUNCTION_MAX; j++) list[(*n)++] = two[j];
     }
     return *n ? list[0] : NULL;
 }
 
-/* Every character in the one way that patterns write it. */
-static struct gnode *any_char(struct schema *x)
+/* Any character, with the same escapes as in patterns: other spellings are not in the DFAs. */
+static struct rule_node *any_char(struct schema_build *x)
 {
-    struct cpset all = { 0 };
+    struct charset all = { 0 };
 
-    cpset_add(&all, &x->g->arena, 0, CP_LAST);
+    charset_add(&all, &x->g->arena, 0, CHARSET_LAST);
     return pattern_char(x->g, all, x->as);
 }
 
-/* So many characters; with a pattern beside them, no more than a machine can count. */
-static struct gnode *so_many(struct schema *x, struct bounds b, const char *path)
+/* Strings of these lengths, limited to what an unrolled repetition can count. */
+static struct rule_node *any_of_length(struct schema_build *x, struct length_bounds b,
+                                       const char *path)
 {
-    if (b.max == GNODE_MANY || b.max > PATTERN_LENGTH) {
-        if (b.min > PATTERN_LENGTH)
-            schema_bad(x, path, "'minLength' above %d beside a pattern or format is not supported",
-                       PATTERN_LENGTH);
-        else if (b.max != GNODE_MANY) b.max = PATTERN_LENGTH;
+    if (b.max == RULES_UNBOUNDED || b.max > MAX_PATTERN_LENGTH) {
+        if (b.min > MAX_PATTERN_LENGTH)
+            schema_fail(x, path,
+                        "'minLength' above %d together with a pattern or format is not supported",
+                        MAX_PATTERN_LENGTH);
+        else if (b.max != RULES_UNBOUNDED) b.max = MAX_PATTERN_LENGTH;
     }
-    return gnode_rep(x->g, any_char(x), b.min, b.max);
+    return rules_repeat(x->g, any_char(x), b.min, b.max);
 }
 
-static bool join(struct schema *x, struct fsm *io, const struct gnode *with, const char *path)
+bool schema_string_dfa(struct schema_build *x, const struct conjunction *p, struct dfa *out)
 {
-    struct fsm y = { 0 }, both = { 0 };
-    struct err e = { 0 };
-    bool ok = schema_fsm(x, with, path, &y);
-
-    if (ok && fsm_product(&both, io, &y, FSM_AND, &x->env, &e) != OK) {
-        schema_bad(x, path, "%s", e.msg);
-        ok = false;
-    }
-    fsm_release(&y);
-    if (!ok) return false;
-    fsm_release(io);
-    *io = both;
-    fsm_trim(io); /* what is left may be nothing */
-    return true;
-}
-
-bool schema_string_fsm(struct schema *x, const struct parts *p, struct fsm *out)
-{
-    struct gnode *list[2 * PARTS_MAX], *first;
+    struct rule_node *list[2 * CONJUNCTION_MAX], *first;
     const char *path = p->n ? p->p[0].path : "#";
-    struct bounds b = lengths(x, p);
-    bool bounded = b.min > 0 || b.max != GNODE_MANY;
+    struct length_bounds b = read_lengths(x, p);
+    bool bounded = b.min > 0 || b.max != RULES_UNBOUNDED;
     int n;
 
-    *out = (struct fsm){ 0 };
-    first = all_conditions(x, p, list, &n);
+    *out = (struct dfa){ 0 };
+    first = list_conditions(x, p, list, &n);
     if (!first && !bounded) return false;
-    if (!first) first = so_many(x, b, path);
-    if (!schema_fsm(x, first, path, out)) return false;
-    for (int i = 1; i < n && x->rc == OK; i++) join(x, out, list[i], path);
-    if (n > 0 && b.max != GNODE_MANY && x->rc == OK) { /* what is short anyway is not counted */
-        fsm_trim(out);
-        if (fsm_longest(out) >= 0 && fsm_longest(out) <= b.max) b.max = GNODE_MANY;
-        bounded = b.min > 0 || b.max != GNODE_MANY;
+    if (!first) first = any_of_length(x, b, path);
+    if (!schema_dfa(x, first, path, out)) return false;
+    for (int i = 1; i < n && x->rc == OK; i++) schema_dfa_intersect(x, out, list[i], path);
+    if (n > 0 && b.max != RULES_UNBOUNDED && x->rc == OK) {
+        /* a maximum that the patterns keep anyway needs no counting; bytes bound characters */
+        dfa_trim(out);
+        if (dfa_longest(out) >= 0 && dfa_longest(out) <= b.max) b.max = RULES_UNBOUNDED;
+        bounded = b.min > 0 || b.max != RULES_UNBOUNDED;
     }
-    if (n > 0 && bounded && x->rc == OK) join(x, out, so_many(x, b, path), path);
+    if (n > 0 && bounded && x->rc == OK)
+        schema_dfa_intersect(x, out, any_of_length(x, b, path), path);
     if (x->rc == OK) return true;
-    fsm_release(out);
+    dfa_release(out);
     return false;
 }
 
-/* Strings of some length: a rule for all that have the same bounds. */
-static struct gnode *bounded_string(struct schema *x, struct bounds b)
+/* Strings with these lengths and nothing else: one rule for all with the same bounds. */
+static struct rule_node *bounded_string(struct schema_build *x, struct length_bounds b)
 {
-    struct grules *g = x->g;
+    struct rules *g = x->g;
     char name[48];
     uint64_t known;
+    struct str key;
     int rule;
 
     snprintf(name, sizeof name, "%d %d", b.min, b.max);
-    if (map_get(&x->strings, str_c(name), &known)) return gnode_ref(g, (int)known);
-    rule = grules_new(g);
-    g->rules[rule].name = arena_str(&g->arena, str_c(name));
-    g->rules[rule].keep = true;
-    g->rules[rule].body =
-        GSEQ(g, gnode_c(g, "\""), gnode_rep(g, schema_chars(x), b.min, b.max), gnode_c(g, "\""));
-    map_put(&x->strings, g->rules[rule].name, (uint64_t)rule);
-    return gnode_ref(g, rule);
+    if (map_get(&x->strings, str_c(name), &known)) return rules_ref(g, (int)known);
+    key = arena_str(&g->arena, str_c(name));
+    rule = rules_add_shared(g, key,
+                            RULES_SEQ(g, rules_text(g, "\""),
+                                      rules_repeat(g, schema_string_char(x), b.min, b.max),
+                                      rules_text(g, "\"")));
+    if (rule < 0 || map_put(&x->strings, key, (uint64_t)rule) == E_NOMEM) schema_nomem(x);
+    return rules_ref(g, rule);
 }
 
-struct gnode *schema_string(struct schema *x, const struct parts *p)
+struct rule_node *schema_string(struct schema_build *x, const struct conjunction *p)
 {
-    struct grules *g = x->g;
-    struct gnode *list[2 * PARTS_MAX], *inside;
-    struct bounds b = lengths(x, p);
-    struct fsm f = { 0 };
+    struct rules *g = x->g;
+    struct rule_node *list[2 * CONJUNCTION_MAX], *inside;
+    struct length_bounds b = read_lengths(x, p);
+    struct dfa f = { 0 };
     int n;
 
-    if (b.max != GNODE_MANY && b.max < b.min) return gnode_new(g, GN_NEVER);
-    inside = all_conditions(x, p, list, &n);
-    if (x->rc != OK) return gnode_new(g, GN_NEVER);
-    if (n == 0 && b.min == 0 && b.max == GNODE_MANY) return schema_any_string(x);
+    if (b.max != RULES_UNBOUNDED && b.max < b.min) return rules_node(g, NODE_NEVER);
+    inside = list_conditions(x, p, list, &n);
+    if (x->rc != OK) return rules_node(g, NODE_NEVER);
+    if (n == 0 && b.min == 0 && b.max == RULES_UNBOUNDED) return schema_any_string(x);
     if (n == 0) return bounded_string(x, b);
-    if (n > 1 || b.min > 0 || b.max != GNODE_MANY) {
-        if (!schema_string_fsm(x, p, &f)) return gnode_new(g, GN_NEVER);
-        inside = gnode_fsm(g, &f);
-        fsm_release(&f);
+    if (n > 1 || b.min > 0 || b.max != RULES_UNBOUNDED) {
+        if (!schema_string_dfa(x, p, &f)) return rules_node(g, NODE_NEVER);
+        inside = dfa_node(g, &f);
+        dfa_release(&f);
     }
-    return GSEQ(g, gnode_c(g, "\""), inside, gnode_c(g, "\""));
+    return RULES_SEQ(g, rules_text(g, "\""), inside, rules_text(g, "\""));
 }

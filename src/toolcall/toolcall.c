@@ -248,7 +248,7 @@ static ptrdiff_t read_bare(struct str text, const struct tool_sink *sink)
     return toolcall_python(str_of(text.p + at, span), sink) ? (ptrdiff_t)(at + span) : -1;
 }
 
-static bool send_body(const struct tool_family *f, struct str body, const json_t *tools,
+static bool send_body(const struct toolfamily *f, struct str body, const json_t *tools,
                       const struct tool_sink *sink)
 {
     switch (f->payload) {
@@ -261,8 +261,8 @@ static bool send_body(const struct tool_family *f, struct str body, const json_t
     }
 }
 
-ptrdiff_t toolcall_read(const struct tool_family *f, struct str text, bool over,
-                        const json_t *tools, const struct tool_sink *sink)
+ptrdiff_t toolcall_read(const struct toolfamily *f, struct str text, bool over, const json_t *tools,
+                        const struct tool_sink *sink)
 {
     struct str rest = text;
     size_t at = 0;

@@ -2,7 +2,7 @@
 #ifndef TERN_TOOLCALL_TOOLCALL_H
 #define TERN_TOOLCALL_TOOLCALL_H
 
-#include "toolcall/tools.h"
+#include "toolcall/toolfamily.h"
 #include "base/buf.h"
 
 struct tool_call {
@@ -34,7 +34,7 @@ struct tool_head {
 
 /* 1: text (behind `open`) begins with the head of a call of one of the tools; 0: it may still; -1:
  * it does not. in_list: it is a later one of a list, and begins with its '{'. */
-int toolcall_head(const struct tool_family *f, struct str text, bool in_list, const json_t *tools,
+int toolcall_head(const struct toolfamily *f, struct str text, bool in_list, const json_t *tools,
                   struct tool_head *out);
 bool toolcall_is_known(const json_t *tools, struct str name);
 /* One object of a list, whole: as toolcall_read. What is no call is skipped. */
@@ -43,6 +43,6 @@ ptrdiff_t toolcall_object(struct str text, const struct tool_sink *sink);
 /* How much of text the call (or calls) behind `open` took, after they went to the sink; 0: it is
  * not complete yet; -1: this is no call. over: nothing more comes, what is there must do. tools (or
  * NULL) say which arguments are texts. */
-ptrdiff_t toolcall_read(const struct tool_family *f, struct str text, bool over,
-                        const json_t *tools, const struct tool_sink *sink);
+ptrdiff_t toolcall_read(const struct toolfamily *f, struct str text, bool over, const json_t *tools,
+                        const struct tool_sink *sink);
 #endif

@@ -20,11 +20,11 @@ size_t json_value_span(struct str s);  /* of any value that s begins with; 0: no
 bool toolcall_named(struct str name, struct str args, struct str id, const struct tool_sink *sink);
 
 /* Whole bodies, between the marks of a call; false: it is none. */
-bool toolcall_separated(const struct tool_family *f, struct str body, const struct tool_sink *sink);
-bool toolcall_tagged(const struct tool_tags *g, struct str body, const json_t *tools,
+bool toolcall_separated(const struct toolfamily *f, struct str body, const struct tool_sink *sink);
+bool toolcall_tagged(const struct toolfamily_tags *g, struct str body, const json_t *tools,
                      const struct tool_sink *sink);
 bool toolcall_python(struct str body, const struct tool_sink *sink);
 bool toolcall_gemma(struct str body, const char *quote, const struct tool_sink *sink);
 /* The body ends within an argument, so the mark behind it is part of that. */
-bool toolcall_inside_value(const struct tool_family *f, struct str body, const json_t *tools);
+bool toolcall_inside_value(const struct toolfamily *f, struct str body, const json_t *tools);
 #endif

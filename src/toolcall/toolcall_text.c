@@ -64,7 +64,7 @@ static bool send_solar(struct str body, const char *sep, const struct tool_sink 
         str_skip(body, (size_t)args + strlen(sep)), str_trim(str_take(body, (size_t)at)), sink);
 }
 
-bool toolcall_separated(const struct tool_family *f, struct str body, const struct tool_sink *sink)
+bool toolcall_separated(const struct toolfamily *f, struct str body, const struct tool_sink *sink)
 {
     if (f->payload == PAYLOAD_KIMI) return send_kimi(body, f->sep, sink);
     if (f->payload == PAYLOAD_SOLAR) return send_solar(body, f->sep, sink);
@@ -159,7 +159,7 @@ static struct str without_newlines(struct str s)
 
 /* Arguments one after the other; of a tool that says which are texts. */
 struct params_at {
-    const struct tool_tags *g;
+    const struct toolfamily_tags *g;
     const json_t *tools;
     struct str name, rest, key, value;
     enum said said;
@@ -193,7 +193,7 @@ static struct str without_cdata(struct str s)
 
 static bool next_param(struct params_at *a)
 {
-    const struct tool_tags *g = a->g;
+    const struct toolfamily_tags *g = a->g;
     ptrdiff_t at;
 
     if (!between(&a->rest, g->key, g->key_end, &a->key)) return false;
@@ -214,7 +214,7 @@ static bool next_param(struct params_at *a)
 }
 
 /* The name, and what stands behind it; false: there is none. */
-static bool split_tagged(const struct tool_tags *g, struct str body, struct str *name,
+static bool split_tagged(const struct toolfamily_tags *g, struct str body, struct str *name,
                          struct str *rest)
 {
     ptrdiff_t at;
@@ -237,7 +237,7 @@ static bool split_tagged(const struct tool_tags *g, struct str body, struct str 
     return name->n && str_find(*name, STR("\n")) < 0;
 }
 
-bool toolcall_tagged(const struct tool_tags *g, struct str body, const json_t *tools,
+bool toolcall_tagged(const struct toolfamily_tags *g, struct str body, const json_t *tools,
                      const struct tool_sink *sink)
 {
     struct tagged t = { .tools = tools };
@@ -266,7 +266,7 @@ static bool inside_json(struct str s)
 }
 
 /* A value may hold the mark that ends the call: then the call goes on. */
-bool toolcall_inside_value(const struct tool_family *f, struct str body, const json_t *tools)
+bool toolcall_inside_value(const struct toolfamily *f, struct str body, const json_t *tools)
 {
     struct params_at a = { .g = f->tags, .tools = tools };
     ptrdiff_t at;

@@ -1,29 +1,33 @@
-/* toolforce.h - tool calls that must come: the grammar of a family's own way to write them.
+/* toolforce.h - the grammar of an answer to a chat request with tools: calls that must come, or
+ * that must keep to their schemas if they come (lazy).
  *
- * What is made here is read back by toolparse.h. Reasoning stays where it was: a prompt that has
- * begun it, or a model that may, thinks first, and only then must call. */
+ * Calls are generated in the format of the model's own family, and toolparse.h reads them back.
+ * Reasoning is left alone: a model that reasons before it answers, or whose prompt has opened the
+ * reasoning, does so first. */
 #ifndef TERN_TOOLCALL_TOOLFORCE_H
 #define TERN_TOOLCALL_TOOLFORCE_H
 
-#include "toolcall/tools.h"
 #include "grammar/grammar.h"
+#include "toolcall/toolfamily.h"
 
 struct toolforce {
-    const struct tool_family *calls;  /* not NULL */
-    const struct think_family *think; /* NULL: none */
-    struct str template, prompt;      /* prompt: the end of it */
-    const json_t *tools;              /* those that may be called */
-    int max;                          /* calls; 0: any number */
-    bool lazy; /* no call must come, but those that do keep to schemas of strict tools */
+    const struct toolfamily *calls;       /* not NULL */
+    const struct reasoning_format *think; /* NULL: the model does not reason */
+    struct str template;                  /* the chat template */
+    struct str prompt;                    /* the end of the prompt */
+    const json_t *tools;                  /* an array of the tools that may be called */
+    int max;                              /* calls; 0: any number */
+    bool lazy; /* no call must come, but calls of strict tools keep to their schemas */
 };
 
-/* Writes a GRAMMAR_CALLS: its text into `out`, which must stay. false: such calls cannot be told
- * from text (lazy ones of some families). */
-bool toolforce_put(const struct toolforce *f, struct buf *out, struct grammar_spec *spec);
-/* What a text held to another grammar has before it: reasoning that was begun, the channel of
- * answers. */
-void toolforce_lead(const struct tool_family *calls, const struct think_family *think,
-                    struct str prompt, struct grammar_spec *io);
-/* The way calls are written where the template shows none. */
-const struct tool_family *toolforce_plain(void);
+/* Fills *spec and appends its text to `out`, which must outlive it. E_UNSUPPORTED: lazy, and calls
+ * of this family cannot be told from text. */
+int toolforce_make_spec(const struct toolforce *f, struct buf *out, struct grammar_spec *spec,
+                        struct err *e);
+/* Adds to a spec of another grammar what the model writes before its answer: reasoning that the
+ * prompt has opened, or the channel of final answers. */
+void toolforce_add_lead(const struct toolfamily *calls, const struct reasoning_format *think,
+                        struct str prompt, struct grammar_spec *io);
+/* The family for forced calls of a model whose template has no known format: plain JSON. */
+const struct toolfamily *toolforce_plain(void);
 #endif

@@ -59,7 +59,7 @@ static void tell_call(void *arg, const struct tool_call *call)
 
 /* ---- looking for marks ---- */
 
-#define MARKS (TOOLS_DROP + 4)
+#define MARKS (TOOLFAMILY_DROP + 4)
 
 /* The first of the marks in what is held, and where; -1: none. *keep: bytes at the end that may
  * begin one. */
@@ -117,7 +117,7 @@ static int text_marks(const struct toolparse *p, const char *marks[MARKS])
     if (p->calls && p->calls->open) marks[n++] = p->calls->open;
     if (begins_think(p)) marks[n++] = p->think->open;
     if (p->calls && p->calls->close) marks[n++] = p->calls->close;
-    for (int i = 0; p->calls && i < TOOLS_DROP && p->calls->drop[i]; i++)
+    for (int i = 0; p->calls && i < TOOLFAMILY_DROP && p->calls->drop[i]; i++)
         marks[n++] = p->calls->drop[i];
     marks[n] = NULL;
     return n;
@@ -531,8 +531,8 @@ static bool step(struct toolparse *p)
     }
 }
 
-void toolparse_init(struct toolparse *p, const struct tool_family *calls,
-                    const struct think_family *think, const json_t *tools, struct str prompt,
+void toolparse_init(struct toolparse *p, const struct toolfamily *calls,
+                    const struct reasoning_format *think, const json_t *tools, struct str prompt,
                     const struct toolparse_out *out)
 {
     *p = (struct toolparse){ .calls = calls, .think = think, .tools = tools, .out = *out };

@@ -32,9 +32,9 @@ struct toolparse_out {
 };
 
 struct toolparse {
-    const struct tool_family *calls;  /* NULL: none are looked for */
-    const struct think_family *think; /* NULL: no reasoning is */
-    const json_t *tools;              /* borrowed */
+    const struct toolfamily *calls;       /* NULL: none are looked for */
+    const struct reasoning_format *think; /* NULL: no reasoning is */
+    const json_t *tools;                  /* borrowed */
     struct toolparse_out out;
     enum toolparse_state state;
     struct buf held;                   /* not decided yet */
@@ -55,8 +55,8 @@ struct toolparse {
 };
 
 /* prompt: the end of what the model answers to; it may have begun its reasoning there. */
-void toolparse_init(struct toolparse *p, const struct tool_family *calls,
-                    const struct think_family *think, const json_t *tools, struct str prompt,
+void toolparse_init(struct toolparse *p, const struct toolfamily *calls,
+                    const struct reasoning_format *think, const json_t *tools, struct str prompt,
                     const struct toolparse_out *out);
 void toolparse_push(struct toolparse *p, struct str text);
 void toolparse_end(struct toolparse *p);

@@ -27,24 +27,24 @@ static const char *const templates[] = {
 };
 
 /* false: it is too long. */
-static bool make_shortest(const struct gauto *a, struct buf *text)
+static bool make_shortest(const struct pda *a, struct buf *text)
 {
-    struct guide *d = guide_open(a, lexicon());
-    struct match x;
+    struct matcher_cache *d = open_cache(a, byte_vocab());
+    struct matcher x;
     bool over;
 
-    match_begin(&x, d, false);
-    while (match_least(&x) > 0 && text->n < 5000) {
-        const uint64_t *mask = match_closing(&x, match_least(&x) - 1);
+    begin_text(&x, d, false);
+    while (matcher_min_bytes(&x) > 0 && text->n < 5000) {
+        const uint64_t *mask = matcher_closing_mask(&x, matcher_min_bytes(&x) - 1);
         int32_t id = 255;
         while (id >= 0 && !(mask[id / 64] >> (id % 64) & 1)) id--;
-        if (id < 0 || !match_accept(&x, id))
+        if (id < 0 || matcher_accept(&x, id) != OK)
             __builtin_trap(); /* there is always a way to the end */
         buf_putc(text, (char)id);
     }
-    over = match_least(&x) == 0;
-    match_end(&x);
-    guide_close(d);
+    over = matcher_min_bytes(&x) == 0;
+    matcher_end(&x);
+    matcher_cache_close(d);
     return over;
 }
 
@@ -77,7 +77,7 @@ static void read_back(struct str template, const json_t *tools, const struct buf
     const struct toolparse_out out = { on_text, on_text, on_call, on_args, &seen };
     struct toolparse p;
 
-    toolparse_init(&p, tools_family(template), NULL, tools, STR(""), &out);
+    toolparse_init(&p, toolfamily_find(template), NULL, tools, STR(""), &out);
     toolparse_push(&p, buf_str(text));
     toolparse_end(&p);
     if (seen.n != 1 || p.cut || !json_valid(buf_str(&seen.args))) __builtin_trap();
@@ -91,7 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         str_c(templates[n ? data[0] % (sizeof templates / sizeof *templates) : 0]);
     json_t *schema = n > 1 ? json_loadb((const char *)data + 1, n - 1, 0, NULL) : NULL, *tools;
     struct toolforce f = {
-        .calls = tools_family(template), .template = template, .prompt = STR(""), .max = 1
+        .calls = toolfamily_find(template), .template = template, .prompt = STR(""), .max = 1
     };
     struct buf text = { 0 }, call = { 0 };
     struct grammar_spec spec;
@@ -105,9 +105,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     }
     f.tools = tools = json_pack("[{s:s, s:{s:s, s:o}}]", "type", "function", "function", "name",
                                 "f", "parameters", schema);
-    if (!toolforce_put(&f, &text, &spec)) __builtin_trap();
+    if (toolforce_make_spec(&f, &text, &spec, &e) != OK) __builtin_trap();
     rc = grammar_compile(&g, &spec, NULL, &e);
-    if (rc == OK && make_shortest(grammar_auto(g), &call)) read_back(template, tools, &call);
+    if (rc == OK && make_shortest(grammar_pda(g), &call)) read_back(template, tools, &call);
     if (rc != OK && (rc != E_INVALID || !e.msg[0])) __builtin_trap();
     grammar_unref(g);
     buf_release(&text);

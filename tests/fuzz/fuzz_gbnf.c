@@ -2,11 +2,11 @@
  * be walked, and its masks let in just what can be written. */
 #include "base/mem.h"
 #include "grammar/grammar.h"
-#include "grammar/guide.h"
+#include "bytes.h"
 
-static struct lexicon *lexicon(void)
+static struct vocabtrie *text_vocab(void)
 {
-    static struct lexicon *l;
+    static struct vocabtrie *l;
     static char bytes[256];
     static struct str words[256 + 8];
     static const char *const more[8] = { "ab", "abc", "root", "\"]", ", ", "  ", "\xc3\xa9", "12" };
@@ -14,32 +14,32 @@ static struct lexicon *lexicon(void)
     if (l) return l;
     for (int i = 0; i < 256; i++) bytes[i] = (char)i, words[i] = str_of(&bytes[i], 1);
     for (int i = 0; i < 8; i++) words[256 + i] = str_c(more[i]);
-    if (lexicon_from(&l, words, NULL, 264, NULL) != OK) __builtin_trap();
+    if (vocabtrie_from_bytes(&l, words, NULL, 264, NULL) != OK) __builtin_trap();
     return l;
 }
 
-static void walk(const struct gauto *a, struct str text)
+static void walk(const struct pda *a, struct str text)
 {
-    struct guide *d = guide_open(a, lexicon());
-    struct match x;
+    struct matcher_cache *d = open_cache(a, text_vocab());
+    struct matcher x;
 
-    match_begin(&x, d, false);
+    begin_text(&x, d, false);
     for (size_t i = 0; i < text.n && i < 64; i++) {
-        const uint64_t *mask = match_mask(&x);
+        const uint64_t *mask = matcher_mask(&x);
         uint64_t copy[5];
         memcpy(copy, mask, sizeof copy);
         for (int32_t id = 0; id < 264; id++)
-            if ((copy[id / 64] >> (id % 64) & 1) != (match_least_after(&x, id) < GAUTO_FAR))
+            if ((copy[id / 64] >> (id % 64) & 1) != (matcher_min_bytes_after(&x, id) < PDA_FAR))
                 __builtin_trap();
-        if (match_is_over(&x)) break;
-        if (!match_accept(&x, (int32_t)((unsigned char)text.p[i]))) {
+        if (matcher_is_complete(&x)) break;
+        if (matcher_accept(&x, (int32_t)((unsigned char)text.p[i])) != OK) {
             int32_t id = 0;
             while (id < 264 && !(copy[id / 64] >> (id % 64) & 1)) id++;
-            if (id < 264 && !match_accept(&x, id)) __builtin_trap();
+            if (id < 264 && matcher_accept(&x, id) != OK) __builtin_trap();
         }
     }
-    match_end(&x);
-    guide_close(d);
+    matcher_end(&x);
+    matcher_cache_close(d);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
@@ -57,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         if (data[0] == '/') spec.text = str_skip(spec.text, 1);
     }
     rc = grammar_compile(&g, &spec, NULL, &e);
-    if (rc == OK) walk(grammar_auto(g), cut ? str_skip(str_of(copy, n), n_text) : STR("a1\"{[ x"));
+    if (rc == OK) walk(grammar_pda(g), cut ? str_skip(str_of(copy, n), n_text) : STR("a1\"{[ x"));
     else if (rc != E_INVALID || !e.msg[0]) __builtin_trap();
     grammar_unref(g);
     mem_free(copy);

@@ -6,30 +6,30 @@
 
 #include <jansson.h>
 
-static void make_shortest(const struct gauto *a)
+static void make_shortest(const struct pda *a)
 {
-    struct guide *d = guide_open(a, lexicon());
+    struct matcher_cache *d = open_cache(a, byte_vocab());
     struct buf text = { 0 };
-    struct match x;
+    struct matcher x;
     json_t *v;
 
-    match_begin(&x, d, false);
-    while (match_least(&x) > 0 && text.n < 20000) {
-        const uint64_t *mask = match_closing(&x, match_least(&x) - 1);
+    begin_text(&x, d, false);
+    while (matcher_min_bytes(&x) > 0 && text.n < 20000) {
+        const uint64_t *mask = matcher_closing_mask(&x, matcher_min_bytes(&x) - 1);
         int32_t id = 255;
         while (id >= 0 && !(mask[id / 64] >> (id % 64) & 1)) id--;
-        if (id < 0 || !match_accept(&x, id))
+        if (id < 0 || matcher_accept(&x, id) != OK)
             __builtin_trap(); /* there is always a way to the end */
         buf_putc(&text, (char)id);
     }
-    if (match_least(&x) == 0) {
-        if (!match_may_end(&x)) __builtin_trap();
+    if (matcher_min_bytes(&x) == 0) {
+        if (!matcher_may_end(&x)) __builtin_trap();
         v = json_loadb(text.p, text.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
         if (!v && text.n < 2000) __builtin_trap();
         json_decref(v);
     }
-    match_end(&x);
-    guide_close(d);
+    matcher_end(&x);
+    matcher_cache_close(d);
     buf_release(&text);
 }
 
@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct err e = { 0 };
     int rc = grammar_compile(&g, &spec, NULL, &e);
 
-    if (rc == OK) make_shortest(grammar_auto(g));
+    if (rc == OK) make_shortest(grammar_pda(g));
     else if (rc != E_INVALID || !e.msg[0]) __builtin_trap();
     grammar_unref(g);
     mem_free(copy);

@@ -69,8 +69,8 @@ static void run(const char *template, struct str text, size_t chunk, const json_
     struct toolparse p;
 
     buf_putc(out, ' ');
-    toolparse_init(&p, tools_family(str_c(template)), tools_think(str_c(template)), tools, STR(""),
-                   &o);
+    toolparse_init(&p, toolfamily_find(str_c(template)), toolfamily_find_reasoning(str_c(template)),
+                   tools, STR(""), &o);
     while (text.n) {
         toolparse_push(&p, str_take(text, chunk));
         text = str_skip(text, chunk);

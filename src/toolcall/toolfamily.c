@@ -1,6 +1,6 @@
-#include "toolcall/tools.h"
+#include "toolcall/toolfamily.h"
 
-static const struct tool_tags
+static const struct toolfamily_tags
     glm = { NULL, NULL, "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", false },
     hunyuan = { "<tool_sep:opensource>",
                 NULL,
@@ -20,7 +20,7 @@ static const struct tool_tags
     minimax3 = { "\"", ">", "]<]minimax[>[<", ">", "", "]<]minimax[>[</", false };
 
 /* The first that fits: what is more particular stands before what is common. */
-static const struct tool_family families[] = {
+static const struct toolfamily families[] = {
     { "harmony",
       { "<|channel|>", "<|start|>" },
       PAYLOAD_HARMONY,
@@ -315,7 +315,7 @@ static const struct tool_family families[] = {
     { "json", { "tools", "\"name\"" }, PAYLOAD_BARE, "<|python_tag|>", NULL, NULL, { NULL }, NULL },
 };
 
-static const struct think_family thinks[] = {
+static const struct reasoning_format thinks[] = {
     { "[THINK]", "[THINK]", "[/THINK]" },
     { "<|START_THINKING|>", "<|START_THINKING|>", "<|END_THINKING|>" },
     { "<|channel>", "<|channel>thought", "<channel|>" },
@@ -332,7 +332,7 @@ static bool has(struct str text, const char *sign)
     return !sign || str_find(text, str_c(sign)) >= 0;
 }
 
-const struct tool_family *tools_family(struct str template)
+const struct toolfamily *toolfamily_find(struct str template)
 {
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (has(template, families[i].signs[0]) && has(template, families[i].signs[1]))
@@ -340,15 +340,15 @@ const struct tool_family *tools_family(struct str template)
     return NULL;
 }
 
-const struct think_family *tools_think(struct str template)
+const struct reasoning_format *toolfamily_find_reasoning(struct str template)
 {
     for (size_t i = 0; i < sizeof thinks / sizeof *thinks; i++)
         if (has(template, thinks[i].sign)) return &thinks[i];
     return NULL;
 }
 
-void tools_marks(const struct tool_family *f, const struct think_family *t,
-                 const char *out[TOOLS_MARKS])
+void toolfamily_marks(const struct toolfamily *f, const struct reasoning_format *t,
+                      const char *out[TOOLFAMILY_MARKS])
 {
     static const char *const harmony[] = { "<|channel|>", "<|message|>",   "<|end|>",   "<|call|>",
                                            "<|start|>",   "<|constrain|>", "<|return|>" };
@@ -360,7 +360,7 @@ void tools_marks(const struct tool_family *f, const struct think_family *t,
         if (f->open) out[n++] = f->open;
         if (f->close) out[n++] = f->close;
         if (f->sep) out[n++] = f->sep;
-        for (int i = 0; i < TOOLS_DROP && f->drop[i]; i++) out[n++] = f->drop[i];
+        for (int i = 0; i < TOOLFAMILY_DROP && f->drop[i]; i++) out[n++] = f->drop[i];
         if (f->payload == PAYLOAD_MISTRAL) out[n++] = "[ARGS]", out[n++] = "[CALL_ID]";
         if (f->payload == PAYLOAD_SOLAR) out[n++] = "<|tool_call:name|>";
         if (f->tags == &glm)

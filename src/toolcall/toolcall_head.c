@@ -173,7 +173,7 @@ static int read_named(struct str left, struct str text, size_t at, const json_t 
     return -1;
 }
 
-static int read_separated(const struct tool_family *f, struct str text, const json_t *tools,
+static int read_separated(const struct toolfamily *f, struct str text, const json_t *tools,
                           struct tool_head *h)
 {
     static const char mark[] = "<|tool_call:name|>";
@@ -202,7 +202,7 @@ static int read_separated(const struct tool_family *f, struct str text, const js
 }
 
 /* A JSON object where arguments could stand between tags. */
-static int read_tagged(const struct tool_tags *g, struct str text, const json_t *tools,
+static int read_tagged(const struct toolfamily_tags *g, struct str text, const json_t *tools,
                        struct tool_head *h)
 {
     ptrdiff_t at = g->name_end ? str_find(text, str_c(g->name_end)) : -1, skip = 0;
@@ -221,7 +221,7 @@ static int read_tagged(const struct tool_tags *g, struct str text, const json_t 
     return find_args(text, behind, h);
 }
 
-int toolcall_head(const struct tool_family *f, struct str text, bool in_list, const json_t *tools,
+int toolcall_head(const struct toolfamily *f, struct str text, bool in_list, const json_t *tools,
                   struct tool_head *out)
 {
     *out = (struct tool_head){ .name = STR(""), .id = STR("") };

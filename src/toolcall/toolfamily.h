@@ -15,14 +15,15 @@ enum payload {                  /* what stands behind `open` */
                PAYLOAD_NAMED,   /* name SEP {...}, or type SEP name ```json {...} ``` */
                PAYLOAD_KIMI,    /* functions.name:0 SEP {...} */
                PAYLOAD_SOLAR,   /* id MARK name SEP {...} */
-               PAYLOAD_TAGS, /* a name, then arguments between tags (struct tool_tags), or {...} */
-               PAYLOAD_PYTHON, /* [name(k="v", ...), ...] */
-               PAYLOAD_GEMMA,  /* call:name{key:SEPtextSEP, ...} */
-               PAYLOAD_HARMONY /* channels: the whole answer is made of them */
+               PAYLOAD_TAGS,    /* a name, then arguments between tags (struct toolfamily_tags), or
+                                   {...} */
+               PAYLOAD_PYTHON,  /* [name(k="v", ...), ...] */
+               PAYLOAD_GEMMA,   /* call:name{key:SEPtextSEP, ...} */
+               PAYLOAD_HARMONY  /* channels: the whole answer is made of them */
 };
 
 /* NAME name_end  key K key_end … value V end  key K … */
-struct tool_tags {
+struct toolfamily_tags {
     const char *name_end;  /* NULL: the name ends with its line, or where an argument begins */
     const char *name_skip; /* behind that, up to where the arguments begin; NULL: nothing */
     const char *key, *key_end;
@@ -31,29 +32,29 @@ struct tool_tags {
     bool lines; /* a newline at either end of a value is not its own */
 };
 
-#define TOOLS_DROP 5
+#define TOOLFAMILY_DROP 5
 
-struct tool_family {
+struct toolfamily {
     const char *name;
     const char *signs[2]; /* in the template: all of them */
     enum payload payload;
     const char *open, *close; /* close NULL: the payload ends itself */
     const char *sep;
-    const char *drop[TOOLS_DROP]; /* around calls, and no text */
-    const struct tool_tags *tags;
+    const char *drop[TOOLFAMILY_DROP]; /* around calls, and no text */
+    const struct toolfamily_tags *tags;
 };
 
-struct think_family {
+struct reasoning_format {
     const char *sign; /* in the template */
     const char *open, *close;
 };
 
 /* NULL: the template has no way that is known. */
-const struct tool_family *tools_family(struct str template);
-const struct think_family *tools_think(struct str template);
+const struct toolfamily *toolfamily_find(struct str template);
+const struct reasoning_format *toolfamily_find_reasoning(struct str template);
 
 /* Texts that must be seen although they may be special tokens of the vocabulary: ends with NULL. */
-#define TOOLS_MARKS 16
-void tools_marks(const struct tool_family *f, const struct think_family *t,
-                 const char *out[TOOLS_MARKS]);
+#define TOOLFAMILY_MARKS 16
+void toolfamily_marks(const struct toolfamily *f, const struct reasoning_format *t,
+                      const char *out[TOOLFAMILY_MARKS]);
 #endif

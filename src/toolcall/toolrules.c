@@ -1,0 +1,324 @@
+#include "toolcall/toolrules.h"
+
+#include "base/jsonw.h"
+#include "grammar/schema.h"
+#include "grammar/specials.h"
+
+#include <stdio.h>
+
+enum {
+    MAX_CALLS = 64,     /* where a format and a request allow any number */
+    MAX_NUMBERED = 16,  /* calls of a format that numbers them: each number has its own nodes */
+    RANDOM_LETTERS = 10 /* of {r} */
+};
+
+struct toolrules {
+    struct rules *g;
+    const json_t *form; /* the text that toolrules_write wrote, parsed */
+    const json_t *tools;
+    struct specials specials;
+    int *args; /* the rule of the arguments of each tool */
+    struct err *e;
+};
+
+/* ---- texts of the format ---- */
+
+static struct str form_str(const struct toolrules *t, const char *key)
+{
+    const json_t *v = json_object_get(t->form, key);
+
+    return v ? str_of(json_string_value(v), json_string_length(v)) : (struct str){ 0 };
+}
+
+static int form_int(const struct toolrules *t, const char *key)
+{
+    return (int)json_integer_value(json_object_get(t->form, key));
+}
+
+static struct rule_node *random_letters(struct rules *g)
+{
+    struct charset s = { 0 };
+
+    charset_add(&s, &g->arena, 'a', 'z');
+    charset_add(&s, &g->arena, '0', '9');
+    return rules_repeat(g, rules_class(g, s), RANDOM_LETTERS, RANDOM_LETTERS);
+}
+
+struct placeholder {
+    struct rules *g;
+    int number; /* of the call */
+};
+
+/* specials_placeholder_fn: {i} and {r}. */
+static struct rule_node *fill_placeholder(void *arg, struct str text, size_t *n)
+{
+    const struct placeholder *p = arg;
+    char digits[16];
+
+    *n = 3;
+    if (str_starts(text, STR("{r}"))) return random_letters(p->g);
+    if (!str_starts(text, STR("{i}"))) return NULL;
+    snprintf(digits, sizeof digits, "%d", p->number);
+    return rules_text(p->g, digits);
+}
+
+static struct rule_node *form_node(struct toolrules *t, const char *key, int number)
+{
+    struct placeholder p = { t->g, number };
+
+    return specials_text(&t->specials, t->g, form_str(t, key), fill_placeholder, &p);
+}
+
+/* ---- arguments ---- */
+
+/* *out NULL: the schema cannot be written as a list of members. */
+static int make_list(struct toolrules *t, const json_t *schema, struct rule_node **out)
+{
+    struct schema_list list = { .until = form_str(t, "until"),
+                                .trim = form_int(t, "trim"),
+                                .python = form_int(t, "python") };
+
+    list.key = form_node(t, "key", 0);
+    list.is = form_node(t, "is", 0);
+    list.is_json = form_str(t, "is_json").p ? form_node(t, "is_json", 0) : list.is;
+    list.end = form_node(t, "end", 0);
+    list.sep = form_node(t, "and", 0);
+    if (form_str(t, "quote").n) list.quote = form_node(t, "quote", 0);
+    return schema_add_list(t->g, schema, &list, out, t->e);
+}
+
+static int make_args(struct toolrules *t, const json_t *schema, struct rule_node **out)
+{
+    int rule, rc = OK;
+
+    *out = NULL;
+    if (schema && form_str(t, "key").p) rc = make_list(t, schema, out);
+    if (rc != OK || *out) return rc;
+    if (!schema) rule = schema_any_object(t->g);
+    else if ((rc = schema_add_object(t->g, schema, &rule, t->e)) != OK) return rc;
+    *out = rules_ref(t->g, rule);
+    return OK;
+}
+
+static int add_args_rules(struct toolrules *t)
+{
+    struct rule_node *args;
+    json_t *tool;
+    size_t i;
+
+    if (json_array_size(t->tools) == 0)
+        return err_set(t->e, E_INVALID, "a tool call is required, but there are no tools");
+    json_array_foreach ((json_t *)t->tools, i, tool) {
+        if (make_args(t, json_object_get(tool, "parameters"), &args) != OK)
+            return err_wrap(t->e, "tool '%.60s'", json_string_value(json_object_get(tool, "name")));
+        t->args[i] = rules_add(t->g, STR("arguments"), args);
+    }
+    return OK;
+}
+
+/* ---- calls ---- */
+
+/* Where `before` ends with a quote, the name is inside of a JSON string and escaped. */
+static struct rule_node *name_node(struct toolrules *t, const json_t *tool)
+{
+    const json_t *v = json_object_get(tool, "name");
+    struct str name = str_of(json_string_value(v), json_string_length(v)),
+               before = form_str(t, "before");
+    struct buf b = { 0 };
+    struct jsonw w = { .out = &b };
+    struct rule_node *n;
+
+    if (!before.n || before.p[before.n - 1] != '"') return rules_literal(t->g, name);
+    jsonw_str(&w, name);
+    if (b.failed) t->g->failed = true;
+    n = rules_literal(t->g, b.n >= 2 ? str_of(b.p + 1, b.n - 2) : name);
+    buf_release(&b);
+    return n;
+}
+
+/* A call of any of the tools. */
+static struct rule_node *call_node(struct toolrules *t, int number)
+{
+    struct rule_node *alt = rules_node(t->g, NODE_ALT);
+    json_t *tool;
+    size_t i;
+
+    json_array_foreach ((json_t *)t->tools, i, tool)
+        rules_add_child(t->g, alt,
+                        RULES_SEQ(t->g, form_node(t, "before", number), name_node(t, tool),
+                                  form_node(t, "between", number), rules_ref(t->g, t->args[i]),
+                                  form_node(t, "after", number)));
+    return alt;
+}
+
+static bool is_numbered(const struct toolrules *t)
+{
+    return str_find(form_str(t, "before"), STR("{i}")) >= 0 ||
+           str_find(form_str(t, "between"), STR("{i}")) >= 0;
+}
+
+/* Calls after the first one. Each is nested in the optional part after the one before it. */
+static struct rule_node *more_numbered(struct toolrules *t, int min, int max)
+{
+    struct rule_node *more = NULL;
+
+    if (!max || max > MAX_NUMBERED) max = MAX_NUMBERED;
+    for (int i = max - 1; i > 0; i--) {
+        more = RULES_SEQ(t->g, form_node(t, "sep", i), call_node(t, i), more);
+        if (i >= min) more = rules_repeat(t->g, more, 0, 1);
+    }
+    return more;
+}
+
+static struct rule_node *all_calls(struct toolrules *t)
+{
+    struct rules *g = t->g;
+    int min = form_int(t, "min"), max = form_int(t, "max"), call;
+    struct rule_node *first, *more;
+
+    if (min < 1) min = 1;
+    if (is_numbered(t)) {
+        more = more_numbered(t, min, max);
+        first = call_node(t, 0);
+    } else {
+        call = rules_add(g, STR("call"), call_node(t, 0));
+        first = rules_ref(g, call);
+        more = rules_repeat(g, RULES_SEQ(g, form_node(t, "sep", 0), rules_ref(g, call)), min - 1,
+                            (max ? max : MAX_CALLS) - 1);
+    }
+    return RULES_SEQ(g, form_node(t, "open", 0), first, more, form_node(t, "close", 0));
+}
+
+/* ---- lazy grammars: text around the calls ---- */
+
+/* Any special token but the one with which the trigger begins. */
+static int other_specials(struct toolrules *t, struct str trigger, struct rule_node **out)
+{
+    struct dfa_state states[] = { { .edge = 0, .n_edges = 1 },
+                                  { .edge = 1, .n_edges = 1 },
+                                  { .edge = 2, .n_edges = 1 },
+                                  { .edge = 3, .n_edges = 1 },
+                                  { .edge = 4, .final = true } };
+    struct dfa_edge edges[] = {
+        { DFA_TOKEN_BYTE, DFA_TOKEN_BYTE, 1 }, { 0, 255, 2 }, { 0, 255, 3 }, { 0, 255, 4 }
+    };
+    const struct dfa any = { .states = states, .edges = edges, .n_states = 5, .n_edges = 4 };
+    const struct special_token *token = specials_at(&t->specials, trigger);
+    struct dfa_env env = { .g = t->g, .work = DFA_MAX_WORK };
+    struct dfa its = { 0 }, f = { 0 };
+    int rc;
+
+    if (!token) {
+        *out = dfa_node(t->g, &any);
+        return OK;
+    }
+    if ((rc = dfa_build(&its, rules_token(t->g, token->id), &env, t->e)) == OK)
+        rc = dfa_product(&f, &any, &its, DFA_SUBTRACT, &env, t->e);
+    if (rc == OK) {
+        dfa_trim(&f);
+        *out = dfa_node(t->g, &f);
+    }
+    dfa_release(&its);
+    dfa_release(&f);
+    return rc;
+}
+
+/* Replaces *io, the calls, by text without the trigger in which the calls may stand. */
+static int add_text_around(struct toolrules *t, struct rule_node **io)
+{
+    struct rules *g = t->g;
+    struct str trigger = form_str(t, "trigger");
+    struct rule_node *text, *other;
+    int rule, rc;
+
+    if ((rc = dfa_text_without(&text, g, trigger, t->e)) != OK) return rc;
+    if ((rc = other_specials(t, trigger, &other)) != OK) return rc;
+    rule = rules_add(
+        g, STR("text"),
+        RULES_SEQ(g, text, rules_repeat(g, RULES_SEQ(g, other, text), 0, RULES_UNBOUNDED)));
+    *io = RULES_SEQ(g, rules_repeat(g, RULES_SEQ(g, rules_ref(g, rule), *io), 0, RULES_UNBOUNDED),
+                    rules_ref(g, rule));
+    return OK;
+}
+
+/* ---- building ---- */
+
+static int add_calls(struct toolrules *t)
+{
+    struct rule_node *body;
+    int rc;
+
+    t->args = arena_array(&t->g->arena, json_array_size(t->tools) + 1, sizeof *t->args);
+    if (!t->args) return rules_check(t->g, t->e);
+    if ((rc = add_args_rules(t)) != OK) return rc;
+    body = all_calls(t);
+    if (form_str(t, "trigger").n && (rc = add_text_around(t, &body)) != OK) return rc;
+    t->g->root = rules_add(t->g, STR("calls"), body);
+    return OK;
+}
+
+int toolrules_build(struct rules *g, struct str text, struct err *e)
+{
+    struct err local = { 0 };
+    struct toolrules t = { .g = g, .e = e ? e : &local };
+    json_t *form = NULL;
+    int rc = schema_load(&form, text, "the description of the tools", t.e);
+
+    if (rc == OK) rc = specials_init(&t.specials, g->env, t.e);
+    if (rc == OK) {
+        t.form = form;
+        t.tools = json_object_get(form, "tools");
+        rc = add_calls(&t);
+    }
+    specials_release(&t.specials);
+    json_decref(form);
+    return rc;
+}
+
+/* ---- the text ---- */
+
+static void write_str(struct jsonw *w, const char *key, const char *text)
+{
+    if (text) jsonw_key(w, key), jsonw_str(w, str_c(text));
+}
+
+static void write_int(struct jsonw *w, const char *key, int v)
+{
+    jsonw_key(w, key), jsonw_int(w, v);
+}
+
+static void write_format(struct jsonw *w, const struct toolformat *f)
+{
+    const struct {
+        const char *key, *text;
+    } texts[] = { { "open", f->open },       { "before", f->before },  { "between", f->between },
+                  { "after", f->after },     { "sep", f->sep },        { "close", f->close },
+                  { "key", f->key },         { "is", f->is },          { "end", f->end },
+                  { "is_json", f->is_json }, { "and", f->and },        { "quote", f->quote },
+                  { "until", f->until },     { "trigger", f->trigger } };
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        write_str(w, texts[i].key, texts[i].text);
+    write_int(w, "min", 1);
+    write_int(w, "max", f->max);
+    write_int(w, "trim", f->trim);
+    write_int(w, "python", f->python);
+}
+
+void toolrules_write(struct buf *out, const struct toolrules_tool *tools, int n,
+                     const struct toolformat *format)
+{
+    struct jsonw w = { .out = out };
+
+    jsonw_obj(&w);
+    write_format(&w, format);
+    jsonw_key(&w, "tools"), jsonw_arr(&w);
+    for (int i = 0; i < n; i++) {
+        jsonw_obj(&w);
+        jsonw_key(&w, "name"), jsonw_str(&w, tools[i].name);
+        if (tools[i].parameters.n) jsonw_key(&w, "parameters"), jsonw_raw(&w, tools[i].parameters);
+        jsonw_end(&w);
+    }
+    jsonw_end(&w);
+    jsonw_end(&w);
+}
