@@ -8,6 +8,7 @@ enum { EMBD = 64, FF = 96, HEADS = 4, KV_HEADS = 2, DIM = 16, TOKENS = 3 };
 /* A layer's memory and weights; nothing in it is read, only its addresses. */
 struct world {
     struct record r;
+    struct backend be; /* records into r */
     float x[TOKENS][EMBD], h[TOKENS][EMBD], q[TOKENS][HEADS * DIM], k[TOKENS][KV_HEADS * DIM];
     float v[TOKENS][KV_HEADS * DIM], a[TOKENS][HEADS * DIM], gate[TOKENS][FF], up[TOKENS][FF];
     float table[TOKENS][DIM], norm[EMBD], head_norm[DIM];
@@ -27,7 +28,10 @@ static struct weight weight_of(int rows, int cols)
 static void world_open(struct world *w)
 {
     *w = (struct world){ 0 };
-    assert_int_equal(record_init(&w->r, 256, 64, NULL), OK);
+    assert_int_equal(record_init(&w->r, 256, NULL), OK);
+    w->r.share_tokens = w->r.max_tokens = 64;
+    w->be = (struct backend){ .name = "record", .self = &w->r };
+    record_fill_table(&w->be);
     w->wq = weight_of(HEADS * DIM, EMBD), w->wk = w->wv = weight_of(KV_HEADS * DIM, EMBD);
     w->wo = weight_of(EMBD, HEADS * DIM), w->wg = w->wu = weight_of(FF, EMBD),
     w->wd = weight_of(EMBD, FF);
@@ -51,7 +55,7 @@ static struct linear job(struct tensor out, const struct weight *w, bool add)
 static void norm_to(struct world *w, void *out, void *x)
 {
     struct tensor o = tensor_of(out, EMBD), i = tensor_of(x, EMBD);
-    record_norm(&w->r, OP_NORM_RMS, &o, &i, w->norm, NULL, 1e-5f);
+    w->be.rmsnorm(&w->be, &o, &i, w->norm, 1e-5f);
 }
 
 struct how {
@@ -72,20 +76,20 @@ static void attention(struct world *w, struct how how)
     };
 
     norm_to(w, w->h, w->x);
-    record_linear(&w->r, &h, qkv, 3);
+    w->be.linear(&w->be, &h, qkv, 3);
     if (how.headnorm) {
-        record_headnorm(&w->r, &q, how.whole ? 1 : HEADS, how.whole ? HEADS * DIM : DIM,
-                        w->head_norm, 0, 1e-5f);
-        record_headnorm(&w->r, &k, how.whole ? 1 : KV_HEADS, how.whole ? KV_HEADS * DIM : DIM,
-                        w->head_norm, 0, 1e-5f);
+        w->be.headnorm(&w->be, &q, how.whole ? 1 : HEADS, how.whole ? HEADS * DIM : DIM,
+                       w->head_norm, 0, 1e-5f);
+        w->be.headnorm(&w->be, &k, how.whole ? 1 : KV_HEADS, how.whole ? KV_HEADS * DIM : DIM,
+                       w->head_norm, 0, 1e-5f);
     }
     if (!how.norope) {
-        record_rope(&w->r, &q, HEADS, DIM, DIM, &t, ROPE_HALF);
-        record_rope(&w->r, &k, KV_HEADS, DIM, DIM, &t, ROPE_HALF);
+        w->be.rope(&w->be, &q, HEADS, DIM, DIM, &t, ROPE_HALF);
+        w->be.rope(&w->be, &k, KV_HEADS, DIM, DIM, &t, ROPE_HALF);
     }
-    record_kv_put(&w->r, &w->kv, 0, &k, &v);
-    record_attend(&w->r, &a, &q, &w->kv, 0, &opt);
-    record_linear(&w->r, &a, &o, 1);
+    w->be.kv_put(&w->be, &w->kv, 0, &k, &v);
+    w->be.attend(&w->be, &a, &q, &w->kv, 0, &opt);
+    w->be.linear(&w->be, &a, &o, 1);
 }
 
 static void feed_forward(struct world *w)
@@ -96,9 +100,9 @@ static void feed_forward(struct world *w)
                   down = job(x, &w->wd, true);
 
     norm_to(w, w->h, w->x);
-    record_linear(&w->r, &h, gu, 2);
-    record_act(&w->r, &g, &g, &u, ACT_SILU);
-    record_linear(&w->r, &g, &down, 1);
+    w->be.linear(&w->be, &h, gu, 2);
+    w->be.act(&w->be, &g, &g, &u, ACT_SILU);
+    w->be.linear(&w->be, &g, &down, 1);
 }
 
 /* The kinds that are left, in order. */
@@ -107,7 +111,7 @@ static void assert_kinds(const struct world *w, const enum op_kind *want, int n)
     int at = 0;
 
     for (int i = 0; i < w->r.n; i++) {
-        if (w->r.ops[i].gone) continue;
+        if (w->r.ops[i].absorbed) continue;
         assert_true(at < n);
         assert_int_equal(w->r.ops[i].kind, want[at++]);
     }
@@ -122,7 +126,7 @@ static void assert_kinds(const struct world *w, const enum op_kind *want, int n)
 static const struct op *left(const struct world *w, int nth)
 {
     for (int i = 0; i < w->r.n; i++)
-        if (!w->r.ops[i].gone && nth-- == 0) return &w->r.ops[i];
+        if (!w->r.ops[i].absorbed && nth-- == 0) return &w->r.ops[i];
     return NULL;
 }
 
@@ -138,14 +142,14 @@ static void a_layer_is_six_operations(void **state)
         KINDS(&w, OP_LINEAR, OP_ROPE_KV, OP_ATTEND, OP_LINEAR, OP_LINEAR, OP_LINEAR);
         const struct op *qkv = left(&w, 0), *rope = left(&w, 1), *o = left(&w, 3),
                         *gate = left(&w, 4);
-        assert_int_equal(qkv->u.linear.norm, OP_NORM_RMS);
-        assert_ptr_equal(qkv->u.linear.x.data, w.x);
-        assert_ptr_equal(qkv->u.linear.norm_w, w.norm);
-        assert_int_equal(rope->u.rope_kv.n_heads, HEADS);
-        assert_ptr_equal(rope->u.rope_kv.table, w.table);
-        assert_ptr_equal(rope->u.rope_kv.k_norm, headnorm ? w.head_norm : NULL);
-        assert_int_equal(o->u.linear.norm, OP_NORM_NONE);
-        assert_true(gate->u.linear.fuse_act && gate->u.linear.norm == OP_NORM_RMS);
+        assert_int_equal(qkv->u.linear->norm, OP_NORM_RMS);
+        assert_ptr_equal(qkv->u.linear->x.data, w.x);
+        assert_ptr_equal(qkv->u.linear->norm_w, w.norm);
+        assert_int_equal(rope->u.rope_kv->n_heads, HEADS);
+        assert_ptr_equal(rope->u.rope_kv->table, w.table);
+        assert_ptr_equal(rope->u.rope_kv->k_norm, headnorm ? w.head_norm : NULL);
+        assert_int_equal(o->u.linear->norm, OP_NORM_NONE);
+        assert_true(gate->u.linear->fuse_act && gate->u.linear->norm == OP_NORM_RMS);
         world_close(&w);
     }
 }
@@ -161,18 +165,18 @@ static void one_token_is_turned_by_its_attention(void **state)
     feed_forward(&w);
     record_fuse(&w.r, true);
     KINDS(&w, OP_LINEAR, OP_ATTEND, OP_LINEAR, OP_LINEAR, OP_LINEAR);
-    int rope = left(&w, 1)->u.attend.rope;
-    assert_true(rope >= 0 && w.r.ops[rope].kind == OP_ROPE_KV && w.r.ops[rope].gone);
-    assert_ptr_equal(w.r.ops[rope].u.rope_kv.table, w.table);
+    int rope = left(&w, 1)->u.attend->rope;
+    assert_true(rope >= 0 && w.r.ops[rope].kind == OP_ROPE_KV && w.r.ops[rope].absorbed);
+    assert_ptr_equal(w.r.ops[rope].u.rope_kv->table, w.table);
     world_close(&w);
 
     world_open(&w); /* whose q somebody wants to see */
     w.kv.n_tokens = 1;
     attention(&w, (struct how){ 0 });
-    record_copy(&w.r, OP_GET, host, w.q, sizeof host);
+    record_download(&w.r, host, w.q, sizeof host);
     record_fuse(&w.r, true);
-    KINDS(&w, OP_LINEAR, OP_ROPE_KV, OP_ATTEND, OP_LINEAR, OP_GET);
-    assert_int_equal(left(&w, 2)->u.attend.rope, -1);
+    KINDS(&w, OP_LINEAR, OP_ROPE_KV, OP_ATTEND, OP_LINEAR, OP_DOWNLOAD);
+    assert_int_equal(left(&w, 2)->u.attend->rope, -1);
     world_close(&w);
 }
 
@@ -184,7 +188,7 @@ static void many_layers_fuse_alike(void **state)
     world_open(&w);
     for (int l = 0; l < 5; l++) attention(&w, (struct how){ 0 }), feed_forward(&w);
     record_fuse(&w.r, true);
-    for (int i = 0; i < w.r.n; i++) n += !w.r.ops[i].gone;
+    for (int i = 0; i < w.r.n; i++) n += !w.r.ops[i].absorbed;
     assert_int_equal(n, 30);
     world_close(&w);
 }
@@ -196,19 +200,19 @@ static void what_is_read_later_is_kept(void **state)
     (void)state;
     world_open(&w); /* h comes out by a get */
     attention(&w, (struct how){ 0 });
-    record_copy(&w.r, OP_GET, host, w.h[1], sizeof host[0]);
+    record_download(&w.r, host, w.h[1], sizeof host[0]);
     record_fuse(&w.r, true);
-    KINDS(&w, OP_NORM, OP_LINEAR, OP_ROPE_KV, OP_ATTEND, OP_LINEAR, OP_GET);
+    KINDS(&w, OP_NORM, OP_LINEAR, OP_ROPE_KV, OP_ATTEND, OP_LINEAR, OP_DOWNLOAD);
     world_close(&w);
 
     world_open(&w); /* so does up, and k */
     attention(&w, (struct how){ 0 });
     feed_forward(&w);
-    record_copy(&w.r, OP_GET, host, w.up, 4);
-    record_copy(&w.r, OP_GET, host, w.k, 4);
+    record_download(&w.r, host, w.up, 4);
+    record_download(&w.r, host, w.k, 4);
     record_fuse(&w.r, true);
     KINDS(&w, OP_LINEAR, OP_ROPE, OP_ROPE, OP_KV_PUT, OP_ATTEND, OP_LINEAR, OP_LINEAR, OP_ACT,
-          OP_LINEAR, OP_GET, OP_GET);
+          OP_LINEAR, OP_DOWNLOAD, OP_DOWNLOAD);
     world_close(&w);
 }
 
@@ -238,7 +242,7 @@ static void a_product_over_its_norms_input_stays_apart(void **state)
     struct weight square = weight_of(EMBD, EMBD);
     struct linear j = job(x, &square, true);
     norm_to(&w, w.h, w.x);
-    record_linear(&w.r, &h, &j, 1);
+    w.be.linear(&w.be, &h, &j, 1);
     record_fuse(&w.r, true);
     KINDS(&w, OP_NORM, OP_LINEAR);
     world_close(&w);
@@ -264,14 +268,14 @@ static void other_shapes_stay_apart(void **state)
     attention(&w, (struct how){ .headnorm = true, .norope = true });
     record_fuse(&w.r, true);
     KINDS(&w, OP_LINEAR, OP_ROPE_KV, OP_ATTEND, OP_LINEAR);
-    assert_null(left(&w, 1)->u.rope_kv.table);
+    assert_null(left(&w, 1)->u.rope_kv->table);
     world_close(&w);
 
     world_open(&w); /* an up that is added to what was there */
     struct tensor h = tensor_of(w.h, EMBD), g = tensor_of(w.gate, FF), u = tensor_of(w.up, FF);
     struct linear gu[2] = { job(g, &w.wg, false), job(u, &w.wu, true) };
-    record_linear(&w.r, &h, gu, 2);
-    record_act(&w.r, &g, &g, &u, ACT_SILU);
+    w.be.linear(&w.be, &h, gu, 2);
+    w.be.act(&w.be, &g, &g, &u, ACT_SILU);
     record_fuse(&w.r, true);
     KINDS(&w, OP_LINEAR, OP_ACT);
     world_close(&w);
@@ -286,9 +290,9 @@ static void mixture(struct world *w, const struct experts_opt *opt, float scale)
     struct route_opt o = { .n_used = 1, .scale = scale };
 
     norm_to(w, w->h, w->x);
-    record_linear(&w->r, &h, &router, 1);
-    record_route(&w->r, ids, w->v[0], &scores, &o);
-    record_experts(&w->r, &x, &h, ids, w->v[0], opt);
+    w->be.linear(&w->be, &h, &router, 1);
+    w->be.route(&w->be, ids, w->v[0], &scores, &o);
+    w->be.experts(&w->be, &x, &h, ids, w->v[0], opt);
 }
 
 /* Of few weights and more than a few tokens: a product that keeps its input and its result. */
@@ -305,9 +309,9 @@ static void small_products_in_f32_stay_apart(void **state)
         struct tensor tg = tensor_f32(g[0], rows, FF);
         struct linear up = job(tg, &w.wg, false);
         w.wg.type = types[i % 4];
-        record_norm(&w.r, OP_NORM_RMS, &th, &tx, w.norm, NULL, 1e-5f);
-        record_linear(&w.r, &th, &up, 1);
-        record_act(&w.r, &tg, &tg, NULL, ACT_RELU2);
+        w.be.rmsnorm(&w.be, &th, &tx, w.norm, 1e-5f);
+        w.be.linear(&w.be, &th, &up, 1);
+        w.be.act(&w.be, &tg, &tg, NULL, ACT_RELU2);
         record_fuse(&w.r, true);
         if (rows == 1 || w.wg.type == DT_Q8_0) KINDS(&w, OP_LINEAR);
         else KINDS(&w, OP_NORM, OP_LINEAR, OP_ACT);
@@ -327,15 +331,15 @@ static void experts_keep_what_they_read(void **state)
     feed_forward(&w);
     record_fuse(&w.r, true);
     KINDS(&w, OP_NORM, OP_LINEAR, OP_ROUTE, OP_EXPERTS, OP_LINEAR, OP_LINEAR);
-    assert_true(left(&w, 1)->u.linear.exact && left(&w, 1)->u.linear.norm == OP_NORM_NONE);
-    assert_false(left(&w, 4)->u.linear.exact);
-    assert_ptr_equal(left(&w, 3)->u.experts.opt.up, up);
+    assert_true(left(&w, 1)->u.linear->exact && left(&w, 1)->u.linear->norm == OP_NORM_NONE);
+    assert_false(left(&w, 4)->u.linear->exact);
+    assert_ptr_equal(left(&w, 3)->u.experts->up.at, up);
     world_close(&w);
 
     world_open(&w); /* an up that is read by experts before it is written over */
     struct tensor u = tensor_of(w.up, FF), x = tensor_of(w.x, EMBD);
     feed_forward(&w);
-    record_experts(&w.r, &x, &u, w.pos, w.v[0], &opt);
+    w.be.experts(&w.be, &x, &u, w.pos, w.v[0], &opt);
     record_fuse(&w.r, true);
     KINDS(&w, OP_LINEAR, OP_ACT, OP_LINEAR, OP_EXPERTS);
     world_close(&w);
@@ -350,11 +354,11 @@ static void a_clipped_pair_and_layer_normed_heads_stay_apart(void **state)
     struct tensor q = tensor_of(w.q, HEADS * DIM), k = tensor_of(w.k, KV_HEADS * DIM);
     struct tensor v = tensor_of(w.v, KV_HEADS * DIM);
     struct linear gu[2] = { job(g, &w.wg, false), job(u, &w.wu, false) };
-    record_linear(&w.r, &h, gu, 2);
-    record_act(&w.r, &g, &g, &u, ACT_SWIGLU_CLIP);
-    record_headnorm_layer(&w.r, &q, HEADS, DIM, w.head_norm, NULL, 0, 1e-5f);
-    record_headnorm_layer(&w.r, &k, KV_HEADS, DIM, w.head_norm, NULL, 0, 1e-5f);
-    record_kv_put(&w.r, &w.kv, 0, &k, &v);
+    w.be.linear(&w.be, &h, gu, 2);
+    w.be.act(&w.be, &g, &g, &u, ACT_SWIGLU_CLIP);
+    w.be.headnorm_layer(&w.be, &q, HEADS, DIM, w.head_norm, NULL, 0, 1e-5f);
+    w.be.headnorm_layer(&w.be, &k, KV_HEADS, DIM, w.head_norm, NULL, 0, 1e-5f);
+    w.be.kv_put(&w.be, &w.kv, 0, &k, &v);
     record_fuse(&w.r, true);
     KINDS(&w, OP_LINEAR, OP_ACT, OP_HEADNORM_LAYER, OP_HEADNORM_LAYER, OP_KV_PUT);
     world_close(&w);
@@ -392,17 +396,17 @@ static void recurrent(struct world *w, const struct stateview *st, float limit)
     };
 
     norm_to(w, w->h, w->x);
-    record_linear(&w->r, &h, &in, 1);
-    record_conv(&w->r, &u, &g, st, 0, &conv);
-    record_scan(&w->r, &g, &from, st, 0, &scan);
-    record_linear(&w->r, &g, &out, 1);
+    w->be.linear(&w->be, &h, &in, 1);
+    w->be.conv(&w->be, &u, &g, st, 0, &conv);
+    w->be.scan(&w->be, &g, &from, st, 0, &scan);
+    w->be.linear(&w->be, &g, &out, 1);
 }
 
 static void recurrent_layers_keep_what_they_read(void **state)
 {
     static float memory[64];
     static struct state_run runs[2];
-    struct statelayer layer = { memory, memory + 8, 8, 16 };
+    struct statelayer layer = { memory, memory + 8, 1024, 1024 };
     struct stateview st = { &layer, 1, runs, 2, TOKENS };
     struct world w;
     uint64_t key[6];
@@ -420,17 +424,19 @@ static void recurrent_layers_keep_what_they_read(void **state)
     struct linear in = job(g, &w.wg, false);
     struct conv_opt conv = { .w = memory, .k = 2 };
     struct delta_in din = { .q = k, .k = k, .v = g, .alpha = h, .beta = k };
-    struct delta_opt delta = { .n_heads = 1 };
+    struct delta_opt delta = { .n_heads = 1, .dim_k = 16, .dim_v = 16 };
     struct linear_heads_opt heads = { .w = &w.wd, .x_step = FF, .out_step = EMBD };
     for (int i = 0; i < 3; i++) {
         norm_to(&w, w.h, w.x);
-        record_linear(&w.r, &h, &in, 1);
-        if (i == 0) record_conv(&w.r, &x, &h, &st, 0, &conv);
-        if (i == 1) record_delta(&w.r, &g, &din, &st, 0, &delta);
-        if (i == 2) record_heads(&w.r, &x, &g, &heads); /* reads another: the norm is not missed */
+        w.be.linear(&w.be, &h, &in, 1);
+        if (i == 0) w.be.conv(&w.be, &x, &h, &st, 0, &conv);
+        if (i == 1) w.be.delta(&w.be, &g, &din, &st, 0, &delta);
+        if (i == 2)
+            w.be.linear_heads(&w.be, &x, &g, &heads); /* reads another: the norm is not missed */
     }
     record_fuse(&w.r, true);
-    KINDS(&w, OP_NORM, OP_LINEAR, OP_CONV, OP_NORM, OP_LINEAR, OP_DELTA, OP_LINEAR, OP_HEADS);
+    KINDS(&w, OP_NORM, OP_LINEAR, OP_CONV, OP_NORM, OP_LINEAR, OP_DELTA, OP_LINEAR,
+          OP_LINEAR_HEADS);
     world_close(&w);
 
     world_open(&w);
@@ -465,12 +471,12 @@ static void a_latent_is_put_alone(void **state)
     };
     for (int i = 0; i < 3; i++) {
         record_clear(&w.r);
-        record_rope(&w.r, &q, HEADS, DIM, DIM, &t, ROPE_HALF);
-        record_rope(&w.r, &k, KV_HEADS, DIM, DIM, &t, ROPE_HALF);
-        record_kv_put(&w.r, &w.kv, 0, &k, NULL);
+        w.be.rope(&w.be, &q, HEADS, DIM, DIM, &t, ROPE_HALF);
+        w.be.rope(&w.be, &k, KV_HEADS, DIM, DIM, &t, ROPE_HALF);
+        w.be.kv_put(&w.be, &w.kv, 0, &k, NULL);
         opt.bidirectional = i > 0;
         if (i == 2) w.kv.seq_end = w.pos;
-        record_attend(&w.r, &a, &q, &w.kv, 0, &opt);
+        w.be.attend(&w.be, &a, &q, &w.kv, 0, &opt);
         key[i] = record_hash(&w.r);
     }
     assert_true(key[0] != key[1] && key[1] != key[2]);
@@ -484,7 +490,7 @@ static uint64_t hash_of(struct world *w, int max_pos, float eps)
     record_clear(&w->r);
     w->kv.max_pos = max_pos;
     attention(w, (struct how){ 0 });
-    w->r.ops[0].u.norm.eps = eps;
+    w->r.ops[0].u.norm->eps = eps;
     return record_hash(&w->r);
 }
 
@@ -504,7 +510,7 @@ static void equal_steps_have_one_key(void **state)
     w.wq.packed = NULL;
     w.layer.k = NULL;
     assert_true(hash_of(&w, 7, 1e-5f) != a);
-    w.r.few = 1; /* a larger step keeps its own end */
+    w.r.share_tokens = 1; /* a larger step keeps its own end */
     assert_true(hash_of(&w, 7, 1e-5f) != hash_of(&w, 8, 1e-5f));
     world_close(&w);
 }

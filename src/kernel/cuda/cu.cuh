@@ -26,8 +26,8 @@ struct op_state; /* record.h */
 struct cu_profile;
 
 struct cuda {
-    struct backend be;         /* first: a struct backend * is a struct cuda * */
-    int device, cc, n_sm;      /* cc: 90 for 9.0 */
+    struct backend be;    /* first: a struct backend * is a struct cuda *. be.self: the record */
+    int device, cc, n_sm; /* cc: 90 for 9.0 */
     size_t smem_max, l2_bytes; /* shared memory a block may ask for */
     cudaStream_t stream;
     int rc; /* first failure since the last sync */
@@ -53,7 +53,7 @@ static inline void cu_note(uint64_t *stat, uint64_t n)
     __atomic_store_n(stat, n, __ATOMIC_RELAXED);
 }
 
-static inline struct cuda *cu_of(struct backend *be) { return (struct cuda *)be->self; }
+static inline struct cuda *cu_of(struct backend *be) { return (struct cuda *)be; }
 
 /* Keeps the first failure for sync. */
 void cu_fail(struct cuda *c, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -259,7 +259,6 @@ void cu_clamp(struct cuda *c, const struct tensor *x, float limit);
 void cu_gate_rows(struct cuda *c, const struct tensor *x, const struct tensor *s);
 
 /* ---- recurrent layers (recur.cu), a matrix for each head (heads.cu): as the table's ---- */
-bool cu_recur_can(int dim, bool wide); /* states of so many rows */
 void cu_conv(struct cuda *c, const struct tensor *out, const struct tensor *x,
              const struct op_state *st, const struct conv_opt *opt);
 void cu_scan(struct cuda *c, const struct tensor *out, const struct scan_in *in,

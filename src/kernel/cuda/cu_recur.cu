@@ -140,8 +140,6 @@ void cu_conv(struct cuda *c, const struct tensor *out, const struct tensor *x,
 #define STAGED 4096  /* numbers of each kind */
 #define MAX_CHUNK 32 /* tokens */
 
-bool cu_recur_can(int dim, bool wide) { return dim >= 1 && dim <= (wide ? 128 : 256); }
-
 /* n rows of `cols` numbers to rows of `pad`; zeros fill them up. */
 static __device__ __forceinline__ void bring(float *to, const float *from, size_t stride, int n,
                                              int cols, int pad, float scale)

@@ -22,18 +22,6 @@ struct gpu { /* struct cuda and the memory of its name */
 
 static void on_device(struct cuda *c) { cudaSetDevice(c->device); }
 
-/* Where the next operation is written down. */
-static struct record *rec(struct backend *be, int n_jobs)
-{
-    struct cuda *c = cu_of(be);
-
-    if (!record_has_room(&c->record->rec, n_jobs)) {
-        on_device(c);
-        cu_record_run(c, RUN_ROOM);
-    }
-    return &c->record->rec;
-}
-
 /* Memory goes away: what was to use it is done first. */
 static void settle(struct cuda *c)
 {
@@ -107,11 +95,6 @@ static void t_get(struct backend *be, void *dst, const void *src, size_t bytes)
     cu_record_get(cu_of(be), dst, src, bytes);
 }
 
-static void t_copy(struct backend *be, void *dst, const void *src, size_t bytes)
-{
-    if (bytes > 0) record_copy(rec(be, 0), OP_COPY, dst, src, bytes);
-}
-
 /* An error that stays after it was told means that this process has lost the device. */
 static int tell(struct cuda *c, struct err *e)
 {
@@ -143,7 +126,7 @@ static void t_flush(struct backend *be, bool whole)
     cu_record_run(cu_of(be), whole ? RUN_STEP : RUN_PART);
 }
 
-static void t_pace(struct backend *be, int ahead)
+static void t_throttle(struct backend *be, int ahead)
 {
     on_device(cu_of(be));
     cu_record_pace(cu_of(be), ahead);
@@ -151,7 +134,7 @@ static void t_pace(struct backend *be, int ahead)
 
 static void t_stats(const struct backend *be, struct backend_stats *out)
 {
-    const uint64_t *from = (const uint64_t *)&((const struct cuda *)be->self)->stats;
+    const uint64_t *from = (const uint64_t *)&((const struct cuda *)be)->stats;
     uint64_t *to = (uint64_t *)out;
 
     for (size_t i = 0; i < sizeof *out / sizeof *to; i++)
@@ -185,7 +168,7 @@ static size_t part_bytes(const struct cuda *c, int part, const struct backend_li
 }
 
 /* A tenth of what is free stays so: other programs, and what CUDA takes for itself. */
-static uint64_t t_room(struct backend *be)
+static uint64_t t_available_bytes(struct backend *be)
 {
     size_t free_bytes = 0, total = 0;
 
@@ -204,6 +187,7 @@ static int t_reserve(struct backend *be, const struct backend_limits *lim, struc
     settle(c);
     cu_record_forget(c);
     widen(&c->lim, lim);
+    c->record->rec.max_tokens = c->lim.max_tokens;
     for (int i = 0; i < CU_PARTS; i++) {
         size_t bytes = part_bytes(c, i, &c->lim);
         if (bytes <= c->scratch_bytes[i]) continue;
@@ -238,6 +222,7 @@ static int t_weights_finish(struct backend *be, struct err *e)
 static void t_weight_drop(struct backend *be, struct weight *w)
 {
     settle(cu_of(be));
+    cu_record_forget(cu_of(be));
     upload_drop(cu_of(be), w);
 }
 
@@ -245,200 +230,6 @@ static bool t_weight_supported(struct backend *be, enum dtype t)
 {
     (void)be;
     return cu_matvec_can(t);
-}
-
-/* ---- operations ---- */
-
-static void t_embed(struct backend *be, const struct tensor *out, const struct weight *w,
-                    const int32_t *ids, float scale)
-{
-    if (out->rows > 0) record_embed(rec(be, 0), out, w, ids, scale);
-}
-
-static void t_gather(struct backend *be, const struct tensor *out, const struct tensor *x,
-                     const int32_t *rows)
-{
-    if (out->rows > 0) record_gather(rec(be, 0), out, x, rows);
-}
-
-static void t_rmsnorm(struct backend *be, const struct tensor *out, const struct tensor *x,
-                      const float *w, float eps)
-{
-    if (x->rows > 0) record_norm(rec(be, 0), OP_NORM_RMS, out, x, w, NULL, eps);
-}
-
-static void t_layernorm(struct backend *be, const struct tensor *out, const struct tensor *x,
-                        const float *w, const float *b, float eps)
-{
-    if (x->rows > 0) record_norm(rec(be, 0), OP_NORM_LAYER, out, x, w, b, eps);
-}
-
-static void t_headnorm(struct backend *be, const struct tensor *x, int n_heads, int head_dim,
-                       const float *w, int w_stride, float eps)
-{
-    if (x->rows > 0) record_headnorm(rec(be, 0), x, n_heads, head_dim, w, w_stride, eps);
-}
-
-static void t_linear(struct backend *be, const struct tensor *x, const struct linear *jobs,
-                     int n_jobs)
-{
-    struct cuda *c = cu_of(be);
-
-    if (c->lim.max_tokens < x->rows)
-        cu_fail(c, E_INVALID, "%s: a product of %d tokens, and memory was reserved for %d",
-                be->name, x->rows, c->lim.max_tokens);
-    else if (x->rows > 0 && n_jobs > 0) record_linear(rec(be, n_jobs), x, jobs, n_jobs);
-}
-
-static void t_rope_table(struct backend *be, const struct tensor *table, const int32_t *pos,
-                         const float *freq, int n_rot, float mscale)
-{
-    if (table->rows > 0) record_rope_table(rec(be, 0), table, pos, freq, n_rot, mscale);
-}
-
-static void t_rope(struct backend *be, const struct tensor *x, int n_heads, int head_dim, int n_rot,
-                   const struct tensor *table, enum rope_style style)
-{
-    if (x->rows > 0) record_rope(rec(be, 0), x, n_heads, head_dim, n_rot, table, style);
-}
-
-static void t_kv_put(struct backend *be, const struct kvview *kv, int layer, const struct tensor *k,
-                     const struct tensor *v)
-{
-    if (k->rows > 0) record_kv_put(rec(be, 0), kv, layer, k, v);
-}
-
-static void t_attend(struct backend *be, const struct tensor *out, const struct tensor *q,
-                     const struct kvview *kv, int layer, const struct attend_opt *opt)
-{
-    struct cuda *c = cu_of(be);
-
-    if (c->lim.max_tokens < q->rows)
-        cu_fail(c, E_INVALID, "%s: attention of %d tokens, and memory was reserved for %d",
-                be->name, q->rows, c->lim.max_tokens);
-    else if (opt->bidirectional && !kv->seq_end)
-        cu_fail(c, E_INVALID, "%s: attention both ways of sequences whose ends are not known",
-                be->name);
-    else if (q->rows > 0) record_attend(rec(be, 0), out, q, kv, layer, opt);
-}
-
-static void t_act(struct backend *be, const struct tensor *out, const struct tensor *gate,
-                  const struct tensor *up, enum act act)
-{
-    if (gate->rows > 0) record_act(rec(be, 0), out, gate, up, act);
-}
-
-static void t_add(struct backend *be, const struct tensor *x, const struct tensor *y, float scale)
-{
-    if (x->rows > 0) record_add(rec(be, 0), OP_ADD, x, y, scale);
-}
-
-static void t_scale(struct backend *be, const struct tensor *x, float scale)
-{
-    if (x->rows > 0) record_add(rec(be, 0), OP_SCALE, x, NULL, scale);
-}
-
-static void t_softcap(struct backend *be, const struct tensor *x, float cap)
-{
-    if (x->rows > 0) record_add(rec(be, 0), OP_SOFTCAP, x, NULL, cap);
-}
-
-static void t_headnorm_layer(struct backend *be, const struct tensor *x, int n_heads, int head_dim,
-                             const float *w, const float *b, int w_stride, float eps)
-{
-    if (x->rows > 0) record_headnorm_layer(rec(be, 0), x, n_heads, head_dim, w, b, w_stride, eps);
-}
-
-static void t_clamp(struct backend *be, const struct tensor *x, float limit)
-{
-    if (x->rows > 0) record_add(rec(be, 0), OP_CLAMP, x, NULL, limit);
-}
-
-static void t_gate_rows(struct backend *be, const struct tensor *x, const struct tensor *s)
-{
-    if (x->rows > 0) record_add(rec(be, 0), OP_GATE_ROWS, x, s, 1);
-}
-
-static void t_route(struct backend *be, int32_t *ids, float *weights, const struct tensor *logits,
-                    const struct route_opt *opt)
-{
-    struct cuda *c = cu_of(be);
-
-    if (logits->cols > MOE_MAX_EXPERTS || opt->n_groups > MOE_MAX_GROUPS ||
-        opt->n_used > MOE_MAX_USED)
-        cu_fail(c, E_UNSUPPORTED, "%s: %d of %d experts in %d groups, at most %d of %d in %d",
-                be->name, opt->n_used, logits->cols, opt->n_groups, MOE_MAX_USED, MOE_MAX_EXPERTS,
-                MOE_MAX_GROUPS);
-    else if (logits->rows > 0) record_route(rec(be, 0), ids, weights, logits, opt);
-}
-
-static void t_experts(struct backend *be, const struct tensor *out, const struct tensor *x,
-                      const int32_t *ids, const float *weights, const struct experts_opt *opt)
-{
-    if (x->rows > 0) record_experts(rec(be, 0), out, x, ids, weights, opt);
-}
-
-static void t_heads(struct backend *be, const struct tensor *out, const struct tensor *x,
-                    const struct linear_heads_opt *opt)
-{
-    if (x->rows > 0) record_heads(rec(be, 0), out, x, opt);
-}
-
-/* A sequence's state as it is kept, and as an operation would have it. */
-static bool has_state(struct backend *be, const float *base, size_t have, size_t need,
-                      const char *what)
-{
-    if (need == 0 || (base && have >= need)) return true;
-    cu_fail(cu_of(be), E_INVALID, "%s: %s: the state of a sequence has %zu numbers, %zu are needed",
-            be->name, what, have, need);
-    return false;
-}
-
-static bool has_rows(struct backend *be, int rows, bool wide, const char *what)
-{
-    if (cu_recur_can(rows, wide)) return true;
-    cu_fail(cu_of(be), E_UNSUPPORTED, "%s: %s: a state of %d rows is more than its kernels hold",
-            be->name, what, rows);
-    return false;
-}
-
-static void t_conv(struct backend *be, const struct tensor *out, const struct tensor *x,
-                   const struct stateview *st, int layer, const struct conv_opt *opt)
-{
-    const struct statelayer *y = &st->layers[layer];
-
-    if (opt->k < 1) cu_fail(cu_of(be), E_UNSUPPORTED, "%s: conv: %d taps", be->name, opt->k);
-    else if (x->rows > 0 && st->n_runs > 0 &&
-             has_state(be, y->conv, y->conv_floats, (size_t)(opt->k - 1) * (size_t)x->cols, "conv"))
-        record_conv(rec(be, 0), out, x, st, layer, opt);
-}
-
-static void t_scan(struct backend *be, const struct tensor *out, const struct scan_in *in,
-                   const struct stateview *st, int layer, const struct scan_opt *opt)
-{
-    const struct statelayer *y = &st->layers[layer];
-    size_t need = (size_t)opt->n_heads * (size_t)opt->head_dim * (size_t)opt->n_state;
-
-    if (in->x.rows > 0 && st->n_runs > 0 && has_state(be, y->rec, y->rec_floats, need, "scan") &&
-        has_rows(be, opt->n_state, opt->wide, "scan"))
-        record_scan(rec(be, 0), out, in, st, layer, opt);
-}
-
-static void t_delta(struct backend *be, const struct tensor *out, const struct delta_in *in,
-                    const struct stateview *st, int layer, const struct delta_opt *opt)
-{
-    const struct statelayer *y = &st->layers[layer];
-    size_t need = (size_t)opt->n_heads * (size_t)opt->dim_k * (size_t)opt->dim_v;
-
-    if (in->v.rows > 0 && st->n_runs > 0 && has_state(be, y->rec, y->rec_floats, need, "delta") &&
-        has_rows(be, opt->dim_k, false, "delta"))
-        record_delta(rec(be, 0), out, in, st, layer, opt);
-}
-
-static void t_sample(struct backend *be, int32_t *ids, const struct tensor *logits,
-                     const struct sample_row *picks, int n_picks, const struct logit_adjust *adjust)
-{
-    if (n_picks > 0) record_sample(rec(be, 0), ids, logits, picks, n_picks, adjust);
 }
 
 /* ---- open and close ---- */
@@ -468,22 +259,13 @@ static void t_close(struct backend *be)
 static void fill_table(struct backend *be)
 {
     be->alloc = t_alloc, be->free = t_free, be->put = t_put, be->get = t_get, be->sync = t_sync;
-    be->copy = t_copy;
-    be->flush = t_flush, be->throttle = t_pace, be->whole_tokens = GRAPH_TOKENS,
+    be->flush = t_flush, be->throttle = t_throttle, be->whole_tokens = GRAPH_TOKENS;
     be->stats = t_stats;
     be->host_alloc = t_host_alloc, be->host_free = t_host_free;
-    be->reserve = t_reserve, be->available_bytes = t_room, be->close = t_close;
+    be->reserve = t_reserve, be->available_bytes = t_available_bytes, be->close = t_close;
     be->weight_put = t_weight_put, be->weights_finish = t_weights_finish;
     be->weight_drop = t_weight_drop, be->weight_supported = t_weight_supported;
-    be->embed = t_embed, be->gather = t_gather;
-    be->rmsnorm = t_rmsnorm, be->layernorm = t_layernorm, be->headnorm = t_headnorm;
-    be->linear = t_linear, be->rope_table = t_rope_table, be->rope = t_rope;
-    be->kv_put = t_kv_put, be->attend = t_attend;
-    be->act = t_act, be->add = t_add, be->scale = t_scale, be->softcap = t_softcap;
-    be->headnorm_layer = t_headnorm_layer, be->clamp = t_clamp, be->gate_rows = t_gate_rows;
-    be->route = t_route, be->experts = t_experts;
-    be->linear_heads = t_heads, be->conv = t_conv, be->scan = t_scan, be->delta = t_delta;
-    be->sample = t_sample;
+    record_fill_table(be);
 }
 
 /* "cuda" is the first; "cuda:2" the third. */
@@ -554,12 +336,11 @@ extern "C" __attribute__((visibility("default"))) int tern_cuda_open(struct back
                        opt->device);
     if ((rc = pick_device(opt->device, &device, e)) != OK) return rc;
 
-    g = mem_new(struct gpu);
+    if (!(g = mem_new(struct gpu))) return err_nomem(e, "the state of a GPU");
     c = &g->c;
     c->device = device;
     snprintf(g->name, sizeof g->name, "cuda:%d", device);
     c->be.name = g->name;
-    c->be.self = c;
     fill_table(&c->be);
     if ((rc = read_device(g, e)) != OK) goto out;
     if ((rc = cu_mem_open(c, e)) != OK) goto out;

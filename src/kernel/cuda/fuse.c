@@ -1,335 +1,296 @@
 /* fuse.c - which operations of a record one kernel does together.
  *
- * What is left out must not be missed: a result is only left out when the next operation that
- * touches its memory writes over all of it, or when nothing does until the step ends. */
+ * A pass over the record looks at neighbours and replaces them by one operation:
+ *
+ *     norm, linear of its result                       linear that normalizes its input
+ *     linear of gate (and up), act                     linear that writes act(gate) * up
+ *     headnorms, ropes, kv_put                         rope_kv
+ *     rope_kv, attend of one token                     attend that does the rope_kv first
+ *
+ * The intermediate result of the first is then never written. That is allowed only if nobody misses
+ * it: the next operation that uses its memory overwrites all of it without reading, or no operation
+ * uses it until the step ends. What an operation reads and writes comes from its descriptor. */
 #include "kernel/cuda/record.h"
 
 struct range {
-    const char *at, *end;
-}; /* empty: at == end */
+    const char *at, *end; /* empty: at == end */
+};
 
-static struct range bytes_at(const void *p, size_t n)
+static struct range range_at(const void *p, size_t n)
 {
     return (struct range){ (const char *)p, (const char *)p + n };
 }
 
-static struct range range_of(const struct tensor *t)
+static struct range range_of(const struct op_tensor *t)
 {
     size_t n = t->data && t->rows > 0
                    ? ((size_t)(t->rows - 1) * t->stride + (size_t)t->cols) * sizeof(float)
                    : 0;
-    return bytes_at(t->data, n);
+    return range_at(t->data, n);
 }
 
 static bool overlaps(struct range a, struct range b) { return a.at < b.end && b.at < a.end; }
 static bool covers(struct range a, struct range b) { return a.at <= b.at && b.end <= a.end; }
 
 /* Rows without gaps: writing them writes the whole range. */
-static bool is_whole(const struct tensor *t)
+static bool is_dense(const struct op_tensor *t)
 {
     return t->rows <= 1 || t->stride == (size_t)t->cols;
 }
 
-static bool same_tensor(const struct tensor *a, const struct tensor *b)
+static bool overwrites(const struct op_tensor *t, struct range m)
+{
+    return is_dense(t) && covers(range_of(t), m);
+}
+
+static bool same_tensor(const struct op_tensor *a, const struct op_tensor *b)
 {
     return a->data == b->data && a->rows == b->rows && a->cols == b->cols && a->stride == b->stride;
 }
 
-/* ---- who touches what ---- */
+/* ---- what an operation reads and writes ---- */
 
-enum touch { TOUCH_NONE, TOUCH_READ, TOUCH_OVERWRITE };
+static const void *member(const void *op, size_t at) { return (const char *)op + at; }
 
-static enum touch reads(const struct tensor *t, struct range m)
+static int int_at(const void *op, size_t at) { return *(const int *)member(op, at); }
+
+static struct range bytes_of(const void *op, const struct op_field *f)
 {
-    return overlaps(range_of(t), m) ? TOUCH_READ : TOUCH_NONE;
+    return range_at(*(void *const *)member(op, f->at), *(const size_t *)member(op, f->aux));
 }
 
-/* Part of it written is not all of it: the rest is still to be looked for. */
-static enum touch writes(const struct tensor *t, struct range m)
+/* One field of an operation. write: does it overwrite m completely; else: does it read any of m. */
+static bool field_uses(const void *op, const struct op_field *f, bool write, struct range m)
 {
-    return is_whole(t) && covers(range_of(t), m) ? TOUCH_OVERWRITE : TOUCH_NONE;
-}
+    const struct op_tensor *t = member(op, f->at);
 
-static enum touch first_of(enum touch a, enum touch b, enum touch c, enum touch d)
-{
-    return a ? a : b ? b : c ? c : d;
-}
-
-static enum touch linear_touches(const struct record *r, const struct op *o, struct range m)
-{
-    const struct linear *j = r->jobs + o->u.linear.job;
-    enum touch t = reads(&o->u.linear.x, m);
-
-    for (int i = 0; i < o->u.linear.n_jobs && !t; i++)
-        if (j[i].add) t = reads(&j[i].out, m);
-    for (int i = 0; i < o->u.linear.n_jobs && !t; i++) t = writes(&j[i].out, m);
-    return t;
-}
-
-/* Rows that it makes for itself are nobody else's: they are written before they are read. */
-static enum touch experts_touch(const struct op *o, struct range m)
-{
-    size_t n = (size_t)o->u.experts.x.rows * (size_t)o->u.experts.opt.n_used;
-    enum touch t = reads(&o->u.experts.x, m);
-
-    if (!t && o->u.experts.opt.add) t = reads(&o->u.experts.out, m);
-    if (!t && overlaps(bytes_at(o->u.experts.ids, n * sizeof(int32_t)), m)) t = TOUCH_READ;
-    if (!t && overlaps(bytes_at(o->u.experts.weights, n * sizeof(float)), m)) t = TOUCH_READ;
-    return t ? t : writes(&o->u.experts.out, m);
-}
-
-/* Between its heads' results there may be gaps, which are not written. */
-static enum touch heads_touch(const struct op *o, struct range m)
-{
-    const struct linear_heads_opt *h = &o->u.heads.opt;
-    enum touch t = reads(&o->u.heads.x, m);
-
-    return t || h->out_step != h->w->rows + h->tail ? t : writes(&o->u.heads.out, m);
-}
-
-/* State is nobody else's memory. */
-static enum touch scan_touches(const struct op *o, struct range m)
-{
-    const struct scan_in *in = &o->u.scan.in;
-    enum touch t =
-        first_of(reads(&in->x, m), reads(&in->dt, m), reads(&in->b, m), reads(&in->c, m));
-
-    return t ? t : writes(&o->u.scan.out, m);
-}
-
-static enum touch delta_touches(const struct op *o, struct range m)
-{
-    const struct delta_in *in = &o->u.delta.in;
-    enum touch t =
-        first_of(reads(&in->q, m), reads(&in->k, m), reads(&in->v, m), reads(&in->alpha, m));
-
-    return first_of(t, reads(&in->beta, m), writes(&o->u.delta.out, m), TOUCH_NONE);
-}
-
-static enum touch touches(const struct record *r, const struct op *o, struct range m)
-{
-    switch (o->kind) {
-    case OP_PUT:
-        return covers(bytes_at(o->u.copy.dst, o->u.copy.bytes), m) ? TOUCH_OVERWRITE : TOUCH_NONE;
-    case OP_GET:
-        return overlaps(bytes_at(o->u.copy.src, o->u.copy.bytes), m) ? TOUCH_READ : TOUCH_NONE;
-    case OP_COPY:
-        if (overlaps(bytes_at(o->u.copy.src, o->u.copy.bytes), m)) return TOUCH_READ;
-        return covers(bytes_at(o->u.copy.dst, o->u.copy.bytes), m) ? TOUCH_OVERWRITE : TOUCH_NONE;
-    case OP_EMBED: return writes(&o->u.embed.out, m);
-    case OP_GATHER:
-        return first_of(reads(&o->u.gather.x, m), writes(&o->u.gather.out, m), TOUCH_NONE,
-                        TOUCH_NONE);
-    case OP_NORM:
-        return first_of(reads(&o->u.norm.x, m), writes(&o->u.norm.out, m), TOUCH_NONE, TOUCH_NONE);
-    case OP_HEADNORM:
-    case OP_HEADNORM_LAYER: return reads(&o->u.headnorm.x, m);
-    case OP_LINEAR: return linear_touches(r, o, m);
-    case OP_ROPE_TABLE: return writes(&o->u.rope_table.table, m);
-    case OP_ROPE:
-        return first_of(reads(&o->u.rope.x, m), reads(&o->u.rope.table, m), TOUCH_NONE, TOUCH_NONE);
-    case OP_KV_PUT:
-        return first_of(reads(&o->u.kv_put.k, m), reads(&o->u.kv_put.v, m), TOUCH_NONE, TOUCH_NONE);
-    case OP_ATTEND:
-        return first_of(reads(&o->u.attend.q, m), writes(&o->u.attend.out, m), TOUCH_NONE,
-                        TOUCH_NONE);
-    case OP_ACT:
-        return first_of(reads(&o->u.act.gate, m), reads(&o->u.act.up, m), writes(&o->u.act.out, m),
-                        TOUCH_NONE);
-    case OP_ADD:
-    case OP_SCALE:
-    case OP_SOFTCAP:
-    case OP_CLAMP:
-    case OP_GATE_ROWS:
-        return first_of(reads(&o->u.add.x, m), reads(&o->u.add.y, m), TOUCH_NONE, TOUCH_NONE);
-    case OP_ROUTE: return reads(&o->u.route.logits, m);
-    case OP_EXPERTS: return experts_touch(o, m);
-    case OP_SAMPLE: return reads(&o->u.sample.logits, m);
-    case OP_HEADS: return heads_touch(o, m);
-    case OP_CONV:
-        return first_of(reads(&o->u.conv.x, m), writes(&o->u.conv.out, m), TOUCH_NONE, TOUCH_NONE);
-    case OP_SCAN: return scan_touches(o, m);
-    case OP_DELTA: return delta_touches(o, m);
-    case OP_ROPE_KV:
-        return first_of(reads(&o->u.rope_kv.q, m), reads(&o->u.rope_kv.k, m),
-                        reads(&o->u.rope_kv.v, m), TOUCH_NONE);
+    switch (f->role) {
+    case ROLE_READ:
+    case ROLE_UPDATED: return !write && overlaps(range_of(t), m);
+    case ROLE_WRITTEN: return write && overwrites(t, m);
+    case ROLE_WRITTEN_DENSE: return write && int_at(op, f->aux) && overwrites(t, m);
+    case ROLE_ADDED:
+        return write ? overwrites(t, m) : int_at(op, f->aux) && overlaps(range_of(t), m);
+    case ROLE_READ_BYTES: return !write && overlaps(bytes_of(op, f), m);
+    case ROLE_WRITTEN_BYTES: return write && covers(bytes_of(op, f), m);
+    default: return false;
     }
-    return TOUCH_READ;
+}
+
+static bool fields_use(const struct record *r, const struct op_desc *d, const void *op, bool write,
+                       struct range m)
+{
+    for (const struct op_field *f = d->fields, *end = f + d->n_fields; f < end; f++) {
+        if (f->role >= ROLE_ADDRESS) continue;
+        if (f->role != ROLE_JOBS) {
+            if (field_uses(op, f, write, m)) return true;
+            continue;
+        }
+        const struct op_job *j = r->jobs + int_at(op, f->at);
+        for (int n = int_at(op, f->aux); n > 0; n--, j++)
+            if (fields_use(r, &op_desc_job, j, write, m)) return true;
+    }
+    return false;
+}
+
+/* An operation reads its inputs before it writes its results. Memory that it writes in part is not
+ * overwritten: the rest may still be read. */
+static enum op_use use_of(const struct record *r, const struct op *o, struct range m)
+{
+    const struct op_desc *d = &op_descs[o->kind];
+
+    if (fields_use(r, d, o->u.any, false, m)) return USE_READ;
+    return fields_use(r, d, o->u.any, true, m) ? USE_OVERWRITE : USE_NONE;
+}
+
+enum op_use record_use(const struct record *r, const struct op *o, const void *p, size_t n)
+{
+    return use_of(r, o, range_at(p, n));
 }
 
 /* Nobody reads t from operation `from` on. */
-static bool is_dead(const struct record *r, int from, const struct tensor *t, bool last)
+static bool is_dead(const struct record *r, int from, const struct op_tensor *t, bool last)
 {
     struct range m = range_of(t);
 
     for (int i = from; i < r->n; i++) {
-        enum touch how = r->ops[i].gone ? TOUCH_NONE : touches(r, &r->ops[i], m);
-        if (how) return how == TOUCH_OVERWRITE;
+        enum op_use use = r->ops[i].absorbed ? USE_NONE : use_of(r, &r->ops[i], m);
+        if (use) return use == USE_OVERWRITE;
     }
     return last;
 }
 
-/* ---- what goes together ---- */
+/* ---- which neighbours become one ---- */
 
-/* norm, linear of its result. The product reads the norm's input, which it must not write
- * meanwhile. */
+static const struct op_job *jobs_of(const struct record *r, const struct op_linear *l)
+{
+    return r->jobs + l->job;
+}
+
+/* The matrix products themselves overwrite t, after they have read it. */
+static bool jobs_overwrite(const struct record *r, const struct op_linear *l,
+                           const struct op_tensor *t)
+{
+    for (int j = 0; j < l->n_jobs; j++)
+        if (overwrites(&jobs_of(r, l)[j].out, range_of(t))) return true;
+    return false;
+}
+
+/* norm, linear of its result. The products then read the norm's input while they write their
+ * outputs, so these must not overlap. */
 static void fuse_norm(struct record *r, int i, bool last)
 {
-    struct op *n = &r->ops[i], *l = &r->ops[i + 1];
+    const struct op_norm *n = r->ops[i].u.norm;
+    struct op_linear *l = r->ops[i + 1].u.linear;
 
-    if (l->kind != OP_LINEAR || l->u.linear.exact || !same_tensor(&n->u.norm.out, &l->u.linear.x))
-        return;
-    if (n->u.norm.x.rows != l->u.linear.x.rows || n->u.norm.x.cols != l->u.linear.x.cols) return;
-    for (int j = 0; j < l->u.linear.n_jobs; j++)
-        if (overlaps(range_of(&r->jobs[l->u.linear.job + j].out), range_of(&n->u.norm.x))) return;
-    if (!is_dead(r, i + 2, &n->u.norm.out, last)) {
-        /* A product of its own may still have overwritten it. */
-        bool over = false;
-        for (int j = 0; j < l->u.linear.n_jobs; j++)
-            over |= writes(&r->jobs[l->u.linear.job + j].out, range_of(&n->u.norm.out)) ==
-                    TOUCH_OVERWRITE;
-        if (!over) return;
-    }
-    l->u.linear.x = n->u.norm.x;
-    l->u.linear.norm = n->u.norm.kind;
-    l->u.linear.norm_w = n->u.norm.w;
-    l->u.linear.norm_b = n->u.norm.b;
-    l->u.linear.eps = n->u.norm.eps;
-    n->gone = true;
+    if (r->ops[i + 1].kind != OP_LINEAR || l->exact || !same_tensor(&n->out, &l->x)) return;
+    if (n->x.rows != l->x.rows || n->x.cols != l->x.cols) return;
+    for (int j = 0; j < l->n_jobs; j++)
+        if (overlaps(range_of(&jobs_of(r, l)[j].out), range_of(&n->x))) return;
+    if (!is_dead(r, i + 2, &n->out, last) && !jobs_overwrite(r, l, &n->out)) return;
+    l->x = n->x;
+    l->norm = n->kind;
+    l->norm_w = n->w;
+    l->norm_b = n->b;
+    l->eps = n->eps;
+    r->ops[i].absorbed = true;
 }
 
-/* linear of gate and up (or gate alone), act in place of gate. */
+/* linear of gate and up (or of gate alone), act whose result takes the place of gate. */
 static void fuse_act(struct record *r, int i, bool last)
 {
-    struct op *l = &r->ops[i], *a = &r->ops[i + 1];
-    const struct linear *j = r->jobs + l->u.linear.job;
-    int want = a->kind == OP_ACT && a->u.act.up.data ? 2 : 1;
+    struct op_linear *l = r->ops[i].u.linear;
+    const struct op_act *a = r->ops[i + 1].u.act;
+    const struct op_job *j = jobs_of(r, l);
 
-    if (a->kind != OP_ACT || l->u.linear.exact || l->u.linear.n_jobs != want) return;
-    if (a->u.act.act == ACT_SWIGLU_CLIP) return; /* of up there is more to do than a product */
-    if (!same_tensor(&j[0].out, &a->u.act.gate) || !same_tensor(&j[0].out, &a->u.act.out) ||
-        j[0].add)
-        return;
-    if (want == 2) {
-        if (!same_tensor(&j[1].out, &a->u.act.up) || j[1].add) return;
-        if (j[0].w->rows != j[1].w->rows || !is_dead(r, i + 2, &j[1].out, last)) return;
+    if (r->ops[i + 1].kind != OP_ACT) return;
+    if (l->exact || l->n_jobs != (a->up.data ? 2 : 1)) return;
+    if (a->act == ACT_SWIGLU_CLIP) return; /* changes up too: the fused kernels only multiply it */
+    if (!same_tensor(&j[0].out, &a->gate) || !same_tensor(&j[0].out, &a->out) || j[0].add) return;
+    if (a->up.data) {
+        if (!same_tensor(&j[1].out, &a->up) || j[1].add) return;
+        if (j[0].w.rows != j[1].w.rows || !is_dead(r, i + 2, &j[1].out, last)) return;
     }
-    l->u.linear.fuse_act = true;
-    l->u.linear.act = a->u.act.act;
-    a->gone = true;
+    l->fuse_act = true;
+    l->act = a->act;
+    r->ops[i + 1].absorbed = true;
 }
 
-/* What stands before a kv_put: headnorm of q and k, rope of q and k, each pair optional. */
+/* The operations that end in a kv_put: headnorms of q and k, ropes of q and k, each pair optional.
+ * NULL: there is none. */
 struct rope_run {
-    const struct op *q_norm, *k_norm, *q_rope, *k_rope, *put;
+    const struct op_headnorm *q_norm, *k_norm;
+    const struct op_rope *q_rope, *k_rope;
+    const struct op_kv_put *put;
     int end; /* index of put */
 };
 
-static const struct op *take(const struct record *r, int *i, enum op_kind kind)
+/* The fields of operation *i, and *i is the next one, if its kind is `kind`. */
+static const void *next_if(const struct record *r, int *i, enum op_kind kind)
 {
-    return *i < r->n && r->ops[*i].kind == kind ? &r->ops[(*i)++] : NULL;
+    return *i < r->n && r->ops[*i].kind == kind ? r->ops[(*i)++].u.any : NULL;
 }
 
-static struct rope_run find_run(const struct record *r, int i)
+static struct rope_run find_rope_run(const struct record *r, int i)
 {
     struct rope_run f = { 0 };
 
-    f.q_norm = take(r, &i, OP_HEADNORM);
-    if (f.q_norm) f.k_norm = take(r, &i, OP_HEADNORM);
-    f.q_rope = take(r, &i, OP_ROPE);
-    if (f.q_rope) f.k_rope = take(r, &i, OP_ROPE);
+    f.q_norm = next_if(r, &i, OP_HEADNORM);
+    if (f.q_norm) f.k_norm = next_if(r, &i, OP_HEADNORM);
+    f.q_rope = next_if(r, &i, OP_ROPE);
+    if (f.q_rope) f.k_rope = next_if(r, &i, OP_ROPE);
     f.end = i;
-    f.put = take(r, &i, OP_KV_PUT);
+    f.put = next_if(r, &i, OP_KV_PUT);
     return f;
 }
 
-static bool norm_fits(const struct op *n, const struct tensor *x, int n_heads, int head_dim)
+static bool norm_fits(const struct op_headnorm *n, const struct op_tensor *x, int n_heads,
+                      int head_dim)
 {
-    return same_tensor(&n->u.headnorm.x, x) && n->u.headnorm.n_heads == n_heads &&
-           n->u.headnorm.head_dim == head_dim && n->u.headnorm.w_stride == 0 && n->u.headnorm.w;
+    return same_tensor(&n->x, x) && n->n_heads == n_heads && n->head_dim == head_dim &&
+           n->w_stride == 0 && n->w;
 }
 
 static bool ropes_fit(const struct rope_run *f, int n_kv_heads, int head_dim)
 {
-    const struct op *q = f->q_rope, *k = f->k_rope;
+    const struct op_rope *q = f->q_rope, *k = f->k_rope;
 
-    if (!k || !same_tensor(&k->u.rope.x, &f->put->u.kv_put.k)) return false;
-    return q->u.rope.head_dim == head_dim && k->u.rope.head_dim == head_dim &&
-           k->u.rope.n_heads == n_kv_heads && q->u.rope.n_rot == k->u.rope.n_rot &&
-           q->u.rope.style == k->u.rope.style && q->u.rope.x.rows == k->u.rope.x.rows &&
-           same_tensor(&q->u.rope.table, &k->u.rope.table) &&
-           q->u.rope.table.stride == (size_t)q->u.rope.n_rot;
+    if (!k || !same_tensor(&k->x, &f->put->k)) return false;
+    return q->head_dim == head_dim && k->head_dim == head_dim && k->n_heads == n_kv_heads &&
+           q->n_rot == k->n_rot && q->style == k->style && q->x.rows == k->x.rows &&
+           same_tensor(&q->table, &k->table) && q->table.stride == (size_t)q->n_rot;
 }
 
-/* One headnorm alone is k's if it is k that it norms. */
+/* The rope_kv kernel can do the run. A headnorm without a second one is that of k if it normalizes
+ * what kv_put writes. */
 static bool run_fits(struct rope_run *f, int n_kv_heads, int head_dim)
 {
-    const struct tensor *k = &f->put->u.kv_put.k;
-    const struct op *n;
+    const struct op_tensor *k = &f->put->k;
+    const struct op_headnorm *n;
 
     if (!f->q_rope && !(f->q_norm && f->k_norm)) return false;
     if (f->q_rope && !ropes_fit(f, n_kv_heads, head_dim)) return false;
-    if (f->q_norm && !f->k_norm && same_tensor(&f->q_norm->u.headnorm.x, k)) {
+    if (f->q_norm && !f->k_norm && same_tensor(&f->q_norm->x, k)) {
         f->k_norm = f->q_norm;
         f->q_norm = NULL;
     }
     if (f->k_norm && !norm_fits(f->k_norm, k, n_kv_heads, head_dim)) return false;
     if (!(n = f->q_norm)) return true;
     if (f->q_rope) {
-        if (!norm_fits(n, &f->q_rope->u.rope.x, f->q_rope->u.rope.n_heads, head_dim)) return false;
-    } else if (!norm_fits(n, &n->u.headnorm.x, n->u.headnorm.n_heads, head_dim)) {
+        if (!norm_fits(n, &f->q_rope->x, f->q_rope->n_heads, head_dim)) return false;
+    } else if (!norm_fits(n, &n->x, n->n_heads, head_dim)) {
         return false;
     }
-    return !f->k_norm || n->u.headnorm.eps == f->k_norm->u.headnorm.eps;
+    return !f->k_norm || n->eps == f->k_norm->eps;
+}
+
+static struct op_rope_kv make_rope_kv(const struct rope_run *f)
+{
+    struct op_rope_kv o = { .k = f->put->k, .v = f->put->v, .kv = f->put->kv };
+
+    o.q = f->q_rope ? f->q_rope->x : f->q_norm->x;
+    o.n_heads = f->q_rope ? f->q_rope->n_heads : f->q_norm->n_heads;
+    if (f->q_rope) {
+        o.table = (const float *)f->q_rope->table.data;
+        o.n_rot = f->q_rope->n_rot;
+        o.style = f->q_rope->style;
+    }
+    if (f->q_norm) o.q_norm = f->q_norm->w, o.eps = f->q_norm->eps;
+    if (f->k_norm) o.k_norm = f->k_norm->w, o.eps = f->k_norm->eps;
+    return o;
 }
 
 static void fuse_rope_kv(struct record *r, int i, bool last)
 {
-    struct rope_run f = find_run(r, i);
+    struct rope_run f = find_rope_run(r, i);
     struct op o = { .kind = OP_ROPE_KV };
 
-    if (!f.put) return;
-    const struct kvlayer *kv = &r->views[f.put->u.kv_put.view].layers[f.put->u.kv_put.layer];
-    if (kv->v_in_k || !run_fits(&f, kv->n_kv_heads, kv->head_dim)) return;
-    if (!is_dead(r, f.end + 1, &f.put->u.kv_put.k, last)) return;
-
-    o.u.rope_kv.q = f.q_rope ? f.q_rope->u.rope.x : f.q_norm->u.headnorm.x;
-    o.u.rope_kv.n_heads = f.q_rope ? f.q_rope->u.rope.n_heads : f.q_norm->u.headnorm.n_heads;
-    o.u.rope_kv.k = f.put->u.kv_put.k;
-    o.u.rope_kv.v = f.put->u.kv_put.v;
-    o.u.rope_kv.view = f.put->u.kv_put.view;
-    o.u.rope_kv.layer = f.put->u.kv_put.layer;
-    o.u.rope_kv.n_kv_heads = kv->n_kv_heads;
-    o.u.rope_kv.head_dim = kv->head_dim;
-    if (f.q_rope) {
-        o.u.rope_kv.table = (const float *)f.q_rope->u.rope.table.data;
-        o.u.rope_kv.n_rot = f.q_rope->u.rope.n_rot;
-        o.u.rope_kv.style = f.q_rope->u.rope.style;
-    }
-    if (f.q_norm)
-        o.u.rope_kv.q_norm = f.q_norm->u.headnorm.w, o.u.rope_kv.eps = f.q_norm->u.headnorm.eps;
-    if (f.k_norm)
-        o.u.rope_kv.k_norm = f.k_norm->u.headnorm.w, o.u.rope_kv.eps = f.k_norm->u.headnorm.eps;
-    for (int j = i; j < f.end; j++) r->ops[j].gone = true;
+    if (!f.put || f.put->kv.v_in_k || !run_fits(&f, f.put->kv.n_kv_heads, f.put->kv.head_dim))
+        return;
+    if (!is_dead(r, f.end + 1, &f.put->k, last)) return;
+    o.u.rope_kv = record_new_fields(r, OP_ROPE_KV);
+    *o.u.rope_kv = make_rope_kv(&f);
+    for (int j = i; j < f.end; j++) r->ops[j].absorbed = true;
     r->ops[f.end] = o;
 }
 
-/* rope_kv, attend of its q over its keys, for one token: nobody else waits for either. */
+/* rope_kv, attend of its q over its keys, for one token. With more tokens the attention of one
+ * would read keys that another block of the same launch writes. */
 static void fuse_attend(struct record *r, int i, bool last)
 {
-    struct op *k = &r->ops[i], *a = &r->ops[i + 1];
+    const struct op_rope_kv *k = r->ops[i].u.rope_kv;
+    struct op_attend *a = r->ops[i + 1].u.attend;
     struct range out;
 
-    if (a->kind != OP_ATTEND || a->gone) return;
-    if (a->u.attend.view != k->u.rope_kv.view || a->u.attend.layer != k->u.rope_kv.layer) return;
-    if (r->views[a->u.attend.view].n_tokens != 1 || !same_tensor(&a->u.attend.q, &k->u.rope_kv.q))
+    if (r->ops[i + 1].kind != OP_ATTEND || r->ops[i + 1].absorbed) return;
+    if (a->kv.view != k->kv.view || a->kv.layer != k->kv.layer) return;
+    if (r->views[a->kv.view].n_tokens != 1 || !same_tensor(&a->q, &k->q)) return;
+    out = range_of(&a->out);
+    if (overlaps(out, range_of(&k->q)) || overlaps(out, range_of(&k->k)) ||
+        overlaps(out, range_of(&k->v)) || !is_dead(r, i + 2, &a->q, last))
         return;
-    out = range_of(&a->u.attend.out);
-    if (overlaps(out, range_of(&k->u.rope_kv.q)) || overlaps(out, range_of(&k->u.rope_kv.k)) ||
-        overlaps(out, range_of(&k->u.rope_kv.v)) || !is_dead(r, i + 2, &a->u.attend.q, last))
-        return;
-    a->u.attend.rope = i;
-    k->gone = true;
+    a->rope = i;
+    r->ops[i].absorbed = true;
 }
 
 void record_fuse(struct record *r, bool last)
@@ -337,7 +298,7 @@ void record_fuse(struct record *r, bool last)
     if (r->fused) return;
     r->fused = true;
     for (int i = 0; i + 1 < r->n; i++) {
-        if (r->ops[i].gone) continue;
+        if (r->ops[i].absorbed) continue;
         if (r->ops[i].kind == OP_HEADNORM || r->ops[i].kind == OP_ROPE) fuse_rope_kv(r, i, last);
         else if (r->ops[i].kind == OP_NORM) fuse_norm(r, i, last);
         else if (r->ops[i].kind == OP_LINEAR) fuse_act(r, i, last);

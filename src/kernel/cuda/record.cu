@@ -9,16 +9,38 @@ extern "C" {
 
 #include <stdlib.h>
 
-/* Beyond these the tensor cores are faster, though matvec could. */
-#define MATVEC_TOKENS 4
-static_assert(MATVEC_TOKENS <= CU_FEW, "matvec takes no more");
-static_assert((int)OP_NORM_RMS == CU_NORM_RMS && (int)OP_NORM_LAYER == CU_NORM_LAYER,
-              "one numbering");
-
 static bool is_on(const char *name)
 {
     const char *v = getenv(name);
     return !v || strcmp(v, "0") != 0;
+}
+
+/* The record has no room for the next operation. */
+static void launch_full(void *device)
+{
+    struct cuda *c = (struct cuda *)device;
+
+    cudaSetDevice(c->device);
+    cu_record_run(c, RUN_ROOM);
+}
+
+static int open_host_memory(struct cuda *c, struct cu_record *r, struct err *e)
+{
+    int rc;
+
+    if ((rc = record_init(&r->rec, RECORD_OPS, e)) != OK) return rc;
+    r->rec.share_tokens = r->graphs ? GRAPH_TOKENS : 0;
+    r->rec.make_room = launch_full;
+    r->rec.device = c;
+    if (r->graphs && (rc = graphs_init(&r->cache, e)) != OK) return rc;
+    r->jobs = (struct linear *)mem_array((size_t)r->rec.cap_jobs, sizeof *r->jobs);
+    if (!r->jobs) return err_nomem(e, "the matrix products of a step");
+    if (cudaMallocHost((void **)&r->stage, STAGE_BYTES) == cudaSuccess &&
+        cudaMallocHost((void **)&r->back, STAGE_BYTES) == cudaSuccess)
+        return OK;
+    cudaGetLastError();
+    return err_set(e, E_NOMEM, "%s: no %zu MiB of pinned memory", c->be.name,
+                   2 * STAGE_BYTES >> 20);
 }
 
 int cu_record_open(struct cuda *c, struct err *e)
@@ -26,16 +48,12 @@ int cu_record_open(struct cuda *c, struct err *e)
     struct cu_record *r = mem_new(struct cu_record);
     int rc;
 
+    if (!r) return err_nomem(e, "the record of a GPU");
     c->record = r;
+    c->be.self = &r->rec;
     r->fuse = is_on("TERN_CUDA_FUSE");
     r->graphs = is_on("TERN_CUDA_GRAPHS");
-    if ((rc = record_init(&r->rec, RECORD_OPS, r->graphs ? GRAPH_TOKENS : 0, e)) != OK) return rc;
-    if (cudaMallocHost((void **)&r->stage, STAGE_BYTES) != cudaSuccess ||
-        cudaMallocHost((void **)&r->back, STAGE_BYTES) != cudaSuccess) {
-        cudaGetLastError();
-        return err_set(e, E_NOMEM, "%s: no %zu MiB of pinned memory", c->be.name,
-                       2 * STAGE_BYTES >> 20);
-    }
+    if ((rc = open_host_memory(c, r, e)) != OK) return rc;
     for (int i = -1; i < MAX_AHEAD; i++)
         if (cudaEventCreate(i < 0 ? &r->begun : &r->done[i]) != cudaSuccess) {
             cudaGetLastError();
@@ -60,219 +78,28 @@ void cu_record_close(struct cuda *c)
         cudaFreeHost(r->pinned[i].p);
     }
     record_release(&r->rec);
+    graphs_release(&r->cache);
+    mem_free(r->jobs);
     mem_free(r);
     c->record = NULL;
+    c->be.self = NULL;
 }
 
 void cu_record_forget(struct cuda *c)
 {
     struct cu_record *r = c->record;
 
-    for (int i = 0; i < MAX_GRAPHS; i++) {
-        if (r->graph[i].exec) cudaGraphExecDestroy(r->graph[i].exec);
-        r->graph[i] = (struct cu_graph){};
-    }
+    for (int i = 0; i < MAX_GRAPHS; i++)
+        if (r->cache.slot[i].exec) cudaGraphExecDestroy((cudaGraphExec_t)r->cache.slot[i].exec);
+    graphs_clear(&r->cache);
     cu_note(&c->stats.graph_bytes, 0);
-    memset(r->seen, 0, sizeof r->seen);
-}
-
-/* ---- one operation ---- */
-
-static struct cu_product product_of(const struct record *r, const struct op *o)
-{
-    struct cu_product p = {};
-
-    p.x = o->u.linear.x;
-    p.norm.kind = (int)o->u.linear.norm;
-    p.norm.w = o->u.linear.norm_w;
-    p.norm.b = o->u.linear.norm_b;
-    p.norm.eps = o->u.linear.eps;
-    p.jobs = r->jobs + o->u.linear.job;
-    p.n_jobs = o->u.linear.n_jobs;
-    p.fuse_act = o->u.linear.fuse_act;
-    p.act = o->u.linear.act;
-    return p;
-}
-
-static void run_linear(struct cuda *c, const struct record *r, const struct op *o)
-{
-    struct cu_product p = product_of(r, o), then;
-    const struct op *n = o + 1, *end = r->ops + r->n;
-
-    while (n < end && n->gone) n++;
-    if (n < end && n->kind == OP_LINEAR && !n->u.linear.exact) {
-        then = product_of(r, n);
-        p.then = &then;
-    }
-    if (o->u.linear.exact && cu_exact(c, &p)) return;
-    if (p.x.rows <= MATVEC_TOKENS) cu_matvec(c, &p);
-    else cu_gemm(c, &p);
-}
-
-static struct cu_rope_kv rope_kv_of(const struct record *r, const struct op *o)
-{
-    struct cu_rope_kv k = {};
-
-    k.q = o->u.rope_kv.q;
-    k.k = o->u.rope_kv.k;
-    k.v = o->u.rope_kv.v;
-    k.n_heads = o->u.rope_kv.n_heads;
-    k.n_kv_heads = o->u.rope_kv.n_kv_heads;
-    k.head_dim = o->u.rope_kv.head_dim;
-    k.n_rot = o->u.rope_kv.n_rot;
-    k.q_norm = o->u.rope_kv.q_norm;
-    k.k_norm = o->u.rope_kv.k_norm;
-    k.eps = o->u.rope_kv.eps;
-    k.table = o->u.rope_kv.table;
-    k.style = o->u.rope_kv.style;
-    k.kv = &r->views[o->u.rope_kv.view];
-    k.layer = o->u.rope_kv.layer;
-    k.head_dim_v = k.kv->layers[k.layer].head_dim_v;
-    return k;
-}
-
-static void run_rope_kv(struct cuda *c, const struct record *r, const struct op *o)
-{
-    struct cu_rope_kv k = rope_kv_of(r, o);
-
-    cu_rope_kv(c, &k);
-}
-
-static void run_attend(struct cuda *c, const struct record *r, const struct op *o)
-{
-    bool rope = o->u.attend.rope >= 0;
-    struct cu_rope_kv k = {};
-
-    if (rope) k = rope_kv_of(r, &r->ops[o->u.attend.rope]);
-    cu_attend(c, &o->u.attend.out, &o->u.attend.q, &r->views[o->u.attend.view], o->u.attend.layer,
-              &o->u.attend.opt, rope ? &k : NULL);
-}
-
-static void run_norm(struct cuda *c, const struct op *o)
-{
-    struct cu_norm n = { (int)o->u.norm.kind, o->u.norm.w, o->u.norm.b, o->u.norm.eps };
-
-    cu_norm_rows(c, &o->u.norm.out, &o->u.norm.x, &n);
-}
-
-static void run_headnorm(struct cuda *c, const struct op *o)
-{
-    struct cu_norm n = { o->kind == OP_HEADNORM ? CU_NORM_RMS : CU_NORM_LAYER, o->u.headnorm.w,
-                         o->u.headnorm.b, o->u.headnorm.eps };
-
-    cu_headnorm(c, &o->u.headnorm.x, o->u.headnorm.n_heads, o->u.headnorm.head_dim, &n,
-                o->u.headnorm.w_stride);
-}
-
-static void run_copy(struct cuda *c, const struct op *o, enum cudaMemcpyKind way, const char *name)
-{
-    cu_begin(c, name);
-    cu_check(c, cudaMemcpyAsync(o->u.copy.dst, o->u.copy.src, o->u.copy.bytes, way, c->stream),
-             name);
-    cu_end(c);
-}
-
-static void run_op(struct cuda *c, const struct record *r, const struct op *o)
-{
-    switch (o->kind) {
-    case OP_PUT: run_copy(c, o, cudaMemcpyHostToDevice, "put"); break;
-    case OP_GET: run_copy(c, o, cudaMemcpyDeviceToHost, "get"); break;
-    case OP_EMBED:
-        cu_embed(c, &o->u.embed.out, o->u.embed.w, o->u.embed.ids, o->u.embed.scale);
-        break;
-    case OP_GATHER: cu_gather(c, &o->u.gather.out, &o->u.gather.x, o->u.gather.rows); break;
-    case OP_NORM: run_norm(c, o); break;
-    case OP_HEADNORM:
-    case OP_HEADNORM_LAYER: run_headnorm(c, o); break;
-    case OP_LINEAR: run_linear(c, r, o); break;
-    case OP_ROPE_TABLE:
-        cu_rope_table(c, &o->u.rope_table.table, o->u.rope_table.pos, o->u.rope_table.freq,
-                      o->u.rope_table.n_rot, o->u.rope_table.mscale);
-        break;
-    case OP_ROPE:
-        cu_rope(c, &o->u.rope.x, o->u.rope.n_heads, o->u.rope.head_dim, o->u.rope.n_rot,
-                &o->u.rope.table, o->u.rope.style);
-        break;
-    case OP_KV_PUT:
-        cu_kv_put(c, &r->views[o->u.kv_put.view], o->u.kv_put.layer, &o->u.kv_put.k,
-                  &o->u.kv_put.v);
-        break;
-    case OP_ATTEND: run_attend(c, r, o); break;
-    case OP_ACT:
-        cu_act(c, &o->u.act.out, &o->u.act.gate, o->u.act.up.data ? &o->u.act.up : NULL,
-               o->u.act.act);
-        break;
-    case OP_ADD: cu_add(c, &o->u.add.x, &o->u.add.y, o->u.add.scale); break;
-    case OP_SCALE: cu_scale(c, &o->u.add.x, o->u.add.scale); break;
-    case OP_SOFTCAP: cu_softcap(c, &o->u.add.x, o->u.add.scale); break;
-    case OP_CLAMP: cu_clamp(c, &o->u.add.x, o->u.add.scale); break;
-    case OP_GATE_ROWS: cu_gate_rows(c, &o->u.add.x, &o->u.add.y); break;
-    case OP_ROUTE:
-        cu_route(c, o->u.route.ids, o->u.route.weights, &o->u.route.logits, &o->u.route.opt);
-        break;
-    case OP_EXPERTS:
-        cu_experts(c, &o->u.experts.out, &o->u.experts.x, o->u.experts.ids, o->u.experts.weights,
-                   &o->u.experts.opt);
-        break;
-    case OP_SAMPLE:
-        cu_sample(c, o->u.sample.ids, &o->u.sample.logits, o->u.sample.picks, o->u.sample.n,
-                  o->u.sample.adjust);
-        break;
-    case OP_COPY: run_copy(c, o, cudaMemcpyDeviceToDevice, "copy"); break;
-    case OP_HEADS: cu_heads(c, &o->u.heads.out, &o->u.heads.x, &o->u.heads.opt); break;
-    case OP_CONV: cu_conv(c, &o->u.conv.out, &o->u.conv.x, &o->u.conv.st, &o->u.conv.opt); break;
-    case OP_SCAN: cu_scan(c, &o->u.scan.out, &o->u.scan.in, &o->u.scan.st, &o->u.scan.opt); break;
-    case OP_DELTA:
-        cu_delta(c, &o->u.delta.out, &o->u.delta.in, &o->u.delta.st, &o->u.delta.opt);
-        break;
-    case OP_ROPE_KV: run_rope_kv(c, r, o); break;
-    }
-}
-
-static void run_all(struct cuda *c)
-{
-    const struct record *r = &c->record->rec;
-
-    cu_matvec_begin();
-    for (int i = 0; i < r->n && c->rc == OK; i++)
-        if (!r->ops[i].gone) run_op(c, r, &r->ops[i]);
 }
 
 /* ---- graphs ---- */
 
-static struct cu_graph *find_graph(struct cu_record *r, uint64_t key)
-{
-    for (int i = 0; i < MAX_GRAPHS; i++)
-        if (r->graph[i].exec && r->graph[i].key == key) return &r->graph[i];
-    return NULL;
-}
-
-/* True from the second time on. */
-static bool was_seen(struct cu_record *r, uint64_t key)
-{
-    for (int i = 0; i < MAX_SEEN; i++)
-        if (r->seen[i] == key) return true;
-    r->seen[r->n_seen++ % MAX_SEEN] = key;
-    return false;
-}
-
-/* The emptiest place: none in it, or used longest ago. NULL: all are in use, and one that goes
- * would soon be wanted again; taking a graph costs more than launching. */
-static struct cu_graph *place(struct cu_record *r)
-{
-    struct cu_graph *best = &r->graph[0];
-
-    for (int i = 0; i < MAX_GRAPHS && best->exec; i++)
-        if (!r->graph[i].exec || r->graph[i].used < best->used) best = &r->graph[i];
-    if (best->exec && r->n_steps - best->used < GRAPH_REST) return NULL;
-    if (best->exec) cudaGraphExecDestroy(best->exec);
-    *best = (struct cu_graph){};
-    return best;
-}
-
-/* Launches into a graph instead of the device. NULL: this step cannot be one, and nothing was
- * launched. */
-static struct cu_graph *capture(struct cuda *c, uint64_t key, struct cu_graph *at)
+/* Launches the record into a graph instead of the device. false: this step cannot be captured, and
+ * nothing was launched. */
+static bool capture(struct cuda *c, struct graph *to)
 {
     struct cu_record *r = c->record;
     cudaGraph_t graph = NULL;
@@ -281,7 +108,7 @@ static struct cu_graph *capture(struct cuda *c, uint64_t key, struct cu_graph *a
     cudaError_t rc = cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal);
 
     if (rc == cudaSuccess) {
-        run_all(c);
+        cu_launch_all(c);
         rc = cudaStreamEndCapture(c->stream, &graph);
     }
     if (rc == cudaSuccess && c->rc == OK) rc = cudaGraphInstantiate(&exec, graph, 0);
@@ -291,43 +118,69 @@ static struct cu_graph *capture(struct cuda *c, uint64_t key, struct cu_graph *a
         if (left < free_bytes) cu_count(&c->stats.graph_bytes, free_bytes - left);
         cu_count(&c->stats.n_graphs, 1);
         r->n_captures++;
-        at->key = key;
-        at->exec = exec;
-        return at;
+        to->exec = exec;
+        return true;
     }
     cudaGetLastError();
     if (r->n_refused++ == 0)
-        log_warn("%s: a step was not taken as a graph: %s", c->be.name,
+        log_warn("%s: a step was not captured as a graph: %s", c->be.name,
                  c->rc != OK ? c->msg : cudaGetErrorString(rc));
-    if (r->n_refused == 3) r->graphs = false; /* this device or driver does not take them */
+    if (r->n_refused == 3) r->graphs = false; /* this device or driver cannot capture */
     c->rc = OK;
-    return NULL;
+    return false;
+}
+
+/* The record as a graph in the cache, captured now; NULL: it is to be launched, and may be fused
+ * already. The slot keeps the record as it is before fusion: that is what the next one is compared
+ * with. */
+static struct graph *capture_new(struct cuda *c, uint64_t hash)
+{
+    struct cu_record *r = c->record;
+    struct graph *g;
+    void *replaced;
+
+    if (!graphs_note_seen(&r->cache, hash) || !(g = graphs_choose(&r->cache, r->n_steps)))
+        return NULL;
+    replaced = g->exec;
+    if (!graphs_keep(g, &r->rec, hash)) return NULL;
+    if (replaced) cudaGraphExecDestroy((cudaGraphExec_t)replaced);
+    if (r->fuse) record_fuse(&r->rec, true);
+    return capture(c, g) ? g : NULL;
 }
 
 /* False: to be launched one by one; the record may be fused already. */
 static bool run_as_graph(struct cuda *c)
 {
     struct cu_record *r = c->record;
-    uint64_t key = record_hash(&r->rec);
-    struct cu_graph *g = find_graph(r, key);
+    uint64_t hash = record_hash(&r->rec);
+    struct graph *g = graphs_find(&r->cache, &r->rec, hash);
 
-    if (!g) {
-        if (!was_seen(r, key) || !(g = place(r))) return false;
-        if (r->fuse) record_fuse(&r->rec, true);
-        if (!(g = capture(c, key, g))) return false;
-    } else {
+    if (g) {
         r->n_replays++;
         cu_count(&c->stats.n_replays, 1);
+    } else if (!(g = capture_new(c, hash))) {
+        return false;
     }
     g->used = r->n_steps;
-    cu_check(c, cudaGraphLaunch(g->exec, c->stream), "graph");
+    cu_check(c, cudaGraphLaunch((cudaGraphExec_t)g->exec, c->stream), "graph");
     return true;
+}
+
+/* An operation that was refused fails the step as a failed launch does. */
+static void take_refusal(struct cuda *c)
+{
+    struct record *r = &c->record->rec;
+
+    if (r->rc == OK) return;
+    cu_fail(c, r->rc, "%s", r->msg);
+    r->rc = OK;
 }
 
 void cu_record_run(struct cuda *c, enum cu_run how)
 {
     struct cu_record *r = c->record;
 
+    take_refusal(c);
     if (r->rec.n > 0 && c->rc == OK && !r->dead) {
         bool whole = how == RUN_STEP && !r->partial && r->rec.n >= GRAPH_OPS &&
                      r->rec.n_tokens <= GRAPH_TOKENS;
@@ -339,7 +192,7 @@ void cu_record_run(struct cuda *c, enum cu_run how)
         cu_gemm_begin(c);
         if (!(whole && r->graphs && !c->profile && run_as_graph(c))) {
             if (r->fuse) record_fuse(&r->rec, how != RUN_ROOM);
-            run_all(c);
+            cu_launch_all(c);
         }
         cudaEventRecord(r->done[r->n_parts++ % MAX_AHEAD], c->stream);
     }
@@ -413,7 +266,7 @@ void cu_record_put(struct cuda *c, void *dst, const void *src, size_t bytes)
         make_room(c);
         size_t left = STAGE_BYTES - r->stage_used, n = bytes < left ? bytes : left;
         memcpy(r->stage + r->stage_used, src, n);
-        record_copy(&r->rec, OP_PUT, dst, r->stage + r->stage_used, n);
+        record_upload(&r->rec, dst, r->stage + r->stage_used, n);
         r->stage_used += padded(n);
         dst = (char *)dst + n;
         src = (const char *)src + n;
@@ -428,14 +281,14 @@ void cu_record_get(struct cuda *c, void *dst, const void *src, size_t bytes)
     make_room(c);
     if (bytes == 0) return;
     if (is_pinned(r, dst, bytes)) {
-        record_copy(&r->rec, OP_GET, dst, src, bytes);
+        record_download(&r->rec, dst, src, bytes);
         return;
     }
     for (size_t n; bytes > 0; dst = (char *)dst + n, src = (const char *)src + n, bytes -= n) {
         if (r->back_used == STAGE_BYTES || r->n_late == MAX_LATE) cu_record_wait(c, RUN_ROOM);
         make_room(c);
         n = bytes < STAGE_BYTES - r->back_used ? bytes : STAGE_BYTES - r->back_used;
-        record_copy(&r->rec, OP_GET, r->back + r->back_used, src, n);
+        record_download(&r->rec, r->back + r->back_used, src, n);
         r->late[r->n_late++] = (struct cu_late){ dst, r->back + r->back_used, n };
         r->back_used += padded(n);
     }

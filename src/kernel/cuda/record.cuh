@@ -6,24 +6,16 @@
 #include "kernel/cuda/cu.cuh"
 
 extern "C" {
-#include "kernel/cuda/record.h"
+#include "kernel/cuda/graphs.h"
 }
 
 #define RECORD_OPS 4096
 #define GRAPH_TOKENS 64 /* larger steps keep the device busy longer than launching takes */
 #define GRAPH_OPS 16    /* nor are a few operations worth one */
-#define MAX_GRAPHS 64
-#define GRAPH_REST 512 /* steps that a graph was not used for before another takes its place */
-#define MAX_SEEN 256
 #define MAX_LATE 64
 #define MAX_PINNED 16
 #define STAGE_BYTES ((size_t)8 << 20)
 #define MAX_AHEAD 4 /* parts of a step whose end is known of */
-
-struct cu_graph {
-    uint64_t key, used;   /* used: the step when last */
-    cudaGraphExec_t exec; /* NULL: an empty place */
-};
 
 struct cu_late { /* what a get brings to memory that is not pinned */
     void *dst;
@@ -48,9 +40,10 @@ struct cu_record {
     int n_late;
     struct cu_pinned pinned[MAX_PINNED];
     int n_pinned;
-    struct cu_graph graph[MAX_GRAPHS];
-    uint64_t seen[MAX_SEEN]; /* a ring of keys that came once */
-    int n_seen;
+    struct linear
+        *jobs; /* of the record that is being launched: rec.jobs as the kernels take them */
+    int at;    /* the operation that is being launched */
+    struct graphs cache;
     uint64_t n_replays, n_captures, n_steps;
     /* what is under way since the last wait: it began, its parts ended */
     cudaEvent_t begun, done[MAX_AHEAD];
@@ -59,6 +52,9 @@ struct cu_record {
     bool dead;     /* the device fails for this process from now on */
     struct cu_upload *upload;
 };
+
+/* launch.cu: launches every operation of the record that none has absorbed, in order. */
+void cu_launch_all(struct cuda *c);
 
 int cu_record_open(struct cuda *c, struct err *e);
 void cu_record_close(struct cuda *c);

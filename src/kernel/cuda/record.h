@@ -1,238 +1,154 @@
-/* record.h - what a backend was asked for since its last sync, in order, and which neighbours are
- * one.
+/* record.h - the operations that a backend was asked for since its last launch, in order.
  *
- * Plain C without a device, so that what is done together can be tested anywhere. Small arguments
- * are copied; weights and the layers of a view are borrowed until the record is cleared. The arrays
- * are taken once: whoever appends asks record_has_room first, and carries the record out where
- * there is none. */
+ * The operations of the GPU's backend table do not launch anything: each appends itself to a
+ * record. At flush or sync the record is fused (record_fuse), then launched operation by operation
+ * (launch.cu), or a captured graph of an equal record is replayed (graphs.h).
+ *
+ * Operations are data: ops.inc lists them with their fields, and this header, record.c, fuse.c and
+ * launch.cu derive the rest from that list. A recorded operation is a header and its fields, behind
+ * the one before it in one byte string; `ops` indexes it. No struct in it has padding, so two
+ * records are equal exactly if their byte strings (operations, jobs, views) are equal.
+ *
+ * Plain C without a device: this header, record.c, record_ops.c, fuse.c and graphs.c call no CUDA
+ * function and are tested on any machine (tests/ops/test_fuse.c, test_record.c).
+ *
+ * Ownership: arguments are copied. Weights, the layers of a view and all device memory are borrowed
+ * until the record is cleared. All memory is allocated by record_init; nothing is allocated while
+ * recording. One thread drives a backend, so nothing here locks. */
 #ifndef TERN_KERNEL_CUDA_RECORD_H
 #define TERN_KERNEL_CUDA_RECORD_H
 
 #include "kernel/backend.h"
 
+/* clang-format off */
 enum op_kind {
-    OP_PUT,
-    OP_GET,
-    OP_EMBED,
-    OP_GATHER,
-    OP_NORM,
-    OP_HEADNORM,
-    OP_LINEAR,
-    OP_ROPE_TABLE,
-    OP_ROPE,
-    OP_KV_PUT,
-    OP_ATTEND,
-    OP_ACT,
-    OP_ADD,
-    OP_SCALE,
-    OP_SOFTCAP,
-    OP_CLAMP,
-    OP_GATE_ROWS,
-    OP_HEADNORM_LAYER,
-    OP_ROUTE,
-    OP_EXPERTS,
-    OP_SAMPLE,
-    OP_COPY,
-    OP_HEADS,
-    OP_CONV,
-    OP_SCAN,
-    OP_DELTA,
-    OP_ROPE_KV /* only record_fuse makes these */
+#define OP(NAME, name) OP_##NAME,
+#include "kernel/cuda/ops.inc"
+    OP_KINDS
 };
 
-enum op_norm { OP_NORM_NONE, OP_NORM_RMS, OP_NORM_LAYER };
+enum op_norm_kind { OP_NORM_NONE, OP_NORM_RMS, OP_NORM_LAYER };
 
-/* What an operation has of a batch's recurrent state. */
-struct op_state {
-    float *base;   /* of slot 0 */
-    size_t floats; /* from one slot to the next */
-    const struct state_run *runs;
-    int n_runs, n_tokens;
+#define OP(NAME, name) struct op_##name {
+#define PART(name) struct op_##name {
+#define FIELD(name, role, type, field) type field;
+#define END(name) };
+#include "kernel/cuda/ops.inc"
+/* clang-format on */
+
+/* ---- descriptors ---- */
+
+/* How an operation uses a field; ops.inc says what each means. */
+enum op_role {
+    ROLE_READ,
+    ROLE_WRITTEN,
+    ROLE_WRITTEN_DENSE,
+    ROLE_ADDED,
+    ROLE_UPDATED,
+    ROLE_READ_BYTES,
+    ROLE_WRITTEN_BYTES,
+    ROLE_JOBS,
+    ROLE_ADDRESS, /* from here on fusion looks at none of them */
+    ROLE_VALUE,
+    ROLE_FUSED,
+    ROLE_PAD
 };
 
+struct op_field {
+    const char *name;
+    enum op_role role;
+    uint16_t at, size; /* bytes, in the operation's struct */
+    uint16_t aux;      /* where the field is that the role refers to: dense, add, bytes, n_jobs */
+};
+
+struct op_desc {
+    const char *name; /* "gate_rows" */
+    const struct op_field *fields;
+    int n_fields;
+    size_t size; /* of the operation's struct */
+};
+
+extern const struct op_desc op_descs[OP_KINDS];
+/* Of the structs inside: op_desc_job, op_desc_tensor, ... */
+#define PART(name) extern const struct op_desc op_desc_##name;
+#include "kernel/cuda/ops.inc"
+
+/* ---- a record ---- */
+
+/* An entry of the index. u points at the fields, in the record's byte string. */
 struct op {
     enum op_kind kind;
-    bool gone; /* another one does it too */
+    bool absorbed; /* another operation does this one's work too */
     union {
-        struct {
-            void *dst;
-            const void *src;
-            size_t bytes;
-        } copy;
-        struct {
-            struct tensor out;
-            const struct weight *w;
-            const int32_t *ids;
-            float scale;
-        } embed;
-        struct {
-            struct tensor out, x;
-            const int32_t *rows;
-        } gather;
-        struct {
-            struct tensor out, x;
-            const float *w, *b;
-            float eps;
-            enum op_norm kind;
-        } norm;
-        struct {
-            struct tensor x;
-            const float *w, *b;
-            int n_heads, head_dim, w_stride;
-            float eps;
-        } headnorm;
-        struct { /* x is what goes into the norm where there is one */
-            struct tensor x;
-            const float *norm_w, *norm_b;
-            float eps;
-            enum op_norm norm;
-            int job, n_jobs; /* r->jobs[job ...] */
-            bool fuse_act;   /* jobs[0].out = act(gate) * up, nothing else */
-            bool exact; /* in F32, where there is a way: a choice hangs on it, or it is small */
-            enum act act;
-        } linear;
-        struct {
-            struct tensor table;
-            const int32_t *pos;
-            const float *freq;
-            int n_rot;
-            float mscale;
-        } rope_table;
-        struct {
-            struct tensor x, table;
-            int n_heads, head_dim, n_rot;
-            enum rope_style style;
-        } rope;
-        struct {
-            struct tensor k, v;
-            int view, layer;
-        } kv_put;
-        struct {
-            struct tensor out, q;
-            struct attend_opt opt;
-            int view, layer, rope;
-        } attend; /* rope: see fuse */
-        struct {
-            struct tensor out, gate, up;
-            enum act act;
-        } act; /* up.data NULL: none */
-        struct {
-            struct tensor x, y;
-            float scale;
-        } add; /* scale, softcap, clamp and gate_rows too */
-        struct {
-            struct tensor logits;
-            int32_t *ids;
-            float *weights;
-            struct route_opt opt;
-        } route;
-        struct {
-            struct tensor out, x;
-            const int32_t *ids;
-            const float *weights;
-            struct experts_opt opt;
-        } experts;
-        struct {
-            struct tensor logits;
-            int32_t *ids;
-            const struct sample_row *picks;
-            const struct logit_adjust *adjust;
-            int n;
-        } sample;
-        struct {
-            struct tensor q, k, v;
-            const float *q_norm, *k_norm, *table;
-            float eps;
-            int n_heads, n_kv_heads, head_dim, n_rot, view, layer;
-            enum rope_style style;
-        } rope_kv;
-        struct {
-            struct tensor out, x;
-            struct linear_heads_opt opt;
-        } heads;
-        struct {
-            struct tensor out, x;
-            struct op_state st;
-            struct conv_opt opt;
-        } conv;
-        struct {
-            struct tensor out;
-            struct scan_in in;
-            struct op_state st;
-            struct scan_opt opt;
-        } scan;
-        struct {
-            struct tensor out;
-            struct delta_in in;
-            struct op_state st;
-            struct delta_opt opt;
-        } delta;
+        void *any;
+#define OP(NAME, name) struct op_##name *name;
+#include "kernel/cuda/ops.inc"
     } u;
 };
 
 struct record {
     struct op *ops;
-    struct linear *jobs;
-    struct kvview *views;
+    char *bytes; /* headers and fields of the operations */
+    struct op_job *jobs;
+    struct op_view *views;
     int n, cap, n_jobs, cap_jobs, n_views, cap_views;
-    int n_tokens; /* the most rows any activation had */
-    bool fused;   /* record_fuse was here */
-    int few;      /* views of so many tokens get a max_pos that many steps share */
+    size_t n_bytes, cap_bytes;
+    int n_tokens; /* the most rows that any operation's activations had */
+    bool fused;   /* record_fuse was called */
+
+    /* Set by the owner. */
+    int max_tokens;   /* rows that scratch memory was reserved for */
+    int share_tokens; /* views of at most so many tokens get a max_pos that many steps share */
+    /* Launches and clears the record: there is no room for the next operation. */
+    void (*make_room)(void *device);
+    void *device;
+
+    /* The first operation that was refused since the owner last took the error. */
+    int rc;
+    char msg[256];
 };
 
-int record_init(struct record *r, int cap, int few, struct err *e);
-void record_release(struct record *r); /* a zeroed one is fine */
-void record_clear(struct record *r);
+int record_init(struct record *r, int cap, struct err *e);
+void record_release(struct record *r); /* a zeroed one is allowed */
+void record_clear(struct record *r);   /* keeps rc and msg */
 bool record_has_room(const struct record *r, int n_jobs);
 
-void record_copy(struct record *r, enum op_kind kind, void *dst, const void *src, size_t bytes);
-void record_embed(struct record *r, const struct tensor *out, const struct weight *w,
-                  const int32_t *ids, float scale);
-void record_gather(struct record *r, const struct tensor *out, const struct tensor *x,
-                   const int32_t *rows);
-void record_norm(struct record *r, enum op_norm kind, const struct tensor *out,
-                 const struct tensor *x, const float *w, const float *b, float eps);
-void record_headnorm(struct record *r, const struct tensor *x, int n_heads, int head_dim,
-                     const float *w, int w_stride, float eps);
-void record_headnorm_layer(struct record *r, const struct tensor *x, int n_heads, int head_dim,
-                           const float *w, const float *b, int w_stride, float eps);
-void record_linear(struct record *r, const struct tensor *x, const struct linear *jobs, int n_jobs);
-void record_rope_table(struct record *r, const struct tensor *table, const int32_t *pos,
-                       const float *freq, int n_rot, float mscale);
-void record_rope(struct record *r, const struct tensor *x, int n_heads, int head_dim, int n_rot,
-                 const struct tensor *table, enum rope_style style);
-void record_kv_put(struct record *r, const struct kvview *kv, int layer, const struct tensor *k,
-                   const struct tensor *v); /* v NULL: in the keys */
-void record_attend(struct record *r, const struct tensor *out, const struct tensor *q,
-                   const struct kvview *kv, int layer, const struct attend_opt *opt);
-void record_act(struct record *r, const struct tensor *out, const struct tensor *gate,
-                const struct tensor *up, enum act act);
-/* Logits that the product just before it makes are made exactly. */
-void record_route(struct record *r, int32_t *ids, float *weights, const struct tensor *logits,
-                  const struct route_opt *opt);
-void record_experts(struct record *r, const struct tensor *out, const struct tensor *x,
-                    const int32_t *ids, const float *weights, const struct experts_opt *opt);
-/* OP_ADD, OP_SCALE (y NULL), OP_SOFTCAP and OP_CLAMP (y NULL, by is the limit), OP_GATE_ROWS (y has
- * one column). */
-void record_add(struct record *r, enum op_kind kind, const struct tensor *x, const struct tensor *y,
-                float by);
-void record_sample(struct record *r, int32_t *ids, const struct tensor *logits,
-                   const struct sample_row *picks, int n, const struct logit_adjust *adjust);
+/* Appends an operation and returns its fields, which the caller fills completely. n_rows: of its
+ * activations. There is room for it. */
+void *record_append(struct record *r, enum op_kind kind, int n_rows);
+/* Fields for an operation that is not in the index: record_fuse puts it in the place of another. */
+void *record_new_fields(struct record *r, enum op_kind kind);
 
-void record_heads(struct record *r, const struct tensor *out, const struct tensor *x,
-                  const struct linear_heads_opt *opt);
-void record_conv(struct record *r, const struct tensor *out, const struct tensor *x,
-                 const struct stateview *st, int layer, const struct conv_opt *opt);
-void record_scan(struct record *r, const struct tensor *out, const struct scan_in *in,
-                 const struct stateview *st, int layer, const struct scan_opt *opt);
-void record_delta(struct record *r, const struct tensor *out, const struct delta_in *in,
-                  const struct stateview *st, int layer, const struct delta_opt *opt);
+/* ---- equality ---- */
 
-/* Equal for records that launch the same: every argument that a kernel sees, the weights' and the
- * blocks' places too. Of an unfused record. */
+/* Equal records have equal hashes. Of an unfused record. */
 uint64_t record_hash(const struct record *r);
+/* What record_save writes and record_equals compares: all operations, jobs and views. */
+size_t record_saved_bytes(const struct record *r);
+void record_save(const struct record *r, void *to);
+/* saved, n: what record_save wrote of another record, before that was fused. */
+bool record_equals(const struct record *r, const void *saved, size_t n);
 
-/* Marks what is done together. last: this is the end of a step, nobody reads intermediates after
- * it. An attend of one token also does operation `rope`, an OP_ROPE_KV, unless that is -1. */
+/* ---- recording (record_ops.c) ---- */
+
+/* Rows of a head's recurrent state that the kernels of cu_recur.cu hold; wide: every row has a
+ * decay factor of its own. */
+enum { RECUR_MAX_ROWS = 256, RECUR_MAX_ROWS_WIDE = 128 };
+
+/* Fills in the operations of a backend table. be->self is the record. */
+void record_fill_table(struct backend *be);
+/* dst or src is the pinned host memory. There is room. */
+void record_upload(struct record *r, void *dst, const void *src, size_t bytes);
+void record_download(struct record *r, void *dst, const void *src, size_t bytes);
+
+/* ---- fusion (fuse.c) ---- */
+
+/* Replaces neighbours by one operation that does the work of both. last: this is the end of a step,
+ * and intermediates are not read after it. */
 void record_fuse(struct record *r, bool last);
+
+/* How operation o uses the n bytes of device memory at p: it reads some of them, or it writes all
+ * of them without reading any, or neither. */
+enum op_use { USE_NONE, USE_READ, USE_OVERWRITE };
+enum op_use record_use(const struct record *r, const struct op *o, const void *p, size_t n);
 #endif

@@ -1,0 +1,433 @@
+/* launch.cu - one launcher for every operation of ops.inc: from the recorded fields to the call
+ * that launches its kernels.
+ *
+ * A launcher is launch_<name>(c, o): it unpacks the fields of o and calls a cu_ function of
+ * cu.cuh. ops.inc declares the launchers and fills their table, so an operation without one does
+ * not compile. */
+#include "kernel/cuda/record.cuh"
+
+/* Up to so many tokens matvec is faster than the tensor cores' GEMM, though it could do more. */
+#define MATVEC_TOKENS 4
+static_assert(MATVEC_TOKENS <= CU_FEW, "matvec takes no more");
+static_assert((int)OP_NORM_RMS == CU_NORM_RMS && (int)OP_NORM_LAYER == CU_NORM_LAYER,
+              "one numbering");
+
+/* ---- fields as the kernels' functions take them ---- */
+
+static struct tensor tensor_of(const struct op_tensor &t)
+{
+    struct tensor x = {};
+
+    x.type = DT_F32;
+    x.rows = t.rows;
+    x.cols = t.cols;
+    x.stride = t.stride;
+    x.data = t.data;
+    return x;
+}
+
+static struct kvview view_of(const struct record *r, int i)
+{
+    const struct op_view *v = &r->views[i];
+    struct kvview kv = {};
+
+    kv.type = (enum dtype)v->type;
+    kv.layers = v->layers;
+    kv.n_layers = v->n_layers;
+    kv.table = v->table;
+    kv.table_stride = v->table_stride;
+    kv.seq = v->seq;
+    kv.pos = v->pos;
+    kv.n_tokens = v->n_tokens;
+    kv.n_seqs = v->n_seqs;
+    kv.max_pos = v->max_pos;
+    kv.seq_end = v->seq_end;
+    return kv;
+}
+
+static void fill_jobs(struct linear *out, const struct op_job *j, int n)
+{
+    for (int i = 0; i < n; i++) {
+        out[i] = {};
+        out[i].out = tensor_of(j[i].out);
+        out[i].w = j[i].w.at;
+        out[i].bias = j[i].bias;
+        out[i].add = j[i].add;
+        out[i].scale = j[i].scale;
+    }
+}
+
+/* kv: the view that the result points to. */
+static struct cu_rope_kv rope_kv_of(const struct op_rope_kv *o, const struct kvview *kv)
+{
+    struct cu_rope_kv k = {};
+
+    k.q = tensor_of(o->q);
+    k.k = tensor_of(o->k);
+    k.v = tensor_of(o->v);
+    k.n_heads = o->n_heads;
+    k.n_kv_heads = o->kv.n_kv_heads;
+    k.head_dim = o->kv.head_dim;
+    k.head_dim_v = o->kv.head_dim_v;
+    k.n_rot = o->n_rot;
+    k.q_norm = o->q_norm;
+    k.k_norm = o->k_norm;
+    k.eps = o->eps;
+    k.table = o->table;
+    k.style = o->style;
+    k.kv = kv;
+    k.layer = o->kv.layer;
+    return k;
+}
+
+static struct cu_product product_of(const struct cuda *c, const struct op_linear *o)
+{
+    struct cu_product p = {};
+
+    p.x = tensor_of(o->x);
+    p.norm.kind = (int)o->norm;
+    p.norm.w = o->norm_w;
+    p.norm.b = o->norm_b;
+    p.norm.eps = o->eps;
+    p.jobs = c->record->jobs + o->job;
+    p.n_jobs = o->n_jobs;
+    p.fuse_act = o->fuse_act;
+    p.act = o->act;
+    return p;
+}
+
+/* ---- the launchers' table ---- */
+
+#define OP(NAME, name) static void launch_##name(struct cuda *c, const struct op_##name *o);
+#include "kernel/cuda/ops.inc"
+
+static void launch_op(struct cuda *c, const struct op *o)
+{
+    switch (o->kind) {
+#define OP(NAME, name)               \
+    case OP_##NAME:                  \
+        launch_##name(c, o->u.name); \
+        break;
+#include "kernel/cuda/ops.inc"
+    case OP_KINDS: break;
+    }
+}
+
+void cu_launch_all(struct cuda *c)
+{
+    struct cu_record *l = c->record;
+    const struct record *r = &l->rec;
+
+    fill_jobs(l->jobs, r->jobs, r->n_jobs);
+    cu_matvec_begin();
+    for (l->at = 0; l->at < r->n && c->rc == OK; l->at++)
+        if (!r->ops[l->at].absorbed) launch_op(c, &r->ops[l->at]);
+}
+
+/* ---- copies ---- */
+
+static void copy_bytes(struct cuda *c, void *dst, const void *src, size_t bytes,
+                       enum cudaMemcpyKind way, const char *name)
+{
+    cu_begin(c, name);
+    cu_check(c, cudaMemcpyAsync(dst, src, bytes, way, c->stream), name);
+    cu_end(c);
+}
+
+static void launch_upload(struct cuda *c, const struct op_upload *o)
+{
+    copy_bytes(c, o->dst, o->src, o->bytes, cudaMemcpyHostToDevice, "upload");
+}
+
+static void launch_download(struct cuda *c, const struct op_download *o)
+{
+    copy_bytes(c, o->dst, o->src, o->bytes, cudaMemcpyDeviceToHost, "download");
+}
+
+static void launch_copy(struct cuda *c, const struct op_copy *o)
+{
+    copy_bytes(c, o->dst, o->src, o->bytes, cudaMemcpyDeviceToDevice, "copy");
+}
+
+/* ---- rows ---- */
+
+static void launch_embed(struct cuda *c, const struct op_embed *o)
+{
+    struct tensor out = tensor_of(o->out);
+
+    cu_embed(c, &out, o->w.at, o->ids, o->scale);
+}
+
+static void launch_gather(struct cuda *c, const struct op_gather *o)
+{
+    struct tensor out = tensor_of(o->out), x = tensor_of(o->x);
+
+    cu_gather(c, &out, &x, o->rows);
+}
+
+static void launch_norm(struct cuda *c, const struct op_norm *o)
+{
+    struct tensor out = tensor_of(o->out), x = tensor_of(o->x);
+    struct cu_norm n = { (int)o->kind, o->w, o->b, o->eps };
+
+    cu_norm_rows(c, &out, &x, &n);
+}
+
+static void launch_headnorm(struct cuda *c, const struct op_headnorm *o)
+{
+    struct tensor x = tensor_of(o->x);
+    struct cu_norm n = { CU_NORM_RMS, o->w, NULL, o->eps };
+
+    cu_headnorm(c, &x, o->n_heads, o->head_dim, &n, o->w_stride);
+}
+
+static void launch_headnorm_layer(struct cuda *c, const struct op_headnorm_layer *o)
+{
+    struct tensor x = tensor_of(o->x);
+    struct cu_norm n = { CU_NORM_LAYER, o->w, o->b, o->eps };
+
+    cu_headnorm(c, &x, o->n_heads, o->head_dim, &n, o->w_stride);
+}
+
+static void launch_act(struct cuda *c, const struct op_act *o)
+{
+    struct tensor out = tensor_of(o->out), gate = tensor_of(o->gate), up = tensor_of(o->up);
+
+    cu_act(c, &out, &gate, up.data ? &up : NULL, o->act);
+}
+
+static void launch_add(struct cuda *c, const struct op_add *o)
+{
+    struct tensor x = tensor_of(o->x), y = tensor_of(o->y);
+
+    cu_add(c, &x, &y, o->scale);
+}
+
+static void launch_scale(struct cuda *c, const struct op_scale *o)
+{
+    struct tensor x = tensor_of(o->x);
+
+    cu_scale(c, &x, o->scale);
+}
+
+static void launch_softcap(struct cuda *c, const struct op_softcap *o)
+{
+    struct tensor x = tensor_of(o->x);
+
+    cu_softcap(c, &x, o->cap);
+}
+
+static void launch_clamp(struct cuda *c, const struct op_clamp *o)
+{
+    struct tensor x = tensor_of(o->x);
+
+    cu_clamp(c, &x, o->limit);
+}
+
+static void launch_gate_rows(struct cuda *c, const struct op_gate_rows *o)
+{
+    struct tensor x = tensor_of(o->x), s = tensor_of(o->s);
+
+    cu_gate_rows(c, &x, &s);
+}
+
+/* ---- matrix products ---- */
+
+/* The linear operation that is launched after the present one, for which that may leave its result
+ * in the form of an input; NULL: another kind of operation follows. */
+static const struct op_linear *next_linear(const struct cu_record *l)
+{
+    const struct op *n = l->rec.ops + l->at + 1, *end = l->rec.ops + l->rec.n;
+
+    while (n < end && n->absorbed) n++;
+    return n < end && n->kind == OP_LINEAR && !n->u.linear->exact ? n->u.linear : NULL;
+}
+
+static void launch_linear(struct cuda *c, const struct op_linear *o)
+{
+    const struct op_linear *next = next_linear(c->record);
+    struct cu_product p = product_of(c, o), then;
+
+    if (next) {
+        then = product_of(c, next);
+        p.then = &then;
+    }
+    if (o->exact && cu_exact(c, &p)) return;
+    if (p.x.rows <= MATVEC_TOKENS) cu_matvec(c, &p);
+    else cu_gemm(c, &p);
+}
+
+static void launch_linear_heads(struct cuda *c, const struct op_linear_heads *o)
+{
+    struct tensor out = tensor_of(o->out), x = tensor_of(o->x);
+    struct linear_heads_opt opt = {};
+
+    opt.w = o->w.at;
+    opt.x_step = o->x_step;
+    opt.out_step = o->out_step;
+    opt.tail = o->tail;
+    cu_heads(c, &out, &x, &opt);
+}
+
+static void launch_route(struct cuda *c, const struct op_route *o)
+{
+    struct tensor logits = tensor_of(o->logits);
+    struct route_opt opt = {};
+
+    opt.route = o->route;
+    opt.n_used = o->n_used;
+    opt.norm = o->norm;
+    opt.scale = o->scale;
+    opt.bias = o->bias;
+    opt.n_groups = o->n_groups;
+    opt.n_groups_used = o->n_groups_used;
+    opt.group_top = o->group_top;
+    opt.jitter = o->jitter;
+    cu_route(c, o->ids, o->weights, &logits, &opt);
+}
+
+static void launch_experts(struct cuda *c, const struct op_experts *o)
+{
+    struct tensor out = tensor_of(o->out), x = tensor_of(o->x);
+    struct experts_opt opt = {};
+
+    opt.n = o->n;
+    opt.n_used = o->n_used;
+    opt.gate = o->gate.at;
+    opt.up = o->up.at;
+    opt.down = o->down.at;
+    opt.b_gate = o->b_gate;
+    opt.b_up = o->b_up;
+    opt.b_down = o->b_down;
+    opt.act = o->act;
+    opt.scale = o->scale;
+    opt.add = o->add;
+    opt.xs = tensor_of(o->xs);
+    opt.hs = tensor_of(o->hs);
+    opt.us = tensor_of(o->us);
+    opt.ys = tensor_of(o->ys);
+    opt.order = o->order;
+    cu_experts(c, &out, &x, o->ids, o->weights, &opt);
+}
+
+/* ---- attention ---- */
+
+static void launch_rope_table(struct cuda *c, const struct op_rope_table *o)
+{
+    struct tensor table = tensor_of(o->table);
+
+    cu_rope_table(c, &table, o->pos, o->freq, o->n_rot, o->mscale);
+}
+
+static void launch_rope(struct cuda *c, const struct op_rope *o)
+{
+    struct tensor x = tensor_of(o->x), table = tensor_of(o->table);
+
+    cu_rope(c, &x, o->n_heads, o->head_dim, o->n_rot, &table, o->style);
+}
+
+static void launch_kv_put(struct cuda *c, const struct op_kv_put *o)
+{
+    struct tensor k = tensor_of(o->k), v = tensor_of(o->v);
+    struct kvview kv = view_of(&c->record->rec, o->kv.view);
+
+    cu_kv_put(c, &kv, o->kv.layer, &k, &v);
+}
+
+static void launch_rope_kv(struct cuda *c, const struct op_rope_kv *o)
+{
+    struct kvview kv = view_of(&c->record->rec, o->kv.view);
+    struct cu_rope_kv k = rope_kv_of(o, &kv);
+
+    cu_rope_kv(c, &k);
+}
+
+static void launch_attend(struct cuda *c, const struct op_attend *o)
+{
+    const struct record *r = &c->record->rec;
+    struct tensor out = tensor_of(o->out), q = tensor_of(o->q);
+    struct kvview kv = view_of(r, o->kv.view);
+    struct attend_opt opt = {};
+    struct cu_rope_kv k = {};
+
+    opt.n_heads = o->n_heads;
+    opt.n_kv_heads = o->n_kv_heads;
+    opt.head_dim = o->head_dim;
+    opt.head_dim_v = o->head_dim_v;
+    opt.scale = o->scale;
+    opt.softcap = o->softcap;
+    opt.window = o->window;
+    opt.bidirectional = o->bidirectional;
+    opt.sinks = o->sinks;
+    opt.slopes = o->slopes;
+    if (o->rope >= 0) k = rope_kv_of(r->ops[o->rope].u.rope_kv, &kv);
+    cu_attend(c, &out, &q, &kv, o->kv.layer, &opt, o->rope >= 0 ? &k : NULL);
+}
+
+/* ---- recurrent layers ---- */
+
+static void launch_conv(struct cuda *c, const struct op_conv *o)
+{
+    struct tensor out = tensor_of(o->out), x = tensor_of(o->x);
+    struct conv_opt opt = {};
+
+    opt.w = o->w;
+    opt.bias = o->bias;
+    opt.k = o->k;
+    opt.silu = o->silu;
+    cu_conv(c, &out, &x, &o->st, &opt);
+}
+
+static void launch_scan(struct cuda *c, const struct op_scan *o)
+{
+    struct tensor out = tensor_of(o->out);
+    struct scan_in in = {};
+    struct scan_opt opt = {};
+
+    in.x = tensor_of(o->x);
+    in.dt = tensor_of(o->dt);
+    in.b = tensor_of(o->b);
+    in.c = tensor_of(o->c);
+    opt.n_heads = o->n_heads;
+    opt.head_dim = o->head_dim;
+    opt.n_groups = o->n_groups;
+    opt.n_state = o->n_state;
+    opt.wide = o->wide;
+    opt.a = o->a;
+    opt.d = o->d;
+    opt.dt_bias = o->dt_bias;
+    opt.dt_min = o->dt_min;
+    opt.dt_max = o->dt_max;
+    cu_scan(c, &out, &in, &o->st, &opt);
+}
+
+static void launch_delta(struct cuda *c, const struct op_delta *o)
+{
+    struct tensor out = tensor_of(o->out);
+    struct delta_in in = {};
+    struct delta_opt opt = {};
+
+    in.q = tensor_of(o->q);
+    in.k = tensor_of(o->k);
+    in.v = tensor_of(o->v);
+    in.alpha = tensor_of(o->alpha);
+    in.beta = tensor_of(o->beta);
+    opt.n_heads = o->n_heads;
+    opt.n_k_heads = o->n_k_heads;
+    opt.dim_k = o->dim_k;
+    opt.dim_v = o->dim_v;
+    opt.a = o->a;
+    opt.dt_bias = o->dt_bias;
+    opt.q_scale = o->q_scale;
+    opt.k_scale = o->k_scale;
+    cu_delta(c, &out, &in, &o->st, &opt);
+}
+
+/* ---- sampling ---- */
+
+static void launch_sample(struct cuda *c, const struct op_sample *o)
+{
+    struct tensor logits = tensor_of(o->logits);
+
+    cu_sample(c, o->ids, &logits, o->rows, o->n, o->adjust);
+}
