@@ -20,15 +20,15 @@ static struct chat_template *open_text(const char *text)
 }
 
 static void assert_prompt(const struct chat_template *c, const char *messages,
-                          struct chat_template_input ask, const char *want)
+                          struct chat_template_input in, const char *want)
 {
     json_t *list = json_loads(messages, 0, NULL);
     struct buf out = { 0 };
     struct err e = { 0 };
 
     assert_non_null(list);
-    ask.messages = list;
-    if (chat_template_render(c, &ask, &out, &e) != OK) fail_msg("%s: %s", messages, e.msg);
+    in.messages = list;
+    if (chat_template_render(c, &in, &out, &e) != OK) fail_msg("%s: %s", messages, e.msg);
     assert_string_equal(buf_cstr(&out), want);
     buf_release(&out);
     json_decref(list);
@@ -38,7 +38,7 @@ static void assert_prompt(const struct chat_template *c, const char *messages,
     "{{ bos_token }}{% for m in messages %}[{{ m.role }}]" body \
     "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
 
-static void tokens_and_flags_are_there(void **state)
+static void special_tokens_and_flags_are_variables(void **state)
 {
     struct chat_template *c =
         open_text("{{ bos_token }}{{ eos_token }}{{ unk_token }}{{ tools is none }}{{ "
@@ -54,7 +54,7 @@ static void tokens_and_flags_are_there(void **state)
     chat_template_close(c);
 }
 
-static void contents_come_as_the_template_takes_them(void **state)
+static void contents_have_the_shape_the_template_understands(void **state)
 {
     static const char text[] = "[{\"role\":\"user\",\"content\":\"a\"}]";
     static const char parts[] =
@@ -83,9 +83,9 @@ static void contents_come_as_the_template_takes_them(void **state)
     chat_template_close(dumped);
 }
 
-static void arguments_come_as_the_template_takes_them(void **state)
+static void arguments_have_the_shape_the_template_understands(void **state)
 {
-    static const char talk[] =
+    static const char chat[] =
         "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{"
         "\"name\":\"f\",\"arguments\":"
         "\"{\\\"a\\\": [1, 2.5]}\"}}]}]";
@@ -100,13 +100,13 @@ static void arguments_come_as_the_template_takes_them(void **state)
         "{% endfor %}{% endfor %}"));
 
     (void)state;
-    assert_prompt(object, talk, (struct chat_template_input){ .no_generation_prompt = true },
+    assert_prompt(object, chat, (struct chat_template_input){ .no_generation_prompt = true },
                   "<s>[assistant]{\"a\": [1, 2.5]}");
-    assert_prompt(text, talk, (struct chat_template_input){ .no_generation_prompt = true },
+    assert_prompt(text, chat, (struct chat_template_input){ .no_generation_prompt = true },
                   "<s>[assistant]{\"a\": [1, 2.5]}");
-    assert_prompt(printed, talk, (struct chat_template_input){ .no_generation_prompt = true },
+    assert_prompt(printed, chat, (struct chat_template_input){ .no_generation_prompt = true },
                   "<s>[assistant]{\"a\": [1, 2.5]}");
-    assert_prompt(items, talk, (struct chat_template_input){ .no_generation_prompt = true },
+    assert_prompt(items, chat, (struct chat_template_input){ .no_generation_prompt = true },
                   "<s>[assistant]a=[1, 2.5]");
     chat_template_close(object);
     chat_template_close(text);
@@ -114,7 +114,7 @@ static void arguments_come_as_the_template_takes_them(void **state)
     chat_template_close(items);
 }
 
-static void a_last_message_is_gone_on_with(void **state)
+static void a_last_message_can_be_continued(void **state)
 {
     struct chat_template *c = open_text(LOOP("{{ m.content }}<end>")),
                          *trims = open_text(LOOP("{{ m.content | trim }}<end>"));
@@ -144,7 +144,7 @@ static void a_last_message_is_gone_on_with(void **state)
     chat_template_close(hides);
 }
 
-static void tools_have_a_template_of_their_own(void **state)
+static void requests_with_tools_may_have_another_template(void **state)
 {
     struct chat_template_source src = {
         .text = STR("plain"), .tools = STR("{% for t in tools %}{{ t.function.name }};{% endfor %}")
@@ -170,7 +170,7 @@ static void tools_have_a_template_of_their_own(void **state)
     assert_int_equal(chat_template_open(&c, &src, &e), E_FORMAT);
 }
 
-static void refusals_are_the_callers_to_fix(void **state)
+static void a_refusal_of_the_template_is_invalid_input(void **state)
 {
     struct chat_template *c = open_text("{{ raise_exception('System role not supported') }}"),
                          *wrong = open_text("{{ messages[0].x.y }}");
@@ -193,8 +193,8 @@ static void refusals_are_the_callers_to_fix(void **state)
     chat_template_close(wrong);
 }
 
-/* The way of the API gives what the template alone gives, for every fixture without an error. */
-static void real_models_are_asked_as_they_were_trained(void **state)
+/* chat_template_render gives what the template alone gives, for every fixture without an error. */
+static void public_templates_render_exactly(void **state)
 {
     struct buf text = { 0 }, source = { 0 };
     json_t *all, *expected, *want, *vars;
@@ -220,19 +220,18 @@ static void real_models_are_asked_as_they_were_trained(void **state)
                                             .pad = STR("<pad>") };
         assert_int_equal(chat_template_open(&c, &src, &e), OK);
         json_object_foreach (expected, key, want) {
-            json_t *talk = json_object_get(json_object_get(all, "cases"), key),
+            json_t *chat = json_object_get(json_object_get(all, "cases"), key),
                    *kwargs = json_copy(vars);
             const char *flags[] = { "enable_thinking" };
-            struct chat_template_input ask = { .messages = json_object_get(talk, "messages"),
-                                               .tools = json_object_get(talk, "tools"),
-                                               .kwargs = kwargs,
-                                               .no_generation_prompt =
-                                                   !json_is_true(json_object_get(
-                                                       talk, "add_generation_prompt")) };
+            struct chat_template_input in = { .messages = json_object_get(chat, "messages"),
+                                              .tools = json_object_get(chat, "tools"),
+                                              .kwargs = kwargs,
+                                              .no_generation_prompt = !json_is_true(
+                                                  json_object_get(chat, "add_generation_prompt")) };
             struct buf out = { 0 };
-            if (json_object_get(talk, flags[0]))
-                json_object_set(kwargs, flags[0], json_object_get(talk, flags[0]));
-            if (chat_template_render(c, &ask, &out, &e) == OK && json_object_get(want, "text")) {
+            if (json_object_get(chat, flags[0]))
+                json_object_set(kwargs, flags[0], json_object_get(chat, flags[0]));
+            if (chat_template_render(c, &in, &out, &e) == OK && json_object_get(want, "text")) {
                 if (strcmp(buf_cstr(&out), json_string_value(json_object_get(want, "text"))))
                     fail_msg("%s, %s:\n%s", name, key, buf_cstr(&out));
                 n++;
@@ -251,7 +250,7 @@ static void real_models_are_asked_as_they_were_trained(void **state)
     buf_release(&source);
 }
 
-static void templates_are_found_where_models_keep_them(void **state)
+static void templates_are_found_in_tokenizer_config(void **state)
 {
     static const char list[] = "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"T\"},{"
                                "\"name\":\"default\",\"template\":"
@@ -275,7 +274,7 @@ static void templates_are_found_where_models_keep_them(void **state)
     buf_release(&json);
 }
 
-static void the_model_that_ships_has_one(void **state)
+static void the_shipped_model_has_a_template(void **state)
 {
     struct tokenizer *t = NULL;
     struct chat_template *c = NULL;
@@ -308,15 +307,15 @@ static void the_model_that_ships_has_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_and_flags_are_there),
-        cmocka_unit_test(contents_come_as_the_template_takes_them),
-        cmocka_unit_test(arguments_come_as_the_template_takes_them),
-        cmocka_unit_test(a_last_message_is_gone_on_with),
-        cmocka_unit_test(tools_have_a_template_of_their_own),
-        cmocka_unit_test(refusals_are_the_callers_to_fix),
-        cmocka_unit_test(real_models_are_asked_as_they_were_trained),
-        cmocka_unit_test(templates_are_found_where_models_keep_them),
-        cmocka_unit_test(the_model_that_ships_has_one),
+        cmocka_unit_test(special_tokens_and_flags_are_variables),
+        cmocka_unit_test(contents_have_the_shape_the_template_understands),
+        cmocka_unit_test(arguments_have_the_shape_the_template_understands),
+        cmocka_unit_test(a_last_message_can_be_continued),
+        cmocka_unit_test(requests_with_tools_may_have_another_template),
+        cmocka_unit_test(a_refusal_of_the_template_is_invalid_input),
+        cmocka_unit_test(public_templates_render_exactly),
+        cmocka_unit_test(templates_are_found_in_tokenizer_config),
+        cmocka_unit_test(the_shipped_model_has_a_template),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,9 +32,10 @@ static json_t *read_json(const char *path)
     return j;
 }
 
-/* ---- as jinja2 has it ---- */
+/* ---- texts of jinja2 itself ---- */
 
-static bool as_golden(const json_t *c, const json_t *vars)
+/* Whether a case renders to the text of jinja2, or fails with a place where jinja2 fails. */
+static bool matches_golden(const json_t *c, const json_t *vars)
 {
     const json_t *text = json_object_get(c, "text");
     const char *source = json_string_value(json_object_get(c, "template"));
@@ -61,7 +62,7 @@ static void every_case_renders_as_jinja2_renders_it(void **state)
 
     (void)state;
     json_object_set_new(vars, "strftime_now", json_string("2026-01-02 03:04:05"));
-    json_array_foreach (json_object_get(golden, "cases"), i, c) bad += !as_golden(c, vars);
+    json_array_foreach (json_object_get(golden, "cases"), i, c) bad += !matches_golden(c, vars);
     assert_int_equal(bad, 0);
     assert_true(i > 900);
     json_decref(golden);
@@ -198,6 +199,45 @@ static void runaway_templates_end(void **state)
     buf_release(&deep);
 }
 
+/* Renders with every memory limit up to the first that is enough: each allocation of the rendering
+ * is refused once. Returns how many limits were too small. */
+static size_t refuse_each_allocation(const struct jinja *t, const json_t *vars)
+{
+    size_t n = 0;
+
+    for (;; n++) {
+        struct jinja_limits limits = { .max_bytes = 16 * (n + 1) }; /* the arena's granularity */
+        struct buf out = { 0 };
+        struct err e = { 0 };
+        int rc = jinja_render(t, vars, &limits, &out, &e);
+        bool refused = rc == E_FORMAT && strstr(e.msg, "needs more memory");
+        if (rc != OK) assert_int_equal(out.n, 0);
+        buf_release(&out);
+        if (!refused) return n;
+    }
+}
+
+static void every_allocation_of_a_rendering_may_be_refused(void **state)
+{
+    json_t *golden = read_json(repo("tests/golden/jinja/golden.json")), *c,
+           *vars = json_object_get(golden, "vars");
+    size_t i, n = 0;
+
+    (void)state;
+    json_object_set_new(vars, "strftime_now", json_string("2026-01-02 03:04:05"));
+    json_array_foreach (json_object_get(golden, "cases"), i, c) {
+        struct jinja *t = NULL;
+        struct err e = { 0 };
+        if (i % THIN || !json_object_get(c, "text")) continue;
+        assert_int_equal(
+            jinja_open(&t, str_c(json_string_value(json_object_get(c, "template"))), NULL, &e), OK);
+        n += refuse_each_allocation(t, vars);
+        jinja_close(t);
+    }
+    assert_true(n > 1000);
+    json_decref(golden);
+}
+
 /* ---- one template, many threads ---- */
 
 struct shared_job {
@@ -246,7 +286,7 @@ static void one_template_renders_in_many_threads(void **state)
     json_decref(vars);
 }
 
-static void what_a_template_asks_for_is_known(void **state)
+static void the_free_variables_of_a_template_are_known(void **state)
 {
     static const char source[] =
         "{% set a = 1 %}{{ a }}{{ bos_token }}{% if tools %}{% for t in tools %}{{ "
@@ -272,8 +312,9 @@ int main(void)
         cmocka_unit_test(real_templates_render_exactly),
         cmocka_unit_test(errors_name_line_column_and_what_was_expected),
         cmocka_unit_test(runaway_templates_end),
+        cmocka_unit_test(every_allocation_of_a_rendering_may_be_refused),
         cmocka_unit_test(one_template_renders_in_many_threads),
-        cmocka_unit_test(what_a_template_asks_for_is_known),
+        cmocka_unit_test(the_free_variables_of_a_template_are_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,8 @@
-/* attr.c - attributes, items and slices, with the sandbox's rules. */
+/* attr.c - attributes, items and slices, by the rules of jinja2's ImmutableSandboxedEnvironment.
+ *
+ * x.name looks for an attribute first and an item second; x["name"] the other way round. Methods
+ * that would change a list or dict, and names with double underscores, exist but are undefined:
+ * using one is an error. */
 #include "base/utf8.h"
 #include "jinja/builtins.h"
 #include "jinja/iter.h"
@@ -8,28 +12,28 @@
 
 /* ---- methods of containers ---- */
 
-static struct jval view(struct render *r, struct jval self, const struct jargs *a,
-                        enum jview_kind kind)
+static struct jval make_view(struct render *r, struct jval self, const struct jargs *a,
+                             enum jview_kind kind)
 {
     struct jview *v = jv_alloc(r, sizeof *v);
     static const char *const none[] = { NULL };
 
-    if (!jargs_take(r, a, "this method", none, 0, NULL)) return jv_none();
+    if (!v || !jargs_bind(r, a, "this method", none, 0, NULL)) return jv_none();
     *v = (struct jview){ kind, self.d };
     return (struct jval){ .kind = J_VIEW, .view = v };
 }
 
 static struct jval dict_items(struct render *r, struct jval self, const struct jargs *a)
 {
-    return view(r, self, a, VIEW_ITEMS);
+    return make_view(r, self, a, VIEW_ITEMS);
 }
 static struct jval dict_keys(struct render *r, struct jval self, const struct jargs *a)
 {
-    return view(r, self, a, VIEW_KEYS);
+    return make_view(r, self, a, VIEW_KEYS);
 }
 static struct jval dict_values(struct render *r, struct jval self, const struct jargs *a)
 {
-    return view(r, self, a, VIEW_VALUES);
+    return make_view(r, self, a, VIEW_VALUES);
 }
 
 static struct jval dict_get(struct render *r, struct jval self, const struct jargs *a)
@@ -43,10 +47,11 @@ static struct jval dict_get(struct render *r, struct jval self, const struct jar
     return v ? *v : a->n == 2 ? a->v[1] : jv_none();
 }
 
-static struct jval copy(struct render *r, struct jval self, const struct jargs *a)
+/* .copy() of a list or dict: values are immutable, so the value is its own copy. */
+static struct jval copy_value(struct render *r, struct jval self, const struct jargs *a)
 {
     (void)r, (void)a;
-    return self; /* nothing changes it */
+    return self;
 }
 
 static struct jval list_count(struct render *r, struct jval self, const struct jargs *a)
@@ -98,9 +103,9 @@ static struct jval cycler_reset(struct render *r, struct jval self, const struct
 
 static const struct jmethod_def dict_methods[] = { { "items", dict_items },   { "keys", dict_keys },
                                                    { "values", dict_values }, { "get", dict_get },
-                                                   { "copy", copy },          { NULL, NULL } };
+                                                   { "copy", copy_value },    { NULL, NULL } };
 static const struct jmethod_def list_methods[] = {
-    { "count", list_count }, { "index", list_index }, { "copy", copy }, { NULL, NULL }
+    { "count", list_count }, { "index", list_index }, { "copy", copy_value }, { NULL, NULL }
 };
 static const struct jmethod_def tuple_methods[] = { { "count", list_count },
                                                     { "index", list_index },
@@ -111,7 +116,7 @@ static const struct jmethod_def cycler_methods[] = { { "next", cycler_next },
                                                      { "reset", cycler_reset },
                                                      { NULL, NULL } };
 
-/* What would change a value is there, and refused. */
+/* Whether the sandbox refuses the attribute: it changes the value, or is a Python internal. */
 static bool is_unsafe(struct jval of, struct str name)
 {
     static const char *const dict[] = { "clear", "pop", "popitem", "setdefault", "update", NULL };
@@ -127,7 +132,7 @@ static bool is_unsafe(struct jval of, struct str name)
     return false;
 }
 
-static const struct jmethod_def *in_table(const struct jmethod_def *t, struct str name)
+static const struct jmethod_def *find_method_in(const struct jmethod_def *t, struct str name)
 {
     for (; t->name; t++)
         if (str_is(name, t->name)) return t;
@@ -140,28 +145,20 @@ static const struct jmethod_def *find_method(struct jval of, struct str name)
 
     switch (of.kind) {
     case J_STR:
-        m = in_table(str_methods, name);
-        if (!m) m = in_table(str_case_methods, name);
-        if (!m) m = in_table(str_split_methods, name);
+        m = find_method_in(str_methods, name);
+        if (!m) m = find_method_in(str_case_methods, name);
+        if (!m) m = find_method_in(str_split_methods, name);
         return m;
-    case J_DICT: return in_table(dict_methods, name);
-    case J_LIST: return in_table(list_methods, name);
-    case J_TUPLE: return in_table(tuple_methods, name);
-    case J_FLOAT: return in_table(number_methods, name);
-    case J_CYCLER: return in_table(cycler_methods, name);
+    case J_DICT: return find_method_in(dict_methods, name);
+    case J_LIST: return find_method_in(list_methods, name);
+    case J_TUPLE: return find_method_in(tuple_methods, name);
+    case J_FLOAT: return find_method_in(number_methods, name);
+    case J_CYCLER: return find_method_in(cycler_methods, name);
     default: return NULL;
     }
 }
 
 /* ---- attributes ---- */
-
-static struct jval bound(struct render *r, struct jval self, const struct jmethod_def *def)
-{
-    struct jmethod *m = jv_alloc(r, sizeof *m);
-
-    *m = (struct jmethod){ self, def };
-    return (struct jval){ .kind = J_METHOD, .method = m };
-}
 
 static struct jval macro_arguments(struct render *r, const struct jmacro *m)
 {
@@ -185,13 +182,13 @@ static bool macro_attr(struct render *r, const struct jmacro *m, struct str name
     return true;
 }
 
-/* Python's getattr(); false: there is none. An unsafe one is there, but undefined. */
+/* Python's getattr(); false: there is no such attribute. An unsafe one exists and is undefined. */
 static bool find_attr(struct render *r, struct jval of, struct str name, struct jval *out)
 {
     const struct jmethod_def *def = find_method(of, name);
     const struct jval *v;
 
-    if (def) return *out = bound(r, of, def), true;
+    if (def) return *out = jv_method(r, of, def), true;
     if (is_unsafe(of, name)) {
         *out = jv_undef(r, "access to attribute '%.*s' of '%s' object is unsafe", STR_ARG(name),
                         jv_type(of));
@@ -205,7 +202,7 @@ static bool find_attr(struct render *r, struct jval of, struct str name, struct 
     case J_LOOP: return jloop_attr(r, of.loop, name, out);
     case J_MACRO: return macro_attr(r, of.macro, name, out);
     case J_TUPLE:
-        if (!(of.flags & JV_GROUP)) return false;
+        if (!(of.flags & JV_GROUP) || of.l->n < 2) return false;
         if (str_is(name, "grouper")) return *out = of.l->v[0], true;
         if (str_is(name, "list")) return *out = of.l->v[1], true;
         return false;
@@ -221,7 +218,7 @@ static bool find_attr(struct render *r, struct jval of, struct str name, struct 
     }
 }
 
-static struct jval no_attr(struct render *r, struct jval of, struct str name)
+static struct jval make_no_attr(struct render *r, struct jval of, struct str name)
 {
     return jv_undef(r, "'%s object' has no attribute '%.*s'", jv_type(of),
                     STR_ARG(str_take(name, 60)));
@@ -232,7 +229,7 @@ struct jval attr_only(struct render *r, struct jval of, struct str name)
     struct jval v;
 
     if (jv_is_undef(of)) return jv_fail_undef(r, of);
-    return find_attr(r, of, name, &v) ? v : no_attr(r, of, name);
+    return find_attr(r, of, name, &v) ? v : make_no_attr(r, of, name);
 }
 
 struct jval attr_get(struct render *r, struct jval of, struct str name)
@@ -243,7 +240,7 @@ struct jval attr_get(struct render *r, struct jval of, struct str name)
     if (jv_is_undef(of)) return jv_fail_undef(r, of);
     if (find_attr(r, of, name, &v)) return v;
     item = of.kind == J_DICT ? jdict_get(r, of.d, jv_str(name)) : NULL;
-    return item ? *item : no_attr(r, of, name);
+    return item ? *item : make_no_attr(r, of, name);
 }
 
 /* ---- items ---- */
@@ -259,7 +256,7 @@ size_t text_offset(struct str s, size_t n)
     return i;
 }
 
-static struct jval str_at(struct render *r, struct jval of, int64_t i)
+static struct jval char_at(struct render *r, struct jval of, int64_t i)
 {
     struct str rest = str_skip(of.s, text_offset(of.s, (size_t)i));
     struct jval v = jv_str(str_take(rest, text_offset(rest, 1)));
@@ -279,7 +276,7 @@ static bool item_at(struct render *r, struct jval of, int64_t i, struct jval *ou
     jv_len(r, of, &n);
     if (i < 0) i += (int64_t)n;
     if (i < 0 || i >= (int64_t)n) return false;
-    if (of.kind == J_STR) *out = str_at(r, of, i);
+    if (of.kind == J_STR) *out = char_at(r, of, i);
     else if (of.kind == J_RANGE) *out = jv_int(of.range->start + i * of.range->step);
     else *out = of.l->v[i];
     return true;
@@ -293,33 +290,34 @@ struct jval attr_item(struct render *r, struct jval of, struct jval key)
     if (jv_is_undef(of)) return jv_fail_undef(r, of);
     if (of.kind == J_DICT && jv_hashable(key) && (item = jdict_get(r, of.d, key))) return *item;
     if (jv_is_int(key) && item_at(r, of, jv_as_int(key), &v)) return v;
-    if (key.kind == J_STR) return find_attr(r, of, key.s, &v) ? v : no_attr(r, of, key.s);
+    if (key.kind == J_STR) return find_attr(r, of, key.s, &v) ? v : make_no_attr(r, of, key.s);
     return jv_undef(r, "'%s object' has no element %.*s", jv_type(of),
                     STR_ARG(str_take(jv_repr(r, key), 60)));
 }
 
-static bool all_digits(struct str s)
+static bool is_all_digits(struct str s)
 {
     for (size_t i = 0; i < s.n; i++)
         if (!isdigit((unsigned char)s.p[i])) return false;
     return s.n > 0 && s.n < 19;
 }
 
-struct jval attr_path(struct render *r, struct jval of, struct jval path, struct jval otherwise)
+struct jval attr_path(struct render *r, struct jval of, struct jval path, struct jval fallback)
 {
     struct str rest = path.s;
 
     if (!jv_some(path)) return of;
     if (path.kind != J_STR) {
         of = attr_item(r, of, path);
-        return jv_is_undef(of) && jv_some(otherwise) ? otherwise : of;
+        return jv_is_undef(of) && jv_some(fallback) ? fallback : of;
     }
     for (;;) {
         ptrdiff_t dot = str_find(rest, STR("."));
         struct str part = dot < 0 ? rest : str_take(rest, (size_t)dot);
         int64_t i;
-        of = attr_item(r, of, all_digits(part) && str_to_i64(part, &i) ? jv_int(i) : jv_str(part));
-        if (jv_is_undef(of) && jv_some(otherwise)) of = otherwise;
+        of = attr_item(r, of,
+                       is_all_digits(part) && str_to_i64(part, &i) ? jv_int(i) : jv_str(part));
+        if (jv_is_undef(of) && jv_some(fallback)) of = fallback;
         if (dot < 0 || jv_failed(r)) return of;
         rest = str_skip(rest, (size_t)dot + 1);
     }
@@ -327,10 +325,11 @@ struct jval attr_path(struct render *r, struct jval of, struct jval path, struct
 
 /* ---- slices ---- */
 
-static bool bound_of(struct render *r, struct jval v, int64_t n, int64_t step, int64_t otherwise,
-                     int64_t *out)
+/* A bound of a slice as an index of a sequence of n items; `fallback`: where it is left out. */
+static bool clamp_bound(struct render *r, struct jval v, int64_t n, int64_t step, int64_t fallback,
+                        int64_t *out)
 {
-    *out = otherwise;
+    *out = fallback;
     if (!jv_some(v)) return true;
     if (jv_is_undef(v)) return jv_fail_undef(r, v), false;
     if (!jv_is_int(v)) return jv_fail(r, "slice indices must be integers or None"), false;
@@ -365,6 +364,7 @@ static struct jval slice_range(struct render *r, const struct jrange *of, int64_
 {
     struct jrange *g = jv_alloc(r, sizeof *g);
 
+    if (!g) return jv_none();
     g->start = of->start + from * of->step;
     g->step = of->step * step;
     g->stop = of->start + to * of->step;
@@ -387,10 +387,12 @@ struct jval attr_slice(struct render *r, struct jval of, struct jval from, struc
     n = (int64_t)len;
     if (jv_some(step) && !jarg_int(r, step, 1, &by)) return of;
     if (by == 0) return jv_fail(r, "slice step cannot be zero");
+    /* No sequence is so long that a larger step would differ; negating and adding cannot overflow.
+     */
     if (by < -(INT64_C(1) << 60)) by = -(INT64_C(1) << 60);
     if (by > INT64_C(1) << 60) by = INT64_C(1) << 60;
-    if (!bound_of(r, from, n, by, by < 0 ? n - 1 : 0, &begin) ||
-        !bound_of(r, to, n, by, by < 0 ? -1 : n, &end))
+    if (!clamp_bound(r, from, n, by, by < 0 ? n - 1 : 0, &begin) ||
+        !clamp_bound(r, to, n, by, by < 0 ? -1 : n, &end))
         return of;
     if (by > 0 && begin < end) count = (size_t)((end - begin - 1) / by + 1);
     if (by < 0 && begin > end) count = (size_t)((begin - end - 1) / -by + 1);

@@ -1,3 +1,7 @@
+/* builtins.c - binding of arguments, tests ("x is odd"), global functions.
+ *
+ * The tests are those of jinja2 3.1. The globals are jinja2's (without lipsum) and the two that
+ * transformers adds: raise_exception and strftime_now. */
 #include "jinja/builtins.h"
 
 #include "jinja/iter.h"
@@ -8,8 +12,9 @@
 
 /* ---- arguments ---- */
 
-static bool by_name(struct render *r, const struct jpair *kw, const char *what,
-                    const char *const *names, struct jval *out)
+/* Stores one named argument at the parameter of its name. */
+static bool bind_keyword(struct render *r, const struct jpair *kw, const char *what,
+                         const char *const *names, struct jval *out)
 {
     for (size_t i = 0; names[i]; i++) {
         if (!str_is(kw->key.s, names[i])) continue;
@@ -23,25 +28,32 @@ static bool by_name(struct render *r, const struct jpair *kw, const char *what,
     return false;
 }
 
-bool jargs_take(struct render *r, const struct jargs *a, const char *what, const char *const *names,
+bool jargs_bind(struct render *r, const struct jargs *a, const char *what, const char *const *names,
                 size_t n_required, struct jval *out)
 {
     size_t n = 0;
 
-    for (; names[n]; n++) out[n] = n < a->n ? a->v[n] : (struct jval){ .kind = J_MISSING };
+    for (; names[n]; n++) out[n] = n < a->n ? a->v[n] : jv_missing();
     if (a->n > n)
         return jv_fail(r, "%s takes at most %zu arguments (%zu given)", what, n, a->n), false;
     for (size_t i = 0; i < a->n_kw; i++)
-        if (!by_name(r, &a->kw[i], what, names, out)) return false;
+        if (!bind_keyword(r, &a->kw[i], what, names, out)) return false;
     for (size_t i = 0; i < n_required; i++)
         if (!jv_given(out[i]))
-            return jv_fail(r, "%s needs the argument '%s'", what, names[i]), false;
+            return jv_fail(r, "%s is missing the required argument '%s'", what, names[i]), false;
     return true;
 }
 
-bool jarg_int(struct render *r, struct jval v, int64_t otherwise, int64_t *out)
+const struct jval *jargs_keyword(const struct jargs *a, struct str name)
 {
-    *out = otherwise;
+    for (size_t i = 0; i < a->n_kw; i++)
+        if (str_eq(a->kw[i].key.s, name)) return &a->kw[i].value;
+    return NULL;
+}
+
+bool jarg_int(struct render *r, struct jval v, int64_t fallback, int64_t *out)
+{
+    *out = fallback;
     if (!jv_given(v)) return true;
     if (jv_is_undef(v)) return jv_fail_undef(r, v), false;
     if (!jv_is_int(v))
@@ -56,7 +68,7 @@ bool jarg_int(struct render *r, struct jval v, int64_t otherwise, int64_t *out)
     static struct jval test_##name(struct render *r, struct jval v, const struct jargs *a)
 #define UNUSED (void)r, (void)v, (void)a
 
-static bool one_arg(struct render *r, const struct jargs *a, const char *what)
+static bool check_one_arg(struct render *r, const struct jargs *a, const char *what)
 {
     if (a->n == 1 && !a->n_kw) return true;
     jv_fail(r, "the test %s takes one argument", what);
@@ -121,7 +133,7 @@ TEST(mapping)
 TEST(iterable)
 {
     UNUSED;
-    return jv_bool(jiter_can(v));
+    return jv_bool(jv_iterable(v));
 }
 TEST(callable)
 {
@@ -151,7 +163,8 @@ TEST(sequence)
                    v.kind == J_RANGE || v.kind == J_UNDEF);
 }
 
-static struct jval case_test(struct render *r, struct jval v, const char *method)
+/* The tests lower and upper call a method of str. */
+static struct jval test_by_method(struct render *r, struct jval v, const char *method)
 {
     struct jargs none = { 0 };
     return value_call(r, attr_only(r, jv_str(jv_text(r, v)), str_c(method)), &none);
@@ -160,15 +173,15 @@ static struct jval case_test(struct render *r, struct jval v, const char *method
 TEST(lower)
 {
     UNUSED;
-    return case_test(r, v, "islower");
+    return test_by_method(r, v, "islower");
 }
 TEST(upper)
 {
     UNUSED;
-    return case_test(r, v, "isupper");
+    return test_by_method(r, v, "isupper");
 }
 
-static struct jval modulo_is(struct render *r, struct jval v, struct jval by, int64_t rest)
+static struct jval test_remainder(struct render *r, struct jval v, struct jval by, int64_t rest)
 {
     return jv_bool(jv_equal(r, op_binary(r, "%", v, by), jv_int(rest)));
 }
@@ -176,30 +189,30 @@ static struct jval modulo_is(struct render *r, struct jval v, struct jval by, in
 TEST(odd)
 {
     UNUSED;
-    return modulo_is(r, v, jv_int(2), 1);
+    return test_remainder(r, v, jv_int(2), 1);
 }
 TEST(even)
 {
     UNUSED;
-    return modulo_is(r, v, jv_int(2), 0);
+    return test_remainder(r, v, jv_int(2), 0);
 }
 TEST(divisibleby)
 {
     static const char *const names[] = { "num", NULL };
     struct jval by;
-    return jargs_take(r, a, "divisibleby", names, 1, &by) ? modulo_is(r, v, by, 0) : v;
+    return jargs_bind(r, a, "divisibleby", names, 1, &by) ? test_remainder(r, v, by, 0) : v;
 }
 
 #define COMPARING(name, op) \
-    TEST(name) { return one_arg(r, a, op) ? jv_bool(op_compare(r, op, v, a->v[0])) : v; }
+    TEST(name) { return check_one_arg(r, a, op) ? jv_bool(op_compare(r, op, v, a->v[0])) : v; }
 COMPARING(eq, "==")
 COMPARING(ne, "!=")
 COMPARING(gt, ">")
 COMPARING(ge, ">=")
 COMPARING(lt, "<")
 COMPARING(le, "<=")
-TEST(in) { return one_arg(r, a, "in") ? jv_bool(jv_contains(r, a->v[0], v)) : v; }
-TEST(sameas) { return one_arg(r, a, "sameas") ? jv_bool(jv_same(v, a->v[0])) : v; }
+TEST(in) { return check_one_arg(r, a, "in") ? jv_bool(jv_contains(r, a->v[0], v)) : v; }
+TEST(sameas) { return check_one_arg(r, a, "sameas") ? jv_bool(jv_same(v, a->v[0])) : v; }
 
 static const struct jfilter tests[] = { { "odd", test_odd },
                                         { "even", test_even },
@@ -242,21 +255,21 @@ static const struct jfilter tests[] = { { "odd", test_odd },
                                         { "le", test_le },
                                         { NULL, NULL } };
 
-static const struct jfilter *in_table(const struct jfilter *t, struct str name)
+static const struct jfilter *find_filter_in(const struct jfilter *t, struct str name)
 {
     for (; t->name; t++)
         if (str_is(name, t->name)) return t;
     return NULL;
 }
 
-const struct jfilter *test_find(struct str name) { return in_table(tests, name); }
+const struct jfilter *test_find(struct str name) { return find_filter_in(tests, name); }
 
 const struct jfilter *filter_find(struct str name)
 {
-    const struct jfilter *f = in_table(filters_misc, name);
+    const struct jfilter *f = find_filter_in(filters_misc, name);
 
-    if (!f) f = in_table(filters_seq, name);
-    return f ? f : in_table(filters_text, name);
+    if (!f) f = find_filter_in(filters_seq, name);
+    return f ? f : find_filter_in(filters_text, name);
 }
 
 bool test_true(struct render *r, const struct jfilter *test, struct jval v, const struct jargs *a)
@@ -268,7 +281,7 @@ bool test_true(struct render *r, const struct jfilter *test, struct jval v, cons
 
 static struct jval call_range(struct render *r, const struct jargs *a)
 {
-    enum { MAX_RANGE = 100000 };
+    enum { MAX_RANGE = 100000 }; /* jinja2's sandbox: MAX_RANGE */
     struct jrange *g = jv_alloc(r, sizeof *g);
     int64_t v[3] = { 0, 0, 1 };
 
@@ -278,7 +291,9 @@ static struct jval call_range(struct render *r, const struct jargs *a)
         if (!jarg_int(r, a->v[i], 0, &v[i])) return jv_none();
     if (a->n == 1) v[1] = v[0], v[0] = 0;
     if (v[2] == 0) return jv_fail(r, "range() arg 3 must not be zero");
+    if (!g) return jv_none();
     *g = (struct jrange){ v[0], v[1], v[2], 0 };
+    /* 128 bits: the distance of two 64-bit integers does not overflow. */
     if (v[2] > 0 && v[0] < v[1])
         g->n =
             (size_t)(((unsigned __int128)v[1] - (unsigned __int128)v[0] - 1) / (uint64_t)v[2]) + 1;
@@ -291,6 +306,7 @@ static struct jval call_range(struct render *r, const struct jargs *a)
     return (struct jval){ .kind = J_RANGE, .range = g };
 }
 
+/* dict(from): from a mapping, or from an iterable of pairs. */
 static void put_pairs(struct render *r, struct jdict *d, struct jval from)
 {
     struct jiter it;
@@ -305,7 +321,8 @@ static void put_pairs(struct render *r, struct jdict *d, struct jval from)
     while (jiter_next(r, &it, &pair)) {
         struct jval two = jv_to_list(r, pair);
         if (jv_failed(r)) return;
-        if (two.l->n != 2) jv_fail(r, "a dict is made of pairs, but one has %zu items", two.l->n);
+        if (two.l->n != 2)
+            jv_fail(r, "a dict is built from pairs, but an element has %zu items", two.l->n);
         else jdict_put(r, d, two.l->v[0], two.l->v[1]);
     }
 }
@@ -336,6 +353,7 @@ static struct jval call_cycler(struct render *r, const struct jargs *a)
 
     if (a->n == 0) return jv_fail(r, "at least one item has to be provided");
     for (size_t i = 0; i < a->n; i++) jlist_push(r, items.l, a->v[i]);
+    if (jv_failed(r)) return jv_none();
     c->items = items.l;
     return (struct jval){ .kind = J_CYCLER, .cycler = c };
 }
@@ -346,8 +364,9 @@ static struct jval call_joiner(struct render *r, const struct jargs *a)
     struct jcycler *c = jv_alloc(r, sizeof *c);
     struct jval items = jv_tuple(r, 1), sep;
 
-    if (!jargs_take(r, a, "joiner", names, 0, &sep)) return jv_none();
+    if (!jargs_bind(r, a, "joiner", names, 0, &sep)) return jv_none();
     jlist_push(r, items.l, jv_given(sep) ? sep : jv_str(STR(", ")));
+    if (jv_failed(r)) return jv_none();
     c->items = items.l;
     return (struct jval){ .kind = J_JOINER, .cycler = c };
 }
@@ -357,10 +376,10 @@ static struct jval call_raise(struct render *r, const struct jargs *a)
     static const char *const names[] = { "message", NULL };
     struct jval message;
 
-    if (!jargs_take(r, a, "raise_exception", names, 1, &message)) return jv_none();
+    if (!jargs_bind(r, a, "raise_exception", names, 1, &message)) return jv_none();
     jv_fail(r, "%.*s", STR_ARG(str_take(jv_text(r, message), 380)));
     if (r->e->code == E_FORMAT)
-        r->e->code = E_INVALID; /* the template's own word, not a mistake in it */
+        r->e->code = E_INVALID; /* the template refuses its input; it is not faulty */
     return jv_none();
 }
 
@@ -371,12 +390,12 @@ static struct jval call_strftime(struct render *r, const struct jargs *a)
     struct jval v;
     size_t n;
 
-    if (!jargs_take(r, a, "strftime_now", names, 1, &v)) return v;
+    if (!jargs_bind(r, a, "strftime_now", names, 1, &v)) return v;
     if (v.kind != J_STR) return jv_fail(r, "strftime_now() takes a str, not %s", jv_type(v));
-    fmt = jv_alloc(r, v.s.n + 1);
+    if (!(fmt = jv_alloc(r, v.s.n + 1))) return jv_none();
     memcpy(fmt, v.s.p, v.s.n);
     n = v.s.n ? strftime(text, sizeof text, fmt, &r->now) : 0;
-    return jv_str(arena_str(&r->arena, str_of(text, n)));
+    return jv_str(jv_copy_str(r, str_of(text, n)));
 }
 
 const struct jfunc *global_find(struct str name)

@@ -2,62 +2,77 @@
 
 #include "base/arena.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-struct form { /* one template, and what it takes */
+struct variant { /* one template, and the shape of messages it understands */
     struct jinja *t;
     struct str text;
     bool parts;      /* contents as lists of parts */
-    bool only_parts; /* and no other way */
-    bool text_args;  /* arguments of tool calls as texts */
+    bool only_parts; /* and not as strings */
+    bool text_args;  /* arguments of tool calls as JSON text, not as objects */
 };
 
 struct chat_template {
-    struct arena arena;
-    struct form plain, tools; /* tools.t NULL: the plain one is for both */
-    json_t *tokens;           /* bos_token and its like */
+    struct arena arena;          /* the texts of the variants */
+    struct variant plain, tools; /* tools.t NULL: plain serves both */
+    json_t *tokens;              /* an object: bos_token, eos_token, unk_token, pad_token */
 };
 
-/* ---- trying a template out ---- */
+/* ---- probing what a template understands ---- */
 
+/* A word that no template contains. A probe conversation has it in one place; if the rendered text
+ * has it too, the template understood that place. */
 static const char needle[] = "needle3141";
 
-static bool finds(const struct chat_template *c, const struct form *f, json_t *messages,
-                  struct str what, struct str never)
+/* Renders a probe; takes over `messages` (NULL: no memory). *found: the text contains `what` and
+ * not `never` (empty: anything is allowed). A template that cannot render the probe has not found
+ * it; only E_NOMEM is an error. */
+static int probe_messages(const struct chat_template *c, const struct variant *f, json_t *messages,
+                          struct str what, struct str never, bool *found, struct err *e)
 {
     json_t *vars = json_deep_copy(c->tokens);
     struct buf out = { 0 };
-    bool found;
+    bool set = json_object_set_new(vars, "messages", messages) == 0;
+    int rc = E_NOMEM;
 
-    json_object_set_new(vars, "messages", messages);
-    json_object_set_new(vars, "add_generation_prompt", json_true());
-    found = jinja_render(f->t, vars, NULL, &out, NULL) == OK &&
+    *found = false;
+    if (set && json_object_set_new(vars, "add_generation_prompt", json_true()) == 0)
+        rc = jinja_render(f->t, vars, NULL, &out, NULL);
+    if (rc == OK)
+        *found =
             str_find(buf_str(&out), what) >= 0 && (!never.n || str_find(buf_str(&out), never) < 0);
     buf_release(&out);
     json_decref(vars);
-    return found;
+    return rc == E_NOMEM ? err_nomem(e, "probing a chat template") : OK;
 }
 
-static void try_contents(const struct chat_template *c, struct form *f)
+static json_t *make_parts_probe(void)
 {
-    bool text = finds(c, f, json_pack("[{s:s, s:s}]", "role", "user", "content", needle),
-                      str_c(needle), STR(""));
-
-    f->parts = finds(c, f,
-                     json_pack("[{s:s, s:[{s:s, s:s}]}]", "role", "user", "content", "type", "text",
-                               "text", needle),
-                     str_c(needle), STR("'type'"));
-    if (f->parts) /* written out as JSON is not understood either */
-        f->parts = finds(c, f,
-                         json_pack("[{s:s, s:[{s:s, s:s}]}]", "role", "user", "content", "type",
-                                   "text", "text", needle),
-                         str_c(needle), STR("\"type\""));
-    f->only_parts = f->parts && !text;
+    return json_pack("[{s:s, s:[{s:s, s:s}]}]", "role", "user", "content", "type", "text", "text",
+                     needle);
 }
 
-static json_t *call_talk(json_t *arguments)
+/* A template that prints the whole list, as a Python or as a JSON literal, does not understand it:
+ * the key "type" gives that away. */
+static int probe_contents(const struct chat_template *c, struct variant *f, struct err *e)
+{
+    json_t *text = json_pack("[{s:s, s:s}]", "role", "user", "content", needle);
+    struct str what = str_c(needle);
+    bool takes_text;
+    int rc = probe_messages(c, f, text, what, STR(""), &takes_text, e);
+
+    if (rc == OK) rc = probe_messages(c, f, make_parts_probe(), what, STR("'type'"), &f->parts, e);
+    if (rc == OK && f->parts)
+        rc = probe_messages(c, f, make_parts_probe(), what, STR("\"type\""), &f->parts, e);
+    f->only_parts = f->parts && !takes_text;
+    return rc;
+}
+
+/* A conversation with a tool call; takes over `arguments`. */
+static json_t *make_call_probe(json_t *arguments)
 {
     return json_pack("[{s:s, s:s}, {s:s, s:s, s:[{s:s, s:s, s:{s:s, s:o}}]}, {s:s, s:s, s:s, s:s}]",
                      "role", "user", "content", "hi", "role", "assistant", "content", "",
@@ -66,34 +81,51 @@ static json_t *call_talk(json_t *arguments)
                      "call00001", "name", "f");
 }
 
-/* As objects, which most take, unless it is only right as text. */
-static void try_arguments(const struct chat_template *c, struct form *f)
+/* Most templates take arguments as objects and write them with tojson. Text is used only where the
+ * object comes out wrong (as a Python literal) or not at all, and the text comes out right. */
+static int probe_arguments(const struct chat_template *c, struct variant *f, struct err *e)
 {
-    struct str quoted = STR("{'needle3141'");
+    struct str python_literal = STR("{'needle3141'");
+    json_t *object = make_call_probe(json_pack("{s:s}", needle, "v")), *call;
+    bool takes_object;
     char text[64];
+    int rc = probe_messages(c, f, object, str_c(needle), python_literal, &takes_object, e);
 
-    if (finds(c, f, call_talk(json_pack("{s:s}", needle, "v")), str_c(needle), quoted)) return;
+    if (rc != OK || takes_object) return rc;
     snprintf(text, sizeof text, "{\"%s\": \"v\"}", needle);
-    f->text_args = finds(c, f, call_talk(json_string(text)), str_c(text), STR(""));
+    call = make_call_probe(json_string(text));
+    return probe_messages(c, f, call, str_c(text), STR(""), &f->text_args, e);
 }
 
 /* ---- opening ---- */
 
-static int open_form(struct chat_template *c, struct form *f, struct str text, const char *name,
-                     struct err *e)
+static int open_variant(struct chat_template *c, struct variant *f, struct str text,
+                        const char *name, struct err *e)
 {
     int rc = jinja_open(&f->t, text, name, e);
 
     if (rc != OK) return rc;
     f->text = arena_str(&c->arena, text);
-    try_contents(c, f);
-    try_arguments(c, f);
-    return OK;
+    if ((rc = arena_check(&c->arena, e)) != OK) return rc;
+    if ((rc = probe_contents(c, f, e)) != OK) return rc;
+    return probe_arguments(c, f, e);
 }
 
-static void put_token(json_t *to, const char *name, struct str piece)
+/* A token that is not UTF-8 cannot be a JSON string: the template sees it as undefined. */
+static bool add_token(json_t *tokens, const char *name, struct str piece)
 {
-    if (piece.p) json_object_set_new(to, name, json_stringn(piece.p, piece.n));
+    if (!piece.p || utf8_bad(piece) >= 0) return true;
+    return json_object_set_new(tokens, name, json_stringn(piece.p, piece.n)) == 0;
+}
+
+static int make_tokens(struct chat_template *c, const struct chat_template_source *src,
+                       struct err *e)
+{
+    if ((c->tokens = json_object()) && add_token(c->tokens, "bos_token", src->bos) &&
+        add_token(c->tokens, "eos_token", src->eos) &&
+        add_token(c->tokens, "unk_token", src->unk) && add_token(c->tokens, "pad_token", src->pad))
+        return OK;
+    return err_nomem(e, "the special tokens of a chat template");
 }
 
 int chat_template_open(struct chat_template **out, const struct chat_template_source *src,
@@ -103,17 +135,14 @@ int chat_template_open(struct chat_template **out, const struct chat_template_so
     const char *name = src->name ? src->name : "chat template";
     int rc;
 
-    c->tokens = json_object();
-    put_token(c->tokens, "bos_token", src->bos);
-    put_token(c->tokens, "eos_token", src->eos);
-    put_token(c->tokens, "unk_token", src->unk);
-    put_token(c->tokens, "pad_token", src->pad);
+    if (!c) return err_nomem(e, "a chat template");
+    if ((rc = make_tokens(c, src, e)) != OK) goto out;
     if (!src->text.n) {
         rc = err_set(e, E_NOTFOUND, "the model has no chat template");
         goto out;
     }
-    if ((rc = open_form(c, &c->plain, src->text, name, e)) != OK) goto out;
-    if (src->tools.n && (rc = open_form(c, &c->tools, src->tools, name, e)) != OK) goto out;
+    if ((rc = open_variant(c, &c->plain, src->text, name, e)) != OK) goto out;
+    if (src->tools.n && (rc = open_variant(c, &c->tools, src->tools, name, e)) != OK) goto out;
     *out = c;
     c = NULL;
 out:
@@ -131,95 +160,124 @@ void chat_template_close(struct chat_template *c)
     mem_free(c);
 }
 
-static const struct form *form_for(const struct chat_template *c, bool tools)
+static const struct variant *select_variant(const struct chat_template *c, bool tools)
 {
     return tools && c->tools.t ? &c->tools : &c->plain;
 }
 
 struct str chat_template_text(const struct chat_template *c, bool tools)
 {
-    return form_for(c, tools)->text;
+    return select_variant(c, tools)->text;
 }
+
 bool chat_template_takes_tools(const struct chat_template *c)
 {
-    return jinja_mentions(form_for(c, true)->t, "tools");
+    return jinja_mentions(select_variant(c, true)->t, "tools");
 }
 
-/* ---- messages as the template takes them ---- */
+/* ---- messages in the shape the template understands ---- */
 
-/* A list of parts of text as one text; NULL: something else is in it. */
-static json_t *joined(const json_t *parts)
+/* Replaces obj[key] by value, which it takes over; NULL: no memory. */
+static bool replace_value(json_t *obj, const char *key, json_t *value)
+{
+    return json_object_set_new(obj, key, value) == 0;
+}
+
+/* Whether all parts have a text, so that they can be joined to one string. */
+static bool is_all_text(const json_t *parts)
+{
+    for (size_t i = 0; i < json_array_size(parts); i++)
+        if (!json_is_string(json_object_get(json_array_get(parts, i), "text"))) return false;
+    return true;
+}
+
+static json_t *join_parts(const json_t *parts)
 {
     struct buf all = { 0 };
-    json_t *part, *out = NULL;
-    size_t i;
+    json_t *out = NULL;
 
-    json_array_foreach ((json_t *)parts, i, part) {
-        const json_t *text = json_object_get(part, "text");
-        if (!json_is_string(text)) goto out;
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const json_t *text = json_object_get(json_array_get(parts, i), "text");
         buf_add(&all, json_string_value(text), json_string_length(text));
     }
-    out = json_stringn(all.p ? all.p : "", all.n);
-out:
+    if (!all.failed) out = json_stringn(all.p ? all.p : "", all.n);
     buf_release(&all);
     return out;
 }
 
-static void fit_content(const struct form *f, json_t *msg)
+static bool adapt_content(const struct variant *f, json_t *msg)
 {
-    json_t *content = json_object_get(msg, "content"), *other = NULL;
+    json_t *content = json_object_get(msg, "content");
 
-    if (json_is_array(content) && !f->parts) other = joined(content);
+    if (json_is_array(content) && !f->parts && is_all_text(content))
+        return replace_value(msg, "content", join_parts(content));
     if (json_is_string(content) && f->only_parts)
-        other = json_pack("[{s:s, s:O}]", "type", "text", "text", content);
-    if (other) json_object_set_new(msg, "content", other);
+        return replace_value(msg, "content",
+                             json_pack("[{s:s, s:O}]", "type", "text", "text", content));
+    return true;
 }
 
-static void fit_arguments(const struct form *f, json_t *call)
+/* Arguments that are not valid JSON stay text: the template may print them. */
+static bool adapt_arguments(const struct variant *f, json_t *call)
 {
-    json_t *fn = json_object_get(call, "function"), *args = json_object_get(fn, "arguments"),
-           *other = NULL;
+    json_t *fn = json_object_get(call, "function"), *args = json_object_get(fn, "arguments");
+    json_error_t why;
+    json_t *parsed;
     char *text;
+    bool ok;
 
     if (json_is_string(args) && !f->text_args) {
-        other = json_loadb(json_string_value(args), json_string_length(args), JSON_ALLOW_NUL, NULL);
-    } else if (json_is_object(args) && f->text_args && (text = json_dumps(args, 0))) {
-        other = json_string(text);
-        free(text);
+        parsed =
+            json_loadb(json_string_value(args), json_string_length(args), JSON_ALLOW_NUL, &why);
+        if (!parsed) return json_error_code(&why) != json_error_out_of_memory;
+        return replace_value(fn, "arguments", parsed);
     }
-    if (other) json_object_set_new(fn, "arguments", other);
+    if (!json_is_object(args) || !f->text_args) return true;
+    if (!(text = json_dumps(args, 0))) return false;
+    ok = replace_value(fn, "arguments", json_string(text));
+    free(text);
+    return ok;
 }
 
-static json_t *fitted(const struct form *f, const json_t *messages)
+/* A deep copy of the messages in the shape that the template understands; NULL: no memory. */
+static json_t *adapt_messages(const struct variant *f, const json_t *messages)
 {
     json_t *all = json_deep_copy(messages), *msg, *call;
+    bool ok = all != NULL;
     size_t i, k;
 
     json_array_foreach (all, i, msg) {
-        fit_content(f, msg);
-        json_array_foreach (json_object_get(msg, "tool_calls"), k, call) fit_arguments(f, call);
+        ok = ok && adapt_content(f, msg);
+        json_array_foreach (json_object_get(msg, "tool_calls"), k, call)
+            ok = ok && adapt_arguments(f, call);
     }
-    return all;
+    if (ok) return all;
+    json_decref(all);
+    return NULL;
 }
 
 /* ---- rendering ---- */
 
-static json_t *variables(const struct chat_template *c, const struct form *f,
-                         const struct chat_template_input *ask)
+static json_t *share_or_null(const json_t *v) { return v ? json_incref((json_t *)v) : json_null(); }
+
+/* The variables of apply_chat_template; NULL: no memory. */
+static json_t *make_variables(const struct chat_template *c, const struct variant *f,
+                              const struct chat_template_input *in)
 {
     json_t *vars = json_deep_copy(c->tokens);
+    bool opens = !in->no_generation_prompt && !in->continue_final;
 
-    json_object_set_new(vars, "messages", fitted(f, ask->messages));
-    json_object_set_new(vars, "tools",
-                        ask->tools ? json_incref((json_t *)ask->tools) : json_null());
-    json_object_set_new(vars, "documents",
-                        ask->documents ? json_incref((json_t *)ask->documents) : json_null());
-    json_object_set_new(vars, "add_generation_prompt",
-                        json_boolean(!ask->no_generation_prompt && !ask->continue_final));
-    if (ask->kwargs) json_object_update(vars, (json_t *)ask->kwargs);
-    return vars;
+    if (replace_value(vars, "messages", adapt_messages(f, in->messages)) &&
+        replace_value(vars, "tools", share_or_null(in->tools)) &&
+        replace_value(vars, "documents", share_or_null(in->documents)) &&
+        replace_value(vars, "add_generation_prompt", json_boolean(opens)) &&
+        (!in->kwargs || json_object_update(vars, (json_t *)in->kwargs) == 0))
+        return vars;
+    json_decref(vars);
+    return NULL;
 }
 
+/* The text of the last message: its content, or the last part of that with a text. */
 static struct str last_text(const json_t *messages)
 {
     const json_t *v =
@@ -232,50 +290,58 @@ static struct str last_text(const json_t *messages)
     return json_is_string(v) ? str_of(json_string_value(v), json_string_length(v)) : STR("");
 }
 
-/* Leaves off what the template wrote behind the last message. */
-static int cut_end(const json_t *messages, struct buf *out, size_t from, struct err *e)
+/* Cuts the prompt, out from byte `from` on, behind the text of the last message. Templates may trim
+ * messages, so the last occurrence of the trimmed text counts; white space around it stays if the
+ * template kept it. */
+static int cut_after_last_message(const json_t *messages, struct buf *out, size_t from,
+                                  struct err *e)
 {
     struct str text = last_text(messages), trimmed = str_trim(text),
-               seen = str_skip(buf_str(out), from);
-    size_t at = seen.n, lead = (size_t)(trimmed.p - text.p);
+               prompt = str_skip(buf_str(out), from);
+    size_t at, lead = (size_t)(trimmed.p - text.p);
 
     if (!trimmed.n)
-        return err_set(e, E_INVALID, "the last message is empty, so it cannot be gone on with");
-    for (at = seen.n - (seen.n < trimmed.n ? seen.n : trimmed.n);; at--) {
-        if (str_starts(str_skip(seen, at), trimmed)) break;
+        return err_set(e, E_INVALID,
+                       "continue_final_message: the last message is empty and cannot be continued");
+    for (at = prompt.n - (prompt.n < trimmed.n ? prompt.n : trimmed.n);; at--) {
+        if (str_starts(str_skip(prompt, at), trimmed)) break;
         if (at == 0)
-            return err_set(
-                e, E_INVALID,
-                "the chat template changes the last message, so it cannot be gone on with");
+            return err_set(e, E_INVALID,
+                           "continue_final_message: the chat template changes the text of the last "
+                           "message, so it cannot be continued");
     }
     out->n = from + at + trimmed.n;
-    if (str_starts(str_skip(seen, at), str_skip(text, lead))) out->n = from + at + text.n - lead;
+    if (str_starts(str_skip(prompt, at), str_skip(text, lead))) out->n = from + at + text.n - lead;
     return OK;
 }
 
-/* As transformers has it, what is not given is None; a template that only works where it is not
- * there at all is helped. */
-static int render_vars(const struct form *f, const struct chat_template_input *ask, json_t *vars,
+/* transformers defines absent tools and documents as None. Some templates fail on None and work
+ * when the variable is undefined: after an error of that kind they get a second chance. */
+static int render_vars(const struct variant *f, const struct chat_template_input *in, json_t *vars,
                        struct buf *out, struct err *e)
 {
-    int rc = jinja_render(f->t, vars, NULL, out, e);
+    int rc = jinja_render(f->t, vars, NULL, out, e), again;
 
-    if (rc == OK || rc == E_INVALID || (ask->tools && ask->documents)) return rc;
-    if (!ask->tools) json_object_del(vars, "tools");
-    if (!ask->documents) json_object_del(vars, "documents");
-    return jinja_render(f->t, vars, NULL, out, NULL) == OK ? OK : rc;
+    if (rc == OK || rc == E_INVALID || rc == E_NOMEM || (in->tools && in->documents)) return rc;
+    if (!in->tools) json_object_del(vars, "tools");
+    if (!in->documents) json_object_del(vars, "documents");
+    again = jinja_render(f->t, vars, NULL, out, NULL);
+    if (again == E_NOMEM) return err_nomem(e, "rendering a chat template");
+    return again == OK ? OK : rc;
 }
 
-int chat_template_render(const struct chat_template *c, const struct chat_template_input *ask,
+int chat_template_render(const struct chat_template *c, const struct chat_template_input *in,
                          struct buf *out, struct err *e)
 {
-    const struct form *f = form_for(c, ask->tools != NULL);
-    json_t *vars = variables(c, f, ask);
+    const struct variant *f = select_variant(c, in->tools != NULL);
+    json_t *vars = make_variables(c, f, in);
     size_t from = out->n;
-    int rc = render_vars(f, ask, vars, out, e);
+    int rc;
 
-    if (rc == OK && ask->continue_final) rc = cut_end(ask->messages, out, from, e);
-    if (rc != OK && rc != E_INVALID) {
+    if (!vars) return err_nomem(e, "the variables of a chat template");
+    rc = render_vars(f, in, vars, out, e);
+    if (rc == OK && in->continue_final) rc = cut_after_last_message(in->messages, out, from, e);
+    if (rc != OK && rc != E_INVALID && rc != E_NOMEM) { /* for the caller all of these are one */
         if (e) e->code = E_INVALID;
         rc = E_INVALID;
     }

@@ -1,11 +1,15 @@
-/* expr.c - what an expression is worth. */
+/* expr.c - evaluation of expressions, calls, filters and tests.
+ *
+ * eval() charges a step, limits the recursion and records the place in the source; after a failure
+ * it returns None at once. Evaluators of compound expressions check jv_failed before they call
+ * anything with what they evaluated. */
 #include "jinja/builtins.h"
 #include "jinja/iter.h"
 #include "jinja/render.h"
 
 /* ---- arguments ---- */
 
-static bool has_keyword(const struct jpair *kw, size_t n, struct str name)
+static bool is_keyword_given(const struct jpair *kw, size_t n, struct str name)
 {
     for (size_t i = 0; i < n; i++)
         if (str_eq(kw[i].key.s, name)) return true;
@@ -15,12 +19,13 @@ static bool has_keyword(const struct jpair *kw, size_t n, struct str name)
 static void push_keyword(struct render *r, struct jval dict, struct jval key, struct jval value)
 {
     if (key.kind != J_STR) jv_fail(r, "keywords must be strings");
-    else if (has_keyword(dict.d->e, dict.d->n, key.s))
+    else if (is_keyword_given(dict.d->e, dict.d->n, key.s))
         jv_fail(r, "got multiple values for the keyword argument '%.*s'",
                 STR_ARG(str_take(key.s, 60)));
     else jdict_append(r, dict.d, key, value);
 }
 
+/* **from */
 static void push_mapping(struct render *r, struct jval dict, struct jval from)
 {
     if (jv_is_undef(from)) jv_fail_undef(r, from);
@@ -31,7 +36,8 @@ static void push_mapping(struct render *r, struct jval dict, struct jval from)
             push_keyword(r, dict, from.d->e[i].key, from.d->e[i].value);
 }
 
-static void push_all(struct render *r, struct jval list, struct jval from)
+/* *from */
+static void push_iterable(struct render *r, struct jval list, struct jval from)
 {
     struct jiter it;
     struct jval v;
@@ -50,7 +56,7 @@ struct jargs eval_args(struct render *r, struct activation *act, const struct no
     for (const struct node *a = n->list; a && !jv_failed(r); a = a->next) {
         switch (a->type) {
         case NODE_KEYWORD: push_keyword(r, dict, jv_str(a->name), eval(r, act, a->a)); break;
-        case NODE_STAR: push_all(r, list, eval(r, act, a->a)); break;
+        case NODE_STAR: push_iterable(r, list, eval(r, act, a->a)); break;
         case NODE_STARSTAR: push_mapping(r, dict, eval(r, act, a->a)); break;
         default: jlist_push(r, list.l, eval(r, act, a)); break;
         }
@@ -60,7 +66,7 @@ struct jargs eval_args(struct render *r, struct activation *act, const struct no
 
 /* ---- calls ---- */
 
-/* A method of safe text gives safe text. */
+/* Markup overrides the methods of str to return Markup. */
 static struct jval call_method(struct render *r, const struct jmethod *m, const struct jargs *a)
 {
     struct jval v = m->def->call(r, m->self, a);
@@ -82,7 +88,7 @@ struct jval value_call(struct render *r, struct jval f, const struct jargs *a)
     case J_METHOD: return call_method(r, f.method, a);
     case J_MACRO: return macro_call(r, f.macro, a);
     case J_LOOP: return loop_call(r, f.loop, a);
-    case J_JOINER:
+    case J_JOINER: /* "" the first time, then the separator */
         c = f.cycler;
         if (c->at++) return c->items->v[0];
         return jv_str(STR(""));
@@ -101,17 +107,17 @@ static struct jval eval_call(struct render *r, struct activation *act, const str
 }
 
 struct jval eval_filter(struct render *r, struct activation *act, const struct node *n,
-                        struct jval over)
+                        struct jval input)
 {
     const struct jfilter *f = n->def;
     struct jargs a;
 
-    if (n->a) over = eval(r, act, n->a);
+    if (n->a) input = eval(r, act, n->a);
     a = eval_args(r, act, n);
     r->at = n->at;
     if (jv_failed(r)) return jv_none();
     if (!f) return jv_fail(r, "there is no filter '%.*s'", STR_ARG(str_take(n->name, 60)));
-    return f->call(r, over, &a);
+    return f->call(r, input, &a);
 }
 
 static struct jval eval_test(struct render *r, struct activation *act, const struct node *n)
@@ -126,7 +132,7 @@ static struct jval eval_test(struct render *r, struct activation *act, const str
     return f->call(r, over, &a);
 }
 
-/* ---- the rest ---- */
+/* ---- other expressions ---- */
 
 static struct jval eval_name(struct render *r, struct activation *act, const struct node *n)
 {
@@ -181,7 +187,8 @@ static struct jval eval_compare(struct render *r, struct activation *act, const 
 static struct jval eval_cond(struct render *r, struct activation *act, const struct node *n)
 {
     if (jv_truth(r, eval(r, act, n->b))) return eval(r, act, n->a);
-    return n->c ? eval(r, act, n->c) : jv_undef(r, "the inline if was false and has no else");
+    return n->c ? eval(r, act, n->c)
+                : jv_undef(r, "the inline if expression was false and has no else");
 }
 
 static struct jval eval_slice(struct render *r, struct activation *act, const struct node *n)
@@ -194,6 +201,7 @@ static struct jval eval_slice(struct render *r, struct activation *act, const st
     return attr_slice(r, of, from, to, step);
 }
 
+/* Nodes with two operands: and, or, binary operators, items. */
 static struct jval eval_pair(struct render *r, struct activation *act, const struct node *n)
 {
     struct jval a = eval(r, act, n->a), b;

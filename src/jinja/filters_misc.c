@@ -1,4 +1,7 @@
-/* filters_misc.c - filters over any value: conversions, defaults, numbers, JSON. */
+/* filters_misc.c - filters over any value: conversions, numbers, default, attr, format, tojson.
+ *
+ * int, float and round follow Python's int(), float() and round(), including underscores in digits
+ * and rounding halves to even. */
 #include "jinja/builtins.h"
 #include "jinja/pprint.h"
 #include "jinja/render.h"
@@ -15,7 +18,7 @@
 
 /* ---- texts to numbers ---- */
 
-static int digit_of(char c)
+static int digit_value(char c)
 {
     c = (char)tolower((unsigned char)c);
     return isdigit((unsigned char)c) ? c - '0' : c >= 'a' && c <= 'z' ? c - 'a' + 10 : 99;
@@ -37,13 +40,15 @@ bool text_to_int(struct str s, int base, int64_t *out)
         under = false;
     }
     if (base == 0) base = 10;
+    /* Negative sums: the smallest integer has no positive counterpart. */
     for (size_t i = 0; i < s.n; i++) {
         if (s.p[i] == '_' && !under) {
             under = true;
             continue;
         }
-        if (digit_of(s.p[i]) >= base) return false;
-        if (__builtin_mul_overflow(v, base, &v) || __builtin_sub_overflow(v, digit_of(s.p[i]), &v))
+        if (digit_value(s.p[i]) >= base) return false;
+        if (__builtin_mul_overflow(v, base, &v) ||
+            __builtin_sub_overflow(v, digit_value(s.p[i]), &v))
             return false;
         any = true;
         under = false;
@@ -77,13 +82,13 @@ bool text_to_float(struct str s, double *out)
 }
 
 /* int(v), or false where Python would raise TypeError or ValueError. */
-static bool to_int(struct render *r, struct jval v, int base, int64_t *out)
+static bool convert_to_int(struct render *r, struct jval v, int base, int64_t *out)
 {
     if (v.kind == J_STR) return text_to_int(v.s, base, out);
     if (jv_is_int(v)) return *out = jv_as_int(v), true;
     if (v.kind != J_FLOAT || isnan(v.f)) return false;
     if (!(fabs(v.f) < 9.2233720368547e18))
-        return jv_fail(r, "cannot convert this float to an integer"), false;
+        return jv_fail(r, "cannot convert a float of this size to an integer"), false;
     *out = (int64_t)v.f;
     return true;
 }
@@ -95,10 +100,10 @@ FILTER(int)
     int64_t base, i;
     double f;
 
-    if (!jargs_take(r, a, "int", names, 0, arg) || !jarg_int(r, arg[1], 10, &base)) return v;
+    if (!jargs_bind(r, a, "int", names, 0, arg) || !jarg_int(r, arg[1], 10, &base)) return v;
     if (jv_is_undef(v)) return jv_fail_undef(r, v);
     if (base != 0 && (base < 2 || base > 36)) base = 99;
-    if ((base != 99 || v.kind != J_STR) && to_int(r, v, (int)base, &i)) return jv_int(i);
+    if ((base != 99 || v.kind != J_STR) && convert_to_int(r, v, (int)base, &i)) return jv_int(i);
     if (!jv_failed(r) && v.kind == J_STR && text_to_float(v.s, &f) && fabs(f) < 9.2233720368547e18)
         return jv_int((int64_t)f);
     return jv_given(arg[0]) ? arg[0] : jv_int(0);
@@ -110,7 +115,7 @@ FILTER(float)
     struct jval arg;
     double f;
 
-    if (!jargs_take(r, a, "float", names, 0, &arg)) return v;
+    if (!jargs_bind(r, a, "float", names, 0, &arg)) return v;
     if (jv_is_undef(v)) return jv_fail_undef(r, v);
     if (jv_is_num(v)) return jv_float(jv_as_float(v));
     if (v.kind == J_STR && text_to_float(v.s, &f)) return jv_float(f);
@@ -127,6 +132,7 @@ FILTER(abs)
 
 /* ---- rounding ---- */
 
+/* round(v, precision) of an integer: halves go to even. */
 static struct jval round_int(struct render *r, int64_t v, int64_t precision)
 {
     int64_t unit = 1, rest;
@@ -142,6 +148,7 @@ static struct jval round_int(struct render *r, int64_t v, int64_t precision)
     return jv_int(v);
 }
 
+/* The method "common" of the filter round. printf rounds the exact binary value, as Python does. */
 static struct jval round_common(struct render *r, struct jval v, int64_t precision)
 {
     char text[700];
@@ -164,7 +171,7 @@ FILTER(round)
     struct jval arg[2], unit, scaled;
     int64_t precision;
 
-    if (!jargs_take(r, a, "round", names, 0, arg) || !jarg_int(r, arg[0], 0, &precision)) return v;
+    if (!jargs_bind(r, a, "round", names, 0, arg) || !jarg_int(r, arg[0], 0, &precision)) return v;
     if (jv_is_undef(v)) return jv_fail_undef(r, v);
     if (!jv_is_num(v)) return jv_fail(r, "type %s doesn't define __round__ method", jv_type(v));
     if (!jv_given(arg[1]) || (arg[1].kind == J_STR && str_is(arg[1].s, "common")))
@@ -179,14 +186,14 @@ FILTER(round)
     return op_binary(r, "/", scaled, unit);
 }
 
-/* ---- the rest ---- */
+/* ---- other filters ---- */
 
 FILTER(default)
 {
     static const char *const names[] = { "default_value", "boolean", NULL };
     struct jval arg[2];
 
-    if (!jargs_take(r, a, "default", names, 0, arg)) return v;
+    if (!jargs_bind(r, a, "default", names, 0, arg)) return v;
     if (!jv_is_undef(v) && !(jv_given(arg[1]) && jv_truth(r, arg[1]) && !jv_truth(r, v))) return v;
     return jv_given(arg[0]) ? arg[0] : jv_str(STR(""));
 }
@@ -196,7 +203,7 @@ FILTER(attr)
     static const char *const names[] = { "name", NULL };
     struct jval name;
 
-    if (!jargs_take(r, a, "attr", names, 1, &name)) return v;
+    if (!jargs_bind(r, a, "attr", names, 1, &name)) return v;
     if (name.kind != J_STR)
         return jv_fail(r, "attribute name must be string, not '%s'", jv_type(name));
     return attr_only(r, v, name.s);
@@ -236,7 +243,7 @@ FILTER(filesizeformat)
     struct jtext t = { .r = r };
     int i = 0;
 
-    if (!jargs_take(r, a, "filesizeformat", names, 0, &binary)) return v;
+    if (!jargs_bind(r, a, "filesizeformat", names, 0, &binary)) return v;
     base = jv_given(binary) && jv_truth(r, binary) ? 1024 : 1000;
     if (!(bytes < 1) && !(bytes > 1)) return jv_str(STR("1 Byte"));
     if (bytes < base) {
@@ -253,7 +260,7 @@ FILTER(filesizeformat)
 FILTER(pprint)
 {
     (void)a;
-    return pprint(r, v);
+    return pprint_value(r, v);
 }
 
 const struct jfilter filters_misc[] = {

@@ -1,4 +1,7 @@
-/* filters_seq.c - filters over sequences. */
+/* filters_seq.c - filters over sequences: ends, sorting, grouping, generators.
+ *
+ * map, select, reject, unique, batch, slice and items are generators, as in jinja2: an item is
+ * computed when it is read, and errors in it occur then. Sorting is stable. */
 #include "jinja/builtins.h"
 #include "jinja/iter.h"
 #include "jinja/render.h"
@@ -6,19 +9,20 @@
 #define FILTER(name) \
     static struct jval f_##name(struct render *r, struct jval v, const struct jargs *a)
 
-static bool no_args(struct render *r, const struct jargs *a, const char *what)
+static bool check_no_args(struct render *r, const struct jargs *a, const char *what)
 {
     if (a->n + a->n_kw == 0) return true;
     jv_fail(r, "the filter %s takes no arguments", what);
     return false;
 }
 
-static struct jval ignore_case(struct render *r, struct jval v)
+static struct jval fold_case(struct render *r, struct jval v)
 {
     return v.kind == J_STR ? text_lower(r, v.s) : v;
 }
 
-static bool flag(struct render *r, struct jval v) { return jv_given(v) && jv_truth(r, v); }
+/* A boolean argument that is off where it is not given. */
+static bool is_set(struct render *r, struct jval v) { return jv_given(v) && jv_truth(r, v); }
 
 /* ---- ends ---- */
 
@@ -27,7 +31,7 @@ FILTER(first)
     struct jiter it;
     struct jval item;
 
-    if (!no_args(r, a, "first") || !jiter_begin(r, &it, v)) return v;
+    if (!check_no_args(r, a, "first") || !jiter_begin(r, &it, v)) return v;
     return jiter_next(r, &it, &item) ? item : jv_undef(r, "No first item, sequence was empty.");
 }
 
@@ -37,7 +41,7 @@ FILTER(last)
     struct jiter it;
     bool can;
 
-    if (!no_args(r, a, "last")) return v;
+    if (!check_no_args(r, a, "last")) return v;
     if (jv_is_undef(v)) return none;
     if (v.kind == J_STR) return v.s.n ? attr_item(r, v, jv_int(-1)) : none;
     v = jv_reversed(r, v, &can);
@@ -51,26 +55,26 @@ FILTER(random)
     struct jval none = jv_undef(r, "No random item, sequence was empty.");
     size_t n;
 
-    if (!no_args(r, a, "random") || !jv_len(r, v, &n)) return v;
+    if (!check_no_args(r, a, "random") || !jv_len(r, v, &n)) return v;
     if (n == 0) return none;
-    r->dice = r->dice * 6364136223846793005u + 1442695040888963407u;
-    return attr_item(r, v, jv_int((int64_t)((r->dice >> 33) % n)));
+    r->random_state = r->random_state * 6364136223846793005u + 1442695040888963407u;
+    return attr_item(r, v, jv_int((int64_t)((r->random_state >> 33) % n)));
 }
 
 FILTER(length)
 {
     size_t n;
-    return no_args(r, a, "length") && jv_len(r, v, &n) ? jv_int((int64_t)n) : v;
+    return check_no_args(r, a, "length") && jv_len(r, v, &n) ? jv_int((int64_t)n) : v;
 }
 
-FILTER(list) { return no_args(r, a, "list") ? jv_to_list(r, v) : v; }
+FILTER(list) { return check_no_args(r, a, "list") ? jv_to_list(r, v) : v; }
 
 FILTER(reverse)
 {
     struct jval list;
     bool can;
 
-    if (!no_args(r, a, "reverse")) return v;
+    if (!check_no_args(r, a, "reverse")) return v;
     if (v.kind == J_STR) return attr_slice(r, v, jv_none(), jv_none(), jv_int(-1));
     list = jv_reversed(r, v, &can);
     if (can) return list;
@@ -86,7 +90,7 @@ FILTER(join)
     struct jiter it;
     struct str between = STR("");
 
-    if (!jargs_take(r, a, "join", names, 0, arg) || !jiter_begin(r, &it, v)) return v;
+    if (!jargs_bind(r, a, "join", names, 0, arg) || !jiter_begin(r, &it, v)) return v;
     if (jv_given(arg[0])) between = jv_text(r, arg[0]);
     for (bool first = true; jiter_next(r, &it, &item); first = false) {
         if (!first) jtext_add(&t, between);
@@ -101,8 +105,8 @@ struct keyed {
     struct jval key, value;
 };
 
-static void merge(struct render *r, struct keyed *v, struct keyed *tmp, size_t mid, size_t n,
-                  bool reverse)
+static void merge_runs(struct render *r, struct keyed *v, struct keyed *tmp, size_t mid, size_t n,
+                       bool reverse)
 {
     size_t i = 0, j = mid;
 
@@ -115,32 +119,32 @@ static void merge(struct render *r, struct keyed *v, struct keyed *tmp, size_t m
     memcpy(v, tmp, n * sizeof *v);
 }
 
-static void sort(struct render *r, struct keyed *v, struct keyed *tmp, size_t n, bool reverse)
+/* Merge sort of v, with tmp as scratch memory of the same size. */
+static void merge_sort(struct render *r, struct keyed *v, struct keyed *tmp, size_t n, bool reverse)
 {
     if (n < 2 || !jv_step(r, n / 8 + 1)) return;
-    sort(r, v, tmp, n / 2, reverse);
-    sort(r, v + n / 2, tmp, n - n / 2, reverse);
-    merge(r, v, tmp, n / 2, n, reverse);
+    merge_sort(r, v, tmp, n / 2, reverse);
+    merge_sort(r, v + n / 2, tmp, n - n / 2, reverse);
+    merge_runs(r, v, tmp, n / 2, n, reverse);
 }
 
-/* list, in the order of keys: keys.l has one for each. */
-static struct jval sorted(struct render *r, struct jval list, struct jval keys, bool reverse)
+/* A new list: the items of list in the order of their keys, one of which keys has for each. */
+static struct jval sort_by_keys(struct render *r, struct jval list, struct jval keys, bool reverse)
 {
     struct jval out = jv_list(r, list.l->n);
     size_t n = list.l->n;
     struct keyed *v;
 
-    if (jv_failed(r) || !jv_room(r, 2 * n * sizeof *v)) return out;
-    v = jv_alloc(r, (2 * n + 1) * sizeof *v);
+    if (jv_failed(r) || !(v = jv_array(r, 2 * n, sizeof *v))) return out;
     for (size_t i = 0; i < n; i++) v[i] = (struct keyed){ keys.l->v[i], list.l->v[i] };
-    sort(r, v, v + n, n, reverse);
+    merge_sort(r, v, v + n, n, reverse);
     for (size_t i = 0; i < n; i++) jlist_push(r, out.l, v[i].value);
     return out;
 }
 
-/* "a,b.c": the values of several attributes, as a list. */
-static struct jval multi_key(struct render *r, struct jval item, struct jval attr,
-                             bool case_sensitive)
+/* The values of several attributes, "a,b.c", as a list. */
+static struct jval make_sort_key(struct render *r, struct jval item, struct jval attr,
+                                 bool case_sensitive)
 {
     struct jval key = jv_list(r, 1), part = attr;
     struct str rest = attr.s;
@@ -150,7 +154,7 @@ static struct jval multi_key(struct render *r, struct jval item, struct jval att
         struct jval v;
         if (attr.kind == J_STR) part = jv_str(comma < 0 ? rest : str_take(rest, (size_t)comma));
         v = attr_path(r, item, part, jv_none());
-        jlist_push(r, key.l, case_sensitive ? v : ignore_case(r, v));
+        jlist_push(r, key.l, case_sensitive ? v : fold_case(r, v));
         if (comma < 0 || jv_failed(r)) return key;
         rest = str_skip(rest, (size_t)comma + 1);
     }
@@ -161,13 +165,13 @@ FILTER(sort)
     static const char *const names[] = { "reverse", "case_sensitive", "attribute", NULL };
     struct jval arg[3], list, keys;
 
-    if (!jargs_take(r, a, "sort", names, 0, arg)) return v;
+    if (!jargs_bind(r, a, "sort", names, 0, arg)) return v;
     list = jv_to_list(r, v);
     keys = jv_list(r, list.l->n);
     if (!jv_given(arg[2])) arg[2] = jv_none();
     for (size_t i = 0; i < list.l->n; i++)
-        jlist_push(r, keys.l, multi_key(r, list.l->v[i], arg[2], flag(r, arg[1])));
-    return sorted(r, list, keys, flag(r, arg[0]));
+        jlist_push(r, keys.l, make_sort_key(r, list.l->v[i], arg[2], is_set(r, arg[1])));
+    return sort_by_keys(r, list, keys, is_set(r, arg[0]));
 }
 
 FILTER(dictsort)
@@ -176,7 +180,7 @@ FILTER(dictsort)
     struct jval arg[3], list, keys;
     bool by_value;
 
-    if (!jargs_take(r, a, "dictsort", names, 0, arg)) return v;
+    if (!jargs_bind(r, a, "dictsort", names, 0, arg)) return v;
     by_value = jv_given(arg[1]) && arg[1].kind == J_STR && str_is(arg[1].s, "value");
     if (jv_given(arg[1]) && !by_value && !(arg[1].kind == J_STR && str_is(arg[1].s, "key")))
         return jv_fail(r, "You can only sort by either \"key\" or \"value\"");
@@ -187,53 +191,51 @@ FILTER(dictsort)
     for (size_t i = 0; i < v.d->n; i++) {
         struct jval key = by_value ? v.d->e[i].value : v.d->e[i].key;
         jlist_push(r, list.l, jv_tuple2(r, v.d->e[i].key, v.d->e[i].value));
-        jlist_push(r, keys.l, flag(r, arg[0]) ? key : ignore_case(r, key));
+        jlist_push(r, keys.l, is_set(r, arg[0]) ? key : fold_case(r, key));
     }
-    return sorted(r, list, keys, flag(r, arg[2]));
+    return sort_by_keys(r, list, keys, is_set(r, arg[2]));
 }
 
 FILTER(groupby)
 {
     static const char *const names[] = { "attribute", "default", "case_sensitive", NULL };
-    struct jval arg[3], list, keys, sorted_keys, out, group = { 0 };
+    struct jval arg[3], list, keys, sorted_keys, out, group = jv_none(), pair;
     bool exact;
 
-    if (!jargs_take(r, a, "groupby", names, 1, arg)) return v;
-    exact = flag(r, arg[2]);
+    if (!jargs_bind(r, a, "groupby", names, 1, arg)) return v;
+    exact = is_set(r, arg[2]);
     list = jv_to_list(r, v);
     keys = jv_list(r, list.l->n);
     for (size_t i = 0; i < list.l->n; i++) {
         struct jval key = attr_path(r, list.l->v[i], arg[0], arg[1]);
-        jlist_push(r, keys.l, exact ? key : ignore_case(r, key));
+        jlist_push(r, keys.l, exact ? key : fold_case(r, key));
     }
-    list = sorted(r, list, keys, false);
-    sorted_keys = sorted(r, keys, keys, false);
+    list = sort_by_keys(r, list, keys, false);
+    sorted_keys = sort_by_keys(r, keys, keys, false);
     out = jv_list(r, 8);
     for (size_t i = 0; i < list.l->n && !jv_failed(r); i++) {
         if (i == 0 || !jv_equal(r, sorted_keys.l->v[i], sorted_keys.l->v[i - 1])) {
-            group = jv_list(r, 4);
-            jlist_push(
-                r, out.l,
-                jv_tuple2(r,
-                          exact ? sorted_keys.l->v[i] : attr_path(r, list.l->v[i], arg[0], arg[1]),
-                          group));
-            out.l->v[out.l->n - 1].flags = JV_GROUP;
+            group = jv_list(r, 4); /* filled after it is in the pair: they share it */
+            pair = exact ? sorted_keys.l->v[i] : attr_path(r, list.l->v[i], arg[0], arg[1]);
+            pair = jv_tuple2(r, pair, group);
+            pair.flags = JV_GROUP;
+            jlist_push(r, out.l, pair);
         }
         jlist_push(r, group.l, list.l->v[i]);
     }
     return out;
 }
 
-static struct jval extreme(struct render *r, struct jval v, const struct jargs *a, bool max)
+static struct jval find_extreme(struct render *r, struct jval v, const struct jargs *a, bool max)
 {
     static const char *const names[] = { "case_sensitive", "attribute", NULL };
-    struct jval arg[2], item, best = { .kind = J_MISSING }, best_key = best;
+    struct jval arg[2], item, best = jv_missing(), best_key = best;
     struct jiter it;
 
-    if (!jargs_take(r, a, max ? "max" : "min", names, 0, arg) || !jiter_begin(r, &it, v)) return v;
+    if (!jargs_bind(r, a, max ? "max" : "min", names, 0, arg) || !jiter_begin(r, &it, v)) return v;
     while (jiter_next(r, &it, &item)) {
         struct jval key = attr_path(r, item, arg[1], jv_none());
-        if (!flag(r, arg[0])) key = ignore_case(r, key);
+        if (!is_set(r, arg[0])) key = fold_case(r, key);
         if (best.kind != J_MISSING &&
             !(max ? jv_compare(r, key, best_key, ">") > 0 : jv_compare(r, key, best_key, "<") < 0))
             continue;
@@ -243,8 +245,8 @@ static struct jval extreme(struct render *r, struct jval v, const struct jargs *
     return best.kind == J_MISSING ? jv_undef(r, "No aggregated item, sequence was empty.") : best;
 }
 
-FILTER(min) { return extreme(r, v, a, false); }
-FILTER(max) { return extreme(r, v, a, true); }
+FILTER(min) { return find_extreme(r, v, a, false); }
+FILTER(max) { return find_extreme(r, v, a, true); }
 
 FILTER(sum)
 {
@@ -252,7 +254,7 @@ FILTER(sum)
     struct jval arg[2], item, sum;
     struct jiter it;
 
-    if (!jargs_take(r, a, "sum", names, 0, arg) || !jiter_begin(r, &it, v)) return v;
+    if (!jargs_bind(r, a, "sum", names, 0, arg) || !jiter_begin(r, &it, v)) return v;
     sum = jv_given(arg[1]) ? arg[1] : jv_int(0);
     if (sum.kind == J_STR) return jv_fail(r, "sum() can't sum strings [use ''.join(seq) instead]");
     while (jiter_next(r, &it, &item)) sum = op_add(r, sum, attr_path(r, item, arg[0], jv_none()));
@@ -261,7 +263,8 @@ FILTER(sum)
 
 /* ---- generators ---- */
 
-static struct jargs rest_of(const struct jargs *a, size_t from)
+/* The arguments from the positional index `from` on. */
+static struct jargs args_from(const struct jargs *a, size_t from)
 {
     struct jargs rest = *a;
 
@@ -271,29 +274,22 @@ static struct jargs rest_of(const struct jargs *a, size_t from)
     return rest;
 }
 
-static const struct jval *keyword(const struct jargs *a, const char *name)
-{
-    for (size_t i = 0; i < a->n_kw; i++)
-        if (str_is(a->kw[i].key.s, name)) return &a->kw[i].value;
-    return NULL;
-}
-
 static bool next_map(struct render *r, struct jiter *it, struct jval *out)
 {
-    const struct jval *attr = it->args->n ? NULL : keyword(it->args, "attribute"),
-                      *otherwise = keyword(it->args, "default");
-    struct jargs rest = rest_of(it->args, 1);
+    const struct jval *attr = it->args->n ? NULL : jargs_keyword(it->args, STR("attribute")),
+                      *fallback = jargs_keyword(it->args, STR("default"));
+    struct jargs rest = args_from(it->args, 1);
     const struct jfilter *f;
     struct jval name;
 
     if (!it->begun && !jv_truth(r, it->src0)) return false;
     it->begun = true;
-    if (attr && it->args->n_kw > (otherwise ? 2u : 1u))
-        return jv_fail(r, "map: an unexpected keyword argument"), false;
+    if (attr && it->args->n_kw > (fallback ? 2u : 1u))
+        return jv_fail(r, "map got an unexpected keyword argument"), false;
     if (!attr && !it->args->n) return jv_fail(r, "map requires a filter argument"), false;
     if (!jiter_source(r, it, out)) return false;
     if (attr) {
-        *out = attr_path(r, *out, *attr, otherwise ? *otherwise : jv_none());
+        *out = attr_path(r, *out, *attr, fallback ? *fallback : jv_none());
         return true;
     }
     name = it->args->v[0];
@@ -304,9 +300,10 @@ static bool next_map(struct render *r, struct jiter *it, struct jval *out)
     return true;
 }
 
-static bool selected(struct render *r, struct jiter *it, struct jval item)
+/* Whether select, reject and their variants by attribute keep the item. */
+static bool is_selected(struct render *r, struct jiter *it, struct jval item)
 {
-    struct jargs rest = rest_of(it->args, it->by_attr ? 2 : 1);
+    struct jargs rest = args_from(it->args, it->by_attr ? 2 : 1);
     const struct jfilter *test;
     struct jval name;
 
@@ -326,39 +323,40 @@ static bool next_select(struct render *r, struct jiter *it, struct jval *out)
     if (it->by_attr && !it->args->n)
         return jv_fail(r, "Missing parameter for attribute name"), false;
     while (jiter_source(r, it, out)) {
-        if (selected(r, it, *out)) return true;
+        if (is_selected(r, it, *out)) return true;
         if (jv_failed(r)) return false;
     }
     return false;
 }
 
-static struct jval generator(struct render *r, struct jval v, const struct jargs *a, bool negated,
-                             bool by_attr)
+static struct jval make_select(struct render *r, struct jval v, const struct jargs *a, bool negated,
+                               bool by_attr)
 {
     struct jval g = jiter_new(r, next_select, v, a);
 
+    if (g.kind != J_ITER) return g;
     g.iter->negated = negated;
     g.iter->by_attr = by_attr;
     return g;
 }
 
 FILTER(map) { return jiter_new(r, next_map, v, a); }
-FILTER(select) { return generator(r, v, a, false, false); }
-FILTER(reject) { return generator(r, v, a, true, false); }
-FILTER(selectattr) { return generator(r, v, a, false, true); }
-FILTER(rejectattr) { return generator(r, v, a, true, true); }
+FILTER(select) { return make_select(r, v, a, false, false); }
+FILTER(reject) { return make_select(r, v, a, true, false); }
+FILTER(selectattr) { return make_select(r, v, a, false, true); }
+FILTER(rejectattr) { return make_select(r, v, a, true, true); }
 
 static bool next_unique(struct render *r, struct jiter *it, struct jval *out)
 {
     static const char *const names[] = { "case_sensitive", "attribute", NULL };
     struct jval arg[2], key;
 
-    if (!jargs_take(r, it->args, "unique", names, 0, arg)) return false;
-    if (!it->begun) it->src = jv_list(r, 8); /* keys seen */
+    if (!jargs_bind(r, it->args, "unique", names, 0, arg)) return false;
+    if (!it->begun) it->src = jv_list(r, 8); /* the keys so far */
     it->begun = true;
     while (jiter_source(r, it, out)) {
         key = attr_path(r, *out, arg[1], jv_none());
-        if (!flag(r, arg[0])) key = ignore_case(r, key);
+        if (!is_set(r, arg[0])) key = fold_case(r, key);
         if (!jv_hashable(key)) return jv_fail(r, "unhashable type: '%s'", jv_type(key)), false;
         jv_step(r, it->src.l->n / 4);
         if (jv_contains(r, it->src, key)) continue;
@@ -376,10 +374,10 @@ static bool next_batch(struct render *r, struct jiter *it, struct jval *out)
     struct jval arg[2], item;
     int64_t n;
 
-    if (!jargs_take(r, it->args, "batch", names, 1, arg) || !jarg_int(r, arg[0], 1, &n))
+    if (!jargs_bind(r, it->args, "batch", names, 1, arg) || !jarg_int(r, arg[0], 1, &n))
         return false;
     *out = jv_list(r, 8);
-    if (it->begun) jlist_push(r, out->l, it->src); /* read ahead */
+    if (it->begun) jlist_push(r, out->l, it->src); /* the item that ended the last batch */
     it->begun = false;
     while (jiter_source(r, it, &item)) {
         if ((int64_t)out->l->n == n) {
@@ -403,7 +401,7 @@ static bool next_slice(struct render *r, struct jiter *it, struct jval *out)
     struct jval arg[2];
     int64_t slices, n, k = (int64_t)it->at, extra, from, to;
 
-    if (!jargs_take(r, it->args, "slice", names, 1, arg) || !jarg_int(r, arg[0], 1, &slices))
+    if (!jargs_bind(r, it->args, "slice", names, 1, arg) || !jarg_int(r, arg[0], 1, &slices))
         return false;
     if (!it->begun) it->src = jv_to_list(r, it->src0);
     it->begun = true;
@@ -421,7 +419,7 @@ static bool next_slice(struct render *r, struct jiter *it, struct jval *out)
 
 FILTER(slice) { return jiter_new(r, next_slice, v, a); }
 
-static bool next_item(struct render *r, struct jiter *it, struct jval *out)
+static bool next_pair(struct render *r, struct jiter *it, struct jval *out)
 {
     if (jv_is_undef(it->src0)) return false;
     if (it->src0.kind != J_DICT)
@@ -432,7 +430,7 @@ static bool next_item(struct render *r, struct jiter *it, struct jval *out)
     return true;
 }
 
-FILTER(items) { return no_args(r, a, "items") ? jiter_new(r, next_item, v, a) : v; }
+FILTER(items) { return check_no_args(r, a, "items") ? jiter_new(r, next_pair, v, a) : v; }
 
 const struct jfilter filters_seq[] = { { "first", f_first },
                                        { "last", f_last },

@@ -1,4 +1,6 @@
-/* filters_text.c - filters over texts. */
+/* filters_text.c - filters over text: case, HTML, trimming, indentation, wrapping.
+ *
+ * wordwrap is Python's textwrap.wrap, striptags and escape are markupsafe's. */
 #include "base/utf8.h"
 #include "jinja/builtins.h"
 #include "jinja/iter.h"
@@ -11,13 +13,14 @@
 #define FILTER(name) \
     static struct jval f_##name(struct render *r, struct jval v, const struct jargs *a)
 
-/* str() of what is no str; what is safe stays so. */
-static struct jval soft(struct render *r, struct jval v)
+/* jinja2's soft_str: str() of a value that is not a str; Markup stays Markup. */
+static struct jval to_soft_str(struct render *r, struct jval v)
 {
     return v.kind == J_STR ? v : jv_str(jv_text(r, v));
 }
 
-static struct jval as_safe(struct jval v, struct jval from)
+/* v, as Markup if `from` is. */
+static struct jval keep_markup(struct jval v, struct jval from)
 {
     v.flags = v.kind == J_STR && from.kind == J_STR ? from.flags & JV_MARKUP : v.flags;
     return v;
@@ -28,19 +31,20 @@ static struct jval as_safe(struct jval v, struct jval from)
 FILTER(upper)
 {
     (void)a;
-    return as_safe(text_upper(r, soft(r, v).s), v);
+    return keep_markup(text_upper(r, to_soft_str(r, v).s), v);
 }
 FILTER(lower)
 {
     (void)a;
-    return as_safe(text_lower(r, soft(r, v).s), v);
+    return keep_markup(text_lower(r, to_soft_str(r, v).s), v);
 }
 FILTER(capitalize)
 {
     (void)a;
-    return as_safe(text_capitalize(r, soft(r, v).s), v);
+    return keep_markup(text_capitalize(r, to_soft_str(r, v).s), v);
 }
 
+/* After such a character the filter title starts a new word. */
 static bool begins_word(int32_t cp)
 {
     return uni_space(cp) || (cp < 0x80 && strchr("-({[<", cp) && cp);
@@ -48,7 +52,7 @@ static bool begins_word(int32_t cp)
 
 FILTER(title)
 {
-    struct str s = soft(r, v).s;
+    struct str s = to_soft_str(r, v).s;
     struct jtext t = { .r = r };
     bool first = true;
 
@@ -109,8 +113,8 @@ FILTER(forceescape)
     return text_escape(r, jv_str(jv_text(r, v)));
 }
 
-/* One entity behind '&'; how much of s it takes, 0: it is none. */
-static size_t entity(struct str s, int32_t *cp)
+/* An HTML entity, s from behind the '&'. Returns the bytes it takes, 0: not an entity. */
+static size_t parse_entity(struct str s, int32_t *cp)
 {
     static const struct {
         const char *name;
@@ -134,8 +138,8 @@ static size_t entity(struct str s, int32_t *cp)
     return (size_t)(end - text) + 1;
 }
 
-/* Without what stands between open and close. */
-static struct str without(struct render *r, struct str s, struct str open, struct str close)
+/* s without everything from an `open` to the next `close`. */
+static struct str remove_between(struct render *r, struct str s, struct str open, struct str close)
 {
     struct jtext t = { .r = r };
     ptrdiff_t from, to;
@@ -158,7 +162,7 @@ FILTER(striptags)
     struct jtext t = { .r = r }, out = { .r = r };
 
     (void)a;
-    s = without(r, without(r, s, STR("<!--"), STR("-->")), STR("<"), STR(">"));
+    s = remove_between(r, remove_between(r, s, STR("<!--"), STR("-->")), STR("<"), STR(">"));
     words = value_call(r, attr_only(r, jv_str(s), STR("split")), &none);
     for (size_t i = 0; words.kind == J_LIST && i < words.l->n; i++) {
         if (i) jtext_putc(&t, ' ');
@@ -167,7 +171,7 @@ FILTER(striptags)
     s = jtext_done(&t).s;
     for (size_t i = 0; i < s.n && !jv_failed(r);) {
         int32_t cp;
-        size_t n = s.p[i] == '&' ? entity(str_skip(s, i + 1), &cp) : 0;
+        size_t n = s.p[i] == '&' ? parse_entity(str_skip(s, i + 1), &cp) : 0;
         if (n) jtext_put_cp(&out, cp);
         else jtext_putc(&out, s.p[i]);
         i += n + 1;
@@ -181,13 +185,13 @@ FILTER(xmlattr)
     struct jtext t = { .r = r };
     struct jval space;
 
-    if (!jargs_take(r, a, "xmlattr", names, 0, &space)) return v;
+    if (!jargs_bind(r, a, "xmlattr", names, 0, &space)) return v;
     if (v.kind != J_DICT) return jv_fail(r, "'%s' object has no attribute 'items'", jv_type(v));
     for (size_t i = 0; i < v.d->n && jv_step(r, 1); i++) {
         struct jpair *p = &v.d->e[i];
         if (p->value.kind == J_NONE || jv_is_undef(p->value)) continue;
         if (p->key.kind != J_STR)
-            return jv_fail(r, "an attribute's name must be str, not %s", jv_type(p->key));
+            return jv_fail(r, "the name of an attribute must be str, not %s", jv_type(p->key));
         for (size_t k = 0; k < p->key.s.n; k++)
             if (strchr(" \t\n\v\f\r/>=", p->key.s.p[k]))
                 return jv_fail(r, "Invalid character in attribute name");
@@ -200,7 +204,8 @@ FILTER(xmlattr)
     return jtext_done(&t);
 }
 
-static void put_quoted(struct jtext *t, struct str s, bool query)
+/* Percent-encoding; query: for the query part, where "/" is encoded and a space is "+". */
+static void put_url_quoted(struct jtext *t, struct str s, bool query)
 {
     for (size_t i = 0; i < s.n && !jv_failed(t->r); i++) {
         unsigned char c = (unsigned char)s.p[i];
@@ -217,19 +222,20 @@ FILTER(urlencode)
     struct jval item, all, one;
 
     (void)a;
-    if (v.kind == J_STR || !jiter_can(v)) {
-        put_quoted(&t, jv_text(r, v), false);
+    if (v.kind == J_STR || !jv_iterable(v)) {
+        put_url_quoted(&t, jv_text(r, v), false);
         return jtext_done(&t);
     }
     all = v.kind == J_DICT ? filter_find(STR("items"))->call(r, v, &(struct jargs){ 0 }) : v;
+    if (jv_failed(r)) return v;
     if (!jiter_begin(r, &it, all)) return v;
     for (bool first = true; jiter_next(r, &it, &item); first = false) {
         one = jv_to_list(r, item);
-        if (jv_failed(r) || one.l->n != 2) return jv_fail(r, "urlencode takes pairs");
+        if (jv_failed(r) || one.l->n != 2) return jv_fail(r, "urlencode takes a mapping or pairs");
         if (!first) jtext_putc(&t, '&');
-        put_quoted(&t, jv_text(r, one.l->v[0]), true);
+        put_url_quoted(&t, jv_text(r, one.l->v[0]), true);
         jtext_putc(&t, '=');
-        put_quoted(&t, jv_text(r, one.l->v[1]), true);
+        put_url_quoted(&t, jv_text(r, one.l->v[1]), true);
     }
     return jtext_done(&t);
 }
@@ -241,9 +247,9 @@ FILTER(trim)
     static const char *const names[] = { "chars", NULL };
     struct jval chars;
 
-    if (!jargs_take(r, a, "trim", names, 0, &chars)) return v;
+    if (!jargs_bind(r, a, "trim", names, 0, &chars)) return v;
     if (jv_some(chars) && chars.kind != J_STR) return jv_fail(r, "strip arg must be None or str");
-    v = soft(r, v);
+    v = to_soft_str(r, v);
     jv_step(r, v.s.n / 64);
     v.s = text_strip(v.s, jv_some(chars) ? &chars : NULL, true, true);
     return v;
@@ -255,7 +261,7 @@ FILTER(replace)
     struct jval arg[3];
     int64_t max = -1;
 
-    if (!jargs_take(r, a, "replace", names, 2, arg)) return v;
+    if (!jargs_bind(r, a, "replace", names, 2, arg)) return v;
     if (jv_some(arg[2]) && !jarg_int(r, arg[2], -1, &max)) return v;
     return text_replace(r, jv_text(r, v), jv_text(r, arg[0]), jv_text(r, arg[1]),
                         max < 0 ? -1 : max);
@@ -267,8 +273,8 @@ FILTER(center)
     struct jval width;
     int64_t n;
 
-    if (!jargs_take(r, a, "center", names, 0, &width) || !jarg_int(r, width, 80, &n)) return v;
-    return as_safe(text_center(r, soft(r, v).s, n, STR(" ")), v);
+    if (!jargs_bind(r, a, "center", names, 0, &width) || !jarg_int(r, width, 80, &n)) return v;
+    return keep_markup(text_center(r, to_soft_str(r, v).s, n, STR(" ")), v);
 }
 
 FILTER(indent)
@@ -278,13 +284,15 @@ FILTER(indent)
     struct jtext t = { .r = r }, pad = { .r = r };
     bool first, blank;
 
-    if (!jargs_take(r, a, "indent", names, 0, arg)) return v;
+    if (!jargs_bind(r, a, "indent", names, 0, arg)) return v;
     if (jv_is_undef(v)) return jv_fail_undef(r, v);
     if (v.kind != J_STR) return jv_fail(r, "indent takes a str, not %s", jv_type(v));
     if (jv_given(arg[0]) && arg[0].kind == J_STR) jtext_add(&pad, arg[0].s);
     else if (!jv_given(arg[0]) || jv_is_int(arg[0]))
         jtext_fill(&pad, STR(" "), jv_given(arg[0]) ? jv_as_int(arg[0]) : 4);
-    else return jv_fail(r, "indent's width is a number or a str, not %s", jv_type(arg[0]));
+    else
+        return jv_fail(r, "the width of indent must be an integer or a str, not %s",
+                       jv_type(arg[0]));
     first = jv_given(arg[1]) && jv_truth(r, arg[1]);
     blank = jv_given(arg[2]) && jv_truth(r, arg[2]);
     jtext_add(&t, v.s);
@@ -296,7 +304,7 @@ FILTER(indent)
         if (i ? blank || lines.l->v[i].s.n : first) jtext_add(&t, str_of(pad.p, pad.n));
         jtext_add(&t, lines.l->v[i].s);
     }
-    return as_safe(jtext_done(&t), v);
+    return keep_markup(jtext_done(&t), v);
 }
 
 FILTER(truncate)
@@ -307,7 +315,7 @@ FILTER(truncate)
     struct jtext t = { .r = r };
     struct str head;
 
-    if (!jargs_take(r, a, "truncate", names, 0, arg) || !jarg_int(r, arg[0], 255, &length))
+    if (!jargs_bind(r, a, "truncate", names, 0, arg) || !jarg_int(r, arg[0], 255, &length))
         return v;
     if (jv_some(arg[3]) ? !jarg_int(r, arg[3], 5, &leeway) : (leeway = 5, false)) return v;
     end = jv_given(arg[2]) ? arg[2] : jv_str(STR("..."));
@@ -330,7 +338,7 @@ FILTER(truncate)
 
 FILTER(wordcount)
 {
-    struct str s = soft(r, v).s;
+    struct str s = to_soft_str(r, v).s;
     bool inside = false;
     int64_t n = 0;
 
@@ -349,14 +357,17 @@ FILTER(wordcount)
 struct wrap {
     struct render *r;
     struct jtext t;
-    int64_t width;
-    bool break_long, break_hyphens, first;
-    struct str between;
+    int64_t width;      /* in code points */
+    bool break_long;    /* words longer than the width are cut */
+    bool break_hyphens; /* words may be cut behind a hyphen */
+    bool first;         /* no line of the current paragraph was written yet */
+    struct str between; /* written between lines */
 };
 
-static bool wrap_space(char c) { return c && strchr(" \t\n\v\f\r", c); }
+static bool is_wrap_space(char c) { return c && strchr(" \t\n\v\f\r", c); }
 
-static bool letter(struct str s, size_t at)
+/* Whether the character that contains the byte `at` is a letter. */
+static bool is_letter_at(struct str s, size_t at)
 {
     int32_t cp;
 
@@ -366,40 +377,44 @@ static bool letter(struct str s, size_t at)
     return uni_word(cp) && !uni_decimal(cp);
 }
 
-/* May the word be cut behind the hyphen at `at`? */
-static bool cuts(struct str s, size_t from, size_t at)
+/* Whether the word that begins at `from` may be cut behind the hyphen at `at`: textwrap wants two
+ * letters on each side. */
+static bool may_cut_behind(struct str s, size_t from, size_t at)
 {
     size_t next = at + 1;
 
-    if (at < from + 2 || !letter(s, at - 1)) return false;
-    if (!letter(s, at - 2) && !(s.p[at - 2] == '-' && at >= from + 3)) return false;
-    if (!letter(s, next)) return false;
+    if (at < from + 2 || !is_letter_at(s, at - 1)) return false;
+    if (!is_letter_at(s, at - 2) && !(s.p[at - 2] == '-' && at >= from + 3)) return false;
+    if (!is_letter_at(s, next)) return false;
     next += text_offset(str_skip(s, next), 1);
     if (next < s.n && s.p[next] == '-') next++;
-    return letter(s, next);
+    return is_letter_at(s, next);
 }
 
-static size_t chunk_end(const struct wrap *w, struct str s, size_t at)
+/* The end of the chunk at `at`: a run of white space, or a word up to a place where it may be cut.
+ */
+static size_t find_chunk_end(const struct wrap *w, struct str s, size_t at)
 {
     size_t from = at;
 
-    if (wrap_space(s.p[at])) {
-        while (at < s.n && wrap_space(s.p[at])) at++;
+    if (is_wrap_space(s.p[at])) {
+        while (at < s.n && is_wrap_space(s.p[at])) at++;
         return at;
     }
-    for (; at < s.n && !wrap_space(s.p[at]); at++)
-        if (w->break_hyphens && s.p[at] == '-' && cuts(s, from, at)) return at + 1;
+    for (; at < s.n && !is_wrap_space(s.p[at]); at++)
+        if (w->break_hyphens && s.p[at] == '-' && may_cut_behind(s, from, at)) return at + 1;
     return at;
 }
 
-static void put_line(struct wrap *w, struct str line)
+static void put_wrapped_line(struct wrap *w, struct str line)
 {
     if (!w->first) jtext_add(&w->t, w->between);
     w->first = false;
     jtext_add(&w->t, line);
 }
 
-static void wrap_line(struct wrap *w, struct str s)
+/* Wraps one paragraph, a line of the input: fills lines greedily with chunks. */
+static void wrap_paragraph(struct wrap *w, struct str s)
 {
     size_t at = 0;
     bool any = false;
@@ -408,26 +423,26 @@ static void wrap_line(struct wrap *w, struct str s)
         size_t from, end;
         int64_t used = 0;
         if (any)
-            while (at < s.n && wrap_space(s.p[at])) at++;
+            while (at < s.n && is_wrap_space(s.p[at])) at++;
         if (at >= s.n) break;
         from = end = at;
         while (end < s.n) {
-            size_t next = chunk_end(w, s, end);
+            size_t next = find_chunk_end(w, s, end);
             int64_t n = (int64_t)jstr_len(str_of(s.p + end, next - end));
             if (used + n > w->width) break;
             used += n;
             end = next;
         }
-        if (end < s.n && used < w->width && !wrap_space(s.p[end])) {
-            size_t next = chunk_end(w, s, end);
+        if (end < s.n && used < w->width && !is_wrap_space(s.p[end])) {
+            size_t next = find_chunk_end(w, s, end);
             if ((int64_t)jstr_len(str_of(s.p + end, next - end)) > w->width) {
                 if (w->break_long) end += text_offset(str_skip(s, end), (size_t)(w->width - used));
                 else if (used == 0) end = next;
             }
         }
         at = end;
-        while (end > from && wrap_space(s.p[end - 1])) end--;
-        if (end > from) put_line(w, str_of(s.p + from, end - from)), any = true;
+        while (end > from && is_wrap_space(s.p[end - 1])) end--;
+        if (end > from) put_wrapped_line(w, str_of(s.p + from, end - from)), any = true;
     }
 }
 
@@ -438,7 +453,7 @@ FILTER(wordwrap)
     struct wrap w = { .r = r, .t = { .r = r }, .between = STR("\n") };
     struct jval arg[4], lines;
 
-    if (!jargs_take(r, a, "wordwrap", names, 0, arg) || !jarg_int(r, arg[0], 79, &w.width))
+    if (!jargs_bind(r, a, "wordwrap", names, 0, arg) || !jarg_int(r, arg[0], 79, &w.width))
         return v;
     if (v.kind != J_STR) return jv_fail(r, "wordwrap takes a str, not %s", jv_type(v));
     if (w.width <= 0) return jv_fail(r, "invalid width %lld (must be > 0)", (long long)w.width);
@@ -449,7 +464,7 @@ FILTER(wordwrap)
     for (size_t i = 0; i < lines.l->n && !jv_failed(r); i++) {
         if (i) jtext_add(&w.t, w.between);
         w.first = true;
-        wrap_line(&w, lines.l->v[i].s);
+        wrap_paragraph(&w, lines.l->v[i].s);
     }
     return jtext_done(&w.t);
 }

@@ -1,4 +1,7 @@
-/* format.c - "..." % x, "...".format() and format specs. */
+/* format.c - Python's three ways of formatting: "..." % x, "...".format(), format specifications.
+ *
+ * All of them fill a struct field and end in put_padded. Width and precision are limited, so that a
+ * format cannot ask for more memory than a rendering has. */
 #include "base/utf8.h"
 #include "jinja/builtins.h"
 #include "jinja/render.h"
@@ -10,17 +13,19 @@
 
 enum { MAX_PRECISION = 300, MAX_WIDTH = 1 << 20 };
 
-/* One field, of either kind of format. */
+/* A conversion, in the terms of Python's format specification mini-language. */
 struct field {
-    struct str fill; /* one character */
-    char align, sign, type, group;
-    bool alt, zero;
-    int width, precision; /* -1: none */
+    struct str fill;      /* one character; empty: '0' with `zero`, else a space */
+    char align;           /* '<', '>', '^', '='; 0: the default of the type */
+    char sign, type;      /* 0: none */
+    char group;           /* ',' or '_' between groups of digits; 0: none */
+    bool alt, zero;       /* '#' and '0' */
+    int width, precision; /* precision -1: none */
 };
 
 /* ---- numbers ---- */
 
-static void put_unsigned(char out[72], uint64_t v, int base, bool upper)
+static void write_digits(char out[72], uint64_t v, int base, bool upper)
 {
     const char *digits = upper ? "0123456789ABCDEF" : "0123456789abcdef";
     char rev[72];
@@ -32,8 +37,8 @@ static void put_unsigned(char out[72], uint64_t v, int base, bool upper)
     out[n] = 0;
 }
 
-/* Digits of the whole part with separators between groups. */
-static void group_digits(struct jtext *t, struct str digits, char sep, int every)
+/* Digits, with a separator between groups of the integer part. */
+static void put_grouped(struct jtext *t, struct str digits, char sep, int every)
 {
     size_t whole = 0;
 
@@ -45,11 +50,13 @@ static void group_digits(struct jtext *t, struct str digits, char sep, int every
     jtext_add(t, str_skip(digits, whole));
 }
 
+/* prefix and body, padded to the width. Alignment '=' pads between them; `fallback` is the default
+ * alignment of the type. */
 static void put_padded(struct jtext *t, const struct field *f, struct str prefix, struct str body,
-                       char otherwise)
+                       char fallback)
 {
     int64_t room = f->width - (int64_t)jstr_len(prefix) - (int64_t)jstr_len(body);
-    char align = f->align ? f->align : f->zero ? '=' : otherwise;
+    char align = f->align ? f->align : f->zero ? '=' : fallback;
     struct str fill = f->fill.n ? f->fill : f->zero ? STR("0") : STR(" ");
     int64_t left = align == '>' ? room : align == '^' ? room / 2 : 0;
 
@@ -66,6 +73,7 @@ static void put_padded(struct jtext *t, const struct field *f, struct str prefix
     jtext_fill(t, fill, room - left);
 }
 
+/* Sign, radix ("0x") and digits. Digits of other bases than ten are in groups of four. */
 static void put_number(struct jtext *t, const struct field *f, bool negative, const char *radix,
                        struct str digits)
 {
@@ -79,9 +87,9 @@ static void put_number(struct jtext *t, const struct field *f, bool negative, co
                               : "",
              radix);
     if (f->group)
-        group_digits(
-            &body, digits, f->group,
-            *radix || strchr("xXob", f->type) ? (f->type && strchr("xXob", f->type) ? 4 : 3) : 3);
+        put_grouped(&body, digits, f->group,
+                    *radix || strchr("xXob", f->type) ? (f->type && strchr("xXob", f->type) ? 4 : 3)
+                                                      : 3);
     else jtext_add(&body, digits);
     put_padded(t, f, str_c(prefix), jtext_done(&body).s, '>');
 }
@@ -97,9 +105,9 @@ static void put_int_field(struct jtext *t, const struct field *f, int64_t v)
     char digits[72 + MAX_PRECISION];
     size_t n;
 
-    put_unsigned(digits, v < 0 ? 0 - (uint64_t)v : (uint64_t)v, base, f->type == 'X');
+    write_digits(digits, v < 0 ? 0 - (uint64_t)v : (uint64_t)v, base, f->type == 'X');
     n = strlen(digits);
-    if (f->precision > (int)n) { /* of %: at least so many digits */
+    if (f->precision > (int)n) { /* "%.5d": at least so many digits */
         memmove(digits + f->precision - n, digits, n + 1);
         memset(digits, '0', (size_t)f->precision - n);
     }
@@ -142,12 +150,14 @@ static void put_text_field(struct jtext *t, const struct field *f, struct str s)
 struct percent {
     struct jtext t;
     struct str fmt;
-    size_t at, next; /* next: of a tuple's items */
+    size_t at;   /* offset in fmt */
+    size_t next; /* index of the next item of a tuple of arguments */
     struct jval args;
-    bool used, markup;
+    bool used;   /* a single argument was used */
+    bool markup; /* fmt is Markup: arguments are escaped */
 };
 
-static struct jval percent_arg(struct percent *p)
+static struct jval next_percent_arg(struct percent *p)
 {
     if (p->args.kind == J_TUPLE) {
         if (p->next < p->args.l->n) return p->args.l->v[p->next++];
@@ -158,24 +168,27 @@ static struct jval percent_arg(struct percent *p)
     return jv_fail(p->t.r, "not enough arguments for format string");
 }
 
-static char peek(const struct percent *p) { return p->at < p->fmt.n ? p->fmt.p[p->at] : 0; }
+static char peek_format(const struct percent *p) { return p->at < p->fmt.n ? p->fmt.p[p->at] : 0; }
 
-static int percent_number(struct percent *p)
+/* A width or precision; "*" takes it from the arguments. */
+static int read_percent_number(struct percent *p)
 {
     int64_t v = 0;
 
-    if (peek(p) == '*') {
+    if (peek_format(p) == '*') {
         p->at++;
-        jarg_int(p->t.r, percent_arg(p), 0, &v);
+        jarg_int(p->t.r, next_percent_arg(p), 0, &v);
     } else {
-        while (isdigit((unsigned char)peek(p)))
+        while (isdigit((unsigned char)peek_format(p)))
             v = v < MAX_WIDTH ? v * 10 + (p->fmt.p[p->at] - '0') : v, p->at++;
     }
-    if (v > MAX_WIDTH || v < -MAX_WIDTH) jv_fail(p->t.r, "a width of more than %d", MAX_WIDTH);
+    if (v > MAX_WIDTH || v < -MAX_WIDTH)
+        jv_fail(p->t.r, "a width or precision is larger than %d", MAX_WIDTH);
     return (int)v;
 }
 
-static bool percent_key(struct percent *p, struct jval *out)
+/* "(key)": the value of a mapping. */
+static bool read_percent_key(struct percent *p, struct jval *out)
 {
     size_t from = ++p->at;
     int open = 1;
@@ -188,32 +201,33 @@ static bool percent_key(struct percent *p, struct jval *out)
     key = str_of(p->fmt.p + from, p->at - 1 - from);
     if (p->args.kind != J_DICT) return jv_fail(p->t.r, "format requires a mapping"), false;
     v = jdict_get(p->t.r, p->args.d, jv_str(key));
-    if (!v) return jv_fail(p->t.r, "there is no key '%.*s'", STR_ARG(str_take(key, 60))), false;
+    if (!v)
+        return jv_fail(p->t.r, "the mapping has no key '%.*s'", STR_ARG(str_take(key, 60))), false;
     *out = *v;
     return true;
 }
 
-static void percent_flags(struct percent *p, struct field *f)
+static void read_percent_flags(struct percent *p, struct field *f)
 {
-    for (; peek(p) && strchr("-+ #0", peek(p)); p->at++) {
-        char c = peek(p);
+    for (; peek_format(p) && strchr("-+ #0", peek_format(p)); p->at++) {
+        char c = peek_format(p);
         if (c == '-') f->align = '<';
         else if (c == '#') f->alt = true;
         else if (c == '0') f->zero = true;
         else if (f->sign != '+') f->sign = c;
     }
-    f->width = percent_number(p);
+    f->width = read_percent_number(p);
     if (f->width < 0) f->align = '<', f->width = -f->width;
-    if (peek(p) == '.') {
+    if (peek_format(p) == '.') {
         p->at++;
-        f->precision = percent_number(p);
+        f->precision = read_percent_number(p);
         if (f->precision < 0) f->precision = 0;
     }
-    if (peek(p) && strchr("hlL", peek(p))) p->at++;
+    if (peek_format(p) && strchr("hlL", peek_format(p))) p->at++;
     if (f->align == '<') f->zero = false;
 }
 
-static void percent_int(struct percent *p, struct field *f, struct jval v)
+static void put_percent_int(struct percent *p, struct field *f, struct jval v)
 {
     struct render *r = p->t.r;
 
@@ -221,21 +235,22 @@ static void percent_int(struct percent *p, struct field *f, struct jval v)
     else if (!jv_is_num(v) || (v.kind == J_FLOAT && strchr("oxX", f->type)))
         jv_fail(r, "%%%c format: a real number is required, not %s", f->type, jv_type(v));
     else if (v.kind == J_FLOAT && !(fabs(v.f) < 9e18))
-        jv_fail(r, "a number too large for %%%c", f->type);
-    else if (f->precision > MAX_PRECISION) jv_fail(r, "a precision of more than %d", MAX_PRECISION);
+        jv_fail(r, "%%%c format: the number is too large", f->type);
+    else if (f->precision > MAX_PRECISION)
+        jv_fail(r, "a precision is larger than %d", MAX_PRECISION);
     else put_int_field(&p->t, f, v.kind == J_FLOAT ? (int64_t)v.f : jv_as_int(v));
 }
 
-static void percent_float(struct percent *p, struct field *f, struct jval v)
+static void put_percent_float(struct percent *p, struct field *f, struct jval v)
 {
     if (jv_is_undef(v)) jv_fail_undef(p->t.r, v);
     else if (!jv_is_num(v)) jv_fail(p->t.r, "must be real number, not %s", jv_type(v));
     else if (f->precision > MAX_PRECISION)
-        jv_fail(p->t.r, "a precision of more than %d", MAX_PRECISION);
+        jv_fail(p->t.r, "a precision is larger than %d", MAX_PRECISION);
     else put_float_field(&p->t, f, jv_as_float(v));
 }
 
-static void percent_char(struct percent *p, struct field *f, struct jval v)
+static void put_percent_char(struct percent *p, struct field *f, struct jval v)
 {
     char c[4];
 
@@ -245,7 +260,7 @@ static void percent_char(struct percent *p, struct field *f, struct jval v)
     else jv_fail(p->t.r, "%%c requires int or char");
 }
 
-static void percent_text(struct percent *p, struct field *f, struct jval v)
+static void put_percent_text(struct percent *p, struct field *f, struct jval v)
 {
     struct str s = f->type == 's' ? jv_text(p->t.r, v) : jv_repr(p->t.r, v);
 
@@ -255,13 +270,14 @@ static void percent_text(struct percent *p, struct field *f, struct jval v)
     put_padded(&p->t, f, STR(""), s, '>');
 }
 
-static void percent_field(struct percent *p)
+/* One conversion, from behind its "%". */
+static void put_percent_field(struct percent *p)
 {
     struct field f = { .precision = -1 };
     struct jval v = { .kind = J_MISSING };
 
-    if (peek(p) == '(' && !percent_key(p, &v)) return;
-    percent_flags(p, &f);
+    if (peek_format(p) == '(' && !read_percent_key(p, &v)) return;
+    read_percent_flags(p, &f);
     if (p->at >= p->fmt.n) {
         jv_fail(p->t.r, "incomplete format");
         return;
@@ -276,18 +292,18 @@ static void percent_field(struct percent *p)
                 isprint((unsigned char)f.type) ? f.type : '?');
         return;
     }
-    if (v.kind == J_MISSING) v = percent_arg(p);
+    if (v.kind == J_MISSING) v = next_percent_arg(p);
     if (jv_failed(p->t.r)) return;
-    if (strchr("diuoxX", f.type)) percent_int(p, &f, v);
-    else if (f.type == 'c') percent_char(p, &f, v);
-    else if (strchr("rsa", f.type)) percent_text(p, &f, v);
-    else percent_float(p, &f, v);
+    if (strchr("diuoxX", f.type)) put_percent_int(p, &f, v);
+    else if (f.type == 'c') put_percent_char(p, &f, v);
+    else if (strchr("rsa", f.type)) put_percent_text(p, &f, v);
+    else put_percent_float(p, &f, v);
 }
 
 struct jval format_percent(struct render *r, struct str fmt, struct jval args, bool markup)
 {
     struct percent p = { .t = { .r = r }, .fmt = fmt, .args = args, .markup = markup };
-    bool mapping =
+    bool mapping = /* Python does not insist that a mapping is used */
         args.kind == J_DICT || args.kind == J_LIST || args.kind == J_UNDEF || args.kind == J_RANGE;
     struct jval out;
 
@@ -296,7 +312,7 @@ struct jval format_percent(struct render *r, struct str fmt, struct jval args, b
         size_t end = next ? (size_t)(next - fmt.p) : fmt.n;
         jtext_add(&p.t, str_of(fmt.p + p.at, end - p.at));
         p.at = end + 1;
-        if (next) percent_field(&p);
+        if (next) put_percent_field(&p);
     }
     if (args.kind == J_TUPLE ? p.next < args.l->n : !p.used && !mapping)
         jv_fail(r, "not all arguments converted during string formatting");
@@ -309,7 +325,7 @@ struct jval format_percent(struct render *r, struct str fmt, struct jval args, b
 
 static bool is_align(char c) { return c && strchr("<>=^", c); }
 
-static int spec_number(struct str *s)
+static int read_spec_number(struct str *s)
 {
     int v = 0;
 
@@ -320,6 +336,7 @@ static int spec_number(struct str *s)
     return v;
 }
 
+/* [[fill]align][sign][#][0][width][group][.precision][type]; false: s is something else. */
 static bool parse_spec(struct str s, struct field *f)
 {
     size_t first = s.n ? text_offset(s, 1) : 0;
@@ -336,40 +353,50 @@ static bool parse_spec(struct str s, struct field *f)
     if (s.n && strchr("+- ", s.p[0])) f->sign = s.p[0], s = str_skip(s, 1);
     if (s.n && s.p[0] == '#') f->alt = true, s = str_skip(s, 1);
     if (s.n && s.p[0] == '0') f->zero = true, s = str_skip(s, 1);
-    f->width = spec_number(&s);
+    f->width = read_spec_number(&s);
     if (s.n && (s.p[0] == ',' || s.p[0] == '_')) f->group = s.p[0], s = str_skip(s, 1);
     if (s.n && s.p[0] == '.') {
         s = str_skip(s, 1);
         if (!s.n || !isdigit((unsigned char)s.p[0])) return false;
-        f->precision = spec_number(&s);
+        f->precision = read_spec_number(&s);
         if (f->precision > MAX_PRECISION) return false;
     }
     if (s.n) f->type = s.p[0], s = str_skip(s, 1);
     return s.n == 0 && f->width <= MAX_WIDTH;
 }
 
-void format_number_spec(struct jtext *t, struct jval v, struct str spec)
+static void put_str_spec(struct jtext *t, struct field *f, struct str s)
+{
+    if (f->type && f->type != 's') {
+        jv_fail(t->r, "Unknown format code '%c' for object of type 'str'", f->type);
+    } else if (f->align == '=') {
+        jv_fail(t->r, "'=' alignment not allowed in string format specifier");
+    } else {
+        if (f->zero && !f->align) f->align = '<', f->fill = STR("0");
+        put_text_field(t, f, s);
+    }
+}
+
+static void put_char_spec(struct jtext *t, const struct field *f, int64_t cp)
+{
+    char c[4];
+
+    if (cp < 0 || cp > 0x10ffff) jv_fail(t->r, "%%c arg not in range(0x110000)");
+    else put_padded(t, f, STR(""), str_of(c, (size_t)utf8_put(c, (int32_t)cp)), '<');
+}
+
+void format_spec(struct jtext *t, struct jval v, struct str spec)
 {
     struct field f;
-    char c[4];
 
     if (!spec.n) {
         jtext_put_value(t, v);
     } else if (!parse_spec(spec, &f) || (f.type && !strchr("bcdeEfFgGnosxX%", f.type))) {
         jv_fail(t->r, "Invalid format specifier '%.*s'", STR_ARG(str_take(spec, 60)));
     } else if (v.kind == J_STR) {
-        if (f.type && f.type != 's')
-            jv_fail(t->r, "Unknown format code '%c' for object of type 'str'", f.type);
-        else if (f.align == '=')
-            jv_fail(t->r, "'=' alignment not allowed in string format specifier");
-        else {
-            if (f.zero && !f.align) f.align = '<', f.fill = STR("0");
-            put_text_field(t, &f, v.s);
-        }
+        put_str_spec(t, &f, v.s);
     } else if (jv_is_int(v) && f.type == 'c') {
-        if (jv_as_int(v) < 0 || jv_as_int(v) > 0x10ffff)
-            jv_fail(t->r, "%%c arg not in range(0x110000)");
-        else put_padded(t, &f, STR(""), str_of(c, (size_t)utf8_put(c, (int32_t)jv_as_int(v))), '<');
+        put_char_spec(t, &f, jv_as_int(v));
     } else if (v.kind == J_BOOL && !f.type) {
         put_int_field(t, &f, v.b);
     } else if (jv_is_int(v) && (!f.type || strchr("bdnoxX", f.type))) {
@@ -389,12 +416,13 @@ void format_number_spec(struct jtext *t, struct jval v, struct str spec)
 struct braces {
     struct render *r;
     const struct jargs *a;
-    struct jval map;
-    size_t next;
-    bool numbered, automatic;
+    struct jval map;          /* of format_map(), else None */
+    size_t next;              /* index that the next "{}" uses */
+    bool numbered, automatic; /* "{0}" or "{}" occurred; Python allows only one of them */
 };
 
-static struct jval braces_first(struct braces *b, struct str name)
+/* The argument that the name or number at the beginning of a field means. */
+static struct jval find_braces_arg(struct braces *b, struct str name)
 {
     int64_t i;
     const struct jval *v;
@@ -414,17 +442,17 @@ static struct jval braces_first(struct braces *b, struct str name)
     if (b->map.kind == J_DICT && (v = jdict_get(b->r, b->map.d, jv_str(name)))) return *v;
     for (size_t k = 0; k < b->a->n_kw; k++)
         if (str_eq(b->a->kw[k].key.s, name)) return b->a->kw[k].value;
-    return jv_fail(b->r, "there is no '%.*s' to format", STR_ARG(str_take(name, 60)));
+    return jv_fail(b->r, "the arguments of format() have no '%.*s'", STR_ARG(str_take(name, 60)));
 }
 
-/* "name.attr[0]". */
-static struct jval braces_value(struct braces *b, struct str field)
+/* The value of a field name like "name.attr[0]". */
+static struct jval find_braces_value(struct braces *b, struct str field)
 {
     size_t n = 0;
     struct jval v;
 
     while (n < field.n && field.p[n] != '.' && field.p[n] != '[') n++;
-    v = braces_first(b, str_take(field, n));
+    v = find_braces_arg(b, str_take(field, n));
     field = str_skip(field, n);
     while (field.n && !jv_failed(b->r)) {
         bool item = field.p[0] == '[';
@@ -446,9 +474,10 @@ static struct jval braces_value(struct braces *b, struct str field)
     return v;
 }
 
-static void braces_text(struct braces *b, struct jtext *t, struct str fmt, int depth);
+static void put_braces_text(struct braces *b, struct jtext *t, struct str fmt, int depth);
 
-static void braces_field(struct braces *b, struct jtext *t, struct str field, int depth)
+/* One replacement field, without its braces: name!conversion:spec. The spec may hold fields. */
+static void put_braces_field(struct braces *b, struct jtext *t, struct str field, int depth)
 {
     struct jtext spec = { .r = b->r };
     size_t n = 0;
@@ -459,7 +488,7 @@ static void braces_field(struct braces *b, struct jtext *t, struct str field, in
 
     for (; n < field.n && (open || (field.p[n] != ':' && field.p[n] != '!')); n++)
         open += field.p[n] == '[' ? 1 : field.p[n] == ']' ? -1 : 0;
-    v = braces_value(b, str_take(field, n));
+    v = find_braces_value(b, str_take(field, n));
     rest = str_skip(field, n);
     if (rest.n && rest.p[0] == '!') {
         if (rest.n < 2 || !strchr("rsa", rest.p[1]) || (rest.n > 2 && rest.p[2] != ':')) {
@@ -469,13 +498,13 @@ static void braces_field(struct braces *b, struct jtext *t, struct str field, in
         conversion = rest.p[1];
         rest = str_skip(rest, 2);
     }
-    if (rest.n) braces_text(b, &spec, str_skip(rest, 1), depth + 1);
+    if (rest.n) put_braces_text(b, &spec, str_skip(rest, 1), depth + 1);
     if (jv_failed(b->r)) return;
     if (conversion) v = jv_str(conversion == 's' ? jv_text(b->r, v) : jv_repr(b->r, v));
-    format_number_spec(t, v, jtext_done(&spec).s);
+    format_spec(t, v, jtext_done(&spec).s);
 }
 
-static void braces_text(struct braces *b, struct jtext *t, struct str fmt, int depth)
+static void put_braces_text(struct braces *b, struct jtext *t, struct str fmt, int depth)
 {
     if (depth > 2) jv_fail(b->r, "Max string recursion exceeded");
     for (size_t i = 0; i < fmt.n && jv_step(b->r, 1);) {
@@ -503,7 +532,7 @@ static void braces_text(struct braces *b, struct jtext *t, struct str fmt, int d
                                         : "expected '}' before end of string");
             return;
         }
-        braces_field(b, t, str_of(fmt.p + from, end - 1 - from), depth);
+        put_braces_field(b, t, str_of(fmt.p + from, end - 1 - from), depth);
         i = end;
     }
 }
@@ -513,6 +542,6 @@ struct jval format_braces(struct render *r, struct str fmt, const struct jargs *
     struct braces b = { .r = r, .a = a, .map = map };
     struct jtext t = { .r = r };
 
-    braces_text(&b, &t, fmt, 0);
+    put_braces_text(&b, &t, fmt, 0);
     return jtext_done(&t);
 }

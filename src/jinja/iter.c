@@ -1,3 +1,4 @@
+/* iter.c - iterators over each type, generators, and the variable "loop". */
 #include "jinja/iter.h"
 
 #include "base/utf8.h"
@@ -62,11 +63,13 @@ static bool next_view(struct render *r, struct jiter *it, struct jval *out)
     return view_at(r, it->src.view->kind, it->src.view->d, it->at++, out);
 }
 
+/* An iterator over a generator: all iterations share its position. */
 static bool next_shared(struct render *r, struct jiter *it, struct jval *out)
 {
     return jiter_next(r, it->inner, out);
 }
 
+/* Iterating over the variable "loop" yields pairs of the item and loop, as jinja2's LoopContext. */
 static bool next_loop(struct render *r, struct jiter *it, struct jval *out)
 {
     if (!jloop_next(r, it->src.loop, out)) return false;
@@ -90,7 +93,7 @@ static bool next_reversed(struct render *r, struct jiter *it, struct jval *out)
     }
 }
 
-bool jiter_can(struct jval v)
+bool jv_iterable(struct jval v)
 {
     switch (v.kind) {
     case J_UNDEF:
@@ -134,25 +137,31 @@ bool jiter_next(struct render *r, struct jiter *it, struct jval *out)
     return !it->done;
 }
 
+/* The arguments of a filter may be on the caller's stack, and a generator outlives the call. NULL
+ * after a failed allocation. */
+static const struct jargs *copy_args(struct render *r, const struct jargs *a)
+{
+    struct jargs *c = jv_alloc(r, sizeof *c);
+    struct jval *v = jv_array(r, a->n, sizeof *v);
+    struct jpair *kw = jv_array(r, a->n_kw, sizeof *kw);
+
+    if (!c || !v || !kw) return NULL;
+    if (a->n) memcpy(v, a->v, a->n * sizeof *v);
+    if (a->n_kw) memcpy(kw, a->kw, a->n_kw * sizeof *kw);
+    *c = (struct jargs){ v, a->n, kw, a->n_kw };
+    return c;
+}
+
 struct jval jiter_new(struct render *r,
                       bool (*next)(struct render *, struct jiter *, struct jval *),
                       struct jval over, const struct jargs *args)
 {
     struct jiter *it = jv_alloc(r, sizeof *it);
 
+    if (!it) return jv_none();
     it->next = next;
     it->src = it->src0 = over;
-    if (args) { /* the caller's may be gone before the first item */
-        struct jargs *keep = jv_alloc(r, sizeof *keep);
-        *keep = *args;
-        if (args->n)
-            keep->v =
-                memcpy(jv_alloc(r, args->n * sizeof *args->v), args->v, args->n * sizeof *args->v);
-        if (args->n_kw)
-            keep->kw = memcpy(jv_alloc(r, args->n_kw * sizeof *args->kw), args->kw,
-                              args->n_kw * sizeof *args->kw);
-        it->args = keep;
-    }
+    if (args && !(it->args = copy_args(r, args))) return jv_none();
     it->shows = "generator object";
     return (struct jval){ .kind = J_ITER, .iter = it };
 }
@@ -160,7 +169,7 @@ struct jval jiter_new(struct render *r,
 bool jiter_source(struct render *r, struct jiter *it, struct jval *out)
 {
     if (!it->inner) {
-        it->inner = jv_alloc(r, sizeof *it->inner);
+        if (!(it->inner = jv_alloc(r, sizeof *it->inner))) return false;
         if (!jiter_begin(r, it->inner, it->src0)) return false;
     }
     return jiter_next(r, it->inner, out);
@@ -182,7 +191,7 @@ struct jval jv_reversed(struct render *r, struct jval v, bool *can)
            v.kind == J_VIEW;
     if (!*can) return v;
     v = jiter_new(r, next_reversed, v, NULL);
-    v.iter->shows = "list_reverseiterator object";
+    if (v.kind == J_ITER) v.iter->shows = "list_reverseiterator object";
     return v;
 }
 
@@ -192,7 +201,7 @@ void jloop_init(struct render *r, struct jloop *l, struct jval over)
 {
     l->over = over;
     l->index0 = l->length = -1;
-    l->before = l->current = l->after = l->changed = (struct jval){ .kind = J_MISSING };
+    l->before = l->current = l->after = l->changed = jv_missing();
     jiter_begin(r, &l->it, over);
 }
 
@@ -226,7 +235,8 @@ size_t jloop_length(struct render *r, struct jloop *l)
     return (size_t)l->length;
 }
 
-static bool peek(struct render *r, struct jloop *l)
+/* Reads the next item ahead; false: there is none. */
+static bool peek_item(struct render *r, struct jloop *l)
 {
     if (l->after.kind == J_MISSING && !jiter_next(r, &l->it, &l->after)) l->after.kind = J_MISSING;
     return l->after.kind != J_MISSING;
@@ -249,24 +259,16 @@ static struct jval loop_changed(struct render *r, struct jval self, const struct
     return jv_bool(changed);
 }
 
-static struct jval method(struct render *r, struct jloop *l, const struct jmethod_def *def)
-{
-    struct jmethod *m = jv_alloc(r, sizeof *m);
-
-    m->self = (struct jval){ .kind = J_LOOP, .loop = l };
-    m->def = def;
-    return (struct jval){ .kind = J_METHOD, .method = m };
-}
-
 bool jloop_attr(struct render *r, struct jloop *l, struct str name, struct jval *out)
 {
     static const struct jmethod_def cycle = { "cycle", loop_cycle },
                                     changed = { "changed", loop_changed };
+    struct jval self = { .kind = J_LOOP, .loop = l };
 
     if (str_is(name, "index")) *out = jv_int(l->index0 + 1);
     else if (str_is(name, "index0")) *out = jv_int(l->index0);
     else if (str_is(name, "first")) *out = jv_bool(l->index0 == 0);
-    else if (str_is(name, "last")) *out = jv_bool(!peek(r, l));
+    else if (str_is(name, "last")) *out = jv_bool(!peek_item(r, l));
     else if (str_is(name, "length")) *out = jv_int((int64_t)jloop_length(r, l));
     else if (str_is(name, "revindex")) *out = jv_int((int64_t)jloop_length(r, l) - l->index0);
     else if (str_is(name, "revindex0")) *out = jv_int((int64_t)jloop_length(r, l) - l->index0 - 1);
@@ -275,9 +277,9 @@ bool jloop_attr(struct render *r, struct jloop *l, struct str name, struct jval 
     else if (str_is(name, "previtem"))
         *out = l->index0 == 0 ? jv_undef(r, "there is no previous item") : l->before;
     else if (str_is(name, "nextitem"))
-        *out = peek(r, l) ? l->after : jv_undef(r, "there is no next item");
-    else if (str_is(name, "cycle")) *out = method(r, l, &cycle);
-    else if (str_is(name, "changed")) *out = method(r, l, &changed);
+        *out = peek_item(r, l) ? l->after : jv_undef(r, "there is no next item");
+    else if (str_is(name, "cycle")) *out = jv_method(r, self, &cycle);
+    else if (str_is(name, "changed")) *out = jv_method(r, self, &changed);
     else return false;
     return true;
 }

@@ -1,3 +1,7 @@
+/* jinja.c - opening and rendering templates; the limits and the failure state of a rendering.
+ *
+ * Opening is lexer, parser, scope resolution. All of a template's memory is one arena; tokens are
+ * temporary. Rendering walks the tree (eval.c, expr.c) with all values in an arena of its own. */
 #include "jinja/jinja.h"
 
 #include "base/clock.h"
@@ -19,37 +23,42 @@
 
 static int read_source(struct jinja *t, struct str source, struct err *e)
 {
-    ptrdiff_t bad = utf8_bad(source);
+    ptrdiff_t bad;
 
     if (source.n > JINJA_MAX_SOURCE)
-        return err_set(e, E_FORMAT, "%s: %zu bytes, but a template has at most %u", t->name,
-                       source.n, JINJA_MAX_SOURCE);
+        return err_set(e, E_FORMAT, "%s: the template has %zu bytes; at most %u are allowed",
+                       t->name, source.n, JINJA_MAX_SOURCE);
+    if ((bad = utf8_bad(source)) >= 0)
+        return lex_error(source, t->name, (uint32_t)bad, e, "the template is not valid UTF-8");
     t->source = lex_source(&t->arena, source);
-    if (bad >= 0) return lex_error(source, t->name, (uint32_t)bad, e, "a byte that is not UTF-8");
-    return OK;
+    return t->source.p ? OK : err_nomem(e, "the source of a template");
 }
 
 int jinja_open(struct jinja **out, struct str source, const char *name, struct err *e)
 {
     struct jinja *t = mem_new(struct jinja);
-    struct arena tokens = { 0 };
-    struct parser p = { .arena = &t->arena, .e = e };
-    struct scoping s = { .arena = &t->arena, .e = e };
+    struct parser p = { .e = e };
+    struct scoping s = { .e = e };
     int rc;
 
-    t->name = mem_strdup(name ? name : "template");
+    if (!t) return err_nomem(e, "a template");
+    if (!(t->name = mem_strdup(name ? name : "template"))) {
+        rc = err_nomem(e, "the name of a template");
+        goto out;
+    }
     if ((rc = read_source(t, source, e)) != OK) goto out;
+    s.arena = p.arena = &t->arena;
     s.source = p.source = t->source;
     s.name = p.name = t->name;
-    if ((rc = lex(&t->arena, t->source, t->name, &p.tokens, e)) != OK) goto out;
+    if ((rc = lex_tokens(&t->arena, t->source, t->name, &p.tokens, e)) != OK) goto out;
     if ((rc = parse_template(&p, &t->root)) != OK) goto out;
     if ((rc = scope_template(&s, t->root, &t->fn)) != OK) goto out;
-    t->asked = s.asked.v;
-    t->n_asked = s.asked.n;
+    t->free_names = s.free_names.v;
+    t->n_free_names = s.free_names.n;
     *out = t;
     t = NULL;
 out:
-    arena_release(&tokens);
+    mem_free(p.tokens.v);
     jinja_close(t);
     return rc;
 }
@@ -64,12 +73,12 @@ void jinja_close(struct jinja *t)
 
 bool jinja_mentions(const struct jinja *t, const char *name)
 {
-    for (size_t i = 0; i < t->n_asked; i++)
-        if (str_is(t->asked[i], name)) return true;
+    for (size_t i = 0; i < t->n_free_names; i++)
+        if (str_is(t->free_names[i], name)) return true;
     return false;
 }
 
-/* ---- a rendering's bounds and failures ---- */
+/* ---- failure and limits of a rendering ---- */
 
 bool jv_failed(const struct render *r) { return r->failed; }
 
@@ -98,31 +107,53 @@ bool jv_step(struct render *r, size_t n)
 {
     if (r->failed) return false;
     if (n >= r->steps_left) {
-        jv_fail(r, "it takes more steps than a template may");
+        jv_fail(r, "the template takes more steps than the limit allows");
         return false;
     }
     r->steps_left -= n;
     return true;
 }
 
-bool jv_room(struct render *r, size_t n)
+bool jv_check_room(struct render *r, size_t n)
 {
     if (n <= r->max_bytes && r->arena.used_bytes <= r->max_bytes - n) return true;
-    jv_fail(r, "it takes more than %zu MiB of memory", r->max_bytes >> 20);
+    jv_fail(r, "the template needs more memory than the limit of %zu KiB", r->max_bytes >> 10);
     return false;
 }
 
 void *jv_alloc(struct render *r, size_t n)
 {
-    if (r->arena.used_bytes > r->max_bytes) jv_room(r, n);
-    return arena_alloc(&r->arena, n);
+    void *p;
+
+    if (!jv_check_room(r, n)) return NULL;
+    p = arena_alloc(&r->arena, n);
+    if (!p && !r->failed) {
+        r->failed = true;
+        err_nomem(r->e, "the values of a chat template");
+    }
+    return p;
+}
+
+void *jv_array(struct render *r, size_t n, size_t size)
+{
+    size_t bytes;
+    return jv_alloc(r, mem_mul(n, size, &bytes) ? bytes : SIZE_MAX);
+}
+
+struct str jv_copy_str(struct render *r, struct str s)
+{
+    char *p = jv_alloc(r, s.n + 1);
+
+    if (!p) return STR("");
+    if (s.n) memcpy(p, s.p, s.n);
+    return str_of(p, s.n);
 }
 
 bool jv_enter(struct render *r)
 {
     if (r->failed) return false;
     if (r->depth >= JINJA_MAX_DEPTH) {
-        jv_fail(r, "more than %d things inside each other", JINJA_MAX_DEPTH);
+        jv_fail(r, "expressions, calls or values are nested more than %d deep", JINJA_MAX_DEPTH);
         return false;
     }
     r->depth++;
@@ -146,7 +177,7 @@ static bool set_now(struct render *r, const json_t *vars)
             return false;
         t.tm_year -= 1900;
         t.tm_mon -= 1;
-        now = timegm(&t); /* the day of the week and of the year */
+        now = timegm(&t); /* fills in the day of the week and of the year */
         return gmtime_r(&now, &r->now) != NULL;
     }
     now = time(NULL);
@@ -175,22 +206,27 @@ int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_l
                         .steps_left = l.max_steps ? l.max_steps : MAX_STEPS,
                         .max_bytes = l.max_bytes ? l.max_bytes : MAX_BYTES,
                         .max_output = l.max_output ? l.max_output : MAX_OUTPUT,
-                        .dice = clock_ns() };
+                        .random_state = clock_ns() };
     struct jtext text = { .r = &r };
-    struct err own;
+    struct err ignored;
     int rc = OK;
 
-    r.e = e ? e : &own;
+    r.e = e ? e : &ignored;
     r.out = &text;
     if (!json_is_object(vars))
-        return err_set(e, E_INVALID, "%s: the variables are not an object", t->name);
+        return err_set(e, E_INVALID, "%s: the variables are not a JSON object", t->name);
     if (!set_now(&r, vars))
-        return err_set(e, E_INVALID, "%s: strftime_now is not a time as \"2026-01-31 23:59:59\"",
+        return err_set(e, E_INVALID,
+                       "%s: the variable strftime_now must be a time like \"2026-01-31 23:59:59\"",
                        t->name);
     load_vars(&r, vars);
     eval_template(&r);
-    if (r.failed) rc = r.e->code;
-    else buf_put_str(out, str_of(text.p, text.n));
+    if (r.failed) {
+        rc = r.e->code;
+    } else {
+        buf_put_str(out, str_of(text.p, text.n));
+        rc = buf_check(out, e);
+    }
     arena_release(&r.arena);
     return rc;
 }

@@ -1,12 +1,19 @@
-/* jinja.h - chat templates: the language they are written in.
+/* jinja.h - an interpreter for Jinja2, the language of chat templates.
  *
- * A template is parsed once and never changes afterwards: any number of threads may render it at
- * the same time. What it means is what Python's jinja2 means by it, set up as transformers does:
- * sandboxed and immutable, trim_blocks, lstrip_blocks, loop controls, {% generation %}, tojson
- * that keeps Unicode, raise_exception() and strftime_now().
+ * A template is parsed once and immutable afterwards: any number of threads may render it at the
+ * same time. Its meaning is that of Python's jinja2 with the environment that transformers'
+ * apply_chat_template sets up:
+ *   - ImmutableSandboxedEnvironment: no attribute with a double underscore, no method that changes
+ * a list or a dict, range() up to 100000 items;
+ *   - trim_blocks and lstrip_blocks, loop controls (break, continue), {% generation %};
+ *   - tojson is json.dumps(ensure_ascii=False) without HTML escaping;
+ *   - raise_exception(message) and strftime_now(format) are global functions.
+ * Tags that load other templates (include, import, extends) are refused, and integers have 64 bits.
+ * The text is byte for byte what jinja2 renders; tests/golden/jinja holds the cases.
  *
- * A rendering is bounded in steps, memory, depth and output; past a bound it fails like any other
- * error. Errors name line and column. */
+ * Templates come with model files, so they are foreign input: a rendering is limited in steps,
+ * memory, nesting and output, and past a limit it fails like any other error. Error messages name
+ * line and column of the source. */
 #ifndef TERN_JINJA_JINJA_H
 #define TERN_JINJA_JINJA_H
 
@@ -19,22 +26,27 @@
 
 struct jinja;
 
-struct jinja_limits { /* 0: as in jinja_limits_default */
-    uint64_t max_steps;
-    size_t max_bytes; /* of memory while it renders */
-    size_t max_output;
+struct jinja_limits {   /* 0: the default */
+    uint64_t max_steps; /* 20 million; a step is about one evaluated node or one loop item */
+    size_t max_bytes;   /* 256 MiB of values while rendering */
+    size_t max_output;  /* 64 MiB of text */
 };
 
-/* `name` stands before line and column in errors; NULL is fine. The source is copied. */
+/* `name` stands before line and column in error messages; NULL: "template". The source is copied.
+ * E_FORMAT: not a valid template. E_UNSUPPORTED: a tag of jinja2 that chat templates cannot use. */
 int jinja_open(struct jinja **out, struct str source, const char *name, struct err *e);
-void jinja_close(struct jinja *t); /* NULL is fine */
+void jinja_close(struct jinja *t); /* NULL is allowed */
 
-/* Adds the text to out. vars is an object; a text "YYYY-MM-DD HH:MM:SS" under "strftime_now" is
- * what strftime_now() takes as the time, else it is the local time. On an error out is as before.
- * E_INVALID: the template itself refused by raise_exception(), whose sentence the error has. */
+/* Appends the text to out. On an error out keeps its old bytes.
+ *
+ * vars is an object with the variables. A string "YYYY-MM-DD HH:MM:SS" in the variable strftime_now
+ * fixes the time that strftime_now() formats; otherwise it is the local time. limits may be NULL.
+ *
+ * E_INVALID: the template called raise_exception(); the message is the template's. E_FORMAT: the
+ * rendering failed in another way. E_NOMEM: out of memory. */
 int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_limits *limits,
                  struct buf *out, struct err *e);
 
-/* Whether the template reads a variable of that name that it did not set itself. */
+/* Whether the template reads a variable of that name that it does not set itself. */
 bool jinja_mentions(const struct jinja *t, const char *name);
 #endif

@@ -1,11 +1,14 @@
-/* json.c - JSON in, as the caller's variables, and out, as tojson writes it. */
+/* json.c - JSON values of the caller to template values, and the filter tojson.
+ *
+ * tojson is transformers' replacement for jinja2's: json.dumps with ensure_ascii, indent,
+ * separators and sort_keys as parameters, ensure_ascii off by default, and no HTML escaping. */
 #include "base/utf8.h"
 #include "jinja/builtins.h"
 #include "jinja/render.h"
 
 #include <math.h>
 
-/* ---- in ---- */
+/* ---- reading ---- */
 
 static struct jval load_array(struct render *r, const json_t *j)
 {
@@ -47,12 +50,14 @@ struct jval json_load(struct render *r, const json_t *j)
     return v;
 }
 
-/* ---- out ---- */
+/* ---- writing ---- */
 
 struct dump {
     struct jtext t;
-    bool ascii, sorted, lines;
-    struct str indent, comma, colon;
+    bool ascii, sorted;      /* ensure_ascii, sort_keys */
+    bool lines;              /* indent is given: one item a line */
+    struct str indent;       /* of one level */
+    struct str comma, colon; /* separators */
 };
 
 static void dump_value(struct dump *d, struct jval v, int depth);
@@ -104,7 +109,7 @@ static void dump_float(struct jtext *t, double f)
     else jtext_put_float(t, f);
 }
 
-static void new_line(struct dump *d, int depth)
+static void dump_newline(struct dump *d, int depth)
 {
     if (!d->lines) return;
     jtext_putc(&d->t, '\n');
@@ -116,14 +121,14 @@ static void dump_list(struct dump *d, const struct jlist *l, int depth)
     jtext_putc(&d->t, '[');
     for (size_t i = 0; i < l->n && jv_step(d->t.r, 1); i++) {
         if (i) jtext_add(&d->t, d->comma);
-        new_line(d, depth + 1);
+        dump_newline(d, depth + 1);
         dump_value(d, l->v[i], depth + 1);
     }
-    if (l->n) new_line(d, depth);
+    if (l->n) dump_newline(d, depth);
     jtext_putc(&d->t, ']');
 }
 
-/* Keys become strings as Python makes them so. */
+/* Keys of other types than str become strings, as in json.dumps. */
 static void dump_key(struct dump *d, struct jval key)
 {
     struct jtext t = { .r = d->t.r };
@@ -141,10 +146,12 @@ static void dump_key(struct dump *d, struct jval key)
     dump_str(d, jtext_done(&t).s);
 }
 
-static struct jpair *sorted_pairs(struct dump *d, const struct jdict *from)
+/* The pairs in the order of their keys; incomplete or NULL after a failure. */
+static struct jpair *sort_pairs(struct dump *d, const struct jdict *from)
 {
-    struct jpair *e = jv_alloc(d->t.r, (from->n + 1) * sizeof *e);
+    struct jpair *e = jv_array(d->t.r, from->n, sizeof *e);
 
+    if (!e) return NULL;
     for (size_t i = 0; i < from->n && jv_step(d->t.r, 1 + i / 8); i++) {
         size_t at = i;
         for (; at > 0 && jv_less(d->t.r, from->e[i].key, e[at - 1].key); at--) e[at] = e[at - 1];
@@ -155,17 +162,17 @@ static struct jpair *sorted_pairs(struct dump *d, const struct jdict *from)
 
 static void dump_dict(struct dump *d, const struct jdict *from, int depth)
 {
-    const struct jpair *e = d->sorted ? sorted_pairs(d, from) : from->e;
+    const struct jpair *e = d->sorted ? sort_pairs(d, from) : from->e;
 
     jtext_putc(&d->t, '{');
     for (size_t i = 0; i < from->n && jv_step(d->t.r, 1); i++) {
         if (i) jtext_add(&d->t, d->comma);
-        new_line(d, depth + 1);
+        dump_newline(d, depth + 1);
         dump_key(d, e[i].key);
         jtext_add(&d->t, d->colon);
         dump_value(d, e[i].value, depth + 1);
     }
-    if (from->n) new_line(d, depth);
+    if (from->n) dump_newline(d, depth);
     jtext_putc(&d->t, '}');
 }
 
@@ -186,18 +193,18 @@ static void dump_value(struct dump *d, struct jval v, int depth)
     jv_leave(d->t.r);
 }
 
-static bool take_separators(struct render *r, struct dump *d, struct jval v)
+static bool read_separators(struct render *r, struct dump *d, struct jval v)
 {
     if (!jv_some(v)) return true;
     if ((v.kind != J_LIST && v.kind != J_TUPLE) || v.l->n != 2 || v.l->v[0].kind != J_STR ||
         v.l->v[1].kind != J_STR)
-        return jv_fail(r, "separators are two strings"), false;
+        return jv_fail(r, "separators must be a tuple of two strings"), false;
     d->comma = v.l->v[0].s;
     d->colon = v.l->v[1].s;
     return true;
 }
 
-static bool take_indent(struct render *r, struct dump *d, struct jval v)
+static bool read_indent(struct render *r, struct dump *d, struct jval v)
 {
     struct jtext t = { .r = r };
 
@@ -210,7 +217,7 @@ static bool take_indent(struct render *r, struct dump *d, struct jval v)
         jtext_fill(&t, STR(" "), jv_as_int(v));
         d->indent = jtext_done(&t).s;
     } else {
-        return jv_fail(r, "indent is a number or a str, not %s", jv_type(v)), false;
+        return jv_fail(r, "indent must be an integer or a str, not %s", jv_type(v)), false;
     }
     return true;
 }
@@ -222,10 +229,10 @@ struct jval json_dump(struct render *r, struct jval v, const struct jargs *a)
     struct dump d = { .t = { .r = r }, .comma = STR(", "), .colon = STR(": ") };
     struct jval arg[4];
 
-    if (!jargs_take(r, a, "tojson", names, 0, arg)) return v;
+    if (!jargs_bind(r, a, "tojson", names, 0, arg)) return v;
     d.ascii = jv_given(arg[0]) && jv_truth(r, arg[0]);
     d.sorted = jv_given(arg[3]) && jv_truth(r, arg[3]);
-    if (!take_indent(r, &d, arg[1]) || !take_separators(r, &d, arg[2])) return v;
+    if (!read_indent(r, &d, arg[1]) || !read_separators(r, &d, arg[2])) return v;
     dump_value(&d, v, 0);
     return jtext_done(&d.t);
 }

@@ -1,16 +1,19 @@
-/* ops.c - Python's operators on template values. */
+/* ops.c - Python's operators on template values.
+ *
+ * Integers have 64 bits; an overflow is an error where Python's would grow. Division and modulo
+ * round towards negative infinity. Errors have Python's messages. */
 #include "jinja/builtins.h"
 #include "jinja/iter.h"
 #include "jinja/render.h"
 
 #include <math.h>
 
-static struct jval too_large(struct render *r)
+static struct jval fail_overflow(struct render *r)
 {
-    return jv_fail(r, "an integer is larger than 64 bits");
+    return jv_fail(r, "an integer does not fit into 64 bits");
 }
 
-static struct jval wrong(struct render *r, const char *op, struct jval a, struct jval b)
+static struct jval fail_operands(struct render *r, const char *op, struct jval a, struct jval b)
 {
     return jv_fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", op, jv_type(a),
                    jv_type(b));
@@ -28,8 +31,8 @@ static struct jval add_str(struct render *r, struct jval a, struct jval b)
     if (markup && !(b.flags & JV_MARKUP)) b = text_escape(r, b);
     if (b.s.n == 0) return a.flags = markup ? JV_MARKUP : 0, a;
     if (a.s.n == 0) return b.flags = markup ? JV_MARKUP : 0, b;
-    if (!jv_room(r, a.s.n + b.s.n)) return a;
-    t.p = jv_alloc(r, t.cap = a.s.n + b.s.n);
+    if (!(t.p = jv_alloc(r, a.s.n + b.s.n))) return a;
+    t.cap = a.s.n + b.s.n;
     jtext_add(&t, a.s);
     jtext_add(&t, b.s);
     out = jtext_done(&t);
@@ -47,7 +50,8 @@ static struct jval add_lists(struct render *r, struct jval a, struct jval b)
     return out;
 }
 
-static struct jval repeat(struct render *r, struct jval s, int64_t times)
+/* s * times */
+static struct jval repeat_sequence(struct render *r, struct jval s, int64_t times)
 {
     struct jtext t = { .r = r };
     struct jval out;
@@ -67,7 +71,7 @@ static struct jval repeat(struct render *r, struct jval s, int64_t times)
     return out;
 }
 
-static bool is_seq(struct jval v)
+static bool is_sequence(struct jval v)
 {
     return v.kind == J_STR || v.kind == J_LIST || v.kind == J_TUPLE;
 }
@@ -78,7 +82,8 @@ struct jval op_add(struct render *r, struct jval a, struct jval b)
 
     if (a.kind == J_STR && b.kind == J_STR) return add_str(r, a, b);
     if (jv_is_int(a) && jv_is_int(b))
-        return __builtin_add_overflow(jv_as_int(a), jv_as_int(b), &i) ? too_large(r) : jv_int(i);
+        return __builtin_add_overflow(jv_as_int(a), jv_as_int(b), &i) ? fail_overflow(r)
+                                                                      : jv_int(i);
     if (jv_is_num(a) && jv_is_num(b)) return jv_float(jv_as_float(a) + jv_as_float(b));
     if (jv_is_undef(a)) return jv_fail_undef(r, a);
     if (jv_is_undef(b)) return jv_fail_undef(r, b);
@@ -87,7 +92,7 @@ struct jval op_add(struct render *r, struct jval a, struct jval b)
         return jv_fail(r, "can only concatenate str (not \"%s\") to str", jv_type(b));
     if (a.kind == J_LIST)
         return jv_fail(r, "can only concatenate list (not \"%s\") to list", jv_type(b));
-    return wrong(r, "+", a, b);
+    return fail_operands(r, "+", a, b);
 }
 
 /* ---- numbers ---- */
@@ -97,26 +102,27 @@ static struct jval op_mul(struct render *r, struct jval a, struct jval b)
     int64_t i;
 
     if (jv_is_int(a) && jv_is_int(b))
-        return __builtin_mul_overflow(jv_as_int(a), jv_as_int(b), &i) ? too_large(r) : jv_int(i);
+        return __builtin_mul_overflow(jv_as_int(a), jv_as_int(b), &i) ? fail_overflow(r)
+                                                                      : jv_int(i);
     if (jv_is_num(a) && jv_is_num(b)) return jv_float(jv_as_float(a) * jv_as_float(b));
-    if (is_seq(a) && jv_is_int(b)) return repeat(r, a, jv_as_int(b));
-    if (is_seq(b) && jv_is_int(a)) return repeat(r, b, jv_as_int(a));
-    return wrong(r, "*", a, b);
+    if (is_sequence(a) && jv_is_int(b)) return repeat_sequence(r, a, jv_as_int(b));
+    if (is_sequence(b) && jv_is_int(a)) return repeat_sequence(r, b, jv_as_int(a));
+    return fail_operands(r, "*", a, b);
 }
 
-static struct jval int_div(struct render *r, int64_t a, int64_t b, bool mod)
+static struct jval divide_ints(struct render *r, int64_t a, int64_t b, bool mod)
 {
     int64_t q, m;
 
     if (b == 0)
         return jv_fail(r, mod ? "integer modulo by zero" : "integer division or modulo by zero");
-    if (b == -1) return mod ? jv_int(0) : a == INT64_MIN ? too_large(r) : jv_int(-a);
+    if (b == -1) return mod ? jv_int(0) : a == INT64_MIN ? fail_overflow(r) : jv_int(-a);
     q = a / b, m = a % b;
     if (m != 0 && (m < 0) != (b < 0)) q--, m += b;
     return jv_int(mod ? m : q);
 }
 
-static struct jval float_div(struct render *r, double a, double b, bool mod)
+static struct jval divide_floats(struct render *r, double a, double b, bool mod)
 {
     double m;
 
@@ -131,15 +137,16 @@ static struct jval float_div(struct render *r, double a, double b, bool mod)
     return jv_float(mod ? m : floor(round((a - m) / b * 2) / 2));
 }
 
+/* "/", "//" and "%"; the last is formatting for a str. */
 static struct jval op_divide(struct render *r, const char *op, struct jval a, struct jval b)
 {
     bool mod = op[0] == '%', floored = op[1] == '/';
 
     if (mod && a.kind == J_STR) return format_percent(r, a.s, b, a.flags & JV_MARKUP);
-    if (!jv_is_num(a) || !jv_is_num(b)) return wrong(r, op, a, b);
+    if (!jv_is_num(a) || !jv_is_num(b)) return fail_operands(r, op, a, b);
     if (mod || floored) {
-        if (jv_is_int(a) && jv_is_int(b)) return int_div(r, jv_as_int(a), jv_as_int(b), mod);
-        return float_div(r, jv_as_float(a), jv_as_float(b), mod);
+        if (jv_is_int(a) && jv_is_int(b)) return divide_ints(r, jv_as_int(a), jv_as_int(b), mod);
+        return divide_floats(r, jv_as_float(a), jv_as_float(b), mod);
     }
     if (!jv_truth(r, b))
         return jv_fail(r, jv_is_int(a) && jv_is_int(b) ? "division by zero"
@@ -152,22 +159,22 @@ static struct jval op_pow(struct render *r, struct jval a, struct jval b)
     int64_t base, exp, out = 1;
     double f;
 
-    if (!jv_is_num(a) || !jv_is_num(b)) return wrong(r, "** or pow()", a, b);
+    if (!jv_is_num(a) || !jv_is_num(b)) return fail_operands(r, "** or pow()", a, b);
     if (!jv_is_int(a) || !jv_is_int(b) || jv_as_int(b) < 0) {
         if (!jv_truth(r, a) && jv_as_float(b) < 0)
             return jv_fail(r, "0.0 cannot be raised to a negative power");
         f = pow(jv_as_float(a), jv_as_float(b));
         if (isnan(f) && !isnan(jv_as_float(a)) && !isnan(jv_as_float(b)))
-            return jv_fail(r, "a negative number to a fractional power");
+            return jv_fail(r, "a negative number cannot be raised to a fractional power");
         if (isinf(f) && !isinf(jv_as_float(a)) && !isinf(jv_as_float(b)))
-            return jv_fail(r, "the result is too large");
+            return jv_fail(r, "the result of ** is too large for a float");
         return jv_float(f);
     }
     base = jv_as_int(a), exp = jv_as_int(b);
     if (base == 1 || base == 0 || base == -1)
         return jv_int(base == -1 && exp % 2 == 0 ? 1 : exp ? base : 1);
     for (; exp > 0; exp--)
-        if (__builtin_mul_overflow(out, base, &out)) return too_large(r);
+        if (__builtin_mul_overflow(out, base, &out)) return fail_overflow(r);
     return jv_int(out);
 }
 
@@ -175,9 +182,9 @@ static struct jval op_sub(struct render *r, struct jval a, struct jval b)
 {
     int64_t i;
 
-    if (!jv_is_num(a) || !jv_is_num(b)) return wrong(r, "-", a, b);
+    if (!jv_is_num(a) || !jv_is_num(b)) return fail_operands(r, "-", a, b);
     if (!jv_is_int(a) || !jv_is_int(b)) return jv_float(jv_as_float(a) - jv_as_float(b));
-    return __builtin_sub_overflow(jv_as_int(a), jv_as_int(b), &i) ? too_large(r) : jv_int(i);
+    return __builtin_sub_overflow(jv_as_int(a), jv_as_int(b), &i) ? fail_overflow(r) : jv_int(i);
 }
 
 struct jval op_binary(struct render *r, const char *op, struct jval a, struct jval b)
@@ -195,7 +202,7 @@ struct jval op_unary(struct render *r, char op, struct jval a)
     if (jv_is_undef(a)) return jv_fail_undef(r, a);
     if (!jv_is_num(a)) return jv_fail(r, "bad operand type for unary %c: '%s'", op, jv_type(a));
     if (a.kind == J_FLOAT) return jv_float(op == '-' ? -a.f : a.f);
-    if (op == '-' && jv_as_int(a) == INT64_MIN) return too_large(r);
+    if (op == '-' && jv_as_int(a) == INT64_MIN) return fail_overflow(r);
     return jv_int(op == '-' ? -jv_as_int(a) : jv_as_int(a));
 }
 

@@ -1,15 +1,22 @@
+/* parse.c - statements: tags, and the text between them.
+ *
+ * Covers the tags of jinja2 3.1 that work within one template, plus transformers' {% generation %},
+ * which renders its body. Tags that load other templates, autoescape and those of extensions that
+ * transformers does not enable are refused. */
 #include "jinja/parse.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
+/* Nesting of brackets, operators and tags while parsing, and height of the tree of an expression:
+ * "a + b + c ..." parses without recursion but is evaluated with it. */
 enum { MAX_NESTING = 150, MAX_TREE = 500 };
 
 /* ---- tokens ---- */
 
 const struct token *parse_cur(const struct parser *p) { return &p->tokens.v[p->at]; }
 
-const struct token *parse_look(const struct parser *p)
+const struct token *parse_peek(const struct parser *p)
 {
     return &p->tokens.v[p->at + 1 < p->tokens.n ? p->at + 1 : p->tokens.n - 1];
 }
@@ -55,7 +62,15 @@ void parse_fail(struct parser *p, uint32_t at, const char *fmt, ...)
     p->at = p->tokens.n - 1;
 }
 
-static const char *describe(const struct token *t, char out[64])
+void parse_fail_nomem(struct parser *p)
+{
+    if (p->rc != OK) return;
+    p->rc = err_nomem(p->e, "the syntax tree of a template");
+    p->at = p->tokens.n - 1;
+}
+
+/* The token for an error message; `out` may hold it. */
+static const char *describe_token(const struct token *t, char out[64])
 {
     if (t->type == TOK_EOF) return "the end of the template";
     if (t->type == TOK_DATA) return "text";
@@ -68,7 +83,8 @@ void parse_expect_op(struct parser *p, const char *op)
     char got[64];
 
     if (!parse_skip_op(p, op))
-        parse_fail(p, parse_cur(p)->at, "expected '%s', got %s", op, describe(parse_cur(p), got));
+        parse_fail(p, parse_cur(p)->at, "expected '%s', got %s", op,
+                   describe_token(parse_cur(p), got));
 }
 
 struct str parse_expect_name(struct parser *p)
@@ -80,36 +96,38 @@ struct str parse_expect_name(struct parser *p)
         parse_next(p);
         return t->text;
     }
-    parse_fail(p, t->at, "expected a name, got %s", describe(t, got));
+    parse_fail(p, t->at, "expected a name, got %s", describe_token(t, got));
     return STR("");
 }
 
-static void expect_end(struct parser *p)
+static void expect_block_end(struct parser *p)
 {
     char got[64];
 
     if (parse_cur(p)->type == TOK_BLOCK_END) parse_next(p);
     else
         parse_fail(p, parse_cur(p)->at, "expected the end of the tag '%%}', got %s",
-                   describe(parse_cur(p), got));
+                   describe_token(parse_cur(p), got));
 }
 
 bool parse_enter(struct parser *p)
 {
     if (++p->depth <= MAX_NESTING) return true;
-    parse_fail(p, parse_cur(p)->at, "more than %d things inside each other", MAX_NESTING);
+    parse_fail(p, parse_cur(p)->at, "tags or expressions are nested more than %d deep",
+               MAX_NESTING);
     p->depth--;
     return false;
 }
 
 /* ---- nodes ---- */
 
-static void deepen(struct parser *p, struct node *n, const struct node *child)
+/* Raises the depth of n above that of its child. */
+static void raise_depth(struct parser *p, struct node *n, const struct node *child)
 {
     if (!child || child->depth < n->depth) return;
     n->depth = (uint16_t)(child->depth + 1);
     if (n->depth > MAX_TREE)
-        parse_fail(p, n->at, "an expression of more than %d operations in a row", MAX_TREE);
+        parse_fail(p, n->at, "the expression has more than %d nested operations", MAX_TREE);
 }
 
 struct node *parse_node(struct parser *p, enum node_type type, uint32_t at, struct node *a,
@@ -117,13 +135,18 @@ struct node *parse_node(struct parser *p, enum node_type type, uint32_t at, stru
 {
     struct node *n = arena_new(p->arena, struct node);
 
+    if (!n) {
+        parse_fail_nomem(p);
+        n = &p->spare;
+        *n = (struct node){ 0 };
+    }
     n->type = type;
     n->at = at;
     n->a = a;
     n->b = b;
     n->ref.slot = n->caller.slot = n->kwargs.slot = n->varargs.slot = -1;
-    deepen(p, n, a);
-    deepen(p, n, b);
+    raise_depth(p, n, a);
+    raise_depth(p, n, b);
     return n;
 }
 
@@ -139,7 +162,8 @@ struct node **parse_append(struct node *owner, struct node **tail, struct node *
 
 static struct node *parse_statement(struct parser *p);
 
-static bool at_end_of(const struct parser *p, const char *ends)
+/* Whether the current token is one of the words in `ends`. */
+static bool is_end_name(const struct parser *p, const char *ends)
 {
     struct str words = str_c(ends), name = parse_cur(p)->text;
 
@@ -153,8 +177,8 @@ static bool at_end_of(const struct parser *p, const char *ends)
     return false;
 }
 
-/* Text and tags up to one of the names in `ends` (words; NULL: to the end), which is left as the
- * current token. */
+/* Text and tags up to a tag that begins with one of the words in `ends` (NULL: to the end of the
+ * source). That word is left as the current token. */
 static struct node *parse_body(struct parser *p, const char *ends)
 {
     struct node *first = NULL, **tail = &first, *n;
@@ -170,36 +194,38 @@ static struct node *parse_body(struct parser *p, const char *ends)
             if (parse_cur(p)->type != TOK_VAR_END) {
                 char got[64];
                 parse_fail(p, parse_cur(p)->at, "expected '}}', got %s",
-                           describe(parse_cur(p), got));
+                           describe_token(parse_cur(p), got));
             }
             parse_next(p);
         } else {
-            if (ends && at_end_of(p, ends)) return first;
+            if (ends && is_end_name(p, ends)) return first;
             n = parse_statement(p);
-            expect_end(p);
+            expect_block_end(p);
         }
-        while (*tail) tail = &(*tail)->next; /* print gives several */
+        if (p->rc != OK) break;              /* the spare node may be in a list already */
+        while (*tail) tail = &(*tail)->next; /* print makes several nodes */
         *tail = n;
     }
     return first;
 }
 
-/* The rest of an opening tag, and its body; `drop`: the closing name is read too. */
-static struct node *parse_inside(struct parser *p, const char *ends, bool drop)
+/* The end of an opening tag and its body, up to a tag in `ends`. skip_end: consumes the closing
+ * name. */
+static struct node *parse_tag_body(struct parser *p, const char *ends, bool skip_end)
 {
     uint32_t at = parse_cur(p)->at;
     struct node *body;
 
     parse_skip_op(p, ":");
-    expect_end(p);
+    expect_block_end(p);
     if (!parse_enter(p)) return NULL;
     body = parse_body(p, ends);
     p->depth--;
     if (parse_cur(p)->type == TOK_EOF) {
-        parse_fail(p, at, "this tag has no end, expected '{%% %s %%}'", ends);
+        parse_fail(p, at, "the tag has no end, expected '{%% %s %%}'", ends);
         return NULL;
     }
-    if (drop) parse_next(p);
+    if (skip_end) parse_next(p);
     return body;
 }
 
@@ -216,7 +242,7 @@ static struct node *parse_set(struct parser *p, uint32_t at)
     }
     n->type = NODE_SET_BLOCK;
     n->b = parse_filters(p, NULL, false);
-    n->list = parse_inside(p, "endset", true);
+    n->list = parse_tag_body(p, "endset", true);
     return n;
 }
 
@@ -230,9 +256,9 @@ static struct node *parse_for(struct parser *p, uint32_t at)
     if (parse_skip_name(p, "if")) n->c = parse_expression(p, true);
     n->recursive = parse_skip_name(p, "recursive");
     p->n_loops++;
-    n->list = parse_inside(p, "endfor else", false);
+    n->list = parse_tag_body(p, "endfor else", false);
     p->n_loops--;
-    if (parse_skip_name(p, "else")) n->other = parse_inside(p, "endfor", true);
+    if (parse_skip_name(p, "else")) n->other = parse_tag_body(p, "endfor", true);
     else parse_next(p);
     return n;
 }
@@ -243,14 +269,14 @@ static struct node *parse_if(struct parser *p, uint32_t at)
 
     for (;;) {
         n->a = parse_tuple(p, false, NULL, false);
-        n->list = parse_inside(p, "elif else endif", false);
+        n->list = parse_tag_body(p, "elif else endif", false);
         at = parse_cur(p)->at;
         if (p->rc != OK || !parse_skip_name(p, "elif")) break;
         n = parse_node(p, NODE_IF, at, NULL, NULL);
         *tail = n;
         tail = &n->next;
     }
-    if (parse_skip_name(p, "else")) first->other = parse_inside(p, "endif", true);
+    if (parse_skip_name(p, "else")) first->other = parse_tag_body(p, "endif", true);
     else parse_next(p);
     return first;
 }
@@ -269,11 +295,11 @@ static struct node *parse_with(struct parser *p, uint32_t at)
         *tail = set;
         tail = &set->next;
     }
-    n->list = parse_inside(p, "endwith", true);
+    n->list = parse_tag_body(p, "endwith", true);
     return n;
 }
 
-/* "(a, b=1)" into n->list2. */
+/* Parameters "(a, b=1)" into n->list2. */
 static void parse_signature(struct parser *p, struct node *n)
 {
     struct node **tail = &n->list2;
@@ -287,12 +313,12 @@ static void parse_signature(struct parser *p, struct node *n)
         param->name = parse_expect_name(p);
         for (struct node *i = n->list2; i; i = i->next)
             if (str_eq(i->name, param->name))
-                parse_fail(p, param->at, "two parameters are called '%.*s'", STR_ARG(i->name));
+                parse_fail(p, param->at, "two parameters have the name '%.*s'", STR_ARG(i->name));
         if (parse_skip_op(p, "=")) {
             param->a = parse_expression(p, true);
             defaults = true;
         } else if (defaults) {
-            parse_fail(p, param->at, "a parameter without a default behind one with it");
+            parse_fail(p, param->at, "a parameter without a default follows one with a default");
         }
         *tail = param;
         tail = &param->next;
@@ -300,14 +326,14 @@ static void parse_signature(struct parser *p, struct node *n)
     parse_expect_op(p, ")");
 }
 
-/* Loops outside a macro are not the macro's to leave. */
+/* break and continue inside a macro cannot leave a loop around it. */
 static struct node *parse_function_body(struct parser *p, const char *end)
 {
     int loops = p->n_loops;
     struct node *body;
 
     p->n_loops = 0;
-    body = parse_inside(p, end, true);
+    body = parse_tag_body(p, end, true);
     p->n_loops = loops;
     return body;
 }
@@ -346,7 +372,7 @@ static struct node *parse_filter_block(struct parser *p, uint32_t at)
     struct node *n = parse_node(p, NODE_FILTER_BLOCK, at, NULL, NULL);
 
     n->b = parse_filters(p, NULL, true);
-    n->list = parse_inside(p, "endfilter", true);
+    n->list = parse_tag_body(p, "endfilter", true);
     return n;
 }
 
@@ -357,10 +383,10 @@ static struct node *parse_block(struct parser *p, uint32_t at)
     n->name = parse_expect_name(p);
     n->scoped = parse_skip_name(p, "scoped");
     if (parse_skip_name(p, "required"))
-        parse_fail(p, at, "a required block, but nothing extends this template");
+        parse_fail(p, at, "the block is required, but no template extends this one");
     for (const struct node *i = p->blocks; i; i = i->other)
         if (str_eq(i->name, n->name))
-            parse_fail(p, at, "the block '%.*s' is there twice", STR_ARG(n->name));
+            parse_fail(p, at, "the block '%.*s' is defined twice", STR_ARG(n->name));
     n->other = p->blocks;
     p->blocks = n;
     n->list = parse_function_body(p, "endblock");
@@ -387,15 +413,16 @@ static struct node *parse_jump(struct parser *p, uint32_t at, enum node_type typ
     return parse_node(p, type, at, NULL, NULL);
 }
 
-static struct node *refuse(struct parser *p, const struct token *t)
+static struct node *refuse_tag(struct parser *p, const struct token *t)
 {
     static const char *const known[] = { "include",    "import", "from",  "extends",
                                          "autoescape", "do",     "trans", "debug" };
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (str_is(t->text, known[i])) {
-            parse_fail(p, t->at, "'%s' is not for chat templates", known[i]);
-            if (p->e) p->e->code = p->rc = E_UNSUPPORTED;
+            parse_fail(p, t->at, "the tag '%s' is not supported in chat templates", known[i]);
+            p->rc = E_UNSUPPORTED;
+            if (p->e) p->e->code = E_UNSUPPORTED;
         }
     parse_fail(p, t->at, "unknown tag '%.*s'", STR_ARG(str_take(t->text, 40)));
     return parse_node(p, NODE_DATA, t->at, NULL, NULL);
@@ -422,7 +449,7 @@ static struct node *parse_statement(struct parser *p)
     char got[64];
 
     if (t->type != TOK_NAME) {
-        parse_fail(p, t->at, "expected the name of a tag, got %s", describe(t, got));
+        parse_fail(p, t->at, "expected the name of a tag, got %s", describe_token(t, got));
         return parse_node(p, NODE_DATA, t->at, NULL, NULL);
     }
     parse_next(p);
@@ -430,14 +457,14 @@ static struct node *parse_statement(struct parser *p)
         if (str_is(t->text, tags[i].name)) return tags[i].parse(p, t->at);
     if (str_is(t->text, "break")) return parse_jump(p, t->at, NODE_BREAK);
     if (str_is(t->text, "continue")) return parse_jump(p, t->at, NODE_CONTINUE);
-    return refuse(p, t);
+    return refuse_tag(p, t);
 }
 
 int parse_template(struct parser *p, struct node **out)
 {
     *out = parse_node(p, NODE_TEMPLATE, 0, NULL, NULL);
     (*out)->list = parse_body(p, NULL);
-    while (p->blocks) {
+    while (p->blocks) { /* `other` means something else from here on */
         struct node *n = p->blocks;
         p->blocks = n->other;
         n->other = NULL;

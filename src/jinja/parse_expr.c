@@ -1,4 +1,8 @@
-/* parse_expr.c - expressions, in the order in which operators bind. */
+/* parse_expr.c - expressions: one function per level of precedence, as in jinja2's parser.py.
+ *
+ * From weakest to strongest: inline if; or; and; not; comparisons and in; + -; ~; * / // %; **;
+ * unary + -; then attribute, item, call, filter and test. Where this differs from Python it is
+ * jinja2's: "~" binds stronger than "+", "**" is left-associative and weaker than unary minus. */
 #include "jinja/builtins.h"
 #include "jinja/parse.h"
 
@@ -10,23 +14,24 @@ static struct node *parse_unary(struct parser *p, bool with_filter);
 
 static bool starts_keyword(const struct parser *p)
 {
-    return parse_cur(p)->type == TOK_NAME && parse_is_op(parse_look(p), "=");
+    return parse_cur(p)->type == TOK_NAME && parse_is_op(parse_peek(p), "=");
 }
 
+/* One argument. *stars and *named: what kinds came before; Python fixes their order. */
 static struct node *parse_argument(struct parser *p, bool *stars, bool *named)
 {
     uint32_t at = parse_cur(p)->at;
     struct node *n;
 
     if (parse_skip_op(p, "*")) {
-        if (*stars) parse_fail(p, at, "a second * among the arguments");
+        if (*stars) parse_fail(p, at, "only one * is allowed among the arguments");
         *stars = true;
         return parse_node(p, NODE_STAR, at, parse_expression(p, true), NULL);
     }
     if (parse_skip_op(p, "**"))
         return parse_node(p, NODE_STARSTAR, at, parse_expression(p, true), NULL);
     if (!starts_keyword(p)) {
-        if (*stars || *named) parse_fail(p, at, "a positional argument behind named ones");
+        if (*stars || *named) parse_fail(p, at, "a positional argument follows named ones");
         return parse_expression(p, true);
     }
     *named = true;
@@ -38,7 +43,7 @@ static struct node *parse_argument(struct parser *p, bool *stars, bool *named)
     return n;
 }
 
-/* "(...)" into owner->list. */
+/* Arguments "(...)" into owner->list. */
 static void parse_arguments(struct parser *p, struct node *owner)
 {
     struct node **tail = &owner->list;
@@ -52,7 +57,7 @@ static void parse_arguments(struct parser *p, struct node *owner)
             if (parse_is_op(parse_cur(p), ")")) break;
         }
         n = parse_argument(p, &stars, &named);
-        if (all) parse_fail(p, n->at, "an argument behind **");
+        if (all) parse_fail(p, n->at, "an argument follows **");
         if (n->type == NODE_STARSTAR) all = true;
         tail = parse_append(owner, tail, n);
         more = true;
@@ -60,9 +65,10 @@ static void parse_arguments(struct parser *p, struct node *owner)
     parse_expect_op(p, ")");
 }
 
-/* ---- what follows a value ---- */
+/* ---- postfix operators ---- */
 
-static struct node *parse_subscribed(struct parser *p, struct node *of, uint32_t at)
+/* What stands between "[" and "]": an index or a slice. */
+static struct node *parse_index(struct parser *p, struct node *of, uint32_t at)
 {
     struct node *from = NULL, *n;
 
@@ -94,15 +100,16 @@ static struct node *parse_subscript(struct parser *p, struct node *of)
             n->name = t->text;
             return n;
         }
-        if (t->type != TOK_INT) parse_fail(p, t->at, "expected a name or a number behind '.'");
+        if (t->type != TOK_INT) parse_fail(p, t->at, "expected a name or an integer after '.'");
         n = parse_node(p, NODE_CONST, t->at, NULL, NULL);
         n->value = t->value;
         return parse_node(p, NODE_GETITEM, at, of, n);
     }
     parse_expect_op(p, "[");
-    n = parse_subscribed(p, of, at);
-    if (parse_is_op(parse_cur(p), ",")) { /* x[a, b]: by a tuple */
-        if (n->type == NODE_SLICE) return parse_fail(p, at, "a slice among several indexes"), n;
+    n = parse_index(p, of, at);
+    if (parse_is_op(parse_cur(p), ",")) { /* x[a, b]: the index is a tuple */
+        if (n->type == NODE_SLICE)
+            return parse_fail(p, at, "a slice cannot be one of several indexes"), n;
         tuple = parse_node(p, NODE_TUPLE, at, NULL, NULL);
         tail = parse_append(tuple, &tuple->list, n->b);
         while (p->rc == OK && parse_skip_op(p, ","))
@@ -129,14 +136,15 @@ static struct node *parse_postfix(struct parser *p, struct node *n)
     return n;
 }
 
-/* A name that may have dots in it. */
-static struct str dotted_name(struct parser *p)
+/* A name of a filter or test, which may have dots in it. */
+static struct str parse_dotted_name(struct parser *p)
 {
     struct str name = parse_expect_name(p);
 
     while (p->rc == OK && parse_skip_op(p, ".")) {
         struct str more = parse_expect_name(p);
         name = str_c(arena_printf(p->arena, "%.*s.%.*s", STR_ARG(name), STR_ARG(more)));
+        if (!name.p) parse_fail_nomem(p);
     }
     return name;
 }
@@ -146,7 +154,7 @@ struct node *parse_filters(struct parser *p, struct node *over, bool begun)
     while (p->rc == OK && (begun || parse_is_op(parse_cur(p), "|"))) {
         if (!begun) parse_next(p);
         over = parse_node(p, NODE_FILTER, parse_cur(p)->at, over, NULL);
-        over->name = dotted_name(p);
+        over->name = parse_dotted_name(p);
         over->def = filter_find(over->name);
         if (parse_is_op(parse_cur(p), "(")) parse_arguments(p, over);
         begun = false;
@@ -156,6 +164,7 @@ struct node *parse_filters(struct parser *p, struct node *over, bool begun)
 
 static struct node *parse_primary(struct parser *p, bool with_namespace);
 
+/* A test may have one argument without brackets: "x is divisibleby 3". */
 static bool begins_test_argument(const struct parser *p)
 {
     const struct token *t = parse_cur(p);
@@ -175,13 +184,13 @@ static struct node *parse_test(struct parser *p, struct node *over)
     parse_next(p); /* is */
     negated = parse_skip_name(p, "not");
     n = parse_node(p, NODE_TEST, at, over, NULL);
-    n->name = dotted_name(p);
+    n->name = parse_dotted_name(p);
     n->def = test_find(n->name);
     if (parse_is_op(parse_cur(p), "(")) {
         parse_arguments(p, n);
     } else if (begins_test_argument(p)) {
         if (parse_is_name(parse_cur(p), "is"))
-            parse_fail(p, parse_cur(p)->at, "tests cannot follow each other");
+            parse_fail(p, parse_cur(p)->at, "a test cannot be chained with another one");
         parse_append(n, &n->list, parse_postfix(p, parse_primary(p, false)));
     }
     return negated ? parse_node(p, NODE_NOT, at, n, NULL) : n;
@@ -240,6 +249,7 @@ static struct node *parse_dict(struct parser *p)
     return n;
 }
 
+/* A name, or one of the constants true, false, none. */
 static struct node *parse_word(struct parser *p, bool with_namespace)
 {
     const struct token *t = parse_cur(p);
@@ -263,7 +273,7 @@ static struct node *parse_word(struct parser *p, bool with_namespace)
     return n;
 }
 
-/* Strings beside each other are one. */
+/* Adjacent string literals are one string, as in Python. */
 static struct node *parse_string(struct parser *p)
 {
     struct node *n = parse_node(p, NODE_CONST, parse_cur(p)->at, NULL, NULL);
@@ -273,6 +283,10 @@ static struct node *parse_string(struct parser *p)
     while (p->rc == OK && parse_cur(p)->type == TOK_STRING) {
         struct str a = n->value.s, b = parse_cur(p)->value.s;
         char *both = arena_alloc(p->arena, a.n + b.n + 1);
+        if (!both) {
+            parse_fail_nomem(p);
+            break;
+        }
         memcpy(both, a.p, a.n);
         memcpy(both + a.n, b.p, b.n);
         n->value.s = str_of(both, a.n + b.n);
@@ -328,7 +342,7 @@ static struct node *parse_unary(struct parser *p, bool with_filter)
     return n;
 }
 
-/* a op b op c, from the left; ops are separated by spaces. */
+/* A left-associative chain a op b op c; `part` parses an operand, ops ends with NULL. */
 static struct node *parse_left(struct parser *p, const char *const *ops,
                                struct node *(*part)(struct parser *))
 {
@@ -379,7 +393,8 @@ static struct node *parse_math1(struct parser *p)
     return parse_left(p, ops, parse_concat);
 }
 
-static bool compare_op(struct parser *p, char op[4])
+/* Consumes a comparison operator and writes it to op ("not in" as "!in"); false: there is none. */
+static bool skip_compare_op(struct parser *p, char op[4])
 {
     static const char *const ops[] = { "==", "!=", "<", "<=", ">", ">=" };
 
@@ -389,7 +404,7 @@ static bool compare_op(struct parser *p, char op[4])
         return true;
     }
     if (parse_skip_name(p, "in")) return snprintf(op, 4, "in") > 0;
-    if (parse_is_name(parse_cur(p), "not") && parse_is_name(parse_look(p), "in")) {
+    if (parse_is_name(parse_cur(p), "not") && parse_is_name(parse_peek(p), "in")) {
         parse_next(p);
         parse_next(p);
         return snprintf(op, 4, "!in") > 0;
@@ -403,7 +418,7 @@ static struct node *parse_compare(struct parser *p)
     uint32_t at = parse_cur(p)->at;
     char op[4];
 
-    while (p->rc == OK && compare_op(p, op)) {
+    while (p->rc == OK && skip_compare_op(p, op)) {
         struct node *operand = parse_node(p, NODE_OPERAND, at, parse_math1(p), NULL);
         memcpy(operand->op, op, sizeof op);
         if (!n) {
@@ -502,14 +517,16 @@ struct node *parse_tuple(struct parser *p, bool with_cond, const char *end, bool
     return tuple->list ? tuple->list : tuple;
 }
 
-static void check_target(struct parser *p, struct node *n)
+/* Marks the names in a target as assigned to; anything else in it is an error. */
+static void mark_target(struct parser *p, struct node *n)
 {
+    if (p->rc != OK) return;
     if (n->type == NODE_TUPLE) {
-        for (struct node *i = n->list; i; i = i->next) check_target(p, i);
+        for (struct node *i = n->list; i; i = i->next) mark_target(p, i);
     } else if (n->type == NODE_NAME) {
         n->store = true;
     } else if (n->type != NODE_NSREF) {
-        parse_fail(p, n->at, "cannot assign to this, expected a name");
+        parse_fail(p, n->at, "cannot assign to this expression, expected a name");
     }
 }
 
@@ -526,6 +543,6 @@ struct node *parse_target(struct parser *p, const char *end, bool with_namespace
     }
     n = is_tuple || !tuple->list ? tuple : tuple->list;
     if (!tuple->list) parse_fail(p, parse_cur(p)->at, "expected a name to assign to");
-    check_target(p, n);
+    mark_target(p, n);
     return n;
 }

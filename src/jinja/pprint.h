@@ -1,9 +1,9 @@
-/* pprint.h - values over several lines, as Python's pprint.pformat lays them out. Inside jinja/
- * only. */
+/* pprint.h - Python's pprint.pformat: repr() broken over lines of at most 80 columns, with sorted
+ * keys. Inside jinja/ only. */
 #ifndef TERN_JINJA_PPRINT_H
 #define TERN_JINJA_PPRINT_H
 
 #include "jinja/value.h"
 
-struct jval pprint(struct render *r, struct jval v);
+struct jval pprint_value(struct render *r, struct jval v);
 #endif

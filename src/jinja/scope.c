@@ -1,26 +1,38 @@
+/* scope.c - name resolution, after jinja2's idtracking.py.
+ *
+ * Each scope is handled in two passes over its statements. The first ("visit") collects the names
+ * that the scope reads and sets into a symbol table; nested scopes are not entered. The second
+ * ("scope") replaces each name in the tree by the slot that the tables give, and handles nested
+ * scopes. The finished table becomes a frame: the list of loads on entering the scope.
+ *
+ * A function (struct fn_scope) owns slots; scopes inside one function use different slots of it, so
+ * that leaving a scope needs no copying.
+ *
+ * Failure: s->rc keeps the first one. Helpers go on with spare objects after it, and the recursive
+ * passes stop; the tree is then discarded. */
 #include "jinja/scope.h"
 
 #include "base/mem.h"
 #include "jinja/lex.h"
 
-enum { MAX_NAMES = 1000 }; /* of one scope */
+enum { MAX_NAMES = 1000 }; /* of one scope; lookup is linear */
 
 /* ---- symbols of a scope ---- */
 
-struct slot_key {
+struct slot_key { /* a name at a nesting level of scopes has one slot */
     int level;
     struct str name;
 };
 
-struct fn_scope { /* a function while it is built */
+struct fn_scope { /* a function while its scopes are resolved; in the arena */
     struct fn_scope *up;
-    int depth;
+    int depth; /* number of enclosing functions */
     struct frame_fn *fn;
     struct slot_key *slots;
     size_t n, cap;
 };
 
-struct outer { /* a variable, wherever it is */
+struct variable { /* a slot of any function */
     const struct fn_scope *fn;
     int slot;
 };
@@ -29,11 +41,11 @@ struct symbol {
     struct str name;
     int slot;
     enum load_kind load;
-    struct outer alias;
-    bool stored;
+    struct variable alias; /* LOAD_ALIAS: what to copy */
+    bool stored;           /* the scope sets it */
 };
 
-struct symbols {
+struct symbols { /* the table of one scope; v is from mem_grow, finish_frame frees it */
     struct symbols *parent;
     struct fn_scope *fn;
     int level;
@@ -41,65 +53,88 @@ struct symbols {
     size_t n, cap;
 };
 
-struct scope { /* where statements are: symbols, and whether errors may wait until they run */
+struct scope { /* the context of the second pass */
     struct symbols *sym;
-    bool soft, top; /* top: of the template, not of anything inside it */
+    bool soft; /* inside an if: an unknown filter is an error only when it is evaluated */
+    bool top;  /* at the top level of the template */
 };
 
-static void fail(struct scoping *s, uint32_t at, const char *what, struct str name)
+static void scope_fail(struct scoping *s, uint32_t at, const char *what, struct str name)
 {
     if (s->rc == OK)
         s->rc =
             lex_error(s->source, s->name, at, s->e, "%s '%.*s'", what, STR_ARG(str_take(name, 60)));
 }
 
-static int slot_of(struct scoping *s, struct fn_scope *fn, int level, struct str name)
+static void scope_fail_nomem(struct scoping *s)
 {
+    if (s->rc == OK) s->rc = err_nomem(s->e, "the variables of a template");
+}
+
+/* Makes room for one more item of an array in the arena: a larger copy; the old one stays there
+ * unused. Returns the array, NULL: no memory. */
+static void *grow_array(struct scoping *s, void *v, size_t n, size_t *cap, size_t size)
+{
+    size_t more = *cap ? 2 * *cap : 16;
+    void *to = v;
+
+    if (n < *cap) return v;
+    if (!(to = arena_array(s->arena, more, size))) {
+        scope_fail_nomem(s);
+        return NULL;
+    }
+    if (n) memcpy(to, v, n * size);
+    *cap = more;
+    return to;
+}
+
+static int find_or_add_slot(struct scoping *s, struct fn_scope *fn, int level, struct str name)
+{
+    struct slot_key *v;
+
     for (size_t i = 0; i < fn->n; i++)
         if (fn->slots[i].level == level && str_eq(fn->slots[i].name, name)) return (int)i;
-    if (fn->n == fn->cap) {
-        struct slot_key *to;
-        fn->cap = fn->cap ? 2 * fn->cap : 16;
-        to = arena_array(s->arena, fn->cap, sizeof *to);
-        if (fn->n) memcpy(to, fn->slots, fn->n * sizeof *to);
-        fn->slots = to;
-    }
+    if (!(v = grow_array(s, fn->slots, fn->n, &fn->cap, sizeof *v))) return 0;
+    fn->slots = v;
     fn->slots[fn->n] = (struct slot_key){ level, name };
     fn->fn->n_slots = (int)fn->n + 1;
     return (int)fn->n++;
 }
 
-static struct symbol *own(const struct symbols *y, struct str name)
+/* The symbol of this scope alone; NULL: none. */
+static struct symbol *find_symbol(const struct symbols *y, struct str name)
 {
     for (size_t i = 0; i < y->n; i++)
         if (str_eq(y->v[i].name, name)) return &y->v[i];
     return NULL;
 }
 
-static bool find_ref(const struct symbols *y, struct str name, struct outer *out)
+/* The variable of the innermost scope from y outwards; false: no scope has the name. */
+static bool find_variable(const struct symbols *y, struct str name, struct variable *out)
 {
     for (; y; y = y->parent) {
-        const struct symbol *found = own(y, name);
+        const struct symbol *found = find_symbol(y, name);
         if (!found) continue;
-        *out = (struct outer){ y->fn, found->slot };
+        *out = (struct variable){ y->fn, found->slot };
         return true;
     }
     return false;
 }
 
-static struct symbol *define(struct scoping *s, struct symbols *y, struct str name,
-                             enum load_kind load)
+/* NULL: no memory. */
+static struct symbol *find_or_add_symbol(struct scoping *s, struct symbols *y, struct str name,
+                                         enum load_kind load)
 {
-    struct symbol *at = own(y, name);
+    struct symbol *at = find_symbol(y, name);
 
     if (!at) {
-        if (y->n == y->cap) {
-            y->cap = y->cap ? 2 * y->cap : 16;
-            y->v = mem_grow(y->v, y->cap * sizeof *y->v);
+        if (!mem_ensure(y->v, y->cap, y->n + 1)) {
+            scope_fail_nomem(s);
+            return NULL;
         }
-        if (y->n >= MAX_NAMES) fail(s, 0, "too many names in one scope, at", name);
+        if (y->n >= MAX_NAMES) scope_fail(s, 0, "one scope has too many names, the last is", name);
         at = &y->v[y->n++];
-        *at = (struct symbol){ .name = name, .slot = slot_of(s, y->fn, y->level, name) };
+        *at = (struct symbol){ .name = name, .slot = find_or_add_slot(s, y->fn, y->level, name) };
     }
     at->load = load;
     return at;
@@ -107,70 +142,77 @@ static struct symbol *define(struct scoping *s, struct symbols *y, struct str na
 
 static void declare_param(struct scoping *s, struct symbols *y, struct str name)
 {
-    define(s, y, name, LOAD_PARAM)->stored = true;
+    struct symbol *at = find_or_add_symbol(s, y, name, LOAD_PARAM);
+    if (at) at->stored = true;
 }
 
 static void declare_load(struct scoping *s, struct symbols *y, struct str name)
 {
-    struct outer ref;
-    if (!find_ref(y, name, &ref)) define(s, y, name, LOAD_RESOLVE);
+    struct variable ref;
+    if (!find_variable(y, name, &ref)) find_or_add_symbol(s, y, name, LOAD_RESOLVE);
 }
 
 static void declare_store(struct scoping *s, struct symbols *y, struct str name)
 {
-    struct symbol *at = own(y, name);
-    struct outer ref;
+    struct symbol *at = find_symbol(y, name);
+    struct variable ref = { 0 };
+    bool outside;
 
     if (!at) {
-        if (y->parent && find_ref(y->parent, name, &ref)) {
-            at = define(s, y, name, LOAD_ALIAS);
-            at->alias = ref;
-        } else {
-            at = define(s, y, name, LOAD_UNDEFINED);
-        }
+        outside = y->parent && find_variable(y->parent, name, &ref);
+        at = find_or_add_symbol(s, y, name, outside ? LOAD_ALIAS : LOAD_UNDEFINED);
+        if (at) at->alias = ref;
     }
-    at->stored = true;
+    if (at) at->stored = true;
 }
 
-static struct symbols copy_of(const struct symbols *y)
+/* A copy with a `v` of its own, which the caller frees; empty after a failed allocation. */
+static struct symbols copy_symbols(struct scoping *s, const struct symbols *y)
 {
     struct symbols c = *y;
 
     c.v = y->n ? mem_dup(y->v, y->n * sizeof *y->v) : NULL;
-    c.cap = y->n;
+    if (y->n && !c.v) {
+        scope_fail_nomem(s);
+        c.n = 0;
+    }
+    c.cap = c.n;
     return c;
 }
 
-/* What only some branches set is, where they did not run, what it was before. */
-static void merge(struct scoping *s, struct symbols *y, const struct symbols branches[3])
+/* Adds the symbols of the branches of an if to y. A variable that only some branches set keeps its
+ * outer value where another branch ran: it is loaded on entry. */
+static void merge_branches(struct scoping *s, struct symbols *y, const struct symbols branches[3])
 {
-    struct symbols before = copy_of(y);
+    struct symbols before = copy_symbols(s, y);
 
     for (int b = 0; b < 3; b++)
         for (size_t i = 0; i < branches[b].n; i++) {
             const struct symbol *from = &branches[b].v[i];
-            struct symbol *to = define(s, y, from->name, from->load);
+            struct symbol *to = find_or_add_symbol(s, y, from->name, from->load);
+            if (!to) break;
             to->alias = from->alias;
             to->stored |= from->stored;
         }
     for (size_t i = 0; i < y->n; i++) {
-        struct symbol *at = &y->v[i], *was = own(&before, at->name);
-        struct outer ref;
+        struct symbol *at = &y->v[i], *was = find_symbol(&before, at->name);
+        struct variable ref;
         if (!at->stored || (was && was->stored)) continue;
-        if (y->parent && find_ref(y->parent, at->name, &ref))
+        if (y->parent && find_variable(y->parent, at->name, &ref))
             at->load = LOAD_ALIAS, at->alias = ref;
         else at->load = LOAD_RESOLVE;
     }
     mem_free(before.v);
 }
 
-/* ---- what a scope says about names ---- */
+/* ---- first pass: names that a scope reads and sets ---- */
 
-static void visit(struct scoping *s, struct symbols *y, const struct node *n, bool as_param);
+/* as_param: names are parameters of the scope (targets of loops and with). */
+static void visit_node(struct scoping *s, struct symbols *y, const struct node *n, bool as_param);
 
 static void visit_list(struct scoping *s, struct symbols *y, const struct node *n, bool as_param)
 {
-    for (; n && s->rc == OK; n = n->next) visit(s, y, n, as_param);
+    for (; n && s->rc == OK; n = n->next) visit_node(s, y, n, as_param);
 }
 
 static void visit_if(struct scoping *s, struct symbols *y, const struct node *n)
@@ -178,12 +220,12 @@ static void visit_if(struct scoping *s, struct symbols *y, const struct node *n)
     const struct node *bodies[3] = { n->list, n->list2, n->other };
     struct symbols branches[3];
 
-    visit(s, y, n->a, false);
+    visit_node(s, y, n->a, false);
     for (int i = 0; i < 3; i++) {
-        branches[i] = copy_of(y);
+        branches[i] = copy_symbols(s, y);
         visit_list(s, &branches[i], bodies[i], false);
     }
-    merge(s, y, branches);
+    merge_branches(s, y, branches);
     for (int i = 0; i < 3; i++) mem_free(branches[i].v);
 }
 
@@ -193,11 +235,11 @@ static void visit_children(struct scoping *s, struct symbols *y, const struct no
     const struct node *one[] = { n->a, n->b, n->c, n->d };
 
     for (size_t i = 0; i < sizeof one / sizeof *one; i++)
-        if (one[i]) visit(s, y, one[i], as_param);
+        if (one[i]) visit_node(s, y, one[i], as_param);
     visit_list(s, y, n->list, as_param);
 }
 
-static void visit(struct scoping *s, struct symbols *y, const struct node *n, bool as_param)
+static void visit_node(struct scoping *s, struct symbols *y, const struct node *n, bool as_param)
 {
     switch (n->type) {
     case NODE_NAME:
@@ -209,27 +251,28 @@ static void visit(struct scoping *s, struct symbols *y, const struct node *n, bo
     case NODE_IF: visit_if(s, y, n); break;
     case NODE_MACRO: declare_store(s, y, n->name); break;
     case NODE_SET:
-        visit(s, y, n->b, false);
-        visit(s, y, n->a, false);
+        visit_node(s, y, n->b, false);
+        visit_node(s, y, n->a, false);
         break;
-    case NODE_FOR: visit(s, y, n->b, false); break;
+    case NODE_FOR: visit_node(s, y, n->b, false); break;
     case NODE_CALL_BLOCK:
-        if (n->a) visit(s, y, n->a, false);
+        if (n->a) visit_node(s, y, n->a, false);
         break;
-    case NODE_FILTER_BLOCK: visit(s, y, n->b, false); break;
+    case NODE_FILTER_BLOCK: visit_node(s, y, n->b, false); break;
     case NODE_WITH:
-        for (const struct node *i = n->list2; i; i = i->next) visit(s, y, i->b, false);
+        for (const struct node *i = n->list2; i; i = i->next) visit_node(s, y, i->b, false);
         break;
-    case NODE_SET_BLOCK: visit(s, y, n->a, false); break;
+    case NODE_SET_BLOCK: visit_node(s, y, n->a, false); break;
     case NODE_BLOCK: break;
     default: visit_children(s, y, n, as_param); break;
     }
 }
 
-/* ---- names read inside ---- */
+/* ---- searching the tree for a name ---- */
 
-/* 1: the name is read in there, -1: it is set before that, 0: neither. */
-static int mentions(const struct node *n, const char *name)
+/* What the first occurrence of a name in a list of nodes does: 1 reads it, -1 sets it, 0: there is
+ * none. Decides whether a macro uses caller, kwargs or varargs, and a loop `loop`. */
+static int find_use(const struct node *n, const char *name)
 {
     int found = 0;
 
@@ -239,84 +282,92 @@ static int mentions(const struct node *n, const char *name)
         if (n->type == NODE_NAME && str_is(n->name, name)) return n->store ? -1 : 1;
         if (n->type == NODE_PARAM && str_is(n->name, name)) return -1;
         for (size_t i = 0; i < sizeof parts / sizeof *parts && !found; i++)
-            if (parts[i]) found = mentions(parts[i], name);
+            if (parts[i]) found = find_use(parts[i], name);
     }
     return found;
 }
 
-static bool sets(const struct node *n, const char *name)
+static bool sets_name(const struct node *n, const char *name)
 {
     for (; n; n = n->next) {
         const struct node *parts[] = { n->a, n->list2, n->list, n->other };
         if (n->type == NODE_NAME && n->store && str_is(n->name, name)) return true;
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-            if (parts[i] && sets(parts[i], name)) return true;
+            if (parts[i] && sets_name(parts[i], name)) return true;
     }
     return false;
 }
 
-/* ---- resolving ---- */
+/* ---- second pass: names to slots ---- */
 
 static void scope_body(struct scoping *s, struct scope at, struct node *n);
 static void scope_expr(struct scoping *s, struct scope at, struct node *n);
 
-static struct ref ref_from(const struct symbols *y, struct outer o)
+/* The variable o as seen from the scope y. */
+static struct ref ref_from(const struct symbols *y, struct variable o)
 {
     return (struct ref){ y->fn->depth - o.fn->depth, o.slot };
 }
 
 static struct ref ref_of(struct scoping *s, struct symbols *y, struct str name)
 {
-    struct outer o = { 0 };
+    struct variable o;
 
-    if (!find_ref(y, name, &o)) { /* a filter of a set block sees what its body did not name */
-        declare_load(s, y, name);
-        find_ref(y, name, &o);
-    }
-    return ref_from(y, o);
+    if (find_variable(y, name, &o)) return ref_from(y, o);
+    /* A filter of a set block may read a name that the first pass did not see. */
+    declare_load(s, y, name);
+    return find_variable(y, name, &o) ? ref_from(y, o) : (struct ref){ 0, 0 };
 }
 
-static struct symbols inner(struct symbols *parent, struct fn_scope *fn)
+static struct symbols make_symbols(struct symbols *parent, struct fn_scope *fn)
 {
     return (struct symbols){ .parent = parent, .fn = fn, .level = parent ? parent->level + 1 : 0 };
 }
 
-static struct fn_scope *new_fn(struct scoping *s, struct fn_scope *up)
+/* A function inside `up`; `up` itself after a failed allocation, or NULL where that is NULL. */
+static struct fn_scope *make_fn(struct scoping *s, struct fn_scope *up)
 {
     struct fn_scope *fn = arena_new(s->arena, struct fn_scope);
 
+    if (fn) fn->fn = arena_new(s->arena, struct frame_fn);
+    if (!fn || !fn->fn) {
+        scope_fail_nomem(s);
+        return up;
+    }
     fn->up = up;
     fn->depth = up ? up->depth + 1 : 0;
-    fn->fn = arena_new(s->arena, struct frame_fn);
     return fn;
 }
 
-static void ask(struct scoping *s, struct str name)
+static void note_free_name(struct scoping *s, struct str name)
 {
-    for (size_t i = 0; i < s->asked.n; i++)
-        if (str_eq(s->asked.v[i], name)) return;
-    if (s->asked.n == s->asked.cap) {
-        struct str *to;
-        s->asked.cap = s->asked.cap ? 2 * s->asked.cap : 32;
-        to = arena_array(s->arena, s->asked.cap, sizeof *to);
-        if (s->asked.n) memcpy(to, s->asked.v, s->asked.n * sizeof *to);
-        s->asked.v = to;
-    }
-    s->asked.v[s->asked.n++] = name;
+    struct scope_names *f = &s->free_names;
+    struct str *v;
+
+    for (size_t i = 0; i < f->n; i++)
+        if (str_eq(f->v[i], name)) return;
+    if (!(v = grow_array(s, f->v, f->n, &f->cap, sizeof *v))) return;
+    f->v = v;
+    f->v[f->n++] = name;
 }
 
-/* The scope is done: what entering it does. Ends the symbols. */
-static struct frame *frame_of(struct scoping *s, struct symbols *y)
+/* The scope is resolved: its table becomes the loads on entering it. Frees the table. NULL after a
+ * failure. */
+static struct frame *finish_frame(struct scoping *s, struct symbols *y)
 {
     struct frame *f = arena_new(s->arena, struct frame);
 
-    f->loads = arena_array(s->arena, y->n, sizeof *f->loads);
+    if (!f || !(f->loads = arena_array(s->arena, y->n, sizeof *f->loads))) {
+        scope_fail_nomem(s);
+        mem_free(y->v);
+        return NULL;
+    }
     for (size_t i = 0; i < y->n; i++) {
         const struct symbol *at = &y->v[i];
         struct load *l = &f->loads[f->n_loads++];
         *l = (struct load){ .kind = at->load, .slot = at->slot, .name = at->name };
         if (at->load == LOAD_ALIAS) l->alias = ref_from(y, at->alias);
-        if (at->load == LOAD_RESOLVE) ask(s, at->name);
+        if (at->load == LOAD_RESOLVE) note_free_name(s, at->name);
     }
     mem_free(y->v);
     return f;
@@ -327,64 +378,81 @@ static void scope_list(struct scoping *s, struct scope at, struct node *n)
     for (; n && s->rc == OK; n = n->next) scope_expr(s, at, n);
 }
 
-static void scope_expr(struct scoping *s, struct scope at, struct node *n)
+static void scope_operands(struct scoping *s, struct scope at, struct node *n)
 {
     struct node *one[] = { n->a, n->b, n->c, n->d };
 
-    if (n->type == NODE_NAME || n->type == NODE_NSREF) n->ref = ref_of(s, at.sym, n->name);
-    if (n->type == NODE_COND) at.soft = true;
-    if ((n->type == NODE_FILTER || n->type == NODE_TEST) && !n->def && !at.soft)
-        fail(s, n->at, n->type == NODE_FILTER ? "there is no filter" : "there is no test", n->name);
     for (size_t i = 0; i < sizeof one / sizeof *one; i++)
         if (one[i]) scope_expr(s, at, one[i]);
     scope_list(s, at, n->list);
 }
 
-/* The target of a loop again, as its filter sees it. */
+static void scope_expr(struct scoping *s, struct scope at, struct node *n)
+{
+    if (s->rc != OK) return;
+    if (n->type == NODE_NAME || n->type == NODE_NSREF) n->ref = ref_of(s, at.sym, n->name);
+    if (n->type == NODE_COND) at.soft = true;
+    if ((n->type == NODE_FILTER || n->type == NODE_TEST) && !n->def && !at.soft)
+        scope_fail(s, n->at, n->type == NODE_FILTER ? "there is no filter" : "there is no test",
+                   n->name);
+    scope_operands(s, at, n);
+}
+
+/* A copy of the target of a loop, to be resolved in the scope of the loop's test. NULL after a
+ * failed allocation. */
 static struct node *copy_target(struct scoping *s, const struct node *n)
 {
-    struct node *c = arena_new(s->arena, struct node), **tail = &c->list;
+    struct node *c = arena_new(s->arena, struct node), **tail;
 
+    if (!c) {
+        scope_fail_nomem(s);
+        return NULL;
+    }
     *c = *n;
     c->list = c->next = NULL;
-    for (const struct node *i = n->list; i; i = i->next) {
-        *tail = copy_target(s, i);
+    tail = &c->list;
+    for (const struct node *i = n->list; i && (*tail = copy_target(s, i)); i = i->next)
         tail = &(*tail)->next;
-    }
     return c;
+}
+
+/* The test of "for x in y if test" runs as a function, since the loop may be read lazily. */
+static void scope_loop_test(struct scoping *s, struct scope at, struct node *n, struct fn_scope *fn)
+{
+    struct fn_scope *test_fn = make_fn(s, fn);
+    struct symbols test = make_symbols(at.sym, test_fn);
+    struct scope in = { &test, false, false };
+
+    visit_node(s, &test, n->a, true);
+    visit_node(s, &test, n->c, false);
+    n->d = copy_target(s, n->a);
+    scope_expr(s, in, n->d);
+    scope_expr(s, in, n->c);
+    n->test_frame = finish_frame(s, &test);
+    n->test_fn = test_fn->fn;
 }
 
 static void scope_for(struct scoping *s, struct scope at, struct node *n)
 {
-    struct fn_scope *fn = n->recursive ? new_fn(s, at.sym->fn) : at.sym->fn;
-    struct symbols body = inner(at.sym, fn), other = inner(at.sym, fn), test;
+    struct fn_scope *fn = n->recursive ? make_fn(s, at.sym->fn) : at.sym->fn;
+    struct symbols body = make_symbols(at.sym, fn), other = make_symbols(at.sym, fn);
     struct scope in = { &body, false, false };
 
-    n->extended = n->recursive || mentions(n->list, "loop") > 0;
-    if (sets(n->a, "loop") || sets(n->list, "loop"))
-        fail(s, n->at, "a loop cannot set", STR("loop"));
+    n->extended = n->recursive || find_use(n->list, "loop") > 0;
+    if (sets_name(n->a, "loop") || sets_name(n->list, "loop"))
+        scope_fail(s, n->at, "a for loop cannot set its variable", STR("loop"));
     if (n->extended) declare_param(s, &body, STR("loop"));
-    visit(s, &body, n->a, true);
+    visit_node(s, &body, n->a, true);
     visit_list(s, &body, n->list, false);
     if (n->extended) n->ref = ref_of(s, &body, STR("loop"));
     scope_expr(s, at, n->b);
-    if (n->c) {
-        struct fn_scope *test_fn = new_fn(s, fn);
-        test = inner(at.sym, test_fn);
-        visit(s, &test, n->a, true);
-        visit(s, &test, n->c, false);
-        n->d = copy_target(s, n->a);
-        scope_expr(s, (struct scope){ &test, false, false }, n->d);
-        scope_expr(s, (struct scope){ &test, false, false }, n->c);
-        n->test_frame = frame_of(s, &test);
-        n->test_fn = test_fn->fn;
-    }
+    if (n->c) scope_loop_test(s, at, n, fn);
     scope_expr(s, in, n->a);
     scope_body(s, in, n->list);
-    n->frame = frame_of(s, &body);
+    n->frame = finish_frame(s, &body);
     visit_list(s, &other, n->other, false);
     scope_body(s, (struct scope){ &other, false, false }, n->other);
-    n->else_frame = frame_of(s, &other);
+    n->else_frame = finish_frame(s, &other);
     if (n->recursive) n->fn = fn->fn;
 }
 
@@ -400,38 +468,40 @@ static void scope_if(struct scoping *s, struct scope at, struct node *n)
     scope_body(s, at, n->other);
 }
 
-static void special(struct scoping *s, struct symbols *y, const struct node *n, const char *name,
-                    struct ref *out)
+/* caller, kwargs or varargs: a variable of the macro n if its body reads it and no parameter has
+ * the name. */
+static void declare_special(struct scoping *s, struct symbols *y, const struct node *n,
+                            const char *name, struct ref *out)
 {
     for (const struct node *i = n->list2; i; i = i->next)
         if (str_is(i->name, name)) return;
-    if (mentions(n->list, name) <= 0) return;
+    if (find_use(n->list, name) <= 0) return;
     declare_param(s, y, str_c(name));
     *out = ref_of(s, y, str_c(name));
 }
 
 static void scope_macro(struct scoping *s, struct scope at, struct node *n)
 {
-    struct fn_scope *fn = new_fn(s, at.sym->fn);
-    struct symbols y = inner(at.sym, fn);
+    struct fn_scope *fn = make_fn(s, at.sym->fn);
+    struct symbols y = make_symbols(at.sym, fn);
     struct scope in = { &y, false, false };
 
     for (struct node *i = n->list2; i; i = i->next) declare_param(s, &y, i->name);
     for (struct node *i = n->list2; i; i = i->next) {
-        if (i->a) visit(s, &y, i->a, false);
-        if (str_is(i->name, "caller") && !i->a && mentions(n->list, "caller"))
-            fail(s, i->at, "a default is needed for the parameter", i->name);
+        if (i->a) visit_node(s, &y, i->a, false);
+        if (str_is(i->name, "caller") && !i->a && find_use(n->list, "caller"))
+            scope_fail(s, i->at, "a default value is required for the parameter", i->name);
     }
-    special(s, &y, n, "caller", &n->caller);
-    special(s, &y, n, "kwargs", &n->kwargs);
-    special(s, &y, n, "varargs", &n->varargs);
+    declare_special(s, &y, n, "caller", &n->caller);
+    declare_special(s, &y, n, "kwargs", &n->kwargs);
+    declare_special(s, &y, n, "varargs", &n->varargs);
     visit_list(s, &y, n->list, false);
     for (struct node *i = n->list2; i; i = i->next) {
         i->ref = ref_of(s, &y, i->name);
         if (i->a) scope_expr(s, in, i->a);
     }
     scope_body(s, in, n->list);
-    n->frame = frame_of(s, &y);
+    n->frame = finish_frame(s, &y);
     n->fn = fn->fn;
     if (n->type == NODE_MACRO) n->ref = ref_of(s, at.sym, n->name);
     else if (n->a) scope_expr(s, at, n->a);
@@ -439,41 +509,43 @@ static void scope_macro(struct scoping *s, struct scope at, struct node *n)
 
 static void scope_with(struct scoping *s, struct scope at, struct node *n)
 {
-    struct symbols y = inner(at.sym, at.sym->fn);
+    struct symbols y = make_symbols(at.sym, at.sym->fn);
     struct scope in = { &y, false, false };
 
-    for (struct node *i = n->list2; i; i = i->next) visit(s, &y, i->a, true);
+    for (struct node *i = n->list2; i; i = i->next) visit_node(s, &y, i->a, true);
     visit_list(s, &y, n->list, false);
     for (struct node *i = n->list2; i; i = i->next) {
         scope_expr(s, in, i->a);
         scope_expr(s, at, i->b);
     }
     scope_body(s, in, n->list);
-    n->frame = frame_of(s, &y);
+    n->frame = finish_frame(s, &y);
 }
 
-/* Set blocks and filter blocks. */
+/* Set blocks, filter blocks, scoped blocks: statements whose output is captured. */
 static void scope_captured(struct scoping *s, struct scope at, struct node *n)
 {
-    struct symbols y = inner(at.sym, at.sym->fn);
+    struct symbols y = make_symbols(at.sym, at.sym->fn);
     struct scope in = { &y, false, false };
 
     visit_list(s, &y, n->list, false);
-    if (n->b) visit(s, &y, n->b, false);
+    if (n->b) visit_node(s, &y, n->b, false);
     scope_body(s, in, n->list);
     if (n->b) scope_expr(s, in, n->b);
-    n->frame = frame_of(s, &y);
+    n->frame = finish_frame(s, &y);
     if (n->a) scope_expr(s, at, n->a);
 }
 
+/* A block that is not scoped sees only the caller's variables and those set at the top level. */
 static void scope_block(struct scoping *s, struct node *n)
 {
-    struct fn_scope *fn = new_fn(s, NULL);
-    struct symbols y = inner(NULL, fn);
+    struct fn_scope *fn = make_fn(s, NULL);
+    struct symbols y = make_symbols(NULL, fn);
 
+    if (!fn) return;
     visit_list(s, &y, n->list, false);
     scope_body(s, (struct scope){ &y, false, false }, n->list);
-    n->frame = frame_of(s, &y);
+    n->frame = finish_frame(s, &y);
     n->fn = fn->fn;
 }
 
@@ -503,12 +575,13 @@ static void scope_body(struct scoping *s, struct scope at, struct node *n)
 
 int scope_template(struct scoping *s, struct node *root, struct frame_fn **fn)
 {
-    struct fn_scope *top = new_fn(s, NULL);
-    struct symbols y = inner(NULL, top);
+    struct fn_scope *top = make_fn(s, NULL);
+    struct symbols y = make_symbols(NULL, top);
 
+    if (!top) return s->rc;
     visit_list(s, &y, root->list, false);
     scope_body(s, (struct scope){ &y, false, true }, root->list);
-    root->frame = frame_of(s, &y);
+    root->frame = finish_frame(s, &y);
     *fn = root->fn = top->fn;
     return s->rc;
 }

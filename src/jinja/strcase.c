@@ -1,4 +1,6 @@
-/* strcase.c - str methods about characters: their case and their class. */
+/* strcase.c - methods of str that change or test the case and class of characters.
+ *
+ * Case mappings are full Unicode mappings (one character may become three), as in CPython. */
 #include "base/utf8.h"
 #include "jinja/builtins.h"
 #include "jinja/render.h"
@@ -12,7 +14,7 @@ static int32_t next_cp(struct str s, size_t *at)
     return cp < 0 ? 0xfffd : cp;
 }
 
-static void put_mapped(struct jtext *t, int32_t cp, int (*map)(int32_t, int32_t[3]))
+static void put_mapped_cp(struct jtext *t, int32_t cp, int (*map)(int32_t, int32_t[3]))
 {
     int32_t out[3];
     int n = map(cp, out);
@@ -20,7 +22,8 @@ static void put_mapped(struct jtext *t, int32_t cp, int (*map)(int32_t, int32_t[
     for (int i = 0; i < n; i++) jtext_put_cp(t, out[i]);
 }
 
-/* A sigma that ends a word is another letter. */
+/* Greek capital sigma becomes another letter at the end of a word: Unicode's Final_Sigma condition.
+ */
 static bool is_final_sigma(struct str s, size_t begin, size_t end)
 {
     bool before = false;
@@ -47,7 +50,7 @@ static bool is_final_sigma(struct str s, size_t begin, size_t end)
 static void put_lower(struct jtext *t, struct str s, size_t begin, size_t end, int32_t cp)
 {
     if (cp == 0x3a3) jtext_put_cp(t, is_final_sigma(s, begin, end) ? 0x3c2 : 0x3c3);
-    else put_mapped(t, cp, uni_to_lower);
+    else put_mapped_cp(t, cp, uni_to_lower);
 }
 
 struct jval text_upper(struct render *r, struct str s)
@@ -55,7 +58,7 @@ struct jval text_upper(struct render *r, struct str s)
     struct jtext t = { .r = r };
 
     jv_step(r, s.n / 16);
-    for (size_t i = 0; i < s.n && !jv_failed(r);) put_mapped(&t, next_cp(s, &i), uni_to_upper);
+    for (size_t i = 0; i < s.n && !jv_failed(r);) put_mapped_cp(&t, next_cp(s, &i), uni_to_upper);
     return jtext_done(&t);
 }
 
@@ -77,7 +80,7 @@ struct jval text_capitalize(struct render *r, struct str s)
     struct jtext t = { .r = r };
     size_t i = 0;
 
-    if (s.n) put_mapped(&t, next_cp(s, &i), uni_to_title);
+    if (s.n) put_mapped_cp(&t, next_cp(s, &i), uni_to_title);
     while (i < s.n && !jv_failed(r)) {
         size_t begin = i;
         int32_t cp = next_cp(s, &i);
@@ -86,7 +89,7 @@ struct jval text_capitalize(struct render *r, struct str s)
     return jtext_done(&t);
 }
 
-static bool no_args(struct render *r, const struct jargs *a)
+static bool check_no_args(struct render *r, const struct jargs *a)
 {
     if (a->n + a->n_kw == 0) return true;
     jv_fail(r, "the method takes no arguments (%zu given)", a->n + a->n_kw);
@@ -96,17 +99,17 @@ static bool no_args(struct render *r, const struct jargs *a)
 #define METHOD(name) \
     static struct jval m_##name(struct render *r, struct jval self, const struct jargs *a)
 
-METHOD(upper) { return no_args(r, a) ? text_upper(r, self.s) : self; }
-METHOD(lower) { return no_args(r, a) ? text_lower(r, self.s) : self; }
-METHOD(capitalize) { return no_args(r, a) ? text_capitalize(r, self.s) : self; }
+METHOD(upper) { return check_no_args(r, a) ? text_upper(r, self.s) : self; }
+METHOD(lower) { return check_no_args(r, a) ? text_lower(r, self.s) : self; }
+METHOD(capitalize) { return check_no_args(r, a) ? text_capitalize(r, self.s) : self; }
 
 METHOD(casefold)
 {
     struct jtext t = { .r = r };
 
-    if (!no_args(r, a)) return self;
+    if (!check_no_args(r, a)) return self;
     for (size_t i = 0; i < self.s.n && jv_step(r, 1);)
-        put_mapped(&t, next_cp(self.s, &i), uni_to_fold);
+        put_mapped_cp(&t, next_cp(self.s, &i), uni_to_fold);
     return jtext_done(&t);
 }
 
@@ -115,12 +118,12 @@ METHOD(title)
     struct jtext t = { .r = r };
     bool inside = false;
 
-    if (!no_args(r, a)) return self;
+    if (!check_no_args(r, a)) return self;
     for (size_t i = 0; i < self.s.n && !jv_failed(r);) {
         size_t begin = i;
         int32_t cp = next_cp(self.s, &i);
         if (inside) put_lower(&t, self.s, begin, i, cp);
-        else put_mapped(&t, cp, uni_to_title);
+        else put_mapped_cp(&t, cp, uni_to_title);
         inside = uni_cased(cp);
     }
     return jtext_done(&t);
@@ -130,22 +133,22 @@ METHOD(swapcase)
 {
     struct jtext t = { .r = r };
 
-    if (!no_args(r, a)) return self;
+    if (!check_no_args(r, a)) return self;
     for (size_t i = 0; i < self.s.n && !jv_failed(r);) {
         size_t begin = i;
         int32_t cp = next_cp(self.s, &i);
         if (uni_upper(cp)) put_lower(&t, self.s, begin, i, cp);
-        else if (uni_lower(cp)) put_mapped(&t, cp, uni_to_upper);
+        else if (uni_lower(cp)) put_mapped_cp(&t, cp, uni_to_upper);
         else jtext_put_cp(&t, cp);
     }
     return jtext_done(&t);
 }
 
-/* All of a text that is not empty. */
-static struct jval all(struct render *r, struct jval self, const struct jargs *a,
-                       bool (*is)(int32_t), bool empty)
+/* Whether every character has the property; `empty` is the result for an empty str. */
+static struct jval test_every_char(struct render *r, struct jval self, const struct jargs *a,
+                                   bool (*is)(int32_t), bool empty)
 {
-    if (!no_args(r, a)) return self;
+    if (!check_no_args(r, a)) return self;
     jv_step(r, self.s.n / 16);
     for (size_t i = 0; i < self.s.n;)
         if (!is(next_cp(self.s, &i))) return jv_bool(false);
@@ -155,21 +158,21 @@ static struct jval all(struct render *r, struct jval self, const struct jargs *a
 static bool is_ascii(int32_t cp) { return cp < 0x80; }
 static bool is_alnum(int32_t cp) { return uni_alpha(cp) || uni_numeric(cp); }
 
-METHOD(isalpha) { return all(r, self, a, uni_alpha, false); }
-METHOD(isalnum) { return all(r, self, a, is_alnum, false); }
-METHOD(isdecimal) { return all(r, self, a, uni_decimal, false); }
-METHOD(isdigit) { return all(r, self, a, uni_digit, false); }
-METHOD(isnumeric) { return all(r, self, a, uni_numeric, false); }
-METHOD(isspace) { return all(r, self, a, uni_space, false); }
-METHOD(isascii) { return all(r, self, a, is_ascii, true); }
-METHOD(isprintable) { return all(r, self, a, uni_printable, true); }
+METHOD(isalpha) { return test_every_char(r, self, a, uni_alpha, false); }
+METHOD(isalnum) { return test_every_char(r, self, a, is_alnum, false); }
+METHOD(isdecimal) { return test_every_char(r, self, a, uni_decimal, false); }
+METHOD(isdigit) { return test_every_char(r, self, a, uni_digit, false); }
+METHOD(isnumeric) { return test_every_char(r, self, a, uni_numeric, false); }
+METHOD(isspace) { return test_every_char(r, self, a, uni_space, false); }
+METHOD(isascii) { return test_every_char(r, self, a, is_ascii, true); }
+METHOD(isprintable) { return test_every_char(r, self, a, uni_printable, true); }
 
 METHOD(isidentifier)
 {
     size_t i = 0;
     int32_t cp;
 
-    if (!no_args(r, a) || self.s.n == 0) return jv_bool(false);
+    if (!check_no_args(r, a) || self.s.n == 0) return jv_bool(false);
     cp = next_cp(self.s, &i);
     if (!uni_alpha(cp) && cp != '_') return jv_bool(false);
     while (i < self.s.n)
@@ -177,11 +180,12 @@ METHOD(isidentifier)
     return jv_bool(true);
 }
 
-static struct jval one_case(struct render *r, struct jval self, const struct jargs *a, bool upper)
+static struct jval test_one_case(struct render *r, struct jval self, const struct jargs *a,
+                                 bool upper)
 {
     bool any = false;
 
-    if (!no_args(r, a)) return self;
+    if (!check_no_args(r, a)) return self;
     for (size_t i = 0; i < self.s.n;) {
         int32_t cp = next_cp(self.s, &i);
         if (uni_title(cp) || (upper ? uni_lower(cp) : uni_upper(cp))) return jv_bool(false);
@@ -190,14 +194,14 @@ static struct jval one_case(struct render *r, struct jval self, const struct jar
     return jv_bool(any);
 }
 
-METHOD(isupper) { return one_case(r, self, a, true); }
-METHOD(islower) { return one_case(r, self, a, false); }
+METHOD(isupper) { return test_one_case(r, self, a, true); }
+METHOD(islower) { return test_one_case(r, self, a, false); }
 
 METHOD(istitle)
 {
     bool any = false, inside = false;
 
-    if (!no_args(r, a)) return self;
+    if (!check_no_args(r, a)) return self;
     for (size_t i = 0; i < self.s.n;) {
         int32_t cp = next_cp(self.s, &i);
         if (uni_upper(cp) || uni_title(cp)) {

@@ -1,4 +1,6 @@
-/* strmeth.c - the other str methods: searching, replacing, joining, padding, formatting. */
+/* strmeth.c - methods of str that search, replace, join, pad and format.
+ *
+ * Positions count code points, as in Python; the text is UTF-8, so they are converted here. */
 #include "base/utf8.h"
 #include "jinja/builtins.h"
 #include "jinja/iter.h"
@@ -7,8 +9,8 @@
 #define METHOD(name) \
     static struct jval m_##name(struct render *r, struct jval self, const struct jargs *a)
 
-static bool str_arg(struct render *r, const struct jargs *a, size_t i, const char *what,
-                    struct str *out)
+static bool read_str_arg(struct render *r, const struct jargs *a, size_t i, const char *what,
+                         struct str *out)
 {
     if (i < a->n && a->v[i].kind == J_STR) {
         *out = a->v[i].s;
@@ -21,10 +23,10 @@ static bool str_arg(struct render *r, const struct jargs *a, size_t i, const cha
 
 /* ---- searching ---- */
 
-/* The part [start, end) of a text, of the arguments behind the first; *at: its offset in code
- * points. */
-static bool window(struct render *r, struct str s, const struct jargs *a, struct str *out,
-                   int64_t *at)
+/* The optional arguments start and end behind the first one: *out is s[start:end], *at its offset
+ * in code points. out->p is NULL if start lies behind end: then not even "" is found in it. */
+static bool read_window(struct render *r, struct str s, const struct jargs *a, struct str *out,
+                        int64_t *at)
 {
     int64_t n = (int64_t)jstr_len(s), from = 0, to = n;
 
@@ -35,53 +37,56 @@ static bool window(struct render *r, struct str s, const struct jargs *a, struct
     if (to < 0 && (to += n) < 0) to = 0;
     if (to > n) to = n;
     *at = from;
-    if (from > to) return *out = (struct str){ 0 }, true; /* not even the empty text is in there */
+    if (from > to) return *out = (struct str){ 0 }, true;
     *out = str_skip(s, text_offset(s, (size_t)from));
     *out = str_take(*out, text_offset(*out, (size_t)(to - from)));
     if (!out->p) out->p = "";
     return true;
 }
 
-static ptrdiff_t find_in(struct str in, struct str what, bool last)
+ptrdiff_t text_find_last(struct str in, struct str what)
 {
-    if (!last) return in.p ? str_find(in, what) : -1;
-    if (!in.p || what.n > in.n) return -1;
+    if (what.n > in.n) return -1;
     for (size_t i = in.n - what.n + 1; i-- > 0;)
         if (!what.n || !memcmp(in.p + i, what.p, what.n)) return (ptrdiff_t)i;
     return -1;
 }
 
-static struct jval find(struct render *r, struct jval self, const struct jargs *a, bool last,
-                        bool must)
+/* find, rfind (last), index and rindex (must). */
+static struct jval find_substring(struct render *r, struct jval self, const struct jargs *a,
+                                  bool last, bool must)
 {
     struct str what, in;
     ptrdiff_t found;
     int64_t at;
 
-    if (!str_arg(r, a, 0, "find()", &what) || !window(r, self.s, a, &in, &at)) return self;
-    found = what.n ? find_in(in, what, last) : !in.p ? -1 : last ? (ptrdiff_t)in.n : 0;
+    if (!read_str_arg(r, a, 0, "find()", &what) || !read_window(r, self.s, a, &in, &at))
+        return self;
+    found = !in.p ? -1 : last ? text_find_last(in, what) : str_find(in, what);
     if (found < 0) return must ? jv_fail(r, "substring not found") : jv_int(-1);
     return jv_int(at + (int64_t)jstr_len(str_take(in, (size_t)found)));
 }
 
-METHOD(find) { return find(r, self, a, false, false); }
-METHOD(rfind) { return find(r, self, a, true, false); }
-METHOD(index) { return find(r, self, a, false, true); }
-METHOD(rindex) { return find(r, self, a, true, true); }
+METHOD(find) { return find_substring(r, self, a, false, false); }
+METHOD(rfind) { return find_substring(r, self, a, true, false); }
+METHOD(index) { return find_substring(r, self, a, false, true); }
+METHOD(rindex) { return find_substring(r, self, a, true, true); }
 
 METHOD(count)
 {
     struct str what, in;
     int64_t n = 0, at;
 
-    if (!str_arg(r, a, 0, "count()", &what) || !window(r, self.s, a, &in, &at)) return self;
+    if (!read_str_arg(r, a, 0, "count()", &what) || !read_window(r, self.s, a, &in, &at))
+        return self;
     if (!what.n) return jv_int(in.p ? (int64_t)jstr_len(in) + 1 : 0);
     for (ptrdiff_t i; in.p && (i = str_find(in, what)) >= 0; in = str_skip(in, (size_t)i + what.n))
         n++;
     return jv_int(n);
 }
 
-static struct jval begins(struct render *r, struct jval self, const struct jargs *a, bool ends)
+/* startswith and endswith: a str or a tuple of them. */
+static struct jval test_affix(struct render *r, struct jval self, const struct jargs *a, bool ends)
 {
     struct jval what = a->n ? a->v[0] : jv_none(), one;
     struct str in;
@@ -91,23 +96,23 @@ static struct jval begins(struct render *r, struct jval self, const struct jargs
     if (what.kind != J_STR && what.kind != J_TUPLE)
         return jv_fail(r, "%s first arg must be str or a tuple of str, not %s",
                        ends ? "endswith" : "startswith", jv_type(what));
-    if (!window(r, self.s, a, &in, &at)) return self;
+    if (!read_window(r, self.s, a, &in, &at)) return self;
     for (size_t i = 0; i < (what.kind == J_STR ? 1 : what.l->n); i++) {
         one = what.kind == J_STR ? what : what.l->v[i];
         if (one.kind != J_STR)
-            return jv_fail(r, "a tuple of str is needed, not of %s", jv_type(one));
+            return jv_fail(r, "the tuple must contain only str, not %s", jv_type(one));
         if (in.p && (ends ? str_ends(in, one.s) : str_starts(in, one.s))) return jv_bool(true);
     }
     return jv_bool(false);
 }
 
-METHOD(startswith) { return begins(r, self, a, false); }
-METHOD(endswith) { return begins(r, self, a, true); }
+METHOD(startswith) { return test_affix(r, self, a, false); }
+METHOD(endswith) { return test_affix(r, self, a, true); }
 
 /* ---- replacing ---- */
 
-/* Old text is nothing: the new goes between all characters. */
-static struct jval replace_nothing(struct render *r, struct str s, struct str with, int64_t max)
+/* replace("", with): inserts before every character and at the end. */
+static struct jval replace_empty(struct render *r, struct str s, struct str with, int64_t max)
 {
     struct jtext t = { .r = r };
     size_t at = 0;
@@ -131,7 +136,7 @@ struct jval text_replace(struct render *r, struct str s, struct str old, struct 
 
     jv_step(r, s.n / 16);
     if (max == 0) return jv_str(s);
-    if (!old.n) return replace_nothing(r, s, with, max);
+    if (!old.n) return replace_empty(r, s, with, max);
     for (; max != 0 && jv_step(r, 1) && (at = str_find(s, old)) >= 0; max--) {
         jtext_add(&t, str_take(s, (size_t)at));
         jtext_add(&t, with);
@@ -147,7 +152,8 @@ METHOD(replace)
     struct str old, with;
     int64_t max = -1;
 
-    if (!str_arg(r, a, 0, "replace()", &old) || !str_arg(r, a, 1, "replace()", &with)) return self;
+    if (!read_str_arg(r, a, 0, "replace()", &old) || !read_str_arg(r, a, 1, "replace()", &with))
+        return self;
     if (a->n > 2 && !jarg_int(r, a->v[2], -1, &max)) return self;
     if (a->n > 3 || a->n_kw) return jv_fail(r, "replace() takes 2 or 3 arguments");
     if (self.flags & JV_MARKUP) {
@@ -161,7 +167,7 @@ METHOD(removeprefix)
 {
     struct str what;
 
-    if (!str_arg(r, a, 0, "removeprefix()", &what)) return self;
+    if (!read_str_arg(r, a, 0, "removeprefix()", &what)) return self;
     return jv_str(str_starts(self.s, what) ? str_skip(self.s, what.n) : self.s);
 }
 
@@ -169,7 +175,7 @@ METHOD(removesuffix)
 {
     struct str what;
 
-    if (!str_arg(r, a, 0, "removesuffix()", &what)) return self;
+    if (!read_str_arg(r, a, 0, "removesuffix()", &what)) return self;
     return jv_str(str_ends(self.s, what) ? str_take(self.s, self.s.n - what.n) : self.s);
 }
 
@@ -180,7 +186,7 @@ METHOD(expandtabs)
     struct jval arg;
     int64_t size, column = 0;
 
-    if (!jargs_take(r, a, "expandtabs()", names, 0, &arg) || !jarg_int(r, arg, 8, &size))
+    if (!jargs_bind(r, a, "expandtabs()", names, 0, &arg) || !jarg_int(r, arg, 8, &size))
         return self;
     for (size_t i = 0; i < self.s.n && !jv_failed(r); i++) {
         char c = self.s.p[i];
@@ -219,7 +225,8 @@ METHOD(join)
     return jtext_done(&t);
 }
 
-static struct jval pad(struct render *r, struct str s, int64_t left, int64_t right, struct str fill)
+static struct jval pad_text(struct render *r, struct str s, int64_t left, int64_t right,
+                            struct str fill)
 {
     struct jtext t = { .r = r };
 
@@ -234,12 +241,12 @@ struct jval text_center(struct render *r, struct str s, int64_t width, struct st
     int64_t n = (int64_t)jstr_len(s), marg = width - n, left;
 
     if (marg <= 0) return jv_str(s);
-    left = marg / 2 + (marg & width & 1);
-    return pad(r, s, left, marg - left, fill);
+    left = marg / 2 + (marg & width & 1); /* where CPython puts an odd space */
+    return pad_text(r, s, left, marg - left, fill);
 }
 
-static bool pad_args(struct render *r, struct jval self, const struct jargs *a, int64_t *room,
-                     struct str *fill)
+static bool read_pad_args(struct render *r, struct jval self, const struct jargs *a, int64_t *room,
+                          struct str *fill)
 {
     int64_t width;
 
@@ -247,7 +254,7 @@ static bool pad_args(struct render *r, struct jval self, const struct jargs *a, 
     if (a->n < 1 || a->n > 2 || a->n_kw)
         return jv_fail(r, "expected 1 or 2 arguments, got %zu", a->n), false;
     if (!jarg_int(r, a->v[0], 0, &width)) return false;
-    if (a->n == 2 && !str_arg(r, a, 1, "the fill character", fill)) return false;
+    if (a->n == 2 && !read_str_arg(r, a, 1, "the fill character", fill)) return false;
     if (jstr_len(*fill) != 1)
         return jv_fail(r, "The fill character must be exactly one character long"), false;
     *room = width - (int64_t)jstr_len(self.s);
@@ -258,21 +265,21 @@ METHOD(ljust)
 {
     struct str fill;
     int64_t room;
-    return pad_args(r, self, a, &room, &fill) ? pad(r, self.s, 0, room, fill) : self;
+    return read_pad_args(r, self, a, &room, &fill) ? pad_text(r, self.s, 0, room, fill) : self;
 }
 
 METHOD(rjust)
 {
     struct str fill;
     int64_t room;
-    return pad_args(r, self, a, &room, &fill) ? pad(r, self.s, room, 0, fill) : self;
+    return read_pad_args(r, self, a, &room, &fill) ? pad_text(r, self.s, room, 0, fill) : self;
 }
 
 METHOD(center)
 {
     struct str fill;
     int64_t room;
-    if (!pad_args(r, self, a, &room, &fill)) return self;
+    if (!read_pad_args(r, self, a, &room, &fill)) return self;
     return text_center(r, self.s, jv_as_int(a->v[0]), fill);
 }
 

@@ -1,4 +1,6 @@
-/* strsplit.c - str methods that cut a text: strip, split, partition, splitlines. */
+/* strsplit.c - methods of str that cut it: strip, split, partition, splitlines and their variants.
+ *
+ * The parts point into the original text; nothing is copied. */
 #include "base/utf8.h"
 #include "jinja/builtins.h"
 #include "jinja/render.h"
@@ -9,7 +11,8 @@
 
 /* ---- strip ---- */
 
-static bool strips(struct str chars, int32_t cp, struct str raw)
+/* Whether the character `raw` (cp) is among chars; chars.p NULL: whether it is white space. */
+static bool is_stripped(struct str chars, int32_t cp, struct str raw)
 {
     if (!chars.p) return uni_space(cp);
     for (size_t i = 0; i < chars.n;) {
@@ -29,21 +32,21 @@ struct str text_strip(struct str s, const struct jval *by, bool left, bool right
 
     while (left && s.n) {
         size_t n = (size_t)utf8_next(s, &cp);
-        if (!strips(chars, cp, str_take(s, n))) break;
+        if (!is_stripped(chars, cp, str_take(s, n))) break;
         s = str_skip(s, n);
     }
     while (right && s.n) {
         size_t at = s.n - 1;
         while (at > 0 && ((unsigned char)s.p[at] & 0xc0) == 0x80) at--;
         utf8_next(str_skip(s, at), &cp);
-        if (!strips(chars, cp, str_skip(s, at))) break;
+        if (!is_stripped(chars, cp, str_skip(s, at))) break;
         s.n = at;
     }
     return s;
 }
 
-static struct jval strip(struct render *r, struct jval self, const struct jargs *a, bool left,
-                         bool right)
+static struct jval strip_text(struct render *r, struct jval self, const struct jargs *a, bool left,
+                              bool right)
 {
     if (a->n > 1 || a->n_kw)
         return jv_fail(r, "strip expected at most 1 argument, got %zu", a->n + a->n_kw);
@@ -53,9 +56,9 @@ static struct jval strip(struct render *r, struct jval self, const struct jargs 
     return jv_str(text_strip(self.s, a->n ? &a->v[0] : NULL, left, right));
 }
 
-METHOD(strip) { return strip(r, self, a, true, true); }
-METHOD(lstrip) { return strip(r, self, a, true, false); }
-METHOD(rstrip) { return strip(r, self, a, false, true); }
+METHOD(strip) { return strip_text(r, self, a, true, true); }
+METHOD(lstrip) { return strip_text(r, self, a, true, false); }
+METHOD(rstrip) { return strip_text(r, self, a, false, true); }
 
 /* ---- split ---- */
 
@@ -65,7 +68,8 @@ static void push_part(struct render *r, struct jval list, struct str s)
     jlist_push(r, list.l, jv_str(s));
 }
 
-static size_t space_at(struct str s, size_t at)
+/* The length of the white space character at `at`; 0: it is something else. */
+static size_t space_len_at(struct str s, size_t at)
 {
     int32_t cp;
     size_t n = (size_t)utf8_next(str_skip(s, at), &cp);
@@ -79,14 +83,14 @@ static struct jval split_space(struct render *r, struct str s, int64_t max)
 
     while (!jv_failed(r)) {
         size_t from;
-        while (at < s.n && (n = space_at(s, at))) at += n;
+        while (at < s.n && (n = space_len_at(s, at))) at += n;
         if (at >= s.n) break;
         from = at;
         if (max-- == 0) {
             push_part(r, list, str_skip(s, from));
             break;
         }
-        while (at < s.n && !space_at(s, at)) at += text_offset(str_skip(s, at), 1);
+        while (at < s.n && !space_len_at(s, at)) at += text_offset(str_skip(s, at), 1);
         push_part(r, list, str_of(s.p + from, at - from));
     }
     return list;
@@ -105,15 +109,7 @@ static struct jval split_by(struct render *r, struct str s, struct str by, int64
     return list;
 }
 
-static ptrdiff_t find_last(struct str in, struct str what)
-{
-    if (what.n > in.n) return -1;
-    for (size_t i = in.n - what.n + 1; i-- > 0;)
-        if (!memcmp(in.p + i, what.p, what.n)) return (ptrdiff_t)i;
-    return -1;
-}
-
-static void reverse(struct jlist *l)
+static void reverse_list(struct jlist *l)
 {
     for (size_t i = 0; i < l->n / 2; i++) {
         struct jval v = l->v[i];
@@ -127,12 +123,12 @@ static struct jval rsplit_by(struct render *r, struct str s, struct str by, int6
     struct jval list = jv_list(r, 8);
     ptrdiff_t at;
 
-    while (!jv_failed(r) && max-- != 0 && (at = find_last(s, by)) >= 0) {
+    while (!jv_failed(r) && max-- != 0 && (at = text_find_last(s, by)) >= 0) {
         push_part(r, list, str_skip(s, (size_t)at + by.n));
         s = str_take(s, (size_t)at);
     }
     push_part(r, list, s);
-    reverse(list.l);
+    reverse_list(list.l);
     return list;
 }
 
@@ -151,23 +147,23 @@ static struct jval rsplit_space(struct render *r, struct str s, int64_t max)
         for (end = at = s.n; at > 0;) {
             size_t back = at - 1;
             while (back > 0 && ((unsigned char)s.p[back] & 0xc0) == 0x80) back--;
-            if (space_at(s, back)) break;
+            if (space_len_at(s, back)) break;
             at = back;
         }
         push_part(r, list, str_of(s.p + at, end - at));
         s = str_take(s, at);
     }
-    reverse(list.l);
+    reverse_list(list.l);
     return list;
 }
 
-static struct jval split(struct render *r, struct jval self, const struct jargs *a, bool right)
+static struct jval split_text(struct render *r, struct jval self, const struct jargs *a, bool right)
 {
     static const char *const names[] = { "sep", "maxsplit", NULL };
     struct jval arg[2];
     int64_t max;
 
-    if (!jargs_take(r, a, "split()", names, 0, arg) || !jarg_int(r, arg[1], -1, &max)) return self;
+    if (!jargs_bind(r, a, "split()", names, 0, arg) || !jarg_int(r, arg[1], -1, &max)) return self;
     jv_step(r, self.s.n / 16);
     if (!jv_some(arg[0])) return right ? rsplit_space(r, self.s, max) : split_space(r, self.s, max);
     if (jv_is_undef(arg[0])) return jv_fail(r, "must be str or None, not Undefined");
@@ -176,10 +172,11 @@ static struct jval split(struct render *r, struct jval self, const struct jargs 
     return right ? rsplit_by(r, self.s, arg[0].s, max) : split_by(r, self.s, arg[0].s, max);
 }
 
-METHOD(split) { return split(r, self, a, false); }
-METHOD(rsplit) { return split(r, self, a, true); }
+METHOD(split) { return split_text(r, self, a, false); }
+METHOD(rsplit) { return split_text(r, self, a, true); }
 
-static struct jval partition(struct render *r, struct jval self, const struct jargs *a, bool right)
+static struct jval partition_text(struct render *r, struct jval self, const struct jargs *a,
+                                  bool right)
 {
     struct jval t = jv_tuple(r, 3);
     struct str s = self.s, by, empty = STR("");
@@ -189,7 +186,7 @@ static struct jval partition(struct render *r, struct jval self, const struct ja
     by = a->v[0].s;
     if (!by.n) return jv_fail(r, "empty separator");
     jv_step(r, s.n / 16);
-    at = right ? find_last(s, by) : str_find(s, by);
+    at = right ? text_find_last(s, by) : str_find(s, by);
     if (at < 0) {
         jlist_push(r, t.l, jv_str(right ? empty : s));
         jlist_push(r, t.l, jv_str(empty));
@@ -202,10 +199,10 @@ static struct jval partition(struct render *r, struct jval self, const struct ja
     return t;
 }
 
-METHOD(partition) { return partition(r, self, a, false); }
-METHOD(rpartition) { return partition(r, self, a, true); }
+METHOD(partition) { return partition_text(r, self, a, false); }
+METHOD(rpartition) { return partition_text(r, self, a, true); }
 
-struct jval text_splitlines(struct render *r, struct str s, bool keep)
+struct jval text_splitlines(struct render *r, struct str s, bool keep_ends)
 {
     struct jval list = jv_list(r, 8);
     size_t from = 0;
@@ -216,7 +213,7 @@ struct jval text_splitlines(struct render *r, struct str s, bool keep)
         at += n;
         if (!uni_line_end(cp)) continue;
         if (cp == '\r' && at < s.n && s.p[at] == '\n') at++;
-        push_part(r, list, str_of(s.p + from, (keep ? at : end) - from));
+        push_part(r, list, str_of(s.p + from, (keep_ends ? at : end) - from));
         from = at;
     }
     if (from < s.n) push_part(r, list, str_skip(s, from));
@@ -228,7 +225,7 @@ METHOD(splitlines)
     static const char *const names[] = { "keepends", NULL };
     struct jval keep;
 
-    if (!jargs_take(r, a, "splitlines()", names, 0, &keep)) return self;
+    if (!jargs_bind(r, a, "splitlines()", names, 0, &keep)) return self;
     jv_step(r, self.s.n / 16);
     return text_splitlines(r, self.s, jv_given(keep) && jv_truth(r, keep));
 }

@@ -1,4 +1,6 @@
-/* text.c - values as text: what str() and repr() print. */
+/* text.c - values as text: str() and repr() of every type, byte for byte as CPython prints them.
+ *
+ * Addresses in the repr of objects are printed as 0x0. */
 #include "base/utf8.h"
 #include "jinja/iter.h"
 #include "jinja/render.h"
@@ -10,18 +12,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static bool grow(struct jtext *t, size_t more)
+/* Room for `more` bytes; false: the rendering failed. */
+static bool grow_text(struct jtext *t, size_t more)
 {
     size_t cap = t->cap ? t->cap : 64;
     char *p;
 
     if (more <= t->cap - t->n) return true;
     while (cap - t->n < more) {
-        if (cap > SIZE_MAX / 4) return jv_room(t->r, SIZE_MAX / 2);
+        if (cap > SIZE_MAX / 4) return jv_check_room(t->r, SIZE_MAX / 2);
         cap *= 2;
     }
-    if (!jv_room(t->r, cap)) return false;
-    p = jv_alloc(t->r, cap);
+    if (!(p = jv_alloc(t->r, cap))) return false;
     if (t->n) memcpy(p, t->p, t->n);
     t->p = p;
     t->cap = cap;
@@ -30,7 +32,7 @@ static bool grow(struct jtext *t, size_t more)
 
 void jtext_add(struct jtext *t, struct str s)
 {
-    if (s.n == 0 || !grow(t, s.n)) return;
+    if (s.n == 0 || !grow_text(t, s.n)) return;
     memcpy(t->p + t->n, s.p, s.n);
     t->n += s.n;
 }
@@ -47,8 +49,8 @@ void jtext_put_cp(struct jtext *t, int32_t cp)
 void jtext_fill(struct jtext *t, struct str s, int64_t times)
 {
     if (times <= 0 || s.n == 0) return;
-    if ((uint64_t)times > SIZE_MAX / 4 / s.n || !grow(t, s.n * (size_t)times)) {
-        jv_room(t->r, SIZE_MAX / 2);
+    if ((uint64_t)times > SIZE_MAX / 4 / s.n || !grow_text(t, s.n * (size_t)times)) {
+        jv_check_room(t->r, SIZE_MAX / 2);
         return;
     }
     for (; times > 0 && !jv_failed(t->r); times--) jtext_add(t, s);
@@ -76,8 +78,9 @@ size_t jstr_len(struct str s)
 
 /* ---- numbers ---- */
 
-/* The shortest digits that read back as f, and the power of ten of the first. */
-static int shortest(double f, char digits[32], int *exp10)
+/* The shortest decimal digits that read back as f, and the power of ten of the first one. Returns
+ * how many. */
+static int find_shortest_digits(double f, char digits[32], int *exp10)
 {
     char text[40];
     int n = 0;
@@ -102,7 +105,7 @@ void jtext_put_float(struct jtext *t, double f)
         return;
     }
     if (signbit(f)) jtext_putc(t, '-');
-    n = shortest(fabs(f), digits, &exp10);
+    n = find_shortest_digits(fabs(f), digits, &exp10);
     if (exp10 < -4 || exp10 >= 16) {
         jtext_putc(t, digits[0]);
         if (n > 1) jtext_putc(t, '.'), jtext_add(t, str_of(digits + 1, (size_t)n - 1));
@@ -123,7 +126,7 @@ void jtext_put_float(struct jtext *t, double f)
 
 /* ---- strings ---- */
 
-static void put_quoted_cp(struct jtext *t, int32_t cp, char quote, struct str raw)
+static void put_repr_cp(struct jtext *t, int32_t cp, char quote, struct str raw)
 {
     if (cp == quote || cp == '\\') jtext_putc(t, '\\'), jtext_putc(t, (char)cp);
     else if (cp == '\n') jtext_puts(t, "\\n");
@@ -136,7 +139,8 @@ static void put_quoted_cp(struct jtext *t, int32_t cp, char quote, struct str ra
     else jtext_printf(t, "\\U%08x", (unsigned)cp);
 }
 
-static void put_quoted(struct jtext *t, struct str s)
+/* The repr of a str: single quotes, unless only those occur in it. */
+static void put_repr_str(struct jtext *t, struct str s)
 {
     bool single = s.n && memchr(s.p, '\'', s.n), both = single && memchr(s.p, '"', s.n);
     char quote = single && !both ? '"' : '\'';
@@ -146,7 +150,7 @@ static void put_quoted(struct jtext *t, struct str s)
         struct str rest = str_skip(s, i);
         int32_t cp;
         size_t n = (size_t)utf8_next(rest, &cp);
-        put_quoted_cp(t, cp, quote, str_take(rest, n));
+        put_repr_cp(t, cp, quote, str_take(rest, n));
         i += n;
     }
     jtext_putc(t, quote);
@@ -154,7 +158,7 @@ static void put_quoted(struct jtext *t, struct str s)
 
 /* ---- containers ---- */
 
-static void put_items(struct jtext *t, const struct jlist *l)
+static void put_repr_items(struct jtext *t, const struct jlist *l)
 {
     for (size_t i = 0; i < l->n && jv_step(t->r, 1); i++) {
         if (i) jtext_puts(t, ", ");
@@ -162,7 +166,7 @@ static void put_items(struct jtext *t, const struct jlist *l)
     }
 }
 
-static void put_dict(struct jtext *t, const struct jdict *d)
+static void put_repr_dict(struct jtext *t, const struct jdict *d)
 {
     jtext_putc(t, '{');
     for (size_t i = 0; i < d->n && jv_step(t->r, 1); i++) {
@@ -174,18 +178,18 @@ static void put_dict(struct jtext *t, const struct jdict *d)
     jtext_putc(t, '}');
 }
 
-static void put_view(struct jtext *t, const struct jview *v)
+static void put_repr_view(struct jtext *t, const struct jview *v)
 {
     struct jval all = jv_to_list(t->r, (struct jval){ .kind = J_VIEW, .view = (struct jview *)v });
 
     jtext_puts(t, v->kind == VIEW_KEYS     ? "dict_keys(["
                   : v->kind == VIEW_VALUES ? "dict_values(["
                                            : "dict_items([");
-    put_items(t, all.l);
+    put_repr_items(t, all.l);
     jtext_puts(t, "])");
 }
 
-static void put_object(struct jtext *t, struct jval v)
+static void put_repr_object(struct jtext *t, struct jval v)
 {
     switch (v.kind) {
     case J_RANGE:
@@ -196,12 +200,12 @@ static void put_object(struct jtext *t, struct jval v)
     case J_ITER: jtext_printf(t, "<%s at 0x0>", v.iter->shows); break;
     case J_NAMESPACE:
         jtext_puts(t, "<Namespace ");
-        put_dict(t, v.d);
+        put_repr_dict(t, v.d);
         jtext_putc(t, '>');
         break;
     case J_MACRO:
         jtext_puts(t, "<Macro ");
-        if (jmacro_name(v.macro).p) put_quoted(t, jmacro_name(v.macro));
+        if (jmacro_name(v.macro).p) put_repr_str(t, jmacro_name(v.macro));
         else jtext_puts(t, "anonymous");
         jtext_putc(t, '>');
         break;
@@ -218,22 +222,23 @@ static void put_object(struct jtext *t, struct jval v)
     }
 }
 
-static void put_deep(struct jtext *t, struct jval v)
+/* Types whose repr may contain that of others. */
+static void put_repr_deep(struct jtext *t, struct jval v)
 {
     switch (v.kind) {
     case J_LIST:
         jtext_putc(t, '[');
-        put_items(t, v.l);
+        put_repr_items(t, v.l);
         jtext_putc(t, ']');
         break;
     case J_TUPLE:
         jtext_putc(t, '(');
-        put_items(t, v.l);
+        put_repr_items(t, v.l);
         jtext_puts(t, v.l->n == 1 ? ",)" : ")");
         break;
-    case J_DICT: put_dict(t, v.d); break;
-    case J_VIEW: put_view(t, v.view); break;
-    default: put_object(t, v); break;
+    case J_DICT: put_repr_dict(t, v.d); break;
+    case J_VIEW: put_repr_view(t, v.view); break;
+    default: put_repr_object(t, v); break;
     }
 }
 
@@ -248,13 +253,13 @@ void jtext_put_repr(struct jtext *t, struct jval v)
     case J_FLOAT: jtext_put_float(t, v.f); return;
     case J_STR:
         if (v.flags & JV_MARKUP) jtext_puts(t, "Markup(");
-        put_quoted(t, v.s);
+        put_repr_str(t, v.s);
         if (v.flags & JV_MARKUP) jtext_putc(t, ')');
         return;
     default: break;
     }
     if (!jv_enter(t->r)) return;
-    put_deep(t, v);
+    put_repr_deep(t, v);
     jv_leave(t->r);
 }
 

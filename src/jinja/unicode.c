@@ -1,3 +1,6 @@
+/* unicode.c - utf8proc has general categories and simple case mappings. The tables here add what
+ * CPython takes from other files of the Unicode database: Numeric_Type, Other_Uppercase and
+ * Other_Lowercase, White_Space, and the unconditional mappings of SpecialCasing.txt. */
 #include "jinja/unicode.h"
 
 #include <stddef.h>
@@ -7,7 +10,7 @@ struct range {
     int32_t from, to;
 };
 
-static bool within(const struct range *v, size_t n, int32_t cp)
+static bool is_in_ranges(const struct range *v, size_t n, int32_t cp)
 {
     size_t lo = 0, hi = n;
 
@@ -18,7 +21,7 @@ static bool within(const struct range *v, size_t n, int32_t cp)
     }
     return lo < n && cp >= v[lo].from;
 }
-#define WITHIN(table, cp) within(table, sizeof table / sizeof *table, cp)
+#define WITHIN(table, cp) is_in_ranges(table, sizeof table / sizeof *table, cp)
 
 /* ---- classes ---- */
 
@@ -143,9 +146,9 @@ bool uni_case_ignorable(int32_t cp)
 
 bool uni_word(int32_t cp) { return uni_alpha(cp) || uni_numeric(cp) || cp == '_'; }
 
-/* ---- cases ---- */
+/* ---- case mappings ---- */
 
-/* Where one character becomes several; no title: it is one, and the simple mapping has it. */
+/* Characters that become several, sorted by cp. title[0] 0: the simple title mapping applies. */
 static const struct special {
     int32_t cp, upper[3], title[3];
 } specials[] = {
@@ -253,7 +256,7 @@ static const struct special {
     { 0xfb17, { 0x544, 0x53d, 0 }, { 0x544, 0x56d, 0 } },
 };
 
-static const struct special *special_of(int32_t cp)
+static const struct special *find_special(int32_t cp)
 {
     size_t lo = 0, hi = sizeof specials / sizeof *specials;
 
@@ -265,7 +268,7 @@ static const struct special *special_of(int32_t cp)
     return lo < sizeof specials / sizeof *specials && specials[lo].cp == cp ? &specials[lo] : NULL;
 }
 
-static int put(const int32_t from[3], int32_t out[3])
+static int copy_mapping(const int32_t from[3], int32_t out[3])
 {
     int n = 0;
 
@@ -275,9 +278,9 @@ static int put(const int32_t from[3], int32_t out[3])
 
 int uni_to_upper(int32_t cp, int32_t out[3])
 {
-    const struct special *s = cp < 0x80 ? NULL : special_of(cp);
+    const struct special *s = cp < 0x80 ? NULL : find_special(cp);
 
-    if (s) return put(s->upper, out);
+    if (s) return copy_mapping(s->upper, out);
     out[0] = cp < 0x80 ? (cp >= 'a' && cp <= 'z' ? cp - 32 : cp) : utf8proc_toupper(cp);
     return 1;
 }
@@ -293,9 +296,9 @@ int uni_to_lower(int32_t cp, int32_t out[3])
 
 int uni_to_title(int32_t cp, int32_t out[3])
 {
-    const struct special *s = cp < 0x80 ? NULL : special_of(cp);
+    const struct special *s = cp < 0x80 ? NULL : find_special(cp);
 
-    if (s && s->title[0]) return put(s->title, out);
+    if (s && s->title[0]) return copy_mapping(s->title, out);
     if (cp < 0x80) return uni_to_upper(cp, out);
     out[0] = utf8proc_totitle(cp);
     return 1;

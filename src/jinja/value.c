@@ -1,3 +1,4 @@
+/* value.c - constructors, truth, length, equality, order and membership of values, as in Python. */
 #include "jinja/value.h"
 
 #include "jinja/iter.h"
@@ -16,30 +17,29 @@ struct jval jv_undef(struct render *r, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    u->what = arena_str(&r->arena, str_c(text));
+    if (u) u->what = jv_copy_str(r, str_c(text));
     return (struct jval){ .kind = J_UNDEF, .u = u };
 }
 
 /* ---- lists and dicts ---- */
 
-static struct jval list_of(struct render *r, enum jkind kind, size_t cap)
+static struct jval make_list(struct render *r, enum jkind kind, size_t cap)
 {
     struct jlist *l = jv_alloc(r, sizeof *l);
 
-    if (cap && jv_room(r, cap * sizeof *l->v)) {
-        l->v = jv_alloc(r, cap * sizeof *l->v);
-        l->cap = cap;
-    }
+    if (!l) l = &r->spare_list;
+    else if (cap && (l->v = jv_array(r, cap, sizeof *l->v))) l->cap = cap;
     return (struct jval){ .kind = (uint8_t)kind, .l = l };
 }
 
-struct jval jv_list(struct render *r, size_t cap) { return list_of(r, J_LIST, cap); }
-struct jval jv_tuple(struct render *r, size_t cap) { return list_of(r, J_TUPLE, cap); }
+struct jval jv_list(struct render *r, size_t cap) { return make_list(r, J_LIST, cap); }
+struct jval jv_tuple(struct render *r, size_t cap) { return make_list(r, J_TUPLE, cap); }
 
 struct jval jv_tuple2(struct render *r, struct jval a, struct jval b)
 {
     struct jval t = jv_tuple(r, 2);
 
+    if (jv_failed(r)) return t;
     jlist_push(r, t.l, a);
     jlist_push(r, t.l, b);
     return t;
@@ -50,8 +50,7 @@ void jlist_push(struct render *r, struct jlist *l, struct jval v)
     if (l->n == l->cap) {
         size_t cap = l->cap ? 2 * l->cap : 8;
         struct jval *to;
-        if (!jv_room(r, cap * sizeof *to)) return;
-        to = jv_alloc(r, cap * sizeof *to);
+        if (r->failed || !(to = jv_array(r, cap, sizeof *to))) return;
         if (l->n) memcpy(to, l->v, l->n * sizeof *to);
         l->v = to;
         l->cap = cap;
@@ -63,11 +62,18 @@ struct jval jv_dict(struct render *r, size_t cap)
 {
     struct jdict *d = jv_alloc(r, sizeof *d);
 
-    if (cap && jv_room(r, cap * sizeof *d->e)) {
-        d->e = jv_alloc(r, cap * sizeof *d->e);
-        d->cap = cap;
-    }
+    if (!d) d = &r->spare_dict;
+    else if (cap && (d->e = jv_array(r, cap, sizeof *d->e))) d->cap = cap;
     return (struct jval){ .kind = J_DICT, .d = d };
+}
+
+struct jval jv_method(struct render *r, struct jval self, const struct jmethod_def *def)
+{
+    struct jmethod *m = jv_alloc(r, sizeof *m);
+
+    if (!m) return jv_none();
+    *m = (struct jmethod){ self, def };
+    return (struct jval){ .kind = J_METHOD, .method = m };
 }
 
 void jdict_append(struct render *r, struct jdict *d, struct jval key, struct jval value)
@@ -75,8 +81,7 @@ void jdict_append(struct render *r, struct jdict *d, struct jval key, struct jva
     if (d->n == d->cap) {
         size_t cap = d->cap ? 2 * d->cap : 8;
         struct jpair *to;
-        if (!jv_room(r, cap * sizeof *to)) return;
-        to = jv_alloc(r, cap * sizeof *to);
+        if (r->failed || !(to = jv_array(r, cap, sizeof *to))) return;
         if (d->n) memcpy(to, d->e, d->n * sizeof *to);
         d->e = to;
         d->cap = cap;
@@ -113,7 +118,7 @@ void jdict_put(struct render *r, struct jdict *d, struct jval key, struct jval v
     else jdict_append(r, d, key, value);
 }
 
-/* ---- what they are ---- */
+/* ---- types ---- */
 
 const char *jv_type(struct jval v)
 {
@@ -242,13 +247,14 @@ bool jv_same(struct jval a, struct jval b)
     case J_UNDEF: return a.u == b.u;
     case J_BOOL: return a.b == b.b;
     case J_INT:
-        return a.i == b.i && a.i >= -5 && a.i <= 256; /* Python keeps one of each of these */
+        return a.i == b.i && a.i >= -5 && a.i <= 256; /* CPython has one object for each of these */
     case J_FLOAT: return false;
-    case J_STR: return str_eq(a.s, b.s); /* Python keeps one of most that templates compare */
+    case J_STR: return str_eq(a.s, b.s); /* CPython interns most strings that templates compare */
     default: return a.l == b.l;
     }
 }
 
+/* Two values of one kind, which is not a scalar. */
 static bool equal_deep(struct render *r, struct jval a, struct jval b)
 {
     switch (a.kind) {
@@ -289,7 +295,8 @@ bool jv_equal(struct render *r, struct jval a, struct jval b)
 
 /* ---- order ---- */
 
-static int compare_str(struct str a, struct str b) /* UTF-8 sorts as its code points do */
+/* The byte order of UTF-8 is the order of code points, which is Python's. */
+static int compare_str(struct str a, struct str b)
 {
     size_t n = a.n < b.n ? a.n : b.n;
     int c = n ? memcmp(a.p, b.p, n) : 0;

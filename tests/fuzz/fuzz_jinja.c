@@ -1,5 +1,5 @@
-/* A template from anywhere, rendered over variables from anywhere: up to a NUL the source, behind
- * it JSON. */
+/* fuzz_jinja.c - arbitrary templates over arbitrary variables: the input is the source up to a NUL,
+ * and JSON behind it. */
 #include "base/mem.h"
 #include "jinja/jinja.h"
 
@@ -21,8 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct jinja_limits limits = { .max_steps = 200000,
                                    .max_bytes = 32 << 20,
                                    .max_output = 1 << 20 };
-    char *copy = mem_dup(data, n); /* exactly so many bytes: reading past them shows */
-    const char *nul = n ? memchr(copy, 0, n) : NULL;
+    char *copy = mem_dup(data, n); /* exactly n bytes: the sanitizer sees reads past them */
+    const char *nul = copy && n ? memchr(copy, 0, n) : NULL;
     struct str source = str_of(copy, nul ? (size_t)(nul - copy) : n),
                rest = str_skip(str_of(copy, n), source.n + 1);
     struct jinja *t = NULL;
@@ -30,6 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct err e = { 0 };
     json_t *vars;
 
+    if (!copy) return 0;
     if (jinja_open(&t, source, "fuzz", &e) == OK) {
         vars = variables(rest);
         if (jinja_render(t, vars, &limits, &out, &e) != OK && (!e.msg[0] || out.n))
