@@ -1,26 +1,21 @@
 #include "cli/answer.h"
 
 #include "base/jsonw.h"
-#include "base/mem.h"
+#include "cli/cliio.h"
 
-void report_add(struct report *r, const tern_event *ev)
+void answer_add(struct answer *a, const tern_event *ev)
 {
-    buf_add(&r->text, ev->text, ev->n);
-    if (ev->id < 0) return;
-    if (r->n_ids == r->cap) {
-        r->cap = r->cap ? 2 * r->cap : 256;
-        r->ids = mem_grow(r->ids, (size_t)r->cap * sizeof *r->ids);
-    }
-    r->ids[r->n_ids++] = ev->id;
+    buf_add(&a->text, ev->text, ev->n);
+    if (ev->id >= 0) ids_push(&a->ids, ev->id);
 }
 
-void report_release(struct report *r)
+void answer_release(struct answer *a)
 {
-    buf_release(&r->text);
-    mem_free(r->ids);
+    buf_release(&a->text);
+    ids_release(&a->ids);
 }
 
-const char *report_finish(tern_finish f)
+static const char *name_finish(tern_finish f)
 {
     switch (f) {
     case TERN_FINISH_STOP: return "stop";
@@ -30,12 +25,13 @@ const char *report_finish(tern_finish f)
     }
 }
 
-static void number(struct jsonw *w, const char *key, double v)
+static void put_number(struct jsonw *w, const char *key, double v)
 {
     jsonw_key(w, key), jsonw_num(w, v);
 }
 
-bool report_write(struct report *r, const struct gen *g, const tern_stats *s, tern_finish finish)
+bool answer_write(const struct answer *a, const struct gen *g, const tern_stats *s,
+                  tern_finish finish)
 {
     struct buf out = { 0 };
     struct jsonw w = { .out = &out };
@@ -43,21 +39,22 @@ bool report_write(struct report *r, const struct gen *g, const tern_stats *s, te
 
     jsonw_obj(&w);
     jsonw_key(&w, "model"), jsonw_str(&w, str_c(g->info.name));
-    jsonw_key(&w, "text"), jsonw_str(&w, buf_str(&r->text));
+    jsonw_key(&w, "text"), jsonw_str(&w, buf_str(&a->text));
     jsonw_key(&w, "ids"), jsonw_arr(&w);
-    for (int i = 0; i < r->n_ids; i++) jsonw_int(&w, r->ids[i]);
+    for (size_t i = 0; i < a->ids.n; i++) jsonw_int(&w, a->ids.p[i]);
     jsonw_end(&w);
-    jsonw_key(&w, "finish"), jsonw_str(&w, str_c(report_finish(finish)));
+    jsonw_key(&w, "finish"), jsonw_str(&w, str_c(name_finish(finish)));
     jsonw_key(&w, "prompt_tokens"), jsonw_int(&w, s->prompt_tokens);
     jsonw_key(&w, "cached_tokens"), jsonw_int(&w, s->cached_tokens);
     jsonw_key(&w, "tokens"), jsonw_int(&w, s->tokens);
-    number(&w, "load_ms", g->info.load_ms);
-    number(&w, "prompt_ms", s->prompt_ms);
-    number(&w, "decode_ms", s->decode_ms);
-    number(&w, "first_token_ms", s->first_token_ms);
+    put_number(&w, "load_ms", g->info.load_ms);
+    put_number(&w, "prompt_ms", s->prompt_ms);
+    put_number(&w, "decode_ms", s->decode_ms);
+    put_number(&w, "first_token_ms", s->first_token_ms);
     jsonw_key(&w, "seed"), jsonw_int(&w, (int64_t)g->params.seed);
     jsonw_end(&w);
     buf_putc(&out, '\n');
+    if (out.failed || a->text.failed || a->ids.failed) cli_nomem();
     ok = gen_write(out.p, out.n);
     buf_release(&out);
     return ok;

@@ -1,18 +1,19 @@
-/* report.h - one answer as one JSON object. */
-#ifndef TERN_CLI_REPORT_H
-#define TERN_CLI_REPORT_H
+/* answer.h - the answer of `tern run --json`: text, token ids and statistics as one JSON object. */
+#ifndef TERN_CLI_ANSWER_H
+#define TERN_CLI_ANSWER_H
 
 #include "base/buf.h"
+#include "base/ids.h"
 #include "cli/gen.h"
 
-struct report {
+struct answer {
     struct buf text;
-    int32_t *ids;
-    int n_ids, cap;
+    struct ids ids;
 };
 
-void report_add(struct report *r, const tern_event *ev);
-bool report_write(struct report *r, const struct gen *g, const tern_stats *s, tern_finish finish);
-void report_release(struct report *r); /* a zeroed one is fine */
-const char *report_finish(tern_finish f);
+void answer_add(struct answer *a, const tern_event *ev);
+/* Writes the object to stdout; false as gen_write. */
+bool answer_write(const struct answer *a, const struct gen *g, const tern_stats *s,
+                  tern_finish finish);
+void answer_release(struct answer *a); /* a zeroed one is fine */
 #endif

@@ -1,100 +1,101 @@
-/* cmd_chat.c - tern chat: a talk in the terminal. */
-#include "cli/repl.h"
+/* cmd_chat.c - tern chat: an interactive chat in the terminal. */
+#include "cli/cliio.h"
 #include "cli/cmd.h"
+#include "cli/repl.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const struct verb verb = {
     "chat",
     "tern chat [-m MODEL] [flags]",
-    "Talks with a model. Lines are edited and remembered (history in ~/.local/state/tern); Ctrl-C "
-    "stops\n"
-    "an answer, Ctrl-D leaves. A line that ends with \\ goes on; \"\"\" opens and closes a text of "
-    "many\n"
-    "lines. /help lists the commands. When stdin is a pipe, each line is a turn.\n"
-    "\n"
+    "Chats with a model. Lines can be edited and are kept in a history (~/.local/state/tern).\n"
+    "Ctrl-C stops an answer, Ctrl-D exits. A line that ends with \\ continues on the next one;\n"
+    "\"\"\" begins and ends a text of several lines. /help lists the commands. If stdin is a "
+    "pipe,\n"
+    "each line is a question.\n\n"
     "examples:\n"
     "  tern chat\n"
     "  tern chat -m model.gguf --system \"You are a patient teacher.\" --temp 0.5",
 };
 
-/* One more line of a question; false: it is over (or given up). */
-static bool more_lines(struct chat *c, const char *line, bool *block, enum line_end *end)
+/* Appends a line to the question. in_block: within triple quotes. true: the question continues on
+ * the next line. */
+static bool add_line(struct repl *r, const char *line, bool in_block)
 {
     size_t n = strlen(line);
+    const char *close = in_block ? strstr(line, "\"\"\"") : NULL;
+    bool continues = in_block ? !close : n > 0 && line[n - 1] == '\\';
 
-    if (*block) {
-        const char *close = strstr(line, "\"\"\"");
-        chat_text_add(c, line, close ? (size_t)(close - line) : n);
-        if (close) return false;
-        chat_text_add(c, "\n", 1);
-    } else if (n > 0 && line[n - 1] == '\\') {
-        chat_text_add(c, line, n - 1);
-        chat_text_add(c, "\n", 1);
-    } else {
-        chat_text_add(c, line, n);
-        return false;
-    }
-    *end = LINE_OK;
-    return true;
+    if (close) n = (size_t)(close - line);
+    else if (!in_block && continues) n--;
+    buf_add(&r->text, line, n);
+    if (continues) buf_putc(&r->text, '\n');
+    return continues;
 }
 
-/* A whole question into c->text: one line, or several by \ or """. */
-static enum line_end read_question(struct chat *c)
+/* Reads a whole question into r->text: one line, or several by \ or """. */
+static enum line_end read_question(struct repl *r)
 {
     const char *line;
-    enum line_end end = line_read(c->line, "> ", &line);
-    bool block = false;
+    enum line_end end = line_read(r->line, "> ", &line);
+    bool in_block;
 
-    chat_text_clear(c);
+    buf_clear(&r->text);
     if (end != LINE_OK) {
-        if (end == LINE_INTERRUPT && *line == 0) fprintf(stderr, "(Ctrl-D or /exit leaves)\n");
+        if (end == LINE_INTERRUPT && *line == 0) repl_note("Ctrl-D or /exit exits");
         return end;
     }
-    if (strncmp(line, "\"\"\"", 3) == 0) block = true, line += 3;
-    while (more_lines(c, line, &block, &end)) {
-        end = line_read(c->line, ". ", &line);
+    in_block = strncmp(line, "\"\"\"", 3) == 0;
+    if (in_block) line += 3;
+    while (add_line(r, line, in_block)) {
+        end = line_read(r->line, ". ", &line);
         if (end == LINE_INTERRUPT) return end;
         if (end == LINE_EOF) break;
     }
-    line_remember(c->line, c->text);
+    line_remember(r->line, cli_text(&r->text));
     return LINE_OK;
 }
 
-static void greet(const struct chat *c)
+static void print_greeting(const struct repl *r)
 {
-    const tern_model_info *i = &c->g->info;
-    fprintf(stderr, "%s (%s, %s) on %s; context %d tokens. /help lists commands, Ctrl-D leaves.\n",
+    const tern_model_info *i = &r->g->info;
+
+    fprintf(stderr, "%s (%s, %s) on %s; context %d tokens. /help lists commands, Ctrl-D exits.\n",
             i->name, i->arch, i->dtype, i->device, i->context);
 }
 
-int chat_run(struct gen *g, const char *name)
+static void read_and_answer(struct repl *r)
 {
-    struct chat c = { .g = g };
+    while (!r->leaving) {
+        enum line_end end = read_question(r);
+        if (end == LINE_EOF) break;
+        cli_text(&r->text);
+        if (end == LINE_INTERRUPT || r->text.p[strspn(r->text.p, " \t\n")] == 0) continue;
+        if (r->text.p[0] == '/') repl_command(r, r->text.p);
+        else repl_answer(r);
+    }
+}
+
+int repl_run(struct gen *g, const char *name)
+{
+    struct repl r = { .g = g };
     int code;
 
     if ((code = gen_open(g, name)) != EXIT_OK) return code;
     gen_watch(NULL);
-    c.line = line_open("tern");
-    if (g->system) talk_set_system(&c.talk, g->system);
-    if (line_is_tty(c.line)) {
-        gen_stay();
-        greet(&c);
+    r.line = cli_need(line_open("tern"));
+    if (g->system && !conversation_set_system(&r.conversation, g->system)) cli_nomem();
+    if (line_is_tty(r.line)) {
+        gen_ignore_interrupt();
+        print_greeting(&r);
     }
-    while (!c.leaving) {
-        enum line_end end = read_question(&c);
-        if (end == LINE_EOF) break;
-        if (end == LINE_INTERRUPT || c.text[strspn(c.text, " \t\n")] == 0) continue;
-        if (c.text[0] == '/') chat_command(&c, c.text);
-        else chat_answer(&c);
-    }
-    if (line_is_tty(c.line) && !c.leaving) fputc('\n', stderr);
-    line_close(c.line);
-    talk_release(&c.talk);
-    free(c.text);
+    read_and_answer(&r);
+    if (line_is_tty(r.line) && !r.leaving) fputc('\n', stderr);
+    line_close(r.line);
+    conversation_release(&r.conversation);
+    buf_release(&r.text);
     gen_close(g);
-    return c.code;
+    return r.code;
 }
 
 int cmd_chat(int argc, char **argv)
@@ -102,10 +103,9 @@ int cmd_chat(int argc, char **argv)
     struct gen g;
     const struct arg table[] = {
         GEN_MODEL_ARGS(&g),
-        { "--system", NULL, ARG_STR, &g.system, "TEXT",
-          "instructions for the model (default: none)" },
+        { "--system", NULL, ARG_STR, &g.system, "TEXT", "system message (none)" },
         GEN_SAMPLE_ARGS(&g),
-        { "--verbose", "-v", ARG_FLAG, &g.verbose, NULL, "statistics after every answer" },
+        { "--verbose", "-v", ARG_FLAG, &g.verbose, NULL, "print statistics after every answer" },
         { 0 },
     };
     const char *pos[1];
@@ -117,6 +117,6 @@ int cmd_chat(int argc, char **argv)
     if (args_parse(&verb, table, argc, argv, pos, 0, &n_pos, &helped, &e) != OK)
         return cmd_usage(verb.name, &e);
     if (helped) return EXIT_OK;
-    gen_take_stops(&g, argc, argv);
-    return chat_run(&g, verb.name);
+    gen_collect_stops(&g, argc, argv);
+    return repl_run(&g, verb.name);
 }

@@ -1,24 +1,23 @@
-/* cmd_run.c - tern run: one prompt to stdout. */
-#include "cli/repl.h"
+/* cmd_run.c - tern run: generate text for one prompt, streamed to stdout. */
+#include "cli/answer.h"
+#include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "cli/gen.h"
-#include "cli/answer.h"
+#include "cli/repl.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { MAX_PROMPT_BYTES = 1 << 29 };
 
 static const struct verb verb = {
     "run",
     "tern run [-m MODEL] -p TEXT [-n N] [flags]",
-    "Streams what the model says to the prompt. A chat model is asked the prompt as a question; "
-    "any\n"
-    "other model, or any model with --raw, continues the text. The prompt comes from -p, from a "
-    "file,\n"
-    "or from a pipe; without one, on a terminal, this is `tern chat`. Text goes to stdout, one "
-    "line of\n"
-    "statistics to stderr. Ctrl-C ends the answer (exit code 130).\n"
+    "Generates text for a prompt and streams it to stdout. A model with a chat template gets the\n"
+    "prompt as a user message; other models, and all models with --raw, continue the text. The\n"
+    "prompt comes from -p, from a file or from a pipe; without one, on a terminal, this command "
+    "is\n"
+    "the same as tern chat. One line of statistics goes to stderr. Ctrl-C stops (exit code 130).\n"
     "\n"
     "examples:\n"
     "  tern run -p \"Tell me a story about a frog.\" -n 200\n"
@@ -29,132 +28,116 @@ static const struct verb verb = {
 
 struct run {
     struct gen gen;
-    const char *prompt, *file;
+    const char *prompt, *file; /* NULL: stdin */
     bool raw, ids, json;
-    char *text; /* prompt read from a file or a pipe */
-    size_t n_text;
+    struct buf text; /* the prompt */
 };
 
-/* Everything f has; false: a read failed. */
-static bool read_all(struct run *r, FILE *f)
-{
-    size_t cap = 0, got;
-
-    do {
-        if (r->n_text == cap) {
-            char *p = realloc(r->text, cap = cap ? 2 * cap : 65536);
-            if (!p) return false;
-            r->text = p;
-        }
-        got = fread(r->text + r->n_text, 1, cap - r->n_text, f);
-        r->n_text += got;
-    } while (got > 0);
-    if (!r->raw && r->n_text > 0 && r->text[r->n_text - 1] == '\n') r->n_text--; /* echo's own */
-    return !ferror(f);
-}
-
+/* Fills r->text. Returns the exit code. */
 static int read_prompt(struct run *r)
 {
-    bool from_stdin = r->file && strcmp(r->file, "-") == 0;
-    struct err e;
-    FILE *f;
-    int rc = EXIT_OK;
+    struct err e = { 0 };
 
-    if (r->prompt) return EXIT_OK;
-    f = !r->file || from_stdin ? stdin : fopen(r->file, "rb");
-    if (!f || !read_all(r, f)) {
-        err_set(&e, E_IO, "%s: %s", r->file ? r->file : "stdin", strerror(errno));
-        rc = cmd_fail(&e);
-    } else if (r->n_text == 0) {
-        err_set(&e, E_INVALID, "the prompt is empty: give one with -p, --file or a pipe");
-        rc = cmd_usage(verb.name, &e);
+    if (r->prompt) {
+        buf_puts(&r->text, r->prompt);
+    } else {
+        if (cli_read(&r->text, r->file, MAX_PROMPT_BYTES, &e) != OK) return cmd_fail(&e);
+        if (!r->raw && r->text.n > 0 && r->text.p[r->text.n - 1] == '\n')
+            r->text.n--; /* the line end that echo and editors add */
+        if (r->text.n == 0) {
+            err_set(&e, E_INVALID, "the prompt is empty: give one with -p, --file or a pipe");
+            return cmd_usage(verb.name, &e);
+        }
     }
-    if (f && f != stdin) fclose(f);
-    r->prompt = r->text;
-    return rc;
+    cli_text(&r->text);
+    return EXIT_OK;
 }
 
-static int submit(struct run *r, tern_request **req)
+static int submit_prompt(struct run *r, tern_request **req)
 {
     struct gen *g = &r->gen;
-    size_t n = r->text ? r->n_text : strlen(r->prompt);
-    tern_message msgs[2] = { { "system", g->system } };
-    char *copy;
-    int rc;
+    const tern_message msgs[] = { { "system", g->system }, { "user", r->text.p } };
 
-    if (!g->system || r->raw) return tern_submit(req, g->m, r->prompt, n, &g->params);
-    if (!(copy = strndup(r->prompt, n))) return TERN_E_NOMEM;
-    msgs[1] = (tern_message){ "user", copy };
-    rc = tern_submit_chat(req, g->m, msgs, 2, &g->params);
-    free(copy);
-    return rc;
+    if (!g->system || r->raw) return tern_submit(req, g->m, r->text.p, r->text.n, &g->params);
+    return tern_submit_chat(req, g->m, msgs, 2, &g->params);
 }
 
-/* Text, or ids with a space between; the JSON report collects instead. */
-static bool show(struct run *r, struct report *rep, const tern_event *ev)
+/* Prints text, or ids with a space between; with --json collects instead. false: nobody reads. */
+static bool show_event(struct run *r, struct answer *a, const tern_event *ev)
 {
     char id[16];
 
     if (r->json) {
-        report_add(rep, ev);
+        answer_add(a, ev);
         return true;
     }
     if (!r->ids) return ev->n == 0 || gen_write(ev->text, ev->n);
     if (ev->id < 0) return true;
-    snprintf(id, sizeof id, "%s%d", rep->n_ids++ ? " " : "", ev->id);
+    snprintf(id, sizeof id, "%s%d", a->ids.n ? " " : "", ev->id);
+    ids_push(&a->ids, ev->id);
     return gen_write(id, strlen(id));
 }
 
-static int generate(struct run *r)
+/* Streams the answer. *reader becomes false when nobody reads stdout any more. */
+static int stream_answer(struct run *r, tern_request *req, struct answer *a, tern_finish *finish,
+                         bool *reader)
+{
+    tern_event ev = { 0 };
+    char last = 0;
+    int rc = TERN_OK;
+
+    while (*reader && (rc = tern_next(req, &ev)) == TERN_OK) {
+        if (ev.n > 0) last = ev.text[ev.n - 1];
+        *reader = show_event(r, a, &ev);
+        if (ev.finish != TERN_FINISH_NONE) break;
+    }
+    if (*reader && !r->json && (r->ids || last != '\n')) *reader = gen_write("\n", 1);
+    *finish = ev.finish;
+    return rc;
+}
+
+static int generate_text(struct run *r)
 {
     struct gen *g = &r->gen;
-    struct report rep = { 0 };
+    struct answer answer = { 0 };
     tern_request *req = NULL;
-    tern_event ev = { 0 };
+    tern_finish finish;
     tern_stats stats;
-    char last = 0;
     bool reader = true;
     int rc, code = EXIT_OK;
 
-    if ((rc = submit(r, &req)) != TERN_OK) return gen_fail(verb.name, rc);
+    if ((rc = submit_prompt(r, &req)) != TERN_OK) return gen_fail(verb.name, rc);
     gen_watch(req);
-    while (reader && (rc = tern_next(req, &ev)) == TERN_OK) {
-        if (ev.n > 0) last = ev.text[ev.n - 1];
-        reader = show(r, &rep, &ev);
-        if (ev.finish != TERN_FINISH_NONE) break;
-    }
+    rc = stream_answer(r, req, &answer, &finish, &reader);
     gen_watch(NULL);
     tern_request_stats(req, &stats);
-    if (reader && !r->json && (r->ids || last != '\n')) reader = gen_write("\n", 1);
     if (rc != TERN_OK) code = gen_fail(verb.name, rc);
-    else if (r->json) reader = report_write(&rep, g, &stats, ev.finish);
+    else if (r->json) reader = answer_write(&answer, g, &stats, finish);
     if (reader && rc == TERN_OK && !g->quiet) gen_print_stats(stderr, g, &stats);
-    if (code == EXIT_OK && gen_interrupted()) code = 130;
+    if (code == EXIT_OK && gen_interrupted()) code = EXIT_INTERRUPTED;
     if (code == EXIT_OK && gen_write_failed()) code = EXIT_FAILED;
-    report_release(&rep);
+    answer_release(&answer);
     tern_request_close(req);
     return code;
 }
 
-static int parse(struct run *r, int argc, char **argv, bool *helped)
+static int parse_flags(struct run *r, int argc, char **argv, bool *helped)
 {
     struct gen *g = &r->gen;
     const struct arg table[] = {
         GEN_MODEL_ARGS(g),
-        { "--prompt", "-p", ARG_STR, &r->prompt, "TEXT",
-          "the prompt (default: --file, or what comes by a pipe)" },
-        { "--file", "-f", ARG_STR, &r->file, "PATH", "read the prompt from a file; -: from stdin" },
-        { "--system", NULL, ARG_STR, &g->system, "TEXT",
-          "instructions put before the question (default: none)" },
-        { "--raw", NULL, ARG_FLAG, &r->raw, NULL, "the prompt as it is: no chat form" },
+        { "--prompt", "-p", ARG_STR, &r->prompt, "TEXT", "the prompt (--file, or stdin)" },
+        { "--file", "-f", ARG_STR, &r->file, "PATH", "read the prompt from a file; -: stdin" },
+        { "--system", NULL, ARG_STR, &g->system, "TEXT", "system message (none)" },
+        { "--raw", NULL, ARG_FLAG, &r->raw, NULL, "continue the prompt: no chat template" },
         GEN_SAMPLE_ARGS(g),
         GEN_GRAMMAR_ARGS(g),
         { "--ids", NULL, ARG_FLAG, &r->ids, NULL, "print token ids instead of text" },
         { "--json", NULL, ARG_FLAG, &r->json, NULL,
-          "print one JSON object at the end: text, ids, finish, statistics" },
+          "print one JSON object at the end: text, ids, finish reason, statistics" },
         { "--quiet", "-q", ARG_FLAG, &g->quiet, NULL, "no statistics on stderr" },
         { "--verbose", "-v", ARG_FLAG, &g->verbose, NULL,
-          "say more: the model, the device, memory" },
+          "print the model, the device and memory" },
         { 0 },
     };
     const char *pos[1];
@@ -164,11 +147,11 @@ static int parse(struct run *r, int argc, char **argv, bool *helped)
     if (args_parse(&verb, table, argc, argv, pos, 1, &n_pos, helped, &e) != OK)
         return cmd_usage(verb.name, &e);
     if (n_pos > 0 && r->prompt) {
-        err_set(&e, E_INVALID, "two prompts: -p and '%s'", pos[0]);
+        err_set(&e, E_INVALID, "two prompts: -p and '%s'; give one", pos[0]);
         return cmd_usage(verb.name, &e);
     }
     if (n_pos > 0) r->prompt = pos[0];
-    gen_take_stops(g, argc, argv);
+    gen_collect_stops(g, argc, argv);
     return EXIT_OK;
 }
 
@@ -179,13 +162,13 @@ int cmd_run(int argc, char **argv)
     int code;
 
     gen_init(&r.gen);
-    if ((code = parse(&r, argc, argv, &helped)) != EXIT_OK || helped) return code;
-    if (!r.prompt && !r.file && isatty(STDIN_FILENO)) return chat_run(&r.gen, verb.name);
+    if ((code = parse_flags(&r, argc, argv, &helped)) != EXIT_OK || helped) return code;
+    if (!r.prompt && !r.file && isatty(STDIN_FILENO)) return repl_run(&r.gen, verb.name);
     if ((code = read_prompt(&r)) == EXIT_OK && (code = gen_open(&r.gen, verb.name)) == EXIT_OK) {
         r.gen.params.raw = r.raw;
-        code = generate(&r);
+        code = generate_text(&r);
     }
     gen_close(&r.gen);
-    free(r.text);
+    buf_release(&r.text);
     return code;
 }

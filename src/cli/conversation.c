@@ -8,78 +8,85 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { TALK_MAX_BYTES = 64 << 20 };
+enum { MAX_FILE_BYTES = 64 << 20 };
 
-static void message_release(tern_message *m)
+static void release_message(tern_message *m)
 {
     mem_free((void *)m->role);
     mem_free((void *)m->content);
 }
 
-void talk_release(struct talk *t)
+void conversation_release(struct conversation *c)
 {
-    for (size_t i = 0; i < t->n; i++) message_release(&t->msgs[i]);
-    mem_free(t->msgs);
-    *t = (struct talk){ 0 };
+    for (size_t i = 0; i < c->n; i++) release_message(&c->msgs[i]);
+    mem_free(c->msgs);
+    *c = (struct conversation){ 0 };
 }
 
-static void insert(struct talk *t, size_t at, const char *role, const char *content)
+static bool insert_message(struct conversation *c, size_t at, const char *role, const char *content)
 {
-    if (t->n == t->cap) {
-        t->cap = t->cap ? 2 * t->cap : 16;
-        t->msgs = mem_grow(t->msgs, t->cap * sizeof *t->msgs);
+    tern_message m = { mem_strdup(role), mem_strdup(content) };
+
+    if (!m.role || !m.content || !mem_ensure(c->msgs, c->cap, c->n + 1)) {
+        release_message(&m);
+        return false;
     }
-    memmove(t->msgs + at + 1, t->msgs + at, (t->n - at) * sizeof *t->msgs);
-    t->msgs[at] = (tern_message){ mem_strdup(role), mem_strdup(content) };
-    t->n++;
+    memmove(c->msgs + at + 1, c->msgs + at, (c->n - at) * sizeof *c->msgs);
+    c->msgs[at] = m;
+    c->n++;
+    return true;
 }
 
-static void remove_at(struct talk *t, size_t at)
+static void remove_message(struct conversation *c, size_t at)
 {
-    message_release(&t->msgs[at]);
-    t->n--;
-    memmove(t->msgs + at, t->msgs + at + 1, (t->n - at) * sizeof *t->msgs);
+    release_message(&c->msgs[at]);
+    c->n--;
+    memmove(c->msgs + at, c->msgs + at + 1, (c->n - at) * sizeof *c->msgs);
 }
 
-void talk_add(struct talk *t, const char *role, const char *content)
+bool conversation_add(struct conversation *c, const char *role, const char *content)
 {
-    insert(t, t->n, role, content);
+    return insert_message(c, c->n, role, content);
 }
 
-void talk_pop(struct talk *t)
+void conversation_pop(struct conversation *c)
 {
-    if (t->n > 0) remove_at(t, t->n - 1);
+    if (c->n > 0) remove_message(c, c->n - 1);
 }
 
-static size_t first_turn(const struct talk *t)
+/* The index of the first message behind the system message. */
+static size_t first_after_system(const struct conversation *c)
 {
-    return t->n > 0 && strcmp(t->msgs[0].role, "system") == 0;
+    return c->n > 0 && strcmp(c->msgs[0].role, "system") == 0;
 }
 
-size_t talk_drop_oldest(struct talk *t)
+size_t conversation_drop_oldest(struct conversation *c)
 {
-    size_t at = first_turn(t), dropped = 0;
+    size_t at = first_after_system(c), dropped = 0;
 
-    if (at + 1 >= t->n) return 0;
-    do { /* up to the next question */
-        remove_at(t, at);
+    if (at + 1 >= c->n) return 0;
+    do { /* until the next question is the oldest */
+        remove_message(c, at);
         dropped++;
-    } while (at + 1 < t->n && strcmp(t->msgs[at].role, "user") != 0);
+    } while (at + 1 < c->n && strcmp(c->msgs[at].role, "user") != 0);
     return dropped;
 }
 
-void talk_clear(struct talk *t)
+void conversation_clear(struct conversation *c)
 {
-    while (t->n > first_turn(t)) talk_pop(t);
+    while (c->n > first_after_system(c)) conversation_pop(c);
 }
 
-void talk_set_system(struct talk *t, const char *text)
+bool conversation_set_system(struct conversation *c, const char *text)
 {
-    if (first_turn(t)) remove_at(t, 0);
-    if (*text) insert(t, 0, "system", text);
+    size_t old = first_after_system(c);
+
+    if (*text && !insert_message(c, 0, "system", text)) return false;
+    if (old) remove_message(c, *text ? 1 : 0);
+    return true;
 }
 
-int talk_save(const struct talk *t, const char *path, struct err *e)
+int conversation_save(const struct conversation *c, const char *path, struct err *e)
 {
     struct buf out = { 0 };
     struct jsonw w = { .out = &out };
@@ -87,55 +94,61 @@ int talk_save(const struct talk *t, const char *path, struct err *e)
     int rc;
 
     jsonw_arr(&w);
-    for (size_t i = 0; i < t->n; i++) {
+    for (size_t i = 0; i < c->n; i++) {
         jsonw_obj(&w);
-        jsonw_key(&w, "role"), jsonw_str(&w, str_c(t->msgs[i].role));
-        jsonw_key(&w, "content"), jsonw_str(&w, str_c(t->msgs[i].content));
+        jsonw_key(&w, "role"), jsonw_str(&w, str_c(c->msgs[i].role));
+        jsonw_key(&w, "content"), jsonw_str(&w, str_c(c->msgs[i].content));
         jsonw_end(&w);
     }
     jsonw_end(&w);
     buf_putc(&out, '\n');
-    rc = file_replace(path, buf_str(&out), e);
+    if ((rc = buf_check(&out, e)) == OK) rc = file_replace(path, buf_str(&out), e);
     umask(old);
     buf_release(&out);
     return rc;
 }
 
-static bool is_role(const char *s)
+static bool is_known_role(const char *s)
 {
     return s && (strcmp(s, "system") == 0 || strcmp(s, "user") == 0 || strcmp(s, "assistant") == 0);
 }
 
-int talk_load(struct talk *t, const char *path, struct err *e)
+static int read_messages(struct conversation *c, json_t *root, const char *path, struct err *e)
 {
-    struct talk fresh = { 0 };
-    struct buf text = { 0 };
-    json_error_t why;
-    json_t *root = NULL;
-    int rc;
-
-    if ((rc = file_read(&text, path, TALK_MAX_BYTES, e)) != OK) goto out;
-    root = json_loadb(buf_cstr(&text), text.n, 0, &why);
-    if (!json_is_array(root)) {
-        rc = err_set(e, E_FORMAT, "%s: not a saved talk (a JSON list of messages)", path);
-        goto out;
-    }
+    if (!json_is_array(root))
+        return err_set(e, E_FORMAT, "%s is not a saved conversation (a JSON list of messages)",
+                       path);
     for (size_t i = 0; i < json_array_size(root); i++) {
         json_t *m = json_array_get(root, i);
         const char *role = json_string_value(json_object_get(m, "role"));
         const char *content = json_string_value(json_object_get(m, "content"));
-        if (!is_role(role) || !content) {
-            rc = err_set(e, E_FORMAT, "%s: message %zu has no known role or no content", path, i);
-            goto out;
-        }
-        talk_add(&fresh, role, content);
+        if (!is_known_role(role) || !content)
+            return err_set(e, E_FORMAT, "%s: message %zu has no known role or no content", path, i);
+        if (!conversation_add(c, role, content)) return err_nomem(e, "the conversation");
     }
-    talk_release(t);
-    *t = fresh;
-    fresh = (struct talk){ 0 };
-out:
-    talk_release(&fresh);
+    return OK;
+}
+
+int conversation_load(struct conversation *c, const char *path, struct err *e)
+{
+    struct conversation loaded = { 0 };
+    struct buf text = { 0 };
+    json_error_t why;
+    json_t *root;
+    int rc = file_read(&text, path, MAX_FILE_BYTES, e);
+
+    if (rc != OK) goto out;
+    root = json_loadb(text.n ? text.p : "", text.n, 0, &why);
+    if (!root && json_error_code(&why) == json_error_out_of_memory)
+        rc = err_nomem(e, "the conversation");
+    else rc = read_messages(&loaded, root, path, e);
     json_decref(root);
+    if (rc != OK) goto out;
+    conversation_release(c);
+    *c = loaded;
+    loaded = (struct conversation){ 0 };
+out:
+    conversation_release(&loaded);
     buf_release(&text);
     return rc;
 }

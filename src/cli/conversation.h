@@ -1,4 +1,7 @@
-/* conversation.h - the messages of a talk: grow, drop the oldest, keep on disk as JSON. */
+/* conversation.h - the messages of a chat: append, drop the oldest, save and load as JSON.
+ *
+ * A conversation owns its strings. Without memory a function returns false or E_NOMEM and leaves
+ * the conversation as it was. */
 #ifndef TERN_CLI_CONVERSATION_H
 #define TERN_CLI_CONVERSATION_H
 
@@ -7,22 +10,22 @@
 
 #include <stdbool.h>
 
-struct talk {
-    tern_message *msgs; /* strings are the talk's own */
+struct conversation {
+    tern_message *msgs; /* a system message, if there is one, is the first */
     size_t n, cap;
 };
 
-void talk_release(struct talk *t); /* a zeroed talk is fine */
-void talk_add(struct talk *t, const char *role, const char *content);
-void talk_pop(struct talk *t); /* the last message */
-/* Drops the oldest question and its answer, never the system message nor the last message.
- * How many messages went; 0: nothing can go. */
-size_t talk_drop_oldest(struct talk *t);
-/* Everything but the system message. */
-void talk_clear(struct talk *t);
-void talk_set_system(struct talk *t, const char *text); /* empty: none */
+void conversation_release(struct conversation *c); /* a zeroed one is fine */
+bool conversation_add(struct conversation *c, const char *role, const char *content);
+void conversation_pop(struct conversation *c); /* removes the last message */
+/* Removes the oldest question with its answer, never the system message nor the last message.
+ * Returns the number of messages removed; 0: none can be. */
+size_t conversation_drop_oldest(struct conversation *c);
+void conversation_clear(struct conversation *c); /* all but the system message */
+bool conversation_set_system(struct conversation *c, const char *text); /* "": no system message */
 
-/* [{"role": ..., "content": ...}, ...]; mode 600. */
-int talk_save(const struct talk *t, const char *path, struct err *e);
-int talk_load(struct talk *t, const char *path, struct err *e); /* replaces what is there */
+/* [{"role": ..., "content": ...}, ...]; the file has mode 600. */
+int conversation_save(const struct conversation *c, const char *path, struct err *e);
+/* Replaces the messages by those of the file. */
+int conversation_load(struct conversation *c, const char *path, struct err *e);
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "cli/cliio.h"
 #include "cli/cmd.h"
 
 #include <errno.h>
@@ -13,9 +14,11 @@
 
 enum { MAX_GRAMMAR_BYTES = 1 << 20 };
 
+/* Shared with the signal handler. */
 static tern_request *volatile watched;
 static volatile sig_atomic_t interrupted;
-static volatile sig_atomic_t stays;
+static volatile sig_atomic_t never_exits;
+
 static bool write_failed;
 
 void gen_init(struct gen *g)
@@ -32,7 +35,7 @@ void gen_init(struct gen *g)
                        .seed = GEN_SEED_NONE };
 }
 
-void gen_take_stops(struct gen *g, int argc, char **argv)
+void gen_collect_stops(struct gen *g, int argc, char **argv)
 {
     int n = 0;
 
@@ -44,29 +47,30 @@ void gen_take_stops(struct gen *g, int argc, char **argv)
     g->stops[n] = NULL;
 }
 
-static void settle_float(float *to, float given)
+static void override_float(float *to, float given)
 {
     if (!isnan(given)) *to = given;
 }
-static void settle_int(int *to, int given)
+static void override_int(int *to, int given)
 {
     if (given != INT_MIN) *to = given;
 }
 
-static void settle_params(struct gen *g)
+/* The model's recommended settings, overridden by the flags that were given. */
+static void fill_params(struct gen *g)
 {
     tern_params *p = &g->params;
 
     tern_params_init(p, g->m);
-    settle_float(&p->temp, g->temp);
-    settle_float(&p->top_p, g->top_p);
-    settle_float(&p->min_p, g->min_p);
-    settle_float(&p->typical, g->typical);
-    settle_float(&p->repeat_penalty, g->repeat_penalty);
-    settle_float(&p->freq_penalty, g->freq_penalty);
-    settle_float(&p->presence_penalty, g->presence_penalty);
-    settle_int(&p->top_k, g->top_k);
-    settle_int(&p->repeat_last, g->repeat_last);
+    override_float(&p->temp, g->temp);
+    override_float(&p->top_p, g->top_p);
+    override_float(&p->min_p, g->min_p);
+    override_float(&p->typical, g->typical);
+    override_float(&p->repeat_penalty, g->repeat_penalty);
+    override_float(&p->freq_penalty, g->freq_penalty);
+    override_float(&p->presence_penalty, g->presence_penalty);
+    override_int(&p->top_k, g->top_k);
+    override_int(&p->repeat_last, g->repeat_last);
     if (g->seed != GEN_SEED_NONE) p->seed = g->seed;
     p->max_tokens = g->n;
     p->ignore_eos = g->ignore_eos;
@@ -75,7 +79,7 @@ static void settle_params(struct gen *g)
     p->json_schema = g->schema_text;
 }
 
-static void describe(const struct gen *g)
+static void print_model(const struct gen *g)
 {
     const tern_model_info *i = &g->info;
 
@@ -86,7 +90,7 @@ static void describe(const struct gen *g)
         i->device, i->context, (double)i->kv_bytes / 1e6, (double)i->scratch_bytes / 1e6);
 }
 
-/* A file as text with a NUL behind it; *out is to be freed. */
+/* Reads a file as NUL-terminated text, to be freed with mem_free. Returns the exit code. */
 static int read_text(const char *path, char **out)
 {
     struct buf b = { 0 };
@@ -97,7 +101,7 @@ static int read_text(const char *path, char **out)
         buf_release(&b);
         return cmd_fail(&e);
     }
-    buf_cstr(&b);
+    cli_text(&b);
     *out = b.p;
     return EXIT_OK;
 }
@@ -111,15 +115,11 @@ int gen_open(struct gen *g, const char *verb)
     if ((rc = read_text(g->grammar, &g->grammar_text)) != EXIT_OK) return rc;
     if ((rc = read_text(g->schema, &g->schema_text)) != EXIT_OK) return rc;
 
-    if (!g->model) g->model = cmd_default_model();
-    if (!g->model) {
-        err_set(&e, E_INVALID, "no model: name one with -m (the one that ships is not installed)");
-        return cmd_usage(verb, &e);
-    }
+    if (cmd_need_model(&g->model, &e) != OK) return cmd_usage(verb, &e);
     if ((rc = cmd_model(&g->model, &e)) != OK)
         return rc == E_INVALID ? cmd_usage(verb, &e) : cmd_fail(&e);
     if (g->n < 0) {
-        err_set(&e, E_INVALID, "-n is %d, but it must be 0 (no limit) or more", g->n);
+        err_set(&e, E_INVALID, "-n %d: must be 0 (no limit) or more", g->n);
         return cmd_usage(verb, &e);
     }
     tern_options_init(&o);
@@ -132,8 +132,8 @@ int gen_open(struct gen *g, const char *verb)
     o.chat_template = g->chat_template;
     if ((rc = tern_open(&g->m, g->model, &o)) != TERN_OK) return gen_fail(verb, rc);
     tern_info(g->m, &g->info);
-    settle_params(g);
-    if (g->verbose) describe(g);
+    fill_params(g);
+    if (g->verbose) print_model(g);
     return EXIT_OK;
 }
 
@@ -158,12 +158,12 @@ static void on_interrupt(int sig)
 {
     tern_request *r = watched;
 
-    if (!stays && (!r || interrupted)) _exit(128 + sig); /* a second time: at once */
+    if (!never_exits && (!r || interrupted)) _exit(128 + sig);
     interrupted = 1;
     tern_cancel(r);
 }
 
-void gen_stay(void) { stays = 1; }
+void gen_ignore_interrupt(void) { never_exits = 1; }
 
 void gen_watch(tern_request *r)
 {
@@ -185,7 +185,7 @@ bool gen_write(const char *text, size_t n)
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) {
             if (errno == EPIPE) return false;
-            fprintf(stderr, "tern: stdout: %s\n", strerror(errno));
+            fprintf(stderr, "tern: cannot write to stdout: %s\n", strerror(errno));
             write_failed = true;
             return false;
         }
@@ -197,16 +197,16 @@ bool gen_write(const char *text, size_t n)
 
 bool gen_write_failed(void) { return write_failed; }
 
-static double rate(double n, double ms) { return ms > 0 && n > 0 ? n * 1e3 / ms : 0; }
+static double per_second(double n, double ms) { return ms > 0 && n > 0 ? n * 1e3 / ms : 0; }
 
 void gen_print_stats(FILE *f, const struct gen *g, const tern_stats *s)
 {
     fprintf(f, "[load %.0f ms | prompt %d tokens", g->info.load_ms, s->prompt_tokens);
-    if (s->cached_tokens > 0) fprintf(f, " (%d kept)", s->cached_tokens);
+    if (s->cached_tokens > 0) fprintf(f, " (%d cached)", s->cached_tokens);
     if (s->tokens > 0)
-        fprintf(f, ", %.1f tok/s", rate(s->prompt_tokens - s->cached_tokens, s->prompt_ms));
+        fprintf(f, ", %.1f tok/s", per_second(s->prompt_tokens - s->cached_tokens, s->prompt_ms));
     fprintf(f, " | generated %d tokens", s->tokens);
-    if (s->tokens > 1) fprintf(f, ", %.1f tok/s", rate(s->tokens - 1, s->decode_ms));
+    if (s->tokens > 1) fprintf(f, ", %.1f tok/s", per_second(s->tokens - 1, s->decode_ms));
     if (s->tokens > 0) fprintf(f, " | first token %.1f ms", s->first_token_ms);
     if (g->params.temp > 0) fprintf(f, " | seed %llu", (unsigned long long)g->params.seed);
     fprintf(f, "]\n");

@@ -18,19 +18,19 @@ struct line {
     EditLine *el;
     History *history;
     const char *prompt;
-    char *text; /* the last line */
+    char *text; /* the last line, from malloc: getline and strdup fill it */
     size_t cap;
-    char path[PATH_MAX]; /* of the history; empty: not kept */
+    char path[PATH_MAX]; /* of the history file; "": none */
 };
 
-static char *show_prompt(EditLine *el)
+static char *get_prompt(EditLine *el)
 {
     struct line *l;
     el_get(el, EL_CLIENTDATA, &l);
     return (char *)l->prompt;
 }
 
-/* Ctrl-C as a key: ends the line, whatever it holds. */
+/* Ctrl-C as a key of the editor: ends the line as it is. */
 static unsigned char on_ctrl_c(EditLine *el, int key)
 {
     struct line *l;
@@ -40,7 +40,7 @@ static unsigned char on_ctrl_c(EditLine *el, int key)
     return CC_NEWLINE;
 }
 
-/* mkdir -p; false: it is not there afterwards. */
+/* mkdir -p; false: the folder does not exist afterwards. */
 static bool make_dirs(char *path)
 {
     for (char *p = path + 1; *p; p++) {
@@ -52,8 +52,7 @@ static bool make_dirs(char *path)
     return mkdir(path, 0700) == 0 || errno == EEXIST;
 }
 
-/* $XDG_STATE_HOME/tern/history, or ~/.local/state/tern/history. */
-static void find_history(struct line *l)
+static void set_history_path(struct line *l)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     char dir[PATH_MAX - 16];
@@ -79,19 +78,19 @@ static void open_editor(struct line *l, const char *program)
         return;
     }
     el_set(l->el, EL_CLIENTDATA, l);
-    el_set(l->el, EL_PROMPT, show_prompt);
+    el_set(l->el, EL_PROMPT, get_prompt);
     el_set(l->el, EL_EDITOR, "emacs");
     el_set(l->el, EL_SIGNAL, 0);
-    el_set(l->el, EL_SETTY, "-d", "-isig",
-           NULL); /* or Ctrl-C would end us before the editor sees it */
-    el_wset(l->el, EL_ADDFN, L"tern-interrupt", L"end the line",
-            on_ctrl_c); /* the narrow one leaks */
+    /* Without -isig the terminal turns Ctrl-C into SIGINT before the editor sees the key. */
+    el_set(l->el, EL_SETTY, "-d", "-isig", NULL);
+    /* The wide variant: el_set(EL_ADDFN) leaks its converted strings. */
+    el_wset(l->el, EL_ADDFN, L"tern-interrupt", L"end the line", on_ctrl_c);
     el_set(l->el, EL_BIND, "^C", "tern-interrupt", NULL);
     el_set(l->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
     history(l->history, &ev, H_SETSIZE, HISTORY_LINES);
     history(l->history, &ev, H_SETUNIQUE, 1);
     el_set(l->el, EL_HIST, history, l->history);
-    find_history(l);
+    set_history_path(l);
     if (l->path[0]) history(l->history, &ev, H_LOAD, l->path);
 }
 
@@ -124,7 +123,7 @@ void line_close(struct line *l)
 
 bool line_is_tty(const struct line *l) { return l->tty; }
 
-static void chop(char *s)
+static void trim_line_end(char *s)
 {
     size_t n = strlen(s);
     if (n > 0 && s[n - 1] == '\n') s[--n] = 0;
@@ -142,7 +141,7 @@ enum line_end line_read(struct line *l, const char *prompt, const char **text)
     } else {
         l->prompt = prompt;
         l->interrupted = false;
-        el_set(l->el, EL_PREP_TERM, 1); /* before the prompt shows: keys are ours from then on */
+        el_set(l->el, EL_PREP_TERM, 1); /* from the prompt on, keys belong to the editor */
         got = el_gets(l->el, &n);
         if (l->interrupted) fputc('\n', stdout), fflush(stdout);
         if (!got || n <= 0) return l->interrupted ? LINE_INTERRUPT : LINE_EOF;
@@ -150,7 +149,7 @@ enum line_end line_read(struct line *l, const char *prompt, const char **text)
         if (!(l->text = strdup(got))) return LINE_EOF;
         l->cap = 0;
     }
-    chop(l->text);
+    trim_line_end(l->text);
     *text = l->text;
     return l->interrupted ? LINE_INTERRUPT : LINE_OK;
 }

@@ -1,43 +1,44 @@
-/* repl_cmd.c - what a line that begins with / does. */
-#include "cli/repl.h"
+/* repl_cmd.c - the commands of the interactive chat: lines that begin with '/'. */
+#include "cli/cliio.h"
 #include "cli/cmd.h"
+#include "cli/repl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void note(const char *what) { fprintf(stderr, "(%s)\n", what); }
-
 struct command {
     const char *name, *args, *help;
-    void (*run)(struct chat *c, char *arg);
+    void (*run)(struct repl *r, char *arg);
 };
 static const struct command commands[];
 
-static void do_help(struct chat *c, char *arg)
+static void do_help(struct repl *r, char *arg)
 {
-    (void)c, (void)arg;
+    (void)r, (void)arg;
     for (const struct command *k = commands; k->name; k++)
         fprintf(stderr, "  %-8s %-11s %s\n", k->name, k->args, k->help);
-    fprintf(stderr,
-            "  a line that ends with \\ goes on; \"\"\" opens and closes a text of many lines\n"
-            "  Ctrl-C stops an answer, Ctrl-D leaves\n");
+    fprintf(
+        stderr,
+        "  a line that ends with \\ continues on the next one; \"\"\" begins and ends a text of "
+        "several lines\n"
+        "  Ctrl-C stops an answer, Ctrl-D exits\n");
 }
 
-static void do_clear(struct chat *c, char *arg)
+static void do_clear(struct repl *r, char *arg)
 {
     (void)arg;
-    talk_clear(&c->talk);
-    note("a new talk; the system message stays");
+    conversation_clear(&r->conversation);
+    repl_note("the conversation is empty; the system message is kept");
 }
 
-static void do_system(struct chat *c, char *arg)
+static void do_system(struct repl *r, char *arg)
 {
-    talk_set_system(&c->talk, arg);
-    note(*arg ? "system message set" : "no system message");
+    if (!conversation_set_system(&r->conversation, arg)) cli_nomem();
+    repl_note(*arg ? "system message set" : "no system message");
 }
 
-/* One setting by its name: where it is, or NULL. */
-static void setting(tern_params *p, const char *name, float **f, int **i)
+/* Finds a sampling parameter by its name: *f or *i points to it; both NULL: no such name. */
+static void find_setting(tern_params *p, const char *name, float **f, int **i)
 {
     struct {
         const char *name;
@@ -60,7 +61,7 @@ static void setting(tern_params *p, const char *name, float **f, int **i)
         if (strcmp(name, all[k].name) == 0) *f = all[k].f, *i = all[k].i;
 }
 
-static void show_settings(const tern_params *p)
+static void print_settings(const tern_params *p)
 {
     fprintf(
         stderr,
@@ -71,10 +72,10 @@ static void show_settings(const tern_params *p)
         (double)p->presence_penalty, p->max_tokens, (unsigned long long)p->seed);
 }
 
-/* "temp 0.5"; what the sampler would refuse is refused here. */
-static void do_set(struct chat *c, char *arg)
+/* arg: "temp 0.5". A request that is not run checks the value as the sampler would. */
+static void do_set(struct repl *r, char *arg)
 {
-    tern_params p = c->g->params;
+    tern_params p = r->g->params;
     char *name = strtok(arg, " \t="), *value = strtok(NULL, " \t="), *end = NULL;
     tern_request *probe = NULL;
     const int32_t first = 0;
@@ -82,71 +83,71 @@ static void do_set(struct chat *c, char *arg)
     int *i;
 
     if (!name) {
-        show_settings(&p);
+        print_settings(&p);
         return;
     }
     name += strspn(name, "-");
     for (char *s = name; *s; s++) *s = *s == '-' ? '_' : *s;
-    setting(&p, name, &f, &i);
+    find_setting(&p, name, &f, &i);
     if (value && f) *f = strtof(value, &end);
     else if (value && i) *i = (int)strtol(value, &end, 10);
     else if (value && strcmp(name, "seed") == 0) p.seed = strtoull(value, &end, 10);
     if (!end || end == value || *end) {
-        note("/set NAME VALUE; /set alone shows the names");
+        repl_note("usage: /set NAME VALUE; /set alone lists the names");
         return;
     }
-    if (tern_submit_ids(&probe, c->g->m, &first, 1, &p) != TERN_OK)
+    if (tern_submit_ids(&probe, r->g->m, &first, 1, &p) != TERN_OK)
         fprintf(stderr, "(%s)\n", tern_error());
-    else c->g->params = p;
+    else r->g->params = p;
     tern_request_close(probe);
 }
 
-static void do_stats(struct chat *c, char *arg)
+static void do_stats(struct repl *r, char *arg)
 {
     (void)arg;
-    gen_print_stats(stderr, c->g, &c->stats);
-    fprintf(stderr, "[%s on %s | %zu messages | context %d of %d tokens]\n", c->g->info.name,
-            c->g->info.device, c->talk.n, c->stats.prompt_tokens + c->stats.tokens,
-            c->g->info.context);
+    gen_print_stats(stderr, r->g, &r->stats);
+    fprintf(stderr, "[%s on %s | %zu messages | context %d of %d tokens]\n", r->g->info.name,
+            r->g->info.device, r->conversation.n, r->stats.prompt_tokens + r->stats.tokens,
+            r->g->info.context);
 }
 
-static void do_save(struct chat *c, char *arg)
+static void do_save(struct repl *r, char *arg)
 {
     struct err e = { 0 };
 
-    if (!*arg) note("/save FILE");
-    else if (talk_save(&c->talk, arg, &e) != OK) cmd_fail(&e);
-    else fprintf(stderr, "(%zu messages in %s)\n", c->talk.n, arg);
+    if (!*arg) repl_note("usage: /save FILE");
+    else if (conversation_save(&r->conversation, arg, &e) != OK) cmd_fail(&e);
+    else fprintf(stderr, "(%zu messages saved in %s)\n", r->conversation.n, arg);
 }
 
-static void do_load(struct chat *c, char *arg)
+static void do_load(struct repl *r, char *arg)
 {
     struct err e = { 0 };
 
-    if (!*arg) note("/load FILE");
-    else if (talk_load(&c->talk, arg, &e) != OK) cmd_fail(&e);
-    else fprintf(stderr, "(%zu messages from %s)\n", c->talk.n, arg);
+    if (!*arg) repl_note("usage: /load FILE");
+    else if (conversation_load(&r->conversation, arg, &e) != OK) cmd_fail(&e);
+    else fprintf(stderr, "(%zu messages loaded from %s)\n", r->conversation.n, arg);
 }
 
-static void do_exit(struct chat *c, char *arg)
+static void do_exit(struct repl *r, char *arg)
 {
     (void)arg;
-    c->leaving = true;
+    r->leaving = true;
 }
 
 static const struct command commands[] = {
-    { "/help", "", "this list", do_help },
-    { "/clear", "", "forget the talk", do_clear },
-    { "/system", "TEXT", "instructions for the model; nothing: none", do_system },
-    { "/set", "NAME VALUE", "a setting, as in /set temp 0.5; alone: all of them", do_set },
-    { "/stats", "", "tokens and times of the last answer", do_stats },
-    { "/save", "FILE", "keep the talk (JSON)", do_save },
-    { "/load", "FILE", "go on with a kept talk", do_load },
-    { "/exit", "", "leave, as Ctrl-D does", do_exit },
+    { "/help", "", "list the commands", do_help },
+    { "/clear", "", "start a new conversation; the system message is kept", do_clear },
+    { "/system", "TEXT", "set the system message; without TEXT: remove it", do_system },
+    { "/set", "NAME VALUE", "change a setting: /set temp 0.5; without NAME: list them", do_set },
+    { "/stats", "", "show tokens and times of the last answer", do_stats },
+    { "/save", "FILE", "save the conversation as JSON", do_save },
+    { "/load", "FILE", "continue a saved conversation", do_load },
+    { "/exit", "", "exit, like Ctrl-D", do_exit },
     { 0 },
 };
 
-void chat_command(struct chat *c, char *text)
+void repl_command(struct repl *r, char *text)
 {
     size_t n = strcspn(text, " \t");
     char *arg = text + n + strspn(text + n, " \t");
@@ -156,8 +157,8 @@ void chat_command(struct chat *c, char *text)
         *--end = 0;
     for (const struct command *k = commands; k->name; k++)
         if (strcmp(text, k->name) == 0 || (k->run == do_exit && strcmp(text, "/quit") == 0)) {
-            k->run(c, arg);
+            k->run(r, arg);
             return;
         }
-    fprintf(stderr, "(no command %s; /help lists them)\n", text);
+    fprintf(stderr, "(unknown command %s; /help lists the commands)\n", text);
 }

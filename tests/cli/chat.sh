@@ -8,7 +8,7 @@ export XDG_STATE_HOME=$TMP/state
 printf '%s\n' 'Tell me a story about a frog.' 'And then?' '/stats' '/exit' 'never read' |
   timeout 60 "$TERN" chat -m $M --temp 0 -n 40 >"$TMP/out" 2>"$TMP/err"
 [ $? -eq 0 ] && [ "$(grep -c . "$TMP/out")" -ge 2 ] && ok "lines of a pipe are turns" || not_ok "pipe: $(cat "$TMP/err")"
-grep -q 'kept)' "$TMP/err" && ok "the second turn keeps the first one's KV" || not_ok "KV reuse: $(cat "$TMP/err")"
+grep -q 'cached)' "$TMP/err" && ok "the second turn keeps the first one's KV" || not_ok "KV reuse: $(cat "$TMP/err")"
 
 # The first answer is what `run` gives to the same question.
 "$TERN" run -m $M --temp 0 -n 40 -q -p 'Tell me a story about a frog.' >"$TMP/run" 2>/dev/null
@@ -28,7 +28,7 @@ printf '%s\n' "/load $TMP/talk.json" '/set temp 0' '/set temp 9' '/set' '/nonsen
   "/load $TMP/none.json" "/load $M" |
   timeout 60 "$TERN" chat -m $M >"$TMP/out" 2>"$TMP/err"
 rc=$?
-[ $rc -eq 0 ] && grep -q '5 messages from' "$TMP/err" && ok "/load" || not_ok "/load: $(cat "$TMP/err")"
+[ $rc -eq 0 ] && grep -q '5 messages loaded from' "$TMP/err" && ok "/load" || not_ok "/load: $(cat "$TMP/err")"
 grep -q 'temp is 9' "$TMP/err" && grep -q '  temp 0,' "$TMP/err" && ok "/set checks and shows" || not_ok "/set: $(cat "$TMP/err")"
 grep -q '/nonsense' "$TMP/err" && grep -q '/stats' "$TMP/err" && ok "/help, and unknown commands are named" || not_ok "/help"
 grep -q '"Be kind."' "$TMP/clear.json" && ! grep -q three "$TMP/clear.json" && ok "/clear keeps the system message" || not_ok "/clear"
