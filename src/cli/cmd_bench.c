@@ -1,10 +1,14 @@
-/* tern bench: tokens/s, GB/s, share of the machine's read bandwidth. */
+/* cmd_bench.c - tern bench: tokens/s, GB/s and share of the machine's read bandwidth.
+ *
+ * Runs the decoder directly, without engine and sampling, on random token ids: the time of a
+ * forward pass does not depend on which tokens they are. */
 #include "base/clock.h"
 #include "base/jsonw.h"
 #include "base/mem.h"
-#include "base/par.h"
 #include "base/rng.h"
 #include "cli/args.h"
+#include "cli/bandwidth.h"
+#include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "kv/chain.h"
 #include "model/decoder.h"
@@ -23,26 +27,27 @@ static const struct verb verb = {
     "tern bench [-m MODEL] [-p 512] [-n 128] [-t N] [-r 5] [-d 0] [--batch 1,4,16] [--chunk "
     "16,64]\n"
     "                  [--kv-type f16] [--step 512] [--device cuda] [--profile] [-o json|md]",
-    "Measures a model on this machine: prefill of P tokens, in one go or in chunks, decode of N "
-    "tokens,\n"
-    "decode of several sequences at once, all without sampling; the share of the memory's read "
-    "bandwidth,\n"
-    "which is measured in the same run; load time and the time from the start of the command to "
-    "the first\n"
-    "token of a short prompt. Each figure is the median of R repeats, with its spread and the "
-    "processor\n"
-    "time of a token, which other programs on the machine disturb least.\n\n"
+    "Measures a model on this machine: prefill of P tokens, at once or in chunks, decode of N\n"
+    "tokens, and decode of several sequences at once, all without sampling. Also measures the\n"
+    "memory's read bandwidth and the share of it that decoding uses, the load time, and the time\n"
+    "from the start of the command to the first token of a short prompt. Each figure is the "
+    "median\n"
+    "of R repeats, with its range and the CPU time per token, which depends least on other "
+    "programs\n"
+    "on the machine.\n\n"
+    "examples:\n"
     "  tern bench -m model.gguf -p 512 -n 128 -r 5 --batch 1,4,16 -o md",
 };
 
 struct figure {
-    double v[64];  /* tokens a second */
-    double cpu_ms; /* of all threads, for n_tokens */
+    double v[64];  /* tokens/s of each repeat */
+    int n;         /* repeats so far */
+    double cpu_ms; /* CPU time of all threads and repeats, for n_tokens */
     long n_tokens;
-    int n;
 };
 
-struct sizes { /* a list of numbers, and what was measured with each */
+/* The numbers of --batch or --chunk, and the figure of each. */
+struct sizes {
     int v[MAX_SIZES], n;
     struct figure by[MAX_SIZES];
 };
@@ -61,45 +66,63 @@ struct bench {
     struct chain *chains;
     int n_chains;
     struct rng rng;
-    int32_t *ids, *pos, *seq, *out, *table;
-    int max_tokens, table_stride;
+    int32_t *ids, *pos, *seq, *out; /* the batch, [tokens of a step] */
+    int32_t *table;                 /* [sequences][table_stride] block ids */
+    int max_tokens;                 /* of a sequence */
+    int table_stride;
+    /* results */
     double load_ms, first_ms, bandwidth_gb_s;
-    uint64_t token_bytes;
+    uint64_t token_bytes; /* weights that decoding one token reads */
     struct figure prompt, decode;
-    long peak_rss;
+    long peak_rss; /* bytes */
 };
 
-static int compare(const void *a, const void *b)
+static int compare_values(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
 }
 
+/* Sorts the figure. */
 static double median(struct figure *f)
 {
     if (f->n == 0) return 0;
-    qsort(f->v, (size_t)f->n, sizeof f->v[0], compare);
+    qsort(f->v, (size_t)f->n, sizeof f->v[0], compare_values);
     return f->n % 2 ? f->v[f->n / 2] : (f->v[f->n / 2 - 1] + f->v[f->n / 2]) / 2;
 }
 
-static int parse_sizes(struct sizes *to, const char *flag, const char *list, int most,
-                       struct err *e)
+static int parse_sizes(struct sizes *to, const char *flag, const char *list, int max, struct err *e)
 {
     for (struct str rest = str_c(list); rest.n;) {
         ptrdiff_t comma = str_find(rest, STR(","));
         struct str one = comma < 0 ? rest : str_take(rest, (size_t)comma);
         int64_t n;
-        if (!str_to_i64(one, &n) || n < 1 || n > most || to->n == MAX_SIZES)
+        if (!str_to_i64(one, &n) || n < 1 || n > max || to->n == MAX_SIZES)
             return err_set(e, E_INVALID,
-                           "%s takes up to %d numbers from 1 to %d with commas, found '%s'", flag,
-                           MAX_SIZES, most, list);
+                           "%s %s: must be up to %d numbers from 1 to %d, separated by commas",
+                           flag, list, MAX_SIZES, max);
         to->v[to->n++] = (int)n;
         rest = str_skip(rest, one.n + 1);
     }
     return OK;
 }
 
-static int open_all(struct bench *b, struct err *e)
+static int alloc_batch(struct bench *b, int n_tokens, struct err *e)
+{
+    int32_t **arrays[] = { &b->ids, &b->pos, &b->seq, &b->out };
+
+    b->chains = mem_array((size_t)b->n_chains, sizeof *b->chains);
+    for (int i = 0; b->chains && i < b->n_chains; i++) chain_init(&b->chains[i], b->max_tokens);
+    b->table = mem_array((size_t)b->n_chains * (size_t)b->table_stride, sizeof(int32_t));
+    bool ok = b->chains && b->table;
+    for (size_t i = 0; i < 4; i++) {
+        *arrays[i] = mem_array((size_t)n_tokens, sizeof(int32_t));
+        ok = ok && *arrays[i];
+    }
+    return ok ? OK : err_nomem(e, "the batch");
+}
+
+static int open_bench(struct bench *b, struct err *e)
 {
     struct place_opt opt = { .backend = { .device = b->device,
                                           .n_threads = b->n_threads,
@@ -114,32 +137,27 @@ static int open_all(struct bench *b, struct err *e)
     b->max_tokens = b->depth + longest + 32;
     b->table_stride = b->max_tokens / KV_BLOCK + 1;
     int n_blocks = b->table_stride + (max_seqs - 1) * ((b->depth + b->n_gen + 32) / KV_BLOCK + 1);
+    int n_tokens = b->step_tokens > max_seqs ? b->step_tokens : max_seqs;
 
     if ((rc = cmd_model(&b->path, e)) != OK) return rc;
     if ((rc = source_open(&b->src, b->path, e)) != OK) return rc;
     opt.kv_tokens = (uint64_t)n_blocks * KV_BLOCK;
-    opt.max_tokens = b->step_tokens > max_seqs ? b->step_tokens : max_seqs;
+    opt.max_tokens = n_tokens;
     opt.max_out = max_seqs;
     if ((rc = place_model(&b->place, &b->model, &opt, b->src, e)) != OK) return rc;
     if ((rc = block_pool_open_over(&b->pool, b->place.shares, b->place.n_shares,
                                    model_kvshape(b->model), b->kv_type, n_blocks, e)) != OK)
         return rc;
-    struct decoder_opt dopt = { .max_tokens = b->step_tokens > max_seqs ? b->step_tokens : max_seqs,
+    struct decoder_opt dopt = { .max_tokens = n_tokens,
                                 .max_seqs = max_seqs,
                                 .max_table = b->table_stride,
                                 .max_out = max_seqs };
     if ((rc = decoder_open(&b->dec, b->model, b->pool, dopt, e)) != OK) return rc;
-
-    b->chains = mem_array((size_t)max_seqs, sizeof *b->chains);
-    for (int i = 0; i < max_seqs; i++) chain_init(&b->chains[i], b->max_tokens);
-    int32_t **arrays[] = { &b->ids, &b->pos, &b->seq, &b->out };
-    for (size_t i = 0; i < 4; i++) *arrays[i] = mem_array((size_t)dopt.max_tokens, sizeof(int32_t));
-    b->table = mem_array((size_t)max_seqs * (size_t)b->table_stride, sizeof(int32_t));
     rng_seed(&b->rng, 1);
-    return OK;
+    return alloc_batch(b, n_tokens, e);
 }
 
-static void close_all(struct bench *b)
+static void close_bench(struct bench *b)
 {
     for (int i = 0; b->chains && i < b->n_chains; i++) chain_release(&b->chains[i], b->pool);
     mem_free(b->chains);
@@ -151,15 +169,16 @@ static void close_all(struct bench *b)
     source_close(b->src);
 }
 
-/* One step: `n` tokens of each of n_seqs sequences from position `at`, logits of the last ones. */
-static int step(struct bench *b, int n_seqs, int at, int n, struct err *e)
+/* One forward pass: `n` tokens of each of n_seqs sequences from position `at`, logits of the last
+ * token of each. */
+static int run_step(struct bench *b, int n_seqs, int at, int n, struct err *e)
 {
     const float *logits;
     int t = 0;
 
     for (int s = 0; s < n_seqs; s++) {
         if (!chain_reserve(&b->chains[s], b->pool, at + n))
-            return err_set(e, E_INTERNAL, "bench: out of KV blocks at token %d", at + n);
+            return err_set(e, E_INTERNAL, "the KV cache has no block for token %d", at + n);
         memcpy(b->table + (size_t)s * (size_t)b->table_stride, b->chains[s].blocks,
                (size_t)b->chains[s].n * sizeof(int32_t));
         for (int i = 0; i < n; i++, t++) {
@@ -181,7 +200,7 @@ static int step(struct bench *b, int n_seqs, int at, int n, struct err *e)
     return decoder_run(b->dec, &batch, &logits, e);
 }
 
-static double cpu_ms(void)
+static double read_cpu_ms(void)
 {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
@@ -189,7 +208,8 @@ static double cpu_ms(void)
            (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e3;
 }
 
-/* n tokens of each of n_seqs sequences behind what lies there already, `chunk` of them a step. */
+/* n tokens of each of n_seqs sequences behind the first --depth ones, `chunk` tokens per step. f
+ * NULL: not counted. */
 static int run_steps(struct bench *b, int n_seqs, int n, int chunk, struct figure *f, struct err *e)
 {
     uint64_t start;
@@ -198,106 +218,34 @@ static int run_steps(struct bench *b, int n_seqs, int n, int chunk, struct figur
 
     for (int i = 0; i < b->n_chains; i++) chain_truncate(&b->chains[i], b->pool, b->depth);
     start = clock_ns();
-    cpu = cpu_ms();
+    cpu = read_cpu_ms();
     for (int at = 0; at < n && rc == OK; at += chunk)
-        rc = step(b, n_seqs, b->depth + at, n - at < chunk ? n - at : chunk, e);
+        rc = run_step(b, n_seqs, b->depth + at, n - at < chunk ? n - at : chunk, e);
     if (!f) return rc;
     f->v[f->n++] = (double)n_seqs * n * 1e3 / clock_ms_since(start);
-    f->cpu_ms += cpu_ms() - cpu;
+    f->cpu_ms += read_cpu_ms() - cpu;
     f->n_tokens += (long)n_seqs * n;
     return rc;
 }
 
-/* The first --depth tokens of every sequence; what they are does not matter, that they lie there
- * does. */
-static int fill(struct bench *b, struct err *e)
+/* Reserves the first --depth tokens of every sequence, and computes those of the first. The others
+ * hold arbitrary values: attention takes the same time. */
+static int fill_depth(struct bench *b, struct err *e)
 {
     int rc = OK;
 
     for (int s = 0; s < b->n_chains && rc == OK; s++)
         if (!chain_reserve(&b->chains[s], b->pool, b->depth))
-            rc = err_set(e, E_INTERNAL, "bench: out of KV blocks at depth %d", b->depth);
+            rc = err_set(e, E_INTERNAL, "the KV cache has no room for a depth of %d tokens",
+                         b->depth);
     for (int at = 0; at < b->depth && rc == OK; at += b->step_tokens)
-        rc = step(b, 1, at, b->depth - at < b->step_tokens ? b->depth - at : b->step_tokens, e);
+        rc = run_step(b, 1, at, b->depth - at < b->step_tokens ? b->depth - at : b->step_tokens, e);
     return rc;
 }
 
-typedef uint64_t lanes __attribute__((vector_size(64)));
-
-struct reading {
-    const lanes *p;
-    size_t n;
-    uint64_t sink[64];
-};
-
-/* The same loop for each width of vectors: with narrow ones the loop is slower than the memory. */
-#define READ_LOOP(name, attr)                                              \
-    attr static uint64_t name(const lanes *p, size_t n)                    \
-    {                                                                      \
-        lanes a = { 0 }, b = a;                                            \
-        for (size_t i = 0; i < n; i += 4) {                                \
-            __builtin_prefetch((const char *)(p + i) + 16384, 0, 2);       \
-            __builtin_prefetch((const char *)(p + i) + 16384 + 64, 0, 2);  \
-            __builtin_prefetch((const char *)(p + i) + 16384 + 128, 0, 2); \
-            __builtin_prefetch((const char *)(p + i) + 16384 + 192, 0, 2); \
-            a ^= p[i] ^ p[i + 1];                                          \
-            b ^= p[i + 2] ^ p[i + 3];                                      \
-        }                                                                  \
-        a ^= b;                                                            \
-        return a[0] ^ a[1] ^ a[2] ^ a[3] ^ a[4] ^ a[5] ^ a[6] ^ a[7];      \
-    }
-
-READ_LOOP(read_plain, )
-#ifdef __x86_64__
-READ_LOOP(read_avx2, __attribute__((target("avx2"))))
-READ_LOOP(read_avx512, __attribute__((target("avx512f"))))
-#endif
-
-static void read_part(void *arg, int t, int n)
-{
-    struct reading *r = arg;
-    size_t part = r->n / (size_t)n / 4 * 4;
-    uint64_t (*read)(const lanes *, size_t) = read_plain;
-
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512f")) read = read_avx512;
-    else if (__builtin_cpu_supports("avx2")) read = read_avx2;
-#endif
-    r->sink[t % 64] += read(r->p + part * (size_t)t, part);
-}
-
-/* Read bandwidth with the same number of threads, over memory that no cache holds: the best of
- * several, for a limit is what can be reached. */
-static double bandwidth(const struct bench *b)
-{
-    size_t bytes = (size_t)1 << 30;
-    struct par *par = NULL;
-    double best = 0;
-    void *p = NULL;
-
-    while (bytes >= (size_t)1 << 26 && !(p = mem_aligned(bytes))) bytes /= 2;
-    if (!p || par_open(&par, (struct par_opt){ b->n_threads, true }, NULL) != OK) {
-        mem_free_aligned(p, bytes);
-        return 0;
-    }
-    memset(p, 1, bytes);
-    struct reading r = { .p = p, .n = bytes / sizeof(lanes) };
-    for (int i = 0; i < 5; i++) {
-        uint64_t start = clock_ns();
-        par_run(par, read_part, &r);
-        double gb_s = (double)bytes / 1e6 / clock_ms_since(start);
-        if (gb_s > best) best = gb_s;
-    }
-    volatile uint64_t keep = r.sink[0];
-    (void)keep;
-    par_close(par);
-    mem_free_aligned(p, bytes);
-    return best;
-}
-
-/* R times the same; warm: once before, not counted. */
-static int repeat(struct bench *b, const char *what, bool warm, int n_seqs, int n, int chunk,
-                  struct figure *f, struct err *e)
+/* Repeats a measurement R times; warm: once more before, not counted. */
+static int repeat_steps(struct bench *b, const char *what, bool warm, int n_seqs, int n, int chunk,
+                        struct figure *f, struct err *e)
 {
     int rc = warm ? run_steps(b, n_seqs, n, chunk, NULL, e) : OK;
 
@@ -310,8 +258,8 @@ static int repeat(struct bench *b, const char *what, bool warm, int n_seqs, int 
     return rc;
 }
 
-/* Weights of the experts that one token does not choose. */
-static uint64_t unread_bytes(const struct model *m)
+/* Bytes of the experts that a token is not routed to. */
+static uint64_t count_unused_experts(const struct model *m)
 {
     uint64_t sum = 0, row = 0;
 
@@ -325,38 +273,53 @@ static uint64_t unread_bytes(const struct model *m)
     return sum;
 }
 
-static int measure(struct bench *b, uint64_t start_ns, struct err *e)
+/* Weights that decoding a token reads: of an untied embedding one row, of the experts those used.
+ */
+static uint64_t count_token_bytes(const struct model *m)
+{
+    uint64_t embd = 0;
+
+    if (m->head.rows && dtype_row_bytes(m->embd.type, (uint64_t)m->embd.cols, &embd))
+        embd *= (uint64_t)m->embd.rows;
+    return m->weight_bytes - embd - count_unused_experts(m);
+}
+
+static int measure_speed(struct bench *b, struct err *e)
+{
+    int rc = OK;
+
+    if (b->n_prompt)
+        rc = repeat_steps(b, "prefill", true, 1, b->n_prompt, b->step_tokens, &b->prompt, e);
+    for (int k = 0; b->n_prompt && k < b->chunks.n && rc == OK; k++)
+        rc = repeat_steps(b, "chunks", false, 1, b->n_prompt, b->chunks.v[k], &b->chunks.by[k], e);
+    if (b->n_gen && rc == OK) rc = repeat_steps(b, "decode", false, 1, b->n_gen, 1, &b->decode, e);
+    for (int k = 0; k < b->batches.n && rc == OK; k++)
+        rc = repeat_steps(b, "batch", false, b->batches.v[k], b->n_gen ? b->n_gen : 32, 1,
+                          &b->batches.by[k], e);
+    return rc;
+}
+
+/* start_ns: when the command began. */
+static int measure_all(struct bench *b, uint64_t start_ns, struct err *e)
 {
     struct rusage ru;
     int rc;
 
     b->load_ms = clock_ms_since(start_ns);
-    if ((rc = step(b, 1, 0, 8, e)) != OK) return rc;
+    if ((rc = run_step(b, 1, 0, 8, e)) != OK) return rc;
     b->first_ms = clock_ms_since(start_ns);
-    if ((rc = fill(b, e)) != OK) return rc;
-    if (b->n_prompt) rc = repeat(b, "prefill", true, 1, b->n_prompt, b->step_tokens, &b->prompt, e);
-    for (int k = 0; b->n_prompt && k < b->chunks.n && rc == OK; k++)
-        rc = repeat(b, "chunks", false, 1, b->n_prompt, b->chunks.v[k], &b->chunks.by[k], e);
-    if (b->n_gen && rc == OK) rc = repeat(b, "decode", false, 1, b->n_gen, 1, &b->decode, e);
-    for (int k = 0; k < b->batches.n && rc == OK; k++)
-        rc = repeat(b, "batch", false, b->batches.v[k], b->n_gen ? b->n_gen : 32, 1,
-                    &b->batches.by[k], e);
-    if (rc != OK) return rc;
+    if ((rc = fill_depth(b, e)) != OK) return rc;
+    if ((rc = measure_speed(b, e)) != OK) return rc;
     if (b->progress) fprintf(stderr, "\r%40s\r", "");
     getrusage(RUSAGE_SELF, &ru);
     b->peak_rss = ru.ru_maxrss * 1024;
-    if (!b->device || str_is(str_c(b->device), "cpu")) b->bandwidth_gb_s = bandwidth(b);
-
-    const struct model *m = b->model;
-    uint64_t embd = 0;
-    if (m->head.rows && dtype_row_bytes(m->embd.type, (uint64_t)m->embd.cols, &embd))
-        embd *= (uint64_t)m->embd.rows;
-    b->token_bytes =
-        m->weight_bytes - embd - unread_bytes(m); /* an untied embedding gives one row */
+    if (!b->device || str_is(str_c(b->device), "cpu"))
+        b->bandwidth_gb_s = bandwidth_measure(b->n_threads);
+    b->token_bytes = count_token_bytes(b->model);
     return OK;
 }
 
-static void figure_json(struct jsonw *w, const char *name, struct figure *f)
+static void put_figure(struct jsonw *w, const char *name, struct figure *f)
 {
     char key[64];
     double mid = median(f);
@@ -370,23 +333,27 @@ static void figure_json(struct jsonw *w, const char *name, struct figure *f)
     jsonw_key(w, key), jsonw_num(w, f->n_tokens ? f->cpu_ms / (double)f->n_tokens : 0);
 }
 
-static void sizes_json(struct jsonw *w, const char *name, const char *figure, struct sizes *s)
+static void put_sizes(struct jsonw *w, const char *name, const char *figure, struct sizes *s)
 {
     jsonw_key(w, name), jsonw_arr(w);
     for (int k = 0; k < s->n; k++) {
         jsonw_obj(w);
         jsonw_key(w, "n"), jsonw_int(w, s->v[k]);
-        figure_json(w, figure, &s->by[k]);
+        put_figure(w, figure, &s->by[k]);
         jsonw_end(w);
     }
     jsonw_end(w);
 }
 
-static void print_json(struct bench *b)
+static double weight_gb_s(struct bench *b)
 {
-    struct buf out = { 0 };
-    struct jsonw w = { .out = &out };
-    double gb_s = median(&b->decode) * (double)b->token_bytes / 1e9;
+    return median(&b->decode) * (double)b->token_bytes / 1e9;
+}
+
+static void add_json(struct bench *b, struct buf *out)
+{
+    struct jsonw w = { .out = out };
+    double gb_s = weight_gb_s(b);
 
     jsonw_obj(&w);
     jsonw_key(&w, "model"), jsonw_str(&w, str_c(b->path));
@@ -396,8 +363,8 @@ static void print_json(struct bench *b)
     jsonw_key(&w, "depth"), jsonw_int(&w, b->depth);
     jsonw_key(&w, "kv_type"), jsonw_str(&w, str_c(dtype_name((int)b->kv_type)));
     jsonw_key(&w, "repeats"), jsonw_int(&w, b->n_repeat);
-    figure_json(&w, "prompt_tok_s", &b->prompt);
-    figure_json(&w, "decode_tok_s", &b->decode);
+    put_figure(&w, "prompt_tok_s", &b->prompt);
+    put_figure(&w, "decode_tok_s", &b->decode);
     jsonw_key(&w, "weight_gb_s"), jsonw_num(&w, gb_s);
     jsonw_key(&w, "read_gb_s"), jsonw_num(&w, b->bandwidth_gb_s);
     jsonw_key(&w, "bandwidth_share"),
@@ -406,59 +373,72 @@ static void print_json(struct bench *b)
     jsonw_key(&w, "first_token_ms"), jsonw_num(&w, b->first_ms);
     jsonw_key(&w, "weight_bytes"), jsonw_int(&w, (int64_t)b->model->weight_bytes);
     jsonw_key(&w, "peak_rss_bytes"), jsonw_int(&w, b->peak_rss);
-    sizes_json(&w, "batch", "decode_tok_s", &b->batches);
-    sizes_json(&w, "chunk", "prompt_tok_s", &b->chunks);
+    put_sizes(&w, "batch", "decode_tok_s", &b->batches);
+    put_sizes(&w, "chunk", "prompt_tok_s", &b->chunks);
     jsonw_end(&w);
-    puts(buf_cstr(&out));
-    buf_release(&out);
+    buf_putc(out, '\n');
 }
 
-static void figure_md(struct figure *f, const char *what, int n)
+/* A row of the table; name has a %d for n. */
+static void add_figure_md(struct buf *out, struct figure *f, const char *name, int n)
 {
-    char name[64];
+    char text[64];
     double mid = median(f);
 
     if (!f->n) return;
-    snprintf(name, sizeof name, what, n);
-    printf("| %s | %.1f tok/s | %.1f – %.1f; %.3f ms of processor a token |\n", name, mid, f->v[0],
-           f->v[f->n - 1], f->cpu_ms / (double)f->n_tokens);
+    snprintf(text, sizeof text, name, n);
+    buf_printf(out, "| %s | %.1f tok/s | %.1f – %.1f; %.3f ms of CPU time per token |\n", text, mid,
+               f->v[0], f->v[f->n - 1], f->cpu_ms / (double)f->n_tokens);
 }
 
-static void print_md(struct bench *b)
+static void add_md(struct bench *b, struct buf *out)
 {
-    double gb_s = median(&b->decode) * (double)b->token_bytes / 1e9;
+    double gb_s = weight_gb_s(b);
 
-    printf("%s on %s\n\n| what | median of %d | spread |\n|---|---|---|\n", b->path,
-           place_last(&b->place)->detail, b->n_repeat);
-    figure_md(&b->prompt, "prefill of %d", b->n_prompt);
+    buf_printf(out, "%s on %s\n\n| measurement | median of %d | range |\n|---|---|---|\n", b->path,
+               place_last(&b->place)->detail, b->n_repeat);
+    add_figure_md(out, &b->prompt, "prefill of %d tokens", b->n_prompt);
     for (int k = 0; k < b->chunks.n; k++)
-        figure_md(&b->chunks.by[k], "prefill in chunks of %d", b->chunks.v[k]);
-    figure_md(&b->decode, "decode of %d", b->n_gen);
+        add_figure_md(out, &b->chunks.by[k], "prefill in chunks of %d", b->chunks.v[k]);
+    add_figure_md(out, &b->decode, "decode of %d tokens", b->n_gen);
     for (int k = 0; k < b->batches.n; k++)
-        figure_md(&b->batches.by[k], "decode, %d at once", b->batches.v[k]);
+        add_figure_md(out, &b->batches.by[k], "decode of %d sequences", b->batches.v[k]);
     if (b->bandwidth_gb_s > 0)
-        printf("| weights read | %.1f GB/s | of %.1f GB/s read bandwidth (%.0f %%) |\n", gb_s,
-               b->bandwidth_gb_s, 100 * gb_s / b->bandwidth_gb_s);
-    else printf("| weights read | %.1f GB/s | |\n", gb_s);
-    printf("| load | %.1f ms | first token after %.1f ms |\n", b->load_ms, b->first_ms);
-    printf("| peak RSS | %.1f MiB | weights %.1f MiB |\n", (double)b->peak_rss / 1048576,
-           (double)b->model->weight_bytes / 1048576);
+        buf_printf(out, "| weights read | %.1f GB/s | %.0f %% of %.1f GB/s read bandwidth |\n",
+                   gb_s, 100 * gb_s / b->bandwidth_gb_s, b->bandwidth_gb_s);
+    else buf_printf(out, "| weights read | %.1f GB/s | |\n", gb_s);
+    buf_printf(out, "| load | %.1f ms | first token after %.1f ms |\n", b->load_ms, b->first_ms);
+    buf_printf(out, "| peak RSS | %.1f MiB | weights %.1f MiB |\n", (double)b->peak_rss / 1048576,
+               (double)b->model->weight_bytes / 1048576);
 }
 
-static int check(const struct bench *b, const char *format, struct err *e)
+static int print_report(struct bench *b, bool json, struct err *e)
 {
-    if (b->n_prompt < 0 || b->n_prompt > 1 << 20)
-        return err_set(e, E_INVALID, "-p takes 0 to 1048576");
-    if (b->n_gen < 0 || b->n_gen > 1 << 20) return err_set(e, E_INVALID, "-n takes 0 to 1048576");
-    if (b->depth < 0 || b->depth > 1 << 20) return err_set(e, E_INVALID, "-d takes 0 to 1048576");
-    if (b->step_tokens < 1 || b->step_tokens > MAX_STEP)
-        return err_set(e, E_INVALID, "--step takes 1 to %d", MAX_STEP);
-    if (b->n_repeat < 1 || b->n_repeat > 64) return err_set(e, E_INVALID, "-r takes 1 to 64");
-    if (b->n_threads < 0 || b->n_threads > 1024) return err_set(e, E_INVALID, "-t takes 0 to 1024");
+    struct buf out = { 0 };
+    int rc;
+
+    if (json) add_json(b, &out);
+    else add_md(b, &out);
+    rc = cli_write(stdout, &out, e);
+    buf_release(&out);
+    return rc;
+}
+
+static int check_flags(const struct bench *b, const char *format, struct err *e)
+{
+    const struct {
+        const char *flag;
+        int v, min, max;
+    } ranges[] = { { "-p", b->n_prompt, 0, 1 << 20 }, { "-n", b->n_gen, 0, 1 << 20 },
+                   { "-d", b->depth, 0, 1 << 20 },    { "--step", b->step_tokens, 1, MAX_STEP },
+                   { "-r", b->n_repeat, 1, 64 },      { "-t", b->n_threads, 0, 1024 } };
+
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (ranges[i].v < ranges[i].min || ranges[i].v > ranges[i].max)
+            return err_set(e, E_INVALID, "%s %d: must be %d to %d", ranges[i].flag, ranges[i].v,
+                           ranges[i].min, ranges[i].max);
     if (!str_is(str_c(format), "json") && !str_is(str_c(format), "md"))
-        return err_set(e, E_INVALID, "-o takes json or md, found '%s'", format);
-    if (!b->path)
-        return err_set(e, E_INVALID, "no model named (-m), and the one that ships is not here");
+        return err_set(e, E_INVALID, "-o %s: must be json or md", format);
     return OK;
 }
 
@@ -470,47 +450,46 @@ int cmd_bench(int argc, char **argv)
                        .n_repeat = 5,
                        .step_tokens = 512,
                        .kv_type = DT_F16,
-                       .progress = isatty(2) };
+                       .progress = isatty(STDERR_FILENO) };
     const char *batches = "", *chunks = "", *kv_type = "f16", *format = "md", *pos;
     bool helped;
     const struct arg table[] = {
         { "--model", "-m", ARG_STR, &b.path, "MODEL",
-          "file or folder (default: the one that ships)" },
-        { "--prompt", "-p", ARG_INT, &b.n_prompt, "N", "tokens of the prefill (512; 0: none)" },
-        { "--gen", "-n", ARG_INT, &b.n_gen, "N", "tokens to decode (128; 0: none)" },
-        { "--threads", "-t", ARG_INT, &b.n_threads, "N", "threads (default: physical cores)" },
-        { "--device", NULL, ARG_STR, &b.device, "NAME", "where to run: cpu, cuda, cuda:1 (cpu)" },
+          "GGUF file or Hugging Face folder (the model that ships with tern)" },
+        { "--prompt", "-p", ARG_INT, &b.n_prompt, "N", "tokens of the prefill; 0: none (512)" },
+        { "--gen", "-n", ARG_INT, &b.n_gen, "N", "tokens to decode; 0: none (128)" },
+        { "--threads", "-t", ARG_INT, &b.n_threads, "N", "threads (physical cores)" },
+        { "--device", NULL, ARG_STR, &b.device, "NAME", "device: cpu, cuda, cuda:1 (cpu)" },
         { "--gpu-layers", "-ngl", ARG_INT, &b.gpu_layers, "N",
-          "a GPU: only the last N layers lie there (as fits)" },
+          "GPU: run only the last N layers there (as many as fit)" },
         { "--profile", NULL, ARG_FLAG, &b.profile, NULL,
-          "cuda: time by operation, on stderr at the end" },
-        { "--repeat", "-r", ARG_INT, &b.n_repeat, "N", "repeats of each figure (5)" },
+          "cuda: print the time of each operation at the end" },
+        { "--repeat", "-r", ARG_INT, &b.n_repeat, "N", "repeats of each measurement (5)" },
         { "--batch", NULL, ARG_STR, &batches, "LIST",
           "also decode this many sequences at once: 1,4,16" },
         { "--chunk", NULL, ARG_STR, &chunks, "LIST",
-          "also prefill in steps of so many tokens: 16,64,256" },
+          "also prefill in chunks of this many tokens: 16,64,256" },
         { "--step", NULL, ARG_INT, &b.step_tokens, "N", "tokens of a step at most (512)" },
-        { "--depth", "-d", ARG_INT, &b.depth, "N", "tokens that lie in the context already (0)" },
+        { "--depth", "-d", ARG_INT, &b.depth, "N", "tokens that are in the context before (0)" },
         { "--kv-type", NULL, ARG_STR, &kv_type, "T",
-          "type of keys and values: f16, bf16, q8_0, f8, f32 (f16)" },
-        { "--output", "-o", ARG_STR, &format, "F", "md or json (md)" },
+          "KV cache type: f16, bf16, q8_0, f8, f32 (f16)" },
+        { "--output", "-o", ARG_STR, &format, "F", "output format: md or json (md)" },
         { 0 },
     };
     struct err e = { 0 };
-    int n_pos;
+    int n_pos, rc;
 
     if (args_parse(&verb, table, argc, argv, &pos, 0, &n_pos, &helped, &e) != OK)
         return cmd_usage("bench", &e);
     if (helped) return EXIT_OK;
-    if (!b.path) b.path = cmd_default_model();
-    if (check(&b, format, &e) != OK || parse_sizes(&b.batches, "--batch", batches, 256, &e) != OK ||
+    if (cmd_need_model(&b.path, &e) != OK || check_flags(&b, format, &e) != OK ||
+        parse_sizes(&b.batches, "--batch", batches, 256, &e) != OK ||
         parse_sizes(&b.chunks, "--chunk", chunks, b.step_tokens, &e) != OK ||
         cmd_kv_type(&b.kv_type, kv_type, &e) != OK)
         return cmd_usage("bench", &e);
-    if (open_all(&b, &e) == OK && measure(&b, start, &e) == OK) {
-        if (str_is(str_c(format), "json")) print_json(&b);
-        else print_md(&b);
-    }
-    close_all(&b);
-    return e.code == OK ? EXIT_OK : cmd_fail(&e);
+    rc = open_bench(&b, &e);
+    if (rc == OK) rc = measure_all(&b, start, &e);
+    if (rc == OK) rc = print_report(&b, str_is(str_c(format), "json"), &e);
+    close_bench(&b);
+    return cmd_result(rc, &e);
 }

@@ -1,7 +1,8 @@
-/* cmd_classify.c - tern classify: texts to classes. */
+/* cmd_classify.c - tern classify: classify texts with an ONNX classifier. */
+#include "base/arena.h"
 #include "base/jsonw.h"
-#include "base/mem.h"
 #include "cli/args.h"
+#include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "cli/feed.h"
 
@@ -9,9 +10,9 @@ enum { MAX_ARGS = 64 };
 
 static const struct verb verb = {
     "classify", "tern classify -m MODEL [TEXT...] [--file F] [--pairs]",
-    "What a classifier in ONNX form says of each text. Texts are arguments, or the lines of a file "
-    "or of\n"
-    "stdin; with --pairs a tab stands between two that go together. One JSON object a line:\n"
+    "Classifies texts with an ONNX classifier. Texts are arguments, or the lines of a file or of\n"
+    "stdin. With --pairs, each line is two texts with a tab between them. Prints one JSON object\n"
+    "per text:\n"
     "{\"index\":0,\"label\":\"good\",\"score\":0.98,\"scores\":{\"bad\":0.02,\"good\":0.98}}.\n"
     "\n"
     "examples:\n"
@@ -23,13 +24,14 @@ struct job {
     const char *model, *file;
     int n_threads;
     bool pairs;
+    struct arena arena;
     struct buf out;
-    struct str *labels; /* copies: the engine is gone before the last is shown */
+    struct str *labels; /* copies in the arena: they outlive the engine */
     int n_labels;
 };
 
-static int encode(struct feed *t, const struct tokenizer *tok, struct str text, struct request *r,
-                  struct err *e)
+static int encode_text(struct feed *t, const struct tokenizer *tok, struct str text,
+                       struct request *r, struct err *e)
 {
     const struct job *j = t->arg;
     const char *tab = j->pairs ? memchr(text.p, '\t', text.n) : NULL;
@@ -38,13 +40,13 @@ static int encode(struct feed *t, const struct tokenizer *tok, struct str text, 
     r->classify = true;
     if (!j->pairs) return tokenizer_encode(tok, text, ENCODE_SPECIAL, &r->prompt, e);
     if (!tab)
-        return err_set(e, E_INVALID, "--pairs, but there is no tab in '%.*s'",
+        return err_set(e, E_INVALID, "--pairs: there is no tab in '%.*s'",
                        STR_ARG(str_take(text, 80)));
     return tokenizer_encode_pair(tok, str_take(text, at), str_skip(text, at + 1), &r->prompt,
                                  &r->second, e);
 }
 
-static int show(struct feed *t, const struct request *r, int i, struct err *e)
+static int print_classes(struct feed *t, const struct request *r, int i, struct err *e)
 {
     struct job *j = t->arg;
     struct jsonw w = { .out = &j->out };
@@ -62,10 +64,10 @@ static int show(struct feed *t, const struct request *r, int i, struct err *e)
     jsonw_end(&w);
     jsonw_end(&w);
     buf_putc(&j->out, '\n');
-    return feed_print(&j->out, e);
+    return cli_write(stdout, &j->out, e);
 }
 
-static int open_model(struct job *j, struct feed *t, struct arena *a, struct err *e)
+static int open_classifier(struct job *j, struct feed *t, struct err *e)
 {
     struct engine_opt o = { .backend = { .n_threads = j->n_threads }, .kv_type = DT_NONE };
     struct engine_info info;
@@ -74,28 +76,29 @@ static int open_model(struct job *j, struct feed *t, struct arena *a, struct err
     if (rc != OK) return rc;
     engine_info(t->engine, &info);
     if (!info.labels)
-        return err_set(e, E_INVALID, "%s: the model does not classify: its task is %s", j->model,
-                       info.task);
+        return err_set(e, E_INVALID, "%s is not a classifier: its task is %s", j->model, info.task);
     j->n_labels = info.n_labels;
-    j->labels = arena_array(a, (size_t)j->n_labels, sizeof *j->labels);
-    for (int i = 0; i < j->n_labels; i++) j->labels[i] = arena_str(a, info.labels[i]);
-    return OK;
+    j->labels = arena_array(&j->arena, (size_t)j->n_labels, sizeof *j->labels);
+    for (int i = 0; j->labels && i < j->n_labels; i++)
+        j->labels[i] = arena_str(&j->arena, info.labels[i]);
+    return arena_check(&j->arena, e);
 }
 
 int cmd_classify(int argc, char **argv)
 {
     struct job j = { 0 };
-    struct feed t = { FEED_INIT, .encode = encode, .show = show, .arg = &j };
+    struct feed t = { FEED_INIT, .encode = encode_text, .show = print_classes, .arg = &j };
     const struct arg table[] = {
         { "--model", "-m", ARG_STR, &j.model, "MODEL",
-          "ONNX file, or the Hugging Face folder that holds one" },
-        { "--file", "-f", ARG_STR, &j.file, "PATH", "a text a line; -: stdin" },
-        { "--pairs", NULL, ARG_FLAG, &j.pairs, NULL, "each is two texts, a tab between them" },
-        { "--threads", "-t", ARG_INT, &j.n_threads, "N", "threads (default: physical cores)" },
+          "ONNX file, or a Hugging Face folder with one" },
+        { "--file", "-f", ARG_STR, &j.file, "PATH",
+          "read texts from a file, one per line; -: stdin" },
+        { "--pairs", NULL, ARG_FLAG, &j.pairs, NULL,
+          "two texts per line, with a tab between them" },
+        { "--threads", "-t", ARG_INT, &j.n_threads, "N", "threads (physical cores)" },
         { 0 },
     };
     const char *pos[MAX_ARGS];
-    struct arena arena = { 0 };
     struct err e = { 0 };
     bool helped;
     int n_pos, rc;
@@ -104,15 +107,15 @@ int cmd_classify(int argc, char **argv)
         return cmd_usage(verb.name, &e);
     if (helped) return EXIT_OK;
     if (!j.model) {
-        err_set(&e, E_INVALID, "no model: name one with -m");
+        err_set(&e, E_INVALID, "no model: name an ONNX classifier with -m");
         return cmd_usage(verb.name, &e);
     }
     for (int i = 0; i < n_pos; i++) feed_add(&t, str_c(pos[i]));
     rc = n_pos && !j.file ? OK : feed_read(&t, j.file, &e);
-    if (rc == OK) rc = open_model(&j, &t, &arena, &e);
+    if (rc == OK) rc = open_classifier(&j, &t, &e);
     if (rc == OK) rc = feed_run(&t, &e);
     feed_release(&t);
     buf_release(&j.out);
-    arena_release(&arena);
-    return rc == OK ? EXIT_OK : cmd_fail(&e);
+    arena_release(&j.arena);
+    return cmd_result(rc, &e);
 }

@@ -1,6 +1,7 @@
-/* cmd_embed.c - tern embed: texts to vectors. */
+/* cmd_embed.c - tern embed: turn texts into embedding vectors. */
 #include "base/mem.h"
 #include "cli/args.h"
+#include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "cli/feed.h"
 
@@ -10,18 +11,15 @@ enum { MAX_ARGS = 64 };
 
 static const struct verb verb = {
     "embed", "tern embed [-m MODEL] [TEXT...] [--file F] [--dimensions N] [--similarity]",
-    "Each text becomes a vector of length 1: of an encoder (bert, nomic-bert, modernbert) or of "
-    "any other\n"
-    "model, pooled as the model says. Texts are arguments, or the lines of a file or of stdin. One "
-    "JSON\n"
-    "object a line: {\"index\":0,\"tokens\":5,\"embedding\":[...]}.\n"
+    "Computes an embedding vector of length 1 for each text, with an encoder (bert, nomic-bert,\n"
+    "modernbert) or any other model, pooled as the model's files say. Texts are arguments, or the\n"
+    "lines of a file or of stdin. Prints one JSON object per text:\n"
+    "{\"index\":0,\"tokens\":5,\"embedding\":[...]}.\n"
     "\n"
     "examples:\n"
     "  tern embed -m nomic-embed-text.gguf \"search_query: what is a tern?\"\n"
     "  tern embed -m bge-small/ --file sentences.txt > vectors.jsonl\n"
-    "  tern embed -m bge-small/ --similarity \"a cat\" \"a kitten\" \"a truck\"      how near each "
-    "is to "
-    "the first"
+    "  tern embed -m bge-small/ --similarity \"a cat\" \"a kitten\" \"a truck\""
 };
 
 struct job {
@@ -29,7 +27,7 @@ struct job {
     int n_threads, dimensions;
     bool similarity;
     struct buf out;
-    float *first; /* the first text's vector */
+    float *first; /* [n_embd] the first text's vector, for --similarity */
     int n_embd;
 };
 
@@ -40,7 +38,8 @@ static double dot(const float *a, const float *b, int n)
     return s;
 }
 
-static void put_vector(struct job *j, const struct request *r, int index)
+/* A shortened vector is scaled to length 1 again. */
+static void add_vector(struct job *j, const struct request *r, int index)
 {
     double scale = 1;
 
@@ -51,25 +50,25 @@ static void put_vector(struct job *j, const struct request *r, int index)
     buf_puts(&j->out, "]}\n");
 }
 
-static int encode(struct feed *t, const struct tokenizer *tok, struct str text, struct request *r,
-                  struct err *e)
+static int encode_text(struct feed *t, const struct tokenizer *tok, struct str text,
+                       struct request *r, struct err *e)
 {
     (void)t;
     return tokenizer_encode(tok, text, ENCODE_SPECIAL, &r->prompt, e);
 }
 
-static int show(struct feed *t, const struct request *r, int i, struct err *e)
+static int print_embedding(struct feed *t, const struct request *r, int i, struct err *e)
 {
     struct job *j = t->arg;
 
-    if (i == 0) j->first = mem_dup(r->vec, (size_t)j->n_embd * sizeof *r->vec);
+    if (i == 0) j->first = cli_need(mem_dup(r->vec, (size_t)j->n_embd * sizeof *r->vec));
     if (j->similarity)
         buf_printf(&j->out, "%.4f  %.*s\n", dot(j->first, r->vec, j->n_embd), STR_ARG(t->texts[i]));
-    else put_vector(j, r, i);
-    return feed_print(&j->out, e);
+    else add_vector(j, r, i);
+    return cli_write(stdout, &j->out, e);
 }
 
-static int open_model(struct job *j, struct feed *t, struct err *e)
+static int open_encoder(struct job *j, struct feed *t, struct err *e)
 {
     struct engine_opt o = { .backend = { .n_threads = j->n_threads }, .kv_type = DT_NONE };
     struct engine_info info;
@@ -78,30 +77,29 @@ static int open_model(struct job *j, struct feed *t, struct err *e)
     if (rc != OK) return rc;
     engine_info(t->engine, &info);
     if (info.labels)
-        return err_set(e, E_INVALID,
-                       "%s: the model classifies and gives no embeddings: see tern classify",
+        return err_set(e, E_INVALID, "%s is a classifier and has no embeddings; use tern classify",
                        j->model);
     j->n_embd = info.model->hp.n_embd;
     if (!j->dimensions) j->dimensions = j->n_embd;
     if (j->dimensions < 1 || j->dimensions > j->n_embd)
-        return err_set(e, E_INVALID, "--dimensions is %d, but the model's embeddings have %d",
-                       j->dimensions, j->n_embd);
+        return err_set(e, E_INVALID, "--dimensions %d: must be 1 to %d", j->dimensions, j->n_embd);
     return OK;
 }
 
 int cmd_embed(int argc, char **argv)
 {
     struct job j = { 0 };
-    struct feed t = { FEED_INIT, .encode = encode, .show = show, .arg = &j };
+    struct feed t = { FEED_INIT, .encode = encode_text, .show = print_embedding, .arg = &j };
     const struct arg table[] = {
         { "--model", "-m", ARG_STR, &j.model, "MODEL",
-          "GGUF file, ONNX file or Hugging Face folder (default: the model that ships)" },
-        { "--file", "-f", ARG_STR, &j.file, "PATH", "a text a line; -: stdin" },
+          "GGUF file, ONNX file or Hugging Face folder (the model that ships with tern)" },
+        { "--file", "-f", ARG_STR, &j.file, "PATH",
+          "read texts from a file, one per line; -: stdin" },
         { "--dimensions", "-d", ARG_INT, &j.dimensions, "N",
-          "only the first N numbers, of length 1 again (default: all)" },
+          "shorten vectors to N dimensions (all)" },
         { "--similarity", NULL, ARG_FLAG, &j.similarity, NULL,
-          "print how near each text is to the first, not vectors" },
-        { "--threads", "-t", ARG_INT, &j.n_threads, "N", "threads (default: physical cores)" },
+          "print each text's cosine similarity to the first one" },
+        { "--threads", "-t", ARG_INT, &j.n_threads, "N", "threads (physical cores)" },
         { 0 },
     };
     const char *pos[MAX_ARGS];
@@ -112,16 +110,13 @@ int cmd_embed(int argc, char **argv)
     if (args_parse(&verb, table, argc, argv, pos, MAX_ARGS, &n_pos, &helped, &e) != OK)
         return cmd_usage(verb.name, &e);
     if (helped) return EXIT_OK;
-    if (!j.model && !(j.model = cmd_default_model())) {
-        err_set(&e, E_INVALID, "no model: name one with -m");
-        return cmd_usage(verb.name, &e);
-    }
+    if (cmd_need_model(&j.model, &e) != OK) return cmd_usage(verb.name, &e);
     for (int i = 0; i < n_pos; i++) feed_add(&t, str_c(pos[i]));
     rc = n_pos && !j.file ? OK : feed_read(&t, j.file, &e);
-    if (rc == OK) rc = open_model(&j, &t, &e);
+    if (rc == OK) rc = open_encoder(&j, &t, &e);
     if (rc == OK) rc = feed_run(&t, &e);
     feed_release(&t);
     buf_release(&j.out);
     mem_free(j.first);
-    return rc == OK ? EXIT_OK : cmd_fail(&e);
+    return cmd_result(rc, &e);
 }

@@ -1,7 +1,9 @@
-/* tern inspect: what a model file holds. */
+/* cmd_inspect.c - tern inspect: show the contents of a model file: architecture, shapes, types,
+ * sizes, metadata, tensors. */
+#include "base/arena.h"
 #include "base/jsonw.h"
-#include "base/mem.h"
 #include "cli/args.h"
+#include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "format/source.h"
 #include "model/hparams.h"
@@ -13,24 +15,26 @@
 static const struct verb verb = {
     "inspect",
     "tern inspect MODEL [--json] [--tensors] [--keys]",
-    "Shows what a GGUF file, a .safetensors file, an ONNX file or a Hugging Face folder holds: "
-    "architecture,\n"
-    "shapes, types, sizes. Nothing is loaded; the whole header is checked.\n\n"
+    "Shows architecture, shapes, types and sizes of a GGUF file, a .safetensors file, an ONNX "
+    "file\n"
+    "or a Hugging Face folder. The header is read and checked; the weights are not loaded.\n\n"
+    "examples:\n"
     "  tern inspect models/tern-tales.gguf --tensors",
 };
 
 struct type_sum {
-    int n;
+    int n; /* tensors */
     uint64_t bytes, elements;
 };
 
-static uint64_t elements(const struct source_tensor *t)
+static uint64_t count_elements(const struct source_tensor *t)
 {
     uint64_t n = 1;
     for (int d = 0; d < t->n_dims; d++) n *= (uint64_t)t->dims[d];
     return n;
 }
 
+/* Sums by type, and over all types. */
 static void sum_types(const struct source *s, struct type_sum sums[DT_COUNT], struct type_sum *all)
 {
     for (size_t i = 0; i < source_n_tensors(s); i++) {
@@ -39,12 +43,13 @@ static void sum_types(const struct source *s, struct type_sum sums[DT_COUNT], st
         for (int k = 0; k < 2; k++) {
             into[k]->n++;
             into[k]->bytes += t->bytes;
-            into[k]->elements += elements(t);
+            into[k]->elements += count_elements(t);
         }
     }
 }
 
-static void value_json(struct jsonw *w, const struct value *v, size_t max_list)
+/* Lists longer than max_list, such as a vocabulary, are written as {"length": n}. */
+static void put_value(struct jsonw *w, const struct value *v, size_t max_list)
 {
     struct value item;
 
@@ -58,21 +63,21 @@ static void value_json(struct jsonw *w, const struct value *v, size_t max_list)
     case VALUE_FLOAT: jsonw_num(w, v->f); break;
     case VALUE_STR: jsonw_str(w, v->s); break;
     case VALUE_LIST:
-        if (v->n > max_list) { /* a vocabulary: its length says enough */
+        if (v->n > max_list) {
             jsonw_obj(w);
             jsonw_key(w, "length"), jsonw_int(w, (int64_t)v->n);
             jsonw_end(w);
             break;
         }
         jsonw_arr(w);
-        for (size_t i = 0; i < v->n && value_at(v, i, &item); i++) value_json(w, &item, max_list);
+        for (size_t i = 0; i < v->n && value_at(v, i, &item); i++) put_value(w, &item, max_list);
         jsonw_end(w);
         break;
     default: jsonw_null(w);
     }
 }
 
-static void hparams_json(struct jsonw *w, const struct hparams *hp)
+static void put_hparams(struct jsonw *w, const struct hparams *hp)
 {
     const struct layer_hp *l = &hp->layers[0];
 
@@ -94,16 +99,16 @@ static void hparams_json(struct jsonw *w, const struct hparams *hp)
 
 /* ---- ONNX ---- */
 
-static struct str value_name(const struct onnx *m, const struct onnx_io *io)
+static struct str io_name(const struct onnx *m, const struct onnx_io *io)
 {
     return m->values[io->value].name;
 }
 
-static void card_json(struct jsonw *w, const struct card *c, const struct onnx *m)
+static void put_card(struct jsonw *w, const struct card *c, const struct onnx *m)
 {
     jsonw_key(w, "architecture"), jsonw_str(w, STR("onnx"));
     jsonw_key(w, "task"), jsonw_str(w, str_c(card_task_name(c->task)));
-    jsonw_key(w, "output"), jsonw_str(w, value_name(m, &m->graph.outputs[c->output]));
+    jsonw_key(w, "output"), jsonw_str(w, io_name(m, &m->graph.outputs[c->output]));
     if (c->task == CARD_EMBED) {
         jsonw_key(w, "embedding"), jsonw_int(w, c->width);
         jsonw_key(w, "pooling"), jsonw_str(w, str_c(card_pool_name(c->pool)));
@@ -118,15 +123,15 @@ static void card_json(struct jsonw *w, const struct card *c, const struct onnx *
     jsonw_key(w, "context"), jsonw_int(w, c->n_ctx);
 }
 
-static void graph_json(const struct source *s, const struct onnx *m, const struct hparams *hp,
-                       const struct err *why, struct buf *out)
+static void add_graph_json(const struct source *s, const struct onnx *m, const struct hparams *hp,
+                           const struct err *why, struct buf *out)
 {
     struct jsonw w = { .out = out };
 
     jsonw_obj(&w);
     jsonw_key(&w, "path"), jsonw_str(&w, str_c(source_onnx(s)));
     jsonw_key(&w, "format"), jsonw_str(&w, STR("onnx"));
-    if (hp) card_json(&w, hp->card, m);
+    if (hp) put_card(&w, hp->card, m);
     else jsonw_key(&w, "not_runnable"), jsonw_str(&w, str_c(why->msg));
     jsonw_key(&w, "opset"), jsonw_int(&w, m->opset);
     jsonw_key(&w, "producer"), jsonw_str(&w, m->producer);
@@ -137,36 +142,36 @@ static void graph_json(const struct source *s, const struct onnx *m, const struc
     buf_putc(out, '\n');
 }
 
-static void print_ios(const struct onnx *m, const char *what, const struct onnx_io *io, int n,
-                      struct buf *out)
+static void add_ios(const struct onnx *m, const char *what, const struct onnx_io *io, int n,
+                    struct buf *out)
 {
     buf_printf(out, "  %-13s ", what);
     for (int i = 0; i < n; i++)
-        buf_printf(out, "%s%.*s", i ? ", " : "", STR_ARG(str_take(value_name(m, &io[i]), 60)));
+        buf_printf(out, "%s%.*s", i ? ", " : "", STR_ARG(str_take(io_name(m, &io[i]), 60)));
     buf_putc(out, '\n');
 }
 
-static void graph_text(const struct source *s, const struct onnx *m, const struct hparams *hp,
-                       const struct err *why, struct buf *out)
+static void add_graph_text(const struct source *s, const struct onnx *m, const struct hparams *hp,
+                           const struct err *why, struct buf *out)
 {
     const struct card *c = hp ? hp->card : NULL;
 
     buf_printf(out, "%s\n", source_onnx(s));
     if (!c) buf_printf(out, "  not runnable  %s\n", why->msg);
     else if (c->task == CARD_EMBED)
-        buf_printf(out, "  task          embed: %d numbers of %.*s, pooling: %s%s\n", c->width,
-                   STR_ARG(value_name(m, &m->graph.outputs[c->output])), card_pool_name(c->pool),
-                   c->normalize ? ", of length 1" : "");
+        buf_printf(out, "  task          embed: %d dimensions from %.*s, pooling: %s%s\n", c->width,
+                   STR_ARG(io_name(m, &m->graph.outputs[c->output])), card_pool_name(c->pool),
+                   c->normalize ? ", normalized" : "");
     else {
         buf_printf(out, "  task          classify: %s of %.*s\n  labels        ",
-                   card_score_name(c->score), STR_ARG(value_name(m, &m->graph.outputs[c->output])));
+                   card_score_name(c->score), STR_ARG(io_name(m, &m->graph.outputs[c->output])));
         for (int i = 0; i < c->width && i < 20; i++)
             buf_printf(out, "%s%.*s", i ? ", " : "", STR_ARG(c->labels[i]));
         buf_puts(out, c->width > 20 ? ", ...\n" : "\n");
     }
     if (c) buf_printf(out, "  vocabulary    %d\n  context       %d\n", c->n_vocab, c->n_ctx);
-    print_ios(m, "inputs", m->graph.inputs, m->graph.n_inputs, out);
-    print_ios(m, "outputs", m->graph.outputs, m->graph.n_outputs, out);
+    add_ios(m, "inputs", m->graph.inputs, m->graph.n_inputs, out);
+    add_ios(m, "outputs", m->graph.outputs, m->graph.n_outputs, out);
     buf_printf(out,
                "  graph         %d nodes, opset %d, by %.*s\n  parameters    %.2f M, %.1f MiB\n",
                m->graph.n_nodes, m->opset, STR_ARG(str_take(m->producer, 60)),
@@ -184,18 +189,17 @@ static int inspect_graph(const struct source *s, bool json, struct err *e)
     bool runs = rc == OK && hparams_read(&hp, &a, s, &why) == OK &&
                 onnx_run_check(m, hp.card->output, &why) == OK;
 
-    if (rc == OK && json) graph_json(s, m, runs ? &hp : NULL, &why, &out);
-    else if (rc == OK) graph_text(s, m, runs ? &hp : NULL, &why, &out);
-    if (rc == OK && (fwrite(out.p, 1, out.n, stdout) != out.n || fflush(stdout) != 0))
-        rc = err_set(e, E_IO, "cannot write to stdout");
+    if (rc == OK && json) add_graph_json(s, m, runs ? &hp : NULL, &why, &out);
+    else if (rc == OK) add_graph_text(s, m, runs ? &hp : NULL, &why, &out);
+    if (rc == OK) rc = cli_write(stdout, &out, e);
     buf_release(&out);
     onnx_close(m);
     arena_release(&a);
     return rc;
 }
 
-static void print_json(const struct source *s, const struct hparams *hp, const struct err *why,
-                       struct buf *out)
+static void add_json(const struct source *s, const struct hparams *hp, const struct err *why,
+                     struct buf *out)
 {
     struct jsonw w = { .out = out };
     struct type_sum sums[DT_COUNT] = { 0 }, all = { 0 };
@@ -206,7 +210,7 @@ static void print_json(const struct source *s, const struct hparams *hp, const s
     jsonw_key(&w, "path"), jsonw_str(&w, str_c(source_path(s)));
     jsonw_key(&w, "format"),
         jsonw_str(&w, source_kind(s) == SOURCE_GGUF ? STR("gguf") : STR("safetensors"));
-    if (hp) hparams_json(&w, hp);
+    if (hp) put_hparams(&w, hp);
     else jsonw_key(&w, "not_runnable"), jsonw_str(&w, str_c(why->msg));
     jsonw_key(&w, "parameters"), jsonw_int(&w, (int64_t)all.elements);
     jsonw_key(&w, "bytes"), jsonw_int(&w, (int64_t)all.bytes);
@@ -214,7 +218,7 @@ static void print_json(const struct source *s, const struct hparams *hp, const s
     for (size_t i = 0; i < source_n_keys(s); i++)
         if (source_key(s, source_key_name(s, i), &v)) {
             jsonw_key(&w, source_key_name(s, i));
-            value_json(&w, &v, 64);
+            put_value(&w, &v, 64);
         }
     jsonw_end(&w);
     jsonw_key(&w, "tensors"), jsonw_arr(&w);
@@ -234,7 +238,7 @@ static void print_json(const struct source *s, const struct hparams *hp, const s
     buf_putc(out, '\n');
 }
 
-static void print_keys(const struct source *s, struct buf *out)
+static void add_keys_text(const struct source *s, struct buf *out)
 {
     struct value v;
 
@@ -242,15 +246,16 @@ static void print_keys(const struct source *s, struct buf *out)
         struct buf one = { 0 };
         struct jsonw w = { .out = &one };
         if (!source_key(s, source_key_name(s, i), &v)) continue;
-        value_json(&w, &v, 8);
-        buf_printf(out, "  %-44s %.*s%s\n", source_key_name(s, i), (int)(one.n > 80 ? 80 : one.n),
-                   one.p, one.n > 80 ? "..." : "");
+        put_value(&w, &v, 8);
+        buf_printf(out, "  %-44s %.80s%s\n", source_key_name(s, i), buf_cstr(&one),
+                   one.n > 80 ? "..." : "");
+        out->failed |= one.failed;
         buf_release(&one);
     }
 }
 
-/* What is kept of the past beside keys and values, and how an encoder pools. */
-static void print_mixers(const struct hparams *hp, struct buf *out)
+/* Recurrent state, latent attention, and the pooling of an encoder. */
+static void add_mixers_text(const struct hparams *hp, struct buf *out)
 {
     static const char *const pools[] = {
         [POOL_LAST] = "last token", [POOL_MEAN] = "mean", [POOL_CLS] = "first token"
@@ -264,17 +269,18 @@ static void print_mixers(const struct hparams *hp, struct buf *out)
         n += state_bytes(&s, 1) > 0;
     }
     if (n)
-        buf_printf(out, "  state         %.1f KiB a sequence, in %d of %d layers\n",
+        buf_printf(out, "  state         %.1f KiB per sequence, in %d of %d layers\n",
                    (double)bytes / 1024, n, hp->n_layers);
     if (hp->layers[0].mix.kind == MIX_MLA)
-        buf_printf(out, "  latent        %d numbers and a turned key of %d a token\n",
+        buf_printf(out, "  latent        %d dimensions and a rotary key of %d per token\n",
                    hp->layers[0].mix.kv_rank, hp->layers[0].mix.rope);
     if (hp->encoder)
-        buf_printf(out, "  encoder       looks both ways; pooling: %s\n", pools[hp->pooling]);
+        buf_printf(out, "  encoder       bidirectional attention; pooling: %s\n",
+                   pools[hp->pooling]);
 }
 
-static void print_text(const struct source *s, const struct hparams *hp, const struct err *why,
-                       bool keys, bool tensors, struct buf *out)
+static void add_text(const struct source *s, const struct hparams *hp, const struct err *why,
+                     bool keys, bool tensors, struct buf *out)
 {
     struct type_sum sums[DT_COUNT] = { 0 }, all = { 0 };
 
@@ -286,12 +292,12 @@ static void print_text(const struct source *s, const struct hparams *hp, const s
             out, "  architecture  %s\n  layers        %d\n  embedding     %d\n  feed-forward  %d\n",
             hp->arch, hp->n_layers, hp->n_embd, l->n_ff);
         if (hp->moe.n)
-            buf_printf(out, "  experts       %d of %d a token, %d wide\n", hp->moe.n_used,
+            buf_printf(out, "  experts       %d of %d per token, %d wide\n", hp->moe.n_used,
                        hp->moe.n, hp->moe.n_ff);
         if (l->n_heads)
             buf_printf(out, "  heads         %d (%d KV) of %d\n", l->n_heads, l->n_kv_heads,
                        l->head_dim);
-        print_mixers(hp, out);
+        add_mixers_text(hp, out);
         buf_printf(out, "  vocabulary    %d\n  context       %d\n", hp->n_vocab, hp->n_ctx);
     } else {
         buf_printf(out, "  not runnable  %s\n", why->msg);
@@ -300,11 +306,11 @@ static void print_text(const struct source *s, const struct hparams *hp, const s
                all.n, (double)all.bytes / 1048576);
     for (int t = 0; t < DT_COUNT; t++)
         if (sums[t].n)
-            buf_printf(out, "  %-13s %d tensors, %.1f MiB, %.2f bits each\n", dtype_name(t),
+            buf_printf(out, "  %-13s %d tensors, %.1f MiB, %.2f bits per weight\n", dtype_name(t),
                        sums[t].n, (double)sums[t].bytes / 1048576,
                        sums[t].elements ? 8.0 * (double)sums[t].bytes / (double)sums[t].elements
                                         : 0.0);
-    if (keys) buf_puts(out, "\nkeys:\n"), print_keys(s, out);
+    if (keys) buf_puts(out, "\nkeys:\n"), add_keys_text(s, out);
     if (tensors) buf_puts(out, "\ntensors:\n");
     for (size_t i = 0; tensors && i < source_n_tensors(s); i++) {
         const struct source_tensor *t = source_tensor(s, i);
@@ -315,43 +321,45 @@ static void print_text(const struct source *s, const struct hparams *hp, const s
     }
 }
 
+static int inspect_weights(const struct source *s, bool json, bool keys, bool tensors,
+                           struct err *e)
+{
+    struct arena arena = { 0 };
+    struct hparams hp = { 0 };
+    struct buf out = { 0 };
+    struct err why = { 0 };
+    bool runs = hparams_read(&hp, &arena, s, &why) == OK;
+    int rc;
+
+    if (json) add_json(s, runs ? &hp : NULL, &why, &out);
+    else add_text(s, runs ? &hp : NULL, &why, keys, tensors, &out);
+    rc = cli_write(stdout, &out, e);
+    buf_release(&out);
+    arena_release(&arena);
+    return rc;
+}
+
 int cmd_inspect(int argc, char **argv)
 {
     bool json = false, tensors = false, keys = false, helped;
     const char *path = NULL, *model = NULL;
     const struct arg table[] = {
-        { "--json", NULL, ARG_FLAG, &json, NULL, "everything as one JSON object" },
-        { "--tensors", NULL, ARG_FLAG, &tensors, NULL, "list every tensor" },
-        { "--keys", NULL, ARG_FLAG, &keys, NULL, "list every metadata key" },
-        { "--model", "-m", ARG_STR, &model, "MODEL", "the same as the argument" },
+        { "--json", NULL, ARG_FLAG, &json, NULL, "print everything as one JSON object" },
+        { "--tensors", NULL, ARG_FLAG, &tensors, NULL, "list the tensors" },
+        { "--keys", NULL, ARG_FLAG, &keys, NULL, "list the metadata keys" },
+        { "--model", "-m", ARG_STR, &model, "MODEL", "the model, in place of the argument" },
         { 0 },
     };
     struct source *s = NULL;
-    struct arena arena = { 0 };
-    struct hparams hp = { 0 };
-    struct buf out = { 0 };
-    struct err e = { 0 }, why = { 0 };
+    struct err e = { 0 };
     int n_pos, rc = args_parse(&verb, table, argc, argv, &path, 1, &n_pos, &helped, &e);
 
     if (rc != OK) return cmd_usage("inspect", &e);
     if (helped) return EXIT_OK;
-    if (!path) path = model ? model : cmd_default_model();
-    if (!path) {
-        err_set(&e, E_INVALID, "no model named, and the one that ships is not here");
-        return cmd_usage("inspect", &e);
-    }
+    if (!path) path = model;
+    if (cmd_need_model(&path, &e) != OK) return cmd_usage("inspect", &e);
     if (cmd_model(&path, &e) != OK || source_open(&s, path, &e) != OK) return cmd_fail(&e);
-    if (source_onnx(s)) {
-        rc = inspect_graph(s, json, &e);
-        source_close(s);
-        return rc == OK ? EXIT_OK : cmd_fail(&e);
-    }
-    bool runs = hparams_read(&hp, &arena, s, &why) == OK;
-    if (json) print_json(s, runs ? &hp : NULL, &why, &out);
-    else print_text(s, runs ? &hp : NULL, &why, keys, tensors, &out);
-    bool written = fwrite(out.p, 1, out.n, stdout) == out.n && fflush(stdout) == 0;
-    buf_release(&out);
-    arena_release(&arena);
+    rc = source_onnx(s) ? inspect_graph(s, json, &e) : inspect_weights(s, json, keys, tensors, &e);
     source_close(s);
-    return written ? EXIT_OK : EXIT_FAILED;
+    return cmd_result(rc, &e);
 }

@@ -1,5 +1,6 @@
-/* cmd_serve.c - tern serve: settings in, a server until it is told to stop. */
-#include "base/log.h"
+/* cmd_serve.c - tern serve: reads the settings and runs the server until a signal ends it. Flags
+ * and help are server/settings, since the settings also come from the environment and from YAML. */
+#include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "server/server.h"
 
@@ -9,10 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The server set an alarm when it aborted, and something still runs. */
-static void give_up(int sig)
+/* SIGALRM: the server set an alarm for its shutdown, and something still runs. */
+static void on_shutdown_timeout(int sig)
 {
-    static const char line[] = "tern: error: it did not end in time; giving up\n";
+    static const char line[] = "tern: error: the server did not shut down in time; exiting\n";
 
     (void)sig;
     if (write(2, line, sizeof line - 1) < 0) _exit(EXIT_FAILED);
@@ -26,9 +27,10 @@ static int print_config(const struct settings *s)
     char *text;
 
     settings_json(s, &b);
+    cli_text(&b);
     root = json_loadb(b.p, b.n, 0, NULL);
-    text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    printf("%s\n", text ? text : buf_cstr(&b));
+    text = cli_need(root ? json_dumps(root, JSON_INDENT(2)) : NULL);
+    printf("%s\n", text);
     free(text);
     json_decref(root);
     buf_release(&b);
@@ -42,7 +44,7 @@ static int add_default_model(struct settings *s, struct err *e)
     if (s->n_models > 0) return OK;
     if (!path)
         return err_set(e, E_NOTFOUND,
-                       "no model: name one with -m (the one that ships was not found)");
+                       "no model: name one with -m (the model that ships with tern was not found)");
     return settings_add_model(s, path, e);
 }
 
@@ -60,7 +62,7 @@ int cmd_serve(int argc, char **argv)
     } else if (s.print_config) {
         code = print_config(&s);
     } else {
-        signal(SIGALRM, give_up);
+        signal(SIGALRM, on_shutdown_timeout);
         rc = server_run(&s, &e);
         if (rc != OK) code = rc == E_INVALID ? cmd_usage("serve", &e) : cmd_fail(&e);
         alarm(0);

@@ -1,9 +1,8 @@
-/* cmd_tokenize.c - tern tokenize: text to ids and back. */
+/* cmd_tokenize.c - tern tokenize: turn text into token ids, and back. */
 #include "base/buf.h"
-#include "base/file.h"
-#include "base/mem.h"
 #include "base/utf8.h"
 #include "cli/args.h"
+#include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "token/tokenizer.h"
 
@@ -16,12 +15,13 @@ enum { MAX_INPUT = 1 << 29 };
 
 static const struct verb verb = {
     "tokenize", "tern tokenize [-m MODEL] [--file F] [--special] [--jsonl | --decode]",
-    "Text from a file or stdin becomes one line with a JSON array of ids. MODEL is a GGUF file, a "
-    "Hugging\n"
-    "Face folder, a tokenizer.json or a tokenizer.json.gz.\n"
+    "Prints the token ids of a text (a file, or stdin) as one JSON array. MODEL is a GGUF file, a\n"
+    "Hugging Face folder, a tokenizer.json or a tokenizer.json.gz. With --jsonl each input line "
+    "is\n"
+    "a JSON string and each output line an array; with --decode ids become text.\n\n"
+    "examples:\n"
     "  echo -n 'Once upon a time' | tern tokenize -m model.gguf\n"
-    "  tern tokenize -m tokenizer.json --jsonl < strings.jsonl     one JSON string a line, one "
-    "array a line\n"
+    "  tern tokenize -m tokenizer.json --jsonl < strings.jsonl\n"
     "  echo '[403, 407, 261]' | tern tokenize -m model.gguf --decode"
 };
 
@@ -29,14 +29,16 @@ struct job {
     const char *model, *file;
     bool special, plain, jsonl, decode;
     struct tokenizer *t;
-    FILE *in;
-    struct buf line; /* of output */
+    struct buf line; /* of the output */
     struct ids ids;
 };
 
-/* ---- reading JSON strings ---- */
+/* ---- JSON strings ----
+ *
+ * A parser of their own: jansson rejects lone surrogates and bytes that are not UTF-8, and such
+ * texts are just what tokenizers are tested with. */
 
-static int hex4(const char *p, const char *end)
+static int parse_hex4(const char *p, const char *end)
 {
     int v = 0;
 
@@ -49,16 +51,16 @@ static int hex4(const char *p, const char *end)
     return v;
 }
 
-/* Behind "\u": one or, for a pair of surrogates, two of them. A lone surrogate is U+FFFD. */
-static bool put_unicode(const char **p, const char *end, struct buf *out)
+/* *p is behind "\u". Reads one code unit or a surrogate pair; a lone surrogate becomes U+FFFD. */
+static bool add_unicode(const char **p, const char *end, struct buf *out)
 {
-    int cp = hex4(*p, end), low;
+    int cp = parse_hex4(*p, end), low;
     char c[4];
 
     if (cp < 0) return false;
     *p += 4;
     if (cp >= 0xd800 && cp < 0xdc00 && end - *p >= 6 && (*p)[0] == '\\' && (*p)[1] == 'u' &&
-        (low = hex4(*p + 2, end)) >= 0xdc00 && low < 0xe000) {
+        (low = parse_hex4(*p + 2, end)) >= 0xdc00 && low < 0xe000) {
         cp = 0x10000 + ((cp - 0xd800) << 10) + (low - 0xdc00);
         *p += 6;
     }
@@ -67,19 +69,19 @@ static bool put_unicode(const char **p, const char *end, struct buf *out)
     return true;
 }
 
-static bool put_escape(const char **p, const char *end, struct buf *out)
+static bool add_escape(const char **p, const char *end, struct buf *out)
 {
     static const char names[] = "\"\\/bfnrt", codes[] = "\"\\/\b\f\n\r\t";
     char c = *(*p)++;
     const char *at = c ? strchr(names, c) : NULL;
 
-    if (c == 'u') return put_unicode(p, end, out);
+    if (c == 'u') return add_unicode(p, end, out);
     if (at) buf_putc(out, codes[at - names]);
     return at != NULL;
 }
 
-/* "..." and nothing else but white space; false: it is not that. */
-static bool read_json_string(struct str line, struct buf *out)
+/* Appends the text of a line that is one JSON string; false: it is not one. */
+static bool parse_json_string(struct str line, struct buf *out)
 {
     const char *p, *end;
 
@@ -90,14 +92,15 @@ static bool read_json_string(struct str line, struct buf *out)
         unsigned char c = (unsigned char)*p++;
         if (c == '"' || c < 0x20) return false;
         if (c != '\\') buf_putc(out, (char)c);
-        else if (p == end || !put_escape(&p, end, out)) return false;
+        else if (p == end || !add_escape(&p, end, out)) return false;
     }
     return true;
 }
 
-/* ---- the three ways ---- */
+/* ---- encoding and decoding ---- */
 
-static void put_ids(struct buf *b, const struct ids *ids)
+/* "[1, 2]\n". printf would take most of the time of a large file. */
+static void add_ids(struct buf *b, const struct ids *ids)
 {
     char digits[12];
 
@@ -113,11 +116,15 @@ static void put_ids(struct buf *b, const struct ids *ids)
     buf_puts(b, "]\n");
 }
 
-static int put_out(struct job *j, struct err *e)
+/* stdio buffers: a flush for each line would be slow. */
+static int print_line(struct job *j, struct err *e)
 {
-    if (fwrite(j->line.p, 1, j->line.n, stdout) != j->line.n)
-        return err_set(e, E_IO, "stdout: %s", strerror(errno));
-    return OK;
+    int rc = buf_check(&j->line, e);
+
+    if (rc == OK && j->line.n && fwrite(j->line.p, 1, j->line.n, stdout) != j->line.n)
+        rc = err_set(e, E_IO, "cannot write to stdout: %s", strerror(errno));
+    buf_clear(&j->line);
+    return rc;
 }
 
 static int encode_text(struct job *j, struct str text, struct err *e)
@@ -126,13 +133,23 @@ static int encode_text(struct job *j, struct str text, struct err *e)
     int rc;
 
     j->ids.n = 0;
-    buf_clear(&j->line);
     if ((rc = tokenizer_encode(j->t, text, flags, &j->ids, e)) != OK) return rc;
-    put_ids(&j->line, &j->ids);
-    return put_out(j, e);
+    if ((rc = ids_check(&j->ids, e)) != OK) return rc;
+    add_ids(&j->line, &j->ids);
+    return print_line(j, e);
 }
 
-static int encode_lines(struct job *j, struct err *e)
+static int encode_line(struct job *j, struct str line, struct buf *text, struct err *e)
+{
+    int rc;
+
+    buf_clear(text);
+    if (!parse_json_string(line, text)) return err_set(e, E_FORMAT, "not a JSON string");
+    if ((rc = buf_check(text, e)) != OK) return rc;
+    return encode_text(j, buf_str(text), e);
+}
+
+static int encode_lines(struct job *j, FILE *in, struct err *e)
 {
     struct buf text = { 0 };
     char *line = NULL;
@@ -140,36 +157,19 @@ static int encode_lines(struct job *j, struct err *e)
     ssize_t n;
     int rc = OK;
 
-    for (long at = 1; rc == OK && (n = getline(&line, &cap, j->in)) >= 0; at++) {
+    for (long at = 1; rc == OK && (n = getline(&line, &cap, in)) >= 0; at++) {
         struct str s = str_trim(str_of(line, (size_t)n));
-        if (!s.n) continue;
-        buf_clear(&text);
-        if (!read_json_string(s, &text))
-            rc = err_set(e, E_FORMAT, "line %ld is not a JSON string", at);
-        else if ((rc = encode_text(j, buf_str(&text), e)) != OK) err_wrap(e, "line %ld", at);
+        if (s.n && (rc = encode_line(j, s, &text, e)) != OK) err_wrap(e, "line %ld", at);
     }
-    if (rc == OK && ferror(j->in)) rc = err_set(e, E_IO, "reading: %s", strerror(errno));
+    if (rc == OK && !feof(in))
+        rc = err_set(e, E_IO, "cannot read %s: %s", j->file ? j->file : "stdin", strerror(errno));
     free(line);
     buf_release(&text);
     return rc;
 }
 
-static int read_all(struct job *j, struct buf *out, struct err *e)
-{
-    size_t n;
-
-    do {
-        buf_reserve(out, 1 << 16);
-        n = fread(out->p + out->n, 1, out->cap - out->n, j->in);
-        out->n += n;
-        if (out->n > MAX_INPUT)
-            return err_set(e, E_INVALID, "the input has more than %d bytes", MAX_INPUT);
-    } while (n);
-    return ferror(j->in) ? err_set(e, E_IO, "reading: %s", strerror(errno)) : OK;
-}
-
 /* Numbers with white space, commas and brackets between them. */
-static int read_ids(struct str s, const struct tokenizer *t, struct ids *out, struct err *e)
+static int parse_ids(struct str s, const struct tokenizer *t, struct ids *out, struct err *e)
 {
     for (size_t i = 0; i < s.n;) {
         size_t from = i;
@@ -181,44 +181,55 @@ static int read_ids(struct str s, const struct tokenizer *t, struct ids *out, st
         while (i < s.n && !isspace((unsigned char)s.p[i]) && !strchr(",[]", s.p[i])) i++;
         struct str word = str_of(s.p + from, i - from);
         if (!str_to_i64(word, &id))
-            return err_set(e, E_FORMAT, "'%.*s' is not an id", STR_ARG(str_take(word, 40)));
+            return err_set(e, E_FORMAT, "'%.*s' is not a token id", STR_ARG(str_take(word, 40)));
         if (id < 0 || id >= tokenizer_n(t))
-            return err_set(e, E_FORMAT, "id %lld, but the tokenizer has 0 to %d", (long long)id,
+            return err_set(e, E_FORMAT, "token id %lld: must be 0 to %d", (long long)id,
                            tokenizer_n(t) - 1);
         ids_push(out, (int32_t)id);
     }
-    return OK;
+    return ids_check(out, e);
 }
 
-static int work(struct job *j, struct err *e)
+static int decode_text(struct job *j, struct str text, struct err *e)
+{
+    int rc = parse_ids(text, j->t, &j->ids, e);
+
+    if (rc != OK) return rc;
+    tokenizer_decode(j->t, j->ids.p, j->ids.n, j->plain, &j->line);
+    return print_line(j, e);
+}
+
+static int convert_file(struct job *j, struct err *e)
 {
     struct buf text = { 0 };
-    int rc;
+    int rc = cli_read(&text, j->file, MAX_INPUT, e);
 
-    if (j->jsonl) return encode_lines(j, e);
-    if ((rc = read_all(j, &text, e)) == OK) {
-        if (!j->decode) rc = encode_text(j, buf_str(&text), e);
-        else if ((rc = read_ids(buf_str(&text), j->t, &j->ids, e)) == OK) {
-            tokenizer_decode(j->t, j->ids.p, j->ids.n, j->plain, &j->line);
-            rc = put_out(j, e);
-        }
-    }
+    if (rc == OK)
+        rc = j->decode ? decode_text(j, buf_str(&text), e) : encode_text(j, buf_str(&text), e);
     buf_release(&text);
     return rc;
 }
 
-static int run(struct job *j, struct err *e)
+static int convert_lines(struct job *j, struct err *e)
+{
+    FILE *in = j->file ? fopen(j->file, "rb") : stdin;
+    int rc;
+
+    if (!in) return err_set(e, E_IO, "cannot read %s: %s", j->file, strerror(errno));
+    rc = encode_lines(j, in, e);
+    if (j->file) fclose(in);
+    return rc;
+}
+
+static int run_job(struct job *j, struct err *e)
 {
     int rc;
 
-    if (!j->model) return err_set(e, E_NOTFOUND, "no model: say -m MODEL");
-    j->in = j->file ? fopen(j->file, "rb") : stdin;
-    if (!j->in) return err_set(e, E_IO, "%s: %s", j->file, strerror(errno));
-    if ((rc = cmd_model(&j->model, e)) == OK) rc = tokenizer_open(&j->t, j->model, e);
-    if (rc == OK) rc = work(j, e);
-    if (rc == OK && fflush(stdout) != 0) rc = err_set(e, E_IO, "stdout: %s", strerror(errno));
-    if (j->file) fclose(j->in);
-    return rc;
+    if ((rc = cmd_model(&j->model, e)) != OK) return rc;
+    if ((rc = tokenizer_open(&j->t, j->model, e)) != OK) return rc;
+    if ((rc = j->jsonl ? convert_lines(j, e) : convert_file(j, e)) != OK) return rc;
+    return fflush(stdout) == 0 ? OK
+                               : err_set(e, E_IO, "cannot write to stdout: %s", strerror(errno));
 }
 
 int cmd_tokenize(int argc, char **argv)
@@ -226,13 +237,14 @@ int cmd_tokenize(int argc, char **argv)
     struct job j = { .model = NULL };
     const struct arg table[] = {
         { "--model", "-m", ARG_STR, &j.model, "MODEL",
-          "whose tokenizer (default: the model that ships)" },
-        { "--file", "-f", ARG_STR, &j.file, "F", "read this instead of stdin" },
-        { "--special", NULL, ARG_FLAG, &j.special, NULL, "add BOS and EOS as the model does" },
+          "model with the tokenizer (the one that ships with tern)" },
+        { "--file", "-f", ARG_STR, &j.file, "F", "read a file instead of stdin" },
+        { "--special", NULL, ARG_FLAG, &j.special, NULL,
+          "add BOS and EOS as the model's tokenizer does" },
         { "--plain", NULL, ARG_FLAG, &j.plain, NULL,
-          "special tokens in the text are text; with --decode: leave them out" },
+          "treat special tokens in the text as text; with --decode: leave them out" },
         { "--jsonl", NULL, ARG_FLAG, &j.jsonl, NULL,
-          "one JSON string a line in, one array a line out" },
+          "one JSON string per line in, one array per line out" },
         { "--decode", "-d", ARG_FLAG, &j.decode, NULL, "ids in, text out" },
         { NULL, NULL, ARG_FLAG, NULL, NULL, NULL }
     };
@@ -242,13 +254,13 @@ int cmd_tokenize(int argc, char **argv)
 
     rc = args_parse(&verb, table, argc, argv, NULL, 0, &n_pos, &helped, &e);
     if (rc == OK && !helped && j.jsonl && j.decode)
-        rc = err_set(&e, E_INVALID, "--jsonl and --decode do not go together");
+        rc = err_set(&e, E_INVALID, "--jsonl and --decode exclude each other");
     if (rc != OK) return cmd_usage("tokenize", &e);
     if (helped) return EXIT_OK;
-    if (!j.model) j.model = cmd_default_model();
-    rc = run(&j, &e);
+    rc = cmd_need_model(&j.model, &e);
+    if (rc == OK) rc = run_job(&j, &e);
     tokenizer_close(j.t);
     buf_release(&j.line);
     ids_release(&j.ids);
-    return rc == OK ? EXIT_OK : cmd_fail(&e);
+    return cmd_result(rc, &e);
 }

@@ -1,4 +1,7 @@
-/* eval_logits.c - agreement with logits another program computed from the same weights. */
+/* eval_logits.c - agreement with logits that another program computed from the same weights.
+ *
+ * golden.safetensors holds input_ids [n], logits [n, n_vocab] and greedy [m], the tokens of greedy
+ * decoding behind the input. */
 #include "cli/evalmodel.h"
 
 #include "base/file.h"
@@ -15,14 +18,17 @@ struct golden {
     const struct source_tensor *logits;
 };
 
-static int read_ids(const struct source *s, const char *name, int32_t **out, int *n, struct err *e)
+static int read_id_list(const struct source *s, const char *name, int32_t **out, int *n,
+                        struct err *e)
 {
     const struct source_tensor *t = source_find(s, name);
     if (!t || t->n_dims != 1 || t->dims[0] < 1 || t->dims[0] > 1 << 20 ||
         (t->type != DT_I64 && t->type != DT_I32))
-        return err_set(e, E_FORMAT, "%s: %s is missing or no list of ids", source_path(s), name);
+        return err_set(e, E_FORMAT, "%s: '%s' is missing or not a list of token ids",
+                       source_path(s), name);
     *n = (int)t->dims[0];
     *out = mem_array((size_t)*n, sizeof **out);
+    if (!*out) return err_nomem(e, "the golden token ids");
     for (int i = 0; i < *n; i++) {
         int64_t v = 0;
         if (t->type == DT_I32) memcpy(&(*out)[i], (const char *)t->data + (size_t)i * 4, 4);
@@ -37,16 +43,16 @@ static int golden_open(struct golden *g, const struct eval_opt *opt, struct err 
 {
     char *path =
         opt->golden ? mem_strdup(opt->golden) : path_join(opt->model, "golden.safetensors");
-    int rc = source_open(&g->src, path, e);
+    int rc = path ? source_open(&g->src, path, e) : err_nomem(e, "the path of the golden file");
 
     mem_free(path);
     if (rc != OK) return rc;
-    if ((rc = read_ids(g->src, "input_ids", &g->ids, &g->n, e)) != OK) return rc;
-    if ((rc = read_ids(g->src, "greedy", &g->greedy, &g->n_greedy, e)) != OK) return rc;
+    if ((rc = read_id_list(g->src, "input_ids", &g->ids, &g->n, e)) != OK) return rc;
+    if ((rc = read_id_list(g->src, "greedy", &g->greedy, &g->n_greedy, e)) != OK) return rc;
     g->logits = source_find(g->src, "logits");
     if (!g->logits || g->logits->n_dims != 2 || g->logits->type != DT_F32 ||
         g->logits->dims[0] != g->n || g->logits->dims[1] > INT32_MAX)
-        return err_set(e, E_FORMAT, "%s: logits are missing or not F32 [%d, vocabulary]",
+        return err_set(e, E_FORMAT, "%s: 'logits' is missing or not F32 of [%d, vocabulary]",
                        source_path(g->src), g->n);
     g->n_vocab = (int)g->logits->dims[1];
     return OK;
@@ -61,11 +67,12 @@ static void golden_release(struct golden *g)
 
 struct agreement {
     double rel_err, max_abs_err;
-    int match;
+    int match; /* greedy tokens that agree before the first that does not */
 };
 
-/* The worst row's ‖out − ref‖ / ‖ref‖, and the largest difference of all. NaN stays NaN. */
-static void compare(struct agreement *r, const struct golden *g, const float *logits)
+/* Fills the worst row's ‖out − ref‖ / ‖ref‖ and the largest absolute difference. A NaN makes the
+ * result NaN. */
+static void compare_logits(struct agreement *r, const struct golden *g, const float *logits)
 {
     for (int t = 0; t < g->n; t++) {
         double diff = 0, norm = 0;
@@ -83,7 +90,9 @@ static void compare(struct agreement *r, const struct golden *g, const float *lo
     }
 }
 
-static int run(struct eval *v, const struct golden *g, struct agreement *r, struct err *e)
+/* One batch of the whole input, then greedy decoding as long as the tokens agree. */
+static int measure_agreement(struct evalmodel *v, const struct golden *g, struct agreement *r,
+                             struct err *e)
 {
     int n_all = g->n + g->n_greedy, n = g->n > n_all ? g->n : n_all, rc;
     int32_t *ints = mem_array((size_t)n * 3, sizeof *ints), *pos = ints, *seq = ints + n,
@@ -99,6 +108,7 @@ static int run(struct eval *v, const struct golden *g, struct agreement *r, stru
                        .out_rows = rows };
     int32_t next;
 
+    if (!ints) return err_nomem(e, "the batch");
     chain_init(&c, n_all);
     if (!chain_reserve(&c, v->pool, n_all)) {
         rc = err_set(e, E_INTERNAL, "the KV cache is too small for %d tokens", n_all);
@@ -108,7 +118,7 @@ static int run(struct eval *v, const struct golden *g, struct agreement *r, stru
     b.table_stride = c.n;
     for (int i = 0; i < n; i++) pos[i] = rows[i] = i;
     if ((rc = decoder_run(v->dec, &b, &logits, e)) != OK) goto out;
-    compare(r, g, logits);
+    compare_logits(r, g, logits);
     next = sample_greedy(logits + (size_t)(g->n - 1) * (size_t)g->n_vocab, g->n_vocab);
     for (r->match = 0; r->match < g->n_greedy && next == g->greedy[r->match];) {
         if (++r->match == g->n_greedy) break;
@@ -127,29 +137,30 @@ out:
 int eval_logits(const struct eval_opt *opt, struct buf *out, struct err *e)
 {
     struct golden g = { 0 };
-    struct eval v = { 0 };
+    struct evalmodel v = { 0 };
     struct agreement r = { 0 };
     struct jsonw w = { .out = out };
     int rc, n_blocks;
 
     if ((rc = golden_open(&g, opt, e)) != OK) goto out;
-    if ((rc = eval_open(&v, opt, e)) != OK) goto out;
+    if ((rc = evalmodel_open(&v, opt, e)) != OK) goto out;
     if (v.model->hp.n_vocab != g.n_vocab) {
-        rc = err_set(e, E_FORMAT, "%s: %d logits a token, the model has %d", source_path(g.src),
-                     g.n_vocab, v.model->hp.n_vocab);
+        rc = err_set(e, E_FORMAT, "%s has %d logits per token, the model has a vocabulary of %d",
+                     source_path(g.src), g.n_vocab, v.model->hp.n_vocab);
         goto out;
     }
     n_blocks = (g.n + g.n_greedy + KV_BLOCK - 1) / KV_BLOCK;
-    rc = eval_prepare(&v, opt, (struct decoder_opt){ g.n, 1, n_blocks, g.n }, n_blocks, e);
-    if (rc != OK || (rc = run(&v, &g, &r, e)) != OK) goto out;
+    rc = evalmodel_prepare(&v, opt, (struct decoder_opt){ g.n, 1, n_blocks, g.n }, n_blocks, e);
+    if (rc != OK || (rc = measure_agreement(&v, &g, &r, e)) != OK) goto out;
     jsonw_obj(&w);
     jsonw_key(&w, "rel_err"), jsonw_num(&w, r.rel_err);
     jsonw_key(&w, "max_abs_err"), jsonw_num(&w, r.max_abs_err);
     jsonw_key(&w, "greedy_match"), jsonw_int(&w, r.match);
     jsonw_key(&w, "greedy_n"), jsonw_int(&w, g.n_greedy);
     jsonw_end(&w);
+    buf_putc(out, '\n');
 out:
-    eval_release(&v);
+    evalmodel_release(&v);
     golden_release(&g);
     return rc;
 }

@@ -1,130 +1,104 @@
 #include "cli/feed.h"
 
 #include "base/mem.h"
+#include "cli/cliio.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { AT_ONCE = 32, MAX_INPUT = 1 << 28, MAX_TEXTS = 1 << 20 };
 
-void feed_add(struct feed *j, struct str text)
+void feed_add(struct feed *f, struct str text)
 {
-    if (j->n == j->cap)
-        j->texts =
-            mem_grow(j->texts, (size_t)(j->cap = j->cap ? 2 * j->cap : 64) * sizeof *j->texts);
-    j->texts[j->n++] = text;
+    if (!mem_ensure(f->texts, f->cap, f->n + 1)) cli_nomem();
+    f->texts[f->n++] = text;
 }
 
-/* A pipe as well as a file. */
-static int read_input(struct feed *j, const char *file, struct err *e)
-{
-    bool named = file && strcmp(file, "-") != 0;
-    FILE *f = named ? fopen(file, "rb") : stdin;
-    size_t got = 1;
-    int rc = OK;
-
-    while (f && got > 0 && j->input.n < MAX_INPUT) {
-        buf_reserve(&j->input, 65536);
-        got = fread(j->input.p + j->input.n, 1, 65536, f);
-        j->input.n += got;
-    }
-    if (!f || ferror(f)) rc = err_set(e, E_IO, "%s: %s", named ? file : "stdin", strerror(errno));
-    if (f && named) fclose(f);
-    return rc;
-}
-
-int feed_read(struct feed *j, const char *file, struct err *e)
+int feed_read(struct feed *f, const char *file, struct err *e)
 {
     struct str rest, line;
-    int rc = read_input(j, file, e);
+    int rc = cli_read(&f->input, file, MAX_INPUT, e);
 
     if (rc != OK) return rc;
-    for (rest = buf_str(&j->input); rest.n && j->n < MAX_TEXTS;) {
+    for (rest = buf_str(&f->input); rest.n && f->n < MAX_TEXTS;) {
         const char *end = memchr(rest.p, '\n', rest.n);
         line = str_take(rest, end ? (size_t)(end - rest.p) : rest.n);
         rest = str_skip(rest, end ? line.n + 1 : line.n);
-        if (line.n) feed_add(j, line);
+        if (line.n) feed_add(f, line);
     }
-    return j->n ? OK
-                : err_set(e, E_INVALID,
-                          "there is no text: give some as arguments, by --file or by a pipe");
+    if (rest.n) return err_set(e, E_INVALID, "the input has more than %d texts", MAX_TEXTS);
+    return f->n
+               ? OK
+               : err_set(e, E_INVALID, "no text: give some as arguments, with --file or by a pipe");
 }
 
-/* On the engine's thread: something has news. */
-static void wake(struct request *r)
+/* Called on the engine's thread when a request has an event. */
+static void on_notify(struct request *r)
 {
-    struct feed *j = r->owner;
+    struct feed *f = r->owner;
 
-    pthread_mutex_lock(&j->lock);
-    j->n_news++;
-    pthread_cond_signal(&j->news);
-    pthread_mutex_unlock(&j->lock);
+    pthread_mutex_lock(&f->lock);
+    f->n_news++;
+    pthread_cond_signal(&f->news);
+    pthread_mutex_unlock(&f->lock);
     request_unref(r);
 }
 
-static int submit(struct feed *j, struct str text, struct request **out, struct err *e)
+static int submit_text(struct feed *f, struct str text, struct request **out, struct err *e)
 {
-    const struct tokenizer *t = engine_tokenizer(j->engine);
-    struct request *r = *out = request_open();
+    const struct tokenizer *t = engine_tokenizer(f->engine);
+    struct request *r;
     int rc;
 
     if (!t) return err_set(e, E_INVALID, "the model has no tokenizer");
-    if ((rc = j->encode(j, t, text, r, e)) != OK) return rc;
+    if (!(r = *out = request_open())) return err_nomem(e, "a request");
+    if ((rc = f->encode(f, t, text, r, e)) != OK) return rc;
     r->embed = true;
-    r->owner = j;
-    r->notify = wake;
-    return engine_submit(j->engine, r, e);
+    r->owner = f;
+    r->notify = on_notify;
+    return engine_submit(f->engine, r, e);
 }
 
-static int wait_for(struct feed *j, struct request *r, struct err *e)
+/* Waits for the end of the request. The count of notifications is read before the events, so none
+ * can be missed in between. */
+static int wait_for_end(struct feed *f, struct request *r, struct err *e)
 {
     struct event ev = { 0 };
 
     for (;;) {
-        pthread_mutex_lock(&j->lock);
-        int seen = j->n_news;
-        pthread_mutex_unlock(&j->lock);
+        pthread_mutex_lock(&f->lock);
+        int seen = f->n_news;
+        pthread_mutex_unlock(&f->lock);
         if (request_next(r, &ev) && ev.finish != FINISH_NONE) break;
-        pthread_mutex_lock(&j->lock);
-        while (j->n_news == seen) pthread_cond_wait(&j->news, &j->lock);
-        pthread_mutex_unlock(&j->lock);
+        pthread_mutex_lock(&f->lock);
+        while (f->n_news == seen) pthread_cond_wait(&f->news, &f->lock);
+        pthread_mutex_unlock(&f->lock);
     }
     return ev.finish == FINISH_STOP ? OK : err_set(e, r->err.code, "%s", r->err.msg);
 }
 
-/* So many texts are with the engine at once; they are shown in their order. */
-int feed_run(struct feed *j, struct err *e)
+int feed_run(struct feed *f, struct err *e)
 {
-    struct request *ring[AT_ONCE] = { 0 };
+    struct request *ring[AT_ONCE] = { 0 }; /* text i is in ring[i % AT_ONCE] */
     int sent = 0, rc = OK;
 
-    for (int i = 0; i < j->n && rc == OK; i++) {
-        for (; sent < j->n && sent < i + AT_ONCE && rc == OK; sent++)
-            rc = submit(j, j->texts[sent], &ring[sent % AT_ONCE], e);
-        if (rc == OK) rc = wait_for(j, ring[i % AT_ONCE], e);
-        if (rc == OK) rc = j->show(j, ring[i % AT_ONCE], i, e);
+    for (int i = 0; i < f->n && rc == OK; i++) {
+        for (; sent < f->n && sent < i + AT_ONCE && rc == OK; sent++)
+            rc = submit_text(f, f->texts[sent], &ring[sent % AT_ONCE], e);
+        if (rc == OK) rc = wait_for_end(f, ring[i % AT_ONCE], e);
+        if (rc == OK) rc = f->show(f, ring[i % AT_ONCE], i, e);
         if (rc != OK) break;
         request_unref(ring[i % AT_ONCE]);
         ring[i % AT_ONCE] = NULL;
     }
-    engine_close(j->engine); /* before those that still run go */
-    j->engine = NULL;
+    engine_close(f->engine); /* ends the requests that still run, before they are released */
+    f->engine = NULL;
     for (int i = 0; i < AT_ONCE; i++) request_unref(ring[i]);
     return rc;
 }
 
-int feed_print(struct buf *out, struct err *e)
+void feed_release(struct feed *f)
 {
-    if (fwrite(out->p, 1, out->n, stdout) != out->n || fflush(stdout) != 0)
-        return err_set(e, E_IO, "cannot write to stdout");
-    buf_clear(out);
-    return OK;
-}
-
-void feed_release(struct feed *j)
-{
-    engine_close(j->engine);
-    buf_release(&j->input);
-    mem_free(j->texts);
+    engine_close(f->engine);
+    buf_release(&f->input);
+    mem_free(f->texts);
 }

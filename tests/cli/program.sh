@@ -52,7 +52,7 @@ G=tests/golden/onnx
 printf 'the dog\ta cat\n' | "$TERN" classify -m $G/classify --pairs >"$TMP/out" 2>"$TMP/err" && grep -q '"label":"' "$TMP/out" &&
   "$TERN" classify -m $G/classify/model.onnx "the dog" | grep -q '"label":"bad","score":0.5844' &&
   ok "classify: texts and pairs, by folder and by file" || not_ok "classify: $(cat "$TMP/out" "$TMP/err")"
-"$TERN" inspect $G/embed | grep -q 'embed: 16 numbers of last_hidden_state, pooling: mean' &&
+"$TERN" inspect $G/embed | grep -q 'embed: 16 dimensions from last_hidden_state, pooling: mean' &&
   ! "$TERN" classify -m $G/embed x 2>"$TMP/err" && grep -q 'its task is embed' "$TMP/err" &&
   ok "inspect tells what a graph is for, and classify keeps to it" || not_ok "inspect of a graph: $(cat "$TMP/err")"
 "$TERN" embed -m $M -d 100000 x >"$TMP/out" 2>&1
