@@ -24,7 +24,7 @@ CLI_LIBS   := $(shell pkg-config --libs $(CLI_PKGS) 2>/dev/null)
 
 MISSING := $(shell for p in $(PKGS) $(SERVE_PKGS) $(CLI_PKGS); do pkg-config --exists $$p 2>/dev/null || echo $$p; done)
 ifneq ($(MISSING),)
-ifneq ($(filter-out clean layers gates format fuzz-list,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean layers gates format cuda cuda-bench uninstall,$(or $(MAKECMDGOALS),all)),)
 $(error pkg-config does not find: $(MISSING). 'tools/deps build' installs the Debian packages)
 endif
 endif
