@@ -468,7 +468,7 @@ static void files_that_cannot_be_read_say_why(void **state)
     (void)state;
     refuses_path("/nonexistent/x.gguf", E_NOTFOUND, "/nonexistent/x.gguf: ");
     refuses_path(temp_dir(), E_IO, "is a directory");
-    refuses_path(temp_file("empty.gguf", "", 0), E_FORMAT, "cut short");
+    refuses_path(temp_file("empty.gguf", "", 0), E_FORMAT, "truncated");
 }
 
 static void a_file_without_permission_is_refused(void **state)

@@ -208,7 +208,7 @@ static void mistakes_are_told_at_close_and_leave_nothing(void **state)
     w = begin(path), ggufw_tensor(w, "t", DT_F32, two, 1);
     fails(w, path, E_INTERNAL, "tensor 't' got 0 of its 8 bytes");
     w = begin(path), ggufw_tensor(w, "t", DT_F32, two, 1), ggufw_data(w, "123456789", 9);
-    fails(w, path, E_INTERNAL, "1 bytes more than the tensors hold");
+    fails(w, path, E_INTERNAL, "1 bytes more than the tensors have");
     w = begin(path), ggufw_u32(w, "k", 1), ggufw_u32(w, "k", 1);
     fails(w, path, E_INTERNAL, "key 'k' is written twice");
     w = begin(path), ggufw_tensor(w, "t", DT_F32, two, 1), ggufw_tensor(w, "t", DT_F32, two, 1);

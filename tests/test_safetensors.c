@@ -227,8 +227,8 @@ static void shape_and_span_must_agree(void **state)
     (void)state;
     refuses("{" ENTRY("t", "F32", "[2]", "[0,4]") "}", 4, E_FORMAT, "span 4 bytes, expected 8");
     refuses("{" ENTRY("t", "F32", "[]", "[0,8]") "}", 8, E_FORMAT, "span 8 bytes, expected 4");
-    refuses("{" ENTRY("t", "F32", "[-1]", "[0,4]") "}", 4, E_FORMAT, "whole numbers from 0 on");
-    refuses("{" ENTRY("t", "F32", "[1.0]", "[0,4]") "}", 4, E_FORMAT, "whole numbers from 0 on");
+    refuses("{" ENTRY("t", "F32", "[-1]", "[0,4]") "}", 4, E_FORMAT, "expected integers >= 0");
+    refuses("{" ENTRY("t", "F32", "[1.0]", "[0,4]") "}", 4, E_FORMAT, "expected integers >= 0");
     refuses("{" ENTRY("t", "U8", "[9223372036854775807,3]", "[0,4]") "}", 4, E_FORMAT, "overflows");
     refuses("{" ENTRY("t", "U8", "[4294967296,4294967296]", "[0,0]") "}", 0, E_FORMAT, "overflows");
     refuses("{" ENTRY("t", "F64", "[4611686018427387904]", "[0,0]") "}", 0, E_FORMAT, "overflows");
@@ -241,8 +241,8 @@ static void spans_must_lie_inside_the_data(void **state)
     refuses("{" ENTRY("t", "U8", "[4]", "[0,4]") "}", 3, E_FORMAT, "inside the 3 bytes");
     refuses("{" ENTRY("t", "U8", "[0]", "[9,9]") "}", 3, E_FORMAT, "inside the 3 bytes");
     refuses("{" ENTRY("t", "U8", "[4]", "[4,0]") "}", 4, E_FORMAT, "in order");
-    refuses("{" ENTRY("t", "U8", "[4]", "[-4,0]") "}", 4, E_FORMAT, "two whole numbers");
-    refuses("{" ENTRY("t", "U8", "[4]", "[0,4,8]") "}", 4, E_FORMAT, "two whole numbers");
+    refuses("{" ENTRY("t", "U8", "[4]", "[-4,0]") "}", 4, E_FORMAT, "two integers");
+    refuses("{" ENTRY("t", "U8", "[4]", "[0,4,8]") "}", 4, E_FORMAT, "two integers");
     refuses("{" ENTRY("t", "U8", "[9223372036854775807]", "[0,9223372036854775807]") "}", 4,
             E_FORMAT, "inside");
 }
@@ -256,7 +256,7 @@ static void overlaps_gaps_and_rests_are_refused(void **state)
     refuses("{" ENTRY("a", "U8", "[4]", "[0,4]") "," ENTRY("b", "U8", "[4]", "[0,4]") "}", 4,
             E_FORMAT, "overlapping");
     refuses("{" ENTRY("a", "U8", "[2]", "[0,2]") "," ENTRY("b", "U8", "[2]", "[4,6]") "}", 6,
-            E_FORMAT, "behind a gap from 2");
+            E_FORMAT, "after a gap from 2");
     refuses("{" ENTRY("a", "U8", "[2]", "[0,2]") "}", 6, E_FORMAT,
             "the tensors end at offset 2 of 6");
 }
@@ -357,7 +357,7 @@ static void an_index_that_is_wrong_is_refused(void **state)
     refuses_index("", E_FORMAT, "index.json: line 1");
     refuses_index("[]", E_FORMAT, "expected \"weight_map\"");
     refuses_index("{\"weight_map\":{\"a\":1}}", E_FORMAT,
-                  "tensor 'a': expected a name and that of a file");
+                  "tensor 'a': expected the name of a tensor and that of a file");
     refuses_index("{\"weight_map\":{\"b\":\"one.safetensors\"}}", E_FORMAT,
                   "tensor 'b' is not in one.safetensors");
     refuses_index("{\"weight_map\":{\"a\":\"none.safetensors\"}}", E_NOTFOUND,

@@ -284,7 +284,7 @@ static void other_files_are_named_by_their_first_bytes(void **state)
     refuses(temp_file("a.empty", "", 0), E_FORMAT, "empty file");
     refuses(temp_file("a.safetensors", "\377\377\377\377\377\377\377\377{}", 10), E_FORMAT,
             "says its header has");
-    refuses(temp_file("a.gguf", "GGUF\3\0", 6), E_FORMAT, "cut short");
+    refuses(temp_file("a.gguf", "GGUF\3\0", 6), E_FORMAT, "truncated");
     refuses("/nonexistent/model", E_NOTFOUND, "No such file");
     refuses("/dev/null", E_IO, "is not a regular file");
 }

@@ -1,16 +1,24 @@
+/* gguf.c - opens a GGUF file: header, directory of tensors, and the checks of their data.
+ *
+ * The file is foreign: counts are bounded by the bytes that are left before anything is allocated
+ * for them, and no offset is used before it is checked. */
 #include "format/gguf_impl.h"
 
 #include "base/mem.h"
 
 #include <stdlib.h>
 
-/* What a hostile header may ask for, well above any real model. */
+/* Bounds for hostile headers, well above any real model. */
 #define MAX_KEYS (1u << 16)
 #define MAX_TENSORS (1u << 20)
 
-#define MIN_KEY_BYTES 14    /* length, one letter, type, one byte */
-#define MIN_TENSOR_BYTES 33 /* length, one letter, rank, one dimension, type, offset */
+/* The least bytes that a key and a tensor take in the file. */
+#define MIN_KEY_BYTES 14 /* length and one byte of the name, type, one byte of the value */
+#define MIN_TENSOR_BYTES                                                     \
+    33 /* length and one byte of the name, rank, one dimension, type, offset \
+        */
 
+/* *bytes: the size of the data, by shape and type. */
 static int check_shape(const struct gguf *g, const struct source_tensor *t, uint64_t *bytes,
                        struct err *e)
 {
@@ -32,13 +40,13 @@ static int check_shape(const struct gguf *g, const struct source_tensor *t, uint
     for (int i = 0; i + 1 < t->n_dims; i++)
         fits = fits && !__builtin_mul_overflow(rows, t->dims[i], &rows);
     if (!fits || __builtin_mul_overflow(*bytes, (uint64_t)rows, bytes) || *bytes > PTRDIFF_MAX)
-        return err_set(e, E_FORMAT,
-                       "%s: tensor '%.*s' is larger than memory can be: its dimensions overflow",
+        return err_set(e, E_FORMAT, "%s: tensor '%.*s' is too large: its dimensions overflow",
                        g->name, STR_ARG(name));
     return OK;
 }
 
-/* Leaves the offset in *at: the data section begins only behind the last of these. */
+/* One entry of the directory. Its offset is left in *at: the data starts after the last entry, so
+ * its address is known only then. */
 static int read_tensor(struct gguf *g, struct cursor *c, struct source_tensor *t, uint64_t *at,
                        struct err *e)
 {
@@ -58,26 +66,28 @@ static int read_tensor(struct gguf *g, struct cursor *c, struct source_tensor *t
     for (uint32_t i = 0; i < n_dims; i++) t->dims[n_dims - 1 - i] = (int64_t)cursor_u64(c);
     type = cursor_u32(c);
     *at = cursor_u64(c);
-    if (c->bad) return gguf_cut_short(g, c, "the entry of tensor", t->name, e);
+    if (c->bad) return gguf_fail_truncated(g, c, "the entry of tensor", t->name, e);
     if (type >= DT_F8_E4M3 || !dtype_info((int)type))
         return err_set(e, E_UNSUPPORTED,
-                       "%s: byte %zu: tensor '%.*s' has type %u, which is none that tern knows",
-                       g->name, cursor_at(c) - 12, STR_ARG(name), type);
+                       "%s: byte %zu: tensor '%.*s' has type %u, which is not supported", g->name,
+                       cursor_at(c) - 12, STR_ARG(name), type);
     t->type = (enum dtype)type;
-    rc = check_shape(g, t, &bytes, e);
+    if ((rc = check_shape(g, t, &bytes, e)) != OK) return rc;
     t->bytes = (size_t)bytes;
-    if (rc == OK && !map_put(&g->tensor_map, t->name, (uint64_t)(t - g->tensors)))
-        rc = err_set(e, E_FORMAT, "%s: tensor '%.*s' appears twice", g->name, STR_ARG(name));
-    return rc;
+    rc = map_put(&g->tensor_map, t->name, (uint64_t)(t - g->tensors));
+    if (rc == MAP_REPLACED)
+        return err_set(e, E_FORMAT, "%s: tensor '%.*s' appears twice", g->name, STR_ARG(name));
+    return rc == MAP_ADDED ? OK : err_nomem(e, "the tensors of a GGUF file");
 }
 
-static int by_data(const void *a, const void *b)
+static int compare_data(const void *a, const void *b)
 {
     const struct source_tensor *x = *(const struct source_tensor *const *)a;
     const struct source_tensor *y = *(const struct source_tensor *const *)b;
     return x->data < y->data ? -1 : x->data > y->data;
 }
 
+/* Files list tensors in the order of their data, mostly; only others are sorted to be checked. */
 static int check_overlap(const struct gguf *g, struct err *e)
 {
     const struct source_tensor **order;
@@ -90,8 +100,9 @@ static int check_overlap(const struct gguf *g, struct err *e)
     if (sorted) return OK;
 
     order = mem_array(g->n_tensors, sizeof *order);
+    if (!order) return err_nomem(e, "the tensors of a GGUF file");
     for (size_t i = 0; i < g->n_tensors; i++) order[i] = &g->tensors[i];
-    qsort(order, g->n_tensors, sizeof *order, by_data);
+    qsort(order, g->n_tensors, sizeof *order, compare_data);
     for (size_t i = 1; i < g->n_tensors && rc == OK; i++) {
         const struct source_tensor *a = order[i - 1], *b = order[i];
         if ((const char *)a->data + a->bytes > (const char *)b->data)
@@ -102,7 +113,8 @@ static int check_overlap(const struct gguf *g, struct err *e)
     return rc;
 }
 
-static int place_tensors(struct gguf *g, const struct cursor *c, const uint64_t *at, struct err *e)
+/* Sets the addresses of the tensors, after the last entry of the directory was read. */
+static int locate_tensors(struct gguf *g, const struct cursor *c, const uint64_t *at, struct err *e)
 {
     struct value v;
     uint64_t align = GGUF_ALIGN, start, size = cursor_at(c) + cursor_left(c);
@@ -137,7 +149,7 @@ static int read_head(const struct gguf *g, struct cursor *c, uint64_t *n_tensors
     const unsigned char *magic = cursor_take(c, 4);
     uint32_t version;
 
-    if (!magic) return gguf_cut_short(g, c, "the GGUF header", STR(""), e);
+    if (!magic) return gguf_fail_truncated(g, c, "the GGUF header", STR(""), e);
     if (memcmp(magic, "GGUF", 4) != 0)
         return err_set(e, E_FORMAT,
                        "%s: begins with the bytes %02x %02x %02x %02x, expected 'GGUF'", g->name,
@@ -151,7 +163,7 @@ static int read_head(const struct gguf *g, struct cursor *c, uint64_t *n_tensors
                        version);
     *n_tensors = cursor_u64(c);
     *n_keys = cursor_u64(c);
-    if (c->bad) return gguf_cut_short(g, c, "the GGUF header", STR(""), e);
+    if (c->bad) return gguf_fail_truncated(g, c, "the GGUF header", STR(""), e);
     if (*n_tensors > MAX_TENSORS || *n_tensors > cursor_left(c) / MIN_TENSOR_BYTES)
         return err_set(
             e, E_FORMAT,
@@ -167,7 +179,7 @@ static int read_head(const struct gguf *g, struct cursor *c, uint64_t *n_tensors
     return OK;
 }
 
-static int parse(struct gguf *g, const void *p, size_t n, struct err *e)
+static int parse_file(struct gguf *g, const void *p, size_t n, struct err *e)
 {
     struct cursor c = cursor_of(p, n);
     uint64_t n_tensors = 0, n_keys = 0, *at;
@@ -177,28 +189,34 @@ static int parse(struct gguf *g, const void *p, size_t n, struct err *e)
     g->keys = mem_array((size_t)n_keys, sizeof *g->keys);
     g->tensors = mem_array((size_t)n_tensors, sizeof *g->tensors);
     at = mem_array((size_t)n_tensors, sizeof *at);
-    map_reserve(&g->tensor_map, (size_t)n_tensors);
+    if (!g->keys || !g->tensors || !at || !map_reserve(&g->tensor_map, (size_t)n_tensors))
+        rc = err_nomem(e, "the tensors of a GGUF file");
     for (; rc == OK && g->n_keys < n_keys; g->n_keys += rc == OK)
         rc = gguf_read_key(g, &c, &g->keys[g->n_keys], e);
     for (; rc == OK && g->n_tensors < n_tensors; g->n_tensors += rc == OK)
         rc = read_tensor(g, &c, &g->tensors[g->n_tensors], &at[g->n_tensors], e);
-    if (rc == OK) rc = place_tensors(g, &c, at, e);
+    if (rc == OK) rc = locate_tensors(g, &c, at, e);
     mem_free(at);
     return rc;
 }
 
-static struct gguf *new_gguf(const char *name)
+static struct gguf *new_gguf(const char *name, struct err *e)
 {
     struct gguf *g = mem_new(struct gguf);
-    g->name = arena_cstr(&g->arena, str_c(name));
-    return g;
+
+    if (g && (g->name = arena_cstr(&g->arena, str_c(name)))) return g;
+    gguf_close(g);
+    err_nomem(e, "a GGUF file");
+    return NULL;
 }
 
 int gguf_parse(struct gguf **out, const void *p, size_t n, const char *name, struct err *e)
 {
-    struct gguf *g = new_gguf(name);
-    int rc = parse(g, p, n, e);
+    struct gguf *g = new_gguf(name, e);
+    int rc;
 
+    if (!g) return E_NOMEM;
+    rc = parse_file(g, p, n, e);
     if (rc == OK) *out = g;
     else gguf_close(g);
     return rc;
@@ -206,10 +224,12 @@ int gguf_parse(struct gguf **out, const void *p, size_t n, const char *name, str
 
 int gguf_open_one(struct gguf **out, const char *path, struct err *e)
 {
-    struct gguf *g = new_gguf(path);
-    int rc = filemap_open(&g->file, path, e);
+    struct gguf *g = new_gguf(path, e);
+    int rc;
 
-    if (rc == OK) rc = parse(g, g->file.p, g->file.n, e);
+    if (!g) return E_NOMEM;
+    rc = filemap_open(&g->file, path, e);
+    if (rc == OK) rc = parse_file(g, g->file.p, g->file.n, e);
     if (rc == OK) *out = g;
     else gguf_close(g);
     return rc;

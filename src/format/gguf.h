@@ -1,8 +1,10 @@
 /* gguf.h - GGUF files: metadata and a directory of tensors, mapped.
  *
- * Versions 2 and 3, little-endian. Strings, arrays and tensors stay where they lie in the
- * file; only tables of where they begin are built. What is handed out lives until
- * gguf_close. Every length, count, offset and overlap is checked while opening. */
+ * Versions 2 and 3, little-endian. A file is: magic, version, counts; the keys with their values;
+ * the directory of tensors (name, dimensions, type, offset); then the data, aligned. Strings, lists
+ * and tensors stay in the mapped file; only tables of their positions are built. What is handed out
+ * is borrowed and lives until gguf_close. Every length, count, offset and overlap is checked while
+ * the file is opened, so that no later read can leave the map. Read-only once open. */
 #ifndef TERN_FORMAT_GGUF_H
 #define TERN_FORMAT_GGUF_H
 
@@ -25,16 +27,16 @@ enum gguf_type {
     GGUF_N_TYPES
 };
 
-#define GGUF_ALIGN 32 /* of tensor data where general.alignment says nothing else */
+#define GGUF_ALIGN 32 /* alignment of tensor data without the key general.alignment */
 #define GGUF_MAX_ALIGN (1u << 20)
 
 struct gguf;
 
-/* Any part of a split set (NAME-00001-of-0000N.gguf) opens all of it. */
+/* path: a file, or any part of a split set (NAME-00001-of-0000N.gguf), which opens all parts. */
 int gguf_open(struct gguf **out, const char *path, struct err *e);
-/* One file that is in memory already and outlives g, 8-byte aligned; name is for errors. */
+/* One file that is in memory, 8-byte aligned, and outlives g; name is used in messages. */
 int gguf_parse(struct gguf **out, const void *p, size_t n, const char *name, struct err *e);
-void gguf_close(struct gguf *g); /* NULL is fine */
+void gguf_close(struct gguf *g); /* NULL is allowed */
 
 size_t gguf_n_tensors(const struct gguf *g);
 const struct source_tensor *gguf_tensor(const struct gguf *g, size_t i);
@@ -44,6 +46,6 @@ size_t gguf_n_keys(const struct gguf *g);
 const char *gguf_key_name(const struct gguf *g, size_t i);
 enum gguf_type gguf_key_type(const struct gguf *g, size_t i);
 bool gguf_key(const struct gguf *g, struct str key, struct value *out);
-/* The key's value as the file spells it: type, then bytes; p NULL if there is no such key. */
+/* The bytes of a value as they are in the file: type, then value. p is NULL: no such key. */
 struct str gguf_key_raw(const struct gguf *g, struct str key);
 #endif

@@ -1,26 +1,34 @@
+/* gguf_meta.c - the keys of a GGUF file.
+ *
+ * Keys are checked and indexed while the file is opened; values are decoded when they are asked
+ * for. A vocabulary has a hundred thousand strings, so a list of strings is a table of 32-bit
+ * positions, not of pointers. */
 #include "format/gguf_impl.h"
 
 #include "base/utf8.h"
 
-#define MAX_ITEMS (1u << 24) /* strings and nested lists of all keys together */
-#define MAX_NAME 65535
-#define MAX_DEPTH 4 /* lists in lists */
+#define MAX_ITEMS                                                                          \
+    (1u << 24)         /* table entries for strings and nested lists, of all keys together \
+                        */
+#define MAX_NAME 65535 /* bytes of the name of a key or tensor */
+#define MAX_DEPTH 4    /* of lists in lists */
 
 static const unsigned char type_bytes[GGUF_N_TYPES] = {
     [GGUF_U8] = 1,  [GGUF_I8] = 1,   [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,
     [GGUF_F32] = 4, [GGUF_BOOL] = 1, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,
 };
 
-int gguf_cut_short(const struct gguf *g, const struct cursor *c, const char *where, struct str name,
-                   struct err *e)
+int gguf_fail_truncated(const struct gguf *g, const struct cursor *c, const char *where,
+                        struct str name, struct err *e)
 {
     return err_set(e, E_FORMAT,
-                   "%s: cut short: %s%s%.*s%s at byte %zu needs more than the %zu bytes left",
+                   "%s: truncated: %s%s%.*s%s at byte %zu needs more than the %zu bytes left",
                    g->name, where, name.n ? " '" : "", (int)(name.n > 100 ? 100 : name.n),
                    name.n ? name.p : "", name.n ? "'" : "", cursor_at(c), cursor_left(c));
 }
 
-/* A name of a key or a tensor: text that can be shown and looked up as a C string. */
+/* The name must be valid UTF-8 without control characters: it is shown in messages and looked up as
+ * a C string. */
 int gguf_read_name(const struct gguf *g, struct cursor *c, const char *what, struct str *out,
                    struct err *e)
 {
@@ -28,12 +36,12 @@ int gguf_read_name(const struct gguf *g, struct cursor *c, const char *what, str
     uint64_t n = cursor_u64(c);
     const char *p;
 
-    if (c->bad) return gguf_cut_short(g, c, what, STR(""), e);
+    if (c->bad) return gguf_fail_truncated(g, c, what, STR(""), e);
     if (n == 0 || n > MAX_NAME)
         return err_set(e, E_FORMAT, "%s: byte %zu: %s of %llu bytes, expected 1 to %d", g->name, at,
                        what, (unsigned long long)n, MAX_NAME);
     p = cursor_take(c, n);
-    if (!p) return gguf_cut_short(g, c, what, STR(""), e);
+    if (!p) return gguf_fail_truncated(g, c, what, STR(""), e);
     *out = str_of(p, (size_t)n);
     if (utf8_bad(*out) >= 0)
         return err_set(e, E_FORMAT, "%s: byte %zu: %s is not UTF-8", g->name,
@@ -45,7 +53,8 @@ int gguf_read_name(const struct gguf *g, struct cursor *c, const char *what, str
     return OK;
 }
 
-static bool scalar_value(enum gguf_type type, const unsigned char *p, struct value *out)
+/* Decodes a scalar or string at p. */
+static bool fill_scalar(enum gguf_type type, const unsigned char *p, struct value *out)
 {
     uint64_t u = 0;
     float f;
@@ -73,28 +82,28 @@ static bool scalar_value(enum gguf_type type, const unsigned char *p, struct val
     return true;
 }
 
-static bool list_at(const struct value *v, size_t i, struct value *out);
+static bool find_list_item(const struct value *v, size_t i, struct value *out);
 
-static bool list_value(const struct gguf_list *l, struct value *out)
+static bool fill_list(const struct gguf_list *l, struct value *out)
 {
     *out = (struct value){
-        .kind = VALUE_LIST, .n = l->n, .elem = (int)l->elem, .impl = l, .at = list_at
+        .kind = VALUE_LIST, .n = l->n, .elem = (int)l->elem, .impl = l, .at = find_list_item
     };
     return true;
 }
 
-static bool list_at(const struct value *v, size_t i, struct value *out)
+static bool find_list_item(const struct value *v, size_t i, struct value *out)
 {
     const struct gguf_list *l = v->impl;
 
     if (i >= l->n) return false;
-    if (l->elem == GGUF_LIST) return list_value(&l->lists[i], out);
-    if (l->elem == GGUF_STR) return scalar_value(GGUF_STR, l->p + l->at[i], out);
-    return scalar_value(l->elem, l->p + i * type_bytes[l->elem], out);
+    if (l->elem == GGUF_LIST) return fill_list(&l->lists[i], out);
+    if (l->elem == GGUF_STR) return fill_scalar(GGUF_STR, l->p + l->at[i], out);
+    return fill_scalar(l->elem, l->p + i * type_bytes[l->elem], out);
 }
 
-static int bad_type(const struct gguf *g, const struct cursor *c, uint32_t type, struct str key,
-                    struct err *e)
+static int fail_type(const struct gguf *g, const struct cursor *c, uint32_t type, struct str key,
+                     struct err *e)
 {
     return err_set(e, E_FORMAT, "%s: byte %zu: key '%.*s' has value type %u, expected 0 to %d",
                    g->name, cursor_at(c) - 4, STR_ARG(str_take(key, 100)), type, GGUF_N_TYPES - 1);
@@ -111,14 +120,16 @@ static int check_bools(const struct gguf *g, const struct cursor *c, const unsig
     return OK;
 }
 
-/* Memory for tables grows with bytes that are really there, and stops at MAX_ITEMS. */
-static int charge(struct gguf *g, const struct cursor *c, uint64_t n, bool lists, struct str key,
-                  struct err *e)
+/* Counts the table entries that a list of n items needs, before they are allocated. A list cannot
+ * have more items than the rest of the file has room for, so memory stays in proportion to the
+ * file, and below MAX_ITEMS. */
+static int charge_items(struct gguf *g, const struct cursor *c, uint64_t n, bool lists,
+                        struct str key, struct err *e)
 {
-    unsigned cost = lists ? 8 : 1; /* in table entries */
+    unsigned cost = lists ? 8 : 1; /* table entries of one item */
 
     if (n > cursor_left(c) / (lists ? 12 : 8))
-        return gguf_cut_short(g, c, "the list of key", key, e);
+        return gguf_fail_truncated(g, c, "the list of key", key, e);
     if (n > (MAX_ITEMS - g->n_items) / cost)
         return err_set(e, E_UNSUPPORTED, "%s: key '%.*s' brings the items in lists above %u",
                        g->name, STR_ARG(str_take(key, 100)), MAX_ITEMS);
@@ -130,14 +141,15 @@ static int read_strings(struct gguf *g, struct cursor *c, struct str key, struct
                         struct err *e)
 {
     uint32_t *at;
-    int rc = charge(g, c, l->n, false, key, e);
+    int rc = charge_items(g, c, l->n, false, key, e);
 
     if (rc != OK) return rc;
     l->at = at = arena_array(&g->arena, l->n, sizeof *at);
+    if (!at) return err_nomem(e, "the keys of a GGUF file");
     for (size_t i = 0; i < l->n; i++) {
         size_t from = (size_t)(c->p - l->p);
         uint64_t n = cursor_u64(c);
-        if (!cursor_take(c, n)) return gguf_cut_short(g, c, "a string of key", key, e);
+        if (!cursor_take(c, n)) return gguf_fail_truncated(g, c, "a string of key", key, e);
         if (from > UINT32_MAX)
             return err_set(e, E_UNSUPPORTED, "%s: key '%.*s' holds more than 4 GiB of strings",
                            g->name, STR_ARG(str_take(key, 100)));
@@ -153,13 +165,14 @@ static int read_lists(struct gguf *g, struct cursor *c, struct str key, struct g
                       int depth, struct err *e)
 {
     struct gguf_list *lists;
-    int rc = charge(g, c, l->n, true, key, e);
+    int rc = charge_items(g, c, l->n, true, key, e);
 
     if (rc != OK) return rc;
     if (depth >= MAX_DEPTH)
         return err_set(e, E_UNSUPPORTED, "%s: byte %zu: key '%.*s' nests lists more than %d deep",
                        g->name, cursor_at(c), STR_ARG(str_take(key, 100)), MAX_DEPTH);
     l->lists = lists = arena_array(&g->arena, l->n, sizeof *lists);
+    if (!lists) return err_nomem(e, "the keys of a GGUF file");
     for (size_t i = 0; i < l->n && rc == OK; i++)
         rc = read_list(g, c, key, &lists[i], depth + 1, e);
     return rc;
@@ -171,16 +184,25 @@ static int read_list(struct gguf *g, struct cursor *c, struct str key, struct gg
     uint32_t elem = cursor_u32(c);
     uint64_t n;
 
-    if (!c->bad && elem >= GGUF_N_TYPES) return bad_type(g, c, elem, key, e);
+    if (!c->bad && elem >= GGUF_N_TYPES) return fail_type(g, c, elem, key, e);
     n = cursor_u64(c);
-    if (c->bad) return gguf_cut_short(g, c, "the list of key", key, e);
+    if (c->bad) return gguf_fail_truncated(g, c, "the list of key", key, e);
     *l = (struct gguf_list){ .elem = (enum gguf_type)elem, .n = (size_t)n, .p = c->p };
     if (elem == GGUF_STR) return read_strings(g, c, key, l, e);
     if (elem == GGUF_LIST) return read_lists(g, c, key, l, depth, e);
     if (n > cursor_left(c) / type_bytes[elem])
-        return gguf_cut_short(g, c, "the list of key", key, e);
+        return gguf_fail_truncated(g, c, "the list of key", key, e);
     cursor_take(c, n * type_bytes[elem]);
     return elem == GGUF_BOOL ? check_bools(g, c, l->p, l->n, key, e) : OK;
+}
+
+static int index_key(struct gguf *g, const struct gguf_key *k, size_t n_name, struct err *e)
+{
+    int rc = map_put(&g->key_map, str_of(k->name, n_name), (uint64_t)(k - g->keys));
+
+    if (rc == MAP_REPLACED)
+        return err_set(e, E_FORMAT, "%s: key '%s' appears twice", g->name, k->name);
+    return rc == MAP_ADDED ? OK : err_nomem(e, "the keys of a GGUF file");
 }
 
 int gguf_read_key(struct gguf *g, struct cursor *c, struct gguf_key *k, struct err *e)
@@ -190,25 +212,23 @@ int gguf_read_key(struct gguf *g, struct cursor *c, struct gguf_key *k, struct e
     int rc = gguf_read_name(g, c, "the name of a key", &name, e);
 
     if (rc != OK) return rc;
-    k->name = arena_cstr(&g->arena, name);
+    if (!(k->name = arena_cstr(&g->arena, name))) return err_nomem(e, "the keys of a GGUF file");
     k->raw.p = (const char *)c->p;
     type = cursor_u32(c);
-    if (c->bad) return gguf_cut_short(g, c, "key", name, e);
-    if (type >= GGUF_N_TYPES) return bad_type(g, c, type, name, e);
+    if (c->bad) return gguf_fail_truncated(g, c, "key", name, e);
+    if (type >= GGUF_N_TYPES) return fail_type(g, c, type, name, e);
     k->type = (enum gguf_type)type;
     k->p = c->p;
     if (type == GGUF_LIST) {
         rc = read_list(g, c, name, &k->list, 1, e);
     } else {
         uint64_t n = type == GGUF_STR ? cursor_u64(c) : type_bytes[type];
-        if (!cursor_take(c, n)) return gguf_cut_short(g, c, "the value of key", name, e);
+        if (!cursor_take(c, n)) return gguf_fail_truncated(g, c, "the value of key", name, e);
         if (type == GGUF_BOOL) rc = check_bools(g, c, k->p, 1, name, e);
     }
     if (rc != OK) return rc;
     k->raw.n = (size_t)((const char *)c->p - k->raw.p);
-    if (!map_put(&g->key_map, str_of(k->name, name.n), (uint64_t)(k - g->keys)))
-        return err_set(e, E_FORMAT, "%s: key '%s' appears twice", g->name, k->name);
-    return OK;
+    return index_key(g, k, name.n, e);
 }
 
 bool gguf_key(const struct gguf *g, struct str key, struct value *out)
@@ -217,5 +237,5 @@ bool gguf_key(const struct gguf *g, struct str key, struct value *out)
 
     if (!map_get(&g->key_map, key, &i)) return false;
     const struct gguf_key *k = &g->keys[i];
-    return k->type == GGUF_LIST ? list_value(&k->list, out) : scalar_value(k->type, k->p, out);
+    return k->type == GGUF_LIST ? fill_list(&k->list, out) : fill_scalar(k->type, k->p, out);
 }

@@ -1,3 +1,5 @@
+/* ggufw.c - writes a GGUF file: keys and directory are collected in two buffers, data goes straight
+ * to the file. */
 #include "format/ggufw.h"
 
 #include "base/arena.h"
@@ -11,32 +13,33 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define WRITE_BUF (1u << 20)
+#define WRITE_BUF (1u << 20) /* bytes of stdio's buffer */
 
-struct entry {
-    const char *name;
+struct ggufw_tensor {
+    const char *name; /* in the arena */
     uint64_t bytes;
 };
 
 struct ggufw {
-    char *path, *temp;
+    char *path, *temp; /* the final and the temporary name */
     FILE *f;
-    struct err first;   /* the first failure; code OK: none yet */
-    struct arena arena; /* names */
-    struct map keys, names;
-    struct buf meta, dir; /* keys and directory, as they will stand in the file */
-    struct entry *tensors;
+    struct err first;       /* the first failure; code OK: none yet */
+    struct arena arena;     /* names of keys and tensors */
+    struct map keys, names; /* of keys and of tensors that were written, to refuse duplicates */
+    struct buf meta, dir;   /* keys and directory as they will be in the file */
+    struct ggufw_tensor *tensors;
     size_t n_tensors, cap;
-    uint64_t next_offset; /* of the next tensor to be declared */
-    bool started;         /* header and directory are written */
-    size_t at;            /* the tensor that data goes to */
-    uint64_t done_bytes;  /* of that one */
+    uint64_t next_offset; /* of the next tensor that is declared */
+    bool started;         /* header, keys and directory are in the file */
+    size_t at;            /* index of the tensor that the next data belongs to */
+    uint64_t done_bytes;  /* of that tensor */
 };
 
-/* Keeps the first failure; what comes later changes nothing. */
-static void fail(struct ggufw *w, int code, const char *fmt, ...)
+static void note_failure(struct ggufw *w, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-static void fail(struct ggufw *w, int code, const char *fmt, ...)
+
+/* Remembers a failure, if it is the first. */
+static void note_failure(struct ggufw *w, int code, const char *fmt, ...)
 {
     char text[300];
     va_list ap;
@@ -48,29 +51,14 @@ static void fail(struct ggufw *w, int code, const char *fmt, ...)
     err_set(&w->first, code, "%s: %s", w->path, text);
 }
 
-static uint64_t padding(uint64_t n) { return -n % GGUF_ALIGN; }
-
-int ggufw_open(struct ggufw **out, const char *path, struct err *e)
+static void note_nomem(struct ggufw *w)
 {
-    struct ggufw *w = mem_new(struct ggufw);
-    struct buf temp = { 0 };
-
-    buf_printf(&temp, "%s.part-%ld", path, (long)getpid());
-    buf_cstr(&temp);
-    w->path = mem_strdup(path);
-    w->temp = temp.p;
-    w->f = fopen(w->temp, "wbe");
-    if (!w->f) {
-        int rc = err_set(e, E_IO, "%s: %s", path, strerror(errno));
-        ggufw_abort(w);
-        return rc;
-    }
-    setvbuf(w->f, NULL, _IOFBF, WRITE_BUF);
-    *out = w;
-    return OK;
+    if (w->first.code == OK) err_nomem(&w->first, "a GGUF file");
 }
 
-static void release(struct ggufw *w)
+static uint64_t count_padding(uint64_t n) { return -n % GGUF_ALIGN; }
+
+static void free_writer(struct ggufw *w)
 {
     map_release(&w->keys);
     map_release(&w->names);
@@ -90,8 +78,34 @@ void ggufw_abort(struct ggufw *w)
         fclose(w->f);
         unlink(w->temp);
     }
-    release(w);
+    free_writer(w);
 }
+
+int ggufw_open(struct ggufw **out, const char *path, struct err *e)
+{
+    struct ggufw *w = mem_new(struct ggufw);
+    struct buf temp = { 0 };
+
+    buf_printf(&temp, "%s.part-%ld", path, (long)getpid());
+    buf_cstr(&temp);
+    if (!w || temp.failed || !(w->path = mem_strdup(path))) {
+        buf_release(&temp);
+        ggufw_abort(w);
+        return err_nomem(e, "a GGUF file");
+    }
+    w->temp = temp.p;
+    w->f = fopen(w->temp, "wbe");
+    if (!w->f) {
+        int rc = err_set(e, E_IO, "%s: %s", path, strerror(errno));
+        ggufw_abort(w);
+        return rc;
+    }
+    setvbuf(w->f, NULL, _IOFBF, WRITE_BUF);
+    *out = w;
+    return OK;
+}
+
+/* ---- keys ---- */
 
 static void put_u32(struct buf *b, uint32_t v) { buf_add(b, &v, 4); }
 static void put_u64(struct buf *b, uint64_t v) { buf_add(b, &v, 8); }
@@ -102,79 +116,102 @@ static void put_str(struct buf *b, struct str s)
     buf_put_str(b, s);
 }
 
-static bool begin(struct ggufw *w, const char *key)
+/* Adds a name to a set; false: no memory, or it is there already (then *twice). */
+static bool add_name(struct ggufw *w, struct map *names, struct str name, bool *twice)
+{
+    int rc = name.p ? map_put(names, name, 0) : E_NOMEM;
+
+    *twice = rc == MAP_REPLACED;
+    if (rc < 0) note_nomem(w);
+    return rc == MAP_ADDED;
+}
+
+/* Starts a key: its name. false: a failure was noted, nothing is to be written. */
+static bool start_key(struct ggufw *w, const char *key)
 {
     struct str name = arena_str(&w->arena, str_c(key));
+    bool twice = false;
 
-    if (w->n_tensors) fail(w, E_INTERNAL, "key '%.100s' comes after the tensors", key);
-    else if (name.n == 0) fail(w, E_INTERNAL, "a key without a name");
-    else if (!map_put(&w->keys, name, 0)) fail(w, E_INTERNAL, "key '%.100s' is written twice", key);
+    if (w->n_tensors) note_failure(w, E_INTERNAL, "key '%.100s' comes after the tensors", key);
+    else if (!*key) note_failure(w, E_INTERNAL, "a key has no name");
+    else if (!add_name(w, &w->keys, name, &twice) && twice)
+        note_failure(w, E_INTERNAL, "key '%.100s' is written twice", key);
     if (w->first.code != OK) return false;
     put_str(&w->meta, name);
     return true;
 }
 
-static void scalar(struct ggufw *w, const char *key, enum gguf_type type, const void *v, size_t n)
+static void put_scalar(struct ggufw *w, const char *key, enum gguf_type type, const void *v,
+                       size_t n)
 {
-    if (!begin(w, key)) return;
+    if (!start_key(w, key)) return;
     put_u32(&w->meta, type);
     buf_add(&w->meta, v, n);
 }
 
-static bool begin_list(struct ggufw *w, const char *key, enum gguf_type elem, size_t n)
+static bool start_list(struct ggufw *w, const char *key, enum gguf_type elem, size_t n)
 {
-    if (!begin(w, key)) return false;
+    if (!start_key(w, key)) return false;
     put_u32(&w->meta, GGUF_LIST);
     put_u32(&w->meta, elem);
     put_u64(&w->meta, n);
     return true;
 }
 
-static void list(struct ggufw *w, const char *key, enum gguf_type elem, const void *v, size_t n,
-                 size_t size)
+static void put_list(struct ggufw *w, const char *key, enum gguf_type elem, const void *v, size_t n,
+                     size_t size)
 {
-    if (begin_list(w, key, elem, n)) buf_add(&w->meta, v, n * size);
+    if (start_list(w, key, elem, n)) buf_add(&w->meta, v, n * size);
 }
 
-void ggufw_u16(struct ggufw *w, const char *key, uint16_t v) { scalar(w, key, GGUF_U16, &v, 2); }
-void ggufw_u32(struct ggufw *w, const char *key, uint32_t v) { scalar(w, key, GGUF_U32, &v, 4); }
-void ggufw_u64(struct ggufw *w, const char *key, uint64_t v) { scalar(w, key, GGUF_U64, &v, 8); }
-void ggufw_i32(struct ggufw *w, const char *key, int32_t v) { scalar(w, key, GGUF_I32, &v, 4); }
-void ggufw_f32(struct ggufw *w, const char *key, float v) { scalar(w, key, GGUF_F32, &v, 4); }
-void ggufw_bool(struct ggufw *w, const char *key, bool v) { scalar(w, key, GGUF_BOOL, &v, 1); }
+void ggufw_u16(struct ggufw *w, const char *key, uint16_t v)
+{
+    put_scalar(w, key, GGUF_U16, &v, 2);
+}
+void ggufw_u32(struct ggufw *w, const char *key, uint32_t v)
+{
+    put_scalar(w, key, GGUF_U32, &v, 4);
+}
+void ggufw_u64(struct ggufw *w, const char *key, uint64_t v)
+{
+    put_scalar(w, key, GGUF_U64, &v, 8);
+}
+void ggufw_i32(struct ggufw *w, const char *key, int32_t v) { put_scalar(w, key, GGUF_I32, &v, 4); }
+void ggufw_f32(struct ggufw *w, const char *key, float v) { put_scalar(w, key, GGUF_F32, &v, 4); }
+void ggufw_bool(struct ggufw *w, const char *key, bool v) { put_scalar(w, key, GGUF_BOOL, &v, 1); }
 
 void ggufw_str(struct ggufw *w, const char *key, struct str v)
 {
-    if (!begin(w, key)) return;
+    if (!start_key(w, key)) return;
     put_u32(&w->meta, GGUF_STR);
     put_str(&w->meta, v);
 }
 
 void ggufw_strs(struct ggufw *w, const char *key, const struct str *v, size_t n)
 {
-    if (!begin_list(w, key, GGUF_STR, n)) return;
+    if (!start_list(w, key, GGUF_STR, n)) return;
     for (size_t i = 0; i < n; i++) put_str(&w->meta, v[i]);
 }
 
 void ggufw_i32s(struct ggufw *w, const char *key, const int32_t *v, size_t n)
 {
-    list(w, key, GGUF_I32, v, n, 4);
+    put_list(w, key, GGUF_I32, v, n, 4);
 }
 void ggufw_u32s(struct ggufw *w, const char *key, const uint32_t *v, size_t n)
 {
-    list(w, key, GGUF_U32, v, n, 4);
+    put_list(w, key, GGUF_U32, v, n, 4);
 }
 void ggufw_f32s(struct ggufw *w, const char *key, const float *v, size_t n)
 {
-    list(w, key, GGUF_F32, v, n, 4);
+    put_list(w, key, GGUF_F32, v, n, 4);
 }
 void ggufw_u8s(struct ggufw *w, const char *key, const uint8_t *v, size_t n)
 {
-    list(w, key, GGUF_U8, v, n, 1);
+    put_list(w, key, GGUF_U8, v, n, 1);
 }
 void ggufw_bools(struct ggufw *w, const char *key, const bool *v, size_t n)
 {
-    list(w, key, GGUF_BOOL, v, n, 1);
+    put_list(w, key, GGUF_BOOL, v, n, 1);
 }
 
 bool ggufw_copy(struct ggufw *w, const struct source *from, const char *key)
@@ -183,11 +220,14 @@ bool ggufw_copy(struct ggufw *w, const struct source *from, const char *key)
     struct str raw = g ? gguf_key_raw(g, str_c(key)) : str_of(NULL, 0);
 
     if (!raw.p) return false;
-    if (begin(w, key)) buf_put_str(&w->meta, raw);
+    if (start_key(w, key)) buf_put_str(&w->meta, raw);
     return true;
 }
 
-static bool tensor_bytes(enum dtype t, const int64_t *dims, int n_dims, uint64_t *bytes)
+/* ---- tensors ---- */
+
+/* false: GGUF cannot hold such a tensor. */
+static bool find_tensor_bytes(enum dtype t, const int64_t *dims, int n_dims, uint64_t *bytes)
 {
     if (n_dims < 1 || n_dims > SOURCE_MAX_DIMS || (int)t >= DT_F8_E4M3) return false;
     for (int i = 0; i < n_dims; i++)
@@ -202,14 +242,16 @@ void ggufw_tensor(struct ggufw *w, const char *name, enum dtype t, const int64_t
 {
     struct str n = arena_str(&w->arena, str_c(name));
     uint64_t bytes = 0;
+    bool twice = false;
 
-    if (w->started) fail(w, E_INTERNAL, "tensor '%.100s' comes after the first data", name);
-    else if (n.n == 0) fail(w, E_INTERNAL, "a tensor without a name");
-    else if (!map_put(&w->names, n, 0))
-        fail(w, E_INTERNAL, "tensor '%.100s' is written twice", name);
-    else if (!tensor_bytes(t, dims, n_dims, &bytes))
-        fail(w, E_UNSUPPORTED, "tensor '%.100s': GGUF cannot hold this shape as %s", name,
-             dtype_name((int)t));
+    if (w->started) note_failure(w, E_INTERNAL, "tensor '%.100s' comes after the first data", name);
+    else if (!*name) note_failure(w, E_INTERNAL, "a tensor has no name");
+    else if (!add_name(w, &w->names, n, &twice) && twice)
+        note_failure(w, E_INTERNAL, "tensor '%.100s' is written twice", name);
+    else if (!find_tensor_bytes(t, dims, n_dims, &bytes))
+        note_failure(w, E_UNSUPPORTED, "tensor '%.100s': GGUF cannot hold this shape as %s", name,
+                     dtype_name((int)t));
+    if (w->first.code == OK && !mem_ensure(w->tensors, w->cap, w->n_tensors + 1)) note_nomem(w);
     if (w->first.code != OK) return;
 
     put_str(&w->dir, n);
@@ -217,27 +259,27 @@ void ggufw_tensor(struct ggufw *w, const char *name, enum dtype t, const int64_t
     for (int i = n_dims - 1; i >= 0; i--) put_u64(&w->dir, (uint64_t)dims[i]);
     put_u32(&w->dir, (uint32_t)t);
     put_u64(&w->dir, w->next_offset);
-    w->next_offset += bytes + padding(bytes);
-    if (w->n_tensors == w->cap) {
-        w->cap = w->cap ? w->cap * 2 : 64;
-        w->tensors = mem_grow(w->tensors, w->cap * sizeof *w->tensors);
-    }
-    w->tensors[w->n_tensors++] = (struct entry){ n.p, bytes };
+    w->next_offset += bytes + count_padding(bytes);
+    w->tensors[w->n_tensors++] = (struct ggufw_tensor){ n.p, bytes };
 }
 
-static void put(struct ggufw *w, const void *p, size_t n)
+/* ---- the file ---- */
+
+static void write_bytes(struct ggufw *w, const void *p, size_t n)
 {
     if (w->first.code != OK || n == 0) return;
-    if (fwrite(p, 1, n, w->f) != n) fail(w, E_IO, "%s", strerror(errno));
+    if (fwrite(p, 1, n, w->f) != n) note_failure(w, E_IO, "%s", strerror(errno));
 }
 
-static void pad(struct ggufw *w, uint64_t written)
+/* Zeros up to the next multiple of GGUF_ALIGN. */
+static void write_padding(struct ggufw *w, uint64_t written)
 {
     static const char zeros[GGUF_ALIGN];
-    put(w, zeros, (size_t)padding(written));
+    write_bytes(w, zeros, (size_t)count_padding(written));
 }
 
-static void start(struct ggufw *w)
+/* Writes header, keys and directory before the first data. */
+static void write_head(struct ggufw *w)
 {
     struct buf head = { 0 };
 
@@ -247,10 +289,11 @@ static void start(struct ggufw *w)
     put_u32(&head, 3);
     put_u64(&head, w->n_tensors);
     put_u64(&head, w->keys.n);
-    put(w, head.p, head.n);
-    put(w, w->meta.p, w->meta.n);
-    put(w, w->dir.p, w->dir.n);
-    pad(w, head.n + w->meta.n + w->dir.n);
+    if (head.failed || w->meta.failed || w->dir.failed) note_nomem(w);
+    write_bytes(w, head.p, head.n);
+    write_bytes(w, w->meta.p, w->meta.n);
+    write_bytes(w, w->dir.p, w->dir.n);
+    write_padding(w, head.n + w->meta.n + w->dir.n);
     buf_release(&head);
 }
 
@@ -258,20 +301,20 @@ void ggufw_data(struct ggufw *w, const void *p, size_t n)
 {
     const char *from = p;
 
-    start(w);
+    write_head(w);
     while (n && w->first.code == OK) {
         if (w->at == w->n_tensors) {
-            fail(w, E_INTERNAL, "%zu bytes more than the tensors hold", n);
+            note_failure(w, E_INTERNAL, "%zu bytes more than the tensors have", n);
             return;
         }
-        const struct entry *t = &w->tensors[w->at];
+        const struct ggufw_tensor *t = &w->tensors[w->at];
         size_t part = n < t->bytes - w->done_bytes ? n : (size_t)(t->bytes - w->done_bytes);
-        put(w, from, part);
+        write_bytes(w, from, part);
         from += part;
         n -= part;
         w->done_bytes += part;
         if (w->done_bytes == t->bytes) {
-            pad(w, t->bytes);
+            write_padding(w, t->bytes);
             w->at++;
             w->done_bytes = 0;
         }
@@ -282,15 +325,17 @@ int ggufw_close(struct ggufw *w, struct err *e)
 {
     int rc;
 
-    start(w);
+    write_head(w);
     if (w->at < w->n_tensors)
-        fail(w, E_INTERNAL, "tensor '%.100s' got %llu of its %llu bytes", w->tensors[w->at].name,
-             (unsigned long long)w->done_bytes, (unsigned long long)w->tensors[w->at].bytes);
-    if (fclose(w->f) != 0) fail(w, E_IO, "%s", strerror(errno));
-    if (w->first.code == OK && rename(w->temp, w->path) != 0) fail(w, E_IO, "%s", strerror(errno));
+        note_failure(w, E_INTERNAL, "tensor '%.100s' got %llu of its %llu bytes",
+                     w->tensors[w->at].name, (unsigned long long)w->done_bytes,
+                     (unsigned long long)w->tensors[w->at].bytes);
+    if (fclose(w->f) != 0) note_failure(w, E_IO, "%s", strerror(errno));
+    if (w->first.code == OK && rename(w->temp, w->path) != 0)
+        note_failure(w, E_IO, "%s", strerror(errno));
     if (w->first.code != OK) unlink(w->temp);
     rc = w->first.code;
     if (rc != OK) err_set(e, rc, "%s", w->first.msg);
-    release(w);
+    free_writer(w);
     return rc;
 }

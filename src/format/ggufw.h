@@ -1,9 +1,10 @@
-/* ggufw.h - writing GGUF v3.
+/* ggufw.h - writes GGUF files, version 3.
  *
- * Keys first, then the directory of tensors (names, shapes, types), then their data in the
- * same order, each piece as it is ready: nothing but the directory is held in memory. The
- * file is written beside its name and renamed over it by ggufw_close; ggufw_abort leaves
- * nothing behind. The first failure is kept and told at close. */
+ * First the keys, then the directory of tensors (names, shapes, types), then their data in the same
+ * order, in chunks of any size: only keys and directory are held in memory. The file is written
+ * under a temporary name and renamed by ggufw_close, so that a reader never sees half of it. Calls
+ * return nothing; the writer remembers the first failure, also of an allocation, ignores what comes
+ * after it, and ggufw_close reports it. A writer belongs to one thread. */
 #ifndef TERN_FORMAT_GGUFW_H
 #define TERN_FORMAT_GGUFW_H
 
@@ -28,14 +29,16 @@ void ggufw_u32s(struct ggufw *w, const char *key, const uint32_t *v, size_t n);
 void ggufw_f32s(struct ggufw *w, const char *key, const float *v, size_t n);
 void ggufw_u8s(struct ggufw *w, const char *key, const uint8_t *v, size_t n);
 void ggufw_bools(struct ggufw *w, const char *key, const bool *v, size_t n);
-/* A key of a GGUF source as it stands there, whatever its type; false if the source has no such. */
+/* Copies a key of a GGUF source unchanged; false: the source has no such key. */
 bool ggufw_copy(struct ggufw *w, const struct source *from, const char *key);
 
-/* dims slowest first, as in source.h. */
+/* dims: slowest dimension first, as in source.h. */
 void ggufw_tensor(struct ggufw *w, const char *name, enum dtype t, const int64_t *dims, int n_dims);
-/* Bytes of the tensors in the order they were declared; pieces of any size. */
+/* The next n bytes of the tensors, in the order they were declared. */
 void ggufw_data(struct ggufw *w, const void *p, size_t n);
 
-int ggufw_close(struct ggufw *w, struct err *e); /* E_INTERNAL if bytes are missing */
-void ggufw_abort(struct ggufw *w);               /* NULL is fine */
+/* Completes the file, or removes the temporary one and reports the first failure. E_INTERNAL: data
+ * is missing. w is freed either way. */
+int ggufw_close(struct ggufw *w, struct err *e);
+void ggufw_abort(struct ggufw *w); /* removes the temporary file; NULL is allowed */
 #endif

@@ -1,3 +1,7 @@
+/* hfconfig.c - reads the JSON files of a Hugging Face folder.
+ *
+ * jansson parses strict JSON, which nearly all files are. Only a file it refuses is rewritten first
+ * (put_strict_json): NaN and Infinity, which Python writes, and integers beyond 64 bits. */
 #include "format/hfconfig.h"
 
 #include "base/file.h"
@@ -6,9 +10,9 @@
 
 #include <ctype.h>
 
-#define MAX_BYTES (64u << 20)
-#define MAX_DIGITS 18 /* what surely fits an int64_t */
-#define INFINITE 1.7976931348623157e308
+#define MAX_BYTES (64u << 20)           /* of one file */
+#define MAX_DIGITS 18                   /* an integer of so many digits fits an int64_t */
+#define INFINITE 1.7976931348623157e308 /* written for Infinity, and read as infinite */
 
 static const struct {
     const char *name, *prefix;
@@ -35,6 +39,7 @@ void hfconfig_close(struct hfconfig *c)
     mem_free(c);
 }
 
+/* Copies the string at the start of s; returns its bytes. */
 static size_t copy_string(struct buf *out, struct str s)
 {
     size_t n = 1;
@@ -45,21 +50,22 @@ static size_t copy_string(struct buf *out, struct str s)
     return n;
 }
 
-/* A number as it stands; a whole one too long for 64 bits becomes a real one. */
+/* Copies the number at the start of s; an integer that may not fit 64 bits becomes a real number.
+ */
 static size_t copy_number(struct buf *out, struct str s)
 {
     size_t n = 1;
-    bool whole = true;
+    bool integer = true;
 
     for (; n < s.n && (isalnum((unsigned char)s.p[n]) || strchr("+-.", s.p[n])) && s.p[n]; n++)
-        if (!isdigit((unsigned char)s.p[n])) whole = false;
+        if (!isdigit((unsigned char)s.p[n])) integer = false;
     buf_put_str(out, str_take(s, n));
-    if (whole && n > MAX_DIGITS) buf_puts(out, ".0");
+    if (integer && n > MAX_DIGITS) buf_puts(out, ".0");
     return n;
 }
 
-/* What Python writes and JSON does not have, said in JSON. */
-static void plain_json(struct buf *out, struct str s)
+/* Appends s with what Python writes beyond JSON replaced. */
+static void put_strict_json(struct buf *out, struct str s)
 {
     static const struct {
         struct str from, to;
@@ -76,7 +82,7 @@ static void plain_json(struct buf *out, struct str s)
                 buf_put_str(out, words[i].to);
                 n = words[i].from.n;
             }
-        if (n) { /* a word */
+        if (n) { /* was one of the words */
         } else if (*s.p == '"') {
             n = copy_string(out, s);
         } else if (*s.p == '-' || isdigit((unsigned char)*s.p)) {
@@ -89,15 +95,16 @@ static void plain_json(struct buf *out, struct str s)
     }
 }
 
-static int load(json_t **out, struct str text, const char *name, struct err *e)
+static int load_file(json_t **out, struct str text, const char *name, struct err *e)
 {
-    struct buf plain = { 0 };
+    struct buf strict = { 0 };
     int rc = jsonload(out, text, 0, name, e);
 
     if (rc == E_FORMAT) {
-        plain_json(&plain, text);
-        rc = jsonload(out, buf_str(&plain), 0, name, e);
-        buf_release(&plain);
+        put_strict_json(&strict, text);
+        rc = buf_check(&strict, e);
+        if (rc == OK) rc = jsonload(out, buf_str(&strict), 0, name, e);
+        buf_release(&strict);
     }
     if (rc == OK && !json_is_object(*out) &&
         !(json_is_array(*out) && strcmp(name, files[HFCONFIG_MODULES].name) == 0))
@@ -105,13 +112,15 @@ static int load(json_t **out, struct str text, const char *name, struct err *e)
     return rc;
 }
 
-static void list_keys(struct hfconfig *c)
+static int list_keys(struct hfconfig *c, struct err *e)
 {
     const char *name;
     json_t *v;
 
     c->keys = mem_array(json_object_size(c->root[HFCONFIG_MODEL]), sizeof *c->keys);
+    if (!c->keys) return err_nomem(e, "the keys of config.json");
     json_object_foreach (c->root[HFCONFIG_MODEL], name, v) c->keys[c->n_keys++] = name;
+    return OK;
 }
 
 int hfconfig_parse(struct hfconfig **out, const struct str text[HFCONFIG_N_FILES], struct err *e)
@@ -119,52 +128,70 @@ int hfconfig_parse(struct hfconfig **out, const struct str text[HFCONFIG_N_FILES
     struct hfconfig *c = mem_new(struct hfconfig);
     int rc = OK;
 
+    if (!c) return err_nomem(e, "a model's configuration");
     for (int i = 0; i < HFCONFIG_N_FILES && rc == OK; i++)
-        if (text[i].n || i == HFCONFIG_MODEL) rc = load(&c->root[i], text[i], files[i].name, e);
-    if (rc == OK) {
-        list_keys(c);
-        *out = c;
-    } else {
-        hfconfig_close(c);
-    }
+        if (text[i].n || i == HFCONFIG_MODEL)
+            rc = load_file(&c->root[i], text[i], files[i].name, e);
+    if (rc == OK) rc = list_keys(c, e);
+    if (rc == OK) *out = c;
+    else hfconfig_close(c);
     return rc;
+}
+
+static bool has_card(const char *dir, int *rc, struct err *e)
+{
+    char *card = path_join(dir, files[HFCONFIG_TERN].name);
+    bool there = card && file_exists(card);
+
+    if (!card) *rc = err_nomem(e, "the path of a model");
+    mem_free(card);
+    return there;
+}
+
+/* Reads one of the files. A missing one is empty; without config.json there must be tern.json. */
+static int read_config_file(struct buf *out, const char *dir, int file, struct err *e)
+{
+    char *path = path_join(dir, files[file].name);
+    int rc = path ? file_read(out, path, MAX_BYTES, e) : err_nomem(e, "the path of a model");
+
+    mem_free(path);
+    if (rc != E_NOTFOUND) return rc;
+    if (file != HFCONFIG_MODEL) return OK;
+    if (has_card(dir, &rc, e)) {
+        buf_puts(out, "{}");
+        return buf_check(out, e);
+    }
+    if (rc != E_NOTFOUND) return rc;
+    return err_set(e, rc,
+                   "%s: a folder without config.json, expected a Hugging Face model folder or a "
+                   "GGUF file",
+                   dir);
 }
 
 int hfconfig_open(struct hfconfig **out, const char *dir, struct err *e)
 {
     struct buf bytes[HFCONFIG_N_FILES] = { 0 };
     struct str text[HFCONFIG_N_FILES];
-    char *card = path_join(dir, files[HFCONFIG_TERN].name);
     int rc = OK;
 
     for (int i = 0; i < HFCONFIG_N_FILES && rc == OK; i++) {
-        char *path = path_join(dir, files[i].name);
-        rc = file_read(&bytes[i], path, MAX_BYTES, e);
-        if (rc == E_NOTFOUND && i == HFCONFIG_MODEL && file_exists(card))
-            buf_puts(&bytes[i], "{}"), rc = OK;
-        else if (rc == E_NOTFOUND && i == HFCONFIG_MODEL)
-            err_set(e, rc,
-                    "%s: a folder without config.json, expected a Hugging Face model folder or a "
-                    "GGUF file",
-                    dir);
-        else if (rc == E_NOTFOUND) rc = OK;
-        mem_free(path);
+        rc = read_config_file(&bytes[i], dir, i, e);
         text[i] = buf_str(&bytes[i]);
     }
     if (rc == OK && (rc = hfconfig_parse(out, text, e)) != OK) err_wrap(e, "%s", dir);
     for (int i = 0; i < HFCONFIG_N_FILES; i++) buf_release(&bytes[i]);
-    mem_free(card);
     return rc;
 }
 
-static bool to_value(const json_t *j, struct value *out);
+static bool fill_value(const json_t *j, struct value *out);
 
-static bool list_at(const struct value *list, size_t i, struct value *out)
+static bool find_list_item(const struct value *list, size_t i, struct value *out)
 {
-    return to_value(json_array_get(list->impl, i), out);
+    return fill_value(json_array_get(list->impl, i), out);
 }
 
-static bool to_value(const json_t *j, struct value *out)
+/* false: null, or no such value. An object is VALUE_NONE. */
+static bool fill_value(const json_t *j, struct value *out)
 {
     *out = (struct value){ 0 };
     switch (j ? json_typeof(j) : JSON_NULL) {
@@ -181,7 +208,7 @@ static bool to_value(const json_t *j, struct value *out)
         break;
     case JSON_ARRAY:
         out->kind = VALUE_LIST, out->n = json_array_size(j), out->elem = -1, out->impl = j,
-        out->at = list_at;
+        out->at = find_list_item;
         break;
     case JSON_OBJECT: break;
     default: return false;
@@ -189,7 +216,7 @@ static bool to_value(const json_t *j, struct value *out)
     return true;
 }
 
-static const json_t *get(const json_t *j, struct str part)
+static const json_t *find_member(const json_t *j, struct str part)
 {
     int64_t i;
 
@@ -198,14 +225,15 @@ static const json_t *get(const json_t *j, struct str part)
     return NULL;
 }
 
-/* A member may have dots in its own name, so the whole rest is tried first. */
-static const json_t *walk(const json_t *j, struct str path)
+/* The value at a dotted path. A name may have dots itself, so at each level the whole rest of the
+ * path is tried first. */
+static const json_t *find_path(const json_t *j, struct str path)
 {
     while (j) {
-        const json_t *whole = get(j, path);
+        const json_t *whole = find_member(j, path);
         ptrdiff_t dot = str_find(path, STR("."));
         if (whole || dot < 0) return whole;
-        j = get(j, str_take(path, (size_t)dot));
+        j = find_member(j, str_take(path, (size_t)dot));
         path = str_skip(path, (size_t)dot + 1);
     }
     return NULL;
@@ -218,10 +246,11 @@ bool hfconfig_key(const struct hfconfig *c, const char *key, struct value *out)
 
     for (int i = 1; i < HFCONFIG_N_FILES; i++) {
         struct str prefix = str_c(files[i].prefix);
-        if (str_starts(k, prefix)) return to_value(walk(c->root[i], str_skip(k, prefix.n)), out);
+        if (str_starts(k, prefix))
+            return fill_value(find_path(c->root[i], str_skip(k, prefix.n)), out);
     }
-    return to_value(walk(root, k), out) ||
-           to_value(walk(json_object_get(root, "text_config"), k), out);
+    return fill_value(find_path(root, k), out) ||
+           fill_value(find_path(json_object_get(root, "text_config"), k), out);
 }
 
 size_t hfconfig_n_keys(const struct hfconfig *c) { return c->n_keys; }

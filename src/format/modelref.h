@@ -1,18 +1,18 @@
-/* modelref.h - how people name a model: a path, file:PATH, or hf:ORG/NAME[@REV][:FILE].
+/* modelref.h - the names people give to models: a path, file:PATH, or hf:ORG/NAME[@REV][:FILE].
  *
- * hf: names are looked up in the local cache that Hugging Face's tools keep (HF_HUB_CACHE,
- * HF_HOME/hub, XDG_CACHE_HOME or ~/.cache/huggingface/hub); nothing is fetched. REV is a branch
- * or tag ("main" when it is not said) or a commit, whole or at least its first seven digits. */
+ * hf: names are looked up in the local cache of Hugging Face's tools (HF_HUB_CACHE, HF_HOME/hub,
+ * XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub); nothing is downloaded. REV is a
+ * branch or tag (default "main") or a commit: all of its hash, or at least the first seven digits.
+ */
 #ifndef TERN_FORMAT_MODELREF_H
 #define TERN_FORMAT_MODELREF_H
 
 #include "base/err.h"
 #include "base/str.h"
 
-/* *path is a folder or file, from mem_alloc; it need not exist when ref is a path. A name that
- * would leave the cache, or holds a NUL, is E_INVALID; one that is not there is E_NOTFOUND and says
- * how to get it.
- */
+/* *path is a folder or file, freed with mem_free. A ref that is a path itself is not checked for
+ * existence. E_INVALID: the name would leave the cache, has a NUL byte or is not of these forms.
+ * E_NOTFOUND: it is not in the cache; the message says how to download it. */
 int modelref_resolve(char **path, struct str ref, struct err *e);
-bool modelref_is(struct str ref); /* begins with hf: or file: */
+bool modelref_is(struct str ref); /* does it begin with hf: or file:? */
 #endif

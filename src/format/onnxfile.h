@@ -1,20 +1,24 @@
-/* onnxfile.h - which file of a folder is an ONNX model, and where its companions lie. */
+/* onnxfile.h - finds the ONNX model of a folder, and the folder of an ONNX model.
+ *
+ * Exports of one model often have several files (model.onnx, model_quantized.onnx), in the folder
+ * itself or in its subfolder onnx/. */
 #ifndef TERN_FORMAT_ONNXFILE_H
 #define TERN_FORMAT_ONNXFILE_H
 
 #include "base/err.h"
 #include "base/str.h"
 
-/* Does a file beginning so look like one? */
+/* Does a file with these first bytes look like an ONNX model? */
 bool onnxfile_looks(const unsigned char *head, size_t n);
 
-/* named: as tern.json has it, below dir; else the one .onnx file of dir or dir/onnx, or model.onnx
- * beside variants of its own (model_quantized.onnx). Safetensors come first where no file is named.
- * *out NULL: there is none; several that could be meant are E_INVALID, with their names. From
- * mem_alloc. */
+/* named: the file that tern.json names, relative to dir; empty: none. Then *out is the only .onnx
+ * file of dir and dir/onnx, or model.onnx where the others are variants of it (model_x.onnx). A
+ * folder with model.safetensors has no ONNX model unless one is named. *out is freed with mem_free;
+ * NULL: there is none. E_INVALID: several files could be meant, the message lists them. */
 int onnxfile_find(char **out, const char *dir, struct str named, struct err *e);
 
-/* The folder of config.json: the file's, or the one around onnx/. From mem_alloc. */
+/* The folder of config.json: that of the file, or the parent of onnx/. Freed with mem_free; NULL:
+ * no memory. */
 char *onnxfile_folder(const char *path);
-uint64_t onnxfile_bytes(const char *path); /* of the file and of what it keeps beside it */
+uint64_t onnxfile_bytes(const char *path); /* of the file and its external data, FILE_data */
 #endif

@@ -1,3 +1,9 @@
+/* safetensors.c - reads safetensors files and the index of sharded ones.
+ *
+ * The header is JSON from a foreign file: jsonload bounds its tree, and each tensor is checked for
+ * type, shape and place. The format demands that tensors cover the data without gaps or overlaps;
+ * check_cover holds files to it. A sharded model is a struct safetensors without a file of its own
+ * that owns one struct per shard and copies their entries. */
 #include "format/safetensors.h"
 
 #include "base/arena.h"
@@ -8,40 +14,34 @@
 
 #include <stdlib.h>
 
-#define MAX_HEADER_BYTES 100000000u /* the format's own bound */
+#define MAX_HEADER_BYTES 100000000u /* the bound of the format */
 #define MAX_TENSORS (1u << 20)
 
-struct aligned {
-    struct aligned *next;
+/* The copy of a tensor that was not aligned in the file; in the arena. */
+struct aligned_copy {
+    struct aligned_copy *next;
     size_t n;
     void *p;
 };
 
 struct safetensors {
-    const char *name; /* of the file, for errors */
-    struct arena arena;
-    struct filemap file;
-    json_t *meta; /* or NULL */
+    const char *name;    /* of the file or index, for messages */
+    struct arena arena;  /* names of tensors */
+    struct filemap file; /* empty for an index */
+    json_t *meta;        /* the metadata object, or NULL */
     struct source_tensor *tensors;
     size_t n_tensors;
-    struct map map;
-    struct aligned *copies; /* of tensors that were not aligned */
-    struct safetensors **shards;
-    size_t n_shards;
+    struct map map; /* name → index into tensors */
+    struct aligned_copy *copies;
+    struct safetensors **shards; /* of an index */
+    size_t n_shards, cap_shards;
 };
-
-static struct safetensors *new_safetensors(const char *name)
-{
-    struct safetensors *s = mem_new(struct safetensors);
-    s->name = arena_cstr(&s->arena, str_c(name));
-    return s;
-}
 
 void safetensors_close(struct safetensors *s)
 {
     if (!s) return;
     for (size_t i = 0; i < s->n_shards; i++) safetensors_close(s->shards[i]);
-    for (struct aligned *a = s->copies; a; a = a->next) mem_free_aligned(a->p, a->n);
+    for (struct aligned_copy *a = s->copies; a; a = a->next) mem_free_aligned(a->p, a->n);
     mem_free(s->shards);
     mem_free(s->tensors);
     json_decref(s->meta);
@@ -51,20 +51,31 @@ void safetensors_close(struct safetensors *s)
     mem_free(s);
 }
 
-static int fail(const struct safetensors *s, const char *tensor, const char *what, struct err *e)
+static struct safetensors *new_safetensors(const char *name, struct err *e)
+{
+    struct safetensors *s = mem_new(struct safetensors);
+
+    if (s && (s->name = arena_cstr(&s->arena, str_c(name)))) return s;
+    safetensors_close(s);
+    err_nomem(e, "a safetensors file");
+    return NULL;
+}
+
+static int fail_tensor(const struct safetensors *s, const char *tensor, const char *what,
+                       struct err *e)
 {
     return err_set(e, E_FORMAT, "%s: tensor '%.100s': %s", s->name, tensor, what);
 }
 
-/* Names go into sentences that a terminal shows. */
-static bool can_show(struct str s)
+/* Names become parts of messages on a terminal: no control characters. */
+static bool is_printable(struct str s)
 {
     for (size_t i = 0; i < s.n; i++)
         if ((unsigned char)s.p[i] < 0x20 || s.p[i] == 0x7f) return false;
     return true;
 }
 
-static bool json_u64(const json_t *j, uint64_t *out)
+static bool read_u64(const json_t *j, uint64_t *out)
 {
     if (!json_is_integer(j) || json_integer_value(j) < 0) return false;
     *out = (uint64_t)json_integer_value(j);
@@ -78,7 +89,7 @@ static int read_dtype(const struct safetensors *s, struct source_tensor *t, cons
     const struct dtype_info *d;
     struct str name = { 0 };
 
-    if (!json_is_string(j)) return fail(s, t->name.p, "expected \"dtype\" with a name", e);
+    if (!json_is_string(j)) return fail_tensor(s, t->name.p, "expected \"dtype\" with a name", e);
     name = str_of(json_string_value(j), json_string_length(j));
     t->type = dtype_by_name(name);
     d = dtype_info((int)t->type);
@@ -90,7 +101,7 @@ static int read_dtype(const struct safetensors *s, struct source_tensor *t, cons
     return OK;
 }
 
-/* More dimensions than a tensor here can have fold into the first. */
+/* Leading dimensions beyond SOURCE_MAX_DIMS are multiplied into the first. */
 static int read_shape(const struct safetensors *s, struct source_tensor *t, const json_t *entry,
                       struct err *e)
 {
@@ -98,30 +109,30 @@ static int read_shape(const struct safetensors *s, struct source_tensor *t, cons
     size_t n = json_array_size(j), fold = n > SOURCE_MAX_DIMS ? n - SOURCE_MAX_DIMS : 0;
     uint64_t all = (uint64_t)dtype_info((int)t->type)->bytes;
 
-    if (!json_is_array(j)) return fail(s, t->name.p, "expected \"shape\" with a list", e);
+    if (!json_is_array(j)) return fail_tensor(s, t->name.p, "expected \"shape\" with a list", e);
     for (int i = 0; i < SOURCE_MAX_DIMS; i++) t->dims[i] = 1;
     t->n_dims = (int)(n - fold);
     for (size_t i = 0; i < n; i++) {
         int64_t *dim = &t->dims[i < fold ? 0 : i - fold];
         uint64_t d;
-        if (!json_u64(json_array_get(j, i), &d))
-            return fail(s, t->name.p, "expected whole numbers from 0 on in \"shape\"", e);
+        if (!read_u64(json_array_get(j, i), &d))
+            return fail_tensor(s, t->name.p, "expected integers >= 0 in \"shape\"", e);
         if (__builtin_mul_overflow(all, d, &all) || __builtin_mul_overflow(*dim, (int64_t)d, dim))
-            return fail(s, t->name.p, "the product of its shape overflows", e);
+            return fail_tensor(s, t->name.p, "the product of its shape overflows", e);
     }
     t->bytes = (size_t)all;
     return OK;
 }
 
-static int read_span(const struct safetensors *s, struct source_tensor *t, const json_t *entry,
-                     struct str data, struct err *e)
+static int read_offsets(const struct safetensors *s, struct source_tensor *t, const json_t *entry,
+                        struct str data, struct err *e)
 {
     const json_t *j = json_object_get(entry, "data_offsets");
     uint64_t a, b;
 
-    if (json_array_size(j) != 2 || !json_u64(json_array_get(j, 0), &a) ||
-        !json_u64(json_array_get(j, 1), &b))
-        return fail(s, t->name.p, "expected \"data_offsets\" with two whole numbers", e);
+    if (json_array_size(j) != 2 || !read_u64(json_array_get(j, 0), &a) ||
+        !read_u64(json_array_get(j, 1), &b))
+        return fail_tensor(s, t->name.p, "expected \"data_offsets\" with two integers", e);
     if (a > b || b > data.n)
         return err_set(
             e, E_FORMAT,
@@ -144,39 +155,43 @@ static int read_tensor(struct safetensors *s, const char *name, const json_t *en
     int rc;
 
     t->name = arena_str(&s->arena, str_c(name));
-    if (t->name.n == 0 || !can_show(t->name))
+    if (!t->name.p) return err_nomem(e, "the tensors of a safetensors file");
+    if (t->name.n == 0 || !is_printable(t->name))
         return err_set(e, E_FORMAT, "%s: a tensor whose name is empty or has control characters",
                        s->name);
-    if (!json_is_object(entry)) return fail(s, name, "expected an object", e);
+    if (!json_is_object(entry)) return fail_tensor(s, name, "expected an object", e);
     if ((rc = read_dtype(s, t, entry, e)) != OK) return rc;
     if ((rc = read_shape(s, t, entry, e)) != OK) return rc;
-    if ((rc = read_span(s, t, entry, data, e)) != OK) return rc;
-    map_put(&s->map, t->name, s->n_tensors++); /* jansson refused doubles already */
+    if ((rc = read_offsets(s, t, entry, data, e)) != OK) return rc;
+    if (map_put(&s->map, t->name, s->n_tensors) < 0) /* jansson refuses duplicate names */
+        return err_nomem(e, "the tensors of a safetensors file");
+    s->n_tensors++;
     return OK;
 }
 
-static int by_data(const void *a, const void *b)
+static int compare_data(const void *a, const void *b)
 {
     const struct source_tensor *x = a, *y = b;
     if (x->data != y->data) return x->data < y->data ? -1 : 1;
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty ones first */
 }
 
-/* The format wants the data covered: no overlap, no gap, nothing behind the last. */
+/* The tensors must cover the data: no overlap, no gap, nothing after the last. */
 static int check_cover(const struct safetensors *s, struct str data, struct err *e)
 {
     struct source_tensor *order = mem_dup(s->tensors, s->n_tensors * sizeof *order);
     const char *end = data.p;
     int rc = OK;
 
-    qsort(order, s->n_tensors, sizeof *order, by_data);
+    if (!order) return err_nomem(e, "the tensors of a safetensors file");
+    qsort(order, s->n_tensors, sizeof *order, compare_data);
     for (size_t i = 0; i < s->n_tensors && rc == OK; i++) {
         const char *p = order[i].data;
         if (p != end)
             rc = err_set(e, E_FORMAT,
                          "%s: tensor '%.100s': begins at offset %zu of the data, %s %zu", s->name,
                          order[i].name.p, (size_t)(p - data.p),
-                         p < end ? "overlapping the one that ends at" : "behind a gap from",
+                         p < end ? "overlapping the one that ends at" : "after a gap from",
                          (size_t)(end - data.p));
         end = p + order[i].bytes;
     }
@@ -187,14 +202,15 @@ static int check_cover(const struct safetensors *s, struct str data, struct err 
     return rc;
 }
 
+/* Copies every tensor that is not aligned to its element size. */
 static int align_tensors(struct safetensors *s, struct err *e)
 {
     for (size_t i = 0; i < s->n_tensors; i++) {
         struct source_tensor *t = &s->tensors[i];
         if ((uintptr_t)t->data % (size_t)dtype_info((int)t->type)->bytes == 0) continue;
-        struct aligned *a = arena_new(&s->arena, struct aligned);
-        *a = (struct aligned){ s->copies, t->bytes, mem_aligned(t->bytes) };
-        if (!a->p)
+        struct aligned_copy *a = arena_new(&s->arena, struct aligned_copy);
+        if (a) *a = (struct aligned_copy){ s->copies, t->bytes, mem_aligned(t->bytes) };
+        if (!a || !a->p)
             return err_set(e, E_NOMEM,
                            "%s: tensor '%.100s': no memory for an aligned copy of %zu bytes",
                            s->name, t->name.p, t->bytes);
@@ -215,7 +231,8 @@ static int read_header(struct safetensors *s, json_t *header, struct str data, s
         return err_set(e, E_UNSUPPORTED, "%s: has %zu tensors, expected at most %u", s->name, n,
                        MAX_TENSORS);
     s->tensors = mem_array(n, sizeof *s->tensors);
-    map_reserve(&s->map, n);
+    if (!s->tensors || !map_reserve(&s->map, n))
+        return err_nomem(e, "the tensors of a safetensors file");
     json_object_foreach (header, name, entry) {
         if (strcmp(name, "__metadata__") != 0) {
             rc = read_tensor(s, name, entry, data, e);
@@ -240,7 +257,7 @@ bool safetensors_looks(const void *p, size_t n, uint64_t file_bytes)
            ((const char *)p)[8] == '{';
 }
 
-static int parse(struct safetensors *s, const void *p, size_t n, struct err *e)
+static int parse_file(struct safetensors *s, const void *p, size_t n, struct err *e)
 {
     struct str text;
     json_t *header;
@@ -270,9 +287,11 @@ static int parse(struct safetensors *s, const void *p, size_t n, struct err *e)
 int safetensors_parse(struct safetensors **out, const void *p, size_t n, const char *name,
                       struct err *e)
 {
-    struct safetensors *s = new_safetensors(name);
-    int rc = parse(s, p, n, e);
+    struct safetensors *s = new_safetensors(name, e);
+    int rc;
 
+    if (!s) return E_NOMEM;
+    rc = parse_file(s, p, n, e);
     if (rc == OK) *out = s;
     else safetensors_close(s);
     return rc;
@@ -280,21 +299,41 @@ int safetensors_parse(struct safetensors **out, const void *p, size_t n, const c
 
 int safetensors_open(struct safetensors **out, const char *path, struct err *e)
 {
-    struct safetensors *s = new_safetensors(path);
-    int rc = filemap_open(&s->file, path, e);
+    struct safetensors *s = new_safetensors(path, e);
+    int rc;
 
-    if (rc == OK) rc = parse(s, s->file.p, s->file.n, e);
+    if (!s) return E_NOMEM;
+    rc = filemap_open(&s->file, path, e);
+    if (rc == OK) rc = parse_file(s, s->file.p, s->file.n, e);
     if (rc == OK) *out = s;
     else safetensors_close(s);
     return rc;
 }
 
-/* The shard of that file name, opened when it is named first. */
-static int shard_of(struct safetensors *s, struct map *shards, const char *dir, struct str file,
-                    const struct safetensors **out, struct err *e)
+/* ---- shards ---- */
+
+static int open_shard(struct safetensors **out, const struct safetensors *s, const char *dir,
+                      struct str file, struct err *e)
+{
+    char *path = NULL;
+    int rc = path_under(&path, dir, file, NULL);
+
+    if (rc == E_NOMEM) return err_nomem(e, "the path of a shard");
+    if (rc != OK || !is_printable(file))
+        rc = err_set(e, E_FORMAT, "%s: a shard's name must stay inside the folder, found '%.100s'",
+                     s->name, is_printable(file) ? file.p : "control characters");
+    else rc = safetensors_open(out, path, e);
+    if (rc == E_NOTFOUND)
+        rc = err_set(e, rc, "%s: the shard is missing, which %s names", path, path_base(s->name));
+    mem_free(path);
+    return rc;
+}
+
+/* The shard of that file name; it is opened when it is named first. shards: file name → index. */
+static int find_or_open_shard(struct safetensors *s, struct map *shards, const char *dir,
+                              struct str file, const struct safetensors **out, struct err *e)
 {
     struct safetensors *shard = NULL;
-    char *path = NULL;
     uint64_t i;
     int rc;
 
@@ -302,56 +341,60 @@ static int shard_of(struct safetensors *s, struct map *shards, const char *dir, 
         *out = s->shards[i];
         return OK;
     }
-    if (path_under(&path, dir, file, NULL) != OK || !can_show(file))
-        rc = err_set(e, E_FORMAT, "%s: a shard's name must stay inside the folder, found '%.100s'",
-                     s->name, can_show(file) ? file.p : "control characters");
-    else rc = safetensors_open(&shard, path, e);
-    if (rc == E_NOTFOUND)
-        rc = err_set(e, rc, "%s: the shard is missing, which %s names", path, path_base(s->name));
-    mem_free(path);
-    if (rc != OK) return rc;
-    s->shards = mem_grow(s->shards, (s->n_shards + 1) * sizeof *s->shards);
-    map_put(shards, file, s->n_shards);
+    if (!mem_ensure(s->shards, s->cap_shards, s->n_shards + 1))
+        return err_nomem(e, "the shards of a model");
+    if ((rc = open_shard(&shard, s, dir, file, e)) != OK) return rc;
+    if (map_put(shards, file, s->n_shards) < 0) {
+        safetensors_close(shard);
+        return err_nomem(e, "the shards of a model");
+    }
     s->shards[s->n_shards++] = shard;
     *out = shard;
     return OK;
 }
 
+/* An entry of "weight_map": the tensor `name` is in `file`. */
+static int read_index_entry(struct safetensors *s, struct map *shards, const char *dir,
+                            const char *name, const json_t *file, struct err *e)
+{
+    const struct safetensors *shard = NULL;
+    const struct source_tensor *t;
+    int rc;
+
+    if (!json_is_string(file) || !is_printable(str_c(name)))
+        return fail_tensor(s, is_printable(str_c(name)) ? name : "?",
+                           "expected the name of a tensor and that of a file", e);
+    rc = find_or_open_shard(s, shards, dir,
+                            str_of(json_string_value(file), json_string_length(file)), &shard, e);
+    if (rc != OK) return rc;
+    t = safetensors_find(shard, str_c(name));
+    if (!t)
+        return err_set(e, E_FORMAT, "%s: tensor '%.100s' is not in %.200s, where the index puts it",
+                       s->name, name, json_string_value(file));
+    if (map_put(&s->map, t->name, s->n_tensors) < 0) return err_nomem(e, "the tensors of a model");
+    s->tensors[s->n_tensors++] = *t;
+    return OK;
+}
+
 static int read_index(struct safetensors *s, const char *dir, const json_t *index, struct err *e)
 {
-    const struct source_tensor *t;
-    const struct safetensors *shard = NULL;
     json_t *weights = json_object_get(index, "weight_map"), *file;
+    size_t n = json_object_size(weights);
     struct map shards = { 0 };
     const char *name;
     int rc = OK;
 
-    if (!json_is_object(weights) || json_object_size(weights) > MAX_TENSORS)
+    if (!json_is_object(weights) || n > MAX_TENSORS)
         return err_set(e, E_FORMAT,
                        "%s: expected \"weight_map\" with an object of at most %u tensors", s->name,
                        MAX_TENSORS);
     if (json_is_object(json_object_get(index, "metadata")))
         s->meta = json_incref(json_object_get(index, "metadata"));
-    s->tensors = mem_array(json_object_size(weights), sizeof *s->tensors);
-    map_reserve(&s->map, json_object_size(weights));
+    s->tensors = mem_array(n, sizeof *s->tensors);
+    if (!s->tensors || !map_reserve(&s->map, n)) return err_nomem(e, "the tensors of a model");
     json_object_foreach (weights, name, file) {
-        if (!json_is_string(file) || !can_show(str_c(name))) {
-            rc = fail(s, can_show(str_c(name)) ? name : "?", "expected a name and that of a file",
-                      e);
-            break;
-        }
-        rc = shard_of(s, &shards, dir, str_of(json_string_value(file), json_string_length(file)),
-                      &shard, e);
+        rc = read_index_entry(s, &shards, dir, name, file, e);
         if (rc != OK) break;
-        t = safetensors_find(shard, str_c(name));
-        if (!t) {
-            rc = err_set(e, E_FORMAT,
-                         "%s: tensor '%.100s' is not in %.200s, where the index puts it", s->name,
-                         name, json_string_value(file));
-            break;
-        }
-        s->tensors[s->n_tensors] = *t;
-        map_put(&s->map, t->name, s->n_tensors++);
     }
     map_release(&shards);
     return rc;
@@ -360,10 +403,12 @@ static int read_index(struct safetensors *s, const char *dir, const json_t *inde
 int safetensors_open_index(struct safetensors **out, const char *dir, struct str json,
                            const char *name, struct err *e)
 {
-    struct safetensors *s = new_safetensors(name);
+    struct safetensors *s = new_safetensors(name, e);
     json_t *index;
-    int rc = jsonload(&index, json, JSON_REJECT_DUPLICATES, name, e);
+    int rc;
 
+    if (!s) return E_NOMEM;
+    rc = jsonload(&index, json, JSON_REJECT_DUPLICATES, name, e);
     if (rc == OK) rc = read_index(s, dir, index, e);
     json_decref(index);
     if (rc == OK) *out = s;
@@ -378,7 +423,9 @@ int safetensors_open_dir(struct safetensors **out, const char *dir, struct err *
     struct buf json = { 0 };
     int rc;
 
-    if (file_exists(one)) {
+    if (!one || !index) {
+        rc = err_nomem(e, "the path of a model");
+    } else if (file_exists(one)) {
         rc = safetensors_open(out, one, e);
     } else if (!file_exists(index)) {
         rc = err_set(e, E_NOTFOUND,

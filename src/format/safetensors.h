@@ -1,9 +1,10 @@
-/* safetensors.h - safetensors files: a JSON header and tensors, mapped; one file or shards.
+/* safetensors.h - safetensors files, mapped: one file, or the shards of a folder.
  *
- * Tensors stay where they lie in the file, except those that do not begin on a multiple of
- * their element's size: these are copied once. What is handed out lives until
- * safetensors_close. A tensor of more than SOURCE_MAX_DIMS dimensions is seen with its
- * leading ones multiplied together. */
+ * A file is the length of its header (u64), a JSON header (dtype, shape and data_offsets of each
+ * tensor), then the data. Tensors stay in the mapped file, except those that are not aligned to
+ * their element size: they are copied once. What is handed out is borrowed and lives until
+ * safetensors_close. A tensor of more than SOURCE_MAX_DIMS dimensions has its leading ones
+ * multiplied together. Every offset is checked while the file is opened. Read-only once open. */
 #ifndef TERN_FORMAT_SAFETENSORS_H
 #define TERN_FORMAT_SAFETENSORS_H
 
@@ -12,17 +13,17 @@
 struct safetensors;
 
 int safetensors_open(struct safetensors **out, const char *path, struct err *e);
-/* model.safetensors of a folder, or the shards that its model.safetensors.index.json names. */
+/* model.safetensors of a folder, or the shards listed in model.safetensors.index.json. */
 int safetensors_open_dir(struct safetensors **out, const char *dir, struct err *e);
-/* The shards in dir, by the text of an index; name is for errors. */
+/* The shards in dir, from the text of an index; name is used in messages. */
 int safetensors_open_index(struct safetensors **out, const char *dir, struct str json,
                            const char *name, struct err *e);
-/* One file that is in memory already and outlives s. */
+/* One file that is in memory and outlives s. */
 int safetensors_parse(struct safetensors **out, const void *p, size_t n, const char *name,
                       struct err *e);
-void safetensors_close(struct safetensors *s); /* NULL is fine */
+void safetensors_close(struct safetensors *s); /* NULL is allowed */
 
-/* Do the first n bytes look like a header? */
+/* Do the first n bytes of a file look like safetensors? */
 bool safetensors_looks(const void *p, size_t n, uint64_t file_bytes);
 
 size_t safetensors_n_tensors(const struct safetensors *s);
@@ -30,6 +31,6 @@ const struct source_tensor *safetensors_tensor(const struct safetensors *s, size
 const struct source_tensor *safetensors_find(const struct safetensors *s,
                                              struct str name); /* or NULL */
 
-/* A text of the header's "__metadata__" (of an index: its "metadata"). */
+/* A string of "__metadata__" in the header, or of "metadata" in the index; borrowed. */
 bool safetensors_meta(const struct safetensors *s, const char *key, struct str *out);
 #endif

@@ -1,3 +1,4 @@
+/* source.c - recognizes the format of a model and forwards to its reader. */
 #include "format/source.h"
 
 #include "base/file.h"
@@ -9,37 +10,40 @@
 #include "format/safetensors.h"
 
 #include <ctype.h>
+#include <stdio.h>
 
 struct source {
     enum source_kind kind;
-    char *path;
-    char *dir; /* where companion files lie; NULL: nowhere */
-    struct gguf *gguf;
+    char *path;        /* of the file or folder; of an ONNX file: of its folder */
+    char *dir;         /* the folder with config.json; NULL: none */
+    struct gguf *gguf; /* one of gguf, tensors and onnx is set */
     struct safetensors *tensors;
-    struct hfconfig *config; /* NULL: a lone .safetensors or .onnx file */
-    char *onnx;              /* the model's graph; NULL: it has none */
+    char *onnx; /* path of the ONNX file */
     uint64_t onnx_bytes;
+    struct hfconfig *config; /* NULL: GGUF, or a .safetensors or .onnx file without config.json */
 };
 
-static int unknown_file(const char *path, const unsigned char *p, size_t n, struct err *e)
-{
-    struct buf seen = { 0 };
-    int rc;
+#define EXPECTED_FORMATS "a GGUF file, a safetensors file, an ONNX file or a Hugging Face folder"
 
-    for (size_t i = 0; i < n; i++) buf_printf(&seen, "%s%02x", i ? " " : "", p[i]);
-    buf_puts(&seen, " '");
-    for (size_t i = 0; i < n; i++) buf_putc(&seen, isprint(p[i]) && p[i] < 0x80 ? (char)p[i] : '.');
-    buf_putc(&seen, '\'');
-    rc = err_set(e, E_FORMAT,
-                 "%s: begins with the bytes %s, expected a GGUF file, a safetensors file, an "
-                 "ONNX file or a Hugging Face folder",
-                 path, n ? buf_cstr(&seen) : "of an empty file");
-    buf_release(&seen);
-    return rc;
+enum { HEAD_BYTES = 9 }; /* first bytes of a file that tell its format */
+
+static int fail_unknown(const char *path, const unsigned char *p, size_t n, struct err *e)
+{
+    char hex[3 * HEAD_BYTES + 1] = "", text[HEAD_BYTES + 1] = "";
+
+    if (n == 0)
+        return err_set(e, E_FORMAT, "%s: is an empty file, expected " EXPECTED_FORMATS, path);
+    if (n > 8) n = 8;
+    for (size_t i = 0; i < n; i++) {
+        snprintf(hex + 3 * i, sizeof hex - 3 * i, "%02x ", p[i]);
+        text[i] = isprint(p[i]) && p[i] < 0x80 ? (char)p[i] : '.';
+    }
+    return err_set(e, E_FORMAT, "%s: begins with the bytes %s'%s', expected " EXPECTED_FORMATS,
+                   path, hex, text);
 }
 
-/* The file that tern.json names; empty: it names none. */
-static struct str onnx_named(const struct source *s)
+/* The ONNX file that tern.json names; empty: none. */
+static struct str find_named_onnx(const struct source *s)
 {
     struct value v;
     return hfconfig_key(s->config, "tern:file", &v) && v.kind == VALUE_STR ? v.s : str_of(NULL, 0);
@@ -51,8 +55,8 @@ static int open_folder(struct source *s, struct err *e)
 
     if (rc != OK) return rc;
     s->kind = SOURCE_HF;
-    s->dir = mem_strdup(s->path);
-    if ((rc = onnxfile_find(&s->onnx, s->path, onnx_named(s), e)) != OK) return rc;
+    if (!(s->dir = mem_strdup(s->path))) return err_nomem(e, "the path of a model");
+    if ((rc = onnxfile_find(&s->onnx, s->path, find_named_onnx(s), e)) != OK) return rc;
     if (s->onnx) {
         s->onnx_bytes = onnxfile_bytes(s->onnx);
         return OK;
@@ -60,51 +64,61 @@ static int open_folder(struct source *s, struct err *e)
     return safetensors_open_dir(&s->tensors, s->path, e);
 }
 
-/* The path of the source becomes that of the folder with its companions. */
-static int open_onnx(struct source *s, struct err *e)
+/* Reads the configuration in dir where it has one of the two files, and takes dir over; otherwise
+ * frees it. NULL: no memory. name2 may be NULL. */
+static int open_config_beside(struct source *s, char *dir, const char *name, const char *name2,
+                              struct err *e)
 {
-    char *dir = onnxfile_folder(s->path), *config = path_join(dir, "config.json"),
-         *card = path_join(dir, "tern.json");
+    char *config = dir ? path_join(dir, name) : NULL;
+    char *other = dir && name2 ? path_join(dir, name2) : NULL;
     int rc = OK;
 
-    s->kind = SOURCE_HF;
-    s->onnx = s->path;
-    s->onnx_bytes = onnxfile_bytes(s->onnx);
-    s->path = mem_strdup(dir);
-    if (file_exists(config) || file_exists(card)) {
-        s->dir = mem_strdup(dir);
-        rc = hfconfig_open(&s->config, s->dir, e);
-    }
-    mem_free(dir);
-    mem_free(config);
-    mem_free(card);
-    return rc;
-}
-
-static int open_safetensors(struct source *s, struct err *e)
-{
-    size_t n = (size_t)(path_base(s->path) - s->path);
-    char *dir = n ? mem_dup(s->path, n + 1) : mem_strdup(".");
-    char *config;
-    int rc = safetensors_open(&s->tensors, s->path, e);
-
-    if (n) dir[n] = 0;
-    config = path_join(dir, "config.json");
-    s->kind = SOURCE_HF;
-    if (rc == OK && file_exists(config)) {
+    if (!config || (name2 && !other)) {
+        rc = err_nomem(e, "the path of a model");
+    } else if (file_exists(config) || (other && file_exists(other))) {
         s->dir = dir;
         dir = NULL;
         rc = hfconfig_open(&s->config, s->dir, e);
     }
     mem_free(dir);
     mem_free(config);
+    mem_free(other);
     return rc;
+}
+
+/* The path of the source becomes that of the folder: that is where its tokenizer is. */
+static int open_onnx(struct source *s, struct err *e)
+{
+    char *dir = onnxfile_folder(s->path);
+
+    s->kind = SOURCE_HF;
+    s->onnx = s->path;
+    s->onnx_bytes = onnxfile_bytes(s->onnx);
+    s->path = dir ? mem_strdup(dir) : NULL;
+    if (!s->path) {
+        mem_free(dir);
+        return err_nomem(e, "the path of a model");
+    }
+    return open_config_beside(s, dir, "config.json", "tern.json", e);
+}
+
+static int open_safetensors(struct source *s, struct err *e)
+{
+    size_t n = (size_t)(path_base(s->path) - s->path);
+    char *dir;
+    int rc = safetensors_open(&s->tensors, s->path, e);
+
+    s->kind = SOURCE_HF;
+    if (rc != OK) return rc;
+    dir = n ? mem_dup(s->path, n + 1) : mem_strdup(".");
+    if (dir && n) dir[n] = 0;
+    return open_config_beside(s, dir, "config.json", NULL, e);
 }
 
 static int open_file(struct source *s, struct err *e)
 {
     struct filemap m = { 0 };
-    unsigned char head[9] = { 0 };
+    unsigned char head[HEAD_BYTES] = { 0 };
     size_t n, size;
     int rc = filemap_open(&m, s->path, e);
 
@@ -117,7 +131,7 @@ static int open_file(struct source *s, struct err *e)
     if (safetensors_looks(head, n, size) || str_ends(str_c(s->path), STR(".safetensors")))
         return open_safetensors(s, e);
     if (onnxfile_looks(head, n) || str_ends(str_c(s->path), STR(".onnx"))) return open_onnx(s, e);
-    return unknown_file(s->path, head, n < 8 ? n : 8, e);
+    return fail_unknown(s->path, head, n, e);
 }
 
 int source_open(struct source **out, const char *path, struct err *e)
@@ -125,9 +139,10 @@ int source_open(struct source **out, const char *path, struct err *e)
     struct source *s = mem_new(struct source);
     int rc = OK;
 
+    if (!s) return err_nomem(e, "a model file");
     if (modelref_is(str_c(path)) && !file_exists(path))
         rc = modelref_resolve(&s->path, str_c(path), e);
-    else s->path = mem_strdup(path);
+    else if (!(s->path = mem_strdup(path))) rc = err_nomem(e, "the path of a model");
     if (rc == OK) rc = file_is_dir(s->path) ? open_folder(s, e) : open_file(s, e);
     if (rc == OK) *out = s;
     else source_close(s);

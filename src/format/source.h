@@ -1,9 +1,9 @@
-/* source.h - any model on disk, seen as names → tensors and keys → values.
+/* source.h - a model on disk, as tensors by name and values by key.
  *
- * A source is a GGUF file (or the first of a split set), a .safetensors file, a Hugging Face
- * folder, or an ONNX file in one. Everything it hands out is borrowed from the mapped files and
- * lives as long as the source. All sizes, offsets, shapes and overlaps were checked by source_open:
- * a tensor that can be seen can be read whole. */
+ * A source is a GGUF file (any part of a split set), a .safetensors file, a Hugging Face folder, or
+ * an ONNX file. Everything it hands out is borrowed from the mapped files and lives as long as the
+ * source. All sizes, offsets, shapes and overlaps are checked by source_open: every byte of a
+ * tensor that is listed can be read. A source is read-only once open; any thread may use it. */
 #ifndef TERN_FORMAT_SOURCE_H
 #define TERN_FORMAT_SOURCE_H
 
@@ -19,13 +19,14 @@ struct source_tensor {
     struct str name;
     enum dtype type;
     int n_dims;
-    int64_t dims[SOURCE_MAX_DIMS]; /* slowest first, as PyTorch prints them: [out, in]; then 1s */
-    const void *data;
+    /* slowest dimension first, as PyTorch prints them: [out, in]; unused ones are 1 */
+    int64_t dims[SOURCE_MAX_DIMS];
+    const void *data; /* aligned for its type */
     size_t bytes;
 };
 
 enum value_kind {
-    VALUE_NONE,
+    VALUE_NONE, /* an object, whose members have keys of their own */
     VALUE_BOOL,
     VALUE_INT,
     VALUE_UINT,
@@ -43,43 +44,42 @@ struct value {
         double f;
         struct str s;
     };
-    /* a list: */
+    /* VALUE_LIST; items are read with value_at */
     size_t n;
-    int elem;         /* the format's own element type */
-    const void *impl; /* the format's own; use value_at */
+    int elem;         /* the element type, of the format */
+    const void *impl; /* of the format */
     bool (*at)(const struct value *list, size_t i, struct value *out);
 };
 
 struct source;
 struct gguf;
 
-/* path: also hf: and file: names, see modelref.h. */
+/* path: also hf: and file: names, see modelref.h. E_FORMAT: the file is none of these formats. */
 int source_open(struct source **out, const char *path, struct err *e);
-void source_close(struct source *s); /* NULL is fine */
+void source_close(struct source *s); /* NULL is allowed */
 
 enum source_kind source_kind(const struct source *s);
 const char *source_path(const struct source *s);
 const struct gguf *source_gguf(const struct source *s); /* NULL: not a GGUF file */
-/* The .onnx file whose graph is the model; its tensors are not listed here. NULL: it is none. */
+/* The .onnx file that is the model; its tensors are not listed here. NULL: not an ONNX model. */
 const char *source_onnx(const struct source *s);
 
 size_t source_n_tensors(const struct source *s);
 const struct source_tensor *source_tensor(const struct source *s, size_t i);
 const struct source_tensor *source_find(const struct source *s, const char *name); /* or NULL */
-uint64_t source_bytes(const struct source *s); /* of all tensors */
+uint64_t source_bytes(const struct source *s); /* of all tensors, or of the ONNX file */
 
-/* Keys: GGUF's own ("llama.block_count"); in a folder the dotted path into config.json
- * ("rope_scaling.factor"; a list index is a path part too), or, behind "generation_config:"
- * or "tokenizer_config:", into that file, behind "pooling:" into 1_Pooling/config.json,
- * behind "modules:" and "tern:" into modules.json and tern.json; behind "metadata:" a text of the
- * safetensors header. A JSON null counts as missing; an object is there, as VALUE_NONE, for its
- * parts to be asked for. */
+/* Keys of a GGUF file are its own ("llama.block_count"). In a folder a key is a dotted path into
+ * config.json ("rope_scaling.factor"; the index of a list item is a part, too). A prefix selects
+ * another file: "generation_config:", "tokenizer_config:", "pooling:" (1_Pooling/config.json),
+ * "modules:" (modules.json), "tern:" (tern.json), and "metadata:" the header of the safetensors
+ * file. A JSON null counts as missing. */
 bool source_key(const struct source *s, const char *key, struct value *out);
 size_t source_n_keys(const struct source *s); /* top-level keys, for listing */
 const char *source_key_name(const struct source *s, size_t i);
 
-/* The same with a kind in mind: false if missing or of another kind (numbers convert when exact).
- */
+/* The value as one kind: false if it is missing or of another kind. Numbers convert where the
+ * conversion is exact. */
 bool source_u64(const struct source *s, const char *key, uint64_t *out);
 bool source_i64(const struct source *s, const char *key, int64_t *out);
 bool source_f64(const struct source *s, const char *key, double *out);
@@ -94,8 +94,8 @@ static inline bool value_at(const struct value *list, size_t i, struct value *ou
     return list->kind == VALUE_LIST && i < list->n && list->at(list, i, out);
 }
 
-/* Path of a companion file in the folder ("tokenizer.json"), or NULL if it is not there or the
- * source is not a folder (or a .safetensors file with config.json beside it). Free with mem_free.
- */
+/* The path of another file of the folder ("tokenizer.json"), freed with mem_free. NULL: it does not
+ * exist, or there is no memory, or the source is not a folder (nor a file with config.json beside
+ * it). */
 char *source_file(const struct source *s, const char *name);
 #endif
