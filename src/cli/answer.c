@@ -25,7 +25,8 @@ static const char *name_finish(tern_finish f)
     }
 }
 
-static void put_number(struct jsonw *w, const char *key, double v)
+/* Milliseconds. */
+static void put_stat(struct jsonw *w, const char *key, double v)
 {
     jsonw_key(w, key), jsonw_num(w, v);
 }
@@ -47,10 +48,10 @@ bool answer_write(const struct answer *a, const struct gen *g, const tern_stats 
     jsonw_key(&w, "prompt_tokens"), jsonw_int(&w, s->prompt_tokens);
     jsonw_key(&w, "cached_tokens"), jsonw_int(&w, s->cached_tokens);
     jsonw_key(&w, "tokens"), jsonw_int(&w, s->tokens);
-    put_number(&w, "load_ms", g->info.load_ms);
-    put_number(&w, "prompt_ms", s->prompt_ms);
-    put_number(&w, "decode_ms", s->decode_ms);
-    put_number(&w, "first_token_ms", s->first_token_ms);
+    put_stat(&w, "load_ms", g->info.load_ms);
+    put_stat(&w, "prompt_ms", s->prompt_ms);
+    put_stat(&w, "decode_ms", s->decode_ms);
+    put_stat(&w, "first_token_ms", s->first_token_ms);
     jsonw_key(&w, "seed"), jsonw_int(&w, (int64_t)g->params.seed);
     jsonw_end(&w);
     buf_putc(&out, '\n');

@@ -1,3 +1,5 @@
+/* args.c - no getopt: one table per command gives parsing, checking and help, and flags may be
+ * written behind positional arguments. */
 #include "cli/args.h"
 
 #include "base/str.h"
@@ -13,6 +15,7 @@ static const struct arg *find_arg(const struct arg *table, struct str name)
     return NULL;
 }
 
+/* Decimal, 0x hexadecimal or 0 octal; strtoull would accept a sign. */
 static bool parse_u64(const char *s, uint64_t *out)
 {
     char *end;
@@ -21,6 +24,7 @@ static bool parse_u64(const char *s, uint64_t *out)
     return !errno && *end == 0 && end != s && *s != '-';
 }
 
+/* Checks the value's kind and stores it. */
 static int store_value(const struct arg *a, const char *value, struct err *e)
 {
     struct arg_list *list;

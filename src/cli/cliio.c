@@ -23,6 +23,7 @@ const char *cli_text(struct buf *b)
 
 static bool is_stdio(const char *path) { return !path || strcmp(path, "-") == 0; }
 
+/* Reads until the end of file: a pipe has no size to ask for. */
 int cli_read(struct buf *out, const char *path, size_t max_bytes, struct err *e)
 {
     const char *name = is_stdio(path) ? "stdin" : path;

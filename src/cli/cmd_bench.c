@@ -107,6 +107,7 @@ static int parse_sizes(struct sizes *to, const char *flag, const char *list, int
     return OK;
 }
 
+/* Chains and arrays of the batch; close_bench releases them also after a failure. */
 static int alloc_batch(struct bench *b, int n_tokens, struct err *e)
 {
     int32_t **arrays[] = { &b->ids, &b->pos, &b->seq, &b->out };
@@ -122,6 +123,7 @@ static int alloc_batch(struct bench *b, int n_tokens, struct err *e)
     return ok ? OK : err_nomem(e, "the batch");
 }
 
+/* Sizes everything for the largest of the measurements: sequences, tokens per step, KV blocks. */
 static int open_bench(struct bench *b, struct err *e)
 {
     struct place_opt opt = { .backend = { .device = b->device,
@@ -200,6 +202,7 @@ static int run_step(struct bench *b, int n_seqs, int at, int n, struct err *e)
     return decoder_run(b->dec, &batch, &logits, e);
 }
 
+/* User and system time of all threads. */
 static double read_cpu_ms(void)
 {
     struct rusage u;
@@ -319,6 +322,7 @@ static int measure_all(struct bench *b, uint64_t start_ns, struct err *e)
     return OK;
 }
 
+/* Median, range and CPU time per token. */
 static void put_figure(struct jsonw *w, const char *name, struct figure *f)
 {
     char key[64];
@@ -345,6 +349,7 @@ static void put_sizes(struct jsonw *w, const char *name, const char *figure, str
     jsonw_end(w);
 }
 
+/* Bytes of weights that decoding reads per second. */
 static double weight_gb_s(struct bench *b)
 {
     return median(&b->decode) * (double)b->token_bytes / 1e9;

@@ -46,6 +46,7 @@ static int encode_text(struct feed *t, const struct tokenizer *tok, struct str t
                                  &r->second, e);
 }
 
+/* The best label and all scores. */
 static int print_classes(struct feed *t, const struct request *r, int i, struct err *e)
 {
     struct job *j = t->arg;
@@ -67,6 +68,7 @@ static int print_classes(struct feed *t, const struct request *r, int i, struct 
     return cli_write(stdout, &j->out, e);
 }
 
+/* Only ONNX graphs have labels; see onnx/card. */
 static int open_classifier(struct job *j, struct feed *t, struct err *e)
 {
     struct engine_opt o = { .backend = { .n_threads = j->n_threads }, .kv_type = DT_NONE };

@@ -108,6 +108,7 @@ static int convert_to_folder(const struct convert_flags *f, enum dtype type, uin
     return rc == OK ? write_sums(f->dst, r->sum, e) : rc;
 }
 
+/* The direction decides the default type and which types are allowed. */
 static int check_flags(const struct convert_flags *f, int n_pos, bool from_gguf, enum dtype *type,
                        uint64_t *shard_bytes, struct err *e)
 {
@@ -168,6 +169,7 @@ static int print_report(const struct convert_flags *f, const struct convert_repo
     return rc;
 }
 
+/* By content: a GGUF file may have any name. */
 static bool is_gguf(const char *path)
 {
     struct filemap m = { 0 };

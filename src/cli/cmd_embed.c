@@ -68,6 +68,7 @@ static int print_embedding(struct feed *t, const struct request *r, int i, struc
     return cli_write(stdout, &j->out, e);
 }
 
+/* DT_NONE: the engine chooses the KV type; encoders have no KV cache. */
 static int open_encoder(struct job *j, struct feed *t, struct err *e)
 {
     struct engine_opt o = { .backend = { .n_threads = j->n_threads }, .kv_type = DT_NONE };

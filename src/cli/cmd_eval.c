@@ -18,6 +18,7 @@ static const struct verb verb = {
     "  tern eval ppl -m model.gguf --file wiki.txt --ctx 512 --chars 200000",
 };
 
+/* kv_tokens, max_tokens and max_out let the placement leave memory for them on a GPU. */
 int evalmodel_open(struct evalmodel *v, const struct eval_opt *opt, struct err *e)
 {
     struct place_opt o = { .backend = { .device = opt->device,

@@ -77,6 +77,7 @@ static void put_value(struct jsonw *w, const struct value *v, size_t max_list)
     }
 }
 
+/* Head counts and widths of the first layer; models whose layers differ have a list under keys. */
 static void put_hparams(struct jsonw *w, const struct hparams *hp)
 {
     const struct layer_hp *l = &hp->layers[0];
@@ -178,6 +179,8 @@ static void add_graph_text(const struct source *s, const struct onnx *m, const s
                (double)m->n_params / 1e6, (double)m->weight_bytes / 1048576);
 }
 
+/* An ONNX model is described by its graph and by its card (task, labels, pooling). A graph with
+ * unsupported operators is shown, with the reason why it does not run. */
 static int inspect_graph(const struct source *s, bool json, struct err *e)
 {
     struct arena a = { 0 };
@@ -321,6 +324,7 @@ static void add_text(const struct source *s, const struct hparams *hp, const str
     }
 }
 
+/* A model of an unknown architecture is shown too, with the reason why it does not run. */
 static int inspect_weights(const struct source *s, bool json, bool keys, bool tensors,
                            struct err *e)
 {

@@ -106,6 +106,7 @@ static int parse_flags(struct flags *f, int argc, char **argv, bool *helped, str
 
 static bool is_fraction(float v) { return v >= 0 && v <= 1; }
 
+/* Ranges of single flags, then flags that exclude each other. */
 static int check_flags(struct flags *f, struct err *e)
 {
     struct load_plan *p = &f->plan;
@@ -173,6 +174,7 @@ static int parse_ids(struct flags *f, struct err *e)
 /* The decimal number that was written: 0.1f as a double is 0.100000001. */
 static double to_double(float v) { return round((double)v * 1e6) / 1e6; }
 
+/* Checks the flags and completes the plan: defaults, seeds, the tag of this run. */
 static int fill_plan(struct flags *f, struct err *e)
 {
     struct load_plan *p = &f->plan;
@@ -248,6 +250,7 @@ static int run_load(const struct flags *f, struct load_target *t, struct load_st
     return rc;
 }
 
+/* With --json - the text report moves to stderr, so that stdout is JSON alone. */
 static int write_reports(const struct flags *f, struct load_stats *s, struct err *e)
 {
     struct buf out = { 0 };

@@ -60,6 +60,7 @@ static int parse_type(const char *flag, const char *value, enum dtype *out, stru
     return OK;
 }
 
+/* Arguments and flags into q; a third argument is the type, as in llama-quantize. */
 static int fill_options(const struct quantize_flags *f, const char **pos, int n_pos,
                         struct quantize *q, struct err *e)
 {
@@ -89,6 +90,7 @@ static int fill_options(const struct quantize_flags *f, const char **pos, int n_
     return OK;
 }
 
+/* Perplexity of one model on --ppl's text, by the default scoring of tern eval ppl. */
 static int measure_ppl(const struct quantize_flags *f, const char *model, int threads, double *out,
                        struct err *e)
 {
@@ -116,6 +118,8 @@ static int write_model(struct quantize *q, const struct quantize_flags *f, struc
     return rc;
 }
 
+/* The whole command: perplexity before, writing, perplexity after (of the first file of a split
+ * model, which finds the others). */
 static int quantize_model(struct quantize *q, const struct quantize_flags *f,
                           struct quantize_report *r, struct err *e)
 {

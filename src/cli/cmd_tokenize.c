@@ -127,7 +127,7 @@ static int print_line(struct job *j, struct err *e)
     return rc;
 }
 
-static int encode_text(struct job *j, struct str text, struct err *e)
+static int tokenize_text(struct job *j, struct str text, struct err *e)
 {
     unsigned flags = (j->special ? ENCODE_SPECIAL : 0) | (j->plain ? ENCODE_PLAIN : 0);
     int rc;
@@ -146,7 +146,7 @@ static int encode_line(struct job *j, struct str line, struct buf *text, struct 
     buf_clear(text);
     if (!parse_json_string(line, text)) return err_set(e, E_FORMAT, "not a JSON string");
     if ((rc = buf_check(text, e)) != OK) return rc;
-    return encode_text(j, buf_str(text), e);
+    return tokenize_text(j, buf_str(text), e);
 }
 
 static int encode_lines(struct job *j, FILE *in, struct err *e)
@@ -205,7 +205,7 @@ static int convert_file(struct job *j, struct err *e)
     int rc = cli_read(&text, j->file, MAX_INPUT, e);
 
     if (rc == OK)
-        rc = j->decode ? decode_text(j, buf_str(&text), e) : encode_text(j, buf_str(&text), e);
+        rc = j->decode ? decode_text(j, buf_str(&text), e) : tokenize_text(j, buf_str(&text), e);
     buf_release(&text);
     return rc;
 }

@@ -23,6 +23,7 @@ void conversation_release(struct conversation *c)
     *c = (struct conversation){ 0 };
 }
 
+/* Copies both strings first, so that a failure changes nothing. */
 static bool insert_message(struct conversation *c, size_t at, const char *role, const char *content)
 {
     tern_message m = { mem_strdup(role), mem_strdup(content) };
@@ -86,6 +87,7 @@ bool conversation_set_system(struct conversation *c, const char *text)
     return true;
 }
 
+/* umask: a conversation is private, and file_replace creates the file with the default mode. */
 int conversation_save(const struct conversation *c, const char *path, struct err *e)
 {
     struct buf out = { 0 };
@@ -113,6 +115,7 @@ static bool is_known_role(const char *s)
     return s && (strcmp(s, "system") == 0 || strcmp(s, "user") == 0 || strcmp(s, "assistant") == 0);
 }
 
+/* Roles other than system, user and assistant are rejected: templates may not know them. */
 static int read_messages(struct conversation *c, json_t *root, const char *path, struct err *e)
 {
     if (!json_is_array(root))

@@ -1,3 +1,7 @@
+/* gen.c - Ctrl-C: the handler may run at any time on any thread. It reads `watched`, which is set
+ * before a request streams and cleared before it is closed, and calls tern_cancel, which is safe in
+ * a signal handler. The request then ends with TERN_FINISH_CANCELLED and the loop in run or chat
+ * prints what it has. */
 #include "cli/gen.h"
 
 #include "base/file.h"
@@ -79,6 +83,7 @@ static void fill_params(struct gen *g)
     p->json_schema = g->schema_text;
 }
 
+/* --verbose: one line about the model and its memory. */
 static void print_model(const struct gen *g)
 {
     const tern_model_info *i = &g->info;
@@ -154,6 +159,7 @@ int gen_fail(const char *verb, int code)
     return code == TERN_E_INVALID ? cmd_usage(verb, &e) : cmd_fail(&e);
 }
 
+/* _exit: exit() is not safe in a signal handler. */
 static void on_interrupt(int sig)
 {
     tern_request *r = watched;
@@ -178,6 +184,8 @@ void gen_watch(tern_request *r)
 
 bool gen_interrupted(void) { return interrupted != 0; }
 
+/* write() and not stdio: a token is to be seen at once, and EPIPE must be told from other errors.
+ */
 bool gen_write(const char *text, size_t n)
 {
     while (n > 0) {

@@ -1,3 +1,5 @@
+/* line.c - libedit, with Ctrl-C bound to a key function: it ends the line and is reported as
+ * LINE_INTERRUPT, and the terminal is never left in the editor's mode. */
 #include "cli/line.h"
 
 #include <errno.h>
@@ -65,6 +67,8 @@ static void set_history_path(struct line *l)
         snprintf(l->path, sizeof l->path, "%s/history", dir);
 }
 
+/* libedit needs a UTF-8 locale to edit characters and not bytes. Without an editor (no memory)
+ * lines are read plainly. */
 static void open_editor(struct line *l, const char *program)
 {
     HistEvent ev;

@@ -14,6 +14,7 @@ void progress_begin(struct progress *p, bool bytes, bool quiet)
                             .start_ns = clock_ns() };
 }
 
+/* The time left is extrapolated from the average speed so far. */
 void progress_show(struct progress *p, uint64_t done, uint64_t total, const char *item)
 {
     char cells[WIDTH + 1], rate[32] = "";

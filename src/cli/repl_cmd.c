@@ -102,6 +102,7 @@ static void do_set(struct repl *r, char *arg)
     tern_request_close(probe);
 }
 
+/* Statistics of the last answer, and how much of the context is in use. */
 static void do_stats(struct repl *r, char *arg)
 {
     (void)arg;
@@ -147,6 +148,7 @@ static const struct command commands[] = {
     { 0 },
 };
 
+/* Splits the line into command and argument, without white space around the argument. */
 void repl_command(struct repl *r, char *text)
 {
     size_t n = strcspn(text, " \t");

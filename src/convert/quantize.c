@@ -1,3 +1,8 @@
+/* quantize.c - puts a model in front of quant/plan and quant/rewrite.
+ *
+ * A GGUF file is passed to both as it is. A folder is presented as a list of GGUF tensors without
+ * data; rewrite asks for their rows (read_row) and keys (write_keys) when it needs them, so the
+ * unquantized GGUF file never exists. */
 #include "convert/quantize.h"
 
 #include "base/mem.h"
@@ -75,6 +80,7 @@ static int write_keys(void *arg, struct ggufw *w, struct err *e)
     return togguf_write_keys(w, q->src, -1, false, e);
 }
 
+/* plan_make needs to know what kind of model it is; from a GGUF file plan_gguf reads it itself. */
 static int plan_folder(struct quantize *q, struct err *e)
 {
     const struct layer_hp *l = &q->hp.layers[0];
@@ -86,12 +92,14 @@ static int plan_folder(struct quantize *q, struct err *e)
     return plan_make(&q->plan, &q->arena, &m, q->list, q->n_list, &q->plan_opt, e);
 }
 
+/* Also true for two names of one file: rewriting a file that is mapped would destroy the input. */
 static bool is_same_file(const char *a, const char *b)
 {
     struct stat x, y;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+/* An imatrix may lack tensors (experts that were never used), but not all of them. */
 static bool imatrix_knows_any(struct quantize *q)
 {
     size_t n = q->list ? (size_t)q->n_list : source_n_tensors(q->src);

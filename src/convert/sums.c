@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* The whole file is mapped: EVP_Digest needs one pass and no buffer. */
 int sums_hash_file(const char *path, char hex[65], struct err *e)
 {
     struct filemap m = { 0 };
@@ -24,6 +25,7 @@ int sums_hash_file(const char *path, char hex[65], struct err *e)
     return rc;
 }
 
+/* Sorted by bytes, not by locale: the file is the same on every machine. */
 static int compare_names(const struct dirent **a, const struct dirent **b)
 {
     return strcmp((*a)->d_name, (*b)->d_name);

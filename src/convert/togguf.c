@@ -1,3 +1,14 @@
+/* togguf.c - the order of work:
+ *
+ *   1. read the hyper-parameters and plan every GGUF tensor (model/naming: name, shape, which rows
+ *      of which folder tensors it is made of);
+ *   2. write all keys and the tensor directory, so that offsets are known;
+ *   3. write the tensors in the order of the directory, piece by piece: worker threads encode the
+ *      rows of a piece, the calling thread writes it;
+ *   4. open the result as any reader would, and compare its directory with the plan.
+ *
+ * ggufw keeps the first write error and returns it at close, so the calls in between are not
+ * checked one by one. */
 #include "convert/togguf.h"
 
 #include "base/clock.h"
@@ -45,6 +56,7 @@ static enum dtype choose_type(const struct gguf_item *it, enum dtype want)
     return it->cols % dtype_info((int)want)->block == 0 ? want : DT_F16;
 }
 
+/* Fills j->items and the total size, which the progress needs. */
 static int plan_items(struct job *j, struct err *e)
 {
     struct gguf_item *list;
@@ -64,6 +76,7 @@ static int plan_items(struct job *j, struct err *e)
     return OK;
 }
 
+/* par_run's function: thread t of n encodes its share of the piece's rows. */
 static void encode_piece(void *arg, int t, int n)
 {
     struct job *j = arg;
@@ -85,6 +98,8 @@ static void free_piece(struct job *j)
     }
 }
 
+/* One piece, and for each thread a row of floats. false: no memory; free_piece releases the rest.
+ */
 static bool alloc_piece(struct job *j, const struct item *it, int n_rows)
 {
     j->piece = mem_array((size_t)n_rows, it->row_bytes);
@@ -117,6 +132,8 @@ static int write_item(struct job *j, const struct item *it, struct err *e)
     return rc;
 }
 
+/* The progress is reported before a tensor, with its name: tensors of a large model take seconds.
+ */
 static int write_items(struct job *j, struct err *e)
 {
     uint64_t done = 0;
@@ -137,6 +154,8 @@ static int file_type_of(enum dtype t)
     return t == DT_F32 ? 0 : t == DT_F16 ? 1 : t == DT_Q8_0 ? 7 : 32;
 }
 
+/* Hyper-parameters first, then the tokenizer; exact values are kept for tensors that GGUF changes.
+ */
 static int write_keys(struct job *j, struct err *e)
 {
     int rc;
@@ -151,6 +170,7 @@ static int write_keys(struct job *j, struct err *e)
     return rc;
 }
 
+/* GGUF carries rotary frequency factors as tensors; naming_extras makes them from config.json. */
 static int write_all(struct job *j, struct togguf_result *r, struct err *e)
 {
     struct gguf_extra extra[2];
@@ -194,6 +214,7 @@ static int verify_file(const struct job *j, struct err *e)
     return rc;
 }
 
+/* Reads config.json and checks that the source is a folder with weights of a known architecture. */
 static int open_folder(struct job *j, struct err *e)
 {
     int rc = source_open(&j->src, j->opt->src, e);

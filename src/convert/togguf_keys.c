@@ -1,3 +1,8 @@
+/* togguf_keys.c - key names and values follow the GGUF specification and what llama.cpp's
+ * convert_hf_to_gguf.py writes, so that files run in both programs.
+ *
+ * A special token's id comes from the tokenizer; config.json is asked where the tokenizer has none.
+ */
 #include "convert/togguf_keys.h"
 
 #include "base/arena.h"
@@ -66,6 +71,7 @@ static int32_t find_eot(const struct source *src, int32_t eos)
     return -1;
 }
 
+/* Ids below 0 mean that the model has no such token; the key is left out then. */
 static void write_id(struct ggufw *w, const char *key, int32_t id)
 {
     if (id >= 0) ggufw_u32(w, key, (uint32_t)id);
@@ -101,6 +107,7 @@ static int32_t id_or_config(int32_t id, const struct source *src, const char *ke
     return value_i64(&v, &i) && i >= 0 && i < n ? (int32_t)i : -1;
 }
 
+/* Pieces, scores and merges; which of them exist depends on the kind of tokenizer. */
 static void write_tokens(struct ggufw *w, const struct token_export *x)
 {
     ggufw_str(w, "tokenizer.ggml.model", str_c(x->model));
@@ -111,6 +118,7 @@ static void write_tokens(struct ggufw *w, const struct token_export *x)
     if (x->merges) ggufw_strs(w, "tokenizer.ggml.merges", x->merges, (size_t)x->n_merges);
 }
 
+/* Special tokens and whether the tokenizer adds them by itself. */
 static void write_special_ids(struct ggufw *w, const struct token_export *x,
                               const struct source *src)
 {
@@ -126,6 +134,8 @@ static void write_special_ids(struct ggufw *w, const struct token_export *x,
     ggufw_bool(w, "tokenizer.ggml.add_space_prefix", x->add_space_prefix);
 }
 
+/* The chat templates are part of the tokenizer's files in a folder, and keys of their own in GGUF.
+ */
 static int write_tokenizer(struct ggufw *w, const struct source *src, struct err *e)
 {
     struct tokenizer *t = NULL;
@@ -176,6 +186,8 @@ static struct str describe_tensor(struct arena *a, const struct source_tensor *t
     return arena_str(a, str_c(text));
 }
 
+/* Names and types of all tensors as the folder has them: tohf restores names that depend on the
+ * version of the library, and types that --type changed. */
 static int write_tensor_list(struct ggufw *w, const struct source *src, struct err *e)
 {
     size_t n = source_n_tensors(src);
@@ -196,6 +208,7 @@ static int write_tensor_list(struct ggufw *w, const struct source *src, struct e
     return rc;
 }
 
+/* What tohf needs to restore the folder exactly. */
 static int write_folder_copy(struct ggufw *w, const struct source *src, struct err *e)
 {
     static const char *const files[][2] = {

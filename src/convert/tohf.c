@@ -1,3 +1,14 @@
+/* tohf.c - the order of work: plan every tensor of the folder (tohf_plan), write the small JSON
+ * files, then the tensors shard by shard. Worker threads encode the rows of a piece, the calling
+ * thread writes it and adds it to the tensor's CRC-32. At the end the folder is opened as any
+ * reader would and the checksums are compared, so a bad disk is noticed here and not when the model
+ * misbehaves.
+ *
+ * --resume: safetensorsw keeps a shard whose header is what this run would write; its tensors are
+ * skipped and have no checksum.
+ *
+ * A transposed tensor (GPT-2's Conv1D) is made as a whole in memory; everything else needs one
+ * piece at a time. */
 #include "convert/tohf.h"
 
 #include "base/clock.h"
@@ -31,6 +42,8 @@ struct job {
     float **tmp;          /* [threads][layout_room] for decoding a row */
 };
 
+/* par_run's function. Rows are handed out in portions of about 16384 values: rows of quantized
+ * types take different times. */
 static void encode_piece(void *arg, int t, int n_threads)
 {
     struct job *j = arg;
@@ -58,6 +71,7 @@ static int write_transposed(struct job *j, struct tohf_item *it, struct err *e)
     return rc;
 }
 
+/* false: no memory; free_piece releases the rest. */
 static bool alloc_piece(struct job *j, const struct tohf_item *it, int64_t n_rows)
 {
     j->piece = mem_array((size_t)n_rows, (size_t)j->row_bytes);
@@ -106,6 +120,7 @@ static int write_item(struct job *j, struct tohf_item *it, struct err *e)
     return rc;
 }
 
+/* The progress counts bytes of skipped shards too: they are done. */
 static int write_items(struct job *j, struct err *e)
 {
     const struct tohf_plan *p = &j->plan;
@@ -121,6 +136,7 @@ static int write_items(struct job *j, struct err *e)
     return rc;
 }
 
+/* All tensors are declared before the first data: shard sizes and the index depend on them. */
 static int write_tensors(struct job *j, struct tohf_result *r, struct err *e)
 {
     const struct tohf_plan *p = &j->plan;
@@ -168,6 +184,7 @@ static int verify_folder(const struct job *j, struct err *e)
     return rc;
 }
 
+/* config.json is written first: source_open needs it when the folder is verified. */
 static int write_config(struct job *j, struct err *e)
 {
     struct buf text = { 0 };

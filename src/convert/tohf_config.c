@@ -197,6 +197,7 @@ static bool find_llama3(const struct hparams *hp, struct rope_hp *out)
     return false;
 }
 
+/* One factor per pair of rotary dimensions. */
 static void put_factors(struct config_out *c, const char *key, const float *f, int n)
 {
     jsonw_key(&c->w, key), jsonw_arr(&c->w);
@@ -204,6 +205,8 @@ static void put_factors(struct config_out *c, const char *key, const float *f, i
     jsonw_end(&c->w);
 }
 
+/* rope_scaling in the form of the scaling's kind. LongRoPE has its original context outside the
+ * object. */
 static int put_scaling(struct config_out *c, struct err *e)
 {
     struct rope_hp r = c->hp->rope[0];
@@ -242,6 +245,7 @@ static int put_scaling(struct config_out *c, struct err *e)
     return OK;
 }
 
+/* Encoders spell their rotary keys differently: see config_put_encoder. */
 static int put_rope(struct config_out *c, struct err *e)
 {
     const struct hparams *hp = c->hp;
@@ -264,6 +268,8 @@ static void put_cap(struct config_out *c, const char *key, float cap)
     else config_put_null(c, key);
 }
 
+/* Scales and caps of attention scores, logits and residuals. query_pre_attn_scalar is the inverse
+ * square of the scale; rounded, since it was an integer before GGUF made it an F32. */
 static void put_scales(struct config_out *c)
 {
     const struct hparams *hp = c->hp;
@@ -287,6 +293,7 @@ static void put_scales(struct config_out *c)
     }
 }
 
+/* Only ids that the GGUF file has. */
 static void put_token_ids(struct config_out *c)
 {
     static const char *const keys[][2] = { { "bos_token_id", "tokenizer.ggml.bos_token_id" },
@@ -324,6 +331,7 @@ static void put_biases(struct config_out *c)
         config_put_bool(c, "lm_head_bias", true);
 }
 
+/* The key of the norm's epsilon differs by architecture; "" means it has none. */
 static void put_norms(struct config_out *c)
 {
     const struct arch *a = c->arch;
@@ -344,6 +352,8 @@ static const struct layer_hp *find_attention_layer(const struct hparams *hp)
     return &hp->layers[0];
 }
 
+/* intermediate_size means the dense layers' width where an architecture has dense and expert
+ * layers, else the experts'. */
 static void put_shapes(struct config_out *c)
 {
     const struct hparams *hp = c->hp;

@@ -36,6 +36,7 @@ static void put_shared_experts(struct config_out *c)
     else if (hp->moe.n_ff) config_put_int(c, "n_shared_experts", n_ff / hp->moe.n_ff);
 }
 
+/* The number of experts has three spellings. */
 void config_put_moe(struct config_out *c)
 {
     const struct moe_hp *m = &c->hp->moe;
@@ -73,6 +74,7 @@ static float read_attn_scale(const struct hparams *hp, int l)
     return hp->layers[l].attn_scale != 0 ? hp->layers[l].attn_scale : hp->attn_scale;
 }
 
+/* GPT-2 scales scores by 1 / sqrt(head_dim), by 1, or by layer; nothing else can be expressed. */
 static int put_gpt2(struct config_out *c, struct err *e)
 {
     const struct hparams *hp = c->hp;
@@ -94,6 +96,7 @@ static int put_gpt2(struct config_out *c, struct err *e)
     return OK;
 }
 
+/* attention_types is [[["global", "local", ...], repeats]]; here all layers are listed once. */
 static void put_gpt_neo(struct config_out *c)
 {
     int window = c->arch->window;
@@ -107,6 +110,7 @@ static void put_gpt_neo(struct config_out *c)
     config_put_int(c, "window_size", window);
 }
 
+/* The "new" decoder architecture (40B, 180B) has grouped KV heads or two norms per layer. */
 static void put_falcon(struct config_out *c)
 {
     const struct hparams *hp = c->hp;
@@ -121,6 +125,7 @@ static void put_falcon(struct config_out *c)
     config_put_bool(c, "alibi", hp->alibi != 0);
 }
 
+/* MPT has its attention settings in an object of their own, and here always ALiBi. */
 static void put_mpt(struct config_out *c)
 {
     const struct hparams *hp = c->hp;
@@ -135,6 +140,7 @@ static void put_mpt(struct config_out *c)
     jsonw_end(&c->w);
 }
 
+/* opt-350m has its norms behind the blocks and a projection around the embedding. */
 static void put_opt(struct config_out *c)
 {
     const struct hparams *hp = c->hp;

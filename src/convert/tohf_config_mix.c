@@ -13,6 +13,8 @@ static void put_layer_types(struct config_out *c, const char *other)
     jsonw_end(&c->w);
 }
 
+/* Mamba 1 and 2. Mamba 2 with several groups normalizes either each group or all of them at once;
+ * transformers knows the latter only. time_step_limit: JSON has no infinity, 3e38 stands for it. */
 static int put_mamba(struct config_out *c, struct err *e)
 {
     const struct mix_hp *h = &c->hp->layers[0].mix;
@@ -41,6 +43,7 @@ static int put_mamba(struct config_out *c, struct err *e)
     return OK;
 }
 
+/* LFM2: layers of short convolutions between layers of attention. */
 static void put_lfm2(struct config_out *c, const struct mix_hp *h)
 {
     config_put_int(c, "conv_L_cache", h->taps);
@@ -48,6 +51,7 @@ static void put_lfm2(struct config_out *c, const struct mix_hp *h)
     put_layer_types(c, "conv");
 }
 
+/* Qwen3-Next: gated delta net (linear attention) between layers of attention. */
 static void put_qwen3_next(struct config_out *c, const struct mix_hp *h)
 {
     config_put_int(c, "linear_conv_kernel_dim", h->taps);
@@ -58,6 +62,7 @@ static void put_qwen3_next(struct config_out *c, const struct mix_hp *h)
     put_layer_types(c, "linear_attention");
 }
 
+/* Multi-head latent attention, and the routing method that belongs to the version. */
 static void put_deepseek(struct config_out *c, const struct layer_hp *w)
 {
     const struct mix_hp *h = &w->mix;
@@ -87,6 +92,7 @@ double config_mscale_all_dim(const struct hparams *hp)
     return fabs(all) > 1e-5 ? round(all * 1e5) / 1e5 : 0;
 }
 
+/* Every layer with a mixer has the same shape: the first of them gives it. */
 int config_put_mixer(struct config_out *c, struct err *e)
 {
     const struct layer_hp *w = &c->hp->layers[0];
@@ -105,6 +111,7 @@ int config_put_mixer(struct config_out *c, struct err *e)
 
 /* ---- encoders ---- */
 
+/* Values that hold for every nomic-bert: the architecture has no GGUF key for them. */
 static void put_nomic(struct config_out *c)
 {
     config_put_num(c, "layer_norm_epsilon", c->hp->norm_eps);
@@ -118,6 +125,7 @@ static void put_nomic(struct config_out *c)
     config_put_bool(c, "mlp_fc2_bias", config_has_tensor(c, ".ffn_down.bias"));
 }
 
+/* Local and global attention alternate, each with its own rotary base. */
 static void put_modernbert(struct config_out *c)
 {
     const struct hparams *hp = c->hp;

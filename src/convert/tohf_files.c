@@ -39,6 +39,7 @@ static void put_token(struct jsonw *w, const char *key, const struct token_expor
     jsonw_key(w, key), jsonw_str(w, x->pieces[id]);
 }
 
+/* tokenizer_config.json with the keys that transformers needs to load the tokenizer. */
 static int write_tokenizer_config(const struct tokenizer *t, const struct hparams *hp,
                                   const char *dir, struct err *e)
 {
@@ -68,6 +69,8 @@ static int write_tokenizer_config(const struct tokenizer *t, const struct hparam
     return rc;
 }
 
+/* generation_config.json from GGUF's token ids and general.sampling.* keys. do_sample is written
+ * only where there is a sampling setting. */
 static int write_generation(const struct source *src, const char *dir, struct err *e)
 {
     static const char *const numbers[][2] = { { "temperature", "general.sampling.temp" },
@@ -105,6 +108,7 @@ static int write_generation(const struct source *src, const char *dir, struct er
     return rc;
 }
 
+/* *no_tokenizer: tokenizer_to_json has no form for this kind; the folder is complete without it. */
 static int write_tokenizer(const struct source *src, const struct hparams *hp, const char *dir,
                            bool *no_tokenizer, struct err *e)
 {

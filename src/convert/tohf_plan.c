@@ -1,3 +1,13 @@
+/* tohf_plan.c - from GGUF tensors to a folder's tensors.
+ *
+ * model/arch has one table of tensors per architecture; a row names the struct member that it
+ * fills, the GGUF name and the Hugging Face name. Both formats fill the same members, so the way
+ * back is: for each row with a Hugging Face name, look up the GGUF tensor (or the part of a packed
+ * one) that fills the same member.
+ *
+ * One architecture may have several rows for the same member, since libraries changed how they
+ * pack tensors. The folder's original names, if the GGUF file holds them, decide; otherwise the
+ * first row whose parts are all there wins. Every GGUF tensor must be used by some row. */
 #include "convert/tohf_plan.h"
 
 #include "convert/hfkeys.h"
@@ -23,6 +33,7 @@ struct planner {
     bool nomem;
 };
 
+/* Sets the sticky flag in place of returning an error from every step of the plan. */
 static void add_key(struct planner *p, struct map *m, struct str key, uint64_t value)
 {
     if (map_put(m, key, value) < 0) p->nomem = true;
@@ -30,6 +41,7 @@ static void add_key(struct planner *p, struct map *m, struct str key, uint64_t v
 
 /* ---- what the GGUF file says of the folder it was made from ---- */
 
+/* Without both lists the folder's names are unknown and the architecture's defaults are used. */
 static void read_folder_names(struct planner *p)
 {
     struct value names, name;
@@ -164,6 +176,7 @@ static size_t member_size(const struct tensor_row *r)
     return r->cols == DIM_NONE || r->count ? sizeof(void *) : sizeof(struct weight);
 }
 
+/* The GGUF tensor of a table row in layer l, or NULL. */
 static const struct source_tensor *find_gguf_tensor(const struct planner *p,
                                                     const struct tensor_row *r, int l)
 {
@@ -423,6 +436,7 @@ static enum dtype choose_type(const struct planner *p, struct tohf_item *it)
     return now == DT_F32 && want != DT_F32 && fits_type(it, want) ? want : now;
 }
 
+/* Types of folders are not block formats: bytes per value times values. */
 static uint64_t count_bytes(const struct tohf_item *it)
 {
     uint64_t n = (uint64_t)dtype_info((int)it->type)->bytes;
@@ -449,6 +463,7 @@ static int check_all_used(const struct planner *p, struct err *e)
     return OK;
 }
 
+/* Second pass: the main type depends on all items, the type of a vector on the main type. */
 static int plan_types(struct planner *p, struct err *e)
 {
     struct tohf_plan *out = p->out;

@@ -70,6 +70,7 @@ static void read_key_row(const struct tohf_item *it, int64_t w, float *x, float 
     }
 }
 
+/* Rows of values are stored as in the folder. */
 static void read_value_row(const struct tohf_item *it, int64_t w, float *x)
 {
     int64_t head = w / (it->y.each + it->y.values),
@@ -82,6 +83,7 @@ static void read_value_row(const struct tohf_item *it, int64_t w, float *x)
                  it->y.cols);
 }
 
+/* tmp holds the row itself [cols] and behind it the scratch of read_key_row [each]. */
 static void read_kv_b_row(const struct tohf_item *it, int64_t w, void *dst, float *tmp)
 {
     if (w % (it->y.each + it->y.values) < it->y.each) read_key_row(it, w, tmp, tmp + it->y.cols);

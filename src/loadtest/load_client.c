@@ -1,3 +1,12 @@
+/* load_client.c - states of a client:
+ *
+ *   idle        bev NULL or connected, busy false
+ *   connecting  bev set, connected false, busy true; on_event reports the result
+ *   in flight   connected and busy; on_read feeds the parser
+ *
+ * A bufferevent must not be freed while the parser runs on its input, and a callback of the parser
+ * may abort the request. load_client_abort therefore only marks the request while `feeding` is set;
+ * on_read drops the connection when the parser has returned. */
 #include "loadtest/load_client.h"
 
 #include "base/mem.h"
@@ -46,6 +55,7 @@ struct load_client *load_client_open(struct load_target *t, const struct load_ca
     return c;
 }
 
+/* reset: SO_LINGER 0 makes close() send RST and discard unread data. */
 static void drop_connection(struct load_client *c, bool reset)
 {
     struct linger now = { .l_onoff = 1, .l_linger = 0 };
@@ -83,6 +93,7 @@ static void finish_request(struct load_client *c, enum load_end end)
     c->calls.done(c->arg, end);
 }
 
+/* Without TCP_NODELAY the last segment of a large prompt would wait for an acknowledgement. */
 static void write_request(struct load_client *c)
 {
     int one = 1;
@@ -92,6 +103,7 @@ static void write_request(struct load_client *c)
     if (bufferevent_write(c->bev, c->out.p, c->out.n) != 0) finish_request(c, LOAD_END_NOMEM);
 }
 
+/* The bufferevent owns the SSL once it exists. */
 static struct bufferevent *new_tls_socket(struct load_target *t)
 {
     SSL *ssl = SSL_new(t->tls);
@@ -104,6 +116,7 @@ static struct bufferevent *new_tls_socket(struct load_target *t)
     return bev;
 }
 
+/* Starts to connect; false: not even that. */
 static bool open_connection(struct load_client *c)
 {
     struct load_target *t = c->target;
@@ -116,6 +129,7 @@ static bool open_connection(struct load_client *c)
     return bufferevent_socket_connect(c->bev, (struct sockaddr *)&t->addr, t->addr_len) == 0;
 }
 
+/* On the open connection if there is one, else on a new one. */
 static void start_request(struct load_client *c)
 {
     load_http_reset(&c->http);
@@ -176,6 +190,7 @@ static void on_read(struct bufferevent *bev, void *arg)
     else finish_request(c, c->http.state == HTTP_DONE ? LOAD_END_REPLY : LOAD_END_BAD);
 }
 
+/* Connected, closed or failed. */
 static void on_event(struct bufferevent *bev, short what, void *arg)
 {
     struct load_client *c = arg;

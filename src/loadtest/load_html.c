@@ -34,6 +34,7 @@ static const char head[] =
     ".c{stroke:var(--c);fill:none}.grid{stroke:var(--line)}.bar{fill:var(--a)}.bad{fill:var(--bad)}"
     "path{stroke-width:2;stroke-linejoin:round}</style>";
 
+/* For text content; attribute values here are all our own. */
 static void add_escaped(struct buf *out, const char *s)
 {
     for (; *s; s++) {
@@ -43,6 +44,7 @@ static void add_escaped(struct buf *out, const char *s)
     }
 }
 
+/* A key figure: the number large, its name below. */
 static void add_tile(struct buf *out, const char *what, const char *fmt, double v)
 {
     char text[40];
@@ -125,6 +127,7 @@ static void add_ms_ticks(struct buf *out, const struct axis *a)
         }
 }
 
+/* Logarithmic where the values span more than a factor of five. */
 static struct axis make_ms_axis(struct load_series *s)
 {
     double low = fmax(load_series_at(s, 0), 0.01) / 1.05;

@@ -1,3 +1,6 @@
+/* load_http.c - one state per kind of byte (enum load_http_state). Lines of the head and of chunk
+ * sizes are collected in `head`; body bytes go to `body`, or for an event stream to `line` and
+ * `data`. Limits bound the memory that a broken server can take. */
 #include "loadtest/load_http.h"
 
 #include <strings.h>
@@ -62,6 +65,7 @@ static size_t feed_events(struct load_http *h, const char *p, size_t n)
     return i;
 }
 
+/* Returns the bytes consumed: fewer than n only after `stop`. */
 static size_t feed_body(struct load_http *h, const char *p, size_t n)
 {
     if (h->sse) return feed_events(h, p, n);
@@ -73,6 +77,7 @@ static size_t feed_body(struct load_http *h, const char *p, size_t n)
 
 /* ---- header and chunk size lines ---- */
 
+/* "HTTP/1.1 200 OK"; HTTP/1.0 closes the connection by default. */
 static void parse_status_line(struct load_http *h, struct str s)
 {
     int64_t code;
@@ -94,6 +99,7 @@ static bool is_word(struct str a, const char *b)
     return a.n == strlen(b) && strncasecmp(a.p, b, a.n) == 0;
 }
 
+/* Headers that matter to a load test; all others are ignored. */
 static void parse_header(struct load_http *h, struct str s)
 {
     ptrdiff_t colon = str_find(s, STR(":"));
@@ -135,6 +141,7 @@ static void end_headers(struct load_http *h)
     else h->state = h->left ? HTTP_LENGTH : HTTP_DONE;
 }
 
+/* Hex digits, then nothing, a space or an extension. At most 12 digits: no overflow. */
 static void parse_chunk_size(struct load_http *h, struct str s)
 {
     int64_t v = 0;
@@ -190,6 +197,7 @@ static size_t feed_line(struct load_http *h, const char *p, size_t n)
     return m;
 }
 
+/* Each pass of the loop consumes what belongs to one state. */
 size_t load_http_feed(struct load_http *h, const char *p, size_t n)
 {
     size_t i = 0, m;

@@ -1,3 +1,9 @@
+/* load_job.c - a request's life: load_job_start sends it; on_sent stamps the time; on_event counts
+ * content events; on_stream_done or a timer ends it. A planned cancel runs beside it on a second
+ * connection, as a separate client would send it; the request is judged when both have ended.
+ *
+ * Times are taken from the monotonic clock as late as possible before a write and as early as
+ * possible after a read. */
 #include "loadtest/load_job.h"
 
 #include "base/clock.h"
@@ -49,6 +55,7 @@ static void end_request(struct load_job *j, enum load_outcome outcome, const cha
     j->calls->ended(j->arg, &j->rec, kind, pause_ms);
 }
 
+/* Leaves the request without waiting for its end. */
 static void drop_connections(struct load_job *j, bool reset)
 {
     if (j->streaming) load_client_abort(j->client, reset);
@@ -66,6 +73,7 @@ static void format_error_kind(char *out, size_t cap, int status, json_t *root)
     else snprintf(out, cap, "in the stream: %.40s", word ? word : "error");
 }
 
+/* The server's own token counts, where it sends them; events are counted otherwise. */
 static void read_usage(struct load_job *j, json_t *root)
 {
     json_t *usage = json_object_get(root, "usage");
@@ -119,6 +127,7 @@ static void judge_request(struct load_job *j)
     else end_request(j, LOAD_OK, "", 0);
 }
 
+/* The reply has ended, well or not; a cancel in progress decides when the request is judged. */
 static void on_stream_done(void *arg, enum load_end how)
 {
     struct load_job *j = arg;
@@ -133,6 +142,7 @@ static void on_stream_done(void *arg, enum load_end how)
 
 /* ---- aborting a request ---- */
 
+/* Any status but success means that the server did not know the request any more. */
 static void on_cancel_done(void *arg, enum load_end how)
 {
     struct load_job *j = arg;
@@ -144,6 +154,8 @@ static void on_cancel_done(void *arg, enum load_end how)
     if (!j->streaming) judge_request(j);
 }
 
+/* By the x-request-id header, or the id in the stream, or our correlation id if neither has come.
+ */
 static void send_cancel(struct load_job *j)
 {
     const struct load_http *h = load_client_reply(j->client);
@@ -178,6 +190,7 @@ static void on_abort_time(evutil_socket_t fd, short what, void *arg)
     abort_request(arg);
 }
 
+/* --timeout: the request took too long in all. */
 static void on_timeout(evutil_socket_t fd, short what, void *arg)
 {
     struct load_job *j = arg;
@@ -203,6 +216,8 @@ static void on_sent(void *arg)
     j->sent_ns = now;
 }
 
+/* A content event is what users see as "a token": the gaps between them are the inter-token
+ * latency. */
 static void count_content(struct load_job *j)
 {
     uint64_t now = clock_ns();

@@ -46,12 +46,14 @@ void load_plan_words(uint64_t seed, int n_words, struct buf *out)
     }
 }
 
+/* Prompts are words, lengths are tokens: tokens_per_word is measured before the run. */
 static int count_words(const struct load_plan *p, int n_tokens)
 {
     double n = n_tokens / (p->tokens_per_word > 0 ? p->tokens_per_word : 1);
     return n < 1 ? 1 : (int)(n + 0.5);
 }
 
+/* Random ids have the exact number of tokens, whatever the tokenizer. */
 static void put_random_ids(struct jsonw *w, const struct load_plan *p, uint64_t seed, int n)
 {
     struct rng r;
@@ -72,6 +74,7 @@ static uint64_t request_seed(const struct load_plan *p, int64_t index)
     return p->seed * 1000003u + (uint64_t)index + 1;
 }
 
+/* "prompt" of /v1/completions: ids, or the shared prefix and the request's own words. */
 static void put_prompt(struct jsonw *w, const struct load_plan *p, const struct load_request *q)
 {
     struct buf text = { 0 };
@@ -94,6 +97,7 @@ static void put_prompt(struct jsonw *w, const struct load_plan *p, const struct 
     buf_release(&text);
 }
 
+/* One chat message of about n_tokens tokens. */
 static void put_message(struct jsonw *w, const struct load_plan *p, const char *role, uint64_t seed,
                         int n_tokens)
 {
@@ -108,6 +112,7 @@ static void put_message(struct jsonw *w, const struct load_plan *p, const char *
     buf_release(&text);
 }
 
+/* ignore_eos is an extension that tern, vLLM and llama.cpp know; others ignore it. */
 static void put_body(const struct load_plan *p, struct load_request *q)
 {
     struct jsonw w = { .out = &q->body };

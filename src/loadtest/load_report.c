@@ -35,6 +35,7 @@ static void add_value(struct buf *out, const char *what, double v)
     buf_printf(out, "%-40s %-10.2f\n", what, v);
 }
 
+/* One section of the block; left out where there is no value. */
 static void add_latency(struct buf *out, const char *title, const char *name, struct load_series *s)
 {
     static const struct {
@@ -150,6 +151,7 @@ static void put_histogram(struct jsonw *w, struct load_series *s)
     jsonw_end(w);
 }
 
+/* Count, mean, percentiles and histogram of a latency in ms. */
 static void put_series(struct jsonw *w, const char *key, struct load_series *s)
 {
     static const struct {
@@ -171,6 +173,7 @@ static void put_series(struct jsonw *w, const char *key, struct load_series *s)
     jsonw_end(w);
 }
 
+/* kind and its one or two numbers, see load_dist.h. */
 static void put_dist(struct jsonw *w, const char *key, const struct load_dist *d)
 {
     static const char *const names[] = { "fixed", "uniform", "exp", "normal", "lognormal" };
@@ -182,6 +185,7 @@ static void put_dist(struct jsonw *w, const char *key, const struct load_dist *d
     jsonw_end(w);
 }
 
+/* The parameters, so that a report says how to repeat it. */
 static void put_config(struct jsonw *w, const struct load_plan *p)
 {
     jsonw_key(w, "config"), jsonw_obj(w);

@@ -1,3 +1,12 @@
+/* load_run.c - two kinds of load on one event loop:
+ *
+ *   closed loop  n_clients workers, each starts its next request when the last one ended; a slow
+ *                server gets fewer requests
+ *   open loop    arrivals at random times with a given rate, independent of the server; workers are
+ *                made as they are needed, and arrivals beyond n_clients wait
+ *
+ * Warm-up requests run first as a closed loop and are not counted. A worker's next request always
+ * starts from a timer: starting it from inside the end of the last one would recurse. */
 #include "loadtest/load_run.h"
 
 #include "base/clock.h"
@@ -43,11 +52,13 @@ struct run {
 
 static void begin_counting(struct run *r);
 
+/* Time of the run: 0 is when the counted requests begin. */
 static double seconds_since_begin(const struct run *r, uint64_t now)
 {
     return (double)(now - r->begin_ns) / 1e9;
 }
 
+/* Out of memory: the loop ends, load_run returns E_NOMEM. */
 static void fail_run(struct run *r)
 {
     r->nomem = true;
@@ -66,6 +77,7 @@ static void finish_if_idle(struct run *r)
 
 /* ---- starting requests ---- */
 
+/* Have all requests of the plan been started, or is it time to stop? */
 static bool all_started(const struct run *r)
 {
     return r->stopped ||
@@ -123,6 +135,7 @@ static void on_next_time(evutil_socket_t fd, short what, void *arg)
 
 /* ---- callbacks of jobs ---- */
 
+/* n_tokens counts warm-up too: it is for the progress. */
 static void on_token(void *arg, uint64_t now_ns, double gap_ms, bool counted)
 {
     struct run *r = ((struct worker *)arg)->run;
@@ -258,6 +271,7 @@ static void begin_warmup(struct run *r)
 
 /* ---- progress ---- */
 
+/* tokens_per_s is an exponential average, so that it does not flicker. */
 static void report_progress(struct run *r, uint64_t now)
 {
     const struct load_stats *s = r->stats;
@@ -278,6 +292,7 @@ static void report_progress(struct run *r, uint64_t now)
     r->opt->progress(r->opt->progress_arg, &p);
 }
 
+/* Also records the running requests of seconds in which none starts. */
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     struct run *r = arg;

@@ -71,6 +71,8 @@ static bool meets_goals(const struct load_goals *g, const struct load_rec *r)
            within(g->e2e_ms, r->e2e_ms);
 }
 
+/* Latencies of requests that did not complete count only up to the point they reached: no e2e, no
+ * tpot, no input tokens. */
 void load_stats_add(struct load_stats *s, const struct load_rec *r)
 {
     s->n[r->outcome]++;
@@ -87,6 +89,7 @@ void load_stats_add(struct load_stats *s, const struct load_rec *r)
     s->n_good += meets_goals(&s->goals, r);
 }
 
+/* A run against a broken server may have thousands of kinds: those beyond the table are "other". */
 void load_stats_add_kind(struct load_stats *s, const char *name)
 {
     int max = (int)(sizeof s->kinds / sizeof *s->kinds);
