@@ -97,10 +97,10 @@ static void a_bad_line_is_refused_with_its_number(void **state)
         { "sk-a name=default\n", ":1: name" },
         { "sk-a name=a/b\n", ":1: name" },
         { "\n\nsk-a nonsense\n", ":3: a word" },
-        { "sk-a\nsk-a name=x\n", ":2: the key of 'x' was given before" },
-        { "sk-\xc3\xa9\n", ":1: a key takes" },
-        { "# nothing\n", "has no keys" },
-        { "", "has no keys" },
+        { "sk-a\nsk-a name=x\n", ":2: the key of 'x' is the same as that of" },
+        { "sk-\xc3\xa9\n", ":1: a key must be" },
+        { "# nothing\n", "contains no keys" },
+        { "", "contains no keys" },
     };
 
     (void)state;

@@ -1,6 +1,8 @@
 /* What NVML tells, from a library that only has its names. */
 #include "support.h"
 
+#include "base/buf.h"
+#include "base/jsonw.h"
 #include "server/gpus.h"
 
 #include <stdio.h>
@@ -27,7 +29,7 @@ static struct gpus *open_like(const char *kind)
     setenv("FAKE_NVML", kind, 1);
     struct gpus *g = gpus_open(library());
     assert_non_null(g);
-    for (int i = 0; i < 2000 && gpus_n_asked(g) == 0 && strcmp(kind, "dead") != 0; i++) nap();
+    for (int i = 0; i < 2000 && gpus_n_polls(g) == 0 && strcmp(kind, "dead") != 0; i++) nap();
     return g;
 }
 
@@ -36,9 +38,9 @@ static void shown(struct gpus *g, struct buf *json, struct buf *metrics)
     struct jsonw w = { .out = json };
 
     jsonw_arr(&w);
-    gpus_json(g, &w);
+    gpus_write_json(g, &w);
     jsonw_end(&w);
-    gpus_metrics(g, metrics);
+    gpus_write_metrics(g, metrics);
 }
 
 static void every_gpu_is_shown_with_all_it_tells(void **state)
@@ -119,13 +121,13 @@ static void asking_for_the_numbers_does_not_ask_the_driver(void **state)
 {
     struct gpus *g = open_like("1");
     struct gpu one;
-    int64_t before = gpus_n_asked(g);
+    int64_t before = gpus_n_polls(g);
     (void)state;
 
     for (int i = 0; i < 100000; i++) assert_int_equal(gpus_get(g, &one, 1), 1);
-    assert_true(gpus_n_asked(g) <= before + 1); /* the clock's doing */
-    for (int i = 0; i < 2000 && gpus_n_asked(g) == before; i++) nap();
-    assert_true(gpus_n_asked(g) > before);
+    assert_true(gpus_n_polls(g) <= before + 1); /* the clock's doing */
+    for (int i = 0; i < 2000 && gpus_n_polls(g) == before; i++) nap();
+    assert_true(gpus_n_polls(g) > before);
     gpus_close(g);
 }
 

@@ -1,8 +1,12 @@
 /* What /ready says, and the watchdog behind it. */
 #include "support.h"
 
+#include "api/api.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/engine.h"
+#include "pool/pool.h"
+#include "server/health.h"
 #include "server/server_impl.h"
 
 #include <stdlib.h>

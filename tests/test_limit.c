@@ -20,7 +20,7 @@ static void a_minutes_worth_may_come_at_once(void **state)
     }
     assert_int_equal(limit_take(l, 3, 60, 0, SECOND, &e), E_RATE);
     assert_int_equal(e.retry_ms, 1000);
-    assert_non_null(strstr(e.msg, "60 times a minute"));
+    assert_non_null(strstr(e.msg, "60 requests per minute"));
     assert_int_equal(limit_take(l, 3, 60, 0, 2 * SECOND, &e), OK); /* one a second comes back */
     assert_int_equal(limit_take(l, 3, 60, 0, 2 * SECOND, &e), E_RATE);
     limit_close(l);

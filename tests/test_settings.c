@@ -128,7 +128,7 @@ static void sizes_and_times_have_units(void **state)
 static void a_bad_flag_is_refused_with_what_is_allowed(void **state)
 {
     (void)state;
-    bad("--max-batch abc", "--max-batch is 'abc': it takes a whole number, from 0 to 65536");
+    bad("--max-batch abc", "--max-batch is 'abc': it must be an integer from 0 to 65536");
     bad("-np 0", "-np is '0'");
     bad("--port 65536", "from 0 to 65535");
     bad("--port 1.5", "--port is '1.5'");
@@ -216,8 +216,7 @@ static void models_come_from_one_place(void **state)
 static void a_yaml_file_is_refused_with_file_and_line(void **state)
 {
     static const char *const cases[][2] = {
-        { "port: 1\nmax-batch: lots\n",
-          "tern.yaml:2: max-batch is 'lots': it takes a whole number" },
+        { "port: 1\nmax-batch: lots\n", "tern.yaml:2: max-batch is 'lots': it must be an integer" },
         { "port: 99999\n", "tern.yaml:1: port is '99999'" },
         { "\n\nmax-bacth: 3\n", "tern.yaml:3: unknown key 'max-bacth'; did you mean max-batch?" },
         { "server:\n  port: 1\n", "tern.yaml:1: unknown key 'server'" },
@@ -229,12 +228,12 @@ static void a_yaml_file_is_refused_with_file_and_line(void **state)
         { "port\n", "settings are a mapping" },
         { "port: 1\n---\nport: 2\n", "a second document" },
         { "a: &x 1\nport: *x\n", "unknown key 'a'" },
-        { "port: &x 1\nmax-batch: *x\n", "references are not followed" },
+        { "port: &x 1\nmax-batch: *x\n", "references are not supported" },
         { "port: \"1\n", "tern.yaml:" },
         { "models: [{path: a, size: 3}]\n", "'size' of a model" },
         { "models: [{alias: a}]\n", "a model without path" },
         { "models: [[a]]\n", "a list of something else" },
-        { "config: other.yaml\n", "config inside a config file" },
+        { "config: other.yaml\n", "config is not allowed inside a config file" },
         { "[1]: 2\n", "a key is not a text" },
         { "port: 1\n\tx: 2\n", "tern.yaml:2" },
     };
@@ -317,8 +316,7 @@ static void a_reload_takes_up_what_may_change_and_keeps_the_rest(void **state)
     assert_int_equal(s.concurrency, 3); /* a flag stays */
     assert_int_equal(s.max_batch, 5);
     assert_string_equal(s.log_level, "info"); /* its line is gone: the default */
-    assert_string_equal(buf_cstr(&changed),
-                        "rate-per-min, max-batch (waits for a restart), log-level");
+    assert_string_equal(buf_cstr(&changed), "rate-per-min, max-batch (needs a restart), log-level");
     yaml("rate-per-min: -1\nlog-level: error\n");
     buf_clear(&changed);
     assert_int_equal(settings_reload(&s, &changed, &e), E_INVALID);

@@ -1,15 +1,25 @@
-/* access.c - who came, what they got: correlation ids, replies of the server itself, access lines.
- */
+/* access.c - correlation ids, the server's own replies, and the access log. */
 #include "api/fail.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "net/http.h"
+#include "server/limit.h"
+#include "server/routes.h"
 #include "server/server_impl.h"
+#include "server/visit.h"
 
 #include <sys/random.h>
 
 enum { TRACES_MAX = 4096 };
 
+/* The traceparent header of a request that the API answers, kept for its line in the log. */
+struct trace {
+    struct trace *next;
+    char correlation[72], parent[64];
+};
+
+/* 1 to 64 of letters, digits and "._:-": safe in headers and logs. */
 static bool is_correlation(struct str s)
 {
     if (s.n == 0 || s.n > 64) return false;
@@ -34,7 +44,7 @@ void access_make_correlation(char out[72])
     for (size_t i = 0; i < sizeof raw; i++) snprintf(out + 4 + 2 * i, 3, "%02x", raw[i]);
 }
 
-static void find_correlation(const struct http_req *q, char out[72])
+static void choose_correlation(const struct http_req *q, char out[72])
 {
     static const char *const names[] = { "X-Correlation-Id", "X-Request-Id" };
 
@@ -48,7 +58,7 @@ static void find_correlation(const struct http_req *q, char out[72])
     access_make_correlation(out);
 }
 
-/* "00-<32 hex>-<16 hex>-<2 hex>" and what later versions append. */
+/* W3C Trace Context: "00-<32 hex>-<16 hex>-<2 hex>", and what later versions append. */
 static bool is_traceparent(struct str s)
 {
     if (s.n < 55 || s.n > 63) return false;
@@ -64,7 +74,7 @@ void visit_begin(struct visit *t, struct server *v, struct http_req *q)
     struct str path = http_path(q), method = http_method_name(q);
 
     *t = (struct visit){ .v = v, .q = q, .route = -1, .start_ns = http_start_ns(q) };
-    find_correlation(q, t->who.correlation);
+    choose_correlation(q, t->who.correlation);
     t->who.name = "";
     snprintf(t->peer, sizeof t->peer, "%s", http_peer(q));
     snprintf(t->path, sizeof t->path, "%.*s", (int)(path.n < 150 ? path.n : 150),
@@ -73,13 +83,13 @@ void visit_begin(struct visit *t, struct server *v, struct http_req *q)
              method.p ? method.p : "");
 }
 
-static void count(struct server *v, int route, int status)
+static void count_reply(struct server *v, int route, int status)
 {
-    int hundred = status / 100;
+    int class = status / 100;
 
     v->replied_ns = clock_ns();
-    if (route >= 0 && route < ROUTES_MAX && hundred > 0 && hundred < CLASSES)
-        counter_add(&v->replies[route][hundred], 1);
+    if (route >= 0 && route<ROUTES_MAX &&class> 0 && class < STATUS_CLASSES)
+        counter_add(&v->replies[route][class], 1);
 }
 
 static void log_visit(const struct visit *t, int status, const char *code)
@@ -99,7 +109,7 @@ static void log_visit(const struct visit *t, int status, const char *code)
     log_end(&ev);
 }
 
-static void set_common(struct visit *t)
+static void set_common_headers(struct visit *t)
 {
     struct str trace = http_header(t->q, "traceparent");
 
@@ -115,55 +125,52 @@ static void set_common(struct visit *t)
     }
 }
 
-void visit_reply(struct visit *t, int status, const char *type, struct str body)
+static void end_visit(struct visit *t, int status, const char *code)
 {
-    set_common(t);
-    http_set_header(t->q, "X-Correlation-Id", t->who.correlation);
-    http_set_header(t->q, "x-request-id", t->who.correlation);
-    http_reply(t->q, status, type, body.p, body.n);
-    count(t->v, t->route, status);
-    log_visit(t, status, "");
+    count_reply(t->v, t->route, status);
+    log_visit(t, status, code);
 }
 
-/* The envelope, its code and status, are the API's. */
+void visit_reply(struct visit *t, int status, const char *type, struct str body)
+{
+    int sent;
+
+    set_common_headers(t);
+    fail_set_ids(t->q, t->who.correlation);
+    sent = http_reply(t->q, status, type, body.p, body.n);
+    end_visit(t, sent, sent == status ? "" : fail_lookup(E_NOMEM).code);
+}
+
+void visit_reply_buf(struct visit *t, int status, const char *type, const struct buf *body)
+{
+    struct err e = { 0 };
+
+    if (buf_check(body, &e) != OK) visit_fail(t, &e);
+    else visit_reply(t, status, type, buf_str(body));
+}
+
 void visit_fail(struct visit *t, const struct err *e)
 {
-    static const struct {
-        int err, status;
-        const char *code;
-    } shown[] = {
-        { E_DENIED, 401, "unauthorized" },           { E_RATE, 429, "rate_limited" },
-        { E_CONCURRENCY, 429, "concurrency_limit" }, { E_SHUTDOWN, 503, "shutting_down" },
-        { E_INVALID, 400, "invalid_request" },
-    };
-    int status = 500;
-    const char *code = "internal";
-
-    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
-        if (shown[i].err == e->code) status = shown[i].status, code = shown[i].code;
-    set_common(t);
-    fail_send(t->q, e, NULL, t->who.correlation);
-    count(t->v, t->route, status);
-    log_visit(t, status, code);
+    set_common_headers(t);
+    end_visit(t, fail_send(t->q, e, NULL, t->who.correlation), fail_lookup(e->code).code);
 }
 
 void visit_fail_status(struct visit *t, int status, const char *code, const char *msg)
 {
-    set_common(t);
-    fail_send_status(t->q, status, code, msg, t->who.correlation);
-    count(t->v, t->route, status);
-    log_visit(t, status, code);
+    set_common_headers(t);
+    end_visit(t, fail_send_status(t->q, status, code, msg, t->who.correlation), code);
 }
 
-void visit_hand_on(struct visit *t)
+/* Without memory for the trace, only the log line lacks it. */
+void visit_hand_over(struct visit *t)
 {
     struct str parent = http_header(t->q, "traceparent");
     struct server *v = t->v;
     struct trace *trace;
 
-    set_common(t);
+    set_common_headers(t);
     if (!is_traceparent(parent) || v->n_traces >= TRACES_MAX) return;
-    trace = mem_new(struct trace);
+    if (!(trace = mem_new(struct trace))) return;
     memcpy(trace->correlation, t->who.correlation, sizeof trace->correlation);
     memcpy(trace->parent, parent.p, parent.n);
     trace->next = v->traces;
@@ -171,8 +178,8 @@ void visit_hand_on(struct visit *t)
     v->n_traces++;
 }
 
-/* Takes the trace of that request out; NULL: it brought none. */
-static struct trace *take_trace(struct server *v, const char *correlation)
+/* Removes the trace of that request from the list; NULL: it has none. */
+static struct trace *remove_trace(struct server *v, const char *correlation)
 {
     for (struct trace **p = &v->traces; *p; p = &(*p)->next)
         if (strcmp((*p)->correlation, correlation) == 0) {
@@ -184,7 +191,7 @@ static struct trace *take_trace(struct server *v, const char *correlation)
     return NULL;
 }
 
-static void log_ended(const struct api_end *end, const struct trace *trace)
+static void log_end_of_call(const struct api_end *end, const struct trace *trace)
 {
     struct log_event ev;
 
@@ -219,13 +226,13 @@ static void log_ended(const struct api_end *end, const struct trace *trace)
 void access_ended(void *arg, const struct api_end *end)
 {
     struct server *v = arg;
-    struct trace *trace = take_trace(v, end->who->correlation);
+    struct trace *trace = remove_trace(v, end->who->correlation);
 
     if (routes_is_limited(end->route)) limit_give(v->limit, end->who->tenant);
-    if (strcmp(end->code, "model_loading") == 0) counter_add(&v->turned[TURNED_LOADING], 1);
-    count(v, routes_find(end->route), end->status);
+    if (strcmp(end->code, "model_loading") == 0) counter_add(&v->refused[REFUSED_LOADING], 1);
+    count_reply(v, routes_find(end->route), end->status);
     recent_add(&v->recent, end);
-    if (v->s->access_log) log_ended(end, trace);
+    if (v->s->access_log) log_end_of_call(end, trace);
     mem_free(trace);
 }
 

@@ -1,3 +1,4 @@
+/* auth.c - reading keys from the flag and the file, and looking them up. */
 #include "server/auth.h"
 
 #include "base/file.h"
@@ -13,8 +14,8 @@ enum {
     FILE_MAX = 1 << 20,
     KEY_MAX = 512,
     KEYS_MAX = 10000,
-    PRIORITY_OPEN = 100,
-    PRIORITY_KEY = 10
+    PRIORITY_OPEN = 100, /* priority_max without keys, and of keys from the flag */
+    PRIORITY_KEY = 10    /* of keys from the file that give none */
 };
 
 struct key {
@@ -23,26 +24,31 @@ struct key {
 };
 
 struct keys {
-    struct key *p;
-    int n;
+    struct key *p; /* [n] */
+    int n, cap;
 };
 
 struct auth {
     struct keys keys;
     char *key, *file;
-    char **names; /* [n_names] by index; only ever grows */
-    uint32_t n_names;
-    struct tenant everybody; /* when there are no keys */
+    char **names; /* [n_names] of tenants, by index; never shrinks */
+    int n_names, cap_names;
+    struct tenant anyone; /* the tenant when there are no keys */
 };
 
-/* The index of a tenant's name, new or known. */
-static uint32_t name_index(struct auth *a, const char *name)
+/* The index of a tenant's name. */
+static int find_or_add_name(struct auth *a, const char *name, uint32_t *index, struct err *e)
 {
-    for (uint32_t i = 0; i < a->n_names; i++)
-        if (strcmp(a->names[i], name) == 0) return i;
-    a->names = mem_grow(a->names, (a->n_names + 1) * sizeof *a->names);
-    a->names[a->n_names] = mem_strdup(name);
-    return a->n_names++;
+    int i = 0;
+
+    while (i < a->n_names && strcmp(a->names[i], name) != 0) i++;
+    if (i == a->n_names) {
+        if (!mem_ensure(a->names, a->cap_names, i + 1) || !(a->names[i] = mem_strdup(name)))
+            return err_nomem(e, "the names of tenants");
+        a->n_names++;
+    }
+    *index = (uint32_t)i;
+    return OK;
 }
 
 static bool is_key(struct str s)
@@ -63,28 +69,30 @@ static bool is_name(struct str s)
     return true;
 }
 
-static void hash(struct str key, unsigned char out[SHA256_DIGEST_LENGTH])
+static int hash_key(struct str key, unsigned char out[SHA256_DIGEST_LENGTH], struct err *e)
 {
-    SHA256((const unsigned char *)key.p, key.n, out);
+    if (SHA256((const unsigned char *)key.p, key.n, out)) return OK;
+    return err_nomem(e, "the hash of a key");
 }
 
-/* The tenant's index is found when all keys are good: a refused file leaves no names behind. */
+/* The index of the tenant is set after all keys were read: a refused file adds no names. */
 static int add_key(struct keys *keys, struct str key, const struct tenant *t, struct err *e)
 {
     struct key k = { .tenant = *t };
+    int rc = hash_key(key, k.sha, e);
 
-    hash(key, k.sha);
+    if (rc != OK) return rc;
     for (int i = 0; i < keys->n; i++)
         if (CRYPTO_memcmp(keys->p[i].sha, k.sha, sizeof k.sha) == 0)
-            return err_set(e, E_INVALID, "the key of '%s' was given before, to '%s'", t->name,
+            return err_set(e, E_INVALID, "the key of '%s' is the same as that of '%s'", t->name,
                            keys->p[i].tenant.name);
     if (keys->n == KEYS_MAX) return err_set(e, E_INVALID, "more than %d keys", KEYS_MAX);
-    keys->p = mem_grow(keys->p, (size_t)(keys->n + 1) * sizeof *keys->p);
+    if (!mem_ensure(keys->p, keys->cap, keys->n + 1)) return err_nomem(e, "the API keys");
     keys->p[keys->n++] = k;
     return OK;
 }
 
-/* "60", "60/min", "2/s" → a minute's. */
+/* "60", "60/min" or "2/s" → requests per minute. */
 static bool parse_rate(struct str s, int *out)
 {
     ptrdiff_t slash = str_find(s, STR("/"));
@@ -122,7 +130,7 @@ static int parse_word(struct tenant *t, struct str word, struct err *e)
         if (!is_name(value) || str_is(value, "default"))
             return err_set(
                 e, E_INVALID,
-                "name is '%.*s': it takes 1 to 63 of letters, digits and ._-@:, but not 'default'",
+                "name is '%.*s': it must be 1 to 63 letters, digits or ._-@: and not 'default'",
                 STR_ARG(str_take(value, 80)));
         memcpy(t->name, value.p, value.n);
         t->name[value.n] = 0;
@@ -133,23 +141,25 @@ static int parse_word(struct tenant *t, struct str word, struct err *e)
                    ? OK
                    : err_set(
                          e, E_INVALID,
-                         "rate is '%.*s': it takes N/min or N/s, N from 0 (no limit) to 10000000",
+                         "rate is '%.*s': it must be N/min or N/s, N from 0 (no limit) to 10000000",
                          STR_ARG(str_take(value, 80)));
     if (eq >= 0 && str_is(name, "concurrency"))
         return parse_count(value, 0, 1000000, &t->concurrency)
                    ? OK
                    : err_set(
                          e, E_INVALID,
-                         "concurrency is '%.*s': it takes a number from 0 (no limit) to 1000000",
+                         "concurrency is '%.*s': it must be a number from 0 (no limit) to 1000000",
                          STR_ARG(str_take(value, 80)));
     if (eq >= 0 && str_is(name, "priority"))
         return parse_count(value, -100, 100, &t->priority_max)
                    ? OK
-                   : err_set(e, E_INVALID, "priority is '%.*s': it takes a number from -100 to 100",
+                   : err_set(e, E_INVALID,
+                             "priority is '%.*s': it must be a number from -100 to 100",
                              STR_ARG(str_take(value, 80)));
-    /* Not shown: it may be a key that was split by mistake. */
+    /* The word is not shown: it may be part of a key. */
     return err_set(e, E_INVALID,
-                   "a word that is none of name=, rate=, concurrency=, priority=, admin");
+                   "a word after the key is not one of name=, rate=, concurrency=, priority=, "
+                   "admin");
 }
 
 static struct str next_word(struct str *rest)
@@ -169,30 +179,31 @@ static int parse_line(struct keys *keys, struct str line, int number, struct err
     int rc;
 
     if (!is_key(key))
-        return err_set(e, E_INVALID, "a key takes 1 to %d visible ASCII characters", KEY_MAX);
+        return err_set(e, E_INVALID,
+                       "a key must be 1 to %d printable ASCII characters without spaces", KEY_MAX);
     snprintf(t.name, sizeof t.name, "line-%d", number);
     while ((word = next_word(&rest)).n)
         if ((rc = parse_word(&t, word, e)) != OK) return rc;
     return add_key(keys, key, &t, e);
 }
 
-static void check_mode(const char *path)
+static void warn_if_readable(const char *path)
 {
     struct stat st;
 
     if (stat(path, &st) == 0 && (st.st_mode & S_IRWXO))
-        log_warn("%s has mode %03o: others can read the keys (chmod 600 helps)", path,
+        log_warn("%s has mode %03o: other users can read the keys; run chmod 600 on it", path,
                  (unsigned)st.st_mode & 0777);
 }
 
-static int read_file(struct keys *keys, const char *path, struct err *e)
+static int read_key_file(struct keys *keys, const char *path, struct err *e)
 {
     struct buf text = { 0 };
     struct str rest;
     int before = keys->n, rc;
 
     if ((rc = file_read(&text, path, FILE_MAX, e)) != OK) goto out;
-    check_mode(path);
+    warn_if_readable(path);
     rest = buf_str(&text);
     for (int number = 1; rest.n; number++) {
         ptrdiff_t end = str_find(rest, STR("\n"));
@@ -204,14 +215,14 @@ static int read_file(struct keys *keys, const char *path, struct err *e)
             goto out;
         }
     }
-    if (keys->n == before) rc = err_set(e, E_INVALID, "%s has no keys", path);
+    if (keys->n == before) rc = err_set(e, E_INVALID, "%s contains no keys", path);
 out:
     if (text.p) OPENSSL_cleanse(text.p, text.cap);
     buf_release(&text);
     return rc;
 }
 
-static int read_flag(struct keys *keys, const char *list, struct err *e)
+static int read_key_flag(struct keys *keys, const char *list, struct err *e)
 {
     struct str rest = str_c(list);
     int number = 0, rc = OK;
@@ -226,7 +237,8 @@ static int read_flag(struct keys *keys, const char *list, struct err *e)
         if (++number == 1) snprintf(t.name, sizeof t.name, "api-key");
         else snprintf(t.name, sizeof t.name, "api-key-%d", number);
         if (!is_key(key))
-            rc = err_set(e, E_INVALID, "api-key: a key takes 1 to %d visible ASCII characters",
+            rc = err_set(e, E_INVALID,
+                         "api-key: a key must be 1 to %d printable ASCII characters without spaces",
                          KEY_MAX);
         else if ((rc = add_key(keys, key, &t, e)) != OK) err_wrap(e, "api-key");
     }
@@ -238,9 +250,12 @@ int auth_reload(struct auth *a, struct err *e)
     struct keys keys = { 0 };
     int rc;
 
-    if (a->key && *a->key && (rc = read_flag(&keys, a->key, e)) != OK) goto out;
-    if (a->file && *a->file && (rc = read_file(&keys, a->file, e)) != OK) goto out;
-    for (int i = 0; i < keys.n; i++) keys.p[i].tenant.index = name_index(a, keys.p[i].tenant.name);
+    if (a->key && *a->key && (rc = read_key_flag(&keys, a->key, e)) != OK) goto out;
+    if (a->file && *a->file && (rc = read_key_file(&keys, a->file, e)) != OK) goto out;
+    for (int i = 0; i < keys.n; i++) {
+        struct tenant *t = &keys.p[i].tenant;
+        if ((rc = find_or_add_name(a, t->name, &t->index, e)) != OK) goto out;
+    }
     mem_free(a->keys.p);
     a->keys = keys;
     return OK;
@@ -252,28 +267,28 @@ out:
 int auth_open(struct auth **out, const char *key, const char *file, struct err *e)
 {
     struct auth *a = mem_new(struct auth);
+    uint32_t index;
     int rc;
 
+    if (!a) return err_nomem(e, "the API keys");
     a->key = key ? mem_strdup(key) : NULL;
     a->file = file ? mem_strdup(file) : NULL;
-    a->everybody = (struct tenant){ .name = "default",
-                                    .rate_per_min = -1,
-                                    .concurrency = -1,
-                                    .priority_max = PRIORITY_OPEN,
-                                    .admin = true };
-    name_index(a, "default");
-    if ((rc = auth_reload(a, e)) != OK) {
-        auth_close(a);
-        return rc;
-    }
-    *out = a;
-    return OK;
+    a->anyone = (struct tenant){ .name = "default",
+                                 .rate_per_min = -1,
+                                 .concurrency = -1,
+                                 .priority_max = PRIORITY_OPEN,
+                                 .admin = true };
+    if ((key && !a->key) || (file && !a->file)) rc = err_nomem(e, "the API keys");
+    else if ((rc = find_or_add_name(a, "default", &index, e)) == OK) rc = auth_reload(a, e);
+    if (rc == OK) *out = a;
+    else auth_close(a);
+    return rc;
 }
 
 void auth_close(struct auth *a)
 {
     if (!a) return;
-    for (uint32_t i = 0; i < a->n_names; i++) mem_free(a->names[i]);
+    for (int i = 0; i < a->n_names; i++) mem_free(a->names[i]);
     if (a->key) OPENSSL_cleanse(a->key, strlen(a->key));
     mem_free(a->names);
     mem_free(a->keys.p);
@@ -286,7 +301,7 @@ bool auth_is_open(const struct auth *a) { return a->keys.n == 0; }
 int auth_n_keys(const struct auth *a) { return a->keys.n; }
 const char *auth_name(const struct auth *a, uint32_t i)
 {
-    return i < a->n_names ? a->names[i] : NULL;
+    return i < (uint32_t)a->n_names ? a->names[i] : NULL;
 }
 
 bool auth_has_admin(const struct auth *a)
@@ -297,7 +312,7 @@ bool auth_has_admin(const struct auth *a)
 }
 
 /* The K of "Bearer K"; .p NULL: another scheme. */
-static struct str bearer(struct str header)
+static struct str get_bearer(struct str header)
 {
     if (header.n < 7 || strncasecmp(header.p, "bearer", 6) != 0 || header.p[6] != ' ')
         return str_of(NULL, 0);
@@ -310,23 +325,25 @@ int auth_check(const struct auth *a, struct str authorization, struct str x_api_
     struct str key = str_trim(x_api_key);
     unsigned char sha[SHA256_DIGEST_LENGTH];
     const struct tenant *found = NULL;
+    int rc;
 
-    if (a->keys.n == 0) { /* whatever key a client insists on sending */
-        *out = &a->everybody;
+    if (a->keys.n == 0) { /* a key that the client sends all the same is ignored */
+        *out = &a->anyone;
         return OK;
     }
     if (authorization.n) {
-        key = bearer(authorization);
-        if (!key.p) return err_set(e, E_DENIED, "the Authorization header must read 'Bearer KEY'");
+        key = get_bearer(authorization);
+        if (!key.p)
+            return err_set(e, E_DENIED, "the Authorization header must have the form 'Bearer KEY'");
     }
     if (key.n == 0)
-        return err_set(
-            e, E_DENIED,
-            "an API key is needed: send 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
-    hash(key, sha);
-    for (int i = 0; i < a->keys.n; i++) /* all of them: time tells nothing */
+        return err_set(e, E_DENIED,
+                       "this server requires an API key: send 'Authorization: Bearer KEY' or "
+                       "'x-api-key: KEY'");
+    if ((rc = hash_key(key, sha, e)) != OK) return rc;
+    for (int i = 0; i < a->keys.n; i++) /* all of them: the time must not depend on the key */
         if (CRYPTO_memcmp(a->keys.p[i].sha, sha, sizeof sha) == 0) found = &a->keys.p[i].tenant;
-    if (!found) return err_set(e, E_DENIED, "this API key is not known here");
+    if (!found) return err_set(e, E_DENIED, "unknown API key");
     *out = found;
     return OK;
 }

@@ -1,12 +1,12 @@
-/* auth.h - key → tenant.
+/* auth.h - API keys: key → tenant.
  *
- * Keys come from --api-key and a file, one a line:
+ * Keys come from --api-key and from a file, one per line:
  *
  *     KEY [name=N] [rate=N/min] [concurrency=N] [priority=N] [admin]
  *
- * Only their SHA-256 is kept; comparison takes the same time whichever byte differs, and all keys
- * are looked at. Without any key everybody is the tenant "default". Keys with the same name are the
- * same tenant, with the same index also after a reload. One thread asks and reloads. */
+ * Only the SHA-256 of a key is kept. A lookup compares with every key in constant time, so that its
+ * duration tells nothing. Without any key every request belongs to the tenant "default". Keys with
+ * the same name are one tenant, whose index stays the same over reloads. One thread uses it. */
 #ifndef TERN_SERVER_AUTH_H
 #define TERN_SERVER_AUTH_H
 
@@ -18,23 +18,23 @@ struct auth;
 struct tenant {
     char name[64];
     uint32_t index;                /* 0: the default one */
-    int rate_per_min, concurrency; /* 0: none; -1: the server's setting */
+    int rate_per_min, concurrency; /* limits; 0: none; -1: the server's setting */
     int priority_max;
-    bool admin; /* may see /status and /metrics, cancel others' requests */
+    bool admin; /* may read /status and /metrics and cancel requests of other tenants */
 };
 
-/* key: one or several with commas between, each an admin's; both may be NULL or empty. A file
- * without any key is refused. */
+/* key: one or several separated by commas, each with the rights of an admin. key and file may be
+ * NULL or empty. A file without any key is E_INVALID. */
 int auth_open(struct auth **out, const char *key, const char *file, struct err *e);
-int auth_reload(struct auth *a, struct err *e); /* the old ones stay if the file is bad */
-void auth_close(struct auth *a);                /* NULL is fine */
-bool auth_is_open(const struct auth *a);        /* no keys */
-bool auth_has_admin(const struct auth *a);      /* some key is an admin's */
+int auth_reload(struct auth *a, struct err *e); /* on an error the old keys stay */
+void auth_close(struct auth *a);                /* NULL is allowed */
+bool auth_is_open(const struct auth *a);        /* there are no keys */
+bool auth_has_admin(const struct auth *a);      /* some key has the rights of an admin */
 int auth_n_keys(const struct auth *a);
-/* header: of Authorization ("Bearer K") or of x-api-key (K); either may be empty. E_DENIED. *out
- * lives until the next reload. */
+/* The values of the headers Authorization ("Bearer K") and x-api-key (K); either may be empty.
+ * E_DENIED. *out is valid until the next reload. */
 int auth_check(const struct auth *a, struct str authorization, struct str x_api_key,
                const struct tenant **out, struct err *e);
-/* Lives as long as the auth; NULL: no such tenant. */
+/* Valid as long as a; NULL: no such tenant. */
 const char *auth_name(const struct auth *a, uint32_t index);
 #endif

@@ -1,18 +1,22 @@
-/* devices.c - what the devices of all models tell of themselves, in /status and /metrics.
+/* devices.c - statistics of the devices that models run on, summed over models on the same device.
  *
- * The CPU is no device here: its memory is the process's. Models on the same device are summed up.
- */
+ * The CPU is not listed: its memory is that of the process. */
+#include "server/devices.h"
+
 #include "base/jsonw.h"
-#include "server/metrics.h"
+#include "engine/engine.h"
+#include "pool/pool.h"
+#include "server/gpus.h"
+#include "server/server_impl.h"
 
 struct device {
     const char *name, *detail;
-    struct backend_stats s; /* bytes and counts: of all its models; init: of the first */
+    struct backend_stats s; /* bytes and counts: sums over its models; init_ns: of the first */
 };
 
 enum { DEVICES_MAX = SETTINGS_MODELS };
 
-static void add(struct device *d, const struct backend_stats *s)
+static void add_stats(struct device *d, const struct backend_stats *s)
 {
     for (int k = 0; k < MEM_KINDS; k++) d->s.bytes[k] += s->bytes[k];
     d->s.graph_bytes += s->graph_bytes;
@@ -21,23 +25,24 @@ static void add(struct device *d, const struct backend_stats *s)
     d->s.n_steps += s->n_steps;
     d->s.n_graphs += s->n_graphs;
     d->s.n_replays += s->n_replays;
-    /* The one who looked last saw the least, or something was freed since: near enough. */
+    /* Each model measured it when it loaded: the smallest value is the nearest to now. */
     if (s->free_bytes < d->s.free_bytes) d->s.free_bytes = s->free_bytes;
 }
 
-static int note(struct device *out, int n, const struct backend *be)
+/* Adds the device to the list, or to its entry; returns the new length. */
+static int find_or_add_device(struct device *out, int n, const struct backend *be)
 {
     struct backend_stats s;
     int k = 0;
 
     be->stats(be, &s);
     while (k < n && strcmp(out[k].name, be->name) != 0) k++;
-    if (k < n) add(&out[k], &s);
+    if (k < n) add_stats(&out[k], &s);
     else if (n < DEVICES_MAX) out[n++] = (struct device){ be->name, be->detail, s };
     return n;
 }
 
-static int collect(struct server *v, struct device *out)
+static int collect_devices(struct server *v, struct device *out)
 {
     int n = 0;
 
@@ -46,23 +51,24 @@ static int collect(struct server *v, struct device *out)
         if (!server_stats(v, i)) continue;
         engine_info(pool_at(v->pool, i)->engine, &info);
         for (int k = 0; k < info.place->n_shares; k++)
-            if (info.place->shares[k].be->stats) n = note(out, n, info.place->shares[k].be);
+            if (info.place->shares[k].be->stats)
+                n = find_or_add_device(out, n, info.place->shares[k].be);
     }
     return n;
 }
 
-uint64_t devices_busy(struct server *v)
+uint64_t devices_busy_ns(struct server *v)
 {
     struct device d[DEVICES_MAX];
     uint64_t busy = 0;
-    int n = collect(v, d);
+    int n = collect_devices(v, d);
 
     for (int i = 0; i < n; i++) busy += d[i].s.busy_ns;
     return busy;
 }
 
-/* Of the last seconds; a model that came or went in between counts as idle. */
-static double utilization(struct server *v, int n_devices)
+/* Share of the last RATE_S seconds. A model that loaded in between counts as idle before. */
+static double compute_utilization(struct server *v, int n_devices)
 {
     const struct sums *b = history_last(&v->history), *a = history_before(&v->history, RATE_S);
     double share;
@@ -76,7 +82,7 @@ enum { KINDS = 8 };
 static const char *const kinds[KINDS] = { "weights",   "kv",    "scratch", "graphs",
                                           "libraries", "other", "free",    "total" };
 
-static void by_kind(const struct backend_stats *s, uint64_t out[KINDS])
+static void split_by_kind(const struct backend_stats *s, uint64_t out[KINDS])
 {
     uint64_t used = s->total_bytes > s->free_bytes ? s->total_bytes - s->free_bytes : 0, ours = 0;
 
@@ -86,19 +92,19 @@ static void by_kind(const struct backend_stats *s, uint64_t out[KINDS])
     out[3] = s->graph_bytes;
     out[4] = s->library_bytes;
     for (int i = 0; i < 5; i++) ours += out[i];
-    out[5] = used > ours ? used - ours : 0; /* contexts, code, other programs */
+    out[5] = used > ours ? used - ours : 0; /* contexts, kernels, other programs */
     out[6] = s->free_bytes;
     out[7] = s->total_bytes;
 }
 
-void devices_json(struct server *v, struct jsonw *w)
+void devices_write_json(struct server *v, struct jsonw *w)
 {
     struct device d[DEVICES_MAX];
-    int n = collect(v, d);
+    int n = collect_devices(v, d);
 
     for (int i = 0; i < n; i++) {
         uint64_t bytes[KINDS];
-        by_kind(&d[i].s, bytes);
+        split_by_kind(&d[i].s, bytes);
         jsonw_obj(w);
         jsonw_key(w, "device"), jsonw_str(w, str_c(d[i].name));
         jsonw_key(w, "detail"), jsonw_str(w, str_c(d[i].detail));
@@ -117,17 +123,17 @@ void devices_json(struct server *v, struct jsonw *w)
 double devices_utilization(struct server *v)
 {
     struct device d[DEVICES_MAX];
-    return utilization(v, collect(v, d));
+    return compute_utilization(v, collect_devices(v, d));
 }
 
-static void print_memory(const struct device *d, int n, struct buf *out)
+static void write_memory(const struct device *d, int n, struct buf *out)
 {
-    const char *help = "Memory of a device by what took it; other: contexts, code, other programs";
+    const char *help = "Memory of a device by use; other: contexts, kernels, other programs";
     struct buf labels = { 0 };
 
     for (int i = 0; i < n; i++) {
         uint64_t bytes[KINDS];
-        by_kind(&d[i].s, bytes);
+        split_by_kind(&d[i].s, bytes);
         for (int k = 0; k < KINDS; k++, help = NULL) {
             buf_clear(&labels);
             stat_label(&labels, "device", str_c(d[i].name));
@@ -138,16 +144,18 @@ static void print_memory(const struct device *d, int n, struct buf *out)
     buf_release(&labels);
 }
 
-void devices_metrics(struct server *v, struct buf *out)
+void devices_write_metrics(struct server *v, struct buf *out)
 {
     struct device d[DEVICES_MAX];
-    int n = collect(v, d);
+    int n = collect_devices(v, d);
     double init_ms = 0;
 
     for (int i = 0; i < n; i++) init_ms += (double)d[i].s.init_ns / 1e6;
-    stat_gauge(out, "tern_cuda_init_duration_ms", "", "Opening CUDA; 0: it is not used", init_ms);
+    stat_gauge(out, "tern_cuda_init_duration_ms", "",
+               "Time to initialise CUDA; 0: CUDA is not used", init_ms);
     stat_gauge(out, "tern_cuda_stream_utilization", "",
-               "Share of time CUDA streams were busy; 0: not used", utilization(v, n));
-    print_memory(d, n, out);
-    gpus_metrics(v->gpus, out);
+               "Share of time CUDA streams were busy; 0: CUDA is not used",
+               compute_utilization(v, n));
+    write_memory(d, n, out);
+    gpus_write_metrics(v->gpus, out);
 }

@@ -1,5 +1,7 @@
+/* gpus.c - NVML through dlopen, and the thread that polls it. */
 #include "server/gpus.h"
 
+#include "base/jsonw.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stat.h"
@@ -9,9 +11,9 @@
 #include <stdio.h>
 
 #define LIBRARY "libnvidia-ml.so.1"
-#define EVERY_S 1
+#define POLL_S 1
 
-/* The few names of the library that are used; 0 is success everywhere. */
+/* The part of NVML's ABI that is used. Every function returns 0 on success. */
 struct nvml_rates {
     unsigned gpu, memory;
 };
@@ -26,8 +28,8 @@ struct nvml {
     int (*handle)(unsigned index, void **device);
     int (*name)(void *device, char *name, unsigned size);
     int (*memory)(void *device, struct nvml_memory *out);
-    int (*rates)(void *device,
-                 struct nvml_rates *out); /* this one and those below may be missing */
+    /* these may be missing: */
+    int (*rates)(void *device, struct nvml_rates *out);
     int (*temperature)(void *device, int sensor, unsigned *celsius);
     int (*power)(void *device, unsigned *milliwatts);
 };
@@ -37,20 +39,21 @@ struct gpus {
     struct nvml nvml;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t news;
-    bool has_thread, quit; /* under lock, with what follows */
+    pthread_cond_t wake;
+    bool has_thread;
+    bool quit; /* under the lock, like the fields below */
     struct gpu gpu[GPUS_MAX];
     int n;
-    int64_t n_asked;
+    int64_t n_polls;
 };
 
-static bool find_names(struct gpus *g)
+static bool find_symbols(struct gpus *g)
 {
     struct nvml *v = &g->nvml;
     const struct {
         void *to;
         const char *name;
-        bool must;
+        bool required;
     } names[] = {
         { &v->init, "nvmlInit_v2", true },
         { &v->shutdown, "nvmlShutdown", true },
@@ -65,13 +68,13 @@ static bool find_names(struct gpus *g)
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         void *p = dlsym(g->lib, names[i].name);
-        if (!p && names[i].must) return false;
+        if (!p && names[i].required) return false;
         memcpy(names[i].to, &p, sizeof p);
     }
     return true;
 }
 
-static bool ask_one(const struct nvml *v, unsigned index, struct gpu *out)
+static bool poll_gpu(const struct nvml *v, unsigned index, struct gpu *out)
 {
     struct nvml_memory m = { 0 };
     struct nvml_rates r = { 0 };
@@ -92,31 +95,31 @@ static bool ask_one(const struct nvml *v, unsigned index, struct gpu *out)
     return true;
 }
 
-static void ask_all(struct gpus *g)
+static void poll_all(struct gpus *g)
 {
     struct gpu all[GPUS_MAX];
     unsigned count = 0;
     int n = 0;
 
     if (g->nvml.count(&count) != 0) count = 0;
-    for (unsigned i = 0; i < count && n < GPUS_MAX; i++) n += ask_one(&g->nvml, i, &all[n]);
+    for (unsigned i = 0; i < count && n < GPUS_MAX; i++) n += poll_gpu(&g->nvml, i, &all[n]);
     pthread_mutex_lock(&g->lock);
     if (n) memcpy(g->gpu, all, (size_t)n * sizeof *all);
     g->n = n;
-    g->n_asked++;
+    g->n_polls++;
     pthread_mutex_unlock(&g->lock);
 }
 
-/* false: it is time to go. */
-static bool wait_a_while(struct gpus *g)
+/* Sleeps until the next poll; false: gpus_close was called. */
+static bool wait_for_poll(struct gpus *g)
 {
     struct timespec until;
     bool quit;
 
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += EVERY_S;
+    until.tv_sec += POLL_S;
     pthread_mutex_lock(&g->lock);
-    while (!g->quit && pthread_cond_timedwait(&g->news, &g->lock, &until) == 0) {}
+    while (!g->quit && pthread_cond_timedwait(&g->wake, &g->lock, &until) == 0) {}
     quit = g->quit;
     pthread_mutex_unlock(&g->lock);
     return !quit;
@@ -127,27 +130,42 @@ static void *gpus_main(void *arg)
     struct gpus *g = arg;
 
     if (g->nvml.init() != 0) {
-        log_debug("NVIDIA's management library is here, but finds no driver");
+        log_debug("NVML is installed, but cannot be initialised: no driver?");
         return NULL;
     }
-    do ask_all(g);
-    while (wait_a_while(g));
+    do poll_all(g);
+    while (wait_for_poll(g));
     g->nvml.shutdown();
     return NULL;
+}
+
+static bool init_lock(struct gpus *g)
+{
+    pthread_condattr_t attr;
+    bool ok;
+
+    if (pthread_mutex_init(&g->lock, NULL) != 0) return false;
+    if (pthread_condattr_init(&attr) != 0) {
+        pthread_mutex_destroy(&g->lock);
+        return false;
+    }
+    ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
+         pthread_cond_init(&g->wake, &attr) == 0;
+    pthread_condattr_destroy(&attr);
+    if (!ok) pthread_mutex_destroy(&g->lock);
+    return ok;
 }
 
 struct gpus *gpus_open(const char *library)
 {
     struct gpus *g = mem_new(struct gpus);
-    pthread_condattr_t attr;
 
-    pthread_mutex_init(&g->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&g->news, &attr);
-    pthread_condattr_destroy(&attr);
+    if (!g || !init_lock(g)) {
+        mem_free(g);
+        return NULL;
+    }
     g->lib = dlopen(library ? library : LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    if (g->lib && find_names(g))
+    if (g->lib && find_symbols(g))
         g->has_thread = pthread_create(&g->thread, NULL, gpus_main, g) == 0;
     if (g->has_thread) {
         pthread_setname_np(g->thread, "tern-gpus");
@@ -162,11 +180,11 @@ void gpus_close(struct gpus *g)
     if (!g) return;
     pthread_mutex_lock(&g->lock);
     g->quit = true;
-    pthread_cond_signal(&g->news);
+    pthread_cond_signal(&g->wake);
     pthread_mutex_unlock(&g->lock);
     if (g->has_thread) pthread_join(g->thread, NULL);
     if (g->lib) dlclose(g->lib);
-    pthread_cond_destroy(&g->news);
+    pthread_cond_destroy(&g->wake);
     pthread_mutex_destroy(&g->lock);
     mem_free(g);
 }
@@ -184,24 +202,25 @@ int gpus_get(struct gpus *g, struct gpu *out, int most)
     return n;
 }
 
-int64_t gpus_n_asked(struct gpus *g)
+int64_t gpus_n_polls(struct gpus *g)
 {
     int64_t n;
 
     pthread_mutex_lock(&g->lock);
-    n = g->n_asked;
+    n = g->n_polls;
     pthread_mutex_unlock(&g->lock);
     return n;
 }
 
-/* ---- showing them ---- */
+/* ---- output ---- */
 
-static void put_told(struct jsonw *w, const char *key, double v)
+/* Writes the member unless it is not reported (below 0). */
+static void write_reported(struct jsonw *w, const char *key, double v)
 {
     if (v >= 0) jsonw_key(w, key), jsonw_num(w, v);
 }
 
-void gpus_json(struct gpus *g, struct jsonw *w)
+void gpus_write_json(struct gpus *g, struct jsonw *w)
 {
     struct gpu all[GPUS_MAX];
     int n = gpus_get(g, all, GPUS_MAX);
@@ -212,16 +231,16 @@ void gpus_json(struct gpus *g, struct jsonw *w)
         jsonw_key(w, "name"), jsonw_str(w, str_c(all[i].name));
         jsonw_key(w, "memory_used"), jsonw_int(w, (int64_t)all[i].used_bytes);
         jsonw_key(w, "memory_total"), jsonw_int(w, (int64_t)all[i].total_bytes);
-        put_told(w, "utilization_percent", all[i].utilization);
-        put_told(w, "memory_utilization_percent", all[i].memory_utilization);
-        put_told(w, "temperature_c", all[i].temperature_c);
-        put_told(w, "power_w", all[i].power_mw < 0 ? -1 : (double)all[i].power_mw / 1e3);
+        write_reported(w, "utilization_percent", all[i].utilization);
+        write_reported(w, "memory_utilization_percent", all[i].memory_utilization);
+        write_reported(w, "temperature_c", all[i].temperature_c);
+        write_reported(w, "power_w", all[i].power_mw < 0 ? -1 : (double)all[i].power_mw / 1e3);
         jsonw_end(w);
     }
 }
 
-/* What one metric says of a GPU; below 0: nothing. */
-static double value_of(const struct gpu *u, int metric)
+/* The value of one metric; below 0: not reported. */
+static double get_value(const struct gpu *u, int metric)
 {
     switch (metric) {
     case 0: return u->utilization < 0 ? -1 : u->utilization / 100.0;
@@ -232,16 +251,16 @@ static double value_of(const struct gpu *u, int metric)
     }
 }
 
-void gpus_metrics(struct gpus *g, struct buf *out)
+void gpus_write_metrics(struct gpus *g, struct buf *out)
 {
     static const struct {
         const char *name, *help;
     } metrics[] = {
-        { "tern_gpu_utilization", "Share of time the GPU had a kernel to run, as NVML tells" },
-        { "tern_gpu_memory_used_bytes", "Memory of the GPU in use, by whomever" },
+        { "tern_gpu_utilization", "Share of time a kernel ran on the GPU, as NVML reports it" },
+        { "tern_gpu_memory_used_bytes", "Memory of the GPU in use by all processes" },
         { "tern_gpu_memory_total_bytes", "Memory of the GPU" },
         { "tern_gpu_temperature_celsius", "Temperature of the GPU" },
-        { "tern_gpu_power_watts", "Power the GPU draws" },
+        { "tern_gpu_power_watts", "Power consumption of the GPU" },
     };
     struct gpu all[GPUS_MAX];
     struct buf labels = { 0 };
@@ -250,7 +269,7 @@ void gpus_metrics(struct gpus *g, struct buf *out)
     for (int m = 0; m < (int)(sizeof metrics / sizeof *metrics); m++) {
         const char *help = metrics[m].help;
         for (int i = 0; i < n; i++) {
-            double v = value_of(&all[i], m);
+            double v = get_value(&all[i], m);
             char index[16];
             if (v < 0) continue;
             snprintf(index, sizeof index, "%d", i);

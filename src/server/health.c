@@ -1,14 +1,21 @@
-/* health.c - GET /health, GET /ready: answered from what was found out before, without asking an
- * engine.
+/* health.c - the state behind GET /health and GET /ready: samples, the watchdog, the reason.
  *
- * A timer looks at every engine's signs of life once a second; what changes in between (a model
- * came, the server drains) is written down when it happens. */
+ * The watchdog reads two heartbeats of an engine: when its current step began, and when it last
+ * finished a round. An engine is stalled if a step, or a round with requests waiting, lasts longer
+ * than --watchdog. */
+#include "server/health.h"
+
 #include "base/clock.h"
 #include "base/jsonw.h"
 #include "base/log.h"
+#include "engine/engine.h"
+#include "net/http.h"
+#include "pool/pool.h"
+#include "server/devices.h"
 #include "server/server_impl.h"
+#include "server/visit.h"
 
-const char *ready_name(enum ready r)
+const char *health_name(enum ready r)
 {
     static const char *const names[] = { "ready", "draining", "failed", "loading", "stalled" };
     return names[r];
@@ -23,9 +30,9 @@ static const char *ready_code(enum ready r)
 
 /* ---- history ---- */
 
-void server_sums(struct server *v, struct sums *out)
+void history_sample(struct server *v, struct sums *out)
 {
-    *out = (struct sums){ .at_ns = clock_ns(), .busy_ns = devices_busy(v) };
+    *out = (struct sums){ .at_ns = clock_ns(), .busy_ns = devices_busy_ns(v) };
     for (int i = 0; i < pool_n(v->pool); i++) {
         const struct engine_stats *s = server_stats(v, i);
         if (!s) continue;
@@ -55,7 +62,7 @@ const struct sums *history_before(const struct history *h, int seconds)
 
 /* ---- the watchdog ---- */
 
-/* How long the engine of model i has been silent with work to do, in ms; 0: it is fine. */
+/* How long the engine has made no progress with work to do, in ms; 0: it works or is idle. */
 static double silent_ms(const struct engine_stats *s, uint64_t now)
 {
     uint64_t begun = (uint64_t)gauge_get(&s->step_begin_ns),
@@ -66,38 +73,37 @@ static double silent_ms(const struct engine_stats *s, uint64_t now)
     return 0;
 }
 
-static void watch(struct server *v)
+static void watch_engine(struct server *v, const struct engine_stats *s, const char *id,
+                         bool *stalled)
 {
-    uint64_t now = clock_ns();
+    double ms = silent_ms(s, clock_ns());
+    unsigned long long step = counter_get(&s->steps);
 
-    for (int i = 0; i < pool_n(v->pool); i++) {
-        const struct engine_stats *s = server_stats(v, i);
-        const char *id = pool_at(v->pool, i)->id;
-        bool *stalled = &v->health.stalled[i];
-        double ms;
-
-        if (!s) continue;
-        ms = silent_ms(s, now);
-        if (v->s->watchdog_ms > 0 && ms > (double)v->s->watchdog_ms) {
-            if (!*stalled)
-                log_error("model '%s': no sign of life for %.0f ms (watchdog %lld ms): %lld "
-                          "running, %lld "
-                          "waiting, step %llu",
-                          id, ms, (long long)v->s->watchdog_ms, (long long)gauge_get(&s->running),
-                          (long long)gauge_get(&s->waiting),
-                          (unsigned long long)counter_get(&s->steps));
-            *stalled = true;
-        } else if (*stalled) {
-            log_warn("model '%s': it goes on, at step %llu", id,
-                     (unsigned long long)counter_get(&s->steps));
-            *stalled = false;
-        }
+    if (v->s->watchdog_ms > 0 && ms > (double)v->s->watchdog_ms) {
+        if (!*stalled)
+            log_error(
+                "model '%s': the engine has made no progress for %.0f ms (watchdog: %lld ms); "
+                "%lld running, %lld waiting, step %llu",
+                id, ms, (long long)v->s->watchdog_ms, (long long)gauge_get(&s->running),
+                (long long)gauge_get(&s->waiting), step);
+        *stalled = true;
+    } else if (*stalled) {
+        log_warn("model '%s': the engine makes progress again, at step %llu", id, step);
+        *stalled = false;
     }
 }
 
-/* ---- what /ready says ---- */
+static void watch_engines(struct server *v)
+{
+    for (int i = 0; i < pool_n(v->pool); i++) {
+        const struct engine_stats *s = server_stats(v, i);
+        if (s) watch_engine(v, s, pool_at(v->pool, i)->id, &v->health.stalled[i]);
+    }
+}
 
-static const struct pool_model *first_in(struct server *v, enum pool_state state)
+/* ---- the answer of /ready ---- */
+
+static const struct pool_model *find_in_state(struct server *v, enum pool_state state)
 {
     for (int i = 0; i < pool_n(v->pool); i++)
         if (atomic_load_explicit(&pool_at(v->pool, i)->state, memory_order_acquire) == (int)state)
@@ -105,7 +111,7 @@ static const struct pool_model *first_in(struct server *v, enum pool_state state
     return NULL;
 }
 
-static int n_ready(struct server *v)
+static int count_ready(struct server *v)
 {
     int n = 0;
 
@@ -113,7 +119,7 @@ static int n_ready(struct server *v)
     return n;
 }
 
-static void find_reason(struct server *v)
+static void set_reason(struct server *v)
 {
     struct health *h = &v->health;
     const struct pool_model *m;
@@ -123,39 +129,39 @@ static void find_reason(struct server *v)
     if (v->life != LIFE_RUN) {
         h->ready = READY_DRAINING;
         snprintf(h->reason, sizeof h->reason, "the server is shutting down");
-    } else if ((m = first_in(v, POOL_FAILED))) {
+    } else if ((m = find_in_state(v, POOL_FAILED))) {
         h->ready = READY_FAILED;
         snprintf(h->reason, sizeof h->reason, "%.500s", m->err.msg);
-    } else if ((m = first_in(v, POOL_LOADING))) {
+    } else if ((m = find_in_state(v, POOL_LOADING))) {
         h->ready = READY_LOADING;
         snprintf(h->reason, sizeof h->reason,
-                 "model '%.100s' is being loaded: %d of %d are there after %.1f s", m->id,
-                 n_ready(v), pool_n(v->pool), clock_ms_since(v->start_ns) / 1e3);
+                 "model '%.100s' is loading: %d of %d models are ready after %.1f s", m->id,
+                 count_ready(v), pool_n(v->pool), clock_ms_since(v->start_ns) / 1e3);
     } else {
         for (int i = 0; i < pool_n(v->pool) && h->ready == READY_OK; i++)
             if (h->stalled[i]) {
                 h->ready = READY_STALLED;
                 snprintf(h->reason, sizeof h->reason,
-                         "model '%.100s' has given no sign of life for longer than %lld ms",
+                         "the engine of model '%.100s' has made no progress for more than %lld ms",
                          pool_at(v->pool, i)->id, (long long)v->s->watchdog_ms);
             }
     }
 }
 
-static void make_body(struct server *v)
+static void render_body(struct server *v)
 {
     struct health *h = &v->health;
     struct jsonw w = { .out = &h->body };
 
     buf_clear(&h->body);
     jsonw_obj(&w);
-    jsonw_key(&w, "status"), jsonw_str(&w, str_c(ready_name(h->ready)));
+    jsonw_key(&w, "status"), jsonw_str(&w, str_c(health_name(h->ready)));
     if (h->ready != READY_OK) {
         jsonw_key(&w, "reason"), jsonw_str(&w, str_c(ready_code(h->ready)));
         jsonw_key(&w, "message"), jsonw_str(&w, str_c(h->reason));
     }
     jsonw_key(&w, "models"), jsonw_obj(&w);
-    jsonw_key(&w, "loaded"), jsonw_int(&w, n_ready(v));
+    jsonw_key(&w, "loaded"), jsonw_int(&w, count_ready(v));
     jsonw_key(&w, "total"), jsonw_int(&w, pool_n(v->pool));
     jsonw_end(&w);
     jsonw_end(&w);
@@ -163,30 +169,30 @@ static void make_body(struct server *v)
 
 void health_update(struct server *v)
 {
-    find_reason(v);
-    make_body(v);
+    set_reason(v);
+    render_body(v);
 }
 
 void health_tick(struct server *v)
 {
     struct history *h = &v->history;
 
-    server_sums(v, &h->at[h->n++ % (HISTORY + 1)]);
-    watch(v);
+    history_sample(v, &h->at[h->n++ % (HISTORY + 1)]);
+    watch_engines(v);
     health_update(v);
 }
 
-void health_live(struct visit *t)
+void health_get_live(struct visit *t)
 {
     t->v->health.n_asked++;
     visit_reply(t, 200, "application/json", STR("{\"status\":\"ok\"}"));
 }
 
-void health_ready(struct visit *t)
+void health_get_ready(struct visit *t)
 {
     struct health *h = &t->v->health;
 
     h->n_asked++;
     if (h->ready != READY_OK) http_set_header(t->q, "Retry-After", "1");
-    visit_reply(t, h->ready == READY_OK ? 200 : 503, "application/json", buf_str(&h->body));
+    visit_reply_buf(t, h->ready == READY_OK ? 200 : 503, "application/json", &h->body);
 }

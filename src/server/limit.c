@@ -1,3 +1,4 @@
+/* limit.c - token buckets, indexed by tenant. */
 #include "server/limit.h"
 
 #include "base/mem.h"
@@ -5,24 +6,23 @@
 #include <assert.h>
 #include <math.h>
 
-/* The bucket holds a minute's worth: a tenant may use it at once, then as fast as it fills. */
+/* A bucket holds the requests of one minute: a tenant may use them in a burst, then at the rate. */
 struct bucket {
-    double left;    /* requests it may make now */
-    uint64_t at_ns; /* when that was so; 0: never asked */
-    int rate;       /* it was filled by */
-    int running;
+    double left;    /* requests allowed now */
+    uint64_t at_ns; /* when `left` was computed; 0: never */
+    int rate;       /* requests a minute it was filled with */
+    int running;    /* requests in flight */
 };
 
 struct limit {
-    struct bucket *b; /* [n] by tenant */
-    uint32_t n;
+    struct bucket *b; /* [cap] by tenant; zeroed ones are unused */
+    size_t cap;
 };
 
 int limit_open(struct limit **out, struct err *e)
 {
-    (void)e;
     *out = mem_new(struct limit);
-    return OK;
+    return *out ? OK : err_nomem(e, "the limits of tenants");
 }
 
 void limit_close(struct limit *l)
@@ -32,18 +32,17 @@ void limit_close(struct limit *l)
     mem_free(l);
 }
 
-static struct bucket *bucket_of(struct limit *l, uint32_t tenant)
+/* NULL: no memory. */
+static struct bucket *find_or_add_bucket(struct limit *l, uint32_t tenant)
 {
-    if (tenant >= l->n) {
-        uint32_t n = tenant + 16;
-        l->b = mem_grow(l->b, n * sizeof *l->b);
-        for (uint32_t i = l->n; i < n; i++) l->b[i] = (struct bucket){ 0 };
-        l->n = n;
-    }
+    size_t before = l->cap;
+
+    if (!mem_ensure(l->b, l->cap, (size_t)tenant + 1)) return NULL;
+    for (size_t i = before; i < l->cap; i++) l->b[i] = (struct bucket){ 0 };
     return &l->b[tenant];
 }
 
-static void refill(struct bucket *b, int rate, uint64_t now_ns)
+static void refill_bucket(struct bucket *b, int rate, uint64_t now_ns)
 {
     if (b->at_ns == 0 || b->rate == 0) b->left = rate;
     else if (now_ns > b->at_ns) b->left += (double)(now_ns - b->at_ns) / 60e9 * rate;
@@ -55,19 +54,20 @@ static void refill(struct bucket *b, int rate, uint64_t now_ns)
 int limit_take(struct limit *l, uint32_t tenant, int rate_per_min, int concurrency, uint64_t now_ns,
                struct err *e)
 {
-    struct bucket *b = bucket_of(l, tenant);
+    struct bucket *b = find_or_add_bucket(l, tenant);
     int rc;
 
+    if (!b) return err_nomem(e, "the limits of a tenant");
     if (concurrency > 0 && b->running >= concurrency) {
-        rc = err_set(e, E_CONCURRENCY, "%d requests of this key run already and %d may", b->running,
-                     concurrency);
+        rc = err_set(e, E_CONCURRENCY, "%d requests of this key are running, and %d is its limit",
+                     b->running, concurrency);
         if (e) e->retry_ms = 1000;
         return rc;
     }
-    refill(b, rate_per_min, now_ns);
+    refill_bucket(b, rate_per_min, now_ns);
     if (rate_per_min > 0 && b->left < 1) {
         double wait_ms = (1 - b->left) / rate_per_min * 60e3;
-        rc = err_set(e, E_RATE, "this key may ask %d times a minute; the next time is in %.1f s",
+        rc = err_set(e, E_RATE, "this key is limited to %d requests per minute; retry in %.1f s",
                      rate_per_min, wait_ms / 1e3);
         if (e) e->retry_ms = (int)ceil(wait_ms);
         return rc;
@@ -79,11 +79,11 @@ int limit_take(struct limit *l, uint32_t tenant, int rate_per_min, int concurren
 
 void limit_give(struct limit *l, uint32_t tenant)
 {
-    assert(tenant < l->n && l->b[tenant].running > 0);
+    assert(tenant < l->cap && l->b[tenant].running > 0);
     l->b[tenant].running--;
 }
 
 int limit_running(const struct limit *l, uint32_t tenant)
 {
-    return tenant < l->n ? l->b[tenant].running : 0;
+    return tenant < l->cap ? l->b[tenant].running : 0;
 }

@@ -1,4 +1,6 @@
-/* limit.h - rate and concurrency of a tenant: a token bucket and a count. */
+/* limit.h - rate and concurrency limits of tenants: a token bucket and a count each.
+ *
+ * The loop's thread owns it. Tenants are known by their index (auth.h). */
 #ifndef TERN_SERVER_LIMIT_H
 #define TERN_SERVER_LIMIT_H
 
@@ -10,8 +12,8 @@ struct limit;
 
 int limit_open(struct limit **out, struct err *e);
 void limit_close(struct limit *l);
-/* OK: counted, to be given back by limit_give. E_RATE and E_CONCURRENCY say both numbers and set
- * retry_ms. */
+/* Counts a request of the tenant. OK: limit_give must follow at its end. E_RATE and E_CONCURRENCY
+ * name both numbers and set retry_ms; E_NOMEM. A limit of 0 is none. */
 int limit_take(struct limit *l, uint32_t tenant, int rate_per_min, int concurrency, uint64_t now_ns,
                struct err *e);
 void limit_give(struct limit *l, uint32_t tenant);

@@ -1,54 +1,79 @@
-/* metrics.c - GET /metrics, printed from base/stat.
+/* metrics.c - GET /metrics: the table of metrics of each model, and the metrics of the server.
  *
- * Labels are models, routes and fixed words: nothing a client sends becomes one. */
+ * Labels are models, routes and fixed words. Nothing a client sends becomes a label, so the number
+ * of series is bounded. */
 #include "server/metrics.h"
 
 #include "base/clock.h"
+#include "engine/engine.h"
+#include "net/http.h"
+#include "pool/pool.h"
+#include "server/devices.h"
+#include "server/routes.h"
+#include "server/server_impl.h"
+#include "server/visit.h"
 
 #include <dirent.h>
+#include <stdio.h>
 #include <sys/resource.h>
+#include <unistd.h>
+
+const char *const metrics_reject_names[] = { "context_exceeded", "queue_full",
+                                             "memory_admission", "deadline_exceeded",
+                                             "shutting_down",    "invalid_request" };
+const char *const metrics_refused_names[] = { "rate_limited", "concurrency_limit", "unauthorized",
+                                              "foreign_origin", "model_loading" };
+_Static_assert(sizeof metrics_reject_names / sizeof *metrics_reject_names == N_REJECT,
+               "a name each");
+_Static_assert(sizeof metrics_refused_names / sizeof *metrics_refused_names == N_REFUSED,
+               "a name each");
 
 static const struct metric per_model[] = {
-    METRIC("tern_requests_running", GAUGE, running, "Sequences in the batch"),
+    METRIC("tern_requests_running", GAUGE, running, "Sequences that run"),
     METRIC("tern_requests_waiting", GAUGE, waiting, "Requests in the queue"),
     METRIC("tern_queue_depth", GAUGE, waiting, "Requests in the queue"),
     METRIC("tern_queue_depth_max", GAUGE, queue_peak, "Largest depth of the queue so far"),
-    METRIC("tern_requests_submitted_total", COUNTER, submitted, "Requests taken by the engine"),
+    METRIC("tern_requests_submitted_total", COUNTER, submitted, "Requests accepted by the engine"),
     METRIC("tern_kv_blocks_used", GAUGE, kv_used, "KV blocks held by sequences"),
-    METRIC("tern_kv_blocks_idle", GAUGE, kv_idle, "KV blocks kept for prefixes nobody uses now"),
+    METRIC("tern_kv_blocks_idle", GAUGE, kv_idle,
+           "KV blocks of cached prefixes that no sequence uses"),
     METRIC("tern_kv_blocks_total", GAUGE, kv_total, "KV blocks"),
     METRIC("tern_prefix_cache_queried_tokens_total", COUNTER, prefix_queried,
-           "Prompt tokens looked up"),
-    METRIC("tern_prefix_cache_hit_tokens_total", COUNTER, prefix_hit, "Prompt tokens found"),
-    METRIC("tern_preemptions_total", COUNTER, preemptions, "Sequences that gave their blocks back"),
+           "Prompt tokens looked up in the prefix cache"),
+    METRIC("tern_prefix_cache_hit_tokens_total", COUNTER, prefix_hit,
+           "Prompt tokens found in the prefix cache"),
+    METRIC("tern_preemptions_total", COUNTER, preemptions,
+           "Sequences preempted to free their KV blocks"),
     METRIC("tern_prompt_tokens_total", COUNTER, prompt_tokens,
-           "Prompt tokens of requests that began"),
+           "Prompt tokens of requests that started"),
     METRIC("tern_prompt_tokens_cached_total", COUNTER, cached_tokens,
-           "Prompt tokens not computed again"),
-    METRIC("tern_generated_tokens_total", COUNTER, generated_tokens, "Tokens made"),
+           "Prompt tokens taken from the prefix cache"),
+    METRIC("tern_generated_tokens_total", COUNTER, generated_tokens, "Tokens generated"),
     METRIC("tern_generated_after_cancel_tokens_total", COUNTER, after_cancel,
-           "Tokens made after a cancel was seen"),
+           "Tokens generated after a cancellation was seen"),
     METRIC("tern_steps_total", COUNTER, steps, "Steps of the engine"),
-    METRIC("tern_step_tokens_total", COUNTER, step_tokens, "Tokens of all steps"),
-    METRIC("tern_time_to_first_token_seconds", HIST, ttft, "Submitted to first token"),
-    METRIC("tern_inter_token_latency_seconds", HIST, itl, "Between two tokens of a request"),
-    METRIC("tern_e2e_request_latency_seconds", HIST, e2e, "Submitted to last token"),
-    METRIC("tern_queue_wait_seconds", HIST, queue, "Submitted to first step"),
-    METRIC("tern_prefill_time_seconds", HIST, prefill, "First step to first token"),
-    METRIC("tern_decode_time_seconds", HIST, decode, "First token to last"),
+    METRIC("tern_step_tokens_total", COUNTER, step_tokens, "Tokens processed by all steps"),
+    METRIC("tern_time_to_first_token_seconds", HIST, ttft, "From submission to the first token"),
+    METRIC("tern_inter_token_latency_seconds", HIST, itl, "Time between two tokens of a request"),
+    METRIC("tern_e2e_request_latency_seconds", HIST, e2e, "From submission to the last token"),
+    METRIC("tern_queue_wait_seconds", HIST, queue, "From submission to the first step"),
+    METRIC("tern_prefill_time_seconds", HIST, prefill, "From the first step to the first token"),
+    METRIC("tern_decode_time_seconds", HIST, decode, "From the first token to the last"),
     METRIC("tern_request_prompt_tokens", HIST, prompt_len, "Prompt tokens of a request"),
-    METRIC("tern_request_generated_tokens", HIST, output_len, "Tokens made for a request"),
+    METRIC("tern_request_generated_tokens", HIST, output_len, "Tokens generated for a request"),
     METRIC("tern_step_size_tokens", HIST, step_size, "Tokens of a step"),
     METRIC("tern_cancellation_detection_latency_ms", HIST, cancel_ms,
-           "Cancel asked to out of the engine"),
+           "From the cancellation to the end of the sequence"),
     METRIC("tern_client_disconnect_detection_ms", HIST, gone_ms,
-           "Client gone to out of the engine"),
-    METRIC("tern_deadline_check_duration_us", HIST, deadline_check_us, "Looking at one deadline"),
-    METRIC("tern_per_token_emission_latency_us", HIST, emit_us, "Token picked to handed out"),
+           "From the client's disconnect to the end of the sequence"),
+    METRIC("tern_deadline_check_duration_us", HIST, deadline_check_us,
+           "Time to check one deadline"),
+    METRIC("tern_per_token_emission_latency_us", HIST, emit_us,
+           "From a token's sampling to its event"),
 };
 
-static void print_one(struct buf *out, const struct metric *m, const struct engine_stats *s,
-                      const char *labels, const char *help)
+static void write_metric(struct buf *out, const struct metric *m, const struct engine_stats *s,
+                         const char *labels, const char *help)
 {
     const void *p = (const char *)s + m->at;
 
@@ -59,8 +84,8 @@ static void print_one(struct buf *out, const struct metric *m, const struct engi
     }
 }
 
-void metrics_table(struct server *v, const struct metric *table, size_t n, label_fn *labels,
-                   struct buf *out)
+void metrics_write_table(struct server *v, const struct metric *table, size_t n, label_fn *labels,
+                         struct buf *out)
 {
     struct buf b = { 0 };
 
@@ -71,21 +96,21 @@ void metrics_table(struct server *v, const struct metric *table, size_t n, label
             if (!s) continue;
             buf_clear(&b);
             labels(v, k, &b);
-            print_one(out, &table[i], s, buf_cstr(&b), help);
+            write_metric(out, &table[i], s, buf_cstr(&b), help);
             help = NULL;
         }
     }
     buf_release(&b);
 }
 
-static void model_label(struct server *v, int model, struct buf *out)
+static void write_model_label(struct server *v, int model, struct buf *out)
 {
     stat_label(out, "model", str_c(pool_at(v->pool, model)->id));
 }
 
-/* name{model="...",key="word"} for counters that lie one behind the other. */
-static void print_words(struct server *v, struct buf *out, const char *name, const char *help,
-                        const char *key, const char *const *words, int n, size_t at)
+/* Writes an array of counters at offset `at` as name{model="...",key="word"}. */
+static void write_counters(struct server *v, struct buf *out, const char *name, const char *help,
+                           const char *key, const char *const *words, int n, size_t at)
 {
     struct buf b = { 0 };
 
@@ -95,7 +120,7 @@ static void print_words(struct server *v, struct buf *out, const char *name, con
             const struct counter *c = (const struct counter *)((const char *)s + at) + i;
             if (!words[i]) continue;
             buf_clear(&b);
-            model_label(v, k, &b);
+            write_model_label(v, k, &b);
             stat_label(&b, key, str_c(words[i]));
             stat_counter(out, name, buf_cstr(&b), help, counter_get(c));
             help = NULL;
@@ -104,39 +129,31 @@ static void print_words(struct server *v, struct buf *out, const char *name, con
     buf_release(&b);
 }
 
-static void print_outcomes(struct server *v, struct buf *out)
+static void write_outcomes(struct server *v, struct buf *out)
 {
     static const char *const finishes[] = {
         NULL, "stop", "length", "cancelled", "deadline", "error"
     };
-    static const char *const rejects[N_REJECT] = { "context_exceeded", "queue_full",
-                                                   "memory_admission", "deadline_exceeded",
-                                                   "shutting_down",    "invalid_request" };
-    static const char *const turned[N_TURNED] = { "rate_limited", "concurrency_limit",
-                                                  "unauthorized", "foreign_origin",
-                                                  "model_loading" };
-    const char *help = "Requests turned away by the server, before any engine saw them";
+    const char *help = "Requests refused by the server before they reached an engine, by reason";
     struct buf b = { 0 };
 
-    print_words(v, out, "tern_requests_total", "Requests that ended in the engine, by outcome",
-                "outcome", finishes, FINISH_ERROR + 1, offsetof(struct engine_stats, finished));
-    print_words(v, out, "tern_admission_rejections_total",
-                "Requests the engine did not take, by reason", "reason", rejects, N_REJECT,
-                offsetof(struct engine_stats, rejected));
-    for (int i = 0; i < N_TURNED; i++, help = NULL) {
+    write_counters(v, out, "tern_requests_total", "Requests ended by the engine, by outcome",
+                   "outcome", finishes, FINISH_ERROR + 1, offsetof(struct engine_stats, finished));
+    write_counters(v, out, "tern_admission_rejections_total",
+                   "Requests rejected by the engine's admission, by reason", "reason",
+                   metrics_reject_names, N_REJECT, offsetof(struct engine_stats, rejected));
+    for (int i = 0; i < N_REFUSED; i++, help = NULL) {
         buf_clear(&b);
-        stat_label(&b, "reason", str_c(turned[i]));
+        stat_label(&b, "reason", str_c(metrics_refused_names[i]));
         stat_counter(out, "tern_server_rejections_total", buf_cstr(&b), help,
-                     counter_get(&v->turned[i]));
+                     counter_get(&v->refused[i]));
     }
     buf_release(&b);
 }
 
-static void print_models(struct server *v, struct buf *out)
+static void write_memory(struct server *v, struct buf *out)
 {
     static const char *const kinds[] = { "weights", "kv", "scratch", "gpu" };
-    static const char *const times[] = { "tern_model_load_duration_ms",
-                                         "tern_model_warm_duration_ms" };
     const char *help = "Memory by kind";
     struct buf b = { 0 };
 
@@ -150,20 +167,30 @@ static void print_models(struct server *v, struct buf *out)
         for (int i = 0; i < MEM_KINDS; i++) bytes[3] += info.device.bytes[i];
         for (int i = 0; i < 4; i++, help = NULL) {
             buf_clear(&b);
-            model_label(v, k, &b);
+            write_model_label(v, k, &b);
             stat_label(&b, "kind", str_c(kinds[i]));
             stat_gauge(out, "tern_memory_bytes", buf_cstr(&b), help, (double)bytes[i]);
         }
     }
-    stat_gauge(out, "tern_memory_bytes", "kind=\"rss\"", help, (double)process_rss());
-    stat_gauge(out, "tern_memory_bytes", "kind=\"rss_peak\"", NULL, (double)process_rss_peak());
+    stat_gauge(out, "tern_memory_bytes", "kind=\"rss\"", help, (double)metrics_rss());
+    stat_gauge(out, "tern_memory_bytes", "kind=\"rss_peak\"", NULL, (double)metrics_rss_peak());
+    buf_release(&b);
+}
+
+static void write_load_times(struct server *v, struct buf *out)
+{
+    static const char *const times[] = { "tern_model_load_duration_ms",
+                                         "tern_model_warm_duration_ms" };
+    const char *help;
+    struct buf b = { 0 };
+
     for (int i = 0; i < 2; i++) {
-        help = i ? "Short run before the model was ready" : "Opening the model";
+        help = i ? "Time of the warm-up before the model was ready" : "Time to load the model";
         for (int k = 0; k < pool_n(v->pool); k++) {
             const struct pool_model *m = pool_at(v->pool, k);
             if (!server_stats(v, k)) continue;
             buf_clear(&b);
-            model_label(v, k, &b);
+            write_model_label(v, k, &b);
             stat_gauge(out, times[i], buf_cstr(&b), help, i ? m->warm_ms : m->load_ms);
             help = NULL;
         }
@@ -171,12 +198,10 @@ static void print_models(struct server *v, struct buf *out)
     buf_release(&b);
 }
 
-/* Taking the weights over, by what that was spent on. */
-static void print_phases(struct server *v, struct buf *out)
+static void write_load_phases(struct server *v, struct buf *out)
 {
     static const char *const phases[] = { "read", "repack", "upload" };
-    const char *help =
-        "Taking weights over: out of the file, into the device's order, to the device";
+    const char *help = "Loading of weights: read from the file, repacked, uploaded to the device";
     struct buf b = { 0 };
 
     for (int k = 0; k < pool_n(v->pool); k++) {
@@ -186,7 +211,7 @@ static void print_phases(struct server *v, struct buf *out)
         uint64_t ns[] = { info.device.read_ns, info.device.pack_ns, info.device.upload_ns };
         for (int i = 0; i < 3; i++, help = NULL) {
             buf_clear(&b);
-            model_label(v, k, &b);
+            write_model_label(v, k, &b);
             stat_label(&b, "phase", str_c(phases[i]));
             stat_gauge(out, "tern_model_load_phase_ms", buf_cstr(&b), help, (double)ns[i] / 1e6);
         }
@@ -194,15 +219,15 @@ static void print_phases(struct server *v, struct buf *out)
     buf_release(&b);
 }
 
-static void print_http(struct server *v, struct buf *out)
+static void write_http(struct server *v, struct buf *out)
 {
-    static const char *const classes[CLASSES] = { NULL, "1xx", "2xx", "3xx", "4xx", "5xx" };
-    const char *help = "Replies by route and class of status";
+    static const char *const classes[STATUS_CLASSES] = { NULL, "1xx", "2xx", "3xx", "4xx", "5xx" };
+    const char *help = "Replies by route and status class";
     struct http_stats h;
     struct buf b = { 0 };
 
     for (int r = 0; routes_name(r); r++)
-        for (int c = 2; c < CLASSES; c++) {
+        for (int c = 2; c < STATUS_CLASSES; c++) {
             uint64_t n = counter_get(&v->replies[r][c]);
             if (n == 0 && c != 2) continue;
             buf_clear(&b);
@@ -214,18 +239,22 @@ static void print_http(struct server *v, struct buf *out)
     http_stats(v->http, &h);
     stat_gauge(out, "tern_connections", "", "Open connections", h.conns);
     stat_counter(out, "tern_connections_accepted_total", "", "Connections accepted", h.accepted);
-    stat_counter(out, "tern_connections_refused_total", "", "Connections over the limit",
+    stat_counter(out, "tern_connections_refused_total", "", "Connections refused above the limit",
                  h.refused);
     stat_counter(out, "tern_bad_requests_total", "",
-                 "Requests that were not HTTP, too large or too slow", h.bad);
-    stat_counter(out, "tern_slow_readers_total", "", "Readers that were cut off", h.cut_off);
+                 "Requests refused as malformed, too large or too slow", h.bad);
+    stat_counter(out, "tern_slow_readers_total", "",
+                 "Connections closed because the client read too slowly", h.cut_off);
+    stat_counter(out, "tern_out_of_memory_total", "",
+                 "Requests and connections given up because memory ran out", h.no_memory);
     stat_gauge(out, "tern_worker_connection_reuse_rate", "",
-               "Share of requests on a connection used before",
+               "Share of requests on a kept-alive connection",
                h.requests ? (double)h.reused / (double)h.requests : 0);
     buf_release(&b);
 }
 
-static double queue_mean(const struct history *h)
+/* Mean number of waiting requests over the last minute. */
+static double mean_queue_depth(const struct history *h)
 {
     int have = h->n < 60 ? h->n : 60;
     double sum = 0;
@@ -234,10 +263,27 @@ static double queue_mean(const struct history *h)
     return have ? sum / have : 0;
 }
 
-static int open_files(void)
+uint64_t metrics_rss(void)
+{
+    unsigned long long size = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+
+    if (!f) return 0;
+    if (fscanf(f, "%llu %llu", &size, &resident) != 2) resident = 0;
+    fclose(f);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+uint64_t metrics_rss_peak(void)
+{
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
+}
+
+static int count_open_files(void)
 {
     DIR *d = opendir("/proc/self/fd");
-    int n = -3; /* ".", ".." and the folder itself */
+    int n = -3; /* not counted: ".", ".." and the directory being read */
 
     if (!d) return 0;
     while (readdir(d)) n++;
@@ -245,28 +291,29 @@ static int open_files(void)
     return n;
 }
 
-static void print_process(struct server *v, struct buf *out)
+static void write_process(struct server *v, struct buf *out)
 {
     struct rusage u = { 0 };
 
     getrusage(RUSAGE_SELF, &u);
-    stat_gauge(out, "tern_ready", "", "1: GET /ready says 200", v->health.ready == READY_OK);
+    stat_gauge(out, "tern_ready", "", "1: GET /ready answers 200", v->health.ready == READY_OK);
     stat_gauge(out, "tern_queue_depth_mean", "", "Mean depth of all queues in the last minute",
-               queue_mean(&v->history));
-    stat_gauge(out, "tern_http_server_start_duration_ms", "", "Start to listening", v->listen_ms);
+               mean_queue_depth(&v->history));
+    stat_gauge(out, "tern_http_server_start_duration_ms", "", "Time from start to listening",
+               v->listen_ms);
     stat_gauge(out, "tern_graceful_shutdown_duration_ms", "",
-               "How long it has been shutting down; 0: it is not",
+               "Time since the shutdown began; 0: it has not",
                v->life == LIFE_RUN ? 0 : clock_ms_since(v->drain_ns));
     stat_gauge(out, "tern_preflight_cache_hit_rate", "",
-               "Share of health answers from cached state", v->health.n_asked ? 1 : 0);
-    devices_metrics(v, out);
+               "Share of health checks answered from cached state", v->health.n_asked ? 1 : 0);
+    devices_write_metrics(v, out);
     stat_gauge(out, "tern_model_switch_latency_ms", "",
-               "The last change of models; 0: there was none", 0);
-    stat_counter(out, "tern_restarts_total", "", "Workers started again", 0);
-    stat_gauge(out, "process_start_time_seconds", "", "Start, since 1970",
+               "Time of the last change of models; 0: there was none", 0);
+    stat_counter(out, "tern_restarts_total", "", "Workers restarted", 0);
+    stat_gauge(out, "process_start_time_seconds", "", "Start time in seconds since 1970",
                (double)v->start_ms / 1e3);
-    stat_gauge(out, "process_resident_memory_bytes", "", "Resident memory", (double)process_rss());
-    stat_gauge(out, "process_open_fds", "", "Open files", open_files());
+    stat_gauge(out, "process_resident_memory_bytes", "", "Resident memory", (double)metrics_rss());
+    stat_gauge(out, "process_open_fds", "", "Open file descriptors", count_open_files());
     stat_gauge(out, "process_cpu_seconds_total", "", "CPU time, user and system",
                (double)u.ru_utime.tv_sec + (double)u.ru_stime.tv_sec +
                    (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
@@ -278,13 +325,15 @@ void metrics_get(struct visit *t)
     struct server *v = t->v;
     struct buf out = { 0 };
 
-    metrics_table(v, per_model, sizeof per_model / sizeof *per_model, model_label, &out);
-    print_outcomes(v, &out);
-    print_models(v, &out);
-    print_phases(v, &out);
-    print_http(v, &out);
-    print_process(v, &out);
-    if (*v->s->metrics_compat) metrics_compat(v, v->s->metrics_compat, &out);
-    visit_reply(t, 200, "text/plain; version=0.0.4; charset=utf-8", buf_str(&out));
+    metrics_write_table(v, per_model, sizeof per_model / sizeof *per_model, write_model_label,
+                        &out);
+    write_outcomes(v, &out);
+    write_memory(v, &out);
+    write_load_times(v, &out);
+    write_load_phases(v, &out);
+    write_http(v, &out);
+    write_process(v, &out);
+    if (*v->s->metrics_compat) metrics_write_compat(v, v->s->metrics_compat, &out);
+    visit_reply_buf(t, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
     buf_release(&out);
 }

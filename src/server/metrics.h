@@ -1,24 +1,38 @@
-/* metrics.h - tables of metrics over an engine's statistics, and how they are printed. */
+/* metrics.h - GET /metrics in Prometheus' text format, from tables over struct engine_stats. */
 #ifndef TERN_SERVER_METRICS_H
 #define TERN_SERVER_METRICS_H
 
-#include "server/server_impl.h"
+#include <stddef.h>
+#include <stdint.h>
+
+struct buf;
+struct server;
 
 enum metric_kind { METRIC_COUNTER, METRIC_GAUGE, METRIC_HIST };
 
 struct metric {
     const char *name, *help;
     enum metric_kind kind;
-    size_t at; /* in struct engine_stats */
+    size_t at; /* offset in struct engine_stats */
 };
 
-#define METRIC(metric_name, k, field, text)                                 \
-    {                                                                       \
-        metric_name, text, METRIC_##k, offsetof(struct engine_stats, field) \
-    }
+/* clang-format off */
+#define METRIC(metric_name, k, field, text) \
+    { metric_name, text, METRIC_##k, offsetof(struct engine_stats, field) }
+/* clang-format on */
 
-/* Each metric with a line (or a histogram) for each ready model; `labels` writes the model's. */
+/* Writes the labels of a model. */
 typedef void label_fn(struct server *v, int model, struct buf *out);
-void metrics_table(struct server *v, const struct metric *table, size_t n, label_fn *labels,
-                   struct buf *out);
+/* Writes each metric of the table, with one series for each model that is ready. */
+void metrics_write_table(struct server *v, const struct metric *table, size_t n, label_fn *labels,
+                         struct buf *out);
+
+/* metrics_compat.c: the same numbers under the names of other servers; dialects: "vllm,llamacpp" */
+void metrics_write_compat(struct server *v, const char *dialects, struct buf *out);
+
+uint64_t metrics_rss(void); /* resident memory of the process in bytes; 0: unknown */
+uint64_t metrics_rss_peak(void);
+
+/* Why an engine rejected a request [N_REJECT], and why the server did [N_REFUSED]. */
+extern const char *const metrics_reject_names[], *const metrics_refused_names[];
 #endif

@@ -1,6 +1,10 @@
-/* metrics_compat.c - the same numbers under other servers' names, for dashboards that know those.
- */
+/* metrics_compat.c - the metrics once more, under the names of vLLM and llama.cpp, for dashboards
+ * and routers that expect those. */
+#include "base/stat.h"
+#include "engine/engine.h"
+#include "pool/pool.h"
 #include "server/metrics.h"
+#include "server/server_impl.h"
 
 static const struct metric vllm[] = {
     METRIC("vllm:num_requests_running", GAUGE, running,
@@ -30,7 +34,7 @@ static const struct metric vllm[] = {
     METRIC("vllm:iteration_tokens_total", HIST, step_size, "Number of tokens per engine step."),
 };
 
-static void vllm_labels(struct server *v, int model, struct buf *out)
+static void write_vllm_labels(struct server *v, int model, struct buf *out)
 {
     char index[16];
 
@@ -39,13 +43,13 @@ static void vllm_labels(struct server *v, int model, struct buf *out)
     stat_label(out, "engine", str_c(index));
 }
 
-static double kv_share(const struct engine_stats *s)
+static double kv_usage(const struct engine_stats *s)
 {
     double all = (double)gauge_get(&s->kv_total);
     return all > 0 ? (double)gauge_get(&s->kv_used) / all : 0;
 }
 
-static void vllm_success(struct server *v, struct buf *out)
+static void write_vllm_outcomes(struct server *v, struct buf *out)
 {
     static const struct {
         const char *word;
@@ -66,7 +70,7 @@ static void vllm_success(struct server *v, struct buf *out)
             for (enum finish f = reasons[i].finish[0]; f <= reasons[i].finish[1]; f++)
                 n += counter_get(&s->finished[f]);
             buf_clear(&b);
-            vllm_labels(v, k, &b);
+            write_vllm_labels(v, k, &b);
             stat_label(&b, "finished_reason", str_c(reasons[i].word));
             stat_counter(out, "vllm:request_success_total", buf_cstr(&b), help, n);
         }
@@ -74,20 +78,20 @@ static void vllm_success(struct server *v, struct buf *out)
     buf_release(&b);
 }
 
-static void vllm_cache(struct server *v, struct buf *out)
+static void write_vllm_cache(struct server *v, struct buf *out)
 {
     static const char *const names[] = { "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc" };
     const char *help;
     struct buf b = { 0 };
 
-    for (int i = 0; i < 2; i++) { /* the second is what older boards ask for */
+    for (int i = 0; i < 2; i++) { /* the second name is that of older versions */
         help = "KV-cache usage. 1 means 100 percent usage.";
         for (int k = 0; k < pool_n(v->pool); k++) {
             const struct engine_stats *s = server_stats(v, k);
             if (!s) continue;
             buf_clear(&b);
-            vllm_labels(v, k, &b);
-            stat_gauge(out, names[i], buf_cstr(&b), help, kv_share(s));
+            write_vllm_labels(v, k, &b);
+            stat_gauge(out, names[i], buf_cstr(&b), help, kv_usage(s));
             help = NULL;
         }
     }
@@ -97,7 +101,7 @@ static void vllm_cache(struct server *v, struct buf *out)
         if (!server_stats(v, k)) continue;
         engine_info(pool_at(v->pool, k)->engine, &info);
         buf_clear(&b);
-        vllm_labels(v, k, &b);
+        write_vllm_labels(v, k, &b);
         buf_printf(&b,
                    ",block_size=\"%d\",num_gpu_blocks=\"%d\",cache_dtype=\"%s\",enable_prefix_"
                    "caching=\"%s\"",
@@ -114,14 +118,14 @@ static double hist_sum(const struct hist *h)
     return (double)atomic_load_explicit(&h->sum_micro, memory_order_relaxed) / 1e6;
 }
 
-/* One server, one model there: sums over ours, without labels. */
-static void llamacpp(struct server *v, struct buf *out)
+/* llama.cpp serves one model: sums over all models, without labels. */
+static void write_llamacpp(struct server *v, struct buf *out)
 {
     uint64_t prompt = 0, cached = 0, made = 0, steps = 0, tokens = 0;
     double prompt_s = 0, made_s = 0, used = 0, total = 0;
     struct sums now;
 
-    server_sums(v, &now);
+    history_sample(v, &now);
     for (int k = 0; k < pool_n(v->pool); k++) {
         const struct engine_stats *s = server_stats(v, k);
         if (!s) continue;
@@ -155,12 +159,12 @@ static void llamacpp(struct server *v, struct buf *out)
                "KV-cache usage. 1 means 100 percent usage.", total > 0 ? used / total : 0);
 }
 
-void metrics_compat(struct server *v, const char *dialects, struct buf *out)
+void metrics_write_compat(struct server *v, const char *dialects, struct buf *out)
 {
     if (strstr(dialects, "vllm")) {
-        metrics_table(v, vllm, sizeof vllm / sizeof *vllm, vllm_labels, out);
-        vllm_success(v, out);
-        vllm_cache(v, out);
+        metrics_write_table(v, vllm, sizeof vllm / sizeof *vllm, write_vllm_labels, out);
+        write_vllm_outcomes(v, out);
+        write_vllm_cache(v, out);
     }
-    if (strstr(dialects, "llamacpp")) llamacpp(v, out);
+    if (strstr(dialects, "llamacpp")) write_llamacpp(v, out);
 }

@@ -1,24 +1,35 @@
-/* routes.c - the table: method, path, handler, who may. */
+/* routes.c - the table of routes, and the way of a request through it: origin, key, limits,
+ * handler.
+ *
+ * A path that is in no row is looked up among the files of the web page. */
+#include "server/routes.h"
+
 #include "api/fail.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "net/http.h"
+#include "server/auth.h"
+#include "server/limit.h"
 #include "server/server_impl.h"
+#include "server/visit.h"
 #include "server/web.h"
 
 #include <strings.h>
 
-enum who { EVERYBODY, WITH_KEY, ADMIN };
+enum access { ANYONE, WITH_KEY, ADMIN };
 
 struct route_row {
     enum http_method method;
-    const char *path; /* a part in braces is anything, also with slashes */
-    enum who who;
-    bool limited; /* it generates: rate and concurrency of its tenant */
-    bool quiet;   /* asked all the time: logged at level debug */
+    const char *path; /* a part in braces matches any text, slashes included */
+    enum access access;
+    bool limited; /* runs a model: counts against rate and concurrency of its tenant */
+    bool quiet;   /* polled by monitors: logged at level debug */
+    /* The handler: of the server, or of the API. */
     void (*own)(struct visit *t);
     void (*api)(struct api *a, struct http_req *q, const struct api_who *who);
 };
 
+/* clang-format off */
 static const struct route_row routes[] = {
     { HTTP_POST, "/v1/chat/completions", WITH_KEY, .limited = true, .api = api_chat },
     { HTTP_POST, "/v1/completions", WITH_KEY, .limited = true, .api = api_completions },
@@ -33,13 +44,14 @@ static const struct route_row routes[] = {
     { HTTP_POST, "/detokenize", WITH_KEY, .api = api_detokenize },
     { HTTP_POST, "/v1/requests/{id}/cancel", WITH_KEY, .api = api_cancel },
     { HTTP_POST, "/cancel", WITH_KEY, .api = api_cancel },
-    { HTTP_GET, "/health", EVERYBODY, .quiet = true, .own = health_live },
-    { HTTP_GET, "/ready", EVERYBODY, .quiet = true, .own = health_ready },
+    { HTTP_GET, "/health", ANYONE, .quiet = true, .own = health_get_live },
+    { HTTP_GET, "/ready", ANYONE, .quiet = true, .own = health_get_ready },
     { HTTP_GET, "/metrics", ADMIN, .quiet = true, .own = metrics_get },
     { HTTP_GET, "/status", ADMIN, .quiet = true, .own = status_get },
 };
+/* clang-format on */
 enum { N_ROUTES = sizeof routes / sizeof *routes };
-_Static_assert(N_ROUTES <= ROUTES_MAX, "server.replies is too short");
+_Static_assert(N_ROUTES <= ROUTES_MAX, "server.replies has a row for each route");
 
 const char *routes_name(int i) { return i < N_ROUTES ? routes[i].path : NULL; }
 
@@ -62,7 +74,7 @@ bool routes_is_limited(const char *name)
     return i >= 0 && routes[i].limited;
 }
 
-static bool is_path(const char *pattern, struct str path)
+static bool matches_path(const char *pattern, struct str path)
 {
     struct str p = str_c(pattern), before, after;
     ptrdiff_t open = str_find(p, STR("{"));
@@ -73,14 +85,14 @@ static bool is_path(const char *pattern, struct str path)
     return path.n > before.n + after.n && str_starts(path, before) && str_ends(path, after);
 }
 
-/* By path and method; *allow collects the methods the path has. */
-static int match(struct str path, enum http_method method, struct buf *allow)
+/* The route of path and method, -1: none; *allow collects the methods of the path. */
+static int find_route(struct str path, enum http_method method, struct buf *allow)
 {
     int found = -1;
 
     if (method == HTTP_HEAD) method = HTTP_GET;
     for (int i = 0; i < N_ROUTES; i++) {
-        if (!is_path(routes[i].path, path)) continue;
+        if (!matches_path(routes[i].path, path)) continue;
         if (routes[i].method == method && found < 0) found = i;
         buf_printf(allow, "%s%s", allow->n ? ", " : "",
                    routes[i].method == HTTP_GET ? "GET, HEAD" : "POST");
@@ -88,41 +100,41 @@ static int match(struct str path, enum http_method method, struct buf *allow)
     return found;
 }
 
-/* ---- pages of other origins ---- */
+/* ---- pages of other origins (CORS) ---- */
 
-static void preflight(struct visit *t, struct str methods)
+static void answer_preflight(struct visit *t, struct str methods)
 {
     struct str asked = http_header(t->q, "Access-Control-Request-Headers");
-    struct buf b = { 0 };
+    char text[1024];
 
-    buf_put_str(&b, methods);
-    http_set_header(t->q, "Access-Control-Allow-Methods", buf_cstr(&b));
-    buf_clear(&b);
-    if (asked.n) buf_put_str(&b, str_take(asked, 1000));
-    else buf_puts(&b, "Authorization, Content-Type");
-    http_set_header(t->q, "Access-Control-Allow-Headers", buf_cstr(&b));
+    snprintf(text, sizeof text, "%.*s", STR_ARG(str_take(methods, 1000)));
+    http_set_header(t->q, "Access-Control-Allow-Methods", text);
+    if (!asked.n) asked = STR("Authorization, Content-Type");
+    snprintf(text, sizeof text, "%.*s", STR_ARG(str_take(asked, 1000)));
+    http_set_header(t->q, "Access-Control-Allow-Headers", text);
     http_set_header(t->q, "Access-Control-Max-Age", "86400");
-    buf_release(&b);
     t->quiet = true;
     visit_reply(t, 204, "text/plain", STR(""));
 }
 
-/* A page elsewhere can make a browser send to loopback, even if it may not read the answer. */
-static bool is_foreign(const struct visit *t)
+/* A page of another origin can make a browser send a request to loopback, although it cannot read
+ * the answer. An Origin that is not this server's own Host is therefore refused. */
+static bool is_foreign_origin(const struct visit *t)
 {
     struct str origin = http_header(t->q, "Origin"), host = http_header(t->q, "Host");
     ptrdiff_t at;
 
     if (t->v->s->cors || origin.n == 0) return false;
     if ((at = str_find(origin, STR("://"))) < 0)
-        return true; /* "null": a file, a sandboxed frame */
+        return true; /* "null": a local file or a sandboxed frame */
     origin = str_skip(origin, (size_t)at + 3);
     return !(origin.n == host.n && strncasecmp(origin.p, host.p, host.n) == 0);
 }
 
-/* ---- the page ---- */
+/* ---- the web page ---- */
 
-static bool send_file(struct visit *t)
+/* false: no file has this path. */
+static bool send_web_file(struct visit *t)
 {
     const struct web_file *f = web_find(http_path(t->q));
     struct str known = http_header(t->q, "If-None-Match");
@@ -131,7 +143,8 @@ static bool send_file(struct visit *t)
     if (!f) return false;
     if (m != HTTP_GET && m != HTTP_HEAD) {
         http_set_header(t->q, "Allow", "GET, HEAD");
-        visit_fail_status(t, 405, "method_not_allowed", "this path is only read: GET or HEAD");
+        visit_fail_status(t, 405, "method_not_allowed",
+                          "method not allowed: this path supports GET and HEAD");
         return true;
     }
     t->quiet = true;
@@ -145,9 +158,11 @@ static bool send_file(struct visit *t)
     return true;
 }
 
-/* ---- who, and how much ---- */
+/* ---- keys and limits ---- */
 
-static int check_key(struct visit *t, enum who who, const struct tenant **out, struct err *e)
+/* Finds the tenant of the request's key and fills t->who. */
+static int find_tenant(struct visit *t, enum access access, const struct tenant **out,
+                       struct err *e)
 {
     struct server *v = t->v;
     int rc = auth_check(v->auth, http_header(t->q, "Authorization"), http_header(t->q, "x-api-key"),
@@ -159,44 +174,39 @@ static int check_key(struct visit *t, enum who who, const struct tenant **out, s
         t->who.admin = (*out)->admin;
         t->who.priority_max = (*out)->priority_max;
     }
-    if (rc == OK && who == ADMIN && auth_has_admin(v->auth) && !(*out)->admin)
-        rc = err_set(e, E_DENIED, "this needs an admin's key");
-    if (rc != OK) counter_add(&v->turned[TURNED_DENIED], 1);
+    if (rc == OK && access == ADMIN && auth_has_admin(v->auth) && !(*out)->admin)
+        rc = err_set(e, E_DENIED, "this path needs the key of an admin");
+    if (rc != OK) counter_add(&v->refused[REFUSED_KEY], 1);
     return rc;
 }
 
-static int take_limit(struct visit *t, const struct tenant *who, struct err *e)
+static int count_request(struct visit *t, const struct tenant *who, struct err *e)
 {
     struct server *v = t->v;
     int rate = who->rate_per_min < 0 ? (int)v->s->rate_per_min : who->rate_per_min;
     int at_once = who->concurrency < 0 ? (int)v->s->concurrency : who->concurrency;
     int rc = limit_take(v->limit, who->index, rate, at_once, clock_ns(), e);
 
-    if (rc == E_RATE) counter_add(&v->turned[TURNED_RATE], 1);
-    if (rc == E_CONCURRENCY) counter_add(&v->turned[TURNED_CONCURRENCY], 1);
+    if (rc == E_RATE) counter_add(&v->refused[REFUSED_RATE], 1);
+    if (rc == E_CONCURRENCY) counter_add(&v->refused[REFUSED_CONCURRENCY], 1);
     return rc;
 }
 
-static void go(struct visit *t, const struct route_row *r)
+static void follow_route(struct visit *t, const struct route_row *r)
 {
     const struct tenant *who = NULL;
     struct err e = { 0 };
 
     t->quiet = r->quiet;
-    if (r->who != EVERYBODY && check_key(t, r->who, &who, &e) != OK) {
+    if ((r->access != ANYONE && find_tenant(t, r->access, &who, &e) != OK) ||
+        (r->limited && count_request(t, who, &e) != OK)) {
         visit_fail(t, &e);
-        return;
-    }
-    if (r->limited && take_limit(t, who, &e) != OK) {
-        visit_fail(t, &e);
-        return;
-    }
-    if (r->own) {
+    } else if (r->own) {
         r->own(t);
-        return;
+    } else {
+        visit_hand_over(t);
+        r->api(t->v->api, t->q, &t->who);
     }
-    visit_hand_on(t);
-    r->api(t->v->api, t->q, &t->who);
 }
 
 void routes_handle(void *arg, struct http_req *q)
@@ -204,25 +214,29 @@ void routes_handle(void *arg, struct http_req *q)
     struct server *v = arg;
     struct visit t;
     struct buf allow = { 0 };
+    struct err e = { 0 };
     struct str path = http_path(q);
     enum http_method m = http_method(q);
 
     visit_begin(&t, v, q);
-    t.route = match(path, m, &allow);
-    if (m == HTTP_OPTIONS && v->s->cors && (allow.n || web_find(path))) {
-        preflight(&t, allow.n ? buf_str(&allow) : STR("GET, HEAD"));
-    } else if (m != HTTP_GET && m != HTTP_HEAD && is_foreign(&t)) {
-        counter_add(&v->turned[TURNED_ORIGIN], 1);
+    t.route = find_route(path, m, &allow);
+    if (buf_check(&allow, &e) != OK) {
+        visit_fail(&t, &e);
+    } else if (m == HTTP_OPTIONS && v->s->cors && (allow.n || web_find(path))) {
+        answer_preflight(&t, allow.n ? buf_str(&allow) : STR("GET, HEAD"));
+    } else if (m != HTTP_GET && m != HTTP_HEAD && is_foreign_origin(&t)) {
+        counter_add(&v->refused[REFUSED_ORIGIN], 1);
         visit_fail_status(&t, 403, "unauthorized",
-                          "a page of another origin asks: the server allows that with --cors only");
+                          "requests from pages of another origin are not allowed; start the "
+                          "server with --cors to allow them");
     } else if (t.route >= 0) {
-        go(&t, &routes[t.route]);
+        follow_route(&t, &routes[t.route]);
     } else if (allow.n) {
         http_set_header(q, "Allow", buf_cstr(&allow));
         visit_fail_status(&t, 405, "method_not_allowed",
-                          "this path does not have that method; Allow names those it has");
-    } else if (!send_file(&t)) {
-        visit_fail_status(&t, 404, "not_found", "there is nothing at this path");
+                          "method not allowed; the Allow header lists the methods of this path");
+    } else if (!send_web_file(&t)) {
+        visit_fail_status(&t, 404, "not_found", "route not found");
     }
     buf_release(&allow);
 }
@@ -238,5 +252,5 @@ void routes_fail(void *arg, int status, const char *msg, struct buf *out)
     access_make_correlation(id);
     fail_write_body(out, status == 503 ? "server_error" : "invalid_request_error", code, msg, NULL,
                     id);
-    if (v->s->access_log) log_info("request %s was refused with %d: %s", id, status, msg);
+    if (v->s->access_log) log_info("request %s: refused with status %d: %s", id, status, msg);
 }

@@ -1,10 +1,25 @@
+/* server.c - wiring: opens loop, HTTP, pool and API, runs the loop, and shuts them down.
+ *
+ * Shutdown after SIGTERM or SIGINT: stop listening and refuse new requests (LIFE_DRAIN); after
+ * --drain-timeout or a second signal cancel the rest (LIFE_ABORT); let the last replies be sent
+ * (LIFE_FLUSH); stop the loop. An alarm ends the process if an engine hangs meanwhile. */
 #include "server/server.h"
 
+#include "api/api.h"
 #include "api/fail.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/engine.h"
+#include "net/http.h"
 #include "net/loop.h"
+#include "pool/pool.h"
+#include "server/auth.h"
+#include "server/gpus.h"
+#include "server/limit.h"
+#include "server/routes.h"
 #include "server/server_impl.h"
+#include "server/startlog.h"
+#include "server/visit.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -13,24 +28,32 @@
 
 enum {
     TICK_MS = 1000,
-    ENDING_MS = 5,
-    FLUSH_MS = 2000,
-    SETTLE_MS = 500,
-    HARD_END_S = 5,
-    CALLS_MIN = 4096
+    ENDING_MS = 5,   /* interval of checks while shutting down */
+    FLUSH_MS = 2000, /* most time for sending the last replies */
+    SETTLE_MS = 500, /* time after the last reply in which clients read it */
+    HARD_END_S = 5,  /* SIGALRM ends the process if the shutdown takes longer */
+    CALLS_MIN = 4096 /* least capacity of the API's channel */
 };
 
-/* ---- models coming ---- */
+struct engine_stats *server_stats(struct server *v, int i)
+{
+    struct pool_model *m = pool_at(v->pool, i);
+    bool ready = atomic_load_explicit(&m->state, memory_order_acquire) == POOL_READY;
 
-static void on_pool_change(void *arg) /* the pool's thread */
+    return ready ? engine_stats(m->engine) : NULL;
+}
+
+/* ---- models that finish loading ---- */
+
+static void on_pool_change(void *arg) /* on the pool's thread */
 {
     struct server *v = arg;
 
-    atomic_store_explicit(&v->pool_news, true, memory_order_release);
+    atomic_store_explicit(&v->pool_changed, true, memory_order_release);
     loop_wake(v->loop);
 }
 
-/* Nothing to serve and nothing to wait for: better an exit code than a server that only refuses. */
+/* Without any model the server could only refuse requests: it ends with an exit code instead. */
 static void stop_if_all_failed(struct server *v)
 {
     const struct pool_model *m = pool_at(v->pool, 0);
@@ -42,14 +65,14 @@ static void stop_if_all_failed(struct server *v)
     loop_stop(v->loop);
 }
 
-static void tell_models(struct server *v)
+static void log_models(struct server *v)
 {
     for (int i = 0; i < pool_n(v->pool); i++) {
         struct pool_model *m = pool_at(v->pool, i);
         int state = atomic_load_explicit(&m->state, memory_order_acquire);
-        if (state == POOL_LOADING || v->told[i]) continue;
-        v->told[i] = true;
-        if (state == POOL_READY) plan_model(v, m);
+        if (state == POOL_LOADING || v->model_logged[i]) continue;
+        v->model_logged[i] = true;
+        if (state == POOL_READY) startlog_model(m);
         else if (pool_n(v->pool) > 1) log_error("%s", m->err.msg);
     }
     stop_if_all_failed(v);
@@ -60,11 +83,11 @@ static void on_wake(void *arg)
     struct server *v = arg;
 
     api_process_events(v->api);
-    if (!atomic_exchange_explicit(&v->pool_news, false, memory_order_acquire)) return;
-    tell_models(v);
+    if (!atomic_exchange_explicit(&v->pool_changed, false, memory_order_acquire)) return;
+    log_models(v);
     health_update(v);
-    if (v->health.ready == READY_OK && !v->told_ready) {
-        v->told_ready = true;
+    if (v->health.ready == READY_OK && !v->ready_logged) {
+        v->ready_logged = true;
         log_info("ready after %.0f ms", clock_ms_since(v->start_ns));
     }
 }
@@ -73,31 +96,31 @@ static void on_tick(void *arg)
 {
     struct server *v = arg;
 
+    loop_timer_set(v->tick, TICK_MS); /* first: it cannot fail then */
     health_tick(v);
-    loop_timer_set(v->tick, TICK_MS);
 }
 
-/* ---- the end ---- */
+/* ---- shutdown ---- */
 
 static bool is_idle(struct server *v) { return pool_is_idle(v->pool) && api_n_calls(v->api) == 0; }
 
-static void enter(struct server *v, enum life life)
+static void enter_phase(struct server *v, enum life life)
 {
     v->life = life;
     v->phase_ns = clock_ns();
 }
 
-/* An engine that does not end even so is ended by SIGALRM with the process. */
-static void abort_all(struct server *v, const char *why)
+/* An engine that ignores even this is ended with the process, by SIGALRM. */
+static void cancel_all(struct server *v, const char *why)
 {
-    log_warn("%s: %d calls are cancelled", why, api_n_calls(v->api));
+    log_warn("%s: cancelling %d requests", why, api_n_calls(v->api));
     pool_abort(v->pool);
     alarm(HARD_END_S);
-    enter(v, LIFE_ABORT);
+    enter_phase(v, LIFE_ABORT);
 }
 
-/* Connections that are open may wait for a request that never comes, or for the rest of a reply:
- * the system sends what it holds, so only a reader far behind needs this time. */
+/* An open connection may be idle, or wait for the rest of a reply. The kernel sends what it holds
+ * after the process ends, so only clients that are far behind need this time. */
 static bool is_flushed(const struct server *v)
 {
     struct http_stats h;
@@ -112,32 +135,32 @@ static void on_ending(void *arg)
     struct server *v = arg;
     double ms = clock_ms_since(v->phase_ns);
 
+    loop_timer_set(v->ending, ENDING_MS); /* first: it cannot fail then */
     if (v->life == LIFE_DRAIN && !is_idle(v) && ms >= (double)v->s->drain_timeout_ms)
-        abort_all(v, "the drain timeout is over");
-    if (v->life != LIFE_FLUSH && is_idle(v)) enter(v, LIFE_FLUSH);
+        cancel_all(v, "the drain timeout has passed");
+    if (v->life != LIFE_FLUSH && is_idle(v)) enter_phase(v, LIFE_FLUSH);
     if (v->life == LIFE_FLUSH && is_flushed(v)) {
-        alarm(HARD_END_S); /* also for a load that is under way */
+        alarm(HARD_END_S); /* a model may still be loading, and pool_close waits for it */
+        loop_timer_stop(v->ending);
         loop_stop(v->loop);
-        return;
     }
-    loop_timer_set(v->ending, ENDING_MS);
 }
 
-static void on_end_signal(void *arg)
+static void on_stop_signal(void *arg)
 {
     struct server *v = arg;
 
     if (v->life == LIFE_RUN) {
-        log_info("shutting down: %d calls are in flight, up to %.1f s for them",
+        log_info("shutting down: %d requests are in flight and have up to %.1f s to end",
                  api_n_calls(v->api), (double)v->s->drain_timeout_ms / 1e3);
         v->drain_ns = clock_ns();
-        enter(v, LIFE_DRAIN);
+        enter_phase(v, LIFE_DRAIN);
         health_update(v);
         pool_drain(v->pool);
         http_stop_listening(v->http);
-        loop_timer_set(v->ending, 1);
+        if (!loop_timer_set(v->ending, 1)) cancel_all(v, "out of memory"), loop_stop(v->loop);
     } else if (v->life == LIFE_DRAIN) {
-        abort_all(v, "a second signal");
+        cancel_all(v, "second signal");
     }
 }
 
@@ -148,25 +171,23 @@ static void set_log_level(const struct settings *s)
     if (log_level_by_name(str_c(s->log_level), &level)) log_set_level(level);
 }
 
-static void on_reload(void *arg)
+static void on_reload_signal(void *arg)
 {
     struct server *v = arg;
     struct buf changed = { 0 };
     struct err e = { 0 };
 
-    if (settings_reload(v->s, &changed, &e) != OK)
-        log_error("settings stay as they are: %s", e.msg);
+    if (settings_reload(v->s, &changed, &e) != OK) log_error("settings are unchanged: %s", e.msg);
     else
-        log_info("settings were read again; changed: %s",
-                 changed.n ? buf_cstr(&changed) : "nothing");
+        log_info("settings were reloaded; changed: %s", changed.n ? buf_cstr(&changed) : "nothing");
     set_log_level(v->s);
-    if (auth_reload(v->auth, &e) != OK) log_error("API keys stay as they are: %s", e.msg);
-    else log_info("API keys were read again: %d", auth_n_keys(v->auth));
+    if (auth_reload(v->auth, &e) != OK) log_error("API keys are unchanged: %s", e.msg);
+    else log_info("API keys were reloaded: %d", auth_n_keys(v->auth));
     health_update(v);
     buf_release(&changed);
 }
 
-/* ---- the beginning ---- */
+/* ---- start ---- */
 
 static bool is_loopback(const char *host)
 {
@@ -174,17 +195,18 @@ static bool is_loopback(const char *host)
            strcmp(host, "[::1]") == 0 || strcasecmp(host, "localhost") == 0;
 }
 
-static int check_open(const struct server *v, struct err *e)
+static int check_exposure(const struct server *v, struct err *e)
 {
     const struct settings *s = v->s;
 
     if (!*s->host || is_loopback(s->host) || !auth_is_open(v->auth)) return OK;
     if (!s->allow_open)
-        return err_set(e, E_INVALID,
-                       "host is '%s' and there is no API key: anybody could use this server. Give "
-                       "--api-key-file, listen on 127.0.0.1, or say --allow-open",
-                       s->host);
-    log_warn("listening on %s without any API key: anybody who reaches it may use it", s->host);
+        return err_set(
+            e, E_INVALID,
+            "host is '%s' and there is no API key: everyone who reaches it could use this "
+            "server. Give --api-key-file, listen on 127.0.0.1, or set --allow-open",
+            s->host);
+    log_warn("listening on %s without any API key: everyone who reaches it can use it", s->host);
     return OK;
 }
 
@@ -241,16 +263,16 @@ static int open_api(struct server *v, struct err *e)
     return api_open(&v->api, &o, e);
 }
 
-static const char *or_null(const char *s) { return *s ? s : NULL; }
+static const char *null_if_empty(const char *s) { return *s ? s : NULL; }
 
 static int open_http(struct server *v, struct err *e)
 {
     const struct settings *s = v->s;
-    struct http_opt o = { .host = or_null(s->host),
+    struct http_opt o = { .host = null_if_empty(s->host),
                           .port = (int)s->port,
-                          .socket_path = or_null(s->socket),
-                          .tls_cert = or_null(s->tls_cert),
-                          .tls_key = or_null(s->tls_key),
+                          .socket_path = null_if_empty(s->socket),
+                          .tls_cert = null_if_empty(s->tls_cert),
+                          .tls_key = null_if_empty(s->tls_key),
                           .max_body_bytes = (size_t)s->max_body,
                           .max_header_bytes = (size_t)s->max_header,
                           .max_unread_bytes = (size_t)s->max_unread,
@@ -273,12 +295,13 @@ static int open_signals(struct server *v, struct err *e)
 {
     int rc;
 
-    if ((rc = loop_on_signal(v->loop, SIGTERM, on_end_signal, v, e)) != OK) return rc;
-    if ((rc = loop_on_signal(v->loop, SIGINT, on_end_signal, v, e)) != OK) return rc;
-    return loop_on_signal(v->loop, SIGHUP, on_reload, v, e);
+    if ((rc = loop_on_signal(v->loop, SIGTERM, on_stop_signal, v, e)) != OK) return rc;
+    if ((rc = loop_on_signal(v->loop, SIGINT, on_stop_signal, v, e)) != OK) return rc;
+    return loop_on_signal(v->loop, SIGHUP, on_reload_signal, v, e);
 }
 
-/* Where no model is on a GPU nobody asks after them, unless a library is named. */
+/* GPUs are polled only if a model may use one, or if the environment names a library (for tests).
+ */
 static void open_gpus(struct server *v)
 {
     const char *named = getenv("TERN_NVML_LIB");
@@ -286,7 +309,15 @@ static void open_gpus(struct server *v)
     if (named || strncmp(v->s->device, "cuda", 4) == 0) v->gpus = gpus_open(named);
 }
 
-/* Listening comes before loading: who asks is told that a model is on its way. */
+static int open_timers(struct server *v, struct err *e)
+{
+    v->tick = loop_timer(v->loop, on_tick, v);
+    v->ending = loop_timer(v->loop, on_ending, v);
+    if (v->tick && v->ending && loop_timer_set(v->tick, TICK_MS)) return OK;
+    return err_nomem(e, "the timers of the server");
+}
+
+/* Listening comes before loading: requests that come meanwhile get 503 model_loading. */
 static int server_open(struct server *v, struct err *e)
 {
     struct timespec now;
@@ -298,7 +329,7 @@ static int server_open(struct server *v, struct err *e)
     set_log_level(v->s);
     log_set_format(strcmp(v->s->log_format, "json") == 0 ? LOG_JSON : LOG_TEXT);
     if ((rc = auth_open(&v->auth, v->s->api_key, v->s->api_key_file, e)) != OK) return rc;
-    if ((rc = check_open(v, e)) != OK) return rc;
+    if ((rc = check_exposure(v, e)) != OK) return rc;
     if ((rc = limit_open(&v->limit, e)) != OK) return rc;
     if ((rc = loop_open(&v->loop, e)) != OK) return rc;
     if ((rc = open_signals(v, e)) != OK) return rc;
@@ -307,9 +338,7 @@ static int server_open(struct server *v, struct err *e)
     open_gpus(v);
     if ((rc = open_api(v, e)) != OK) return rc;
     loop_on_wake(v->loop, on_wake, v);
-    v->tick = loop_timer(v->loop, on_tick, v);
-    v->ending = loop_timer(v->loop, on_ending, v);
-    loop_timer_set(v->tick, TICK_MS);
+    if ((rc = open_timers(v, e)) != OK) return rc;
     health_tick(v);
     return OK;
 }
@@ -317,7 +346,7 @@ static int server_open(struct server *v, struct err *e)
 static void server_close(struct server *v)
 {
     gpus_close(v->gpus);
-    pool_close(v->pool); /* nobody tells the API of news any more */
+    pool_close(v->pool); /* engines send no more events to the API */
     api_close(v->api);
     http_close(v->http);
     loop_timer_close(v->tick);
@@ -335,8 +364,8 @@ int server_run(struct settings *s, struct err *e)
     int rc;
 
     if ((rc = server_open(&v, e)) != OK) goto out;
-    plan_listening(&v);
-    on_wake(&v); /* what loaded meanwhile */
+    startlog_server(&v);
+    on_wake(&v); /* models that loaded meanwhile */
     loop_run(v.loop);
     if (v.failed.code != OK) {
         *e = v.failed;

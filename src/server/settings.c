@@ -1,8 +1,7 @@
+/* settings.c - settings from flags, environment and file, and reloading them. */
 #include "server/settings.h"
 
-#include "base/jsonw.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "server/settings_impl.h"
 
 #include <ctype.h>
@@ -18,8 +17,8 @@ void knob_env(const struct knob *k, char out[64])
         out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
 }
 
-/* a is ours, b may have underscores. */
-static bool same_name(struct str a, struct str b)
+/* b may have underscores in place of dashes. */
+static bool is_same_name(struct str a, struct str b)
 {
     if (a.n != b.n) return false;
     for (size_t i = 0; i < a.n; i++)
@@ -36,7 +35,7 @@ static bool has_alt(const struct knob *k, struct str name, bool dashes)
         struct str one = bar < 0 ? rest : str_take(rest, (size_t)bar);
         rest = str_skip(rest, one.n + 1);
         if (!dashes && !str_starts(one, STR("--"))) continue;
-        if (same_name(dashes ? one : str_skip(one, 2), name)) return true;
+        if (is_same_name(dashes ? one : str_skip(one, 2), name)) return true;
     }
     return false;
 }
@@ -44,16 +43,16 @@ static bool has_alt(const struct knob *k, struct str name, bool dashes)
 const struct knob *knob_find(struct str name, bool dashes)
 {
     for (const struct knob *k = settings_knobs; k->name; k++) {
-        bool is = dashes
-                      ? str_starts(name, STR("--")) && same_name(str_c(k->name), str_skip(name, 2))
-                      : same_name(str_c(k->name), name);
+        bool is =
+            dashes ? str_starts(name, STR("--")) && is_same_name(str_c(k->name), str_skip(name, 2))
+                   : is_same_name(str_c(k->name), name);
         if (is || has_alt(k, name, dashes)) return k;
     }
     return NULL;
 }
 
-/* Letters to change, add or take away to make one of the other; words of up to 40. */
-static int distance(struct str a, struct str b)
+/* Levenshtein distance; words of up to 40 bytes, else 99. */
+static int edit_distance(struct str a, struct str b)
 {
     int row[41];
 
@@ -73,22 +72,22 @@ static int distance(struct str a, struct str b)
     return row[b.n];
 }
 
-const struct knob *knob_near(struct str name)
+const struct knob *knob_suggest(struct str name)
 {
     const struct knob *best = NULL;
     int least = 4;
 
     while (name.n && name.p[0] == '-') name = str_skip(name, 1);
     for (const struct knob *k = settings_knobs; k->name; k++) {
-        int d = distance(str_c(k->name), name);
+        int d = edit_distance(str_c(k->name), name);
         if (d < least && d * 2 < (int)name.n) least = d, best = k;
     }
     return best;
 }
 
-static int unknown_flag(struct str name, struct err *e)
+static int refuse_unknown_flag(struct str name, struct err *e)
 {
-    const struct knob *near = knob_near(name);
+    const struct knob *near = knob_suggest(name);
 
     if (near)
         return err_set(e, E_INVALID, "unknown flag '%.*s'; did you mean --%s?", STR_ARG(name),
@@ -100,16 +99,14 @@ static int unknown_flag(struct str name, struct err *e)
 static const struct knob *find_negated(struct str name)
 {
     const struct knob *k;
-    struct buf b = { 0 };
 
     if (!str_starts(name, STR("--no-"))) return NULL;
-    buf_printf(&b, "--%.*s", STR_ARG(str_skip(name, 5)));
-    k = knob_find(buf_str(&b), true);
-    buf_release(&b);
+    k = knob_find(str_skip(name, 5), false);
     return k && k->kind == KNOB_BOOL ? k : NULL;
 }
 
-/* "-a a,b": names never have commas, paths may. */
+/* split: the value is a list with commas ("-a a,b"). Paths on the command line may contain commas.
+ */
 static int set_list(struct settings *s, const struct knob *k, struct str v, bool split,
                     struct knob_source src, struct err *e)
 {
@@ -137,7 +134,7 @@ static int set_flag(struct settings *s, int argc, char **argv, int *i, struct er
     snprintf(shown, sizeof shown, "%.*s", STR_ARG(name));
     src.name = shown;
     if (eq < 0 && (k = find_negated(name))) return knob_set(s, k, STR("false"), src, e);
-    if (!(k = knob_find(name, true))) return unknown_flag(name, e);
+    if (!(k = knob_find(name, true))) return refuse_unknown_flag(name, e);
     if (eq < 0 && k->kind == KNOB_BOOL) {
         value = STR("true");
     } else if (eq < 0) {
@@ -185,7 +182,8 @@ static int set_env(struct settings *s, struct err *e)
     return OK;
 }
 
-/* A mistyped variable has no effect, so it is named; what is like no knob is somebody else's. */
+/* A mistyped variable has no effect, so the log names it. Variables that are similar to no setting
+ * may belong to another program. */
 static void warn_mistyped_env(void)
 {
     for (char **v = environ; *v; v++) {
@@ -199,8 +197,8 @@ static void warn_mistyped_env(void)
         for (int i = 5; i < eq && n < 63; i++)
             name[n++] = (*v)[i] == '_' ? '-' : (char)tolower((unsigned char)(*v)[i]);
         name[n] = 0;
-        if (knob_find(str_c(name), false) || !(near = knob_near(str_c(name)))) continue;
-        log_warn("%.*s in the environment is no setting; did you mean --%s?", (int)eq, *v,
+        if (knob_find(str_c(name), false) || !(near = knob_suggest(str_c(name)))) continue;
+        log_warn("environment variable %.*s: no such setting; did you mean --%s?", (int)eq, *v,
                  near->name);
     }
 }
@@ -216,8 +214,8 @@ static int set_defaults(struct settings *s, struct err *e)
     return OK;
 }
 
-/* What no single knob can tell. */
-static int check_together(const struct settings *s, struct err *e)
+/* Rules between settings. */
+static int check_combinations(const struct settings *s, struct err *e)
 {
     if (s->n_aliases > (s->n_models ? s->n_models : 1))
         return err_set(e, E_INVALID, "alias '%s' has no model: %d aliases for %d models",
@@ -226,14 +224,15 @@ static int check_together(const struct settings *s, struct err *e)
         return err_set(e, E_INVALID, "tls-cert is '%s' and tls-key is '%s': TLS needs both",
                        s->tls_cert, s->tls_key);
     if (!*s->host && !*s->socket)
-        return err_set(e, E_INVALID,
-                       "host and socket are both '': the server would listen nowhere");
+        return err_set(
+            e, E_INVALID,
+            "host and socket are both '': the server would listen nowhere; give one of them");
     if (*s->tls_cert && !*s->host)
-        return err_set(e, E_INVALID, "tls-cert is '%s', but host is '': TLS is for TCP",
+        return err_set(e, E_INVALID, "tls-cert is '%s', but host is '': TLS needs a TCP address",
                        s->tls_cert);
     if (s->ctx == 1)
         return err_set(e, E_INVALID,
-                       "ctx is 1: a context holds at least 2 tokens (0: the model's)");
+                       "ctx is 1: it must be at least 2 tokens, or 0 for the model's own");
     return OK;
 }
 
@@ -247,7 +246,7 @@ int settings_load(struct settings *s, int argc, char **argv, bool *helped, struc
     if ((rc = set_flags(s, argc, argv, helped, e)) != OK || *helped) goto out;
     if ((rc = set_env(s, e)) != OK) goto out;
     if (*s->config && (rc = settings_yaml_file(s, s->config, e)) != OK) goto out;
-    rc = check_together(s, e);
+    rc = check_combinations(s, e);
     if (rc == OK) warn_mistyped_env();
 out:
     if (rc != OK) settings_release(s);
@@ -283,14 +282,14 @@ int settings_add_model(struct settings *s, const char *path, struct err *e)
                     (struct knob_source){ FROM_DEFAULT, "model" }, e);
 }
 
-/* Not taken up, but told: whoever changed it should know that it waits. */
-static void say_waits(const struct settings *s, const struct settings *fresh, const struct knob *k,
-                      struct buf *out)
+/* A change that is not applied is reported all the same. */
+static void note_restart(const struct settings *s, const struct settings *fresh,
+                         const struct knob *k, struct buf *out)
 {
     if (fresh->from[knob_index(k)] == FROM_DEFAULT && s->from[knob_index(k)] == FROM_DEFAULT)
         return;
-    if (!knob_same(s, fresh, k))
-        buf_printf(out, "%s%s (waits for a restart)", out->n ? ", " : "", k->name);
+    if (!knob_is_equal(s, fresh, k))
+        buf_printf(out, "%s%s (needs a restart)", out->n ? ", " : "", k->name);
 }
 
 int settings_reload(struct settings *s, struct buf *changed, struct err *e)
@@ -304,10 +303,10 @@ int settings_reload(struct settings *s, struct buf *changed, struct err *e)
     for (const struct knob *k = settings_knobs; k->name; k++) {
         if (settings_from(s, k) == FROM_FLAG || strcmp(k->name, "config") == 0) continue;
         if (!k->reload) {
-            say_waits(s, &fresh, k, changed);
-        } else if (!knob_same(s, &fresh, k)) {
+            note_restart(s, &fresh, k, changed);
+        } else if (!knob_is_equal(s, &fresh, k)) {
             buf_printf(changed, "%s%s", changed->n ? ", " : "", k->name);
-            knob_copy(s, &fresh, k);
+            knob_move(s, &fresh, k);
         }
     }
 out:

@@ -1,9 +1,10 @@
-/* settings.h - one table of knobs: flag, environment, YAML key, range, effective value.
+/* settings.h - the settings of the server: one table of flag, environment variable, YAML key, range
+ * and default.
  *
- * A value is taken from the flag, else from TERN_NAME in the environment, else from the YAML file,
- * else the default; the table remembers which. A bad value is refused with the key, the value and
- * what is allowed. Every knob of the server is here and nowhere else; each has an effect, and
- * /status shows all. Texts are owned by the struct; settings_release ends them. */
+ * A value comes from the flag, else from TERN_NAME in the environment, else from the YAML file,
+ * else from the default; `from` records which. A bad value is refused with its name, the value and
+ * what is allowed, even where a better source overrides it. Every setting of the server is in the
+ * table, and /status shows all. The struct owns its texts; settings_release frees them. */
 #ifndef TERN_SERVER_SETTINGS_H
 #define TERN_SERVER_SETTINGS_H
 
@@ -24,9 +25,9 @@ enum knob_kind {
     KNOB_BOOL,
     KNOB_TEXT,
     KNOB_CHOICE,
-    KNOB_TIME, /* stored in ms; bare: seconds, or ms where the name ends so */
-    KNOB_SET,  /* some of `choices`, with commas between */
-    KNOB_LIST  /* models, aliases: may be given several times */
+    KNOB_TIME, /* stored in ms; a number without unit is seconds, or ms if the name ends in -ms */
+    KNOB_SET,  /* some of `choices`, separated by commas */
+    KNOB_LIST  /* models and aliases: may be given several times */
 };
 enum knob_from { FROM_DEFAULT, FROM_FILE, FROM_ENV, FROM_FLAG };
 
@@ -35,10 +36,10 @@ struct settings {
     int n_models, n_aliases;
 
     char *config;        /* YAML file */
-    char *chat_template; /* a file in place of the models' own */
+    char *chat_template; /* file with a template that replaces those of the models */
     char *host, *socket, *api_key, *api_key_file, *tls_cert, *tls_key;
     int64_t port;
-    bool allow_open; /* bind elsewhere than loopback without a key */
+    bool allow_open; /* listen on other addresses than loopback without a key */
 
     char *device, *kv_type;
     int64_t threads, gpu_layers, ctx, kv_tokens, max_batch, max_seqs, max_requests,
@@ -47,46 +48,47 @@ struct settings {
     int64_t step_ms, age_ms;
     bool prefix_cache, warm, vram_only;
     char *prefix_scope;   /* "server" or "tenant" */
-    int64_t memory_limit; /* bytes: weights, KV and scratch of all models; 0: none */
+    int64_t memory_limit; /* bytes of weights, KV cache and scratch of all models; 0: none */
 
     int64_t max_connections, max_body, max_header, max_unread;
     int64_t header_timeout_ms, body_timeout_ms, idle_timeout_ms, write_timeout_ms;
     int64_t max_tokens_default, max_choices, deadline_ms, ping_ms;
-    int64_t rate_per_min, concurrency; /* of a tenant whose key says nothing else; 0: none */
+    int64_t rate_per_min, concurrency; /* of tenants whose key sets none; 0: no limit */
     int64_t drain_timeout_ms, watchdog_ms;
 
     char *log_level, *log_format, *metrics_compat;
     bool log_prompts, access_log, cors;
 
-    bool print_config;                  /* --print-config: show what is effective, do nothing */
-    unsigned char from[SETTINGS_KNOBS]; /* enum knob_from, as the table is ordered */
+    bool print_config;                  /* --print-config: print the settings and exit */
+    unsigned char from[SETTINGS_KNOBS]; /* enum knob_from, in the order of the table */
 };
 
 struct knob {
     const char *name; /* "max-batch": --max-batch, TERN_MAX_BATCH, max-batch: */
-    const char *alt;  /* "-b|--batch-size": other names; NULL: none */
+    const char *alt;  /* other names: "-b|--batch-size"; NULL: none */
     enum knob_kind kind;
     size_t at;           /* offset in struct settings */
     double least, most;  /* numbers; times in ms */
     const char *choices; /* "a|b|c" */
-    const char *dflt;    /* as one would write it */
+    const char *dflt;    /* as a user would write it */
     const char *help;
-    bool reload;       /* SIGHUP takes it up */
+    bool reload;       /* SIGHUP applies a change */
     bool secret;       /* never shown */
-    const char *group; /* heading before it; NULL: goes on with the last */
+    const char *group; /* heading in the help before it; NULL: same group as the one before */
 };
 
 extern const struct knob settings_knobs[]; /* ends with name NULL */
 
-/* argv[0] is the verb. *helped: help was printed on stdout. */
+/* argv[0] is the command. *helped: the help was printed on stdout. */
 int settings_load(struct settings *s, int argc, char **argv, bool *helped, struct err *e);
 void settings_release(struct settings *s);
 enum knob_from settings_from(const struct settings *s, const struct knob *k);
-/* {"max-batch":{"value":512,"from":"flag"},...}; keys hidden */
+/* {"max-batch":{"value":512,"from":"flag"},...}; secrets are hidden */
 void settings_json(const struct settings *s, struct buf *out);
-/* From the file and the environment again: knobs marked reload; the others stay. Names of changed
- * ones go to `changed`, and of those that wait for a restart. */
+/* Reads the file and the environment again and applies the knobs marked `reload`. Writes the names
+ * of changed knobs to `changed`, with a note on those that need a restart. On an error nothing
+ * changes. */
 int settings_reload(struct settings *s, struct buf *changed, struct err *e);
-/* A model more, behind those there are; the default when nobody named one. */
+/* Adds a model from the default source, for a command line that names none. */
 int settings_add_model(struct settings *s, const char *path, struct err *e);
 #endif

@@ -1,4 +1,4 @@
-/* settings_help.c - help, printed from the table. */
+/* settings_help.c - tern serve --help, printed from the table. */
 #include "server/settings_impl.h"
 
 #include <strings.h>
@@ -6,13 +6,14 @@
 static const char about[] =
     "usage: tern serve [-m MODEL]... [flags]\n"
     "\n"
-    "Serves models over HTTP with OpenAI's API, a chat page at / and metrics at /metrics. Without "
-    "-m, the\n"
-    "model that ships is served. Every flag is also a variable, TERN_ and its name in capitals "
-    "with\n"
-    "underscores, and a key of the YAML file --config names; a flag wins over a variable, a "
-    "variable over\n"
-    "the file. SIGTERM lets running requests end, then stops; SIGHUP reads keys and limits again.\n"
+    "Serves models over HTTP: OpenAI's API, a chat page at / and metrics at /metrics. Without -m "
+    "it\n"
+    "serves the model that ships with tern. Every flag can also be set by an environment variable\n"
+    "(TERN_ and the name in capitals with underscores) or a key of the YAML file given by "
+    "--config.\n"
+    "A flag overrides a variable, and a variable overrides the file. SIGTERM lets running "
+    "requests\n"
+    "end and then stops the server; SIGHUP reloads keys and limits.\n"
     "\n"
     "examples:\n"
     "  tern serve\n"
@@ -20,7 +21,7 @@ static const char about[] =
     "  curl http://127.0.0.1:8080/v1/chat/completions -d "
     "'{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}'\n";
 
-static bool mentions(const char *text, struct str word)
+static bool contains_word(const char *text, struct str word)
 {
     size_t n = text ? strlen(text) : 0;
 
@@ -29,7 +30,7 @@ static bool mentions(const char *text, struct str word)
     return false;
 }
 
-static const char *meta(const struct knob *k)
+static const char *placeholder(const struct knob *k)
 {
     static const char *const words[] = {
         [KNOB_INT] = " N",     [KNOB_SIZE] = " SIZE", [KNOB_FLOAT] = " X",
@@ -44,7 +45,7 @@ static void print_knob(FILE *f, const struct knob *k)
     char env[64];
 
     knob_env(k, env);
-    fprintf(f, "  --%s%s", k->name, meta(k));
+    fprintf(f, "  --%s%s", k->name, placeholder(k));
     for (const char *c = k->alt ? k->alt : ""; *c; c++) {
         if (c == k->alt) fputs(", ", f);
         if (*c == '|') fputs(", ", f);
@@ -69,18 +70,18 @@ void settings_help(FILE *f, struct str word)
     for (const struct knob *k = settings_knobs; k->name; k++) {
         if (k->group) group = k->group;
         knob_env(k, env);
-        if (word.n && !mentions(k->name, word) && !mentions(k->help, word) &&
-            !mentions(k->alt, word) && !mentions(group, word) && !mentions(env, word))
+        if (word.n && !contains_word(k->name, word) && !contains_word(k->help, word) &&
+            !contains_word(k->alt, word) && !contains_word(group, word) &&
+            !contains_word(env, word))
             continue;
         if (group != printed) fprintf(f, "%s%s:\n", n || word.n == 0 ? "\n" : "", group);
         printed = group;
         print_knob(f, k);
         n++;
     }
-    if (word.n && n == 0) fprintf(f, "no flag has to do with '%.*s'\n", STR_ARG(word));
+    if (word.n && n == 0) fprintf(f, "no flag mentions '%.*s'\n", STR_ARG(word));
     if (word.n == 0)
-        fputs("\nother:\n  --print-config\n      print the settings as they would be, as JSON, and "
-              "exit\n"
-              "  -h, --help, --help=WORD\n      this help, or the part that has to do with WORD\n",
+        fputs("\nother:\n  --print-config\n      print the effective settings as JSON and exit\n"
+              "  -h, --help, --help=WORD\n      print this help, or the flags that mention WORD\n",
               f);
 }

@@ -1,4 +1,4 @@
-/* settings_value.c - one knob's value: read, checked, stored, shown. */
+/* settings_value.c - the value of one knob: parsed, checked, stored, printed. */
 #include "base/jsonw.h"
 #include "base/mem.h"
 #include "server/settings_impl.h"
@@ -7,16 +7,16 @@
 #include <stdlib.h>
 #include <strings.h>
 
-static void *where(const struct settings *s, const struct knob *k) { return (char *)s + k->at; }
+static void *field_of(const struct settings *s, const struct knob *k) { return (char *)s + k->at; }
 
-static bool in_ms(const struct knob *k) { return str_ends(str_c(k->name), STR("-ms")); }
+static bool is_in_ms(const struct knob *k) { return str_ends(str_c(k->name), STR("-ms")); }
 
 static bool is_word(struct str s, const char *word)
 {
     return s.n == strlen(word) && strncasecmp(s.p, word, s.n) == 0;
 }
 
-/* A number with what follows it: 1.5 and "GiB". */
+/* Splits "1.5GiB" into 1.5 and "GiB". */
 static bool split_number(struct str s, double *v, struct str *unit)
 {
     size_t n = 0;
@@ -56,7 +56,7 @@ static bool parse_time(const struct knob *k, struct str s, double *ms)
 
     if (!split_number(s, ms, &unit)) return false;
     if (unit.n == 0) {
-        if (!in_ms(k)) *ms *= 1e3;
+        if (!is_in_ms(k)) *ms *= 1e3;
         return true;
     }
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
@@ -79,7 +79,7 @@ static bool parse_bool(struct str s, bool *out)
     return false;
 }
 
-/* Is word one of "a|b|c"? */
+/* choices: "a|b|c" */
 static bool is_choice(const char *choices, struct str word)
 {
     struct str rest = str_c(choices);
@@ -93,7 +93,7 @@ static bool is_choice(const char *choices, struct str word)
     return false;
 }
 
-static bool is_set(const char *choices, struct str list)
+static bool is_subset(const char *choices, struct str list)
 {
     while (list.n) {
         ptrdiff_t comma = str_find(list, STR(","));
@@ -104,10 +104,10 @@ static bool is_set(const char *choices, struct str list)
     return true;
 }
 
-static void put_limit(struct buf *out, const struct knob *k, double v)
+static void write_limit(struct buf *out, const struct knob *k, double v)
 {
     if (k->kind == KNOB_TIME)
-        buf_printf(out, "%.10g%s", in_ms(k) ? v : v / 1e3, in_ms(k) ? " ms" : " s");
+        buf_printf(out, "%.10g%s", is_in_ms(k) ? v : v / 1e3, is_in_ms(k) ? " ms" : " s");
     else if (k->kind == KNOB_SIZE && v >= 1024 && fmod(v, 1024) == 0) {
         int i = -1;
         while (v >= 1024 && fmod(v, 1024) == 0 && i < 3) v /= 1024, i++;
@@ -118,7 +118,7 @@ static void put_limit(struct buf *out, const struct knob *k, double v)
 void knob_allowed(const struct knob *k, struct buf *out)
 {
     static const char *const words[] = {
-        [KNOB_INT] = "a whole number",
+        [KNOB_INT] = "an integer",
         [KNOB_SIZE] = "a size such as 65536, 64K, 16M, 1.5GiB",
         [KNOB_FLOAT] = "a number",
         [KNOB_TIME] = "a time such as 500ms, 30s, 2m",
@@ -135,33 +135,38 @@ void knob_allowed(const struct knob *k, struct buf *out)
         }
         return;
     }
-    case KNOB_TEXT: buf_puts(out, "a text without NUL"); return;
-    case KNOB_LIST: buf_printf(out, "a text, not empty, at most %d times", SETTINGS_MODELS); return;
+    case KNOB_TEXT: buf_puts(out, "a text without NUL bytes"); return;
+    case KNOB_LIST:
+        buf_printf(out, "a text that is not empty, given at most %d times", SETTINGS_MODELS);
+        return;
     default: break;
     }
-    buf_printf(out, "%s, from ", words[k->kind]);
-    put_limit(out, k, k->least);
+    buf_printf(out, "%s from ", words[k->kind]);
+    write_limit(out, k, k->least);
     buf_puts(out, " to ");
-    put_limit(out, k, k->most);
+    write_limit(out, k, k->most);
     if (k->kind == KNOB_TIME)
-        buf_printf(out, " (a bare number: %s)", in_ms(k) ? "milliseconds" : "seconds");
+        buf_printf(out, " (without a unit: %s)", is_in_ms(k) ? "milliseconds" : "seconds");
 }
 
-static int refuse(const struct knob *k, struct str value, struct knob_source src, struct err *e)
+static int refuse_value(const struct knob *k, struct str value, struct knob_source src,
+                        struct err *e)
 {
     struct buf b = { 0 };
     int rc;
 
     knob_allowed(k, &b);
     if (k->secret) value = STR("(hidden)");
-    rc = err_set(e, E_INVALID, "%s is '%.*s': it takes %s", src.name,
-                 (int)(value.n < 80 ? value.n : 80), value.p, buf_cstr(&b));
+    rc = buf_check(&b, e);
+    if (rc == OK)
+        rc = err_set(e, E_INVALID, "%s is '%.*s': it must be %s", src.name,
+                     (int)(value.n < 80 ? value.n : 80), value.p, buf_cstr(&b));
     buf_release(&b);
     return rc;
 }
 
-/* Is what is there from a better place? Otherwise the place is now src's. */
-static bool is_outranked(struct settings *s, const struct knob *k, struct knob_source src)
+/* true: the knob has a value from a better source. Otherwise src is recorded as its source. */
+static bool keeps_better(struct settings *s, const struct knob *k, struct knob_source src)
 {
     unsigned char *from = &s->from[knob_index(k)];
 
@@ -170,10 +175,11 @@ static bool is_outranked(struct settings *s, const struct knob *k, struct knob_s
     return false;
 }
 
-static char *text_of(struct str v)
+static char *copy_text(struct str v)
 {
     char *p = mem_alloc(v.n + 1);
-    if (v.n) memcpy(p, v.p, v.n);
+
+    if (p && v.n) memcpy(p, v.p, v.n);
     return p;
 }
 
@@ -191,26 +197,26 @@ static int set_number(struct settings *s, const struct knob *k, struct str v,
         good = parse_size(v, &f);
     } else if (k->kind == KNOB_TIME) {
         good = parse_time(k, v, &f);
-        f = ceil(f); /* a fraction of a ms is not nothing */
+        f = ceil(f); /* a fraction of a ms must not become 0, which often means "never" */
     } else {
         good = str_to_f64(v, &f);
     }
-    if (!good || !(f >= k->least && f <= k->most)) return refuse(k, v, src, e);
-    if (is_outranked(s, k, src)) return OK;
-    if (k->kind == KNOB_FLOAT) *(double *)where(s, k) = f;
-    else *(int64_t *)where(s, k) = (int64_t)f;
+    if (!good || !(f >= k->least && f <= k->most)) return refuse_value(k, v, src, e);
+    if (keeps_better(s, k, src)) return OK;
+    if (k->kind == KNOB_FLOAT) *(double *)field_of(s, k) = f;
+    else *(int64_t *)field_of(s, k) = (int64_t)f;
     return OK;
 }
 
-static int *list_count(struct settings *s, const struct knob *k)
+static int *count_of_list(struct settings *s, const struct knob *k)
 {
-    return where(s, k) == (void *)s->models ? &s->n_models : &s->n_aliases;
+    return field_of(s, k) == (void *)s->models ? &s->n_models : &s->n_aliases;
 }
 
-static void list_clear(struct settings *s, const struct knob *k)
+static void clear_list(struct settings *s, const struct knob *k)
 {
-    const char **list = where(s, k);
-    int *n = list_count(s, k);
+    const char **list = field_of(s, k);
+    int *n = count_of_list(s, k);
 
     while (*n > 0) {
         mem_free((char *)list[--*n]);
@@ -218,50 +224,66 @@ static void list_clear(struct settings *s, const struct knob *k)
     }
 }
 
-static int list_add(struct settings *s, const struct knob *k, struct str v, struct knob_source src,
+static int add_to_list(struct settings *s, const struct knob *k, struct str v,
+                       struct knob_source src, struct err *e)
+{
+    const char **list = field_of(s, k);
+    int *n = count_of_list(s, k);
+
+    if (v.n == 0 || memchr(v.p, 0, v.n)) return refuse_value(k, v, src, e);
+    if (s->from[knob_index(k)] < src.from) clear_list(s, k);
+    if (keeps_better(s, k, src)) return OK;
+    if (*n == SETTINGS_MODELS) return refuse_value(k, v, src, e);
+    if (!(list[*n] = copy_text(v))) return err_nomem(e, "the settings");
+    (*n)++;
+    return OK;
+}
+
+static bool is_allowed_text(const struct knob *k, struct str v)
+{
+    if (k->kind == KNOB_CHOICE && !is_choice(k->choices, v)) return false;
+    if (k->kind == KNOB_SET && !is_subset(k->choices, v)) return false;
+    return v.n == 0 || !memchr(v.p, 0, v.n);
+}
+
+static int set_text(struct settings *s, const struct knob *k, struct str v, struct knob_source src,
                     struct err *e)
 {
-    const char **list = where(s, k);
-    int *n = list_count(s, k);
+    char **text = field_of(s, k), *copy;
 
-    if (v.n == 0 || memchr(v.p, 0, v.n)) return refuse(k, v, src, e);
-    if (s->from[knob_index(k)] < src.from) list_clear(s, k);
-    if (is_outranked(s, k, src)) return OK;
-    if (*n == SETTINGS_MODELS) return refuse(k, v, src, e);
-    list[(*n)++] = text_of(v);
+    if (!is_allowed_text(k, v)) return refuse_value(k, v, src, e);
+    if (!(copy = copy_text(v))) return err_nomem(e, "the settings");
+    if (keeps_better(s, k, src)) {
+        mem_free(copy);
+        return OK;
+    }
+    mem_free(*text);
+    *text = copy;
     return OK;
 }
 
 int knob_set(struct settings *s, const struct knob *k, struct str v, struct knob_source src,
              struct err *e)
 {
-    char **text = where(s, k);
     bool b;
 
     switch (k->kind) {
-    case KNOB_LIST: return list_add(s, k, v, src, e);
+    case KNOB_LIST: return add_to_list(s, k, v, src, e);
     case KNOB_BOOL:
-        if (!parse_bool(v, &b)) return refuse(k, v, src, e);
-        if (!is_outranked(s, k, src)) *(bool *)where(s, k) = b;
+        if (!parse_bool(v, &b)) return refuse_value(k, v, src, e);
+        if (!keeps_better(s, k, src)) *(bool *)field_of(s, k) = b;
         return OK;
     case KNOB_CHOICE:
     case KNOB_SET:
-    case KNOB_TEXT:
-        if ((k->kind == KNOB_CHOICE && !is_choice(k->choices, v)) ||
-            (k->kind == KNOB_SET && !is_set(k->choices, v)) || (v.n && memchr(v.p, 0, v.n)))
-            return refuse(k, v, src, e);
-        if (is_outranked(s, k, src)) return OK;
-        mem_free(*text);
-        *text = text_of(v);
-        return OK;
+    case KNOB_TEXT: return set_text(s, k, v, src, e);
     default: return set_number(s, k, v, src, e);
     }
 }
 
-static void list_json(struct jsonw *w, const struct settings *s, const struct knob *k)
+static void write_list(struct jsonw *w, const struct settings *s, const struct knob *k)
 {
-    const char *const *list = where(s, k);
-    int n = *list_count((struct settings *)s, k);
+    const char *const *list = field_of(s, k);
+    int n = *count_of_list((struct settings *)s, k);
 
     jsonw_arr(w);
     for (int i = 0; i < n; i++) jsonw_str(w, str_c(list[i]));
@@ -271,13 +293,13 @@ static void list_json(struct jsonw *w, const struct settings *s, const struct kn
 void knob_json(const struct settings *s, const struct knob *k, struct buf *out)
 {
     struct jsonw w = { .out = out };
-    const void *p = where(s, k);
+    const void *p = field_of(s, k);
 
     switch (k->kind) {
-    case KNOB_LIST: list_json(&w, s, k); break;
+    case KNOB_LIST: write_list(&w, s, k); break;
     case KNOB_INT:
     case KNOB_SIZE: jsonw_int(&w, *(const int64_t *)p); break;
-    case KNOB_TIME: jsonw_num(&w, (double)*(const int64_t *)p / (in_ms(k) ? 1 : 1e3)); break;
+    case KNOB_TIME: jsonw_num(&w, (double)*(const int64_t *)p / (is_in_ms(k) ? 1 : 1e3)); break;
     case KNOB_FLOAT: jsonw_num(&w, *(const double *)p); break;
     case KNOB_BOOL: jsonw_bool(&w, *(const bool *)p); break;
     default: {
@@ -287,41 +309,53 @@ void knob_json(const struct settings *s, const struct knob *k, struct buf *out)
     }
 }
 
-bool knob_same(const struct settings *a, const struct settings *b, const struct knob *k)
+static bool is_equal_list(const struct settings *a, const struct settings *b, const struct knob *k)
 {
-    struct buf x = { 0 }, y = { 0 };
-    bool same;
+    const char *const *x = field_of(a, k), *const *y = field_of(b, k);
+    int n = *count_of_list((struct settings *)a, k);
 
-    if (k->secret) return str_eq(str_c(*(char **)where(a, k)), str_c(*(char **)where(b, k)));
-    knob_json(a, k, &x);
-    knob_json(b, k, &y);
-    same = str_eq(buf_str(&x), buf_str(&y));
-    buf_release(&x);
-    buf_release(&y);
-    return same;
+    if (n != *count_of_list((struct settings *)b, k)) return false;
+    for (int i = 0; i < n; i++)
+        if (strcmp(x[i], y[i]) != 0) return false;
+    return true;
 }
 
-void knob_copy(struct settings *to, const struct settings *from, const struct knob *k)
+bool knob_is_equal(const struct settings *a, const struct settings *b, const struct knob *k)
 {
-    char **text = where(to, k);
+    const void *x = field_of(a, k), *y = field_of(b, k);
+
+    switch (k->kind) {
+    case KNOB_LIST: return is_equal_list(a, b, k);
+    case KNOB_INT:
+    case KNOB_SIZE:
+    case KNOB_TIME: return *(const int64_t *)x == *(const int64_t *)y;
+    case KNOB_FLOAT: return memcmp(x, y, sizeof(double)) == 0;
+    case KNOB_BOOL: return *(const bool *)x == *(const bool *)y;
+    default: return str_eq(str_c(*(char *const *)x), str_c(*(char *const *)y));
+    }
+}
+
+void knob_move(struct settings *to, struct settings *from, const struct knob *k)
+{
+    char **x = field_of(to, k), **y = field_of(from, k), *text;
 
     to->from[knob_index(k)] = from->from[knob_index(k)];
     switch (k->kind) {
     case KNOB_INT:
     case KNOB_SIZE:
-    case KNOB_TIME: *(int64_t *)where(to, k) = *(int64_t *)where(from, k); break;
-    case KNOB_FLOAT: *(double *)where(to, k) = *(double *)where(from, k); break;
-    case KNOB_BOOL: *(bool *)where(to, k) = *(bool *)where(from, k); break;
-    case KNOB_LIST: break; /* models stay as they are */
-    default: mem_free(*text); *text = mem_strdup(*(char **)where(from, k));
+    case KNOB_TIME: *(int64_t *)field_of(to, k) = *(int64_t *)field_of(from, k); break;
+    case KNOB_FLOAT: *(double *)field_of(to, k) = *(double *)field_of(from, k); break;
+    case KNOB_BOOL: *(bool *)field_of(to, k) = *(bool *)field_of(from, k); break;
+    case KNOB_LIST: break;
+    default: text = *x, *x = *y, *y = text; /* `from` frees the old text */
     }
 }
 
 void knob_free(struct settings *s, const struct knob *k)
 {
-    char **text = where(s, k);
+    char **text = field_of(s, k);
 
-    if (k->kind == KNOB_LIST) list_clear(s, k);
+    if (k->kind == KNOB_LIST) clear_list(s, k);
     else if (k->kind == KNOB_TEXT || k->kind == KNOB_CHOICE || k->kind == KNOB_SET) {
         mem_free(*text);
         *text = NULL;

@@ -1,11 +1,16 @@
-/* startlog.c - what the server is going to do, in the log: a line for the whole, one for each
- * model. */
+/* startlog.c - log lines about the server and its models. Text that finds no memory is left out. */
+#include "server/startlog.h"
+
 #include "base/log.h"
+#include "engine/engine.h"
+#include "net/http.h"
+#include "pool/pool.h"
+#include "server/auth.h"
 #include "server/server_impl.h"
 
 static double mib(uint64_t bytes) { return (double)bytes / (1024.0 * 1024.0); }
 
-static void put_where(const struct server *v, struct buf *b)
+static void write_addresses(const struct server *v, struct buf *b)
 {
     const struct settings *s = v->s;
     bool v6 = strchr(s->host, ':') && s->host[0] != '[';
@@ -16,13 +21,13 @@ static void put_where(const struct server *v, struct buf *b)
     if (*s->socket) buf_printf(b, "%sunix socket %s", b->n ? " and " : "", s->socket);
 }
 
-void plan_listening(const struct server *v)
+void startlog_server(const struct server *v)
 {
     const struct settings *s = v->s;
     struct buf b = { 0 };
 
-    put_where(v, &b);
-    if (auth_is_open(v->auth)) buf_puts(&b, "; no API key is needed");
+    write_addresses(v, &b);
+    if (auth_is_open(v->auth)) buf_puts(&b, "; no API key is required");
     else
         buf_printf(&b, "; %d API key%s", auth_n_keys(v->auth),
                    auth_n_keys(v->auth) == 1 ? "" : "s");
@@ -30,34 +35,31 @@ void plan_listening(const struct server *v)
     buf_clear(&b);
     if (s->memory_limit) buf_printf(&b, ", memory %.1f MiB", mib((uint64_t)s->memory_limit));
     if (s->rate_per_min)
-        buf_printf(&b, ", %lld requests a minute a tenant", (long long)s->rate_per_min);
-    if (s->concurrency) buf_printf(&b, ", %lld at once a tenant", (long long)s->concurrency);
+        buf_printf(&b, ", %lld requests per minute for a tenant", (long long)s->rate_per_min);
+    if (s->concurrency)
+        buf_printf(&b, ", %lld requests at once for a tenant", (long long)s->concurrency);
     if (s->deadline_ms) buf_printf(&b, ", deadline %lld ms", (long long)s->deadline_ms);
-    log_info("limits: %lld connections, bodies of %.1f MiB, %.1f s to drain%s",
+    log_info("limits: %lld connections, request bodies of %.1f MiB, %.1f s to drain%s",
              (long long)s->max_connections, mib((uint64_t)s->max_body),
              (double)s->drain_timeout_ms / 1e3, buf_cstr(&b));
     buf_release(&b);
 }
 
-void plan_model(const struct server *v, const struct pool_model *m)
+void startlog_model(const struct pool_model *m)
 {
     struct engine_info i;
     struct buf devices = { 0 };
 
-    (void)v;
     engine_info(m->engine, &i);
     place_describe(i.place, &devices);
-    log_info("model '%s' (%s): %s, %.1f M parameters; memory: weights %.1f MiB, KV %.1f MiB (%d "
-             "blocks of "
-             "%d tokens, "
-             "%s), scratch %.1f MiB",
+    log_info("model '%s' (%s): %s, %.1f M parameters; memory: weights %.1f MiB, KV cache %.1f MiB "
+             "(%d blocks of %d tokens, %s), scratch %.1f MiB",
              m->id, m->path, i.model->hp.arch, (double)i.model->n_params / 1e6, mib(i.weight_bytes),
              mib(i.kv_bytes), i.n_blocks, KV_BLOCK, dtype_name((int)i.opt.kv_type),
              mib(i.scratch_bytes));
     log_info(
-        "model '%s': context %d, %d sequences at once, %d tokens a step, %d requests and %d prompt "
-        "tokens in all; "
-        "%s; loaded in %.0f ms, warmed in %.0f ms",
+        "model '%s': context of %d tokens, %d sequences at once, %d tokens per step, at most %d "
+        "requests and %d prompt tokens queued; %s; loaded in %.0f ms, warmed up in %.0f ms",
         m->id, i.opt.n_ctx, i.opt.max_seqs, i.opt.max_batch, i.opt.max_requests,
         i.opt.max_queue_tokens, buf_cstr(&devices), m->load_ms, m->warm_ms);
     buf_release(&devices);

@@ -1,50 +1,41 @@
-/* status.c - GET /status: everything in one JSON object. docs/serving.md shows it. */
+/* status.c - GET /status: the whole state as one JSON object, which docs/serving.md describes. One
+ * function for each part of the object. */
+#include "api/api.h"
 #include "base/clock.h"
 #include "base/jsonw.h"
+#include "engine/engine.h"
+#include "net/http.h"
+#include "pool/pool.h"
+#include "server/devices.h"
+#include "server/gpus.h"
+#include "server/metrics.h"
 #include "server/server_impl.h"
+#include "server/visit.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
-uint64_t process_rss(void)
-{
-    unsigned long long size = 0, resident = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-
-    if (!f) return 0;
-    if (fscanf(f, "%llu %llu", &size, &resident) != 2) resident = 0;
-    fclose(f);
-    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-uint64_t process_rss_peak(void)
-{
-    struct rusage u;
-    return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
-}
-
-static void put_int(struct jsonw *w, const char *key, int64_t v)
+static void write_int(struct jsonw *w, const char *key, int64_t v)
 {
     jsonw_key(w, key), jsonw_int(w, v);
 }
-static void put_num(struct jsonw *w, const char *key, double v)
+static void write_num(struct jsonw *w, const char *key, double v)
 {
     jsonw_key(w, key), jsonw_num(w, v);
 }
-static void put_text(struct jsonw *w, const char *key, const char *v)
+static void write_text(struct jsonw *w, const char *key, const char *v)
 {
     jsonw_key(w, key), jsonw_str(w, str_c(v));
 }
-static void put_obj(struct jsonw *w, const char *key) { jsonw_key(w, key), jsonw_obj(w); }
+static void open_object(struct jsonw *w, const char *key) { jsonw_key(w, key), jsonw_obj(w); }
 
 static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
-/* Enough digits to read, few to send. */
-static double rounded(double v) { return (double)(int64_t)(v * 1000 + 0.5) / 1000; }
+/* Three decimals are enough to read. */
+static double round3(double v) { return (double)(int64_t)(v * 1000 + 0.5) / 1000; }
 
 /* ---- sums of all models ---- */
 
-/* A counter of every model, by its place in the statistics. */
-static uint64_t total(struct server *v, size_t at)
+/* The sum of one counter over all models; at: its offset in struct engine_stats. */
+static uint64_t sum_counter(struct server *v, size_t at)
 {
     uint64_t n = 0;
 
@@ -54,10 +45,10 @@ static uint64_t total(struct server *v, size_t at)
     }
     return n;
 }
-#define TOTAL(v, field) ((int64_t)total(v, offsetof(struct engine_stats, field)))
+#define TOTAL(v, field) ((int64_t)sum_counter(v, offsetof(struct engine_stats, field)))
 
-/* How many values the histograms of all models have, and a quantile of them, in seconds. */
-static uint64_t hist_total(struct server *v, size_t at, struct hist *out)
+/* Adds the histograms of all models into *out; returns the number of values. */
+static uint64_t sum_hist(struct server *v, size_t at, struct hist *out)
 {
     for (int i = 0; i < pool_n(v->pool); i++) {
         const struct engine_stats *s = server_stats(v, i);
@@ -71,8 +62,9 @@ static uint64_t hist_total(struct server *v, size_t at, struct hist *out)
     return out->count;
 }
 
-/* Gaps between tokens are known by request; a long one inside a request, the histogram tells. */
-static void add_long_gaps(struct quantiles *q, const struct hist *h)
+/* The recent values of ITL are means of requests. The histogram has every gap, so it raises the
+ * upper quantiles where single gaps were long. */
+static void raise_to_hist(struct quantiles *q, const struct hist *h)
 {
     double p95 = hist_quantile(h, 0.95) * 1e3, p99 = hist_quantile(h, 0.99) * 1e3;
 
@@ -80,70 +72,70 @@ static void add_long_gaps(struct quantiles *q, const struct hist *h)
     if (p99 > h->bounds[0] * 1e3 && p99 > q->p99) q->p99 = p99;
 }
 
-static void put_quantiles(struct jsonw *w, const char *key, struct server *v, enum recent_time what,
-                          size_t at)
+static void write_quantiles(struct jsonw *w, const char *key, struct server *v,
+                            enum recent_time what, size_t at)
 {
     struct hist h = { 0 };
     struct quantiles q;
 
     recent_quantiles(&v->recent, what, &q);
-    put_obj(w, key);
-    put_int(w, "count", (int64_t)hist_total(v, at, &h));
-    if (what == RECENT_ITL && h.count) add_long_gaps(&q, &h);
-    put_num(w, "mean", rounded(q.mean));
-    put_num(w, "p50", rounded(q.p50));
-    put_num(w, "p95", rounded(q.p95));
-    put_num(w, "p99", rounded(q.p99));
+    open_object(w, key);
+    write_int(w, "count", (int64_t)sum_hist(v, at, &h));
+    if (what == RECENT_ITL && h.count) raise_to_hist(&q, &h);
+    write_num(w, "mean", round3(q.mean));
+    write_num(w, "p50", round3(q.p50));
+    write_num(w, "p95", round3(q.p95));
+    write_num(w, "p99", round3(q.p99));
     jsonw_end(w);
 }
 #define QUANTILES(w, key, v, what, field) \
-    put_quantiles(w, key, v, what, offsetof(struct engine_stats, field))
+    write_quantiles(w, key, v, what, offsetof(struct engine_stats, field))
 
 /* ---- parts ---- */
 
-static void put_memory(struct jsonw *w, const struct engine_info *i)
+static void write_model_memory(struct jsonw *w, const struct engine_info *i)
 {
-    put_obj(w, "memory");
-    put_int(w, "weights", (int64_t)i->weight_bytes);
-    put_int(w, "kv", (int64_t)i->kv_bytes);
-    put_int(w, "scratch", (int64_t)i->scratch_bytes);
-    put_int(w, "total", (int64_t)(i->weight_bytes + i->kv_bytes + i->scratch_bytes));
+    open_object(w, "memory");
+    write_int(w, "weights", (int64_t)i->weight_bytes);
+    write_int(w, "kv", (int64_t)i->kv_bytes);
+    write_int(w, "scratch", (int64_t)i->scratch_bytes);
+    write_int(w, "total", (int64_t)(i->weight_bytes + i->kv_bytes + i->scratch_bytes));
     jsonw_end(w);
 }
 
-static void put_blocks(struct jsonw *w, const struct engine_stats *s)
+static void write_kv_blocks(struct jsonw *w, const struct engine_stats *s)
 {
     int64_t used = s ? gauge_get(&s->kv_used) : 0, idle = s ? gauge_get(&s->kv_idle) : 0;
     int64_t all = s ? gauge_get(&s->kv_total) : 0;
 
-    put_obj(w, "kv");
-    put_int(w, "block_tokens", KV_BLOCK);
-    put_int(w, "used", used);
-    put_int(w, "idle", idle);
-    put_int(w, "free", all > used + idle ? all - used - idle : 0);
-    put_int(w, "total", all);
+    open_object(w, "kv");
+    write_int(w, "block_tokens", KV_BLOCK);
+    write_int(w, "used", used);
+    write_int(w, "idle", idle);
+    write_int(w, "free", all > used + idle ? all - used - idle : 0);
+    write_int(w, "total", all);
     jsonw_end(w);
 }
 
-/* What the engine made of the settings: no zeros that mean a default. */
-static void put_effective(struct jsonw *w, const struct engine_opt *o)
+/* The settings as the engine uses them: defaults are filled in. */
+static void write_effective(struct jsonw *w, const struct engine_opt *o)
 {
-    put_obj(w, "effective");
-    put_int(w, "ctx", o->n_ctx);
-    put_int(w, "kv-tokens", o->kv_tokens);
-    put_int(w, "max-batch", o->max_batch);
-    put_int(w, "max-seqs", o->max_seqs);
-    put_int(w, "max-requests", o->max_requests);
-    put_int(w, "max-queue-tokens", o->max_queue_tokens);
-    put_num(w, "kv-overcommit", o->kv_overcommit);
-    put_int(w, "step-ms", o->step_ms);
-    put_num(w, "stretch", o->stretch);
-    put_int(w, "age-ms", o->age_ms);
+    open_object(w, "effective");
+    write_int(w, "ctx", o->n_ctx);
+    write_int(w, "kv-tokens", o->kv_tokens);
+    write_int(w, "max-batch", o->max_batch);
+    write_int(w, "max-seqs", o->max_seqs);
+    write_int(w, "max-requests", o->max_requests);
+    write_int(w, "max-queue-tokens", o->max_queue_tokens);
+    write_num(w, "kv-overcommit", o->kv_overcommit);
+    write_int(w, "step-ms", o->step_ms);
+    write_num(w, "stretch", o->stretch);
+    write_int(w, "age-ms", o->age_ms);
     jsonw_key(w, "prefix-cache"), jsonw_bool(w, !o->no_prefix);
     jsonw_end(w);
 }
 
-static void put_model(struct jsonw *w, struct server *v, int index)
+static void write_model(struct jsonw *w, struct server *v, int index)
 {
     static const char *const states[] = { "loading", "ready", "failed" };
     struct pool_model *m = pool_at(v->pool, index);
@@ -153,45 +145,45 @@ static void put_model(struct jsonw *w, struct server *v, int index)
 
     if (s) engine_info(m->engine, &i);
     jsonw_obj(w);
-    put_text(w, "id", m->id);
-    put_text(w, "path", m->path);
-    put_text(w, "state", states[state]);
-    put_text(w, "error", state == POOL_FAILED ? m->err.msg : "");
-    put_num(w, "load_ms", s ? rounded(m->load_ms) : 0);
-    put_obj(w, "load_phases");
-    put_num(w, "read_ms", rounded((double)i.device.read_ns / 1e6));
-    put_num(w, "repack_ms", rounded((double)i.device.pack_ns / 1e6));
-    put_num(w, "upload_ms", rounded((double)i.device.upload_ns / 1e6));
+    write_text(w, "id", m->id);
+    write_text(w, "path", m->path);
+    write_text(w, "state", states[state]);
+    write_text(w, "error", state == POOL_FAILED ? m->err.msg : "");
+    write_num(w, "load_ms", s ? round3(m->load_ms) : 0);
+    open_object(w, "load_phases");
+    write_num(w, "read_ms", round3((double)i.device.read_ns / 1e6));
+    write_num(w, "repack_ms", round3((double)i.device.pack_ns / 1e6));
+    write_num(w, "upload_ms", round3((double)i.device.upload_ns / 1e6));
     jsonw_end(w);
-    put_num(w, "warm_ms", s ? rounded(m->warm_ms) : 0);
-    put_text(w, "arch", s ? i.model->hp.arch : "");
-    put_text(w, "task", s ? i.task : "");
-    put_int(w, "parameters", s ? (int64_t)i.model->n_params : 0);
-    put_int(w, "vocab", s ? i.model->hp.n_vocab : 0);
-    put_text(w, "chat_form", !s ? "" : m->chat ? "template" : chatform_name(m->form));
-    put_text(w, "device", s ? place_last(i.place)->name : "");
-    put_text(w, "device_detail", s ? place_last(i.place)->detail : "");
+    write_num(w, "warm_ms", s ? round3(m->warm_ms) : 0);
+    write_text(w, "arch", s ? i.model->hp.arch : "");
+    write_text(w, "task", s ? i.task : "");
+    write_int(w, "parameters", s ? (int64_t)i.model->n_params : 0);
+    write_int(w, "vocab", s ? i.model->hp.n_vocab : 0);
+    write_text(w, "chat_form", !s ? "" : m->chat ? "template" : chatform_name(m->form));
+    write_text(w, "device", s ? place_last(i.place)->name : "");
+    write_text(w, "device_detail", s ? place_last(i.place)->detail : "");
     jsonw_key(w, "devices"), jsonw_arr(w);
     for (int k = 0; s && k < i.place->n_shares; k++) {
         const struct backend_share *d = &i.place->shares[k];
         jsonw_obj(w);
-        put_text(w, "name", d->be->name);
-        put_text(w, "detail", d->be->detail);
-        put_int(w, "layers", d->n_layers);
+        write_text(w, "name", d->be->name);
+        write_text(w, "detail", d->be->detail);
+        write_int(w, "layers", d->n_layers);
         jsonw_end(w);
     }
     jsonw_end(w);
-    put_int(w, "context", i.opt.n_ctx);
-    put_text(w, "kv_type", s ? dtype_name((int)i.opt.kv_type) : "");
-    put_memory(w, &i);
-    put_blocks(w, s);
-    put_effective(w, &i.opt);
-    put_int(w, "running", s ? gauge_get(&s->running) : 0);
-    put_int(w, "waiting", s ? gauge_get(&s->waiting) : 0);
+    write_int(w, "context", i.opt.n_ctx);
+    write_text(w, "kv_type", s ? dtype_name((int)i.opt.kv_type) : "");
+    write_model_memory(w, &i);
+    write_kv_blocks(w, s);
+    write_effective(w, &i.opt);
+    write_int(w, "running", s ? gauge_get(&s->running) : 0);
+    write_int(w, "waiting", s ? gauge_get(&s->waiting) : 0);
     jsonw_end(w);
 }
 
-static void put_queue(struct jsonw *w, struct server *v, const struct sums *now)
+static void write_queue(struct jsonw *w, struct server *v, const struct sums *now)
 {
     int64_t peak = 0;
 
@@ -199,81 +191,75 @@ static void put_queue(struct jsonw *w, struct server *v, const struct sums *now)
         const struct engine_stats *s = server_stats(v, i);
         if (s) peak += gauge_get(&s->queue_peak);
     }
-    put_obj(w, "queue");
-    put_int(w, "waiting", now->waiting);
-    put_int(w, "running", now->running);
-    put_int(w, "peak", peak);
+    open_object(w, "queue");
+    write_int(w, "waiting", now->waiting);
+    write_int(w, "running", now->running);
+    write_int(w, "peak", peak);
     QUANTILES(w, "wait_ms", v, RECENT_QUEUE, queue);
     jsonw_end(w);
 }
 
-static void put_rates(struct jsonw *w, struct server *v)
+static void write_rates(struct jsonw *w, struct server *v)
 {
     const struct sums *b = history_last(&v->history), *a = history_before(&v->history, RATE_S);
     double s = a && b ? (double)(b->at_ns - a->at_ns) / 1e9 : 0;
 
-    put_obj(w, "rates");
-    put_num(w, "window_s", rounded(s));
-    put_num(w, "generated_per_s", s > 0 ? rounded((double)(b->generated - a->generated) / s) : 0);
-    put_num(w, "prompt_per_s", s > 0 ? rounded((double)(b->prompt - a->prompt) / s) : 0);
-    put_num(w, "requests_per_s", s > 0 ? rounded((double)(b->finished - a->finished) / s) : 0);
-    put_num(w, "steps_per_s", s > 0 ? rounded((double)(b->steps - a->steps) / s) : 0);
+    open_object(w, "rates");
+    write_num(w, "window_s", round3(s));
+    write_num(w, "generated_per_s", s > 0 ? round3((double)(b->generated - a->generated) / s) : 0);
+    write_num(w, "prompt_per_s", s > 0 ? round3((double)(b->prompt - a->prompt) / s) : 0);
+    write_num(w, "requests_per_s", s > 0 ? round3((double)(b->finished - a->finished) / s) : 0);
+    write_num(w, "steps_per_s", s > 0 ? round3((double)(b->steps - a->steps) / s) : 0);
     jsonw_end(w);
 }
 
-static void put_scheduler(struct jsonw *w, struct server *v)
+static void write_scheduler(struct jsonw *w, struct server *v)
 {
     int64_t steps = TOTAL(v, steps), tokens = TOTAL(v, step_tokens);
     int64_t asked = TOTAL(v, prefix_queried), hit = TOTAL(v, prefix_hit);
 
-    put_obj(w, "scheduler");
-    put_int(w, "steps", steps);
-    put_int(w, "step_tokens", tokens);
-    put_num(w, "tokens_per_step", rounded(ratio((double)tokens, (double)steps)));
-    put_int(w, "preemptions", TOTAL(v, preemptions));
-    put_int(w, "prefix_queried", asked);
-    put_int(w, "prefix_hit", hit);
-    put_num(w, "prefix_hit_rate", rounded(ratio((double)hit, (double)asked)));
-    put_int(w, "after_cancel", TOTAL(v, after_cancel));
-    put_rates(w, v);
+    open_object(w, "scheduler");
+    write_int(w, "steps", steps);
+    write_int(w, "step_tokens", tokens);
+    write_num(w, "tokens_per_step", round3(ratio((double)tokens, (double)steps)));
+    write_int(w, "preemptions", TOTAL(v, preemptions));
+    write_int(w, "prefix_queried", asked);
+    write_int(w, "prefix_hit", hit);
+    write_num(w, "prefix_hit_rate", round3(ratio((double)hit, (double)asked)));
+    write_int(w, "after_cancel", TOTAL(v, after_cancel));
+    write_rates(w, v);
     jsonw_end(w);
 }
 
-static void put_requests(struct jsonw *w, struct server *v)
+static void write_requests(struct jsonw *w, struct server *v)
 {
-    static const char *const rejects[N_REJECT] = { "context_exceeded", "queue_full",
-                                                   "memory_admission", "deadline_exceeded",
-                                                   "shutting_down",    "invalid_request" };
-    static const char *const turned[N_TURNED] = { "rate_limited", "concurrency_limit",
-                                                  "unauthorized", "foreign_origin",
-                                                  "model_loading" };
-
-    put_obj(w, "requests");
-    put_int(w, "submitted", TOTAL(v, submitted));
-    put_obj(w, "finished");
+    open_object(w, "requests");
+    write_int(w, "submitted", TOTAL(v, submitted));
+    open_object(w, "finished");
     for (int f = FINISH_STOP; f <= FINISH_ERROR; f++)
-        put_int(w, finish_name((enum finish)f),
-                (int64_t)total(v, offsetof(struct engine_stats, finished) +
-                                      (size_t)f * sizeof(struct counter)));
+        write_int(w, finish_name((enum finish)f),
+                  (int64_t)sum_counter(v, offsetof(struct engine_stats, finished) +
+                                              (size_t)f * sizeof(struct counter)));
     jsonw_end(w);
-    put_obj(w, "rejected");
+    open_object(w, "rejected");
     for (int r = 0; r < N_REJECT; r++)
-        put_int(w, rejects[r],
-                (int64_t)total(v, offsetof(struct engine_stats, rejected) +
-                                      (size_t)r * sizeof(struct counter)));
-    for (int r = 0; r < N_TURNED; r++) put_int(w, turned[r], (int64_t)counter_get(&v->turned[r]));
+        write_int(w, metrics_reject_names[r],
+                  (int64_t)sum_counter(v, offsetof(struct engine_stats, rejected) +
+                                              (size_t)r * sizeof(struct counter)));
+    for (int r = 0; r < N_REFUSED; r++)
+        write_int(w, metrics_refused_names[r], (int64_t)counter_get(&v->refused[r]));
     jsonw_end(w);
     jsonw_end(w);
-    put_obj(w, "tokens");
-    put_int(w, "prompt", TOTAL(v, prompt_tokens));
-    put_int(w, "cached", TOTAL(v, cached_tokens));
-    put_int(w, "generated", TOTAL(v, generated_tokens));
+    open_object(w, "tokens");
+    write_int(w, "prompt", TOTAL(v, prompt_tokens));
+    write_int(w, "cached", TOTAL(v, cached_tokens));
+    write_int(w, "generated", TOTAL(v, generated_tokens));
     jsonw_end(w);
 }
 
-static void put_latencies(struct jsonw *w, struct server *v)
+static void write_latencies(struct jsonw *w, struct server *v)
 {
-    put_obj(w, "latencies");
+    open_object(w, "latencies");
     QUANTILES(w, "ttft_ms", v, RECENT_TTFT, ttft);
     QUANTILES(w, "itl_ms", v, RECENT_ITL, itl);
     QUANTILES(w, "e2e_ms", v, RECENT_E2E, e2e);
@@ -283,7 +269,7 @@ static void put_latencies(struct jsonw *w, struct server *v)
     jsonw_end(w);
 }
 
-static void put_process(struct jsonw *w, struct server *v)
+static void write_process(struct jsonw *w, struct server *v)
 {
     struct http_stats h;
     uint64_t weights = 0, kv = 0, scratch = 0;
@@ -294,54 +280,56 @@ static void put_process(struct jsonw *w, struct server *v)
         engine_info(pool_at(v->pool, i)->engine, &info);
         weights += info.weight_bytes, kv += info.kv_bytes, scratch += info.scratch_bytes;
     }
-    put_obj(w, "memory");
-    put_int(w, "rss", (int64_t)process_rss());
-    put_int(w, "rss_peak", (int64_t)process_rss_peak());
-    put_int(w, "weights", (int64_t)weights);
-    put_int(w, "kv", (int64_t)kv);
-    put_int(w, "scratch", (int64_t)scratch);
-    put_int(w, "limit", v->s->memory_limit);
+    open_object(w, "memory");
+    write_int(w, "rss", (int64_t)metrics_rss());
+    write_int(w, "rss_peak", (int64_t)metrics_rss_peak());
+    write_int(w, "weights", (int64_t)weights);
+    write_int(w, "kv", (int64_t)kv);
+    write_int(w, "scratch", (int64_t)scratch);
+    write_int(w, "limit", v->s->memory_limit);
     jsonw_end(w);
 
     http_stats(v->http, &h);
-    put_obj(w, "connections");
-    put_int(w, "open", h.conns);
-    put_int(w, "max", v->s->max_connections);
-    put_int(w, "accepted", (int64_t)h.accepted);
-    put_int(w, "refused", (int64_t)h.refused);
-    put_int(w, "requests", (int64_t)h.requests);
-    put_int(w, "reused", (int64_t)h.reused);
-    put_int(w, "bad", (int64_t)h.bad);
-    put_int(w, "cut_off", (int64_t)h.cut_off);
+    open_object(w, "connections");
+    write_int(w, "open", h.conns);
+    write_int(w, "max", v->s->max_connections);
+    write_int(w, "accepted", (int64_t)h.accepted);
+    write_int(w, "refused", (int64_t)h.refused);
+    write_int(w, "requests", (int64_t)h.requests);
+    write_int(w, "reused", (int64_t)h.reused);
+    write_int(w, "bad", (int64_t)h.bad);
+    write_int(w, "cut_off", (int64_t)h.cut_off);
+    write_int(w, "no_memory", (int64_t)h.no_memory);
     jsonw_end(w);
 }
 
-/* Of the first model where each has its own. */
-static void put_limits(struct jsonw *w, struct server *v)
+/* Limits that each model has are shown for the first. */
+static void write_limits(struct jsonw *w, struct server *v)
 {
     const struct settings *s = v->s;
     struct engine_info i = { 0 };
 
     if (server_stats(v, 0)) engine_info(pool_at(v->pool, 0)->engine, &i);
-    put_obj(w, "limits");
-    put_int(w, "max_seqs", i.opt.max_seqs);
-    put_int(w, "max_requests", i.opt.max_requests);
-    put_int(w, "max_batch", i.opt.max_batch);
-    put_int(w, "max_queue_tokens", i.opt.max_queue_tokens);
-    put_int(w, "context", i.opt.n_ctx);
-    put_int(w, "kv_tokens", i.opt.kv_tokens);
-    put_int(w, "max_tokens_default", s->max_tokens_default);
-    put_int(w, "deadline_ms", s->deadline_ms);
-    put_int(w, "rate_per_min", s->rate_per_min);
-    put_int(w, "concurrency", s->concurrency);
-    put_int(w, "max_body", s->max_body);
-    put_int(w, "max_connections", s->max_connections);
+    open_object(w, "limits");
+    write_int(w, "max_seqs", i.opt.max_seqs);
+    write_int(w, "max_requests", i.opt.max_requests);
+    write_int(w, "max_batch", i.opt.max_batch);
+    write_int(w, "max_queue_tokens", i.opt.max_queue_tokens);
+    write_int(w, "context", i.opt.n_ctx);
+    write_int(w, "kv_tokens", i.opt.kv_tokens);
+    write_int(w, "max_tokens_default", s->max_tokens_default);
+    write_int(w, "deadline_ms", s->deadline_ms);
+    write_int(w, "rate_per_min", s->rate_per_min);
+    write_int(w, "concurrency", s->concurrency);
+    write_int(w, "max_body", s->max_body);
+    write_int(w, "max_connections", s->max_connections);
     jsonw_end(w);
 }
 
 enum series { S_GENERATED, S_PROMPT, S_RUNNING, S_WAITING, S_KV };
 
-static void put_series(struct jsonw *w, const struct history *h, const char *key, enum series what)
+static void write_series(struct jsonw *w, const struct history *h, const char *key,
+                         enum series what)
 {
     int have = h->n < HISTORY + 1 ? h->n : HISTORY + 1;
 
@@ -352,9 +340,9 @@ static void put_series(struct jsonw *w, const struct history *h, const char *key
         double s = (double)(b->at_ns - a->at_ns) / 1e9;
         switch (what) {
         case S_GENERATED:
-            jsonw_num(w, rounded(ratio((double)(b->generated - a->generated), s)));
+            jsonw_num(w, round3(ratio((double)(b->generated - a->generated), s)));
             break;
-        case S_PROMPT: jsonw_num(w, rounded(ratio((double)(b->prompt - a->prompt), s))); break;
+        case S_PROMPT: jsonw_num(w, round3(ratio((double)(b->prompt - a->prompt), s))); break;
         case S_RUNNING: jsonw_int(w, b->running); break;
         case S_WAITING: jsonw_int(w, b->waiting); break;
         case S_KV: jsonw_int(w, b->kv_used); break;
@@ -363,41 +351,41 @@ static void put_series(struct jsonw *w, const struct history *h, const char *key
     jsonw_end(w);
 }
 
-static void put_history(struct jsonw *w, const struct history *h)
+static void write_history(struct jsonw *w, const struct history *h)
 {
-    put_obj(w, "history");
-    put_int(w, "step_s", 1);
-    put_series(w, h, "generated_per_s", S_GENERATED);
-    put_series(w, h, "prompt_per_s", S_PROMPT);
-    put_series(w, h, "running", S_RUNNING);
-    put_series(w, h, "waiting", S_WAITING);
-    put_series(w, h, "kv_used", S_KV);
+    open_object(w, "history");
+    write_int(w, "step_s", 1);
+    write_series(w, h, "generated_per_s", S_GENERATED);
+    write_series(w, h, "prompt_per_s", S_PROMPT);
+    write_series(w, h, "running", S_RUNNING);
+    write_series(w, h, "waiting", S_WAITING);
+    write_series(w, h, "kv_used", S_KV);
     jsonw_end(w);
 }
 
-static void put_devices(struct jsonw *w, struct server *v)
+static void write_devices(struct jsonw *w, struct server *v)
 {
     jsonw_key(w, "devices"), jsonw_arr(w);
-    devices_json(v, w);
+    devices_write_json(v, w);
     jsonw_end(w);
-    put_num(w, "device_utilization", rounded(devices_utilization(v)));
+    write_num(w, "device_utilization", round3(devices_utilization(v)));
     if (gpus_get(v->gpus, NULL, 0) == 0) return;
     jsonw_key(w, "gpus"), jsonw_arr(w);
-    gpus_json(v->gpus, w);
+    gpus_write_json(v->gpus, w);
     jsonw_end(w);
 }
 
-static void put_head(struct jsonw *w, struct server *v)
+static void write_head(struct jsonw *w, struct server *v)
 {
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    put_text(w, "version", TERN_VERSION);
-    put_int(w, "pid", getpid());
-    put_int(w, "now_ms", (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
-    put_num(w, "uptime_s", rounded(clock_ms_since(v->start_ns) / 1e3));
-    put_text(w, "state", ready_name(v->health.ready));
-    put_text(w, "reason", v->health.reason);
+    write_text(w, "version", TERN_VERSION);
+    write_int(w, "pid", getpid());
+    write_int(w, "now_ms", (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+    write_num(w, "uptime_s", round3(clock_ms_since(v->start_ns) / 1e3));
+    write_text(w, "state", health_name(v->health.ready));
+    write_text(w, "reason", v->health.reason);
 }
 
 void status_get(struct visit *t)
@@ -407,26 +395,26 @@ void status_get(struct visit *t)
     struct jsonw w = { .out = &b };
     struct sums now;
 
-    server_sums(v, &now);
+    history_sample(v, &now);
     jsonw_obj(&w);
-    put_head(&w, v);
+    write_head(&w, v);
     jsonw_key(&w, "models"), jsonw_arr(&w);
-    for (int i = 0; i < pool_n(v->pool); i++) put_model(&w, v, i);
+    for (int i = 0; i < pool_n(v->pool); i++) write_model(&w, v, i);
     jsonw_end(&w);
-    put_devices(&w, v);
-    put_queue(&w, v, &now);
-    put_scheduler(&w, v);
-    put_latencies(&w, v);
-    put_requests(&w, v);
-    put_process(&w, v);
-    put_limits(&w, v);
-    put_history(&w, &v->history);
+    write_devices(&w, v);
+    write_queue(&w, v, &now);
+    write_scheduler(&w, v);
+    write_latencies(&w, v);
+    write_requests(&w, v);
+    write_process(&w, v);
+    write_limits(&w, v);
+    write_history(&w, &v->history);
     buf_puts(&b, ",\"calls\":");
     api_status(v->api, &b);
     buf_puts(&b, ",\"settings\":");
     settings_json(v->s, &b);
     jsonw_end(&w);
     http_set_header(t->q, "Cache-Control", "no-store");
-    visit_reply(t, 200, "application/json", buf_str(&b));
+    visit_reply_buf(t, 200, "application/json", &b);
     buf_release(&b);
 }

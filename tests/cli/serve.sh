@@ -223,12 +223,12 @@ kill -HUP $server
 sleep 0.3
 status 401 "SIGHUP: an old key is gone" -H 'x-api-key: sk-one' "$url/v1/models"
 status 200 "SIGHUP: a new one is there" -H 'x-api-key: sk-new' -d "$chat" "$url/v1/chat/completions"
-log_has "SIGHUP: what changed is logged" keys 'changed: rate-per-min, max-batch (waits for a restart)'
+log_has "SIGHUP: what changed is logged" keys 'changed: rate-per-min, max-batch (needs a restart)'
 printf 'sk-x rate=bad\n' >"$TMP/keys"
 kill -HUP $server
 sleep 0.3
 status 200 "SIGHUP: a bad file changes nothing" -H 'x-api-key: sk-new' "$url/v1/models"
-log_has "SIGHUP: and is named" keys 'API keys stay as they are'
+log_has "SIGHUP: and is named" keys 'API keys are unchanged'
 
 # Life: a stream goes on while it drains; a second signal cuts it.
 begin_stream '{"prompt":"Once","max_tokens":300,"ignore_eos":true,"stream":true}'
@@ -274,7 +274,7 @@ wait $server
 rc=$?
 server=
 wait $long
-[ $rc -eq 0 ] && log_has "the drain timeout cuts what runs" timeout 'the drain timeout is over' || not_ok "drain timeout: exit $rc"
+[ $rc -eq 0 ] && log_has "the drain timeout cuts what runs" timeout 'the drain timeout has passed' || not_ok "drain timeout: exit $rc"
 
 if openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout "$TMP/key.pem" -out "$TMP/cert.pem" 2>/dev/null; then
   start tls --tls-cert "$TMP/cert.pem" --tls-key "$TMP/key.pem"

@@ -1,0 +1,10 @@
+/* startlog.h - the first lines of the log: where the server listens, its limits, each model. */
+#ifndef TERN_SERVER_STARTLOG_H
+#define TERN_SERVER_STARTLOG_H
+
+struct pool_model;
+struct server;
+
+void startlog_server(const struct server *v);
+void startlog_model(const struct pool_model *m);
+#endif
