@@ -183,7 +183,7 @@ static struct backend *open_backend(const char *set, int threads)
         struct cpu *c = cpu_of(be);
         attn_close(c->attn);
         c->vec = vec_by_name(set) ? vec_by_name(set) : vec_best();
-        c->attn = attn_open(c->par, flash_by_name(set));
+        assert_int_equal(attn_open(&c->attn, c->par, flash_by_name(set), NULL), OK);
     }
     return be;
 }

@@ -1,21 +1,21 @@
-/* Operations that touch each number once: activations, add, scale, softcap, clamp. */
+/* act.c - element-wise operations: activations, add, scale, softcap, clamp, row gates. */
 #include "kernel/cpu/cpu.h"
 
-/* Numbers a piece has: a single row of logits is shared out too. */
-#define PIECE 2048
+#define PIECE 2048 /* elements per piece: also a single row of logits is divided among threads */
 
-struct each {
+/* One operation: `piece` is called for ranges of columns of every row. */
+struct elementwise {
     const struct vec *vec;
     const struct tensor *out, *x, *y;
     enum act act;
     float scale;
-    int per_row; /* pieces in a row */
-    void (*piece)(const struct each *a, float *out, const float *x, const float *y, int n);
+    int per_row; /* pieces per row */
+    void (*piece)(const struct elementwise *a, float *out, const float *x, const float *y, int n);
 };
 
-static void each_pieces(const void *arg, int begin, int end)
+static void run_pieces(const void *arg, int begin, int end)
 {
-    const struct each *a = arg;
+    const struct elementwise *a = arg;
 
     for (int i = begin; i < end; i++) {
         int row = i / a->per_row, col = i % a->per_row * PIECE;
@@ -25,16 +25,17 @@ static void each_pieces(const void *arg, int begin, int end)
     }
 }
 
-static void each_run(struct backend *be, struct each *a)
+static void run_elementwise(struct backend *be, struct elementwise *a)
 {
     struct cpu *c = cpu_of(be);
 
     a->vec = c->vec;
     a->per_row = (a->out->cols + PIECE - 1) / PIECE;
-    cpu_rows(c, a->out->rows * a->per_row, (long long)a->out->rows * a->out->cols, each_pieces, a);
+    cpu_rows(c, a->out->rows * a->per_row, (long long)a->out->rows * a->out->cols, run_pieces, a);
 }
 
-static void act_piece(const struct each *a, float *out, const float *x, const float *y, int n)
+static void act_piece(const struct elementwise *a, float *out, const float *x, const float *y,
+                      int n)
 {
     a->vec->act[a->act](out, x, y, n);
 }
@@ -42,10 +43,12 @@ static void act_piece(const struct each *a, float *out, const float *x, const fl
 void cpu_act(struct backend *be, const struct tensor *out, const struct tensor *gate,
              const struct tensor *up, enum act act)
 {
-    each_run(be, &(struct each){ .out = out, .x = gate, .y = up, .act = act, .piece = act_piece });
+    run_elementwise(be, &(struct elementwise){
+                            .out = out, .x = gate, .y = up, .act = act, .piece = act_piece });
 }
 
-static void add_piece(const struct each *a, float *out, const float *x, const float *y, int n)
+static void add_piece(const struct elementwise *a, float *out, const float *x, const float *y,
+                      int n)
 {
     (void)x;
     a->vec->add(out, y, a->scale, n);
@@ -53,10 +56,12 @@ static void add_piece(const struct each *a, float *out, const float *x, const fl
 
 void cpu_add(struct backend *be, const struct tensor *x, const struct tensor *y, float scale)
 {
-    each_run(be, &(struct each){ .out = x, .x = x, .y = y, .scale = scale, .piece = add_piece });
+    run_elementwise(
+        be, &(struct elementwise){ .out = x, .x = x, .y = y, .scale = scale, .piece = add_piece });
 }
 
-static void scale_piece(const struct each *a, float *out, const float *x, const float *y, int n)
+static void scale_piece(const struct elementwise *a, float *out, const float *x, const float *y,
+                        int n)
 {
     (void)y;
     a->vec->scale(out, x, a->scale, n);
@@ -64,10 +69,12 @@ static void scale_piece(const struct each *a, float *out, const float *x, const 
 
 void cpu_scale(struct backend *be, const struct tensor *x, float scale)
 {
-    each_run(be, &(struct each){ .out = x, .x = x, .scale = scale, .piece = scale_piece });
+    run_elementwise(
+        be, &(struct elementwise){ .out = x, .x = x, .scale = scale, .piece = scale_piece });
 }
 
-static void softcap_piece(const struct each *a, float *out, const float *x, const float *y, int n)
+static void softcap_piece(const struct elementwise *a, float *out, const float *x, const float *y,
+                          int n)
 {
     (void)x;
     (void)y;
@@ -76,10 +83,12 @@ static void softcap_piece(const struct each *a, float *out, const float *x, cons
 
 void cpu_softcap(struct backend *be, const struct tensor *x, float cap)
 {
-    each_run(be, &(struct each){ .out = x, .x = x, .scale = cap, .piece = softcap_piece });
+    run_elementwise(
+        be, &(struct elementwise){ .out = x, .x = x, .scale = cap, .piece = softcap_piece });
 }
 
-static void clamp_piece(const struct each *a, float *out, const float *x, const float *y, int n)
+static void clamp_piece(const struct elementwise *a, float *out, const float *x, const float *y,
+                        int n)
 {
     float m = a->scale;
 
@@ -89,7 +98,8 @@ static void clamp_piece(const struct each *a, float *out, const float *x, const 
 
 void cpu_clamp(struct backend *be, const struct tensor *x, float limit)
 {
-    each_run(be, &(struct each){ .out = x, .x = x, .scale = limit, .piece = clamp_piece });
+    run_elementwise(
+        be, &(struct elementwise){ .out = x, .x = x, .scale = limit, .piece = clamp_piece });
 }
 
 void cpu_gate_rows(struct backend *be, const struct tensor *x, const struct tensor *s)

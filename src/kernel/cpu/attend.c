@@ -1,64 +1,57 @@
+/* attend.c - attention on the CPU: writes the KV cache, and cuts attention into pieces for threads.
+ *
+ * A tile is a run of consecutive tokens of one sequence, small enough that its query rows (tokens
+ * times query heads of a KV head) fit the scratch memory. A piece is a tile, a KV head and a range
+ * of keys; a flash_* kernel computes it (flash.h). Prefill has many tiles, so a piece covers all
+ * its keys. Decode with few sequences has few tiles: there the keys of each tile are split into
+ * several pieces, and their partial results are merged afterwards (as in flash-decoding). The split
+ * depends on the shapes and the number of threads only. */
 #include "kernel/cpu/attend.h"
 
 #include "base/mem.h"
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/flash.h"
+#include "kernel/cpu/grown.h"
 
 #include <math.h>
 
-#define LEAST_KEYS 128       /* a split of the keys is worth it from here on */
-#define PER_THREAD 4         /* pieces a thread should have, so that all end together */
-#define WORTH_SHARING 100000 /* products that take as long as waking the team */
+#define LEAST_KEYS 128       /* smallest range of keys worth a piece of its own */
+#define PER_THREAD 4         /* pieces per thread to aim for, so that the threads finish together */
+#define WORTH_SHARING 100000 /* multiplications that take as long as waking the team */
 
-/* Tokens of one sequence that are looked up together, and all keys that one of them sees. */
+/* Tokens [token, token + n_tokens) of the batch, all of one sequence, and the range of keys that at
+ * least one of them attends to. */
 struct tile {
     int token, n_tokens, key0, key1;
-};
-
-struct grown { /* a buffer that only grows */
-    void *p;
-    size_t n;
 };
 
 struct attn {
     struct par *par;
     const struct flash *flash; /* NULL: attend_ref */
     struct grown scratch, tiles, parts;
-    size_t stride; /* floats of scratch a thread has */
+    size_t stride; /* floats of scratch memory per thread */
 };
 
-/* One call: pieces are numbered by KV head, then tile (the last, longest first), then split. */
+/* One call. Pieces are numbered by KV head, then tile, then split. Tiles count backwards: the last
+ * one has the most keys and should start first. */
 struct call {
     struct attn *a;
     const struct attend_job *j;
     struct tile *tiles;
-    int n_tiles, n_splits, n_pieces, max_rows;
-    size_t part_floats;
+    int n_tiles, n_splits, n_pieces;
+    int max_rows;       /* query rows of the largest tile */
+    size_t part_floats; /* of a piece's partial result */
 };
 
-struct attn *attn_open(struct par *par, const struct flash *flash)
+int attn_open(struct attn **out, struct par *par, const struct flash *flash, struct err *e)
 {
     struct attn *a = mem_new(struct attn);
 
+    if (!a) return err_nomem(e, "attention");
     a->par = par;
     a->flash = flash;
-    return a;
-}
-
-static bool grow(struct grown *g, size_t n)
-{
-    void *p;
-
-    if (n <= g->n) return true;
-    if (!(p = mem_aligned(n))) return false;
-    if (g->p) mem_free_aligned(g->p, g->n);
-    *g = (struct grown){ p, n };
-    return true;
-}
-
-static void grown_release(struct grown *g)
-{
-    if (g->p) mem_free_aligned(g->p, g->n);
+    *out = a;
+    return OK;
 }
 
 void attn_close(struct attn *a)
@@ -72,63 +65,65 @@ void attn_close(struct attn *a)
 
 const struct flash *attn_flash(const struct attn *a) { return a->flash; }
 
-/* Room for `floats` numbers on every thread. */
-static bool scratch_reserve(struct attn *a, size_t floats)
+/* Scratch memory of this many floats for every thread. */
+static bool reserve_scratch(struct attn *a, size_t floats)
 {
     a->stride = (floats + 63) & ~(size_t)63;
-    return grow(&a->scratch, a->stride * (size_t)par_n(a->par) * sizeof(float));
+    return grown_reserve(&a->scratch, a->stride * (size_t)par_n(a->par) * sizeof(float));
 }
 
-static float *scratch_of(const struct attn *a, int thread)
+static float *thread_scratch(const struct attn *a, int thread)
 {
     return (float *)a->scratch.p + (size_t)thread * a->stride;
 }
 
-static bool rows_of(struct cpu *c, struct kvrows *r, enum dtype type, void *base,
-                    size_t block_bytes, int heads, int dim)
+static bool init_kvrows(struct cpu *c, struct kvrows *r, enum dtype type, void *base,
+                        size_t block_bytes, int heads, int dim)
 {
     uint64_t row;
     bool known = type == DT_F32 || type == DT_F16 || type == DT_BF16 || type == DT_Q8_0 ||
                  type == DT_F8_E4M3;
 
     if (!known || !dtype_row_bytes(type, (uint64_t)dim, &row)) {
-        cpu_fail(c, E_UNSUPPORTED, "keys and values of type %s with heads of %d numbers",
+        cpu_fail(c, E_UNSUPPORTED,
+                 "attention: a KV cache of type %s with heads of %d elements is not supported",
                  dtype_name(type), dim);
         return false;
     }
     *r = (struct kvrows){ type, base, block_bytes, (size_t)row * KV_BLOCK, (size_t)row, dim };
     if (base && r->head_bytes * (size_t)heads <= block_bytes) return true;
-    cpu_fail(c, E_INVALID, "a block of keys or values has %zu bytes, %zu are needed", block_bytes,
+    cpu_fail(c, E_INVALID, "attention: a KV block has %zu bytes, but %zu are needed", block_bytes,
              r->head_bytes * (size_t)heads);
     return false;
 }
 
-static bool layer_of(struct cpu *c, struct kvrows *k, struct kvrows *v, const struct kvview *kv,
-                     int layer)
+static bool init_layer(struct cpu *c, struct kvrows *k, struct kvrows *v, const struct kvview *kv,
+                       int layer)
 {
     const struct kvlayer *l = &kv->layers[layer];
 
-    if (!rows_of(c, k, kv->type, l->k, l->k_block_bytes, l->n_kv_heads, l->head_dim)) return false;
-    if (!l->v_in_k)
-        return rows_of(c, v, kv->type, l->v, l->v_block_bytes, l->n_kv_heads, l->head_dim_v);
-    if (!rows_of(c, v, kv->type, l->k, l->k_block_bytes, l->n_kv_heads, l->head_dim_v))
+    if (!init_kvrows(c, k, kv->type, l->k, l->k_block_bytes, l->n_kv_heads, l->head_dim))
         return false;
-    v->head_bytes = k->head_bytes;
+    if (!l->v_in_k)
+        return init_kvrows(c, v, kv->type, l->v, l->v_block_bytes, l->n_kv_heads, l->head_dim_v);
+    if (!init_kvrows(c, v, kv->type, l->k, l->k_block_bytes, l->n_kv_heads, l->head_dim_v))
+        return false;
+    v->head_bytes = k->head_bytes; /* values are the beginning of each key row */
     v->row_bytes = k->row_bytes;
     return true;
 }
 
-struct put {
+struct kv_put { /* arguments of put_tokens */
     const struct vec *vec;
     const struct kvview *kv;
     struct kvrows rows[2];
     const struct tensor *x[2];
-    int heads, n; /* n: keys and values, or keys alone */
+    int heads, n; /* n: 2 (keys and values), or 1 (keys only) */
 };
 
 static void put_tokens(const void *arg, int begin, int end)
 {
-    const struct put *a = arg;
+    const struct kv_put *a = arg;
 
     for (int t = begin; t < end; t++) {
         const int32_t *blocks = a->kv->table + (size_t)a->kv->seq[t] * a->kv->table_stride;
@@ -146,39 +141,42 @@ void cpu_kv_put(struct backend *be, const struct kvview *kv, int layer, const st
                 const struct tensor *v)
 {
     struct cpu *c = cpu_of(be);
-    struct put a = { .vec = c->vec,
-                     .kv = kv,
-                     .x = { k, v },
-                     .heads = kv->layers[layer].n_kv_heads,
-                     .n = kv->layers[layer].v_in_k ? 1 : 2 };
+    struct kv_put a = { .vec = c->vec,
+                        .kv = kv,
+                        .x = { k, v },
+                        .heads = kv->layers[layer].n_kv_heads,
+                        .n = kv->layers[layer].v_in_k ? 1 : 2 };
 
-    if (!layer_of(c, &a.rows[0], &a.rows[1], kv, layer)) return;
+    if (!init_layer(c, &a.rows[0], &a.rows[1], kv, layer)) return;
     cpu_rows(c, kv->n_tokens, 2ll * kv->n_tokens * k->cols, put_tokens, &a);
 }
 
-static bool job_init(struct cpu *c, struct attend_job *j, int layer)
+/* Checks the call against the layer's KV cache and fills in the rest of j. */
+static bool init_job(struct cpu *c, struct attend_job *j, int layer)
 {
     const struct attend_opt *o = j->opt;
     const struct kvlayer *l = &j->kv->layers[layer];
 
     if (o->head_dim > MAX_HEAD_DIM || o->head_dim_v > MAX_HEAD_DIM) {
-        cpu_fail(c, E_UNSUPPORTED, "attention heads of %d and %d numbers: at most %d", o->head_dim,
+        cpu_fail(c, E_UNSUPPORTED,
+                 "attention: heads of %d and %d elements: at most %d are supported", o->head_dim,
                  o->head_dim_v, MAX_HEAD_DIM);
         return false;
     }
     if (o->n_kv_heads < 1 || o->n_heads % o->n_kv_heads || l->n_kv_heads != o->n_kv_heads ||
         l->head_dim != o->head_dim || l->head_dim_v != o->head_dim_v) {
         cpu_fail(c, E_INVALID,
-                 "attention of %d heads over %d of %d and %d numbers; kept are %d of %d and %d",
+                 "attention: %d query heads and %d KV heads of %d and %d elements do not match the "
+                 "cache: %d KV heads of %d and %d",
                  o->n_heads, o->n_kv_heads, o->head_dim, o->head_dim_v, l->n_kv_heads, l->head_dim,
                  l->head_dim_v);
         return false;
     }
     j->group = o->n_heads / o->n_kv_heads;
-    return layer_of(c, &j->k, &j->v, j->kv, layer);
+    return init_layer(c, &j->k, &j->v, j->kv, layer);
 }
 
-static void ref_run(void *arg, int thread, int n_threads)
+static void run_reference(void *arg, int thread, int n_threads)
 {
     struct call *c = arg;
     int heads = c->j->opt->n_heads, begin, end;
@@ -186,11 +184,12 @@ static void ref_run(void *arg, int thread, int n_threads)
     (void)n_threads;
     while (par_next(c->a->par, c->j->kv->n_tokens * heads, 4, &begin, &end))
         for (int i = begin; i < end; i++)
-            attend_ref(c->j, i / heads, i % heads, scratch_of(c->a, thread));
+            attend_ref(c->j, i / heads, i % heads, thread_scratch(c->a, thread));
 }
 
-/* Tokens of a tile: as many rows as scratch holds, fewer when threads would go without. */
-static int tile_tokens(const struct call *c)
+/* Tokens per tile: as many rows as the scratch memory holds, fewer if some threads would be idle.
+ */
+static int choose_tile_tokens(const struct call *c)
 {
     int n = FLASH_ROWS / c->j->group > 1 ? FLASH_ROWS / c->j->group : 1;
     long long want = (long long)PER_THREAD * par_n(c->a->par);
@@ -204,7 +203,7 @@ static int tile_tokens(const struct call *c)
 static void cut_tiles(struct call *c)
 {
     const struct kvview *kv = c->j->kv;
-    int most = tile_tokens(c);
+    int most = choose_tile_tokens(c);
 
     for (int t = 0, n; t < kv->n_tokens; t += n) {
         int key0 = attend_first(c->j, kv->pos[t]), key1 = attend_end(c->j, t);
@@ -218,8 +217,9 @@ static void cut_tiles(struct call *c)
     }
 }
 
-/* Few heads and sequences but long ones: their keys are split, so that all threads have work. */
-static int splits(const struct call *c)
+/* Number of ranges the keys are split into: more than 1 if there are too few tiles and heads for
+ * all threads, and the sequences are long. */
+static int choose_splits(const struct call *c)
 {
     int base = c->n_tiles * c->j->opt->n_kv_heads, want = PER_THREAD * par_n(c->a->par),
         longest = 0, n;
@@ -251,7 +251,8 @@ static void run_piece(const struct call *c, int i, float *scratch)
     c->a->flash->run(c->j, &p, scratch);
 }
 
-/* One query row of a split tile: parts weighed by their maxima. */
+/* One query row of a split tile: the partial results, weighted by 2^(their maximum - the largest).
+ */
 static void merge_row(const struct call *c, const struct tile *t, const float *part, int row,
                       int head)
 {
@@ -271,7 +272,7 @@ static void merge_row(const struct call *c, const struct tile *t, const float *p
     c->j->vec->scale(out, out, 1 / sum, dim);
 }
 
-static void merge(const struct call *c, int i)
+static void merge_tile(const struct call *c, int i)
 {
     const struct tile *t = &c->tiles[c->n_tiles - 1 - i % c->n_tiles];
     const float *part = (const float *)c->a->parts.p + (size_t)i * c->n_splits * c->part_floats;
@@ -279,45 +280,47 @@ static void merge(const struct call *c, int i)
     for (int r = 0; r < t->n_tokens * c->j->group; r++) merge_row(c, t, part, r, i / c->n_tiles);
 }
 
-static void flash_run(void *arg, int thread, int n_threads)
+static void run_pieces(void *arg, int thread, int n_threads)
 {
     const struct call *c = arg;
     int begin, end;
 
     (void)n_threads;
     while (par_next(c->a->par, c->n_pieces, 1, &begin, &end))
-        run_piece(c, begin, scratch_of(c->a, thread));
+        run_piece(c, begin, thread_scratch(c->a, thread));
 }
 
-static void merge_run(void *arg, int thread, int n_threads)
+static void run_merges(void *arg, int thread, int n_threads)
 {
     const struct call *c = arg;
     int begin, end;
 
     (void)thread;
     (void)n_threads;
-    while (par_next(c->a->par, c->n_pieces / c->n_splits, 1, &begin, &end)) merge(c, begin);
+    while (par_next(c->a->par, c->n_pieces / c->n_splits, 1, &begin, &end)) merge_tile(c, begin);
 }
 
-static bool plan(struct call *c)
+/* Cuts the call into tiles and pieces and reserves memory for them. false: no memory. */
+static bool plan_call(struct call *c)
 {
     const struct attend_opt *o = c->j->opt;
 
-    if (!grow(&c->a->tiles, (size_t)c->j->kv->n_tokens * sizeof *c->tiles)) return false;
+    if (!grown_reserve(&c->a->tiles, (size_t)c->j->kv->n_tokens * sizeof *c->tiles)) return false;
     c->tiles = c->a->tiles.p;
     cut_tiles(c);
-    c->n_splits = splits(c);
+    c->n_splits = choose_splits(c);
     c->n_pieces = c->n_tiles * o->n_kv_heads * c->n_splits;
     c->part_floats = (flash_part_floats(c->max_rows, o->head_dim_v) + 15) & ~(size_t)15;
     if (c->n_splits > 1 &&
-        !grow(&c->a->parts, (size_t)c->n_pieces * c->part_floats * sizeof(float)))
+        !grown_reserve(&c->a->parts, (size_t)c->n_pieces * c->part_floats * sizeof(float)))
         return false;
-    return scratch_reserve(c->a,
+    return reserve_scratch(c->a,
                            flash_scratch_floats(c->j->group > FLASH_ROWS ? c->j->group : FLASH_ROWS,
                                                 o->head_dim, o->head_dim_v));
 }
 
-static bool worth_sharing(const struct call *c)
+/* The work outweighs the cost of waking the team. */
+static bool is_worth_sharing(const struct call *c)
 {
     const struct attend_opt *o = c->j->opt;
     long long work = 0;
@@ -328,8 +331,8 @@ static bool worth_sharing(const struct call *c)
     return work >= WORTH_SHARING;
 }
 
-/* Positions that one of the tokens sees, at most. */
-static int furthest(const struct attend_job *j)
+/* The largest attend_end of all tokens. */
+static int find_furthest(const struct attend_job *j)
 {
     int end = 0;
 
@@ -344,19 +347,20 @@ void cpu_attend(struct backend *be, const struct tensor *out, const struct tenso
     struct attend_job j = { .opt = opt, .out = out, .q = q, .kv = kv, .vec = cpu->vec };
     struct call c = { .a = cpu->attn, .j = &j };
 
-    if (kv->n_tokens == 0 || !job_init(cpu, &j, layer)) return;
+    if (kv->n_tokens == 0 || !init_job(cpu, &j, layer)) return;
     if (opt->bidirectional && !kv->seq_end) {
-        cpu_fail(cpu, E_INVALID, "attention both ways of sequences whose ends are not known");
+        cpu_fail(cpu, E_INVALID,
+                 "attention: bidirectional attention needs the lengths of the sequences");
         return;
     }
-    if (c.a->flash ? !plan(&c) : !scratch_reserve(c.a, (size_t)furthest(&j))) {
-        cpu_fail(cpu, E_NOMEM, "no memory to attend from %d tokens to %d positions", kv->n_tokens,
-                 kv->max_pos + 1);
+    if (c.a->flash ? !plan_call(&c) : !reserve_scratch(c.a, (size_t)find_furthest(&j))) {
+        cpu_fail(cpu, E_NOMEM, "attention: out of memory for %d tokens and %d positions",
+                 kv->n_tokens, kv->max_pos + 1);
         return;
     }
-    if (!c.a->flash) par_run_any(cpu->par, ref_run, &c);
-    else if (c.n_splits > 1 || worth_sharing(&c)) par_run_any(cpu->par, flash_run, &c);
+    if (!c.a->flash) par_run_any(cpu->par, run_reference, &c);
+    else if (c.n_splits > 1 || is_worth_sharing(&c)) par_run_any(cpu->par, run_pieces, &c);
     else
-        for (int i = 0; i < c.n_pieces; i++) run_piece(&c, i, scratch_of(c.a, 0));
-    if (c.n_splits > 1) par_run_any(cpu->par, merge_run, &c);
+        for (int i = 0; i < c.n_pieces; i++) run_piece(&c, i, thread_scratch(c.a, 0));
+    if (c.n_splits > 1) par_run_any(cpu->par, run_merges, &c);
 }

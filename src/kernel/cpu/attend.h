@@ -1,4 +1,5 @@
-/* attend.h - attention over paged keys and values: one call, and the pieces it is cut into. */
+/* attend.h - attention over the paged KV cache: arguments of one call, and which keys a token sees.
+ */
 #ifndef TERN_KERNEL_CPU_ATTEND_H
 #define TERN_KERNEL_CPU_ATTEND_H
 
@@ -6,16 +7,17 @@
 #include "kernel/backend.h"
 #include "kernel/cpu/vec.h"
 
-#define MAX_HEAD_DIM 1024
+#define MAX_HEAD_DIM 1024 /* elements of a head, keys and values */
 
-/* Keys or values of one layer. */
+/* The keys or the values of one layer. */
 struct kvrows {
     enum dtype type;
-    const char *base;
-    size_t block_bytes, head_bytes, row_bytes;
-    int dim;
+    const char *base;                          /* block 0 */
+    size_t block_bytes, head_bytes, row_bytes; /* strides: [block][head][position in block] */
+    int dim;                                   /* elements per row */
 };
 
+/* The row of position pos. blocks: the sequence's block table. */
 static inline const void *kvrows_at(const struct kvrows *k, const int32_t *blocks, int head,
                                     int pos)
 {
@@ -23,27 +25,27 @@ static inline const void *kvrows_at(const struct kvrows *k, const int32_t *block
            (size_t)head * k->head_bytes + (size_t)(pos % KV_BLOCK) * k->row_bytes;
 }
 
-/* A call of attend, checked. */
+/* One call of attend, with its arguments checked. */
 struct attend_job {
     const struct attend_opt *opt;
     const struct tensor *out, *q;
     const struct kvview *kv;
     const struct vec *vec;
     struct kvrows k, v;
-    int group; /* query heads that share a KV head */
+    int group; /* query heads per KV head */
 };
 
 static inline const int32_t *attend_blocks(const struct attend_job *j, int seq)
 {
     return j->kv->table + (size_t)seq * j->kv->table_stride;
 }
-/* The first position that a query at pos sees. */
+/* The first position that a query at pos attends to: the start of its window. */
 static inline int attend_first(const struct attend_job *j, int pos)
 {
     int w = j->opt->window, back = j->opt->bidirectional ? w / 2 : w - 1;
     return w > 0 && pos > back ? pos - back : 0;
 }
-/* One past the last position that token t of the batch sees. */
+/* One past the last position that token t of the batch attends to. */
 static inline int attend_end(const struct attend_job *j, int t)
 {
     int pos = j->kv->pos[t], w = j->opt->window, end;
@@ -52,14 +54,15 @@ static inline int attend_end(const struct attend_job *j, int t)
     return w > 0 && pos + w / 2 + 1 < end ? pos + w / 2 + 1 : end;
 }
 
-/* Plan and scratch, kept between calls; they grow at first need. flash NULL: attend_ref does the
- * work. */
+/* Scratch memory of attention, kept between calls; it grows on demand. flash NULL: attend_ref
+ * computes everything. */
 struct attn;
 struct flash;
-struct attn *attn_open(struct par *par, const struct flash *flash);
-void attn_close(struct attn *a); /* NULL is fine */
+int attn_open(struct attn **out, struct par *par, const struct flash *flash, struct err *e);
+void attn_close(struct attn *a); /* NULL is allowed */
 const struct flash *attn_flash(const struct attn *a);
 
-/* The definition: one query head of one token; scores has room for its position + 1. */
+/* The reference: one query head of one token. scores: scratch, a float for each position up to
+ * attend_end. */
 void attend_ref(const struct attend_job *j, int token, int head, float *scores);
 #endif

@@ -1,9 +1,11 @@
+/* attend_ref.c - attention as defined: scores, softmax and weighted values in double, one query
+ * head at a time. The flash_* kernels are tested against it. */
 #include "kernel/cpu/attend.h"
 
 #include <math.h>
 
-static float score(const struct attend_job *j, const float *q, const int32_t *blocks, int head,
-                   int pos, int key)
+static float score_key(const struct attend_job *j, const float *q, const int32_t *blocks, int head,
+                       int pos, int key)
 {
     const struct attend_opt *o = j->opt;
     float k[MAX_HEAD_DIM];
@@ -28,7 +30,7 @@ void attend_ref(const struct attend_job *j, int token, int head, float *scores)
     double sum, acc[MAX_HEAD_DIM] = { 0 };
 
     for (int k = first; k < end; k++) {
-        scores[k] = score(j, q, blocks, head, pos, k);
+        scores[k] = score_key(j, q, blocks, head, pos, k);
         if (scores[k] > max) max = scores[k];
     }
     sum = o->sinks ? exp((double)o->sinks[head] - max) : 0;

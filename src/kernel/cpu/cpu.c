@@ -1,3 +1,4 @@
+/* cpu.c - the CPU backend: its table of operations, memory, and how it opens. */
 #include "kernel/cpu/cpu.h"
 
 #include "base/mem.h"
@@ -10,7 +11,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Numbers an operation must touch before it is worth the microseconds that waking the team takes.
+/* Elements an operation must touch before it is worth the microseconds that waking the team takes.
  */
 #define WORTH_SHARING 16384
 
@@ -26,7 +27,7 @@ void cpu_fail(struct cpu *c, int code, const char *fmt, ...)
     c->err.code = err_set(&c->err, code, "%s", msg);
 }
 
-struct shared_rows {
+struct shared_rows { /* argument of run_rows */
     struct par *par;
     int rows, chunk;
     cpu_rows_fn *fn;
@@ -48,7 +49,7 @@ void cpu_rows(struct cpu *c, int rows, long long work, cpu_rows_fn *fn, const vo
     int n = par_n(c->par);
 
     if (rows > 1 && work >= WORTH_SHARING && n > 1) {
-        int chunk = (rows + 4 * n - 1) / (4 * n);
+        int chunk = (rows + 4 * n - 1) / (4 * n); /* four pieces per thread: they finish together */
         par_run_any(c->par, run_rows, &(struct shared_rows){ c->par, rows, chunk, fn, arg });
     } else if (rows > 0) {
         fn(arg, 0, rows);
@@ -58,11 +59,11 @@ void cpu_rows(struct cpu *c, int rows, long long work, cpu_rows_fn *fn, const vo
 static int cpu_alloc(struct backend *be, void **out, size_t bytes, enum mem_kind kind,
                      struct err *e)
 {
-    static const char *const what[MEM_KINDS] = { "weights", "keys and values", "scratch" };
+    static const char *const what[MEM_KINDS] = { "weights", "KV cache", "scratch memory" };
     void *p = mem_aligned(bytes);
 
     if (!p)
-        return err_set(e, E_NOMEM, "cpu: no memory for %zu MiB of %s (%zu MiB are in use)",
+        return err_set(e, E_NOMEM, "cpu: cannot allocate %zu MiB for the %s (%zu MiB are in use)",
                        bytes >> 20, what[kind],
                        (be->used_bytes[0] + be->used_bytes[1] + be->used_bytes[2]) >> 20);
     be->used_bytes[kind] += bytes;
@@ -100,17 +101,17 @@ static bool cpu_weight_supported(struct backend *be, enum dtype t)
     return quant_can_decode(t) && matmul_can(cpu_of(be)->matmul, t);
 }
 
-/* The kernels read every format as it lies in the file: nothing is copied. */
+/* The kernels read every format as it is in the file, so nothing is copied or repacked. */
 static int cpu_weight_put(struct backend *be, struct weight *w, struct err *e)
 {
     uint64_t row_bytes;
 
     if (!cpu_weight_supported(be, w->type))
-        return err_set(e, E_UNSUPPORTED, "cpu: no kernels for weights of type %s",
+        return err_set(e, E_UNSUPPORTED, "cpu: weights of type %s are not supported",
                        dtype_name(w->type));
     if (w->rows <= 0 || !dtype_row_bytes(w->type, (uint64_t)w->cols, &row_bytes))
-        return err_set(e, E_FORMAT, "cpu: %d rows of %d numbers are no matrix of type %s", w->rows,
-                       w->cols, dtype_name(w->type));
+        return err_set(e, E_FORMAT, "cpu: a matrix of %d rows and %d columns cannot have type %s",
+                       w->rows, w->cols, dtype_name(w->type));
     return OK;
 }
 
@@ -127,14 +128,14 @@ static void cpu_weight_drop(struct backend *be, struct weight *w)
     (void)w;
 }
 
-static void linear(struct backend *be, const struct tensor *x, const struct linear *jobs,
-                   int n_jobs)
+static void cpu_linear_entry(struct backend *be, const struct tensor *x, const struct linear *jobs,
+                             int n_jobs)
 {
     struct cpu *c = cpu_of(be);
     int rc = cpu_linear(c->matmul, c->par, x, jobs, n_jobs);
 
     if (rc != OK)
-        cpu_fail(c, rc, "linear: a product of %d tokens and %d columns failed", x->rows, x->cols);
+        cpu_fail(c, rc, "linear: out of memory for %d tokens of %d columns", x->rows, x->cols);
 }
 
 static void cpu_close(struct backend *be)
@@ -164,7 +165,7 @@ static const struct backend table = {
     .rmsnorm = cpu_rmsnorm,
     .layernorm = cpu_layernorm,
     .headnorm = cpu_headnorm,
-    .linear = linear,
+    .linear = cpu_linear_entry,
     .rope_table = cpu_rope_table,
     .rope = cpu_rope,
     .kv_put = cpu_kv_put,
@@ -186,12 +187,13 @@ static const struct backend table = {
 
 int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e)
 {
-    struct cpu *c = mem_new(struct cpu);
+    struct cpu *c;
     struct matmul_opt mm = { .isa = opt->reference ? &isa_ref : NULL,
                              .gemm = opt->reference ? NULL : gemm_amx(),
                              .few = opt->reference ? NULL : gemm8_amx() };
     int rc;
 
+    if (!(c = mem_new(struct cpu))) return err_nomem(e, "the CPU backend");
     c->be = table;
     c->be.self = c;
     c->reference = opt->reference;
@@ -200,7 +202,7 @@ int cpu_open(struct backend **out, const struct backend_opt *opt, struct err *e)
     if ((rc = par_open(&c->par, (struct par_opt){ .n_threads = opt->n_threads }, e)) != OK)
         goto out;
     if ((rc = matmul_open(&c->matmul, c->par, mm, e)) != OK) goto out;
-    c->attn = attn_open(c->par, opt->reference ? NULL : flash_best());
+    if ((rc = attn_open(&c->attn, c->par, opt->reference ? NULL : flash_best(), e)) != OK) goto out;
     snprintf(c->be.detail, sizeof c->be.detail, "%s, %d thread%s", matmul_name(c->matmul),
              par_n(c->par), par_n(c->par) == 1 ? "" : "s");
     *out = &c->be;

@@ -1,6 +1,12 @@
-/* cpu.h - what the operations of the CPU backend share.
+/* cpu.h - the state of the CPU backend, shared by the files of this folder.
  *
- * Every cpu_* function below is an entry of the table in backend.h and is described there. */
+ * Operations are executed when they are called, so `put`, `get` and `sync` cost nothing. Work is
+ * divided among the threads of a team (base/par.h) by rows or by pieces of rows. How a result is
+ * divided never changes the numbers: every output element is computed by one thread, in an order
+ * that depends on the shapes only.
+ *
+ * Every cpu_* function below that takes a struct backend is an entry of the table in
+ * kernel/backend.h and is described there. */
 #ifndef TERN_KERNEL_CPU_CPU_H
 #define TERN_KERNEL_CPU_CPU_H
 
@@ -13,23 +19,23 @@ struct attn;
 struct recur;
 
 struct cpu {
-    struct backend be;
-    struct par *par;
-    const struct vec *vec;
-    const struct recur *recur;
-    bool reference;
-    struct err err; /* the first failure since the last sync */
-    struct matmul *matmul;
-    struct attn *attn; /* plan and scratch of attend */
+    struct backend be;         /* the table; be.self points to this struct */
+    struct par *par;           /* owned; the driving thread is its thread 0 */
+    const struct vec *vec;     /* element-wise kernels of the best instruction set */
+    const struct recur *recur; /* kernels of recurrent layers */
+    bool reference;            /* plain C kernels only */
+    struct err err;            /* the first failure since the last sync */
+    struct matmul *matmul;     /* owned: matrix products and their scratch */
+    struct attn *attn;         /* owned: attention and its scratch */
 };
 
 static inline struct cpu *cpu_of(struct backend *be) { return be->self; }
 
-/* Keeps the first failure for sync. */
+/* Records a failure for sync, unless one is recorded already. */
 void cpu_fail(struct cpu *c, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Calls fn for pieces of [0, rows), on the team if the work (in numbers touched) is worth waking
- * it. */
+/* Calls fn for ranges that cover [0, rows), on the team if the work (elements touched) outweighs
+ * the cost of waking it, else on the caller. */
 typedef void cpu_rows_fn(const void *arg, int begin, int end);
 void cpu_rows(struct cpu *c, int rows, long long work, cpu_rows_fn *fn, const void *arg);
 

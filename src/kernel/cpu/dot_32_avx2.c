@@ -1,4 +1,5 @@
-/* dot_32_avx2.c - formats in blocks of 32. */
+/* dot_32_avx2.c - AVX2 gemv for formats with blocks of 32 (Q4_0 to Q8_0, IQ4_NL, MXFP4), and the
+ * quantization of activations to 8 bits. */
 #include "kernel/quantblocks.h"
 #include "kernel/cpu/dot_avx2.h"
 #include "kernel/iq_grid.h"
@@ -7,7 +8,7 @@
 
 INLINE __m256 abs8(__m256 v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
 
-static void x8_block(struct x8 *o, const float *x)
+static void quantize_block(struct x8 *o, const float *x)
 {
     __m256 v[4], top = _mm256_setzero_ps();
     for (int i = 0; i < 4; i++) top = _mm256_max_ps(top, abs8(v[i] = _mm256_loadu_ps(x + 8 * i)));
@@ -32,11 +33,11 @@ void x8_make_avx2(void *dst, const float *x, int cols)
 {
     struct x8 *out = dst;
     int b = 0;
-    for (; (b + 1) * 32 <= cols; b++) x8_block(&out[b], x + b * 32);
+    for (; (b + 1) * 32 <= cols; b++) quantize_block(&out[b], x + b * 32);
     if (b * 32 < cols) {
         float end[32] = { 0 };
         memcpy(end, x + b * 32, (size_t)(cols - b * 32) * sizeof *x);
-        x8_block(&out[b], end);
+        quantize_block(&out[b], end);
     }
 }
 
@@ -61,14 +62,14 @@ INLINE float half_at(const char *p)
     return _cvtsh_ss(h);
 }
 
-/* Low nibbles of 16 bytes, then high ones. */
+/* The low nibbles of 16 bytes, then the high ones. */
 INLINE __m256i nibbles(const char *p)
 {
     __m128i v = _mm_loadu_si128((const __m128i *)p);
     return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(15));
 }
 
-/* 16 in every byte whose bit of the 32 at p is set. */
+/* 16 in every byte whose bit in the 32 bits at p is set. */
 INLINE __m256i fifth_bits(const char *p)
 {
     int32_t bits;
@@ -85,7 +86,7 @@ INLINE float scale_mxfp4(const char *p)
     uint32_t e = (uint32_t)(uint8_t)*p << 23;
     float f;
     memcpy(&f, &e, 4);
-    return f * 0.5f; /* the levels are twice the values */
+    return f * 0.5f; /* the table holds doubled values */
 }
 
 INLINE struct w32 load_w32(const char *p, __m256i table, const int kind)

@@ -1,4 +1,5 @@
-/* dot_32_avx512.c - formats in blocks of 32, four blocks at a time. */
+/* dot_32_avx512.c - AVX-512 gemv for formats with blocks of 32 (Q4_0 to Q8_0, IQ4_NL, MXFP4) and
+ * for IQ4_XS: four blocks, 128 columns, at a time, with form 1 of the activations. */
 #include "kernel/quantblocks.h"
 #include "kernel/cpu/dot_avx512.h"
 #include "kernel/iq_grid.h"
@@ -34,7 +35,7 @@ void x32_make(void *dst, const float *x, int cols)
 
 /* Four blocks of weights, unsigned: value = d * (q - offset) + m. */
 struct w32 {
-    __m512i lo, hi; /* the first halves of the blocks, the second halves */
+    __m512i lo, hi; /* first halves (16) of the four blocks, second halves */
     __m512 d, m;
 };
 
@@ -51,7 +52,7 @@ INLINE int block_bytes(const int kind)
                                           : 17;
 }
 
-/* log2 of the offset */
+/* log2 of the offset that makes the weights unsigned. */
 INLINE int offset_log(const int kind)
 {
     return kind == Q4_0 ? 3 : kind == Q5_0 || kind == MXFP4 ? 4 : 7;
@@ -65,7 +66,7 @@ INLINE __m512i load16x4(const char *p, const int step)
     return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + 3 * step)), 3);
 }
 
-/* 16-bit words a, b, c, d of 64 bytes, four times each, as floats. */
+/* The F16 at word indices a, b, c, d of 64 bytes, four times each, as floats. */
 INLINE __m512 halves(__m512i v, const int a, const int b, const int c, const int d)
 {
     const __m512i at = _mm512_zextsi256_si512(_mm256_setr_epi16(
@@ -74,7 +75,7 @@ INLINE __m512 halves(__m512i v, const int a, const int b, const int c, const int
     return _mm512_cvtph_ps(_mm512_castsi512_si256(_mm512_permutexvar_epi16(at, v)));
 }
 
-/* The same with words past the first 64 bytes: those in `k` (of four each) come from v1. */
+/* The same, with the lanes in mask k taken from the next 64 bytes, v1. */
 INLINE __m512 halves2(__m512i v0, __m512i v1, __mmask32 k, const int a, const int b, const int c,
                       const int d)
 {
@@ -107,7 +108,7 @@ INLINE __m512 minima(const char *p, const int kind)
     return halves2(v, _mm512_loadu_si512(p + 32), 0xf000, 1, 13, 25, 37 - 16);
 }
 
-/* 2^(e - 128): levels are twice the values. */
+/* 2^(e - 128): the table holds doubled values. */
 INLINE __m512 scales_mxfp4(const char *p)
 {
     const __m512i at =
@@ -116,11 +117,11 @@ INLINE __m512 scales_mxfp4(const char *p)
     return _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(e, 23)), _mm512_set1_ps(0.5f));
 }
 
-/* Bit 4 of the first 16 (word 0) or last 16 (word 1) elements of four blocks. */
+/* Bit 4 of the first 16 (half 0) or last 16 (half 1) elements of four blocks. */
 INLINE __m512i fifth_bits(const char *p, const int step, const int qh, const int half)
 {
     const uint64_t w0 = (uint64_t)(unsigned)(qh + half * 2), s = (uint64_t)(unsigned)step;
-    /* bytes of qh under each of the eight elements they serve; the last block lies past 64 bytes */
+    /* Each byte of qh, repeated for its eight elements; the last block ends beyond 64 bytes. */
     const long long a = (long long)(w0 * 0x0101010101010101u),
                     b = (long long)((w0 + 1) * 0x0101010101010101u);
     const long long n = (long long)(s * 0x0101010101010101u),
@@ -134,7 +135,7 @@ INLINE __m512i fifth_bits(const char *p, const int step, const int qh, const int
     return _mm512_maskz_mov_epi8(k, _mm512_set1_epi8(16));
 }
 
-/* The 16 levels of a 4-bit table, raised by 1 << up so that none is negative. */
+/* The 16 levels of a 4-bit table, plus 1 << up, so that none is negative. */
 INLINE __m512i levels(const int8_t *table, const int up)
 {
     __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table));
@@ -205,12 +206,12 @@ INLINE void tile_32(const struct gemv *g, int r0, const int R, int t0, const int
         for (int r = 0; r < R; r++) {
             const char *p = w[r] + (size_t)c * (size_t)bytes;
             struct w32 v = load_w32(p, table, kind);
-            fetch_ahead(p, bytes);
+            prefetch_weights(p, bytes);
             UNROLL
             for (int t = 0; t < T; t++) acc[r * T + t] = dot_w32(acc[r * T + t], v, x[t] + c, kind);
         }
     }
-    if (rest) /* blocks that are no four: zeros beside them */
+    if (rest) /* fewer than four blocks are left: padded with zeros */
         UNROLL
     for (int r = 0; r < R; r++) {
         char end[4 * 34] = { 0 };
@@ -230,11 +231,11 @@ void gemv_q8_0_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, Q8_0, 1, 4,
 void gemv_iq4_nl_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, IQ4_NL, 4, 4, 4, 2); }
 void gemv_mxfp4_avx512(const struct gemv *g) { GEMV_TILES(tile_32, g, MXFP4, 4, 4, 4, 2); }
 
-/* IQ4_XS: eight blocks of 32 under one scale: two times four, nibbles as in IQ4_NL. */
+/* IQ4_XS: eight sub-blocks of 32, as two groups of four; nibbles as in IQ4_NL. */
 INLINE void load_iq4_xs(struct w32 w[2], const struct block_iq4_xs *b, __m512i table)
 {
     const __m512i low = _mm512_set1_epi8(15);
-    /* six bits of each scale: a nibble of scales_l, a pair of scales_h */
+    /* Scales of six bits: a nibble of scales_l, two bits of scales_h. */
     uint32_t l;
     memcpy(&l, b->scales_l, 4);
     const __m256i at4 = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
@@ -278,7 +279,7 @@ INLINE void tile_iq4_xs(const struct gemv *g, int r0, const int R, int t0, const
         for (int r = 0; r < R; r++) {
             struct w32 v[2];
             load_iq4_xs(v, w[r] + c, table);
-            fetch_ahead((const char *)(w[r] + c), (int)sizeof *w[r]);
+            prefetch_weights((const char *)(w[r] + c), (int)sizeof *w[r]);
             UNROLL
             for (int t = 0; t < T; t++) {
                 acc[r * T + t] = dot_w32(acc[r * T + t], v[0], x[t] + 2 * c, kind);

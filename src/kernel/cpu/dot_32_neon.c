@@ -1,9 +1,10 @@
-/* dot_32_neon.c - formats in blocks of 32. */
+/* dot_32_neon.c - NEON gemv for formats with blocks of 32 (Q4_0 to Q8_0, IQ4_NL, MXFP4), and the
+ * quantization of activations to 8 bits. */
 #include "kernel/quantblocks.h"
 #include "kernel/cpu/dot_neon.h"
 #include "kernel/iq_grid.h"
 
-static void x8_block(struct x8 *o, const float *x)
+static void quantize_block(struct x8 *o, const float *x)
 {
     float32x4_t top = vdupq_n_f32(0);
     for (int i = 0; i < 8; i++) top = vmaxq_f32(top, vabsq_f32(vld1q_f32(x + 4 * i)));
@@ -27,11 +28,11 @@ void x8_make_neon(void *dst, const float *x, int cols)
 {
     struct x8 *out = dst;
     int b = 0;
-    for (; (b + 1) * 32 <= cols; b++) x8_block(&out[b], x + b * 32);
+    for (; (b + 1) * 32 <= cols; b++) quantize_block(&out[b], x + b * 32);
     if (b * 32 < cols) {
         float end[32] = { 0 };
         memcpy(end, x + b * 32, (size_t)(cols - b * 32) * sizeof *x);
-        x8_block(&out[b], end);
+        quantize_block(&out[b], end);
     }
 }
 
@@ -59,7 +60,7 @@ INLINE float scale_mxfp4(uint8_t e)
     uint32_t u = (uint32_t)e << 23;
     float f;
     memcpy(&f, &u, 4);
-    return f * 0.5f; /* the levels are twice the values */
+    return f * 0.5f; /* the table holds doubled values */
 }
 
 INLINE struct w32 load_w32(const char *p, int8x16_t table, const int kind)

@@ -1,9 +1,11 @@
-/* dot_any.c - types without a kernel of their own: decoded piece by piece, then multiplied as F32.
- */
+/* dot_any.c - gemv for types without a kernel of their own: decoded piece by piece, then multiplied
+ * as F32. */
 #include "kernel/cpu/isa.h"
 #include "kernel/quant.h"
 
-enum { PIECE = 1024 }; /* decoded at once: whole blocks of every type, and small in the cache */
+enum {
+    PIECE = 1024
+}; /* columns decoded at a time: a multiple of every block size, and within L1 */
 
 void gemv_decoded(const struct gemv *g, gemv_fn *f32)
 {

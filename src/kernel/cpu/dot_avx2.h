@@ -1,4 +1,8 @@
-/* dot_avx2.h - between the files of the AVX2 kernels. */
+/* dot_avx2.h - shared by the AVX2 gemv kernels.
+ *
+ * Integer products are vpmaddubsw: unsigned weight bytes times signed activation bytes, two summed
+ * to 16 bits (weights of up to 7 bits do not saturate), then pairs to 32 bits. Signed formats move
+ * the sign to the activations. Sums are F32, scaled per block of 32, in eight lanes. */
 #ifndef TERN_KERNEL_CPU_DOT_AVX2_H
 #define TERN_KERNEL_CPU_DOT_AVX2_H
 
@@ -6,6 +10,7 @@
 
 #include <immintrin.h>
 
+/* The sum of eight lanes. */
 INLINE float sum8(__m256 v)
 {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
@@ -13,13 +18,14 @@ INLINE float sum8(__m256 v)
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
-/* 32 weights: value = d * q + m. Bytes above 127 stand for themselves unless the type is signed. */
+/* 32 weights: value = d * q + m. q is unsigned, or signed bytes for signed formats. */
 struct w32 {
     __m256i q;
     __m256 d;
-    __m128 m; /* two lanes: what a unit of each half's sum adds */
+    __m128 m; /* two lanes: the minimum of each half, multiplied with the half's sum of x */
 };
 
+/* acc += products of 32 columns; corr += minima times sums of x. */
 INLINE void dot_w32(__m256 *acc, __m128 *corr, const struct w32 *w, const struct x8 *x,
                     const bool is_signed, const bool has_min)
 {

@@ -1,52 +1,38 @@
-/* dot_avx512.h - what the AVX-512 kernels share: the forms of activations, sums, tiles.
+/* dot_avx512.h - shared by the AVX-512 gemv kernels: forms of activations, tiles, prefetching.
  *
- * Eight-bit products are vpdpbusd's: unsigned weights times signed activations, four to a lane.
- * Activations are laid out so that one load meets what falls out of a weight's nibbles. */
+ * Integer products are vpdpbusd (AVX512_VNNI): unsigned weight bytes times signed activation bytes,
+ * four products summed per 32-bit lane. Signed formats add an offset to the weights and subtract
+ * offset * sum(x). Activations are laid out in the order in which weights come out of unpacking
+ * nibbles, so that neither side is permuted. Lane sums are F32, scaled per block; lanes are added
+ * at the end of a row. */
 #ifndef TERN_KERNEL_CPU_DOT_AVX512_H
 #define TERN_KERNEL_CPU_DOT_AVX512_H
 
 #include "kernel/cpu/isa.h"
+#include "kernel/cpu/unroll.h"
 
 #include <immintrin.h>
 
-/* Form 1, for formats in blocks of 32: four blocks. q holds the first halves of the four, then the
- * second ones. */
+/* Form 1, for formats with blocks of 32: four blocks, 128 columns. */
 struct x32 {
-    int8_t q[2][64];
-    float d[16];   /* each block's scale four times */
-    int32_t n[16]; /* minus the sum of what meets in a lane of q */
+    int8_t q[2][64]; /* the first halves (16) of the four blocks, then the second halves */
+    float d[16];     /* the scale of each block, four times */
+    int32_t n[16];   /* minus the sum of the q that one lane multiplies: for offsets and minima */
 };
 
-/* Form 2, for super-blocks of 256: q[i] holds groups i, i + 4, i + 8, i + 12 of 16 numbers. */
+/* Form 2, for super-blocks of 256 columns. */
 struct x256 {
-    int8_t q[4][64];
-    float d[8], s[8]; /* of each 32: scale, scale * sum */
-    float s16[16];    /* of each 16: scale * sum */
+    int8_t q[4][64];  /* q[i]: groups i, i + 4, i + 8, i + 12 of 16 columns */
+    float d[8], s[8]; /* per 32 columns: scale, and scale * sum of q */
+    float s16[16];    /* per 16 columns: scale * sum of q */
 };
 
 enum { FORM_F32, FORM_32, FORM_256 };
 
-#define INLINE static inline __attribute__((always_inline))
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
-INLINE const char *gemv_row(const struct gemv *g, int r)
-{
-    return (const char *)g->w + (size_t)r * g->w_stride;
-}
-INLINE const void *gemv_x(const struct gemv *g, int t)
-{
-    return (const char *)g->x + (size_t)t * g->x_stride;
-}
-
-/* Fetches what a row after row stream needs soon, and from memory what it needs later: the L1's
- * few fill buffers alone do not cover the way to memory. `bytes` of weights are read with each
- * call. */
+/* Prefetches weights: those needed soon into L1, those needed later into L2. The fill buffers of L1
+ * alone cannot cover the latency of memory. bytes: weights read per call. */
 enum { NEAR_BYTES = 2048, FAR_BYTES = 16384 };
-INLINE void fetch_ahead(const char *p, const int bytes)
+INLINE void prefetch_weights(const char *p, const int bytes)
 {
     UNROLL
     for (int i = 0; i < bytes; i += 64) {
@@ -55,7 +41,7 @@ INLINE void fetch_ahead(const char *p, const int bytes)
     }
 }
 
-/* out[t0 .. t0+T)[r0 .. r0+R) from the sums of lanes. */
+/* Writes out[t0 .. t0+T)[r0 .. r0+R): the sums over the lanes of acc. */
 INLINE void gemv_store(const struct gemv *g, int r0, const int R, int t0, const int T,
                        const __m512 *acc)
 {
@@ -66,7 +52,8 @@ INLINE void gemv_store(const struct gemv *g, int r0, const int R, int t0, const 
             _mm512_reduce_add_ps(acc[r * T + t]);
 }
 
-/* Cuts a gemv into tiles of rows × tokens with constant sizes: TILE(g, r0, R, t0, T, kind). */
+/* Calls TILE(g, r0, R, t0, T, kind) for tiles of R rows x T tokens that cover the gemv; R, T and
+ * kind are compile-time constants. R1 .. R8: rows per tile with 1, 2, 4 and 8 tokens. */
 #define GEMV_ROWS(TILE, g, R, t0, T, kind)                                      \
     do {                                                                        \
         int r_ = 0;                                                             \

@@ -1,4 +1,5 @@
-/* dot_f_avx2.c - weights that are plain numbers, and those decoded to numbers on the way. */
+/* dot_f_avx2.c - AVX2 gemv for unquantized weights (F32, F16, BF16), converted to F32 on the fly,
+ * and for types that are decoded first. F32 sums per lane, columns ascending. */
 #include "kernel/cpu/dot_avx2.h"
 
 INLINE __m256 load_f(const char *p, const enum dtype t)

@@ -1,4 +1,5 @@
-/* dot_f_avx512.c - weights that are plain numbers, and those decoded to numbers on the way. */
+/* dot_f_avx512.c - AVX-512 gemv for unquantized weights (F32, F16, BF16), converted to F32 on the
+ * fly, and for types that are decoded first. F32 sums in 16 lanes, columns ascending. */
 #include "kernel/cpu/dot_avx512.h"
 
 INLINE __m512 load_f(const char *row, int c, __mmask16 k, const enum dtype t)
@@ -9,7 +10,7 @@ INLINE __m512 load_f(const char *row, int c, __mmask16 k, const enum dtype t)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 
-/* acc += the products of R rows × T tokens in columns [c, c + 16), those in k. */
+/* acc += products of R rows x T tokens over columns [c, c + 16), of which mask k is valid. */
 INLINE void step_f(__m512 *acc, const char *const *w, const int R, const float *const *x,
                    const int T, int c, __mmask16 k, const enum dtype type)
 {
@@ -29,7 +30,7 @@ INLINE void tile_f(const struct gemv *g, int r0, const int R, int t0, const int 
 {
     const char *w[4];
     const float *x[8];
-    __m512 acc[16], more[4]; /* a second set where R * T alone would wait for itself */
+    __m512 acc[16], more[4]; /* a second set of sums: with few, the latency of fma would bound */
     int c = 0;
 
     UNROLL
@@ -44,7 +45,8 @@ INLINE void tile_f(const struct gemv *g, int r0, const int R, int t0, const int 
         for (; c + 32 <= g->cols; c += 32) {
             UNROLL
             for (int r = 0; r < R; r++)
-                fetch_ahead(w[r] + (size_t)c * (type == DT_F32 ? 4 : 2), type == DT_F32 ? 128 : 64);
+                prefetch_weights(w[r] + (size_t)c * (type == DT_F32 ? 4 : 2),
+                                 type == DT_F32 ? 128 : 64);
             step_f(acc, w, R, x, T, c, 0xffff, type);
             step_f(more, w, R, x, T, c + 16, 0xffff, type);
         }

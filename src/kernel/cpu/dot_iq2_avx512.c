@@ -1,5 +1,8 @@
-/* dot_iq2_avx512.c - IQ2_XXS without a visit to memory: the lattice as 256 words of two bits a
- * coordinate, looked up in registers, 32 indices at a time. */
+/* dot_iq2_avx512.c - AVX-512 gemv for IQ2_XXS with the lattice in registers.
+ *
+ * The 256 lattice points take three values per coordinate, so a point is a 16-bit word of 8 x 2
+ * bits, and all of them fit eight registers: 32 indices are looked up by vpermi2w, without gathers.
+ * The words are then expanded to bytes in the order of form 2 of the activations. */
 #include "kernel/quantblocks.h"
 #include "kernel/cpu/dot_avx512.h"
 #include "kernel/iq_grid.h"
@@ -7,15 +10,15 @@
 #include <pthread.h>
 
 static struct {
-    uint16_t point[256]
-        __attribute__((aligned(64))); /* coordinate j in bits 2j: 0, 1, 2 for 8, 25, 43 */
+    /* Coordinate j in bits 2j and 2j + 1: 0, 1, 2 for 8, 25, 43. */
+    uint16_t point[256] __attribute__((aligned(64)));
     uint8_t signs[128] __attribute__((aligned(64)));
-    uint8_t signs_at[4][64] __attribute__((aligned(64))); /* the byte of signs over each number */
-    uint16_t point_at[4][32]
-        __attribute__((aligned(64))); /* the word of eight numbers, low in each qword */
-} tab;
+    /* Permutations into register k: the sign byte of each element; the point of each 8 elements. */
+    uint8_t signs_at[4][64] __attribute__((aligned(64)));
+    uint16_t point_at[4][32] __attribute__((aligned(64)));
+} tab; /* built once */
 
-static void tab_make(void)
+static void make_tables(void)
 {
     const struct iq_grid *g = iq_grid();
 
@@ -24,8 +27,8 @@ static void tab_make(void)
             tab.point[i] |= (uint16_t)((g->iq2_xxs[i][j] > 8) + (g->iq2_xxs[i][j] > 25)) << 2 * j;
     for (int i = 0; i < 128; i++) tab.signs[i] = g->signs[i];
     for (int k = 0; k < 4; k++)
-        for (int e = 0; e < 8; e++) { /* eights of register k: groups k, k + 4, k + 8, k + 12 */
-            int word = 2 * (k + e / 2 * 4) + e % 2; /* of the block's 32, four to each 32 numbers */
+        for (int e = 0; e < 8; e++) { /* 8 elements each: groups k, k + 4, k + 8, k + 12 */
+            int word = 2 * (k + e / 2 * 4) + e % 2; /* which of the block's 32 points */
             tab.point_at[k][4 * e] = (uint16_t)word;
             for (int j = 0; j < 8; j++)
                 tab.signs_at[k][8 * e + j] = (uint8_t)(8 * (word / 4) + word % 4);
@@ -39,7 +42,7 @@ struct tables {
 struct w256 {
     __m512i q[4];
     __mmask64 neg[4];
-    __m512 d; /* of each 16 */
+    __m512 d; /* scale per 16 columns */
 };
 
 INLINE __m512i lookup_points(__m512i at, const struct tables *t)
@@ -57,8 +60,7 @@ INLINE __m512i lookup_points(__m512i at, const struct tables *t)
 
 INLINE struct w256 load_iq2_xxs(const struct block_iq2_xxs *b, const struct tables *t)
 {
-    /* Of each qword, bytes 0 to 3 are indices; from bit 32 on four times seven signs and a scale.
-     */
+    /* In each 64 bits, bytes 0 to 3 are indices; from bit 32 on 4 x 7 sign bits and a scale. */
     const __m512i index = _mm512_setr_epi64(
         0x0003000200010000, 0x000b000a00090008, 0x0013001200110010, 0x001b001a00190018,
         0x0023002200210020, 0x002b002a00290028, 0x0033003200310030, 0x003b003a00390038);
@@ -93,7 +95,7 @@ INLINE __m512 dot_iq2(__m512 acc, const struct w256 *w, const struct x256 *x)
     __m512 p = _mm512_mul_ps(w->d, _mm512_permutexvar_ps(twice, _mm512_load_ps(x->d)));
 
     UNROLL
-    for (int k = 0; k < 4; k += 2) { /* two registers under the same four scales */
+    for (int k = 0; k < 4; k += 2) { /* two registers share the same four scales */
         const __m512i at =
             _mm512_add_epi32(_mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12),
                              _mm512_set1_epi32(k));
@@ -123,7 +125,7 @@ INLINE void tile_iq2(const struct gemv *g, int r0, const int R, int t0, const in
         UNROLL
         for (int r = 0; r < R; r++) {
             struct w256 v = load_iq2_xxs(w[r] + c, tables);
-            fetch_ahead((const char *)(w[r] + c), (int)sizeof *w[r]);
+            prefetch_weights((const char *)(w[r] + c), (int)sizeof *w[r]);
             UNROLL
             for (int t = 0; t < T; t++) acc[r * T + t] = dot_iq2(acc[r * T + t], &v, x[t] + c);
         }
@@ -136,7 +138,7 @@ void gemv_iq2_xxs_avx512(const struct gemv *g)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct tables t;
 
-    pthread_once(&once, tab_make);
+    pthread_once(&once, make_tables);
     for (int i = 0; i < 8; i++) t.point[i] = _mm512_load_si512(tab.point + 32 * i);
     for (int i = 0; i < 2; i++) t.signs[i] = _mm512_load_si512(tab.signs + 64 * i);
     GEMV_TILES(tile_iq2, g, &t, 2, 1, 1, 1);

@@ -1,7 +1,8 @@
-/* dot_iq_avx512.c - super-blocks of 256 whose numbers index a lattice, and TQ1_0.
+/* dot_iq_avx512.c - AVX-512 gemv for the lattice formats with super-blocks of 256 (IQ1, IQ2, IQ3)
+ * and TQ1_0.
  *
- * Each is spread out to bytes in memory, groups of 16 where form 2 wants them, and read back as
- * registers. Signs stay a mask and are applied to the activations. */
+ * Each super-block is expanded to bytes in memory, in the order of form 2 of the activations, and
+ * read back into registers. Signs stay a mask and are applied to the activations. */
 #include "kernel/quantblocks.h"
 #include "kernel/cpu/dot_avx512.h"
 #include "kernel/iq_grid.h"
@@ -12,16 +13,16 @@ enum { IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ1_S, IQ1_M, TQ1_0 };
 
 INLINE bool has_signs(const int kind) { return kind <= IQ3_S; }
 
-/* value = d * q, negative where `neg` says so; or d * q + m. */
+/* An expanded super-block: value = d * q, negated where the bit of neg is set; or d * q + m. */
 struct spread {
     uint8_t q[4][64] __attribute__((aligned(64)));
     uint16_t neg[4][4];
-    float d[16] __attribute__((aligned(64))); /* of each 16 */
+    float d[16] __attribute__((aligned(64))); /* per 16 columns */
     float m[16] __attribute__((aligned(64)));
 };
 
-/* Where eight numbers lie: half h of group g. */
-INLINE void put8(struct spread *s, int g, int h, const void *eight)
+/* Stores eight elements: half h of group g. */
+INLINE void store8(struct spread *s, int g, int h, const void *eight)
 {
     memcpy(s->q[g % 4] + 16 * (g / 4) + 8 * h, eight, 8);
 }
@@ -52,8 +53,8 @@ INLINE void spread_iq2_xs(struct spread *s, const struct block_iq2_xs *b, const 
     UNROLL
     for (int j = 0; j < 16; j++) {
         unsigned a = b->qs[2 * j], c = b->qs[2 * j + 1];
-        put8(s, j, 0, g->iq2_xs[a & 511]);
-        put8(s, j, 1, g->iq2_xs[c & 511]);
+        store8(s, j, 0, g->iq2_xs[a & 511]);
+        store8(s, j, 1, g->iq2_xs[c & 511]);
         put_signs(s, j, g->signs[a >> 9] | (unsigned)g->signs[c >> 9] << 8);
     }
     scales_iq2(s, b->d, b->scales);
@@ -64,8 +65,8 @@ INLINE void spread_iq2_s(struct spread *s, const struct block_iq2_s *b, const st
     UNROLL
     for (int j = 0; j < 16; j++) {
         unsigned high = b->qh[j / 2] >> (j % 2 * 4);
-        put8(s, j, 0, g->iq2_s[b->qs[2 * j] | (high & 3) << 8]);
-        put8(s, j, 1, g->iq2_s[b->qs[2 * j + 1] | (high >> 2 & 3) << 8]);
+        store8(s, j, 0, g->iq2_s[b->qs[2 * j] | (high & 3) << 8]);
+        store8(s, j, 1, g->iq2_s[b->qs[2 * j + 1] | (high >> 2 & 3) << 8]);
         put_signs(s, j, b->signs[2 * j] | (unsigned)b->signs[2 * j + 1] << 8);
     }
     scales_iq2(s, b->d, b->scales);
@@ -100,15 +101,15 @@ INLINE void spread_iq3_s(struct spread *s, const struct block_iq3_s *b, const st
     }
 }
 
-/* Eight of -1, 0, 1 moved up or down by an eighth, as eighths above -9. */
-INLINE void put8_ternary(struct spread *s, int g, int h, const int8_t *point, bool down)
+/* Eight elements of {-1, 0, 1} shifted up or down by 1/8, in units of 1/8 above -9/8. */
+INLINE void store8_ternary(struct spread *s, int g, int h, const int8_t *point, bool down)
 {
     const uint64_t ones = 0x0101010101010101u, top = ones << 7;
     uint64_t v;
     memcpy(&v, point, 8);
     v = ((v & ~top) + ones) ^ (v & top); /* 0, 1, 2 */
     v = v << 3 | (down ? 0 : ones << 1);
-    put8(s, g, h, &v);
+    store8(s, g, h, &v);
 }
 
 INLINE void spread_iq1_s(struct spread *s, const struct block_iq1_s *b, const struct iq_grid *g)
@@ -119,8 +120,8 @@ INLINE void spread_iq1_s(struct spread *s, const struct block_iq1_s *b, const st
         unsigned qh = b->qh[i];
         UNROLL
         for (int l = 0; l < 4; l++)
-            put8_ternary(s, 2 * i + l / 2, l % 2, g->iq1[b->qs[4 * i + l] | (qh >> 3 * l & 7) << 8],
-                         qh >> 15);
+            store8_ternary(s, 2 * i + l / 2, l % 2,
+                           g->iq1[b->qs[4 * i + l] | (qh >> 3 * l & 7) << 8], qh >> 15);
         s->d[2 * i] = s->d[2 * i + 1] = d * (float)(2 * (qh >> 12 & 7) + 1);
         s->m[2 * i] = s->m[2 * i + 1] = -9 * s->d[2 * i];
     }
@@ -138,15 +139,15 @@ INLINE void spread_iq1_m(struct spread *s, const struct block_iq1_m *b, const st
     UNROLL
     for (int j = 0; j < 16; j++) {
         unsigned qh = b->qh[j];
-        put8_ternary(s, j, 0, g->iq1[b->qs[2 * j] | (qh & 7) << 8], qh >> 3 & 1);
-        put8_ternary(s, j, 1, g->iq1[b->qs[2 * j + 1] | (qh >> 4 & 7) << 8], qh >> 7);
+        store8_ternary(s, j, 0, g->iq1[b->qs[2 * j] | (qh & 7) << 8], qh >> 3 & 1);
+        store8_ternary(s, j, 1, g->iq1[b->qs[2 * j + 1] | (qh >> 4 & 7) << 8], qh >> 7);
         s->d[j] = d * (float)(2 * (sc[j / 4] >> (j % 4 * 3) & 7) + 1);
         s->m[j] = -9 * s->d[j];
     }
 }
 
-/* A digit of base 3: the top of three times the fraction that is left after the digits before. */
-INLINE void put_digits(struct spread *s, int g, __m256i bytes, __m256i power)
+/* A base-3 digit: the integer part of 3 times the fraction that the earlier digits leave. */
+INLINE void store_digits(struct spread *s, int g, __m256i bytes, __m256i power)
 {
     __m256i v = _mm256_and_si256(_mm256_mullo_epi16(bytes, power), _mm256_set1_epi16(255));
     v = _mm256_srli_epi16(_mm256_add_epi16(v, _mm256_add_epi16(v, v)), 8);
@@ -162,10 +163,10 @@ INLINE void spread_tq1_0(struct spread *s, const struct block_tq1_0 *b)
         __m256i v = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(b->qs + 16 * i)));
         UNROLL
         for (int n = 0; n < 5; n++)
-            put_digits(s, i < 2 ? 2 * n + i : 10 + n, v, _mm256_set1_epi16(power[n]));
+            store_digits(s, i < 2 ? 2 * n + i : 10 + n, v, _mm256_set1_epi16(power[n]));
     }
-    put_digits(s, 15, _mm256_cvtepu8_epi16(_mm_set1_epi32((int)load32(b->qh))),
-               _mm256_setr_epi16(1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27));
+    store_digits(s, 15, _mm256_cvtepu8_epi16(_mm_set1_epi32((int)load32(b->qh))),
+                 _mm256_setr_epi16(1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27));
     _mm512_store_ps(s->d, _mm512_set1_ps(d));
     _mm512_store_ps(s->m, _mm512_set1_ps(-d));
 }
@@ -223,7 +224,7 @@ INLINE void tile_iq(const struct gemv *g, int r0, const int R, int t0, const int
     const struct iq_grid *grid = kind == TQ1_0 ? NULL : iq_grid();
     const struct x256 *x[8];
     const char *w[4];
-    struct spread s[4]; /* of each row, so that one is read while the next is written */
+    struct spread s[4]; /* one per row, so that one is read while the next is written */
     __m512 acc[16];
 
     UNROLL

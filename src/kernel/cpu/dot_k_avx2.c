@@ -1,4 +1,5 @@
-/* dot_k_avx2.c - super-blocks of 256: unpacked to bytes and scales once, then met by each token. */
+/* dot_k_avx2.c - AVX2 gemv for super-blocks of 256. A super-block is unpacked to bytes and scales
+ * once and then multiplied with each token. */
 #include "kernel/quantblocks.h"
 #include "kernel/cpu/dot_avx2.h"
 #include "kernel/iq_grid.h"
@@ -8,13 +9,13 @@
 enum { Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS };
 
 struct w256 {
-    __m256i q[8];       /* 32 each, in order */
-    float d[16], m[16]; /* of each 16: value = d * q + m */
+    __m256i q[8];       /* 32 elements each, in order */
+    float d[16], m[16]; /* per 16 elements: value = d * q + m */
 };
 
 INLINE __m256i load32(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 
-/* Bits [at, at + n) of every byte, moved up by `to`. at + n <= 8. */
+/* Bits [at, at + n) of every byte, moved to bit `to`. at + n <= 8. */
 INLINE __m256i bits(__m256i v, const int at, const int n, const int to)
 {
     const __m256i mask = _mm256_set1_epi8((char)(((1 << n) - 1) << to));

@@ -1,4 +1,5 @@
-/* dot_k_avx512.c - super-blocks of 256: Q2_K to Q6_K, and TQ2_0. */
+/* dot_k_avx512.c - AVX-512 gemv for super-blocks of 256: Q2_K to Q6_K, and TQ2_0. Weights are
+ * unpacked to unsigned bytes (load_k_avx512.h) and multiplied with form 2 of the activations. */
 #include "kernel/cpu/load_k_avx512.h"
 
 size_t x256_bytes(int cols) { return (size_t)((cols + 255) / 256) * sizeof(struct x256); }
@@ -9,7 +10,7 @@ void x256_make(void *dst, const float *x, int cols)
 
     for (int b = 0; b < cols / 32; b++) {
         struct x256 *o = &out[b / 8];
-        int j = b % 8, g = 2 * j; /* g, g + 1: its groups of 16 */
+        int j = b % 8, g = 2 * j; /* g, g + 1: the groups of 16 of block b */
         __m512 a = _mm512_loadu_ps(x + b * 32), c = _mm512_loadu_ps(x + b * 32 + 16);
         float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(c))),
               d = top / 127;
@@ -34,7 +35,7 @@ INLINE __m512i dot(__m512i acc, __m512i w, const int8_t *x)
     return _mm512_dpbusd_epi32(acc, w, _mm512_load_si512(x));
 }
 
-/* A scale for 32. */
+/* Formats with a scale per 32 columns. */
 INLINE __m512 dot_w32s(__m512 acc, const struct w256 *w, const struct x256 *x)
 {
     const __m512i even = _mm512_setr_epi32(0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6);
@@ -49,7 +50,7 @@ INLINE __m512 dot_w32s(__m512 acc, const struct w256 *w, const struct x256 *x)
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(b), _mm512_permutexvar_ps(odd, p), acc);
 }
 
-/* A scale for 16. */
+/* Formats with a scale per 16 columns. */
 INLINE __m512 dot_w16s(__m512 acc, const struct w256 *w, const struct x256 *x)
 {
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
@@ -107,7 +108,7 @@ INLINE void tile_k(const struct gemv *g, int r0, const int R, int t0, const int 
         for (int r = 0; r < R; r++) {
             const char *p = w[r] + c * block_bytes(kind);
             struct w256 v = load_w256(p, kind);
-            fetch_ahead(p, block_bytes(kind));
+            prefetch_weights(p, block_bytes(kind));
             UNROLL
             for (int t = 0; t < T; t++)
                 acc[r * T + t] = scale_for_32(kind) ? dot_w32s(acc[r * T + t], &v, x[t] + c)

@@ -1,4 +1,5 @@
-/* dot_k_neon.c - super-blocks of 256: unpacked to bytes and scales once, then met by each token. */
+/* dot_k_neon.c - NEON gemv for super-blocks of 256. A super-block is unpacked to bytes and scales
+ * once and then multiplied with each token. */
 #include "kernel/quantblocks.h"
 #include "kernel/cpu/dot_neon.h"
 #include "kernel/iq_grid.h"
@@ -6,11 +7,11 @@
 enum { Q4_K, Q5_K, Q6_K, IQ4_XS };
 
 struct w256 {
-    int8x16_t q[16];    /* 16 each, in order */
-    float d[16], m[16]; /* value = d * q + m */
+    int8x16_t q[16];    /* 16 elements each, in order */
+    float d[16], m[16]; /* per 16 elements: value = d * q + m */
 };
 
-/* Bits [at, at + n) of every byte, moved to `to`. */
+/* Bits [at, at + n) of every byte, moved to bit `to`. */
 INLINE uint8x16_t bits(uint8x16_t v, const int at, const int n, const int to)
 {
     v = vshlq_u8(v, vdupq_n_s8((int8_t)(to - at)));
@@ -28,7 +29,7 @@ INLINE void scales_45(struct w256 *w, const void *d16, const void *min16, const 
     }
 }
 
-/* Numbers of Q4_K, and with qh those of Q5_K. */
+/* The elements of Q4_K; with qh, of Q5_K. */
 INLINE void load_45(struct w256 *w, const uint8_t *qs, const uint8_t *qh)
 {
     UNROLL

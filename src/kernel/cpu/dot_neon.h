@@ -1,4 +1,5 @@
-/* dot_neon.h - between the files of the NEON kernels (ARMv8.2 with dot products). */
+/* dot_neon.h - shared by the NEON gemv kernels (ARMv8.2 with dot products: vdotq_s32, signed times
+ * signed, four products per 32-bit lane). Sums are F32, scaled per block of 32 or 16. */
 #ifndef TERN_KERNEL_CPU_DOT_NEON_H
 #define TERN_KERNEL_CPU_DOT_NEON_H
 
@@ -14,12 +15,13 @@ INLINE float half_at(const void *p)
     return (float)h;
 }
 
-/* 32 signed weights in two halves: value = d * q + m. */
+/* 32 signed weights in two halves: value = d * q + m, with d and m per half. */
 struct w32 {
     int8x16_t q[2];
     float d[2], m[2];
 };
 
+/* acc += products of 32 columns; corr += minima times sums of x. */
 INLINE void dot_w32(float32x4_t *acc, float *corr, const struct w32 *w, const struct x8 *x,
                     const bool one_scale, const bool has_min)
 {

@@ -1,15 +1,18 @@
-/* dot_x8.h - activations in 8 bits as they come: 32 numbers, their scale, their sums. The form of
- * the instruction sets whose dot products take any order. */
+/* dot_x8.h - activations quantized to 8 bits in their natural order: the form of AVX2 and NEON.
+ *
+ * 32 columns share a scale. The sums of the halves serve formats with minima: W = d q + m gives
+ * W x = d (q x) + m sum(x). Q8_0's rounding: to nearest, by 127 / max|x|. */
 #ifndef TERN_KERNEL_CPU_DOT_X8_H
 #define TERN_KERNEL_CPU_DOT_X8_H
 
 #include "kernel/cpu/isa.h"
+#include "kernel/cpu/unroll.h"
 
 struct x8 {
     int8_t q[32];
-    float d;
-    float s[2]; /* d * sum of each half */
-    float pad;
+    float d;    /* scale */
+    float s[2]; /* d * sum of q, of each half */
+    float pad;  /* to 48 bytes */
 };
 
 enum { FORM_F32, FORM_X8 };
@@ -19,23 +22,8 @@ static inline size_t x8_bytes(int cols)
     return ((size_t)((cols + 31) / 32) * sizeof(struct x8) + 63) & ~(size_t)63;
 }
 
-#define INLINE static inline __attribute__((always_inline))
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
-INLINE const char *gemv_row(const struct gemv *g, int r)
-{
-    return (const char *)g->w + (size_t)r * g->w_stride;
-}
-INLINE const void *gemv_x(const struct gemv *g, int t)
-{
-    return (const char *)g->x + (size_t)t * g->x_stride;
-}
-
-/* Cuts a gemv into rows × 4, 2 and 1 tokens, constants all: ROW(g, r, t0, T, kind). */
+/* Calls ROW(g, r, t0, T, kind) for every row and groups of T = 4, 2 and 1 tokens; T and kind are
+ * compile-time constants. */
 #define GEMV_EACH_ROW(ROW, g, kind)                            \
     for (int r_ = 0; r_ < (g)->n_rows; r_++) {                 \
         int t_ = 0, n_ = (g)->n_tokens;                        \

@@ -1,10 +1,10 @@
-/* Rows picked by number: embeddings, and the tokens whose logits are wanted. */
+/* embed.c - rows selected by index: token embeddings, and the rows whose logits are wanted. */
 #include "kernel/cpu/cpu.h"
 #include "kernel/quant.h"
 
 #include <string.h>
 
-struct lookup {
+struct lookup { /* arguments of embed_rows and gather_rows */
     const struct vec *vec;
     const struct tensor *out, *x;
     const struct weight *w;
@@ -38,14 +38,14 @@ void cpu_embed(struct backend *be, const struct tensor *out, const struct weight
     struct lookup a = { .vec = c->vec, .out = out, .w = w, .ids = ids, .scale = scale };
 
     if (!quant_can_decode(w->type) || !dtype_row_bytes(w->type, (uint64_t)w->cols, &a.row_bytes)) {
-        cpu_fail(c, E_UNSUPPORTED, "embed: cannot read rows of %d numbers in %s", w->cols,
+        cpu_fail(c, E_UNSUPPORTED, "embed: cannot decode rows of %d elements of type %s", w->cols,
                  dtype_name(w->type));
         return;
     }
     for (int i = 0; i < out->rows; i++) {
         if (ids[i] >= 0 && ids[i] < w->rows) continue;
-        cpu_fail(c, E_INVALID, "embed: token %d is not in a vocabulary of %d", (int)ids[i],
-                 w->rows);
+        cpu_fail(c, E_INVALID, "embed: token id %d: must be below the vocabulary size %d",
+                 (int)ids[i], w->rows);
         return;
     }
     cpu_rows(c, out->rows, 4ll * out->rows * w->cols, embed_rows, &a);

@@ -1,10 +1,11 @@
+/* flash.c - which attention kernels this machine can run. */
 #include "kernel/cpu/flash.h"
 
 #include "kernel/cpu/gemm.h"
 
 #include <string.h>
 
-static bool runs_here(const char *name)
+static bool can_run(const char *name)
 {
 #if defined(__x86_64__)
     if (strcmp(name, "amx") == 0) return vec_runs("avx512") && gemm_amx();
@@ -26,7 +27,7 @@ const struct flash *flash_by_name(const char *name)
     };
 
     for (int i = 0; all[i]; i++)
-        if (strcmp(all[i]->name, name) == 0 && runs_here(name)) return all[i];
+        if (strcmp(all[i]->name, name) == 0 && can_run(name)) return all[i];
     return NULL;
 }
 

@@ -1,17 +1,18 @@
-/* flash_impl.h - flash.h's piece of attention on whatever vectors simd.h gives. Included by
- * flash_avx2.c, flash_avx512.c and flash_neon.c, which name the table.
+/* flash_impl.h - a piece of attention (flash.h) in the vectors of simd.h. Included by flash_avx2.c,
+ * flash_avx512.c and flash_neon.c, each of which defines FLASH, the name of its table.
  *
- * With many query rows a tile of keys is brought to F32 and transposed once, and scores and
- * values are small matrix products. With few (decode) every row of keys and values is used
- * where it lies, for all query heads of its group at once. */
+ * With many query rows (prefill) a tile of keys is converted to F32 and transposed once; scores and
+ * values are then small matrix products on registers, PANEL rows at a time. With few rows (decode)
+ * that would cost more than it saves: keys and values are read where they are in the cache, once
+ * for all query heads of the group. */
 #include "kernel/cpu/flash_rows.h"
 
 #define PANEL FLASH_PANEL
-#define FEW (2 * PANEL) /* up to so many rows, transposing keys costs more than it saves */
+#define FEW (2 * PANEL) /* up to this many rows, transposing keys costs more than it saves */
 
-/* c [mr][nv vectors] = or *= alpha and += a [mr][k] b [k][nv vectors]. */
-INLINE void product(const int mr, const int nv, const float *a, int lda, const float *b, int ldb,
-                    float *c, int ldc, const float *alpha, int k)
+/* c [mr][nv vectors] = alpha * c + a [mr][k] b [k][nv vectors]; alpha NULL: without c. */
+INLINE void multiply_panel(const int mr, const int nv, const float *a, int lda, const float *b,
+                           int ldb, float *c, int ldc, const float *alpha, int k)
 {
     vf sum[PANEL][NV];
 
@@ -41,17 +42,17 @@ INLINE void product(const int mr, const int nv, const float *a, int lda, const f
     }
 }
 
-INLINE void product_cols(const int mr, int n_vecs, const float *a, int lda, const float *b, int ldb,
-                         float *c, int ldc, const float *alpha, int k)
+INLINE void multiply_columns(const int mr, int n_vecs, const float *a, int lda, const float *b,
+                             int ldb, float *c, int ldc, const float *alpha, int k)
 {
     int n = 0;
 
     for (; n + NV <= n_vecs; n += NV)
-        product(mr, NV, a, lda, b + n * W, ldb, c + n * W, ldc, alpha, k);
-    for (; n < n_vecs; n++) product(mr, 1, a, lda, b + n * W, ldb, c + n * W, ldc, alpha, k);
+        multiply_panel(mr, NV, a, lda, b + n * W, ldb, c + n * W, ldc, alpha, k);
+    for (; n < n_vecs; n++) multiply_panel(mr, 1, a, lda, b + n * W, ldb, c + n * W, ldc, alpha, k);
 }
 
-/* A switch makes the number of rows a constant of each call. */
+/* The switches make the number of rows and the type compile-time constants of each call. */
 #define BY_ROWS(mr, f, ...)           \
     switch (mr) {                     \
     case 1: f(1, __VA_ARGS__); break; \
@@ -70,17 +71,19 @@ INLINE void product_cols(const int mr, int n_vecs, const float *a, int lda, cons
     default: f(DT_Q8_0, __VA_ARGS__);                   \
     }
 
-static void scores_product(int mr, int n_vecs, const float *q, int ldq, const float *kt, float *s,
-                           int dim)
+static void multiply_scores(int mr, int n_vecs, const float *q, int ldq, const float *kt, float *s,
+                            int dim)
 {
-    BY_ROWS(mr, product_cols, n_vecs, q, ldq, kt, KEYS, s, KEYS, NULL, dim)
+    BY_ROWS(mr, multiply_columns, n_vecs, q, ldq, kt, KEYS, s, KEYS, NULL, dim)
 }
 
-static void values_product(int mr, int n_vecs, const float *p, const float *v, int ldo, float *o,
-                           const float *alpha, int keys){ BY_ROWS(mr, product_cols, n_vecs, p, KEYS,
-                                                                  v, ldo, o, ldo, alpha, keys) }
+static void multiply_values(int mr, int n_vecs, const float *p, const float *v, int ldo, float *o,
+                            const float *alpha, int keys)
+{
+    BY_ROWS(mr, multiply_columns, n_vecs, p, KEYS, v, ldo, o, ldo, alpha, keys);
+}
 
-/* Keys [key, key + n) to kt, dimensions down and keys across; n rounded up to W. */
+/* Keys [key, key + n) to kt [dim][KEYS], transposed; n is rounded up to W. */
 INLINE void transpose_keys(const enum dtype t, const struct work *w, int key, int n)
 {
     int dim = w->j->k.dim;
@@ -103,8 +106,8 @@ INLINE void transpose_keys(const enum dtype t, const struct work *w, int key, in
     }
 }
 
-/* Values [key, key + n) to v, zeros up to whole vectors. */
-INLINE void spread_values(const enum dtype t, const struct work *w, int key, int n)
+/* Values [key, key + n) to v [KEYS][ldo], padded with zeros to whole vectors. */
+INLINE void load_values(const enum dtype t, const struct work *w, int key, int n)
 {
     int dim = w->j->v.dim;
 
@@ -117,11 +120,13 @@ INLINE void spread_values(const enum dtype t, const struct work *w, int key, int
     }
 }
 
-static void load_tile(const struct work *w, int key,
-                      int n){ BY_TYPE(w->j->k.type, transpose_keys, w, key, n)
-                                  BY_TYPE(w->j->v.type, spread_values, w, key, n) }
+static void load_tile(const struct work *w, int key, int n)
+{
+    BY_TYPE(w->j->k.type, transpose_keys, w, key, n);
+    BY_TYPE(w->j->v.type, load_values, w, key, n);
+}
 
-/* s [mr][KV_BLOCK] of a block of keys where it lies. */
+/* Scores s [mr][KV_BLOCK] of one block of keys, read from the cache. */
 INLINE void dot_block(const int mr, const enum dtype t, const struct work *w, const char *k,
                       const float *q, float *s)
 {
@@ -152,11 +157,11 @@ INLINE void dot_block(const int mr, const enum dtype t, const struct work *w, co
     }
 }
 
-/* o [mr][nv vectors] = alpha o + p [mr][n] times n rows of values where they lie; `last`: numbers
- * in the last vector. */
-INLINE void weigh(const int mr, const enum dtype t, const int nv, const struct work *w,
-                  const char *v, int d, int last, const float *p, int n, float *o,
-                  const float *alpha)
+/* o [mr][nv vectors] = alpha * o + p [mr][n] times n rows of values, read from the cache. `last`:
+ * elements in the last vector. */
+INLINE void add_values(const int mr, const enum dtype t, const int nv, const struct work *w,
+                       const char *v, int d, int last, const float *p, int n, float *o,
+                       const float *alpha)
 {
     vf sum[PANEL][NV];
 
@@ -187,18 +192,18 @@ INLINE void weigh(const int mr, const enum dtype t, const int nv, const struct w
     }
 }
 
-INLINE void weigh_block(const int mr, const enum dtype t, const struct work *w, const char *v,
-                        const float *p, int n, float *o, const float *alpha)
+INLINE void add_block(const int mr, const enum dtype t, const struct work *w, const char *v,
+                      const float *p, int n, float *o, const float *alpha)
 {
     int dim = w->j->v.dim, d = 0;
 
-    for (; d + NV * W <= dim; d += NV * W) weigh(mr, t, NV, w, v, d, W, p, n, o, alpha);
-    for (; d + W <= dim; d += W) weigh(mr, t, 1, w, v, d, W, p, n, o, alpha);
-    if (d < dim) weigh(mr, t, 1, w, v, d, dim - d, p, n, o, alpha);
+    for (; d + NV * W <= dim; d += NV * W) add_values(mr, t, NV, w, v, d, W, p, n, o, alpha);
+    for (; d + W <= dim; d += W) add_values(mr, t, 1, w, v, d, W, p, n, o, alpha);
+    if (d < dim) add_values(mr, t, 1, w, v, d, dim - d, p, n, o, alpha);
 }
 
 #define DOT(t, mr, ...) BY_ROWS(mr, dot_block, t, __VA_ARGS__)
-#define WEIGH(t, mr, ...) BY_ROWS(mr, weigh_block, t, __VA_ARGS__)
+#define ADD(t, mr, ...) BY_ROWS(mr, add_block, t, __VA_ARGS__)
 
 static void scores_direct(const struct work *w, int mr, const char *k, const float *q, float *s)
 {
@@ -208,16 +213,16 @@ static void scores_direct(const struct work *w, int mr, const char *k, const flo
 static void values_direct(const struct work *w, int mr, const char *v, const float *p, int n,
                           float *o, const float *alpha)
 {
-    BY_TYPE(w->j->v.type, WEIGH, mr, w, v, p, n, o, alpha)
+    BY_TYPE(w->j->v.type, ADD, mr, w, v, p, n, o, alpha)
 }
 
-/* Scores [c0, c1) to weights, in place. */
-static void soften(const struct work *w, const struct sight *see, int r0, int mr, int key, int c0,
-                   int c1, float *alpha)
+/* Scores [c0, c1) to attention weights 2^(score - maximum), in place; updates the running sums. */
+static void exp_scores(const struct work *w, const struct visible *see, int r0, int mr, int key,
+                       int c0, int c1, float *alpha)
 {
     float top[16];
 
-    raise_tops(w, see, r0, mr, key, c0, c1, top, alpha);
+    update_maxima(w, see, r0, mr, key, c0, c1, top, alpha);
     for (int i = 0; i < mr; i++) {
         float *s = w->s + i * KEYS, *sum = w->sum + (size_t)(r0 + i) * W;
         vf m = v_set(top[i]), add = v_load(sum) * v_set(alpha[i]);
@@ -230,56 +235,56 @@ static void soften(const struct work *w, const struct sight *see, int r0, int mr
     }
 }
 
-/* With the keys and values of the tile in kt and v. */
-static void panel_run(const struct work *w, int r0, int mr, int key, int n)
+/* One panel of query rows and one tile of keys, converted in kt and v. */
+static void run_panel(const struct work *w, int r0, int mr, int key, int n)
 {
     float alpha[16], *o = w->o + (size_t)r0 * w->ldo;
-    struct sight see;
+    struct visible see;
 
-    look(w, &see, r0, mr, key, n);
+    find_visible(w, &see, r0, mr, key, n);
     if (see.first >= see.end) return;
     int c0 = see.first / W * W, c1 = (see.end + W - 1) / W * W;
-    scores_product(mr, (c1 - c0) / W, w->q + (size_t)r0 * w->ldq, w->ldq, w->kt + c0, w->s + c0,
-                   w->j->k.dim);
-    soften(w, &see, r0, mr, key, c0, c1, alpha);
-    values_product(mr, (w->j->v.dim + W - 1) / W, w->s + see.first,
-                   w->v + (size_t)see.first * w->ldo, w->ldo, o, alpha, see.end - see.first);
+    multiply_scores(mr, (c1 - c0) / W, w->q + (size_t)r0 * w->ldq, w->ldq, w->kt + c0, w->s + c0,
+                    w->j->k.dim);
+    exp_scores(w, &see, r0, mr, key, c0, c1, alpha);
+    multiply_values(mr, (w->j->v.dim + W - 1) / W, w->s + see.first,
+                    w->v + (size_t)see.first * w->ldo, w->ldo, o, alpha, see.end - see.first);
 }
 
-/* A head's rows of a block are too short a stretch for the hardware to run ahead. */
-static void fetch_block(const struct work *w, const struct kvrows *k, int pos)
+/* Software prefetch: a head's rows of a block are too short for the hardware prefetcher. */
+static void prefetch_block(const struct work *w, const struct kvrows *k, int pos)
 {
     if (pos >= w->p->key1) return;
     const char *rows = kvrows_at(k, w->blocks, w->p->head, pos / KV_BLOCK * KV_BLOCK);
     for (size_t i = 0; i < k->head_bytes; i += 64) __builtin_prefetch(rows + i);
 }
 
-/* With keys and values where they lie; those of the next tile are asked for meanwhile. */
-static void panel_direct(const struct work *w, int r0, int mr, int key, int n)
+/* One panel of query rows and one tile of keys, read from the cache. Prefetches the next tile. */
+static void run_panel_direct(const struct work *w, int r0, int mr, int key, int n)
 {
     const struct attend_job *j = w->j;
     float alpha[16], *o = w->o + (size_t)r0 * w->ldo;
-    struct sight see;
+    struct visible see;
 
-    look(w, &see, r0, mr, key, n);
+    find_visible(w, &see, r0, mr, key, n);
     if (see.first >= see.end) return;
     int c0 = see.first / KV_BLOCK * KV_BLOCK, c1 = (see.end + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
     for (int c = c0; c < c1; c += KV_BLOCK) {
-        if (r0 == 0) fetch_block(w, &j->k, key + c + KEYS);
+        if (r0 == 0) prefetch_block(w, &j->k, key + c + KEYS);
         scores_direct(w, mr, kvrows_at(&j->k, w->blocks, w->p->head, key + c),
                       w->q + (size_t)r0 * w->ldq, w->s + c);
     }
-    soften(w, &see, r0, mr, key, c0, c1, alpha);
+    exp_scores(w, &see, r0, mr, key, c0, c1, alpha);
     for (int c = see.first, end; c < see.end; c = end) {
         end = (c / KV_BLOCK + 1) * KV_BLOCK < see.end ? (c / KV_BLOCK + 1) * KV_BLOCK : see.end;
-        if (r0 == 0) fetch_block(w, &j->v, key + c + KEYS);
+        if (r0 == 0) prefetch_block(w, &j->v, key + c + KEYS);
         values_direct(w, mr, kvrows_at(&j->v, w->blocks, w->p->head, key + c), w->s + c, end - c, o,
                       alpha);
         for (int i = 0; i < mr; i++) alpha[i] = 1;
     }
 }
 
-static void run(const struct attend_job *j, const struct flash_piece *p, float *scratch)
+static void run_piece(const struct attend_job *j, const struct flash_piece *p, float *scratch)
 {
     struct work w = { .j = j, .p = p };
     int panels;
@@ -290,13 +295,13 @@ static void run(const struct attend_job *j, const struct flash_piece *p, float *
     for (int key = p->key0; key < p->key1; key += KEYS) {
         int n = p->key1 - key < KEYS ? p->key1 - key : KEYS;
         if (w.rows > FEW) load_tile(&w, key, n);
-        for (int i = 0; i < panels; i++) { /* of even height */
+        for (int i = 0; i < panels; i++) { /* of nearly equal height */
             int r0 = w.rows * i / panels, mr = w.rows * (i + 1) / panels - r0;
-            if (w.rows > FEW) panel_run(&w, r0, mr, key, n);
-            else panel_direct(&w, r0, mr, key, n);
+            if (w.rows > FEW) run_panel(&w, r0, mr, key, n);
+            else run_panel_direct(&w, r0, mr, key, n);
         }
     }
     store_rows(&w);
 }
 
-const struct flash FLASH = { SIMD_NAME, run };
+const struct flash FLASH = { SIMD_NAME, run_piece };

@@ -1,5 +1,7 @@
-/* flash_rows.h - what all pieces of attention share: their query rows, running maxima and sums.
- * Included by flash_impl.h and flash_amx.c; the vectors are simd.h's. */
+/* flash_rows.h - query rows of a piece of attention and their online softmax: scratch layout,
+ * running maxima and sums. Shared by flash_impl.h and flash_amx.c; in the vectors of simd.h.
+ *
+ * Query row r of a piece is token r / group, query head r % group of its KV head. */
 #ifndef TERN_KERNEL_CPU_FLASH_ROWS_H
 #define TERN_KERNEL_CPU_FLASH_ROWS_H
 
@@ -10,19 +12,20 @@
 #include <math.h>
 
 #define KEYS FLASH_KEYS
-#define LOG2E 1.44269504f /* scores are kept in powers of two: exp2 is cheaper */
+#define LOG2E 1.44269504f /* scores are multiplied by it: 2^(x log2 e) = e^x */
 
+/* One piece in progress: its arguments and the parts of its scratch memory. */
 struct work {
     const struct attend_job *j;
     const struct flash_piece *p;
-    const int32_t *blocks;
-    int rows, ldq, ldo;
-    float *q, *o;     /* [rows][ldq] scaled, [rows][ldo] */
-    float *max, *sum; /* [rows], [rows][W]: a sum for every lane */
-    int *pos, *end;   /* [rows] */
-    float *kt, *v;    /* a tile of keys and values, as the products want them */
-    float *s;         /* [16][KEYS] scores, then weights */
-    float *extra;     /* flash_extra_floats, for products that need more */
+    const int32_t *blocks; /* the sequence's block table */
+    int rows, ldq, ldo;    /* query rows; padded head_dim and head_dim_v */
+    float *q, *o;          /* [rows][ldq] scaled queries, [rows][ldo] unnormalized outputs */
+    float *max, *sum;      /* [rows] running maximum, [rows][W] running sum per vector lane */
+    int *pos, *end;        /* [rows] position of the row's token, and its attend_end */
+    float *kt, *v;         /* a tile of keys and values in the layout of the matrix products */
+    float *s;              /* [16][KEYS] scores, then attention weights */
+    float *extra;          /* flash_extra_floats, for flash_amx */
 };
 
 static void work_init(struct work *w, float *scratch)
@@ -47,8 +50,8 @@ static void work_init(struct work *w, float *scratch)
     w->extra = scratch;
 }
 
-/* Query rows side by side, scaled, with zeros up to whole vectors; sums empty, or with the sinks.
- */
+/* Copies the query rows, scaled and padded with zeros. Starts maxima and sums, with the attention
+ * sinks in the first split. */
 static void load_queries(struct work *w)
 {
     const struct attend_opt *o = w->j->opt;
@@ -73,14 +76,15 @@ static void load_queries(struct work *w)
     }
 }
 
-/* What the rows of a panel see of the n keys from `key` on: [lo, hi) of each, empty when lo >= hi.
+/* The keys, relative to a tile, that each row of a panel attends to: [lo, hi), empty if lo >= hi.
  */
-struct sight {
+struct visible {
     int lo[16], hi[16];
-    int first, end; /* of all of them */
+    int first, end; /* smallest lo and largest hi of all rows */
 };
 
-static void look(const struct work *w, struct sight *see, int r0, int mr, int key, int n)
+/* For rows [r0, r0 + mr) and the n keys from `key` on. */
+static void find_visible(const struct work *w, struct visible *see, int r0, int mr, int key, int n)
 {
     see->first = KEYS, see->end = 0;
     for (int i = 0; i < mr; i++) {
@@ -93,8 +97,8 @@ static void look(const struct work *w, struct sight *see, int r0, int mr, int ke
     }
 }
 
-/* Soft cap and slopes on scores [c0, c1) of a row, multiples of W. */
-static void bend_row(const struct work *w, int r, int key, float *s, int c0, int c1)
+/* Applies soft cap and ALiBi slopes to scores [c0, c1) of a row; c0 and c1 are multiples of W. */
+static void adjust_scores(const struct work *w, int r, int key, float *s, int c0, int c1)
 {
     const struct attend_opt *o = w->j->opt;
 
@@ -111,28 +115,31 @@ static void bend_row(const struct work *w, int r, int key, float *s, int c0, int
     }
 }
 
-/* The running maximum of up to 16 rows with scores [c0, c1), what a row does not see set to -inf.
- * top: what to subtract from the scores; alpha: what earlier sums shrink by. */
-static void raise_tops(const struct work *w, const struct sight *see, int r0, int mr, int key,
-                       int c0, int c1, float top[16], float alpha[16])
+/* Updates the running maxima of up to 16 rows with scores [c0, c1); masked scores become -inf.
+ * top: what to subtract from the scores. alpha: the factor 2^(old - new maximum) by which earlier
+ * sums and outputs must be multiplied. */
+static void update_maxima(const struct work *w, const struct visible *see, int r0, int mr, int key,
+                          int c0, int c1, float top[16], float alpha[16])
 {
     const struct attend_opt *o = w->j->opt;
     float shrink[16] = { 0 };
 
     for (int i = 0; i < mr; i++) {
         float *s = w->s + i * KEYS, old = w->max[r0 + i];
-        if (o->softcap > 0 || o->slopes) bend_row(w, r0 + i, key, s, c0, c1);
+        if (o->softcap > 0 || o->slopes) adjust_scores(w, r0 + i, key, s, c0, c1);
         for (int c = c0; c < see->lo[i] && c < c1; c++) s[c] = -INFINITY;
         for (int c = see->hi[i] > c0 ? see->hi[i] : c0; c < c1; c++) s[c] = -INFINITY;
         vf m = v_load(s + c0);
         for (int c = c0 + W; c < c1; c += W) m = v_max(m, v_load(s + c));
         float now = v_hmax(m);
         w->max[r0 + i] = now = now > old ? now : old;
-        top[i] = now > -INFINITY ? now : 0; /* nothing seen yet: all weights are to be 0 */
+        top[i] = now > -INFINITY ? now : 0; /* no visible key yet: all weights become 0 */
         shrink[i] = old - top[i];
     }
     for (int i = 0; i < 16; i += W) v_store(alpha + i, v_exp2(v_load(shrink + i)));
 }
+
+/* Writes normalized outputs, or the partial result of a split. */
 static void store_rows(const struct work *w)
 {
     int dim = w->j->opt->head_dim_v;

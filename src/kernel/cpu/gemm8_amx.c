@@ -1,30 +1,34 @@
-/* gemm8_amx.c - few tokens on tiles of 8 bits.
+/* gemm8_amx.c - matrix-matrix product on AMX tiles of int8, for 9 to 32 tokens.
  *
- * Weights stay the whole numbers they are and tokens are rounded to 8 bits with a scale for 256. A
- * tile product covers what shares a scale, 16 rows × 32 columns (or 16) × 16 tokens; its whole sums
- * go through memory and are scaled and added up as F32, tokens in lanes. So a step costs the same
- * for 1 token as for 16, and what it costs is hidden behind reading weights.
+ * Weights stay the integers of their block format; tokens are rounded to 8 bits with a scale per
+ * 256 columns. A tile product covers the columns that share a weight scale (a sub-block): 16 rows x
+ * 32 (or 16) columns x 16 tokens. Its integer sums go through memory and are scaled and accumulated
+ * as F32 by AVX-512, with tokens in the lanes. A step thus costs the same for 1 token as for 16,
+ * and the cost is hidden behind reading weights.
  *
  *     for 16 rows
- *         for 256 columns                 unpacked two such blocks ahead: tiles wait for stores
+ *         for 256 columns                 unpacked two blocks ahead: tile loads wait for stores
  *             for 16 tokens
- *                 for 4 subs of columns   products of these four while the last four are scaled */
+ *                 for 4 sub-blocks        products of these while the previous 4 are scaled
+ *
+ * F32 accumulation: sub-blocks in groups of 4, groups of 256 columns in ascending order. */
 #include "kernel/cpu/tiles_amx.h"
 #include "kernel/cpu/unpack8_amx.h"
 
 enum { TOKENS = 16, MOST = 32, MOST_TILES = MOST / TOKENS, QUAD = 4, PANELS = 3 };
+/* TOKENS of a tile, MOST tokens of a call, QUAD sub-blocks in flight, PANELS of unpacked weights.
+ */
 
-/* 256 columns of 16 tokens: bytes as a tile's right operand wants them (four columns of a token
- * beside each other), the scale, and each 32 columns' sum. */
+/* 256 columns of 16 tokens, quantized. */
 struct x8 {
-    _Alignas(64) int8_t q[256 * TOKENS];
-    float s[8][TOKENS];
-    float d[TOKENS];
+    _Alignas(64) int8_t q[256 * TOKENS]; /* a tile's right operand: [64][token][4 columns] */
+    float s[8][TOKENS];                  /* sums of q over 32 columns each, for minima */
+    float d[TOKENS];                     /* scale */
 };
 
 static int n_blocks(int cols) { return (cols + 255) / 256; }
 
-static size_t x_bytes(enum dtype w, int tokens, int cols)
+static size_t amx8_x_bytes(enum dtype w, int tokens, int cols)
 {
     (void)w;
     return (size_t)((tokens + TOKENS - 1) / TOKENS) * (size_t)n_blocks(cols) * sizeof(struct x8);
@@ -32,8 +36,8 @@ static size_t x_bytes(enum dtype w, int tokens, int cols)
 
 /* ---- tokens ---- */
 
-/* 127 over the largest of 256 columns, and its inverse. */
-static float range_of(const float *p, int n, float *d)
+/* The factor 127 / max|p| of up to 256 columns; *d: its inverse. */
+static float find_range(const float *p, int n, float *d)
 {
     __m512 top = _mm512_setzero_ps();
     int i = 0;
@@ -47,7 +51,7 @@ static float range_of(const float *p, int n, float *d)
     return t > 0 ? 127 / t : 0;
 }
 
-/* 64 columns of a token from p, as bytes. */
+/* 64 columns of a token, rounded to bytes; columns from n on are 0. */
 INLINE __m512i round_64(const float *p, int n, float scale)
 {
     __m512 up = _mm512_set1_ps(scale);
@@ -64,7 +68,7 @@ INLINE __m512i round_64(const float *p, int n, float scale)
     return _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
 }
 
-/* 64 columns of 16 tokens. */
+/* 64 columns of 16 tokens to to->q, and the sums of 32 columns to to->s. */
 static void pack_64(const struct tensor *x, int token, int col, const float up[TOKENS],
                     struct x8 *to, int at)
 {
@@ -93,11 +97,11 @@ static void pack_256(const struct tensor *x, int token, int col, struct x8 *to)
 
     memset(to->d, 0, sizeof to->d);
     for (int i = 0; i < TOKENS && token + i < x->rows; i++)
-        up[i] = range_of(tensor_row(x, token + i) + col, n, &to->d[i]);
+        up[i] = find_range(tensor_row(x, token + i) + col, n, &to->d[i]);
     for (int c = 0; c < 256; c += 64) pack_64(x, token, col + c, up, to, c / 64);
 }
 
-static void pack(enum dtype w, void *xp, const struct tensor *x, int token0, int token1)
+static void amx8_pack(enum dtype w, void *xp, const struct tensor *x, int token0, int token1)
 {
     int blocks = n_blocks(x->cols);
 
@@ -109,40 +113,41 @@ static void pack(enum dtype w, void *xp, const struct tensor *x, int token0, int
 
 /* ---- one thread's work ---- */
 
-struct quad {                   /* whole sums that wait for their scales */
-    const struct panel8 *panel; /* NULL: none do */
+struct quad {                   /* integer sums of four sub-blocks that are not scaled yet */
+    const struct panel8 *panel; /* NULL: there are none */
     const struct x8 *x;
     float *acc;             /* [16 rows][16 tokens] */
-    int sub;                /* the first of the four */
-    int row, n_rows, token; /* token >= 0: these were the last ones, acc goes to out */
+    int sub;                /* the first of the four sub-blocks */
+    int row, n_rows, token; /* token >= 0: the last sub-blocks; then acc goes to the output */
 };
 
 struct work {
     struct panel8 panel[PANELS];
-    _Alignas(64) int32_t
-        sums[2][QUAD + 2][256]; /* not 4 KiB apart: what is read would wait for what is stored */
+    /* Two sets of sums; QUAD + 2, because addresses 4 KiB apart would make loads wait for stores.
+     */
+    _Alignas(64) int32_t sums[2][QUAD + 2][256];
     _Alignas(64) float acc[2][MOST_TILES][256];
     struct quad wait;
-    int turn;          /* which of sums */
-    const char *ahead; /* what the next 16 rows will read, fetched bit by bit */
-    int lines;         /* of it with each product */
+    int set;           /* which set of sums is being written */
+    const char *ahead; /* weights of the next 16 rows, to prefetch */
+    int lines;         /* cache lines to prefetch with each product */
 };
 
-static size_t scratch_bytes(enum dtype w, int cols)
+static size_t amx8_scratch_bytes(enum dtype w, int cols)
 {
     (void)w;
     (void)cols;
     return sizeof(struct work) + 64;
 }
 
-/* Compilers do not know that tile loads and stores touch memory. */
-INLINE void settle(void) { __asm__ volatile("" ::: "memory"); }
+/* Compilers do not know that tile loads and stores access memory. */
+INLINE void compiler_barrier(void) { __asm__ volatile("" ::: "memory"); }
 
-/* Sums of sub i of the quad; the tile changes, so that they do not wait for each other. */
-INLINE void product(const struct kind8 k, const int i, const struct panel8 *p, const struct x8 *x,
-                    int sub, int32_t *sums)
+/* Integer sums of sub-block i of the quad. Each uses another tile, so that they are independent. */
+INLINE void multiply_sub(const struct kind8 k, const int i, const struct panel8 *p,
+                         const struct x8 *x, int sub, int32_t *sums)
 {
-    const int8_t *a = &p->q[0][sub_at(k.type, sub)], *b = x->q + sub * (256 / k.subs) * TOKENS;
+    const int8_t *a = &p->q[0][sub_offset(k.type, sub)], *b = x->q + sub * (256 / k.subs) * TOKENS;
 
 #define PRODUCT(c, l, r)              \
     do {                              \
@@ -159,6 +164,7 @@ INLINE void product(const struct kind8 k, const int i, const struct panel8 *p, c
 #undef PRODUCT
 }
 
+/* acc += sums * scale (+ token sums * minimum) of one sub-block. */
 INLINE void scale_sub(const struct kind8 k, __m512 acc[16], const struct quad *q,
                       const int32_t *sums, int sub)
 {
@@ -173,46 +179,47 @@ INLINE void scale_sub(const struct kind8 k, __m512 acc[16], const struct quad *q
     }
 }
 
-/* Four products, and the scales of the four before them. */
-INLINE void quad_run(const struct kind8 k, struct work *w, const struct gemm_job *j,
+/* Multiplies four sub-blocks, and meanwhile scales the previous four. */
+INLINE void run_quad(const struct kind8 k, struct work *w, const struct gemm_job *j,
                      struct quad next)
 {
     struct quad q = w->wait;
     __m512 acc[16];
 
     w->wait = next;
-    settle();
+    compiler_barrier();
     UNROLL
     for (int r = 0; r < 16; r++) acc[r] = _mm512_setzero_ps();
     UNROLL
     for (int i = 0; i < QUAD; i++) {
-        if (next.panel) product(k, i, next.panel, next.x, next.sub + i, w->sums[w->turn][i]);
+        if (next.panel) multiply_sub(k, i, next.panel, next.x, next.sub + i, w->sums[w->set][i]);
         for (int l = 0; l < w->lines; l++, w->ahead += 64) _mm_prefetch(w->ahead, _MM_HINT_T1);
-        if (q.panel) scale_sub(k, acc, &q, w->sums[w->turn ^ 1][i], q.sub + i);
+        if (q.panel) scale_sub(k, acc, &q, w->sums[w->set ^ 1][i], q.sub + i);
     }
-    settle();
-    w->turn ^= 1;
+    compiler_barrier();
+    w->set ^= 1;
     if (!q.panel) return;
     UNROLL
     for (int r = 0; r < 16; r++) {
         __m512 v = _mm512_fmadd_ps(acc[r], _mm512_load_ps(q.x->d), _mm512_load_ps(q.acc + 16 * r));
         _mm512_store_ps(q.acc + 16 * r, v);
     }
-    if (q.token >= 0) put_tile(j, q.acc, q.row, q.n_rows, q.token, j->tokens - q.token);
+    if (q.token >= 0) store_sums_tile(j, q.acc, q.row, q.n_rows, q.token, j->tokens - q.token);
 }
 
-/* Blocks of 16 rows x 256 columns, numbered through. */
+/* A block of 16 rows x 256 columns. Blocks are numbered by rows, then columns. */
 struct at {
     int row, n_rows, block;
 };
 
-static struct at at_of(int u, int blocks, int row0, int row1)
+static struct at locate_block(int u, int blocks, int row0, int row1)
 {
     int row = row0 + u / blocks * P8_ROWS;
     return (struct at){ row, row1 - row < P8_ROWS ? row1 - row : P8_ROWS, u % blocks };
 }
 
-INLINE void unpack(const struct kind8 k, const struct gemm_job *j, struct at at, struct panel8 *p)
+INLINE void unpack_block(const struct kind8 k, const struct gemm_job *j, struct at at,
+                         struct panel8 *p)
 {
     const int bytes = k.block == 256 ? k.block_bytes : 8 * k.block_bytes;
     size_t row_bytes = (size_t)(j->cols / k.block) * (size_t)k.block_bytes;
@@ -228,7 +235,7 @@ INLINE void unpack(const struct kind8 k, const struct gemm_job *j, struct at at,
     for (int r = at.n_rows; r < P8_ROWS; r++) memset(p->s[r], 0, sizeof p->s[r]);
 }
 
-INLINE void rows_run(const struct kind8 k, const struct gemm_job *j, const struct x8 *x, int row0,
+INLINE void run_rows(const struct kind8 k, const struct gemm_job *j, const struct x8 *x, int row0,
                      int row1, struct work *w)
 {
     int blocks = n_blocks(j->cols), tiles = (j->tokens + TOKENS - 1) / TOKENS;
@@ -236,11 +243,12 @@ INLINE void rows_run(const struct kind8 k, const struct gemm_job *j, const struc
 
     size_t group = (size_t)(j->cols / k.block) * (size_t)k.block_bytes * P8_ROWS;
     w->wait.panel = NULL;
-    w->turn = 0;
+    w->set = 0;
     w->lines = (int)(group / 64) / (blocks * k.subs * tiles) + 1;
-    for (int u = 0; u < 2 && u < n; u++) unpack(k, j, at_of(u, blocks, row0, row1), &w->panel[u]);
+    for (int u = 0; u < 2 && u < n; u++)
+        unpack_block(k, j, locate_block(u, blocks, row0, row1), &w->panel[u]);
     for (int u = 0; u < n; u++) {
-        struct at at = at_of(u, blocks, row0, row1);
+        struct at at = locate_block(u, blocks, row0, row1);
         float(*acc)[256] = w->acc[u / blocks % 2];
         int left = (j->cols - at.block * 256) / 32, subs = (left < 8 ? left : 8) * k.subs / 8;
         if (at.block == 0) {
@@ -249,7 +257,7 @@ INLINE void rows_run(const struct kind8 k, const struct gemm_job *j, const struc
         }
         for (int t = 0; t < tiles; t++)
             for (int s = 0; s < subs; s += QUAD)
-                quad_run(k, w, j,
+                run_quad(k, w, j,
                          (struct quad){ .panel = &w->panel[u % PANELS],
                                         .x = x + t * blocks + at.block,
                                         .acc = acc[t],
@@ -259,9 +267,11 @@ INLINE void rows_run(const struct kind8 k, const struct gemm_job *j, const struc
                                         .token = at.block + 1 == blocks && s + QUAD >= subs
                                                      ? t * TOKENS
                                                      : -1 });
-        if (u + 2 < n) unpack(k, j, at_of(u + 2, blocks, row0, row1), &w->panel[(u + 2) % PANELS]);
+        if (u + 2 < n)
+            unpack_block(k, j, locate_block(u + 2, blocks, row0, row1),
+                         &w->panel[(u + 2) % PANELS]);
     }
-    quad_run(k, w, j, (struct quad){ .panel = NULL });
+    run_quad(k, w, j, (struct quad){ .panel = NULL });
 }
 
 /* ---- the formats ---- */
@@ -276,7 +286,7 @@ typedef void run_fn(const struct gemm_job *j, const struct x8 *x, int row0, int 
         const struct kind8 k = {                                                             \
             .type = t, .block_bytes = bytes, .block = cols, .subs = n, .minima = min         \
         };                                                                                   \
-        rows_run(k, j, x, row0, row1, w);                                                    \
+        run_rows(k, j, x, row0, row1, w);                                                    \
     }
 KIND(q4_0, DT_Q4_0, 18, 32, 8, false)
 KIND(q4_1, DT_Q4_1, 20, 32, 8, true)
@@ -290,9 +300,9 @@ KIND(iq4_xs, DT_IQ4_XS, 136, 256, 8, false)
 KIND(q6_k, DT_Q6_K, 210, 256, 16, false)
 KIND(q3_k, DT_Q3_K, 110, 256, 16, false)
 
-/* Not Q8_0: its weights are finer than tokens with a scale for 256, so bf16 is the better company.
- */
-static run_fn *find(enum dtype t)
+/* Not Q8_0: its weights are more precise than tokens with one scale per 256 columns, so bf16 gives
+ * better results. */
+static run_fn *find_kernel(enum dtype t)
 {
     switch (t) {
     case DT_Q4_0: return run_q4_0;
@@ -310,24 +320,25 @@ static run_fn *find(enum dtype t)
     }
 }
 
-static bool can(enum dtype t) { return find(t) != NULL; }
+static bool amx8_can(enum dtype t) { return find_kernel(t) != NULL; }
 
-static void rows(const struct gemm_job *job, const void *xp, int row0, int row1, void *scratch)
+static void amx8_rows(const struct gemm_job *job, const void *xp, int row0, int row1, void *scratch)
 {
     bool sixteen = job->type == DT_Q6_K || job->type == DT_Q3_K;
 
     tiles_enter(sixteen ? TILES_16 : TILES_32);
-    find(job->type)(job, xp, row0, row1, (void *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63));
+    find_kernel(job->type)(job, xp, row0, row1,
+                           (void *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63));
 }
 
 /* Measured with bench/kernels -x. */
-static int min_tokens(enum dtype t)
+static int amx8_min_tokens(enum dtype t)
 {
     (void)t;
     return 9;
 }
 
-static int max_tokens(enum dtype t)
+static int amx8_max_tokens(enum dtype t)
 {
     return t == DT_Q4_K || t == DT_Q6_K || t == DT_Q3_K ? TOKENS : MOST;
 }
@@ -338,13 +349,13 @@ const struct gemm *gemm8_amx(void)
         .name = "amx8",
         .token_unit = TOKENS,
         .row_unit = P8_ROWS,
-        .can = can,
-        .min_tokens = min_tokens,
-        .max_tokens = max_tokens,
-        .x_bytes = x_bytes,
-        .scratch_bytes = scratch_bytes,
-        .pack = pack,
-        .rows = rows,
+        .can = amx8_can,
+        .min_tokens = amx8_min_tokens,
+        .max_tokens = amx8_max_tokens,
+        .x_bytes = amx8_x_bytes,
+        .scratch_bytes = amx8_scratch_bytes,
+        .pack = amx8_pack,
+        .rows = amx8_rows,
     };
     return tiles_here() ? &amx8 : NULL;
 }

@@ -4,36 +4,43 @@
 #include "kernel/cpu/unpack_impl.h"
 #include "kernel/quant.h"
 
-/* Weights are the left operand, 16 rows × 32 columns of bf16 a tile, in panels of 32 rows that are
- * unpacked into the first-level cache; tokens are the right one, packed once for all rows as tiles
- * of 16 tokens. Sums stay in F32 tiles. Columns go in blocks (a panel of one block fits the cache):
+/* gemm_amx.c - matrix-matrix product on AMX tiles of bf16, for weights of any type.
  *
- *     for 512 tokens                         what a thread's sums have room for
- *         for 256 rows                       so that sums and the block of tokens stay in level 2
+ * Weights are the left operand, tiles of 16 rows x 32 columns, in panels of 32 rows that are
+ * dequantized to bf16 into the L1 cache. Tokens are the right operand, packed once for all rows as
+ * tiles of 16 tokens. Sums are F32 tiles. Columns are processed in blocks, so that a panel of one
+ * block fits the cache:
+ *
+ *     for 512 tokens                         the capacity of a thread's sums
+ *         for 256 rows                       so that sums and the block of tokens stay in L2
  *             for each block of columns
  *                 for 32 rows                unpack them
- *                     for 32 tokens          2 × 2 tiles over the columns of the block
+ *                     for 32 tokens          2 x 2 tiles over the columns of the block
  *
- * With few tokens unpacking is most of the work, and it leaves the tile unit idle: there the
- * products of one panel are done in between the rows of the next one (feed).
+ * With few tokens unpacking is most of the work and leaves the tile unit idle: there the products
+ * of one panel are interleaved with unpacking the next one (struct feed).
  *
- * Plain numbers take more than one product: BF16 and F8 weights are exact and meet the tokens in
- * two parts, x = hi + lo; F16 and F32 have two parts themselves. */
+ * bf16 has 8 bits of precision. Quantized weights and their tokens are rounded to it; unquantized
+ * types take more than one product to keep theirs: BF16 and F8 weights are exact and are multiplied
+ * with tokens in two parts, x = hi + lo; F16 and F32 weights have two parts themselves. */
 
 enum { TOKENS = 512, ROWS = 256, TILE = 1024 };
-enum { FEW = 2 * 16 }; /* tokens whose sums stay in tiles from the first column to the last */
+enum { FEW = 2 * 16 };             /* up to this many tokens, sums stay in tiles over all columns */
 enum { T_ROWS = 16, T_COLS = 32 }; /* of a tile of weights */
 
+/* How a type is multiplied. */
 struct plan {
-    int x_parts, w_parts, n_products;
-    int block; /* columns at most in a block */
+    int x_parts, w_parts; /* bf16 parts of tokens and weights */
+    int n_products;       /* products of parts that are summed */
+    int block;            /* columns per block */
 };
 
 static struct plan plan_of(enum dtype t, int tokens)
 {
     if (t == DT_BF16 || t == DT_F8_E4M3 || t == DT_F8_E5M2) return (struct plan){ 2, 1, 2, 512 };
     if (t == DT_F16 || t == DT_F32) return (struct plan){ 2, 2, 3, 256 };
-    return (struct plan){ 1, 1, 1, tokens <= FEW ? 256 : 512 }; /* few: two panels at a time */
+    return (struct plan){ 1, 1, 1,
+                          tokens <= FEW ? 256 : 512 }; /* few: two panels share the cache */
 }
 
 /* Columns [begin, end) of block b, counted in steps of 32. */
@@ -49,9 +56,9 @@ static struct span span_of(int cols, int block, int b)
     return (struct span){ b * per, b * per + per < steps ? b * per + per : steps };
 }
 
-/* ---- the tokens' layout: [block][tile of 16 tokens][part][step][1 KiB] ---- */
+/* ---- layout of the packed tokens: [block][tile of 16 tokens][part][step][1 KiB] ---- */
 
-static size_t x_at(struct span s, int n_tiles, int tile, int x_parts, int part)
+static size_t x_offset(struct span s, int n_tiles, int tile, int x_parts, int part)
 {
     size_t steps = (size_t)(s.end - s.begin);
     size_t before = (size_t)s.begin * (size_t)n_tiles * (size_t)x_parts;
@@ -65,7 +72,8 @@ static size_t amx_x_bytes(enum dtype w, int tokens, int cols)
     return steps * tiles * (size_t)plan_of(w, tokens).x_parts * TILE;
 }
 
-/* A line more than the columns, or the rows of a tile would fall into few sets of the cache. */
+/* One cache line more than the columns need; without it the rows of a tile would map to few sets of
+ * the cache. */
 static size_t panel_stride(struct plan p) { return (size_t)p.block * 2 + 64; }
 static size_t panel_bytes(struct plan p) { return panel_stride(p) * UNPACK_ROWS; }
 
@@ -77,8 +85,8 @@ static size_t amx_scratch_bytes(enum dtype w, int cols)
     return (size_t)ROWS * TOKENS * sizeof(float) + (many > few ? many : few) + 64;
 }
 
-/* 32 columns of 16 tokens, as pairs of columns side by side for every token: [16 pairs][16
- * tokens][2]. */
+/* 32 columns of 16 tokens as a right operand: [16 pairs of columns][16 tokens][2]. lo may be NULL.
+ */
 static void pack_tile(const struct tensor *x, int token, int col, char *hi, char *lo)
 {
     __m512i h[16], l[16];
@@ -111,8 +119,8 @@ static void amx_pack(enum dtype w, void *xp, const struct tensor *x, int token0,
     for (int b = 0; b < n_blocks(x->cols, p.block); b++) {
         struct span s = span_of(x->cols, p.block, b);
         for (int t = token0 / T_ROWS; t * T_ROWS < token1; t++) {
-            char *hi = (char *)xp + x_at(s, n_tiles, t, p.x_parts, 0);
-            char *lo = p.x_parts == 2 ? (char *)xp + x_at(s, n_tiles, t, p.x_parts, 1) : NULL;
+            char *hi = (char *)xp + x_offset(s, n_tiles, t, p.x_parts, 0);
+            char *lo = p.x_parts == 2 ? (char *)xp + x_offset(s, n_tiles, t, p.x_parts, 1) : NULL;
             for (int k = s.begin; k < s.end; k++, hi += TILE)
                 pack_tile(x, t * T_ROWS, k * T_COLS, hi,
                           lo ? lo + (size_t)(k - s.begin) * TILE : NULL);
@@ -122,7 +130,7 @@ static void amx_pack(enum dtype w, void *xp, const struct tensor *x, int token0,
 
 /* ---- tiles: 0..3 the sums, 4, 5 weights, 6, 7 tokens ---- */
 
-static void sums_load(const float *c, bool first)
+static void load_sums(const float *c, bool first)
 {
     if (first) {
         _tile_zero(0);
@@ -137,7 +145,7 @@ static void sums_load(const float *c, bool first)
     _tile_loadd(3, c + 768, 64);
 }
 
-static void sums_store(float *c)
+static void save_sums(float *c)
 {
     _tile_stored(0, c, 64);
     _tile_stored(1, c + 256, 64);
@@ -145,7 +153,7 @@ static void sums_store(float *c)
     _tile_stored(3, c + 768, 64);
 }
 
-/* 32 rows × 32 tokens. The tokens pass by (a hint), the weights stay in the first-level cache. */
+/* 32 rows x 32 tokens. Tokens are loaded with a streaming hint, weights stay in L1. */
 INLINE void step_2x2(const char *w, const char *w1, size_t stride, const char *x0, const char *x1)
 {
     _tile_stream_loadd(6, x0, 64);
@@ -158,15 +166,15 @@ INLINE void step_2x2(const char *w, const char *w1, size_t stride, const char *x
     _tile_dpbf16ps(3, 5, 7);
 }
 
-static void product_2x2(const char *w, size_t stride, const char *x0, const char *x1, int steps)
+static void multiply_2x2(const char *w, size_t stride, const char *x0, const char *x1, int steps)
 {
     const char *w1 = w + T_ROWS * stride;
     for (int s = 0; s < steps; s++, w += 64, w1 += 64, x0 += TILE, x1 += TILE)
         step_2x2(w, w1, stride, x0, x1);
 }
 
-/* 32 rows × 16 tokens: even steps to tiles 0 and 2, odd ones to 1 and 3, so that four sums are
- * under way. */
+/* 32 rows x 16 tokens: even steps add to tiles 0 and 2, odd steps to 1 and 3, so that four
+ * independent sums hide the latency of the tile unit. */
 INLINE void step_even(const char *w, const char *w1, size_t stride, const char *x)
 {
     _tile_loadd(6, x, 64);
@@ -185,7 +193,7 @@ INLINE void step_odd(const char *w, const char *w1, size_t stride, const char *x
     _tile_dpbf16ps(3, 5, 7);
 }
 
-static void product_2x1(const char *w, size_t stride, const char *x, int steps)
+static void multiply_2x1(const char *w, size_t stride, const char *x, int steps)
 {
     const char *w1 = w + T_ROWS * stride;
     for (int s = 0; s < steps; s++, w += 64, w1 += 64, x += TILE) {
@@ -196,8 +204,9 @@ static void product_2x1(const char *w, size_t stride, const char *x, int steps)
 
 /* ---- from sums to out ---- */
 
-/* The four tiles of complete sums; `two`: two of tokens, else even and odd steps of one. */
-static void put_sums(const struct gemm_job *j, float *c, bool two, int row, int n_rows, int token)
+/* Four tiles of complete sums to the output. two: they are two tiles of tokens; else the even and
+ * odd steps of one, which are added. */
+static void store_sums(const struct gemm_job *j, float *c, bool two, int row, int n_rows, int token)
 {
     for (int h = 0; h < 2; h++, c += 512, row += T_ROWS, n_rows -= T_ROWS) {
         if (n_rows <= 0) return;
@@ -205,8 +214,9 @@ static void put_sums(const struct gemm_job *j, float *c, bool two, int row, int 
             for (int i = 0; i < 256; i += 16)
                 _mm512_store_ps(c + i,
                                 _mm512_add_ps(_mm512_load_ps(c + i), _mm512_load_ps(c + 256 + i)));
-        put_tile(j, c, row, n_rows, token, j->tokens - token);
-        if (two) put_tile(j, c + 256, row, n_rows, token + T_ROWS, j->tokens - token - T_ROWS);
+        store_sums_tile(j, c, row, n_rows, token, j->tokens - token);
+        if (two)
+            store_sums_tile(j, c + 256, row, n_rows, token + T_ROWS, j->tokens - token - T_ROWS);
     }
 }
 
@@ -219,14 +229,14 @@ struct work {
     size_t row_bytes;
     unpack_fn *unpack;
     const char *xp;
-    int n_tiles;      /* of all the tokens */
-    int tile0, tile1; /* of the tokens at hand */
+    int n_tiles;      /* token tiles in all */
+    int tile0, tile1; /* token tiles of the current pass */
     float *sums;      /* [panel of the chunk][pair of token tiles][2][2][16][16] */
-    char *panel;
+    char *panel;      /* unpacked weights */
 };
 
-/* The unpacked panel, columns of block b, times the tokens at hand. */
-static void panel_run(const struct work *w, int b, int row, int n_rows, float *sums)
+/* The unpacked panel (columns of block b) times the tokens of the current pass. */
+static void multiply_panel(const struct work *w, int b, int row, int n_rows, float *sums)
 {
     struct plan p = w->plan;
     struct span k = span_of(w->job->cols, p.block, b);
@@ -235,15 +245,15 @@ static void panel_run(const struct work *w, int b, int row, int n_rows, float *s
 
     for (int t = w->tile0; t < w->tile1; t += 2, sums += 1024) {
         bool two = t + 1 < w->tile1;
-        sums_load(sums, b == 0);
+        load_sums(sums, b == 0);
         for (int i = 0; i < p.n_products; i++) { /* (w, x): hi hi, hi lo, lo hi */
             const char *a = w->panel + (i == 2 ? panel_bytes(p) : 0);
-            const char *x = w->xp + x_at(k, w->n_tiles, t, p.x_parts, i == 1);
-            if (two) product_2x2(a, stride, x, x + (size_t)(steps * p.x_parts) * TILE, steps);
-            else product_2x1(a, stride, x, steps);
+            const char *x = w->xp + x_offset(k, w->n_tiles, t, p.x_parts, i == 1);
+            if (two) multiply_2x2(a, stride, x, x + (size_t)(steps * p.x_parts) * TILE, steps);
+            else multiply_2x1(a, stride, x, steps);
         }
-        sums_store(sums);
-        if (b + 1 == w->n_blocks) put_sums(w->job, sums, two, row, n_rows, t * T_ROWS);
+        save_sums(sums);
+        if (b + 1 == w->n_blocks) store_sums(w->job, sums, two, row, n_rows, t * T_ROWS);
     }
 }
 
@@ -254,13 +264,14 @@ static const char *weights_at(const struct work *w, int row, int b)
     return (const char *)w->job->data + (size_t)row * w->row_bytes + block;
 }
 
-/* ---- few tokens: products of one panel while the next one is unpacked ---- */
+/* ---- few tokens: products of one panel, interleaved with unpacking the next ---- */
 
+/* The panel that is being multiplied, and how far. */
 struct feed {
     const struct work *w;
-    const char *panel;      /* being multiplied */
-    int block, row, n_rows; /* where it is from */
-    int step, steps;        /* 32 columns each */
+    const char *panel;
+    int block, row, n_rows; /* of the weights */
+    int step, steps;        /* done and in all; 32 columns each */
 };
 
 static void feed_begin(struct feed *f, const char *panel, int block, int row, int n_rows)
@@ -276,22 +287,22 @@ static void feed_step(struct feed *f)
     size_t stride = panel_stride(w->plan);
     struct span k = span_of(w->job->cols, w->plan.block, f->block);
     const char *a = f->panel + (size_t)f->step * 64, *a1 = a + T_ROWS * stride;
-    const char *x = w->xp + x_at(k, w->n_tiles, 0, 1, 0) + (size_t)f->step * TILE;
+    const char *x = w->xp + x_offset(k, w->n_tiles, 0, 1, 0) + (size_t)f->step * TILE;
     bool two = w->n_tiles == 2;
 
-    if (f->block == 0 && f->step == 0) sums_load(NULL, true);
+    if (f->block == 0 && f->step == 0) load_sums(NULL, true);
     if (two) step_2x2(a, a1, stride, x, x + (size_t)f->steps * TILE);
     else if (f->step % 2) step_odd(a, a1, stride, x);
     else step_even(a, a1, stride, x);
     if (++f->step < f->steps || f->block + 1 < w->n_blocks) return;
-    sums_store(w->sums);
-    put_sums(w->job, w->sums, two, f->row, f->n_rows, 0);
+    save_sums(w->sums);
+    store_sums(w->job, w->sums, two, f->row, f->n_rows, 0);
 }
 
-/* One panel into its place, and the one before it past the tokens. */
+/* Unpacks one panel, and between its rows multiplies the previous one. */
 static void feed_panel(struct feed *f, struct unpack *u, char *panel)
 {
-    enum { AT_ONCE = 2 }; /* rows */
+    enum { AT_ONCE = 2 }; /* rows unpacked between products */
     int rows = u->rows;
 
     for (int r = 0; r < rows; r += AT_ONCE) {
@@ -303,18 +314,18 @@ static void feed_panel(struct feed *f, struct unpack *u, char *panel)
     }
 }
 
-static void few_run(const struct work *w, int row0, int row1)
+static void run_few(const struct work *w, int row0, int row1)
 {
     struct feed f = { .w = w };
     size_t stride = panel_stride(w->plan);
-    int turn = 0;
+    int odd = 0; /* which of the two panels */
 
     for (int r = row0; r < row1; r += UNPACK_ROWS) {
         int n = row1 - r < UNPACK_ROWS ? row1 - r : UNPACK_ROWS;
-        for (int b = 0; b < w->n_blocks; b++, turn ^= 1) {
+        for (int b = 0; b < w->n_blocks; b++, odd ^= 1) {
             struct span k = span_of(w->job->cols, w->plan.block, b);
             int end = k.end * T_COLS < w->job->cols ? k.end * T_COLS : w->job->cols;
-            char *panel = w->panel + (turn ? panel_bytes(w->plan) : 0);
+            char *panel = w->panel + (odd ? panel_bytes(w->plan) : 0);
             struct unpack u = { .type = w->job->type,
                                 .src = weights_at(w, r, b),
                                 .row_bytes = w->row_bytes,
@@ -332,8 +343,8 @@ static void few_run(const struct work *w, int row0, int row1)
 
 /* ---- many tokens ---- */
 
-/* Rows [row0, row1), at most ROWS, of those up to row_end. */
-static void chunk_run(const struct work *w, int row0, int row1, int row_end)
+/* Rows [row0, row1), at most ROWS. row_end: end of the thread's rows, for prefetching. */
+static void run_chunk(const struct work *w, int row0, int row1, int row_end)
 {
     size_t pairs = (size_t)(w->tile1 - w->tile0 + 1) / 2;
 
@@ -354,7 +365,7 @@ static void chunk_run(const struct work *w, int row0, int row1, int row_end)
             else if (b + 1 < w->n_blocks) u.next = weights_at(w, row0, b + 1);
             else if (r + UNPACK_ROWS < row_end) u.next = weights_at(w, r + UNPACK_ROWS, 0);
             w->unpack(&u, w->panel);
-            panel_run(w, b, r, n, sums);
+            multiply_panel(w, b, r, n, sums);
         }
     }
 }
@@ -368,7 +379,7 @@ static void amx_rows(const struct gemm_job *job, const void *xp, int row0, int r
                       .plan = plan_of(job->type, job->tokens),
                       .xp = xp,
                       .unpack = unpack_find(job->type) };
-    /* With few tokens the weights come from memory: read them in order. */
+    /* With few tokens the time goes into reading weights: read them in memory order. */
     int rows = job->tokens <= 64 ? UNPACK_ROWS : ROWS;
 
     tiles_enter(TILES_BF16);
@@ -379,13 +390,13 @@ static void amx_rows(const struct gemm_job *job, const void *xp, int row0, int r
     w.panel = (char *)(w.sums + (size_t)ROWS * TOKENS);
 
     if (job->tokens <= FEW && w.plan.n_products == 1) {
-        few_run(&w, row0, row1);
+        run_few(&w, row0, row1);
         return;
     }
     for (w.tile0 = 0; w.tile0 < w.n_tiles; w.tile0 = w.tile1) {
         w.tile1 = w.tile0 + TOKENS / T_ROWS < w.n_tiles ? w.tile0 + TOKENS / T_ROWS : w.n_tiles;
         for (int r = row0; r < row1; r += rows)
-            chunk_run(&w, r, r + rows < row1 ? r + rows : row1, row1);
+            run_chunk(&w, r, r + rows < row1 ? r + rows : row1, row1);
     }
     _mm_sfence();
 }
@@ -393,12 +404,12 @@ static void amx_rows(const struct gemm_job *job, const void *xp, int row0, int r
 static bool amx_can(enum dtype w)
 {
     const struct dtype_info *d = dtype_info((int)w);
-    bool number = w == DT_F32 || w == DT_F16 || w == DT_BF16 || w == DT_F8_E4M3 || w == DT_F8_E5M2;
-    return number || (d && d->quantized && quant_can_decode(w));
+    bool plain = w == DT_F32 || w == DT_F16 || w == DT_BF16 || w == DT_F8_E4M3 || w == DT_F8_E5M2;
+    return plain || (d && d->quantized && quant_can_decode(w));
 }
 
-/* Measured with bench/kernels -x: vectors multiply plain numbers one by one, and have to spread two
- * bits to eight as the tiles have to sixteen. */
+/* Measured with bench/kernels -x. Vector kernels are slower on unquantized types and on two-bit
+ * formats, so tiles win earlier there. */
 static int amx_min_tokens(enum dtype w)
 {
     switch (w) {

@@ -1,3 +1,4 @@
+/* isa.c - which instruction sets this machine has. */
 #include "kernel/cpu/isa.h"
 
 #include "kernel/cpu/isa_tables.h"
@@ -8,8 +9,8 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* Registers of that width kept by the system over a switch: XCR0. */
-static bool saves(unsigned mask)
+/* The operating system os_saves these registers on a context switch: bits of XCR0. */
+static bool os_saves(unsigned mask)
 {
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return false;
@@ -20,7 +21,7 @@ static bool saves(unsigned mask)
 static bool has_avx2(void)
 {
     unsigned a, b, c, d;
-    if (!saves(0x6) || !__get_cpuid(1, &a, &b, &c, &d)) return false;
+    if (!os_saves(0x6) || !__get_cpuid(1, &a, &b, &c, &d)) return false;
     if (!(c >> 12 & 1) || !(c >> 29 & 1)) return false; /* FMA, F16C */
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
     return (b >> 5 & 1) && (b >> 8 & 1); /* AVX2, BMI2 */
@@ -29,7 +30,7 @@ static bool has_avx2(void)
 static bool has_avx512(void)
 {
     unsigned a, b, c, d;
-    if (!has_avx2() || !saves(0xe6) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    if (!has_avx2() || !os_saves(0xe6) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
     unsigned need_b = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* F, DQ, BW, VL */
     unsigned need_c = 1u << 1 | 1u << 11;                        /* VBMI, VNNI */
     return (b & need_b) == need_b && (c & need_c) == need_c;
@@ -37,15 +38,16 @@ static bool has_avx512(void)
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 
-/* Dot products (bit 20) and arithmetic on halves (bit 10) of HWCAP. */
+/* Dot products (HWCAP bit 20) and F16 arithmetic (bit 10). */
 static bool has_neon(void)
 {
     return (getauxval(AT_HWCAP) & (1u << 20 | 1u << 10)) == (1u << 20 | 1u << 10);
 }
 #endif
 
-/* Asked once: under a hypervisor every CPUID is a trap. */
-static unsigned features(void)
+/* Bits: 1 always, 2 AVX2 or NEON, 4 AVX-512. Detected once: under a hypervisor every CPUID traps.
+ */
+static unsigned find_features(void)
 {
     static atomic_uint known;
     unsigned k = atomic_load_explicit(&known, memory_order_relaxed);
@@ -68,10 +70,10 @@ const struct isa *isa_at(int i)
     int n = 0;
     list[n++] = &isa_ref;
 #if defined(__x86_64__)
-    if (features() & 2) list[n++] = &isa_avx2;
-    if (features() & 4) list[n++] = &isa_avx512;
+    if (find_features() & 2) list[n++] = &isa_avx2;
+    if (find_features() & 4) list[n++] = &isa_avx512;
 #elif defined(__aarch64__)
-    if (features() & 2) list[n++] = &isa_neon;
+    if (find_features() & 2) list[n++] = &isa_neon;
 #endif
     return i >= 0 && i < n ? list[i] : NULL;
 }

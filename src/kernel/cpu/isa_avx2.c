@@ -1,4 +1,5 @@
-/* isa_avx2.c - the table for x86 with AVX2, FMA and F16C. */
+/* isa_avx2.c - the table for x86 with AVX2, FMA, F16C and BMI2. Types without a kernel (ANY) are
+ * decoded to F32 first. */
 #include "kernel/cpu/dot_avx2.h"
 #include "kernel/cpu/isa_tables.h"
 

@@ -1,4 +1,5 @@
-/* isa_avx512.c - the table for x86 with AVX-512 (F, BW, DQ, VL, VBMI, VNNI). */
+/* isa_avx512.c - the table for x86 with AVX-512 F, BW, DQ, VL, VBMI and VNNI. Types without a
+ * kernel (ANY) are decoded to F32 first. */
 #include "kernel/cpu/dot_avx512.h"
 #include "kernel/cpu/isa_tables.h"
 

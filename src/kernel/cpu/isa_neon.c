@@ -1,4 +1,5 @@
-/* isa_neon.c - the table for ARMv8.2 with dot products. */
+/* isa_neon.c - the table for ARMv8.2 with dot products and F16. Types without a kernel (ANY) are
+ * decoded to F32 first. */
 #include "kernel/cpu/dot_neon.h"
 #include "kernel/cpu/isa_tables.h"
 

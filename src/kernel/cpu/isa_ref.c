@@ -1,10 +1,10 @@
-/* isa_ref.c - every dtype through quant_decode, sums in double: what the faster ones are held to.
- */
+/* isa_ref.c - the reference: every type is decoded by quant_decode and summed in double, column by
+ * column. All other instruction sets are tested against it. */
 #include "kernel/cpu/isa.h"
 
 #include "kernel/quant.h"
 
-enum { PIECE = 1024 }; /* whole blocks of every type */
+enum { PIECE = 1024 }; /* columns decoded at a time; a multiple of every block size */
 
 static void gemv_ref(const struct gemv *g)
 {

@@ -1,5 +1,5 @@
-/* isa_tables.h - the tables of each instruction set, built where the compiler knows it. Whether
- * this machine runs one is isa.c's to say. */
+/* isa_tables.h - the tables of the instruction sets that are compiled in; isa.c decides which of
+ * them this machine can run. */
 #ifndef TERN_KERNEL_CPU_ISA_TABLES_H
 #define TERN_KERNEL_CPU_ISA_TABLES_H
 

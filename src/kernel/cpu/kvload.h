@@ -1,5 +1,5 @@
-/* kvload.h - W numbers of a KV row as floats, whatever its type. For files that include simd.h.
- * The type is a constant at every call, so that the switch is gone. */
+/* kvload.h - loads W elements of a row of the KV cache as floats, for each type of cache.
+ * The type is a constant at every call, so the compiler removes the switch. */
 #ifndef TERN_KERNEL_CPU_KVLOAD_H
 #define TERN_KERNEL_CPU_KVLOAD_H
 
@@ -7,7 +7,7 @@
 #include "kernel/cpu/simd.h"
 #include "kernel/quant.h"
 
-#define Q8 32 /* numbers in a block of Q8_0: an F16 scale, then so many bytes */
+#define Q8 32 /* elements of a Q8_0 block: an F16 scale, then 32 bytes */
 #define Q8_BYTES (2 + Q8)
 
 INLINE vf kv_q8(const char *row, int i)
@@ -30,7 +30,7 @@ INLINE vf kv_load(enum dtype t, const void *row, int i)
     }
 }
 
-/* The last n < W numbers, then zeros. Q8_0 has none: its rows are whole blocks. */
+/* The last n < W elements of a row, then zeros. Not for Q8_0, whose rows are whole blocks. */
 INLINE vf kv_load_n(enum dtype t, const void *row, int i, int n)
 {
     uint16_t h[W] = { 0 };

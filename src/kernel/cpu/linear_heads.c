@@ -1,13 +1,16 @@
-/* Products of each head with a matrix of its own: what latent attention absorbs its projections by.
- */
+/* linear_heads.c - one head_matrix product per head, each head with its own weights. Multi-head
+ * latent attention absorbs its up-projections this way.
+ *
+ * With few tokens the heads are divided among the threads in pieces of ROWS rows, each computed by
+ * a gemv kernel. With many tokens each head is one product of cpu_linear. */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/matmul.h"
 
 #include <string.h>
 
-#define FEW 8            /* tokens; more go through linear, head by head */
-#define ROWS 64          /* of a piece */
-#define FORM_BYTES 16384 /* room for activations in a kernel's form */
+#define FEW 8            /* tokens; more go through cpu_linear, head by head */
+#define ROWS 64          /* weight rows per piece */
+#define FORM_BYTES 16384 /* stack space for quantized activations */
 
 struct heads {
     const struct isa *isa;
@@ -15,16 +18,16 @@ struct heads {
     const struct linear_heads_opt *o;
     const struct weight *w;
     size_t row_bytes;
-    int per_head; /* pieces in a head */
+    int per_head; /* pieces per head */
 };
 
-static const char *matrix(const struct heads *a, int head)
+static const char *head_matrix(const struct heads *a, int head)
 {
     const char *base = a->w->packed ? a->w->packed : a->w->data;
     return base + (size_t)head * (size_t)a->w->rows * a->row_bytes;
 }
 
-static void head_piece(const struct heads *a, int head, int row)
+static void multiply_piece(const struct heads *a, int head, int row)
 {
     _Alignas(64) char formed[FORM_BYTES];
     int f = a->isa->gemv[a->w->type].form, n = a->w->rows - row < ROWS ? a->w->rows - row : ROWS;
@@ -32,7 +35,7 @@ static void head_piece(const struct heads *a, int head, int row)
                       .cols = a->w->cols,
                       .n_rows = n,
                       .n_tokens = a->x->rows,
-                      .w = matrix(a, head) + (size_t)row * a->row_bytes,
+                      .w = head_matrix(a, head) + (size_t)row * a->row_bytes,
                       .w_stride = a->row_bytes,
                       .x = tensor_row(a->x, 0) + (size_t)head * (size_t)a->o->x_step,
                       .x_stride = a->x->stride * sizeof(float),
@@ -50,10 +53,10 @@ static void head_piece(const struct heads *a, int head, int row)
     a->isa->gemv[g.type].fn(&g);
 }
 
-static void head_pieces(const void *arg, int begin, int end)
+static void multiply_pieces(const void *arg, int begin, int end)
 {
     const struct heads *a = arg;
-    for (int i = begin; i < end; i++) head_piece(a, i / a->per_head, i % a->per_head * ROWS);
+    for (int i = begin; i < end; i++) multiply_piece(a, i / a->per_head, i % a->per_head * ROWS);
 }
 
 static bool is_small(const struct heads *a)
@@ -63,15 +66,17 @@ static bool is_small(const struct heads *a)
            (!f || a->isa->form[f].bytes(a->w->cols) * (size_t)a->x->rows <= FORM_BYTES);
 }
 
-/* One head after the other, each product shared out over the team. */
-static int each_linear(struct cpu *c, const struct heads *a)
+/* One head after the other; each product is divided among all threads. */
+static int multiply_by_head(struct cpu *c, const struct heads *a)
 {
     int rc = OK;
 
     for (int h = 0; h < a->w->n && rc == OK; h++) {
-        struct weight w = {
-            .type = a->w->type, .rows = a->w->rows, .cols = a->w->cols, .n = 1, .data = matrix(a, h)
-        };
+        struct weight w = { .type = a->w->type,
+                            .rows = a->w->rows,
+                            .cols = a->w->cols,
+                            .n = 1,
+                            .data = head_matrix(a, h) };
         struct linear job = { .out = tensor_cols(*a->out, h * a->o->out_step, w.rows), .w = &w };
         struct tensor x = tensor_cols(*a->x, h * a->o->x_step, w.cols);
         rc = cpu_linear(c->matmul, c->par, &x, &job, 1);
@@ -79,7 +84,7 @@ static int each_linear(struct cpu *c, const struct heads *a)
     return rc;
 }
 
-static void pass_tails(const void *arg, int begin, int end)
+static void copy_tails(const void *arg, int begin, int end)
 {
     const struct heads *a = arg;
 
@@ -107,9 +112,9 @@ void cpu_linear_heads(struct backend *be, const struct tensor *out, const struct
     a.row_bytes = (size_t)row_bytes;
     if (is_small(&a))
         cpu_rows(c, w->n * a.per_head, (long long)x->rows * w->n * w->rows * w->cols / 8,
-                 head_pieces, &a);
-    else if (each_linear(c, &a) != OK)
-        cpu_fail(c, E_NOMEM, "heads: a product of %d tokens and %d columns failed", x->rows,
+                 multiply_pieces, &a);
+    else if (multiply_by_head(c, &a) != OK)
+        cpu_fail(c, E_NOMEM, "linear_heads: out of memory for %d tokens of %d columns", x->rows,
                  w->cols);
-    if (opt->tail) cpu_rows(c, x->rows, (long long)x->rows * w->n * opt->tail, pass_tails, &a);
+    if (opt->tail) cpu_rows(c, x->rows, (long long)x->rows * w->n * opt->tail, copy_tails, &a);
 }

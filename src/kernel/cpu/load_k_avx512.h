@@ -1,8 +1,9 @@
-/* load_k_avx512.h - a super-block of 256 as unsigned numbers in four registers, with its scales.
+/* load_k_avx512.h - unpacks a super-block of 256 to unsigned bytes in four registers, with its
+ * scales.
  *
- * The i-th register holds groups i, i + 4, i + 8 and i + 12 of 16: so the four lanes of 128 bits
- * always differ by the same step in the bits they are taken from, and formats with a scale for 32
- * may add registers 0 and 1, 2 and 3. */
+ * Register i holds groups i, i + 4, i + 8 and i + 12 of 16 columns. In this order the four 128-bit
+ * lanes of a register take their bits with the same shift distance between lanes, and formats with
+ * a scale per 32 columns may sum registers 0 and 1, and 2 and 3. */
 #ifndef TERN_KERNEL_CPU_LOAD_K_AVX512_H
 #define TERN_KERNEL_CPU_LOAD_K_AVX512_H
 
@@ -11,26 +12,27 @@
 
 #include <string.h>
 
-/* value = scale * q - minimum. Scales for 32: d has {scale[8], -minimum[8]}. Scales for 16: d has
- * scale[16], m what a unit of each group's sum adds. */
+/* value = scale * q - minimum. With scales per 32 columns, d is { scale[8], -minimum[8] }. With
+ * scales per 16, d is scale[16] and m the factor of each group's sum of x. */
 struct w256 {
     __m512i q[4];
     __m512 d, m;
 };
 
+/* A 64-bit value per 128-bit lane, twice. */
 INLINE __m512i lanes(const long long a, const long long b, const long long c, const long long d)
 {
     return _mm512_setr_epi64(a, a, b, b, c, c, d, d);
 }
 
-/* The bits of `mask` in v rotated right by n bits in every lane, joined to `low`. */
+/* low | (v rotated right by n bits per 64-bit lane & mask). */
 INLINE __m512i join(__m512i low, __m512i v, __m512i n, const int mask)
 {
     return _mm512_ternarylogic_epi64(low, _mm512_rorv_epi64(v, n), _mm512_set1_epi8((char)mask),
                                      0xf8);
 }
 
-/* d in lanes 0-7, -dmin in lanes 8-15, of two F16 that lie side by side */
+/* Two consecutive F16, d and dmin: d in lanes 0-7, -dmin in lanes 8-15. */
 INLINE __m512 d_dmin(const uint16_t *p)
 {
     const __m512i at = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
@@ -39,11 +41,11 @@ INLINE __m512 d_dmin(const uint16_t *p)
     return _mm512_permutexvar_ps(at, _mm512_castps128_ps512(d));
 }
 
-/* The 6-bit scales and minima of Q4_K and Q5_K, behind d and dmin: lanes {sc[8], m[8]}. */
+/* The 6-bit scales and minima of Q4_K and Q5_K, which follow d and dmin: lanes { sc[8], m[8] }. */
 INLINE __m512 scales_45(const uint16_t *p)
 {
-    /* Bytes of the 16 at p, zeros above them: scales begin at 4. Low bits are a's, bits 4 and 5 of
-     * the latter four b's. */
+    /* Byte indices into the 16 bytes at p, zero-extended to 32 bits; the scales begin at byte 4.
+     * at_a selects the low bits, at_b bits 4 and 5 of the last four. */
     const int z = (int)0x80808000u, no = (int)0x80808080u;
     const __m512i at_a =
         _mm512_setr_epi32(z | 4, z | 5, z | 6, z | 7, z | 12, z | 13, z | 14, z | 15, z | 8, z | 9,
@@ -96,7 +98,7 @@ INLINE struct w256 load_q5_k(const struct block_q5_k *b)
     return w;
 }
 
-/* 16 bytes at p in lanes 0 and 1, 16 bytes at p + step in lanes 2 and 3. */
+/* 16 bytes at p in 128-bit lanes 0 and 1, 16 bytes at p + step in lanes 2 and 3. */
 INLINE __m512i pairs(const uint8_t *p, const int step)
 {
     __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p));

@@ -1,6 +1,18 @@
+/* matmul.c - divides matrix products among threads and kernels.
+ *
+ * A call has one or more jobs (weights) with a common input x. Jobs whose type and number of tokens
+ * suit a gemm are computed by it, one data type at a time; the others together by gemv kernels:
+ *
+ *     gemv   x is quantized to the form the kernels want, then threads take pieces of weight rows.
+ *            Every thread starts in its own contiguous share of the pieces, because sequential
+ *            reading is what memory does best, and then takes pieces that slower threads have left.
+ *     gemm   x is packed into the gemm's layout, then threads take pieces of rows.
+ *
+ * Scale, bias and residual addition are applied to each piece while it is in the cache. */
 #include "kernel/cpu/matmul.h"
 
 #include "base/mem.h"
+#include "kernel/cpu/grown.h"
 #include "kernel/iq_grid.h"
 
 #include <stdatomic.h>
@@ -12,73 +24,62 @@ const struct gemm *gemm8_amx(void) { return NULL; }
 #endif
 
 enum {
-    JOBS = 32,               /* products shared out together */
-    ROWS = 256,              /* rows of a piece at most */
-    PIECE_BYTES = 256 << 10, /* of weights: long enough to stream, short enough to end together */
-    OWN_TOKENS = 2 /* up to so many, each thread quantizes for itself: dearer is a barrier */
-};
-
-struct grown { /* a buffer that only grows */
-    void *p;
-    size_t n;
+    JOBS = 32,               /* products that are divided among threads together */
+    ROWS = 256,              /* weight rows per piece, at most */
+    PIECE_BYTES = 256 << 10, /* weights per piece: long enough to stream, short enough that the
+                              * threads finish together */
+    OWN_TOKENS = 2 /* up to this many tokens every thread quantizes x for itself: a barrier
+                    * would cost more */
 };
 
 struct matmul {
     const struct isa *isa;
-    const struct gemm *gemms[2]; /* the first that takes a product has it */
+    const struct gemm *gemms[2]; /* in order of preference; may be NULL */
     int n_threads;
     char name[48];
-    struct grown x[ISA_FORMS]; /* quantized activations: shared, or one part a thread */
+    struct grown x[ISA_FORMS]; /* quantized activations: one copy, or one per thread */
     struct grown gx;           /* activations in the gemm's layout */
-    struct grown scratch;      /* the gemm's, one part a thread */
+    struct grown scratch;      /* of the gemm, one part per thread */
     struct taken *taken;       /* [n_threads] */
-    struct grown out;          /* [n_threads][ISA_TOKENS][ROWS] products before bias and add */
+    struct grown out;          /* [n_threads][ISA_TOKENS][ROWS] results before bias and addition */
 };
 
-/* Products of one pass, cut into pieces that are numbered through. */
+/* Jobs that are computed together, cut into consecutively numbered pieces. */
 struct pass {
     const struct linear *job[JOBS];
-    int rows[JOBS];      /* of a piece */
-    int first[JOBS + 1]; /* number of a job's first piece */
+    int rows[JOBS];      /* weight rows per piece of each job */
+    int first[JOBS + 1]; /* number of each job's first piece; [n]: number of pieces */
     int n;
 };
 
-struct taken { /* pieces of a thread's run that someone has taken */
+/* How many pieces of a thread's share have been taken, by any thread. On its own cache line. */
+struct taken {
     _Alignas(64) atomic_int n;
 };
 
+/* One call of cpu_linear, up to JOBS jobs. */
 struct call {
     struct matmul *m;
     struct par *par;
     const struct tensor *x;
-    struct pass gemv, gemm; /* gemm: all of one type */
-    const struct gemm *g;   /* who does them */
-    bool form[ISA_FORMS];   /* the forms x is wanted in */
-    bool own;               /* every thread has its own quantized x */
-    size_t scratch_bytes;   /* of a thread */
+    struct pass gemv, gemm; /* gemm: jobs of one data type */
+    const struct gemm *g;   /* the implementation that computes `gemm` */
+    bool form[ISA_FORMS];   /* forms of x that the gemv kernels need */
+    bool own;               /* every thread quantizes x for itself */
+    size_t scratch_bytes;   /* of the gemm, per thread */
     struct taken *taken;    /* [n_threads] */
 };
 
 static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
 
-static int grow(struct grown *g, size_t n, struct err *e)
+static int reserve_bytes(struct grown *g, size_t n, struct err *e)
 {
-    if (n <= g->n) return OK;
-    void *p = mem_aligned(n);
-    if (!p) return err_set(e, E_NOMEM, "no memory for %zu bytes of activations", n);
-    mem_free_aligned(g->p, g->n);
-    *g = (struct grown){ p, n };
-    return OK;
+    if (grown_reserve(g, n)) return OK;
+    return err_set(e, E_NOMEM, "cpu: out of memory: no room for %zu bytes of activations", n);
 }
 
-static void grown_release(struct grown *g)
-{
-    if (g->p) mem_free_aligned(g->p, g->n);
-    *g = (struct grown){ 0 };
-}
-
-/* NULL: the isa's kernels do it. */
-static const struct gemm *gemm_for(const struct matmul *m, enum dtype t, int tokens)
+/* The gemm for this type and number of tokens; NULL: gemv kernels are faster. */
+static const struct gemm *find_gemm(const struct matmul *m, enum dtype t, int tokens)
 {
     for (int i = 0; i < 2; i++) {
         const struct gemm *g = m->gemms[i];
@@ -89,7 +90,7 @@ static const struct gemm *gemm_for(const struct matmul *m, enum dtype t, int tok
     return NULL;
 }
 
-/* Everything a thread touches in gemv for this x: forms of x, room for products. */
+/* Buffers for x in the forms that the gemv kernels need. */
 static int reserve_gemv(struct matmul *m, const bool form[ISA_FORMS], int tokens, int cols,
                         struct err *e)
 {
@@ -97,7 +98,8 @@ static int reserve_gemv(struct matmul *m, const bool form[ISA_FORMS], int tokens
 
     for (int f = 1; f < ISA_FORMS; f++)
         if (form[f] &&
-            (rc = grow(&m->x[f], (size_t)(copies * tokens) * m->isa->form[f].bytes(cols), e)) != OK)
+            (rc = reserve_bytes(&m->x[f], (size_t)(copies * tokens) * m->isa->form[f].bytes(cols),
+                                e)) != OK)
             return rc;
     return OK;
 }
@@ -105,12 +107,12 @@ static int reserve_gemv(struct matmul *m, const bool form[ISA_FORMS], int tokens
 static int reserve_gemm(struct matmul *m, const struct gemm *g, enum dtype t, int tokens, int cols,
                         struct err *e)
 {
-    int rc = grow(&m->gx, g->x_bytes(t, tokens, cols), e);
+    int rc = reserve_bytes(&m->gx, g->x_bytes(t, tokens, cols), e);
     if (rc != OK) return rc;
-    return grow(&m->scratch, align64(g->scratch_bytes(t, cols)) * (size_t)m->n_threads, e);
+    return reserve_bytes(&m->scratch, align64(g->scratch_bytes(t, cols)) * (size_t)m->n_threads, e);
 }
 
-/* For every number of tokens up to this one. */
+/* For every number of tokens up to this one, which may be the range of several gemms. */
 static int reserve_gemms(struct matmul *m, enum dtype t, int tokens, int cols, struct err *e)
 {
     int rc;
@@ -129,7 +131,7 @@ int matmul_reserve(struct matmul *m, int max_tokens, int max_cols, struct err *e
     bool all[ISA_FORMS];
     int rc;
 
-    /* Types of every block size: whole super-blocks. */
+    /* Rounded up to the largest block size, because any type of weights may come. */
     max_cols = (max_cols + 255) & ~255;
     for (int f = 0; f < ISA_FORMS; f++) all[f] = m->isa->form[f].bytes != NULL;
     if ((rc = reserve_gemv(m, all, OWN_TOKENS, max_cols, e)) != OK) return rc;
@@ -145,19 +147,21 @@ int matmul_open(struct matmul **out, struct par *par, struct matmul_opt opt, str
     struct matmul *m = mem_new(struct matmul);
     int rc;
 
+    if (!m) return err_nomem(e, "matrix products");
     m->isa = opt.isa ? opt.isa : isa_best();
     m->gemms[0] = opt.few;
     m->gemms[1] = opt.gemm;
     m->n_threads = par_n(par);
     m->taken = mem_aligned((size_t)m->n_threads * sizeof *m->taken);
     if (!m->taken) {
-        rc = err_set(e, E_NOMEM, "no memory for %d threads", m->n_threads);
+        rc = err_nomem(e, "matrix products");
         goto out;
     }
     snprintf(m->name, sizeof m->name, "%s%s%s", m->isa->name, opt.gemm ? "+" : "",
              opt.gemm ? opt.gemm->name : "");
-    iq_grid(); /* made here, not by many threads at once */
-    if ((rc = grow(&m->out, (size_t)m->n_threads * ISA_TOKENS * ROWS * sizeof(float), e)) != OK)
+    iq_grid(); /* builds its tables now, not inside the first product */
+    if ((rc = reserve_bytes(&m->out, (size_t)m->n_threads * ISA_TOKENS * ROWS * sizeof(float),
+                            e)) != OK)
         goto out;
     *out = m;
     m = NULL;
@@ -173,7 +177,7 @@ void matmul_close(struct matmul *m)
     grown_release(&m->gx);
     grown_release(&m->scratch);
     grown_release(&m->out);
-    mem_free_aligned(m->taken, (size_t)m->n_threads * sizeof *m->taken);
+    if (m->taken) mem_free_aligned(m->taken, (size_t)m->n_threads * sizeof *m->taken);
     mem_free(m);
 }
 
@@ -201,8 +205,9 @@ static size_t row_bytes(const struct weight *w)
 
 static const void *weight_rows(const struct weight *w) { return w->packed ? w->packed : w->data; }
 
-/* Rows of a piece of each job: several pieces for every thread, so that they end together. */
-static void pass_cut(struct pass *p, int n_threads, int unit, size_t piece_bytes)
+/* Chooses the rows per piece of each job: several pieces per thread, so that the threads finish
+ * together. unit: rows per piece are a multiple of it. */
+static void cut_pass(struct pass *p, int n_threads, int unit, size_t piece_bytes)
 {
     size_t total = 0, target;
     for (int j = 0; j < p->n; j++) total += row_bytes(p->job[j]->w) * (size_t)p->job[j]->w->rows;
@@ -219,8 +224,8 @@ static void pass_cut(struct pass *p, int n_threads, int unit, size_t piece_bytes
     }
 }
 
-/* The job of piece i, and its rows. */
-static const struct linear *pass_piece(const struct pass *p, int i, int *r0, int *r1)
+/* The job and the rows [*r0, *r1) of piece i. */
+static const struct linear *find_piece(const struct pass *p, int i, int *r0, int *r1)
 {
     int j = 0;
     while (i >= p->first[j + 1]) j++;
@@ -229,7 +234,7 @@ static const struct linear *pass_piece(const struct pass *p, int i, int *r0, int
     return p->job[j];
 }
 
-/* Tokens [t0, t1) of x in the forms the kernels want; `thread` counts where each has its own. */
+/* Converts tokens [t0, t1) of x to the needed forms; into the thread's own copy if c->own. */
 static void make_forms(const struct call *c, int thread, int t0, int t1)
 {
     const struct matmul *m = c->m;
@@ -252,8 +257,9 @@ static void run_forms(void *arg, int thread, int n_threads)
     while (par_next(c->par, c->x->rows, 1, &t0, &t1)) make_forms(c, thread, t0, t1);
 }
 
-static void epilogue(const struct linear *job, const float *y, int t0, int n_tokens, int r0,
-                     int n_rows)
+/* Scale, bias and residual addition: from y [n_tokens][ROWS] to the job's output. */
+static void apply_epilogue(const struct linear *job, const float *y, int t0, int n_tokens, int r0,
+                           int n_rows)
 {
     float scale = job->scale != 0 ? job->scale : 1;
 
@@ -267,12 +273,14 @@ static void epilogue(const struct linear *job, const float *y, int t0, int n_tok
     }
 }
 
-static void gemv_piece(const struct call *c, const struct linear *job, int r0, int r1, int thread)
+static void run_gemv_piece(const struct call *c, const struct linear *job, int r0, int r1,
+                           int thread)
 {
     struct matmul *m = c->m;
     const struct weight *w = job->w;
     int f = m->isa->gemv[w->type].form;
-    bool plain = !job->bias && !job->add && (job->scale == 0 || job->scale == 1);
+    bool plain = /* no epilogue: the kernel writes to the output directly */
+        !job->bias && !job->add && (job->scale == 0 || job->scale == 1);
     float *y = (float *)m->out.p + (size_t)thread * ISA_TOKENS * ROWS;
     struct gemv g = {
         .type = w->type, .cols = w->cols, .n_rows = r1 - r0, .w_stride = row_bytes(w)
@@ -289,12 +297,12 @@ static void gemv_piece(const struct call *c, const struct linear *job, int r0, i
         g.out = plain ? tensor_row(&job->out, t) + r0 : y;
         g.out_stride = plain ? job->out.stride : ROWS;
         m->isa->gemv[w->type].fn(&g);
-        if (!plain) epilogue(job, y, t, g.n_tokens, r0, g.n_rows);
+        if (!plain) apply_epilogue(job, y, t, g.n_tokens, r0, g.n_rows);
     }
 }
 
-/* The next piece of this thread's own run of them, which lies in one stretch of memory; then what
- * the slower ones have left. false: nothing is left. */
+/* The next piece of this thread's share, which is contiguous in memory; after its end, pieces of
+ * the other threads' shares. false: nothing is left. */
 static bool take_piece(struct call *c, int n, int thread, int n_threads, int *piece)
 {
     for (int i = 0; i < n_threads; i++) {
@@ -316,8 +324,8 @@ static void run_gemv(void *arg, int thread, int n_threads)
 
     if (c->own) make_forms(c, thread, 0, c->x->rows);
     while (take_piece(c, c->gemv.first[c->gemv.n], thread, n_threads, &i)) {
-        const struct linear *job = pass_piece(&c->gemv, i, &r0, &r1);
-        gemv_piece(c, job, r0, r1, thread);
+        const struct linear *job = find_piece(&c->gemv, i, &r0, &r1);
+        run_gemv_piece(c, job, r0, r1, thread);
     }
 }
 
@@ -343,7 +351,7 @@ static void run_gemm(void *arg, int thread, int n_threads)
     (void)n_threads;
     if (gemm->enter) gemm->enter();
     while (par_next(c->par, c->gemm.first[c->gemm.n], 1, &i, &end)) {
-        const struct linear *job = pass_piece(&c->gemm, i, &a, &b);
+        const struct linear *job = find_piece(&c->gemm, i, &a, &b);
         struct gemm_job g = {
             .type = job->w->type,
             .data = weight_rows(job->w),
@@ -359,19 +367,19 @@ static void run_gemm(void *arg, int thread, int n_threads)
     }
 }
 
-/* Takes those jobs of [0, n) that `type` names into p: one type's for the gemm, or (DT_NONE) all
- * that go to the kernels. */
-static void pass_fill(struct pass *p, const struct matmul *m, const struct linear *jobs, int n,
+/* Collects jobs into p: those of data type `type` that a gemm computes, or for DT_NONE those that
+ * gemv kernels compute. */
+static void fill_pass(struct pass *p, const struct matmul *m, const struct linear *jobs, int n,
                       int tokens, enum dtype type)
 {
     p->n = 0;
     for (int j = 0; j < n; j++) {
         enum dtype t = jobs[j].w->type;
-        if (gemm_for(m, t, tokens) ? t == type : type == DT_NONE) p->job[p->n++] = &jobs[j];
+        if (find_gemm(m, t, tokens) ? t == type : type == DT_NONE) p->job[p->n++] = &jobs[j];
     }
 }
 
-static bool any_form(const struct call *c)
+static bool needs_forms(const struct call *c)
 {
     for (int f = 1; f < ISA_FORMS; f++)
         if (c->form[f]) return true;
@@ -383,16 +391,16 @@ static int linear_gemv(struct call *c, const struct linear *jobs, int n_jobs)
     struct matmul *m = c->m;
     int rc;
 
-    pass_fill(&c->gemv, m, jobs, n_jobs, c->x->rows, DT_NONE);
+    fill_pass(&c->gemv, m, jobs, n_jobs, c->x->rows, DT_NONE);
     if (!c->gemv.n) return OK;
     for (int j = 0; j < c->gemv.n; j++) c->form[m->isa->gemv[c->gemv.job[j]->w->type].form] = true;
     c->form[0] = false;
     c->own = c->x->rows <= OWN_TOKENS;
     if ((rc = reserve_gemv(m, c->form, c->x->rows, c->x->cols, NULL)) != OK) return rc;
-    pass_cut(&c->gemv, m->n_threads, 4, PIECE_BYTES);
+    cut_pass(&c->gemv, m->n_threads, 4, PIECE_BYTES);
     for (int t = 0; t < m->n_threads; t++)
         atomic_store_explicit(&m->taken[t].n, 0, memory_order_relaxed);
-    if (!c->own && any_form(c)) par_run_any(c->par, run_forms, c);
+    if (!c->own && needs_forms(c)) par_run_any(c->par, run_forms, c);
     par_run_any(c->par, run_gemv, c);
     return OK;
 }
@@ -405,13 +413,13 @@ static int linear_gemm(struct call *c, const struct linear *jobs, int n_jobs)
 
     for (int j = 0; j < n_jobs; j++) {
         enum dtype t = jobs[j].w->type;
-        c->g = gemm_for(m, t, c->x->rows);
+        c->g = find_gemm(m, t, c->x->rows);
         if (done[t] || !c->g) continue;
         done[t] = true;
         if ((rc = reserve_gemm(m, c->g, t, c->x->rows, c->x->cols, NULL)) != OK) return rc;
         c->scratch_bytes = align64(c->g->scratch_bytes(t, c->x->cols));
-        pass_fill(&c->gemm, m, jobs, n_jobs, c->x->rows, t);
-        pass_cut(&c->gemm, m->n_threads, c->g->row_unit, SIZE_MAX);
+        fill_pass(&c->gemm, m, jobs, n_jobs, c->x->rows, t);
+        cut_pass(&c->gemm, m->n_threads, c->g->row_unit, SIZE_MAX);
         par_run_any(c->par, run_pack, c);
         par_run_any(c->par, run_gemm, c);
     }

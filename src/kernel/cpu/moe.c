@@ -1,5 +1,8 @@
-/* Mixtures of experts: who answers a token, and the answers. Tokens are sorted by expert, so that
- * each expert's weights are read once a step, and those nobody chose not at all. */
+/* moe.c - mixture of experts: the router, and the feed-forward blocks of the selected experts.
+ *
+ * Pairs of (token, selected expert) are called choices; there are n_tokens * n_used of them. They
+ * are sorted by expert, so that the weights of an expert are read once per step, and those of an
+ * expert that no token selected are not read at all. */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/matmul.h"
 
@@ -8,15 +11,15 @@
 
 /* ---- routing ---- */
 
-struct choice {
+struct choice { /* arguments of route_rows */
     const struct tensor *logits;
     const struct route_opt *opt;
     int32_t *ids;
     float *weights;
 };
 
-/* The largest of score[n] that is not taken yet; of equals the first. */
-static int best(const float *score, const bool *taken, int n)
+/* Index of the largest score that is not taken yet; the first one if several are equal. */
+static int find_best(const float *score, const bool *taken, int n)
 {
     int b = -1;
 
@@ -25,6 +28,7 @@ static int best(const float *score, const bool *taken, int n)
     return b;
 }
 
+/* Computed in double and rounded once. p may be x. */
 static void softmax(float *p, const float *x, int n)
 {
     double sum = 0, max = -INFINITY;
@@ -34,8 +38,8 @@ static void softmax(float *p, const float *x, int n)
     for (int i = 0; i < n; i++) p[i] = (float)(exp((double)x[i] - max) / sum);
 }
 
-/* Experts outside the best groups cannot be chosen. */
-static void close_groups(const struct route_opt *o, const float *score, bool *taken, int n)
+/* Group-limited routing: marks the experts outside the best groups as taken. */
+static void exclude_groups(const struct route_opt *o, const float *score, bool *taken, int n)
 {
     int size = n / o->n_groups;
     float sum[MOE_MAX_GROUPS];
@@ -45,24 +49,24 @@ static void close_groups(const struct route_opt *o, const float *score, bool *ta
         bool seen[MOE_MAX_EXPERTS] = { false };
         sum[g] = 0;
         for (int k = 0; k < o->group_top; k++) {
-            int b = best(score + g * size, seen, size);
+            int b = find_best(score + g * size, seen, size);
             seen[b] = true;
             sum[g] += score[g * size + b];
         }
     }
-    for (int k = 0; k < o->n_groups_used; k++) open[best(sum, open, o->n_groups)] = true;
+    for (int k = 0; k < o->n_groups_used; k++) open[find_best(sum, open, o->n_groups)] = true;
     for (int i = 0; i < n; i++) taken[i] = !open[i / size];
 }
 
-/* Each of two is weighed against those whose score is not far behind its own: closer than 2 jitter,
- * relative to the larger of the two sizes. The second does not see the first. */
-static void sparsemixer(const struct route_opt *o, const float *score, int n, int32_t *ids,
-                        float *weights)
+/* SparseMixer of phimoe: the two best experts, each weighted by its softmax over the experts whose
+ * relative distance to it is at most 2 * jitter. For the second, the first is left out. */
+static void route_sparsemixer(const struct route_opt *o, const float *score, int n, int32_t *ids,
+                              float *weights)
 {
     bool taken[MOE_MAX_EXPERTS] = { false };
 
     for (int k = 0; k < 2; k++) {
-        int b = best(score, taken, n);
+        int b = find_best(score, taken, n);
         float max = score[b];
         double sum = 0;
         for (int i = 0; i < n; i++) {
@@ -83,7 +87,7 @@ static void route_row(const struct route_opt *o, const float *logits, int n, int
     float score[MOE_MAX_EXPERTS], rank[MOE_MAX_EXPERTS], sum = 0;
 
     switch (o->route) {
-    case ROUTE_SPARSEMIXER: sparsemixer(o, logits, n, ids, weights); return;
+    case ROUTE_SPARSEMIXER: route_sparsemixer(o, logits, n, ids, weights); return;
     case ROUTE_SOFTMAX: softmax(score, logits, n); break;
     case ROUTE_SIGMOID:
         for (int i = 0; i < n; i++) score[i] = (float)(1 / (1 + exp(-(double)logits[i])));
@@ -91,9 +95,9 @@ static void route_row(const struct route_opt *o, const float *logits, int n, int
     case ROUTE_TOP_SOFTMAX: memcpy(score, logits, (size_t)n * sizeof *score); break;
     }
     for (int i = 0; i < n; i++) rank[i] = score[i] + (o->bias ? o->bias[i] : 0);
-    if (o->n_groups) close_groups(o, rank, taken, n);
+    if (o->n_groups) exclude_groups(o, rank, taken, n);
     for (int k = 0; k < o->n_used; k++) {
-        ids[k] = best(rank, taken, n);
+        ids[k] = find_best(rank, taken, n);
         taken[ids[k]] = true;
         weights[k] = score[ids[k]];
     }
@@ -118,8 +122,9 @@ void cpu_route(struct backend *be, int32_t *ids, float *weights, const struct te
     struct choice a = { logits, opt, ids, weights };
 
     if (logits->cols > MOE_MAX_EXPERTS || opt->n_groups > MOE_MAX_GROUPS) {
-        cpu_fail(cpu_of(be), E_UNSUPPORTED, "route: %d experts in %d groups, at most %d in %d",
-                 logits->cols, opt->n_groups, MOE_MAX_EXPERTS, MOE_MAX_GROUPS);
+        cpu_fail(cpu_of(be), E_UNSUPPORTED,
+                 "route: %d experts in %d groups: at most %d in %d are supported", logits->cols,
+                 opt->n_groups, MOE_MAX_EXPERTS, MOE_MAX_GROUPS);
         return;
     }
     cpu_rows(cpu_of(be), logits->rows, (long long)logits->rows * logits->cols * 32, route_rows, &a);
@@ -127,11 +132,12 @@ void cpu_route(struct backend *be, int32_t *ids, float *weights, const struct te
 
 /* ---- the blocks ---- */
 
-/* order: [first of expert 0 … first of expert n], then where each choice went, then who stands
- * where. */
+/* Counting sort of the n choices by expert. Fills o->order: [n experts + 1] first sorted position
+ * of each expert, [n] sorted position of each choice, [n] choice at each sorted position. Returns
+ * the last part. */
 static int32_t *sort_choices(const struct experts_opt *o, const int32_t *ids, int n)
 {
-    int32_t *first = o->order, *place = first + o->n + 1, *who = place + n;
+    int32_t *first = o->order, *position = first + o->n + 1, *choice_at = position + n;
     int at = 0;
 
     memset(first, 0, (size_t)(o->n + 1) * sizeof *first);
@@ -142,32 +148,34 @@ static int32_t *sort_choices(const struct experts_opt *o, const int32_t *ids, in
         at += count;
     }
     for (int i = 0; i < n; i++) {
-        place[i] = first[ids[i]]++;
-        who[place[i]] = i;
+        position[i] = first[ids[i]]++;
+        choice_at[position[i]] = i;
     }
     for (int e = o->n; e > 0; e--) first[e] = first[e - 1];
     first[0] = 0;
-    return who;
+    return choice_at;
 }
 
-struct spread {
+struct spread { /* arguments of gather_sorted_rows and sum_expert_rows */
     const struct experts_opt *o;
     const struct tensor *out, *x;
-    const int32_t *place, *who;
+    const int32_t *position, *choice_at;
     const float *weights;
     const struct vec *vec;
 };
 
-static void gather_rows(const void *arg, int begin, int end)
+/* Copies token rows into the sorted order. */
+static void gather_sorted_rows(const void *arg, int begin, int end)
 {
     const struct spread *a = arg;
 
     for (int r = begin; r < end; r++)
-        memcpy(tensor_row(&a->o->xs, r), tensor_row(a->x, a->who[r] / a->o->n_used),
+        memcpy(tensor_row(&a->o->xs, r), tensor_row(a->x, a->choice_at[r] / a->o->n_used),
                (size_t)a->x->cols * sizeof(float));
 }
 
-static void sum_rows(const void *arg, int begin, int end)
+/* Weighted sum of the outputs of a token's experts. */
+static void sum_expert_rows(const void *arg, int begin, int end)
 {
     const struct spread *a = arg;
 
@@ -176,13 +184,13 @@ static void sum_rows(const void *arg, int begin, int end)
         if (!a->o->add) memset(out, 0, (size_t)a->out->cols * sizeof *out);
         for (int k = 0; k < a->o->n_used; k++) {
             size_t i = (size_t)r * (size_t)a->o->n_used + (size_t)k;
-            a->vec->add(out, tensor_row(&a->o->ys, a->place[i]), a->weights[i] * a->o->scale,
+            a->vec->add(out, tensor_row(&a->o->ys, a->position[i]), a->weights[i] * a->o->scale,
                         a->out->cols);
         }
     }
 }
 
-static struct tensor rows_of(const struct tensor *t, int first, int n)
+static struct tensor row_range(const struct tensor *t, int first, int n)
 {
     struct tensor s = *t;
 
@@ -196,53 +204,53 @@ static const float *bias_of(const float *b, int e, int rows)
     return b ? b + (size_t)e * (size_t)rows : NULL;
 }
 
-/* Gate and up of rows [a, b) of the sorted choices, all of expert e. */
-static int widen(const struct experts_opt *o, int e, int a, int b, struct linear *jobs)
+/* The gate and up products of expert e for sorted choices [a, b). Returns their number. */
+static int fill_up_jobs(const struct experts_opt *o, int e, int a, int b, struct linear *jobs)
 {
     int n = 0;
 
     if (o->gate)
-        jobs[n++] = (struct linear){ .out = rows_of(&o->hs, a, b - a),
+        jobs[n++] = (struct linear){ .out = row_range(&o->hs, a, b - a),
                                      .w = &o->gate[e],
                                      .bias = bias_of(o->b_gate, e, o->gate[e].rows) };
-    jobs[n++] = (struct linear){ .out = rows_of(o->gate ? &o->us : &o->hs, a, b - a),
+    jobs[n++] = (struct linear){ .out = row_range(o->gate ? &o->us : &o->hs, a, b - a),
                                  .w = &o->up[e],
                                  .bias = bias_of(o->b_up, e, o->up[e].rows) };
     return n;
 }
 
-/* One token: all its experts read the same row, in one go. */
-static int widen_one(struct cpu *c, const struct experts_opt *o, const struct tensor *x,
-                     const int32_t *ids, const int32_t *who)
+/* One token (decode): all its experts multiply the same row, in one call. */
+static int run_up_single(struct cpu *c, const struct experts_opt *o, const struct tensor *x,
+                         const int32_t *ids, const int32_t *choice_at)
 {
     struct linear jobs[2 * MOE_MAX_USED];
     int n = 0;
 
-    for (int i = 0; i < o->n_used; i++) n += widen(o, ids[who[i]], i, i + 1, jobs + n);
+    for (int i = 0; i < o->n_used; i++) n += fill_up_jobs(o, ids[choice_at[i]], i, i + 1, jobs + n);
     return cpu_linear(c->matmul, c->par, x, jobs, n);
 }
 
-static int widen_all(struct cpu *c, const struct experts_opt *o)
+static int run_up(struct cpu *c, const struct experts_opt *o)
 {
     int rc = OK;
 
     for (int e = 0; e < o->n && rc == OK; e++) {
         int a = o->order[e], b = o->order[e + 1];
-        struct tensor x = rows_of(&o->xs, a, b - a);
+        struct tensor x = row_range(&o->xs, a, b - a);
         struct linear jobs[2];
-        if (a < b) rc = cpu_linear(c->matmul, c->par, &x, jobs, widen(o, e, a, b, jobs));
+        if (a < b) rc = cpu_linear(c->matmul, c->par, &x, jobs, fill_up_jobs(o, e, a, b, jobs));
     }
     return rc;
 }
 
-static int narrow_all(struct cpu *c, const struct experts_opt *o)
+static int run_down(struct cpu *c, const struct experts_opt *o)
 {
     int rc = OK;
 
     for (int e = 0; e < o->n && rc == OK; e++) {
         int a = o->order[e], b = o->order[e + 1];
-        struct tensor h = rows_of(&o->hs, a, b - a);
-        struct linear job = { .out = rows_of(&o->ys, a, b - a),
+        struct tensor h = row_range(&o->hs, a, b - a);
+        struct linear job = { .out = row_range(&o->ys, a, b - a),
                               .w = &o->down[e],
                               .bias = bias_of(o->b_down, e, o->down[e].rows) };
         if (a < b) rc = cpu_linear(c->matmul, c->par, &h, &job, 1);
@@ -255,19 +263,19 @@ void cpu_experts(struct backend *be, const struct tensor *out, const struct tens
 {
     struct cpu *c = cpu_of(be);
     int n = x->rows * o->n_used, rc;
-    const int32_t *who = sort_choices(o, ids, n);
-    struct spread a = { o, out, x, o->order + o->n + 1, who, weights, c->vec };
+    const int32_t *choice_at = sort_choices(o, ids, n);
+    struct spread a = { o, out, x, o->order + o->n + 1, choice_at, weights, c->vec };
     struct tensor hs = tensor_rows(o->hs, n), us = tensor_rows(o->us, n);
 
-    if (x->rows > 1) cpu_rows(c, n, (long long)n * x->cols, gather_rows, &a);
-    rc = x->rows > 1 ? widen_all(c, o) : x->rows ? widen_one(c, o, x, ids, who) : OK;
+    if (x->rows > 1) cpu_rows(c, n, (long long)n * x->cols, gather_sorted_rows, &a);
+    rc = x->rows > 1 ? run_up(c, o) : x->rows ? run_up_single(c, o, x, ids, choice_at) : OK;
     if (rc == OK) {
         cpu_act(be, &hs, &hs, o->gate ? &us : NULL, o->act);
-        rc = narrow_all(c, o);
+        rc = run_down(c, o);
     }
     if (rc != OK) {
-        cpu_fail(c, rc, "experts: a product of %d tokens failed", x->rows);
+        cpu_fail(c, rc, "experts: out of memory for %d tokens", x->rows);
         return;
     }
-    cpu_rows(c, x->rows, (long long)n * out->cols, sum_rows, &a);
+    cpu_rows(c, x->rows, (long long)n * out->cols, sum_expert_rows, &a);
 }

@@ -1,6 +1,7 @@
+/* norm.c - RMSNorm and LayerNorm of rows and of heads; the arithmetic is in vec_impl.h. */
 #include "kernel/cpu/cpu.h"
 
-struct norm {
+struct norm { /* arguments of the *_rows functions */
     const struct vec *vec;
     const struct tensor *out, *x;
     const float *w, *b;
@@ -8,7 +9,7 @@ struct norm {
     int n_heads, head_dim, w_stride;
 };
 
-static void rms_rows(const void *arg, int begin, int end)
+static void rmsnorm_rows(const void *arg, int begin, int end)
 {
     const struct norm *a = arg;
 
@@ -22,10 +23,10 @@ void cpu_rmsnorm(struct backend *be, const struct tensor *out, const struct tens
     struct cpu *c = cpu_of(be);
     struct norm a = { .vec = c->vec, .out = out, .x = x, .w = w, .eps = eps };
 
-    cpu_rows(c, x->rows, (long long)x->rows * x->cols, rms_rows, &a);
+    cpu_rows(c, x->rows, (long long)x->rows * x->cols, rmsnorm_rows, &a);
 }
 
-static void layer_rows(const void *arg, int begin, int end)
+static void layernorm_rows(const void *arg, int begin, int end)
 {
     const struct norm *a = arg;
 
@@ -40,10 +41,10 @@ void cpu_layernorm(struct backend *be, const struct tensor *out, const struct te
     struct cpu *c = cpu_of(be);
     struct norm a = { .vec = c->vec, .out = out, .x = x, .w = w, .b = b, .eps = eps };
 
-    cpu_rows(c, x->rows, (long long)x->rows * x->cols, layer_rows, &a);
+    cpu_rows(c, x->rows, (long long)x->rows * x->cols, layernorm_rows, &a);
 }
 
-static void head_rows(const void *arg, int begin, int end)
+static void headnorm_rows(const void *arg, int begin, int end)
 {
     const struct norm *a = arg;
 
@@ -68,10 +69,10 @@ void cpu_headnorm(struct backend *be, const struct tensor *x, int n_heads, int h
                       .head_dim = head_dim,
                       .w_stride = w_stride };
 
-    cpu_rows(c, x->rows, (long long)x->rows * n_heads * head_dim, head_rows, &a);
+    cpu_rows(c, x->rows, (long long)x->rows * n_heads * head_dim, headnorm_rows, &a);
 }
 
-static void head_layer_rows(const void *arg, int begin, int end)
+static void headnorm_layer_rows(const void *arg, int begin, int end)
 {
     const struct norm *a = arg;
 
@@ -98,5 +99,5 @@ void cpu_headnorm_layer(struct backend *be, const struct tensor *x, int n_heads,
                       .head_dim = head_dim,
                       .w_stride = w_stride };
 
-    cpu_rows(c, x->rows, (long long)x->rows * n_heads * head_dim, head_layer_rows, &a);
+    cpu_rows(c, x->rows, (long long)x->rows * n_heads * head_dim, headnorm_layer_rows, &a);
 }

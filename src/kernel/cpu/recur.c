@@ -1,5 +1,8 @@
-/* Operations of recurrent layers, cut into pieces: a run of tokens and some of its channels, or one
- * head. Runs change fastest, so that the pieces of a long one go to all threads. */
+/* recur.c - operations of recurrent layers, cut into pieces for threads.
+ *
+ * A piece is one run (the tokens of a sequence, see kernel/stateview.h) and some of its channels or
+ * one head. Tokens of a run depend on each other, channels and heads do not. The run index changes
+ * fastest from piece to piece, so that the pieces of a long run go to different threads. */
 #include "kernel/cpu/recur.h"
 
 #include "kernel/cpu/cpu.h"
@@ -7,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-#define CHANNELS 64 /* of a piece where channels are each their own */
-#define CHUNK 64    /* tokens whose gates are made together */
+#define CHANNELS 64 /* channels per piece, where channels are independent */
+#define CHUNK 64    /* tokens whose gates are computed together */
 
 const struct recur *recur_by_name(const char *name)
 {
@@ -40,7 +43,8 @@ static bool check_state(struct cpu *c, const float *base, size_t have, size_t ne
                         const char *what)
 {
     if (need == 0 || (base && have >= need)) return true;
-    cpu_fail(c, E_INVALID, "%s: the state of a sequence has %zu numbers, %zu are needed", what,
+    cpu_fail(c, E_INVALID,
+             "%s: the recurrent state of a sequence has %zu elements, but %zu are needed", what,
              have, need);
     return false;
 }
@@ -53,12 +57,13 @@ struct conv {
     const struct stateview *st;
     const struct statelayer *layer;
     const struct conv_opt *o;
-    int n_blocks; /* of CHANNELS */
+    int n_blocks; /* of CHANNELS channels */
 };
 
-/* The last inputs of a run become the state; row i of it is behind what it is made of. */
-static void conv_keep(const struct conv *a, const struct state_run *run, float *state, int col,
-                      int n)
+/* Stores the last k - 1 inputs of a run as its state. In ascending order: row i is made of state
+ * rows after i, which are not overwritten yet. */
+static void store_conv_state(const struct conv *a, const struct state_run *run, float *state,
+                             int col, int n)
 {
     int back = a->o->k - 1;
 
@@ -70,7 +75,7 @@ static void conv_keep(const struct conv *a, const struct state_run *run, float *
     }
 }
 
-static void conv_piece(const struct conv *a, const struct state_run *run, int col, int n)
+static void run_conv_piece(const struct conv *a, const struct state_run *run, int col, int n)
 {
     const struct conv_opt *o = a->o;
     float *state = a->layer->conv + (size_t)run->slot * a->layer->conv_floats;
@@ -90,16 +95,16 @@ static void conv_piece(const struct conv *a, const struct state_run *run, int co
                           o->k, n);
         if (o->silu) a->c->vec->act[ACT_SILU](out, out, NULL, n);
     }
-    conv_keep(a, run, state, col, n);
+    store_conv_state(a, run, state, col, n);
 }
 
-static void conv_pieces(const void *arg, int begin, int end)
+static void run_conv_pieces(const void *arg, int begin, int end)
 {
     const struct conv *a = arg;
 
     for (int i = begin; i < end; i++) {
         int col = i / a->st->n_runs * CHANNELS, left = a->x->cols - col;
-        conv_piece(a, &a->st->runs[i % a->st->n_runs], col, left < CHANNELS ? left : CHANNELS);
+        run_conv_piece(a, &a->st->runs[i % a->st->n_runs], col, left < CHANNELS ? left : CHANNELS);
     }
 }
 
@@ -116,14 +121,15 @@ void cpu_conv(struct backend *be, const struct tensor *out, const struct tensor 
                       .n_blocks = (x->cols + CHANNELS - 1) / CHANNELS };
 
     if (opt->k < 1 || opt->k > CONV_MAX) {
-        cpu_fail(c, E_UNSUPPORTED, "conv: %d taps, but 1 to %d are known", opt->k, CONV_MAX);
+        cpu_fail(c, E_UNSUPPORTED, "conv: a kernel size of %d: must be between 1 and %d", opt->k,
+                 CONV_MAX);
         return;
     }
     if (!check_state(c, a.layer->conv, a.layer->conv_floats, (size_t)(opt->k - 1) * (size_t)x->cols,
                      "conv"))
         return;
-    cpu_rows(c, a.n_blocks * st->n_runs, (long long)st->n_tokens * x->cols * opt->k, conv_pieces,
-             &a);
+    cpu_rows(c, a.n_blocks * st->n_runs, (long long)st->n_tokens * x->cols * opt->k,
+             run_conv_pieces, &a);
 }
 
 /* ---- selective scan ---- */
@@ -137,7 +143,8 @@ struct scan {
     const struct scan_opt *o;
 };
 
-static void dt_rows(const void *arg, int begin, int end)
+/* dt = clamp(softplus(dt + dt_bias)), in place. */
+static void softplus_dt_rows(const void *arg, int begin, int end)
 {
     const struct scan *a = arg;
 
@@ -146,7 +153,7 @@ static void dt_rows(const void *arg, int begin, int end)
                               a->o->dt_max);
 }
 
-static struct scan_piece scan_base(const struct scan *a, const struct state_run *run)
+static struct scan_piece make_scan_piece(const struct scan *a, const struct state_run *run)
 {
     const struct scan_in *in = a->in;
     return (struct scan_piece){ .n = run->n,
@@ -164,13 +171,13 @@ static struct scan_piece scan_base(const struct scan *a, const struct state_run 
                                 .h = a->layer->rec + (size_t)run->slot * a->layer->rec_floats };
 }
 
-static void clear(const struct scan_piece *p)
+static void clear_state(const struct scan_piece *p)
 {
     for (int r = 0; r < p->n_state; r++)
         memset(p->h + (size_t)r * p->h_stride, 0, (size_t)p->channels * sizeof *p->h);
 }
 
-/* A head's state is [n_state][head_dim]. */
+/* Mamba 2. The state of a head is [n_state][head_dim]. */
 static void scan_heads(const void *arg, int begin, int end)
 {
     const struct scan *a = arg;
@@ -179,7 +186,7 @@ static void scan_heads(const void *arg, int begin, int end)
     for (int i = begin; i < end; i++) {
         const struct state_run *run = &a->st->runs[i % a->st->n_runs];
         int head = i / a->st->n_runs, group = head / (o->n_heads / o->n_groups);
-        struct scan_piece p = scan_base(a, run);
+        struct scan_piece p = make_scan_piece(a, run);
 
         p.channels = o->head_dim;
         p.x += (size_t)head * (size_t)o->head_dim;
@@ -191,12 +198,12 @@ static void scan_heads(const void *arg, int begin, int end)
         p.h_stride = (size_t)o->head_dim;
         p.a = o->a + head;
         p.d = o->d + head;
-        if (run->fresh) clear(&p);
+        if (run->fresh) clear_state(&p);
         a->c->recur->scan(&p);
     }
 }
 
-/* The state is [n_state][n_heads]: channels of all heads side by side. */
+/* Mamba 1. The state is [n_state][n_heads]: the channels of all heads side by side. */
 static void scan_channels(const void *arg, int begin, int end)
 {
     const struct scan *a = arg;
@@ -205,7 +212,7 @@ static void scan_channels(const void *arg, int begin, int end)
     for (int i = begin; i < end; i++) {
         const struct state_run *run = &a->st->runs[i % a->st->n_runs];
         int col = i / a->st->n_runs * CHANNELS;
-        struct scan_piece p = scan_base(a, run);
+        struct scan_piece p = make_scan_piece(a, run);
 
         p.channels = o->n_heads - col < CHANNELS ? o->n_heads - col : CHANNELS;
         p.x += col;
@@ -215,7 +222,7 @@ static void scan_channels(const void *arg, int begin, int end)
         p.h_stride = p.a_stride = (size_t)o->n_heads;
         p.a = o->a + col;
         p.d = o->d + col;
-        if (run->fresh) clear(&p);
+        if (run->fresh) clear_state(&p);
         a->c->recur->scan_wide(&p);
     }
 }
@@ -231,7 +238,7 @@ void cpu_scan(struct backend *be, const struct tensor *out, const struct scan_in
     int pieces = opt->wide ? (opt->n_heads + CHANNELS - 1) / CHANNELS : opt->n_heads;
 
     if (!check_state(c, a.layer->rec, a.layer->rec_floats, need, "scan")) return;
-    cpu_rows(c, in->dt.rows, 8ll * in->dt.rows * opt->n_heads, dt_rows, &a);
+    cpu_rows(c, in->dt.rows, 8ll * in->dt.rows * opt->n_heads, softplus_dt_rows, &a);
     cpu_rows(c, pieces * st->n_runs, (long long)st->n_tokens * (long long)need,
              opt->wide ? scan_channels : scan_heads, &a);
 }
@@ -247,7 +254,7 @@ struct delta {
     const struct delta_opt *o;
 };
 
-static void alpha_rows(const void *arg, int begin, int end)
+static void softplus_alpha_rows(const void *arg, int begin, int end)
 {
     const struct delta *a = arg;
 
@@ -310,6 +317,6 @@ void cpu_delta(struct backend *be, const struct tensor *out, const struct delta_
     size_t need = (size_t)opt->n_heads * (size_t)opt->dim_k * (size_t)opt->dim_v;
 
     if (!check_state(c, a.layer->rec, a.layer->rec_floats, need, "delta")) return;
-    cpu_rows(c, in->alpha.rows, 8ll * in->alpha.rows * opt->n_heads, alpha_rows, &a);
+    cpu_rows(c, in->alpha.rows, 8ll * in->alpha.rows * opt->n_heads, softplus_alpha_rows, &a);
     cpu_rows(c, opt->n_heads * st->n_runs, 2ll * st->n_tokens * (long long)need, delta_heads, &a);
 }

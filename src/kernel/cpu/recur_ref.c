@@ -1,9 +1,10 @@
-/* The definition of the recurrent operations: plain C, token by token, sums in double. */
+/* recur_ref.c - the reference of the recurrent operations: plain C, token by token, sums in double.
+ */
 #include "kernel/cpu/recur.h"
 
 #include <math.h>
 
-static void softplus(float *x, const float *bias, int n, float lo, float hi)
+static void ref_softplus(float *x, const float *bias, int n, float lo, float hi)
 {
     for (int i = 0; i < n; i++) {
         double v = (double)x[i] + (bias ? (double)bias[i] : 0);
@@ -12,8 +13,8 @@ static void softplus(float *x, const float *bias, int n, float lo, float hi)
     }
 }
 
-static void conv(float *out, const float *const *rows, const float *w, size_t w_stride,
-                 const float *bias, int k, int n)
+static void ref_conv(float *out, const float *const *rows, const float *w, size_t w_stride,
+                     const float *bias, int k, int n)
 {
     for (int i = 0; i < n; i++) {
         double sum = bias ? (double)bias[i] : 0;
@@ -22,9 +23,9 @@ static void conv(float *out, const float *const *rows, const float *w, size_t w_
     }
 }
 
-/* h = e^(dt a) h + dt b x; out = c h + d x */
-static void step(const struct scan_piece *p, int t, int i, double dt, const float *a,
-                 size_t a_stride, double d)
+/* One token and channel: h = e^(dt a) h + dt b x; out = c h + d x */
+static void scan_step(const struct scan_piece *p, int t, int i, double dt, const float *a,
+                      size_t a_stride, double d)
 {
     const float *b = p->b + (size_t)t * p->b_stride, *c = p->c + (size_t)t * p->c_stride;
     double x = p->x[(size_t)t * p->x_stride + (size_t)i], y = d * x;
@@ -37,22 +38,22 @@ static void step(const struct scan_piece *p, int t, int i, double dt, const floa
     p->out[(size_t)t * p->out_stride + (size_t)i] = (float)y;
 }
 
-static void scan(const struct scan_piece *p)
+static void ref_scan(const struct scan_piece *p)
 {
     for (int t = 0; t < p->n; t++)
         for (int i = 0; i < p->channels; i++)
-            step(p, t, i, (double)p->dt[(size_t)t * p->dt_stride], p->a, 0, (double)*p->d);
+            scan_step(p, t, i, (double)p->dt[(size_t)t * p->dt_stride], p->a, 0, (double)*p->d);
 }
 
-static void scan_wide(const struct scan_piece *p)
+static void ref_scan_wide(const struct scan_piece *p)
 {
     for (int t = 0; t < p->n; t++)
         for (int i = 0; i < p->channels; i++)
-            step(p, t, i, (double)p->dt[(size_t)t * p->dt_stride + (size_t)i], p->a + i,
-                 p->a_stride, (double)p->d[i]);
+            scan_step(p, t, i, (double)p->dt[(size_t)t * p->dt_stride + (size_t)i], p->a + i,
+                      p->a_stride, (double)p->d[i]);
 }
 
-/* One column of the state: h = decay h; h += k beta (v - k h); out = q h */
+/* One token and column of the state: h = decay h; h += k beta (v - k h); out = q h */
 static void delta_column(const struct delta_piece *p, int t, int i)
 {
     const float *q = p->q + (size_t)t * p->q_stride, *k = p->k + (size_t)t * p->k_stride;
@@ -72,7 +73,7 @@ static void delta_column(const struct delta_piece *p, int t, int i)
     p->out[(size_t)t * p->out_stride + (size_t)i] = (float)y;
 }
 
-static void delta(const struct delta_piece *p)
+static void ref_delta(const struct delta_piece *p)
 {
     for (int t = 0; t < p->n; t++)
         for (int i = 0; i < p->dim_v; i++) delta_column(p, t, i);
@@ -80,9 +81,9 @@ static void delta(const struct delta_piece *p)
 
 const struct recur recur_ref = {
     .name = "reference",
-    .softplus = softplus,
-    .conv = conv,
-    .scan = scan,
-    .scan_wide = scan_wide,
-    .delta = delta,
+    .softplus = ref_softplus,
+    .conv = ref_conv,
+    .scan = ref_scan,
+    .scan_wide = ref_scan_wide,
+    .delta = ref_delta,
 };

@@ -1,19 +1,15 @@
-/* simd.h - vectors of floats, as wide as the file that includes this was compiled for.
+/* simd.h - vectors of floats, as wide as the including file was compiled for.
  *
- * vf holds W floats; + - * / work on it. Everything else that the kernels need has one name
- * here and a body per instruction set. No alignment is asked for. */
+ * vf holds W floats; + - * / work on it. Every other operation has one name here and a body per
+ * instruction set (simd_128.h NEON, simd_256.h AVX2, simd_512.h AVX-512). Loads and stores need no
+ * alignment. Suffix _n: only the first n < W lanes; the others load as 0. */
 #ifndef TERN_KERNEL_CPU_SIMD_H
 #define TERN_KERNEL_CPU_SIMD_H
 
+#include "kernel/cpu/unroll.h"
+
 #include <stdint.h>
 #include <string.h>
-
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-#define INLINE static inline __attribute__((always_inline, unused))
 
 #if defined(__AVX512F__)
 #include "kernel/cpu/simd_512.h"
@@ -25,7 +21,7 @@
 
 INLINE vf v_abs(vf x) { return v_max(x, -x); }
 
-/* e^x to 1 ulp or so; 0 below -87.7, also for -inf; x above 88.3 is taken as that. */
+/* e^x to about 1 ulp; 0 below -87.7 and for -inf; x above 88.3 is clamped to it. */
 INLINE vf v_exp(vf x)
 {
     x = v_min(v_max(x, v_set(-88)), v_set(88.3f));
@@ -42,7 +38,7 @@ INLINE vf v_exp(vf x)
     return v_pow2(p, n);
 }
 
-/* 2^x for x <= 0, to 10^-7; 0 below -126.5, also for -inf. */
+/* 2^x for x <= 0, relative error 1e-7; 0 below -126.5 and for -inf. */
 INLINE vf v_exp2(vf x)
 {
     x = v_max(x, v_set(-127));
@@ -56,7 +52,7 @@ INLINE vf v_exp2(vf x)
     return v_pow2(p, n);
 }
 
-/* Near 0 the difference of exponentials would cancel: a polynomial there. */
+/* A polynomial near 0, where the difference of exponentials would cancel. */
 INLINE vf v_tanh(vf x)
 {
     vf a = v_abs(x), s = x * x;
@@ -70,7 +66,7 @@ INLINE vf v_tanh(vf x)
     return v_sel_gt(a, v_set(0.625f), v_copysign(far, x), v_fma(p * s, x, x));
 }
 
-/* erfc(z) for z >= 0: exp(P(t) - z^2) t with t = 1 / (1 + z/2), to a few parts in 10^7. */
+/* erfc(z) for z >= 0: t exp(P(t) - z^2) with t = 1 / (1 + z/2); error a few 1e-7. */
 INLINE vf v_erfc(vf z)
 {
     vf t = v_set(1) / v_fma(z, v_set(0.5f), v_set(1));

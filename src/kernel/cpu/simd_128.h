@@ -1,8 +1,8 @@
-/* simd_128.h - simd.h's names on NEON. Included by simd.h only. */
+/* simd_128.h - the operations of simd.h in NEON. Included by simd.h only. */
 #include <arm_neon.h>
 
 #define W 4
-#define NV 4 /* 6 x 4 sums, 32 registers */
+#define NV 4 /* vectors per row of a register tile: 6 x 4 sums fit 32 registers */
 #define SIMD_NAME "neon"
 typedef float32x4_t vf;
 
@@ -27,7 +27,7 @@ INLINE vf v_min(vf a, vf b) { return vminnmq_f32(a, b); }
 INLINE float v_sum(vf a) { return vaddvq_f32(a); }
 INLINE float v_hmax(vf a) { return vmaxvq_f32(a); }
 INLINE vf v_round(vf a) { return vrndnq_f32(a); }
-/* n from -128 to 127; 2^n counts as 0 below -126. */
+/* x 2^n for integers n in [-128, 127]; 0 for n below -126. */
 INLINE vf v_pow2(vf x, vf n)
 {
     int32x4_t e = vmaxq_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), vdupq_n_s32(0));
@@ -53,14 +53,13 @@ INLINE vf v_load_bf16(const uint16_t *p)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
 }
-INLINE void v_store_bf16(uint16_t *p, vf v) /* finite numbers */
+INLINE void v_store_bf16(uint16_t *p, vf v) /* finite elements only */
 {
     uint32x4_t u = vreinterpretq_u32_f32(v);
     uint32x4_t odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
     vst1_u16(p, vshrn_n_u32(vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7fff))), 16));
 }
-/* E4M3 is a F16 with fewer bits and an exponent that counts from 2^8; all ones are no number in
- * both. */
+/* F8_E4M3, shifted into the fields of an F16, is too small by 2^8; all ones are NaN in both. */
 INLINE vf v_load_f8(const uint8_t *p)
 {
     uint32_t raw;
@@ -79,7 +78,7 @@ INLINE vf v_load_i8(const int8_t *p)
     int16x8_t h = vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(raw)));
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(h)));
 }
-INLINE void v_store_i8(int8_t *p, vf v) /* whole numbers in range */
+INLINE void v_store_i8(int8_t *p, vf v) /* integers in [-128, 127] */
 {
     int16x4_t h = vmovn_s32(vcvtnq_s32_f32(v));
     int32_t raw = vget_lane_s32(vreinterpret_s32_s8(vmovn_s16(vcombine_s16(h, h))), 0);
@@ -92,18 +91,18 @@ INLINE void v_load2(const float *p, vf *even, vf *odd)
     *even = t.val[0];
     *odd = t.val[1];
 }
-/* (x0 c0 - x1 s0, x1 c0 + x0 s0, ...) of pairs x and pairs (c, s). */
-INLINE vf v_turn(vf x, vf cs)
+/* Rotates pairs (x0, x1) by pairs (c, s): (x0 c - x1 s, x1 c + x0 s, ...). */
+INLINE vf v_rotate(vf x, vf cs)
 {
     static const float sign[W] = { -1, 1, -1, 1 };
     vf c = vtrn1q_f32(cs, cs), s = vtrn2q_f32(cs, cs) * v_load(sign);
     return v_fma(vrev64q_f32(x), s, x * c);
 }
 
-/* The sum of each of W vectors. */
+/* Horizontal sums: lane i is the sum of the lanes of p[i]. */
 INLINE vf v_sums(const vf *p) { return vpaddq_f32(vpaddq_f32(p[0], p[1]), vpaddq_f32(p[2], p[3])); }
 
-/* W rows of W floats, transposed. */
+/* Transposes W x W floats. */
 INLINE void v_transpose(vf *r)
 {
     float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1]));

@@ -1,8 +1,8 @@
-/* simd_256.h - simd.h's names on AVX2 with FMA and F16C. Included by simd.h only. */
+/* simd_256.h - the operations of simd.h in AVX2 with FMA and F16C. Included by simd.h only. */
 #include <immintrin.h>
 
 #define W 8
-#define NV 2 /* 6 x 2 sums, 16 registers */
+#define NV 2 /* vectors per row of a register tile: 6 x 2 sums fit 16 registers */
 #define SIMD_NAME "avx2"
 typedef __m256 vf;
 
@@ -34,7 +34,7 @@ INLINE vf v_round(vf a)
 {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* n from -128 to 127; 2^n counts as 0 below -126. */
+/* x 2^n for integers n in [-128, 127]; 0 for n below -126. */
 INLINE vf v_pow2(vf x, vf n)
 {
     __m256i e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
@@ -70,15 +70,14 @@ INLINE void store_low16(uint16_t *p, __m256i u)
     u = _mm256_permute4x64_epi64(_mm256_packus_epi32(u, u), 0x08);
     _mm_storeu_si128((void *)p, _mm256_castsi256_si128(u));
 }
-INLINE void v_store_bf16(uint16_t *p, vf v) /* finite numbers */
+INLINE void v_store_bf16(uint16_t *p, vf v) /* finite elements only */
 {
     __m256i u = _mm256_castps_si256(v);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
     u = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
     store_low16(p, _mm256_srli_epi32(u, 16));
 }
-/* E4M3 is a F16 with fewer bits and an exponent that counts from 2^8; all ones are no number in
- * both. */
+/* F8_E4M3, shifted into the fields of an F16, is too small by 2^8; all ones are NaN in both. */
 INLINE vf v_load_f8(const uint8_t *p)
 {
     __m128i b = _mm_cvtepu8_epi16(_mm_loadl_epi64((const void *)p)),
@@ -92,7 +91,7 @@ INLINE vf v_load_i8(const int8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
 }
-INLINE void v_store_i8(int8_t *p, vf v) /* whole numbers in range */
+INLINE void v_store_i8(int8_t *p, vf v) /* integers in [-128, 127] */
 {
     __m256i u = _mm256_cvtps_epi32(v);
     __m128i h = _mm_packs_epi32(_mm256_castsi256_si128(u), _mm256_extracti128_si256(u, 1));
@@ -106,14 +105,14 @@ INLINE void v_load2(const float *p, vf *even, vf *odd)
     *even = _mm256_shuffle_ps(lo, hi, 0x88);
     *odd = _mm256_shuffle_ps(lo, hi, 0xdd);
 }
-/* (x0 c0 - x1 s0, x1 c0 + x0 s0, ...) of pairs x and pairs (c, s). */
-INLINE vf v_turn(vf x, vf cs)
+/* Rotates pairs (x0, x1) by pairs (c, s): (x0 c - x1 s, x1 c + x0 s, ...). */
+INLINE vf v_rotate(vf x, vf cs)
 {
     vf c = _mm256_moveldup_ps(cs), s = _mm256_movehdup_ps(cs);
     return _mm256_fmaddsub_ps(x, c, _mm256_permute_ps(x, 0xb1) * s);
 }
 
-/* The sum of each of W vectors. */
+/* Horizontal sums: lane i is the sum of the lanes of p[i]. */
 INLINE vf v_sums(const vf *p)
 {
     vf a = _mm256_hadd_ps(_mm256_hadd_ps(p[0], p[1]), _mm256_hadd_ps(p[2], p[3]));
@@ -121,7 +120,7 @@ INLINE vf v_sums(const vf *p)
     return _mm256_permute2f128_ps(a, b, 0x20) + _mm256_permute2f128_ps(a, b, 0x31);
 }
 
-/* W rows of W floats, transposed. */
+/* Transposes W x W floats. */
 INLINE void v_transpose(vf *r)
 {
     vf t[8];

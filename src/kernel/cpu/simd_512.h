@@ -1,8 +1,8 @@
-/* simd_512.h - simd.h's names on AVX-512. Included by simd.h only. */
+/* simd_512.h - the operations of simd.h in AVX-512. Included by simd.h only. */
 #include <immintrin.h>
 
 #define W 16
-#define NV 4 /* vectors side by side in a product: 6 x 4 sums, 32 registers */
+#define NV 4 /* vectors per row of a register tile: 6 x 4 sums fit 32 registers */
 #define SIMD_NAME "avx512"
 typedef __m512 vf;
 
@@ -21,7 +21,7 @@ INLINE vf v_round(vf a)
 {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* x 2^n; n below -126 counts as 2^n = 0: a denormal result would cost a hundred cycles. */
+/* x 2^n; 0 for n below -126, because a denormal result would cost a hundred cycles. */
 INLINE vf v_pow2(vf x, vf n)
 {
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(n, _mm512_set1_ps(-126), _CMP_GE_OQ), x, n);
@@ -55,15 +55,14 @@ INLINE vf v_load_bf16(const uint16_t *p)
     __m512i u = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
 }
-INLINE void v_store_bf16(uint16_t *p, vf v) /* finite numbers */
+INLINE void v_store_bf16(uint16_t *p, vf v) /* finite elements only */
 {
     __m512i u = _mm512_castps_si512(v);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
     u = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(u, 16)));
 }
-/* E4M3 is a F16 with fewer bits and an exponent that counts from 2^8; all ones are no number in
- * both. */
+/* F8_E4M3, shifted into the fields of an F16, is too small by 2^8; all ones are NaN in both. */
 INLINE vf v_load_f8(const uint8_t *p)
 {
     __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p)),
@@ -78,7 +77,7 @@ INLINE vf v_load_i8(const int8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
 }
-INLINE void v_store_i8(int8_t *p, vf v) /* whole numbers in range */
+INLINE void v_store_i8(int8_t *p, vf v) /* integers in [-128, 127] */
 {
     _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
 }
@@ -90,8 +89,8 @@ INLINE void v_load2(const float *p, vf *even, vf *odd)
     *even = _mm512_permutex2var_ps(a, ie, b);
     *odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(ie, _mm512_set1_epi32(1)), b);
 }
-/* (x0 c0 - x1 s0, x1 c0 + x0 s0, ...) of pairs x and pairs (c, s). */
-INLINE vf v_turn(vf x, vf cs)
+/* Rotates pairs (x0, x1) by pairs (c, s): (x0 c - x1 s, x1 c + x0 s, ...). */
+INLINE vf v_rotate(vf x, vf cs)
 {
     vf c = _mm512_moveldup_ps(cs), s = _mm512_movehdup_ps(cs);
     return _mm512_fmaddsub_ps(x, c, _mm512_permute_ps(x, 0xb1) * s);
@@ -99,14 +98,14 @@ INLINE vf v_turn(vf x, vf cs)
 
 #define SHUF(a, b, imm) _mm512_shuffle_f32x4(a, b, imm)
 
-/* Halves the number of vectors: sums of lanes of a and b beside each other. */
+/* Steps of v_sums: sums of neighbouring lanes of a and b, interleaved. */
 INLINE vf sum_pairs(vf a, vf b) { return _mm512_unpacklo_ps(a, b) + _mm512_unpackhi_ps(a, b); }
 INLINE vf sum_quads(vf a, vf b)
 {
     __m512d x = _mm512_castps_pd(a), y = _mm512_castps_pd(b);
     return _mm512_castpd_ps(_mm512_unpacklo_pd(x, y)) + _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
 }
-/* The sum of each of W vectors. */
+/* Horizontal sums: lane i is the sum of the lanes of p[i]. */
 INLINE vf v_sums(const vf *p)
 {
     vf q[4];
@@ -118,7 +117,7 @@ INLINE vf v_sums(const vf *p)
     return SHUF(a, b, 0x88) + SHUF(a, b, 0xdd);
 }
 
-/* W rows of W floats, transposed. */
+/* Transposes W x W floats. */
 INLINE void v_transpose(vf *r)
 {
     vf t[16];

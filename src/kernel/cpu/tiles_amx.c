@@ -1,10 +1,13 @@
+/* tiles_amx.c - tile configurations, and whether this process may use AMX. */
 #include "kernel/cpu/tiles_amx.h"
 
 #include <cpuid.h>
+#include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Static, because some compilers think that only the first word of a configuration is read. */
+/* The 64-byte operand of LDTILECFG. Static, because some compilers assume that the intrinsic reads
+ * only its first word and drop the rest of a local variable. */
 static const struct {
     uint8_t palette, start_row, zero[14];
     uint16_t row_bytes[16];
@@ -36,8 +39,9 @@ void tiles_enter(enum tiles shape)
     now = shape;
 }
 
-/* The CPU has tiles, the OS keeps them, and lets this process use them. */
-static bool look(void)
+/* The CPU has AMX, the kernel saves the tiles on a context switch, and grants their use (on Linux a
+ * process must ask for it once). */
+static bool detect_amx(void)
 {
     enum {
         BF16 = 1 << 22,
@@ -60,8 +64,9 @@ static bool look(void)
 
 bool tiles_here(void)
 {
-    static int here; /* 0: not asked yet */
+    static atomic_int here; /* 0: not detected yet; several threads may do it at once */
+    int h = atomic_load_explicit(&here, memory_order_relaxed);
 
-    if (!here) here = look() ? 1 : -1;
-    return here > 0;
+    if (!h) atomic_store_explicit(&here, h = detect_amx() ? 1 : -1, memory_order_relaxed);
+    return h > 0;
 }

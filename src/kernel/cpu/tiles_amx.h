@@ -1,6 +1,8 @@
-/* tiles_amx.h - what the tile kernels share: who has tiles, their shapes, sums to rows of out.
+/* tiles_amx.h - shared by the AMX kernels: detection, tile configurations, and writing sums to
+ * rows.
  *
- * A thread has one shape of tiles at a time; whoever needs another one says so before it begins. */
+ * The tile configuration is a state of the thread. A kernel calls tiles_enter before its first tile
+ * instruction, because another kernel may have set another one. */
 #ifndef TERN_KERNEL_CPU_TILES_AMX_H
 #define TERN_KERNEL_CPU_TILES_AMX_H
 
@@ -8,13 +10,14 @@
 
 #include <immintrin.h>
 
-/* Sums (tiles 0 to 3) are always 16 x 16 of 4 bytes. The operands (left 4 and 5, right 6 and 7)
- * have 64 bytes of a row, or 32, or 16: all that shares a scale. */
+/* Tiles 0 to 3 are sums, 16 x 16 of 4 bytes. Tiles 4 and 5 are left operands, 6 and 7 right ones; a
+ * row of a left operand has 64 bytes (bf16), or 32 or 16 bytes: the columns that share a scale. */
 enum tiles { TILES_NONE, TILES_BF16, TILES_32, TILES_16 };
 
-bool tiles_here(void);              /* this machine has them, of bf16 and of 8 bits */
-void tiles_enter(enum tiles shape); /* of this thread, from now on */
+bool tiles_here(void);              /* this process may use AMX with bf16 and int8 */
+void tiles_enter(enum tiles shape); /* sets this thread's configuration */
 
+/* Transposes 16 x 16 elements of 32 bits. */
 static inline __attribute__((always_inline)) void transpose16(__m512i r[16])
 {
     __m512i t[16];
@@ -40,9 +43,9 @@ static inline __attribute__((always_inline)) void transpose16(__m512i r[16])
     }
 }
 
-/* 16 rows × 16 tokens of sums to out[token][row]. */
-static inline void put_tile(const struct gemm_job *j, const float *c, int row, int n_rows,
-                            int token, int n_tokens)
+/* 16 rows x 16 tokens of sums to out[token][row], with scale, bias and addition. */
+static inline void store_sums_tile(const struct gemm_job *j, const float *c, int row, int n_rows,
+                                   int token, int n_tokens)
 {
     __m512i v[16];
     __mmask16 live = (__mmask16)(n_rows < 16 ? (1u << n_rows) - 1 : 0xffff);
@@ -50,16 +53,16 @@ static inline void put_tile(const struct gemm_job *j, const float *c, int row, i
     __m512 bias = j->bias ? _mm512_maskz_loadu_ps(live, j->bias + row) : _mm512_setzero_ps();
     float *out = tensor_row(j->out, token) + row;
     size_t stride = j->out->stride;
-    /* Whole lines of a large out that nobody has read go past the caches. */
-    bool past = !j->add && j->tokens > 64 && n_rows >= 16 && ((uintptr_t)out & 63) == 0 &&
-                (stride & 15) == 0;
+    /* Full cache lines of a large output are written past the caches. */
+    bool bypass = !j->add && j->tokens > 64 && n_rows >= 16 && ((uintptr_t)out & 63) == 0 &&
+                  (stride & 15) == 0;
 
     for (int i = 0; i < 16; i++) v[i] = _mm512_load_si512(c + 16 * i);
     transpose16(v);
     for (int i = 0; i < 16 && i < n_tokens; i++, out += stride) {
         __m512 y = _mm512_fmadd_ps(_mm512_castsi512_ps(v[i]), scale, bias);
         if (j->add) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(live, out));
-        if (past) _mm512_stream_ps(out, y);
+        if (bypass) _mm512_stream_ps(out, y);
         else _mm512_mask_storeu_ps(out, live, y);
     }
 }

@@ -1,33 +1,34 @@
-/* unpack8_amx.h - 256 columns of 16 rows of weights as signed bytes and their scales.
+/* unpack8_amx.h - unpacks 256 columns of 16 rows of weights to signed bytes and scales, for
+ * gemm8_amx.c. AVX-512.
  *
- * value = s[sub] * q (+ s[8 + sub] where the format has minima), sub by sub of 32 columns; formats
- * with a scale for 16 have 16 of them and no minima. Where a sub's bytes begin in a row of the
- * panel is the format's own affair (sub_at): nobody needs them in order. */
+ * value = s[sub] * q (+ s[8 + sub] if the format has minima) for each sub-block of 32 columns.
+ * Formats with a scale per 16 columns have 16 sub-blocks and no minima. The order of the sub-blocks
+ * in a row of the panel is the one that is cheapest to unpack (sub_offset gives it). */
 #ifndef TERN_KERNEL_CPU_UNPACK8_AMX_H
 #define TERN_KERNEL_CPU_UNPACK8_AMX_H
 
 #include "kernel/cpu/load_k_avx512.h"
 
-enum {
-    P8_ROWS = 16,
-    P8_STRIDE = 256 + 64
-}; /* a line more, or rows would share few sets of the cache */
+/* The stride is one cache line more than the columns need; without it the rows would map to few
+ * sets of the cache. */
+enum { P8_ROWS = 16, P8_STRIDE = 256 + 64 };
 
 struct panel8 {
     _Alignas(64) int8_t q[P8_ROWS][P8_STRIDE];
     _Alignas(64) float s[P8_ROWS][16];
 };
 
-/* How a format is taken apart. */
+/* A format: compile-time constants of the kernels. */
 struct kind8 {
     enum dtype type;
-    int block_bytes; /* of what holds the columns below */
-    int block;       /* columns: 256, or 32 */
-    int subs;        /* of 256 columns: 8 or 16 */
+    int block_bytes; /* bytes of a block */
+    int block;       /* columns of a block: 256 or 32 */
+    int subs;        /* sub-blocks in 256 columns: 8 or 16 */
     bool minima;
 };
 
-INLINE int sub_at(const enum dtype t, int sub)
+/* Where the bytes of a sub-block begin in a row of the panel. */
+INLINE int sub_offset(const enum dtype t, int sub)
 {
     if (t == DT_Q4_K || t == DT_Q5_K) return sub / 4 * 128 + sub % 2 * 64 + sub / 2 % 2 * 32;
     if (t == DT_Q6_K || t == DT_Q3_K) return sub % 4 * 64 + sub / 4 * 16;
@@ -36,7 +37,7 @@ INLINE int sub_at(const enum dtype t, int sub)
 
 INLINE void p8_put(int8_t *q, int at, __m512i v) { _mm512_store_si512(q + at, v); }
 
-/* Low nibbles of 64 bytes are subs 4 i and 4 i + 2, high ones the two between and behind. */
+/* The low nibbles of 64 bytes are sub-blocks 4 i and 4 i + 2, the high ones 4 i + 1 and 4 i + 3. */
 INLINE void p8_q4_k(const struct block_q4_k *b, int8_t *q, float *s)
 {
     const __m512i low = _mm512_set1_epi8(15);
@@ -73,9 +74,9 @@ INLINE void p8_w256(struct w256 w, const int zero, int8_t *q, float *s)
     _mm512_store_ps(s, w.d);
 }
 
-/* ---- blocks of 32: n of them, at most 8 ---- */
+/* ---- formats with blocks of 32: n blocks, at most 8 ---- */
 
-/* The first four bytes of each; 0 for those that are not there. */
+/* The first four bytes of each block; 0 beyond the n-th. */
 INLINE __m256i p8_heads(const char *p, const int bytes, int n)
 {
     const __m256i at =
@@ -92,7 +93,7 @@ INLINE void p8_scales(float *s, __m256 d, __m256 m)
     _mm256_store_ps(s + 8, m);
 }
 
-/* 16 bytes as 32: low nibbles, then high ones. */
+/* 16 bytes to 32: the low nibbles, then the high ones. */
 INLINE __m256i p8_nibbles(const void *qs)
 {
     const __m256i down = _mm256_setr_epi64x(0, 0, 4, 4);
@@ -131,7 +132,7 @@ INLINE void p8_small(const enum dtype t, const int bytes, const char *p, int n, 
     __m256 d = p8_f16(h), m = _mm256_setzero_ps();
 
     if (t == DT_Q4_1 || t == DT_Q5_1) m = p8_f16(_mm256_srli_epi32(h, 16));
-    if (t == DT_MXFP4) { /* half of 2^(e - 127): the table is doubled */
+    if (t == DT_MXFP4) { /* half of 2^(e - 127): the table holds doubled values */
         h = _mm256_and_si256(h, _mm256_set1_epi32(255));
         d = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(h, 23)), _mm256_set1_ps(0.5f));
     }
@@ -158,7 +159,7 @@ INLINE void p8_iq4_xs(const struct block_iq4_xs *b, int8_t *q, float *s)
                            p8_table(p8_nibbles(b->qs + 16 * i), DT_IQ4_XS));
 }
 
-/* One row's part; n: blocks of 32 that are there, for the formats that have such. */
+/* 256 columns of one row; n: number of blocks, for formats with blocks of 32. */
 INLINE void p8_row(const enum dtype t, const int bytes, const char *p, int n, int8_t *q, float *s)
 {
     switch (t) {

@@ -1,21 +1,23 @@
+/* unpack_amx.c - unpackers to bf16 for all formats without a lattice. AVX-512 with BF16.
+ *
+ * Most formats have few distinct values per block: all of them are computed once, rounded to bf16,
+ * and each weight is then a table look-up (vpermw takes the low 5 bits of every index). */
 #include "kernel/cpu/unpack_impl.h"
 
 #include "kernel/quantblocks.h"
 #include "kernel/quant.h"
 
-/* Most formats have few values in a block: all of them are computed at once, rounded to bf16,
- * and each weight then is a table look-up (vpermw takes the low 5 bits of every index). */
-
 /* ---- blocks of 32 ---- */
 
-/* Nibbles of a 32-block as words: 16 low ones, then 16 high ones; only the low 4 bits count. */
+/* The nibbles of a block as words: 16 low ones, then 16 high ones. Bits above the low 4 are
+ * arbitrary. */
 INLINE __m512i nibbles(const uint8_t *qs)
 {
     __m512i shift = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(4), 1);
     return _mm512_srlv_epi16(load16x2(qs), shift);
 }
 
-/* values[q] * d in both halves of the table, so that bit 4 of an index is of no account. */
+/* values[q] * d in both halves of the table, so that bit 4 of an index does not matter. */
 INLINE __m512i table16(__m512 values, float d)
 {
     __m512 t = _mm512_mul_ps(values, _mm512_set1_ps(d));
@@ -34,7 +36,8 @@ INLINE void row_nibbles(const char *p, int n, char *dst, int block_bytes, int at
                             : heads_f16(h);
         _mm512_store_ps(d, scale);
         for (int i = 0; i < k; i++)
-            put(dst, b + i,
+            store_step(
+                dst, b + i,
                 lookup(nibbles((const uint8_t *)p + i * block_bytes + at), table16(values, d[i])));
     }
 }
@@ -65,12 +68,12 @@ INLINE void row_q4_1(const char *p, int n, char *dst)
         _mm512_store_ps(m, heads_f16(_mm512_srli_epi32(h, 16)));
         for (int i = 0; i < k; i++) {
             __m512 t = _mm512_fmadd_ps(iota(), _mm512_set1_ps(d[i]), _mm512_set1_ps(m[i]));
-            put(dst, b + i, lookup(nibbles((const uint8_t *)p + i * 20 + 4), bf16x32(t, t)));
+            store_step(dst, b + i, lookup(nibbles((const uint8_t *)p + i * 20 + 4), bf16x32(t, t)));
         }
     }
 }
 
-/* Nibbles and their fifth bits. */
+/* The nibbles of a block with their fifth bits. */
 INLINE __m512i fives(const uint8_t *qh, const uint8_t *qs)
 {
     uint32_t bits;
@@ -89,9 +92,9 @@ INLINE void row_q5_0(const char *p, int n, char *dst)
         for (int i = 0; i < k; i++) {
             const uint8_t *q = (const uint8_t *)p + i * 22;
             __m512 s = _mm512_set1_ps(d[i]);
-            put(dst, b + i,
-                lookup(fives(q + 2, q + 6),
-                       bf16x32(_mm512_mul_ps(low, s), _mm512_mul_ps(high, s))));
+            store_step(dst, b + i,
+                       lookup(fives(q + 2, q + 6),
+                              bf16x32(_mm512_mul_ps(low, s), _mm512_mul_ps(high, s))));
         }
     }
 }
@@ -108,9 +111,9 @@ INLINE void row_q5_1(const char *p, int n, char *dst)
         for (int i = 0; i < k; i++) {
             const uint8_t *q = (const uint8_t *)p + i * 24;
             __m512 s = _mm512_set1_ps(d[i]), o = _mm512_set1_ps(m[i]);
-            put(dst, b + i,
-                lookup(fives(q + 4, q + 8),
-                       bf16x32(_mm512_fmadd_ps(low, s, o), _mm512_fmadd_ps(high, s, o))));
+            store_step(dst, b + i,
+                       lookup(fives(q + 4, q + 8),
+                              bf16x32(_mm512_fmadd_ps(low, s, o), _mm512_fmadd_ps(high, s, o))));
         }
     }
 }
@@ -124,7 +127,7 @@ INLINE void row_q8_0(const char *p, int n, char *dst)
         for (int i = 0; i < k; i++) {
             const char *q = p + i * 34 + 2;
             __m512 s = _mm512_set1_ps(d[i]);
-            put(dst, b + i, bf16x32(bytes16(q, s), bytes16(q + 16, s)));
+            store_step(dst, b + i, bf16x32(bytes16(q, s), bytes16(q + 16, s)));
         }
     }
 }
@@ -158,9 +161,9 @@ INLINE void row_q4_k(const char *p, int n, char *dst)
             __m512 hi =
                 _mm512_fmsub_ps(iota(), _mm512_set1_ps(s[2 * g + 1]), _mm512_set1_ps(s[9 + 2 * g]));
             __m512i t = bf16x32(hi, lo),
-                    w = widen(q->qs + 32 * g); /* index bit 4: the low nibble's table */
-            put(dst, b + 2 * g, lookup(_mm512_or_si512(w, upper), t));
-            put(dst, b + 2 * g + 1, lookup(_mm512_srli_epi16(w, 4), t));
+                    w = widen(q->qs + 32 * g); /* index bit 4 selects the low nibble's table */
+            store_step(dst, b + 2 * g, lookup(_mm512_or_si512(w, upper), t));
+            store_step(dst, b + 2 * g + 1, lookup(_mm512_srli_epi16(w, 4), t));
         }
     }
 }
@@ -179,13 +182,13 @@ INLINE void row_q5_k(const char *p, int n, char *dst)
     for (int b = 0; b < n; b += 8, p += 176) {
         const struct block_q5_k *q = (const void *)p;
         scales_k4(&q->d, q->scales, s);
-        __m512i h = _mm512_slli_epi16(widen(q->qh), 4); /* bit 4 + i: of group i */
+        __m512i h = _mm512_slli_epi16(widen(q->qh), 4); /* bit 4 + i belongs to group i */
         for (int g = 0; g < 4; g++) {
             __m512i w = widen(q->qs + 32 * g), h0 = _mm512_srli_epi16(h, (unsigned)(2 * g));
-            put(dst, b + 2 * g, lookup(blend(low, w, h0), table_k5(s + 2 * g)));
+            store_step(dst, b + 2 * g, lookup(blend(low, w, h0), table_k5(s + 2 * g)));
             w = _mm512_srli_epi16(w, 4);
             h0 = _mm512_srli_epi16(h0, 1);
-            put(dst, b + 2 * g + 1, lookup(blend(low, w, h0), table_k5(s + 2 * g + 1)));
+            store_step(dst, b + 2 * g + 1, lookup(blend(low, w, h0), table_k5(s + 2 * g + 1)));
         }
     }
 }
@@ -213,21 +216,22 @@ INLINE void row_q6_k(const char *p, int n, char *dst)
             _mm512_store_si512(v,
                                _mm512_sub_epi8(_mm512_or_si512(_mm512_and_si512(l, low), h), zero));
             for (int i = 0; i < 2; i++)
-                put(dst, b + 2 * g + i,
-                    bf16x32(bytes16(v + 32 * i, _mm512_set1_ps(s[4 * g + 2 * i])),
-                            bytes16(v + 32 * i + 16, _mm512_set1_ps(s[4 * g + 2 * i + 1]))));
+                store_step(dst, b + 2 * g + i,
+                           bf16x32(bytes16(v + 32 * i, _mm512_set1_ps(s[4 * g + 2 * i])),
+                                   bytes16(v + 32 * i + 16, _mm512_set1_ps(s[4 * g + 2 * i + 1]))));
         }
     }
 }
 
-/* i >> 2, plus first: which sub-block entry i of a table of four values each belongs to. */
+/* first + i / 4: the sub-block that entry i belongs to in a table of four values per sub-block. */
 INLINE __m512i each4(int first)
 {
     return _mm512_add_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
                             _mm512_set1_epi32(first));
 }
 
-/* Index words of 32 elements: their sub-block (two of them, `bits` above the value) and value. */
+/* Index words of 32 elements of two sub-blocks: the value, and the sub-block number above its
+ * `bits` bits. */
 INLINE __m512i with_sub(__m512i value, int sub, int bits)
 {
     __m512i s = _mm512_inserti64x4(_mm512_set1_epi16((short)(sub << bits)),
@@ -253,8 +257,8 @@ INLINE void row_q2_k(const char *p, int n, char *dst)
                 _mm512_fmsub_ps(value, _mm512_permutexvar_ps(i1, d), _mm512_permutexvar_ps(i1, m));
             __m512i t = bf16x32(lo, hi), w = widen(q->qs + 32 * g);
             for (int i = 0; i < 4; i++)
-                put(dst, b + 4 * g + i,
-                    lookup(with_sub(_mm512_srli_epi16(w, (unsigned)(2 * i)), 2 * i, 2), t));
+                store_step(dst, b + 4 * g + i,
+                           lookup(with_sub(_mm512_srli_epi16(w, (unsigned)(2 * i)), 2 * i, 2), t));
         }
     }
 }
@@ -281,7 +285,7 @@ INLINE void row_q3_k(const char *p, int n, char *dst)
     for (int b = 0; b < n; b += 8, p += 110) {
         const struct block_q3_k *q = (const void *)p;
         scales_k3(q, s);
-        __m512i high = _mm512_slli_epi16(widen(q->hmask), 2); /* bit 2 + i: of group i */
+        __m512i high = _mm512_slli_epi16(widen(q->hmask), 2); /* bit 2 + i belongs to group i */
         for (int g = 0; g < 8; g += 2) {                      /* 64 elements, 4 sub-blocks */
             __m512i w = _mm512_srli_epi16(widen(q->qs + 32 * (g / 4)), (unsigned)(2 * (g % 4)));
             __m512i h = _mm512_srli_epi16(high, (unsigned)g);
@@ -290,10 +294,10 @@ INLINE void row_q3_k(const char *p, int n, char *dst)
             __m512 hi = _mm512_mask_mov_ps(_mm512_set1_ps(s[2 * g + 2]), 0xff00,
                                            _mm512_set1_ps(s[2 * g + 3]));
             __m512i t = bf16x32(_mm512_mul_ps(value, lo), _mm512_mul_ps(value, hi));
-            put(dst, b + g, lookup(with_sub(blend(two, w, h), 0, 3), t));
+            store_step(dst, b + g, lookup(with_sub(blend(two, w, h), 0, 3), t));
             w = _mm512_srli_epi16(w, 2);
             h = _mm512_srli_epi16(h, 1);
-            put(dst, b + g + 1, lookup(with_sub(blend(two, w, h), 2, 3), t));
+            store_step(dst, b + g + 1, lookup(with_sub(blend(two, w, h), 2, 3), t));
         }
     }
 }
@@ -307,7 +311,8 @@ INLINE void row_iq4_xs(const char *p, int n, char *dst)
         float d = f16_at(&q->d);
         for (int i = 0; i < 8; i++) {
             int sc = (q->scales_l[i / 2] >> 4 * (i % 2) & 15) | (q->scales_h >> 2 * i & 3) << 4;
-            put(dst, b + i, lookup(nibbles(q->qs + 16 * i), table16(v, d * (float)(sc - 32))));
+            store_step(dst, b + i,
+                       lookup(nibbles(q->qs + 16 * i), table16(v, d * (float)(sc - 32))));
         }
     }
 }
@@ -321,28 +326,28 @@ INLINE void row_tq2_0(const char *p, int n, char *dst)
         for (int g = 0; g < 2; g++) {
             __m512i w = widen(q->qs + 32 * g);
             for (int i = 0; i < 4; i++)
-                put(dst, b + 4 * g + i, lookup(_mm512_srli_epi16(w, (unsigned)(2 * i)), t));
+                store_step(dst, b + 4 * g + i, lookup(_mm512_srli_epi16(w, (unsigned)(2 * i)), t));
         }
     }
 }
 
-/* ---- plain numbers ---- */
+/* ---- unquantized types ---- */
 
 INLINE void row_bf16(const char *p, int cols, char *dst)
 {
     int s = 0;
-    for (; 32 * s + 32 <= cols; s++) put(dst, s, _mm512_loadu_si512(p + 64 * s));
-    if (cols % 32) put(dst, s, _mm512_maskz_loadu_epi16((1u << cols % 32) - 1, p + 64 * s));
+    for (; 32 * s + 32 <= cols; s++) store_step(dst, s, _mm512_loadu_si512(p + 64 * s));
+    if (cols % 32) store_step(dst, s, _mm512_maskz_loadu_epi16((1u << cols % 32) - 1, p + 64 * s));
 }
 
-/* 32 floats as bf16, and what the rounding took away as bf16 again. */
-INLINE void put_split(char *dst, int step, size_t rest, __m512 a, __m512 b)
+/* 32 floats as bf16, and the rounding remainders as bf16 to the second panel. */
+INLINE void store_split(char *dst, int step, size_t rest, __m512 a, __m512 b)
 {
     __m512i hi = bf16x32(a, b);
-    put(dst, step, hi);
+    store_step(dst, step, hi);
     a = _mm512_sub_ps(a, widen_bf16(_mm512_castsi512_si256(hi)));
     b = _mm512_sub_ps(b, widen_bf16(_mm512_extracti64x4_epi64(hi, 1)));
-    put(dst + rest, step, bf16x32(a, b));
+    store_step(dst + rest, step, bf16x32(a, b));
 }
 
 INLINE void row_f16(const char *p, int cols, char *dst, size_t rest)
@@ -350,12 +355,13 @@ INLINE void row_f16(const char *p, int cols, char *dst, size_t rest)
     for (int s = 0; 32 * s < cols; s++) {
         __mmask32 live = cols - 32 * s >= 32 ? ~0u : (1u << (cols - 32 * s)) - 1;
         __m512i h = _mm512_maskz_loadu_epi16(live, p + 64 * s);
-        put_split(dst, s, rest, _mm512_cvtph_ps(_mm512_castsi512_si256(h)),
-                  _mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1)));
+        store_split(dst, s, rest, _mm512_cvtph_ps(_mm512_castsi512_si256(h)),
+                    _mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1)));
     }
 }
 
-/* F8 is a F16 with fewer bits: E5M2 its upper byte, E4M3 with an exponent that counts from 2^8. */
+/* F8 as F16: E5M2 is the upper byte of an F16; E4M3 shifted into F16's fields is too small by 2^8.
+ */
 INLINE void row_f8(const char *p, int cols, char *dst, bool e4m3)
 {
     __m512 unit = _mm512_set1_ps(e4m3 ? 256 : 1);
@@ -366,9 +372,9 @@ INLINE void row_f8(const char *p, int cols, char *dst, bool e4m3)
         if (e4m3)
             h = blend(_mm512_set1_epi16(0x3f80), _mm512_srli_epi16(h, 1),
                       _mm512_and_si512(h, _mm512_set1_epi16(-0x8000)));
-        put(dst, s,
-            bf16x32(_mm512_mul_ps(unit, _mm512_cvtph_ps(_mm512_castsi512_si256(h))),
-                    _mm512_mul_ps(unit, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1)))));
+        store_step(dst, s,
+                   bf16x32(_mm512_mul_ps(unit, _mm512_cvtph_ps(_mm512_castsi512_si256(h))),
+                           _mm512_mul_ps(unit, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1)))));
     }
 }
 
@@ -376,12 +382,12 @@ INLINE void row_f32(const char *p, int cols, char *dst, size_t rest)
 {
     for (int s = 0; 32 * s < cols; s++) {
         __mmask32 live = cols - 32 * s >= 32 ? ~0u : (1u << (cols - 32 * s)) - 1;
-        put_split(dst, s, rest, _mm512_maskz_loadu_ps((__mmask16)live, p + 128 * s),
-                  _mm512_maskz_loadu_ps((__mmask16)(live >> 16), p + 128 * s + 64));
+        store_split(dst, s, rest, _mm512_maskz_loadu_ps((__mmask16)live, p + 128 * s),
+                    _mm512_maskz_loadu_ps((__mmask16)(live >> 16), p + 128 * s + 64));
     }
 }
 
-/* Any other type: through floats. */
+/* Any other type: decoded to floats by quant_decode. */
 static void row_other(enum dtype t, const char *p, int cols, char *dst)
 {
     const struct dtype_info *d = dtype_info((int)t);
@@ -391,7 +397,8 @@ static void row_other(enum dtype t, const char *p, int cols, char *dst)
         quant_decode(t, p + (size_t)(c / d->block) * (size_t)d->bytes, f, n);
         for (int i = n; i % 32; i++) f[i] = 0;
         for (int i = 0; i < n; i += 32)
-            put(dst, (c + i) / 32, bf16x32(_mm512_load_ps(f + i), _mm512_load_ps(f + i + 16)));
+            store_step(dst, (c + i) / 32,
+                       bf16x32(_mm512_load_ps(f + i), _mm512_load_ps(f + i + 16)));
     }
 }
 

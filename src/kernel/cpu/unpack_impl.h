@@ -1,25 +1,29 @@
-/* unpack_impl.h - what the unpackers share: tables of bf16, scales, the loop over a panel's rows.
+/* unpack_impl.h - shared by the unpackers: bf16 tables, scales, the loop over the rows of a panel.
  *
- * Only for files that may use AVX-512 with BF16. */
+ * For files compiled with AVX-512 and AVX512_BF16. */
 #ifndef TERN_KERNEL_CPU_UNPACK_IMPL_H
 #define TERN_KERNEL_CPU_UNPACK_IMPL_H
 
 #include "kernel/cpu/unpack.h"
+#include "kernel/cpu/unroll.h"
 
 #include <immintrin.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
+/* 32 floats, rounded to bf16. */
 INLINE __m512i bf16x32(__m512 lo, __m512 hi) { return (__m512i)_mm512_cvtne2ps_pbh(hi, lo); }
+/* vpermw: table entries by the low 5 bits of each index word. */
 INLINE __m512i lookup(__m512i index, __m512i table)
 {
     return _mm512_permutexvar_epi16(index, table);
 }
+/* 32 bytes as words. */
 INLINE __m512i widen(const void *p) { return _mm512_cvtepu8_epi16(_mm256_loadu_si256(p)); }
+/* 16 bytes as words, twice. */
 INLINE __m512i load16x2(const void *p)
 {
     return _mm512_cvtepu8_epi16(_mm256_broadcastsi128_si256(_mm_loadu_si128(p)));
 }
+/* Bits of a where mask is set, else of b. */
 INLINE __m512i blend(__m512i mask, __m512i a, __m512i b)
 {
     return _mm512_ternarylogic_epi32(mask, a, b, 0xca);
@@ -40,7 +44,7 @@ INLINE float f16_at(const uint16_t *h)
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*h)));
 }
 
-/* Two F16 side by side: the first eight times, the second eight times. */
+/* Two consecutive F16: the first in lanes 0-7, the second in lanes 8-15. */
 INLINE __m512 f16_pair(const uint16_t *h)
 {
     uint32_t both;
@@ -50,7 +54,7 @@ INLINE __m512 f16_pair(const uint16_t *h)
         twice, _mm512_castps128_ps512(_mm_cvtph_ps(_mm_cvtsi32_si128((int)both))));
 }
 
-/* The first four bytes of up to 16 blocks. */
+/* The first four bytes of each of up to 16 blocks (their scales). */
 INLINE __m512i heads(const char *p, int block_bytes, int n)
 {
     __m512i at =
@@ -61,7 +65,8 @@ INLINE __m512i heads(const char *p, int block_bytes, int n)
 }
 INLINE __m512 heads_f16(__m512i heads) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(heads)); }
 
-INLINE void put(char *panel, int step, __m512i v)
+/* 32 columns of a row of the panel. */
+INLINE void store_step(char *panel, int step, __m512i v)
 {
     _mm512_store_si512(panel + (size_t)step * 64, v);
 }
@@ -72,14 +77,15 @@ INLINE __m512 bytes16(const void *p, __m512 scale)
     return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))), scale);
 }
 
-INLINE void fetch(const struct unpack *u, int row, size_t bytes)
+/* Prefetches the bytes of `next` that correspond to a row. */
+INLINE void prefetch_next(const struct unpack *u, int row, size_t bytes)
 {
     if (!u->next) return;
     const char *p = u->next + (size_t)row * u->row_bytes;
     for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(p + i, _MM_HINT_T1);
 }
 
-/* A panel's loop over rows; seg is the bytes of a row that it reads. */
+/* Defines an unpack_fn: the loop over the rows of a panel. seg: bytes read per row. */
 #define PANEL(name, call)                                                   \
     static void name(const struct unpack *u, char *panel)                   \
     {                                                                       \
@@ -90,7 +96,7 @@ INLINE void fetch(const struct unpack *u, int row, size_t bytes)
         for (int r = 0; r < u->rows; r++) {                                 \
             const char *src = u->src + (size_t)r * u->row_bytes;            \
             char *dst = panel + (size_t)r * u->stride;                      \
-            fetch(u, r, seg);                                               \
+            prefetch_next(u, r, seg);                                       \
             call;                                                           \
         }                                                                   \
     }

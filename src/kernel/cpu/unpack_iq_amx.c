@@ -1,4 +1,5 @@
-/* unpack_iq_amx.c - the formats whose numbers index a lattice, and TQ1_0. */
+/* unpack_iq_amx.c - unpackers to bf16 for the lattice formats (IQ1, IQ2, IQ3) and TQ1_0. AVX-512
+ * with BF16. Lattice points are gathered from the tables of kernel/iq_grid.h. */
 #include "kernel/cpu/unpack_impl.h"
 
 #include "kernel/quantblocks.h"
@@ -18,13 +19,13 @@ INLINE long long load64(const void *p)
     return v;
 }
 
-/* 32 signed bytes, the first 16 times s0, the others times s1. */
-INLINE void put_bytes(char *dst, int step, __m256i v, float s0, float s1)
+/* 32 signed bytes; the first 16 are multiplied by s0, the others by s1. */
+INLINE void store_bytes(char *dst, int step, __m256i v, float s0, float s1)
 {
     __m512 a = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(v)));
     __m512 b = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(v, 1)));
-    put(dst, step,
-        bf16x32(_mm512_mul_ps(a, _mm512_set1_ps(s0)), _mm512_mul_ps(b, _mm512_set1_ps(s1))));
+    store_step(dst, step,
+               bf16x32(_mm512_mul_ps(a, _mm512_set1_ps(s0)), _mm512_mul_ps(b, _mm512_set1_ps(s1))));
 }
 
 INLINE __m256i with_signs(__m256i v, uint32_t signs)
@@ -32,7 +33,7 @@ INLINE __m256i with_signs(__m256i v, uint32_t signs)
     return _mm256_mask_sub_epi8(v, _cvtu32_mask32(signs), _mm256_setzero_si256(), v);
 }
 
-/* Four times seven signs, each with the eighth that makes their number even. */
+/* 4 x 7 sign bits to 4 x 8: the eighth of each makes the number of set bits even. */
 INLINE uint32_t signs_of(const struct iq_grid *g, uint32_t v)
 {
     return g->signs[v & 127] | (uint32_t)g->signs[v >> 7 & 127] << 8 |
@@ -51,7 +52,7 @@ INLINE void row_iq2_xxs(const char *p, int n, char *dst)
             __m256i v = _mm256_setr_epi64x(load64(g->iq2_xxs[x[0]]), load64(g->iq2_xxs[x[1]]),
                                            load64(g->iq2_xxs[x[2]]), load64(g->iq2_xxs[x[3]]));
             float s = d * (0.5f + (float)(rest >> 28));
-            put_bytes(dst, b + i, with_signs(v, signs_of(g, rest)), s, s);
+            store_bytes(dst, b + i, with_signs(v, signs_of(g, rest)), s, s);
         }
     }
 }
@@ -70,8 +71,8 @@ INLINE void row_iq2_xs(const char *p, int n, char *dst)
             __m256i v =
                 _mm256_setr_epi64x(load64(g->iq2_xs[x[0] & 511]), load64(g->iq2_xs[x[1] & 511]),
                                    load64(g->iq2_xs[x[2] & 511]), load64(g->iq2_xs[x[3] & 511]));
-            put_bytes(dst, b + i, with_signs(v, signs), d * (0.5f + (float)(q->scales[i] & 15)),
-                      d * (0.5f + (float)(q->scales[i] >> 4)));
+            store_bytes(dst, b + i, with_signs(v, signs), d * (0.5f + (float)(q->scales[i] & 15)),
+                        d * (0.5f + (float)(q->scales[i] >> 4)));
         }
     }
 }
@@ -89,14 +90,14 @@ INLINE void row_iq2_s(const char *p, int n, char *dst)
                                            load64(g->iq2_s[x[1] | (h << 6 & 0x300)]),
                                            load64(g->iq2_s[x[2] | (h << 4 & 0x300)]),
                                            load64(g->iq2_s[x[3] | (h << 2 & 0x300)]));
-            put_bytes(dst, b + i, with_signs(v, load32(q->signs + 4 * i)),
-                      d * (0.5f + (float)(q->scales[i] & 15)),
-                      d * (0.5f + (float)(q->scales[i] >> 4)));
+            store_bytes(dst, b + i, with_signs(v, load32(q->signs + 4 * i)),
+                        d * (0.5f + (float)(q->scales[i] & 15)),
+                        d * (0.5f + (float)(q->scales[i] >> 4)));
         }
     }
 }
 
-/* Eight points of four. */
+/* Eight lattice points of four elements. */
 INLINE __m256i points4(const uint8_t grid[][4], __m256i index)
 {
     return _mm256_i32gather_epi32((const int *)(const void *)grid, index, 4);
@@ -113,7 +114,7 @@ INLINE void row_iq3_xxs(const char *p, int n, char *dst)
             __m256i v = points4(
                 g->iq3_xxs, _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(q->qs + 8 * i))));
             float s = d * (0.5f + (float)(rest >> 28));
-            put_bytes(dst, b + i, with_signs(v, signs_of(g, rest)), s, s);
+            store_bytes(dst, b + i, with_signs(v, signs_of(g, rest)), s, s);
         }
     }
 }
@@ -130,7 +131,7 @@ INLINE void row_iq3_s(const char *p, int n, char *dst)
                 _mm256_and_si256(_mm256_sllv_epi32(_mm256_set1_epi32(q->qh[i]), shift), ninth);
             __m256i low = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(q->qs + 8 * i)));
             float s = d * (float)(1 + 2 * (q->scales[i / 2] >> 4 * (i % 2) & 15));
-            put_bytes(
+            store_bytes(
                 dst, b + i,
                 with_signs(points4(g->iq3_s, _mm256_or_si256(low, high)), load32(q->signs + 4 * i)),
                 s, s);
@@ -138,7 +139,7 @@ INLINE void row_iq3_s(const char *p, int n, char *dst)
     }
 }
 
-/* Ternary points, each moved up or down by an eighth: in eighths, 8 v + 1 or 8 v - 1. */
+/* Ternary lattice points shifted up or down by 1/8, in units of 1/8: 8 v + 1 or 8 v - 1. */
 INLINE __m256i eighths(const struct iq_grid *g, const int index[4], __m256i move)
 {
     __m256i v = _mm256_setr_epi64x(load64(g->iq1[index[0]]), load64(g->iq1[index[1]]),
@@ -158,7 +159,7 @@ INLINE void row_iq1_s(const char *p, int n, char *dst)
             int h = q->qh[i], index[4];
             for (int l = 0; l < 4; l++) index[l] = q->qs[4 * i + l] | (h >> 3 * l & 7) << 8;
             float s = d * (float)(2 * (h >> 12 & 7) + 1);
-            put_bytes(dst, b + i, eighths(g, index, _mm256_set1_epi8(h >> 15 ? -1 : 1)), s, s);
+            store_bytes(dst, b + i, eighths(g, index, _mm256_set1_epi8(h >> 15 ? -1 : 1)), s, s);
         }
     }
 }
@@ -179,13 +180,13 @@ INLINE void row_iq1_m(const char *p, int n, char *dst)
             for (int l = 0; l < 4; l++) index[l] = q->qs[4 * i + l] | (h >> 4 * l & 7) << 8;
             __m256i move = _mm256_setr_epi64x(h & 8 ? -1 : up, h & 0x80 ? -1 : up,
                                               h & 0x800 ? -1 : up, h & 0x8000 ? -1 : up);
-            put_bytes(dst, b + i, eighths(g, index, move), d * (float)(2 * (s & 7) + 1),
-                      d * (float)(2 * (s >> 3 & 7) + 1));
+            store_bytes(dst, b + i, eighths(g, index, move), d * (float)(2 * (s & 7) + 1),
+                        d * (float)(2 * (s >> 3 & 7) + 1));
         }
     }
 }
 
-/* Digit n of bytes that are base-3 fractions of 256; power: 3^n. */
+/* Digit n of bytes that are base-3 fractions of 256; power is 3^n. */
 INLINE __m512i digits(__m512i bytes, __m512i power)
 {
     __m512i frac = _mm512_and_si512(_mm512_mullo_epi16(bytes, power), _mm512_set1_epi16(255));
@@ -207,13 +208,13 @@ INLINE void row_tq1_0(const char *p, int n, char *dst)
         __m512 t = _mm512_mul_ps(value, _mm512_set1_ps(f16_at(&q->d)));
         __m512i table = bf16x32(t, t), w = widen(q->qs), v = load16x2(q->qs + 32);
         for (int i = 0; i < 5; i++)
-            put(dst, b + i, lookup(digits(w, _mm512_set1_epi16(power[i])), table));
-        put(dst, b + 5, lookup(digits(v, halves(1, 3)), table));
-        put(dst, b + 6, lookup(digits(v, halves(9, 27)), table));
+            store_step(dst, b + i, lookup(digits(w, _mm512_set1_epi16(power[i])), table));
+        store_step(dst, b + 5, lookup(digits(v, halves(1, 3)), table));
+        store_step(dst, b + 6, lookup(digits(v, halves(9, 27)), table));
         __m256i tail = _mm256_cvtepu8_epi16(_mm_set1_epi32((int)load32(q->qh)));
         v = _mm512_inserti64x4(v, tail, 1);
-        put(dst, b + 7,
-            lookup(digits(v, _mm512_inserti64x4(_mm512_set1_epi16(81), last, 1)), table));
+        store_step(dst, b + 7,
+                   lookup(digits(v, _mm512_inserti64x4(_mm512_set1_epi16(81), last, 1)), table));
     }
 }
 

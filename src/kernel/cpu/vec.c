@@ -1,11 +1,12 @@
+/* vec.c - which vec tables this machine can run. */
 #include "kernel/cpu/vec.h"
 
 #include "kernel/cpu/isa.h"
 
 #include <string.h>
 
-/* On x86 not by isa_by_name: under a hypervisor each question to the CPU takes tens of
- * microseconds, and the compiler's start-up code has asked them all already. */
+/* On x86 not by isa_by_name: under a hypervisor each CPUID takes tens of microseconds, and libgcc
+ * has executed them all at start-up already. */
 bool vec_runs(const char *set)
 {
 #if defined(__x86_64__)

@@ -1,4 +1,4 @@
-/* vec_graph.h - vec.h's operations of graphs. Included by vec_impl.h only. */
+/* vec_graph.h - the operations of vec.h that ONNX graphs use. Included by vec_impl.h only. */
 
 #define BIN(name, op)                                                                \
     static void name(float *out, const float *a, const float *b, int n)              \
@@ -18,7 +18,7 @@ BIN(bin_sub, -)
 BIN(bin_mul, *)
 BIN(bin_div, /)
 
-static void softmax(float *out, const float *x, int n)
+static void simd_softmax(float *out, const float *x, int n)
 {
     vf most = v_set(-INFINITY), sum = v_set(0);
     float top, all = 0;
@@ -50,7 +50,7 @@ INLINE vf tanh_of(vf x) { return v_tanh(x); }
 EACH(erf)
 EACH(tanh)
 
-/* mr rows by two vectors of columns, from column j of the panel on: sums stay in registers. */
+/* mr rows times two vectors of columns from column j on; sums stay in registers, k ascending. */
 INLINE void panel_tile(const struct vec_panel *p, int mr, int i, int j)
 {
     const float *a = p->a + (size_t)i * p->lda, *b = p->b + j;
@@ -85,7 +85,7 @@ INLINE void panel_tile(const struct vec_panel *p, int mr, int i, int j)
     }
 }
 
-static void panel(const struct vec_panel *p)
+static void simd_panel(const struct vec_panel *p)
 {
     for (int j = 0; j < VEC_PANEL && j < p->n; j += 2 * W) {
         int i = 0;

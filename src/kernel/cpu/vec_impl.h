@@ -1,12 +1,14 @@
-/* vec_impl.h - vec.h's operations on whatever vectors simd.h gives. Included by vec_avx2.c,
- * vec_avx512.c and vec_neon.c, which name the table. */
+/* vec_impl.h - the row operations (vec.h) in the vectors of simd.h. Included by vec_avx2.c,
+ * vec_avx512.c and vec_neon.c, each of which defines VEC, the name of its table.
+ *
+ * Sums are accumulated per lane in F32 and added across lanes at the end. */
 #include "kernel/cpu/kvload.h"
 #include "kernel/cpu/simd.h"
 #include "kernel/cpu/vec.h"
 
 #include <math.h>
 
-static void rmsnorm(float *out, const float *x, const float *w, int n, float eps)
+static void simd_rmsnorm(float *out, const float *x, const float *w, int n, float eps)
 {
     vf a = v_set(0), b = a;
     int i = 0;
@@ -33,7 +35,8 @@ static void rmsnorm(float *out, const float *x, const float *w, int n, float eps
     }
 }
 
-static void layernorm(float *out, const float *x, const float *w, const float *b, int n, float eps)
+static void simd_layernorm(float *out, const float *x, const float *w, const float *b, int n,
+                           float eps)
 {
     vf sum = v_set(0), var = sum;
     int i;
@@ -123,7 +126,7 @@ static void swiglu_clip_row(float *out, const float *gate, const float *up, int 
                   n - i);
 }
 
-static void add(float *x, const float *y, float scale, int n)
+static void simd_add(float *x, const float *y, float scale, int n)
 {
     vf s = v_set(scale);
     int i = 0;
@@ -132,7 +135,7 @@ static void add(float *x, const float *y, float scale, int n)
     if (i < n) v_store_n(x + i, v_fma(v_load_n(y + i, n - i), s, v_load_n(x + i, n - i)), n - i);
 }
 
-static void scale(float *out, const float *x, float scale, int n)
+static void simd_scale(float *out, const float *x, float scale, int n)
 {
     vf s = v_set(scale);
     int i = 0;
@@ -141,7 +144,7 @@ static void scale(float *out, const float *x, float scale, int n)
     if (i < n) v_store_n(out + i, v_load_n(x + i, n - i) * s, n - i);
 }
 
-static void softcap(float *x, float cap, int n)
+static void simd_softcap(float *x, float cap, int n)
 {
     vf c = v_set(cap), inv = v_set(1 / cap);
     int i = 0;
@@ -150,7 +153,7 @@ static void softcap(float *x, float cap, int n)
     if (i < n) v_store_n(x + i, c * v_tanh(v_load_n(x + i, n - i) * inv), n - i);
 }
 
-static void rope_half(float *x, const float *table, int n_rot)
+static void simd_rope_half(float *x, const float *table, int n_rot)
 {
     int half = n_rot / 2, i = 0;
     float *y = x + half;
@@ -168,14 +171,14 @@ static void rope_half(float *x, const float *table, int n_rot)
     }
 }
 
-static void rope_pair(float *x, const float *table, int n_rot)
+static void simd_rope_pair(float *x, const float *table, int n_rot)
 {
     int i = 0;
 
     n_rot &= ~1;
-    for (; i + W <= n_rot; i += W) v_store(x + i, v_turn(v_load(x + i), v_load(table + i)));
+    for (; i + W <= n_rot; i += W) v_store(x + i, v_rotate(v_load(x + i), v_load(table + i)));
     if (i < n_rot)
-        v_store_n(x + i, v_turn(v_load_n(x + i, n_rot - i), v_load_n(table + i, n_rot - i)),
+        v_store_n(x + i, v_rotate(v_load_n(x + i, n_rot - i), v_load_n(table + i, n_rot - i)),
                   n_rot - i);
 }
 
@@ -185,7 +188,7 @@ static void store_q8(char *dst, const float *src, int n)
         vf most = v_set(0);
         for (int k = 0; k < Q8; k += W) most = v_max(most, v_abs(v_load(src + i + k)));
         float d = v_hmax(most) / 127;
-        if (!(d < 500)) { /* past F16, or not a number */
+        if (!(d < 500)) { /* the scale overflows F16, or is NaN */
             quant_encode(DT_Q8_0, src + i, dst, Q8);
             continue;
         }
@@ -216,7 +219,7 @@ INLINE void load_row(enum dtype t, float *dst, const void *src, int n)
     if (i < n) v_store_n(dst + i, kv_load_n(t, src, i, n - i), n - i);
 }
 
-static void load(enum dtype t, float *dst, const void *src, int n)
+static void simd_load(enum dtype t, float *dst, const void *src, int n)
 {
     switch (t) {
     case DT_F32: load_row(DT_F32, dst, src, n); break;
@@ -227,7 +230,7 @@ static void load(enum dtype t, float *dst, const void *src, int n)
     }
 }
 
-static void store(enum dtype t, void *dst, const float *src, int n)
+static void simd_store(enum dtype t, void *dst, const float *src, int n)
 {
     uint16_t *h = dst;
     int i = 0;
@@ -251,8 +254,8 @@ static void store(enum dtype t, void *dst, const float *src, int n)
 
 const struct vec VEC = {
     .name = SIMD_NAME,
-    .rmsnorm = rmsnorm,
-    .layernorm = layernorm,
+    .rmsnorm = simd_rmsnorm,
+    .layernorm = simd_layernorm,
     .act = { [ACT_SILU] = silu_row,
              [ACT_GELU] = gelu_row,
              [ACT_GELU_TANH] = gelu_tanh_row,
@@ -262,16 +265,16 @@ const struct vec VEC = {
              [ACT_SIGMOID] = sigmoid_row,
              [ACT_SWIGLU_CLIP] = swiglu_clip_row,
              [ACT_NONE] = none_row },
-    .add = add,
-    .scale = scale,
-    .softcap = softcap,
-    .rope = { [ROPE_HALF] = rope_half, [ROPE_PAIR] = rope_pair },
-    .load = load,
-    .store = store,
+    .add = simd_add,
+    .scale = simd_scale,
+    .softcap = simd_softcap,
+    .rope = { [ROPE_HALF] = simd_rope_half, [ROPE_PAIR] = simd_rope_pair },
+    .load = simd_load,
+    .store = simd_store,
     .bin = { bin_add, bin_sub, bin_mul, bin_div },
     .bin1 = { bin_add1, bin_sub1, bin_mul1, bin_div1 },
-    .softmax = softmax,
+    .softmax = simd_softmax,
     .erf = erf_row,
     .tanh = tanh_row,
-    .panel = panel,
+    .panel = simd_panel,
 };

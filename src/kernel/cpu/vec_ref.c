@@ -1,11 +1,11 @@
-/* The definition of every row operation: plain C, sums in double. */
+/* vec_ref.c - the reference of the row operations: plain C, sums in double. */
 #include "kernel/cpu/vec.h"
 
 #include "kernel/quant.h"
 
 #include <math.h>
 
-static void rmsnorm(float *out, const float *x, const float *w, int n, float eps)
+static void ref_rmsnorm(float *out, const float *x, const float *w, int n, float eps)
 {
     double sum = 0;
 
@@ -14,7 +14,8 @@ static void rmsnorm(float *out, const float *x, const float *w, int n, float eps
     for (int i = 0; i < n; i++) out[i] = w ? x[i] * s * w[i] : x[i] * s;
 }
 
-static void layernorm(float *out, const float *x, const float *w, const float *b, int n, float eps)
+static void ref_layernorm(float *out, const float *x, const float *w, const float *b, int n,
+                          float eps)
 {
     double sum = 0, var = 0;
 
@@ -38,7 +39,7 @@ static double gelu_tanh(double x)
 static double gelu_quick(double x) { return x * sigmoid(1.702 * x); }
 static double relu(double x) { return x > 0 ? x : 0; }
 static double relu2(double x) { return relu(x) * relu(x); }
-static double none(double x) { return x; }
+static double identity(double x) { return x; }
 
 #define ROW(f)                                                                             \
     static void f##_row(float *out, const float *gate, const float *up, int n)             \
@@ -52,7 +53,7 @@ ROW(gelu_quick)
 ROW(relu)
 ROW(relu2)
 ROW(sigmoid)
-ROW(none)
+ROW(identity)
 
 static void swiglu_clip_row(float *out, const float *gate, const float *up, int n)
 {
@@ -62,22 +63,22 @@ static void swiglu_clip_row(float *out, const float *gate, const float *up, int 
     }
 }
 
-static void add(float *x, const float *y, float scale, int n)
+static void ref_add(float *x, const float *y, float scale, int n)
 {
     for (int i = 0; i < n; i++) x[i] += scale * y[i];
 }
 
-static void scale(float *out, const float *x, float s, int n)
+static void ref_scale(float *out, const float *x, float s, int n)
 {
     for (int i = 0; i < n; i++) out[i] = x[i] * s;
 }
 
-static void softcap(float *x, float cap, int n)
+static void ref_softcap(float *x, float cap, int n)
 {
     for (int i = 0; i < n; i++) x[i] = (float)(cap * tanh((double)x[i] / cap));
 }
 
-static void turn(float *a, float *b, const float *cs)
+static void rotate_pair(float *a, float *b, const float *cs)
 {
     float x = *a, y = *b;
 
@@ -85,18 +86,21 @@ static void turn(float *a, float *b, const float *cs)
     *b = x * cs[1] + y * cs[0];
 }
 
-static void rope_half(float *x, const float *table, int n_rot)
+static void ref_rope_half(float *x, const float *table, int n_rot)
 {
-    for (int i = 0; i < n_rot / 2; i++) turn(x + i, x + i + n_rot / 2, table + 2 * i);
+    for (int i = 0; i < n_rot / 2; i++) rotate_pair(x + i, x + i + n_rot / 2, table + 2 * i);
 }
 
-static void rope_pair(float *x, const float *table, int n_rot)
+static void ref_rope_pair(float *x, const float *table, int n_rot)
 {
-    for (int i = 0; i < n_rot / 2; i++) turn(x + 2 * i, x + 2 * i + 1, table + 2 * i);
+    for (int i = 0; i < n_rot / 2; i++) rotate_pair(x + 2 * i, x + 2 * i + 1, table + 2 * i);
 }
 
-static void load(enum dtype t, float *dst, const void *src, int n) { quant_decode(t, src, dst, n); }
-static void store(enum dtype t, void *dst, const float *src, int n)
+static void ref_load(enum dtype t, float *dst, const void *src, int n)
+{
+    quant_decode(t, src, dst, n);
+}
+static void ref_store(enum dtype t, void *dst, const float *src, int n)
 {
     quant_encode(t, src, dst, n);
 }
@@ -115,7 +119,7 @@ BIN(bin_sub, -)
 BIN(bin_mul, *)
 BIN(bin_div, /)
 
-static void softmax(float *out, const float *x, int n)
+static void ref_softmax(float *out, const float *x, int n)
 {
     double sum = 0;
     float most = -INFINITY;
@@ -135,7 +139,7 @@ static void tanh_row(float *out, const float *x, int n)
     for (int i = 0; i < n; i++) out[i] = (float)tanh((double)x[i]);
 }
 
-static void panel(const struct vec_panel *p)
+static void ref_panel(const struct vec_panel *p)
 {
     for (int i = 0; i < p->m; i++)
         for (int j = 0; j < p->n; j++) {
@@ -150,8 +154,8 @@ static void panel(const struct vec_panel *p)
 
 const struct vec vec_ref = {
     .name = "reference",
-    .rmsnorm = rmsnorm,
-    .layernorm = layernorm,
+    .rmsnorm = ref_rmsnorm,
+    .layernorm = ref_layernorm,
     .act = { [ACT_SILU] = silu_row,
              [ACT_GELU] = gelu_row,
              [ACT_GELU_TANH] = gelu_tanh_row,
@@ -160,17 +164,17 @@ const struct vec vec_ref = {
              [ACT_GELU_QUICK] = gelu_quick_row,
              [ACT_SIGMOID] = sigmoid_row,
              [ACT_SWIGLU_CLIP] = swiglu_clip_row,
-             [ACT_NONE] = none_row },
-    .add = add,
-    .scale = scale,
-    .softcap = softcap,
-    .rope = { [ROPE_HALF] = rope_half, [ROPE_PAIR] = rope_pair },
-    .load = load,
-    .store = store,
+             [ACT_NONE] = identity_row },
+    .add = ref_add,
+    .scale = ref_scale,
+    .softcap = ref_softcap,
+    .rope = { [ROPE_HALF] = ref_rope_half, [ROPE_PAIR] = ref_rope_pair },
+    .load = ref_load,
+    .store = ref_store,
     .bin = { bin_add, bin_sub, bin_mul, bin_div },
     .bin1 = { bin_add1, bin_sub1, bin_mul1, bin_div1 },
-    .softmax = softmax,
+    .softmax = ref_softmax,
     .erf = erf_row,
     .tanh = tanh_row,
-    .panel = panel,
+    .panel = ref_panel,
 };
