@@ -203,9 +203,8 @@ static void end_parser(struct choice *ch)
 
 int choice_check(const struct choice *ch, struct err *e)
 {
-    const struct toolparse *p = &ch->parse;
     bool failed = ch->text.failed || ch->reasoning.failed || ch->calls.failed || ch->args.failed ||
-                  logprobs_failed(&ch->lp) || p->held.failed || p->space.failed || p->body.failed;
+                  logprobs_failed(&ch->lp) || toolparse_check(&ch->parse, NULL) != OK;
 
     return failed ? err_nomem(e, "the answer") : OK;
 }

@@ -265,7 +265,7 @@ static int set_parsing(struct call *c, struct str template, struct str prompt, s
     g->on = g->calls || g->think;
     g->prompt_end =
         arena_str(&c->arena, prompt.n > END ? str_skip(prompt, prompt.n - END) : prompt);
-    toolfamily_marks(g->calls, g->think, marks);
+    toolfamily_list_marks(g->calls, g->think, marks);
     for (int i = 0; marks[i]; i++) show_specials(g, t, str_c(marks[i]));
     return arena_check(&c->arena, e);
 }

@@ -1,15 +1,27 @@
-/* toolcall_code.c - calls as Python writes them, and Gemma's way, which looks like it. */
-#include "toolcall/toolcall_impl.h"
+/* toolcall_code.c - calls in the notation of Python, and in that of Gemma, which resembles it.
+ *
+ * Arguments are converted to JSON while they are read. Both readers move through a text and append
+ * to a buf; a failed buf is noticed when the call is sent. */
 #include "base/jsonw.h"
 #include "base/utf8.h"
+#include "toolcall/toolcall_impl.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- [name(k="v")] ---- */
+enum { MAX_VALUE_DEPTH = 32 };
 
-static size_t hex_digits(struct str s, size_t n, int32_t *out)
+/* Sends a call whose arguments were converted. false: it is no call, or memory ran out. */
+static bool send_converted(struct str name, const struct buf *args, struct toolcall_sink *sink)
+{
+    if (args->failed) sink->failed = true;
+    return !sink->failed && toolcall_send(name, buf_str(args), STR(""), sink);
+}
+
+/* ---- Python: [name(k="v", ...), ...] ---- */
+
+/* n hexadecimal digits. Returns n, or 0: they are not there. */
+static size_t read_hex(struct str s, size_t n, int32_t *out)
 {
     char digits[9];
 
@@ -21,19 +33,20 @@ static size_t hex_digits(struct str s, size_t n, int32_t *out)
     return n;
 }
 
-/* What stands behind a backslash, and how much of it; pairs of halves become one character. */
-static size_t python_escape(struct str s, struct buf *out)
+/* Appends the character of an escape; s begins after the backslash. Returns the bytes it takes. Two
+ * surrogates are one character. */
+static size_t convert_escape(struct str s, struct buf *out)
 {
     static const char letters[] = "ntrbfva0", means[] = "\n\t\r\b\f\v\a";
     const char *found = s.p[0] ? strchr(letters, s.p[0]) : NULL;
     int32_t cp = -1, low;
     size_t n = 0;
 
-    if (s.p[0] == 'x') n = hex_digits(str_skip(s, 1), 2, &cp);
-    if (s.p[0] == 'u') n = hex_digits(str_skip(s, 1), 4, &cp);
-    if (s.p[0] == 'U') n = hex_digits(str_skip(s, 1), 8, &cp);
+    if (s.p[0] == 'x') n = read_hex(str_skip(s, 1), 2, &cp);
+    if (s.p[0] == 'u') n = read_hex(str_skip(s, 1), 4, &cp);
+    if (s.p[0] == 'U') n = read_hex(str_skip(s, 1), 8, &cp);
     if (n == 4 && cp >= 0xd800 && cp < 0xdc00 && str_starts(str_skip(s, 5), STR("\\u")) &&
-        hex_digits(str_skip(s, 7), 4, &low) && low >= 0xdc00 && low < 0xe000) {
+        read_hex(str_skip(s, 7), 4, &low) && low >= 0xdc00 && low < 0xe000) {
         cp = 0x10000 + ((cp - 0xd800) << 10) + (low - 0xdc00);
         n = 10;
     }
@@ -46,52 +59,65 @@ static size_t python_escape(struct str s, struct buf *out)
     return 1;
 }
 
-static size_t python_text(struct str s, struct buf *out)
+/* Returns the bytes of the string that s begins with; 0: it is not closed. */
+static size_t convert_string(struct str s, struct buf *out)
 {
     struct buf text = { 0 };
     struct jsonw w = { .out = out };
     size_t at = 1;
 
     while (at < s.n && s.p[at] != s.p[0]) {
-        if (s.p[at] == '\\' && at + 1 < s.n) at += 1 + python_escape(str_skip(s, at + 1), &text);
+        if (s.p[at] == '\\' && at + 1 < s.n) at += 1 + convert_escape(str_skip(s, at + 1), &text);
         else buf_putc(&text, s.p[at++]);
     }
     if (at < s.n) jsonw_str(&w, buf_str(&text));
+    if (text.failed) out->failed = true;
     buf_release(&text);
     return at < s.n ? at + 1 : 0;
 }
 
-/* One Python literal as JSON; how much of s it takes, 0: it is none. */
-static size_t python_value(struct str s, struct buf *out, int depth)
+static size_t convert_python(struct str s, struct buf *out, int depth);
+
+/* A list or dictionary. Commas and colons are copied; toolcall_send checks the result. */
+static size_t convert_container(struct str s, struct buf *out, int depth)
+{
+    char close = s.p[0] == '[' ? ']' : '}';
+    size_t at, n;
+
+    buf_putc(out, s.p[0]);
+    for (at = skip_spaces(s, 1); at < s.n && s.p[at] != close; at = skip_spaces(s, at)) {
+        if (s.p[at] == ',' || s.p[at] == ':') {
+            buf_putc(out, s.p[at++]);
+            continue;
+        }
+        if (!(n = convert_python(str_skip(s, at), out, depth + 1))) return 0;
+        at += n;
+    }
+    buf_putc(out, close);
+    return at < s.n ? at + 1 : 0;
+}
+
+/* Converts the Python literal that s begins with. Returns its bytes; 0: it is none. */
+static size_t convert_python(struct str s, struct buf *out, int depth)
 {
     static const struct {
         const char *from, *to;
     } words[] = { { "True", "true" }, { "False", "false" }, { "None", "null" } };
+    bool failed = false;
     size_t at;
 
-    if (!s.n || depth > 32) return 0;
-    if (s.p[0] == '"' || s.p[0] == '\'') return python_text(s, out);
+    if (!s.n || depth > MAX_VALUE_DEPTH) return 0;
+    if (s.p[0] == '"' || s.p[0] == '\'') return convert_string(s, out);
     for (size_t i = 0; i < 3; i++)
         if (str_starts(s, str_c(words[i].from)))
             return buf_puts(out, words[i].to), strlen(words[i].from);
-    if (s.p[0] == '[' || s.p[0] == '{') {
-        char close = s.p[0] == '[' ? ']' : '}';
-        buf_putc(out, s.p[0]);
-        for (at = spaces(s, 1); at < s.n && s.p[at] != close; at = spaces(s, at)) {
-            size_t n;
-            if (s.p[at] == ',' || s.p[at] == ':') {
-                buf_putc(out, s.p[at++]);
-                continue;
-            }
-            if (!(n = python_value(str_skip(s, at), out, depth + 1))) return 0;
-            at += n;
-        }
-        buf_putc(out, close);
-        return at < s.n ? at + 1 : 0;
-    }
-    at = json_value_span(str_of(s.p, s.n));
+    if (s.p[0] == '[' || s.p[0] == '{') return convert_container(s, out, depth);
+    at = toolcall_value_span(s);
     while (at > 0 && s.p[at - 1] == ')') at--;
-    if (!at || !json_valid(str_take(s, at))) return 0;
+    if (!at || !toolcall_is_json(str_take(s, at), &failed)) {
+        if (failed) out->failed = true;
+        return 0;
+    }
     buf_put_str(out, str_take(s, at));
     return at;
 }
@@ -104,45 +130,58 @@ static size_t name_span(struct str s)
     return n;
 }
 
-static size_t send_python_one(struct str s, const struct tool_sink *sink)
+/* Converts k=v, ... up to the closing parenthesis, from `at` on. Returns its position; 0: these are
+ * no keyword arguments. */
+static size_t convert_keywords(struct str s, size_t at, struct buf *json)
 {
-    struct buf json = { 0 };
-    struct jsonw w = { .out = &json };
-    size_t n = name_span(s), at = n + 1, value, key;
-    bool sent = false;
+    struct jsonw w = { .out = json };
+    size_t key, value;
 
-    if (!n || n >= s.n || s.p[n] != '(') return 0;
-    at = spaces(s, at);
-    if (at < s.n && s.p[at] == '{') { /* all of them as one object */
-        value = json_span(str_skip(s, at));
-        key = spaces(s, at + value);
-        if (!value || key >= s.n || s.p[key] != ')') return 0;
-        return toolcall_named(str_take(s, n), str_of(s.p + at, value), STR(""), sink) ? key + 1 : 0;
-    }
-    buf_putc(&json, '{');
-    for (at = spaces(s, at); at < s.n && s.p[at] != ')'; at = spaces(s, at)) {
+    buf_putc(json, '{');
+    for (at = skip_spaces(s, at); at < s.n && s.p[at] != ')'; at = skip_spaces(s, at)) {
         if (s.p[at] == ',') {
             at++;
             continue;
         }
         key = name_span(str_skip(s, at));
-        if (!key || at + key >= s.n || s.p[at + key] != '=') goto out;
-        if (json.n > 1) buf_putc(&json, ',');
+        if (!key || at + key >= s.n || s.p[at + key] != '=') return 0;
+        if (json->n > 1) buf_putc(json, ',');
         w.comma = false;
         jsonw_str(&w, str_of(s.p + at, key));
-        buf_putc(&json, ':');
-        at = spaces(s, at + key + 1);
-        if (!(value = python_value(str_skip(s, at), &json, 0))) goto out;
+        buf_putc(json, ':');
+        at = skip_spaces(s, at + key + 1);
+        if (!(value = convert_python(str_skip(s, at), json, 0))) return 0;
         at += value;
     }
-    buf_putc(&json, '}');
-    if (at < s.n) sent = toolcall_named(str_take(s, n), buf_str(&json), STR(""), sink);
-out:
+    buf_putc(json, '}');
+    return at < s.n ? at : 0;
+}
+
+/* Sends the call that s begins with. Returns its bytes; 0: it is none. */
+static size_t send_python_call(struct str s, struct toolcall_sink *sink)
+{
+    struct buf json = { 0 };
+    size_t n = name_span(s), at, span;
+    bool sent;
+
+    if (!n || n >= s.n || s.p[n] != '(') return 0;
+    at = skip_spaces(s, n + 1);
+    if (at < s.n && s.p[at] == '{') { /* all arguments in one object */
+        span = toolcall_json_span(str_skip(s, at));
+        n = skip_spaces(s, at + span);
+        if (!span || n >= s.n || s.p[n] != ')') return 0;
+        return toolcall_send(str_take(s, name_span(s)), str_of(s.p + at, span), STR(""), sink)
+                   ? n + 1
+                   : 0;
+    }
+    at = convert_keywords(s, at, &json);
+    if (json.failed) sink->failed = true;
+    sent = at && send_converted(str_take(s, n), &json, sink);
     buf_release(&json);
     return sent ? at + 1 : 0;
 }
 
-bool toolcall_python(struct str body, const struct tool_sink *sink)
+bool toolcall_send_python(struct str body, struct toolcall_sink *sink)
 {
     bool any = false;
 
@@ -155,16 +194,17 @@ bool toolcall_python(struct str body, const struct tool_sink *sink)
             body = str_skip(body, 1);
             continue;
         }
-        if (!(n = send_python_one(body, sink))) return any;
+        if (!(n = send_python_call(body, sink))) return any;
         any = true;
         body = str_skip(body, n);
     }
     return any;
 }
 
-/* ---- call:name{key:value, ...}, texts between quote marks of their own ---- */
+/* ---- Gemma: call:name{key:value, ...} ---- */
 
-struct gemma {
+/* Strings are between two marks of the family, and not escaped. */
+struct gemma_reader {
     struct str s;
     size_t at;
     struct str quote;
@@ -172,7 +212,8 @@ struct gemma {
     int depth;
 };
 
-static bool gemma_text(struct gemma *g) /* behind the opening quote */
+/* The rest of a string, after its opening quote. */
+static bool gemma_convert_text(struct gemma_reader *g)
 {
     struct str rest = str_skip(g->s, g->at);
     ptrdiff_t end = str_find(rest, g->quote);
@@ -184,56 +225,66 @@ static bool gemma_text(struct gemma *g) /* behind the opening quote */
     return true;
 }
 
-static bool gemma_quoted(struct gemma *g)
+static bool gemma_eat_quote(struct gemma_reader *g)
 {
     if (!str_starts(str_skip(g->s, g->at), g->quote)) return false;
     g->at += g->quote.n;
     return true;
 }
 
-static bool gemma_string(struct gemma *g) /* JSON's own */
+/* Copies the first n bytes of the rest if they are JSON. */
+static bool gemma_copy_json(struct gemma_reader *g, struct str json, size_t n)
 {
-    struct str rest = str_skip(g->s, g->at);
-    size_t n = rest.n && rest.p[0] == '"' ? json_string_span(rest) : 0;
+    bool failed = false, is = toolcall_is_json(json, &failed);
 
-    if (!n || !json_valid(str_take(rest, n))) return false;
-    buf_put_str(g->out, str_take(rest, n));
+    if (failed) g->out->failed = true;
+    if (!is) return false;
+    buf_put_str(g->out, json);
     g->at += n;
     return true;
 }
 
-static bool gemma_key(struct gemma *g)
+/* A string in the notation of JSON. */
+static bool gemma_copy_string(struct gemma_reader *g)
+{
+    struct str rest = str_skip(g->s, g->at);
+    size_t n = rest.n && rest.p[0] == '"' ? toolcall_string_span(rest) : 0;
+
+    return n && gemma_copy_json(g, str_take(rest, n), n);
+}
+
+static bool gemma_convert_key(struct gemma_reader *g)
 {
     struct jsonw w = { .out = g->out };
     size_t from = g->at;
 
-    if (gemma_quoted(g)) return gemma_text(g);
-    if (gemma_string(g)) return true;
+    if (gemma_eat_quote(g)) return gemma_convert_text(g);
+    if (gemma_copy_string(g)) return true;
     while (g->at < g->s.n && !strchr(":,}", g->s.p[g->at])) g->at++;
     jsonw_str(&w, str_trim(str_of(g->s.p + from, g->at - from)));
     return g->at > from;
 }
 
-static bool gemma_value(struct gemma *g);
+static bool gemma_convert_value(struct gemma_reader *g);
 
-/* "{...}" or "[...]", from behind the bracket. */
-static bool gemma_items(struct gemma *g, char close)
+/* The rest of "{...}" or "[...]", after the bracket. */
+static bool gemma_convert_items(struct gemma_reader *g, char close)
 {
     bool first = true;
 
     buf_putc(g->out, close == '}' ? '{' : '[');
     for (;;) {
-        g->at = spaces(g->s, g->at);
+        g->at = skip_spaces(g->s, g->at);
         if (g->at >= g->s.n) return false;
         if (g->s.p[g->at] == close) break;
         if (!first && g->s.p[g->at++] != ',') return false;
         if (!first) buf_putc(g->out, ',');
-        g->at = spaces(g->s, g->at);
+        g->at = skip_spaces(g->s, g->at);
         if (close == '}') {
-            if (!gemma_key(g) || g->at >= g->s.n || g->s.p[g->at++] != ':') return false;
+            if (!gemma_convert_key(g) || g->at >= g->s.n || g->s.p[g->at++] != ':') return false;
             buf_putc(g->out, ':');
         }
-        if (!gemma_value(g)) return false;
+        if (!gemma_convert_value(g)) return false;
         first = false;
     }
     g->at++;
@@ -241,46 +292,44 @@ static bool gemma_items(struct gemma *g, char close)
     return true;
 }
 
-static bool gemma_value(struct gemma *g)
+static bool gemma_convert_value(struct gemma_reader *g)
 {
-    size_t from = g->at = spaces(g->s, g->at);
+    size_t from = g->at = skip_spaces(g->s, g->at), end;
     char c = g->at < g->s.n ? g->s.p[g->at] : 0;
     bool is;
 
-    if (gemma_quoted(g)) return gemma_text(g);
-    if (gemma_string(g)) return true;
+    if (gemma_eat_quote(g)) return gemma_convert_text(g);
+    if (gemma_copy_string(g)) return true;
     if (c == '{' || c == '[') {
-        if (++g->depth > 32) return false;
+        if (++g->depth > MAX_VALUE_DEPTH) return false;
         g->at++;
-        is = gemma_items(g, c == '{' ? '}' : ']');
+        is = gemma_convert_items(g, c == '{' ? '}' : ']');
         g->depth--;
         return is;
     }
-    while (g->at < g->s.n && !strchr(",}]", g->s.p[g->at])) g->at++;
-    if (!json_valid(str_trim(str_of(g->s.p + from, g->at - from)))) return false;
-    buf_put_str(g->out, str_trim(str_of(g->s.p + from, g->at - from)));
-    return true;
+    for (end = from; end < g->s.n && !strchr(",}]", g->s.p[end]);) end++;
+    return gemma_copy_json(g, str_trim(str_of(g->s.p + from, end - from)), end - from);
 }
 
-bool toolcall_gemma(struct str body, const char *quote, const struct tool_sink *sink)
+bool toolcall_send_gemma(struct str body, const char *quote, struct toolcall_sink *sink)
 {
     struct buf json = { 0 };
-    struct gemma g = { .s = str_trim(body), .quote = str_c(quote), .out = &json };
+    struct gemma_reader g = { .s = str_trim(body), .quote = str_c(quote), .out = &json };
+    struct str name, rest;
     ptrdiff_t brace;
+    size_t span;
     bool sent = false;
 
     if (str_starts(g.s, STR("call:"))) g.s = str_skip(g.s, 5);
-    brace = str_find(g.s, STR("{"));
-    if (brace > 0) {
-        struct str rest = str_skip(g.s, (size_t)brace + 1);
-        size_t span = rest.n && rest.p[0] == '{' ? json_span(rest) : 0;
-        if (span && str_is(str_trim(str_skip(rest, span)), "}")) /* all of them as one object */
-            return toolcall_named(str_take(g.s, (size_t)brace), str_take(rest, span), STR(""),
-                                  sink);
-        g.at = (size_t)brace + 1;
-        if (gemma_items(&g, '}'))
-            sent = toolcall_named(str_take(g.s, (size_t)brace), buf_str(&json), STR(""), sink);
-    }
+    if ((brace = str_find(g.s, STR("{"))) <= 0) return false;
+    name = str_take(g.s, (size_t)brace);
+    rest = str_skip(g.s, (size_t)brace + 1);
+    span = rest.n && rest.p[0] == '{' ? toolcall_json_span(rest) : 0;
+    if (span && str_is(str_trim(str_skip(rest, span)), "}")) /* all arguments in one object */
+        return toolcall_send(name, str_take(rest, span), STR(""), sink);
+    g.at = (size_t)brace + 1;
+    if (gemma_convert_items(&g, '}')) sent = send_converted(name, &json, sink);
+    if (json.failed) sink->failed = true;
     buf_release(&json);
     return sent;
 }

@@ -1,4 +1,8 @@
-/* toolhead.c - the beginning of a call: which tool, and where its arguments begin. */
+/* toolcall_head.c - the beginning of a call: which tool is called, and where its arguments begin.
+ *
+ * The name of a call is known long before the call is complete. Once it is a known tool and its
+ * arguments follow as a JSON object, they can be streamed. All functions return 1: found; 0: more
+ * text is needed; -1: the text is not such a beginning, and the call is read as a whole. */
 #include "toolcall/toolcall_impl.h"
 
 bool toolcall_is_known(const json_t *tools, struct str name)
@@ -13,115 +17,106 @@ bool toolcall_is_known(const json_t *tools, struct str name)
     return false;
 }
 
-static bool is_one(struct str s, const char *const *names)
+static bool is_in(struct str s, const char *const *names)
 {
     for (; *names; names++)
         if (str_is(s, *names)) return true;
     return false;
 }
 
-/* Where the arguments begin: at a '{' behind white space. 1, 0: not known yet, -1: there is none.
- */
-static int find_args(struct str text, size_t at, struct tool_head *h)
+/* The arguments begin with a '{' after white space. */
+static int find_args(struct str text, size_t at, struct toolcall_head *h)
 {
-    h->args = spaces(text, at);
+    h->args = skip_spaces(text, at);
     if (h->args >= text.n) return 0;
     return text.p[h->args] == '{' ? 1 : -1;
 }
 
 /* ---- {"name": ..., "arguments": { ---- */
 
-/* The string at `at`, without its quotes and escapes; 0: it is not complete, -1: it is none, or has
- * some. */
-static int plain_string(struct str text, size_t *at, struct str *out)
+/* Reads a string without escapes at *at and moves after it. */
+static int read_plain_string(struct str text, size_t *at, struct str *out)
 {
     size_t n;
 
     if (*at >= text.n) return 0;
     if (text.p[*at] != '"') return -1;
-    if (!(n = json_string_span(str_skip(text, *at)))) return 0;
+    if (!(n = toolcall_string_span(str_skip(text, *at)))) return 0;
     *out = str_of(text.p + *at + 1, n - 2);
     *at += n;
     return memchr(out->p, '\\', out->n) ? -1 : 1;
 }
 
-/* Behind a value that tells neither name nor arguments. */
+/* Moves *at after a value that is neither name nor arguments. */
 static int skip_value(struct str text, size_t *at)
 {
-    size_t n = json_value_span(str_skip(text, *at));
+    size_t n = toolcall_value_span(str_skip(text, *at));
 
-    if (!n || *at + n >= text.n) return 0; /* a number may go on */
+    if (!n || *at + n >= text.n) return 0; /* a number may have more digits */
     *at += n;
     return 1;
 }
 
+/* Reads the value of a member at *at. 1: the arguments begin here; 2: continue with the next
+ * member.
+ */
 static int read_member(struct str text, size_t *at, struct str key, const json_t *tools,
-                       struct tool_head *h)
+                       struct toolcall_head *h)
 {
-    static const char *const names[] = { "name", "tool_name", "function", NULL },
-                             *const ids[] = { "id", "tool_call_id", NULL },
-                             *const args[] = { "arguments", "parameters", "args", NULL };
-    bool text_value = text.p[*at] == '"';
+    bool is_string = text.p[*at] == '"', is_args = is_in(key, toolcall_args_keys);
     int rc;
 
-    if (is_one(key, names) && text_value) {
-        if ((rc = plain_string(text, at, &h->name)) <= 0) return rc;
+    if (is_in(key, toolcall_name_keys) && is_string) {
+        if ((rc = read_plain_string(text, at, &h->name)) <= 0) return rc;
         return toolcall_is_known(tools, h->name) ? 2 : -1;
     }
-    if (is_one(key, ids) && text_value) return (rc = plain_string(text, at, &h->id)) > 0 ? 2 : rc;
-    if (is_one(key, names) || text.p[*at] == '[') return -1;
-    if (text.p[*at] != '{') return is_one(key, args) ? -1 : skip_value(text, at) ? 2 : 0;
-    if (!h->name.n && !is_one(key, args) && toolcall_is_known(tools, key))
-        h->name = key; /* {"f": {...}} */
-    else if (!h->name.n || !is_one(key, args)) return -1;
+    if (is_in(key, toolcall_id_keys) && is_string)
+        return (rc = read_plain_string(text, at, &h->id)) > 0 ? 2 : rc;
+    if (is_in(key, toolcall_name_keys) || text.p[*at] == '[') return -1;
+    if (text.p[*at] != '{') return is_args ? -1 : skip_value(text, at) ? 2 : 0;
+    if (!h->name.n && !is_args && toolcall_is_known(tools, key)) h->name = key; /* {"f": {...}} */
+    else if (!h->name.n || !is_args) return -1;
     h->args = *at;
     return 1;
 }
 
-static int read_object(struct str text, size_t at, const json_t *tools, struct tool_head *h)
+static int read_object(struct str text, size_t at, const json_t *tools, struct toolcall_head *h)
 {
     struct str key;
     int rc;
 
-    for (at = spaces(text, at + 1);; at = spaces(text, at)) {
-        if (at < text.n && text.p[at] == ',') at = spaces(text, at + 1);
-        if ((rc = plain_string(text, &at, &key)) <= 0) return rc;
-        at = spaces(text, at);
+    for (at = skip_spaces(text, at + 1);; at = skip_spaces(text, at)) {
+        if (at < text.n && text.p[at] == ',') at = skip_spaces(text, at + 1);
+        if ((rc = read_plain_string(text, &at, &key)) <= 0) return rc;
+        at = skip_spaces(text, at);
         if (at >= text.n) return 0;
         if (text.p[at] != ':') return -1;
-        at = spaces(text, at + 1);
+        at = skip_spaces(text, at + 1);
         if (at >= text.n) return 0;
         if ((rc = read_member(text, &at, key, tools, h)) != 2) return rc;
     }
 }
 
-static int read_json(struct str text, bool in_list, const json_t *tools, struct tool_head *h)
+static int read_json(struct str text, bool in_list, const json_t *tools, struct toolcall_head *h)
 {
-    static const char *const fences[] = { "```json", "```" };
-    size_t at = spaces(text, 0);
+    size_t at = skip_spaces(text, 0);
 
     h->tail = TAIL_OBJECT;
     h->list = in_list;
-    for (int i = 0; i < 2 && !in_list; i++) {
-        struct str rest = str_skip(text, at), fence = str_c(fences[i]);
-        if (rest.n < fence.n && str_starts(fence, rest)) return 0;
-        if (!str_starts(rest, fence)) continue;
-        at = spaces(text, at + fence.n);
-        break;
-    }
+    if (!in_list) at = toolcall_skip_fence(text, at);
     if (at < text.n && text.p[at] == '[' && !in_list) {
         h->list = true;
-        at = spaces(text, at + 1);
+        at = skip_spaces(text, at + 1);
     }
     if (at >= text.n) return 0;
     return text.p[at] == '{' ? read_object(text, at, tools, h) : -1;
 }
 
-/* ---- a name, and a mark behind it ---- */
+/* ---- a name and a mark after it ---- */
 
-static int read_mistral(struct str text, bool in_list, const json_t *tools, struct tool_head *h)
+static int read_mistral(struct str text, bool in_list, const json_t *tools, struct toolcall_head *h)
 {
-    size_t at = spaces(text, 0), n = at;
+    size_t at = skip_spaces(text, 0), n = at;
     struct str rest;
     ptrdiff_t end;
 
@@ -129,13 +124,13 @@ static int read_mistral(struct str text, bool in_list, const json_t *tools, stru
     if (in_list || text.p[at] == '[' || text.p[at] == '{')
         return read_json(text, in_list, tools, h);
     while (n < text.n && text.p[n] != '[' && text.p[n] != '{') n++;
-    if (n - at > 256) return -1;
+    if (n - at > TOOLCALL_MAX_NAME) return -1;
     if (n >= text.n) return 0;
     h->name = str_trim(str_of(text.p + at, n - at));
     if (!toolcall_is_known(tools, h->name)) return -1;
     rest = str_skip(text, n);
     if (str_starts(rest, STR("[CALL_ID]"))) {
-        if ((end = str_find(rest, STR("[ARGS]"))) < 0) return rest.n > 256 ? -1 : 0;
+        if ((end = str_find(rest, STR("[ARGS]"))) < 0) return rest.n > TOOLCALL_MAX_NAME ? -1 : 0;
         h->id = str_trim(str_of(rest.p + 9, (size_t)end - 9));
         return find_args(text, n + (size_t)end + 6, h);
     }
@@ -148,9 +143,10 @@ static int read_mistral(struct str text, bool in_list, const json_t *tools, stru
     return find_args(text, n, h);
 }
 
-/* name SEP {, or type SEP name \n ```json { */
+/* name SEP {, or type SEP name \n ```json {. left: the text before SEP; at: the position after it.
+ */
 static int read_named(struct str left, struct str text, size_t at, const json_t *tools,
-                      struct tool_head *h)
+                      struct toolcall_head *h)
 {
     static const char *const fences[] = { "```json", "```" };
     struct str right = str_skip(text, at), rest;
@@ -161,11 +157,11 @@ static int read_named(struct str left, struct str text, size_t at, const json_t 
         h->name = str_trim(left);
         return rc && toolcall_is_known(tools, h->name) ? 1 : rc ? -1 : 0;
     }
-    if ((line = str_find(right, STR("\n"))) < 0) return right.n > 256 ? -1 : 0;
+    if ((line = str_find(right, STR("\n"))) < 0) return right.n > TOOLCALL_MAX_NAME ? -1 : 0;
     h->name = str_trim(str_take(right, (size_t)line));
     h->tail = TAIL_FENCE;
     if (!toolcall_is_known(tools, h->name)) return -1;
-    at = spaces(text, at + (size_t)line);
+    at = skip_spaces(text, at + (size_t)line);
     rest = str_skip(text, at);
     if (rest.n < 7 && str_starts(str_c(fences[0]), rest)) return 0;
     for (int i = 0; i < 2; i++)
@@ -174,57 +170,51 @@ static int read_named(struct str left, struct str text, size_t at, const json_t 
 }
 
 static int read_separated(const struct toolfamily *f, struct str text, const json_t *tools,
-                          struct tool_head *h)
+                          struct toolcall_head *h)
 {
-    static const char mark[] = "<|tool_call:name|>";
     ptrdiff_t sep = str_find(text, str_c(f->sep)), at;
     struct str left;
-    size_t behind;
+    size_t after;
 
-    if (sep < 0) return text.n > 512 ? -1 : 0;
+    if (sep < 0) return text.n > 2 * TOOLCALL_MAX_NAME ? -1 : 0;
     left = str_take(text, (size_t)sep);
-    behind = (size_t)sep + strlen(f->sep);
-    if (f->payload == PAYLOAD_NAMED) return read_named(left, text, behind, tools, h);
+    after = (size_t)sep + strlen(f->sep);
+    if (f->payload == PAYLOAD_NAMED) return read_named(left, text, after, tools, h);
     if (f->payload == PAYLOAD_SOLAR) {
-        if ((at = str_find(left, str_c(mark))) < 0) return -1;
+        if ((at = str_find(left, STR(TOOLCALL_SOLAR_NAME))) < 0) return -1;
         h->id = str_trim(str_take(left, (size_t)at));
-        h->name = str_trim(str_skip(left, (size_t)at + strlen(mark)));
+        h->name = str_trim(str_skip(left, (size_t)at + strlen(TOOLCALL_SOLAR_NAME)));
     } else {
-        h->name = h->id = str_trim(left);
-        if (str_starts(h->name, STR("functions."))) h->name = str_skip(h->name, 10);
-        for (size_t i = h->name.n; i-- > 0;)
-            if (h->name.p[i] == ':') {
-                h->name.n = i;
-                break;
-            }
+        h->id = str_trim(left);
+        h->name = toolcall_kimi_name(h->id);
     }
-    return toolcall_is_known(tools, h->name) ? find_args(text, behind, h) : -1;
+    return toolcall_is_known(tools, h->name) ? find_args(text, after, h) : -1;
 }
 
-/* A JSON object where arguments could stand between tags. */
+/* Arguments that are a JSON object in place of tags. */
 static int read_tagged(const struct toolfamily_tags *g, struct str text, const json_t *tools,
-                       struct tool_head *h)
+                       struct toolcall_head *h)
 {
     ptrdiff_t at = g->name_end ? str_find(text, str_c(g->name_end)) : -1, skip = 0;
-    size_t behind;
+    size_t after;
 
     if (!g->name_end) return -1;
-    if (at < 0) return text.n > 256 ? -1 : 0;
+    if (at < 0) return text.n > TOOLCALL_MAX_NAME ? -1 : 0;
     h->name = str_trim(str_take(text, (size_t)at));
     if (!toolcall_is_known(tools, h->name)) return -1;
-    behind = (size_t)at + strlen(g->name_end);
+    after = (size_t)at + strlen(g->name_end);
     if (g->name_skip) {
-        if ((skip = str_find(str_skip(text, behind), str_c(g->name_skip))) < 0)
-            return text.n > 512 ? -1 : 0;
-        behind += (size_t)skip + strlen(g->name_skip);
+        if ((skip = str_find(str_skip(text, after), str_c(g->name_skip))) < 0)
+            return text.n > 2 * TOOLCALL_MAX_NAME ? -1 : 0;
+        after += (size_t)skip + strlen(g->name_skip);
     }
-    return find_args(text, behind, h);
+    return find_args(text, after, h);
 }
 
-int toolcall_head(const struct toolfamily *f, struct str text, bool in_list, const json_t *tools,
-                  struct tool_head *out)
+int toolcall_read_head(const struct toolfamily *f, struct str text, bool in_list,
+                       const json_t *tools, struct toolcall_head *out)
 {
-    *out = (struct tool_head){ .name = STR(""), .id = STR("") };
+    *out = (struct toolcall_head){ .name = STR(""), .id = STR("") };
     switch (f->payload) {
     case PAYLOAD_JSON:
     case PAYLOAD_BARE: return read_json(text, in_list, tools, out);

@@ -1,4 +1,4 @@
-/* toolcall_impl.h - between the files that read tool calls. */
+/* toolcall_impl.h - shared by the files that read tool calls. */
 #ifndef TERN_TOOLCALL_TOOLCALL_IMPL_H
 #define TERN_TOOLCALL_TOOLCALL_IMPL_H
 
@@ -6,25 +6,44 @@
 
 #include <ctype.h>
 
-/* Where the white space that begins at `at` is over. */
-static inline size_t spaces(struct str s, size_t at)
+enum { TOOLCALL_MAX_NAME = 256 }; /* bytes; a longer text before the arguments is no name */
+
+/* The mark between id and name of PAYLOAD_SOLAR. */
+#define TOOLCALL_SOLAR_NAME "<|tool_call:name|>"
+
+/* Keys of {"name": ..., "id": ..., "arguments": ...} in all families; each ends with NULL. */
+extern const char *const toolcall_name_keys[], *const toolcall_id_keys[],
+                                                   *const toolcall_args_keys[];
+
+/* The position after the white space at `at`. */
+static inline size_t skip_spaces(struct str s, size_t at)
 {
     while (at < s.n && isspace((unsigned char)s.p[at])) at++;
     return at;
 }
 
-size_t json_string_span(struct str s); /* of the string that s begins with; 0: not complete */
-size_t json_value_span(struct str s);  /* of any value that s begins with; 0: not complete */
+/* The position after "```json" or "```" and white space at `at`; `at` if there is none; s.n if it
+ * may become one with more text. */
+size_t toolcall_skip_fence(struct str s, size_t at);
 
-/* Sends a call whose arguments are JSON (or empty); false: they are not, or there is no name. */
-bool toolcall_named(struct str name, struct str args, struct str id, const struct tool_sink *sink);
+/* The length of the string, or of any JSON value, that s begins with; 0: it is not complete. */
+size_t toolcall_string_span(struct str s);
+size_t toolcall_value_span(struct str s);
 
-/* Whole bodies, between the marks of a call; false: it is none. */
-bool toolcall_separated(const struct toolfamily *f, struct str body, const struct tool_sink *sink);
-bool toolcall_tagged(const struct toolfamily_tags *g, struct str body, const json_t *tools,
-                     const struct tool_sink *sink);
-bool toolcall_python(struct str body, const struct tool_sink *sink);
-bool toolcall_gemma(struct str body, const char *quote, const struct tool_sink *sink);
-/* The body ends within an argument, so the mark behind it is part of that. */
-bool toolcall_inside_value(const struct toolfamily *f, struct str body, const json_t *tools);
+/* The name in functions.NAME:0. */
+struct str toolcall_kimi_name(struct str id);
+
+/* Sends a call if the name is not empty and the arguments are JSON or empty. false: they are not.
+ */
+bool toolcall_send(struct str name, struct str args, struct str id, struct toolcall_sink *sink);
+
+/* These read the whole text between the marks of a call and send it. false: it is no call. */
+bool toolcall_send_separated(const struct toolfamily *f, struct str body,
+                             struct toolcall_sink *sink);
+bool toolcall_send_tagged(const struct toolfamily_tags *g, struct str body, const json_t *tools,
+                          struct toolcall_sink *sink);
+bool toolcall_send_python(struct str body, struct toolcall_sink *sink);
+bool toolcall_send_gemma(struct str body, const char *quote, struct toolcall_sink *sink);
+/* Does the text end inside of an argument, so that a closing mark after it is part of that? */
+bool toolcall_ends_inside_value(const struct toolfamily *f, struct str body, const json_t *tools);
 #endif

@@ -1,4 +1,5 @@
-/* toolcall_text.c - calls whose arguments stand behind a name, or are tags. */
+/* toolcall_text.c - calls that are a name and a JSON object, or a name and arguments between tags.
+ */
 #include "toolcall/toolcall_impl.h"
 #include "base/jsonw.h"
 
@@ -6,8 +7,8 @@
 
 /* ---- name, then arguments ---- */
 
-/* Inside ```json ... ```, or as it is. */
-static struct str unfenced(struct str s)
+/* The content of ```json ... ```, or the text itself. */
+static struct str without_fence(struct str s)
 {
     ptrdiff_t end;
 
@@ -16,12 +17,13 @@ static struct str unfenced(struct str s)
     s = str_skip(s, 3);
     if (str_starts(s, STR("json"))) s = str_skip(s, 4);
     s = str_trim(s);
-    if (s.n && s.p[0] == '{' && json_span(s)) return str_take(s, json_span(s));
+    if (s.n && s.p[0] == '{' && toolcall_json_span(s)) return str_take(s, toolcall_json_span(s));
     end = str_find(s, STR("```"));
     return str_trim(end < 0 ? s : str_take(s, (size_t)end));
 }
 
-static bool send_deepseek(struct str body, const char *sep, const struct tool_sink *sink)
+/* name SEP {...}, or type SEP name \n ```json {...} ``` */
+static bool send_deepseek(struct str body, const char *sep, struct toolcall_sink *sink)
 {
     ptrdiff_t at = str_find(body, str_c(sep)), line;
     struct str left, right;
@@ -31,49 +33,56 @@ static bool send_deepseek(struct str body, const char *sep, const struct tool_si
     right = str_skip(body, (size_t)at + strlen(sep));
     if ((str_trim(right).n == 0 || str_trim(right).p[0] != '{') &&
         str_find(right, STR("```")) >= 0 && (line = str_find(right, STR("\n"))) >= 0)
-        return toolcall_named(str_take(right, (size_t)line),
-                              unfenced(str_skip(right, (size_t)line)), STR(""), sink);
-    return toolcall_named(left, right, STR(""), sink);
+        return toolcall_send(str_take(right, (size_t)line),
+                             without_fence(str_skip(right, (size_t)line)), STR(""), sink);
+    return toolcall_send(left, right, STR(""), sink);
 }
 
-static bool send_kimi(struct str body, const char *sep, const struct tool_sink *sink)
+struct str toolcall_kimi_name(struct str id)
+{
+    struct str name = str_starts(id, STR("functions.")) ? str_skip(id, 10) : id;
+
+    for (size_t i = name.n; i-- > 0;)
+        if (name.p[i] == ':') return str_take(name, i);
+    return name;
+}
+
+/* functions.name:0 SEP {...}; all before SEP is the id. */
+static bool send_kimi(struct str body, const char *sep, struct toolcall_sink *sink)
 {
     ptrdiff_t at = str_find(body, str_c(sep));
-    struct str id, name;
+    struct str id;
 
     if (at < 0) return false;
-    name = id = str_trim(str_take(body, (size_t)at));
-    if (str_starts(name, STR("functions."))) name = str_skip(name, 10);
-    for (size_t i = name.n; i-- > 0;)
-        if (name.p[i] == ':') {
-            name.n = i;
-            break;
-        }
-    return toolcall_named(name, str_skip(body, (size_t)at + strlen(sep)), id, sink);
+    id = str_trim(str_take(body, (size_t)at));
+    return toolcall_send(toolcall_kimi_name(id), str_skip(body, (size_t)at + strlen(sep)), id,
+                         sink);
 }
 
 /* id MARK name SEP {...} */
-static bool send_solar(struct str body, const char *sep, const struct tool_sink *sink)
+static bool send_solar(struct str body, const char *sep, struct toolcall_sink *sink)
 {
-    static const char mark[] = "<|tool_call:name|>";
-    ptrdiff_t at = str_find(body, str_c(mark)), args = str_find(body, str_c(sep));
+    const struct str mark = STR(TOOLCALL_SOLAR_NAME);
+    ptrdiff_t at = str_find(body, mark), args = str_find(body, str_c(sep));
 
     if (at < 0 || args < at) return false;
-    return toolcall_named(
-        str_of(body.p + at + sizeof mark - 1, (size_t)(args - at) - (sizeof mark - 1)),
-        str_skip(body, (size_t)args + strlen(sep)), str_trim(str_take(body, (size_t)at)), sink);
+    return toolcall_send(str_of(body.p + at + mark.n, (size_t)(args - at) - mark.n),
+                         str_skip(body, (size_t)args + strlen(sep)),
+                         str_trim(str_take(body, (size_t)at)), sink);
 }
 
-bool toolcall_separated(const struct toolfamily *f, struct str body, const struct tool_sink *sink)
+bool toolcall_send_separated(const struct toolfamily *f, struct str body,
+                             struct toolcall_sink *sink)
 {
     if (f->payload == PAYLOAD_KIMI) return send_kimi(body, f->sep, sink);
     if (f->payload == PAYLOAD_SOLAR) return send_solar(body, f->sep, sink);
     return send_deepseek(body, f->sep, sink);
 }
 
-/* ---- arguments as tags ---- */
+/* ---- arguments between tags ---- */
 
-static const json_t *schema_of(const json_t *tools, struct str name, struct str key)
+/* The schema of an argument of a tool; NULL: there is none. */
+static const json_t *find_argument_schema(const json_t *tools, struct str name, struct str key)
 {
     json_t *tool;
     size_t i;
@@ -88,7 +97,7 @@ static const json_t *schema_of(const json_t *tools, struct str name, struct str 
     return NULL;
 }
 
-static bool wants_text(const json_t *schema)
+static bool allows_string(const json_t *schema)
 {
     const json_t *type = json_object_get(schema, "type");
 
@@ -100,43 +109,41 @@ static bool wants_text(const json_t *schema)
     return false;
 }
 
-struct tagged { /* an object of arguments on its way */
-    struct buf json;
-    struct jsonw w;
-    const json_t *tools;
-    struct str name;
-};
+/* The type of a value that the model declares between key and value. */
+enum declared_type { DECLARED_NONE, DECLARED_STRING, DECLARED_JSON };
 
-/* What the model itself says of a value, between its key and it. */
-enum said { SAYS_NOTHING, SAYS_TEXT, SAYS_JSON };
-
-static enum said said_of(struct str attributes)
+static enum declared_type read_declared_type(struct str attributes)
 {
     if (str_find(attributes, STR("string=\"true\"")) >= 0 ||
         str_find(attributes, STR("type=\"string\"")) >= 0)
-        return SAYS_TEXT;
+        return DECLARED_STRING;
     if (str_find(attributes, STR("string=\"false\"")) >= 0 ||
         str_find(attributes, STR("type=\"")) >= 0)
-        return SAYS_JSON;
-    return SAYS_NOTHING;
+        return DECLARED_JSON;
+    return DECLARED_NONE;
 }
 
-/* A text where the model or the tool says so or it is nothing else; JSON where it is JSON. */
-static void put_arg(struct tagged *t, struct str key, struct str value, enum said said)
+/* An iterator over the arguments between tags. */
+struct tag_iter {
+    const struct toolfamily_tags *g;
+    const json_t *tools;
+    struct str name; /* of the tool */
+    struct str rest; /* the text after the current argument */
+    struct str key, value;
+    enum declared_type type;
+    bool cut; /* the value has no closing tag */
+};
+
+/* Is the value a string, because the model declares it or the schema allows it? */
+static bool is_string_value(const struct tag_iter *a)
 {
-    bool text = said == SAYS_TEXT ||
-                (said == SAYS_NOTHING && wants_text(schema_of(t->tools, t->name, key)));
-    struct str trimmed = str_trim(value);
-    char name[256];
-
-    snprintf(name, sizeof name, "%.*s", STR_ARG(str_take(key, sizeof name - 1)));
-    jsonw_key(&t->w, name);
-    if (!text && trimmed.n && json_valid(trimmed)) jsonw_raw(&t->w, trimmed);
-    else jsonw_str(&t->w, value);
+    return a->type == DECLARED_STRING ||
+           (a->type == DECLARED_NONE &&
+            allows_string(find_argument_schema(a->tools, a->name, a->key)));
 }
 
-/* What stands between two marks; *rest goes on behind the second. */
-static bool between(struct str *rest, const char *open, const char *close, struct str *out)
+/* The text between two marks. *rest moves behind the second. */
+static bool take_between(struct str *rest, const char *open, const char *close, struct str *out)
 {
     ptrdiff_t from = str_find(*rest, str_c(open)), to;
     struct str inside;
@@ -149,7 +156,7 @@ static bool between(struct str *rest, const char *open, const char *close, struc
     return true;
 }
 
-/* One newline off each end: they belong to the tags. */
+/* Without one newline at each end. */
 static struct str without_newlines(struct str s)
 {
     if (s.n && s.p[0] == '\n') s = str_skip(s, 1);
@@ -157,32 +164,7 @@ static struct str without_newlines(struct str s)
     return s;
 }
 
-/* Arguments one after the other; of a tool that says which are texts. */
-struct params_at {
-    const struct toolfamily_tags *g;
-    const json_t *tools;
-    struct str name, rest, key, value;
-    enum said said;
-    bool cut; /* the value has no end */
-};
-
-/* Behind a value: where its closing mark stands. What must be JSON may hold that mark in its
- * strings. */
-static ptrdiff_t value_end(const struct params_at *a)
-{
-    size_t at = spaces(a->rest, 0), n, end;
-    bool text = a->said == SAYS_TEXT ||
-                (a->said == SAYS_NOTHING && wants_text(schema_of(a->tools, a->name, a->key)));
-
-    if (at < a->rest.n && strchr("{[\"", a->rest.p[at]) && !text) {
-        n = json_value_span(str_skip(a->rest, at));
-        end = spaces(a->rest, at + n);
-        if (n && str_starts(str_skip(a->rest, end), str_c(a->g->end))) return (ptrdiff_t)end;
-    }
-    return str_find(a->rest, str_c(a->g->end));
-}
-
-/* <![CDATA[...]]> is what stands in it. */
+/* The content of <![CDATA[...]]>, or the text itself. */
 static struct str without_cdata(struct str s)
 {
     struct str open = STR("<![CDATA["), close = STR("]]>"), t = str_trim(s);
@@ -191,31 +173,44 @@ static struct str without_cdata(struct str s)
     return str_of(t.p + open.n, t.n - open.n - close.n);
 }
 
-static bool next_param(struct params_at *a)
+/* Where the closing tag of the value is. The strings of a JSON value may contain the tag. */
+static ptrdiff_t find_value_end(const struct tag_iter *a)
+{
+    size_t at = skip_spaces(a->rest, 0), n, end;
+
+    if (at < a->rest.n && strchr("{[\"", a->rest.p[at]) && !is_string_value(a)) {
+        n = toolcall_value_span(str_skip(a->rest, at));
+        end = skip_spaces(a->rest, at + n);
+        if (n && str_starts(str_skip(a->rest, end), str_c(a->g->end))) return (ptrdiff_t)end;
+    }
+    return str_find(a->rest, str_c(a->g->end));
+}
+
+static bool next_argument(struct tag_iter *a)
 {
     const struct toolfamily_tags *g = a->g;
     ptrdiff_t at;
 
-    if (!between(&a->rest, g->key, g->key_end, &a->key)) return false;
+    if (!take_between(&a->rest, g->key, g->key_end, &a->key)) return false;
     a->key = str_trim(a->key);
-    a->said = SAYS_NOTHING;
+    a->type = DECLARED_NONE;
     if (g->value[0]) {
         if ((at = str_find(a->rest, str_c(g->value))) < 0) return false;
-        a->said = said_of(str_take(a->rest, (size_t)at));
+        a->type = read_declared_type(str_take(a->rest, (size_t)at));
         a->rest = str_skip(a->rest, (size_t)at + strlen(g->value));
     }
-    at = value_end(a);
+    at = find_value_end(a);
     a->cut = at < 0;
     a->value = a->cut ? a->rest : str_take(a->rest, (size_t)at);
     a->rest = a->cut ? STR("") : str_skip(a->rest, (size_t)at + strlen(g->end));
-    if (g->lines) a->value = without_newlines(a->value);
+    if (g->trim_lines) a->value = without_newlines(a->value);
     a->value = without_cdata(a->value);
     return true;
 }
 
-/* The name, and what stands behind it; false: there is none. */
-static bool split_tagged(const struct toolfamily_tags *g, struct str body, struct str *name,
-                         struct str *rest)
+/* The name and the text after it; false: there is none. */
+static bool split_name(const struct toolfamily_tags *g, struct str body, struct str *name,
+                       struct str *rest)
 {
     ptrdiff_t at;
     size_t n = 0;
@@ -237,48 +232,60 @@ static bool split_tagged(const struct toolfamily_tags *g, struct str body, struc
     return name->n && str_find(*name, STR("\n")) < 0;
 }
 
-bool toolcall_tagged(const struct toolfamily_tags *g, struct str body, const json_t *tools,
-                     const struct tool_sink *sink)
+/* A value that is no string is written as it is, if it is JSON. */
+static void write_argument(const struct tag_iter *a, struct jsonw *w, bool *failed)
 {
-    struct tagged t = { .tools = tools };
-    struct params_at a = { .g = g, .tools = tools };
+    struct str trimmed = str_trim(a->value);
+    char key[256];
+
+    snprintf(key, sizeof key, "%.*s", STR_ARG(str_take(a->key, sizeof key - 1)));
+    jsonw_key(w, key);
+    if (!is_string_value(a) && trimmed.n && toolcall_is_json(trimmed, failed))
+        jsonw_raw(w, trimmed);
+    else jsonw_str(w, a->value);
+}
+
+bool toolcall_send_tagged(const struct toolfamily_tags *g, struct str body, const json_t *tools,
+                          struct toolcall_sink *sink)
+{
+    struct tag_iter a = { .g = g, .tools = tools };
+    struct buf json = { 0 };
+    struct jsonw w = { .out = &json };
     bool sent;
 
-    if (!split_tagged(g, body, &a.name, &a.rest)) return false;
-    t.name = a.name;
+    if (!split_name(g, body, &a.name, &a.rest)) return false;
     if (str_trim(a.rest).n && str_trim(a.rest).p[0] == '{')
-        return toolcall_named(t.name, a.rest, STR(""), sink);
-    t.w.out = &t.json;
-    jsonw_obj(&t.w);
-    while (next_param(&a))
-        if (!a.cut || g->name_end) put_arg(&t, a.key, a.value, a.said);
-    jsonw_end(&t.w);
-    sent = toolcall_named(t.name, buf_str(&t.json), STR(""), sink);
-    buf_release(&t.json);
+        return toolcall_send(a.name, a.rest, STR(""), sink);
+    jsonw_obj(&w);
+    while (next_argument(&a))
+        if (!a.cut || g->name_end) write_argument(&a, &w, &sink->failed);
+    jsonw_end(&w);
+    if (json.failed) sink->failed = true;
+    sent = !sink->failed && toolcall_send(a.name, buf_str(&json), STR(""), sink);
+    buf_release(&json);
     return sent;
 }
 
-/* Arguments that are JSON and not over. */
-static bool inside_json(struct str s)
+/* Is it a JSON object that is not complete? */
+static bool is_open_object(struct str s)
 {
     s = str_trim(s);
-    return s.n && s.p[0] == '{' && json_span(s) == 0;
+    return s.n && s.p[0] == '{' && toolcall_json_span(s) == 0;
 }
 
-/* A value may hold the mark that ends the call: then the call goes on. */
-bool toolcall_inside_value(const struct toolfamily *f, struct str body, const json_t *tools)
+bool toolcall_ends_inside_value(const struct toolfamily *f, struct str body, const json_t *tools)
 {
-    struct params_at a = { .g = f->tags, .tools = tools };
+    struct tag_iter a = { .g = f->tags, .tools = tools };
     ptrdiff_t at;
 
     if (f->payload == PAYLOAD_NAMED || f->payload == PAYLOAD_KIMI || f->payload == PAYLOAD_SOLAR) {
         if ((at = str_find(body, str_c(f->sep))) < 0) return false;
         body = str_skip(body, (size_t)at + strlen(f->sep));
         at = str_find(body, STR("{"));
-        return at >= 0 && inside_json(str_skip(body, (size_t)at));
+        return at >= 0 && is_open_object(str_skip(body, (size_t)at));
     }
-    if (f->payload != PAYLOAD_TAGS || !split_tagged(f->tags, body, &a.name, &a.rest)) return false;
-    if (inside_json(a.rest)) return true;
-    while (next_param(&a)) {}
+    if (f->payload != PAYLOAD_TAGS || !split_name(f->tags, body, &a.name, &a.rest)) return false;
+    if (is_open_object(a.rest)) return true;
+    while (next_argument(&a)) {}
     return a.cut;
 }

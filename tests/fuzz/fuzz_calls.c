@@ -76,11 +76,13 @@ static void read_back(struct str template, const json_t *tools, const struct buf
     struct seen seen = { 0 };
     const struct toolparse_out out = { on_text, on_text, on_call, on_args, &seen };
     struct toolparse p;
+    bool failed = false;
 
     toolparse_init(&p, toolfamily_find(template), NULL, tools, STR(""), &out);
     toolparse_push(&p, buf_str(text));
     toolparse_end(&p);
-    if (seen.n != 1 || p.cut || !json_valid(buf_str(&seen.args))) __builtin_trap();
+    if (toolparse_check(&p, NULL) != OK) __builtin_trap();
+    if (seen.n != 1 || p.cut || !toolcall_is_json(buf_str(&seen.args), &failed)) __builtin_trap();
     toolparse_release(&p);
     buf_release(&seen.args);
 }
