@@ -1,8 +1,8 @@
-// The server's HTTP API as the page uses it: JSON, event streams, errors with what to do about them.
+// Client of the server's HTTP API: JSON calls, event streams, errors.
 
 const KEY = 'tern.key';
 
-/* For this browser tab only: closing it forgets the key. */
+/* sessionStorage: the key is gone when the tab is closed. */
 export function apiKey() {
     try {
         return sessionStorage.getItem(KEY) || '';
@@ -16,16 +16,16 @@ export function setApiKey(key) {
         if (key) sessionStorage.setItem(KEY, key);
         else sessionStorage.removeItem(KEY);
     } catch {
-        /* storage is off: the server will say 401 */
+        /* no storage: the server answers 401 */
     }
 }
 
 export class ApiError extends Error {
     constructor(message, { status = 0, code = '', retryAfter = 0, correlation = '' } = {}) {
         super(message);
-        this.status = status; /* 0: no answer at all */
+        this.status = status; /* HTTP status; 0: no answer */
         this.code = code;
-        this.retryAfter = retryAfter; /* seconds; 0: not said */
+        this.retryAfter = retryAfter; /* seconds; 0: unknown */
         this.correlation = correlation;
     }
 }
@@ -39,7 +39,8 @@ export function retrySeconds(header, now = Date.now()) {
     return Number.isNaN(at) ? 0 : Math.max(0, Math.ceil((at - now) / 1000));
 }
 
-function fromEnvelope(error, status, retryAfter) {
+/* From the error object of the API. */
+function errorFromBody(error, status, retryAfter) {
     return new ApiError(String(error.message || `the server answered ${status}`), {
         status,
         retryAfter,
@@ -48,15 +49,15 @@ function fromEnvelope(error, status, retryAfter) {
     });
 }
 
-async function failure(response) {
+async function errorFromResponse(response) {
     const retryAfter = retrySeconds(response.headers.get('retry-after'));
     let body = null;
     try {
         body = await response.json();
     } catch {
-        /* not ours: a proxy's page */
+        /* not JSON: a proxy's error page */
     }
-    return fromEnvelope(body?.error ?? {}, response.status, retryAfter);
+    return errorFromBody(body?.error ?? {}, response.status, retryAfter);
 }
 
 export async function call(path, { method = 'GET', body = null, signal = null } = {}) {
@@ -77,7 +78,7 @@ export async function call(path, { method = 'GET', body = null, signal = null } 
         if (e.name === 'AbortError') throw e;
         throw new ApiError('The server cannot be reached.');
     }
-    if (!response.ok) throw await failure(response);
+    if (!response.ok) throw await errorFromResponse(response);
     return response;
 }
 
@@ -89,7 +90,7 @@ export function cancelCall(id) {
     return call(`/v1/requests/${encodeURIComponent(id)}/cancel`, { method: 'POST', body: {} });
 }
 
-/* Text in any pieces → the data of whole events. */
+/* Parser of server-sent events: text in pieces of any size → data of complete events. */
 export class EventParser {
     #rest = '';
     #data = [];
@@ -111,7 +112,7 @@ export class EventParser {
     }
 }
 
-/* The chunks of a streamed chat completion, until [DONE]. */
+/* Yields the chunks of a streamed chat completion, until [DONE]. */
 export async function* streamChat(body, signal) {
     const response = await call('/v1/chat/completions', { method: 'POST', body, signal });
     const reader = response.body.getReader();
@@ -130,7 +131,7 @@ export async function* streamChat(body, signal) {
             for (const data of parser.push(decoder.decode(part.value, { stream: true }))) {
                 if (data === '[DONE]') return;
                 const chunk = JSON.parse(data);
-                if (chunk.error) throw fromEnvelope(chunk.error, 200, 0);
+                if (chunk.error) throw errorFromBody(chunk.error, 200, 0);
                 yield chunk;
             }
         }

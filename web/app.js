@@ -1,4 +1,5 @@
-// The page's frame: tabs, theme, models, settings. chat.js and dash.js fill the two views.
+// The frame of the page: tabs, theme, the list of models, settings. chat.js and dash.js fill the two
+// views.
 
 import { apiKey, getJson, setApiKey } from './api.js';
 import { Chat } from './chat.js';
@@ -46,7 +47,7 @@ function setTheme(theme) {
     try {
         localStorage.setItem('tern.theme', theme);
     } catch {
-        /* only until the page is left, then */
+        /* no storage: the theme lasts until the page is closed */
     }
     $('set-theme').value = theme;
 }
@@ -62,8 +63,8 @@ $('theme').addEventListener('click', () => {
 
 // ---- models ----
 
-let again = 0;
-const contexts = new Map(); /* model → tokens it can see */
+let retryTimer = 0;
+const contexts = new Map(); /* model id → context length in tokens */
 
 function setModel(id) {
     settings.model = id;
@@ -72,7 +73,7 @@ function setModel(id) {
 
 async function loadModels() {
     const picker = $('model');
-    clearTimeout(again);
+    clearTimeout(retryTimer);
     try {
         const { data = [] } = await getJson('/v1/models');
         picker.replaceChildren(...data.map(m => h('option', { value: m.id }, m.id)));
@@ -80,11 +81,11 @@ async function loadModels() {
         picker.value = settings.model;
         for (const m of data) contexts.set(m.id, m.meta?.context ?? 0);
         setModel(settings.model);
-        if (data.some(m => m.meta?.state === 'loading')) again = setTimeout(loadModels, 2000);
+        if (data.some(m => m.meta?.state === 'loading')) retryTimer = setTimeout(loadModels, 2000);
     } catch (e) {
-        picker.replaceChildren(h('option', { value: '' }, e.status === 401 ? 'needs a key' : 'no server'));
+        picker.replaceChildren(h('option', { value: '' }, e.status === 401 ? 'API key required' : 'server unreachable'));
         if (e.status === 401) openSettings(true);
-        else again = setTimeout(loadModels, 3000);
+        else retryTimer = setTimeout(loadModels, 3000);
     }
 }
 
@@ -96,9 +97,9 @@ $('model').addEventListener('change', () => {
 // ---- settings ----
 
 function openSettings(needsKey = false) {
-    const why = apiKey() ? 'The server does not know this key. ' : 'The server asks for a key. ';
+    const why = apiKey() ? 'The server does not accept this key. ' : 'The server requires an API key. ';
     $('set-key').value = apiKey();
-    $('about-key').textContent = `${needsKey ? why : ''}Kept until this tab is closed.`;
+    $('about-key').textContent = `${needsKey ? why : ''}Stored until this tab is closed.`;
     if (!$('settings').open) $('settings').showModal();
     if (needsKey) $('set-key').focus();
 }
@@ -151,14 +152,14 @@ $('import-file').addEventListener('change', async () => {
     $('import-file').value = '';
 });
 
-// ---- keys ----
+// ---- keyboard ----
 
 document.addEventListener('keydown', e => {
     if ((e.ctrlKey || e.metaKey) && !e.altKey && !e.shiftKey && e.key.toLowerCase() === 'k') {
         e.preventDefault();
         $('settings').close();
         showTab($('tab-chat'));
-        chat.begin();
+        chat.startNew();
     } else if (e.key === 'Escape' && !$('settings').open && !e.defaultPrevented) {
         chat.escape();
     }

@@ -2,18 +2,18 @@
 
 import { h, svg } from './dom.js';
 
-const W = 300, H = 72; /* of the picture's own coordinates; it is stretched to its card */
+const W = 300, H = 72; /* SVG coordinates; the chart is stretched to its card */
 const WINDOW_MS = 120000;
-const GAP_MS = 3500; /* a longer silence breaks the line: the page was not looking */
+const GAP_MS = 3500; /* a longer pause between samples breaks the line */
 
-/* A round number: the top of the scale moves seldom. */
+/* A round number, so that the top of the scale changes rarely. */
 export function niceTop(value) {
     if (!(value > 0)) return 1;
     const p = 10 ** Math.floor(Math.log10(value));
     return [1, 2, 3, 4, 5, 6, 8, 10].map(k => k * p).find(top => top >= value * 0.999);
 }
 
-/* series: [{ name, kind }], kind 'main' is filled, 'soft' is a quiet line. format: a value → text. */
+/* series: [{ name, kind }]; kind 'main' is a filled area, 'soft' a thin line. format: value → text. */
 export class Chart {
     constructor({ label, series, format }) {
         Object.assign(this, { label, series, format, points: [] });
@@ -38,7 +38,7 @@ export class Chart {
         this.points = [];
     }
 
-    /* values: one a series; NaN where there is none. */
+    /* values: one for each series; NaN: none. */
     push(t, values) {
         const last = this.points[this.points.length - 1];
         if (last && t <= last.t) return;
@@ -75,12 +75,12 @@ export class Chart {
             .filter(([, v]) => Number.isFinite(v)).map(([name, v]) => `${name} ${this.format(v)}`);
     }
 
-    /* Stretches without a gap, in the coordinates of the picture. */
+    /* Sections without a gap, in SVG coordinates. */
     runs(i) {
         const out = [];
         let run = [], before = 0;
         const end = () => {
-            if (run.length) out.push(run.length > 1 ? run : [run[0], run[0]]); /* a single value is a dot */
+            if (run.length) out.push(run.length > 1 ? run : [run[0], run[0]]); /* a single value is drawn as a dot */
             run = [];
         };
         for (const p of this.points) {
@@ -94,7 +94,7 @@ export class Chart {
         return out;
     }
 
-    /* What was at the time the pointer is on. */
+    /* Shows the values at the time under the pointer. */
     point(e) {
         const box = this.svg.getBoundingClientRect();
         const t = this.now - (1 - (e.clientX - box.left) / box.width) * WINDOW_MS;
@@ -114,7 +114,7 @@ export class Chart {
     }
 }
 
-/* A bar of parts: [{ name, value }] of a whole. */
+/* A stacked bar: parts [{ name, value }] of a whole. */
 export function stack(parts, whole, label) {
     const bar = svg('svg', {
         class: 'stack', viewBox: '0 0 1000 12', preserveAspectRatio: 'none', role: 'img', 'aria-label': label,

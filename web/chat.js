@@ -1,7 +1,7 @@
-// The chat view: conversations, the message box, and answers as they stream in.
+// The chat view: conversations, the message box, and answers while they stream.
 //
-// An answer belongs to its conversation, not to what is on screen: it goes on while another
-// conversation is looked at, and several may stream at once.
+// An answer belongs to its conversation, not to the view: it continues while another conversation
+// is shown, and several may stream at once.
 
 import { $, announce, download, fmtInt, h, toast } from './dom.js';
 import { Job, bodyOf, fit, laterStart } from './job.js';
@@ -19,19 +19,19 @@ const STARTS = [
     'Write a haiku about the first snow.',
     'Compare bread and cake in a table.',
 ];
-/* A browser opens six connections to a server over HTTP/1.1: some must stay free for the rest of the page. */
+/* Browsers open at most six connections per server over HTTP/1.1; the rest of the page needs some. */
 const MAX_JOBS = 4;
-const NEAR_PX = 56; /* this close to the end is at the end */
-const SAVE_MS = 1000;
+const NEAR_PX = 56; /* within this distance of the end, the view follows new text */
+const SAVE_MS = 1000; /* between saves while an answer streams */
 const CURRENT = 'tern.current';
 
 export class Chat {
     constructor(settings) {
         this.settings = settings;
         this.jobs = new Map(); /* conversation id → Job */
-        this.views = []; /* of the conversation on screen */
-        this.drafts = new Map();
-        this.stick = true;
+        this.views = []; /* MessageViews of the conversation that is shown */
+        this.drafts = new Map(); /* conversation id → text in the message box */
+        this.stick = true; /* scroll along with new text */
         this.sidebar = new Sidebar({
             open: id => this.open(id),
             rename: (id, title) => this.rename(id, title),
@@ -43,7 +43,7 @@ export class Chat {
         try {
             id = sessionStorage.getItem(CURRENT);
         } catch {
-            /* the newest, then */
+            /* no storage: the newest conversation is shown */
         }
         this.show(loadChat(id) ?? loadChat(listChats()[0]?.id) ?? newChat());
     }
@@ -61,7 +61,7 @@ export class Chat {
             }
         });
         $('stop').addEventListener('click', () => this.stop());
-        $('new-chat').addEventListener('click', () => this.begin());
+        $('new-chat').addEventListener('click', () => this.startNew());
         $('latest').addEventListener('click', () => this.toBottom());
         $('scroll').addEventListener('scroll', () => {
             const s = $('scroll');
@@ -79,16 +79,16 @@ export class Chat {
         });
     }
 
-    /* context: in tokens; 0: not known. */
+    /* context: length in tokens; 0: unknown. */
     setModel(id, context) {
         this.model = id;
         this.context = context;
         const starts = /tales/.test(id) ? TALES : STARTS;
-        const begin = text => {
+        const sendStart = text => {
             $('prompt').value = text;
             this.send();
         };
-        $('starts').replaceChildren(...starts.map(text => startButton(text, () => begin(text))));
+        $('starts').replaceChildren(...starts.map(text => startButton(text, () => sendStart(text))));
     }
 
     // ---- conversations ----
@@ -100,7 +100,7 @@ export class Chat {
     save(chat) {
         if (!saveChat(chat) && !this.warned) {
             this.warned = true;
-            toast('This browser’s storage is full: new messages are not kept.');
+            toast('This browser’s storage is full: new messages are not saved.');
         }
     }
 
@@ -114,7 +114,7 @@ export class Chat {
         try {
             sessionStorage.setItem(CURRENT, chat.id);
         } catch {
-            /* the newest opens next time */
+            /* no storage: the newest conversation opens next time */
         }
         $('prompt').value = this.drafts.get(chat.id) ?? '';
         this.thread();
@@ -123,7 +123,7 @@ export class Chat {
         this.toBottom();
     }
 
-    /* The messages from anew; a streaming one keeps streaming into its new view. */
+    /* Rebuilds the views of all messages; a streaming answer continues in its new view. */
     thread() {
         const { messages, from } = this.chat;
         const acts = { retry: () => this.retry(), edit: text => this.edit(text) };
@@ -131,14 +131,14 @@ export class Chat {
         $('thread').replaceChildren(
             ...this.views.flatMap((v, i) =>
                 i > 0 && i === from
-                    ? [h('p', { class: 'forgotten' }, 'The model no longer sees what is above.'), v.el]
+                    ? [h('p', { class: 'forgotten' }, 'Messages above this line are no longer sent to the model: the context is full.'), v.el]
                     : [v.el],
             ),
         );
         this.mark();
     }
 
-    /* The last question can be edited, the last answer made again. */
+    /* Only the last question can be edited and only the last answer regenerated. */
     mark() {
         const messages = this.chat.messages;
         const running = this.jobs.has(this.chat.id);
@@ -159,7 +159,7 @@ export class Chat {
         $('prompt').focus();
     }
 
-    begin() {
+    startNew() {
         this.sidebar.drawer(false);
         if (this.chat.messages.length) this.show(newChat());
         $('prompt').focus();
@@ -269,7 +269,7 @@ export class Chat {
         const text = $('prompt').value.trim();
         if (!text || this.jobs.has(this.chat.id)) return;
         if (this.jobs.size >= MAX_JOBS)
-            return toast(`${MAX_JOBS} answers are being written; wait for one of them.`);
+            return toast(`${MAX_JOBS} answers are being generated; wait until one of them is complete.`);
         this.chat.messages.push({ role: 'user', content: text });
         $('prompt').value = '';
         this.typed();
@@ -301,7 +301,7 @@ export class Chat {
         this.thread();
         this.list();
         this.toBottom();
-        announce('Answering');
+        announce('Generating an answer');
         await job.run(bodyOf(chat, this.settings, this.model));
         this.finish(job);
         if (job.message.error?.code === 'context_exceeded' && this.chat === chat && laterStart(chat) > 0) {
@@ -330,7 +330,7 @@ export class Chat {
         const { chat, message } = job;
         cancelAnimationFrame(job.frame);
         this.jobs.delete(chat.id);
-        if (listChats().some(c => c.id === chat.id)) this.save(chat); /* deleted meanwhile: it stays so */
+        if (listChats().some(c => c.id === chat.id)) this.save(chat); /* not if it was deleted meanwhile */
         this.viewOf(job)?.update();
         if (this.chat === chat) {
             this.mark();

@@ -1,4 +1,4 @@
-// The dashboard: GET /status once a second while someone looks at it.
+// The dashboard: polls GET /status once a second while it is visible.
 
 import { getJson } from './api.js';
 import { Chart } from './charts.js';
@@ -8,19 +8,20 @@ import {
 } from './panels.js';
 
 const EVERY_MS = 1000;
-const GAP_MS = 3500; /* not looked for so long: what the server remembers is shown instead */
-const LATELY_MS = 10000;
+const GAP_MS = 3500; /* after a longer pause the charts are filled from the server's history */
+const RECENT_MS = 10000; /* window of the recent latencies */
 
-/* The server's latencies are since its start. Two looks some seconds apart give the mean between them. */
+/* /status has latencies since the start of the server. Two samples some seconds apart give the mean
+ * between them. */
 class Recent {
-    #looks = [];
+    #samples = [];
 
     push(t, l) {
         if (!l) return NaN;
-        this.#looks.push({ t, count: l.count, sum: l.count * l.mean });
-        while (this.#looks.length > 2 && this.#looks[1].t <= t - LATELY_MS) this.#looks.shift();
-        const a = this.#looks[0], b = this.#looks[this.#looks.length - 1];
-        if (b.count < a.count) this.#looks = [b]; /* the server was started anew */
+        this.#samples.push({ t, count: l.count, sum: l.count * l.mean });
+        while (this.#samples.length > 2 && this.#samples[1].t <= t - RECENT_MS) this.#samples.shift();
+        const a = this.#samples[0], b = this.#samples[this.#samples.length - 1];
+        if (b.count < a.count) this.#samples = [b]; /* the server was restarted */
         return b.count > a.count ? (b.sum - a.sum) / (b.count - a.count) : NaN;
     }
 }
@@ -38,7 +39,7 @@ function sumKv(models) {
 }
 
 function latency(l) {
-    if (!l?.count) return ['–', 'nothing yet'];
+    if (!l?.count) return ['–', 'no requests yet'];
     return [fmtMs(l.p50), `p95 ${fmtMs(l.p95)} · p99 ${fmtMs(l.p99)}`];
 }
 
@@ -62,19 +63,19 @@ export class Dashboard {
     }
 
     async poll() {
-        const turn = (this.turn = {}); /* a later poll takes over */
+        const current = (this.current = {}); /* a later poll replaces this one */
         try {
             const status = await getJson('/status');
-            if (this.turn !== turn) return;
+            if (this.current !== current) return;
             this.show(status);
             this.fault.hidden = true;
         } catch (e) {
-            if (this.turn !== turn) return;
+            if (this.current !== current) return;
             const denied = e.status === 401 || e.status === 403;
             this.state.textContent = denied ? 'denied' : 'unreachable';
             this.state.dataset.state = 'failed';
             this.fault.hidden = false;
-            this.fault.textContent = denied ? `${e.message} (The settings take an API key.)` : e.message;
+            this.fault.textContent = denied ? `${e.message} (Enter an API key in the settings.)` : e.message;
         }
         if (this.visible && !document.hidden) this.timer = setTimeout(() => this.poll(), EVERY_MS);
     }
@@ -85,9 +86,9 @@ export class Dashboard {
         this.fault = h('p', { class: 'fault', role: 'status', hidden: true });
         this.rate = chartCard('Tokens per second', 'tok/s', ['generated', 'prompt'], fmtRate);
         this.load = chartCard('Requests', 'running', ['running', 'waiting'], fmtInt);
-        this.kv = chartCard('KV cache', 'in use', ['in use', 'with prefixes'], percent);
-        this.first = chartCard('First token', 'p50', ['lately', 'p95'], fmtMs);
-        this.gap = chartCard('Between tokens', 'p50', ['lately', 'p95'], fmtMs);
+        this.kv = chartCard('KV cache', 'in use', ['in use', 'with cached prefixes'], percent);
+        this.first = chartCard('Time to first token', 'p50', ['recent mean', 'p95'], fmtMs);
+        this.gap = chartCard('Inter-token latency', 'p50', ['recent mean', 'p95'], fmtMs);
         this.charts = [this.rate, this.load, this.kv, this.first, this.gap];
         this.panels = [MemoryCard, CallsCard, TotalsCard, ModelsCard, SettingsCard].map(Panel => new Panel());
         $('dash').replaceChildren(h('header', { class: 'dash-head' }, this.state, this.about), this.fault,
@@ -121,14 +122,14 @@ export class Dashboard {
         this.rate.set(rate('generated_per_s'),
             `prompt ${rate('prompt_per_s')} tok/s · ${rate('requests_per_s')} requests/s`);
         this.load.set(fmtInt(q.running ?? 0),
-            `${fmtInt(q.waiting ?? 0)} waiting, ${fmtInt(q.peak ?? 0)} at most${wait}`);
+            `${fmtInt(q.waiting ?? 0)} waiting, peak ${fmtInt(q.peak ?? 0)}${wait}`);
         this.kv.set(kv.total ? percent(kv.used / kv.total) : '–',
-            `${fmtInt(kv.used)} of ${fmtInt(kv.total)} blocks · ${fmtInt(kv.idle)} kept for prefixes`);
+            `${fmtInt(kv.used)} of ${fmtInt(kv.total)} blocks · ${fmtInt(kv.idle)} cached prefixes`);
         this.first.set(...latency(latencies.ttft_ms));
         this.gap.set(...latency(latencies.itl_ms));
     }
 
-    /* The server remembers two minutes, so the charts are full at the first look. */
+    /* The server keeps a history of two minutes, so the charts are full from the start. */
     seed(s, kv, now) {
         const past = s.history ?? {}, step = (past.step_s ?? 1) * 1000;
         const n = Math.max(0, ...['generated_per_s', 'running', 'kv_used'].map(k => past[k]?.length ?? 0));
@@ -140,9 +141,9 @@ export class Dashboard {
             this.load.chart.push(t, [at('running', i), at('waiting', i)]);
             this.kv.chart.push(t, [at('kv_used', i) / kv.total, NaN]);
         }
-        this.lately = { first: new Recent(), gap: new Recent() };
-        this.lately.first.push(now, s.latencies?.ttft_ms);
-        this.lately.gap.push(now, s.latencies?.itl_ms);
+        this.recent = { first: new Recent(), gap: new Recent() };
+        this.recent.first.push(now, s.latencies?.ttft_ms);
+        this.recent.gap.push(now, s.latencies?.itl_ms);
     }
 
     push(s, kv, now) {
@@ -152,7 +153,7 @@ export class Dashboard {
         this.rate.chart.push(now, [newest('generated_per_s'), newest('prompt_per_s')]);
         this.load.chart.push(now, [s.queue?.running ?? NaN, s.queue?.waiting ?? NaN]);
         this.kv.chart.push(now, [kv.used / kv.total, (kv.used + kv.idle) / kv.total]);
-        this.first.chart.push(now, [this.lately.first.push(now, ttft), ttft?.count ? ttft.p95 : NaN]);
-        this.gap.chart.push(now, [this.lately.gap.push(now, itl), itl?.count ? itl.p95 : NaN]);
+        this.first.chart.push(now, [this.recent.first.push(now, ttft), ttft?.count ? ttft.p95 : NaN]);
+        this.gap.chart.push(now, [this.recent.gap.push(now, itl), itl?.count ? itl.p95 : NaN]);
     }
 }

@@ -1,10 +1,10 @@
-// Nodes and numbers: the few helpers every part of the page uses.
+// Helpers for DOM nodes, number formats, notifications and downloads.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
 export const $ = id => document.getElementById(id);
 
-function put(node, kids) {
+function appendAll(node, kids) {
     for (const kid of kids.flat(Infinity)) {
         if (kid === null || kid === undefined || kid === false || kid === '') continue;
         node.append(kid instanceof Node ? kid : String(kid));
@@ -20,21 +20,21 @@ export function h(tag, props = {}, ...kids) {
         if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
         else node.setAttribute(name, value === true ? '' : value);
     }
-    return put(node, kids);
+    return appendAll(node, kids);
 }
 
 export function svg(tag, attrs = {}, ...kids) {
     const node = document.createElementNS(SVG, tag);
     for (const [name, value] of Object.entries(attrs)) node.setAttribute(name, value);
-    return put(node, kids);
+    return appendAll(node, kids);
 }
 
-/* One of the <symbol>s of index.html. */
+/* A <symbol> of index.html. */
 export function icon(name) {
     return svg('svg', { class: 'icon', 'aria-hidden': 'true' }, svg('use', { href: '#i-' + name }));
 }
 
-/* A button that shows only an icon, and says what it does. */
+/* A button with an icon; the label is its accessible name and tooltip. */
 export function iconButton(name, label, onclick) {
     const props = { type: 'button', class: 'icon-button', 'aria-label': label, title: label, onclick };
     return h('button', props, icon(name));
@@ -44,7 +44,7 @@ export function textButton(text, onclick, kind = '') {
     return h('button', { type: 'button', class: `button ${kind}`, onclick }, text);
 }
 
-/* A table that scrolls by itself where it is too wide. heads: texts, or <th> nodes. */
+/* A table that scrolls horizontally where it is too wide. heads: texts, or <th> nodes. */
 export function table(label, heads, body, props = {}) {
     const row = heads.map(t => (t instanceof Node ? t : h('th', { scope: 'col' }, t)));
     return h('div', { class: 'table', tabindex: '0', role: 'region', 'aria-label': label },
@@ -91,11 +91,11 @@ export async function copyText(text) {
         await navigator.clipboard.writeText(text);
         return true;
     } catch {
-        return false; /* no permission, or the page did not come by HTTPS or loopback */
+        return false; /* no permission, or the page was not loaded over HTTPS or from loopback */
     }
 }
 
-/* Says something to screen readers once, politely. */
+/* Announces a text to screen readers. */
 export function announce(text) {
     const node = $('live');
     node.textContent = '';
@@ -104,7 +104,7 @@ export function announce(text) {
     });
 }
 
-/* A short line at the bottom; with an action it stays longer. */
+/* A notification at the bottom of the page, with an optional action button. */
 export function toast(text, action = null, fn = null) {
     const line = h('div', { class: 'toast', role: 'status' }, h('span', {}, text));
     const end = () => line.remove();

@@ -1,14 +1,14 @@
-// An answer on its way: the request, the text as it comes, what it cost.
+// An answer in progress: the request, the streamed text, the statistics.
 
 import { streamChat } from './api.js';
 
-/* Where a shorter history may begin: at a later question, the last one at most; -1: it cannot be shorter. */
+/* The next question at which a shorter history could begin; -1: it cannot be shorter. */
 export function laterStart(chat) {
     return chat.messages.findIndex((m, i) => i > chat.from && m.role === 'user');
 }
 
-/* Leaves the oldest questions and answers out until a third of the context, or max_tokens, is free.
- * Tokens are guessed from what the last question and answer came to. */
+/* Drops the oldest questions and answers until a third of the context, or max_tokens, is free. The
+ * number of tokens is estimated from the characters per token of the last answer. */
 export function fit(chat, context, maxTokens) {
     const chars = () => chat.messages.slice(chat.from).reduce((sum, m) => sum + m.content.length, 0);
     const last = chat.messages.findLast(m => m.stats?.prompt);
@@ -30,7 +30,7 @@ export function bodyOf(chat, settings, model) {
     return body;
 }
 
-/* Adds its message to the chat at once; changed() is called for each piece. */
+/* Appends its message to the conversation when it is made; changed() is called for each chunk. */
 export class Job {
     #abort = new AbortController();
 
@@ -48,7 +48,7 @@ export class Job {
         this.#abort.abort();
     }
 
-    /* Never fails: what went wrong is the message's error. */
+    /* Never throws: a failure becomes the message's error. */
     async run(body) {
         const { message } = this;
         try {
@@ -66,7 +66,7 @@ export class Job {
         let first = 0, last = 0, pieces = 0;
         for await (const chunk of streamChat(body, this.#abort.signal)) {
             const choice = chunk.choices?.[0], stats = (message.stats ??= {});
-            if (this.#take(choice?.delta)) {
+            if (this.#append(choice?.delta)) {
                 last = performance.now();
                 first ||= last;
                 pieces++;
@@ -79,8 +79,8 @@ export class Job {
         }
     }
 
-    /* Text, reasoning or calls; true: there was some. */
-    #take(delta) {
+    /* Appends text, reasoning or tool calls; true: the chunk had some. */
+    #append(delta) {
         const { message } = this, think = delta?.reasoning_content, calls = delta?.tool_calls ?? [];
         if (delta?.content) message.content += delta.content;
         if (think) message.think = (message.think ?? '') + think;
@@ -92,7 +92,7 @@ export class Job {
         return Boolean(delta?.content || think || calls.length);
     }
 
-    /* The server's own counts, once it gives them. */
+    /* Replaces the estimates by the server's counts. */
     #count(stats, usage, messages) {
         stats.chars = messages.reduce((sum, m) => sum + m.content.length, 0);
         stats.output = usage.completion_tokens ?? stats.output;

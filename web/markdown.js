@@ -1,20 +1,21 @@
-// Markdown → DOM nodes. Text of a model never becomes HTML: everything ends in createElement and
-// text nodes, links are http and https only, pictures are shown as links (nothing is fetched).
+// Markdown → DOM nodes. The model's text never becomes HTML: everything is made with createElement
+// and text nodes, links are http and https only, images are shown as links (nothing is fetched).
 //
-// While an answer streams its text is open: marks not closed yet count as closed at the end, and a
-// last line that is only the beginning of a mark is held back, so nothing jumps when the rest comes.
+// While an answer streams its text is "open": a mark that is not closed yet counts as closed at the
+// end, and a last line that may be the beginning of a mark is held back, so that the layout does not
+// jump when the rest arrives.
 
 import { copyText, h, icon, table } from './dom.js';
 import { linesOf, parse } from './mdblocks.js';
 import { inline } from './mdinline.js';
 
-const DEPTH = 16; /* of quotes in lists in quotes */
+const DEPTH = 16; /* nesting of quotes and lists */
 
 function codeNode(block) {
     const code = h('code', {}, block.text);
     const says = h('span', {}, 'Copy');
     const copy = async () => {
-        says.textContent = (await copyText(code.textContent)) ? 'Copied' : 'Not allowed';
+        says.textContent = (await copyText(code.textContent)) ? 'Copied' : 'Copying failed';
         setTimeout(() => (says.textContent = 'Copy'), 1500);
     };
     const button = h('button', { type: 'button', class: 'copy', 'aria-label': 'Copy code', onclick: copy },
@@ -24,7 +25,7 @@ function codeNode(block) {
         h('pre', { tabindex: '0', role: 'region', 'aria-label': 'Code' }, code));
 }
 
-/* An item that is one paragraph stands without <p>; "[ ]" and "[x]" become boxes. */
+/* An item that is one paragraph has no <p>; "[ ]" and "[x]" become boxes. */
 function itemNode(lines, open, depth) {
     const task = /^\[([ xX])\][ \t]+/.exec(lines[0]);
     const rest = task ? [lines[0].slice(task[0].length), ...lines.slice(1)] : lines;
@@ -39,7 +40,7 @@ function itemNode(lines, open, depth) {
     return item;
 }
 
-/* The page has h1 and h2 of its own: # is a third level to a screen reader. */
+/* The page itself has h1 and h2, so # becomes h3 for screen readers. */
 function headingNode({ level, text, open }) {
     return h(`h${Math.min(6, level + 2)}`, { class: `h${level}` }, inline(text, open));
 }
@@ -77,8 +78,8 @@ function blockNode(block, depth = 0) {
 
 const isGrown = (old, b) => old?.type === 'code' && b.type === 'code' && old.lang === b.lang;
 
-/* Makes node show text. Blocks that did not change keep their nodes, so what was selected, scrolled
- * or copied stays; code that grows keeps its box. Nothing else may put children into node. */
+/* Renders text into node. Blocks that did not change keep their nodes, so that selection and scroll
+ * position stay; a growing code block keeps its box. Nothing else may add children to node. */
 export function render(node, text, { open = false } = {}) {
     const blocks = parse(linesOf(text, open), open);
     const shown = node.ternBlocks ?? [];

@@ -1,4 +1,4 @@
-// Markdown's blocks: lines → { type, src, open, … }. src is the text a block was made from.
+// Block structure of Markdown: lines → [{ type, src, open, … }]. src is the block's source text.
 
 const FENCE = /^( {0,3})(`{3,}|~{3,})[ \t]*([^`]*)$/;
 const HEADING = /^ {0,3}(#{1,6})[ \t]+(.*)$/;
@@ -8,7 +8,7 @@ const ITEM = /^([ \t]*)([-*+]|\d{1,9}[.)])(?:([ \t]+)(.*))?$/;
 const TABLE_RULE = /^[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
 const HALF_MARK = /^(?:[-*+_~=]{1,3}|\d{1,9}[.)]?|#{1,6}|`{3,}[^`]*|`{1,2}|>|\||[-*+] \[[ xX]?\]?)?$/;
 
-/* Of a whole text. The last line of an open one is left out while it may still become a mark. */
+/* The lines of a text. The last line of an open text is left out while it may still become a mark. */
 export function linesOf(text, open) {
     const lines = text.split(/\r\n?|\n/);
     if (open && HALF_MARK.test(lines[lines.length - 1].trim())) lines.pop();
@@ -34,7 +34,7 @@ function isTable(lines, i, open) {
     if (!head.includes('|')) return false;
     if (next !== undefined && TABLE_RULE.test(next) && next.includes('-'))
         return next.includes('|') || head.trim()[0] === '|';
-    /* the rule below the head is still on its way */
+    /* the line below the table head has not arrived completely */
     return (
         open &&
         head.trim()[0] === '|' &&
@@ -78,7 +78,7 @@ function takeQuote(lines, i) {
     return [{ type: 'quote', inner }, j];
 }
 
-/* An item is its first line and what is indented under it, or goes on without a mark of its own. */
+/* An item is its first line, the lines indented under it, and lines that continue it lazily. */
 function takeList(lines, i, first) {
     const base = indentOf(first[1]),
         ordered = /\d/.test(first[2]);
@@ -109,7 +109,7 @@ function takeList(lines, i, first) {
             j++;
         }
         list.items.push(inner);
-        let k = j; /* blank lines between items are no end */
+        let k = j; /* blank lines between items do not end the list */
         while (k < lines.length && isBlank(lines[k])) k++;
         const again = k < lines.length && ITEM.exec(lines[k]);
         if (again && !RULE.test(lines[k]) && indentOf(again[1]) <= base + 3) j = k;
@@ -174,7 +174,7 @@ function takeBlock(lines, i, open) {
     return takeParagraph(lines, i, open);
 }
 
-/* Only the last block is open: what comes next can no longer change those before it. */
+/* Only the last block is open: later text cannot change the blocks before it. */
 export function parse(lines, open) {
     const blocks = [];
     for (let i = 0; i < lines.length;) {

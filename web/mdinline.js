@@ -1,8 +1,8 @@
-// Markdown inside a block: text → nodes.
+// Inline structure of Markdown: text of a block → nodes.
 
 import { h } from './dom.js';
 
-const DEPTH = 16; /* of emphasis in emphasis */
+const DEPTH = 16; /* nesting of emphasis */
 
 const isSpace = c => c === undefined || /\s/.test(c);
 const isWord = c => c !== undefined && /[\p{L}\p{N}]/u.test(c);
@@ -27,8 +27,8 @@ function runOf(s, i) {
     return j - i;
 }
 
-/* One pass over one piece of text. dead remembers marks for which no end was found: there is none
- * further on either, so hostile text costs no more than a few passes. */
+/* One pass over a text. `dead` records marks for which no end was found: there is none further on
+ * either, which keeps the time linear for hostile text. */
 class Inline {
     constructor(s, open, depth) {
         Object.assign(this, { s, open, depth, i: 0, plain: '', out: [], dead: new Set() });
@@ -94,7 +94,7 @@ class Inline {
         else this.i = this.s.length;
     }
 
-    /* Where a mark of len times c ends what began before from; -1: nowhere. */
+    /* The position from `from` on of the closing mark of len times c; -1: none. */
     closeEmphasis(from, c, len) {
         const s = this.s;
         for (let j = from; j < s.length;) {
@@ -130,7 +130,7 @@ class Inline {
         if (this.open && after === undefined) {
             this.i = s.length;
             return;
-        } /* more of it is to come */
+        } /* the rest has not arrived */
         const opens =
             !isSpace(after) &&
             (c !== '_' || !isWord(before)) &&
@@ -157,7 +157,7 @@ class Inline {
         this.add(node, next);
     }
 
-    /* Of the bracket at i; all pairs are found the first time one is asked for. */
+    /* The partner of the bracket at i. All pairs are found at the first call. */
     closeBracket(i) {
         if (!this.pairs) {
             const opened = [];
@@ -171,7 +171,7 @@ class Inline {
         return this.pairs.get(i) ?? -1;
     }
 
-    /* [text](address "title"); ![text](address) is a link too. */
+    /* [text](address "title"); ![text](address) becomes a link too. */
     bracket() {
         const s = this.s,
             from = this.i + (s[this.i] === '!' ? 2 : 1);

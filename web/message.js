@@ -1,9 +1,9 @@
-// One message of a conversation on the page: text, what it cost, what can be done with it.
+// The view of one message: its text, statistics and actions.
 
 import { copyText, fmtInt, fmtMs, fmtRate, h, icon, iconButton, textButton } from './dom.js';
 import { render } from './markdown.js';
 
-const FINISH = { length: 'cut at the token limit', cancelled: 'cancelled', deadline: 'out of time' };
+const FINISH = { length: 'token limit reached', cancelled: 'cancelled', deadline: 'deadline passed' };
 
 function copyButton(text) {
     const button = iconButton('copy', 'Copy message', async () => {
@@ -14,7 +14,7 @@ function copyButton(text) {
     return button;
 }
 
-/* Arguments as people read JSON; as they came while they are not whole. */
+/* Indented JSON; the raw text while it is incomplete. */
 export function pretty(args) {
     try {
         return JSON.stringify(JSON.parse(args), null, 2);
@@ -23,7 +23,7 @@ export function pretty(args) {
     }
 }
 
-/* acts: { retry, edit(text) }: what the conversation can do; called from buttons. */
+/* acts: { retry, edit(text) }: callbacks of the buttons. */
 export class MessageView {
     constructor(message, acts) {
         this.message = message;
@@ -69,7 +69,7 @@ export class MessageView {
         this.running ? this.live() : this.actions();
     }
 
-    /* Folded unless somebody opens it. */
+    /* Reasoning of the model, collapsed by default. */
     think() {
         const { think, content } = this.message;
         if (!think) return;
@@ -79,25 +79,25 @@ export class MessageView {
         }
         const words = think.trim().split(/\s+/).length, busy = this.running && !content;
         this.thinking.title.textContent =
-            `${busy ? 'Thinking…' : 'Thought'} ${fmtInt(words)} word${words === 1 ? '' : 's'}`;
+            `${busy ? 'Reasoning…' : 'Reasoning,'} ${fmtInt(words)} word${words === 1 ? '' : 's'}`;
         this.thinking.text.textContent = think;
     }
 
     showCalls() {
         const calls = (this.message.calls ?? []).filter(Boolean);
         this.calls.replaceChildren(...calls.map(c =>
-            h('figure', { class: 'call' }, h('figcaption', {}, 'Calls ', h('code', {}, c.name)),
+            h('figure', { class: 'call' }, h('figcaption', {}, 'Tool call: ', h('code', {}, c.name)),
                 h('pre', {}, pretty(c.arguments)))));
     }
 
     wait() {
         if (this.waiting) return;
         this.waiting = true;
-        const props = { class: 'dots', role: 'img', 'aria-label': 'Waiting for the first word' };
+        const props = { class: 'dots', role: 'img', 'aria-label': 'Waiting for the first token' };
         this.body.replaceChildren(h('span', props, h('i'), h('i'), h('i')));
     }
 
-    /* While it streams: only numbers move. */
+    /* While the answer streams only the numbers change. */
     live() {
         const s = this.message.stats;
         if (!this.numbers) {
@@ -111,7 +111,7 @@ export class MessageView {
         const out = [];
         if (s.output) out.push(`${fmtInt(s.output)} token${s.output === 1 ? '' : 's'}`);
         if (s.rate) out.push(`${fmtRate(s.rate)} tok/s`);
-        if (s.first_ms) out.push(`first after ${fmtMs(s.first_ms)}`);
+        if (s.first_ms) out.push(`first token after ${fmtMs(s.first_ms)}`);
         if (s.prompt)
             out.push(`prompt ${fmtInt(s.prompt)}${s.cached ? ` (${fmtInt(s.cached)} cached)` : ''}`);
         return out;
@@ -125,7 +125,7 @@ export class MessageView {
         const row = h('div', { class: 'acts' });
         if (m.content) row.append(copyButton(() => m.content));
         if (m.role === 'assistant') {
-            if (this.last && !m.error) row.append(iconButton('retry', 'Answer again', this.acts.retry));
+            if (this.last && !m.error) row.append(iconButton('retry', 'Regenerate the answer', this.acts.retry));
             const notes = m.stats ? this.says(m.stats) : [];
             if (m.stopped) notes.push('stopped');
             else if (FINISH[m.stats?.finish]) notes.push(FINISH[m.stats.finish]);
@@ -136,7 +136,7 @@ export class MessageView {
         if (row.children.length) this.foot.append(row);
     }
 
-    /* The sentence of the server, when one may try again, and a button for it. */
+    /* The server's message, its error code, and a button that is enabled when Retry-After has passed. */
     errorBox(error) {
         const small = [error.code, error.correlation].filter(Boolean).join(' · ');
         const says = h('div', {}, h('p', {}, error.message), small && h('p', { class: 'small' }, small));
@@ -188,7 +188,7 @@ export class MessageView {
         this.foot.replaceChildren();
         this.body.classList.add('editing');
         this.body.replaceChildren(area, h('div', { class: 'row' },
-            textButton('Send', save, 'primary'), textButton('Leave as it was', end)));
+            textButton('Send', save, 'primary'), textButton('Cancel', end)));
         area.focus();
     }
 }

@@ -1,5 +1,5 @@
-// The dashboard's cards without a chart: memory, calls, totals, models, settings. Each has an
-// element .el and show(status); fields the server does not give are left out.
+// The dashboard's cards without a chart: memory, requests, totals, models, settings. Each has an
+// element .el and a method show(status); fields that /status lacks are left out.
 
 import { cancelCall } from './api.js';
 import { stack } from './charts.js';
@@ -13,7 +13,7 @@ function card(title, kind, ...kids) {
     return h('section', { class: `card ${kind}`, 'aria-label': title }, ...kids);
 }
 
-/* A name, one number that matters, a line below it, a picture. */
+/* A title, one large number, a line below it, and a chart. */
 export class NumberCard {
     constructor(title, unit, picture, legend = []) {
         const kinds = legend.map(l => h('span', { class: l.kind }, l.name));
@@ -51,16 +51,16 @@ export class MemoryCard {
     }
 }
 
-/* Rows live as long as their call, so that a button keeps the focus while numbers move. */
+/* A request keeps its row, so that its button keeps the focus while the numbers change. */
 export class CallsCard {
     constructor() {
-        const heads = ['State', 'Request', 'Model', 'Prompt', 'Made', 'For'];
+        const heads = ['State', 'Request', 'Model', 'Prompt', 'Output', 'Age'];
         const last = h('th', { scope: 'col' }, h('span', { class: 'hidden' }, 'Cancel'));
         this.count = h('span', { class: 'legend' });
         this.body = h('tbody');
         this.table = table('Requests in flight', [...heads, last], this.body);
         this.table.hidden = true;
-        this.none = h('p', { class: 'nothing' }, 'Nothing is being answered at the moment.');
+        this.none = h('p', { class: 'nothing' }, 'No requests in flight.');
         this.el = card('Requests in flight', 'wide calls',
             h('header', {}, h('h2', {}, 'In flight'), this.count), this.table, this.none);
     }
@@ -101,7 +101,7 @@ export class CallsCard {
         try {
             await cancelCall(id);
         } catch (e) {
-            if (e.status !== 404) toast(e.message); /* 404: it ended by itself */
+            if (e.status !== 404) toast(e.message); /* 404: the request has ended */
             button.disabled = false;
         }
     }
@@ -110,8 +110,8 @@ export class CallsCard {
 export class TotalsCard {
     constructor() {
         this.list = h('dl', { class: 'totals' });
-        this.el = card('Since the start', '',
-            h('header', {}, h('h2', {}, 'Since the start')), this.list);
+        this.el = card('Totals', '',
+            h('header', {}, h('h2', {}, 'Totals since start')), this.list);
     }
 
     show({ requests: r = {}, tokens: t = {}, scheduler: k = {}, connections: c = {} }) {
@@ -121,11 +121,11 @@ export class TotalsCard {
         const number = n => known(n) && fmtInt(n);
         const rows = [
             ['Requests', number(r.submitted), most(r.finished)],
-            ['Refused', r.rejected && fmtInt(sum(r.rejected)), most(r.rejected)],
-            ['Tokens made', number(t.generated)],
+            ['Rejected', r.rejected && fmtInt(sum(r.rejected)), most(r.rejected)],
+            ['Generated tokens', number(t.generated)],
             ['Prompt tokens', number(t.prompt), known(t.cached) && `${fmtInt(t.cached)} from cache`],
-            ['Prefix hits', known(k.prefix_hit_rate) && percent(k.prefix_hit_rate)],
-            ['Tokens a step', known(k.tokens_per_step) && fmtRate(k.tokens_per_step),
+            ['Prefix cache hits', known(k.prefix_hit_rate) && percent(k.prefix_hit_rate)],
+            ['Tokens per step', known(k.tokens_per_step) && fmtRate(k.tokens_per_step),
                 known(k.preemptions) && `${fmtInt(k.preemptions)} preempted`],
             ['Connections', number(c.open), known(c.accepted) && `${fmtInt(c.accepted)} accepted`],
         ];
@@ -164,9 +164,9 @@ export class ModelsCard {
 export class SettingsCard {
     constructor() {
         const props = { type: 'search', placeholder: 'Filter', 'aria-label': 'Filter settings' };
-        this.filter = h('input', { class: 'filter', ...props, oninput: () => this.sift() });
+        this.filter = h('input', { class: 'filter', ...props, oninput: () => this.applyFilter() });
         this.body = h('tbody');
-        this.none = h('p', { class: 'sub', hidden: true }, 'No setting has that in its name or value.');
+        this.none = h('p', { class: 'sub', hidden: true }, 'No setting matches the filter.');
         this.el = card('Effective settings', 'full',
             h('header', {}, h('h2', {}, 'Effective settings'), this.filter),
             table('Settings', ['Setting', 'Value', 'From'], this.body, { class: 'settings-table' }),
@@ -183,10 +183,10 @@ export class SettingsCard {
             return h('tr', { class: from !== 'default' && 'set' },
                 h('th', { scope: 'row' }, name), h('td', {}, says || '–'), h('td', {}, from));
         }));
-        this.sift();
+        this.applyFilter();
     }
 
-    sift() {
+    applyFilter() {
         const want = this.filter.value.trim().toLowerCase();
         let n = 0;
         for (const row of this.body.rows) {

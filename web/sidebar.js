@@ -1,4 +1,4 @@
-// The list of conversations: open, rename, export, delete.
+// The list of conversations, with actions: open, rename, export, delete.
 
 import { $, h, icon, iconButton } from './dom.js';
 
@@ -22,7 +22,7 @@ export class Sidebar {
         this.drawer(false);
     }
 
-    /* On narrow screens the list slides over the talk. */
+    /* On narrow screens the list is a drawer over the conversation. */
     drawer(open) {
         const on = open && this.narrow.matches;
         document.body.classList.toggle('drawer', on);
@@ -37,7 +37,7 @@ export class Sidebar {
     }
 
     show(list, current, isRunning) {
-        if (this.renaming) return; /* it asks for the list again at its end */
+        if (this.renaming) return; /* the end of renaming shows the list again */
         const now = Date.now(), nodes = [];
         let day = '', group = null;
         for (const chat of list) {
@@ -59,7 +59,7 @@ export class Sidebar {
         };
         const props = { type: 'button', class: 'chat-name', title: chat.title, onclick: open };
         const name = h('button', { ...props, 'aria-current': current && 'true' }, h('span', {}, chat.title),
-            running && h('i', { class: 'pulse', role: 'img', 'aria-label': 'answering' }));
+            running && h('i', { class: 'pulse', role: 'img', 'aria-label': 'generating' }));
         const item = h('li', { class: `chat ${current ? 'current' : ''}` }, name);
         item.append(h('div', { class: 'chat-acts' },
             iconButton('edit', `Rename “${chat.title}”`, () => this.rename(item, chat)),

@@ -1,10 +1,11 @@
-// Conversations and settings in this browser's localStorage: one entry for the list, one a conversation.
+// Conversations and settings in localStorage: one entry for the list, one for each conversation.
+// Without storage reads give the defaults and writes return false.
 
 const LIST = 'tern.chats',
     CHAT = 'tern.chat.',
     SETTINGS = 'tern.settings';
 
-/* null leaves a value to the server. */
+/* null: the server's default. */
 const DEFAULTS = { model: '', temperature: 0.8, top_p: 0.95, max_tokens: null, system: '' };
 
 function read(key, fallback) {
@@ -20,7 +21,7 @@ function write(key, value) {
         localStorage.setItem(key, JSON.stringify(value));
         return true;
     } catch {
-        return false; /* full, or storage is off */
+        return false; /* full or disabled */
     }
 }
 
@@ -40,12 +41,12 @@ export function newChat() {
         named: false,
         made: now,
         at: now,
-        from: 0,
+        from: 0, /* first message that is still sent to the model */
         messages: [],
     };
 }
 
-/* { id, title, at } of each, the newest first. */
+/* { id, title, at } of each conversation, the newest first. */
 export function listChats() {
     return read(LIST, []).sort((a, b) => b.at - a.at);
 }
@@ -86,12 +87,12 @@ export function exportChats(chats) {
     );
 }
 
-/* Chats of a file made by exportChats; throws if it is none. Known fields only, so that a foreign file
- * cannot surprise the page. */
+/* The conversations of a file made by exportChats; throws an Error for any other file. Only known
+ * fields are copied: the file may come from anyone. */
 export function importChats(text) {
     const file = JSON.parse(text);
     if (file?.format !== 'tern-chats' || !Array.isArray(file.chats))
-        throw new Error('This is not a file of exported chats.');
+        throw new Error('This file does not contain exported conversations.');
     return file.chats.map(c => ({
         ...newChat(),
         title: String(c.title ?? ''),

@@ -1,9 +1,9 @@
-// Before the first paint, so that a chosen theme never flashes the other one.
+// Runs before the first paint, so that a page with a chosen theme does not flash the other one.
 (() => {
     try {
         const theme = localStorage.getItem('tern.theme');
         if (theme === 'light' || theme === 'dark') document.documentElement.dataset.theme = theme;
     } catch {
-        /* storage is off: the system's theme it is */
+        /* no storage: the system's theme is used */
     }
 })();

@@ -43,7 +43,7 @@ export async function chatTests(browser, url) {
             /300 tokens · [\d.,]+ tok\/s · first after .* · prompt \d+/.test(stats),
             `the line below is: ${stats}`,
         );
-        assert(stats.includes('cut at the token limit'), `no reason for the end: ${stats}`);
+        assert(stats.includes('token limit reached'), `no reason for the end: ${stats}`);
         assert(page.faults.length === 0, page.faults.join('; '));
         await page.context().close();
     });
@@ -137,7 +137,7 @@ export async function chatTests(browser, url) {
         const page = await openPage(browser, url);
         await ask(page, 'Tell me a story about a cat.');
         await answered(page);
-        await page.getByRole('button', { name: 'Answer again' }).click();
+        await page.getByRole('button', { name: 'Regenerate the answer' }).click();
         await answered(page);
         assert((await page.locator('.message').count()) === 2, 'one question, one answer');
         await page.getByRole('button', { name: 'Edit message' }).focus();
@@ -302,14 +302,14 @@ export async function chatTests(browser, url) {
         await answered(page);
         const thought = page.locator('.thought details'), text = page.locator('.reasoning');
         assert((await thought.count()) === 1 && !(await text.isVisible()), 'reasoning is not folded');
-        assert((await textOf(page, '.thought summary')) === 'Thought 7 words', await textOf(page, '.thought summary'));
+        assert((await textOf(page, '.thought summary')) === 'Reasoning, 7 words', await textOf(page, '.thought summary'));
         assert((await textOf(page, '.answer')) === 'Let me look.', await textOf(page, '.answer'));
         await page.click('.thought summary');
         assert(await text.isVisible(), 'it does not open');
         assert((await text.innerText()) === 'I need <b>the weather.\nSo I ask.', await text.innerText());
         const calls = await page.locator('.call').allInnerTexts();
         assert(calls.length === 2, `${calls.length} calls`);
-        assert(/^Calls get_weather\s+\{\n {2}"city": "Bern",\n {2}"days": \[/.test(calls[0]), calls[0]);
+        assert(/^Tool call: get_weather\s+\{\n {2}"city": "Bern",\n {2}"days": \[/.test(calls[0]), calls[0]);
         assert(calls[1].includes('{"a'), calls[1]);
         await page.reload();
         await until(() => page.locator('.call').count(), 'calls that were kept');

@@ -19,7 +19,7 @@ export async function dashTests(browser, url) {
             );
             await until(
                 async () =>
-                    /\d/.test(await value('Between tokens')) && /\d/.test(await value('First token')),
+                    /\d/.test(await value('Inter-token latency')) && /\d/.test(await value('Time to first token')),
                 'latencies',
             );
             const seen = new Set();

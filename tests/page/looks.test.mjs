@@ -50,7 +50,7 @@ export async function looksTests(browser, url) {
         assert((await over()) <= 0, `with an answer: ${await over()} px too wide`);
         const wide = await page.evaluate(
             () =>
-                [...document.querySelectorAll('.talk *')].filter(
+                [...document.querySelectorAll('.conversation *')].filter(
                     e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.sidebar'),
                 ).length,
         );
