@@ -1,12 +1,12 @@
-// The dashboard, and the two pictures.
+// The dashboard, and the two screenshots.
 
 import { answered, ask, assert, check, isReady, load, openPage, sleep, status, until } from './harness.mjs';
 
 export async function dashTests(browser, url) {
-    await check('the dashboard moves under load, cancels a request, filters settings', async () => {
+    await check('the dashboard updates under load, cancels a request and filters settings', async () => {
         const page = await openPage(browser, url, { hash: '/#dashboard' });
         const value = name => page.locator(`.card[aria-label="${name}"] .value`).innerText();
-        await until(() => isReady(page), 'the first numbers');
+        await until(() => isReady(page), 'the first status');
         const stop = load(url, 6);
         try {
             await until(
@@ -15,7 +15,7 @@ export async function dashTests(browser, url) {
             );
             await until(
                 async () => Number((await value('Tokens per second')).replace(/,/g, '')) > 10,
-                'tokens a second',
+                'tokens per second',
             );
             await until(
                 async () =>
@@ -28,13 +28,13 @@ export async function dashTests(browser, url) {
                     seen.add(await value('Tokens per second'));
                     return seen.size >= 3;
                 },
-                'numbers that change',
+                'changing numbers',
                 15000,
             );
             const before = (await status(url)).requests.finished.cancelled;
             await until(
                 async () => {
-                    /* one that has ended meanwhile is not cancelled: the next, then */
+                    /* a request that has ended meanwhile is not cancelled: try the next one */
                     await page.evaluate(() => document.querySelector('.calls button:enabled')?.click());
                     await sleep(200);
                     return (await status(url)).requests.finished.cancelled > before;
@@ -64,26 +64,26 @@ export async function dashTests(browser, url) {
             if (q.url().endsWith('/status')) asks++;
         });
         await sleep(2500);
-        assert(asks <= 1, `${asks} requests for /status while nobody looks`);
+        assert(asks <= 1, `${asks} requests for /status while the dashboard is hidden`);
         assert(page.faults.length === 0, page.faults.join('; '));
         await page.context().close();
     });
 }
 
-/* Into the folder `pictures`, 1280 × 800. */
+/* Takes screenshots of 1280 × 800 into the folder `pictures`. */
 export async function takePictures(browser, url, pictures) {
-    await check('pictures', async () => {
+    await check('screenshots', async () => {
         const page = await openPage(browser, url);
         await page.evaluate(() =>
             localStorage.setItem('tern.settings', JSON.stringify({ temperature: 0.4 })),
         );
         await page.reload(url);
-        const talks = [
+        const conversations = [
             ['Tell me a story about a lost kite.'],
             ['Tell me a story about two friends and the sea.'],
             ['Tell me a story about a frog.', 'Tell me a story about a rainy day.'],
         ];
-        for (const questions of talks) {
+        for (const questions of conversations) {
             await page.keyboard.press('Control+k');
             for (const q of questions) {
                 await ask(page, q);

@@ -1,4 +1,4 @@
-// What the tests of the page share: checks that are counted, waiting, a browser with an eye on errors.
+// Shared by the tests of the page: counted checks, waiting, a browser that records errors.
 
 import { chromium } from 'playwright-core';
 
@@ -27,7 +27,7 @@ export function result() {
 
 export const sleep = ms => new Promise(done => setTimeout(done, ms));
 
-/* Until fn gives something true, which is returned. */
+/* Waits until fn returns a true value, and returns it. */
 export async function until(fn, says, ms = 10000) {
     const end = Date.now() + ms;
     for (;;) {
@@ -42,7 +42,8 @@ export async function openBrowser(executablePath) {
     return chromium.launch({ executablePath, args: ['--no-sandbox', '--font-render-hinting=none'] });
 }
 
-/* A page of its own: empty storage; what it logs as an error or asks of other hosts is kept in .faults. */
+/* A page with empty storage. Logged errors, exceptions and requests to other hosts are recorded in
+ * page.faults. */
 export async function openPage(browser, url, options = {}) {
     const context = await browser.newContext({
         viewport: { width: 1280, height: 800 },
@@ -58,7 +59,7 @@ export async function openPage(browser, url, options = {}) {
     });
     page.on('request', q => {
         if (!q.url().startsWith(url) && !q.url().startsWith('blob:'))
-            page.faults.push(`asks elsewhere: ${q.url()}`);
+            page.faults.push(`request to another host: ${q.url()}`);
     });
     await page.goto(url + (options.hash ?? '/'));
     await until(
@@ -89,7 +90,7 @@ export async function answered(page) {
     return answers(page).last().locator('.answer').innerText();
 }
 
-/* The page asks for a text that does not end by itself; for n of them, which keeps the server busy longer. */
+/* Changes the page's requests: n answers of exactly that many tokens. */
 export async function endless(page, tokens, n = 1) {
     await page.route('**/v1/chat/completions', route => {
         const body = { ...route.request().postDataJSON(), ignore_eos: true, max_tokens: tokens, n };
@@ -136,7 +137,7 @@ export function load(url, n) {
     };
 }
 
-/* In the page: texts under the selector whose contrast is below 4.5 to 1. */
+/* Runs in the page: texts under the selector whose contrast is below 4.5 to 1 (WCAG AA). */
 export function faintTexts(selector) {
     const rgba = c => c.match(/[\d.]+/g).map(Number);
     const light = c => {

@@ -1,9 +1,9 @@
-// How it looks and who can use it: themes, contrast, narrow screens, names, keys.
+// Appearance and accessibility: themes, contrast, narrow screens, labels, keyboard.
 
 import { answered, ask, assert, check, faintTexts, isReady, openPage, until } from './harness.mjs';
 
 export async function looksTests(browser, url) {
-    await check('dark by the system, light by choice, and the choice stays', async () => {
+    await check('the theme follows the system until one is chosen, and the choice is kept', async () => {
         const page = await openPage(browser, url, { colorScheme: 'dark' });
         const back = () =>
             page.evaluate(() =>
@@ -16,11 +16,11 @@ export async function looksTests(browser, url) {
         await page.click('#theme');
         assert((await back()) > 600, `light is ${await back()}`);
         await page.reload(url);
-        assert((await back()) > 600, 'the choice is forgotten');
+        assert((await back()) > 600, 'the choice was not kept');
         await page.context().close();
     });
 
-    await check('text stands out from its ground, light and dark', async () => {
+    await check('text has enough contrast in both themes', async () => {
         for (const colorScheme of ['light', 'dark']) {
             const page = await openPage(browser, url, { colorScheme });
             await ask(page, 'Tell me a story about a bee.');
@@ -35,7 +35,7 @@ export async function looksTests(browser, url) {
         }
     });
 
-    await check('320 pixels are wide enough', async () => {
+    await check('the page fits into a width of 320 pixels', async () => {
         const page = await openPage(browser, url, {
             viewport: { width: 320, height: 640 },
             hasTouch: true,
@@ -54,7 +54,7 @@ export async function looksTests(browser, url) {
                     e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.sidebar'),
                 ).length,
         );
-        assert(wide === 0, `${wide} elements stick out`);
+        assert(wide === 0, `${wide} elements are wider than the screen`);
         await page.click('#drawer-open');
         await until(() => page.locator('#new-chat').isVisible(), 'the list of conversations');
         await page.keyboard.press('Escape');
@@ -64,7 +64,7 @@ export async function looksTests(browser, url) {
         await page.context().close();
     });
 
-    await check('every control has a name, every tab its panel, the keyboard reaches all', async () => {
+    await check('every control has a label, every tab a panel, and the keyboard reaches all', async () => {
         const page = await openPage(browser, url);
         await ask(page, 'Tell me a story about a mouse.');
         await answered(page);
@@ -106,12 +106,12 @@ export async function looksTests(browser, url) {
         assert(await page.locator('#view-dash').isVisible(), 'the arrow key does not change the tab');
         assert(
             (await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle)) === 'solid',
-            'the focus cannot be seen',
+            'the focus has no outline',
         );
         assert(
             (await page.evaluate(() => document.querySelector('#live').getAttribute('aria-live'))) ===
                 'polite',
-            'no polite region',
+            'no polite live region',
         );
         await page.context().close();
     });

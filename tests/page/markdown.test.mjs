@@ -1,4 +1,4 @@
-// The renderer fed directly: what hostile, odd and half-written text becomes.
+// The Markdown renderer with hostile, unusual and incomplete text.
 
 import { assert, check, openPage } from './harness.mjs';
 
@@ -29,7 +29,7 @@ const HOSTILE = [
     '\u0000<scr\u0000ipt>window.hit=1</script>',
 ];
 
-/* Shapes that make careless parsers slow; each must be done in a moment. */
+/* Texts that make backtracking parsers slow. */
 const HEAVY = [
     '*a '.repeat(20000),
     '**a *b '.repeat(8000),
@@ -79,7 +79,7 @@ const CASES = [
     ['[x](javascript:y) [1]', '<p><span>x</span> [1]</p>'],
 ];
 
-/* Half-written text must look like the beginning of what it becomes: no mark shows and goes again. */
+/* Incomplete text must look like the beginning of the complete one: no mark may show and disappear. */
 const STREAMS = [
     ['This is **bold text** and *italic* and `code` too.', /[*`]/],
     ['Steps:\n\n1. First\n2. Second\n\n- one\n- two\n', /(^|\n)\s*([-#]|\d+\.?)\s*$/],
@@ -105,7 +105,7 @@ export async function markdownTests(browser, url) {
             [text, open],
         );
 
-    await check('Markdown becomes what it says', async () => {
+    await check('Markdown becomes the right nodes', async () => {
         for (const [text, html] of CASES) {
             const got = await draw(text);
             assert(got === html, `${JSON.stringify(text)} gives ${got}`);
@@ -191,7 +191,7 @@ export async function markdownTests(browser, url) {
         assert(page.faults.length === 0, page.faults.join('; '));
     });
 
-    await check('no text makes the renderer slow', async () => {
+    await check('the renderer is fast for every text', async () => {
         for (const text of HEAVY) {
             const ms = await page.evaluate(async t => {
                 const { render } = await import('/markdown.js');
@@ -205,7 +205,7 @@ export async function markdownTests(browser, url) {
         }
     });
 
-    await check('half-written Markdown shows no marks that go away again', async () => {
+    await check('incomplete Markdown shows no marks that disappear later', async () => {
         for (const [text, never] of STREAMS) {
             const shown = await page.evaluate(async t => {
                 const { render } = await import('/markdown.js');
@@ -218,11 +218,11 @@ export async function markdownTests(browser, url) {
                 return out;
             }, text);
             const bad = shown.find(s => never.test(s));
-            assert(bad === undefined, `${JSON.stringify(text)} shows ${JSON.stringify(bad)} on its way`);
+            assert(bad === undefined, `${JSON.stringify(text)} shows ${JSON.stringify(bad)} while it streams`);
         }
     });
 
-    await check('blocks that are done keep their nodes while text comes', async () => {
+    await check('complete blocks keep their nodes while text streams', async () => {
         const kept = await page.evaluate(async () => {
             const { render } = await import('/markdown.js');
             const node = document.createElement('div');
@@ -235,10 +235,10 @@ export async function markdownTests(browser, url) {
                 code.querySelector('code').textContent.includes('x = 1')
             );
         });
-        assert(kept, 'they were made anew');
+        assert(kept, 'nodes were replaced');
     });
 
-    await check('event streams are read whatever pieces they come in', async () => {
+    await check('event streams parse the same in pieces of any size', async () => {
         const events = await page.evaluate(async () => {
             const { EventParser, retrySeconds } = await import('/api.js');
             const stream =

@@ -1,4 +1,4 @@
-// The page as people use it: node page.test.mjs URL CHROMIUM PICTURES
+// All tests of the page: node page.test.mjs URL CHROMIUM PICTURES
 
 import { chatTests } from './chat.test.mjs';
 import { dashTests, takePictures } from './dash.test.mjs';
