@@ -204,7 +204,8 @@ static void end_parser(struct choice *ch)
 int choice_check(const struct choice *ch, struct err *e)
 {
     bool failed = ch->text.failed || ch->reasoning.failed || ch->calls.failed || ch->args.failed ||
-                  logprobs_failed(&ch->lp) || toolparse_check(&ch->parse, NULL) != OK;
+                  logprobs_failed(&ch->lp) || ch->call->pieces.failed ||
+                  toolparse_check(&ch->parse, NULL) != OK;
 
     return failed ? err_nomem(e, "the answer") : OK;
 }

@@ -90,6 +90,7 @@ static int prepare_reply(struct call *c, const struct engine_info *info, struct 
                                .piece_arg = &c->pieces };
     if (!t) c->p.n_top = -1; /* logprobs show the text of tokens, which this model has none of */
     if (c->p.n_top >= 0) pieces_init(&c->pieces, t);
+    if (c->pieces.failed) return err_nomem(e, "the texts of tokens");
     reply_render_head(&c->reply);
     return buf_check(&c->reply.head, e);
 }

@@ -65,10 +65,9 @@ static int handle_tokenize(struct call *c, struct err *e)
     }
     flags = (c->p.add_special ? ENCODE_SPECIAL : 0) | (c->p.parse_special ? 0 : ENCODE_PLAIN);
     if ((rc = tokenizer_encode(t, c->p.text, flags, &ids, e)) == OK) rc = ids_check(&ids, e);
-    if (rc == OK) {
-        write_tokens(c, t, &ids);
-        call_send_body(c, 200);
-    }
+    if (rc == OK) write_tokens(c, t, &ids);
+    if (rc == OK && c->pieces.failed) rc = err_nomem(e, "the texts of tokens");
+    if (rc == OK) call_send_body(c, 200);
     ids_release(&ids);
     return rc;
 }

@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "pool/pool.h"
 #include "server/gpus.h"
+#include "server/metrics.h"
 #include "server/server_impl.h"
 
 struct device {
@@ -138,7 +139,8 @@ static void write_memory(const struct device *d, int n, struct buf *out)
             buf_clear(&labels);
             stat_label(&labels, "device", str_c(d[i].name));
             stat_label(&labels, "kind", str_c(kinds[k]));
-            stat_gauge(out, "tern_device_memory_bytes", buf_cstr(&labels), help, (double)bytes[k]);
+            stat_gauge(out, "tern_device_memory_bytes", metrics_labels(&labels, out), help,
+                       (double)bytes[k]);
         }
     }
     buf_release(&labels);

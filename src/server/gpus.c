@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stat.h"
+#include "server/metrics.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -276,7 +277,7 @@ void gpus_write_metrics(struct gpus *g, struct buf *out)
             buf_clear(&labels);
             stat_label(&labels, "gpu", str_c(index));
             stat_label(&labels, "name", str_c(all[i].name));
-            stat_gauge(out, metrics[m].name, buf_cstr(&labels), help, v);
+            stat_gauge(out, metrics[m].name, metrics_labels(&labels, out), help, v);
             help = NULL;
         }
     }

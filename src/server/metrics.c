@@ -72,6 +72,14 @@ static const struct metric per_model[] = {
            "From a token's sampling to its event"),
 };
 
+const char *metrics_labels(struct buf *b, struct buf *out)
+{
+    const char *text = buf_cstr(b);
+
+    out->failed |= b->failed;
+    return text;
+}
+
 static void write_metric(struct buf *out, const struct metric *m, const struct engine_stats *s,
                          const char *labels, const char *help)
 {
@@ -96,7 +104,7 @@ void metrics_write_table(struct server *v, const struct metric *table, size_t n,
             if (!s) continue;
             buf_clear(&b);
             labels(v, k, &b);
-            write_metric(out, &table[i], s, buf_cstr(&b), help);
+            write_metric(out, &table[i], s, metrics_labels(&b, out), help);
             help = NULL;
         }
     }
@@ -122,7 +130,7 @@ static void write_counters(struct server *v, struct buf *out, const char *name, 
             buf_clear(&b);
             write_model_label(v, k, &b);
             stat_label(&b, key, str_c(words[i]));
-            stat_counter(out, name, buf_cstr(&b), help, counter_get(c));
+            stat_counter(out, name, metrics_labels(&b, out), help, counter_get(c));
             help = NULL;
         }
     }
@@ -145,7 +153,7 @@ static void write_outcomes(struct server *v, struct buf *out)
     for (int i = 0; i < N_REFUSED; i++, help = NULL) {
         buf_clear(&b);
         stat_label(&b, "reason", str_c(metrics_refused_names[i]));
-        stat_counter(out, "tern_server_rejections_total", buf_cstr(&b), help,
+        stat_counter(out, "tern_server_rejections_total", metrics_labels(&b, out), help,
                      counter_get(&v->refused[i]));
     }
     buf_release(&b);
@@ -169,7 +177,7 @@ static void write_memory(struct server *v, struct buf *out)
             buf_clear(&b);
             write_model_label(v, k, &b);
             stat_label(&b, "kind", str_c(kinds[i]));
-            stat_gauge(out, "tern_memory_bytes", buf_cstr(&b), help, (double)bytes[i]);
+            stat_gauge(out, "tern_memory_bytes", metrics_labels(&b, out), help, (double)bytes[i]);
         }
     }
     stat_gauge(out, "tern_memory_bytes", "kind=\"rss\"", help, (double)metrics_rss());
@@ -191,7 +199,7 @@ static void write_load_times(struct server *v, struct buf *out)
             if (!server_stats(v, k)) continue;
             buf_clear(&b);
             write_model_label(v, k, &b);
-            stat_gauge(out, times[i], buf_cstr(&b), help, i ? m->warm_ms : m->load_ms);
+            stat_gauge(out, times[i], metrics_labels(&b, out), help, i ? m->warm_ms : m->load_ms);
             help = NULL;
         }
     }
@@ -213,7 +221,8 @@ static void write_load_phases(struct server *v, struct buf *out)
             buf_clear(&b);
             write_model_label(v, k, &b);
             stat_label(&b, "phase", str_c(phases[i]));
-            stat_gauge(out, "tern_model_load_phase_ms", buf_cstr(&b), help, (double)ns[i] / 1e6);
+            stat_gauge(out, "tern_model_load_phase_ms", metrics_labels(&b, out), help,
+                       (double)ns[i] / 1e6);
         }
     }
     buf_release(&b);
@@ -233,7 +242,7 @@ static void write_http(struct server *v, struct buf *out)
             buf_clear(&b);
             stat_label(&b, "route", str_c(routes_name(r)));
             stat_label(&b, "status", str_c(classes[c]));
-            stat_counter(out, "tern_http_requests_total", buf_cstr(&b), help, n);
+            stat_counter(out, "tern_http_requests_total", metrics_labels(&b, out), help, n);
             help = NULL;
         }
     http_stats(v->http, &h);

@@ -21,6 +21,10 @@ struct metric {
     { metric_name, text, METRIC_##k, offsetof(struct engine_stats, field) }
 /* clang-format on */
 
+/* The labels collected in b. If b found no memory, out fails too: a series without its labels would
+ * be another one. */
+const char *metrics_labels(struct buf *b, struct buf *out);
+
 /* Writes the labels of a model. */
 typedef void label_fn(struct server *v, int model, struct buf *out);
 /* Writes each metric of the table, with one series for each model that is ready. */

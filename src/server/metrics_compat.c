@@ -72,7 +72,7 @@ static void write_vllm_outcomes(struct server *v, struct buf *out)
             buf_clear(&b);
             write_vllm_labels(v, k, &b);
             stat_label(&b, "finished_reason", str_c(reasons[i].word));
-            stat_counter(out, "vllm:request_success_total", buf_cstr(&b), help, n);
+            stat_counter(out, "vllm:request_success_total", metrics_labels(&b, out), help, n);
         }
     }
     buf_release(&b);
@@ -91,7 +91,7 @@ static void write_vllm_cache(struct server *v, struct buf *out)
             if (!s) continue;
             buf_clear(&b);
             write_vllm_labels(v, k, &b);
-            stat_gauge(out, names[i], buf_cstr(&b), help, kv_usage(s));
+            stat_gauge(out, names[i], metrics_labels(&b, out), help, kv_usage(s));
             help = NULL;
         }
     }
@@ -107,7 +107,7 @@ static void write_vllm_cache(struct server *v, struct buf *out)
                    "caching=\"%s\"",
                    KV_BLOCK, info.n_blocks, dtype_name((int)info.opt.kv_type),
                    info.opt.no_prefix ? "False" : "True");
-        stat_gauge(out, "vllm:cache_config_info", buf_cstr(&b), help, 1);
+        stat_gauge(out, "vllm:cache_config_info", metrics_labels(&b, out), help, 1);
         help = NULL;
     }
     buf_release(&b);

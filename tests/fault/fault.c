@@ -27,6 +27,7 @@ static const char *const kind_names[KINDS] = { "allocation", "read", "mmap", "th
 /* ---- state of a run ---- */
 
 static atomic_bool armed;        /* events are counted */
+static atomic_int held;          /* no thread's events are, while above 0 */
 static _Thread_local int paused; /* this thread's events are not */
 static atomic_long count[KINDS]; /* events of this run */
 static enum kind fail_kind;      /* what fails in this run */
@@ -96,9 +97,10 @@ static void record_free(void *p)
 
 static bool must_fail(enum kind k)
 {
-    if (!atomic_load(&armed) || paused) return false;
+    if (!atomic_load(&armed) || paused || atomic_load(&held)) return false;
     if (atomic_fetch_add(&count[k], 1) + 1 != fail_at || k != fail_kind) return false;
     n_fail_stack = backtrace(fail_stack, FRAMES);
+    errno = ENOMEM;
     return true;
 }
 
@@ -128,6 +130,8 @@ static void on_signal(int sig)
 
 void fault_pause(void) { paused++; }
 void fault_resume(void) { paused--; }
+void fault_hold(void) { atomic_fetch_add(&held, 1); }
+void fault_release(void) { atomic_fetch_sub(&held, 1); }
 
 /* ---- wrapped calls ---- */
 

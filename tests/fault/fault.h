@@ -28,4 +28,8 @@ void fault_init(void);
 /* Excludes code of the test itself from faults, between the two calls. */
 void fault_pause(void);
 void fault_resume(void);
+
+/* The same for all threads of the process: for opening and closing what is not under test. */
+void fault_hold(void);
+void fault_release(void);
 #endif
