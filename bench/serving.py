@@ -1,4 +1,4 @@
-"""What the server benches and the soak share: start a server, wait until it is ready, ask it, load it, stop it."""
+"""Shared by the server benchmarks and the soak test: start a server, wait until it is ready, query it, load it, stop it."""
 import csv
 import ctypes
 import http.client
@@ -34,12 +34,13 @@ def free_port():
         return s.getsockname()[1]
 
 
-def child_dies_with_us():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)           # PR_SET_PDEATHSIG: no server outlives its bench
+def kill_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)           # PR_SET_PDEATHSIG: no server outlives its benchmark
 
 
 class Server:
-    """A server process on a free loopback port. argv gets --port appended; ready is the path that answers 200."""
+    """A server process on a free loopback port. --host and --port are appended to argv; `ready` is the path that answers 200
+    when the server is ready."""
 
     def __init__(self, argv, ready="/ready", env=None):
         self.port = free_port()
@@ -48,7 +49,7 @@ class Server:
         start = time.monotonic()
         self.process = subprocess.Popen(
             [*argv, "--host", "127.0.0.1", "--port", str(self.port)], stdin=subprocess.DEVNULL, stdout=self.log,
-            stderr=self.log, env={**os.environ, **(env or {})}, preexec_fn=child_dies_with_us)
+            stderr=self.log, env={**os.environ, **(env or {})}, preexec_fn=kill_with_parent)
         while True:
             try:
                 if self.get(ready)[0] == 200:
@@ -56,7 +57,7 @@ class Server:
             except OSError:
                 pass
             if self.process.poll() is not None:
-                die(f"{' '.join(argv)} ended with {self.process.returncode}:\n{self.log_tail()}")
+                die(f"{' '.join(argv)} exited with code {self.process.returncode}:\n{self.log_tail()}")
             if time.monotonic() - start > 300:
                 self.stop()
                 die(f"{' '.join(argv)} is not ready after 300 s")
@@ -88,7 +89,7 @@ class Server:
         return out
 
     def memory(self):
-        """Megabytes: resident now, the peak of it, and its private part."""
+        """Megabytes of resident memory: now, peak, and the anonymous part."""
         text = open(f"/proc/{self.process.pid}/status").read()
         return {name: int(re.search(rf"{key}:\s+(\d+)", text)[1]) / 1024
                 for name, key in (("rss", "VmRSS"), ("peak", "VmHWM"), ("anon", "RssAnon"))}
@@ -97,7 +98,7 @@ class Server:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def stop(self, timeout=60):
-        """SIGTERM; the exit code, or None if it had to be killed."""
+        """Sends SIGTERM; returns the exit code, or None if the process had to be killed."""
         self.process.send_signal(signal.SIGTERM)
         try:
             code = self.process.wait(timeout)
@@ -121,26 +122,26 @@ def load_command(url, *flags):
 
 
 def load(url, *flags, errors=0.0):
-    """Runs tern load; its report as a dict. More errors than allowed end the program."""
+    """Runs tern load and returns its report. A larger error rate than `errors` ends the program."""
     p = subprocess.run(load_command(url, "--max-error-rate", errors, *flags), capture_output=True, text=True)
     if p.returncode not in (0, 3):
         die(f"tern load {' '.join(map(str, flags))}: {p.stderr.strip()}")
     r = json.loads(p.stdout)
     if p.returncode == 3:
-        die(f"tern load {' '.join(map(str, flags))}: {r['failed']} failed: {r['errors']}")
+        die(f"tern load {' '.join(map(str, flags))}: {r['failed']} requests failed: {r['errors']}")
     return r
 
 
 # ---- numbers ----
 
 def series(metrics, name, part=""):
-    """The sum of all series of a name whose labels hold part; None: there is none."""
+    """The sum of all series of a name whose labels contain `part`; None: there is none."""
     found = [v for k, v in metrics.items() if k.split("{")[0] == name and part in k]
     return sum(found) if found else None
 
 
 def histogram(after, before, name):
-    """[(upper bound, count)] of what a Prometheus histogram gained, over all its labels."""
+    """[(upper bound, count)]: the increase of a Prometheus histogram, summed over its labels."""
     gained = {}
     for key, v in after.items():
         m = re.match(re.escape(name) + r'_bucket\{.*?le="([^"]+)"', key)
@@ -155,7 +156,7 @@ def histogram(after, before, name):
 
 
 def histogram_quantile(buckets, q):
-    """Within a bucket by proportion, as Prometheus does it; None: empty."""
+    """Interpolates linearly within a bucket, as Prometheus does; None: the histogram is empty."""
     total = sum(n for _, n in buckets)
     if not total:
         return None
@@ -177,7 +178,7 @@ def quantile(values, q):
 # ---- models, the machine, results ----
 
 def model(preset, kind):
-    """A synthetic model, from TERN_BENCH_MODELS or made there."""
+    """Path of a synthetic model in TERN_BENCH_MODELS; written if it does not exist."""
     folder = os.environ.get("TERN_BENCH_MODELS", os.path.join(ROOT, BUILD, "bench-models"))
     path = os.path.join(folder, f"{preset}-{kind}.gguf")
     if not os.path.exists(path):
@@ -191,14 +192,14 @@ def model(preset, kind):
 
 
 def read_whole(path):
-    """Into the page cache."""
+    """Reads a file into the page cache."""
     with open(path, "rb", buffering=0) as f:
         while f.read(1 << 22):
             pass
 
 
 def drop_cache(path):
-    """Out of the page cache, as far as the system does it for us."""
+    """Asks the kernel to drop a file from the page cache."""
     fd = os.open(path, os.O_RDONLY)
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -225,7 +226,7 @@ def result_path(name):
 def manifest(load_before, peer=None):
     git = lambda *a: subprocess.run(["git", "-C", ROOT, *a], capture_output=True, text=True)  # noqa: E731
     sha = git("rev-parse", "--short", "HEAD").stdout.strip() or "unknown"
-    changed = ", changed since" if git("diff", "--quiet", "HEAD").returncode else ""
+    changed = ", with local changes" if git("diff", "--quiet", "HEAD").returncode else ""
     memory = int(re.search(r"MemTotal:\s+(\d+)", open("/proc/meminfo").read())[1]) / 1048576
     lines = [f"Model name: {cpu_name()}", f"CPU(s): {os.cpu_count()}", f"Physical cores: {cores()}",
              f"Memory: {memory:.1f} GiB", f"Kernel: {os.uname().sysname} {os.uname().release}", f"tern: {sha}{changed}"]

@@ -1,4 +1,4 @@
-"""Medians of what bench/vs-llama-cpp measured, as a table, a CSV file and a page.
+"""Writes the medians of bench/vs-llama-cpp as a table, a CSV file and a page.
 
 usage: vs_llama_cpp.py RAW MANIFEST OUT THREADS ROUNDS STARTS N_PROMPT N_GEN
 RAW has lines "preset type side metric value"; OUT.csv and OUT.md are written."""
@@ -42,7 +42,7 @@ for model in values:
 
 names = {"tern": "tern run", "peer-no-warmup-c4096": "llama-completion --no-warmup -c 4096",
          "peer-no-warmup": "llama-completion --no-warmup", "peer": "llama-completion"}
-start = ["| one token, whole process | ms | times tern's | peak memory, MB |", "|---|---:|---:|---:|"]
+start = ["| one token, whole process | ms | ratio to tern | peak memory, MB |", "|---|---:|---:|---:|"]
 for model in values:
     ours = median(model, "tern", "start_ms")
     for side, name in names.items():
@@ -63,9 +63,9 @@ with open(out + ".csv", "w", newline="") as f:
             w.writerow([*model, threads, side, metric, *figures, len(v)])
 
 with open(out + ".md", "w") as f:
-    f.write("# tern beside llama.cpp\n\n")
-    f.write(f"Tokens per second, {threads} threads, medians of {rounds} rounds taken in turn; a ratio\n"
-            "above 1 means tern is faster. The models are synthetic: real shapes, random weights.\n\n")
+    f.write("# tern and llama.cpp\n\n")
+    f.write(f"Tokens per second, {threads} threads, medians of {rounds} alternating rounds; a ratio\n"
+            "above 1 means tern is faster. The models are synthetic: shapes of real models, random weights.\n\n")
     f.write("\n".join(speed) + "\n\n")
     f.write("Start-up: from the start of the process to its end after one token of a short prompt,\n"
             f"the file in the page cache, medians of {starts}.\n\n")

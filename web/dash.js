@@ -124,7 +124,7 @@ export class Dashboard {
         this.load.set(fmtInt(q.running ?? 0),
             `${fmtInt(q.waiting ?? 0)} waiting, peak ${fmtInt(q.peak ?? 0)}${wait}`);
         this.kv.set(kv.total ? percent(kv.used / kv.total) : '–',
-            `${fmtInt(kv.used)} of ${fmtInt(kv.total)} blocks · ${fmtInt(kv.idle)} cached prefixes`);
+            `${fmtInt(kv.used)} of ${fmtInt(kv.total)} blocks · ${fmtInt(kv.idle)} cached for prefixes`);
         this.first.set(...latency(latencies.ttft_ms));
         this.gap.set(...latency(latencies.itl_ms));
     }
