@@ -1,9 +1,9 @@
-/* onnx_world.h - ONNX files of a few nodes, written by the tests themselves, and tensors said in
- * text.
+/* onnx_world.h - writes small ONNX files for tests; tensors and attributes are given as text.
  *
- * A tensor is "f 2x3: 1 2 3 4 5 6": f float, h half, i int64, n int32, b bool, u uint8, c int8;
- * then dimensions; then numbers. Attributes are "axis=1 perm=[0,2,1] alpha=f0.5 mode='x' value={f
- * 1: 3}". */
+ * A tensor is "f 2x3: 1 2 3 4 5 6": type, dimensions, elements. Types: f float, h half, i int64,
+ * n int32, b bool, u uint8, c int8. Attributes are separated by spaces: axis=1 an integer,
+ * perm=[0,2,1] integers, alpha=f0.5 a float, scales=F[1,2] floats, mode='x' a string,
+ * value={f 1: 3} a tensor. */
 #ifndef TERN_TESTS_ONNX_WORLD_H
 #define TERN_TESTS_ONNX_WORLD_H
 
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- protobuf, written ---- */
+/* ---- writing protobuf ---- */
 
 __attribute__((unused)) static void pbw_varint(struct buf *b, uint64_t v)
 {
@@ -44,8 +44,8 @@ __attribute__((unused)) static void pbw_buf(struct buf *b, int field, struct buf
 
 /* ---- tensors ---- */
 
-struct told {
-    int file_type;
+struct text_tensor { /* a tensor parsed from text, with its elements */
+    int file_type;   /* TensorProto.DataType */
     struct onnx_tensor t;
     union {
         int64_t i[256];
@@ -54,7 +54,7 @@ struct told {
     } room;
 };
 
-__attribute__((unused)) static void put_number(struct told *x, size_t i, double v)
+__attribute__((unused)) static void put_element(struct text_tensor *x, size_t i, double v)
 {
     switch (x->t.type) {
     case ONNX_F32: x->room.f[i] = (float)v; break;
@@ -62,7 +62,7 @@ __attribute__((unused)) static void put_number(struct told *x, size_t i, double 
     }
 }
 
-__attribute__((unused)) static double told_at(const struct onnx_tensor *t, size_t i)
+__attribute__((unused)) static double element_at(const struct onnx_tensor *t, size_t i)
 {
     switch (t->type) {
     case ONNX_F32: return (double)((const float *)t->data)[i];
@@ -72,7 +72,7 @@ __attribute__((unused)) static double told_at(const struct onnx_tensor *t, size_
     }
 }
 
-__attribute__((unused)) static void tell_tensor(struct told *x, const char *s)
+__attribute__((unused)) static void parse_tensor(struct text_tensor *x, const char *s)
 {
     static const struct {
         char c;
@@ -96,14 +96,14 @@ __attribute__((unused)) static void tell_tensor(struct told *x, const char *s)
     if (*s == ':') s++;
     for (size_t i = 0; i < x->t.n; i++) {
         if (x->t.type == ONNX_I64) x->room.i[i] = strtoll(s, &end, 10);
-        else put_number(x, i, strtod(s, &end));
+        else put_element(x, i, strtod(s, &end));
         s = end;
     }
 }
 
-/* A TensorProto. */
+/* Appends a TensorProto. */
 __attribute__((unused)) static void tensor_bytes(struct buf *out, const char *name,
-                                                 const struct told *x)
+                                                 const struct text_tensor *x)
 {
     struct buf raw = { 0 };
 
@@ -127,7 +127,7 @@ __attribute__((unused)) static const char *attr_bytes(struct buf *node, const ch
     struct buf a = { 0 };
     const char *eq = strchr(s, '=');
     char *end = (char *)eq + 1;
-    struct told x;
+    struct text_tensor x;
 
     pbw_bytes(&a, 1, str_of(s, (size_t)(eq - s)));
     switch (eq[1]) {
@@ -135,6 +135,15 @@ __attribute__((unused)) static const char *attr_bytes(struct buf *node, const ch
         do pbw_int(&a, 8, strtoll(end + 1, &end, 10));
         while (*end == ',');
         pbw_int(&a, 20, 7);
+        end++;
+        break;
+    case 'F': /* floats */
+        for (end++; *end != ']';) {
+            float f = strtof(end + 1, &end);
+            pbw_varint(&a, 7 << 3 | 5);
+            buf_add(&a, &f, sizeof f);
+        }
+        pbw_int(&a, 20, 6);
         end++;
         break;
     case '\'':
@@ -151,7 +160,7 @@ __attribute__((unused)) static const char *attr_bytes(struct buf *node, const ch
     }
     case '{': {
         struct buf t = { 0 };
-        tell_tensor(&x, eq + 2);
+        parse_tensor(&x, eq + 2);
         tensor_bytes(&t, "", &x);
         pbw_buf(&a, 5, &t);
         pbw_int(&a, 20, 4);
@@ -164,7 +173,7 @@ __attribute__((unused)) static const char *attr_bytes(struct buf *node, const ch
     return *end == ' ' ? end + 1 : end;
 }
 
-/* "a b" → inputs a and b; "-" is one that is not given. */
+/* Names separated by spaces, as inputs (field 1) or outputs (2); "-" is an absent one. */
 __attribute__((unused)) static void name_list(struct buf *node, int field, const char *names)
 {
     while (names && *names) {
@@ -187,7 +196,7 @@ __attribute__((unused)) static void add_node(struct buf *graph, const char *op, 
     pbw_buf(graph, 1, &n);
 }
 
-/* field: 11 an input, 12 an output. dims: "2x-1", -1 open; NULL: not said. */
+/* field: 11 an input, 12 an output. dims like "2x-1", -1: any size; NULL: no shape. */
 __attribute__((unused)) static void add_io(struct buf *graph, int field, const char *name, int type,
                                            const char *dims)
 {
@@ -213,9 +222,9 @@ __attribute__((unused)) static void add_const(struct buf *graph, const char *nam
                                               const char *tensor)
 {
     struct buf t = { 0 };
-    struct told x;
+    struct text_tensor x;
 
-    tell_tensor(&x, tensor);
+    parse_tensor(&x, tensor);
     tensor_bytes(&t, name, &x);
     pbw_buf(graph, 5, &t);
 }

@@ -1,5 +1,4 @@
-/* ONNX models as files and folders: what is refused, what a card says, and texts through an engine.
- */
+/* ONNX models as files and folders: invalid files, cards, and texts through an engine. */
 #include "support.h"
 
 #include "base/file.h"
@@ -14,7 +13,7 @@
 
 #define GOLDEN "tests/golden/onnx"
 
-/* ---- what is no model ---- */
+/* ---- invalid files ---- */
 
 static int parse(struct buf *graph, int opset, struct err *e)
 {
@@ -29,12 +28,12 @@ static int parse(struct buf *graph, int opset, struct err *e)
     return rc;
 }
 
-static void says(const struct err *e, const char *what)
+static void assert_says(const struct err *e, const char *what)
 {
     if (!strstr(e->msg, what)) fail_msg("'%s' does not say '%s'", e->msg, what);
 }
 
-static void a_file_cut_anywhere_is_refused_or_whole(void **state)
+static void a_truncated_file_is_refused(void **state)
 {
     struct filemap f = { 0 };
     struct err e = { 0 };
@@ -61,10 +60,10 @@ static void a_graph_out_of_order_is_refused(void **state)
     add_node(&g, "Neg", "y", "z", "");
     add_io(&g, 12, "z", 1, NULL);
     assert_int_equal(parse(&g, 13, &e), E_FORMAT);
-    says(&e, "'z' of node 'the_node' (Add) is made by no node before it");
+    assert_says(&e, "'z' of node 'the_node' (Add) is not produced by an earlier node");
 }
 
-static void a_value_made_twice_an_output_made_by_nobody_and_no_opset_are_refused(void **state)
+static void duplicate_values_missing_outputs_and_a_missing_opset_are_refused(void **state)
 {
     struct buf g = { 0 };
     struct err e = { 0 };
@@ -74,17 +73,17 @@ static void a_value_made_twice_an_output_made_by_nobody_and_no_opset_are_refused
     add_node(&g, "Neg", "a", "x", "");
     add_node(&g, "Neg", "a", "x", "");
     assert_int_equal(parse(&g, 13, &e), E_FORMAT);
-    says(&e, "'x' is made twice");
+    assert_says(&e, "'x' is defined twice");
     add_io(&g, 11, "a", 1, NULL);
     add_io(&g, 12, "x", 1, NULL);
     assert_int_equal(parse(&g, 13, &e), E_FORMAT);
-    says(&e, "output 'x' is made by no node");
+    assert_says(&e, "output 'x' is not produced by any node");
     add_io(&g, 11, "a", 1, NULL);
     assert_int_equal(parse(&g, 0, &e), E_FORMAT);
-    says(&e, "opset");
+    assert_says(&e, "opset");
 }
 
-static void a_tensor_that_lies_about_its_size_is_refused(void **state)
+static void a_tensor_whose_bytes_do_not_match_its_dimensions_is_refused(void **state)
 {
     static const struct {
         int64_t dims[2];
@@ -92,11 +91,11 @@ static void a_tensor_that_lies_about_its_size_is_refused(void **state)
         const char *raw, *says;
         int rc;
     } bad[] = {
-        { { 2, 2 }, 1, "123", "not as many as its dimensions say", E_FORMAT },
+        { { 2, 2 }, 1, "123", "the number of its bytes does not match its dimensions", E_FORMAT },
         { { 1 << 30, 1 << 30 }, 1, "", "2^40", E_FORMAT },
         { { -1, 2 }, 1, "", "negative", E_FORMAT },
         { { 1, 2 }, 8, "", "data type 8", E_UNSUPPORTED },
-        { { 1000, 1000 }, 7, NULL, "fewer numbers", E_FORMAT },
+        { { 1000, 1000 }, 7, NULL, "fewer elements", E_FORMAT },
     };
 
     (void)state;
@@ -110,13 +109,13 @@ static void a_tensor_that_lies_about_its_size_is_refused(void **state)
         if (bad[i].raw) pbw_bytes(&t, 9, str_c(bad[i].raw));
         pbw_buf(&g, 5, &t);
         assert_int_equal(parse(&g, 13, &e), bad[i].rc);
-        says(&e, bad[i].says);
-        says(&e, "'w'");
+        assert_says(&e, bad[i].says);
+        assert_says(&e, "'w'");
     }
 }
 
 /* float_data, int32_data (of bytes and halves) and int64_data, as protobuf writes them. */
-static void numbers_in_lists_are_read(void **state)
+static void elements_in_typed_lists_are_read(void **state)
 {
     static const struct {
         int type, field;
@@ -146,13 +145,13 @@ static void numbers_in_lists_are_read(void **state)
             model_bytes(&bytes, &g, 13);
             assert_int_equal(onnx_parse(&m, buf_str(&bytes), "test", &e), cut ? E_FORMAT : OK);
             for (size_t k = 0; k < 2 && !cut; k++)
-                assert_true(told_at(&m->values[0].t, k) == lists[i].want[k]);
+                assert_true(element_at(&m->values[0].t, k) == lists[i].want[k]);
             onnx_close(m);
             buf_release(&bytes);
         }
 }
 
-/* A file whose one tensor lies outside of it. */
+/* A model whose one tensor is external data. */
 static const char *external(const char *location, int64_t offset, int64_t length)
 {
     struct buf g = { 0 }, t = { 0 }, bytes = { 0 };
@@ -188,7 +187,7 @@ static void external_data_stays_in_the_models_folder_and_in_its_file(void **stat
     } bad[] = {
         { "../../../../etc/passwd", 0, 8, "external data" },
         { "/etc/passwd", 0, 8, "external data" },
-        { "external.data", 1, 8, "8 bytes from 1 on" },
+        { "external.data", 1, 8, "8 bytes from offset 1 on" },
         { "external.data", -1, 8, "8 bytes" },
         { "external.data", 0, 4, "8 bytes" },
         { "nothing.data", 0, 8, "nothing.data" },
@@ -201,7 +200,7 @@ static void external_data_stays_in_the_models_folder_and_in_its_file(void **stat
     temp_file("external.data", two, sizeof two);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_not_equal(onnx_open(&m, external(bad[i].where, bad[i].at, bad[i].n), &e), OK);
-        says(&e, bad[i].says);
+        assert_says(&e, bad[i].says);
     }
     assert_int_equal(onnx_open(&m, external("external.data", 0, 8), &e), OK);
     assert_true(((const float *)m->values[0].t.data)[1] == -2);
@@ -210,10 +209,10 @@ static void external_data_stays_in_the_models_folder_and_in_its_file(void **stat
 
 /* ---- cards ---- */
 
-/* A folder with a graph of these outputs ("logits:2 ...": name and number of dimensions) and these
- * files. */
-static int card_of(struct card *c, struct arena *a, const char *outputs, const char *config,
-                   const char *tern, const char *pooling, struct err *e)
+/* Reads the card of a folder with these files and a graph of these outputs ("logits:2 ...": name
+ * and number of dimensions). */
+static int read_card(struct card *c, struct arena *a, const char *outputs, const char *config,
+                     const char *tern, const char *pooling, struct err *e)
 {
     char dir[64], path[128];
     static int n;
@@ -274,51 +273,51 @@ static int card_of(struct card *c, struct arena *a, const char *outputs, const c
 #define MEAN "{\"pooling_mode_mean_tokens\":true,\"pooling_mode_cls_token\":false}"
 #define CLS "{\"pooling_mode_mean_tokens\":false,\"pooling_mode_cls_token\":true}"
 
-static void what_a_model_is_for_is_read_off_its_files(void **state)
+static void the_card_is_derived_from_the_files(void **state)
 {
     struct arena a = { 0 };
     struct err e = { 0 };
     struct card c;
 
     (void)state;
-    assert_int_equal(card_of(&c, &a, "last_hidden_state:3", ENCODER, NULL, MEAN, &e), OK);
+    assert_int_equal(read_card(&c, &a, "last_hidden_state:3", ENCODER, NULL, MEAN, &e), OK);
     assert_true(c.task == CARD_EMBED && c.pool == CARD_MEAN && c.width == 4 && c.n_vocab == 10 &&
                 c.normalize);
-    assert_int_equal(card_of(&c, &a, "last_hidden_state:3 pooler_output:2", ENCODER, NULL, CLS, &e),
-                     OK);
+    assert_int_equal(
+        read_card(&c, &a, "last_hidden_state:3 pooler_output:2", ENCODER, NULL, CLS, &e), OK);
     assert_true(c.pool == CARD_CLS && c.output == 0);
     assert_int_equal(
-        card_of(&c, &a, "token_embeddings:3 sentence_embedding:2", ENCODER, NULL, NULL, &e), OK);
+        read_card(&c, &a, "token_embeddings:3 sentence_embedding:2", ENCODER, NULL, NULL, &e), OK);
     assert_true(c.pool == CARD_NONE && c.output == 1);
-    assert_int_equal(card_of(&c, &a, "logits:2", CLASSIFIER "}", NULL, NULL, &e), OK);
+    assert_int_equal(read_card(&c, &a, "logits:2", CLASSIFIER "}", NULL, NULL, &e), OK);
     assert_true(c.task == CARD_CLASSIFY && c.score == CARD_SOFTMAX && str_is(c.labels[3], "d"));
-    assert_int_equal(card_of(&c, &a, "logits:2",
-                             CLASSIFIER ",\"problem_type\":\"multi_label_classification\"}", NULL,
-                             NULL, &e),
+    assert_int_equal(read_card(&c, &a, "logits:2",
+                               CLASSIFIER ",\"problem_type\":\"multi_label_classification\"}", NULL,
+                               NULL, &e),
                      OK);
     assert_int_equal(c.score, CARD_SIGMOID);
-    assert_int_equal(
-        card_of(&c, &a, "logits:2", CLASSIFIER ",\"problem_type\":\"regression\"}", NULL, NULL, &e),
-        OK);
+    assert_int_equal(read_card(&c, &a, "logits:2", CLASSIFIER ",\"problem_type\":\"regression\"}",
+                               NULL, NULL, &e),
+                     OK);
     assert_int_equal(c.score, CARD_RAW);
     arena_release(&a);
 }
 
-static void tern_json_decides(void **state)
+static void tern_json_overrides_the_files(void **state)
 {
     struct arena a = { 0 };
     struct err e = { 0 };
     struct card c;
 
     (void)state;
-    assert_int_equal(card_of(&c, &a, "x:3 y:2", ENCODER,
-                             "{\"task\":\"embed\",\"output\":\"x\",\"pooling\":\"last\","
-                             "\"normalize\":false,\"max_tokens\":7}",
-                             MEAN, &e),
+    assert_int_equal(read_card(&c, &a, "x:3 y:2", ENCODER,
+                               "{\"task\":\"embed\",\"output\":\"x\",\"pooling\":\"last\","
+                               "\"normalize\":false,\"max_tokens\":7}",
+                               MEAN, &e),
                      OK);
     assert_true(c.pool == CARD_LAST && !c.normalize && c.n_ctx == 7 && c.output == 0);
     assert_int_equal(
-        card_of(
+        read_card(
             &c, &a, "y:2", NULL,
             "{\"task\":\"classify\",\"labels\":[\"p\",\"q\",\"r\",\"s\"],\"activation\":\"none\"}",
             NULL, &e),
@@ -327,29 +326,29 @@ static void tern_json_decides(void **state)
     arena_release(&a);
 }
 
-static void what_could_be_two_things_or_nothing_fails_with_an_example(void **state)
+static void an_unclear_task_or_output_fails_with_an_example(void **state)
 {
     static const struct {
         const char *outputs, *config, *tern, *pooling, *says;
     } bad[] = {
         { "last_hidden_state:3", ENCODER, NULL, NULL,
-          "nor a modules.json tell whether it embeds or classifies" },
+          "nor modules.json says whether the model embeds or classifies" },
         { "logits:2", CLASSIFIER "}", NULL, MEAN,
-          "which classifies, and sentence-transformers' files" },
+          "says that the model classifies, but files or outputs of sentence-transformers" },
         { "last_hidden_state:3", ENCODER, "{\"task\":\"embed\"}", NULL, "(pooling)" },
         { "last_hidden_state:3", ENCODER, "{\"task\":\"embody\"}", NULL,
           "must be one of embed, classify" },
         { "one:3 two:3", ENCODER, NULL, MEAN, "the graph's outputs are one, two" },
-        { "one:2 two:2", CLASSIFIER "}", NULL, NULL, "none of its outputs is named logits" },
-        { "logits:2", CLASSIFIER "}", "{\"output\":\"scores\"}", NULL, "not there: scores" },
+        { "one:2 two:2", CLASSIFIER "}", NULL, NULL, "no output is named logits" },
+        { "logits:2", CLASSIFIER "}", "{\"output\":\"scores\"}", NULL, "does not have: scores" },
         { "logits:2", CLASSIFIER "}", "{\"labels\":[\"a\"]}", NULL,
-          "1 labels are named for 4 classes" },
-        { "logits:3", CLASSIFIER "}", NULL, NULL, "does it classify tokens?" },
+          "there are 1 labels for 4 outputs" },
+        { "logits:3", CLASSIFIER "}", NULL, NULL, "classifiers of tokens are not supported" },
         { "last_hidden_state:3", ENCODER, NULL,
           "{\"pooling_mode_mean_tokens\":true,\"pooling_mode_cls_token\":true}",
           "several poolings" },
         { "last_hidden_state:3", ENCODER, "{\"task\":\"embed\",\"pooling\":\"none\"}", NULL,
-          "does not go with" },
+          "but pooling 'none' needs 2" },
     };
     struct arena a = { 0 };
     struct err e;
@@ -359,9 +358,9 @@ static void what_could_be_two_things_or_nothing_fails_with_an_example(void **sta
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         e = (struct err){ 0 };
         assert_int_not_equal(
-            card_of(&c, &a, bad[i].outputs, bad[i].config, bad[i].tern, bad[i].pooling, &e), OK);
-        says(&e, bad[i].says);
-        if (i < 3) says(&e, "tern.json");
+            read_card(&c, &a, bad[i].outputs, bad[i].config, bad[i].tern, bad[i].pooling, &e), OK);
+        assert_says(&e, bad[i].says);
+        if (i < 3) assert_says(&e, "tern.json");
     }
     arena_release(&a);
 }
@@ -389,7 +388,7 @@ static struct engine *open_golden(const char *name)
     return g;
 }
 
-static struct request *ask(struct engine *g, json_t *ids, bool classify, int second)
+static struct request *submit_ids(struct engine *g, json_t *ids, bool classify, int second)
 {
     struct request *r = request_open();
     struct err e = { 0 };
@@ -403,7 +402,7 @@ static struct request *ask(struct engine *g, json_t *ids, bool classify, int sec
     return r;
 }
 
-static void ends_as(struct request *r, enum finish want)
+static void assert_finish(struct request *r, enum finish want)
 {
     struct event ev = { 0 };
 
@@ -411,7 +410,7 @@ static void ends_as(struct request *r, enum finish want)
     if (ev.finish != (int)want) fail_msg("%s: %s", finish_name((enum finish)ev.finish), r->err.msg);
 }
 
-static void near_row(const float *got, json_t *want, double eps)
+static void assert_near(const float *got, json_t *want, double eps)
 {
     for (size_t i = 0; i < json_array_size(want); i++)
         if (fabs((double)got[i] - json_number_value(json_array_get(want, i))) > eps)
@@ -419,8 +418,8 @@ static void near_row(const float *got, json_t *want, double eps)
                      json_number_value(json_array_get(want, i)));
 }
 
-/* All at once: texts of other lengths are beside each. */
-static void texts_embed_as_the_golden_ones_do(void **state)
+/* In one batch: texts of different lengths. */
+static void embeddings_match_the_golden_ones(void **state)
 {
     static const struct {
         const char *name;
@@ -433,11 +432,11 @@ static void texts_embed_as_the_golden_ones_do(void **state)
     for (int m = 0; m < 2; m++) {
         struct engine *g = open_golden(models[m].name);
         struct request *r[6];
-        for (size_t i = 0; i < 6; i++) r[i] = ask(g, json_array_get(texts, i % 3), false, 0);
+        for (size_t i = 0; i < 6; i++) r[i] = submit_ids(g, json_array_get(texts, i % 3), false, 0);
         while (engine_step(g)) {}
         for (size_t i = 0; i < 6; i++) {
-            ends_as(r[i], FINISH_STOP);
-            near_row(r[i]->vec, json_array_get(vecs, i % 3), models[m].eps);
+            assert_finish(r[i], FINISH_STOP);
+            assert_near(r[i]->vec, json_array_get(vecs, i % 3), models[m].eps);
             request_unref(r[i]);
         }
         engine_close(g);
@@ -445,8 +444,8 @@ static void texts_embed_as_the_golden_ones_do(void **state)
     json_decref(want);
 }
 
-/* The class of the largest logit, and shares that follow from the logits. */
-static void near_shares(const float *got, json_t *logits)
+/* Scores must be the softmax of the golden logits. */
+static void assert_scores(const float *got, json_t *logits)
 {
     double sum = 0;
 
@@ -456,7 +455,7 @@ static void near_shares(const float *got, json_t *logits)
                     2e-6);
 }
 
-static void texts_and_pairs_are_classified_as_the_golden_ones(void **state)
+static void classifications_match_the_golden_ones(void **state)
 {
     json_t *want = expected(), *texts = json_object_get(want, "texts"),
            *pair = json_object_get(want, "pair");
@@ -469,21 +468,21 @@ static void texts_and_pairs_are_classified_as_the_golden_ones(void **state)
     assert_string_equal(info.task, "classify");
     assert_true(info.n_labels == 3 && str_is(info.labels[2], "good"));
     assert_true(info.kv_bytes < 4096 && info.weight_bytes > 20000);
-    for (size_t i = 0; i < 3; i++) r[i] = ask(g, json_array_get(texts, i), true, 0);
-    r[3] = ask(g, json_object_get(pair, "ids"), true,
-               (int)json_integer_value(json_object_get(pair, "second")));
+    for (size_t i = 0; i < 3; i++) r[i] = submit_ids(g, json_array_get(texts, i), true, 0);
+    r[3] = submit_ids(g, json_object_get(pair, "ids"), true,
+                      (int)json_integer_value(json_object_get(pair, "second")));
     while (engine_step(g)) {}
     for (size_t i = 0; i < 4; i++) {
-        ends_as(r[i], FINISH_STOP);
-        near_shares(r[i]->vec, i < 3 ? json_array_get(json_object_get(want, "logits"), i)
-                                     : json_object_get(pair, "logits"));
+        assert_finish(r[i], FINISH_STOP);
+        assert_scores(r[i]->vec, i < 3 ? json_array_get(json_object_get(want, "logits"), i)
+                                       : json_object_get(pair, "logits"));
         request_unref(r[i]);
     }
     engine_close(g);
     json_decref(want);
 }
 
-static void two_texts_become_ids_as_the_tokenizer_says(void **state)
+static void pairs_are_encoded_by_the_post_processor(void **state)
 {
     struct engine *g = open_golden("classify");
     struct ids ids = { 0 };
@@ -502,8 +501,8 @@ static void two_texts_become_ids_as_the_tokenizer_says(void **state)
     engine_close(g);
 }
 
-/* </s></s> between two texts, and one type for both. */
-static void robertas_pairs_are_of_one_type(void **state)
+/* RoBERTa puts </s></s> between two texts and has one token type for both. */
+static void roberta_pairs_have_one_token_type(void **state)
 {
     static const char json[] =
         "{\"added_tokens\":[],\"pre_tokenizer\":{\"type\":\"Whitespace\"},\"model\":{\"type\":"
@@ -528,7 +527,7 @@ static void robertas_pairs_are_of_one_type(void **state)
     tokenizer_close(t);
 }
 
-static void a_model_does_only_what_it_is_for(void **state)
+static void requests_of_another_task_are_refused(void **state)
 {
     struct engine *g = open_golden("classify");
     struct request *r = request_open();
@@ -537,15 +536,15 @@ static void a_model_does_only_what_it_is_for(void **state)
     (void)state;
     ids_push(&r->prompt, 2);
     assert_int_equal(engine_submit(g, r, &e), E_INVALID);
-    says(&e, "classifies and writes no text");
+    assert_says(&e, "classifies and writes no text");
     r->embed = true;
     assert_int_equal(engine_submit(g, r, &e), E_INVALID);
-    says(&e, "/v1/classify");
+    assert_says(&e, "/v1/classify");
     engine_close(g);
     g = open_golden("embed");
     r->classify = true;
     assert_int_equal(engine_submit(g, r, &e), E_INVALID);
-    says(&e, "does not classify");
+    assert_says(&e, "does not classify");
     for (int i = 0; i < 60; i++) ids_push(&r->prompt, 2);
     r->classify = false;
     assert_int_equal(engine_submit(g, r, &e), E_CONTEXT);
@@ -559,7 +558,7 @@ static bool stop_at(void *arg)
     return (*left)-- == 0;
 }
 
-static void a_run_stops_between_nodes_and_the_next_is_whole(void **state)
+static void an_execution_can_be_cancelled_between_nodes(void **state)
 {
     struct onnx_run_opt opt = { .host = { .vec = vec_best() } };
     int64_t dims[2] = { 1, 4 }, ids[4] = { 2, 6, 8, 3 }, ones[4] = { 1, 1, 1, 1 }, zeros[4] = { 0 };
@@ -582,7 +581,8 @@ static void a_run_stops_between_nodes_and_the_next_is_whole(void **state)
             assert_int_equal(onnx_run_plan(r, &shape, &e), OK);
             assert_true(shape.n_dims == 3 && shape.dims[1] == 4 && shape.dims[2] == 16);
         } else {
-            assert_int_equal(onnx_run_go(r, stop_at, &left, &out, &e), at < n ? E_CANCELLED : OK);
+            assert_int_equal(onnx_run_execute(r, stop_at, &left, &out, &e),
+                             at < n ? E_CANCELLED : OK);
         }
     }
     assert_true(onnx_run_bytes(r) < 64 << 10);
@@ -590,7 +590,7 @@ static void a_run_stops_between_nodes_and_the_next_is_whole(void **state)
     onnx_close(m);
 }
 
-static void one_of_several_files_must_be_named(void **state)
+static void an_unclear_choice_of_files_is_refused(void **state)
 {
     char dir[128];
     struct source *s = NULL;
@@ -611,7 +611,7 @@ static void one_of_several_files_must_be_named(void **state)
         assert_int_equal(rc, i == 3 ? E_INVALID : OK);
         if (rc == OK)
             assert_string_equal(path_base(source_onnx(s)), i == 4 ? "other.onnx" : "model.onnx");
-        else says(&e, "other.onnx");
+        else assert_says(&e, "other.onnx");
         if (rc == OK) source_close(s);
     }
 }
@@ -619,22 +619,22 @@ static void one_of_several_files_must_be_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_cut_anywhere_is_refused_or_whole),
+        cmocka_unit_test(a_truncated_file_is_refused),
         cmocka_unit_test(a_graph_out_of_order_is_refused),
-        cmocka_unit_test(a_value_made_twice_an_output_made_by_nobody_and_no_opset_are_refused),
-        cmocka_unit_test(a_tensor_that_lies_about_its_size_is_refused),
-        cmocka_unit_test(numbers_in_lists_are_read),
+        cmocka_unit_test(duplicate_values_missing_outputs_and_a_missing_opset_are_refused),
+        cmocka_unit_test(a_tensor_whose_bytes_do_not_match_its_dimensions_is_refused),
+        cmocka_unit_test(elements_in_typed_lists_are_read),
         cmocka_unit_test(external_data_stays_in_the_models_folder_and_in_its_file),
-        cmocka_unit_test(what_a_model_is_for_is_read_off_its_files),
-        cmocka_unit_test(tern_json_decides),
-        cmocka_unit_test(what_could_be_two_things_or_nothing_fails_with_an_example),
-        cmocka_unit_test(texts_embed_as_the_golden_ones_do),
-        cmocka_unit_test(texts_and_pairs_are_classified_as_the_golden_ones),
-        cmocka_unit_test(two_texts_become_ids_as_the_tokenizer_says),
-        cmocka_unit_test(robertas_pairs_are_of_one_type),
-        cmocka_unit_test(a_model_does_only_what_it_is_for),
-        cmocka_unit_test(a_run_stops_between_nodes_and_the_next_is_whole),
-        cmocka_unit_test(one_of_several_files_must_be_named),
+        cmocka_unit_test(the_card_is_derived_from_the_files),
+        cmocka_unit_test(tern_json_overrides_the_files),
+        cmocka_unit_test(an_unclear_task_or_output_fails_with_an_example),
+        cmocka_unit_test(embeddings_match_the_golden_ones),
+        cmocka_unit_test(classifications_match_the_golden_ones),
+        cmocka_unit_test(pairs_are_encoded_by_the_post_processor),
+        cmocka_unit_test(roberta_pairs_have_one_token_type),
+        cmocka_unit_test(requests_of_another_task_are_refused),
+        cmocka_unit_test(an_execution_can_be_cancelled_between_nodes),
+        cmocka_unit_test(an_unclear_choice_of_files_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

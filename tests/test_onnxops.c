@@ -1,5 +1,5 @@
-/* Every operator against numbers worked out by hand, as inputs of a run and as constants of the
- * file. */
+/* Every operator against results computed by hand, with its inputs as inputs of a run and as
+ * constants of the file. */
 #include "support.h"
 
 #include "base/mem.h"
@@ -94,7 +94,7 @@ static const struct row rows[] = {
     { "Squeeze", 11, "axes=[0]", { "f 1x2x1: 1 2" }, "f 2x1: 1 2" },
     { "Squeeze", 13, "", { "f 1x2x1: 1 2", "i 1: -1" }, "f 1x2: 1 2" },
     { "Squeeze", 13, "", { "f 1x2x1: 1 2" }, "f 2: 1 2" },
-    { "Squeeze", 13, "", { "f 1x2x1: 1 2", "i 1: 1" }, "fails: cannot go" },
+    { "Squeeze", 13, "", { "f 1x2x1: 1 2", "i 1: 1" }, "fails: cannot be removed" },
     { "Unsqueeze", 11, "axes=[0,-1]", { "f 2: 1 2" }, "f 1x2x1: 1 2" },
     { "Unsqueeze", 13, "", { "f 2: 1 2", "i 1: 1" }, "f 2x1: 1 2" },
     { "Shape", 13, "", { N6 }, "i 2: 2 3" },
@@ -103,7 +103,7 @@ static const struct row rows[] = {
     { "Transpose", 13, "perm=[1,0]", { N6 }, "f 3x2: 1 4 2 5 3 6" },
     { "Transpose", 13, "", { "i 1x2x2: 1 2 3 4" }, "i 2x2x1: 1 3 2 4" },
     { "Transpose", 13, "perm=[2,0,1]", { "u 1x2x3: 1 2 3 4 5 6" }, "u 3x1x2: 1 4 2 5 3 6" },
-    { "Transpose", 13, "perm=[0,0]", { N6 }, "fails: no order" },
+    { "Transpose", 13, "perm=[0,0]", { N6 }, "fails: not a permutation" },
     { "Slice", 13, "", { N6, "i 1: 1", "i 1: 3", "i 1: 1" }, "f 2x2: 2 3 5 6" },
     { "Slice",
       13,
@@ -117,28 +117,33 @@ static const struct row rows[] = {
       13,
       "",
       { "f 5: 0 1 2 3 4", "i 1: 0", "i 1: 5", "i 1: 0", "i 1: 0" },
-      "fails: step of 0" },
+      "fails: a step is 0" },
     { "Slice", 9, "starts=[1] ends=[2] axes=[0]", { N6 }, "f 1x3: 4 5 6" },
     { "Expand", 13, "", { "f 2x1: 1 2", "i 3: 2 1 2" }, "f 2x2x2: 1 1 2 2 1 1 2 2" },
     { "Tile", 13, "", { "f 1x2: 1 2", "i 2: 2 2" }, "f 2x4: 1 2 1 2 1 2 1 2" },
     { "Concat", 13, "axis=-1", { "i 2x1: 1 2", "i 2x2: 3 4 5 6" }, "i 2x3: 1 3 4 2 5 6" },
     { "Concat", 13, "axis=0", { "f 1x2: 1 2", "f 0x2:", "f 1x2: 3 4" }, "f 2x2: 1 2 3 4" },
-    { "Concat", 13, "axis=0", { "f 1x2: 1 2", "f 1x3: 1 2 3" }, "fails: another dimension" },
+    { "Concat",
+      13,
+      "axis=0",
+      { "f 1x2: 1 2", "f 1x3: 1 2 3" },
+      "fails: differs from input 0 in dimension 1" },
     { "Split", 13, "axis=1", { N6, "i 2: 1 2" }, "f 2x1: 1 4 | f 2x2: 2 3 5 6" },
     { "Split", 18, "axis=1 num_outputs=2", { N6 }, "f 2x2: 1 2 4 5 | f 2x1: 3 6" },
     { "Split", 11, "axis=0 split=[1,1]", { N6 }, "f 1x3: 1 2 3 | f 1x3: 4 5 6" },
+    { "Split", 11, "axis=0 split=F[1,1]", { N6 }, "fails: must be a list of integers" },
     { "Cast", 13, "to=7", { "f 3: 1.9 -1.9 nan" }, "i 3: 1 -1 0" },
     { "Cast", 13, "to=9", { "f 2: 0 0.5" }, "b 2: 0 1" },
     { "Cast", 13, "to=1", { "b 2: 0 1" }, "f 2: 0 1" },
     { "Cast", 13, "to=3", { "i 2: -1 127" }, "c 2: -1 127" },
     { "Cast", 13, "to=10", { "i 1: 3" }, "f 1: 3" },
-    { "Cast", 13, "to=8", { "i 1: 3" }, "fails: no type" },
+    { "Cast", 13, "to=8", { "i 1: 3" }, "fails: data type 8 is not supported" },
     { "CastLike", 15, "", { "i 1: 3", "f 1: 0" }, "f 1: 3" },
     /* picking */
     { "Gather", 13, "", { N6, "i 2: 1 -2" }, "f 2x3: 4 5 6 1 2 3" },
     { "Gather", 13, "axis=1", { N6, "n : 2" }, "f 2: 3 6" },
     { "Gather", 13, "axis=-1", { N6, "i 1x2: 0 2" }, "f 2x1x2: 1 3 4 6" },
-    { "Gather", 13, "", { N6, "i 1: 2" }, "fails: index 2 of a dimension of 2" },
+    { "Gather", 13, "", { N6, "i 1: 2" }, "fails: index 2 is out of range for a dimension of 2" },
     { "GatherElements", 13, "axis=1", { N6, "i 2x2: 0 -1 2 1" }, "f 2x2: 1 3 6 5" },
     { "GatherND", 13, "", { N6, "i 2x2: 0 1 1 2" }, "f 2: 2 6" },
     { "GatherND", 13, "", { N6, "i 1x1: -1" }, "f 1x3: 4 5 6" },
@@ -156,6 +161,7 @@ static const struct row rows[] = {
     /* over dimensions */
     { "ReduceSum", 13, "keepdims=0", { N6, "i 1: 1" }, "f 2: 6 15" },
     { "ReduceSum", 11, "axes=[0]", { N6 }, "f 1x3: 5 7 9" },
+    { "ReduceSum", 11, "axes=F[0]", { N6 }, "fails: must be a list of integers" },
     { "ReduceSum", 13, "noop_with_empty_axes=1", { N6, "i 0:" }, N6 },
     { "ReduceSum", 13, "", { "i 2: 3 4" }, "i 1: 7" },
     { "ReduceMean", 13, "axes=[-1]", { N6 }, "f 2x1: 2 5" },
@@ -192,7 +198,7 @@ static const struct row rows[] = {
     { "MatMul", 13, "", { "f 2x1x2: 1 2 3 4", "f 2x2x1: 1 1 2 2" }, "f 2x1x1: 3 14" },
     { "MatMul", 13, "", { "f 1x1x2: 1 2", "f 2x2x1: 1 1 2 2" }, "f 2x1x1: 3 6" },
     { "MatMul", 13, "", { "f 2x0:", "f 0x2:" }, "f 2x2: 0 0 0 0" },
-    { "MatMul", 13, "", { N6, N6 }, "fails: do not go with" },
+    { "MatMul", 13, "", { N6, N6 }, "fails: inner dimensions 3 and 2 differ" },
     { "Gemm", 13, "transB=1 alpha=f2 beta=f0.5", { N6, "f 1x3: 1 1 1", "f 1: 4" }, "f 2x1: 14 32" },
     { "Gemm", 13, "transA=1", { N6, "f 2x1: 1 1", "f 3x1: 1 2 3" }, "f 3x1: 6 9 12" },
     { "Gemm", 13, "", { N6, "f 3x1: 1 1 1" }, "f 2x1: 6 15" },
@@ -233,11 +239,11 @@ static const struct row rows[] = {
 
 static const char *names[N_IN] = { "a", "b", "c", "d", "e", "f", "g", "h" };
 
-/* A file with the row's one node; as_const: its inputs are the file's own tensors. */
-static void file_of(const struct row *r, bool as_const, struct buf *out)
+/* A model of one node; as_const: its inputs are tensors of the file. */
+static void write_model(const struct row *r, bool as_const, struct buf *out)
 {
     struct buf g = { 0 }, ins = { 0 };
-    struct told x;
+    struct text_tensor x;
     int n_out = 1;
 
     for (const char *p = r->out; (p = strchr(p, '|')); p++) n_out++;
@@ -245,14 +251,14 @@ static void file_of(const struct row *r, bool as_const, struct buf *out)
         bool given = strcmp(r->in[i], "-") != 0;
         buf_printf(&ins, "%s%s", i ? " " : "", given ? names[i] : "-");
         if (!given) continue;
-        tell_tensor(&x, r->in[i]);
+        parse_tensor(&x, r->in[i]);
         if (as_const) add_const(&g, names[i], r->in[i]);
         else add_io(&g, 11, names[i], x.file_type, NULL);
     }
     add_node(&g, r->op, buf_cstr(&ins), n_out == 1 ? "x" : n_out == 2 ? "x y" : "x y z", r->attrs);
     const char *want = r->out;
     for (int i = 0; i < n_out; i++) {
-        tell_tensor(&x, strncmp(want, "fails", 5) == 0 ? "f 1: 0" : want);
+        parse_tensor(&x, strncmp(want, "fails", 5) == 0 ? "f 1: 0" : want);
         add_io(&g, 12, i == 0 ? "x" : i == 1 ? "y" : "z", x.file_type, NULL);
         want = i + 1 < n_out ? strchr(want, '|') + 2 : want;
     }
@@ -260,11 +266,11 @@ static void file_of(const struct row *r, bool as_const, struct buf *out)
     buf_release(&ins);
 }
 
-static void set_inputs(struct onnx_run *r, const struct row *row, struct told *room)
+static void set_inputs(struct onnx_run *r, const struct row *row, struct text_tensor *room)
 {
     for (int i = 0, at = 0; i < N_IN && row->in[i]; i++) {
         if (strcmp(row->in[i], "-") == 0) continue;
-        tell_tensor(&room[i], row->in[i]);
+        parse_tensor(&room[i], row->in[i]);
         onnx_run_set(r, at++, room[i].t.n_dims, room[i].t.dims, &room[i].room);
     }
 }
@@ -273,7 +279,7 @@ static int run_row(struct onnx *m, const struct row *row, const struct vec *vec,
                    bool as_const, const struct onnx_tensor **out, struct onnx_run **r,
                    struct err *e)
 {
-    static struct told room[N_IN];
+    static struct text_tensor room[N_IN];
     struct onnx_run_opt opt = { .host = { .vec = vec }, .output = output, .max_bytes = 1 << 24 };
     struct onnx_tensor shape;
     int rc = onnx_run_open(r, m, &opt, e);
@@ -281,20 +287,20 @@ static int run_row(struct onnx *m, const struct row *row, const struct vec *vec,
     if (rc == OK && !as_const) set_inputs(*r, row, room);
     if (rc == OK) rc = onnx_run_plan(*r, &shape, e);
     if (rc == OK && !as_const) set_inputs(*r, row, room);
-    if (rc == OK) rc = onnx_run_go(*r, NULL, NULL, out, e);
+    if (rc == OK) rc = onnx_run_execute(*r, NULL, NULL, out, e);
     return rc;
 }
 
-static void same(const struct row *row, const struct onnx_tensor *got, const char *want)
+static void assert_tensor(const struct row *row, const struct onnx_tensor *got, const char *want)
 {
-    struct told x;
+    struct text_tensor x;
     bool good;
 
-    tell_tensor(&x, want);
+    parse_tensor(&x, want);
     good = got->type == x.t.type && got->n_dims == x.t.n_dims && got->n == x.t.n &&
            memcmp(got->dims, x.t.dims, (size_t)got->n_dims * sizeof *got->dims) == 0;
     for (size_t i = 0; good && i < got->n; i++) {
-        double a = told_at(got, i), b = told_at(&x.t, i);
+        double a = element_at(got, i), b = element_at(&x.t, i);
         good = fabs(a - b) <= 1e-5 * (1 + fabs(b));
         if (!good) print_message("%s: number %zu is %.9g\n", row->op, i, a);
     }
@@ -308,7 +314,7 @@ static void check_row(const struct row *row, const struct vec *vec, bool as_cons
     struct err e = { 0 };
     const char *want = row->out;
 
-    file_of(row, as_const, &bytes);
+    write_model(row, as_const, &bytes);
     if (onnx_parse(&m, buf_str(&bytes), "test", &e) != OK) fail_msg("%s: %s", row->op, e.msg);
     for (int i = 0; want; i++) {
         const struct onnx_tensor *out = NULL;
@@ -321,7 +327,7 @@ static void check_row(const struct row *row, const struct vec *vec, bool as_cons
         } else if (rc != OK) {
             fail_msg("%s (%s): %s", row->op, row->attrs, e.msg);
         } else {
-            same(row, out, want);
+            assert_tensor(row, out, want);
         }
         onnx_run_close(r);
         want = strchr(want, '|');
@@ -341,7 +347,7 @@ static void every_operator_computes_what_numpy_does(void **state)
     }
 }
 
-static void what_depends_on_constants_only_is_computed_when_it_opens(void **state)
+static void constant_nodes_are_folded(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check_row(&rows[i], vec_best(), true);
@@ -353,8 +359,8 @@ static double noise(unsigned *x)
     return (double)(*x >> 8) / (1 << 24) - 0.5;
 }
 
-/* Beyond panels, blocks of rows and pieces of k; b packed when it opens, and not. */
-static void products_of_any_size_are_right(void **state)
+/* Sizes that are not multiples of panels, row blocks and k ranges; b constant (packed) and not. */
+static void matrix_products_of_any_size_are_right(void **state)
 {
     static const int sizes[][3] = { { 1, 1, 1 },      { 13, 33, 257 }, { 97, 31, 256 },
                                     { 100, 70, 513 }, { 5, 64, 7 },    { 2, 32, 300 } };
@@ -397,7 +403,7 @@ static void products_of_any_size_are_right(void **state)
                 onnx_run_set(r, 0, 2, da, a);
                 if (!fixed) onnx_run_set(r, 1, 2, db, b);
                 if (pass == 0) assert_int_equal(onnx_run_plan(r, &shape, &e), OK);
-                else assert_int_equal(onnx_run_go(r, NULL, NULL, &out, &e), OK);
+                else assert_int_equal(onnx_run_execute(r, NULL, NULL, &out, &e), OK);
             }
             for (int i = 0; i < m; i++)
                 for (int j = 0; j < n; j++) {
@@ -413,8 +419,8 @@ static void products_of_any_size_are_right(void **state)
         }
 }
 
-/* Sums beyond what a float holds exactly. */
-static void bytes_multiply_exactly(void **state)
+/* Sums that a float cannot hold exactly. */
+static void products_of_8bit_integers_are_exact(void **state)
 {
     enum { M = 100, N = 40, K = 700 };
     static uint8_t a[M * K];
@@ -446,7 +452,7 @@ static void bytes_multiply_exactly(void **state)
         onnx_run_set(r, 1, 2, db, b);
         onnx_run_set(r, 2, 0, NULL, &zero);
         if (pass == 0) assert_int_equal(onnx_run_plan(r, &shape, &e), OK);
-        else assert_int_equal(onnx_run_go(r, NULL, NULL, &out, &e), OK);
+        else assert_int_equal(onnx_run_execute(r, NULL, NULL, &out, &e), OK);
     }
     for (int i = 0; i < M; i++)
         for (int j = 0; j < N; j++) {
@@ -503,7 +509,7 @@ static void a_condition_chooses_its_branch(void **state)
         onnx_run_set(r, 0, 0, NULL, &cond);
         onnx_run_set(r, 1, 1, dims, x);
         if (pass == 0) assert_int_equal(onnx_run_plan(r, &shape, &e), OK);
-        else assert_int_equal(onnx_run_go(r, NULL, NULL, &out, &e), OK);
+        else assert_int_equal(onnx_run_execute(r, NULL, NULL, &out, &e), OK);
         if (pass) assert_true(((const float *)out->data)[0] == (pass == 1 ? 0 : 2));
         if (pass) assert_true(((const float *)out->data)[1] == 0);
     }
@@ -546,9 +552,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_operator_computes_what_numpy_does),
-        cmocka_unit_test(what_depends_on_constants_only_is_computed_when_it_opens),
-        cmocka_unit_test(products_of_any_size_are_right),
-        cmocka_unit_test(bytes_multiply_exactly),
+        cmocka_unit_test(constant_nodes_are_folded),
+        cmocka_unit_test(matrix_products_of_any_size_are_right),
+        cmocka_unit_test(products_of_8bit_integers_are_exact),
         cmocka_unit_test(a_condition_chooses_its_branch),
         cmocka_unit_test(an_unknown_operator_or_attribute_is_refused_by_name),
     };

@@ -74,8 +74,8 @@ static void put_padded(struct jtext *t, const struct field *f, struct str prefix
 }
 
 /* Sign, radix ("0x") and digits. Digits of other bases than ten are in groups of four. */
-static void put_number(struct jtext *t, const struct field *f, bool negative, const char *radix,
-                       struct str digits)
+static void put_signed_number(struct jtext *t, const struct field *f, bool negative,
+                              const char *radix, struct str digits)
 {
     struct jtext body = { .r = t->r };
     char prefix[8];
@@ -111,7 +111,7 @@ static void put_int_field(struct jtext *t, const struct field *f, int64_t v)
         memmove(digits + f->precision - n, digits, n + 1);
         memset(digits, '0', (size_t)f->precision - n);
     }
-    put_number(t, f, v < 0, radix, str_c(digits));
+    put_signed_number(t, f, v < 0, radix, str_c(digits));
 }
 
 static void put_float_field(struct jtext *t, const struct field *f, double v)
@@ -122,7 +122,7 @@ static void put_float_field(struct jtext *t, const struct field *f, double v)
 
     if (!f->type && f->precision < 0) {
         jtext_put_float(&own, fabs(v));
-        put_number(t, f, signbit(v) && !isnan(v), "", jtext_done(&own).s);
+        put_signed_number(t, f, signbit(v) && !isnan(v), "", jtext_done(&own).s);
         return;
     }
     if (type == '%') v *= 100, type = 'f';
@@ -136,7 +136,7 @@ static void put_float_field(struct jtext *t, const struct field *f, double v)
     else snprintf(text, sizeof text, fmt, precision, fabs(v));
     if (!f->type && !strpbrk(text, ".en")) snprintf(text + strlen(text), 4, ".0");
     if (f->type == '%') snprintf(text + strlen(text), 4, "%%");
-    put_number(t, f, signbit(v) && !isnan(v), "", str_c(text));
+    put_signed_number(t, f, signbit(v) && !isnan(v), "", str_c(text));
 }
 
 static void put_text_field(struct jtext *t, const struct field *f, struct str s)

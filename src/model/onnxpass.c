@@ -27,7 +27,7 @@ int onnxpass_open(struct onnxpass **out, const struct source *src, struct backen
     if ((rc = card_read(&p->card, &p->arena, src, p->file, e)) != OK) goto out;
     opt.output = p->card.output;
     if ((rc = onnx_run_open(&p->run, p->file, &opt, e)) != OK) goto out;
-    count(p, MEM_WEIGHTS, onnx_run_kept(p->run));
+    count(p, MEM_WEIGHTS, onnx_run_const_bytes(p->run));
     /* Its bytes are scaled by the largest number of all texts that are in. */
     p->alone = p->card.fixed_batch == 1 || onnx_run_uses(p->run, "DynamicQuantizeLinear");
     *out = p;
@@ -198,7 +198,7 @@ int onnxpass_run(struct onnxpass *p, const struct batch *b, struct err *e)
         if (p->len[s] <= 0) continue;
         n = gather(p, b, s, len);
         set_inputs(p, n, len);
-        if ((rc = onnx_run_go(p->run, b->stop, b->stop_arg, &out, e)) != OK) break;
+        if ((rc = onnx_run_execute(p->run, b->stop, b->stop_arg, &out, e)) != OK) break;
         if ((rc = check_shape(p, out, n, len, e)) == OK) take_rows(p, b, out, len);
     }
     return rc;

@@ -1,15 +1,19 @@
+/* card.c - reading the card of a model: inputs, vocabulary, task, output, then what the task needs.
+ *
+ * Keys of the source are config.json's; a prefix names another file: "tern:" tern.json, "modules:"
+ * modules.json, "pooling:" 1_Pooling/config.json, "tokenizer_config:" that file. */
 #include "onnx/card.h"
 
 #include "base/buf.h"
 
 #include <stdio.h>
 
-enum { CTX_DEFAULT = 512, MAX_LABELS = 1 << 16, MAX_WIDTH = 1 << 20 };
+enum { DEFAULT_CTX = 512, MAX_CTX = 1 << 20, MAX_LABELS = 1 << 16, MAX_WIDTH = 1 << 20 };
 
 static const char example[] =
-    "write what it is for into tern.json beside it, like {\"task\": \"embed\", \"output\": "
-    "\"last_hidden_state\", "
-    "\"pooling\": \"mean\"} or {\"task\": \"classify\", \"output\": \"logits\"}";
+    "describe the model in a file tern.json beside it, like {\"task\": \"embed\", \"output\": "
+    "\"last_hidden_state\", \"pooling\": \"mean\"} or {\"task\": \"classify\", \"output\": "
+    "\"logits\"}";
 
 static const char *const tasks[] = { "embed", "classify" };
 static const char *const pools[] = { "none", "mean", "cls", "last" };
@@ -27,13 +31,14 @@ struct reader {
     struct err *e;
 };
 
-static int ambiguous(const struct reader *r, const char *why)
+static int fail_unclear(const struct reader *r, const char *why)
 {
     return err_set(r->e, E_INVALID, "%s: %s: %s", r->m->path, why, example);
 }
 
-/* A word of tern.json; -1: it has none. Another one than those known is a failure. */
-static int word(const struct reader *r, const char *key, const char *const *names, int n, int *out)
+/* A key of tern.json whose value is one of n names: *out is its index, -1: the key is absent. */
+static int read_choice(const struct reader *r, const char *key, const char *const *names, int n,
+                       int *out)
 {
     struct value v;
     char full[64];
@@ -51,6 +56,12 @@ static int word(const struct reader *r, const char *key, const char *const *name
 
 /* ---- inputs ---- */
 
+/* Ids, types and positions are integers; a mask may also be float or bool. */
+static bool is_input_type(enum card_input k, enum onnx_type t)
+{
+    return t == ONNX_I64 || (k == CARD_MASK && (t == ONNX_F32 || t == ONNX_BOOL));
+}
+
 static int read_inputs(const struct reader *r)
 {
     static const char *const names[CARD_INPUTS] = { "input_ids", "attention_mask", "token_type_ids",
@@ -66,16 +77,13 @@ static int read_inputs(const struct reader *r)
         while (k < CARD_INPUTS && !str_is(name, names[k])) k++;
         if (k == CARD_INPUTS)
             return err_set(r->e, E_UNSUPPORTED,
-                           "%s: the graph wants an input '%.*s'; known are input_ids, "
-                           "attention_mask, token_type_ids and "
-                           "position_ids",
+                           "%s: the graph needs an input '%.*s'; supported are input_ids, "
+                           "attention_mask, token_type_ids and position_ids",
                            r->m->path, STR_ARG(str_take(name, 80)));
-        if ((io->type != ONNX_I64 &&
-             !(k == CARD_MASK && (io->type == ONNX_F32 || io->type == ONNX_BOOL))) ||
-            io->n_dims != 2)
+        if (!is_input_type((enum card_input)k, io->type) || io->n_dims != 2)
             return err_set(r->e, E_UNSUPPORTED,
-                           "%s: the input %s is not a list of lists of whole numbers", r->m->path,
-                           names[k]);
+                           "%s: the input %s must be a two-dimensional tensor of integers",
+                           r->m->path, names[k]);
         r->c->inputs[k] = i;
         if (io->dims[0] > 0) r->c->fixed_batch = io->dims[0];
         if (io->dims[1] > 0) r->c->fixed_len = io->dims[1];
@@ -85,12 +93,14 @@ static int read_inputs(const struct reader *r)
     if (r->c->fixed_len > 0 && r->c->inputs[CARD_MASK] < 0)
         return err_set(
             r->e, E_UNSUPPORTED,
-            "%s: the graph is for texts of %lld tokens only, and takes no attention_mask",
+            "%s: the graph is for texts of exactly %lld tokens and has no attention_mask, so "
+            "shorter texts cannot be padded",
             r->m->path, (long long)r->c->fixed_len);
     return OK;
 }
 
-/* The rows of the table that ids are looked up in: what the vocabulary really is. */
+/* The size of the vocabulary: the rows of the embedding table that input_ids index. Only where the
+ * graph does not show it, config.json counts: it may be larger or smaller than the table. */
 static int find_vocab(const struct reader *r)
 {
     int ids = r->m->graph.inputs[r->c->inputs[CARD_IDS]].value;
@@ -107,7 +117,7 @@ static int find_vocab(const struct reader *r)
     if (n == 0) source_i64(r->src, "vocab_size", &n);
     if (n < 1 || n > 1 << 24)
         return err_set(r->e, E_FORMAT,
-                       "%s: neither the graph nor config.json tell how large the vocabulary is",
+                       "%s: neither the graph nor config.json states the size of the vocabulary",
                        r->m->path);
     r->c->n_vocab = (int)n;
     return OK;
@@ -115,7 +125,8 @@ static int find_vocab(const struct reader *r)
 
 /* ---- the task ---- */
 
-static bool has_output(const struct reader *r, const char *name, int *out)
+/* The index of the output of that name; false: there is none. */
+static bool find_output(const struct reader *r, const char *name, int *out)
 {
     const struct onnx_graph *g = &r->m->graph;
 
@@ -139,14 +150,16 @@ static bool is_sentence_encoder(const struct reader *r)
     return source_key(r->src, "modules:0.type", &v) ||
            source_key(r->src, "pooling:word_embedding_dimension", &v) ||
            source_key(r->src, "pooling:pooling_mode_mean_tokens", &v) ||
-           has_output(r, "sentence_embedding", &at);
+           find_output(r, "sentence_embedding", &at);
 }
 
+/* The architecture of config.json says that a model classifies, files and outputs of
+ * sentence-transformers that it embeds. Exactly one of them must be the case. */
 static int read_task(const struct reader *r)
 {
-    struct str arch = STR("of no architecture");
+    struct str arch = STR("no architecture");
     char why[300];
-    int task, at, rc = word(r, "task", tasks, 2, &task);
+    int task, at, rc = read_choice(r, "task", tasks, 2, &task);
     bool classifies, embeds;
 
     if (rc != OK) return rc;
@@ -159,22 +172,23 @@ static int read_task(const struct reader *r)
     source_str(r->src, "architectures.0", &arch);
     if (classifies == embeds) {
         snprintf(why, sizeof why,
-                 classifies ? "config.json says %.*s, which classifies, and sentence-transformers' "
-                              "files or outputs that it embeds"
-                            : "neither config.json (%.*s) nor a modules.json tell whether it "
+                 classifies ? "config.json (%.*s) says that the model classifies, but files or "
+                              "outputs of sentence-transformers say that it embeds"
+                            : "neither config.json (%.*s) nor modules.json says whether the model "
                               "embeds or classifies",
                  STR_ARG(str_take(arch, 80)));
-        return ambiguous(r, why);
+        return fail_unclear(r, why);
     }
     r->c->task = classifies ? CARD_CLASSIFY : CARD_EMBED;
-    if (classifies && !has_output(r, "logits", &at) && r->m->graph.n_outputs > 1)
-        return ambiguous(r, "it classifies, but none of its outputs is named logits");
+    if (classifies && !find_output(r, "logits", &at) && r->m->graph.n_outputs > 1)
+        return fail_unclear(r, "the model classifies, but no output is named logits");
     return OK;
 }
 
 /* ---- the output ---- */
 
-static int no_output(const struct reader *r, const char *what, struct str name)
+/* The wanted output is missing: the message lists those of the graph. */
+static int fail_output(const struct reader *r, const char *what, struct str name)
 {
     struct buf names = { 0 };
     const struct onnx_graph *g = &r->m->graph;
@@ -186,38 +200,39 @@ static int no_output(const struct reader *r, const char *what, struct str name)
     rc =
         err_set(r->e, E_INVALID,
                 "%s: %s%.*s; the graph's outputs are %.150s: name one in tern.json, like "
-                "{\"task\": \"%s\", "
-                "\"output\": \"NAME\"}",
+                "{\"task\": \"%s\", \"output\": \"NAME\"}",
                 r->m->path, what, STR_ARG(str_take(name, 60)), buf_cstr(&names), tasks[r->c->task]);
     buf_release(&names);
     return rc;
 }
 
+/* tern.json names the output, or there is only one, or the names that exporters use decide. */
 static int read_output(const struct reader *r, int pool)
 {
-    static const char *const rows[] = { "last_hidden_state", "token_embeddings", NULL };
-    static const char *const whole[] = { "sentence_embedding", "logits", NULL };
+    static const char *const per_token[] = { "last_hidden_state", "token_embeddings", NULL };
     struct str name;
     int *out = &r->c->output;
 
     if (source_str(r->src, "tern:output", &name)) {
         for (int i = 0; i < r->m->graph.n_outputs; i++)
             if (str_eq(r->m->values[r->m->graph.outputs[i].value].name, name)) return *out = i, OK;
-        return no_output(r, "tern.json names an output that is not there: ", name);
+        return fail_output(r, "tern.json names an output that the graph does not have: ", name);
     }
     if (r->m->graph.n_outputs == 1) return *out = 0, OK;
     if (r->c->task == CARD_CLASSIFY)
-        return has_output(r, whole[1], out) ? OK
-                                            : no_output(r, "no output is named logits", STR(""));
-    if (pool <= CARD_NONE && has_output(r, whole[0], out)) return OK;
-    for (int i = 0; rows[i]; i++)
-        if (pool != CARD_NONE && has_output(r, rows[i], out)) return OK;
-    return no_output(r, "none of several outputs is one that is known", STR(""));
+        return find_output(r, "logits", out) ? OK
+                                             : fail_output(r, "no output is named logits", STR(""));
+    if (pool <= CARD_NONE && find_output(r, "sentence_embedding", out)) return OK;
+    for (int i = 0; per_token[i]; i++)
+        if (pool != CARD_NONE && find_output(r, per_token[i], out)) return OK;
+    return fail_output(r, "no output has a known name", STR(""));
 }
 
 /* ---- embeddings ---- */
 
-static int pool_from_files(const struct reader *r)
+/* The pooling of 1_Pooling/config.json; -1: none, -2: several. Old files have a flag for each mode,
+ * new ones a name. */
+static int read_pooling_file(const struct reader *r)
 {
     static const struct {
         const char *key, *mode;
@@ -237,7 +252,8 @@ static int pool_from_files(const struct reader *r)
     return found;
 }
 
-/* A layer of sentence-transformers that the graph's rows have not gone through. */
+/* Layers of sentence-transformers behind the graph, such as Dense, are not part of an export of
+ * token embeddings. Running without them would give wrong vectors. */
 static int check_modules(const struct reader *r)
 {
     char key[64];
@@ -249,13 +265,51 @@ static int check_modules(const struct reader *r)
         if (str_ends(type, STR(".Transformer")) || str_ends(type, STR(".Pooling")) ||
             str_ends(type, STR(".Normalize")))
             continue;
-        return err_set(r->e, E_UNSUPPORTED,
-                       "%s: modules.json has a layer %.*s behind the graph, which is not run: "
-                       "export the whole model with an "
-                       "output sentence_embedding, or write {\"task\": \"embed\", ...} into "
-                       "tern.json to go without it",
-                       r->m->path, STR_ARG(str_take(type, 80)));
+        return err_set(
+            r->e, E_UNSUPPORTED,
+            "%s: modules.json has a layer %.*s behind the graph, which tern does not run: "
+            "export the whole model with an output sentence_embedding, or write "
+            "{\"task\": \"embed\", ...} into tern.json to leave the layer out",
+            r->m->path, STR_ARG(str_take(type, 80)));
     }
+    return OK;
+}
+
+static int read_normalize(const struct reader *r)
+{
+    struct value v;
+
+    r->c->normalize = true;
+    if (!source_key(r->src, "tern:normalize", &v)) return OK;
+    if (v.kind != VALUE_BOOL)
+        return err_set(r->e, E_INVALID, "%s: tern.json: normalize must be true or false",
+                       source_path(r->src));
+    r->c->normalize = v.b;
+    return OK;
+}
+
+/* The pooling: of tern.json (pool), none for an output with a row per text, else of the files. */
+static int read_pooling(const struct reader *r, int pool)
+{
+    const struct onnx_io *io = &r->m->graph.outputs[r->c->output];
+    bool by_name = str_is(r->m->values[io->value].name, "sentence_embedding");
+    struct value v;
+    int rc;
+
+    if (pool < 0 && (io->n_dims == 2 || (io->n_dims < 0 && by_name))) pool = CARD_NONE;
+    if (pool < 0) {
+        if ((rc = source_key(r->src, "tern:task", &v) ? OK : check_modules(r)) != OK) return rc;
+        pool = read_pooling_file(r);
+    }
+    if (pool < 0)
+        return fail_unclear(
+            r, pool == -2 ? "1_Pooling/config.json asks for several poolings"
+                          : "no file says how token embeddings become one vector (pooling)");
+    if (io->n_dims >= 0 && io->n_dims != (pool == CARD_NONE ? 2 : 3))
+        return err_set(r->e, E_INVALID,
+                       "%s: the output has %d dimensions, but pooling '%s' needs %d", r->m->path,
+                       io->n_dims, pools[pool], pool == CARD_NONE ? 2 : 3);
+    r->c->pool = (enum card_pool)pool;
     return OK;
 }
 
@@ -263,43 +317,21 @@ static int read_embed(const struct reader *r, int pool)
 {
     const struct onnx_io *io = &r->m->graph.outputs[r->c->output];
     int64_t width = io->n_dims > 0 ? io->dims[io->n_dims - 1] : -1;
-    bool by_name = str_is(r->m->values[io->value].name, "sentence_embedding");
-    struct value v;
     int rc;
 
-    r->c->normalize = true;
-    if (source_key(r->src, "tern:normalize", &v)) {
-        if (v.kind != VALUE_BOOL)
-            return err_set(r->e, E_INVALID, "%s: tern.json: normalize must be true or false",
-                           source_path(r->src));
-        r->c->normalize = v.b;
-    }
-    if (pool < 0 && (io->n_dims == 2 || (io->n_dims < 0 && by_name))) pool = CARD_NONE;
-    if (pool < 0) {
-        if ((rc = source_key(r->src, "tern:task", &v) ? OK : check_modules(r)) != OK) return rc;
-        pool = pool_from_files(r);
-    }
-    if (pool < 0)
-        return ambiguous(
-            r, pool == -2 ? "1_Pooling/config.json asks for several poolings"
-                          : "nothing tells how the rows of its tokens become one vector (pooling)");
-    if (io->n_dims >= 0 && io->n_dims != (pool == CARD_NONE ? 2 : 3))
-        return err_set(r->e, E_INVALID,
-                       "%s: the output has %d dimensions, which pooling '%s' does not go with",
-                       r->m->path, io->n_dims, pools[pool]);
-    r->c->pool = (enum card_pool)pool;
+    if ((rc = read_normalize(r)) != OK || (rc = read_pooling(r, pool)) != OK) return rc;
     if (width <= 0 && !source_i64(r->src, "hidden_size", &width) &&
         !source_i64(r->src, "d_model", &width))
         source_i64(r->src, "dim", &width);
     if (width < 1 || width > MAX_WIDTH)
         return err_set(r->e, E_FORMAT,
-                       "%s: neither the graph nor config.json tell how wide embeddings are",
+                       "%s: neither the graph nor config.json states the size of an embedding",
                        r->m->path);
     r->c->width = (int)width;
     return OK;
 }
 
-/* ---- classes ---- */
+/* ---- labels ---- */
 
 static int64_t count_labels(const struct reader *r, const char *fmt)
 {
@@ -314,19 +346,24 @@ static int64_t count_labels(const struct reader *r, const char *fmt)
     return n;
 }
 
-static void read_labels(const struct reader *r, const char *fmt)
+/* Labels without a name are LABEL_0, LABEL_1, ..., as in transformers. */
+static int read_labels(const struct reader *r, const char *fmt)
 {
     char key[64];
 
-    r->c->labels = arena_array(r->a, (size_t)r->c->width, sizeof *r->c->labels);
+    if (!(r->c->labels = arena_array(r->a, (size_t)r->c->width, sizeof *r->c->labels)))
+        return err_nomem(r->e, "the labels of a model");
     for (int i = 0; i < r->c->width; i++) {
         snprintf(key, sizeof key, fmt, i);
         if (source_str(r->src, key, &r->c->labels[i]))
             r->c->labels[i] = arena_str(r->a, r->c->labels[i]);
         else r->c->labels[i] = str_c(arena_printf(r->a, "LABEL_%d", i));
     }
+    return arena_check(r->a, r->e);
 }
 
+/* How logits become scores: tern.json, the problem_type of transformers, the activation of
+ * cross-encoders, else a sigmoid for one label and a softmax for several. */
 static int read_score(const struct reader *r)
 {
     static const char *const kinds[] = { "single_label_classification",
@@ -334,7 +371,7 @@ static int read_score(const struct reader *r)
     static const char *const keys[] = { "sentence_transformers.activation_fn",
                                         "sbert_ce_default_activation_function" };
     struct str s;
-    int score, rc = word(r, "activation", scores, 3, &score);
+    int score, rc = read_choice(r, "activation", scores, 3, &score);
 
     if (rc != OK) return rc;
     if (score < 0 && source_str(r->src, "problem_type", &s))
@@ -353,28 +390,28 @@ static int read_score(const struct reader *r)
 static int read_classify(const struct reader *r, int pool)
 {
     const struct onnx_io *io = &r->m->graph.outputs[r->c->output];
-    int64_t width = io->n_dims == 2 ? io->dims[1] : -1, own = count_labels(r, "tern:labels.%d"),
-            n = own;
-    const char *from = own ? "tern:labels.%d" : "id2label.%d";
+    int64_t width = io->n_dims == 2 ? io->dims[1] : -1, n = count_labels(r, "tern:labels.%d");
+    const char *from = n ? "tern:labels.%d" : "id2label.%d";
+    int rc;
 
     if (pool > CARD_NONE)
-        return err_set(r->e, E_INVALID, "%s: tern.json: a classifier's output is not pooled",
+        return err_set(r->e, E_INVALID, "%s: tern.json: pooling is only for the task embed",
                        source_path(r->src));
     if (io->n_dims >= 0 && io->n_dims != 2)
         return err_set(r->e, E_INVALID,
-                       "%s: the output has %d dimensions, but classes of a text have 2: does it "
-                       "classify tokens?",
+                       "%s: the output has %d dimensions, but a classifier of texts has 2; "
+                       "classifiers of tokens are not supported",
                        r->m->path, io->n_dims);
-    if (!own && !(n = count_labels(r, from))) source_i64(r->src, "num_labels", &n);
+    if (!n && !(n = count_labels(r, from))) source_i64(r->src, "num_labels", &n);
     if (width <= 0) width = n;
     if (width < 1 || width > MAX_LABELS || (n > 0 && n != width)) {
         char why[160];
-        snprintf(why, sizeof why, "%lld labels are named for %lld classes", (long long)n,
+        snprintf(why, sizeof why, "there are %lld labels for %lld outputs", (long long)n,
                  (long long)width);
-        return ambiguous(r, why);
+        return fail_unclear(r, why);
     }
     r->c->width = (int)width;
-    read_labels(r, from);
+    if ((rc = read_labels(r, from)) != OK) return rc;
     return read_score(r);
 }
 
@@ -388,14 +425,14 @@ static int read_lengths(const struct reader *r)
 
     if (!source_i64(r->src, "pad_token_id", &pad)) pad = 0;
     r->c->pad = pad >= 0 && pad < r->c->n_vocab ? (int)pad : 0;
-    /* These count positions from behind the padding's. */
+    /* Architectures whose position ids begin behind the padding id. */
     if (source_str(r->src, "model_type", &type) &&
         (str_ends(type, STR("roberta")) || str_is(type, "camembert") || str_is(type, "mpnet")))
         r->c->first_pos = r->c->pad + 1;
     if (source_key(r->src, "tern:max_tokens", &v)) {
-        if (!value_i64(&v, &n) || n < 1 || n > 1 << 20)
-            return err_set(r->e, E_INVALID, "%s: tern.json: max_tokens must be from 1 to %d",
-                           source_path(r->src), 1 << 20);
+        if (!value_i64(&v, &n) || n < 1 || n > MAX_CTX)
+            return err_set(r->e, E_INVALID, "%s: tern.json: max_tokens must be between 1 and %d",
+                           source_path(r->src), MAX_CTX);
     } else {
         if (!source_i64(r->src, "max_position_embeddings", &n))
             source_i64(r->src, "n_positions", &n);
@@ -403,7 +440,7 @@ static int read_lengths(const struct reader *r)
         if (source_i64(r->src, "tokenizer_config:model_max_length", &given) && given > 0 &&
             (n <= 0 || given < n))
             n = given;
-        if (n <= 0 || n > 1 << 20) n = CTX_DEFAULT;
+        if (n <= 0 || n > MAX_CTX) n = DEFAULT_CTX;
     }
     if (r->c->fixed_len > 0 && r->c->fixed_len < n) n = r->c->fixed_len;
     r->c->n_ctx = (int)n;
@@ -418,7 +455,8 @@ int card_read(struct card *c, struct arena *a, const struct source *src, const s
 
     *c = (struct card){ 0 };
     if ((rc = read_inputs(&r)) != OK || (rc = find_vocab(&r)) != OK) return rc;
-    if ((rc = read_task(&r)) != OK || (rc = word(&r, "pooling", pools, 4, &pool)) != OK) return rc;
+    if ((rc = read_task(&r)) != OK || (rc = read_choice(&r, "pooling", pools, 4, &pool)) != OK)
+        return rc;
     if ((rc = read_output(&r, pool)) != OK) return rc;
     rc = c->task == CARD_EMBED ? read_embed(&r, pool) : read_classify(&r, pool);
     return rc == OK ? read_lengths(&r) : rc;

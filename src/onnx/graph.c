@@ -1,3 +1,10 @@
+/* graph.c - reading ModelProto, GraphProto and NodeProto (onnx.proto) into struct onnx.
+ *
+ * Each message is read in passes: one that counts its repeated fields, so that arrays can be
+ * allocated, then one per kind of field. A graph defines its tensors first, then inputs, then nodes
+ * in order, so a node can only refer to values that exist: order and absence of cycles are checked
+ * by looking names up. Names of a branch are hidden when the branch ends. Numbers such as `case 7`
+ * are field numbers of onnx.proto. */
 #include "onnx/graph.h"
 
 #include "base/mem.h"
@@ -6,49 +13,51 @@
 enum {
     MAX_NODES = 1 << 17,
     MAX_VALUES = 1 << 19,
-    MAX_PER_NODE = 4096, /* inputs, outputs, attributes, numbers of a list of an attribute */
-    MAX_DEPTH = 4        /* of branches in branches */
+    MAX_PER_NODE = 4096, /* inputs, outputs, attributes, elements of an attribute */
+    MAX_DEPTH = 4        /* nesting of branches */
 };
 
-#define HIDDEN UINT64_MAX
+#define HIDDEN UINT64_MAX /* value of a name whose branch has ended */
 
 struct reader {
     struct onnx *m;
     struct onnx_impl *p;
-    int cap_values, n_nodes, depth;
-    struct err *e;
+    int cap_values; /* of m->values */
+    int n_nodes;    /* of all graphs so far */
+    int depth;      /* of branches */
+    struct err *e;  /* never NULL */
 };
 
-static int cut_short(const struct reader *r, const char *what)
+static int fail_malformed(const struct reader *r, const char *what)
 {
-    return err_set(r->e, E_FORMAT,
-                   "%s: the file is no ONNX model: %s is cut short or of another kind", r->m->path,
-                   what);
+    return err_set(r->e, E_FORMAT, "%s: not a valid ONNX model: %s is truncated or malformed",
+                   r->m->path, what);
 }
+
+static int fail_nomem(const struct reader *r) { return err_nomem(r->e, "the graph of a model"); }
 
 /* ---- values ---- */
 
-static int value_add(struct reader *r, struct str name, int *out)
+/* Adds a value; a name that is visible already is an error. */
+static int add_value(struct reader *r, struct str name, int *out)
 {
     struct onnx *m = r->m;
     uint64_t at;
 
     if (map_get(&r->p->names, name, &at) && at != HIDDEN)
-        return err_set(r->e, E_FORMAT, "%s: the value '%.*s' is made twice", m->path,
+        return err_set(r->e, E_FORMAT, "%s: the value '%.*s' is defined twice", m->path,
                        STR_ARG(str_take(name, 120)));
     if (m->n_values == MAX_VALUES)
-        return err_set(r->e, E_UNSUPPORTED, "%s: more than %d values", m->path, MAX_VALUES);
-    if (m->n_values == r->cap_values) {
-        r->cap_values = r->cap_values ? 2 * r->cap_values : 256;
-        m->values = mem_grow(m->values, (size_t)r->cap_values * sizeof *m->values);
-    }
+        return err_set(r->e, E_UNSUPPORTED, "%s: the graph has more than %d values", m->path,
+                       MAX_VALUES);
+    if (!mem_ensure(m->values, r->cap_values, m->n_values + 1)) return fail_nomem(r);
+    if (map_put(&r->p->names, name, (uint64_t)m->n_values) < 0) return fail_nomem(r);
     *out = m->n_values;
-    m->values[m->n_values++] = (struct onnx_value){ .name = name, .made = true };
-    map_put(&r->p->names, name, (uint64_t)*out);
+    m->values[m->n_values++] = (struct onnx_value){ .name = name };
     return OK;
 }
 
-static bool value_find(const struct reader *r, struct str name, int *out)
+static bool find_value(const struct reader *r, struct str name, int *out)
 {
     uint64_t at;
 
@@ -59,6 +68,7 @@ static bool value_find(const struct reader *r, struct str name, int *out)
 
 /* ---- inputs and outputs ---- */
 
+/* A TensorShapeProto. A dimension with a name, or without a value, is of any size. */
 static void read_shape(struct onnx_io *io, struct str bytes)
 {
     io->n_dims = 0;
@@ -76,7 +86,8 @@ static void read_shape(struct onnx_io *io, struct str bytes)
 static void read_type(struct onnx_io *io, struct str bytes)
 {
     for (struct pb t = pb_of(bytes); pb_next(&t);) {
-        if (t.field != 1 || t.wire != PB_BYTES) continue; /* tensors only */
+        if (t.field != 1 || t.wire != PB_BYTES)
+            continue; /* types other than tensors stay ONNX_NONE */
         for (struct pb x = pb_of(t.bytes); pb_next(&x);) {
             if (x.field == 1 && x.wire == PB_VARINT) io->type = onnx_type_of((int64_t)x.v);
             if (x.field == 2 && x.wire == PB_BYTES) read_shape(io, x.bytes);
@@ -84,6 +95,7 @@ static void read_type(struct onnx_io *io, struct str bytes)
     }
 }
 
+/* A ValueInfoProto. */
 static int read_io(struct reader *r, struct str bytes, struct onnx_io *io, struct str *name)
 {
     struct pb m;
@@ -94,7 +106,7 @@ static int read_io(struct reader *r, struct str bytes, struct onnx_io *io, struc
         if (m.field == 1 && m.wire == PB_BYTES) *name = m.bytes;
         if (m.field == 2 && m.wire == PB_BYTES) read_type(io, m.bytes);
     }
-    return m.at.bad ? cut_short(r, "an input or output") : OK;
+    return m.at.bad ? fail_malformed(r, "an input or output") : OK;
 }
 
 static int add_input(struct reader *r, struct onnx_graph *g, struct str bytes)
@@ -103,9 +115,9 @@ static int add_input(struct reader *r, struct onnx_graph *g, struct str bytes)
     struct str name;
     int rc = read_io(r, bytes, &io, &name);
 
-    if (rc != OK || value_find(r, name, &io.value))
-        return rc; /* older files list their tensors here too */
-    if ((rc = value_add(r, name, &io.value)) != OK) return rc;
+    /* Files before IR version 4 list their tensors as inputs too. */
+    if (rc != OK || find_value(r, name, &io.value)) return rc;
+    if ((rc = add_value(r, name, &io.value)) != OK) return rc;
     g->inputs[g->n_inputs++] = io;
     return OK;
 }
@@ -117,9 +129,9 @@ static int add_output(struct reader *r, struct onnx_graph *g, struct str bytes)
     int rc = read_io(r, bytes, &io, &name);
 
     if (rc != OK) return rc;
-    if (!value_find(r, name, &io.value))
-        return err_set(r->e, E_FORMAT, "%s: the output '%.*s' is made by no node", r->m->path,
-                       STR_ARG(str_take(name, 120)));
+    if (!find_value(r, name, &io.value))
+        return err_set(r->e, E_FORMAT, "%s: the output '%.*s' is not produced by any node",
+                       r->m->path, STR_ARG(str_take(name, 120)));
     g->outputs[g->n_outputs++] = io;
     return OK;
 }
@@ -130,7 +142,7 @@ static int add_tensor(struct reader *r, struct str bytes)
     struct str name;
     int at, rc = onnx_tensor_read(r->m, bytes, &t, &name, r->e);
 
-    if (rc != OK || (rc = value_add(r, name, &at)) != OK) return rc;
+    if (rc != OK || (rc = add_value(r, name, &at)) != OK) return rc;
     r->m->values[at].is_const = true;
     r->m->values[at].t = t;
     return OK;
@@ -140,8 +152,9 @@ static int add_tensor(struct reader *r, struct str bytes)
 
 static int read_graph(struct reader *r, struct str bytes, struct onnx_graph *g);
 
-/* Numbers of a list: packed, or one a field. */
-static int count_numbers(struct str bytes, uint32_t field, size_t *n)
+/* The elements of field 7 (floats) or 8 (ints), packed or one per field. E_UNSUPPORTED: too many.
+ */
+static int count_elements(struct str bytes, uint32_t field, size_t *n)
 {
     for (struct pb m = pb_of(bytes); pb_next(&m);) {
         if (m.field != field) continue;
@@ -156,90 +169,101 @@ static int count_numbers(struct str bytes, uint32_t field, size_t *n)
     return *n <= MAX_PER_NODE ? OK : E_UNSUPPORTED;
 }
 
-static void take_ints(struct onnx_attr *a, const struct pb *m)
+static void append_ints(struct onnx_attr *a, const struct pb *m)
 {
     if (m->wire == PB_VARINT) a->ints[a->n++] = (int64_t)m->v;
     for (struct cursor c = pb_cursor(m->bytes); cursor_left(&c) && !c.bad;)
         a->ints[a->n++] = (int64_t)pb_varint(&c);
 }
 
-static void take_floats(struct onnx_attr *a, const struct pb *m)
+static void append_floats(struct onnx_attr *a, const struct pb *m)
 {
     if (m->wire == PB_I32) a->floats[a->n++] = pb_f32(m->v);
     for (struct cursor c = pb_cursor(m->bytes); cursor_left(&c) >= sizeof(float);)
         a->floats[a->n++] = pb_f32(cursor_u32(&c));
 }
 
+/* A branch of If. Its values are not visible behind it. */
 static int read_subgraph(struct reader *r, struct onnx_attr *a, struct str bytes)
 {
     int first = r->m->n_values, rc;
 
     if (r->depth == MAX_DEPTH)
-        return err_set(r->e, E_UNSUPPORTED, "%s: branches nested deeper than %d", r->m->path,
+        return err_set(r->e, E_UNSUPPORTED, "%s: branches are nested deeper than %d", r->m->path,
                        MAX_DEPTH);
-    a->g = arena_new(&r->p->arena, struct onnx_graph);
+    if (a->g) return fail_malformed(r, "an attribute");
+    if (!(a->g = arena_new(&r->p->arena, struct onnx_graph))) return fail_nomem(r);
     r->depth++;
     rc = read_graph(r, bytes, a->g);
     r->depth--;
-    for (int i = first; i < r->m->n_values; i++)
-        map_put(&r->p->names, r->m->values[i].name, HIDDEN);
+    for (int i = first; i < r->m->n_values && rc == OK; i++)
+        if (map_put(&r->p->names, r->m->values[i].name, HIDDEN) < 0) rc = fail_nomem(r);
     return rc;
 }
 
-static int read_attr(struct reader *r, struct str bytes, struct onnx_attr *a)
+/* Room for the lists of an attribute; a has either ints or floats. */
+static int alloc_lists(struct reader *r, struct str bytes, struct onnx_attr *a)
 {
     size_t n_ints = 0, n_floats = 0;
-    int64_t kind = 0;
-    struct str name;
-    struct pb m;
-    int rc = OK;
 
-    if (count_numbers(bytes, 8, &n_ints) != OK || count_numbers(bytes, 7, &n_floats) != OK)
-        return err_set(r->e, E_UNSUPPORTED, "%s: an attribute with more than %d numbers",
+    if (count_elements(bytes, 8, &n_ints) != OK || count_elements(bytes, 7, &n_floats) != OK)
+        return err_set(r->e, E_UNSUPPORTED, "%s: an attribute has more than %d elements",
                        r->m->path, MAX_PER_NODE);
     if (n_ints) a->ints = arena_array(&r->p->arena, n_ints, sizeof *a->ints);
-    if (n_floats && !n_ints) a->floats = arena_array(&r->p->arena, n_floats, sizeof *a->floats);
+    else if (n_floats) a->floats = arena_array(&r->p->arena, n_floats, sizeof *a->floats);
+    return (n_ints && !a->ints) || (!n_ints && n_floats && !a->floats) ? fail_nomem(r) : OK;
+}
+
+/* An AttributeProto. Old files leave out its type: then the field that is set tells the kind. */
+static int read_attr(struct reader *r, struct str bytes, struct onnx_attr *a)
+{
+    int kind = 0, rc = alloc_lists(r, bytes, a);
+    struct str name;
+    struct pb m = pb_of(bytes);
+
     for (m = pb_of(bytes); rc == OK && pb_next(&m);) {
         bool is_bytes = m.wire == PB_BYTES;
         switch (m.field) {
         case 1: a->name = m.bytes; break;
-        case 2: a->f = pb_f32(m.v), kind = kind ? kind : 1; break;
-        case 3: a->i = (int64_t)m.v, kind = kind ? kind : 2; break;
-        case 4: a->s = m.bytes, kind = kind ? kind : 3; break;
+        case 2: a->f = pb_f32(m.v), kind = kind ? kind : ONNX_ATTR_FLOAT; break;
+        case 3: a->i = (int64_t)m.v, kind = kind ? kind : ONNX_ATTR_INT; break;
+        case 4: a->s = m.bytes, kind = kind ? kind : ONNX_ATTR_STRING; break;
         case 5:
-            if (is_bytes) rc = onnx_tensor_read(r->m, m.bytes, &a->t, &name, r->e), kind = 4;
+            if (!is_bytes) break;
+            rc = onnx_tensor_read(r->m, m.bytes, &a->t, &name, r->e);
+            kind = ONNX_ATTR_TENSOR;
             break;
         case 6:
-            if (is_bytes) rc = a->g ? E_FORMAT : read_subgraph(r, a, m.bytes), kind = 5;
+            if (is_bytes) rc = read_subgraph(r, a, m.bytes), kind = ONNX_ATTR_GRAPH;
             break;
         case 7:
-            if (a->floats) take_floats(a, &m), kind = 6;
+            if (a->floats) append_floats(a, &m), kind = ONNX_ATTR_FLOATS;
             break;
         case 8:
-            if (a->ints) take_ints(a, &m), kind = 7;
+            if (a->ints) append_ints(a, &m), kind = ONNX_ATTR_INTS;
             break;
         case 20: a->kind = (int)(m.v <= 16 ? m.v : 99); break;
         }
     }
-    if (m.at.bad || (rc == E_FORMAT && a->g && r->e->code == OK))
-        return cut_short(r, "an attribute");
-    if (!a->kind) a->kind = (int)kind;
-    if (rc == OK && a->t.type) rc = onnx_tensor_align(r->m, &a->t, r->e);
-    if (rc == OK && ((a->kind == 4 && !a->t.type) || (a->kind == 5 && !a->g)))
-        return cut_short(r, "an attribute's tensor or graph");
-    return rc;
+    if (rc != OK) return rc;
+    if (m.at.bad) return fail_malformed(r, "an attribute");
+    if (!a->kind) a->kind = kind;
+    if (a->t.type && (rc = onnx_tensor_align(r->m, &a->t, r->e)) != OK) return rc;
+    if ((a->kind == ONNX_ATTR_TENSOR && !a->t.type) || (a->kind == ONNX_ATTR_GRAPH && !a->g))
+        return fail_malformed(r, "an attribute's tensor or graph");
+    return OK;
 }
 
-static int bad_input(const struct reader *r, const struct onnx_node *n, struct str name)
+static int fail_input(const struct reader *r, const struct onnx_node *n, struct str name)
 {
     return err_set(r->e, E_FORMAT,
-                   "%s: the input '%.*s' of node '%.*s' (%.*s) is made by no node before it: it is "
-                   "missing, or the "
-                   "graph has a cycle",
+                   "%s: the input '%.*s' of node '%.*s' (%.*s) is not produced by an earlier node: "
+                   "it is missing, or the graph has a cycle",
                    r->m->path, STR_ARG(str_take(name, 100)), STR_ARG(str_take(n->name, 100)),
                    STR_ARG(str_take(n->op, 40)));
 }
 
+/* The first pass over a NodeProto: names and counts. */
 static int count_parts(struct reader *r, struct str bytes, struct onnx_node *n)
 {
     struct pb m;
@@ -255,7 +279,7 @@ static int count_parts(struct reader *r, struct str bytes, struct onnx_node *n)
         case 7: n->domain = m.bytes; break;
         }
     }
-    if (m.at.bad || n->op.n == 0) return cut_short(r, "a node");
+    if (m.at.bad || n->op.n == 0) return fail_malformed(r, "a node");
     if (n->n_in > MAX_PER_NODE || n->n_out > MAX_PER_NODE || n->n_attrs > MAX_PER_NODE)
         return err_set(r->e, E_UNSUPPORTED,
                        "%s: node '%.*s' has more than %d inputs, outputs or attributes", r->m->path,
@@ -272,20 +296,21 @@ static int read_node(struct reader *r, struct str bytes, struct onnx_node *n)
     n->in = arena_array(&r->p->arena, (size_t)n->n_in + 1, sizeof *n->in);
     n->out = arena_array(&r->p->arena, (size_t)n->n_out + 1, sizeof *n->out);
     n->attrs = arena_array(&r->p->arena, (size_t)n->n_attrs + 1, sizeof *n->attrs);
+    if (!n->in || !n->out || !n->attrs) return fail_nomem(r);
     for (m = pb_of(bytes); rc == OK && pb_next(&m);) {
         if (m.wire != PB_BYTES) continue;
         if (m.field == 1) {
             n->in[ins] = -1;
-            if (m.bytes.n && !value_find(r, m.bytes, &n->in[ins])) return bad_input(r, n, m.bytes);
+            if (m.bytes.n && !find_value(r, m.bytes, &n->in[ins])) return fail_input(r, n, m.bytes);
             ins++;
         }
         if (m.field == 5) rc = read_attr(r, m.bytes, &n->attrs[attrs++]);
     }
-    for (m = pb_of(bytes);
-         rc == OK && pb_next(&m);) { /* a node does not see what it makes itself */
+    /* Outputs last: a node cannot read what it produces. */
+    for (m = pb_of(bytes); rc == OK && pb_next(&m);) {
         if (m.wire != PB_BYTES || m.field != 2) continue;
         n->out[outs] = -1;
-        if (m.bytes.n) rc = value_add(r, m.bytes, &n->out[outs]);
+        if (m.bytes.n) rc = add_value(r, m.bytes, &n->out[outs]);
         outs++;
     }
     return rc;
@@ -295,21 +320,24 @@ static int read_node(struct reader *r, struct str bytes, struct onnx_node *n)
 
 static int read_graph(struct reader *r, struct str bytes, struct onnx_graph *g)
 {
-    size_t n[16] = { 0 };
+    size_t n[16] = { 0 }; /* occurrences of each field */
     struct pb m;
     int rc = OK;
 
     for (m = pb_of(bytes); pb_next(&m);)
         if (m.field < 16 && m.wire == PB_BYTES) n[m.field]++;
-    if (m.at.bad) return cut_short(r, "the graph");
-    if (n[15]) return err_set(r->e, E_UNSUPPORTED, "%s: sparse tensors are not read", r->m->path);
+    if (m.at.bad) return fail_malformed(r, "the graph");
+    if (n[15])
+        return err_set(r->e, E_UNSUPPORTED, "%s: sparse tensors are not supported", r->m->path);
     if (n[1] > MAX_NODES || (r->n_nodes += (int)n[1]) > MAX_NODES || n[11] > MAX_PER_NODE ||
         n[12] > MAX_PER_NODE)
-        return err_set(r->e, E_UNSUPPORTED, "%s: more than %d nodes, or %d inputs or outputs",
-                       r->m->path, MAX_NODES, MAX_PER_NODE);
+        return err_set(r->e, E_UNSUPPORTED,
+                       "%s: the graph has more than %d nodes, or %d inputs or outputs", r->m->path,
+                       MAX_NODES, MAX_PER_NODE);
     g->nodes = arena_array(&r->p->arena, n[1] + 1, sizeof *g->nodes);
     g->inputs = arena_array(&r->p->arena, n[11] + 1, sizeof *g->inputs);
     g->outputs = arena_array(&r->p->arena, n[12] + 1, sizeof *g->outputs);
+    if (!g->nodes || !g->inputs || !g->outputs) return fail_nomem(r);
     for (m = pb_of(bytes); rc == OK && pb_next(&m);)
         if (m.field == 5 && m.wire == PB_BYTES) rc = add_tensor(r, m.bytes);
     for (m = pb_of(bytes); rc == OK && pb_next(&m);)
@@ -330,9 +358,11 @@ static int read_opset(struct reader *r, struct str bytes)
         if (m.field == 1 && m.wire == PB_BYTES) domain = m.bytes;
         if (m.field == 2 && m.wire == PB_VARINT) version = (int64_t)m.v;
     }
-    if (domain.n && !str_is(domain, "ai.onnx")) return OK; /* its nodes are refused by name */
+    if (domain.n && !str_is(domain, "ai.onnx"))
+        return OK; /* nodes of other domains are refused when they are to run */
     if (version < 1 || version > 1 << 20)
-        return err_set(r->e, E_FORMAT, "%s: opset %lld is none", r->m->path, (long long)version);
+        return err_set(r->e, E_FORMAT, "%s: opset version %lld is not valid", r->m->path,
+                       (long long)version);
     r->m->opset = (int)version;
     return OK;
 }
@@ -350,63 +380,88 @@ static int read_model(struct reader *r, struct str bytes)
         if (m.field == 8) rc = read_opset(r, m.bytes);
     }
     if (rc != OK) return rc;
-    if (m.at.bad) return cut_short(r, "the model");
+    if (m.at.bad) return fail_malformed(r, "the model");
     if (!graph.p)
-        return err_set(r->e, E_FORMAT, "%s: the file is no ONNX model: it has no graph",
-                       r->m->path);
+        return err_set(r->e, E_FORMAT, "%s: not a valid ONNX model: it has no graph", r->m->path);
     if (!r->m->opset)
-        return err_set(r->e, E_FORMAT, "%s: the file does not name its opset", r->m->path);
+        return err_set(r->e, E_FORMAT, "%s: the file does not state its opset version", r->m->path);
     return read_graph(r, graph, &r->m->graph);
 }
 
-static int open_bytes(struct onnx **out, struct onnx *m, struct str bytes, struct err *e)
+/* NULL: no memory. */
+static struct onnx *make_model(const char *path)
 {
-    struct err local;
-    struct reader r = { .m = m, .p = m->impl, .e = e ? e : &local };
-    int rc;
+    struct onnx *m = mem_new(struct onnx);
 
-    r.e->code = OK;
-    rc = read_model(&r, bytes);
+    if (!m) return NULL;
+    m->impl = mem_new(struct onnx_impl);
+    m->path = mem_strdup(path);
+    if (m->impl && m->path) return m;
+    onnx_close(m);
+    return NULL;
+}
+
+static int read_bytes(struct onnx *m, struct str bytes, struct err *e)
+{
+    struct err ignored;
+    struct reader r = { .m = m, .p = m->impl, .e = e ? e : &ignored };
+
+    return read_model(&r, bytes);
+}
+
+int onnx_parse(struct onnx **out, struct str bytes, const char *name, struct err *e)
+{
+    struct onnx *m = make_model(name);
+    int rc = m ? read_bytes(m, bytes, e) : err_nomem(e, "a model");
+
     if (rc == OK) *out = m;
     else onnx_close(m);
     return rc;
 }
 
-int onnx_parse(struct onnx **out, struct str bytes, const char *name, struct err *e)
+/* The folder of a path, from mem_alloc; NULL: no memory. */
+static char *folder_of(const char *path)
 {
-    struct onnx *m = mem_new(struct onnx);
+    size_t n = (size_t)(path_base(path) - path);
+    char *dir = n ? mem_dup(path, n + 1) : mem_strdup(".");
 
-    m->impl = mem_new(struct onnx_impl);
-    m->path = mem_strdup(name);
-    return open_bytes(out, m, bytes, e);
+    if (dir && n) dir[n] = 0;
+    return dir;
 }
 
 int onnx_open(struct onnx **out, const char *path, struct err *e)
 {
-    struct onnx *m = mem_new(struct onnx);
-    size_t n = (size_t)(path_base(path) - path);
+    struct onnx *m = make_model(path);
+    struct filemap *map;
     int rc;
 
-    m->impl = mem_new(struct onnx_impl);
-    m->path = mem_strdup(path);
-    m->impl->dir = n ? mem_dup(path, n + 1) : mem_strdup(".");
-    if (n) m->impl->dir[n] = 0;
-    if ((rc = filemap_open(&m->impl->map, path, e)) != OK) {
+    if (!m || !(m->impl->dir = folder_of(path))) {
         onnx_close(m);
-        return rc;
+        return err_nomem(e, "a model");
     }
-    return open_bytes(out, m, str_of((const char *)m->impl->map.p, m->impl->map.n), e);
+    map = &m->impl->map;
+    rc = filemap_open(map, path, e);
+    if (rc == OK) rc = read_bytes(m, str_of((const char *)map->p, map->n), e);
+    if (rc == OK) *out = m;
+    else onnx_close(m);
+    return rc;
+}
+
+static void close_impl(struct onnx_impl *p)
+{
+    if (!p) return;
+    onnx_tensor_release(p);
+    map_release(&p->names);
+    arena_release(&p->arena);
+    filemap_release(&p->map);
+    mem_free(p->dir);
+    mem_free(p);
 }
 
 void onnx_close(struct onnx *m)
 {
     if (!m) return;
-    onnx_tensor_release(m->impl);
-    map_release(&m->impl->names);
-    arena_release(&m->impl->arena);
-    filemap_release(&m->impl->map);
-    mem_free(m->impl->dir);
-    mem_free(m->impl);
+    close_impl(m->impl);
     mem_free(m->values);
     mem_free(m->path);
     mem_free(m);
@@ -419,14 +474,14 @@ const struct onnx_attr *onnx_attr(const struct onnx_node *n, const char *name)
     return NULL;
 }
 
-int64_t onnx_int(const struct onnx_node *n, const char *name, int64_t otherwise)
+int64_t onnx_int(const struct onnx_node *n, const char *name, int64_t fallback)
 {
     const struct onnx_attr *a = onnx_attr(n, name);
-    return a ? a->i : otherwise;
+    return a ? a->i : fallback;
 }
 
-float onnx_float(const struct onnx_node *n, const char *name, float otherwise)
+float onnx_float(const struct onnx_node *n, const char *name, float fallback)
 {
     const struct onnx_attr *a = onnx_attr(n, name);
-    return a ? a->f : otherwise;
+    return a ? a->f : fallback;
 }

@@ -1,8 +1,13 @@
 /* graph.h - an ONNX file: nodes, the values between them, and the tensors it carries.
  *
- * Everything is read and checked by onnx_open: that names have one maker, that a node's inputs are
- * made before it, that tensors' bytes are there. Names and raw tensors are borrowed from the mapped
- * file; external data lies in mapped files of the same folder, and nowhere else. */
+ * The file is foreign input. onnx_open reads and checks all of it: every name is defined once, the
+ * inputs of a node are produced by earlier nodes (so the graph has no cycle), and the bytes of
+ * every tensor are there. Counts, sizes and nesting are limited, and products of dimensions cannot
+ * overflow.
+ *
+ * Ownership: names and tensors that need no conversion point into the mapped file; everything else
+ * belongs to the struct onnx. External data is mapped from files in the folder of the model; paths
+ * that lead elsewhere are refused. */
 #ifndef TERN_ONNX_GRAPH_H
 #define TERN_ONNX_GRAPH_H
 
@@ -12,28 +17,40 @@
 
 enum { ONNX_DIMS = 8 };
 
-/* What runs. Files have more types: halves and doubles become F32, whole numbers I64. */
+/* Types that operators compute with. Other types of files are converted when they are read: half,
+ * bfloat16 and double to F32, all integers of more than 8 bits to I64. */
 enum onnx_type { ONNX_NONE, ONNX_F32, ONNX_I64, ONNX_BOOL, ONNX_U8, ONNX_I8 };
 
 struct onnx_tensor {
     enum onnx_type type;
     int n_dims;
     int64_t dims[ONNX_DIMS];
-    size_t n;   /* numbers */
-    void *data; /* may be unaligned where it is the file's: then is_file */
-    bool is_file;
-    int block; /* of the heap it lies in; -1: none */
+    size_t n;     /* number of elements: the product of dims */
+    void *data;   /* row-major */
+    bool is_file; /* data points into a file: read-only, and perhaps not aligned */
+    int block;    /* the heap block that data lies in; -1: in none */
+};
+
+/* AttributeProto.AttributeType, as far as it is read. */
+enum onnx_attr_kind {
+    ONNX_ATTR_FLOAT = 1,
+    ONNX_ATTR_INT = 2,
+    ONNX_ATTR_STRING = 3,
+    ONNX_ATTR_TENSOR = 4,
+    ONNX_ATTR_GRAPH = 5,
+    ONNX_ATTR_FLOATS = 6,
+    ONNX_ATTR_INTS = 7
 };
 
 struct onnx_attr {
     struct str name;
-    int kind; /* AttributeProto's: 1 float, 2 int, 3 text, 4 tensor, 5 graph, 6 floats, 7 ints */
+    int kind; /* enum onnx_attr_kind, or another number of the file */
     float f;
     int64_t i;
     struct str s;
     struct onnx_tensor t;
     struct onnx_graph *g;
-    int n; /* of ints or floats */
+    int n; /* length of ints or floats */
     int64_t *ints;
     float *floats;
 };
@@ -41,30 +58,30 @@ struct onnx_attr {
 struct onnx_node {
     struct str op, domain, name;
     int n_in, n_out, n_attrs;
-    int *in, *out; /* values; -1: not given */
+    int *in, *out; /* indexes of values; -1: the optional input or output is absent */
     struct onnx_attr *attrs;
-    const struct onnx_op *info; /* found when it is to run */
-    const float *packed;        /* its matrix as the kernels read it; the run's */
-    bool as_float;              /* its whole numbers are wanted as floats only */
+    /* Set by the run that is open; so a graph has one open run at a time. */
+    const struct onnx_op *info; /* the operator */
+    const float *packed;        /* the constant matrix in the layout of the kernels; NULL: none */
+    bool as_float;              /* MatMulInteger: only a cast to float reads the result */
 };
 
 struct onnx_value {
     struct str name;
-    bool made; /* an input, a tensor of the file, or what a node makes */
-    bool is_const;
+    bool is_const;        /* a tensor of the file */
     struct onnx_tensor t; /* where is_const */
 };
 
-struct onnx_io {
+struct onnx_io { /* an input or output of a graph */
     int value;
-    enum onnx_type type;
-    int n_dims;              /* -1: not said */
-    int64_t dims[ONNX_DIMS]; /* -1: open */
+    enum onnx_type type;     /* ONNX_NONE: the file does not say */
+    int n_dims;              /* -1: the file does not say */
+    int64_t dims[ONNX_DIMS]; /* -1: any size */
 };
 
-/* The main one, or a branch of If, which sees the values of those around it. */
+/* The main graph, or a branch of If. A branch sees the values of the graphs around it. */
 struct onnx_graph {
-    struct onnx_node *nodes;
+    struct onnx_node *nodes; /* in an order in which they can run */
     int n_nodes;
     struct onnx_io *inputs, *outputs; /* inputs: without those that are tensors of the file */
     int n_inputs, n_outputs;
@@ -73,25 +90,28 @@ struct onnx_graph {
 struct onnx {
     char *path;
     struct onnx_graph graph;
-    struct onnx_value *values;
+    struct onnx_value *values; /* of all graphs */
     int n_values;
-    int opset;                       /* of the default domain */
-    uint64_t n_params, weight_bytes; /* of the tensors it carries, as they lie in the file */
-    struct str producer;
+    int opset;                       /* version of the default operator set */
+    uint64_t n_params, weight_bytes; /* elements and file bytes of all tensors */
+    struct str producer;             /* the program that wrote the file */
     struct onnx_impl *impl;
 };
 
-/* E_FORMAT says where the file is wrong, E_UNSUPPORTED what of it tern does not read. */
+/* E_FORMAT: the file is not a valid model. E_UNSUPPORTED: it uses something that tern does not
+ * read. E_NOMEM: out of memory. */
 int onnx_open(struct onnx **out, const char *path, struct err *e);
-/* From memory that stays in place; external data is refused. name is for errors. */
+/* From memory that outlives the model; external data is refused. `name` is for error messages. */
 int onnx_parse(struct onnx **out, struct str bytes, const char *name, struct err *e);
-void onnx_close(struct onnx *m); /* NULL is fine */
+void onnx_close(struct onnx *m); /* NULL is allowed */
 
-const struct onnx_attr *onnx_attr(const struct onnx_node *n,
-                                  const char *name); /* NULL: not given */
-int64_t onnx_int(const struct onnx_node *n, const char *name, int64_t otherwise);
-float onnx_float(const struct onnx_node *n, const char *name, float otherwise);
+/* Attributes of a node; NULL or the fallback: it has none of that name. */
+const struct onnx_attr *onnx_attr(const struct onnx_node *n, const char *name);
+int64_t onnx_int(const struct onnx_node *n, const char *name, int64_t fallback);
+float onnx_float(const struct onnx_node *n, const char *name, float fallback);
 
-size_t onnx_size(enum onnx_type t); /* bytes of a number */
+/* TensorProto.DataType to the type that computes it; ONNX_NONE: not supported. */
+enum onnx_type onnx_type_of(int64_t file_type);
+size_t onnx_size(enum onnx_type t); /* bytes of an element */
 const char *onnx_type_name(enum onnx_type t);
 #endif

@@ -1,3 +1,4 @@
+/* heap.c - the first-fit heap of a graph run. */
 #include "onnx/heap.h"
 
 #include "base/mem.h"
@@ -18,12 +19,15 @@ int heap_open(struct heap *h, size_t cap, int max, struct err *e)
              0);
     if (p == MAP_FAILED) {
         h->cap = 0;
-        return err_set(e, E_NOMEM, "no address space for %zu MiB of tensors", cap >> 20);
+        return err_set(e, E_NOMEM, "out of memory: no address space for %zu MiB of tensors",
+                       cap >> 20);
     }
     h->base = p;
     h->blocks = mem_array((size_t)max, sizeof *h->blocks);
     h->order = mem_array((size_t)max, sizeof *h->order);
-    return OK;
+    if (h->blocks && h->order) return OK;
+    heap_release(h);
+    return err_nomem(e, "the tensors of a graph");
 }
 
 void heap_release(struct heap *h)
@@ -37,7 +41,7 @@ void heap_release(struct heap *h)
 int heap_get(struct heap *h, size_t bytes)
 {
     size_t at = 0, n = bytes > h->cap ? SIZE_MAX : (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    int i, id = 0;
+    int i, id = 0; /* i: position in `order`, id: index of a free entry of `blocks` */
 
     if (n == 0) n = ALIGN;
     if (n > h->cap || h->n == h->max) return -1;
@@ -77,4 +81,29 @@ void heap_clear(struct heap *h)
 {
     for (int i = 0; i < h->n; i++) h->blocks[h->order[i]].refs = 0;
     h->n = 0;
+}
+
+void *heap_own(struct heap_owned **list, size_t bytes)
+{
+    struct heap_owned *o = mem_new(struct heap_owned);
+
+    if (!o) return NULL;
+    o->bytes = bytes ? bytes : 1;
+    if (!(o->p = mem_aligned(o->bytes))) {
+        mem_free(o);
+        return NULL;
+    }
+    o->next = *list;
+    *list = o;
+    return o->p;
+}
+
+void heap_release_owned(struct heap_owned **list)
+{
+    while (*list) {
+        struct heap_owned *o = *list;
+        *list = o->next;
+        mem_free_aligned(o->p, o->bytes);
+        mem_free(o);
+    }
 }

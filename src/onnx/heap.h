@@ -1,7 +1,8 @@
-/* heap.h - counted blocks inside one stretch of memory, for the tensors that are alive.
+/* heap.h - reference-counted blocks in one range of memory, for the live tensors of a run.
  *
- * The first gap that is large enough is taken. Blocks are few (the values alive at once), so lists
- * are walked. */
+ * First fit: a block goes into the first gap that is large enough. The blocks in use are few (the
+ * values that are live at once), so the list is searched linearly. After heap_open nothing is
+ * allocated. One thread uses a heap. */
 #ifndef TERN_ONNX_HEAP_H
 #define TERN_ONNX_HEAP_H
 
@@ -10,24 +11,36 @@
 #include <stddef.h>
 
 struct heap_block {
-    size_t at, n;
-    int refs; /* 0: not in use */
+    size_t at, n; /* offset and bytes, multiples of 64 */
+    int refs;     /* 0: not in use */
 };
 
 struct heap {
     char *base;
-    size_t cap, peak; /* peak: the highest byte that was ever in use */
-    struct heap_block *blocks;
-    int *order; /* of those in use, by place */
+    size_t cap;
+    size_t peak;               /* end of the highest block that was ever in use, in bytes */
+    struct heap_block *blocks; /* [max] */
+    int *order;                /* [max] indexes of the n blocks in use, by offset */
     int n, max;
 };
 
-/* Address space for cap bytes: pages are taken when they are first written. */
+/* Reserves address space for cap bytes; the system provides pages when they are first written. */
 int heap_open(struct heap *h, size_t cap, int max_blocks, struct err *e);
-void heap_release(struct heap *h);          /* a zeroed one is fine */
+void heap_release(struct heap *h);          /* a zeroed heap is allowed */
 int heap_get(struct heap *h, size_t bytes); /* a block with one reference; -1: no room */
 void *heap_at(const struct heap *h, int block);
-void heap_ref(struct heap *h, int block);
-void heap_unref(struct heap *h, int block);
-void heap_clear(struct heap *h); /* nothing is in use any more */
+void heap_ref(struct heap *h, int block);   /* -1 is allowed */
+void heap_unref(struct heap *h, int block); /* the last one frees the block; -1 is allowed */
+void heap_clear(struct heap *h);            /* frees all blocks */
+
+/* ---- aligned memory outside of a heap, in a list that is freed at once ---- */
+
+struct heap_owned {
+    struct heap_owned *next;
+    void *p;
+    size_t bytes;
+};
+
+void *heap_own(struct heap_owned **list, size_t bytes); /* not zeroed; NULL: no memory */
+void heap_release_owned(struct heap_owned **list);
 #endif

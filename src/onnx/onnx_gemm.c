@@ -1,17 +1,19 @@
-/* onnx_gemm.c - products of matrices, cut into panels of columns and blocks of rows that the team
- * shares.
+/* onnx_gemm.c - matrix products as tiles: M_ROWS rows of a times a panel of OP_PANEL columns of b.
  *
- * A panel of b is brought into one stretch of memory, a few rows of k at a time so that it stays in
- * the first cache, unless that was done once for all when the run opened. Sums of bytes times bytes
- * over so many rows are below 2^24: exact in floats, and added up as whole numbers. */
+ * The worker threads share the tiles. The kernel (vec->panel) wants a panel contiguous: it is
+ * packed K_ROWS rows of k at a time, 32 KiB that stay in the L1 cache, unless b is constant and was
+ * packed when the run opened.
+ *
+ * 8-bit integers are multiplied as floats. A sum over K_ROWS products of two bytes is below 2^24,
+ * so it is exact in a float; sums of different k ranges are added as integers. */
 #include "onnx/op.h"
 
 enum { K_ROWS = 256, M_ROWS = 96 };
 
-/* cols columns from col on, of rows k0 .. k0 + k; the rest of the panel is 0. */
+/* Packs k rows of `cols` columns of b into a panel; the other columns of the panel are 0. */
 static void pack_floats(float *to, const void *b, int64_t k, int64_t cols, int64_t bk, int64_t bn)
 {
-    const char *p = b; /* a file's floats may stand anywhere */
+    const char *p = b; /* floats of a file may be unaligned */
 
     for (int64_t i = 0; i < k; i++, to += OP_PANEL, p += bk * (int64_t)sizeof(float)) {
         if (bn == 1) memcpy(to, p, (size_t)cols * sizeof(float));
@@ -22,8 +24,9 @@ static void pack_floats(float *to, const void *b, int64_t k, int64_t cols, int64
     }
 }
 
-static void pack_bytes(const struct op_gemm *g, float *to, int64_t at, int64_t k, int64_t col,
-                       int64_t cols)
+/* The same of 8-bit integers, less their zero points. */
+static void pack_ints(const struct op_gemm *g, float *to, int64_t at, int64_t k, int64_t col,
+                      int64_t cols)
 {
     float zero[OP_PANEL] = { 0 };
 
@@ -41,7 +44,7 @@ static void pack_bytes(const struct op_gemm *g, float *to, int64_t at, int64_t k
 float *op_pack(struct onnx_run *r, const void *b, int64_t k, int64_t n, int64_t bk, int64_t bn)
 {
     int64_t panels = (n + OP_PANEL - 1) / OP_PANEL;
-    float *out = op_keep(r, (size_t)(panels * k * OP_PANEL) * sizeof *out);
+    float *out = op_alloc(r, (size_t)(panels * k * OP_PANEL) * sizeof *out);
 
     for (int64_t p = 0; out && p < panels; p++)
         pack_floats(out + p * k * OP_PANEL,
@@ -50,13 +53,14 @@ float *op_pack(struct onnx_run *r, const void *b, int64_t k, int64_t n, int64_t 
     return out;
 }
 
-struct job {
+struct gemm_job {
     const struct op_gemm *g;
     const struct vec *vec;
-    int64_t blocks, panels;
+    int64_t blocks, panels; /* of rows and of columns, in one product */
 };
 
-static void add_whole(int64_t *c, const float *part, int m, int n, int64_t ldc, bool add)
+/* Adds the sums of one k range to c, or stores them if it is the first. */
+static void add_exact(int64_t *c, const float *part, int m, int n, int64_t ldc, bool add)
 {
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++) {
@@ -65,7 +69,7 @@ static void add_whole(int64_t *c, const float *part, int m, int n, int64_t ldc, 
         }
 }
 
-static void one_tile(const struct job *j, int64_t batch, int64_t panel, int64_t row)
+static void compute_tile(const struct gemm_job *j, int64_t batch, int64_t panel, int64_t row)
 {
     const struct op_gemm *g = j->g;
     _Alignas(64) float packed[K_ROWS * OP_PANEL];
@@ -85,29 +89,31 @@ static void one_tile(const struct job *j, int64_t batch, int64_t panel, int64_t 
         p.add = k > 0 && !g->c64;
         p.b = packed;
         if (g->packed) p.b = g->packed + (panel * g->k + k) * OP_PANEL;
-        else if (g->b8) pack_bytes(g, packed, b_at + k * g->bk, rows, col, cols);
+        else if (g->b8) pack_ints(g, packed, b_at + k * g->bk, rows, col, cols);
         else pack_floats(packed, g->b + b_at + k * g->bk + col * g->bn, rows, cols, g->bk, g->bn);
         j->vec->panel(&p);
-        if (g->c64) add_whole(g->c64 + c_at, part, p.m, p.n, g->n, k > 0);
+        if (g->c64) add_exact(g->c64 + c_at, part, p.m, p.n, g->n, k > 0);
     }
 }
 
-static void tiles(const void *arg, int begin, int end)
+static void compute_tiles(const void *arg, int begin, int end)
 {
-    const struct job *j = arg;
+    const struct gemm_job *j = arg;
 
     for (int64_t t = begin; t < end; t++)
-        one_tile(j, t / (j->blocks * j->panels), t / j->blocks % j->panels, t % j->blocks * M_ROWS);
+        compute_tile(j, t / (j->blocks * j->panels), t / j->blocks % j->panels,
+                     t % j->blocks * M_ROWS);
 }
 
 void op_gemm(struct onnx_run *r, const struct op_gemm *g)
 {
-    struct job j = { g, r->host.vec, (g->m + M_ROWS - 1) / M_ROWS,
-                     (g->n + OP_PANEL - 1) / OP_PANEL };
+    struct gemm_job j = { g, r->host.vec, (g->m + M_ROWS - 1) / M_ROWS,
+                          (g->n + OP_PANEL - 1) / OP_PANEL };
     size_t n = (size_t)(g->batch * g->m * g->n);
 
     if (g->k == 0 && n)
         memset(g->c64 ? (void *)g->c64 : g->c, 0, n * (g->c64 ? sizeof *g->c64 : sizeof *g->c));
     if (g->k == 0 || n == 0) return;
-    op_rows(r, g->batch * j.blocks * j.panels, g->batch * g->m * g->n * (g->k / 8 + 1), tiles, &j);
+    op_share_rows(r, g->batch * j.blocks * j.panels, g->batch * g->m * g->n * (g->k / 8 + 1),
+                  compute_tiles, &j);
 }

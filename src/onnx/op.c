@@ -1,5 +1,4 @@
-/* op.c - what operators are written with: memory, checks, broadcasting; and the table of them all.
- */
+/* op.c - the toolbox of operators: lookup, memory, checks, broadcasting. */
 #include "onnx/op.h"
 
 #include "base/mem.h"
@@ -8,20 +7,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SMALL = 4096, PIECE = 8192 };
+enum {
+    SMALL = 4096, /* elements of an output that planning computes, whatever its type */
+    PIECE = 8192  /* elements that one call of an op_piece_fn gets at most */
+};
 
 /* ---- the table ---- */
 
-static bool is_default(struct str domain) { return domain.n == 0 || str_is(domain, "ai.onnx"); }
+static bool is_default_domain(struct str domain)
+{
+    return domain.n == 0 || str_is(domain, "ai.onnx");
+}
 
-/* The newest that is no newer than the file. */
+/* Of several versions of an operator, the newest that the opset of the file includes. */
 const struct onnx_op *op_find(const struct onnx_node *n, int opset)
 {
-    static const struct onnx_op *const tables[] = { ops_math,   ops_pair,    ops_shape, ops_pick,
-                                                    ops_reduce, ops_product, ops_quant };
+    static const struct onnx_op *const tables[] = { ops_unary,  ops_binary, ops_shape, ops_gather,
+                                                    ops_reduce, ops_matmul, ops_quant };
     const struct onnx_op *best = NULL;
 
-    if (!is_default(n->domain)) return NULL;
+    if (!is_default_domain(n->domain)) return NULL;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (const struct onnx_op *o = tables[i]; o->name; o++)
             if (str_is(n->op, o->name) && o->since <= opset && (!best || o->since > best->since))
@@ -43,16 +48,12 @@ int op_fail(struct onnx_run *r, const struct onnx_node *n, const char *fmt, ...)
 
 /* ---- memory ---- */
 
-void *op_keep(struct onnx_run *r, size_t bytes)
+void *op_alloc(struct onnx_run *r, size_t bytes)
 {
-    struct op_kept *k;
     void *p;
 
-    if (bytes > r->max_bytes - r->kept_bytes || !(p = mem_aligned(bytes ? bytes : 1))) return NULL;
-    k = mem_new(struct op_kept);
-    *k = (struct op_kept){ r->kept, p, bytes ? bytes : 1 };
-    r->kept = k;
-    r->kept_bytes += bytes;
+    if (bytes > r->max_bytes - r->owned_bytes || !(p = heap_own(&r->owned, bytes))) return NULL;
+    r->owned_bytes += bytes;
     return p;
 }
 
@@ -68,17 +69,14 @@ int op_new(struct onnx_run *r, struct onnx_tensor *t, enum onnx_type type, int n
             n = SIZE_MAX / 16;
     }
     t->n = n;
+    /* Kernels count with int, so a tensor has at most 2^31 elements. SIZE_MAX fits nowhere. */
     if (n > INT32_MAX || !mem_mul(n, onnx_size(type), &bytes)) bytes = SIZE_MAX;
-    if (r->folding) {
-        if (!(t->data = op_keep(r, bytes))) goto full;
-        return OK;
-    }
-    if ((t->block = heap_get(&r->heap, bytes)) < 0) goto full;
-    t->data = heap_at(&r->heap, t->block);
-    return OK;
-full:
+    if (r->folding) t->data = op_alloc(r, bytes);
+    else if ((t->block = heap_get(&r->heap, bytes)) >= 0) t->data = heap_at(&r->heap, t->block);
+    if (t->data) return OK;
     *t = (struct onnx_tensor){ .block = -1 };
-    return err_set(r->e, E_NOMEM, "%s: no memory for a tensor of %zu numbers", r->m->path, n);
+    return err_set(r->e, E_NOMEM, "%s: out of memory: no room for a tensor of %zu elements",
+                   r->m->path, n);
 }
 
 int op_view(struct onnx_run *r, struct onnx_tensor *t, const struct onnx_tensor *x, int n_dims,
@@ -100,7 +98,8 @@ bool op_skips(const struct onnx_run *r, const struct onnx_tensor *t)
     return r->dry && t->type != ONNX_I64 && t->type != ONNX_BOOL && t->n > SMALL;
 }
 
-void op_rows(struct onnx_run *r, int64_t rows, int64_t work, onnx_rows_fn *fn, const void *arg)
+void op_share_rows(struct onnx_run *r, int64_t rows, int64_t work, onnx_rows_fn *fn,
+                   const void *arg)
 {
     if (rows <= 0) return;
     if (r->host.rows) r->host.rows(r->host.team, (int)rows, work, fn, arg);
@@ -109,39 +108,43 @@ void op_rows(struct onnx_run *r, int64_t rows, int64_t work, onnx_rows_fn *fn, c
 
 /* ---- checks ---- */
 
-int op_want(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *t,
-            enum onnx_type type)
+int op_check_type(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *t,
+                  enum onnx_type type)
 {
     if (t->type == type) return OK;
-    return op_fail(r, n, "an input is of type %s, but must be %s here", onnx_type_name(t->type),
+    return op_fail(r, n, "an input has type %s, but must be %s", onnx_type_name(t->type),
                    onnx_type_name(type));
 }
 
-int op_axis(struct onnx_run *r, const struct onnx_node *n, int64_t axis, int n_dims, int *out)
+int op_read_axis(struct onnx_run *r, const struct onnx_node *n, int64_t axis, int n_dims, int *out)
 {
     if (axis < -n_dims || axis >= n_dims)
-        return op_fail(r, n, "axis %lld of a tensor with %d dimensions", (long long)axis, n_dims);
+        return op_fail(r, n, "axis %lld is out of range for %d dimensions", (long long)axis,
+                       n_dims);
     *out = (int)(axis < 0 ? axis + n_dims : axis);
     return OK;
 }
 
-int op_ints(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *t,
-            const char *name, int64_t *out, int *n_out)
+int op_read_ints(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *t,
+                 const char *attr, int64_t *out, int *n_out)
 {
-    const struct onnx_attr *a = name ? onnx_attr(n, name) : NULL;
+    const struct onnx_attr *a = attr ? onnx_attr(n, attr) : NULL;
     const int64_t *from = a ? a->ints : NULL;
     size_t count = a ? (size_t)a->n : 0;
     int rc;
 
     *n_out = -1;
     if (t) {
-        if ((rc = op_want(r, n, t, ONNX_I64)) != OK) return rc;
+        if ((rc = op_check_type(r, n, t, ONNX_I64)) != OK) return rc;
         from = t->data;
         count = t->n;
     } else if (!a) {
         return OK;
+    } else if (count && !from) {
+        return op_fail(r, n, "the attribute %s must be a list of integers", attr);
     }
-    if (count > ONNX_DIMS) return op_fail(r, n, "a list of %zu numbers where 8 is the most", count);
+    if (count > ONNX_DIMS)
+        return op_fail(r, n, "a list has %zu elements; at most 8 are allowed", count);
     for (size_t i = 0; i < count; i++) out[i] = from[i];
     *n_out = (int)count;
     return OK;
@@ -149,6 +152,7 @@ int op_ints(struct onnx_run *r, const struct onnx_node *n, const struct onnx_ten
 
 /* ---- broadcasting ---- */
 
+/* Shapes are aligned at their last dimension; a dimension of 1 repeats. */
 int op_walk(struct onnx_run *r, const struct onnx_node *n, struct op_walk *w,
             const struct onnx_tensor **in, int n_in)
 {
@@ -179,7 +183,8 @@ int op_walk(struct onnx_run *r, const struct onnx_node *n, struct op_walk *w,
     return OK;
 }
 
-/* Dimensions that every input walks like one become one; those of 1 go. */
+/* Dimensions of size 1 are dropped. Dimension d joins the one before it if for every input a step
+ * of the latter equals a whole pass over d. */
 void op_walk_join(struct op_walk *w)
 {
     int to = -1;
@@ -207,7 +212,7 @@ struct walk_job {
     const struct op_walk *w;
     op_piece_fn *fn;
     const void *arg;
-    int64_t pieces; /* of a row */
+    int64_t pieces; /* that a row is cut into */
 };
 
 static void walk_pieces(const void *arg, int begin, int end)
@@ -236,5 +241,5 @@ void op_walk_run(struct onnx_run *r, const struct op_walk *w, op_piece_fn *fn, c
 {
     struct walk_job j = { w, fn, arg, (w->inner + PIECE - 1) / PIECE };
 
-    op_rows(r, w->rows * j.pieces, w->rows * w->inner, walk_pieces, &j);
+    op_share_rows(r, w->rows * j.pieces, w->rows * w->inner, walk_pieces, &j);
 }

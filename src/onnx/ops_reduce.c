@@ -1,4 +1,7 @@
-/* Operators over whole dimensions: sums and means, softmax, norms, the largest. */
+/* ops_reduce.c - operators along dimensions: reductions, softmax, normalization, ArgMax, TopK,
+ * CumSum.
+ *
+ * Sums are kept in double. Softmax and norms over the last dimension use the vector kernels. */
 #include "onnx/op.h"
 
 #include <math.h>
@@ -11,14 +14,15 @@ enum reduce { R_SUM, R_MEAN, R_MAX, R_MIN, R_PROD, R_L2, R_SUMSQ, R_L1 };
 struct reduce_job {
     enum reduce op;
     enum onnx_type type;
-    int n_out, n_in; /* dimensions that stay, and that go */
+    int n_out, n_in; /* dimensions of the output, and reduced ones */
     int64_t dims_out[ONNX_DIMS], step_out[ONNX_DIMS], dims_in[ONNX_DIMS], step_in[ONNX_DIMS];
-    int64_t count; /* numbers that go into one */
+    int64_t count; /* elements that are reduced to one */
     const void *x;
     void *out;
 };
 
-static int64_t offset(int64_t i, int n, const int64_t *dims, const int64_t *step)
+/* The element at flat index i of a shape with these steps. */
+static int64_t offset_of(int64_t i, int n, const int64_t *dims, const int64_t *step)
 {
     int64_t at = 0;
     for (int d = n - 1; d >= 0; d--) {
@@ -28,7 +32,7 @@ static int64_t offset(int64_t i, int n, const int64_t *dims, const int64_t *step
     return at;
 }
 
-static double join(enum reduce op, double sum, double v)
+static double accumulate(enum reduce op, double sum, double v)
 {
     switch (op) {
     case R_MAX: return v > sum || isnan(v) ? v : sum;
@@ -45,19 +49,19 @@ static void reduce_rows(const void *arg, int begin, int end)
 {
     const struct reduce_job *j = arg;
     double first = j->op == R_MAX ? -INFINITY : j->op == R_MIN ? INFINITY : j->op == R_PROD;
-    /* The last of the dimensions that go is walked in one loop. */
+    /* The last reduced dimension is the inner loop. */
     int64_t inner = j->n_in ? j->dims_in[j->n_in - 1] : 1,
             step = j->n_in ? j->step_in[j->n_in - 1] : 1;
 
     for (int64_t i = begin; i < end; i++) {
-        int64_t at = offset(i, j->n_out, j->dims_out, j->step_out);
+        int64_t at = offset_of(i, j->n_out, j->dims_out, j->step_out);
         double sum = first;
         for (int64_t k = 0; k < j->count; k += inner) {
-            int64_t from = at + offset(k / inner, j->n_in - 1, j->dims_in, j->step_in);
+            int64_t from = at + offset_of(k / inner, j->n_in - 1, j->dims_in, j->step_in);
             for (int64_t m = 0; m < inner; m++, from += step)
-                sum = join(j->op, sum,
-                           j->type == ONNX_F32 ? (double)((const float *)j->x)[from]
-                                               : (double)((const int64_t *)j->x)[from]);
+                sum = accumulate(j->op, sum,
+                                 j->type == ONNX_F32 ? (double)((const float *)j->x)[from]
+                                                     : (double)((const int64_t *)j->x)[from]);
         }
         if (j->op == R_MEAN) sum /= (double)j->count;
         if (j->op == R_L2) sum = sqrt(sum);
@@ -78,37 +82,38 @@ static const struct {
     { "ReduceSumSquare", R_SUMSQ }, { "ReduceL1", R_L1 },     { NULL, 0 },
 };
 
-/* Which dimensions go: those named, or all. */
+/* The dimensions to reduce: those given, or all. *none: no dimension, the input is the result. */
 static int read_axes(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                     bool *goes, bool *none)
+                     bool *reduced, bool *none)
 {
     int64_t axes[ONNX_DIMS];
-    int n_axes, at, rc = op_ints(r, n, in[1], "axes", axes, &n_axes);
+    int n_axes, at, rc = op_read_ints(r, n, in[1], "axes", axes, &n_axes);
 
     *none = n_axes <= 0 && onnx_int(n, "noop_with_empty_axes", 0);
     for (int i = 0; rc == OK && i < n_axes; i++)
-        if ((rc = op_axis(r, n, axes[i], in[0]->n_dims, &at)) == OK) goes[at] = true;
-    for (int d = 0; n_axes <= 0 && d < in[0]->n_dims; d++) goes[d] = true;
+        if ((rc = op_read_axis(r, n, axes[i], in[0]->n_dims, &at)) == OK) reduced[at] = true;
+    for (int d = 0; n_axes <= 0 && d < in[0]->n_dims; d++) reduced[d] = true;
     return rc;
 }
 
-static int reduce(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                  struct onnx_tensor **out)
+static int run_reduce(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                      struct onnx_tensor **out)
 {
     struct reduce_job j = { .type = in[0]->type, .count = 1, .x = in[0]->data };
-    bool goes[ONNX_DIMS] = { false }, none, keep = onnx_int(n, "keepdims", 1) != 0;
+    bool reduced[ONNX_DIMS] = { false }, none, keep = onnx_int(n, "keepdims", 1) != 0;
     int64_t dims[ONNX_DIMS], step = (int64_t)in[0]->n;
     int i = 0, nd = 0, rc;
 
     while (reduce_names[i].name && !str_is(n->op, reduce_names[i].name)) i++;
     j.op = reduce_names[i].op;
-    if (in[0]->type != ONNX_F32 && in[0]->type != ONNX_I64) return op_want(r, n, in[0], ONNX_F32);
-    if ((rc = read_axes(r, n, in, goes, &none)) != OK) return rc;
+    if (in[0]->type != ONNX_F32 && in[0]->type != ONNX_I64)
+        return op_check_type(r, n, in[0], ONNX_F32);
+    if ((rc = read_axes(r, n, in, reduced, &none)) != OK) return rc;
     if (none) return op_view(r, out[0], in[0], in[0]->n_dims, in[0]->dims);
     for (int d = 0; d < in[0]->n_dims; d++) {
         int64_t size = in[0]->dims[d];
         step = size ? step / size : 0;
-        if (goes[d]) {
+        if (reduced[d]) {
             j.dims_in[j.n_in] = size;
             j.step_in[j.n_in++] = step;
             j.count *= size;
@@ -116,26 +121,29 @@ static int reduce(struct onnx_run *r, const struct onnx_node *n, const struct on
             j.dims_out[j.n_out] = size;
             j.step_out[j.n_out++] = step;
         }
-        if (keep || !goes[d]) dims[nd++] = goes[d] ? 1 : size;
+        if (keep || !reduced[d]) dims[nd++] = reduced[d] ? 1 : size;
     }
     if ((rc = op_new(r, out[0], in[0]->type, nd, dims)) != OK || op_skips(r, out[0])) return rc;
-    if (j.count == 0 && in[0]->type == ONNX_I64) return op_fail(r, n, "there is nothing to reduce");
+    if (j.count == 0 && in[0]->type == ONNX_I64)
+        return op_fail(r, n, "an empty dimension of integers cannot be reduced");
     j.out = out[0]->data;
-    op_rows(r, (int64_t)out[0]->n, (int64_t)in[0]->n, reduce_rows, &j);
+    op_share_rows(r, (int64_t)out[0]->n, (int64_t)in[0]->n, reduce_rows, &j);
     return OK;
 }
 
 /* ---- softmax ---- */
 
-struct soft_job {
+struct softmax_job {
     const struct vec *vec;
     bool log;
-    int64_t len, inner; /* inner > 1: the dimension's numbers lie so far apart */
+    int64_t len;   /* of the dimension */
+    int64_t inner; /* elements from one index of it to the next */
     const float *x;
     float *out;
 };
 
-static void soft_far(const struct soft_job *j, const float *x, float *out)
+/* A dimension that is not the last, or the logarithm. */
+static void softmax_strided(const struct softmax_job *j, const float *x, float *out)
 {
     double sum = 0, most = -INFINITY;
 
@@ -147,36 +155,37 @@ static void soft_far(const struct soft_job *j, const float *x, float *out)
     }
 }
 
-static void soft_rows(const void *arg, int begin, int end)
+static void softmax_rows(const void *arg, int begin, int end)
 {
-    const struct soft_job *j = arg;
+    const struct softmax_job *j = arg;
 
     for (int64_t i = begin; i < end; i++) {
         int64_t at = i / j->inner * j->len * j->inner + i % j->inner;
         if (j->inner == 1 && !j->log) j->vec->softmax(j->out + at, j->x + at, (int)j->len);
-        else soft_far(j, j->x + at, j->out + at);
+        else softmax_strided(j, j->x + at, j->out + at);
     }
 }
 
-/* Before opset 13 all dimensions from the axis on are one. */
-static int softmax(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                   struct onnx_tensor **out)
+/* Before opset 13 all dimensions from the axis on are taken as one. */
+static int run_softmax(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                       struct onnx_tensor **out)
 {
-    struct soft_job j = { .vec = r->host.vec,
-                          .log = str_is(n->op, "LogSoftmax"),
-                          .x = in[0]->data };
+    struct softmax_job j = { .vec = r->host.vec,
+                             .log = str_is(n->op, "LogSoftmax"),
+                             .x = in[0]->data };
     bool old = n->info->since < 13;
-    int axis, rc = op_want(r, n, in[0], ONNX_F32);
+    int axis, rc = op_check_type(r, n, in[0], ONNX_F32);
 
     if (rc != OK ||
-        (rc = op_axis(r, n, onnx_int(n, "axis", old ? 1 : -1), in[0]->n_dims, &axis)) != OK)
+        (rc = op_read_axis(r, n, onnx_int(n, "axis", old ? 1 : -1), in[0]->n_dims, &axis)) != OK)
         return rc;
     if ((rc = op_new(r, out[0], ONNX_F32, in[0]->n_dims, in[0]->dims)) != OK || op_skips(r, out[0]))
         return rc;
     j.len = old ? op_count(in[0]->dims, axis, in[0]->n_dims) : in[0]->dims[axis];
     j.inner = old ? 1 : op_count(in[0]->dims, axis + 1, in[0]->n_dims);
     j.out = out[0]->data;
-    if (out[0]->n) op_rows(r, (int64_t)out[0]->n / j.len, (int64_t)out[0]->n * 4, soft_rows, &j);
+    if (out[0]->n)
+        op_share_rows(r, (int64_t)out[0]->n / j.len, (int64_t)out[0]->n * 4, softmax_rows, &j);
     return OK;
 }
 
@@ -204,8 +213,8 @@ static void norm_rows(const void *arg, int begin, int end)
     }
 }
 
-static int layer_norm(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                      struct onnx_tensor **out)
+static int run_layer_norm(struct onnx_run *r, const struct onnx_node *n,
+                          const struct onnx_tensor **in, struct onnx_tensor **out)
 {
     struct norm_job j = { .vec = r->host.vec,
                           .rms = str_is(n->op, "RMSNormalization"),
@@ -213,41 +222,43 @@ static int layer_norm(struct onnx_run *r, const struct onnx_node *n, const struc
                           .x = in[0]->data,
                           .w = in[1]->data,
                           .b = in[2] ? in[2]->data : NULL };
-    int axis, rc = op_want(r, n, in[0], ONNX_F32);
+    int axis, rc = op_check_type(r, n, in[0], ONNX_F32);
 
-    if (rc != OK || (rc = op_want(r, n, in[1], ONNX_F32)) != OK ||
-        (in[2] && (rc = op_want(r, n, in[2], ONNX_F32)) != OK))
+    if (rc != OK || (rc = op_check_type(r, n, in[1], ONNX_F32)) != OK ||
+        (in[2] && (rc = op_check_type(r, n, in[2], ONNX_F32)) != OK))
         return rc;
     if ((n->n_out > 1 && n->out[1] >= 0) || (n->n_out > 2 && n->out[2] >= 0))
-        return op_fail(r, n, "mean and deviation as outputs are not supported");
-    if ((rc = op_axis(r, n, onnx_int(n, "axis", -1), in[0]->n_dims, &axis)) != OK) return rc;
+        return op_fail(r, n, "the outputs Mean and InvStdDev are not supported");
+    if ((rc = op_read_axis(r, n, onnx_int(n, "axis", -1), in[0]->n_dims, &axis)) != OK) return rc;
     j.len = op_count(in[0]->dims, axis, in[0]->n_dims);
     if ((int64_t)in[1]->n != j.len || (in[2] && (int64_t)in[2]->n != j.len))
-        return op_fail(r, n, "%zu weights for %lld numbers", in[1]->n, (long long)j.len);
+        return op_fail(r, n, "%zu weights do not fit rows of %lld elements", in[1]->n,
+                       (long long)j.len);
     if ((rc = op_new(r, out[0], ONNX_F32, in[0]->n_dims, in[0]->dims)) != OK || op_skips(r, out[0]))
         return rc;
     j.out = out[0]->data;
-    if (out[0]->n) op_rows(r, (int64_t)out[0]->n / j.len, (int64_t)out[0]->n * 2, norm_rows, &j);
+    if (out[0]->n)
+        op_share_rows(r, (int64_t)out[0]->n / j.len, (int64_t)out[0]->n * 2, norm_rows, &j);
     return OK;
 }
 
-/* ---- the largest ---- */
+/* ---- order ---- */
 
 static double number_at(const struct onnx_tensor *t, int64_t i)
 {
     return t->type == ONNX_F32 ? (double)op_f32(t)[i] : (double)op_i64(t)[i];
 }
 
-static int arg_most(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                    struct onnx_tensor **out)
+static int run_arg_extreme(struct onnx_run *r, const struct onnx_node *n,
+                           const struct onnx_tensor **in, struct onnx_tensor **out)
 {
     bool least = str_is(n->op, "ArgMin"), keep = onnx_int(n, "keepdims", 1) != 0,
          late = onnx_int(n, "select_last_index", 0);
     int64_t dims[ONNX_DIMS], outer, inner, len;
-    int axis, nd = 0, rc = op_axis(r, n, onnx_int(n, "axis", 0), in[0]->n_dims, &axis);
+    int axis, nd = 0, rc = op_read_axis(r, n, onnx_int(n, "axis", 0), in[0]->n_dims, &axis);
 
     if (rc != OK) return rc;
-    if (in[0]->type != ONNX_I64 && (rc = op_want(r, n, in[0], ONNX_F32)) != OK) return rc;
+    if (in[0]->type != ONNX_I64 && (rc = op_check_type(r, n, in[0], ONNX_F32)) != OK) return rc;
     len = in[0]->dims[axis];
     outer = op_count(in[0]->dims, 0, axis);
     inner = op_count(in[0]->dims, axis + 1, in[0]->n_dims);
@@ -271,27 +282,30 @@ struct ranked {
     int64_t at;
 };
 
-/* Of equals the first comes first. */
-static int by_rank(const void *a, const void *b)
+/* Descending; of equal elements the first comes first. */
+static int compare_ranks(const void *a, const void *b)
 {
     const struct ranked *x = a, *y = b;
     return x->v != y->v ? (x->v < y->v ? 1 : -1) : x->at > y->at ? 1 : -1;
 }
 
-static int top_k(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                 struct onnx_tensor **out)
+/* The sort needs scratch memory of the heap: a struct ranked per element of the dimension. */
+static int run_top_k(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                     struct onnx_tensor **out)
 {
     double sign = onnx_int(n, "largest", 1) ? 1 : -1;
     int64_t dims[ONNX_DIMS], k, len, inner, outer, room;
     struct onnx_tensor work = { .block = -1 };
     struct ranked *rank;
-    int axis, rc = op_axis(r, n, onnx_int(n, "axis", -1), in[0]->n_dims, &axis);
+    int axis, rc = op_read_axis(r, n, onnx_int(n, "axis", -1), in[0]->n_dims, &axis);
 
-    if (rc != OK || (rc = op_want(r, n, in[1], ONNX_I64)) != OK) return rc;
-    if (in[0]->type != ONNX_I64 && (rc = op_want(r, n, in[0], ONNX_F32)) != OK) return rc;
+    if (rc != OK || (rc = op_check_type(r, n, in[1], ONNX_I64)) != OK) return rc;
+    if (in[0]->type != ONNX_I64 && (rc = op_check_type(r, n, in[0], ONNX_F32)) != OK) return rc;
     k = in[1]->n == 1 ? op_i64(in[1])[0] : -1;
     len = in[0]->dims[axis];
-    if (k < 0 || k > len) return op_fail(r, n, "%lld of %lld", (long long)k, (long long)len);
+    if (k < 0 || k > len)
+        return op_fail(r, n, "k is %lld, but the dimension has %lld elements", (long long)k,
+                       (long long)len);
     memcpy(dims, in[0]->dims, sizeof dims);
     dims[axis] = k;
     outer = op_count(dims, 0, axis);
@@ -306,7 +320,7 @@ static int top_k(struct onnx_run *r, const struct onnx_node *n, const struct onn
         int64_t from = i / inner * len * inner + i % inner, to = i / inner * k * inner + i % inner;
         for (int64_t m = 0; m < len; m++)
             rank[m] = (struct ranked){ sign * number_at(in[0], from + m * inner), m };
-        qsort(rank, (size_t)len, sizeof *rank, by_rank);
+        qsort(rank, (size_t)len, sizeof *rank, compare_ranks);
         for (int64_t m = 0; m < k; m++, to += inner) {
             if (in[0]->type == ONNX_F32)
                 ((float *)out[0]->data)[to] = op_f32(in[0])[from + rank[m].at * inner];
@@ -318,17 +332,17 @@ static int top_k(struct onnx_run *r, const struct onnx_node *n, const struct onn
     return OK;
 }
 
-static int cum_sum(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                   struct onnx_tensor **out)
+static int run_cum_sum(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                       struct onnx_tensor **out)
 {
     bool after = onnx_int(n, "exclusive", 0) != 0, back = onnx_int(n, "reverse", 0) != 0;
     int64_t len, inner, outer;
-    int axis, rc = op_want(r, n, in[1], ONNX_I64);
+    int axis, rc = op_check_type(r, n, in[1], ONNX_I64);
 
     if (rc != OK) return rc;
-    if (in[0]->type != ONNX_I64 && (rc = op_want(r, n, in[0], ONNX_F32)) != OK) return rc;
-    if (in[1]->n != 1) return op_fail(r, n, "the axis is not one number");
-    if ((rc = op_axis(r, n, op_i64(in[1])[0], in[0]->n_dims, &axis)) != OK) return rc;
+    if (in[0]->type != ONNX_I64 && (rc = op_check_type(r, n, in[0], ONNX_F32)) != OK) return rc;
+    if (in[1]->n != 1) return op_fail(r, n, "the axis must be one integer");
+    if ((rc = op_read_axis(r, n, op_i64(in[1])[0], in[0]->n_dims, &axis)) != OK) return rc;
     if ((rc = op_new(r, out[0], in[0]->type, in[0]->n_dims, in[0]->dims)) != OK) return rc;
     len = in[0]->dims[axis];
     outer = op_count(in[0]->dims, 0, axis);
@@ -352,31 +366,31 @@ static int cum_sum(struct onnx_run *r, const struct onnx_node *n, const struct o
 }
 
 const struct onnx_op ops_reduce[] = {
-    { "ReduceSum", 1, 1, 1, 1, "axes keepdims", reduce },
-    { "ReduceSum", 13, 1, 2, 1, "keepdims noop_with_empty_axes", reduce },
-    { "ReduceMean", 1, 1, 1, 1, "axes keepdims", reduce },
-    { "ReduceMean", 18, 1, 2, 1, "keepdims noop_with_empty_axes", reduce },
-    { "ReduceMax", 1, 1, 1, 1, "axes keepdims", reduce },
-    { "ReduceMax", 18, 1, 2, 1, "keepdims noop_with_empty_axes", reduce },
-    { "ReduceMin", 1, 1, 1, 1, "axes keepdims", reduce },
-    { "ReduceMin", 18, 1, 2, 1, "keepdims noop_with_empty_axes", reduce },
-    { "ReduceProd", 1, 1, 1, 1, "axes keepdims", reduce },
-    { "ReduceProd", 18, 1, 2, 1, "keepdims noop_with_empty_axes", reduce },
-    { "ReduceL2", 1, 1, 1, 1, "axes keepdims", reduce },
-    { "ReduceL2", 18, 1, 2, 1, "keepdims noop_with_empty_axes", reduce },
-    { "ReduceL1", 1, 1, 1, 1, "axes keepdims", reduce },
-    { "ReduceL1", 18, 1, 2, 1, "keepdims noop_with_empty_axes", reduce },
-    { "ReduceSumSquare", 1, 1, 1, 1, "axes keepdims", reduce },
-    { "ReduceSumSquare", 18, 1, 2, 1, "keepdims noop_with_empty_axes", reduce },
-    { "Softmax", 1, 1, 1, 1, "axis", softmax },
-    { "Softmax", 13, 1, 1, 1, "axis", softmax },
-    { "LogSoftmax", 1, 1, 1, 1, "axis", softmax },
-    { "LogSoftmax", 13, 1, 1, 1, "axis", softmax },
-    { "LayerNormalization", 17, 2, 3, 3, "axis epsilon stash_type", layer_norm },
-    { "RMSNormalization", 23, 2, 2, 1, "axis epsilon stash_type", layer_norm },
-    { "ArgMax", 1, 1, 1, 1, "axis keepdims select_last_index", arg_most },
-    { "ArgMin", 1, 1, 1, 1, "axis keepdims select_last_index", arg_most },
-    { "TopK", 10, 2, 2, 2, "axis largest sorted", top_k },
-    { "CumSum", 11, 2, 2, 1, "exclusive reverse", cum_sum },
+    { "ReduceSum", 1, 1, 1, 1, "axes keepdims", run_reduce },
+    { "ReduceSum", 13, 1, 2, 1, "keepdims noop_with_empty_axes", run_reduce },
+    { "ReduceMean", 1, 1, 1, 1, "axes keepdims", run_reduce },
+    { "ReduceMean", 18, 1, 2, 1, "keepdims noop_with_empty_axes", run_reduce },
+    { "ReduceMax", 1, 1, 1, 1, "axes keepdims", run_reduce },
+    { "ReduceMax", 18, 1, 2, 1, "keepdims noop_with_empty_axes", run_reduce },
+    { "ReduceMin", 1, 1, 1, 1, "axes keepdims", run_reduce },
+    { "ReduceMin", 18, 1, 2, 1, "keepdims noop_with_empty_axes", run_reduce },
+    { "ReduceProd", 1, 1, 1, 1, "axes keepdims", run_reduce },
+    { "ReduceProd", 18, 1, 2, 1, "keepdims noop_with_empty_axes", run_reduce },
+    { "ReduceL2", 1, 1, 1, 1, "axes keepdims", run_reduce },
+    { "ReduceL2", 18, 1, 2, 1, "keepdims noop_with_empty_axes", run_reduce },
+    { "ReduceL1", 1, 1, 1, 1, "axes keepdims", run_reduce },
+    { "ReduceL1", 18, 1, 2, 1, "keepdims noop_with_empty_axes", run_reduce },
+    { "ReduceSumSquare", 1, 1, 1, 1, "axes keepdims", run_reduce },
+    { "ReduceSumSquare", 18, 1, 2, 1, "keepdims noop_with_empty_axes", run_reduce },
+    { "Softmax", 1, 1, 1, 1, "axis", run_softmax },
+    { "Softmax", 13, 1, 1, 1, "axis", run_softmax },
+    { "LogSoftmax", 1, 1, 1, 1, "axis", run_softmax },
+    { "LogSoftmax", 13, 1, 1, 1, "axis", run_softmax },
+    { "LayerNormalization", 17, 2, 3, 3, "axis epsilon stash_type", run_layer_norm },
+    { "RMSNormalization", 23, 2, 2, 1, "axis epsilon stash_type", run_layer_norm },
+    { "ArgMax", 1, 1, 1, 1, "axis keepdims select_last_index", run_arg_extreme },
+    { "ArgMin", 1, 1, 1, 1, "axis keepdims select_last_index", run_arg_extreme },
+    { "TopK", 10, 2, 2, 2, "axis largest sorted", run_top_k },
+    { "CumSum", 11, 2, 2, 1, "exclusive reverse", run_cum_sum },
     { 0 },
 };

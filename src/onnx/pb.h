@@ -1,10 +1,11 @@
-/* pb.h - fields of a protobuf message, one by one, from bytes that may be cut short.
+/* pb.h - reading protobuf messages field by field, from bytes that may be truncated.
  *
  *     for (struct pb m = pb_of(bytes); pb_next(&m);)
  *         if (m.field == 7 && m.wire == PB_BYTES) ... m.bytes
  *
- * A message that ends inside a field, or has a wire type that is none, is bad from there on:
- * whoever reads asks once, at the end. */
+ * A message that ends inside a field or has an unknown wire type is bad from there on: pb_next
+ * returns false and m.at.bad is set, which the reader checks once, at the end. Nothing allocates;
+ * bytes point into the message. */
 #ifndef TERN_ONNX_PB_H
 #define TERN_ONNX_PB_H
 
@@ -16,13 +17,14 @@ struct pb {
     struct cursor at;
     uint32_t field;
     enum pb_wire wire;
-    uint64_t v;       /* PB_VARINT, and the bits of PB_I64 and PB_I32 */
-    struct str bytes; /* PB_BYTES, in place */
+    uint64_t v;       /* PB_VARINT, or the bits of PB_I64 and PB_I32 */
+    struct str bytes; /* PB_BYTES */
 };
 
 static inline struct cursor pb_cursor(struct str s) { return cursor_of(s.p ? s.p : "", s.n); }
 static inline struct pb pb_of(struct str bytes) { return (struct pb){ .at = pb_cursor(bytes) }; }
 
+/* Base-128 varint, at most 10 bytes. */
 static inline uint64_t pb_varint(struct cursor *c)
 {
     uint64_t v = 0;

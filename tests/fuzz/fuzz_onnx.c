@@ -1,11 +1,12 @@
-/* An ONNX file from anywhere: read, planned and run in little memory, with small inputs of any
- * type. */
+/* fuzz_onnx.c - an arbitrary ONNX file: read, planned and executed in little memory, with small
+ * inputs of any type. */
 #include "base/mem.h"
 #include "onnx/run.h"
 
 static volatile unsigned long long sink;
 
-static bool enough(void *arg)
+/* Ends an execution after some nodes. */
+static bool stop_after(void *arg)
 {
     int *left = arg;
     return --*left < 0;
@@ -25,7 +26,7 @@ static void set_inputs(struct onnx_run *r, const struct onnx *m, void *room)
     }
 }
 
-static void run(struct onnx *m, int output)
+static void run_output(struct onnx *m, int output)
 {
     static int64_t room[1024] = { 1, 0, 2, 1, 1, -1 };
     struct onnx_run_opt opt = { .host = { .vec = &vec_ref },
@@ -41,7 +42,7 @@ static void run(struct onnx *m, int output)
         set_inputs(r, m, room);
         if (onnx_run_plan(r, &shape, &e) == OK) {
             set_inputs(r, m, room);
-            if (onnx_run_go(r, enough, &left, &out, &e) == OK)
+            if (onnx_run_execute(r, stop_after, &left, &out, &e) == OK)
                 for (size_t i = 0; i < out->n * onnx_size(out->type); i++)
                     sink += ((const uint8_t *)out->data)[i];
         }
@@ -56,8 +57,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct onnx *m = NULL;
     struct err e;
 
+    if (!copy) return 0;
     if (onnx_parse(&m, str_of(copy, n), "fuzz", &e) == OK)
-        for (int i = 0; i < m->graph.n_outputs && i < 3; i++) run(m, i);
+        for (int i = 0; i < m->graph.n_outputs && i < 3; i++) run_output(m, i);
     onnx_close(m);
     mem_free(copy);
     return 0;

@@ -1,33 +1,38 @@
-/* MatMul, Gemm, Einsum. */
+/* ops_matmul.c - MatMul, MatMulInteger, QLinearMatMul, Gemm, Einsum.
+ *
+ * All but Einsum end in op_gemm. Products of 8-bit integers are exact (onnx_gemm.c). Einsum
+ * supports one or two inputs with letters only; it sums in double, without blocking: exports use it
+ * for small shapes. */
 #include "onnx/op.h"
 
 #include <math.h>
 
 /* ---- MatMul ---- */
 
-enum { BATCH_MOST = 1 << 16 };
+enum { MAX_BATCH = 1 << 16 };
 
-struct shapes {
+struct matmul_shape { /* of a[batch][m][k] b[batch][k][n] */
     int64_t m, k, n, batch;
     int n_dims;
-    int64_t dims[ONNX_DIMS]; /* of the product */
-    struct op_walk outer;    /* the dimensions in front */
+    int64_t dims[ONNX_DIMS]; /* of the result */
+    struct op_walk outer;    /* the batch dimensions, broadcast */
 };
 
-/* numpy's: vectors are a row or a column, the rest is broadcast. */
-static int fit(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *a,
-               const struct onnx_tensor *b, struct shapes *s)
+/* numpy.matmul: a vector is a row on the left, a column on the right; batch dimensions are
+ * broadcast. */
+static int find_shape(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *a,
+                      const struct onnx_tensor *b, struct matmul_shape *s)
 {
     struct onnx_tensor x = *a, y = *b;
     const struct onnx_tensor *both[2] = { &x, &y };
     int rc;
 
-    if (a->n_dims < 1 || b->n_dims < 1) return op_fail(r, n, "a number is no matrix");
+    if (a->n_dims < 1 || b->n_dims < 1) return op_fail(r, n, "an input is a scalar, not a matrix");
     s->m = a->n_dims > 1 ? a->dims[a->n_dims - 2] : 1;
     s->k = a->dims[a->n_dims - 1];
     s->n = b->n_dims > 1 ? b->dims[b->n_dims - 1] : 1;
     if ((b->n_dims > 1 ? b->dims[b->n_dims - 2] : b->dims[0]) != s->k)
-        return op_fail(r, n, "rows of %lld numbers do not go with columns of %lld", (long long)s->k,
+        return op_fail(r, n, "the inner dimensions %lld and %lld differ", (long long)s->k,
                        (long long)(b->n_dims > 1 ? b->dims[b->n_dims - 2] : b->dims[0]));
     x.n_dims = a->n_dims > 2 ? a->n_dims - 2 : 0;
     y.n_dims = b->n_dims > 2 ? b->n_dims - 2 : 0;
@@ -41,15 +46,16 @@ static int fit(struct onnx_run *r, const struct onnx_node *n, const struct onnx_
     return OK;
 }
 
-/* Where the matrices of each batch begin: [2][batch], in the heap. */
-static int find_batches(struct onnx_run *r, const struct onnx_node *n, const struct shapes *s,
+/* The first element of a and b in each batch: t is [2][batch], in the heap. */
+static int find_batches(struct onnx_run *r, const struct onnx_node *n, const struct matmul_shape *s,
                         struct onnx_tensor *t)
 {
     int64_t len = 2 * s->batch, *at;
     int rc;
 
-    if (s->batch > BATCH_MOST)
-        return op_fail(r, n, "a batch of %lld products", (long long)s->batch);
+    if (s->batch > MAX_BATCH)
+        return op_fail(r, n, "a batch of %lld products is larger than %d", (long long)s->batch,
+                       MAX_BATCH);
     if ((rc = op_new(r, t, ONNX_I64, 1, &len)) != OK) return rc;
     at = t->data;
     for (int64_t i = 0; i < s->batch; i++) {
@@ -66,27 +72,28 @@ static int find_batches(struct onnx_run *r, const struct onnx_node *n, const str
     return OK;
 }
 
-/* One matrix for all rows of a: a batch is only more rows. */
-static void flatten(struct shapes *s, const struct onnx_tensor *b)
+/* With one matrix b for all batches, the batches of a are more rows of one product. */
+static void flatten_batch(struct matmul_shape *s, const struct onnx_tensor *b)
 {
     if (b->n_dims > 2) return;
     s->m *= s->batch;
     s->batch = 1;
 }
 
-static int mat_mul(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                   struct onnx_tensor **out)
+static int run_matmul(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                      struct onnx_tensor **out)
 {
     struct onnx_tensor at = { .block = -1 };
-    struct shapes s;
+    struct matmul_shape s;
     int rc;
 
-    if ((rc = op_want(r, n, in[0], ONNX_F32)) != OK || (rc = op_want(r, n, in[1], ONNX_F32)) != OK)
+    if ((rc = op_check_type(r, n, in[0], ONNX_F32)) != OK ||
+        (rc = op_check_type(r, n, in[1], ONNX_F32)) != OK)
         return rc;
-    if ((rc = fit(r, n, in[0], in[1], &s)) != OK ||
+    if ((rc = find_shape(r, n, in[0], in[1], &s)) != OK ||
         (rc = op_new(r, out[0], ONNX_F32, s.n_dims, s.dims)) != OK)
         return rc;
-    flatten(&s, in[1]);
+    flatten_batch(&s, in[1]);
     if (s.batch > 1 && (rc = find_batches(r, n, &s, &at)) != OK) return rc;
     if (!op_skips(r, out[0]))
         op_gemm(r, &(struct op_gemm){ .m = s.m,
@@ -106,18 +113,18 @@ static int mat_mul(struct onnx_run *r, const struct onnx_node *n, const struct o
     return OK;
 }
 
-/* ---- of bytes: exact ---- */
+/* ---- 8-bit integers ---- */
 
-/* x less its zero, as floats. */
-static int less_zero(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *x,
-                     const struct onnx_tensor *zero, struct onnx_tensor *out)
+/* x less its zero point, as floats. */
+static int subtract_zero(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *x,
+                         const struct onnx_tensor *zero, struct onnx_tensor *out)
 {
     bool is_signed = x->type == ONNX_I8;
     float z = 0;
     int rc;
 
     if (zero && (zero->type != x->type || zero->n != 1))
-        return op_fail(r, n, "more than one zero point of a");
+        return op_fail(r, n, "a must have one zero point of its type");
     if (zero) z = is_signed ? *(const int8_t *)zero->data : op_u8(zero)[0];
     if ((rc = op_new(r, out, ONNX_F32, x->n_dims, x->dims)) != OK || op_skips(r, out)) return rc;
     for (size_t i = 0; i < x->n; i++)
@@ -126,30 +133,31 @@ static int less_zero(struct onnx_run *r, const struct onnx_node *n, const struct
     return OK;
 }
 
-static bool is_bytes(const struct onnx_tensor *t)
+static bool is_8bit(const struct onnx_tensor *t)
 {
     return t->type == ONNX_U8 || t->type == ONNX_I8;
 }
 
-static int mat_mul_integer(struct onnx_run *r, const struct onnx_node *n,
-                           const struct onnx_tensor **in, struct onnx_tensor **out)
+static int run_matmul_integer(struct onnx_run *r, const struct onnx_node *n,
+                              const struct onnx_tensor **in, struct onnx_tensor **out)
 {
     struct onnx_tensor at = { .block = -1 }, a = { .block = -1 }, zero = { .block = -1 };
-    struct shapes s;
+    struct matmul_shape s;
     int rc;
 
-    if (!is_bytes(in[0]) || !is_bytes(in[1])) return op_fail(r, n, "inputs are not bytes");
-    if ((rc = fit(r, n, in[0], in[1], &s)) != OK) return rc;
+    if (!is_8bit(in[0]) || !is_8bit(in[1]))
+        return op_fail(r, n, "the inputs must be uint8 or int8");
+    if ((rc = find_shape(r, n, in[0], in[1], &s)) != OK) return rc;
     if (in[3] && (in[3]->type != in[1]->type || (in[3]->n != 1 && (int64_t)in[3]->n != s.n)))
-        return op_fail(r, n, "%zu zero points for %lld columns", in[3]->n, (long long)s.n);
+        return op_fail(r, n, "%zu zero points do not fit %lld columns", in[3]->n, (long long)s.n);
     if ((rc = op_new(r, out[0], n->as_float ? ONNX_F32 : ONNX_I64, s.n_dims, s.dims)) != OK)
         return rc;
-    flatten(&s, in[1]);
+    flatten_batch(&s, in[1]);
     if (s.batch > 1) rc = find_batches(r, n, &s, &at);
-    if (rc == OK) rc = less_zero(r, n, in[0], in[2], &a);
+    if (rc == OK) rc = subtract_zero(r, n, in[0], in[2], &a);
     if (rc == OK && in[3]) {
         struct onnx_tensor none = *in[3];
-        rc = less_zero(r, n, &none, NULL, &zero);
+        rc = subtract_zero(r, n, &none, NULL, &zero);
     }
     if (rc == OK && !r->dry)
         op_gemm(r, &(struct op_gemm){ .m = s.m,
@@ -175,19 +183,19 @@ static int mat_mul_integer(struct onnx_run *r, const struct onnx_node *n,
     return rc;
 }
 
-/* The scale of a tensor, or its zero; there is one. */
-static float one_of(const struct onnx_tensor *t)
+/* The value of a scale or zero point, which has one element. */
+static float scalar_of(const struct onnx_tensor *t)
 {
     return t->type == ONNX_F32  ? op_f32(t)[0]
            : t->type == ONNX_I8 ? *(const int8_t *)t->data
                                 : op_u8(t)[0];
 }
 
-/* a, its scale and zero, b with its own, then those of the product. */
-static int qlinear_mat_mul(struct onnx_run *r, const struct onnx_node *n,
-                           const struct onnx_tensor **in, struct onnx_tensor **out)
+/* Inputs: a, its scale and zero point; b, its scale and zero point; those of the result. */
+static int run_qlinear_matmul(struct onnx_run *r, const struct onnx_node *n,
+                              const struct onnx_tensor **in, struct onnx_tensor **out)
 {
-    static const int ones[] = { 1, 4, 6, 2, 7 };
+    static const int ones[] = { 1, 4, 6, 2, 7 }; /* inputs of one element; the first 3 scales */
     const struct onnx_tensor *ints[4] = { in[0], in[3], in[2], in[5] };
     struct onnx_tensor sum = { .block = -1 }, *to[1] = { &sum };
     enum onnx_type type = in[7]->type;
@@ -195,17 +203,16 @@ static int qlinear_mat_mul(struct onnx_run *r, const struct onnx_node *n,
     int rc;
 
     for (int i = 0; i < 5; i++)
-        if (in[ones[i]]->n != 1)
-            return op_fail(r, n, "scales of rows or columns are not supported");
+        if (in[ones[i]]->n != 1) return op_fail(r, n, "a scale per row or column is not supported");
     for (int i = 0; i < 3; i++)
-        if ((rc = op_want(r, n, in[ones[i]], ONNX_F32)) != OK) return rc;
-    if (!is_bytes(in[7])) return op_fail(r, n, "the product is not in bytes");
-    if ((rc = mat_mul_integer(r, n, ints, to)) != OK) return rc;
+        if ((rc = op_check_type(r, n, in[ones[i]], ONNX_F32)) != OK) return rc;
+    if (!is_8bit(in[7])) return op_fail(r, n, "the result must be uint8 or int8");
+    if ((rc = run_matmul_integer(r, n, ints, to)) != OK) return rc;
     if ((rc = op_new(r, out[0], type, sum.n_dims, sum.dims)) != OK) goto out;
     if (op_skips(r, out[0])) goto out;
-    scale = one_of(in[1]) * one_of(in[4]) / one_of(in[6]);
+    scale = scalar_of(in[1]) * scalar_of(in[4]) / scalar_of(in[6]);
     for (size_t i = 0; i < sum.n; i++) {
-        float v = rintf((float)op_i64(&sum)[i] * scale) + one_of(in[7]);
+        float v = rintf((float)op_i64(&sum)[i] * scale) + scalar_of(in[7]);
         v = isnan(v) || v < low ? low : v > high ? high : v;
         ((uint8_t *)out[0]->data)[i] = (uint8_t)(int)v;
     }
@@ -216,7 +223,8 @@ out:
 
 /* ---- Gemm ---- */
 
-static void add_c(const struct onnx_tensor *c, float beta, float *out, int64_t m, int64_t n)
+/* out += beta * c, with c broadcast to [m][n]. */
+static void add_bias(const struct onnx_tensor *c, float beta, float *out, int64_t m, int64_t n)
 {
     int64_t cols = c->n_dims ? c->dims[c->n_dims - 1] : 1, rows = (int64_t)c->n / (cols ? cols : 1);
 
@@ -225,7 +233,8 @@ static void add_c(const struct onnx_tensor *c, float beta, float *out, int64_t m
             out[i * n + j] += beta * op_f32(c)[(rows > 1 ? i * cols : 0) + (cols > 1 ? j : 0)];
 }
 
-static int turn(struct onnx_run *r, const struct onnx_tensor *x, struct onnx_tensor *out)
+static int transpose_matrix(struct onnx_run *r, const struct onnx_tensor *x,
+                            struct onnx_tensor *out)
 {
     int64_t dims[2] = { x->dims[1], x->dims[0] };
     int rc = op_new(r, out, ONNX_F32, 2, dims);
@@ -237,14 +246,16 @@ static int turn(struct onnx_run *r, const struct onnx_tensor *x, struct onnx_ten
     return OK;
 }
 
-static bool is_whole(const struct onnx_tensor *c, int64_t m, int64_t n)
+/* Whether c broadcasts to [m][n]. */
+static bool fits_result(const struct onnx_tensor *c, int64_t m, int64_t n)
 {
     int64_t cols = c->n_dims ? c->dims[c->n_dims - 1] : 1, rows = c->n_dims > 1 ? c->dims[0] : 1;
     return c->n_dims <= 2 && (cols == n || cols == 1) && (rows == m || rows == 1);
 }
 
-static int gemm(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                struct onnx_tensor **out)
+/* alpha a b + beta c */
+static int run_gemm(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                    struct onnx_tensor **out)
 {
     bool ta = onnx_int(n, "transA", 0) != 0, tb = onnx_int(n, "transB", 0) != 0;
     float alpha = onnx_float(n, "alpha", 1), beta = onnx_float(n, "beta", 1);
@@ -253,18 +264,19 @@ static int gemm(struct onnx_run *r, const struct onnx_node *n, const struct onnx
     int rc;
 
     for (int i = 0; i < 3; i++)
-        if (in[i] && (rc = op_want(r, n, in[i], ONNX_F32)) != OK) return rc;
-    if (in[0]->n_dims != 2 || in[1]->n_dims != 2) return op_fail(r, n, "inputs are no matrices");
+        if (in[i] && (rc = op_check_type(r, n, in[i], ONNX_F32)) != OK) return rc;
+    if (in[0]->n_dims != 2 || in[1]->n_dims != 2)
+        return op_fail(r, n, "the inputs must be matrices");
     dims[0] = in[0]->dims[ta];
     k = in[0]->dims[!ta];
     dims[1] = in[1]->dims[!tb];
     if (in[1]->dims[tb] != k)
-        return op_fail(r, n, "rows of %lld do not go with columns of %lld", (long long)k,
+        return op_fail(r, n, "the inner dimensions %lld and %lld differ", (long long)k,
                        (long long)in[1]->dims[tb]);
-    if (in[2] && !is_whole(in[2], dims[0], dims[1]))
-        return op_fail(r, n, "C does not fit the product");
+    if (in[2] && !fits_result(in[2], dims[0], dims[1]))
+        return op_fail(r, n, "C does not broadcast to the shape of the result");
     if ((rc = op_new(r, out[0], ONNX_F32, 2, dims)) != OK) return rc;
-    if (ta && (rc = turn(r, in[0], &a)) != OK) return rc;
+    if (ta && (rc = transpose_matrix(r, in[0], &a)) != OK) return rc;
     if (!op_skips(r, out[0])) {
         float *c = out[0]->data;
         op_gemm(r, &(struct op_gemm){ .m = dims[0],
@@ -279,24 +291,26 @@ static int gemm(struct onnx_run *r, const struct onnx_node *n, const struct onnx
                                       .c = c,
                                       .batch = 1 });
         for (size_t i = 0; alpha != 1 && i < out[0]->n; i++) c[i] *= alpha;
-        if (in[2] && beta != 0) add_c(in[2], beta, c, dims[0], dims[1]);
+        if (in[2] && beta != 0) add_bias(in[2], beta, c, dims[0], dims[1]);
     }
     heap_unref(&r->heap, a.block);
     return OK;
 }
 
-/* ---- Einsum: two tensors, letters ---- */
+/* ---- Einsum ---- */
 
-struct letters {
-    int n, n_out; /* all of them; the first n_out are the output's */
+struct einsum { /* letters are dimensions; the first n_out are those of the output */
+    int n, n_out;
     char name[2 * ONNX_DIMS];
-    int64_t size[2 * ONNX_DIMS], step[2][2 * ONNX_DIMS];
-    int64_t summed;
+    int64_t size[2 * ONNX_DIMS];
+    int64_t step[2][2 * ONNX_DIMS]; /* elements of an input from one index to the next */
+    int64_t summed;                 /* products that are summed for one element */
     const float *x[2];
     float *out;
 };
 
-static int letter(struct letters *l, char c, bool add)
+/* The index of a letter; add: a new one if it is not there. -1: absent, or too many. */
+static int find_letter(struct einsum *l, char c, bool add)
 {
     for (int i = 0; i < l->n; i++)
         if (l->name[i] == c) return i;
@@ -308,9 +322,9 @@ static int letter(struct letters *l, char c, bool add)
 
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-static void sum_letters(const void *arg, int begin, int end)
+static void sum_products(const void *arg, int begin, int end)
 {
-    const struct letters *l = arg;
+    const struct einsum *l = arg;
 
     for (int64_t i = begin; i < end; i++) {
         int64_t rest = i, from[2] = { 0, 0 };
@@ -332,18 +346,18 @@ static void sum_letters(const void *arg, int begin, int end)
     }
 }
 
-/* The letters of one input, "bhid". */
-static int read_term(struct onnx_run *r, const struct onnx_node *n, struct letters *l,
+/* The letters of input t, like "bhid". A letter that occurs twice walks along a diagonal. */
+static int read_term(struct onnx_run *r, const struct onnx_node *n, struct einsum *l,
                      struct str term, int t, const struct onnx_tensor *x)
 {
     int64_t step = 1;
     int at;
 
     if ((int)term.n != x->n_dims)
-        return op_fail(r, n, "%zu letters for %d dimensions", term.n, x->n_dims);
+        return op_fail(r, n, "the term has %zu letters for %d dimensions", term.n, x->n_dims);
     for (int d = x->n_dims - 1; d >= 0; d--) {
-        if (!is_letter(term.p[d]) || (at = letter(l, term.p[d], true)) < 0)
-            return op_fail(r, n, "'%c' is no letter here", term.p[d]);
+        if (!is_letter(term.p[d]) || (at = find_letter(l, term.p[d], true)) < 0)
+            return op_fail(r, n, "'%c' is not a letter, or there are too many", term.p[d]);
         if (l->size[at] >= 0 && l->size[at] != x->dims[d])
             return op_fail(r, n, "'%c' has two sizes", term.p[d]);
         l->size[at] = x->dims[d];
@@ -353,12 +367,12 @@ static int read_term(struct onnx_run *r, const struct onnx_node *n, struct lette
     return OK;
 }
 
-static int einsum(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                  struct onnx_tensor **out)
+static int run_einsum(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                      struct onnx_tensor **out)
 {
     const struct onnx_attr *a = onnx_attr(n, "equation");
     char text[64];
-    struct letters l = { .summed = 1 };
+    struct einsum l = { .summed = 1 };
     struct str terms[2] = { 0 }, rest;
     size_t len = 0;
     ptrdiff_t arrow, comma;
@@ -369,7 +383,7 @@ static int einsum(struct onnx_run *r, const struct onnx_node *n, const struct on
     rest = str_of(text, len);
     arrow = str_find(rest, STR("->"));
     if (!a || len == sizeof text || arrow < 0)
-        return op_fail(r, n, "an equation without -> or too long");
+        return op_fail(r, n, "the equation has no -> or is too long");
     terms[0] = str_take(rest, (size_t)arrow);
     rest = str_skip(rest, (size_t)arrow + 2);
     if ((comma = str_find(terms[0], STR(","))) >= 0) {
@@ -377,15 +391,15 @@ static int einsum(struct onnx_run *r, const struct onnx_node *n, const struct on
         terms[0] = str_take(terms[0], (size_t)comma);
     }
     if ((comma >= 0) != (n->n_in == 2) || rest.n > ONNX_DIMS)
-        return op_fail(r, n, "the equation is not of %d inputs", n->n_in);
+        return op_fail(r, n, "the equation does not have %d inputs", n->n_in);
     for (size_t i = 0; i < rest.n; i++) {
-        if (!is_letter(rest.p[i]) || letter(&l, rest.p[i], false) >= 0)
-            return op_fail(r, n, "an output like that is not supported");
-        letter(&l, rest.p[i], true);
+        if (!is_letter(rest.p[i]) || find_letter(&l, rest.p[i], false) >= 0)
+            return op_fail(r, n, "the output of the equation must be different letters");
+        find_letter(&l, rest.p[i], true);
     }
     l.n_out = l.n;
     for (int t = 0; t < n->n_in && rc == OK; t++)
-        if ((rc = op_want(r, n, in[t], ONNX_F32)) == OK)
+        if ((rc = op_check_type(r, n, in[t], ONNX_F32)) == OK)
             rc = read_term(r, n, &l, terms[t], t, in[t]);
     if (rc != OK) return rc;
     for (int d = 0; d < l.n; d++) {
@@ -396,15 +410,15 @@ static int einsum(struct onnx_run *r, const struct onnx_node *n, const struct on
     l.x[0] = in[0]->data;
     l.x[1] = n->n_in == 2 ? in[1]->data : NULL;
     l.out = out[0]->data;
-    op_rows(r, (int64_t)out[0]->n, (int64_t)out[0]->n * (l.summed + 1), sum_letters, &l);
+    op_share_rows(r, (int64_t)out[0]->n, (int64_t)out[0]->n * (l.summed + 1), sum_products, &l);
     return OK;
 }
 
-const struct onnx_op ops_product[] = {
-    { "MatMul", 1, 2, 2, 1, "", mat_mul },
-    { "MatMulInteger", 10, 2, 4, 1, "", mat_mul_integer },
-    { "QLinearMatMul", 10, 8, 8, 1, "", qlinear_mat_mul },
-    { "Gemm", 7, 2, 3, 1, "alpha beta transA transB", gemm },
-    { "Einsum", 12, 1, 2, 1, "equation", einsum },
+const struct onnx_op ops_matmul[] = {
+    { "MatMul", 1, 2, 2, 1, "", run_matmul },
+    { "MatMulInteger", 10, 2, 4, 1, "", run_matmul_integer },
+    { "QLinearMatMul", 10, 8, 8, 1, "", run_qlinear_matmul },
+    { "Gemm", 7, 2, 3, 1, "alpha beta transA transB", run_gemm },
+    { "Einsum", 12, 1, 2, 1, "equation", run_einsum },
     { 0 },
 };

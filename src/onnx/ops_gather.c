@@ -1,58 +1,64 @@
-/* Operators that pick numbers by their place, put them there, or make them from nothing. */
+/* ops_gather.c - operators that address elements by index (Gather, Scatter and variants, NonZero,
+ * Trilu) or create tensors (Constant, ConstantOfShape, Range).
+ *
+ * Indexes come from the input of a request: every one is checked before it is used. */
 #include "onnx/op.h"
 
 #include <math.h>
 
-/* A place counted from the front or from the end; -1: there is none such. */
-static int64_t place(int64_t i, int64_t size)
+/* An index that may count from the end, as one from the front; -1: out of range. */
+static int64_t normalize_index(int64_t i, int64_t size)
 {
     if (i < 0) i += size;
     return i >= 0 && i < size ? i : -1;
 }
 
-static int no_place(struct onnx_run *r, const struct onnx_node *n, int64_t i, int64_t size)
+static int fail_index(struct onnx_run *r, const struct onnx_node *n, int64_t i, int64_t size)
 {
-    return op_fail(r, n, "index %lld of a dimension of %lld", (long long)i, (long long)size);
+    return op_fail(r, n, "index %lld is out of range for a dimension of %lld", (long long)i,
+                   (long long)size);
 }
 
-static int gather(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                  struct onnx_tensor **out)
+static int run_gather(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                      struct onnx_tensor **out)
 {
     const struct onnx_tensor *x = in[0], *ids = in[1];
     int64_t dims[2 * ONNX_DIMS], outer, at;
     size_t size = onnx_size(x->type), row;
-    int axis, nd = x->n_dims - 1 + ids->n_dims, rc = op_want(r, n, ids, ONNX_I64);
+    int axis, nd = x->n_dims - 1 + ids->n_dims, rc = op_check_type(r, n, ids, ONNX_I64);
 
-    if (rc != OK || (rc = op_axis(r, n, onnx_int(n, "axis", 0), x->n_dims, &axis)) != OK) return rc;
+    if (rc != OK || (rc = op_read_axis(r, n, onnx_int(n, "axis", 0), x->n_dims, &axis)) != OK)
+        return rc;
     if (nd > ONNX_DIMS) return op_fail(r, n, "more than 8 dimensions");
     memcpy(dims, x->dims, (size_t)axis * sizeof *dims);
     memcpy(dims + axis, ids->dims, (size_t)ids->n_dims * sizeof *dims);
     memcpy(dims + axis + ids->n_dims, x->dims + axis + 1,
            (size_t)(x->n_dims - axis - 1) * sizeof *dims);
     for (size_t k = 0; k < ids->n; k++)
-        if (place(op_i64(ids)[k], x->dims[axis]) < 0)
-            return no_place(r, n, op_i64(ids)[k], x->dims[axis]);
+        if (normalize_index(op_i64(ids)[k], x->dims[axis]) < 0)
+            return fail_index(r, n, op_i64(ids)[k], x->dims[axis]);
     if ((rc = op_new(r, out[0], x->type, nd, dims)) != OK || op_skips(r, out[0])) return rc;
     outer = op_count(x->dims, 0, axis);
     row = (size_t)op_count(x->dims, axis + 1, x->n_dims) * size;
     for (int64_t o = 0; row && o < outer; o++)
         for (size_t k = 0; k < ids->n; k++) {
-            at = o * x->dims[axis] + place(op_i64(ids)[k], x->dims[axis]);
+            at = o * x->dims[axis] + normalize_index(op_i64(ids)[k], x->dims[axis]);
             memcpy((char *)out[0]->data + ((size_t)o * ids->n + k) * row,
                    (const char *)x->data + (size_t)at * row, row);
         }
     return OK;
 }
 
-/* Where, in x, the number is that the i-th place of ids (of its shape) names along the axis; -1:
- * nowhere. */
-static int64_t along(const struct onnx_tensor *x, const struct onnx_tensor *ids, int axis, size_t i)
+/* The element of x that the i-th element of ids addresses: the same indexes as in ids, but on the
+ * axis the value of ids. -1: out of range. */
+static int64_t find_element(const struct onnx_tensor *x, const struct onnx_tensor *ids, int axis,
+                            size_t i)
 {
     int64_t at = 0, step = 1, rest = (int64_t)i;
 
     for (int d = x->n_dims - 1; d >= 0; d--) {
         int64_t p = rest % ids->dims[d];
-        if (d == axis && (p = place(op_i64(ids)[i], x->dims[d])) < 0) return -1;
+        if (d == axis && (p = normalize_index(op_i64(ids)[i], x->dims[d])) < 0) return -1;
         at += p * step;
         step *= x->dims[d];
         rest /= ids->dims[d];
@@ -60,39 +66,41 @@ static int64_t along(const struct onnx_tensor *x, const struct onnx_tensor *ids,
     return at;
 }
 
-static int check_along(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *x,
-                       const struct onnx_tensor *ids, int *axis)
+static int check_elements(struct onnx_run *r, const struct onnx_node *n,
+                          const struct onnx_tensor *x, const struct onnx_tensor *ids, int *axis)
 {
-    int rc = op_want(r, n, ids, ONNX_I64);
+    int rc = op_check_type(r, n, ids, ONNX_I64);
 
-    if (rc != OK || (rc = op_axis(r, n, onnx_int(n, "axis", 0), x->n_dims, axis)) != OK) return rc;
+    if (rc != OK || (rc = op_read_axis(r, n, onnx_int(n, "axis", 0), x->n_dims, axis)) != OK)
+        return rc;
     if (ids->n_dims != x->n_dims)
-        return op_fail(r, n, "indices of %d dimensions for %d", ids->n_dims, x->n_dims);
+        return op_fail(r, n, "the indices have %d dimensions, the input has %d", ids->n_dims,
+                       x->n_dims);
     for (int d = 0; d < x->n_dims; d++)
         if (d != *axis && ids->dims[d] > x->dims[d])
-            return op_fail(r, n, "indices are larger in dimension %d", d);
+            return op_fail(r, n, "the indices are larger than the input in dimension %d", d);
     return OK;
 }
 
-static int gather_elements(struct onnx_run *r, const struct onnx_node *n,
-                           const struct onnx_tensor **in, struct onnx_tensor **out)
+static int run_gather_elements(struct onnx_run *r, const struct onnx_node *n,
+                               const struct onnx_tensor **in, struct onnx_tensor **out)
 {
     size_t size = onnx_size(in[0]->type);
-    int axis, rc = check_along(r, n, in[0], in[1], &axis);
+    int axis, rc = check_elements(r, n, in[0], in[1], &axis);
 
     if (rc != OK || (rc = op_new(r, out[0], in[0]->type, in[1]->n_dims, in[1]->dims)) != OK)
         return rc;
     for (size_t i = 0; i < in[1]->n; i++) {
-        int64_t at = along(in[0], in[1], axis, i);
-        if (at < 0) return no_place(r, n, op_i64(in[1])[i], in[0]->dims[axis]);
+        int64_t at = find_element(in[0], in[1], axis, i);
+        if (at < 0) return fail_index(r, n, op_i64(in[1])[i], in[0]->dims[axis]);
         memcpy((char *)out[0]->data + i * size, (const char *)in[0]->data + (size_t)at * size,
                size);
     }
     return OK;
 }
 
-/* A copy of x to write into. */
-static int copy_of(struct onnx_run *r, const struct onnx_tensor *x, struct onnx_tensor *out)
+/* out becomes a copy of x. */
+static int copy_tensor(struct onnx_run *r, const struct onnx_tensor *x, struct onnx_tensor *out)
 {
     int rc = op_new(r, out, x->type, x->n_dims, x->dims);
 
@@ -100,72 +108,76 @@ static int copy_of(struct onnx_run *r, const struct onnx_tensor *x, struct onnx_
     return rc;
 }
 
-static int scatter_elements(struct onnx_run *r, const struct onnx_node *n,
-                            const struct onnx_tensor **in, struct onnx_tensor **out)
+static int run_scatter_elements(struct onnx_run *r, const struct onnx_node *n,
+                                const struct onnx_tensor **in, struct onnx_tensor **out)
 {
     const struct onnx_attr *how = onnx_attr(n, "reduction");
     size_t size = onnx_size(in[0]->type);
-    int axis, rc = check_along(r, n, in[0], in[1], &axis);
+    int axis, rc = check_elements(r, n, in[0], in[1], &axis);
 
-    if (rc != OK || (rc = op_want(r, n, in[2], in[0]->type)) != OK) return rc;
+    if (rc != OK || (rc = op_check_type(r, n, in[2], in[0]->type)) != OK) return rc;
     if (how && !str_is(how->s, "none")) return op_fail(r, n, "reduction is not supported");
     if (in[2]->n != in[1]->n)
         return op_fail(r, n, "%zu updates for %zu indices", in[2]->n, in[1]->n);
-    if ((rc = copy_of(r, in[0], out[0])) != OK) return rc;
+    if ((rc = copy_tensor(r, in[0], out[0])) != OK) return rc;
     for (size_t i = 0; i < in[1]->n; i++) {
-        int64_t at = along(in[0], in[1], axis, i);
-        if (at < 0) return no_place(r, n, op_i64(in[1])[i], in[0]->dims[axis]);
+        int64_t at = find_element(in[0], in[1], axis, i);
+        if (at < 0) return fail_index(r, n, op_i64(in[1])[i], in[0]->dims[axis]);
         memcpy((char *)out[0]->data + (size_t)at * size, (const char *)in[2]->data + i * size,
                size);
     }
     return OK;
 }
 
-/* ---- by whole tuples of indices ---- */
+/* ---- GatherND, ScatterND: tuples of indexes ---- */
 
 struct tuples {
     const struct onnx_tensor *x, *ids;
-    int batch, width;            /* dimensions in front that go together; indices of a tuple */
-    int64_t n, per_batch, inner; /* tuples, of each batch, numbers that one names */
+    int batch;         /* leading dimensions that x and ids share */
+    int width;         /* indexes of a tuple */
+    int64_t n;         /* tuples */
+    int64_t per_batch; /* tuples of one batch */
+    int64_t inner;     /* elements that a tuple addresses */
 };
 
 static int read_tuples(struct onnx_run *r, const struct onnx_node *n, struct tuples *t,
                        const struct onnx_tensor *x, const struct onnx_tensor *ids)
 {
     int64_t batch = onnx_int(n, "batch_dims", 0);
-    int rc = op_want(r, n, ids, ONNX_I64);
+    int rc = op_check_type(r, n, ids, ONNX_I64);
 
     if (rc != OK) return rc;
     if (ids->n_dims < 1 || batch < 0 || batch >= ids->n_dims || batch > x->n_dims ||
         ids->dims[ids->n_dims - 1] > x->n_dims - batch)
-        return op_fail(r, n, "indices do not fit a tensor of %d dimensions", x->n_dims);
+        return op_fail(r, n, "the indices do not fit an input of %d dimensions", x->n_dims);
     *t = (struct tuples){
         .x = x, .ids = ids, .batch = (int)batch, .width = (int)ids->dims[ids->n_dims - 1]
     };
     for (int d = 0; d < t->batch; d++)
-        if (x->dims[d] != ids->dims[d]) return op_fail(r, n, "batch dimension %d differs", d);
+        if (x->dims[d] != ids->dims[d])
+            return op_fail(r, n, "the batch dimension %d of input and indices differs", d);
     t->n = op_count(ids->dims, 0, ids->n_dims - 1);
     t->per_batch = op_count(ids->dims, t->batch, ids->n_dims - 1);
     t->inner = op_count(x->dims, t->batch + t->width, x->n_dims);
     return OK;
 }
 
-/* The first number that tuple i names; -1: one of its indices is out of range. */
-static int64_t tuple_at(const struct tuples *t, int64_t i)
+/* The first element that tuple i addresses; -1: one of its indexes is out of range. */
+static int64_t find_tuple(const struct tuples *t, int64_t i)
 {
     const int64_t *id = op_i64(t->ids) + i * t->width;
     int64_t at = t->per_batch ? i / t->per_batch : 0;
 
     for (int k = 0; k < t->width; k++) {
-        int64_t size = t->x->dims[t->batch + k], p = place(id[k], size);
+        int64_t size = t->x->dims[t->batch + k], p = normalize_index(id[k], size);
         if (p < 0) return -1;
         at = at * size + p;
     }
     return at * t->inner;
 }
 
-static int gather_nd(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                     struct onnx_tensor **out)
+static int run_gather_nd(struct onnx_run *r, const struct onnx_node *n,
+                         const struct onnx_tensor **in, struct onnx_tensor **out)
 {
     int64_t dims[2 * ONNX_DIMS];
     size_t size = onnx_size(in[0]->type);
@@ -179,7 +191,7 @@ static int gather_nd(struct onnx_run *r, const struct onnx_node *n, const struct
     if (nd > ONNX_DIMS) return op_fail(r, n, "more than 8 dimensions");
     if ((rc = op_new(r, out[0], in[0]->type, nd, dims)) != OK) return rc;
     for (int64_t i = 0; i < t.n; i++) {
-        int64_t at = tuple_at(&t, i);
+        int64_t at = find_tuple(&t, i);
         if (at < 0) return op_fail(r, n, "an index is out of range");
         if (t.inner)
             memcpy((char *)out[0]->data + (size_t)(i * t.inner) * size,
@@ -188,21 +200,22 @@ static int gather_nd(struct onnx_run *r, const struct onnx_node *n, const struct
     return OK;
 }
 
-static int scatter_nd(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                      struct onnx_tensor **out)
+static int run_scatter_nd(struct onnx_run *r, const struct onnx_node *n,
+                          const struct onnx_tensor **in, struct onnx_tensor **out)
 {
     const struct onnx_attr *how = onnx_attr(n, "reduction");
     size_t size = onnx_size(in[0]->type);
     struct tuples t;
     int rc = read_tuples(r, n, &t, in[0], in[1]);
 
-    if (rc != OK || (rc = op_want(r, n, in[2], in[0]->type)) != OK) return rc;
+    if (rc != OK || (rc = op_check_type(r, n, in[2], in[0]->type)) != OK) return rc;
     if (how && !str_is(how->s, "none")) return op_fail(r, n, "reduction is not supported");
     if ((int64_t)in[2]->n != t.n * t.inner)
-        return op_fail(r, n, "%zu updates for %lld", in[2]->n, (long long)(t.n * t.inner));
-    if ((rc = copy_of(r, in[0], out[0])) != OK) return rc;
+        return op_fail(r, n, "%zu updates for %lld addressed elements", in[2]->n,
+                       (long long)(t.n * t.inner));
+    if ((rc = copy_tensor(r, in[0], out[0])) != OK) return rc;
     for (int64_t i = 0; i < t.n; i++) {
-        int64_t at = tuple_at(&t, i);
+        int64_t at = find_tuple(&t, i);
         if (at < 0) return op_fail(r, n, "an index is out of range");
         if (t.inner)
             memcpy((char *)out[0]->data + (size_t)at * size,
@@ -212,40 +225,47 @@ static int scatter_nd(struct onnx_run *r, const struct onnx_node *n, const struc
     return OK;
 }
 
-/* ---- from nothing ---- */
+/* ---- creating tensors ---- */
 
-static int constant(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                    struct onnx_tensor **out)
+static int run_constant(struct onnx_run *r, const struct onnx_node *n,
+                        const struct onnx_tensor **in, struct onnx_tensor **out)
 {
     const struct onnx_attr *a = n->n_attrs == 1 ? &n->attrs[0] : NULL;
     int64_t len = a ? a->n : 0;
+    bool is_float, is_list;
     int rc;
 
     (void)in;
-    if (!a) return op_fail(r, n, "not one value");
-    if (a->kind == 4) return op_view(r, out[0], &a->t, a->t.n_dims, a->t.dims);
-    if (a->kind != 1 && a->kind != 2 && a->kind != 6 && a->kind != 7)
-        return op_fail(r, n, "a value of a kind not known");
-    rc = op_new(r, out[0], a->kind == 1 || a->kind == 6 ? ONNX_F32 : ONNX_I64, a->kind >= 6, &len);
+    if (!a) return op_fail(r, n, "it needs exactly one attribute");
+    if (a->kind == ONNX_ATTR_TENSOR) return op_view(r, out[0], &a->t, a->t.n_dims, a->t.dims);
+    is_float = a->kind == ONNX_ATTR_FLOAT || a->kind == ONNX_ATTR_FLOATS;
+    is_list = a->kind == ONNX_ATTR_FLOATS || a->kind == ONNX_ATTR_INTS;
+    if (!is_float && !is_list && a->kind != ONNX_ATTR_INT)
+        return op_fail(r, n, "the value is not a tensor or a number");
+    if ((a->kind == ONNX_ATTR_FLOATS && len && !a->floats) ||
+        (a->kind == ONNX_ATTR_INTS && len && !a->ints))
+        return op_fail(r, n, "the value does not match its type");
+    rc = op_new(r, out[0], is_float ? ONNX_F32 : ONNX_I64, is_list, &len);
     if (rc != OK) return rc;
-    if (a->kind == 1) *(float *)out[0]->data = a->f;
-    if (a->kind == 2) *(int64_t *)out[0]->data = a->i;
-    if (a->kind == 6 && len) memcpy(out[0]->data, a->floats, (size_t)len * sizeof *a->floats);
-    if (a->kind == 7 && len) memcpy(out[0]->data, a->ints, (size_t)len * sizeof *a->ints);
+    if (a->kind == ONNX_ATTR_FLOAT) *(float *)out[0]->data = a->f;
+    else if (a->kind == ONNX_ATTR_INT) *(int64_t *)out[0]->data = a->i;
+    else if (len && is_float) memcpy(out[0]->data, a->floats, (size_t)len * sizeof *a->floats);
+    else if (len) memcpy(out[0]->data, a->ints, (size_t)len * sizeof *a->ints);
     return OK;
 }
 
-static int constant_of_shape(struct onnx_run *r, const struct onnx_node *n,
-                             const struct onnx_tensor **in, struct onnx_tensor **out)
+static int run_constant_of_shape(struct onnx_run *r, const struct onnx_node *n,
+                                 const struct onnx_tensor **in, struct onnx_tensor **out)
 {
     const struct onnx_attr *a = onnx_attr(n, "value");
     int64_t dims[ONNX_DIMS];
     enum onnx_type type = a ? a->t.type : ONNX_F32;
     size_t size = onnx_size(type);
-    int nd, rc = op_ints(r, n, in[0], NULL, dims, &nd);
+    int nd, rc = op_read_ints(r, n, in[0], NULL, dims, &nd);
 
     if (rc != OK) return rc;
-    if (a && (a->kind != 4 || a->t.n != 1)) return op_fail(r, n, "the value is not one number");
+    if (a && (a->kind != ONNX_ATTR_TENSOR || a->t.n != 1))
+        return op_fail(r, n, "the value must be a tensor of one element");
     if ((rc = op_new(r, out[0], type, nd, dims)) != OK || op_skips(r, out[0])) return rc;
     for (size_t i = 0; i < out[0]->n; i++) {
         if (a) memcpy((char *)out[0]->data + i * size, a->t.data, size);
@@ -254,8 +274,8 @@ static int constant_of_shape(struct onnx_run *r, const struct onnx_node *n,
     return OK;
 }
 
-static int range(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                 struct onnx_tensor **out)
+static int run_range(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                     struct onnx_tensor **out)
 {
     double v[3], count;
     int64_t len;
@@ -264,12 +284,12 @@ static int range(struct onnx_run *r, const struct onnx_node *n, const struct onn
     for (int i = 0; i < 3; i++) {
         if (in[i]->n != 1 || in[i]->type != in[0]->type ||
             (in[i]->type != ONNX_F32 && in[i]->type != ONNX_I64))
-            return op_fail(r, n, "a bound is not one number");
+            return op_fail(r, n, "start, limit and delta must be numbers of one type");
         v[i] = in[i]->type == ONNX_F32 ? (double)op_f32(in[i])[0] : (double)op_i64(in[i])[0];
     }
     count = ceil((v[1] - v[0]) / v[2]);
     if (v[2] == 0 || !isfinite(count) || count > INT32_MAX)
-        return op_fail(r, n, "from %g to %g by %g", v[0], v[1], v[2]);
+        return op_fail(r, n, "no finite range from %g to %g by %g", v[0], v[1], v[2]);
     len = count > 0 ? (int64_t)count : 0;
     if ((rc = op_new(r, out[0], in[0]->type, 1, &len)) != OK) return rc;
     for (int64_t i = 0; i < len; i++) {
@@ -281,22 +301,23 @@ static int range(struct onnx_run *r, const struct onnx_node *n, const struct onn
     return OK;
 }
 
-static int trilu(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                 struct onnx_tensor **out)
+/* The upper or lower triangle of matrices; the rest becomes 0. */
+static int run_trilu(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                     struct onnx_tensor **out)
 {
     bool upper = onnx_int(n, "upper", 1) != 0;
     int nd = in[0]->n_dims, rc;
     int64_t k = 0, rows, cols;
     size_t size = onnx_size(in[0]->type);
 
-    if (nd < 2) return op_fail(r, n, "a tensor of %d dimensions", nd);
-    if (in[1] && ((rc = op_want(r, n, in[1], ONNX_I64)) != OK || in[1]->n != 1))
-        return op_fail(r, n, "k is not one number");
+    if (nd < 2) return op_fail(r, n, "the input has %d dimensions, but must be a matrix", nd);
+    if (in[1] && ((rc = op_check_type(r, n, in[1], ONNX_I64)) != OK || in[1]->n != 1))
+        return op_fail(r, n, "k must be one integer");
     if (in[1]) k = op_i64(in[1])[0];
     if (k > INT32_MAX || k < -INT32_MAX) k = k < 0 ? -INT32_MAX : INT32_MAX;
     rows = in[0]->dims[nd - 2];
     cols = in[0]->dims[nd - 1];
-    if ((rc = copy_of(r, in[0], out[0])) != OK) return rc;
+    if ((rc = copy_tensor(r, in[0], out[0])) != OK) return rc;
     for (size_t i = 0; i < out[0]->n; i++) {
         int64_t col = (int64_t)i % cols, row = (int64_t)i / cols % rows;
         if (upper ? col - row < k : col - row > k) memset((char *)out[0]->data + i * size, 0, size);
@@ -304,8 +325,8 @@ static int trilu(struct onnx_run *r, const struct onnx_node *n, const struct onn
     return OK;
 }
 
-static int non_zero(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                    struct onnx_tensor **out)
+static int run_non_zero(struct onnx_run *r, const struct onnx_node *n,
+                        const struct onnx_tensor **in, struct onnx_tensor **out)
 {
     size_t size = onnx_size(in[0]->type), count = 0, at = 0;
     int64_t dims[2];
@@ -330,16 +351,16 @@ static int non_zero(struct onnx_run *r, const struct onnx_node *n, const struct 
     return OK;
 }
 
-const struct onnx_op ops_pick[] = {
-    { "Gather", 1, 2, 2, 1, "axis", gather },
-    { "GatherElements", 11, 2, 2, 1, "axis", gather_elements },
-    { "GatherND", 11, 2, 2, 1, "batch_dims", gather_nd },
-    { "ScatterElements", 11, 3, 3, 1, "axis reduction", scatter_elements },
-    { "ScatterND", 11, 3, 3, 1, "reduction", scatter_nd },
-    { "Constant", 1, 0, 0, 1, "value value_int value_ints value_float value_floats", constant },
-    { "ConstantOfShape", 9, 1, 1, 1, "value", constant_of_shape },
-    { "Range", 11, 3, 3, 1, "", range },
-    { "Trilu", 14, 1, 2, 1, "upper", trilu },
-    { "NonZero", 9, 1, 1, 1, "", non_zero },
+const struct onnx_op ops_gather[] = {
+    { "Gather", 1, 2, 2, 1, "axis", run_gather },
+    { "GatherElements", 11, 2, 2, 1, "axis", run_gather_elements },
+    { "GatherND", 11, 2, 2, 1, "batch_dims", run_gather_nd },
+    { "ScatterElements", 11, 3, 3, 1, "axis reduction", run_scatter_elements },
+    { "ScatterND", 11, 3, 3, 1, "reduction", run_scatter_nd },
+    { "Constant", 1, 0, 0, 1, "value value_int value_ints value_float value_floats", run_constant },
+    { "ConstantOfShape", 9, 1, 1, 1, "value", run_constant_of_shape },
+    { "Range", 11, 3, 3, 1, "", run_range },
+    { "Trilu", 14, 1, 2, 1, "upper", run_trilu },
+    { "NonZero", 9, 1, 1, 1, "", run_non_zero },
     { 0 },
 };

@@ -1,9 +1,11 @@
-/* Operators that go number by number over one tensor. */
+/* ops_unary.c - elementwise operators of one tensor: roots, exponentials, activations, rounding,
+ * Clip.
+ *
+ * One function serves all of them; the operator's name selects the loop. Functions that a vector
+ * kernel has (erf, tanh, GELU, SiLU, sigmoid) use it, the others the C library. */
 #include "onnx/op.h"
 
 #include <math.h>
-
-/* ---- one ---- */
 
 enum unary {
     U_SQRT,
@@ -33,12 +35,12 @@ enum unary {
     U_COPY
 };
 
-struct each {
+struct unary_job {
     const struct vec *vec;
     enum unary op;
     const float *x;
     float *out;
-    float low, high; /* of clip; alpha and beta of others */
+    float low, high; /* bounds of Clip; alpha and beta of other operators */
 };
 
 #define EACH(expr)                    \
@@ -48,10 +50,10 @@ struct each {
     }                                 \
     break
 
-static void each_piece(const void *arg, int64_t at, const int64_t from[3], const int64_t step[3],
-                       int64_t n)
+static void map_piece(const void *arg, int64_t at, const int64_t from[3], const int64_t step[3],
+                      int64_t n)
 {
-    const struct each *a = arg;
+    const struct unary_job *a = arg;
     const float *x = a->x + at;
     float *out = a->out + at;
 
@@ -76,7 +78,8 @@ static void each_piece(const void *arg, int64_t at, const int64_t from[3], const
     case U_FLOOR: EACH(floorf(v));
     case U_CEIL: EACH(ceilf(v));
     case U_ROUND: EACH(rintf(v));
-    case U_SOFTPLUS: EACH(v > 20 ? v : log1pf(expf(v)));
+    case U_SOFTPLUS: /* beyond 20, exp(-v) is below half an ulp of v */
+        EACH(v > 20 ? v : log1pf(expf(v)));
     case U_LEAKY: EACH(v < 0 ? a->low * v : v);
     case U_ELU: EACH(v < 0 ? a->low * expm1f(v) : v);
     case U_SIGN: EACH((float)((v > 0) - (v < 0)));
@@ -86,8 +89,8 @@ static void each_piece(const void *arg, int64_t at, const int64_t from[3], const
     }
 }
 
-static int each(struct onnx_run *r, const struct onnx_tensor *x, struct onnx_tensor *out,
-                struct each a)
+static int map_floats(struct onnx_run *r, const struct onnx_tensor *x, struct onnx_tensor *out,
+                      struct unary_job a)
 {
     struct op_walk w = {
         .n_dims = 1, .dims = { (int64_t)x->n }, .rows = 1, .inner = (int64_t)x->n
@@ -98,12 +101,12 @@ static int each(struct onnx_run *r, const struct onnx_tensor *x, struct onnx_ten
     a.vec = r->host.vec;
     a.x = x->data;
     a.out = out->data;
-    op_walk_run(r, &w, each_piece, &a);
+    op_walk_run(r, &w, map_piece, &a);
     return OK;
 }
 
-/* Whole numbers have a few of them. */
-static int each_int(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *x,
+/* The operators that ONNX defines for integers too; negation wraps around. */
+static int map_ints(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor *x,
                     struct onnx_tensor *out, enum unary op)
 {
     int rc = op_new(r, out, ONNX_I64, x->n_dims, x->dims);
@@ -115,7 +118,7 @@ static int each_int(struct onnx_run *r, const struct onnx_node *n, const struct 
         case U_ABS: *y = v < 0 ? (int64_t)(0 - (uint64_t)v) : v; break;
         case U_RELU: *y = v > 0 ? v : 0; break;
         case U_SIGN: *y = (v > 0) - (v < 0); break;
-        default: return op_want(r, n, x, ONNX_F32);
+        default: return op_check_type(r, n, x, ONNX_F32);
         }
     }
     return rc;
@@ -138,52 +141,53 @@ static const struct {
     { NULL, 0 },
 };
 
-static int unary(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                 struct onnx_tensor **out)
+static int run_unary(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                     struct onnx_tensor **out)
 {
-    struct each a = { .op = U_COPY };
+    struct unary_job a = { .op = U_COPY };
     int i = 0;
 
     while (unary_names[i].name && !str_is(n->op, unary_names[i].name)) i++;
     a.op = unary_names[i].op;
-    if (in[0]->type == ONNX_I64) return each_int(r, n, in[0], out[0], a.op);
-    if (in[0]->type != ONNX_F32) return op_want(r, n, in[0], ONNX_F32);
+    if (in[0]->type == ONNX_I64) return map_ints(r, n, in[0], out[0], a.op);
+    if (in[0]->type != ONNX_F32) return op_check_type(r, n, in[0], ONNX_F32);
     a.low = onnx_float(n, "alpha", a.op == U_LEAKY ? 0.01f : a.op == U_HARDSIG ? 0.2f : 1);
     a.high = onnx_float(n, "beta", 0.5f);
-    return each(r, in[0], out[0], a);
+    return map_floats(r, in[0], out[0], a);
 }
 
-static int gelu(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                struct onnx_tensor **out)
+static int run_gelu(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                    struct onnx_tensor **out)
 {
     const struct onnx_attr *how = onnx_attr(n, "approximate");
     bool tanh = how && str_is(how->s, "tanh");
-    int rc = op_want(r, n, in[0], ONNX_F32);
+    int rc = op_check_type(r, n, in[0], ONNX_F32);
 
     if (rc != OK) return rc;
     if (how && !tanh && !str_is(how->s, "none"))
-        return op_fail(r, n, "approximate '%.*s' is not known", STR_ARG(str_take(how->s, 40)));
-    return each(r, in[0], out[0], (struct each){ .op = tanh ? U_GELU_TANH : U_GELU });
+        return op_fail(r, n, "approximate '%.*s' must be none or tanh",
+                       STR_ARG(str_take(how->s, 40)));
+    return map_floats(r, in[0], out[0], (struct unary_job){ .op = tanh ? U_GELU_TANH : U_GELU });
 }
 
-/* Bounds are attributes before opset 11. */
-static int clip(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
-                struct onnx_tensor **out)
+/* Bounds are attributes before opset 11, then inputs. */
+static int run_clip(struct onnx_run *r, const struct onnx_node *n, const struct onnx_tensor **in,
+                    struct onnx_tensor **out)
 {
-    struct each a = { .op = U_CLIP,
-                      .low = onnx_float(n, "min", -INFINITY),
-                      .high = onnx_float(n, "max", INFINITY) };
+    struct unary_job a = { .op = U_CLIP,
+                           .low = onnx_float(n, "min", -INFINITY),
+                           .high = onnx_float(n, "max", INFINITY) };
     int rc;
 
     for (int i = 1; i < 3; i++)
         if (in[i] && (in[i]->type != in[0]->type || in[i]->n != 1))
-            return op_fail(r, n, "a bound is no number of x's type");
+            return op_fail(r, n, "a bound must be one number of the type of the input");
     if (in[0]->type == ONNX_F32) {
         if (in[1]) a.low = op_f32(in[1])[0];
         if (in[2]) a.high = op_f32(in[2])[0];
-        return each(r, in[0], out[0], a);
+        return map_floats(r, in[0], out[0], a);
     }
-    if ((rc = op_want(r, n, in[0], ONNX_I64)) != OK ||
+    if ((rc = op_check_type(r, n, in[0], ONNX_I64)) != OK ||
         (rc = op_new(r, out[0], ONNX_I64, in[0]->n_dims, in[0]->dims)) != OK)
         return rc;
     for (size_t i = 0; i < in[0]->n; i++) {
@@ -195,29 +199,29 @@ static int clip(struct onnx_run *r, const struct onnx_node *n, const struct onnx
     return OK;
 }
 
-const struct onnx_op ops_math[] = {
-    { "Sqrt", 1, 1, 1, 1, "", unary },
-    { "Neg", 1, 1, 1, 1, "", unary },
-    { "Abs", 1, 1, 1, 1, "", unary },
-    { "Exp", 1, 1, 1, 1, "", unary },
-    { "Log", 1, 1, 1, 1, "", unary },
-    { "Erf", 9, 1, 1, 1, "", unary },
-    { "Tanh", 1, 1, 1, 1, "", unary },
-    { "Sigmoid", 1, 1, 1, 1, "", unary },
-    { "Relu", 1, 1, 1, 1, "", unary },
-    { "Cos", 7, 1, 1, 1, "", unary },
-    { "Sin", 7, 1, 1, 1, "", unary },
-    { "Reciprocal", 1, 1, 1, 1, "", unary },
-    { "Floor", 1, 1, 1, 1, "", unary },
-    { "Ceil", 1, 1, 1, 1, "", unary },
-    { "Round", 11, 1, 1, 1, "", unary },
-    { "Softplus", 1, 1, 1, 1, "", unary },
-    { "Sign", 9, 1, 1, 1, "", unary },
-    { "LeakyRelu", 1, 1, 1, 1, "alpha", unary },
-    { "Elu", 1, 1, 1, 1, "alpha", unary },
-    { "HardSigmoid", 1, 1, 1, 1, "alpha beta", unary },
-    { "Gelu", 20, 1, 1, 1, "approximate", gelu },
-    { "Clip", 1, 1, 1, 1, "min max", clip },
-    { "Clip", 11, 1, 3, 1, "", clip },
+const struct onnx_op ops_unary[] = {
+    { "Sqrt", 1, 1, 1, 1, "", run_unary },
+    { "Neg", 1, 1, 1, 1, "", run_unary },
+    { "Abs", 1, 1, 1, 1, "", run_unary },
+    { "Exp", 1, 1, 1, 1, "", run_unary },
+    { "Log", 1, 1, 1, 1, "", run_unary },
+    { "Erf", 9, 1, 1, 1, "", run_unary },
+    { "Tanh", 1, 1, 1, 1, "", run_unary },
+    { "Sigmoid", 1, 1, 1, 1, "", run_unary },
+    { "Relu", 1, 1, 1, 1, "", run_unary },
+    { "Cos", 7, 1, 1, 1, "", run_unary },
+    { "Sin", 7, 1, 1, 1, "", run_unary },
+    { "Reciprocal", 1, 1, 1, 1, "", run_unary },
+    { "Floor", 1, 1, 1, 1, "", run_unary },
+    { "Ceil", 1, 1, 1, 1, "", run_unary },
+    { "Round", 11, 1, 1, 1, "", run_unary },
+    { "Softplus", 1, 1, 1, 1, "", run_unary },
+    { "Sign", 9, 1, 1, 1, "", run_unary },
+    { "LeakyRelu", 1, 1, 1, 1, "alpha", run_unary },
+    { "Elu", 1, 1, 1, 1, "alpha", run_unary },
+    { "HardSigmoid", 1, 1, 1, 1, "alpha beta", run_unary },
+    { "Gelu", 20, 1, 1, 1, "approximate", run_gelu },
+    { "Clip", 1, 1, 1, 1, "min max", run_clip },
+    { "Clip", 11, 1, 3, 1, "", run_clip },
     { 0 },
 };
