@@ -1,7 +1,8 @@
 /* body.c - parsing with jansson, after checks that jansson does not make. */
 #include "api/body.h"
 
-#include <errno.h>
+#include "base/jsonr.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,14 +20,11 @@ static int check_nul(struct str text, struct err *e)
                    n_lines, (int)(nul - line) + 1, (int)(nul - text.p) + 1);
 }
 
-/* Jansson reports a failed allocation as a syntax error in places, but leaves malloc's errno. */
 static json_t *load_json(struct str text, json_error_t *je, bool *nomem)
 {
-    json_t *v;
+    json_t *v = jsonr_load(text, JSON_DECODE_ANY, je);
 
-    errno = 0;
-    v = json_loadb(text.p, text.n, JSON_DECODE_ANY, je);
-    *nomem = !v && (errno == ENOMEM || json_error_code(je) == json_error_out_of_memory);
+    *nomem = !v && json_error_code(je) == json_error_out_of_memory;
     return v;
 }
 

@@ -1,5 +1,6 @@
 /* cmd_serve.c - tern serve: reads the settings and runs the server until a signal ends it. Flags
  * and help are server/settings, since the settings also come from the environment and from YAML. */
+#include "base/jsonr.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "server/server.h"
@@ -28,7 +29,7 @@ static int print_config(const struct settings *s)
 
     settings_json(s, &b);
     cli_text(&b);
-    root = json_loadb(b.p, b.n, 0, NULL);
+    root = jsonr_load(buf_str(&b), 0, NULL);
     text = cli_need(root ? json_dumps(root, JSON_INDENT(2)) : NULL);
     printf("%s\n", text);
     free(text);

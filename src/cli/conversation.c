@@ -1,6 +1,7 @@
 #include "cli/conversation.h"
 
 #include "base/file.h"
+#include "base/jsonr.h"
 #include "base/jsonw.h"
 #include "base/mem.h"
 
@@ -141,7 +142,7 @@ int conversation_load(struct conversation *c, const char *path, struct err *e)
     int rc = file_read(&text, path, MAX_FILE_BYTES, e);
 
     if (rc != OK) goto out;
-    root = json_loadb(text.n ? text.p : "", text.n, 0, &why);
+    root = jsonr_load(buf_str(&text), 0, &why);
     if (!root && json_error_code(&why) == json_error_out_of_memory)
         rc = err_nomem(e, "the conversation");
     else rc = read_messages(&loaded, root, path, e);

@@ -10,6 +10,7 @@
  * first row whose parts are all there wins. Every GGUF tensor must be used by some row. */
 #include "convert/tohf_plan.h"
 
+#include "base/jsonr.h"
 #include "convert/hfkeys.h"
 #include "kernel/quant.h"
 
@@ -86,7 +87,7 @@ static const struct arch *read_folder_arch(struct planner *p)
     json_error_t why;
 
     if (!source_str(p->src, HFKEY_CONFIG, &text)) return NULL;
-    json_t *root = json_loadb(text.p, text.n, 0, &why);
+    json_t *root = jsonr_load(text, 0, &why);
     if (!root && json_error_code(&why) == json_error_out_of_memory) p->nomem = true;
     const char *type = json_string_value(json_object_get(root, "model_type"));
     const char *inner =

@@ -1,5 +1,6 @@
 #include "grammar/schema_impl.h"
 
+#include "base/jsonr.h"
 #include "base/jsonw.h"
 #include "base/mem.h"
 
@@ -20,10 +21,9 @@ int schema_load(json_t **out, struct str text, const char *what, struct err *e)
     if (text.n > MAX_JSON_BYTES || str_json_parts(text) > MAX_JSON_PARTS)
         return err_set(e, E_INVALID, "%s is too large: at most %d bytes and %d values are allowed",
                        what, MAX_JSON_BYTES, MAX_JSON_PARTS);
-    *out = json_loadb(text.n ? text.p : "", text.n, JSON_DECODE_ANY, &je);
+    *out = jsonr_load(text, JSON_DECODE_ANY, &je);
     if (*out) return OK;
-    /* jansson leaves the text empty where it is out of memory */
-    if (!je.text[0] || json_error_code(&je) == json_error_out_of_memory) return err_nomem(e, what);
+    if (json_error_code(&je) == json_error_out_of_memory) return err_nomem(e, what);
     return err_set(e, E_INVALID, "%s is not JSON: line %d, column %d: %s", what, je.line, je.column,
                    je.text);
 }

@@ -1,6 +1,7 @@
 #include "jinja/chattemplate.h"
 
 #include "base/arena.h"
+#include "base/jsonr.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
@@ -227,8 +228,8 @@ static bool adapt_arguments(const struct variant *f, json_t *call)
     bool ok;
 
     if (json_is_string(args) && !f->text_args) {
-        parsed =
-            json_loadb(json_string_value(args), json_string_length(args), JSON_ALLOW_NUL, &why);
+        parsed = jsonr_load(str_of(json_string_value(args), json_string_length(args)),
+                            JSON_ALLOW_NUL, &why);
         if (!parsed) return json_error_code(&why) != json_error_out_of_memory;
         return replace_value(fn, "arguments", parsed);
     }

@@ -7,6 +7,7 @@
 #include "loadtest/load_job.h"
 
 #include "base/clock.h"
+#include "base/jsonr.h"
 #include "base/mem.h"
 
 #include <jansson.h>
@@ -86,7 +87,7 @@ static void read_usage(struct load_job *j, json_t *root)
 /* A reply that is not a stream. kind stays "" if it is a completion. */
 static void read_reply(struct load_job *j, const struct load_http *h, char *kind, size_t cap)
 {
-    json_t *root = json_loadb(h->body.p ? h->body.p : "", h->body.n, JSON_ALLOW_NUL, NULL);
+    json_t *root = jsonr_load(buf_str(&h->body), JSON_ALLOW_NUL, NULL);
 
     if (h->status != 200) format_error_kind(kind, cap, h->status, root);
     else if (!json_is_array(json_object_get(root, "choices")))
@@ -258,7 +259,7 @@ static void on_event(void *arg, struct str data)
         j->done_marker = true;
         return;
     }
-    root = json_loadb(data.p, data.n, JSON_ALLOW_NUL, &why);
+    root = jsonr_load(data, JSON_ALLOW_NUL, &why);
     if (!root && json_error_code(&why) == json_error_out_of_memory) {
         snprintf(j->fail, sizeof j->fail, "%s", no_memory);
     } else if (!json_is_object(root)) {

@@ -2,6 +2,8 @@
  * which model does it have, how many tokens are our words. */
 #include "loadtest/load_run.h"
 
+#include "base/jsonr.h"
+
 #include <jansson.h>
 #include <stdio.h>
 
@@ -48,7 +50,7 @@ static int send_probe(struct load_target *t, const char *path, struct str body, 
     if (p.over && p.end == LOAD_END_REPLY) {
         const struct load_http *h = load_client_reply(c);
         *status = h->status;
-        *json = json_loadb(h->body.p ? h->body.p : "", h->body.n, 0, NULL);
+        *json = jsonr_load(buf_str(&h->body), 0, NULL);
     }
     if (p.over && p.end == LOAD_END_NOMEM) rc = err_nomem(e, "an HTTP request");
     load_client_close(c);

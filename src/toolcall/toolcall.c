@@ -1,5 +1,6 @@
 #include "toolcall/toolcall.h"
 
+#include "base/jsonr.h"
 #include "toolcall/toolcall_impl.h"
 
 const char *const toolcall_name_keys[] = { "name", "tool_name", "function", NULL },
@@ -58,10 +59,9 @@ size_t toolcall_skip_fence(struct str s, size_t at)
 static json_t *parse_json(struct str s, bool *failed)
 {
     json_error_t je;
-    json_t *v = json_loadb(s.n ? s.p : "", s.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &je);
+    json_t *v = jsonr_load(s, JSON_DECODE_ANY | JSON_ALLOW_NUL, &je);
 
-    /* jansson leaves the text empty where it is out of memory */
-    if (!v && (!je.text[0] || json_error_code(&je) == json_error_out_of_memory)) *failed = true;
+    if (!v && json_error_code(&je) == json_error_out_of_memory) *failed = true;
     return v;
 }
 
