@@ -1,4 +1,4 @@
-/* api_world.h - a server in this process and a client that speaks raw HTTP, for tests of the API.
+/* api_world.h - a server in this process and a client that sends raw HTTP, for tests of the API.
  *
  * The loop runs on a thread of its own; tests are the client. `w` is the world that asks go to. */
 #ifndef TERN_TESTS_API_WORLD_H
@@ -159,7 +159,7 @@ static void world_close(struct world *me)
 
 struct answer {
     int status;
-    struct buf head, body; /* body: chunks put together */
+    struct buf head, body; /* body: without chunk framing */
     json_t *json;          /* of a body that is JSON */
 };
 
@@ -219,7 +219,7 @@ static bool read_more(int fd, struct buf *b)
     return n > 0;
 }
 
-/* Until that text has come. */
+/* Reads until that text was received. */
 static void read_until(int fd, struct buf *b, const char *what)
 {
     while (b->n == 0 || str_find(buf_str(b), str_c(what)) < 0)
@@ -267,7 +267,7 @@ static struct answer ask(const char *path, const char *headers, const char *body
     return read_answer(post(w, path, headers, body));
 }
 
-/* Path into JSON: "choices.0.message.content". NULL: not there. */
+/* The value at a path: "choices.0.message.content". NULL: absent. */
 static json_t *at(json_t *j, const char *path)
 {
     char part[64];
@@ -323,7 +323,7 @@ static json_t *events_of(const struct answer *a, bool *done)
     return all;
 }
 
-/* Text of a choice, put together. */
+/* The text of a choice, from all chunks. */
 static void stream_text(json_t *events, int index, struct buf *out, char *finish)
 {
     size_t i;
@@ -365,7 +365,7 @@ static struct ended wait_ended(struct world *me, const char *correlation)
     return x;
 }
 
-/* Until the call of that id is in that state. */
+/* Waits until the call with that id is in that state. */
 static void wait_state(const char *id, const char *state)
 {
     for (int i = 0; i < 5000; i++) {

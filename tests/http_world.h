@@ -1,4 +1,4 @@
-/* http_world.h - a server on a loop in its own thread, and a raw client, for the tests of net/.
+/* http_world.h - a server on a loop in a thread, and a raw client, for the tests of net/.
  *
  * The handler answers by path:
  *   /echo        method, path, query, body, at once
@@ -49,14 +49,14 @@ struct world {
     struct loop *loop;
     struct http *http;
     pthread_t thread;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* of the fields below */
     pthread_cond_t changed;
     void (*job)(struct world *w, void *arg);
     void *job_arg;
     struct held held[MAX_HELD];
     int n_held;
     int n_flood_gone;
-    bool in_write, told_in_write, flood_over;
+    bool in_write, called_in_write, flood_over;
     char flood_reason[32], peer[80];
 };
 
@@ -131,7 +131,7 @@ static void held_gone(void *arg)
     world_lock(the_world);
     h->n_gone++;
     snprintf(h->reason, sizeof h->reason, "%s", http_gone_reason(h->q));
-    if (the_world->in_write) the_world->told_in_write = true;
+    if (the_world->in_write) the_world->called_in_write = true;
     world_unlock(the_world);
     if (h->end_when_gone) {
         http_reply(h->q, 499, "text/plain", "gone", 4);
@@ -147,7 +147,7 @@ static void flood_gone(void *arg)
 
     world_lock(w);
     w->n_flood_gone++;
-    if (w->in_write) w->told_in_write = true;
+    if (w->in_write) w->called_in_write = true;
     world_unlock(w);
 }
 
@@ -347,7 +347,7 @@ static ssize_t get_some(struct peer *p, void *out, size_t n)
     return recv(p->fd, out, n, 0);
 }
 
-/* False: the server does not take it (any more). */
+/* false: the server does not accept the bytes. */
 static inline bool put_all(struct peer *p, const void *from, size_t n)
 {
     for (size_t at = 0; at < n;) {
@@ -364,7 +364,7 @@ static inline void say(struct peer *p, const char *text)
     assert_true(put_all(p, text, strlen(text)));
 }
 
-/* The server has closed: nothing but the end comes. */
+/* true: the server has closed the connection. */
 static inline bool is_over(struct peer *p)
 {
     char c;
@@ -396,7 +396,7 @@ static void get_bytes(struct peer *p, struct buf *out, size_t n)
     }
 }
 
-/* Of a reply's head: the value of a header, or NULL. */
+/* The value of a header of the reply, or NULL. */
 static inline const char *header_of(const struct reply *r, const char *name)
 {
     static char value[512];
@@ -424,7 +424,7 @@ static void get_chunks(struct peer *p, struct buf *out)
     }
 }
 
-/* The reply's body must be released. to_head: HEAD was asked. */
+/* The caller releases the body. to_head: the request was HEAD. */
 static struct reply get_reply_to(struct peer *p, bool to_head)
 {
     struct reply r = { 0 };

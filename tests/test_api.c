@@ -28,7 +28,7 @@ static int use_shared(void **state)
     return 0;
 }
 
-/* One runs at a time and may take long. */
+/* One sequence at a time, with a long context. */
 static int use_narrow(void **state)
 {
     (void)state;
@@ -47,11 +47,11 @@ static int close_narrow(void **state)
 }
 
 #define LONG "\"temperature\":0,\"ignore_eos\":true,\"max_tokens\":7000"
-#define TALK "\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a story about a bird.\"}]"
+#define MESSAGES "\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a story about a bird.\"}]"
 
 /* ---- promises ---- */
 
-static void models_say_what_they_are(void **state)
+static void models_are_listed_with_their_facts(void **state)
 {
     struct answer a = ask("/v1/models", "", NULL), b = ask("/v1/models/tern-tales", "", NULL);
     struct answer c = ask("/v1/models/org/none", "", NULL);
@@ -75,13 +75,13 @@ static void models_say_what_they_are(void **state)
     answer_release(&c);
 }
 
-static void a_stream_says_what_the_whole_says(void **state)
+static void a_stream_has_the_same_text_as_a_body(void **state)
 {
     static const char *const bodies[][2] = {
-        { "/v1/chat/completions", TALK ",\"max_tokens\":40,\"temperature\":0" },
-        { "/v1/chat/completions", TALK ",\"max_tokens\":40,\"seed\":7,\"temperature\":1.2" },
+        { "/v1/chat/completions", MESSAGES ",\"max_tokens\":40,\"temperature\":0" },
+        { "/v1/chat/completions", MESSAGES ",\"max_tokens\":40,\"seed\":7,\"temperature\":1.2" },
         { "/v1/chat/completions",
-          TALK ",\"max_tokens\":30,\"seed\":-9,\"frequency_penalty\":1,\"logprobs\":true" },
+          MESSAGES ",\"max_tokens\":30,\"seed\":-9,\"frequency_penalty\":1,\"logprobs\":true" },
         { "/v1/completions",
           "\"prompt\":\"Once upon a time\",\"max_tokens\":40,\"temperature\":0" },
         { "/v1/completions", "\"prompt\":\"Once\",\"max_tokens\":300,\"seed\":3,\"echo\":true" },
@@ -129,7 +129,7 @@ static void a_stream_says_what_the_whole_says(void **state)
     }
 }
 
-static void choices_are_seeded_one_after_the_other(void **state)
+static void choices_have_consecutive_seeds(void **state)
 {
     struct answer many, one;
     char body[256];
@@ -154,7 +154,7 @@ static void choices_are_seeded_one_after_the_other(void **state)
     answer_release(&many);
 }
 
-static void stops_work_across_token_borders(void **state)
+static void stop_strings_match_across_tokens(void **state)
 {
     struct answer a = ask("/v1/completions", "",
                           "{\"prompt\":\"Once upon a time\",\"max_tokens\":60,\"temperature\":0}");
@@ -164,7 +164,8 @@ static void stops_work_across_token_borders(void **state)
 
     (void)state;
     assert_true(strlen(all) > 60);
-    for (size_t from = 5; from < 50; from += 9) { /* whatever tokens these nine bytes are */
+    for (size_t from = 5; from < 50;
+         from += 9) { /* nine bytes that begin and end anywhere in tokens */
         char stop[10], esc[64] = "";
         snprintf(stop, sizeof stop, "%.9s", all + from);
         for (char *s = stop; *s; s++)
@@ -197,11 +198,11 @@ static void stops_work_across_token_borders(void **state)
     answer_release(&a);
 }
 
-static void logprobs_fit_the_text(void **state)
+static void logprobs_match_the_text(void **state)
 {
-    struct answer a =
-        ask("/v1/chat/completions", "",
-            "{" TALK ",\"max_tokens\":25,\"temperature\":0,\"logprobs\":true,\"top_logprobs\":3}");
+    struct answer a = ask(
+        "/v1/chat/completions", "",
+        "{" MESSAGES ",\"max_tokens\":25,\"temperature\":0,\"logprobs\":true,\"top_logprobs\":3}");
     struct answer b =
         ask("/v1/completions", "",
             "{\"prompt\":\"Once\",\"max_tokens\":25,\"temperature\":0,\"logprobs\":2}");
@@ -244,7 +245,7 @@ static void logprobs_fit_the_text(void **state)
     answer_release(&b);
 }
 
-static void ids_and_text_ask_the_same(void **state)
+static void token_ids_and_text_give_the_same_answer(void **state)
 {
     struct answer t = ask("/tokenize", "",
                           "{\"content\":\"Once upon a time\",\"add_special\":true}"),
@@ -283,14 +284,14 @@ static void ids_and_text_ask_the_same(void **state)
     answer_release(&t);
 }
 
-static void usage_comes_when_asked_for(void **state)
+static void usage_is_sent_when_requested(void **state)
 {
     struct answer a =
         ask("/v1/chat/completions", "X-Correlation-Id: abc-1\r\n",
-            "{" TALK ",\"max_tokens\":9,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
+            "{" MESSAGES ",\"max_tokens\":9,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
             "\"stream_options\":{\"include_usage\":true},\"zap\":1}");
     struct answer b =
-        ask("/v1/chat/completions", "", "{" TALK ",\"max_tokens\":9,\"ignore_eos\":true}");
+        ask("/v1/chat/completions", "", "{" MESSAGES ",\"max_tokens\":9,\"ignore_eos\":true}");
     struct ended x;
     bool done;
     json_t *ev = events_of(&a, &done), *last = json_array_get(ev, json_array_size(ev) - 1);
@@ -330,24 +331,24 @@ static void errors_have_their_status_and_envelope(void **state)
         { "/v1/chat/completions", "", "", 400, "invalid_request", NULL },
         { "/v1/chat/completions", "", "[1]", 400, "invalid_request", NULL },
         { "/v1/chat/completions", "", "{}", 400, "invalid_request", "messages" },
-        { "/v1/chat/completions", "", "{" TALK ",\"temperature\":3}", 400, "invalid_request",
+        { "/v1/chat/completions", "", "{" MESSAGES ",\"temperature\":3}", 400, "invalid_request",
           "temperature" },
-        { "/v1/chat/completions", "", "{" TALK ",\"n\":17}", 400, "invalid_request", "n" },
-        { "/v1/chat/completions", "", "{" TALK ",\"model\":\"none\"}", 404, "model_not_found",
+        { "/v1/chat/completions", "", "{" MESSAGES ",\"n\":17}", 400, "invalid_request", "n" },
+        { "/v1/chat/completions", "", "{" MESSAGES ",\"model\":\"none\"}", 404, "model_not_found",
           "model" },
-        { "/v1/chat/completions", "", "{" TALK ",\"logit_bias\":{\"4096\":1}}", 400,
+        { "/v1/chat/completions", "", "{" MESSAGES ",\"logit_bias\":{\"4096\":1}}", 400,
           "invalid_request", "logit_bias.4096" },
-        { "/v1/chat/completions", "", "{" TALK ",\"deadline_ms\":0}", 504, "deadline_exceeded",
+        { "/v1/chat/completions", "", "{" MESSAGES ",\"deadline_ms\":0}", 504, "deadline_exceeded",
           NULL },
-        { "/v1/chat/completions", "X-Deadline: 1000\r\n", "{" TALK "}", 504, "deadline_exceeded",
-          NULL },
-        { "/v1/chat/completions", "X-Deadline: 2001-01-01T00:00:00Z\r\n", "{" TALK "}", 504,
+        { "/v1/chat/completions", "X-Deadline: 1000\r\n", "{" MESSAGES "}", 504,
           "deadline_exceeded", NULL },
-        { "/v1/chat/completions", "X-Deadline: soon\r\n", "{" TALK "}", 400, "invalid_request",
+        { "/v1/chat/completions", "X-Deadline: 2001-01-01T00:00:00Z\r\n", "{" MESSAGES "}", 504,
+          "deadline_exceeded", NULL },
+        { "/v1/chat/completions", "X-Deadline: soon\r\n", "{" MESSAGES "}", 400, "invalid_request",
           "X-Deadline" },
-        { "/v1/chat/completions", "x-stainless-timeout: x\r\n", "{" TALK "}", 400,
+        { "/v1/chat/completions", "x-stainless-timeout: x\r\n", "{" MESSAGES "}", 400,
           "invalid_request", "x-stainless-timeout" },
-        { "/v1/chat/completions", "X-Priority: high\r\n", "{" TALK "}", 400, "invalid_request",
+        { "/v1/chat/completions", "X-Priority: high\r\n", "{" MESSAGES "}", 400, "invalid_request",
           "X-Priority" },
         { "/v1/completions", "", "{\"prompt\":[4096]}", 400, "invalid_request", "prompt[0]" },
         { "/v1/completions", "", "{\"prompt\":[[1],[1,9999]]}", 400, "invalid_request",
@@ -402,7 +403,7 @@ static double near_of(const json_t *a, const json_t *b)
     return sum;
 }
 
-static void embeddings_come_for_texts_and_ids(void **state)
+static void embeddings_are_computed_for_texts_and_ids(void **state)
 {
     struct answer a = ask(
         "/v1/embeddings", "",
@@ -435,7 +436,7 @@ static void embeddings_come_for_texts_and_ids(void **state)
     answer_release(&a), answer_release(&b), answer_release(&t);
 }
 
-static void embeddings_are_shortened_and_coded_as_asked(void **state)
+static void embeddings_are_shortened_and_encoded_as_requested(void **state)
 {
     struct answer a = ask("/v1/embeddings", "", "{\"input\":\"A frog\",\"dimensions\":5}");
     struct answer b = ask("/v1/embeddings", "",
@@ -481,7 +482,7 @@ static void wrong_embeddings_are_refused_by_field(void **state)
     }
 }
 
-/* More texts than the engine takes at once: all come, in order. */
+/* More texts than the engine accepts at once: all are embedded, in order. */
 static void many_texts_are_embedded_a_few_at_a_time(void **state)
 {
     struct buf body = { 0 };
@@ -502,13 +503,13 @@ static void many_texts_are_embedded_a_few_at_a_time(void **state)
     buf_release(&body);
 }
 
-static void prompts_that_do_not_fit_are_told_both_numbers(void **state)
+static void prompts_that_do_not_fit_are_refused_with_both_numbers(void **state)
 {
     struct buf body = { 0 };
     struct answer a;
 
     (void)state;
-    for (int big = 0; big < 2; big++) { /* counted, and too long to be worth counting */
+    for (int big = 0; big < 2; big++) { /* 0: tokenized in full; 1: refused after its beginning */
         buf_clear(&body);
         buf_puts(&body, "{\"prompt\":\"");
         for (int i = 0; i < (big ? 100000 : 600); i++) buf_puts(&body, " bird");
@@ -523,7 +524,7 @@ static void prompts_that_do_not_fit_are_told_both_numbers(void **state)
     buf_release(&body);
 }
 
-static void a_client_that_leaves_is_noticed_in_every_state(void **state)
+static void a_disconnect_is_noticed_in_every_state(void **state)
 {
     struct buf got = { 0 };
     struct ended x;
@@ -531,9 +532,10 @@ static void a_client_that_leaves_is_noticed_in_every_state(void **state)
 
     (void)state;
     running = post(w, "/v1/chat/completions", "X-Correlation-Id: running\r\n",
-                   "{" TALK "," LONG ",\"stream\":true}");
+                   "{" MESSAGES "," LONG ",\"stream\":true}");
     read_until(running, &got, "\"content\":\" ");
-    queued = post(w, "/v1/chat/completions", "X-Correlation-Id: queued\r\n", "{" TALK "," LONG "}");
+    queued =
+        post(w, "/v1/chat/completions", "X-Correlation-Id: queued\r\n", "{" MESSAGES "," LONG "}");
     wait_state("queued", "queued");
     close(queued);
     x = wait_ended(w, "queued");
@@ -547,7 +549,7 @@ static void a_client_that_leaves_is_noticed_in_every_state(void **state)
     assert_true(x.gone[0] != 0);
     assert_int_equal(x.status, 200);
 
-    /* a long prompt, left while it is read */
+    /* disconnects during the prefill of a long prompt */
     struct buf body = { 0 };
     buf_puts(&body, "{\"stream\":true,\"prompt\":\"");
     for (int i = 0; i < 4000; i++) buf_printf(&body, " bird%d", i % 7);
@@ -562,7 +564,7 @@ static void a_client_that_leaves_is_noticed_in_every_state(void **state)
     buf_release(&got);
 }
 
-static void slow_readers_are_cut_off_and_others_go_on(void **state)
+static void slow_readers_are_disconnected_and_others_continue(void **state)
 {
     struct ended x;
     struct answer a;
@@ -571,7 +573,7 @@ static void slow_readers_are_cut_off_and_others_go_on(void **state)
     (void)state;
     fd = connect_to(w);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-    const char *body = "{" TALK "," LONG ",\"stream\":true}";
+    const char *body = "{" MESSAGES "," LONG ",\"stream\":true}";
     char head[256];
     snprintf(head, sizeof head,
              "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Correlation-Id: slow\r\n"
@@ -583,7 +585,7 @@ static void slow_readers_are_cut_off_and_others_go_on(void **state)
     assert_string_equal(x.gone, "slow reader");
     assert_string_equal(x.finish, "cancelled");
     close(fd);
-    a = ask("/v1/chat/completions", "", "{" TALK ",\"max_tokens\":3}");
+    a = ask("/v1/chat/completions", "", "{" MESSAGES ",\"max_tokens\":3}");
     assert_int_equal(a.status, 200);
     answer_release(&a);
 }
@@ -598,13 +600,13 @@ static void requests_are_cancelled_by_either_id(void **state)
 
     (void)state;
     stream = post(w, "/v1/chat/completions", "X-Correlation-Id: talk\r\nx-tenant: 1\r\n",
-                  "{" TALK "," LONG ",\"stream\":true}");
+                  "{" MESSAGES "," LONG ",\"stream\":true}");
     read_until(stream, &got, "\"content\":\" ");
     whole = post(w, "/v1/chat/completions", "X-Correlation-Id: wait\r\nx-tenant: 1\r\n",
-                 "{" TALK "," LONG "}");
+                 "{" MESSAGES "," LONG "}");
     wait_state("wait", "queued");
 
-    a = ask("/v1/requests/wait/cancel", "x-tenant: 2\r\n", ""); /* not theirs */
+    a = ask("/v1/requests/wait/cancel", "x-tenant: 2\r\n", ""); /* a request of another tenant */
     assert_int_equal(a.status, 404);
     answer_release(&a);
     a = ask("/v1/requests/wait/cancel", "x-tenant: 1\r\n", "");
@@ -630,7 +632,7 @@ static void requests_are_cancelled_by_either_id(void **state)
     assert_non_null(strstr(got.p, "data: {\"error\":{"));
     assert_non_null(strstr(got.p, "\"code\":\"cancelled\""));
     wait_ended(w, "talk");
-    for (int i = 0; i < 2; i++) { /* over, but remembered */
+    for (int i = 0; i < 2; i++) { /* ended, but still known */
         a = ask(path, "x-tenant: 1\r\n", "");
         assert_int_equal(a.status, 200);
         assert_true(json_is_false(at(a.json, "cancelled")));
@@ -641,7 +643,7 @@ static void requests_are_cancelled_by_either_id(void **state)
 
 static void deadlines_end_requests(void **state)
 {
-    struct answer a = ask("/v1/chat/completions", "", "{" TALK "," LONG ",\"timeout\":0.3}"), b;
+    struct answer a = ask("/v1/chat/completions", "", "{" MESSAGES "," LONG ",\"timeout\":0.3}"), b;
     char headers[128];
     bool done;
     json_t *ev;
@@ -657,7 +659,7 @@ static void deadlines_end_requests(void **state)
     snprintf(headers, sizeof headers, "X-Deadline: %lld\r\nx-stainless-timeout: 600\r\n",
              (long long)time(NULL) * 1000 + 1400);
     b = ask("/v1/chat/completions", headers,
-            "{" TALK "," LONG ",\"stream\":true,\"deadline_ms\":60000}");
+            "{" MESSAGES "," LONG ",\"stream\":true,\"deadline_ms\":60000}");
     assert_int_equal(b.status, 200);
     assert_true(clock_ms_since(start) < 3000);
     ev = events_of(&b, &done);
@@ -673,12 +675,12 @@ static void a_full_queue_refuses_all_choices_together(void **state)
     struct answer a;
     struct ended x;
     int first =
-        post(w, "/v1/chat/completions", "X-Correlation-Id: first\r\n", "{" TALK "," LONG "}");
+        post(w, "/v1/chat/completions", "X-Correlation-Id: first\r\n", "{" MESSAGES "," LONG "}");
 
     (void)state;
     wait_state("first", "decode");
     a = ask("/v1/chat/completions", "X-Correlation-Id: many\r\n",
-            "{" TALK ",\"n\":9}"); /* 4 may wait and run */
+            "{" MESSAGES ",\"n\":9}"); /* at most 4 requests may wait and run */
     assert_int_equal(a.status, 429);
     assert_string_equal(text_at(a.json, "error.code"), "queue_full");
     assert_string_equal(text_at(a.json, "error.type"), "rate_limit_error");
@@ -690,22 +692,22 @@ static void a_full_queue_refuses_all_choices_together(void **state)
     assert_string_equal(x.code, "queue_full");
     close(first);
     wait_ended(w, "first");
-    a = ask("/v1/chat/completions", "", "{" TALK ",\"n\":3,\"max_tokens\":4}");
+    a = ask("/v1/chat/completions", "", "{" MESSAGES ",\"n\":3,\"max_tokens\":4}");
     assert_int_equal(a.status, 200);
     answer_release(&a);
 }
 
-static void silent_streams_are_kept_awake(void **state)
+static void silent_streams_get_pings(void **state)
 {
     struct buf got = { 0 };
-    int first =
-            post(w, "/v1/chat/completions", "X-Correlation-Id: busy\r\n", "{" TALK "," LONG "}"),
+    int first = post(w, "/v1/chat/completions", "X-Correlation-Id: busy\r\n",
+                     "{" MESSAGES "," LONG "}"),
         second;
 
     (void)state;
     wait_state("busy", "decode");
     second = post(w, "/v1/chat/completions", "X-Correlation-Id: calm\r\n",
-                  "{" TALK ",\"max_tokens\":3,\"stream\":true}");
+                  "{" MESSAGES ",\"max_tokens\":3,\"stream\":true}");
     read_until(second, &got, "\n:");
     assert_non_null(strstr(buf_cstr(&got), "HTTP/1.1 200"));
     close(first);
@@ -714,17 +716,17 @@ static void silent_streams_are_kept_awake(void **state)
     buf_release(&got);
 }
 
-static void a_server_that_goes_down_says_so(void **state)
+static void requests_during_shutdown_get_503(void **state)
 {
     struct buf got = { 0 };
     struct answer a;
     int fd = post(w, "/v1/chat/completions", "X-Correlation-Id: last\r\n",
-                  "{" TALK "," LONG ",\"stream\":true}");
+                  "{" MESSAGES "," LONG ",\"stream\":true}");
 
     (void)state;
     read_until(fd, &got, "\"content\":\" ");
     pool_drain(w->pool);
-    a = ask("/v1/chat/completions", "", "{" TALK "}");
+    a = ask("/v1/chat/completions", "", "{" MESSAGES "}");
     assert_int_equal(a.status, 503);
     assert_string_equal(text_at(a.json, "error.code"), "shutting_down");
     assert_non_null(strcasestr(a.head.p, "\r\nRetry-After: "));
@@ -737,11 +739,12 @@ static void a_server_that_goes_down_says_so(void **state)
     buf_release(&got);
 }
 
-static void a_server_closed_in_the_middle_answers_all(void **state)
+static void api_close_answers_all_calls(void **state)
 {
     struct buf got = { 0 };
-    int stream = post(w, "/v1/chat/completions", "", "{" TALK "," LONG ",\"stream\":true}");
-    int queued = post(w, "/v1/chat/completions", "X-Correlation-Id: q\r\n", "{" TALK "," LONG "}");
+    int stream = post(w, "/v1/chat/completions", "", "{" MESSAGES "," LONG ",\"stream\":true}");
+    int queued =
+        post(w, "/v1/chat/completions", "X-Correlation-Id: q\r\n", "{" MESSAGES "," LONG "}");
 
     (void)state;
     read_until(stream, &got, "\"content\":\" ");
@@ -758,32 +761,31 @@ static void a_server_closed_in_the_middle_answers_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(models_say_what_they_are, use_shared),
-        cmocka_unit_test_setup(a_stream_says_what_the_whole_says, use_shared),
-        cmocka_unit_test_setup(choices_are_seeded_one_after_the_other, use_shared),
-        cmocka_unit_test_setup(stops_work_across_token_borders, use_shared),
-        cmocka_unit_test_setup(logprobs_fit_the_text, use_shared),
-        cmocka_unit_test_setup(ids_and_text_ask_the_same, use_shared),
-        cmocka_unit_test_setup(usage_comes_when_asked_for, use_shared),
+        cmocka_unit_test_setup(models_are_listed_with_their_facts, use_shared),
+        cmocka_unit_test_setup(a_stream_has_the_same_text_as_a_body, use_shared),
+        cmocka_unit_test_setup(choices_have_consecutive_seeds, use_shared),
+        cmocka_unit_test_setup(stop_strings_match_across_tokens, use_shared),
+        cmocka_unit_test_setup(logprobs_match_the_text, use_shared),
+        cmocka_unit_test_setup(token_ids_and_text_give_the_same_answer, use_shared),
+        cmocka_unit_test_setup(usage_is_sent_when_requested, use_shared),
         cmocka_unit_test_setup(errors_have_their_status_and_envelope, use_shared),
-        cmocka_unit_test_setup(prompts_that_do_not_fit_are_told_both_numbers, use_shared),
-        cmocka_unit_test_setup(embeddings_come_for_texts_and_ids, use_shared),
-        cmocka_unit_test_setup(embeddings_are_shortened_and_coded_as_asked, use_shared),
+        cmocka_unit_test_setup(prompts_that_do_not_fit_are_refused_with_both_numbers, use_shared),
+        cmocka_unit_test_setup(embeddings_are_computed_for_texts_and_ids, use_shared),
+        cmocka_unit_test_setup(embeddings_are_shortened_and_encoded_as_requested, use_shared),
         cmocka_unit_test_setup(wrong_embeddings_are_refused_by_field, use_shared),
         cmocka_unit_test_setup(many_texts_are_embedded_a_few_at_a_time, use_shared),
-        cmocka_unit_test_setup_teardown(a_client_that_leaves_is_noticed_in_every_state, use_narrow,
+        cmocka_unit_test_setup_teardown(a_disconnect_is_noticed_in_every_state, use_narrow,
                                         close_narrow),
-        cmocka_unit_test_setup_teardown(slow_readers_are_cut_off_and_others_go_on, use_narrow,
-                                        close_narrow),
+        cmocka_unit_test_setup_teardown(slow_readers_are_disconnected_and_others_continue,
+                                        use_narrow, close_narrow),
         cmocka_unit_test_setup_teardown(requests_are_cancelled_by_either_id, use_narrow,
                                         close_narrow),
         cmocka_unit_test_setup_teardown(deadlines_end_requests, use_narrow, close_narrow),
         cmocka_unit_test_setup_teardown(a_full_queue_refuses_all_choices_together, use_narrow,
                                         close_narrow),
-        cmocka_unit_test_setup_teardown(silent_streams_are_kept_awake, use_narrow, close_narrow),
-        cmocka_unit_test_setup_teardown(a_server_that_goes_down_says_so, use_narrow, close_narrow),
-        cmocka_unit_test_setup_teardown(a_server_closed_in_the_middle_answers_all, use_narrow,
-                                        close_narrow),
+        cmocka_unit_test_setup_teardown(silent_streams_get_pings, use_narrow, close_narrow),
+        cmocka_unit_test_setup_teardown(requests_during_shutdown_get_503, use_narrow, close_narrow),
+        cmocka_unit_test_setup_teardown(api_close_answers_all_calls, use_narrow, close_narrow),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

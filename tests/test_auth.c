@@ -1,4 +1,4 @@
-/* Key → tenant. */
+/* API keys and their tenants. */
 #include "support.h"
 
 #include "base/log.h"
@@ -15,7 +15,7 @@ static const char *key_file(const char *text)
     return path;
 }
 
-static void without_keys_everybody_is_the_default_tenant(void **state)
+static void without_keys_every_request_is_the_default_tenant(void **state)
 {
     const struct tenant *t = NULL;
     struct auth *a = NULL;
@@ -32,7 +32,7 @@ static void without_keys_everybody_is_the_default_tenant(void **state)
     auth_close(a);
 }
 
-static void a_key_is_taken_from_either_header(void **state)
+static void a_key_is_read_from_either_header(void **state)
 {
     const struct tenant *t = NULL;
     struct auth *a = NULL;
@@ -53,7 +53,7 @@ static void a_key_is_taken_from_either_header(void **state)
     assert_int_equal(auth_check(a, STR("Basic sk-one"), STR(""), &t, &e), E_DENIED);
     assert_int_equal(auth_check(a, STR("Bearer sk-on"), STR(""), &t, &e), E_DENIED);
     assert_int_equal(auth_check(a, STR("Bearer sk-one2"), STR(""), &t, &e), E_DENIED);
-    assert_null(strstr(e.msg, "sk-one2")); /* what was sent is not repeated */
+    assert_null(strstr(e.msg, "sk-one2")); /* the key that was sent is not shown */
     auth_close(a);
 }
 
@@ -114,7 +114,7 @@ static void a_bad_line_is_refused_with_its_number(void **state)
     }
 }
 
-static void a_file_that_is_not_there_is_named(void **state)
+static void a_missing_file_is_named(void **state)
 {
     struct auth *a = NULL;
     struct err e = { 0 };
@@ -151,11 +151,11 @@ static void a_reload_keeps_indexes_and_survives_a_bad_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_keys_everybody_is_the_default_tenant),
-        cmocka_unit_test(a_key_is_taken_from_either_header),
+        cmocka_unit_test(without_keys_every_request_is_the_default_tenant),
+        cmocka_unit_test(a_key_is_read_from_either_header),
         cmocka_unit_test(a_file_names_tenants_and_their_limits),
         cmocka_unit_test(a_bad_line_is_refused_with_its_number),
-        cmocka_unit_test(a_file_that_is_not_there_is_named),
+        cmocka_unit_test(a_missing_file_is_named),
         cmocka_unit_test(a_reload_keeps_indexes_and_survives_a_bad_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

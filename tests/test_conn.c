@@ -1,5 +1,4 @@
-/* The life of connections: clients that leave, read slowly or not at all; ends; Unix sockets; TLS.
- */
+/* Life of connections: disconnects, slow readers, shutdown, Unix sockets, TLS. */
 #include "http_world.h"
 
 #include <openssl/evp.h>
@@ -36,17 +35,17 @@ static void reply_held(struct world *w, void *arg)
     h->q = NULL;
 }
 
-static bool is_told(struct world *w, int i) { return w->held[i].n_gone > 0; }
+static bool is_reported(struct world *w, int i) { return w->held[i].n_gone > 0; }
 
-static void settle(struct world *w)
+static void let_loop_turn(struct world *w)
 {
     usleep(30000);
-    stats_of(w); /* a turn of the loop */
+    stats_of(w); /* waits for a turn of the loop */
 }
 
 /* ---- clients that leave ---- */
 
-static void leaving_before_the_reply_is_told_once(void **state)
+static void a_close_before_the_reply_calls_back_once(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     struct peer p = dial(w);
@@ -55,16 +54,16 @@ static void leaving_before_the_reply_is_told_once(void **state)
     say(&p, HOLD);
     WAIT_FOR(w, w->n_held == 1);
     hang_up(&p);
-    WAIT_FOR(w, is_told(w, 0));
+    WAIT_FOR(w, is_reported(w, 0));
     assert_string_equal(w->held[0].reason, "closed");
-    settle(w);
+    let_loop_turn(w);
     assert_int_equal(w->held[0].n_gone, 1);
-    on_loop(w, reply_held, NULL); /* harmless */
+    on_loop(w, reply_held, NULL); /* has no effect */
     assert_int_equal(stats_of(w).conns, 0);
     world_close(w);
 }
 
-static void leaving_during_a_stream_is_told_and_writing_says_so(void **state)
+static void a_reset_during_a_stream_calls_back_and_fails_writes(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     struct peer p = dial(w);
@@ -79,7 +78,7 @@ static void leaving_during_a_stream_is_told_and_writing_says_so(void **state)
     assert_true(there);
     assert_true(get_some(&p, some, sizeof some) > 0);
     slam(&p);
-    WAIT_FOR(w, is_told(w, 0));
+    WAIT_FOR(w, is_reported(w, 0));
     assert_string_equal(w->held[0].reason, "reset");
     on_loop(w, write_held, &there);
     assert_false(there);
@@ -88,7 +87,7 @@ static void leaving_during_a_stream_is_told_and_writing_says_so(void **state)
     world_close(w);
 }
 
-static void leaving_is_seen_behind_pipelined_bytes(void **state)
+static void a_close_is_seen_behind_pipelined_bytes(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     struct peer p = dial(w);
@@ -97,15 +96,15 @@ static void leaving_is_seen_behind_pipelined_bytes(void **state)
     say(&p, HOLD "GET /echo HTTP/1.1\r\n" HOST "\r\nGET /ec");
     WAIT_FOR(w, w->n_held == 1);
     hang_up(&p);
-    WAIT_FOR(w, is_told(w, 0));
+    WAIT_FOR(w, is_reported(w, 0));
     on_loop(w, end_held, NULL);
-    settle(w);
-    assert_int_equal(stats_of(w).requests, 1); /* the second was not carried out */
+    let_loop_turn(w);
+    assert_int_equal(stats_of(w).requests, 1); /* the second was not handled */
     world_close(w);
 }
 
-/* More than is read ahead: the rest stays in the socket, and the end is behind it. */
-static void leaving_is_seen_behind_more_than_is_read_ahead(void **state)
+/* The client sends more than is read ahead, so its close is behind unread bytes in the socket. */
+static void a_close_is_seen_behind_more_than_is_read_ahead(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     char *junk = mem_alloc(120 << 10);
@@ -116,17 +115,17 @@ static void leaving_is_seen_behind_more_than_is_read_ahead(void **state)
         say(&p, HOLD "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 10000000\r\n\r\n");
         assert_true(put_all(&p, junk, 120 << 10));
         WAIT_FOR(w, w->n_held == i + 1);
-        settle(w);
+        let_loop_turn(w);
         if (i) slam(&p);
         else hang_up(&p);
-        WAIT_FOR(w, is_told(w, i));
+        WAIT_FOR(w, is_reported(w, i));
         on_loop(w, end_held, &i);
     }
     mem_free(junk);
     world_close(w);
 }
 
-static void requests_behind_a_held_one_go_on_when_it_ends(void **state)
+static void pipelined_requests_continue_when_the_first_ends(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     struct peer p = dial(w);
@@ -138,7 +137,7 @@ static void requests_behind_a_held_one_go_on_when_it_ends(void **state)
     assert_true(put_all(&p, body, 300 << 10));
     say(&p, "GET /echo?2 HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n");
     WAIT_FOR(w, w->n_held == 1);
-    usleep(250000); /* over a look or two at the full connection */
+    usleep(250000); /* two intervals of polling for a close */
     on_loop(w, reply_held, NULL);
     expect_reply(&p, 200, "late");
     struct reply r = get_reply(&p);
@@ -181,7 +180,7 @@ static void ask_for_gone(struct world *w, void *arg)
     http_on_gone(w->held[0].q, held_gone, &w->held[0]);
 }
 
-static void whoever_asks_late_is_told_too(void **state)
+static void a_gone_callback_set_late_is_called_too(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     struct peer p = dial(w);
@@ -192,17 +191,17 @@ static void whoever_asks_late_is_told_too(void **state)
     on_loop(w, forget_gone, NULL);
     hang_up(&p);
     for (int i = 0; i < 1000 && stats_of(w).conns; i++) usleep(2000);
-    settle(w);
+    let_loop_turn(w);
     assert_int_equal(w->held[0].n_gone, 0);
     on_loop(w, ask_for_gone, NULL);
-    WAIT_FOR(w, is_told(w, 0));
+    WAIT_FOR(w, is_reported(w, 0));
     on_loop(w, end_held, NULL);
     world_close(w);
 }
 
 /* ---- slow readers ---- */
 
-static void a_slow_reader_is_cut_and_others_stream_on(void **state)
+static void a_slow_reader_is_disconnected_and_others_continue(void **state)
 {
     struct world *w = world_open((struct http_opt){ .max_unread_bytes = 256 << 10 });
     struct peer good = dial(w), slow = dial_with(w, 4096);
@@ -217,9 +216,9 @@ static void a_slow_reader_is_cut_and_others_stream_on(void **state)
     say(&slow, "GET /flood HTTP/1.1\r\n" HOST "\r\n");
     WAIT_FOR(w, w->flood_over);
     assert_string_equal(w->flood_reason, "slow reader");
-    settle(w);
-    assert_int_equal(w->n_flood_gone, 0); /* ended in the same breath: nobody is left to tell */
-    assert_false(w->told_in_write);
+    let_loop_turn(w);
+    assert_int_equal(w->n_flood_gone, 0); /* the request ended before the callback */
+    assert_false(w->called_in_write);
     on_loop(w, write_held, &there);
     assert_true(there);
     on_loop(w, end_held, NULL);
@@ -246,7 +245,7 @@ static void flood_held(struct world *w, void *arg)
     world_unlock(w);
 }
 
-static void a_cut_is_told_once_and_not_from_inside_a_write(void **state)
+static void a_disconnect_calls_back_once_and_not_inside_a_write(void **state)
 {
     struct world *w = world_open((struct http_opt){ .max_unread_bytes = 256 << 10 });
     struct peer p = dial_with(w, 4096);
@@ -257,17 +256,17 @@ static void a_cut_is_told_once_and_not_from_inside_a_write(void **state)
     on_loop(w, begin_held, NULL);
     on_loop(w, flood_held, NULL);
     assert_true(w->flood_over);
-    WAIT_FOR(w, is_told(w, 0));
+    WAIT_FOR(w, is_reported(w, 0));
     assert_string_equal(w->held[0].reason, "slow reader");
-    assert_false(w->told_in_write);
-    settle(w);
+    assert_false(w->called_in_write);
+    let_loop_turn(w);
     assert_int_equal(w->held[0].n_gone, 1);
     on_loop(w, end_held, NULL);
     hang_up(&p);
     world_close(w);
 }
 
-static void a_reader_that_takes_nothing_for_long_is_cut(void **state)
+static void a_client_that_reads_nothing_is_disconnected(void **state)
 {
     struct world *w = world_open((struct http_opt){ .write_ms = 150 });
     struct peer p = dial_with(w, 4096);
@@ -281,7 +280,7 @@ static void a_reader_that_takes_nothing_for_long_is_cut(void **state)
     world_close(w);
 }
 
-static void a_whole_reply_is_never_too_long_for_its_reader(void **state)
+static void a_whole_reply_is_not_limited_by_max_unread(void **state)
 {
     struct world *w = world_open((struct http_opt){ .max_unread_bytes = 64 << 10, .idle_ms = 150 });
     struct peer p = dial_with(w, 64 << 10);
@@ -298,7 +297,7 @@ static void a_whole_reply_is_never_too_long_for_its_reader(void **state)
     world_close(w);
 }
 
-static void who_asks_without_reading_is_not_answered_for_ever(void **state)
+static void a_client_that_does_not_read_stops_being_served(void **state)
 {
     struct world *w = world_open((struct http_opt){ .max_unread_bytes = 64 << 10 });
     struct peer p = dial_with(w, 4096);
@@ -307,14 +306,14 @@ static void who_asks_without_reading_is_not_answered_for_ever(void **state)
     (void)state;
     for (int i = 0; i < 100; i++) buf_puts(&b, "GET /big HTTP/1.1\r\n" HOST "\r\n");
     assert_true(put_all(&p, b.p, b.n));
-    settle(w);
+    let_loop_turn(w);
     assert_true(stats_of(w).requests < 10);
     buf_release(&b);
     hang_up(&p);
     world_close(w);
 }
 
-static void long_bodies_have_a_bound_together(void **state)
+static void all_bodies_together_have_a_limit(void **state)
 {
     struct world *w = world_open((struct http_opt){ .max_bodies_bytes = 1000 });
     struct peer p = dial(w), more;
@@ -332,7 +331,7 @@ static void long_bodies_have_a_bound_together(void **state)
     hang_up(&more);
     on_loop(w, reply_held, NULL);
     expect_reply(&p, 200, "late");
-    for (int i = 0; i < 10; i++) { /* what was counted is given back */
+    for (int i = 0; i < 10; i++) { /* the bytes are no longer counted */
         say(&p, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 600\r\n\r\n");
         put_all(&p, body, sizeof body);
         expect_reply(&p, 200, NULL);
@@ -343,7 +342,7 @@ static void long_bodies_have_a_bound_together(void **state)
 
 /* ---- ends ---- */
 
-static void http_close_tells_and_requests_end_afterwards(void **state)
+static void http_close_calls_back_and_requests_end_afterwards(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     struct peer p[4];
@@ -357,7 +356,7 @@ static void http_close_tells_and_requests_end_afterwards(void **state)
     p[3] = dial(w);
     say(&p[3], "GET /ec");
     on_loop(w, begin_held, NULL);
-    settle(w);
+    let_loop_turn(w);
     world_stop(w);
     http_close(w->http);
     for (int i = 0; i < 3; i++) assert_int_equal(w->held[i].n_gone, 1);
@@ -379,7 +378,7 @@ static void stop_listening(struct world *w, void *arg)
     http_stop_listening(w->http);
 }
 
-static void draining_answers_what_runs_and_takes_nothing_new(void **state)
+static void draining_answers_running_requests_and_accepts_none(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     struct peer p = dial(w), idle = dial(w);
@@ -428,7 +427,7 @@ static void many_connections_leave_no_descriptor(void **state)
         hang_up(&p);
     }
     for (int i = 0; i < 2000 && stats_of(w).conns; i++) usleep(2000);
-    settle(w);
+    let_loop_turn(w);
     assert_int_equal(stats_of(w).conns, 0);
     assert_int_equal(count_fds(), open_fds);
     assert_int_equal(stats_of(w).accepted, 500);
@@ -465,7 +464,7 @@ static int open_second(struct world *w, const char *path, struct err *e)
     return rc;
 }
 
-static void a_unix_socket_is_ours_alone_and_cleaned_up(void **state)
+static void a_unix_socket_has_mode_0600_and_is_removed(void **state)
 {
     char path[100];
     struct stat st;
@@ -480,7 +479,7 @@ static void a_unix_socket_is_ours_alone_and_cleaned_up(void **state)
     snprintf(path, sizeof path, "%s/s", temp_dir());
     memcpy(a.sun_path, path, strlen(path) + 1);
     assert_int_equal(bind(stale, (struct sockaddr *)&a, sizeof a), 0);
-    close(stale); /* its path stays: a leftover */
+    close(stale); /* its path stays: a stale socket */
     w = world_open((struct http_opt){ .socket_path = path });
     assert_int_equal(http_port(w->http), 0);
     assert_int_equal(lstat(path, &st), 0);
@@ -491,17 +490,17 @@ static void a_unix_socket_is_ours_alone_and_cleaned_up(void **state)
     r = get_reply(&p);
     assert_string_equal(header_of(&r, "X-Peer"), "unix");
     buf_release(&r.body);
-    assert_int_equal(open_second(w, path, &e), E_IO); /* somebody listens */
+    assert_int_equal(open_second(w, path, &e), E_IO); /* a server listens on it */
     assert_non_null(strstr(e.msg, path));
     assert_int_equal(lstat(path, &st), 0);
     hang_up(&p);
     world_close(w);
     assert_int_not_equal(lstat(path, &st), 0);
     assert_int_not_equal(open_second(NULL, temp_file("plain", "x", 1), &e),
-                         OK); /* no socket: not ours to remove */
+                         OK); /* a file is not removed */
 }
 
-static void what_cannot_be_opened_says_why(void **state)
+static void errors_of_http_open_name_the_cause(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     struct http *h = NULL;
@@ -564,7 +563,7 @@ static struct peer dial_tls(struct world *w, SSL_CTX *ctx)
     return p;
 }
 
-static void tls_carries_the_same(void **state)
+static void tls_serves_the_same_requests(void **state)
 {
     struct http_opt o = { .max_body_bytes = 100000, .max_conns = 3 };
     struct world *w;
@@ -604,10 +603,10 @@ static void tls_carries_the_same(void **state)
     assert_true(get_some(&p, some, sizeof some) > 0);
     SSL_shutdown(p.ssl);
     hang_up(&p);
-    WAIT_FOR(w, is_told(w, 0));
+    WAIT_FOR(w, is_reported(w, 0));
     on_loop(w, end_held, NULL);
 
-    plain = dial(w); /* no TLS at all: dropped, not answered in the clear */
+    plain = dial(w); /* plain HTTP on a TLS port: closed, not answered in plain text */
     say(&plain, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
     while (get_some(&plain, some, 1) == 1) assert_int_not_equal(some[0], 'H');
     hang_up(&plain);
@@ -625,25 +624,25 @@ static void tls_carries_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(leaving_before_the_reply_is_told_once),
-        cmocka_unit_test(leaving_during_a_stream_is_told_and_writing_says_so),
-        cmocka_unit_test(leaving_is_seen_behind_pipelined_bytes),
-        cmocka_unit_test(leaving_is_seen_behind_more_than_is_read_ahead),
-        cmocka_unit_test(requests_behind_a_held_one_go_on_when_it_ends),
+        cmocka_unit_test(a_close_before_the_reply_calls_back_once),
+        cmocka_unit_test(a_reset_during_a_stream_calls_back_and_fails_writes),
+        cmocka_unit_test(a_close_is_seen_behind_pipelined_bytes),
+        cmocka_unit_test(a_close_is_seen_behind_more_than_is_read_ahead),
+        cmocka_unit_test(pipelined_requests_continue_when_the_first_ends),
         cmocka_unit_test(a_request_may_end_in_its_gone_callback),
-        cmocka_unit_test(whoever_asks_late_is_told_too),
-        cmocka_unit_test(a_slow_reader_is_cut_and_others_stream_on),
-        cmocka_unit_test(a_cut_is_told_once_and_not_from_inside_a_write),
-        cmocka_unit_test(a_reader_that_takes_nothing_for_long_is_cut),
-        cmocka_unit_test(a_whole_reply_is_never_too_long_for_its_reader),
-        cmocka_unit_test(who_asks_without_reading_is_not_answered_for_ever),
-        cmocka_unit_test(long_bodies_have_a_bound_together),
-        cmocka_unit_test(http_close_tells_and_requests_end_afterwards),
-        cmocka_unit_test(draining_answers_what_runs_and_takes_nothing_new),
+        cmocka_unit_test(a_gone_callback_set_late_is_called_too),
+        cmocka_unit_test(a_slow_reader_is_disconnected_and_others_continue),
+        cmocka_unit_test(a_disconnect_calls_back_once_and_not_inside_a_write),
+        cmocka_unit_test(a_client_that_reads_nothing_is_disconnected),
+        cmocka_unit_test(a_whole_reply_is_not_limited_by_max_unread),
+        cmocka_unit_test(a_client_that_does_not_read_stops_being_served),
+        cmocka_unit_test(all_bodies_together_have_a_limit),
+        cmocka_unit_test(http_close_calls_back_and_requests_end_afterwards),
+        cmocka_unit_test(draining_answers_running_requests_and_accepts_none),
         cmocka_unit_test(many_connections_leave_no_descriptor),
-        cmocka_unit_test(a_unix_socket_is_ours_alone_and_cleaned_up),
-        cmocka_unit_test(what_cannot_be_opened_says_why),
-        cmocka_unit_test(tls_carries_the_same),
+        cmocka_unit_test(a_unix_socket_has_mode_0600_and_is_removed),
+        cmocka_unit_test(errors_of_http_open_name_the_cause),
+        cmocka_unit_test(tls_serves_the_same_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* What NVML tells, from a library that only has its names. */
+/* GPU values from a fake NVML library. */
 #include "support.h"
 
 #include "base/buf.h"
@@ -23,7 +23,7 @@ static const char *library(void)
 
 static void nap(void) { nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL); }
 
-/* Opened, and asked once. */
+/* Opens the library and waits for the first poll. */
 static struct gpus *open_like(const char *kind)
 {
     setenv("FAKE_NVML", kind, 1);
@@ -43,7 +43,7 @@ static void shown(struct gpus *g, struct buf *json, struct buf *metrics)
     gpus_write_metrics(g, metrics);
 }
 
-static void every_gpu_is_shown_with_all_it_tells(void **state)
+static void every_gpu_is_shown_with_all_reported_values(void **state)
 {
     struct buf json = { 0 }, metrics = { 0 };
     struct gpus *g = open_like("2");
@@ -70,7 +70,7 @@ static void every_gpu_is_shown_with_all_it_tells(void **state)
     buf_release(&json), buf_release(&metrics);
 }
 
-static void what_a_gpu_does_not_tell_is_left_out(void **state)
+static void values_a_gpu_does_not_report_are_left_out(void **state)
 {
     struct buf json = { 0 }, metrics = { 0 };
     struct gpus *g = open_like("mute");
@@ -87,14 +87,14 @@ static void what_a_gpu_does_not_tell_is_left_out(void **state)
     buf_release(&json), buf_release(&metrics);
 }
 
-static void no_library_and_no_driver_are_no_errors(void **state)
+static void a_missing_library_or_driver_is_not_an_error(void **state)
 {
     struct buf json = { 0 }, metrics = { 0 };
     struct gpus *g;
     (void)state;
 
     assert_null(gpus_open("/nonexistent/libnvidia-ml.so.1"));
-    assert_null(gpus_open("/proc/self/exe")); /* a file, but none of its names */
+    assert_null(gpus_open("/proc/self/exe")); /* a library without NVML's symbols */
     assert_int_equal(gpus_get(NULL, NULL, 0), 0);
     gpus_close(NULL);
     g = open_like("dead");
@@ -106,7 +106,7 @@ static void no_library_and_no_driver_are_no_errors(void **state)
     buf_release(&json), buf_release(&metrics);
 }
 
-static void more_gpus_than_it_can_reach_are_those_it_can(void **state)
+static void gpus_that_cannot_be_opened_are_left_out(void **state)
 {
     struct gpus *g = open_like("7");
     struct gpu all[8];
@@ -117,7 +117,7 @@ static void more_gpus_than_it_can_reach_are_those_it_can(void **state)
     gpus_close(g);
 }
 
-static void asking_for_the_numbers_does_not_ask_the_driver(void **state)
+static void reading_values_does_not_call_the_driver(void **state)
 {
     struct gpus *g = open_like("1");
     struct gpu one;
@@ -125,7 +125,7 @@ static void asking_for_the_numbers_does_not_ask_the_driver(void **state)
     (void)state;
 
     for (int i = 0; i < 100000; i++) assert_int_equal(gpus_get(g, &one, 1), 1);
-    assert_true(gpus_n_polls(g) <= before + 1); /* the clock's doing */
+    assert_true(gpus_n_polls(g) <= before + 1); /* a poll of the timer */
     for (int i = 0; i < 2000 && gpus_n_polls(g) == before; i++) nap();
     assert_true(gpus_n_polls(g) > before);
     gpus_close(g);
@@ -134,11 +134,11 @@ static void asking_for_the_numbers_does_not_ask_the_driver(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_gpu_is_shown_with_all_it_tells),
-        cmocka_unit_test(what_a_gpu_does_not_tell_is_left_out),
-        cmocka_unit_test(no_library_and_no_driver_are_no_errors),
-        cmocka_unit_test(more_gpus_than_it_can_reach_are_those_it_can),
-        cmocka_unit_test(asking_for_the_numbers_does_not_ask_the_driver),
+        cmocka_unit_test(every_gpu_is_shown_with_all_reported_values),
+        cmocka_unit_test(values_a_gpu_does_not_report_are_left_out),
+        cmocka_unit_test(a_missing_library_or_driver_is_not_an_error),
+        cmocka_unit_test(gpus_that_cannot_be_opened_are_left_out),
+        cmocka_unit_test(reading_values_does_not_call_the_driver),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* What /ready says, and the watchdog behind it. */
+/* Readiness, the watchdog, history and recent latencies. */
 #include "support.h"
 
 #include "api/api.h"
@@ -55,7 +55,7 @@ static void close_world(struct world *w)
 
 static const char *body(struct world *w) { return buf_cstr(&w->v.health.body); }
 
-static void it_is_ready_when_its_models_are(void **state)
+static void the_server_is_ready_when_its_models_are(void **state)
 {
     struct world w;
 
@@ -72,7 +72,7 @@ static void it_is_ready_when_its_models_are(void **state)
     close_world(&w);
 }
 
-static void a_model_that_is_not_there_is_the_reason(void **state)
+static void a_model_that_failed_is_the_reason(void **state)
 {
     struct world w;
 
@@ -91,7 +91,7 @@ static void a_model_that_is_not_there_is_the_reason(void **state)
     close_world(&w);
 }
 
-static void a_wedged_engine_is_noticed_and_so_is_its_recovery(void **state)
+static void a_stalled_engine_and_its_recovery_are_noticed(void **state)
 {
     struct engine_stats *s;
     struct world w;
@@ -103,11 +103,10 @@ static void a_wedged_engine_is_noticed_and_so_is_its_recovery(void **state)
     s = engine_stats(pool_at(w.v.pool, 0)->engine);
     w.s.watchdog_ms = 1000;
 
-    gauge_set(&s->step_begin_ns, (int64_t)(clock_ns() - 500000000u)); /* half the time: fine */
+    gauge_set(&s->step_begin_ns, (int64_t)(clock_ns() - 500000000u)); /* half of the limit */
     health_tick(&w.v);
     assert_int_equal(w.v.health.ready, READY_OK);
-    gauge_set(&s->step_begin_ns,
-              (int64_t)(clock_ns() - 2000000000u)); /* one step that does not end */
+    gauge_set(&s->step_begin_ns, (int64_t)(clock_ns() - 2000000000u)); /* a step above the limit */
     health_tick(&w.v);
     assert_int_equal(w.v.health.ready, READY_STALLED);
     assert_non_null(strstr(body(&w), "\"reason\":\"engine_stalled\""));
@@ -115,13 +114,14 @@ static void a_wedged_engine_is_noticed_and_so_is_its_recovery(void **state)
     health_tick(&w.v);
     assert_int_equal(w.v.health.ready, READY_OK);
 
-    gauge_set(&s->beat_ns, (int64_t)(clock_ns() - 5000000000u)); /* idle: no sign is needed */
+    gauge_set(&s->beat_ns,
+              (int64_t)(clock_ns() - 5000000000u)); /* an idle engine has no heartbeat */
     health_tick(&w.v);
     assert_int_equal(w.v.health.ready, READY_OK);
-    gauge_set(&s->waiting, 3); /* work, and no sign */
+    gauge_set(&s->waiting, 3); /* requests wait, and no heartbeat */
     health_tick(&w.v);
     assert_int_equal(w.v.health.ready, READY_STALLED);
-    w.s.watchdog_ms = 0; /* turned off */
+    w.s.watchdog_ms = 0; /* the watchdog is off */
     health_tick(&w.v);
     assert_int_equal(w.v.health.ready, READY_OK);
     gauge_set(&s->waiting, 0);
@@ -146,7 +146,7 @@ static void history_keeps_the_last_two_minutes(void **state)
     close_world(&w);
 }
 
-static void times_of_the_last_requests_are_exact(void **state)
+static void quantiles_of_recent_requests_are_exact(void **state)
 {
     struct recent *r = calloc(1, sizeof *r);
     struct quantiles q;
@@ -161,7 +161,8 @@ static void times_of_the_last_requests_are_exact(void **state)
                                          .prefill_ms = i,
                                          .decode_ms = 50,
                                          .total_ms = i + 51 });
-    recent_add(r, &(struct api_end){ .n_choices = 1, .prefill_ms = 1e9 }); /* made nothing */
+    recent_add(r, &(struct api_end){ .n_choices = 1,
+                                     .prefill_ms = 1e9 }); /* generated no token: ignored */
     recent_quantiles(r, RECENT_PREFILL, &q);
     assert_true(q.p50 > 4480 && q.p50 < 4496 && q.p99 > 4980 && q.p99 <= 5000);
     recent_quantiles(r, RECENT_ITL, &q);
@@ -172,11 +173,11 @@ static void times_of_the_last_requests_are_exact(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_ready_when_its_models_are),
-        cmocka_unit_test(a_model_that_is_not_there_is_the_reason),
-        cmocka_unit_test(a_wedged_engine_is_noticed_and_so_is_its_recovery),
+        cmocka_unit_test(the_server_is_ready_when_its_models_are),
+        cmocka_unit_test(a_model_that_failed_is_the_reason),
+        cmocka_unit_test(a_stalled_engine_and_its_recovery_are_noticed),
         cmocka_unit_test(history_keeps_the_last_two_minutes),
-        cmocka_unit_test(times_of_the_last_requests_are_exact),
+        cmocka_unit_test(quantiles_of_recent_requests_are_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Requests in, replies out, and what http itself refuses. The life of connections: test_conn.c. */
+/* Requests, replies, and the errors that http itself answers. Life of connections: test_conn.c. */
 #include "http_world.h"
 
 #define HOST "Host: a\r\n"
@@ -116,7 +116,7 @@ static void malformed_chunks_get_400(void **state)
     world_close(w);
 }
 
-static void what_is_not_spoken_here_gets_its_status(void **state)
+static void unsupported_features_get_their_status(void **state)
 {
     static const struct refusal all[] = {
         { 417, "POST / HTTP/1.1\r\n" HOST "Expect: tea\r\nContent-Length: 1\r\n\r\n", 0 },
@@ -234,7 +234,7 @@ static void slow_headers_and_slow_bodies_get_408(void **state)
     refused(w,
             (struct refusal){
                 408, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n9\r\nabc", 0 });
-    p = dial(w); /* a byte now and then does not help */
+    p = dial(w); /* single bytes do not extend the limit */
     for (int i = 0; i < 400 && !cut; i++) {
         struct pollfd f = { .fd = p.fd, .events = POLLIN };
         cut = poll(&f, 1, 10) == 1;
@@ -246,7 +246,7 @@ static void slow_headers_and_slow_bodies_get_408(void **state)
     world_close(w);
 }
 
-static void an_idle_connection_is_closed_without_a_word(void **state)
+static void an_idle_connection_is_closed_without_a_reply(void **state)
 {
     struct world *w = world_open((struct http_opt){ .idle_ms = 100 });
     struct peer p = dial(w);
@@ -289,7 +289,7 @@ static void one_connection_too_many_gets_503(void **state)
     for (int i = 0; i < 500 && stats_of(w).conns > 1; i++) usleep(2000);
     c = dial(w);
     say(&c, "GET /echo HTTP/1.1\r\n" HOST "\r\n");
-    expect_reply(&c, 200, NULL); /* there is room again */
+    expect_reply(&c, 200, NULL); /* a connection is free again */
     hang_up(&b);
     hang_up(&c);
     world_close(w);
@@ -297,7 +297,7 @@ static void one_connection_too_many_gets_503(void **state)
 
 /* ---- what is taken ---- */
 
-static void a_request_is_what_was_sent(void **state)
+static void a_request_has_method_path_query_and_body(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     struct peer p = dial(w);
@@ -312,7 +312,7 @@ static void a_request_is_what_was_sent(void **state)
     expect_reply(&p, 200, "OPTIONS|*||");
     say(&p, "PATCH /echo HTTP/1.1\r\n" HOST "Content-Length: 2\r\nContent-Length: 2\r\n\r\nhi");
     expect_reply(&p, 200, "PATCH|/echo||hi");
-    say(&p, "POST /echo HTTP/1.1\r\n" HOST "\r\n"); /* no length is no body */
+    say(&p, "POST /echo HTTP/1.1\r\n" HOST "\r\n"); /* without a length there is no body */
     r = get_reply(&p);
     assert_string_equal(buf_cstr(&r.body), "POST|/echo||");
     assert_memory_equal(header_of(&r, "X-Peer"), "127.0.0.1:", 10);
@@ -325,7 +325,7 @@ static void a_request_is_what_was_sent(void **state)
     world_close(w);
 }
 
-static void chunks_may_be_cut_anywhere(void **state)
+static void chunks_may_be_split_anywhere(void **state)
 {
     static const char all[] =
         "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n"
@@ -351,7 +351,7 @@ static void chunks_may_be_cut_anywhere(void **state)
     world_close(w);
 }
 
-static void a_body_is_waited_for_with_100_continue(void **state)
+static void a_body_is_requested_with_100_continue(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     struct peer p = dial(w);
@@ -370,7 +370,7 @@ static void a_body_is_waited_for_with_100_continue(void **state)
     world_close(w);
 }
 
-static void connections_are_kept_as_the_client_says(void **state)
+static void keep_alive_follows_the_connection_header(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     struct peer p = dial(w);
@@ -415,12 +415,12 @@ static void three_requests_in_one_write_are_answered_in_order(void **state)
     say(&p, "GET /echo?4 HTTP/1.1\r\n" HOST "Connection: close\r\n\r\nGET /echo?5 HTTP/1.1\r\n" HOST
             "\r\n");
     expect_reply(&p, 200, "GET|/echo|4|");
-    assert_true(is_over(&p)); /* nothing behind the last one */
+    assert_true(is_over(&p)); /* requests after the last one are not answered */
     hang_up(&p);
     world_close(w);
 }
 
-static void a_client_that_sends_no_more_gets_its_answers(void **state)
+static void a_client_that_shut_down_its_side_gets_its_replies(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     struct peer p = dial(w);
@@ -440,7 +440,7 @@ static void a_client_that_sends_no_more_gets_its_answers(void **state)
     world_close(w);
 }
 
-static void a_head_has_no_body(void **state)
+static void a_reply_to_head_has_no_body(void **state)
 {
     struct world *w = world_open((struct http_opt){ 0 });
     struct peer p = dial(w);
@@ -454,13 +454,13 @@ static void a_head_has_no_body(void **state)
     say(&p, "HEAD /pieces HTTP/1.1\r\n" HOST "\r\n");
     r = get_reply_to(&p, true);
     assert_int_equal(r.status, 200);
-    say(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n"); /* nothing was left in between */
+    say(&p, "GET /echo HTTP/1.1\r\n" HOST "\r\n"); /* no byte of a body was sent before */
     expect_reply(&p, 200, "GET|/echo||");
     hang_up(&p);
     world_close(w);
 }
 
-static void a_stream_comes_in_chunks_or_until_the_end(void **state)
+static void a_stream_is_chunked_or_ends_with_the_connection(void **state)
 {
     static const char text[] = "data: {\"a\":1}\n\nevent: note\ndata: {\"b\":2}\n\n: ping\n\n";
     struct world *w = world_open((struct http_opt){ 0 });
@@ -492,22 +492,22 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(malformed_requests_get_400),
         cmocka_unit_test(malformed_chunks_get_400),
-        cmocka_unit_test(what_is_not_spoken_here_gets_its_status),
+        cmocka_unit_test(unsupported_features_get_their_status),
         cmocka_unit_test(long_lines_and_headers_get_414_and_431),
         cmocka_unit_test(a_long_body_gets_413_before_it_is_sent),
         cmocka_unit_test(a_client_that_sends_64_mib_first_still_reads_its_413),
         cmocka_unit_test(chunks_are_summed_for_413),
         cmocka_unit_test(slow_headers_and_slow_bodies_get_408),
-        cmocka_unit_test(an_idle_connection_is_closed_without_a_word),
+        cmocka_unit_test(an_idle_connection_is_closed_without_a_reply),
         cmocka_unit_test(one_connection_too_many_gets_503),
-        cmocka_unit_test(a_request_is_what_was_sent),
-        cmocka_unit_test(chunks_may_be_cut_anywhere),
-        cmocka_unit_test(a_body_is_waited_for_with_100_continue),
-        cmocka_unit_test(connections_are_kept_as_the_client_says),
+        cmocka_unit_test(a_request_has_method_path_query_and_body),
+        cmocka_unit_test(chunks_may_be_split_anywhere),
+        cmocka_unit_test(a_body_is_requested_with_100_continue),
+        cmocka_unit_test(keep_alive_follows_the_connection_header),
         cmocka_unit_test(three_requests_in_one_write_are_answered_in_order),
-        cmocka_unit_test(a_client_that_sends_no_more_gets_its_answers),
-        cmocka_unit_test(a_head_has_no_body),
-        cmocka_unit_test(a_stream_comes_in_chunks_or_until_the_end),
+        cmocka_unit_test(a_client_that_shut_down_its_side_gets_its_replies),
+        cmocka_unit_test(a_reply_to_head_has_no_body),
+        cmocka_unit_test(a_stream_is_chunked_or_ends_with_the_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Rate and concurrency of a tenant. */
+/* Rate and concurrency limits of tenants. */
 #include "support.h"
 
 #include "server/limit.h"
@@ -7,7 +7,7 @@
 
 #define SECOND 1000000000ull
 
-static void a_minutes_worth_may_come_at_once(void **state)
+static void a_burst_of_one_minute_is_allowed(void **state)
 {
     struct limit *l;
     struct err e = { 0 };
@@ -21,7 +21,8 @@ static void a_minutes_worth_may_come_at_once(void **state)
     assert_int_equal(limit_take(l, 3, 60, 0, SECOND, &e), E_RATE);
     assert_int_equal(e.retry_ms, 1000);
     assert_non_null(strstr(e.msg, "60 requests per minute"));
-    assert_int_equal(limit_take(l, 3, 60, 0, 2 * SECOND, &e), OK); /* one a second comes back */
+    assert_int_equal(limit_take(l, 3, 60, 0, 2 * SECOND, &e),
+                     OK); /* one request per second is added */
     assert_int_equal(limit_take(l, 3, 60, 0, 2 * SECOND, &e), E_RATE);
     limit_close(l);
 }
@@ -42,7 +43,7 @@ static void tenants_do_not_share(void **state)
     limit_close(l);
 }
 
-static void what_runs_is_counted_until_given_back(void **state)
+static void running_requests_are_counted_until_given_back(void **state)
 {
     struct limit *l;
     struct err e = { 0 };
@@ -75,7 +76,7 @@ static void a_refusal_costs_nothing(void **state)
     limit_close(l);
 }
 
-static void limits_may_change_in_between(void **state)
+static void limits_may_change_between_requests(void **state)
 {
     struct limit *l;
     struct err e = { 0 };
@@ -93,11 +94,11 @@ static void limits_may_change_in_between(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_minutes_worth_may_come_at_once),
+        cmocka_unit_test(a_burst_of_one_minute_is_allowed),
         cmocka_unit_test(tenants_do_not_share),
-        cmocka_unit_test(what_runs_is_counted_until_given_back),
+        cmocka_unit_test(running_requests_are_counted_until_given_back),
         cmocka_unit_test(a_refusal_costs_nothing),
-        cmocka_unit_test(limits_may_change_in_between),
+        cmocka_unit_test(limits_may_change_between_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,8 +43,7 @@ static void *wake_often(void *arg)
     struct wakes *w = arg;
 
     for (int i = 0; i < WAKES; i++) {
-        atomic_fetch_add_explicit(&w->posted, 1,
-                                  memory_order_relaxed); /* loop_wake makes it seen */
+        atomic_fetch_add_explicit(&w->posted, 1, memory_order_relaxed); /* loop_wake orders it */
         loop_wake(w->l);
     }
     return NULL;
@@ -59,7 +58,7 @@ static void no_wake_from_any_thread_is_lost(void **state)
     loop_on_wake(w.l, count_wake, &w);
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&t[i], NULL, wake_often, &w), 0);
-    loop_run(w.l); /* a lost one would leave us here */
+    loop_run(w.l); /* hangs if a wake-up is lost */
     for (int i = 0; i < THREADS; i++) pthread_join(t[i], NULL);
     assert_int_equal(w.seen, THREADS * WAKES);
     assert_true(w.runs >= 1 && w.runs <= THREADS * WAKES);
@@ -68,7 +67,7 @@ static void no_wake_from_any_thread_is_lost(void **state)
 
 static void stop_it(void *arg) { loop_stop(arg); }
 
-static void wakes_before_the_loop_runs_are_one(void **state)
+static void wakes_before_the_loop_runs_are_merged(void **state)
 {
     struct wakes w = { .l = loop_new() };
     struct loop_timer *t = loop_timer(w.l, stop_it, w.l);
@@ -125,7 +124,7 @@ static void stop_from_another_thread_ends_the_run(void **state)
         assert_int_equal(pthread_create(&t, NULL, run_it, l), 0);
         if (i & 1) usleep(500);
         if (i & 2) loop_wake(l);
-        loop_stop(l); /* also when the run has not begun */
+        loop_stop(l); /* possibly before loop_run */
         pthread_join(t, NULL);
         loop_close(l);
     }
@@ -163,7 +162,7 @@ static void timers_run_once_repeat_when_set_again_and_stop(void **state)
     k.other = loop_timer(k.l, other_ran, &k);
     k.end = loop_timer(k.l, stop_it, k.l); /* never set */
     loop_timer_set(k.t, 1);
-    loop_timer_set(k.t, 20); /* the later word counts */
+    loop_timer_set(k.t, 20); /* the later call counts */
     loop_timer_set(k.other, 60000);
     loop_run(k.l);
     assert_int_equal(k.n, 5);
@@ -210,7 +209,7 @@ static void hear(void *arg)
     else kill(getpid(), SIGHUP);
 }
 
-static void signals_come_to_the_loop(void **state)
+static void signals_run_callbacks_on_the_loop(void **state)
 {
     struct heard h = { .l = loop_new() };
     struct err e = { 0 };
@@ -230,12 +229,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_wake_from_any_thread_is_lost),
-        cmocka_unit_test(wakes_before_the_loop_runs_are_one),
+        cmocka_unit_test(wakes_before_the_loop_runs_are_merged),
         cmocka_unit_test(a_wake_from_inside_the_callback_runs_it_again),
         cmocka_unit_test(stop_from_another_thread_ends_the_run),
         cmocka_unit_test(timers_run_once_repeat_when_set_again_and_stop),
         cmocka_unit_test(a_timer_may_close_itself),
-        cmocka_unit_test(signals_come_to_the_loop),
+        cmocka_unit_test(signals_run_callbacks_on_the_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

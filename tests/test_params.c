@@ -11,7 +11,7 @@
 static struct params p;
 static struct err e;
 
-/* Reads a body; the struct stays until the next. */
+/* Reads a body into p, which is valid until the next call. */
 static int read_body(enum body_kind kind, const char *body)
 {
     params_release(&p);
@@ -19,7 +19,7 @@ static int read_body(enum body_kind kind, const char *body)
     return params_read(&p, kind, str_c(body), &e);
 }
 
-/* A chat body with these fields beside its messages. */
+/* A chat body with these fields in addition to its messages. */
 static int chat(const char *fields)
 {
     char body[4096];
@@ -49,7 +49,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void bodies_that_are_no_json_are_told_where(void **state)
+static void bodies_that_are_not_json_are_refused_with_line_and_column(void **state)
 {
     (void)state;
     assert_bad(read_body(BODY_CHAT, "{\"messages\": [\n  {]}"), "");
@@ -73,7 +73,7 @@ static void bodies_that_are_no_json_are_told_where(void **state)
     }
 }
 
-static void deep_and_crowded_bodies_are_refused(void **state)
+static void deep_and_large_bodies_are_refused(void **state)
 {
     size_t n = 2 << 20;
     char *body = mem_alloc(n + 1);
@@ -182,7 +182,7 @@ static void wrong_types_are_named_by_field(void **state)
     assert_bad(text("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"), "tools");
 }
 
-static void whole_numbers_may_be_written_with_a_point(void **state)
+static void integers_may_be_written_as_reals(void **state)
 {
     (void)state;
     assert_int_equal(chat("\"max_tokens\":16.0,\"top_k\":4e1"), OK);
@@ -278,7 +278,7 @@ static void prompts_come_in_four_forms(void **state)
     assert_int_equal(p.prompts[1].ids[1], 3);
 }
 
-static void stops_are_few_short_and_not_empty(void **state)
+static void stop_strings_are_limited_and_not_empty(void **state)
 {
     char f[400];
 
@@ -314,7 +314,7 @@ static void logit_bias_takes_ids_and_numbers(void **state)
     assert_int_equal(chat("\"logit_bias\":{}"), OK);
 }
 
-static void what_an_answer_must_look_like_is_read_by_every_name(void **state)
+static void constraints_are_read_under_every_name(void **state)
 {
     static const struct {
         const char *fields, *field, *text;
@@ -349,7 +349,7 @@ static void what_an_answer_must_look_like_is_read_by_every_name(void **state)
     assert_null(p.grammar_field);
 }
 
-static void what_would_change_the_answer_is_refused(void **state)
+static void unsupported_fields_are_refused(void **state)
 {
     static const char *const bad[][2] = {
         { "\"tools\":[{\"type\":\"function\"}]", "tools[0].function" },
@@ -420,7 +420,7 @@ static void unknown_fields_are_listed_safely(void **state)
     assert_string_equal(buf_cstr(&p.ignored), "zap, b??X-Evil??1, echo");
     assert_false(p.echo);
     params_release(&p);
-    for (int i = 0; i < 2; i++) { /* many and long ones are cut */
+    for (int i = 0; i < 2; i++) { /* many and long names are truncated */
         char body[8192] = "{\"prompt\":\"x\"", name[200];
         for (int k = 0; k < 30; k++) {
             snprintf(name, sizeof name, ",\"f%02d%0100d\":1", k, 0);
@@ -433,7 +433,7 @@ static void unknown_fields_are_listed_safely(void **state)
     }
 }
 
-static void given_settings_lie_over_the_models(void **state)
+static void given_parameters_override_the_models(void **state)
 {
     struct sample_opt o = sample_defaults();
 
@@ -476,7 +476,7 @@ static void the_newer_name_of_max_tokens_wins_in_chat(void **state)
     assert_int_equal(p.max_tokens, 7);
 }
 
-static void logprobs_are_asked_for_in_two_ways(void **state)
+static void logprobs_are_given_in_two_ways(void **state)
 {
     (void)state;
     assert_int_equal(chat(""), OK);
@@ -502,7 +502,7 @@ static void priorities_have_names(void **state)
     assert_int_equal(p.priority, -3);
 }
 
-static void bodies_of_the_tokenizer(void **state)
+static void bodies_of_tokenize_and_detokenize_are_read(void **state)
 {
     (void)state;
     assert_int_equal(
@@ -564,23 +564,23 @@ static void deadlines_are_dates_or_milliseconds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bodies_that_are_no_json_are_told_where),
-        cmocka_unit_test(deep_and_crowded_bodies_are_refused),
+        cmocka_unit_test(bodies_that_are_not_json_are_refused_with_line_and_column),
+        cmocka_unit_test(deep_and_large_bodies_are_refused),
         cmocka_unit_test(every_number_has_its_range),
         cmocka_unit_test(wrong_types_are_named_by_field),
-        cmocka_unit_test(whole_numbers_may_be_written_with_a_point),
+        cmocka_unit_test(integers_may_be_written_as_reals),
         cmocka_unit_test(messages_are_checked_to_their_parts),
         cmocka_unit_test(prompts_come_in_four_forms),
-        cmocka_unit_test(stops_are_few_short_and_not_empty),
+        cmocka_unit_test(stop_strings_are_limited_and_not_empty),
         cmocka_unit_test(logit_bias_takes_ids_and_numbers),
-        cmocka_unit_test(what_an_answer_must_look_like_is_read_by_every_name),
-        cmocka_unit_test(what_would_change_the_answer_is_refused),
+        cmocka_unit_test(constraints_are_read_under_every_name),
+        cmocka_unit_test(unsupported_fields_are_refused),
         cmocka_unit_test(unknown_fields_are_listed_safely),
-        cmocka_unit_test(given_settings_lie_over_the_models),
+        cmocka_unit_test(given_parameters_override_the_models),
         cmocka_unit_test(the_newer_name_of_max_tokens_wins_in_chat),
-        cmocka_unit_test(logprobs_are_asked_for_in_two_ways),
+        cmocka_unit_test(logprobs_are_given_in_two_ways),
         cmocka_unit_test(priorities_have_names),
-        cmocka_unit_test(bodies_of_the_tokenizer),
+        cmocka_unit_test(bodies_of_tokenize_and_detokenize_are_read),
         cmocka_unit_test(deadlines_are_dates_or_milliseconds),
     };
     return cmocka_run_group_tests(tests, NULL, teardown);

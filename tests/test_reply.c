@@ -31,7 +31,7 @@ static struct reply head(bool chat, bool usage)
     return y;
 }
 
-/* What is in out, once; also checked to be JSON. */
+/* out has this text, which is JSON; clears out. */
 static void assert_out(const char *want)
 {
     json_t *j = json_loadb(out.p, out.n, 0, NULL);
@@ -115,7 +115,7 @@ static void usage_is_null_until_the_last_chunk(void **state)
     reply_release(&y);
 }
 
-static void whole_replies_byte_for_byte(void **state)
+static void bodies_byte_for_byte(void **state)
 {
     struct reply y = head(true, false);
     struct usage u = { .prompt = 1, .completion = 2 };
@@ -263,7 +263,7 @@ int main(void)
         cmocka_unit_test(chat_chunks_byte_for_byte),
         cmocka_unit_test(text_chunks_byte_for_byte),
         cmocka_unit_test(usage_is_null_until_the_last_chunk),
-        cmocka_unit_test(whole_replies_byte_for_byte),
+        cmocka_unit_test(bodies_byte_for_byte),
         cmocka_unit_test(logprobs_of_chat_have_bytes),
         cmocka_unit_test(logprobs_of_completions_are_four_lists),
         cmocka_unit_test(chunks_of_the_steady_state_allocate_nothing),

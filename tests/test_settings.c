@@ -1,4 +1,4 @@
-/* One table of knobs: flag, environment, YAML key. */
+/* Settings from flags, environment and YAML. */
 #include "support.h"
 
 #include "server/settings.h"
@@ -10,7 +10,7 @@
 
 #define MAX_ARGS 24
 
-/* settings_load with these words behind the verb. */
+/* settings_load with these words after the command. */
 static int load(struct settings *s, struct err *e, const char *words)
 {
     static char copy[2048];
@@ -47,7 +47,7 @@ static const struct knob *knob(const char *name)
 
 static const char *yaml(const char *text) { return temp_file("tern.yaml", text, strlen(text)); }
 
-static void every_knob_has_a_default_it_takes_and_a_line_of_help(void **state)
+static void every_knob_has_a_valid_default_and_help(void **state)
 {
     struct settings s;
 
@@ -68,7 +68,7 @@ static void every_knob_has_a_default_it_takes_and_a_line_of_help(void **state)
     settings_release(&s);
 }
 
-static void flags_have_the_names_people_know(void **state)
+static void flags_have_the_names_of_other_servers(void **state)
 {
     struct settings s;
 
@@ -151,7 +151,7 @@ static void a_bad_flag_is_refused_with_what_is_allowed(void **state)
     bad("--ctx 1", "ctx is 1");
 }
 
-static void the_flag_wins_over_the_environment_and_that_over_the_file(void **state)
+static void flags_override_variables_and_variables_override_the_file(void **state)
 {
     struct settings s;
     char words[256];
@@ -160,7 +160,7 @@ static void the_flag_wins_over_the_environment_and_that_over_the_file(void **sta
     setenv("TERN_MAX_BATCH", "11", 1);
     setenv("TERN_MAX_SEQS", "12", 1);
     setenv("TERN_API_KEY", "sk-secret", 1);
-    setenv("TERN_PORT", "", 1); /* empty: as if it were not there */
+    setenv("TERN_PORT", "", 1); /* empty: treated as unset */
     snprintf(words, sizeof words, "--config %s --max-batch 10",
              yaml("max-batch: 1\nmax-seqs: 2\nage-ms: 3\n"));
     good(&s, words);
@@ -173,12 +173,12 @@ static void the_flag_wins_over_the_environment_and_that_over_the_file(void **sta
     assert_int_equal(settings_from(&s, knob("port")), FROM_DEFAULT);
     settings_release(&s);
     setenv("TERN_MAX_SEQS", "many", 1);
-    bad("--max-seqs 5", "TERN_MAX_SEQS is 'many'"); /* refused though the flag wins */
+    bad("--max-seqs 5", "TERN_MAX_SEQS is 'many'"); /* refused although the flag overrides it */
     unsetenv("TERN_MAX_BATCH"), unsetenv("TERN_MAX_SEQS"), unsetenv("TERN_API_KEY"),
         unsetenv("TERN_PORT");
 }
 
-static void models_come_from_one_place(void **state)
+static void models_come_from_one_source(void **state)
 {
     struct settings s;
     char words[256];
@@ -247,7 +247,7 @@ static void a_yaml_file_is_refused_with_file_and_line(void **state)
     bad("--config /nowhere/tern.yaml", "/nowhere/tern.yaml");
 }
 
-static void yaml_takes_what_people_write(void **state)
+static void yaml_accepts_common_forms(void **state)
 {
     struct settings s;
     char words[256];
@@ -299,7 +299,7 @@ static void json_shows_every_knob_and_no_secret(void **state)
     settings_release(&s);
 }
 
-static void a_reload_takes_up_what_may_change_and_keeps_the_rest(void **state)
+static void a_reload_applies_reloadable_knobs_only(void **state)
 {
     const char *path = yaml("rate-per-min: 10\nmax-batch: 5\nlog-level: warn\n");
     struct settings s;
@@ -313,9 +313,9 @@ static void a_reload_takes_up_what_may_change_and_keeps_the_rest(void **state)
     assert_string_equal(yaml("rate-per-min: 20\nmax-batch: 6\nconcurrency: 9\n"), path);
     assert_int_equal(settings_reload(&s, &changed, &e), OK);
     assert_int_equal(s.rate_per_min, 20);
-    assert_int_equal(s.concurrency, 3); /* a flag stays */
+    assert_int_equal(s.concurrency, 3); /* a flag is not reloaded */
     assert_int_equal(s.max_batch, 5);
-    assert_string_equal(s.log_level, "info"); /* its line is gone: the default */
+    assert_string_equal(s.log_level, "info"); /* its line was removed: the default applies */
     assert_string_equal(buf_cstr(&changed), "rate-per-min, max-batch (needs a restart), log-level");
     yaml("rate-per-min: -1\nlog-level: error\n");
     buf_clear(&changed);
@@ -351,16 +351,16 @@ static void help_finds_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_knob_has_a_default_it_takes_and_a_line_of_help),
-        cmocka_unit_test(flags_have_the_names_people_know),
+        cmocka_unit_test(every_knob_has_a_valid_default_and_help),
+        cmocka_unit_test(flags_have_the_names_of_other_servers),
         cmocka_unit_test(sizes_and_times_have_units),
         cmocka_unit_test(a_bad_flag_is_refused_with_what_is_allowed),
-        cmocka_unit_test(the_flag_wins_over_the_environment_and_that_over_the_file),
-        cmocka_unit_test(models_come_from_one_place),
+        cmocka_unit_test(flags_override_variables_and_variables_override_the_file),
+        cmocka_unit_test(models_come_from_one_source),
         cmocka_unit_test(a_yaml_file_is_refused_with_file_and_line),
-        cmocka_unit_test(yaml_takes_what_people_write),
+        cmocka_unit_test(yaml_accepts_common_forms),
         cmocka_unit_test(json_shows_every_knob_and_no_secret),
-        cmocka_unit_test(a_reload_takes_up_what_may_change_and_keeps_the_rest),
+        cmocka_unit_test(a_reload_applies_reloadable_knobs_only),
         cmocka_unit_test(help_finds_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -197,6 +197,7 @@ static void refuse_request(struct http_req *c, int status, const char *why)
     c->h->stats.bad++;
     c->msg.keep_alive = false;
     buf_clear(&c->headers);
+    if (status == 503) http_set_header(c, "Retry-After", "1");
     c->h->opt.fail(c->h->opt.arg, status, why, &body);
     if (body.failed) http_reply_nomem(c);
     else http_reply(c, status, "application/json", body.p, body.n);
