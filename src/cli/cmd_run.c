@@ -1,5 +1,5 @@
 /* cmd_run.c - tern run: generate text for one prompt, streamed to stdout. */
-#include "cli/answer.h"
+#include "cli/runanswer.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "cli/gen.h"
@@ -63,12 +63,12 @@ static int submit_prompt(struct run *r, tern_request **req)
 }
 
 /* Prints text, or ids with a space between; with --json collects instead. false: nobody reads. */
-static bool show_event(struct run *r, struct answer *a, const tern_event *ev)
+static bool show_event(struct run *r, struct runanswer *a, const tern_event *ev)
 {
     char id[16];
 
     if (r->json) {
-        answer_add(a, ev);
+        runanswer_add(a, ev);
         return true;
     }
     if (!r->ids) return ev->n == 0 || gen_write(ev->text, ev->n);
@@ -79,7 +79,7 @@ static bool show_event(struct run *r, struct answer *a, const tern_event *ev)
 }
 
 /* Streams the answer. *reader becomes false when nobody reads stdout any more. */
-static int stream_answer(struct run *r, tern_request *req, struct answer *a, tern_finish *finish,
+static int stream_answer(struct run *r, tern_request *req, struct runanswer *a, tern_finish *finish,
                          bool *reader)
 {
     tern_event ev = { 0 };
@@ -99,7 +99,7 @@ static int stream_answer(struct run *r, tern_request *req, struct answer *a, ter
 static int generate_text(struct run *r)
 {
     struct gen *g = &r->gen;
-    struct answer answer = { 0 };
+    struct runanswer answer = { 0 };
     tern_request *req = NULL;
     tern_finish finish;
     tern_stats stats;
@@ -112,11 +112,11 @@ static int generate_text(struct run *r)
     gen_watch(NULL);
     tern_request_stats(req, &stats);
     if (rc != TERN_OK) code = gen_fail(verb.name, rc);
-    else if (r->json) reader = answer_write(&answer, g, &stats, finish);
+    else if (r->json) reader = runanswer_write(&answer, g, &stats, finish);
     if (reader && rc == TERN_OK && !g->quiet) gen_print_stats(stderr, g, &stats);
     if (code == EXIT_OK && gen_interrupted()) code = EXIT_INTERRUPTED;
     if (code == EXIT_OK && gen_write_failed()) code = EXIT_FAILED;
-    answer_release(&answer);
+    runanswer_release(&answer);
     tern_request_close(req);
     return code;
 }

@@ -2,6 +2,9 @@
  * LINE_INTERRUPT, and the terminal is never left in the editor's mode. */
 #include "cli/line.h"
 
+#include "base/buf.h"
+#include "base/mem.h"
+
 #include <errno.h>
 #include <histedit.h>
 #include <langinfo.h>
@@ -20,8 +23,9 @@ struct line {
     EditLine *el;
     History *history;
     const char *prompt;
-    char *text; /* the last line, from malloc: getline and strdup fill it */
+    char *input; /* getline's, which grows it with realloc */
     size_t cap;
+    struct buf text;     /* the last line */
     char path[PATH_MAX]; /* of the history file; "": none */
 };
 
@@ -100,7 +104,7 @@ static void open_editor(struct line *l, const char *program)
 
 struct line *line_open(const char *program)
 {
-    struct line *l = calloc(1, sizeof *l);
+    struct line *l = mem_new(struct line);
 
     if (!l) return NULL;
     l->tty = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
@@ -121,40 +125,45 @@ void line_close(struct line *l)
     }
     if (l->history) history_end(l->history);
     if (l->el) el_end(l->el);
-    free(l->text);
-    free(l);
+    free(l->input);
+    buf_release(&l->text);
+    mem_free(l);
 }
 
 bool line_is_tty(const struct line *l) { return l->tty; }
 
-static void trim_line_end(char *s)
+/* Copies a line of n bytes without its line end; false: no memory. */
+static bool set_text(struct line *l, const char *s, size_t n)
 {
-    size_t n = strlen(s);
-    if (n > 0 && s[n - 1] == '\n') s[--n] = 0;
-    if (n > 0 && s[n - 1] == '\r') s[--n] = 0;
+    if (n > 0 && s[n - 1] == '\n') n--;
+    if (n > 0 && s[n - 1] == '\r') n--;
+    buf_clear(&l->text);
+    buf_add(&l->text, s, n);
+    buf_cstr(&l->text);
+    return !l->text.failed;
 }
 
 enum line_end line_read(struct line *l, const char *prompt, const char **text)
 {
     const char *got;
-    int n = 0;
+    ssize_t n;
+    int n_got = 0;
 
     *text = "";
     if (!l->tty) {
-        if (getline(&l->text, &l->cap, stdin) < 0) return LINE_EOF;
+        if ((n = getline(&l->input, &l->cap, stdin)) < 0) return LINE_EOF;
+        got = l->input;
     } else {
         l->prompt = prompt;
         l->interrupted = false;
         el_set(l->el, EL_PREP_TERM, 1); /* from the prompt on, keys belong to the editor */
-        got = el_gets(l->el, &n);
+        got = el_gets(l->el, &n_got);
         if (l->interrupted) fputc('\n', stdout), fflush(stdout);
-        if (!got || n <= 0) return l->interrupted ? LINE_INTERRUPT : LINE_EOF;
-        free(l->text);
-        if (!(l->text = strdup(got))) return LINE_EOF;
-        l->cap = 0;
+        if (!got || n_got <= 0) return l->interrupted ? LINE_INTERRUPT : LINE_EOF;
+        n = (ssize_t)strlen(got);
     }
-    trim_line_end(l->text);
-    *text = l->text;
+    if (!set_text(l, got, (size_t)n)) return LINE_EOF;
+    *text = l->text.p;
     return l->interrupted ? LINE_INTERRUPT : LINE_OK;
 }
 

@@ -1,15 +1,15 @@
-#include "cli/answer.h"
+#include "cli/runanswer.h"
 
 #include "base/jsonw.h"
 #include "cli/cliio.h"
 
-void answer_add(struct answer *a, const tern_event *ev)
+void runanswer_add(struct runanswer *a, const tern_event *ev)
 {
     buf_add(&a->text, ev->text, ev->n);
     if (ev->id >= 0) ids_push(&a->ids, ev->id);
 }
 
-void answer_release(struct answer *a)
+void runanswer_release(struct runanswer *a)
 {
     buf_release(&a->text);
     ids_release(&a->ids);
@@ -31,8 +31,8 @@ static void put_stat(struct jsonw *w, const char *key, double v)
     jsonw_key(w, key), jsonw_num(w, v);
 }
 
-bool answer_write(const struct answer *a, const struct gen *g, const tern_stats *s,
-                  tern_finish finish)
+bool runanswer_write(const struct runanswer *a, const struct gen *g, const tern_stats *s,
+                     tern_finish finish)
 {
     struct buf out = { 0 };
     struct jsonw w = { .out = &out };
