@@ -1,4 +1,4 @@
-# Whatever is wrong with a model: exit code 1, one clear line, nothing left behind.
+# Bad model files: exit code 1, one line on stderr, no files left behind.
 . tests/cli/lib.inc
 M=models/tern-tales.gguf
 HF=tests/golden/hf/qwen2
@@ -12,9 +12,9 @@ done
 { printf 'GGML'; tail -c +5 $M | head -c 1000; } >"$TMP/magic.gguf"
 fails_with "wrong magic" magic.gguf GGUF -- $(run "$TMP/magic.gguf")
 fails_with "no such file" nowhere.gguf -- $(run "$TMP/nowhere.gguf")
-fails_with "a kind of device without a backend" metal Metal cuda -- $(run $M) --device metal
-fails_with "a kind of device by its other name" hip:1 ROCm -- $(run $M) --device hip:1
-fails_with "no kind of device at all" zorkmid cpu -- $(run $M) --device zorkmid
+fails_with "a device type without a backend" metal Metal cuda -- $(run $M) --device metal
+fails_with "a device type by its other name" hip:1 ROCm -- $(run $M) --device hip:1
+fails_with "an unknown device type" zorkmid cpu -- $(run $M) --device zorkmid
 mkdir "$TMP/empty"
 fails_with "a directory without config" config.json -- $(run "$TMP/empty")
 
@@ -51,7 +51,7 @@ sed -i 's/"model_type": *"qwen2"/"model_type": "zorkmid"/; s/Qwen2ForCausalLM/Zo
 fails_with "an unknown architecture is named, with the known ones" zorkmid llama qwen2 gemma -- "$TERN" eval logits "$TMP/unknown"
 copy badjson
 echo '{"model_type": ' >"$TMP/badjson/config.json"
-fails_with "config.json that is not JSON" config.json -- "$TERN" eval logits "$TMP/badjson"
+fails_with "config.json is not JSON" config.json -- "$TERN" eval logits "$TMP/badjson"
 copy shape
 sed -i 's/"intermediate_size": *[0-9]*/"intermediate_size": 96/' "$TMP/shape/config.json"
 fails_with "a wrong shape is named" 96 -- "$TERN" eval logits "$TMP/shape"
@@ -71,7 +71,7 @@ f.seek(8 + n + t["data_offsets"][0])
 f.write(b"\xc0\x7f" if t["dtype"] == "BF16" else b"\x00\x00\xc0\x7f")
 P
 "$TERN" eval logits "$TMP/nan" >"$TMP/out" 2>"$TMP/err"
-if grep -qi 'warning.*nan' "$TMP/err"; then ok "NaN weights give a warning"; else not_ok "NaN weights give a warning: $(cat "$TMP/err")"; fi
+if grep -qi 'warning.*nan' "$TMP/err"; then ok "NaN weights cause a warning"; else not_ok "NaN weights cause a warning: $(cat "$TMP/err")"; fi
 
 cp $M "$TMP/locked.gguf"
 chmod 000 "$TMP/locked.gguf"
@@ -81,11 +81,11 @@ if [ "$(id -u)" -ne 0 ]; then
 elif setpriv --reuid=65534 --regid=65534 --clear-groups test -x "$TERN" 2>/dev/null; then
   fails_with "no permission" locked.gguf "ermission" -- setpriv --reuid=65534 --regid=65534 --clear-groups $(run "$TMP/locked.gguf")
 else
-  skip "no permission: cannot become another user here"
+  skip "no permission: cannot switch to another user"
 fi
 
-# Out of memory: at every limit either it works or it says so in one line.
-case $B in *asan* | *tsan*) skip "out of memory: sanitizers need their address space" ;;
+# Out of memory: at every limit the command either works or fails with one line.
+case $B in *asan* | *tsan*) skip "out of memory: sanitizers need more address space" ;;
 *)
   seen=0
   for mb in 30 40 50 60 80 100 150; do
@@ -101,10 +101,10 @@ case $B in *asan* | *tsan*) skip "out of memory: sanitizers need their address s
   done
   (ulimit -v 2000000; exec "$TERN" run -m $M -p hi -n 1 --raw -c 16000000 -t 1) >"$TMP/out" 2>"$TMP/err" </dev/null
   rc=$?
-  [ $rc -eq 1 ] && [ "$(grep -vc warning "$TMP/err")" -eq 1 ] && grep -q 'no memory' "$TMP/err" && ok "a context that does not fit memory is one clear line" ||
-    not_ok "a context that does not fit memory: exit $rc: $(cat "$TMP/err")"
-  [ $seen -eq 1 ] && ok "out of memory is one clear line" || skip "out of memory: no limit tried was short"
+  [ $rc -eq 1 ] && [ "$(grep -vc warning "$TMP/err")" -eq 1 ] && grep -q 'no memory' "$TMP/err" && ok "a context that does not fit into memory fails with one line" ||
+    not_ok "a context that does not fit into memory: exit $rc: $(cat "$TMP/err")"
+  [ $seen -eq 1 ] && ok "out of memory fails with one line" || skip "out of memory: no limit was low enough"
   ;;
 esac
-ls "$TMP" | grep -q part && not_ok "partial files were left" || ok "no partial state is left"
+ls "$TMP" | grep -q part && not_ok "partial files are left" || ok "no partial files are left"
 exit $failed

@@ -1,19 +1,19 @@
-# tern convert, both ways, and names of models.
+# tern convert in both directions, and names of models.
 . tests/cli/lib.inc
 M=models/tern-tales.gguf
 works "to F16" -- "$TERN" quantize $M "$TMP/f16.gguf" --type F16
 "$TERN" run -m "$TMP/f16.gguf" -p "Once upon a time" -n 24 --raw --temp 0 >"$TMP/a" 2>/dev/null
 works "to a folder" -- "$TERN" convert "$TMP/f16.gguf" "$TMP/folder" --json
 works "the folder runs" -- "$TERN" run -m "$TMP/folder" -p "Once upon a time" -n 24 --raw --temp 0
-cmp -s "$TMP/out" "$TMP/a" && ok "the folder tells the same story" || not_ok "the folder: $(cat "$TMP/out" "$TMP/a")"
-(cd "$TMP/folder" && sha256sum -c --quiet SHA256SUMS) >"$TMP/out" 2>&1 && ok "SHA256SUMS hold" || not_ok "SHA256SUMS: $(cat "$TMP/out")"
+cmp -s "$TMP/out" "$TMP/a" && ok "the folder gives the same text" || not_ok "the folder gives another text: $(cat "$TMP/out" "$TMP/a")"
+(cd "$TMP/folder" && sha256sum -c --quiet SHA256SUMS) >"$TMP/out" 2>&1 && ok "SHA256SUMS is correct" || not_ok "SHA256SUMS: $(cat "$TMP/out")"
 works "in shards" -- "$TERN" convert "$TMP/f16.gguf" "$TMP/shards" --shard-size 4M
 rm "$TMP"/shards/model-00002-of-*
 works "resumed" -- "$TERN" convert "$TMP/f16.gguf" "$TMP/shards" --shard-size 4M --resume
 works "shards run" -- "$TERN" run -m "$TMP/shards" -p "Once upon a time" -n 24 --raw --temp 0
-cmp -s "$TMP/out" "$TMP/a" && ok "shards tell the same story" || not_ok "shards: $(cat "$TMP/out")"
+cmp -s "$TMP/out" "$TMP/a" && ok "the shards give the same text" || not_ok "shards: $(cat "$TMP/out")"
 cat >"$TMP/round.py" <<'P'
-# round.py TERN FOLDER TMP: to GGUF in the folder's own number format and back: the same tensors, the same files?
+# round.py TERN FOLDER TMP: converts to GGUF in the folder's type and back; tensors and JSON files must be equal.
 import json, os, shutil, struct, subprocess, sys
 tern, src, tmp = sys.argv[1:]
 def load(p):
@@ -32,29 +32,30 @@ assert all(b[k] == a[k] for k in b), [k for k in b if b[k] != a[k]]
 for f in "config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json":
     if os.path.exists(f"{src}/{f}"): assert open(f"{src}/{f}").read() == open(f"{tmp}/back/{f}").read(), f
 P
-golden() { # FOLDER: back without what only tern reads, then the golden logits
+golden() { # FOLDER: converts with --bare and back, then compares with the golden logits
   rm -rf "$TMP/back"
-  works "$1: there" -- "$TERN" convert "$1" "$TMP/there.gguf" --type F32 --bare
-  works "$1: back" -- "$TERN" convert "$TMP/there.gguf" "$TMP/back"
+  works "$1: to GGUF" -- "$TERN" convert "$1" "$TMP/there.gguf" --type F32 --bare
+  works "$1: back to a folder" -- "$TERN" convert "$TMP/there.gguf" "$TMP/back"
   works "$1: evaluated" -- "$TERN" eval logits "$TMP/back" --golden "$1/golden.safetensors" --ref
-  python3 -c "import json;assert json.load(open('$TMP/out'))['rel_err']<1e-4" && ok "$1: config.json told anew is the same model" || not_ok "$1: $(cat "$TMP/out")"
+  python3 -c "import json;assert json.load(open('$TMP/out'))['rel_err']<1e-4" && ok "$1: the derived config.json describes the same model" || not_ok "$1: $(cat "$TMP/out")"
 }
 for d in tests/golden/hf/*/; do
-  turn || continue
-  python3 "$TMP/round.py" "$TERN" "$d" "$TMP" && ok "$d: the same bytes" || not_ok "$d: other bytes"
+  sampled || continue
+  python3 "$TMP/round.py" "$TERN" "$d" "$TMP" && ok "$d: equal bytes" || not_ok "$d: different bytes"
   golden "${d%/}"
 done
 if [ -d ../shared/fixtures/hf ]; then
   for d in ../shared/fixtures/hf/*/ ../shared/models/tern-tales-main/; do
-    turn || continue
+    sampled || continue
     python3 "$TMP/round.py" "$TERN" "$d" "$TMP"
-    case $? in 0) ok "$d: the same bytes" ;; 77) skip "$d: not an architecture tern runs" ;; *) not_ok "$d: other bytes" ;; esac
+    case $? in 0) ok "$d: equal bytes" ;; 77) skip "$d: unsupported architecture" ;; *) not_ok "$d: different bytes" ;; esac
   done
 else
-  skip "../shared/fixtures/hf is not here"
+  skip "../shared/fixtures/hf does not exist"
 fi
 cat >"$TMP/encoders.py" <<'P'
-# encoders.py TERN TMP: small encoders to bare GGUF and back: the same tensors, and a config.json that means the same.
+# encoders.py TERN TMP: converts small encoders with --bare and back; tensors must be equal, config.json must have the
+# same values.
 import json, os, random, struct, subprocess, sys
 tern, tmp = sys.argv[1:]
 E, F, V, L = 16, 24, 40, 2
@@ -98,12 +99,12 @@ for make in bert, nomic, modern:
     subprocess.run([tern, "convert", src, src + ".gguf", "--type", "F32", "--bare", "-q"], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([tern, "convert", src + ".gguf", src + "-back", "-q"], check=True, stdout=subprocess.DEVNULL)
     assert load(src + "/model.safetensors") == load(src + "-back/model.safetensors"), src
-    told = json.load(open(src + "-back/config.json"))
-    assert {k: told.get(k) for k in config} == config, (told, config)
+    derived = json.load(open(src + "-back/config.json"))
+    assert {k: derived.get(k) for k in config} == config, (derived, config)
 P
-works "encoders come back as they were" -- python3 "$TMP/encoders.py" "$TERN" "$TMP"
+works "encoders are equal after a round trip" -- python3 "$TMP/encoders.py" "$TERN" "$TMP"
 cat >"$TMP/tokenizers.py" <<'P'
-# tokenizers.py TERN TMP TOKENIZERS: each family's tokenizer to GGUF and back: the golden ids from both?
+# tokenizers.py TERN TMP TOKENIZERS: converts each tokenizer to GGUF and back; both must give the golden ids.
 import gzip, json, os, shutil, subprocess, sys
 tern, tmp, shared = sys.argv[1:]
 for name in sorted(os.listdir(shared)):
@@ -124,11 +125,11 @@ for name in sorted(os.listdir(shared)):
     shutil.rmtree(src), shutil.rmtree(src + "-back"), os.remove(src + ".gguf")
 P
 if [ -d ../shared/fixtures/tokenizers ]; then
-  works "tokenizers go through GGUF" -- python3 "$TMP/tokenizers.py" "$TERN" "$TMP" ../shared/fixtures/tokenizers
+  works "tokenizers are exact after a round trip" -- python3 "$TMP/tokenizers.py" "$TERN" "$TMP" ../shared/fixtures/tokenizers
 else
-  skip "../shared/fixtures/tokenizers is not here"
+  skip "../shared/fixtures/tokenizers does not exist"
 fi
 mkdir -p "$TMP/conf/tern" && printf 'models:\n  - path: %s\n    alias: tales\n' "$PWD/$M" >"$TMP/conf/tern/tern.yaml"
-XDG_CONFIG_HOME="$TMP/conf" works "an alias of the settings" -- "$TERN" run -m tales -p Once -n 2 --raw
-fails_with "a model of the hub that is not here" "hf download" -- "$TERN" run -m hf:org/none -p Once
+XDG_CONFIG_HOME="$TMP/conf" works "an alias of the settings file" -- "$TERN" run -m tales -p Once -n 2 --raw
+fails_with "an hf: model that is not in the cache" "hf download" -- "$TERN" run -m hf:org/none -p Once
 exit $failed

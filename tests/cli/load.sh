@@ -1,6 +1,6 @@
-# tern load against a small server that is well, busy, or cuts its streams.
+# tern load against a stub server that works, rejects requests or truncates streams.
 . tests/cli/lib.inc
-command -v python3 >/dev/null || { skip "load: no python3"; exit 0; }
+command -v python3 >/dev/null || { skip "load: python3 is not installed"; exit 0; }
 
 stubs=
 serve() { # KIND: sets url
@@ -11,7 +11,7 @@ serve() { # KIND: sets url
 }
 trap 'kill $stubs 2>/dev/null; rm -rf "$TMP"' EXIT
 
-# holds NAME EXIT PYTHON-EXPRESSION -- flags: r is the report
+# holds NAME EXIT PYTHON-EXPRESSION -- flags: runs tern load; r is the JSON report
 holds() {
   local name=$1 want=$2 expr=$3 rc
   shift 4
@@ -25,42 +25,42 @@ sys.exit(0 if eval(sys.argv[2]) else "found: " + json.dumps(r)[:1500])' "$TMP/r.
 }
 
 serve good
-holds "closed loop: all are counted" 0 \
+holds "closed loop: all requests are counted" 0 \
   'r["completed"] == 30 and r["failed"] == 0 and r["running_max"] == 5 and r["output_tokens"] == 300' -- \
   -c 5 -n 30 --output-tokens 10 --warmup 7
-holds "prompts have the tokens asked for" 0 \
+holds "prompts have the requested tokens" 0 \
   'r["config"]["tokens_per_word"] == 2 and r["input_tokens"] == 10 * 40 + 10 * 60' -- \
   -c 2 -n 10 --prompt-tokens 80 --shared-prefix 120 --output-tokens 2
-holds "ids are exact" 0 'r["input_tokens"] == 4 * 150' -- -n 4 --ids 5-9 --prompt-tokens 50 --shared-prefix 100 --output-tokens 2
-holds "every gap is kept" 0 \
+holds "--ids gives exact lengths" 0 'r["input_tokens"] == 4 * 150' -- -n 4 --ids 5-9 --prompt-tokens 50 --shared-prefix 100 --output-tokens 2
+holds "every gap is recorded" 0 \
   'r["itl_ms"]["n"] == 5 * 19 and r["ttft_ms"]["n"] == 5 and r["gap_max_ms"]["max"] == r["itl_ms"]["max"] and r["itl_ms"]["median"] > 1.5' -- \
   -c 1 -n 5 --output-tokens 20
-holds "open loop: arrivals keep their rate" 0 '60 < r["completed"] < 150 and r["failed"] == 0' -- \
+holds "open loop: arrivals have the requested rate" 0 '60 < r["completed"] < 150 and r["failed"] == 0' -- \
   --rate 100 -d 1 --output-tokens 3
-holds "whole replies" 0 'r["completed"] == 8 and r["ttft_ms"]["n"] == 0 and r["e2e_ms"]["n"] == 8' -- -n 8 --no-stream
+holds "replies without streaming" 0 'r["completed"] == 8 and r["ttft_ms"]["n"] == 0 and r["e2e_ms"]["n"] == 8' -- -n 8 --no-stream
 holds "cancels and disconnects are not errors" 0 \
   'r["failed"] == 0 and r["cancelled"] > 5 and r["disconnected"] > 5 and r["completed"] > 5 and \
    r["cancelled"] + r["disconnected"] + r["completed"] == 80 and r["cancel_ms"]["p95"] < 1000' -- \
   -c 8 -n 80 --output-tokens 30 --cancel-rate 0.3 --disconnect-rate 0.3
-holds "goodput counts who keeps the goals" 0 'r["goodput"]["good"] == 0 and r["completed"] == 6' -- \
+holds "goodput counts requests within the goals" 0 'r["goodput"]["good"] == 0 and r["completed"] == 6' -- \
   -n 6 --output-tokens 10 --goodput ttft:1000,e2e:1
-holds "a seed gives the same load" 0 'r["output_tokens"] == 390' -- -n 10 --output-tokens 8-64 --seed 3
-works "the page" -- "$TERN" load "$url" -n 6 --output-tokens 5 --html "$TMP/r.html"
-grep -q '<svg' "$TMP/r.html" && ! grep -qE 'src=|href=|<script' "$TMP/r.html" && ok "the page needs nothing but itself" ||
-  not_ok "the page needs nothing but itself"
-grep -q '^Mean TTFT (ms): ' "$TMP/out" && grep -q '^Output token throughput (tok/s): ' "$TMP/out" && ok "the block has the usual words" ||
-  not_ok "the block has the usual words: $(cat "$TMP/out")"
+holds "the same seed gives the same load" 0 'r["output_tokens"] == 390' -- -n 10 --output-tokens 8-64 --seed 3
+works "--html" -- "$TERN" load "$url" -n 6 --output-tokens 5 --html "$TMP/r.html"
+grep -q '<svg' "$TMP/r.html" && ! grep -qE 'src=|href=|<script' "$TMP/r.html" && ok "the HTML report is self-contained" ||
+  not_ok "the HTML report refers to other files"
+grep -q '^Mean TTFT (ms): ' "$TMP/out" && grep -q '^Output token throughput (tok/s): ' "$TMP/out" && ok "the text report has the labels of vllm bench" ||
+  not_ok "the text report has the labels of vllm bench: $(cat "$TMP/out")"
 
-holds "too slow is a timeout" 3 'r["errors"] == {"timeout": 3} and r["failed"] == 3' -- -n 3 -c 3 --output-tokens 5000 --timeout 1
+holds "a slow reply is a timeout" 3 'r["errors"] == {"timeout": 3} and r["failed"] == 3' -- -n 3 -c 3 --output-tokens 5000 --timeout 1
 serve refuse
-holds "refusals are errors by kind" 3 'r["errors"] == {"429 queue_full": 10} and r["completed"] == 10' -- -n 20 --output-tokens 3
-holds "errors may be allowed" 0 'abs(r["error_rate"] - 0.5) < 0.1' -- -n 20 --output-tokens 3 --max-error-rate 0.6
+holds "rejections are counted by kind" 3 'r["errors"] == {"429 queue_full": 10} and r["completed"] == 10' -- -n 20 --output-tokens 3
+holds "--max-error-rate allows errors" 0 'abs(r["error_rate"] - 0.5) < 0.1' -- -n 20 --output-tokens 3 --max-error-rate 0.6
 serve cut
-holds "cut streams are told from whole ones" 3 'r["errors"] == {"truncated stream": 10} and r["completed"] == 10' -- \
+holds "truncated streams are errors" 3 'r["errors"] == {"truncated stream": 10} and r["completed"] == 10' -- \
   -c 1 -n 20 --output-tokens 6
 
-fails_with "nobody there" "127.0.0.1:1" -- "$TERN" load http://127.0.0.1:1
-fails_with "no such socket" "no HTTP server" -- "$TERN" load unix:/nowhere/at/all
+fails_with "no server" "127.0.0.1:1" -- "$TERN" load http://127.0.0.1:1
+fails_with "no Unix socket" "no HTTP server" -- "$TERN" load unix:/nowhere/at/all
 for wrong in "" "ftp://x" "http://127.0.0.1:1 --prompt-tokens 9-3" "http://127.0.0.1:1 --goodput speed:3" \
   "http://127.0.0.1:1 --cancel-rate 0.7 --disconnect-rate 0.7" "http://127.0.0.1:1 --clients -1"; do
   "$TERN" load $wrong >"$TMP/out" 2>"$TMP/err"

@@ -1,7 +1,7 @@
-"""A small server for tests of `tern load`: the model says x. Prints its port.
+"""A stub server for tests of `tern load`; every token is "x". Prints its port.
 
 usage: load_stub.py KIND
-KIND: good, refuse (every second one is 429), cut (every second stream ends in the middle)"""
+KIND: good, refuse (every second request is answered 429), cut (every second stream is truncated)"""
 import http.server
 import itertools
 import json
@@ -31,7 +31,7 @@ class Stub(http.server.BaseHTTPRequestHandler):
 
     def event(self, text):
         data = f"data: {text}\n\n".encode()
-        half = len(data) // 2                            # two chunks: an event may come in pieces
+        half = len(data) // 2                            # two chunks: an event may arrive in pieces
         for part in data[:half], data[half:]:
             self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
             self.wfile.flush()
@@ -75,7 +75,7 @@ class Stub(http.server.BaseHTTPRequestHandler):
         try:
             super().handle()
         except OSError:
-            pass                                         # the client left
+            pass                                         # the client disconnected
 
 
 class Server(http.server.ThreadingHTTPServer):

@@ -1,10 +1,12 @@
-# The program as a person uses it.
+# The commands from the command line.
 . tests/cli/lib.inc
 M=models/tern-tales.gguf
 "$TERN" >"$TMP/out" 2>&1
-[ $? -eq 2 ] && grep -q 'usage: tern COMMAND' "$TMP/out" && ok "no verb: help and exit 2" || not_ok "no verb"
+[ $? -eq 2 ] && grep -q 'usage: tern COMMAND' "$TMP/out" && ok "no command: help and exit 2" || not_ok "no command"
 "$TERN" frobnicate >"$TMP/out" 2>&1
-[ $? -eq 2 ] && grep -q frobnicate "$TMP/out" && ok "an unknown verb is named, exit 2" || not_ok "unknown verb"
+[ $? -eq 2 ] && grep -q frobnicate "$TMP/out" && ok "an unknown command is named, exit 2" || not_ok "unknown command"
+"$TERN" --version >"$TMP/out" 2>&1 && grep -qE '^tern [0-9]+\.[0-9]+\.[0-9]+ \(([0-9a-f]{7,}|unknown)\)$' "$TMP/out" &&
+  ok "--version prints the version and the commit" || not_ok "--version: $(cat "$TMP/out")"
 for v in run chat inspect tokenize embed classify eval bench convert; do
   "$TERN" $v --help >"$TMP/out" 2>&1 && grep -q "usage: tern $v" "$TMP/out" && ok "$v --help" || not_ok "$v --help"
   "$TERN" $v --no-such-flag >"$TMP/out" 2>&1 </dev/null
@@ -25,40 +27,40 @@ works "run, seeded, again" -- "$TERN" run -p "Tell me a story." -n 24 --seed 5
 cmp -s "$TMP/out" "$TMP/first" && ok "the same seed gives the same text" || not_ok "the same seed gives the same text"
 grep -q 'tok/s' "$TMP/err" && ok "statistics on stderr" || not_ok "statistics on stderr: $(cat "$TMP/err")"
 echo "Once upon a time" | "$TERN" run -n 8 --temp 0 --raw >"$TMP/out" 2>/dev/null && [ -s "$TMP/out" ] &&
-  ok "a pipe is a prompt" || not_ok "a pipe is a prompt"
+  ok "stdin is a prompt" || not_ok "stdin is a prompt"
 "$TERN" run -p "Once" -n 5 --raw --ids --temp 0 >"$TMP/out" 2>/dev/null
 grep -qE '^([0-9]+ ?)+$' "$TMP/out" && ok "--ids prints ids" || not_ok "--ids: $(cat "$TMP/out")"
 echo '{"type":"object","properties":{"n":{"type":"integer","maximum":9,"minimum":1}},"required":["n"]}' >"$TMP/schema.json"
 works "run --json-schema" -- "$TERN" run -p "A number" --temp 1.5 --json-schema "$TMP/schema.json"
-grep -qE '^\{ ?"n": ?[1-9] ?\}$' "$TMP/out" && ok "a schema is kept" || not_ok "a schema is kept: $(cat "$TMP/out")"
+grep -qE '^\{ ?"n": ?[1-9] ?\}$' "$TMP/out" && ok "the output matches the schema" || not_ok "the output does not match the schema: $(cat "$TMP/out")"
 printf 'root ::= [a-c]{3}\nx ::= y\n' >"$TMP/bad.gbnf"
 "$TERN" run -p x --grammar "$TMP/bad.gbnf" >"$TMP/out" 2>&1
-[ $? -eq 2 ] && grep -q "line 2, column 7: there is no rule 'y'" "$TMP/out" && ok "a bad grammar names its place" || not_ok "a bad grammar: $(cat "$TMP/out")"
+[ $? -eq 2 ] && grep -q "line 2, column 7: there is no rule 'y'" "$TMP/out" && ok "a bad grammar: line and column" || not_ok "a bad grammar: $(cat "$TMP/out")"
 "$TERN" run -p "Tell me a story." -n 400 2>/dev/null | head -c 10 >/dev/null
 rc=${PIPESTATUS[0]}
-[ "$rc" -lt 128 ] && ok "a closed pipe is no crash" || not_ok "a closed pipe: exit $rc"
+[ "$rc" -lt 128 ] && ok "a closed pipe is not a crash" || not_ok "a closed pipe: exit $rc"
 echo "The frog sat" | "$TERN" tokenize -m $M >"$TMP/ids" && "$TERN" tokenize -m $M --decode <"$TMP/ids" >"$TMP/out" &&
-  [ "$(cat "$TMP/out")" = "The frog sat" ] && ok "tokenize and back" || not_ok "tokenize and back: $(cat "$TMP/ids" "$TMP/out")"
+  [ "$(cat "$TMP/out")" = "The frog sat" ] && ok "tokenize and --decode" || not_ok "tokenize and --decode: $(cat "$TMP/ids" "$TMP/out")"
 "$TERN" embed -m $M --similarity "Once upon a time there was a frog." "Once there was a frog." "7 + 8 = 15" >"$TMP/out" 2>"$TMP/err" &&
   python3 -c "v=[float(l.split()[0]) for l in open('$TMP/out')];assert abs(v[0]-1)<1e-3 and v[1]>v[2]" &&
-  ok "embed: what means the same is near" || not_ok "embed --similarity: $(cat "$TMP/out" "$TMP/err")"
+  ok "embed: similar texts have similar vectors" || not_ok "embed --similarity: $(cat "$TMP/out" "$TMP/err")"
 printf 'one\n\ntwo\n' | "$TERN" embed -m $M -d 8 >"$TMP/out" 2>/dev/null
 python3 -c "
 import json
 l=[json.loads(x) for x in open('$TMP/out')]
 assert [x['index'] for x in l]==[0,1] and all(len(x['embedding'])==8 and abs(sum(a*a for a in x['embedding'])-1)<1e-4 for x in l)" &&
-  ok "embed: a line is a text, a vector has length 1" || not_ok "embed by a pipe: $(head -c 300 "$TMP/out")"
+  ok "embed: one text per line, vectors of length 1" || not_ok "embed from stdin: $(head -c 300 "$TMP/out")"
 G=tests/golden/onnx
 printf 'the dog\ta cat\n' | "$TERN" classify -m $G/classify --pairs >"$TMP/out" 2>"$TMP/err" && grep -q '"label":"' "$TMP/out" &&
   "$TERN" classify -m $G/classify/model.onnx "the dog" | grep -q '"label":"bad","score":0.5844' &&
   ok "classify: texts and pairs, by folder and by file" || not_ok "classify: $(cat "$TMP/out" "$TMP/err")"
 "$TERN" inspect $G/embed | grep -q 'embed: 16 dimensions from last_hidden_state, pooling: mean' &&
   ! "$TERN" classify -m $G/embed x 2>"$TMP/err" && grep -q 'its task is embed' "$TMP/err" &&
-  ok "inspect tells what a graph is for, and classify keeps to it" || not_ok "inspect of a graph: $(cat "$TMP/err")"
+  ok "inspect shows the task of an ONNX model, and classify checks it" || not_ok "inspect of a graph: $(cat "$TMP/err")"
 "$TERN" embed -m $M -d 100000 x >"$TMP/out" 2>&1
-[ $? -eq 1 ] && grep -q 256 "$TMP/out" && ok "embed: too many dimensions are told" || not_ok "embed -d: $(cat "$TMP/out")"
+[ $? -eq 1 ] && grep -q 256 "$TMP/out" && ok "embed: too many dimensions are rejected" || not_ok "embed -d: $(cat "$TMP/out")"
 works "bench" -- "$TERN" bench -m $M -p 32 -n 8 -r 2 --batch 1,2 -o json
-python3 - "$TMP/out" <<'P' && ok "bench json has its fields" || not_ok "bench json: $(tail -c 300 "$TMP/out")"
+python3 - "$TMP/out" <<'P' && ok "bench -o json has all fields" || not_ok "bench json: $(tail -c 300 "$TMP/out")"
 import json, sys
 j = json.loads(open(sys.argv[1]).read().strip().splitlines()[-1])
 for k in "prompt_tok_s decode_tok_s weight_gb_s bandwidth_share load_ms first_token_ms peak_rss_bytes".split():
@@ -74,8 +76,8 @@ assert j['rel_err'] < (0.05 if '$t' == 'Q8_0' else 2e-3), j" && ok "$t agrees wi
 done
 for m in gpt2 bloom falcon-mq glm4_moe; do
   works "convert $m" -- "$TERN" convert tests/golden/hf/$m "$TMP/$m.gguf" --type BF16
-  works "eval $m with F32 keys and values" -- "$TERN" eval logits -m "$TMP/$m.gguf" --golden tests/golden/hf/$m/golden.safetensors --kv-type f32
+  works "eval $m with an F32 KV cache" -- "$TERN" eval logits -m "$TMP/$m.gguf" --golden tests/golden/hf/$m/golden.safetensors --kv-type f32
 done
-fails_with "convert from nowhere" nowhere -- "$TERN" convert "$TMP/nowhere" "$TMP/x.gguf"
+fails_with "convert of a missing folder" nowhere -- "$TERN" convert "$TMP/nowhere" "$TMP/x.gguf"
 [ ! -e "$TMP/x.gguf" ] && ok "a failed convert leaves no file" || not_ok "a failed convert leaves a file"
 exit $failed

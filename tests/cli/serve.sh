@@ -1,11 +1,11 @@
-# tern serve from outside: settings, keys, routes, health, life.
+# tern serve: settings, keys, routes, health, metrics, signals, shutdown.
 . tests/cli/lib.inc
 M=models/tern-tales.gguf
 unset TERN_MODEL TERN_PORT TERN_CONFIG
 server=
 stop_server() { [ -n "$server" ] && kill -9 "$server" 2>/dev/null && wait "$server" 2>/dev/null; server=; }
 trap 'stop_server; rm -rf "$TMP"' EXIT
-# start NAME flags...: a server on a free port, ready; its log in $TMP/NAME.log, its address in $url
+# start NAME flags...: starts a server on a free port and waits until it is ready; log in $TMP/NAME.log, address in $url
 start() {
   local log=$TMP/$1.log
   : >"$log"
@@ -18,10 +18,10 @@ start() {
     kill -0 $server 2>/dev/null || break
     sleep 0.1
   done
-  not_ok "a server starts with '$*': $(tail -n 3 "$log")"
+  not_ok "the server starts with '$*': $(tail -n 3 "$log")"
   exit 1
 }
-# status WANT NAME curl-args...: the status of the reply; its body in $TMP/body, its headers in $TMP/head
+# status WANT NAME curl-args...: the reply has status WANT; body in $TMP/body, headers in $TMP/head
 status() {
   local want=$1 name=$2 got
   shift 2
@@ -31,14 +31,14 @@ status() {
 body_has() { grep -qF -- "$2" "$TMP/body" && ok "$1" || not_ok "$1: no '$2' in: $(head -c 400 "$TMP/body")"; }
 head_has() { grep -qi -- "$2" "$TMP/head" && ok "$1" || not_ok "$1: no '$2' in: $(cat "$TMP/head")"; }
 log_has() { grep -q -- "$3" "$TMP/$2.log" && ok "$1" || not_ok "$1: no '$3' in: $(tail -n 5 "$TMP/$2.log")"; }
-# begin_stream body: a stream in the background, into $TMP/stream; returns when something came
+# begin_stream BODY: starts a stream into $TMP/stream in the background; returns when the first bytes arrived
 begin_stream() {
   : >"$TMP/stream"
   curl -sN -m 60 -H 'x-api-key: sk-new' -d "$1" "$url/v1/completions" >"$TMP/stream" &
   long=$!
   for _ in $(seq 100); do [ -s "$TMP/stream" ] && break; sleep 0.05; done
 }
-# refused NAME WORD flags...: exit code 2, one line with the word
+# refused NAME WORD flags...: exit code 2, and one line on stderr that contains WORD
 refused() {
   local name=$1 word=$2
   shift 2
@@ -49,11 +49,11 @@ refused() {
 }
 
 works "serve --help" -- "$TERN" serve --help
-grep -q 'TERN_MAX_SEQS; default: 16' "$TMP/out" && grep -q '^engine:' "$TMP/out" && ok "help has groups, variables and defaults" || not_ok "serve --help"
+grep -q 'TERN_MAX_SEQS; default: 16' "$TMP/out" && grep -q '^engine:' "$TMP/out" && ok "--help has groups, variables and defaults" || not_ok "serve --help"
 works "serve --help=tls" -- "$TERN" serve --help=tls
-grep -q tls-cert "$TMP/out" && ! grep -q max-batch "$TMP/out" && ok "help by a word" || not_ok "serve --help=tls"
+grep -q tls-cert "$TMP/out" && ! grep -q max-batch "$TMP/out" && ok "--help=WORD filters" || not_ok "serve --help=tls"
 works "--print-config" -- env TERN_AGE_MS=7 "$TERN" serve -b 64 --print-config
-python3 - "$TMP/out" <<'P' && ok "--print-config shows values and where they are from" || not_ok "--print-config"
+python3 - "$TMP/out" <<'P' && ok "--print-config shows values and their origin" || not_ok "--print-config"
 import json, sys
 j = json.load(open(sys.argv[1]))
 assert j["max-batch"] == {"value": 64, "from": "flag"} and j["age-ms"] == {"value": 7, "from": "env"}, j
@@ -62,44 +62,44 @@ P
 refused "an unknown flag" "did you mean --max-batch" --max-bacth 3
 refused "a value out of range" "from 0 to 65535" --port 70000
 printf 'port: 1\nmax-batch: lots\n' >"$TMP/bad.yaml"
-refused "a bad YAML value, with its line" "bad.yaml:2: max-batch is 'lots'" --config "$TMP/bad.yaml"
-refused "elsewhere than loopback without a key" "--allow-open" -m $M --host 0.0.0.0 --port 0
-fails_with "a model that is not there" nowhere.gguf -- "$TERN" serve -m "$TMP/nowhere.gguf" --port 0
+refused "a bad YAML value: file and line" "bad.yaml:2: max-batch is 'lots'" --config "$TMP/bad.yaml"
+refused "another address than loopback without a key" "--allow-open" -m $M --host 0.0.0.0 --port 0
+fails_with "a missing model" nowhere.gguf -- "$TERN" serve -m "$TMP/nowhere.gguf" --port 0
 printf 'GGUF' >"$TMP/cut.gguf"
 timeout 20 "$TERN" serve -m "$TMP/cut.gguf" --port 0 >"$TMP/out" 2>"$TMP/err"
-[ $? -eq 1 ] && tail -n 1 "$TMP/err" | grep -q cut.gguf && ok "a server without any good model ends with 1" || not_ok "bad model: $(cat "$TMP/err")"
+[ $? -eq 1 ] && tail -n 1 "$TMP/err" | grep -q cut.gguf && ok "no model can be loaded: exit 1" || not_ok "bad model: $(cat "$TMP/err")"
 timeout 20 "$TERN" serve -m $M --port 0 --memory-limit 1M >"$TMP/out" 2>"$TMP/err"
-[ $? -eq 1 ] && grep -q 'memory-limit is 1.0' "$TMP/err" && ok "over the memory limit: the numbers are said" || not_ok "memory limit: $(cat "$TMP/err")"
+[ $? -eq 1 ] && grep -q 'memory-limit is 1.0' "$TMP/err" && ok "over --memory-limit: the error has the numbers" || not_ok "memory limit: $(cat "$TMP/err")"
 
 start plain --metrics-compat vllm,llamacpp --log-format json
 status 200 "/health" "$url/health"
-body_has "health says ok" '{"status":"ok"}'
+body_has "/health: body" '{"status":"ok"}'
 status 200 "/ready" "$url/ready"
-head_has "a correlation id is made" '^x-correlation-id: req-'
+head_has "a correlation id is generated" '^x-correlation-id: req-'
 status 200 "/ready with an id" -H 'X-Correlation-Id: my.id:1' "$url/ready"
-head_has "a correlation id is kept" '^x-correlation-id: my.id:1'
+head_has "a correlation id is returned" '^x-correlation-id: my.id:1'
 status 200 "/ready with a bad id" -H 'X-Correlation-Id: <script>' "$url/ready"
 head_has "a bad correlation id is replaced" '^x-correlation-id: req-'
 status 404 "an unknown path" "$url/nowhere"
-body_has "404 has the envelope" '"error":{"message":'
+body_has "404: error object" '"error":{"message":'
 status 405 "a wrong method" -X DELETE "$url/v1/chat/completions"
-head_has "405 names the methods" '^allow: POST'
+head_has "405: allow header" '^allow: POST'
 status 405 "POST to /health" -X POST -d x "$url/health"
 status 200 "HEAD" -I "$url/health"
 status 200 "the page" "$url/"
-head_has "the page has a policy" '^content-security-policy:'
+head_has "the page has a Content-Security-Policy" '^content-security-policy:'
 etag=$(sed -n 's/^[Ee][Tt]ag: *\(.*\)\r$/\1/p' "$TMP/head")
-status 304 "the page again, unchanged" -H "If-None-Match: $etag" "$url/"
+status 304 "the page with If-None-Match" -H "If-None-Match: $etag" "$url/"
 status 405 "OPTIONS without --cors" -X OPTIONS "$url/v1/models"
-status 403 "a page of another origin may not post" -H 'Origin: http://evil.example' -d '{}' "$url/v1/chat/completions"
-status 200 "its own may" -H "Origin: $url" -d '{"messages":[{"role":"user","content":"hi"}],"max_tokens":4}' "$url/v1/chat/completions"
+status 403 "a POST from another origin" -H 'Origin: http://evil.example' -d '{}' "$url/v1/chat/completions"
+status 200 "a POST from the same origin" -H "Origin: $url" -d '{"messages":[{"role":"user","content":"hi"}],"max_tokens":4}' "$url/v1/chat/completions"
 status 200 "traceparent" -H 'traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' -d '{"prompt":"Once","max_tokens":4}' "$url/v1/completions"
-head_has "traceparent is passed on" '^traceparent: 00-0af7651916cd43dd8448eb211c80319c'
+head_has "traceparent is returned" '^traceparent: 00-0af7651916cd43dd8448eb211c80319c'
 status 200 "/execute with messages" -d '{"messages":[{"role":"user","content":"hi"}],"max_tokens":4}' "$url/execute"
-body_has "is a chat" '"message":'
+body_has "/execute with messages: a chat completion" '"message":'
 status 200 "/v2/execute with a prompt" -d '{"prompt":"Once","max_tokens":4}' "$url/v2/execute"
-body_has "is a text" '"text":'
-status 404 "/cancel of what never was" -d '{"id":"nothing"}' "$url/cancel"
+body_has "/v2/execute with a prompt: a text completion" '"text":'
+status 404 "/cancel of an unknown id" -d '{"id":"nothing"}' "$url/cancel"
 curl -sN -m 60 -H 'X-Correlation-Id: to-cancel' -d '{"prompt":"Once","max_tokens":450,"ignore_eos":true}' "$url/v1/completions" >"$TMP/cancelled" &
 long=$!
 for _ in $(seq 100); do
@@ -110,7 +110,7 @@ done
 wait $long
 grep -q '"cancelled":true' "$TMP/body" && grep -q cancelled "$TMP/cancelled" && ok "/cancel with an id" || not_ok "/cancel: $(cat "$TMP/body"): $(head -c 200 "$TMP/cancelled")"
 status 200 "/status" "$url/status"
-python3 - "$TMP/body" docs/serving.md <<'P' && ok "/status has every name the document has" || not_ok "/status"
+python3 - "$TMP/body" docs/serving.md <<'P' && ok "/status has every field of docs/serving.md" || not_ok "/status"
 import json, re, sys
 got = json.load(open(sys.argv[1]))
 want = json.loads(re.search(r"```json\n(.*?)```", open(sys.argv[2]).read(), re.S).group(1))
@@ -128,7 +128,7 @@ check(want, got, "status")
 assert got["models"][0]["state"] == "ready" and got["tokens"]["generated"] > 0 and got["requests"]["submitted"] == 5, got
 P
 status 200 "/metrics" "$url/metrics"
-python3 - "$TMP/body" <<'P' && ok "/metrics is well formed and complete" || not_ok "/metrics"
+python3 - "$TMP/body" <<'P' && ok "/metrics is valid and complete" || not_ok "/metrics"
 import re, sys
 text = open(sys.argv[1]).read()
 types, seen, series = {}, set(), set()
@@ -162,9 +162,9 @@ assert sum(float(l.split()[-1]) for l in text.splitlines() if l[0] != "#" and "r
 P
 kill -TERM $server
 wait $server
-[ $? -eq 0 ] && ok "SIGTERM ends it with 0" || not_ok "SIGTERM"
+[ $? -eq 0 ] && ok "SIGTERM: exit 0" || not_ok "SIGTERM"
 server=
-python3 - "$TMP/plain.log" <<'P' && ok "every line of a JSON log is an object; the access line has the time split" || not_ok "JSON log: $(tail -n 3 "$TMP/plain.log")"
+python3 - "$TMP/plain.log" <<'P' && ok "JSON log: every line is an object, access lines have the time split" || not_ok "JSON log: $(tail -n 3 "$TMP/plain.log")"
 import json, sys
 lines = [json.loads(l) for l in open(sys.argv[1])]
 assert all({"time", "level", "msg"} <= set(l) for l in lines)
@@ -180,28 +180,28 @@ chmod 600 "$TMP/keys"
 printf 'rate-per-min: 100\n' >"$TMP/tern.yaml"
 start keys -c 8192 --kv-tokens 8192 --api-key-file "$TMP/keys" --config "$TMP/tern.yaml" --socket "$TMP/sock" --cors --log-prompts
 chat='{"messages":[{"role":"user","content":"secret words"}],"max_tokens":4}'
-status 200 "health needs no key" "$url/health"
-status 200 "the page needs no key" "$url/"
-status 401 "models need one" "$url/v1/models"
-body_has "401 has its code" '"code":"unauthorized"'
+status 200 "/health without a key" "$url/health"
+status 200 "the page without a key" "$url/"
+status 401 "/v1/models without a key" "$url/v1/models"
+body_has "401: error code" '"code":"unauthorized"'
 status 401 "a wrong key" -H 'Authorization: Bearer sk-wrong' "$url/v1/models"
 status 200 "Bearer" -H 'Authorization: Bearer sk-one' "$url/v1/models"
 status 200 "x-api-key" -H 'x-api-key: sk-one' "$url/v1/models"
-status 401 "metrics need an admin's" -H 'x-api-key: sk-one' "$url/metrics"
-status 200 "metrics with an admin's" -H 'x-api-key: sk-adm' "$url/metrics"
-status 200 "status with an admin's" -H 'x-api-key: sk-adm' "$url/status"
+status 401 "/metrics without an admin key" -H 'x-api-key: sk-one' "$url/metrics"
+status 200 "/metrics with an admin key" -H 'x-api-key: sk-adm' "$url/metrics"
+status 200 "/status with an admin key" -H 'x-api-key: sk-adm' "$url/status"
 status 200 "over the Unix socket" --unix-socket "$TMP/sock" -H 'x-api-key: sk-adm' http://x/v1/models
-[ "$(stat -c %a "$TMP/sock")" = 600 ] && ok "the socket is its owner's" || not_ok "mode of the socket"
-status 200 "the first of two" -H 'x-api-key: sk-one' -d "$chat" "$url/v1/chat/completions"
-status 200 "the second of two" -H 'x-api-key: sk-one' -d "$chat" "$url/v1/chat/completions"
-status 429 "the third is too many" -H 'x-api-key: sk-one' -d "$chat" "$url/v1/chat/completions"
-body_has "429 has its code" '"code":"rate_limited"'
-head_has "429 says when" '^retry-after: [0-9]'
+[ "$(stat -c %a "$TMP/sock")" = 600 ] && ok "the socket has mode 600" || not_ok "mode of the socket"
+status 200 "rate 2/min: first request" -H 'x-api-key: sk-one' -d "$chat" "$url/v1/chat/completions"
+status 200 "rate 2/min: second request" -H 'x-api-key: sk-one' -d "$chat" "$url/v1/chat/completions"
+status 429 "rate 2/min: third request" -H 'x-api-key: sk-one' -d "$chat" "$url/v1/chat/completions"
+body_has "rate limit: error code" '"code":"rate_limited"'
+head_has "rate limit: retry-after" '^retry-after: [0-9]'
 curl -sN -m 60 -H 'x-api-key: sk-two' -d '{"prompt":"Once","max_tokens":8000,"ignore_eos":true,"stream":true}' "$url/v1/completions" >/dev/null &
 long=$!
 sleep 0.3
-status 429 "one at once" -H 'x-api-key: sk-two' -d "$chat" "$url/v1/chat/completions"
-body_has "429 has its code" '"code":"concurrency_limit"'
+status 429 "concurrency 1: second request" -H 'x-api-key: sk-two' -d "$chat" "$url/v1/chat/completions"
+body_has "concurrency limit: error code" '"code":"concurrency_limit"'
 kill $long 2>/dev/null
 wait $long 2>/dev/null
 for _ in $(seq 50); do
@@ -209,28 +209,28 @@ for _ in $(seq 50); do
   [ "$got" = 200 ] && break
   sleep 0.1
 done
-[ "$got" = 200 ] && ok "what a client left gives back" || not_ok "concurrency was not given back: $got"
-status 400 "a bad body gives back too" -H 'x-api-key: sk-two' -d '{' "$url/v1/chat/completions"
-status 200 "a bad body gives back too, again" -H 'x-api-key: sk-two' -d "$chat" "$url/v1/chat/completions"
-status 204 "preflight" -X OPTIONS -H 'Origin: http://a.example' -H 'Access-Control-Request-Headers: authorization' "$url/v1/chat/completions"
-head_has "preflight allows the header" '^access-control-allow-headers: authorization'
+[ "$got" = 200 ] && ok "a disconnect releases the concurrency" || not_ok "the concurrency was not released: $got"
+status 400 "a bad body" -H 'x-api-key: sk-two' -d '{' "$url/v1/chat/completions"
+status 200 "a bad body releases the concurrency" -H 'x-api-key: sk-two' -d "$chat" "$url/v1/chat/completions"
+status 204 "CORS preflight" -X OPTIONS -H 'Origin: http://a.example' -H 'Access-Control-Request-Headers: authorization' "$url/v1/chat/completions"
+head_has "CORS preflight: allowed headers" '^access-control-allow-headers: authorization'
 status 200 "another origin with --cors" -H 'Origin: http://a.example' -H 'x-api-key: sk-adm' -d "$chat" "$url/v1/chat/completions"
-head_has "it may read" '^access-control-allow-origin: \*'
-log_has "prompts are logged when asked for" keys 'prompt="secret words"'
+head_has "CORS: allow-origin" '^access-control-allow-origin: \*'
+log_has "--log-prompts logs prompts" keys 'prompt="secret words"'
 printf 'sk-new name=one rate=0\n' >"$TMP/keys"
 printf 'rate-per-min: 200\nmax-batch: 9\n' >"$TMP/tern.yaml"
 kill -HUP $server
 sleep 0.3
-status 401 "SIGHUP: an old key is gone" -H 'x-api-key: sk-one' "$url/v1/models"
-status 200 "SIGHUP: a new one is there" -H 'x-api-key: sk-new' -d "$chat" "$url/v1/chat/completions"
-log_has "SIGHUP: what changed is logged" keys 'changed: rate-per-min, max-batch (needs a restart)'
+status 401 "SIGHUP: the old key is rejected" -H 'x-api-key: sk-one' "$url/v1/models"
+status 200 "SIGHUP: the new key is accepted" -H 'x-api-key: sk-new' -d "$chat" "$url/v1/chat/completions"
+log_has "SIGHUP: changes are logged" keys 'changed: rate-per-min, max-batch (needs a restart)'
 printf 'sk-x rate=bad\n' >"$TMP/keys"
 kill -HUP $server
 sleep 0.3
 status 200 "SIGHUP: a bad file changes nothing" -H 'x-api-key: sk-new' "$url/v1/models"
-log_has "SIGHUP: and is named" keys 'API keys are unchanged'
+log_has "SIGHUP: the bad file is logged" keys 'API keys are unchanged'
 
-# Life: a stream goes on while it drains; a second signal cuts it.
+# Shutdown: streams continue while the server drains; a second signal ends them.
 begin_stream '{"prompt":"Once","max_tokens":300,"ignore_eos":true,"stream":true}'
 kill -TERM $server
 wait $server
@@ -238,13 +238,13 @@ rc=$?
 server=
 wait $long
 [ $rc -eq 0 ] && grep -q '\[DONE\]' "$TMP/stream" && grep -q '"finish_reason":"length"' "$TMP/stream" &&
-  ok "SIGTERM lets a stream end" || not_ok "SIGTERM: exit $rc, $(tail -c 200 "$TMP/stream")"
+  ok "SIGTERM: a stream runs to its end" || not_ok "SIGTERM: exit $rc, $(tail -c 200 "$TMP/stream")"
 [ -f "$B/tests/fake_nvml.so" ] && export TERN_NVML_LIB=$B/tests/fake_nvml.so
 start twice -c 8192 --kv-type f8
 unset TERN_NVML_LIB
 curl -s "$url/status" >"$TMP/status"
 curl -s "$url/metrics" >"$TMP/metrics"
-python3 - "$TMP/status" "$TMP/metrics" "$B/tests/fake_nvml.so" <<'P' && ok "/status tells of F8 keys and values, and of GPUs by NVML" || not_ok "/status with NVML"
+python3 - "$TMP/status" "$TMP/metrics" "$B/tests/fake_nvml.so" <<'P' && ok "/status shows an F8 KV cache, and GPUs by NVML" || not_ok "/status with NVML"
 import json, os, sys
 s, m = json.load(open(sys.argv[1])), open(sys.argv[2]).read()
 assert s["models"][0]["kv_type"] == "F8_E4M3", s["models"]
@@ -259,14 +259,14 @@ begin_stream '{"prompt":"Once","max_tokens":8000,"ignore_eos":true,"stream":true
 began=$(date +%s%N)
 kill -TERM $server
 sleep 0.2
-kill -0 $server 2>/dev/null && ok "it drains" || not_ok "it did not wait for the stream"
+kill -0 $server 2>/dev/null && ok "SIGTERM drains" || not_ok "the server did not wait for the stream"
 kill -TERM $server
 wait $server
 rc=$?
 server=
 took=$((($(date +%s%N) - began) / 1000000))
 wait $long
-[ $rc -eq 0 ] && [ $took -lt 5000 ] && ok "a second SIGTERM ends it now" || not_ok "second SIGTERM: exit $rc after $took ms: $(tail -n 3 "$TMP/twice.log")"
+[ $rc -eq 0 ] && [ $took -lt 5000 ] && ok "a second SIGTERM ends the server at once" || not_ok "second SIGTERM: exit $rc after $took ms: $(tail -n 3 "$TMP/twice.log")"
 start timeout -c 8192 --drain-timeout 300ms
 begin_stream '{"prompt":"Once","max_tokens":8000,"ignore_eos":true,"stream":true}'
 kill -TERM $server
@@ -274,13 +274,13 @@ wait $server
 rc=$?
 server=
 wait $long
-[ $rc -eq 0 ] && log_has "the drain timeout cuts what runs" timeout 'the drain timeout has passed' || not_ok "drain timeout: exit $rc"
+[ $rc -eq 0 ] && log_has "the drain timeout ends running requests" timeout 'the drain timeout has passed' || not_ok "drain timeout: exit $rc"
 
 if openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout "$TMP/key.pem" -out "$TMP/cert.pem" 2>/dev/null; then
   start tls --tls-cert "$TMP/cert.pem" --tls-key "$TMP/key.pem"
   case $url in https://*) status 200 "TLS" "$url/v1/models" ;; *) not_ok "TLS: $url" ;; esac
   kill -TERM $server; wait $server; server=
 else
-  skip "TLS: no openssl program"
+  skip "TLS: openssl is not installed"
 fi
 exit $failed
