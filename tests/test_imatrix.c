@@ -12,10 +12,10 @@ static void put_u32(struct buf *b, uint32_t v) { buf_add(b, &v, 4); }
 
 static void make(struct imatrix *m)
 {
-    struct imatrix_entry *a = imatrix_entry(m, STR("blk.0.attn_q.weight"), 8, 1);
+    struct imatrix_entry *a = imatrix_add(m, STR("blk.0.attn_q.weight"), 8, 1);
     for (int i = 0; i < 8; i++) a->sums[i] = (float)(i * i);
     a->counts[0] = 4;
-    struct imatrix_entry *b = imatrix_entry(m, STR("blk.0.ffn_up_exps.weight"), 4, 3);
+    struct imatrix_entry *b = imatrix_add(m, STR("blk.0.ffn_up_exps.weight"), 4, 3);
     for (int i = 0; i < 12; i++) b->sums[i] = (float)(i + 1);
     b->counts[0] = 1, b->counts[1] = 2, b->counts[2] = 0;
     m->dataset = "tales.txt";
@@ -36,7 +36,7 @@ static void it_comes_back_as_written(void **state)
     assert_int_equal(back.n, 2);
     assert_string_equal(back.dataset, "tales.txt");
     assert_int_equal(back.n_chunks, 7);
-    struct imatrix_entry *b = imatrix_entry(&back, STR("blk.0.ffn_up_exps.weight"), 0, 0);
+    struct imatrix_entry *b = imatrix_find(&back, STR("blk.0.ffn_up_exps.weight"));
     assert_non_null(b);
     assert_int_equal(b->n_mats, 3);
     assert_int_equal(b->cols, 4);

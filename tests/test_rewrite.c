@@ -310,7 +310,7 @@ static void a_disk_without_room_is_told_before(void **state)
     struct err e = { 0 };
     assert_int_equal(rewrite_room(temp_dir(), 1000, &e), OK);
     assert_int_equal(rewrite_room(temp_dir(), UINT64_MAX / 2, &e), E_IO);
-    assert_non_null(strstr(e.msg, "GiB left"));
+    assert_non_null(strstr(e.msg, "GiB of the disk are free"));
 }
 
 int main(void)

@@ -212,7 +212,7 @@ static int write_imatrix(struct collect *c, const struct eval_opt *o, const char
     for (int i = 0; i < c->n; i++) {
         const struct column_sums *s = &c->all[i];
         if (s->count == 0) continue;
-        struct imatrix_entry *en = cli_need(imatrix_entry(&m, str_c(s->name), s->cols, s->n_mats));
+        struct imatrix_entry *en = cli_need(imatrix_add(&m, str_c(s->name), s->cols, s->n_mats));
         for (int k = 0; k < s->cols; k++) en->sums[s->mat * s->cols + k] = (float)s->sums[k];
         en->counts[s->mat] = (float)s->count;
     }

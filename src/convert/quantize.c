@@ -106,7 +106,7 @@ static bool imatrix_knows_any(struct quantize *q)
 
     for (size_t i = 0; i < n; i++) {
         const struct source_tensor *t = q->list ? q->list[i] : source_tensor(q->src, i);
-        if (imatrix_entry(&q->imatrix, t->name, 0, 0)) return true;
+        if (imatrix_find(&q->imatrix, t->name)) return true;
     }
     return false;
 }

@@ -1,8 +1,9 @@
-/* plan.h - which tensor gets which dtype, and why.
+/* plan.h - which tensor gets which data type when a model is quantized, and why.
  *
- * A mix is a number format for most matrices and rules for those that matter more: the head,
- * what goes into the residual, values of attention, early and late layers. The mixes are those
- * people know by name, with the choices they know. A plan is made of names and shapes alone. */
+ * A mix is a data type for most matrices, and rules that give more bits to tensors whose errors
+ * matter more: the output head, attention values, down projections, early and late layers. The
+ * mixes have the names and the rules of llama.cpp's quantize tool (Q4_K_M and so on), so that files
+ * are comparable. A plan depends on tensor names and shapes only, not on the data. */
 #ifndef TERN_QUANT_PLAN_H
 #define TERN_QUANT_PLAN_H
 
@@ -14,56 +15,57 @@
 struct plan_mix {
     const char *name;  /* "Q4_K_M" */
     enum dtype type;   /* of most matrices */
-    int file_type;     /* GGUF's number for it; -1: it has none */
-    const char *about; /* one line */
+    int file_type;     /* GGUF's general.file_type; -1: none is defined */
+    const char *about; /* one line of help */
 };
 
-const struct plan_mix *plan_mix_at(int i);                /* NULL past the last */
-const struct plan_mix *plan_mix_by_name(struct str name); /* any case; NULL: there is none */
+const struct plan_mix *plan_mix_at(int i);                /* NULL after the last */
+const struct plan_mix *plan_mix_by_name(struct str name); /* any case; NULL: no such mix */
 
-/* "ffn_down=q6_k": tensors in whose name the pattern (PCRE2) is found get that type. */
+/* A user's rule "PATTERN=TYPE": tensors whose name matches the regular expression get that type. */
 struct plan_rule;
 
 struct plan_opt {
     const struct plan_mix *mix;
-    bool pure; /* no rules: every matrix in the mix's type */
+    bool pure; /* without the rules of the mix: every matrix gets its type */
     bool has_imatrix;
-    bool requantize;         /* quantized tensors are taken apart again */
-    enum dtype output, embd; /* DT_NONE: as the mix has it */
-    struct plan_rule *rules; /* the first that fits counts */
+    bool requantize;         /* allow quantizing tensors that are quantized already */
+    enum dtype output, embd; /* types of head and embedding; DT_NONE: by the mix */
+    struct plan_rule *rules; /* the first that matches wins; owned by the caller */
 };
 
 struct plan_item {
-    const struct source_tensor *from;
-    enum dtype type;
-    const char *why; /* a few words */
-    uint64_t bytes;  /* in the new file */
-    int64_t rows, cols;
+    const struct source_tensor *from; /* borrowed from the source */
+    enum dtype type;                  /* in the new file */
+    const char *why;                  /* reason for the type, a few words; static */
+    uint64_t bytes;                   /* in the new file */
+    int64_t rows, cols;               /* rows of all matrices together */
 };
 
 struct plan {
-    struct plan_item *items; /* in the order of the source */
+    struct plan_item *items; /* [n], in the order of the source */
     int n;
-    uint64_t bytes, from_bytes;
+    uint64_t bytes, from_bytes; /* tensor data of the new file and of the source */
 };
 
-/* What the choices look at besides names and shapes. */
+/* Properties of the model that the rules depend on. */
 struct plan_model {
     const char *path; /* for errors */
-    bool falcon;
-    int n_experts, n_gqa; /* queries that share a key */
+    bool falcon;      /* llama.cpp has other rules for this architecture */
+    int n_experts;    /* 0: dense */
+    int n_gqa;        /* query heads per KV head */
 };
 
+/* Parses text and appends the rule. E_INVALID: not PATTERN=TYPE, or no valid pattern or type. */
 int plan_rule_add(struct plan_rule **list, const char *text, struct err *e);
-void plan_rules_free(struct plan_rule *list); /* NULL is fine */
+void plan_rules_free(struct plan_rule *list); /* NULL is allowed */
 
-/* Of tensors by their GGUF names; in a's memory. What cannot be done is E_UNSUPPORTED or E_INVALID,
- * by name.
- */
+/* Plans the n tensors of list, which have GGUF names. The plan is allocated from a. E_UNSUPPORTED
+ * or E_INVALID name the tensor that cannot be converted. */
 int plan_make(struct plan *out, struct arena *a, const struct plan_model *m,
               const struct source_tensor *const *list, int n, const struct plan_opt *opt,
               struct err *e);
-/* Of all tensors of a GGUF file. */
+/* Plans all tensors of a GGUF file. */
 int plan_gguf(struct plan *out, struct arena *a, const struct source *src,
               const struct plan_opt *opt, struct err *e);
 #endif

@@ -1,3 +1,9 @@
+/* rewrite.c - the pipeline behind rewrite.h.
+ *
+ * The main thread is thread 0 of the team. In each round it first writes the previous piece to the
+ * file, then joins the other threads in encoding the current one; two buffers alternate. Rows that
+ * keep their type are written from the mapped source without a copy. Checksums are sums over rows,
+ * so threads may add theirs in any order. */
 #include "quant/rewrite.h"
 
 #include "base/buf.h"
@@ -15,43 +21,44 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-#define PIECE_BYTES (8u << 20)
-#define STEP_NUMBERS 16384 /* a thread takes so many at a time, in whole rows */
+#define PIECE_BYTES (8u << 20) /* encoded per round */
+#define STEP_ELEMENTS 16384    /* elements a thread takes at a time, in whole rows */
 
 struct job {
     const struct rewrite_opt *opt;
     struct rewrite_result *out;
     const struct rtn *rtn;
     struct par *par;
-    struct arena arena; /* weights of the tensor under way */
+    struct arena arena; /* error weights of the current tensor */
     struct ggufw *w;
-    uint64_t *sums; /* [plan->n] of the bytes that were meant */
+    uint64_t *sums; /* [plan->n] checksum of each tensor as encoded */
     uint64_t start_ns, done_bytes;
-    /* the tensor under way */
-    int at;
+    /* The current tensor: */
+    int at; /* its index in the plan */
     const struct plan_item *it;
-    const float *weights; /* [n_mats][cols] or NULL */
+    char name[128];       /* for progress; may be cut */
+    const float *weights; /* [n_mats][cols] error weights, or NULL */
     int64_t rows_per_mat;
-    uint64_t from_bytes, to_bytes; /* of a row */
-    /* the piece under way; copied rows stay where they are */
+    uint64_t from_bytes, to_bytes; /* per row */
+    /* The current piece: */
     int64_t row0;
-    int n_rows, step;
-    unsigned char *piece[2];
+    int n_rows, step;        /* rows of the piece; rows a thread takes at a time */
+    unsigned char *piece[2]; /* two buffers that alternate */
     size_t piece_bytes[2];
-    unsigned char *to;
-    int turn;
-    /* the piece before it, which the first thread writes before it joins the others */
+    unsigned char *to; /* where the rows are: a buffer, or the source for copied rows */
+    int side;          /* which of the two buffers */
+    /* The previous piece, which thread 0 writes before it encodes: */
     const void *pending;
     size_t pending_bytes;
-    /* by thread */
-    float **x, **y; /* [cols] */
-    struct rewrite_loss *loss;
-    uint64_t *sum;
-    _Atomic int64_t bad_row; /* the first row that holds no numbers; -1: none */
+    /* Per thread: */
+    float **x, **y;            /* [cols] a row, and scratch */
+    struct rewrite_loss *loss; /* of the current tensor */
+    uint64_t *sum;             /* checksum of the current tensor */
+    _Atomic int64_t bad_row;   /* the first row with a NaN or infinity; -1: none */
 };
 
-/* Of eight bytes at a time: enough to tell that what was meant is what was written. */
-static uint64_t sum_of(const void *p, size_t n, uint64_t row)
+/* Checksum of a row, 32 bytes at a time. Detects I/O errors, not attacks. */
+static uint64_t checksum_row(const void *p, size_t n, uint64_t row)
 {
     const unsigned char *b = p;
     uint64_t h[4] = { 1, 2, 3, 4 }, v[4];
@@ -64,14 +71,15 @@ static uint64_t sum_of(const void *p, size_t n, uint64_t row)
     return ((h[0] * 3 + h[1]) * 5 + (h[2] * 7 + h[3])) * (2 * row + 1);
 }
 
-static void note_bad(struct job *j, int64_t row)
+/* Keeps the smallest row number. */
+static void note_bad_row(struct job *j, int64_t row)
 {
     int64_t now = atomic_load(&j->bad_row);
     while ((now < 0 || row < now) && !atomic_compare_exchange_weak(&j->bad_row, &now, row))
         continue;
 }
 
-static void measure(struct job *j, int t, const void *row)
+static void measure_row(struct job *j, int t, const void *row)
 {
     struct rewrite_loss *l = &j->loss[t];
     const float *x = j->x[t];
@@ -100,15 +108,15 @@ static void encode_row(struct job *j, int t, int i)
     if (it->from->data) j->rtn->decode(it->from->type, from, j->x[t], it->cols);
     else j->opt->read(j->opt->source_arg, j->at, row, DT_F32, j->x[t], j->y[t]);
     if (!j->rtn->is_finite(j->x[t], it->cols)) {
-        note_bad(j, row);
+        note_bad_row(j, row);
         return;
     }
     j->rtn->encode(it->type, j->x[t], w, to, it->cols);
-    if (j->opt->measure) measure(j, t, to);
-    j->sum[t] += sum_of(to, j->to_bytes, (uint64_t)row);
+    if (j->opt->measure) measure_row(j, t, to);
+    j->sum[t] += checksum_row(to, j->to_bytes, (uint64_t)row);
 }
 
-/* Rows that go into the file from where they are. */
+/* The rows keep their type and are written from the source. */
 static bool is_copy(const struct plan_item *it)
 {
     return it->type == it->from->type && it->from->data;
@@ -119,10 +127,10 @@ static void read_row(struct job *j, int t, int i)
     unsigned char *to = j->to + (uint64_t)i * j->to_bytes;
 
     j->opt->read(j->opt->source_arg, j->at, j->row0 + i, j->it->type, to, j->y[t]);
-    j->sum[t] += sum_of(to, j->to_bytes, (uint64_t)(j->row0 + i));
+    j->sum[t] += checksum_row(to, j->to_bytes, (uint64_t)(j->row0 + i));
 }
 
-static void work(void *arg, int t, int n_threads)
+static void encode_rows(void *arg, int t, int n_threads)
 {
     struct job *j = arg;
     int a, b;
@@ -134,60 +142,85 @@ static void work(void *arg, int t, int n_threads)
             if (j->it->type == j->it->from->type && !j->it->from->data) read_row(j, t, i);
             else if (!is_copy(j->it)) encode_row(j, t, i);
             else
-                j->sum[t] +=
-                    sum_of(j->to + (uint64_t)i * j->to_bytes, j->to_bytes, (uint64_t)(j->row0 + i));
+                j->sum[t] += checksum_row(j->to + (uint64_t)i * j->to_bytes, j->to_bytes,
+                                          (uint64_t)(j->row0 + i));
         }
 }
 
-static void flush(struct job *j)
+static void write_pending(struct job *j)
 {
     if (j->pending_bytes) ggufw_data(j->w, j->pending, j->pending_bytes);
     j->pending_bytes = 0;
 }
 
-static int tell(struct job *j, struct err *e)
+/* E_CANCELLED: the user stopped the run. */
+static int report_progress(struct job *j, struct err *e)
 {
-    struct rewrite_progress p = { .done_bytes = j->done_bytes,
+    struct rewrite_progress p = { .name = j->name,
+                                  .done_bytes = j->done_bytes,
                                   .bytes = j->opt->plan->from_bytes,
                                   .seconds = clock_ms_since(j->start_ns) / 1e3 };
 
     if (j->opt->stop && *j->opt->stop)
-        return err_set(e, E_CANCELLED, "%s: stopped; nothing was written", j->opt->dst);
-    p.name = arena_cstr(&j->arena, j->it->from->name);
+        return err_set(e, E_CANCELLED, "%s: stopped; no file was written", j->opt->dst);
     if (j->opt->progress) j->opt->progress(j->opt->progress_arg, &p);
     return OK;
+}
+
+/* Makes the current buffer at least n bytes large. */
+static int reserve_piece(struct job *j, size_t n, struct err *e)
+{
+    int s = j->side;
+
+    if (j->piece_bytes[s] >= n) return OK;
+    mem_free_aligned(j->piece[s], j->piece_bytes[s]);
+    j->piece[s] = mem_aligned(n);
+    j->piece_bytes[s] = j->piece[s] ? n : 0;
+    if (j->piece[s]) return OK;
+    return err_set(e, E_NOMEM, "out of memory: no room for %zu bytes of '%s'", n, j->name);
 }
 
 static int run_piece(struct job *j, struct err *e)
 {
     size_t n = (size_t)j->n_rows * j->to_bytes;
+    int rc;
 
     if (is_copy(j->it)) {
         j->to = (unsigned char *)j->it->from->data + (uint64_t)j->row0 * j->to_bytes;
-    } else if (j->piece_bytes[j->turn] < n) {
-        mem_free_aligned(j->piece[j->turn], j->piece_bytes[j->turn]);
-        j->piece[j->turn] = mem_aligned(n);
-        j->piece_bytes[j->turn] = j->piece[j->turn] ? n : 0;
-        if (!j->piece[j->turn])
-            return err_set(e, E_NOMEM, "no memory for %zu bytes of '%.*s'", n,
-                           STR_ARG(j->it->from->name));
+    } else {
+        if ((rc = reserve_piece(j, n, e)) != OK) return rc;
+        j->to = j->piece[j->side];
     }
-    if (!is_copy(j->it)) j->to = j->piece[j->turn];
-    par_run(j->par, work, j);
+    par_run(j->par, encode_rows, j);
     j->pending = j->to;
     j->pending_bytes = n;
-    j->turn ^= !is_copy(j->it);
+    j->side ^= !is_copy(j->it);
     j->done_bytes += (uint64_t)j->n_rows * j->from_bytes;
     if (atomic_load(&j->bad_row) >= 0)
         return err_set(
             e, E_FORMAT,
-            "%s: tensor '%.*s', row %lld: holds a NaN or an infinity, which no %s can say",
+            "%s: tensor '%.*s', row %lld: has a NaN or an infinity, which %s cannot represent",
             source_path(j->opt->src), STR_ARG(j->it->from->name),
             (long long)atomic_load(&j->bad_row), dtype_name((int)j->it->type));
-    return tell(j, e);
+    return report_progress(j, e);
 }
 
-/* Scratch for rows of this tensor, and what the imatrix says of it. */
+/* Row buffers of every thread for the current tensor. */
+static int reserve_rows(struct job *j, struct err *e)
+{
+    size_t cols = (size_t)j->it->cols;
+
+    for (int t = 0; t < par_n(j->par); t++) {
+        mem_free(j->x[t]);
+        mem_free(j->y[t]);
+        j->x[t] = mem_array(cols, sizeof(float));
+        j->y[t] = mem_array(cols + j->opt->read_room, sizeof(float));
+        if (!j->x[t] || !j->y[t]) return err_nomem(e, "the rows of a tensor");
+    }
+    return OK;
+}
+
+/* Makes item `at` the current tensor: sizes, error weights, row buffers. */
 static int begin_item(struct job *j, int at, struct err *e)
 {
     const struct plan_item *it = &j->opt->plan->items[at];
@@ -197,24 +230,17 @@ static int begin_item(struct job *j, int at, struct err *e)
     j->it = it;
     j->weights = NULL;
     j->rows_per_mat = it->rows / n_mats;
+    snprintf(j->name, sizeof j->name, "%.*s", STR_ARG(it->from->name));
     dtype_row_bytes(it->from->type, (uint64_t)it->cols, &j->from_bytes);
     dtype_row_bytes(it->type, (uint64_t)it->cols, &j->to_bytes);
-    j->step = it->cols < STEP_NUMBERS ? (int)(STEP_NUMBERS / it->cols) : 1;
+    j->step = it->cols < STEP_ELEMENTS ? (int)(STEP_ELEMENTS / it->cols) : 1;
     arena_reset(&j->arena);
     if (is_copy(it)) return OK;
     if (j->opt->imatrix && dtype_info((int)it->type)->quantized)
         rc = imatrix_weights(j->opt->imatrix, &j->arena, it->from->name, it->cols, n_mats,
                              &j->weights, e);
     j->out->n_weighted += j->weights != NULL;
-    for (int t = 0; t < par_n(j->par) && rc == OK; t++) {
-        mem_free(j->x[t]);
-        mem_free(j->y[t]);
-        j->x[t] = mem_array((size_t)it->cols, sizeof(float));
-        j->y[t] = mem_array((size_t)it->cols + j->opt->read_room, sizeof(float));
-        if (!j->x[t] || !j->y[t])
-            rc = err_set(e, E_NOMEM, "no memory for rows of %lld", (long long)it->cols);
-    }
-    return rc;
+    return rc != OK ? rc : reserve_rows(j, e);
 }
 
 static int write_item(struct job *j, int at, struct err *e)
@@ -248,6 +274,7 @@ static int write_item(struct job *j, int at, struct err *e)
 
 /* ---- keys ---- */
 
+/* Keys that the new file gets anew, or that describe the old file only. */
 static bool is_rewritten(struct str key)
 {
     return str_is(key, "general.file_type") || str_is(key, "general.quantization_version") ||
@@ -255,7 +282,7 @@ static bool is_rewritten(struct str key)
            str_starts(key, STR("quantize.imatrix."));
 }
 
-static int put_keys(struct job *j, struct err *e)
+static int write_keys(struct job *j, struct err *e)
 {
     const struct source *src = j->opt->src;
     const struct imatrix *im = j->opt->imatrix;
@@ -276,7 +303,7 @@ static int put_keys(struct job *j, struct err *e)
     return rc;
 }
 
-static void put_split(struct job *j, int part, int n_parts)
+static void write_split_keys(struct job *j, int part, int n_parts)
 {
     if (n_parts < 2) return;
     ggufw_u16(j->w, "split.no", (uint16_t)part);
@@ -286,8 +313,8 @@ static void put_split(struct job *j, int part, int n_parts)
 
 /* ---- parts ---- */
 
-/* Where the part that begins at item `from` ends. */
-static int part_end(const struct rewrite_opt *opt, int from)
+/* The end of the part that begins at item `from`. */
+static int find_part_end(const struct rewrite_opt *opt, int from)
 {
     uint64_t sum = 0;
     int i = from;
@@ -302,26 +329,26 @@ static int part_end(const struct rewrite_opt *opt, int from)
 
 char *rewrite_part_name(const char *dst, int i, int n)
 {
-    struct buf b = { 0 };
-    size_t len = strlen(dst);
+    size_t len = strlen(dst), size = len + 64;
+    char *name;
 
     if (n < 2) return mem_strdup(dst);
+    if (!(name = mem_alloc(size))) return NULL;
     if (len > 5 && strcmp(dst + len - 5, ".gguf") == 0) len -= 5;
-    buf_printf(&b, "%.*s-%05d-of-%05d.gguf", (int)len, dst, i + 1, n);
-    buf_cstr(&b);
-    return b.p;
+    snprintf(name, size, "%.*s-%05d-of-%05d.gguf", (int)len, dst, i + 1, n);
+    return name;
 }
 
 static int write_part(struct job *j, int part, int n_parts, int from, int to, struct err *e)
 {
     char *name = rewrite_part_name(j->opt->dst, part, n_parts);
     char text[256];
-    int rc = ggufw_open(&j->w, name, e);
+    int rc = name ? ggufw_open(&j->w, name, e) : err_nomem(e, "the name of a part");
 
     mem_free(name);
     if (rc != OK) return rc;
-    if (part == 0) rc = put_keys(j, e);
-    put_split(j, part, n_parts);
+    if (part == 0) rc = write_keys(j, e);
+    write_split_keys(j, part, n_parts);
     for (int i = from; i < to; i++) {
         const struct plan_item *it = &j->opt->plan->items[i];
         snprintf(text, sizeof text, "%.*s", STR_ARG(it->from->name));
@@ -329,7 +356,7 @@ static int write_part(struct job *j, int part, int n_parts, int from, int to, st
     }
     for (int i = from; i < to && rc == OK; i++) rc = write_item(j, i, e);
     if (rc == OK) {
-        flush(j);
+        write_pending(j);
         rc = ggufw_close(j->w, e);
     } else {
         ggufw_abort(j->w);
@@ -343,18 +370,19 @@ static int write_parts(struct job *j, struct err *e)
 {
     int n = 0, part = 0, rc = OK;
 
-    for (int at = 0; at < j->opt->plan->n; n++) at = part_end(j->opt, at);
+    for (int at = 0; at < j->opt->plan->n; n++) at = find_part_end(j->opt, at);
     if (n > 9999)
-        return err_set(e, E_INVALID, "%d parts are too many: take a larger --split-size", n);
+        return err_set(e, E_INVALID,
+                       "%d parts: at most 9999 are possible; use a larger --split-size", n);
     for (int at = 0; at < j->opt->plan->n && rc == OK; part++) {
-        int end = part_end(j->opt, at);
+        int end = find_part_end(j->opt, at);
         rc = write_part(j, part, n, at, end, e);
         at = end;
     }
     j->out->n_files = n;
-    for (int i = 0; rc != OK && n > 1 && i < part; i++) { /* a set that is not whole is of no use */
+    for (int i = 0; rc != OK && n > 1 && i < part; i++) { /* an incomplete set is useless */
         char *name = rewrite_part_name(j->opt->dst, i, n);
-        remove(name);
+        if (name) remove(name);
         mem_free(name);
     }
     return rc;
@@ -362,7 +390,7 @@ static int write_parts(struct job *j, struct err *e)
 
 /* ---- reading back ---- */
 
-static void sum_rows(void *arg, int t, int n_threads)
+static void checksum_rows(void *arg, int t, int n_threads)
 {
     struct job *j = arg;
     int a, b;
@@ -370,11 +398,12 @@ static void sum_rows(void *arg, int t, int n_threads)
     (void)n_threads;
     while (par_next(j->par, j->n_rows, j->step, &a, &b))
         for (int i = a; i < b; i++)
-            j->sum[t] += sum_of((const char *)j->pending + (uint64_t)i * j->to_bytes, j->to_bytes,
-                                (uint64_t)i);
+            j->sum[t] += checksum_row((const char *)j->pending + (uint64_t)i * j->to_bytes,
+                                      j->to_bytes, (uint64_t)i);
 }
 
-static bool came_back(struct job *j, const struct source_tensor *t, int i)
+/* Tensor t of the new file has the type, shape and bytes of item i. */
+static bool is_as_encoded(struct job *j, const struct source_tensor *t, int i)
 {
     const struct plan_item *it = &j->opt->plan->items[i];
     uint64_t sum = 0;
@@ -385,9 +414,9 @@ static bool came_back(struct job *j, const struct source_tensor *t, int i)
         return false;
     j->pending = t->data;
     j->n_rows = (int)it->rows;
-    j->step = it->cols < STEP_NUMBERS ? (int)(STEP_NUMBERS / it->cols) : 1;
+    j->step = it->cols < STEP_ELEMENTS ? (int)(STEP_ELEMENTS / it->cols) : 1;
     dtype_row_bytes(it->type, (uint64_t)it->cols, &j->to_bytes);
-    par_run(j->par, sum_rows, j);
+    par_run(j->par, checksum_rows, j);
     for (int k = 0; k < par_n(j->par); k++) sum += j->sum[k], j->sum[k] = 0;
     filemap_drop(t->data, t->bytes);
     return sum == j->sums[i];
@@ -397,19 +426,19 @@ static int read_back(struct job *j, struct err *e)
 {
     struct source *s = NULL;
     char *first = rewrite_part_name(j->opt->dst, 0, j->out->n_files);
-    int rc = source_open(&s, first, e);
+    int rc = first ? source_open(&s, first, e) : err_nomem(e, "the name of a part");
 
     for (int i = 0; i < j->opt->plan->n && rc == OK; i++) {
         const struct source_tensor *from = j->opt->plan->items[i].from;
         const struct gguf *g = source_gguf(s);
-        if (!came_back(j, g ? gguf_find(g, from->name) : NULL, i))
-            rc = err_set(e, E_IO, "%s: '%.*s' did not come back as written", first,
-                         STR_ARG(from->name));
+        if (!is_as_encoded(j, g ? gguf_find(g, from->name) : NULL, i))
+            rc = err_set(e, E_IO, "%s: tensor '%.*s' reads back different from what was written",
+                         first, STR_ARG(from->name));
     }
     for (int i = 0; i < j->out->n_files; i++) {
         char *name = rewrite_part_name(j->opt->dst, i, j->out->n_files);
         struct stat st;
-        if (stat(name, &st) == 0) j->out->file_bytes += (uint64_t)st.st_size;
+        if (name && stat(name, &st) == 0) j->out->file_bytes += (uint64_t)st.st_size;
         mem_free(name);
     }
     mem_free(first);
@@ -422,24 +451,26 @@ static int read_back(struct job *j, struct err *e)
 int rewrite_room(const char *path, uint64_t bytes, struct err *e)
 {
     struct statvfs fs;
-    char *dir = mem_strdup(path);
-    char *slash = strrchr(dir, '/');
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + (slash == path) : 1; /* "/" stays, "a/b" -> "a" */
+    char *dir = mem_dup(slash ? path : ".", n + 1);
     int rc = OK;
 
-    if (slash) slash[slash == dir] = 0;
-    if (statvfs(slash ? dir : ".", &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < bytes)
-        rc = err_set(e, E_IO, "%s: needs %.1f GiB, and the disk has %.1f GiB left", path,
+    if (!dir) return err_nomem(e, "a path");
+    dir[n] = 0;
+    if (statvfs(dir, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < bytes)
+        rc = err_set(e, E_IO, "%s: needs %.1f GiB, but only %.1f GiB of the disk are free", path,
                      (double)bytes / 0x1p30, (double)fs.f_bavail * (double)fs.f_frsize / 0x1p30);
     mem_free(dir);
     return rc;
 }
 
-static void release(struct job *j)
+static void release_job(struct job *j)
 {
     ggufw_abort(j->w);
     for (int t = 0; j->par && t < par_n(j->par); t++) {
-        mem_free(j->x[t]);
-        mem_free(j->y[t]);
+        if (j->x) mem_free(j->x[t]);
+        if (j->y) mem_free(j->y[t]);
     }
     par_close(j->par);
     for (int i = 0; i < 2; i++) mem_free_aligned(j->piece[i], j->piece_bytes[i]);
@@ -451,28 +482,42 @@ static void release(struct job *j)
     arena_release(&j->arena);
 }
 
+static int open_job(struct job *j, struct err *e)
+{
+    const struct rewrite_opt *opt = j->opt;
+    size_t n;
+    int rc = par_open(&j->par, (struct par_opt){ .n_threads = opt->n_threads }, e);
+
+    if (rc != OK) return rc;
+    n = (size_t)par_n(j->par);
+    j->x = mem_array(n, sizeof *j->x);
+    j->y = mem_array(n, sizeof *j->y);
+    j->loss = mem_array(n, sizeof *j->loss);
+    j->sum = mem_array(n, sizeof *j->sum);
+    j->sums = mem_array((size_t)opt->plan->n + 1, sizeof *j->sums);
+    if (opt->measure) j->out->loss = mem_array((size_t)opt->plan->n + 1, sizeof *j->out->loss);
+    return j->x && j->y && j->loss && j->sum && j->sums && (!opt->measure || j->out->loss)
+               ? OK
+               : err_nomem(e, "the buffers of a quantization");
+}
+
 int rewrite_run(const struct rewrite_opt *opt, struct rewrite_result *out, struct err *e)
 {
     struct job j = {
         .opt = opt, .out = out, .rtn = rtn_best(), .start_ns = clock_ns(), .bad_row = -1
     };
-    size_t n;
     int rc;
 
     *out = (struct rewrite_result){ 0 };
     if ((rc = rewrite_room(opt->dst, opt->plan->bytes, e)) != OK) return rc;
-    if ((rc = par_open(&j.par, (struct par_opt){ .n_threads = opt->n_threads }, e)) != OK)
-        return rc;
-    n = (size_t)par_n(j.par);
-    j.x = mem_array(n, sizeof *j.x);
-    j.y = mem_array(n, sizeof *j.y);
-    j.loss = mem_array(n, sizeof *j.loss);
-    j.sum = mem_array(n, sizeof *j.sum);
-    j.sums = mem_array((size_t)opt->plan->n + 1, sizeof *j.sums);
-    if (opt->measure) out->loss = mem_array((size_t)opt->plan->n + 1, sizeof *out->loss);
-    rc = write_parts(&j, e);
+    rc = open_job(&j, e);
+    if (rc == OK) rc = write_parts(&j, e);
     if (rc == OK) rc = read_back(&j, e);
     out->seconds = clock_ms_since(j.start_ns) / 1e3;
-    release(&j);
+    release_job(&j);
+    if (rc != OK) {
+        mem_free(out->loss);
+        *out = (struct rewrite_result){ 0 };
+    }
     return rc;
 }

@@ -1,3 +1,4 @@
+/* rtn.c - which types can be written, and which tables this machine can run. */
 #include "quant/rtn.h"
 
 #include "kernel/cpu/vec.h"

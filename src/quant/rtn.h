@@ -1,9 +1,9 @@
-/* rtn.h - rows of floats rounded to every block format that is worth writing.
+/* rtn.h - round-to-nearest quantization of rows of floats to block formats, with a scale search.
  *
- * What kernel/quant does in plain C one block at a time, searched further and many blocks at
- * once: a candidate scale is tried on as many sub-blocks as a vector has lanes. One table an
- * instruction set; `any` runs everywhere. Tables are constant: any number of threads may use one.
- */
+ * Like the encoders of kernel/quant.h, but with a longer search for scales, error weights from an
+ * importance matrix, and vectorized: a candidate scale is tried on as many sub-blocks at once as a
+ * vector has lanes. One table per instruction set; rtn_any runs on every machine. The tables are
+ * constant: any number of threads may use one. */
 #ifndef TERN_QUANT_RTN_H
 #define TERN_QUANT_RTN_H
 
@@ -11,16 +11,16 @@
 
 struct rtn {
     const char *name;
-    /* n floats, whole blocks and finite, to t. w: how much an error in each of them counts (what an
-     * importance matrix says of the columns), or NULL: large numbers count more than small ones. */
+    /* Encodes n finite floats, a multiple of the block size, to t. w: [n] weights of the squared
+     * errors (imatrix_weights), or NULL: errors of large elements weigh more. */
     void (*encode)(enum dtype t, const float *x, const float *w, void *dst, int64_t n);
-    /* n elements of any type that kernel/quant decodes; src may lie anywhere. */
+    /* Decodes n elements of any type that quant_decode supports; src needs no alignment. */
     void (*decode)(enum dtype t, const void *src, float *dst, int64_t n);
     bool (*is_finite)(const float *x, int64_t n);
 };
 
-bool rtn_can(enum dtype t);
-const struct rtn *rtn_best(void);
+bool rtn_can(enum dtype t);                      /* encode supports this type */
+const struct rtn *rtn_best(void);                /* the fastest one this machine has */
 const struct rtn *rtn_by_name(const char *name); /* NULL: unknown, or not on this machine */
 
 extern const struct rtn rtn_any;

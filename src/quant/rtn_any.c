@@ -1,4 +1,5 @@
-/* rtn_any.c - the encoders on vectors of four that any compiler can make. */
+/* rtn_any.c - the encoders on four-lane vectors of the compiler (gcc vector extension), for every
+ * machine. Defines the names of kernel/cpu/simd.h that the encoders use. */
 #include "kernel/quant.h"
 
 #define W 4
@@ -16,10 +17,10 @@ INLINE vf v_load(const float *p)
 }
 INLINE void v_store(float *p, vf v) { memcpy(p, &v, sizeof v); }
 INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
-INLINE vf pick(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
-INLINE vf v_sel_gt(vf a, vf b, vf yes, vf no) { return pick(a > b, yes, no); }
-INLINE vf v_max(vf a, vf b) { return pick(a > b, a, b); }
-INLINE vf v_min(vf a, vf b) { return pick(a < b, a, b); }
+INLINE vf v_select(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
+INLINE vf v_sel_gt(vf a, vf b, vf yes, vf no) { return v_select(a > b, yes, no); }
+INLINE vf v_max(vf a, vf b) { return v_select(a > b, a, b); }
+INLINE vf v_min(vf a, vf b) { return v_select(a < b, a, b); }
 INLINE vf v_abs(vf x) { return v_max(x, -x); }
 INLINE float v_sum(vf v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 INLINE float v_hmax(vf v)
@@ -27,7 +28,7 @@ INLINE float v_hmax(vf v)
     float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
     return a > b ? a : b;
 }
-INLINE void v_store_i8(int8_t *p, vf v) /* whole numbers in range */
+INLINE void v_store_i8(int8_t *p, vf v) /* integers in [-128, 127] */
 {
     for (int i = 0; i < W; i++) p[i] = (int8_t)v[i];
 }

@@ -1,16 +1,16 @@
-/* rtn_fit.h - the best scales for W handfuls of numbers at once, a handful a lane.
+/* rtn_fit.h - scale search for W sub-blocks at once, one per vector lane.
  *
- * Included by rtn_impl.h only, after the names of simd.h. A scale is good when the numbers,
- * rounded to its multiples, are near to what they were. Candidates around the range of the
- * numbers are tried; once rounded, the best scale for those very multiples has a closed form
- * (least squares), and so has what it leaves over. */
+ * The method is that of kernel/quant_fit.c: candidate scales around the range of the elements are
+ * tried; for the integers each rounds to, the best scale (and minimum) follows by weighted least
+ * squares, and so does the remaining error. Included by rtn_impl.h only, after simd.h. */
 
-/* Numbers [i] of the W sub-blocks, and how much each counts. n of them are in use. */
+/* Element i of W sub-blocks, and its error weight. The first n of 32 are in use. */
 struct panel {
     vf x[32], w[32];
 };
 
-INLINE void panel_turn(vf *to, const float *p, int n)
+/* Transposes W sub-blocks of n elements. */
+INLINE void transpose_panel(vf *to, const float *p, int n)
 {
     for (int i0 = 0; i0 < n; i0 += W) {
         vf r[W];
@@ -20,14 +20,14 @@ INLINE void panel_turn(vf *to, const float *p, int n)
     }
 }
 
-INLINE void panel_load(struct panel *p, const float *x, const float *w, int n)
+INLINE void load_panel(struct panel *p, const float *x, const float *w, int n)
 {
-    panel_turn(p->x, x, n);
-    panel_turn(p->w, w, n);
+    transpose_panel(p->x, x, n);
+    transpose_panel(p->w, w, n);
 }
 
-/* Whole numbers, less than 256 and not negative, back to where their sub-blocks lie. */
-INLINE void panel_store(uint8_t *to, const vf *q, int n)
+/* Integers in [0, 255] back to the order of the sub-blocks. */
+INLINE void store_panel(uint8_t *to, const vf *q, int n)
 {
     for (int i0 = 0; i0 < n; i0 += W) {
         vf r[W];
@@ -37,39 +37,39 @@ INLINE void panel_store(uint8_t *to, const vf *q, int n)
     }
 }
 
-/* 1/v, or 0 where that is no number of use: the sub-block is then 0. */
+/* 1/v, or 0 if |v| is tiny: all integers of the sub-block are then 0. */
 INLINE vf v_inverse(vf v)
 {
     return v_sel_gt(v_abs(v), v_set(1e-30f),
                     v_set(1) / v_sel_gt(v_abs(v), v_set(1e-30f), v, v_set(1)), v_set(0));
 }
 
-/* Floats this large have no fraction: adding it rounds, taking it off again leaves the whole
- * number. */
+/* Floats of this size have no fraction bits: adding it rounds to an integer, subtracting it leaves
+ * the integer. */
 #define MAGIC 0x1.8p23f
 
-/* ---- with a minimum: x = s q - m, q from 0 to top ---- */
+/* ---- with a minimum: x = s q - m, q in [0, top] ---- */
 
 struct affine {
     vf s, m;
 };
 
-/* Weighted sums over sub-blocks and the q they round to. */
+/* Sums over sub-blocks, weighted by w: of w, w x, w x^2, w q, w q^2, w x q. */
 struct sums {
     vf w, x, xx, q, qq, xq;
 };
 
-INLINE vf affine_round(vf x, vf id, vf off, float top)
+INLINE vf round_affine(vf x, vf id, vf off, float top)
 {
     vf t = v_min(v_max(v_fma(x, id, off), v_set(0)), v_set(top));
     return (t + v_set(MAGIC)) - v_set(MAGIC);
 }
 
-INLINE void affine_sums(struct sums *t, const struct panel *p, int n, float top, vf id, vf m)
+INLINE void fill_affine_sums(struct sums *t, const struct panel *p, int n, float top, vf id, vf m)
 {
     vf q1 = v_set(0), q2 = v_set(0), xq = v_set(0), off = m * id;
     for (int i = 0; i < n; i++) {
-        vf q = affine_round(p->x[i], id, off, top), wq = p->w[i] * q;
+        vf q = round_affine(p->x[i], id, off, top), wq = p->w[i] * q;
         q1 = q1 + wq;
         q2 = v_fma(wq, q, q2);
         xq = v_fma(wq, p->x[i], xq);
@@ -79,9 +79,9 @@ INLINE void affine_sums(struct sums *t, const struct panel *p, int n, float top,
 
 #define WORST 3e38f
 
-/* The best s and m for these q (m not negative unless `free`), where they leave less than *error.
- */
-INLINE void affine_solve(const struct sums *t, bool free, struct affine *best, vf *error)
+/* Solves for s and m at fixed q (m >= 0 unless `free`); replaces *best in the lanes where the error
+ * becomes smaller than *error. */
+INLINE void solve_affine(const struct sums *t, bool free, struct affine *best, vf *error)
 {
     vf det = t->w * t->qq - t->q * t->q, idet = v_inverse(det);
     vf s = (t->w * t->xq - t->q * t->x) * idet, m = (t->q * t->xq - t->qq * t->x) * idet;
@@ -97,8 +97,8 @@ INLINE void affine_solve(const struct sums *t, bool free, struct affine *best, v
     *error = v_min(*error, left);
 }
 
-/* `free`: the minimum may be above zero, as Q4_1 and Q5_1 can say it. */
-INLINE struct affine affine_search(const struct panel *p, int n, float top, bool free)
+/* free: m may be negative, as Q4_1 and Q5_1 can store it. */
+INLINE struct affine search_affine(const struct panel *p, int n, float top, bool free)
 {
     struct sums t = { .w = v_set(0), .x = v_set(0), .xx = v_set(0) };
     vf min = free ? p->x[0] : v_set(0), max = min, error = v_set(WORST);
@@ -113,28 +113,28 @@ INLINE struct affine affine_search(const struct panel *p, int n, float top, bool
     struct affine best = { (max - min) * v_set(1 / top), -min };
     vf inverse = v_inverse(max - min);
     for (int k = -10; k <= 10; k++) {
-        affine_sums(&t, p, n, top, v_set(top + 0.1f * (float)k) * inverse, -min);
-        affine_solve(&t, free, &best, &error);
+        fill_affine_sums(&t, p, n, top, v_set(top + 0.1f * (float)k) * inverse, -min);
+        solve_affine(&t, free, &best, &error);
     }
-    for (int k = 0; k < 2; k++) { /* round by the best so far, solve again */
-        affine_sums(&t, p, n, top, v_inverse(best.s), best.m);
-        affine_solve(&t, free, &best, &error);
+    for (int k = 0; k < 2; k++) { /* round with the best so far and solve again */
+        fill_affine_sums(&t, p, n, top, v_inverse(best.s), best.m);
+        solve_affine(&t, free, &best, &error);
     }
     return best;
 }
 
-/* What is lost by these s and m, each number rounded as well as it can be. */
+/* The weighted error with these s and m. */
 INLINE vf affine_error(const struct panel *p, int n, float top, vf s, vf m)
 {
     vf id = v_inverse(s), off = m * id, sum = v_set(0);
     for (int i = 0; i < n; i++) {
-        vf r = v_fma(s, affine_round(p->x[i], id, off, top), -m) - p->x[i];
+        vf r = v_fma(s, round_affine(p->x[i], id, off, top), -m) - p->x[i];
         sum = v_fma(p->w[i] * r, r, sum);
     }
     return sum;
 }
 
-/* ---- without: x = s q; q from -top to top - 1, or one of IQ4's levels where top is 0 ---- */
+/* ---- without a minimum: x = s q, q in [-top, top - 1], or for top 0 one of iq4_levels ---- */
 
 INLINE vf nearest_level(vf v)
 {
@@ -146,20 +146,20 @@ INLINE vf nearest_level(vf v)
     return out;
 }
 
-INLINE vf signed_round(vf x, vf id, float top)
+INLINE vf round_signed(vf x, vf id, float top)
 {
     if (top == 0) return nearest_level(x * id);
-    vf t = v_fma(x, id, v_set(MAGIC)); /* in one step, and clamped while it is large */
+    vf t = v_fma(x, id, v_set(MAGIC)); /* rounds; clamped before MAGIC is subtracted */
     t = v_min(v_max(t, v_set(MAGIC - top)), v_set(MAGIC + top - 1));
     return t - v_set(MAGIC);
 }
 
-/* Gain: how much less is left than by all zeros. */
-INLINE void signed_try(const struct panel *p, int n, float top, vf id, vf *s, vf *gain)
+/* Gain: reduction of the error compared with all zeros. */
+INLINE void try_signed(const struct panel *p, int n, float top, vf id, vf *s, vf *gain)
 {
     vf xq = v_set(0), qq = v_set(0);
     for (int i = 0; i < n; i++) {
-        vf q = signed_round(p->x[i], id, top), wq = p->w[i] * q;
+        vf q = round_signed(p->x[i], id, top), wq = p->w[i] * q;
         xq = v_fma(wq, p->x[i], xq);
         qq = v_fma(wq, q, qq);
     }
@@ -168,7 +168,7 @@ INLINE void signed_try(const struct panel *p, int n, float top, vf id, vf *s, vf
     *gain = v_max(*gain, g);
 }
 
-INLINE vf signed_search(const struct panel *p, int n, float top)
+INLINE vf search_signed(const struct panel *p, int n, float top)
 {
     vf max = p->x[0], gain = v_set(0);
     for (int i = 1; i < n; i++) max = v_sel_gt(v_abs(p->x[i]), v_abs(max), p->x[i], max);
@@ -176,8 +176,8 @@ INLINE vf signed_search(const struct panel *p, int n, float top)
     int reach = top == 0 ? 7 : 9;
     vf s = max * v_set(-1 / far), inverse = -v_inverse(max);
     for (int k = -reach; k <= reach; k++)
-        signed_try(p, n, top, v_set(far + step * (float)k) * inverse, &s, &gain);
-    for (int k = 0; k < 2; k++) signed_try(p, n, top, v_inverse(s), &s, &gain);
+        try_signed(p, n, top, v_set(far + step * (float)k) * inverse, &s, &gain);
+    for (int k = 0; k < 2; k++) try_signed(p, n, top, v_inverse(s), &s, &gain);
     return s;
 }
 
@@ -185,7 +185,7 @@ INLINE vf signed_error(const struct panel *p, int n, float top, vf s)
 {
     vf id = v_inverse(s), sum = v_set(0);
     for (int i = 0; i < n; i++) {
-        vf r = s * signed_round(p->x[i], id, top) - p->x[i];
+        vf r = s * round_signed(p->x[i], id, top) - p->x[i];
         sum = v_fma(p->w[i] * r, r, sum);
     }
     return sum;

@@ -1,15 +1,16 @@
-/* rtn_formats.h - each format from the searches of rtn_impl.h, which includes this. */
+/* rtn_formats.h - the encoder of each format, on top of rtn_impl.h, which includes this. */
 
 typedef void encode_fn(const float *x, const float *w, void *dst, int64_t n);
 
-/* Super-blocks of a row: `fit` on a chunk, then `put` for each block that it holds. */
+/* Defines the encoder of a K format: `fit` computes a chunk, `put` packs each of its super-blocks.
+ */
 #define ENCODE_K(name, sub, fit, put)                                                   \
     static void encode_##name(const float *x, const float *w, void *dst, int64_t n)     \
     {                                                                                   \
         struct block_##name *b = dst;                                                   \
         struct chunk c;                                                                 \
         for (int64_t at = 0; at < n; at += CHUNK(sub)) {                                \
-            chunk_fill(&c, x + at, w ? w + at : NULL, n - at, CHUNK(sub), sub, QK_K);   \
+            fill_chunk(&c, x + at, w ? w + at : NULL, n - at, CHUNK(sub), sub, QK_K);   \
             fit;                                                                        \
             for (int k = 0; k < CHUNK(sub) / QK_K && at + k * QK_K < n; k++, b++) {     \
                 const uint8_t *q = c.q + k * QK_K;                                      \
@@ -21,61 +22,61 @@ typedef void encode_fn(const float *x, const float *w, void *dst, int64_t n);
         }                                                                               \
     }
 
-static void put_q2_k(struct block_q2_k *b, const uint8_t *q, const int *sc, const int *mc)
+static void pack_q2_k(struct block_q2_k *b, const uint8_t *q, const int *sc, const int *mc)
 {
     for (int j = 0; j < 16; j++) b->scales[j] = (uint8_t)(sc[j] | mc[j] << 4);
     pack_pairs(b->qs, q);
 }
 
-static void put_q3_k(struct block_q3_k *b, const uint8_t *q, const int *sc)
+static void pack_q3_k(struct block_q3_k *b, const uint8_t *q, const int *sc)
 {
     pack_k3_scales(b->scales, sc);
     pack_tops(b->hmask, q, 2);
     pack_pairs(b->qs, q);
 }
 
-static void put_q4_k(struct block_q4_k *b, const uint8_t *q, const int *sc, const int *mc)
+static void pack_q4_k(struct block_q4_k *b, const uint8_t *q, const int *sc, const int *mc)
 {
     pack_k4_scales(b->scales, sc, mc);
     pack_k_nibbles(b->qs, q);
 }
 
-static void put_q5_k(struct block_q5_k *b, const uint8_t *q, const int *sc, const int *mc)
+static void pack_q5_k(struct block_q5_k *b, const uint8_t *q, const int *sc, const int *mc)
 {
     pack_k4_scales(b->scales, sc, mc);
     pack_k_nibbles(b->qs, q);
     pack_tops(b->qh, q, 4);
 }
 
-static void put_q6_k(struct block_q6_k *b, const uint8_t *q, const int *sc)
+static void pack_q6_k(struct block_q6_k *b, const uint8_t *q, const int *sc)
 {
     for (int j = 0; j < 16; j++) b->scales[j] = (int8_t)sc[j];
     pack_sixes(b->ql, b->qh, q);
 }
 
-static void put_iq4_xs(struct block_iq4_xs *b, const uint8_t *q, const int *sc)
+static void pack_iq4_xs(struct block_iq4_xs *b, const uint8_t *q, const int *sc)
 {
     pack_xs_scales(b, sc);
     for (int i = 0; i < 8; i++) pack_nibbles(b->qs + i * 16, q + i * 32);
 }
 
-ENCODE_K(q2_k, 16, affine_chunk(&c, 16, 3, 15), (b->dmin = c.dmin[k], put_q2_k(b, q, sc, mc)))
-ENCODE_K(q4_k, 32, affine_chunk(&c, 32, 15, 63), (b->dmin = c.dmin[k], put_q4_k(b, q, sc, mc)))
-ENCODE_K(q5_k, 32, affine_chunk(&c, 32, 31, 63), (b->dmin = c.dmin[k], put_q5_k(b, q, sc, mc)))
-ENCODE_K(q3_k, 16, signed_chunk(&c, 16, 4, 32), put_q3_k(b, q, sc))
-ENCODE_K(q6_k, 16, signed_chunk(&c, 16, 32, 128), put_q6_k(b, q, sc))
-ENCODE_K(iq4_xs, 32, signed_chunk(&c, 32, 0, 32), put_iq4_xs(b, q, sc))
+ENCODE_K(q2_k, 16, fit_affine_chunk(&c, 16, 3, 15), (b->dmin = c.dmin[k], pack_q2_k(b, q, sc, mc)))
+ENCODE_K(q4_k, 32, fit_affine_chunk(&c, 32, 15, 63), (b->dmin = c.dmin[k], pack_q4_k(b, q, sc, mc)))
+ENCODE_K(q5_k, 32, fit_affine_chunk(&c, 32, 31, 63), (b->dmin = c.dmin[k], pack_q5_k(b, q, sc, mc)))
+ENCODE_K(q3_k, 16, fit_signed_chunk(&c, 16, 4, 32), pack_q3_k(b, q, sc))
+ENCODE_K(q6_k, 16, fit_signed_chunk(&c, 16, 32, 128), pack_q6_k(b, q, sc))
+ENCODE_K(iq4_xs, 32, fit_signed_chunk(&c, 32, 0, 32), pack_iq4_xs(b, q, sc))
 
-/* ---- one scale for 32 ---- */
+/* ---- formats with one scale per 32 elements ---- */
 
-/* W blocks of a row, and their scales (and minima) as F16. */
+/* W blocks of a row, and their scales and minima as F16. */
 struct small {
     struct chunk c;
     uint16_t d[W], m[W];
 };
 
-/* Scales as F16, and as floats again. */
-INLINE vf halves(uint16_t *to, vf s)
+/* Rounds scales to F16; returns them as floats again. */
+INLINE vf round_to_f16(uint16_t *to, vf s)
 {
     float f[W];
     v_store(f, s);
@@ -86,22 +87,22 @@ INLINE vf halves(uint16_t *to, vf s)
     return v_load(f);
 }
 
-INLINE void small_signed(struct small *s, float top)
+INLINE void fit_small_signed(struct small *s, float top)
 {
     struct panel p;
-    panel_load(&p, s->c.x, s->c.w, 32);
-    signed_codes(s->c.q, &p, 32, top, halves(s->d, signed_search(&p, 32, top)));
+    load_panel(&p, s->c.x, s->c.w, 32);
+    round_signed_codes(s->c.q, &p, 32, top, round_to_f16(s->d, search_signed(&p, 32, top)));
 }
 
-INLINE void small_affine(struct small *s, float top)
+INLINE void fit_small_affine(struct small *s, float top)
 {
     struct panel p;
     vf q[32];
-    panel_load(&p, s->c.x, s->c.w, 32);
-    struct affine a = affine_search(&p, 32, top, true);
-    vf id = v_inverse(halves(s->d, a.s)), m = -halves(s->m, -a.m), off = m * id;
-    for (int i = 0; i < 32; i++) q[i] = affine_round(p.x[i], id, off, top);
-    panel_store(s->c.q, q, 32);
+    load_panel(&p, s->c.x, s->c.w, 32);
+    struct affine a = search_affine(&p, 32, top, true);
+    vf id = v_inverse(round_to_f16(s->d, a.s)), m = -round_to_f16(s->m, -a.m), off = m * id;
+    for (int i = 0; i < 32; i++) q[i] = round_affine(p.x[i], id, off, top);
+    store_panel(s->c.q, q, 32);
 }
 
 #define ENCODE_SMALL(name, fit, put)                                                \
@@ -110,7 +111,7 @@ INLINE void small_affine(struct small *s, float top)
         struct block_##name *b = dst;                                               \
         struct small s;                                                             \
         for (int64_t at = 0; at < n; at += W * QK) {                                \
-            chunk_fill(&s.c, x + at, w ? w + at : NULL, n - at, W * QK, QK, QK);    \
+            fill_chunk(&s.c, x + at, w ? w + at : NULL, n - at, W * QK, QK, QK);    \
             fit;                                                                    \
             for (int k = 0; k < W && at + k * QK < n; k++, b++) {                   \
                 const uint8_t *q = s.c.q + k * QK;                                  \
@@ -120,11 +121,11 @@ INLINE void small_affine(struct small *s, float top)
         }                                                                           \
     }
 
-ENCODE_SMALL(q4_0, small_signed(&s, 8), pack_nibbles(b->qs, q))
-ENCODE_SMALL(q5_0, small_signed(&s, 16), pack_fives(b->qh, b->qs, q))
-ENCODE_SMALL(iq4_nl, small_signed(&s, 0), pack_nibbles(b->qs, q))
-ENCODE_SMALL(q4_1, small_affine(&s, 15), (b->m = s.m[k], pack_nibbles(b->qs, q)))
-ENCODE_SMALL(q5_1, small_affine(&s, 31), (b->m = s.m[k], pack_fives(b->qh, b->qs, q)))
+ENCODE_SMALL(q4_0, fit_small_signed(&s, 8), pack_nibbles(b->qs, q))
+ENCODE_SMALL(q5_0, fit_small_signed(&s, 16), pack_fives(b->qh, b->qs, q))
+ENCODE_SMALL(iq4_nl, fit_small_signed(&s, 0), pack_nibbles(b->qs, q))
+ENCODE_SMALL(q4_1, fit_small_affine(&s, 15), (b->m = s.m[k], pack_nibbles(b->qs, q)))
+ENCODE_SMALL(q5_1, fit_small_affine(&s, 31), (b->m = s.m[k], pack_fives(b->qh, b->qs, q)))
 
 static void encode_q8_0(const float *x, const float *w, void *dst, int64_t n)
 {
@@ -142,10 +143,10 @@ static void encode_q8_0(const float *x, const float *w, void *dst, int64_t n)
     }
 }
 
-/* ---- three values: x = d (-1, 0, 1) ---- */
+/* ---- ternary: x is -d, 0 or d ---- */
 
-/* The d for which numbers above d/2 in magnitude, taken as d, are nearest to what they were. */
-static float ternary_scale(const float *x, const float *w)
+/* The d with the least error if elements above d/2 in magnitude become d and others 0. */
+static float find_ternary_scale(const float *x, const float *w)
 {
     float amax = 0, best = 0, best_gain = 0;
     for (int i = 0; i < QK_K; i++) amax = fmaxf(amax, fabsf(x[i]));
@@ -168,16 +169,17 @@ static void encode_ternary(enum dtype t, const float *x, const float *w, void *d
 {
     char *to = dst;
     for (int64_t at = 0; at < n; at += QK_K, to += dtype_info((int)t)->bytes) {
-        float y[QK_K], d = f16_to_f32(as_f16(ternary_scale(x + at, w ? w + at : NULL)));
+        float y[QK_K], d = f16_to_f32(as_f16(find_ternary_scale(x + at, w ? w + at : NULL)));
         for (int i = 0; i < QK_K; i++)
             y[i] = fabsf(x[at + i]) <= d / 2 ? 0 : x[at + i] < 0 ? -d : d;
         quant_encode(t, y, to, QK_K);
     }
 }
 
-/* ---- MXFP4: a power of two for 32 numbers of four bits ---- */
+/* ---- MXFP4: a power-of-two scale per 32 elements of E2M1 ---- */
 
-static float mx_error(const float *x, const float *w, int e, uint8_t *q)
+/* Rounds to q with block exponent e and returns the weighted error. */
+static float round_mxfp4(const float *x, const float *w, int e, uint8_t *q)
 {
     static const float between[7] = { 0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10 };
     vf d = v_set(ldexpf(1, e - 128)), id = v_set(ldexpf(1, 128 - e)), sum = v_set(0);
@@ -210,7 +212,7 @@ static void encode_mxfp4(const float *x, const float *w, void *dst, int64_t n)
         frexpf(amax, &exp);
         for (int e = exp - 4 + 127; e <= exp - 2 + 127; e++) {
             uint8_t q[QK];
-            float error = mx_error(x + at, w ? w + at : NULL, e, q);
+            float error = round_mxfp4(x + at, w ? w + at : NULL, e, q);
             if (error >= best) continue;
             best = error;
             b->e = (uint8_t)e;
@@ -219,7 +221,7 @@ static void encode_mxfp4(const float *x, const float *w, void *dst, int64_t n)
     }
 }
 
-/* ---- plain numbers, and the table ---- */
+/* ---- unquantized types, and the table ---- */
 
 static void encode_f16(const float *x, void *dst, int64_t n)
 {
@@ -265,7 +267,7 @@ static void decode(enum dtype t, const void *src, float *dst, int64_t n)
     if (i < n) quant_decode(t, i ? (const void *)(h + i) : src, dst + i, n - i);
 }
 
-/* A number less itself is 0, unless it is none. */
+/* x - x is 0 for finite x and NaN otherwise. */
 static bool is_finite(const float *x, int64_t n)
 {
     vf sum = v_set(0);

@@ -1,8 +1,12 @@
-/* rtn_impl.h - the encoders, on whatever vectors the file that includes this has
- * (kernel/cpu/simd.h, or the same names of its own). RTN names the table.
+/* rtn_impl.h - the encoders of rtn.h, in the vectors of the including file (kernel/cpu/simd.h or
+ * the same names). The file defines RTN, the name of its table.
  *
- * A row goes through in chunks: as many numbers as make W sub-blocks, and whole super-blocks. The
- * last chunk of a row is filled up with zeros that count nothing. */
+ * A row is encoded in chunks of W sub-blocks, at least one super-block. The last chunk of a row is
+ * padded with zeros of weight 0.
+ *
+ * A super-block is encoded in these steps: search a real scale (and minimum) for each sub-block;
+ * round them to integer multiples of d (and dmin); try the neighbouring integers with the elements
+ * they round to; solve for d and dmin again; round the elements. */
 #include "quant/rtn.h"
 
 #include "kernel/iq_grid.h"
@@ -14,20 +18,20 @@
 #include "quant/rtn_fit.h"
 
 #define MAX_CHUNK 512
-/* Numbers of a chunk whose sub-blocks have n: a vector's worth, and no less than a super-block. */
+/* Elements of a chunk with sub-blocks of n: W sub-blocks, at least a super-block. */
 #define CHUNK(n) (W * (n) > QK_K ? W * (n) : QK_K)
 static_assert(CHUNK(32) <= MAX_CHUNK && W <= 16, "a chunk holds W sub-blocks");
 
-/* F16 holds scales; what is beyond this is as good as infinite to every format but MXFP4. */
+/* Scales are F16, so larger elements cannot be represented by any format but MXFP4. */
 #define LARGEST 1e9f
 
 struct chunk {
     float x[MAX_CHUNK], w[MAX_CHUNK];
     uint8_t q[MAX_CHUNK];
-    /* by sub-block: scales (and minima) as floats, then as small whole numbers */
+    /* per sub-block: scales and minima as floats, then as integers */
     float s[MAX_CHUNK / 16], m[MAX_CHUNK / 16];
     int sc[MAX_CHUNK / 16], mc[MAX_CHUNK / 16];
-    uint16_t d[MAX_CHUNK / QK_K], dmin[MAX_CHUNK / QK_K]; /* by super-block */
+    uint16_t d[MAX_CHUNK / QK_K], dmin[MAX_CHUNK / QK_K]; /* per super-block */
 };
 
 INLINE float mean_square(const float *x, int n)
@@ -37,9 +41,9 @@ INLINE float mean_square(const float *x, int n)
     return v_sum(sum) / (float)n;
 }
 
-/* An error in a large number costs a product more than one in a small number, but these are not
- * nothing. */
-static void weigh(struct chunk *c, const float *w, int n, int sub, int span)
+/* Error weights of a chunk: rms + |x| without an importance matrix, else w * sqrt(mean + x^2) as
+ * llama.cpp does. span: elements over which the mean square is taken. */
+static void fill_weights(struct chunk *c, const float *w, int n, int sub, int span)
 {
     for (int at = 0; !w && at < n; at += sub) {
         vf rms = v_set(sqrtf(mean_square(c->x + at, sub)));
@@ -51,14 +55,14 @@ static void weigh(struct chunk *c, const float *w, int n, int sub, int span)
     }
 }
 
-/* The next numbers of a row; span: of a block. */
-static void chunk_fill(struct chunk *c, const float *x, const float *w, int64_t left, int total,
+/* The next `total` elements of a row, of which `left` remain; span: elements per block. */
+static void fill_chunk(struct chunk *c, const float *x, const float *w, int64_t left, int total,
                        int sub, int span)
 {
     int n = left < total ? (int)left : total;
     for (int i = 0; i < n; i += W)
         v_store(c->x + i, v_min(v_max(v_load(x + i), v_set(-LARGEST)), v_set(LARGEST)));
-    weigh(c, w, n, sub, span);
+    fill_weights(c, w, n, sub, span);
     if (n == total) return;
     memset(c->x + n, 0, (size_t)(total - n) * sizeof *c->x);
     memset(c->w + n, 0, (size_t)(total - n) * sizeof *c->w);
@@ -66,21 +70,21 @@ static void chunk_fill(struct chunk *c, const float *x, const float *w, int64_t 
 
 INLINE uint16_t as_f16(float v) { return f32_to_f16(fminf(fmaxf(v, -65504.0f), 65504.0f)); }
 INLINE float inverse(float v) { return fabsf(v) > 1e-30f ? 1 / v : 0; }
-INLINE int whole(float v, int lo, int hi)
+INLINE int round_clamped(float v, int lo, int hi)
 {
     return (int)fminf(fmaxf(rintf(v), (float)lo), (float)hi);
 }
 
-/* The same d for every sub-block of a super-block, as lanes want it. */
-INLINE void spread(float *to, const uint16_t *d, int n_subs, int n)
+/* The d of each sub-block's super-block, as floats. */
+INLINE void repeat_scales(float *to, const uint16_t *d, int n_subs, int n)
 {
     for (int j = 0; j < n_subs; j++) to[j] = f16_to_f32(d[j * n / QK_K]);
 }
 
 /* ---- Q2_K, Q4_K, Q5_K: x = d sc q - dmin mc ---- */
 
-/* Whole scales and minima around the first guess, tried with what numbers they then round to. */
-INLINE void affine_refine(struct chunk *c, const struct panel *p, int at, int n, float top,
+/* Tries the integer scales and minima next to the current ones, with the elements they round to. */
+INLINE void refine_affine(struct chunk *c, const struct panel *p, int at, int n, float top,
                           float scale_top, const float *d, const float *dmin)
 {
     float f[2][W];
@@ -100,13 +104,13 @@ INLINE void affine_refine(struct chunk *c, const struct panel *p, int at, int n,
     for (int j = 0; j < W; j++) c->sc[at + j] = (int)f[0][j], c->mc[at + j] = (int)f[1][j];
 }
 
-/* Sums from which the best d and dmin for given whole numbers follow. */
+/* Sums per sub-block, from which the best d and dmin for fixed integers follow. */
 struct pair_sums {
     float aa[32], ab[32], bb[32], ax[32], bx[32];
 };
 
-INLINE void affine_pair_sums(struct pair_sums *t, struct chunk *c, const struct panel *p, int at,
-                             int n, float top, const float *d, const float *dmin)
+INLINE void fill_pair_sums(struct pair_sums *t, struct chunk *c, const struct panel *p, int at,
+                           int n, float top, const float *d, const float *dmin)
 {
     float f[2][W];
     for (int j = 0; j < W; j++) f[0][j] = (float)c->sc[at + j], f[1][j] = (float)c->mc[at + j];
@@ -114,7 +118,7 @@ INLINE void affine_pair_sums(struct pair_sums *t, struct chunk *c, const struct 
     vf id = v_inverse(v_load(d + at) * sc), off = m * id;
     vf w = v_set(0), wx = w, q1 = w, q2 = w, xq = w;
     for (int i = 0; i < n; i++) {
-        vf q = affine_round(p->x[i], id, off, top), wq = p->w[i] * q;
+        vf q = round_affine(p->x[i], id, off, top), wq = p->w[i] * q;
         w = w + p->w[i];
         wx = v_fma(p->w[i], p->x[i], wx);
         q1 = q1 + wq;
@@ -128,13 +132,14 @@ INLINE void affine_pair_sums(struct pair_sums *t, struct chunk *c, const struct 
     v_store(t->bx + at, wx * mc);
 }
 
-/* What x' (d a - dmin b - x)^2 is, but for the part that neither d nor dmin changes. */
+/* The weighted error of d a - dmin b, without the part that does not depend on d and dmin. */
 static double pair_error(const double *s, double d, double m)
 {
     return d * d * s[0] - 2 * d * m * s[1] + m * m * s[2] - 2 * d * s[3] + 2 * m * s[4];
 }
 
-static void affine_resolve(struct chunk *c, const struct pair_sums *t, int k, int subs)
+/* Solves for d and dmin of super-block k; keeps the old ones if they are better. */
+static void resolve_affine(struct chunk *c, const struct pair_sums *t, int k, int subs)
 {
     double s[5] = { 0 };
     for (int j = k * subs; j < (k + 1) * subs; j++) {
@@ -151,19 +156,19 @@ static void affine_resolve(struct chunk *c, const struct pair_sums *t, int k, in
         c->d[k] = d, c->dmin[k] = m;
 }
 
-INLINE void affine_codes(struct chunk *c, const struct panel *p, int at, int n, float top,
-                         const float *d, const float *dmin)
+INLINE void round_affine_codes(struct chunk *c, const struct panel *p, int at, int n, float top,
+                               const float *d, const float *dmin)
 {
     float f[2][W];
     vf q[32];
     for (int j = 0; j < W; j++) f[0][j] = (float)c->sc[at + j], f[1][j] = (float)c->mc[at + j];
     vf m = v_load(dmin + at) * v_load(f[1]), id = v_inverse(v_load(d + at) * v_load(f[0]));
     vf off = m * id;
-    for (int i = 0; i < n; i++) q[i] = affine_round(p->x[i], id, off, top);
-    panel_store(c->q + at * n, q, n);
+    for (int i = 0; i < n; i++) q[i] = round_affine(p->x[i], id, off, top);
+    store_panel(c->q + at * n, q, n);
 }
 
-static void affine_scales(struct chunk *c, int k, int subs, int scale_top)
+static void choose_affine_scales(struct chunk *c, int k, int subs, int scale_top)
 {
     float max = 0, max_m = 0;
     for (int j = k * subs; j < (k + 1) * subs; j++)
@@ -172,12 +177,12 @@ static void affine_scales(struct chunk *c, int k, int subs, int scale_top)
     c->dmin[k] = as_f16(max_m / (float)scale_top);
     float id = inverse(f16_to_f32(c->d[k])), im = inverse(f16_to_f32(c->dmin[k]));
     for (int j = k * subs; j < (k + 1) * subs; j++) {
-        c->sc[j] = whole(c->s[j] * id, 0, scale_top);
-        c->mc[j] = whole(c->m[j] * im, 0, scale_top);
+        c->sc[j] = round_clamped(c->s[j] * id, 0, scale_top);
+        c->mc[j] = round_clamped(c->m[j] * im, 0, scale_top);
     }
 }
 
-INLINE void affine_chunk(struct chunk *c, int n, float top, int scale_top)
+INLINE void fit_affine_chunk(struct chunk *c, int n, float top, int scale_top)
 {
     enum { MAX_PANELS = 4 };
     struct panel p[MAX_PANELS];
@@ -185,30 +190,30 @@ INLINE void affine_chunk(struct chunk *c, int n, float top, int scale_top)
     float d[MAX_CHUNK / 16], dmin[MAX_CHUNK / 16];
     int subs = QK_K / n, n_subs = CHUNK(n) / n;
     for (int at = 0; at < n_subs; at += W) {
-        panel_load(&p[at / W], c->x + at * n, c->w + at * n, n);
-        struct affine a = affine_search(&p[at / W], n, top, false);
+        load_panel(&p[at / W], c->x + at * n, c->w + at * n, n);
+        struct affine a = search_affine(&p[at / W], n, top, false);
         v_store(c->s + at, a.s);
         v_store(c->m + at, a.m);
     }
-    for (int k = 0; k < n_subs / subs; k++) affine_scales(c, k, subs, scale_top);
-    spread(d, c->d, n_subs, n);
-    spread(dmin, c->dmin, n_subs, n);
+    for (int k = 0; k < n_subs / subs; k++) choose_affine_scales(c, k, subs, scale_top);
+    repeat_scales(d, c->d, n_subs, n);
+    repeat_scales(dmin, c->dmin, n_subs, n);
     for (int at = 0; at < n_subs; at += W) {
-        affine_refine(c, &p[at / W], at, n, top, (float)scale_top, d, dmin);
-        affine_pair_sums(&t, c, &p[at / W], at, n, top, d, dmin);
+        refine_affine(c, &p[at / W], at, n, top, (float)scale_top, d, dmin);
+        fill_pair_sums(&t, c, &p[at / W], at, n, top, d, dmin);
     }
-    for (int k = 0; k < n_subs / subs; k++) affine_resolve(c, &t, k, subs);
-    spread(d, c->d, n_subs, n);
-    spread(dmin, c->dmin, n_subs, n);
-    for (int at = 0; at < n_subs; at += W) affine_codes(c, &p[at / W], at, n, top, d, dmin);
+    for (int k = 0; k < n_subs / subs; k++) resolve_affine(c, &t, k, subs);
+    repeat_scales(d, c->d, n_subs, n);
+    repeat_scales(dmin, c->dmin, n_subs, n);
+    for (int at = 0; at < n_subs; at += W) round_affine_codes(c, &p[at / W], at, n, top, d, dmin);
 }
 
 /* ---- Q3_K, Q6_K, IQ4_XS: x = d sc q ---- */
 
-/* q as the format stores it: moved up by top, or the number of a level. */
+/* q as the format stores it: plus top, or the index of a level. */
 INLINE vf signed_code(vf x, vf id, float top)
 {
-    if (top != 0) return signed_round(x, id, top) + v_set(top);
+    if (top != 0) return round_signed(x, id, top) + v_set(top);
     vf v = x * id, n = v_set(0);
     for (int l = 0; l < 15; l++)
         n = v_sel_gt(v, v_set(0.5f * (float)(iq4_levels[l] + iq4_levels[l + 1])),
@@ -216,11 +221,11 @@ INLINE vf signed_code(vf x, vf id, float top)
     return n;
 }
 
-INLINE void signed_codes(uint8_t *to, const struct panel *p, int n, float top, vf s)
+INLINE void round_signed_codes(uint8_t *to, const struct panel *p, int n, float top, vf s)
 {
     vf q[32], id = v_inverse(s);
     for (int i = 0; i < n; i++) q[i] = signed_code(p->x[i], id, top);
-    panel_store(to, q, n);
+    store_panel(to, q, n);
 }
 
 INLINE vf lanes_of(const int *v)
@@ -230,8 +235,8 @@ INLINE vf lanes_of(const int *v)
     return v_load(f);
 }
 
-/* Also leaves the sums from which the best d follows. */
-INLINE void signed_refine(struct chunk *c, const struct panel *p, int at, int n, float top,
+/* As refine_affine; ax and aa: sums from which the best d follows. */
+INLINE void refine_signed(struct chunk *c, const struct panel *p, int at, int n, float top,
                           float scale_top, const float *d, float *ax, float *aa)
 {
     vf sc = lanes_of(c->sc + at), best = sc, error = v_set(WORST), dv = v_load(d + at);
@@ -246,7 +251,7 @@ INLINE void signed_refine(struct chunk *c, const struct panel *p, int at, int n,
     for (int j = 0; j < W; j++) c->sc[at + j] = (int)f[j];
     vf id = v_inverse(dv * best), xq = v_set(0), qq = v_set(0);
     for (int i = 0; i < n; i++) {
-        vf q = signed_round(p->x[i], id, top) * best, wq = p->w[i] * q;
+        vf q = round_signed(p->x[i], id, top) * best, wq = p->w[i] * q;
         xq = v_fma(wq, p->x[i], xq);
         qq = v_fma(wq, q, qq);
     }
@@ -254,7 +259,7 @@ INLINE void signed_refine(struct chunk *c, const struct panel *p, int at, int n,
     v_store(aa + at, qq);
 }
 
-static void signed_scales(struct chunk *c, int k, int subs, int scale_top)
+static void choose_signed_scales(struct chunk *c, int k, int subs, int scale_top)
 {
     float max = 0;
     for (int j = k * subs; j < (k + 1) * subs; j++)
@@ -262,10 +267,10 @@ static void signed_scales(struct chunk *c, int k, int subs, int scale_top)
     c->d[k] = as_f16(max / (float)-scale_top);
     float id = inverse(f16_to_f32(c->d[k]));
     for (int j = k * subs; j < (k + 1) * subs; j++)
-        c->sc[j] = whole(c->s[j] * id, -scale_top, scale_top - 1);
+        c->sc[j] = round_clamped(c->s[j] * id, -scale_top, scale_top - 1);
 }
 
-static void signed_resolve(struct chunk *c, int k, int subs, const float *ax, const float *aa)
+static void resolve_signed(struct chunk *c, int k, int subs, const float *ax, const float *aa)
 {
     double x = 0, a = 0;
     for (int j = k * subs; j < (k + 1) * subs; j++) x += (double)ax[j], a += (double)aa[j];
@@ -275,24 +280,25 @@ static void signed_resolve(struct chunk *c, int k, int subs, const float *ax, co
     if (new *new *a - 2 * new *x < old * old *a - 2 * old *x) c->d[k] = d;
 }
 
-INLINE void signed_chunk(struct chunk *c, int n, float top, int scale_top)
+INLINE void fit_signed_chunk(struct chunk *c, int n, float top, int scale_top)
 {
     enum { MAX_PANELS = 4 };
     struct panel p[MAX_PANELS];
     float d[MAX_CHUNK / 16], ax[MAX_CHUNK / 16], aa[MAX_CHUNK / 16];
     int subs = QK_K / n, n_subs = CHUNK(n) / n;
     for (int at = 0; at < n_subs; at += W) {
-        panel_load(&p[at / W], c->x + at * n, c->w + at * n, n);
-        v_store(c->s + at, signed_search(&p[at / W], n, top));
+        load_panel(&p[at / W], c->x + at * n, c->w + at * n, n);
+        v_store(c->s + at, search_signed(&p[at / W], n, top));
     }
-    for (int k = 0; k < n_subs / subs; k++) signed_scales(c, k, subs, scale_top);
-    spread(d, c->d, n_subs, n);
+    for (int k = 0; k < n_subs / subs; k++) choose_signed_scales(c, k, subs, scale_top);
+    repeat_scales(d, c->d, n_subs, n);
     for (int at = 0; at < n_subs; at += W)
-        signed_refine(c, &p[at / W], at, n, top, (float)scale_top, d, ax, aa);
-    for (int k = 0; k < n_subs / subs; k++) signed_resolve(c, k, subs, ax, aa);
-    spread(d, c->d, n_subs, n);
+        refine_signed(c, &p[at / W], at, n, top, (float)scale_top, d, ax, aa);
+    for (int k = 0; k < n_subs / subs; k++) resolve_signed(c, k, subs, ax, aa);
+    repeat_scales(d, c->d, n_subs, n);
     for (int at = 0; at < n_subs; at += W)
-        signed_codes(c->q + at * n, &p[at / W], n, top, v_load(d + at) * lanes_of(c->sc + at));
+        round_signed_codes(c->q + at * n, &p[at / W], n, top,
+                           v_load(d + at) * lanes_of(c->sc + at));
 }
 
 #include "quant/rtn_formats.h"
