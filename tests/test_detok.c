@@ -94,7 +94,7 @@ static void half_a_character_is_held_back(void **state)
     tokenizer_close(t);
 }
 
-static void bytes_that_become_nothing_are_replaced_at_once(void **state)
+static void bytes_that_cannot_become_a_character_are_replaced_at_once(void **state)
 {
     struct tokenizer *t = must_open_json(BYTES(""));
     const int32_t broken[] = { 0, 1, 3, 2, 3 }, special[] = { 9, 3, 9, 4 };
@@ -145,7 +145,7 @@ static void after_a_prompt_the_first_space_stays(void **state)
     tokenizer_close(t);
 }
 
-static void ids_that_are_none_are_no_text(void **state)
+static void ids_outside_the_vocabulary_have_no_text(void **state)
 {
     struct tokenizer *t = must_open_json(MARKS);
     const int32_t ids[] = { -1, 0, 1 << 30, 99, 2 };
@@ -269,10 +269,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(half_a_character_is_held_back),
-        cmocka_unit_test(bytes_that_become_nothing_are_replaced_at_once),
+        cmocka_unit_test(bytes_that_cannot_become_a_character_are_replaced_at_once),
         cmocka_unit_test(only_the_first_space_of_a_text_goes),
         cmocka_unit_test(after_a_prompt_the_first_space_stays),
-        cmocka_unit_test(ids_that_are_none_are_no_text),
+        cmocka_unit_test(ids_outside_the_vocabulary_have_no_text),
         cmocka_unit_test(the_tales_tokenizer_streams_and_comes_back),
         cmocka_unit_test(every_family_streams_what_it_decodes),
         cmocka_unit_test(gguf_vocabularies_stream_what_they_decode),

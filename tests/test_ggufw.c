@@ -111,7 +111,7 @@ static void every_kind_of_key_reads_back(void **state)
     mem_free(path);
 }
 
-static void keys_of_any_type_are_copied_as_they_stand(void **state)
+static void keys_of_any_type_are_copied_unchanged(void **state)
 {
     char *path = in_temp("copy.gguf");
     struct buf b = { 0 };
@@ -196,7 +196,7 @@ static void fails(struct ggufw *w, const char *path, int code, const char *sayin
     assert_int_equal(n_parts_left(), 0);
 }
 
-static void mistakes_are_told_at_close_and_leave_nothing(void **state)
+static void mistakes_are_reported_at_close_and_leave_no_file(void **state)
 {
     static const int64_t two[] = { 2 }, odd[] = { 33 }, zero[] = { 0 };
     char *path = in_temp("mistakes.gguf");
@@ -255,7 +255,7 @@ static void a_place_that_cannot_be_written_is_named(void **state)
     assert_null(w);
 }
 
-static void a_full_disk_is_told(void **state)
+static void a_full_disk_is_reported(void **state)
 {
     static const int64_t dims[] = { 1 << 20 };
     struct ggufw *w = NULL;
@@ -277,12 +277,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_of_key_reads_back),
-        cmocka_unit_test(keys_of_any_type_are_copied_as_they_stand),
+        cmocka_unit_test(keys_of_any_type_are_copied_unchanged),
         cmocka_unit_test(data_may_come_in_pieces_of_any_size),
-        cmocka_unit_test(mistakes_are_told_at_close_and_leave_nothing),
+        cmocka_unit_test(mistakes_are_reported_at_close_and_leave_no_file),
         cmocka_unit_test(an_abort_leaves_the_old_file),
         cmocka_unit_test(a_place_that_cannot_be_written_is_named),
-        cmocka_unit_test(a_full_disk_is_told),
+        cmocka_unit_test(a_full_disk_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

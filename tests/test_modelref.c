@@ -76,7 +76,7 @@ static void names_of_the_hub_are_found_in_the_cache(void **state)
     assert_ends("hf:org/two:b.gguf", "/b.gguf");
 }
 
-static void paths_stay_what_they_are(void **state)
+static void paths_are_returned_unchanged(void **state)
 {
     (void)state;
     assert_ends("models/x.gguf", "models/x.gguf");
@@ -102,7 +102,7 @@ static void names_that_leave_the_cache_are_refused(void **state)
     assert_refused(STR(""), E_INVALID, "empty");
 }
 
-static void what_is_not_there_says_how_to_get_it(void **state)
+static void a_missing_model_says_how_to_download_it(void **state)
 {
     (void)state;
     make_cache();
@@ -116,9 +116,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_of_the_hub_are_found_in_the_cache),
-        cmocka_unit_test(paths_stay_what_they_are),
+        cmocka_unit_test(paths_are_returned_unchanged),
         cmocka_unit_test(names_that_leave_the_cache_are_refused),
-        cmocka_unit_test(what_is_not_there_says_how_to_get_it),
+        cmocka_unit_test(a_missing_model_says_how_to_download_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -192,7 +192,7 @@ static void names_with_control_characters_are_refused(void **state)
     refuses("{" ENTRY("", "U8", "[1]", "[0,1]") "}", 1, E_FORMAT, "name is empty");
 }
 
-static void a_tree_beyond_all_measure_is_refused(void **state)
+static void a_json_tree_beyond_the_bound_is_refused(void **state)
 {
     struct buf b = { 0 };
 
@@ -247,7 +247,7 @@ static void spans_must_lie_inside_the_data(void **state)
             E_FORMAT, "inside");
 }
 
-static void overlaps_gaps_and_rests_are_refused(void **state)
+static void overlaps_gaps_and_unused_data_are_refused(void **state)
 {
     (void)state;
     refuses("{" ENTRY("a", "U8", "[4]", "[0,4]") "," ENTRY("b", "U8", "[4]", "[2,6]") "}", 6,
@@ -394,12 +394,12 @@ int main(void)
         cmocka_unit_test(header_lengths_are_bounded),
         cmocka_unit_test(headers_that_are_not_json_are_refused),
         cmocka_unit_test(names_with_control_characters_are_refused),
-        cmocka_unit_test(a_tree_beyond_all_measure_is_refused),
+        cmocka_unit_test(a_json_tree_beyond_the_bound_is_refused),
         cmocka_unit_test(duplicate_names_are_refused),
         cmocka_unit_test(deep_json_is_refused),
         cmocka_unit_test(shape_and_span_must_agree),
         cmocka_unit_test(spans_must_lie_inside_the_data),
-        cmocka_unit_test(overlaps_gaps_and_rests_are_refused),
+        cmocka_unit_test(overlaps_gaps_and_unused_data_are_refused),
         cmocka_unit_test(unaligned_tensors_are_made_aligned),
         cmocka_unit_test(more_than_four_dimensions_fold_into_the_first),
         cmocka_unit_test(shards_are_read_as_the_index_says),

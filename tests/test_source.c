@@ -153,7 +153,7 @@ static void a_folder_gives_its_three_configs_by_path(void **state)
     source_close(s);
 }
 
-static void companions_may_be_missing(void **state)
+static void optional_files_may_be_missing(void **state)
 {
     const char *dir = folder("bare");
     struct source *s;
@@ -169,7 +169,7 @@ static void companions_may_be_missing(void **state)
     source_close(s);
 }
 
-static void text_config_is_looked_into_second(void **state)
+static void text_config_is_searched_second(void **state)
 {
     const char *dir = folder("vision");
     struct source *s;
@@ -269,7 +269,7 @@ static void a_lone_safetensors_file_has_no_config(void **state)
     assert_false(source_key(s, "n", &v));
     assert_null(source_file(s, "weights"));
     source_close(s);
-    put_text(dir, "config.json", "{\"n\": 1}"); /* unless it lies beside */
+    put_text(dir, "config.json", "{\"n\": 1}"); /* unless config.json is beside it */
     s = open_ok(path);
     assert_true(source_u64(s, "n", &u) && u == 1);
     source_close(s);
@@ -402,8 +402,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gguf_file_is_known_by_its_content),
         cmocka_unit_test(a_folder_gives_its_three_configs_by_path),
-        cmocka_unit_test(companions_may_be_missing),
-        cmocka_unit_test(text_config_is_looked_into_second),
+        cmocka_unit_test(optional_files_may_be_missing),
+        cmocka_unit_test(text_config_is_searched_second),
         cmocka_unit_test(what_python_writes_is_read),
         cmocka_unit_test(folders_that_are_not_models_say_what_is_missing),
         cmocka_unit_test(a_sharded_folder_is_read_through_its_index),

@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-/* ---- a small world ---- */
+/* ---- helpers ---- */
 
 static struct tokenizer *must_open_json(const char *json)
 {
@@ -168,7 +168,7 @@ static void wordpiece_takes_the_longest_piece_or_nothing(void **state)
     "}"
 #define DASH "{\"String\":\"-\"}"
 
-static void split_does_with_delimiters_what_it_is_told(void **state)
+static void split_behaviors_place_delimiters_as_named(void **state)
 {
     const char *text = "-a--b-";
     (void)state;
@@ -230,7 +230,7 @@ static void metaspace_first_means_the_beginning_of_the_whole_text(void **state)
 
     (void)state;
     expect_ids(t, "a", "1");
-    expect_ids(t, "a<s>a", "1 3 2"); /* the id of a file is not asked: it is the next one free */
+    expect_ids(t, "a<s>a", "1 3 2"); /* not the id of the file: the next free one */
     expect_ids(t, "<s>a", "3 2");
     tokenizer_close(t);
 }
@@ -469,7 +469,7 @@ static void text_that_is_not_utf8_becomes_replacement_characters(void **state)
                                    "a\xc3\xa9\xc3"),
                                0),
                         "0 1 0 1 0 2 1");
-    assert_int_equal(tokenizer_find(t, STR("\0\xc3\xa9")), 3); /* a NUL in a piece is no end */
+    assert_int_equal(tokenizer_find(t, STR("\0\xc3\xa9")), 3); /* a NUL does not end a piece */
     tokenizer_close(t);
 }
 
@@ -629,7 +629,7 @@ int main(void)
         cmocka_unit_test(words_in_the_vocabulary_can_ignore_merges),
         cmocka_unit_test(unigram_takes_the_best_sum_of_scores_and_fuses_unknowns),
         cmocka_unit_test(wordpiece_takes_the_longest_piece_or_nothing),
-        cmocka_unit_test(split_does_with_delimiters_what_it_is_told),
+        cmocka_unit_test(split_behaviors_place_delimiters_as_named),
         cmocka_unit_test(splitters_know_spaces_digits_punctuation_and_scripts),
         cmocka_unit_test(metaspace_puts_its_mark_before_words),
         cmocka_unit_test(metaspace_first_means_the_beginning_of_the_whole_text),

@@ -24,7 +24,8 @@ static bool same_ids(const struct tokenizer *a, const struct tokenizer *b, struc
     return same;
 }
 
-/* Said as tokenizer.json and read again: 1, or 0 where it cannot be said. */
+/* Writes the tokenizer as tokenizer.json and reads it again: 1, or 0 where that is not supported.
+ */
 static int goes_round(const char *path, struct str text, int *n_bad)
 {
     struct tokenizer *t = NULL, *back = NULL;
@@ -55,7 +56,7 @@ static int goes_round(const char *path, struct str text, int *n_bad)
     return rc == OK;
 }
 
-static void the_tokenizer_that_ships_goes_round(void **state)
+static void the_shipped_tokenizer_survives_a_round_trip(void **state)
 {
     (void)state;
     int bad = 0;
@@ -68,7 +69,7 @@ static void the_tokenizer_that_ships_goes_round(void **state)
     assert_int_equal(bad, 0);
 }
 
-static void vocabularies_of_real_models_go_round(void **state)
+static void vocabularies_of_real_models_survive_a_round_trip(void **state)
 {
     (void)state;
     struct buf text = { 0 };
@@ -95,7 +96,7 @@ static void vocabularies_of_real_models_go_round(void **state)
     buf_release(&text);
 }
 
-static void unigrams_go_round(void **state)
+static void unigrams_survive_a_round_trip(void **state)
 {
     static const char json[] =
         "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"special\":true},"
@@ -128,7 +129,7 @@ static void unigrams_go_round(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!same_ids(t, back, str_c(texts[i]))) fail_msg("'%s' differs", texts[i]);
     tokenizer_close(back);
-    back = NULL; /* its own library would make the template anew */
+    back = NULL; /* the library of the model rebuilds the post-processor */
     assert_int_equal(
         tokenizer_from_json(&back, str_c(json), STR("{\"add_eos_token\":false}"), "no end", &e),
         OK);
@@ -143,9 +144,9 @@ static void unigrams_go_round(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_tokenizer_that_ships_goes_round),
-        cmocka_unit_test(vocabularies_of_real_models_go_round),
-        cmocka_unit_test(unigrams_go_round),
+        cmocka_unit_test(the_shipped_tokenizer_survives_a_round_trip),
+        cmocka_unit_test(vocabularies_of_real_models_survive_a_round_trip),
+        cmocka_unit_test(unigrams_survive_a_round_trip),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

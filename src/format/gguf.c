@@ -143,6 +143,7 @@ static int locate_tensors(struct gguf *g, const struct cursor *c, const uint64_t
     return check_overlap(g, e);
 }
 
+/* Magic, version and counts. A version in the high bytes is a big-endian file. */
 static int read_head(const struct gguf *g, struct cursor *c, uint64_t *n_tensors, uint64_t *n_keys,
                      struct err *e)
 {
@@ -179,6 +180,7 @@ static int read_head(const struct gguf *g, struct cursor *c, uint64_t *n_tensors
     return OK;
 }
 
+/* Reads header, keys and directory in one pass; g is filled as far as it came. */
 static int parse_file(struct gguf *g, const void *p, size_t n, struct err *e)
 {
     struct cursor c = cursor_of(p, n);

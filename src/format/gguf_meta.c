@@ -109,6 +109,7 @@ static int fail_type(const struct gguf *g, const struct cursor *c, uint32_t type
                    g->name, cursor_at(c) - 4, STR_ARG(str_take(key, 100)), type, GGUF_N_TYPES - 1);
 }
 
+/* A truth value is one byte, which GGUF demands to be 0 or 1. */
 static int check_bools(const struct gguf *g, const struct cursor *c, const unsigned char *p,
                        size_t n, struct str key, struct err *e)
 {
@@ -137,6 +138,7 @@ static int charge_items(struct gguf *g, const struct cursor *c, uint64_t n, bool
     return OK;
 }
 
+/* Walks over the strings once to note where each starts. */
 static int read_strings(struct gguf *g, struct cursor *c, struct str key, struct gguf_list *l,
                         struct err *e)
 {
@@ -178,6 +180,7 @@ static int read_lists(struct gguf *g, struct cursor *c, struct str key, struct g
     return rc;
 }
 
+/* Element type, count, elements. Numbers need no table: their position follows from the index. */
 static int read_list(struct gguf *g, struct cursor *c, struct str key, struct gguf_list *l,
                      int depth, struct err *e)
 {

@@ -80,6 +80,7 @@ static int add_part(struct gguf *g, const char *path, uint64_t no, uint64_t coun
     return rc;
 }
 
+/* Opens the second and later parts, and checks the total that the first one claims. */
 static int add_parts(struct gguf *g, const char *path, uint64_t count, struct err *e)
 {
     uint64_t want;

@@ -238,6 +238,8 @@ static bool find_tensor_bytes(enum dtype t, const int64_t *dims, int n_dims, uin
     return *bytes < INT64_MAX;
 }
 
+/* Offsets follow from the sizes, so the directory is complete before any data. GGUF lists the
+ * fastest dimension first. */
 void ggufw_tensor(struct ggufw *w, const char *name, enum dtype t, const int64_t *dims, int n_dims)
 {
     struct str n = arena_str(&w->arena, str_c(name));
@@ -297,6 +299,8 @@ static void write_head(struct ggufw *w)
     buf_release(&head);
 }
 
+/* A chunk may end within a tensor or cover several; each tensor is padded when its last byte came.
+ */
 void ggufw_data(struct ggufw *w, const void *p, size_t n)
 {
     const char *from = p;

@@ -138,6 +138,7 @@ int hfconfig_parse(struct hfconfig **out, const struct str text[HFCONFIG_N_FILES
     return rc;
 }
 
+/* Is there a tern.json? *rc is E_NOMEM if that cannot be found out. */
 static bool has_card(const char *dir, int *rc, struct err *e)
 {
     char *card = path_join(dir, files[HFCONFIG_TERN].name);
@@ -239,6 +240,7 @@ static const json_t *find_path(const json_t *j, struct str path)
     return NULL;
 }
 
+/* A prefix selects the file; without one it is config.json, then its text_config. */
 bool hfconfig_key(const struct hfconfig *c, const char *key, struct value *out)
 {
     struct str k = str_c(key);

@@ -194,6 +194,7 @@ static int choose_model(char **path, const char *dir, struct err *e)
     return rc;
 }
 
+/* Repository, then snapshot, then the file in it. */
 static int resolve_hf(char **path, struct str ref, struct err *e)
 {
     struct hf_ref r;
@@ -221,6 +222,7 @@ out:
     return rc;
 }
 
+/* A plain path is returned as it is, so that callers need not distinguish. */
 int modelref_resolve(char **path, struct str ref, struct err *e)
 {
     struct buf b = { 0 };

@@ -82,6 +82,8 @@ static bool read_u64(const json_t *j, uint64_t *out)
     return true;
 }
 
+/* Names of types are those of dtype.h, but for the block formats of GGUF, which have no place here.
+ */
 static int read_dtype(const struct safetensors *s, struct source_tensor *t, const json_t *entry,
                       struct err *e)
 {
@@ -124,6 +126,7 @@ static int read_shape(const struct safetensors *s, struct source_tensor *t, cons
     return OK;
 }
 
+/* data_offsets are relative to the data, end exclusive, and must agree with shape and type. */
 static int read_offsets(const struct safetensors *s, struct source_tensor *t, const json_t *entry,
                         struct str data, struct err *e)
 {
@@ -148,6 +151,7 @@ static int read_offsets(const struct safetensors *s, struct source_tensor *t, co
     return OK;
 }
 
+/* One member of the header. s->n_tensors counts it only when all of it is valid. */
 static int read_tensor(struct safetensors *s, const char *name, const json_t *entry,
                        struct str data, struct err *e)
 {
@@ -220,6 +224,7 @@ static int align_tensors(struct safetensors *s, struct err *e)
     return OK;
 }
 
+/* "__metadata__" is the one member that is not a tensor. */
 static int read_header(struct safetensors *s, json_t *header, struct str data, struct err *e)
 {
     const char *name;
@@ -247,6 +252,7 @@ static int read_header(struct safetensors *s, json_t *header, struct str data, s
     return align_tensors(s, e);
 }
 
+/* A plausible length of the header, then '{'. */
 bool safetensors_looks(const void *p, size_t n, uint64_t file_bytes)
 {
     uint64_t len;
@@ -257,6 +263,7 @@ bool safetensors_looks(const void *p, size_t n, uint64_t file_bytes)
            ((const char *)p)[8] == '{';
 }
 
+/* The header may be padded with spaces at its end; it must start with '{'. */
 static int parse_file(struct safetensors *s, const void *p, size_t n, struct err *e)
 {
     struct str text;
@@ -416,6 +423,7 @@ int safetensors_open_index(struct safetensors **out, const char *dir, struct str
     return rc;
 }
 
+/* Of a single file and an index the single file counts. */
 int safetensors_open_dir(struct safetensors **out, const char *dir, struct err *e)
 {
     char *one = path_join(dir, "model.safetensors"),

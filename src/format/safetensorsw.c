@@ -174,6 +174,7 @@ static bool is_complete(const struct shard *s)
     return same;
 }
 
+/* Names as Hugging Face's tools write them. */
 static void name_shard(struct safetensorsw *w, size_t i)
 {
     struct shard *s = &w->shards[i];
@@ -241,6 +242,7 @@ static void open_shard(struct safetensorsw *w, struct shard *s)
     write_bytes(w, s->head.p, s->head.n);
 }
 
+/* Renames the shard to its final name, or removes it after a failure. */
 static void complete_shard(struct safetensorsw *w, struct shard *s)
 {
     if (!w->f) return;
@@ -301,6 +303,7 @@ void safetensorsw_data(struct safetensorsw *w, const void *p, size_t n)
 size_t safetensorsw_n_files(const struct safetensorsw *w) { return w->n_shards; }
 const char *safetensorsw_file(const struct safetensorsw *w, size_t i) { return w->shards[i].name; }
 
+/* Which shard has which tensor. */
 static void make_index(const struct safetensorsw *w, struct buf *json)
 {
     struct jsonw j = { .out = json };

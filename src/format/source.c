@@ -49,6 +49,8 @@ static struct str find_named_onnx(const struct source *s)
     return hfconfig_key(s->config, "tern:file", &v) && v.kind == VALUE_STR ? v.s : str_of(NULL, 0);
 }
 
+/* Configuration first: its tern.json may name the ONNX file. A folder has an ONNX model or
+ * safetensors. */
 static int open_folder(struct source *s, struct err *e)
 {
     int rc = hfconfig_open(&s->config, s->path, e);
@@ -115,6 +117,8 @@ static int open_safetensors(struct source *s, struct err *e)
     return open_config_beside(s, dir, "config.json", NULL, e);
 }
 
+/* By the first bytes; the name counts only where they do not tell. The map is released again: each
+ * reader maps the file itself. */
 static int open_file(struct source *s, struct err *e)
 {
     struct filemap m = { 0 };
@@ -199,6 +203,7 @@ uint64_t source_bytes(const struct source *s)
     return sum;
 }
 
+/* "metadata:" is answered by the safetensors header, all else by the configuration. */
 bool source_key(const struct source *s, const char *key, struct value *out)
 {
     static const char metadata[] = "metadata:";
@@ -231,6 +236,7 @@ bool value_u64(const struct value *v, uint64_t *out)
     return true;
 }
 
+/* A real number converts only if it is an integer in range. */
 bool value_i64(const struct value *v, int64_t *out)
 {
     switch (v->kind) {
@@ -244,6 +250,7 @@ bool value_i64(const struct value *v, int64_t *out)
     }
 }
 
+/* An integer converts only if the double is exactly equal to it. */
 bool value_f64(const struct value *v, double *out)
 {
     switch (v->kind) {

@@ -117,10 +117,13 @@ static bool is_normal_form(enum normal_kind kind, struct str text)
 
 /* ---- character by character ---- */
 
+/* Loops over the characters of text: `cp` is at byte i and has n bytes. */
 #define EACH_CHAR(text, i, n, cp)                                                                  \
     for (size_t i = 0, n; i < (text).n && ((n = (size_t)utf8_next(str_skip(text, i), &cp)), true); \
          i += n)
 
+/* One pass: `from` is the first character that is not white space, `to` the end of the last. A text
+ * of white space alone becomes empty, whichever end is stripped. */
 static void put_stripped(const struct normalizer_step *s, struct str text, struct buf *out)
 {
     size_t from = 0, to = 0;
@@ -148,6 +151,8 @@ static void put_without(struct str text, char_class *drop, struct buf *out)
     if (!drop(cp)) buf_add(out, text.p + i, n);
 }
 
+/* Character by character, without context: a final sigma does not become U+03C2. The reference
+ * implementation does the same. */
 static void put_lower(struct str text, struct buf *out)
 {
     int32_t cp;
@@ -174,6 +179,7 @@ static void put_nmt(struct str text, struct buf *out)
     }
 }
 
+/* Only U+0020 counts as a space here: the charsmap has already mapped the others to it. */
 static void put_squeezed(struct str text, struct buf *out)
 {
     bool gap = false, any = false;
@@ -191,6 +197,8 @@ static void put_squeezed(struct str text, struct buf *out)
 
 /* ---- BERT ---- */
 
+/* BERT's clean_text and handle_chinese_chars. Tab, line feed and carriage return are controls by
+ * category and white space to BERT, so they become spaces. */
 static void put_cleaned(const struct normalizer_step *s, struct str text, struct buf *out)
 {
     int32_t cp;
@@ -210,6 +218,8 @@ static void put_cleaned(const struct normalizer_step *s, struct str text, struct
     }
 }
 
+/* The order is fixed: clean, remove accents on the decomposed text, then lower case. Removing
+ * accents leaves the text decomposed, as BERT does. */
 static int put_bert(const struct normalizer_step *s, struct str text, struct buf *out,
                     struct err *e)
 {
@@ -271,6 +281,7 @@ static void put_wordpiece(const struct normalizer_step *s, struct str text, stru
 
 /* ---- replacement ---- */
 
+/* An empty text to find matches nowhere. */
 static void replace_text(const struct normalizer_step *s, struct str text, struct buf *out)
 {
     struct str find = str_of(s->find, s->n_find);
@@ -320,6 +331,7 @@ static bool is_unchanged(const struct normalizer_step *s, struct str text)
     }
 }
 
+/* Appends the text after one step. */
 static int apply_step(const struct normalizer_step *s, struct matcher *m, struct str text,
                       struct buf *out, struct err *e)
 {

@@ -117,6 +117,7 @@ static int cut_by_regex(const struct pretok_step *s, struct pretok_scratch *w, s
     return regex_walk_check(&walk, "pre-tokenizer", e);
 }
 
+/* Occurrences do not overlap; an empty delimiter matches nowhere. */
 static void cut_by_text(struct str text, struct str at, size_t base, struct joiner *k)
 {
     size_t done = 0;
@@ -132,6 +133,7 @@ static void cut_by_text(struct str text, struct str at, size_t base, struct join
     if (done != text.n) add_part(k, base + done, base + text.n, false);
 }
 
+/* Each character of the class is a match of its own: SPLIT_CONTIGUOUS joins runs of them. */
 static void cut_by_class(const struct pretok_step *s, struct str text, size_t base,
                          struct joiner *k)
 {
@@ -149,6 +151,7 @@ static void cut_by_class(const struct pretok_step *s, struct str text, size_t ba
     if (done < text.n) add_part(k, base + done, base + text.n, false);
 }
 
+/* Counts characters by their first bytes. The behavior of such a step is ISOLATED. */
 static void cut_by_length(const struct pretok_step *s, struct str text, size_t base,
                           struct joiner *k)
 {
@@ -231,6 +234,8 @@ static int apply_rewrite(const struct pretok_step *s, struct splitting *r, rewri
     return OK;
 }
 
+/* A mark is put before a span that does not start with a mark or a space, where the step says so.
+ * PREPEND_FIRST means the start of the input, not of each text between special tokens. */
 static void put_metaspace(const struct pretok_step *s, const struct splitting *r, struct str p,
                           bool first, struct buf *out)
 {
@@ -263,6 +268,7 @@ static void put_byte_level(const struct pretok_step *s, const struct splitting *
     text_put_bytes(out, p);
 }
 
+/* last: no step follows, so a BYTES step may leave the bytes unmapped. */
 static int apply_step(const struct pretok_step *s, struct splitting *r, bool last, struct err *e)
 {
     int rc = OK;

@@ -36,6 +36,8 @@ struct matcher {
     pcre2_jit_stack *stack;
 };
 
+/* Options as Oniguruma behaves: UTF-8, Unicode classes, ^ and $ at line ends. \C would split
+ * characters and is refused. */
 static int compile_pattern(struct regex *r, struct buf *text, struct err *e)
 {
     pcre2_compile_context *ctx = pcre2_compile_context_create(NULL);

@@ -63,6 +63,7 @@ void text_list_release(struct text_list *l)
 /* out got the bytes of a temporary buffer. */
 static void pass_failure(struct buf *out, const struct buf *temp) { out->failed |= temp->failed; }
 
+/* The i-th text of the list. */
 static struct str text_at(const struct text_list *l, size_t i)
 {
     size_t from = i ? l->ends[i - 1] : 0;
@@ -88,6 +89,7 @@ void decode_put_bytes(struct buf *out, struct str piece)
     }
 }
 
+/* Pieces are joined before bytes are checked for UTF-8: a character may be split over pieces. */
 static void apply_bytes(const struct text_list *in, struct text_list *out, bool stream)
 {
     struct buf raw = { 0 };
@@ -126,6 +128,7 @@ static void flush_bytes(struct text_list *out, struct buf *bytes, bool stream)
     bytes->n = 0; /* a failure stays noted */
 }
 
+/* Runs of byte pieces become one text, so that the bytes of a character stay together. */
 static void apply_fallback(const struct text_list *in, struct text_list *out, bool stream)
 {
     struct buf bytes = { 0 };
@@ -146,6 +149,7 @@ static void apply_fallback(const struct text_list *in, struct text_list *out, bo
 
 /* ---- text by text ---- */
 
+/* Appends text with every `find` replaced; an empty one matches nowhere. */
 static void replace_all(struct str text, struct str find, struct str with, struct buf *out)
 {
     while (find.n && text.n) {
@@ -185,6 +189,8 @@ static void put_cleaned_up(struct str text, struct buf *out)
     buf_release(&b);
 }
 
+/* "##ing" joins the text before it, anything else gets a space first; cleanup works on each piece
+ * with its space. */
 static void put_wordpiece(const struct decode_step *s, struct str piece, bool first,
                           struct buf *out)
 {
@@ -200,6 +206,7 @@ static void put_wordpiece(const struct decode_step *s, struct str piece, bool fi
     buf_release(&word);
 }
 
+/* Removes the text at most `start` times at the start and `stop` times at the end. */
 static void put_stripped(const struct decode_step *s, struct str piece, struct buf *out)
 {
     struct str c = str_of(s->text, s->n_text);

@@ -101,6 +101,7 @@ int tokenizer_from_json(struct tokenizer **out, struct str json, struct str conf
     return finish_open(out, t, tokfile_read_json(t, json, config, name, e));
 }
 
+/* A tokenizer.json with the tokenizer_config.json beside it, where there is one. */
 static int open_json(struct tokenizer **out, const char *path, const char *config_path,
                      struct err *e)
 {
@@ -134,6 +135,7 @@ static int read_template_file(struct tokenizer *t, const char *dir, const char *
     return rc;
 }
 
+/* A Hugging Face folder; tokenizer.json may be compressed. */
 static int open_folder(struct tokenizer **out, const char *dir, struct err *e)
 {
     char *json = path_join(dir, "tokenizer.json"), *gz = path_join(dir, "tokenizer.json.gz");
@@ -155,6 +157,7 @@ static int open_folder(struct tokenizer **out, const char *dir, struct err *e)
     return finish_open(out, t, rc);
 }
 
+/* The tokenizer owns the source: its pieces are in the mapped file. */
 static int open_gguf(struct tokenizer **out, const char *path, struct err *e)
 {
     struct tokenizer *t = new_tokenizer(e);
@@ -214,6 +217,7 @@ struct str tokenizer_piece(const struct tokenizer *t, int32_t id)
     return id >= 0 && id < t->n ? t->pieces[id] : STR("");
 }
 
+/* Added tokens first: of equal texts they are the ones that encoding gives. */
 int32_t tokenizer_find(const struct tokenizer *t, struct str piece)
 {
     for (int i = 0; i < t->n_added; i++)

@@ -15,6 +15,7 @@ static bool has_bytes_step(const struct tokenizer *t)
     return false;
 }
 
+/* "<0x0A>": a byte of byte fallback. */
 static bool is_byte_piece(struct str s)
 {
     return s.n == 6 && str_starts(s, STR("<0x")) && s.p[5] == '>';

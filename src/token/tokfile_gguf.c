@@ -11,6 +11,7 @@
 
 #define KEY(name) "tokenizer.ggml." name
 
+/* What every reader of keys needs. */
 struct gguf_reader {
     struct tokenizer *t;
     const struct source *src;
@@ -24,6 +25,7 @@ static int fail_key(const struct gguf_reader *r, const char *key, const char *wh
 
 /* ---- the vocabulary ---- */
 
+/* The id of a token is its position. */
 static int read_tokens(struct gguf_reader *r)
 {
     struct tokenizer *t = r->t;
@@ -44,6 +46,7 @@ static int read_tokens(struct gguf_reader *r)
     return OK;
 }
 
+/* A missing list, or an unknown type, means normal. */
 static int read_types(struct gguf_reader *r)
 {
     struct tokenizer *t = r->t;
@@ -248,6 +251,7 @@ static int add_marks(struct gguf_reader *r, bool prefix)
     return normalizer_add_step(&t->normalizer, spaces, r->e);
 }
 
+/* "gpt2": byte-level BPE with merges; the pre-tokenizer is named by tokenizer.ggml.pre. */
 static int build_bpe(struct gguf_reader *r)
 {
     struct tokenizer *t = r->t;
@@ -276,6 +280,7 @@ static int build_bpe(struct gguf_reader *r)
                            -1, -1, -1, str_is(pre, "llama-bpe") || str_is(pre, "llama3"), false });
 }
 
+/* "llama": SentencePiece BPE with scores, byte fallback, no pre-tokenizer. */
 static int build_spm(struct gguf_reader *r)
 {
     struct tokenizer *t = r->t;
@@ -324,6 +329,7 @@ static int read_charsmap(struct gguf_reader *r)
     return rc;
 }
 
+/* "t5": SentencePiece unigram, with a charsmap as its normalizer. */
 static int build_unigram(struct gguf_reader *r)
 {
     struct tokenizer *t = r->t;
@@ -344,6 +350,8 @@ static int build_unigram(struct gguf_reader *r)
     return add_decoders(r, false, t->space_prefix);
 }
 
+/* "bert": WordPiece. [CLS] and [SEP] are always added; files without their keys have them as BOS
+ * and EOS, or at the ids of the original BERT. */
 static int build_wordpiece(struct gguf_reader *r)
 {
     struct tokenizer *t = r->t;

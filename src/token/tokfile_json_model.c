@@ -44,6 +44,7 @@ static int read_token_id(struct tokenizer *t, json_t *o, const char *key, const 
     return OK;
 }
 
+/* The merges need the prefix of inner symbols: "a ##b" becomes "ab". So options are read first. */
 static int read_bpe(struct tokenizer *t, json_t *o, const struct json_tables *tables,
                     const struct location *at, struct err *e)
 {
@@ -110,6 +111,7 @@ static int read_wordpiece(struct tokenizer *t, json_t *o, const struct json_tabl
     return arena_check(&t->arena, e);
 }
 
+/* One token per word; the unknown token is kept with the WordPiece model. */
 static int read_wordlevel(struct tokenizer *t, json_t *o, const struct json_tables *tables,
                           const struct location *at, struct err *e)
 {

@@ -73,6 +73,7 @@ static int read_replace(json_t *o, struct normalizer_step *s, const struct locat
 
 /* ---- normalizers ---- */
 
+/* Appends the decoded bytes; stops at the padding. E_FORMAT: another character. */
 static int put_base64(struct str s, struct buf *out)
 {
     uint32_t bits = 0;
@@ -110,6 +111,7 @@ static int read_charsmap(json_t *o, struct normalizer_step *s, const struct loca
     return rc;
 }
 
+/* strip_accents follows lowercase where it is null, as in BERT. */
 static int read_bert(json_t *o, struct normalizer_step *s, const struct location *at, struct err *e)
 {
     int rc;
@@ -185,6 +187,7 @@ int tokfile_read_normalizer(struct tokenizer *t, json_t *o, const struct locatio
 
 /* ---- pre-tokenizers ---- */
 
+/* The names are in the order of enum split_behavior. */
 static int read_behavior(json_t *o, enum split_behavior def, enum split_behavior *out,
                          const struct location *at, struct err *e)
 {
@@ -215,6 +218,7 @@ static int read_split(json_t *o, struct pretok_step *s, const struct location *a
     return OK;
 }
 
+/* use_regex: cut by GPT-2's pattern first. */
 static int read_bytelevel(json_t *o, struct pretok_step *s, const struct location *at,
                           struct err *e)
 {
@@ -228,6 +232,7 @@ static int read_bytelevel(json_t *o, struct pretok_step *s, const struct locatio
     return use_regex ? regex_open(&s->regex, str_c(scan_gpt2_pattern), e) : OK;
 }
 
+/* Old files have add_prefix_space, newer ones prepend_scheme, which then counts. */
 static int read_metaspace(json_t *o, struct pretok_step *s, const struct location *at,
                           struct err *e)
 {

@@ -43,7 +43,7 @@ static size_t skip_value(struct str s, size_t i)
 }
 
 /* The value of a member of the object that starts at `at`; empty: none. key is with its quotes. */
-static struct str find_member(struct str s, size_t at, struct str key)
+static struct str find_json_member(struct str s, size_t at, struct str key)
 {
     size_t i = skip_space(s, at + 1);
 
@@ -63,17 +63,19 @@ static struct str find_member(struct str s, size_t at, struct str key)
 /* A member of the model that starts with the byte `opens`; empty: none. */
 static struct str find_table(struct str json, struct str model, const char *key, char opens)
 {
-    struct str v = find_member(json, (size_t)(model.p - json.p), str_c(key));
+    struct str v = find_json_member(json, (size_t)(model.p - json.p), str_c(key));
     return v.n && v.p[0] == opens ? v : STR("");
 }
 
+/* The members come in any order, so the cuts are made in the order of the text. */
 void tokfile_cut_tables(struct str json, struct json_tables *out, struct buf *rest)
 {
     size_t start = skip_space(json, 0), done = 0;
     struct str model = STR(""), cuts[2];
 
     *out = (struct json_tables){ STR(""), STR("") };
-    if (start < json.n && json.p[start] == '{') model = find_member(json, start, STR("\"model\""));
+    if (start < json.n && json.p[start] == '{')
+        model = find_json_member(json, start, STR("\"model\""));
     if (model.n && model.p[0] == '{') {
         out->vocab = find_table(json, model, "\"vocab\"", '{');
         out->merges = find_table(json, model, "\"merges\"", '[');
@@ -199,6 +201,8 @@ static int32_t read_id(struct table_reader *w, struct str piece)
     return 0;
 }
 
+/* An entry of a vocabulary. All are read before the table is made: its size depends on the largest
+ * id. */
 struct entry {
     struct str piece;
     int32_t id;

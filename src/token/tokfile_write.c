@@ -16,6 +16,7 @@ const char *tokwrite_piece(struct tokwriter *o, int32_t id)
     return s ? s : "";
 }
 
+/* Every control and user-defined token, and the unknown token where it is in use. */
 static void put_added(struct tokwriter *o)
 {
     struct jsonw *w = &o->w;
@@ -86,6 +87,8 @@ static void put_special_entry(struct tokwriter *o, int32_t id)
     jsonw_end(w);
 }
 
+/* A template with the tokens before and after the text. A pair is A and B within the same tokens.
+ */
 void tokwrite_post(struct tokwriter *o)
 {
     const struct tokenizer *t = o->t;
@@ -152,6 +155,7 @@ static void put_byte_level(struct jsonw *w, bool prefix, bool regex)
     jsonw_end(w);
 }
 
+/* The patterns of the style become Split steps, before a ByteLevel step without a pattern. */
 static void write_byte_bpe(struct tokwriter *o)
 {
     const struct pretok *s = &o->t->pretok;
@@ -258,6 +262,7 @@ void tokwrite_spm_decoder(struct tokwriter *o, bool bytes)
     jsonw_end(w);
 }
 
+/* SentencePiece BPE is BPE with byte fallback, spaces written as marks by the normalizer. */
 static void write_spm_bpe(struct tokwriter *o)
 {
     struct jsonw *w = &o->w;

@@ -27,6 +27,7 @@ static const char *make_bert_piece(struct tokwriter *o, int i)
     return text ? text : ""; /* the arena has failed */
 }
 
+/* The normalizer step is GGUF's, or BERT's own where the tokenizer came from JSON. */
 void tokwrite_wordpiece(struct tokwriter *o)
 {
     struct jsonw *w = &o->w;
@@ -71,6 +72,7 @@ static struct str encode_base64(struct arena *a, struct str s)
     return str_of(out, n);
 }
 
+/* Charsmap, squeezed spaces, then spaces as marks: the order in which SentencePiece works. */
 static void put_unigram_normalizer(struct tokwriter *o)
 {
     struct jsonw *w = &o->w;

@@ -15,6 +15,8 @@ enum { SHORT_WORD = 40 }; /* symbols; a longer word is merged with a heap */
 #define NO_RANK UINT32_MAX
 #define FREE_SLOT UINT64_MAX
 
+/* Slots for 1.5 times the merges at least, so that probes stay short; all ones is a free slot, and
+ * -1 in `merged`. */
 int bpe_init(struct bpe *b, const struct vocab *v, size_t n_merges, struct err *e)
 {
     size_t cap = 16;
@@ -90,6 +92,8 @@ void bpe_note_inner_marks(struct bpe *b, struct str token)
     }
 }
 
+/* SPM models use the cuts, too: their bpe has no merges. Cutting must be off where a symbol depends
+ * on its place in the word, or where whole words are looked up. */
 void bpe_finish(struct bpe *b, bool byte_fallback)
 {
     char text[8];
@@ -109,6 +113,8 @@ void bpe_finish(struct bpe *b, bool byte_fallback)
         b->cuts = false;
 }
 
+/* Cuts before a mark that no token has in its middle after this byte. Never inside a run of marks:
+ * tokens of several spaces exist. */
 size_t bpe_find_cut(const struct bpe *b, struct str text)
 {
     const char *p = text.p, *end = text.p + text.n;

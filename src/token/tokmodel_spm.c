@@ -90,6 +90,8 @@ static void search_paths(const struct spm *s, struct model_scratch *w, struct st
     }
 }
 
+/* The best path is followed from the end. A run of unknown characters is one token: the piece with
+ * this text if there is one, as in Hugging Face's library, else the unknown token. */
 bool spm_encode_unigram(const struct spm *s, struct model_scratch *w, struct str text,
                         struct ids *out, bool *unknown)
 {

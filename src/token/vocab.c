@@ -78,6 +78,8 @@ static uint64_t *find_slot(const struct vocab *v, struct str piece, uint64_t has
     }
 }
 
+/* A second piece for an id becomes an alias; a second id for a piece replaces the first in the
+ * table, while pieces[] keeps both. */
 bool vocab_add(struct vocab *v, struct str piece, int32_t id)
 {
     uint64_t hash = vocab_hash(piece), *slot;
@@ -98,6 +100,7 @@ bool vocab_add(struct vocab *v, struct str piece, int32_t id)
     return true;
 }
 
+/* The id of the entry in the slot of the piece; -1: the slot is free. */
 static int32_t find_hashed(const struct vocab *v, struct str piece, uint64_t hash)
 {
     uint64_t s = *find_slot(v, piece, hash);
@@ -119,6 +122,7 @@ void vocab_prefetch(const struct vocab *v, uint64_t hash)
     __builtin_prefetch(&v->slots[hash & v->mask]);
 }
 
+/* The first entry with the same 32 bits of hash is nearly always the piece. */
 int32_t vocab_guess(const struct vocab *v, uint64_t hash)
 {
     uint64_t tag = hash >> 32, s;

@@ -88,6 +88,9 @@ static size_t skip_spaces_right(struct str text, size_t at)
     return at;
 }
 
+/* A token that does not count (special in plain text, or inside a word) is passed over as a whole:
+ * the search goes on after it, not one byte later, as in the reference implementation. Spaces that
+ * lstrip takes must not belong to the token before. */
 const struct added_token *added_next(struct added_walk *w, size_t *before, size_t *start)
 {
     if (!w->a->n_first) return NULL;

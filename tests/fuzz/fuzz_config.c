@@ -1,4 +1,4 @@
-/* A config.json from anywhere; every key it has is asked for, and some paths into it. */
+/* A foreign config.json: every key it has is looked up, and some paths into it. */
 #include "base/mem.h"
 #include "format/hfconfig.h"
 

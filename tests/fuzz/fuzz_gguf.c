@@ -1,4 +1,4 @@
-/* A GGUF file from anywhere: parse it, then touch every key and both ends of every tensor. */
+/* A foreign GGUF file: parse it, then touch every key and both ends of every tensor. */
 #include "base/mem.h"
 #include "format/gguf.h"
 

@@ -1,4 +1,4 @@
-/* A safetensors file from anywhere, or the text of an index over shards that are not there. */
+/* A foreign safetensors file, or the text of an index whose shards do not exist. */
 #include "base/mem.h"
 #include "format/safetensors.h"
 

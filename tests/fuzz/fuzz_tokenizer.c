@@ -1,4 +1,4 @@
-/* A tokenizer.json from anywhere, and behind its first NUL a text to encode with it, decode and
+/* A foreign tokenizer.json, and after its first NUL a text to encode with it, decode and
  * stream. */
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -42,6 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct token_export x;
     struct err e;
 
+    must(json && text);
     if (tokenizer_from_json(&t, str_of(json, n_json), STR(""), "fuzz", &e) == OK) {
         encode(t, str_of(text, n_text), 0);
         encode(t, str_of(text, n_text), ENCODE_SPECIAL | ENCODE_PLAIN);
