@@ -1,27 +1,33 @@
-/* tern.c - the ABI over the engine: checks, translates, forwards. */
+/* tern.c - the C ABI over engine and prompter: checks arguments, translates, forwards.
+ *
+ * A model is counted: its own handle and every open request hold a reference, so tern_close may
+ * come before tern_request_close. All requests of a model share one condition variable: a waiting
+ * tern_next wakes for any of them and looks at its own outbox. */
 #include "tern.h"
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "engine/chatform.h"
 #include "engine/engine.h"
-#include "engine/recommend.h"
-#include "pool/template.h"
+#include "engine/info.h"
+#include "engine/request.h"
+#include "grammar/grammar.h"
+#include "pool/prompter.h"
+#include "sample/sampler.h"
 
 #include <pthread.h>
+#include <string.h>
 #include <sys/random.h>
 
 struct tern_model {
     struct engine *engine;
     struct engine_info info;
-    enum chat_form form;
-    struct chat_template *chat; /* NULL: the model has no template, its form is guessed */
-    char *name, *device;
-    const char *dtype;
-    atomic_int n_refs;    /* the model's own and its requests' */
-    pthread_mutex_t lock; /* of n_news */
+    struct prompter *prompter; /* NULL: the model has no tokenizer */
+    atomic_int n_refs;         /* the handle's and the requests' */
+    pthread_mutex_t lock;      /* protects n_events */
     pthread_cond_t news;
-    uint64_t n_news; /* events the engine told of, of any request */
+    uint64_t n_events; /* notifications of the engine, for any request */
+    bool has_lock;
 };
 
 struct tern_request {
@@ -87,129 +93,103 @@ void tern_options_init_sized(tern_options *o, size_t size)
     if (o && size >= SIZE_LEAST) write_sized(o, size, &full, sizeof full);
 }
 
-/* The number format most of the weights' bytes are in. */
-static const char *main_dtype(const struct source *src)
-{
-    uint64_t bytes[DT_COUNT] = { 0 };
-    int best = DT_F32;
-
-    for (size_t i = 0; i < source_n_tensors(src); i++) {
-        const struct source_tensor *t = source_tensor(src, i);
-        if (t->type >= 0 && t->type < DT_COUNT) bytes[t->type] += t->bytes;
-    }
-    for (int i = 0; i < DT_COUNT; i++)
-        if (bytes[i] > bytes[best]) best = i;
-    return dtype_name(best);
-}
-
-/* What the file calls itself, else the last part of its path. From mem_alloc. */
-static char *model_name(const struct source *src, const char *path)
-{
-    struct str name = { 0 };
-    char *s;
-
-    if (!source_str(src, "general.name", &name) || name.n == 0) {
-        name = str_c(path);
-        while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;
-        for (size_t i = name.n - 1; i-- > 0;)
-            if (name.p[i] == '/') {
-                name = str_skip(name, i + 1);
-                break;
-            }
-    }
-    s = mem_alloc(name.n + 1);
-    memcpy(s, name.p, name.n);
-    return s;
-}
-
 static void model_unref(struct tern_model *m)
 {
     if (!m || atomic_fetch_sub_explicit(&m->n_refs, 1, memory_order_acq_rel) != 1) return;
-    chat_template_close(m->chat);
+    prompter_close(m->prompter);
     engine_close(m->engine);
-    pthread_cond_destroy(&m->news);
-    pthread_mutex_destroy(&m->lock);
-    mem_free(m->name);
-    mem_free(m->device);
+    if (m->has_lock) {
+        pthread_cond_destroy(&m->news);
+        pthread_mutex_destroy(&m->lock);
+    }
     mem_free(m);
+}
+
+static int init_lock(struct tern_model *m, struct err *e)
+{
+    if (pthread_mutex_init(&m->lock, NULL) != 0) return err_nomem(e, "the model's lock");
+    if (pthread_cond_init(&m->news, NULL) != 0) {
+        pthread_mutex_destroy(&m->lock);
+        return err_nomem(e, "the model's condition");
+    }
+    m->has_lock = true;
+    return OK;
+}
+
+static int open_model(struct tern_model *m, const char *path, const tern_options *o, struct err *e)
+{
+    struct engine_opt eo = { .device = o->device,
+                             .n_threads = o->threads,
+                             .reference = o->reference != 0,
+                             .gpu_layers = o->gpu_layers,
+                             .vram_only = o->vram_only != 0,
+                             .n_ctx = o->context,
+                             .max_batch = o->batch,
+                             .max_seqs = o->sequences,
+                             .kv_type = DT_NONE };
+    const struct tokenizer *t;
+    int rc;
+
+    if (o->sequences == 1) eo.kv_tokens = 1; /* the plan raises it to one context */
+    if ((rc = init_lock(m, e)) != OK) return rc;
+    if ((rc = engine_open(&m->engine, path, &eo, e)) != OK) return rc;
+    engine_info(m->engine, &m->info);
+    t = engine_tokenizer(m->engine);
+    return t ? prompter_open(&m->prompter, t, o->chat_template, e) : OK;
 }
 
 int tern_open(tern_model **out, const char *path, const tern_options *o)
 {
     tern_options opt;
-    struct engine_opt eo = { .kv_type = DT_NONE };
     struct tern_model *m;
     struct err e = { 0 };
-    struct buf device = { 0 };
     int rc;
 
-    if (!out || !path) return invalid("tern_open", "out and path are needed");
+    if (!out || !path) return invalid("tern_open", "out and path must not be NULL");
     *out = NULL;
     tern_options_init(&opt);
     if (o && (rc = read_sized("tern_open", &opt, sizeof opt, o, o->size)) != OK) return rc;
     if (opt.threads < 0) return invalid("tern_open", "threads must be 0 or more");
     if (opt.gpu_layers < 0)
         return invalid("tern_open", "gpu_layers must be 0 (as many as fit) or more");
-    eo.backend = (struct backend_opt){ .device = opt.device,
-                                       .n_threads = opt.threads,
-                                       .reference = opt.reference != 0,
-                                       .gpu_layers = opt.gpu_layers,
-                                       .vram_only = opt.vram_only != 0 };
-    eo.n_ctx = opt.context;
-    eo.max_batch = opt.batch;
-    eo.max_seqs = opt.sequences;
-    if (opt.sequences == 1) eo.kv_tokens = 1; /* raised to one context */
-    m = mem_new(struct tern_model);
+    if (!(m = mem_new(struct tern_model))) return err_nomem(&last, "the model");
     atomic_init(&m->n_refs, 1);
-    pthread_mutex_init(&m->lock, NULL);
-    pthread_cond_init(&m->news, NULL);
-    if ((rc = engine_open(&m->engine, path, &eo, &e)) != OK) {
+    if (open_model(m, path, &opt, &e) != OK) {
         model_unref(m);
         return fail(&e);
     }
-    engine_info(m->engine, &m->info);
-    if (engine_tokenizer(m->engine)) {
-        m->form = chatform_of(engine_tokenizer(m->engine));
-        rc = template_open(&m->chat, engine_tokenizer(m->engine), opt.chat_template, &e);
-    }
-    if (rc != OK) {
-        model_unref(m);
-        return fail(&e);
-    }
-    m->name = model_name(m->info.source, path);
-    place_describe(m->info.place, &device);
-    m->device = mem_strdup(buf_cstr(&device));
-    buf_release(&device);
-    m->dtype = main_dtype(m->info.source);
     *out = m;
     return TERN_OK;
 }
 
 void tern_close(tern_model *m) { model_unref(m); }
 
-static bool has_chat(const struct tern_model *m) { return m->chat || m->form != CHAT_NONE; }
+static bool has_chat(const struct tern_model *m)
+{
+    return m->prompter && prompter_knows_chat(m->prompter);
+}
 
 int tern_info_sized(const tern_model *m, tern_model_info *out, size_t size)
 {
-    const struct tokenizer *tok;
+    const struct engine_info *i;
     tern_model_info full;
 
-    if (!m || !out) return invalid("tern_info", "the model and out are needed");
-    tok = engine_tokenizer(m->engine);
+    if (!m || !out) return invalid("tern_info", "the model and out must not be NULL");
+    i = &m->info;
     full = (tern_model_info){
-        .name = m->name,
-        .arch = m->info.model->hp.arch,
-        .device = m->device,
-        .dtype = m->dtype,
-        .n_params = m->info.model->n_params,
-        .weight_bytes = m->info.model->weight_bytes,
-        .kv_bytes = m->info.kv_bytes,
-        .scratch_bytes = m->info.scratch_bytes,
-        .context = m->info.opt.n_ctx,
-        .vocab = m->info.model->hp.n_vocab,
-        .has_chat = tok && has_chat(m),
-        .load_ms = m->info.open_ms,
-        .pack_ms = m->info.model->put_ms,
+        .name = i->name,
+        .arch = i->arch,
+        .device = i->devices,
+        .dtype = i->dtype,
+        .n_params = i->n_params,
+        .weight_bytes = i->weight_bytes,
+        .kv_bytes = i->kv_bytes,
+        .scratch_bytes = i->scratch_bytes,
+        .context = i->opt.n_ctx,
+        .vocab = i->n_vocab,
+        .has_chat = has_chat(m),
+        .load_ms = i->open_ms,
+        .pack_ms = i->pack_ms,
     };
     write_sized(out, size, &full, sizeof full);
     return TERN_OK;
@@ -221,7 +201,7 @@ void tern_params_init_sized(tern_params *p, size_t size, const tern_model *m)
     tern_params full;
 
     if (!p || size < SIZE_LEAST) return;
-    if (m) sample_recommended(&d, m->info.source);
+    if (m) engine_sample_defaults(m->engine, &d);
     full = (tern_params){ .size = size,
                           .temp = d.temp,
                           .top_p = d.top_p,
@@ -240,8 +220,8 @@ static const struct tokenizer *need_tokenizer(const tern_model *m)
 {
     const struct tokenizer *t = engine_tokenizer(m->engine);
     if (!t)
-        err_set(&last, E_UNSUPPORTED, "%s carries no tokenizer: only token ids can be submitted",
-                m->name);
+        err_set(&last, E_UNSUPPORTED, "%s has no tokenizer: only token ids can be submitted",
+                m->info.name);
     return t;
 }
 
@@ -253,16 +233,17 @@ int tern_tokenize(tern_model *m, const char *text, size_t n, int special, int32_
     struct err e = { 0 };
 
     if (!m || (!text && n) || !out || !n_out)
-        return invalid("tern_tokenize", "model, text, out and n_out are needed");
+        return invalid("tern_tokenize", "model, text, out and n_out must not be NULL");
     *out = NULL;
     *n_out = 0;
     if (!(t = need_tokenizer(m))) return last.code;
+    ids_reserve(&ids, 1); /* not NULL, also without a token */
     if (tokenizer_encode(t, str_of(text, n), special ? ENCODE_SPECIAL : ENCODE_PLAIN, &ids, &e) !=
-        OK) {
+            OK ||
+        ids_check(&ids, &e) != OK) {
         ids_release(&ids);
         return fail(&e);
     }
-    if (!ids.p) ids.p = mem_alloc(sizeof *ids.p);
     *out = ids.p;
     *n_out = ids.n;
     return TERN_OK;
@@ -274,39 +255,46 @@ int tern_detokenize(tern_model *m, const int32_t *ids, size_t n, char **out, siz
     struct buf b = { 0 };
 
     if (!m || (!ids && n) || !out || !n_out)
-        return invalid("tern_detokenize", "model, ids, out and n_out are needed");
+        return invalid("tern_detokenize", "model, ids, out and n_out must not be NULL");
     *out = NULL;
     *n_out = 0;
     if (!(t = need_tokenizer(m))) return last.code;
     for (size_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= m->info.model->hp.n_vocab)
-            return err_set(&last, E_INVALID, "tern_detokenize: id %d, but the vocabulary has %d",
-                           ids[i], m->info.model->hp.n_vocab);
+        if (ids[i] < 0 || ids[i] >= m->info.n_vocab)
+            return err_set(&last, E_INVALID,
+                           "tern_detokenize: id %d, but ids are from 0 to %d for this model",
+                           ids[i], m->info.n_vocab - 1);
     tokenizer_decode(t, ids, n, false, &b);
     buf_cstr(&b);
+    if (buf_check(&b, &last) != OK) {
+        buf_release(&b);
+        return last.code;
+    }
     *out = b.p;
     *n_out = b.n;
     return TERN_OK;
 }
 
-static void set_stops(struct tern_request *r, const tern_params *p, bool chat)
+static bool set_stops(struct tern_request *r, const tern_params *p, bool chat)
 {
     enum { MAX_STOPS = 64 };
     struct str stops[MAX_STOPS + 1];
     int n = 0;
 
     for (int i = 0; p->stop && p->stop[i] && n < MAX_STOPS; i++) stops[n++] = str_c(p->stop[i]);
-    if (chat && !r->m->chat) stops[n++] = chatform_stop(r->m->form);
-    request_set_stops(r->r, stops, n);
+    if (chat && r->m->prompter) stops[n++] = prompter_stop(r->m->prompter);
+    if (request_set_stops(r->r, stops, n)) return true;
+    err_nomem(&last, "the stop strings");
+    return false;
 }
 
-/* On the engine's thread. */
-static void tell(struct request *r)
+/* On the engine thread: wakes all tern_next of the model. */
+static void wake_readers(struct request *r)
 {
     struct tern_model *m = r->owner;
 
     pthread_mutex_lock(&m->lock);
-    m->n_news++;
+    m->n_events++;
     pthread_cond_broadcast(&m->news);
     pthread_mutex_unlock(&m->lock);
     request_unref(r);
@@ -329,8 +317,29 @@ static bool set_grammar(struct tern_request *r, const tern_params *p)
     return false;
 }
 
+static void fill_request(struct tern_request *r, const tern_params *p, bool chat)
+{
+    r->r->owner = r->m;
+    r->r->notify = wake_readers;
+    r->r->max_tokens = p->max_tokens;
+    r->r->ignore_eos = p->ignore_eos != 0;
+    r->r->continues = !chat;
+    r->r->sample = (struct sample_opt){
+        .temp = p->temp,
+        .top_k = p->top_k,
+        .top_p = p->top_p,
+        .min_p = p->min_p,
+        .typical = p->typical,
+        .repeat_penalty = p->repeat_penalty,
+        .repeat_last = p->repeat_last,
+        .freq_penalty = p->freq_penalty,
+        .presence_penalty = p->presence_penalty,
+        .seed = p->seed,
+    };
+}
+
 /* A request with everything but its prompt. NULL: the failure is in `last`. */
-static struct tern_request *request_new(tern_model *m, const tern_params *p, bool chat)
+static struct tern_request *open_request(tern_model *m, const tern_params *p, bool chat)
 {
     tern_params params;
     struct tern_request *r;
@@ -338,33 +347,20 @@ static struct tern_request *request_new(tern_model *m, const tern_params *p, boo
     tern_params_init(&params, m);
     if (p && read_sized("tern_submit", &params, sizeof params, p, p->size) != OK) return NULL;
     r = mem_new(struct tern_request);
+    if (!r || !(r->r = request_open())) {
+        mem_free(r);
+        err_nomem(&last, "the request");
+        return NULL;
+    }
     r->m = m;
-    r->r = request_open();
-    r->r->owner = m;
-    r->r->notify = tell;
-    r->r->max_tokens = params.max_tokens;
-    r->r->ignore_eos = params.ignore_eos != 0;
-    r->r->continues = !chat;
-    r->r->sample = (struct sample_opt){
-        .temp = params.temp,
-        .top_k = params.top_k,
-        .top_p = params.top_p,
-        .min_p = params.min_p,
-        .typical = params.typical,
-        .repeat_penalty = params.repeat_penalty,
-        .repeat_last = params.repeat_last,
-        .freq_penalty = params.freq_penalty,
-        .presence_penalty = params.presence_penalty,
-        .seed = params.seed,
-    };
-    set_stops(r, &params, chat);
     atomic_fetch_add_explicit(&m->n_refs, 1, memory_order_relaxed);
-    if (set_grammar(r, &params)) return r;
+    fill_request(r, &params, chat);
+    if (set_stops(r, &params, chat) && set_grammar(r, &params)) return r;
     tern_request_close(r);
     return NULL;
 }
 
-/* Hands the request to the engine, or ends it: its prompt is there if rc is OK. */
+/* Submits the request if rc is OK, with its prompt in place; otherwise closes it. */
 static int submit(tern_request **out, struct tern_request *r, int rc, struct err *e)
 {
     if (rc == OK) rc = engine_submit(r->m->engine, r->r, e);
@@ -376,36 +372,34 @@ static int submit(tern_request **out, struct tern_request *r, int rc, struct err
     return TERN_OK;
 }
 
-static bool is_role(struct str role)
+/* The prompt of a conversation, in the request. */
+static int set_chat_prompt(struct tern_request *r, const struct chat_msg *msgs, size_t n,
+                           struct err *e)
 {
-    return str_is(role, "system") || str_is(role, "user") || str_is(role, "assistant") ||
-           str_is(role, "tool");
+    struct prompt_input in = { .msgs = msgs, .n_msgs = n };
+    struct prompt_output out = { 0 };
+    int rc = prompter_make(r->m->prompter, &in, &out, e);
+
+    if (rc == OK) {
+        r->r->prompt = out.ids;
+        out.ids = (struct ids){ 0 };
+    }
+    prompt_output_release(&out);
+    return rc;
 }
 
-static int encode_chat(const struct tern_model *m, const struct tokenizer *t,
-                       const struct chat_msg *msgs, size_t n, struct ids *out, struct err *e)
+/* The prompt as it is. An empty one becomes the token that texts begin with. */
+static int set_raw_prompt(struct tern_request *r, const struct tokenizer *t, struct str text,
+                          struct err *e)
 {
-    struct chat_template_input ask = { 0 };
-    json_t *list;
-    int rc;
+    struct ids *ids = &r->r->prompt;
+    int rc = tokenizer_encode(t, text, ENCODE_SPECIAL, ids, e);
 
-    if (!m->chat) return chatform_encode(m->form, t, msgs, n, out, e);
-    for (size_t i = 0; i < n; i++)
-        if (!is_role(msgs[i].role))
-            return err_set(
-                e, E_INVALID,
-                "message %zu has the role '%.*s', but must be system, user, assistant or tool", i,
-                STR_ARG(str_take(msgs[i].role, 40)));
-    list = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(
-            list, json_pack("{s:s%, s:s%}", "role", msgs[i].role.p, msgs[i].role.n, "content",
-                            msgs[i].content.p ? msgs[i].content.p : "", msgs[i].content.n));
-    ask.messages = list;
-    rc = json_array_size(list) == n ? template_encode(m->chat, t, &ask, out, e)
-                                    : err_set(e, E_INVALID, "a message is not UTF-8");
-    json_decref(list);
-    return rc;
+    if (rc == OK && ids->n == 0) {
+        int32_t first = tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_eos(t);
+        if (first >= 0) ids_push(ids, first);
+    }
+    return rc == OK ? ids_check(ids, e) : rc;
 }
 
 int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n,
@@ -419,48 +413,38 @@ int tern_submit(tern_request **out, tern_model *m, const char *prompt, size_t n,
     int rc;
 
     if (!out || !m || (!prompt && n))
-        return invalid("tern_submit", "out, the model and the prompt are needed");
+        return invalid("tern_submit", "out, the model and the prompt must not be NULL");
     *out = NULL;
     if (!(t = need_tokenizer(m))) return last.code;
     chat = has_chat(m) && !(p && p->size > offsetof(tern_params, raw) && p->raw);
-    if (!(r = request_new(m, p, chat))) return last.code;
-    if (chat) {
-        rc = encode_chat(m, t, &msg, 1, &r->r->prompt, &e);
-    } else {
-        rc = tokenizer_encode(t, str_of(prompt, n), ENCODE_SPECIAL, &r->r->prompt, &e);
-        if (rc == OK && r->r->prompt.n == 0) { /* from nothing: as a text begins */
-            int32_t first = tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_eos(t);
-            if (first >= 0) ids_push(&r->r->prompt, first);
-        }
-    }
+    if (!(r = open_request(m, p, chat))) return last.code;
+    rc = chat ? set_chat_prompt(r, &msg, 1, &e) : set_raw_prompt(r, t, str_of(prompt, n), &e);
     return submit(out, r, rc, &e);
 }
 
 int tern_submit_chat(tern_request **out, tern_model *m, const tern_message *msgs, size_t n,
                      const tern_params *p)
 {
-    const struct tokenizer *t;
     struct tern_request *r;
     struct chat_msg *copy;
     struct err e = { 0 };
     int rc;
 
     if (!out || !m || !msgs || n == 0)
-        return invalid("tern_submit_chat", "out, the model and messages are needed");
+        return invalid("tern_submit_chat", "out, the model and messages must not be NULL");
     *out = NULL;
     for (size_t i = 0; i < n; i++)
         if (!msgs[i].role || !msgs[i].content)
-            return invalid("tern_submit_chat", "a message needs role and content");
-    if (!(t = need_tokenizer(m))) return last.code;
-    if (!(copy = mem_array(n, sizeof *copy)))
-        return err_set(&last, E_NOMEM, "no memory for %zu messages", n);
+            return invalid("tern_submit_chat", "role and content of a message must not be NULL");
+    if (!need_tokenizer(m)) return last.code;
+    if (!(copy = mem_array(n, sizeof *copy))) return err_nomem(&last, "the messages");
     for (size_t i = 0; i < n; i++)
         copy[i] = (struct chat_msg){ str_c(msgs[i].role), str_c(msgs[i].content) };
-    if (!(r = request_new(m, p, true))) {
+    if (!(r = open_request(m, p, true))) {
         mem_free(copy);
         return last.code;
     }
-    rc = encode_chat(m, t, copy, n, &r->r->prompt, &e);
+    rc = set_chat_prompt(r, copy, n, &e);
     mem_free(copy);
     return submit(out, r, rc, &e);
 }
@@ -473,22 +457,18 @@ int tern_submit_ids(tern_request **out, tern_model *m, const int32_t *ids, size_
     int rc = OK;
 
     if (!out || !m || (!ids && n))
-        return invalid("tern_submit_ids", "out, the model and ids are needed");
+        return invalid("tern_submit_ids", "out, the model and ids must not be NULL");
     *out = NULL;
-    if (!(r = request_new(m, p, false))) return last.code;
+    if (!(r = open_request(m, p, false))) return last.code;
     if (n >= (size_t)m->info.opt.n_ctx) { /* before anything of that size is copied */
         rc = err_set(&e, E_CONTEXT,
-                     "the prompt has %zu tokens and leaves no room in a context of %d", n,
+                     "the prompt has %zu tokens, which leaves no room in a context of %d", n,
                      m->info.opt.n_ctx);
-    } else if (n > 0) {
-        r->r->prompt.p = mem_dup(ids, n * sizeof *ids);
-        r->r->prompt.n = r->r->prompt.cap = n;
+    } else {
+        ids_add(&r->r->prompt, ids, n);
+        rc = ids_check(&r->r->prompt, &e);
     }
-    for (size_t i = 0; rc == OK && i < n; i++)
-        if (ids[i] < 0 || ids[i] >= m->info.model->hp.n_vocab)
-            rc = err_set(&e, E_INVALID, "token %zu of the prompt is %d, but the vocabulary has %d",
-                         i, ids[i], m->info.model->hp.n_vocab);
-    return submit(out, r, rc, &e);
+    return submit(out, r, rc, &e); /* the engine checks the ids */
 }
 
 static tern_finish finish_of(enum finish f)
@@ -510,7 +490,7 @@ static int write_event(struct tern_request *r, tern_event *ev, size_t size, int3
     return TERN_OK;
 }
 
-/* The next event of r, whatever other requests' news come meanwhile. */
+/* Waits for the next event of r. Notifications for other requests wake it too. */
 static void wait_event(struct tern_request *r, struct event *ev)
 {
     struct tern_model *m = r->m;
@@ -518,11 +498,11 @@ static void wait_event(struct tern_request *r, struct event *ev)
 
     for (;;) {
         pthread_mutex_lock(&m->lock);
-        seen = m->n_news;
+        seen = m->n_events;
         pthread_mutex_unlock(&m->lock);
         if (request_next(r->r, ev)) return;
         pthread_mutex_lock(&m->lock);
-        while (m->n_news == seen) pthread_cond_wait(&m->news, &m->lock);
+        while (m->n_events == seen) pthread_cond_wait(&m->news, &m->lock);
         pthread_mutex_unlock(&m->lock);
     }
 }
@@ -532,12 +512,12 @@ int tern_next_sized(tern_request *r, tern_event *ev, size_t size)
     const tern_event none = { .text = "", .id = -1 };
     struct event got;
 
-    if (!r || !ev) return invalid("tern_next", "the request and the event are needed");
+    if (!r || !ev) return invalid("tern_next", "the request and the event must not be NULL");
     write_sized(ev, size, &none, sizeof none);
     buf_clear(&r->text);
     if (r->failed) return fail(&r->r->err);
     if (r->finish != TERN_FINISH_NONE) return write_event(r, ev, size, -1);
-    do { /* a cancelled request says nothing more */
+    do { /* events of a cancelled request are dropped, but for the last */
         wait_event(r, &got);
     } while (got.finish == FINISH_NONE && atomic_load(&r->r->cancel) != CANCEL_NO);
     buf_put_str(&r->text, got.text);
@@ -558,7 +538,7 @@ int tern_request_stats_sized(const tern_request *r, tern_stats *out, size_t size
     const struct request *q;
     tern_stats full;
 
-    if (!r || !out) return invalid("tern_request_stats", "the request and out are needed");
+    if (!r || !out) return invalid("tern_request_stats", "the request and out must not be NULL");
     q = r->r;
     full = (tern_stats){ .prompt_tokens = (int)q->prompt.n };
     /* The other numbers belong to the engine's thread until the request has ended. */

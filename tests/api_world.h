@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "engine/request.h"
+#include "engine/stats.h"
 #include "net/http.h"
 #include "net/loop.h"
 #include "pool/pool.h"
@@ -124,7 +126,7 @@ static struct world *world_open(struct setup s)
 
     pthread_mutex_init(&me->lock, NULL);
     snprintf(me->path, sizeof me->path, "%s/api-%d", temp_dir(), n++);
-    po.engine.backend.n_threads = 1;
+    po.engine.n_threads = 1;
     if (loop_open(&me->loop, &e) != OK || pool_open(&me->pool, &po, &e) != OK)
         fail_msg("%s", e.msg);
     s.api.loop = me->loop;

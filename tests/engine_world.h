@@ -32,8 +32,8 @@ static inline struct engine *open_engine(struct engine_opt o)
 {
     struct engine *g = NULL;
     struct err e = { 0 };
-    o.backend.reference = true;
-    o.backend.n_threads = 1;
+    o.reference = true;
+    o.n_threads = 1;
     o.kv_type = DT_NONE;
     if (engine_open(&g, repo(model), &o, &e) != OK) fail_msg("%s", e.msg);
     return g;

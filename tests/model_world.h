@@ -2,6 +2,7 @@
 #ifndef TERN_TESTS_MODEL_WORLD_H
 #define TERN_TESTS_MODEL_WORLD_H
 
+#include "open_model.h"
 #include "safetens.h"
 
 #include "base/mem.h"
@@ -14,34 +15,45 @@
 struct world {
     struct source *src;
     struct backend *be;
+    struct arena arena; /* hyper-parameters */
     struct model *m;
     struct block_pool *pool;
-    struct decoder *dec;
+    struct runner *dec;
 };
 
 #define MAX_TOKENS 96
+
+static inline struct decoder_opt world_opt(enum dtype kv)
+{
+    return (struct decoder_opt){ .max_tokens = MAX_TOKENS,
+                                 .max_seqs = 8,
+                                 .max_table = 8,
+                                 .max_out = MAX_TOKENS,
+                                 .n_blocks = 64,
+                                 .kv_type = kv };
+}
 
 static inline struct world open_world(const char *path, bool reference)
 {
     struct world w = { 0 };
     struct err e = { 0 };
-    enum dtype kv = reference ? DT_F32 : DT_F16;
-    struct decoder_opt opt = { MAX_TOKENS, 8, 8, MAX_TOKENS };
+    struct decoder_opt opt = world_opt(reference ? DT_F32 : DT_F16);
     if (source_open(&w.src, path, &e) != OK ||
         backend_open(&w.be, &(struct backend_opt){ .n_threads = 2, .reference = reference }, &e) !=
             OK ||
-        model_open(&w.m, w.src, w.be, &e) != OK ||
-        block_pool_open(&w.pool, w.be, model_kvshape(w.m), w.m->hp.n_layers, kv, 64, &e) != OK ||
-        decoder_open(&w.dec, w.m, w.pool, opt, &e) != OK)
+        open_model(&w.m, &w.arena, w.src, w.be, &e) != OK ||
+        block_pool_open(&w.pool, opt.n_blocks, &e) != OK ||
+        decoder_open(&w.dec, w.m, &opt, &e) != OK)
         fail_msg("%s", e.msg);
     return w;
 }
 
 static inline void close_world(struct world *w)
 {
-    decoder_close(w->dec);
+    runner_close(w->dec);
     block_pool_close(w->pool);
     model_close(w->m);
+    arena_release(&w->arena);
     for (int i = 0; i < MEM_KINDS; i++) assert_int_equal(w->be->used_bytes[i], 0);
     backend_close(w->be);
     source_close(w->src);
@@ -64,7 +76,7 @@ static inline const float *run(struct world *w, const struct chain *c, const int
     const float *logits = NULL;
     struct err e = { 0 };
     for (int i = 0; i < n; i++) pos[i] = from + i, rows[i] = i;
-    if (decoder_run(w->dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
+    if (runner_run(w->dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
     return logits;
 }
 
@@ -138,7 +150,7 @@ static inline void check_golden(const char *model, const char *folder, bool refe
     ids_of(g, "input_ids", ids, 48);
     ids_of(g, "greedy", greedy, 16);
     ref = source_find(g, "logits");
-    chain_init(&c, 64);
+    assert_true(chain_init(&c, 64));
     assert_true(chain_reserve(&c, w.pool, 64));
     logits = run(&w, &c, ids, 0, 48);
     for (int t = 0; t < 48; t++) {

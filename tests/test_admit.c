@@ -39,14 +39,14 @@ static void what_was_counted_is_given_back_once_on_every_way_out(void **state)
     (void)state;
     for (int way = 0; way < 4; way++) {
         struct request *r = asked(100, 50);
-        assert_int_equal(admit_take(&a, r, 1, &e), OK);
+        assert_int_equal(admit_request(&a, r, 1, &e), OK);
         assert_int_equal(a.n_requests, 1);
         assert_int_equal(a.n_tokens, 100);
         assert_int_equal(a.n_blocks, 10); /* 150 tokens */
-        if (way & 1) admit_began(&a, r);  /* ended while running, not while waiting */
+        if (way & 1) admit_begun(&a, r);  /* ended while running, not while waiting */
         if (way & 1) assert_int_equal(a.n_tokens, 0);
-        admit_give(&a, r);
-        if (way & 2) admit_give(&a, r); /* again changes nothing */
+        admit_release(&a, r);
+        if (way & 2) admit_release(&a, r); /* again changes nothing */
         assert_empty(&a);
         request_unref(r);
     }
@@ -59,21 +59,21 @@ static void a_refusal_counts_nothing_and_says_the_numbers(void **state)
                    *big = asked(200, 200);
     struct err e = { 0 };
     (void)state;
-    assert_int_equal(admit_take(&a, long_one, 1, &e), E_CONTEXT);
+    assert_int_equal(admit_request(&a, long_one, 1, &e), E_CONTEXT);
     assert_non_null(strstr(e.msg, "1000"));
     assert_int_equal(e.retry_ms, 0); /* waiting does not help */
-    assert_int_equal(admit_take(&a, one, 1, &e), OK);
-    assert_int_equal(admit_take(&a, big, 1, &e), E_QUEUE_FULL); /* 300 tokens would wait */
+    assert_int_equal(admit_request(&a, one, 1, &e), OK);
+    assert_int_equal(admit_request(&a, big, 1, &e), E_QUEUE_FULL); /* 300 tokens would wait */
     assert_non_null(strstr(e.msg, "250"));
     assert_true(e.retry_ms >= 1000);
-    admit_began(&a, one);
-    assert_int_equal(admit_take(&a, big, 1, &e), E_MEMORY); /* 7 and 25 blocks of 20 */
+    admit_begun(&a, one);
+    assert_int_equal(admit_request(&a, big, 1, &e), E_MEMORY); /* 7 and 25 blocks of 20 */
     assert_non_null(strstr(e.msg, "20"));
-    assert_int_equal(admit_take(&a, two, 1, &e), OK);
-    assert_int_equal(admit_take(&a, two, 1, &e), E_QUEUE_FULL); /* two requests are there */
+    assert_int_equal(admit_request(&a, two, 1, &e), OK);
+    assert_int_equal(admit_request(&a, two, 1, &e), E_QUEUE_FULL); /* two requests are there */
     assert_int_equal(a.n_requests, 2);
-    admit_give(&a, one), admit_give(&a, two);
-    admit_give(&a, big), admit_give(&a, long_one); /* were never taken */
+    admit_release(&a, one), admit_release(&a, two);
+    admit_release(&a, big), admit_release(&a, long_one); /* were never taken */
     assert_empty(&a);
     request_unref(one), request_unref(two), request_unref(long_one), request_unref(big);
 }
@@ -84,8 +84,8 @@ static void one_alone_is_never_refused_for_room(void **state)
     struct request *r = asked(900, 90);
     struct err e = { 0 };
     (void)state;
-    assert_int_equal(admit_take(&a, r, 1, &e), OK);
-    admit_give(&a, r);
+    assert_int_equal(admit_request(&a, r, 1, &e), OK);
+    admit_release(&a, r);
     request_unref(r);
 }
 
@@ -97,14 +97,14 @@ static void a_deadline_that_cannot_be_kept_is_refused_at_once(void **state)
     (void)state;
     atomic_store(&a.prefill_ns, 1000000); /* 100 ms for the prompt */
     r->deadline_ns = 50;
-    assert_int_equal(admit_take(&a, r, 100, &e), E_DEADLINE); /* has passed */
+    assert_int_equal(admit_request(&a, r, 100, &e), E_DEADLINE); /* has passed */
     r->deadline_ns = 1000 + 50000000;
-    assert_int_equal(admit_take(&a, r, 1000, &e), E_DEADLINE);
+    assert_int_equal(admit_request(&a, r, 1000, &e), E_DEADLINE);
     assert_non_null(strstr(e.msg, "50 ms"));
     assert_non_null(strstr(e.msg, "100 ms"));
     r->deadline_ns = 1000 + 500000000;
-    assert_int_equal(admit_take(&a, r, 1000, &e), OK);
-    admit_give(&a, r);
+    assert_int_equal(admit_request(&a, r, 1000, &e), OK);
+    admit_release(&a, r);
     assert_empty(&a);
     request_unref(r);
 }
@@ -116,7 +116,7 @@ static void nothing_is_taken_while_draining(void **state)
     struct err e = { 0 };
     (void)state;
     atomic_store(&a.closed, 1);
-    assert_int_equal(admit_take(&a, r, 1, &e), E_SHUTDOWN);
+    assert_int_equal(admit_request(&a, r, 1, &e), E_SHUTDOWN);
     assert_empty(&a);
     request_unref(r);
 }

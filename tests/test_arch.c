@@ -1,10 +1,12 @@
 /* Architectures beyond llama: keys only they have, tensors that lie differently, what is refused.
  */
+#include "open_model.h"
 #include "safetens.h"
 
 #include "kernel/quant.h"
 #include "model/model.h"
 #include "model/naming.h"
+#include "model/pass.h"
 
 #include <math.h>
 #include <string.h>
@@ -350,7 +352,7 @@ static void a_missing_expert_is_named(void **state)
     (void)state;
     if (w->rc != OK) fail_msg("%s", w->e.msg);
     assert_int_equal(backend_open(&be, &(struct backend_opt){ .n_threads = 1 }, NULL), OK);
-    assert_int_equal(model_open(&m, w->src, be, &e), E_NOTFOUND);
+    assert_int_equal(open_model(&m, &w->arena, w->src, be, &e), E_NOTFOUND);
     assert_non_null(strstr(e.msg, "model.layers.0.block_sparse_moe.experts.3.w1.weight"));
     assert_non_null(strstr(e.msg, "[96, 64]"));
     assert_int_equal(naming_plan(&w->hp, w->src, &w->arena, &items, &n, &e), E_NOTFOUND);
@@ -402,6 +404,7 @@ static void stacked_experts_are_those_apart(void **state)
     struct source *src[2] = { 0 };
     struct backend *be = NULL;
     struct model *m[2] = { 0 };
+    struct arena arena = { 0 };
     struct folder f;
     struct err e = { 0 };
     (void)state;
@@ -409,7 +412,7 @@ static void stacked_experts_are_those_apart(void **state)
     assert_int_equal(source_open(&src[0], repo("tests/golden/hf/glm4_moe"), &e), OK);
     assert_int_equal(source_open(&src[1], stacked_copy(&f, src[0]), &e), OK);
     for (int i = 0; i < 2; i++)
-        if (model_open(&m[i], src[i], be, &e) != OK) fail_msg("%s", e.msg);
+        if (open_model(&m[i], &arena, src[i], be, &e) != OK) fail_msg("%s", e.msg);
     for (int l = 1; l < 3; l++)
         for (int x = 0; x < 8; x++) {
             const struct layer *a = &m[0]->layers[l], *b = &m[1]->layers[l];
@@ -418,6 +421,7 @@ static void stacked_experts_are_those_apart(void **state)
             assert_memory_equal(a->x_down[x].data, b->x_down[x].data, 64 * 64 * 2);
         }
     for (int i = 0; i < 2; i++) model_close(m[i]), source_close(src[i]);
+    arena_release(&arena);
     backend_close(be);
 }
 
@@ -425,12 +429,11 @@ static void a_device_without_experts_refuses_the_model(void **state)
 {
     struct world *w = moe("lack", "mixtral", ",\"num_local_experts\":4", 4);
     struct backend *be = NULL;
-    struct model *m = NULL;
     struct err e = { 0 };
     (void)state;
     assert_int_equal(backend_open(&be, &(struct backend_opt){ .n_threads = 1 }, NULL), OK);
     be->experts = NULL;
-    assert_int_equal(model_open(&m, w->src, be, &e), E_UNSUPPORTED);
+    assert_int_equal(blocks_check(&w->hp, be, &e), E_UNSUPPORTED);
     assert_non_null(strstr(e.msg, "mixtures of experts"));
     backend_close(be);
     world_close(w);

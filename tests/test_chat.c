@@ -2,7 +2,7 @@
 
 #include "base/file.h"
 #include "jinja/chattemplate.h"
-#include "pool/template.h"
+#include "pool/prompter.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -277,29 +277,36 @@ static void templates_are_found_in_tokenizer_config(void **state)
 static void the_shipped_model_has_a_template(void **state)
 {
     struct tokenizer *t = NULL;
-    struct chat_template *c = NULL;
+    struct prompter *p = NULL;
     struct err e = { 0 };
-    struct ids ids = { 0 };
+    struct prompt_output out = { 0 }, again = { 0 };
     json_t *list = json_pack("[{s:s, s:s}]", "role", "user", "content", "Hi");
+    struct chat_msg msg = { STR("user"), STR("Hi") };
+    struct prompt_input in = { .msgs = &msg, .n_msgs = 1 };
     const char *file = temp_file("t.jinja", "{{ messages[0].content }}!", 26),
                *bad = temp_file("bad.jinja", "{{", 2);
 
     (void)state;
     assert_int_equal(tokenizer_open(&t, repo("models/tern-tales.gguf"), &e), OK);
-    assert_int_equal(template_open(&c, t, NULL, &e), OK);
-    assert_non_null(c);
-    assert_int_equal(
-        template_encode(c, t, &(struct chat_template_input){ .messages = list }, &ids, &e), OK);
-    assert_int_equal(ids.p[0], tokenizer_bos(t));
-    assert_int_not_equal(ids.p[1], tokenizer_bos(t));
-    chat_template_close(c);
-    assert_int_equal(template_open(&c, t, file, &e), OK);
-    assert_true(str_is(chat_template_text(c, false), "{{ messages[0].content }}!"));
-    chat_template_close(c);
-    assert_int_equal(template_open(&c, t, bad, &e), E_FORMAT);
-    assert_null(c);
-    assert_int_equal(template_open(&c, t, "nowhere.jinja", &e), E_NOTFOUND);
-    ids_release(&ids);
+    assert_int_equal(prompter_open(&p, t, NULL, &e), OK);
+    assert_true(prompter_knows_chat(p));
+    assert_string_equal(prompter_name(p), "template");
+    assert_int_equal(prompter_make(p, &in, &out, &e), OK);
+    assert_int_equal(out.ids.p[0], tokenizer_bos(t));
+    assert_int_not_equal(out.ids.p[1], tokenizer_bos(t));
+    in.messages = list; /* plain messages and the API's give the same prompt */
+    assert_int_equal(prompter_make(p, &in, &again, &e), OK);
+    assert_string_equal(buf_cstr(&again.text), buf_cstr(&out.text));
+    prompter_close(p);
+    assert_int_equal(prompter_open(&p, t, file, &e), OK);
+    assert_true(str_is(prompter_template(p, false), "{{ messages[0].content }}!"));
+    prompter_close(p);
+    p = NULL;
+    assert_int_equal(prompter_open(&p, t, bad, &e), E_FORMAT);
+    assert_null(p);
+    assert_int_equal(prompter_open(&p, t, "nowhere.jinja", &e), E_NOTFOUND);
+    prompt_output_release(&out);
+    prompt_output_release(&again);
     json_decref(list);
     tokenizer_close(t);
 }

@@ -1,7 +1,7 @@
 #include "support.h"
 
 #include "base/file.h"
-#include "engine/chatform.h"
+#include "pool/chatform.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -43,9 +43,9 @@ static void assert_form(const struct tokenizer *t, enum chat_form form, const st
     struct err e = { 0 };
 
     assert_string_equal(chatform_name(chatform_of(t)), chatform_name(form));
-    if (chatform_render(form, t, msgs, n, &text, &e) != OK) fail_msg("%s", e.msg);
+    if (chatform_write(form, t, msgs, n, &text, NULL, &e) != OK) fail_msg("%s", e.msg);
     assert_string_equal(buf_cstr(&text), want);
-    if (chatform_encode(form, t, msgs, n, &ids, &e) != OK) fail_msg("%s", e.msg);
+    if (chatform_write(form, t, msgs, n, NULL, &ids, &e) != OK) fail_msg("%s", e.msg);
     assert_int_equal(tokenizer_encode(t, buf_str(&text), 0, &same, &e), OK);
     assert_int_equal(ids.n, same.n);
     assert_memory_equal(ids.p, same.p, ids.n * sizeof *ids.p);
@@ -148,8 +148,8 @@ static void nobody_writes_special_tokens_into_a_message(void **state)
         struct ids a = { 0 }, b = { 0 };
         struct buf back = { 0 };
         struct err e = { 0 };
-        assert_int_equal(chatform_encode(chatform_of(t), t, &good, 1, &a, &e), OK);
-        assert_int_equal(chatform_encode(chatform_of(t), t, &bad, 1, &b, &e), OK);
+        assert_int_equal(chatform_write(chatform_of(t), t, &good, 1, NULL, &a, &e), OK);
+        assert_int_equal(chatform_write(chatform_of(t), t, &bad, 1, NULL, &b, &e), OK);
         assert_int_equal(n_special(t, &a), n_special(t, &b));
         tokenizer_decode(t, b.p, b.n, false, &back); /* and nothing of it is lost */
         assert_non_null(strstr(buf_cstr(&back), "obey"));
@@ -169,13 +169,13 @@ static void a_model_without_a_template_talks_plainly(void **state)
     need_shared("fixtures/tokenizers/gpt2");
     t = open_family("gpt2", "{}");
     assert_int_equal(chatform_of(t), CHAT_NONE);
-    assert_int_equal(chatform_render(CHAT_NONE, t, turns, 4, &text, &e), OK);
+    assert_int_equal(chatform_write(CHAT_NONE, t, turns, 4, &text, NULL, &e), OK);
     assert_string_equal(
         buf_cstr(&text),
         "Be brief.\n\nUser: 2+2?\nAssistant: 4\nUser:   And \"3+3\"?\n\nAssistant:");
     assert_int_equal(chatform_stop(CHAT_NONE).n, strlen("\nUser:"));
-    assert_int_equal(chatform_render(CHAT_NONE, t, &odd, 1, &text, &e), E_INVALID);
-    assert_int_equal(chatform_render(CHAT_NONE, t, turns, 0, &text, &e), E_INVALID);
+    assert_int_equal(chatform_write(CHAT_NONE, t, &odd, 1, &text, NULL, &e), E_INVALID);
+    assert_int_equal(chatform_write(CHAT_NONE, t, turns, 0, &text, NULL, &e), E_INVALID);
     buf_release(&text);
     tokenizer_close(t);
 }

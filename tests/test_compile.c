@@ -4,6 +4,9 @@
 
 #include "engine/compile.h"
 #include "engine/engine.h"
+#include "engine/info.h"
+#include "engine/request.h"
+#include "engine/stats.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,9 +14,7 @@
 
 static struct engine *open_engine(void)
 {
-    struct engine_opt o = {
-        .n_ctx = 64, .manual = true, .kv_type = DT_NONE, .backend = { .n_threads = 1 }
-    };
+    struct engine_opt o = { .n_ctx = 64, .manual = true, .kv_type = DT_NONE, .n_threads = 1 };
     struct engine *g = NULL;
     struct err e = { 0 };
 
@@ -65,7 +66,7 @@ static struct compile_job *ask_soon(struct engine *g, struct told *t, const char
     struct grammar *out = NULL;
     struct err e = { 0 };
 
-    *rc = engine_grammar_soon(g, &spec, on_done, t, NULL, &out, &j, &e);
+    *rc = engine_grammar_async(g, &spec, on_done, t, NULL, &out, &j, &e);
     assert_null(out);
     return j;
 }
@@ -90,7 +91,7 @@ static void grammars_are_compiled_by_a_thread_of_their_own(void **state)
     assert_int_equal(bad->rc, E_INVALID);
     assert_non_null(strstr(bad->err.msg, "nothing"));
     /* What was compiled once is there at once. */
-    assert_int_equal(engine_grammar_soon(g, &spec, on_done, &t, NULL, &kept, &none, &e), OK);
+    assert_int_equal(engine_grammar_async(g, &spec, on_done, &t, NULL, &kept, &none, &e), OK);
     assert_ptr_equal(kept, good->g);
     assert_null(none);
     grammar_unref(kept);

@@ -53,7 +53,7 @@ static void check_mixture(const char *folder, const int *chunk, const char *what
                 more = true;
             }
         if (!more) break;
-        if (decoder_run(w.dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
+        if (runner_run(w.dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
         for (int i = 0; i < b.n_out; i++) {
             int s = seq[rows[i]], p = pos[rows[i]];
             double err = row_err(logits + (size_t)i * (size_t)n_vocab,
@@ -155,16 +155,16 @@ static void a_pass_nobody_wants_ends_between_layers(void **state)
     float first;
     int left;
     (void)state;
-    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), OK);
+    assert_int_equal(runner_run(w.dec, &b, &logits, &e), OK);
     first = logits[0];
     b.stop = stop_at, b.stop_arg = &left;
     for (int at = 0; at < w.m->hp.n_layers; at++) {
         left = at;
-        assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_CANCELLED);
+        assert_int_equal(runner_run(w.dec, &b, &logits, &e), E_CANCELLED);
         assert_int_equal(left, -1);
     }
     left = 1000; /* and again to the end, as if nothing was */
-    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), OK);
+    assert_int_equal(runner_run(w.dec, &b, &logits, &e), OK);
     assert_true(logits[0] == first);
     close_world(&w);
 }
@@ -191,7 +191,12 @@ static void a_large_pass_is_begun_in_pieces_and_a_small_one_whole(void **state)
 {
     enum { N = 520 };
     struct world w = open_world(golden("gemma3_text"), false);
-    struct decoder_opt opt = { N, 1, 40, 1 };
+    struct decoder_opt opt = { .max_tokens = N,
+                               .max_seqs = 1,
+                               .max_table = 40,
+                               .max_out = 1,
+                               .n_blocks = 64,
+                               .kv_type = DT_F16 };
     int32_t ids[N], pos[N], seq[N] = { 0 }, table[40], row[1] = { N - 1 };
     struct batch b = { .n_tokens = N,
                        .ids = ids,
@@ -209,17 +214,17 @@ static void a_large_pass_is_begun_in_pieces_and_a_small_one_whole(void **state)
     void *want;
     (void)state;
 
-    decoder_close(w.dec);
-    assert_int_equal(decoder_open(&w.dec, w.m, w.pool, opt, &e), OK);
+    runner_close(w.dec);
+    assert_int_equal(decoder_open(&w.dec, w.m, &opt, &e), OK);
     for (int i = 0; i < N; i++) ids[i] = 3 + i % 200, pos[i] = i;
     for (int i = 0; i < 40; i++) table[i] = i;
-    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), OK);
+    assert_int_equal(runner_run(w.dec, &b, &logits, &e), OK);
     want = mem_dup(logits, bytes);
 
     w.be->flush = count_flush, w.be->throttle = count_pace, w.be->whole_tokens = 64;
-    assert_int_equal(decoder_start(w.dec, &b, &e), OK);
+    assert_int_equal(runner_start(w.dec, &b, &e), OK);
     assert_int_equal(n_parts, 2); /* and no more before somebody waits */
-    assert_int_equal(decoder_wait(w.dec, &logits, &e), OK);
+    assert_int_equal(runner_wait(w.dec, &logits, &e), OK);
     assert_memory_equal(logits, want, bytes);
     assert_int_equal(n_parts, n_layers - 1); /* sync takes the last */
     assert_int_equal(n_paced, n_layers - 2);
@@ -228,15 +233,15 @@ static void a_large_pass_is_begun_in_pieces_and_a_small_one_whole(void **state)
          at++) { /* asked before the start, then for each that is left */
         left = at;
         n_parts = 0;
-        assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_CANCELLED);
+        assert_int_equal(runner_run(w.dec, &b, &logits, &e), E_CANCELLED);
         assert_int_equal(n_parts, at ? at + 1 : 0);
     }
     left = 1000, n_parts = n_whole = 0;
-    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), OK);
+    assert_int_equal(runner_run(w.dec, &b, &logits, &e), OK);
     assert_memory_equal(logits, want, bytes);
     w.be->whole_tokens = N;
     n_parts = 0;
-    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), OK);
+    assert_int_equal(runner_run(w.dec, &b, &logits, &e), OK);
     assert_memory_equal(logits, want, bytes);
     assert_true(n_whole == 1 && n_parts == 0);
     mem_free(want);
@@ -262,20 +267,20 @@ static void a_batch_over_the_limits_is_refused(void **state)
     struct err e = { 0 };
     int32_t id = w.m->hp.n_vocab;
     (void)state;
-    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), OK);
+    assert_int_equal(runner_run(w.dec, &b, &logits, &e), OK);
     c = b, c.n_tokens = MAX_TOKENS + 1;
-    assert_int_equal(decoder_run(w.dec, &c, &logits, &e), E_INVALID);
+    assert_int_equal(runner_run(w.dec, &c, &logits, &e), E_INVALID);
     c = b, c.ids = &id;
-    assert_int_equal(decoder_run(w.dec, &c, &logits, &e), E_INVALID);
+    assert_int_equal(runner_run(w.dec, &c, &logits, &e), E_INVALID);
     assert_non_null(strstr(e.msg, "320"));
     c = b, c.pos = pos, c.n_tokens = 2;
-    assert_int_equal(decoder_run(w.dec, &c, &logits, &e), E_INVALID);
+    assert_int_equal(runner_run(w.dec, &c, &logits, &e), E_INVALID);
     c = b, c.table = bad_block;
-    assert_int_equal(decoder_run(w.dec, &c, &logits, &e), E_INVALID);
+    assert_int_equal(runner_run(w.dec, &c, &logits, &e), E_INVALID);
     c = b, c.out_rows = pos + 1;
-    assert_int_equal(decoder_run(w.dec, &c, &logits, &e), E_INVALID);
+    assert_int_equal(runner_run(w.dec, &c, &logits, &e), E_INVALID);
     c = b, c.n_out = 0; /* a chunk nobody samples from */
-    assert_int_equal(decoder_run(w.dec, &c, &logits, &e), OK);
+    assert_int_equal(runner_run(w.dec, &c, &logits, &e), OK);
     close_world(&w);
 }
 
@@ -311,38 +316,36 @@ static void a_backend_that_draws_gives_tokens_and_the_other_rows_their_logits(vo
                        .n_seqs = 1,
                        .n_out = N,
                        .out_rows = rows,
-                       .n_picks = 3,
-                       .picks = picks,
+                       .n_samples = 3,
+                       .samples = picks,
                        .adjust = adjust,
                        .n_adjust = 2,
-                       .picked = picked };
+                       .sampled = picked };
     const float *logits = NULL;
     struct err e = { 0 };
     int vocab = w.m->hp.n_vocab;
     float *plain = mem_array((size_t)N * (size_t)vocab, sizeof *plain);
     (void)state;
 
-    assert_false(decoder_can_pick(w.dec));
+    assert_int_equal(w.dec->lim.max_adjust, 0);
     chain_init(&c, N);
     assert_true(chain_reserve(&c, w.pool, N));
-    b.table = c.blocks, b.table_stride = c.n, b.n_pick_from = vocab;
+    b.table = c.blocks, b.table_stride = c.n, b.n_sample_ids = vocab;
     memcpy(plain, run(&w, &c, ids, 0, N), (size_t)N * (size_t)vocab * sizeof *plain);
     for (int i = 0; i < N; i++)
         pos[i] = i, rows[i] = i, want[i] = best(plain + (size_t)i * (size_t)vocab, vocab);
-    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_INVALID); /* this one cannot */
+    assert_int_equal(runner_run(w.dec, &b, &logits, &e), E_INVALID); /* this one cannot */
 
-    decoder_close(w.dec);
+    runner_close(w.dec);
     w.dec = NULL;
     w.be->sample = draw_largest;
     w.be->name = "draws"; /* not the host's own memory then */
-    struct decoder_opt opt = {
-        .max_tokens = MAX_TOKENS, .max_seqs = 8, .max_table = 8, .max_out = MAX_TOKENS
-    };
-    assert_int_equal(decoder_open(&w.dec, w.m, w.pool, opt, &e), OK);
-    assert_true(decoder_can_pick(w.dec) && decoder_max_adjust(w.dec) >= 2);
+    struct decoder_opt opt = world_opt(DT_F32);
+    assert_int_equal(decoder_open(&w.dec, w.m, &opt, &e), OK);
+    assert_true(w.dec->lim.max_adjust >= 2);
     adjust[0] = (struct logit_adjust){ want[2], -INFINITY, 1, 0 };
     adjust[1] = (struct logit_adjust){ 3, 1e6f, 1, 0 };
-    if (decoder_run(w.dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
+    if (runner_run(w.dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
     assert_int_equal(picked[0], want[0]);
     assert_int_not_equal(picked[1], want[2]);
     assert_int_equal(picked[2], 3);
@@ -350,18 +353,18 @@ static void a_backend_that_draws_gives_tokens_and_the_other_rows_their_logits(vo
         if (i == 1 || i == 3 || i == 4)
             assert_memory_equal(logits + (size_t)i * (size_t)vocab,
                                 plain + (size_t)i * (size_t)vocab, (size_t)vocab * sizeof *plain);
-    b.n_picks = 0;
-    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), OK);
+    b.n_samples = 0;
+    assert_int_equal(runner_run(w.dec, &b, &logits, &e), OK);
     assert_memory_equal(logits, plain, (size_t)N * (size_t)vocab * sizeof *plain);
-    b.n_picks = 3;
+    b.n_samples = 3;
     picks[2].row = 2;
-    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_INVALID);
+    assert_int_equal(runner_run(w.dec, &b, &logits, &e), E_INVALID);
     picks[2].row = N;
-    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_INVALID);
+    assert_int_equal(runner_run(w.dec, &b, &logits, &e), E_INVALID);
     picks[2].row = 5, picks[2].n_adjust = 2;
-    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_INVALID);
+    assert_int_equal(runner_run(w.dec, &b, &logits, &e), E_INVALID);
     picks[2].n_adjust = 1, adjust[1].id = vocab;
-    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_INVALID);
+    assert_int_equal(runner_run(w.dec, &b, &logits, &e), E_INVALID);
 
     mem_free(plain);
     chain_release(&c, w.pool);

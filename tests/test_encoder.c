@@ -2,6 +2,9 @@
 #include "encoder_world.h"
 
 #include "engine/engine.h"
+#include "engine/info.h"
+#include "engine/request.h"
+#include "engine/stats.h"
 #include "format/ggufw.h"
 #include "model/naming.h"
 
@@ -126,7 +129,8 @@ static void plain(double out[E], const struct weights *w, const int32_t *ids, in
 
 static struct engine *open_engine(const char *path, bool reference, int max_batch)
 {
-    struct engine_opt o = { .backend = { .reference = reference, .n_threads = 2 },
+    struct engine_opt o = { .reference = reference,
+                            .n_threads = 2,
                             .manual = true,
                             .kv_type = DT_NONE,
                             .max_batch = max_batch };

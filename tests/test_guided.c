@@ -4,6 +4,10 @@
 #include "base/jsonw.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "engine/info.h"
+#include "engine/request.h"
+#include "engine/stats.h"
+#include "grammar/grammar.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -20,7 +24,7 @@ static struct engine *open_engine(struct engine_opt o)
 
     o.manual = true;
     o.kv_type = DT_NONE;
-    o.backend.n_threads = 1;
+    o.n_threads = 1;
     if (engine_open(&g, repo("models/tern-tales.gguf"), &o, &e) != OK) fail_msg("%s", e.msg);
     return g;
 }

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/engine.h"
+#include "engine/stats.h"
 #include "pool/pool.h"
 #include "server/health.h"
 #include "server/server_impl.h"
@@ -28,7 +29,7 @@ static void open_world(struct world *w, const char *path)
                                       .n_ctx = 128,
                                       .max_batch = 64,
                                       .max_seqs = 2,
-                                      .backend = { .n_threads = 1 } } };
+                                      .n_threads = 1 } };
     struct err e = { 0 };
     bool helped;
 

@@ -1,7 +1,10 @@
 #include "support.h"
 
 #include "kv/chain.h"
+#include "kv/kvstore.h"
+#include "kv/slots.h"
 #include "kv/snap.h"
+#include "kv/statestore.h"
 
 #include <string.h>
 
@@ -26,8 +29,27 @@ static struct block_pool *pool_of(int n)
 {
     struct block_pool *p = NULL;
     struct err e = { 0 };
-    if (block_pool_open(&p, be, two_layers, 2, DT_F32, n, &e) != OK) fail_msg("%s", e.msg);
+    if (block_pool_open(&p, n, &e) != OK) fail_msg("%s", e.msg);
     return p;
+}
+
+/* The counts are right, whoever uses the blocks: these chains. */
+static void check_pool(const struct block_pool *p, const struct chain *a, const struct chain *b)
+{
+    int32_t uses[16] = { 0 };
+    struct err e = { 0 };
+    if (a) chain_count_uses(a, uses);
+    if (b) chain_count_uses(b, uses);
+    if (block_check(p, a ? uses : NULL, &e) != OK) fail_msg("%s", e.msg);
+}
+
+static struct kvstore *store_of(int n)
+{
+    struct kvstore *s = NULL;
+    struct err e = { 0 };
+    if (kvstore_open(&s, &(struct backend_share){ be, 2 }, 1, two_layers, DT_F32, n, &e) != OK)
+        fail_msg("%s", e.msg);
+    return s;
 }
 
 static void a_block_is_free_again_when_its_last_reference_goes(void **state)
@@ -38,9 +60,12 @@ static void a_block_is_free_again_when_its_last_reference_goes(void **state)
     assert_int_not_equal(a, b);
     assert_int_equal(block_n_free(p), 1);
     block_ref(p, a);
+    check_pool(p, NULL, NULL);
     block_unref(p, a);
     assert_int_equal(block_n_free(p), 1);
+    check_pool(p, NULL, NULL);
     block_unref(p, a);
+    check_pool(p, NULL, NULL);
     assert_int_equal(block_n_free(p), 2);
     block_unref(p, b);
     assert_int_equal(block_n_free(p), 3);
@@ -63,10 +88,10 @@ static void an_empty_pool_says_so_and_goes_on(void **state)
 
 static void blocks_of_a_layer_do_not_overlap_another(void **state)
 {
-    struct block_pool *p = pool_of(4);
+    struct kvstore *p = store_of(4);
     struct kvview v;
     (void)state;
-    block_view(p, &v);
+    kvstore_view(p, &v);
     assert_int_equal(v.n_layers, 2);
     assert_int_equal(v.type, DT_F32);
     assert_int_equal(v.layers[0].k_block_bytes, 2 * KV_BLOCK * 16 * 4);
@@ -83,22 +108,25 @@ static void blocks_of_a_layer_do_not_overlap_another(void **state)
             assert_int_equal(w[i], 2 * l + 2);
         assert_int_equal((uintptr_t)k % 64, 0);
     }
-    assert_int_equal(block_bytes(two_layers, 2, DT_F32), KV_BLOCK * 4 * (2 * 16 * 2 + 8 + 32));
-    assert_int_equal(block_bytes(two_layers, 2, DT_F16), KV_BLOCK * 2 * (2 * 16 * 2 + 8 + 32));
-    block_pool_close(p);
+    assert_int_equal(kvstore_block_bytes(two_layers, 2, DT_F32),
+                     KV_BLOCK * 4 * (2 * 16 * 2 + 8 + 32));
+    assert_int_equal(kvstore_block_bytes(two_layers, 2, DT_F16),
+                     KV_BLOCK * 2 * (2 * 16 * 2 + 8 + 32));
+    kvstore_close(p);
 }
 
 static void a_layer_that_keeps_nothing_takes_no_memory(void **state)
 {
     static const struct kvshape shapes[] = { { 0, 0, 0, false }, { 1, 16, 16, false } };
-    struct block_pool *p = NULL;
+    struct kvstore *p = NULL;
     struct kvview v;
     (void)state;
-    assert_int_equal(block_pool_open(&p, be, shapes, 2, DT_F16, 2, NULL), OK);
-    block_view(p, &v);
+    assert_int_equal(kvstore_open(&p, &(struct backend_share){ be, 2 }, 1, shapes, DT_F16, 2, NULL),
+                     OK);
+    kvstore_view(p, &v);
     assert_null(v.layers[0].k);
     assert_non_null(v.layers[1].k);
-    block_pool_close(p);
+    kvstore_close(p);
 }
 
 static int no_memory(struct backend *self, void **out, size_t bytes, enum mem_kind kind,
@@ -111,14 +139,17 @@ static int no_memory(struct backend *self, void **out, size_t bytes, enum mem_ki
 static void a_pool_that_does_not_fit_is_refused_with_its_bytes(void **state)
 {
     struct backend poor = { .name = "poor", .alloc = no_memory };
-    struct block_pool *p = NULL;
+    struct backend_share all = { &poor, 2 };
+    struct kvstore *p = NULL;
+    struct block_pool *ids = NULL;
     struct err e = { 0 };
     (void)state;
-    assert_int_equal(block_pool_open(&p, &poor, two_layers, 2, DT_F32, 100, &e), E_NOMEM);
+    assert_int_equal(kvstore_open(&p, &all, 1, two_layers, DT_F32, 100, &e), E_NOMEM);
     assert_null(p);
     assert_non_null(strstr(e.msg, "665856")); /* 100 * 6656 and the alignment of two layers */
-    assert_int_equal(block_pool_open(&p, &poor, two_layers, 2, DT_F32, 0, &e), E_INVALID);
-    assert_int_equal(block_pool_open(&p, &poor, two_layers, 2, DT_Q8_0, 4, &e), E_UNSUPPORTED);
+    assert_int_equal(kvstore_open(&p, &all, 1, two_layers, DT_F32, 0, &e), E_INVALID);
+    assert_int_equal(block_pool_open(&ids, 0, &e), E_INVALID);
+    assert_int_equal(kvstore_open(&p, &all, 1, two_layers, DT_Q8_0, 4, &e), E_UNSUPPORTED);
     assert_non_null(strstr(e.msg, "Q8_0"));
 }
 
@@ -127,8 +158,8 @@ static void a_chain_takes_all_it_needs_or_nothing(void **state)
     struct block_pool *p = pool_of(4);
     struct chain a, b;
     (void)state;
-    chain_init(&a, 1000);
-    chain_init(&b, 1000);
+    assert_true(chain_init(&a, 1000));
+    assert_true(chain_init(&b, 1000));
     assert_true(chain_reserve(&a, p, KV_BLOCK + 1));
     assert_int_equal(a.n, 2);
     assert_true(chain_reserve(&a, p, 2 * KV_BLOCK)); /* still two */
@@ -140,7 +171,9 @@ static void a_chain_takes_all_it_needs_or_nothing(void **state)
     assert_false(chain_reserve(&a, p, 2 * KV_BLOCK + 1));
     chain_release(&a, p);
     assert_int_equal(block_n_free(p), 2);
+    check_pool(p, &a, &b);
     chain_release(&b, p);
+    check_pool(p, &a, &b);
     assert_int_equal(block_n_free(p), 4);
     block_pool_close(p);
 }
@@ -150,7 +183,7 @@ static void a_chain_does_not_pass_its_maximum(void **state)
     struct block_pool *p = pool_of(8);
     struct chain c;
     (void)state;
-    chain_init(&c, 2 * KV_BLOCK);
+    assert_true(chain_init(&c, 2 * KV_BLOCK));
     assert_true(chain_reserve(&c, p, 2 * KV_BLOCK));
     assert_false(chain_reserve(&c, p, 2 * KV_BLOCK + 1));
     chain_truncate(&c, p, KV_BLOCK + 1);
@@ -168,45 +201,61 @@ static void a_fork_shares_whole_blocks_until_both_are_gone(void **state)
     struct block_pool *p = pool_of(4);
     struct chain a, b;
     (void)state;
-    chain_init(&a, 1000);
-    chain_init(&b, 1000);
+    assert_true(chain_init(&a, 1000));
+    assert_true(chain_init(&b, 1000));
     assert_true(chain_reserve(&a, p, 3 * KV_BLOCK));
     assert_int_equal(chain_fork(&b, &a, p, 2 * KV_BLOCK + 5), 2 * KV_BLOCK);
     assert_int_equal(b.n, 2);
     assert_int_equal(b.blocks[1], a.blocks[1]);
+    check_pool(p, &a, &b);
     chain_release(&a, p);
     assert_int_equal(block_n_free(p), 2);
+    check_pool(p, &a, &b);
     chain_release(&b, p);
+    check_pool(p, &a, &b);
     assert_int_equal(block_n_free(p), 4);
     block_pool_close(p);
 }
 
 static const struct stateshape three_layers[] = { { 3, 10, 40 }, { 0 }, { 2, 4, 0 } };
 
-static struct state_pool *slots_of(int n)
+static struct state_store *states_of(int n)
 {
-    struct state_pool *p = NULL;
+    struct state_store *p = NULL;
     struct err e = { 0 };
-    if (state_pool_open(&p, &(struct backend_share){ be, 3 }, 1, three_layers, n, &e) != OK)
+    if (state_store_open(&p, &(struct backend_share){ be, 3 }, 1, three_layers, n, &e) != OK)
         fail_msg("%s", e.msg);
     return p;
 }
 
 static void slots_are_counted_and_come_back(void **state)
 {
+    struct slots s;
+    int a, b;
+    (void)state;
+    assert_int_equal(slots_init(&s, 2, NULL), OK);
+    a = slots_get(&s), b = slots_get(&s);
+    assert_true(a >= 0 && b >= 0 && a != b);
+    assert_int_equal(slots_get(&s), -1);
+    slots_put(&s, -1);
+    slots_put(&s, a);
+    assert_int_equal(s.n_free, 1);
+    assert_int_equal(slots_get(&s), a);
+    assert_int_equal(s.n, 2);
+    slots_release(&s);
+    assert_int_equal(slots_init(&s, 0, NULL), OK);
+    assert_int_equal(slots_get(&s), -1);
+    slots_release(&s);
+}
+
+static void state_takes_what_it_says(void **state)
+{
     size_t before = be->used_bytes[MEM_KV];
-    struct state_pool *p = slots_of(2);
-    int a = state_get(p), b = state_get(p);
+    struct state_store *p = states_of(2);
     (void)state;
     assert_int_equal(be->used_bytes[MEM_KV] - before, 2 * state_bytes(three_layers, 3));
-    assert_true(a >= 0 && b >= 0 && a != b);
-    assert_int_equal(state_get(p), -1);
-    state_put(p, -1);
-    state_put(p, a);
-    assert_int_equal(state_n_free(p), 1);
-    assert_int_equal(state_get(p), a);
-    assert_int_equal(state_n(p), 2);
-    state_pool_close(p);
+    assert_int_equal(state_store_n(p), 2);
+    state_store_close(p);
     assert_int_equal(be->used_bytes[MEM_KV], before);
 }
 
@@ -217,76 +266,65 @@ static float *conv_of(const struct stateview *v, int l, int slot)
 
 static void a_copy_of_a_state_is_its_own(void **state)
 {
-    struct state_pool *p = slots_of(3);
-    int a = state_get(p), b = state_get(p), c = state_get(p);
+    enum { A = 1, B = 0, C = 2 };
+    struct state_store *p = states_of(3);
     struct stateview v;
     (void)state;
-    state_view(p, &v);
+    state_store_view(p, &v);
     assert_int_equal(v.n_layers, 3);
     assert_null(v.layers[1].conv);
     assert_null(v.layers[2].rec);
-    for (int i = 0; i < 30; i++) conv_of(&v, 0, a)[i] = (float)i, conv_of(&v, 0, c)[i] = -1;
-    for (int i = 0; i < 8; i++) conv_of(&v, 2, a)[i] = 100 + (float)i, conv_of(&v, 2, c)[i] = -1;
-    for (int i = 0; i < 40; i++)
-        v.layers[0].rec[(size_t)a * v.layers[0].rec_floats + (size_t)i] = 7;
-    state_copy(p, b, a);
-    conv_of(&v, 0, a)[0] = 55;
+    for (int i = 0; i < 30; i++) conv_of(&v, 0, A)[i] = (float)i, conv_of(&v, 0, C)[i] = -1;
+    for (int i = 0; i < 8; i++) conv_of(&v, 2, A)[i] = 100 + (float)i, conv_of(&v, 2, C)[i] = -1;
+    for (int i = 0; i < 40; i++) v.layers[0].rec[A * v.layers[0].rec_floats + (size_t)i] = 7;
+    state_store_copy(p, B, A);
+    conv_of(&v, 0, A)[0] = 55;
     for (int i = 0; i < 30; i++)
-        assert_true(conv_of(&v, 0, b)[i] == (float)i && conv_of(&v, 0, c)[i] == -1);
+        assert_true(conv_of(&v, 0, B)[i] == (float)i && conv_of(&v, 0, C)[i] == -1);
     for (int i = 0; i < 8; i++)
-        assert_true(conv_of(&v, 2, b)[i] == 100 + (float)i && conv_of(&v, 2, c)[i] == -1);
+        assert_true(conv_of(&v, 2, B)[i] == 100 + (float)i && conv_of(&v, 2, C)[i] == -1);
     for (int i = 0; i < 40; i++)
-        assert_true(v.layers[0].rec[(size_t)b * v.layers[0].rec_floats + (size_t)i] == 7);
-    state_pool_close(p);
+        assert_true(v.layers[0].rec[B * v.layers[0].rec_floats + (size_t)i] == 7);
+    state_store_close(p);
 }
 
 static void snapshots_are_found_by_their_tokens(void **state)
 {
     static const int32_t ids[] = { 1, 2, 3, 4, 5, 6, 7, 8 }, other[] = { 1, 2, 9, 4, 5, 6, 7, 8 };
-    struct state_pool *p = slots_of(2);
-    int a = state_get(p), b = state_get(p);
     struct snaps *s = NULL;
-    struct stateview v;
+    int two, six;
     (void)state;
 
-    assert_int_equal(snaps_open(&s, &(struct backend_share){ be, 3 }, 1, three_layers, 2, 8, NULL),
-                     OK);
-    state_view(p, &v);
-    conv_of(&v, 0, a)[0] = 11;
-    snaps_keep(s, 0, ids, 2, p, a);
-    conv_of(&v, 0, a)[0] = 22;
-    snaps_keep(s, 0, ids, 6, p, a);
-    conv_of(&v, 0, a)[0] = 33;
-    snaps_keep(s, 0, ids, 6, p, a); /* known: stays as it is */
-    assert_int_equal(snaps_look(s, 0, ids, 8), 6);
-    assert_int_equal(snaps_look(s, 0, ids, 5), 2);
-    assert_int_equal(snaps_look(s, 0, other, 8), 2);
-    assert_int_equal(snaps_look(s, 7, ids, 8), 0); /* somebody else's */
-    snaps_take(s, 0, ids, 6, p, b);
-    assert_true(conv_of(&v, 0, b)[0] == 22);
-    snaps_take(s, 0, ids, 2, p, b);
-    assert_true(conv_of(&v, 0, b)[0] == 11);
-    snaps_keep(s, 0, other, 8, p, a); /* the one used longest ago goes */
+    assert_int_equal(snaps_open(&s, 5, 2, 8, NULL), OK);
+    two = snaps_add(s, 0, ids, 2);
+    six = snaps_add(s, 0, ids, 6);
+    assert_true(two >= 5 && six >= 5 && two != six && two < 7 && six < 7);
+    assert_int_equal(snaps_add(s, 0, ids, 6), -1); /* stored already: stays as it is */
+    assert_int_equal(snaps_find(s, 0, ids, 8), 6);
+    assert_int_equal(snaps_find(s, 0, ids, 5), 2);
+    assert_int_equal(snaps_find(s, 0, other, 8), 2);
+    assert_int_equal(snaps_find(s, 7, ids, 8), 0); /* another salt */
+    assert_int_equal(snaps_use(s, 0, ids, 6), six);
+    assert_int_equal(snaps_use(s, 0, ids, 2), two);
+    assert_int_equal(snaps_add(s, 0, other, 8), six); /* the least recently used is replaced */
     assert_int_equal(snaps_n(s), 2);
-    assert_int_equal(snaps_look(s, 0, ids, 8), 2);
-    assert_int_equal(snaps_look(s, 0, other, 8), 8);
-    snaps_keep(s, 0, ids, 9, p, a); /* longer than any text: not kept */
-    assert_int_equal(snaps_look(s, 0, other, 8), 8);
+    assert_int_equal(snaps_find(s, 0, ids, 8), 2);
+    assert_int_equal(snaps_find(s, 0, other, 8), 8);
+    assert_int_equal(snaps_add(s, 0, ids, 9), -1); /* longer than any text */
+    assert_int_equal(snaps_find(s, 0, other, 8), 8);
     snaps_close(s);
-    state_pool_close(p);
 }
 
 static void a_model_without_state_has_no_slots(void **state)
 {
-    struct state_pool *p = (void *)&p;
+    struct state_store *p = (void *)&p;
     (void)state;
-    assert_int_equal(state_pool_open(&p, &(struct backend_share){ be, 2 }, 1,
-                                     (struct stateshape[]){ { 0 }, { 0 } }, 4, NULL),
+    assert_int_equal(state_store_open(&p, &(struct backend_share){ be, 2 }, 1,
+                                      (struct stateshape[]){ { 0 }, { 0 } }, 4, NULL),
                      OK);
     assert_null(p);
-    assert_int_equal(state_get(p), -1);
-    assert_int_equal(state_n(p), 0);
-    state_pool_close(p);
+    assert_int_equal(state_store_n(p), 0);
+    state_store_close(p);
 }
 
 int main(void)
@@ -301,6 +339,7 @@ int main(void)
         cmocka_unit_test(a_chain_does_not_pass_its_maximum),
         cmocka_unit_test(a_fork_shares_whole_blocks_until_both_are_gone),
         cmocka_unit_test(slots_are_counted_and_come_back),
+        cmocka_unit_test(state_takes_what_it_says),
         cmocka_unit_test(a_copy_of_a_state_is_its_own),
         cmocka_unit_test(snapshots_are_found_by_their_tokens),
         cmocka_unit_test(a_model_without_state_has_no_slots),

@@ -1,4 +1,5 @@
 /* Mixers: what a batch must be for them, what a device must have, numbers that make no sense. */
+#include "open_model.h"
 #include "safetens.h"
 
 #include "model/decoder.h"
@@ -8,32 +9,35 @@
 struct world {
     struct source *src;
     struct backend *be;
+    struct arena arena;
     struct model *m;
-    struct block_pool *pool;
-    struct decoder *dec;
+    struct runner *dec;
 };
 
 static struct world open_world(const char *path)
 {
-    struct decoder_opt opt = { 32, 3, 4, 32 };
+    struct decoder_opt opt = { .max_tokens = 32,
+                               .max_seqs = 3,
+                               .max_table = 4,
+                               .max_out = 32,
+                               .n_blocks = 12,
+                               .kv_type = DT_F32 };
     struct world w = { 0 };
     struct err e = { 0 };
 
     if (source_open(&w.src, repo(path), &e) != OK ||
         backend_open(&w.be, &(struct backend_opt){ .n_threads = 1, .reference = true }, &e) != OK ||
-        model_open(&w.m, w.src, w.be, &e) != OK ||
-        block_pool_open(&w.pool, w.be, model_kvshape(w.m), w.m->hp.n_layers, DT_F32, 12, &e) !=
-            OK ||
-        decoder_open(&w.dec, w.m, w.pool, opt, &e) != OK)
+        open_model(&w.m, &w.arena, w.src, w.be, &e) != OK ||
+        decoder_open(&w.dec, w.m, &opt, &e) != OK)
         fail_msg("%s", e.msg);
     return w;
 }
 
 static void close_world(struct world *w)
 {
-    decoder_close(w->dec);
-    block_pool_close(w->pool);
+    runner_close(w->dec);
     model_close(w->m);
+    arena_release(&w->arena);
     for (int i = 0; i < MEM_KINDS; i++) assert_int_equal(w->be->used_bytes[i], 0);
     backend_close(w->be);
     source_close(w->src);
@@ -57,7 +61,7 @@ static int run(struct world *w, const int32_t *pos, const int32_t *seq, const in
                        .out_rows = &last,
                        .slots = slots };
 
-    return decoder_run(w->dec, &b, &logits, e);
+    return runner_run(w->dec, &b, &logits, e);
 }
 
 static void tokens_of_a_sequence_must_follow_each_other(void **state)
@@ -66,7 +70,7 @@ static void tokens_of_a_sequence_must_follow_each_other(void **state)
     struct err e = { 0 };
     (void)state;
 
-    assert_int_equal(state_n(decoder_states(w.dec)), 3);
+    assert_int_equal(w.dec->lim.n_slots, 3);
     assert_int_equal(run(&w, (int32_t[]){ 0, 1, 0, 1 }, (int32_t[]){ 0, 0, 2, 2 }, NULL, 4, &e),
                      OK);
     assert_int_equal(run(&w, (int32_t[]){ 0, 0, 1 }, (int32_t[]){ 0, 1, 0 }, NULL, 3, &e),
@@ -100,7 +104,7 @@ static void a_device_without_the_operation_is_refused_by_its_name(void **state)
         w.be->scan = NULL;
         w.be->delta = NULL;
         w.be->linear_heads = NULL;
-        assert_int_equal(model_open(&w.m, w.src, w.be, &e), E_UNSUPPORTED);
+        assert_int_equal(open_model(&w.m, &w.arena, w.src, w.be, &e), E_UNSUPPORTED);
         assert_non_null(strstr(e.msg, models[i][1]));
         assert_non_null(strstr(e.msg, "layer"));
         close_world(&w);
@@ -115,9 +119,9 @@ static void models_with_state_have_slots(void **state)
 
     for (size_t i = 0; i < 4; i++) {
         struct world w = open_world(models[i]);
-        assert_true(model_can_share_prefix(w.m));
+        assert_false(w.dec->lim.bidirectional);
         assert_true(model_has_state(w.m) == (i >= 2));
-        assert_true((decoder_states(w.dec) != NULL) == (i >= 2));
+        assert_true((w.dec->lim.n_slots > 0) == (i >= 2));
         close_world(&w);
     }
 }
@@ -129,7 +133,7 @@ static void a_latent_takes_the_blocks_it_needs(void **state)
     const struct mix_hp *h = &w.m->hp.layers[0].mix;
     (void)state;
 
-    assert_int_equal(block_bytes(model_kvshape(w.m), 1, DT_F32),
+    assert_int_equal(kvstore_block_bytes(w.m->kv, 1, DT_F32),
                      KV_BLOCK * (size_t)(h->kv_rank + h->rope) * sizeof(float));
     close_world(&w);
 }

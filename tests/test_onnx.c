@@ -4,6 +4,10 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "engine/info.h"
+#include "engine/request.h"
+#include "engine/stats.h"
+#include "token/tokenizer.h"
 #include "onnx/card.h"
 #include "onnx_world.h"
 
@@ -378,7 +382,7 @@ static json_t *expected(void)
 
 static struct engine *open_golden(const char *name)
 {
-    struct engine_opt o = { .backend = { .n_threads = 1 }, .kv_type = DT_NONE, .manual = true };
+    struct engine_opt o = { .n_threads = 1, .kv_type = DT_NONE, .manual = true };
     struct engine *g = NULL;
     struct err e = { 0 };
     char path[128];
@@ -536,7 +540,7 @@ static void requests_of_another_task_are_refused(void **state)
     (void)state;
     ids_push(&r->prompt, 2);
     assert_int_equal(engine_submit(g, r, &e), E_INVALID);
-    assert_says(&e, "classifies and writes no text");
+    assert_says(&e, "classifies and generates no text");
     r->embed = true;
     assert_int_equal(engine_submit(g, r, &e), E_INVALID);
     assert_says(&e, "/v1/classify");

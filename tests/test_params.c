@@ -4,6 +4,8 @@
 #include "api/params.h"
 #include "base/mem.h"
 #include "engine/request.h"
+#include "pool/chatform.h"
+#include "sample/sampler.h"
 
 #include <stdio.h>
 #include <string.h>

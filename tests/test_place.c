@@ -1,7 +1,7 @@
 /* One model over several devices. */
 #include "model_world.h"
 
-#include "model/place.h"
+#include "model/loadplan.h"
 
 /* n_first layers on one backend, the others on a second. */
 static struct world open_split(const char *path, struct backend **first, int n_first)
@@ -9,20 +9,18 @@ static struct world open_split(const char *path, struct backend **first, int n_f
     struct world w = { 0 };
     struct err e = { 0 };
     struct backend_opt be = { .n_threads = 1, .reference = true };
-    struct decoder_opt opt = { MAX_TOKENS, 8, 8, MAX_TOKENS };
+    struct decoder_opt opt = world_opt(DT_F32);
     struct backend_share shares[2];
-    struct arena arena = { 0 };
     struct hparams hp;
 
-    if (source_open(&w.src, path, &e) != OK || hparams_read(&hp, &arena, w.src, &e) != OK ||
+    if (source_open(&w.src, path, &e) != OK || hparams_read(&hp, &w.arena, w.src, &e) != OK ||
         backend_open(first, &be, &e) != OK || backend_open(&w.be, &be, &e) != OK)
         fail_msg("%s", e.msg);
     shares[0] = (struct backend_share){ *first, n_first };
     shares[1] = (struct backend_share){ w.be, hp.n_layers - n_first };
-    arena_release(&arena);
-    if (model_open_over(&w.m, w.src, shares, 2, &e) != OK ||
-        block_pool_open_over(&w.pool, shares, 2, model_kvshape(w.m), DT_F32, 64, &e) != OK ||
-        decoder_open(&w.dec, w.m, w.pool, opt, &e) != OK)
+    if (open_model_over(&w.m, &w.arena, w.src, shares, 2, &e) != OK ||
+        block_pool_open(&w.pool, opt.n_blocks, &e) != OK ||
+        decoder_open(&w.dec, w.m, &opt, &e) != OK)
         fail_msg("%s", e.msg);
     return w;
 }
@@ -38,7 +36,7 @@ static void layers_on_two_devices_give_what_one_gives(void **state)
         struct world b = open_split(golden(committed[i]), &first, 1);
         size_t n = (size_t)a.m->hp.n_vocab * 24 * sizeof(float);
         struct chain ca, cb;
-        chain_init(&ca, 64), chain_init(&cb, 64);
+        assert_true(chain_init(&ca, 64) && chain_init(&cb, 64));
         assert_true(chain_reserve(&ca, a.pool, 64) && chain_reserve(&cb, b.pool, 64));
         assert_memory_equal(run(&a, &ca, ids, 0, 24), run(&b, &cb, ids, 0, 24), n);
         assert_memory_equal(run(&a, &ca, ids, 24, 1), run(&b, &cb, ids, 24, 1), n / 24);
@@ -55,15 +53,17 @@ static void shares_that_are_not_the_models_layers_are_refused(void **state)
     struct source *src = NULL;
     struct backend *be = NULL;
     struct model *m = NULL;
+    struct arena a = { 0 };
     struct err e = { 0 };
     (void)state;
     assert_int_equal(source_open(&src, golden("qwen2"), NULL), OK);
     assert_int_equal(
         backend_open(&be, &(struct backend_opt){ .n_threads = 1, .reference = true }, NULL), OK);
     struct backend_share few[] = { { be, 1 } }, empty[] = { { be, 0 }, { be, 2 } };
-    assert_int_equal(model_open_over(&m, src, few, 1, &e), E_INVALID);
-    assert_int_equal(model_open_over(&m, src, empty, 2, &e), E_INVALID);
+    assert_int_equal(open_model_over(&m, &a, src, few, 1, &e), E_INVALID);
+    assert_int_equal(open_model_over(&m, &a, src, empty, 2, &e), E_INVALID);
     assert_non_null(strstr(e.msg, "layers"));
+    arena_release(&a);
     backend_close(be);
     source_close(src);
 }
@@ -82,17 +82,15 @@ static void as_many_of_the_last_layers_as_fit_go_to_the_device(void **state)
 
 static void vram_only_on_the_cpu_is_refused(void **state)
 {
-    struct place_opt o = { .backend = { .vram_only = true }, .kv_type = DT_F16 };
-    struct place p = { 0 };
-    struct source *src = NULL;
-    struct model *m = NULL;
+    struct load_opt o = { .backend = { .vram_only = true }, .kv_type = DT_NONE };
+    struct loadplan *p = NULL;
     struct err e = { 0 };
     (void)state;
-    assert_int_equal(source_open(&src, golden("qwen2"), NULL), OK);
-    assert_int_equal(place_model(&p, &m, &o, src, &e), E_INVALID);
+    assert_int_equal(loadplan_read(&p, golden("qwen2"), &e), OK);
+    assert_int_equal(loadplan_make(p, &o, &e), E_INVALID);
     assert_non_null(strstr(e.msg, "vram-only"));
-    assert_int_equal(p.n_shares, 0);
-    source_close(src);
+    assert_int_equal(p->place.n_shares, 0);
+    loadplan_close(p);
 }
 
 int main(void)

@@ -8,21 +8,6 @@
 
 #define B KV_BLOCK
 
-static struct backend *be;
-
-static int open_backend(void **state)
-{
-    (void)state;
-    return backend_open(&be, &(struct backend_opt){ .n_threads = 1, .reference = true }, NULL);
-}
-
-static int close_backend(void **state)
-{
-    (void)state;
-    backend_close(be);
-    return 0;
-}
-
 /* A pool and its index; tokens are 100, 101, ... unless a test says otherwise. */
 struct world {
     struct block_pool *pool;
@@ -32,10 +17,9 @@ struct world {
 
 static struct world world_of(int n_blocks)
 {
-    static const struct kvshape shape[] = { { 1, 4, 4, false } };
     struct world w = { 0 };
     struct err e = { 0 };
-    if (block_pool_open(&w.pool, be, shape, 1, DT_F32, n_blocks, &e) != OK) fail_msg("%s", e.msg);
+    if (block_pool_open(&w.pool, n_blocks, &e) != OK) fail_msg("%s", e.msg);
     if (prefix_open(&w.x, w.pool, &e) != OK) fail_msg("%s", e.msg);
     for (int i = 0; i < 64 * B; i++) w.ids[i] = 100 + i;
     return w;
@@ -51,16 +35,25 @@ static void world_end(struct world *w)
     block_pool_close(w->pool);
 }
 
+/* The cache is consistent with itself. */
+static void check_cache(const struct world *w)
+{
+    struct err e = { 0 };
+    if (prefix_check(w->x, &e) != OK) fail_msg("%s", e.msg);
+    if (block_check(w->pool, NULL, &e) != OK) fail_msg("%s", e.msg);
+}
+
 /* A sequence of n tokens: takes what is known, "computes" the rest, makes it known. Returns the
  * hit. */
 static int seq_begin(struct world *w, struct chain *c, uint64_t salt, const int32_t *ids, int n)
 {
     int hit;
-    chain_init(c, 64 * B);
+    assert_true(chain_init(c, 64 * B));
     hit = prefix_take(w->x, salt, ids, n, c);
     assert_true(prefix_evict(w->x, (n + B - 1) / B - c->n));
     assert_true(chain_reserve(c, w->pool, n));
     prefix_add(w->x, salt, ids, n, hit, c);
+    check_cache(w);
     return hit;
 }
 
@@ -69,6 +62,7 @@ static int seq_once(struct world *w, uint64_t salt, const int32_t *ids, int n)
     struct chain c;
     int hit = seq_begin(w, &c, salt, ids, n);
     chain_release(&c, w->pool);
+    check_cache(w);
     return hit;
 }
 
@@ -79,7 +73,7 @@ static void a_known_prefix_is_given_out_again(void **state)
     (void)state;
     assert_int_equal(seq_begin(&w, &a, 0, w.ids, 3 * B + 5), 0);
     assert_int_equal(prefix_n(w.x), 3);
-    assert_int_equal(prefix_probe(w.x, 0, w.ids, 64 * B), 3 * B);
+    assert_int_equal(prefix_lookup(w.x, 0, w.ids, 64 * B, NULL), 3 * B);
     assert_int_equal(seq_begin(&w, &b, 0, w.ids, 3 * B + 5), 3 * B);
     for (int i = 0; i < 3; i++) assert_int_equal(a.blocks[i], b.blocks[i]);
     assert_int_not_equal(a.blocks[3], b.blocks[3]); /* not whole: each has its own */
@@ -98,11 +92,11 @@ static void the_last_token_is_left_to_be_computed(void **state)
     (void)state;
     seq_once(&w, 0, w.ids, 4 * B);
     assert_int_equal(prefix_n(w.x), 4);
-    assert_int_equal(prefix_probe(w.x, 0, w.ids, 4 * B), 3 * B);
-    assert_int_equal(prefix_probe(w.x, 0, w.ids, 4 * B + 1), 4 * B);
-    assert_int_equal(prefix_probe(w.x, 0, w.ids, B), 0);
-    assert_int_equal(prefix_probe(w.x, 0, w.ids, 1), 0);
-    assert_int_equal(prefix_probe(w.x, 0, w.ids, 0), 0);
+    assert_int_equal(prefix_lookup(w.x, 0, w.ids, 4 * B, NULL), 3 * B);
+    assert_int_equal(prefix_lookup(w.x, 0, w.ids, 4 * B + 1, NULL), 4 * B);
+    assert_int_equal(prefix_lookup(w.x, 0, w.ids, B, NULL), 0);
+    assert_int_equal(prefix_lookup(w.x, 0, w.ids, 1, NULL), 0);
+    assert_int_equal(prefix_lookup(w.x, 0, w.ids, 0, NULL), 0);
     world_end(&w);
 }
 
@@ -111,8 +105,8 @@ static void another_salt_shares_nothing(void **state)
     struct world w = world_of(16);
     (void)state;
     seq_once(&w, 1, w.ids, 4 * B);
-    assert_int_equal(prefix_probe(w.x, 2, w.ids, 4 * B), 0);
-    assert_int_equal(prefix_probe(w.x, 1, w.ids, 4 * B), 3 * B);
+    assert_int_equal(prefix_lookup(w.x, 2, w.ids, 4 * B, NULL), 0);
+    assert_int_equal(prefix_lookup(w.x, 1, w.ids, 4 * B, NULL), 3 * B);
     seq_once(&w, 2, w.ids, 4 * B);
     assert_int_equal(prefix_n(w.x), 8);
     world_end(&w);
@@ -126,10 +120,11 @@ static void the_same_tokens_behind_others_are_another_block(void **state)
     memcpy(other, w.ids, sizeof other);
     other[3]++;
     seq_once(&w, 0, w.ids, 3 * B);
-    assert_int_equal(prefix_probe(w.x, 0, other, 3 * B), 0);
+    assert_int_equal(prefix_lookup(w.x, 0, other, 3 * B, NULL), 0);
     seq_once(&w, 0, other, 3 * B);
     assert_int_equal(prefix_n(w.x), 6);
-    assert_int_equal(prefix_probe(w.x, 0, w.ids + B, 2 * B), 0); /* its middle is no beginning */
+    assert_int_equal(prefix_lookup(w.x, 0, w.ids + B, 2 * B, NULL),
+                     0); /* its middle is no beginning */
     world_end(&w);
 }
 
@@ -139,7 +134,7 @@ static void a_chain_gets_no_more_than_it_can_hold(void **state)
     struct chain c;
     (void)state;
     seq_once(&w, 0, w.ids, 6 * B);
-    chain_init(&c, 2 * B);
+    assert_true(chain_init(&c, 2 * B));
     assert_int_equal(prefix_take(w.x, 0, w.ids, 6 * B, &c), 2 * B);
     chain_release(&c, w.pool);
     world_end(&w);
@@ -154,13 +149,13 @@ static void the_oldest_leaf_goes_first(void **state)
     seq_once(&w, 0, b, 3 * B + 1);
     assert_int_equal(block_n_free(w.pool), 2);
     assert_true(prefix_evict(w.x, 3));
-    assert_int_equal(prefix_probe(w.x, 0, a, 4 * B), 2 * B);
-    assert_int_equal(prefix_probe(w.x, 0, b, 4 * B), 3 * B);
+    assert_int_equal(prefix_lookup(w.x, 0, a, 4 * B, NULL), 2 * B);
+    assert_int_equal(prefix_lookup(w.x, 0, b, 4 * B, NULL), 3 * B);
     assert_true(prefix_evict(w.x, 3)); /* there already: nothing goes */
     assert_int_equal(prefix_n(w.x), 5);
     assert_true(prefix_evict(w.x, 6));
-    assert_int_equal(prefix_probe(w.x, 0, a, 4 * B), 0);
-    assert_int_equal(prefix_probe(w.x, 0, b, 4 * B), 2 * B);
+    assert_int_equal(prefix_lookup(w.x, 0, a, 4 * B, NULL), 0);
+    assert_int_equal(prefix_lookup(w.x, 0, b, 4 * B, NULL), 2 * B);
     assert_false(prefix_evict(w.x, 9));
     world_end(&w);
 }
@@ -174,10 +169,10 @@ static void use_keeps_a_prefix(void **state)
     seq_once(&w, 0, b, 3 * B + 1);
     seq_once(&w, 0, a, 2 * B + 1); /* the first two; its leaf is older than all of b */
     assert_true(prefix_evict(w.x, 3));
-    assert_int_equal(prefix_probe(w.x, 0, a, 4 * B), 2 * B);
+    assert_int_equal(prefix_lookup(w.x, 0, a, 4 * B, NULL), 2 * B);
     assert_true(prefix_evict(w.x, 6));
-    assert_int_equal(prefix_probe(w.x, 0, b, 4 * B), 0);
-    assert_int_equal(prefix_probe(w.x, 0, a, 4 * B), 2 * B);
+    assert_int_equal(prefix_lookup(w.x, 0, b, 4 * B, NULL), 0);
+    assert_int_equal(prefix_lookup(w.x, 0, a, 4 * B, NULL), 2 * B);
     world_end(&w);
 }
 
@@ -193,12 +188,12 @@ static void a_parent_stays_while_children_do(void **state)
     seq_once(&w, 0, a, 3 * B);
     seq_once(&w, 0, b, 3 * B);
     assert_int_equal(prefix_n(w.x), 4);
-    chain_init(&c, 64 * B);
+    assert_true(chain_init(&c, 64 * B));
     assert_int_equal(prefix_take(w.x, 0, b, 3 * B, &c), 2 * B);
     assert_int_equal(prefix_n_idle(w.x), 2); /* the two leaves */
     assert_false(prefix_evict(w.x, 16));
     assert_int_equal(prefix_n(w.x), 2);
-    assert_int_equal(prefix_probe(w.x, 0, a, 3 * B), 2 * B);
+    assert_int_equal(prefix_lookup(w.x, 0, a, 3 * B, NULL), 2 * B);
     chain_release(&c, w.pool);
     assert_int_equal(prefix_n_idle(w.x), 2);
     world_end(&w);
@@ -209,7 +204,7 @@ static void what_is_known_already_stays_the_sequences_own(void **state)
     struct world w = world_of(16);
     struct chain a, b;
     (void)state;
-    chain_init(&b, 64 * B);
+    assert_true(chain_init(&b, 64 * B));
     assert_true(chain_reserve(&b, w.pool, 4 * B)); /* b began before a's were known */
     seq_begin(&w, &a, 0, w.ids, 2 * B);
     prefix_add(w.x, 0, w.ids, 2 * B, 0, &b);
@@ -218,7 +213,7 @@ static void what_is_known_already_stays_the_sequences_own(void **state)
     prefix_add(w.x, 0, w.ids, 4 * B, 2 * B, &b); /* goes on below a's */
     assert_int_equal(prefix_n(w.x), 4);
     assert_int_equal(block_refs(w.pool, b.blocks[2]), 2);
-    assert_int_equal(prefix_probe(w.x, 0, w.ids, 5 * B), 4 * B);
+    assert_int_equal(prefix_lookup(w.x, 0, w.ids, 5 * B, NULL), 4 * B);
     chain_release(&a, w.pool); /* b does not hold a's, but its blocks stand below them */
     assert_int_equal(prefix_n_idle(w.x), 0);
     assert_false(prefix_evict(w.x, 16));
@@ -237,8 +232,8 @@ static void a_block_is_known_as_one_thing(void **state)
     seq_begin(&w, &a, 1, w.ids, 3 * B);
     prefix_add(w.x, 2, w.ids, 3 * B, 0, &a);
     assert_int_equal(prefix_n(w.x), 3);
-    assert_int_equal(prefix_probe(w.x, 2, w.ids, 3 * B + 1), 0);
-    assert_int_equal(prefix_probe(w.x, 1, w.ids, 3 * B + 1), 3 * B);
+    assert_int_equal(prefix_lookup(w.x, 2, w.ids, 3 * B + 1, NULL), 0);
+    assert_int_equal(prefix_lookup(w.x, 1, w.ids, 3 * B + 1, NULL), 3 * B);
     chain_release(&a, w.pool);
     world_end(&w);
 }
@@ -250,11 +245,11 @@ static void taking_an_idle_prefix_is_counted(void **state)
     int used = -1;
     (void)state;
     seq_once(&w, 0, w.ids, 4 * B + 1);
-    assert_int_equal(prefix_look(w.x, 0, w.ids, 4 * B + 1, &used), 4 * B);
+    assert_int_equal(prefix_lookup(w.x, 0, w.ids, 4 * B + 1, &used), 4 * B);
     assert_int_equal(used, 0);
-    chain_init(&a, 64 * B);
+    assert_true(chain_init(&a, 64 * B));
     prefix_take(w.x, 0, w.ids, 2 * B + 1, &a);
-    assert_int_equal(prefix_look(w.x, 0, w.ids, 4 * B + 1, &used), 4 * B);
+    assert_int_equal(prefix_lookup(w.x, 0, w.ids, 4 * B + 1, &used), 4 * B);
     assert_int_equal(used, 2 * B);
     assert_int_equal(prefix_n_gain(w.x, &a), 2);
     seq_begin(&w, &b, 0, w.ids, 4 * B + 1);
@@ -315,8 +310,8 @@ static void begin_random(struct world *w, struct rng *r, struct life *l, struct 
 {
     int hit, used, look, idle = prefix_n_idle(w->x);
     make_random(r, l);
-    chain_init(&l->c, 12 * B);
-    look = prefix_look(w->x, l->is.salt, l->is.ids, l->n, &used);
+    assert_true(chain_init(&l->c, 12 * B));
+    look = prefix_lookup(w->x, l->is.salt, l->is.ids, l->n, &used);
     hit = prefix_take(w->x, l->is.salt, l->is.ids, l->n, &l->c);
     assert_int_equal(look, hit);
     assert_int_equal(prefix_n_idle(w->x), idle - (hit - used) / B);
@@ -344,6 +339,16 @@ static void end_random(struct world *w, struct rng *r, struct life *l)
     assert_true(block_n_free(w->pool) + prefix_n_idle(w->x) >= room + gain);
 }
 
+/* Every reference is one of the sequences' or the cache's. */
+static void check_uses(const struct world *w, const struct life *lives, int n)
+{
+    int32_t uses[60] = { 0 };
+    struct err e = { 0 };
+    for (int i = 0; i < n; i++) chain_count_uses(&lives[i].c, uses);
+    prefix_count_uses(w->x, uses);
+    if (prefix_check(w->x, &e) != OK || block_check(w->pool, uses, &e) != OK) fail_msg("%s", e.msg);
+}
+
 static void any_order_of_events(int hash_bits, uint64_t seed, int n_events)
 {
     enum { N = 12 };
@@ -358,11 +363,13 @@ static void any_order_of_events(int hash_bits, uint64_t seed, int n_events)
         if (l->c.blocks) end_random(&w, &r, l);
         else begin_random(&w, &r, l, notes);
         assert_true(prefix_n_idle(w.x) <= prefix_n(w.x));
+        check_uses(&w, lives, N);
         if (ev % 97 == 96) { /* idle means: goes when asked */
             int room = block_n_free(w.pool) + prefix_n_idle(w.x);
             assert_false(prefix_evict(w.x, room + 1));
             assert_int_equal(block_n_free(w.pool), room);
             assert_int_equal(prefix_n_idle(w.x), 0);
+            check_uses(&w, lives, N);
         }
     }
     for (int i = 0; i < N; i++)
@@ -421,5 +428,5 @@ int main(void)
         cmocka_unit_test(equal_hashes_never_hand_out_another_block),
         cmocka_unit_test(a_hot_prefix_survives_a_flood_smaller_than_the_cache),
     };
-    return cmocka_run_group_tests(tests, open_backend, close_backend);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,13 +70,15 @@ static int open_edited(const char *name, struct edit how, struct err *e)
     struct source *src = NULL;
     struct backend *be = NULL;
     struct model *m = NULL;
+    struct arena a = { 0 };
     int rc;
     edited(&f, golden("bitnet"), name, how);
     assert_int_equal(source_open(&src, f.dir, e), OK);
     assert_int_equal(
         backend_open(&be, &(struct backend_opt){ .n_threads = 1, .reference = true }, e), OK);
-    rc = model_open(&m, src, be, e);
+    rc = open_model(&m, &a, src, be, e);
     model_close(m);
+    arena_release(&a);
     for (int i = 0; i < MEM_KINDS; i++)
         assert_int_equal(be->used_bytes[i], 0); /* nothing left of half a load */
     backend_close(be);
@@ -102,7 +104,7 @@ static void a_position_nobody_learned_is_refused(void **state)
     (void)state;
     assert_int_equal(hparams_max_ctx(&w.m->hp), 512);
     w.m->positions.rows = 100; /* within the table, beyond what is known */
-    assert_int_equal(decoder_run(w.dec, &b, &logits, &e), E_INVALID);
+    assert_int_equal(runner_run(w.dec, &b, &logits, &e), E_INVALID);
     assert_non_null(strstr(e.msg, "position 100"));
     close_world(&w);
 }

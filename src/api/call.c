@@ -9,7 +9,9 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "engine/engine.h"
+#include "engine/info.h"
 #include "net/http.h"
+#include "pool/chatform.h"
 #include "pool/pool.h"
 
 #include <assert.h>

@@ -1,10 +1,11 @@
-/* chat.c - POST /v1/chat/completions: messages become a prompt, by the model's chat template or,
- * for models without one, by a form guessed from their special tokens. */
+/* chat.c - POST /v1/chat/completions: messages become a prompt (pool/prompter.h); tool calls and
+ * reasoning in the answer are prepared. */
 #include "api/call.h"
 
 #include "engine/engine.h"
 #include "net/http.h"
 #include "pool/pool.h"
+#include "pool/prompter.h"
 #include "toolcall/toolforce.h"
 
 #include <stdlib.h>
@@ -15,66 +16,17 @@ static int refuse_field(struct call *c, struct err *e, const char *param, const 
     return err_set(e, E_INVALID, "%s: %s", param, what);
 }
 
-/* ---- models without a template ---- */
-
-/* These forms have no system turn: the text is written into the first user message. */
-static bool wants_system_first(enum chat_form f)
-{
-    return f == CHAT_LLAMA2 || f == CHAT_MISTRAL || f == CHAT_GEMMA;
-}
-
-static int check_guessed_form(struct call *c, struct err *e)
-{
-    char at[PARAM_MAX];
-
-    if (c->p.tools)
-        return refuse_field(c, e, "tools",
-                            "the model has no chat template, so it cannot use tools");
-    if (c->p.continue_final)
-        return refuse_field(c, e, "continue_final_message", "needs a model with a chat template");
-    for (int i = 0; i < c->p.n_msgs; i++) {
-        struct str role = c->p.msgs[i].role;
-        snprintf(at, sizeof at, "messages[%d].role", i);
-        if (str_is(role, "tool") || str_is(role, "function"))
-            return refuse_field(c, e, at,
-                                "is tool, but the model has no chat template, so it cannot use "
-                                "tools");
-        if (i > 0 && wants_system_first(c->model->form) && str_is(role, "system"))
-            return refuse_field(
-                c, e, at, "is system, but this model accepts a system message only as the first");
-    }
-    return OK;
-}
-
 /* ---- the variables of a template ---- */
 
-/* What the template is rendered with. Owned; a zeroed one is empty. */
+/* What the template is rendered with beside the messages. Owned; a zeroed one is empty. */
 struct template_json {
-    json_t *messages, *tools, *vars;
+    json_t *tools, *vars;
 };
 
 static void release_json(struct template_json *j)
 {
-    json_decref(j->messages);
     json_decref(j->tools);
     json_decref(j->vars);
-}
-
-/* The messages as given. Templates that do not know the role "developer" get "system". false: no
- * memory. */
-static bool copy_messages(const struct call *c, struct str template, struct template_json *out)
-{
-    bool known = str_find(template, STR("developer")) >= 0;
-    json_t *msg;
-    size_t i;
-
-    if (!(out->messages = json_deep_copy(c->p.messages))) return false;
-    json_array_foreach (out->messages, i, msg) {
-        const json_t *role = json_object_get(msg, "role");
-        if (known || !str_is(body_str(role), "developer")) continue;
-        if (json_object_set_new(msg, "role", json_string("system")) != 0) return false;
-    }
-    return true;
 }
 
 /* Firefunction's template takes the tools as a text. */
@@ -123,70 +75,6 @@ static bool copy_tools(const struct call *c, struct template_json *out)
         if (json_array_append(out->tools, tool) != 0) return false;
     }
     return true;
-}
-
-/* ---- rendering ---- */
-
-/* Adds an empty description where there is none. false: no memory; *changed: one was added. */
-static bool add_description(json_t *to, bool *changed)
-{
-    if (!json_is_object(to) || json_object_get(to, "description")) return true;
-    *changed = true;
-    return json_object_set_new(to, "description", json_string("")) == 0;
-}
-
-static bool complete_function(json_t *fn, bool *changed)
-{
-    const char *name;
-    json_t *prop;
-    bool ok = add_description(fn, changed);
-
-    if (!json_is_object(json_object_get(fn, "parameters"))) {
-        *changed = true;
-        ok &= json_object_set_new(fn, "parameters",
-                                  json_pack("{s:s, s:{}}", "type", "object", "properties")) == 0;
-    }
-    json_object_foreach (json_object_get(json_object_get(fn, "parameters"), "properties"), name,
-                         prop)
-        ok &= add_description(prop, changed);
-    return ok;
-}
-
-/* A copy of the tools with every optional member. NULL and OK: nothing was missing. */
-static int complete_tools(const json_t *tools, json_t **out, struct err *e)
-{
-    json_t *all = json_deep_copy(tools);
-    bool changed = false, ok = all != NULL;
-
-    for (size_t i = 0; i < json_array_size(all); i++)
-        ok &= complete_function(json_object_get(json_array_get(all, i), "function"), &changed);
-    *out = NULL;
-    if (ok && changed) *out = all;
-    else json_decref(all);
-    return ok ? OK : err_nomem(e, "the tools of the request");
-}
-
-/* Some templates read members that a tool need not have. If rendering fails, it is tried again with
- * all of them, empty; if that fails too, the first error is the one reported. */
-static int render_prompt(const struct call *c, struct chat_template_input *in, struct buf *text,
-                         struct err *e)
-{
-    int rc = chat_template_render(c->model->chat, in, text, e), again_rc;
-    struct err again = { 0 };
-    json_t *complete = NULL;
-
-    if (rc == OK) return buf_check(text, e);
-    if (rc == E_NOMEM || !in->tools) return rc;
-    if ((again_rc = complete_tools(in->tools, &complete, &again)) == OK && complete) {
-        buf_clear(text);
-        in->tools = complete;
-        again_rc = chat_template_render(c->model->chat, in, text, &again);
-        if (again_rc == OK) again_rc = rc = buf_check(text, &again);
-        json_decref(complete);
-    }
-    if (again_rc != E_NOMEM) return rc;
-    *e = again;
-    return again_rc;
 }
 
 /* ---- tool calls and reasoning in the answer ---- */
@@ -272,43 +160,40 @@ static int set_parsing(struct call *c, struct str template, struct str prompt, s
 
 /* ---- the prompt ---- */
 
-static int encode_rendered(struct call *c, struct str template, const struct template_json *j,
-                           struct ids *ids, struct err *e)
+/* Renders and encodes the prompt. */
+static int make_prompt(struct call *c, const struct template_json *j, struct prompt_output *out,
+                       struct err *e)
 {
-    const struct tokenizer *t = engine_tokenizer(c->model->engine);
-    struct chat_template_input in = { .messages = j->messages,
-                                      .tools = j->tools,
-                                      .documents = c->p.documents,
-                                      .kwargs = j->vars,
-                                      .no_generation_prompt = !c->p.add_prompt,
-                                      .continue_final = c->p.continue_final };
-    struct buf text = { 0 };
-    int rc = render_prompt(c, &in, &text, e);
+    struct prompt_input in = { .msgs = c->p.msgs,
+                               .n_msgs = (size_t)c->p.n_msgs,
+                               .messages = c->p.messages,
+                               .tools = j->tools,
+                               .documents = c->p.documents,
+                               .vars = j->vars,
+                               .no_generation_prompt = !c->p.add_prompt,
+                               .continue_final = c->p.continue_final };
+    struct str template = prompter_template(c->model->prompter, c->p.tools != NULL);
+    int rc = prompter_make(c->model->prompter, &in, out, e);
 
-    if (rc != OK && rc != E_NOMEM) {
-        call_blame(c, "messages");
-        err_wrap(e, "the model's chat template refuses these messages");
-    }
-    if (rc == OK) rc = tokenizer_encode(t, buf_str(&text), 0, ids, e);
-    if (rc == OK) rc = set_parsing(c, template, buf_str(&text), e);
-    if (rc == OK) rc = set_tool_grammar(c, template, j->tools, e);
-    buf_release(&text);
-    return rc;
+    if (rc == E_INVALID && out->field[0]) call_blame(c, "%s", out->field);
+    if (rc != OK || !template.n) return rc;
+    if ((rc = set_parsing(c, template, buf_str(&out->text), e)) != OK) return rc;
+    return set_tool_grammar(c, template, j->tools, e);
 }
 
-static int encode_by_template(struct call *c, struct ids *ids, struct err *e)
+static int encode_prompt(struct call *c, struct prompt_output *out, struct err *e)
 {
-    const struct chat_template *chat = c->model->chat;
-    struct str template = chat_template_text(chat, c->p.tools != NULL);
+    const struct prompter *p = c->model->prompter;
+    struct str template = prompter_template(p, c->p.tools != NULL);
     const struct toolfamily *family = toolfamily_find(template);
     struct template_json j = { 0 };
     int rc;
 
-    if (!copy_messages(c, template, &j) || !copy_tools(c, &j) || !make_variables(c, family, &j))
+    if (!copy_tools(c, &j) || !make_variables(c, family, &j))
         rc = err_nomem(e, "the messages of the request");
-    else if (j.tools && !chat_template_takes_tools(chat) && !family)
+    else if (j.tools && template.n && !prompter_takes_tools(p) && !family)
         rc = refuse_field(c, e, "tools", "the chat template of this model does not support tools");
-    else rc = encode_rendered(c, template, &j, ids, e);
+    else rc = make_prompt(c, &j, out, e);
     release_json(&j);
     return rc;
 }
@@ -324,28 +209,20 @@ static int check_messages_length(struct call *c, struct err *e)
 
 static int start_chat(struct call *c, struct err *e)
 {
-    const struct tokenizer *t;
-    struct ids ids = { 0 };
-    struct str stop = STR("");
+    struct prompt_output out = { 0 };
     int rc;
 
     if ((rc = call_read_body(c, BODY_CHAT, e)) != OK) return rc;
-    if (!(t = engine_tokenizer(c->model->engine))) {
+    if (!c->model->prompter) {
         call_blame(c, "messages");
         return err_set(e, E_INVALID,
                        "the model %s has no tokenizer: send token ids to /v1/completions",
                        c->model->id);
     }
     if ((rc = check_messages_length(c, e)) != OK) return rc;
-    if (c->model->chat) {
-        rc = encode_by_template(c, &ids, e);
-    } else if ((rc = check_guessed_form(c, e)) == OK) {
-        rc = chatform_encode(c->model->form, t, c->p.msgs, (size_t)c->p.n_msgs, &ids, e);
-        stop = chatform_stop(c->model->form);
-    }
-    if (rc == OK) rc = ids_check(&ids, e);
-    if (rc == OK) rc = call_submit_prompts(c, &ids, 1, stop, e);
-    ids_release(&ids);
+    rc = encode_prompt(c, &out, e);
+    if (rc == OK) rc = call_submit_prompts(c, &out.ids, 1, prompter_stop(c->model->prompter), e);
+    prompt_output_release(&out);
     return rc;
 }
 

@@ -4,6 +4,7 @@
 #include "api/choice.h"
 #include "base/jsonw.h"
 #include "engine/engine.h"
+#include "engine/info.h"
 #include "pool/pool.h"
 
 static int check_labels(struct call *c, struct err *e)

@@ -4,6 +4,7 @@
 #include "api/choice.h"
 #include "base/jsonw.h"
 #include "engine/engine.h"
+#include "engine/info.h"
 #include "pool/pool.h"
 
 #include <math.h>
@@ -13,7 +14,7 @@ static int check_dimensions(struct call *c, struct err *e)
     struct engine_info info;
 
     engine_info(c->model->engine, &info);
-    c->n_vec = info.model->hp.n_embd;
+    c->n_vec = info.n_vec;
     if (c->p.dimensions <= c->n_vec) return OK;
     call_blame(c, "dimensions");
     return err_set(e, E_INVALID, "dimensions is %d, but the model's embeddings have only %d",

@@ -3,6 +3,7 @@
 
 #include "base/jsonw.h"
 #include "engine/engine.h"
+#include "engine/info.h"
 #include "net/http.h"
 #include "pool/pool.h"
 
@@ -23,8 +24,8 @@ static void write_model(struct jsonw *w, struct pool_model *m)
         engine_info(m->engine, &info);
         jsonw_key(w, "task"), jsonw_str(w, str_c(info.task));
         jsonw_key(w, "context"), jsonw_int(w, info.opt.n_ctx);
-        jsonw_key(w, "vocab"), jsonw_int(w, info.model->hp.n_vocab);
-        jsonw_key(w, "parameters"), jsonw_int(w, (int64_t)info.model->n_params);
+        jsonw_key(w, "vocab"), jsonw_int(w, info.n_vocab);
+        jsonw_key(w, "parameters"), jsonw_int(w, (int64_t)info.n_params);
         jsonw_key(w, "bytes"), jsonw_int(w, (int64_t)info.weight_bytes);
     }
     jsonw_end(w);

@@ -9,9 +9,8 @@
 
 #include "api/body.h"
 #include "base/buf.h"
-#include "engine/chatform.h"
 #include "grammar/grammar.h"
-#include "sample/sampler.h"
+#include "sample/sampleopt.h"
 
 enum body_kind { /* bits, so that a row of the table can name several */
                  BODY_CHAT = 1,
@@ -36,6 +35,8 @@ struct prompt {
     int32_t *ids;      /* [n_ids] */
     size_t n_ids;
 };
+
+struct chat_msg;
 
 struct params {
     json_t *root;          /* the parsed body */

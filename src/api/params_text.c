@@ -2,6 +2,7 @@
 #include "api/params_impl.h"
 
 #include "base/buf.h"
+#include "pool/chatform.h"
 
 #include <stdio.h>
 

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "engine/compile.h"
 #include "engine/engine.h"
+#include "engine/info.h"
 #include "net/loop.h"
 #include "pool/pool.h"
 
@@ -104,9 +105,8 @@ static int copy_stops(struct call *c, struct request *r, struct str more, struct
 
     for (; n < c->p.n_stops; n++) stops[n] = c->p.stops[n];
     if (more.n) stops[n++] = more;
-    if (n == 0) return OK;
-    request_set_stops(r, stops, n);
-    return r->stops ? OK : err_nomem(e, "the stop strings");
+    if (n == 0 || request_set_stops(r, stops, n)) return OK;
+    return err_nomem(e, "the stop strings");
 }
 
 static int copy_ids(struct ids *out, const struct ids *in, struct err *e)
@@ -220,9 +220,9 @@ static int prepare_submit(struct call *c, const struct ids *prompts, int n, int 
     c->n_prompts = n;
     for (int i = 0; i < n; i++) {
         c->prompt_tokens[i] = (int)prompts[i].n;
-        if ((rc = check_ids(c, &prompts[i], i, info.model->hp.n_vocab, e)) != OK) return rc;
+        if ((rc = check_ids(c, &prompts[i], i, info.n_vocab, e)) != OK) return rc;
     }
-    if ((rc = check_bias(c, info.model->hp.n_vocab, e)) != OK) return rc;
+    if ((rc = check_bias(c, info.n_vocab, e)) != OK) return rc;
     if ((rc = check_room(c, now, e)) != OK) return rc;
     return prepare_reply(c, &info, e);
 }
@@ -349,8 +349,8 @@ int call_submit_prompts(struct call *c, const struct ids *prompts, int n, struct
 
     if ((rc = prepare_submit(c, prompts, n, total, total, e)) != OK) return rc;
     if (c->p.grammar_field) {
-        rc = engine_grammar_soon(c->model->engine, &c->p.grammar, on_compiled, c->api, c,
-                                 &c->grammar, &c->job, e);
+        rc = engine_grammar_async(c->model->engine, &c->p.grammar, on_compiled, c->api, c,
+                                  &c->grammar, &c->job, e);
         if (rc != OK) return rc;
         if (c->job) return park_prompts(c, prompts, stop, e);
     }

@@ -11,8 +11,7 @@
 #include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "kv/chain.h"
-#include "model/decoder.h"
-#include "model/place.h"
+#include "model/loadplan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,11 +57,10 @@ struct bench {
     enum dtype kv_type;
     struct sizes batches, chunks;
     bool progress, profile;
-    struct source *src;
-    struct place place;
-    struct model *model;
+    struct loadplan *plan;
+    struct runner *runner;
+    struct model *model; /* the runner's */
     struct block_pool *pool;
-    struct decoder *dec;
     struct chain *chains;
     int n_chains;
     struct rng rng;
@@ -113,9 +111,9 @@ static int alloc_batch(struct bench *b, int n_tokens, struct err *e)
     int32_t **arrays[] = { &b->ids, &b->pos, &b->seq, &b->out };
 
     b->chains = mem_array((size_t)b->n_chains, sizeof *b->chains);
-    for (int i = 0; b->chains && i < b->n_chains; i++) chain_init(&b->chains[i], b->max_tokens);
     b->table = mem_array((size_t)b->n_chains * (size_t)b->table_stride, sizeof(int32_t));
     bool ok = b->chains && b->table;
+    for (int i = 0; ok && i < b->n_chains; i++) ok = chain_init(&b->chains[i], b->max_tokens);
     for (size_t i = 0; i < 4; i++) {
         *arrays[i] = mem_array((size_t)n_tokens, sizeof(int32_t));
         ok = ok && *arrays[i];
@@ -126,11 +124,6 @@ static int alloc_batch(struct bench *b, int n_tokens, struct err *e)
 /* Sizes everything for the largest of the measurements: sequences, tokens per step, KV blocks. */
 static int open_bench(struct bench *b, struct err *e)
 {
-    struct place_opt opt = { .backend = { .device = b->device,
-                                          .n_threads = b->n_threads,
-                                          .profile = b->profile,
-                                          .gpu_layers = b->gpu_layers },
-                             .kv_type = b->kv_type };
     int rc, max_seqs = 1, longest = b->n_prompt > b->n_gen ? b->n_prompt : b->n_gen;
 
     for (int i = 0; i < b->batches.n; i++)
@@ -140,21 +133,26 @@ static int open_bench(struct bench *b, struct err *e)
     b->table_stride = b->max_tokens / KV_BLOCK + 1;
     int n_blocks = b->table_stride + (max_seqs - 1) * ((b->depth + b->n_gen + 32) / KV_BLOCK + 1);
     int n_tokens = b->step_tokens > max_seqs ? b->step_tokens : max_seqs;
+    struct load_opt opt = { .backend = { .device = b->device,
+                                         .n_threads = b->n_threads,
+                                         .profile = b->profile,
+                                         .gpu_layers = b->gpu_layers },
+                            .n_ctx = b->table_stride * KV_BLOCK,
+                            .kv_tokens = n_blocks * KV_BLOCK,
+                            .max_batch = n_tokens,
+                            .max_seqs = max_seqs,
+                            .kv_type = b->kv_type,
+                            .no_prefix = true };
 
     if ((rc = cmd_model(&b->path, e)) != OK) return rc;
-    if ((rc = source_open(&b->src, b->path, e)) != OK) return rc;
-    opt.kv_tokens = (uint64_t)n_blocks * KV_BLOCK;
-    opt.max_tokens = n_tokens;
-    opt.max_out = max_seqs;
-    if ((rc = place_model(&b->place, &b->model, &opt, b->src, e)) != OK) return rc;
-    if ((rc = block_pool_open_over(&b->pool, b->place.shares, b->place.n_shares,
-                                   model_kvshape(b->model), b->kv_type, n_blocks, e)) != OK)
-        return rc;
-    struct decoder_opt dopt = { .max_tokens = n_tokens,
-                                .max_seqs = max_seqs,
-                                .max_table = b->table_stride,
-                                .max_out = max_seqs };
-    if ((rc = decoder_open(&b->dec, b->model, b->pool, dopt, e)) != OK) return rc;
+    if ((rc = loadplan_read(&b->plan, b->path, e)) != OK) return rc;
+    if (b->plan->facts.bidirectional)
+        return err_set(e, E_UNSUPPORTED, "%s: a model with the task %s does not decode", b->path,
+                       model_task_name(b->plan->facts.task));
+    if ((rc = loadplan_make(b->plan, &opt, e)) != OK) return rc;
+    if ((rc = runner_open(&b->runner, b->plan, e)) != OK) return rc;
+    b->model = decoder_model(b->runner);
+    if ((rc = block_pool_open(&b->pool, b->runner->lim.n_blocks, e)) != OK) return rc;
     rng_seed(&b->rng, 1);
     return alloc_batch(b, n_tokens, e);
 }
@@ -164,11 +162,9 @@ static void close_bench(struct bench *b)
     for (int i = 0; b->chains && i < b->n_chains; i++) chain_release(&b->chains[i], b->pool);
     mem_free(b->chains);
     mem_free(b->ids), mem_free(b->pos), mem_free(b->seq), mem_free(b->out), mem_free(b->table);
-    decoder_close(b->dec);
+    runner_close(b->runner);
     block_pool_close(b->pool);
-    model_close(b->model);
-    place_release(&b->place);
-    source_close(b->src);
+    loadplan_close(b->plan);
 }
 
 /* One forward pass: `n` tokens of each of n_seqs sequences from position `at`, logits of the last
@@ -199,7 +195,7 @@ static int run_step(struct bench *b, int n_seqs, int at, int n, struct err *e)
                            .table_stride = b->table_stride,
                            .n_out = n_seqs,
                            .out_rows = b->out };
-    return decoder_run(b->dec, &batch, &logits, e);
+    return runner_run(b->runner, &batch, &logits, e);
 }
 
 /* User and system time of all threads. */
@@ -362,7 +358,7 @@ static void add_json(struct bench *b, struct buf *out)
 
     jsonw_obj(&w);
     jsonw_key(&w, "model"), jsonw_str(&w, str_c(b->path));
-    jsonw_key(&w, "device"), jsonw_str(&w, str_c(place_last(&b->place)->detail));
+    jsonw_key(&w, "device"), jsonw_str(&w, str_c(place_last(&b->plan->place)->detail));
     jsonw_key(&w, "n_prompt"), jsonw_int(&w, b->n_prompt);
     jsonw_key(&w, "n_gen"), jsonw_int(&w, b->n_gen);
     jsonw_key(&w, "depth"), jsonw_int(&w, b->depth);
@@ -401,7 +397,7 @@ static void add_md(struct bench *b, struct buf *out)
     double gb_s = weight_gb_s(b);
 
     buf_printf(out, "%s on %s\n\n| measurement | median of %d | range |\n|---|---|---|\n", b->path,
-               place_last(&b->place)->detail, b->n_repeat);
+               place_last(&b->plan->place)->detail, b->n_repeat);
     add_figure_md(out, &b->prompt, "prefill of %d tokens", b->n_prompt);
     for (int k = 0; k < b->chunks.n; k++)
         add_figure_md(out, &b->chunks.by[k], "prefill in chunks of %d", b->chunks.v[k]);

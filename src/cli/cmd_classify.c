@@ -5,6 +5,7 @@
 #include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "cli/feed.h"
+#include "engine/info.h"
 
 enum { MAX_ARGS = 64 };
 
@@ -71,7 +72,7 @@ static int print_classes(struct feed *t, const struct request *r, int i, struct 
 /* Only ONNX graphs have labels; see onnx/card. */
 static int open_classifier(struct job *j, struct feed *t, struct err *e)
 {
-    struct engine_opt o = { .backend = { .n_threads = j->n_threads }, .kv_type = DT_NONE };
+    struct engine_opt o = { .n_threads = j->n_threads, .kv_type = DT_NONE };
     struct engine_info info;
     int rc = engine_open(&t->engine, j->model, &o, e);
 

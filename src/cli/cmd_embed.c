@@ -4,6 +4,7 @@
 #include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "cli/feed.h"
+#include "engine/info.h"
 
 #include <math.h>
 
@@ -71,7 +72,7 @@ static int print_embedding(struct feed *t, const struct request *r, int i, struc
 /* DT_NONE: the engine chooses the KV type; encoders have no KV cache. */
 static int open_encoder(struct job *j, struct feed *t, struct err *e)
 {
-    struct engine_opt o = { .backend = { .n_threads = j->n_threads }, .kv_type = DT_NONE };
+    struct engine_opt o = { .n_threads = j->n_threads, .kv_type = DT_NONE };
     struct engine_info info;
     int rc = engine_open(&t->engine, j->model, &o, e);
 
@@ -80,7 +81,7 @@ static int open_encoder(struct job *j, struct feed *t, struct err *e)
     if (info.labels)
         return err_set(e, E_INVALID, "%s is a classifier and has no embeddings; use tern classify",
                        j->model);
-    j->n_embd = info.model->hp.n_embd;
+    j->n_embd = info.n_vec;
     if (!j->dimensions) j->dimensions = j->n_embd;
     if (j->dimensions < 1 || j->dimensions > j->n_embd)
         return err_set(e, E_INVALID, "--dimensions %d: must be 1 to %d", j->dimensions, j->n_embd);

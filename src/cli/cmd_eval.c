@@ -21,36 +21,43 @@ static const struct verb verb = {
 /* kv_tokens, max_tokens and max_out let the placement leave memory for them on a GPU. */
 int evalmodel_open(struct evalmodel *v, const struct eval_opt *opt, struct err *e)
 {
-    struct place_opt o = { .backend = { .device = opt->device,
-                                        .n_threads = opt->n_threads,
-                                        .reference = opt->reference,
-                                        .gpu_layers = opt->gpu_layers },
-                           .kv_tokens = (uint64_t)opt->n_ctx,
-                           .kv_type = opt->kv_type,
-                           .max_tokens = opt->n_ctx,
-                           .max_out = opt->n_ctx };
     const char *model = opt->model;
     int rc;
+
     if ((rc = cmd_model(&model, e)) != OK) return rc;
-    if ((rc = source_open(&v->src, model, e)) != OK) return rc;
-    return place_model(&v->place, &v->model, &o, v->src, e);
+    if ((rc = loadplan_read(&v->plan, model, e)) != OK) return rc;
+    if (!v->plan->facts.bidirectional) return OK;
+    return err_set(e, E_UNSUPPORTED, "%s: a model with the task %s has no logits", model,
+                   model_task_name(v->plan->facts.task));
 }
 
-int evalmodel_prepare(struct evalmodel *v, const struct eval_opt *opt, struct decoder_opt dec,
-                      int n_blocks, struct err *e)
+int evalmodel_prepare(struct evalmodel *v, const struct eval_opt *opt, struct eval_shape shape,
+                      struct err *e)
 {
-    int rc = block_pool_open_over(&v->pool, v->place.shares, v->place.n_shares,
-                                  model_kvshape(v->model), opt->kv_type, n_blocks, e);
-    return rc == OK ? decoder_open(&v->dec, v->model, v->pool, dec, e) : rc;
+    struct load_opt o = { .backend = { .device = opt->device,
+                                       .n_threads = opt->n_threads,
+                                       .reference = opt->reference,
+                                       .gpu_layers = opt->gpu_layers },
+                          .n_ctx = shape.n_blocks * KV_BLOCK,
+                          .kv_tokens = shape.n_seqs * shape.n_blocks * KV_BLOCK,
+                          .max_batch = shape.max_tokens,
+                          .max_seqs = shape.n_seqs,
+                          .max_out = shape.max_tokens,
+                          .kv_type = opt->kv_type,
+                          .no_prefix = true };
+    int rc;
+
+    if ((rc = loadplan_make(v->plan, &o, e)) != OK) return rc;
+    if ((rc = runner_open(&v->runner, v->plan, e)) != OK) return rc;
+    v->model = decoder_model(v->runner);
+    return block_pool_open(&v->pool, v->runner->lim.n_blocks, e);
 }
 
 void evalmodel_release(struct evalmodel *v)
 {
-    decoder_close(v->dec);
+    runner_close(v->runner);
     block_pool_close(v->pool);
-    model_close(v->model);
-    place_release(&v->place);
-    source_close(v->src);
+    loadplan_close(v->plan);
     *v = (struct evalmodel){ 0 };
 }
 

@@ -133,7 +133,7 @@ static void add_table_row(struct collect *c, const struct evalmodel *v, const st
     char text[160];
 
     if (!hparams_name(&m->hp, r, l, 0, SOURCE_GGUF, text, sizeof text)) return;
-    if (m->hp.from == SOURCE_GGUF && !source_find(v->src, text)) return;
+    if (m->hp.from == SOURCE_GGUF && !source_find(v->plan->source, text)) return;
     /* A folder's packed tensor has no GGUF name of its own: tern convert writes its parts. */
     if (m->hp.from == SOURCE_HF && !r->hf && r->kind != ROW_WHOLE) return;
     const struct weight *w = r->count ? *(struct weight *const *)at : (const struct weight *)at;
@@ -173,7 +173,7 @@ static void add_all_matrices(struct collect *c, const struct evalmodel *v)
 static int on_open(void *arg, struct evalmodel *v, struct err *e)
 {
     struct collect *c = arg;
-    struct backend *be = place_last(&v->place);
+    struct backend *be = place_last(&v->plan->place);
     int max_cols = 1;
 
     if (strcmp(be->name, "cpu") != 0)

@@ -1,14 +1,12 @@
 /* cmd_inspect.c - tern inspect: show the contents of a model file: architecture, shapes, types,
  * sizes, metadata, tensors. */
-#include "base/arena.h"
 #include "base/jsonw.h"
 #include "cli/args.h"
 #include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "format/source.h"
-#include "model/hparams.h"
-#include "onnx/card.h"
-#include "onnx/run.h"
+#include "model/loadplan.h"
+#include "model/onnxrunner.h"
 
 #include <stdio.h>
 
@@ -98,6 +96,61 @@ static void put_hparams(struct jsonw *w, const struct hparams *hp)
     jsonw_key(w, "context"), jsonw_int(w, hp->n_ctx);
 }
 
+/* What loading the model with default options takes, by the same plan that loads it. */
+static void put_memory(struct jsonw *w, const struct loadplan *p)
+{
+    struct load_bytes b = loadplan_bytes(p);
+
+    jsonw_key(w, "memory"), jsonw_obj(w);
+    jsonw_key(w, "weights"), jsonw_int(w, (int64_t)b.weights);
+    jsonw_key(w, "kv"), jsonw_int(w, (int64_t)b.kv);
+    jsonw_key(w, "scratch"), jsonw_int(w, (int64_t)b.scratch);
+    jsonw_key(w, "context"), jsonw_int(w, p->opt.n_ctx);
+    jsonw_key(w, "sequences"), jsonw_int(w, p->opt.max_seqs);
+    jsonw_end(w);
+}
+
+static void add_memory_text(const struct loadplan *p, struct buf *out)
+{
+    const double mib = 1048576;
+    struct load_bytes b = loadplan_bytes(p);
+
+    buf_printf(out,
+               "  memory        weights %.1f MiB, KV cache %.1f MiB, scratch %.1f MiB (context "
+               "%d, %d sequences)\n",
+               (double)b.weights / mib, (double)b.kv / mib, (double)b.scratch / mib, p->opt.n_ctx,
+               p->opt.max_seqs);
+}
+
+/* A model, with its load plan as far as it could be made. */
+struct inspected {
+    struct loadplan *plan; /* NULL: the hyper-parameters could not be read */
+    struct source *own;    /* without a plan */
+    const struct source *s;
+    bool planned;   /* the plan is complete: the model can run */
+    struct err why; /* it cannot */
+};
+
+static int open_inspected(struct inspected *x, const char *path, struct err *e)
+{
+    struct load_opt opt = { .backend = { .n_threads = 1 }, .kv_type = DT_NONE };
+    int rc = OK;
+
+    if (loadplan_read(&x->plan, path, &x->why) == OK) {
+        x->s = x->plan->source;
+        x->planned = loadplan_make(x->plan, &opt, &x->why) == OK;
+    } else if ((rc = source_open(&x->own, path, e)) == OK) {
+        x->s = x->own;
+    }
+    return rc;
+}
+
+static void close_inspected(struct inspected *x)
+{
+    loadplan_close(x->plan);
+    source_close(x->own);
+}
+
 /* ---- ONNX ---- */
 
 static struct str io_name(const struct onnx *m, const struct onnx_io *io)
@@ -124,16 +177,16 @@ static void put_card(struct jsonw *w, const struct card *c, const struct onnx *m
     jsonw_key(w, "context"), jsonw_int(w, c->n_ctx);
 }
 
-static void add_graph_json(const struct source *s, const struct onnx *m, const struct hparams *hp,
-                           const struct err *why, struct buf *out)
+static void add_graph_json(const struct inspected *x, const struct onnx *m, struct buf *out)
 {
     struct jsonw w = { .out = out };
 
     jsonw_obj(&w);
-    jsonw_key(&w, "path"), jsonw_str(&w, str_c(source_onnx(s)));
+    jsonw_key(&w, "path"), jsonw_str(&w, str_c(source_onnx(x->s)));
     jsonw_key(&w, "format"), jsonw_str(&w, STR("onnx"));
-    if (hp) put_card(&w, hp->card, m);
-    else jsonw_key(&w, "not_runnable"), jsonw_str(&w, str_c(why->msg));
+    if (x->planned) put_card(&w, &x->plan->graph->card, m);
+    else jsonw_key(&w, "not_runnable"), jsonw_str(&w, str_c(x->why.msg));
+    if (x->planned) put_memory(&w, x->plan);
     jsonw_key(&w, "opset"), jsonw_int(&w, m->opset);
     jsonw_key(&w, "producer"), jsonw_str(&w, m->producer);
     jsonw_key(&w, "nodes"), jsonw_int(&w, m->graph.n_nodes);
@@ -152,13 +205,12 @@ static void add_ios(const struct onnx *m, const char *what, const struct onnx_io
     buf_putc(out, '\n');
 }
 
-static void add_graph_text(const struct source *s, const struct onnx *m, const struct hparams *hp,
-                           const struct err *why, struct buf *out)
+static void add_graph_text(const struct inspected *x, const struct onnx *m, struct buf *out)
 {
-    const struct card *c = hp ? hp->card : NULL;
+    const struct card *c = x->planned ? &x->plan->graph->card : NULL;
 
-    buf_printf(out, "%s\n", source_onnx(s));
-    if (!c) buf_printf(out, "  not runnable  %s\n", why->msg);
+    buf_printf(out, "%s\n", source_onnx(x->s));
+    if (!c) buf_printf(out, "  not runnable  %s\n", x->why.msg);
     else if (c->task == CARD_EMBED)
         buf_printf(out, "  task          embed: %d dimensions from %.*s, pooling: %s%s\n", c->width,
                    STR_ARG(io_name(m, &m->graph.outputs[c->output])), card_pool_name(c->pool),
@@ -177,33 +229,29 @@ static void add_graph_text(const struct source *s, const struct onnx *m, const s
                "  graph         %d nodes, opset %d, by %.*s\n  parameters    %.2f M, %.1f MiB\n",
                m->graph.n_nodes, m->opset, STR_ARG(str_take(m->producer, 60)),
                (double)m->n_params / 1e6, (double)m->weight_bytes / 1048576);
+    if (x->planned) add_memory_text(x->plan, out);
 }
 
 /* An ONNX model is described by its graph and by its card (task, labels, pooling). A graph with
  * unsupported operators is shown, with the reason why it does not run. */
-static int inspect_graph(const struct source *s, bool json, struct err *e)
+static int inspect_graph(const struct inspected *x, bool json, struct err *e)
 {
-    struct arena a = { 0 };
-    struct hparams hp;
-    struct onnx *m = NULL;
+    struct onnx *own = NULL;
     struct buf out = { 0 };
-    struct err why = { 0 };
-    int rc = onnx_open(&m, source_onnx(s), e);
-    bool runs = rc == OK && hparams_read(&hp, &a, s, &why) == OK &&
-                onnx_run_check(m, hp.card->output, &why) == OK;
+    int rc = x->plan ? OK : onnx_open(&own, source_onnx(x->s), e);
+    const struct onnx *m = x->plan ? x->plan->graph->file : own;
 
-    if (rc == OK && json) add_graph_json(s, m, runs ? &hp : NULL, &why, &out);
-    else if (rc == OK) add_graph_text(s, m, runs ? &hp : NULL, &why, &out);
+    if (rc == OK && json) add_graph_json(x, m, &out);
+    else if (rc == OK) add_graph_text(x, m, &out);
     if (rc == OK) rc = cli_write(stdout, &out, e);
     buf_release(&out);
-    onnx_close(m);
-    arena_release(&a);
+    onnx_close(own);
     return rc;
 }
 
-static void add_json(const struct source *s, const struct hparams *hp, const struct err *why,
-                     struct buf *out)
+static void add_json(const struct inspected *x, struct buf *out)
 {
+    const struct source *s = x->s;
     struct jsonw w = { .out = out };
     struct type_sum sums[DT_COUNT] = { 0 }, all = { 0 };
     struct value v;
@@ -213,8 +261,9 @@ static void add_json(const struct source *s, const struct hparams *hp, const str
     jsonw_key(&w, "path"), jsonw_str(&w, str_c(source_path(s)));
     jsonw_key(&w, "format"),
         jsonw_str(&w, source_kind(s) == SOURCE_GGUF ? STR("gguf") : STR("safetensors"));
-    if (hp) put_hparams(&w, hp);
-    else jsonw_key(&w, "not_runnable"), jsonw_str(&w, str_c(why->msg));
+    if (x->plan) put_hparams(&w, &x->plan->hp);
+    if (x->planned) put_memory(&w, x->plan);
+    else jsonw_key(&w, "not_runnable"), jsonw_str(&w, str_c(x->why.msg));
     jsonw_key(&w, "parameters"), jsonw_int(&w, (int64_t)all.elements);
     jsonw_key(&w, "bytes"), jsonw_int(&w, (int64_t)all.bytes);
     jsonw_key(&w, "keys"), jsonw_obj(&w);
@@ -282,9 +331,10 @@ static void add_mixers_text(const struct hparams *hp, struct buf *out)
                    pools[hp->pooling]);
 }
 
-static void add_text(const struct source *s, const struct hparams *hp, const struct err *why,
-                     bool keys, bool tensors, struct buf *out)
+static void add_text(const struct inspected *x, bool keys, bool tensors, struct buf *out)
 {
+    const struct hparams *hp = x->plan ? &x->plan->hp : NULL;
+    const struct source *s = x->s;
     struct type_sum sums[DT_COUNT] = { 0 }, all = { 0 };
 
     sum_types(s, sums, &all);
@@ -302,9 +352,9 @@ static void add_text(const struct source *s, const struct hparams *hp, const str
                        l->head_dim);
         add_mixers_text(hp, out);
         buf_printf(out, "  vocabulary    %d\n  context       %d\n", hp->n_vocab, hp->n_ctx);
-    } else {
-        buf_printf(out, "  not runnable  %s\n", why->msg);
     }
+    if (x->planned) add_memory_text(x->plan, out);
+    else buf_printf(out, "  not runnable  %s\n", x->why.msg);
     buf_printf(out, "  parameters    %.2f M in %d tensors, %.1f MiB\n", (double)all.elements / 1e6,
                all.n, (double)all.bytes / 1048576);
     for (int t = 0; t < DT_COUNT; t++)
@@ -325,21 +375,16 @@ static void add_text(const struct source *s, const struct hparams *hp, const str
 }
 
 /* A model of an unknown architecture is shown too, with the reason why it does not run. */
-static int inspect_weights(const struct source *s, bool json, bool keys, bool tensors,
+static int inspect_weights(const struct inspected *x, bool json, bool keys, bool tensors,
                            struct err *e)
 {
-    struct arena arena = { 0 };
-    struct hparams hp = { 0 };
     struct buf out = { 0 };
-    struct err why = { 0 };
-    bool runs = hparams_read(&hp, &arena, s, &why) == OK;
     int rc;
 
-    if (json) add_json(s, runs ? &hp : NULL, &why, &out);
-    else add_text(s, runs ? &hp : NULL, &why, keys, tensors, &out);
+    if (json) add_json(x, &out);
+    else add_text(x, keys, tensors, &out);
     rc = cli_write(stdout, &out, e);
     buf_release(&out);
-    arena_release(&arena);
     return rc;
 }
 
@@ -354,7 +399,7 @@ int cmd_inspect(int argc, char **argv)
         { "--model", "-m", ARG_STR, &model, "MODEL", "the model, in place of the argument" },
         { 0 },
     };
-    struct source *s = NULL;
+    struct inspected x = { 0 };
     struct err e = { 0 };
     int n_pos, rc = args_parse(&verb, table, argc, argv, &path, 1, &n_pos, &helped, &e);
 
@@ -362,8 +407,9 @@ int cmd_inspect(int argc, char **argv)
     if (helped) return EXIT_OK;
     if (!path) path = model;
     if (cmd_need_model(&path, &e) != OK) return cmd_usage("inspect", &e);
-    if (cmd_model(&path, &e) != OK || source_open(&s, path, &e) != OK) return cmd_fail(&e);
-    rc = source_onnx(s) ? inspect_graph(s, json, &e) : inspect_weights(s, json, keys, tensors, &e);
-    source_close(s);
+    if (cmd_model(&path, &e) != OK || open_inspected(&x, path, &e) != OK) return cmd_fail(&e);
+    rc = source_onnx(x.s) ? inspect_graph(&x, json, &e)
+                          : inspect_weights(&x, json, keys, tensors, &e);
+    close_inspected(&x);
     return cmd_result(rc, &e);
 }

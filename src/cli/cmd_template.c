@@ -4,7 +4,7 @@
 #include "cli/cliio.h"
 #include "cli/cmd.h"
 #include "format/jsonload.h"
-#include "jinja/jinja.h"
+#include "pool/prompter.h"
 #include "token/tokenizer.h"
 
 enum { MAX_VARS = 1 << 28 };
@@ -26,9 +26,8 @@ static const struct verb verb = {
 struct job {
     const char *model, *file, *json, *name;
     struct tokenizer *t;
-    struct buf source, text, out;
+    struct buf text, out;
     json_t *vars;
-    struct jinja *tmpl;
 };
 
 static int read_vars(struct job *j, struct err *e)
@@ -44,45 +43,13 @@ static int read_vars(struct job *j, struct err *e)
     return rc;
 }
 
-/* Adds a special token of the model as a variable, unless VARS has it. */
-static void add_token(struct job *j, const char *name, int32_t id)
-{
-    struct str piece;
-
-    if (id < 0 || json_object_get(j->vars, name)) return;
-    piece = tokenizer_piece(j->t, id);
-    if (json_object_set_new(j->vars, name, json_stringn(piece.p, piece.n)) != 0) cli_nomem();
-}
-
-/* The tool template where VARS has tools and the model has such a template. */
-static int open_model_template(struct job *j, struct err *e)
-{
-    struct str source;
-    int rc = tokenizer_open(&j->t, j->model, e);
-
-    if (rc != OK) return rc;
-    source = tokenizer_tool_template(j->t);
-    if (!source.n || !json_array_size(json_object_get(j->vars, "tools")))
-        source = tokenizer_chat_template(j->t);
-    if (!source.n) return err_set(e, E_NOTFOUND, "%s: the model has no chat template", j->model);
-    add_token(j, "bos_token", tokenizer_bos(j->t));
-    add_token(j, "eos_token", tokenizer_eos(j->t));
-    add_token(j, "unk_token", tokenizer_unk(j->t));
-    add_token(j, "pad_token", tokenizer_pad(j->t));
-    return jinja_open(&j->tmpl, source, "chat_template", e);
-}
-
 static int render_template(struct job *j, struct err *e)
 {
-    int rc;
+    int rc = read_vars(j, e);
 
-    if ((rc = read_vars(j, e)) != OK) return rc;
-    if (!j->file) {
-        rc = open_model_template(j, e);
-    } else if ((rc = file_read(&j->source, j->file, JINJA_MAX_SOURCE, e)) == OK) {
-        rc = jinja_open(&j->tmpl, buf_str(&j->source), path_base(j->file), e);
-    }
-    if (rc == OK) rc = jinja_render(j->tmpl, j->vars, NULL, &j->out, e);
+    if (rc == OK && !j->file) rc = tokenizer_open(&j->t, j->model, e);
+    if (rc == OK) rc = prompter_render_vars(j->t, j->file, j->vars, &j->out, e);
+    if (rc == E_NOTFOUND && !j->file) err_wrap(e, "%s", j->model);
     return rc == OK ? cli_write(stdout, &j->out, e) : rc;
 }
 
@@ -109,10 +76,8 @@ int cmd_template(int argc, char **argv)
     rc = !j.model && !j.file
              ? err_set(&e, E_NOTFOUND, "no template: name a model with -m or a file with --file")
              : render_template(&j, &e);
-    jinja_close(j.tmpl);
     tokenizer_close(j.t);
     json_decref(j.vars);
-    buf_release(&j.source);
     buf_release(&j.text);
     buf_release(&j.out);
     return cmd_result(rc, &e);

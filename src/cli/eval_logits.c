@@ -109,7 +109,10 @@ static int measure_agreement(struct evalmodel *v, const struct golden *g, struct
     int32_t next;
 
     if (!ints) return err_nomem(e, "the batch");
-    chain_init(&c, n_all);
+    if (!chain_init(&c, n_all)) {
+        rc = err_nomem(e, "the KV blocks");
+        goto out;
+    }
     if (!chain_reserve(&c, v->pool, n_all)) {
         rc = err_set(e, E_INTERNAL, "the KV cache is too small for %d tokens", n_all);
         goto out;
@@ -117,7 +120,7 @@ static int measure_agreement(struct evalmodel *v, const struct golden *g, struct
     b.table = c.blocks;
     b.table_stride = c.n;
     for (int i = 0; i < n; i++) pos[i] = rows[i] = i;
-    if ((rc = decoder_run(v->dec, &b, &logits, e)) != OK) goto out;
+    if ((rc = runner_run(v->runner, &b, &logits, e)) != OK) goto out;
     compare_logits(r, g, logits);
     next = sample_greedy(logits + (size_t)(g->n - 1) * (size_t)g->n_vocab, g->n_vocab);
     for (r->match = 0; r->match < g->n_greedy && next == g->greedy[r->match];) {
@@ -125,7 +128,7 @@ static int measure_agreement(struct evalmodel *v, const struct golden *g, struct
         b.n_tokens = b.n_out = 1;
         b.ids = &next;
         b.pos = &pos[g->n + r->match - 1];
-        if ((rc = decoder_run(v->dec, &b, &logits, e)) != OK) goto out;
+        if ((rc = runner_run(v->runner, &b, &logits, e)) != OK) goto out;
         next = sample_greedy(logits, g->n_vocab);
     }
 out:
@@ -144,13 +147,13 @@ int eval_logits(const struct eval_opt *opt, struct buf *out, struct err *e)
 
     if ((rc = golden_open(&g, opt, e)) != OK) goto out;
     if ((rc = evalmodel_open(&v, opt, e)) != OK) goto out;
-    if (v.model->hp.n_vocab != g.n_vocab) {
+    if (v.plan->facts.n_vocab != g.n_vocab) {
         rc = err_set(e, E_FORMAT, "%s has %d logits per token, the model has a vocabulary of %d",
-                     source_path(g.src), g.n_vocab, v.model->hp.n_vocab);
+                     source_path(g.src), g.n_vocab, v.plan->facts.n_vocab);
         goto out;
     }
     n_blocks = (g.n + g.n_greedy + KV_BLOCK - 1) / KV_BLOCK;
-    rc = evalmodel_prepare(&v, opt, (struct decoder_opt){ g.n, 1, n_blocks, g.n }, n_blocks, e);
+    rc = evalmodel_prepare(&v, opt, (struct eval_shape){ g.n, 1, n_blocks }, e);
     if (rc != OK || (rc = measure_agreement(&v, &g, &r, e)) != OK) goto out;
     jsonw_obj(&w);
     jsonw_key(&w, "rel_err"), jsonw_num(&w, r.rel_err);

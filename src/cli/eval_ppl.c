@@ -57,7 +57,7 @@ static int read_windows(struct ppl *p, struct err *e)
     int n_ctx = p->opt->n_ctx, rc;
     bool bos;
 
-    if ((rc = tokenizer_from_source(&t, p->v.src, e)) != OK) goto out;
+    if ((rc = tokenizer_from_source(&t, p->v.plan->source, e)) != OK) goto out;
     if ((rc = file_read(&text, p->opt->file, MAX_TEXT, e)) != OK) goto out;
     bos = p->opt->llama && tokenizer_adds_bos(t);
     rc = tokenizer_encode(t, take_chars(buf_str(&text), p->opt->n_chars),
@@ -91,7 +91,7 @@ static double compute_nll(const float *x, int n, int32_t want)
 static void score_rows(void *arg, int thread, int n_threads)
 {
     struct ppl *p = arg;
-    int n_vocab = p->v.model->hp.n_vocab, a, b;
+    int n_vocab = p->v.plan->facts.n_vocab, a, b;
     par_share(p->n_out, 1, thread, n_threads, &a, &b);
     for (int i = a; i < b; i++)
         p->nll[i] = compute_nll(p->logits + (size_t)i * (size_t)n_vocab, n_vocab, p->want[i]);
@@ -111,7 +111,7 @@ static int run_batch(struct ppl *p, struct err *e)
                        .out_rows = p->rows };
     int rc;
     if (p->n_tok == 0) return OK;
-    if ((rc = decoder_run(p->v.dec, &b, &p->logits, e)) != OK) return rc;
+    if ((rc = runner_run(p->v.runner, &b, &p->logits, e)) != OK) return rc;
     par_run(p->par, score_rows, p);
     for (int i = 0; i < p->n_out; i++) p->sum += p->nll[i];
     p->n_scored += (uint64_t)p->n_out;
@@ -156,21 +156,18 @@ static int alloc_batch(struct ppl *p, struct err *e)
     return OK;
 }
 
-/* Chooses the batch size, opens KV cache and decoder. */
+/* Chooses the batch size and loads the model. */
 static int prepare_batches(struct ppl *p, struct err *e)
 {
-    int n_ctx = p->opt->n_ctx, n_vocab = p->v.model->hp.n_vocab, rc;
+    int n_ctx = p->opt->n_ctx, n_vocab = p->v.plan->facts.n_vocab, rc;
     int room = (16 << 20) / n_vocab; /* rows of logits in 64 MiB */
-    size_t n;
 
     p->max_tokens = room < 32 ? 32 : room > 1024 ? 1024 : room;
     p->n_rows = p->max_tokens / n_ctx;
     p->n_rows = p->n_rows < 1 ? 1 : p->n_rows > MAX_WINDOWS ? MAX_WINDOWS : p->n_rows;
     p->stride = (n_ctx + KV_BLOCK - 1) / KV_BLOCK;
-    n = (size_t)p->max_tokens;
-    if ((rc = evalmodel_prepare(&p->v, p->opt,
-                                (struct decoder_opt){ (int)n, p->n_rows, p->stride, (int)n },
-                                p->n_rows * p->stride, e)) != OK)
+    if ((rc = evalmodel_prepare(
+             &p->v, p->opt, (struct eval_shape){ p->max_tokens, p->n_rows, p->stride }, e)) != OK)
         return rc;
     if ((rc = par_open(&p->par, (struct par_opt){ .n_threads = p->opt->n_threads }, e)) != OK)
         return rc;
@@ -184,9 +181,9 @@ int eval_ppl_run(const struct eval_opt *opt, struct eval_ppl_result *out, struct
     int rc;
 
     if ((rc = evalmodel_open(&p.v, opt, e)) != OK) goto out;
-    if (opt->opened && (rc = opt->opened(opt->arg, &p.v, e)) != OK) goto out;
     if ((rc = read_windows(&p, e)) != OK) goto out;
     if ((rc = prepare_batches(&p, e)) != OK) goto out;
+    if (opt->opened && (rc = opt->opened(opt->arg, &p.v, e)) != OK) goto out;
     start = clock_ns();
     if ((rc = run_windows(&p, e)) != OK) goto out;
     *out = (struct eval_ppl_result){ exp(p.sum / (double)p.n_scored), p.n_scored,

@@ -4,17 +4,21 @@
 #define TERN_CLI_EVALMODEL_H
 
 #include "base/buf.h"
-#include "format/source.h"
 #include "kv/chain.h"
-#include "model/decoder.h"
-#include "model/place.h"
+#include "model/loadplan.h"
 
 struct evalmodel {
-    struct source *src;
-    struct place place;
-    struct model *model;
+    struct loadplan *plan;
+    struct runner *runner;
+    struct model *model; /* the runner's */
     struct block_pool *pool;
-    struct decoder *dec;
+};
+
+/* The shape of the batches that are run. */
+struct eval_shape {
+    int max_tokens; /* of a batch; all of them may want logits */
+    int n_seqs;     /* sequences of a batch */
+    int n_blocks;   /* KV blocks of each */
 };
 
 struct eval_opt {
@@ -36,11 +40,11 @@ struct eval_opt {
     void *arg;
 };
 
-/* Opens source, backend and model. */
+/* Reads the model's files. A model without logits is E_UNSUPPORTED. */
 int evalmodel_open(struct evalmodel *v, const struct eval_opt *opt, struct err *e);
-/* Opens the KV cache and the decoder, once the shape of the batches is known. */
-int evalmodel_prepare(struct evalmodel *v, const struct eval_opt *opt, struct decoder_opt dec,
-                      int n_blocks, struct err *e);
+/* Loads the model, once the shape of the batches is known. */
+int evalmodel_prepare(struct evalmodel *v, const struct eval_opt *opt, struct eval_shape shape,
+                      struct err *e);
 void evalmodel_release(struct evalmodel *v); /* a zeroed one is fine */
 
 struct eval_ppl_result {

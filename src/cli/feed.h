@@ -8,6 +8,8 @@
 
 #include "base/buf.h"
 #include "engine/engine.h"
+#include "engine/request.h"
+#include "token/tokenizer.h"
 
 #include <pthread.h>
 

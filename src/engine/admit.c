@@ -20,12 +20,12 @@ int admit_retry_ms(const struct admit *a)
 uint64_t admit_wait_ns(const struct admit *a, int n_prompt)
 {
     uint64_t prompts = (uint64_t)(GET(a->n_tokens) + n_prompt) * GET(a->prefill_ns);
-    int ahead = GET(a->n_requests) - a->lim.max_seqs + 1; /* must end before this one begins */
+    int ahead = GET(a->n_requests) - a->lim.max_seqs + 1; /* requests that must end before */
 
     return prompts + (ahead > 0 ? (uint64_t)ahead * GET(a->end_ns) : 0);
 }
 
-/* Blocks for its prompt and an answer of twice the usual length, or as long as it may be. */
+/* Blocks for the prompt and a completion of twice the usual length, or as long as it may become. */
 static int expected_blocks(const struct admit *a, const struct request *r)
 {
     int64_t out = 2 * GET(a->out_tokens), room = a->lim.n_ctx - (int64_t)r->prompt.n, n;
@@ -36,7 +36,8 @@ static int expected_blocks(const struct admit *a, const struct request *r)
     return (int)((n + a->lim.block - 1) / a->lim.block);
 }
 
-static int refuse(struct admit *a, int rc, struct err *e)
+/* Adds the time after which to ask again. */
+static int set_retry(struct admit *a, int rc, struct err *e)
 {
     if (e) e->retry_ms = admit_retry_ms(a);
     return rc;
@@ -46,28 +47,21 @@ static int check_room(struct admit *a, struct request *r, int blocks, struct err
 {
     int64_t most = (int64_t)(a->lim.kv_overcommit * a->lim.n_blocks), tokens = GET(a->n_tokens);
     int64_t held = GET(a->n_blocks);
-    int n = GET(a->n_requests);
+    int n = GET(a->n_requests), rc = OK;
 
     if (n >= a->lim.max_requests)
-        return refuse(a,
-                      err_set(e, E_QUEUE_FULL, "%d requests wait or run, and no more than %d may",
-                              n, a->lim.max_requests),
-                      e);
-    if (tokens > 0 && tokens + (int64_t)r->prompt.n > a->lim.max_queue_tokens)
-        return refuse(
-            a,
-            err_set(e, E_QUEUE_FULL,
-                    "%lld prompt tokens wait; with %zu more they are over the %lld that may",
-                    (long long)tokens, r->prompt.n, (long long)a->lim.max_queue_tokens),
-            e);
-    if (held > 0 && held + blocks > most)
-        return refuse(
-            a,
-            err_set(e, E_MEMORY,
-                    "%lld KV blocks are promised; with %d more they are over the %lld allowed",
-                    (long long)held, blocks, (long long)most),
-            e);
-    return OK;
+        rc = err_set(e, E_QUEUE_FULL, "%d requests wait or run; the limit is %d", n,
+                     a->lim.max_requests);
+    else if (tokens > 0 && tokens + (int64_t)r->prompt.n > a->lim.max_queue_tokens)
+        rc = err_set(e, E_QUEUE_FULL,
+                     "%lld prompt tokens wait; with %zu more they exceed the limit of %lld",
+                     (long long)tokens, r->prompt.n, (long long)a->lim.max_queue_tokens);
+    else if (held > 0 && held + blocks > most)
+        rc = err_set(e, E_MEMORY,
+                     "%lld KV blocks are expected to be needed; with %d more they exceed the limit "
+                     "of %lld",
+                     (long long)held, blocks, (long long)most);
+    return rc == OK ? OK : set_retry(a, rc, e);
 }
 
 static int check_deadline(struct admit *a, const struct request *r, uint64_t now_ns, struct err *e)
@@ -75,26 +69,27 @@ static int check_deadline(struct admit *a, const struct request *r, uint64_t now
     uint64_t wait = admit_wait_ns(a, (int)r->prompt.n);
 
     if (r->deadline_ns == 0) return OK;
-    if (r->deadline_ns <= now_ns) return err_set(e, E_DEADLINE, "the deadline has passed already");
-    if (now_ns + wait > r->deadline_ns)
-        return refuse(a,
-                      err_set(e, E_DEADLINE,
-                              "the deadline is in %llu ms, but its first token would take %llu ms",
-                              (unsigned long long)((r->deadline_ns - now_ns) / 1000000),
-                              (unsigned long long)(wait / 1000000)),
-                      e);
-    return OK;
+    if (r->deadline_ns <= now_ns) return err_set(e, E_DEADLINE, "the deadline has already passed");
+    if (now_ns + wait <= r->deadline_ns) return OK;
+    return set_retry(a,
+                     err_set(e, E_DEADLINE,
+                             "the deadline is in %llu ms, but the first token is expected after "
+                             "%llu ms",
+                             (unsigned long long)((r->deadline_ns - now_ns) / 1000000),
+                             (unsigned long long)(wait / 1000000)),
+                     e);
 }
 
-int admit_take(struct admit *a, struct request *r, uint64_t now_ns, struct err *e)
+int admit_request(struct admit *a, struct request *r, uint64_t now_ns, struct err *e)
 {
     int blocks, rc;
 
     if (e) e->retry_ms = 0;
-    if (GET(a->closed)) return refuse(a, err_set(e, E_SHUTDOWN, "the server is going down"), e);
+    if (GET(a->closed))
+        return set_retry(a, err_set(e, E_SHUTDOWN, "the server is shutting down"), e);
     if (r->prompt.n >= (size_t)a->lim.n_ctx)
         return err_set(e, E_CONTEXT,
-                       "the prompt has %zu tokens and leaves no room in a context of %d",
+                       "the prompt has %zu tokens, which leaves no room in a context of %d",
                        r->prompt.n, a->lim.n_ctx);
     blocks = expected_blocks(a, r);
     if (!r->quiet && (rc = check_room(a, r, blocks, e)) != OK) return rc;
@@ -106,13 +101,13 @@ int admit_take(struct admit *a, struct request *r, uint64_t now_ns, struct err *
     return OK;
 }
 
-void admit_began(struct admit *a, struct request *r)
+void admit_begun(struct admit *a, struct request *r)
 {
     ADD(a->n_tokens, -(int64_t)r->admitted.tokens);
     r->admitted.tokens = 0;
 }
 
-void admit_give(struct admit *a, struct request *r)
+void admit_release(struct admit *a, struct request *r)
 {
     if (!r->admitted.held) return;
     r->admitted.held = false;

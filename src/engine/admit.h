@@ -1,10 +1,11 @@
-/* admit.h - can it ever fit, is there room: answered before the crossing, by the asking thread.
+/* admit.h - admission control: can a request ever fit, and is there room for it now? Answered by
+ * the submitting thread, before the request crosses to the engine.
  *
- * Counts what waits and runs: requests, prompt tokens, KV blocks they are expected to need (the
- * prompt and an answer as long as answers were lately, or as max_tokens allows). That the worst
- * case of each alone fits is settled when the engine opens: the cache holds a whole context. What a
- * request was counted with is kept in it and given back exactly once, when it ends or was never
- * taken. */
+ * Counts what waits and runs: requests, prompt tokens, and the KV blocks they are expected to need
+ * (the prompt and a completion as long as completions were lately, or as max_tokens allows). That
+ * the worst case of a single request fits is known when the engine opens: the cache holds a whole
+ * context. What was counted for a request is stored in it and given back exactly once, when it ends
+ * or was not taken after all. */
 #ifndef TERN_ENGINE_ADMIT_H
 #define TERN_ENGINE_ADMIT_H
 
@@ -17,31 +18,31 @@ struct admit_limits {
     int max_requests;         /* waiting and running */
     int max_seqs;             /* running */
     int64_t max_queue_tokens; /* prompt tokens waiting */
-    double kv_overcommit;     /* blocks all taken requests are expected to need, in caches */
+    double kv_overcommit;     /* expected blocks of all admitted requests, in KV caches */
 };
 
 struct admit {
     struct admit_limits lim;
     atomic_int n_requests;
-    _Atomic int64_t n_tokens; /* prompts of those that did not begin yet */
-    _Atomic int64_t n_blocks; /* expected of all */
-    atomic_int closed;        /* drains: E_SHUTDOWN */
-    /* measured by the engine, read here */
-    _Atomic uint64_t prefill_ns; /* a prompt token */
-    _Atomic uint64_t step_ns;    /* a decode step */
+    _Atomic int64_t n_tokens; /* prompt tokens of requests that have not begun */
+    _Atomic int64_t n_blocks; /* expected by all requests */
+    atomic_int closed;        /* draining: every request is E_SHUTDOWN */
+    /* measured by the engine thread, read here */
+    _Atomic uint64_t prefill_ns; /* of a prompt token */
+    _Atomic uint64_t step_ns;    /* of a decode step */
     _Atomic uint64_t end_ns;     /* between two ends of requests, lately */
-    _Atomic int64_t out_tokens;  /* an answer's length, lately */
-    atomic_int n_running;
+    _Atomic int64_t out_tokens;  /* length of a completion, lately */
 };
 
 void admit_init(struct admit *a, struct admit_limits lim);
-/* OK: counted. Otherwise nothing is, and e has the numbers: E_CONTEXT, E_QUEUE_FULL, E_MEMORY,
- * E_DEADLINE, E_SHUTDOWN; retry_ms is set where waiting helps. now_ns: clock_ns. */
-int admit_take(struct admit *a, struct request *r, uint64_t now_ns, struct err *e);
-void admit_began(struct admit *a, struct request *r); /* it left the queue for good */
-void admit_give(struct admit *a, struct request *r);  /* again is fine */
-/* How long until there is room for one more, from what was measured; at least 1 s, at most 60 s. */
+/* OK: the request is counted. Otherwise nothing changes and e has the numbers: E_CONTEXT,
+ * E_QUEUE_FULL, E_MEMORY, E_DEADLINE, E_SHUTDOWN; retry_ms is set if waiting helps. now_ns:
+ * clock_ns. */
+int admit_request(struct admit *a, struct request *r, uint64_t now_ns, struct err *e);
+void admit_begun(struct admit *a, struct request *r);   /* it left the queue for good */
+void admit_release(struct admit *a, struct request *r); /* may be repeated */
+/* How long until there is room for one more request, by the measurements; 1 s to 60 s. */
 int admit_retry_ms(const struct admit *a);
-/* What a request taken now waits for its first token, as far as can be told. */
+/* How long a request admitted now waits for its first token, by the measurements. */
 uint64_t admit_wait_ns(const struct admit *a, int n_prompt);
 #endif

@@ -1,14 +1,20 @@
 #include "engine/compile.h"
 
 #include "base/mem.h"
+#include "engine/guided.h"
 
 #include <string.h>
 
-void compiler_init(struct compiler *c, struct guided *d)
+int compiler_init(struct compiler *c, struct guided *d, struct err *e)
 {
-    *c = (struct compiler){ .guided = d };
-    pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->news, NULL);
+    *c = (struct compiler){ 0 };
+    if (pthread_mutex_init(&c->lock, NULL) != 0) return err_nomem(e, "the compiler's lock");
+    if (pthread_cond_init(&c->news, NULL) != 0) {
+        pthread_mutex_destroy(&c->lock);
+        return err_nomem(e, "the compiler's condition");
+    }
+    c->guided = d;
+    return OK;
 }
 
 void job_unref(struct compile_job *j)
@@ -21,8 +27,8 @@ void job_unref(struct compile_job *j)
 
 /* ---- the compiler's thread ---- */
 
-/* The smallest, and of those the oldest. Under the lock. */
-static struct compile_job *take(struct compiler *c)
+/* The smallest waiting job, of several the oldest. With the lock held. */
+static struct compile_job *pop_job(struct compiler *c)
 {
     struct compile_job **best = &c->waiting, *j;
 
@@ -32,13 +38,13 @@ static struct compile_job *take(struct compiler *c)
     return j;
 }
 
-static void finish(struct compiler *c, struct compile_job *j)
+static void finish_job(struct compiler *c, struct compile_job *j)
 {
     pthread_mutex_lock(&c->lock);
     c->n--;
     c->bytes -= j->spec.text.n;
     pthread_mutex_unlock(&c->lock);
-    j->done(j); /* the compiler's reference goes along */
+    j->done(j); /* passes the compiler's reference */
 }
 
 static void *compile_main(void *arg)
@@ -49,13 +55,13 @@ static void *compile_main(void *arg)
     for (;;) {
         pthread_mutex_lock(&c->lock);
         while (!c->waiting && !c->quit) pthread_cond_wait(&c->news, &c->lock);
-        j = c->quit ? NULL : take(c);
+        j = c->quit ? NULL : pop_job(c);
         pthread_mutex_unlock(&c->lock);
         if (!j) return NULL;
         if (atomic_load_explicit(&j->dropped, memory_order_relaxed))
-            j->rc = err_set(&j->err, E_CANCELLED, "nobody waits for the grammar");
+            j->rc = err_set(&j->err, E_CANCELLED, "nobody waits for the grammar any more");
         else j->rc = guided_compile(c->guided, &j->spec, &j->g, &j->err);
-        finish(c, j);
+        finish_job(c, j);
     }
 }
 
@@ -69,16 +75,16 @@ void compiler_close(struct compiler *c)
     pthread_cond_signal(&c->news);
     pthread_mutex_unlock(&c->lock);
     if (c->has_thread) pthread_join(c->thread, NULL);
-    while ((j = take(c))) {
-        j->rc = err_set(&j->err, E_SHUTDOWN, "the server is going down");
-        finish(c, j);
+    while ((j = pop_job(c))) {
+        j->rc = err_set(&j->err, E_SHUTDOWN, "the server is shutting down");
+        finish_job(c, j);
     }
     pthread_cond_destroy(&c->news);
     pthread_mutex_destroy(&c->lock);
     *c = (struct compiler){ 0 };
 }
 
-/* ---- asking ---- */
+/* ---- submitting ---- */
 
 static int start_thread(struct compiler *c, struct err *e)
 {
@@ -92,17 +98,17 @@ static int start_thread(struct compiler *c, struct err *e)
     return OK;
 }
 
-/* Behind those that wait. Under the lock. */
-static int enter(struct compiler *c, struct compile_job *j, struct err *e)
+/* Appends the job to the queue. With the lock held. */
+static int append_job(struct compiler *c, struct compile_job *j, struct err *e)
 {
     struct compile_job **at = &c->waiting;
     int rc;
 
     if (c->n >= COMPILE_JOBS || c->bytes + j->spec.text.n > COMPILE_BYTES) {
         rc = err_set(e, E_QUEUE_FULL,
-                     "%d grammars of %zu bytes wait to be compiled, and no more may", c->n,
-                     c->bytes);
-        e->retry_ms = 1000;
+                     "%d grammars of %zu bytes wait to be compiled; the limits are %d and %u", c->n,
+                     c->bytes, COMPILE_JOBS, COMPILE_BYTES);
+        if (e) e->retry_ms = 1000;
         return rc;
     }
     if ((rc = start_thread(c, e)) != OK) return rc;
@@ -114,21 +120,27 @@ static int enter(struct compiler *c, struct compile_job *j, struct err *e)
     return OK;
 }
 
-int compiler_ask(struct compiler *c, const struct grammar_spec *spec,
-                 void (*done)(struct compile_job *j), void *arg, void *owner,
-                 struct compile_job **out, struct err *e)
+int compiler_submit(struct compiler *c, const struct grammar_spec *spec,
+                    void (*done)(struct compile_job *j), void *arg, void *owner,
+                    struct compile_job **out, struct err *e)
 {
     struct compile_job *j = mem_new(struct compile_job);
+    char *text = mem_dup(spec->text.p, spec->text.n);
     int rc;
 
+    if (!j || !text) {
+        mem_free(j);
+        mem_free(text);
+        return err_nomem(e, "the grammar to compile");
+    }
     j->spec = *spec;
-    j->spec.text = str_of(spec->text.n ? mem_dup(spec->text.p, spec->text.n) : NULL, spec->text.n);
+    j->spec.text = str_of(text, spec->text.n);
     j->done = done;
     j->arg = arg;
     j->owner = owner;
     atomic_init(&j->refs, 2);
     pthread_mutex_lock(&c->lock);
-    rc = enter(c, j, e);
+    rc = append_job(c, j, e);
     pthread_mutex_unlock(&c->lock);
     if (rc == OK) {
         *out = j;

@@ -1,24 +1,24 @@
 #include "engine/cost.h"
 
-#define KEEP 0.8       /* of what was known, against the newest */
-#define LEAST_CHUNK 16 /* smaller ones say little of a token's cost */
+#define KEEP 0.8       /* weight of the old average against a new measurement */
+#define LEAST_CHUNK 16 /* prefill tokens: smaller chunks say little about the time of a token */
 
-static int size_of(int n_decode)
+static int size_class(int n_decode)
 {
     int i = 0;
     while (i < COST_SIZES - 1 && n_decode > 1 << i) i++;
     return i;
 }
 
-static void blend(double *known, double v)
+static void blend(double *average, double v)
 {
-    *known = *known > 0 ? KEEP * *known + (1 - KEEP) * v : v;
+    *average = *average > 0 ? KEEP * *average + (1 - KEEP) * v : v;
 }
 
-/* The nearest size that was seen stands for one that was not. */
+/* A size that was not seen yet takes the nearest one that was. */
 static double decode_time(const struct cost *c, int n_decode)
 {
-    int at = size_of(n_decode);
+    int at = size_class(n_decode);
 
     for (int d = 0; d < COST_SIZES; d++) {
         if (at - d >= 0 && c->decode_ns[at - d] > 0) return c->decode_ns[at - d];
@@ -27,8 +27,8 @@ static double decode_time(const struct cost *c, int n_decode)
     return 0;
 }
 
-/* What a step costs whatever prefill is in it: its decodes or, without any, reading all weights
- * once, which is what a single decode does. */
+/* Time of a step without its prefill: its decodes or, without any, reading all weights once, which
+ * is what a single decode does. */
 static double fixed_time(const struct cost *c, int n_decode)
 {
     return decode_time(c, n_decode ? n_decode : 1);
@@ -39,12 +39,13 @@ void cost_learn(struct cost *c, int n_decode, int n_prefill, double step_ns)
     double base = fixed_time(c, n_decode), each;
 
     if (n_prefill == 0) {
-        blend(&c->decode_ns[size_of(n_decode)], step_ns);
+        blend(&c->decode_ns[size_class(n_decode)], step_ns);
         return;
     }
     if (n_prefill < LEAST_CHUNK || (n_decode > 0 && base == 0)) return;
     each = (step_ns - base) / n_prefill;
-    /* A step of decodes alone may have been slow by accident: a chunk is never free. */
+    /* If the measured decode steps happened to be slow, the difference may be 0 or less, but a
+     * chunk is never free. */
     if (each < step_ns / n_prefill / 10) each = step_ns / n_prefill / 10;
     blend(&c->prefill_ns, each);
 }

@@ -9,8 +9,8 @@ static const char *const keys[] = {
     "tokenizer.ggml.eom_token_id",
 };
 
-/* What files often forget to say: a chat model's end of turn next to its base model's end of text.
- */
+/* End tokens that files often do not list: a chat model's end of turn, beside its base model's end
+ * of text. */
 static const char *const names[] = {
     "<|im_end|>",
     "<|eot_id|>",
@@ -34,7 +34,7 @@ bool ends_has(const struct ends *e, int32_t id)
     return false;
 }
 
-static void add(struct ends *e, int64_t id, int n_vocab)
+static void add_id(struct ends *e, int64_t id, int n_vocab)
 {
     if (id < 0 || id >= n_vocab || e->n == ENDS_MAX || ends_has(e, (int32_t)id)) return;
     e->ids[e->n++] = (int32_t)id;
@@ -47,11 +47,11 @@ static void add_key(struct ends *e, const struct source *src, const char *key, i
 
     if (!source_key(src, key, &v)) return;
     if (v.kind != VALUE_LIST) {
-        if (value_i64(&v, &id)) add(e, id, n_vocab);
+        if (value_i64(&v, &id)) add_id(e, id, n_vocab);
         return;
     }
     for (size_t i = 0; i < v.n && i < ENDS_MAX; i++)
-        if (value_at(&v, i, &item) && value_i64(&item, &id)) add(e, id, n_vocab);
+        if (value_at(&v, i, &item) && value_i64(&item, &id)) add_id(e, id, n_vocab);
 }
 
 void ends_find(struct ends *out, const struct source *src, const struct tokenizer *tok, int n_vocab)
@@ -59,11 +59,11 @@ void ends_find(struct ends *out, const struct source *src, const struct tokenize
     *out = (struct ends){ 0 };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) add_key(out, src, keys[i], n_vocab);
     if (!tok) return;
-    add(out, tokenizer_eos(tok), n_vocab);
+    add_id(out, tokenizer_eos(tok), n_vocab);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct str name = str_c(names[i]);
-        /* Where answers end with <|return|>, <|end|> only ends one of their parts. */
+        /* In the harmony format a completion ends with <|return|>; <|end|> ends one message. */
         if (str_is(name, "<|end|>") && tokenizer_find(tok, STR("<|return|>")) >= 0) continue;
-        add(out, tokenizer_find(tok, name), n_vocab);
+        add_id(out, tokenizer_find(tok, name), n_vocab);
     }
 }

@@ -2,157 +2,140 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine_impl.h"
-#include "onnx/card.h"
+#include "engine/recommend.h"
+#include "model/loadplan.h"
+
+#include <string.h>
 
 enum {
-    CTX_DEFAULT = 4096,
-    CTX_MAX = 1 << 24,
-    BATCH_DEFAULT = 512,
-    BATCH_DEFAULT_GPU = 2048,
-    BATCH_MAX = 1 << 16,
-    SEQS_DEFAULT = 16,
-    SEQS_MAX = 4096,
     REQUESTS_MAX = 1 << 16,
-    KV_CONTEXTS = 4,
-    SPARE = 8, /* requests beside those admission counts: warm-up */
+    QUEUE_TOKENS_MAX = 1 << 24,
+    SPARE_REQUESTS = 8, /* beside those that admission counts: warm-up */
     BLOCKED_NS = 1000000,
-    CHUNK_GPU = 256, /* fewer tokens of a prompt cost a GPU almost as much */
-    WARM_TOKENS = 4
+    HARD_OVERCOMMIT = 4
 };
+
+/* ---- options ---- */
+
+/* In hard mode the KV cache holds one context. */
+static struct load_opt load_opt_of(const struct engine_opt *o)
+{
+    return (struct load_opt){ .backend = { .device = o->device,
+                                           .n_threads = o->n_threads,
+                                           .reference = o->reference,
+                                           .profile = o->profile,
+                                           .gpu_layers = o->gpu_layers,
+                                           .vram_only = o->vram_only },
+                              .n_ctx = o->n_ctx,
+                              .kv_tokens = HARD ? 1 : o->kv_tokens,
+                              .max_batch = o->max_batch,
+                              .max_seqs = o->max_seqs,
+                              .kv_type = o->kv_type,
+                              .no_prefix = o->no_prefix };
+}
 
 static int check_opt(const struct engine_opt *o, struct err *e)
 {
-    if (o->n_ctx < 0 || o->n_ctx == 1 || o->n_ctx > CTX_MAX)
-        return err_set(e, E_INVALID, "a context of %d tokens: it must be from 2 to %d, or 0",
-                       o->n_ctx, CTX_MAX);
-    if (o->kv_tokens < 0 || o->kv_tokens > CTX_MAX * 8)
-        return err_set(e, E_INVALID, "a KV cache of %d tokens: it must be from 1 to %d, or 0",
-                       o->kv_tokens, CTX_MAX * 8);
-    if (o->max_batch < 0 || o->max_batch > BATCH_MAX)
-        return err_set(e, E_INVALID, "a batch of %d tokens: it must be from 1 to %d, or 0",
-                       o->max_batch, BATCH_MAX);
-    if (o->max_seqs < 0 || o->max_seqs > SEQS_MAX)
-        return err_set(e, E_INVALID, "%d sequences at once: it must be from 1 to %d, or 0",
-                       o->max_seqs, SEQS_MAX);
-    if (o->max_requests < 0 || o->max_requests > REQUESTS_MAX)
-        return err_set(e, E_INVALID, "%d requests: it must be from 1 to %d, or 0", o->max_requests,
-                       REQUESTS_MAX);
-    return OK;
+    if (o->max_requests >= 0 && o->max_requests <= REQUESTS_MAX) return OK;
+    return err_set(e, E_INVALID,
+                   "the number of requests is %d: it must be from 1 to %d, or 0 for the default",
+                   o->max_requests, REQUESTS_MAX);
 }
 
-static bool is_gpu(const struct backend_opt *b)
+/* Replaces zeros by defaults; what the plan decided is taken from it. */
+static void set_opt(struct engine *g, const struct engine_opt *given)
 {
-    return b->device && strncmp(b->device, "cuda", 4) == 0;
-}
-
-int engine_batch_default(const struct backend_opt *b)
-{
-    return is_gpu(b) ? BATCH_DEFAULT_GPU : BATCH_DEFAULT;
-}
-
-int engine_snaps(int max_seqs) { return max_seqs < 4 ? 2 : max_seqs > 16 ? 8 : max_seqs / 2; }
-
-static int at_least(int v, int least) { return v < least ? least : v; }
-
-/* Zeros become what they stand for, and what cannot be reached is lowered. */
-static void set_opt(struct engine *g, const struct hparams *hp, const struct engine_opt *given)
-{
+    const struct load_opt *l = &g->plan->opt;
     struct engine_opt *o = &g->opt;
-    int trained = hp->n_ctx, most = hparams_max_ctx(hp);
 
     *o = *given;
-    if (most && o->n_ctx > most) {
-        log_warn("a context of %d tokens, but the model knows %d positions: that many it is",
-                 o->n_ctx, most);
-        o->n_ctx = most;
-    }
-    if (o->n_ctx == 0) o->n_ctx = trained > 1 && trained < CTX_DEFAULT ? trained : CTX_DEFAULT;
-    else if (trained > 1 && o->n_ctx > trained)
-        log_warn("a context of %d tokens, but the model was trained for %d", o->n_ctx, trained);
-    if (o->kv_tokens == 0)
-        o->kv_tokens = o->n_ctx < CTX_MAX / KV_CONTEXTS ? KV_CONTEXTS * o->n_ctx : o->n_ctx;
-    o->kv_tokens = at_least(o->kv_tokens, o->n_ctx);
-    if (o->max_batch == 0) o->max_batch = engine_batch_default(&o->backend);
-    if (o->max_batch > o->kv_tokens) o->max_batch = o->kv_tokens;
-    if (o->max_seqs == 0) o->max_seqs = SEQS_DEFAULT;
-    if (o->max_seqs > o->max_batch) o->max_seqs = o->max_batch;
+    o->n_ctx = l->n_ctx;
+    o->kv_tokens = l->kv_tokens;
+    o->max_batch = l->max_batch;
+    o->max_seqs = l->max_seqs;
+    o->kv_type = l->kv_type;
     if (o->max_requests == 0) o->max_requests = 16 * o->max_seqs;
-    o->max_requests = at_least(o->max_requests, o->max_seqs);
+    if (o->max_requests < o->max_seqs) o->max_requests = o->max_seqs;
     if (o->max_queue_tokens == 0)
-        o->max_queue_tokens = o->n_ctx < CTX_MAX / 64 ? 64 * o->n_ctx : CTX_MAX;
-    if (o->kv_type == DT_NONE) o->kv_type = o->backend.reference ? DT_F32 : DT_F16;
+        o->max_queue_tokens = o->n_ctx < QUEUE_TOKENS_MAX / 64 ? 64 * o->n_ctx : QUEUE_TOKENS_MAX;
     if (o->kv_overcommit <= 0) o->kv_overcommit = 8;
+    if (HARD) o->kv_overcommit *= HARD_OVERCOMMIT;
     if (o->step_ms <= 0) o->step_ms = 100;
     if (o->stretch <= 0) o->stretch = 2.5;
     if (o->age_ms <= 0) o->age_ms = 1000;
-    g->min_chunk = is_gpu(&o->backend) ? CHUNK_GPU : 2 * KV_BLOCK;
-
-    g->lim = (struct seq_limits){ .n_ctx = o->n_ctx,
-                                  .n_vocab = hp->n_vocab,
-                                  .n_embd = hp->n_embd,
-                                  .encoder = hp->encoder,
-                                  .classifies = hp->card && hp->card->task == CARD_CLASSIFY };
-    /* Rows that only pad the matrix have no text. */
-    g->lim.n_pick = g->lim.n_vocab;
-    if (g->tokenizer && tokenizer_n(g->tokenizer) < g->lim.n_pick)
-        g->lim.n_pick = tokenizer_n(g->tokenizer);
 }
+
+static void set_limits(struct engine *g)
+{
+    const struct model_facts *f = &g->plan->facts;
+
+    g->lim = (struct seq_limits){ .n_ctx = g->opt.n_ctx,
+                                  .n_vocab = f->n_vocab,
+                                  .n_sample = f->n_vocab,
+                                  .n_vec = f->n_vec,
+                                  .no_text = f->task != TASK_GENERATE,
+                                  .classifies = f->task == TASK_CLASSIFY };
+    /* Rows that only pad the matrix to a round size have no text: they are not sampled. */
+    if (g->tokenizer && tokenizer_n(g->tokenizer) < g->lim.n_sample)
+        g->lim.n_sample = tokenizer_n(g->tokenizer);
+}
+
+/* ---- opening ---- */
 
 static int open_tokenizer(struct engine *g, struct err *e)
 {
-    int rc = tokenizer_from_source(&g->tokenizer, g->source, e);
+    int rc = tokenizer_from_source(&g->tokenizer, g->plan->source, e);
+
     if (rc == E_NOTFOUND) return OK;
     if (rc == E_UNSUPPORTED) log_warn("%s; running on token ids only", e->msg);
     return rc == E_UNSUPPORTED ? OK : rc;
 }
 
-static int blocks_for(int tokens) { return (tokens + KV_BLOCK - 1) / KV_BLOCK; }
+/* Ids of the runner's blocks and slots, and what is shared of them. */
+static int open_ids(struct engine *g, struct err *e)
+{
+    const struct runner_limits *m = &g->runner->lim;
+    int n_saved = g->plan->n_saved, rc;
 
-/* Memory of all steps to come: KV blocks, scratch, arrays. */
+    if ((rc = block_pool_open(&g->pool, m->n_blocks, e)) != OK) return rc;
+    if ((rc = slots_init(&g->slots, m->n_slots - (m->n_slots ? n_saved : 0), e)) != OK) return rc;
+    /* With bidirectional attention a block depends on what follows it. */
+    if (g->opt.no_prefix || m->bidirectional) return OK;
+    if ((rc = prefix_open(&g->prefix, g->pool, e)) != OK) return rc;
+    if (m->n_slots == 0) return OK;
+    return snaps_open(&g->snaps, g->slots.n, n_saved, g->opt.n_ctx, e);
+}
+
+/* Arrays for all requests that can be live. */
+static int open_arrays(struct engine *g, struct err *e)
+{
+    size_t n = (size_t)(g->max_live = g->opt.max_requests + SPARE_REQUESTS);
+
+    g->live = mem_array(n, sizeof *g->live);
+    g->pending = mem_array((size_t)g->opt.max_seqs, sizeof *g->pending);
+    g->view = mem_array(n, sizeof *g->view);
+    g->order = mem_array(n, sizeof *g->order);
+    g->plan_now.run = mem_array(n, sizeof *g->plan_now.run);
+    g->plan_now.begin = mem_array(n, sizeof *g->plan_now.begin);
+    g->plan_now.preempt = mem_array(n, sizeof *g->plan_now.preempt);
+    if (!g->live || !g->pending || !g->view || !g->order || !g->plan_now.run ||
+        !g->plan_now.begin || !g->plan_now.preempt)
+        return err_set(e, E_NOMEM, "no memory for %zu requests", n);
+    if (HARD && !(g->block_uses = mem_array((size_t)block_n(g->pool), sizeof *g->block_uses)))
+        return err_nomem(e, "the uses of blocks");
+    return chan_open(&g->in, g->max_live, e);
+}
+
 static int open_memory(struct engine *g, struct err *e)
 {
     const struct engine_opt *o = &g->opt;
-    int table = blocks_for(o->n_ctx), rc;
-    struct decoder_opt d = { .max_tokens = o->max_batch,
-                             .max_seqs = o->max_seqs,
-                             .max_table = table,
-                             .max_out = o->max_seqs };
-    size_t n = (size_t)(g->max_live = o->max_requests + SPARE);
-    struct step_opt s;
+    struct step_opt s = { .n_sample = g->lim.n_sample, .pooler = g->plan->facts.pooler };
+    int rc;
 
-    rc = block_pool_open_over(&g->pool, g->place.shares, g->place.n_shares, model_kvshape(g->model),
-                              o->kv_type, blocks_for(o->kv_tokens) + 1, e);
-    if (rc != OK) return rc;
-    if (!o->no_prefix && model_can_share_prefix(g->model) &&
-        (rc = prefix_open(&g->prefix, g->pool, e)) != OK)
-        return rc;
-    if (g->prefix && model_has_state(g->model)) {
-        rc = snaps_open(&g->snaps, g->place.shares, g->place.n_shares, model_stateshape(g->model),
-                        engine_snaps(o->max_seqs), o->n_ctx, e);
-        if (rc != OK) return rc;
-    }
-    if ((rc = decoder_open(&g->decoder, g->model, g->pool, d, e)) != OK) return rc;
-    g->states = decoder_states(g->decoder);
-    s = (struct step_opt){ .max_tokens = o->max_batch,
-                           .max_seqs = o->max_seqs,
-                           .table_stride = table,
-                           .max_adjust = decoder_max_adjust(g->decoder),
-                           .n_pick_from = g->lim.n_pick,
-                           .has_state = g->states != NULL,
-                           .n_embd = g->lim.n_embd,
-                           .pooling = g->model->hp.pooling };
-    if ((rc = step_init(&g->step, s, e)) != OK) return rc;
-    if ((rc = chan_open(&g->in, g->max_live, e)) != OK) return rc;
-    g->live = mem_array(n, sizeof *g->live);
-    g->untold = mem_array((size_t)o->max_seqs, sizeof *g->untold);
-    g->view = mem_array(n, sizeof *g->view);
-    g->order = mem_array(n, sizeof *g->order);
-    g->plan.run = mem_array(n, sizeof *g->plan.run);
-    g->plan.begin = mem_array(n, sizeof *g->plan.begin);
-    g->plan.preempt = mem_array(n, sizeof *g->plan.preempt);
-    if (!g->live || !g->untold || !g->view || !g->order || !g->plan.run || !g->plan.begin ||
-        !g->plan.preempt)
-        return err_set(e, E_NOMEM, "no memory for %zu requests", n);
+    if ((rc = runner_open(&g->runner, g->plan, e)) != OK) return rc;
+    if ((rc = open_ids(g, e)) != OK) return rc;
+    if ((rc = step_init(&g->step, g->runner, &s, e)) != OK) return rc;
+    if ((rc = open_arrays(g, e)) != OK) return rc;
     admit_init(&g->admit, (struct admit_limits){ .n_ctx = o->n_ctx,
                                                  .block = KV_BLOCK,
                                                  .n_blocks = block_n(g->pool),
@@ -162,30 +145,17 @@ static int open_memory(struct engine *g, struct err *e)
                                                  .kv_overcommit = o->kv_overcommit });
     engine_stats_init(&g->stats);
     gauge_set(&g->stats.kv_total, block_n(g->pool));
+    rng_seed(&g->rng, HARD_SEED);
     return OK;
 }
 
-/* The devices, and the weights on them. */
-static int open_model(struct engine *g, const struct engine_opt *given, struct err *e)
+static int open_grammars(struct engine *g, struct err *e)
 {
-    const struct engine_opt *o = &g->opt;
-    struct arena arena = { 0 };
-    struct hparams hp;
-    struct place_opt p;
     int rc;
 
-    if ((rc = hparams_read(&hp, &arena, g->source, e)) != OK) goto out;
-    set_opt(g, &hp, given);
-    p = (struct place_opt){ .backend = o->backend,
-                            .kv_tokens = (uint64_t)o->kv_tokens,
-                            .kv_type = o->kv_type,
-                            .max_tokens = o->max_batch,
-                            .max_out = o->max_seqs,
-                            .n_states = o->max_seqs + engine_snaps(o->max_seqs) };
-    rc = place_model(&g->place, &g->model, &p, g->source, e);
-out:
-    arena_release(&arena);
-    return rc;
+    ends_find(&g->ends, g->plan->source, g->tokenizer, g->lim.n_vocab);
+    if ((rc = guided_init(&g->guided, g->tokenizer, &g->ends, g->lim.n_sample, e)) != OK) return rc;
+    return compiler_init(&g->compiler, &g->guided, e);
 }
 
 static void *engine_main(void *arg)
@@ -193,7 +163,7 @@ static void *engine_main(void *arg)
     struct engine *g = arg;
 
     for (;;) {
-        /* Looked at before the round: what was submitted before the end is taken by it. */
+        /* Read before the round: the round takes what was submitted before the end. */
         bool quit = atomic_load_explicit(&g->quit, memory_order_acquire);
         enum round what = engine_round(g);
         if (what == ROUND_WORKED) continue;
@@ -206,31 +176,161 @@ static int start_thread(struct engine *g, struct err *e)
 {
     int rc = pthread_create(&g->thread, NULL, engine_main, g);
 
-    if (rc != 0) return err_set(e, E_NOMEM, "cannot start the engine's thread: %s", strerror(rc));
+    if (rc != 0) return err_set(e, E_NOMEM, "cannot start the engine thread: %s", strerror(rc));
     pthread_setname_np(g->thread, "tern-engine");
     g->has_thread = true;
     return OK;
 }
 
-int engine_open(struct engine **out, const char *path, const struct engine_opt *opt, struct err *e)
+/* ---- facts ---- */
+
+/* The type that most of the weights' bytes have. */
+static const char *main_dtype(const struct source *src)
 {
-    static const struct engine_opt defaults = { .kv_type = DT_NONE };
-    const struct engine_opt *o = opt ? opt : &defaults;
+    uint64_t bytes[DT_COUNT] = { 0 };
+    int best = DT_F32;
+
+    for (size_t i = 0; i < source_n_tensors(src); i++) {
+        const struct source_tensor *t = source_tensor(src, i);
+        if ((int)t->type >= 0 && t->type < DT_COUNT) bytes[t->type] += t->bytes;
+    }
+    for (int i = 0; i < DT_COUNT; i++)
+        if (bytes[i] > bytes[best]) best = i;
+    return dtype_name(best);
+}
+
+/* What the file calls the model, else the last part of its path. */
+static struct str model_name(const struct loadplan *p)
+{
+    struct str name = { 0 };
+
+    if (source_str(p->source, "general.name", &name) && name.n > 0) return name;
+    name = str_c(p->path);
+    while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;
+    for (size_t i = name.n - 1; i-- > 0;)
+        if (name.p[i] == '/') return str_skip(name, i + 1);
+    return name;
+}
+
+static int make_info(struct engine *g, struct err *e)
+{
+    const struct model_facts *f = &g->plan->facts;
+    struct load_bytes bytes = loadplan_bytes(g->plan);
+    int rc;
+
+    buf_put_str(&g->name, model_name(g->plan));
+    loadplan_describe_devices(g->plan, &g->devices);
+    g->info = (struct engine_info){ .name = buf_cstr(&g->name),
+                                    .arch = f->arch,
+                                    .task = model_task_name(f->task),
+                                    .dtype = main_dtype(g->plan->source),
+                                    .devices = buf_cstr(&g->devices),
+                                    .kv_type = dtype_name((int)g->opt.kv_type),
+                                    .labels = f->labels,
+                                    .n_labels = f->n_labels,
+                                    .n_vocab = f->n_vocab,
+                                    .n_vec = f->n_vec,
+                                    .n_params = f->n_params,
+                                    .n_blocks = block_n(g->pool),
+                                    .block_tokens = KV_BLOCK,
+                                    .weight_bytes = bytes.weights,
+                                    .kv_bytes = bytes.kv,
+                                    .scratch_bytes = bytes.scratch,
+                                    .pack_ms = g->runner->pack_ms,
+                                    .opt = g->opt };
+    g->info.opt.device = NULL; /* borrowed from the caller until now */
+    if ((rc = buf_check(&g->name, e)) != OK) return rc;
+    return buf_check(&g->devices, e);
+}
+
+static struct engine_device device_of(const struct runner_device *d)
+{
+    const struct backend_stats *s = &d->stats;
+
+    return (struct engine_device){ .name = d->name,
+                                   .detail = d->detail,
+                                   .n_layers = d->n_layers,
+                                   .counts = d->has_stats,
+                                   .weight_bytes = s->bytes[MEM_WEIGHTS],
+                                   .kv_bytes = s->bytes[MEM_KV],
+                                   .scratch_bytes = s->bytes[MEM_SCRATCH],
+                                   .graph_bytes = s->graph_bytes,
+                                   .library_bytes = s->library_bytes,
+                                   .free_bytes = s->free_bytes,
+                                   .total_bytes = s->total_bytes,
+                                   .init_ns = s->init_ns,
+                                   .read_ns = s->read_ns,
+                                   .pack_ns = s->pack_ns,
+                                   .upload_ns = s->upload_ns,
+                                   .busy_ns = s->busy_ns,
+                                   .n_steps = s->n_steps,
+                                   .n_graphs = s->n_graphs,
+                                   .n_replays = s->n_replays };
+}
+
+void engine_info(const struct engine *g, struct engine_info *out)
+{
+    struct runner_device d[ENGINE_DEVICES];
+    int n = runner_devices(g->runner, d, ENGINE_DEVICES);
+
+    *out = g->info;
+    out->open_ms = g->open_ms;
+    out->n_devices = n < ENGINE_DEVICES ? n : ENGINE_DEVICES;
+    for (int i = 0; i < out->n_devices; i++) {
+        out->device[i] = device_of(&d[i]);
+        if (!d[i].has_stats) out->device[i].pack_ns = (uint64_t)(g->runner->pack_ms * 1e6);
+    }
+}
+
+const struct tokenizer *engine_tokenizer(const struct engine *g) { return g->tokenizer; }
+bool engine_is_end(const struct engine *g, int32_t id) { return ends_has(&g->ends, id); }
+struct engine_stats *engine_stats(struct engine *g) { return &g->stats; }
+
+void engine_sample_defaults(const struct engine *g, struct sample_opt *out)
+{
+    *out = sample_defaults();
+    sample_recommended(out, g->plan->source);
+}
+
+/* ---- life ---- */
+
+static const struct engine_opt default_opt = { .kv_type = DT_NONE };
+
+int engine_plan(struct loadplan **out, const char *path, const struct engine_opt *opt,
+                struct err *e)
+{
+    struct loadplan *p = NULL;
+    struct load_opt load = load_opt_of(opt ? opt : &default_opt);
+    int rc;
+
+    if ((rc = loadplan_read(&p, path, e)) != OK) return rc;
+    if ((rc = loadplan_make(p, &load, e)) == OK) *out = p;
+    else loadplan_close(p);
+    return rc;
+}
+
+int engine_open_plan(struct engine **out, struct loadplan *plan, const struct engine_opt *opt,
+                     struct err *e)
+{
+    const struct engine_opt *o = opt ? opt : &default_opt;
     uint64_t start = clock_ns();
     struct engine *g = mem_new(struct engine);
     struct err local;
     int rc;
 
     if (!e) e = &local;
+    if (!g) {
+        loadplan_close(plan);
+        return err_nomem(e, "the engine");
+    }
+    g->plan = plan;
     if ((rc = check_opt(o, e)) != OK) goto out;
-    if ((rc = source_open(&g->source, path, e)) != OK) goto out;
     if ((rc = open_tokenizer(g, e)) != OK) goto out;
-    if ((rc = open_model(g, o, e)) != OK) goto out;
+    set_opt(g, o);
+    set_limits(g);
     if ((rc = open_memory(g, e)) != OK) goto out;
-    g->card = g->model->hp.card;
-    ends_find(&g->ends, g->source, g->tokenizer, g->model->hp.n_vocab);
-    guided_init(&g->guided, g->tokenizer, &g->ends, g->lim.n_pick);
-    compiler_init(&g->compiler, &g->guided);
+    if ((rc = open_grammars(g, e)) != OK) goto out;
+    if ((rc = make_info(g, e)) != OK) goto out;
     g->open_ms = clock_ms_since(start);
     if (!o->manual && (rc = start_thread(g, e)) != OK) goto out;
     *out = g;
@@ -240,59 +340,58 @@ out:
     return rc;
 }
 
+int engine_open(struct engine **out, const char *path, const struct engine_opt *opt, struct err *e)
+{
+    uint64_t start = clock_ns();
+    struct loadplan *plan = NULL;
+    int rc = engine_plan(&plan, path, opt, e);
+
+    if (rc == OK) rc = engine_open_plan(out, plan, opt, e);
+    if (rc == OK) (*out)->open_ms = clock_ms_since(start);
+    return rc;
+}
+
+/* Requests that still run are cancelled and get their last event. */
+static void stop_thread(struct engine *g)
+{
+    engine_drain(g);
+    atomic_store_explicit(&g->quit, true, memory_order_release);
+    if (!g->in) return;
+    engine_abort(g);
+    if (g->has_thread) pthread_join(g->thread, NULL);
+    else
+        while (engine_round(g) != ROUND_IDLE) {}
+}
+
 void engine_close(struct engine *g)
 {
     if (!g) return;
-    engine_drain(g);
-    atomic_store_explicit(&g->quit, true, memory_order_release);
-    if (g->in) engine_abort(g);
-    if (g->has_thread) pthread_join(g->thread, NULL);
-    else if (g->in)
-        while (engine_round(g) != ROUND_IDLE) {}
+    stop_thread(g);
     compiler_close(&g->compiler);
     guided_release(&g->guided);
     step_release(&g->step);
-    decoder_close(g->decoder);
+    runner_close(g->runner);
     snaps_close(g->snaps);
+    slots_release(&g->slots);
     prefix_close(g->prefix);
     block_pool_close(g->pool);
-    model_close(g->model);
-    place_release(&g->place);
     tokenizer_close(g->tokenizer);
-    source_close(g->source);
+    loadplan_close(g->plan);
     chan_close(g->in);
+    buf_release(&g->name);
+    buf_release(&g->devices);
     mem_free(g->live);
-    mem_free(g->untold);
+    mem_free(g->pending);
     mem_free(g->view);
     mem_free(g->order);
-    mem_free(g->plan.run);
-    mem_free(g->plan.begin);
-    mem_free(g->plan.preempt);
+    mem_free(g->plan_now.run);
+    mem_free(g->plan_now.begin);
+    mem_free(g->plan_now.preempt);
+    mem_free(g->block_uses);
     mem_free(g);
 }
 
-void engine_info(const struct engine *g, struct engine_info *out)
-{
-    const struct backend *last = place_last(&g->place);
-
-    *out = (struct engine_info){ .model = g->model,
-                                 .source = g->source,
-                                 .place = &g->place,
-                                 .opt = g->opt,
-                                 .n_blocks = block_n(g->pool),
-                                 .weight_bytes = g->model->weight_bytes,
-                                 .kv_bytes = place_used(&g->place, MEM_KV),
-                                 .scratch_bytes = place_used(&g->place, MEM_SCRATCH),
-                                 .open_ms = g->open_ms };
-    out->task = g->lim.classifies ? "classify" : g->lim.encoder ? "embed" : "generate";
-    if (g->lim.classifies) out->labels = g->card->labels, out->n_labels = g->card->width;
-    out->device.pack_ns = (uint64_t)(g->model->put_ms * 1e6);
-    if (last->stats) last->stats(last, &out->device);
-}
-
-const struct tokenizer *engine_tokenizer(const struct engine *g) { return g->tokenizer; }
-bool engine_is_end(const struct engine *g, int32_t id) { return ends_has(&g->ends, id); }
-struct engine_stats *engine_stats(struct engine *g) { return &g->stats; }
+/* ---- submitting ---- */
 
 int engine_grammar(struct engine *g, const struct grammar_spec *spec, struct grammar **out,
                    struct err *e)
@@ -300,12 +399,12 @@ int engine_grammar(struct engine *g, const struct grammar_spec *spec, struct gra
     return guided_compile(&g->guided, spec, out, e);
 }
 
-int engine_grammar_soon(struct engine *g, const struct grammar_spec *spec,
-                        void (*done)(struct compile_job *j), void *arg, void *owner,
-                        struct grammar **out, struct compile_job **job, struct err *e)
+int engine_grammar_async(struct engine *g, const struct grammar_spec *spec,
+                         void (*done)(struct compile_job *j), void *arg, void *owner,
+                         struct grammar **out, struct compile_job **job, struct err *e)
 {
-    if ((*out = guided_kept(&g->guided, spec))) return OK;
-    return compiler_ask(&g->compiler, spec, done, arg, owner, job, e);
+    if ((*out = guided_find(&g->guided, spec))) return OK;
+    return compiler_submit(&g->compiler, spec, done, arg, owner, job, e);
 }
 
 static int reject_of(int rc)
@@ -320,17 +419,27 @@ static int reject_of(int rc)
     }
 }
 
+static int check_request(const struct engine *g, struct request *r, struct err *e)
+{
+    int rc = seq_check(r, &g->lim, e);
+
+    if (rc != OK) return rc;
+    if (g->runner->lim.bidirectional && r->prompt.n > (size_t)g->opt.max_batch)
+        return err_set(e, E_CONTEXT,
+                       "the text has %zu tokens, but a step has %d at most and must hold all of "
+                       "them: see max-batch",
+                       r->prompt.n, g->opt.max_batch);
+    if (r->embed && !r->vec && !(r->vec = mem_array((size_t)g->lim.n_vec, sizeof *r->vec)))
+        return err_nomem(e, "the vector of a text");
+    return OK;
+}
+
 int engine_submit(struct engine *g, struct request *r, struct err *e)
 {
-    int rc = seq_check(r, g->lim, e);
+    int rc = check_request(g, r, e);
 
-    if (rc == OK && g->lim.encoder && r->prompt.n > (size_t)g->opt.max_batch)
-        rc = err_set(e, E_CONTEXT,
-                     "the text has %zu tokens, but a step of this server only %d: see max-batch",
-                     r->prompt.n, g->opt.max_batch);
-    if (rc == OK && r->embed && !r->vec) r->vec = mem_array((size_t)g->lim.n_embd, sizeof *r->vec);
     r->submit_ns = clock_ns();
-    if (rc == OK) rc = admit_take(&g->admit, r, r->submit_ns, e);
+    if (rc == OK) rc = admit_request(&g->admit, r, r->submit_ns, e);
     if (rc != OK) {
         counter_add(&g->stats.rejected[reject_of(rc)], 1);
         return rc;
@@ -338,10 +447,10 @@ int engine_submit(struct engine *g, struct request *r, struct err *e)
     request_ref(r);
     atomic_store_explicit(&r->state, REQ_QUEUED, memory_order_relaxed);
     if (!chan_push(g->in, r)) { /* several threads passed admission at once */
-        admit_give(&g->admit, r);
+        admit_release(&g->admit, r);
         request_unref(r);
         counter_add(&g->stats.rejected[REJECT_QUEUE], 1);
-        rc = err_set(e, E_QUEUE_FULL, "%d requests wait or run, and no more may", g->max_live);
+        rc = err_set(e, E_QUEUE_FULL, "%d requests wait or run; the limit is reached", g->max_live);
         if (e) e->retry_ms = admit_retry_ms(&g->admit);
         return rc;
     }
@@ -369,75 +478,6 @@ bool engine_step(struct engine *g)
 {
     bool worked = engine_round(g) == ROUND_WORKED;
 
-    engine_tell(g);
+    engine_emit(g);
     return worked;
-}
-
-/* ---- warm-up ---- */
-
-struct waiting {
-    pthread_mutex_t lock;
-    pthread_cond_t news;
-    int n;
-};
-
-static void wake_waiting(struct request *r)
-{
-    struct waiting *w = r->owner;
-
-    pthread_mutex_lock(&w->lock);
-    w->n++;
-    pthread_cond_signal(&w->news);
-    pthread_mutex_unlock(&w->lock);
-    request_unref(r);
-}
-
-static void wait_for_end(struct engine *g, struct request *r, struct waiting *w)
-{
-    struct event ev = { 0 };
-
-    for (int seen = 0; ev.finish == FINISH_NONE;) {
-        if (request_next(r, &ev)) continue;
-        if (g->opt.manual) {
-            engine_step(g);
-            continue;
-        }
-        pthread_mutex_lock(&w->lock);
-        while (w->n == seen) pthread_cond_wait(&w->news, &w->lock);
-        seen = w->n;
-        pthread_mutex_unlock(&w->lock);
-    }
-}
-
-/* A GPU loads the code of large steps when the first one comes, which takes longer than the step.
- */
-static int warm_tokens(const struct engine *g)
-{
-    int n = is_gpu(&g->opt.backend) && g->place.n_shares == 1 ? g->opt.max_batch : WARM_TOKENS;
-    return n < g->opt.n_ctx / 2 ? n : g->opt.n_ctx / 2;
-}
-
-int engine_warm(struct engine *g, struct err *e)
-{
-    struct waiting w = { .lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER };
-    struct request *r = request_open();
-    int n = warm_tokens(g), rc;
-
-    if ((rc = guided_warm(&g->guided, e)) != OK) goto out;
-    for (int i = 0; i < n; i++) ids_push(&r->prompt, i % g->lim.n_vocab);
-    r->max_tokens = 1;
-    r->sample.temp = 0;
-    r->ignore_eos = r->quiet = true;
-    r->embed = g->lim.encoder;
-    r->classify = g->lim.classifies;
-    r->salt = UINT64_MAX; /* nobody's prefix */
-    r->owner = &w;
-    r->notify = wake_waiting;
-    if ((rc = engine_submit(g, r, e)) == OK) {
-        wait_for_end(g, r, &w);
-        if (r->finish == FINISH_ERROR) rc = err_set(e, r->err.code, "%s", r->err.msg);
-    }
-out:
-    request_unref(r);
-    return rc;
 }

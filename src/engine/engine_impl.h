@@ -1,85 +1,107 @@
-/* engine_impl.h - what an engine is made of; seen by engine.c, round.c and tell.c only. */
+/* engine_impl.h - the inside of an engine, for the files of src/engine only.
+ *
+ * Which file does what:
+ *   engine.c  opening and closing, submitting       round.c   one round: take, plan, run
+ *   token.c   sampling the tokens of a step         emit.c    events, ends, statistics
+ *   warm.c    the warm-up request                   check.c   all invariants, as code */
 #ifndef TERN_ENGINE_ENGINE_IMPL_H
 #define TERN_ENGINE_ENGINE_IMPL_H
 
 #include "base/chan.h"
+#include "base/rng.h"
 #include "engine/admit.h"
 #include "engine/compile.h"
 #include "engine/cost.h"
 #include "engine/ends.h"
 #include "engine/engine.h"
 #include "engine/guided.h"
+#include "engine/info.h"
+#include "engine/sched.h"
+#include "engine/stats.h"
 #include "engine/step.h"
 #include "kv/prefix.h"
+#include "kv/slots.h"
 #include "kv/snap.h"
-#include "model/place.h"
 
 #include <pthread.h>
 
-#define TENANTS 256 /* fairness counts by this many; more share */
+#define TENANTS 256 /* fairness counts tenants modulo this */
 
-/* What a step came to, from when it is known to when it is told: while the next one runs. */
-struct untold {
-    struct request *r; /* NULL: told, or not to be */
-    struct event ev;   /* ev.id -1: no token came */
-    enum finish why;   /* not FINISH_NONE: it is out of `live` already, and without blocks */
+/* What a step gave a sequence. Results stay pending until the next step has started: events are
+ * emitted while it computes. */
+struct pending {
+    struct request *r; /* NULL: emitted */
+    struct event ev;   /* ev.id -1: no token was sampled */
+    enum finish why;   /* not FINISH_NONE: r is out of `live` already, and without blocks */
     struct err err;
 };
 
 struct engine {
-    struct source *source;
-    struct tokenizer *tokenizer;
-    struct place place;
-    struct model *model;
-    struct block_pool *pool;
-    struct prefix *prefix; /* NULL: prefixes are not shared */
-    struct decoder *decoder;
-    struct state_pool *states; /* the decoder's; NULL: the model has no recurrent state */
-    struct snaps *snaps; /* of it behind prompts; NULL: prefixes are not shared, or need none */
+    struct loadplan *plan; /* owned; outlives the runner */
+    struct runner *runner;
+    struct tokenizer *tokenizer; /* NULL: the model has none */
+    struct block_pool *pool;     /* ids of the runner's KV blocks */
+    struct prefix *prefix;       /* NULL: prefixes are not shared */
+    struct slots slots;          /* of the runner's recurrent state; none: the model has no state */
+    struct snaps *snaps;         /* snapshots of state; NULL: no prefix cache, or no state */
     struct ends ends;
     struct guided guided;
     struct compiler compiler;
-    struct engine_opt opt; /* effective */
+    struct engine_opt opt;    /* effective */
+    struct engine_info info;  /* without the devices' counts */
+    struct buf name, devices; /* strings of info */
     struct seq_limits lim;
-    const struct card *card; /* the model's, of an ONNX graph; NULL: it is none */
     double open_ms;
-    int min_chunk; /* see sched_opt */
 
-    /* where threads meet */
-    struct chan *in; /* requests that were taken */
+    /* shared between threads */
+    struct chan *in; /* submitted requests */
     struct admit admit;
     struct engine_stats stats;
     atomic_bool quit, abort;
     pthread_t thread;
     bool has_thread;
 
-    /* the engine's thread */
-    struct request **live; /* [max_live], in order of arrival */
+    /* the engine thread's */
+    struct request **live; /* [max_live] waiting and running, in order of arrival */
     int n_live, max_live;
-    struct sched_seq *view; /* [max_live] of each as the scheduler sees it */
-    struct sched_plan plan;
-    int *order;
-    uint64_t served[TENANTS]; /* tokens computed for each, aged */
+    struct sched_seq *view; /* [max_live] each as the scheduler sees it */
+    struct sched_plan plan_now;
+    int *order;               /* [max_live] the scheduler's scratch */
+    uint64_t served[TENANTS]; /* tokens computed for each tenant, aged */
     struct step step;
-    struct untold *untold; /* [max_seqs] */
-    int n_untold;
+    struct pending *pending; /* [max_seqs] */
+    int n_pending;
     struct cost cost;
     uint64_t round_ns;    /* when this round began */
     uint64_t last_end_ns; /* when a request ended last */
     uint64_t n_rounds;
+    struct rng rng;      /* hard mode: sizes of chunks */
+    int32_t *block_uses; /* [n_blocks] hard mode: scratch of engine_check; else NULL */
 };
 
 enum round { ROUND_IDLE, ROUND_BLOCKED, ROUND_WORKED };
 
-/* One round: take, plan, start, tell of the last step, wait, sample. BLOCKED: there is work, but
- * every reader is behind. */
+/* One round: take arrivals, plan, start the step, emit the last step's events, wait, sample.
+ * ROUND_BLOCKED: there is work, but every request's outbox is full. */
 enum round engine_round(struct engine *g);
 
-/* What the last step came to, if that was not told yet. */
-void engine_tell(struct engine *g);
-void engine_tell_one(struct engine *g, struct untold *u);
-/* r, which is out of `live`, is over: it is told so, and the engine's reference ends. */
+/* Emits all pending results. */
+void engine_emit(struct engine *g);
+void engine_emit_one(struct engine *g, struct pending *p);
+/* Ends r, which is out of `live`: pushes its last event and drops the engine's reference. */
 void engine_end(struct engine *g, struct request *r, enum finish why, const struct err *e);
-/* What the sequence carried on is nobody's any more. */
-void engine_give_slot(struct engine *g, struct seq *s);
+/* Gives a sequence's slot of recurrent state back. */
+void engine_free_slot(struct engine *g, struct seq *s);
+/* Removes live[i]. */
+void engine_unlist(struct engine *g, int i);
+int engine_find_live(const struct engine *g, const struct request *r); /* index in live, or -1 */
+
+/* Lets the runner sample where it can, before the step starts. */
+void token_plan_samples(struct engine *g);
+/* Samples a token for every sequence that has logits; results become pending. Sequences that ended
+ * leave `live`, so that the next plan has their blocks. */
+void token_sample_all(struct engine *g, const float *logits);
+
+/* Checks every invariant of the engine's state. E_INTERNAL says what is wrong. */
+int engine_check(struct engine *g, struct err *e);
 #endif

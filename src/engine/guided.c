@@ -2,24 +2,32 @@
 
 #include "base/mem.h"
 
+#include <string.h>
+
 enum {
-    KEPT_TEXT = 256 << 10, /* longer grammars are not kept */
-    IDLE_GUIDES = 16,
-    IDLE_BYTES = 64 << 20
+    CACHED_TEXT = 256 << 10, /* longer grammars are not cached */
+    IDLE_CACHES = 16,        /* caches without a sequence that stay, */
+    IDLE_BYTES = 64 << 20    /* and their bytes */
 };
 
-void guided_init(struct guided *d, const struct tokenizer *tok, const struct ends *ends, int n_pick)
+int guided_init(struct guided *d, const struct tokenizer *tok, const struct ends *ends,
+                int n_sample, struct err *e)
 {
-    *d = (struct guided){ .tok = tok, .ends = ends, .n_pick = n_pick };
-    pthread_mutex_init(&d->lock, NULL);
-    pthread_mutex_init(&d->warming, NULL);
+    *d = (struct guided){ .tok = tok, .ends = ends, .n_sample = n_sample };
+    if (pthread_mutex_init(&d->lock, NULL) != 0) return err_nomem(e, "the lock of the grammars");
+    if (pthread_mutex_init(&d->vocab_lock, NULL) != 0) {
+        pthread_mutex_destroy(&d->lock);
+        return err_nomem(e, "the lock of the vocabulary");
+    }
+    d->has_locks = true;
+    return OK;
 }
 
-static void forget_kept(struct kept *k)
+static void release_cached(struct cached_grammar *k)
 {
     mem_free((void *)k->spec.text.p);
     grammar_unref(k->g);
-    *k = (struct kept){ 0 };
+    *k = (struct cached_grammar){ 0 };
 }
 
 static void close_use(struct guided *d, int i)
@@ -31,11 +39,11 @@ static void close_use(struct guided *d, int i)
 
 void guided_release(struct guided *d)
 {
-    for (int i = 0; i < GUIDED_KEPT; i++) forget_kept(&d->kept[i]);
+    for (int i = 0; i < GUIDED_CACHED; i++) release_cached(&d->cache[i]);
     while (d->n_uses > 0) close_use(d, d->n_uses - 1);
-    if (d->ends) {
+    if (d->has_locks) {
         pthread_mutex_destroy(&d->lock);
-        pthread_mutex_destroy(&d->warming);
+        pthread_mutex_destroy(&d->vocab_lock);
     }
     vocabtrie_close(d->vocab);
     mem_free(d->uses);
@@ -50,19 +58,19 @@ int guided_warm(struct guided *d, struct err *e)
     int rc = OK;
 
     if (!d->tok) return OK;
-    pthread_mutex_lock(&d->warming);
-    if (!d->vocab) rc = vocabtrie_open(&d->vocab, d->tok, d->n_pick, d->ends->ids, d->ends->n, e);
-    pthread_mutex_unlock(&d->warming);
+    pthread_mutex_lock(&d->vocab_lock);
+    if (!d->vocab) rc = vocabtrie_open(&d->vocab, d->tok, d->n_sample, d->ends->ids, d->ends->n, e);
+    pthread_mutex_unlock(&d->vocab_lock);
     return rc;
 }
 
-struct grammar *guided_kept(struct guided *d, const struct grammar_spec *spec)
+struct grammar *guided_find(struct guided *d, const struct grammar_spec *spec)
 {
     struct grammar *g = NULL;
 
     pthread_mutex_lock(&d->lock);
-    for (int i = 0; i < GUIDED_KEPT && !g; i++) {
-        struct kept *k = &d->kept[i];
+    for (int i = 0; i < GUIDED_CACHED && !g; i++) {
+        struct cached_grammar *k = &d->cache[i];
         if (!k->g || !grammar_spec_equal(&k->spec, spec)) continue;
         k->used = ++d->tick;
         g = grammar_ref(k->g);
@@ -71,23 +79,23 @@ struct grammar *guided_kept(struct guided *d, const struct grammar_spec *spec)
     return g;
 }
 
-static void keep(struct guided *d, const struct grammar_spec *spec, struct grammar *g)
+/* Replaces the least recently used entry. Without memory for the text it is not cached. */
+static void add_cached(struct guided *d, const struct grammar_spec *spec, struct grammar *g)
 {
-    struct kept *k = NULL, old, new = { .spec = *spec, .g = grammar_ref(g) };
+    struct cached_grammar *k = NULL, old, new = { .spec = *spec };
+    char *text;
 
-    if (spec->text.n > KEPT_TEXT) {
-        grammar_unref(g);
-        return;
-    }
-    new.spec.text = str_of(spec->text.n ? mem_dup(spec->text.p, spec->text.n) : NULL, spec->text.n);
+    if (spec->text.n > CACHED_TEXT || !(text = mem_dup(spec->text.p, spec->text.n))) return;
+    new.spec.text = str_of(text, spec->text.n);
+    new.g = grammar_ref(g);
     pthread_mutex_lock(&d->lock);
-    for (int i = 0; i < GUIDED_KEPT; i++)
-        if (!k || d->kept[i].used < k->used) k = &d->kept[i];
+    for (int i = 0; i < GUIDED_CACHED; i++)
+        if (!k || d->cache[i].used < k->used) k = &d->cache[i];
     old = *k;
     new.used = ++d->tick;
     *k = new;
     pthread_mutex_unlock(&d->lock);
-    forget_kept(&old);
+    release_cached(&old);
 }
 
 int guided_compile(struct guided *d, const struct grammar_spec *spec, struct grammar **out,
@@ -98,17 +106,18 @@ int guided_compile(struct guided *d, const struct grammar_spec *spec, struct gra
 
     if (!d->tok)
         return err_set(e, E_INVALID,
-                       "the model has no tokenizer: its text cannot be held to a grammar");
+                       "the model has no tokenizer, so its text cannot follow a grammar");
     if ((rc = guided_warm(d, e)) != OK) return rc;
-    if ((*out = guided_kept(d, spec))) return OK;
-    if ((rc = grammar_compile(out, spec, &env, e)) == OK) keep(d, spec, *out);
+    if ((*out = guided_find(d, spec))) return OK;
+    if ((rc = grammar_compile(out, spec, &env, e)) == OK) add_cached(d, spec, *out);
     return rc;
 }
 
-/* ---- guides ---- */
+/* ---- matcher caches ---- */
 
-/* Those that nobody uses go, the oldest first, when there are many or they are large. */
-static void tidy(struct guided *d)
+/* Closes caches without a sequence, least recently used first, while there are many or they are
+ * large. */
+static void close_idle_caches(struct guided *d)
 {
     for (;;) {
         size_t bytes = 0;
@@ -119,13 +128,13 @@ static void tidy(struct guided *d)
             bytes += matcher_cache_bytes(d->uses[i].cache);
             if (oldest < 0 || d->uses[i].used < d->uses[oldest].used) oldest = i;
         }
-        if (oldest < 0 || (idle <= IDLE_GUIDES && bytes <= IDLE_BYTES)) return;
+        if (oldest < 0 || (idle <= IDLE_CACHES && bytes <= IDLE_BYTES)) return;
         close_use(d, oldest);
     }
 }
 
-/* The matcher cache of a grammar, opened if it is new. NULL: e has the error. */
-static struct matcher_use *use_of(struct guided *d, struct grammar *g, struct err *e)
+/* The matcher cache of a grammar. NULL: e has the error. */
+static struct matcher_use *find_or_add_use(struct guided *d, struct grammar *g, struct err *e)
 {
     struct matcher_cache *cache;
 
@@ -146,9 +155,9 @@ int guided_begin(struct guided *d, struct matcher *x, struct grammar *g, bool at
     struct matcher_use *u;
     int rc;
 
-    if (!d->logits && !(d->logits = mem_array((size_t)d->n_pick, sizeof *d->logits)))
+    if (!d->logits && !(d->logits = mem_array((size_t)d->n_sample, sizeof *d->logits)))
         return err_nomem(e, "the masked logits");
-    if (!(u = use_of(d, g, e))) return E_NOMEM;
+    if (!(u = find_or_add_use(d, g, e))) return E_NOMEM;
     if ((rc = matcher_begin(x, u->cache, at_start, e)) != OK) return rc;
     u->n++;
     u->used = ++d->n_begun;
@@ -162,5 +171,5 @@ void guided_end(struct guided *d, struct matcher *x)
             d->uses[i].n--;
             matcher_end(x);
         }
-    tidy(d);
+    close_idle_caches(d);
 }

@@ -1,9 +1,9 @@
-/* guided.h - the grammars of an engine: compiled once, at work for any number of sequences.
+/* guided.h - the grammars of an engine: compiled once, used by any number of sequences.
  *
- * Compiling is for whoever submits, on any thread; equal texts are compiled once and kept for a
- * while. Guides and what they learned of the vocabulary are the engine's thread's; those without a
- * sequence are kept while there is room. The vocabulary's bytes are sorted when first needed, or
- * when the engine is warmed up. */
+ * Compiling happens on the submitting thread or the compiler's (compile.h); results are cached by
+ * the grammar's text. Matcher caches (token masks that a grammar has computed for this vocabulary)
+ * belong to the engine thread; those without a sequence stay while there is room. The trie of the
+ * vocabulary is built when first needed, or by the engine's warm-up. */
 #ifndef TERN_ENGINE_GUIDED_H
 #define TERN_ENGINE_GUIDED_H
 
@@ -13,49 +13,50 @@
 
 #include <pthread.h>
 
-enum { GUIDED_KEPT = 64 };
+enum { GUIDED_CACHED = 64 };
 
 struct guided {
     const struct tokenizer *tok; /* NULL: there is no text to guide */
     const struct ends *ends;
-    int n_pick;
+    int n_sample; /* ids that may be sampled */
+    bool has_locks;
 
-    pthread_mutex_t warming; /* over vocab until it is there */
-    struct vocabtrie *vocab; /* NULL: not needed so far */
-    pthread_mutex_t lock;    /* over those below; never held for long */
-    struct kept {
+    pthread_mutex_t vocab_lock; /* protects vocab until it is built */
+    struct vocabtrie *vocab;    /* NULL: not needed so far */
+    pthread_mutex_t lock;       /* protects the cache; never held for long */
+    struct cached_grammar {
         struct grammar_spec spec; /* text: owned */
         struct grammar *g;
-        uint64_t used;
-    } kept[GUIDED_KEPT];
+        uint64_t used; /* tick of the last use */
+    } cache[GUIDED_CACHED];
     uint64_t tick;
 
-    /* the engine's thread */
+    /* the engine thread's */
     struct matcher_use {
         struct grammar *g;
         struct matcher_cache *cache;
-        int n; /* sequences */
+        int n; /* sequences that use it */
         uint64_t used;
     } * uses;
     int n_uses, cap_uses;
     uint64_t n_begun;
-    float *logits; /* [n_pick] of a sequence, without what may not come */
+    float *logits; /* [n_sample] of a sequence, -Inf where the grammar forbids the token */
 };
 
-void guided_init(struct guided *d, const struct tokenizer *tok, const struct ends *ends,
-                 int n_pick);
-void guided_release(struct guided *d); /* a zeroed one is fine; no sequence is left */
+int guided_init(struct guided *d, const struct tokenizer *tok, const struct ends *ends,
+                int n_sample, struct err *e);
+void guided_release(struct guided *d); /* a zeroed one is allowed; no sequence is left */
 
 /* Any thread. E_INVALID says what is wrong with the grammar. *out is the caller's to unref. */
 int guided_compile(struct guided *d, const struct grammar_spec *spec, struct grammar **out,
                    struct err *e);
-/* One that was compiled before and is still there, with a reference; NULL: none. Any thread, at
+/* The cached grammar for spec, with a reference; NULL: it is not cached. Any thread, returns at
  * once. */
-struct grammar *guided_kept(struct guided *d, const struct grammar_spec *spec);
-int guided_warm(struct guided *d, struct err *e);
+struct grammar *guided_find(struct guided *d, const struct grammar_spec *spec);
+int guided_warm(struct guided *d, struct err *e); /* builds the vocabulary's trie */
 
-/* The engine's thread. at_start: the text is a new one. */
+/* The engine thread. at_start: the text is a new one. */
 int guided_begin(struct guided *d, struct matcher *x, struct grammar *g, bool at_start,
                  struct err *e);
-void guided_end(struct guided *d, struct matcher *x); /* a zeroed one is fine */
+void guided_end(struct guided *d, struct matcher *x); /* a zeroed one is allowed */
 #endif

@@ -1,10 +1,11 @@
-/* recommend.h - sampling as the model's makers recommend it, from what its files say. */
+/* recommend.h - sampling settings that the model's makers recommend, from its files. */
 #ifndef TERN_ENGINE_RECOMMEND_H
 #define TERN_ENGINE_RECOMMEND_H
 
 #include "format/source.h"
-#include "sample/sampler.h"
+#include "sample/sampleopt.h"
 
-/* Writes over what o has; a recommendation that lies outside of what tern takes is left alone. */
+/* Overwrites the fields of o that the files recommend. A value outside the range that tern accepts
+ * is ignored. */
 void sample_recommended(struct sample_opt *o, const struct source *src);
 #endif

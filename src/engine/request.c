@@ -2,15 +2,23 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "grammar/grammar.h"
+#include "sample/sampler.h"
+
+#include <string.h>
 
 struct request *request_open(void)
 {
     struct request *r = mem_new(struct request);
 
+    if (!r) return NULL;
+    if (!outbox_init(&r->out)) {
+        mem_free(r);
+        return NULL;
+    }
     r->sample = sample_defaults();
     r->n_top = -1;
     r->priority = PRIORITY_INTERACTIVE;
-    outbox_init(&r->out);
     atomic_init(&r->refs, 1);
     return r;
 }
@@ -33,14 +41,16 @@ void request_unref(struct request *r)
     mem_free(r);
 }
 
-void request_set_stops(struct request *r, const struct str *stops, int n)
+bool request_set_stops(struct request *r, const struct str *stops, int n)
 {
     size_t bytes = 0;
     char *at;
 
     for (int i = 0; i < n; i++) bytes += stops[i].n;
     mem_free(r->stops);
+    r->n_stops = 0;
     r->stops = mem_alloc((size_t)n * sizeof *r->stops + bytes + 1);
+    if (!r->stops) return false;
     at = (char *)(r->stops + n);
     for (int i = 0; i < n; i++) {
         if (stops[i].n) memcpy(at, stops[i].p, stops[i].n);
@@ -48,6 +58,7 @@ void request_set_stops(struct request *r, const struct str *stops, int n)
         at += stops[i].n;
     }
     r->n_stops = n;
+    return true;
 }
 
 bool request_cancel(struct request *r, enum cancel why)
@@ -63,8 +74,8 @@ bool request_cancel(struct request *r, enum cancel why)
 
 bool request_next(struct request *r, struct event *ev)
 {
-    /* Cleared before looking: what comes behind our look is told of again. */
-    atomic_exchange_explicit(&r->told, 0, memory_order_acq_rel);
+    /* Cleared before the outbox is read: an event that is pushed after that notifies again. */
+    atomic_exchange_explicit(&r->notified, 0, memory_order_acq_rel);
     return outbox_pop(&r->out, ev);
 }
 

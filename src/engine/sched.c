@@ -4,15 +4,15 @@
 #include <stddef.h>
 
 #define BLIND_CHUNK 64    /* prefill tokens beside decodes while costs are not known */
-#define LEAST_STRETCH 1.8 /* where decodes alone fill max_step_ns, prompts still get on */
+#define LEAST_STRETCH 1.8 /* if decodes alone fill max_step_ns, prompts still advance */
 
 /* ---- rank ---- */
 
 struct rank {
     const struct sched_in *in;
-    uint64_t age_ns, tick; /* ticks of age_ns since the clock began */
-    int top;               /* highest priority that is there */
-    bool deadlines;        /* somebody has one */
+    uint64_t age_ns, tick; /* periods of age_ns since the clock began */
+    int top;               /* highest priority present */
+    bool deadlines;        /* some sequence has one */
 };
 
 static struct rank rank_of(const struct sched_in *in)
@@ -26,7 +26,7 @@ static struct rank rank_of(const struct sched_in *in)
     return k;
 }
 
-static int64_t effective(const struct rank *k, const struct sched_seq *s)
+static int64_t effective_priority(const struct rank *k, const struct sched_seq *s)
 {
     uint64_t born = s->arrival_ns / k->age_ns, age = k->tick > born ? k->tick - born : 0;
     int64_t room = (int64_t)k->top - s->priority;
@@ -34,7 +34,7 @@ static int64_t effective(const struct rank *k, const struct sched_seq *s)
     return s->priority + lift + (k->deadlines && age >= SCHED_OVERDUE);
 }
 
-static uint64_t served(const struct sched_in *in, uint32_t tenant)
+static uint64_t served_of(const struct sched_in *in, uint32_t tenant)
 {
     return in->served && tenant < (uint32_t)in->n_tenants ? in->served[tenant] : 0;
 }
@@ -42,12 +42,12 @@ static uint64_t served(const struct sched_in *in, uint32_t tenant)
 static bool ranks_before(const struct rank *k, int a, int b, bool fair)
 {
     const struct sched_seq *x = &k->in->seqs[a], *y = &k->in->seqs[b];
-    int64_t px = effective(k, x), py = effective(k, y);
+    int64_t px = effective_priority(k, x), py = effective_priority(k, y);
     if (px != py) return px > py;
     if (x->deadline_ns != y->deadline_ns)
-        return x->deadline_ns - 1 < y->deadline_ns - 1; /* none wraps to the last */
+        return x->deadline_ns - 1 < y->deadline_ns - 1; /* 0, no deadline, wraps to the last */
     if (fair && x->tenant != y->tenant) {
-        uint64_t sx = served(k->in, x->tenant), sy = served(k->in, y->tenant);
+        uint64_t sx = served_of(k->in, x->tenant), sy = served_of(k->in, y->tenant);
         if (sx != sy) return sx < sy;
     }
     if (x->arrival_ns != y->arrival_ns) return x->arrival_ns < y->arrival_ns;
@@ -60,8 +60,8 @@ bool sched_before(const struct sched_in *in, int a, int b)
     return ranks_before(&k, a, b, true);
 }
 
-/* A heap with the first in rank on top. */
-static void sift(const struct rank *k, int *h, int n, int i, bool fair)
+/* Restores the heap, first in rank on top, below index i. */
+static void sift_down(const struct rank *k, int *h, int n, int i, bool fair)
 {
     for (int kid; (kid = 2 * i + 1) < n; i = kid) {
         int x = h[i];
@@ -72,23 +72,23 @@ static void sift(const struct rank *k, int *h, int n, int i, bool fair)
     }
 }
 
-static void heap_make(const struct rank *k, int *h, int n, bool fair)
+static void make_heap(const struct rank *k, int *h, int n, bool fair)
 {
-    for (int i = n / 2 - 1; i >= 0; i--) sift(k, h, n, i, fair);
+    for (int i = n / 2 - 1; i >= 0; i--) sift_down(k, h, n, i, fair);
 }
 
-static void heap_pop(const struct rank *k, int *h, int *n, bool fair)
+static void pop_heap(const struct rank *k, int *h, int *n, bool fair)
 {
     int top = h[0];
     h[0] = h[--*n];
     h[*n] = top;
-    sift(k, h, *n, 0, fair);
+    sift_down(k, h, *n, 0, fair);
 }
 
-static void sort(const struct rank *k, int *h, int n)
+static void sort_by_rank(const struct rank *k, int *h, int n)
 {
-    heap_make(k, h, n, false);
-    for (int left = n; left > 1;) heap_pop(k, h, &left, false);
+    make_heap(k, h, n, false);
+    for (int left = n; left > 1;) pop_heap(k, h, &left, false);
     for (int i = 0, j = n - 1; i < j; i++, j--) {
         int x = h[i];
         h[i] = h[j];
@@ -102,14 +102,14 @@ struct plan {
     const struct sched_in *in;
     struct sched_plan *out;
     struct rank rank;
-    int *running, n_running; /* first in rank first; one that takes part stands as ~index */
-    int *waiting, n_waiting; /* a heap */
+    int *running, n_running; /* in order of rank; one that takes part is stored as ~index */
+    int *waiting, n_waiting; /* a heap by rank */
     int min_chunk;
     double stretch;
-    int free; /* blocks nobody was given in this plan */
-    int owed; /* blocks running ones are still to get for what they know;
-                 not kept up once one was preempted: then nobody begins */
-    int n_chunks;
+    int free;     /* blocks that this plan has not given to anyone */
+    int owed;     /* blocks that running sequences still need for the tokens they have; not updated
+                   * after a preemption: then no sequence begins */
+    int n_chunks; /* prefill chunks planned */
 };
 
 static int blocks_for(const struct plan *p, int n_tokens)
@@ -117,16 +117,17 @@ static int blocks_for(const struct plan *p, int n_tokens)
     return (n_tokens + p->in->opt.block - 1) / p->in->opt.block;
 }
 
-/* Blocks that s lacks to hold n_tokens. */
-static int lacks(const struct plan *p, const struct sched_seq *s, int n_tokens)
+/* Blocks that s needs beside its own to hold n_tokens. */
+static int blocks_lacking(const struct plan *p, const struct sched_seq *s, int n_tokens)
 {
     int n = blocks_for(p, n_tokens) - s->n_blocks;
     return n > 0 ? n : 0;
 }
 
-static int rest(const struct sched_seq *s) { return s->n_tokens - s->n_kv; }
+static int tokens_left(const struct sched_seq *s) { return s->n_tokens - s->n_kv; }
 
-/* The last in rank behind running[i] that does not take part in this step and whose blocks help. */
+/* Preempts the sequence that ranks last, behind running[i], does not take part in this step, and
+ * has blocks of its own. false: there is none. */
 static bool preempt_behind(struct plan *p, int i)
 {
     const struct sched_seq *s;
@@ -143,7 +144,7 @@ static bool preempt_behind(struct plan *p, int i)
     return true;
 }
 
-static void run(struct plan *p, int seq, int n, int n_blocks)
+static void add_item(struct plan *p, int seq, int n, int n_blocks)
 {
     p->out->run[p->out->n_run++] = (struct sched_item){ seq, n };
     p->out->n_tokens += n;
@@ -151,10 +152,10 @@ static void run(struct plan *p, int seq, int n, int n_blocks)
     p->owed -= n_blocks;
 }
 
-static void run_at(struct plan *p, int i, int n)
+static void add_running(struct plan *p, int i, int n)
 {
     const struct sched_seq *s = &p->in->seqs[p->running[i]];
-    run(p, p->running[i], n, lacks(p, s, s->n_kv + n));
+    add_item(p, p->running[i], n, blocks_lacking(p, s, s->n_kv + n));
     p->running[i] = ~p->running[i];
 }
 
@@ -163,15 +164,15 @@ static void plan_decodes(struct plan *p)
     const struct sched_opt *o = &p->in->opt;
     for (int i = 0; i < p->n_running; i++) {
         const struct sched_seq *s = &p->in->seqs[p->running[i]];
-        int need = lacks(p, s, s->n_tokens);
-        if (s->held || rest(s) != 1) continue;
+        int need = blocks_lacking(p, s, s->n_tokens);
+        if (s->held || tokens_left(s) != 1) continue;
         if (p->out->n_run == o->max_seqs || p->out->n_tokens == o->max_tokens) return;
         while (p->free < need && preempt_behind(p, i)) continue;
-        if (p->free >= need) run_at(p, i, 1);
+        if (p->free >= need) add_running(p, i, 1);
     }
 }
 
-/* Prefill tokens of a step that has these decodes. */
+/* Prefill tokens beside the decodes that are planned. */
 static int prefill_budget(const struct plan *p)
 {
     const struct sched_cost *c = &p->in->cost;
@@ -187,7 +188,7 @@ static int prefill_budget(const struct plan *p)
     return n < most ? (int)n : most;
 }
 
-/* Tokens of a chunk that has its step for itself. Large ones cost less a token. */
+/* Tokens of a chunk that is alone in its step: large chunks take less time per token. */
 static int solo_budget(const struct plan *p)
 {
     const struct sched_cost *c = &p->in->cost;
@@ -200,9 +201,10 @@ static int solo_budget(const struct plan *p)
     return n < 0 ? 0 : n < most ? (int)n : most;
 }
 
-/* How much of `rest` tokens from `start` on, when there is room and budget for n: up to the end of
- * a block where that is possible. Crumbs of budget behind another's chunk are left. */
-static int chunk(const struct plan *p, int start, int rest, int n)
+/* Tokens of a chunk that starts at `start` with `rest` tokens to go and room and budget for n: up
+ * to the end of a block where possible. What is left of the budget behind another chunk is not
+ * spent on less than a block. */
+static int chunk_size(const struct plan *p, int start, int rest, int n)
 {
     int end;
     if (n >= rest) return rest;
@@ -211,35 +213,36 @@ static int chunk(const struct plan *p, int start, int rest, int n)
     return p->n_chunks == 0 && n > 0 ? n : 0;
 }
 
-static int least(int a, int b) { return a < b ? a : b; }
+static int min_int(int a, int b) { return a < b ? a : b; }
 
-/* The next chunk of running[i], from a budget of left; returns its tokens. */
-static int go_on(struct plan *p, int i, int left)
+/* Plans the next chunk of running[i] from a budget of `left` tokens; returns its tokens. */
+static int continue_prefill(struct plan *p, int i, int left)
 {
     const struct sched_seq *s = &p->in->seqs[p->running[i]];
     int n, block = p->in->opt.block;
     while ((s->n_blocks + p->free) * block <= s->n_kv && preempt_behind(p, i)) continue;
-    n = chunk(p, s->n_kv, rest(s), least(left, (s->n_blocks + p->free) * block - s->n_kv));
+    n = chunk_size(p, s->n_kv, tokens_left(s),
+                   min_int(left, (s->n_blocks + p->free) * block - s->n_kv));
     if (n <= 0) return 0;
-    run_at(p, i, n);
+    add_running(p, i, n);
     p->n_chunks++;
     return n;
 }
 
-/* The first chunk of a waiting one; 0: it does not fit. Blocks of its prefix that are idle come out
- * of what is free, as those that it fills. With nobody else there it begins in any case: more room
- * there will never be. */
-static int begin(struct plan *p, int w, int left)
+/* Plans the first chunk of waiting sequence w; 0: it does not fit. Idle blocks of its prefix are
+ * part of p->free, like the blocks that it fills. If no other sequence runs it begins in any case:
+ * there will never be more room. */
+static int begin_waiting(struct plan *p, int w, int left)
 {
     const struct sched_seq *s = &p->in->seqs[w];
-    int block = p->in->opt.block, start = least(s->n_hit, s->n_tokens - 1) / block * block;
-    int used = least(s->n_hit_used, start) / block, whole = blocks_for(p, s->n_tokens) - used, n;
+    int block = p->in->opt.block, start = min_int(s->n_hit, s->n_tokens - 1) / block * block;
+    int used = min_int(s->n_hit_used, start) / block, whole = blocks_for(p, s->n_tokens) - used, n;
     if (p->n_running + p->out->n_begin >= p->in->opt.max_seqs) return 0;
     if (p->n_running + p->out->n_begin > 0 && whole + 1 > p->free - p->owed) return 0;
-    n = chunk(p, start, s->n_tokens - start, least(left, (p->free + used) * block - start));
+    n = chunk_size(p, start, s->n_tokens - start, min_int(left, (p->free + used) * block - start));
     if (n <= 0) return 0;
     p->owed += whole;
-    run(p, w, n, blocks_for(p, start + n) - used);
+    add_item(p, w, n, blocks_for(p, start + n) - used);
     p->out->begin[p->out->n_begin++] = w;
     p->n_chunks++;
     return n;
@@ -249,14 +252,14 @@ static int next_prefill(const struct plan *p, int i)
 {
     for (; i < p->n_running; i++)
         if (p->running[i] >= 0 && !p->in->seqs[p->running[i]].held &&
-            rest(&p->in->seqs[p->running[i]]) > 1)
+            tokens_left(&p->in->seqs[p->running[i]]) > 1)
             break;
     return i;
 }
 
-/* Chunks of running ones, and of waiting ones when those are through, or sooner when they are of a
- * higher priority. Nobody begins in a step that preempts: blocks are short, and those of a prefix
- * that counted as used may be the ones that were just given up. */
+/* Plans chunks of running sequences, then of waiting ones, or of these first if their priority is
+ * higher. No sequence begins in a step that preempts: blocks are short, and cached blocks that
+ * counted as used may be those that were just given up. */
 static void plan_chunks(struct plan *p)
 {
     int left = prefill_budget(p), solo = solo_budget(p), i = 0;
@@ -265,14 +268,14 @@ static void plan_chunks(struct plan *p)
         int w = p->n_waiting && p->out->n_preempt == 0 ? p->waiting[0] : -1;
         i = next_prefill(p, i);
         if (p->n_chunks > 0) solo = 0;
-        if (i < p->n_running &&
-            (w < 0 || effective(&p->rank, &seqs[w]) <= effective(&p->rank, &seqs[p->running[i]]))) {
-            left -= go_on(p, i, solo > left ? solo : left);
+        if (i < p->n_running && (w < 0 || effective_priority(&p->rank, &seqs[w]) <=
+                                              effective_priority(&p->rank, &seqs[p->running[i]]))) {
+            left -= continue_prefill(p, i, solo > left ? solo : left);
             i++;
         } else if (w >= 0) {
-            int n = begin(p, w, solo > left ? solo : left);
+            int n = begin_waiting(p, w, solo > left ? solo : left);
             left -= n;
-            if (n) heap_pop(&p->rank, p->waiting, &p->n_waiting, true);
+            if (n) pop_heap(&p->rank, p->waiting, &p->n_waiting, true);
             else p->n_waiting = 0;
         } else {
             return;
@@ -280,15 +283,15 @@ static void plan_chunks(struct plan *p)
     }
 }
 
-/* Running ones to the front of order, those waiting that may begin behind them. */
-static void divide(struct plan *p, int *order)
+/* Running sequences go to the front of order, waiting ones that may begin behind them. */
+static void split_seqs(struct plan *p, int *order)
 {
     const struct sched_in *in = p->in;
     p->running = order;
     for (int i = 0; i < in->n_seqs; i++)
         if (!in->seqs[i].waiting) {
             order[p->n_running++] = i;
-            p->owed += lacks(p, &in->seqs[i], in->seqs[i].n_tokens);
+            p->owed += blocks_lacking(p, &in->seqs[i], in->seqs[i].n_tokens);
         }
     p->waiting = order + p->n_running;
     for (int i = 0; i < in->n_seqs; i++)
@@ -304,14 +307,89 @@ void sched_plan(const struct sched_in *in, struct sched_plan *out, int *order)
     out->n_run = out->n_begin = out->n_preempt = out->n_tokens = 0;
     out->stuck = -1;
 
-    divide(&p, order);
-    sort(&p.rank, p.running, p.n_running);
-    heap_make(&p.rank, p.waiting, p.n_waiting, true);
+    split_seqs(&p, order);
+    sort_by_rank(&p.rank, p.running, p.n_running);
+    make_heap(&p.rank, p.waiting, p.n_waiting, true);
     plan_decodes(&p);
     plan_chunks(&p);
 
     if (out->n_run == 0 && out->n_preempt == 0 && p.n_running > 0) {
         const struct sched_seq *first = &in->seqs[p.running[0]];
-        if (!first->held && rest(first) > 0) out->stuck = p.running[0];
+        if (!first->held && tokens_left(first) > 0) out->stuck = p.running[0];
     }
+}
+
+/* ---- invariants ---- */
+
+static bool is_listed(const int *list, int n, int seq)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == seq) return true;
+    return false;
+}
+
+static int check_item(const struct sched_in *in, const struct sched_plan *p, int i, struct err *e)
+{
+    const struct sched_item *x = &p->run[i];
+    const struct sched_seq *s;
+
+    if (x->seq < 0 || x->seq >= in->n_seqs)
+        return err_set(e, E_INTERNAL, "sequence %d of %d is planned", x->seq, in->n_seqs);
+    s = &in->seqs[x->seq];
+    for (int k = 0; k < i; k++)
+        if (p->run[k].seq == x->seq)
+            return err_set(e, E_INTERNAL, "sequence %d is planned twice", x->seq);
+    if (s->held || is_listed(p->preempt, p->n_preempt, x->seq))
+        return err_set(e, E_INTERNAL, "sequence %d is planned, but held or preempted", x->seq);
+    if (x->n < 1 || x->n > tokens_left(s))
+        return err_set(e, E_INTERNAL, "%d of %d tokens of sequence %d are planned", x->n,
+                       tokens_left(s), x->seq);
+    if (is_listed(p->begin, p->n_begin, x->seq) != s->waiting)
+        return err_set(e, E_INTERNAL, "sequence %d runs without beginning, or begins twice",
+                       x->seq);
+    return OK;
+}
+
+/* Blocks that the plan takes, against those that are free after its preemptions. Cached blocks that
+ * a beginning sequence takes are in use by others or part of n_free. */
+static int check_plan_blocks(const struct sched_in *in, const struct sched_plan *p, struct err *e)
+{
+    int free = in->n_free, need = 0, block = in->opt.block;
+
+    for (int i = 0; i < p->n_preempt; i++)
+        free += in->seqs[p->preempt[i]].n_blocks - in->seqs[p->preempt[i]].n_shared;
+    for (int i = 0; i < p->n_run; i++) {
+        const struct sched_seq *s = &in->seqs[p->run[i].seq];
+        int start = s->waiting ? min_int(s->n_hit, s->n_tokens - 1) / block * block : s->n_kv;
+        int own = s->waiting ? min_int(s->n_hit_used, start) / block : s->n_blocks;
+        int n = (start + p->run[i].n + block - 1) / block - own;
+        need += n > 0 ? n : 0;
+    }
+    if (need <= free) return OK;
+    return err_set(e, E_INTERNAL, "the plan needs %d blocks and %d are free", need, free);
+}
+
+int sched_check(const struct sched_in *in, const struct sched_plan *p, struct err *e)
+{
+    int n_tokens = 0, n_running = p->n_begin - p->n_preempt, rc;
+    bool chunk = false;
+
+    for (int i = 0; i < in->n_seqs; i++) n_running += !in->seqs[i].waiting;
+    for (int i = 0; i < p->n_run; i++) {
+        const struct sched_seq *s = &in->seqs[p->run[i].seq];
+        bool decode = !s->waiting && tokens_left(s) == 1;
+        if ((rc = check_item(in, p, i, e)) != OK) return rc;
+        if (decode && chunk) return err_set(e, E_INTERNAL, "a decode is planned behind a chunk");
+        chunk |= !decode;
+        n_tokens += p->run[i].n;
+    }
+    for (int i = 0; i < p->n_preempt; i++)
+        if (in->seqs[p->preempt[i]].waiting || is_listed(p->preempt, i, p->preempt[i]))
+            return err_set(e, E_INTERNAL, "sequence %d is preempted, but does not run",
+                           p->preempt[i]);
+    if (n_tokens != p->n_tokens || n_tokens > in->opt.max_tokens || p->n_run > in->opt.max_seqs ||
+        n_running > in->opt.max_seqs)
+        return err_set(e, E_INTERNAL, "%d tokens of %d sequences are planned, %d would run",
+                       n_tokens, p->n_run, n_running);
+    return check_plan_blocks(in, p, e);
 }

@@ -1,29 +1,32 @@
-/* sched.h - plan one step: decode, prefill chunk, preempt. Pure: numbers in, numbers out.
+/* sched.h - plans one step: decodes, prefill chunks, preemptions. Pure: numbers in, numbers out.
  *
- * The engine describes every sequence that runs or waits; the plan says which take part in the step
- * with how many tokens, which of the waiting begin, and which of the running give their blocks back
- * to be computed again. Decode comes first: a late prompt costs one reader once, a stalled decode
- * every one.
+ * The engine describes every sequence that runs or waits. The plan says which take part in the step
+ * with how many tokens, which waiting ones begin, and which running ones are preempted: they give
+ * their blocks back and compute them again later. This is continuous batching with chunked prefill
+ * (Orca, Sarathi-Serve).
  *
- * Blocks that running ones are still to get for what they know are left to them; a waiting one
- * begins when all of its own fit beside those, and one that does not fit stops those behind it.
- * Where a running one finds no block, the last in rank gives way, never one that ranks before it.
- */
+ * Decodes come first: a late prompt delays one reader once, a stalled decode delays every reader.
+ * Blocks that running sequences still need for the tokens they have are reserved for them. A
+ * waiting sequence begins when all of its own blocks fit beside those; one that does not fit blocks
+ * those behind it, so that large prompts do not starve. If a running sequence finds no block, the
+ * one that ranks last is preempted, never one that ranks before it. */
 #ifndef TERN_ENGINE_SCHED_H
 #define TERN_ENGINE_SCHED_H
+
+#include "base/err.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct sched_seq {
-    int n_tokens;   /* known: prompt and what came */
-    int n_kv;       /* the first ones, whose keys and values are there */
-    int n_blocks;   /* it holds */
-    int n_shared;   /* of those, others hold too: giving up frees the rest (prefix_n_gain) */
-    int n_hit;      /* waiting: tokens that a lookup of its prefix would find now */
-    int n_hit_used; /* of those, in blocks that are not part of n_free (see prefix_look) */
+    int n_tokens;   /* prompt and sampled tokens */
+    int n_kv;       /* of those, the first so many are computed */
+    int n_blocks;   /* KV blocks it has */
+    int n_shared;   /* of those, shared with others: preempting it frees the rest (prefix_n_gain) */
+    int n_hit;      /* waiting: tokens that the prefix cache has */
+    int n_hit_used; /* of those, in blocks that are not part of n_free (see prefix_lookup) */
     bool waiting;   /* has not begun, or was preempted */
-    bool held;      /* may not take part: reader behind, or its prefix is being computed */
+    bool held;      /* may not take part: its reader is behind, or its prefix is being computed */
     int priority;   /* higher first */
     uint32_t tenant;
     uint64_t arrival_ns;
@@ -32,19 +35,18 @@ struct sched_seq {
 
 struct sched_opt {
     int max_tokens;  /* of a step */
-    int max_seqs;    /* in a step */
+    int max_seqs;    /* running at once, and in a step */
     int block;       /* tokens of a block */
-    int min_chunk;   /* prefill tokens that a step with decodes always may take; 0: one block */
-    uint64_t age_ns; /* waiting so long is worth one priority; 0: 1 s */
-    uint64_t max_step_ns; /* of any step, estimated: 0: no bound */
-    uint64_t
-        solo_step_ns; /* of a step with one chunk and nothing else; less than max_step_ns: that */
-    double stretch;   /* a step with decodes may take so many times the decodes alone; 0: 2.5 */
+    int min_chunk;   /* prefill tokens that a step with decodes may always take; 0: one block */
+    uint64_t age_ns; /* waiting so long raises the priority by one; 0: 1 s */
+    uint64_t max_step_ns;  /* of any step, estimated; 0: no limit */
+    uint64_t solo_step_ns; /* of a step with one chunk and nothing else; below max_step_ns: that */
+    double stretch; /* a step with decodes may take so many times as long as the decodes; 0: 2.5 */
 };
 
 struct sched_cost {    /* measured; 0: not known yet */
-    double step_ns;    /* a step whatever is in it */
-    double decode_ns;  /* each decoding sequence beside that */
+    double step_ns;    /* a step, whatever is in it */
+    double decode_ns;  /* each decoding sequence, beside that */
     double prefill_ns; /* each token of a chunk */
 };
 
@@ -52,11 +54,10 @@ struct sched_in {
     struct sched_opt opt;
     struct sched_cost cost;
     uint64_t now_ns;
-    int n_free; /* blocks free or to be freed by evicting what nobody uses */
+    int n_free; /* blocks that are free, or can be evicted from the prefix cache */
     const struct sched_seq *seqs;
     int n_seqs;
-    const uint64_t
-        *served; /* [n_tenants] work of each tenant so far, in tokens; NULL: all the same */
+    const uint64_t *served; /* [n_tenants] tokens computed for each tenant; NULL: all the same */
     int n_tenants;
 };
 
@@ -65,27 +66,33 @@ struct sched_item {
     int n;   /* tokens in this step */
 };
 
-struct sched_plan { /* arrays are the caller's, each as long as seqs */
+struct sched_plan { /* the arrays are the caller's, each as long as seqs */
     struct sched_item *run;
     int n_run;
-    int *begin; /* waiting ones that begin now, in order; all are in run too */
+    int *begin; /* waiting sequences that begin now, in order; all of them are in run too */
     int n_begin;
-    int *preempt; /* running ones that give everything back */
+    int *preempt; /* running sequences that give all blocks back */
     int n_preempt;
     int n_tokens;
-    int stuck; /* no room for this one though all others gave way: end it. -1: none */
+    int stuck; /* no room for this sequence though no other one runs: end it. -1: none */
 };
 
 /* order: scratch, as long as seqs. */
 void sched_plan(const struct sched_in *in, struct sched_plan *out, int *order);
-/* Does a come before b? Priority with age, then the nearer deadline, the tenant served less,
- * arrival.
+
+/* Does sequence a rank before b? By priority with age, then the nearer deadline, the tenant served
+ * less, the earlier arrival.
  *
- * Age lifts a sequence to the highest priority that is there, and no further, so that the backlog
- * of one tenant does not go before what another asks now; only where there are deadlines does one
- * that waited SCHED_OVERDUE ages go before them. Ages tick for all at once: two never change places
- * by it and back. Tenants decide who begins, not who is preempted: two of them would take turns in
- * preempting each other. */
+ * Age raises a sequence to the highest priority that is present, and no further, so that the
+ * backlog of one tenant does not go before new requests of another. Only where there are deadlines
+ * does a sequence that waited SCHED_OVERDUE ages go before them. Ages advance for all sequences at
+ * the same moments, so two of them never change places and back. Tenants decide who begins, not who
+ * is preempted: otherwise two tenants would preempt each other in turn. */
 #define SCHED_OVERDUE 64
 bool sched_before(const struct sched_in *in, int a, int b);
+
+/* Checks a plan: within the limits of tokens, sequences and blocks; no sequence twice, none both
+ * run and preempted, none held; every waiting one that runs begins; decodes before chunks.
+ * E_INTERNAL says what is wrong. */
+int sched_check(const struct sched_in *in, const struct sched_plan *p, struct err *e);
 #endif

@@ -2,15 +2,24 @@
 
 #include "base/mem.h"
 
-void stream_init(struct stream *s, const struct tokenizer *tok, const struct str *stops,
+#include <string.h>
+
+bool stream_init(struct stream *s, const struct tokenizer *tok, const struct str *stops,
                  int n_stops)
 {
     *s = (struct stream){ 0 };
     if (tok) detok_init(&s->detok, tok, true);
-    if (n_stops > 0) s->stops = mem_array((size_t)n_stops, sizeof *s->stops);
-    for (int i = 0; i < n_stops; i++)
-        if (stops[i].n > 0)
-            s->stops[s->n_stops++] = str_of(mem_dup(stops[i].p, stops[i].n), stops[i].n);
+    if (n_stops > 0 && !(s->stops = mem_array((size_t)n_stops, sizeof *s->stops))) goto fail;
+    for (int i = 0; i < n_stops; i++) {
+        char *copy;
+        if (stops[i].n == 0) continue;
+        if (!(copy = mem_dup(stops[i].p, stops[i].n))) goto fail;
+        s->stops[s->n_stops++] = str_of(copy, stops[i].n);
+    }
+    return true;
+fail:
+    stream_release(s);
+    return false;
 }
 
 void stream_release(struct stream *s)
@@ -22,13 +31,18 @@ void stream_release(struct stream *s)
     *s = (struct stream){ 0 };
 }
 
+bool stream_is_failed(const struct stream *s)
+{
+    return s->held.failed || s->detok.ids.failed || s->detok.text.failed;
+}
+
 void stream_prime(struct stream *s, const int32_t *ids, size_t n)
 {
     if (s->detok.t) detok_prime(&s->detok, ids, n);
 }
 
-/* Where the first complete stop string begins, or -1: the one with the earliest end, of those the
- * longest. */
+/* Where the stop string that is complete first begins in the held text, or -1: the one with the
+ * earliest end, of those the longest. */
 static ptrdiff_t find_stop(const struct stream *s)
 {
     size_t best_end = (size_t)-1;
@@ -44,7 +58,7 @@ static ptrdiff_t find_stop(const struct stream *s)
     return best;
 }
 
-/* How many bytes at the end of what is held may begin a stop string. */
+/* Bytes at the end of the held text that may begin a stop string. */
 static size_t open_tail(const struct stream *s)
 {
     size_t most = 0;
@@ -57,27 +71,27 @@ static size_t open_tail(const struct stream *s)
     return most;
 }
 
-/* Gives out all but the last `keep` bytes of what is held. */
-static void give(struct stream *s, size_t keep, struct buf *out)
+/* Moves all but the last n_kept bytes of the held text to out. */
+static void release_held(struct stream *s, size_t n_kept, struct buf *out)
 {
-    size_t n = s->held.n - keep;
+    size_t n = s->held.n - n_kept;
 
     if (n == 0) return;
     buf_add(out, s->held.p, n);
-    memmove(s->held.p, s->held.p + n, keep);
-    s->held.n = keep;
+    memmove(s->held.p, s->held.p + n, n_kept);
+    s->held.n = n_kept;
 }
 
-static bool settle(struct stream *s, struct buf *out)
+static bool release_text(struct stream *s, struct buf *out)
 {
     ptrdiff_t stop = find_stop(s);
 
     if (stop < 0) {
-        give(s, open_tail(s), out);
+        release_held(s, open_tail(s), out);
         return false;
     }
-    give(s, s->held.n - (size_t)stop, out);
-    buf_clear(&s->held);
+    release_held(s, s->held.n - (size_t)stop, out);
+    s->held.n = 0;
     s->stopped = true;
     return true;
 }
@@ -98,21 +112,21 @@ bool stream_push(struct stream *s, int32_t id, struct buf *out)
     } else {
         detok_push(&s->detok, id, &s->held);
     }
-    return settle(s, out);
+    return release_text(s, out);
 }
 
 bool stream_push_text(struct stream *s, struct str text, struct buf *out)
 {
     if (s->stopped) return true;
     buf_put_str(&s->held, text);
-    return settle(s, out);
+    return release_text(s, out);
 }
 
 bool stream_flush(struct stream *s, struct buf *out)
 {
     if (s->stopped) return true;
     if (s->detok.t) detok_flush(&s->detok, &s->held);
-    if (settle(s, out)) return true;
-    give(s, 0, out);
+    if (release_text(s, out)) return true;
+    release_held(s, 0, out);
     return false;
 }

@@ -2,12 +2,18 @@
 
 #include "base/mem.h"
 
+#include <assert.h>
+
 static int blocks_for(int n_tokens) { return n_tokens / KV_BLOCK + (n_tokens % KV_BLOCK != 0); }
 
-void chain_init(struct chain *c, int max_tokens)
+bool chain_init(struct chain *c, int max_tokens)
 {
-    *c = (struct chain){ .cap = blocks_for(max_tokens) };
-    c->blocks = mem_array((size_t)c->cap, sizeof *c->blocks);
+    int cap = blocks_for(max_tokens);
+
+    *c = (struct chain){ .blocks = mem_array((size_t)cap, sizeof *c->blocks) };
+    if (!c->blocks) return false;
+    c->cap = cap;
+    return true;
 }
 
 void chain_release(struct chain *c, struct block_pool *p)
@@ -20,6 +26,7 @@ void chain_release(struct chain *c, struct block_pool *p)
 bool chain_reserve(struct chain *c, struct block_pool *p, int n_tokens)
 {
     int want = blocks_for(n_tokens);
+
     if (want > c->cap || want - c->n > block_n_free(p)) return false;
     while (c->n < want) c->blocks[c->n++] = block_get(p);
     return true;
@@ -27,18 +34,27 @@ bool chain_reserve(struct chain *c, struct block_pool *p, int n_tokens)
 
 void chain_truncate(struct chain *c, struct block_pool *p, int n_tokens)
 {
-    int keep = blocks_for(n_tokens);
-    while (c->n > keep) block_unref(p, c->blocks[--c->n]);
+    int n_kept = blocks_for(n_tokens);
+
+    /* Last block first: the prefix cache lists children before their parents (kv/prefix.c). */
+    while (c->n > n_kept) block_unref(p, c->blocks[--c->n]);
 }
 
 int chain_fork(struct chain *to, const struct chain *from, struct block_pool *p, int n_tokens)
 {
     int n = n_tokens / KV_BLOCK;
+
+    assert(to->n == 0);
     if (n > from->n) n = from->n;
     if (n > to->cap) n = to->cap;
-    for (to->n = 0; to->n < n; to->n++) {
+    for (; to->n < n; to->n++) {
         to->blocks[to->n] = from->blocks[to->n];
         block_ref(p, to->blocks[to->n]);
     }
     return n * KV_BLOCK;
+}
+
+void chain_count_uses(const struct chain *c, int32_t *uses)
+{
+    for (int i = 0; i < c->n; i++) uses[c->blocks[i]]++;
 }

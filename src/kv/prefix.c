@@ -9,36 +9,36 @@
 
 #define NONE (-1)
 
-/* What is known of a block, at its id. The parent's id is as good as its identity: a parent does
- * not go before its children. */
+/* What is cached in a block; the array is indexed by block id. A parent's block id identifies the
+ * parent, because a parent is never evicted before its children. */
 struct node {
     uint64_t hash; /* of salt, parent and tokens */
     uint64_t salt;
-    int32_t parent;         /* NONE: the first of a prompt */
-    int32_t next;           /* in its bucket */
-    int32_t older, newer;   /* among the idle */
-    int32_t n_kids, n_busy; /* children known; of those, not idle */
-    bool known, idle;
+    int32_t parent;         /* block id; NONE: the first block of a prompt */
+    int32_t next;           /* next block id in the hash bucket */
+    int32_t older, newer;   /* neighbours in the list of idle blocks */
+    int32_t n_kids, n_busy; /* cached children; children that are not idle */
+    bool cached, idle;
     int32_t ids[KV_BLOCK];
 };
 
-/* Idle are blocks that only the index refers to, and below which all are idle. Since a block turns
- * idle after the last of its children did, children always stand before their parent in the list of
- * the idle: its oldest end is a leaf, and going from there evicts least recently used leaves first.
- */
+/* The idle list is ordered by when a block became idle. A block becomes idle after the last of its
+ * children did, so children always stand before their parent: the oldest entry is a leaf, and
+ * evicting from that end evicts least recently used leaves first. */
 struct prefix {
     struct block_pool *pool;
     struct node *nodes; /* [block_n(pool)] */
-    int32_t *buckets;   /* [mask + 1] */
+    int32_t *buckets;   /* [mask + 1] first block id of each bucket */
     uint32_t mask;
     uint64_t seed, hash_mask;
-    int32_t oldest, newest;
+    int32_t oldest, newest; /* ends of the idle list */
     int n, n_idle;
 };
 
-static void unlist(struct prefix *p, int id)
+static void remove_idle(struct prefix *p, int id)
 {
     struct node *x = &p->nodes[id];
+
     if (x->older != NONE) p->nodes[x->older].newer = x->newer;
     else p->oldest = x->newer;
     if (x->newer != NONE) p->nodes[x->newer].older = x->older;
@@ -47,9 +47,10 @@ static void unlist(struct prefix *p, int id)
     p->n_idle--;
 }
 
-static void list_newest(struct prefix *p, int id)
+static void append_idle(struct prefix *p, int id)
 {
     struct node *x = &p->nodes[id];
+
     x->older = p->newest;
     x->newer = NONE;
     if (p->newest != NONE) p->nodes[p->newest].newer = id;
@@ -59,33 +60,39 @@ static void list_newest(struct prefix *p, int id)
     p->n_idle++;
 }
 
-/* References or children of id changed: is it idle now? What changes goes up. While a sequence
- * gives its blocks back, last one first, each parent is still its own and this stops at once. */
-static void settle(struct prefix *p, int id)
+static bool should_be_idle(const struct prefix *p, int id)
+{
+    return block_refs(p->pool, id) == 1 && p->nodes[id].n_busy == 0;
+}
+
+/* Updates whether block id is idle after its references or children changed, and then its parents.
+ * A sequence releases its last block first, so while it does, each parent still has a reference and
+ * the walk ends at once. */
+static void update_idle(struct prefix *p, int id)
 {
     while (id != NONE) {
         struct node *x = &p->nodes[id];
-        bool idle = block_refs(p->pool, id) == 1 && x->n_busy == 0;
+        bool idle = should_be_idle(p, id);
         if (idle == x->idle) return;
-        if (idle) list_newest(p, id);
-        else unlist(p, id);
+        if (idle) append_idle(p, id);
+        else remove_idle(p, id);
         id = x->parent;
         if (id != NONE) p->nodes[id].n_busy += idle ? -1 : 1;
     }
 }
 
-static void refs_changed(void *arg, int id, bool idle)
+static void on_refs_changed(void *arg, int id, bool idle)
 {
     (void)idle;
-    settle(arg, id);
+    update_idle(arg, id);
 }
 
 int prefix_open(struct prefix **out, struct block_pool *pool, struct err *e)
 {
     struct prefix *p = mem_new(struct prefix);
     size_t n = (size_t)block_n(pool), n_buckets = 1;
-    int rc = OK;
 
+    if (!p) return err_nomem(e, "the prefix cache");
     while (n_buckets < n) n_buckets *= 2;
     *p = (struct prefix){ .pool = pool,
                           .mask = (uint32_t)(n_buckets - 1),
@@ -95,25 +102,22 @@ int prefix_open(struct prefix **out, struct block_pool *pool, struct err *e)
     p->nodes = mem_array(n, sizeof *p->nodes);
     p->buckets = mem_array(n_buckets, sizeof *p->buckets);
     if (!p->nodes || !p->buckets) {
-        rc = err_set(e, E_NOMEM, "no memory for an index of %zu blocks", n);
-        goto out;
+        prefix_close(p);
+        return err_nomem(e, "the prefix cache's table of blocks");
     }
     for (size_t i = 0; i < n_buckets; i++) p->buckets[i] = NONE;
-    /* Nobody can choose tokens that all fall into one bucket. */
+    /* A secret seed: clients cannot choose tokens that all fall into one bucket. */
     if (getrandom(&p->seed, sizeof p->seed, GRND_NONBLOCK) != sizeof p->seed) p->seed = clock_ns();
-    block_set_watcher(pool, refs_changed, p);
+    block_set_watcher(pool, on_refs_changed, p);
     *out = p;
-    p = NULL;
-out:
-    prefix_close(p);
-    return rc;
+    return OK;
 }
 
 void prefix_close(struct prefix *p)
 {
     if (!p) return;
     for (int id = 0; p->n > 0; id++) {
-        if (!p->nodes[id].known) continue;
+        if (!p->nodes[id].cached) continue;
         block_watch(p->pool, id, false);
         block_unref(p->pool, id);
         p->n--;
@@ -130,48 +134,56 @@ void prefix_set_hash_bits(struct prefix *p, int bits)
     p->hash_mask = bits >= 64 ? UINT64_MAX : (UINT64_C(1) << bits) - 1;
 }
 
-static uint64_t mix(uint64_t h, uint64_t w)
+static uint64_t mix_word(uint64_t h, uint64_t w)
 {
     h = (h ^ w) * 0x9e3779b97f4a7c15u;
     h = (h ^ h >> 32) * 0xd6e8feb86659fd93u;
     return h ^ h >> 29;
 }
 
-static uint64_t hash_of(const struct prefix *p, int parent, uint64_t salt, const int32_t *ids)
+static uint64_t hash_block(const struct prefix *p, int parent, uint64_t salt, const int32_t *ids)
 {
-    uint64_t h = mix(p->seed, parent == NONE ? salt : p->nodes[parent].hash), w;
+    uint64_t h = mix_word(p->seed, parent == NONE ? salt : p->nodes[parent].hash), w;
+
     for (int i = 0; i < KV_BLOCK; i += 2) {
         memcpy(&w, ids + i, sizeof w);
-        h = mix(h, w);
+        h = mix_word(h, w);
     }
     return h & p->hash_mask;
 }
 
-static bool is_block_of(const struct node *x, uint64_t salt, const int32_t *ids)
+static bool holds_tokens(const struct node *x, uint64_t salt, const int32_t *ids)
 {
-    return x->known && x->salt == salt && memcmp(x->ids, ids, sizeof x->ids) == 0;
+    return x->cached && x->salt == salt && memcmp(x->ids, ids, sizeof x->ids) == 0;
 }
 
-static int find(const struct prefix *p, uint64_t hash, int parent, uint64_t salt,
-                const int32_t *ids)
+static int find_block(const struct prefix *p, uint64_t hash, int parent, uint64_t salt,
+                      const int32_t *ids)
 {
     int id = p->buckets[hash & p->mask];
+
     while (id != NONE) {
         const struct node *x = &p->nodes[id];
-        if (x->hash == hash && x->parent == parent && is_block_of(x, salt, ids)) break;
+        if (x->hash == hash && x->parent == parent && holds_tokens(x, salt, ids)) break;
         id = x->next;
     }
     return id;
 }
 
+/* The child of block `id` (NONE: the first block) that holds the KV_BLOCK tokens at ids. */
+static int find_child(const struct prefix *p, int id, uint64_t salt, const int32_t *ids)
+{
+    return find_block(p, hash_block(p, id, salt, ids), id, salt, ids);
+}
+
 int prefix_take(struct prefix *p, uint64_t salt, const int32_t *ids, int n, struct chain *to)
 {
     int most = n > 0 ? (n - 1) / KV_BLOCK : 0, id = NONE;
+
     assert(to->n == 0);
     if (most > to->cap) most = to->cap;
     while (to->n < most) {
-        const int32_t *at = ids + to->n * KV_BLOCK;
-        id = find(p, hash_of(p, id, salt, at), id, salt, at);
+        id = find_child(p, id, salt, ids + to->n * KV_BLOCK);
         if (id == NONE) break;
         block_ref(p->pool, id);
         to->blocks[to->n++] = id;
@@ -179,12 +191,12 @@ int prefix_take(struct prefix *p, uint64_t salt, const int32_t *ids, int n, stru
     return to->n * KV_BLOCK;
 }
 
-int prefix_look(const struct prefix *p, uint64_t salt, const int32_t *ids, int n, int *n_used)
+int prefix_lookup(const struct prefix *p, uint64_t salt, const int32_t *ids, int n, int *n_used)
 {
     int most = n > 0 ? (n - 1) / KV_BLOCK : 0, i, used = 0, id = NONE;
+
     for (i = 0; i < most; i++) {
-        const int32_t *at = ids + i * KV_BLOCK;
-        id = find(p, hash_of(p, id, salt, at), id, salt, at);
+        id = find_child(p, id, salt, ids + i * KV_BLOCK);
         if (id == NONE) break;
         used += !p->nodes[id].idle;
     }
@@ -192,18 +204,14 @@ int prefix_look(const struct prefix *p, uint64_t salt, const int32_t *ids, int n
     return i * KV_BLOCK;
 }
 
-int prefix_probe(const struct prefix *p, uint64_t salt, const int32_t *ids, int n)
-{
-    return prefix_look(p, salt, ids, n, NULL);
-}
-
-static void insert(struct prefix *p, int id, uint64_t hash, int parent, uint64_t salt,
-                   const int32_t *ids)
+static void insert_block(struct prefix *p, int id, uint64_t hash, int parent, uint64_t salt,
+                         const int32_t *ids)
 {
     struct node *x = &p->nodes[id];
     int32_t *bucket = &p->buckets[hash & p->mask];
+
     *x = (struct node){
-        .hash = hash, .salt = salt, .parent = parent, .next = *bucket, .known = true
+        .hash = hash, .salt = salt, .parent = parent, .next = *bucket, .cached = true
     };
     memcpy(x->ids, ids, sizeof x->ids);
     *bucket = id;
@@ -213,27 +221,28 @@ static void insert(struct prefix *p, int id, uint64_t hash, int parent, uint64_t
     if (parent == NONE) return;
     p->nodes[parent].n_kids++;
     p->nodes[parent].n_busy++;
-    settle(p, parent);
+    update_idle(p, parent);
 }
 
 void prefix_add(struct prefix *p, uint64_t salt, const int32_t *ids, int n, int from,
                 const struct chain *c)
 {
     int end = n / KV_BLOCK, i = from / KV_BLOCK, parent = NONE;
+
     if (end > c->n) end = c->n;
     if (i >= end) return;
-    /* Back to a block that is known by itself: most often the one before, but for those that are
-     * the sequence's own. */
-    while (i > 0 && !is_block_of(&p->nodes[c->blocks[i - 1]], salt, ids + (i - 1) * KV_BLOCK)) i--;
+    /* Go back to a block of the chain that is cached itself. Most often that is the one before;
+     * blocks private to the sequence are skipped. */
+    while (i > 0 && !holds_tokens(&p->nodes[c->blocks[i - 1]], salt, ids + (i - 1) * KV_BLOCK)) i--;
     if (i > 0) parent = c->blocks[i - 1];
     for (; i < end; i++) {
         const int32_t *at = ids + i * KV_BLOCK;
-        uint64_t hash = hash_of(p, parent, salt, at);
-        int id = find(p, hash, parent, salt, at);
+        uint64_t hash = hash_block(p, parent, salt, at);
+        int id = find_block(p, hash, parent, salt, at);
         if (id == NONE) {
             id = c->blocks[i];
-            if (p->nodes[id].known) return; /* as something else: the caller's mistake */
-            insert(p, id, hash, parent, salt, at);
+            if (p->nodes[id].cached) return; /* with other tokens: a mistake of the caller */
+            insert_block(p, id, hash, parent, salt, at);
         }
         parent = id;
     }
@@ -244,31 +253,33 @@ int prefix_n_idle(const struct prefix *p) { return p->n_idle; }
 
 int prefix_n_gain(const struct prefix *p, const struct chain *c)
 {
-    int gain = 0, freed = NONE; /* freed: the parent that has one busy child less */
+    int gain = 0, relieved = NONE; /* relieved: the parent that would have one busy child less */
+
     for (int i = c->n - 1; i >= 0; i--) {
         const struct node *x = &p->nodes[c->blocks[i]];
-        int others = block_refs(p->pool, c->blocks[i]) - 1 - x->known;
-        int busy = x->known ? x->n_busy - (freed == c->blocks[i]) : 0;
-        freed = NONE;
+        int others = block_refs(p->pool, c->blocks[i]) - 1 - x->cached;
+        int busy = x->cached ? x->n_busy - (relieved == c->blocks[i]) : 0;
+        relieved = NONE;
         if (others > 0 || busy > 0) continue;
         gain++;
-        if (x->known) freed = x->parent;
+        if (x->cached) relieved = x->parent;
     }
     return gain;
 }
 
-/* Forgets the oldest idle one: a leaf. */
-static void drop_oldest(struct prefix *p)
+/* The oldest idle block is a leaf. */
+static void evict_oldest(struct prefix *p)
 {
     int id = p->oldest;
     struct node *x = &p->nodes[id];
     int32_t *at = &p->buckets[x->hash & p->mask];
+
     assert(x->n_kids == 0);
-    unlist(p, id);
+    remove_idle(p, id);
     while (*at != id) at = &p->nodes[*at].next;
     *at = x->next;
     if (x->parent != NONE) p->nodes[x->parent].n_kids--;
-    x->known = false;
+    x->cached = false;
     p->n--;
     block_watch(p->pool, id, false);
     block_unref(p->pool, id);
@@ -276,11 +287,81 @@ static void drop_oldest(struct prefix *p)
 
 bool prefix_evict(struct prefix *p, int n_free)
 {
-    while (block_n_free(p->pool) < n_free && p->oldest != NONE) drop_oldest(p);
+    while (block_n_free(p->pool) < n_free && p->oldest != NONE) evict_oldest(p);
     return block_n_free(p->pool) >= n_free;
 }
 
 void prefix_clear(struct prefix *p)
 {
-    while (p->oldest != NONE) drop_oldest(p);
+    while (p->oldest != NONE) evict_oldest(p);
+}
+
+/* ---- invariants ---- */
+
+void prefix_count_uses(const struct prefix *p, int32_t *uses)
+{
+    for (int id = 0; id < block_n(p->pool); id++) uses[id] += p->nodes[id].cached;
+}
+
+/* Its children as their parent field says, and how many of them are busy. */
+static void count_children(const struct prefix *p, int id, int *n_kids, int *n_busy)
+{
+    *n_kids = *n_busy = 0;
+    for (int k = 0; k < block_n(p->pool); k++)
+        if (p->nodes[k].cached && p->nodes[k].parent == id) {
+            ++*n_kids;
+            *n_busy += !p->nodes[k].idle;
+        }
+}
+
+static int check_node(const struct prefix *p, int id, struct err *e)
+{
+    const struct node *x = &p->nodes[id];
+    int n_kids, n_busy;
+
+    if (block_refs(p->pool, id) < 1)
+        return err_set(e, E_INTERNAL, "block %d is cached without a reference", id);
+    if (x->parent != NONE && !p->nodes[x->parent].cached)
+        return err_set(e, E_INTERNAL, "block %d is cached but its parent %d is not", id, x->parent);
+    if (find_block(p, x->hash, x->parent, x->salt, x->ids) != id)
+        return err_set(e, E_INTERNAL, "block %d is not found by its own tokens", id);
+    count_children(p, id, &n_kids, &n_busy);
+    if (n_kids != x->n_kids || n_busy != x->n_busy)
+        return err_set(e, E_INTERNAL, "block %d counts %d children, %d busy; there are %d, %d", id,
+                       x->n_kids, x->n_busy, n_kids, n_busy);
+    if (x->idle != should_be_idle(p, id))
+        return err_set(e, E_INTERNAL, "block %d with %d references and %d busy children is %sidle",
+                       id, block_refs(p->pool, id), x->n_busy, x->idle ? "" : "not ");
+    return OK;
+}
+
+/* Every entry is idle, links both ways, and stands before its parent. */
+static int check_idle_list(const struct prefix *p, struct err *e)
+{
+    int n = 0, before = NONE;
+
+    for (int id = p->oldest; id != NONE; before = id, id = p->nodes[id].newer) {
+        const struct node *x = &p->nodes[id];
+        if (!x->cached || !x->idle || x->older != before || ++n > p->n_idle)
+            return err_set(e, E_INTERNAL, "block %d is wrong in the list of idle blocks", id);
+        for (int k = x->older; k != NONE; k = p->nodes[k].older)
+            if (k == x->parent)
+                return err_set(e, E_INTERNAL, "idle block %d stands behind its parent", id);
+    }
+    if (n != p->n_idle || before != p->newest)
+        return err_set(e, E_INTERNAL, "%d idle blocks are listed, %d are counted", n, p->n_idle);
+    return OK;
+}
+
+int prefix_check(const struct prefix *p, struct err *e)
+{
+    int n = 0, rc;
+
+    for (int id = 0; id < block_n(p->pool); id++) {
+        if (!p->nodes[id].cached) continue;
+        n++;
+        if ((rc = check_node(p, id, e)) != OK) return rc;
+    }
+    if (n != p->n) return err_set(e, E_INTERNAL, "%d blocks are cached, %d are counted", n, p->n);
+    return check_idle_list(p, e);
 }

@@ -1,10 +1,16 @@
-/* prefix.h - shared prefixes: what tokens a block holds, and which block holds them.
+/* prefix.h - the prefix cache: which full KV blocks hold which tokens.
  *
- * A full block is known by its tokens and the block before it. The index has a reference of its own
- * on each block it knows, so blocks stay when their sequence ends, and go, least recently used
- * leaves first, when room is needed. Tokens are compared, not only their hash: nobody is ever given
- * another's block. All memory is taken when it opens; a block costs the same however many are
- * known. The engine's thread owns it; the pool outlives it. */
+ * A radix tree over blocks, as in SGLang's RadixAttention and vLLM's automatic prefix caching: a
+ * full block is identified by its KV_BLOCK tokens and the block before it, and found by the hash of
+ * both. Tokens are compared too, not only hashes, so a request never reads another text's keys and
+ * values. Requests with different salts share nothing.
+ *
+ * The cache holds one reference to each block it lists. A block therefore outlives its sequence,
+ * and is evicted, least recently used leaves first, when blocks are needed. A block is idle when
+ * the cache holds its only reference and all its children are idle: idle blocks can be evicted.
+ *
+ * All memory is allocated when the cache opens. The engine thread owns it; the block pool outlives
+ * it. */
 #ifndef TERN_KV_PREFIX_H
 #define TERN_KV_PREFIX_H
 
@@ -13,31 +19,38 @@
 struct prefix;
 
 int prefix_open(struct prefix **out, struct block_pool *pool, struct err *e);
-void prefix_close(struct prefix *p); /* gives its references back; NULL is fine */
+void prefix_close(struct prefix *p); /* drops its references; NULL is allowed */
 
-/* Gives `to` (empty) the longest known run of whole blocks at the beginning of ids, at most n - 1
- * tokens of them: the last one must be computed. Returns the tokens. */
+/* How many of the first n ids are cached, in full blocks and at most n - 1: the last token must
+ * always be computed, for its logits. *n_used (NULL is allowed): how many of these lie in blocks
+ * that are not idle, so that taking them does not lower prefix_n_idle. Changes nothing. */
+int prefix_lookup(const struct prefix *p, uint64_t salt, const int32_t *ids, int n, int *n_used);
+/* Appends the blocks that prefix_lookup would find to `to` (empty), each with a reference. Returns
+ * the number of tokens. */
 int prefix_take(struct prefix *p, uint64_t salt, const int32_t *ids, int n, struct chain *to);
-/* How many tokens that would be; nothing changes. */
-int prefix_probe(const struct prefix *p, uint64_t salt, const int32_t *ids, int n);
-/* The same; *n_used (NULL is fine): how many of these lie in blocks that are not idle, so that
- * taking them takes nothing from what prefix_n_idle counts. */
-int prefix_look(const struct prefix *p, uint64_t salt, const int32_t *ids, int n, int *n_used);
-/* Makes the whole blocks among the first n tokens of c known, from token `from` on (what was added
- * before need not be looked at again). A block whose tokens are known already under another id
- * stays the sequence's own; those behind it are added below the known one, which is not idle while
- * one of them is in use. */
+/* Adds the full blocks among the first n tokens of chain c, starting at token `from` (earlier ones
+ * were added before). If equal tokens are cached in another block already, c's block stays private
+ * to its sequence; blocks behind it are added as children of the cached one, which then is not idle
+ * while one of them is in use. */
 void prefix_add(struct prefix *p, uint64_t salt, const int32_t *ids, int n, int from,
                 const struct chain *c);
 
-int prefix_n(const struct prefix *p);      /* blocks it knows */
-int prefix_n_idle(const struct prefix *p); /* of those, nobody else's: could be evicted now */
-/* Blocks that would be free or idle if c were given back: at least so many. */
+int prefix_n(const struct prefix *p);      /* cached blocks */
+int prefix_n_idle(const struct prefix *p); /* of those, blocks that could be evicted now */
+/* A lower bound of the blocks that become free or idle when c is released. */
 int prefix_n_gain(const struct prefix *p, const struct chain *c);
-/* Evicts until the pool has n free blocks, or nothing idle is left. Returns whether it has. */
+/* Evicts idle blocks until the pool has n_free free ones. false: none is idle any more and there
+ * are still fewer. */
 bool prefix_evict(struct prefix *p, int n_free);
-void prefix_clear(struct prefix *p); /* forgets all that nobody uses */
+void prefix_clear(struct prefix *p); /* evicts all idle blocks */
 
-/* For tests: keeps so many bits of each hash (0: all are the same). Only while nothing is known. */
+/* Adds the cache's references to uses: [block_n]. For block_check. */
+void prefix_count_uses(const struct prefix *p, int32_t *uses);
+/* Checks the tree, the hash buckets and the list of idle blocks against each other and against the
+ * reference counts. E_INTERNAL names the first block that is wrong. */
+int prefix_check(const struct prefix *p, struct err *e);
+
+/* For tests: uses only so many bits of each hash (0: every hash is equal), to force collisions.
+ * Only while the cache is empty. */
 void prefix_set_hash_bits(struct prefix *p, int bits);
 #endif

@@ -7,6 +7,8 @@ struct region *regions_open(const struct backend_share *shares, int n_shares, in
     struct region *r = mem_array((size_t)n_shares, sizeof *r);
     int at = 0;
 
+    *n_layers = 0;
+    if (!r) return NULL;
     for (int i = 0; i < n_shares; at = r[i++].end)
         r[i] = (struct region){ .be = shares[i].be, .first = at, .end = at + shares[i].n_layers };
     *n_layers = at;

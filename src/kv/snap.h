@@ -1,30 +1,31 @@
-/* snap.h - what sequences carried on at some point of their text, kept for others that begin the
- * same.
+/* snap.h - snapshots of recurrent state, found by the tokens they describe.
  *
- * State cannot be shared like a block, but it can be copied: a snapshot is the state behind some
- * whole blocks of tokens, which are kept beside it and compared, so that nobody is ever given
- * another's. The one used longest ago makes room. All memory is taken when it opens. The engine's
- * thread owns it. */
+ * Recurrent state cannot be shared like a KV block, but it can be copied. A snapshot is a slot with
+ * the state behind some whole blocks of tokens; those tokens are stored beside it and compared
+ * before it is used, so a sequence never continues from another prompt's state. This table holds
+ * tokens and slot ids only; the caller copies the state (runner_copy_state). The least recently
+ * used snapshot is replaced. All memory is allocated when the table opens. The engine thread owns
+ * it. */
 #ifndef TERN_KV_SNAP_H
 #define TERN_KV_SNAP_H
 
-#include "kv/state.h"
+#include "base/err.h"
+
+#include <stdint.h>
 
 struct snaps;
 
-/* n snapshots of texts of up to max_tokens. */
-int snaps_open(struct snaps **out, const struct backend_share *shares, int n_shares,
-               const struct stateshape *layers, int n, int max_tokens, struct err *e);
-void snaps_close(struct snaps *s); /* NULL is fine */
+/* n snapshots in the slots first_slot to first_slot + n - 1, of texts of up to max_tokens. */
+int snaps_open(struct snaps **out, int first_slot, int n, int max_tokens, struct err *e);
+void snaps_close(struct snaps *s); /* NULL is allowed */
 
-/* The longest snapshot that is a beginning of the n ids; how many tokens, 0: none. Nothing changes.
- */
-int snaps_look(const struct snaps *s, uint64_t salt, const int32_t *ids, int n);
-/* Copies the snapshot of just these n ids, which snaps_look found, into a slot. */
-void snaps_take(struct snaps *s, uint64_t salt, const int32_t *ids, int n, struct state_pool *to,
-                int slot);
-/* Keeps a slot's state as it is behind these n ids; again is fine. */
-void snaps_keep(struct snaps *s, uint64_t salt, const int32_t *ids, int n, struct state_pool *from,
-                int slot);
-int snaps_n(const struct snaps *s); /* kept at the moment */
+/* Length of the longest snapshot that is a prefix of the n ids; 0: there is none. Changes nothing.
+ * salt: only snapshots stored with the same one match. */
+int snaps_find(const struct snaps *s, uint64_t salt, const int32_t *ids, int n);
+/* The slot of the snapshot of exactly these n ids (which snaps_find found), marked as used now. */
+int snaps_use(struct snaps *s, uint64_t salt, const int32_t *ids, int n);
+/* Records a snapshot of these n ids and returns the slot into which the caller must copy the state.
+ * -1: there is one already, or n is out of range; nothing is to be copied. */
+int snaps_add(struct snaps *s, uint64_t salt, const int32_t *ids, int n);
+int snaps_n(const struct snaps *s); /* snapshots stored now */
 #endif

@@ -94,27 +94,9 @@ int hparams_max_ctx(const struct hparams *hp)
 {
     int it = 0;
 
-    if (hp->card) return hp->n_ctx;
     for (const struct tensor_row *r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
         if (r->rows == DIM_POS) return hp->n_ctx;
     return 0;
-}
-
-uint64_t hparams_step_row(const struct hparams *hp)
-{
-    uint64_t row = 0, embd = (uint64_t)hp->n_embd, ff = (uint64_t)hp->moe.n_ff;
-
-    for (int l = 0; l < hp->n_layers; l++) {
-        uint64_t n = 3 * embd + (uint64_t)hparams_dim(hp, DIM_QKV, l) +
-                     2 * (uint64_t)hparams_dim(hp, DIM_O, l) +
-                     2 * (uint64_t)hparams_dim(hp, DIM_FF, l);
-        struct mix_width mix = mix_width(hp, l);
-        n += (uint64_t)mix.in + (uint64_t)mix.mid + (uint64_t)mix.low;
-        if (hp->layers[l].moe)
-            n += (uint64_t)hp->moe.n + (uint64_t)hp->moe.n_used * (2 * embd + 2 * ff + 4);
-        if (n > row) row = n;
-    }
-    return row;
 }
 
 bool hparams_name(const struct hparams *hp, const struct tensor_row *r, int l, int i,
@@ -241,7 +223,9 @@ static int check(const struct hparams *hp, const char *path, struct err *e)
 int hparams_read(struct hparams *hp, struct arena *a, const struct source *src, struct err *e)
 {
     int rc;
-    if (source_onnx(src)) return hparams_from_onnx(hp, a, src, e);
+    if (source_onnx(src))
+        return err_set(e, E_UNSUPPORTED, "%s is an ONNX graph: it has no layers of its own",
+                       source_path(src));
     *hp = (struct hparams){ .from = source_kind(src),
                             .embd_scale = 1,
                             .residual_scale = 1,

@@ -12,6 +12,7 @@
 #include "kernel/backend.h"
 #include "model/arch.h"
 #include "model/mix.h"
+#include "model/pooler.h"
 
 enum rope_scaling {
     ROPE_NONE,
@@ -59,11 +60,6 @@ struct moe_hp {
     float jitter;                /* sparsemixer: who is further behind than this takes no weight */
 };
 
-/* How the hidden states of a text become one vector. */
-enum pooling { POOL_LAST, POOL_MEAN, POOL_CLS };
-
-struct card;
-
 struct hparams {
     const char *arch;        /* GGUF's name: "llama", "qwen2", "gemma3" */
     const struct arch *info; /* its entry in the table */
@@ -102,12 +98,11 @@ struct hparams {
     float alibi;        /* 0: none; else the largest exponent of the slopes: 8 */
     float alibi_scale;  /* of the slopes; never 0 */
     struct moe_hp moe;
-    const struct card *card; /* of an ONNX model (onnx/card.h), without layers; NULL: it is none */
-    bool mxfp4;              /* a folder whose experts are in that format */
+    bool mxfp4; /* a folder whose experts are in that format */
 };
 
 /* Reads and checks them; names in a's memory. An unknown architecture is E_UNSUPPORTED and named,
- * with the list of known ones. */
+ * with the list of known ones. So is an ONNX graph, which has none (model/loadplan.h opens it). */
 int hparams_read(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);
 
 /* "none", "linear", …: as both worlds spell them. */
@@ -123,8 +118,6 @@ bool hparams_needs(const struct hparams *hp, const struct tensor_row *r, int l);
 int hparams_dim(const struct hparams *hp, enum dim d, int l);
 /* The longest sequence the model can run: it has learned so many positions; 0: there is no end. */
 int hparams_max_ctx(const struct hparams *hp);
-/* Numbers that a step keeps of a token: activations of the widest layer, rows for its experts. */
-uint64_t hparams_step_row(const struct hparams *hp);
 /* Writes the tensor's name in the given world, i the number of the expert or head where it has one;
  * false: it has none there. */
 bool hparams_name(const struct hparams *hp, const struct tensor_row *r, int l, int i,
@@ -146,7 +139,6 @@ int hparams_pooling(struct hparams *hp, const struct source *src, struct err *e)
 
 /* The readers, for hparams.c: they fill what the file says; checks come after. */
 int hparams_from_hf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);
-int hparams_from_onnx(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);
 int hparams_from_gguf(struct hparams *hp, struct arena *a, const struct source *src, struct err *e);
 /* Does the file have what the row stands for within the tensor of another row? */
 bool hparams_covered(const struct hparams *hp, const struct source *src, const struct tensor_row *r,

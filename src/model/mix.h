@@ -8,8 +8,8 @@
 #define TERN_MODEL_MIX_H
 
 #include "kernel/backend.h"
-#include "kv/block.h"
-#include "kv/state.h"
+#include "kv/kvstore.h"
+#include "kv/statestore.h"
 
 struct hparams;
 struct model;

@@ -17,7 +17,7 @@ struct pass {
     const int32_t *seq_end;        /* the decoder's */
     const int32_t *ids, *out_rows; /* of this batch, in the backend's memory */
     const int32_t *types;          /* of tokens, where the model has them */
-    const struct sample_row *picks;
+    const struct sample_row *samples;
     const struct logit_adjust *adjust;
 };
 

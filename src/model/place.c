@@ -1,65 +1,53 @@
 #include "model/place.h"
 
 #include "base/log.h"
-#include "model/layout.h"
+#include "base/mem.h"
+#include "model/scratch.h"
 
-static bool is_gpu(const struct backend_opt *b)
+#include <string.h>
+
+bool place_is_gpu(const struct backend_opt *b)
 {
     return b->device && strncmp(b->device, "cuda", 4) == 0;
 }
 
 /* ---- what fits ---- */
 
-static uint64_t tensor_bytes(const struct hparams *hp, const struct source *src,
-                             const struct tensor_row *r, int l)
-{
-    const struct source_tensor *t;
-    struct layout y;
-    char name[256];
-    uint64_t sum = 0;
+/* What a GPU must have room for. */
+struct gpu_need {
+    uint64_t *layer; /* [n_layers] weights, KV and recurrent state of each layer */
+    uint64_t layers; /* sum of those */
+    uint64_t first;  /* the embedding's side, only where the first layer is */
+    uint64_t fixed;  /* the head's side and scratch */
+};
 
-    if (!hparams_has(hp, r, l) || !hparams_name(hp, r, l, 0, hp->from, name, sizeof name)) return 0;
-    layout_of(&y, hp, r, l, hp->from);
-    for (int i = 0; i < y.tensors; i++) {
-        hparams_name(hp, r, l, i, hp->from, name, sizeof name);
-        if ((t = source_find(src, name))) sum += t->bytes;
+/* Kernels keep activations in a second type too: scratch counts twice. */
+static int measure_gpu(struct gpu_need *g, const struct backend *be, const struct place_need *need,
+                       struct err *e)
+{
+    const struct hparams *hp = need->hp;
+    struct scratch_size z;
+    int rc = scratch_measure(&z, hp, true, be->sample != NULL, need->dec, e);
+
+    if (rc != OK) return rc;
+    g->fixed = 2 * scratch_bytes(&z);
+    for (int i = 0; i < need->weights->n; i++) {
+        const struct weight_item *w = &need->weights->items[i];
+        if (row_in_layer(w->r)) g->layer[w->layer] += w->t->bytes;
+        else if (weight_is_first(w)) g->first += w->t->bytes;
+        /* A tied embedding is needed on both sides. */
+        if (!row_in_layer(w->r) && (hp->tied || !weight_is_first(w))) g->fixed += w->t->bytes;
+        if (!row_in_layer(w->r) && hp->tied && !weight_is_first(w)) g->first += w->t->bytes;
     }
-    return sum;
-}
-
-/* first: what is read before the first layer, else what is read behind the last. */
-static uint64_t end_bytes(const struct hparams *hp, const struct source *src, bool first)
-{
-    uint64_t sum = 0;
-    int it = 0;
-
-    for (const struct tensor_row *r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
-        if (!row_in_layer(r) && (((r->flags & ROW_FIRST) != 0) == first || hp->tied))
-            sum += tensor_bytes(hp, src, r, 0);
-    return sum;
-}
-
-static uint64_t layer_bytes(const struct place_opt *o, const struct hparams *hp,
-                            const struct source *src, int l)
-{
-    struct kvshape kv = mix_kvshape(hp, l);
-    struct stateshape st = mix_stateshape(hp, l);
-    uint64_t sum = block_bytes(&kv, 1, o->kv_type) * ((o->kv_tokens + KV_BLOCK - 1) / KV_BLOCK + 1);
-    int it = 0;
-
-    sum += state_bytes(&st, 1) * (uint64_t)o->n_states;
-    for (const struct tensor_row *r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
-        if (row_in_layer(r)) sum += tensor_bytes(hp, src, r, l);
-    return sum;
-}
-
-/* Activations of the largest step, twice: what products keep of them in another type. */
-static uint64_t scratch_bytes(const struct place_opt *o, const struct hparams *hp)
-{
-    uint64_t row = hparams_step_row(hp);
-
-    return 2 * sizeof(float) *
-           ((uint64_t)o->max_tokens * row + (uint64_t)o->max_out * (uint64_t)hp->n_vocab);
+    for (int l = 0; l < hp->n_layers; l++) {
+        struct kvshape kv = mix_kvshape(hp, l);
+        struct stateshape st = mix_stateshape(hp, l);
+        g->layer[l] +=
+            kvstore_block_bytes(&kv, 1, need->dec->kv_type) * (uint64_t)need->dec->n_blocks +
+            state_bytes(&st, 1) * (uint64_t)need->dec->n_slots;
+        g->layers += g->layer[l];
+    }
+    return OK;
 }
 
 int place_fit(const uint64_t *bytes, int n_layers, uint64_t fixed, uint64_t room)
@@ -74,95 +62,88 @@ int place_fit(const uint64_t *bytes, int n_layers, uint64_t fixed, uint64_t room
 
 static unsigned long long mib(uint64_t n) { return (unsigned long long)((n + 0xfffff) >> 20); }
 
-/* As many layers as there is room for; all of them with vram_only. */
-static int fit_layers(int *n, const struct backend *be, const struct place_opt *o,
-                      const struct source *src, const struct hparams *hp, struct err *e)
+/* *n: as many of the last layers as the GPU has room for; with vram_only all of them, or E_NOMEM.
+ */
+static int fit_layers(int *n, struct backend *be, const struct backend_opt *opt,
+                      const struct place_need *need, struct err *e)
 {
-    struct arena a = { 0 };
-    uint64_t *bytes = arena_array(&a, (size_t)hp->n_layers, sizeof *bytes), all = 0;
-    uint64_t fixed = end_bytes(hp, src, false) + scratch_bytes(o, hp),
-             first = end_bytes(hp, src, true);
-    uint64_t room = be->available_bytes((struct backend *)be);
-    int rc = OK;
+    int n_layers = need->hp->n_layers, rc = OK;
+    struct gpu_need g = { .layer = mem_array((size_t)n_layers, sizeof *g.layer) };
+    uint64_t room = be->available_bytes(be);
 
-    for (int l = 0; l < hp->n_layers; l++) all += bytes[l] = layer_bytes(o, hp, src, l);
-    *n = hp->n_layers;
-    if (all + fixed + first > room) {
-        *n = place_fit(bytes, hp->n_layers, fixed, room);
-        if (*n == hp->n_layers) --*n; /* only the embedding is too much */
-        if (*n == 0 || o->backend.vram_only)
-            rc = err_set(e, E_NOMEM,
-                         "%s: %s has no room for %s of %d: needed are %llu MiB for layers and "
-                         "their KV, %llu for the "
-                         "ends and scratch, free are %llu%s",
-                         source_path(src), be->name, *n ? "all layers" : "a single layer",
-                         hp->n_layers, mib(all), mib(fixed + first), mib(room),
-                         *n ? " (and vram-only forbids the CPU)" : "");
-        else
-            log_warn("%s: %d of %d layers fit on %s (%llu MiB free), the others and the embedding "
-                     "run on the CPU",
-                     source_path(src), *n, hp->n_layers, be->name, mib(room));
-    }
-    arena_release(&a);
+    if (!g.layer) return err_nomem(e, "the sizes of the layers");
+    if ((rc = measure_gpu(&g, be, need, e)) != OK) goto out;
+    *n = n_layers;
+    if (g.layers + g.fixed + g.first <= room) goto out;
+    *n = place_fit(g.layer, n_layers, g.fixed, room);
+    if (*n == n_layers) --*n; /* all layers fit, but not the embedding beside them */
+    if (*n == 0 || opt->vram_only)
+        rc = err_set(e, E_NOMEM,
+                     "%s: %s has no room for %s of %d: %llu MiB are needed for layers and their "
+                     "KV, %llu MiB for embedding, head and scratch; %llu MiB are free%s",
+                     need->path, be->name, *n ? "all layers" : "a single layer", n_layers,
+                     mib(g.layers), mib(g.fixed + g.first), mib(room),
+                     *n ? " (vram-only forbids layers on the CPU)" : "");
+    else
+        log_warn("%s: %d of %d layers fit on %s (%llu MiB free), the others and the embedding "
+                 "run on the CPU",
+                 need->path, *n, n_layers, be->name, mib(room));
+out:
+    mem_free(g.layer);
     return rc;
 }
 
 /* ---- opening ---- */
 
-static int open_host(struct place *p, const struct place_opt *o, int n_layers, struct err *e)
+int place_check_vram_only(const struct backend_opt *b, int n_layers, struct err *e)
 {
-    struct backend_opt host = o->backend;
+    bool gpu = place_is_gpu(b);
+
+    if (!b->vram_only || (gpu && (b->gpu_layers <= 0 || b->gpu_layers >= n_layers))) return OK;
+    return err_set(e, E_INVALID, "vram-only wants all %d layers on a GPU, but %s", n_layers,
+                   gpu ? "gpu-layers asks for fewer" : "the device is the CPU");
+}
+
+int place_open_one(struct place *p, const struct backend_opt *opt, int n_layers, struct err *e)
+{
+    int rc;
+
+    *p = (struct place){ 0 };
+    if ((rc = backend_open(&p->shares[0].be, opt, e)) != OK) return rc;
+    p->shares[0].n_layers = n_layers;
+    p->n_shares = 1;
+    return OK;
+}
+
+/* Moves the first n_layers from the GPU to the CPU. */
+static int add_host(struct place *p, const struct backend_opt *opt, int n_layers, struct err *e)
+{
+    struct backend_opt host = *opt;
+    struct backend *be = NULL;
     int rc;
 
     host.device = NULL;
+    if ((rc = backend_open(&be, &host, e)) != OK) return rc;
     p->shares[1] = p->shares[0];
-    p->shares[0] = (struct backend_share){ .n_layers = n_layers };
     p->shares[1].n_layers -= n_layers;
+    p->shares[0] = (struct backend_share){ be, n_layers };
     p->n_shares = 2;
-    if ((rc = backend_open(&p->shares[0].be, &host, e)) == OK) return OK;
-    p->shares[0] = p->shares[1];
-    p->n_shares = 1;
-    return rc;
+    return OK;
 }
 
-static int open_devices(struct place *p, const struct place_opt *o, const struct source *src,
-                        const struct hparams *hp, struct err *e)
+int place_open(struct place *p, const struct backend_opt *opt, const struct place_need *need,
+               struct err *e)
 {
-    const struct backend_opt *b = &o->backend;
-    struct backend_opt host = o->backend;
+    int n_layers = need->hp->n_layers, n = n_layers, rc;
     struct backend *be;
-    int n = hp->n_layers, rc;
 
-    if (hp->card && is_gpu(b)) {
-        log_warn("%s: ONNX graphs run on the CPU", source_path(src));
-        host.device = NULL;
-        b = &host;
-    }
-    if (b->vram_only && (!is_gpu(b) || (b->gpu_layers > 0 && b->gpu_layers < n)))
-        return err_set(e, E_INVALID, "vram-only wants all %d layers on a GPU, but %s", n,
-                       is_gpu(b) ? "gpu-layers asks for fewer" : "the device is the CPU");
-    if ((rc = backend_open(&p->shares[0].be, b, e)) != OK) return rc;
-    p->shares[0].n_layers = n;
-    p->n_shares = 1;
+    *p = (struct place){ 0 };
+    if ((rc = place_check_vram_only(opt, n_layers, e)) != OK) return rc;
+    if ((rc = place_open_one(p, opt, n_layers, e)) != OK) return rc;
     be = p->shares[0].be;
-    if (b->gpu_layers > 0) n = b->gpu_layers < n ? b->gpu_layers : n;
-    else if (be->available_bytes) rc = fit_layers(&n, be, o, src, hp, e);
-    if (rc == OK && is_gpu(b) && n < hp->n_layers) rc = open_host(p, o, hp->n_layers - n, e);
-    return rc;
-}
-
-int place_model(struct place *p, struct model **out, const struct place_opt *o,
-                const struct source *src, struct err *e)
-{
-    struct arena arena = { 0 };
-    struct hparams hp;
-    int rc;
-
-    if ((rc = hparams_read(&hp, &arena, src, e)) != OK) goto out;
-    if ((rc = open_devices(p, o, src, &hp, e)) != OK) goto out;
-    rc = model_open_over(out, src, p->shares, p->n_shares, e);
-out:
-    arena_release(&arena);
+    if (opt->gpu_layers > 0) n = opt->gpu_layers < n ? opt->gpu_layers : n;
+    else if (be->available_bytes) rc = fit_layers(&n, be, opt, need, e);
+    if (rc == OK && place_is_gpu(opt) && n < n_layers) rc = add_host(p, opt, n_layers - n, e);
     if (rc != OK) place_release(p);
     return rc;
 }
@@ -171,20 +152,4 @@ void place_release(struct place *p)
 {
     for (int i = 0; i < p->n_shares; i++) backend_close(p->shares[i].be);
     *p = (struct place){ 0 };
-}
-
-uint64_t place_used(const struct place *p, enum mem_kind kind)
-{
-    uint64_t sum = 0;
-    for (int i = 0; i < p->n_shares; i++) sum += p->shares[i].be->used_bytes[kind];
-    return sum;
-}
-
-void place_describe(const struct place *p, struct buf *out)
-{
-    for (int i = 0; i < p->n_shares; i++) {
-        const struct backend_share *s = &p->shares[i];
-        buf_printf(out, "%s%s (%s)", i ? ", " : "", s->be->name, s->be->detail);
-        if (p->n_shares > 1) buf_printf(out, ": %d layers", s->n_layers);
-    }
 }

@@ -1,23 +1,23 @@
 /* place.h - which devices a model lies on: all of it on one, or its first layers on the CPU and the
  * last ones, with the head, on a GPU.
  *
- * A place owns the backends it opened; model, KV and decoder on them end before it does. */
+ * A place owns the backends it opened; everything that was allocated on them is closed before the
+ * place is released. */
 #ifndef TERN_MODEL_PLACE_H
 #define TERN_MODEL_PLACE_H
 
 #include "base/buf.h"
-#include "kernel/backend.h"
-#include "model/model.h"
+#include "model/decoder.h"
+#include "model/weightlist.h"
 
 enum { PLACE_DEVICES = 2 };
 
-struct place_opt {
-    struct backend_opt backend;
-    /* What has to fit beside the weights, when the layers on a GPU are to be as many as fit. */
-    uint64_t kv_tokens;
-    enum dtype kv_type;
-    int max_tokens, max_out; /* of a step */
-    int n_states;            /* slots of recurrent state */
+/* What has to fit on the devices. */
+struct place_need {
+    const char *path; /* of the model, for messages */
+    const struct hparams *hp;
+    const struct weight_list *weights;
+    const struct decoder_opt *dec; /* KV cache, recurrent state and scratch */
 };
 
 struct place {
@@ -25,22 +25,26 @@ struct place {
     int n_shares;
 };
 
-/* Opens the devices and the model on them. A GPU without room for a single layer, or for all of
- * them with vram_only, is E_NOMEM with the numbers. After a failure p holds nothing. */
-int place_model(struct place *p, struct model **out, const struct place_opt *o,
-                const struct source *src, struct err *e);
-void place_release(struct place *p); /* a zeroed one is fine */
+/* Opens the devices and shares the layers out. gpu_layers 0: as many of the last layers go to the
+ * GPU as fit, in which case the others run on the CPU. A GPU without room for a single layer, or
+ * for all of them with vram_only, is E_NOMEM with the numbers. After a failure p is empty. */
+int place_open(struct place *p, const struct backend_opt *opt, const struct place_need *need,
+               struct err *e);
+/* Everything on one device, whatever its room. */
+int place_open_one(struct place *p, const struct backend_opt *opt, int n_layers, struct err *e);
+void place_release(struct place *p); /* a zeroed one is allowed */
 
-/* The one that makes logits. */
+/* The device that makes logits. */
 static inline struct backend *place_last(const struct place *p)
 {
     return p->shares[p->n_shares - 1].be;
 }
-uint64_t place_used(const struct place *p, enum mem_kind kind);
-/* "cuda:0 (NVIDIA H200)", or "cpu (avx2, 8 threads): 12 layers, cuda:0 (…): 20 layers". */
-void place_describe(const struct place *p, struct buf *out);
 
-/* How many of a model's last layers fit into `room` bytes: layer_bytes[l] each, `fixed` whatever
- * the number. */
+/* E_INVALID: vram_only, but not all layers are wanted on a GPU. */
+int place_check_vram_only(const struct backend_opt *b, int n_layers, struct err *e);
+bool place_is_gpu(const struct backend_opt *b);
+
+/* How many of a model's last layers fit into `room` bytes: layer l takes layer_bytes[l], and
+ * `fixed` bytes are needed whatever the number. */
 int place_fit(const uint64_t *layer_bytes, int n_layers, uint64_t fixed, uint64_t room);
 #endif

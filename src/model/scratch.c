@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "model/rotary.h"
+#include "model/weightlist.h"
 
 #include <math.h>
 
@@ -36,8 +37,8 @@ static struct widths widths_of(const struct hparams *hp)
     return w;
 }
 
-/* Hands out parts of the block; with no block yet it only counts. */
-static float *part(float *base, size_t *used, int rows, int cols)
+/* Hands out the next part of the block, aligned to 64 bytes. base NULL: only counts. */
+static float *take_part(float *base, size_t *used, int rows, int cols)
 {
     float *p = base ? base + *used : NULL;
     *used += ((size_t)rows * (size_t)cols + 15) / 16 * 16;
@@ -49,40 +50,42 @@ static void carve_moe(struct scratch *s, const struct hparams *hp, size_t *used)
     const struct moe_hp *m = &hp->moe;
     int n = s->opt.max_tokens, k = m->n_used;
 
-    s->scores = part(s->floats, used, n, m->n);
-    s->shares = part(s->floats, used, n, k);
-    s->weigh = part(s->floats, used, n, 1);
-    s->xs = part(s->floats, used, n * k, hp->n_embd);
-    s->hs = part(s->floats, used, n * k, m->n_ff);
-    s->us = part(s->floats, used, n * k, m->n_ff);
-    s->ys = part(s->floats, used, n * k, hp->n_embd);
+    s->scores = take_part(s->floats, used, n, m->n);
+    s->shares = take_part(s->floats, used, n, k);
+    s->weigh = take_part(s->floats, used, n, 1);
+    s->xs = take_part(s->floats, used, n * k, hp->n_embd);
+    s->hs = take_part(s->floats, used, n * k, m->n_ff);
+    s->us = take_part(s->floats, used, n * k, m->n_ff);
+    s->ys = take_part(s->floats, used, n * k, hp->n_embd);
 }
 
+/* Divides s->floats among the step's arrays; returns the number of floats they take. With floats
+ * NULL it only counts: what is planned and what is used come from the same lines. */
 static size_t carve(struct scratch *s, const struct hparams *hp, const struct widths *w)
 {
     int n = s->opt.max_tokens, n_out = s->opt.max_out, wide = max_int(w->embd, w->o);
     size_t used = 0;
     float *b = s->floats;
-    s->x = part(b, &used, n, w->embd);
-    s->h = part(b, &used, n, wide);
-    s->t = part(b, &used, n, max_int(w->embd, w->word));
-    s->q = part(b, &used, n, w->q);
-    s->k = part(b, &used, n, w->k);
-    s->v = part(b, &used, n, w->v);
-    s->a = part(b, &used, n, w->o);
-    s->gate = part(b, &used, n, w->ff);
-    s->up = part(b, &used, n, w->ff);
-    s->mix.in = part(b, &used, n, w->mix.in);
-    s->mix.mid = part(b, &used, n, w->mix.mid);
-    s->mix.low = part(b, &used, n, w->mix.low);
+    s->x = take_part(b, &used, n, w->embd);
+    s->h = take_part(b, &used, n, wide);
+    s->t = take_part(b, &used, n, max_int(w->embd, w->word));
+    s->q = take_part(b, &used, n, w->q);
+    s->k = take_part(b, &used, n, w->k);
+    s->v = take_part(b, &used, n, w->v);
+    s->a = take_part(b, &used, n, w->o);
+    s->gate = take_part(b, &used, n, w->ff);
+    s->up = take_part(b, &used, n, w->ff);
+    s->mix.in = take_part(b, &used, n, w->mix.in);
+    s->mix.mid = take_part(b, &used, n, w->mix.mid);
+    s->mix.low = take_part(b, &used, n, w->mix.low);
     if (s->last) {
-        s->out_x = part(b, &used, n_out, w->embd);
-        s->out_a = part(b, &used, n_out, w->o);
-        s->logits = part(b, &used, n_out, hp->n_vocab);
+        s->out_x = take_part(b, &used, n_out, w->embd);
+        s->out_a = take_part(b, &used, n_out, w->o);
+        s->logits = take_part(b, &used, n_out, hp->n_vocab);
     }
     if (w->moe) carve_moe(s, hp, &used);
-    for (int i = 0; i < hp->n_rope; i++) s->table[i] = part(b, &used, n, w->rot);
-    if (w->varies) s->freq = part(b, &used, hp->n_rope * s->opt.max_seqs, w->rot / 2);
+    for (int i = 0; i < hp->n_rope; i++) s->table[i] = take_part(b, &used, n, w->rot);
+    if (w->varies) s->freq = take_part(b, &used, hp->n_rope * s->opt.max_seqs, w->rot / 2);
     return used;
 }
 
@@ -91,15 +94,14 @@ static int alloc_host(struct scratch *s, const struct hparams *hp, const struct 
 {
     size_t n = (size_t)s->opt.max_tokens, n_seqs = (size_t)s->opt.max_seqs;
     s->steps = mem_array((size_t)hp->n_layers, sizeof *s->steps);
-    s->ints_host = mem_alloc(s->int_bytes);
+    s->ints_host = mem_alloc(s->size.int_bytes);
     if (w->varies) {
         s->freq_host = mem_array((size_t)hp->n_rope * n_seqs, (size_t)w->rot / 2 * sizeof(float));
         s->runs = mem_array(2 * n, sizeof *s->runs);
     }
-    if (!s->ints_host || (w->varies && (!s->freq_host || !s->runs)))
+    if (!s->steps || !s->ints_host || (w->varies && (!s->freq_host || !s->runs)))
         return err_set(e, E_NOMEM, "no memory for a step of %zu tokens", n);
-    /* The CPU's memory can be read in place. */
-    if (!s->last || strcmp(s->be->name, "cpu") == 0) return OK;
+    if (!s->last || backend_is_host(s->be)) return OK; /* the host reads logits in place */
     s->logits_bytes = (size_t)s->opt.max_out * (size_t)hp->n_vocab * sizeof(float);
     if (s->be->host_alloc)
         return s->be->host_alloc(s->be, (void **)&s->logits_host, s->logits_bytes, e);
@@ -109,9 +111,9 @@ static int alloc_host(struct scratch *s, const struct hparams *hp, const struct 
                : err_set(e, E_NOMEM, "no memory for %zu bytes of logits", s->logits_bytes);
 }
 
-/* The largest step, as the backend wants to know it before the first. */
-static int reserve(const struct scratch *s, const struct hparams *hp, const struct widths *w,
-                   struct err *e)
+/* Tells the backend the largest step before the first one. */
+static int reserve_step(const struct scratch *s, const struct hparams *hp, const struct widths *w,
+                        struct err *e)
 {
     struct backend_limits lim = {
         .max_tokens = s->opt.max_tokens,
@@ -135,25 +137,54 @@ static int reserve(const struct scratch *s, const struct hparams *hp, const stru
     return s->be->reserve(s->be, &lim, e);
 }
 
-/* What the picks of the largest batch take of its arrays, each part beginning where any number may
- * lie. */
-static uint64_t pick_ints(const struct scratch *s)
+/* Ints that the sampling arguments of the largest batch take, each part aligned to STAGE_ALIGN. */
+static uint64_t sample_ints(const struct decoder_opt *opt, int max_adjust)
 {
-    uint64_t bytes = (uint64_t)s->opt.max_out * sizeof(struct sample_row) +
-                     (uint64_t)s->max_adjust * sizeof(struct logit_adjust);
+    uint64_t bytes = (uint64_t)opt->max_out * sizeof(struct sample_row) +
+                     (uint64_t)max_adjust * sizeof(struct logit_adjust);
     return bytes / sizeof(int32_t) + 2 * STAGE_ALIGN;
 }
 
-static int alloc_chosen(struct scratch *s, const struct hparams *hp, struct err *e)
+int scratch_measure(struct scratch_size *out, const struct hparams *hp, bool last, bool samples,
+                    const struct decoder_opt *opt, struct err *e)
 {
-    size_t n = (size_t)s->opt.max_tokens * (size_t)hp->moe.n_used;
+    struct scratch count = { .opt = *opt, .last = last }; /* no memory: carve only counts */
+    struct widths w = widths_of(hp);
+    uint64_t n = 4 * (uint64_t)opt->max_tokens + (uint64_t)opt->max_out +
+                 5 * (uint64_t)opt->max_seqs + STAGE_ALIGN +
+                 (uint64_t)opt->max_seqs * (uint64_t)opt->max_table;
+
+    *out = (struct scratch_size){ 0 };
+    if (last && samples) {
+        out->max_adjust =
+            opt->max_out < ADJUST_MAX / ADJUST_EACH ? opt->max_out * ADJUST_EACH : ADJUST_MAX;
+        out->sampled_at = n += sample_ints(opt, out->max_adjust);
+        n += (uint64_t)opt->max_out;
+    }
+    if (opt->max_tokens < 1 || opt->max_seqs < 1 || opt->max_table < 1 || opt->max_out < 1 ||
+        n > 1u << 30)
+        return err_set(e, E_INVALID,
+                       "a step of %d tokens of %d sequences with %d blocks each is out of range",
+                       opt->max_tokens, opt->max_seqs, opt->max_table);
+    out->int_bytes = (size_t)n * sizeof(int32_t);
+    out->float_bytes = carve(&count, hp, &w) * sizeof(float);
+    if (w.moe)
+        out->chosen_bytes =
+            (3 * (size_t)opt->max_tokens * (size_t)hp->moe.n_used + (size_t)hp->moe.n + 1) *
+            sizeof(int32_t);
+    return OK;
+}
+
+static int alloc_device(struct scratch *s, struct err *e)
+{
+    struct backend *be = s->be;
     int rc;
 
-    s->chosen_bytes = (3 * n + (size_t)hp->moe.n + 1) * sizeof *s->chosen;
-    if ((rc = s->be->alloc(s->be, (void **)&s->chosen, s->chosen_bytes, MEM_SCRATCH, e)) != OK)
+    if ((rc = be->alloc(be, (void **)&s->floats, s->size.float_bytes, MEM_SCRATCH, e)) != OK ||
+        (rc = be->alloc(be, (void **)&s->ints, s->size.int_bytes, MEM_SCRATCH, e)) != OK)
         return rc;
-    s->order = s->chosen + n;
-    return OK;
+    if (s->size.chosen_bytes == 0) return OK;
+    return be->alloc(be, (void **)&s->chosen, s->size.chosen_bytes, MEM_SCRATCH, e);
 }
 
 int scratch_init(struct scratch *s, const struct model *m, const struct part *part,
@@ -161,42 +192,27 @@ int scratch_init(struct scratch *s, const struct model *m, const struct part *pa
 {
     const struct hparams *hp = &m->hp;
     struct widths w = widths_of(hp);
-    uint64_t n_ints = 4 * (uint64_t)opt.max_tokens + (uint64_t)opt.max_out +
-                      5 * (uint64_t)opt.max_seqs + STAGE_ALIGN +
-                      (uint64_t)opt.max_seqs * (uint64_t)opt.max_table,
-             picked = 0;
     int rc;
 
     *s = (struct scratch){
         .opt = opt, .part = part, .be = part->be, .last = part->end == hp->n_layers
     };
-    if (s->be->sample && s->last) {
-        s->max_adjust =
-            opt.max_out < ADJUST_MAX / ADJUST_EACH ? opt.max_out * ADJUST_EACH : ADJUST_MAX;
-        picked = n_ints += pick_ints(s);
-        n_ints += (uint64_t)opt.max_out;
-    }
-    if (opt.max_tokens < 1 || opt.max_seqs < 1 || opt.max_table < 1 || opt.max_out < 1 ||
-        n_ints > 1u << 30)
-        return err_set(e, E_INVALID, "a step of %d tokens of %d sequences makes no sense",
-                       opt.max_tokens, opt.max_seqs);
-    s->int_bytes = (size_t)n_ints * sizeof(int32_t);
-    s->float_bytes = carve(s, hp, &w) * sizeof(float);
-    if ((rc = s->be->alloc(s->be, (void **)&s->floats, s->float_bytes, MEM_SCRATCH, e)) != OK ||
-        (rc = s->be->alloc(s->be, (void **)&s->ints, s->int_bytes, MEM_SCRATCH, e)) != OK)
+    if ((rc = scratch_measure(&s->size, hp, s->last, s->be->sample != NULL, &opt, e)) != OK)
         return rc;
+    if ((rc = alloc_device(s, e)) != OK) return rc;
     carve(s, hp, &w);
-    if (w.moe && (rc = alloc_chosen(s, hp, e)) != OK) return rc;
-    if (picked) s->picked = s->ints + picked;
+    s->max_adjust = s->size.max_adjust;
+    if (s->chosen) s->order = s->chosen + (size_t)opt.max_tokens * (size_t)hp->moe.n_used;
+    if (s->size.sampled_at) s->sampled = s->ints + s->size.sampled_at;
     if ((rc = alloc_host(s, hp, &w, e)) != OK) return rc;
-    return reserve(s, hp, &w, e);
+    return reserve_step(s, hp, &w, e);
 }
 
 void scratch_release(struct scratch *s)
 {
-    if (s->floats) s->be->free(s->be, s->floats, s->float_bytes, MEM_SCRATCH);
-    if (s->chosen) s->be->free(s->be, s->chosen, s->chosen_bytes, MEM_SCRATCH);
-    if (s->ints) s->be->free(s->be, s->ints, s->int_bytes, MEM_SCRATCH);
+    if (s->floats) s->be->free(s->be, s->floats, s->size.float_bytes, MEM_SCRATCH);
+    if (s->chosen) s->be->free(s->be, s->chosen, s->size.chosen_bytes, MEM_SCRATCH);
+    if (s->ints) s->be->free(s->be, s->ints, s->size.int_bytes, MEM_SCRATCH);
     if (s->logits_host && s->be->host_free)
         s->be->host_free(s->be, s->logits_host, s->logits_bytes);
     else if (s->logits_host) mem_free_aligned(s->logits_host, s->logits_bytes);

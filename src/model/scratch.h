@@ -25,35 +25,49 @@ struct layer_step {
     struct mix_step mix;
 };
 
+/* What a step's scratch takes of a device's memory. */
+struct scratch_size {
+    size_t float_bytes, int_bytes, chosen_bytes;
+    size_t sampled_at; /* index of the sampled tokens among the ints; 0: the device samples none */
+    int max_adjust;    /* logit adjustments of a batch; 0: the device does not sample */
+};
+
 struct scratch {
     struct decoder_opt opt;
+    struct scratch_size size;
     const struct part *part;
     struct backend *be;
     bool last;     /* logits are made here */
     float *floats; /* one block of the backend's memory; the pointers below lie in it */
-    size_t float_bytes;
     float *x, *h, *q, *k, *v, *a, *t, *gate, *up, *out_x, *out_a, *logits;
     /* of mixtures: scores, shares of the chosen, the shared one's; rows for every choice */
     float *scores, *shares, *weigh, *xs, *hs, *us, *ys;
     int32_t *chosen, *order; /* [max_tokens][n_used]; what the backend sorts by */
-    size_t chosen_bytes;
     struct mix_memory mix;
     float *table[2];           /* cos and sin of every token, per kind of rotary */
     float *freq;               /* [n_rope][max_seqs][n_rot/2], where they depend on the sequence */
     int32_t *ints, *ints_host; /* the batch's arrays: the backend's, and what is put there */
-    size_t int_bytes;
-    int32_t *picked; /* [max_out] tokens that the backend drew, its memory; NULL: it draws none */
-    int max_adjust;  /* of a batch's picks together */
+    int32_t *sampled; /* [max_out] tokens that the backend drew, its memory; NULL: it draws none */
+    int max_adjust;   /* of a batch's samples together */
     float *logits_host; /* NULL: the backend's memory is the host's */
     size_t logits_bytes;
     /* on the host */
     struct layer_step *steps; /* [n_layers], filled for those of the part */
     float *freq_host;
     struct tensor *runs; /* rows of tables with one frequency vector each */
-    struct tensor table_t[2], out_norm, chosen_t, logits_t, pick_t;
+    struct tensor table_t[2], out_norm, chosen_t, logits_t, sample_t;
     struct tensor words; /* embeddings before they are projected */
     struct linear head, proj_in, proj_out;
 };
+
+/* The sizes of a step's scratch: exactly what scratch_init allocates on a device that has the last
+ * layer (last) and samples tokens itself (samples). E_INVALID: limits that are out of range. */
+int scratch_measure(struct scratch_size *out, const struct hparams *hp, bool last, bool samples,
+                    const struct decoder_opt *opt, struct err *e);
+static inline uint64_t scratch_bytes(const struct scratch_size *z)
+{
+    return (uint64_t)z->float_bytes + z->int_bytes + z->chosen_bytes;
+}
 
 int scratch_init(struct scratch *s, const struct model *m, const struct part *part,
                  struct decoder_opt opt, struct err *e);

@@ -11,110 +11,24 @@
 #include <math.h>
 #include <stdio.h>
 
+/* A converted copy of a matrix. */
 struct owned {
-    struct owned *next;
+    struct owned *next; /* of the model's list; the entries are in its arena */
     void *p;
     size_t n;
-};
-
-/* A tensor that belongs to a row of the table. */
-struct found {
-    const struct source_tensor *t;
-    const struct tensor_row *r;
-    int layer;
-    int index; /* of those with a '#' in their name */
-    struct layout lay;
+    struct backend *be; /* allocated by it, as MEM_WEIGHTS; NULL: by mem_aligned */
 };
 
 struct loader {
     struct model *m;
     const struct source *src;
-    struct arena arena;
-    struct found *found;
-    int n_found, n_bad;
-    float *stage; /* the vectors, before they go to the backend */
+    const struct weight_list *list;
+    int n_bad;    /* tensors with numbers that are not finite */
+    float *stage; /* the vectors of a device, before they are put there */
     size_t n_stage;
 };
 
-/* ---- finding ---- */
-
-static int wrong_shape(const struct loader *ld, const struct found *f, const char *name,
-                       struct err *e)
-{
-    char want[64], have[128] = "[";
-    for (int i = 0; i < f->t->n_dims; i++) {
-        size_t n = strlen(have);
-        snprintf(have + n, sizeof have - n, "%s%lld", i ? ", " : "", (long long)f->t->dims[i]);
-    }
-    layout_text(&f->lay, want, sizeof want);
-    return err_set(e, E_FORMAT, "%s: tensor %s is %s], expected %s", source_path(ld->src), name,
-                   have, want);
-}
-
-static int check_found(const struct loader *ld, struct found *f, const char *name, struct err *e)
-{
-    bool flipped;
-
-    if (!layout_fits(&f->lay, f->t, &flipped) || (flipped && f->r->rows != DIM_VOCAB))
-        return wrong_shape(ld, f, name, e);
-    if (flipped) f->lay.turned = !f->lay.turned;
-    if (!layout_scales(&f->lay, ld->src, f->t))
-        return err_set(e, E_FORMAT, "%s: tensor %s has no scales of its shape beside it",
-                       source_path(ld->src), name);
-    if (!quant_can_decode(f->t->type) || (f->lay.turned && dtype_info((int)f->t->type)->quantized))
-        return err_set(e, E_UNSUPPORTED, "%s: tensor %s is %s, which is no weight type",
-                       source_path(ld->src), name, dtype_name((int)f->t->type));
-    return OK;
-}
-
-static int find_row(struct loader *ld, const struct tensor_row *r, int l, struct err *e)
-{
-    const struct hparams *hp = &ld->m->hp;
-    struct found f = { .r = r, .layer = l };
-    char name[256], want[64];
-    int rc;
-
-    if (!hparams_has(hp, r, l) || !hparams_name(hp, r, l, 0, hp->from, name, sizeof name))
-        return OK;
-    layout_of(&f.lay, hp, r, l, hp->from);
-    for (struct layout y = f.lay; f.index < y.tensors; f.index++, f.lay = y) {
-        hparams_name(hp, r, l, f.index, hp->from, name, sizeof name);
-        f.t = source_find(ld->src, name);
-        if (!f.t && f.index == 0 &&
-            (!hparams_needs(hp, r, l) || hparams_covered(hp, ld->src, r, l)))
-            return OK;
-        if (!f.t) {
-            layout_text(&f.lay, want, sizeof want);
-            return err_set(e, E_NOTFOUND, "%s: tensor %s is missing, expected %s",
-                           source_path(ld->src), name, want);
-        }
-        if ((rc = check_found(ld, &f, name, e)) != OK) return rc;
-        ld->found[ld->n_found++] = f;
-        ld->m->weight_bytes += f.t->bytes;
-        ld->m->n_params += (uint64_t)f.lay.count * (uint64_t)f.lay.rows * (uint64_t)f.lay.cols;
-    }
-    return OK;
-}
-
-static int find_all(struct loader *ld, struct err *e)
-{
-    const struct hparams *hp = &ld->m->hp;
-    const struct tensor_row *r;
-    size_t n_rows = 0;
-    int it = 0, rc;
-
-    while (arch_row(hp->info, &it)) n_rows++;
-    ld->found =
-        arena_array(&ld->arena, n_rows * (size_t)(hp->n_layers + 1) + source_n_tensors(ld->src),
-                    sizeof *ld->found);
-    for (int l = -1; l < hp->n_layers; l++)
-        for (it = 0, r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
-            if (row_in_layer(r) == (l >= 0) && (rc = find_row(ld, r, l < 0 ? 0 : l, e)) != OK)
-                return rc;
-    return OK;
-}
-
-static struct part *part_of(struct model *m, const struct found *f)
+static struct part *part_of(struct model *m, const struct weight_item *f)
 {
     if (row_in_layer(f->r)) return model_part(m, f->layer);
     return &m->parts[f->r->flags & ROW_FIRST ? 0 : m->n_parts - 1];
@@ -129,14 +43,14 @@ static bool all_finite(const float *p, int64_t n)
     return true;
 }
 
-static void warn_bad(struct loader *ld, const struct found *f)
+static void warn_bad(struct loader *ld, const struct weight_item *f)
 {
     if (ld->n_bad++ < 8)
         log_warn("%s: tensor %.*s holds NaN or Inf", source_path(ld->src), STR_ARG(f->t->name));
 }
 
 /* Small matrices whole, of large ones the first, middle and last row. */
-static void look_for_nan(struct loader *ld, const struct found *f)
+static void look_for_nan(struct loader *ld, const struct weight_item *f)
 {
     int64_t cols = f->t->dims[f->t->n_dims - 1], rows = 1;
     bool whole = f->t->bytes <= 65536;
@@ -161,37 +75,32 @@ static void look_for_nan(struct loader *ld, const struct found *f)
 
 /* ---- matrices ---- */
 
-static void *own(struct model *m, size_t n)
+/* Memory for a copy: the backend's where it is the host's own, so that it is counted there; plain
+ * host memory for a GPU, which uploads the copy. NULL: there is none. */
+static void *alloc_copy(struct model *m, struct backend *be, size_t n)
 {
-    struct owned *o;
-    void *p = mem_aligned(n);
-    if (!p) return NULL;
-    o = arena_new(&m->arena, struct owned);
-    *o = (struct owned){ m->owned, p, n };
-    m->owned = o;
-    return p;
+    struct owned *o = arena_new(&m->arena, struct owned);
+
+    if (!o) return NULL;
+    *o = (struct owned){ .next = m->owned, .n = n, .be = backend_is_host(be) ? be : NULL };
+    if (!o->be) o->p = mem_aligned(n);
+    else if (be->alloc(be, &o->p, n, MEM_WEIGHTS, NULL) != OK) o->p = NULL;
+    if (o->p) m->owned = o;
+    return o->p;
 }
 
-/* A part's own copy: rows in order, in a type the backend can read (its own, else F16 of blocks,
- * F32 of plain numbers). */
-static int copy_part(struct loader *ld, const struct found *f, int i, int part, struct weight *w,
-                     struct err *e)
+/* Copies a part of matrix i: rows in order, in a type the backend can read. */
+static int copy_part(struct loader *ld, const struct weight_item *f, int i, int part,
+                     struct weight *w, struct err *e)
 {
     struct backend *be = part_of(ld->m, f)->be;
-    enum dtype from = layout_type(&f->lay, f->t),
-               to = be->weight_supported(be, from) && quant_can_encode(from) ? from
-                    : dtype_info((int)from)->quantized                       ? DT_F16
-                                                                             : DT_F32;
-    int64_t rows = f->lay.part[part], cols = layout_cols(&f->lay, part);
     uint64_t bytes = 0;
+    enum dtype to = weight_copy_type(f, be, part, &bytes);
+    int64_t rows = f->lay.part[part];
     float *tmp = mem_array(layout_tmp(&f->lay), sizeof *tmp);
     char *dst = NULL;
 
-    if (f->lay.order == ORDER_KV_B && dtype_info((int)from)->quantized)
-        to = DT_F16; /* turned: by the number */
-    if (!dtype_row_bytes(to, (uint64_t)cols, &bytes))
-        to = DT_F32, bytes = (uint64_t)cols * sizeof *tmp;
-    if (tmp) dst = own(ld->m, (size_t)rows * bytes);
+    if (tmp) dst = alloc_copy(ld->m, be, (size_t)rows * bytes);
     for (int64_t r = 0; dst && r < rows; r += LAYOUT_ROWS) {
         int n = rows - r < LAYOUT_ROWS ? (int)(rows - r) : LAYOUT_ROWS;
         layout_read_rows(&f->lay, f->t, i, part, r, n, to, dst + (size_t)r * bytes, bytes, tmp);
@@ -206,16 +115,8 @@ static int copy_part(struct loader *ld, const struct found *f, int i, int part, 
     return OK;
 }
 
-/* Safetensors may begin a tensor at any byte; plain numbers want their own alignment. */
-static bool aligned(const struct source_tensor *t)
-{
-    const struct dtype_info *d = dtype_info((int)t->type);
-    size_t n = d->quantized ? 2 : (size_t)d->bytes;
-    return (uintptr_t)t->data % n == 0;
-}
-
-/* Where a part of matrix i goes. */
-static struct weight *place(struct model *m, const struct found *f, int i, int part)
+/* The model's struct weight for a part of matrix i. NULL: no memory for a list of experts. */
+static struct weight *weight_at(struct model *m, const struct weight_item *f, int i, int part)
 {
     char *base = row_in_layer(f->r) ? (char *)&m->layers[f->layer] : (char *)m;
     struct weight **list;
@@ -226,15 +127,13 @@ static struct weight *place(struct model *m, const struct found *f, int i, int p
     list = (struct weight **)(void *)(base + f->r->at + (size_t)part * sizeof(void *));
     if (!*list)
         *list = arena_array(&m->arena, (size_t)(f->lay.count * f->lay.tensors), sizeof **list);
-    return *list + f->index + i;
+    return *list ? *list + f->index + i : NULL;
 }
 
-static int load_matrix(struct loader *ld, const struct found *f, struct err *e)
+static int load_matrix(struct loader *ld, const struct weight_item *f, struct err *e)
 {
-    struct backend *be = part_of(ld->m, f)->be;
     const struct layout *y = &f->lay;
-    bool copy =
-        !be->weight_supported(be, layout_type(y, f->t)) || !aligned(f->t) || !layout_in_place(y);
+    bool copy = weight_is_copied(f, part_of(ld->m, f)->be);
     uint64_t row_bytes = 0;
     int rc;
 
@@ -243,9 +142,10 @@ static int load_matrix(struct loader *ld, const struct found *f, struct err *e)
     dtype_row_bytes(f->t->type, (uint64_t)y->cols, &row_bytes);
     for (int i = 0; i < y->count; i++)
         for (int p = 0; p < y->n_parts; p++) {
-            struct weight *w = place(ld->m, f, i, p);
+            struct weight *w = weight_at(ld->m, f, i, p);
             int64_t first = i * y->rows + layout_row(y, p, 0);
             int n = y->per_weight ? y->per_weight : 1;
+            if (!w) return err_nomem(e, "the list of experts");
             *w = (struct weight){ .type = f->t->type,
                                   .rows = (int)(y->part[p] / n),
                                   .cols = (int)layout_cols(y, p),
@@ -270,9 +170,7 @@ static void skip_positions(struct model *m)
 
 /* ---- vectors ---- */
 
-static size_t padded(int64_t n) { return ((size_t)n + 15) / 16 * 16; }
-
-static void load_scale(struct loader *ld, const struct found *f)
+static void load_scale(struct loader *ld, const struct weight_item *f)
 {
     float v;
     quant_decode(f->t->type, f->t->data, &v, 1);
@@ -280,7 +178,7 @@ static void load_scale(struct loader *ld, const struct found *f)
     memcpy((char *)&ld->m->layers[f->layer] + f->r->at, &v, sizeof v);
 }
 
-static void load_vector(struct loader *ld, const struct found *f, const struct part *to)
+static void load_vector(struct loader *ld, const struct weight_item *f, const struct part *to)
 {
     const struct hparams *hp = &ld->m->hp;
     const struct layout *y = &f->lay;
@@ -300,28 +198,17 @@ static void load_vector(struct loader *ld, const struct found *f, const struct p
         if (f->r->kind == ROW_Q_GATE && p == 1) ld->m->layers[f->layer].bg = there;
         else if (f->index == 0)
             memcpy(base + f->r->at + (size_t)p * sizeof there, &there, sizeof there);
-        if (f->index == y->tensors - 1) ld->n_stage += padded(all);
+        if (f->index == y->tensors - 1) ld->n_stage += weight_padded(all);
     }
 }
 
-static size_t vector_room(const struct found *f)
+static size_t count_floats(const struct loader *ld, const struct part *p)
 {
-    size_t n = 0;
+    size_t n = weights_made_floats(&ld->m->hp);
 
-    if (!row_is_vector(f->r) || f->index > 0) return 0;
-    for (int p = 0; p < f->lay.n_parts; p++)
-        n += padded(f->lay.part[p] * f->lay.count * f->lay.tensors);
-    return n;
-}
-
-static size_t n_floats(const struct loader *ld, const struct part *p)
-{
-    const struct hparams *hp = &ld->m->hp;
-    size_t n = hp->alibi != 0 ? padded(hp->layers[0].n_heads) : 0;
-
-    for (int i = 0; i < ld->n_found; i++)
-        if (part_of(ld->m, &ld->found[i]) == p) n += vector_room(&ld->found[i]);
-    for (int i = 0; i < hp->n_rope; i++) n += padded(hp->rope[i].n_rot / 2);
+    for (int i = 0; i < ld->list->n; i++)
+        if (part_of(ld->m, &ld->list->items[i]) == p)
+            n += weight_vector_floats(&ld->list->items[i]);
     return n;
 }
 
@@ -333,7 +220,7 @@ static void make_vectors(struct loader *ld, struct part *p)
     for (int i = 0; i < hp->n_rope; i++) {
         rotary_freq(&hp->rope[i], 0, ld->stage + ld->n_stage);
         p->rope_freq[i] = p->vectors + ld->n_stage;
-        ld->n_stage += padded(hp->rope[i].n_rot / 2);
+        ld->n_stage += weight_padded(hp->rope[i].n_rot / 2);
     }
     if (hp->alibi == 0) return;
     hparams_slopes(hp, hp->layers[0].n_heads, ld->stage + ld->n_stage);
@@ -343,7 +230,7 @@ static void make_vectors(struct loader *ld, struct part *p)
 /* All vectors of a part in one block of its device's memory. */
 static int load_vectors(struct loader *ld, struct part *p, struct err *e)
 {
-    size_t n = n_floats(ld, p);
+    size_t n = count_floats(ld, p);
     int rc;
 
     mem_free(ld->stage);
@@ -357,8 +244,8 @@ static int load_vectors(struct loader *ld, struct part *p, struct err *e)
         return rc;
     p->vector_bytes = n * sizeof(float);
 
-    for (int i = 0; i < ld->n_found; i++) {
-        const struct found *f = &ld->found[i];
+    for (int i = 0; i < ld->list->n; i++) {
+        const struct weight_item *f = &ld->list->items[i];
         if (part_of(ld->m, f) != p) continue;
         if (row_is_vector(f->r)) load_vector(ld, f, p);
         if (f->r->kind == ROW_SCALE) load_scale(ld, f);
@@ -450,14 +337,14 @@ static int check_latent(const struct loader *ld, struct err *e)
     return OK;
 }
 
-int weights_load(struct model *m, const struct source *src, struct err *e)
+int weights_load(struct model *m, const struct source *src, const struct weight_list *list,
+                 struct err *e)
 {
-    struct loader ld = { .m = m, .src = src };
+    struct loader ld = { .m = m, .src = src, .list = list };
     int rc;
 
-    if ((rc = find_all(&ld, e)) != OK) goto out;
-    for (int i = 0; i < ld.n_found; i++) {
-        const struct found *f = &ld.found[i];
+    for (int i = 0; i < list->n; i++) {
+        const struct weight_item *f = &list->items[i];
         if (row_is_vector(f->r) || f->r->kind == ROW_SCALE) continue;
         if ((rc = load_matrix(&ld, f, e)) != OK) goto out;
     }
@@ -469,7 +356,6 @@ int weights_load(struct model *m, const struct source *src, struct err *e)
     rc = put_weights(m, e);
 out:
     mem_free(ld.stage);
-    arena_release(&ld.arena);
     return rc;
 }
 
@@ -481,6 +367,8 @@ void weights_drop(struct model *m)
         if (p->vectors) p->be->free(p->be, p->vectors, p->vector_bytes, MEM_WEIGHTS);
         p->vectors = NULL;
     }
-    for (struct owned *o = m->owned; o; o = o->next) mem_free_aligned(o->p, o->n);
+    for (struct owned *o = m->owned; o; o = o->next)
+        if (o->be) o->be->free(o->be, o->p, o->n, MEM_WEIGHTS);
+        else mem_free_aligned(o->p, o->n);
     m->owned = NULL;
 }

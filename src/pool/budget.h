@@ -1,16 +1,21 @@
-/* budget.h - memory a model will take, told from its files before anything is loaded. */
+/* budget.h - the memory limit over all models of a pool. */
 #ifndef TERN_POOL_BUDGET_H
 #define TERN_POOL_BUDGET_H
 
-#include "engine/engine.h"
+#include "base/err.h"
 
+#include <stdint.h>
+
+struct loadplan;
+
+/* Memory of one model, in bytes, from its load plan. */
 struct budget {
-    uint64_t weights, kv, scratch; /* bytes; scratch is an estimate */
+    uint64_t weights, kv, scratch;
 };
 
-/* With what engine_open would make of opt. */
-int budget_plan(struct budget *out, const char *path, const struct engine_opt *opt, struct err *e);
-/* E_MEMORY with the numbers if so much beside `taken` is over the limit; 0: no limit. */
+struct budget budget_of(const struct loadplan *plan);
+/* E_MEMORY with the numbers if the model, beside `taken` bytes of others, exceeds the limit; limit
+ * 0: there is none. */
 int budget_check(const struct budget *b, uint64_t taken, uint64_t limit, struct err *e);
 static inline uint64_t budget_total(const struct budget *b)
 {

@@ -12,28 +12,10 @@
 #include "base/err.h"
 #include "base/rng.h"
 #include "kernel/samplerow.h"
+#include "sample/sampleopt.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-struct logit_bias {
-    int32_t id;
-    float bias;
-};
-
-struct sample_opt {
-    float temp;                           /* 0 (greedy) to 2 */
-    int top_k;                            /* 0: all */
-    float top_p;                          /* (0, 1]; 1: all */
-    float min_p;                          /* [0, 1); 0: all */
-    float typical;                        /* (0, 1]; 1: off */
-    float repeat_penalty;                 /* of what the prompt and the answer hold; > 0; 1: off */
-    int repeat_last;                      /* tokens it looks back on; 0: off, -1: all */
-    float freq_penalty, presence_penalty; /* of what the answer holds, all of it; [-2, 2]; 0: off */
-    uint64_t seed;
-    const struct logit_bias *bias; /* copied by sampler_open */
-    int n_bias;
-};
 
 /* temp 0.8, top_k 40, top_p 0.95, min_p 0.05, the rest off */
 struct sample_opt sample_defaults(void);

@@ -5,6 +5,7 @@
 
 #include "base/jsonw.h"
 #include "engine/engine.h"
+#include "engine/info.h"
 #include "pool/pool.h"
 #include "server/gpus.h"
 #include "server/metrics.h"
@@ -12,14 +13,16 @@
 
 struct device {
     const char *name, *detail;
-    struct backend_stats s; /* bytes and counts: sums over its models; init_ns: of the first */
+    struct engine_device s; /* bytes and counts: sums over its models; init_ns: of the first */
 };
 
 enum { DEVICES_MAX = SETTINGS_MODELS };
 
-static void add_stats(struct device *d, const struct backend_stats *s)
+static void add_stats(struct device *d, const struct engine_device *s)
 {
-    for (int k = 0; k < MEM_KINDS; k++) d->s.bytes[k] += s->bytes[k];
+    d->s.weight_bytes += s->weight_bytes;
+    d->s.kv_bytes += s->kv_bytes;
+    d->s.scratch_bytes += s->scratch_bytes;
     d->s.graph_bytes += s->graph_bytes;
     d->s.library_bytes += s->library_bytes;
     d->s.busy_ns += s->busy_ns;
@@ -31,15 +34,13 @@ static void add_stats(struct device *d, const struct backend_stats *s)
 }
 
 /* Adds the device to the list, or to its entry; returns the new length. */
-static int find_or_add_device(struct device *out, int n, const struct backend *be)
+static int find_or_add_device(struct device *out, int n, const struct engine_device *s)
 {
-    struct backend_stats s;
     int k = 0;
 
-    be->stats(be, &s);
-    while (k < n && strcmp(out[k].name, be->name) != 0) k++;
-    if (k < n) add_stats(&out[k], &s);
-    else if (n < DEVICES_MAX) out[n++] = (struct device){ be->name, be->detail, s };
+    while (k < n && strcmp(out[k].name, s->name) != 0) k++;
+    if (k < n) add_stats(&out[k], s);
+    else if (n < DEVICES_MAX) out[n++] = (struct device){ s->name, s->detail, *s };
     return n;
 }
 
@@ -51,9 +52,8 @@ static int collect_devices(struct server *v, struct device *out)
         struct engine_info info;
         if (!server_stats(v, i)) continue;
         engine_info(pool_at(v->pool, i)->engine, &info);
-        for (int k = 0; k < info.place->n_shares; k++)
-            if (info.place->shares[k].be->stats)
-                n = find_or_add_device(out, n, info.place->shares[k].be);
+        for (int k = 0; k < info.n_devices; k++)
+            if (info.device[k].counts) n = find_or_add_device(out, n, &info.device[k]);
     }
     return n;
 }
@@ -83,13 +83,13 @@ enum { KINDS = 8 };
 static const char *const kinds[KINDS] = { "weights",   "kv",    "scratch", "graphs",
                                           "libraries", "other", "free",    "total" };
 
-static void split_by_kind(const struct backend_stats *s, uint64_t out[KINDS])
+static void split_by_kind(const struct engine_device *s, uint64_t out[KINDS])
 {
     uint64_t used = s->total_bytes > s->free_bytes ? s->total_bytes - s->free_bytes : 0, ours = 0;
 
-    out[0] = s->bytes[MEM_WEIGHTS];
-    out[1] = s->bytes[MEM_KV];
-    out[2] = s->bytes[MEM_SCRATCH];
+    out[0] = s->weight_bytes;
+    out[1] = s->kv_bytes;
+    out[2] = s->scratch_bytes;
     out[3] = s->graph_bytes;
     out[4] = s->library_bytes;
     for (int i = 0; i < 5; i++) ours += out[i];

@@ -9,6 +9,7 @@
 #include "base/jsonw.h"
 #include "base/log.h"
 #include "engine/engine.h"
+#include "engine/stats.h"
 #include "net/http.h"
 #include "pool/pool.h"
 #include "server/devices.h"

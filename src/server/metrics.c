@@ -6,6 +6,8 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "engine/info.h"
+#include "engine/stats.h"
 #include "net/http.h"
 #include "pool/pool.h"
 #include "server/devices.h"
@@ -167,12 +169,13 @@ static void write_memory(struct server *v, struct buf *out)
 
     for (int k = 0; k < pool_n(v->pool); k++) {
         struct engine_info info;
+        const struct engine_device *last;
         uint64_t bytes[4];
         if (!server_stats(v, k)) continue;
         engine_info(pool_at(v->pool, k)->engine, &info);
-        bytes[0] = info.weight_bytes, bytes[1] = info.kv_bytes, bytes[2] = info.scratch_bytes,
-        bytes[3] = 0;
-        for (int i = 0; i < MEM_KINDS; i++) bytes[3] += info.device.bytes[i];
+        last = engine_info_last(&info);
+        bytes[0] = info.weight_bytes, bytes[1] = info.kv_bytes, bytes[2] = info.scratch_bytes;
+        bytes[3] = last->weight_bytes + last->kv_bytes + last->scratch_bytes;
         for (int i = 0; i < 4; i++, help = NULL) {
             buf_clear(&b);
             write_model_label(v, k, &b);
@@ -216,7 +219,8 @@ static void write_load_phases(struct server *v, struct buf *out)
         struct engine_info info;
         if (!server_stats(v, k)) continue;
         engine_info(pool_at(v->pool, k)->engine, &info);
-        uint64_t ns[] = { info.device.read_ns, info.device.pack_ns, info.device.upload_ns };
+        const struct engine_device *last = engine_info_last(&info);
+        uint64_t ns[] = { last->read_ns, last->pack_ns, last->upload_ns };
         for (int i = 0; i < 3; i++, help = NULL) {
             buf_clear(&b);
             write_model_label(v, k, &b);

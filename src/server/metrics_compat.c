@@ -2,6 +2,8 @@
  * and routers that expect those. */
 #include "base/stat.h"
 #include "engine/engine.h"
+#include "engine/info.h"
+#include "engine/stats.h"
 #include "pool/pool.h"
 #include "server/metrics.h"
 #include "server/server_impl.h"
@@ -105,7 +107,7 @@ static void write_vllm_cache(struct server *v, struct buf *out)
         buf_printf(&b,
                    ",block_size=\"%d\",num_gpu_blocks=\"%d\",cache_dtype=\"%s\",enable_prefix_"
                    "caching=\"%s\"",
-                   KV_BLOCK, info.n_blocks, dtype_name((int)info.opt.kv_type),
+                   info.block_tokens, info.n_blocks, info.kv_type,
                    info.opt.no_prefix ? "False" : "True");
         stat_gauge(out, "vllm:cache_config_info", metrics_labels(&b, out), help, 1);
         help = NULL;

@@ -224,24 +224,23 @@ static int open_pool(struct server *v, struct err *e)
                           .arg = v };
 
     for (int i = 0; i < s->n_aliases; i++) aliases[i] = s->aliases[i];
-    o.engine = (struct engine_opt){
-        .backend = { .device = s->gpu_layers == 0 && !s->vram_only ? "cpu" : s->device,
-                     .n_threads = (int)s->threads,
-                     .gpu_layers = s->gpu_layers > 0 ? (int)s->gpu_layers : 0,
-                     .vram_only = s->vram_only },
-        .n_ctx = (int)s->ctx,
-        .kv_tokens = (int)s->kv_tokens,
-        .max_batch = (int)s->max_batch,
-        .max_seqs = (int)s->max_seqs,
-        .max_requests = (int)s->max_requests,
-        .max_queue_tokens = (int)s->max_queue_tokens,
-        .kv_type = dtype_by_name(str_c(s->kv_type)),
-        .kv_overcommit = s->kv_overcommit,
-        .step_ms = (int)s->step_ms,
-        .stretch = s->stretch,
-        .age_ms = (int)s->age_ms,
-        .no_prefix = !s->prefix_cache
-    };
+    o.engine =
+        (struct engine_opt){ .device = s->gpu_layers == 0 && !s->vram_only ? "cpu" : s->device,
+                             .n_threads = (int)s->threads,
+                             .gpu_layers = s->gpu_layers > 0 ? (int)s->gpu_layers : 0,
+                             .vram_only = s->vram_only,
+                             .n_ctx = (int)s->ctx,
+                             .kv_tokens = (int)s->kv_tokens,
+                             .max_batch = (int)s->max_batch,
+                             .max_seqs = (int)s->max_seqs,
+                             .max_requests = (int)s->max_requests,
+                             .max_queue_tokens = (int)s->max_queue_tokens,
+                             .kv_type = dtype_by_name(str_c(s->kv_type)),
+                             .kv_overcommit = s->kv_overcommit,
+                             .step_ms = (int)s->step_ms,
+                             .stretch = s->stretch,
+                             .age_ms = (int)s->age_ms,
+                             .no_prefix = !s->prefix_cache };
     return pool_open(&v->pool, &o, e);
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "engine/engine.h"
+#include "engine/info.h"
 #include "net/http.h"
 #include "pool/pool.h"
 #include "server/auth.h"
@@ -48,19 +49,15 @@ void startlog_server(const struct server *v)
 void startlog_model(const struct pool_model *m)
 {
     struct engine_info i;
-    struct buf devices = { 0 };
 
     engine_info(m->engine, &i);
-    place_describe(i.place, &devices);
     log_info("model '%s' (%s): %s, %.1f M parameters; memory: weights %.1f MiB, KV cache %.1f MiB "
              "(%d blocks of %d tokens, %s), scratch %.1f MiB",
-             m->id, m->path, i.model->hp.arch, (double)i.model->n_params / 1e6, mib(i.weight_bytes),
-             mib(i.kv_bytes), i.n_blocks, KV_BLOCK, dtype_name((int)i.opt.kv_type),
-             mib(i.scratch_bytes));
+             m->id, m->path, i.arch, (double)i.n_params / 1e6, mib(i.weight_bytes), mib(i.kv_bytes),
+             i.n_blocks, i.block_tokens, i.kv_type, mib(i.scratch_bytes));
     log_info(
         "model '%s': context of %d tokens, %d sequences at once, %d tokens per step, at most %d "
         "requests and %d prompt tokens queued; %s; loaded in %.0f ms, warmed up in %.0f ms",
         m->id, i.opt.n_ctx, i.opt.max_seqs, i.opt.max_batch, i.opt.max_requests,
-        i.opt.max_queue_tokens, buf_cstr(&devices), m->load_ms, m->warm_ms);
-    buf_release(&devices);
+        i.opt.max_queue_tokens, i.devices, m->load_ms, m->warm_ms);
 }

@@ -4,8 +4,11 @@
 #include "base/clock.h"
 #include "base/jsonw.h"
 #include "engine/engine.h"
+#include "engine/info.h"
+#include "engine/stats.h"
 #include "net/http.h"
 #include "pool/pool.h"
+#include "pool/prompter.h"
 #include "server/devices.h"
 #include "server/gpus.h"
 #include "server/metrics.h"
@@ -103,13 +106,13 @@ static void write_model_memory(struct jsonw *w, const struct engine_info *i)
     jsonw_end(w);
 }
 
-static void write_kv_blocks(struct jsonw *w, const struct engine_stats *s)
+static void write_kv_blocks(struct jsonw *w, int block_tokens, const struct engine_stats *s)
 {
     int64_t used = s ? gauge_get(&s->kv_used) : 0, idle = s ? gauge_get(&s->kv_idle) : 0;
     int64_t all = s ? gauge_get(&s->kv_total) : 0;
 
     open_object(w, "kv");
-    write_int(w, "block_tokens", KV_BLOCK);
+    write_int(w, "block_tokens", block_tokens);
     write_int(w, "used", used);
     write_int(w, "idle", idle);
     write_int(w, "free", all > used + idle ? all - used - idle : 0);
@@ -142,8 +145,12 @@ static void write_model(struct jsonw *w, struct server *v, int index)
     int state = atomic_load_explicit(&m->state, memory_order_acquire);
     const struct engine_stats *s = server_stats(v, index);
     struct engine_info i = { 0 };
+    const struct engine_device *last = &i.device[0];
 
-    if (s) engine_info(m->engine, &i);
+    if (s) {
+        engine_info(m->engine, &i);
+        last = engine_info_last(&i);
+    }
     jsonw_obj(w);
     write_text(w, "id", m->id);
     write_text(w, "path", m->path);
@@ -151,32 +158,32 @@ static void write_model(struct jsonw *w, struct server *v, int index)
     write_text(w, "error", state == POOL_FAILED ? m->err.msg : "");
     write_num(w, "load_ms", s ? round3(m->load_ms) : 0);
     open_object(w, "load_phases");
-    write_num(w, "read_ms", round3((double)i.device.read_ns / 1e6));
-    write_num(w, "repack_ms", round3((double)i.device.pack_ns / 1e6));
-    write_num(w, "upload_ms", round3((double)i.device.upload_ns / 1e6));
+    write_num(w, "read_ms", round3((double)last->read_ns / 1e6));
+    write_num(w, "repack_ms", round3((double)last->pack_ns / 1e6));
+    write_num(w, "upload_ms", round3((double)last->upload_ns / 1e6));
     jsonw_end(w);
     write_num(w, "warm_ms", s ? round3(m->warm_ms) : 0);
-    write_text(w, "arch", s ? i.model->hp.arch : "");
+    write_text(w, "arch", s ? i.arch : "");
     write_text(w, "task", s ? i.task : "");
-    write_int(w, "parameters", s ? (int64_t)i.model->n_params : 0);
-    write_int(w, "vocab", s ? i.model->hp.n_vocab : 0);
-    write_text(w, "chat_form", !s ? "" : m->chat ? "template" : chatform_name(m->form));
-    write_text(w, "device", s ? place_last(i.place)->name : "");
-    write_text(w, "device_detail", s ? place_last(i.place)->detail : "");
+    write_int(w, "parameters", (int64_t)i.n_params);
+    write_int(w, "vocab", i.n_vocab);
+    write_text(w, "chat_form", !s ? "" : m->prompter ? prompter_name(m->prompter) : "none");
+    write_text(w, "device", s ? last->name : "");
+    write_text(w, "device_detail", s ? last->detail : "");
     jsonw_key(w, "devices"), jsonw_arr(w);
-    for (int k = 0; s && k < i.place->n_shares; k++) {
-        const struct backend_share *d = &i.place->shares[k];
+    for (int k = 0; k < i.n_devices; k++) {
+        const struct engine_device *d = &i.device[k];
         jsonw_obj(w);
-        write_text(w, "name", d->be->name);
-        write_text(w, "detail", d->be->detail);
+        write_text(w, "name", d->name);
+        write_text(w, "detail", d->detail);
         write_int(w, "layers", d->n_layers);
         jsonw_end(w);
     }
     jsonw_end(w);
     write_int(w, "context", i.opt.n_ctx);
-    write_text(w, "kv_type", s ? dtype_name((int)i.opt.kv_type) : "");
+    write_text(w, "kv_type", s ? i.kv_type : "");
     write_model_memory(w, &i);
-    write_kv_blocks(w, s);
+    write_kv_blocks(w, i.block_tokens, s);
     write_effective(w, &i.opt);
     write_int(w, "running", s ? gauge_get(&s->running) : 0);
     write_int(w, "waiting", s ? gauge_get(&s->waiting) : 0);

@@ -69,7 +69,7 @@ def test_what_is_wrong_is_named():
     a = ask("POST", "/v1/embeddings", {"model": "classify", "input": "x"})
     assert a.status == 400 and "/v1/classify" in a.error["message"]
     a = ask("POST", "/v1/completions", {"model": "embed", "prompt": "x"})
-    assert a.status == 400 and "writes no text" in a.error["message"]
+    assert a.status == 400 and "generates no text" in a.error["message"]
     a = embed(input="a " * 60)
     assert a.status == 400 and a.error["code"] == "context_exceeded"
 

@@ -67,7 +67,7 @@ static void open_pool(void)
     o.engine.n_ctx = 512;
     o.engine.max_seqs = 2;
     o.engine.manual = true;
-    o.engine.backend.n_threads = 1;
+    o.engine.n_threads = 1;
     if (pool_open(&w.v.pool, &o, &e) != OK) fail_msg("%s", e.msg);
     while (pool_n_loaded(w.v.pool) < 1) usleep(1000);
     if (!pool_is_ready(w.v.pool)) fail_msg("%s", pool_at(w.v.pool, 0)->err.msg);

@@ -4,14 +4,15 @@
 #include "encoder_world.h"
 
 #include "engine/engine.h"
+#include "engine/info.h"
+#include "engine/request.h"
+#include "engine/stats.h"
 
 static struct engine *open_on(const char *device, const char *path)
 {
-    struct engine_opt o = { .backend = { .device = device },
-                            .n_ctx = 64,
-                            .max_seqs = 8,
-                            .kv_type = DT_NONE,
-                            .manual = true };
+    struct engine_opt o = {
+        .device = device, .n_ctx = 64, .max_seqs = 8, .kv_type = DT_NONE, .manual = true
+    };
     struct engine *g = NULL;
     struct err e = { 0 };
 

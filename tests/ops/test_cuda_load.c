@@ -7,6 +7,9 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "engine/info.h"
+#include "engine/request.h"
+#include "engine/stats.h"
 
 #include <time.h>
 
@@ -18,7 +21,7 @@ static const char *model(void)
 
 static struct engine_opt options(void)
 {
-    return (struct engine_opt){ .backend = { .device = "cuda" },
+    return (struct engine_opt){ .device = "cuda",
                                 .n_ctx = 4096,
                                 .kv_tokens = 8192,
                                 .max_seqs = 4,
@@ -215,7 +218,7 @@ static void the_others_of_a_step_go_on(void **state)
 
 static void the_device_tells_what_it_does(void **state)
 {
-    struct backend_stats a, b;
+    struct engine_device a, b;
     struct engine_info info;
     struct engine *g;
     struct request *r;
@@ -226,10 +229,10 @@ static void the_device_tells_what_it_does(void **state)
     backend_close(cuda_open());
     g = open_engine(options());
     engine_info(g, &info);
-    a = info.device;
+    a = info.device[info.n_devices - 1];
     assert_true(a.init_ns > 0 && a.read_ns + a.pack_ns + a.upload_ns > 0);
-    assert_true(a.bytes[MEM_WEIGHTS] > 0 && a.bytes[MEM_KV] == info.kv_bytes &&
-                a.bytes[MEM_SCRATCH] > 0);
+    assert_true(a.weight_bytes > 0 && a.kv_bytes == info.kv_bytes &&
+                a.scratch_bytes == info.scratch_bytes);
     assert_true(a.total_bytes > a.free_bytes && a.free_bytes > 0);
     r = ask(512, 64);
     start = clock_ns();
@@ -237,7 +240,7 @@ static void the_device_tells_what_it_does(void **state)
     assert_int_equal(wait_end(r), FINISH_LENGTH);
     start = clock_ns() - start;
     engine_info(g, &info);
-    b = info.device;
+    b = info.device[info.n_devices - 1];
     print_message("init %.0f ms; load: read %.0f, repack %.0f, upload %.0f ms; busy %.1f%% of %.1f "
                   "ms; %llu steps, %llu "
                   "graphs of %llu KiB, %llu replays; libraries %llu MiB\n",

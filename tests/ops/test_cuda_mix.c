@@ -3,7 +3,7 @@
 #include "cuda_cache.h"
 #include "cuda_pair.h"
 
-#include "kv/state.h"
+#include "kv/statestore.h"
 
 /* ---- runs of sequences: the next chunk of some, in changing order ---- */
 
@@ -11,7 +11,7 @@ enum { TEXTS = 6, MAX_TEXT = 130 };
 static const int texts[TEXTS] = { MAX_TEXT, 1, 17, 70, 2, 40 };
 
 struct world {
-    struct state_pool *pc, *pg;
+    struct state_store *pc, *pg;
     struct stateview c, g;
     int slot[TEXTS], done[TEXTS];
     struct state_run runs[TEXTS], *there;
@@ -36,15 +36,12 @@ static void world_open(struct world *w, struct stateshape shape)
     struct err e = { 0 };
 
     *w = (struct world){ 0 };
-    if (state_pool_open(&w->pc, &(struct backend_share){ ref, 2 }, 1, layers, TEXTS + 1, &e) !=
+    if (state_store_open(&w->pc, &(struct backend_share){ ref, 2 }, 1, layers, TEXTS + 1, &e) !=
             OK ||
-        state_pool_open(&w->pg, &(struct backend_share){ gpu, 2 }, 1, layers, TEXTS + 1, &e) != OK)
+        state_store_open(&w->pg, &(struct backend_share){ gpu, 2 }, 1, layers, TEXTS + 1, &e) != OK)
         fail_msg("%s", e.msg);
-    state_view(w->pc, &w->c), state_view(w->pg, &w->g);
-    for (int s = 0; s < TEXTS; s++) {
-        w->slot[s] = state_get(w->pc);
-        assert_int_equal(state_get(w->pg), w->slot[s]);
-    }
+    state_store_view(w->pc, &w->c), state_store_view(w->pg, &w->g);
+    for (int s = 0; s < TEXTS; s++) w->slot[s] = TEXTS - s;
     if (shape.rec) poison(gpu, w->g.layers[1].rec, w->g.layers[1].rec_floats * (TEXTS + 1));
     if (w->g.layers[1].conv)
         poison(gpu, w->g.layers[1].conv, w->g.layers[1].conv_floats * (TEXTS + 1));
@@ -100,7 +97,7 @@ static void world_close(struct world *w, const char *what, int conv, int rec, do
                         tol);
     }
     gpu->free(gpu, w->there, sizeof w->runs, MEM_SCRATCH);
-    state_pool_close(w->pc), state_pool_close(w->pg);
+    state_store_close(w->pc), state_store_close(w->pg);
 }
 
 /* ---- convolution ---- */
@@ -271,28 +268,28 @@ static void a_state_is_copied_on_the_device(void **state)
 {
     enum { CONV = 3 * 20, REC = 100 };
     struct stateshape shape = { 3, 20, REC };
-    struct state_pool *p = NULL;
+    struct state_store *p = NULL;
     struct stateview v;
     float conv[CONV], rec[REC], got[REC] = { 0 };
     struct err e = { 0 };
     (void)state;
     need_gpu();
-    if (state_pool_open(&p, &(struct backend_share){ gpu, 1 }, 1, &shape, 3, &e) != OK)
+    if (state_store_open(&p, &(struct backend_share){ gpu, 1 }, 1, &shape, 3, &e) != OK)
         fail_msg("%s", e.msg);
-    state_view(p, &v);
+    state_store_view(p, &v);
     for (int i = 0; i < CONV; i++) conv[i] = rng_normal(&rng);
     for (int i = 0; i < REC; i++) rec[i] = rng_normal(&rng);
-    int from = state_get(p), to = state_get(p);
+    int from = 2, to = 0;
     gpu->put(gpu, v.layers[0].conv + (size_t)from * v.layers[0].conv_floats, conv, sizeof conv);
     gpu->put(gpu, v.layers[0].rec + (size_t)from * v.layers[0].rec_floats, rec, sizeof rec);
-    state_copy(p, to, from);
+    state_store_copy(p, to, from);
     gpu->get(gpu, got, v.layers[0].rec + (size_t)to * v.layers[0].rec_floats, sizeof rec);
     done(gpu);
     assert_memory_equal(got, rec, sizeof rec);
     gpu->get(gpu, got, v.layers[0].conv + (size_t)to * v.layers[0].conv_floats, sizeof conv);
     done(gpu);
     assert_memory_equal(got, conv, sizeof conv);
-    state_pool_close(p);
+    state_store_close(p);
 }
 
 static void a_state_that_does_not_fit_is_told_of(void **state)

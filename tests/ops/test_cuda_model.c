@@ -2,6 +2,7 @@
  * no memory in a step. */
 #include "cuda_world.h"
 #include "encoder_world.h"
+#include "open_model.h"
 
 #include "kv/chain.h"
 #include "model/decoder.h"
@@ -13,9 +14,10 @@ enum { MAX_TOKENS = 128, MAX_SEQS = 4, N_BLOCKS = 96, TABLE = 20 };
 struct world {
     struct source *src;
     struct backend *be;
+    struct arena arena;
     struct model *m;
     struct block_pool *pool;
-    struct decoder *dec;
+    struct runner *dec;
     struct chain chain[MAX_SEQS];
     int len[MAX_SEQS];
 };
@@ -38,25 +40,30 @@ static int share_out(struct backend_share out[2], struct backend *be, struct bac
 /* False: a model that tern does not run, or not on this device. */
 static bool world_open(struct world *w, const char *path, struct backend *be, struct backend *host)
 {
-    struct decoder_opt opt = { MAX_TOKENS, MAX_SEQS, TABLE, MAX_TOKENS };
+    struct decoder_opt opt = { .max_tokens = MAX_TOKENS,
+                               .max_seqs = MAX_SEQS,
+                               .max_table = TABLE,
+                               .max_out = MAX_TOKENS,
+                               .n_blocks = N_BLOCKS,
+                               .kv_type = DT_F16 };
     struct err e = { 0 };
     struct backend_share shares[2];
     int n = 0;
 
     *w = (struct world){ .be = be };
     if (source_open(&w->src, path, &e) == OK) n = share_out(shares, be, host, w->src, &e);
-    if (n == 0 || model_open_over(&w->m, w->src, shares, n, &e) != OK) {
+    if (n == 0 || open_model_over(&w->m, &w->arena, w->src, shares, n, &e) != OK) {
         if (e.code != E_UNSUPPORTED) fail_msg("%s: %s", path, e.msg);
         if (strcmp(be->name, "cpu") != 0) print_message("%s\n", e.msg);
+        arena_release(&w->arena);
         source_close(w->src);
         return false;
     }
-    if (block_pool_open_over(&w->pool, shares, n, model_kvshape(w->m), DT_F16, N_BLOCKS, &e) !=
-            OK ||
-        decoder_open(&w->dec, w->m, w->pool, opt, &e) != OK)
+    if (block_pool_open(&w->pool, N_BLOCKS, &e) != OK ||
+        decoder_open(&w->dec, w->m, &opt, &e) != OK)
         fail_msg("%s: %s", path, e.msg);
     for (int i = 0; i < MAX_SEQS; i++) {
-        chain_init(&w->chain[i], TABLE * KV_BLOCK);
+        assert_true(chain_init(&w->chain[i], TABLE * KV_BLOCK));
         assert_true(chain_reserve(&w->chain[i], w->pool, TABLE * KV_BLOCK));
     }
     return true;
@@ -65,9 +72,10 @@ static bool world_open(struct world *w, const char *path, struct backend *be, st
 static void world_close(struct world *w)
 {
     for (int i = 0; i < MAX_SEQS; i++) chain_release(&w->chain[i], w->pool);
-    decoder_close(w->dec);
+    runner_close(w->dec);
     block_pool_close(w->pool);
     model_close(w->m);
+    arena_release(&w->arena);
     assert_int_equal(w->be->used_bytes[MEM_WEIGHTS], 0);
     assert_int_equal(w->be->used_bytes[MEM_KV], 0);
     source_close(w->src);
@@ -102,7 +110,7 @@ static const float *step(struct world *w, const int n[MAX_SEQS], uint64_t seed, 
         if (!again) w->len[s] += n[s];
     }
     b.n_out = b.n_tokens;
-    if (decoder_run(w->dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
+    if (runner_run(w->dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
     return logits;
 }
 
@@ -301,7 +309,7 @@ static void texts(struct world *w, const int n[MAX_SEQS], uint64_t seed, float *
         }
     }
     b.n_hidden = b.n_tokens;
-    if (decoder_run(w->dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
+    if (runner_run(w->dec, &b, &logits, &e) != OK) fail_msg("%s", e.msg);
 }
 
 static double compare_texts(const char *path, bool split)

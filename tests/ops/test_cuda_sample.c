@@ -3,6 +3,9 @@
 #include "cuda_world.h"
 
 #include "engine/engine.h"
+#include "engine/info.h"
+#include "engine/request.h"
+#include "engine/stats.h"
 #include "sample/sampler.h"
 
 #include <string.h>
@@ -244,7 +247,7 @@ static void run(struct engine *g, struct asked *a, int n)
 static void the_engine_gives_the_tokens_the_host_would_pick(void **state)
 {
     enum { PAIRS = 8 };
-    struct engine_opt o = { .backend = { .device = "cuda" },
+    struct engine_opt o = { .device = "cuda",
                             .n_ctx = 256,
                             .max_seqs = 16,
                             .kv_type = DT_NONE,

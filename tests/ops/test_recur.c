@@ -7,7 +7,7 @@
 #include "kernel/backend.h"
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/recur.h"
-#include "kv/state.h"
+#include "kv/statestore.h"
 
 #include <math.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static void near(const char *what, const float *got, const float *want, int n, d
 
 struct world {
     struct backend *be;
-    struct state_pool *pool;
+    struct state_store *pool;
     struct stateview view;
     int slot[SEQS], done[SEQS];
     struct state_run runs[SEQS];
@@ -57,12 +57,12 @@ static void world_open(struct world *w, const char *set, int n_threads, struct s
     if (backend_open(&w->be, &(struct backend_opt){ .n_threads = n_threads }, &e) != OK)
         fail_msg("%s", e.msg);
     cpu_of(w->be)->recur = recur_by_name(set);
-    if (state_pool_open(&w->pool, &(struct backend_share){ w->be, 2 }, 1,
-                        (struct stateshape[]){ { 0 }, shape }, SEQS + 1, &e) != OK)
+    if (state_store_open(&w->pool, &(struct backend_share){ w->be, 2 }, 1,
+                         (struct stateshape[]){ { 0 }, shape }, SEQS + 1, &e) != OK)
         fail_msg("%s", e.msg);
-    state_view(w->pool, &w->view);
+    state_store_view(w->pool, &w->view);
     for (int s = 0; s < SEQS; s++) {
-        w->slot[s] = state_get(w->pool);
+        w->slot[s] = SEQS - s;
         if (shape.rec)
             memset(w->view.layers[1].rec + (size_t)w->slot[s] * w->view.layers[1].rec_floats, 0x55,
                    64);
@@ -74,7 +74,7 @@ static void world_close(struct world *w)
 {
     struct err e = { 0 };
     if (w->be->sync(w->be, &e) != OK) fail_msg("%s", e.msg);
-    state_pool_close(w->pool);
+    state_store_close(w->pool);
     backend_close(w->be);
 }
 

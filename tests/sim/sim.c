@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { CHECK_EVERY = 64 }; /* steps: the check looks at every block against every other */
+
 /* ---- the model ---- */
 
 static uint64_t sim_mix(uint64_t h, uint64_t w)
@@ -21,9 +23,7 @@ static int32_t sim_pick(uint64_t sum) { return (int32_t)(sim_mix(sum, 77) % 5000
 
 static uint64_t *sim_cell(const struct sim *s, const struct chain *c, int pos)
 {
-    const struct kvlayer *l = &s->kv.layers[0];
-    char *block = (char *)l->k + (size_t)c->blocks[pos / KV_BLOCK] * l->k_block_bytes;
-    return (uint64_t *)(void *)block + pos % KV_BLOCK;
+    return s->cells + (size_t)c->blocks[pos / KV_BLOCK] * KV_BLOCK + pos % KV_BLOCK;
 }
 
 static void sim_compute(struct sim *s, struct sim_seq *q, int n)
@@ -58,18 +58,16 @@ void sim_expect_text(const struct sim *s, int seq)
 
 struct sim *sim_open(struct sim_opt opt)
 {
-    static const struct kvshape shape[] = { { 1, 4, 4, false } };
     struct sim *s = mem_new(struct sim);
     s->opt = opt;
     if (!opt.n_blocks) s->opt.n_blocks = 512;
     if (!opt.step_tokens) s->opt.step_tokens = 512;
     if (!opt.max_seqs) s->opt.max_seqs = 16;
     if (opt.cost.step_ns <= 0) s->opt.cost = (struct sched_cost){ 10e6, 0.5e6, 1e6 };
-    assert_int_equal(
-        backend_open(&s->be, &(struct backend_opt){ .n_threads = 1, .reference = true }, NULL), OK);
-    assert_int_equal(block_pool_open(&s->pool, s->be, shape, 1, DT_F32, s->opt.n_blocks, NULL), OK);
+    s->cells = mem_array((size_t)s->opt.n_blocks * KV_BLOCK, sizeof *s->cells);
+    assert_non_null(s->cells);
+    assert_int_equal(block_pool_open(&s->pool, s->opt.n_blocks, NULL), OK);
     if (!opt.no_prefix) assert_int_equal(prefix_open(&s->prefix, s->pool, NULL), OK);
-    block_view(s->pool, &s->kv);
     s->now_ns = 5000000000u;
     return s;
 }
@@ -85,7 +83,7 @@ void sim_close(struct sim *s)
     assert_int_equal(block_n_free(s->pool), s->opt.n_blocks);
     prefix_close(s->prefix);
     block_pool_close(s->pool);
-    backend_close(s->be);
+    mem_free(s->cells);
     for (int i = 0; i < s->n_seqs; i++) mem_free(s->seqs[i].tokens);
     mem_free(s->seqs);
     mem_free(s->alive);
@@ -120,7 +118,7 @@ int sim_add(struct sim *s, struct sim_req req)
     q->tokens = mem_array((size_t)(req.n_prompt + req.n_decode), sizeof *q->tokens);
     for (int i = 0; i < req.n_prompt; i++)
         q->tokens[i] = sim_pick(sim_mix(i < req.n_common ? req.common : seed, (uint64_t)i));
-    chain_init(&q->chain, req.n_prompt + req.n_decode);
+    assert_true(chain_init(&q->chain, req.n_prompt + req.n_decode));
     s->alive[s->n_alive++] = s->n_seqs;
     return s->n_seqs++;
 }
@@ -171,7 +169,8 @@ static struct sched_in sim_look(struct sim *s)
         if (!s->prefix) continue;
         v->n_shared = q->chain.n - prefix_n_gain(s->prefix, &q->chain);
         if (v->waiting)
-            v->n_hit = prefix_look(s->prefix, q->req.salt, q->tokens, q->n_tokens, &v->n_hit_used);
+            v->n_hit =
+                prefix_lookup(s->prefix, q->req.salt, q->tokens, q->n_tokens, &v->n_hit_used);
     }
     return (struct sched_in){ .opt = { .max_tokens = s->opt.step_tokens,
                                        .max_seqs = s->opt.max_seqs,
@@ -296,18 +295,32 @@ static void sim_carry_out(struct sim *s, const int *who, const struct sched_plan
     }
 }
 
+/* References are those of the sequences and the prefix cache, and no others. */
+static void sim_check_blocks(const struct sim *s)
+{
+    int32_t *uses = mem_array((size_t)s->opt.n_blocks, sizeof *uses);
+    struct err e = { 0 };
+    for (int i = 0; i < s->n_alive; i++) chain_count_uses(&s->seqs[s->alive[i]].chain, uses);
+    if (s->prefix) prefix_count_uses(s->prefix, uses);
+    if ((s->prefix && prefix_check(s->prefix, &e) != OK) || block_check(s->pool, uses, &e) != OK)
+        fail_msg("%s", e.msg);
+    mem_free(uses);
+}
+
 bool sim_step(struct sim *s)
 {
     struct sched_in in;
+    struct err e = { 0 };
     int *who;
     if (s->n_alive == 0) return false;
     in = sim_look(s);
     who = mem_dup(s->alive, (size_t)s->n_alive * sizeof *who);
     sched_plan(&in, &s->plan, s->order);
+    if (sched_check(&in, &s->plan, &e) != OK) fail_msg("%s", e.msg);
     sim_check(s, in.n_free);
     sim_carry_out(s, who, &s->plan);
     if (s->plan.stuck >= 0) sim_end(s, who[s->plan.stuck], SIM_STUCK);
-    s->n_steps++;
+    if (s->n_steps++ % CHECK_EVERY == 0) sim_check_blocks(s);
     mem_free(who);
     return true;
 }

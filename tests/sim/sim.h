@@ -53,11 +53,10 @@ struct sim_seq {
 
 struct sim {
     struct sim_opt opt;
-    struct backend *be;
+    uint64_t *cells; /* [n_blocks][KV_BLOCK] what a block holds of each token */
     struct block_pool *pool;
     struct prefix *prefix; /* NULL: opt.no_prefix */
-    struct kvview kv;
-    struct sim_seq *seqs; /* all that ever came */
+    struct sim_seq *seqs;  /* all that ever came */
     int n_seqs, cap;
     int *alive, n_alive; /* waiting and running */
     uint64_t now_ns, served[SIM_TENANTS];

@@ -1,51 +1,49 @@
-#include "engine/chatform.h"
+#include "pool/chatform.h"
 
 #include "base/mem.h"
 
 #include <stdio.h>
 
-/* The talk as one text, and which bytes of it are special tokens. */
+/* A special token in the text of a conversation. */
 struct mark {
-    size_t at, n;
+    size_t at, n; /* the bytes of its name */
     int32_t id;
 };
 
-struct talk {
+/* A conversation being written as one text. */
+struct conversation {
     const struct tokenizer *t;
-    struct str tmpl;
+    struct str tmpl; /* the model's template, for details of its form */
     const struct chat_msg *msgs;
     size_t n_msgs;
-    struct str system; /* for forms that put it into the first question */
+    struct str system; /* for forms that write it into the first user message */
     struct buf text;
     struct mark *marks;
     size_t n_marks, cap_marks;
+    bool failed; /* no memory for a mark */
 };
 
-static void put(struct talk *k, const char *s) { buf_puts(&k->text, s); }
+static void put_text(struct conversation *k, const char *s) { buf_puts(&k->text, s); }
 
-/* A special token, or plain text where the vocabulary has none of that name. */
-static void put_special(struct talk *k, struct str name)
+/* Appends a special token; plain text if the vocabulary has none of that name. */
+static void put_special(struct conversation *k, struct str name)
 {
     int32_t id = tokenizer_find(k->t, name);
 
-    if (id >= 0) {
-        if (k->n_marks == k->cap_marks) {
-            k->cap_marks = k->cap_marks ? 2 * k->cap_marks : 16;
-            k->marks = mem_grow(k->marks, k->cap_marks * sizeof *k->marks);
-        }
+    if (id >= 0 && mem_ensure(k->marks, k->cap_marks, k->n_marks + 1))
         k->marks[k->n_marks++] = (struct mark){ k->text.n, name.n, id };
-    }
+    else if (id >= 0) k->failed = true;
     buf_put_str(&k->text, name);
 }
 
-static void put_token(struct talk *k, int32_t id)
+static void put_token(struct conversation *k, int32_t id)
 {
     if (id >= 0) put_special(k, tokenizer_piece(k->t, id));
 }
 
-static void put_bos(struct talk *k) { put_token(k, tokenizer_bos(k->t)); }
+static void put_bos(struct conversation *k) { put_token(k, tokenizer_bos(k->t)); }
 
-static void put_bos_if_usual(struct talk *k)
+static void put_bos_if_usual(struct conversation *k)
 {
     if (tokenizer_adds_bos(k->t)) put_bos(k);
 }
@@ -55,8 +53,8 @@ static bool mentions(struct str text, const char *what) { return str_find(text, 
 static bool is_user(const struct chat_msg *m) { return str_is(m->role, "user"); }
 static bool is_system(const struct chat_msg *m) { return str_is(m->role, "system"); }
 
-/* Takes the system message off the front, for forms that have no turn for it. */
-static void split_system(struct talk *k)
+/* Removes the system message from the front, for forms that have no turn for it. */
+static void split_system(struct conversation *k)
 {
     if (k->n_msgs == 0 || !is_system(&k->msgs[0])) return;
     k->system = k->msgs[0].content;
@@ -64,20 +62,20 @@ static void split_system(struct talk *k)
     k->n_msgs--;
 }
 
-static void write_plain(struct talk *k)
+static void write_plain(struct conversation *k)
 {
     put_bos_if_usual(k);
     for (size_t i = 0; i < k->n_msgs; i++) {
         const struct chat_msg *m = &k->msgs[i];
-        if (!is_system(m)) put(k, is_user(m) ? "User: " : "Assistant: ");
+        if (!is_system(m)) put_text(k, is_user(m) ? "User: " : "Assistant: ");
         buf_put_str(&k->text, m->content);
-        put(k, is_system(m) ? "\n\n" : "\n");
+        put_text(k, is_system(m) ? "\n\n" : "\n");
     }
-    put(k, "Assistant:");
+    put_text(k, "Assistant:");
 }
 
 /* <|role|>\n content <end> \n */
-static void write_roles(struct talk *k, struct str end)
+static void write_roles(struct conversation *k, struct str end)
 {
     if (mentions(k->tmpl, "bos_token")) put_bos(k);
     else put_bos_if_usual(k);
@@ -86,15 +84,15 @@ static void write_roles(struct talk *k, struct str end)
         struct str role = i < k->n_msgs ? k->msgs[i].role : STR("assistant");
         snprintf(name, sizeof name, "<|%.*s|>", STR_ARG(role));
         put_special(k, str_c(name));
-        put(k, "\n");
+        put_text(k, "\n");
         if (i == k->n_msgs) break;
         buf_put_str(&k->text, k->msgs[i].content);
         put_special(k, end);
-        put(k, "\n");
+        put_text(k, "\n");
     }
 }
 
-static void write_zephyr(struct talk *k)
+static void write_zephyr(struct conversation *k)
 {
     int32_t eos = tokenizer_eos(k->t);
     write_roles(k, eos >= 0 ? tokenizer_piece(k->t, eos) : STR("</s>"));
@@ -118,87 +116,86 @@ static struct str default_system(struct str tmpl)
     return STR("");
 }
 
-static void write_chatml(struct talk *k)
+static void write_chatml(struct conversation *k)
 {
     struct str system = is_system(&k->msgs[0]) ? STR("") : default_system(k->tmpl);
 
     put_bos_if_usual(k);
     if (system.n > 0) {
         put_special(k, STR("<|im_start|>"));
-        put(k, "system\n");
+        put_text(k, "system\n");
         buf_put_str(&k->text, system);
         put_special(k, STR("<|im_end|>"));
-        put(k, "\n");
+        put_text(k, "\n");
     }
     for (size_t i = 0; i < k->n_msgs; i++) {
         put_special(k, STR("<|im_start|>"));
         buf_put_str(&k->text, k->msgs[i].role);
-        put(k, "\n");
+        put_text(k, "\n");
         buf_put_str(&k->text, k->msgs[i].content);
         put_special(k, STR("<|im_end|>"));
-        put(k, "\n");
+        put_text(k, "\n");
     }
     put_special(k, STR("<|im_start|>"));
-    put(k, "assistant\n");
+    put_text(k, "assistant\n");
 }
 
-static void write_llama3(struct talk *k)
+static void write_llama3(struct conversation *k)
 {
     put_bos(k);
     for (size_t i = 0; i <= k->n_msgs; i++) {
         put_special(k, STR("<|start_header_id|>"));
         buf_put_str(&k->text, i < k->n_msgs ? k->msgs[i].role : STR("assistant"));
         put_special(k, STR("<|end_header_id|>"));
-        put(k, "\n\n");
+        put_text(k, "\n\n");
         if (i == k->n_msgs) break;
         buf_put_str(&k->text, str_trim(k->msgs[i].content));
         put_special(k, STR("<|eot_id|>"));
     }
 }
 
-static void write_gemma(struct talk *k)
+static void write_gemma(struct conversation *k)
 {
     put_bos(k);
     split_system(k);
     for (size_t i = 0; i < k->n_msgs; i++) {
         put_special(k, STR("<start_of_turn>"));
-        put(k, is_user(&k->msgs[i]) ? "user\n" : "model\n");
-        if (i == 0 && k->system.n) buf_put_str(&k->text, str_trim(k->system)), put(k, "\n\n");
+        put_text(k, is_user(&k->msgs[i]) ? "user\n" : "model\n");
+        if (i == 0 && k->system.n) buf_put_str(&k->text, str_trim(k->system)), put_text(k, "\n\n");
         buf_put_str(&k->text, str_trim(k->msgs[i].content));
         put_special(k, STR("<end_of_turn>"));
-        put(k, "\n");
+        put_text(k, "\n");
     }
     put_special(k, STR("<start_of_turn>"));
-    put(k, "model\n");
+    put_text(k, "model\n");
 }
 
-static void write_llama2(struct talk *k)
+static void write_llama2(struct conversation *k)
 {
     split_system(k);
     for (size_t i = 0; i < k->n_msgs; i++) {
         struct str content = str_trim(k->msgs[i].content);
         if (!is_user(&k->msgs[i])) {
-            put(k, " ");
+            put_text(k, " ");
             buf_put_str(&k->text, content);
-            put(k, " ");
+            put_text(k, " ");
             put_token(k, tokenizer_eos(k->t));
             continue;
         }
         put_bos(k);
-        put(k, "[INST] ");
+        put_text(k, "[INST] ");
         if (i == 0 && k->system.n) {
-            put(k, "<<SYS>>\n");
+            put_text(k, "<<SYS>>\n");
             buf_put_str(&k->text, k->system);
-            put(k, "\n<</SYS>>\n\n");
+            put_text(k, "\n<</SYS>>\n\n");
         }
         buf_put_str(&k->text, content);
-        put(k, " [/INST]");
+        put_text(k, " [/INST]");
     }
 }
 
-/* Its versions differ in the spaces, and in which question the system message stands in: the last.
- */
-static void write_mistral(struct talk *k)
+/* Versions differ in the spaces; the system message is part of the last user message. */
+static void write_mistral(struct conversation *k)
 {
     bool after = k->tmpl.n == 0 || mentions(k->tmpl, "[INST] "),
          before = mentions(k->tmpl, " [/INST]");
@@ -207,22 +204,23 @@ static void write_mistral(struct talk *k)
     split_system(k);
     for (size_t i = 0; i < k->n_msgs; i++) {
         if (!is_user(&k->msgs[i])) {
-            if (after) put(k, " ");
+            if (after) put_text(k, " ");
             buf_put_str(&k->text, k->msgs[i].content);
             put_token(k, tokenizer_eos(k->t));
             continue;
         }
         put_special(k, STR("[INST]"));
-        if (after) put(k, " ");
-        if (i + 1 == k->n_msgs && k->system.n) buf_put_str(&k->text, k->system), put(k, "\n\n");
+        if (after) put_text(k, " ");
+        if (i + 1 == k->n_msgs && k->system.n)
+            buf_put_str(&k->text, k->system), put_text(k, "\n\n");
         buf_put_str(&k->text, k->msgs[i].content);
-        if (before) put(k, " ");
+        if (before) put_text(k, " ");
         put_special(k, STR("[/INST]"));
     }
 }
 
-/* No template: the names of special tokens tell the form too. */
-static enum chat_form by_names(const struct tokenizer *t)
+/* Without a template, the names of special tokens show the form. */
+static enum chat_form form_of_tokens(const struct tokenizer *t)
 {
     if (tokenizer_find(t, STR("<|im_start|>")) >= 0) return CHAT_CHATML;
     if (tokenizer_find(t, STR("<|start_header_id|>")) >= 0) return CHAT_LLAMA3;
@@ -230,17 +228,17 @@ static enum chat_form by_names(const struct tokenizer *t)
     return CHAT_PLAIN;
 }
 
-static int talk_write(struct talk *k, enum chat_form f, struct err *e)
+static int write_conversation(struct conversation *k, enum chat_form f, struct err *e)
 {
-    if (k->n_msgs == 0) return err_set(e, E_INVALID, "a talk needs at least one message");
+    if (k->n_msgs == 0) return err_set(e, E_INVALID, "a conversation needs at least one message");
     for (size_t i = 0; i < k->n_msgs; i++) {
         struct str role = k->msgs[i].role;
         if (!is_user(&k->msgs[i]) && !is_system(&k->msgs[i]) && !str_is(role, "assistant"))
             return err_set(e, E_INVALID,
-                           "message %zu has the role '%.*s'; known are system, user and assistant",
+                           "message %zu has the role '%.*s': it must be system, user or assistant",
                            i, STR_ARG(str_take(role, 40)));
     }
-    switch (f == CHAT_NONE ? by_names(k->t) : f) {
+    switch (f == CHAT_NONE ? form_of_tokens(k->t) : f) {
     case CHAT_NONE:
     case CHAT_PLAIN: write_plain(k); break;
     case CHAT_ROLES: write_roles(k, STR("<|end|>")); break;
@@ -251,24 +249,25 @@ static int talk_write(struct talk *k, enum chat_form f, struct err *e)
     case CHAT_MISTRAL: write_mistral(k); break;
     case CHAT_GEMMA: write_gemma(k); break;
     }
-    return OK;
+    if (k->failed) return err_nomem(e, "the special tokens of a conversation");
+    return buf_check(&k->text, e);
 }
 
-static void talk_release(struct talk *k)
+static void release_conversation(struct conversation *k)
 {
     buf_release(&k->text);
     mem_free(k->marks);
 }
 
-static bool is_mark(const struct talk *k, int32_t id)
+static bool is_mark(const struct conversation *k, int32_t id)
 {
     for (size_t i = 0; i < k->n_marks; i++)
         if (k->marks[i].id == id) return true;
     return false;
 }
 
-/* Are the special tokens of ids those of the form, and no others? */
-static bool as_marked(const struct talk *k, const int32_t *ids, size_t n)
+/* Are the special tokens among ids exactly those that the form wrote? */
+static bool has_only_marks(const struct conversation *k, const int32_t *ids, size_t n)
 {
     size_t at = 0;
 
@@ -280,8 +279,8 @@ static bool as_marked(const struct talk *k, const int32_t *ids, size_t n)
     return at == k->n_marks;
 }
 
-/* Piece by piece: the form's tokens as ids, everything between as plain text. */
-static int encode_pieces(const struct talk *k, struct ids *out, struct err *e)
+/* Encodes piece by piece: the form's special tokens as ids, everything between as plain text. */
+static int encode_pieces(const struct conversation *k, struct ids *out, struct err *e)
 {
     struct str text = buf_str(&k->text);
     size_t at = 0;
@@ -300,38 +299,38 @@ static int encode_pieces(const struct talk *k, struct ids *out, struct err *e)
     return OK;
 }
 
-int chatform_encode(enum chat_form f, const struct tokenizer *t, const struct chat_msg *msgs,
-                    size_t n, struct ids *out, struct err *e)
+/* Encoded as one text the tokens are those of training. That is wrong only if a message contains
+ * the name of a special token. */
+static int encode_conversation(const struct conversation *k, struct ids *out, struct err *e)
 {
-    struct talk k = { .t = t, .tmpl = tokenizer_chat_template(t), .msgs = msgs, .n_msgs = n };
     size_t before = out->n;
-    int rc;
+    int rc = tokenizer_encode(k->t, buf_str(&k->text), 0, out, e);
 
-    if ((rc = talk_write(&k, f, e)) != OK) goto out;
-    /* As one text it is tokenized just as in training; that is right unless a message holds the
-     * name of a special token. */
-    if ((rc = tokenizer_encode(t, buf_str(&k.text), 0, out, e)) != OK) goto out;
-    if (!as_marked(&k, out->p + before, out->n - before)) {
+    if (rc == OK && !has_only_marks(k, out->p + before, out->n - before)) {
         out->n = before;
-        rc = encode_pieces(&k, out, e);
+        rc = encode_pieces(k, out, e);
     }
-out:
-    talk_release(&k);
-    return rc;
+    return rc == OK ? ids_check(out, e) : rc;
 }
 
-int chatform_render(enum chat_form f, const struct tokenizer *t, const struct chat_msg *msgs,
-                    size_t n, struct buf *out, struct err *e)
+int chatform_write(enum chat_form f, const struct tokenizer *t, const struct chat_msg *msgs,
+                   size_t n, struct buf *text, struct ids *ids, struct err *e)
 {
-    struct talk k = { .t = t, .tmpl = tokenizer_chat_template(t), .msgs = msgs, .n_msgs = n };
-    int rc = talk_write(&k, f, e);
+    struct conversation k = {
+        .t = t, .tmpl = tokenizer_chat_template(t), .msgs = msgs, .n_msgs = n
+    };
+    int rc = write_conversation(&k, f, e);
 
-    if (rc == OK) buf_put_str(out, buf_str(&k.text));
-    talk_release(&k);
+    if (rc == OK && ids) rc = encode_conversation(&k, ids, e);
+    if (rc == OK && text) {
+        buf_put_str(text, buf_str(&k.text));
+        rc = buf_check(text, e);
+    }
+    release_conversation(&k);
     return rc;
 }
 
-static enum chat_form by_template(struct str tmpl)
+static enum chat_form form_of_template(struct str tmpl)
 {
     if (mentions(tmpl, "<|im_start|>")) return CHAT_CHATML;
     if (mentions(tmpl, "<|start_header_id|>")) return CHAT_LLAMA3;
@@ -348,7 +347,7 @@ static enum chat_form by_template(struct str tmpl)
 enum chat_form chatform_of(const struct tokenizer *t)
 {
     struct str tmpl = tokenizer_chat_template(t);
-    return tmpl.n > 0 ? by_template(tmpl) : CHAT_NONE;
+    return tmpl.n > 0 ? form_of_template(tmpl) : CHAT_NONE;
 }
 
 const char *chatform_name(enum chat_form f)
@@ -359,3 +358,8 @@ const char *chatform_name(enum chat_form f)
 }
 
 struct str chatform_stop(enum chat_form f) { return f <= CHAT_PLAIN ? STR("\nUser:") : STR(""); }
+
+bool chatform_system_first(enum chat_form f)
+{
+    return f == CHAT_LLAMA2 || f == CHAT_MISTRAL || f == CHAT_GEMMA;
+}

@@ -1,17 +1,18 @@
-/* tell.c - what a step came to, told to those who asked: texts, ends, statistics. */
+/* emit.c - results of a step on their way to the requests: text, events, ends, statistics. */
 #include "base/clock.h"
 #include "engine/engine_impl.h"
 
 #define RELAXED memory_order_relaxed
 
-static void tell(struct request *r)
+static void notify_reader(struct request *r)
 {
-    if (!r->notify || atomic_exchange_explicit(&r->told, 1, memory_order_acq_rel)) return;
+    if (!r->notify || atomic_exchange_explicit(&r->notified, 1, memory_order_acq_rel)) return;
     request_ref(r);
     r->notify(r);
 }
 
-/* What text there is, in events that hold it; the last one is ev itself. */
+/* Pushes ev with the text, before it events of text only where it is longer than one event holds.
+ * Characters are kept whole. */
 static void push_text(struct request *r, struct event *ev, struct str text)
 {
     while (text.n > OUTBOX_TEXT) {
@@ -24,6 +25,8 @@ static void push_text(struct request *r, struct event *ev, struct str text)
     ev->text = text;
     outbox_push(&r->out, ev);
 }
+
+/* ---- statistics ---- */
 
 static double seconds(uint64_t from_ns, uint64_t to_ns)
 {
@@ -50,8 +53,8 @@ static void count_end(struct engine *g, const struct request *r)
     hist_add(&s->output_len, r->n_out);
 }
 
-/* What admission goes by: how long answers are, how often one ends. */
-static void learn_end(struct engine *g, const struct request *r)
+/* Updates what admission goes by: the length of completions, and the time between two ends. */
+static void measure_end(struct engine *g, const struct request *r)
 {
     int64_t len = atomic_load_explicit(&g->admit.out_tokens, RELAXED);
     uint64_t gap = atomic_load_explicit(&g->admit.end_ns, RELAXED), now = r->end_ns;
@@ -62,43 +65,6 @@ static void learn_end(struct engine *g, const struct request *r)
     atomic_store_explicit(&g->admit.out_tokens, (7 * len + r->n_out) / 8 + 1, RELAXED);
     since = now > since ? now - since : 0;
     atomic_store_explicit(&g->admit.end_ns, gap ? (7 * gap + since) / 8 : since, RELAXED);
-}
-
-void engine_give_slot(struct engine *g, struct seq *s)
-{
-    state_put(g->states, s->slot);
-    s->slot = -1;
-}
-
-/* r, which is out of `live`, is over: it is told so. */
-void engine_end(struct engine *g, struct request *r, enum finish why, const struct err *e)
-{
-    struct seq *s = r->seq;
-    struct event ev = { .id = -1 };
-    struct str text = { 0 };
-
-    if (s) {
-        buf_clear(&s->text);
-        if (stream_flush(&s->stream, &s->text) && why == FINISH_LENGTH) why = FINISH_STOP;
-        if (why != FINISH_CANCELLED && why != FINISH_DEADLINE) text = buf_str(&s->text);
-    }
-    r->finish = why;
-    if (e) r->err = *e;
-    r->end_ns = ev.at_ns = clock_ns();
-    ev.finish = (int)why;
-    count_end(g, r);
-    learn_end(g, r);
-    atomic_store_explicit(&r->state, REQ_DONE, RELAXED);
-    push_text(r, &ev, text);
-    if (s) {
-        guided_end(&g->guided, &s->matcher);
-        engine_give_slot(g, s);
-        seq_close(s, g->pool);
-    }
-    r->seq = NULL;
-    admit_give(&g->admit, r);
-    tell(r);
-    request_unref(r);
 }
 
 static void count_token(struct engine *g, struct request *r, struct seq *s, uint64_t now)
@@ -115,38 +81,88 @@ static void count_token(struct engine *g, struct request *r, struct seq *s, uint
     s->last_ns = now;
 }
 
-/* A token of one that was cancelled meanwhile is not shown. Who is still in `live` is ended there.
- */
-void engine_tell_one(struct engine *g, struct untold *u)
-{
-    struct request *r = u->r;
-    struct err gone = { 0 };
+/* ---- ends ---- */
 
-    u->r = NULL;
-    if (request_is_cancelled(r)) {
-        if (u->ev.id >= 0) r->n_out--;
-        if (u->why == FINISH_NONE) return;
-        err_set(&gone, E_CANCELLED, "the request was cancelled");
-        engine_end(g, r, FINISH_CANCELLED, &gone);
-        return;
-    }
-    if (u->ev.id >= 0) {
-        seq_text(r->seq);
-        count_token(g, r, r->seq, u->ev.at_ns);
-        atomic_store_explicit(&r->state, REQ_DECODE, RELAXED);
-        push_text(r, &u->ev, buf_str(&r->seq->text));
-    }
-    if (u->why != FINISH_NONE) engine_end(g, r, u->why, u->err.code ? &u->err : NULL);
-    else tell(r);
+void engine_free_slot(struct engine *g, struct seq *s)
+{
+    slots_put(&g->slots, s->slot);
+    s->slot = -1;
 }
 
-void engine_tell(struct engine *g)
+/* The text that was held back. A stop string may complete in it. Text of a sequence that found no
+ * memory is incomplete: the request fails. */
+static struct str take_last_text(struct seq *s, enum finish *why, struct err *e)
+{
+    buf_clear(&s->text);
+    if (stream_flush(&s->stream, &s->text) && *why == FINISH_LENGTH) *why = FINISH_STOP;
+    if (*why == FINISH_CANCELLED || *why == FINISH_DEADLINE) return STR("");
+    if ((s->failed || s->text.failed || stream_is_failed(&s->stream)) && *why != FINISH_ERROR) {
+        err_nomem(e, "the text of the completion");
+        *why = FINISH_ERROR;
+    }
+    return buf_str(&s->text);
+}
+
+void engine_end(struct engine *g, struct request *r, enum finish why, const struct err *e)
+{
+    struct seq *s = r->seq;
+    struct event ev = { .id = -1 };
+    struct str text = { 0 };
+
+    if (e) r->err = *e;
+    if (s) text = take_last_text(s, &why, &r->err);
+    r->finish = why;
+    r->end_ns = ev.at_ns = clock_ns();
+    ev.finish = (int)why;
+    count_end(g, r);
+    measure_end(g, r);
+    atomic_store_explicit(&r->state, REQ_DONE, RELAXED);
+    push_text(r, &ev, text);
+    if (s) {
+        guided_end(&g->guided, &s->matcher);
+        engine_free_slot(g, s);
+        seq_close(s, g->pool);
+    }
+    r->seq = NULL;
+    admit_release(&g->admit, r);
+    notify_reader(r);
+    request_unref(r);
+}
+
+/* ---- pending results ---- */
+
+/* A token of a request that was cancelled meanwhile is not shown. A request that is still in `live`
+ * is ended there, in the next round. */
+void engine_emit_one(struct engine *g, struct pending *p)
+{
+    struct request *r = p->r;
+    struct err cancelled = { 0 };
+
+    p->r = NULL;
+    if (request_is_cancelled(r)) {
+        if (p->ev.id >= 0) r->n_out--;
+        if (p->why == FINISH_NONE) return;
+        err_set(&cancelled, E_CANCELLED, "the request was cancelled");
+        engine_end(g, r, FINISH_CANCELLED, &cancelled);
+        return;
+    }
+    if (p->ev.id >= 0) {
+        seq_make_text(r->seq);
+        count_token(g, r, r->seq, p->ev.at_ns);
+        atomic_store_explicit(&r->state, REQ_DECODE, RELAXED);
+        push_text(r, &p->ev, buf_str(&r->seq->text));
+    }
+    if (p->why != FINISH_NONE) engine_end(g, r, p->why, p->err.code ? &p->err : NULL);
+    else notify_reader(r);
+}
+
+void engine_emit(struct engine *g)
 {
     uint64_t begin = clock_ns();
-    int n = g->n_untold;
+    int n = g->n_pending;
 
     for (int i = 0; i < n; i++)
-        if (g->untold[i].r) engine_tell_one(g, &g->untold[i]);
-    g->n_untold = 0;
+        if (g->pending[i].r) engine_emit_one(g, &g->pending[i]);
+    g->n_pending = 0;
     if (n) hist_add(&g->stats.emit_us, (double)(clock_ns() - begin) / 1e3 / n);
 }

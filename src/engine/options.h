@@ -1,0 +1,33 @@
+/* options.h - how an engine runs a model. A zero (kv_type: DT_NONE) means the default. */
+#ifndef TERN_ENGINE_OPTIONS_H
+#define TERN_ENGINE_OPTIONS_H
+
+#include "base/dtype.h"
+
+#include <stdbool.h>
+
+struct engine_opt {
+    /* the device */
+    const char *device; /* "cpu" (default), "cuda", "cuda:1"; borrowed until the engine is open */
+    int n_threads;      /* of the CPU; default: physical cores */
+    bool reference;     /* plain C kernels, F32 throughout: the definition */
+    bool profile;       /* a GPU: print the time of each operation when the engine closes */
+    int gpu_layers;     /* a GPU: only the last so many layers lie there; default: as many as fit */
+    bool vram_only;     /* a GPU: all layers, or the model does not open */
+    /* the model's memory: see load_opt in model/loadplan.h */
+    int n_ctx;          /* tokens of a sequence; default: the model's, at most 4096 */
+    int kv_tokens;      /* of the whole KV cache; default: 4 contexts, at least one */
+    int max_batch;      /* tokens of a step; default: 512, on a GPU 2048 */
+    int max_seqs;       /* sequences running at once; default: 16 */
+    enum dtype kv_type; /* of keys and values; default: F16, with the reference kernels F32 */
+    bool no_prefix;     /* prefixes are not shared */
+    /* the queue */
+    int max_requests;     /* waiting and running; default: 16 times max_seqs */
+    int max_queue_tokens; /* prompt tokens waiting; default: 64 contexts */
+    double kv_overcommit; /* see admit_limits; default: 8 */
+    int step_ms;          /* estimated time of a step with prefill at most; default: 100 */
+    double stretch;       /* see sched_opt; default: 2.5 */
+    int age_ms;           /* see sched_opt; default: 1000 */
+    bool manual;          /* no thread: the caller calls engine_step (tests, simulation) */
+};
+#endif

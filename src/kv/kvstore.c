@@ -1,0 +1,149 @@
+#include "kv/kvstore.h"
+
+#include "base/mem.h"
+#include "kv/region.h"
+
+#define ALIGN 64 /* bytes: each array of blocks begins at a cache line */
+
+struct kvstore {
+    enum dtype type;
+    int n_blocks;
+    struct region *regions; /* [n_regions], one per device */
+    int n_regions;
+    struct kvlayer *layers; /* [n_layers] */
+    int n_layers;
+};
+
+/* Bytes of a block's keys or values: n_heads rows of KV_BLOCK tokens. */
+static bool part_bytes(int n_heads, int dim, enum dtype t, uint64_t *out)
+{
+    uint64_t row;
+
+    *out = 0;
+    if (n_heads == 0) return true;
+    if (n_heads < 0 || dim < 1 || !dtype_row_bytes(t, (uint64_t)dim, &row)) return false;
+    *out = (uint64_t)n_heads * KV_BLOCK * row;
+    return true;
+}
+
+/* Sizes of one layer's blocks; no pointers yet. Values inside the keys take no bytes, but must
+ * still be whole blocks of the type. */
+static bool make_layer(struct kvlayer *out, const struct kvshape *s, enum dtype t)
+{
+    uint64_t k, v;
+
+    if (!part_bytes(s->n_kv_heads, s->head_dim, t, &k) ||
+        !part_bytes(s->n_kv_heads, s->head_dim_v, t, &v))
+        return false;
+    *out = (struct kvlayer){ .n_kv_heads = s->n_kv_heads,
+                             .head_dim = s->head_dim,
+                             .head_dim_v = s->head_dim_v,
+                             .k_block_bytes = k,
+                             .v_block_bytes = s->v_in_k ? 0 : v,
+                             .v_in_k = s->v_in_k };
+    return true;
+}
+
+uint64_t kvstore_block_bytes(const struct kvshape *layers, int n_layers, enum dtype type)
+{
+    uint64_t sum = 0;
+    struct kvlayer y;
+
+    for (int l = 0; l < n_layers; l++)
+        if (make_layer(&y, &layers[l], type)) sum += y.k_block_bytes + y.v_block_bytes;
+    return sum;
+}
+
+int kvstore_bytes(uint64_t *out, const struct kvshape *layers, int n_layers, enum dtype type,
+                  int n_blocks, struct err *e)
+{
+    uint64_t sum = 0;
+
+    for (int l = 0; l < n_layers; l++) {
+        struct kvlayer y;
+        uint64_t block, part;
+        if (!make_layer(&y, &layers[l], type))
+            return err_set(e, E_UNSUPPORTED,
+                           "layer %d: the %d numbers of a head are not a multiple of the block "
+                           "size of %s",
+                           l, layers[l].head_dim, dtype_name((int)type));
+        block = y.k_block_bytes + y.v_block_bytes;
+        part = block * (uint64_t)n_blocks + 2 * ALIGN;
+        if (part / (uint64_t)n_blocks < block || sum + part < sum || sum + part > SIZE_MAX / 2)
+            return err_set(
+                e, E_NOMEM, "a KV cache of %d blocks of %llu bytes is larger than any memory",
+                n_blocks, (unsigned long long)kvstore_block_bytes(layers, n_layers, type));
+        sum += part;
+    }
+    *out = sum ? sum : ALIGN;
+    return OK;
+}
+
+static void *carve_blocks(char **at, size_t block_bytes, int n)
+{
+    char *p = *at;
+
+    *at += (block_bytes * (size_t)n + ALIGN - 1) / ALIGN * ALIGN;
+    return block_bytes ? p : NULL;
+}
+
+static int open_region(struct kvstore *s, struct region *r, const struct kvshape *layers,
+                       struct err *e)
+{
+    struct err why;
+    uint64_t bytes;
+    char *at;
+    int rc;
+
+    if ((rc = kvstore_bytes(&bytes, layers + r->first, r->end - r->first, s->type, s->n_blocks,
+                            e)) != OK)
+        return rc;
+    r->bytes = (size_t)bytes;
+    if ((rc = region_take(r, &why)) != OK)
+        return err_set(e, rc, "no memory for %zu bytes of KV cache (%d blocks of %d tokens): %s",
+                       r->bytes, s->n_blocks, KV_BLOCK, why.msg);
+    at = r->mem;
+    for (int l = r->first; l < r->end; l++) {
+        struct kvlayer *y = &s->layers[l];
+        make_layer(y, &layers[l], s->type);
+        y->k = carve_blocks(&at, y->k_block_bytes, s->n_blocks);
+        y->v = carve_blocks(&at, y->v_block_bytes, s->n_blocks);
+    }
+    return OK;
+}
+
+int kvstore_open(struct kvstore **out, const struct backend_share *shares, int n_shares,
+                 const struct kvshape *layers, enum dtype type, int n_blocks, struct err *e)
+{
+    struct kvstore *s;
+    int rc = OK;
+
+    if (n_blocks < 1)
+        return err_set(e, E_INVALID, "a KV cache of %d blocks: it must have at least 1", n_blocks);
+    if (!(s = mem_new(struct kvstore))) return err_nomem(e, "the KV cache");
+    s->type = type;
+    s->n_blocks = n_blocks;
+    s->n_regions = n_shares;
+    s->regions = regions_open(shares, n_shares, &s->n_layers);
+    if (s->regions) s->layers = mem_array((size_t)s->n_layers, sizeof *s->layers);
+    if (!s->layers) rc = err_nomem(e, "the KV cache's layers");
+    for (int i = 0; i < n_shares && rc == OK; i++) rc = open_region(s, &s->regions[i], layers, e);
+    if (rc == OK) *out = s;
+    else kvstore_close(s);
+    return rc;
+}
+
+void kvstore_close(struct kvstore *s)
+{
+    if (!s) return;
+    regions_close(s->regions, s->n_regions);
+    mem_free(s->layers);
+    mem_free(s);
+}
+
+int kvstore_n_blocks(const struct kvstore *s) { return s->n_blocks; }
+
+void kvstore_view(const struct kvstore *s, struct kvview *out)
+{
+    *out = (struct kvview){ .type = s->type, .layers = s->layers, .n_layers = s->n_layers };
+}

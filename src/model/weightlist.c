@@ -1,0 +1,186 @@
+#include "model/weightlist.h"
+
+#include "kernel/quant.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- finding ---- */
+
+static int wrong_shape(const struct source *src, const struct weight_item *w, const char *name,
+                       struct err *e)
+{
+    char want[64], have[128] = "[";
+
+    for (int i = 0; i < w->t->n_dims; i++) {
+        size_t n = strlen(have);
+        snprintf(have + n, sizeof have - n, "%s%lld", i ? ", " : "", (long long)w->t->dims[i]);
+    }
+    layout_text(&w->lay, want, sizeof want);
+    return err_set(e, E_FORMAT, "%s: tensor %s is %s], expected %s", source_path(src), name, have,
+                   want);
+}
+
+static int check_tensor(const struct source *src, struct weight_item *w, const char *name,
+                        struct err *e)
+{
+    bool flipped;
+
+    if (!layout_fits(&w->lay, w->t, &flipped) || (flipped && w->r->rows != DIM_VOCAB))
+        return wrong_shape(src, w, name, e);
+    if (flipped) w->lay.turned = !w->lay.turned;
+    if (!layout_scales(&w->lay, src, w->t))
+        return err_set(e, E_FORMAT, "%s: tensor %s has no tensor of scales of its shape",
+                       source_path(src), name);
+    if (!quant_can_decode(w->t->type) || (w->lay.turned && dtype_info((int)w->t->type)->quantized))
+        return err_set(e, E_UNSUPPORTED, "%s: tensor %s is %s, which is no weight type",
+                       source_path(src), name, dtype_name((int)w->t->type));
+    return OK;
+}
+
+static int find_row(struct weight_list *out, const struct hparams *hp, const struct source *src,
+                    const struct tensor_row *r, int l, struct err *e)
+{
+    struct weight_item w = { .r = r, .layer = l };
+    char name[256], want[64];
+    int rc;
+
+    if (!hparams_has(hp, r, l) || !hparams_name(hp, r, l, 0, hp->from, name, sizeof name))
+        return OK;
+    layout_of(&w.lay, hp, r, l, hp->from);
+    for (struct layout y = w.lay; w.index < y.tensors; w.index++, w.lay = y) {
+        hparams_name(hp, r, l, w.index, hp->from, name, sizeof name);
+        w.t = source_find(src, name);
+        if (!w.t && w.index == 0 && (!hparams_needs(hp, r, l) || hparams_covered(hp, src, r, l)))
+            return OK;
+        if (!w.t) {
+            layout_text(&w.lay, want, sizeof want);
+            return err_set(e, E_NOTFOUND, "%s: tensor %s is missing, expected %s", source_path(src),
+                           name, want);
+        }
+        if ((rc = check_tensor(src, &w, name, e)) != OK) return rc;
+        out->items[out->n++] = w;
+        out->file_bytes += w.t->bytes;
+        out->n_params += (uint64_t)w.lay.count * (uint64_t)w.lay.rows * (uint64_t)w.lay.cols;
+    }
+    return OK;
+}
+
+int weights_find(struct weight_list *out, struct arena *a, const struct hparams *hp,
+                 const struct source *src, struct err *e)
+{
+    const struct tensor_row *r;
+    size_t n_rows = 0;
+    int it = 0, rc;
+
+    *out = (struct weight_list){ 0 };
+    while (arch_row(hp->info, &it)) n_rows++;
+    out->items = arena_array(a, n_rows * (size_t)(hp->n_layers + 1) + source_n_tensors(src),
+                             sizeof *out->items);
+    if (!out->items) return err_nomem(e, "the list of tensors");
+    for (int l = -1; l < hp->n_layers; l++)
+        for (it = 0, r = arch_row(hp->info, &it); r; r = arch_row(hp->info, &it))
+            if (row_in_layer(r) == (l >= 0) &&
+                (rc = find_row(out, hp, src, r, l < 0 ? 0 : l, e)) != OK)
+                return rc;
+    return OK;
+}
+
+/* ---- memory ---- */
+
+bool weight_is_first(const struct weight_item *w) { return (w->r->flags & ROW_FIRST) != 0; }
+
+bool backend_is_host(const struct backend *be) { return strcmp(be->name, "cpu") == 0; }
+
+/* A safetensors file may begin a tensor at any byte; kernels want numbers aligned to their size. */
+static bool is_aligned(const struct source_tensor *t)
+{
+    const struct dtype_info *d = dtype_info((int)t->type);
+    size_t n = d->quantized ? 2 : (size_t)d->bytes;
+
+    return (uintptr_t)t->data % n == 0;
+}
+
+bool weight_is_copied(const struct weight_item *w, struct backend *be)
+{
+    return !be->weight_supported(be, layout_type(&w->lay, w->t)) || !is_aligned(w->t) ||
+           !layout_in_place(&w->lay);
+}
+
+/* The tensor's own type where the backend reads it and tern can write it, else F16 for quantized
+ * blocks and F32 for plain numbers. */
+enum dtype weight_copy_type(const struct weight_item *w, struct backend *be, int part,
+                            uint64_t *row_bytes)
+{
+    enum dtype from = layout_type(&w->lay, w->t), to = DT_F32;
+    uint64_t cols = (uint64_t)layout_cols(&w->lay, part);
+
+    if (dtype_info((int)from)->quantized) to = DT_F16;
+    /* ORDER_KV_B transposes the keys: quantized blocks cannot be kept. */
+    if (be->weight_supported(be, from) && quant_can_encode(from) &&
+        !(w->lay.order == ORDER_KV_B && dtype_info((int)from)->quantized))
+        to = from;
+    if (dtype_row_bytes(to, cols, row_bytes)) return to;
+    *row_bytes = cols * sizeof(float);
+    return DT_F32;
+}
+
+size_t weight_vector_floats(const struct weight_item *w)
+{
+    size_t n = 0;
+
+    if (!row_is_vector(w->r) || w->index > 0) return 0; /* the first of several counts for all */
+    for (int p = 0; p < w->lay.n_parts; p++)
+        n += weight_padded(w->lay.part[p] * w->lay.count * w->lay.tensors);
+    return n;
+}
+
+size_t weights_made_floats(const struct hparams *hp)
+{
+    size_t n = hp->alibi != 0 ? weight_padded(hp->layers[0].n_heads) : 0;
+
+    for (int i = 0; i < hp->n_rope; i++) n += weight_padded(hp->rope[i].n_rot / 2);
+    return n;
+}
+
+static void measure_matrix(struct weight_memory *out, const struct weight_item *w,
+                           struct backend *be)
+{
+    uint64_t bytes = 0, row;
+
+    if (!weight_is_copied(w, be)) {
+        *(backend_is_host(be) ? &out->mapped : &out->allocated) += w->t->bytes;
+        return;
+    }
+    for (int p = 0; p < w->lay.n_parts; p++) {
+        weight_copy_type(w, be, p, &row);
+        bytes += row * (uint64_t)w->lay.part[p] * (uint64_t)w->lay.count;
+    }
+    out->allocated += bytes;
+}
+
+static int share_of(const struct weight_item *w, const struct backend_share *shares, int n)
+{
+    int i = 0, end = shares[0].n_layers;
+
+    if (!row_in_layer(w->r)) return weight_is_first(w) ? 0 : n - 1;
+    while (w->layer >= end && i < n - 1) end += shares[++i].n_layers;
+    return i;
+}
+
+void weights_measure(struct weight_memory *out, const struct weight_list *list,
+                     const struct hparams *hp, const struct backend_share *shares, int n_shares)
+{
+    for (int i = 0; i < n_shares; i++)
+        out[i] = (struct weight_memory){ .allocated = weights_made_floats(hp) * sizeof(float) };
+    for (int i = 0; i < list->n; i++) {
+        const struct weight_item *w = &list->items[i];
+        int at = share_of(w, shares, n_shares);
+        if (row_is_vector(w->r)) out[at].allocated += weight_vector_floats(w) * sizeof(float);
+        else if (w->r->kind != ROW_SCALE) measure_matrix(&out[at], w, shares[at].be);
+        /* A tied embedding is also the head: both devices have it. */
+        if (n_shares > 1 && hp->tied && w->r->rows == DIM_VOCAB && weight_is_first(w) &&
+            !row_is_vector(w->r))
+            measure_matrix(&out[n_shares - 1], w, shares[n_shares - 1].be);
+    }
+}

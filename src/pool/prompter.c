@@ -1,0 +1,344 @@
+#include "pool/prompter.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "jinja/chattemplate.h"
+
+#include <stdio.h>
+
+struct prompter {
+    const struct tokenizer *t;
+    struct chat_template *tmpl; /* NULL: the form is used */
+    enum chat_form form;
+};
+
+/* ---- opening ---- */
+
+static struct str special_piece(const struct tokenizer *t, int32_t id)
+{
+    return id >= 0 ? tokenizer_piece(t, id) : (struct str){ 0 };
+}
+
+static int open_template(struct prompter *p, const char *file, struct err *e)
+{
+    const struct tokenizer *t = p->t;
+    struct chat_template_source src = { .text = tokenizer_chat_template(t),
+                                        .tools = tokenizer_tool_template(t),
+                                        .bos = special_piece(t, tokenizer_bos(t)),
+                                        .eos = special_piece(t, tokenizer_eos(t)),
+                                        .unk = special_piece(t, tokenizer_unk(t)),
+                                        .pad = special_piece(t, tokenizer_pad(t)) };
+    bool given = file && *file;
+    struct buf text = { 0 };
+    struct err why = { 0 };
+    int rc = OK;
+
+    if (given) {
+        if ((rc = file_read(&text, file, JINJA_MAX_SOURCE, e)) != OK) goto out;
+        src.text = buf_str(&text);
+        src.tools = STR("");
+        src.name = path_base(file);
+    }
+    if (!src.text.n && src.tools.n) src.text = src.tools;
+    if (!src.text.n && !given) goto out;
+    rc = chat_template_open(&p->tmpl, &src, &why);
+    if (rc != OK && (given || rc == E_NOMEM)) {
+        if (e) *e = why;
+    } else if (rc != OK) {
+        log_warn("the model's chat template cannot be used; taking the form %s: %s",
+                 chatform_name(p->form), why.msg);
+        rc = OK;
+    }
+out:
+    buf_release(&text);
+    return rc;
+}
+
+int prompter_open(struct prompter **out, const struct tokenizer *t, const char *file, struct err *e)
+{
+    struct prompter *p = mem_new(struct prompter);
+    int rc;
+
+    if (!p) return err_nomem(e, "the chat template");
+    p->t = t;
+    p->form = chatform_of(t);
+    if ((rc = open_template(p, file, e)) == OK) *out = p;
+    else prompter_close(p);
+    return rc;
+}
+
+void prompter_close(struct prompter *p)
+{
+    if (!p) return;
+    chat_template_close(p->tmpl);
+    mem_free(p);
+}
+
+bool prompter_knows_chat(const struct prompter *p) { return p->tmpl || p->form != CHAT_NONE; }
+
+struct str prompter_template(const struct prompter *p, bool tools)
+{
+    return p->tmpl ? chat_template_text(p->tmpl, tools) : STR("");
+}
+
+bool prompter_takes_tools(const struct prompter *p)
+{
+    return p->tmpl && chat_template_takes_tools(p->tmpl);
+}
+
+struct str prompter_stop(const struct prompter *p)
+{
+    return p->tmpl ? STR("") : chatform_stop(p->form);
+}
+
+const char *prompter_name(const struct prompter *p)
+{
+    return p->tmpl ? "template" : chatform_name(p->form);
+}
+
+/* ---- messages ---- */
+
+static int refuse_field(struct prompt_output *out, const char *field, const char *what,
+                        struct err *e)
+{
+    snprintf(out->field, sizeof out->field, "%s", field);
+    return err_set(e, E_INVALID, "%s: %s", field, what);
+}
+
+static bool is_template_role(struct str role)
+{
+    return str_is(role, "system") || str_is(role, "user") || str_is(role, "assistant") ||
+           str_is(role, "tool");
+}
+
+/* *out: the messages as a template takes them. */
+static int make_messages(const struct prompt_input *in, json_t **out, struct err *e)
+{
+    json_t *list = json_array();
+
+    if (!list) return err_nomem(e, "the messages");
+    for (size_t i = 0; i < in->n_msgs; i++) {
+        struct str role = in->msgs[i].role, text = in->msgs[i].content;
+        json_t *msg;
+        if (!is_template_role(role)) {
+            json_decref(list);
+            return err_set(e, E_INVALID,
+                           "message %zu has the role '%.*s': it must be system, user, assistant "
+                           "or tool",
+                           i, STR_ARG(str_take(role, 40)));
+        }
+        msg = json_pack("{s:s%, s:s%}", "role", role.p, role.n, "content", text.p ? text.p : "",
+                        text.n);
+        if (msg && json_array_append_new(list, msg) == 0) continue;
+        json_decref(list);
+        return err_set(e, E_INVALID, "message %zu is not valid UTF-8", i);
+    }
+    *out = list;
+    return OK;
+}
+
+/* The API's messages; "developer" becomes "system" if the template does not know that role. */
+static int copy_messages(const struct prompt_input *in, struct str tmpl, json_t **out,
+                         struct err *e)
+{
+    bool knows_developer = str_find(tmpl, STR("developer")) >= 0;
+    json_t *all = json_deep_copy(in->messages), *msg;
+    size_t i;
+
+    if (!all) return err_nomem(e, "the messages");
+    json_array_foreach (all, i, msg) {
+        const char *role = json_string_value(json_object_get(msg, "role"));
+        if (knows_developer || !role || !str_is(str_c(role), "developer")) continue;
+        if (json_object_set_new(msg, "role", json_string("system")) != 0) {
+            json_decref(all);
+            return err_nomem(e, "the messages");
+        }
+    }
+    *out = all;
+    return OK;
+}
+
+/* ---- tools ---- */
+
+/* Adds an empty description where there is none. false: no memory; *changed: one was added. */
+static bool add_description(json_t *to, bool *changed)
+{
+    if (!json_is_object(to) || json_object_get(to, "description")) return true;
+    *changed = true;
+    return json_object_set_new(to, "description", json_string("")) == 0;
+}
+
+static bool complete_function(json_t *fn, bool *changed)
+{
+    const char *name;
+    json_t *prop;
+    bool ok = add_description(fn, changed);
+
+    if (!json_is_object(json_object_get(fn, "parameters"))) {
+        *changed = true;
+        ok &= json_object_set_new(fn, "parameters",
+                                  json_pack("{s:s, s:{}}", "type", "object", "properties")) == 0;
+    }
+    json_object_foreach (json_object_get(json_object_get(fn, "parameters"), "properties"), name,
+                         prop)
+        ok &= add_description(prop, changed);
+    return ok;
+}
+
+/* A copy of the tools with every optional member. NULL and OK: nothing was missing. */
+static int complete_tools(const json_t *tools, json_t **out, struct err *e)
+{
+    json_t *all = json_deep_copy(tools);
+    bool changed = false, ok = all != NULL;
+
+    for (size_t i = 0; i < json_array_size(all); i++)
+        ok &= complete_function(json_object_get(json_array_get(all, i), "function"), &changed);
+    *out = NULL;
+    if (ok && changed) *out = all;
+    else json_decref(all);
+    return ok ? OK : err_nomem(e, "the tools of the request");
+}
+
+/* ---- rendering ---- */
+
+/* Some templates read members that a tool need not have. If rendering fails, it is tried again with
+ * all of them, empty; if that fails too, the first error is the one reported. */
+static int render_template(const struct prompter *p, struct chat_template_input *in,
+                           struct buf *text, struct err *e)
+{
+    int rc = chat_template_render(p->tmpl, in, text, e), again_rc;
+    struct err again = { 0 };
+    json_t *complete = NULL;
+
+    if (rc == OK) return buf_check(text, e);
+    if (rc == E_NOMEM || !in->tools) return rc;
+    if ((again_rc = complete_tools(in->tools, &complete, &again)) == OK && complete) {
+        in->tools = complete;
+        again_rc = chat_template_render(p->tmpl, in, text, &again);
+        if (again_rc == OK) again_rc = rc = buf_check(text, &again);
+        json_decref(complete);
+    }
+    if (again_rc != E_NOMEM) return rc;
+    if (e) *e = again;
+    return again_rc;
+}
+
+static int make_by_template(const struct prompter *p, const struct prompt_input *in,
+                            struct prompt_output *out, struct err *e)
+{
+    struct chat_template_input ask = { .tools = in->tools,
+                                       .documents = in->documents,
+                                       .kwargs = in->vars,
+                                       .no_generation_prompt = in->no_generation_prompt,
+                                       .continue_final = in->continue_final };
+    json_t *messages = NULL;
+    int rc;
+
+    if (in->messages) rc = copy_messages(in, prompter_template(p, in->tools != NULL), &messages, e);
+    else rc = make_messages(in, &messages, e);
+    if (rc != OK) return rc;
+    ask.messages = messages;
+    rc = render_template(p, &ask, &out->text, e);
+    if (rc != OK && rc != E_NOMEM) {
+        snprintf(out->field, sizeof out->field, "messages");
+        err_wrap(e, "the model's chat template refuses these messages");
+    }
+    /* The template has written the special tokens: they are matched, none is added. */
+    if (rc == OK) rc = tokenizer_encode(p->t, buf_str(&out->text), 0, &out->ids, e);
+    json_decref(messages);
+    return rc;
+}
+
+static int check_form(const struct prompter *p, const struct prompt_input *in,
+                      struct prompt_output *out, struct err *e)
+{
+    char at[48];
+
+    if (in->tools)
+        return refuse_field(out, "tools", "the model has no chat template, so it cannot use tools",
+                            e);
+    if (in->continue_final)
+        return refuse_field(out, "continue_final_message", "needs a model with a chat template", e);
+    for (size_t i = 0; i < in->n_msgs; i++) {
+        struct str role = in->msgs[i].role;
+        snprintf(at, sizeof at, "messages[%zu].role", i);
+        if (str_is(role, "tool") || str_is(role, "function"))
+            return refuse_field(
+                out, at, "is tool, but the model has no chat template, so it cannot use tools", e);
+        if (i > 0 && chatform_system_first(p->form) && str_is(role, "system"))
+            return refuse_field(
+                out, at, "is system, but this model accepts a system message only as the first", e);
+    }
+    return OK;
+}
+
+int prompter_make(const struct prompter *p, const struct prompt_input *in,
+                  struct prompt_output *out, struct err *e)
+{
+    int rc;
+
+    if (p->tmpl) rc = make_by_template(p, in, out, e);
+    else if ((rc = check_form(p, in, out, e)) == OK)
+        rc = chatform_write(p->form, p->t, in->msgs, in->n_msgs, &out->text, &out->ids, e);
+    return rc == OK ? ids_check(&out->ids, e) : rc;
+}
+
+void prompt_output_release(struct prompt_output *o)
+{
+    buf_release(&o->text);
+    ids_release(&o->ids);
+}
+
+/* ---- tern template ---- */
+
+static int add_special(json_t *vars, const struct tokenizer *t, const char *name, int32_t id,
+                       struct err *e)
+{
+    struct str piece = special_piece(t, id);
+
+    if (!piece.p || json_object_get(vars, name)) return OK;
+    if (json_object_set_new(vars, name, json_stringn(piece.p, piece.n)) == 0) return OK;
+    return err_nomem(e, "the variables of the template");
+}
+
+static int add_specials(json_t *vars, const struct tokenizer *t, struct err *e)
+{
+    int rc = add_special(vars, t, "bos_token", tokenizer_bos(t), e);
+
+    if (rc == OK) rc = add_special(vars, t, "eos_token", tokenizer_eos(t), e);
+    if (rc == OK) rc = add_special(vars, t, "unk_token", tokenizer_unk(t), e);
+    if (rc == OK) rc = add_special(vars, t, "pad_token", tokenizer_pad(t), e);
+    return rc;
+}
+
+int prompter_render_vars(const struct tokenizer *t, const char *file, json_t *vars, struct buf *out,
+                         struct err *e)
+{
+    struct str source = { 0 };
+    struct jinja *tmpl = NULL;
+    struct buf text = { 0 };
+    int rc = OK;
+
+    if (file) {
+        if ((rc = file_read(&text, file, JINJA_MAX_SOURCE, e)) != OK) goto out;
+        source = buf_str(&text);
+    } else {
+        source = tokenizer_tool_template(t);
+        if (!source.n || !json_array_size(json_object_get(vars, "tools")))
+            source = tokenizer_chat_template(t);
+        if (!source.n) {
+            rc = err_set(e, E_NOTFOUND, "the model has no chat template");
+            goto out;
+        }
+        if ((rc = add_specials(vars, t, e)) != OK) goto out;
+    }
+    if ((rc = jinja_open(&tmpl, source, file ? path_base(file) : "chat_template", e)) != OK)
+        goto out;
+    rc = jinja_render(tmpl, vars, NULL, out, e);
+    if (rc == OK) rc = buf_check(out, e);
+out:
+    jinja_close(tmpl);
+    buf_release(&text);
+    return rc;
+}

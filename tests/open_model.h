@@ -1,0 +1,33 @@
+/* open_model.h - for tests: a model straight from its source, without a load plan. */
+#ifndef TERN_TESTS_OPEN_MODEL_H
+#define TERN_TESTS_OPEN_MODEL_H
+
+#include "model/weights.h"
+
+/* Hyper-parameters and tensor list go into a, which the caller releases after the model. */
+static inline int open_model_over(struct model **out, struct arena *a, const struct source *src,
+                                  const struct backend_share *shares, int n, struct err *e)
+{
+    struct hparams *hp = arena_new(a, struct hparams);
+    struct weight_list *list = arena_new(a, struct weight_list);
+    struct model_input in = {
+        .source = src, .hp = hp, .weights = list, .shares = shares, .n_shares = n
+    };
+    int rc = hparams_read(hp, a, src, e);
+
+    if (rc == OK) rc = weights_find(list, a, hp, src, e);
+    return rc == OK ? model_open(out, &in, e) : rc;
+}
+
+static inline int open_model(struct model **out, struct arena *a, const struct source *src,
+                             struct backend *be, struct err *e)
+{
+    struct hparams *hp = arena_new(a, struct hparams);
+    struct backend_share all = { .be = be };
+    int rc = hparams_read(hp, a, src, e);
+
+    if (rc != OK) return rc;
+    all.n_layers = hp->n_layers;
+    return open_model_over(out, a, src, &all, 1, e);
+}
+#endif
